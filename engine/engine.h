@@ -1,0 +1,271 @@
+/* SPDX-License-Identifier: MIT */
+/*
+ * Token ids in, token ids out: all that the server knows of the engine.
+ *
+ * An engine is one model, loaded once and read-only, a fixed pool of compute threads, and one
+ * scheduler with continuous batching. Every step runs all decoding rows and a bounded chunk of
+ * prompt rows in one forward pass; sequences join and leave between steps.
+ *
+ * What must never leak through this header: tensors, kernels, pages, locks, text, HTTP, JSON.
+ *
+ * Threads: one scheduler thread owns all mutable state and takes part in the computing. Every
+ * function here may be called from any thread unless it says otherwise. Event callbacks run on the
+ * scheduler thread; they must not block, allocate much, or call back into the engine except
+ * eng_job_stop_choice and eng_job_cancel.
+ *
+ * Repeatability: for one triple (numeric path, kernel level, gemm) a request's logits are the same
+ * bits whatever the batch, the slot, the chunk size, the thread count, the cache, or the neighbours.
+ *
+ * Errors: 0 or a negative enum eng_error, and one sentence in `err`. Outputs (ret_...) are written
+ * only on success. The engine neither logs nor exits.
+ */
+#ifndef HEARTH_ENGINE_H
+#define HEARTH_ENGINE_H
+
+#include <stdbool.h>
+#include <stddef.h>
+#include <stdint.h>
+
+enum eng_error {
+    ENG_EINVAL = -1,      /* wrong model file, or a parameter out of range; err says which */
+    ENG_ENOMEM = -2,      /* memory cannot be had, or the plan does not fit the limit */
+    ENG_EIO = -3,         /* a file cannot be read */
+    ENG_ENOENT = -4,      /* a file is missing */
+    ENG_EUNSUPPORTED = -5,/* a model feature that is not built; err names it */
+    ENG_ECONTEXT = -6,    /* the prompt is longer than the context */
+    ENG_EQUEUEFULL = -7,  /* the bounded queue has no room: requests or prompt tokens */
+    ENG_ECLOSED = -8,     /* the engine is draining or closed */
+    ENG_EFAILED = -9,     /* the engine met an internal error */
+};
+
+struct eng;
+struct eng_job;
+
+/* ---- opening ---------------------------------------------------------------------------------- */
+
+/* Zero or NULL is the default of every field. Strings are borrowed during eng_open. */
+struct eng_params {
+    const char *model_dir;
+    const char *numerics;      /* "auto" (default), "exact", "bf16", "int8", "int4" */
+    const char *gemm;          /* "auto" (default), "native", "blas" */
+    const char *kernels;       /* highest level allowed: "auto" (default), "c", "avx2", "avx512", "avx512bf16", "neon" */
+    const char *kv_dtype;      /* "auto" (default: f32 on exact, else bf16), "f32", "bf16", "int8" */
+    int n_threads;             /* 0: usable cores (affinity and cgroup quota) */
+    int n_parallel;            /* sequences running at once; 0: 4 */
+    int64_t ctx_tokens;        /* tokens a sequence may hold; 0: the smaller of the model's and what memory holds */
+    int chunk_tokens;          /* prompt rows a step; 0: 128 */
+    int64_t memory_bytes;      /* budget for everything; 0: the cgroup limit or physical memory */
+    int64_t kv_bytes;          /* KV cache budget; 0: n_parallel x context, capped by memory_bytes */
+    bool no_prefix_cache;      /* switch prefix sharing between requests off */
+    int max_queued_jobs;       /* waiting beyond the running ones; 0: 4 x n_parallel */
+    int64_t max_queued_tokens; /* prompt tokens waiting; 0: 8 x context */
+    int n_batch_choices;       /* most choices of one job; 0: 16 */
+};
+
+/*
+ * Loads the model on all threads and starts the scheduler. Blocks until ready; call it from a thread
+ * of its own where that matters. Returns owned: eng_close.
+ */
+int eng_open(struct eng **ret, const struct eng_params *params, char *err, size_t errlen);
+
+/* Cancels what still runs, delivers the last events, frees all. No job may be submitted meanwhile. NULL is fine. */
+void eng_close(struct eng *e);
+
+/* Where the memory goes: the plan made, and checked against the limit, before the first request. */
+struct eng_memory {
+    int64_t weights_bytes;
+    int64_t kv_bytes;
+    int64_t scratch_bytes; /* activations, attention, packing */
+    int64_t logits_bytes;
+    int64_t limit_bytes;   /* what they were checked against */
+};
+
+/* Facts that do not change while the engine is open; borrowed until eng_close. */
+struct eng_info {
+    const char *architecture;  /* "LlamaForCausalLM" */
+    const char *numerics;      /* the path chosen: "exact", "bf16", ... */
+    const char *kernels;       /* the kernel level chosen */
+    const char *gemm;          /* "native", "blas:<core name>" or "mixed" */
+    const char *kv_dtype;
+    bool repeatable;           /* false: this machine's BLAS failed the repeatability test */
+    int n_threads, n_parallel, chunk_tokens, page_tokens, n_pages;
+    int max_choices;
+    int64_t ctx_tokens;        /* tokens a sequence may hold */
+    int64_t ctx_train_tokens;  /* max_position_embeddings */
+    int64_t n_params;
+    int32_t vocab_size;        /* of config.json: the width of a row of logits */
+    int d_model, n_layers, n_heads, n_kv_heads, d_head, d_ff;
+    const int32_t *eos_ids;    /* generation_config.json, else config.json */
+    int n_eos_ids;
+    int32_t bos_id;            /* or -1 */
+    const char *weights_dtype; /* of the files: "BF16", "F16", "F32", "mixed" */
+    uint8_t fingerprint[16];   /* of weights and configuration, independent of threads and packing */
+    struct eng_memory memory;
+    double load_seconds;
+};
+const struct eng_info *eng_info(const struct eng *e);
+
+/*
+ * Writes into buf a report of a model directory for people: architecture, every tensor with dtype,
+ * shape and bytes, what would be served, every problem found. Returns 0 when it could be served.
+ * The report is given out line by line, without the newline.
+ */
+int eng_inspect(const char *model_dir, void (*line)(void *ctx, const char *text), void *ctx);
+
+/* ---- jobs ------------------------------------------------------------------------------------- */
+
+struct eng_bias {
+    int32_t id;
+    float value; /* added to the logit; -INFINITY bans */
+};
+
+/*
+ * The sampling chain, in this order: allowed ids, logit bias, penalties (as vLLM defines them:
+ * repetition over prompt and output, frequency and presence over output), temperature, top-k,
+ * typical-p, top-p, min-p, draw. temperature 0 is the argmax after bias and penalties, lowest id on a tie.
+ */
+struct eng_sampling {
+    float temperature;         /* >= 0 */
+    int top_k;                 /* 0: off */
+    float top_p;               /* (0, 1]; 1: off */
+    float min_p;               /* [0, 1]; 0: off */
+    float typical_p;           /* (0, 1]; 1: off */
+    float repetition_penalty;  /* > 0; 1: off */
+    float frequency_penalty;   /* 0: off */
+    float presence_penalty;    /* 0: off */
+    uint64_t seed;             /* the draw is a function of (seed, choice, token index) alone */
+    const struct eng_bias *bias;
+    int n_bias;
+    const int32_t *allowed_ids; /* NULL: all */
+    int n_allowed_ids;
+};
+
+/* What the neutral chain is: temperature 1, nothing else switched on, seed 0. */
+struct eng_sampling eng_sampling_default(void);
+
+enum eng_finish {
+    ENG_FINISH_STOP = 1,   /* an end-of-sequence or stop id (it is delivered as the last token), or eng_job_stop_choice */
+    ENG_FINISH_LENGTH,     /* max_tokens or the end of the context */
+    ENG_FINISH_CANCELLED,  /* eng_job_cancel or eng_close */
+    ENG_FINISH_DEADLINE,   /* deadline_us passed */
+    ENG_FINISH_QUEUE_TIMEOUT, /* queue_deadline_us passed before anything started */
+    ENG_FINISH_ERROR,      /* non-finite logits or an internal error: this job only */
+};
+
+/* One candidate with its log-probability: log-softmax of the raw logits, before the whole chain. */
+struct eng_logprob {
+    int32_t id;
+    float logprob;
+};
+
+enum eng_event_type {
+    ENG_EVENT_STARTED,      /* the first sequence of the job left the queue; prompt counts are known */
+    ENG_EVENT_PROMPT_TOKEN, /* n_prompt_logprobs >= 0: one for each prompt token but the first, in order; index = its position */
+    ENG_EVENT_TOKEN,        /* a generated token; index counts from 0 within the choice */
+    ENG_EVENT_LOGITS,       /* want_logits: the raw row after position `index` (prompt and generated), n_logits wide */
+    ENG_EVENT_EMBEDDING,    /* want_embedding: mean of the final hidden states over the prompt, n_logits = d_model wide */
+    ENG_EVENT_CHOICE_DONE,  /* finish is set; nothing more comes for this choice */
+    ENG_EVENT_JOB_DONE,     /* the last event of a job; usage is set */
+};
+
+/* Counted and measured for one job. Times are microseconds of CLOCK_MONOTONIC, 0 where it never happened. */
+struct eng_usage {
+    int64_t n_prompt_tokens;    /* once, whatever the number of choices */
+    int64_t n_cached_tokens;    /* of these, taken from the prefix cache by the first choice */
+    int64_t n_generated_tokens; /* over all choices */
+    int64_t n_computed_prompt_tokens; /* prompt rows really computed, over all choices */
+    uint64_t submitted_us, started_us, first_token_us, done_us;
+};
+
+/* Everything a callback is given; pointers are borrowed for the call. */
+struct eng_event {
+    enum eng_event_type type;
+    int choice;
+    int64_t index;
+    int32_t id;                      /* TOKEN, PROMPT_TOKEN */
+    float logprob;                   /* TOKEN with n_logprobs >= 0, PROMPT_TOKEN */
+    int rank;                        /* PROMPT_TOKEN: 1 for the most likely; 0 elsewhere */
+    const struct eng_logprob *top;   /* best first, ties by lower id; NULL: not asked */
+    int n_top;
+    const float *logits;             /* LOGITS, EMBEDDING */
+    int64_t n_logits;
+    enum eng_finish finish;          /* CHOICE_DONE */
+    const char *error;               /* CHOICE_DONE with ENG_FINISH_ERROR */
+    int32_t stop_id;                 /* CHOICE_DONE by an id: that id; else -1 */
+    const struct eng_usage *usage;   /* STARTED, JOB_DONE */
+    uint64_t now_us;                 /* when the step that made it ended */
+};
+
+struct eng_job_params {
+    const int32_t *prompt;      /* [n_prompt], every id in [0, vocab_size); copied by submit */
+    int64_t n_prompt;           /* >= 1 and <= context */
+    int n_choices;              /* 1..max_choices; one prefill serves all */
+    int first_choice;           /* number of the first choice within its prompt (see seed); usually 0 */
+    int64_t max_tokens;         /* per choice; 0: prefill only; clamped to the context */
+    int64_t min_tokens;         /* end and stop ids are banned before that many */
+    struct eng_sampling sampling;
+    const int32_t *stop_ids;    /* copied */
+    int n_stop_ids;
+    bool ignore_eos;            /* the model's own eos ids do not stop */
+    int n_logprobs;             /* -1: none; 0: of the sampled token; k: and of the k best; at most ENG_MAX_LOGPROBS */
+    int n_prompt_logprobs;      /* -1: none; such a job reads no cached pages */
+    bool want_logits;
+    bool want_embedding;        /* prompt only; max_tokens must be 0 */
+    bool no_cache;              /* neither reads nor fills the prefix cache */
+    uint8_t tenant[32];         /* prefix pages are shared only within equal tenants; zero: the common one */
+    int priority;               /* smaller runs earlier; FIFO within */
+    uint64_t fair_key;          /* within a priority, waiting keys take turns; 0 is a key too */
+    uint64_t deadline_us;       /* CLOCK_MONOTONIC; 0: none */
+    uint64_t queue_deadline_us; /* 0: none */
+    void (*on_event)(void *ctx, const struct eng_event *event);
+    void *ctx;
+};
+
+enum { ENG_MAX_LOGPROBS = 20 };
+
+/*
+ * Validates and queues. On success *ret is owned by the caller (eng_job_release) and on_event will be
+ * called until and including ENG_EVENT_JOB_DONE; on failure on_event is never called.
+ */
+int eng_job_submit(struct eng *e, const struct eng_job_params *params, struct eng_job **ret,
+                   char *err, size_t errlen);
+
+/*
+ * Asks for the end of a job: seen before the next step, and between layers where no other job lives
+ * in the step. JOB_DONE still comes. Never blocks.
+ */
+void eng_job_cancel(struct eng_job *job);
+
+/* Ends one choice from outside (a stop string was found). Tokens already on their way may still be delivered. */
+void eng_job_stop_choice(struct eng_job *job, int choice);
+
+/* Gives the handle back; allowed at any time, after which on_event may still be called until JOB_DONE. NULL is fine. */
+void eng_job_release(struct eng_job *job);
+
+/* ---- watching --------------------------------------------------------------------------------- */
+
+struct eng_stats {
+    int n_running;              /* sequences in slots */
+    int n_waiting;              /* sequences queued */
+    int64_t n_waiting_tokens;   /* prompt tokens queued */
+    int n_pages_used, n_pages_cached, n_pages_total; /* used: held by running sequences; cached: only by the prefix cache */
+    uint64_t n_steps;
+    uint64_t last_step_us;      /* when the last step ended, CLOCK_MONOTONIC */
+    uint64_t n_prompt_tokens, n_cached_tokens, n_computed_prompt_tokens, n_generated_tokens;
+    uint64_t n_jobs_done, n_jobs_cancelled, n_jobs_failed;
+    double prompt_tokens_per_s, generated_tokens_per_s; /* measured over the last seconds of work; 0: none yet */
+    uint64_t compute_us;        /* wall time spent inside steps */
+};
+void eng_stats(struct eng *e, struct eng_stats *ret_stats);
+
+/* Refuses new jobs from now on (ENG_ECLOSED); what was accepted goes on. */
+void eng_drain(struct eng *e);
+
+/* Test hook: the scheduler stops stepping until resumed, so that a watchdog can be seen to fire. */
+void eng_debug_pause(struct eng *e, bool paused);
+
+/* The paths, levels and their accuracy class a build knows, for --version and --help: NULL-terminated names. */
+const char *const *eng_numerics_names(void);
+const char *const *eng_kernel_names(void);
+
+#endif

@@ -1,0 +1,66 @@
+/* SPDX-License-Identifier: MIT */
+/*
+ * One step of the transformer over any mix of prompt and decode rows.
+ *
+ * A step is a list of segments; a segment is n_tokens consecutive positions of one sequence. A decode
+ * row is a segment of one token. Every row's result depends on its own sequence alone, bit for bit.
+ */
+#ifndef HEARTH_ENGINE_FORWARD_H
+#define HEARTH_ENGINE_FORWARD_H
+
+#include <stdatomic.h>
+#include <stdbool.h>
+#include <stddef.h>
+#include <stdint.h>
+
+struct eng_model;
+struct kv_layout;
+struct kv_pages;
+struct pool;
+
+/* Which rows of a segment want logits. */
+enum fwd_want { FWD_WANT_NONE, FWD_WANT_LAST, FWD_WANT_ALL };
+
+struct fwd_segment {
+    const int32_t *tokens;      /* [n_tokens] */
+    int n_tokens;
+    int64_t pos0;               /* position of the first token; earlier positions are in the pages */
+    uint8_t *const *pages;      /* data of page i of the sequence: positions 32 i .. 32 i + 31; covers pos0 + n_tokens */
+    enum fwd_want want;
+    float *hidden_sum;          /* NULL, or [d_model]: the final normed hidden states of the rows are added, in order of position */
+};
+
+struct fwd_step {
+    const struct fwd_segment *segs;
+    int n_segs;
+    const atomic_bool *stop;    /* NULL, or: give up between layers when true (all rows belong to one request) */
+};
+
+struct fwd;
+
+/* Sizes fixed at start; nothing is allocated later. */
+struct fwd_params {
+    const struct eng_model *model;
+    const struct kv_layout *layout;
+    struct pool *pool;
+    int max_rows;        /* of a step */
+    int max_segs;
+    int max_logit_rows;  /* of a step */
+    int64_t ctx;         /* longest sequence */
+};
+
+/* Bytes of scratch and of the logits buffer that fwd_create would take, for the memory plan. */
+void fwd_plan(const struct fwd_params *params, int n_threads, int64_t *ret_scratch_bytes, int64_t *ret_logits_bytes);
+int fwd_create(struct fwd **ret, const struct fwd_params *params, char *err, size_t errlen);
+void fwd_destroy(struct fwd *f);
+
+/* False when `stop` ended it early: then the step's positions must be computed again. Scheduler thread only. */
+bool fwd_run(struct fwd *f, const struct fwd_step *step);
+
+/* Row i of logits (in the order of segments and rows that want them) of the last step: [vocab], valid until the next fwd_run. */
+const float *fwd_logits(const struct fwd *f, int i);
+
+/* argmax of that row and whether all its values are finite; computed on all threads in the step. */
+int32_t fwd_argmax(const struct fwd *f, int i, bool *ret_finite);
+
+#endif

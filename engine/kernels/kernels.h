@@ -1,0 +1,159 @@
+/* SPDX-License-Identifier: MIT */
+/*
+ * The kernel table: every inner loop of the engine behind function pointers, chosen once at start.
+ *
+ * Levels, lowest first: "c" (plain C, the specification), "avx2" (AVX2 + FMA + F16C), "avx512"
+ * (F, BW, VL, DQ), "avx512bf16" (and BF16, VNNI), "neon". Within one level every function's result
+ * is a function of its inputs alone, and the summation order of a dot product is a function of K
+ * alone: the same for 1 row and for 12, for every place in a tile. Levels differ in the last bits.
+ *
+ * Packed layouts (shared by all levels, so that packing is independent of the level):
+ *
+ *   K is padded with zeros to a multiple of KERN_K_ALIGN (k_pad). A panel holds KERN_PANEL = 32 outputs,
+ *   K outermost:
+ *     F32   [k_pad][32] float                                              128 bytes a k
+ *     BF16  [k_pad/2][32][2] u16: two k of one output side by side         128 bytes a k-pair
+ *     I8    for each group of 32 k: [8][32][4] u8 (q + 128, four k of one output), then 32 F16 scales  1088 bytes
+ *     I4    for each group of 32 k: [4][32][4] u8, low nibble k-quad j, high nibble k-quad j + 4, values
+ *           q + 8 in 0..15, then 32 F16 scales                             576 bytes
+ *
+ *   A tile of activations holds n_rows rows, [k][row], so that a kernel reads one stream:
+ *     F32   [k_pad][n_rows] float
+ *     BF16  [k_pad/2][n_rows][2] u16
+ *     I8    [k_pad/4][n_rows][4] s8; scales [k_pad/32][n_rows] float; corrections [k_pad/32][n_rows]
+ *           int32 = -(128 or 8, by the weights' format) * sum of the group
+ *
+ * Threads: everything here is pure; tables are const. Kernels know nobody: no engine header is
+ * included. Pointers to panels are 64-byte aligned; other pointers have their element's alignment.
+ */
+#ifndef HEARTH_KERNELS_H
+#define HEARTH_KERNELS_H
+
+#include <stdbool.h>
+#include <stddef.h>
+#include <stdint.h>
+
+enum { KERN_PANEL = 32, KERN_K_ALIGN = 32, KERN_GROUP = 32 };
+
+enum kern_wfmt { KERN_W_F32, KERN_W_BF16, KERN_W_I8, KERN_W_I4, KERN_W_COUNT };
+enum kern_afmt { KERN_A_F32, KERN_A_BF16, KERN_A_I8, KERN_A_COUNT };
+enum kern_src { KERN_SRC_F32, KERN_SRC_F16, KERN_SRC_BF16 }; /* element types of files, little-endian */
+
+/* Bytes of one panel of k_pad inputs. */
+size_t kern_panel_bytes(enum kern_wfmt fmt, int k_pad);
+
+/* Bytes of packed activations for one row of k_pad inputs (data, scales and corrections each). */
+size_t kern_act_bytes(enum kern_afmt fmt, int k_pad);
+
+/* One tile of packed activations. scale and corr only for KERN_A_I8. */
+struct kern_tile {
+    void *data;
+    float *scale;
+    int32_t *corr;
+    int n_rows;
+};
+
+/* Where a product goes. */
+struct kern_out {
+    float *c;       /* [n_rows][ld], first column of the first panel */
+    size_t ld;
+    bool add;       /* add to what is there (one rounding after the whole dot product) */
+};
+
+/*
+ * tile [n_rows, k_pad] times n_panels consecutive panels -> out columns 0 .. 32 * n_panels - 1.
+ * 1 <= n_rows <= max_rows of the activation format. prefetch (NULL: none): prefetch_bytes to be fetched into L2
+ * meanwhile, spread over the run. Panels lie panel_bytes apart.
+ */
+typedef void kern_matmul_fn(const struct kern_tile *tile, int k_pad, const void *panels,
+                            size_t panel_bytes, int n_panels, const struct kern_out *out,
+                            const void *prefetch, size_t prefetch_bytes);
+
+/*
+ * The same product where the K dimension is cut into n_segs segments of 32 each, whose panels lie
+ * apart (pages of the KV cache): tile [n_rows, 32 * n_segs], segs[i] one panel of k_pad = 32 -> out 32 columns.
+ * The order of summation is that of one long panel.
+ */
+typedef void kern_matmul_segs_fn(const struct kern_tile *tile, int n_segs, const void *const *segs,
+                                 const struct kern_out *out);
+
+/* Softmax of one row of scores over keys in place; see below. */
+struct kern_softmax {
+    float max;  /* largest scaled score */
+    float sum;  /* of the exponentials */
+};
+
+struct kern {
+    const char *name;
+    int max_rows[KERN_A_COUNT];  /* tallest tile of each activation format */
+
+    /*
+     * Packs row x[k] (k valid values, zero-padded to k_pad) as row `row` of a tile. wfmt matters only to KERN_A_I8
+     * (corrections). Scales of KERN_A_I8 are per (row, group of 32): max |x| / 127.
+     */
+    void (*pack_row[KERN_A_COUNT])(const float *x, int k, int k_pad, enum kern_wfmt wfmt,
+                                   const struct kern_tile *tile, int row);
+
+    /* NULL where a combination is not used: F32xF32, F32xBF16w, BF16xBF16, I8xI8, I8xI4 exist at every level. */
+    kern_matmul_fn *matmul[KERN_A_COUNT][KERN_W_COUNT];
+    kern_matmul_segs_fn *matmul_segs[KERN_A_COUNT]; /* F32 over F32 panels, BF16 over BF16 panels; I8: NULL */
+
+    /* o[i] = x[i] / sqrt(mean(x^2) + eps) * w[i]; the sum in a fixed order of n alone. o may be x. */
+    void (*rmsnorm)(const float *x, const float *w, float *o, int n, float eps);
+
+    /* Rotates one head in place, halves apart (Hugging Face's layout): pairs (i, i + d/2), cos and sin [d/2]. */
+    void (*rope)(float *x, const float *cos, const float *sin, int d);
+
+    /* o[i] = silu(g[i]) * u[i]; o may be g. */
+    void (*silu_mul)(const float *g, const float *u, float *o, int n);
+
+    /* y[i] += x[i] */
+    void (*add)(float *y, const float *x, int n);
+
+    /*
+     * s[0..n) (n a multiple of 32): keys outside [lo, hi) become exactly 0, the others exp(scale * s[i] - max) with max the
+     * largest scaled score within. lo < hi or both 0 (empty: max = -INFINITY, sum = 0).
+     */
+    struct kern_softmax (*softmax_keys)(float *s, int n, int lo, int hi, float scale);
+
+    /* y[i] = y[i] * a + x[i] * b, and y[i] *= a. */
+    void (*axpby)(float *y, float a, const float *x, float b, int n);
+    void (*scale)(float *y, float a, int n);
+
+    /* Index of the largest value, the lowest on a tie; *ret_finite is false when any value is NaN or +inf. */
+    int (*argmax)(const float *x, int n, bool *ret_finite);
+
+    /* log(sum(exp(x))) in double, in a fixed order of n alone; x finite. */
+    double (*log_sum_exp)(const float *x, int n);
+
+    /*
+     * One position's key (or value) into a page: K pages are one panel with K = dims, outputs = 32 positions; V pages are
+     * d_pad / 32 panels with K = 32 positions, outputs = 32 dims. x[d], d valid, zero-padded to d_pad. slot in [0, 32).
+     */
+    void (*put_key[2])(void *panel, const float *x, int d, int d_pad, int slot);   /* [0]: F32 panels, [1]: BF16 */
+    void (*put_value[2])(void *panels, const float *x, int d, int d_pad, int slot);
+
+    /*
+     * 32 rows of a matrix into one panel. rows[i] points at k elements of type src (any alignment), or is NULL (a row of zeros).
+     * Bit-identical at every level: BF16 from F32 rounds to nearest even; I8 and I4 as engine/quant.h defines.
+     */
+    void (*pack_panel)(enum kern_wfmt fmt, enum kern_src src, const void *const rows[KERN_PANEL], int k, int k_pad, void *panel);
+
+    /* Output n of one panel back as k floats (embedding lookup). */
+    void (*unpack_row)(enum kern_wfmt fmt, const void *panel, int n, int k, float *ret_row);
+};
+
+/*
+ * The best table this CPU can run whose name is at most `limit` ("auto" or NULL: no limit); NULL for a name that is
+ * unknown or that this CPU cannot run. The environment variable HEARTH_KERNELS is read by the server, not here.
+ */
+const struct kern *kern_select(const char *limit);
+
+/* All levels compiled in, lowest first, whether or not this CPU runs them; NULL-terminated. */
+const char *const *kern_names(void);
+bool kern_runs_here(const char *name);
+
+/* Whether the CPU has bf16 dot products, which makes the bf16 path the default one. */
+bool kern_has_bf16(void);
+
+#endif

@@ -1,0 +1,138 @@
+/* SPDX-License-Identifier: MIT */
+/*
+ * The model: hyper-parameters and packed weights. Everything here is const once eng_model_load returns.
+ *
+ * Shapes in comments use n_layers, n_heads, n_kv_heads, d_head, d_model, d_ff, vocab.
+ */
+#ifndef HEARTH_ENGINE_MODEL_H
+#define HEARTH_ENGINE_MODEL_H
+
+#include <stdbool.h>
+#include <stddef.h>
+#include <stdint.h>
+
+#include "engine/kernels/kernels.h"
+
+struct pool;
+
+/* One numeric path: which arithmetic a request gets. One table row each (model.c). */
+struct eng_numerics {
+    const char *name;
+    enum kern_afmt act;            /* activations into every matrix product */
+    bool keep_source;              /* matrices as stored (BF16 stays, F16 and F32 become F32) ... */
+    enum kern_wfmt matrix, head;   /* ... otherwise these */
+    bool kv_f32;                   /* KV cache: f32, else bf16 */
+};
+const struct eng_numerics *eng_numerics_find(const char *name); /* NULL: unknown; "auto" is the caller's business */
+
+/* One packed matrix, n_out outputs of n_in inputs; row n of the source is output n. */
+struct eng_mat {
+    enum kern_wfmt fmt;
+    bool use_blas;        /* fixed at load */
+    int n_out, n_in;      /* valid sizes */
+    int k_pad;            /* n_in up to KERN_K_ALIGN */
+    int n_panels;         /* ceil(n_out / 32); outputs beyond n_out are zero rows */
+    size_t panel_bytes;
+    uint8_t *panels;      /* 64-byte aligned, in the model's arena */
+    const float *bias;    /* [32 * n_panels], or NULL */
+};
+
+/* What differs between the families of config.json's `architectures`: one table row each (model_family.c). */
+struct eng_family {
+    const char *architecture;   /* "LlamaForCausalLM" */
+    const char *model_type;     /* "llama" */
+    bool qkv_bias_default;      /* q, k, v have a bias whatever the config says (Qwen2) */
+    bool bias_options;          /* attention_bias and mlp_bias are read */
+    bool qk_norm;               /* q_norm and k_norm before RoPE (Qwen3) */
+    bool window_always;         /* sliding_window applies to every layer when not null (Mistral) */
+    bool window_optional;       /* use_sliding_window, max_window_layers, layer_types (Qwen2, Qwen3, SmolLM3) */
+    bool nope_layers;           /* no_rope_layers, no_rope_layer_interval (SmolLM3) */
+    /* defaults the reference assumes where config.json is silent */
+    double rope_theta;
+    double rms_norm_eps;
+    int64_t max_position_embeddings;
+    bool tie_word_embeddings;
+    int n_kv_heads;             /* 0: as many as heads */
+    int d_head;                 /* 0: d_model / n_heads */
+};
+
+enum eng_rope_type { ENG_ROPE_DEFAULT, ENG_ROPE_LINEAR, ENG_ROPE_LLAMA3, ENG_ROPE_YARN, ENG_ROPE_DYNAMIC };
+
+struct eng_rope {
+    enum eng_rope_type type;
+    double theta, factor;
+    double low_freq_factor, high_freq_factor;       /* llama3 */
+    double original_ctx;                            /* llama3, yarn, dynamic */
+    double beta_fast, beta_slow, attention_factor, mscale, mscale_all_dim; /* yarn; 0 where absent */
+    bool truncate;                                  /* yarn */
+};
+
+enum { ENG_MAX_EOS = 16 };
+
+struct eng_hparams {
+    const struct eng_family *family;
+    int d_model, n_layers, n_heads, n_kv_heads, d_head, d_ff;
+    int32_t vocab;              /* vocab_size of config.json */
+    int64_t ctx_train;          /* max_position_embeddings */
+    int64_t ctx_max;            /* longest context that can be served exactly (dynamic NTK: the original length) */
+    double rms_eps;
+    bool tied;                  /* the head is the embedding */
+    bool attn_bias_qkv, attn_bias_o, mlp_bias;
+    struct eng_rope rope;
+    int32_t eos_ids[ENG_MAX_EOS];
+    int n_eos_ids;
+    int32_t bos_id;             /* -1: none */
+};
+
+struct eng_layer {
+    const float *attn_norm;     /* [d_model] */
+    const float *ffn_norm;      /* [d_model] */
+    const float *q_norm;        /* [d_head] or NULL */
+    const float *k_norm;        /* [d_head] or NULL */
+    struct eng_mat qkv;         /* rows: q [n_heads * d_head], k, v [n_kv_heads * d_head] each; one matrix */
+    struct eng_mat o;           /* [d_model] of [n_heads * d_head] */
+    struct eng_mat gate_up;     /* panels alternate: 32 gate rows, the same 32 up rows, ...; n_out = 2 * 32 * ceil(d_ff / 32) */
+    struct eng_mat down;        /* [d_model] of [d_ff] */
+    bool rope;                  /* false: a layer without RoPE */
+    int window;                 /* keys visible, the token itself included; 0: all before it */
+};
+
+struct eng_model {
+    struct eng_hparams hp;
+    const struct eng_numerics *numerics;
+    const struct kern *kern;
+    struct eng_layer *layers;   /* [n_layers] */
+    struct eng_mat embed;       /* rows: tokens; when hp.tied also the head */
+    struct eng_mat head;        /* equal to embed (same panels) when tied */
+    const float *final_norm;    /* [d_model] */
+    const float *rope_cos;      /* [ctx][d_head / 2], computed in double, attention factor included */
+    const float *rope_sin;
+    int64_t ctx;                /* rows of the RoPE tables */
+    int64_t n_params;
+    int64_t weights_bytes;      /* packed size */
+    const char *weights_dtype;
+    uint8_t fingerprint[16];
+    void *arena;                /* one mapping for all panels and vectors */
+    size_t arena_bytes;
+};
+
+struct eng_model_params {
+    const char *dir;
+    const struct eng_numerics *numerics; /* NULL: auto (bf16 where the chip has it and the matrices are BF16, else exact) */
+    const struct kern *kern;
+    const char *gemm;           /* "auto", "native", "blas" */
+    int64_t memory_bytes;       /* weights beyond this are refused with the sums; 0: no limit */
+};
+
+/*
+ * Two steps, so that memory can be planned between them: eng_model_open reads config.json and every
+ * safetensors header, checks names, dtypes and shapes against the config, and fills hp, numerics and
+ * weights_bytes without allocating for weights; eng_model_fill allocates, reads and packs on all
+ * threads of the pool, and computes RoPE tables for ctx positions (ctx <= hp.ctx_max).
+ * Errors are enum eng_error. eng_model_close takes NULL and half-loaded models.
+ */
+int eng_model_open(struct eng_model **ret, const struct eng_model_params *params, char *err, size_t errlen);
+int eng_model_fill(struct eng_model *m, struct pool *pool, int64_t ctx, char *err, size_t errlen);
+void eng_model_close(struct eng_model *m);
+
+#endif

@@ -1,0 +1,131 @@
+/* SPDX-License-Identifier: MIT */
+/*
+ * What an endpoint sees: the route table's row, the request, and how to answer.
+ *
+ * A request's life. http.c collects the head and the body; when the body is complete the route's
+ * `handle` runs: on the HTTP thread for SRV_ROUTE_INLINE (it must be quick), else on a text worker
+ * (work.c). A handler answers in one of three ways:
+ *
+ *   1. srv_reply(...) or srv_reply_error(...): a whole answer; the request is over.
+ *   2. srv_stream_open(...), then srv_stream_write(...) and at the end srv_stream_close(...).
+ *   3. It starts engine jobs and returns without an answer, having set `on_wake`. From then on
+ *      srv_request_wake(req), callable from any thread and cheap, makes a text worker call on_wake(req);
+ *      wakes coalesce and on_wake never runs twice at once. It goes on to 1 or 2.
+ *
+ * When the client has gone (or a server-side limit cuts the request) `on_gone` is called once, on any
+ * thread, before or during other callbacks: it must only set flags and cancel engine jobs. on_wake is
+ * still called afterwards, so that jobs are reaped; srv_request_is_gone() tells.
+ *
+ * The request is freed after both the HTTP side is done with the connection and the API side has
+ * called srv_request_done(req), on whichever comes last; `on_free` then releases api_data. Answers of kinds 1 and
+ * 2 do not imply srv_request_done where jobs may still call back; a handler of kind 1 that started
+ * nothing need not call it: returning from `handle` with a finished answer and no on_wake is enough.
+ */
+#ifndef HEARTH_SERVER_API_H
+#define HEARTH_SERVER_API_H
+
+#include <stdbool.h>
+#include <stddef.h>
+#include <stdint.h>
+
+#include "server/buf.h"
+
+struct eng;
+struct tok;
+struct tok_chat;
+struct srv_config;
+struct srv_metrics;
+struct srv_request;
+
+/* Everything handlers share. Fixed once `state` is SRV_READY; models may be read only then. */
+struct srv_app {
+    const struct srv_config *config;
+    struct srv_metrics *metrics;
+    struct eng *engine;
+    struct tok *tok;
+    struct tok_chat *chat;          /* NULL: the model has no template */
+    const char *const *model_names; /* names the model answers to, NULL-terminated; the first is shown */
+    const char *fingerprint;        /* system_fingerprint: build, weights, numeric path, kernels, gemm */
+    int64_t created;                /* unix seconds: when the model was loaded */
+    bool is_demo;
+};
+
+enum srv_state { SRV_LOADING, SRV_READY, SRV_DRAINING, SRV_FAILED };
+
+enum srv_route_flags {
+    SRV_ROUTE_OPEN = 1,    /* served without a key */
+    SRV_ROUTE_INLINE = 2,  /* handled on the HTTP thread */
+    SRV_ROUTE_EARLY = 4,   /* served while the model loads and while draining */
+    SRV_ROUTE_PREFIX = 8,  /* the path matches with anything after it */
+};
+
+struct srv_route {
+    const char *method;    /* "GET" (HEAD is served from it) or "POST" */
+    const char *path;      /* without a trailing slash; also served with one */
+    unsigned flags;
+    void (*handle)(struct srv_request *req);
+};
+
+/* One array for each api_*.c, ended by a row with a NULL method; api_routes.c lists them. */
+extern const struct srv_route *const srv_route_tables[];
+
+/* ---- the request ---------------------------------------------------------------------------------- */
+
+const struct srv_app *srv_request_app(const struct srv_request *req);
+enum srv_state srv_request_server_state(const struct srv_request *req);
+
+/* What follows a SRV_ROUTE_PREFIX path, percent-decoded, or "". Borrowed. */
+const char *srv_request_tail(const struct srv_request *req);
+/* First value of a header (any case), or NULL. Borrowed. */
+const char *srv_request_header(const struct srv_request *req, const char *name);
+/* First value of a query argument, or NULL. Borrowed. */
+const char *srv_request_query(const struct srv_request *req, const char *name);
+/* The body, NUL-terminated, borrowed until the request is freed. */
+const char *srv_request_body(const struct srv_request *req, size_t *ret_len);
+/* The id shown to the client: its own x-request-id where sane, else generated. */
+const char *srv_request_id(const struct srv_request *req);
+/* Microseconds of CLOCK_MONOTONIC when the head arrived. */
+uint64_t srv_request_start_us(const struct srv_request *req);
+/* 32 bytes that name the tenant: digest of the API key, zeros without one. */
+const uint8_t *srv_request_tenant(const struct srv_request *req);
+
+/* Memory that lives as long as the request; NULL when its budget is spent. 16-byte aligned, zeroed. */
+void *srv_request_alloc(struct srv_request *req, size_t bytes);
+
+struct srv_callbacks {
+    void (*on_wake)(struct srv_request *req);
+    void (*on_gone)(struct srv_request *req);
+    void (*on_free)(struct srv_request *req);
+};
+void srv_request_set_callbacks(struct srv_request *req, const struct srv_callbacks *callbacks, void *api_data);
+void *srv_request_api_data(const struct srv_request *req);
+void srv_request_wake(struct srv_request *req);
+void srv_request_done(struct srv_request *req);
+bool srv_request_is_gone(const struct srv_request *req);
+
+/* ---- answers -------------------------------------------------------------------------------------- */
+
+/* Adds a header to the answer; before srv_reply or srv_stream_open. Control characters are refused. */
+void srv_reply_header(struct srv_request *req, const char *name, const char *value);
+
+/* Takes the buffer's contents (a failed buffer becomes a 500). content_type NULL: application/json. */
+void srv_reply(struct srv_request *req, int status, const char *content_type, struct srv_buf *body);
+
+/* Starts a stream: text/event-stream with the headers against buffering. Status 200. */
+void srv_stream_open(struct srv_request *req);
+/* Appends bytes; false when the client is gone or has been cut as a slow reader: stop writing. */
+bool srv_stream_write(struct srv_request *req, const char *data, size_t len);
+void srv_stream_close(struct srv_request *req);
+
+/* ---- facts for the access log and the metrics; set before the answer ends ------------------------------ */
+
+struct srv_account {
+    const char *endpoint;          /* a fixed string */
+    const char *model;             /* borrowed from the request's arena or app */
+    int64_t n_prompt_tokens, n_cached_tokens, n_generated_tokens;
+    int64_t queue_us, ttft_us;     /* -1: never */
+    const char *finish_reason;     /* a fixed string, or NULL */
+};
+struct srv_account *srv_request_account(struct srv_request *req);
+
+#endif

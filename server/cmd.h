@@ -1,0 +1,21 @@
+/* SPDX-License-Identifier: MIT */
+/*
+ * The subcommands of the one executable. Each runs on the main thread before any other thread of
+ * ours exists, reads its options from the finished configuration, and returns the exit status.
+ * stdout carries the subcommand's product, stderr everything else.
+ */
+#ifndef HEARTH_SERVER_CMD_H
+#define HEARTH_SERVER_CMD_H
+
+struct srv_config;
+
+int srv_cmd_serve(const struct srv_config *config);
+int srv_cmd_generate(const struct srv_config *config); /* --prompt, -n: text as it comes, statistics to stderr */
+int srv_cmd_bench(const struct srv_config *config);
+int srv_cmd_inspect(const struct srv_config *config);
+int srv_cmd_tokenize(const struct srv_config *config); /* JSON lines filters: one answer a line, in order */
+int srv_cmd_render(const struct srv_config *config);
+int srv_cmd_score(const struct srv_config *config);
+int srv_cmd_healthcheck(const struct srv_config *config);
+
+#endif
