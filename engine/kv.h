@@ -1,12 +1,13 @@
 /* SPDX-License-Identifier: MIT */
 /*
  * Pages of KV cache. One page holds KV_PAGE_TOKENS = 32 positions of one sequence for all layers and
- * kv heads, laid out for the kernels: for each (layer, kv head) one K panel (K = d_pad dims, 32 positions)
- * and d_pad / 32 V panels (K = 32 positions, 32 dims each).
+ * kv heads, laid out for the kernels: for each (layer, kv head) one K panel (K = d_pad dims, 32
+ * positions), then d_pad / 32 V panels (K = 32 positions, 32 dims each).
  *
- * The address space for all pages is reserved at start; a page is touched when it is first handed out,
- * and its memory stays with the process. Recycled pages are zeroed when handed out again, because a
- * masked probability of 0 times a stale NaN would leak between requests.
+ * The address space for all pages is reserved at start; a page is touched when it is first handed
+ * out, and its memory stays with the process: freed pages are handed out again before fresh ones.
+ * The values of a page that was used before are zeroed when it is handed out, because a masked
+ * probability of 0 times a stale NaN would leak between requests.
  *
  * Threads: the pool of pages belongs to the scheduler thread; compute threads only read and write
  * inside pages they were given.
@@ -22,11 +23,13 @@ enum { KV_PAGE_TOKENS = 32 };
 
 struct kv_layout {
     int n_layers, n_kv_heads, d_head;
-    int d_pad;             /* d_head up to a multiple of 32 */
-    bool f32;              /* panels of f32, else bf16 */
-    size_t panel_bytes;    /* of one K panel = of all V panels of one head */
+    int d_pad;          /* d_head up to a multiple of 32 */
+    bool f32;           /* panels of f32, else bf16 */
+    size_t panel_bytes; /* of one K panel = of all V panels of one head */
     size_t page_bytes;
 };
+
+/* Sizes are the model's, checked when it was opened. */
 void kv_layout_init(struct kv_layout *l, int n_layers, int n_kv_heads, int d_head, bool f32);
 
 /* Where the K panel (and the first V panel) of a layer and kv head lie in a page. */
@@ -41,16 +44,19 @@ static inline size_t kv_value_offset(const struct kv_layout *l, int layer, int h
 
 struct kv_pages;
 
-/* Reserves n_pages pages of address space. Returns owned. */
-int kv_pages_create(struct kv_pages **ret, const struct kv_layout *layout, int n_pages, char *err, size_t errlen);
+/* Reserves address space for n_pages pages (>= 1). Returns owned, or ENG_EINVAL, ENG_ENOMEM. */
+int kv_pages_create(struct kv_pages **ret, const struct kv_layout *layout, int n_pages, char *err,
+                    size_t errlen);
+/* NULL is fine. */
 void kv_pages_destroy(struct kv_pages *p);
 
-/* A free page with one reference, zeroed, or -1 when none is free. */
+/* A free page with one reference, its values zero, or -1 when none is free. */
 int32_t kv_page_get(struct kv_pages *p);
 void kv_page_ref(struct kv_pages *p, int32_t page);
 /* Drops one reference; at none the page is free again. */
 void kv_page_unref(struct kv_pages *p, int32_t page);
 int kv_page_refs(const struct kv_pages *p, int32_t page);
+/* 64-byte aligned, layout->page_bytes long. */
 uint8_t *kv_page_data(const struct kv_pages *p, int32_t page);
 int kv_pages_free(const struct kv_pages *p);
 int kv_pages_total(const struct kv_pages *p);

@@ -3,9 +3,9 @@
  * A fixed set of threads that run a program: a list of phases, each a number of items.
  *
  * Threads claim items from an atomic counter. A phase ends when its items are done, not when every
- * thread has arrived, and whoever finishes the last item opens the next phase: a thread that lost its
- * core holds up nothing but the item in its hand. Waiting threads spin some tens of microseconds,
- * then yield, then sleep; an idle pool uses no CPU. Threads are not pinned.
+ * thread has arrived, and whoever finishes the last item opens the next phase: a thread that lost
+ * its core holds up nothing but the item in its hand. Waiting threads spin some tens of
+ * microseconds, then yield, then sleep; an idle pool uses no CPU. Threads are not pinned.
  *
  * Items of one phase may run in any order and at once; phases run in order, and everything written
  * in one phase is seen by the next. Items partition outputs, never a reduction.
@@ -14,30 +14,45 @@
 #define HEARTH_ENGINE_POOL_H
 
 #include <stdatomic.h>
+#include <stdbool.h>
 #include <stddef.h>
-#include <stdint.h>
 
 struct pool;
 
-/* n_items may be 0: the phase is passed over. `thread` is in [0, pool_n_threads) and says whose scratch to use. */
+enum {
+    POOL_MAX_THREADS = 1024,
+    POOL_MAX_ITEMS = 1000000, /* of one phase */
+};
+
+/*
+ * n_items in [0, POOL_MAX_ITEMS]; a phase of 0 items is passed over. `thread` is in
+ * [0, pool_n_threads) and says whose scratch to use: no two threads of that number run at once.
+ */
 struct pool_phase {
     void (*fn)(void *arg, int item, int thread);
     void *arg;
     int n_items;
 };
 
-/* n_threads counts the caller of pool_run; n_threads - 1 threads are made. All signals are blocked in them. Returns owned. */
+/*
+ * n_threads (1 .. POOL_MAX_THREADS) counts the caller of pool_run; n_threads - 1 threads are made,
+ * with all signals blocked. Returns owned (pool_destroy), or ENG_EINVAL, ENG_ENOMEM, ENG_EFAILED.
+ */
 int pool_create(struct pool **ret, int n_threads, char *err, size_t errlen);
+
+/* Joins the threads; not during pool_run. NULL is fine. */
 void pool_destroy(struct pool *p);
+
 int pool_n_threads(const struct pool *p);
 
 /*
- * Runs the phases; the caller takes part; returns when all are done. One caller at a time. Where
- * `stop` is given and becomes true, phases not yet opened are passed over; returns false then.
+ * Runs the phases; the caller takes part, as thread 0; returns when all are done. One caller at a
+ * time. Where `stop` is given and becomes true, phases not yet opened are passed over; false then.
  */
-_Bool pool_run(struct pool *p, const struct pool_phase *phases, int n_phases, const atomic_bool *stop);
+bool pool_run(struct pool *p, const struct pool_phase *phases, int n_phases,
+              const atomic_bool *stop);
 
-/* Cores this process may use: affinity, then the cgroup's quota rounded up; at least 1. */
+/* Cores this process may use: affinity, then the cgroup's CPU quota rounded up; at least 1. */
 int pool_usable_cores(void);
 
 #endif
