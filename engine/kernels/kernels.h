@@ -42,7 +42,10 @@ enum kern_src { KERN_SRC_F32, KERN_SRC_F16, KERN_SRC_BF16 }; /* element types of
 /* Bytes of one panel of k_pad inputs. */
 size_t kern_panel_bytes(enum kern_wfmt fmt, int k_pad);
 
-/* Bytes of packed activations for one row of k_pad inputs (data, scales and corrections each). */
+/*
+ * Bytes of packed activations for one row of k_pad inputs. For KERN_A_I8 that is data (k_pad), scales
+ * and corrections (k_pad / 32 of 4 bytes each) together.
+ */
 size_t kern_act_bytes(enum kern_afmt fmt, int k_pad);
 
 /* One tile of packed activations. scale and corr only for KERN_A_I8. */
@@ -135,7 +138,7 @@ struct kern {
 
     /*
      * 32 rows of a matrix into one panel. rows[i] points at k elements of type src (any alignment), or is NULL (a row of zeros).
-     * Bit-identical at every level: BF16 from F32 rounds to nearest even; I8 and I4 as engine/quant.h defines.
+     * Bit-identical at every level: BF16 from F32 rounds to nearest even; I8 and I4 as convert.h defines.
      */
     void (*pack_panel)(enum kern_wfmt fmt, enum kern_src src, const void *const rows[KERN_PANEL], int k, int k_pad, void *panel);
 

@@ -1,0 +1,54 @@
+/* SPDX-License-Identifier: MIT */
+/*
+ * What this CPU can run. Asks cpuid, and xgetbv for what the operating system saves on a switch.
+ */
+#include "engine/kernels/levels.h"
+
+#if defined(__x86_64__)
+#include <cpuid.h>
+
+static unsigned long long xcr0(void)
+{
+    unsigned lo, hi;
+    __asm__ volatile("xgetbv" : "=a"(lo), "=d"(hi) : "c"(0));
+    return (unsigned long long)hi << 32 | lo;
+}
+
+static bool has(unsigned reg, unsigned bits)
+{
+    return (reg & bits) == bits;
+}
+
+unsigned kern_cpu_flags(void)
+{
+    const unsigned fma = 1u << 12, osxsave = 1u << 27, avx = 1u << 28, f16c = 1u << 29;
+    const unsigned avx512 = 1u << 16 | 1u << 17 | 1u << 30 | 1u << 31; /* F, DQ, BW, VL */
+    unsigned a, b, c, d, flags = 0;
+
+    if (!__get_cpuid(1, &a, &b, &c, &d) || !has(c, fma | osxsave | avx | f16c))
+        return 0;
+    unsigned long long saved = xcr0();
+    if ((saved & 6) != 6 || !__get_cpuid_count(7, 0, &a, &b, &c, &d) || !has(b, 1u << 5))
+        return 0;
+    flags |= KERN_CPU_AVX2;
+    if ((saved & 0xe0) != 0xe0 || !has(b, avx512))
+        return flags;
+    flags |= KERN_CPU_AVX512;
+    bool vnni = has(c, 1u << 11);
+    if (vnni && __get_cpuid_count(7, 1, &a, &b, &c, &d) && has(a, 1u << 5))
+        flags |= KERN_CPU_AVX512_BF16;
+    return flags;
+}
+
+#else
+
+unsigned kern_cpu_flags(void)
+{
+#if defined(__aarch64__)
+    return KERN_CPU_NEON; /* part of the base architecture */
+#else
+    return 0;
+#endif
+}
+
+#endif

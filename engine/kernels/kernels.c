@@ -1,0 +1,82 @@
+/* SPDX-License-Identifier: MIT */
+/*
+ * Picks a kernel level, and the sizes that all levels share. No state: safe from any thread.
+ */
+#include "engine/kernels/kernels.h"
+#include "engine/kernels/levels.h"
+
+#include <string.h>
+
+/* Lowest first; each needs its own flags and is better than the ones before. */
+static const struct {
+    const struct kern *table;
+    unsigned needs;
+} levels[] = {
+    {&kern_ref, 0},
+};
+
+/* The same names, for messages. */
+static const char *const names[] = {
+    "c",
+    NULL,
+};
+
+enum { N_LEVELS = sizeof(levels) / sizeof(levels[0]) };
+_Static_assert(sizeof(names) / sizeof(names[0]) == N_LEVELS + 1, "one name a level");
+
+static bool runs_here(int level)
+{
+    return (kern_cpu_flags() & levels[level].needs) == levels[level].needs;
+}
+
+static int level_find(const char *name)
+{
+    for (int i = 0; i < N_LEVELS; i++)
+        if (strcmp(names[i], name) == 0)
+            return i;
+    return -1;
+}
+
+const struct kern *kern_select(const char *limit)
+{
+    if (limit && strcmp(limit, "auto") != 0) {
+        int i = level_find(limit);
+        return i >= 0 && runs_here(i) ? levels[i].table : NULL;
+    }
+    for (int i = N_LEVELS - 1; i > 0; i--)
+        if (runs_here(i))
+            return levels[i].table;
+    return levels[0].table;
+}
+
+const char *const *kern_names(void)
+{
+    return names;
+}
+
+bool kern_runs_here(const char *name)
+{
+    int i = level_find(name);
+    return i >= 0 && runs_here(i);
+}
+
+bool kern_has_bf16(void)
+{
+    return (kern_cpu_flags() & KERN_CPU_AVX512_BF16) != 0;
+}
+
+size_t kern_panel_bytes(enum kern_wfmt fmt, int k_pad)
+{
+    static const size_t group_bytes[KERN_W_COUNT] = {
+        [KERN_W_F32] = 4096, [KERN_W_BF16] = 2048, [KERN_W_I8] = 1088, [KERN_W_I4] = 576,
+    };
+    return (size_t)k_pad / KERN_GROUP * group_bytes[fmt];
+}
+
+size_t kern_act_bytes(enum kern_afmt fmt, int k_pad)
+{
+    static const size_t group_bytes[KERN_A_COUNT] = {
+        [KERN_A_F32] = 128, [KERN_A_BF16] = 64, [KERN_A_I8] = 32 + sizeof(float) + sizeof(int32_t),
+    };
+    return (size_t)k_pad / KERN_GROUP * group_bytes[fmt];
+}

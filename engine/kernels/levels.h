@@ -1,0 +1,29 @@
+/* SPDX-License-Identifier: MIT */
+/*
+ * Private to engine/kernels: the const tables of the levels, and the functions that one level lends
+ * to another. A level's table names a lower level's function where it has nothing better.
+ */
+#ifndef HEARTH_KERNELS_LEVELS_H
+#define HEARTH_KERNELS_LEVELS_H
+
+#include "engine/kernels/kernels.h"
+
+extern const struct kern kern_ref;
+extern const struct kern kern_avx2;
+extern const struct kern kern_avx512;
+extern const struct kern kern_avx512bf16;
+extern const struct kern kern_neon;
+
+/* What the CPU and the system offer, as bits of a level's requirements (cpu.c). */
+enum kern_cpu {
+    KERN_CPU_AVX2 = 1,        /* AVX2, FMA, F16C, and the system saves ymm */
+    KERN_CPU_AVX512 = 2,      /* F, BW, VL, DQ, and the system saves zmm */
+    KERN_CPU_AVX512_BF16 = 4, /* BF16 and VNNI */
+    KERN_CPU_NEON = 8,
+};
+unsigned kern_cpu_flags(void);
+
+/* log(x) for finite x > 0, within 2 ulp; the scalar end of every level's log_sum_exp. */
+double kern_log(double x);
+
+#endif

@@ -1,0 +1,518 @@
+/* SPDX-License-Identifier: MIT */
+/*
+ * Level "c": the specification of every kernel, in plain C, and the fallback of CPUs without SIMD
+ * levels. Written to be read; products keep the 32 outputs of a panel as the innermost loop, so that
+ * a compiler's baseline vectors are used.
+ *
+ * Order of summation: a dot product adds k = 0, 1, 2 ... to one f32 sum. Integer groups are summed
+ * exactly, then (float)group * activation scale * weight scale is added, group by group. Vectors
+ * (norms, softmax) are summed in LANES partial sums by index mod LANES, then by halves.
+ */
+#include "engine/kernels/convert.h"
+#include "engine/kernels/levels.h"
+
+#include <float.h>
+#include <math.h>
+
+enum { LANES = 16, MAX_ROWS = 12 };
+
+/* ---- exp and log -------------------------------------------------------------------------------- */
+
+/* 2^n for n in -252..254, in two factors, so that results below 2^-126 come out as subnormals. */
+static float scale_by_power(float x, int n)
+{
+    int half = n / 2;
+    float a = kern_float((uint32_t)(half + 127) << 23);
+    float b = kern_float((uint32_t)(n - half + 127) << 23);
+    return x * a * b;
+}
+
+/* exp(x) within 1 ulp: x = n ln 2 + r, polynomial in r, error 4e-9. NaN stays NaN. */
+static float exp_f32(float x)
+{
+    if (x != x)
+        return x;
+    x = kern_clamp(x, -104.0f, 89.0f);
+    int n = kern_round(x * 0x1.715476p+0f);
+    float r = x - (float)n * 0x1.62e4p-1f;
+    r = r - (float)n * 0x1.7f7d1dp-20f;
+    float p = 0x1.6a2352p-10f;
+    p = p * r + 0x1.123a6cp-7f;
+    p = p * r + 0x1.5558f4p-5f;
+    p = p * r + 0x1.555490p-3f;
+    p = p * r + 0x1.fffffcp-2f;
+    p = r * r * p + r + 1.0f;
+    return scale_by_power(p, n);
+}
+
+double kern_log(double x)
+{
+    uint64_t u;
+    memcpy(&u, &x, sizeof(u));
+    /* m in [sqrt(1/2), sqrt(2)), x = m 2^e */
+    uint64_t shifted = u - 0x3fe6a09e667f3bcdULL;
+    int e = (int)((int64_t)shifted >> 52);
+    u -= (uint64_t)e << 52;
+    double m;
+    memcpy(&m, &u, sizeof(m));
+    /* log m = 2 atanh(t) */
+    double t = (m - 1.0) / (m + 1.0), t2 = t * t, sum = 0.0;
+    for (int k = 23; k >= 3; k -= 2)
+        sum = (sum + 1.0 / k) * t2;
+    return e * 0x1.62e42fefa39efp-1 + (2.0 * t + 2.0 * t * sum);
+}
+
+/* Sum of the lanes by halves: i + 8, then i + 4, i + 2, i + 1. */
+static float lanes_sum(float lane[LANES])
+{
+    for (int half = LANES / 2; half > 0; half /= 2)
+        for (int i = 0; i < half; i++)
+            lane[i] += lane[i + half];
+    return lane[0];
+}
+
+/* ---- packing activations ------------------------------------------------------------------------ */
+
+static void pack_row_f32(const float *x, int k, int k_pad, enum kern_wfmt wfmt,
+                         const struct kern_tile *tile, int row)
+{
+    (void)wfmt;
+    float *d = (float *)tile->data + row;
+    for (int i = 0; i < k_pad; i++)
+        d[(size_t)i * (size_t)tile->n_rows] = i < k ? x[i] : 0.0f;
+}
+
+static void pack_row_bf16(const float *x, int k, int k_pad, enum kern_wfmt wfmt,
+                          const struct kern_tile *tile, int row)
+{
+    (void)wfmt;
+    uint16_t *d = (uint16_t *)tile->data + 2 * row;
+    for (int i = 0; i < k_pad; i++)
+        d[(size_t)(i / 2) * 2 * (size_t)tile->n_rows + (size_t)(i & 1)] =
+            i < k ? kern_bf16_of_f32(x[i]) : 0;
+}
+
+/* The largest magnitude of a group, NaN above all; a group that cannot be quantised gets inverse 0. */
+static float group_max(const float *x, int n, float *ret_inverse)
+{
+    uint32_t max = 0;
+    for (int i = 0; i < n; i++) {
+        uint32_t mag = kern_bits(x[i]) & 0x7fffffff;
+        max = mag > max ? mag : max;
+    }
+    float amax = kern_float(max);
+    *ret_inverse = amax >= 1e-30f && amax <= FLT_MAX ? 127.0f / amax : 0.0f;
+    return amax;
+}
+
+static void pack_row_i8(const float *x, int k, int k_pad, enum kern_wfmt wfmt,
+                        const struct kern_tile *tile, int row)
+{
+    size_t n_rows = (size_t)tile->n_rows;
+    int offset = wfmt == KERN_W_I4 ? 8 : 128;
+    for (int g = 0; g < k_pad / KERN_GROUP; g++) {
+        int valid = k - g * KERN_GROUP;
+        valid = valid < 0 ? 0 : valid > KERN_GROUP ? KERN_GROUP : valid;
+        float inv, amax = group_max(x + g * KERN_GROUP, valid, &inv);
+        int8_t *d = (int8_t *)tile->data + (size_t)g * 32 * n_rows + 4 * (size_t)row;
+        int sum = 0;
+        for (int i = 0; i < KERN_GROUP; i++) {
+            int q = i < valid && inv != 0.0f ? kern_round(x[g * KERN_GROUP + i] * inv) : 0;
+            d[(size_t)(i / 4) * 4 * n_rows + (size_t)(i & 3)] = (int8_t)q;
+            sum += q;
+        }
+        tile->scale[(size_t)g * n_rows + (size_t)row] = amax / 127.0f;
+        tile->corr[(size_t)g * n_rows + (size_t)row] = -offset * sum;
+    }
+}
+
+/* ---- products ----------------------------------------------------------------------------------- */
+
+static void store_row(const float acc[KERN_PANEL], const struct kern_out *out, int row, int panel)
+{
+    float *c = out->c + (size_t)row * out->ld + (size_t)panel * KERN_PANEL;
+    for (int n = 0; n < KERN_PANEL; n++)
+        c[n] = out->add ? c[n] + acc[n] : acc[n];
+}
+
+/* One row times one group of 32 k, added to acc; a is this row's first element of the group. */
+typedef void group_fn(float acc[KERN_PANEL], const void *a, size_t n_rows, const void *b);
+
+static void group_f32_f32(float acc[KERN_PANEL], const void *a, size_t n_rows, const void *b)
+{
+    const float *x = a, *w = b;
+    for (size_t k = 0; k < KERN_GROUP; k++)
+        for (size_t n = 0; n < KERN_PANEL; n++)
+            acc[n] += x[k * n_rows] * w[k * KERN_PANEL + n];
+}
+
+static void group_f32_bf16(float acc[KERN_PANEL], const void *a, size_t n_rows, const void *b)
+{
+    const float *x = a;
+    const uint16_t *w = b;
+    for (size_t k = 0; k < KERN_GROUP; k++)
+        for (size_t n = 0; n < KERN_PANEL; n++)
+            acc[n] += x[k * n_rows] * kern_f32_of_bf16(w[k / 2 * 64 + n * 2 + (k & 1)]);
+}
+
+static void group_bf16_bf16(float acc[KERN_PANEL], const void *a, size_t n_rows, const void *b)
+{
+    const uint16_t *x = a, *w = b;
+    for (size_t k = 0; k < KERN_GROUP; k++) {
+        float xk = kern_f32_of_bf16(x[k / 2 * 2 * n_rows + (k & 1)]);
+        for (size_t n = 0; n < KERN_PANEL; n++)
+            acc[n] += xk * kern_f32_of_bf16(w[k / 2 * 64 + n * 2 + (k & 1)]);
+    }
+}
+
+/*
+ * All rows times one panel, whose groups of 32 k lie group_bytes apart (b) or where segs says. In
+ * both float formats the tile has 4 bytes for each row between one step of k (or pair) and the next.
+ */
+static inline void panel_product(const struct kern_tile *tile, int n_groups, const char *b,
+                                 size_t group_bytes, const void *const *segs,
+                                 const struct kern_out *out, int panel, group_fn *group,
+                                 size_t row_group_bytes)
+{
+    size_t n_rows = (size_t)tile->n_rows;
+    for (int r = 0; r < tile->n_rows; r++) {
+        const char *a = (const char *)tile->data + 4 * (size_t)r;
+        float acc[KERN_PANEL] = {0};
+        for (int g = 0; g < n_groups; g++) {
+            group(acc, a, n_rows, segs ? segs[g] : b + (size_t)g * group_bytes);
+            a += row_group_bytes * n_rows;
+        }
+        store_row(acc, out, r, panel);
+    }
+}
+
+#define MATMUL(name, group, group_bytes, row_group_bytes)                                         \
+    static void name(const struct kern_tile *tile, int k_pad, const void *panels,                 \
+                     size_t panel_bytes, int n_panels, const struct kern_out *out,                \
+                     const void *prefetch, size_t prefetch_bytes)                                 \
+    {                                                                                             \
+        (void)prefetch, (void)prefetch_bytes;                                                     \
+        for (int p = 0; p < n_panels; p++)                                                        \
+            panel_product(tile, k_pad / KERN_GROUP, (const char *)panels + (size_t)p * panel_bytes, \
+                          group_bytes, NULL, out, p, group, row_group_bytes);                     \
+    }
+
+MATMUL(matmul_f32_f32, group_f32_f32, 4096, 128)
+MATMUL(matmul_f32_bf16, group_f32_bf16, 2048, 128)
+MATMUL(matmul_bf16_bf16, group_bf16_bf16, 2048, 64)
+
+static void segs_f32(const struct kern_tile *tile, int n_segs, const void *const *segs,
+                     const struct kern_out *out)
+{
+    panel_product(tile, n_segs, NULL, 0, segs, out, 0, group_f32_f32, 128);
+}
+
+static void segs_bf16(const struct kern_tile *tile, int n_segs, const void *const *segs,
+                      const struct kern_out *out)
+{
+    panel_product(tile, n_segs, NULL, 0, segs, out, 0, group_bf16_bf16, 64);
+}
+
+/* Quad j (four k) of output n: unsigned weights, offset included. */
+static int weight_i8(const uint8_t *group, int j, int n, int i)
+{
+    return group[j * 128 + n * 4 + i];
+}
+
+static int weight_i4(const uint8_t *group, int j, int n, int i)
+{
+    int both = group[(j & 3) * 128 + n * 4 + i];
+    return j < 4 ? both & 15 : both >> 4;
+}
+
+/* One row and one output of one group: exact sum, correction included. */
+static int group_sum(const int8_t *a, size_t n_rows, const uint8_t *b, int n, int corr, bool four)
+{
+    int sum = corr;
+    for (int k = 0; k < KERN_GROUP; k++) {
+        int w = four ? weight_i4(b, k / 4, n, k & 3) : weight_i8(b, k / 4, n, k & 3);
+        sum += a[(size_t)(k / 4) * 4 * n_rows + (size_t)(k & 3)] * w;
+    }
+    return sum;
+}
+
+static void row_int(const struct kern_tile *tile, int row, int n_groups, const uint8_t *b,
+                    float acc[KERN_PANEL], bool four)
+{
+    size_t n_rows = (size_t)tile->n_rows, quads_bytes = four ? 512 : 1024;
+    const int8_t *a = (const int8_t *)tile->data + 4 * row;
+    for (int g = 0; g < n_groups; g++, a += 32 * n_rows, b += quads_bytes + 64) {
+        size_t at = (size_t)g * n_rows + (size_t)row;
+        for (int n = 0; n < KERN_PANEL; n++) {
+            int sum = group_sum(a, n_rows, b, n, tile->corr[at], four);
+            uint16_t scale;
+            memcpy(&scale, b + quads_bytes + 2 * n, sizeof(scale));
+            acc[n] += (float)sum * tile->scale[at] * kern_f32_of_f16(scale);
+        }
+    }
+}
+
+static void matmul_int(const struct kern_tile *tile, int k_pad, const void *panels,
+                       size_t panel_bytes, int n_panels, const struct kern_out *out, bool four)
+{
+    for (int p = 0; p < n_panels; p++)
+        for (int r = 0; r < tile->n_rows; r++) {
+            float acc[KERN_PANEL] = {0};
+            row_int(tile, r, k_pad / KERN_GROUP, (const uint8_t *)panels + (size_t)p * panel_bytes,
+                    acc, four);
+            store_row(acc, out, r, p);
+        }
+}
+
+static void matmul_i8_i8(const struct kern_tile *tile, int k_pad, const void *panels,
+                         size_t panel_bytes, int n_panels, const struct kern_out *out,
+                         const void *prefetch, size_t prefetch_bytes)
+{
+    (void)prefetch, (void)prefetch_bytes;
+    matmul_int(tile, k_pad, panels, panel_bytes, n_panels, out, false);
+}
+
+static void matmul_i8_i4(const struct kern_tile *tile, int k_pad, const void *panels,
+                         size_t panel_bytes, int n_panels, const struct kern_out *out,
+                         const void *prefetch, size_t prefetch_bytes)
+{
+    (void)prefetch, (void)prefetch_bytes;
+    matmul_int(tile, k_pad, panels, panel_bytes, n_panels, out, true);
+}
+
+/* ---- vectors ------------------------------------------------------------------------------------ */
+
+static void rmsnorm(const float *x, const float *w, float *o, int n, float eps)
+{
+    float lane[LANES] = {0};
+    for (int i = 0; i < n; i++)
+        lane[i % LANES] += x[i] * x[i];
+    float inv = 1.0f / sqrtf(lanes_sum(lane) / (float)n + eps);
+    for (int i = 0; i < n; i++)
+        o[i] = x[i] * inv * w[i];
+}
+
+static void rope(float *x, const float *cos, const float *sin, int d)
+{
+    for (int i = 0; i < d / 2; i++) {
+        float a = x[i], b = x[i + d / 2];
+        x[i] = a * cos[i] - b * sin[i];
+        x[i + d / 2] = b * cos[i] + a * sin[i];
+    }
+}
+
+static void silu_mul(const float *g, const float *u, float *o, int n)
+{
+    for (int i = 0; i < n; i++)
+        o[i] = g[i] / (1.0f + exp_f32(-g[i])) * u[i];
+}
+
+static void add(float *y, const float *x, int n)
+{
+    for (int i = 0; i < n; i++)
+        y[i] += x[i];
+}
+
+static void axpby(float *y, float a, const float *x, float b, int n)
+{
+    for (int i = 0; i < n; i++)
+        y[i] = y[i] * a + x[i] * b;
+}
+
+static void scale(float *y, float a, int n)
+{
+    for (int i = 0; i < n; i++)
+        y[i] *= a;
+}
+
+static struct kern_softmax softmax_keys(float *s, int n, int lo, int hi, float factor)
+{
+    struct kern_softmax r = {.max = -INFINITY, .sum = 0.0f};
+    float lane[LANES] = {0};
+    for (int i = lo; i < hi; i++)
+        r.max = s[i] > r.max ? s[i] : r.max;
+    r.max *= factor;
+    for (int i = 0; i < n; i++) {
+        s[i] = i >= lo && i < hi ? exp_f32(s[i] * factor - r.max) : 0.0f;
+        lane[i % LANES] += s[i];
+    }
+    r.sum = lanes_sum(lane);
+    return r;
+}
+
+static int argmax(const float *x, int n, bool *ret_finite)
+{
+    int best = 0;
+    bool finite = true;
+    for (int i = 0; i < n; i++) {
+        finite = finite && x[i] <= FLT_MAX;
+        if (x[i] > x[best])
+            best = i;
+    }
+    *ret_finite = finite;
+    return best;
+}
+
+static double log_sum_exp(const float *x, int n)
+{
+    double lane[LANES] = {0};
+    float max = x[0];
+    for (int i = 1; i < n; i++)
+        max = x[i] > max ? x[i] : max;
+    for (int i = 0; i < n; i++)
+        lane[i % LANES] += (double)exp_f32(x[i] - max);
+    for (int half = LANES / 2; half > 0; half /= 2)
+        for (int i = 0; i < half; i++)
+            lane[i] += lane[i + half];
+    return (double)max + kern_log(lane[0]);
+}
+
+/* ---- pages of the KV cache ---------------------------------------------------------------------- */
+
+/* Elements are stored one by one: other threads may be writing the neighbouring slots. */
+
+static void put_key_f32(void *panel, const float *x, int d, int d_pad, int slot)
+{
+    float *p = (float *)panel + slot;
+    for (int i = 0; i < d_pad; i++)
+        p[i * KERN_PANEL] = i < d ? x[i] : 0.0f;
+}
+
+static void put_key_bf16(void *panel, const float *x, int d, int d_pad, int slot)
+{
+    uint16_t *p = (uint16_t *)panel + 2 * slot;
+    for (int i = 0; i < d_pad; i++)
+        p[i / 2 * 64 + (i & 1)] = i < d ? kern_bf16_of_f32(x[i]) : 0;
+}
+
+static void put_value_f32(void *panels, const float *x, int d, int d_pad, int slot)
+{
+    for (int i = 0; i < d_pad; i++) {
+        float *p = (float *)panels + i / KERN_PANEL * 1024;
+        p[slot * KERN_PANEL + i % KERN_PANEL] = i < d ? x[i] : 0.0f;
+    }
+}
+
+static void put_value_bf16(void *panels, const float *x, int d, int d_pad, int slot)
+{
+    for (int i = 0; i < d_pad; i++) {
+        uint16_t *p = (uint16_t *)panels + i / KERN_PANEL * 1024;
+        p[slot / 2 * 64 + i % KERN_PANEL * 2 + (slot & 1)] = i < d ? kern_bf16_of_f32(x[i]) : 0;
+    }
+}
+
+/* ---- weights ------------------------------------------------------------------------------------ */
+
+/* Element k of a row in a file; a NULL row and k beyond the valid ones are zero. */
+static float source_f32(enum kern_src src, const void *row, int k, int n_k)
+{
+    if (!row || k >= n_k)
+        return 0.0f;
+    if (src == KERN_SRC_F32) {
+        float f;
+        memcpy(&f, (const char *)row + 4 * (size_t)k, sizeof(f));
+        return f;
+    }
+    uint16_t h;
+    memcpy(&h, (const char *)row + 2 * (size_t)k, sizeof(h));
+    return src == KERN_SRC_F16 ? kern_f32_of_f16(h) : kern_f32_of_bf16(h);
+}
+
+static void pack_f32(enum kern_src src, const void *const *rows, int k, int k_pad, float *d)
+{
+    for (int n = 0; n < KERN_PANEL; n++)
+        for (int i = 0; i < k_pad; i++)
+            d[(size_t)i * KERN_PANEL + (size_t)n] = source_f32(src, rows[n], i, k);
+}
+
+static void pack_bf16(enum kern_src src, const void *const *rows, int k, int k_pad, uint16_t *d)
+{
+    for (int n = 0; n < KERN_PANEL; n++)
+        for (int i = 0; i < k_pad; i++)
+            d[(size_t)(i / 2) * 64 + (size_t)n * 2 + (size_t)(i & 1)] =
+                kern_bf16_of_f32(source_f32(src, rows[n], i, k));
+}
+
+/* The 32 weights of output n in one group, quantised, into their places. */
+static void pack_group(enum kern_wfmt fmt, const float x[32], int n, uint8_t *group)
+{
+    uint8_t q[32];
+    uint16_t s = fmt == KERN_W_I8 ? kern_i8_group(x, q) : kern_i4_group(x, q);
+    for (int i = 0; i < 32; i++) {
+        int quad = i / 4;
+        if (fmt == KERN_W_I8 || quad < 4)
+            group[quad * 128 + n * 4 + (i & 3)] = q[i];
+        else
+            group[(quad - 4) * 128 + n * 4 + (i & 3)] |= (uint8_t)(q[i] << 4);
+    }
+    memcpy(group + (fmt == KERN_W_I8 ? 1024 : 512) + 2 * n, &s, sizeof(s));
+}
+
+static void pack_panel(enum kern_wfmt fmt, enum kern_src src, const void *const rows[KERN_PANEL],
+                       int k, int k_pad, void *panel)
+{
+    if (fmt == KERN_W_F32) {
+        pack_f32(src, rows, k, k_pad, panel);
+        return;
+    }
+    if (fmt == KERN_W_BF16) {
+        pack_bf16(src, rows, k, k_pad, panel);
+        return;
+    }
+    uint8_t *group = panel;
+    for (int g = 0; g < k_pad / KERN_GROUP; g++, group += kern_panel_bytes(fmt, KERN_GROUP))
+        for (int n = 0; n < KERN_PANEL; n++) {
+            float x[KERN_GROUP];
+            for (int i = 0; i < KERN_GROUP; i++)
+                x[i] = source_f32(src, rows[n], g * KERN_GROUP + i, k);
+            pack_group(fmt, x, n, group);
+        }
+}
+
+static float weight_at(enum kern_wfmt fmt, const uint8_t *panel, int n, int k)
+{
+    if (fmt == KERN_W_F32)
+        return ((const float *)(const void *)panel)[(size_t)k * KERN_PANEL + (size_t)n];
+    if (fmt == KERN_W_BF16) {
+        const uint16_t *p = (const uint16_t *)(const void *)panel;
+        return kern_f32_of_bf16(p[(size_t)(k / 2) * 64 + (size_t)n * 2 + (size_t)(k & 1)]);
+    }
+    const uint8_t *group = panel + (size_t)(k / KERN_GROUP) * kern_panel_bytes(fmt, KERN_GROUP);
+    bool four = fmt == KERN_W_I4;
+    uint16_t s;
+    memcpy(&s, group + (four ? 512 : 1024) + 2 * n, sizeof(s));
+    int i = k % KERN_GROUP;
+    int q = four ? weight_i4(group, i / 4, n, i & 3) - 8 : weight_i8(group, i / 4, n, i & 3) - 128;
+    return kern_f32_of_f16(s) * (float)q;
+}
+
+static void unpack_row(enum kern_wfmt fmt, const void *panel, int n, int k, float *ret_row)
+{
+    for (int i = 0; i < k; i++)
+        ret_row[i] = weight_at(fmt, panel, n, i);
+}
+
+const struct kern kern_ref = {
+    .name = "c",
+    .max_rows = {MAX_ROWS, MAX_ROWS, MAX_ROWS},
+    .pack_row = {pack_row_f32, pack_row_bf16, pack_row_i8},
+    .matmul = {
+        [KERN_A_F32] = {[KERN_W_F32] = matmul_f32_f32, [KERN_W_BF16] = matmul_f32_bf16},
+        [KERN_A_BF16] = {[KERN_W_BF16] = matmul_bf16_bf16},
+        [KERN_A_I8] = {[KERN_W_I8] = matmul_i8_i8, [KERN_W_I4] = matmul_i8_i4},
+    },
+    .matmul_segs = {segs_f32, segs_bf16, NULL},
+    .rmsnorm = rmsnorm,
+    .rope = rope,
+    .silu_mul = silu_mul,
+    .add = add,
+    .softmax_keys = softmax_keys,
+    .axpby = axpby,
+    .scale = scale,
+    .argmax = argmax,
+    .log_sum_exp = log_sum_exp,
+    .put_key = {put_key_f32, put_key_bf16},
+    .put_value = {put_value_f32, put_value_bf16},
+    .pack_panel = pack_panel,
+    .unpack_row = unpack_row,
+};
