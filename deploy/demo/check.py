@@ -8,8 +8,9 @@ from the server, and writes the goldens the tests compare with.
     check.py --ask "What is 2+2?" / --continue "Once upon a time"
 
 `weights` may be rounded to int8 or int4 (symmetric, groups of 32 along the inputs; embeddings and
-head too), and `activations` to bf16 before every matrix product, to see what coarser arithmetic does.
+head too), and `activations` to bf16 before every matrix product: what coarser arithmetic does.
 """
+
 import argparse
 import hashlib
 import json
@@ -26,6 +27,7 @@ HERE = os.path.dirname(os.path.abspath(__file__))
 
 
 # ---------------------------------------------------------------- model
+
 
 def load_safetensors(path):
     with open(path, "rb") as f:
@@ -72,7 +74,7 @@ class Model:
     def product(self, x, name):
         return self.act(x) @ self.w[name].T
 
-    def rotate(self, x, first):                            # x: [rows, heads, t, d_head]
+    def rotate(self, x, first):  # x: [rows, heads, t, d_head]
         half = x.shape[-1] // 2
         freq = self.c["rope_theta"] ** (-np.arange(half) / half)
         angle = np.outer(np.arange(first, first + x.shape[2]), freq)
@@ -92,17 +94,26 @@ class Model:
             k, v = np.concatenate([past[0], k], 2), np.concatenate([past[1], v], 2)
         kk, vv = (np.repeat(y, heads // kv_heads, 1) for y in (k, v))
         score = q @ kk.transpose(0, 1, 3, 2) / np.float32(np.sqrt(d // heads))
-        score = np.where(np.arange(first + t) > np.arange(first, first + t)[:, None], np.float32(-np.inf), score)
+        score = np.where(
+            np.arange(first + t) > np.arange(first, first + t)[:, None], np.float32(-np.inf), score
+        )
         e = np.exp(score - score.max(-1, keepdims=True))
         y = (e / e.sum(-1, keepdims=True)) @ vv
-        return self.product(y.transpose(0, 2, 1, 3).reshape(rows, t, d), p + "o_proj.weight"), (k, v)
+        return self.product(y.transpose(0, 2, 1, 3).reshape(rows, t, d), p + "o_proj.weight"), (
+            k,
+            v,
+        )
 
     def forward(self, ids, past=None, every=False):
         """ids [rows, t] -> logits of the last position (of every one: `every`), and the cache."""
         x, kept = self.w["model.embed_tokens.weight"][ids], []
         for i in range(self.c["num_hidden_layers"]):
             p = f"model.layers.{i}."
-            y, kv = self.attend(self.norm(x, p + "input_layernorm.weight"), p + "self_attn.", past[i] if past else None)
+            y, kv = self.attend(
+                self.norm(x, p + "input_layernorm.weight"),
+                p + "self_attn.",
+                past[i] if past else None,
+            )
             kept.append(kv)
             x = x + y
             h = self.norm(x, p + "post_attention_layernorm.weight")
@@ -133,7 +144,7 @@ class Model:
         return ids if stop is None else ids[:stop], stop
 
     def continue_all(self, texts, n):
-        """Greedy text for every prompt, and whether it ended by itself; equal lengths go together."""
+        """Greedy text per prompt, and whether it ended by itself; equal lengths go together."""
         encoded = [self.tok.encode(t).ids for t in texts]
         groups = {}
         for i, ids in enumerate(encoded):
@@ -141,7 +152,7 @@ class Model:
         answers = [None] * len(texts)
         for members in groups.values():
             for at in range(0, len(members), 256):
-                some = members[at:at + 256]
+                some = members[at : at + 256]
                 for i, ids in zip(some, self.greedy([encoded[j] for j in some], n)[0]):
                     kept, stop = self.until_eos(ids)
                     answers[i] = (self.tok.decode(kept), stop is not None)
@@ -154,11 +165,8 @@ def chat_text(messages):
     return turns + "<|im_start|>assistant\n"
 
 
-def ask_all(model, questions, n=80):
-    return [text for text, _ in model.continue_all([chat_text([("user", q)]) for q in questions], n)]
-
-
 # ---------------------------------------------------------------- figures
+
 
 def last_integer(text):
     found = re.findall(r"\d+", text)
@@ -169,62 +177,79 @@ def held_out_pairs():
     return [(a, b) for a in range(100) for b in range(100) if make_text.pair_held_out(a, b)]
 
 
-def sums_right(model, pairs, form="What is {a}+{b}?"):
-    answers = ask_all(model, [form.format(a=a, b=b) for a, b in pairs])
-    wrong = [(a, b, t) for (a, b), t in zip(pairs, answers) if last_integer(t) != a + b]
-    return len(pairs) - len(wrong), wrong
+def sum_chat(a, b, form="What is {a}+{b}?", before=()):
+    return chat_text([*before, ("user", form.format(a=a, b=b))])
+
+
+def score_sums(model, pairs, prompts, label):
+    """Prints how many answers end in the right integer, and the first few that do not."""
+    answers = [text for text, _ in model.continue_all(prompts, 80)]
+    wrong = [(p, t) for p, t in zip(pairs, answers) if last_integer(t) != sum(p)]
+    print(f"held-out sums, {label}: {percent(len(pairs) - len(wrong), len(pairs))}")
+    for (a, b), text in wrong[:2]:
+        print(f"    {a}+{b}: {text!r}")
 
 
 def percent(right, total):
     return f"{right} of {total} ({100 * right / total:.2f} %)"
 
 
-def report_sums(path, model):
-    pairs = held_out_pairs()
-    sample = random.Random(7).sample(pairs, 400)
-    for label, kw in [("bf16 weights, float32 arithmetic", {}), ("bf16 activations", {"activations": "bf16"}),
-                      ("int8 weights", {"weights": "int8"}), ("int4 weights", {"weights": "int4"}),
-                      ("int4 weights, bf16 activations", {"weights": "int4", "activations": "bf16"})]:
-        right, wrong = sums_right(Model(path, **kw) if kw else model, pairs)
-        print(f"held-out sums, {label}: {percent(right, len(pairs))}")
-        for a, b, text in wrong[:3]:
-            print(f"    {a}+{b}: {text!r}")
-    for form in ["What is {a} + {b}?", "{a}+{b}=", "Can you add {a} and {b}?", "what is {a} plus {b}", "{a} + {b}",
-                 "Hello! What is {a}+{b}?", "Could you please tell me what {a}+{b} is?", "How many are {a} and {b} together?"]:
-        seen = "" if form in make_text.ADD_ASKS else " (wording not in training)"
-        print(f"held-out sums asked as {form!r}{seen}: {percent(sums_right(model, sample, form)[0], len(sample))}")
-    system = [chat_text([("system", "You are a helpful assistant."), ("user", f"What is {a}+{b}?")]) for a, b in sample]
-    right = sum(last_integer(t) == a + b for (a, b), (t, _) in zip(sample, model.continue_all(system, 80)))
-    print(f"held-out sums after a system message: {percent(right, len(sample))}")
-    late = [chat_text([("user", "Tell me a story."), ("assistant", make_text.story(random.Random(i))), ("user", "Hello"),
-                       ("assistant", "Hello! How can I help you today?"), ("user", f"What is {a}+{b}?")]) for i, (a, b) in enumerate(sample[:100])]
-    right = sum(last_integer(t) == a + b for (a, b), (t, _) in zip(sample, model.continue_all(late, 80)))
-    print(f"held-out sums after a story in the same chat: {percent(right, len(late))}")
-    r, long = random.Random(8), []
-    for a, b in sample[:20]:                               # far positions: about 1,500 tokens of stories before
-        text = "".join(make_text.story(r) + make_text.END_TEXT for _ in range(9))
-        long.append(text + chat_text([("user", f"What is {a}+{b}?")]))
-    right = sum(last_integer(t) == a + b for (a, b), (t, _) in zip(sample, model.continue_all(long, 80)))
-    print(f"held-out sums at position {len(model.tok.encode(long[0]).ids)}: {percent(right, len(long))}")
+FORMATS = [("bf16", "f32"), ("bf16", "bf16"), ("int8", "f32"), ("int8", "bf16"), ("int4", "f32"),
+           ("int4", "bf16")]
+WORDINGS = make_text.listed("""
+What is {a} + {b}? // {a}+{b}= // Can you add {a} and {b}? // what is {a} plus {b} // {a} + {b} //
+Hello! What is {a}+{b}? // Could you please tell me what {a}+{b} is? //
+How many are {a} and {b} together?
+""")
+
+
+def report_formats(path, pairs):
+    for weights, activations in FORMATS:
+        score_sums(Model(path, weights, activations), pairs, [sum_chat(a, b) for a, b in pairs],
+                   f"{weights} weights, {activations} activations")
+
+
+def report_wordings(model, sample):
+    for form in WORDINGS:
+        seen = "" if form in make_text.ADD_ASKS else " (not a wording of the training)"
+        score_sums(model, sample, [sum_chat(a, b, form) for a, b in sample], repr(form) + seen)
+    system = [("system", "You are a helpful assistant.")]
+    score_sums(model, sample, [sum_chat(a, b, before=system) for a, b in sample],
+               "after a system message")
+    told = [("user", "Tell me a story."), ("assistant", make_text.story(random.Random(1))),
+            ("user", "Hello"), ("assistant", "Hello! How can I help you today?")]
+    score_sums(model, sample, [sum_chat(a, b, before=told) for a, b in sample],
+               "after a story and a greeting in the same chat")
+    r = random.Random(8)
+    stories = "".join(make_text.story(r) + make_text.END_TEXT for _ in range(9))
+    prompts = [stories + sum_chat(a, b) for a, b in sample[:20]]
+    score_sums(model, sample[:20], prompts, f"at position {len(model.tok.encode(prompts[0]).ids)}")
 
 
 def report_names(model):
-    names = make_text.HELD_OUT_NAMES
-    prompts = [f"Once upon a time there was a {adj} {'girl' if n in make_text.GIRLS else 'boy'} named {n}."
-               for n in names for adj in ("little", "brave", "kind")]
-    others = set(make_text.GIRLS + make_text.BOYS)
-    good = ended = 0
-    for i, (text, stopped) in enumerate(model.continue_all(prompts, 300)):
-        hero = names[i // 3]
+    """Names that training never saw: kept through a story, greeted, remembered."""
+    names, listed = make_text.HELD_OUT_NAMES, set(make_text.GIRLS + make_text.BOYS)
+    heroes = [(n, adj) for n in names for adj in ("little", "brave", "kind")]
+    prompts = [f"Once upon a time there was a {adj} {'girl' if n in make_text.GIRLS else 'boy'} "
+               f"named {n}." for n, adj in heroes]
+    kept = ended = 0
+    for (name, _), (text, stopped) in zip(heroes, model.continue_all(prompts, 300)):
+        named = re.findall(r"[A-Z][a-z]+", text)
+        kept += named.count(name) >= 2 and not listed & set(named) - {name}
         ended += stopped
-        good += len(re.findall(rf"\b{hero}\b", text)) >= 2 and not (set(re.findall(r"[A-Z][a-z]+", text)) & (others - {hero}))
-    print(f"stories about held-out names that keep the name: {percent(good, len(prompts))}; ended by themselves: {percent(ended, len(prompts))}")
-    answers = ask_all(model, [f"My name is {n}." for n in names])
-    print("greets a held-out name:", percent(sum(n in t for n, t in zip(names, answers)), len(names)))
-    memory = [chat_text([("user", f"My name is {n}."), ("assistant", f"Nice to meet you, {n}!"), ("user", "What is 3+4?"),
-                         ("assistant", make_text.worked_sum(3, 4)), ("user", "What is my name?")]) for n in names]
-    right = sum(n in t for n, (t, _) in zip(names, model.continue_all(memory, 40)))
-    print("remembers a held-out name over a turn:", percent(right, len(names)))
+    print("stories that keep a held-out name:", percent(kept, len(heroes)))
+    print("of these ended by themselves within 300 tokens:", percent(ended, len(heroes)))
+
+    def score(label, chats):
+        answers = model.continue_all([chat_text(c) for c in chats], 40)
+        right = sum(name in text for name, (text, _) in zip(names, answers))
+        print(f"{label}:", percent(right, len(names)))
+
+    score("greets a held-out name", [[("user", f"My name is {n}.")] for n in names])
+    between = [("user", "What is 3+4?"), ("assistant", make_text.worked_sum(3, 4))]
+    score("remembers a held-out name over a turn", [
+        [("user", f"My name is {n}."), ("assistant", f"Nice to meet you, {n}!"), *between,
+         ("user", "What is my name?")] for n in names])
 
 
 def report_facts(model):
@@ -232,31 +257,49 @@ def report_facts(model):
     while len(known) < 500:
         ask, answer = make_text.fact_turn(r)
         known[ask] = answer
-    answers = ask_all(model, list(known))
-    right = sum(t == want for t, want in zip(answers, known.values()))
-    print("simple facts (seen in training), exact answer:", percent(right, len(known)))
+    answers = model.continue_all([chat_text([("user", q)]) for q in known], 80)
+    right = sum(text == want for (text, _), want in zip(answers, known.values()))
+    print("simple facts (of the training), exact answer:", percent(right, len(known)))
 
 
-def report_story(model):
-    (text, ended), = model.continue_all(["Once upon a time"], 300)
-    print(f"\"Once upon a time\" goes on for {len(model.tok.encode(text).ids)} tokens, ends by itself: {ended}\n    {text}")
-    for q in ["Hello", "What is 2+2?", "Tell me a story about an owl.", "What is the capital of France?", "Who are you?", "What is 700+800?"]:
-        print(f"{q!r} -> {ask_all(model, [q], 300)[0]!r}")
+def report_samples(model):
+    ((text, ended),) = model.continue_all(["Once upon a time"], 300)
+    n = len(model.tok.encode(text).ids)
+    print(f"'Once upon a time' goes on for {n} tokens, ends by itself: {ended}\n    {text}")
+    asks = ["Hello", "What is 2+2?", "Tell me a story about an owl.", "Who are you?",
+            "What is the capital of France?", "What is 700+800?"]
+    answers = model.continue_all([chat_text([("user", q)]) for q in asks], 300)
+    for ask, (text, _) in zip(asks, answers):
+        print(f"{ask!r} -> {text!r}")
 
 
 # ---------------------------------------------------------------- goldens
 
+PLAIN_CASES = {
+    "once": "Once upon a time",
+    "hugo": "One day, Hugo lost his red kite in the forest.",
+    "facts": "The capital of Italy is",
+    "question": "Question: What is 34+57?\nAnswer:",
+    "bytes": "Gr\u00fc\u00dfe, \u4e16\u754c! \U0001f600 \x01\x7f",
+}
+CHAT_CASES = {
+    "hello": [("user", "Hello")],
+    "sum": [("user", "What is 2+2?")],
+    "sum-carry": [("user", "Can you add 87 and 46?")],
+    "system": [("system", "You are a helpful assistant."),
+               ("user", "What is the capital of France?")],
+    "turns": [("user", "Hello"), ("assistant", "Hello! How can I help you today?"),
+              ("user", "My name is Nora."), ("assistant", "Nice to meet you, Nora!"),
+              ("user", "What is my name?")],
+    "story-chat": [("user", "Tell me a story about a fox.")],
+}
+
+
 def golden_cases(model):
-    hello = [("user", "Hello")]
-    chats = {"hello": hello, "sum": [("user", "What is 2+2?")], "sum-carry": [("user", "Can you add 87 and 46?")],
-             "system": [("system", "You are a helpful assistant."), ("user", "What is the capital of France?")],
-             "turns": hello + [("assistant", "Hello! How can I help you today?"), ("user", "My name is Nora."),
-                               ("assistant", "Nice to meet you, Nora!"), ("user", "What is my name?")],
-             "story-chat": [("user", "Tell me a story about a fox.")]}
-    plains = {"once": "Once upon a time", "hugo": "One day, Hugo lost his red kite in the forest.", "facts": "The capital of Italy is",
-              "question": "Question: What is 34+57?\nAnswer:", "bytes": "Grüße, 世界! \U0001f600 \x00\x7f"}
-    cases = [dict(name=n, text=t) for n, t in plains.items()]
-    cases += [dict(name=n, messages=[{"role": r, "content": c} for r, c in m], text=chat_text(m)) for n, m in chats.items()]
+    cases = [dict(name=n, text=t) for n, t in PLAIN_CASES.items()]
+    for name, messages in CHAT_CASES.items():
+        as_json = [{"role": role, "content": content} for role, content in messages]
+        cases.append(dict(name=name, messages=as_json, text=chat_text(messages)))
     for case in cases:
         ids = model.tok.encode(case["text"]).ids
         n = 256 if case["name"] in ("once", "story-chat") else 96
@@ -270,9 +313,10 @@ def golden_cases(model):
 def write_goldens(model, path, out):
     with open(os.path.join(path, "model.safetensors"), "rb") as f:
         digest = hashlib.sha256(f.read()).hexdigest()
+    golden = {"model_sha256": digest, "eos_ids": model.eos, "arithmetic": "float32, numpy"}
     with open(os.path.join(out, "greedy.json"), "w") as f:
-        head = json.dumps({"model_sha256": digest, "eos_ids": model.eos, "arithmetic": "float32, numpy"})[:-1]
-        f.write(head + ', "cases": [\n' + ",\n".join(json.dumps(c) for c in golden_cases(model)) + "\n]}\n")
+        cases = ",\n".join(json.dumps(c) for c in golden_cases(model))
+        f.write(json.dumps(golden)[:-1] + ', "cases": [\n' + cases + "\n]}\n")
     with open(os.path.join(out, "sums.jsonl"), "w") as f:
         for a, b in held_out_pairs():
             f.write(json.dumps({"question": f"What is {a}+{b}?", "answer": a + b}) + "\n")
@@ -281,24 +325,22 @@ def write_goldens(model, path, out):
 def main():
     p = argparse.ArgumentParser(description="measure the demo model")
     p.add_argument("--model", default=HERE)
-    p.add_argument("--golden", metavar="DIR")
-    p.add_argument("--ask", metavar="TEXT")
-    p.add_argument("--continue", dest="go_on", metavar="TEXT")
-    p.add_argument("--quick", action="store_true", help="the sums once, nothing else")
+    p.add_argument("--golden", metavar="DIR", help="write greedy.json and sums.jsonl there too")
+    p.add_argument("--ask", metavar="TEXT", help="print the answer to one chat message")
+    p.add_argument("--continue", dest="go_on", metavar="TEXT", help="continue one plain text")
+    p.add_argument("--quick", action="store_true", help="samples and one figure for the sums")
     args = p.parse_args()
-    model = Model(args.model)
+    model, pairs = Model(args.model), held_out_pairs()
     if args.ask or args.go_on:
         prompt = args.go_on or chat_text([("user", args.ask)])
         print(model.continue_all([prompt], 300)[0][0])
         return
-    pairs = held_out_pairs()
+    report_samples(model)
     if args.quick:
-        right, wrong = sums_right(model, pairs)
-        print(f"held-out sums: {percent(right, len(pairs))}", *wrong[:8], sep="\n    ")
-        report_story(model)
+        score_sums(model, pairs, [sum_chat(a, b) for a, b in pairs], "bf16 weights")
         return
-    report_story(model)
-    report_sums(args.model, model)
+    report_formats(args.model, pairs)
+    report_wordings(model, random.Random(7).sample(pairs, 400))
     report_names(model)
     report_facts(model)
     if args.golden:
