@@ -10,7 +10,7 @@
  *   2. srv_stream_open(...), then srv_stream_write(...) and at the end srv_stream_close(...).
  *   3. It starts engine jobs and returns without an answer, having set `on_wake`. From then on
  *      srv_request_wake(req), callable from any thread and cheap, makes a text worker call on_wake(req);
- *      wakes coalesce and on_wake never runs twice at once. It goes on to 1 or 2.
+ *      wakes coalesce and on_wake never runs twice at once, nor while `handle` still runs. It goes on to 1 or 2.
  *
  * When the client has gone (or a server-side limit cuts the request) `on_gone` is called once, on any
  * thread, before or during other callbacks: it must only set flags and cancel engine jobs. on_wake is
@@ -57,6 +57,7 @@ enum srv_route_flags {
     SRV_ROUTE_INLINE = 2,  /* handled on the HTTP thread */
     SRV_ROUTE_EARLY = 4,   /* served while the model loads and while draining */
     SRV_ROUTE_PREFIX = 8,  /* the path matches with anything after it */
+    SRV_ROUTE_ANTHROPIC = 16, /* errors in that dialect's shape */
 };
 
 struct srv_route {
@@ -84,6 +85,13 @@ const char *srv_request_query(const struct srv_request *req, const char *name);
 const char *srv_request_body(const struct srv_request *req, size_t *ret_len);
 /* The id shown to the client: its own x-request-id where sane, else generated. */
 const char *srv_request_id(const struct srv_request *req);
+/* 24 random hex digits of this request, for ids of answers (cmpl-..., chatcmpl-...). */
+const char *srv_request_unique(const struct srv_request *req);
+/* The dialect of the route: how errors are shaped. */
+enum srv_dialect { SRV_DIALECT_OPENAI, SRV_DIALECT_ANTHROPIC };
+enum srv_dialect srv_request_dialect(const struct srv_request *req);
+/* When a refused client may come back: computed from measured throughput and spread out; 1000..60000. */
+int64_t srv_retry_after_ms(struct srv_request *req);
 /* Microseconds of CLOCK_MONOTONIC when the head arrived. */
 uint64_t srv_request_start_us(const struct srv_request *req);
 /* 32 bytes that name the tenant: digest of the API key, zeros without one. */

@@ -1,0 +1,269 @@
+/* SPDX-License-Identifier: MIT */
+/*
+ * POST /v1/chat/completions: messages in; role chunk, text chunks, finish chunk, usage chunk, [DONE] out.
+ */
+#include <string.h>
+
+#include "server/api.h"
+#include "server/chat_input.h"
+#include "server/config.h"
+#include "server/gen_out.h"
+#include "tokenizer/tokenizer.h"
+
+static const struct param_field fields[] = {
+    GEN_FIELD("messages", PARAM_JSON, messages),
+    GEN_FIELD("logprobs", PARAM_BOOL, logprobs_flag),
+    GEN_RANGE("top_logprobs", PARAM_INT, top_logprobs, 0, GEN_MAX_LOGPROBS),
+    GEN_FIELD("chat_template_kwargs", PARAM_JSON, chat_template_kwargs),
+    GEN_FIELD("add_generation_prompt", PARAM_BOOL, add_generation_prompt),
+    GEN_FIELD("continue_final_message", PARAM_BOOL, continue_final_message),
+    GEN_OTHER("store", PARAM_IGNORED),
+    GEN_OTHER("parallel_tool_calls", PARAM_IGNORED),
+    GEN_OTHER("reasoning_effort", PARAM_IGNORED),
+    GEN_OTHER("verbosity", PARAM_IGNORED),
+    GEN_OTHER("tools", PARAM_UNSUPPORTED),
+    GEN_OTHER("tool_choice", PARAM_UNSUPPORTED),
+    GEN_OTHER("functions", PARAM_UNSUPPORTED),
+    GEN_OTHER("function_call", PARAM_UNSUPPORTED),
+    GEN_OTHER("modalities", PARAM_UNSUPPORTED),
+    GEN_OTHER("audio", PARAM_UNSUPPORTED),
+    GEN_OTHER("prediction", PARAM_UNSUPPORTED),
+    GEN_OTHER("web_search_options", PARAM_UNSUPPORTED),
+    GEN_OTHER("chat_template", PARAM_UNSUPPORTED),
+    GEN_OTHER("echo", PARAM_UNSUPPORTED),
+    {0},
+};
+
+/* ---- log-probabilities ----------------------------------------------------------------------------------- */
+
+/* The end-of-turn token is no part of the content, so that joined bytes rebuild the text. */
+static bool is_end_token(const struct gen_choice *c, int64_t i)
+{
+    return c->ended && c->stop_id >= 0 && i + 1 == c->n_tokens &&
+           c->log.records[i].id == c->stop_id;
+}
+
+static void write_token(struct srv_gen *g, struct srv_buf *b, const struct gen_choice *c, int64_t i)
+{
+    const struct gen_record *r = &c->log.records[i];
+    const struct eng_logprob *top = c->log.tops + i * c->log.top_width;
+    srv_buf_puts(b, "{");
+    srv_gen_write_token_bytes(g, b, r->id);
+    srv_buf_puts(b, ",\"logprob\":");
+    srv_buf_json_number(b, r->logprob);
+    srv_buf_puts(b, ",\"top_logprobs\":[");
+    for (int k = 0; k < r->n_top; k++) {
+        srv_buf_puts(b, k ? ",{" : "{");
+        srv_gen_write_token_bytes(g, b, top[k].id);
+        srv_buf_puts(b, ",\"logprob\":");
+        srv_buf_json_number(b, top[k].logprob);
+        srv_buf_puts(b, "}");
+    }
+    srv_buf_puts(b, "]}");
+}
+
+static void write_logprobs(struct srv_gen *g, struct srv_buf *b, const struct gen_choice *c,
+                           int64_t from, int64_t to)
+{
+    bool first = true;
+    if (!g->params.want_logprobs) {
+        srv_buf_puts(b, "null");
+        return;
+    }
+    srv_buf_puts(b, "{\"content\":[");
+    for (int64_t i = from; i < to; i++) {
+        if (is_end_token(c, i)) continue;
+        if (!first) srv_buf_puts(b, ",");
+        write_token(g, b, c, i);
+        first = false;
+    }
+    srv_buf_puts(b, "],\"refusal\":null}");
+}
+
+/* ---- whole answers ------------------------------------------------------------------------------------------ */
+
+static void write_head(struct srv_gen *g, struct srv_buf *b, const char *object)
+{
+    srv_buf_printf(b, "{\"id\":\"%s\",\"object\":\"%s\",\"created\":%lld,\"model\":", g->id, object,
+                   (long long)g->created);
+    srv_buf_json_string(b, g->model, strlen(g->model));
+    srv_buf_puts(b, ",\"system_fingerprint\":");
+    srv_buf_json_string(b, g->app->fingerprint, strlen(g->app->fingerprint));
+    if (g->params.service_tier) srv_buf_puts(b, ",\"service_tier\":\"default\"");
+    srv_buf_puts(b, ",\"choices\":[");
+}
+
+static void write_choice(struct srv_gen *g, struct srv_buf *b, const struct gen_choice *c, int index)
+{
+    int64_t shown = c->n_tokens;
+    while (c->stop_string && shown > 0 && c->offsets[shown - 1] >= c->text.text.len) shown--;
+    srv_buf_printf(b, "{\"index\":%d,\"message\":{\"role\":\"assistant\",\"content\":", index);
+    srv_buf_json_string(b, c->text.text.data ? c->text.text.data : "", c->text.text.len);
+    srv_buf_puts(b, ",\"refusal\":null},\"logprobs\":");
+    write_logprobs(g, b, c, 0, shown);
+    srv_buf_printf(b, ",\"finish_reason\":\"%s\"", c->finish_reason);
+    if (g->params.return_token_ids) {
+        srv_buf_puts(b, ",\"token_ids\":");
+        srv_gen_write_ids(b, c, 0, c->n_tokens);
+    }
+    srv_buf_puts(b, "}");
+}
+
+static void whole(struct srv_gen *g, struct srv_buf *b)
+{
+    int picked[GEN_MAX_CHOICES];
+    const struct gen_prompt *p = &g->prompts[0];
+    write_head(g, b, "chat.completion");
+    srv_gen_pick(g, p, picked);
+    for (int k = 0; k < g->n_choices; k++) {
+        if (k) srv_buf_puts(b, ",");
+        write_choice(g, b, &p->choices[picked[k]], k);
+    }
+    srv_buf_puts(b, "],\"usage\":");
+    srv_gen_write_usage(g, b);
+    if (g->params.timings) {
+        srv_buf_puts(b, ",\"timings\":");
+        srv_gen_write_timings(g, b);
+    }
+    if (g->params.return_token_ids) {
+        srv_buf_puts(b, ",\"prompt_token_ids\":");
+        srv_gen_write_prompt_ids(b, p);
+    }
+    srv_buf_puts(b, "}");
+}
+
+/* ---- stream ---------------------------------------------------------------------------------------------------- */
+
+static void begin_chunk(struct srv_gen *g, struct srv_buf *b, int index)
+{
+    srv_buf_init(b, 64 << 20);
+    write_head(g, b, "chat.completion.chunk");
+    srv_buf_printf(b, "{\"index\":%d,\"delta\":", index);
+}
+
+static void end_chunk(struct srv_gen *g, struct srv_buf *b)
+{
+    srv_buf_puts(b, "]");
+    if (g->params.include_usage) srv_buf_puts(b, ",\"usage\":null");
+    srv_buf_puts(b, "}");
+    srv_gen_event(g, NULL, b);
+    srv_buf_finish(b);
+}
+
+/* Choices are introduced in order of their index, each with its role, once. */
+static void stream_begin(struct srv_gen *g)
+{
+    for (int k = 0; k < g->n_choices; k++) {
+        struct srv_buf b;
+        begin_chunk(g, &b, k);
+        srv_buf_puts(&b, "{\"role\":\"assistant\",\"content\":\"\"},\"logprobs\":null,"
+                         "\"finish_reason\":null}");
+        end_chunk(g, &b);
+    }
+}
+
+static void stream_delta(struct srv_gen *g, struct gen_prompt *p, struct gen_choice *c, size_t from,
+                         size_t to, int64_t token_from, int64_t token_to)
+{
+    struct srv_buf b;
+    (void)p;
+    begin_chunk(g, &b, c->index);
+    srv_buf_puts(&b, "{\"content\":");
+    srv_buf_json_string(&b, c->text.text.data ? c->text.text.data + from : "", to - from);
+    srv_buf_puts(&b, "},\"logprobs\":");
+    write_logprobs(g, &b, c, token_from, token_to);
+    srv_buf_puts(&b, ",\"finish_reason\":null");
+    if (g->params.return_token_ids) {
+        srv_buf_puts(&b, ",\"token_ids\":");
+        srv_gen_write_ids(&b, c, token_from, token_to);
+    }
+    srv_buf_puts(&b, "}");
+    end_chunk(g, &b);
+}
+
+static void stream_finish(struct srv_gen *g, struct gen_prompt *p, struct gen_choice *c)
+{
+    struct srv_buf b;
+    (void)p;
+    begin_chunk(g, &b, c->index);
+    srv_buf_printf(&b, "{},\"logprobs\":null,\"finish_reason\":\"%s\"}", c->finish_reason);
+    end_chunk(g, &b);
+}
+
+static void stream_end(struct srv_gen *g)
+{
+    if (g->params.include_usage || g->params.timings) {
+        struct srv_buf b;
+        srv_buf_init(&b, 65536);
+        write_head(g, &b, "chat.completion.chunk");
+        srv_buf_puts(&b, "]");
+        if (g->params.include_usage) {
+            srv_buf_puts(&b, ",\"usage\":");
+            srv_gen_write_usage(g, &b);
+        }
+        if (g->params.timings) {
+            srv_buf_puts(&b, ",\"timings\":");
+            srv_gen_write_timings(g, &b);
+        }
+        srv_buf_puts(&b, "}");
+        srv_gen_event(g, NULL, &b);
+        srv_buf_finish(&b);
+    }
+    srv_gen_done_event(g);
+}
+
+static const struct srv_gen_format format = {
+    .endpoint = "chat",
+    .stream_begin = stream_begin,
+    .stream_delta = stream_delta,
+    .stream_finish = stream_finish,
+    .stream_end = stream_end,
+    .stream_error = srv_gen_error_event,
+    .whole = whole,
+};
+
+/* ---- request ------------------------------------------------------------------------------------------------------ */
+
+static int derive(struct srv_gen *g, struct param_error *err)
+{
+    struct srv_gen_params *p = &g->params;
+    if (p->top_logprobs >= 0 && !p->logprobs_flag)
+        return param_fail(err, SRV_ERR_INVALID_VALUE, "top_logprobs",
+                          "'top_logprobs' is only allowed when 'logprobs' is true.");
+    if (p->logprobs_flag) p->logprobs_count = p->top_logprobs > 0 ? p->top_logprobs : 0;
+    p->want_logprobs = p->logprobs_flag;
+    if (p->chat_template_kwargs && !json_is_object(p->chat_template_kwargs))
+        return param_fail(err, SRV_ERR_INVALID_TYPE, "chat_template_kwargs",
+                          "'chat_template_kwargs' must be an object.");
+    return chat_input_check(p->messages, err);
+}
+
+static int make_prompt(struct srv_gen *g, struct param_error *err)
+{
+    struct chat_input in = {
+        .messages = g->params.messages,
+        .kwargs = g->params.chat_template_kwargs,
+        .add_generation_prompt = g->params.add_generation_prompt,
+        .continue_final_message = g->params.continue_final_message,
+    };
+    return srv_gen_chat_prompt(g, &in, err);
+}
+
+static void handle(struct srv_request *req)
+{
+    struct param_error err = {0};
+    struct srv_gen *g = srv_gen_open(req, &format, fields);
+    if (!g) return;
+    if (derive(g, &err) || make_prompt(g, &err)) {
+        srv_gen_refuse(g, &err);
+        return;
+    }
+    snprintf(g->id, sizeof(g->id), "chatcmpl-%s", srv_request_unique(req));
+    srv_gen_start(g);
+}
+
+const struct srv_route srv_routes_chat[] = {
+    {"POST", "/v1/chat/completions", 0, handle},
+    {"POST", "/chat/completions", 0, handle},
+    {0},
+};

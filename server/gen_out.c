@@ -1,0 +1,185 @@
+/* SPDX-License-Identifier: MIT */
+/*
+ * What the dialects share in writing: events, usage, timings, which candidates are shown, and token
+ * texts for log-probabilities. Called on text workers.
+ */
+#include "server/gen_out.h"
+
+#include <string.h>
+
+#include "server/gen.h"
+#include "tokenizer/tokenizer.h"
+
+enum { EVENT_MAX = 32 << 20, TOKEN_TEXT_MAX = 4096 };
+
+void srv_gen_event(struct srv_gen *g, const char *name, struct srv_buf *json)
+{
+    struct srv_buf event;
+    srv_buf_init(&event, EVENT_MAX);
+    if (name) srv_buf_printf(&event, "event: %s\n", name);
+    srv_buf_puts(&event, "data: ");
+    srv_buf_add(&event, json->data ? json->data : "", json->len);
+    srv_buf_puts(&event, "\n\n");
+    if (!event.failed && !json->failed) srv_stream_write(g->req, event.data, event.len);
+    srv_buf_finish(&event);
+    srv_buf_clear(json);
+}
+
+void srv_gen_done_event(struct srv_gen *g)
+{
+    static const char done[] = "data: [DONE]\n\n";
+    srv_stream_write(g->req, done, sizeof(done) - 1);
+}
+
+void srv_gen_error_event(struct srv_gen *g, enum srv_error kind, const char *message)
+{
+    struct srv_buf b;
+    srv_buf_init(&b, 8192);
+    srv_error_write(&b, kind, NULL, message, NULL);
+    srv_gen_event(g, NULL, &b);
+    srv_buf_finish(&b);
+    srv_gen_done_event(g);
+}
+
+void srv_gen_write_usage(const struct srv_gen *g, struct srv_buf *b)
+{
+    struct gen_totals t = srv_gen_totals(g);
+    srv_buf_printf(b,
+                   "{\"prompt_tokens\":%lld,\"completion_tokens\":%lld,\"total_tokens\":%lld,"
+                   "\"prompt_tokens_details\":{\"cached_tokens\":%lld}}",
+                   (long long)t.n_prompt, (long long)t.n_completion,
+                   (long long)(t.n_prompt + t.n_completion), (long long)t.n_cached);
+}
+
+static double ms_between(uint64_t from, uint64_t to)
+{
+    return from && to > from ? (double)(to - from) / 1000 : 0;
+}
+
+void srv_gen_write_timings(const struct srv_gen *g, struct srv_buf *b)
+{
+    const struct eng_usage *u = &g->prompts[0].usage;
+    struct gen_totals t = srv_gen_totals(g);
+    double prompt_ms = ms_between(u->started_us, u->first_token_us);
+    double predicted_ms = ms_between(u->first_token_us, u->done_us);
+    long long computed = (long long)u->n_computed_prompt_tokens;
+    srv_buf_printf(b, "{\"cache_n\":%lld,\"prompt_n\":%lld,\"queue_ms\":", (long long)t.n_cached,
+                   computed);
+    srv_buf_json_number(b, ms_between(u->submitted_us, u->started_us));
+    srv_buf_puts(b, ",\"prompt_ms\":");
+    srv_buf_json_number(b, prompt_ms);
+    srv_buf_puts(b, ",\"prompt_per_second\":");
+    srv_buf_json_number(b, prompt_ms > 0 ? (double)computed * 1000 / prompt_ms : 0);
+    srv_buf_printf(b, ",\"predicted_n\":%lld,\"predicted_ms\":", (long long)t.n_completion);
+    srv_buf_json_number(b, predicted_ms);
+    srv_buf_puts(b, ",\"predicted_per_second\":");
+    srv_buf_json_number(b, predicted_ms > 0 ? (double)t.n_completion * 1000 / predicted_ms : 0);
+    srv_buf_puts(b, "}");
+}
+
+void srv_gen_pick(const struct srv_gen *g, const struct gen_prompt *p, int *ret_candidates)
+{
+    bool taken[GEN_MAX_CHOICES] = {false};
+    for (int shown = 0; shown < g->n_choices; shown++) {
+        int best = -1;
+        for (int k = 0; k < g->n_candidates; k++) {
+            if (taken[k]) continue;
+            bool better = best < 0 || (g->n_candidates > g->n_choices &&
+                                       p->choices[k].sum_logprob > p->choices[best].sum_logprob);
+            if (better) best = k;
+        }
+        taken[best] = true;
+        ret_candidates[shown] = best;
+    }
+}
+
+/* ---- ids --------------------------------------------------------------------------------------------------- */
+
+void srv_gen_write_ids(struct srv_buf *b, const struct gen_choice *c, int64_t from, int64_t to)
+{
+    srv_buf_puts(b, "[");
+    for (int64_t i = from; i < to; i++)
+        srv_buf_printf(b, "%s%d", i > from ? "," : "", (int)c->log.records[i].id);
+    srv_buf_puts(b, "]");
+}
+
+void srv_gen_write_prompt_ids(struct srv_buf *b, const struct gen_prompt *p)
+{
+    srv_buf_puts(b, "[");
+    for (int64_t i = 0; i < p->n_ids; i++)
+        srv_buf_printf(b, "%s%d", i ? "," : "", (int)p->ids[i]);
+    srv_buf_puts(b, "]");
+}
+
+/* ---- token texts --------------------------------------------------------------------------------------------- */
+
+/* Length of the valid UTF-8 character at p, or 0. Overlong forms and surrogates are invalid. */
+static size_t character_length(const unsigned char *p, size_t len)
+{
+    if (p[0] < 0x80) return 1;
+    size_t n = p[0] >= 0xF0 && p[0] <= 0xF4 ? 4 : p[0] >= 0xE0 && p[0] < 0xF0 ? 3
+             : p[0] >= 0xC2 && p[0] < 0xE0  ? 2 : 0;
+    if (n == 0 || n > len) return 0;
+    for (size_t i = 1; i < n; i++)
+        if ((p[i] & 0xC0) != 0x80) return 0;
+    if (n == 3 && ((p[0] == 0xE0 && p[1] < 0xA0) || (p[0] == 0xED && p[1] > 0x9F))) return 0;
+    if (n == 4 && ((p[0] == 0xF0 && p[1] < 0x90) || (p[0] == 0xF4 && p[1] > 0x8F))) return 0;
+    return n;
+}
+
+static bool is_utf8(const char *text, size_t len)
+{
+    const unsigned char *p = (const unsigned char *)text;
+    for (size_t i = 0; i < len;) {
+        size_t n = character_length(p + i, len - i);
+        if (n == 0) return false;
+        i += n;
+    }
+    return true;
+}
+
+size_t srv_gen_characters(const char *text, size_t len)
+{
+    size_t n = 0;
+    for (size_t i = 0; i < len; i++) n += ((unsigned char)text[i] & 0xC0) != 0x80;
+    return n;
+}
+
+static size_t token_bytes(const struct srv_gen *g, int32_t id, char *buf, size_t size)
+{
+    size_t len = tok_token_bytes(g->app->tok, id, buf, size);
+    return len < size ? len : size;
+}
+
+void srv_gen_write_token(const struct srv_gen *g, struct srv_buf *b, int32_t id)
+{
+    char bytes[TOKEN_TEXT_MAX];
+    if (g->params.tokens_as_ids) {
+        srv_buf_printf(b, "\"token_id:%d\"", (int)id);
+        return;
+    }
+    size_t len = token_bytes(g, id, bytes, sizeof(bytes));
+    if (is_utf8(bytes, len)) {
+        srv_buf_json_string(b, bytes, len);
+        return;
+    }
+    srv_buf_puts(b, "\"bytes:");
+    for (size_t i = 0; i < len; i++) srv_buf_printf(b, "\\\\x%02x", (unsigned char)bytes[i]);
+    srv_buf_puts(b, "\"");
+}
+
+void srv_gen_write_token_bytes(const struct srv_gen *g, struct srv_buf *b, int32_t id)
+{
+    char bytes[TOKEN_TEXT_MAX];
+    size_t len = token_bytes(g, id, bytes, sizeof(bytes));
+    if (g->params.tokens_as_ids)
+        srv_buf_printf(b, "\"token\":\"token_id:%d\",\"bytes\":[", (int)id);
+    else {
+        srv_buf_puts(b, "\"token\":");
+        srv_buf_json_string(b, bytes, len);
+        srv_buf_puts(b, ",\"bytes\":[");
+    }
+    for (size_t i = 0; i < len; i++)
+        srv_buf_printf(b, "%s%d", i ? "," : "", (int)(unsigned char)bytes[i]);
+    srv_buf_puts(b, "]");
+}

@@ -1,0 +1,34 @@
+/* SPDX-License-Identifier: MIT */
+/*
+ * What the dialects share in writing an answer. Everything appends to a caller's buffer or stream.
+ *
+ * Threads: the text worker that holds the request.
+ */
+#ifndef HEARTH_SERVER_GEN_OUT_H
+#define HEARTH_SERVER_GEN_OUT_H
+
+#include <stddef.h>
+#include <stdint.h>
+
+#include "server/gen.h"
+
+/* data: [DONE] */
+void srv_gen_done_event(struct srv_gen *g);
+
+/* The OpenAI dialects' error event followed by [DONE]: a format's stream_error. */
+void srv_gen_error_event(struct srv_gen *g, enum srv_error kind, const char *message);
+
+/* JSON arrays of ids: tokens [from, to) of a choice; a prompt. */
+void srv_gen_write_ids(struct srv_buf *b, const struct gen_choice *c, int64_t from, int64_t to);
+void srv_gen_write_prompt_ids(struct srv_buf *b, const struct gen_prompt *p);
+
+/* A token as the legacy arrays show it: its text, or bytes:\xNN where that is no UTF-8 alone. */
+void srv_gen_write_token(const struct srv_gen *g, struct srv_buf *b, int32_t id);
+
+/* "token": text, "bytes": [..] as chat shows it. */
+void srv_gen_write_token_bytes(const struct srv_gen *g, struct srv_buf *b, int32_t id);
+
+/* Code points of valid UTF-8. */
+size_t srv_gen_characters(const char *text, size_t len);
+
+#endif

@@ -1,0 +1,224 @@
+/* SPDX-License-Identifier: MIT */
+/*
+ * Typed reading of JSON bodies; see params.h. Called on text workers.
+ */
+#include "server/params.h"
+
+#include <math.h>
+#include <stdarg.h>
+#include <stdio.h>
+#include <string.h>
+
+enum { MAX_DEPTH = 64, MAX_VALUES = 200000, ECHO_BYTES = 64 };
+
+int param_fail(struct param_error *err, enum srv_error kind, const char *path,
+               const char *format, ...)
+{
+    err->kind = kind;
+    snprintf(err->path, sizeof(err->path), "%s", path ? path : "");
+    va_list args;
+    va_start(args, format);
+    vsnprintf(err->message, sizeof(err->message), format, args);
+    va_end(args);
+    return -1;
+}
+
+/* ---- parsing ------------------------------------------------------------------------------------- */
+
+/* Skips a string body after its opening quote; returns the closing quote or the end. */
+static const char *skip_string(const char *p, const char *end)
+{
+    while (p < end && *p != '"') p += (*p == '\\' && p + 1 < end) ? 2 : 1;
+    return p < end ? p : end;
+}
+
+/* Bounds depth and the number of values by looking at brackets, commas and colons outside strings. */
+static int check_shape(const char *body, size_t len, struct param_error *err)
+{
+    const char *end = body + len;
+    int depth = 0;
+    long n_values = 1;
+    for (const char *p = body; p < end; p++) {
+        switch (*p) {
+        case '"':
+            p = skip_string(p + 1, end);
+            break;
+        case '[':
+        case '{':
+            if (++depth > MAX_DEPTH)
+                return param_fail(err, SRV_ERR_INVALID_JSON, NULL,
+                                  "The request body nests deeper than %d levels.", MAX_DEPTH);
+            n_values++;
+            break;
+        case ']':
+        case '}':
+            depth--;
+            break;
+        case ',':
+            n_values++;
+            break;
+        default:
+            break;
+        }
+        if (n_values > MAX_VALUES)
+            return param_fail(err, SRV_ERR_INVALID_JSON, NULL,
+                              "The request body holds more than %d values.", MAX_VALUES);
+    }
+    return 0;
+}
+
+json_t *params_parse(const char *body, size_t len, struct param_error *err)
+{
+    if (check_shape(body, len, err)) return NULL;
+    json_error_t where;
+    json_t *root = json_loadb(body, len, JSON_REJECT_DUPLICATES | JSON_ALLOW_NUL, &where);
+    if (!root) {
+        /* jansson's text may quote the body; only its position is passed on. */
+        param_fail(err, SRV_ERR_INVALID_JSON, NULL,
+                   "The request body is not valid JSON (line %d, column %d).", where.line,
+                   where.column);
+        return NULL;
+    }
+    if (!json_is_object(root)) {
+        param_fail(err, SRV_ERR_INVALID_JSON, NULL, "The request body must be a JSON object.");
+        json_decref(root);
+        return NULL;
+    }
+    return root;
+}
+
+/* ---- fields --------------------------------------------------------------------------------------- */
+
+static const char *type_name(const json_t *value)
+{
+    switch (json_typeof(value)) {
+    case JSON_OBJECT: return "an object";
+    case JSON_ARRAY: return "an array";
+    case JSON_STRING: return "a string";
+    case JSON_INTEGER: return "an integer";
+    case JSON_REAL: return "a number";
+    case JSON_TRUE:
+    case JSON_FALSE: return "a boolean";
+    default: return "null";
+    }
+}
+
+static int wrong_type(struct param_error *err, const char *name, const char *wanted,
+                      const json_t *value)
+{
+    return param_fail(err, SRV_ERR_INVALID_TYPE, name, "'%s' must be %s, but is %s.", name, wanted,
+                      type_name(value));
+}
+
+static int read_int(const struct param_field *f, const json_t *value, int64_t *out,
+                    struct param_error *err)
+{
+    double as_real = json_number_value(value);
+    if (!json_is_number(value) || (json_is_real(value) && as_real != floor(as_real)))
+        return wrong_type(err, f->name, "an integer", value);
+    if (as_real < f->min || as_real > f->max)
+        return param_fail(err, SRV_ERR_INVALID_VALUE, f->name,
+                          "'%s' is %.6g, but must be between %.0f and %.0f.", f->name, as_real,
+                          f->min, f->max);
+    *out = json_is_integer(value) ? json_integer_value(value) : (int64_t)as_real;
+    return 0;
+}
+
+static int read_number(const struct param_field *f, const json_t *value, double *out,
+                       struct param_error *err)
+{
+    if (!json_is_number(value)) return wrong_type(err, f->name, "a number", value);
+    double v = json_number_value(value);
+    if (!(v >= f->min && v <= f->max))
+        return param_fail(err, SRV_ERR_INVALID_VALUE, f->name,
+                          "'%s' is %.6g, but must be between %g and %g.", f->name, v, f->min,
+                          f->max);
+    *out = v;
+    return 0;
+}
+
+/*
+ * Whether a value of a feature that is not built asks for nothing: false, 0, 1 as a count, an empty
+ * string, array or object, "none", "auto", and {"type": "text"}.
+ */
+static bool is_neutral(const json_t *value)
+{
+    if (json_is_object(value)) {
+        const char *type = json_string_value(json_object_get(value, "type"));
+        return json_object_size(value) == 0 || (type && strcmp(type, "text") == 0);
+    }
+    if (json_is_array(value)) {
+        const char *only = json_string_value(json_array_get(value, 0));
+        return json_array_size(value) == 0 ||
+               (json_array_size(value) == 1 && only && strcmp(only, "text") == 0);
+    }
+    if (json_is_string(value)) {
+        const char *s = json_string_value(value);
+        return !*s || !strcmp(s, "none") || !strcmp(s, "auto") || !strcmp(s, "disabled");
+    }
+    return json_is_false(value) || (json_is_number(value) && json_number_value(value) == 0);
+}
+
+static int read_field(const struct param_field *f, json_t *value, void *out,
+                      struct param_error *err)
+{
+    void *at = (char *)out + f->offset;
+    switch (f->type) {
+    case PARAM_BOOL:
+        if (!json_is_boolean(value)) return wrong_type(err, f->name, "a boolean", value);
+        *(bool *)at = json_is_true(value);
+        return 0;
+    case PARAM_INT:
+        return read_int(f, value, at, err);
+    case PARAM_NUMBER:
+        return read_number(f, value, at, err);
+    case PARAM_STRING:
+        if (!json_is_string(value)) return wrong_type(err, f->name, "a string", value);
+        if (strlen(json_string_value(value)) != json_string_length(value))
+            return param_fail(err, SRV_ERR_INVALID_VALUE, f->name,
+                              "'%s' must not hold the character U+0000.", f->name);
+        *(const char **)at = json_string_value(value);
+        return 0;
+    case PARAM_JSON:
+        *(json_t **)at = value;
+        return 0;
+    case PARAM_IGNORED:
+        return 0;
+    case PARAM_UNSUPPORTED:
+        if (is_neutral(value)) return 0;
+        return param_fail(err, SRV_ERR_UNSUPPORTED, f->name,
+                          "'%s' is not supported by this server.", f->name);
+    }
+    return 0;
+}
+
+/* Keys come from outside: only printable ASCII that fits a header is repeated. */
+static void note_unknown(struct param_unknown *unknown, const char *key)
+{
+    unknown->n++;
+    size_t used = strlen(unknown->list);
+    size_t len = strlen(key);
+    if (len == 0 || len > ECHO_BYTES || used + len + 2 > sizeof(unknown->list)) return;
+    for (const char *p = key; *p; p++)
+        if (*p <= ' ' || *p >= 127 || *p == ',') return;
+    snprintf(unknown->list + used, sizeof(unknown->list) - used, "%s%s", used ? "," : "", key);
+}
+
+int params_read(json_t *object, const struct param_field *fields, void *out,
+                struct param_unknown *unknown, struct param_error *err)
+{
+    const char *key;
+    json_t *value;
+    json_object_foreach(object, key, value) {
+        const struct param_field *f = fields;
+        while (f->name && strcmp(f->name, key) != 0) f++;
+        if (!f->name) {
+            if (unknown) note_unknown(unknown, key);
+            continue;
+        }
+        if (json_is_null(value)) continue;
+        int rc = read_field(f, value, out, err);
+        if (rc) return rc;
+    }
+    return 0;
+}

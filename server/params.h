@@ -1,0 +1,72 @@
+/* SPDX-License-Identifier: MIT */
+/*
+ * JSON request bodies into structs: a table of fields says what each key means.
+ *
+ * Every optional field accepts null (= absent). A wrong type or a value out of range is an error with
+ * the JSON path of the field. Keys that no table row names are collected for x-ignored-params; under
+ * --strict-params they are an error. Fields that would change the answer and are not built are rows
+ * too (PARAM_UNSUPPORTED): their neutral values are accepted, anything else is refused.
+ *
+ * Threads: pure; each call works on its caller's data.
+ */
+#ifndef HEARTH_SERVER_PARAMS_H
+#define HEARTH_SERVER_PARAMS_H
+
+#include <stdbool.h>
+#include <stddef.h>
+#include <stdint.h>
+
+#include <jansson.h>
+
+#include "server/api_error.h"
+
+enum { PARAM_PATH_MAX = 96, PARAM_MESSAGE_MAX = 320 };
+
+/* The first thing that was wrong. */
+struct param_error {
+    enum srv_error kind;
+    char path[PARAM_PATH_MAX];
+    char message[PARAM_MESSAGE_MAX];
+};
+
+int param_fail(struct param_error *err, enum srv_error kind, const char *path,
+               const char *format, ...) __attribute__((format(printf, 4, 5)));
+
+enum param_type {
+    PARAM_BOOL,        /* bool */
+    PARAM_INT,         /* int64_t; a real without fraction counts */
+    PARAM_NUMBER,      /* double */
+    PARAM_STRING,      /* const char *, borrowed from the tree */
+    PARAM_JSON,        /* json_t *, borrowed from the tree, any type */
+    PARAM_IGNORED,     /* accepted, without effect by its nature (user, metadata) */
+    PARAM_UNSUPPORTED, /* refused unless its value changes nothing (see params.c) */
+};
+
+struct param_field {
+    const char *name;
+    enum param_type type;
+    size_t offset;     /* into the struct filled */
+    double min, max;   /* PARAM_INT and PARAM_NUMBER */
+};
+
+/* Keys met that no row names, as one comma-separated list cut at its size. */
+struct param_unknown {
+    char list[256];
+    int n;
+};
+
+/*
+ * Fills `out` from the object's members; absent and null members leave their field alone. Returns 0 or
+ * -1 with err filled. unknown may be NULL.
+ */
+int params_read(json_t *object, const struct param_field *fields, void *out,
+                struct param_unknown *unknown, struct param_error *err);
+
+/*
+ * Parses a body. Checks first, in one pass over the text, that it holds at most max_values values and
+ * nests at most 64 deep, so that building the tree is cheap whatever the sender wrote. Duplicate keys,
+ * invalid UTF-8 and trailing bytes are errors. Returns a new reference, an object, or NULL.
+ */
+json_t *params_parse(const char *body, size_t len, struct param_error *err);
+
+#endif
