@@ -117,6 +117,14 @@ static const char *anthropic_type(enum srv_error kind)
     }
 }
 
+void srv_error_write_anthropic(struct srv_buf *b, enum srv_error kind, const char *message)
+{
+    srv_buf_printf(b, "{\"type\":\"error\",\"error\":{\"type\":\"%s\",\"message\":",
+                   anthropic_type(kind));
+    srv_buf_json_string(b, message, strlen(message));
+    srv_buf_puts(b, "}}");
+}
+
 void srv_reply_error(struct srv_request *req, enum srv_error kind, const char *param,
                      const char *format, ...)
 {
@@ -127,14 +135,10 @@ void srv_reply_error(struct srv_request *req, enum srv_error kind, const char *p
     va_end(args);
     struct srv_buf b;
     srv_buf_init(&b, 8192);
-    if (srv_request_dialect(req) == SRV_DIALECT_ANTHROPIC) {
-        srv_buf_printf(&b, "{\"type\":\"error\",\"error\":{\"type\":\"%s\",\"message\":",
-                       anthropic_type(kind));
-        srv_buf_json_string(&b, message, strlen(message));
-        srv_buf_puts(&b, "}}");
-    } else {
+    if (srv_request_dialect(req) == SRV_DIALECT_ANTHROPIC)
+        srv_error_write_anthropic(&b, kind, message);
+    else
         srv_error_write(&b, kind, param, message, NULL);
-    }
     add_retry_headers(req, kind);
     if (kind == SRV_ERR_API_KEY) srv_reply_header(req, "WWW-Authenticate", "Bearer");
     srv_reply(req, table[kind].status, NULL, &b);

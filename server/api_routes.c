@@ -20,5 +20,8 @@ const struct srv_route *const srv_route_tables[] = {
     srv_routes_tokenize,
     srv_routes_props,
     srv_routes_health,
+    srv_routes_responses,
+    srv_routes_messages,
+    srv_routes_embeddings,
     NULL,
 };

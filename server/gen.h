@@ -162,6 +162,9 @@ struct srv_gen *srv_gen_create(struct srv_request *req, json_t *body, const stru
  */
 int srv_gen_params_read(struct srv_gen *g, const struct param_field *own, struct param_error *err);
 
+/* The name to show for the model asked for (NULL or "default": the served one); NULL with err: no such model. */
+const char *srv_gen_model_name(const struct srv_app *app, const char *asked, struct param_error *err);
+
 /* Creates the object from the request's body and reads its fields; NULL: the error has been answered. */
 struct srv_gen *srv_gen_open(struct srv_request *req, const struct srv_gen_format *format,
                              const struct param_field *own);

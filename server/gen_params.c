@@ -202,23 +202,17 @@ static int read_stream_options(struct srv_gen_params *p, struct param_error *err
     return params_read(p->stream_options, fields, p, NULL, err);
 }
 
-static int check_model(struct srv_gen *g, struct param_error *err)
+const char *srv_gen_model_name(const struct srv_app *app, const char *asked,
+                               struct param_error *err)
 {
-    const char *asked = g->params.model;
-    g->model = g->app->model_names[0];
-    if (!asked || !*asked || !strcmp(asked, "default")) return 0;
-    for (const char *const *name = g->app->model_names; *name; name++)
-        if (!strcmp(*name, asked)) {
-            g->model = *name;
-            return 0;
-        }
-    if (g->app->config->accept_any_model && strlen(asked) <= 256) {
-        g->model = asked;
-        return 0;
-    }
-    return param_fail(err, SRV_ERR_MODEL_NOT_FOUND, "model",
-                      "The model '%.*s%s' does not exist; this server serves '%.100s'.", CLIP, asked,
-                      strlen(asked) > CLIP ? "..." : "", g->app->model_names[0]);
+    if (!asked || !*asked || !strcmp(asked, "default")) return app->model_names[0];
+    for (const char *const *name = app->model_names; *name; name++)
+        if (!strcmp(*name, asked)) return *name;
+    if (app->config->accept_any_model && strlen(asked) <= 256) return asked;
+    param_fail(err, SRV_ERR_MODEL_NOT_FOUND, "model",
+               "The model '%.*s%s' does not exist; this server serves '%.100s'.", CLIP, asked,
+               strlen(asked) > CLIP ? "..." : "", app->model_names[0]);
+    return NULL;
 }
 
 static uint64_t seed_of(const struct srv_gen_params *p)
@@ -300,7 +294,8 @@ int srv_gen_params_read(struct srv_gen *g, const struct param_field *own, struct
     struct srv_gen_params *p = &g->params;
     struct param_unknown unknown = {0};
     int32_t *stop_ids = NULL;
-    if (read_both(g, own, &unknown, err) || check_model(g, err) || read_stops(p, err) ||
+    if (read_both(g, own, &unknown, err) ||
+        !(g->model = srv_gen_model_name(g->app, p->model, err)) || read_stops(p, err) ||
         read_stream_options(p, err) || read_deadline_header(g, err) || make_sampling(g, err) ||
         read_ids(g, p->stop_token_ids, "stop_token_ids", MAX_STOP_IDS, &stop_ids, &p->n_stop_ids,
                  err) ||

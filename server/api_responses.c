@@ -1,0 +1,324 @@
+/* SPDX-License-Identifier: MIT */
+/*
+ * POST /v1/responses, stateless: the request becomes a chat, the answer a response object or its named
+ * stream events. Nothing is stored; previous_response_id is refused, store: true is named as ignored.
+ */
+#include <string.h>
+
+#include "server/api.h"
+#include "server/chat_input.h"
+#include "server/gen_out.h"
+
+static const struct param_field fields[] = {
+    GEN_FIELD("input", PARAM_JSON, messages),
+    GEN_FIELD("instructions", PARAM_JSON, extra),
+    GEN_RANGE("max_output_tokens", PARAM_INT, max_completion_tokens, 0, 1e15),
+    GEN_FIELD("text", PARAM_JSON, prompt),
+    GEN_OTHER("parallel_tool_calls", PARAM_IGNORED),
+    GEN_OTHER("reasoning", PARAM_IGNORED),
+    GEN_OTHER("truncation", PARAM_UNSUPPORTED),
+    GEN_OTHER("include", PARAM_UNSUPPORTED),
+    GEN_OTHER("tools", PARAM_UNSUPPORTED),
+    GEN_OTHER("tool_choice", PARAM_UNSUPPORTED),
+    GEN_OTHER("previous_response_id", PARAM_UNSUPPORTED),
+    GEN_OTHER("conversation", PARAM_UNSUPPORTED),
+    GEN_OTHER("background", PARAM_UNSUPPORTED),
+    {0},
+};
+
+/* ---- input ----------------------------------------------------------------------------------------------- */
+
+/* Text of one content part, or NULL where it is not text. */
+static const char *part_text(const json_t *part)
+{
+    const char *type = json_string_value(json_object_get(part, "type"));
+    bool is_text = type && (!strcmp(type, "input_text") || !strcmp(type, "output_text") ||
+                            !strcmp(type, "text"));
+    return is_text ? json_string_value(json_object_get(part, "text")) : NULL;
+}
+
+/* A chat message from an input item: parts become the chat dialect's text parts. */
+static json_t *message_of_item(const json_t *item, size_t i, struct param_error *err)
+{
+    char path[PARAM_PATH_MAX];
+    snprintf(path, sizeof(path), "input[%zu]", i);
+    const char *type = json_string_value(json_object_get(item, "type"));
+    if (!json_is_object(item) || (type && strcmp(type, "message") != 0)) {
+        param_fail(err, SRV_ERR_UNSUPPORTED, path, "'%s' must be a message.", path);
+        return NULL;
+    }
+    json_t *content = json_object_get(item, "content");
+    json_t *parts = json_array();
+    for (size_t k = 0; json_is_array(content) && k < json_array_size(content); k++) {
+        const char *text = part_text(json_array_get(content, k));
+        if (!text) {
+            param_fail(err, SRV_ERR_UNSUPPORTED, path, "'%s' must hold text parts only.", path);
+            json_decref(parts);
+            return NULL;
+        }
+        json_array_append_new(parts, json_pack("{s:s, s:s}", "type", "text", "text", text));
+    }
+    json_t *message = json_object();
+    json_object_set(message, "role", json_object_get(item, "role"));
+    json_object_set(message, "content", json_is_array(content) ? parts : content);
+    json_decref(parts);
+    return message;
+}
+
+static json_t *messages_of(const struct srv_gen_params *p, struct param_error *err)
+{
+    json_t *list = json_array();
+    if (json_is_string(p->extra))
+        json_array_append_new(list, json_pack("{s:s, s:O}", "role", "system", "content", p->extra));
+    if (json_is_string(p->messages)) {
+        json_array_append_new(list,
+                              json_pack("{s:s, s:O}", "role", "user", "content", p->messages));
+        return list;
+    }
+    for (size_t i = 0; i < json_array_size(p->messages); i++) {
+        json_t *message = message_of_item(json_array_get(p->messages, i), i, err);
+        if (!message) {
+            json_decref(list);
+            return NULL;
+        }
+        json_array_append_new(list, message);
+    }
+    return list;
+}
+
+static int make_prompt(struct srv_gen *g, struct param_error *err)
+{
+    struct srv_gen_params *p = &g->params;
+    if (!p->messages)
+        return param_fail(err, SRV_ERR_MISSING, "input", "The parameter 'input' is required.");
+    if (!json_is_string(p->messages) && !json_is_array(p->messages))
+        return param_fail(err, SRV_ERR_INVALID_TYPE, "input",
+                          "'input' must be a string or an array of messages.");
+    if (p->extra && !json_is_string(p->extra))
+        return param_fail(err, SRV_ERR_INVALID_TYPE, "instructions",
+                          "'instructions' must be a string.");
+    const char *format = json_string_value(
+        json_object_get(json_object_get(p->prompt, "format"), "type"));
+    if (format && strcmp(format, "text") != 0)
+        return param_fail(err, SRV_ERR_UNSUPPORTED, "text.format",
+                          "Only the text format 'text' is supported.");
+    json_t *messages = messages_of(p, err);
+    if (!messages) return -1;
+    struct chat_input in = {.messages = messages, .add_generation_prompt = true};
+    int rc = chat_input_check(messages, err) || srv_gen_chat_prompt(g, &in, err);
+    json_decref(messages);
+    return rc ? -1 : 0;
+}
+
+/* ---- the object ------------------------------------------------------------------------------------------ */
+
+static bool is_cut(const struct gen_choice *c)
+{
+    return c->finish_reason && !strcmp(c->finish_reason, "length");
+}
+
+static void write_part(struct srv_buf *b, const struct gen_choice *c)
+{
+    srv_buf_puts(b, "{\"type\":\"output_text\",\"text\":");
+    srv_buf_json_string(b, c->text.text.data ? c->text.text.data : "", c->text.text.len);
+    srv_buf_puts(b, ",\"annotations\":[],\"logprobs\":[]}");
+}
+
+static void write_item(struct srv_gen *g, struct srv_buf *b, const char *status)
+{
+    const struct gen_choice *c = &g->prompts[0].choices[0];
+    srv_buf_printf(b,
+                   "{\"type\":\"message\",\"id\":\"msg_%s\",\"role\":\"assistant\","
+                   "\"status\":\"%s\",\"content\":[",
+                   srv_request_unique(g->req), status);
+    if (strcmp(status, "in_progress") != 0) write_part(b, c);
+    srv_buf_puts(b, "]}");
+}
+
+static void write_usage(struct srv_gen *g, struct srv_buf *b)
+{
+    struct gen_totals t = srv_gen_totals(g);
+    srv_buf_printf(b,
+                   "{\"input_tokens\":%lld,\"input_tokens_details\":{\"cached_tokens\":%lld},"
+                   "\"output_tokens\":%lld,\"output_tokens_details\":{\"reasoning_tokens\":0},"
+                   "\"total_tokens\":%lld}",
+                   (long long)t.n_prompt, (long long)t.n_cached, (long long)t.n_completion,
+                   (long long)(t.n_prompt + t.n_completion));
+}
+
+/* status: in_progress, completed or incomplete. */
+static void write_response(struct srv_gen *g, struct srv_buf *b, const char *status)
+{
+    bool over = strcmp(status, "in_progress") != 0;
+    srv_buf_printf(b, "{\"id\":\"%s\",\"object\":\"response\",\"created_at\":%lld,\"status\":\"%s\","
+                      "\"error\":null,\"incomplete_details\":%s,\"instructions\":",
+                   g->id, (long long)g->created, status,
+                   strcmp(status, "incomplete") ? "null" : "{\"reason\":\"max_output_tokens\"}");
+    if (g->params.extra)
+        srv_buf_json_string(b, json_string_value(g->params.extra),
+                            json_string_length(g->params.extra));
+    else
+        srv_buf_puts(b, "null");
+    srv_buf_puts(b, ",\"max_output_tokens\":");
+    if (g->params.max_completion_tokens >= 0)
+        srv_buf_json_int(b, g->params.max_completion_tokens);
+    else
+        srv_buf_puts(b, "null");
+    srv_buf_puts(b, ",\"model\":");
+    srv_buf_json_string(b, g->model, strlen(g->model));
+    srv_buf_puts(b, ",\"output\":[");
+    if (over) write_item(g, b, status);
+    srv_buf_puts(b, "],\"parallel_tool_calls\":false,\"previous_response_id\":null,"
+                    "\"store\":false,\"temperature\":");
+    srv_buf_json_number(b, g->params.temperature);
+    srv_buf_puts(b, ",\"text\":{\"format\":{\"type\":\"text\"}},\"tool_choice\":\"none\","
+                    "\"tools\":[],\"top_p\":");
+    srv_buf_json_number(b, g->params.top_p);
+    srv_buf_puts(b, ",\"truncation\":\"disabled\",\"metadata\":{},\"usage\":");
+    if (over)
+        write_usage(g, b);
+    else
+        srv_buf_puts(b, "null");
+    srv_buf_puts(b, "}");
+}
+
+static const char *final_status(const struct srv_gen *g)
+{
+    return is_cut(&g->prompts[0].choices[0]) ? "incomplete" : "completed";
+}
+
+static void whole(struct srv_gen *g, struct srv_buf *b)
+{
+    write_response(g, b, final_status(g));
+}
+
+/* ---- stream ------------------------------------------------------------------------------------------------- */
+
+/* Opens {"type": name, "sequence_number": n; the caller adds members and ends the object by send. */
+static void begin(struct srv_gen *g, struct srv_buf *b, const char *name)
+{
+    srv_buf_init(b, 64 << 20);
+    srv_buf_printf(b, "{\"type\":\"%s\",\"sequence_number\":%d", name, g->sequence++);
+}
+
+static void send(struct srv_gen *g, struct srv_buf *b, const char *name)
+{
+    srv_buf_puts(b, "}");
+    srv_gen_event(g, name, b);
+    srv_buf_finish(b);
+}
+
+static void send_response(struct srv_gen *g, const char *name, const char *status)
+{
+    struct srv_buf b;
+    begin(g, &b, name);
+    srv_buf_puts(&b, ",\"response\":");
+    write_response(g, &b, status);
+    send(g, &b, name);
+}
+
+static void send_item(struct srv_gen *g, const char *name, const char *status)
+{
+    struct srv_buf b;
+    begin(g, &b, name);
+    srv_buf_puts(&b, ",\"output_index\":0,\"item\":");
+    write_item(g, &b, status);
+    send(g, &b, name);
+}
+
+static void add_place(struct srv_gen *g, struct srv_buf *b)
+{
+    srv_buf_printf(b, ",\"item_id\":\"msg_%s\",\"output_index\":0,\"content_index\":0",
+                   srv_request_unique(g->req));
+}
+
+static void stream_begin(struct srv_gen *g)
+{
+    struct srv_buf b;
+    send_response(g, "response.created", "in_progress");
+    send_response(g, "response.in_progress", "in_progress");
+    send_item(g, "response.output_item.added", "in_progress");
+    begin(g, &b, "response.content_part.added");
+    add_place(g, &b);
+    srv_buf_puts(&b, ",\"part\":{\"type\":\"output_text\",\"text\":\"\",\"annotations\":[],"
+                     "\"logprobs\":[]}");
+    send(g, &b, "response.content_part.added");
+}
+
+static void stream_delta(struct srv_gen *g, struct gen_prompt *p, struct gen_choice *c, size_t from,
+                         size_t to, int64_t token_from, int64_t token_to)
+{
+    struct srv_buf b;
+    if (to == from) return;
+    begin(g, &b, "response.output_text.delta");
+    add_place(g, &b);
+    srv_buf_puts(&b, ",\"delta\":");
+    srv_buf_json_string(&b, c->text.text.data + from, to - from);
+    srv_buf_puts(&b, ",\"logprobs\":[]");
+    send(g, &b, "response.output_text.delta");
+}
+
+static void stream_finish(struct srv_gen *g, struct gen_prompt *p, struct gen_choice *c)
+{
+    struct srv_buf b;
+    begin(g, &b, "response.output_text.done");
+    add_place(g, &b);
+    srv_buf_puts(&b, ",\"text\":");
+    srv_buf_json_string(&b, c->text.text.data ? c->text.text.data : "", c->text.text.len);
+    srv_buf_puts(&b, ",\"logprobs\":[]");
+    send(g, &b, "response.output_text.done");
+    begin(g, &b, "response.content_part.done");
+    add_place(g, &b);
+    srv_buf_puts(&b, ",\"part\":");
+    write_part(&b, c);
+    send(g, &b, "response.content_part.done");
+    send_item(g, "response.output_item.done", is_cut(c) ? "incomplete" : "completed");
+}
+
+static void stream_end(struct srv_gen *g)
+{
+    const char *status = final_status(g);
+    send_response(g, strcmp(status, "completed") ? "response.incomplete" : "response.completed",
+                  status);
+}
+
+static void stream_error(struct srv_gen *g, enum srv_error kind, const char *message)
+{
+    struct srv_buf b;
+    begin(g, &b, "error");
+    srv_buf_printf(&b, ",\"code\":\"%s\",\"message\":", srv_error_code(kind));
+    srv_buf_json_string(&b, message, strlen(message));
+    srv_buf_puts(&b, ",\"param\":null");
+    send(g, &b, "error");
+}
+
+static const struct srv_gen_format format = {
+    .endpoint = "responses",
+    .stream_begin = stream_begin,
+    .stream_delta = stream_delta,
+    .stream_finish = stream_finish,
+    .stream_end = stream_end,
+    .stream_error = stream_error,
+    .whole = whole,
+};
+
+static void handle(struct srv_request *req)
+{
+    struct param_error err = {0};
+    struct srv_gen *g = srv_gen_open(req, &format, fields);
+    if (!g) return;
+    if (g->n_choices != 1)
+        param_fail(&err, SRV_ERR_UNSUPPORTED, "n", "'n' must be 1 here.");
+    else if (!make_prompt(g, &err)) {
+        snprintf(g->id, sizeof(g->id), "resp_%s", srv_request_unique(req));
+        srv_gen_start(g);
+        return;
+    }
+    srv_gen_refuse(g, &err);
+}
+
+const struct srv_route srv_routes_responses[] = {
+    {"POST", "/v1/responses", 0, handle},
+    {"POST", "/responses", 0, handle},
+    {0},
+};
