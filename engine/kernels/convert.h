@@ -15,6 +15,7 @@
 #ifndef HEARTH_KERNELS_CONVERT_H
 #define HEARTH_KERNELS_CONVERT_H
 
+#include <stdbool.h>
 #include <stdint.h>
 #include <string.h>
 
@@ -84,13 +85,15 @@ static inline float kern_clamp(float v, float lo, float hi)
     return v < hi ? v : hi;
 }
 
+/* Larger weights have the largest F16 scale there is, or nearly. */
+#define KERN_I8_LIMIT 8.3e6f
+
 /* The F16 scale of 32 weights whose largest magnitude is amax, as int8. */
 static inline uint16_t kern_i8_scale(float amax)
 {
     uint16_t h = kern_f16_of_f32(kern_clamp(amax / 127.0f, 0.0f, 65504.0f));
-    if (h < 0x7bff && amax > 127.5f * kern_f32_of_f16(h))
-        h++;
-    return h;
+    bool clipped = amax > 127.5f * kern_f32_of_f16(h) && amax < KERN_I8_LIMIT;
+    return (uint16_t)(h + clipped);
 }
 
 /* 32 weights x to q[i] + 128; returns the scale's F16 bits. */

@@ -13,11 +13,18 @@ static const struct {
     unsigned needs;
 } levels[] = {
     {&kern_ref, 0},
+#if defined(__x86_64__)
+    {&kern_avx512, KERN_CPU_AVX512},
+    {&kern_avx512bf16, KERN_CPU_AVX512 | KERN_CPU_AVX512_BF16},
+#endif
 };
 
 /* The same names, for messages. */
 static const char *const names[] = {
     "c",
+#if defined(__x86_64__)
+    "avx512", "avx512bf16",
+#endif
     NULL,
 };
 

@@ -26,4 +26,7 @@ unsigned kern_cpu_flags(void);
 /* log(x) for finite x > 0, within 2 ulp; the scalar end of every level's log_sum_exp. */
 double kern_log(double x);
 
+/* unpack_row of every level: the time goes into cache misses. */
+void kern_ref_unpack_row(enum kern_wfmt fmt, const void *panel, int n, int k, float *ret_row);
+
 #endif

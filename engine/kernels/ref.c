@@ -469,27 +469,34 @@ static void pack_panel(enum kern_wfmt fmt, enum kern_src src, const void *const 
         }
 }
 
-static float weight_at(enum kern_wfmt fmt, const uint8_t *panel, int n, int k)
+/* The first n_k of the 32 weights of output n in one integer group. */
+static void unpack_group(enum kern_wfmt fmt, const uint8_t *group, int n, int n_k, float *ret_row)
 {
-    if (fmt == KERN_W_F32)
-        return ((const float *)(const void *)panel)[(size_t)k * KERN_PANEL + (size_t)n];
-    if (fmt == KERN_W_BF16) {
-        const uint16_t *p = (const uint16_t *)(const void *)panel;
-        return kern_f32_of_bf16(p[(size_t)(k / 2) * 64 + (size_t)n * 2 + (size_t)(k & 1)]);
-    }
-    const uint8_t *group = panel + (size_t)(k / KERN_GROUP) * kern_panel_bytes(fmt, KERN_GROUP);
     bool four = fmt == KERN_W_I4;
-    uint16_t s;
-    memcpy(&s, group + (four ? 512 : 1024) + 2 * n, sizeof(s));
-    int i = k % KERN_GROUP;
-    int q = four ? weight_i4(group, i / 4, n, i & 3) - 8 : weight_i8(group, i / 4, n, i & 3) - 128;
-    return kern_f32_of_f16(s) * (float)q;
+    uint16_t bits;
+    memcpy(&bits, group + (four ? 512 : 1024) + 2 * n, sizeof(bits));
+    float s = kern_f32_of_f16(bits);
+    for (int i = 0; i < n_k; i++) {
+        int q = four ? weight_i4(group, i / 4, n, i & 3) - 8 : weight_i8(group, i / 4, n, i & 3) - 128;
+        ret_row[i] = s * (float)q;
+    }
 }
 
-static void unpack_row(enum kern_wfmt fmt, const void *panel, int n, int k, float *ret_row)
+void kern_ref_unpack_row(enum kern_wfmt fmt, const void *panel, int n, int k, float *ret_row)
 {
-    for (int i = 0; i < k; i++)
-        ret_row[i] = weight_at(fmt, panel, n, i);
+    if (fmt == KERN_W_F32) {
+        const float *p = (const float *)panel + n;
+        for (int i = 0; i < k; i++)
+            ret_row[i] = p[(size_t)i * KERN_PANEL];
+    } else if (fmt == KERN_W_BF16) {
+        const uint16_t *p = (const uint16_t *)panel + 2 * n;
+        for (int i = 0; i < k; i++)
+            ret_row[i] = kern_f32_of_bf16(p[(size_t)(i / 2) * 64 + (size_t)(i & 1)]);
+    } else {
+        const uint8_t *group = panel;
+        for (int i = 0; i < k; i += KERN_GROUP, group += kern_panel_bytes(fmt, KERN_GROUP))
+            unpack_group(fmt, group, n, k - i < KERN_GROUP ? k - i : KERN_GROUP, ret_row + i);
+    }
 }
 
 const struct kern kern_ref = {
@@ -514,5 +521,5 @@ const struct kern kern_ref = {
     .put_key = {put_key_f32, put_key_bf16},
     .put_value = {put_value_f32, put_value_bf16},
     .pack_panel = pack_panel,
-    .unpack_row = unpack_row,
+    .unpack_row = kern_ref_unpack_row,
 };

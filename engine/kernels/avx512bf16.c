@@ -1,0 +1,29 @@
+/* SPDX-License-Identifier: MIT */
+/*
+ * Level "avx512bf16": AVX-512 with BF16 and VNNI (Zen 4 and later, Cooper Lake, Sapphire Rapids).
+ * vdpbf16ps takes a pair of k at once, vpdpbusd four: twice and four times the rate of f32 products.
+ */
+#include "engine/kernels/simd_avx512.h"
+
+#define MAX_ROWS 12
+#define STRIP_VECS(rows) 2
+#define STRIP_PANELS(rows) ((rows) <= 2 ? 2 : 1)
+
+#define VF_DOT_BF16
+INLINE vf vf_dot_bf16(vf acc, vi a, vi b)
+{
+    return _mm512_dpbf16_ps(acc, (__m512bh)a, (__m512bh)b);
+}
+
+#define INT_MAX_ROWS 6
+#define INT_VECS(rows) 2
+#define INT_PANELS(rows) ((rows) <= 2 ? 2 : 1)
+
+INLINE vi dot8(vi acc, vi w, vi x) { return _mm512_dpbusd_epi32(acc, w, x); }
+INLINE vi dot4_start(int32_t corr) { return vi_set1(corr); }
+INLINE vi dot4(vi acc, vi w, vi x) { return _mm512_dpbusd_epi32(acc, w, x); }
+INLINE vi dot4_end(vi acc, int32_t corr) { return (void)corr, acc; }
+
+#define LEVEL_TABLE kern_avx512bf16
+#define LEVEL_NAME "avx512bf16"
+#include "engine/kernels/tmpl_level.h"

@@ -1,0 +1,52 @@
+/* SPDX-License-Identifier: MIT */
+/*
+ * A whole level from the templates. The including file has defined what tmpl_product.h and tmpl_int.h
+ * ask for, and LEVEL_TABLE and LEVEL_NAME.
+ */
+#ifndef HEARTH_KERNELS_TMPL_LEVEL_H
+#define HEARTH_KERNELS_TMPL_LEVEL_H
+
+#include "engine/kernels/tmpl_int.h"
+#include "engine/kernels/tmpl_pack.h"
+#include "engine/kernels/tmpl_product.h"
+#include "engine/kernels/tmpl_vector.h"
+
+DEFINE_MATMUL(matmul_f32_f32, F32_F32)
+DEFINE_MATMUL(matmul_f32_bf16, F32_BF16)
+DEFINE_SEGS(segs_f32, F32_F32)
+#ifdef VF_DOT_BF16
+DEFINE_MATMUL(matmul_bf16_bf16, DOT)
+DEFINE_SEGS(segs_bf16, DOT)
+#else
+DEFINE_MATMUL(matmul_bf16_bf16, BF16_BF16)
+DEFINE_SEGS(segs_bf16, BF16_BF16)
+#endif
+DEFINE_INT_MATMUL(matmul_i8_i8, INT_CASE_I8)
+DEFINE_INT_MATMUL(matmul_i8_i4, INT_CASE_I4)
+
+const struct kern LEVEL_TABLE = {
+    .name = LEVEL_NAME,
+    .max_rows = {MAX_ROWS, MAX_ROWS, INT_MAX_ROWS},
+    .pack_row = {pack_row_f32, pack_row_bf16, pack_row_i8},
+    .matmul = {
+        [KERN_A_F32] = {[KERN_W_F32] = matmul_f32_f32, [KERN_W_BF16] = matmul_f32_bf16},
+        [KERN_A_BF16] = {[KERN_W_BF16] = matmul_bf16_bf16},
+        [KERN_A_I8] = {[KERN_W_I8] = matmul_i8_i8, [KERN_W_I4] = matmul_i8_i4},
+    },
+    .matmul_segs = {segs_f32, segs_bf16, NULL},
+    .rmsnorm = rmsnorm,
+    .rope = rope,
+    .silu_mul = silu_mul,
+    .add = add,
+    .softmax_keys = softmax_keys,
+    .axpby = axpby,
+    .scale = scale,
+    .argmax = argmax,
+    .log_sum_exp = log_sum_exp,
+    .put_key = {put_key_f32, put_key_bf16},
+    .put_value = {put_value_f32, put_value_bf16},
+    .pack_panel = pack_panel,
+    .unpack_row = kern_ref_unpack_row,
+};
+
+#endif

@@ -1,0 +1,251 @@
+/* SPDX-License-Identifier: MIT */
+/*
+ * Products of float tiles with panels, written once over the operations of a simd_*.h, which the
+ * including file has included before. That file also defines
+ *
+ *   STRIP_VECS(rows)    vectors of one panel that are summed in registers at once; divides 32 / VN
+ *   STRIP_PANELS(rows)  panels taken at once (1 or 2), to hide latency when there are few rows
+ *   MAX_ROWS            tallest tile, at most 12
+ *   VF_DOT_BF16         optional: vf_dot_bf16(acc, a, b) is the instruction of that name
+ *
+ * Every output has one sum over k = 0, 1, 2 ... in one register, whatever the tile's height and the
+ * strip's width: that is what makes a row's bits independent of its neighbours.
+ */
+#ifndef HEARTH_KERNELS_TMPL_PRODUCT_H
+#define HEARTH_KERNELS_TMPL_PRODUCT_H
+
+#include "engine/kernels/kernels.h"
+
+#include <string.h>
+
+#if defined(__clang__)
+#define UNROLL _Pragma("clang loop unroll(full)")
+#else
+#define UNROLL _Pragma("GCC unroll 16")
+#endif
+
+/* Panels from memory while others are multiplied: the next bytes to be asked for. */
+struct fetch {
+    const char *at, *end;
+};
+
+INLINE void fetch_line(const char *p)
+{
+    __builtin_prefetch(p, 0, 2);
+}
+
+/* Asks for n lines, if there is something left to ask for. */
+INLINE void fetch_lines(struct fetch *f, const int n)
+{
+    if (f->at >= f->end)
+        return;
+    UNROLL for (int i = 0; i < n; i++)
+        fetch_line(f->at + i * 64);
+    f->at += n * 64;
+}
+
+/*
+ * What to fetch while panel p of a run is multiplied: the next panel, and at the end what the caller
+ * named. One or two rows are left to the hardware, which already has as much in flight as it can.
+ */
+INLINE struct fetch fetch_plan(const char *panel, size_t panel_bytes, bool is_last, int rows,
+                               const void *prefetch, size_t prefetch_bytes)
+{
+    if (!prefetch || rows < 3)
+        return (struct fetch){NULL, NULL};
+    const char *at = is_last ? prefetch : panel + panel_bytes;
+    size_t bytes = is_last && prefetch_bytes < panel_bytes ? prefetch_bytes : panel_bytes;
+    return (struct fetch){at, at + bytes};
+}
+
+INLINE void store_vec(const struct kern_out *out, int row, int column, vf v)
+{
+    float *c = out->c + (size_t)row * out->ld + column;
+    vf_store(c, out->add ? vf_add(vf_load(c), v) : v);
+}
+
+/* Which elements meet: activations x weights. DOT is BF16 x BF16 by the instruction for it. */
+enum kind { F32_F32, F32_BF16, BF16_BF16, DOT };
+
+/* Both of a pair of k, from 32-bit words that hold two bf16: the lower half comes first. */
+INLINE vf word_even(vi w) { return vf_of_bits(vi_shl(w, 16)); }
+INLINE vf word_odd(vi w) { return vf_of_bits(vi_and(w, vi_set1((int32_t)0xffff0000))); }
+
+INLINE int32_t word_at(const char *p)
+{
+    int32_t w;
+    memcpy(&w, p, sizeof(w));
+    return w;
+}
+
+INLINE vf float_at(const char *p)
+{
+    float f;
+    memcpy(&f, p, sizeof(f));
+    return vf_set1(f);
+}
+
+/* The weights of k + odd of one vector of outputs; b at the pair's first byte. */
+INLINE vf weights(const enum kind kind, const char *b, const int odd)
+{
+    if (kind == F32_F32)
+        return vf_load(b + odd * 128);
+    return odd ? word_odd(vi_load(b)) : word_even(vi_load(b));
+}
+
+/* The activation k + odd of one row, in all lanes; a at the pair's first byte of row 0. */
+INLINE vf activation(const enum kind kind, const char *a, const int rows, const int row, const int odd)
+{
+    if (kind == BF16_BF16) {
+        vi w = vi_set1(word_at(a + row * 4));
+        return odd ? word_odd(w) : word_even(w);
+    }
+    return float_at(a + (odd * rows + row) * 4);
+}
+
+/* Where one strip's operands lie. Groups of 32 k follow each other from b on, or where segs says. */
+struct strip {
+    const char *a, *b;
+    const void *const *segs;
+    size_t panel_bytes;
+    int n_groups;
+    int column;     /* of the strip's first output within its panel */
+};
+
+enum { MAX_VECS = 16 };
+
+/* One pair of k into the sums. */
+INLINE void strip_pair(const enum kind kind, const int rows, const int panels, const int vecs,
+                       vf sum[MAX_ROWS][MAX_VECS], const char *a, const char *b, size_t panel_bytes)
+{
+#ifdef VF_DOT_BF16
+    if (kind == DOT) {
+        vi w[MAX_VECS];
+        UNROLL for (int v = 0; v < panels * vecs; v++)
+            w[v] = vi_load(b + (size_t)(v / vecs) * panel_bytes + v % vecs * VN * 4);
+        UNROLL for (int i = 0; i < rows; i++) {
+            vi x = vi_set1(word_at(a + i * 4));
+            UNROLL for (int v = 0; v < panels * vecs; v++)
+                sum[i][v] = vf_dot_bf16(sum[i][v], x, w[v]);
+        }
+        return;
+    }
+#endif
+    UNROLL for (int odd = 0; odd < 2; odd++) {
+        vf w[MAX_VECS];
+        UNROLL for (int v = 0; v < panels * vecs; v++)
+            w[v] = weights(kind, b + (size_t)(v / vecs) * panel_bytes + v % vecs * VN * 4, odd);
+        UNROLL for (int i = 0; i < rows; i++) {
+            vf x = activation(kind, a, rows, i, odd);
+            UNROLL for (int v = 0; v < panels * vecs; v++)
+                sum[i][v] = vf_fma(x, w[v], sum[i][v]);
+        }
+    }
+}
+
+INLINE void strip_run(const enum kind kind, const int rows, const int panels, const int vecs,
+                      const struct strip *s, const struct kern_out *out, struct fetch fetch)
+{
+    const size_t pair_a = (kind == F32_F32 || kind == F32_BF16 ? 8 : 4) * (size_t)rows;
+    const size_t pair_b = kind == F32_F32 ? 256 : 128;
+    const char *a = s->a, *b = s->b;
+    vf sum[MAX_ROWS][MAX_VECS];
+
+    UNROLL for (int i = 0; i < rows; i++)
+        UNROLL for (int v = 0; v < panels * vecs; v++)
+            sum[i][v] = vf_set1(0.0f);
+    for (int g = 0; g < s->n_groups; g++) {
+        if (s->segs)
+            b = (const char *)s->segs[g] + s->column * 4;
+        for (int k = 0; k < KERN_GROUP / 2; k++, a += pair_a, b += pair_b) {
+            fetch_lines(&fetch, kind == F32_F32 ? 4 : 2);
+            strip_pair(kind, rows, panels, vecs, sum, a, b, s->panel_bytes);
+        }
+    }
+    UNROLL for (int i = 0; i < rows; i++)
+        UNROLL for (int v = 0; v < panels * vecs; v++)
+            store_vec(out, i, v / vecs * KERN_PANEL + s->column + v % vecs * VN, sum[i][v]);
+}
+
+/* All columns of `panels` panels side by side. */
+INLINE void panel_run(const enum kind kind, const int rows, const int panels, struct strip *s,
+                      const struct kern_out *out, struct fetch fetch)
+{
+    const int vecs = STRIP_VECS(rows);
+    const char *b = s->b;
+    for (s->column = 0; s->column < KERN_PANEL; s->column += vecs * VN) {
+        s->b = b + s->column * 4;
+        strip_run(kind, rows, panels, vecs, s, out, fetch);
+        fetch.at = fetch.end;
+    }
+}
+
+INLINE void rows_run(const enum kind kind, const int rows, const struct kern_tile *tile, int k_pad,
+                     const char *panels, size_t panel_bytes, int n_panels, struct kern_out out,
+                     const void *prefetch, size_t prefetch_bytes)
+{
+    struct strip s = {.a = tile->data, .panel_bytes = panel_bytes, .n_groups = k_pad / KERN_GROUP};
+    int p = 0;
+    for (; STRIP_PANELS(rows) == 2 && p + 2 <= n_panels; p += 2, out.c += 2 * KERN_PANEL) {
+        s.b = panels + (size_t)p * panel_bytes;
+        panel_run(kind, rows, 2, &s, &out, (struct fetch){NULL, NULL});
+    }
+    for (; p < n_panels; p++, out.c += KERN_PANEL) {
+        s.b = panels + (size_t)p * panel_bytes;
+        panel_run(kind, rows, 1, &s, &out, fetch_plan(s.b, panel_bytes, p + 1 == n_panels, rows,
+                                                      prefetch, prefetch_bytes));
+    }
+}
+
+INLINE void segs_run(const enum kind kind, const int rows, const struct kern_tile *tile, int n_segs,
+                     const void *const *segs, const struct kern_out *out)
+{
+    struct strip s = {.a = tile->data, .segs = segs, .n_groups = n_segs};
+    panel_run(kind, rows, 1, &s, out, (struct fetch){NULL, NULL});
+}
+
+/* One case for every height up to MAX_ROWS, so that sums stay in registers. */
+#if MAX_ROWS == 12
+#define EACH_HEIGHT(X) X(1) X(2) X(3) X(4) X(5) X(6) X(7) X(8) X(9) X(10) X(11) X(12)
+#elif MAX_ROWS == 6
+#define EACH_HEIGHT(X) X(1) X(2) X(3) X(4) X(5) X(6)
+#else
+#error "MAX_ROWS: 6 or 12"
+#endif
+
+#define DEFINE_MATMUL(name, kind)                                                                 \
+    static void name(const struct kern_tile *tile, int k_pad, const void *panels,                 \
+                     size_t panel_bytes, int n_panels, const struct kern_out *out,                \
+                     const void *prefetch, size_t prefetch_bytes)                                 \
+    {                                                                                             \
+        switch (tile->n_rows) {                                                                   \
+            EACH_HEIGHT(MATMUL_CASE_##kind)                                                       \
+        }                                                                                         \
+    }
+#define MATMUL_CASE(kind, rows)                                                                   \
+    case rows:                                                                                    \
+        rows_run(kind, rows, tile, k_pad, panels, panel_bytes, n_panels, *out, prefetch,          \
+                 prefetch_bytes);                                                                 \
+        return;
+#define MATMUL_CASE_F32_F32(rows) MATMUL_CASE(F32_F32, rows)
+#define MATMUL_CASE_F32_BF16(rows) MATMUL_CASE(F32_BF16, rows)
+#define MATMUL_CASE_BF16_BF16(rows) MATMUL_CASE(BF16_BF16, rows)
+#define MATMUL_CASE_DOT(rows) MATMUL_CASE(DOT, rows)
+
+#define DEFINE_SEGS(name, kind)                                                                   \
+    static void name(const struct kern_tile *tile, int n_segs, const void *const *segs,           \
+                     const struct kern_out *out)                                                  \
+    {                                                                                             \
+        switch (tile->n_rows) {                                                                   \
+            EACH_HEIGHT(SEGS_CASE_##kind)                                                         \
+        }                                                                                         \
+    }
+#define SEGS_CASE(kind, rows)                                                                     \
+    case rows:                                                                                    \
+        segs_run(kind, rows, tile, n_segs, segs, out);                                            \
+        return;
+#define SEGS_CASE_F32_F32(rows) SEGS_CASE(F32_F32, rows)
+#define SEGS_CASE_BF16_BF16(rows) SEGS_CASE(BF16_BF16, rows)
+#define SEGS_CASE_DOT(rows) SEGS_CASE(DOT, rows)
+
+#endif

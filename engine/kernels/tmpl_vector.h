@@ -1,0 +1,222 @@
+/* SPDX-License-Identifier: MIT */
+/*
+ * Everything that works on one vector of floats, written once over the operations of a simd_*.h:
+ * norms, RoPE, SiLU, softmax, argmax, log-sum-exp.
+ *
+ * Sums run in partial sums by index modulo some lanes, added by halves at the end: the order is a
+ * function of n alone, and in softmax_keys not even of n, so zeros at the end change nothing.
+ */
+#ifndef HEARTH_KERNELS_TMPL_VECTOR_H
+#define HEARTH_KERNELS_TMPL_VECTOR_H
+
+#include "engine/kernels/levels.h"
+
+#include <float.h>
+#include <math.h>
+
+/* exp(x) within 1 ulp; see exp_f32 in ref.c. NaN stays NaN: it is the second operand of min and max. */
+INLINE vf vf_exp(vf x)
+{
+    x = vf_max(vf_set1(-104.0f), vf_min(vf_set1(89.0f), x));
+    vf n = vf_round_f(vf_mul(x, vf_set1(0x1.715476p+0f)));
+    vf r = vf_fnma(n, vf_set1(0x1.62e4p-1f), x);
+    r = vf_fnma(n, vf_set1(0x1.7f7d1dp-20f), r);
+    vf p = vf_fma(vf_set1(0x1.6a2352p-10f), r, vf_set1(0x1.123a6cp-7f));
+    p = vf_fma(p, r, vf_set1(0x1.5558f4p-5f));
+    p = vf_fma(p, r, vf_set1(0x1.555490p-3f));
+    p = vf_fma(p, r, vf_set1(0x1.fffffcp-2f));
+    p = vf_add(vf_fma(vf_mul(r, r), p, r), vf_set1(1.0f));
+    return vf_scale_by_power(p, n);
+}
+
+static int elements_at(int i, int n)
+{
+    return n - i < VN ? n - i : VN;
+}
+
+static void rmsnorm(const float *x, const float *w, float *o, int n, float eps)
+{
+    vf sum[4];
+    int i = 0;
+    for (int j = 0; j < 4; j++)
+        sum[j] = vf_set1(0.0f);
+    for (; i + 4 * VN <= n; i += 4 * VN)
+        for (int j = 0; j < 4; j++) {
+            vf v = vf_load(x + i + j * VN);
+            sum[j] = vf_fma(v, v, sum[j]);
+        }
+    for (int j = 0; i < n; i += VN, j++) {
+        vf v = vf_load_part(x + i, elements_at(i, n));
+        sum[j] = vf_fma(v, v, sum[j]);
+    }
+    float total = vf_sum(vf_add(vf_add(sum[0], sum[1]), vf_add(sum[2], sum[3])));
+    vf inv = vf_set1(1.0f / sqrtf(total / (float)n + eps));
+    for (i = 0; i + VN <= n; i += VN)
+        vf_store(o + i, vf_mul(vf_mul(vf_load(x + i), inv), vf_load(w + i)));
+    if (i < n) {
+        vf v = vf_mul(vf_mul(vf_load_part(x + i, n - i), inv), vf_load_part(w + i, n - i));
+        vf_store_part(o + i, n - i, v);
+    }
+}
+
+static void rope(float *x, const float *cos, const float *sin, int d)
+{
+    float *y = x + d / 2;
+    for (int i = 0; i < d / 2; i += VN) {
+        int m = elements_at(i, d / 2);
+        vf a = vf_load_part(x + i, m), b = vf_load_part(y + i, m);
+        vf c = vf_load_part(cos + i, m), s = vf_load_part(sin + i, m);
+        vf_store_part(x + i, m, vf_fnma(b, s, vf_mul(a, c)));
+        vf_store_part(y + i, m, vf_fma(a, s, vf_mul(b, c)));
+    }
+}
+
+INLINE vf vf_silu_mul(vf g, vf u)
+{
+    vf e = vf_exp(vf_sub(vf_set1(0.0f), g));
+    return vf_mul(vf_div(g, vf_add(vf_set1(1.0f), e)), u);
+}
+
+static void silu_mul(const float *g, const float *u, float *o, int n)
+{
+    int i = 0;
+    for (; i + VN <= n; i += VN)
+        vf_store(o + i, vf_silu_mul(vf_load(g + i), vf_load(u + i)));
+    if (i < n)
+        vf_store_part(o + i, n - i, vf_silu_mul(vf_load_part(g + i, n - i), vf_load_part(u + i, n - i)));
+}
+
+static void add(float *y, const float *x, int n)
+{
+    int i = 0;
+    for (; i + VN <= n; i += VN)
+        vf_store(y + i, vf_add(vf_load(y + i), vf_load(x + i)));
+    if (i < n)
+        vf_store_part(y + i, n - i, vf_add(vf_load_part(y + i, n - i), vf_load_part(x + i, n - i)));
+}
+
+static void axpby(float *y, float a, const float *x, float b, int n)
+{
+    for (int i = 0; i < n; i += VN) {
+        int m = elements_at(i, n);
+        vf v = vf_mul(vf_load_part(x + i, m), vf_set1(b));
+        vf_store_part(y + i, m, vf_fma(vf_load_part(y + i, m), vf_set1(a), v));
+    }
+}
+
+static void scale(float *y, float a, int n)
+{
+    for (int i = 0; i < n; i += VN) {
+        int m = elements_at(i, n);
+        vf_store_part(y + i, m, vf_mul(vf_load_part(y + i, m), vf_set1(a)));
+    }
+}
+
+/* Largest of s[lo..hi), by vectors at multiples of VN. */
+static float keys_max(const float *s, int lo, int hi)
+{
+    vf none = vf_set1(-INFINITY), max = none;
+    for (int i = lo - lo % VN; i < hi; i += VN) {
+        vf v = vf_load(s + i);
+        if (i < lo || i + VN > hi)
+            v = vf_select(vm_range(i, lo, hi), v, none);
+        max = vf_max(max, v);
+    }
+    return vf_maximum(max);
+}
+
+/* n is a multiple of 32; the partial sums are the lanes of one vector, so n does not matter to them. */
+static struct kern_softmax softmax_keys(float *s, int n, int lo, int hi, float factor)
+{
+    struct kern_softmax r = {.max = -INFINITY, .sum = 0.0f};
+    vf zero = vf_set1(0.0f), sum = zero, f = vf_set1(factor);
+    int first = lo - lo % VN, i = 0;
+    if (lo < hi)
+        r.max = keys_max(s, lo, hi) * factor;
+    vf max = vf_set1(r.max);
+    for (; i < first; i += VN)
+        vf_store(s + i, zero);
+    for (; i < hi; i += VN) {
+        vf e = vf_exp(vf_sub(vf_mul(vf_load(s + i), f), max));
+        if (i < lo || i + VN > hi)
+            e = vf_select(vm_range(i, lo, hi), e, zero);
+        sum = vf_add(sum, e);
+        vf_store(s + i, e);
+    }
+    for (; i < n; i += VN)
+        vf_store(s + i, zero);
+    r.sum = vf_sum(sum);
+    return r;
+}
+
+/* Of the lanes' best values, the largest; of equal ones the lowest index. */
+static int best_of(const float value[VN], const int32_t index[VN])
+{
+    int best = 0;
+    for (int l = 1; l < VN; l++)
+        if (value[l] > value[best] || (value[l] == value[best] && index[l] < index[best]))
+            best = l;
+    return index[best];
+}
+
+static int argmax(const float *x, int n, bool *ret_finite)
+{
+    float value[VN];
+    int32_t index[VN];
+    vf best = vf_set1(-INFINITY), top = vf_set1(FLT_MAX);
+    vi at = vi_iota(), best_at = at;
+    vm bad = vm_none();
+    int i = 0;
+    for (; i + VN <= n; i += VN, at = vi_add(at, vi_set1(VN))) {
+        vf v = vf_load(x + i);
+        vm greater = vm_greater(v, best);
+        bad = vm_or(bad, vm_not_le(v, top));
+        best = vf_select(greater, v, best);
+        best_at = vi_select(greater, at, best_at);
+    }
+    vf_store(value, best);
+    vi_store(index, best_at);
+    int b = i ? best_of(value, index) : 0;
+    bool finite = !vm_any(bad);
+    for (; i < n; i++) {
+        finite = finite && x[i] <= FLT_MAX;
+        if (x[i] > x[b])
+            b = i;
+    }
+    *ret_finite = finite;
+    return b;
+}
+
+static float values_max(const float *x, int n)
+{
+    vf best = vf_set1(-INFINITY);
+    int i = 0;
+    for (; i + VN <= n; i += VN)
+        best = vf_max(best, vf_load(x + i));
+    float max = vf_maximum(best);
+    for (; i < n; i++)
+        max = x[i] > max ? x[i] : max;
+    return max;
+}
+
+static double log_sum_exp(const float *x, int n)
+{
+    enum { BLOCK = 64 };
+    double lane[BLOCK] = {0};
+    float e[BLOCK], max = values_max(x, n);
+    for (int i = 0; i < n; i += BLOCK) {
+        int valid = n - i < BLOCK ? n - i : BLOCK;
+        for (int j = 0; j < valid; j += VN) {
+            vf v = vf_load_part(x + i + j, elements_at(j, valid));
+            vf_store(e + j, vf_exp(vf_sub(v, vf_set1(max))));
+        }
+        for (int j = 0; j < valid; j++)
+            lane[j] += (double)e[j];
+    }
+    for (int half = BLOCK / 2; half > 0; half /= 2)
+        for (int j = 0; j < half; j++)
+            lane[j] += lane[j + half];
+    return (double)max + kern_log(lane[0]);
+}
+
+#endif

@@ -1,0 +1,779 @@
+/* SPDX-License-Identifier: MIT */
+/*
+ * Every kernel level against level "c", and every level's promises: a row's product has the same bits
+ * for every height of the tile, every place in it, every number of panels, with and without prefetch.
+ *
+ *   check_kernels [--level NAME] [--seed N] [--rounds N]
+ *   check_kernels --bench [FILTER] [--level NAME]
+ *
+ * Inputs end where an unreadable page begins, so reading past them is a crash; outputs lie between
+ * guard bytes. Uses no test library, so that it can be built static for another CPU and emulated.
+ */
+#include "check.h"
+
+#include <float.h>
+#include <math.h>
+#include <stdarg.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/mman.h>
+#include <unistd.h>
+
+enum { GUARD = 192, MAX_TILE = 12, MAX_PANELS = 4 };
+
+static uint64_t rnd_state;
+static int n_checks, n_failures;
+static const struct kern *ref, *cand;
+
+uint64_t rnd(void)
+{
+    rnd_state ^= rnd_state << 13;
+    rnd_state ^= rnd_state >> 7;
+    rnd_state ^= rnd_state << 17;
+    return rnd_state;
+}
+
+int rnd_int(int lo, int hi)
+{
+    return lo + (int)(rnd() >> 33) % (hi - lo + 1);
+}
+
+float rnd_float(void)
+{
+    return (float)((double)(int64_t)rnd() * 0x1p-63);
+}
+
+/* ---- buffers ------------------------------------------------------------------------------------ */
+
+static size_t edge_bytes(size_t n)
+{
+    size_t page = (size_t)sysconf(_SC_PAGESIZE);
+    return (n + page - 1) / page * page + page;
+}
+
+void *edge_alloc(size_t n)
+{
+    size_t page = (size_t)sysconf(_SC_PAGESIZE), all = edge_bytes(n);
+    char *p = mmap(NULL, all, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
+    if (p == MAP_FAILED || mprotect(p + all - page, page, PROT_NONE)) {
+        perror("mmap");
+        exit(1);
+    }
+    return p + all - page - n;
+}
+
+void edge_free(void *p, size_t n)
+{
+    size_t page = (size_t)sysconf(_SC_PAGESIZE), all = edge_bytes(n);
+    munmap((char *)p + n + page - all, all);
+}
+
+/* An output buffer of n bytes, filled with noise, with guard bytes on both sides. */
+static void *guarded_alloc(size_t n)
+{
+    unsigned char *p = aligned_alloc(64, (n + 2 * GUARD + 63) / 64 * 64);
+    if (!p)
+        exit(1);
+    for (size_t i = 0; i < n + 2 * GUARD; i++)
+        p[i] = (unsigned char)(i * 37 + 11);
+    return p + GUARD;
+}
+
+static void check(bool ok, const char *what, const char *format, ...)
+    __attribute__((format(printf, 3, 4)));
+
+static void check(bool ok, const char *what, const char *format, ...)
+{
+    n_checks++;
+    if (ok || n_failures++ >= 20)
+        return;
+    va_list ap;
+    va_start(ap, format);
+    fprintf(stderr, "FAILED %s %s: ", cand->name, what);
+    vfprintf(stderr, format, ap);
+    fprintf(stderr, "\n");
+    va_end(ap);
+}
+
+static void guarded_free(void *buffer, size_t n, const char *what)
+{
+    unsigned char *p = (unsigned char *)buffer - GUARD;
+    size_t bad = 0;
+    for (size_t i = 0; i < n + 2 * GUARD; i++)
+        if ((i < GUARD || i >= GUARD + n) && p[i] != (unsigned char)(i * 37 + 11))
+            bad++;
+    check(bad == 0, what, "%zu guard bytes overwritten around %zu bytes", bad, n);
+    free(p);
+}
+
+static void fill_floats(float *x, int n)
+{
+    float size = (float)exp((double)rnd_float() * 6);
+    for (int i = 0; i < n; i++)
+        x[i] = rnd_float() * size;
+}
+
+static int k_pad_of(int k)
+{
+    return (k + KERN_K_ALIGN - 1) / KERN_K_ALIGN * KERN_K_ALIGN;
+}
+
+static bool same_bits(const float *a, const float *b, int n)
+{
+    return memcmp(a, b, (size_t)n * sizeof(float)) == 0;
+}
+
+/* |a - b| within rel of |b|, or both not finite in the same way. */
+static bool near(double a, double b, double rel, double abs)
+{
+    if (isnan(b))
+        return isnan(a);
+    return a == b || fabs(a - b) <= rel * fabs(b) + abs;
+}
+
+/* ---- weights ------------------------------------------------------------------------------------ */
+
+/* A float of any kind that weights may have. */
+static float odd_float(void)
+{
+    switch (rnd_int(0, 15)) {
+    case 0: return 0.0f;
+    case 1: return -0.0f;
+    case 2: return rnd_float() * 1e-41f;
+    case 3: return rnd_float() * 1e-6f;
+    case 4: return rnd_float() * 1e5f;
+    case 5: return rnd_float() * 1e9f;
+    case 6: return (float)rnd_int(-8, 8);
+    default: return rnd_float();
+    }
+}
+
+static size_t src_bytes(enum kern_src src)
+{
+    return src == KERN_SRC_F32 ? 4 : 2;
+}
+
+/* One row in a file: k elements, ending at an edge, at any address. */
+static void *source_row(enum kern_src src, int k, bool tame)
+{
+    char *p = edge_alloc((size_t)k * src_bytes(src));
+    for (int i = 0; i < k; i++) {
+        float f = tame ? rnd_float() : odd_float();
+        uint32_t u;
+        memcpy(&u, &f, 4);
+        uint16_t h = (uint16_t)(src == KERN_SRC_BF16 ? u >> 16 : (rnd() & 0x83ff) | 0x2c00);
+        if (src == KERN_SRC_F16 && !tame)
+            h = (uint16_t)(rnd() % 0x7c00 | (rnd() & 0x8000));
+        memcpy(p + (size_t)i * src_bytes(src), src == KERN_SRC_F32 ? (void *)&u : (void *)&h,
+               src_bytes(src));
+    }
+    return p;
+}
+
+/* Fills a panel of random weights at level "c". */
+static void random_panel(enum kern_wfmt fmt, int k, int k_pad, void *panel)
+{
+    const void *rows[KERN_PANEL];
+    for (int i = 0; i < KERN_PANEL; i++)
+        rows[i] = source_row(KERN_SRC_F32, k, true);
+    ref->pack_panel(fmt, KERN_SRC_F32, rows, k, k_pad, panel);
+    for (int i = 0; i < KERN_PANEL; i++)
+        edge_free((void *)(uintptr_t)rows[i], (size_t)k * 4);
+}
+
+static void check_pack_panel(enum kern_wfmt fmt, enum kern_src src, int k)
+{
+    int k_pad = k_pad_of(k);
+    size_t bytes = kern_panel_bytes(fmt, k_pad), row_bytes = (size_t)k * src_bytes(src);
+    const void *rows[KERN_PANEL];
+    bool tame = rnd_int(0, 1);
+    for (int i = 0; i < KERN_PANEL; i++)
+        rows[i] = rnd_int(0, 9) ? source_row(src, k, tame) : NULL;
+    char *want = guarded_alloc(bytes), *got = guarded_alloc(bytes);
+    ref->pack_panel(fmt, src, rows, k, k_pad, want);
+    cand->pack_panel(fmt, src, rows, k, k_pad, got);
+    size_t at = 0;
+    while (at < bytes && want[at] == got[at])
+        at++;
+    check(at == bytes, "pack_panel", "format %d source %d k %d: byte %zu of %zu", (int)fmt, (int)src,
+          k, at, bytes);
+
+    int n = rnd_int(0, KERN_PANEL - 1);
+    float *a = guarded_alloc((size_t)k * 4), *b = guarded_alloc((size_t)k * 4);
+    ref->unpack_row(fmt, want, n, k, a);
+    cand->unpack_row(fmt, want, n, k, b);
+    check(same_bits(a, b, k), "unpack_row", "format %d k %d output %d", (int)fmt, k, n);
+    guarded_free(a, (size_t)k * 4, "unpack_row");
+    guarded_free(b, (size_t)k * 4, "unpack_row");
+    guarded_free(want, bytes, "pack_panel");
+    guarded_free(got, bytes, "pack_panel");
+    for (int i = 0; i < KERN_PANEL; i++)
+        if (rows[i])
+            edge_free((void *)(uintptr_t)rows[i], row_bytes);
+}
+
+/* Quantised weights may be off by half a step of their group, and a little for int4's choice of scale. */
+static void check_quant_error(void)
+{
+    static const struct {
+        enum kern_wfmt fmt;
+        double rms; /* of the error over that of uniform weights in -1..1 */
+    } bounds[] = {{KERN_W_BF16, 0.003}, {KERN_W_I8, 0.0045}, {KERN_W_I4, 0.075}};
+    enum { K = 1024 };
+    for (size_t f = 0; f < sizeof(bounds) / sizeof(bounds[0]); f++) {
+        const void *rows[KERN_PANEL];
+        for (int i = 0; i < KERN_PANEL; i++)
+            rows[i] = source_row(KERN_SRC_F32, K, true);
+        char *panel = edge_alloc(kern_panel_bytes(bounds[f].fmt, K));
+        cand->pack_panel(bounds[f].fmt, KERN_SRC_F32, rows, K, K, panel);
+        double error = 0, size = 0;
+        for (int i = 0; i < KERN_PANEL; i++) {
+            float back[K];
+            cand->unpack_row(bounds[f].fmt, panel, i, K, back);
+            for (int j = 0; j < K; j++) {
+                double x = (double)((const float *)rows[i])[j];
+                error += (x - (double)back[j]) * (x - (double)back[j]);
+                size += x * x;
+            }
+        }
+        double rms = sqrt(error / size);
+        check(rms < bounds[f].rms, "quantisation", "format %d: relative error %g, bound %g",
+              (int)bounds[f].fmt, rms, bounds[f].rms);
+        edge_free(panel, kern_panel_bytes(bounds[f].fmt, K));
+        for (int i = 0; i < KERN_PANEL; i++)
+            edge_free((void *)(uintptr_t)rows[i], K * 4);
+    }
+}
+
+/* ---- tiles -------------------------------------------------------------------------------------- */
+
+static size_t tile_bytes(enum kern_afmt fmt, int k_pad, int n_rows)
+{
+    static const size_t element[KERN_A_COUNT] = {4, 2, 1};
+    return (size_t)k_pad * element[fmt] * (size_t)n_rows;
+}
+
+static struct kern_tile tile_create(enum kern_afmt fmt, int k_pad, int n_rows)
+{
+    size_t groups = (size_t)(k_pad / KERN_GROUP) * (size_t)n_rows * 4;
+    return (struct kern_tile){
+        .data = guarded_alloc(tile_bytes(fmt, k_pad, n_rows)),
+        .scale = fmt == KERN_A_I8 ? guarded_alloc(groups) : NULL,
+        .corr = fmt == KERN_A_I8 ? guarded_alloc(groups) : NULL,
+        .n_rows = n_rows,
+    };
+}
+
+static void tile_destroy(enum kern_afmt fmt, int k_pad, struct kern_tile *t)
+{
+    size_t groups = (size_t)(k_pad / KERN_GROUP) * (size_t)t->n_rows * 4;
+    guarded_free(t->data, tile_bytes(fmt, k_pad, t->n_rows), "pack_row data");
+    if (fmt == KERN_A_I8) {
+        guarded_free(t->scale, groups, "pack_row scales");
+        guarded_free(t->corr, groups, "pack_row corrections");
+    }
+}
+
+static bool tile_equal(enum kern_afmt fmt, int k_pad, const struct kern_tile *a,
+                       const struct kern_tile *b)
+{
+    size_t groups = (size_t)(k_pad / KERN_GROUP) * (size_t)a->n_rows * 4;
+    return memcmp(a->data, b->data, tile_bytes(fmt, k_pad, a->n_rows)) == 0 &&
+           (fmt != KERN_A_I8 || (memcmp(a->scale, b->scale, groups) == 0 &&
+                                 memcmp(a->corr, b->corr, groups) == 0));
+}
+
+/* Rows one by one: each call writes its own row and no other. */
+static void check_pack_row(enum kern_afmt fmt, enum kern_wfmt wfmt, int k, int n_rows)
+{
+    int k_pad = k_pad_of(k);
+    struct kern_tile a = tile_create(fmt, k_pad, n_rows), b = tile_create(fmt, k_pad, n_rows);
+    for (int r = 0; r < n_rows; r++) {
+        float *x = edge_alloc((size_t)k * 4);
+        fill_floats(x, k);
+        if (rnd_int(0, 3) == 0)
+            x[rnd_int(0, k - 1)] = (float[]){NAN, INFINITY, 0.0f, -0.0f, 1e-40f}[rnd_int(0, 4)];
+        ref->pack_row[fmt](x, k, k_pad, wfmt, &a, r);
+        cand->pack_row[fmt](x, k, k_pad, wfmt, &b, r);
+        edge_free(x, (size_t)k * 4);
+        check(tile_equal(fmt, k_pad, &a, &b), "pack_row", "format %d k %d row %d of %d", (int)fmt, k,
+              r, n_rows);
+    }
+    tile_destroy(fmt, k_pad, &a);
+    tile_destroy(fmt, k_pad, &b);
+}
+
+/* ---- products ----------------------------------------------------------------------------------- */
+
+struct product {
+    enum kern_afmt a;
+    enum kern_wfmt w;
+};
+static const struct product products[] = {
+    {KERN_A_F32, KERN_W_F32}, {KERN_A_F32, KERN_W_BF16}, {KERN_A_BF16, KERN_W_BF16},
+    {KERN_A_I8, KERN_W_I8},   {KERN_A_I8, KERN_W_I4},
+};
+enum { N_PRODUCTS = sizeof(products) / sizeof(products[0]) };
+
+/* Random rows and panels, and each row's product computed alone, panel by panel. */
+struct case_data {
+    struct product p;
+    int k, k_pad, n_panels;
+    size_t panel_bytes;
+    char *panels;
+    float *x[MAX_TILE];
+    float alone[MAX_TILE][MAX_PANELS * KERN_PANEL];
+};
+
+static void pack_tile(const struct case_data *d, struct kern_tile *t, int first)
+{
+    for (int r = 0; r < t->n_rows; r++)
+        cand->pack_row[d->p.a](d->x[(first + r) % MAX_TILE], d->k, d->k_pad, d->p.w, t, r);
+}
+
+/* The same product at level "c", with a bound on what rounding may do. */
+static void check_against_ref(const struct case_data *d, int row)
+{
+    struct kern_tile t = tile_create(d->p.a, d->k_pad, 1);
+    float want[MAX_PANELS * KERN_PANEL];
+    struct kern_out out = {.c = want, .ld = 0};
+    pack_tile(d, &t, row);
+    ref->matmul[d->p.a][d->p.w](&t, d->k_pad, d->panels, d->panel_bytes, d->n_panels, &out, NULL, 0);
+    tile_destroy(d->p.a, d->k_pad, &t);
+    for (int n = 0; n < d->n_panels * KERN_PANEL; n++) {
+        float *w = malloc((size_t)d->k * sizeof(float));
+        ref->unpack_row(d->p.w, d->panels + (size_t)(n / KERN_PANEL) * d->panel_bytes, n % KERN_PANEL,
+                        d->k, w);
+        double size = 0;
+        for (int i = 0; i < d->k; i++)
+            size += fabs((double)w[i] * (double)d->x[row][i]);
+        free(w);
+        double bound = size * (8 + 2 * sqrt(d->k)) * 0x1p-24 + 1e-30;
+        check(fabs((double)want[n] - (double)d->alone[row][n]) <= bound, "matmul",
+              "formats %d x %d k %d output %d: %.9g, reference %.9g", (int)d->p.a, (int)d->p.w, d->k,
+              n, (double)d->alone[row][n], (double)want[n]);
+    }
+}
+
+static void case_init(struct case_data *d, struct product p, int k, int n_panels)
+{
+    d->p = p;
+    d->k = k;
+    d->k_pad = k_pad_of(k);
+    d->n_panels = n_panels;
+    d->panel_bytes = kern_panel_bytes(p.w, d->k_pad);
+    d->panels = edge_alloc(d->panel_bytes * (size_t)n_panels);
+    for (int i = 0; i < n_panels; i++)
+        random_panel(p.w, k, d->k_pad, d->panels + (size_t)i * d->panel_bytes);
+    for (int i = 0; i < MAX_TILE; i++) {
+        d->x[i] = edge_alloc((size_t)k * 4);
+        fill_floats(d->x[i], k);
+    }
+    struct kern_tile t = tile_create(p.a, d->k_pad, 1);
+    for (int i = 0; i < MAX_TILE; i++) {
+        pack_tile(d, &t, i);
+        for (int j = 0; j < n_panels; j++) {
+            struct kern_out out = {.c = d->alone[i] + j * KERN_PANEL, .ld = 0};
+            cand->matmul[p.a][p.w](&t, d->k_pad, d->panels + (size_t)j * d->panel_bytes,
+                                   d->panel_bytes, 1, &out, NULL, 0);
+        }
+    }
+    tile_destroy(p.a, d->k_pad, &t);
+}
+
+static void case_finish(struct case_data *d)
+{
+    for (int i = 0; i < MAX_TILE; i++)
+        edge_free(d->x[i], (size_t)d->k * 4);
+    edge_free(d->panels, d->panel_bytes * (size_t)d->n_panels);
+}
+
+/* A tile of n_rows rows, from row `first` of the case on, must give the rows' bits. */
+static void check_tile(const struct case_data *d, int n_rows, int first, bool add, bool prefetch)
+{
+    int n = d->n_panels * KERN_PANEL, ld = n + rnd_int(0, 5);
+    size_t bytes = (size_t)((n_rows - 1) * ld + n) * 4;
+    struct kern_tile t = tile_create(d->p.a, d->k_pad, n_rows);
+    char *area = guarded_alloc(bytes + 4);
+    float *c = (float *)(void *)area + (rnd() & 1); /* 4-byte aligned, no more */
+    float *before = malloc(bytes);
+    for (size_t i = 0; add && i < bytes / 4; i++)
+        c[i] = rnd_float();
+    memcpy(before, c, bytes);
+    pack_tile(d, &t, first);
+    struct kern_out out = {.c = c, .ld = (size_t)ld, .add = add};
+    cand->matmul[d->p.a][d->p.w](&t, d->k_pad, d->panels, d->panel_bytes, d->n_panels, &out,
+                                 prefetch ? d->panels : NULL, prefetch ? d->panel_bytes : 0);
+    for (int r = 0; r < n_rows; r++) {
+        float *row = c + (size_t)r * (size_t)ld, want[MAX_PANELS * KERN_PANEL];
+        for (int i = 0; i < n; i++)
+            want[i] = d->alone[(first + r) % MAX_TILE][i] + (add ? before[r * ld + i] : 0.0f);
+        check(same_bits(row, want, n), "matmul invariance",
+              "formats %d x %d k %d panels %d: row %d of %d differs from the row alone", (int)d->p.a,
+              (int)d->p.w, d->k, d->n_panels, r, n_rows);
+        if (r + 1 < n_rows)
+            check(same_bits(row + n, before + (size_t)r * (size_t)ld + n, ld - n), "matmul",
+                  "formats %d x %d wrote between rows", (int)d->p.a, (int)d->p.w);
+    }
+    free(before);
+    tile_destroy(d->p.a, d->k_pad, &t);
+    guarded_free(area, bytes + 4, "matmul");
+}
+
+/* The same panel in pieces of 32 k. */
+static void check_segs(const struct case_data *d, int n_rows)
+{
+    if (!cand->matmul_segs[d->p.a] || (int)d->p.a != (int)d->p.w)
+        return;
+    int n_segs = d->k_pad / KERN_GROUP;
+    size_t seg_bytes = kern_panel_bytes(d->p.w, KERN_GROUP);
+    const void **segs = malloc((size_t)n_segs * sizeof(*segs));
+    for (int i = 0; i < n_segs; i++) {
+        void *seg = edge_alloc(seg_bytes);
+        memcpy(seg, d->panels + (size_t)i * seg_bytes, seg_bytes);
+        segs[i] = seg;
+    }
+    size_t bytes = (size_t)n_rows * KERN_PANEL * 4;
+    float *c = guarded_alloc(bytes);
+    struct kern_tile t = tile_create(d->p.a, d->k_pad, n_rows);
+    pack_tile(d, &t, 0);
+    struct kern_out out = {.c = c, .ld = KERN_PANEL};
+    cand->matmul_segs[d->p.a](&t, n_segs, segs, &out);
+    for (int r = 0; r < n_rows; r++)
+        check(same_bits(c + r * KERN_PANEL, d->alone[r], KERN_PANEL), "matmul_segs",
+              "format %d k %d row %d of %d", (int)d->p.a, d->k, r, n_rows);
+    tile_destroy(d->p.a, d->k_pad, &t);
+    guarded_free(c, bytes, "matmul_segs");
+    for (int i = 0; i < n_segs; i++)
+        edge_free((void *)(uintptr_t)segs[i], seg_bytes);
+    free(segs);
+}
+
+static void check_product(struct product p, int k, int n_panels)
+{
+    struct case_data d;
+    int max_rows = cand->max_rows[p.a];
+    check(max_rows >= 1 && max_rows <= MAX_TILE, "max_rows", "%d", max_rows);
+    case_init(&d, p, k, n_panels);
+    check_against_ref(&d, rnd_int(0, MAX_TILE - 1));
+    for (int n_rows = 1; n_rows <= max_rows; n_rows++) {
+        check_tile(&d, n_rows, rnd_int(0, MAX_TILE - 1), rnd() & 1, rnd() & 1);
+        check_segs(&d, n_rows);
+    }
+    for (int mode = 0; mode < 4; mode++)
+        check_tile(&d, max_rows, 0, mode & 1, mode & 2);
+    case_finish(&d);
+}
+
+/* A NaN or an infinity in one row's input shows in that row and in no other. */
+static void check_not_finite(struct product p)
+{
+    enum { K = 96 };
+    static const float odd[] = {NAN, INFINITY, -INFINITY};
+    for (size_t i = 0; i < sizeof(odd) / sizeof(odd[0]); i++) {
+        struct case_data d;
+        case_init(&d, p, K, 1);
+        d.x[1][rnd_int(0, K - 1)] = odd[i];
+        struct kern_tile t = tile_create(p.a, K, 3);
+        float c[3 * KERN_PANEL];
+        struct kern_out out = {.c = c, .ld = KERN_PANEL};
+        pack_tile(&d, &t, 0);
+        cand->matmul[p.a][p.w](&t, K, d.panels, d.panel_bytes, 1, &out, NULL, 0);
+        bool seen = true;
+        for (int n = 0; n < KERN_PANEL; n++)
+            seen = seen && !isfinite(c[KERN_PANEL + n]);
+        check(seen, "matmul", "formats %d x %d: %f lost", (int)p.a, (int)p.w, (double)odd[i]);
+        check(same_bits(c, d.alone[0], KERN_PANEL) &&
+                  same_bits(c + 2 * KERN_PANEL, d.alone[2], KERN_PANEL),
+              "matmul", "formats %d x %d: %f leaks into other rows", (int)p.a, (int)p.w,
+              (double)odd[i]);
+        tile_destroy(p.a, K, &t);
+        case_finish(&d);
+    }
+}
+
+/* ---- vectors ------------------------------------------------------------------------------------ */
+
+/* Input x of n floats at an edge, output o of n floats between guards. */
+struct vectors {
+    float *x, *y, *o, *want;
+    int n;
+};
+
+static struct vectors vectors_create(int n)
+{
+    size_t bytes = (size_t)n * 4;
+    struct vectors v = {edge_alloc(bytes), edge_alloc(bytes), guarded_alloc(bytes),
+                        guarded_alloc(bytes), n};
+    fill_floats(v.x, n);
+    fill_floats(v.y, n);
+    fill_floats(v.o, n);
+    memcpy(v.want, v.o, bytes);
+    return v;
+}
+
+static void vectors_destroy(struct vectors *v, const char *what, double rel, double abs)
+{
+    size_t bytes = (size_t)v->n * 4;
+    for (int i = 0; i < v->n; i++)
+        if (!near((double)v->o[i], (double)v->want[i], rel, abs)) {
+            check(false, what, "n %d element %d: %.9g, reference %.9g", v->n, i, (double)v->o[i],
+                  (double)v->want[i]);
+            break;
+        }
+    check(true, what, " ");
+    guarded_free(v->o, bytes, what);
+    guarded_free(v->want, bytes, what);
+    edge_free(v->x, bytes);
+    edge_free(v->y, bytes);
+}
+
+static void check_elementwise(int n)
+{
+    struct vectors v = vectors_create(n);
+    ref->rmsnorm(v.x, v.y, v.want, n, 1e-5f);
+    cand->rmsnorm(v.x, v.y, v.o, n, 1e-5f);
+    vectors_destroy(&v, "rmsnorm", 2e-6, 0);
+
+    v = vectors_create(n); /* in place */
+    ref->rmsnorm(v.want, v.y, v.want, n, 1e-6f);
+    cand->rmsnorm(v.o, v.y, v.o, n, 1e-6f);
+    vectors_destroy(&v, "rmsnorm in place", 2e-6, 0);
+
+    v = vectors_create(n);
+    ref->silu_mul(v.x, v.y, v.want, n);
+    cand->silu_mul(v.x, v.y, v.o, n);
+    vectors_destroy(&v, "silu_mul", 1e-6, 1e-36);
+
+    v = vectors_create(n);
+    ref->silu_mul(v.want, v.y, v.want, n);
+    cand->silu_mul(v.o, v.y, v.o, n);
+    vectors_destroy(&v, "silu_mul in place", 1e-6, 1e-36);
+
+    v = vectors_create(n);
+    ref->add(v.want, v.x, n);
+    cand->add(v.o, v.x, n);
+    vectors_destroy(&v, "add", 0, 0);
+
+    v = vectors_create(n);
+    ref->axpby(v.want, 0.75f, v.x, -1.3f, n);
+    cand->axpby(v.o, 0.75f, v.x, -1.3f, n);
+    vectors_destroy(&v, "axpby", 1e-6, 3e-5 * (double)n);
+
+    v = vectors_create(n);
+    ref->scale(v.want, 0.3f, n);
+    cand->scale(v.o, 0.3f, n);
+    vectors_destroy(&v, "scale", 0, 0);
+}
+
+static void check_rope(int d)
+{
+    struct vectors v = vectors_create(d);
+    float *cosines = edge_alloc((size_t)d * 2), *sines = edge_alloc((size_t)d * 2);
+    double size = 0;
+    for (int i = 0; i < d / 2; i++) {
+        cosines[i] = (float)cos(i * 0.37);
+        sines[i] = (float)sin(i * 0.37);
+    }
+    for (int i = 0; i < d; i++)
+        size = fmax(size, fabs((double)v.o[i]));
+    ref->rope(v.want, cosines, sines, d);
+    cand->rope(v.o, cosines, sines, d);
+    edge_free(cosines, (size_t)d * 2);
+    edge_free(sines, (size_t)d * 2);
+    vectors_destroy(&v, "rope", 0, size * 2e-7);
+}
+
+static void check_softmax(void)
+{
+    int n = 32 * rnd_int(1, 9), longer = n + 32 * rnd_int(1, 5);
+    int lo = rnd_int(0, n - 1), hi = rnd_int(lo, n);
+    if (lo == hi)
+        lo = hi = 0;
+    else if (rnd_int(0, 2) == 0)
+        lo = 0;
+    struct vectors v = vectors_create(longer);
+    float *padded = malloc((size_t)longer * 4), factor = 0.125f;
+    memcpy(padded, v.o, (size_t)longer * 4);
+    for (int i = 0; i < longer; i++)
+        if (i < lo || i >= hi)
+            v.o[i] = v.want[i] = rnd_int(0, 3) ? NAN : INFINITY; /* must not matter */
+    struct kern_softmax a = ref->softmax_keys(v.want, longer, lo, hi, factor);
+    struct kern_softmax b = cand->softmax_keys(v.o, longer, lo, hi, factor);
+    struct kern_softmax c = cand->softmax_keys(padded, n, lo, hi, factor);
+    check(a.max == b.max && near((double)b.sum, (double)a.sum, 3e-6, 0), "softmax_keys",
+          "n %d keys %d..%d: max %g sum %.9g, reference %g %.9g", longer, lo, hi, (double)b.max,
+          (double)b.sum, (double)a.max, (double)a.sum);
+    check(same_bits(&b.max, &c.max, 1) && same_bits(&b.sum, &c.sum, 1) && same_bits(v.o, padded, n),
+          "softmax_keys", "n %d and %d differ", n, longer);
+    for (int i = 0; i < longer; i++)
+        if (i < lo || i >= hi)
+            check(v.o[i] == 0.0f, "softmax_keys", "masked key %d is %g", i, (double)v.o[i]);
+    free(padded);
+    vectors_destroy(&v, "softmax_keys", 4e-6, 1e-37);
+}
+
+/* exp over its whole range, against the C library: softmax with one large key shows it. */
+static void check_exp(void)
+{
+    enum { N = 4096 };
+    static float s[N];
+    double worst = 0;
+    for (int i = 0; i < N; i++)
+        s[i] = -110.0f * (float)i / N;
+    float x[N];
+    memcpy(x, s, sizeof(x));
+    cand->softmax_keys(s, N, 0, N, 1.0f);
+    for (int i = 0; i < N; i++) {
+        double e = exp((double)x[i]);
+        check(e > 1e-45 ? s[i] >= 0 : s[i] >= 0 && s[i] < 1e-44f, "exp", "exp(%g) = %g", (double)x[i],
+              (double)s[i]);
+        if (e > 1.2e-38)
+            worst = fmax(worst, fabs((double)s[i] - e) / e);
+    }
+    check(worst < 1.3e-7, "exp", "relative error %g", worst);
+    float g[3] = {NAN, 1000.0f, -1000.0f}, u[3] = {1.0f, 1.0f, 1.0f};
+    cand->silu_mul(g, u, g, 3);
+    check(isnan(g[0]) && g[1] == 1000.0f && fabsf(g[2]) < 1e-30f, "silu_mul", "extremes: %g %g %g",
+          (double)g[0], (double)g[1], (double)g[2]);
+}
+
+static void check_argmax(int n)
+{
+    float *x = edge_alloc((size_t)n * 4);
+    fill_floats(x, n);
+    if (rnd_int(0, 2) == 0)
+        for (int i = 0; i < n; i++)
+            x[i] = (float)rnd_int(0, 3); /* ties */
+    if (n > 1 && rnd_int(0, 4) == 0)
+        x[rnd_int(0, n - 1)] = -INFINITY;
+    bool a, b;
+    int want = ref->argmax(x, n, &a), got = cand->argmax(x, n, &b);
+    check(want == got && a && b, "argmax", "n %d: %d, reference %d", n, got, want);
+    double lw = ref->log_sum_exp(x, n), lg = cand->log_sum_exp(x, n), l = 0;
+    for (int i = 0; i < n; i++)
+        l += exp((double)x[i] - (double)x[want]);
+    l = log(l) + (double)x[want];
+    check(near(lw, l, 1e-6, 1e-6) && near(lg, l, 1e-6, 1e-6), "log_sum_exp", "n %d: %.12g, %.12g is true",
+          n, lg, l);
+    x[rnd_int(0, n - 1)] = rnd() & 1 ? NAN : INFINITY;
+    got = cand->argmax(x, n, &b);
+    check(!b && got >= 0 && got < n, "argmax", "n %d: not finite, yet %d %d", n, b, got);
+    for (int i = 0; i < n; i++)
+        x[i] = -INFINITY;
+    check(cand->argmax(x, n, &b) == 0 && b, "argmax", "all masked");
+    edge_free(x, (size_t)n * 4);
+}
+
+/* Writing one slot changes that slot's elements and nothing else. */
+static void check_kv(int format, int d)
+{
+    int d_pad = k_pad_of(d);
+    size_t bytes = kern_panel_bytes(format ? KERN_W_BF16 : KERN_W_F32, d_pad);
+    char *a = guarded_alloc(bytes), *b = guarded_alloc(bytes);
+    float *x = edge_alloc((size_t)d * 4);
+    for (int value = 0; value < 2; value++)
+        for (int slot = 0; slot < KERN_PANEL; slot++) {
+            fill_floats(x, d);
+            (value ? ref->put_value : ref->put_key)[format](a, x, d, d_pad, slot);
+            (value ? cand->put_value : cand->put_key)[format](b, x, d, d_pad, slot);
+            check(memcmp(a, b, bytes) == 0, value ? "put_value" : "put_key", "format %d d %d slot %d",
+                  format, d, slot);
+        }
+    edge_free(x, (size_t)d * 4);
+    guarded_free(a, bytes, "put_key, put_value");
+    guarded_free(b, bytes, "put_key, put_value");
+}
+
+/* ---- the program -------------------------------------------------------------------------------- */
+
+static int any_k(void)
+{
+    return rnd_int(0, 3) ? rnd_int(1, 200) : rnd_int(1, 1600);
+}
+
+static void check_round(void)
+{
+    for (int fmt = 0; fmt < KERN_W_COUNT; fmt++)
+        for (int src = 0; src < 3; src++)
+            check_pack_panel((enum kern_wfmt)fmt, (enum kern_src)src, any_k());
+    for (int fmt = 0; fmt < KERN_A_COUNT; fmt++)
+        for (int n_rows = 1; n_rows <= cand->max_rows[fmt]; n_rows++)
+            check_pack_row((enum kern_afmt)fmt, rnd() & 1 ? KERN_W_I8 : KERN_W_I4, rnd_int(1, 150),
+                           n_rows);
+    for (int i = 0; i < N_PRODUCTS; i++) {
+        check_product(products[i], any_k(), rnd_int(1, MAX_PANELS));
+        check_not_finite(products[i]);
+    }
+    for (int n = 1; n < 140; n += rnd_int(1, 3)) {
+        check_elementwise(n);
+        check_argmax(n);
+    }
+    check_elementwise(rnd_int(500, 3000));
+    check_argmax(rnd_int(500, 60000));
+    for (int d = 2; d <= 256; d += 2 * rnd_int(1, 6)) {
+        check_rope(d);
+        check_kv(d / 2 & 1, d);
+    }
+    for (int i = 0; i < 40; i++)
+        check_softmax();
+}
+
+static void check_level(const char *name, uint64_t seed, int rounds)
+{
+    int failed = n_failures, checks = n_checks;
+    cand = kern_select(name);
+    rnd_state = seed;
+    check(cand && strcmp(cand->name, name) == 0, "kern_select", "%s", name);
+    check_quant_error();
+    check_exp();
+    for (int i = 0; i < rounds; i++)
+        check_round();
+    printf("%-10s %d checks, %d failed (seed %llu)\n", name, n_checks - checks, n_failures - failed,
+           (unsigned long long)seed);
+}
+
+static void check_select(void)
+{
+    const char *const *names = kern_names();
+    cand = ref;
+    check(kern_select("no such level") == NULL && !kern_runs_here("no such level"), "kern_select",
+          "an unknown name is accepted");
+    check(kern_select(NULL) == kern_select("auto"), "kern_select", "auto is not the default");
+    for (int i = 0; names[i]; i++)
+        check(kern_runs_here(names[i]) == (kern_select(names[i]) != NULL), "kern_select", "%s", names[i]);
+}
+
+int main(int argc, char **argv)
+{
+    const char *level = NULL, *filter = NULL;
+    uint64_t seed = 20240607;
+    int rounds = 3;
+    bool bench = false;
+    for (int i = 1; i < argc; i++) {
+        bool more = i + 1 < argc;
+        if (strcmp(argv[i], "--level") == 0 && more)
+            level = argv[++i];
+        else if (strcmp(argv[i], "--seed") == 0 && more)
+            seed = strtoull(argv[++i], NULL, 0) | 1;
+        else if (strcmp(argv[i], "--rounds") == 0 && more)
+            rounds = (int)strtol(argv[++i], NULL, 0);
+        else if (strcmp(argv[i], "--bench") == 0)
+            bench = true;
+        else
+            filter = argv[i];
+    }
+    ref = kern_select("c");
+    if (level && !kern_runs_here(level)) {
+        fprintf(stderr, "level %s is not known here or does not run on this CPU\n", level);
+        return 77;
+    }
+    if (bench)
+        return bench_run(kern_select(level), filter);
+    check_select();
+    for (const char *const *name = kern_names(); *name; name++)
+        if (level ? strcmp(level, *name) == 0 : kern_runs_here(*name))
+            check_level(*name, seed, rounds);
+    return n_failures != 0;
+}
