@@ -3,7 +3,10 @@
  * One step of the transformer over any mix of prompt and decode rows.
  *
  * A step is a list of segments; a segment is n_tokens consecutive positions of one sequence. A decode
- * row is a segment of one token. Every row's result depends on its own sequence alone, bit for bit.
+ * row is a segment of one token. Every row's result depends on its own sequence alone, bit for bit:
+ * not on the other rows, their number, the cutting of prompts into steps, or the threads.
+ *
+ * Threads: everything here belongs to the scheduler thread; fwd_run uses the pool.
  */
 #ifndef HEARTH_ENGINE_FORWARD_H
 #define HEARTH_ENGINE_FORWARD_H
@@ -15,30 +18,32 @@
 
 struct eng_model;
 struct kv_layout;
-struct kv_pages;
 struct pool;
 
 /* Which rows of a segment want logits. */
 enum fwd_want { FWD_WANT_NONE, FWD_WANT_LAST, FWD_WANT_ALL };
 
 struct fwd_segment {
-    const int32_t *tokens;      /* [n_tokens] */
-    int n_tokens;
+    const int32_t *tokens;      /* [n_tokens], each in [0, vocab) */
+    int n_tokens;               /* >= 1 */
     int64_t pos0;               /* position of the first token; earlier positions are in the pages */
-    uint8_t *const *pages;      /* data of page i of the sequence: positions 32 i .. 32 i + 31; covers pos0 + n_tokens */
+    uint8_t *const *pages;      /* data of page i of the sequence: positions 32 i .. 32 i + 31;
+                                 * covers pos0 + n_tokens */
     enum fwd_want want;
-    float *hidden_sum;          /* NULL, or [d_model]: the final normed hidden states of the rows are added, in order of position */
+    float *hidden_sum;          /* NULL, or [d_model]: the final normed hidden states of the rows
+                                 * are added, in order of position */
 };
 
+/* No two segments of a step belong to one sequence. */
 struct fwd_step {
     const struct fwd_segment *segs;
     int n_segs;
-    const atomic_bool *stop;    /* NULL, or: give up between layers when true (all rows belong to one request) */
+    const atomic_bool *stop;    /* NULL, or: give up between layers when true */
 };
 
 struct fwd;
 
-/* Sizes fixed at start; nothing is allocated later. */
+/* Sizes fixed at start; nothing is allocated later. Borrowed as long as the fwd lives. */
 struct fwd_params {
     const struct eng_model *model;
     const struct kv_layout *layout;
@@ -49,18 +54,31 @@ struct fwd_params {
     int64_t ctx;         /* longest sequence */
 };
 
-/* Bytes of scratch and of the logits buffer that fwd_create would take, for the memory plan. */
-void fwd_plan(const struct fwd_params *params, int n_threads, int64_t *ret_scratch_bytes, int64_t *ret_logits_bytes);
+/*
+ * Bytes of scratch and of the logits buffer that fwd_create would take, for the memory plan; INT64_MAX
+ * where they are beyond the address space. params->pool is not looked at.
+ */
+void fwd_plan(const struct fwd_params *params, int n_threads, int64_t *ret_scratch_bytes,
+              int64_t *ret_logits_bytes);
+
+/* Returns owned, or ENG_EINVAL, ENG_ENOMEM. */
 int fwd_create(struct fwd **ret, const struct fwd_params *params, char *err, size_t errlen);
+/* NULL is fine. */
 void fwd_destroy(struct fwd *f);
 
-/* False when `stop` ended it early: then the step's positions must be computed again. Scheduler thread only. */
+/*
+ * False when `stop` ended it early: then the step's positions must be computed again. Allocates
+ * nothing. Exceeding the sizes of fwd_params is the caller's mistake (asserted).
+ */
 bool fwd_run(struct fwd *f, const struct fwd_step *step);
 
-/* Row i of logits (in the order of segments and rows that want them) of the last step: [vocab], valid until the next fwd_run. */
+/*
+ * Row i of logits of the last step, in the order of segments and of rows that want them: [vocab],
+ * valid until the next fwd_run.
+ */
 const float *fwd_logits(const struct fwd *f, int i);
 
-/* argmax of that row and whether all its values are finite; computed on all threads in the step. */
+/* argmax of that row (lowest id on a tie) and whether all its values are finite or -inf. */
 int32_t fwd_argmax(const struct fwd *f, int i, bool *ret_finite);
 
 #endif

@@ -2,21 +2,100 @@
 /*
  * Products of many rows with a packed matrix, cut into items for the pool.
  *
- * gemm.c packs rows into tiles and walks panels; gemm_blas.c, the only file that sees cblas, expands
+ * gemm.c packs rows into tiles and walks panels; gemm_blas.c, the only file that sees BLAS, expands
  * panels to f32 and calls sgemm with one fixed shape. Which of the two a matrix uses is fixed at load
  * (eng_mat.use_blas), never by the number of rows.
+ *
+ * Threads: any; what is written is disjoint between items.
  */
 #ifndef HEARTH_ENGINE_GEMM_H
 #define HEARTH_ENGINE_GEMM_H
 
 #include <stdbool.h>
 #include <stddef.h>
+#include <stdint.h>
 
 #include "engine/model.h"
 
+/* ---- rows on their way into a product ----------------------------------------------------------- */
+
+/* Where f32 rows come from, and what is done to them first. */
+struct gemm_source {
+    const float *x;       /* row i at x + (map ? map[i] : i) * ld */
+    size_t ld;
+    const int32_t *map;   /* NULL: rows lie one after the other */
+    const float *norm;    /* RMSNorm weights [n_in], or NULL */
+    float eps;
+};
+
+/*
+ * Packed rows: tiles of nearly equal height, at most the kernel's tallest, tile after tile. For a
+ * matrix that uses BLAS one "tile" of all rows, f32 [n_rows][k_pad].
+ */
+struct gemm_rows {
+    uint8_t *data;
+    float *scale;   /* of int8 rows only, with corr */
+    int32_t *corr;
+    enum kern_afmt fmt;
+    bool blas;
+    int k_pad;
+    int n_rows, n_tiles;
+};
+
+/* Describes n_rows (>= 1) rows packed for m; the buffers are set by the caller: data k_pad * 4 bytes a row, scale and corr k_pad / 32. */
+void gemm_rows_init(struct gemm_rows *r, const struct eng_model *model, const struct eng_mat *m,
+                    int n_rows);
+
+/* Normalises and packs the rows of one tile. tmp: [n_in] of the calling thread. */
+void gemm_pack_tile(const struct eng_model *model, const struct eng_mat *m,
+                    const struct gemm_source *src, const struct gemm_rows *rows, int tile,
+                    float *tmp);
+
+/* ---- products ----------------------------------------------------------------------------------- */
+
+/* What one thread needs besides. */
+struct gemm_thread {
+    float *gate_up;      /* gemm_gate_up_floats */
+    void *blas;          /* gemm_blas_scratch_bytes of the largest matrix; NULL where none uses BLAS */
+};
+
+/* Something worth having in L2 when this item ends; data NULL: nothing. */
+struct gemm_ahead {
+    const void *data;
+    size_t bytes;
+};
+
+/*
+ * All rows times panels p0 .. p0 + n - 1 of m, bias added, into columns 32 * p0 ... of `out`, whose c
+ * is column 0 of the matrix.
+ */
+void gemm_panels(const struct eng_model *model, const struct eng_mat *m,
+                 const struct gemm_rows *rows, int p0, int n, const struct kern_out *out,
+                 const struct gemm_ahead *ahead, const struct gemm_thread *thread);
+
+/*
+ * The same for a gate-up matrix, whose panels alternate: pairs p0 .. p0 + n - 1 of them give columns
+ * 32 * p0 ... of silu(gate) * up. out->add is ignored.
+ */
+void gemm_gate_up(const struct eng_model *model, const struct eng_mat *m,
+                  const struct gemm_rows *rows, int p0, int n, const struct kern_out *out,
+                  const struct gemm_ahead *ahead, const struct gemm_thread *thread);
+
+/* Floats of gemm_thread.gate_up for steps of max_rows rows. */
+size_t gemm_gate_up_floats(const struct eng_model *model, int max_rows);
+
+/*
+ * How many units (panels, or pairs of them) one item takes when n_units of unit_bytes are shared by
+ * n_threads: few items, evenly divisible, and each large enough to be worth its claim.
+ */
+int gemm_units_per_item(int n_units, size_t unit_bytes, int n_threads);
+
 /* ---- the BLAS backend --------------------------------------------------------------------------- */
 
-/* Makes OpenBLAS run one thread and returns its core name ("Cooperlake"), or NULL where it was built out. Once, before threads. */
+/*
+ * Loads OpenBLAS with one thread and returns its core name ("Cooperlake"); NULL where it was built
+ * out or cannot be loaded. Call it once, before other threads exist: it sets an environment variable.
+ */
 const char *gemm_blas_init(void);
 
 /* Puts one row at every place of the call shape and compares bits, for the given K; false: not repeatable here. */
@@ -26,10 +105,10 @@ bool gemm_blas_is_repeatable(int k_pad);
 size_t gemm_blas_scratch_bytes(int k_pad);
 
 /*
- * x [n_rows][ldx] (zero-padded to k_pad) times panel `panel` of m -> out columns 0..31. scratch: 64-byte aligned.
- * Rows are taken in blocks of one fixed shape, short blocks zero-padded.
+ * x [n_rows][ldx] (zero-padded to k_pad) times panel `panel` of m -> out columns 0..31. scratch:
+ * 64-byte aligned. Rows are taken in blocks of one fixed shape, short blocks zero-padded.
  */
-void gemm_blas_panel(const struct eng_mat *m, int panel, const float *x, size_t ldx, int n_rows,
-                     const struct kern_out *out, void *scratch);
+void gemm_blas_panel(const struct kern *kern, const struct eng_mat *m, int panel, const float *x,
+                     size_t ldx, int n_rows, const struct kern_out *out, void *scratch);
 
 #endif

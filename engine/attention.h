@@ -1,0 +1,59 @@
+/* SPDX-License-Identifier: MIT */
+/*
+ * Attention of a step's rows over their sequences' pages.
+ *
+ * For one kv head, the rows of a segment are its (token, query head) pairs, the query heads of the
+ * group innermost; tiles of these rows walk the keys in splits of ATTN_SPLIT positions, at absolute
+ * multiples. Each split gives scores, a softmax of its own, and a weighted sum of values; splits are
+ * merged in ascending order. Who computes which split is free, so a row's result is the same bits
+ * whether one thread walks a long context, many do, or the rows come one by one or in chunks.
+ * Sliding windows mask; splits that a row does not see at all leave no trace in it.
+ *
+ * Keys and values of the step's own tokens are stored first: by attn_store_item for prompt chunks
+ * and long contexts, within attn_item for single tokens.
+ *
+ * Threads: attn_begin on the scheduler thread; the item functions on any, inside one pool run.
+ */
+#ifndef HEARTH_ENGINE_ATTENTION_H
+#define HEARTH_ENGINE_ATTENTION_H
+
+#include <stddef.h>
+#include <stdint.h>
+
+struct eng_model;
+struct fwd_segment;
+struct kv_layout;
+struct scratch;
+
+enum { ATTN_SPLIT = 512 };
+
+struct attn;
+
+struct attn_params {
+    const struct eng_model *model;
+    const struct kv_layout *layout;
+    int n_threads;
+    int max_rows, max_segs;
+    int64_t ctx;
+    const float *qkv;   /* [max_rows][ld_qkv]: q, k, v of each row */
+    size_t ld_qkv;
+    float *out;         /* [max_rows][ld_out]: heads side by side */
+    size_t ld_out;
+};
+
+/* Cut from s; while that only counts, NULL. Nothing to destroy. */
+struct attn *attn_init(struct scratch *s, const struct attn_params *params);
+
+/* Cuts the step's segments into items. segs are borrowed until the step ends; row0[i] is segment i's first row. */
+void attn_begin(struct attn *a, const struct fwd_segment *segs, const int *row0, int n_segs);
+
+/* Items of the three phases of every layer, in this order; any may be 0. */
+int attn_n_store_items(const struct attn *a);
+int attn_n_items(const struct attn *a);
+int attn_n_merge_items(const struct attn *a);
+
+void attn_store_item(struct attn *a, int layer, int item, int thread);
+void attn_item(struct attn *a, int layer, int item, int thread);
+void attn_merge_item(struct attn *a, int layer, int item, int thread);
+
+#endif

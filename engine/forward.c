@@ -1,0 +1,640 @@
+/* SPDX-License-Identifier: MIT */
+/*
+ * The transformer, in reading order: see build_program.
+ *
+ * At start the whole step is written down once as a list of ops; an op is a phase of the pool. A step
+ * only counts each op's items (0: the phase is passed over) and lets the pool run the list.
+ *
+ * Packing. Rows are normalised and packed for a product either by a phase of their own, tile by tile
+ * into a common buffer, or, while they are few, by every thread for itself at its first item of the
+ * product: that costs less than another phase.
+ *
+ * The last layer. What follows its keys and values is only needed for rows that want logits or
+ * hidden states: these "kept" rows are gathered, and attention's output is read through a map.
+ */
+#include "engine/forward.h"
+
+#include <assert.h>
+#include <errno.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/mman.h>
+
+#include "engine/attention.h"
+#include "engine/engine.h"
+#include "engine/gemm.h"
+#include "engine/kv.h"
+#include "engine/model.h"
+#include "engine/pool.h"
+#include "engine/scratch.h"
+
+enum {
+    PRIVATE_ROWS = 4,  /* up to so many rows are packed by each thread for itself */
+    EMBED_ROWS = 8,    /* of one item */
+    OPS_PER_LAYER = 11,
+    OPS_OUTSIDE = 5,
+};
+
+enum op_kind {
+    OP_EMBED,
+    OP_PACK,
+    OP_PRODUCT,
+    OP_GATE_UP,
+    OP_STORE,
+    OP_ATTEND,
+    OP_MERGE,
+    OP_GATHER,
+    OP_HIDDEN,
+    OP_HEAD,
+};
+
+/* Whose rows an op works on. */
+enum op_rows { ROWS_ALL, ROWS_KEPT, ROWS_LOGITS };
+
+/* One phase. */
+struct op {
+    struct fwd *f;
+    enum op_kind kind;
+    enum op_rows rows;
+    int layer;
+    const struct eng_mat *mat;   /* products and their packing */
+    const struct eng_mat *next;  /* the matrix read after this one */
+    struct gemm_source src;
+    struct kern_out out;
+    int units_per_item, n_units; /* panels, or pairs of them */
+};
+
+/* The part of a row of logits that one item of the head made. */
+struct best {
+    float value;
+    int32_t id;
+    bool finite;
+};
+
+struct thread_state {
+    uint8_t *private_data;
+    float *private_scale;
+    int32_t *private_corr;
+    const struct op *packed_for; /* what private_data holds, of which step */
+    uint64_t packed_step;
+    float *row;                  /* [longest row] */
+    struct gemm_thread gemm;
+};
+
+struct fwd {
+    struct fwd_params p;
+    int n_threads;
+    void *mapping;
+    size_t mapping_bytes;
+
+    /* activations, f32, rows padded to whole panels */
+    float *x;       /* [max_rows][d_model]: the residual stream */
+    float *kept;    /* [max_rows][d_model]: the same for kept rows, in the last layer */
+    float *qkv;     /* [max_rows][(n_heads + 2 n_kv_heads) d_head] */
+    float *heads;   /* [max_rows][n_heads d_head]: attention's output */
+    float *ffn;     /* [max_rows][d_ff] */
+    float *logits;  /* [max_logit_rows][vocab] */
+    size_t ld_x, ld_qkv, ld_heads, ld_ffn, ld_logits;
+    struct best *best;  /* [max_logit_rows][n_head_items] */
+    int n_head_items;
+
+    uint8_t *packed_data;
+    float *packed_scale;
+    int32_t *packed_corr;
+    struct attn *attn;
+    struct thread_state *threads; /* [n_threads] */
+    struct op *ops;               /* [n_ops] */
+    struct pool_phase *phases;    /* [n_ops] */
+    int n_ops, max_ops;
+
+    /* the present step */
+    uint64_t step;
+    const struct fwd_step *in;
+    int *seg_row;        /* [max_segs]: first row of a segment */
+    int *seg_kept;       /* [max_segs]: first kept row of a segment */
+    int32_t *row_token;  /* [max_rows] */
+    int32_t *kept_row;   /* [max_rows]: rows that go through the last layer to its end */
+    int32_t *logit_row;  /* [max_logit_rows]: indices into kept rows */
+    int n_rows[3];       /* by enum op_rows */
+    bool wants_hidden;
+};
+
+/* ---- items -------------------------------------------------------------------------------------- */
+
+static void embed_item(void *arg, int item, int thread)
+{
+    const struct op *op = arg;
+    struct fwd *f = op->f;
+    const struct eng_mat *e = &f->p.model->embed;
+    (void)thread;
+    int end = (item + 1) * EMBED_ROWS;
+    if (end > f->n_rows[ROWS_ALL]) end = f->n_rows[ROWS_ALL];
+    for (int i = item * EMBED_ROWS; i < end; i++) {
+        int token = f->row_token[i];
+        const uint8_t *panel = e->panels + (size_t)(token / KERN_PANEL) * e->panel_bytes;
+        f->p.model->kern->unpack_row(e->fmt, panel, token % KERN_PANEL, e->n_in,
+                                     f->x + (size_t)i * f->ld_x);
+    }
+}
+
+static struct gemm_rows common_rows(const struct op *op)
+{
+    struct fwd *f = op->f;
+    struct gemm_rows r = {
+        .data = f->packed_data, .scale = f->packed_scale, .corr = f->packed_corr};
+    gemm_rows_init(&r, f->p.model, op->mat, f->n_rows[op->rows]);
+    return r;
+}
+
+static void pack_item(void *arg, int item, int thread)
+{
+    const struct op *op = arg;
+    struct gemm_rows rows = common_rows(op);
+    gemm_pack_tile(op->f->p.model, op->mat, &op->src, &rows, item, op->f->threads[thread].row);
+}
+
+/* The packed rows of a product: the common ones, or this thread's own, packed at its first item. */
+static struct gemm_rows packed_rows(const struct op *op, struct thread_state *t)
+{
+    struct fwd *f = op->f;
+    if (f->n_rows[op->rows] > PRIVATE_ROWS) return common_rows(op);
+    struct gemm_rows r = {
+        .data = t->private_data, .scale = t->private_scale, .corr = t->private_corr};
+    gemm_rows_init(&r, f->p.model, op->mat, f->n_rows[op->rows]);
+    if (t->packed_for == op && t->packed_step == f->step) return r;
+    for (int i = 0; i < r.n_tiles; i++)
+        gemm_pack_tile(f->p.model, op->mat, &op->src, &r, i, t->row);
+    t->packed_for = op;
+    t->packed_step = f->step;
+    return r;
+}
+
+static size_t unit_bytes(const struct op *op)
+{
+    return op->mat->panel_bytes * (op->kind == OP_GATE_UP ? 2 : 1);
+}
+
+/*
+ * What to have in L2 at the end of an item: the start of the item this thread will probably claim
+ * next, or, at the end of a matrix, of its first item of the next one.
+ */
+static struct gemm_ahead guess_ahead(const struct op *op, int item, int thread)
+{
+    int n_threads = op->f->n_threads;
+    size_t next = (size_t)(item + n_threads) * (size_t)op->units_per_item;
+    if (next < (size_t)op->n_units)
+        return (struct gemm_ahead){op->mat->panels + next * unit_bytes(op), unit_bytes(op)};
+    const struct eng_mat *m = op->next;
+    size_t first = (size_t)m->n_panels * (size_t)thread / (size_t)n_threads;
+    return (struct gemm_ahead){m->panels + first * m->panel_bytes, m->panel_bytes};
+}
+
+static int item_units(const struct op *op, int item, int *ret_first)
+{
+    int first = item * op->units_per_item;
+    *ret_first = first;
+    return op->n_units - first < op->units_per_item ? op->n_units - first : op->units_per_item;
+}
+
+static void product_item(void *arg, int item, int thread)
+{
+    const struct op *op = arg;
+    struct thread_state *t = &op->f->threads[thread];
+    struct gemm_rows rows = packed_rows(op, t);
+    struct gemm_ahead ahead = guess_ahead(op, item, thread);
+    int first, n = item_units(op, item, &first);
+    gemm_panels(op->f->p.model, op->mat, &rows, first, n, &op->out, &ahead, &t->gemm);
+}
+
+static void gate_up_item(void *arg, int item, int thread)
+{
+    const struct op *op = arg;
+    struct thread_state *t = &op->f->threads[thread];
+    struct gemm_rows rows = packed_rows(op, t);
+    struct gemm_ahead ahead = guess_ahead(op, item, thread);
+    int first, n = item_units(op, item, &first);
+    gemm_gate_up(op->f->p.model, op->mat, &rows, first, n, &op->out, &ahead, &t->gemm);
+}
+
+static void store_item(void *arg, int item, int thread)
+{
+    const struct op *op = arg;
+    attn_store_item(op->f->attn, op->layer, item, thread);
+}
+
+static void attend_item(void *arg, int item, int thread)
+{
+    const struct op *op = arg;
+    attn_item(op->f->attn, op->layer, item, thread);
+}
+
+static void merge_item(void *arg, int item, int thread)
+{
+    const struct op *op = arg;
+    attn_merge_item(op->f->attn, op->layer, item, thread);
+}
+
+static void gather_item(void *arg, int item, int thread)
+{
+    const struct op *op = arg;
+    struct fwd *f = op->f;
+    (void)item, (void)thread;
+    for (int i = 0; i < f->n_rows[ROWS_KEPT]; i++)
+        memcpy(f->kept + (size_t)i * f->ld_x, f->x + (size_t)f->kept_row[i] * f->ld_x,
+               f->ld_x * sizeof(float));
+}
+
+/* Final hidden states of one segment, summed in order of position. */
+static void hidden_item(void *arg, int item, int thread)
+{
+    const struct op *op = arg;
+    struct fwd *f = op->f;
+    const struct eng_model *m = f->p.model;
+    const struct fwd_segment *seg = &f->in->segs[item];
+    float *row = f->threads[thread].row;
+    if (!seg->hidden_sum) return;
+    for (int i = 0; i < seg->n_tokens; i++) {
+        const float *x = f->kept + (size_t)(f->seg_kept[item] + i) * f->ld_x;
+        m->kern->rmsnorm(x, m->final_norm, row, m->hp.d_model, (float)m->hp.rms_eps);
+        m->kern->add(seg->hidden_sum, row, m->hp.d_model);
+    }
+}
+
+/* Some panels of the head for all rows, and the largest logit among them. */
+static void head_item(void *arg, int item, int thread)
+{
+    const struct op *op = arg;
+    struct fwd *f = op->f;
+    product_item(arg, item, thread);
+    int first, n = item_units(op, item, &first) * KERN_PANEL;
+    first *= KERN_PANEL;
+    if (n > f->p.model->hp.vocab - first) n = f->p.model->hp.vocab - first;
+    for (int i = 0; i < f->n_rows[ROWS_LOGITS]; i++) {
+        const float *row = f->logits + (size_t)i * f->ld_logits + first;
+        struct best *best = &f->best[(size_t)i * (size_t)f->n_head_items + (size_t)item];
+        int at = f->p.model->kern->argmax(row, n, &best->finite);
+        best->value = row[at];
+        best->id = (int32_t)(first + at);
+    }
+}
+
+/* ---- the program -------------------------------------------------------------------------------- */
+
+static struct op *add_op(struct fwd *f, enum op_kind kind, enum op_rows rows,
+                         void (*fn)(void *arg, int item, int thread))
+{
+    assert(f->n_ops < f->max_ops);
+    struct op *op = &f->ops[f->n_ops];
+    *op = (struct op){.f = f, .kind = kind, .rows = rows};
+    f->phases[f->n_ops++] = (struct pool_phase){fn, op, 0};
+    return op;
+}
+
+static void add_layer_op(struct fwd *f, enum op_kind kind, int layer,
+                         void (*fn)(void *arg, int item, int thread))
+{
+    add_op(f, kind, ROWS_ALL, fn)->layer = layer;
+}
+
+/* The packing of rows, and their product with a matrix. */
+static struct op *add_product(struct fwd *f, enum op_kind kind, enum op_rows rows,
+                              struct gemm_source src, const struct eng_mat *m,
+                              struct kern_out out)
+{
+    struct op *pack = add_op(f, OP_PACK, rows, pack_item);
+    pack->src = src;
+    pack->mat = m;
+    struct op *op = add_op(f, kind, rows,
+                           kind == OP_GATE_UP ? gate_up_item
+                           : kind == OP_HEAD  ? head_item
+                                              : product_item);
+    op->src = src;
+    op->mat = m;
+    op->out = out;
+    op->n_units = kind == OP_GATE_UP ? m->n_panels / 2 : m->n_panels;
+    op->units_per_item = gemm_units_per_item(op->n_units, unit_bytes(op), f->n_threads);
+    return op;
+}
+
+static struct gemm_source normed(const struct fwd *f, const float *x, const float *weights)
+{
+    return (struct gemm_source){
+        .x = x, .ld = f->ld_x, .norm = weights, .eps = (float)f->p.model->hp.rms_eps};
+}
+
+static struct gemm_source plain(const float *x, size_t ld, const int32_t *map)
+{
+    return (struct gemm_source){.x = x, .ld = ld, .map = map};
+}
+
+static struct kern_out into(float *c, size_t ld)
+{
+    return (struct kern_out){c, ld, false};
+}
+
+static struct kern_out added_to(float *c, size_t ld)
+{
+    return (struct kern_out){c, ld, true};
+}
+
+/* Every product knows the matrix read after it; after the last comes the first of the next step. */
+static void link_products(struct fwd *f)
+{
+    const struct eng_mat *next = &f->p.model->layers[0].qkv;
+    for (int i = f->n_ops - 1; i >= 0; i--) {
+        struct op *op = &f->ops[i];
+        if (!op->mat || op->kind == OP_PACK) continue;
+        op->next = next;
+        next = op->mat;
+    }
+}
+
+/* The transformer. */
+static void build_program(struct fwd *f)
+{
+    const struct eng_model *m = f->p.model;
+    add_op(f, OP_EMBED, ROWS_ALL, embed_item);
+    for (int i = 0; i < m->hp.n_layers; i++) {
+        const struct eng_layer *l = &m->layers[i];
+        bool last = i == m->hp.n_layers - 1;
+        enum op_rows rows = last ? ROWS_KEPT : ROWS_ALL;
+        const int32_t *map = last ? f->kept_row : NULL;
+        float *x = last ? f->kept : f->x;
+
+        add_product(f, OP_PRODUCT, ROWS_ALL, normed(f, f->x, l->attn_norm), &l->qkv,
+                    into(f->qkv, f->ld_qkv));
+        add_layer_op(f, OP_STORE, i, store_item);
+        add_layer_op(f, OP_ATTEND, i, attend_item);
+        add_layer_op(f, OP_MERGE, i, merge_item);
+        if (last) add_op(f, OP_GATHER, ROWS_KEPT, gather_item);
+        add_product(f, OP_PRODUCT, rows, plain(f->heads, f->ld_heads, map), &l->o,
+                    added_to(x, f->ld_x));
+        add_product(f, OP_GATE_UP, rows, normed(f, x, l->ffn_norm), &l->gate_up,
+                    into(f->ffn, f->ld_ffn));
+        add_product(f, OP_PRODUCT, rows, plain(f->ffn, f->ld_ffn, NULL), &l->down,
+                    added_to(x, f->ld_x));
+    }
+    add_op(f, OP_HIDDEN, ROWS_KEPT, hidden_item);
+    struct gemm_source final = normed(f, f->kept, m->final_norm);
+    final.map = f->logit_row;
+    add_product(f, OP_HEAD, ROWS_LOGITS, final, &m->head, into(f->logits, f->ld_logits));
+    link_products(f);
+}
+
+/* ---- a step ------------------------------------------------------------------------------------- */
+
+static int ceil_div(int a, int b)
+{
+    return (a + b - 1) / b;
+}
+
+static int count_items(const struct op *op)
+{
+    const struct fwd *f = op->f;
+    int n_rows = f->n_rows[op->rows];
+    switch (op->kind) {
+    case OP_EMBED: return ceil_div(n_rows, EMBED_ROWS);
+    case OP_PACK: return n_rows > PRIVATE_ROWS ? common_rows(op).n_tiles : 0;
+    case OP_PRODUCT:
+    case OP_GATE_UP:
+    case OP_HEAD: return n_rows > 0 ? ceil_div(op->n_units, op->units_per_item) : 0;
+    case OP_STORE: return attn_n_store_items(f->attn);
+    case OP_ATTEND: return attn_n_items(f->attn);
+    case OP_MERGE: return attn_n_merge_items(f->attn);
+    case OP_GATHER: return n_rows > 0;
+    case OP_HIDDEN: return f->wants_hidden ? f->in->n_segs : 0;
+    }
+    return 0;
+}
+
+/* Adds a segment's rows to the step's lists. */
+static void take_segment(struct fwd *f, int i)
+{
+    const struct fwd_segment *seg = &f->in->segs[i];
+    int *n = f->n_rows;
+    assert(n[ROWS_ALL] + seg->n_tokens <= f->p.max_rows);
+    assert(seg->pos0 + seg->n_tokens <= f->p.ctx);
+    f->seg_row[i] = n[ROWS_ALL];
+    f->seg_kept[i] = n[ROWS_KEPT];
+    f->wants_hidden = f->wants_hidden || seg->hidden_sum;
+    for (int k = 0; k < seg->n_tokens; k++) {
+        bool wants = seg->want == FWD_WANT_ALL ||
+                     (seg->want == FWD_WANT_LAST && k == seg->n_tokens - 1);
+        if (wants) {
+            assert(n[ROWS_LOGITS] < f->p.max_logit_rows);
+            f->logit_row[n[ROWS_LOGITS]++] = n[ROWS_KEPT];
+        }
+        if (wants || seg->hidden_sum) f->kept_row[n[ROWS_KEPT]++] = n[ROWS_ALL];
+        f->row_token[n[ROWS_ALL]++] = seg->tokens[k];
+    }
+}
+
+bool fwd_run(struct fwd *f, const struct fwd_step *step)
+{
+    assert(step->n_segs <= f->p.max_segs);
+    f->in = step;
+    f->step++;
+    f->wants_hidden = false;
+    memset(f->n_rows, 0, sizeof(f->n_rows));
+    for (int i = 0; i < step->n_segs; i++) take_segment(f, i);
+    attn_begin(f->attn, step->segs, f->seg_row, step->n_segs);
+    for (int i = 0; i < f->n_ops; i++) f->phases[i].n_items = count_items(&f->ops[i]);
+    return pool_run(f->p.pool, f->phases, f->n_ops, step->stop);
+}
+
+const float *fwd_logits(const struct fwd *f, int i)
+{
+    assert(i >= 0 && i < f->n_rows[ROWS_LOGITS]);
+    return f->logits + (size_t)i * f->ld_logits;
+}
+
+int32_t fwd_argmax(const struct fwd *f, int i, bool *ret_finite)
+{
+    assert(i >= 0 && i < f->n_rows[ROWS_LOGITS]);
+    const struct best *parts = &f->best[(size_t)i * (size_t)f->n_head_items];
+    struct best best = parts[0];
+    for (int k = 1; k < f->n_head_items; k++) {
+        bool finite = best.finite && parts[k].finite;
+        if (parts[k].value > best.value) best = parts[k];
+        best.finite = finite;
+    }
+    *ret_finite = best.finite;
+    return best.id;
+}
+
+/* ---- memory ------------------------------------------------------------------------------------- */
+
+/* The largest number of inputs of any matrix, and of those that use BLAS. */
+static int longest_row(const struct eng_model *m, bool blas)
+{
+    int longest = 0;
+    for (int i = 0; i <= m->hp.n_layers; i++) {
+        const struct eng_layer *l = &m->layers[i];
+        const struct eng_mat *mats[] = {&l->qkv, &l->o, &l->gate_up, &l->down};
+        if (i == m->hp.n_layers) mats[0] = mats[1] = mats[2] = mats[3] = &m->head;
+        for (size_t k = 0; k < sizeof(mats) / sizeof(mats[0]); k++)
+            if ((!blas || mats[k]->use_blas) && mats[k]->k_pad > longest) longest = mats[k]->k_pad;
+    }
+    return longest;
+}
+
+static size_t columns(const struct eng_mat *m)
+{
+    return (size_t)m->n_panels * KERN_PANEL;
+}
+
+static void take_packed(struct scratch *s, size_t rows, size_t longest, uint8_t **ret_data,
+                        float **ret_scale, int32_t **ret_corr)
+{
+    *ret_data = scratch_take(s, rows * longest, sizeof(float));
+    *ret_scale = scratch_take(s, rows * (longest / KERN_GROUP), sizeof(float));
+    *ret_corr = scratch_take(s, rows * (longest / KERN_GROUP), sizeof(int32_t));
+}
+
+static void take_thread(struct fwd *f, struct scratch *s, int i, size_t longest)
+{
+    const struct eng_model *m = f->p.model;
+    struct thread_state t = {.packed_for = NULL};
+    int longest_blas = longest_row(m, true);
+    take_packed(s, PRIVATE_ROWS, longest, &t.private_data, &t.private_scale, &t.private_corr);
+    t.row = scratch_take(s, longest, sizeof(float));
+    t.gemm.gate_up = scratch_take(s, gemm_gate_up_floats(m, f->p.max_rows), sizeof(float));
+    if (longest_blas > 0)
+        t.gemm.blas = scratch_take(s, gemm_blas_scratch_bytes(longest_blas), 1);
+    if (s->base) f->threads[i] = t;
+}
+
+static void take_activations(struct fwd *f, struct scratch *s)
+{
+    const struct eng_model *m = f->p.model;
+    const struct eng_layer *l = &m->layers[0];
+    size_t rows = (size_t)f->p.max_rows;
+    f->ld_x = columns(&l->o);
+    f->ld_qkv = columns(&l->qkv);
+    f->ld_heads = (size_t)l->o.k_pad;
+    f->ld_ffn = columns(&l->gate_up) / 2;
+    f->x = scratch_take(s, rows * f->ld_x, sizeof(float));
+    f->kept = scratch_take(s, rows * f->ld_x, sizeof(float));
+    f->qkv = scratch_take(s, rows * f->ld_qkv, sizeof(float));
+    f->heads = scratch_take(s, rows * f->ld_heads, sizeof(float));
+    f->ffn = scratch_take(s, rows * f->ld_ffn, sizeof(float));
+}
+
+static void take_logits(struct fwd *f, struct scratch *s)
+{
+    const struct eng_mat *head = &f->p.model->head;
+    size_t rows = (size_t)f->p.max_logit_rows;
+    int per_item = gemm_units_per_item(head->n_panels, head->panel_bytes, f->n_threads);
+    f->n_head_items = ceil_div(head->n_panels, per_item);
+    f->ld_logits = columns(head);
+    f->logits = scratch_take(s, rows * f->ld_logits, sizeof(float));
+    f->best = scratch_take(s, rows * (size_t)f->n_head_items, sizeof(struct best));
+}
+
+static void take_lists(struct fwd *f, struct scratch *s)
+{
+    size_t rows = (size_t)f->p.max_rows, segs = (size_t)f->p.max_segs;
+    f->seg_row = scratch_take(s, segs, sizeof(int));
+    f->seg_kept = scratch_take(s, segs, sizeof(int));
+    f->row_token = scratch_take(s, rows, sizeof(int32_t));
+    f->kept_row = scratch_take(s, rows, sizeof(int32_t));
+    f->logit_row = scratch_take(s, (size_t)f->p.max_logit_rows, sizeof(int32_t));
+    f->max_ops = f->p.model->hp.n_layers * OPS_PER_LAYER + OPS_OUTSIDE;
+    f->ops = scratch_take(s, (size_t)f->max_ops, sizeof(struct op));
+    f->phases = scratch_take(s, (size_t)f->max_ops, sizeof(struct pool_phase));
+}
+
+/* Everything but the logits. */
+static void take_scratch(struct fwd *f, struct scratch *s)
+{
+    size_t longest = (size_t)longest_row(f->p.model, false);
+    take_lists(f, s);
+    take_activations(f, s);
+    take_packed(s, (size_t)f->p.max_rows, longest, &f->packed_data, &f->packed_scale,
+                &f->packed_corr);
+    f->threads = scratch_take(s, (size_t)f->n_threads, sizeof(*f->threads));
+    for (int i = 0; i < f->n_threads; i++) take_thread(f, s, i, longest);
+    struct attn_params attn = {
+        .model = f->p.model,
+        .layout = f->p.layout,
+        .n_threads = f->n_threads,
+        .max_rows = f->p.max_rows,
+        .max_segs = f->p.max_segs,
+        .ctx = f->p.ctx,
+        .qkv = f->qkv,
+        .ld_qkv = f->ld_qkv,
+        .out = f->heads,
+        .ld_out = f->ld_heads,
+    };
+    f->attn = attn_init(s, &attn);
+}
+
+static int64_t as_bytes(size_t n)
+{
+    return n > INT64_MAX ? INT64_MAX : (int64_t)n;
+}
+
+void fwd_plan(const struct fwd_params *params, int n_threads, int64_t *ret_scratch_bytes,
+              int64_t *ret_logits_bytes)
+{
+    struct fwd f = {.p = *params, .n_threads = n_threads};
+    struct scratch scratch = {NULL, 0}, logits = {NULL, 0};
+    take_scratch(&f, &scratch);
+    take_logits(&f, &logits);
+    *ret_scratch_bytes = as_bytes(scratch.used);
+    *ret_logits_bytes = as_bytes(logits.used);
+}
+
+static int map_memory(struct fwd *f, char *err, size_t errlen)
+{
+    struct scratch count = {NULL, 0};
+    take_scratch(f, &count);
+    take_logits(f, &count);
+    void *map = MAP_FAILED;
+    if (count.used != SIZE_MAX)
+        map = mmap(NULL, count.used, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
+    if (map == MAP_FAILED) {
+        snprintf(err, errlen, "%zu bytes for activations and logits cannot be had: %s", count.used,
+                 strerror(count.used == SIZE_MAX ? ENOMEM : errno));
+        return ENG_ENOMEM;
+    }
+    madvise(map, count.used, MADV_HUGEPAGE); /* only faster */
+    f->mapping = map;
+    f->mapping_bytes = count.used;
+    return 0;
+}
+
+int fwd_create(struct fwd **ret, const struct fwd_params *params, char *err, size_t errlen)
+{
+    if (params->max_rows < 1 || params->max_segs < 1 || params->max_logit_rows < 1) {
+        snprintf(err, errlen, "a step of %d rows, %d sequences, %d rows of logits: each must be at least 1",
+                 params->max_rows, params->max_segs, params->max_logit_rows);
+        return ENG_EINVAL;
+    }
+    struct fwd *f = calloc(1, sizeof(*f));
+    if (!f) {
+        snprintf(err, errlen, "no memory for the forward pass");
+        return ENG_ENOMEM;
+    }
+    f->p = *params;
+    f->n_threads = pool_n_threads(params->pool);
+    int rc = map_memory(f, err, errlen);
+    if (rc) {
+        fwd_destroy(f);
+        return rc;
+    }
+    struct scratch s = {f->mapping, 0};
+    take_scratch(f, &s);
+    take_logits(f, &s);
+    build_program(f);
+    *ret = f;
+    return 0;
+}
+
+void fwd_destroy(struct fwd *f)
+{
+    if (!f) return;
+    if (f->mapping) munmap(f->mapping, f->mapping_bytes);
+    free(f);
+}

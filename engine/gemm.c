@@ -1,0 +1,233 @@
+/* SPDX-License-Identifier: MIT */
+/*
+ * Tiles of rows times runs of panels.
+ *
+ * Few rows are bound by the bandwidth at which panels arrive: one or two rows take a whole run in one
+ * kernel call, which streams. From a few rows on, computing takes long enough to fetch the panel after
+ * this one meanwhile. With many rows (prefill) a panel is used so often that fetching ahead only
+ * costs; each panel is multiplied with all tiles while it is in L2.
+ */
+#include "engine/gemm.h"
+
+#include <string.h>
+
+/* Rows between which the next panel is fetched ahead; measured, see tests/bench/AB_LOG.md. */
+enum { AHEAD_MIN_ROWS = 3, AHEAD_MAX_ROWS = 48 };
+
+/* Pairs of gate and up panels multiplied in one call, so that their sums stay in L1. */
+enum { MAX_PAIRS = 4, PAIR_COLUMNS = 2 * KERN_PANEL };
+
+/* ---- rows --------------------------------------------------------------------------------------- */
+
+static int tallest_tile(const struct eng_model *model, const struct gemm_rows *r)
+{
+    return r->blas ? r->n_rows : model->kern->max_rows[r->fmt];
+}
+
+void gemm_rows_init(struct gemm_rows *r, const struct eng_model *model, const struct eng_mat *m,
+                    int n_rows)
+{
+    r->fmt = model->numerics->act;
+    r->blas = m->use_blas;
+    r->k_pad = m->k_pad;
+    r->n_rows = n_rows;
+    int tallest = tallest_tile(model, r);
+    r->n_tiles = (n_rows + tallest - 1) / tallest;
+}
+
+/* First row of tile i; the tiles before take one row more where the rows do not divide evenly. */
+static int tile_first_row(const struct gemm_rows *r, int i)
+{
+    int even = r->n_rows / r->n_tiles, longer = r->n_rows % r->n_tiles;
+    return i * even + (i < longer ? i : longer);
+}
+
+static size_t element_bytes(enum kern_afmt fmt)
+{
+    return fmt == KERN_A_F32 ? 4 : fmt == KERN_A_BF16 ? 2 : 1;
+}
+
+static struct kern_tile tile_at(const struct gemm_rows *r, int i)
+{
+    size_t row0 = (size_t)tile_first_row(r, i), k = (size_t)r->k_pad;
+    size_t size = r->blas ? sizeof(float) : element_bytes(r->fmt);
+    return (struct kern_tile){
+        .data = r->data + row0 * k * size,
+        .scale = r->scale + row0 * (k / KERN_GROUP),
+        .corr = r->corr + row0 * (k / KERN_GROUP),
+        .n_rows = tile_first_row(r, i + 1) - (int)row0,
+    };
+}
+
+static void pack_plain_row(const float *x, int k, int k_pad, const struct kern_tile *tile, int row)
+{
+    float *d = (float *)tile->data + (size_t)row * (size_t)k_pad;
+    memcpy(d, x, (size_t)k * sizeof(*d));
+    memset(d + k, 0, (size_t)(k_pad - k) * sizeof(*d));
+}
+
+void gemm_pack_tile(const struct eng_model *model, const struct eng_mat *m,
+                    const struct gemm_source *src, const struct gemm_rows *rows, int tile,
+                    float *tmp)
+{
+    const struct kern *kern = model->kern;
+    struct kern_tile t = tile_at(rows, tile);
+    int first = tile_first_row(rows, tile);
+    for (int i = 0; i < t.n_rows; i++) {
+        size_t row = (size_t)(src->map ? src->map[first + i] : first + i);
+        const float *x = src->x + row * src->ld;
+        if (src->norm) {
+            kern->rmsnorm(x, src->norm, tmp, m->n_in, src->eps);
+            x = tmp;
+        }
+        if (rows->blas)
+            pack_plain_row(x, m->n_in, m->k_pad, &t, i);
+        else
+            kern->pack_row[rows->fmt](x, m->n_in, m->k_pad, m->fmt, &t, i);
+    }
+}
+
+/* ---- products ----------------------------------------------------------------------------------- */
+
+/* A run of panels that is multiplied by one call, and the end of its item. */
+struct run {
+    int panel, n, end;
+};
+
+/* One tile times a run of panels; out->c is where the tile's first row and column go. */
+static void multiply(const struct eng_model *model, const struct eng_mat *m,
+                     const struct gemm_rows *rows, const struct kern_tile *tile,
+                     const struct run *run, const struct kern_out *out,
+                     const struct gemm_ahead *ahead, void *blas)
+{
+    const struct kern *kern = model->kern;
+    if (!rows->blas) {
+        kern->matmul[rows->fmt][m->fmt](tile, m->k_pad,
+                                        m->panels + (size_t)run->panel * m->panel_bytes,
+                                        m->panel_bytes, run->n, out, ahead->data, ahead->bytes);
+        return;
+    }
+    struct kern_out at = *out;
+    for (int i = 0; i < run->n; i++, at.c += KERN_PANEL)
+        gemm_blas_panel(kern, m, run->panel + i, tile->data, (size_t)m->k_pad, tile->n_rows, &at,
+                        blas);
+}
+
+static bool fetches_ahead(const struct gemm_rows *rows)
+{
+    return !rows->blas && rows->n_rows >= AHEAD_MIN_ROWS && rows->n_rows <= AHEAD_MAX_ROWS;
+}
+
+/* What to fetch during a run with tile i: this tile's share of the next run, or of what follows the item. */
+static struct gemm_ahead share_ahead(const struct eng_mat *m, const struct gemm_rows *rows,
+                                     const struct run *run, int tile,
+                                     const struct gemm_ahead *after)
+{
+    static const struct gemm_ahead nothing = {NULL, 0};
+    if (!fetches_ahead(rows)) return nothing;
+    struct gemm_ahead a = *after;
+    int next = run->panel + run->n;
+    if (next < run->end) {
+        int n = run->end - next < run->n ? run->end - next : run->n;
+        a.data = m->panels + (size_t)next * m->panel_bytes;
+        a.bytes = (size_t)n * m->panel_bytes;
+    }
+    size_t share = (a.bytes / (size_t)rows->n_tiles + 63) & ~(size_t)63;
+    size_t start = share * (size_t)tile;
+    if (!a.data || start >= a.bytes) return nothing;
+    a.data = (const uint8_t *)a.data + start;
+    a.bytes = a.bytes - start < share ? a.bytes - start : share;
+    return a;
+}
+
+static void add_bias(const struct kern *kern, const struct eng_mat *m, int p0, int n, float *c,
+                     size_t ld, int n_rows)
+{
+    if (!m->bias) return;
+    for (int i = 0; i < n_rows; i++)
+        kern->add(c + (size_t)i * ld, m->bias + (size_t)p0 * KERN_PANEL, n * KERN_PANEL);
+}
+
+void gemm_panels(const struct eng_model *model, const struct eng_mat *m,
+                 const struct gemm_rows *rows, int p0, int n, const struct kern_out *out,
+                 const struct gemm_ahead *ahead, const struct gemm_thread *thread)
+{
+    int step = rows->n_tiles == 1 && !fetches_ahead(rows) ? n : 1;
+    for (int p = p0; p < p0 + n; p += step) {
+        struct run run = {p, step, p0 + n};
+        for (int i = 0; i < rows->n_tiles; i++) {
+            struct kern_tile tile = tile_at(rows, i);
+            struct gemm_ahead part = share_ahead(m, rows, &run, i, ahead);
+            struct kern_out at = *out;
+            at.c += (size_t)tile_first_row(rows, i) * out->ld + (size_t)p * KERN_PANEL;
+            multiply(model, m, rows, &tile, &run, &at, &part, thread->blas);
+        }
+    }
+    add_bias(model->kern, m, p0, n, out->c + (size_t)p0 * KERN_PANEL, out->ld, rows->n_rows);
+}
+
+/* silu(gate) * up of n pairs of one tile. */
+static void combine(const struct kern *kern, const float *gate_up, size_t ld, int n_rows, int n,
+                    const struct kern_out *out)
+{
+    for (int i = 0; i < n_rows; i++)
+        for (int p = 0; p < n; p++) {
+            const float *gate = gate_up + (size_t)i * ld + (size_t)p * PAIR_COLUMNS;
+            kern->silu_mul(gate, gate + KERN_PANEL, out->c + (size_t)i * out->ld + p * KERN_PANEL,
+                           KERN_PANEL);
+        }
+}
+
+void gemm_gate_up(const struct eng_model *model, const struct eng_mat *m,
+                  const struct gemm_rows *rows, int p0, int n, const struct kern_out *out,
+                  const struct gemm_ahead *ahead, const struct gemm_thread *thread)
+{
+    int step = rows->n_tiles == 1 && !rows->blas && !fetches_ahead(rows) ? MAX_PAIRS : 1;
+    for (int p = p0; p < p0 + n; p += step) {
+        int pairs = p0 + n - p < step ? p0 + n - p : step;
+        struct run run = {2 * p, 2 * pairs, 2 * (p0 + n)};
+        struct kern_out sums = {thread->gate_up, (size_t)pairs * PAIR_COLUMNS, false};
+        for (int i = 0; i < rows->n_tiles; i++) {
+            struct kern_tile tile = tile_at(rows, i);
+            struct gemm_ahead part = share_ahead(m, rows, &run, i, ahead);
+            multiply(model, m, rows, &tile, &run, &sums, &part, thread->blas);
+            add_bias(model->kern, m, run.panel, run.n, sums.c, sums.ld, tile.n_rows);
+            struct kern_out at = *out;
+            at.c += (size_t)tile_first_row(rows, i) * out->ld + (size_t)p * KERN_PANEL;
+            combine(model->kern, sums.c, sums.ld, tile.n_rows, pairs, &at);
+        }
+    }
+}
+
+size_t gemm_gate_up_floats(const struct eng_model *model, int max_rows)
+{
+    size_t native = (size_t)model->kern->max_rows[model->numerics->act] * MAX_PAIRS;
+    size_t blas = (size_t)max_rows; /* one tile of all rows, one pair */
+    return (native > blas ? native : blas) * PAIR_COLUMNS;
+}
+
+/* ---- items -------------------------------------------------------------------------------------- */
+
+int gemm_units_per_item(int n_units, size_t unit_bytes, int n_threads)
+{
+    enum { ITEMS_PER_THREAD = 3, SMALL_ITEM = 100 << 10, LARGE_ITEM = 512 << 10 };
+    if (n_threads == 1) return n_units;
+    int share = (n_units + n_threads - 1) / n_threads;
+    int low = (int)((SMALL_ITEM + unit_bytes - 1) / unit_bytes);
+    int high = (int)(LARGE_ITEM / unit_bytes);
+    if (high > n_units / (ITEMS_PER_THREAD * n_threads))
+        high = n_units / (ITEMS_PER_THREAD * n_threads);
+    if (low > share) low = share;
+    if (high < low) high = low;
+    /* the size under which the busiest thread has least to do; the larger one on a tie */
+    int best = high, best_load = 0;
+    for (int size = high; size >= low; size--) {
+        int n_items = (n_units + size - 1) / size;
+        int load = (n_items + n_threads - 1) / n_threads * size;
+        if (best_load == 0 || load < best_load) {
+            best = size;
+            best_load = load;
+        }
+    }
+    return best;
+}

@@ -1,0 +1,329 @@
+/* SPDX-License-Identifier: MIT */
+/*
+ * Small models built in memory from random numbers, and the plain double-precision transformer they
+ * are compared with. One test program includes this once.
+ *
+ * The reference reads the weights back from the packed panels (kern->unpack_row), so that what it
+ * shows is the error of the arithmetic, not of storing weights in fewer bits.
+ */
+#ifndef HEARTH_TESTS_SYNTH_MODEL_H
+#define HEARTH_TESTS_SYNTH_MODEL_H
+
+#include <math.h>
+
+#include "engine/kernels/kernels.h"
+#include "engine/model.h"
+#include "test.h"
+
+struct synth_shape {
+    const char *name;
+    int n_layers, d_model, n_heads, n_kv_heads, d_head, d_ff, vocab;
+    bool qk_norm, bias, tied;
+    int window;     /* of the odd layers; 0: none */
+    int nope_layer; /* a layer without RoPE; -1: none */
+};
+
+enum { SYNTH_CTX = 1200 };
+
+/* xorshift: the same numbers everywhere. */
+static uint64_t synth_state;
+
+static float synth_random(void)
+{
+    synth_state ^= synth_state << 13;
+    synth_state ^= synth_state >> 7;
+    synth_state ^= synth_state << 17;
+    return (float)((double)(int64_t)synth_state * 0x1p-63);
+}
+
+static void *synth_alloc(size_t bytes)
+{
+    void *p = aligned_alloc(64, (bytes + 63) / 64 * 64 + 64);
+    REQUIRE(p != NULL);
+    memset(p, 0, bytes);
+    return p;
+}
+
+static float *synth_vector(int n, float mean, float spread)
+{
+    float *v = synth_alloc((size_t)n * sizeof(*v));
+    for (int i = 0; i < n; i++) v[i] = mean + spread * synth_random();
+    return v;
+}
+
+/* One matrix; gate-up ones alternate panels of n_valid gate rows and as many up rows. */
+static struct eng_mat synth_mat(const struct kern *kern, enum kern_wfmt fmt, int n_out, int n_in,
+                                bool bias, float spread)
+{
+    struct eng_mat m = {.fmt = fmt, .n_out = n_out, .n_in = n_in};
+    m.k_pad = (n_in + KERN_K_ALIGN - 1) / KERN_K_ALIGN * KERN_K_ALIGN;
+    m.n_panels = (n_out + KERN_PANEL - 1) / KERN_PANEL;
+    m.panel_bytes = kern_panel_bytes(fmt, m.k_pad);
+    m.panels = synth_alloc((size_t)m.n_panels * m.panel_bytes);
+    float *rows = synth_vector(KERN_PANEL * n_in, 0, 0);
+    for (int p = 0; p < m.n_panels; p++) {
+        const void *row[KERN_PANEL];
+        for (int i = 0; i < KERN_PANEL; i++) {
+            row[i] = p * KERN_PANEL + i < n_out ? rows + (size_t)i * (size_t)n_in : NULL;
+            for (int k = 0; k < n_in; k++)
+                rows[(size_t)i * (size_t)n_in + (size_t)k] = spread * synth_random();
+        }
+        kern->pack_panel(fmt, KERN_SRC_F32, row, n_in, m.k_pad,
+                         m.panels + (size_t)p * m.panel_bytes);
+    }
+    free(rows);
+    if (bias) {
+        float *b = synth_vector(m.n_panels * KERN_PANEL, 0, 0.3f);
+        for (int i = n_out; i < m.n_panels * KERN_PANEL; i++) b[i] = 0;
+        m.bias = b;
+    }
+    return m;
+}
+
+static void synth_rope(struct eng_model *m)
+{
+    int half = m->hp.d_head / 2;
+    float *cosines = synth_alloc((size_t)SYNTH_CTX * (size_t)half * sizeof(*cosines));
+    float *sines = synth_alloc((size_t)SYNTH_CTX * (size_t)half * sizeof(*sines));
+    for (int pos = 0; pos < SYNTH_CTX; pos++)
+        for (int i = 0; i < half; i++) {
+            double angle = pos * pow(10000.0, -2.0 * i / m->hp.d_head);
+            cosines[pos * half + i] = (float)cos(angle);
+            sines[pos * half + i] = (float)sin(angle);
+        }
+    m->rope_cos = cosines;
+    m->rope_sin = sines;
+    m->ctx = SYNTH_CTX;
+}
+
+static void synth_layer(struct eng_layer *l, const struct eng_model *m, const struct synth_shape *s,
+                        int i)
+{
+    const struct kern *k = m->kern;
+    enum kern_wfmt fmt = m->numerics->matrix;
+    int d = s->d_model, ff = (s->d_ff + 31) / 32 * 32;
+    float spread = 1.7f / sqrtf((float)d);
+    *l = (struct eng_layer){
+        .attn_norm = synth_vector(d, 1, 0.2f),
+        .ffn_norm = synth_vector(d, 1, 0.2f),
+        .q_norm = s->qk_norm ? synth_vector(s->d_head, 1, 0.2f) : NULL,
+        .k_norm = s->qk_norm ? synth_vector(s->d_head, 1, 0.2f) : NULL,
+        .qkv = synth_mat(k, fmt, (s->n_heads + 2 * s->n_kv_heads) * s->d_head, d, s->bias, spread),
+        .o = synth_mat(k, fmt, d, s->n_heads * s->d_head, s->bias, spread),
+        .gate_up = synth_mat(k, fmt, 2 * ff, d, s->bias, spread),
+        .down = synth_mat(k, fmt, d, s->d_ff, s->bias, spread),
+        .rope = i != s->nope_layer,
+        .window = i % 2 ? s->window : 0,
+    };
+}
+
+static void synth_use_blas(struct eng_model *m)
+{
+    for (int i = 0; i < m->hp.n_layers; i++) {
+        struct eng_layer *l = &m->layers[i];
+        l->qkv.use_blas = l->o.use_blas = l->gate_up.use_blas = l->down.use_blas = true;
+    }
+    m->head.use_blas = true;
+}
+
+static struct eng_model *synth_create(const struct synth_shape *s, const struct kern *kern,
+                                      const struct eng_numerics *numerics, uint64_t seed)
+{
+    synth_state = seed;
+    struct eng_model *m = synth_alloc(sizeof(*m));
+    m->kern = kern;
+    m->numerics = numerics;
+    m->hp = (struct eng_hparams){
+        .d_model = s->d_model, .n_layers = s->n_layers, .n_heads = s->n_heads,
+        .n_kv_heads = s->n_kv_heads, .d_head = s->d_head, .d_ff = s->d_ff, .vocab = s->vocab,
+        .ctx_train = SYNTH_CTX, .ctx_max = SYNTH_CTX, .rms_eps = 1e-5, .tied = s->tied,
+    };
+    m->embed = synth_mat(kern, numerics->head, s->vocab, s->d_model, false, 1);
+    m->head = s->tied ? m->embed : synth_mat(kern, numerics->head, s->vocab, s->d_model, false, 0.3f);
+    m->final_norm = synth_vector(s->d_model, 1, 0.2f);
+    m->layers = synth_alloc((size_t)s->n_layers * sizeof(*m->layers));
+    for (int i = 0; i < s->n_layers; i++) synth_layer(&m->layers[i], m, s, i);
+    synth_rope(m);
+    return m;
+}
+
+static void synth_mat_destroy(struct eng_mat *m)
+{
+    free(m->panels);
+    free((void *)(uintptr_t)m->bias);
+}
+
+static void synth_destroy(struct eng_model *m)
+{
+    for (int i = 0; i < m->hp.n_layers; i++) {
+        struct eng_layer *l = &m->layers[i];
+        const float *vectors[] = {l->attn_norm, l->ffn_norm, l->q_norm, l->k_norm};
+        for (size_t k = 0; k < N_OF(vectors); k++) free((void *)(uintptr_t)vectors[k]);
+        synth_mat_destroy(&l->qkv);
+        synth_mat_destroy(&l->o);
+        synth_mat_destroy(&l->gate_up);
+        synth_mat_destroy(&l->down);
+    }
+    free((void *)(uintptr_t)m->final_norm);
+    free((void *)(uintptr_t)m->rope_cos);
+    free((void *)(uintptr_t)m->rope_sin);
+    synth_mat_destroy(&m->embed);
+    if (!m->hp.tied) synth_mat_destroy(&m->head);
+    free(m->layers);
+    free(m);
+}
+
+/* ---- the reference ------------------------------------------------------------------------------ */
+
+/* Weights of one matrix in double, read back: [n_panels * 32][n_in]. */
+static double *synth_weights(const struct kern *kern, const struct eng_mat *m)
+{
+    size_t n = (size_t)m->n_panels * KERN_PANEL;
+    double *w = synth_alloc(n * (size_t)m->n_in * sizeof(*w));
+    float *row = synth_alloc((size_t)m->n_in * sizeof(*row));
+    for (size_t i = 0; i < n; i++) {
+        kern->unpack_row(m->fmt, m->panels + i / KERN_PANEL * m->panel_bytes, (int)(i % KERN_PANEL),
+                         m->n_in, row);
+        for (int k = 0; k < m->n_in; k++) w[i * (size_t)m->n_in + (size_t)k] = (double)row[k];
+    }
+    free(row);
+    return w;
+}
+
+/* y[n_rows][n] = x[n_rows][n_in] W^T + bias, n = n_panels * 32 */
+static double *synth_multiply(const struct kern *kern, const struct eng_mat *m, const double *x,
+                              int n_rows, size_t ldx)
+{
+    size_t n = (size_t)m->n_panels * KERN_PANEL, n_in = (size_t)m->n_in;
+    double *w = synth_weights(kern, m), *y = synth_alloc((size_t)n_rows * n * sizeof(*y));
+    for (size_t r = 0; r < (size_t)n_rows; r++)
+        for (size_t i = 0; i < n; i++) {
+            double sum = 0;
+            for (size_t k = 0; k < n_in; k++) sum += x[r * ldx + k] * w[i * n_in + k];
+            y[r * n + i] = sum + (m->bias ? (double)m->bias[i] : 0);
+        }
+    free(w);
+    return y;
+}
+
+static void synth_norm(const double *x, const float *w, double *o, int n, double eps)
+{
+    double sum = 0;
+    for (int i = 0; i < n; i++) sum += x[i] * x[i];
+    double inv = 1 / sqrt(sum / n + eps);
+    for (int i = 0; i < n; i++) o[i] = x[i] * inv * (double)w[i];
+}
+
+static double *synth_normed(const double *x, const float *w, int n_rows, int n, double eps)
+{
+    double *o = synth_alloc((size_t)n_rows * (size_t)n * sizeof(*o));
+    for (int r = 0; r < n_rows; r++)
+        synth_norm(x + (size_t)r * (size_t)n, w, o + (size_t)r * (size_t)n, n, eps);
+    return o;
+}
+
+static void synth_rotate(const struct eng_model *m, const struct eng_layer *l, const float *norm,
+                         double *x, int pos)
+{
+    int d = m->hp.d_head, half = d / 2;
+    if (norm) synth_norm(x, norm, x, d, m->hp.rms_eps);
+    for (int i = 0; i < half && l->rope; i++) {
+        double c = (double)m->rope_cos[pos * half + i], s = (double)m->rope_sin[pos * half + i];
+        double a = x[i], b = x[i + half];
+        x[i] = a * c - b * s;
+        x[i + half] = b * c + a * s;
+    }
+}
+
+/* One query row over keys lo .. pos of one kv head. */
+static void synth_attend(const double *q, const double *k, const double *v, size_t ld, int lo,
+                         int pos, int d, double *o)
+{
+    double *p = synth_alloc((size_t)(pos + 1) * sizeof(*p)), max = -INFINITY, sum = 0;
+    for (int t = lo; t <= pos; t++) {
+        for (int i = 0; i < d; i++) p[t] += q[i] * k[(size_t)t * ld + (size_t)i] / sqrt((double)d);
+        if (p[t] > max) max = p[t];
+    }
+    for (int i = 0; i < d; i++) o[i] = 0;
+    for (int t = lo; t <= pos; t++) sum += p[t] = exp(p[t] - max);
+    for (int t = lo; t <= pos; t++)
+        for (int i = 0; i < d; i++) o[i] += p[t] / sum * v[(size_t)t * ld + (size_t)i];
+    free(p);
+}
+
+static double *synth_attention(const struct eng_model *m, const struct eng_layer *l, double *qkv,
+                               int n)
+{
+    const struct eng_hparams *hp = &m->hp;
+    int d = hp->d_head, group = hp->n_heads / hp->n_kv_heads;
+    size_t ld = (size_t)l->qkv.n_panels * KERN_PANEL, width = (size_t)(hp->n_heads * d);
+    double *o = synth_alloc((size_t)n * width * sizeof(*o));
+    for (int t = 0; t < n; t++)
+        for (int h = 0; h < hp->n_heads + hp->n_kv_heads; h++)
+            synth_rotate(m, l, h < hp->n_heads ? l->q_norm : l->k_norm,
+                         qkv + (size_t)t * ld + (size_t)(h * d), t);
+    for (int t = 0; t < n; t++)
+        for (int h = 0; h < hp->n_heads; h++) {
+            const double *k = qkv + (size_t)((hp->n_heads + h / group) * d);
+            int lo = l->window > 0 && t + 1 > l->window ? t + 1 - l->window : 0;
+            synth_attend(qkv + (size_t)t * ld + (size_t)(h * d), k, k + hp->n_kv_heads * d, ld, lo,
+                         t, d, o + (size_t)t * width + (size_t)(h * d));
+        }
+    return o;
+}
+
+static void synth_add(double *x, const double *y, int n_rows, int n, size_t ldy)
+{
+    for (int r = 0; r < n_rows; r++)
+        for (int i = 0; i < n; i++) x[r * n + i] += y[(size_t)r * ldy + (size_t)i];
+}
+
+static double *synth_ffn(const struct eng_model *m, const struct eng_layer *l, const double *x, int n)
+{
+    size_t ld = (size_t)l->gate_up.n_panels * KERN_PANEL, ff = (size_t)m->hp.d_ff;
+    double *gu = synth_multiply(m->kern, &l->gate_up, x, n, (size_t)m->hp.d_model);
+    double *h = synth_alloc((size_t)n * ff * sizeof(*h));
+    for (size_t r = 0; r < (size_t)n; r++)
+        for (size_t i = 0; i < ff; i++) {
+            size_t at = r * ld + i / KERN_PANEL * 64 + i % KERN_PANEL;
+            h[r * ff + i] = gu[at] / (1 + exp(-gu[at])) * gu[at + KERN_PANEL];
+        }
+    double *y = synth_multiply(m->kern, &l->down, h, n, ff);
+    free(h);
+    free(gu);
+    return y;
+}
+
+/* Logits of all positions of one sequence, [n][head.n_panels * 32]; hidden (or NULL): [n][d_model] after the final norm. */
+static double *synth_reference(const struct eng_model *m, const int32_t *tokens, int n,
+                               double **ret_hidden)
+{
+    int d = m->hp.d_model;
+    double *embed = synth_weights(m->kern, &m->embed);
+    double *x = synth_alloc((size_t)n * (size_t)d * sizeof(*x));
+    for (int t = 0; t < n; t++)
+        memcpy(x + t * d, embed + (size_t)tokens[t] * (size_t)d, (size_t)d * sizeof(*x));
+    for (int i = 0; i < m->hp.n_layers; i++) {
+        const struct eng_layer *l = &m->layers[i];
+        double *h = synth_normed(x, l->attn_norm, n, d, m->hp.rms_eps);
+        double *qkv = synth_multiply(m->kern, &l->qkv, h, n, (size_t)d);
+        double *att = synth_attention(m, l, qkv, n);
+        double *o = synth_multiply(m->kern, &l->o, att, n, (size_t)l->o.n_in);
+        synth_add(x, o, n, d, (size_t)l->o.n_panels * KERN_PANEL);
+        double *g = synth_normed(x, l->ffn_norm, n, d, m->hp.rms_eps);
+        double *y = synth_ffn(m, l, g, n);
+        synth_add(x, y, n, d, (size_t)l->down.n_panels * KERN_PANEL);
+        free(h), free(qkv), free(att), free(o), free(g), free(y);
+    }
+    double *hidden = synth_normed(x, m->final_norm, n, d, m->hp.rms_eps);
+    double *logits = synth_multiply(m->kern, &m->head, hidden, n, (size_t)d);
+    free(embed);
+    free(x);
+    if (ret_hidden)
+        *ret_hidden = hidden;
+    else
+        free(hidden);
+    return logits;
+}
+
+#endif

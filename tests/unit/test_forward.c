@@ -1,0 +1,467 @@
+/* SPDX-License-Identifier: MIT */
+/*
+ * The forward pass: near a plain double-precision transformer, and the same bits for a row whatever
+ * the cutting of its prompt, the neighbours, the threads; at every kernel level that runs here, for
+ * every numeric path, and through BLAS.
+ */
+#include "engine/forward.h"
+
+#include "engine/gemm.h"
+#include "engine/kv.h"
+#include "engine/pool.h"
+#include "synth_model.h"
+#include "test.h"
+
+enum { MAX_ROWS = 96, MAX_SEGS = 8, MAX_THREADS = 3, N_PAGES = 160, LONG = 1100, SHORT = 45 };
+
+/* Shapes: even and odd sizes, groups of 1 to 16 query heads, and each family's peculiarity. */
+static const struct synth_shape shapes[] = {
+    {"llama", 2, 64, 6, 2, 16, 96, 100, .tied = true, .nope_layer = -1},
+    {"odd sizes, biases", 2, 40, 4, 4, 24, 70, 97, .bias = true, .nope_layer = -1},
+    {"one kv head for 16", 1, 64, 16, 1, 8, 64, 64, .nope_layer = -1},
+    {"q and k norms, window", 3, 64, 4, 2, 40, 64, 64, .qk_norm = true, .tied = true, .window = 37,
+     .nope_layer = -1},
+    {"layer without rope, long window", 2, 32, 2, 1, 32, 64, 33, .bias = true, .window = 600,
+     .nope_layer = 1},
+};
+
+/* Paths, and how far their logits may be from the reference: relative to the reference's spread. */
+static const struct {
+    struct eng_numerics n;
+    double bound;
+} paths[] = {
+    {{"exact", KERN_A_F32, true, KERN_W_F32, KERN_W_F32, true}, 2e-5},
+    {{"exact-bf16w", KERN_A_F32, true, KERN_W_BF16, KERN_W_BF16, true}, 2e-5},
+    {{"bf16", KERN_A_BF16, true, KERN_W_BF16, KERN_W_BF16, false}, 0.06},
+    {{"int8", KERN_A_I8, false, KERN_W_I8, KERN_W_I8, false}, 0.12},
+    {{"int4", KERN_A_I8, false, KERN_W_I4, KERN_W_I8, false}, 0.12},
+};
+
+/* ---- running sequences -------------------------------------------------------------------------- */
+
+struct rig {
+    struct eng_model *model;
+    struct kv_layout layout;
+    struct kv_pages *kv;
+    struct pool *pool;
+    struct fwd *fwd;
+};
+
+static void rig_open(struct rig *g, struct eng_model *m, int n_threads)
+{
+    char err[200] = "";
+    *g = (struct rig){.model = m};
+    kv_layout_init(&g->layout, m->hp.n_layers, m->hp.n_kv_heads, m->hp.d_head,
+                   m->numerics->kv_f32);
+    REQUIRE(kv_pages_create(&g->kv, &g->layout, N_PAGES, err, sizeof(err)) == 0);
+    REQUIRE(pool_create(&g->pool, n_threads, err, sizeof(err)) == 0);
+    struct fwd_params params = {m, &g->layout, g->pool, MAX_ROWS, MAX_SEGS, MAX_ROWS, SYNTH_CTX};
+    int rc = fwd_create(&g->fwd, &params, err, sizeof(err));
+    REQUIRE_MSG(rc == 0, "%s", err);
+}
+
+static void rig_close(struct rig *g)
+{
+    fwd_destroy(g->fwd);
+    pool_destroy(g->pool);
+    kv_pages_destroy(g->kv);
+}
+
+/* A sequence on its way through: tokens, its pages, and the logits collected. */
+struct sequence {
+    int32_t tokens[LONG];
+    int n, done;
+    int32_t page_ids[LONG / KV_PAGE_TOKENS + 1];
+    uint8_t *pages[LONG / KV_PAGE_TOKENS + 1];
+    float *logits; /* [n][vocab] */
+};
+
+static void sequence_init(struct sequence *s, const struct rig *g, int n, uint32_t seed)
+{
+    *s = (struct sequence){.n = n};
+    for (int i = 0; i < n; i++) {
+        seed = seed * 1664525 + 1013904223;
+        s->tokens[i] = (int32_t)((seed >> 8) % (uint32_t)g->model->hp.vocab);
+    }
+    for (int i = 0; i * KV_PAGE_TOKENS < n; i++) {
+        s->page_ids[i] = kv_page_get(g->kv);
+        REQUIRE(s->page_ids[i] >= 0);
+        s->pages[i] = kv_page_data(g->kv, s->page_ids[i]);
+    }
+    s->logits = synth_alloc((size_t)n * (size_t)g->model->hp.vocab * sizeof(float));
+}
+
+static void sequence_finish(struct sequence *s, const struct rig *g)
+{
+    for (int i = 0; i * KV_PAGE_TOKENS < s->n; i++) kv_page_unref(g->kv, s->page_ids[i]);
+    free(s->logits);
+}
+
+/* The next n tokens of a sequence as a segment. */
+static struct fwd_segment next_segment(const struct sequence *s, int n)
+{
+    if (n > s->n - s->done) n = s->n - s->done;
+    return (struct fwd_segment){.tokens = s->tokens + s->done,
+                                .n_tokens = n,
+                                .pos0 = s->done,
+                                .pages = s->pages,
+                                .want = FWD_WANT_ALL};
+}
+
+static void require_argmax(const struct rig *g, int row)
+{
+    const float *logits = fwd_logits(g->fwd, row);
+    int best = 0;
+    bool finite = false;
+    for (int k = 1; k < g->model->hp.vocab; k++)
+        if (logits[k] > logits[best]) best = k;
+    REQUIRE_EQ_INT(fwd_argmax(g->fwd, row, &finite), best);
+    REQUIRE(finite);
+}
+
+/* One step over the next tokens of some sequences; logits are kept with each. */
+static void run_step(const struct rig *g, struct sequence *const *seqs, const int *n_tokens,
+                     int n_segs)
+{
+    struct fwd_segment segs[MAX_SEGS];
+    for (int i = 0; i < n_segs; i++) segs[i] = next_segment(seqs[i], n_tokens[i]);
+    struct fwd_step step = {segs, n_segs, NULL};
+    REQUIRE(fwd_run(g->fwd, &step));
+    size_t vocab = (size_t)g->model->hp.vocab;
+    for (int i = 0, row = 0; i < n_segs; i++)
+        for (int k = 0; k < segs[i].n_tokens; k++, row++) {
+            memcpy(seqs[i]->logits + (size_t)seqs[i]->done++ * vocab, fwd_logits(g->fwd, row),
+                   vocab * sizeof(float));
+            require_argmax(g, row);
+        }
+}
+
+static void run_alone(const struct rig *g, struct sequence *s, int chunk)
+{
+    while (s->done < s->n) run_step(g, &s, &chunk, 1);
+}
+
+/* ---- near the reference ------------------------------------------------------------------------- */
+
+static double spread_of(const double *x, size_t n)
+{
+    double sum = 0, squares = 0;
+    for (size_t i = 0; i < n; i++) {
+        sum += x[i];
+        squares += x[i] * x[i];
+    }
+    return sqrt(squares / (double)n - sum / (double)n * (sum / (double)n));
+}
+
+/* Largest difference from the reference in units of the reference's standard deviation. */
+static double distance(const struct eng_model *m, const struct sequence *s)
+{
+    double *want = synth_reference(m, s->tokens, s->n, NULL), worst = 0;
+    size_t ld = (size_t)m->head.n_panels * KERN_PANEL, vocab = (size_t)m->hp.vocab;
+    for (size_t r = 0; r < (size_t)s->n; r++)
+        for (size_t i = 0; i < vocab; i++)
+            worst = fmax(worst, fabs((double)s->logits[r * vocab + i] - want[r * ld + i]));
+    worst /= spread_of(want, (size_t)s->n * ld);
+    free(want);
+    return worst;
+}
+
+/* ---- the same bits ------------------------------------------------------------------------------ */
+
+static void require_same(const struct sequence *a, const struct sequence *b, int vocab,
+                         const char *what)
+{
+    REQUIRE_EQ_INT(a->n, b->n);
+    for (int i = 0; i < a->n * vocab; i++)
+        REQUIRE_MSG(memcmp(&a->logits[i], &b->logits[i], sizeof(float)) == 0,
+                    "%s: position %d, logit %d: %a and %a", what, i / vocab, i % vocab,
+                    (double)a->logits[i], (double)b->logits[i]);
+}
+
+static void check_chunks(const struct rig *g, const struct sequence *base, uint32_t seed,
+                         const int *chunks, size_t n_chunks)
+{
+    for (size_t i = 0; i < n_chunks; i++) {
+        struct sequence s;
+        char what[60];
+        sequence_init(&s, g, base->n, seed);
+        run_alone(g, &s, chunks[i]);
+        snprintf(what, sizeof(what), "chunks of %d, %d threads", chunks[i],
+                 pool_n_threads(g->pool));
+        require_same(base, &s, g->model->hp.vocab, what);
+        sequence_finish(&s, g);
+    }
+}
+
+/* The sequence among neighbours that decode, that are prefilled, and that come and go. */
+static void check_batched(const struct rig *g, const struct sequence *base, uint32_t seed)
+{
+    static const int chunks[] = {30, 1, 1, 2, 1, 9, 1, 1, 16, 1};
+    struct sequence others[5], s;
+    for (int i = 0; i < 5; i++) sequence_init(&others[i], g, 20 + 9 * i, 1000 + (uint32_t)i);
+    sequence_init(&s, g, base->n, seed);
+    for (size_t turn = 0; s.done < s.n; turn++) {
+        struct sequence *seqs[MAX_SEGS];
+        int n_tokens[MAX_SEGS], n = 0;
+        for (int i = 0; i < 5; i++) {
+            if (i == (int)(turn % 4)) {
+                seqs[n] = &s;
+                n_tokens[n++] = chunks[turn % N_OF(chunks)];
+            }
+            if (others[i].done == others[i].n) continue;
+            seqs[n] = &others[i];
+            n_tokens[n++] = (turn + (size_t)i) % 3 ? 1 : 6;
+        }
+        run_step(g, seqs, n_tokens, n);
+    }
+    require_same(base, &s, g->model->hp.vocab, "among neighbours");
+    for (int i = 0; i < 5; i++) sequence_finish(&others[i], g);
+    sequence_finish(&s, g);
+}
+
+/* All of it for one model. The bits of one thread and one chunk size are the base of every comparison. */
+static void check_model(struct eng_model *m, const char *what, double bound)
+{
+    static const int chunks[] = {1, 2, 7, 33, MAX_ROWS}, long_chunks[] = {MAX_ROWS, 41};
+    struct rig g;
+    struct sequence base, base_long;
+    rig_open(&g, m, 1);
+    sequence_init(&base, &g, SHORT, 5);
+    run_alone(&g, &base, SHORT);
+    double far = distance(m, &base);
+    REQUIRE_MSG(far < bound, "%s: %.3g from the reference, bound %.3g", what, far, bound);
+    sequence_init(&base_long, &g, LONG, 6);
+    run_alone(&g, &base_long, 64);
+
+    for (int n_threads = 1; n_threads <= MAX_THREADS; n_threads++) {
+        struct rig h;
+        rig_open(&h, m, n_threads);
+        check_chunks(&h, &base, 5, chunks, N_OF(chunks));
+        check_batched(&h, &base, 5);
+        check_chunks(&h, &base_long, 6, long_chunks, N_OF(long_chunks));
+        if (n_threads > 1) check_chunks(&h, &base_long, 6, chunks, 1);
+        rig_close(&h);
+    }
+    sequence_finish(&base, &g);
+    sequence_finish(&base_long, &g);
+    rig_close(&g);
+}
+
+static void check_level(const struct kern *kern, const char *level)
+{
+    for (size_t p = 0; p < N_OF(paths); p++)
+        for (size_t i = 0; i < N_OF(shapes); i++) {
+            char what[120];
+            snprintf(what, sizeof(what), "%s, %s, %s", level, paths[p].n.name, shapes[i].name);
+            struct eng_model *m = synth_create(&shapes[i], kern, &paths[p].n, 42 + i);
+            check_model(m, what, paths[p].bound);
+            synth_destroy(m);
+        }
+}
+
+static void test_every_level(void **state)
+{
+    (void)state;
+    const char *only = getenv("HEARTH_KERNELS");
+    for (const char *const *name = kern_names(); *name; name++)
+        if (kern_runs_here(*name) && (!only || strcmp(only, *name) == 0))
+            check_level(kern_select(*name), *name);
+}
+
+static void test_blas(void **state)
+{
+    (void)state;
+    const char *core = gemm_blas_init();
+    if (!core) skip();
+    static const int sizes[] = {32, 64, 96, 576, 1536};
+    for (size_t i = 0; i < N_OF(sizes); i++) {
+        bool same = gemm_blas_is_repeatable(sizes[i]);
+        if (!same) print_message("[  NOTE    ] OpenBLAS %s is not repeatable at K = %d\n", core, sizes[i]);
+        if (!same) return; /* such a machine is not offered BLAS as repeatable */
+    }
+    for (size_t p = 0; p < 2; p++)
+        for (size_t i = 0; i < 2; i++) {
+            struct eng_model *m = synth_create(&shapes[i], kern_select("auto"), &paths[p].n, 42 + i);
+            synth_use_blas(m);
+            check_model(m, "blas", paths[p].bound);
+            synth_destroy(m);
+        }
+}
+
+/* ---- wants, sums, stops, faults ----------------------------------------------------------------- */
+
+static struct eng_model *make_model(size_t shape, size_t path)
+{
+    return synth_create(&shapes[shape], kern_select("auto"), &paths[path].n, 42);
+}
+
+/* Only the rows that want logits get them, and they are the same as when all do. */
+static void test_wanted_rows(void **state)
+{
+    (void)state;
+    struct eng_model *m = make_model(0, 0);
+    struct rig g;
+    struct sequence all[3], some[3];
+    static const enum fwd_want wants[] = {FWD_WANT_LAST, FWD_WANT_NONE, FWD_WANT_ALL};
+    rig_open(&g, m, 2);
+    struct fwd_segment segs[3];
+    for (int i = 0; i < 3; i++) {
+        sequence_init(&all[i], &g, 6 + i, 70 + (uint32_t)i);
+        sequence_init(&some[i], &g, 6 + i, 70 + (uint32_t)i);
+        run_alone(&g, &all[i], MAX_ROWS);
+        segs[i] = next_segment(&some[i], MAX_ROWS);
+        segs[i].want = wants[i];
+    }
+    struct fwd_step step = {segs, 3, NULL};
+    REQUIRE(fwd_run(g.fwd, &step));
+    size_t bytes = (size_t)m->hp.vocab * sizeof(float);
+    REQUIRE(memcmp(fwd_logits(g.fwd, 0), all[0].logits + 5 * m->hp.vocab, bytes) == 0);
+    for (int i = 0; i < 8; i++)
+        REQUIRE(memcmp(fwd_logits(g.fwd, 1 + i), all[2].logits + i * m->hp.vocab, bytes) == 0);
+
+    step.n_segs = 1;
+    segs[0].want = FWD_WANT_NONE;
+    REQUIRE(fwd_run(g.fwd, &step));
+    for (int i = 0; i < 3; i++) {
+        sequence_finish(&all[i], &g);
+        sequence_finish(&some[i], &g);
+    }
+    rig_close(&g);
+    synth_destroy(m);
+}
+
+static void sum_hidden(const struct rig *g, int n, int chunk, float *sum)
+{
+    struct sequence s;
+    sequence_init(&s, g, n, 9);
+    while (s.done < n) {
+        struct fwd_segment seg = next_segment(&s, chunk);
+        struct fwd_step step = {&seg, 1, NULL};
+        seg.want = FWD_WANT_NONE;
+        seg.hidden_sum = sum;
+        REQUIRE(fwd_run(g->fwd, &step));
+        s.done += seg.n_tokens;
+    }
+    sequence_finish(&s, g);
+}
+
+static void test_hidden_sums(void **state)
+{
+    (void)state;
+    struct eng_model *m = make_model(3, 0);
+    struct rig g;
+    rig_open(&g, m, 2);
+    size_t d = (size_t)m->hp.d_model;
+    float *whole = synth_alloc(d * sizeof(*whole)), *cut = synth_alloc(d * sizeof(*cut));
+    sum_hidden(&g, 40, 40, whole);
+    sum_hidden(&g, 40, 7, cut);
+    REQUIRE(memcmp(whole, cut, d * sizeof(*whole)) == 0);
+
+    struct sequence s;
+    double *hidden;
+    sequence_init(&s, &g, 40, 9);
+    free(synth_reference(m, s.tokens, 40, &hidden));
+    for (size_t i = 0; i < d; i++) {
+        double sum = 0;
+        for (size_t t = 0; t < 40; t++) sum += hidden[t * d + i];
+        REQUIRE(fabs(sum - (double)whole[i]) < 1e-3);
+    }
+    free(hidden);
+    free(whole);
+    free(cut);
+    sequence_finish(&s, &g);
+    rig_close(&g);
+    synth_destroy(m);
+}
+
+static void test_stop(void **state)
+{
+    (void)state;
+    struct eng_model *m = make_model(0, 0);
+    struct rig g;
+    struct sequence s;
+    atomic_bool stop = true;
+    rig_open(&g, m, 2);
+    sequence_init(&s, &g, 20, 3);
+    struct fwd_segment seg = next_segment(&s, 20);
+    struct fwd_step step = {&seg, 1, &stop};
+    REQUIRE(!fwd_run(g.fwd, &step));
+    atomic_store(&stop, false);
+    REQUIRE(fwd_run(g.fwd, &step));
+    sequence_finish(&s, &g);
+    rig_close(&g);
+    synth_destroy(m);
+}
+
+/* A sequence whose numbers overflow is told apart, and its neighbours keep their bits. */
+static void check_overflow(size_t path)
+{
+    struct eng_model *m = make_model(0, path);
+    struct rig g;
+    struct sequence good, alone, bad;
+    int one[] = {1, 1};
+    bool finite;
+    rig_open(&g, m, 2);
+    sequence_init(&good, &g, 10, 3);
+    sequence_init(&alone, &g, 10, 3);
+    sequence_init(&bad, &g, 10, 4);
+    run_alone(&g, &alone, 1);
+    struct sequence *pair[] = {&bad, &good};
+    for (int i = 0; i < 9; i++) run_step(&g, pair, one, 2);
+    /* NaN everywhere in the bad sequence's own pages */
+    memset(bad.pages[0], 0xff, g.layout.page_bytes);
+    struct fwd_segment segs[] = {next_segment(&bad, 1), next_segment(&good, 1)};
+    struct fwd_step step = {segs, 2, NULL};
+    REQUIRE(fwd_run(g.fwd, &step));
+    fwd_argmax(g.fwd, 0, &finite);
+    REQUIRE(!finite);
+    fwd_argmax(g.fwd, 1, &finite);
+    REQUIRE(finite);
+    memcpy(good.logits + 9 * m->hp.vocab, fwd_logits(g.fwd, 1),
+           (size_t)m->hp.vocab * sizeof(float));
+    require_same(&alone, &good, m->hp.vocab, "beside a sequence with NaN");
+    sequence_finish(&good, &g);
+    sequence_finish(&alone, &g);
+    sequence_finish(&bad, &g);
+    rig_close(&g);
+    synth_destroy(m);
+}
+
+static void test_non_finite_rows(void **state)
+{
+    (void)state;
+    for (size_t p = 0; p < N_OF(paths); p++) check_overflow(p);
+}
+
+static void test_plan(void **state)
+{
+    (void)state;
+    struct eng_model *m = make_model(0, 2);
+    struct kv_layout layout;
+    kv_layout_init(&layout, m->hp.n_layers, m->hp.n_kv_heads, m->hp.d_head, false);
+    struct fwd_params params = {m, &layout, NULL, 100, 4, 10, SYNTH_CTX};
+    int64_t scratch, logits, more_scratch, more_logits;
+    fwd_plan(&params, 2, &scratch, &logits);
+    REQUIRE(scratch > 100 * 64 * 4 && scratch < 8 << 20);
+    REQUIRE(logits >= 10 * 100 * 4 && logits < 10 * 128 * 4 + 4096);
+    params.max_logit_rows = 20;
+    fwd_plan(&params, 3, &more_scratch, &more_logits);
+    REQUIRE(more_scratch > scratch && more_logits > logits);
+    params.max_rows = 0;
+    struct fwd *f = NULL;
+    char err[200] = "";
+    REQUIRE(fwd_create(&f, &params, err, sizeof(err)) != 0 && f == NULL && err[0]);
+    fwd_destroy(NULL);
+    synth_destroy(m);
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(test_every_level),     cmocka_unit_test(test_blas),
+        cmocka_unit_test(test_wanted_rows),     cmocka_unit_test(test_hidden_sums),
+        cmocka_unit_test(test_stop),            cmocka_unit_test(test_non_finite_rows),
+        cmocka_unit_test(test_plan),
+    };
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}
