@@ -1,0 +1,223 @@
+/* SPDX-License-Identifier: MIT */
+/* Looking up model directories on disk. No state; main thread, before anything else runs. */
+#include "server/hub.h"
+
+#include <ctype.h>
+#include <dirent.h>
+#include <limits.h>
+#include <stdarg.h>
+#include <stdbool.h>
+#include <stdio.h>
+#include <string.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+#ifndef HEARTH_DATADIR
+#define HEARTH_DATADIR "/usr/share"
+#endif
+
+enum { COMMIT_LEN = 40 };
+
+__attribute__((format(printf, 3, 4)))
+static int join(char *buf, size_t size, const char *format, ...)
+{
+    va_list args;
+    va_start(args, format);
+    int len = vsnprintf(buf, size, format, args);
+    va_end(args);
+    return len >= 0 && (size_t)len < size ? 0 : -1;
+}
+
+static bool is_directory(const char *path)
+{
+    struct stat st;
+    return stat(path, &st) == 0 && S_ISDIR(st.st_mode);
+}
+
+/* Names become parts of a path: letters, digits and . _ - only, no part that begins with a dot. */
+static bool is_safe(const char *text, size_t len, const char *extra)
+{
+    if (len == 0 || text[0] == '.' || text[0] == '/' || text[len - 1] == '/') return false;
+    for (size_t i = 0; i < len; i++) {
+        char c = text[i];
+        if (!isalnum((unsigned char)c) && !strchr("._-", c) && !strchr(extra, c)) return false;
+        if (c == '/' && (text[i + 1] == '.' || text[i + 1] == '/')) return false;
+    }
+    return true;
+}
+
+/* "org/name" -> "ROOT/models--org--name". */
+static int repository_dir(const char *root, const char *repo, size_t len, char *buf, size_t size)
+{
+    const char *slash = memchr(repo, '/', len);
+    if (!slash) return join(buf, size, "%s/models--%.*s", root, (int)len, repo);
+    return join(buf, size, "%s/models--%.*s--%.*s", root, (int)(slash - repo), repo,
+                (int)(repo + len - slash - 1), slash + 1);
+}
+
+static int cache_root(const char *(*env)(const char *name), char *buf, size_t size)
+{
+    static const struct {
+        const char *variable, *below;
+    } places[] = {
+        {"HF_HUB_CACHE", ""}, {"HUGGINGFACE_HUB_CACHE", ""}, {"HF_HOME", "/hub"},
+        {"XDG_CACHE_HOME", "/huggingface/hub"}, {"HOME", "/.cache/huggingface/hub"},
+    };
+    for (size_t i = 0; i < sizeof(places) / sizeof(places[0]); i++) {
+        const char *value = env(places[i].variable);
+        if (value && *value) return join(buf, size, "%s%s", value, places[i].below);
+    }
+    return -1;
+}
+
+static bool is_commit(const char *text)
+{
+    return strspn(text, "0123456789abcdef") == COMMIT_LEN && strlen(text) == COMMIT_LEN;
+}
+
+/* The commit a reference names. */
+static int read_reference(const char *repo_dir, const char *revision, char commit[COMMIT_LEN + 1])
+{
+    char path[PATH_MAX], text[COMMIT_LEN + 8] = "";
+    if (join(path, sizeof(path), "%s/refs/%s", repo_dir, revision)) return -1;
+    FILE *f = fopen(path, "r");
+    if (!f) return -1;
+    size_t len = fread(text, 1, sizeof(text) - 1, f);
+    fclose(f);
+    text[len] = '\0';
+    text[strcspn(text, "\r\n ")] = '\0';
+    if (!is_commit(text)) return -1;
+    memcpy(commit, text, COMMIT_LEN + 1);
+    return 0;
+}
+
+/* The only snapshot there is: caches copied by hand have no refs. */
+static int only_snapshot(const char *repo_dir, char commit[COMMIT_LEN + 1])
+{
+    char path[PATH_MAX];
+    if (join(path, sizeof(path), "%s/snapshots", repo_dir)) return -1;
+    DIR *dir = opendir(path);
+    if (!dir) return -1;
+    int n = 0;
+    for (struct dirent *entry; (entry = readdir(dir));) {
+        if (!is_commit(entry->d_name)) continue;
+        memcpy(commit, entry->d_name, COMMIT_LEN + 1);
+        n++;
+    }
+    closedir(dir);
+    return n == 1 ? 0 : -1;
+}
+
+static int resolve_in_cache(const char *spec, const char *(*env)(const char *name),
+                            char *ret_dir, size_t size, char *err, size_t errlen)
+{
+    size_t len = strcspn(spec, "@");
+    const char *revision = spec[len] ? spec + len + 1 : "main";
+    char root[PATH_MAX], repo_dir[PATH_MAX], commit[COMMIT_LEN + 1], dir[PATH_MAX];
+    const char *slash = memchr(spec, '/', len);
+    bool one_slash = !slash || !memchr(slash + 1, '/', (size_t)(spec + len - slash - 1));
+    if (!one_slash || !is_safe(spec, len, "/") || !is_safe(revision, strlen(revision), "/")) {
+        snprintf(err, errlen, "model '%.200s' is no directory, and no org/name", spec);
+        return -1;
+    }
+    if (cache_root(env, root, sizeof(root)) ||
+        repository_dir(root, spec, len, repo_dir, sizeof(repo_dir))) {
+        snprintf(err, errlen, "model '%.200s' is no directory, and HOME is not set to look further", spec);
+        return -1;
+    }
+    if (!is_directory(repo_dir)) {
+        snprintf(err, errlen, "model '%.200s' is neither a directory nor in the Hugging Face cache (%.300s)",
+                 spec, repo_dir);
+        return -1;
+    }
+    if (is_commit(revision)) memcpy(commit, revision, COMMIT_LEN + 1);
+    else if (read_reference(repo_dir, revision, commit) && (spec[len] || only_snapshot(repo_dir, commit))) {
+        snprintf(err, errlen, "model '%.200s': the cache has no revision '%.100s' of it", spec, revision);
+        return -1;
+    }
+    if (join(dir, sizeof(dir), "%s/snapshots/%s", repo_dir, commit) || !is_directory(dir) ||
+        join(ret_dir, size, "%s", dir)) {
+        snprintf(err, errlen, "model '%.200s': the cache lacks snapshot %.40s", spec, commit);
+        return -1;
+    }
+    return 0;
+}
+
+int srv_hub_resolve(const char *spec, const char *(*env)(const char *name),
+                    char *ret_dir, size_t size, char *err, size_t errlen)
+{
+    struct stat st;
+    if (stat(spec, &st)) return resolve_in_cache(spec, env, ret_dir, size, err, errlen);
+    if (!S_ISDIR(st.st_mode)) {
+        snprintf(err, errlen, "model '%.200s' is a file; a model is a directory", spec);
+        return -1;
+    }
+    if (join(ret_dir, size, "%s", spec)) {
+        snprintf(err, errlen, "model '%.200s...': the path is too long", spec);
+        return -1;
+    }
+    return 0;
+}
+
+/* The source tree's root, which the build leaves in a file beside the executable; "" without it. */
+static void source_root(const char *exe_dir, char *buf, size_t size)
+{
+    char path[PATH_MAX];
+    buf[0] = '\0';
+    if (join(path, sizeof(path), "%s/server/source-root", exe_dir)) return;
+    FILE *f = fopen(path, "r");
+    if (!f) return;
+    size_t len = fread(buf, 1, size - 1, f);
+    fclose(f);
+    buf[len] = '\0';
+    buf[strcspn(buf, "\n")] = '\0';
+}
+
+int srv_hub_find_demo(char *ret_dir, size_t size, char *err, size_t errlen)
+{
+    char exe[PATH_MAX], root[PATH_MAX], config[PATH_MAX];
+    ssize_t len = readlink("/proc/self/exe", exe, sizeof(exe) - 1);
+    exe[len > 0 ? len : 0] = '\0';
+    char *slash = strrchr(exe, '/');
+    if (slash) *slash = '\0';
+    source_root(exe, root, sizeof(root));
+    const struct {
+        const char *base, *below;
+    } places[] = {
+        {root, "/deploy/demo"}, {exe, "/../share/hearth/demo"}, {exe, "/../deploy/demo"},
+        {HEARTH_DATADIR, "/hearth/demo"},
+    };
+    for (size_t i = 0; i < sizeof(places) / sizeof(places[0]); i++) {
+        if (!*places[i].base || join(ret_dir, size, "%s%s", places[i].base, places[i].below)) continue;
+        if (!join(config, sizeof(config), "%s/config.json", ret_dir) && access(config, R_OK) == 0) return 0;
+    }
+    snprintf(err, errlen, "no --model was given, and the demo model is not installed");
+    return -1;
+}
+
+const char *srv_hub_model_name(const char *spec, char *buf, size_t size)
+{
+    size_t len = strlen(spec);
+    while (len > 1 && spec[len - 1] == '/') len--;
+    const char *snapshots = strstr(spec, "/snapshots/");
+    const char *models = strstr(spec, "/models--");
+    bool is_path = is_directory(spec);
+    if (is_path && models && snapshots && models < snapshots) {
+        const char *name = models + strlen("/models--");
+        const char *dashes = strstr(name, "--");
+        if (dashes && dashes < snapshots) {
+            snprintf(buf, size, "%.*s/%.*s", (int)(dashes - name), name, (int)(snapshots - dashes - 2), dashes + 2);
+            return buf;
+        }
+    }
+    const char *start = spec;
+    if (is_path) {
+        for (size_t i = 0; i + 1 < len; i++) {
+            if (spec[i] == '/') start = spec + i + 1;
+        }
+    } else {
+        len = strcspn(spec, "@");
+    }
+    snprintf(buf, size, "%.*s", (int)(spec + len - start), start);
+    return buf;
+}

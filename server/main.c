@@ -1,0 +1,91 @@
+/* SPDX-License-Identifier: MIT */
+/*
+ * Entry: read the configuration, find the model, run the subcommand. Everything here happens on the
+ * main thread, before any other thread exists.
+ */
+#include <limits.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "engine/engine.h"
+#include "server/cmd.h"
+#include "server/config.h"
+#include "server/hub.h"
+
+enum { EXIT_USAGE = 2 };
+
+static int (*const commands[SRV_CMD_COUNT])(const struct srv_config *config) = {
+    [SRV_CMD_SERVE] = srv_cmd_serve,       [SRV_CMD_GENERATE] = srv_cmd_generate,
+    [SRV_CMD_BENCH] = srv_cmd_bench,       [SRV_CMD_INSPECT] = srv_cmd_inspect,
+    [SRV_CMD_TOKENIZE] = srv_cmd_tokenize, [SRV_CMD_RENDER] = srv_cmd_render,
+    [SRV_CMD_SCORE] = srv_cmd_score,       [SRV_CMD_HEALTHCHECK] = srv_cmd_healthcheck,
+};
+
+static const char *environment(const char *name)
+{
+    return getenv(name);
+}
+
+static void print_version(void)
+{
+    printf("hearth %s\nnumeric paths:", HEARTH_VERSION);
+    for (const char *const *name = eng_numerics_names(); *name; name++) printf(" %s", *name);
+    printf("\nkernel levels:");
+    for (const char *const *name = eng_kernel_names(); *name; name++) printf(" %s", *name);
+    printf("\n");
+}
+
+/* --model as given -> a directory; without one the demo model. */
+static int find_model(struct srv_config *c, char *err, size_t errlen)
+{
+    char dir[PATH_MAX];
+    c->model_is_demo = !c->model;
+    int rc = c->model ? srv_hub_resolve(c->model, environment, dir, sizeof(dir), err, errlen)
+                      : srv_hub_find_demo(dir, sizeof(dir), err, errlen);
+    if (rc) return rc;
+    c->model_shown = c->model;
+    c->model = NULL;
+    if (srv_config_replace(&c->model, dir)) {
+        snprintf(err, errlen, "no memory");
+        return -1;
+    }
+    return 0;
+}
+
+static int answer_and_exit(const struct srv_config *c)
+{
+    if (c->help) srv_config_print_help(stdout, c->command);
+    else if (c->version) print_version();
+    else if (c->print_config) srv_config_print(stdout, c);
+    else printf("the configuration is good\n");
+    return ferror(stdout) || fflush(stdout) ? EXIT_FAILURE : EXIT_SUCCESS;
+}
+
+int main(int argc, char **argv)
+{
+    /* The BLAS library reads this while it is loaded, which happens after main has begun; our own
+     * threads divide the work, and its pool would only take cores from them. */
+    setenv("OPENBLAS_NUM_THREADS", "1", 1);
+
+    char err[1024] = "";
+    struct srv_config config;
+    int status = EXIT_USAGE;
+    if (srv_config_load(&config, argc, argv, environment, err, sizeof(err))) {
+        fprintf(stderr, "hearth: %s\n", err);
+        goto out;
+    }
+    if (config.help || config.version || config.print_config || config.check_config) {
+        status = answer_and_exit(&config);
+        goto out;
+    }
+    if (config.command != SRV_CMD_HEALTHCHECK && find_model(&config, err, sizeof(err))) {
+        fprintf(stderr, "hearth: %s\n", err);
+        status = EXIT_FAILURE;
+        goto out;
+    }
+    status = commands[config.command](&config);
+out:
+    srv_config_finish(&config);
+    return status;
+}
