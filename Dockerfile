@@ -1,0 +1,38 @@
+# SPDX-License-Identifier: MIT
+# Two stages: build with the compiler, run with the libraries alone. The demo model is inside; mount a
+# model directory and pass its path to serve another one:
+#
+#   docker build -t hearth .
+#   docker run --rm --read-only -p 8080:8080 -v /path/to/model:/model:ro -e HEARTH_MODEL=/model \
+#       -e HEARTH_API_KEY=secret hearth
+FROM docker.io/library/debian:bookworm-slim AS build
+RUN apt-get update -qq && apt-get install -y -qq --no-install-recommends \
+        gcc libc6-dev meson ninja-build pkg-config libmicrohttpd-dev libjansson-dev \
+        libopenblas-pthread-dev libpcre2-dev libutf8proc-dev \
+    && rm -rf /var/lib/apt/lists/*
+COPY . /src
+WORKDIR /src
+RUN meson setup build-image --buildtype=release --prefix=/usr -Dtests=disabled \
+    && ninja -C build-image \
+    && DESTDIR=/out meson install -C build-image --no-rebuild
+
+FROM docker.io/library/debian:bookworm-slim
+LABEL org.opencontainers.image.title="hearth" \
+      org.opencontainers.image.description="Llama-family models on CPUs through the OpenAI-style HTTP API" \
+      org.opencontainers.image.licenses="MIT"
+RUN apt-get update -qq && apt-get install -y -qq --no-install-recommends \
+        libmicrohttpd12 libjansson4 libopenblas0-pthread libpcre2-8-0 libutf8proc2 \
+    && rm -rf /var/lib/apt/lists/*
+COPY --from=build /out/ /
+ENV HEARTH_HOST=0.0.0.0 \
+    HEARTH_PORT=8080 \
+    HEARTH_ALLOW_PUBLIC_WITHOUT_KEY=true \
+    OPENBLAS_NUM_THREADS=1 \
+    MALLOC_ARENA_MAX=2
+USER 10001:10001
+EXPOSE 8080
+STOPSIGNAL SIGTERM
+HEALTHCHECK --interval=10s --timeout=3s --start-period=30s \
+    CMD ["/usr/bin/hearth", "healthcheck", "http://127.0.0.1:8080/healthz"]
+ENTRYPOINT ["/usr/bin/hearth"]
+CMD ["serve"]

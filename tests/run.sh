@@ -1,0 +1,102 @@
+#!/usr/bin/env bash
+# SPDX-License-Identifier: MIT
+# Installs what the tests need, builds, runs them, and ends with "N passed, N failed, N skipped".
+#
+#   tests/run.sh          everything: release build, official clients, sanitizer builds, fuzz replay
+#   tests/run.sh quick    the release build and its tests, without clients and sanitizers
+#
+# HEARTH_REFERENCE names a directory of reference data; tests that need it are skipped without it.
+# HEARTH_OFFLINE=1 installs nothing; tests whose tools are missing are skipped.
+set -u
+cd "$(dirname "$0")/.." || exit 1
+mode=${1:-all}
+. deploy/packages.sh
+
+TEST_PACKAGES="libcmocka-dev python3 python3-venv python3-pip python3-numpy"
+CLIENT_PACKAGES="nodejs npm nginx-light haproxy caddy"
+logs=()
+
+# A table of result counts from the logs Meson leaves: one JSON object a line.
+summarise() {
+    python3 - "$@" <<'PY'
+import json, sys
+good, bad, skipped = 0, [], 0
+for path in sys.argv[1:]:
+    try:
+        lines = open(path, encoding="utf-8").read().splitlines()
+    except OSError as e:
+        bad.append(f"{path}: {e.strerror}")
+        continue
+    for line in lines:
+        row = json.loads(line)
+        result = row["result"]
+        if result in ("OK", "EXPECTEDFAIL"):
+            good += 1
+        elif result == "SKIP":
+            skipped += 1
+        else:
+            bad.append(f"{path.split('/')[0]}: {row['name']}: {result}")
+for name in bad:
+    print("FAILED", name)
+print(f"{good} passed, {len(bad)} failed, {skipped} skipped")
+sys.exit(1 if bad or good == 0 else 0)
+PY
+}
+
+# build DIR SETUP-ARGS...: configures once, then builds.
+build() {
+    local dir=$1
+    shift
+    if [ ! -f "$dir/build.ninja" ]; then
+        meson setup "$dir" "$@" || return 1
+    fi
+    ninja -C "$dir"
+}
+
+# run_tests DIR MESON-ARGS...: the exit status is judged from the log at the end.
+run_tests() {
+    local dir=$1
+    shift
+    rm -f "$dir/meson-logs/testlog.json"
+    meson test -C "$dir" --no-rebuild --print-errorlogs "$@" || true
+    cp "$dir/meson-logs/testlog.json" "$dir/testlog-${#logs[@]}.json" 2>/dev/null
+    logs+=("$dir/testlog-${#logs[@]}.json")
+}
+
+# The official clients live in a virtual environment and a node_modules of the build folder.
+install_clients() {
+    if [ ! -x build/venv/bin/python ]; then
+        python3 -m venv --system-site-packages build/venv || return 0
+    fi
+    build/venv/bin/python -m pip install --quiet --disable-pip-version-check \
+        -r tests/e2e/requirements.txt || echo "hearth: the Python clients could not be installed"
+    mkdir -p build/node
+    cp tests/e2e/package.json build/node/
+    (cd build/node && npm install --silent --no-audit --no-fund --omit=dev) ||
+        echo "hearth: the Node clients could not be installed"
+}
+
+if [ "${HEARTH_OFFLINE:-0}" != 1 ]; then
+    # shellcheck disable=SC2086
+    install_packages $BUILD_PACKAGES $TEST_PACKAGES || exit 1
+    if [ "$mode" = all ]; then
+        # shellcheck disable=SC2086
+        install_packages $CLIENT_PACKAGES || echo "hearth: tests with proxies or clients will be skipped"
+    fi
+fi
+
+build build --buildtype=release --werror || { echo "0 passed, 1 failed"; exit 1; }
+export HEARTH_NODE_MODULES="$PWD/build/node/node_modules"
+export HEARTH_VENV="$PWD/build/venv"
+
+if [ "$mode" = quick ]; then
+    run_tests build --no-suite clients --no-suite slow
+else
+    [ "${HEARTH_OFFLINE:-0}" = 1 ] || install_clients
+    run_tests build
+    build build-asan --native-file tests/presets/asan.ini || { echo "0 passed, 1 failed"; exit 1; }
+    run_tests build-asan --no-suite clients --no-suite slow
+    build build-tsan --native-file tests/presets/tsan.ini || { echo "0 passed, 1 failed"; exit 1; }
+    run_tests build-tsan --no-suite clients --no-suite slow --no-suite golden --no-suite check
+fi
+summarise "${logs[@]}"
