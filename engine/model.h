@@ -41,20 +41,26 @@ struct eng_mat {
 struct eng_family {
     const char *architecture;   /* "LlamaForCausalLM" */
     const char *model_type;     /* "llama" */
-    bool qkv_bias_default;      /* q, k, v have a bias whatever the config says (Qwen2) */
-    bool bias_options;          /* attention_bias and mlp_bias are read */
+    bool qkv_bias;              /* q, k, v have a bias whatever the config says (Qwen2) */
+    bool attention_bias_option; /* attention_bias is read: q, k, v, o */
+    bool mlp_bias_option;       /* mlp_bias is read: gate, up, down */
     bool qk_norm;               /* q_norm and k_norm before RoPE (Qwen3) */
     bool window_always;         /* sliding_window applies to every layer when not null (Mistral) */
-    bool window_optional;       /* use_sliding_window, max_window_layers, layer_types (Qwen2, Qwen3, SmolLM3) */
-    bool nope_layers;           /* no_rope_layers, no_rope_layer_interval (SmolLM3) */
+    bool window_from_layer;     /* use_sliding_window: layers from max_window_layers on (Qwen2, Qwen3) */
+    bool nope_layers;           /* no_rope_layers; with use_sliding_window those have the window (SmolLM3) */
     /* defaults the reference assumes where config.json is silent */
-    double rope_theta;
-    double rms_norm_eps;
-    int64_t max_position_embeddings;
-    bool tie_word_embeddings;
+    int vocab_size, hidden_size, intermediate_size, n_layers, n_heads;
     int n_kv_heads;             /* 0: as many as heads */
-    int d_head;                 /* 0: d_model / n_heads */
+    int head_dim;               /* 0: hidden_size / heads */
+    int max_position_embeddings;
+    int sliding_window;         /* 0: none */
+    int bos_id, eos_id;         /* -1: none */
+    double rope_theta;
+    bool tie_word_embeddings;
 };
+const struct eng_family *eng_family_by_architecture(const char *architecture); /* NULL: unknown */
+const struct eng_family *eng_family_by_model_type(const char *model_type);
+const struct eng_family *eng_family_at(int i); /* i-th row, NULL past the last */
 
 enum eng_rope_type { ENG_ROPE_DEFAULT, ENG_ROPE_LINEAR, ENG_ROPE_LLAMA3, ENG_ROPE_YARN, ENG_ROPE_DYNAMIC };
 
@@ -62,12 +68,13 @@ struct eng_rope {
     enum eng_rope_type type;
     double theta, factor;
     double low_freq_factor, high_freq_factor;       /* llama3 */
-    double original_ctx;                            /* llama3, yarn, dynamic */
-    double beta_fast, beta_slow, attention_factor, mscale, mscale_all_dim; /* yarn; 0 where absent */
+    double original_ctx;                            /* llama3, yarn */
+    double beta_fast, beta_slow;                    /* yarn */
+    double attention_factor;                        /* of cos and sin; 1 but for yarn */
     bool truncate;                                  /* yarn */
 };
 
-enum { ENG_MAX_EOS = 16 };
+enum { ENG_MAX_EOS = 16, ENG_MAX_LAYERS = 512 };
 
 struct eng_hparams {
     const struct eng_family *family;
@@ -82,6 +89,9 @@ struct eng_hparams {
     int32_t eos_ids[ENG_MAX_EOS];
     int n_eos_ids;
     int32_t bos_id;             /* -1: none */
+    bool layer_rope[ENG_MAX_LAYERS];
+    int32_t layer_window[ENG_MAX_LAYERS]; /* keys visible, the token itself included; 0: all */
+    uint64_t config_hash[2];    /* of config.json and generation_config.json as they are */
 };
 
 struct eng_layer {
@@ -114,13 +124,14 @@ struct eng_model {
     uint8_t fingerprint[16];
     void *arena;                /* one mapping for all panels and vectors */
     size_t arena_bytes;
+    struct eng_load *load;      /* the plan between open and fill; NULL afterwards */
 };
 
 struct eng_model_params {
     const char *dir;
     const struct eng_numerics *numerics; /* NULL: auto (bf16 where the chip has it and the matrices are BF16, else exact) */
     const struct kern *kern;
-    const char *gemm;           /* "auto", "native", "blas" */
+    const char *gemm;           /* "auto", "native", "blas"; "native" where no BLAS is to be had */
     int64_t memory_bytes;       /* weights beyond this are refused with the sums; 0: no limit */
 };
 
@@ -134,5 +145,8 @@ struct eng_model_params {
 int eng_model_open(struct eng_model **ret, const struct eng_model_params *params, char *err, size_t errlen);
 int eng_model_fill(struct eng_model *m, struct pool *pool, int64_t ctx, char *err, size_t errlen);
 void eng_model_close(struct eng_model *m);
+
+/* Bytes of the RoPE tables for ctx positions, which eng_model_fill adds to weights_bytes. */
+int64_t eng_model_rope_bytes(const struct eng_model *m, int64_t ctx);
 
 #endif
