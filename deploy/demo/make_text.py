@@ -63,15 +63,20 @@ ADJECTIVES = "little little small kind brave young clever curious".split()
 PRONOUNS = {"girl": ("she", "her", "her"), "boy": ("he", "him", "his")}
 
 
+ONSETS = "b d f g j k l m n p r s t v z h w br ch fl fr gr kl nd pl rt sh st th tr tt y".split()
+VOWELS = "a a e e i i o o u u ia ee ie ai y".split()
+
+
 def made_up_name(r):
     """A name nobody lists, so that the model learns to copy names instead of knowing them."""
-    syllable = lambda: r.choice("bdfgjklmnprstvz") + r.choice("aeiou")
-    name = "".join(syllable() for _ in range(r.choice([1, 2, 2, 3])))
-    return (name + r.choice(["", "n", "l", "r", "s", "x", "t"])).capitalize()
+    onset = lambda: r.choice(ONSETS if r.random() < 0.4 else ONSETS[:15])
+    name = "".join(onset() + r.choice(VOWELS) for _ in range(r.choice([1, 2, 2, 3])))
+    name = name[1:] if r.random() < 0.2 and len(name) > 3 else name
+    return (name + r.choice(["", "", "n", "l", "r", "s", "x", "t", "nd", "tta", "rk"])).capitalize()
 
 
 def name_of(r, kind):
-    if r.random() < 0.4:
+    if r.random() < 0.5:
         return made_up_name(r)
     return r.choice(TRAIN_GIRLS if kind == "girl" else TRAIN_BOYS)
 
@@ -532,7 +537,7 @@ def scuffed(r, ask):
 
 def chat(r):
     x = r.random()
-    if x < 0.06:
+    if x < 0.08:
         turns = name_turns(r)
     else:
         n = r.choice([1, 1, 1, 2, 2, 3, 4])

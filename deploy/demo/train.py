@@ -325,7 +325,7 @@ def main():
     p = argparse.ArgumentParser(description="train the demo model")
     p.add_argument("--tokenizer", action="store_true", help="train the tokenizer and stop")
     p.add_argument("--export", action="store_true", help="write the model directory and stop")
-    p.add_argument("--steps", type=int, default=4000)
+    p.add_argument("--steps", type=int, default=2000)
     p.add_argument("--rows", type=int, default=16, help="rows of 256 tokens a step")
     p.add_argument("--lr", type=float, default=3e-3)
     p.add_argument("--seed", type=int, default=2025)
