@@ -27,11 +27,12 @@ struct check {
 static const struct eng_tensor *need(const struct check *c, const char *name, int64_t n_rows,
                                      int64_t n_cols, const char *fields)
 {
-    const struct eng_tensor *t = eng_weights_find(c->m->load->weights, name);
+    struct eng_tensor *t = eng_weights_find(c->m->load->weights, name);
     if (!t) {
         eng_report_problem(c->report, ENG_EINVAL, "tensor %s is missing", name);
         return NULL;
     }
+    t->used = true;
     if (t->dtype > ENG_DTYPE_BF16) {
         eng_report_problem(c->report, ENG_EUNSUPPORTED, "%s: tensor %s is %s; supported: F32, F16, "
                            "BF16", t->shard->name, name, eng_dtype_name(t->dtype));
@@ -39,15 +40,11 @@ static const struct eng_tensor *need(const struct check *c, const char *name, in
     }
     int rank = n_cols ? 2 : 1;
     if (t->rank == rank && t->shape[0] == n_rows && (!n_cols || t->shape[1] == n_cols)) return t;
-    char got[64] = "", want[64];
-    int at = 0;
-    for (int i = 0; i < t->rank && i < ENG_TENSOR_DIMS && at < 40; i++)
-        at += snprintf(got + at, sizeof(got) - (size_t)at, "%s%lld", i ? ", " : "",
-                       (long long)t->shape[i]);
-    snprintf(want, sizeof(want), n_cols ? "%lld, %lld" : "%lld", (long long)n_rows,
-             (long long)n_cols);
-    eng_report_problem(c->report, ENG_EINVAL, "%s: tensor %s is [%s]; config.json asks for [%s] "
-                       "(%s)", t->shard->name, name, got, want, fields);
+    char got[ENG_SHAPE_TEXT], want[ENG_SHAPE_TEXT];
+    eng_tensor_shape(t, got);
+    eng_tensor_shape(&(struct eng_tensor){.rank = rank, .shape = {n_rows, n_cols}}, want);
+    eng_report_problem(c->report, ENG_EINVAL, "%s: tensor %s is %s; config.json asks for %s (%s)",
+                       t->shard->name, name, got, want, fields);
     return NULL;
 }
 

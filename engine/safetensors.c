@@ -41,6 +41,16 @@ int eng_dtype_bits(enum eng_dtype dtype)
     return dtypes[dtype].bits;
 }
 
+void eng_tensor_shape(const struct eng_tensor *t, char ret_text[ENG_SHAPE_TEXT])
+{
+    int at = snprintf(ret_text, ENG_SHAPE_TEXT, "[");
+    for (int i = 0; i < t->rank && i < ENG_TENSOR_DIMS; i++)
+        at += snprintf(ret_text + at, (size_t)(ENG_SHAPE_TEXT - at), "%s%lld", i ? ", " : "",
+                       (long long)t->shape[i]);
+    snprintf(ret_text + at, (size_t)(ENG_SHAPE_TEXT - at), "%s]",
+             t->rank > ENG_TENSOR_DIMS ? ", ..." : "");
+}
+
 /* What is wrong with one tensor; NULL: nothing. */
 static const char *read_dtype(struct eng_tensor *t, const json_t *info)
 {

@@ -10,11 +10,12 @@
  *
  * A model's weights are model.safetensors or the shards that model.safetensors.index.json names.
  *
- * Immutable once opened; tensors may then be looked up and read from any thread.
+ * Opened and checked by one thread; afterwards tensors may be read from any.
  */
 #ifndef HEARTH_ENGINE_SAFETENSORS_H
 #define HEARTH_ENGINE_SAFETENSORS_H
 
+#include <stdbool.h>
 #include <stddef.h>
 #include <stdint.h>
 
@@ -44,7 +45,12 @@ struct eng_tensor {
     int64_t offset;     /* from the start of the file's data */
     int64_t n_bytes;
     const struct eng_shard *shard;
+    bool used;          /* a model has asked for it */
 };
+
+/* "[320, 64]", for messages. */
+enum { ENG_SHAPE_TEXT = 112 };
+void eng_tensor_shape(const struct eng_tensor *t, char ret_text[ENG_SHAPE_TEXT]);
 
 /* One file. */
 struct eng_shard {
@@ -86,7 +92,7 @@ void eng_index_finish(struct eng_index *index);
 struct eng_weights {
     struct eng_shard *shards;
     size_t n_shards;
-    const struct eng_tensor **by_name; /* [n_tensors], sorted by name */
+    struct eng_tensor **by_name; /* [n_tensors], sorted by name */
     size_t n_tensors;
 };
 
@@ -98,6 +104,6 @@ int eng_weights_open(struct eng_weights **ret_weights, const char *dir, struct e
 void eng_weights_close(struct eng_weights *w);
 
 /* The tensor of that name, or NULL. */
-const struct eng_tensor *eng_weights_find(const struct eng_weights *w, const char *name);
+struct eng_tensor *eng_weights_find(const struct eng_weights *w, const char *name);
 
 #endif

@@ -120,10 +120,10 @@ static int list_tensors(struct eng_weights *w, struct eng_report *r)
     return r->rc;
 }
 
-const struct eng_tensor *eng_weights_find(const struct eng_weights *w, const char *name)
+struct eng_tensor *eng_weights_find(const struct eng_weights *w, const char *name)
 {
     const struct eng_tensor key = {.name = name}, *want = &key;
-    const struct eng_tensor *const *found =
+    struct eng_tensor *const *found =
         w->n_tensors ? bsearch(&want, w->by_name, w->n_tensors, sizeof(*w->by_name), compare_name)
                      : NULL;
     return found ? *found : NULL;
