@@ -23,5 +23,6 @@ const struct srv_route *const srv_route_tables[] = {
     srv_routes_responses,
     srv_routes_messages,
     srv_routes_embeddings,
+    srv_routes_openapi,
     NULL,
 };

@@ -16,6 +16,8 @@
 
 #include "server/chat_input.h"
 #include "server/config.h"
+#include "server/digest.h"
+#include "server/digest.h"
 #include "tokenizer/tokenizer.h"
 
 enum { PRIME_TOKENS = 8, TEXT_BYTES_MAX = 64 << 20 };
@@ -341,7 +343,7 @@ static void end_choice(struct gen_choice *c, const char *reason)
 }
 
 /* What the decoder still holds (half a character) becomes text. Returns true where that completes a stop string. */
-static bool flush_decoder(struct srv_gen *g, struct gen_choice *c, bool armed)
+static bool flush_decoder(struct gen_choice *c, bool armed)
 {
     const char *text = "";
     size_t len = 0;
@@ -357,7 +359,7 @@ static void take_record(struct srv_gen *g, struct gen_prompt *p, struct gen_choi
     c->n_tokens = at + 1;
     c->sum_logprob += record->logprob;
     if (is_stop_id(g, record->id) && !g->params.include_stop) {
-        bool cut = flush_decoder(g, c, armed);
+        bool cut = flush_decoder(c, armed);
         if (cut) c->stop_string = g->params.stops[c->text.stop_index];
         end_choice(c, "stop");
         return;
@@ -383,7 +385,7 @@ static void advance_choice(struct srv_gen *g, struct gen_prompt *p, struct gen_c
         if (!c->ended) take_record(g, p, c, c->log.n_read);
     if (c->ended || !finish) return;
     bool armed = c->n_tokens >= g->params.min_tokens;
-    if (flush_decoder(g, c, armed)) {
+    if (flush_decoder(c, armed)) {
         c->stop_string = g->params.stops[c->text.stop_index];
         end_choice(c, "stop");
         return;
@@ -585,6 +587,11 @@ static void gen_gone(struct srv_request *req)
     cancel_jobs(g);
 }
 
+static void gen_stop(struct srv_request *req)
+{
+    cancel_jobs(srv_request_api_data(req));
+}
+
 /* ---- start ---------------------------------------------------------------------------------------------------- */
 
 static int check_lengths(struct srv_gen *g, struct param_error *err)
@@ -636,7 +643,7 @@ static int start_jobs(struct srv_gen *g, struct param_error *err)
 
 void srv_gen_start(struct srv_gen *g)
 {
-    static const struct srv_callbacks callbacks = {gen_wake, gen_gone, gen_free};
+    static const struct srv_callbacks callbacks = {gen_wake, gen_gone, gen_free, gen_stop};
     struct param_error err = {0};
     if (check_lengths(g, &err)) {
         refuse_context(g, &err);
