@@ -78,6 +78,7 @@ struct eng_memory {
     int64_t scratch_bytes; /* activations, attention, packing */
     int64_t logits_bytes;
     int64_t limit_bytes;   /* what they were checked against */
+    int64_t other_bytes;   /* allowance for the program, the tokenizer and requests in flight */
 };
 
 /* Facts that do not change while the engine is open; borrowed until eng_close. */

@@ -1,0 +1,319 @@
+/* SPDX-License-Identifier: MIT */
+/* Slots and the building of steps; batch.h has the idea. */
+#include "engine/batch.h"
+
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "engine/clock.h"
+#include "engine/job.h"
+#include "engine/pool.h"
+#include "engine/prefix.h"
+#include "engine/sample.h"
+
+/* Time constant of the measured rates: about the last seconds of work. */
+static const double RATE_WINDOW_US = 5e6;
+
+static const char *const NO_PAGE = "a reserved page of KV cache was not to be had";
+
+/* ---- memory -------------------------------------------------------------------------------------
+ */
+
+static int max_pages_of(int64_t ctx)
+{
+    return (int)((ctx + KV_PAGE_TOKENS - 1) / KV_PAGE_TOKENS);
+}
+
+static int init_seqs(struct batch *b)
+{
+    int n = b->p.n_parallel;
+    b->slots = calloc((size_t)n, sizeof(*b->slots));
+    if (!b->slots) return -1;
+    for (int i = 0; i < n; i++)
+        if (seq_init(&b->slots[i], max_pages_of(b->p.ctx), b->p.model.vocab, b->p.model.d_model))
+            return -1;
+    return 0;
+}
+
+static int init_samplers(struct batch *b)
+{
+    b->n_samplers = b->p.pool ? pool_n_threads(b->p.pool) : 1;
+    b->samplers = calloc((size_t)b->n_samplers, sizeof(struct sampler *));
+    if (!b->samplers) return -1;
+    for (int i = 0; i < b->n_samplers; i++) {
+        b->samplers[i] = sampler_create(b->p.model.vocab, b->p.kern);
+        if (!b->samplers[i]) return -1;
+    }
+    return 0;
+}
+
+int batch_init(struct batch *b, const struct batch_params *params, char *err, size_t errlen)
+{
+    size_t n = (size_t)params->n_parallel;
+    *b = (struct batch){.p = *params};
+    b->stats.n_pages_total = kv_pages_total(params->pages);
+    b->cache = prefix_create(params->pages, params->hash_seed);
+    b->order = calloc(n, sizeof(struct seq *));
+    b->segs = calloc(n, sizeof(*b->segs));
+    b->seg_seqs = calloc(n, sizeof(struct seq *));
+    b->draws = calloc(n, sizeof(*b->draws));
+    if (b->cache && b->order && b->segs && b->seg_seqs && b->draws && init_seqs(b) == 0 &&
+        init_samplers(b) == 0)
+        return 0;
+    snprintf(err, errlen, "no memory for the state of %d parallel sequences", params->n_parallel);
+    return ENG_ENOMEM;
+}
+
+void batch_finish(struct batch *b)
+{
+    for (int i = 0; b->slots && i < b->p.n_parallel; i++)
+        seq_finish(&b->slots[i]);
+    for (int i = 0; b->samplers && i < b->n_samplers; i++)
+        sampler_destroy(b->samplers[i]);
+    free(b->slots);
+    free(b->samplers);
+    free(b->order);
+    free(b->segs);
+    free(b->seg_seqs);
+    free(b->draws);
+    prefix_destroy(b->cache);
+    *b = (struct batch){0};
+}
+
+int64_t batch_bytes(int n_parallel, int n_threads, int64_t n_pages, int64_t ctx, int32_t vocab,
+                    int d_model)
+{
+    int64_t one = seq_bytes(max_pages_of(ctx), vocab, d_model) +
+                  (int64_t)sizeof(struct batch_draw) + (int64_t)sizeof(struct seq) +
+                  (int64_t)sizeof(struct fwd_segment);
+    return n_parallel * one + n_threads * sampler_bytes(vocab) + prefix_bytes(n_pages);
+}
+
+/* ---- slots --------------------------------------------------------------------------------------
+ */
+
+bool batch_has_room(const struct batch *b, int n_pages)
+{
+    return b->n_running < b->p.n_parallel && n_pages <= b->stats.n_pages_total - b->n_reserved;
+}
+
+static struct seq *free_slot(struct batch *b)
+{
+    struct seq *s = b->slots;
+    while (s->job)
+        s++;
+    return s;
+}
+
+/* Behind all of the same or a better priority. */
+static void insert_running(struct batch *b, struct seq *s)
+{
+    int i = b->n_running++;
+    for (; i > 0 && b->order[i - 1]->job->p.priority > s->job->p.priority; i--)
+        b->order[i] = b->order[i - 1];
+    b->order[i] = s;
+}
+
+static void remove_running(struct batch *b, const struct seq *s)
+{
+    int i = 0;
+    while (b->order[i] != s)
+        i++;
+    b->n_running--;
+    memmove(&b->order[i], &b->order[i + 1], (size_t)(b->n_running - i) * sizeof(struct seq *));
+}
+
+/* Takes what the cache has now; more may come while the prompt is computed. */
+static void attach_cached(struct batch *b, struct seq *s)
+{
+    int n = seq_attach_cached(s, b->cache, b->p.pages);
+    if (s->choice == 0) {
+        s->job->usage.n_cached_tokens += n;
+        b->stats.n_cached_tokens += (uint64_t)n;
+    }
+}
+
+void batch_admit(struct batch *b, struct eng_job *job, uint64_t now_us)
+{
+    struct seq *s = free_slot(b);
+    seq_begin(s, job, job->n_admitted++);
+    b->n_reserved += job->n_pages;
+    insert_running(b, s);
+    attach_cached(b, s);
+    if (job->n_admitted == 1) {
+        b->stats.n_prompt_tokens += (uint64_t)job->p.n_prompt;
+        job_emit_started(job, now_us);
+    }
+}
+
+void batch_choice_done(struct batch *b, struct eng_job *job, int choice, enum eng_finish finish,
+                       int32_t stop_id, const char *error, uint64_t now_us)
+{
+    if (!job_emit_choice_done(job, choice, finish, stop_id, error, now_us)) return;
+    b->stats.n_jobs_done++;
+    b->stats.n_jobs_cancelled += job->cancelled;
+    b->stats.n_jobs_failed += job->failed;
+    if (job->publishes && job->scope.private_id) prefix_forget(b->cache, job->scope.private_id);
+    job_unref(job);
+}
+
+void batch_end_seq(struct batch *b, struct seq *s, enum eng_finish finish, int32_t stop_id,
+                   const char *error, uint64_t now_us)
+{
+    struct eng_job *job = s->job;
+    int choice = s->choice;
+    remove_running(b, s);
+    b->n_reserved -= job->n_pages;
+    seq_end(s, b->cache);
+    batch_choice_done(b, job, choice, finish, stop_id, error, now_us);
+}
+
+enum eng_finish batch_verdict(const struct eng_job *job, bool closing, uint64_t now_us)
+{
+    if (closing || atomic_load_explicit(&job->cancel, memory_order_relaxed))
+        return ENG_FINISH_CANCELLED;
+    if (job->p.deadline_us && now_us >= job->p.deadline_us) return ENG_FINISH_DEADLINE;
+    return 0;
+}
+
+void batch_reap(struct batch *b, bool closing, uint64_t now_us)
+{
+    for (int i = b->n_running - 1; i >= 0; i--) {
+        struct seq *s = b->order[i];
+        enum eng_finish finish = batch_verdict(s->job, closing, now_us);
+        if (!finish && atomic_load_explicit(&s->job->stop[s->choice], memory_order_relaxed))
+            finish = ENG_FINISH_STOP;
+        if (s->broken)
+            batch_end_seq(b, s, ENG_FINISH_ERROR, -1, NO_PAGE, now_us);
+        else if (finish)
+            batch_end_seq(b, s, finish, -1, NULL, now_us);
+    }
+}
+
+/* ---- building a step ----------------------------------------------------------------------------
+ */
+
+static void add_segment(struct batch *b, struct seq *s, int n_tokens, enum fwd_want want)
+{
+    s->broken = !seq_reserve(s, s->n_done + n_tokens, b->cache, b->p.pages);
+    if (s->broken) return;
+    b->segs[b->n_segs] = (struct fwd_segment){
+        .tokens = seq_tokens(s, s->n_done),
+        .n_tokens = n_tokens,
+        .pos0 = s->n_done,
+        .pages = s->data,
+        .want = want,
+        .hidden_sum = s->job->p.want_embedding ? s->hidden_sum : NULL,
+    };
+    b->seg_seqs[b->n_segs++] = s;
+}
+
+/* One prefill serves all choices of a job: those behind the first one in prefill wait for it. */
+static bool follows_sibling(const struct batch *b, int i)
+{
+    for (int j = 0; j < i; j++)
+        if (b->order[j]->job == b->order[i]->job && seq_in_prefill(b->order[j])) return true;
+    return false;
+}
+
+/* Whether a sequence of this step, before it in order, is computing the page it would compute. */
+static bool waits_for_page(const struct batch *b, int i)
+{
+    for (int j = 0; j < i; j++)
+        if (b->order[j]->computing && seq_same_page_ahead(b->order[i], b->order[j])) return true;
+    return false;
+}
+
+static enum fwd_want wanted_rows(const struct seq *s, int n_tokens)
+{
+    const struct eng_job *job = s->job;
+    if (job->p.n_prompt_logprobs >= 0 || job->p.want_logits) return FWD_WANT_ALL;
+    bool last = s->n_done + n_tokens == job->p.n_prompt;
+    return last && job->max_new > 0 ? FWD_WANT_LAST : FWD_WANT_NONE;
+}
+
+static int min_int(int64_t a, int64_t b)
+{
+    return (int)(a < b ? a : b);
+}
+
+/* Adds prompt rows of the i-th sequence, at most budget; returns their number. */
+static int add_prompt_rows(struct batch *b, int i, int budget)
+{
+    struct seq *s = b->order[i];
+    if (follows_sibling(b, i)) return 0;
+    attach_cached(b, s);
+    if (waits_for_page(b, i)) return 0;
+    int n = min_int(budget, s->job->p.n_prompt - s->n_done);
+    if (wanted_rows(s, n) == FWD_WANT_ALL) {
+        n = min_int(n, 1 + BATCH_EXTRA_LOGIT_ROWS - b->n_extra_rows);
+        b->n_extra_rows += n - 1;
+    }
+    s->computing = true;
+    add_segment(b, s, n, wanted_rows(s, n));
+    return n;
+}
+
+static void build_step(struct batch *b)
+{
+    b->n_segs = b->n_extra_rows = b->n_prompt_rows = 0;
+    for (int i = 0; i < b->n_running; i++) {
+        struct seq *s = b->order[i];
+        s->computing = false;
+        if (!seq_in_prefill(s)) add_segment(b, s, 1, FWD_WANT_LAST);
+    }
+    for (int i = 0; i < b->n_running && b->n_prompt_rows < b->p.chunk_tokens; i++)
+        if (seq_in_prefill(b->order[i]))
+            b->n_prompt_rows += add_prompt_rows(b, i, b->p.chunk_tokens - b->n_prompt_rows);
+}
+
+/* ---- running it ---------------------------------------------------------------------------------
+ */
+
+/* What may end the step between layers: the one job's own cancellation, or the closing of all. */
+static const atomic_bool *stop_flag(const struct batch *b, const atomic_bool *closing)
+{
+    for (int i = 1; i < b->n_segs; i++)
+        if (b->seg_seqs[i]->job != b->seg_seqs[0]->job) return closing;
+    return &b->seg_seqs[0]->job->cancel;
+}
+
+/* Sums that forget with the time worked, for rates over the last seconds of work. */
+static void decay_add(double *tokens, double *us, double n, double took_us)
+{
+    double keep = 1.0 / (1.0 + took_us / RATE_WINDOW_US);
+    *tokens = *tokens * keep + n;
+    *us = *us * keep + took_us;
+}
+
+static void count_rows(struct batch *b, double took_us)
+{
+    int n_decode = 0;
+    for (int i = 0; i < b->n_segs; i++)
+        n_decode += !b->seg_seqs[i]->computing;
+    if (b->n_prompt_rows > 0)
+        decay_add(&b->prompt_tokens, &b->prompt_us, b->n_prompt_rows, took_us);
+    if (n_decode > 0) decay_add(&b->generated_tokens, &b->generated_us, n_decode, took_us);
+    b->stats.prompt_tokens_per_s = b->prompt_us > 0 ? 1e6 * b->prompt_tokens / b->prompt_us : 0;
+    b->stats.generated_tokens_per_s =
+        b->generated_us > 0 ? 1e6 * b->generated_tokens / b->generated_us : 0;
+    b->stats.n_computed_prompt_tokens += (uint64_t)b->n_prompt_rows;
+}
+
+void batch_step(struct batch *b, const atomic_bool *closing)
+{
+    uint64_t start = clock_now_us();
+    build_step(b);
+    if (b->n_segs == 0) return;
+    struct fwd_step step = {b->segs, b->n_segs, stop_flag(b, closing)};
+    bool complete = b->p.model.run(b->p.model.ctx, &step);
+    uint64_t now = clock_now_us();
+    b->stats.n_steps++;
+    b->stats.last_step_us = now;
+    b->stats.compute_us += now - start;
+    if (complete) {
+        count_rows(b, (double)(now - start));
+        batch_deliver(b, now);
+    }
+}

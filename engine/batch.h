@@ -1,0 +1,134 @@
+/* SPDX-License-Identifier: MIT */
+/*
+ * The running sequences and what a step makes of them.
+ *
+ * batch.c   slots, admission against the reservation of pages, ending, building a step: one row
+ *           for every decoding sequence, then up to chunk_tokens prompt rows in order.
+ * deliver.c what a step gave: positions advance, pages are published, tokens drawn, events sent.
+ *
+ * The reservations of the running sequences never exceed the pages there are, whatever they share;
+ * pages beyond them are at most idle ones of the prefix cache, which can be evicted. So a sequence
+ * that was admitted always gets its pages, and nothing is preempted.
+ *
+ * Threads: the scheduler thread only. Nothing is allocated after batch_init.
+ */
+#ifndef HEARTH_ENGINE_BATCH_H
+#define HEARTH_ENGINE_BATCH_H
+
+#include <stdatomic.h>
+#include <stdbool.h>
+#include <stdint.h>
+
+#include "engine/engine.h"
+#include "engine/forward.h"
+#include "engine/kv.h"
+#include "engine/prefix.h"
+#include "engine/seq.h"
+
+struct eng_job;
+struct kern;
+struct pool;
+struct sampler;
+
+/* The model as the scheduler sees it; the functions are those of forward.h. */
+struct batch_model {
+    bool (*run)(void *ctx, const struct fwd_step *step);
+    const float *(*logits)(void *ctx, int row);
+    int32_t (*argmax)(void *ctx, int row, bool *ret_finite);
+    void *ctx;
+    int32_t vocab;
+    int d_model;
+    const int32_t *eos_ids; /* borrowed */
+    int n_eos_ids;
+};
+
+/* A step may give this many rows of logits beyond one for each sequence. */
+enum { BATCH_EXTRA_LOGIT_ROWS = 32 };
+
+/* Everything is borrowed as long as the batch lives. */
+struct batch_params {
+    struct batch_model model;
+    const struct kern *kern;
+    struct pool *pool; /* tokens of one step are drawn on all its threads; NULL: on this one */
+    struct kv_pages *pages;
+    size_t page_bytes;
+    uint64_t hash_seed;
+    int n_parallel;
+    int chunk_tokens;
+    int64_t ctx;
+};
+
+/* One token to be drawn from one row of logits. */
+struct batch_draw {
+    struct seq *seq;
+    int row;
+    const float *logits;
+    int32_t id; /* the argmax; after drawing, the token or SAMPLE_NOTHING */
+    bool finite;
+    bool plain; /* the argmax is the token */
+    float logprob;
+    int n_top;
+    struct eng_logprob top[ENG_MAX_LOGPROBS];
+};
+
+struct batch {
+    struct batch_params p;
+    struct prefix *cache;
+    struct seq *slots;  /* [n_parallel] */
+    struct seq **order; /* [n_parallel] the running ones, by priority, then admission */
+    int n_running;
+    int n_reserved;            /* pages */
+    struct sampler **samplers; /* one a thread of the pool */
+    int n_samplers;
+    /* the step at hand */
+    struct fwd_segment *segs; /* [n_parallel] */
+    struct seq **seg_seqs;    /* [n_parallel] */
+    int n_segs;
+    int n_extra_rows; /* of logits, beyond one a segment */
+    int n_prompt_rows;
+    struct batch_draw *draws; /* [n_parallel] */
+    int n_draws;
+    struct eng_stats
+        stats; /* copied out by the scheduler; its counts of waiting are not kept here */
+    double prompt_tokens, prompt_us, generated_tokens,
+        generated_us; /* decayed sums for the rates */
+};
+
+/* 0 or ENG_ENOMEM; batch_finish is due either way. */
+int batch_init(struct batch *b, const struct batch_params *params, char *err, size_t errlen);
+void batch_finish(struct batch *b);
+
+/* Bytes that batch_init takes, for the memory plan. */
+int64_t batch_bytes(int n_parallel, int n_threads, int64_t n_pages, int64_t ctx, int32_t vocab,
+                    int d_model);
+
+/* Whether a slot and n_pages unreserved pages are there. */
+bool batch_has_room(const struct batch *b, int n_pages);
+
+/* Takes the job's next choice into a slot; there is room. */
+void batch_admit(struct batch *b, struct eng_job *job, uint64_t now_us);
+
+/* Why a job must end now, or 0: closing, cancelled, past its deadline. */
+enum eng_finish batch_verdict(const struct eng_job *job, bool closing, uint64_t now_us);
+
+/* Ends the sequences that were cancelled or stopped from outside, or are late. */
+void batch_reap(struct batch *b, bool closing, uint64_t now_us);
+
+/*
+ * Tells that a choice is over; with the last one the job is counted and the scheduler's reference
+ * to it dropped.
+ */
+void batch_choice_done(struct batch *b, struct eng_job *job, int choice, enum eng_finish finish,
+                       int32_t stop_id, const char *error, uint64_t now_us);
+
+/* Ends a running sequence: its slot and pages are free when this returns. */
+void batch_end_seq(struct batch *b, struct seq *s, enum eng_finish finish, int32_t stop_id,
+                   const char *error, uint64_t now_us);
+
+/* One step of all running sequences; it gives up early where closing becomes true. */
+void batch_step(struct batch *b, const atomic_bool *closing);
+
+/* deliver.c: evaluates the step that has just been run. */
+void batch_deliver(struct batch *b, uint64_t now_us);
+
+#endif

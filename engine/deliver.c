@@ -1,0 +1,280 @@
+/* SPDX-License-Identifier: MIT */
+/*
+ * What a step gave, turned into tokens and events.
+ *
+ * Order within a step: positions of all segments advance and their full pages are published; prompt
+ * rows that were asked for go out; siblings of a finished prompt fork off; then all tokens are
+ * drawn, on all threads where that pays; then they are delivered one after the other.
+ */
+#include <math.h>
+
+#include "engine/batch.h"
+#include "engine/job.h"
+#include "engine/kernels/kernels.h"
+#include "engine/pool.h"
+#include "engine/prefix.h"
+#include "engine/sample.h"
+
+static const char *const NOT_FINITE = "the model gave logits that are not finite";
+
+/* ---- rows of the prompt -------------------------------------------------------------------------
+ */
+
+static void emit_logits(struct batch *b, struct seq *s, int64_t pos, const float *logits,
+                        uint64_t now_us)
+{
+    struct eng_event e = {.type = ENG_EVENT_LOGITS,
+                          .choice = s->choice,
+                          .index = pos,
+                          .logits = logits,
+                          .n_logits = b->p.model.vocab,
+                          .stop_id = -1,
+                          .now_us = now_us};
+    job_emit(s->job, &e);
+}
+
+/* The row after position pos tells how likely prompt token pos + 1 was. */
+static void emit_prompt_token(struct batch *b, struct seq *s, int64_t pos, const float *logits,
+                              uint64_t now_us)
+{
+    const struct eng_job_params *p = &s->job->p;
+    struct eng_logprob top[ENG_MAX_LOGPROBS];
+    int32_t id = p->prompt[pos + 1];
+    int n_top = p->n_prompt_logprobs < b->p.model.vocab ? p->n_prompt_logprobs : b->p.model.vocab;
+    struct eng_event e = {.type = ENG_EVENT_PROMPT_TOKEN,
+                          .choice = s->choice,
+                          .index = pos + 1,
+                          .id = id,
+                          .rank = sample_rank(logits, b->p.model.vocab, id),
+                          .top = n_top > 0 ? top : NULL,
+                          .n_top = n_top,
+                          .stop_id = -1,
+                          .now_us = now_us};
+    e.logprob = sampler_logprobs(b->samplers[0], logits, id, n_top, top);
+    job_emit(s->job, &e);
+}
+
+/*
+ * Rows of n_tokens prompt positions from pos0, the first in logits row `row`. Rows that another
+ * choice has given out already are passed over. False where one is not finite.
+ */
+static bool deliver_prompt_rows(struct batch *b, struct seq *s, int64_t pos0, int n_tokens, int row,
+                                uint64_t now_us)
+{
+    struct eng_job *job = s->job;
+    for (int i = 0; i < n_tokens; i++) {
+        bool finite;
+        int64_t pos = pos0 + i;
+        b->p.model.argmax(b->p.model.ctx, row + i, &finite);
+        if (!finite) return false;
+        if (pos < job->n_rows_out) continue;
+        const float *logits = b->p.model.logits(b->p.model.ctx, row + i);
+        if (job->p.want_logits) emit_logits(b, s, pos, logits, now_us);
+        if (job->p.n_prompt_logprobs >= 0 && pos + 1 < job->p.n_prompt)
+            emit_prompt_token(b, s, pos, logits, now_us);
+        job->n_rows_out = pos + 1;
+    }
+    return true;
+}
+
+/* False where the mean is not finite: then nothing is sent. */
+static bool emit_embedding(struct seq *s, uint64_t now_us)
+{
+    for (int i = 0; i < s->d_model; i++) {
+        s->hidden_sum[i] /= (float)s->job->p.n_prompt;
+        if (!isfinite(s->hidden_sum[i])) return false;
+    }
+    struct eng_event e = {.type = ENG_EVENT_EMBEDDING,
+                          .choice = s->choice,
+                          .index = s->job->p.n_prompt - 1,
+                          .logits = s->hidden_sum,
+                          .n_logits = s->d_model,
+                          .stop_id = -1,
+                          .now_us = now_us};
+    job_emit(s->job, &e);
+    return true;
+}
+
+/* ---- drawing ------------------------------------------------------------------------------------
+ */
+
+static void add_draw(struct batch *b, struct seq *s, int row)
+{
+    struct batch_draw *d = &b->draws[b->n_draws++];
+    d->seq = s;
+    d->row = row;
+    d->logits = b->p.model.logits(b->p.model.ctx, row);
+    d->id = b->p.model.argmax(b->p.model.ctx, row, &d->finite);
+    d->n_top = 0;
+    d->plain = sample_is_argmax(&s->job->p.sampling) && s->n_generated >= s->job->p.min_tokens;
+}
+
+static bool needs_sampler(const struct batch_draw *d)
+{
+    return d->finite && (!d->plain || d->seq->job->p.n_logprobs >= 0);
+}
+
+static int32_t draw_token(struct batch *b, const struct batch_draw *d, struct sampler *sampler)
+{
+    const struct seq *s = d->seq;
+    const struct eng_job_params *p = &s->job->p;
+    struct sample_row row = {
+        .logits = d->logits,
+        .chain = &p->sampling,
+        .history = s->keeps_history ? &s->history : NULL,
+        .choice = p->first_choice + s->choice,
+        .index = s->n_generated,
+    };
+    if (s->n_generated < p->min_tokens) {
+        row.banned[0] = p->stop_ids;
+        row.n_banned[0] = p->n_stop_ids;
+        row.banned[1] = b->p.model.eos_ids;
+        row.n_banned[1] = b->p.model.n_eos_ids;
+    }
+    return sampler_draw(sampler, &row);
+}
+
+/* The chain and the log-probabilities of one token; items of one pool phase. */
+static void draw_one(void *arg, int item, int thread)
+{
+    struct batch *b = arg;
+    struct batch_draw *d = &b->draws[item];
+    if (!needs_sampler(d)) return;
+    int n_top = d->seq->job->p.n_logprobs;
+    if (!d->plain) d->id = draw_token(b, d, b->samplers[thread]);
+    if (d->id == SAMPLE_NOTHING || n_top < 0) return;
+    d->n_top = n_top < b->p.model.vocab ? n_top : b->p.model.vocab;
+    d->logprob = sampler_logprobs(b->samplers[thread], d->logits, d->id, d->n_top, d->top);
+}
+
+static void draw_all(struct batch *b)
+{
+    int n_heavy = 0;
+    for (int i = 0; i < b->n_draws; i++)
+        n_heavy += needs_sampler(&b->draws[i]);
+    if (n_heavy > 1 && b->p.pool) {
+        struct pool_phase phase = {draw_one, b, b->n_draws};
+        pool_run(b->p.pool, &phase, 1, NULL);
+        return;
+    }
+    for (int i = 0; i < b->n_draws; i++)
+        draw_one(b, i, 0);
+}
+
+/* ---- delivering ---------------------------------------------------------------------------------
+ */
+
+static void emit_token(struct batch *b, const struct batch_draw *d, uint64_t now_us)
+{
+    struct seq *s = d->seq;
+    struct eng_job *job = s->job;
+    if (job->usage.first_token_us == 0) job->usage.first_token_us = now_us;
+    job->usage.n_generated_tokens++;
+    b->stats.n_generated_tokens++;
+    struct eng_event e = {.type = ENG_EVENT_TOKEN,
+                          .choice = s->choice,
+                          .index = s->n_generated - 1,
+                          .id = d->id,
+                          .logprob = job->p.n_logprobs >= 0 ? d->logprob : 0.0f,
+                          .top = d->n_top > 0 ? d->top : NULL,
+                          .n_top = d->n_top,
+                          .stop_id = -1,
+                          .now_us = now_us};
+    job_emit(job, &e);
+}
+
+static void deliver_draw(struct batch *b, const struct batch_draw *d, uint64_t now_us)
+{
+    struct seq *s = d->seq;
+    struct eng_job *job = s->job;
+    if (!d->finite) {
+        batch_end_seq(b, s, ENG_FINISH_ERROR, -1, NOT_FINITE, now_us);
+        return;
+    }
+    if (job->p.want_logits && s->n_done > job->p.n_prompt) /* the prompt's rows are out */
+        emit_logits(b, s, s->n_done - 1, d->logits, now_us);
+    if (d->id == SAMPLE_NOTHING) { /* all is banned: there is no more to say */
+        batch_end_seq(b, s, ENG_FINISH_STOP, -1, NULL, now_us);
+        return;
+    }
+    seq_push(s, d->id);
+    emit_token(b, d, now_us);
+    if (job_is_stop_id(job, b->p.model.eos_ids, b->p.model.n_eos_ids, d->id))
+        batch_end_seq(b, s, ENG_FINISH_STOP, d->id, NULL, now_us);
+    else if (s->n_generated >= job->max_new)
+        batch_end_seq(b, s, ENG_FINISH_LENGTH, -1, NULL, now_us);
+}
+
+/* A job of prompts only is over when its prompt is. */
+static void end_prefill_only(struct batch *b, struct seq *s, uint64_t now_us)
+{
+    if (s->job->p.want_embedding && !emit_embedding(s, now_us))
+        batch_end_seq(b, s, ENG_FINISH_ERROR, -1, NOT_FINITE, now_us);
+    else
+        batch_end_seq(b, s, ENG_FINISH_LENGTH, -1, NULL, now_us);
+}
+
+/*
+ * The prompt of s is computed, its last logits in `row`: it goes on from there, and so do the
+ * siblings that waited for it.
+ */
+static void finish_prefill(struct batch *b, struct seq *s, int row, uint64_t now_us)
+{
+    struct eng_job *job = s->job;
+    bool draws = job->max_new > 0;
+    if (draws) add_draw(b, s, row);
+    for (int i = 0; i < b->p.n_parallel; i++) {
+        struct seq *t = &b->slots[i];
+        if (t->job != job || !seq_in_prefill(t)) continue;
+        if (!draws)
+            batch_end_seq(b, t, ENG_FINISH_LENGTH, -1, NULL, now_us);
+        else if (seq_fork(t, s, b->cache, b->p.pages, b->p.page_bytes))
+            add_draw(b, t, row);
+        else
+            t->broken = true;
+    }
+    if (!draws) end_prefill_only(b, s, now_us);
+}
+
+/* One segment of the step, whose first row of logits is `row`. */
+static void deliver_segment(struct batch *b, int i, int row, uint64_t now_us)
+{
+    struct seq *s = b->seg_seqs[i];
+    const struct fwd_segment *seg = &b->segs[i];
+    bool was_prefill = s->computing;
+    seq_advance(s, seg->n_tokens, b->cache, b->p.pages);
+    if (was_prefill) {
+        s->job->usage.n_computed_prompt_tokens += seg->n_tokens;
+        if (seg->want == FWD_WANT_ALL &&
+            !deliver_prompt_rows(b, s, seg->pos0, seg->n_tokens, row, now_us)) {
+            batch_end_seq(b, s, ENG_FINISH_ERROR, -1, NOT_FINITE, now_us);
+            return;
+        }
+    }
+    if (seq_in_prefill(s)) return;
+    int last = seg->want == FWD_WANT_ALL ? row + seg->n_tokens - 1 : row;
+    if (was_prefill)
+        finish_prefill(b, s, last, now_us);
+    else
+        add_draw(b, s, row);
+}
+
+static int rows_of(const struct fwd_segment *seg)
+{
+    if (seg->want == FWD_WANT_ALL) return seg->n_tokens;
+    return seg->want == FWD_WANT_LAST;
+}
+
+void batch_deliver(struct batch *b, uint64_t now_us)
+{
+    int row = 0;
+    b->n_draws = 0;
+    for (int i = 0; i < b->n_segs; i++) {
+        int n_rows = rows_of(&b->segs[i]); /* ending the sequence does not change the segment */
+        deliver_segment(b, i, row, now_us);
+        row += n_rows;
+    }
+    draw_all(b);
+    for (int i = 0; i < b->n_draws; i++)
+        deliver_draw(b, &b->draws[i], now_us);
+}

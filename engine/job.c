@@ -1,0 +1,236 @@
+/* SPDX-License-Identifier: MIT */
+/* Jobs: checking, copying into one allocation, and telling the caller what happens. */
+#include "engine/job.h"
+
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "engine/clock.h"
+#include "engine/kv.h"
+#include "engine/sample.h"
+
+/* ---- checking -----------------------------------------------------------------------------------
+ */
+
+static int check_prompt(const struct eng_job_params *p, const struct job_limits *l, char *err,
+                        size_t errlen)
+{
+    if (!p->prompt || p->n_prompt < 1) {
+        snprintf(err, errlen, "the prompt is empty: at least 1 token is needed");
+        return ENG_EINVAL;
+    }
+    if (p->n_prompt > l->ctx) {
+        snprintf(err, errlen, "the prompt has %lld tokens but the context holds %lld",
+                 (long long)p->n_prompt, (long long)l->ctx);
+        return ENG_ECONTEXT;
+    }
+    for (int64_t i = 0; i < p->n_prompt; i++) {
+        if (p->prompt[i] < 0 || p->prompt[i] >= l->vocab) {
+            snprintf(err, errlen, "token %d at position %lld of the prompt is outside [0, %d)",
+                     (int)p->prompt[i], (long long)i, (int)l->vocab);
+            return ENG_EINVAL;
+        }
+    }
+    return 0;
+}
+
+static int check_counts(const struct eng_job_params *p, const struct job_limits *l, char *err,
+                        size_t errlen)
+{
+    const struct {
+        const char *name;
+        int64_t value, min, max;
+    } ranges[] = {
+        {"n_choices", p->n_choices, 1, l->max_choices},
+        {"first_choice", p->first_choice, 0, INT32_MAX - l->max_choices},
+        {"max_tokens", p->max_tokens, 0, INT64_MAX},
+        {"min_tokens", p->min_tokens, 0, INT64_MAX},
+        {"n_stop_ids", p->n_stop_ids, 0, INT32_MAX},
+        {"n_logprobs", p->n_logprobs, -1, ENG_MAX_LOGPROBS},
+        {"n_prompt_logprobs", p->n_prompt_logprobs, -1, ENG_MAX_LOGPROBS},
+    };
+    for (size_t i = 0; i < sizeof(ranges) / sizeof(ranges[0]); i++) {
+        if (ranges[i].value < ranges[i].min || ranges[i].value > ranges[i].max) {
+            snprintf(err, errlen, "%s is %lld but must be in %lld to %lld", ranges[i].name,
+                     (long long)ranges[i].value, (long long)ranges[i].min,
+                     (long long)ranges[i].max);
+            return ENG_EINVAL;
+        }
+    }
+    return 0;
+}
+
+static int check_params(const struct eng_job_params *p, const struct job_limits *l, char *err,
+                        size_t errlen)
+{
+    int rc = check_prompt(p, l, err, errlen);
+    if (!rc) rc = check_counts(p, l, err, errlen);
+    if (!rc) rc = sample_check(&p->sampling, l->vocab, err, errlen);
+    if (rc) return rc;
+    for (int i = 0; i < p->n_stop_ids; i++) {
+        if (p->stop_ids[i] < 0 || p->stop_ids[i] >= l->vocab) {
+            snprintf(err, errlen, "stop token %d is outside [0, %d)", (int)p->stop_ids[i],
+                     (int)l->vocab);
+            return ENG_EINVAL;
+        }
+    }
+    if (p->want_embedding && (p->max_tokens != 0 || p->n_choices != 1)) {
+        snprintf(err, errlen, "an embedding job has max_tokens %lld and %d choices, not 0 and 1",
+                 (long long)p->max_tokens, p->n_choices);
+        return ENG_EINVAL;
+    }
+    if (!p->on_event) {
+        snprintf(err, errlen, "on_event is missing");
+        return ENG_EINVAL;
+    }
+    return 0;
+}
+
+/* ---- copying ------------------------------------------------------------------------------------
+ */
+
+/* Copies n elements to *at, moves *at behind them, and returns the copy (NULL for none). */
+static void *copy_into(uint8_t **at, const void *from, size_t n, size_t size)
+{
+    if (!from || n == 0) return NULL;
+    void *to = *at;
+    memcpy(to, from, n * size);
+    *at += n * size;
+    return to;
+}
+
+/* Bytes of a job with everything it copies, or 0 on overflow. All elements are 4-byte aligned. */
+static size_t job_bytes(const struct eng_job_params *p)
+{
+    size_t n_words = 0, bytes;
+    if (__builtin_add_overflow((size_t)p->n_prompt, (size_t)p->n_stop_ids, &n_words) ||
+        __builtin_add_overflow(n_words, (size_t)p->sampling.n_allowed_ids, &n_words) ||
+        __builtin_add_overflow(n_words, 2 * (size_t)p->sampling.n_bias, &n_words) ||
+        __builtin_mul_overflow(n_words, sizeof(int32_t), &bytes) ||
+        __builtin_add_overflow(bytes, sizeof(struct eng_job) + 8 + (size_t)p->n_choices, &bytes))
+        return 0;
+    return bytes;
+}
+
+static void copy_params(struct eng_job *job, const struct eng_job_params *p)
+{
+    size_t head = sizeof(*job) + (size_t)p->n_choices * sizeof(job->stop[0]);
+    uint8_t *at = (uint8_t *)job + (head + 7) / 8 * 8;
+    struct eng_sampling *s = &job->p.sampling;
+    job->p = *p;
+    job->p.prompt = copy_into(&at, p->prompt, (size_t)p->n_prompt, sizeof(*p->prompt));
+    job->p.stop_ids = copy_into(&at, p->stop_ids, (size_t)p->n_stop_ids, sizeof(*p->stop_ids));
+    s->bias = copy_into(&at, p->sampling.bias, (size_t)p->sampling.n_bias, sizeof(*s->bias));
+    if (p->sampling.allowed_ids && p->sampling.n_allowed_ids == 0)
+        s->allowed_ids = (const int32_t *)(const void *)at; /* an empty list is not "all" */
+    else
+        s->allowed_ids = copy_into(&at, p->sampling.allowed_ids, (size_t)p->sampling.n_allowed_ids,
+                                   sizeof(*s->allowed_ids));
+}
+
+/*
+ * Tokens a choice may generate. Prompt and answer share the context; a prompt that fills it still
+ * gives one token, which needs no cache of its own.
+ */
+static int64_t clamp_max_new(const struct eng_job_params *p, int64_t ctx)
+{
+    int64_t room = ctx - p->n_prompt > 1 ? ctx - p->n_prompt : 1;
+    return p->max_tokens < room ? p->max_tokens : room;
+}
+
+static void derive(struct eng_job *job, const struct job_limits *l)
+{
+    const struct eng_job_params *p = &job->p;
+    job->max_new = clamp_max_new(p, l->ctx);
+    /* The last token is never fed back, so it takes no position. */
+    int64_t n_positions = p->n_prompt + (job->max_new > 0 ? job->max_new - 1 : 0);
+    job->n_pages = (int)((n_positions + KV_PAGE_TOKENS - 1) / KV_PAGE_TOKENS);
+    job->needs_rows = p->n_prompt_logprobs >= 0 || p->want_logits || p->want_embedding;
+
+    bool shares = !p->no_cache && !l->no_prefix_cache;
+    memcpy(job->scope.tenant, p->tenant, sizeof(job->scope.tenant));
+    job->scope.private_id = shares ? 0 : job->serial;
+    job->publishes = shares || p->n_choices > 1;
+    job->usage.n_prompt_tokens = p->n_prompt;
+}
+
+int job_create(struct eng_job **ret, const struct eng_job_params *params,
+               const struct job_limits *limits, uint64_t serial, char *err, size_t errlen)
+{
+    int rc = check_params(params, limits, err, errlen);
+    if (rc) return rc;
+    size_t bytes = job_bytes(params);
+    struct eng_job *job = bytes ? calloc(1, bytes) : NULL;
+    if (!job) {
+        snprintf(err, errlen, "no memory for a job of %lld prompt tokens",
+                 (long long)params->n_prompt);
+        return ENG_ENOMEM;
+    }
+    atomic_init(&job->refs, 2);
+    atomic_init(&job->cancel, false);
+    for (int i = 0; i < params->n_choices; i++)
+        atomic_init(&job->stop[i], false);
+    copy_params(job, params);
+    job->serial = serial;
+    derive(job, limits);
+    job->usage.submitted_us = clock_now_us();
+    *ret = job;
+    return 0;
+}
+
+void job_unref(struct eng_job *job)
+{
+    if (job && atomic_fetch_sub_explicit(&job->refs, 1, memory_order_acq_rel) == 1) free(job);
+}
+
+bool job_is_stop_id(const struct eng_job *job, const int32_t *eos_ids, int n_eos_ids, int32_t id)
+{
+    for (int i = 0; i < job->p.n_stop_ids; i++)
+        if (job->p.stop_ids[i] == id) return true;
+    for (int i = 0; i < n_eos_ids && !job->p.ignore_eos; i++)
+        if (eos_ids[i] == id) return true;
+    return false;
+}
+
+bool job_reads_cache(const struct eng_job *job)
+{
+    if (!job->publishes) return false;
+    return !job->needs_rows || job->n_rows_out == job->p.n_prompt;
+}
+
+/* ---- events -------------------------------------------------------------------------------------
+ */
+
+void job_emit(struct eng_job *job, struct eng_event *event)
+{
+    job->p.on_event(job->p.ctx, event);
+}
+
+void job_emit_started(struct eng_job *job, uint64_t now_us)
+{
+    job->usage.started_us = now_us;
+    struct eng_event e = {
+        .type = ENG_EVENT_STARTED, .stop_id = -1, .usage = &job->usage, .now_us = now_us};
+    job_emit(job, &e);
+}
+
+bool job_emit_choice_done(struct eng_job *job, int choice, enum eng_finish finish, int32_t stop_id,
+                          const char *error, uint64_t now_us)
+{
+    struct eng_event e = {.type = ENG_EVENT_CHOICE_DONE,
+                          .choice = choice,
+                          .finish = finish,
+                          .stop_id = stop_id,
+                          .error = error,
+                          .now_us = now_us};
+    job->cancelled |= finish == ENG_FINISH_CANCELLED;
+    job->failed |= finish == ENG_FINISH_ERROR;
+    job_emit(job, &e);
+    if (++job->n_done < job->p.n_choices) return false;
+    job->usage.done_us = now_us;
+    struct eng_event done = {
+        .type = ENG_EVENT_JOB_DONE, .stop_id = -1, .usage = &job->usage, .now_us = now_us};
+    job_emit(job, &done);
+    return true;
+}

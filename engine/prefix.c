@@ -1,0 +1,231 @@
+/* SPDX-License-Identifier: MIT */
+/* Prefix cache; prefix.h has the invariants. One node per page at most, so nodes never run out. */
+#include "engine/prefix.h"
+
+#include <stdlib.h>
+#include <string.h>
+
+struct node {
+    int32_t parent;
+    int32_t page;
+    int32_t hash_next;            /* next node of the bucket, or of the free list */
+    int32_t idle_prev, idle_next; /* in the idle list; PREFIX_NONE at its ends */
+    uint64_t hash;
+    struct prefix_scope scope;
+    int32_t tokens[KV_PAGE_TOKENS];
+};
+
+struct prefix {
+    struct kv_pages *pages;
+    uint64_t seed;
+    struct node *nodes; /* [n_pages] */
+    int32_t *buckets;   /* [bucket_mask + 1], first node or PREFIX_NONE */
+    uint32_t bucket_mask;
+    int32_t free_node;
+    int32_t idle_head, idle_tail; /* least recently used first */
+    int n_idle;
+};
+
+static uint32_t bucket_count(int64_t n_pages)
+{
+    uint32_t n = 16;
+    while ((int64_t)n < n_pages && n < 1u << 30)
+        n *= 2;
+    return n;
+}
+
+int64_t prefix_bytes(int64_t n_pages)
+{
+    return (int64_t)n_pages * (int64_t)sizeof(struct node) +
+           (int64_t)bucket_count(n_pages) * (int64_t)sizeof(int32_t);
+}
+
+struct prefix *prefix_create(struct kv_pages *pages, uint64_t seed)
+{
+    struct prefix *p = calloc(1, sizeof(*p));
+    if (!p) return NULL;
+    int n_pages = kv_pages_total(pages);
+    uint32_t n_buckets = bucket_count(n_pages);
+    p->pages = pages;
+    p->seed = seed;
+    p->bucket_mask = n_buckets - 1;
+    p->idle_head = p->idle_tail = PREFIX_NONE;
+    p->nodes = calloc((size_t)n_pages, sizeof(*p->nodes));
+    p->buckets = malloc(n_buckets * sizeof(*p->buckets));
+    if (!p->nodes || !p->buckets) {
+        prefix_destroy(p);
+        return NULL;
+    }
+    memset(p->buckets, 0xff, n_buckets * sizeof(*p->buckets)); /* PREFIX_NONE */
+    p->free_node = PREFIX_NONE;
+    for (int32_t i = n_pages - 1; i >= 0; i--) {
+        p->nodes[i].hash_next = p->free_node;
+        p->free_node = i;
+    }
+    return p;
+}
+
+void prefix_destroy(struct prefix *p)
+{
+    if (!p) return;
+    free(p->nodes);
+    free(p->buckets);
+    free(p);
+}
+
+bool prefix_scope_equal(const struct prefix_scope *a, const struct prefix_scope *b)
+{
+    return a->private_id == b->private_id && memcmp(a->tenant, b->tenant, sizeof(a->tenant)) == 0;
+}
+
+/* ---- looking up ---------------------------------------------------------------------------------
+ */
+
+/* Multiply and fold, starting from the seed: spreads well, and is unknown from outside. */
+static uint64_t mix(uint64_t h, uint64_t w)
+{
+    unsigned __int128 product =
+        (unsigned __int128)(h ^ w ^ 0x9E3779B97F4A7C15ull) * 0xD6E8FEB86659FD93ull;
+    return (uint64_t)product ^ (uint64_t)(product >> 64);
+}
+
+static uint64_t hash_key(const struct prefix *p, int32_t parent, const struct prefix_scope *scope,
+                         const int32_t *tokens)
+{
+    uint64_t h = mix(p->seed, (uint32_t)parent), w;
+    h = mix(h, scope->private_id);
+    for (size_t i = 0; i < sizeof(scope->tenant); i += sizeof(w)) {
+        memcpy(&w, scope->tenant + i, sizeof(w));
+        h = mix(h, w);
+    }
+    for (int i = 0; i < KV_PAGE_TOKENS; i += 2)
+        h = mix(h, (uint64_t)(uint32_t)tokens[i] << 32 | (uint32_t)tokens[i + 1]);
+    return h;
+}
+
+static int32_t find_hashed(const struct prefix *p, uint64_t hash, int32_t parent,
+                           const struct prefix_scope *scope, const int32_t *tokens)
+{
+    for (int32_t i = p->buckets[hash & p->bucket_mask]; i != PREFIX_NONE;
+         i = p->nodes[i].hash_next) {
+        const struct node *n = &p->nodes[i];
+        if (n->hash == hash && n->parent == parent && prefix_scope_equal(&n->scope, scope) &&
+            memcmp(n->tokens, tokens, sizeof(n->tokens)) == 0)
+            return i;
+    }
+    return PREFIX_NONE;
+}
+
+int32_t prefix_find(const struct prefix *p, int32_t parent, const struct prefix_scope *scope,
+                    const int32_t *tokens)
+{
+    return find_hashed(p, hash_key(p, parent, scope, tokens), parent, scope, tokens);
+}
+
+/* ---- the idle list ------------------------------------------------------------------------------
+ */
+
+static void idle_append(struct prefix *p, int32_t i)
+{
+    p->nodes[i].idle_prev = p->idle_tail;
+    p->nodes[i].idle_next = PREFIX_NONE;
+    if (p->idle_tail != PREFIX_NONE)
+        p->nodes[p->idle_tail].idle_next = i;
+    else
+        p->idle_head = i;
+    p->idle_tail = i;
+    p->n_idle++;
+}
+
+static void idle_remove(struct prefix *p, int32_t i)
+{
+    struct node *n = &p->nodes[i];
+    if (n->idle_prev != PREFIX_NONE)
+        p->nodes[n->idle_prev].idle_next = n->idle_next;
+    else
+        p->idle_head = n->idle_next;
+    if (n->idle_next != PREFIX_NONE)
+        p->nodes[n->idle_next].idle_prev = n->idle_prev;
+    else
+        p->idle_tail = n->idle_prev;
+    p->n_idle--;
+}
+
+/* Takes an idle node out of the tree; its page becomes free. */
+static void evict(struct prefix *p, int32_t i)
+{
+    struct node *n = &p->nodes[i];
+    idle_remove(p, i);
+    int32_t *link = &p->buckets[n->hash & p->bucket_mask];
+    while (*link != i)
+        link = &p->nodes[*link].hash_next;
+    *link = n->hash_next;
+    n->hash_next = p->free_node;
+    p->free_node = i;
+    kv_page_unref(p->pages, n->page);
+}
+
+/* ---- sharing ------------------------------------------------------------------------------------
+ */
+
+int32_t prefix_acquire(struct prefix *p, int32_t node)
+{
+    int32_t page = p->nodes[node].page;
+    if (kv_page_refs(p->pages, page) == 1) idle_remove(p, node);
+    kv_page_ref(p->pages, page);
+    return page;
+}
+
+int32_t prefix_publish(struct prefix *p, int32_t parent, const struct prefix_scope *scope,
+                       const int32_t *tokens, int32_t *page)
+{
+    uint64_t hash = hash_key(p, parent, scope, tokens);
+    int32_t i = find_hashed(p, hash, parent, scope, tokens);
+    if (i != PREFIX_NONE) {
+        kv_page_unref(p->pages, *page);
+        *page = prefix_acquire(p, i);
+        return i;
+    }
+    i = p->free_node; /* there is one: every node in use holds a page of its own */
+    struct node *n = &p->nodes[i];
+    p->free_node = n->hash_next;
+    n->parent = parent;
+    n->page = *page;
+    n->hash = hash;
+    n->scope = *scope;
+    memcpy(n->tokens, tokens, sizeof(n->tokens));
+    n->hash_next = p->buckets[hash & p->bucket_mask];
+    p->buckets[hash & p->bucket_mask] = i;
+    kv_page_ref(p->pages, *page);
+    return i;
+}
+
+void prefix_release(struct prefix *p, int32_t node, int32_t page)
+{
+    kv_page_unref(p->pages, page);
+    if (node != PREFIX_NONE && kv_page_refs(p->pages, page) == 1) idle_append(p, node);
+}
+
+int32_t prefix_page_get(struct prefix *p)
+{
+    int32_t page = kv_page_get(p->pages);
+    if (page < 0 && p->idle_head != PREFIX_NONE) {
+        evict(p, p->idle_head);
+        page = kv_page_get(p->pages);
+    }
+    return page;
+}
+
+void prefix_forget(struct prefix *p, uint64_t private_id)
+{
+    int32_t next;
+    for (int32_t i = p->idle_head; i != PREFIX_NONE; i = next) {
+        next = p->nodes[i].idle_next;
+        if (p->nodes[i].scope.private_id == private_id) evict(p, i);
+    }
+}
+
+int prefix_n_idle(const struct prefix *p)
+{
+    return p->n_idle;
+}

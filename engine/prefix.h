@@ -1,0 +1,69 @@
+/* SPDX-License-Identifier: MIT */
+/*
+ * Prefix cache: full pages of KV that several sequences share, found by the tokens themselves.
+ *
+ * A published page is a node of a tree: (parent node, scope, its 32 tokens). Two sequences that
+ * reach the same node have the same tokens from the first on. The seeded hash only helps to look;
+ * tokens and scope are always compared in full. Page contents are the same bits whoever computed
+ * them, so a sequence that comes second with a page of its own gives that up and takes the first's.
+ *
+ * A node holds one reference to its page. While it is the only one the node is idle, stands in the
+ * idle list and may be evicted. Whoever holds a page holds all pages before it too, and gives them
+ * back last page first; therefore a node always stands behind all its descendants in the idle list,
+ * and the head of the list, the least recently used, is always a leaf.
+ *
+ * Threads: everything here belongs to the scheduler thread. Nothing is allocated after create.
+ */
+#ifndef HEARTH_ENGINE_PREFIX_H
+#define HEARTH_ENGINE_PREFIX_H
+
+#include <stdbool.h>
+#include <stdint.h>
+
+#include "engine/kv.h"
+
+enum { PREFIX_NONE = -1 }; /* no node; as a parent: the start of a sequence */
+
+/* Who may share: equal tenants, and with private_id != 0 only the choices of that one job. */
+struct prefix_scope {
+    uint8_t tenant[32];
+    uint64_t private_id;
+};
+bool prefix_scope_equal(const struct prefix_scope *a, const struct prefix_scope *b);
+
+struct prefix;
+
+/* A cache over all pages, borrowed until destroy. Returns owned, or NULL without memory. */
+struct prefix *prefix_create(struct kv_pages *pages, uint64_t seed);
+void prefix_destroy(struct prefix *p);
+
+/* Bytes that prefix_create takes for n_pages, for the memory plan. */
+int64_t prefix_bytes(int64_t n_pages);
+
+/* The node below parent that holds these KV_PAGE_TOKENS tokens, or PREFIX_NONE. Changes nothing. */
+int32_t prefix_find(const struct prefix *p, int32_t parent, const struct prefix_scope *scope,
+                    const int32_t *tokens);
+
+/* Takes a reference to the node's page and returns the page. */
+int32_t prefix_acquire(struct prefix *p, int32_t node);
+
+/*
+ * Publishes a full page that the caller holds, below a node it holds too. Returns the node. Where
+ * an equal node exists the caller's page is given up and *page becomes that node's, acquired.
+ */
+int32_t prefix_publish(struct prefix *p, int32_t parent, const struct prefix_scope *scope,
+                       const int32_t *tokens, int32_t *page);
+
+/* Gives a page back; node is its node or PREFIX_NONE. Pages of a sequence go last page first. */
+void prefix_release(struct prefix *p, int32_t node, int32_t page);
+
+/* A free zeroed page with one reference, made by evicting if need be; -1 when all are in use. */
+int32_t prefix_page_get(struct prefix *p);
+
+/* Drops the idle nodes of one private scope. */
+void prefix_forget(struct prefix *p, uint64_t private_id);
+
+/* Pages held only by the cache. */
+int prefix_n_idle(const struct prefix *p);
+
+#endif

@@ -1,0 +1,452 @@
+/* SPDX-License-Identifier: MIT */
+/*
+ * The sampling chain; see sample.h for its order and its rules.
+ *
+ * Two arrays describe the candidates all along: x, the adjusted logits, which give the order, and
+ * weight, by id, the unnormalised probability exp((x - max) / temperature). A truncating step only
+ * shortens the ranked list and recounts its mass; nothing is ever renormalised.
+ */
+#include "engine/sample.h"
+
+#include <math.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "engine/kernels/kernels.h"
+#include "engine/rank.h"
+
+enum { KEY_ALIGN = 32 };
+
+/* A temperature below this is as good as none, and its inverse would leave the range of floats. */
+static const float MIN_TEMPERATURE = 1e-5f;
+
+struct sampler {
+    int32_t vocab, vocab_pad; /* vocab up to a multiple of KEY_ALIGN */
+    const struct kern *kern;
+    float *x;      /* [vocab_pad] adjusted logits */
+    float *weight; /* [vocab_pad] by id */
+    float *gather; /* [vocab_pad] weights by rank, while they are made */
+    struct rank rank;
+};
+
+/* The candidates that are left: the first n in order of rank, and their mass. */
+struct pick {
+    int n;
+    double total;
+};
+
+struct sampler *sampler_create(int32_t vocab, const struct kern *kern)
+{
+    struct sampler *s = calloc(1, sizeof(*s));
+    if (!s) return NULL;
+    s->vocab = vocab;
+    s->vocab_pad = (vocab + KEY_ALIGN - 1) / KEY_ALIGN * KEY_ALIGN;
+    s->kern = kern;
+    s->x = calloc((size_t)s->vocab_pad, sizeof(*s->x));
+    s->weight = calloc((size_t)s->vocab_pad, sizeof(*s->weight));
+    s->gather = calloc((size_t)s->vocab_pad, sizeof(*s->gather));
+    if (rank_init(&s->rank, vocab) != 0 || !s->x || !s->weight || !s->gather) {
+        sampler_destroy(s);
+        return NULL;
+    }
+    return s;
+}
+
+void sampler_destroy(struct sampler *s)
+{
+    if (!s) return;
+    rank_finish(&s->rank);
+    free(s->x);
+    free(s->weight);
+    free(s->gather);
+    free(s);
+}
+
+int64_t sampler_bytes(int32_t vocab)
+{
+    return (int64_t)vocab *
+           (int64_t)(3 * sizeof(float) + 2 * sizeof(uint64_t) + sizeof(int32_t) + sizeof(float));
+}
+
+/* ---- history ------------------------------------------------------------------------------------
+ */
+
+int sample_history_init(struct sample_history *h, int32_t vocab)
+{
+    *h = (struct sample_history){
+        .counts = calloc((size_t)vocab, sizeof(*h->counts)),
+        .touched = calloc((size_t)vocab, sizeof(*h->touched)),
+    };
+    return h->counts && h->touched ? 0 : -1;
+}
+
+void sample_history_finish(struct sample_history *h)
+{
+    free(h->counts);
+    free(h->touched);
+    *h = (struct sample_history){0};
+}
+
+void sample_history_add(struct sample_history *h, int32_t id, bool in_prompt)
+{
+    if (h->counts[id] == 0) h->touched[h->n_touched++] = id;
+    if (in_prompt)
+        h->counts[id] |= SAMPLE_IN_PROMPT;
+    else
+        h->counts[id]++;
+}
+
+void sample_history_clear(struct sample_history *h)
+{
+    for (int32_t i = 0; i < h->n_touched; i++)
+        h->counts[h->touched[i]] = 0;
+    h->n_touched = 0;
+}
+
+/* ---- random numbers -----------------------------------------------------------------------------
+ */
+
+void sample_philox(uint32_t counter[4], const uint32_t key[2])
+{
+    uint32_t k0 = key[0], k1 = key[1];
+    for (int round = 0; round < 10; round++) {
+        uint64_t a = 0xD2511F53ull * counter[0], b = 0xCD9E8D57ull * counter[2];
+        uint32_t c1 = counter[1], c3 = counter[3];
+        counter[0] = (uint32_t)(b >> 32) ^ c1 ^ k0;
+        counter[1] = (uint32_t)b;
+        counter[2] = (uint32_t)(a >> 32) ^ c3 ^ k1;
+        counter[3] = (uint32_t)a;
+        k0 += 0x9E3779B9u;
+        k1 += 0xBB67AE85u;
+    }
+}
+
+double sample_uniform(uint64_t seed, uint32_t choice, uint64_t index)
+{
+    uint32_t counter[4] = {(uint32_t)index, (uint32_t)(index >> 32), choice, 0};
+    uint32_t key[2] = {(uint32_t)seed, (uint32_t)(seed >> 32)};
+    sample_philox(counter, key);
+    uint64_t bits = (uint64_t)counter[0] << 32 | counter[1];
+    return (double)(bits >> 11) * 0x1p-53;
+}
+
+/* ---- adjusting the logits -----------------------------------------------------------------------
+ */
+
+struct eng_sampling eng_sampling_default(void)
+{
+    return (struct eng_sampling){
+        .temperature = 1.0f,
+        .top_p = 1.0f,
+        .typical_p = 1.0f,
+        .repetition_penalty = 1.0f,
+    };
+}
+
+bool sample_has_penalty(const struct eng_sampling *c)
+{
+    return c->repetition_penalty != 1.0f || c->frequency_penalty != 0.0f ||
+           c->presence_penalty != 0.0f;
+}
+
+static bool has_adjustment(const struct eng_sampling *c)
+{
+    return c->n_bias > 0 || c->allowed_ids || sample_has_penalty(c);
+}
+
+static bool is_greedy(const struct eng_sampling *c)
+{
+    return c->temperature < MIN_TEMPERATURE || c->top_k == 1;
+}
+
+bool sample_is_argmax(const struct eng_sampling *c)
+{
+    return is_greedy(c) && !has_adjustment(c);
+}
+
+static void apply_penalties(float *x, const struct eng_sampling *c, const struct sample_history *h)
+{
+    for (int32_t i = 0; i < h->n_touched; i++) {
+        int32_t id = h->touched[i];
+        uint32_t n = h->counts[id] & ~SAMPLE_IN_PROMPT;
+        x[id] = x[id] > 0.0f ? x[id] / c->repetition_penalty : x[id] * c->repetition_penalty;
+        x[id] -= c->frequency_penalty * (float)n;
+        if (n > 0) x[id] -= c->presence_penalty;
+    }
+}
+
+static void keep_allowed(float *x, const float *logits, int32_t vocab, const struct eng_sampling *c)
+{
+    for (int32_t i = 0; i < vocab; i++)
+        x[i] = -INFINITY;
+    for (int i = 0; i < c->n_allowed_ids; i++)
+        x[c->allowed_ids[i]] = logits[c->allowed_ids[i]];
+}
+
+/* The logits after the steps that come before temperature: the row's own where nothing changes
+ * them. */
+static const float *adjust(struct sampler *s, const struct sample_row *row)
+{
+    const struct eng_sampling *c = row->chain;
+    if (!has_adjustment(c) && row->n_banned[0] + row->n_banned[1] == 0) return row->logits;
+    if (c->allowed_ids)
+        keep_allowed(s->x, row->logits, s->vocab, c);
+    else
+        memcpy(s->x, row->logits, (size_t)s->vocab * sizeof(*s->x));
+    for (int i = 0; i < c->n_bias; i++)
+        s->x[c->bias[i].id] += c->bias[i].value;
+    for (int list = 0; list < 2; list++)
+        for (int i = 0; i < row->n_banned[list]; i++)
+            s->x[row->banned[list][i]] = -INFINITY;
+    if (row->history && sample_has_penalty(c)) apply_penalties(s->x, c, row->history);
+    return s->x;
+}
+
+/* ---- truncation ---------------------------------------------------------------------------------
+ */
+
+static int32_t id_at(struct sampler *s, int i)
+{
+    rank_upto(&s->rank, i + 1);
+    return s->rank.ids[i];
+}
+
+static double weight_at(struct sampler *s, int i)
+{
+    return s->weight[id_at(s, i)];
+}
+
+static double sum_ranked(struct sampler *s, int n)
+{
+    double sum = 0.0;
+    for (int i = 0; i < n; i++)
+        sum += weight_at(s, i);
+    return sum;
+}
+
+/* Sum by id; four chains so that additions overlap, joined in one fixed order. */
+static double sum_all(const float *w, int n_padded)
+{
+    double sum[4] = {0};
+    for (int i = 0; i < n_padded; i += 4)
+        for (int l = 0; l < 4; l++)
+            sum[l] += w[i + l];
+    return (sum[0] + sum[1]) + (sum[2] + sum[3]);
+}
+
+/* Weights of every id. */
+static struct pick weigh_all(struct sampler *s, const float *x, float temperature)
+{
+    memcpy(s->weight, x, (size_t)s->vocab * sizeof(*x));
+    s->kern->softmax_keys(s->weight, s->vocab_pad, 0, s->vocab, 1.0f / temperature);
+    return (struct pick){s->vocab, sum_all(s->weight, s->vocab_pad)};
+}
+
+/* Weights of the k best only: the others are never looked at. */
+static struct pick weigh_best(struct sampler *s, int k, const float *x, float temperature)
+{
+    k = rank_upto(&s->rank, k);
+    int padded = (k + KEY_ALIGN - 1) / KEY_ALIGN * KEY_ALIGN;
+    for (int i = 0; i < k; i++)
+        s->gather[i] = x[s->rank.ids[i]];
+    s->kern->softmax_keys(s->gather, padded, 0, k, 1.0f / temperature);
+    for (int i = 0; i < k; i++)
+        s->weight[s->rank.ids[i]] = s->gather[i];
+    return (struct pick){k, sum_ranked(s, k)};
+}
+
+/* The mean of x - max over the candidates, by mass. */
+static double mean_below_max(struct sampler *s, struct pick p, const float *x)
+{
+    double max = x[id_at(s, 0)], sum = 0.0;
+    for (int i = 0; i < p.n; i++)
+        if (weight_at(s, i) > 0.0) sum += weight_at(s, i) * ((double)x[id_at(s, i)] - max);
+    return max + sum / p.total;
+}
+
+/*
+ * Typical-p (Meister et al. 2022): keeps the candidates whose surprise lies nearest the mean
+ * surprise, until their mass reaches p. The log of the total cancels and the temperature only
+ * scales, so the distance is |x - mean(x)|. Then the survivors alone are ranked again.
+ */
+static struct pick truncate_typical(struct sampler *s, struct pick p, const float *x,
+                                    float typical_p)
+{
+    double mean = mean_below_max(s, p, x);
+    for (int32_t i = 0; i < s->vocab; i++)
+        s->gather[i] = -INFINITY;
+    for (int i = 0; i < p.n; i++)
+        s->gather[id_at(s, i)] = (float)-fabs((double)x[id_at(s, i)] - mean);
+    rank_begin(&s->rank, s->gather, s->vocab);
+
+    struct pick kept = {0, 0.0};
+    while (kept.n < p.n && (kept.n == 0 || kept.total < (double)typical_p * p.total))
+        kept.total += weight_at(s, kept.n++);
+    for (int32_t i = 0; i < s->vocab; i++)
+        s->gather[i] = -INFINITY;
+    for (int i = 0; i < kept.n; i++)
+        s->gather[s->rank.ids[i]] = x[s->rank.ids[i]];
+    rank_begin(&s->rank, s->gather, s->vocab);
+    return kept;
+}
+
+/* The fewest candidates whose mass reaches top_p. */
+static struct pick truncate_top_p(struct sampler *s, struct pick p, float top_p)
+{
+    struct pick kept = {0, 0.0};
+    while (kept.n < p.n && (kept.n == 0 || kept.total < (double)top_p * p.total))
+        kept.total += weight_at(s, kept.n++);
+    return kept;
+}
+
+/* The candidates at least min_p times as likely as the likeliest. */
+static struct pick truncate_min_p(struct sampler *s, struct pick p, float min_p)
+{
+    struct pick kept = {0, 0.0};
+    double least = (double)min_p * weight_at(s, 0);
+    while (kept.n < p.n && (kept.n == 0 || weight_at(s, kept.n) >= least))
+        kept.total += weight_at(s, kept.n++);
+    return kept;
+}
+
+/* ---- the draw -----------------------------------------------------------------------------------
+ */
+
+/* Where the running sum by rank passes u; rounding may leave it short, then the last candidate with
+ * mass. */
+static int32_t draw_ranked(struct sampler *s, struct pick p, double u)
+{
+    double sum = 0.0, target = u * p.total;
+    int last = 0;
+    for (int i = 0; i < p.n; i++) {
+        double w = weight_at(s, i);
+        if (w <= 0.0) break;
+        last = i;
+        sum += w;
+        if (sum > target) break;
+    }
+    return id_at(s, last);
+}
+
+static int32_t draw_by_id(const struct sampler *s, struct pick p, double u)
+{
+    double sum = 0.0, target = u * p.total;
+    int32_t last = SAMPLE_NOTHING;
+    for (int32_t i = 0; i < s->vocab; i++) {
+        if (s->weight[i] <= 0.0f) continue;
+        last = i;
+        sum += s->weight[i];
+        if (sum > target) break;
+    }
+    return last;
+}
+
+int32_t sampler_draw(struct sampler *s, const struct sample_row *row)
+{
+    const struct eng_sampling *c = row->chain;
+    const float *x = adjust(s, row);
+    bool finite;
+    int32_t best = s->kern->argmax(x, s->vocab, &finite);
+    if (x[best] == -INFINITY) return SAMPLE_NOTHING;
+    if (is_greedy(c)) return best;
+
+    double u = sample_uniform(c->seed, (uint32_t)row->choice, (uint64_t)row->index);
+    bool all = c->top_k <= 0 || c->top_k >= s->vocab;
+    bool truncates = c->typical_p < 1.0f || c->top_p < 1.0f || c->min_p > 0.0f;
+    if (all && !truncates) return draw_by_id(s, weigh_all(s, x, c->temperature), u);
+
+    rank_begin(&s->rank, x, s->vocab);
+    struct pick p =
+        all ? weigh_all(s, x, c->temperature) : weigh_best(s, c->top_k, x, c->temperature);
+    if (c->typical_p < 1.0f) p = truncate_typical(s, p, x, c->typical_p);
+    if (c->top_p < 1.0f) p = truncate_top_p(s, p, c->top_p);
+    if (c->min_p > 0.0f) p = truncate_min_p(s, p, c->min_p);
+    return draw_ranked(s, p, u);
+}
+
+/* ---- log-probabilities --------------------------------------------------------------------------
+ */
+
+float sampler_logprobs(struct sampler *s, const float *logits, int32_t id, int n_top,
+                       struct eng_logprob *top)
+{
+    double lse = s->kern->log_sum_exp(logits, s->vocab);
+    if (n_top > 0) {
+        rank_begin(&s->rank, logits, s->vocab);
+        n_top = rank_upto(&s->rank, n_top);
+    }
+    for (int i = 0; i < n_top; i++) {
+        int32_t best = s->rank.ids[i];
+        top[i] = (struct eng_logprob){best, (float)((double)logits[best] - lse)};
+    }
+    return (float)((double)logits[id] - lse);
+}
+
+int sample_rank(const float *logits, int32_t vocab, int32_t id)
+{
+    int rank = 1;
+    float v = logits[id];
+    for (int32_t i = 0; i < vocab; i++)
+        rank += logits[i] > v || (logits[i] == v && i < id);
+    return rank;
+}
+
+/* ---- checking -----------------------------------------------------------------------------------
+ */
+
+struct sample_range {
+    const char *name;
+    float value, min, max;
+    bool open; /* min itself is excluded */
+};
+
+static int check_ids(const struct eng_sampling *c, int32_t vocab, char *err, size_t errlen)
+{
+    for (int i = 0; i < c->n_bias; i++) {
+        int32_t id = c->bias[i].id;
+        float v = c->bias[i].value;
+        if (id < 0 || id >= vocab || isnan(v) || (isinf(v) && v > 0.0f)) {
+            snprintf(err, errlen,
+                     "logit bias %g of token %d: ids are in [0, %d), values finite or -infinity",
+                     (double)v, (int)id, (int)vocab);
+            return ENG_EINVAL;
+        }
+    }
+    for (int i = 0; i < c->n_allowed_ids; i++) {
+        if (c->allowed_ids[i] < 0 || c->allowed_ids[i] >= vocab) {
+            snprintf(err, errlen, "allowed token %d is outside [0, %d)", (int)c->allowed_ids[i],
+                     (int)vocab);
+            return ENG_EINVAL;
+        }
+    }
+    return 0;
+}
+
+int sample_check(const struct eng_sampling *c, int32_t vocab, char *err, size_t errlen)
+{
+    const struct sample_range ranges[] = {
+        {"temperature", c->temperature, 0.0f, 1e6f, false},
+        {"top_p", c->top_p, 0.0f, 1.0f, true},
+        {"min_p", c->min_p, 0.0f, 1.0f, false},
+        {"typical_p", c->typical_p, 0.0f, 1.0f, true},
+        {"repetition_penalty", c->repetition_penalty, 0.0f, 1e6f, true},
+        {"frequency_penalty", c->frequency_penalty, -1e6f, 1e6f, false},
+        {"presence_penalty", c->presence_penalty, -1e6f, 1e6f, false},
+    };
+    for (size_t i = 0; i < sizeof(ranges) / sizeof(ranges[0]); i++) {
+        const struct sample_range *r = &ranges[i];
+        if (!(r->value >= r->min && r->value <= r->max) || (r->open && r->value == r->min)) {
+            snprintf(err, errlen, "%s is %g but must be in %c%g, %g]", r->name, (double)r->value,
+                     r->open ? '(' : '[', (double)r->min, (double)r->max);
+            return ENG_EINVAL;
+        }
+    }
+    if (c->top_k < 0 || c->n_bias < 0 || c->n_allowed_ids < 0) {
+        snprintf(err, errlen,
+                 "top_k (%d) and the counts of biases and allowed tokens must not be negative",
+                 c->top_k);
+        return ENG_EINVAL;
+    }
+    return check_ids(c, vocab, err, errlen);
+}

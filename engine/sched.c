@@ -1,0 +1,311 @@
+/* SPDX-License-Identifier: MIT */
+/* The scheduler thread and what crosses into it; sched.h has the order of a round. */
+#include "engine/sched.h"
+
+#include <pthread.h>
+#include <signal.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "engine/clock.h"
+#include "engine/job.h"
+#include "engine/prefix.h"
+#include "engine/queue.h"
+
+/* Sequences, jobs and tokens that wait, and the pages they would reserve. */
+struct backlog {
+    int n_seqs;
+    int n_jobs;       /* of which nothing has started and that had to wait when they came */
+    int64_t n_tokens; /* their prompts */
+    int64_t n_pages;
+};
+
+struct sched {
+    struct batch batch; /* scheduler thread */
+    struct queue queue; /* scheduler thread */
+    struct sched_params p;
+    struct job_limits limits;
+    atomic_uint_fast64_t n_submitted;
+    atomic_bool closing;
+    pthread_t thread;
+    bool has_lock, has_wake, has_thread;
+
+    pthread_mutex_t lock; /* guards what follows; held for a few instructions only */
+    pthread_cond_t wake;  /* new jobs, closing, resumed */
+    struct eng_job *new_head, *new_tail;
+    struct backlog backlog; /* of the queue and the new jobs */
+    int n_free_slots;
+    int64_t n_free_pages;   /* not reserved */
+    struct eng_stats stats; /* snapshot of the batch's */
+    bool draining, paused;
+};
+
+/* ---- submitting, on any thread ------------------------------------------------------------------
+ */
+
+static void backlog_add(struct backlog *b, const struct eng_job *job, int sign)
+{
+    int n = job->p.n_choices - job->n_admitted;
+    b->n_seqs += sign * n;
+    b->n_pages += (int64_t)sign * n * job->n_pages;
+    if (job->waits && job->n_admitted == 0) {
+        b->n_jobs += sign;
+        b->n_tokens += sign * job->p.n_prompt;
+    }
+}
+
+/* Whether the queue's bounds let the job in. One that can start at once is never refused. */
+static int check_bounds(const struct sched *s, struct eng_job *job, char *err, size_t errlen)
+{
+    const struct backlog *b = &s->backlog;
+    if (s->draining || atomic_load(&s->closing)) {
+        snprintf(err, errlen, "the engine is draining and takes no new jobs");
+        return ENG_ECLOSED;
+    }
+    job->waits = b->n_seqs >= s->n_free_slots || b->n_pages + job->n_pages > s->n_free_pages;
+    if (!job->waits) return 0;
+    if (b->n_jobs >= s->p.max_queued_jobs) {
+        snprintf(err, errlen, "the queue is full: %d requests wait, the limit is %d", b->n_jobs,
+                 s->p.max_queued_jobs);
+        return ENG_EQUEUEFULL;
+    }
+    if (job->p.n_prompt > s->p.max_queued_tokens - b->n_tokens) {
+        snprintf(
+            err, errlen,
+            "the queue is full: %lld prompt tokens wait, %lld more are beyond the limit of %lld",
+            (long long)b->n_tokens, (long long)job->p.n_prompt, (long long)s->p.max_queued_tokens);
+        return ENG_EQUEUEFULL;
+    }
+    return 0;
+}
+
+static void append_new(struct sched *s, struct eng_job *job)
+{
+    if (s->new_tail)
+        s->new_tail->next = job;
+    else
+        s->new_head = job;
+    s->new_tail = job;
+    backlog_add(&s->backlog, job, 1);
+}
+
+int sched_submit(struct sched *s, const struct eng_job_params *params, struct eng_job **ret,
+                 char *err, size_t errlen)
+{
+    struct eng_job *job;
+    uint64_t serial = atomic_fetch_add(&s->n_submitted, 1) + 1;
+    int rc = job_create(&job, params, &s->limits, serial, err, errlen);
+    if (rc) return rc;
+    pthread_mutex_lock(&s->lock);
+    rc = check_bounds(s, job, err, errlen);
+    if (!rc) {
+        append_new(s, job);
+        *ret = job; /* before the scheduler can see the job and call back */
+        pthread_cond_signal(&s->wake);
+    }
+    pthread_mutex_unlock(&s->lock);
+    if (rc) {
+        job_unref(job);
+        job_unref(job);
+    }
+    return rc;
+}
+
+void sched_stats(struct sched *s, struct eng_stats *ret_stats)
+{
+    pthread_mutex_lock(&s->lock);
+    *ret_stats = s->stats;
+    ret_stats->n_waiting = s->backlog.n_seqs;
+    ret_stats->n_waiting_tokens = s->backlog.n_tokens;
+    pthread_mutex_unlock(&s->lock);
+}
+
+void sched_drain(struct sched *s)
+{
+    pthread_mutex_lock(&s->lock);
+    s->draining = true;
+    pthread_mutex_unlock(&s->lock);
+}
+
+void sched_pause(struct sched *s, bool paused)
+{
+    pthread_mutex_lock(&s->lock);
+    s->paused = paused;
+    pthread_cond_signal(&s->wake);
+    pthread_mutex_unlock(&s->lock);
+}
+
+/* ---- the scheduler's thread ---------------------------------------------------------------------
+ */
+
+static bool idle(const struct sched *s)
+{
+    return s->batch.n_running == 0 && !s->queue.head && !s->new_head;
+}
+
+/* Copies the thread's own state to where others may look. */
+static void publish(struct sched *s)
+{
+    struct eng_stats *st = &s->batch.stats;
+    int n_idle = prefix_n_idle(s->batch.cache);
+    st->n_running = s->batch.n_running;
+    st->n_pages_cached = n_idle;
+    st->n_pages_used = st->n_pages_total - kv_pages_free(s->p.batch.pages) - n_idle;
+    s->stats = *st;
+    s->n_free_slots = s->p.batch.n_parallel - s->batch.n_running;
+    s->n_free_pages = st->n_pages_total - s->batch.n_reserved;
+    s->backlog = (struct backlog){0};
+    for (const struct eng_job *job = s->queue.head; job; job = job->next)
+        backlog_add(&s->backlog, job, 1);
+    for (const struct eng_job *job = s->new_head; job; job = job->next)
+        backlog_add(&s->backlog, job, 1);
+}
+
+/* Tells the state, sleeps while there is nothing to do, then takes the new jobs. False: the end. */
+static bool take_new(struct sched *s)
+{
+    pthread_mutex_lock(&s->lock);
+    publish(s);
+    while ((s->paused || idle(s)) && !atomic_load(&s->closing))
+        pthread_cond_wait(&s->wake, &s->lock);
+    bool end = idle(s);
+    struct eng_job *job = s->new_head;
+    s->new_head = s->new_tail = NULL;
+    while (job) {
+        struct eng_job *next = job->next;
+        queue_insert(&s->queue, job);
+        job = next;
+    }
+    pthread_mutex_unlock(&s->lock);
+    return !end;
+}
+
+/* Ends the choices of a job that have not been admitted, and takes it out of the queue. */
+static void end_waiting(struct sched *s, struct eng_job *job, enum eng_finish finish, uint64_t now)
+{
+    queue_remove(&s->queue, job);
+    int n = job->p.n_choices - job->n_admitted;
+    while (n-- > 0) /* with the last one the job may be gone */
+        batch_choice_done(&s->batch, job, job->n_admitted++, finish, -1, NULL, now);
+}
+
+static void reap_queue(struct sched *s, bool closing, uint64_t now)
+{
+    struct eng_job *next;
+    for (struct eng_job *job = s->queue.head; job; job = next) {
+        next = job->next;
+        enum eng_finish finish = batch_verdict(job, closing, now);
+        if (!finish && job->n_admitted == 0 && job->p.queue_deadline_us &&
+            now >= job->p.queue_deadline_us)
+            finish = ENG_FINISH_QUEUE_TIMEOUT;
+        if (finish) end_waiting(s, job, finish, now);
+    }
+}
+
+/* Takes the next choice of the first waiting job, which has room or need not run at all. */
+static void admit_next(struct sched *s, struct eng_job *job, uint64_t now)
+{
+    bool last = job->n_admitted + 1 == job->p.n_choices;
+    if (last) queue_remove(&s->queue, job);
+    if (atomic_load(&job->stop[job->n_admitted]))
+        batch_choice_done(&s->batch, job, job->n_admitted++, ENG_FINISH_STOP, -1, NULL, now);
+    else
+        batch_admit(&s->batch, job, now);
+}
+
+static void admit(struct sched *s, uint64_t now)
+{
+    struct eng_job *job;
+    while ((job = s->queue.head) && batch_has_room(&s->batch, job->n_pages))
+        admit_next(s, job, now);
+}
+
+static void *run(void *arg)
+{
+    struct sched *s = arg;
+    while (take_new(s)) {
+        uint64_t now = clock_now_us();
+        bool closing = atomic_load(&s->closing);
+        batch_reap(&s->batch, closing, now);
+        reap_queue(s, closing, now);
+        admit(s, now);
+        pthread_mutex_lock(&s->lock);
+        publish(s);
+        pthread_mutex_unlock(&s->lock);
+        if (s->batch.n_running > 0) batch_step(&s->batch, &s->closing);
+    }
+    return NULL;
+}
+
+/* ---- lifecycle ----------------------------------------------------------------------------------
+ */
+
+/* Signals stay with the program's own threads. */
+static int start_thread(struct sched *s)
+{
+    sigset_t all, old;
+    sigfillset(&all);
+    pthread_sigmask(SIG_SETMASK, &all, &old);
+    int rc = pthread_create(&s->thread, NULL, run, s);
+    pthread_sigmask(SIG_SETMASK, &old, NULL);
+    s->has_thread = rc == 0;
+    return rc;
+}
+
+static int init_sync(struct sched *s)
+{
+    s->has_lock = pthread_mutex_init(&s->lock, NULL) == 0;
+    s->has_wake = s->has_lock && pthread_cond_init(&s->wake, NULL) == 0;
+    return s->has_wake ? 0 : -1;
+}
+
+int sched_create(struct sched **ret, const struct sched_params *params, char *err, size_t errlen)
+{
+    int rc = ENG_ENOMEM;
+    struct sched *s = calloc(1, sizeof(*s));
+    if (!s || init_sync(s)) {
+        snprintf(err, errlen, "no memory for the scheduler");
+        goto out;
+    }
+    s->p = *params;
+    s->limits = (struct job_limits){
+        .vocab = params->batch.model.vocab,
+        .ctx = params->batch.ctx,
+        .max_choices = params->max_choices,
+        .no_prefix_cache = params->no_prefix_cache,
+    };
+    atomic_init(&s->n_submitted, 0);
+    atomic_init(&s->closing, false);
+    rc = batch_init(&s->batch, &params->batch, err, errlen);
+    if (rc) goto out;
+    publish(s);
+    int thread_errno = start_thread(s);
+    if (thread_errno) {
+        snprintf(err, errlen, "the scheduler's thread cannot be started: %s",
+                 strerror(thread_errno));
+        rc = ENG_ENOMEM;
+        goto out;
+    }
+    *ret = s;
+    s = NULL;
+out:
+    sched_destroy(s);
+    return rc;
+}
+
+void sched_destroy(struct sched *s)
+{
+    if (!s) return;
+    if (s->has_thread) {
+        pthread_mutex_lock(&s->lock);
+        atomic_store(&s->closing, true);
+        pthread_cond_signal(&s->wake);
+        pthread_mutex_unlock(&s->lock);
+        pthread_join(s->thread, NULL);
+    }
+    batch_finish(&s->batch);
+    if (s->has_wake) pthread_cond_destroy(&s->wake);
+    if (s->has_lock) pthread_mutex_destroy(&s->lock);
+    free(s);
+}

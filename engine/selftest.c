@@ -1,0 +1,99 @@
+/* SPDX-License-Identifier: MIT */
+/* The self-test at start; see selftest.h. */
+#include "engine/selftest.h"
+
+#include <math.h>
+#include <stdio.h>
+#include <stdlib.h>
+
+#include "engine/engine.h"
+#include "engine/forward.h"
+#include "engine/kernels/kernels.h"
+#include "engine/kv.h"
+#include "engine/model.h"
+
+enum { ROWS = 3, K = 96, SCRATCH_BYTES = 64 << 10 };
+
+/* Both levels see the same packed bits, so only rounding can differ. */
+static const float TOLERANCE = 1e-4f;
+
+/* Small numbers of both signs, the same every time. */
+static float number(uint32_t i)
+{
+    return (float)(int)((i * 2654435761u >> 16) % 257) / 128.0f - 1.0f;
+}
+
+/* ROWS x K times one panel, all packed by the kernels under test; memory: SCRATCH_BYTES. */
+static void multiply(const struct kern *kern, enum kern_afmt act, enum kern_wfmt fmt,
+                     uint8_t *memory, float *out)
+{
+    float x[ROWS][K], w[KERN_PANEL][K];
+    const void *rows[KERN_PANEL];
+    for (int n = 0; n < KERN_PANEL; n++) {
+        for (int k = 0; k < K; k++)
+            w[n][k] = number((uint32_t)(n * K + k));
+        rows[n] = w[n];
+    }
+    size_t panel_bytes = kern_panel_bytes(fmt, K);
+    kern->pack_panel(fmt, KERN_SRC_F32, rows, K, K, memory);
+    float scale[ROWS * K / KERN_GROUP];
+    int32_t corr[ROWS * K / KERN_GROUP];
+    struct kern_tile tile = {memory + panel_bytes, scale, corr, ROWS};
+    for (int i = 0; i < ROWS; i++) {
+        for (int k = 0; k < K; k++)
+            x[i][k] = number((uint32_t)(100000 + i * K + k));
+        kern->pack_row[act](x[i], K, K, fmt, &tile, i);
+    }
+    struct kern_out to = {out, KERN_PANEL, false};
+    kern->matmul[act][fmt](&tile, K, memory, panel_bytes, 1, &to, NULL, 0);
+}
+
+static int compare_kernels(const struct eng_model *model, const struct eng_mat *m, uint8_t *memory,
+                           char *err, size_t errlen)
+{
+    float got[ROWS * KERN_PANEL], want[ROWS * KERN_PANEL];
+    enum kern_afmt act = model->numerics->act;
+    if (!model->kern->matmul[act][m->fmt]) return 0;
+    multiply(model->kern, act, m->fmt, memory, got);
+    multiply(kern_select("c"), act, m->fmt, memory, want);
+    for (int i = 0; i < ROWS * KERN_PANEL; i++) {
+        if (fabsf(got[i] - want[i]) <= TOLERANCE * (1.0f + fabsf(want[i]))) continue;
+        snprintf(err, errlen, "self-test: the %s kernels give %g where the plain ones give %g",
+                 model->kern->name, (double)got[i], (double)want[i]);
+        return ENG_EFAILED;
+    }
+    return 0;
+}
+
+/* One token through the whole model. */
+static int check_token(const struct eng_model *model, struct fwd *fwd, struct kv_pages *pages,
+                       char *err, size_t errlen)
+{
+    int32_t token = model->hp.bos_id >= 0 ? model->hp.bos_id : 0;
+    int32_t page = kv_page_get(pages);
+    uint8_t *data = kv_page_data(pages, page);
+    struct fwd_segment seg = {&token, 1, 0, &data, FWD_WANT_LAST, NULL};
+    struct fwd_step step = {&seg, 1, NULL};
+    bool finite;
+    fwd_run(fwd, &step);
+    fwd_argmax(fwd, 0, &finite);
+    kv_page_unref(pages, page);
+    if (finite) return 0;
+    snprintf(err, errlen, "self-test: the model's logits after token %d are not finite",
+             (int)token);
+    return ENG_EFAILED;
+}
+
+int selftest_run(const struct eng_model *model, struct fwd *fwd, struct kv_pages *pages, char *err,
+                 size_t errlen)
+{
+    uint8_t *memory = aligned_alloc(64, SCRATCH_BYTES);
+    if (!memory) {
+        snprintf(err, errlen, "no memory for the self-test");
+        return ENG_ENOMEM;
+    }
+    int rc = compare_kernels(model, &model->layers[0].qkv, memory, err, errlen);
+    if (!rc) rc = compare_kernels(model, &model->head, memory, err, errlen);
+    free(memory);
+    return rc ? rc : check_token(model, fwd, pages, err, errlen);
+}
