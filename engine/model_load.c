@@ -265,6 +265,7 @@ void eng_plan_place(struct eng_model *m, const char *gemm)
         if (pm->parts[0].bias)
             pm->bias_at = take(load, (size_t)mat->n_panels * KERN_PANEL * sizeof(float));
     }
+    if (m->hp.tied) m->head = m->embed; /* its shape, for memory plans; the panels come later */
     m->weights_bytes = (int64_t)load->arena_bytes;
 }
 
