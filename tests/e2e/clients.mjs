@@ -1,0 +1,105 @@
+// SPDX-License-Identifier: MIT
+// The official Node clients against a running server: node clients.mjs BASE_URL. Prints a line for each
+// case and exits 1 when one failed. Modules come from $HEARTH_NODE_MODULES.
+import assert from "node:assert/strict";
+import { createRequire } from "node:module";
+import { pathToFileURL } from "node:url";
+import path from "node:path";
+
+const base = process.argv[2];
+const require = createRequire(path.join(process.env.HEARTH_NODE_MODULES, "x.js"));
+const load = (name) => import(pathToFileURL(require.resolve(name)).href);
+const { default: OpenAI } = await load("openai");
+const client = new OpenAI({ baseURL: `${base}/v1`, apiKey: "none", maxRetries: 0 });
+const question = [{ role: "user", content: "What is 2+2?" }];
+const model = (await client.models.list()).data[0].id;
+
+const cases = {
+  async models() {
+    assert.equal((await client.models.retrieve(model)).id, model);
+    await assert.rejects(client.models.retrieve("org/none"), (e) => e.status === 404 && e.code === "model_not_found");
+  },
+  async completions() {
+    const body = { model, prompt: "Once upon a time", max_tokens: 16, temperature: 0 };
+    const whole = await client.completions.create(body);
+    let text = "";
+    for await (const c of await client.completions.create({ ...body, stream: true })) text += c.choices[0].text;
+    assert.equal(text, whole.choices[0].text);
+    const two = await client.completions.create({ ...body, n: 2, stop: ["."], logprobs: 1 });
+    assert.equal(two.choices.length, 2);
+    assert.ok(!two.choices[0].text.includes("."));
+    assert.equal(two.choices[1].logprobs.tokens.length, two.choices[1].logprobs.token_logprobs.length);
+  },
+  async chat() {
+    const body = { model, messages: question, temperature: 0 };
+    const whole = await client.chat.completions.create({ ...body, logprobs: true, top_logprobs: 2 });
+    assert.match(whole.choices[0].message.content, /4/);
+    let text = "", usage = null;
+    const stream = await client.chat.completions.create({
+      ...body, stream: true, stream_options: { include_usage: true } });
+    for await (const c of stream) { text += c.choices[0]?.delta?.content ?? ""; usage = c.usage ?? usage; }
+    assert.equal(text, whole.choices[0].message.content);
+    assert.equal(usage.completion_tokens, whole.usage.completion_tokens);
+  },
+  async chatStreamHelper() {
+    const final = await client.chat.completions.stream({ model, messages: question, n: 2, temperature: 0 })
+      .finalChatCompletion();
+    assert.equal(final.choices.length, 2);
+    assert.equal(final.choices[0].message.role, "assistant");
+  },
+  async embeddings() {
+    const r = await client.embeddings.create({ model, input: "Hello" });
+    const norm = r.data[0].embedding.reduce((s, x) => s + x * x, 0);
+    assert.ok(Math.abs(norm - 1) < 1e-3, `norm ${norm}`);
+  },
+  async responses() {
+    const r = await client.responses.create({ model, input: "What is 2+2?", temperature: 0 });
+    assert.match(r.output_text, /4/);
+  },
+  async errors() {
+    await assert.rejects(client.chat.completions.create({ model, messages: [] }),
+      (e) => e.status === 400 && e.param === "messages" && !!e.requestID);
+  },
+  async abort() {
+    const control = new AbortController();
+    const stream = await client.chat.completions.create(
+      { model, messages: question, stream: true, max_tokens: 900, ignore_eos: true }, { signal: control.signal });
+    for await (const _ of stream) { control.abort(); break; }
+    const free = async () => (await (await fetch(`${base}/slots`)).json()).running === 0;
+    for (let i = 0; i < 500 && !(await free()); i++) await new Promise((r) => setTimeout(r, 10));
+    assert.ok(await free());
+  },
+  async vercelAi() {
+    const { generateText, streamText } = await load("ai");
+    const { createOpenAICompatible } = await load("@ai-sdk/openai-compatible");
+    const provider = createOpenAICompatible({ name: "hearth", baseURL: `${base}/v1`, includeUsage: true });
+    const { text } = await generateText({ model: provider(model), prompt: "What is 2+2?", temperature: 0 });
+    assert.match(text, /4/);
+    let joined = "";
+    for await (const t of streamText({ model: provider(model), prompt: "What is 2+2?", temperature: 0 }).textStream)
+      joined += t;
+    assert.equal(joined, text);
+  },
+  async langchain() {
+    const { ChatOpenAI, OpenAI: LegacyOpenAI } = await load("@langchain/openai");
+    const options = { model, temperature: 0, apiKey: "none", configuration: { baseURL: `${base}/v1` } };
+    const whole = (await new ChatOpenAI(options).invoke("What is 2+2?")).content;
+    assert.match(whole, /4/);
+    let joined = "";
+    for await (const c of await new ChatOpenAI(options).stream("What is 2+2?")) joined += c.content;
+    assert.equal(joined, whole);
+    assert.equal(typeof (await new LegacyOpenAI({ ...options, maxTokens: 8 }).invoke("Once upon a time")), "string");
+  },
+};
+
+let failed = 0;
+for (const [name, run] of Object.entries(cases)) {
+  try {
+    await run();
+    console.log(`${name}: ok`);
+  } catch (e) {
+    failed++;
+    console.log(`${name}: FAILED: ${e.stack ?? e}`);
+  }
+}
+process.exit(failed ? 1 : 0);

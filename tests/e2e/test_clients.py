@@ -1,0 +1,159 @@
+#!/usr/bin/env python3
+# SPDX-License-Identifier: MIT
+"""The official Python clients against the demo model: openai, langchain-openai, httpx.
+
+Runs itself with the interpreter of $HEARTH_VENV, where tests/run.sh installed them; skipped without.
+"""
+import os
+import sys
+
+VENV = os.path.join(os.environ.get("HEARTH_VENV", ""), "bin", "python")
+if not os.environ.get("HEARTH_IN_VENV"):
+    if not os.path.exists(VENV):
+        print("no virtual environment with the clients")
+        sys.exit(77)
+    os.environ["HEARTH_IN_VENV"] = "1"
+    os.execv(VENV, [VENV, *sys.argv])
+
+try:
+    import httpx
+    import openai
+except ImportError as e:
+    print(e)
+    sys.exit(77)
+
+from hearth_server import Hearth, run_cases
+
+SERVER = None
+QUESTION = [{"role": "user", "content": "What is 2+2?"}]
+
+
+def client(**kw):
+    return openai.OpenAI(base_url=SERVER.url + "/v1", api_key="none", max_retries=0, **kw)
+
+
+def model():
+    return client().models.list().data[0].id
+
+
+def test_models():
+    name = model()
+    assert client().models.retrieve(name).id == name
+    try:
+        client().models.retrieve("org/none")
+        raise AssertionError("an unknown model was found")
+    except openai.NotFoundError as e:
+        assert e.code == "model_not_found"
+
+
+def test_completion():
+    r = client().completions.create(model=model(), prompt="Once upon a time", max_tokens=16, temperature=0)
+    s = client().completions.create(model=model(), prompt="Once upon a time", max_tokens=16, temperature=0,
+                                    stream=True)
+    assert "".join(c.choices[0].text for c in s) == r.choices[0].text
+    assert r.usage.total_tokens == r.usage.prompt_tokens + r.usage.completion_tokens
+
+
+def test_completion_n_stop_logprobs():
+    r = client().completions.create(model=model(), prompt=["Hello", "Once upon"], n=2, max_tokens=12,
+                                    stop=["."], logprobs=2, temperature=0.8, seed=4)
+    assert [c.index for c in r.choices] == [0, 1, 2, 3]
+    for c in r.choices:
+        assert "." not in c.text and len(c.logprobs.tokens) == len(c.logprobs.token_logprobs)
+
+
+def test_chat():
+    r = client().chat.completions.create(model=model(), messages=QUESTION, temperature=0, logprobs=True,
+                                         top_logprobs=2)
+    assert "4" in r.choices[0].message.content and r.choices[0].finish_reason == "stop"
+    assert b"".join(bytes(t.bytes) for t in r.choices[0].logprobs.content).decode() == \
+        r.choices[0].message.content
+    text, usage = "", None
+    for chunk in client().chat.completions.create(model=model(), messages=QUESTION, temperature=0,
+                                                  stream=True, stream_options={"include_usage": True}):
+        usage = chunk.usage or usage
+        text += chunk.choices[0].delta.content or "" if chunk.choices else ""
+    assert text == r.choices[0].message.content and usage.completion_tokens == r.usage.completion_tokens
+
+
+def test_chat_stream_helper():
+    with client().chat.completions.stream(model=model(), messages=QUESTION, temperature=0) as s:
+        for _ in s:
+            pass
+        final = s.get_final_completion()
+    assert final.choices[0].message.role == "assistant" and "4" in final.choices[0].message.content
+
+
+def test_n_choices_stream():
+    seen = {}
+    for chunk in client().chat.completions.create(model=model(), messages=QUESTION, n=2, stream=True,
+                                                  temperature=0.7, seed=3):
+        for c in chunk.choices:
+            seen.setdefault(c.index, []).append(c)
+    assert sorted(seen) == [0, 1]
+    assert all(cs[-1].finish_reason for cs in seen.values())
+
+
+def test_embeddings():
+    r = client().embeddings.create(model=model(), input=["Hello", "friend"])
+    assert len(r.data) == 2 and abs(sum(x * x for x in r.data[0].embedding) - 1) < 1e-3
+
+
+def test_responses():
+    r = client().responses.create(model=model(), input="What is 2+2?", temperature=0)
+    assert "4" in r.output_text and r.status == "completed"
+    with client().responses.stream(model=model(), input="What is 2+2?", temperature=0) as s:
+        for _ in s:
+            pass
+        assert s.get_final_response().output_text == r.output_text
+
+
+def test_errors():
+    cases = [(dict(model="none", messages=QUESTION), openai.NotFoundError),
+             (dict(model=model(), messages=[]), openai.BadRequestError),
+             (dict(model=model(), messages=QUESTION, temperature=-1), openai.BadRequestError)]
+    for kw, kind in cases:
+        try:
+            client().chat.completions.create(**kw)
+            raise AssertionError("accepted")
+        except kind as e:
+            assert e.code and e.type == "invalid_request_error" and e.request_id
+
+
+def test_abort_frees():
+    stream = client().chat.completions.create(
+        model=model(), messages=QUESTION, stream=True, max_tokens=500, extra_body={"ignore_eos": True})
+    next(iter(stream))
+    stream.close()
+    SERVER.wait_until(lambda: SERVER.slots()["running"] == 0, 5, "slot free after abort")
+    assert SERVER.slots()["pages"]["used"] == 0
+
+
+def test_httpx_raw():
+    with httpx.Client(base_url=SERVER.url) as h:
+        r = h.post("/v1/completions", json={"prompt": "Hello", "max_tokens": 2})
+        assert r.status_code == 200 and r.headers["content-type"].startswith("application/json")
+        assert r.headers["x-request-id"]
+        with h.stream("POST", "/v1/completions", json={"prompt": "Hello", "max_tokens": 3, "stream": True,
+                                                       "ignore_eos": True}) as s:
+            lines = [l for l in s.iter_lines() if l.startswith("data: ")]
+        assert lines[-1] == "data: [DONE]"
+
+
+def test_langchain():
+    try:
+        from langchain_openai import ChatOpenAI, OpenAI
+    except ImportError as e:
+        print("langchain:", e)
+        return
+    chat = ChatOpenAI(base_url=SERVER.url + "/v1", api_key="none", model=model(), temperature=0)
+    whole = chat.invoke("What is 2+2?").content
+    assert "4" in whole
+    assert "".join(c.content for c in chat.stream("What is 2+2?")) == whole
+    llm = OpenAI(base_url=SERVER.url + "/v1", api_key="none", model=model(), temperature=0, max_tokens=8)
+    assert isinstance(llm.invoke("Once upon a time"), str)
+
+
+if __name__ == "__main__":
+    with Hearth("--parallel", "8") as SERVER:
+        run_cases(globals())

@@ -1,0 +1,17 @@
+#!/usr/bin/env python3
+# SPDX-License-Identifier: MIT
+"""Starts the demo server and runs the official Node clients (clients.mjs) against it."""
+import os
+import shutil
+import subprocess
+import sys
+
+from hearth_server import SKIPPED, Hearth
+
+modules = os.environ.get("HEARTH_NODE_MODULES", "")
+if not shutil.which("node") or not os.path.isdir(os.path.join(modules, "openai")):
+    print("node or its clients are not installed")
+    sys.exit(SKIPPED)
+with Hearth("--parallel", "8") as server:
+    script = os.path.join(os.path.dirname(os.path.abspath(__file__)), "clients.mjs")
+    sys.exit(subprocess.run(["node", script, server.url], check=False, timeout=240).returncode)
