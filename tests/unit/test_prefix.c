@@ -1,0 +1,208 @@
+/* SPDX-License-Identifier: MIT */
+/* The prefix cache over real pages: finding, sharing, eviction in order, private scopes. */
+#include "test.h"
+
+#include "engine/prefix.h"
+
+enum { N_PAGES = 8 };
+
+struct fixture {
+    struct kv_pages *pages;
+    struct prefix *cache;
+};
+
+static struct fixture open_fixture(void)
+{
+    struct kv_layout layout;
+    char err[200];
+    struct fixture f;
+    kv_layout_init(&layout, 1, 1, 32, true);
+    REQUIRE_EQ_INT(kv_pages_create(&f.pages, &layout, N_PAGES, err, sizeof(err)), 0);
+    f.cache = prefix_create(f.pages, 99);
+    REQUIRE(f.cache);
+    return f;
+}
+
+static void close_fixture(struct fixture *f)
+{
+    prefix_destroy(f->cache);
+    kv_pages_destroy(f->pages);
+}
+
+static const struct prefix_scope common;
+
+/* Tokens of a page that starts with `first`. */
+static const int32_t *tokens_of(int32_t first)
+{
+    static int32_t tokens[KV_PAGE_TOKENS];
+    for (int i = 0; i < KV_PAGE_TOKENS; i++)
+        tokens[i] = first + i;
+    return tokens;
+}
+
+/* Computes and publishes one page; *page is held by the caller. */
+static int32_t publish(struct fixture *f, int32_t parent, const struct prefix_scope *scope,
+                       int32_t first, int32_t *page)
+{
+    *page = prefix_page_get(f->cache);
+    REQUIRE(*page >= 0);
+    return prefix_publish(f->cache, parent, scope, tokens_of(first), page);
+}
+
+static void test_finds_by_tokens_parent_and_scope(void **state)
+{
+    (void)state;
+    struct fixture f = open_fixture();
+    struct prefix_scope other = {.tenant = {1}}, private = {.private_id = 3};
+    int32_t page_a, page_b;
+    int32_t a = publish(&f, PREFIX_NONE, &common, 100, &page_a);
+    int32_t b = publish(&f, a, &common, 200, &page_b);
+    REQUIRE_EQ_INT(prefix_find(f.cache, PREFIX_NONE, &common, tokens_of(100)), a);
+    REQUIRE_EQ_INT(prefix_find(f.cache, a, &common, tokens_of(200)), b);
+    REQUIRE_EQ_INT(prefix_find(f.cache, PREFIX_NONE, &common, tokens_of(200)), PREFIX_NONE);
+    REQUIRE_EQ_INT(prefix_find(f.cache, a, &common, tokens_of(201)), PREFIX_NONE);
+    REQUIRE_EQ_INT(prefix_find(f.cache, PREFIX_NONE, &other, tokens_of(100)), PREFIX_NONE);
+    REQUIRE_EQ_INT(prefix_find(f.cache, PREFIX_NONE, &private, tokens_of(100)), PREFIX_NONE);
+    int32_t changed[KV_PAGE_TOKENS];
+    memcpy(changed, tokens_of(100), sizeof(changed));
+    changed[KV_PAGE_TOKENS - 1]++;
+    REQUIRE_EQ_INT(prefix_find(f.cache, PREFIX_NONE, &common, changed), PREFIX_NONE);
+    close_fixture(&f);
+}
+
+static void test_second_computation_takes_the_first_page(void **state)
+{
+    (void)state;
+    struct fixture f = open_fixture();
+    int32_t first, second;
+    int32_t a = publish(&f, PREFIX_NONE, &common, 1, &first);
+    int32_t b = publish(&f, PREFIX_NONE, &common, 1, &second);
+    REQUIRE_EQ_INT(a, b);
+    REQUIRE_EQ_INT(first, second);
+    REQUIRE_EQ_INT(kv_page_refs(f.pages, first), 3); /* two sequences and the cache */
+    REQUIRE_EQ_INT(kv_pages_free(f.pages), N_PAGES - 1);
+    prefix_release(f.cache, a, first);
+    REQUIRE_EQ_INT(prefix_n_idle(f.cache), 0);
+    prefix_release(f.cache, a, first);
+    REQUIRE_EQ_INT(prefix_n_idle(f.cache), 1);
+    close_fixture(&f);
+}
+
+static void test_evicts_least_recently_used_leaves(void **state)
+{
+    (void)state;
+    struct fixture f = open_fixture();
+    int32_t page[3], node[3];
+    node[0] = publish(&f, PREFIX_NONE, &common, 1000, &page[0]);
+    node[1] = publish(&f, node[0], &common, 2000, &page[1]);
+    node[2] = publish(&f, node[0], &common, 3000, &page[2]); /* a second branch */
+    REQUIRE_EQ_INT(prefix_acquire(f.cache, node[0]), page[0]); /* which holds the root too */
+    prefix_release(f.cache, node[1], page[1]);
+    prefix_release(f.cache, node[0], page[0]);
+    REQUIRE_EQ_INT(prefix_n_idle(f.cache), 1); /* the root is held by the second branch */
+    prefix_release(f.cache, node[2], page[2]);
+    prefix_release(f.cache, node[0], page[0]);
+    REQUIRE_EQ_INT(prefix_n_idle(f.cache), 3);
+
+    for (int i = 0; i < N_PAGES - 3; i++)
+        REQUIRE(prefix_page_get(f.cache) >= 0); /* the free ones */
+    REQUIRE_EQ_INT(prefix_n_idle(f.cache), 3);
+    REQUIRE_EQ_INT(prefix_page_get(f.cache), page[1]); /* the oldest leaf */
+    REQUIRE_EQ_INT(prefix_find(f.cache, node[0], &common, tokens_of(2000)), PREFIX_NONE);
+    REQUIRE_EQ_INT(prefix_find(f.cache, node[0], &common, tokens_of(3000)), node[2]);
+    REQUIRE_EQ_INT(prefix_page_get(f.cache), page[2]);
+    REQUIRE_EQ_INT(prefix_page_get(f.cache), page[0]); /* the root last */
+    REQUIRE_EQ_INT(prefix_page_get(f.cache), -1);
+    close_fixture(&f);
+}
+
+static void test_use_renews(void **state)
+{
+    (void)state;
+    struct fixture f = open_fixture();
+    int32_t page[2], node[2];
+    for (int i = 0; i < 2; i++) {
+        node[i] = publish(&f, PREFIX_NONE, &common, 100 * (i + 1), &page[i]);
+        prefix_release(f.cache, node[i], page[i]);
+    }
+    prefix_acquire(f.cache, node[0]);
+    prefix_release(f.cache, node[0], page[0]);
+    for (int i = 0; i < N_PAGES - 2; i++)
+        prefix_page_get(f.cache);
+    REQUIRE_EQ_INT(prefix_page_get(f.cache), page[1]);
+    close_fixture(&f);
+}
+
+static void test_forgets_private_scopes(void **state)
+{
+    (void)state;
+    struct fixture f = open_fixture();
+    struct prefix_scope private = {.private_id = 17};
+    int32_t page[3], node[3];
+    node[0] = publish(&f, PREFIX_NONE, &private, 1, &page[0]);
+    node[1] = publish(&f, node[0], &private, 50, &page[1]);
+    node[2] = publish(&f, PREFIX_NONE, &common, 1, &page[2]);
+    prefix_release(f.cache, node[1], page[1]);
+    prefix_release(f.cache, node[0], page[0]);
+    prefix_release(f.cache, node[2], page[2]);
+    prefix_forget(f.cache, 17);
+    REQUIRE_EQ_INT(prefix_n_idle(f.cache), 1);
+    REQUIRE_EQ_INT(kv_pages_free(f.pages), N_PAGES - 1);
+    REQUIRE_EQ_INT(prefix_find(f.cache, PREFIX_NONE, &common, tokens_of(1)), node[2]);
+    close_fixture(&f);
+}
+
+/* ---- against a list of what ought to be there ---------------------------------------------------- */
+
+/* Random chains held and released; afterwards every page is free or idle, and no more is found than is held. */
+static void test_random_use_keeps_count(void **state)
+{
+    (void)state;
+    enum { N_SEQS = 3, DEPTH = 2, ROUNDS = 5000 };
+    struct fixture f = open_fixture();
+    int32_t node[N_SEQS][DEPTH], page[N_SEQS][DEPTH];
+    int depth[N_SEQS] = {0};
+    uint32_t seed = 12345;
+    for (int round = 0; round < ROUNDS; round++) {
+        seed = seed * 1664525u + 1013904223u;
+        int s = (int)(seed >> 8) % N_SEQS;
+        if (depth[s] == DEPTH) {
+            while (depth[s] > 0) {
+                depth[s]--;
+                prefix_release(f.cache, node[s][depth[s]], page[s][depth[s]]);
+            }
+            continue;
+        }
+        int d = depth[s]++;
+        int32_t parent = d ? node[s][d - 1] : PREFIX_NONE, first = (int32_t)(seed >> 16) % 5 * 40;
+        int32_t found = prefix_find(f.cache, parent, &common, tokens_of(first));
+        if (found != PREFIX_NONE) {
+            node[s][d] = found;
+            page[s][d] = prefix_acquire(f.cache, found);
+        } else {
+            node[s][d] = publish(&f, parent, &common, first, &page[s][d]);
+        }
+        REQUIRE_MSG(kv_pages_free(f.pages) + prefix_n_idle(f.cache) >= N_PAGES - N_SEQS * DEPTH,
+                    "round %d", round);
+    }
+    for (int s = 0; s < N_SEQS; s++)
+        while (depth[s] > 0) {
+            depth[s]--;
+            prefix_release(f.cache, node[s][depth[s]], page[s][depth[s]]);
+        }
+    REQUIRE_EQ_INT(kv_pages_free(f.pages) + prefix_n_idle(f.cache), N_PAGES);
+    close_fixture(&f);
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(test_finds_by_tokens_parent_and_scope),
+        cmocka_unit_test(test_second_computation_takes_the_first_page),
+        cmocka_unit_test(test_evicts_least_recently_used_leaves),
+        cmocka_unit_test(test_use_renews),
+        cmocka_unit_test(test_forgets_private_scopes),
+        cmocka_unit_test(test_random_use_keeps_count),
+    };
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}

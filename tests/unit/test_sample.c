@@ -1,0 +1,420 @@
+/* SPDX-License-Identifier: MIT */
+/* The sampling chain, its random numbers, and the partial order they rest on. */
+#include "test.h"
+
+#include <math.h>
+
+#include "engine/kernels/kernels.h"
+#include "engine/rank.h"
+#include "engine/sample.h"
+
+enum { VOCAB = 1000 };
+
+/* A small generator for test data; the engine's own is one of the things under test. */
+static uint32_t next_random(uint32_t *state)
+{
+    *state = *state * 1664525u + 1013904223u;
+    return *state >> 8;
+}
+
+static void fill_logits(float *x, int n, uint32_t seed)
+{
+    for (int i = 0; i < n; i++)
+        x[i] = (float)(next_random(&seed) % 4000) / 200.0f - 10.0f; /* ties occur */
+}
+
+/* ---- rank --------------------------------------------------------------------------------------- */
+
+static const float *sort_values;
+
+static int compare_ids(const void *a, const void *b)
+{
+    int32_t i = *(const int32_t *)a, j = *(const int32_t *)b;
+    if (sort_values[i] != sort_values[j])
+        return sort_values[i] > sort_values[j] ? -1 : 1;
+    return i < j ? -1 : i > j;
+}
+
+static void check_rank(const float *values, int n, const int *steps, int n_steps)
+{
+    struct rank r;
+    REQUIRE_EQ_INT(rank_init(&r, n), 0);
+    int32_t *want = malloc((size_t)n * sizeof(*want));
+    for (int i = 0; i < n; i++)
+        want[i] = i;
+    sort_values = values;
+    qsort(want, (size_t)n, sizeof(*want), compare_ids);
+    rank_begin(&r, values, n);
+    for (int s = 0; s < n_steps; s++) {
+        int got = rank_upto(&r, steps[s]);
+        REQUIRE_EQ_INT(got, steps[s] < n ? steps[s] : n);
+        for (int i = 0; i < got; i++)
+            REQUIRE_MSG(r.ids[i] == want[i], "n %d step %d place %d: %d, not %d", n, steps[s], i,
+                        (int)r.ids[i], (int)want[i]);
+    }
+    free(want);
+    rank_finish(&r);
+}
+
+static void test_rank_orders(void **state)
+{
+    (void)state;
+    static const int sizes[] = {1, 2, 31, 32, 33, 100, 1000, 5000, 49152};
+    static const int steps[] = {1, 2, 5, 6, 40, 41, 300, 2000, 60000};
+    for (size_t i = 0; i < N_OF(sizes); i++) {
+        int n = sizes[i];
+        float *x = malloc((size_t)n * sizeof(*x));
+        fill_logits(x, n, (uint32_t)n);
+        check_rank(x, n, steps, N_OF(steps));
+        for (int j = 0; j < n; j += 3)
+            x[j] = -INFINITY;
+        check_rank(x, n, steps, N_OF(steps));
+        for (int j = 0; j < n; j++)
+            x[j] = j % 2 ? 0.0f : -0.0f;
+        check_rank(x, n, steps, N_OF(steps));
+        free(x);
+    }
+}
+
+/* ---- random numbers ----------------------------------------------------------------------------- */
+
+/* Known answers of Philox4x32-10, from the authors' Random123 distribution. */
+static void test_philox_known_answers(void **state)
+{
+    (void)state;
+    static const struct {
+        uint32_t counter[4], key[2], want[4];
+    } cases[] = {
+        {{0, 0, 0, 0}, {0, 0}, {0x6627e8d5, 0xe169c58d, 0xbc57ac4c, 0x9b00dbd8}},
+        {{0xffffffff, 0xffffffff, 0xffffffff, 0xffffffff},
+         {0xffffffff, 0xffffffff},
+         {0x408f276d, 0x41c83b0e, 0xa20bc7c6, 0x6d5451fd}},
+        {{0x243f6a88, 0x85a308d3, 0x13198a2e, 0x03707344},
+         {0xa4093822, 0x299f31d0},
+         {0xd16cfe09, 0x94fdcceb, 0x5001e420, 0x24126ea1}},
+    };
+    for (size_t i = 0; i < N_OF(cases); i++) {
+        uint32_t c[4];
+        memcpy(c, cases[i].counter, sizeof(c));
+        sample_philox(c, cases[i].key);
+        for (int j = 0; j < 4; j++)
+            REQUIRE_EQ_INT(c[j], cases[i].want[j]);
+    }
+}
+
+static void test_uniform_depends_on_all(void **state)
+{
+    (void)state;
+    double u = sample_uniform(7, 1, 5);
+    REQUIRE(u >= 0.0 && u < 1.0);
+    REQUIRE(u == sample_uniform(7, 1, 5));
+    REQUIRE(u != sample_uniform(8, 1, 5));
+    REQUIRE(u != sample_uniform(7 + (1ull << 32), 1, 5));
+    REQUIRE(u != sample_uniform(7, 2, 5));
+    REQUIRE(u != sample_uniform(7, 1, 6));
+    double mean = 0;
+    for (int i = 0; i < 10000; i++)
+        mean += sample_uniform(42, 0, (uint64_t)i) / 10000;
+    REQUIRE_MSG(fabs(mean - 0.5) < 0.01, "mean %g", mean);
+}
+
+/* ---- the chain against its definition ----------------------------------------------------------- */
+
+struct candidate {
+    int32_t id;
+    double x, p;
+};
+
+static int by_logit(const void *a, const void *b)
+{
+    const struct candidate *c = a, *d = b;
+    if (c->x != d->x)
+        return c->x > d->x ? -1 : 1;
+    return c->id < d->id ? -1 : 1;
+}
+
+static double typical_mean;
+
+static int by_surprise(const void *a, const void *b)
+{
+    const struct candidate *c = a, *d = b;
+    double e = fabs(-log(c->p) - typical_mean), f = fabs(-log(d->p) - typical_mean);
+    if (e != f)
+        return e < f ? -1 : 1;
+    return c->id < d->id ? -1 : 1;
+}
+
+static void normalise(struct candidate *c, int n)
+{
+    double sum = 0;
+    for (int i = 0; i < n; i++)
+        sum += c[i].p;
+    for (int i = 0; i < n; i++)
+        c[i].p /= sum;
+}
+
+static int until_mass(const struct candidate *c, int n, double mass)
+{
+    double sum = 0;
+    int m = 0;
+    while (m < n && (m == 0 || sum < mass))
+        sum += c[m++].p;
+    return m;
+}
+
+/* The chain as its definition reads, in double and with whole sorts; returns the candidates left. */
+static int slow_chain(const float *logits, int vocab, const struct eng_sampling *s,
+                      struct candidate *c)
+{
+    for (int i = 0; i < vocab; i++)
+        c[i] = (struct candidate){i, logits[i], 0};
+    int n = vocab;
+    qsort(c, (size_t)n, sizeof(*c), by_logit);
+    for (int i = n - 1; i >= 0; i--)
+        c[i].p = exp((c[i].x - c[0].x) / s->temperature);
+    if (s->top_k > 0 && s->top_k < n) n = s->top_k;
+    normalise(c, n);
+    if (s->typical_p < 1) {
+        typical_mean = 0;
+        for (int i = 0; i < n; i++)
+            typical_mean -= c[i].p * log(c[i].p);
+        qsort(c, (size_t)n, sizeof(*c), by_surprise);
+        n = until_mass(c, n, s->typical_p);
+        qsort(c, (size_t)n, sizeof(*c), by_logit);
+        normalise(c, n);
+    }
+    if (s->top_p < 1) n = until_mass(c, n, s->top_p);
+    int m = 1;
+    while (m < n && c[m].p >= s->min_p * c[0].p)
+        m++;
+    normalise(c, m);
+    return m;
+}
+
+/* Draws many times and compares the frequencies with the definition's probabilities. */
+static void check_chain(const struct eng_sampling *s, uint32_t seed, const char *name)
+{
+    enum { N_DRAWS = 20000 };
+    float logits[VOCAB];
+    static struct candidate want[VOCAB];
+    static int count[VOCAB];
+    memset(count, 0, sizeof(count));
+    fill_logits(logits, VOCAB, seed);
+    int n = slow_chain(logits, VOCAB, s, want);
+    struct sampler *sampler = sampler_create(VOCAB, kern_select("auto"));
+    struct sample_row row = {.logits = logits, .chain = s};
+    for (int i = 0; i < N_DRAWS; i++) {
+        row.index = i;
+        int32_t id = sampler_draw(sampler, &row);
+        REQUIRE(id >= 0 && id < VOCAB);
+        count[id]++;
+    }
+    int n_seen = 0;
+    for (int i = 0; i < n; i++) {
+        double expected = want[i].p * N_DRAWS, sigma = sqrt(expected + 1);
+        REQUIRE_MSG(fabs(count[want[i].id] - expected) < 6 * sigma, "%s: id %d drawn %d times, not %g",
+                    name, (int)want[i].id, count[want[i].id], expected);
+        n_seen += count[want[i].id];
+    }
+    REQUIRE_MSG(n_seen == N_DRAWS, "%s: %d draws outside the candidates", name, N_DRAWS - n_seen);
+    sampler_destroy(sampler);
+}
+
+static void test_chain_follows_definition(void **state)
+{
+    (void)state;
+    static const struct {
+        const char *name;
+        float temperature;
+        int top_k;
+        float top_p, min_p, typical_p;
+    } cases[] = {
+        {"plain", 1, 0, 1, 0, 1},
+        {"hot", 2.5f, 0, 1, 0, 1},
+        {"cold", 0.3f, 0, 1, 0, 1},
+        {"top-k", 1, 40, 1, 0, 1},
+        {"top-k of all", 1, VOCAB, 1, 0, 1},
+        {"top-p", 1, 0, 0.9f, 0, 1},
+        {"top-p hot", 3, 0, 0.95f, 0, 1},
+        {"min-p", 1, 0, 1, 0.05f, 1},
+        {"typical", 1, 0, 1, 0, 0.8f},
+        {"typical hot", 3, 0, 1, 0, 0.5f},
+        {"all", 1.2f, 50, 0.95f, 0.02f, 0.9f},
+        {"tiny top-p", 1, 0, 1e-6f, 0, 1},
+    };
+    for (size_t i = 0; i < N_OF(cases); i++) {
+        struct eng_sampling s = eng_sampling_default();
+        s.temperature = cases[i].temperature;
+        s.top_k = cases[i].top_k;
+        s.top_p = cases[i].top_p;
+        s.min_p = cases[i].min_p;
+        s.typical_p = cases[i].typical_p;
+        s.seed = 1234 + i;
+        check_chain(&s, (uint32_t)i + 1, cases[i].name);
+    }
+}
+
+/* ---- adjustments -------------------------------------------------------------------------------- */
+
+static int32_t greedy(const float *logits, struct eng_sampling s, const struct sample_history *h,
+                      const int32_t *banned, int n_banned)
+{
+    struct sampler *sampler = sampler_create(8, kern_select("auto"));
+    s.temperature = 0;
+    struct sample_row row = {
+        .logits = logits, .chain = &s, .history = h, .banned = {banned}, .n_banned = {n_banned}};
+    int32_t id = sampler_draw(sampler, &row);
+    sampler_destroy(sampler);
+    return id;
+}
+
+static void test_greedy_adjustments(void **state)
+{
+    (void)state;
+    const float logits[8] = {1, 5, 5, 4, -1, 0, 2, 3};
+    struct eng_sampling s = eng_sampling_default();
+    REQUIRE_EQ_INT(greedy(logits, s, NULL, NULL, 0), 1); /* lowest id on a tie */
+
+    const int32_t ban[] = {1, 2};
+    REQUIRE_EQ_INT(greedy(logits, s, NULL, ban, 2), 3);
+
+    const struct eng_bias bias[] = {{1, -INFINITY}, {6, 3.5f}};
+    s.bias = bias;
+    s.n_bias = 2;
+    REQUIRE_EQ_INT(greedy(logits, s, NULL, NULL, 0), 6);
+
+    const int32_t allowed[] = {4, 5};
+    s = eng_sampling_default();
+    s.allowed_ids = allowed;
+    s.n_allowed_ids = 2;
+    REQUIRE_EQ_INT(greedy(logits, s, NULL, NULL, 0), 5);
+    REQUIRE_EQ_INT(greedy(logits, s, NULL, allowed, 2), SAMPLE_NOTHING);
+}
+
+static void test_penalties(void **state)
+{
+    (void)state;
+    const float logits[8] = {1, 5, 4.9f, 4, -1, 0, 2, 3};
+    struct sample_history h;
+    REQUIRE_EQ_INT(sample_history_init(&h, 8), 0);
+    sample_history_add(&h, 1, true);
+    sample_history_add(&h, 2, false);
+    sample_history_add(&h, 2, false);
+
+    struct eng_sampling s = eng_sampling_default();
+    s.repetition_penalty = 1.1f; /* both: 5 / 1.1 = 4.55, 4.9 / 1.1 = 4.45 */
+    REQUIRE_EQ_INT(greedy(logits, s, &h, NULL, 0), 1);
+    s.repetition_penalty = 2.0f;
+    REQUIRE_EQ_INT(greedy(logits, s, &h, NULL, 0), 3);
+
+    s = eng_sampling_default();
+    s.presence_penalty = 1.0f; /* output only: 1 stays at 5 */
+    REQUIRE_EQ_INT(greedy(logits, s, &h, NULL, 0), 1);
+    sample_history_add(&h, 1, false);
+    s.presence_penalty = 0.95f;
+    REQUIRE_EQ_INT(greedy(logits, s, &h, NULL, 0), 1); /* 4.05 against 4 */
+    s.presence_penalty = 1.05f;
+    REQUIRE_EQ_INT(greedy(logits, s, &h, NULL, 0), 3);
+
+    s = eng_sampling_default();
+    s.frequency_penalty = 0.6f; /* 1: 4.4, 2: 3.7 */
+    REQUIRE_EQ_INT(greedy(logits, s, &h, NULL, 0), 1);
+    s.frequency_penalty = -2.0f; /* 1: 7, 2: 8.9 */
+    REQUIRE_EQ_INT(greedy(logits, s, &h, NULL, 0), 2);
+
+    sample_history_clear(&h);
+    REQUIRE_EQ_INT(h.n_touched, 0);
+    for (int i = 0; i < 8; i++)
+        REQUIRE_EQ_INT(h.counts[i], 0);
+    sample_history_finish(&h);
+}
+
+/* A banned id is never drawn, at any level, whatever the random number. */
+static void test_banned_is_never_drawn(void **state)
+{
+    (void)state;
+    float logits[64];
+    for (int i = 0; i < 64; i++)
+        logits[i] = i == 5 ? 100.0f : 0.0f;
+    struct eng_bias bias[63];
+    for (int i = 0, n = 0; i < 64; i++)
+        if (i != 20)
+            bias[n++] = (struct eng_bias){i, -INFINITY};
+    for (const char *const *name = kern_names(); *name; name++) {
+        if (!kern_runs_here(*name)) continue;
+        struct sampler *sampler = sampler_create(64, kern_select(*name));
+        struct eng_sampling s = eng_sampling_default();
+        s.temperature = 50.0f;
+        s.bias = bias;
+        s.n_bias = 63;
+        for (int top_p = 0; top_p < 2; top_p++) {
+            s.top_p = top_p ? 0.999f : 1.0f;
+            for (int i = 0; i < 200; i++) {
+                struct sample_row row = {.logits = logits, .chain = &s, .index = i};
+                REQUIRE_EQ_INT(sampler_draw(sampler, &row), 20);
+            }
+        }
+        sampler_destroy(sampler);
+    }
+}
+
+/* ---- log-probabilities -------------------------------------------------------------------------- */
+
+static void test_logprobs(void **state)
+{
+    (void)state;
+    float logits[VOCAB];
+    fill_logits(logits, VOCAB, 3);
+    double sum = 0;
+    for (int i = 0; i < VOCAB; i++)
+        sum += exp((double)logits[i]);
+    struct sampler *sampler = sampler_create(VOCAB, kern_select("auto"));
+    struct eng_logprob top[ENG_MAX_LOGPROBS];
+    float lp = sampler_logprobs(sampler, logits, 77, 20, top);
+    REQUIRE(fabs(lp - (logits[77] - log(sum))) < 1e-5);
+    for (int i = 0; i < 20; i++) {
+        REQUIRE(fabs(top[i].logprob - (logits[top[i].id] - log(sum))) < 1e-5);
+        REQUIRE_EQ_INT(sample_rank(logits, VOCAB, top[i].id), i + 1);
+    }
+    sampler_destroy(sampler);
+}
+
+/* ---- checking ----------------------------------------------------------------------------------- */
+
+static void test_check_names_the_field(void **state)
+{
+    (void)state;
+    static const struct eng_bias bad_bias[] = {{8, 1}, {0, NAN}, {0, INFINITY}, {-1, 0}};
+    char err[200] = "";
+    struct eng_sampling s = eng_sampling_default();
+    REQUIRE_EQ_INT(sample_check(&s, 8, err, sizeof(err)), 0);
+    s.temperature = NAN;
+    REQUIRE_EQ_INT(sample_check(&s, 8, err, sizeof(err)), ENG_EINVAL);
+    REQUIRE(strstr(err, "temperature"));
+    s = eng_sampling_default();
+    s.top_p = 0;
+    REQUIRE_EQ_INT(sample_check(&s, 8, err, sizeof(err)), ENG_EINVAL);
+    REQUIRE(strstr(err, "top_p"));
+    for (size_t i = 0; i < N_OF(bad_bias); i++) {
+        s = eng_sampling_default();
+        s.bias = &bad_bias[i];
+        s.n_bias = 1;
+        REQUIRE_EQ_INT(sample_check(&s, 8, err, sizeof(err)), ENG_EINVAL);
+    }
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(test_rank_orders),
+        cmocka_unit_test(test_philox_known_answers),
+        cmocka_unit_test(test_uniform_depends_on_all),
+        cmocka_unit_test(test_chain_follows_definition),
+        cmocka_unit_test(test_greedy_adjustments),
+        cmocka_unit_test(test_penalties),
+        cmocka_unit_test(test_banned_is_never_drawn),
+        cmocka_unit_test(test_logprobs),
+        cmocka_unit_test(test_check_names_the_field),
+    };
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}
