@@ -14,7 +14,9 @@
  *
  * When the client has gone (or a server-side limit cuts the request) `on_gone` is called once, on any
  * thread, before or during other callbacks: it must only set flags and cancel engine jobs. on_wake is
- * still called afterwards, so that jobs are reaped; srv_request_is_gone() tells.
+ * still called afterwards, so that jobs are reaped; srv_request_is_gone() tells. `on_stop` (or NULL) is
+ * called when the server is shutting down and its patience is over: cancel the jobs, as in on_gone, but the
+ * client is still there, and an error answer that follows soon still reaches it.
  *
  * The request is freed after both the HTTP side is done with the connection and the API side has
  * called srv_request_done(req), on whichever comes last; `on_free` then releases api_data. Answers of kinds 1 and
@@ -104,6 +106,7 @@ struct srv_callbacks {
     void (*on_wake)(struct srv_request *req);
     void (*on_gone)(struct srv_request *req);
     void (*on_free)(struct srv_request *req);
+    void (*on_stop)(struct srv_request *req); /* NULL: on_gone is called instead, a little later */
 };
 void srv_request_set_callbacks(struct srv_request *req, const struct srv_callbacks *callbacks, void *api_data);
 void *srv_request_api_data(const struct srv_request *req);

@@ -246,6 +246,11 @@ static void on_gone(struct srv_request *req)
     cancel_jobs(e);
 }
 
+static void on_stop(struct srv_request *req)
+{
+    cancel_jobs(srv_request_api_data(req));
+}
+
 static void on_free(struct srv_request *req)
 {
     struct embedding *e = srv_request_api_data(req);
@@ -354,7 +359,7 @@ static int check_options(struct embedding *e, struct param_error *err)
 
 static void start(struct embedding *e)
 {
-    static const struct srv_callbacks callbacks = {on_wake, on_gone, on_free};
+    static const struct srv_callbacks callbacks = {on_wake, on_gone, on_free, on_stop};
     char text[256] = "";
     srv_request_set_callbacks(e->req, &callbacks, e);
     if (srv_request_is_gone(e->req)) atomic_store(&e->gone, true);

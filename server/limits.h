@@ -29,12 +29,16 @@ enum {
     SRV_REPLY_HEADERS_MAX = 24,   /* headers of one answer */
     SRV_REQUEST_ID_MAX = 128,
 
-    /* Bytes a stream holds for its client: starts small; a reader this far behind is cut. */
+    /* Bytes a stream holds for its client: starts small; a reader this far behind is cut at the next
+     * event. One event may be larger: log-probabilities of a whole prompt come in one. */
     SRV_STREAM_FIRST_BYTES = 64 << 10,
     SRV_STREAM_MAX_BYTES = 256 << 10,
+    SRV_STREAM_EVENT_MAX_BYTES = 16 << 20,
 
     /* Bodies held at once, as a multiple of the largest body: counted by bytes that have arrived. */
     SRV_BODIES_FACTOR = 16,
+    /* What is read and thrown away of a body that is too large, so that its sender sees the 413. */
+    SRV_DISCARD_MAX_BYTES = 512 << 10,
     /* Memory of one request's own data: logs of tokens sized at admission are the largest part. */
     SRV_ARENA_MAX_BYTES = 128 << 20,
     SRV_ARENA_BLOCK_BYTES = 16 << 10,

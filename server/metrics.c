@@ -1,0 +1,405 @@
+/* SPDX-License-Identifier: MIT */
+/*
+ * Metric families as tables: a histogram is a row with its name, its alias and its bounds; the text is
+ * written by walking them. Values are seconds and tokens.
+ */
+#include "server/metrics.h"
+
+#include <dirent.h>
+#include <stdatomic.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <unistd.h>
+
+#include "engine/engine.h"
+#include "server/api.h"
+#include "server/buf.h"
+
+enum { MAX_BOUNDS = 24 };
+
+static const double ttft_bounds[] = {0.001, 0.005, 0.01, 0.02, 0.04, 0.06, 0.08, 0.1, 0.25, 0.5, 0.75, 1,
+                                     2.5, 5, 7.5, 10, 20, 40, 80, 160, 640};
+static const double token_bounds[] = {0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.075, 0.1, 0.15, 0.2, 0.3,
+                                      0.4, 0.5, 0.75, 1, 2.5, 5, 10};
+static const double request_bounds[] = {0.01, 0.05, 0.1, 0.3, 0.5, 0.8, 1, 1.5, 2, 2.5, 5, 10, 15, 20, 30,
+                                        40, 50, 60, 120, 240, 480, 960, 1920};
+static const double count_bounds[] = {1, 2, 5, 10, 20, 50, 100, 200, 500, 1000, 2000, 5000, 10000, 20000,
+                                      50000, 100000};
+
+enum histogram_id { H_TTFT, H_INTER_TOKEN, H_PER_TOKEN, H_E2E, H_QUEUE, H_PREFILL, H_DECODE, H_INFERENCE,
+                    H_PROMPT_TOKENS, H_GENERATED_TOKENS, H_COUNT };
+
+#define BOUNDS(array) array, sizeof(array) / sizeof((array)[0])
+
+static const struct {
+    const char *name, *alias, *help;
+    const double *bounds;
+    size_t n_bounds;
+} histograms[H_COUNT] = {
+    [H_TTFT] = {"hearth_time_to_first_token_seconds", "vllm:time_to_first_token_seconds",
+                "From the request's arrival to its first token.", BOUNDS(ttft_bounds)},
+    [H_INTER_TOKEN] = {"hearth_inter_token_latency_seconds", "vllm:inter_token_latency_seconds",
+                       "Between tokens, each counted with its request's mean.", BOUNDS(token_bounds)},
+    [H_PER_TOKEN] = {"hearth_time_per_output_token_seconds", "vllm:time_per_output_token_seconds",
+                     "Mean time between the tokens of a request.", BOUNDS(token_bounds)},
+    [H_E2E] = {"hearth_request_duration_seconds", "vllm:e2e_request_latency_seconds",
+               "Whole time of a request that generated or scored.", BOUNDS(request_bounds)},
+    [H_QUEUE] = {"hearth_request_queue_seconds", "vllm:request_queue_time_seconds",
+                 "Time in the queue.", BOUNDS(request_bounds)},
+    [H_PREFILL] = {"hearth_request_prefill_seconds", "vllm:request_prefill_time_seconds",
+                   "From leaving the queue to the first token.", BOUNDS(request_bounds)},
+    [H_DECODE] = {"hearth_request_decode_seconds", "vllm:request_decode_time_seconds",
+                  "From the first token to the end.", BOUNDS(request_bounds)},
+    [H_INFERENCE] = {"hearth_request_inference_seconds", "vllm:request_inference_time_seconds",
+                     "From leaving the queue to the end.", BOUNDS(request_bounds)},
+    [H_PROMPT_TOKENS] = {"hearth_request_prompt_tokens", "vllm:request_prompt_tokens",
+                         "Prompt tokens of a request.", BOUNDS(count_bounds)},
+    [H_GENERATED_TOKENS] = {"hearth_request_generated_tokens", "vllm:request_generation_tokens",
+                            "Generated tokens of a request.", BOUNDS(count_bounds)},
+};
+
+static const int statuses[] = {200, 204, 400, 401, 403, 404, 405, 408, 413, 415, 429, 431, 500, 503, 504};
+static const char *const endpoints[] = {
+    "completions", "chat", "responses", "messages", "embeddings", "models", "tokenize", "detokenize",
+    "apply-template", "count_tokens", "props", "slots", "health", "metrics", "version", "openapi",
+};
+static const char *const reasons[] = {"stop", "length", "error", "cancelled", "rejected"};
+enum reason { R_STOP, R_LENGTH, R_ERROR, R_CANCELLED, R_REJECTED };
+
+#define N_OF(array) (sizeof(array) / sizeof((array)[0]))
+
+struct histogram {
+    atomic_ullong buckets[MAX_BOUNDS + 1]; /* not cumulative; the last is above all bounds */
+    atomic_ullong sum_micro;               /* of values, in millionths */
+};
+
+/* The last of each row of counters is "other". */
+struct srv_metrics {
+    atomic_ullong counts[SRV_COUNT_N];
+    atomic_ullong by_status[N_OF(statuses) + 1];
+    atomic_ullong by_endpoint[N_OF(endpoints) + 1];
+    atomic_ullong by_reason[N_OF(reasons)];
+    struct histogram histograms[H_COUNT];
+};
+
+struct srv_metrics *srv_metrics_create(void)
+{
+    return calloc(1, sizeof(struct srv_metrics));
+}
+
+void srv_metrics_destroy(struct srv_metrics *m)
+{
+    free(m);
+}
+
+/* ---- counting ---------------------------------------------------------------------------------- */
+
+void srv_metrics_count(struct srv_metrics *m, enum srv_count what)
+{
+    atomic_fetch_add_explicit(&m->counts[what], 1, memory_order_relaxed);
+}
+
+/* Counts `value` n times. */
+static void observe(struct srv_metrics *m, enum histogram_id id, double value, uint64_t n)
+{
+    struct histogram *h = &m->histograms[id];
+    size_t i = 0;
+    if (value < 0) value = 0;
+    while (i < histograms[id].n_bounds && value > histograms[id].bounds[i]) i++;
+    atomic_fetch_add_explicit(&h->buckets[i], n, memory_order_relaxed);
+    atomic_fetch_add_explicit(&h->sum_micro, (unsigned long long)(value * 1e6 * (double)n + 0.5),
+                              memory_order_relaxed);
+}
+
+static size_t status_index(int status)
+{
+    size_t i = 0;
+    while (i < N_OF(statuses) && statuses[i] != status) i++;
+    return i;
+}
+
+static size_t endpoint_index(const char *endpoint)
+{
+    size_t i = 0;
+    while (i < N_OF(endpoints) && (!endpoint || strcmp(endpoints[i], endpoint) != 0)) i++;
+    return i;
+}
+
+static enum reason reason_of(int status, bool gone, const struct srv_account *a)
+{
+    if (gone) return R_CANCELLED;
+    if (status == 429 || status == 503) return R_REJECTED;
+    if (status != 200) return R_ERROR;
+    for (int i = 0; a->finish_reason && i <= R_ERROR; i++) {
+        if (strcmp(a->finish_reason, reasons[i]) == 0) return (enum reason)i;
+    }
+    return R_STOP;
+}
+
+/* The endpoints that use the engine stand first in the table. */
+static bool is_inference(size_t endpoint)
+{
+    return endpoint <= endpoint_index("embeddings");
+}
+
+static void observe_times(struct srv_metrics *m, const struct srv_account *a, int64_t total_us)
+{
+    double total = (double)total_us * 1e-6;
+    observe(m, H_E2E, total, 1);
+    if (a->queue_us < 0) return;
+    double queue = (double)a->queue_us * 1e-6;
+    observe(m, H_QUEUE, queue, 1);
+    observe(m, H_INFERENCE, total - queue, 1);
+    if (a->ttft_us < 0) return;
+    double ttft = (double)a->ttft_us * 1e-6;
+    observe(m, H_TTFT, ttft, 1);
+    observe(m, H_PREFILL, ttft - queue, 1);
+    observe(m, H_DECODE, total - ttft, 1);
+    if (a->n_generated_tokens < 2) return;
+    uint64_t gaps = (uint64_t)a->n_generated_tokens - 1;
+    observe(m, H_PER_TOKEN, (total - ttft) / (double)gaps, 1);
+    observe(m, H_INTER_TOKEN, (total - ttft) / (double)gaps, gaps);
+}
+
+void srv_metrics_count_request(struct srv_metrics *m, int status, bool gone,
+                               const struct srv_account *a, int64_t total_us)
+{
+    size_t endpoint = endpoint_index(a->endpoint);
+    atomic_fetch_add_explicit(&m->by_status[status_index(status)], 1, memory_order_relaxed);
+    atomic_fetch_add_explicit(&m->by_endpoint[endpoint], 1, memory_order_relaxed);
+    if (!is_inference(endpoint)) return;
+    enum reason reason = reason_of(status, gone, a);
+    atomic_fetch_add_explicit(&m->by_reason[reason], 1, memory_order_relaxed);
+    if (reason == R_REJECTED || status != 200) return;
+    observe(m, H_PROMPT_TOKENS, (double)a->n_prompt_tokens, 1);
+    observe(m, H_GENERATED_TOKENS, (double)a->n_generated_tokens, 1);
+    observe_times(m, a, total_us);
+}
+
+/* ---- writing ------------------------------------------------------------------------------------- */
+
+/* Where the text goes, and the label every alias carries. */
+struct out {
+    struct srv_buf *b;
+    struct srv_buf model_label; /* model_name="..." */
+    bool vllm;
+};
+
+static void head(struct out *o, const char *name, const char *type, const char *help)
+{
+    srv_buf_printf(o->b, "# HELP %s %s\n# TYPE %s %s\n", name, help, name, type);
+}
+
+static void one(struct out *o, const char *name, const char *type, const char *help, double value)
+{
+    head(o, name, type, help);
+    srv_buf_printf(o->b, "%s %.15g\n", name, value);
+}
+
+static void alias(struct out *o, const char *name, const char *type, const char *help, double value)
+{
+    if (!o->vllm) return;
+    head(o, name, type, help);
+    srv_buf_printf(o->b, "%s{%s} %.15g\n", name, o->model_label.data, value);
+}
+
+static double load(const atomic_ullong *counter)
+{
+    return (double)atomic_load_explicit(counter, memory_order_relaxed);
+}
+
+/* A label value: quotes, backslashes and line ends escaped. */
+static void add_label(struct srv_buf *b, const char *name, const char *value)
+{
+    srv_buf_printf(b, "%s=\"", name);
+    for (; *value; value++) {
+        if (*value == '"' || *value == '\\') srv_buf_add(b, "\\", 1);
+        if (*value == '\n') srv_buf_puts(b, "\\n");
+        else srv_buf_add(b, value, 1);
+    }
+    srv_buf_puts(b, "\"");
+}
+
+static void histogram(struct out *o, const struct srv_metrics *m, int id, const char *name, const char *label)
+{
+    const struct histogram *h = &m->histograms[id];
+    double n = 0;
+    head(o, name, "histogram", histograms[id].help);
+    for (size_t i = 0; i <= histograms[id].n_bounds; i++) {
+        n += load(&h->buckets[i]);
+        srv_buf_printf(o->b, "%s_bucket{%s%sle=\"", name, label, *label ? "," : "");
+        if (i < histograms[id].n_bounds) srv_buf_printf(o->b, "%.15g\"} %.15g\n", histograms[id].bounds[i], n);
+        else srv_buf_printf(o->b, "+Inf\"} %.15g\n", n);
+    }
+    const char *open = *label ? "{" : "", *close = *label ? "}" : "";
+    srv_buf_printf(o->b, "%s_sum%s%s%s %.15g\n", name, open, label, close, load(&h->sum_micro) * 1e-6);
+    srv_buf_printf(o->b, "%s_count%s%s%s %.15g\n", name, open, label, close, n);
+}
+
+static void write_histograms(struct out *o, const struct srv_metrics *m)
+{
+    for (int id = 0; id < H_COUNT; id++) histogram(o, m, id, histograms[id].name, "");
+    for (int id = 0; id < H_COUNT && o->vllm; id++) {
+        histogram(o, m, id, histograms[id].alias, o->model_label.data);
+    }
+}
+
+static void write_requests(struct out *o, const struct srv_metrics *m)
+{
+    head(o, "hearth_http_requests_total", "counter", "Requests by status; 0: no answer was sent.");
+    for (size_t i = 0; i < N_OF(statuses); i++) {
+        srv_buf_printf(o->b, "hearth_http_requests_total{code=\"%d\"} %.15g\n", statuses[i], load(&m->by_status[i]));
+    }
+    srv_buf_printf(o->b, "hearth_http_requests_total{code=\"other\"} %.15g\n", load(&m->by_status[N_OF(statuses)]));
+
+    head(o, "hearth_endpoint_requests_total", "counter", "Requests by endpoint.");
+    for (size_t i = 0; i <= N_OF(endpoints); i++) {
+        srv_buf_printf(o->b, "hearth_endpoint_requests_total{endpoint=\"%s\"} %.15g\n",
+                       i < N_OF(endpoints) ? endpoints[i] : "other", load(&m->by_endpoint[i]));
+    }
+
+    head(o, "hearth_requests_finished_total", "counter", "Inference requests by the way they ended.");
+    for (size_t i = 0; i < N_OF(reasons); i++) {
+        srv_buf_printf(o->b, "hearth_requests_finished_total{reason=\"%s\"} %.15g\n", reasons[i],
+                       load(&m->by_reason[i]));
+    }
+    if (!o->vllm) return;
+    static const char *const names[] = {"stop", "length", "error", "abort"};
+    static const enum reason kinds[] = {R_STOP, R_LENGTH, R_ERROR, R_CANCELLED};
+    head(o, "vllm:request_success_total", "counter", "Inference requests by the way they ended.");
+    for (size_t i = 0; i < N_OF(names); i++) {
+        srv_buf_printf(o->b, "vllm:request_success_total{%s,finished_reason=\"%s\"} %.15g\n",
+                       o->model_label.data, names[i], load(&m->by_reason[kinds[i]]));
+    }
+}
+
+static void write_wire(struct out *o, const struct srv_metrics *m, const struct srv_metrics_view *v)
+{
+    one(o, "hearth_http_connections", "gauge", "Open connections.", v->n_connections);
+    one(o, "hearth_http_requests_open", "gauge", "Requests alive, answered or not.", v->n_requests);
+    one(o, "hearth_http_connections_refused_total", "counter", "Connections beyond the limit, answered 503.",
+        load(&m->counts[SRV_COUNT_REFUSED_CONNECTIONS]));
+    one(o, "hearth_http_clients_gone_total", "counter", "Requests whose client left or was cut before the end.",
+        load(&m->counts[SRV_COUNT_GONE]));
+    one(o, "hearth_http_slow_readers_cut_total", "counter", "Connections cut because nothing was read.",
+        load(&m->counts[SRV_COUNT_SLOW_READERS]));
+    head(o, "hearth_http_timeouts_total", "counter", "Connections cut because a request did not arrive in time.");
+    srv_buf_printf(o->b, "hearth_http_timeouts_total{part=\"head\"} %.15g\n",
+                   load(&m->counts[SRV_COUNT_HEADER_TIMEOUTS]));
+    srv_buf_printf(o->b, "hearth_http_timeouts_total{part=\"body\"} %.15g\n",
+                   load(&m->counts[SRV_COUNT_BODY_TIMEOUTS]));
+}
+
+static double ratio(double part, double whole)
+{
+    return whole > 0 ? part / whole : 0;
+}
+
+static void write_queue(struct out *o, const struct eng_stats *s)
+{
+    one(o, "hearth_sequences_running", "gauge", "Sequences being computed.", s->n_running);
+    one(o, "hearth_sequences_waiting", "gauge", "Sequences in the queue.", s->n_waiting);
+    one(o, "hearth_waiting_prompt_tokens", "gauge", "Prompt tokens in the queue.", (double)s->n_waiting_tokens);
+    one(o, "hearth_kv_pages", "gauge", "Pages of KV cache there are.", s->n_pages_total);
+    one(o, "hearth_kv_pages_used", "gauge", "Pages held by running sequences.", s->n_pages_used);
+    one(o, "hearth_kv_pages_cached", "gauge", "Pages held by the prefix cache alone.", s->n_pages_cached);
+    one(o, "hearth_prompt_tokens_per_second", "gauge", "Prefill speed over the last work.", s->prompt_tokens_per_s);
+    one(o, "hearth_generated_tokens_per_second", "gauge", "Decode speed over the last work.",
+        s->generated_tokens_per_s);
+    alias(o, "vllm:num_requests_running", "gauge", "Sequences being computed.", s->n_running);
+    alias(o, "vllm:num_requests_waiting", "gauge", "Sequences in the queue.", s->n_waiting);
+    double used = ratio(s->n_pages_used, s->n_pages_total);
+    alias(o, "vllm:kv_cache_usage_perc", "gauge", "Share of KV pages in use, 0 to 1.", used);
+    alias(o, "vllm:gpu_cache_usage_perc", "gauge", "Share of KV pages in use, 0 to 1.", used);
+    alias(o, "vllm:num_preemptions_total", "counter", "Nothing is preempted.", 0);
+}
+
+static void write_tokens(struct out *o, const struct eng_stats *s)
+{
+    double prompt = (double)s->n_prompt_tokens, cached = (double)s->n_cached_tokens;
+    double generated = (double)s->n_generated_tokens;
+    one(o, "hearth_prompt_tokens_total", "counter", "Prompt tokens taken in.", prompt);
+    one(o, "hearth_cached_prompt_tokens_total", "counter", "Of these, taken from the prefix cache.", cached);
+    one(o, "hearth_computed_prompt_tokens_total", "counter", "Prompt rows computed.",
+        (double)s->n_computed_prompt_tokens);
+    one(o, "hearth_generated_tokens_total", "counter", "Tokens generated.", generated);
+    one(o, "hearth_engine_steps_total", "counter", "Steps of the engine.", (double)s->n_steps);
+    one(o, "hearth_engine_busy_seconds_total", "counter", "Time spent inside steps.", (double)s->compute_us * 1e-6);
+    head(o, "hearth_jobs_total", "counter", "Jobs of the engine by the way they ended.");
+    srv_buf_printf(o->b, "hearth_jobs_total{end=\"done\"} %llu\nhearth_jobs_total{end=\"cancelled\"} %llu\n"
+                   "hearth_jobs_total{end=\"failed\"} %llu\n", (unsigned long long)s->n_jobs_done,
+                   (unsigned long long)s->n_jobs_cancelled, (unsigned long long)s->n_jobs_failed);
+    alias(o, "vllm:prompt_tokens_total", "counter", "Prompt tokens taken in.", prompt);
+    alias(o, "vllm:generation_tokens_total", "counter", "Tokens generated.", generated);
+    alias(o, "vllm:prefix_cache_queries_total", "counter", "Prompt tokens looked up in the prefix cache.", prompt);
+    alias(o, "vllm:prefix_cache_hits_total", "counter", "Prompt tokens found in the prefix cache.", cached);
+    alias(o, "vllm:gpu_prefix_cache_queries_total", "counter", "Prompt tokens looked up in the prefix cache.", prompt);
+    alias(o, "vllm:gpu_prefix_cache_hits_total", "counter", "Prompt tokens found in the prefix cache.", cached);
+}
+
+/* One number of /proc/self/statm's second field, in bytes. */
+static double resident_bytes(void)
+{
+    unsigned long long pages = 0;
+    FILE *f = fopen("/proc/self/statm", "r");
+    if (!f) return 0;
+    if (fscanf(f, "%*u %llu", &pages) != 1) pages = 0;
+    fclose(f);
+    return (double)pages * (double)sysconf(_SC_PAGESIZE);
+}
+
+static double open_files(void)
+{
+    DIR *dir = opendir("/proc/self/fd");
+    if (!dir) return 0;
+    int n = -3; /* itself, "." and ".." */
+    while (readdir(dir)) n++;
+    closedir(dir);
+    return n;
+}
+
+static void write_process(struct out *o, const struct srv_metrics_view *v)
+{
+    const struct eng_info *i = v->info;
+    head(o, "hearth_build_info", "gauge", "What runs: version, model and paths as labels.");
+    srv_buf_puts(o->b, "hearth_build_info{version=\"" HEARTH_VERSION "\",");
+    add_label(o->b, "model", v->model ? v->model : "");
+    srv_buf_puts(o->b, ",");
+    add_label(o->b, "numerics", i ? i->numerics : "");
+    srv_buf_puts(o->b, ",");
+    add_label(o->b, "kernels", i ? i->kernels : "");
+    srv_buf_puts(o->b, ",");
+    add_label(o->b, "gemm", i ? i->gemm : "");
+    srv_buf_puts(o->b, "} 1\n");
+    one(o, "hearth_ready", "gauge", "1 when requests are served.", v->ready);
+    one(o, "hearth_model_load_seconds", "gauge", "Time the model took to load.", i ? i->load_seconds : 0);
+    one(o, "hearth_memory_plan_bytes", "gauge", "Memory planned for weights, KV cache, activations and logits.",
+        i ? (double)(i->memory.weights_bytes + i->memory.kv_bytes + i->memory.scratch_bytes +
+                     i->memory.logits_bytes) : 0);
+    one(o, "process_resident_memory_bytes", "gauge", "Resident memory.", resident_bytes());
+    one(o, "process_open_fds", "gauge", "Open descriptors.", open_files());
+    one(o, "process_start_time_seconds", "gauge", "Start of the process, unix time.", v->start_time_s);
+    if (!o->vllm) return;
+    head(o, "vllm:cache_config_info", "gauge", "Size of the KV cache as labels.");
+    srv_buf_printf(o->b, "vllm:cache_config_info{%s,block_size=\"%d\",num_gpu_blocks=\"%d\"} 1\n",
+                   o->model_label.data, i ? i->page_tokens : 0, i ? i->n_pages : 0);
+}
+
+void srv_metrics_render(const struct srv_metrics *m, const struct srv_metrics_view *view, bool vllm,
+                        struct srv_buf *b)
+{
+    static const struct eng_stats idle;
+    const struct eng_stats *stats = view->stats ? view->stats : &idle;
+    struct out o = {.b = b, .vllm = vllm};
+    srv_buf_init(&o.model_label, 2048);
+    add_label(&o.model_label, "model_name", view->model ? view->model : "");
+    if (o.model_label.failed) o.vllm = false;
+    write_process(&o, view);
+    write_requests(&o, m);
+    write_wire(&o, m, view);
+    write_queue(&o, stats);
+    write_tokens(&o, stats);
+    write_histograms(&o, m);
+    srv_buf_finish(&o.model_label);
+}

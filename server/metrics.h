@@ -1,0 +1,54 @@
+/* SPDX-License-Identifier: MIT */
+/*
+ * Counters and histograms, and their Prometheus text. All families and label values are fixed, so every
+ * series stands at zero before the first request. What the engine counts is read from it when asked.
+ *
+ * Threads: safe; atomics only.
+ */
+#ifndef HEARTH_SERVER_METRICS_H
+#define HEARTH_SERVER_METRICS_H
+
+#include <stdbool.h>
+#include <stdint.h>
+
+struct eng_info;
+struct eng_stats;
+struct srv_account;
+struct srv_buf;
+struct srv_metrics;
+
+enum srv_count {
+    SRV_COUNT_GONE,             /* requests whose client left, or was cut, before the end */
+    SRV_COUNT_SLOW_READERS,
+    SRV_COUNT_HEADER_TIMEOUTS,
+    SRV_COUNT_BODY_TIMEOUTS,
+    SRV_COUNT_REFUSED_CONNECTIONS,
+    SRV_COUNT_N
+};
+
+/* Returns owned: srv_metrics_destroy; NULL without memory. */
+struct srv_metrics *srv_metrics_create(void);
+void srv_metrics_destroy(struct srv_metrics *m);
+
+void srv_metrics_count(struct srv_metrics *m, enum srv_count what);
+
+/* A request has ended. status 0: no answer was sent. gone: its client had left. */
+void srv_metrics_count_request(struct srv_metrics *m, int status, bool gone,
+                               const struct srv_account *account, int64_t total_us);
+
+/* What is read, not counted. Pointers may be NULL while the model loads. */
+struct srv_metrics_view {
+    const struct eng_info *info;
+    const struct eng_stats *stats;
+    const char *model;
+    int n_connections;
+    int n_requests;
+    bool ready;
+    double start_time_s;        /* of the process, unix seconds */
+};
+
+/* Appends the whole text; with vLLM's names too when asked. */
+void srv_metrics_render(const struct srv_metrics *m, const struct srv_metrics_view *view, bool vllm,
+                        struct srv_buf *b);
+
+#endif

@@ -1,0 +1,50 @@
+/* SPDX-License-Identifier: MIT */
+/*
+ * What the parts of one running server share: private to the core (http*.c, request.c, cmd_serve.c,
+ * loader.c, api_health.c). Handlers see struct srv_app only.
+ *
+ * Written by the main thread before the HTTP threads start, but for the atomics, and for `app` and what
+ * hangs on it, which the loader fills before it sets `state` to SRV_READY.
+ */
+#ifndef HEARTH_SERVER_SERVER_H
+#define HEARTH_SERVER_SERVER_H
+
+#include <stdatomic.h>
+#include <stdbool.h>
+#include <stdint.h>
+#include <time.h>
+
+#include "server/api.h"
+#include "server/http_guard.h"
+#include "server/retry.h"
+
+struct srv_keys;
+struct srv_metrics;
+struct srv_watch;
+struct srv_work;
+
+struct srv_server {
+    const struct srv_config *config;
+    struct srv_app app;
+    struct srv_guard_rules rules;
+    struct srv_keys *keys;
+    struct srv_metrics *metrics;
+    struct srv_work *work;
+    struct srv_watch *watch;
+    struct srv_retry retry;
+    atomic_int state;              /* enum srv_state */
+    atomic_bool refusing;          /* draining, and past the delay: new requests get 503 */
+    atomic_bool stalled;           /* work waits and the engine does not step */
+    atomic_ullong monitor_us;      /* when the main thread last looked */
+    atomic_int n_requests;         /* alive, answered or not */
+    atomic_llong body_bytes;       /* of bodies held */
+};
+
+static inline uint64_t srv_now_us(void)
+{
+    struct timespec now;
+    clock_gettime(CLOCK_MONOTONIC, &now);
+    return (uint64_t)now.tv_sec * 1000000u + (uint64_t)now.tv_nsec / 1000u;
+}
+
+#endif
