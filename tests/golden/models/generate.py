@@ -1,0 +1,283 @@
+#!/usr/bin/env python3
+# SPDX-License-Identifier: MIT
+"""Writes the tiny random models of this folder and what the reference makes of them.
+
+    generate.py            every model: config, weights, golden.json, logits.f32
+    generate.py --rope     RoPE frequencies of the reference as C, for tests/unit/rope_reference.inc
+
+Needs transformers 4.57 and PyTorch from PyPI. The weights are drawn from a fixed seed and large on
+purpose, so that a mistake shows; the reference loads them from the files, computes in float32 with
+its plain attention, and its answers are what tests/golden/test_logits.py asks of hearth score.
+"""
+import json
+import os
+import shutil
+import struct
+import sys
+import textwrap
+
+import numpy as np
+
+HERE = os.path.dirname(os.path.abspath(__file__))
+DTYPES = {"F32": 4, "F16": 2, "BF16": 2, "U8": 1}
+
+BASE = {
+    "hidden_size": 32, "intermediate_size": 40, "num_hidden_layers": 3, "num_attention_heads": 4,
+    "num_key_value_heads": 2, "vocab_size": 56, "max_position_embeddings": 256,
+    "rms_norm_eps": 1e-5, "rope_theta": 10000.0, "hidden_act": "silu", "bos_token_id": 1,
+    "eos_token_id": 2, "tie_word_embeddings": False,
+}
+
+# name: (architecture, model_type, what differs from BASE (None: leave out), storage)
+MODELS = {
+    "llama-bias-tied-f32": (
+        "LlamaForCausalLM", "llama",
+        {"attention_bias": True, "mlp_bias": True, "tie_word_embeddings": True,
+         "num_hidden_layers": 2, "hidden_size": 24, "num_attention_heads": 3,
+         "num_key_value_heads": 1},
+        {"dtype": "F32", "extra": True}),
+    "llama-llama3-bf16": (
+        "LlamaForCausalLM", "llama",
+        {"head_dim": 16, "num_hidden_layers": 2, "rope_theta": 500000.0,
+         "rope_scaling": {"rope_type": "llama3", "factor": 8.0, "low_freq_factor": 1.0,
+                          "high_freq_factor": 4.0, "original_max_position_embeddings": 32}},
+        {}),
+    "llama-yarn-bf16": (
+        "LlamaForCausalLM", "llama",
+        {"head_dim": 16, "num_hidden_layers": 2,
+         "rope_scaling": {"type": "yarn", "factor": 4.0, "original_max_position_embeddings": 64}},
+        {}),
+    "llama-dynamic-f16": (
+        "LlamaForCausalLM", "llama",
+        {"num_hidden_layers": 2, "rope_scaling": {"type": "dynamic", "factor": 2.0}},
+        {"dtype": "F16"}),
+    "llama-mixed-shards": (
+        "LlamaForCausalLM", "llama",
+        {"hidden_size": 28, "num_attention_heads": 2, "num_key_value_heads": 2},
+        {"dtype": "mixed", "shards": 2, "odd": True}),
+    "mistral-window-bf16": (
+        "MistralForCausalLM", "mistral",
+        {"sliding_window": 7, "rms_norm_eps": None, "num_hidden_layers": 2}, {}),
+    "qwen2-window-bf16": (
+        "Qwen2ForCausalLM", "qwen2",
+        {"use_sliding_window": True, "sliding_window": 6, "max_window_layers": 1,
+         "tie_word_embeddings": True}, {}),
+    "qwen3-types-bf16": (
+        "Qwen3ForCausalLM", "qwen3",
+        {"head_dim": 16, "attention_bias": True, "use_sliding_window": True, "sliding_window": 5,
+         "layer_types": ["sliding_attention", "full_attention", "sliding_attention"]}, {}),
+    "smollm3-window-bf16": (
+        "SmolLM3ForCausalLM", "smollm3",
+        {"num_hidden_layers": 4, "no_rope_layer_interval": 2, "use_sliding_window": True,
+         "sliding_window": 9, "tie_word_embeddings": None, "rope_theta": None,
+         "pad_token_id": 3}, {}),
+}
+
+CASES = {"one": 1, "short": 9, "long": 61}
+GREEDY = 12
+
+
+def to_bytes(x, dtype):
+    if dtype == "F32":
+        return x.astype("<f4").tobytes()
+    if dtype == "F16":
+        return x.astype("<f2").tobytes()
+    if dtype == "U8":
+        return x.astype("u1").tobytes()
+    u = x.astype("<f4").view(np.uint32)
+    return ((u + 0x7FFF + ((u >> 16) & 1)) >> 16).astype("<u2").tobytes()
+
+
+def make_config(architecture, model_type, changes):
+    config = {"architectures": [architecture], "model_type": model_type, **BASE, **changes}
+    return {k: v for k, v in config.items() if v is not None or k == "sliding_window"}
+
+
+def make_tensors(c, architecture, rng):
+    """Yields (name, array) by the names of the family."""
+    d, ff, heads, kv = (c["hidden_size"], c["intermediate_size"], c["num_attention_heads"],
+                        c["num_key_value_heads"])
+    hd = c.get("head_dim", d // heads)
+    tied = c.get("tie_word_embeddings", architecture == "SmolLM3ForCausalLM")
+    qkv_bias = c.get("attention_bias", False) or architecture == "Qwen2ForCausalLM"
+
+    def matrix(name, n_out, n_in, bias=False):
+        yield name + ".weight", rng.standard_normal((n_out, n_in)) * (1.6 / np.sqrt(n_in))
+        if bias:
+            yield name + ".bias", rng.standard_normal(n_out) * 0.5
+
+    def norm(name, n):
+        return name + ".weight", 1 + 0.3 * rng.standard_normal(n)
+
+    yield "model.embed_tokens.weight", rng.standard_normal((c["vocab_size"], d))
+    for i in range(c["num_hidden_layers"]):
+        p = f"model.layers.{i}."
+        yield norm(p + "input_layernorm", d)
+        yield from matrix(p + "self_attn.q_proj", heads * hd, d, qkv_bias)
+        yield from matrix(p + "self_attn.k_proj", kv * hd, d, qkv_bias)
+        yield from matrix(p + "self_attn.v_proj", kv * hd, d, qkv_bias)
+        yield from matrix(p + "self_attn.o_proj", d, heads * hd, c.get("attention_bias", False))
+        if architecture == "Qwen3ForCausalLM":
+            yield norm(p + "self_attn.q_norm", hd)
+            yield norm(p + "self_attn.k_norm", hd)
+        yield norm(p + "post_attention_layernorm", d)
+        for which in ("gate_proj", "up_proj"):
+            yield from matrix(p + "mlp." + which, ff, d, c.get("mlp_bias", False))
+        yield from matrix(p + "mlp.down_proj", d, ff, c.get("mlp_bias", False))
+    yield norm("model.norm", d)
+    if not tied:
+        yield from matrix("lm_head", c["vocab_size"], d)
+
+
+def choose_dtype(storage, i):
+    dtype = storage.get("dtype", "BF16")
+    return ("F32", "BF16", "F16")[i % 3] if dtype == "mixed" else dtype
+
+
+def write_safetensors(path, tensors, first=None):
+    """tensors: [(name, array, dtype)]; `first` bytes of padding tensor make the offsets odd."""
+    header, data = {"__metadata__": {"format": "pt"}}, b""
+    if first:
+        tensors = [("padding", np.zeros(first), "U8")] + tensors
+    for name, x, dtype in tensors:
+        raw = to_bytes(x, dtype)
+        header[name] = {"dtype": dtype, "shape": list(x.shape),
+                        "data_offsets": [len(data), len(data) + len(raw)]}
+        data += raw
+    text = json.dumps(header, separators=(",", ":")).encode()
+    with open(path, "wb") as f:
+        f.write(struct.pack("<Q", len(text)) + text + data)
+
+
+def write_weights(out, tensors, storage, rng):
+    tensors = [(n, x, choose_dtype(storage, i)) for i, (n, x) in enumerate(tensors)]
+    if storage.get("extra"):  # what old files hold beside the weights
+        tensors.append(("model.layers.0.self_attn.rotary_emb.inv_freq", np.ones(4), "F32"))
+        tensors.append(("lm_head.weight", rng.standard_normal(tensors[0][1].shape), "F32"))
+    n = storage.get("shards", 1)
+    if n == 1:
+        write_safetensors(f"{out}/model.safetensors", tensors)
+        return
+    order = rng.permutation(len(tensors))
+    weight_map = {}
+    for s in range(n):
+        name = f"model-{s + 1:05d}-of-{n:05d}.safetensors"
+        part = [tensors[i] for i in order[s::n]]
+        write_safetensors(f"{out}/{name}", part, first=3 if storage.get("odd") and s == 0 else None)
+        weight_map.update({t[0]: name for t in part})
+    with open(f"{out}/model.safetensors.index.json", "w") as f:
+        json.dump({"metadata": {}, "weight_map": dict(sorted(weight_map.items()))}, f, indent=1)
+
+
+def reference(path, cases):
+    """The reference's answers: logits of every position, log-probabilities, greedy continuation."""
+    import torch
+    from transformers import AutoModelForCausalLM
+    model = AutoModelForCausalLM.from_pretrained(path, dtype=torch.float32,
+                                                 attn_implementation="eager")
+    model.eval()
+    out, rows = [], []
+    with torch.no_grad():
+        for name, ids in cases.items():
+            logits = model(torch.tensor([ids])).logits[0].float()
+            logprobs = torch.log_softmax(logits.double(), -1)
+            row = {"name": name, "ids": ids, "argmax_ids": logits.argmax(-1).tolist(),
+                   "prompt_logprobs": [round(float(logprobs[i, t]), 7)
+                                       for i, t in enumerate(ids[1:])],
+                   "greedy_ids": [], "greedy_margins": []}
+            so_far = list(ids)
+            for _ in range(GREEDY):
+                last = model(torch.tensor([so_far])).logits[0, -1].float()
+                best = last.topk(2).values
+                so_far.append(int(last.argmax()))
+                row["greedy_ids"].append(so_far[-1])
+                row["greedy_margins"].append(round(float(best[0] - best[1]), 6))
+            out.append(row)
+            rows.append(logits.numpy().astype("<f4"))
+    return out, rows
+
+
+def write_model(index, name):
+    architecture, model_type, changes, storage = MODELS[name]
+    rng = np.random.default_rng(1000 + index)
+    out = os.path.join(HERE, name)
+    shutil.rmtree(out, ignore_errors=True)
+    os.makedirs(out)
+    config = make_config(architecture, model_type, changes)
+    with open(f"{out}/config.json", "w") as f:
+        json.dump(config, f, indent=1, sort_keys=True)
+    write_weights(out, list(make_tensors(config, architecture, rng)), storage, rng)
+    cases = {n: [int(i) for i in rng.integers(0, config["vocab_size"], size)]
+             for n, size in CASES.items()}
+    answers, rows = reference(out, cases)
+    for row, r in zip(answers, rows):
+        row["logits_rows"] = list(range(len(r))) if len(r) < 20 else [*range(0, len(r), 5), len(r) - 1]
+    with open(f"{out}/golden.json", "w") as f:
+        json.dump({"model": name, "vocab_size": config["vocab_size"], "cases": answers}, f)
+    with open(f"{out}/logits.f32", "wb") as f:
+        for row, r in zip(answers, rows):
+            f.write(r[row["logits_rows"]].tobytes())
+    print(name, "logits of", min(float(r.min()) for r in rows), "to",
+          max(float(r.max()) for r in rows))
+
+
+ROPES = [
+    ("default", 8, 10000.0, None, 2048),
+    ("linear", 8, 10000.0, {"rope_type": "linear", "factor": 4.0}, 2048),
+    ("llama3", 16, 500000.0,
+     {"rope_type": "llama3", "factor": 8.0, "low_freq_factor": 1.0, "high_freq_factor": 4.0,
+      "original_max_position_embeddings": 64}, 512),
+    ("llama3 as released", 32, 500000.0,
+     {"rope_type": "llama3", "factor": 32.0, "low_freq_factor": 1.0, "high_freq_factor": 4.0,
+      "original_max_position_embeddings": 8192}, 131072),
+    ("yarn", 16, 10000.0,
+     {"rope_type": "yarn", "factor": 4.0, "original_max_position_embeddings": 64}, 256),
+    ("yarn without original length", 32, 1000000.0, {"rope_type": "yarn", "factor": 4.0}, 32768),
+    ("yarn untruncated", 32, 10000.0,
+     {"rope_type": "yarn", "factor": 16.0, "original_max_position_embeddings": 4096,
+      "truncate": False, "beta_fast": 24.0, "beta_slow": 2.0}, 65536),
+    ("yarn with mscale", 16, 10000.0,
+     {"rope_type": "yarn", "factor": 40.0, "original_max_position_embeddings": 4096,
+      "mscale": 0.8, "mscale_all_dim": 0.5}, 163840),
+    ("yarn with attention factor", 16, 10000.0,
+     {"rope_type": "yarn", "factor": 8.0, "original_max_position_embeddings": 16,
+      "attention_factor": 0.9}, 128),
+    ("dynamic", 16, 10000.0, {"rope_type": "dynamic", "factor": 2.0}, 2048),
+]
+
+
+def print_ropes():
+    from transformers import LlamaConfig
+    from transformers.modeling_rope_utils import ROPE_INIT_FUNCTIONS
+    print("/* Printed by tests/golden/models/generate.py --rope; do not edit. */")
+    for name, d_head, theta, scaling, ctx in ROPES:
+        s = scaling or {"rope_type": "default"}
+        config = LlamaConfig(hidden_size=4 * d_head, num_attention_heads=4, head_dim=d_head,
+                             rope_theta=theta, rope_scaling=scaling, max_position_embeddings=ctx)
+        freqs, attention = ROPE_INIT_FUNCTIONS[s["rope_type"]](config, "cpu")
+        fields = {"type": "ENG_ROPE_" + s["rope_type"].upper(), "theta": repr(theta),
+                  "factor": s.get("factor", 1.0), "low_freq_factor": s.get("low_freq_factor", 0.0),
+                  "high_freq_factor": s.get("high_freq_factor", 0.0),
+                  "original_ctx": float(s.get("original_max_position_embeddings", ctx)),
+                  "beta_fast": s.get("beta_fast", 32.0), "beta_slow": s.get("beta_slow", 1.0),
+                  "truncate": "true" if s.get("truncate", True) else "false"}
+        text = '{.name = "%s", .d_head = %d, .n_freqs = %d,\n .rope = {%s},\n' % (
+            name, d_head, len(freqs), ", ".join(f".{k} = {v}" for k, v in fields.items()))
+        text += " .mscale = %s, .mscale_all_dim = %s, .attention_given = %s, .attention = %.9g,\n" % (
+            s.get("mscale", 0), s.get("mscale_all_dim", 0),
+            "true" if "attention_factor" in s else "false", attention)
+        text += " .freqs = {%s}}," % ", ".join("%.9g" % f for f in freqs)
+        for line in text.split("\n"):
+            print("\n    ".join(textwrap.wrap(line, 92)))
+
+
+def main():
+    if sys.argv[1:] == ["--rope"]:
+        print_ropes()
+        return
+    for index, name in enumerate(MODELS):
+        write_model(index, name)
+
+
+if __name__ == "__main__":
+    main()

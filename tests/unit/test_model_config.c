@@ -1,0 +1,370 @@
+/* SPDX-License-Identifier: MIT */
+/* config.json: both spellings, the reference's defaults, and every refusal by the name of its field. */
+#include "engine/model_config.h"
+
+#include "engine/engine.h"
+#include "test.h"
+
+enum { ERR_BYTES = 512 };
+
+static int parse(struct eng_hparams *hp, const char *config, const char *generation, char *err)
+{
+    struct eng_report r = {.err = err, .errlen = ERR_BYTES};
+    err[0] = '\0';
+    return eng_config_parse(hp, config, strlen(config), generation,
+                            generation ? strlen(generation) : 0, &r);
+}
+
+static struct eng_hparams good(const char *config, const char *generation)
+{
+    struct eng_hparams hp;
+    char err[ERR_BYTES];
+    int rc = parse(&hp, config, generation, err);
+    REQUIRE_MSG(rc == 0, "%s: %s", config, err);
+    return hp;
+}
+
+/* A small model of a family with further fields; the later of two equal keys is not allowed. */
+#define SMALL "\"hidden_size\":64,\"num_attention_heads\":4,\"num_hidden_layers\":4,\"vocab_size\":100"
+#define LLAMA(more) "{\"architectures\":[\"LlamaForCausalLM\"]," SMALL more "}"
+#define FAMILY(name, more) "{\"architectures\":[\"" name "ForCausalLM\"]," SMALL more "}"
+
+static void test_llama_defaults(void **state)
+{
+    (void)state;
+    struct eng_hparams hp = good("{\"model_type\":\"llama\"}", NULL);
+    REQUIRE_EQ_STR(hp.family->architecture, "LlamaForCausalLM");
+    REQUIRE_EQ_INT(hp.vocab, 32000);
+    REQUIRE_EQ_INT(hp.d_model, 4096);
+    REQUIRE_EQ_INT(hp.d_ff, 11008);
+    REQUIRE_EQ_INT(hp.n_layers, 32);
+    REQUIRE_EQ_INT(hp.n_heads, 32);
+    REQUIRE_EQ_INT(hp.n_kv_heads, 32);
+    REQUIRE_EQ_INT(hp.d_head, 128);
+    REQUIRE_EQ_INT(hp.ctx_train, 2048);
+    REQUIRE(hp.rms_eps == 1e-6 && hp.rope.theta == 10000 && !hp.tied);
+    REQUIRE(!hp.attn_bias_qkv && !hp.attn_bias_o && !hp.mlp_bias);
+    REQUIRE_EQ_INT(hp.n_eos_ids, 1);
+    REQUIRE_EQ_INT(hp.eos_ids[0], 2);
+    REQUIRE_EQ_INT(hp.bos_id, 1);
+    REQUIRE(hp.layer_rope[31] && hp.layer_window[31] == 0);
+}
+
+/* family, key/value heads, head size, theta, window of layers 0 and 30, tied, bias of q */
+static void test_family_defaults(void **state)
+{
+    (void)state;
+    static const struct {
+        const char *type;
+        int n_kv_heads, d_head, window0, window30;
+        double theta;
+        bool tied, bias;
+        int n_eos;
+    } rows[] = {
+        {"mistral", 8, 128, 4096, 4096, 10000, false, false, 1},
+        {"qwen2", 32, 128, 0, 0, 10000, false, true, 0},
+        {"qwen3", 32, 128, 0, 0, 10000, false, false, 0},
+        {"smollm3", 4, 128, 0, 0, 2000000, true, false, 1},
+    };
+    for (size_t i = 0; i < N_OF(rows); i++) {
+        char text[64];
+        snprintf(text, sizeof(text), "{\"model_type\":\"%s\"}", rows[i].type);
+        struct eng_hparams hp = good(text, NULL);
+        REQUIRE_EQ_INT(hp.n_kv_heads, rows[i].n_kv_heads);
+        REQUIRE_EQ_INT(hp.d_head, rows[i].d_head);
+        REQUIRE_EQ_INT(hp.layer_window[0], rows[i].window0);
+        REQUIRE_EQ_INT(hp.layer_window[30], rows[i].window30);
+        REQUIRE_EQ_INT(hp.tied, rows[i].tied);
+        REQUIRE_EQ_INT(hp.attn_bias_qkv, rows[i].bias);
+        REQUIRE_EQ_INT(hp.n_eos_ids, rows[i].n_eos);
+        REQUIRE(hp.rope.theta == rows[i].theta);
+    }
+}
+
+static void test_heads(void **state)
+{
+    (void)state;
+    REQUIRE_EQ_INT(good(LLAMA(""), NULL).n_kv_heads, 4);
+    REQUIRE_EQ_INT(good(LLAMA(",\"num_key_value_heads\":null"), NULL).n_kv_heads, 4);
+    REQUIRE_EQ_INT(good(LLAMA(",\"num_key_value_heads\":2"), NULL).n_kv_heads, 2);
+    REQUIRE_EQ_INT(good(LLAMA(",\"head_dim\":null"), NULL).d_head, 16);
+    REQUIRE_EQ_INT(good(LLAMA(",\"head_dim\":40"), NULL).d_head, 40);
+    REQUIRE_EQ_INT(good(FAMILY("Mistral", ",\"num_key_value_heads\":null"), NULL).n_kv_heads, 4);
+}
+
+static void test_biases(void **state)
+{
+    (void)state;
+    struct eng_hparams hp = good(LLAMA(",\"attention_bias\":true"), NULL);
+    REQUIRE(hp.attn_bias_qkv && hp.attn_bias_o && !hp.mlp_bias);
+    hp = good(LLAMA(",\"mlp_bias\":true"), NULL);
+    REQUIRE(!hp.attn_bias_qkv && !hp.attn_bias_o && hp.mlp_bias);
+    hp = good(FAMILY("Qwen2", ",\"num_key_value_heads\":4,\"attention_bias\":false"), NULL);
+    REQUIRE(hp.attn_bias_qkv && !hp.attn_bias_o);
+    hp = good(FAMILY("Qwen3", ",\"num_key_value_heads\":4,\"attention_bias\":true"), NULL);
+    REQUIRE(hp.attn_bias_qkv && hp.attn_bias_o && hp.family->qk_norm);
+    hp = good(FAMILY("Mistral", ",\"num_key_value_heads\":4,\"attention_bias\":true"), NULL);
+    REQUIRE(!hp.attn_bias_qkv && !hp.attn_bias_o);
+}
+
+static void test_rope_spellings(void **state)
+{
+    (void)state;
+    struct eng_hparams hp = good(LLAMA(",\"rope_theta\":5e5,\"rope_scaling\":null"), NULL);
+    REQUIRE(hp.rope.type == ENG_ROPE_DEFAULT && hp.rope.theta == 5e5);
+    hp = good(LLAMA(",\"rope_parameters\":{\"rope_theta\":5e5,\"rope_type\":\"default\"}"), NULL);
+    REQUIRE(hp.rope.type == ENG_ROPE_DEFAULT && hp.rope.theta == 5e5);
+    hp = good(LLAMA(",\"rope_theta\":7,\"rope_scaling\":{\"type\":\"linear\",\"factor\":4}"), NULL);
+    REQUIRE(hp.rope.type == ENG_ROPE_LINEAR && hp.rope.theta == 7 && hp.rope.factor == 4);
+    hp = good(LLAMA(",\"rope_parameters\":{\"rope_type\":\"llama3\",\"factor\":8,"
+                    "\"low_freq_factor\":1,\"high_freq_factor\":4}"), NULL);
+    REQUIRE(hp.rope.type == ENG_ROPE_LLAMA3 && hp.rope.original_ctx == 2048);
+    hp = good(LLAMA(",\"original_max_position_embeddings\":77,\"rope_scaling\":{\"rope_type\":"
+                    "\"yarn\",\"factor\":4,\"beta_fast\":null,\"beta_slow\":2}"), NULL);
+    REQUIRE(hp.rope.type == ENG_ROPE_YARN && hp.rope.original_ctx == 77 && hp.rope.truncate);
+    REQUIRE(hp.rope.beta_fast == 32 && hp.rope.beta_slow == 2);
+    REQUIRE(hp.rope.attention_factor > 1.138 && hp.rope.attention_factor < 1.139);
+    hp = good(LLAMA(",\"rope_scaling\":{\"rope_type\":\"dynamic\",\"factor\":2}"), NULL);
+    REQUIRE(hp.rope.type == ENG_ROPE_DYNAMIC && hp.ctx_max == 2048);
+    hp = good(LLAMA(",\"rope_scaling\":{},\"rope_parameters\":{\"rope_theta\":3.0}"), NULL);
+    REQUIRE(hp.rope.theta == 3);
+}
+
+/* The windows of layers 0..3, as text: '.' none, else a digit. */
+static void windows_of(const struct eng_hparams *hp, char text[5])
+{
+    for (int i = 0; i < 4; i++)
+        text[i] = hp->layer_window[i] ? (char)('0' + hp->layer_window[i]) : '.';
+    text[4] = '\0';
+}
+
+static void test_windows(void **state)
+{
+    (void)state;
+#define KV ",\"num_key_value_heads\":4"
+#define USED KV ",\"use_sliding_window\":true,\"sliding_window\":5"
+#define TYPES ",\"layer_types\":[\"full_attention\",\"sliding_attention\",\"full_attention\"," \
+              "\"sliding_attention\"]"
+    static const struct {
+        const char *config, *windows;
+    } rows[] = {
+        {FAMILY("Mistral", KV ",\"sliding_window\":7"), "7777"},
+        {FAMILY("Mistral", KV ",\"sliding_window\":null"), "...."},
+        {FAMILY("Mistral", KV ",\"sliding_window\":7" TYPES), "7777"},
+        {LLAMA(",\"sliding_window\":7"), "...."},
+        {FAMILY("Qwen2", USED), "...."},
+        {FAMILY("Qwen2", USED ",\"max_window_layers\":2"), "..55"},
+        {FAMILY("Qwen2", USED ",\"max_window_layers\":0"), "5555"},
+        {FAMILY("Qwen2", KV ",\"sliding_window\":5,\"max_window_layers\":0"), "...."},
+        {FAMILY("Qwen3", USED TYPES), ".5.5"},
+        {FAMILY("SmolLM3", USED ",\"no_rope_layer_interval\":2"), ".5.5"},
+        {FAMILY("SmolLM3", USED ",\"no_rope_layers\":[0,1,1,1,0]"), "5..."},
+        {FAMILY("SmolLM3", KV ",\"sliding_window\":5,\"no_rope_layers\":[0,1,1,1]"), "...."},
+        {FAMILY("SmolLM3", KV ",\"sliding_window\":5" TYPES), ".5.5"},
+    };
+    for (size_t i = 0; i < N_OF(rows); i++) {
+        char text[5];
+        struct eng_hparams hp = good(rows[i].config, NULL);
+        windows_of(&hp, text);
+        REQUIRE_MSG(strcmp(text, rows[i].windows) == 0, "%s: %s", rows[i].config, text);
+    }
+}
+
+static void test_nope(void **state)
+{
+    (void)state;
+    struct eng_hparams hp = good(FAMILY("SmolLM3", KV), NULL);
+    REQUIRE(hp.layer_rope[0] && hp.layer_rope[2] && !hp.layer_rope[3]);
+    hp = good(FAMILY("SmolLM3", KV ",\"no_rope_layers\":[0,1,0,1]"), NULL);
+    REQUIRE(!hp.layer_rope[0] && hp.layer_rope[1] && !hp.layer_rope[2] && hp.layer_rope[3]);
+}
+
+static void test_token_ids(void **state)
+{
+    (void)state;
+    struct eng_hparams hp = good(LLAMA(",\"eos_token_id\":[5,6],\"bos_token_id\":7"), NULL);
+    REQUIRE_EQ_INT(hp.n_eos_ids, 2);
+    REQUIRE_EQ_INT(hp.eos_ids[1], 6);
+    REQUIRE_EQ_INT(hp.bos_id, 7);
+    hp = good(LLAMA(",\"eos_token_id\":5"), "{\"eos_token_id\":[8,9,10],\"bos_token_id\":11}");
+    REQUIRE_EQ_INT(hp.n_eos_ids, 3);
+    REQUIRE_EQ_INT(hp.eos_ids[0], 8);
+    REQUIRE_EQ_INT(hp.bos_id, 11);
+    hp = good(LLAMA(",\"eos_token_id\":5"), "{\"eos_token_id\":null}");
+    REQUIRE_EQ_INT(hp.eos_ids[0], 5);
+    hp = good(LLAMA(",\"eos_token_id\":null,\"bos_token_id\":null"), NULL);
+    REQUIRE_EQ_INT(hp.n_eos_ids, 0);
+    REQUIRE_EQ_INT(hp.bos_id, -1);
+    REQUIRE_EQ_INT(good(LLAMA(",\"bos_token_id\":100"), NULL).bos_id, -1);
+    hp = good(FAMILY("SmolLM3", KV), NULL); /* the family's defaults lie beyond this vocabulary */
+    REQUIRE_EQ_INT(hp.n_eos_ids, 0);
+}
+
+/* Fields that change nothing, whatever they hold. */
+static void test_ignored(void **state)
+{
+    (void)state;
+    good(LLAMA(",\"torch_dtype\":\"bfloat16\",\"dtype\":\"float8\",\"rope_interleaved\":true,"
+               "\"pretraining_tp\":2,\"num_experts\":0,\"quantization_config\":null,"
+               "\"partial_rotary_factor\":1.0,\"hidden_act\":\"swish\",\"use_cache\":false,"
+               "\"auto_map\":{\"a\":\"b\"},\"transformers.js_config\":{}"), NULL);
+}
+
+static const struct {
+    const char *config, *says;
+    int rc;
+} refusals[] = {
+    {"", "config.json: line", ENG_EINVAL},
+    {"[]", "is not a JSON object", ENG_EINVAL},
+    {"{", "config.json: line 1", ENG_EINVAL},
+    {"version https://git-lfs.github.com/spec/v1\n", "git-lfs pointer", ENG_EINVAL},
+    {"{\"a\":1,\"a\":2}", "duplicate", ENG_EINVAL},
+    {"{}", "architectures and model_type are missing", ENG_EINVAL},
+    {"{\"architectures\":\"LlamaForCausalLM\"}", "architectures must be a list", ENG_EINVAL},
+    {"{\"architectures\":[\"MixtralForCausalLM\"]}",
+     "architecture MixtralForCausalLM is not supported; supported: LlamaForCausalLM, ",
+     ENG_EUNSUPPORTED},
+    {"{\"architectures\":[\"LlamaForSequenceClassification\"]}", "is not supported",
+     ENG_EUNSUPPORTED},
+    {"{\"model_type\":\"gpt2\"}", "model_type gpt2 is not supported", ENG_EUNSUPPORTED},
+    {LLAMA(",\"model_type\":\"qwen2\""), "does not go with", ENG_EINVAL},
+    {"{\"model_type\":\"llama\",\"hidden_size\":0}", "hidden_size must be within 1..", ENG_EINVAL},
+    {"{\"model_type\":\"llama\",\"hidden_size\":-64}", "it is -64", ENG_EINVAL},
+    {"{\"model_type\":\"llama\",\"hidden_size\":64.5}", "no whole number", ENG_EINVAL},
+    {"{\"model_type\":\"llama\",\"hidden_size\":\"64\"}", "no whole number", ENG_EINVAL},
+    {"{\"model_type\":\"llama\",\"num_hidden_layers\":1000000000}", "num_hidden_layers must be",
+     ENG_EINVAL},
+    {"{\"model_type\":\"llama\",\"num_hidden_layers\":0}", "num_hidden_layers must be", ENG_EINVAL},
+    {"{\"model_type\":\"llama\",\"vocab_size\":0}", "vocab_size must be", ENG_EINVAL},
+    {"{\"model_type\":\"llama\",\"vocab_size\":9223372036854775807}", "vocab_size must be",
+     ENG_EINVAL},
+    {"{\"model_type\":\"llama\",\"intermediate_size\":0}", "intermediate_size must", ENG_EINVAL},
+    {"{\"model_type\":\"llama\",\"num_attention_heads\":0}", "num_attention_heads must",
+     ENG_EINVAL},
+    {"{\"model_type\":\"llama\",\"num_attention_heads\":33}", "does not divide by", ENG_EINVAL},
+    {LLAMA(",\"num_key_value_heads\":3"), "not a multiple of num_key_value_heads", ENG_EINVAL},
+    {LLAMA(",\"num_key_value_heads\":0"), "num_key_value_heads must", ENG_EINVAL},
+    {LLAMA(",\"head_dim\":15"), "head_dim (15) must be even", ENG_EINVAL},
+    {LLAMA(",\"head_dim\":0"), "head_dim must be within", ENG_EINVAL},
+    {LLAMA(",\"max_position_embeddings\":0"), "max_position_embeddings must", ENG_EINVAL},
+    {LLAMA(",\"rms_norm_eps\":-1"), "rms_norm_eps must", ENG_EINVAL},
+    {LLAMA(",\"rms_norm_eps\":\"1e-5\""), "rms_norm_eps must be within 0..1, it is no number",
+     ENG_EINVAL},
+    {LLAMA(",\"tie_word_embeddings\":1"), "tie_word_embeddings must be true or false", ENG_EINVAL},
+    {LLAMA(",\"attention_bias\":\"no\""), "attention_bias must be true or false", ENG_EINVAL},
+    {LLAMA(",\"rope_theta\":0"), "rope_theta must", ENG_EINVAL},
+    {LLAMA(",\"rope_theta\":-10000"), "rope_theta must", ENG_EINVAL},
+    {LLAMA(",\"rope_scaling\":5"), "rope_scaling must be an object", ENG_EINVAL},
+    {LLAMA(",\"rope_scaling\":{\"rope_type\":\"longrope\"}"), "rope_type longrope is not supported",
+     ENG_EUNSUPPORTED},
+    {LLAMA(",\"rope_scaling\":{\"type\":\"mrope\"}"), "rope_type mrope", ENG_EUNSUPPORTED},
+    {LLAMA(",\"rope_scaling\":{\"type\":\"linear\",\"rope_type\":\"yarn\",\"factor\":2}"),
+     "say different things", ENG_EINVAL},
+    {LLAMA(",\"rope_scaling\":{\"type\":\"linear\"}"), "config.json: rope_scaling: factor is missing",
+     ENG_EINVAL},
+    {LLAMA(",\"rope_scaling\":{\"type\":\"linear\",\"factor\":0}"), "factor must", ENG_EINVAL},
+    {LLAMA(",\"rope_scaling\":{\"type\":\"llama3\",\"factor\":8}"), "low_freq_factor is missing",
+     ENG_EINVAL},
+    {LLAMA(",\"rope_scaling\":{\"type\":\"llama3\",\"factor\":8,\"low_freq_factor\":4,"
+           "\"high_freq_factor\":4}"), "high_freq_factor must be greater", ENG_EINVAL},
+    {LLAMA(",\"rope_theta\":1,\"rope_scaling\":{\"type\":\"yarn\",\"factor\":4}"),
+     "rope_theta must be greater than 1", ENG_EINVAL},
+    {LLAMA(",\"rope_parameters\":{\"full_attention\":{\"rope_theta\":1e4}}"),
+     "rope_parameters: full_attention: RoPE that differs", ENG_EUNSUPPORTED},
+    {LLAMA(",\"rope_parameters\":{\"partial_rotary_factor\":0.5}"), "partial_rotary_factor other",
+     ENG_EUNSUPPORTED},
+    {LLAMA(",\"partial_rotary_factor\":0.25"), "partial_rotary_factor other", ENG_EUNSUPPORTED},
+    {LLAMA(",\"hidden_act\":\"gelu\""), "hidden_act gelu is not supported", ENG_EUNSUPPORTED},
+    {LLAMA(",\"hidden_act\":3"), "hidden_act must be a string", ENG_EINVAL},
+    {LLAMA(",\"quantization_config\":{\"bits\":4}"), "quantization_config: quantised weights",
+     ENG_EUNSUPPORTED},
+    {LLAMA(",\"num_local_experts\":8"), "num_local_experts: mixtures", ENG_EUNSUPPORTED},
+    {LLAMA(",\"pretraining_tp\":0"), "pretraining_tp must", ENG_EINVAL},
+    {LLAMA(",\"eos_token_id\":100"), "eos_token_id must be within the 100 tokens", ENG_EINVAL},
+    {LLAMA(",\"eos_token_id\":-1"), "eos_token_id must", ENG_EINVAL},
+    {LLAMA(",\"eos_token_id\":\"</s>\""), "eos_token_id must", ENG_EINVAL},
+    {LLAMA(",\"eos_token_id\":[1,2,3,4,5,6,7,8,9,10,11,12,13,14,15,16,17]"), "more than 16",
+     ENG_EUNSUPPORTED},
+    {FAMILY("Mistral", KV ",\"sliding_window\":0"), "sliding_window must", ENG_EINVAL},
+    {FAMILY("Qwen2", USED ",\"layer_types\":[\"full_attention\"]"), "layer_types must be a list",
+     ENG_EINVAL},
+    {FAMILY("Qwen2", KV TYPES), "layer_types asks for a sliding window", ENG_EINVAL},
+    {FAMILY("Qwen3", KV ",\"layer_types\":[\"full_attention\",\"chunked_attention\","
+            "\"full_attention\",\"full_attention\"]"),
+     "layer_types[1] is chunked_attention", ENG_EUNSUPPORTED},
+    {FAMILY("SmolLM3", KV ",\"no_rope_layers\":[1]"), "no_rope_layers must be a list", ENG_EINVAL},
+    {FAMILY("SmolLM3", KV ",\"no_rope_layers\":[1,1,1,\"x\"]"), "no_rope_layers must hold",
+     ENG_EINVAL},
+    {FAMILY("SmolLM3", KV ",\"no_rope_layer_interval\":0"), "no_rope_layer_interval must",
+     ENG_EINVAL},
+};
+
+static void test_refusals(void **state)
+{
+    (void)state;
+    for (size_t i = 0; i < N_OF(refusals); i++) {
+        struct eng_hparams hp;
+        char err[ERR_BYTES];
+        int rc = parse(&hp, refusals[i].config, NULL, err);
+        REQUIRE_MSG(rc == refusals[i].rc, "%s: rc %d, %s", refusals[i].config, rc, err);
+        REQUIRE_MSG(strstr(err, refusals[i].says) && strncmp(err, "config.json: ", 13) == 0,
+                    "%s: %s", refusals[i].config, err);
+    }
+}
+
+static void test_generation_config(void **state)
+{
+    (void)state;
+    struct eng_hparams hp;
+    char err[ERR_BYTES];
+    REQUIRE_EQ_INT(parse(&hp, LLAMA(""), "{\"eos_token_id\":100}", err), ENG_EINVAL);
+    REQUIRE(strstr(err, "generation_config.json: eos_token_id"));
+    REQUIRE_EQ_INT(parse(&hp, LLAMA(""), "nonsense", err), ENG_EINVAL);
+    REQUIRE(strstr(err, "generation_config.json: line 1"));
+}
+
+static void count_line(void *ctx, const char *text)
+{
+    int *n = ctx;
+    REQUIRE(strncmp(text, "problem: ", 9) == 0);
+    ++*n;
+}
+
+/* A listing gets every problem; names from the file cannot break its lines. */
+static void test_all_problems(void **state)
+{
+    (void)state;
+    static const char config[] =
+        "{\"model_type\":\"llama\",\"hidden_size\":0,\"vocab_size\":0,\"hidden_act\":\"a\\nb\"}";
+    int n = 0;
+    char err[ERR_BYTES] = "";
+    struct eng_report r = {.err = err, .errlen = sizeof(err), .line = count_line, .ctx = &n};
+    struct eng_hparams hp;
+    REQUIRE(eng_config_parse(&hp, config, strlen(config), NULL, 0, &r) < 0);
+    REQUIRE_MSG(n >= 3 && n == r.n_problems, "%d problems", n);
+    REQUIRE_MSG(strstr(err, "hidden_act a?b"), "%s", err);
+}
+
+static void test_config_hash(void **state)
+{
+    (void)state;
+    struct eng_hparams a = good(LLAMA(""), NULL), b = good(LLAMA(" "), NULL);
+    struct eng_hparams c = good(LLAMA(""), "{}"), d = good(LLAMA(""), NULL);
+    REQUIRE(memcmp(a.config_hash, b.config_hash, sizeof(a.config_hash)) != 0);
+    REQUIRE(memcmp(a.config_hash, c.config_hash, sizeof(a.config_hash)) != 0);
+    REQUIRE(memcmp(a.config_hash, d.config_hash, sizeof(a.config_hash)) == 0);
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(test_llama_defaults),  cmocka_unit_test(test_family_defaults),
+        cmocka_unit_test(test_heads),           cmocka_unit_test(test_biases),
+        cmocka_unit_test(test_rope_spellings),  cmocka_unit_test(test_windows),
+        cmocka_unit_test(test_nope),            cmocka_unit_test(test_token_ids),
+        cmocka_unit_test(test_ignored),         cmocka_unit_test(test_refusals),
+        cmocka_unit_test(test_generation_config), cmocka_unit_test(test_all_problems),
+        cmocka_unit_test(test_config_hash),
+    };
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}
