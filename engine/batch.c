@@ -255,7 +255,7 @@ static int add_prompt_rows(struct batch *b, int i, int budget)
     return n;
 }
 
-static void build_step(struct batch *b)
+void batch_build(struct batch *b)
 {
     b->n_segs = b->n_extra_rows = b->n_prompt_rows = 0;
     for (int i = 0; i < b->n_running; i++) {
@@ -271,12 +271,11 @@ static void build_step(struct batch *b)
 /* ---- running it ---------------------------------------------------------------------------------
  */
 
-/* What may end the step between layers: the one job's own cancellation, or the closing of all. */
-static const atomic_bool *stop_flag(const struct batch *b, const atomic_bool *closing)
+struct eng_job *batch_solo_job(const struct batch *b)
 {
     for (int i = 1; i < b->n_segs; i++)
-        if (b->seg_seqs[i]->job != b->seg_seqs[0]->job) return closing;
-    return &b->seg_seqs[0]->job->cancel;
+        if (b->seg_seqs[i]->job != b->seg_seqs[0]->job) return NULL;
+    return b->n_segs > 0 ? b->seg_seqs[0]->job : NULL;
 }
 
 /* Sums that forget with the time worked, for rates over the last seconds of work. */
@@ -301,19 +300,17 @@ static void count_rows(struct batch *b, double took_us)
     b->stats.n_computed_prompt_tokens += (uint64_t)b->n_prompt_rows;
 }
 
-void batch_step(struct batch *b, const atomic_bool *closing)
+bool batch_compute(struct batch *b, const atomic_bool *closing, uint64_t *ret_now_us)
 {
     uint64_t start = clock_now_us();
-    build_step(b);
-    if (b->n_segs == 0) return;
-    struct fwd_step step = {b->segs, b->n_segs, stop_flag(b, closing)};
+    const struct eng_job *solo = batch_solo_job(b);
+    struct fwd_step step = {b->segs, b->n_segs, solo ? &solo->cancel : closing};
     bool complete = b->p.model.run(b->p.model.ctx, &step);
     uint64_t now = clock_now_us();
     b->stats.n_steps++;
     b->stats.last_step_us = now;
     b->stats.compute_us += now - start;
-    if (complete) {
-        count_rows(b, (double)(now - start));
-        batch_deliver(b, now);
-    }
+    if (complete) count_rows(b, (double)(now - start));
+    *ret_now_us = now;
+    return complete;
 }

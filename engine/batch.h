@@ -125,10 +125,16 @@ void batch_choice_done(struct batch *b, struct eng_job *job, int choice, enum en
 void batch_end_seq(struct batch *b, struct seq *s, enum eng_finish finish, int32_t stop_id,
                    const char *error, uint64_t now_us);
 
-/* One step of all running sequences; it gives up early where closing becomes true. */
-void batch_step(struct batch *b, const atomic_bool *closing);
+/*
+ * One step in three parts. batch_build chooses the rows; n_segs is 0 where there are none.
+ * batch_compute runs them: false where the step was given up, by the cancellation of the one job
+ * that all its rows belong to, or because of closing. batch_deliver evaluates a complete step.
+ */
+void batch_build(struct batch *b);
+bool batch_compute(struct batch *b, const atomic_bool *closing, uint64_t *ret_now_us);
+void batch_deliver(struct batch *b, uint64_t now_us); /* deliver.c */
 
-/* deliver.c: evaluates the step that has just been run. */
-void batch_deliver(struct batch *b, uint64_t now_us);
+/* The job that all rows of the step belong to, or NULL. */
+struct eng_job *batch_solo_job(const struct batch *b);
 
 #endif

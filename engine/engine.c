@@ -367,22 +367,6 @@ int eng_job_submit(struct eng *e, const struct eng_job_params *params, struct en
     return sched_submit(e->sched, params, ret, err, errlen);
 }
 
-void eng_job_cancel(struct eng_job *job)
-{
-    atomic_store_explicit(&job->cancel, true, memory_order_relaxed);
-}
-
-void eng_job_stop_choice(struct eng_job *job, int choice)
-{
-    if (choice >= 0 && choice < job->p.n_choices)
-        atomic_store_explicit(&job->stop[choice], true, memory_order_relaxed);
-}
-
-void eng_job_release(struct eng_job *job)
-{
-    job_unref(job);
-}
-
 void eng_stats(struct eng *e, struct eng_stats *ret_stats)
 {
     sched_stats(e->sched, ret_stats);

@@ -184,6 +184,24 @@ void job_unref(struct eng_job *job)
     if (job && atomic_fetch_sub_explicit(&job->refs, 1, memory_order_acq_rel) == 1) free(job);
 }
 
+/* ---- the handle, on any thread -------------------------------------------------------------------- */
+
+void eng_job_cancel(struct eng_job *job)
+{
+    atomic_store_explicit(&job->cancel, true, memory_order_relaxed);
+}
+
+void eng_job_stop_choice(struct eng_job *job, int choice)
+{
+    if (choice >= 0 && choice < job->p.n_choices)
+        atomic_store_explicit(&job->stop[choice], true, memory_order_relaxed);
+}
+
+void eng_job_release(struct eng_job *job)
+{
+    job_unref(job);
+}
+
 bool job_is_stop_id(const struct eng_job *job, const int32_t *eos_ids, int n_eos_ids, int32_t id)
 {
     for (int i = 0; i < job->p.n_stop_ids; i++)

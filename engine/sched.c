@@ -34,6 +34,7 @@ struct sched {
     pthread_mutex_t lock; /* guards what follows; held for a few instructions only */
     pthread_cond_t wake;  /* new jobs, closing, resumed */
     struct eng_job *new_head, *new_tail;
+    struct eng_job *solo;        /* the one job of the step that is running, or NULL */
     struct backlog backlog; /* of the queue and the new jobs */
     int n_free_slots;
     int64_t n_free_pages;   /* not reserved */
@@ -221,6 +222,26 @@ static void admit(struct sched *s, uint64_t now)
         admit_next(s, job, now);
 }
 
+/* Says which job the closing must cancel to end the step at once. */
+static void set_solo(struct sched *s, struct eng_job *job)
+{
+    pthread_mutex_lock(&s->lock);
+    s->solo = job;
+    if (job && atomic_load(&s->closing)) eng_job_cancel(job);
+    pthread_mutex_unlock(&s->lock);
+}
+
+static void step(struct sched *s)
+{
+    uint64_t now;
+    batch_build(&s->batch);
+    if (s->batch.n_segs == 0) return;
+    set_solo(s, batch_solo_job(&s->batch));
+    bool complete = batch_compute(&s->batch, &s->closing, &now);
+    set_solo(s, NULL);
+    if (complete) batch_deliver(&s->batch, now);
+}
+
 static void *run(void *arg)
 {
     struct sched *s = arg;
@@ -233,7 +254,7 @@ static void *run(void *arg)
         pthread_mutex_lock(&s->lock);
         publish(s);
         pthread_mutex_unlock(&s->lock);
-        if (s->batch.n_running > 0) batch_step(&s->batch, &s->closing);
+        step(s);
     }
     return NULL;
 }
@@ -300,6 +321,7 @@ void sched_destroy(struct sched *s)
     if (s->has_thread) {
         pthread_mutex_lock(&s->lock);
         atomic_store(&s->closing, true);
+        if (s->solo) eng_job_cancel(s->solo);
         pthread_cond_signal(&s->wake);
         pthread_mutex_unlock(&s->lock);
         pthread_join(s->thread, NULL);
