@@ -1,0 +1,89 @@
+#!/usr/bin/env python3
+# SPDX-License-Identifier: MIT
+"""Writes the seeds of fuzz_safetensors, fuzz_config and fuzz_index into the folders beside it."""
+import json
+import os
+import struct
+
+HERE = os.path.dirname(os.path.abspath(__file__))
+MODELS = os.path.join(HERE, "../../golden/models")
+
+
+def put(target, name, data):
+    with open(os.path.join(HERE, target, name), "wb") as f:
+        f.write(data)
+
+
+def header(name, n_data, text):
+    put("safetensors", name, struct.pack("<Q", n_data) + text.encode())
+
+
+def tensor(dtype, shape, begin, end):
+    return {"dtype": dtype, "shape": shape, "data_offsets": [begin, end]}
+
+
+def safetensors_seeds():
+    one = {"a": tensor("F32", [2, 3], 0, 24)}
+    header("empty", 0, "{}")
+    header("one", 24, json.dumps(one))
+    header("metadata", 24, json.dumps({"__metadata__": {"format": "pt"}, **one}) + "   ")
+    header("short", 20, json.dumps(one))
+    header("two", 5, json.dumps({"b": tensor("F32", [1], 1, 5), "a": tensor("U8", [1], 0, 1)}))
+    header("zero", 4, json.dumps({"z": tensor("BF16", [0, 5], 0, 0), "s": tensor("F32", [], 0, 4)}))
+    header("rank9", 2, json.dumps({"a": tensor("F16", [1] * 9, 0, 2)}))
+    header("wrap", 0, json.dumps({"a": tensor("U8", [1 << 32, 1 << 32], 0, 0)}))
+    header("hole", 3, json.dumps({"a": tensor("U8", [1], 0, 1), "b": tensor("U8", [1], 2, 3)}))
+    header("overlap", 3, json.dumps({"a": tensor("U8", [2], 0, 2), "b": tensor("U8", [2], 1, 3)}))
+    header("dtypes", 25, json.dumps({"a": tensor("F4", [2], 0, 1), "b": tensor("F6_E2M3", [4], 1, 4),
+                                     "c": tensor("F8_E4M3", [5], 4, 9), "d": tensor("C64", [2], 9, 25)}))
+    header("twice", 2, '{"a":{"dtype":"U8","shape":[1],"data_offsets":[0,1]},'
+                       '"a":{"dtype":"U8","shape":[1],"data_offsets":[1,2]}}')
+    header("escapes", 1, '{"\\u0041\\n\\ud83d\\ude00":{"dtype":"U8","shape":[1],"data_offsets":[0,1]}}')
+    header("deep", 0, '{"a":' + "[" * 200 + "]" * 200 + "}")
+    header("pointer", 0, "version https://git-lfs.github.com/spec/v1\noid sha256:0\nsize 1\n")
+
+
+def config_seeds():
+    for name in sorted(os.listdir(MODELS)):
+        path = os.path.join(MODELS, name, "config.json")
+        if os.path.exists(path):
+            with open(path, "rb") as f:
+                put("config", name, f.read())
+    base = {"model_type": "llama", "vocab_size": 99}
+    for name, more in {
+            "v5": {"rope_parameters": {"rope_theta": 1e5, "rope_type": "linear", "factor": 2.0},
+                   "dtype": "bfloat16"},
+            "yarn": {"rope_scaling": {"type": "yarn", "factor": 4, "beta_fast": 1e-3,
+                                      "mscale": 1, "mscale_all_dim": 0.5, "truncate": False}},
+            "llama3": {"rope_scaling": {"rope_type": "llama3", "factor": 8, "low_freq_factor": 1,
+                                        "high_freq_factor": 4,
+                                        "original_max_position_embeddings": 8192}},
+            "eos-list": {"eos_token_id": [1, 2, 3], "bos_token_id": None},
+            "experts": {"num_local_experts": 8, "quantization_config": {"bits": 4}},
+            "numbers": {"hidden_size": 2 ** 63 - 1, "rms_norm_eps": 1e308},
+    }.items():
+        put("config", name, json.dumps({**base, **more}).encode())
+    put("config", "generation", json.dumps(base).encode() + b"\0" + b'{"eos_token_id": [4, 5]}')
+    put("config", "no-object", b"[1]")
+
+
+def index_seeds():
+    def index(name, weight_map, **more):
+        put("index", name, json.dumps({"weight_map": weight_map, **more}).encode())
+    index("two", {"a": "1.safetensors", "lm_head.weight": "2.safetensors"}, metadata={"total_size": 5})
+    index("folder", {"a": "x/1.safetensors"})
+    index("parent", {"a": "../1.safetensors"})
+    index("inner", {"a": "x/../../1.safetensors"})
+    index("absolute", {"a": "/dev/zero"})
+    index("empty", {})
+    index("numbers", {"a": 1})
+    index("dots", {"a": "...", "b": "..x", "c": ".hidden"})
+    put("index", "twice", b'{"weight_map":{"a":"x","a":"y"}}')
+    put("index", "pointer", b"version https://git-lfs.github.com/spec/v1\noid sha256:0\nsize 1\n")
+
+
+for folder in ("safetensors", "config", "index"):
+    os.makedirs(os.path.join(HERE, folder), exist_ok=True)
+safetensors_seeds()
+config_seeds()
+index_seeds()

@@ -1,0 +1,52 @@
+/* SPDX-License-Identifier: MIT */
+/*
+ * Fuzzes config.json and generation_config.json: the input is both, with a byte 0 between them.
+ * Whatever is accepted must be a model whose sizes can be computed with.
+ */
+#include <math.h>
+#include <stdint.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "engine/model_config.h"
+#include "engine/rope.h"
+
+int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size);
+
+static void check_rope(const struct eng_hparams *hp)
+{
+    double *freqs = calloc((size_t)hp->d_head, sizeof(*freqs));
+    if (!freqs) return;
+    eng_rope_freqs(&hp->rope, hp->d_head, freqs);
+    for (int i = 0; i < hp->d_head / 2; i++)
+        if (!isfinite(freqs[i])) abort();
+    if (!(hp->rope.attention_factor > 0)) abort();
+    free(freqs);
+}
+
+static void check(const struct eng_hparams *hp)
+{
+    if (!hp->family || hp->d_model < 1 || hp->d_ff < 1 || hp->vocab < 1 || hp->ctx_max < 1) abort();
+    if (hp->n_layers < 1 || hp->n_layers > ENG_MAX_LAYERS) abort();
+    if (hp->n_kv_heads < 1 || hp->n_heads % hp->n_kv_heads != 0) abort();
+    if (hp->d_head < 2 || hp->d_head % 2 != 0 || hp->bos_id >= hp->vocab) abort();
+    for (int i = 0; i < hp->n_eos_ids; i++)
+        if (hp->eos_ids[i] < 0 || hp->eos_ids[i] >= hp->vocab) abort();
+    for (int i = 0; i < hp->n_layers; i++)
+        if (hp->layer_window[i] < 0) abort();
+    check_rope(hp);
+}
+
+int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
+{
+    const uint8_t *zero = size ? memchr(data, 0, size) : NULL;
+    size_t config_len = zero ? (size_t)(zero - data) : size;
+    char err[256] = "";
+    struct eng_report r = {.err = err, .errlen = sizeof(err)};
+    struct eng_hparams hp;
+    int rc = eng_config_parse(&hp, (const char *)data, config_len, zero ? (const char *)zero + 1 : NULL,
+                              zero ? size - config_len - 1 : 0, &r);
+    if (rc == 0) check(&hp);
+    else if (!err[0]) abort();
+    return 0;
+}
