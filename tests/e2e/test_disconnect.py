@@ -1,0 +1,140 @@
+#!/usr/bin/env python3
+# SPDX-License-Identifier: MIT
+"""Clients that leave: slot and pages are free again within a step, in every stage of a request.
+
+    test_disconnect.py                  a model with random weights, made for the test; skipped without numpy
+    test_disconnect.py --model DIR --prompt-tokens 8000 --rounds 20     by hand, prints the times
+"""
+import argparse
+import json
+import os
+import socket
+import statistics
+import struct
+import subprocess
+import sys
+import tempfile
+import time
+
+from hearth_server import ROOT, SKIPPED, Hearth
+
+
+def start_request(h, path, body):
+    data = json.dumps(body).encode()
+    s = socket.create_connection((h.host, h.port), timeout=60)
+    s.sendall(b"POST %s HTTP/1.1\r\nHost: localhost\r\nContent-Type: application/json\r\n"
+              b"Content-Length: %d\r\n\r\n" % (path.encode(), len(data)) + data)
+    return s
+
+
+def leave(s, reset):
+    if reset:
+        s.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, struct.pack("ii", 1, 0))
+    s.close()
+
+
+def idle(h):
+    stats = h.slots()
+    return stats["running"] == 0 and stats["waiting"] == 0 and stats["pages"]["used"] == 0
+
+
+def stage_prefill(h, body, n):
+    s = start_request(h, "/v1/completions", dict(body, stream=True, max_tokens=4))
+    h.wait_until(lambda: h.slots()["running"] > 0, 20, "prefill started")
+    time.sleep(0.05)
+    return s
+
+
+def stage_decode(h, body, n):
+    s = start_request(h, "/v1/completions", dict(body, prompt=body["prompt"][:64], stream=True,
+                                                 max_tokens=2000, n=n))
+    got = b""
+    while b"data: " not in got:
+        got += s.recv(4096)
+    return s
+
+
+def stage_plain(h, body, n):
+    s = start_request(h, "/v1/completions", dict(body, prompt=body["prompt"][:64], max_tokens=2000, n=n))
+    h.wait_until(lambda: h.slots()["running"] > 0, 20, "plain call started")
+    return s
+
+
+def measure(h, stage, body, n, rounds):
+    times = []
+    for i in range(rounds):
+        s = stage(h, body, n)
+        start = time.monotonic()
+        leave(s, reset=i % 2 == 1)
+        h.wait_until(lambda: idle(h), 10, "slot and pages free")
+        times.append((time.monotonic() - start) * 1000)
+    return times
+
+
+def check_queued(h, body):
+    """A queued request whose client left never starts; the running one is not disturbed."""
+    blockers = [stage_decode(h, body, 1) for _ in range(h.slots()["total"])]
+    waiting = start_request(h, "/v1/completions", dict(body, max_tokens=4))
+    h.wait_until(lambda: h.slots()["waiting"] == 1, 10, "request queued")
+    computed = h.metrics()
+    leave(waiting, False)
+    seconds = h.wait_until(lambda: h.slots()["waiting"] == 0, 5, "queued request dropped")
+    assert h.slots()["running"] == len(blockers)
+    for s in blockers:
+        leave(s, False)
+    h.wait_until(lambda: idle(h), 10, "all free")
+    return seconds * 1000
+
+
+def check_neighbour(h, body):
+    """Others leave while one streams: the one finishes, with the text it has alone."""
+    mine = dict(body, prompt=body["prompt"][:40], max_tokens=60)
+    alone = h.post("/v1/completions", mine)[2]["choices"][0]["text"]
+    s = start_request(h, "/v1/completions", mine)
+    for i in range(3):
+        leave(stage_decode(h, body, 1), reset=i == 1)
+    answer = b""
+    while chunk := s.recv(65536):
+        answer += chunk
+        if answer.endswith(b"}"):
+            break
+    s.close()
+    assert json.loads(answer.split(b"\r\n\r\n", 1)[1])["choices"][0]["text"] == alone
+
+
+def main():
+    p = argparse.ArgumentParser()
+    p.add_argument("--model")
+    p.add_argument("--prompt-tokens", type=int, default=1500)
+    p.add_argument("--rounds", type=int, default=6)
+    p.add_argument("--limit-ms", type=float, default=1000)
+    a = p.parse_args()
+    with tempfile.TemporaryDirectory() as scratch:
+        model = a.model
+        if not model:
+            model = os.path.join(scratch, "model")
+            maker = os.path.join(ROOT, "tests", "bench", "make_model.py")
+            made = subprocess.run([sys.executable, maker, model, "--shape", "small"], check=False,
+                                  capture_output=True, text=True)
+            if made.returncode:
+                print("the model could not be made:", made.stderr[-300:])
+                sys.exit(SKIPPED)
+        body = {"prompt": [5 + i * 7 % 250 for i in range(a.prompt_tokens)], "temperature": 0,
+                "ignore_eos": True, "cache_prompt": False}
+        with Hearth("--model", model, "--parallel", "4") as h:
+            worst = 0
+            for name, stage, n in [("prefill", stage_prefill, 1), ("decode", stage_decode, 1),
+                                   ("decode n=4", stage_decode, 4), ("plain", stage_plain, 1),
+                                   ("plain n=4", stage_plain, 4)]:
+                times = measure(h, stage, body, n, a.rounds)
+                worst = max(worst, *times)
+                print(f"{name}: median {statistics.median(times):.0f} ms, worst {max(times):.0f} ms, "
+                      f"{len(times)} rounds", flush=True)
+            print(f"queued: {check_queued(h, body):.0f} ms")
+            check_neighbour(h, body)
+            print("a neighbour's answer is undisturbed")
+            assert worst <= a.limit_ms, f"worst {worst:.0f} ms"
+
+
+if __name__ == "__main__":
+    main()
