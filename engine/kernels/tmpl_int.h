@@ -36,6 +36,7 @@ INLINE void group_i8(const int rows, const int panels, const int vecs, vi sum[IN
             UNROLL for (int v = 0; v < panels * vecs; v++)
                 sum[i][v] = dot8(sum[i][v], w[v], x);
         }
+        loads_in_order();
     }
 }
 
@@ -62,6 +63,7 @@ INLINE void group_i4(const int rows, const int panels, const int vecs, vi sum[IN
             UNROLL for (int v = 0; v < panels * vecs; v++)
                 sum[i][v] = dot4(dot4(sum[i][v], w[v], x), h[v], y);
         }
+        loads_in_order();
     }
     UNROLL for (int i = 0; i < rows; i++)
         UNROLL for (int v = 0; v < panels * vecs; v++)
@@ -126,7 +128,8 @@ INLINE void int_rows(const bool four, const int rows, const struct kern_tile *ti
     }
     for (; p < n_panels; p++) {
         int_panel(four, rows, 1, tile, b, panel_bytes, n_groups, &out,
-                  fetch_plan(b, panel_bytes, p + 1 == n_panels, rows, prefetch, prefetch_bytes));
+                  fetch_plan(b, panel_bytes, p + 1 == n_panels, rows >= (four ? 4 : 6), prefetch,
+                             prefetch_bytes));
         b += panel_bytes;
         out.c += KERN_PANEL;
     }
