@@ -62,8 +62,8 @@ static void list_paths(struct eng_model *m, const struct eng_report *r)
         m->numerics = eng_numerics_find(*name);
         eng_plan_place(m, "native");
         bool is_default = m->numerics == eng_numerics_find(bf16 ? "bf16" : "exact");
-        eng_report_line(r, "numerics %s: %.1f MiB of weights%s", *name,
-                        (double)m->weights_bytes / (1 << 20), is_default ? " (default here)" : "");
+        eng_report_line(r, "numerics %s: %lld bytes of weights in memory%s", *name,
+                        (long long)m->weights_bytes, is_default ? " (the default here)" : "");
     }
 }
 
@@ -78,8 +78,6 @@ int eng_inspect(const char *model_dir, void (*line)(void *ctx, const char *text)
     if (m->hp.family) list_config(&m->hp, &r);
     if (m->load && m->load->weights) list_tensors(m->load->weights, &r);
     if (rc == 0) list_paths(m, &r);
-    eng_report_line(&r, rc == 0 ? "can be served" : "cannot be served: %d problem%s", r.n_problems,
-                    r.n_problems == 1 ? "" : "s");
     eng_model_close(m);
     return rc;
 }

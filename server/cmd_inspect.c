@@ -66,6 +66,7 @@ int srv_cmd_inspect(const struct srv_config *config)
     eng_inspect(config->model, print_line, &in);
     inspect_tokenizer(&in, config->model);
     inspect_template(&in, config);
+    printf("verdict: %s be served\n", in.first_problem[0] ? "cannot" : "can");
     if (fflush(stdout) || ferror(stdout)) {
         fprintf(stderr, "hearth: the report cannot be written\n");
         return EXIT_FAILURE;
