@@ -173,7 +173,7 @@ const struct srv_option srv_options[] = {
     INT("bench", "prompt-tokens", NULL, prompt_tokens, 1, 1e7, "128", BENCH, "prompt tokens of each client"),
 
     ROW("healthcheck", "healthcheck", NULL, STRING, url, 0, 0, NULL, NULL, ALL, SRV_OPT_FLAG_ONLY,
-        "exit 0 when this URL answers 200 (default http://127.0.0.1:8080/readyz)"),
+        "exit 0 when this URL answers 200 (default: /readyz where the configuration says to listen)"),
 };
 
 const int srv_n_options = sizeof(srv_options) / sizeof(srv_options[0]);

@@ -70,13 +70,14 @@ void srv_config_print_help(FILE *out, enum srv_command command)
 
 static void print_list(FILE *out, const struct srv_list *list)
 {
-    for (int i = 0; i < list->n; i++) fprintf(out, "%s%s", i ? ", " : "", list->items[i]);
+    for (int i = 0; i < list->n; i++) fprintf(out, "%s%s", i ? ", " : " ", list->items[i]);
 }
 
 /* A text as the ini reader takes it back: quoted where it would otherwise be read differently. */
 static void print_text(FILE *out, const char *text)
 {
     if (!text) return;
+    fputc(' ', out);
     size_t len = strlen(text);
     bool plain = !len || (text[0] != '"' && text[0] != '\'' && text[0] != ' ' && text[len - 1] != ' ');
     char quote = strchr(text, '"') ? '\'' : '"';
@@ -89,11 +90,11 @@ static void print_value(FILE *out, const struct srv_option *o, const void *field
     switch (o->type) {
     case SRV_OPT_STRING:
     case SRV_OPT_CHOICE: print_text(out, *(const char *const *)field); break;
-    case SRV_OPT_INT: fprintf(out, "%d", *(const int *)field); break;
+    case SRV_OPT_INT: fprintf(out, " %d", *(const int *)field); break;
     case SRV_OPT_INT64:
-    case SRV_OPT_BYTES: fprintf(out, "%lld", (long long)*(const int64_t *)field); break;
-    case SRV_OPT_NUMBER: fprintf(out, "%.15g", *(const double *)field); break;
-    case SRV_OPT_BOOL: fputs(*(const bool *)field ? "on" : "off", out); break;
+    case SRV_OPT_BYTES: fprintf(out, " %lld", (long long)*(const int64_t *)field); break;
+    case SRV_OPT_NUMBER: fprintf(out, " %.15g", *(const double *)field); break;
+    case SRV_OPT_BOOL: fputs(*(const bool *)field ? " on" : " off", out); break;
     case SRV_OPT_LIST: print_list(out, field); break;
     }
 }
@@ -111,7 +112,7 @@ void srv_config_print(FILE *out, const struct srv_config *c)
         if (strcmp(group, o->group) != 0) fprintf(out, "\n[%s]\n", group = o->group);
         fprintf(out, "# %s", o->help);
         if (o->choices) fprintf(out, " (%s)", o->choices);
-        fprintf(out, "\n%s = ", o->key);
+        fprintf(out, "\n%s =", o->key);
         print_value(out, o, (const char *)c + o->offset);
         fputc('\n', out);
     }

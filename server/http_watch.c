@@ -425,6 +425,15 @@ void srv_watch_close_idle(struct srv_watch *w, bool from_now_on)
     pthread_mutex_unlock(&w->lock);
 }
 
+void srv_watch_close_all(struct srv_watch *w)
+{
+    pthread_mutex_lock(&w->lock);
+    for (int i = 0; i < w->n_slots; i++) {
+        if (w->slots[i].fd >= 0) shut(&w->slots[i]);
+    }
+    pthread_mutex_unlock(&w->lock);
+}
+
 /* ---- birth and death -------------------------------------------------------------------------------------- */
 
 /* A quarter of the shortest clock, within bounds. */

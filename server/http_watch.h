@@ -70,6 +70,9 @@ void srv_watch_visit(struct srv_watch *w, void (*visit)(struct srv_request *req)
 /* Shuts down the connections that carry no request; those that come to it later when `from_now_on`. */
 void srv_watch_close_idle(struct srv_watch *w, bool from_now_on);
 
+/* Shuts down every connection. */
+void srv_watch_close_all(struct srv_watch *w);
+
 int srv_watch_n_connections(struct srv_watch *w);
 
 #endif

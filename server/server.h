@@ -38,6 +38,7 @@ struct srv_server {
     atomic_ullong monitor_us;      /* when the main thread last looked */
     atomic_int n_requests;         /* alive, answered or not */
     atomic_llong body_bytes;       /* of bodies held */
+    double start_time_s;           /* unix seconds */
 };
 
 static inline uint64_t srv_now_us(void)

@@ -1,0 +1,422 @@
+/* SPDX-License-Identifier: MIT */
+/*
+ * hearth serve: the server's life, top to bottom.
+ *
+ *   listen          sockets are open before the model loads; until it has, requests get 503
+ *   load            on the loader's threads; the main thread waits for signals meanwhile
+ *   run             the main thread watches the engine and the signals
+ *   drain           SIGTERM or SIGINT: not ready at once; after the delay no new connections and no new
+ *                   requests; those that run may end within the drain time; the rest is ended with an error
+ *   close           HTTP daemons, workers, engine, in this order
+ *
+ * The exit status after a drain is 0, also when requests had to be ended. A second signal ends the process
+ * at once with 128 + its number. SIGHUP reads the key file again. Signals are blocked before the first
+ * thread is made and taken from a descriptor here.
+ */
+#include <errno.h>
+#include <poll.h>
+#include <signal.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/eventfd.h>
+#include <sys/mman.h>
+#include <sys/resource.h>
+#include <sys/signalfd.h>
+#include <unistd.h>
+
+#include "engine/engine.h"
+#include "server/cmd.h"
+#include "server/config.h"
+#include "server/http.h"
+#include "server/http_listen.h"
+#include "server/http_watch.h"
+#include "server/keys.h"
+#include "server/limits.h"
+#include "server/loader.h"
+#include "server/log.h"
+#include "server/metrics.h"
+#include "server/notify.h"
+#include "server/request.h"
+#include "server/server.h"
+#include "server/watchdog.h"
+#include "server/work.h"
+
+enum {
+    TICK_MS = 100,           /* how often the engine is looked at */
+    DRAIN_TICK_MS = 5,
+    STOPPED_GRACE_MS = 2000, /* for error answers of requests that were ended */
+    GONE_GRACE_MS = 5000,    /* for the engine to let go of them */
+    SPARE_FDS = 64,
+};
+
+/* Everything this command owns. */
+struct serve {
+    struct srv_server server;
+    const struct srv_config *config;
+    struct srv_http *http, *admin;
+    struct srv_loader *loader;
+    struct srv_watchdog watchdog;
+    int signal_fd, loaded_fd;
+    bool loaded;             /* the loader has ended well */
+    bool paused;             /* debug hook */
+    char url[256], admin_url[256];
+    char *tls_cert, *tls_key;
+    uint64_t notify_us, notified_us;
+};
+
+/* ---- preparation ------------------------------------------------------------------------------------ */
+
+static int open_signals(struct serve *s, char *err, size_t errlen)
+{
+    static const int taken[] = {SIGTERM, SIGINT, SIGHUP, SIGUSR1};
+    sigset_t set;
+    sigemptyset(&set);
+    for (size_t i = 0; i < sizeof(taken) / sizeof(taken[0]); i++) sigaddset(&set, taken[i]);
+    signal(SIGPIPE, SIG_IGN);
+    pthread_sigmask(SIG_BLOCK, &set, NULL);
+    s->signal_fd = signalfd(-1, &set, SFD_CLOEXEC | SFD_NONBLOCK);
+    s->loaded_fd = eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK);
+    if (s->signal_fd >= 0 && s->loaded_fd >= 0) return 0;
+    snprintf(err, errlen, "signals cannot be taken: %s", strerror(errno));
+    return -1;
+}
+
+/* Connections need descriptors; the soft limit is raised as far as the hard one lets us. */
+static void raise_fd_limit(const struct srv_config *c)
+{
+    struct rlimit limit;
+    rlim_t wanted = (rlim_t)c->max_connections + SRV_CONNECTION_MARGIN + SRV_ADMIN_CONNECTIONS + SPARE_FDS;
+    if (getrlimit(RLIMIT_NOFILE, &limit) || limit.rlim_cur >= wanted) return;
+    limit.rlim_cur = limit.rlim_max < wanted ? limit.rlim_max : wanted;
+    if (setrlimit(RLIMIT_NOFILE, &limit) || limit.rlim_cur < wanted) {
+        srv_log(SRV_LOG_WARNING, "%llu descriptors are allowed, %llu wanted for max-connections %d",
+                (unsigned long long)limit.rlim_cur, (unsigned long long)wanted, c->max_connections);
+    }
+}
+
+static bool is_public(const struct srv_config *c)
+{
+    return !c->unix_socket && !srv_listen_is_local(c->host);
+}
+
+static int check_exposure(const struct serve *s, char *err, size_t errlen)
+{
+    const struct srv_config *c = s->config;
+    if (!is_public(c) || srv_keys_required(s->server.keys) || c->allow_public_without_key) return 0;
+    snprintf(err, errlen, "listening on %.100s without an API key would serve everybody who can reach it; set a key "
+             "(--api-key-file, HEARTH_API_KEY) or --allow-public-without-key", c->host);
+    return -1;
+}
+
+static void set_rules(struct serve *s)
+{
+    const struct srv_config *c = s->config;
+    bool local = !c->unix_socket && srv_listen_is_local(c->host);
+    s->server.rules = (struct srv_guard_rules){
+        .allowed_hosts = &c->allowed_hosts,
+        .cors_origins = &c->cors_origins,
+        .only_loopback_hosts = local && !srv_keys_required(s->server.keys),
+        .max_body_bytes = c->max_body_bytes,
+    };
+}
+
+static int n_workers(const struct srv_config *c)
+{
+    if (c->text_workers) return c->text_workers;
+    long n = sysconf(_SC_NPROCESSORS_ONLN) / 2;
+    return n < 2 ? 2 : n > 4 ? 4 : (int)n;
+}
+
+/* The parts that exist once, before any socket. */
+static int create_parts(struct serve *s, char *err, size_t errlen)
+{
+    const struct srv_config *c = s->config;
+    struct srv_server *server = &s->server;
+    int n_slots = c->max_connections + SRV_CONNECTION_MARGIN + SRV_ADMIN_CONNECTIONS;
+    if (srv_keys_create(&server->keys, c->api_key_file, c->api_key, err, errlen)) return -1;
+    if (check_exposure(s, err, errlen)) return -1;
+    set_rules(s);
+    server->metrics = srv_metrics_create();
+    if (!server->metrics) {
+        snprintf(err, errlen, "no memory for the metrics");
+        return -1;
+    }
+    if (srv_work_create(&server->work, n_workers(c), err, errlen)) return -1;
+    return srv_watch_create(&server->watch, c, server->metrics, n_slots, err, errlen);
+}
+
+/* ---- listening ------------------------------------------------------------------------------------------ */
+
+/* A whole small file, NUL-terminated; NULL with a sentence in err. Returns owned: free. */
+static char *read_text_file(const char *option, const char *path, char *err, size_t errlen)
+{
+    FILE *f = fopen(path, "r");
+    char *text = f ? malloc(SRV_CONFIG_FILE_MAX_BYTES + 1) : NULL;
+    if (!text) {
+        snprintf(err, errlen, "%s %.200s: %s", option, path, strerror(errno));
+        if (f) fclose(f);
+        return NULL;
+    }
+    text[fread(text, 1, SRV_CONFIG_FILE_MAX_BYTES, f)] = '\0';
+    fclose(f);
+    return text;
+}
+
+static int read_tls(struct serve *s, char *err, size_t errlen)
+{
+    const struct srv_config *c = s->config;
+    if (!c->tls_cert_file) return 0;
+    s->tls_cert = read_text_file("tls-cert-file", c->tls_cert_file, err, errlen);
+    if (s->tls_cert) s->tls_key = read_text_file("tls-key-file", c->tls_key_file, err, errlen);
+    return s->tls_key ? 0 : -1;
+}
+
+static int open_main_socket(const struct srv_config *c, int *ret_fd, char *err, size_t errlen)
+{
+    int inherited = srv_notify_listen_fd();
+    if (inherited >= 0) {
+        *ret_fd = inherited;
+        return 0;
+    }
+    if (c->unix_socket) return srv_listen_unix(ret_fd, c->unix_socket, err, errlen);
+    return srv_listen_tcp(ret_fd, c->host, c->port, err, errlen);
+}
+
+static int start_listening(struct serve *s, char *err, size_t errlen)
+{
+    const struct srv_config *c = s->config;
+    struct srv_http_params params = {0};
+    if (read_tls(s, err, errlen) || open_main_socket(c, &params.listen_fd, err, errlen)) return -1;
+    params.tls_cert = s->tls_cert;
+    params.tls_key = s->tls_key;
+    srv_listen_url(params.listen_fd, s->tls_cert != NULL, s->url, sizeof(s->url));
+    if (srv_http_start(&s->http, &s->server, &params, err, errlen)) return -1;
+    srv_log(SRV_LOG_INFO, "listening on %s", s->url);
+    if (c->metrics_port < 0) return 0;
+    params = (struct srv_http_params){.admin = true};
+    if (srv_listen_tcp(&params.listen_fd, c->metrics_host, c->metrics_port, err, errlen)) return -1;
+    srv_listen_url(params.listen_fd, false, s->admin_url, sizeof(s->admin_url));
+    if (srv_http_start(&s->admin, &s->server, &params, err, errlen)) return -1;
+    srv_log(SRV_LOG_INFO, "health and metrics on %s", s->admin_url);
+    return 0;
+}
+
+/* ---- running ----------------------------------------------------------------------------------------------- */
+
+static void announce_ready(struct serve *s)
+{
+    const struct srv_app *app = &s->server.app;
+    const struct eng_info *i = eng_info(app->engine);
+    const double mib = 1048576.0;
+    srv_log(SRV_LOG_INFO, "ready on %s model=%s numerics=%s kernels=%s gemm=%s threads=%d parallel=%d ctx=%lld "
+            "weights=%.0fMiB kv=%.0fMiB scratch=%.0fMiB logits=%.0fMiB limit=%.0fMiB load=%.2fs", s->url,
+            app->model_names[0], i->numerics, i->kernels, i->gemm, i->n_threads, i->n_parallel,
+            (long long)i->ctx_tokens, (double)i->memory.weights_bytes / mib, (double)i->memory.kv_bytes / mib,
+            (double)i->memory.scratch_bytes / mib, (double)i->memory.logits_bytes / mib,
+            (double)i->memory.limit_bytes / mib, i->load_seconds);
+    if (!i->repeatable) {
+        srv_log(SRV_LOG_WARNING, "this machine's BLAS gives different bits from call to call; --gemm native does not");
+    }
+    if (app->is_demo) {
+        srv_log(SRV_LOG_WARNING, "this is the demonstration model: a toy that tells little stories; "
+                "serve a real one with --model DIR or --model org/name");
+    }
+    srv_notify("READY=1\nSTATUS=Serving %s on %s", app->model_names[0], s->url);
+}
+
+static void lock_memory(const struct srv_config *c)
+{
+    if (c->memory_lock && mlockall(MCL_CURRENT | MCL_FUTURE)) {
+        srv_log(SRV_LOG_WARNING, "memory-lock: %s", strerror(errno));
+    }
+}
+
+/* The loader has ended. Returns 0 to go on. */
+static int finish_loading(struct serve *s)
+{
+    char err[1024];
+    if (srv_loader_result(s->loader, err, sizeof(err))) {
+        srv_log(SRV_LOG_ERROR, "%s", err);
+        return -1;
+    }
+    s->loaded = true;
+    lock_memory(s->config);
+    if (atomic_load(&s->server.state) == SRV_READY) announce_ready(s);
+    return 0;
+}
+
+/* Looks at the engine: is it stepping? Tells systemd so, at half the interval it asks for. */
+static void monitor(struct serve *s)
+{
+    uint64_t now_us = srv_now_us();
+    struct eng_stats stats = {0};
+    if (s->loaded) eng_stats(s->server.app.engine, &stats);
+    bool was = atomic_load(&s->server.stalled);
+    bool stalled = srv_watchdog_look(&s->watchdog, now_us, stats.n_running + stats.n_waiting > 0, stats.n_steps,
+                                     (uint64_t)s->config->watchdog_ms * 1000);
+    atomic_store(&s->server.stalled, stalled);
+    atomic_store(&s->server.monitor_us, now_us);
+    if (stalled && !was) {
+        srv_log(SRV_LOG_ERROR, "%d sequences wait, and no step has ended for %d ms", stats.n_running + stats.n_waiting,
+                s->config->watchdog_ms);
+    }
+    if (was && !stalled) srv_log(SRV_LOG_INFO, "the engine steps again");
+    if (!s->notify_us || stalled || now_us - s->notified_us < s->notify_us / 2) return;
+    srv_notify("WATCHDOG=1");
+    s->notified_us = now_us;
+}
+
+static void reload_keys(struct serve *s)
+{
+    char err[512];
+    srv_notify("RELOADING=1\nMONOTONIC_USEC=%llu", (unsigned long long)srv_now_us());
+    if (srv_keys_reload(s->server.keys, err, sizeof(err))) {
+        srv_log(SRV_LOG_ERROR, "the API keys stay as they are: %s", err);
+    } else {
+        srv_log(SRV_LOG_INFO, "the API keys have been read again");
+    }
+    srv_notify("READY=1");
+}
+
+/* The next signal that is there, or 0. */
+static int take_signal(struct serve *s)
+{
+    struct signalfd_siginfo info;
+    return read(s->signal_fd, &info, sizeof(info)) == sizeof(info) ? (int)info.ssi_signo : 0;
+}
+
+/* Handles what is not about ending. Returns the signal when it asks for the end, else 0. */
+static int handle_signal(struct serve *s)
+{
+    int sig = take_signal(s);
+    if (sig == SIGHUP) reload_keys(s);
+    if (sig == SIGUSR1 && s->config->debug_hooks && s->loaded) {
+        s->paused = !s->paused;
+        eng_debug_pause(s->server.app.engine, s->paused);
+        srv_log(SRV_LOG_WARNING, "debug hook: the engine is %s", s->paused ? "paused" : "running");
+    }
+    return sig == SIGTERM || sig == SIGINT ? sig : 0;
+}
+
+/* Until a signal asks for the end (returns 0) or loading fails (returns -1). */
+static int run(struct serve *s)
+{
+    struct pollfd fds[] = {{.fd = s->signal_fd, .events = POLLIN}, {.fd = s->loaded_fd, .events = POLLIN}};
+    for (;;) {
+        poll(fds, s->loaded ? 1 : 2, TICK_MS);
+        if (!s->loaded && (fds[1].revents & POLLIN) && finish_loading(s)) return -1;
+        if ((fds[0].revents & POLLIN) && handle_signal(s)) return 0;
+        monitor(s);
+        if (!s->loaded) srv_notify("EXTEND_TIMEOUT_USEC=30000000\nSTATUS=Loading the model");
+    }
+}
+
+/* ---- the end --------------------------------------------------------------------------------------------------- */
+
+/* Waits until no request lives, at most so long. A second signal ends the process. */
+static bool wait_for_requests(struct serve *s, int limit_ms)
+{
+    uint64_t end_us = srv_now_us() + (uint64_t)limit_ms * 1000;
+    struct pollfd fd = {.fd = s->signal_fd, .events = POLLIN};
+    while (atomic_load(&s->server.n_requests) > 0 && srv_now_us() < end_us) {
+        poll(&fd, 1, DRAIN_TICK_MS);
+        int sig = fd.revents & POLLIN ? handle_signal(s) : 0;
+        if (sig) _exit(128 + sig);
+        monitor(s);
+    }
+    return atomic_load(&s->server.n_requests) == 0;
+}
+
+/* The delay before the sockets close: load balancers need time to see that we are not ready. */
+static void wait_delay(struct serve *s)
+{
+    uint64_t end_us = srv_now_us() + (uint64_t)s->config->drain_delay_ms * 1000;
+    struct pollfd fd = {.fd = s->signal_fd, .events = POLLIN};
+    for (uint64_t now_us; (now_us = srv_now_us()) < end_us;) {
+        uint64_t left_ms = (end_us - now_us) / 1000 + 1;
+        poll(&fd, 1, left_ms < TICK_MS ? (int)left_ms : TICK_MS);
+        int sig = fd.revents & POLLIN ? handle_signal(s) : 0;
+        if (sig) _exit(128 + sig);
+        monitor(s);
+    }
+}
+
+static void drain(struct serve *s)
+{
+    struct srv_server *server = &s->server;
+    int n = atomic_load(&server->n_requests);
+    atomic_store(&server->state, SRV_DRAINING);
+    srv_log(SRV_LOG_INFO, "draining: %d requests may end within %d ms", n, s->config->drain_timeout_ms);
+    srv_notify("STOPPING=1\nSTATUS=Draining\nEXTEND_TIMEOUT_USEC=%llu",
+               1000ull * (unsigned)(s->config->drain_delay_ms + s->config->drain_timeout_ms + STOPPED_GRACE_MS +
+                                    GONE_GRACE_MS));
+    wait_delay(s);
+    atomic_store(&server->refusing, true);
+    srv_http_quiesce(s->http);
+    if (s->config->unix_socket) unlink(s->config->unix_socket);
+    srv_watch_close_idle(server->watch, true);
+    if (wait_for_requests(s, s->config->drain_timeout_ms)) return;
+
+    srv_log(SRV_LOG_WARNING, "the drain time is over: ending %d requests", atomic_load(&server->n_requests));
+    if (s->paused) eng_debug_pause(server->app.engine, false);
+    if (s->loaded) eng_drain(server->app.engine);
+    srv_watch_visit(server->watch, srv_request_stop);
+    if (wait_for_requests(s, STOPPED_GRACE_MS)) return;
+    srv_watch_visit(server->watch, srv_request_gone);
+    srv_watch_close_all(server->watch);
+    if (!wait_for_requests(s, GONE_GRACE_MS)) {
+        srv_log(SRV_LOG_ERROR, "%d requests do not end", atomic_load(&server->n_requests));
+        _exit(EXIT_FAILURE);
+    }
+}
+
+/* Order matters: no connection may be suspended when the daemons stop, no job may live without its request. */
+static void close_parts(struct serve *s)
+{
+    if (s->http) srv_http_stop(s->http);
+    if (s->admin) srv_http_stop(s->admin);
+    srv_watch_destroy(s->server.watch);
+    srv_work_destroy(s->server.work);
+    srv_loader_finish(s->loader);
+    srv_metrics_destroy(s->server.metrics);
+    srv_keys_destroy(s->server.keys);
+    free(s->tls_cert);
+    free(s->tls_key);
+    if (s->signal_fd >= 0) close(s->signal_fd);
+    if (s->loaded_fd >= 0) close(s->loaded_fd);
+}
+
+static int fail(struct serve *s, const char *err)
+{
+    srv_log(SRV_LOG_ERROR, "%s", err);
+    close_parts(s);
+    return EXIT_FAILURE;
+}
+
+int srv_cmd_serve(const struct srv_config *config)
+{
+    char err[1024] = "";
+    struct serve s = {.config = config, .signal_fd = -1, .loaded_fd = -1};
+    struct timespec now;
+    clock_gettime(CLOCK_REALTIME, &now);
+    s.server.config = s.server.app.config = config;
+    s.server.start_time_s = (double)now.tv_sec + (double)now.tv_nsec * 1e-9;
+    s.notify_us = srv_notify_watchdog_us();
+    srv_log_init(config->log_format, config->log_level);
+    raise_fd_limit(config);
+
+    if (open_signals(&s, err, sizeof(err)) || create_parts(&s, err, sizeof(err))) return fail(&s, err);
+    s.server.app.metrics = s.server.metrics;
+    if (start_listening(&s, err, sizeof(err))) return fail(&s, err);
+    if (srv_loader_start(&s.loader, &s.server, s.loaded_fd, err, sizeof(err))) return fail(&s, err);
+    if (run(&s)) {
+        close_parts(&s);
+        return EXIT_FAILURE;
+    }
+    if (!s.loaded) _exit(EXIT_SUCCESS); /* asked to end while loading: nothing runs that could be lost */
+    drain(&s);
+    srv_log(SRV_LOG_INFO, "ending");
+    close_parts(&s);
+    return EXIT_SUCCESS;
+}

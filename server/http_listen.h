@@ -1,0 +1,23 @@
+/* SPDX-License-Identifier: MIT */
+/*
+ * Listening sockets: TCP by name, Unix by path. Main thread, at start.
+ */
+#ifndef HEARTH_SERVER_HTTP_LISTEN_H
+#define HEARTH_SERVER_HTTP_LISTEN_H
+
+#include <stdbool.h>
+#include <stddef.h>
+
+/* Opens and listens. "localhost" is IPv4, "::" takes IPv4 too. The descriptor is the caller's. */
+int srv_listen_tcp(int *ret_fd, const char *host, int port, char *err, size_t errlen);
+
+/* The same at a path; a socket file that nobody serves is replaced. */
+int srv_listen_unix(int *ret_fd, const char *path, char *err, size_t errlen);
+
+/* Whether only this machine can reach the address. Names that cannot be resolved are not. */
+bool srv_listen_is_local(const char *host);
+
+/* Where the socket listens: "http://127.0.0.1:8080" or "unix:/run/x.sock". Writes into buf and returns it. */
+const char *srv_listen_url(int fd, bool tls, char *buf, size_t size);
+
+#endif

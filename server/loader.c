@@ -1,0 +1,192 @@
+/* SPDX-License-Identifier: MIT */
+/* The loader: one thread for the engine, one beside it for text. See loader.h. */
+#include "server/loader.h"
+
+#include <pthread.h>
+#include <stdint.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <time.h>
+#include <unistd.h>
+
+#include "engine/engine.h"
+#include "server/config.h"
+#include "server/hub.h"
+#include "server/limits.h"
+#include "server/log.h"
+#include "server/server.h"
+#include "tokenizer/tokenizer.h"
+
+enum { ERROR_BYTES = 512 };
+
+struct srv_loader {
+    struct srv_server *server;
+    int event_fd;
+    pthread_t thread;
+    struct eng *engine;
+    struct tok *tok;
+    struct tok_chat *chat;
+    const char **names;      /* NULL-terminated; the strings are the configuration's, or default_name */
+    char default_name[256];
+    char fingerprint[160];
+    bool text_failed, failed;
+    char text_error[ERROR_BYTES], error[ERROR_BYTES];
+};
+
+/* Prefixes an error with what was being read, unless it says so itself. */
+static void fail_text(struct srv_loader *l, const char *what, const char *reason)
+{
+    l->text_failed = true;
+    snprintf(l->text_error, sizeof(l->text_error), "%s: %s", what, reason);
+}
+
+static void *load_text(void *arg)
+{
+    struct srv_loader *l = arg;
+    const struct srv_config *c = l->server->config;
+    char err[ERROR_BYTES - 64] = "";
+    if (tok_open(&l->tok, c->model, err, sizeof(err))) {
+        fail_text(l, "tokenizer", err);
+        return NULL;
+    }
+    struct tok_chat_params params = {.template_file = c->chat_template_file};
+    int rc = tok_chat_open(&l->chat, c->model, &params, err, sizeof(err));
+    if (rc == TOK_ENOENT && !c->chat_template_file) return NULL; /* a model without a template is fine */
+    if (rc) fail_text(l, "chat template", err);
+    return NULL;
+}
+
+static int load_engine(struct srv_loader *l)
+{
+    const struct srv_config *c = l->server->config;
+    struct eng_params params = {
+        .model_dir = c->model, .numerics = c->numerics, .gemm = c->gemm, .kernels = c->kernels,
+        .kv_dtype = c->kv_dtype, .n_threads = c->threads, .n_parallel = c->parallel,
+        .ctx_tokens = c->ctx_size, .chunk_tokens = c->chunk, .memory_bytes = c->memory_bytes,
+        .kv_bytes = c->kv_memory_bytes, .no_prefix_cache = !c->prefix_cache,
+        .max_queued_jobs = c->max_queue, .max_queued_tokens = c->max_queue_tokens,
+        .n_batch_choices = c->max_choices,
+    };
+    return eng_open(&l->engine, &params, l->error, sizeof(l->error));
+}
+
+/* The names the model answers to: the aliases, or the one it has. */
+static int choose_names(struct srv_loader *l)
+{
+    const struct srv_config *c = l->server->config;
+    int n = c->alias.n ? c->alias.n : 1;
+    l->names = calloc((size_t)n + 1, sizeof(*l->names));
+    if (!l->names) return -1;
+    for (int i = 0; i < c->alias.n; i++) l->names[i] = c->alias.items[i];
+    if (c->alias.n) return 0;
+    if (c->model_is_demo) snprintf(l->default_name, sizeof(l->default_name), "hearth-demo");
+    else srv_hub_model_name(c->model_shown, l->default_name, sizeof(l->default_name));
+    l->names[0] = l->default_name;
+    return 0;
+}
+
+/* b<version>-<weights and tokenizer>-<path>-<kernels>-<gemm>: what decides the bits of an answer. */
+static void make_fingerprint(struct srv_loader *l)
+{
+    const struct eng_info *info = eng_info(l->engine);
+    char weights[2 * 6 + 1];
+    for (int i = 0; i < 6; i++) {
+        snprintf(weights + 2 * i, 3, "%02x", info->fingerprint[i] ^ tok_fingerprint(l->tok)[i]);
+    }
+    snprintf(l->fingerprint, sizeof(l->fingerprint), "b%s-%s-%s-%s-%s", HEARTH_VERSION, weights,
+             info->numerics, info->kernels, info->gemm);
+}
+
+static void publish(struct srv_loader *l)
+{
+    struct srv_app *app = &l->server->app;
+    app->engine = l->engine;
+    app->tok = l->tok;
+    app->chat = l->chat;
+    app->model_names = l->names;
+    app->fingerprint = l->fingerprint;
+    app->created = (int64_t)time(NULL);
+    app->is_demo = l->server->config->model_is_demo;
+}
+
+static int check_vocabulary(struct srv_loader *l)
+{
+    int32_t n_rows = eng_info(l->engine)->vocab_size, n_ids = tok_vocab_size(l->tok);
+    if (n_ids <= n_rows) return 0;
+    srv_log(SRV_LOG_WARNING, "the tokenizer knows %d ids, the model %d: the ids beyond are refused", n_ids, n_rows);
+    return 0;
+}
+
+static void *load(void *arg)
+{
+    struct srv_loader *l = arg;
+    pthread_t text;
+    bool beside = pthread_create(&text, NULL, load_text, l) == 0;
+    int rc = load_engine(l);
+    if (beside) pthread_join(text, NULL);
+    else load_text(l);
+    if (rc == 0 && l->text_failed) {
+        snprintf(l->error, sizeof(l->error), "%s", l->text_error);
+        rc = -1;
+    }
+    if (rc == 0) rc = check_vocabulary(l);
+    if (rc == 0 && choose_names(l)) {
+        snprintf(l->error, sizeof(l->error), "no memory for the model's names");
+        rc = -1;
+    }
+    if (rc == 0) {
+        make_fingerprint(l);
+        publish(l);
+    }
+    l->failed = rc != 0;
+    int loading = SRV_LOADING;
+    /* A drain that has begun meanwhile keeps its state. */
+    atomic_compare_exchange_strong(&l->server->state, &loading, rc ? SRV_FAILED : SRV_READY);
+    uint64_t one = 1;
+    if (write(l->event_fd, &one, sizeof(one)) < 0) srv_log(SRV_LOG_ERROR, "the loader cannot tell that it has ended");
+    return NULL;
+}
+
+int srv_loader_start(struct srv_loader **ret, struct srv_server *server, int event_fd, char *err, size_t errlen)
+{
+    struct srv_loader *l = calloc(1, sizeof(*l));
+    pthread_attr_t attr;
+    int rc = -1;
+    if (!l || pthread_attr_init(&attr)) {
+        free(l);
+        snprintf(err, errlen, "no memory for the loader");
+        return -1;
+    }
+    l->server = server;
+    l->event_fd = event_fd;
+    pthread_attr_setstacksize(&attr, SRV_WORKER_STACK_BYTES);
+    rc = pthread_create(&l->thread, &attr, load, l);
+    pthread_attr_destroy(&attr);
+    if (rc) {
+        snprintf(err, errlen, "loader thread: %s", strerror(rc));
+        free(l);
+        return -1;
+    }
+    pthread_setname_np(l->thread, "hearth-load");
+    *ret = l;
+    return 0;
+}
+
+int srv_loader_result(struct srv_loader *l, char *err, size_t errlen)
+{
+    if (!l->failed) return 0;
+    snprintf(err, errlen, "%s", l->error);
+    return -1;
+}
+
+void srv_loader_finish(struct srv_loader *l)
+{
+    if (!l) return;
+    pthread_join(l->thread, NULL);
+    eng_close(l->engine);
+    tok_chat_close(l->chat);
+    tok_close(l->tok);
+    free(l->names);
+    free(l);
+}

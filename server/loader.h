@@ -1,0 +1,24 @@
+/* SPDX-License-Identifier: MIT */
+/*
+ * Loads what the server serves, on threads of its own: weights by the engine, tokenizer and chat template
+ * beside it. Fills server->app, then sets server->state; nobody reads app before that.
+ */
+#ifndef HEARTH_SERVER_LOADER_H
+#define HEARTH_SERVER_LOADER_H
+
+#include <stdbool.h>
+#include <stddef.h>
+
+struct srv_loader;
+struct srv_server;
+
+/* Starts loading. event_fd (an eventfd, borrowed) becomes readable at the end, good or bad. Returns owned. */
+int srv_loader_start(struct srv_loader **ret, struct srv_server *server, int event_fd, char *err, size_t errlen);
+
+/* After event_fd: 0, or -1 with the reason. May be asked again. */
+int srv_loader_result(struct srv_loader *l, char *err, size_t errlen);
+
+/* Waits for the threads and closes everything that was loaded; no request may live. NULL is fine. */
+void srv_loader_finish(struct srv_loader *l);
+
+#endif

@@ -1,0 +1,21 @@
+/* SPDX-License-Identifier: MIT */
+/*
+ * Is the engine alive? It is stalled when work has waited for the whole limit without a step ending. Idle
+ * time does not count, and load alone never stalls it. Pure; one thread.
+ */
+#ifndef HEARTH_SERVER_WATCHDOG_H
+#define HEARTH_SERVER_WATCHDOG_H
+
+#include <stdbool.h>
+#include <stdint.h>
+
+struct srv_watchdog {
+    uint64_t n_steps;     /* when last looked at */
+    uint64_t since_us;    /* since when no step ended although there was work; 0: no work */
+};
+
+/* Takes a look; returns true while stalled. limit_us 0: never. */
+bool srv_watchdog_look(struct srv_watchdog *d, uint64_t now_us, bool has_work, uint64_t n_steps,
+                       uint64_t limit_us);
+
+#endif
