@@ -65,8 +65,11 @@ struct kern_out {
 
 /*
  * tile [n_rows, k_pad] times n_panels consecutive panels -> out columns 0 .. 32 * n_panels - 1.
- * 1 <= n_rows <= max_rows of the activation format. prefetch (NULL: none): prefetch_bytes to be fetched into L2
- * meanwhile, spread over the run. Panels lie panel_bytes apart.
+ * 1 <= n_rows <= max_rows of the activation format. Panels lie panel_bytes apart.
+ *
+ * prefetch: where the caller's next weights lie. While one panel is multiplied the next one of the run
+ * is brought into L2, and beside the last one prefetch_bytes (at most 2 * panel_bytes) from prefetch on.
+ * NULL: nothing is. Several tiles that take turns at one panel share the next panel's bytes.
  */
 typedef void kern_matmul_fn(const struct kern_tile *tile, int k_pad, const void *panels,
                             size_t panel_bytes, int n_panels, const struct kern_out *out,
@@ -89,6 +92,9 @@ struct kern_softmax {
 struct kern {
     const char *name;
     int max_rows[KERN_A_COUNT];  /* tallest tile of each activation format */
+
+    /* Rows of a step (all tiles together) from which on a prefetch pays: below, give matmul none. */
+    int fetch_rows[KERN_A_COUNT][KERN_W_COUNT];
 
     /*
      * Packs row x[k] (k valid values, zero-padded to k_pad) as row `row` of a tile. wfmt matters only to KERN_A_I8

@@ -122,14 +122,13 @@ INLINE void int_rows(const bool four, const int rows, const struct kern_tile *ti
 {
     int p = 0, n_groups = k_pad / KERN_GROUP;
     for (; INT_PANELS(rows) == 2 && p + 2 <= n_panels; p += 2) {
-        int_panel(four, rows, 2, tile, b, panel_bytes, n_groups, &out, (struct fetch){NULL, NULL});
+        int_panel(four, rows, 2, tile, b, panel_bytes, n_groups, &out, fetch_nothing);
         b += 2 * panel_bytes;
         out.c += 2 * KERN_PANEL;
     }
     for (; p < n_panels; p++) {
         int_panel(four, rows, 1, tile, b, panel_bytes, n_groups, &out,
-                  fetch_plan(b, panel_bytes, p + 1 == n_panels, rows >= (four ? 4 : 6), prefetch,
-                             prefetch_bytes));
+                  fetch_plan(b, panel_bytes, p + 1 == n_panels, prefetch, prefetch_bytes));
         b += panel_bytes;
         out.c += KERN_PANEL;
     }

@@ -27,6 +27,11 @@ DEFINE_INT_MATMUL(matmul_i8_i4, INT_CASE_I4)
 const struct kern LEVEL_TABLE = {
     .name = LEVEL_NAME,
     .max_rows = {MAX_ROWS, MAX_ROWS, INT_MAX_ROWS},
+    .fetch_rows = {
+        [KERN_A_F32] = {[KERN_W_F32] = 7, [KERN_W_BF16] = 4},
+        [KERN_A_BF16] = {[KERN_W_BF16] = 7},
+        [KERN_A_I8] = {[KERN_W_I8] = 6, [KERN_W_I4] = 4},
+    },
     .pack_row = {pack_row_f32, pack_row_bf16, pack_row_i8},
     .matmul = {
         [KERN_A_F32] = {[KERN_W_F32] = matmul_f32_f32, [KERN_W_BF16] = matmul_f32_bf16},

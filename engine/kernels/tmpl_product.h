@@ -24,39 +24,38 @@
 #define UNROLL _Pragma("GCC unroll 16")
 #endif
 
-/* Panels from memory while others are multiplied: the next bytes to be asked for. */
+/*
+ * Bytes to be brought into L2 while a panel is multiplied: from `at` on, evenly over the panel. Each
+ * line that is read asks for the next `stride` bytes, at most two lines.
+ */
 struct fetch {
     const char *at, *end;
+    size_t stride;
 };
+static const struct fetch fetch_nothing;
 
-INLINE void fetch_line(const char *p)
-{
-    __builtin_prefetch(p, 0, 2);
-}
-
-/* Asks for n lines, if there is something left to ask for. */
+/* n lines have been read: asks for as much as goes with them. */
 INLINE void fetch_lines(struct fetch *f, const int n)
 {
     if (f->at >= f->end)
         return;
-    UNROLL for (int i = 0; i < n; i++)
-        fetch_line(f->at + i * 64);
-    f->at += n * 64;
+    UNROLL for (int i = 0; i < n; i++, f->at += f->stride) {
+        __builtin_prefetch(f->at, 0, 2);
+        if (f->stride > 64)
+            __builtin_prefetch(f->at + 64, 0, 2);
+    }
 }
 
-/*
- * What to fetch while panel p of a run is multiplied: the next panel, and at the end what the caller
- * named. Few rows are left to the hardware, which then has as much in flight as memory can give;
- * asking for more took 25 to 35 % away. Where arithmetic is the longer part, asking pays.
- */
-INLINE struct fetch fetch_plan(const char *panel, size_t panel_bytes, bool is_last, bool is_wanted,
+/* What to fetch beside a panel: the next one of the run, and beside the last what the caller named. */
+INLINE struct fetch fetch_plan(const char *panel, size_t panel_bytes, bool is_last,
                                const void *prefetch, size_t prefetch_bytes)
 {
-    if (!prefetch || !is_wanted)
-        return (struct fetch){NULL, NULL};
+    if (!prefetch)
+        return fetch_nothing;
     const char *at = is_last ? prefetch : panel + panel_bytes;
-    size_t bytes = is_last && prefetch_bytes < panel_bytes ? prefetch_bytes : panel_bytes;
-    return (struct fetch){at, at + bytes};
+    size_t bytes = !is_last ? panel_bytes
+                   : prefetch_bytes < 2 * panel_bytes ? prefetch_bytes : 2 * panel_bytes;
+    return (struct fetch){at, at + bytes, (64 * bytes + panel_bytes - 1) / panel_bytes};
 }
 
 /*
@@ -76,12 +75,6 @@ INLINE void store_vec(const struct kern_out *out, int row, int column, vf v)
 
 /* Which elements meet: activations x weights. DOT is BF16 x BF16 by the instruction for it. */
 enum kind { F32_F32, F32_BF16, BF16_BF16, DOT };
-
-/* The height from which arithmetic takes longer than memory (measured on Zen 4; not critical). */
-INLINE int fetch_height(const enum kind kind)
-{
-    return kind == DOT || kind == F32_F32 ? 7 : 4;
-}
 
 /* Both of a pair of k, from 32-bit words that hold two bf16: the lower half comes first. */
 INLINE vf word_even(vi w) { return vf_of_bits(vi_shl(w, 16)); }
@@ -205,13 +198,12 @@ INLINE void rows_run(const enum kind kind, const int rows, const struct kern_til
     int p = 0;
     for (; STRIP_PANELS(rows) == 2 && p + 2 <= n_panels; p += 2, out.c += 2 * KERN_PANEL) {
         s.b = panels + (size_t)p * panel_bytes;
-        panel_run(kind, rows, 2, &s, &out, (struct fetch){NULL, NULL});
+        panel_run(kind, rows, 2, &s, &out, fetch_nothing);
     }
     for (; p < n_panels; p++, out.c += KERN_PANEL) {
         s.b = panels + (size_t)p * panel_bytes;
         panel_run(kind, rows, 1, &s, &out,
-                  fetch_plan(s.b, panel_bytes, p + 1 == n_panels, rows >= fetch_height(kind),
-                             prefetch, prefetch_bytes));
+                  fetch_plan(s.b, panel_bytes, p + 1 == n_panels, prefetch, prefetch_bytes));
     }
 }
 
@@ -219,7 +211,7 @@ INLINE void segs_run(const enum kind kind, const int rows, const struct kern_til
                      const void *const *segs, const struct kern_out *out)
 {
     struct strip s = {.a = tile->data, .segs = segs, .n_groups = n_segs};
-    panel_run(kind, rows, 1, &s, out, (struct fetch){NULL, NULL});
+    panel_run(kind, rows, 1, &s, out, fetch_nothing);
 }
 
 /* One case for every height up to MAX_ROWS, so that sums stay in registers. */

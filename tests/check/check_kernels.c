@@ -404,7 +404,7 @@ static void check_tile(const struct case_data *d, int n_rows, int first, bool ad
     pack_tile(d, &t, first);
     struct kern_out out = {.c = c, .ld = (size_t)ld, .add = add};
     cand->matmul[d->p.a][d->p.w](&t, d->k_pad, d->panels, d->panel_bytes, d->n_panels, &out,
-                                 prefetch ? d->panels : NULL, prefetch ? d->panel_bytes : 0);
+                                 prefetch ? d->panels : NULL, (size_t)rnd_int(0, 2 * (int)d->panel_bytes));
     for (int r = 0; r < n_rows; r++) {
         float *row = c + (size_t)r * (size_t)ld, want[MAX_PANELS * KERN_PANEL];
         for (int i = 0; i < n; i++)
