@@ -1,0 +1,351 @@
+#!/usr/bin/env python3
+# SPDX-License-Identifier: MIT
+"""Wrong model files of every kind, through `hearth inspect` and `hearth serve`: a status other than 0 within
+5 seconds, and one line that names what is wrong. Odd but legal files give the same numbers as plain ones."""
+import json
+import os
+import shutil
+import struct
+import subprocess
+import tempfile
+import time
+
+from hearth_server import BIN, DEMO, run_cases
+
+LFS = b"version https://git-lfs.github.com/spec/v1\noid sha256:4d7a\nsize 12345\n"
+LIMIT_SECONDS = 5 if not os.environ.get("HEARTH_SLOW") else 30
+INDEX = "model.safetensors.index.json"
+
+
+# ---- safetensors, as far as the cases need them ------------------------------------------------------
+
+def read_weights(directory=DEMO):
+    """(header, data) of model.safetensors"""
+    with open(os.path.join(directory, "model.safetensors"), "rb") as f:
+        n = struct.unpack("<Q", f.read(8))[0]
+        return json.loads(f.read(n)), f.read()
+
+
+def pack(header, data, length=None):
+    text = json.dumps(header).encode() if not isinstance(header, bytes) else header
+    return struct.pack("<Q", len(text) if length is None else length) + text + data
+
+
+def tensors(header):
+    return sorted((n for n in header if n != "__metadata__"), key=lambda n: header[n]["data_offsets"])
+
+
+def subset(header, data, names):
+    """The file that holds only these tensors."""
+    out, blob = {}, b""
+    for name in names:
+        begin, end = header[name]["data_offsets"]
+        out[name] = dict(header[name], data_offsets=[len(blob), len(blob) + end - begin])
+        blob += data[begin:end]
+    return pack(out, blob)
+
+
+class Model:
+    """A copy of the demo model whose files are replaced one by one."""
+
+    def __enter__(self):
+        self.tmp = tempfile.TemporaryDirectory()
+        self.dir = os.path.join(self.tmp.name, "model")
+        os.mkdir(self.dir)
+        for name in os.listdir(DEMO):
+            if os.path.isfile(os.path.join(DEMO, name)):
+                os.symlink(os.path.join(DEMO, name), os.path.join(self.dir, name))
+        return self
+
+    def __exit__(self, *_):
+        self.tmp.cleanup()
+
+    def path(self, name):
+        return os.path.join(self.dir, name)
+
+    def remove(self, name):
+        os.unlink(self.path(name))
+
+    def put(self, name, data):
+        if os.path.lexists(self.path(name)):
+            self.remove(name)
+        with open(self.path(name), "wb") as f:
+            f.write(data if isinstance(data, bytes) else json.dumps(data).encode())
+
+    def config(self, **changes):
+        with open(os.path.join(DEMO, "config.json"), encoding="utf-8") as f:
+            config = json.load(f)
+        config.update(changes)
+        self.put("config.json", config)
+
+    def weights(self, change):
+        """change(header, data) -> the bytes of the new file"""
+        self.put("model.safetensors", change(*read_weights()))
+
+    def shard(self):
+        """Two shards and an index; returns (header, data, names of each shard)."""
+        header, data = read_weights()
+        names = tensors(header)
+        parts = [names[::2], names[1::2]]
+        for i, part in enumerate(parts):
+            self.put(f"{i + 1}.safetensors", subset(header, data, part))
+        self.put(INDEX, {"weight_map": {n: f"{i + 1}.safetensors"
+                                        for i, part in enumerate(parts) for n in part}})
+        self.remove("model.safetensors")
+        return header, data, parts
+
+
+# ---- running ----------------------------------------------------------------------------------------
+
+def run(command, directory):
+    start = time.monotonic()
+    args = [BIN, command, "--model", directory] + (["--port", "0"] if command == "serve" else [])
+    try:
+        p = subprocess.run(args, stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, check=False,
+                           stderr=subprocess.PIPE, timeout=4 * LIMIT_SECONDS)
+    except subprocess.TimeoutExpired:
+        raise AssertionError(f"{command}: still running") from None
+    return p.returncode, p.stderr.decode(errors="replace"), time.monotonic() - start
+
+
+def refused(directory, says, what):
+    """Both commands refuse, soon, with one line that holds `says`."""
+    for command in ("inspect", "serve"):
+        status, err, seconds = run(command, directory)
+        lines = [l for l in err.splitlines() if says in l]
+        assert status > 0, f"{what}: {command} ended with {status}: {err}"
+        assert len(lines) == 1, f"{what}: {command} says {err!r}, not one line with {says!r}"
+        assert "ready on" not in err, f"{what}: {command} was ready"
+        assert seconds < LIMIT_SECONDS, f"{what}: {command} took {seconds:.1f} s"
+
+
+def score(directory):
+    p = subprocess.run([BIN, "score", "--model", directory, "--numerics", "exact"], text=True,
+                       input='{"ids": [5, 9, 40, 41, 7, 3], "greedy": 8}\n', check=False,
+                       stdout=subprocess.PIPE, stderr=subprocess.PIPE, timeout=60)
+    assert p.returncode == 0, p.stderr
+    answer = json.loads(p.stdout)
+    assert "error" not in answer, answer
+    return answer
+
+
+def refuse_all(cases):
+    """cases: (what, function of a Model, what the line says)"""
+    for what, change, says in cases:
+        with Model() as m:
+            change(m)
+            refused(m.dir, says, what)
+
+
+# ---- the cases ----------------------------------------------------------------------------------------
+
+def test_missing_files():
+    refused("/nonexistent/model", "/nonexistent/model", "no directory")
+    for name in ("config.json", "tokenizer.json"):
+        refuse_all([(f"no {name}", lambda m, n=name: m.remove(n), name)])
+    refuse_all([
+        ("no weights", lambda m: m.remove("model.safetensors"), "model.safetensors"),
+        ("weights are a directory",
+         lambda m: (m.remove("model.safetensors"), os.mkdir(m.path("model.safetensors"))),
+         "model.safetensors"),
+        ("config is a pipe", lambda m: (m.remove("config.json"), os.mkfifo(m.path("config.json"))),
+         "config.json"),
+        ("dangling link",
+         lambda m: (m.remove("config.json"), os.symlink("nowhere", m.path("config.json"))),
+         "config.json"),
+    ])
+
+
+def test_unreadable_file():
+    with Model() as m:
+        shutil.copy(os.path.join(DEMO, "config.json"), m.path("copy"))
+        m.remove("config.json")
+        os.rename(m.path("copy"), m.path("config.json"))
+        os.chmod(m.path("config.json"), 0)
+        if not os.access(m.path("config.json"), os.R_OK):  # root reads everything
+            refused(m.dir, "config.json", "no permission")
+
+
+def test_lfs_pointers():
+    refuse_all([(name, lambda m, n=name: m.put(n, LFS), "git-lfs pointer")
+                for name in ("model.safetensors", "config.json")])
+    with Model() as m:
+        m.shard()
+        m.put(INDEX, LFS)
+        refused(m.dir, "git-lfs pointer", INDEX)
+    with Model() as m:
+        m.shard()
+        m.put("2.safetensors", LFS)
+        refused(m.dir, "2.safetensors: is a git-lfs pointer", "shard")
+
+
+def test_header_lengths():
+    refuse_all([("%d bytes" % n, lambda m, n=n: m.put("model.safetensors", bytes(n)),
+                 "model.safetensors") for n in (0, 7, 8)])
+    for length, says in ((1 << 24, "cut download"), (100000001, "100000001"), (1 << 63, str(1 << 63)),
+                         ((1 << 64) - 1, str((1 << 64) - 1))):
+        refuse_all([(f"header of {length}",
+                     lambda m, n=length: m.weights(lambda h, d: pack(h, d, length=n)), says)])
+
+
+def moved(index, begin, end):
+    """The offsets of the index-th tensor changed by so many bytes."""
+    def change(header, data):
+        offsets = header[tensors(header)[index]]["data_offsets"]
+        offsets[0] += begin
+        offsets[1] += end
+        return pack(header, data)
+    return lambda m: m.weights(change)
+
+
+def swapped(header, data):
+    header[tensors(header)[1]]["data_offsets"].reverse()
+    return pack(header, data)
+
+
+def test_offsets():
+    refuse_all([
+        ("reversed", lambda m: m.weights(swapped), "before it begins"),
+        ("overlap", moved(1, -2, -2), "overlapping"),
+        ("hole", moved(1, 2, 2), "hole"),
+        ("beyond the end", moved(-1, 4096, 4096), "hole"),
+        ("cut by a byte", lambda m: m.weights(lambda h, d: pack(h, d[:-1])), "cut download"),
+        ("a byte more", lambda m: m.weights(lambda h, d: pack(h, d + b"x")), "the file has"),
+        ("cut in the header", lambda m: m.weights(lambda h, d: pack(h, d)[:300]), "cut download"),
+        ("span is not shape x dtype", moved(0, 0, 2), "shape x dtype"),
+    ])
+
+
+def with_shape(shape, dtype=None):
+    def change(header, data):
+        t = header[tensors(header)[0]]
+        t["shape"] = shape
+        t["dtype"] = dtype or t["dtype"]
+        return pack(header, data)
+    return lambda m: m.weights(change)
+
+
+def test_shapes_and_dtypes():
+    refuse_all([
+        ("product wraps", with_shape([1 << 32, 1 << 32]), "64 bits"),
+        ("negative", with_shape([-1, 5]), "whole number"),
+        ("unknown dtype", with_shape([1], "Q8"), "dtype"),
+        ("no JSON", lambda m: m.weights(lambda h, d: pack(b"{nonsense", d)), "line 1"),
+        ("not UTF-8", lambda m: m.weights(lambda h, d: pack(b'{"\xff":1}', d)), "line 1"),
+        ("a list", lambda m: m.weights(lambda h, d: pack(b"[]", d)), "begin with"),
+    ])
+
+
+def test_odd_but_legal():
+    with Model() as m:
+        plain = score(m.dir)
+
+        def odd(header, data):  # everything at an odd offset, beside tensors of no use
+            out = {"a": {"dtype": "U8", "shape": [1], "data_offsets": [0, 1]},
+                   "b.empty": {"dtype": "F32", "shape": [3, 0], "data_offsets": [1, 1]},
+                   "c.rank9": {"dtype": "U8", "shape": [1, 1, 1, 1, 2, 1, 1, 1, 1], "data_offsets": [1, 3]},
+                   "d.rank0": {"dtype": "BF16", "shape": [], "data_offsets": [3, 5]}}
+            for name in tensors(header):
+                out[name] = dict(header[name], data_offsets=[x + 5 for x in header[name]["data_offsets"]])
+            return pack(out, bytes(5) + data)
+        m.weights(odd)
+        assert score(m.dir) == plain, "odd offsets"
+    with Model() as m:
+        m.shard()
+        assert score(m.dir) == plain, "two shards"
+
+
+def test_wrong_tensors():
+    def without(name):
+        return lambda h, d: subset(h, d, [n for n in tensors(h) if n != name])
+    norm = "model.layers.0.input_layernorm.weight"
+    refuse_all([
+        ("a tensor missing", lambda m: m.weights(without(norm)), f"tensor {norm} is missing"),
+        ("no embedding", lambda m: m.weights(without("model.embed_tokens.weight")),
+         "tensor model.embed_tokens.weight is missing"),
+        ("wrong shape", lambda m: m.config(intermediate_size=16), "intermediate_size"),
+        ("rank 1 as rank 0", lambda m: m.weights(
+            lambda h, d: pack({**h, norm: {**h[norm], "shape": [1, *h[norm]["shape"]]}}, d)), norm),
+    ])
+
+
+def test_shards():
+    def cut(m):
+        m.shard()
+        with open(m.path("2.safetensors"), "rb") as f:
+            data = f.read()
+        m.put("2.safetensors", data[:-1])
+
+    def other(m):
+        header, data, parts = m.shard()
+        name = parts[1][0]
+        header[name] = dict(header[name], shape=list(reversed(header[name]["shape"])) + [1])
+        m.put("2.safetensors", subset(header, data, parts[1]))
+
+    def foreign(m):
+        header, data, parts = m.shard()
+        header["model.layers.77.mlp.up_proj.weight"] = header.pop(parts[1][0])
+        m.put("2.safetensors", subset(header, data,
+                                      parts[1][1:] + ["model.layers.77.mlp.up_proj.weight"]))
+
+    def twice(m):
+        header, data, parts = m.shard()
+        m.put("2.safetensors", subset(header, data, parts[1] + parts[0][:1]))
+
+    def leads(to):
+        def change(m):
+            _, _, parts = m.shard()
+            m.put(INDEX, {"weight_map": {parts[0][0]: to}})
+        return change
+
+    refuse_all([
+        ("cut by a byte", cut, "2.safetensors"),
+        ("missing", lambda m: (m.shard(), m.remove("2.safetensors")), "2.safetensors"),
+        ("other shape", other, "2.safetensors"),
+        ("from another model", foreign, "2.safetensors"),
+        ("a tensor in two", twice, "is in two files"),
+        ("parent folder", leads("../1.safetensors"), "no file name within"),
+        ("absolute", leads("/etc/hostname"), "no file name within"),
+        ("index is no JSON", lambda m: (m.shard(), m.put(INDEX, b"{")), INDEX),
+        ("index is empty", lambda m: (m.shard(), m.put(INDEX, b"{}")), "no weight_map"),
+    ])
+
+
+def test_config():
+    for field, value, says in (
+            ("hidden_size", 0, "hidden_size"), ("hidden_size", -64, "hidden_size"),
+            ("num_hidden_layers", 0, "num_hidden_layers"),
+            ("num_hidden_layers", 10 ** 9, "num_hidden_layers"),
+            ("num_attention_heads", 0, "num_attention_heads"),
+            ("num_attention_heads", 7, "num_attention_heads"),
+            ("num_key_value_heads", -1, "num_key_value_heads"),
+            ("num_key_value_heads", 3, "num_key_value_heads"),
+            ("intermediate_size", "big", "intermediate_size"),
+            ("vocab_size", 10 ** 12, "vocab_size"), ("vocab_size", 77, "vocab_size"),
+            ("max_position_embeddings", 0, "max_position_embeddings"),
+            ("rms_norm_eps", -1, "rms_norm_eps"), ("rope_theta", 0, "rope_theta"),
+            ("architectures", ["GPT2LMHeadModel"], "GPT2LMHeadModel"),
+            ("architectures", ["MixtralForCausalLM"], "MixtralForCausalLM"),
+            ("hidden_act", "gelu", "hidden_act"), ("partial_rotary_factor", 0.5, "partial_rotary"),
+            ("quantization_config", {"quant_method": "gptq"}, "quantization_config"),
+            ("rope_scaling", {"rope_type": "longrope", "factor": 2.0}, "longrope"),
+            ("rope_scaling", {"rope_type": "linear"}, "factor"),
+            ("tie_word_embeddings", "yes", "tie_word_embeddings")):
+        refuse_all([(f"{field} {value}", lambda m, f=field, v=value: m.config(**{f: v}), says)])
+    refuse_all([
+        ("end token beyond the vocabulary",
+         lambda m: m.put("generation_config.json", {"eos_token_id": 10 ** 6}), "eos_token_id"),
+        ("config is no JSON", lambda m: m.put("config.json", b"{,}"), "config.json"),
+        ("config is empty", lambda m: m.put("config.json", b""), "config.json"),
+        ("a key twice", lambda m: m.put("config.json", b'{"a":1,"a":2}'), "config.json"),
+    ])
+
+
+def test_good_model():
+    with Model() as m:
+        status, err, _ = run("inspect", m.dir)
+        assert status == 0 and not err, err
+
+
+if __name__ == "__main__":
+    run_cases(globals())
