@@ -8,10 +8,8 @@
 
 #define MAX_ROWS 12
 #define STRIP_VECS(rows) 2
-#define STRIP_PANELS(rows) 1
 #define INT_MAX_ROWS 6
 #define INT_VECS(rows) 2
-#define INT_PANELS(rows) 1
 
 INLINE vi dot8(vi acc, vi w, vi x)
 {

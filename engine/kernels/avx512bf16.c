@@ -7,7 +7,6 @@
 
 #define MAX_ROWS 12
 #define STRIP_VECS(rows) 2
-#define STRIP_PANELS(rows) 1
 
 #define VF_DOT_BF16
 INLINE vf vf_dot_bf16(vf acc, vi a, vi b)
@@ -17,7 +16,6 @@ INLINE vf vf_dot_bf16(vf acc, vi a, vi b)
 
 #define INT_MAX_ROWS 6
 #define INT_VECS(rows) 2
-#define INT_PANELS(rows) 1
 
 INLINE vi dot8(vi acc, vi w, vi x) { return _mm512_dpbusd_epi32(acc, w, x); }
 INLINE vi dot4_start(int32_t corr) { return vi_set1(corr); }

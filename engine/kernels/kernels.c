@@ -14,6 +14,7 @@ static const struct {
 } levels[] = {
     {&kern_ref, 0},
 #if defined(__x86_64__)
+    {&kern_avx2, KERN_CPU_AVX2},
     {&kern_avx512, KERN_CPU_AVX512},
     {&kern_avx512bf16, KERN_CPU_AVX512 | KERN_CPU_AVX512_BF16},
 #endif
@@ -23,7 +24,7 @@ static const struct {
 static const char *const names[] = {
     "c",
 #if defined(__x86_64__)
-    "avx512", "avx512bf16",
+    "avx2", "avx512", "avx512bf16",
 #endif
     NULL,
 };

@@ -3,7 +3,7 @@
  * Products of int8 tiles with int8 and int4 panels, written once; included after tmpl_product.h by a
  * file that defines
  *
- *   INT_MAX_ROWS, INT_VECS(rows), INT_PANELS(rows)   as in tmpl_product.h
+ *   INT_MAX_ROWS, INT_VECS(rows)   as in tmpl_product.h
  *   vi dot8(vi acc, vi w, vi x)    acc + the four products of each lane: w u8 0..255, x s8
  *   vi dot4(vi acc, vi w, vi x)    the same for w 0..15; acc in whatever form suits,
  *   vi dot4_start(int32_t corr)    from its start ...
@@ -19,21 +19,20 @@
 #include "engine/kernels/tmpl_product.h"
 
 /* Quads of one group into the integer sums of all rows; int8 weights. */
-INLINE void group_i8(const int rows, const int panels, const int vecs, vi sum[INT_MAX_ROWS][MAX_VECS],
-                     const char *a, const int32_t *corr, const char *b, size_t panel_bytes,
-                     struct fetch *fetch)
+INLINE void group_i8(const int rows, const int vecs, vi sum[INT_MAX_ROWS][MAX_VECS],
+                     const char *a, const int32_t *corr, const char *b, struct fetch *fetch)
 {
     UNROLL for (int i = 0; i < rows; i++)
-        UNROLL for (int v = 0; v < panels * vecs; v++)
+        UNROLL for (int v = 0; v < vecs; v++)
             sum[i][v] = vi_set1(corr[i]);
     UNROLL for (int j = 0; j < 8; j++) {
         vi w[MAX_VECS];
         fetch_lines(fetch, j == 0 ? 3 : 2); /* the third: scales */
-        UNROLL for (int v = 0; v < panels * vecs; v++)
-            w[v] = vi_load(b + (size_t)(v / vecs) * panel_bytes + j * 128 + v % vecs * VN * 4);
+        UNROLL for (int v = 0; v < vecs; v++)
+            w[v] = vi_load(b + j * 128 + v * VN * 4);
         UNROLL for (int i = 0; i < rows; i++) {
             vi x = vi_set1(word_at(a + (j * rows + i) * 4));
-            UNROLL for (int v = 0; v < panels * vecs; v++)
+            UNROLL for (int v = 0; v < vecs; v++)
                 sum[i][v] = dot8(sum[i][v], w[v], x);
         }
         loads_in_order();
@@ -41,38 +40,37 @@ INLINE void group_i8(const int rows, const int panels, const int vecs, vi sum[IN
 }
 
 /* The same for int4: a byte holds quad j in its lower and quad j + 4 in its upper half. */
-INLINE void group_i4(const int rows, const int panels, const int vecs, vi sum[INT_MAX_ROWS][MAX_VECS],
-                     const char *a, const int32_t *corr, const char *b, size_t panel_bytes,
-                     struct fetch *fetch)
+INLINE void group_i4(const int rows, const int vecs, vi sum[INT_MAX_ROWS][MAX_VECS],
+                     const char *a, const int32_t *corr, const char *b, struct fetch *fetch)
 {
     const vi low = vi_set1(0x0f0f0f0f);
     UNROLL for (int i = 0; i < rows; i++)
-        UNROLL for (int v = 0; v < panels * vecs; v++)
+        UNROLL for (int v = 0; v < vecs; v++)
             sum[i][v] = dot4_start(corr[i]);
     UNROLL for (int j = 0; j < 4; j++) {
         vi w[MAX_VECS], h[MAX_VECS];
         fetch_lines(fetch, j == 0 ? 3 : 2); /* the third: scales */
-        UNROLL for (int v = 0; v < panels * vecs; v++) {
-            vi both = vi_load(b + (size_t)(v / vecs) * panel_bytes + j * 128 + v % vecs * VN * 4);
+        UNROLL for (int v = 0; v < vecs; v++) {
+            vi both = vi_load(b + j * 128 + v * VN * 4);
             w[v] = vi_and(both, low);
             h[v] = vi_and(vi_shr(both, 4), low);
         }
         UNROLL for (int i = 0; i < rows; i++) {
             vi x = vi_set1(word_at(a + (j * rows + i) * 4));
             vi y = vi_set1(word_at(a + ((j + 4) * rows + i) * 4));
-            UNROLL for (int v = 0; v < panels * vecs; v++)
+            UNROLL for (int v = 0; v < vecs; v++)
                 sum[i][v] = dot4(dot4(sum[i][v], w[v], x), h[v], y);
         }
         loads_in_order();
     }
     UNROLL for (int i = 0; i < rows; i++)
-        UNROLL for (int v = 0; v < panels * vecs; v++)
+        UNROLL for (int v = 0; v < vecs; v++)
             sum[i][v] = dot4_end(sum[i][v], corr[i]);
 }
 
-INLINE void int_strip(const bool four, const int rows, const int panels, const int vecs,
-                      const struct kern_tile *tile, const char *b, size_t panel_bytes, int n_groups,
-                      int column, const struct kern_out *out, struct fetch fetch)
+INLINE void int_strip(const bool four, const int rows, const int vecs, const struct kern_tile *tile,
+                      const char *b, int n_groups, int column, const struct kern_out *out,
+                      struct fetch fetch)
 {
     const int quads_bytes = four ? 512 : 1024;
     const char *a = tile->data;
@@ -81,18 +79,16 @@ INLINE void int_strip(const bool four, const int rows, const int panels, const i
     vf total[INT_MAX_ROWS][MAX_VECS];
 
     UNROLL for (int i = 0; i < rows; i++)
-        UNROLL for (int v = 0; v < panels * vecs; v++)
+        UNROLL for (int v = 0; v < vecs; v++)
             total[i][v] = vf_set1(0.0f);
     for (int g = 0; g < n_groups; g++) {
         vi sum[INT_MAX_ROWS][MAX_VECS];
         vf s[MAX_VECS];
-        (four ? group_i4 : group_i8)(rows, panels, vecs, sum, a, corr, b + column * 4, panel_bytes,
-                                     &fetch);
-        UNROLL for (int v = 0; v < panels * vecs; v++)
-            s[v] = vf_load_f16(b + (size_t)(v / vecs) * panel_bytes + quads_bytes +
-                               (column + v % vecs * VN) * 2);
+        (four ? group_i4 : group_i8)(rows, vecs, sum, a, corr, b + column * 4, &fetch);
+        UNROLL for (int v = 0; v < vecs; v++)
+            s[v] = vf_load_f16(b + quads_bytes + (column + v * VN) * 2);
         UNROLL for (int i = 0; i < rows; i++)
-            UNROLL for (int v = 0; v < panels * vecs; v++)
+            UNROLL for (int v = 0; v < vecs; v++)
                 total[i][v] = vf_fma(vf_of_int(sum[i][v]), vf_mul(vf_set1(scale[i]), s[v]),
                                      total[i][v]);
         a += 32 * rows;
@@ -101,17 +97,16 @@ INLINE void int_strip(const bool four, const int rows, const int panels, const i
         b += quads_bytes + 64;
     }
     UNROLL for (int i = 0; i < rows; i++)
-        UNROLL for (int v = 0; v < panels * vecs; v++)
-            store_vec(out, i, v / vecs * KERN_PANEL + column + v % vecs * VN, total[i][v]);
+        UNROLL for (int v = 0; v < vecs; v++)
+            store_vec(out, i, column + v * VN, total[i][v]);
 }
 
-INLINE void int_panel(const bool four, const int rows, const int panels, const struct kern_tile *tile,
-                      const char *b, size_t panel_bytes, int n_groups, const struct kern_out *out,
-                      struct fetch fetch)
+INLINE void int_panel(const bool four, const int rows, const struct kern_tile *tile, const char *b,
+                      int n_groups, const struct kern_out *out, struct fetch fetch)
 {
     const int vecs = INT_VECS(rows);
     for (int column = 0; column < KERN_PANEL; column += vecs * VN) {
-        int_strip(four, rows, panels, vecs, tile, b, panel_bytes, n_groups, column, out, fetch);
+        int_strip(four, rows, vecs, tile, b, n_groups, column, out, fetch);
         fetch.at = fetch.end;
     }
 }
@@ -120,14 +115,9 @@ INLINE void int_rows(const bool four, const int rows, const struct kern_tile *ti
                      const char *b, size_t panel_bytes, int n_panels, struct kern_out out,
                      const void *prefetch, size_t prefetch_bytes)
 {
-    int p = 0, n_groups = k_pad / KERN_GROUP;
-    for (; INT_PANELS(rows) == 2 && p + 2 <= n_panels; p += 2) {
-        int_panel(four, rows, 2, tile, b, panel_bytes, n_groups, &out, fetch_nothing);
-        b += 2 * panel_bytes;
-        out.c += 2 * KERN_PANEL;
-    }
-    for (; p < n_panels; p++) {
-        int_panel(four, rows, 1, tile, b, panel_bytes, n_groups, &out,
+    int n_groups = k_pad / KERN_GROUP;
+    for (int p = 0; p < n_panels; p++) {
+        int_panel(four, rows, tile, b, n_groups, &out,
                   fetch_plan(b, panel_bytes, p + 1 == n_panels, prefetch, prefetch_bytes));
         b += panel_bytes;
         out.c += KERN_PANEL;

@@ -3,13 +3,13 @@
  * Products of float tiles with panels, written once over the operations of a simd_*.h, which the
  * including file has included before. That file also defines
  *
- *   STRIP_VECS(rows)    vectors of one panel that are summed in registers at once; divides 32 / VN
- *   STRIP_PANELS(rows)  panels taken at once (1 or 2), to hide latency when there are few rows
- *   MAX_ROWS            tallest tile, at most 12
- *   VF_DOT_BF16         optional: vf_dot_bf16(acc, a, b) is the instruction of that name
+ *   STRIP_VECS(rows)  vectors of one panel that are summed in registers at once; divides 32 / VN
+ *   MAX_ROWS          tallest tile, at most 12
+ *   VF_DOT_BF16       optional: vf_dot_bf16(acc, a, b) is the instruction of that name
  *
  * Every output has one sum over k = 0, 1, 2 ... in one register, whatever the tile's height and the
- * strip's width: that is what makes a row's bits independent of its neighbours.
+ * strip's width: that is what makes a row's bits independent of its neighbours. (Two panels at once
+ * would hide latency where rows are few, but two streams from memory are slower than one.)
  */
 #ifndef HEARTH_KERNELS_TMPL_PRODUCT_H
 #define HEARTH_KERNELS_TMPL_PRODUCT_H
@@ -116,25 +116,24 @@ INLINE vf activation(const enum kind kind, const char *a, const int rows, const 
 struct strip {
     const char *a, *b;
     const void *const *segs;
-    size_t panel_bytes;
     int n_groups;
     int column;     /* of the strip's first output within its panel */
 };
 
-enum { MAX_VECS = 16 };
+enum { MAX_VECS = KERN_PANEL / VN };
 
 /* One pair of k into the sums. */
-INLINE void strip_pair(const enum kind kind, const int rows, const int panels, const int vecs,
-                       vf sum[MAX_ROWS][MAX_VECS], const char *a, const char *b, size_t panel_bytes)
+INLINE void strip_pair(const enum kind kind, const int rows, const int vecs,
+                       vf sum[MAX_ROWS][MAX_VECS], const char *a, const char *b)
 {
 #ifdef VF_DOT_BF16
     if (kind == DOT) {
         vi w[MAX_VECS];
-        UNROLL for (int v = 0; v < panels * vecs; v++)
-            w[v] = vi_load(b + (size_t)(v / vecs) * panel_bytes + v % vecs * VN * 4);
+        UNROLL for (int v = 0; v < vecs; v++)
+            w[v] = vi_load(b + v * VN * 4);
         UNROLL for (int i = 0; i < rows; i++) {
             vi x = vi_set1(word_at(a + i * 4));
-            UNROLL for (int v = 0; v < panels * vecs; v++)
+            UNROLL for (int v = 0; v < vecs; v++)
                 sum[i][v] = vf_dot_bf16(sum[i][v], x, w[v]);
         }
         return;
@@ -142,17 +141,17 @@ INLINE void strip_pair(const enum kind kind, const int rows, const int panels, c
 #endif
     UNROLL for (int odd = 0; odd < 2; odd++) {
         vf w[MAX_VECS];
-        UNROLL for (int v = 0; v < panels * vecs; v++)
-            w[v] = weights(kind, b + (size_t)(v / vecs) * panel_bytes + v % vecs * VN * 4, odd);
+        UNROLL for (int v = 0; v < vecs; v++)
+            w[v] = weights(kind, b + v * VN * 4, odd);
         UNROLL for (int i = 0; i < rows; i++) {
             vf x = activation(kind, a, rows, i, odd);
-            UNROLL for (int v = 0; v < panels * vecs; v++)
+            UNROLL for (int v = 0; v < vecs; v++)
                 sum[i][v] = vf_fma(x, w[v], sum[i][v]);
         }
     }
 }
 
-INLINE void strip_run(const enum kind kind, const int rows, const int panels, const int vecs,
+INLINE void strip_run(const enum kind kind, const int rows, const int vecs,
                       const struct strip *s, const struct kern_out *out, struct fetch fetch)
 {
     const size_t pair_a = (kind == F32_F32 || kind == F32_BF16 ? 8 : 4) * (size_t)rows;
@@ -161,31 +160,31 @@ INLINE void strip_run(const enum kind kind, const int rows, const int panels, co
     vf sum[MAX_ROWS][MAX_VECS];
 
     UNROLL for (int i = 0; i < rows; i++)
-        UNROLL for (int v = 0; v < panels * vecs; v++)
+        UNROLL for (int v = 0; v < vecs; v++)
             sum[i][v] = vf_set1(0.0f);
     for (int g = 0; g < s->n_groups; g++) {
         if (s->segs)
             b = (const char *)s->segs[g] + s->column * 4;
         for (int k = 0; k < KERN_GROUP / 2; k++, a += pair_a, b += pair_b) {
             fetch_lines(&fetch, kind == F32_F32 ? 4 : 2);
-            strip_pair(kind, rows, panels, vecs, sum, a, b, s->panel_bytes);
+            strip_pair(kind, rows, vecs, sum, a, b);
             loads_in_order();
         }
     }
     UNROLL for (int i = 0; i < rows; i++)
-        UNROLL for (int v = 0; v < panels * vecs; v++)
-            store_vec(out, i, v / vecs * KERN_PANEL + s->column + v % vecs * VN, sum[i][v]);
+        UNROLL for (int v = 0; v < vecs; v++)
+            store_vec(out, i, s->column + v * VN, sum[i][v]);
 }
 
-/* All columns of `panels` panels side by side. */
-INLINE void panel_run(const enum kind kind, const int rows, const int panels, struct strip *s,
+/* All columns of one panel. */
+INLINE void panel_run(const enum kind kind, const int rows, struct strip *s,
                       const struct kern_out *out, struct fetch fetch)
 {
     const int vecs = STRIP_VECS(rows);
     const char *b = s->b;
     for (s->column = 0; s->column < KERN_PANEL; s->column += vecs * VN) {
         s->b = b + s->column * 4;
-        strip_run(kind, rows, panels, vecs, s, out, fetch);
+        strip_run(kind, rows, vecs, s, out, fetch);
         fetch.at = fetch.end;
     }
 }
@@ -194,15 +193,10 @@ INLINE void rows_run(const enum kind kind, const int rows, const struct kern_til
                      const char *panels, size_t panel_bytes, int n_panels, struct kern_out out,
                      const void *prefetch, size_t prefetch_bytes)
 {
-    struct strip s = {.a = tile->data, .panel_bytes = panel_bytes, .n_groups = k_pad / KERN_GROUP};
-    int p = 0;
-    for (; STRIP_PANELS(rows) == 2 && p + 2 <= n_panels; p += 2, out.c += 2 * KERN_PANEL) {
+    struct strip s = {.a = tile->data, .n_groups = k_pad / KERN_GROUP};
+    for (int p = 0; p < n_panels; p++, out.c += KERN_PANEL) {
         s.b = panels + (size_t)p * panel_bytes;
-        panel_run(kind, rows, 2, &s, &out, fetch_nothing);
-    }
-    for (; p < n_panels; p++, out.c += KERN_PANEL) {
-        s.b = panels + (size_t)p * panel_bytes;
-        panel_run(kind, rows, 1, &s, &out,
+        panel_run(kind, rows, &s, &out,
                   fetch_plan(s.b, panel_bytes, p + 1 == n_panels, prefetch, prefetch_bytes));
     }
 }
@@ -211,7 +205,7 @@ INLINE void segs_run(const enum kind kind, const int rows, const struct kern_til
                      const void *const *segs, const struct kern_out *out)
 {
     struct strip s = {.a = tile->data, .segs = segs, .n_groups = n_segs};
-    panel_run(kind, rows, 1, &s, out, fetch_nothing);
+    panel_run(kind, rows, &s, out, fetch_nothing);
 }
 
 /* One case for every height up to MAX_ROWS, so that sums stay in registers. */
