@@ -124,6 +124,11 @@ void srv_reply(struct srv_request *req, int status, const char *content_type, st
 
 /* Starts a stream: text/event-stream with the headers against buffering. Status 200. */
 void srv_stream_open(struct srv_request *req);
+/*
+ * Whether the client keeps up. False: it is behind; write no more for now, on_wake is called when there is
+ * room again. True for a client that has gone, whose bytes lead nowhere.
+ */
+bool srv_stream_has_room(struct srv_request *req);
 /* Appends bytes; false when the client is gone or has been cut as a slow reader: stop writing. */
 bool srv_stream_write(struct srv_request *req, const char *data, size_t len);
 void srv_stream_close(struct srv_request *req);

@@ -17,7 +17,6 @@
 #include "server/chat_input.h"
 #include "server/config.h"
 #include "server/digest.h"
-#include "server/digest.h"
 #include "tokenizer/tokenizer.h"
 
 enum { PRIME_TOKENS = 8, TEXT_BYTES_MAX = 64 << 20 };
@@ -552,8 +551,19 @@ static void advance_prompt(struct srv_gen *g, struct gen_prompt *p)
         struct gen_choice *c = &p->choices[k];
         advance_choice(g, p, c);
         if (check_failure(g, c)) return;
-        if (g->streaming) stream_choice(g, p, c);
+        /* While the client is behind, text gathers; it goes out in larger events later. */
+        if (g->streaming && srv_stream_has_room(g->req)) stream_choice(g, p, c);
     }
+}
+
+/* False while the client is behind: on_wake comes again when it has caught up. */
+static bool all_sent(const struct srv_gen *g)
+{
+    for (int i = 0; i < g->n_prompts; i++) {
+        for (int k = 0; k < g->n_candidates; k++)
+            if (!g->prompts[i].choices[k].closed) return false;
+    }
+    return true;
 }
 
 /* on_wake: on a text worker, never twice at once. */
@@ -574,7 +584,7 @@ static void gen_wake(struct srv_request *req)
         if (rc) fail(g, error_of_engine(rc), err);
         idle = g->n_outstanding == 0;
     }
-    if (!idle) return;
+    if (!idle || (!g->answered && g->streaming && !all_sent(g))) return;
     if (!g->answered) succeed(g);
     while (atomic_load_explicit(&g->n_inside, memory_order_acquire)) sched_yield();
     srv_request_done(req);

@@ -29,9 +29,11 @@ enum {
     SRV_REPLY_HEADERS_MAX = 24,   /* headers of one answer */
     SRV_REQUEST_ID_MAX = 128,
 
-    /* Bytes a stream holds for its client: starts small; a reader this far behind is cut at the next
-     * event. One event may be larger: log-probabilities of a whole prompt come in one. */
+    /* Bytes a stream holds for its client. From the first bound on the text worker puts no more events
+     * together until the second is reached again; a writer that goes on all the same is cut at the third. One
+     * event may be larger than all: log-probabilities of many tokens come in one. */
     SRV_STREAM_FIRST_BYTES = 64 << 10,
+    SRV_STREAM_LOW_BYTES = 16 << 10,
     SRV_STREAM_MAX_BYTES = 256 << 10,
     SRV_STREAM_EVENT_MAX_BYTES = 16 << 20,
 

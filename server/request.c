@@ -443,6 +443,15 @@ void srv_stream_open(struct srv_request *req)
     pthread_mutex_unlock(&req->lock);
 }
 
+bool srv_stream_has_room(struct srv_request *req)
+{
+    pthread_mutex_lock(&req->lock);
+    bool room = req->gone || !req->http_held || req->ring.len < SRV_STREAM_FIRST_BYTES;
+    if (!room) req->wants_room = true;
+    pthread_mutex_unlock(&req->lock);
+    return room;
+}
+
 bool srv_stream_write(struct srv_request *req, const char *data, size_t len)
 {
     pthread_mutex_lock(&req->lock);
@@ -491,12 +500,15 @@ enum srv_poll srv_request_poll(struct srv_request *req)
 ssize_t srv_request_read(struct srv_request *req, char *buf, size_t max)
 {
     ssize_t n;
+    bool wake = false;
     pthread_mutex_lock(&req->lock);
     if (req->gone || req->cut) {
         n = SRV_READ_CUT;
     } else if (req->ring.len) {
         n = (ssize_t)srv_ring_read(&req->ring, buf, max);
         req->sent_bytes += (size_t)n;
+        wake = req->wants_room && req->ring.len <= SRV_STREAM_LOW_BYTES;
+        if (wake) req->wants_room = false;
     } else if (req->stream_closed) {
         n = SRV_READ_END;
     } else {
@@ -505,6 +517,7 @@ ssize_t srv_request_read(struct srv_request *req, char *buf, size_t max)
         req->transport->suspend(req->connection);
     }
     pthread_mutex_unlock(&req->lock);
+    if (wake) srv_request_wake(req);
     return n;
 }
 

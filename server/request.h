@@ -82,6 +82,7 @@ struct srv_request {
     struct srv_buf reply;
     struct srv_ring ring;
     bool stream_closed, stop_called, gone_called;
+    bool wants_room;                    /* the API side is to be woken when the ring has drained */
     uint64_t last_write_us;             /* when the stream last got bytes */
     size_t sent_bytes;                  /* taken by the HTTP library */
     struct srv_callbacks callbacks;
