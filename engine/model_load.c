@@ -180,6 +180,7 @@ int eng_plan_make(struct eng_model *m, const char *dir, struct eng_report *r)
     if (!m->load) return eng_report_problem(r, ENG_ENOMEM, "no memory for the plan of the model");
     int config_rc = eng_config_read(&m->hp, dir, r);
     int weights_rc = eng_weights_open(&m->load->weights, dir, r);
+    if (config_rc) m->hp.family = NULL; /* nothing of it can be relied on */
     if (config_rc || weights_rc) return r->rc;
 
     size_t n = (size_t)m->hp.n_layers;
