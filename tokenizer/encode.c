@@ -1,0 +1,132 @@
+/* SPDX-License-Identifier: MIT */
+/*
+ * Text -> ids. The text is cut at added tokens, each stretch normalized, cut at added tokens again,
+ * split into pieces, and each piece encoded; one walk from left to right, nothing collected.
+ */
+#include <stdio.h>
+#include <string.h>
+
+#include "tokenizer/ids.h"
+#include "tokenizer/tok.h"
+#include "tokenizer/utf8.h"
+
+#define MAX_TEXT_BYTES (1u << 30) /* positions fit 32 bits with room for what normalizers add */
+
+/* One tok_encode call. */
+struct encode_run {
+    const struct tok *t;
+    struct tok_ids *ids;
+    const struct tok_range *input;
+    size_t n_input;
+    bool parse_special;
+    struct tok_bpe_scratch bpe;
+    struct tok_norm_scratch norm;
+    struct tok_pre_scratch pre;
+    struct tok_regex_scratch regex;
+    char *err;
+    size_t errlen;
+};
+
+/* tok_pretok_split's callback. */
+static int encode_piece(void *data, const char *piece, size_t len)
+{
+    struct encode_run *run = data;
+    return tok_bpe_encode(&run->t->bpe, &run->bpe, piece, len, run->ids, run->err, run->errlen);
+}
+
+/* How many bytes at the front of s, which has these origins, come from the text's first character. */
+static size_t bytes_from_start(const char *s, size_t len, const uint32_t *origin, uint32_t base)
+{
+    size_t n = 0;
+
+    if (len == 0) return 0;
+    if (!origin) return base == 0 ? tok_utf8_len((unsigned char)s[0]) : 0;
+    while (n < len && origin[n] == 0) n++;
+    return n;
+}
+
+static struct tok_added_scope scope_of(const struct encode_run *run, const uint32_t *origin, uint32_t base)
+{
+    return (struct tok_added_scope){origin, base, run->input, run->n_input, run->parse_special};
+}
+
+/* A stretch of raw text without added tokens of the first set. */
+static int encode_stretch(struct encode_run *run, const char *text, size_t len, uint32_t base)
+{
+    const struct tok_added_token *token;
+    const uint32_t *origin;
+    const char *s;
+    size_t n, begin, end;
+
+    int rc = tok_normalize(&run->t->normalizer, &run->norm, &run->regex, text, len, base, &s, &n, &origin,
+                           run->err, run->errlen);
+    if (rc) return rc;
+    if (!origin) base += (uint32_t)(s - text);
+    struct tok_added_scope scope = scope_of(run, origin, base);
+    struct tok_added_iter it = tok_added_iter(&run->t->added, 1, &scope, s, n);
+    while (!rc && tok_added_next(&it, &begin, &end, &token)) {
+        size_t start = bytes_from_start(s + begin, end - begin, origin ? origin + begin : NULL,
+                                        base + (uint32_t)begin);
+        rc = tok_pretok_split(&run->t->pretok, &run->pre, &run->regex, s + begin, end - begin, start,
+                              encode_piece, run, run->err, run->errlen);
+        if (!rc && token) rc = tok_ids_add(run->ids, &token->id, 1);
+    }
+    return rc;
+}
+
+static int encode_text(struct encode_run *run, const char *text, size_t len)
+{
+    const struct tok_added_token *token;
+    size_t begin, end;
+    int rc = 0;
+
+    struct tok_added_scope scope = scope_of(run, NULL, 0);
+    struct tok_added_iter it = tok_added_iter(&run->t->added, 0, &scope, text, len);
+    while (!rc && tok_added_next(&it, &begin, &end, &token)) {
+        if (begin < end) rc = encode_stretch(run, text + begin, end - begin, (uint32_t)begin);
+        if (!rc && token) rc = tok_ids_add(run->ids, &token->id, 1);
+    }
+    return rc;
+}
+
+static int check_text(const char *text, size_t len, char *err, size_t errlen)
+{
+    if (len > MAX_TEXT_BYTES) {
+        snprintf(err, errlen, "the text has %zu bytes, the limit is %u", len, MAX_TEXT_BYTES);
+        return TOK_ELIMIT;
+    }
+    if (!tok_utf8_valid(text, len)) {
+        snprintf(err, errlen, "the text is not valid UTF-8");
+        return TOK_EUTF8;
+    }
+    return 0;
+}
+
+int tok_encode_marked(const struct tok *t, const char *text, size_t len, const struct tok_range *input,
+                      size_t n_input, unsigned flags, struct tok_ids *ids, char *err, size_t errlen)
+{
+    struct encode_run run = {.t = t, .ids = ids, .input = input, .n_input = n_input,
+                             .parse_special = flags & TOK_PARSE_SPECIAL, .err = err, .errlen = errlen};
+    size_t before = ids->n;
+
+    int rc = check_text(text, len, err, errlen);
+    if (rc) return rc;
+    tok_bpe_scratch_init(&run.bpe, len);
+    tok_regex_scratch_init(&run.regex, len);
+    if (flags & TOK_ADD_SPECIAL) rc = tok_ids_add(ids, t->post.before.ids, t->post.before.n);
+    if (!rc) rc = encode_text(&run, text, len);
+    if (!rc && flags & TOK_ADD_SPECIAL) rc = tok_ids_add(ids, t->post.behind.ids, t->post.behind.n);
+    if (rc == TOK_ENOMEM) snprintf(err, errlen, "out of memory");
+    if (rc) ids->n = before;
+    tok_bpe_scratch_finish(&run.bpe);
+    tok_norm_scratch_finish(&run.norm);
+    tok_pre_scratch_finish(&run.pre);
+    tok_regex_scratch_finish(&run.regex);
+    return rc;
+}
+
+int tok_encode(const struct tok *t, const char *text, size_t len, unsigned flags, struct tok_ids *ids,
+               char *err, size_t errlen)
+{
+    return tok_encode_marked(t, text, len, NULL, 0, flags, ids, err, errlen);
+}

@@ -1,0 +1,353 @@
+/* SPDX-License-Identifier: MIT */
+/*
+ * A step reads a view (bytes and their origins) and either finds that it changes nothing, or writes
+ * the buffer that the view does not lie in. Most steps change nothing on most text, and then no
+ * byte is copied.
+ */
+#include "tokenizer/normalize.h"
+
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "tokenizer/component.h"
+#include "tokenizer/tokenizer.h"
+#include "tokenizer/uniform.h"
+#include "tokenizer/utf8.h"
+
+enum norm_kind { NORM_FORM, NORM_LOWERCASE, NORM_STRIP, NORM_REPLACE, NORM_PREPEND };
+
+struct tok_norm_step {
+    enum norm_kind kind;
+    bool compose, compat;             /* NORM_FORM */
+    bool left, right;                 /* NORM_STRIP */
+    struct tok_component_text content;/* NORM_REPLACE, NORM_PREPEND */
+    struct tok_component_pattern what;/* NORM_REPLACE */
+};
+
+/* What a step works on. origin NULL: part of the text as it came, whose first byte is at base. */
+struct view {
+    const char *bytes;
+    const uint32_t *origin;
+    size_t len;
+    uint32_t base;
+    int buffer; /* which of the scratch's two it lies in, or -1 */
+};
+
+struct norm_run {
+    const struct tok_normalizer *n;
+    struct tok_norm_scratch *s;
+    struct tok_regex_scratch *rs;
+    uint32_t base; /* origin of the text's first byte */
+    char *err;
+    size_t errlen;
+};
+
+/* ---- loading ------------------------------------------------------------------------------- */
+
+static int add_step(struct tok_normalizer *n, struct tok_norm_step **ret)
+{
+    if (n->n_steps == n->cap_steps) {
+        size_t cap = n->cap_steps ? n->cap_steps * 2 : 8;
+        struct tok_norm_step *p = realloc(n->steps, cap * sizeof(*p));
+        if (!p) return TOK_ENOMEM;
+        n->steps = p;
+        n->cap_steps = cap;
+    }
+    *ret = &n->steps[n->n_steps++];
+    memset(*ret, 0, sizeof(**ret));
+    return 0;
+}
+
+static int load_replace(struct tok_norm_step *step, const struct tok_uni *uni, const json_t *json,
+                        char *err, size_t errlen)
+{
+    step->kind = NORM_REPLACE;
+    int rc = tok_component_string(json, "content", &step->content, err, errlen);
+    return rc ? rc : tok_component_pattern(json, uni, &step->what, err, errlen);
+}
+
+static int load_strip(struct tok_norm_step *step, const json_t *json, char *err, size_t errlen)
+{
+    step->kind = NORM_STRIP;
+    int rc = tok_component_bool(json, "strip_left", NULL, &step->left, err, errlen);
+    return rc ? rc : tok_component_bool(json, "strip_right", NULL, &step->right, err, errlen);
+}
+
+static int load_step(struct tok_normalizer *n, const char *type, const json_t *json, char *err,
+                     size_t errlen)
+{
+    static const char *const forms[] = {"NFD", "NFC", "NFKD", "NFKC"};
+    struct tok_norm_step *step;
+
+    int rc = add_step(n, &step);
+    if (rc) return rc;
+    for (int i = 0; i < 4; i++) {
+        if (strcmp(type, forms[i]) != 0) continue;
+        *step = (struct tok_norm_step){.kind = NORM_FORM, .compose = i & 1, .compat = i & 2};
+        return 0;
+    }
+    if (strcmp(type, "Replace") == 0) return load_replace(step, n->uni, json, err, errlen);
+    if (strcmp(type, "Strip") == 0) return load_strip(step, json, err, errlen);
+    if (strcmp(type, "Prepend") == 0) {
+        step->kind = NORM_PREPEND;
+        return tok_component_string(json, "prepend", &step->content, err, errlen);
+    }
+    if (strcmp(type, "Lowercase") == 0) {
+        step->kind = NORM_LOWERCASE;
+        return 0;
+    }
+    return tok_component_unknown("normalizer", type, err, errlen);
+}
+
+/* tok_component_visit's callback: one component that is no Sequence. */
+static int visit(void *data, const char *type, const json_t *json, char *err, size_t errlen)
+{
+    return load_step(data, type, json, err, errlen);
+}
+
+int tok_normalizer_load(struct tok_normalizer *n, const struct tok_uni *uni, const json_t *json, char *err,
+                        size_t errlen)
+{
+    n->uni = uni;
+    return tok_component_visit("normalizer", "normalizers", json, visit, n, err, errlen);
+}
+
+void tok_normalizer_finish(struct tok_normalizer *n)
+{
+    for (size_t i = 0; i < n->n_steps; i++) {
+        tok_component_text_finish(&n->steps[i].content);
+        tok_component_pattern_finish(&n->steps[i].what);
+    }
+    free(n->steps);
+    *n = (struct tok_normalizer){0};
+}
+
+void tok_norm_scratch_finish(struct tok_norm_scratch *s)
+{
+    for (int i = 0; i < 2; i++) {
+        free(s->text[i].bytes);
+        free(s->text[i].origin);
+    }
+    tok_norm_chars_destroy(s->chars);
+    *s = (struct tok_norm_scratch){0};
+}
+
+/* ---- buffers ------------------------------------------------------------------------------- */
+
+/* Room for n more bytes. */
+static int reserve(struct tok_norm_text *t, size_t n)
+{
+    size_t need = t->len + n, cap = t->cap ? t->cap : 256;
+
+    if (need <= t->cap) return 0;
+    while (cap < need) cap *= 2;
+    char *bytes = realloc(t->bytes, cap);
+    if (!bytes) return TOK_ENOMEM;
+    t->bytes = bytes;
+    uint32_t *origin = realloc(t->origin, cap * sizeof(*origin));
+    if (!origin) return TOK_ENOMEM;
+    t->origin = origin;
+    t->cap = cap;
+    return 0;
+}
+
+/* Appends bytes that share one origin. */
+static int put(struct tok_norm_text *t, const char *s, size_t len, uint32_t origin)
+{
+    int rc = reserve(t, len);
+
+    if (rc) return rc;
+    if (len) memcpy(t->bytes + t->len, s, len);
+    for (size_t i = 0; i < len; i++) t->origin[t->len + i] = origin;
+    t->len += len;
+    return 0;
+}
+
+static int put_code_point(struct tok_norm_text *t, uint32_t cp, uint32_t origin)
+{
+    char utf8[4];
+    return put(t, utf8, tok_utf8_put(utf8, cp), origin);
+}
+
+/* Origin of byte i: that of the character it belongs to. */
+static uint32_t origin_at(const struct view *v, size_t i)
+{
+    if (v->origin) return v->origin[i];
+    while (i > 0 && ((unsigned char)v->bytes[i] & 0xC0) == 0x80) i--;
+    return v->base + (uint32_t)i;
+}
+
+/* Appends bytes [begin, end) of a view, which lie on character boundaries. */
+static int copy(struct tok_norm_text *t, const struct view *v, size_t begin, size_t end)
+{
+    size_t n = end - begin;
+    uint32_t at = v->base;
+
+    int rc = reserve(t, n);
+    if (rc || n == 0) return rc;
+    memcpy(t->bytes + t->len, v->bytes + begin, n);
+    if (v->origin) {
+        memcpy(t->origin + t->len, v->origin + begin, n * sizeof(*t->origin));
+    } else {
+        for (size_t i = 0; i < n; i++) {
+            if (((unsigned char)v->bytes[begin + i] & 0xC0) != 0x80) at = v->base + (uint32_t)(begin + i);
+            t->origin[t->len + i] = at;
+        }
+    }
+    t->len += n;
+    return 0;
+}
+
+/* The buffer that the view does not lie in, empty; NULL without memory. */
+static struct tok_norm_text *other_buffer(struct norm_run *run, const struct view *v)
+{
+    struct tok_norm_text *t = &run->s->text[v->buffer == 0];
+
+    t->len = 0;
+    return reserve(t, v->len + 1) ? NULL : t;
+}
+
+/* A step has written t: the view is of that from now on. */
+static void look_at(struct norm_run *run, struct view *v, const struct tok_norm_text *t)
+{
+    *v = (struct view){t->bytes, t->origin, t->len, run->base, t == &run->s->text[1]};
+}
+
+/* ---- steps --------------------------------------------------------------------------------- */
+
+static bool form_changes(const struct tok_normalizer *n, const struct tok_norm_step *step,
+                         const struct view *v)
+{
+    size_t ascii = tok_utf8_ascii_prefix(v->bytes, v->len);
+    const unsigned char *p = (const unsigned char *)v->bytes + ascii, *end = p - ascii + v->len;
+
+    if (!step->compose || step->compat) return ascii < v->len;
+    while (p < end) {
+        if (tok_uni_props(n->uni, tok_utf8_next(&p)) & TOK_UNI_NFC_CARE) return true;
+    }
+    return false;
+}
+
+static int apply_form(struct norm_run *run, const struct tok_norm_step *step, struct view *v)
+{
+    const unsigned char *begin = (const unsigned char *)v->bytes, *p = begin, *end = begin + v->len;
+    struct tok_norm_text *t;
+    int rc = 0;
+
+    if (!form_changes(run->n, step, v)) return 0;
+    if (!run->s->chars) run->s->chars = calloc(1, sizeof(*run->s->chars));
+    struct tok_norm_chars *c = run->s->chars;
+    if (!c) return TOK_ENOMEM;
+    c->n = 0;
+    while (p < end && !rc) {
+        uint32_t origin = origin_at(v, (size_t)(p - begin));
+        rc = tok_uniform_decompose(c, tok_utf8_next(&p), origin, step->compat);
+    }
+    if (!rc) rc = tok_uniform_order(c);
+    if (!rc && step->compose) tok_uniform_compose(c);
+    t = rc ? NULL : other_buffer(run, v);
+    if (!t) return TOK_ENOMEM;
+    for (size_t i = 0; i < c->n && !rc; i++) rc = put_code_point(t, c->v[i].cp, c->v[i].origin);
+    if (!rc) look_at(run, v, t);
+    return rc;
+}
+
+static int apply_lowercase(struct norm_run *run, struct view *v)
+{
+    const unsigned char *begin = (const unsigned char *)v->bytes, *p = begin, *end = begin + v->len;
+    struct tok_norm_text *t = other_buffer(run, v);
+    uint32_t lower[2];
+    int rc = t ? 0 : TOK_ENOMEM;
+
+    while (p < end && !rc) {
+        uint32_t origin = origin_at(v, (size_t)(p - begin));
+        size_t n = tok_uni_lower(tok_utf8_next(&p), lower);
+        for (size_t i = 0; i < n && !rc; i++) rc = put_code_point(t, lower[i], origin);
+    }
+    if (!rc) look_at(run, v, t);
+    return rc;
+}
+
+static int apply_strip(struct norm_run *run, const struct tok_norm_step *step, struct view *v)
+{
+    const unsigned char *begin = (const unsigned char *)v->bytes, *end = begin + v->len, *p;
+
+    while (step->left && begin < end) {
+        p = begin;
+        if (!(tok_uni_props(run->n->uni, tok_utf8_next(&p)) & TOK_UNI_WHITE)) break;
+        begin = p;
+    }
+    while (step->right && end > begin) {
+        if (!(tok_uni_props(run->n->uni, tok_utf8_before(end, &p)) & TOK_UNI_WHITE)) break;
+        end = p;
+    }
+    size_t removed = (size_t)(begin - (const unsigned char *)v->bytes);
+    v->bytes += removed;
+    v->len = (size_t)(end - begin);
+    if (v->origin) v->origin += removed;
+    else v->base += (uint32_t)removed;
+    return 0;
+}
+
+static int apply_prepend(struct norm_run *run, const struct tok_norm_step *step, struct view *v)
+{
+    if (v->len == 0) return 0;
+    struct tok_norm_text *t = other_buffer(run, v);
+    if (!t) return TOK_ENOMEM;
+    int rc = put(t, step->content.s, step->content.len, origin_at(v, 0));
+    if (!rc) rc = copy(t, v, 0, v->len);
+    if (!rc) look_at(run, v, t);
+    return rc;
+}
+
+/* What replaces a match has the origin of the last character replaced. */
+static int apply_replace(struct norm_run *run, const struct tok_norm_step *step, struct view *v)
+{
+    struct tok_pattern_iter it = tok_pattern_iter(&step->what, v->bytes, v->len);
+    struct tok_norm_text *t = NULL;
+    size_t begin, end, done = 0;
+    int more;
+
+    while ((more = tok_pattern_next(&it, run->rs, &begin, &end, run->err, run->errlen)) == 1) {
+        if (!t) t = other_buffer(run, v);
+        if (!t) return TOK_ENOMEM;
+        int rc = copy(t, v, done, begin);
+        uint32_t origin = end > 0 ? origin_at(v, end - 1) : run->base;
+        if (!rc) rc = put(t, step->content.s, step->content.len, origin);
+        if (rc) return rc;
+        done = end;
+    }
+    if (more < 0 || !t) return more;
+    int rc = copy(t, v, done, v->len);
+    if (!rc) look_at(run, v, t);
+    return rc;
+}
+
+static int apply(struct norm_run *run, const struct tok_norm_step *step, struct view *v)
+{
+    switch (step->kind) {
+    case NORM_FORM: return apply_form(run, step, v);
+    case NORM_LOWERCASE: return apply_lowercase(run, v);
+    case NORM_STRIP: return apply_strip(run, step, v);
+    case NORM_REPLACE: return v->len ? apply_replace(run, step, v) : 0;
+    case NORM_PREPEND: return apply_prepend(run, step, v);
+    }
+    return 0;
+}
+
+int tok_normalize(const struct tok_normalizer *n, struct tok_norm_scratch *s, struct tok_regex_scratch *rs,
+                  const char *text, size_t len, uint32_t base, const char **ret, size_t *ret_len,
+                  const uint32_t **ret_origin, char *err, size_t errlen)
+{
+    struct norm_run run = {n, s, rs, base, err, errlen};
+    struct view v = {text, NULL, len, base, -1};
+    int rc = 0;
+
+    for (size_t i = 0; i < n->n_steps && !rc; i++) rc = apply(&run, &n->steps[i], &v);
+    if (rc) return rc;
+    *ret = v.bytes;
+    *ret_len = v.len;
+    *ret_origin = v.origin;
+    return 0;
+}

@@ -1,0 +1,56 @@
+/* SPDX-License-Identifier: MIT */
+/*
+ * Normalizers: what happens to a stretch of text before it is split. The steps of a Sequence run in
+ * order, each from one buffer into the other; for every byte of the result its origin is kept, the
+ * position in the caller's text it comes from, by the reference's rules of alignment.
+ *
+ * Threads: a normalizer is const once loaded. A scratch belongs to one call at a time.
+ */
+#ifndef HEARTH_TOKENIZER_NORMALIZE_H
+#define HEARTH_TOKENIZER_NORMALIZE_H
+
+#include <jansson.h>
+#include <stddef.h>
+#include <stdint.h>
+
+#include "tokenizer/regex.h"
+#include "tokenizer/unicode.h"
+
+struct tok_norm_step;
+
+struct tok_normalizer {
+    const struct tok_uni *uni; /* borrowed */
+    struct tok_norm_step *steps;
+    size_t n_steps, cap_steps;
+};
+
+/* Loads the "normalizer" member (NULL or JSON null: none). TOK_EINVAL names what is unknown. */
+int tok_normalizer_load(struct tok_normalizer *n, const struct tok_uni *uni, const json_t *json, char *err,
+                        size_t errlen);
+/* Zeroed memory is fine. */
+void tok_normalizer_finish(struct tok_normalizer *n);
+
+/* Text with the origin of each byte. */
+struct tok_norm_text {
+    char *bytes;
+    uint32_t *origin; /* [len] */
+    size_t len, cap;
+};
+
+struct tok_norm_scratch {
+    struct tok_norm_text text[2];
+    struct tok_norm_chars *chars; /* code points, for the Unicode forms */
+};
+
+void tok_norm_scratch_finish(struct tok_norm_scratch *s);
+
+/*
+ * Normalizes text[0..len) (valid UTF-8), whose first byte has origin `base`. When at
+ * most the ends were cut off, *ret lies in text and *ret_origin is NULL; else both point into the
+ * scratch, valid until its next use.
+ */
+int tok_normalize(const struct tok_normalizer *n, struct tok_norm_scratch *s, struct tok_regex_scratch *rs,
+                  const char *text, size_t len, uint32_t base, const char **ret, size_t *ret_len,
+                  const uint32_t **ret_origin, char *err, size_t errlen);
+
+#endif

@@ -1,0 +1,72 @@
+/* SPDX-License-Identifier: MIT */
+/*
+ * Character classes and case as the reference tokenizer library sees them (its Unicode version, not
+ * that of the libraries we happen to be built with). Made once in tok_open, const afterwards.
+ */
+#ifndef HEARTH_TOKENIZER_UNICODE_H
+#define HEARTH_TOKENIZER_UNICODE_H
+
+#include <stdbool.h>
+#include <stddef.h>
+#include <stdint.h>
+
+/* General categories, in the order of the generated table. */
+enum tok_uni_category {
+    TOK_UNI_CN, TOK_UNI_LU, TOK_UNI_LL, TOK_UNI_LT, TOK_UNI_LM, TOK_UNI_LO, TOK_UNI_MN, TOK_UNI_MC,
+    TOK_UNI_ME, TOK_UNI_ND, TOK_UNI_NL, TOK_UNI_NO, TOK_UNI_PC, TOK_UNI_PD, TOK_UNI_PS, TOK_UNI_PE,
+    TOK_UNI_PI, TOK_UNI_PF, TOK_UNI_PO, TOK_UNI_SM, TOK_UNI_SC, TOK_UNI_SK, TOK_UNI_SO, TOK_UNI_ZS,
+    TOK_UNI_ZL, TOK_UNI_ZP, TOK_UNI_CC, TOK_UNI_CF, TOK_UNI_CO, TOK_UNI_CS,
+    TOK_UNI_N_CATEGORIES,
+};
+
+/* Properties of a code point: the category in the low five bits, flags above. */
+enum {
+    TOK_UNI_CATEGORY = 0x1F,
+    TOK_UNI_WHITE = 0x20,     /* White_Space */
+    TOK_UNI_WORD = 0x40,      /* a word character for added tokens and the Whitespace splitter */
+    TOK_UNI_PUNCT = 0x80,     /* for the Punctuation splitter */
+    TOK_UNI_NFC_CARE = 0x100, /* NFC may change it, or it may join the character before it */
+    TOK_UNI_LETTER = 0x200,
+    TOK_UNI_NUMBER = 0x400,
+};
+
+struct tok_uni_range {
+    uint32_t first, last;
+    uint32_t value;
+};
+
+/* Threads: const after tok_uni_init. */
+struct tok_uni {
+    const uint8_t *page[0x110000 >> 8]; /* class of each code point of a page of 256 */
+    uint8_t *blocks;                    /* what the pages point into */
+    uint16_t props[256];                /* properties by class */
+};
+
+/* 0 or TOK_ENOMEM. Release with tok_uni_finish, which also takes a zeroed struct. */
+int tok_uni_init(struct tok_uni *u);
+void tok_uni_finish(struct tok_uni *u);
+
+/* Properties of a code point up to U+10FFFF. */
+static inline unsigned tok_uni_props(const struct tok_uni *u, uint32_t cp)
+{
+    return u->props[u->page[cp >> 8][cp & 0xFF]];
+}
+
+/* Whether the reference's normalization is too old to know cp and leaves it alone. */
+bool tok_uni_is_inert(uint32_t cp);
+
+/* Lowercase of cp: one or two code points into out; returns how many. */
+size_t tok_uni_lower(uint32_t cp, uint32_t out[2]);
+
+/* For the pattern translator: what it must add to PCRE2's own classes. Borrowed, constant. */
+const struct tok_uni_range *tok_uni_newer(size_t *ret_n);      /* value: the category */
+const struct tok_uni_range *tok_uni_word_extra(size_t *ret_n); /* \w beside L, M, Nd, Nl, Pc */
+
+/* Whether a script name (any case) is known; then its index and PCRE2's spelling. */
+bool tok_uni_script(const char *name, size_t len, uint32_t *ret_index, const char **ret_spelling);
+const struct tok_uni_range *tok_uni_newer_script(size_t *ret_n); /* value: the script's index */
+
+/* Code points that are White_Space, as ranges. */
+const struct tok_uni_range *tok_uni_white(size_t *ret_n);
+
+#endif

@@ -1,0 +1,86 @@
+/* SPDX-License-Identifier: MIT */
+/*
+ * UTF-8 as the Unicode standard's table of well-formed byte sequences has it: the first byte alone
+ * decides the length and the range of the second; every further byte is 80..BF.
+ */
+#include "tokenizer/utf8.h"
+
+#include <string.h>
+
+/* Length and range of the second byte for a first byte; length 0: no character begins so. */
+static size_t first_byte(unsigned char b, unsigned char *ret_low, unsigned char *ret_high)
+{
+    *ret_low = b == 0xE0 ? 0xA0 : b == 0xF0 ? 0x90 : 0x80;
+    *ret_high = b == 0xED ? 0x9F : b == 0xF4 ? 0x8F : 0xBF;
+    if (b < 0x80) return 1;
+    if (b < 0xC2 || b > 0xF4) return 0;
+    return tok_utf8_len(b);
+}
+
+int tok_utf8_classify(const unsigned char *s, size_t len)
+{
+    unsigned char low, high;
+    size_t want = first_byte(s[0], &low, &high);
+
+    if (want == 0) return -1;
+    for (size_t i = 1; i < want; i++) {
+        if (i == len) return 0;
+        if (s[i] < low || s[i] > high) return -(int)i;
+        low = 0x80;
+        high = 0xBF;
+    }
+    return (int)want;
+}
+
+size_t tok_utf8_ascii_prefix(const char *text, size_t len)
+{
+    size_t i = 0;
+    uint64_t word;
+
+    for (; i + sizeof(word) <= len; i += sizeof(word)) {
+        memcpy(&word, text + i, sizeof(word));
+        if (word & 0x8080808080808080u) break;
+    }
+    while (i < len && (unsigned char)text[i] < 0x80) i++;
+    return i;
+}
+
+bool tok_utf8_valid(const char *text, size_t len)
+{
+    size_t i = 0;
+
+    while (i < len) {
+        if ((unsigned char)text[i] < 0x80) {
+            i += tok_utf8_ascii_prefix(text + i, len - i);
+            continue;
+        }
+        int n = tok_utf8_classify((const unsigned char *)text + i, len - i);
+        if (n <= 0) return false;
+        i += (size_t)n;
+    }
+    return true;
+}
+
+size_t tok_utf8_put(char *out, uint32_t cp)
+{
+    if (cp < 0x80) {
+        out[0] = (char)cp;
+        return 1;
+    }
+    if (cp < 0x800) {
+        out[0] = (char)(0xC0 | cp >> 6);
+        out[1] = (char)(0x80 | (cp & 0x3F));
+        return 2;
+    }
+    if (cp < 0x10000) {
+        out[0] = (char)(0xE0 | cp >> 12);
+        out[1] = (char)(0x80 | (cp >> 6 & 0x3F));
+        out[2] = (char)(0x80 | (cp & 0x3F));
+        return 3;
+    }
+    out[0] = (char)(0xF0 | cp >> 18);
+    out[1] = (char)(0x80 | (cp >> 12 & 0x3F));
+    out[2] = (char)(0x80 | (cp >> 6 & 0x3F));
+    out[3] = (char)(0x80 | (cp & 0x3F));
+    return 4;
+}
