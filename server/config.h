@@ -90,7 +90,8 @@ struct srv_config {
     double temperature, top_p, min_p;
     int top_k;
     int64_t seed;
-    int prefill, decode, batch, context, reps, clients, gen, prompt_tokens;
+    struct srv_list prefill, batch, context, clients; /* numbers, read by cmd_bench.c */
+    int decode, reps, gen, prompt_tokens;
     const char *url;                /* healthcheck */
 };
 
