@@ -7,11 +7,12 @@
 #include "engine/kernels/simd_avx2.h"
 
 #define MAX_ROWS 6
-#define STRIP_VECS(rows) ((rows) <= 3 ? 4 : 2)
+#define STRIP_VECS(rows) ((rows) <= 2 ? 4 : 2)
 
 #define INT_MAX_ROWS 4
 #define INT_VECS(rows) ((rows) == 1 ? 4 : 2)
 
+INLINE vi dot8_start(int32_t corr) { return vi_set1(corr); }
 INLINE vi dot8(vi acc, vi w, vi x)
 {
     vi even = vi_and(w, vi_set1(0x00ff00ff)), odd = _mm256_srli_epi16(w, 8);

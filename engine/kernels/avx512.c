@@ -11,6 +11,7 @@
 #define INT_MAX_ROWS 6
 #define INT_VECS(rows) 2
 
+INLINE vi dot8_start(int32_t corr) { return vi_set1(corr); }
 INLINE vi dot8(vi acc, vi w, vi x)
 {
     vi even = vi_and(w, vi_set1(0x00ff00ff)), odd = _mm512_srli_epi16(w, 8);

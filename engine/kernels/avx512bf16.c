@@ -17,6 +17,7 @@ INLINE vf vf_dot_bf16(vf acc, vi a, vi b)
 #define INT_MAX_ROWS 6
 #define INT_VECS(rows) 2
 
+INLINE vi dot8_start(int32_t corr) { return vi_set1(corr); }
 INLINE vi dot8(vi acc, vi w, vi x) { return _mm512_dpbusd_epi32(acc, w, x); }
 INLINE vi dot4_start(int32_t corr) { return vi_set1(corr); }
 INLINE vi dot4(vi acc, vi w, vi x) { return _mm512_dpbusd_epi32(acc, w, x); }

@@ -17,6 +17,8 @@ static const struct {
     {&kern_avx2, KERN_CPU_AVX2},
     {&kern_avx512, KERN_CPU_AVX512},
     {&kern_avx512bf16, KERN_CPU_AVX512 | KERN_CPU_AVX512_BF16},
+#elif defined(__aarch64__)
+    {&kern_neon, KERN_CPU_NEON},
 #endif
 };
 
@@ -25,6 +27,8 @@ static const char *const names[] = {
     "c",
 #if defined(__x86_64__)
     "avx2", "avx512", "avx512bf16",
+#elif defined(__aarch64__)
+    "neon",
 #endif
     NULL,
 };

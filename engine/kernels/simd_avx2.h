@@ -63,6 +63,8 @@ INLINE vi vi_maxu(vi a, vi b) { return _mm256_max_epu32(a, b); }
 #define vi_shl(v, n) _mm256_slli_epi32(v, n)
 #define vi_shr(v, n) _mm256_srli_epi32(v, n)
 
+INLINE vi vi_high_halves(vi v) { return vi_shl(vi_shr(v, 16), 16); } /* no register for a mask */
+
 INLINE vf vf_of_bits(vi v) { return _mm256_castsi256_ps(v); }
 INLINE vi vi_of_bits(vf v) { return _mm256_castps_si256(v); }
 INLINE vf vf_of_int(vi v) { return _mm256_cvtepi32_ps(v); }

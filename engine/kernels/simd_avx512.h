@@ -56,6 +56,9 @@ INLINE vi vi_maxu(vi a, vi b) { return _mm512_max_epu32(a, b); }
 #define vi_shl(v, n) _mm512_slli_epi32(v, n)
 #define vi_shr(v, n) _mm512_srli_epi32(v, n)
 
+/* The upper 16 bits of each lane, in place. */
+INLINE vi vi_high_halves(vi v) { return vi_and(v, vi_set1((int32_t)0xffff0000)); }
+
 INLINE vf vf_of_bits(vi v) { return _mm512_castsi512_ps(v); }
 INLINE vi vi_of_bits(vf v) { return _mm512_castps_si512(v); }
 INLINE vf vf_of_int(vi v) { return _mm512_cvtepi32_ps(v); }

@@ -4,7 +4,8 @@
  * file that defines
  *
  *   INT_MAX_ROWS, INT_VECS(rows)   as in tmpl_product.h
- *   vi dot8(vi acc, vi w, vi x)    acc + the four products of each lane: w u8 0..255, x s8
+ *   vi dot8_start(int32_t corr)    sums before the first product: the correction, if it is needed
+ *   vi dot8(vi acc, vi w, vi x)    acc + the four products of each lane: w u8 1..255, x s8
  *   vi dot4(vi acc, vi w, vi x)    the same for w 0..15; acc in whatever form suits,
  *   vi dot4_start(int32_t corr)    from its start ...
  *   vi dot4_end(vi acc, int32_t corr)   ... to 32-bit sums with the correction added once
@@ -24,7 +25,7 @@ INLINE void group_i8(const int rows, const int vecs, vi sum[INT_MAX_ROWS][MAX_VE
 {
     UNROLL for (int i = 0; i < rows; i++)
         UNROLL for (int v = 0; v < vecs; v++)
-            sum[i][v] = vi_set1(corr[i]);
+            sum[i][v] = dot8_start(corr[i]);
     UNROLL for (int j = 0; j < 8; j++) {
         vi w[MAX_VECS];
         fetch_lines(fetch, j == 0 ? 3 : 2); /* the third: scales */

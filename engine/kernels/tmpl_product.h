@@ -76,9 +76,11 @@ INLINE void store_vec(const struct kern_out *out, int row, int column, vf v)
 /* Which elements meet: activations x weights. DOT is BF16 x BF16 by the instruction for it. */
 enum kind { F32_F32, F32_BF16, BF16_BF16, DOT };
 
-/* Both of a pair of k, from 32-bit words that hold two bf16: the lower half comes first. */
-INLINE vf word_even(vi w) { return vf_of_bits(vi_shl(w, 16)); }
-INLINE vf word_odd(vi w) { return vf_of_bits(vi_and(w, vi_set1((int32_t)0xffff0000))); }
+/* One of a pair of k, from 32-bit words that hold two bf16: the lower half comes first. */
+INLINE vf word_half(vi w, const int odd)
+{
+    return vf_of_bits(odd ? vi_high_halves(w) : vi_shl(w, 16));
+}
 
 INLINE int32_t word_at(const char *p)
 {
@@ -99,16 +101,14 @@ INLINE vf weights(const enum kind kind, const char *b, const int odd)
 {
     if (kind == F32_F32)
         return vf_load(b + odd * 128);
-    return odd ? word_odd(vi_load(b)) : word_even(vi_load(b));
+    return word_half(vi_load(b), odd);
 }
 
 /* The activation k + odd of one row, in all lanes; a at the pair's first byte of row 0. */
 INLINE vf activation(const enum kind kind, const char *a, const int rows, const int row, const int odd)
 {
-    if (kind == BF16_BF16) {
-        vi w = vi_set1(word_at(a + row * 4));
-        return odd ? word_odd(w) : word_even(w);
-    }
+    if (kind == BF16_BF16)
+        return word_half(vi_set1(word_at(a + row * 4)), odd);
     return float_at(a + (odd * rows + row) * 4);
 }
 
@@ -148,6 +148,8 @@ INLINE void strip_pair(const enum kind kind, const int rows, const int vecs,
             UNROLL for (int v = 0; v < vecs; v++)
                 sum[i][v] = vf_fma(x, w[v], sum[i][v]);
         }
+        if (kind == BF16_BF16)
+            loads_in_order(); /* reading words twice is cheaper than keeping them: registers are few */
     }
 }
 
