@@ -1,0 +1,357 @@
+/* SPDX-License-Identifier: MIT */
+/* First touch: every rule with what it refuses and what it lets through. Keys, digests, routes, retry times. */
+#include "test.h"
+
+#include <unistd.h>
+
+#include "server/api.h"
+#include "server/digest.h"
+#include "server/http_guard.h"
+#include "server/keys.h"
+#include "server/retry.h"
+#include "server/watchdog.h"
+
+/* Builds a head from "Name: value\n..." lines; the copies live until the next call. */
+static struct srv_guard_head head_of(const char *method, const char *target, const char *lines)
+{
+    static char text[2048];
+    struct srv_guard_head h = {.method = method, .version = "HTTP/1.1", .target = target};
+    snprintf(text, sizeof(text), "%s", lines);
+    for (char *line = text; *line;) {
+        char *end = line + strcspn(line, "\n");
+        bool last = !*end;
+        *end = '\0';
+        char *colon = strchr(line, ':');
+        size_t name_len = (size_t)(colon - line);
+        char *value = colon + 1;
+        value += *value == ' ';
+        *colon = '\0';
+        srv_guard_add_header(&h, line, name_len, value, strlen(value));
+        line = last ? end : end + 1;
+    }
+    return h;
+}
+
+static void framing(void **state)
+{
+    static const struct {
+        const char *lines;
+        int status; /* 0: let through */
+        int64_t body_bytes;
+    } cases[] = {
+        {"Host: a", 0, 0},
+        {"Host: a\nContent-Length: 5", 0, 5},
+        {"Host: a\nTransfer-Encoding: chunked", 0, -1},
+        {"Host: a\ntransfer-encoding: Chunked", 0, -1},
+        {"Host: a\nContent-Length: 5\nTransfer-Encoding: chunked", 400, 0},
+        {"Host: a\nContent-Length: 5\nContent-Length: 5", 400, 0},
+        {"Host: a\nContent-Length: 5, 5", 400, 0},
+        {"Host: a\nContent-Length: +5", 400, 0},
+        {"Host: a\nContent-Length: -5", 400, 0},
+        {"Host: a\nContent-Length: 0x5", 400, 0},
+        {"Host: a\nContent-Length:", 400, 0},
+        {"Host: a\nContent-Length: 999999999999999999", 0, 999999999999999999},
+        {"Host: a\nContent-Length: 1000000000000000000", 413, 0},
+        {"Host: a\nTransfer-Encoding: gzip", 400, 0},
+        {"Host: a\nTransfer-Encoding: gzip, chunked", 400, 0},
+        {"Host: a\nTransfer-Encoding: chunked\nTransfer-Encoding: chunked", 400, 0},
+        {"Host: a\nTransfer-Encoding : chunked", 400, 0},
+        {"Host: a\nX\tY: z", 400, 0},
+        {"Host: a\nX: a\x01" "b", 400, 0},
+        {"X: y", 400, 0},
+        {"Host: a\nHost: a", 400, 0},
+        {"Host: a b", 400, 0},
+        {"Host: a/b", 400, 0},
+        {"Host: u@a", 400, 0},
+        {"Host: [::1]:80", 0, 0},
+    };
+    (void)state;
+    for (size_t i = 0; i < N_OF(cases); i++) {
+        struct srv_guard_head h = head_of("POST", "/", cases[i].lines);
+        struct srv_guard_verdict v = {0};
+        srv_guard_framing(&h, &v);
+        int status = v.refused ? srv_error_status(v.kind) : 0;
+        REQUIRE_MSG(status == cases[i].status, "%s: %d %s", cases[i].lines, status, v.message);
+        if (!status) REQUIRE_EQ_INT(h.body_bytes, cases[i].body_bytes);
+    }
+    struct srv_guard_head old = head_of("GET", "/", "X: y");
+    struct srv_guard_verdict v = {0};
+    old.version = "HTTP/1.0";
+    srv_guard_framing(&old, &v);
+    REQUIRE(!v.refused);
+    old = head_of("POST", "/", "Transfer-Encoding: chunked");
+    old.version = "HTTP/1.0";
+    srv_guard_framing(&old, &v);
+    REQUIRE(v.refused);
+}
+
+static void targets(void **state)
+{
+    static const struct {
+        const char *target;
+        bool good;
+    } cases[] = {
+        {"/", true}, {"/a%20b", true}, {"*", true}, {"http://h/a", true}, {"HTTPS://h", true},
+        {"/%00", false}, {"/%0", false}, {"/%zz", false}, {"/%", false}, {"a", false}, {"", false},
+        {"/a b", false}, {"/a\x7f", false}, {"/a#b", false}, {"ftp://x", false},
+    };
+    (void)state;
+    for (size_t i = 0; i < N_OF(cases); i++) {
+        REQUIRE_MSG(srv_guard_target_is_good(cases[i].target) == cases[i].good, "%s", cases[i].target);
+    }
+}
+
+static void hosts(void **state)
+{
+    const char *names[] = {"example.org"}, *any[] = {"*"};
+    const struct srv_list one = {names, 1}, all = {any, 1}, none = {0};
+    const struct {
+        const char *host;
+        bool only_loopback;
+        const struct srv_list *allowed;
+        bool good;
+    } cases[] = {
+        {"localhost:8080", true, &none, true},     {"LOCALHOST", true, &none, true},
+        {"127.0.0.1:1", true, &none, true},        {"127.1.2.3", true, &none, true},
+        {"[::1]:8080", true, &none, true},         {"app.localhost", true, &none, true},
+        {"localhost.", true, &none, true},         {"evil.example", true, &none, false},
+        {"localhost.evil.example", true, &none, false}, {"127.0.0.1.evil.example", true, &none, false},
+        {"", true, &none, false},                  {".localhost", true, &none, false},
+        {"evil.example", false, &none, true},      {"evil.example", true, &all, true},
+        {"example.org:99", true, &one, true},      {"Example.ORG", false, &one, true},
+        {"localhost", false, &one, false},
+    };
+    (void)state;
+    for (size_t i = 0; i < N_OF(cases); i++) {
+        char line[100];
+        snprintf(line, sizeof(line), "Host: %s", cases[i].host);
+        struct srv_guard_head h = head_of("GET", "/", line);
+        struct srv_guard_rules rules = {.allowed_hosts = cases[i].allowed, .only_loopback_hosts = cases[i].only_loopback};
+        struct srv_guard_verdict v = {0};
+        srv_guard_host(&h, &rules, &v);
+        REQUIRE_MSG(v.refused != cases[i].good, "%s (%zu)", cases[i].host, i);
+    }
+}
+
+static void bodies(void **state)
+{
+    const char *origins[] = {"https://good.example"};
+    const struct srv_list cors = {origins, 1};
+    const struct srv_guard_rules rules = {.cors_origins = &cors, .max_body_bytes = 100};
+    static const struct {
+        const char *lines;
+        int status;
+    } cases[] = {
+        {"Content-Length: 100", 0},
+        {"Content-Length: 101", 413},
+        {"Content-Length: 5\nContent-Type: application/json", 0},
+        {"Content-Length: 5\nContent-Type: Application/JSON ; charset=utf-8", 0},
+        {"Content-Length: 5\nContent-Type: application/problem+json", 0},
+        {"Content-Length: 5\nContent-Type: text/plain", 415},
+        {"Content-Length: 5\nContent-Type: application/jsonx", 415},
+        {"Content-Length: 5\nContent-Type: application/x-www-form-urlencoded", 415},
+        {"Content-Length: 0\nContent-Type: text/plain", 0},
+        {"Transfer-Encoding: chunked\nContent-Type: text/plain", 415},
+        {"Content-Length: 5\nContent-Encoding: gzip", 415},
+        {"Content-Length: 5\nContent-Encoding: identity", 0},
+        {"Content-Length: 5\nOrigin: https://evil.example", 415},
+        {"Content-Length: 5\nOrigin: https://good.example", 0},
+        {"Content-Length: 5\nOrigin: https://evil.example\nContent-Type: application/json", 0},
+    };
+    (void)state;
+    for (size_t i = 0; i < N_OF(cases); i++) {
+        struct srv_guard_head h = head_of("POST", "/", cases[i].lines);
+        struct srv_guard_verdict v = {0};
+        h.host = "a";
+        h.n_hosts = 1;
+        srv_guard_framing(&h, &v);
+        REQUIRE(!v.refused);
+        srv_guard_body(&h, &rules, &v);
+        int status = v.refused ? srv_error_status(v.kind) : 0;
+        REQUIRE_MSG(status == cases[i].status, "%s: %d %s", cases[i].lines, status, v.message);
+    }
+    REQUIRE(srv_guard_cors("https://evil.example", &rules) == NULL);
+    REQUIRE(srv_guard_cors(NULL, &rules) == NULL);
+    REQUIRE_EQ_STR(srv_guard_cors("https://GOOD.example", &rules), "https://GOOD.example");
+}
+
+static void presented_keys(void **state)
+{
+    static const struct {
+        const char *lines, *key; /* NULL: none */
+    } cases[] = {
+        {"Authorization: Bearer abc", "abc"},   {"authorization: bearer abc ", "abc"},
+        {"x-api-key: abc", "abc"},              {"Authorization: Basic abc", NULL},
+        {"Authorization: Bearer", NULL},        {"Authorization: Bearer a b", NULL},
+        {"Authorization: abc", NULL},           {"Host: a", NULL},
+        {"Authorization: Bearer a\nAuthorization: Bearer a", NULL},
+        {"x-api-key: abc\nAuthorization: Basic z", NULL},
+    };
+    (void)state;
+    for (size_t i = 0; i < N_OF(cases); i++) {
+        struct srv_guard_head h = head_of("GET", "/", cases[i].lines);
+        size_t len = 0;
+        const char *key = srv_guard_key(&h, &len);
+        REQUIRE_MSG(!key == !cases[i].key, "%s", cases[i].lines);
+        if (key) REQUIRE(len == strlen(cases[i].key) && strncmp(key, cases[i].key, len) == 0);
+    }
+}
+
+static void handle(struct srv_request *req)
+{
+    (void)req;
+}
+
+static void routes(void **state)
+{
+    static const struct srv_route a[] = {{"GET", "/v1/models", 0, handle},
+                                         {"GET", "/v1/models/", SRV_ROUTE_PREFIX, handle}, {0}};
+    static const struct srv_route b[] = {{"POST", "/v1/completions", 0, handle}, {"GET", "/both", 0, handle},
+                                         {"POST", "/both", 0, handle}, {0}};
+    static const struct srv_route *const tables[] = {a, b, NULL};
+    struct srv_guard_route found;
+    (void)state;
+    srv_guard_find_route(tables, "GET", "/v1/models", &found);
+    REQUIRE(found.route == &a[0] && !*found.tail);
+    srv_guard_find_route(tables, "HEAD", "/v1/models/org/name", &found);
+    REQUIRE(found.route == &a[1]);
+    REQUIRE_EQ_STR(found.tail, "org/name");
+    srv_guard_find_route(tables, "GET", "/v1/completions", &found);
+    REQUIRE(!found.route && found.path_known);
+    REQUIRE_EQ_STR(found.allow, "POST, OPTIONS");
+    srv_guard_find_route(tables, "PUT", "/both", &found);
+    REQUIRE_EQ_STR(found.allow, "GET, HEAD, POST, OPTIONS");
+    srv_guard_find_route(tables, "POST", "/v1/completion", &found);
+    REQUIRE(!found.path_known);
+    REQUIRE_EQ_STR(found.nearest, "/v1/completions");
+}
+
+static void decoding(void **state)
+{
+    static const struct {
+        const char *in, *path, *query;
+    } cases[] = {{"a%20b+c", "a b+c", "a b c"}, {"%2f%2F", "//", "//"}, {"%", "%", "%"}, {"%4", "%4", "%4"},
+                 {"%zz%41", "%zzA", "%zzA"}};
+    (void)state;
+    for (size_t i = 0; i < N_OF(cases); i++) {
+        char text[32];
+        snprintf(text, sizeof(text), "%s", cases[i].in);
+        srv_guard_decode(text, false);
+        REQUIRE_EQ_STR(text, cases[i].path);
+        snprintf(text, sizeof(text), "%s", cases[i].in);
+        srv_guard_decode(text, true);
+        REQUIRE_EQ_STR(text, cases[i].query);
+    }
+}
+
+/* ---- digests and keys ------------------------------------------------------------------------------- */
+
+static void digests(void **state)
+{
+    static const struct {
+        const char *text, *hex;
+    } cases[] = { /* the standard's own examples */
+        {"", "e3b0c44298fc1c149afbf4c8996fb92427ae41e4649b934ca495991b7852b855"},
+        {"abc", "ba7816bf8f01cfea414140de5dae2223b00361a396177a9cb410ff61f20015ad"},
+        {"abcdbcdecdefdefgefghfghighijhijkijkljklmklmnlmnomnopnopq",
+         "248d6a61d20638b8e5c026930c3e6039a33ce45964ff2167f6ecedd419db06c1"},
+    };
+    (void)state;
+    for (size_t i = 0; i < N_OF(cases); i++) {
+        size_t len = strlen(cases[i].text);
+        for (size_t cut = 0; cut <= len; cut++) {
+            uint8_t digest[SRV_DIGEST_BYTES];
+            char hex[2 * SRV_DIGEST_BYTES + 1];
+            srv_digest(digest, cases[i].text, cut, cases[i].text + cut, len - cut);
+            for (int k = 0; k < SRV_DIGEST_BYTES; k++) snprintf(hex + 2 * k, 3, "%02x", digest[k]);
+            REQUIRE_EQ_STR(hex, cases[i].hex);
+        }
+    }
+}
+
+static void key_files(void **state)
+{
+    char path[] = "/tmp/test_keys_XXXXXX", err[300];
+    uint8_t digest[32], other[32];
+    struct srv_keys *k = NULL;
+    (void)state;
+    int fd = mkstemp(path);
+    static const char text[] = "# keys\r\nfirst\r\n\n  second  \n#third\n";
+    REQUIRE(write(fd, text, sizeof(text) - 1) == (ssize_t)sizeof(text) - 1);
+    REQUIRE_EQ_INT(srv_keys_create(&k, path, "fourth,fifth", err, sizeof(err)), 0);
+    REQUIRE(srv_keys_required(k));
+    static const char *const good[] = {"first", "second", "fourth", "fifth"};
+    for (size_t i = 0; i < N_OF(good); i++) REQUIRE(srv_keys_check(k, good[i], strlen(good[i]), digest));
+    static const char *const bad[] = {"", "firs", "first1", "First", "third", "#third", "fourth,fifth", " first"};
+    for (size_t i = 0; i < N_OF(bad); i++) REQUIRE_MSG(!srv_keys_check(k, bad[i], strlen(bad[i]), digest), "%s", bad[i]);
+    REQUIRE(srv_keys_check(k, "first", 5, digest) && srv_keys_check(k, "second", 6, other));
+    REQUIRE(memcmp(digest, other, 32) != 0);
+
+    REQUIRE(ftruncate(fd, 0) == 0 && lseek(fd, 0, SEEK_SET) == 0);
+    REQUIRE(srv_keys_reload(k, err, sizeof(err)) < 0); /* no key left: the old ones stay */
+    REQUIRE(srv_keys_check(k, "first", 5, digest));
+    REQUIRE(write(fd, "new\n", 4) == 4);
+    REQUIRE_EQ_INT(srv_keys_reload(k, err, sizeof(err)), 0);
+    REQUIRE(srv_keys_check(k, "new", 3, digest) && !srv_keys_check(k, "first", 5, digest));
+    REQUIRE(srv_keys_check(k, "fourth", 6, digest));
+    srv_keys_destroy(k);
+    close(fd);
+    unlink(path);
+
+    REQUIRE(srv_keys_create(&k, "/nonexistent", NULL, err, sizeof(err)) < 0);
+    REQUIRE_EQ_INT(srv_keys_create(&k, NULL, NULL, err, sizeof(err)), 0);
+    REQUIRE(!srv_keys_required(k));
+    srv_keys_destroy(k);
+    srv_keys_destroy(NULL);
+}
+
+/* ---- retry times, watchdog ----------------------------------------------------------------------------- */
+
+static void refused_clients_come_back_one_by_one(void **state)
+{
+    struct srv_retry r = {0};
+    uint64_t now = 1000000000;
+    int64_t last = 0;
+    (void)state;
+    for (int i = 0; i < 100; i++) srv_retry_note_end(&r, now += 500000, 1); /* two a second */
+    for (int i = 0; i < 100; i++) {
+        int64_t ms = srv_retry_next_ms(&r, now);
+        REQUIRE(ms >= 1000 && ms <= 60000);
+        if (i > 4) REQUIRE_MSG(ms > last && ms - last <= 501, "%lld after %lld", (long long)ms, (long long)last);
+        last = ms;
+    }
+    for (int i = 0; i < 1000; i++) {
+        int64_t ms = srv_retry_next_ms(&r, now);
+        REQUIRE(ms >= 1000 && ms <= 60000);
+    }
+    srv_retry_note_end(&r, now + 3600 * 1000000ull, 0); /* an idle hour is no measurement */
+    REQUIRE(atomic_load(&r.interval_us) < 600000);
+}
+
+static void watchdog_sees_only_work_that_stands_still(void **state)
+{
+    struct srv_watchdog d = {0};
+    (void)state;
+    REQUIRE(!srv_watchdog_look(&d, 1000, false, 0, 100));
+    REQUIRE(!srv_watchdog_look(&d, 9000, true, 0, 100)); /* work has come only now */
+    REQUIRE(!srv_watchdog_look(&d, 9099, true, 0, 100));
+    REQUIRE(srv_watchdog_look(&d, 9100, true, 0, 100));
+    REQUIRE(!srv_watchdog_look(&d, 9101, true, 1, 100)); /* a step ended */
+    REQUIRE(srv_watchdog_look(&d, 9300, true, 1, 100));
+    REQUIRE(!srv_watchdog_look(&d, 9301, false, 1, 100));
+    REQUIRE(!srv_watchdog_look(&d, 9500, true, 1, 100));
+    REQUIRE(!srv_watchdog_look(&d, 99999, true, 1, 0));
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(framing),        cmocka_unit_test(targets),
+        cmocka_unit_test(hosts),          cmocka_unit_test(bodies),
+        cmocka_unit_test(presented_keys), cmocka_unit_test(routes),
+        cmocka_unit_test(decoding),       cmocka_unit_test(digests),
+        cmocka_unit_test(key_files),      cmocka_unit_test(refused_clients_come_back_one_by_one),
+        cmocka_unit_test(watchdog_sees_only_work_that_stands_still),
+    };
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}

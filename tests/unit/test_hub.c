@@ -1,0 +1,142 @@
+/* SPDX-License-Identifier: MIT */
+/* Looking up models: directories, the Hugging Face cache, names that must not become paths. */
+#include "test.h"
+
+#include <limits.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+#include "server/hub.h"
+
+#define COMMIT_A "0123456789012345678901234567890123456789"
+#define COMMIT_B "abcdefabcdefabcdefabcdefabcdefabcdefabcd"
+
+static char root[64];
+static const char *variable;
+
+static const char *fake_env(const char *name)
+{
+    return variable && strcmp(name, variable) == 0 ? root : NULL;
+}
+
+static void make_dir(const char *below)
+{
+    char path[PATH_MAX], *p;
+    snprintf(path, sizeof(path), "%s/%s/", root, below);
+    for (p = path + 1; (p = strchr(p, '/')); p++) {
+        *p = '\0';
+        mkdir(path, 0700);
+        *p = '/';
+    }
+}
+
+static void make_file(const char *below, const char *text)
+{
+    char path[PATH_MAX];
+    snprintf(path, sizeof(path), "%s/%s", root, below);
+    FILE *f = fopen(path, "w");
+    REQUIRE(f != NULL);
+    fputs(text, f);
+    fclose(f);
+}
+
+static int setup(void **state)
+{
+    (void)state;
+    snprintf(root, sizeof(root), "/tmp/test_hub_XXXXXX");
+    if (!mkdtemp(root)) return -1;
+    make_dir("models--org--name/snapshots/" COMMIT_A);
+    make_dir("models--org--name/snapshots/" COMMIT_B);
+    make_dir("models--org--name/refs/refs/pr");
+    make_file("models--org--name/refs/main", COMMIT_A);
+    make_file("models--org--name/refs/dev", COMMIT_B "\n");
+    make_file("models--org--name/refs/refs/pr/1", COMMIT_B);
+    make_file("models--org--name/refs/broken", "../../../etc");
+    make_dir("models--bare/snapshots/" COMMIT_B);
+    make_dir("hub/models--a--b/snapshots/" COMMIT_A);
+    make_dir("hub/models--a--b/refs");
+    make_file("hub/models--a--b/refs/main", COMMIT_A);
+    make_file("plain", "x");
+    return 0;
+}
+
+static int teardown(void **state)
+{
+    char command[100];
+    (void)state;
+    snprintf(command, sizeof(command), "rm -rf '%s'", root);
+    FILE *p = popen(command, "r");
+    return p ? pclose(p) : -1;
+}
+
+static void lookups(void **state)
+{
+    static const struct {
+        const char *variable, *spec, *wanted; /* below the root; NULL: refused */
+    } cases[] = {
+        {"HF_HUB_CACHE", "org/name", "models--org--name/snapshots/" COMMIT_A},
+        {"HUGGINGFACE_HUB_CACHE", "org/name", "models--org--name/snapshots/" COMMIT_A},
+        {"HF_HUB_CACHE", "org/name@dev", "models--org--name/snapshots/" COMMIT_B},
+        {"HF_HUB_CACHE", "org/name@refs/pr/1", "models--org--name/snapshots/" COMMIT_B},
+        {"HF_HUB_CACHE", "org/name@" COMMIT_B, "models--org--name/snapshots/" COMMIT_B},
+        {"HF_HUB_CACHE", "bare", "models--bare/snapshots/" COMMIT_B},
+        {"HF_HOME", "a/b", "hub/models--a--b/snapshots/" COMMIT_A},
+        {"HF_HUB_CACHE", "org/name@missing", NULL},
+        {"HF_HUB_CACHE", "org/name@broken", NULL},
+        {"HF_HUB_CACHE", "org/other", NULL},
+        {"HF_HUB_CACHE", "org/name/more", NULL},
+        {"HF_HUB_CACHE", "../etc", NULL},
+        {"HF_HUB_CACHE", "org/..", NULL},
+        {"HF_HUB_CACHE", "org/name@../../x", NULL},
+        {"HF_HUB_CACHE", "org/na\nme", NULL},
+        {"HF_HUB_CACHE", "", NULL},
+        {"HF_HUB_CACHE", "/nonexistent", NULL},
+        {NULL, "org/name", NULL},
+    };
+    (void)state;
+    for (size_t i = 0; i < N_OF(cases); i++) {
+        char dir[PATH_MAX] = "", wanted[PATH_MAX], err[800] = "";
+        variable = cases[i].variable;
+        int rc = srv_hub_resolve(cases[i].spec, fake_env, dir, sizeof(dir), err, sizeof(err));
+        REQUIRE_MSG((rc == 0) == (cases[i].wanted != NULL), "%s: %s", cases[i].spec, err);
+        if (!cases[i].wanted) {
+            REQUIRE(err[0]);
+            continue;
+        }
+        snprintf(wanted, sizeof(wanted), "%s/%s", root, cases[i].wanted);
+        REQUIRE_EQ_STR(dir, wanted);
+    }
+}
+
+static void directories_and_files(void **state)
+{
+    char dir[PATH_MAX], path[PATH_MAX], err[800];
+    (void)state;
+    REQUIRE_EQ_INT(srv_hub_resolve(root, fake_env, dir, sizeof(dir), err, sizeof(err)), 0);
+    REQUIRE_EQ_STR(dir, root);
+    snprintf(path, sizeof(path), "%s/plain", root);
+    REQUIRE(srv_hub_resolve(path, fake_env, dir, sizeof(dir), err, sizeof(err)) < 0);
+    REQUIRE(strstr(err, "is a file") != NULL);
+}
+
+static void shown_names(void **state)
+{
+    char path[PATH_MAX], name[200];
+    (void)state;
+    REQUIRE_EQ_STR(srv_hub_model_name("org/name", name, sizeof(name)), "org/name");
+    REQUIRE_EQ_STR(srv_hub_model_name("org/name@dev", name, sizeof(name)), "org/name");
+    snprintf(path, sizeof(path), "%s/hub/", root);
+    REQUIRE_EQ_STR(srv_hub_model_name(path, name, sizeof(name)), "hub");
+    snprintf(path, sizeof(path), "%s/models--org--name/snapshots/" COMMIT_A, root);
+    REQUIRE_EQ_STR(srv_hub_model_name(path, name, sizeof(name)), "org/name");
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(lookups),
+        cmocka_unit_test(directories_and_files),
+        cmocka_unit_test(shown_names),
+    };
+    return cmocka_run_group_tests(tests, setup, teardown);
+}
