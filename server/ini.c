@@ -29,7 +29,7 @@ static int refuse(const struct ini *ini, const char *format, ...)
 
 static char *trim(char *text)
 {
-    while (*text == ' ' || *text == '\t') text++;
+    while (*text == ' ' || *text == '\t' || *text == '\r') text++;
     size_t len = strlen(text);
     while (len && (text[len - 1] == ' ' || text[len - 1] == '\t' || text[len - 1] == '\r')) len--;
     text[len] = '\0';
@@ -67,6 +67,7 @@ static int read_line(struct ini *ini, char *line, srv_ini_setting *setting, void
     if (!equals || equals == line) return refuse(ini, "expected key = value: %.40s", line);
     *equals = '\0';
     char *key = trim(line), *value = trim(equals + 1);
+    if (!*key) return refuse(ini, "the key is missing");
     if (unquote(ini, &value)) return -1;
     char reason[512];
     if (setting(ctx, ini->line, ini->section, key, value, reason, sizeof(reason))) {
