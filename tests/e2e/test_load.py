@@ -1,0 +1,179 @@
+#!/usr/bin/env python3
+# SPDX-License-Identifier: MIT
+"""Bursts, queues, deadlines, priorities and memory: every request gets an answer it can act on."""
+import concurrent.futures
+import os
+import threading
+import time
+
+from hearth_server import Hearth, chunks, run_cases
+
+BODY = {"prompt": "Once upon a time", "max_tokens": 60, "ignore_eos": True, "temperature": 0}
+
+
+def many(h, bodies, workers):
+    with concurrent.futures.ThreadPoolExecutor(workers) as pool:
+        return list(pool.map(lambda b: h.post("/v1/completions", b), bodies))
+
+
+def test_burst():
+    with Hearth("--parallel", "4") as h:
+        answers = many(h, [BODY] * 40, 40)
+        statuses = [a[0] for a in answers]
+        assert set(statuses) <= {200, 429, 503}, statuses
+        assert statuses.count(200) >= 20, statuses
+        assert len({a[2]["choices"][0]["text"] for a in answers if a[0] == 200}) == 1
+        for status, head, answer in answers:
+            if status != 200:
+                assert 1 <= int(head["retry-after"]) <= 60 and int(head["retry-after-ms"]) >= 1000
+                assert answer["error"]["code"] in ("queue_full", "server_overloaded")
+        assert h.slots()["pages"]["used"] == 0
+
+
+def test_queue_deadline():
+    with Hearth("--parallel", "1", "--queue-timeout-ms", "200", "--max-queue", "8") as h:
+        blocker = threading.Thread(target=h.post, args=("/v1/completions", dict(BODY, max_tokens=900)))
+        blocker.start()
+        h.wait_until(lambda: h.slots()["running"] == 1, 10, "running")
+        start = time.monotonic()
+        status, head, answer = h.post("/v1/completions", BODY)
+        if status != 200:
+            assert status == 503 and answer["error"]["code"] == "queue_timeout" and head["retry-after"]
+            assert time.monotonic() - start < 5
+        blocker.join()
+
+
+def test_request_deadline():
+    with Hearth() as h:
+        body = dict(BODY, max_tokens=1000, prompt=[7] * 20)
+        status, _, answer = h.post("/v1/completions", body, {"x-request-deadline-ms": "1"})
+        assert status in (504, 200), answer
+        if status == 504:
+            assert answer["error"]["code"] == "deadline_exceeded"
+        status, _, answer = h.post("/v1/completions", dict(body, deadline_ms=60))
+        assert status in (200, 504)
+        if status == 200:
+            assert answer["choices"][0]["finish_reason"] == "length"
+        assert h.post("/v1/completions", body, {"x-request-deadline-ms": "soon"})[0] == 400
+
+
+def test_health_under_load():
+    with Hearth("--parallel", "4", "--max-queue", "64") as h:
+        stop = threading.Event()
+
+        def work():
+            while not stop.is_set():
+                h.post("/v1/completions", BODY)
+        threads = [threading.Thread(target=work) for _ in range(24)]
+        for t in threads:
+            t.start()
+        slowest = 0
+        for _ in range(40):
+            start = time.monotonic()
+            assert h.get("/healthz")[0] == 200
+            slowest = max(slowest, time.monotonic() - start)
+        start = time.monotonic()
+        assert h.get("/v1/models")[0] == 200 and time.monotonic() - start < 2
+        stop.set()
+        for t in threads:
+            t.join()
+        print(f"    slowest health answer under load: {slowest * 1000:.0f} ms")
+        assert slowest < 1.0 * (6 if os.environ.get("HEARTH_SLOW") else 1)
+
+
+def test_different_prompts_at_once():
+    prompts = [f"Tom has {i} red apples and Anna has {i + 3}" for i in range(8)]
+    bodies = [dict(BODY, prompt=p, max_tokens=30) for p in prompts]
+    with Hearth("--parallel", "8") as h:
+        alone = [h.post("/v1/completions", b)[2] for b in bodies]
+        together = [a[2] for a in many(h, bodies, 8)]
+    for a, b in zip(alone, together):
+        assert a["choices"][0]["text"] == b["choices"][0]["text"]
+        assert a["usage"]["completion_tokens"] == b["usage"]["completion_tokens"]
+
+
+def test_worst_legal_load():
+    with Hearth("--parallel", "8", "--max-queue", "64") as h:
+        ctx = h.get("/props")[2]["n_ctx"]
+        before = h.get("/props")[2]["memory"]
+        planned = sum(before[k] for k in ("weights_bytes", "kv_bytes", "scratch_bytes", "logits_bytes"))
+        bodies = [dict(BODY, prompt=[5 + (i + k) % 200 for k in range(ctx - 20)], max_tokens=1000,
+                       logprobs=20) for i in range(16)]
+        for status, _, answer in many(h, bodies, 16):
+            assert status == 200 and answer["choices"][0]["finish_reason"] == "length", answer
+        rss = h.memory_kib("VmHWM") * 1024
+        print(f"    planned {planned >> 20} MiB, peak resident {rss >> 20} MiB")
+        if not os.environ.get("HEARTH_SLOW"):
+            assert rss < planned + (96 << 20)
+
+
+def test_fair_turns_and_priority():
+    with Hearth("--parallel", "1", "--max-queue", "32") as h:
+        order = []
+        lock = threading.Lock()
+
+        def ask(name, **kw):
+            status, _, _ = h.post("/v1/completions", dict(BODY, max_tokens=40, **kw))
+            with lock:
+                order.append((name, status))
+        blocker = threading.Thread(target=ask, args=("blocker",))
+        blocker.start()
+        h.wait_until(lambda: h.slots()["running"] == 1, 10, "running")
+        h.process.send_signal(0)
+        low = [threading.Thread(target=ask, args=(f"low{i}",), kwargs={"priority": 5}) for i in range(3)]
+        for t in low:
+            t.start()
+        time.sleep(0.05)
+        high = threading.Thread(target=ask, args=("high",), kwargs={"priority": -5})
+        high.start()
+        for t in [blocker, high, *low]:
+            t.join()
+        assert all(status == 200 for _, status in order), order
+
+
+def test_prefix_cache():
+    with Hearth("--parallel", "8") as h:
+        prefix = [5 + i * 3 % 200 for i in range(320)]
+        fresh = h.metrics()
+        def body(i, **kw):
+            return dict(BODY, prompt=prefix + [10 + i], max_tokens=8, return_token_ids=True, **kw)
+        cold = [h.post("/v1/completions", body(i, cache_prompt=False))[2] for i in range(4)]
+        assert all(a["usage"]["prompt_tokens_details"]["cached_tokens"] == 0 for a in cold)
+        warm = [a[2] for a in many(h, [body(i % 4) for i in range(8)], 8)]
+        again = [a[2] for a in many(h, [body(i % 4) for i in range(8)], 8)]
+        for i, a in enumerate(warm + again):
+            assert a["choices"][0]["token_ids"] == cold[i % 4]["choices"][0]["token_ids"]
+        cached = [a["usage"]["prompt_tokens_details"]["cached_tokens"] for a in again]
+        assert all(c == 320 for c in cached), cached
+    with Hearth("--prefix-cache", "off") as h:
+        for _ in range(2):
+            a = h.post("/v1/completions", dict(BODY, prompt=prefix))[2]
+            assert a["usage"]["prompt_tokens_details"]["cached_tokens"] == 0
+
+
+def test_memory_and_descriptors_stay_flat():
+    n = 60 if os.environ.get("HEARTH_SLOW") else 300
+    with Hearth("--parallel", "4") as h:
+        def round_trip(i):
+            assert h.post("/v1/completions", dict(BODY, prompt=f"Tom {i % 7}", max_tokens=4))[0] == 200
+            chunks(h.stream("/v1/completions", dict(BODY, max_tokens=4, stream=True)))
+            assert h.post("/v1/completions", {"prompt": 5})[0] == 400
+
+        def measure():
+            return h.memory_kib(), len(os.listdir(f"/proc/{h.process.pid}/fd")), \
+                len(os.listdir(f"/proc/{h.process.pid}/task"))
+        for i in range(n // 3):
+            round_trip(i)
+        before = measure()
+        for i in range(n):
+            round_trip(i)
+        after = measure()
+        print(f"    RSS {before[0]} -> {after[0]} KiB, descriptors {before[1]} -> {after[1]}, "
+              f"threads {before[2]} -> {after[2]}")
+        assert after[1] <= before[1] + 4 and after[2] == before[2]
+        if not os.environ.get("HEARTH_SLOW"):
+            assert after[0] < before[0] + 2048
+
+
+if __name__ == "__main__":
+    run_cases(globals())
