@@ -158,6 +158,7 @@ INLINE void strip_run(const enum kind kind, const int rows, const int vecs,
 {
     const size_t pair_a = (kind == F32_F32 || kind == F32_BF16 ? 8 : 4) * (size_t)rows;
     const size_t pair_b = kind == F32_F32 ? 256 : 128;
+    const int step = rows <= 4 ? 4 : 1; /* the loop's own work shows where rows are few */
     const char *a = s->a, *b = s->b;
     vf sum[MAX_ROWS][MAX_VECS];
 
@@ -167,11 +168,12 @@ INLINE void strip_run(const enum kind kind, const int rows, const int vecs,
     for (int g = 0; g < s->n_groups; g++) {
         if (s->segs)
             b = (const char *)s->segs[g] + s->column * 4;
-        for (int k = 0; k < KERN_GROUP / 2; k++, a += pair_a, b += pair_b) {
-            fetch_lines(&fetch, kind == F32_F32 ? 4 : 2);
-            strip_pair(kind, rows, vecs, sum, a, b);
-            loads_in_order();
-        }
+        for (int k = 0; k < KERN_GROUP / 2; k += step)
+            UNROLL for (int i = 0; i < step; i++, a += pair_a, b += pair_b) {
+                fetch_lines(&fetch, kind == F32_F32 ? 4 : 2);
+                strip_pair(kind, rows, vecs, sum, a, b);
+                loads_in_order();
+            }
     }
     UNROLL for (int i = 0; i < rows; i++)
         UNROLL for (int v = 0; v < vecs; v++)
