@@ -56,7 +56,8 @@ class Hearth:
         if passed and status != 0:
             raise AssertionError(f"server ended with {status}:\n" + "".join(self.log[-40:]))
         if not passed:
-            sys.stderr.write("".join(self.log[-40:]))
+            shown = [line for line in self.log if '"/slots"' not in line]
+            sys.stderr.write("".join(shown[-30:]))
 
     def start(self):
         self.process = subprocess.Popen(self.command + self.args, env=self.env,

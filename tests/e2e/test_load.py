@@ -107,28 +107,29 @@ def test_worst_legal_load():
             assert rss < planned + (96 << 20)
 
 
-def test_fair_turns_and_priority():
-    with Hearth("--parallel", "1", "--max-queue", "32") as h:
+def test_priority():
+    """While one request runs, the urgent one that came last is served first."""
+    with Hearth("--parallel", "1", "--max-queue", "32", "--ctx-size", "2048") as h:
         order = []
-        lock = threading.Lock()
 
-        def ask(name, **kw):
-            status, _, _ = h.post("/v1/completions", dict(BODY, max_tokens=40, **kw))
-            with lock:
-                order.append((name, status))
-        blocker = threading.Thread(target=ask, args=("blocker",))
-        blocker.start()
-        h.wait_until(lambda: h.slots()["running"] == 1, 10, "running")
-        h.process.send_signal(0)
-        low = [threading.Thread(target=ask, args=(f"low{i}",), kwargs={"priority": 5}) for i in range(3)]
-        for t in low:
+        def ask(name, tokens, **kw):
+            status, _, _ = h.post("/v1/completions", dict(BODY, max_tokens=tokens, **kw))
+            order.append((name, status))
+
+        def start(*args, **kw):
+            t = threading.Thread(target=ask, args=args, kwargs=kw)
             t.start()
-        time.sleep(0.05)
-        high = threading.Thread(target=ask, args=("high",), kwargs={"priority": -5})
-        high.start()
-        for t in [blocker, high, *low]:
+            return t
+        blocker = start("blocker", 1900)
+        h.wait_until(lambda: h.slots()["running"] == 1, 10, "running")
+        threads = [start(f"low{i}", 200, priority=5) for i in range(3)]
+        h.wait_until(lambda: h.slots()["waiting"] == 3, 5, "low ones queued")
+        threads.append(start("high", 200, priority=-5))
+        h.wait_until(lambda: h.slots()["waiting"] == 4, 5, "high one queued")
+        for t in [blocker, *threads]:
             t.join()
         assert all(status == 200 for _, status in order), order
+        assert [name for name, _ in order].index("high") == 1, order
 
 
 def test_prefix_cache():

@@ -98,13 +98,12 @@ class Through(Hearth):
 
 def check_stream_is_not_held(through, direct):
     """Events must not come in one lump: the first well before the last."""
-    times = []
+    times, start = [], time.monotonic()
     for _ in through.stream("/v1/completions", {"prompt": "Once upon a time", "max_tokens": 400,
                                                 "ignore_eos": True, "stream": True, "temperature": 0}):
         times.append(time.monotonic())
-    assert len(times) > 50 and times[-1] - times[0] > 0.3 * (times[-1] - times[0] + 0.05), len(times)
-    gaps = sorted(b - a for a, b in zip(times, times[1:]))
-    assert gaps[len(gaps) // 2] < 0.1
+    first, last = times[0] - start, times[-1] - start
+    assert len(times) > 50 and first < last / 2, f"first event after {first:.3f} s of {last:.3f} s"
 
 
 def check_same_answer(through, direct):
