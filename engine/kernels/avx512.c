@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: MIT */
 /*
- * Level "avx512": F, BW, VL and DQ, without BF16 and VNNI. A panel is two vectors; twelve rows fill 24
- * registers with sums. Integer weights are widened to 16 bits, even and odd bytes apart; products of
- * int4 stay in 16 bits for a whole group (8 * 2 * 15 * 127 = 30480).
+ * Level "avx512": F, BW, VL and DQ, without BF16 and VNNI. A panel is two vectors; twelve rows
+ * fill 24 registers with sums. Integer weights are widened to 16 bits, even and odd bytes apart;
+ * products of int4 stay in 16 bits for a whole group (8 * 2 * 15 * 127 = 30480).
  */
 #include "engine/kernels/simd_avx512.h"
 

@@ -1,7 +1,8 @@
 /* SPDX-License-Identifier: MIT */
 /*
  * Level "avx512bf16": AVX-512 with BF16 and VNNI (Zen 4 and later, Cooper Lake, Sapphire Rapids).
- * vdpbf16ps takes a pair of k at once, vpdpbusd four: twice and four times the rate of f32 products.
+ * vdpbf16ps takes a pair of k at once, vpdpbusd four: twice and four times the rate of f32
+ * products.
  */
 #include "engine/kernels/simd_avx512.h"
 

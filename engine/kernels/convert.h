@@ -9,8 +9,9 @@
  *   int4       32 weights share an F16 scale s, which may be negative; q in -8..7, stored as q + 8.
  *
  * Scales: int8 takes max|w| / 127, rounded to F16 and then up one step where the largest weight
- * would not fit. int4 gives the weight of largest magnitude (with its sign) the value -8, then tries
- * the KERN_I4_TRIES scales listed below around that and keeps the one of least squared error.
+ * would not fit. int4 gives the weight of largest magnitude (with its sign) the value -8, then
+ * tries the KERN_I4_TRIES scales listed below around that and keeps the one of least squared
+ * error.
  */
 #ifndef HEARTH_KERNELS_CONVERT_H
 #define HEARTH_KERNELS_CONVERT_H
@@ -63,7 +64,7 @@ static inline uint16_t kern_f16_of_f32(float f)
         return (uint16_t)(sign | 0x7e00 | (mag >> 13 & 0x3ff));
     if (mag >= 0x477ff000) /* 65520: rounds to infinity */
         return (uint16_t)(sign | 0x7c00);
-    if (mag < 0x38800000) { /* below 2^-14: adding 0.5 leaves the subnormal in the low bits, rounded */
+    if (mag < 0x38800000) { /* below 2^-14: adding 0.5 leaves the subnormal in the low bits */
         uint32_t sum = kern_bits(kern_float(mag) + 0.5f);
         return (uint16_t)(sign | (sum - 0x3f000000));
     }

@@ -9,19 +9,23 @@
  *
  * Packed layouts (shared by all levels, so that packing is independent of the level):
  *
- *   K is padded with zeros to a multiple of KERN_K_ALIGN (k_pad). A panel holds KERN_PANEL = 32 outputs,
- *   K outermost:
- *     F32   [k_pad][32] float                                              128 bytes a k
- *     BF16  [k_pad/2][32][2] u16: two k of one output side by side         128 bytes a k-pair
- *     I8    for each group of 32 k: [8][32][4] u8 (q + 128, four k of one output), then 32 F16 scales  1088 bytes
- *     I4    for each group of 32 k: [4][32][4] u8, low nibble k-quad j, high nibble k-quad j + 4, values
- *           q + 8 in 0..15, then 32 F16 scales                             576 bytes
+ *   K is padded with zeros to a multiple of KERN_K_ALIGN (k_pad). A panel holds KERN_PANEL = 32
+ *   outputs, K outermost:
+ *     F32   [k_pad][32] float                                                128 bytes a k
+ *     BF16  [k_pad/2][32][2] u16: two k of one output side by side           128 bytes a k-pair
+ *     I8    for each group of 32 k: [8][32][4] u8 (q + 128, four k of one
+ *           output), then 32 F16 scales                                      1088 bytes a group
+ *     I4    for each group of 32 k: [4][32][4] u8, low nibble k-quad j, high
+ *           nibble k-quad j + 4, values q + 8 in 0..15, then 32 F16 scales   576 bytes a group
  *
  *   A tile of activations holds n_rows rows, [k][row], so that a kernel reads one stream:
  *     F32   [k_pad][n_rows] float
  *     BF16  [k_pad/2][n_rows][2] u16
- *     I8    [k_pad/4][n_rows][4] s8; scales [k_pad/32][n_rows] float; corrections [k_pad/32][n_rows]
- *           int32 = -(128 or 8, by the weights' format) * sum of the group
+ *     I8    [k_pad/4][n_rows][4] s8; scales [k_pad/32][n_rows] float; corrections
+ *           [k_pad/32][n_rows] int32 = -(128 or 8, by the weights' format) * sum of the group
+ *
+ * NaN and infinity in a row of activations come out as NaN or infinity in that row, also through
+ * I8.
  *
  * Threads: everything here is pure; tables are const. Kernels know nobody: no engine header is
  * included. Pointers to panels are 64-byte aligned; other pointers have their element's alignment.
@@ -37,14 +41,15 @@ enum { KERN_PANEL = 32, KERN_K_ALIGN = 32, KERN_GROUP = 32 };
 
 enum kern_wfmt { KERN_W_F32, KERN_W_BF16, KERN_W_I8, KERN_W_I4, KERN_W_COUNT };
 enum kern_afmt { KERN_A_F32, KERN_A_BF16, KERN_A_I8, KERN_A_COUNT };
-enum kern_src { KERN_SRC_F32, KERN_SRC_F16, KERN_SRC_BF16 }; /* element types of files, little-endian */
+/* Element types of files, little-endian. */
+enum kern_src { KERN_SRC_F32, KERN_SRC_F16, KERN_SRC_BF16 };
 
 /* Bytes of one panel of k_pad inputs. */
 size_t kern_panel_bytes(enum kern_wfmt fmt, int k_pad);
 
 /*
- * Bytes of packed activations for one row of k_pad inputs. For KERN_A_I8 that is data (k_pad), scales
- * and corrections (k_pad / 32 of 4 bytes each) together.
+ * Bytes of packed activations for one row of k_pad inputs. For KERN_A_I8 that is data (k_pad),
+ * scales and corrections (k_pad / 32 of 4 bytes each) together.
  */
 size_t kern_act_bytes(enum kern_afmt fmt, int k_pad);
 
@@ -58,59 +63,72 @@ struct kern_tile {
 
 /* Where a product goes. */
 struct kern_out {
-    float *c;       /* [n_rows][ld], first column of the first panel */
+    float *c;  /* [n_rows][ld], first column of the first panel */
     size_t ld;
-    bool add;       /* add to what is there (one rounding after the whole dot product) */
+    bool add;  /* add to what is there (one rounding after the whole dot product) */
 };
 
 /*
  * tile [n_rows, k_pad] times n_panels consecutive panels -> out columns 0 .. 32 * n_panels - 1.
  * 1 <= n_rows <= max_rows of the activation format. Panels lie panel_bytes apart.
  *
- * prefetch: where the caller's next weights lie. While one panel is multiplied the next one of the run
- * is brought into L2, and beside the last one prefetch_bytes (at most 2 * panel_bytes) from prefetch on.
- * NULL: nothing is. Several tiles that take turns at one panel share the next panel's bytes.
+ * prefetch: where the caller's next weights lie. While one panel is multiplied the next one of the
+ * run is brought into L2, and beside the last one prefetch_bytes (at most 2 * panel_bytes) from
+ * prefetch on. NULL: nothing is. Several tiles that take turns at one panel share the next panel's
+ * bytes. See fetch_rows below for when it pays.
  */
 typedef void kern_matmul_fn(const struct kern_tile *tile, int k_pad, const void *panels,
                             size_t panel_bytes, int n_panels, const struct kern_out *out,
                             const void *prefetch, size_t prefetch_bytes);
 
 /*
- * The same product where the K dimension is cut into n_segs segments of 32 each, whose panels lie
- * apart (pages of the KV cache): tile [n_rows, 32 * n_segs], segs[i] one panel of k_pad = 32 -> out 32 columns.
- * The order of summation is that of one long panel.
+ * The same product where K is cut into n_segs segments of 32 each, whose panels lie apart (pages of
+ * the KV cache): tile [n_rows, 32 * n_segs], segs[i] one panel of k_pad = 32 -> out 32 columns. The
+ * order of summation is that of one long panel.
  */
 typedef void kern_matmul_segs_fn(const struct kern_tile *tile, int n_segs, const void *const *segs,
                                  const struct kern_out *out);
 
-/* Softmax of one row of scores over keys in place; see below. */
+/* What softmax_keys found in one row of scores. */
 struct kern_softmax {
-    float max;  /* largest scaled score */
-    float sum;  /* of the exponentials */
+    float max; /* largest scaled score */
+    float sum; /* of the exponentials */
 };
 
 struct kern {
     const char *name;
-    int max_rows[KERN_A_COUNT];  /* tallest tile of each activation format */
 
-    /* Rows of a step (all tiles together) from which on a prefetch pays: below, give matmul none. */
+    /* Tallest tile of each activation format. */
+    int max_rows[KERN_A_COUNT];
+
+    /*
+     * Rows of a step (all tiles together) from which on a prefetch pays: below, give matmul none.
+     */
     int fetch_rows[KERN_A_COUNT][KERN_W_COUNT];
 
     /*
-     * Packs row x[k] (k valid values, zero-padded to k_pad) as row `row` of a tile. wfmt matters only to KERN_A_I8
-     * (corrections). Scales of KERN_A_I8 are per (row, group of 32): max |x| / 127.
+     * Packs row x[k] (k valid values, zero-padded to k_pad) as row `row` of a tile, and touches no
+     * other row. wfmt matters only to KERN_A_I8 (corrections). Scales of KERN_A_I8 are per (row,
+     * group of 32): max |x| / 127.
      */
     void (*pack_row[KERN_A_COUNT])(const float *x, int k, int k_pad, enum kern_wfmt wfmt,
                                    const struct kern_tile *tile, int row);
 
-    /* NULL where a combination is not used: F32xF32, F32xBF16w, BF16xBF16, I8xI8, I8xI4 exist at every level. */
+    /* NULL where a combination is not used: F32xF32, F32xBF16, BF16xBF16, I8xI8, I8xI4 exist. */
     kern_matmul_fn *matmul[KERN_A_COUNT][KERN_W_COUNT];
-    kern_matmul_segs_fn *matmul_segs[KERN_A_COUNT]; /* F32 over F32 panels, BF16 over BF16 panels; I8: NULL */
 
-    /* o[i] = x[i] / sqrt(mean(x^2) + eps) * w[i]; the sum in a fixed order of n alone. o may be x. */
+    /* F32 over F32 panels, BF16 over BF16 panels; I8: NULL. */
+    kern_matmul_segs_fn *matmul_segs[KERN_A_COUNT];
+
+    /*
+     * o[i] = x[i] / sqrt(mean(x^2) + eps) * w[i]; the sum in a fixed order of n alone. o may be x.
+     */
     void (*rmsnorm)(const float *x, const float *w, float *o, int n, float eps);
 
-    /* Rotates one head in place, halves apart (Hugging Face's layout): pairs (i, i + d/2), cos and sin [d/2]. */
+    /*
+     * Rotates one head in place, halves apart (Hugging Face's layout): pairs (i, i + d/2); cos and
+     * sin [d/2].
+     */
     void (*rope)(float *x, const float *cos, const float *sin, int d);
 
     /* o[i] = silu(g[i]) * u[i]; o may be g. */
@@ -120,8 +138,9 @@ struct kern {
     void (*add)(float *y, const float *x, int n);
 
     /*
-     * s[0..n) (n a multiple of 32): keys outside [lo, hi) become exactly 0, the others exp(scale * s[i] - max) with max the
-     * largest scaled score within. lo < hi or both 0 (empty: max = -INFINITY, sum = 0).
+     * s[0..n) (n a multiple of 32): keys outside [lo, hi) become exactly 0 whatever was there,
+     * the others exp(scale * s[i] - max) with max the largest scaled score within; scale > 0. lo
+     * < hi or both 0 (empty: max = -INFINITY, sum = 0). The result does not depend on n.
      */
     struct kern_softmax (*softmax_keys)(float *s, int n, int lo, int hi, float scale);
 
@@ -129,32 +148,41 @@ struct kern {
     void (*axpby)(float *y, float a, const float *x, float b, int n);
     void (*scale)(float *y, float a, int n);
 
-    /* Index of the largest value, the lowest on a tie; *ret_finite is false when any value is NaN or +inf. */
+    /*
+     * Index of the largest value, the lowest on a tie; *ret_finite is false when any value is NaN
+     * or +inf (then the index is any in range). n >= 1.
+     */
     int (*argmax)(const float *x, int n, bool *ret_finite);
 
-    /* log(sum(exp(x))) in double, in a fixed order of n alone; x finite. */
+    /* log(sum(exp(x))) in double, in a fixed order of n alone; no NaN, no +inf, n >= 1. */
     double (*log_sum_exp)(const float *x, int n);
 
     /*
-     * One position's key (or value) into a page: K pages are one panel with K = dims, outputs = 32 positions; V pages are
-     * d_pad / 32 panels with K = 32 positions, outputs = 32 dims. x[d], d valid, zero-padded to d_pad. slot in [0, 32).
+     * One position's key (or value) into a page, [0]: F32 panels, [1]: BF16. K pages are one
+     * panel with K = dims, outputs = 32 positions; V pages are d_pad / 32 panels with K = 32
+     * positions, outputs = 32 dims. x[d], d valid, zero-padded to d_pad. slot in [0, 32). Other
+     * threads may write other slots of the same page at the same time: nothing beside the slot is
+     * touched.
      */
-    void (*put_key[2])(void *panel, const float *x, int d, int d_pad, int slot);   /* [0]: F32 panels, [1]: BF16 */
+    void (*put_key[2])(void *panel, const float *x, int d, int d_pad, int slot);
     void (*put_value[2])(void *panels, const float *x, int d, int d_pad, int slot);
 
     /*
-     * 32 rows of a matrix into one panel. rows[i] points at k elements of type src (any alignment), or is NULL (a row of zeros).
-     * Bit-identical at every level: BF16 from F32 rounds to nearest even; I8 and I4 as convert.h defines.
+     * 32 rows of a matrix into one panel. rows[i] points at k elements of type src (any
+     * alignment), or is NULL (a row of zeros). Bit-identical at every level for finite weights:
+     * BF16 from F32 rounds to nearest even; I8 and I4 as convert.h defines.
      */
-    void (*pack_panel)(enum kern_wfmt fmt, enum kern_src src, const void *const rows[KERN_PANEL], int k, int k_pad, void *panel);
+    void (*pack_panel)(enum kern_wfmt fmt, enum kern_src src, const void *const rows[KERN_PANEL],
+                       int k, int k_pad, void *panel);
 
     /* Output n of one panel back as k floats (embedding lookup). */
     void (*unpack_row)(enum kern_wfmt fmt, const void *panel, int n, int k, float *ret_row);
 };
 
 /*
- * The best table this CPU can run whose name is at most `limit` ("auto" or NULL: no limit); NULL for a name that is
- * unknown or that this CPU cannot run. The environment variable HEARTH_KERNELS is read by the server, not here.
+ * The best table this CPU can run ("auto" or NULL), or the one named; NULL for a name that is
+ * unknown or that this CPU cannot run. The environment variable HEARTH_KERNELS is read by the
+ * server, not here.
  */
 const struct kern *kern_select(const char *limit);
 

@@ -1,8 +1,9 @@
 /* SPDX-License-Identifier: MIT */
 /*
- * Level "neon": AArch64's base NEON, without the dot product extensions. A panel is eight vectors; six
- * rows and half a panel fill 24 registers with sums. Signed bytes are multiplied into 16 bits and
- * added in pairs: 2 * 127 * 127 fits, and so do the 8 * 2 * 15 * 127 of a group of int4.
+ * Level "neon": AArch64's base NEON, without the dot product extensions. A panel is eight
+ * vectors; six rows and half a panel fill 24 registers with sums. Signed bytes are multiplied
+ * into 16 bits and added in pairs: 2 * 127 * 127 fits, and so do the 8 * 2 * 15 * 127 of a group
+ * of int4.
  */
 #include "engine/kernels/simd_neon.h"
 

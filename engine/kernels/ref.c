@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: MIT */
 /*
  * Level "c": the specification of every kernel, in plain C, and the fallback of CPUs without SIMD
- * levels. Written to be read; products keep the 32 outputs of a panel as the innermost loop, so that
- * a compiler's baseline vectors are used.
+ * levels. Written to be read; products keep the 32 outputs of a panel as the innermost loop, so
+ * that a compiler's baseline vectors are used.
  *
  * Order of summation: a dot product adds k = 0, 1, 2 ... to one f32 sum. Integer groups are summed
  * exactly, then (float)group * activation scale * weight scale is added, group by group. Vectors
@@ -16,7 +16,7 @@
 
 enum { LANES = 16, MAX_ROWS = 12 };
 
-/* ---- exp and log -------------------------------------------------------------------------------- */
+/* ---- exp and log ----------------------------------------------------------------------------- */
 
 /* 2^n for n in -252..254, in two factors, so that results below 2^-126 come out as subnormals. */
 static float scale_by_power(float x, int n)
@@ -71,7 +71,7 @@ static float lanes_sum(float lane[LANES])
     return lane[0];
 }
 
-/* ---- packing activations ------------------------------------------------------------------------ */
+/* ---- packing activations --------------------------------------------------------------------- */
 
 static void pack_row_f32(const float *x, int k, int k_pad, enum kern_wfmt wfmt,
                          const struct kern_tile *tile, int row)
@@ -92,7 +92,10 @@ static void pack_row_bf16(const float *x, int k, int k_pad, enum kern_wfmt wfmt,
             i < k ? kern_bf16_of_f32(x[i]) : 0;
 }
 
-/* The largest magnitude of a group, NaN above all; a group that cannot be quantised gets inverse 0. */
+/*
+ * The largest magnitude of a group, NaN above all; a group that cannot be quantised gets inverse
+ * 0.
+ */
 static float group_max(const float *x, int n, float *ret_inverse)
 {
     uint32_t max = 0;
@@ -126,7 +129,7 @@ static void pack_row_i8(const float *x, int k, int k_pad, enum kern_wfmt wfmt,
     }
 }
 
-/* ---- products ----------------------------------------------------------------------------------- */
+/* ---- products -------------------------------------------------------------------------------- */
 
 static void store_row(const float acc[KERN_PANEL], const struct kern_out *out, int row, int panel)
 {
@@ -167,7 +170,8 @@ static void group_bf16_bf16(float acc[KERN_PANEL], const void *a, size_t n_rows,
 
 /*
  * All rows times one panel, whose groups of 32 k lie group_bytes apart (b) or where segs says. In
- * both float formats the tile has 4 bytes for each row between one step of k (or pair) and the next.
+ * both float formats the tile has 4 bytes for each row between one step of k (or pair) and the
+ * next.
  */
 static inline void panel_product(const struct kern_tile *tile, int n_groups, const char *b,
                                  size_t group_bytes, const void *const *segs,
@@ -193,8 +197,9 @@ static inline void panel_product(const struct kern_tile *tile, int n_groups, con
     {                                                                                             \
         (void)prefetch, (void)prefetch_bytes;                                                     \
         for (int p = 0; p < n_panels; p++)                                                        \
-            panel_product(tile, k_pad / KERN_GROUP, (const char *)panels + (size_t)p * panel_bytes, \
-                          group_bytes, NULL, out, p, group, row_group_bytes);                     \
+            panel_product(tile, k_pad / KERN_GROUP,                                               \
+                          (const char *)panels + (size_t)p * panel_bytes, group_bytes, NULL, out, \
+                          p, group, row_group_bytes);                     \
     }
 
 MATMUL(matmul_f32_f32, group_f32_f32, 4096, 128)
@@ -280,7 +285,7 @@ static void matmul_i8_i4(const struct kern_tile *tile, int k_pad, const void *pa
     matmul_int(tile, k_pad, panels, panel_bytes, n_panels, out, true);
 }
 
-/* ---- vectors ------------------------------------------------------------------------------------ */
+/* ---- vectors --------------------------------------------------------------------------------- */
 
 static void rmsnorm(const float *x, const float *w, float *o, int n, float eps)
 {
@@ -367,7 +372,7 @@ static double log_sum_exp(const float *x, int n)
     return (double)max + kern_log(lane[0]);
 }
 
-/* ---- pages of the KV cache ---------------------------------------------------------------------- */
+/* ---- pages of the KV cache ------------------------------------------------------------------- */
 
 /* Elements are stored one by one: other threads may be writing the neighbouring slots. */
 
@@ -401,7 +406,7 @@ static void put_value_bf16(void *panels, const float *x, int d, int d_pad, int s
     }
 }
 
-/* ---- weights ------------------------------------------------------------------------------------ */
+/* ---- weights --------------------------------------------------------------------------------- */
 
 /* Element k of a row in a file; a NULL row and k beyond the valid ones are zero. */
 static float source_f32(enum kern_src src, const void *row, int k, int n_k)
@@ -477,8 +482,8 @@ static void unpack_group(enum kern_wfmt fmt, const uint8_t *group, int n, int n_
     memcpy(&bits, group + (four ? 512 : 1024) + 2 * n, sizeof(bits));
     float s = kern_f32_of_f16(bits);
     for (int i = 0; i < n_k; i++) {
-        int q = four ? weight_i4(group, i / 4, n, i & 3) - 8 : weight_i8(group, i / 4, n, i & 3) - 128;
-        ret_row[i] = s * (float)q;
+        int q = four ? weight_i4(group, i / 4, n, i & 3) : weight_i8(group, i / 4, n, i & 3);
+        ret_row[i] = s * (float)(q - (four ? 8 : 128));
     }
 }
 

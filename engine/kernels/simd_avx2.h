@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: MIT */
 /*
- * The vector operations of AVX2, FMA and F16C under the names that the tmpl_*.h files use; what each
- * does stands in simd_avx512.h.
+ * The vector operations of AVX2, FMA and F16C under the names that the tmpl_*.h files use; what
+ * each does stands in simd_avx512.h.
  */
 #ifndef HEARTH_KERNELS_SIMD_AVX2_H
 #define HEARTH_KERNELS_SIMD_AVX2_H
@@ -73,8 +73,8 @@ INLINE vi vi_round(vf v) { return _mm256_cvtps_epi32(v); }
 INLINE vm vm_range(int i, int lo, int hi)
 {
     vi at = vi_add(vi_iota(), vi_set1(i));
-    vi in = _mm256_andnot_si256(_mm256_cmpgt_epi32(vi_set1(lo), at), _mm256_cmpgt_epi32(vi_set1(hi), at));
-    return vf_of_bits(in);
+    vi below = _mm256_cmpgt_epi32(vi_set1(lo), at);
+    return vf_of_bits(_mm256_andnot_si256(below, _mm256_cmpgt_epi32(vi_set1(hi), at)));
 }
 INLINE vm vm_greater(vf a, vf b) { return _mm256_cmp_ps(a, b, _CMP_GT_OQ); }
 INLINE vm vm_equal(vf a, vf b) { return _mm256_cmp_ps(a, b, _CMP_EQ_OQ); }
@@ -89,12 +89,16 @@ INLINE vi vi_select(vm m, vi yes, vi no)
     return vi_of_bits(vf_select(m, vf_of_bits(yes), vf_of_bits(no)));
 }
 
-INLINE vf vf_round_f(vf v) { return _mm256_round_ps(v, _MM_FROUND_TO_NEAREST_INT | _MM_FROUND_NO_EXC); }
+INLINE vf vf_round_f(vf v)
+{
+    return _mm256_round_ps(v, _MM_FROUND_TO_NEAREST_INT | _MM_FROUND_NO_EXC);
+}
 /* In two factors, so that results below 2^-126 come out as subnormals. */
 INLINE vf vf_scale_by_power(vf p, vf n)
 {
     vi i = vi_round(n), half = _mm256_srai_epi32(i, 1);
-    vi a = vi_shl(vi_add(half, vi_set1(127)), 23), b = vi_shl(vi_add(vi_sub(i, half), vi_set1(127)), 23);
+    vi a = vi_shl(vi_add(half, vi_set1(127)), 23);
+    vi b = vi_shl(vi_add(vi_sub(i, half), vi_set1(127)), 23);
     return vf_mul(vf_mul(p, vf_of_bits(a)), vf_of_bits(b));
 }
 

@@ -118,7 +118,8 @@ INLINE void vi_transpose(vi r[VN])
         t[i + 3] = _mm512_unpackhi_epi64(b, d);
     }
     for (int i = 0; i < 4; i++) { /* t[4q + i]: column 4l + i of rows 4q .. 4q + 3 in lane l */
-        vi a = _mm512_shuffle_i32x4(t[i], t[i + 4], 0x88), b = _mm512_shuffle_i32x4(t[i], t[i + 4], 0xdd);
+        vi a = _mm512_shuffle_i32x4(t[i], t[i + 4], 0x88);
+        vi b = _mm512_shuffle_i32x4(t[i], t[i + 4], 0xdd);
         vi c = _mm512_shuffle_i32x4(t[i + 8], t[i + 12], 0x88);
         vi d = _mm512_shuffle_i32x4(t[i + 8], t[i + 12], 0xdd);
         r[i] = _mm512_shuffle_i32x4(a, c, 0x88);

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: MIT */
 /*
- * The vector operations of AArch64's base NEON under the names that the tmpl_*.h files use; what each
- * does stands in simd_avx512.h.
+ * The vector operations of AArch64's base NEON under the names that the tmpl_*.h files use; what
+ * each does stands in simd_avx512.h.
  */
 #ifndef HEARTH_KERNELS_SIMD_NEON_H
 #define HEARTH_KERNELS_SIMD_NEON_H
@@ -95,7 +95,8 @@ INLINE vf vf_round_f(vf v) { return vrndnq_f32(v); }
 INLINE vf vf_scale_by_power(vf p, vf n)
 {
     vi i = vi_round(n), half = vshrq_n_s32(i, 1);
-    vi a = vi_shl(vi_add(half, vi_set1(127)), 23), b = vi_shl(vi_add(vi_sub(i, half), vi_set1(127)), 23);
+    vi a = vi_shl(vi_add(half, vi_set1(127)), 23);
+    vi b = vi_shl(vi_add(vi_sub(i, half), vi_set1(127)), 23);
     return vf_mul(vf_mul(p, vf_of_bits(a)), vf_of_bits(b));
 }
 

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: MIT */
 /*
- * Products of int8 tiles with int8 and int4 panels, written once; included after tmpl_product.h by a
- * file that defines
+ * Products of int8 tiles with int8 and int4 panels, written once; included after tmpl_product.h
+ * by a file that defines
  *
  *   INT_MAX_ROWS, INT_VECS(rows)   as in tmpl_product.h
  *   vi dot8_start(int32_t corr)    sums before the first product: the correction, if it is needed
@@ -11,8 +11,8 @@
  *   vi dot4_end(vi acc, int32_t corr)   ... to 32-bit sums with the correction added once
  *
  * A group of 32 k is summed exactly in integers, starting from the correction (weights are stored
- * with an offset); then (float)group times (activation scale x weight scale) is added to one f32 sum
- * an output, group after group.
+ * with an offset); then (float)group times (activation scale x weight scale) is added to one f32
+ * sum an output, group after group.
  */
 #ifndef HEARTH_KERNELS_TMPL_INT_H
 #define HEARTH_KERNELS_TMPL_INT_H

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: MIT */
 /*
- * A whole level from the templates. The including file has defined what tmpl_product.h and tmpl_int.h
- * ask for, and LEVEL_TABLE and LEVEL_NAME.
+ * A whole level from the templates. The including file has defined what tmpl_product.h and
+ * tmpl_int.h ask for, and LEVEL_TABLE and LEVEL_NAME.
  */
 #ifndef HEARTH_KERNELS_TMPL_LEVEL_H
 #define HEARTH_KERNELS_TMPL_LEVEL_H

@@ -25,8 +25,8 @@
 #endif
 
 /*
- * Bytes to be brought into L2 while a panel is multiplied: from `at` on, evenly over the panel. Each
- * line that is read asks for the next `stride` bytes, at most two lines.
+ * Bytes to be brought into L2 while a panel is multiplied: from `at` on, evenly over the panel.
+ * Each line that is read asks for the next `stride` bytes, at most two lines.
  */
 struct fetch {
     const char *at, *end;
@@ -46,7 +46,10 @@ INLINE void fetch_lines(struct fetch *f, const int n)
     }
 }
 
-/* What to fetch beside a panel: the next one of the run, and beside the last what the caller named. */
+/*
+ * What to fetch beside a panel: the next one of the run, and beside the last what the caller
+ * named.
+ */
 INLINE struct fetch fetch_plan(const char *panel, size_t panel_bytes, bool is_last,
                                const void *prefetch, size_t prefetch_bytes)
 {
@@ -59,8 +62,9 @@ INLINE struct fetch fetch_plan(const char *panel, size_t panel_bytes, bool is_la
 }
 
 /*
- * Keeps the compiler from moving loads across: with few rows memory is the limit, and the hardware's
- * prefetchers want a panel read strictly upwards (measured: out of order costs a quarter).
+ * Keeps the compiler from moving loads across: with few rows memory is the limit, and the
+ * hardware's prefetchers want a panel read strictly upwards (measured: out of order costs a
+ * quarter).
  */
 INLINE void loads_in_order(void)
 {
@@ -105,14 +109,17 @@ INLINE vf weights(const enum kind kind, const char *b, const int odd)
 }
 
 /* The activation k + odd of one row, in all lanes; a at the pair's first byte of row 0. */
-INLINE vf activation(const enum kind kind, const char *a, const int rows, const int row, const int odd)
+INLINE vf activation(const enum kind kind, const char *a, const int rows, const int row,
+                     const int odd)
 {
     if (kind == BF16_BF16)
         return word_half(vi_set1(word_at(a + row * 4)), odd);
     return float_at(a + (odd * rows + row) * 4);
 }
 
-/* Where one strip's operands lie. Groups of 32 k follow each other from b on, or where segs says. */
+/*
+ * Where one strip's operands lie. Groups of 32 k follow each other from b on, or where segs says.
+ */
 struct strip {
     const char *a, *b;
     const void *const *segs;
@@ -149,7 +156,7 @@ INLINE void strip_pair(const enum kind kind, const int rows, const int vecs,
                 sum[i][v] = vf_fma(x, w[v], sum[i][v]);
         }
         if (kind == BF16_BF16)
-            loads_in_order(); /* reading words twice is cheaper than keeping them: registers are few */
+            loads_in_order(); /* reading words twice is cheaper than keeping them */
     }
 }
 

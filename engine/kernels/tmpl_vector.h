@@ -14,7 +14,10 @@
 #include <float.h>
 #include <math.h>
 
-/* exp(x) within 1 ulp; see exp_f32 in ref.c. NaN stays NaN: it is the second operand of min and max. */
+/*
+ * exp(x) within 1 ulp; see exp_f32 in ref.c. NaN stays NaN: it is the second operand of min and
+ * max.
+ */
 INLINE vf vf_exp(vf x)
 {
     x = vf_max(vf_set1(-104.0f), vf_min(vf_set1(89.0f), x));
@@ -83,7 +86,8 @@ static void silu_mul(const float *g, const float *u, float *o, int n)
     for (; i + VN <= n; i += VN)
         vf_store(o + i, vf_silu_mul(vf_load(g + i), vf_load(u + i)));
     if (i < n)
-        vf_store_part(o + i, n - i, vf_silu_mul(vf_load_part(g + i, n - i), vf_load_part(u + i, n - i)));
+        vf_store_part(o + i, n - i,
+                      vf_silu_mul(vf_load_part(g + i, n - i), vf_load_part(u + i, n - i)));
 }
 
 static void add(float *y, const float *x, int n)
@@ -125,7 +129,10 @@ static float keys_max(const float *s, int lo, int hi)
     return vf_maximum(max);
 }
 
-/* n is a multiple of 32; the partial sums are the lanes of one vector, so n does not matter to them. */
+/*
+ * n is a multiple of 32; the partial sums are the lanes of one vector, so n does not matter to
+ * them.
+ */
 static struct kern_softmax softmax_keys(float *s, int n, int lo, int hi, float factor)
 {
     struct kern_softmax r = {.max = -INFINITY, .sum = 0.0f};

@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: MIT */
 /*
- * Times of the kernels on one thread: the best of some repetitions, since a machine's noise only adds.
+ * Times of the kernels on one thread: the best of some repetitions, since a machine's noise only
+ * adds.
  *
  *   stream   a step of decoding: all matrices of a 135 M parameter model in forward order, so that
  *            weights come from memory; 1 to 32 rows. GB/s counts the weights.
@@ -154,7 +155,8 @@ static void run_mat(const struct bench *b, const struct mat *m, bool fetch)
         for (int i = 0; i < b->n_tiles; i++) {
             struct kern_out out = {.c = c, .ld = VOCAB};
             bool ahead = fetch && i < 2 && next < b->arena + b->arena_bytes;
-            fn(&tiles[i], m->k, panels, m->panel_bytes, n, &out, ahead ? next + i * share : NULL, share);
+            fn(&tiles[i], m->k, panels, m->panel_bytes, n, &out, ahead ? next + i * share : NULL,
+               share);
             c += (size_t)tiles[i].n_rows * VOCAB;
         }
     }
@@ -239,7 +241,7 @@ static void bench_products(const struct kern *kern, const char *filter)
     munmap(b.c, (size_t)ROWS * VOCAB * 4);
 }
 
-/* ---- packing and vectors ------------------------------------------------------------------------ */
+/* ---- packing and vectors --------------------------------------------------------------------- */
 
 struct vectors {
     const struct kern *kern;

@@ -1,7 +1,8 @@
 /* SPDX-License-Identifier: MIT */
 /*
- * Every kernel level against level "c", and every level's promises: a row's product has the same bits
- * for every height of the tile, every place in it, every number of panels, with and without prefetch.
+ * Every kernel level against level "c", and every level's promises: a row's product has the same
+ * bits for every height of the tile, every place in it, every number of panels, with and without
+ * prefetch.
  *
  *   check_kernels [--level NAME] [--seed N] [--rounds N]
  *   check_kernels --bench [FILTER] [--level NAME]
@@ -44,7 +45,7 @@ float rnd_float(void)
     return (float)((double)(int64_t)rnd() * 0x1p-63);
 }
 
-/* ---- buffers ------------------------------------------------------------------------------------ */
+/* ---- buffers --------------------------------------------------------------------------------- */
 
 static size_t edge_bytes(size_t n)
 {
@@ -132,7 +133,7 @@ static bool near(double a, double b, double rel, double abs)
     return a == b || fabs(a - b) <= rel * fabs(b) + abs;
 }
 
-/* ---- weights ------------------------------------------------------------------------------------ */
+/* ---- weights --------------------------------------------------------------------------------- */
 
 /* A float of any kind that weights may have. */
 static float odd_float(void)
@@ -196,8 +197,8 @@ static void check_pack_panel(enum kern_wfmt fmt, enum kern_src src, int k)
     size_t at = 0;
     while (at < bytes && want[at] == got[at])
         at++;
-    check(at == bytes, "pack_panel", "format %d source %d k %d: byte %zu of %zu", (int)fmt, (int)src,
-          k, at, bytes);
+    check(at == bytes, "pack_panel", "format %d source %d k %d: byte %zu of %zu", (int)fmt,
+          (int)src, k, at, bytes);
 
     int n = rnd_int(0, KERN_PANEL - 1);
     float *a = guarded_alloc((size_t)k * 4), *b = guarded_alloc((size_t)k * 4);
@@ -213,7 +214,10 @@ static void check_pack_panel(enum kern_wfmt fmt, enum kern_src src, int k)
             edge_free((void *)(uintptr_t)rows[i], row_bytes);
 }
 
-/* Quantised weights may be off by half a step of their group, and a little for int4's choice of scale. */
+/*
+ * Quantised weights may be off by half a step of their group, and a little for int4's choice of
+ * scale.
+ */
 static void check_quant_error(void)
 {
     static const struct {
@@ -246,7 +250,7 @@ static void check_quant_error(void)
     }
 }
 
-/* ---- tiles -------------------------------------------------------------------------------------- */
+/* ---- tiles ----------------------------------------------------------------------------------- */
 
 static size_t tile_bytes(enum kern_afmt fmt, int k_pad, int n_rows)
 {
@@ -297,14 +301,14 @@ static void check_pack_row(enum kern_afmt fmt, enum kern_wfmt wfmt, int k, int n
         ref->pack_row[fmt](x, k, k_pad, wfmt, &a, r);
         cand->pack_row[fmt](x, k, k_pad, wfmt, &b, r);
         edge_free(x, (size_t)k * 4);
-        check(tile_equal(fmt, k_pad, &a, &b), "pack_row", "format %d k %d row %d of %d", (int)fmt, k,
-              r, n_rows);
+        check(tile_equal(fmt, k_pad, &a, &b), "pack_row", "format %d k %d row %d of %d", (int)fmt,
+              k, r, n_rows);
     }
     tile_destroy(fmt, k_pad, &a);
     tile_destroy(fmt, k_pad, &b);
 }
 
-/* ---- products ----------------------------------------------------------------------------------- */
+/* ---- products -------------------------------------------------------------------------------- */
 
 struct product {
     enum kern_afmt a;
@@ -339,20 +343,21 @@ static void check_against_ref(const struct case_data *d, int row)
     float want[MAX_PANELS * KERN_PANEL];
     struct kern_out out = {.c = want, .ld = 0};
     pack_tile(d, &t, row);
-    ref->matmul[d->p.a][d->p.w](&t, d->k_pad, d->panels, d->panel_bytes, d->n_panels, &out, NULL, 0);
+    ref->matmul[d->p.a][d->p.w](&t, d->k_pad, d->panels, d->panel_bytes, d->n_panels, &out, NULL,
+                                0);
     tile_destroy(d->p.a, d->k_pad, &t);
     for (int n = 0; n < d->n_panels * KERN_PANEL; n++) {
         float *w = malloc((size_t)d->k * sizeof(float));
-        ref->unpack_row(d->p.w, d->panels + (size_t)(n / KERN_PANEL) * d->panel_bytes, n % KERN_PANEL,
-                        d->k, w);
+        ref->unpack_row(d->p.w, d->panels + (size_t)(n / KERN_PANEL) * d->panel_bytes,
+                        n % KERN_PANEL, d->k, w);
         double size = 0;
         for (int i = 0; i < d->k; i++)
             size += fabs((double)w[i] * (double)d->x[row][i]);
         free(w);
         double bound = size * (8 + 2 * sqrt(d->k)) * 0x1p-24 + 1e-30;
         check(fabs((double)want[n] - (double)d->alone[row][n]) <= bound, "matmul",
-              "formats %d x %d k %d output %d: %.9g, reference %.9g", (int)d->p.a, (int)d->p.w, d->k,
-              n, (double)d->alone[row][n], (double)want[n]);
+              "formats %d x %d k %d output %d: %.9g, reference %.9g", (int)d->p.a, (int)d->p.w,
+              d->k, n, (double)d->alone[row][n], (double)want[n]);
     }
 }
 
@@ -404,14 +409,15 @@ static void check_tile(const struct case_data *d, int n_rows, int first, bool ad
     pack_tile(d, &t, first);
     struct kern_out out = {.c = c, .ld = (size_t)ld, .add = add};
     cand->matmul[d->p.a][d->p.w](&t, d->k_pad, d->panels, d->panel_bytes, d->n_panels, &out,
-                                 prefetch ? d->panels : NULL, (size_t)rnd_int(0, 2 * (int)d->panel_bytes));
+                                 prefetch ? d->panels : NULL,
+                                 (size_t)rnd_int(0, 2 * (int)d->panel_bytes));
     for (int r = 0; r < n_rows; r++) {
         float *row = c + (size_t)r * (size_t)ld, want[MAX_PANELS * KERN_PANEL];
         for (int i = 0; i < n; i++)
             want[i] = d->alone[(first + r) % MAX_TILE][i] + (add ? before[r * ld + i] : 0.0f);
         check(same_bits(row, want, n), "matmul invariance",
-              "formats %d x %d k %d panels %d: row %d of %d differs from the row alone", (int)d->p.a,
-              (int)d->p.w, d->k, d->n_panels, r, n_rows);
+              "formats %d x %d k %d panels %d: row %d of %d differs from the row alone",
+              (int)d->p.a, (int)d->p.w, d->k, d->n_panels, r, n_rows);
         if (r + 1 < n_rows)
             check(same_bits(row + n, before + (size_t)r * (size_t)ld + n, ld - n), "matmul",
                   "formats %d x %d wrote between rows", (int)d->p.a, (int)d->p.w);
@@ -493,7 +499,7 @@ static void check_not_finite(struct product p)
     }
 }
 
-/* ---- vectors ------------------------------------------------------------------------------------ */
+/* ---- vectors --------------------------------------------------------------------------------- */
 
 /* Input x of n floats at an edge, output o of n floats between guards. */
 struct vectors {
@@ -627,7 +633,7 @@ static void check_exp(void)
     cand->softmax_keys(s, N, 0, N, 1.0f);
     for (int i = 0; i < N; i++) {
         double e = exp((double)x[i]);
-        check(e > 1e-45 ? s[i] >= 0 : s[i] >= 0 && s[i] < 1e-44f, "exp", "exp(%g) = %g", (double)x[i],
+        check(s[i] >= 0 && (e > 1e-45 || s[i] < 1e-44f), "exp", "exp(%g) = %g", (double)x[i],
               (double)s[i]);
         if (e > 1.2e-38)
             worst = fmax(worst, fabs((double)s[i] - e) / e);
@@ -655,8 +661,8 @@ static void check_argmax(int n)
     for (int i = 0; i < n; i++)
         l += exp((double)x[i] - (double)x[want]);
     l = log(l) + (double)x[want];
-    check(near(lw, l, 1e-6, 1e-6) && near(lg, l, 1e-6, 1e-6), "log_sum_exp", "n %d: %.12g, %.12g is true",
-          n, lg, l);
+    check(near(lw, l, 1e-6, 1e-6) && near(lg, l, 1e-6, 1e-6), "log_sum_exp",
+          "n %d: %.12g, %.12g is true", n, lg, l);
     x[rnd_int(0, n - 1)] = rnd() & 1 ? NAN : INFINITY;
     got = cand->argmax(x, n, &b);
     check(!b && got >= 0 && got < n, "argmax", "n %d: not finite, yet %d %d", n, b, got);
@@ -678,15 +684,15 @@ static void check_kv(int format, int d)
             fill_floats(x, d);
             (value ? ref->put_value : ref->put_key)[format](a, x, d, d_pad, slot);
             (value ? cand->put_value : cand->put_key)[format](b, x, d, d_pad, slot);
-            check(memcmp(a, b, bytes) == 0, value ? "put_value" : "put_key", "format %d d %d slot %d",
-                  format, d, slot);
+            check(memcmp(a, b, bytes) == 0, value ? "put_value" : "put_key",
+                  "format %d d %d slot %d", format, d, slot);
         }
     edge_free(x, (size_t)d * 4);
     guarded_free(a, bytes, "put_key, put_value");
     guarded_free(b, bytes, "put_key, put_value");
 }
 
-/* ---- the program -------------------------------------------------------------------------------- */
+/* ---- the program ----------------------------------------------------------------------------- */
 
 static int any_k(void)
 {
@@ -742,7 +748,8 @@ static void check_select(void)
           "an unknown name is accepted");
     check(kern_select(NULL) == kern_select("auto"), "kern_select", "auto is not the default");
     for (int i = 0; names[i]; i++)
-        check(kern_runs_here(names[i]) == (kern_select(names[i]) != NULL), "kern_select", "%s", names[i]);
+        check(kern_runs_here(names[i]) == (kern_select(names[i]) != NULL), "kern_select", "%s",
+              names[i]);
 }
 
 int main(int argc, char **argv)
