@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: MIT */
 /*
- * The model: hyper-parameters and packed weights. Everything here is const once eng_model_load returns.
+ * The model: hyper-parameters and packed weights. Everything here is const once eng_model_load
+ * returns.
  *
  * Shapes in comments use n_layers, n_heads, n_kv_heads, d_head, d_model, d_ff, vocab.
  */
@@ -23,7 +24,9 @@ struct eng_numerics {
     enum kern_wfmt matrix, head;   /* ... otherwise these */
     bool kv_f32;                   /* KV cache: f32, else bf16 */
 };
-const struct eng_numerics *eng_numerics_find(const char *name); /* NULL: unknown; "auto" is the caller's business */
+
+/* NULL: unknown; "auto" is the caller's business. */
+const struct eng_numerics *eng_numerics_find(const char *name);
 
 /* One packed matrix, n_out outputs of n_in inputs; row n of the source is output n. */
 struct eng_mat {
@@ -37,7 +40,10 @@ struct eng_mat {
     const float *bias;    /* [32 * n_panels], or NULL */
 };
 
-/* What differs between the families of config.json's `architectures`: one table row each (model_family.c). */
+/*
+ * What differs between the families of config.json's `architectures`: one table row each
+ * (model_family.c).
+ */
 struct eng_family {
     const char *architecture;   /* "LlamaForCausalLM" */
     const char *model_type;     /* "llama" */
@@ -46,8 +52,8 @@ struct eng_family {
     bool mlp_bias_option;       /* mlp_bias is read: gate, up, down */
     bool qk_norm;               /* q_norm and k_norm before RoPE (Qwen3) */
     bool window_always;         /* sliding_window applies to every layer when not null (Mistral) */
-    bool window_from_layer;     /* use_sliding_window: layers from max_window_layers on (Qwen2, Qwen3) */
-    bool nope_layers;           /* no_rope_layers; with use_sliding_window those have the window (SmolLM3) */
+    bool window_from_layer;     /* use_sliding_window: from max_window_layers on (Qwen2, Qwen3) */
+    bool nope_layers;           /* no_rope_layers, which also take the window in use (SmolLM3) */
     /* defaults the reference assumes where config.json is silent */
     int vocab_size, hidden_size, intermediate_size, n_layers, n_heads;
     int n_kv_heads;             /* 0: as many as heads */
@@ -62,7 +68,13 @@ const struct eng_family *eng_family_by_architecture(const char *architecture); /
 const struct eng_family *eng_family_by_model_type(const char *model_type);
 const struct eng_family *eng_family_at(int i); /* i-th row, NULL past the last */
 
-enum eng_rope_type { ENG_ROPE_DEFAULT, ENG_ROPE_LINEAR, ENG_ROPE_LLAMA3, ENG_ROPE_YARN, ENG_ROPE_DYNAMIC };
+enum eng_rope_type {
+    ENG_ROPE_DEFAULT,
+    ENG_ROPE_LINEAR,
+    ENG_ROPE_LLAMA3,
+    ENG_ROPE_YARN,
+    ENG_ROPE_DYNAMIC
+};
 
 struct eng_rope {
     enum eng_rope_type type;
@@ -81,7 +93,7 @@ struct eng_hparams {
     int d_model, n_layers, n_heads, n_kv_heads, d_head, d_ff;
     int32_t vocab;              /* vocab_size of config.json */
     int64_t ctx_train;          /* max_position_embeddings */
-    int64_t ctx_max;            /* longest context that can be served exactly (dynamic NTK: the original length) */
+    int64_t ctx_max;            /* longest context that can be served exactly */
     double rms_eps;
     bool tied;                  /* the head is the embedding */
     bool attn_bias_qkv, attn_bias_o, mlp_bias;
@@ -99,9 +111,10 @@ struct eng_layer {
     const float *ffn_norm;      /* [d_model] */
     const float *q_norm;        /* [d_head] or NULL */
     const float *k_norm;        /* [d_head] or NULL */
-    struct eng_mat qkv;         /* rows: q [n_heads * d_head], k, v [n_kv_heads * d_head] each; one matrix */
+    struct eng_mat qkv;         /* rows: q [n_heads * d_head], k and v [n_kv_heads * d_head] */
     struct eng_mat o;           /* [d_model] of [n_heads * d_head] */
-    struct eng_mat gate_up;     /* panels alternate: 32 gate rows, the same 32 up rows, ...; n_out = 2 * 32 * ceil(d_ff / 32) */
+    struct eng_mat gate_up;     /* panels alternate: 32 gate rows, the same 32 up rows, ...;
+                                   n_out = 2 * 32 * ceil(d_ff / 32) */
     struct eng_mat down;        /* [d_model] of [d_ff] */
     bool rope;                  /* false: a layer without RoPE */
     int window;                 /* keys visible, the token itself included; 0: all before it */
@@ -115,7 +128,7 @@ struct eng_model {
     struct eng_mat embed;       /* rows: tokens; when hp.tied also the head */
     struct eng_mat head;        /* equal to embed (same panels) when tied */
     const float *final_norm;    /* [d_model] */
-    const float *rope_cos;      /* [ctx][d_head / 2], computed in double, attention factor included */
+    const float *rope_cos;      /* [ctx][d_head / 2]; the attention factor is in it */
     const float *rope_sin;
     int64_t ctx;                /* rows of the RoPE tables */
     int64_t n_params;
@@ -129,20 +142,22 @@ struct eng_model {
 
 struct eng_model_params {
     const char *dir;
-    const struct eng_numerics *numerics; /* NULL: auto (bf16 where the chip has it and the matrices are BF16, else exact) */
+    const struct eng_numerics *numerics; /* NULL: bf16 where the chip has it and the matrices are
+                                            BF16, else exact */
     const struct kern *kern;
     const char *gemm;           /* "auto", "native", "blas"; "native" where no BLAS is to be had */
     int64_t memory_bytes;       /* weights beyond this are refused with the sums; 0: no limit */
 };
 
 /*
- * Two steps, so that memory can be planned between them: eng_model_open reads config.json and every
- * safetensors header, checks names, dtypes and shapes against the config, and fills hp, numerics and
- * weights_bytes without allocating for weights; eng_model_fill allocates, reads and packs on all
- * threads of the pool, and computes RoPE tables for ctx positions (ctx <= hp.ctx_max).
- * Errors are enum eng_error. eng_model_close takes NULL and half-loaded models.
+ * Two steps, so that memory can be planned between them: eng_model_open reads config.json and
+ * every safetensors header, checks names, dtypes and shapes against the config, and fills hp,
+ * numerics and weights_bytes without allocating for weights; eng_model_fill allocates, reads and
+ * packs on all threads of the pool, and computes RoPE tables for ctx positions (ctx <=
+ * hp.ctx_max). Errors are enum eng_error. eng_model_close takes NULL and half-loaded models.
  */
-int eng_model_open(struct eng_model **ret, const struct eng_model_params *params, char *err, size_t errlen);
+int eng_model_open(struct eng_model **ret, const struct eng_model_params *params, char *err,
+                   size_t errlen);
 int eng_model_fill(struct eng_model *m, struct pool *pool, int64_t ctx, char *err, size_t errlen);
 void eng_model_close(struct eng_model *m);
 
