@@ -45,6 +45,7 @@
 enum {
     TICK_MS = 100,           /* how often the engine is looked at */
     DRAIN_TICK_MS = 5,
+    SECOND_SIGNAL_GRACE_MS = 100,
     STOPPED_GRACE_MS = 2000, /* for error answers of requests that were ended */
     GONE_GRACE_MS = 5000,    /* for the engine to let go of them */
     SPARE_FDS = 64,
@@ -314,31 +315,42 @@ static int run(struct serve *s)
 
 /* ---- the end --------------------------------------------------------------------------------------------------- */
 
-/* Waits until no request lives, at most so long. A second signal ends the process. */
+/* One look around while waiting: the engine, and a signal, which is returned when it asks for the end. */
+static int tick(struct serve *s, int ms)
+{
+    struct pollfd fd = {.fd = s->signal_fd, .events = POLLIN};
+    poll(&fd, 1, ms);
+    monitor(s);
+    return fd.revents & POLLIN ? handle_signal(s) : 0;
+}
+
+/*
+ * Waits until no request lives, at most so long. A second signal ends the process, unless the last answers
+ * are on their way out just then.
+ */
 static bool wait_for_requests(struct serve *s, int limit_ms)
 {
     uint64_t end_us = srv_now_us() + (uint64_t)limit_ms * 1000;
-    struct pollfd fd = {.fd = s->signal_fd, .events = POLLIN};
+    int sig = 0;
     while (atomic_load(&s->server.n_requests) > 0 && srv_now_us() < end_us) {
-        poll(&fd, 1, DRAIN_TICK_MS);
-        int sig = fd.revents & POLLIN ? handle_signal(s) : 0;
-        if (sig) _exit(128 + sig);
-        monitor(s);
+        int again = tick(s, DRAIN_TICK_MS);
+        if (!again || sig) continue;
+        sig = again;
+        end_us = srv_now_us() + SECOND_SIGNAL_GRACE_MS * 1000;
     }
-    return atomic_load(&s->server.n_requests) == 0;
+    bool ended = atomic_load(&s->server.n_requests) == 0;
+    if (sig && !ended) _exit(128 + sig);
+    return ended;
 }
 
 /* The delay before the sockets close: load balancers need time to see that we are not ready. */
 static void wait_delay(struct serve *s)
 {
     uint64_t end_us = srv_now_us() + (uint64_t)s->config->drain_delay_ms * 1000;
-    struct pollfd fd = {.fd = s->signal_fd, .events = POLLIN};
     for (uint64_t now_us; (now_us = srv_now_us()) < end_us;) {
         uint64_t left_ms = (end_us - now_us) / 1000 + 1;
-        poll(&fd, 1, left_ms < TICK_MS ? (int)left_ms : TICK_MS);
-        int sig = fd.revents & POLLIN ? handle_signal(s) : 0;
+        int sig = tick(s, left_ms < TICK_MS ? (int)left_ms : TICK_MS);
         if (sig) _exit(128 + sig);
-        monitor(s);
     }
 }
 
@@ -359,9 +371,9 @@ static void drain(struct serve *s)
     if (wait_for_requests(s, s->config->drain_timeout_ms)) return;
 
     srv_log(SRV_LOG_WARNING, "the drain time is over: ending %d requests", atomic_load(&server->n_requests));
-    if (s->paused) eng_debug_pause(server->app.engine, false);
     if (s->loaded) eng_drain(server->app.engine);
     srv_watch_visit(server->watch, srv_request_stop);
+    if (s->paused) eng_debug_pause(server->app.engine, false); /* a paused engine ends no job */
     if (wait_for_requests(s, STOPPED_GRACE_MS)) return;
     srv_watch_visit(server->watch, srv_request_gone);
     srv_watch_close_all(server->watch);

@@ -382,7 +382,8 @@ static void advance_choice(struct srv_gen *g, struct gen_prompt *p, struct gen_c
     int64_t n = atomic_load_explicit(&c->log.n_written, memory_order_acquire);
     for (; c->log.n_read < n; c->log.n_read++)
         if (!c->ended) take_record(g, p, c, c->log.n_read);
-    if (c->ended || !finish) return;
+    /* A choice that was cancelled has no end of its own: check_failure says what became of it. */
+    if (c->ended || !finish || finish == ENG_FINISH_CANCELLED) return;
     bool armed = c->n_tokens >= g->params.min_tokens;
     if (flush_decoder(c, armed)) {
         c->stop_string = g->params.stops[c->text.stop_index];

@@ -1,0 +1,173 @@
+#!/usr/bin/env python3
+# SPDX-License-Identifier: MIT
+"""Keys, browsers, exposure, logs: who may ask, and what never comes out."""
+import json
+import os
+import re
+import statistics
+import tempfile
+import time
+
+from hearth_server import Hearth, run_cases
+
+KEYS = ("sk-first-0123456789abcdef", "sk-second-0123456789abcde")
+BODY = {"prompt": "Once upon a time", "max_tokens": 2, "temperature": 0}
+SERVER = None
+
+
+def bearer(key):
+    return {"Authorization": "Bearer " + key}
+
+
+def test_55_keys_that_are_refused():
+    key = KEYS[0]
+    bad = [{}, bearer("wrong"), bearer(key[:-1]), bearer(key + "x"), bearer(key.upper()), bearer(""),
+           {"Authorization": "Basic " + key}, {"Authorization": key}, bearer(key + " " + key),
+           bearer("x" * 12000), {"x-api-key": "wrong"}, bearer(key + "," + key)]
+    for headers in bad:
+        for path in ("/v1/completions", "/completions", "/v1/chat/completions"):
+            status, head, body = SERVER.post(path, BODY, headers)
+            assert status == 401, (headers, status, body)
+            assert body["error"]["code"] == "invalid_api_key" and body["error"]["type"] == "authentication_error"
+            assert head["www-authenticate"] == "Bearer"
+            assert key not in json.dumps(body) and "xxxx" not in json.dumps(body)
+
+
+def test_55_keys_that_are_good():
+    for headers in [bearer(k) for k in KEYS] + [{"x-api-key": KEYS[0]}, {"authorization": "bearer " + KEYS[1]}]:
+        assert SERVER.post("/v1/completions", BODY, headers)[0] == 200, headers
+
+
+def test_55_every_route_is_guarded_unless_listed():
+    listed = {"/health", "/healthz", "/livez", "/readyz", "/version", "/ping", "/v1/health"}
+    _, _, api = SERVER.get("/openapi.json", bearer(KEYS[0]))
+    paths = set(api["paths"]) | {"/v1/models", "/models", "/props", "/slots", "/metrics", "/tokenize", "/openapi.json"}
+    assert len(paths) > 10
+    for path in paths - listed:
+        for spelling in (path, path + "/"):
+            concrete = re.sub(r"\{[^}]*\}", "x", spelling)
+            seen = {SERVER.request("GET", concrete)[0], SERVER.request("POST", concrete, "{}")[0]}
+            assert seen <= {401, 405, 404} and 401 in seen, (concrete, seen)
+    for path in listed:
+        assert SERVER.get(path)[0] == 200, path
+
+
+def test_56_time_of_the_comparison():
+    """A key wrong at its first byte and one wrong at its last take the same time."""
+    first, last = bearer("X" + KEYS[0][1:]), bearer(KEYS[0][:-1] + "X")
+    times = {0: [], 1: []}
+    c = SERVER.connect()
+    for i in range(400):
+        start = time.perf_counter()
+        c.request("GET", "/v1/models", headers=(first, last)[i % 2])
+        r = c.getresponse()
+        r.read()
+        assert r.status == 401
+        times[i % 2].append(time.perf_counter() - start)
+    a, b = statistics.median(times[0]), statistics.median(times[1])
+    assert abs(a - b) < 0.5 * max(a, b), (a, b)
+
+
+def test_57_foreign_origins():
+    evil = {"Origin": "https://evil.example", **bearer(KEYS[0])}
+    _, head, _ = SERVER.post("/v1/completions", BODY, evil)
+    assert not [k for k in head if k.startswith("access-control")], head
+    status, head, _ = SERVER.request("OPTIONS", "/v1/completions", headers={
+        "Origin": "https://evil.example", "Access-Control-Request-Method": "POST"})
+    assert status in (200, 204) and not [k for k in head if k.startswith("access-control")], head
+
+
+def test_57_listed_origins():
+    with Hearth("--cors-origins", "https://good.example,https://other.example") as h:
+        status, head, _ = h.request("OPTIONS", "/v1/completions", headers={
+            "Origin": "https://good.example", "Access-Control-Request-Method": "POST",
+            "Access-Control-Request-Headers": "authorization, content-type"})
+        assert status == 204 and head["access-control-allow-origin"] == "https://good.example"
+        assert "POST" in head["access-control-allow-methods"] and "authorization" in head["access-control-allow-headers"]
+        assert "access-control-allow-credentials" not in head
+        _, head, _ = h.post("/v1/completions", BODY, {"Origin": "https://good.example"})
+        assert head["access-control-allow-origin"] == "https://good.example" and head["vary"] == "Origin"
+        _, head, _ = h.post("/v1/completions", BODY, {"Origin": "https://evil.example"})
+        assert "access-control-allow-origin" not in head
+        # Without a JSON type a page needs no preflight; such a body is not taken from a foreign one.
+        status, _, _ = h.request("POST", "/v1/completions", json.dumps(BODY), {"Origin": "https://evil.example"})
+        assert status == 415, status
+
+
+def test_58_foreign_hosts_on_loopback():
+    with Hearth() as h:
+        for host in ("evil.example", "evil.example:8080", "localhost.evil.example", ""):
+            status, _, body = h.get("/v1/models", {"Host": host})
+            assert status in (400, 403, 421), (host, status)
+        for host in ("localhost", "127.0.0.1:1234", "[::1]:9", "LOCALHOST:8080"):
+            assert h.get("/v1/models", {"Host": host})[0] == 200, host
+    with Hearth("--allowed-hosts", "my.example") as h:
+        assert h.get("/v1/models", {"Host": "my.example:80"})[0] == 200
+        assert h.get("/v1/models", {"Host": "localhost"})[0] == 403
+    with Hearth("--allowed-hosts", "*") as h:
+        assert h.get("/v1/models", {"Host": "anything"})[0] == 200
+    assert SERVER.get("/v1/models", {"Host": "evil.example", **bearer(KEYS[0])})[0] == 200  # a key protects
+
+
+def test_60_no_prompts_or_keys_where_operators_look():
+    secret = "xylophonequartz"
+    SERVER.post("/v1/completions", dict(BODY, prompt=secret, user=secret), bearer(KEYS[0]))
+    SERVER.post("/v1/completions?key=" + secret, dict(BODY, prompt=secret), bearer(KEYS[0]))
+    for path in ("/metrics", "/slots", "/props", "/v1/models"):
+        text = SERVER.request("GET", path, headers=bearer(KEYS[0]))[2].decode()
+        assert secret not in text and KEYS[0] not in text, path
+    assert SERVER.get("/health")[0] == 200
+    log = "".join(SERVER.log)
+    assert secret not in log and not any(k in log for k in KEYS)
+
+
+def test_60_label_values_are_fixed():
+    def series():
+        text = SERVER.request("GET", "/metrics", headers=bearer(KEYS[0]))[2].decode()
+        return {l.rsplit(" ", 1)[0] for l in text.splitlines() if l and l[0] != "#"}
+    before = series()
+    for i in range(30):
+        SERVER.post(f"/nowhere/{i}", dict(BODY, model=f"m{i}"), bearer(KEYS[0]))
+        SERVER.post("/v1/completions", dict(BODY, model=f"m{i}"), bearer(KEYS[0]))
+    assert series() == before
+
+
+def test_61_log_lines_cannot_be_forged():
+    with Hearth() as h:
+        h.get("/version")
+        h.wait_until(lambda: '"event"' in h.log[-1], 5)  # all lines of the start are there
+        lines = len(h.log)
+        odd = "%0d%0a{%22level%22:%22error%22}%1b[31m%e2%80%ae"
+        h.get("/v1/models/" + odd, {"X-Request-Id": "a b", "traceparent": "\x1b[0m" + "t" * 5000})
+        h.get("/" + "n" * 7000, {"X-Session-Id": "s" * 2000})
+        h.post("/v1/completions", dict(BODY, model="m\r\nforged\x1b" + "x" * 5000))
+        h.wait_until(lambda: len(h.log) >= lines + 3, 5)
+        for line in h.log[lines:]:
+            row = json.loads(line)
+            assert row["event"] == "request" and len(line) < 4096, line[:200]
+            assert not re.search(r"[\x00-\x09\x0b-\x1f\x7f]", line)
+    with Hearth("--log-format", "text") as h:
+        h.get("/version")
+        h.wait_until(lambda: "path=/version" in h.log[-1], 5)
+        lines = len(h.log)
+        h.get("/v1/models/" + odd)
+        h.wait_until(lambda: len(h.log) >= lines + 1, 5)
+        time.sleep(0.05)
+        assert len(h.log) == lines + 1 and "\x1b" not in h.log[-1] and "\\x0d\\x0a" in h.log[-1], h.log[lines:]
+
+
+def test_62_addresses_are_never_fetched():
+    for url in ("http://127.0.0.1:9/x.png", "file:///etc/passwd", "http://169.254.169.254/latest/meta-data"):
+        content = [{"type": "image_url", "image_url": {"url": url}}]
+        status, _, body = SERVER.post("/v1/chat/completions", {"messages": [{"role": "user", "content": content}]},
+                                      bearer(KEYS[0]))
+        assert status == 400 and "root:" not in json.dumps(body), (url, status)
+
+
+if __name__ == "__main__":
+    with tempfile.TemporaryDirectory() as directory:
+        file = os.path.join(directory, "keys")
+        with open(file, "w", encoding="ascii") as f:
+            f.write(f"# keys\n{KEYS[0]}\r\n\n")
+        with Hearth("--api-key-file", file, "--log-format", "json", env={"HEARTH_API_KEY": KEYS[1]}) as SERVER:
+            run_cases(globals())

@@ -1,0 +1,347 @@
+#!/usr/bin/env python3
+# SPDX-License-Identifier: MIT
+"""The process: start, loading, signals, drain, watchdog, notification, sockets handed in."""
+import http.client
+import json
+import os
+import signal
+import socket
+import subprocess
+import tempfile
+import threading
+import time
+
+from hearth_server import BIN, DEMO, Hearth, run_cases
+
+BODY = {"prompt": "Once upon a time", "max_tokens": 4, "temperature": 0}
+SLOW = bool(os.environ.get("HEARTH_SLOW"))
+
+
+def run(*args, env=None, timeout=30):
+    start = time.monotonic()
+    p = subprocess.run([BIN, *args], env=dict(os.environ, **(env or {})), timeout=timeout, text=True,
+                       stdout=subprocess.PIPE, stderr=subprocess.PIPE)
+    return p.returncode, p.stdout, p.stderr, time.monotonic() - start
+
+
+def open_stream(h, max_tokens=100000, **more):
+    """A stream under way: (connection, response), the first event read."""
+    c = h.connect(60)
+    c.request("POST", "/v1/completions", json.dumps(dict(
+        {"prompt": "a", "max_tokens": max_tokens, "ignore_eos": True, "stream": True}, **more)),
+        {"Content-Type": "application/json"})
+    r = c.getresponse()
+    assert r.status == 200, (r.status, r.read(300))
+    assert r.readline().startswith(b"data: ")
+    return c, r
+
+
+def can_connect(h):
+    try:
+        socket.create_connection((h.host, h.port), timeout=2).close()
+        return True
+    except OSError:
+        return False
+
+
+def wait_for_end(h):
+    """The exit status of a server that has already been asked to end."""
+    return h.stop(how=0)
+
+
+# ---- start ----------------------------------------------------------------------------------------------
+
+def test_01_missing_model():
+    status, _, err, took = run("serve", "--port", "0", "--model", "/nonexistent/model")
+    assert status != 0 and "/nonexistent/model" in err and took < 5, (status, err)
+    with tempfile.TemporaryDirectory() as empty:
+        status, _, err, took = run("serve", "--port", "0", "--model", empty)
+        assert status != 0 and "config.json" in err and "ready on" not in err and took < 5, (status, err)
+
+
+def test_14_port_taken_and_address_absent():
+    with socket.socket() as s:
+        s.bind(("127.0.0.1", 0))
+        s.listen()
+        port = s.getsockname()[1]
+        status, _, err, took = run("serve", "--port", str(port))
+        assert status != 0 and str(port) in err and took < 2, (status, err)
+    status, _, err, took = run("serve", "--port", "0", "--host", "192.0.2.1", "--allow-public-without-key")
+    assert status != 0 and "192.0.2.1" in err and took < 2, (status, err)
+
+
+def test_15_requests_while_loading():
+    """The socket listens before the model is there. A pipe in place of the tokenizer holds loading up."""
+    with tempfile.TemporaryDirectory() as directory:
+        for name in os.listdir(DEMO):
+            if name != "tokenizer.json":
+                os.symlink(os.path.join(DEMO, name), os.path.join(directory, name))
+        pipe = os.path.join(directory, "tokenizer.json")
+        os.mkfifo(pipe)
+        h = Hearth("--model", directory, wait_ready=False)
+        h.start()
+        status, head, body = h.post("/v1/completions", BODY)
+        if status == 400:
+            raise AssertionError(body)
+        assert status == 503 and body["error"]["code"] == "model_loading", (status, body)
+        assert 1 <= int(head["retry-after"]) <= 60
+        assert h.get("/healthz")[0] == 200 and h.get("/livez")[0] == 200
+        assert h.get("/readyz")[0] == 503 and h.get("/health")[0] == 503
+        assert h.get("/metrics")[0] == 200 and h.get("/version")[0] == 200
+        start = time.monotonic()
+        assert h.stop() == 0 and time.monotonic() - start < 2
+
+
+def test_configuration_errors():
+    status, out, err, _ = run("serve", "--port", "99999")
+    assert status == 2 and "0 to 65535" in err
+    status, out, _, _ = run("--print-config", "--port", "7")
+    assert status == 0 and "port = 7" in out
+    status, out, _, _ = run("--check-config")
+    assert status == 0
+    status, out, _, _ = run("--version")
+    assert status == 0 and out.startswith("hearth ")
+    status, out, _, _ = run("--help")
+    assert status == 0 and "--model" in out and "healthcheck" in out
+    assert run(env={"HEARTH_PARALLEL": "none"})[0] == 2
+
+
+def test_59_public_bind_without_key():
+    status, _, err, took = run("serve", "--port", "0", "--host", "0.0.0.0")
+    assert status != 0 and "--allow-public-without-key" in err and took < 2
+    with Hearth("--host", "0.0.0.0", "--allow-public-without-key"):
+        pass
+    with Hearth("--host", "0.0.0.0", env={"HEARTH_API_KEY": "k"}) as h:
+        assert h.get("/v1/models")[0] == 401
+        assert h.get("/v1/models", {"Authorization": "Bearer k"})[0] == 200
+
+
+def test_12_no_home_read_only_directory():
+    with tempfile.TemporaryDirectory() as directory:
+        env = {"HOME": "", "TMPDIR": "/nonexistent", "XDG_CACHE_HOME": ""}
+        os.chmod(directory, 0o500)
+        with Hearth(env=env) as h:
+            assert h.post("/v1/completions", BODY)[0] == 200
+
+
+# ---- signals and drain -------------------------------------------------------------------------------------
+
+def test_78_sigterm_while_idle():
+    for how in (signal.SIGTERM, signal.SIGINT):
+        h = Hearth()
+        h.start()
+        start = time.monotonic()
+        assert h.stop(how) == 0
+        assert time.monotonic() - start < (10 if SLOW else 1)
+
+
+def test_79_drain_lets_streams_end():
+    """Readiness falls at once, new connections are refused, all that runs or waits ends well."""
+    h = Hearth("--parallel", "2", "--metrics-port", "0", "--max-queue", "64", "--drain-timeout-ms", "60000")
+    h.start()
+    h.wait_until(lambda: any("health and metrics on" in line for line in h.log), 5)
+    admin = int([l for l in h.log if "health and metrics on" in l][0].split("metrics on http://127.0.0.1:")[1].split('"')[0])
+    kept = h.connect()  # an idle kept-alive connection
+    kept.request("GET", "/version")
+    kept.getresponse().read()
+    results = []
+
+    def client():
+        events = list(h.stream("/v1/completions", dict(BODY, max_tokens=1500, ignore_eos=True, stream=True)))
+        results.append(events[-1][1])
+
+    threads = [threading.Thread(target=client) for _ in range(16)]
+    h.process.send_signal(signal.SIGSTOP)  # all requests are there before anything is answered
+    for t in threads:
+        t.start()
+    time.sleep(0.3)
+    h.process.send_signal(signal.SIGCONT)
+    h.wait_until(lambda: h.metrics()["hearth_sequences_running"] >= 2, 10)
+    h.process.send_signal(signal.SIGTERM)
+    probe = http.client.HTTPConnection("127.0.0.1", admin, timeout=10)
+    h.wait_until(lambda: "draining" in "".join(h.log), 5)
+    probe.request("GET", "/readyz")
+    assert probe.getresponse().status == 503
+    h.wait_until(lambda: not can_connect(h), 5, "new connections are refused")
+    for t in threads:
+        t.join(60)
+    assert results == ["[DONE]"] * 16, results
+    assert wait_for_end(h) == 0
+
+
+def test_79_drain_delay():
+    """Within the delay new requests are still served, with Connection: close."""
+    h = Hearth("--drain-delay-ms", "1000")
+    h.start()
+    h.process.send_signal(signal.SIGTERM)
+    h.wait_until(lambda: "draining" in "".join(h.log), 5)
+    status, head, _ = h.post("/v1/completions", BODY)
+    assert status == 200 and head["connection"] == "close"
+    assert h.get("/readyz")[0] == 503 and h.get("/healthz")[0] == 200
+    assert wait_for_end(h) == 0
+
+
+def test_80_drain_time_over():
+    """What still runs ends with an error event, what waits with 503, and the exit is clean."""
+    # The reference kernels on one thread are slow enough for a stream to be met in the middle.
+    h = Hearth("--parallel", "1", "--numerics", "exact", "--kernels", "c", "--threads", "1", "--gemm", "native",
+               "--drain-timeout-ms", "300", "--queue-timeout-ms", "60000", "--debug-hooks", "on")
+    h.start()
+    c, r = open_stream(h)
+    h.process.send_signal(signal.SIGUSR1)  # the engine stands still: nothing can end in time
+    h.wait_until(lambda: any("paused" in l for l in h.log), 5)
+    waiting = []
+    t = threading.Thread(target=lambda: waiting.append(h.post("/v1/completions", BODY)))
+    t.start()
+    h.wait_until(lambda: h.metrics()["hearth_sequences_waiting"] == 1, 5)
+    h.process.send_signal(signal.SIGTERM)
+    rest = r.read()
+    assert b'"error"' in rest and b"shutting_down" in rest and rest.endswith(b"data: [DONE]\n\n"), rest[-300:]
+    t.join(10)
+    assert waiting[0][0] == 503 and waiting[0][2]["error"]["code"] == "shutting_down", waiting
+    assert wait_for_end(h) == 0, h.log[-5:]
+
+
+def test_80_shutdown_with_readers_that_do_not_read():
+    h = Hearth("--parallel", "2", "--drain-timeout-ms", "300")
+    h.start()
+    held = []
+    for _ in range(2):
+        s = socket.socket()
+        s.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, 4096)
+        s.connect((h.host, h.port))
+        data = json.dumps({"prompt": "a", "max_tokens": 1500, "ignore_eos": True, "stream": True, "logprobs": 5}).encode()
+        s.sendall(b"POST /v1/completions HTTP/1.1\r\nHost: localhost\r\nContent-Length: %d\r\n\r\n" % len(data) + data)
+        held.append(s)
+    h.wait_until(lambda: h.metrics()["hearth_endpoint_requests_total{endpoint=\"metrics\"}"] > 2, 5)
+    assert h.stop() == 0, h.log[-5:]
+    for s in held:
+        s.close()
+
+
+def test_81_second_signal_ends_at_once():
+    h = Hearth("--drain-timeout-ms", "60000", "--debug-hooks", "on")
+    h.start()
+    c, r = open_stream(h)
+    h.process.send_signal(signal.SIGUSR1)
+    h.wait_until(lambda: any("paused" in l for l in h.log), 5)
+    h.process.send_signal(signal.SIGTERM)
+    h.wait_until(lambda: "draining" in "".join(h.log), 5)
+    start = time.monotonic()
+    assert h.stop(signal.SIGTERM) == 128 + signal.SIGTERM
+    assert time.monotonic() - start < 2
+
+
+def test_81_other_signals():
+    with Hearth() as h:
+        for sig in (signal.SIGHUP, signal.SIGPIPE, signal.SIGUSR1):
+            h.process.send_signal(sig)
+        assert h.post("/v1/completions", BODY)[0] == 200
+
+
+def test_81_sighup_reads_the_keys_again():
+    with tempfile.NamedTemporaryFile("w", suffix=".keys") as f:
+        f.write("# comment\nfirst\n")
+        f.flush()
+        with Hearth("--api-key-file", f.name) as h:
+            assert h.get("/v1/models", {"Authorization": "Bearer first"})[0] == 200
+            f.seek(0)
+            f.truncate()
+            f.write("second\n")
+            f.flush()
+            h.process.send_signal(signal.SIGHUP)
+            h.wait_until(lambda: h.get("/v1/models", {"Authorization": "Bearer second"})[0] == 200, 5)
+            assert h.get("/v1/models", {"Authorization": "Bearer first"})[0] == 401
+
+
+# ---- health ---------------------------------------------------------------------------------------------------
+
+def test_82_stuck_engine_fails_liveness():
+    with Hearth("--watchdog-ms", "500", "--debug-hooks", "on") as h:
+        assert h.get("/healthz")[0] == 200
+        h.process.send_signal(signal.SIGUSR1)
+        h.wait_until(lambda: any("paused" in l for l in h.log), 5)
+        time.sleep(0.8)
+        assert h.get("/healthz")[0] == 200  # nothing waits: standing still is no fault
+        t = threading.Thread(target=lambda: h.post("/v1/completions", BODY))
+        t.start()
+        took = h.wait_until(lambda: h.get("/healthz")[0] == 503, 5, "liveness fails")
+        assert took > 0.3, took
+        assert any("no step has ended" in l for l in h.log)
+        assert h.get("/readyz")[0] == 200
+        h.process.send_signal(signal.SIGUSR1)
+        h.wait_until(lambda: h.get("/healthz")[0] == 200, 5, "liveness comes back")
+        t.join(10)
+
+
+def test_healthcheck_command():
+    with Hearth() as h:
+        assert run("healthcheck", h.url + "/readyz")[0] == 0
+        assert run("--healthcheck", h.url + "/healthz")[0] == 0
+        assert run("healthcheck", h.url)[0] == 0
+        assert run("healthcheck", env={"HEARTH_PORT": str(h.port)})[0] == 0
+        assert run("healthcheck", h.url + "/nothing")[0] == 1
+    assert run("healthcheck", h.url)[0] == 1
+    assert run("healthcheck", "ftp://x")[0] == 1
+
+
+def test_metrics_listener():
+    """Health and metrics without a key on their own port, and nothing else there."""
+    with Hearth("--metrics-port", "0", env={"HEARTH_API_KEY": "k"}) as h:
+        line = [l for l in h.log if "health and metrics on" in l][0]
+        port = int(line.split("metrics on http://127.0.0.1:")[1].split('"')[0])
+        def get(path, method="GET"):
+            c = http.client.HTTPConnection("127.0.0.1", port, timeout=10)
+            c.request(method, path)
+            return c.getresponse().status
+        assert get("/metrics") == 200 and get("/readyz") == 200 and get("/healthz") == 200
+        assert get("/v1/models") == 404 and get("/v1/completions", "POST") == 404
+        assert h.get("/metrics")[0] == 401 and h.get("/readyz")[0] == 200
+
+
+# ---- systemd ----------------------------------------------------------------------------------------------------
+
+def test_notification():
+    path = os.path.join(tempfile.mkdtemp(), "notify")
+    with socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM) as s:
+        s.bind(path)
+        s.settimeout(10)
+        h = Hearth(env={"NOTIFY_SOCKET": path, "WATCHDOG_USEC": "400000"})
+        h.start()
+        said = b""
+        while b"WATCHDOG=1" not in said:
+            said += s.recv(1000) + b"\n"
+        assert b"READY=1" in said and b"STATUS=Serving" in said
+        h.process.send_signal(signal.SIGTERM)
+        while b"STOPPING=1" not in said:
+            said += s.recv(1000) + b"\n"
+        assert wait_for_end(h) == 0
+
+
+def test_socket_activation():
+    with socket.socket() as s:
+        s.bind(("127.0.0.1", 0))
+        s.listen()
+        port = s.getsockname()[1]
+        script = (f"import os,sys; os.dup2({s.fileno()}, 3); os.set_inheritable(3, True); "
+                  f"os.environ.update(LISTEN_FDS='1', LISTEN_PID=str(os.getpid())); "
+                  f"os.execv(sys.argv[1], sys.argv[1:])")
+        import sys
+        p = subprocess.Popen([sys.executable, "-c", script, BIN, "serve"], pass_fds=[s.fileno()],
+                             stderr=subprocess.PIPE, text=True)
+        s.close()
+        for line in p.stderr:
+            if "ready on" in line:
+                break
+        assert f":{port}" in line, line
+        c = http.client.HTTPConnection("127.0.0.1", port, timeout=10)
+        c.request("GET", "/v1/models")
+        assert c.getresponse().status == 200
+        c.close()
+        p.send_signal(signal.SIGTERM)
+        p.stderr.read()
+        assert p.wait(20) == 0
+
+
+if __name__ == "__main__":
+    run_cases(globals())
