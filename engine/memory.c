@@ -135,40 +135,35 @@ static bool fits(const struct mem_params *p, int64_t ctx, int64_t n_pages, struc
     return plan_at(p, ctx, n_pages, ret) && add_up(&ret->memory) <= p->limit_bytes;
 }
 
-/*
- * Pages for a context: what kv_bytes says, else all slots at full length, and where memory is short
- * of that as many as fit, but at least one sequence's.
- */
+/* Pages for a context: what kv_bytes says, else all slots at full length. */
+static int64_t wanted_pages(const struct mem_params *p, int64_t ctx)
+{
+    if (p->kv_bytes > 0) return p->kv_bytes / (int64_t)p->fwd.layout->page_bytes;
+    return pages_of(ctx) * p->n_parallel;
+}
+
+/* The same, or where memory is short of it as many as fit, but at least one sequence's. */
 static int64_t choose_pages(const struct mem_params *p, int64_t ctx)
 {
-    int64_t page_bytes = (int64_t)p->fwd.layout->page_bytes;
-    if (p->kv_bytes > 0) return p->kv_bytes / page_bytes;
-    int64_t least = pages_of(ctx), all = least * p->n_parallel;
     struct mem_plan plan;
+    int64_t wanted = wanted_pages(p, ctx), least = pages_of(ctx);
+    if (p->kv_bytes > 0 || fits(p, ctx, wanted, &plan)) return wanted;
     if (!plan_at(p, ctx, least, &plan)) return least;
     int64_t rest = p->limit_bytes - add_up(&plan.memory);
-    int64_t more = rest > 0 ? rest / (page_bytes + prefix_bytes(1)) : 0;
-    return min_i64(all, least + more);
+    int64_t more = rest / ((int64_t)p->fwd.layout->page_bytes + prefix_bytes(1));
+    return more > 0 ? min_i64(wanted, least + more) : least;
 }
 
 /* The longest context for which all slots fit; it shrinks by whole pages. */
 static int64_t choose_ctx(const struct mem_params *p, int64_t ctx_max)
 {
     struct mem_plan plan;
-    if (p->kv_bytes > 0)
-        ctx_max =
-            min_i64(ctx_max, p->kv_bytes / (int64_t)p->fwd.layout->page_bytes * KV_PAGE_TOKENS);
-    int64_t least = min_i64(ctx_max, MIN_CTX_TOKENS);
-    if (fits(p, ctx_max, choose_pages(p, ctx_max), &plan) &&
-        (p->kv_bytes > 0 || plan.n_pages == pages_of(ctx_max) * p->n_parallel))
-        return ctx_max;
-    int64_t low = pages_of(least), high = pages_of(ctx_max);
-    while (low < high) { /* low fits or is the least; high does not fit */
-        int64_t mid = low + (high - low) / 2;
-        if (mid == low) break;
-        int64_t n_pages =
-            p->kv_bytes > 0 ? choose_pages(p, mid * KV_PAGE_TOKENS) : mid * p->n_parallel;
-        if (fits(p, mid * KV_PAGE_TOKENS, n_pages, &plan))
+    if (p->kv_bytes > 0) ctx_max = min_i64(ctx_max, wanted_pages(p, 0) * KV_PAGE_TOKENS);
+    if (fits(p, ctx_max, wanted_pages(p, ctx_max), &plan)) return ctx_max;
+    int64_t low = pages_of(min_i64(ctx_max, MIN_CTX_TOKENS)), high = pages_of(ctx_max);
+    while (high - low > 1) { /* low fits or is the least; high does not fit */
+        int64_t mid = low + (high - low) / 2, ctx = mid * KV_PAGE_TOKENS;
+        if (fits(p, ctx, wanted_pages(p, ctx), &plan))
             low = mid;
         else
             high = mid;

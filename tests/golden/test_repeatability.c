@@ -1,0 +1,325 @@
+/* SPDX-License-Identifier: MIT */
+/*
+ * Within one triple (numeric path, kernel level, gemm) an answer's logits are the same bits
+ * whatever else runs: batch, slots, chunk size, threads, prefix cache, neighbours.
+ *
+ * For each triple that this machine runs, a set of requests is answered one at a time by an engine
+ * with one slot, one thread and no cache; then by engines of every other make, all requests at
+ * once. Compared are the bits of every row of raw logits, of prompts and of answers, and in a
+ * second mode, where pages of the cache may be read, the tokens and the bits of their
+ * log-probabilities.
+ *
+ *   test_repeatability [--all | --few] [MODEL_DIR ...]
+ *
+ * Without directories: a small model of the source tree and, where HEARTH_REFERENCE is set, a
+ * stories model. --all takes every make and more models (some minutes); --few is for large models:
+ * it leaves out the plain C level too.
+ */
+#include "test.h"
+
+#include <pthread.h>
+#include <stdbool.h>
+#include <unistd.h>
+
+#include "engine/engine.h"
+#include "engine/kernels/kernels.h"
+
+enum { N_JOBS = 10, MAX_ROWS = 600, MAX_CHOICES = 2, N_NEW = 14, N_TOP = 20 };
+
+struct make {
+    int threads, chunk, slots;
+    bool cache;
+};
+
+/* What one job gave: a hash of the bits of each row, or of each token with its log-probabilities.
+ */
+struct answer {
+    uint64_t rows[MAX_CHOICES][MAX_ROWS];
+    int n_rows[MAX_CHOICES];
+    enum eng_finish finish[MAX_CHOICES];
+    bool done;
+    pthread_mutex_t lock;
+    pthread_cond_t changed;
+};
+
+static const char *model_dir;
+static int64_t max_prompt;
+static int n_compared;
+
+static uint64_t hash_bytes(uint64_t h, const void *data, size_t n)
+{
+    const uint8_t *p = data;
+    for (size_t i = 0; i < n; i++)
+        h = (h ^ p[i]) * 0x100000001b3ull;
+    return h;
+}
+
+static void add_row(struct answer *a, int choice, uint64_t hash)
+{
+    if (a->n_rows[choice] < MAX_ROWS) a->rows[choice][a->n_rows[choice]++] = hash;
+}
+
+static void on_event(void *ctx, const struct eng_event *e)
+{
+    struct answer *a = ctx;
+    pthread_mutex_lock(&a->lock);
+    if (e->type == ENG_EVENT_LOGITS)
+        add_row(a, e->choice, hash_bytes(1, e->logits, (size_t)e->n_logits * sizeof(float)));
+    if (e->type == ENG_EVENT_TOKEN) {
+        uint64_t h = hash_bytes((uint64_t)e->id, &e->logprob, sizeof(e->logprob));
+        for (int i = 0; i < e->n_top; i++) {
+            h = hash_bytes(h, &e->top[i].id, sizeof(e->top[i].id));
+            h = hash_bytes(h, &e->top[i].logprob, sizeof(e->top[i].logprob));
+        }
+        add_row(a, e->choice, h);
+    }
+    if (e->type == ENG_EVENT_CHOICE_DONE) a->finish[e->choice] = e->finish;
+    if (e->type == ENG_EVENT_JOB_DONE) {
+        a->done = true;
+        pthread_cond_signal(&a->changed);
+    }
+    pthread_mutex_unlock(&a->lock);
+}
+
+/* Length of a job's prompt; odd jobs share the beginning of the one before. */
+static int64_t prompt_length(int job)
+{
+    static const int64_t lengths[N_JOBS] = {1, 31, 33, 64, 65, 70, 97, 130, 131, 200};
+    return lengths[job] < max_prompt ? lengths[job] : max_prompt;
+}
+
+static void fill_prompt(int job, int32_t vocab, int32_t *ids)
+{
+    uint32_t x = (uint32_t)(job / 2) * 2654435761u + 17;
+    for (int64_t i = 0; i < prompt_length(job); i++) {
+        x = x * 1664525u + 1013904223u;
+        ids[i] = (int32_t)((x >> 8) % (uint32_t)vocab);
+    }
+    if (job % 2 && prompt_length(job) > 1) ids[prompt_length(job) - 1] = job;
+}
+
+static struct eng_job *submit(struct eng *e, int job, bool rows, struct answer *a)
+{
+    int32_t ids[256];
+    char err[300] = "";
+    struct eng_job *handle = NULL;
+    fill_prompt(job, eng_info(e)->vocab_size, ids);
+    struct eng_job_params p = {
+        .prompt = ids,
+        .n_prompt = prompt_length(job),
+        .n_choices = job == 4 ? MAX_CHOICES : 1,
+        .max_tokens = N_NEW,
+        .sampling = eng_sampling_default(),
+        .ignore_eos = true,
+        .n_logprobs = N_TOP,
+        .n_prompt_logprobs = -1,
+        .want_logits = rows,
+        .on_event = on_event,
+        .ctx = a,
+    };
+    p.sampling.temperature = job % 3 == 0 ? 0.0f : 0.9f;
+    p.sampling.top_p = job % 3 == 1 ? 0.95f : 1.0f;
+    p.sampling.seed = (uint64_t)job;
+    int rc = eng_job_submit(e, &p, &handle, err, sizeof(err));
+    REQUIRE_MSG(rc == 0, "%s", err);
+    return handle;
+}
+
+static void await(struct answer *a, struct eng_job *job)
+{
+    pthread_mutex_lock(&a->lock);
+    while (!a->done)
+        pthread_cond_wait(&a->changed, &a->lock);
+    pthread_mutex_unlock(&a->lock);
+    eng_job_release(job);
+}
+
+static struct answer *new_answers(void)
+{
+    struct answer *a = calloc(N_JOBS, sizeof(*a));
+    for (int i = 0; i < N_JOBS; i++) {
+        pthread_mutex_init(&a[i].lock, NULL);
+        pthread_cond_init(&a[i].changed, NULL);
+    }
+    return a;
+}
+
+static struct answer *answer_all(struct eng *e, bool rows, bool at_once)
+{
+    struct answer *a = new_answers();
+    struct eng_job *jobs[N_JOBS];
+    for (int i = 0; i < N_JOBS; i++) {
+        jobs[i] = submit(e, i, rows, &a[i]);
+        if (!at_once) await(&a[i], jobs[i]);
+    }
+    for (int i = 0; i < N_JOBS && at_once; i++)
+        await(&a[i], jobs[i]);
+    return a;
+}
+
+struct triple {
+    const char *numerics, *kernels, *gemm;
+};
+
+/* NULL where this machine or build does not offer the triple. */
+static struct eng *open_engine(const struct triple *t, const struct make *m)
+{
+    char err[500] = "";
+    struct eng *e = NULL;
+    struct eng_params p = {
+        .model_dir = model_dir,
+        .numerics = t->numerics,
+        .kernels = t->kernels,
+        .gemm = t->gemm,
+        .n_threads = m->threads,
+        .n_parallel = m->slots,
+        .chunk_tokens = m->chunk,
+        .max_queued_jobs = N_JOBS,
+        .ctx_tokens = max_prompt + N_NEW,
+        .no_prefix_cache = !m->cache,
+    };
+    int rc = eng_open(&e, &p, err, sizeof(err));
+    if (rc == ENG_EUNSUPPORTED) return NULL;
+    REQUIRE_MSG(rc == 0, "%s: %s", model_dir, err);
+    return e;
+}
+
+static void compare(const struct triple *t, const struct make *m, const struct answer *want,
+                    const struct answer *got, const char *what)
+{
+    for (int i = 0; i < N_JOBS; i++)
+        for (int c = 0; c < MAX_CHOICES; c++) {
+            REQUIRE_EQ_INT(got[i].n_rows[c], want[i].n_rows[c]);
+            REQUIRE_EQ_INT(got[i].finish[c], want[i].finish[c]);
+            for (int r = 0; r < want[i].n_rows[c]; r++, n_compared++)
+                REQUIRE_MSG(got[i].rows[c][r] == want[i].rows[c][r],
+                            "%s %s/%s/%s threads %d chunk %d slots %d cache %d: job %d choice %d "
+                            "row %d differs (%s)",
+                            model_dir, t->numerics, t->kernels, t->gemm, m->threads, m->chunk,
+                            m->slots, m->cache, i, c, r, what);
+        }
+}
+
+static void free_answers(struct answer *a)
+{
+    for (int i = 0; i < N_JOBS; i++) {
+        pthread_mutex_destroy(&a[i].lock);
+        pthread_cond_destroy(&a[i].changed);
+    }
+    free(a);
+}
+
+/* One engine of some make gives the answers `rows` and `tokens`, the second time from its cache. */
+static void check_make(const struct triple *t, const struct make *m, const struct answer *rows,
+                       const struct answer *tokens)
+{
+    struct eng *e = open_engine(t, m);
+    REQUIRE(e);
+    struct answer *a = answer_all(e, true, true);
+    compare(t, m, rows, a, "logits");
+    free_answers(a);
+    for (int round = 0; round < 2; round++) {
+        a = answer_all(e, false, true);
+        compare(t, m, tokens, a, round ? "cached tokens" : "tokens");
+        free_answers(a);
+    }
+    struct eng_stats st;
+    eng_stats(e, &st);
+    if (m->cache && max_prompt > 64) REQUIRE(st.n_cached_tokens > 0);
+    eng_close(e);
+}
+
+enum depth { DEPTH_USUAL, DEPTH_ALL, DEPTH_FEW };
+
+static bool check_triple(const struct triple *t, enum depth depth)
+{
+    static const struct make alone = {1, 128, 1, false};
+    static const struct make makes[] = {
+        {2, 16, 16, true},  {1, 128, 4, false}, {2, 128, 4, true},   {1, 16, 16, false},
+        {2, 16, 1, false},  {2, 128, 16, true}, {1, 16, 4, true},    {2, 1, 3, true},
+        {1, 128, 16, true}, {2, 16, 4, false},  {2, 200, 10, false}, {1, 16, 1, true},
+        {2, 128, 1, true},  {1, 33, 5, true},   {3, 7, 7, true},
+    };
+    struct eng *e = open_engine(t, &alone);
+    if (!e) return false;
+    if (!eng_info(e)->repeatable) {
+        eng_close(e); /* which the engine says of itself */
+        return false;
+    }
+    struct answer *rows = answer_all(e, true, false);
+    struct answer *tokens = answer_all(e, false, false);
+    eng_close(e);
+    for (size_t i = 0; i < (depth == DEPTH_ALL ? N_OF(makes) : 3); i++)
+        check_make(t, &makes[i], rows, tokens);
+    free_answers(rows);
+    free_answers(tokens);
+    return true;
+}
+
+static void check_model(const char *dir, enum depth depth)
+{
+    model_dir = dir;
+    struct triple t = {"exact", "auto", "native"};
+    char err[300];
+    struct eng *e = NULL;
+    struct eng_params p = {.model_dir = dir, .n_parallel = 1};
+    int rc = eng_open(&e, &p, err, sizeof(err));
+    REQUIRE_MSG(rc == 0, "%s: %s", dir, err);
+    int64_t ctx = eng_info(e)->ctx_tokens;
+    max_prompt = ctx - N_NEW < 200 ? ctx - N_NEW : 200;
+    eng_close(e);
+    for (const char *const *path = eng_numerics_names(); *path; path++)
+        for (const char *const *level = eng_kernel_names(); *level; level++) {
+            if (!kern_runs_here(*level)) continue;
+            if (depth == DEPTH_FEW && strcmp(*level, "c") == 0) continue; /* hours */
+            static const char *const gemms[] = {"native", "blas"};
+            for (size_t g = 0; g < N_OF(gemms); g++) {
+                t = (struct triple){*path, *level, gemms[g]};
+                int before = n_compared;
+                if (check_triple(&t, depth))
+                    printf("%s %s/%s/%s: %d rows of the same bits\n", dir, t.numerics, t.kernels,
+                           t.gemm, n_compared - before);
+                fflush(stdout);
+            }
+        }
+}
+
+static const char **named_models;
+static int n_named_models;
+static enum depth asked_depth;
+
+static void check_models(const char *root, const char *folder, const char *const *names, size_t n)
+{
+    char dir[1000];
+    for (size_t i = 0; i < n && root; i++) {
+        snprintf(dir, sizeof(dir), "%s/%s/%s", root, folder, names[i]);
+        check_model(dir, asked_depth);
+    }
+}
+
+static void test_same_bits(void **state)
+{
+    (void)state;
+    static const char *const own[] = {"llama-bias-tied-f32", "mistral-window-bf16",
+                                      "qwen3-types-bf16"};
+    static const char *const stories[] = {"stories260k-bf16", "stories260k"};
+    bool all = asked_depth == DEPTH_ALL;
+    for (int i = 0; i < n_named_models; i++)
+        check_model(named_models[i], asked_depth);
+    if (n_named_models == 0) {
+        check_models(test_source_root(), "tests/golden/models", own, all ? N_OF(own) : 1);
+        check_models(test_reference(), "models", stories, all ? N_OF(stories) : 1);
+    }
+    REQUIRE(n_compared > 0);
+}
+
+int main(int argc, char **argv)
+{
+    if (argc > 1 && strcmp(argv[1], "--all") == 0) asked_depth = DEPTH_ALL;
+    if (argc > 1 && strcmp(argv[1], "--few") == 0) asked_depth = DEPTH_FEW;
+    int first = asked_depth == DEPTH_USUAL ? 1 : 2;
+    named_models = (const char **)argv + first;
+    n_named_models = argc > first ? argc - first : 0;
+    const struct CMUnitTest tests[] = {cmocka_unit_test(test_same_bits)};
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}
