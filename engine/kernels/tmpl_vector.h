@@ -32,6 +32,23 @@ INLINE vf vf_exp(vf x)
     return vf_scale_by_power(p, n);
 }
 
+/*
+ * 2^t for t <= 0, error 2e-8 and rounding; shorter than vf_exp because t need not be reduced in two
+ * parts. NaN stays NaN.
+ */
+INLINE vf vf_exp2(vf t)
+{
+    t = vf_max(vf_set1(-150.0f), t);
+    vf n = vf_round_f(t), f = vf_sub(t, n);
+    vf p = vf_fma(vf_set1(0x1.41fb84p-13f), f, vf_set1(0x1.5f3eacp-10f));
+    p = vf_fma(p, f, vf_set1(0x1.3b2d4ep-7f));
+    p = vf_fma(p, f, vf_set1(0x1.c6aee8p-5f));
+    p = vf_fma(p, f, vf_set1(0x1.ebfbdcp-3f));
+    p = vf_fma(p, f, vf_set1(0x1.62e430p-1f));
+    p = vf_fma(p, f, vf_set1(1.0f));
+    return vf_scale_by_power(p, n);
+}
+
 static int elements_at(int i, int n)
 {
     return n - i < VN ? n - i : VN;
@@ -116,35 +133,42 @@ static void scale(float *y, float a, int n)
     }
 }
 
+/* s[i .. i + VN), those outside [lo, hi) replaced. */
+INLINE vf keys_at(const float *s, int i, int lo, int hi, vf other)
+{
+    vf v = vf_load(s + i);
+    return i < lo || i + VN > hi ? vf_select(vm_range(i, lo, hi), v, other) : v;
+}
+
 /* Largest of s[lo..hi), by vectors at multiples of VN. */
 static float keys_max(const float *s, int lo, int hi)
 {
-    vf none = vf_set1(-INFINITY), max = none;
-    for (int i = lo - lo % VN; i < hi; i += VN) {
-        vf v = vf_load(s + i);
-        if (i < lo || i + VN > hi)
-            v = vf_select(vm_range(i, lo, hi), v, none);
-        max = vf_max(max, v);
+    vf none = vf_set1(-INFINITY), even = none, odd = none;
+    int i = lo - lo % VN;
+    for (; i + VN < hi; i += 2 * VN) {
+        even = vf_max(even, keys_at(s, i, lo, hi, none));
+        odd = vf_max(odd, keys_at(s, i + VN, lo, hi, none));
     }
-    return vf_maximum(max);
+    if (i < hi)
+        even = vf_max(even, keys_at(s, i, lo, hi, none));
+    return vf_maximum(vf_max(even, odd));
 }
 
 /*
- * n is a multiple of 32; the partial sums are the lanes of one vector, so n does not matter to
- * them.
+ * The partial sums are the lanes of one vector, so that n and zeros behind the last key do not
+ * matter to them. exp(factor * (s - max)) is 2^(s - max times factor / ln 2).
  */
 static struct kern_softmax softmax_keys(float *s, int n, int lo, int hi, float factor)
 {
     struct kern_softmax r = {.max = -INFINITY, .sum = 0.0f};
-    vf zero = vf_set1(0.0f), sum = zero, f = vf_set1(factor);
+    float max = lo < hi ? keys_max(s, lo, hi) : -INFINITY;
+    vf zero = vf_set1(0.0f), sum = zero, top = vf_set1(max);
+    vf f = vf_set1(factor * 0x1.715476p+0f);
     int first = lo - lo % VN, i = 0;
-    if (lo < hi)
-        r.max = keys_max(s, lo, hi) * factor;
-    vf max = vf_set1(r.max);
     for (; i < first; i += VN)
         vf_store(s + i, zero);
     for (; i < hi; i += VN) {
-        vf e = vf_exp(vf_sub(vf_mul(vf_load(s + i), f), max));
+        vf e = vf_exp2(vf_mul(vf_sub(vf_load(s + i), top), f));
         if (i < lo || i + VN > hi)
             e = vf_select(vm_range(i, lo, hi), e, zero);
         sum = vf_add(sum, e);
@@ -152,6 +176,7 @@ static struct kern_softmax softmax_keys(float *s, int n, int lo, int hi, float f
     }
     for (; i < n; i += VN)
         vf_store(s + i, zero);
+    r.max = max * factor;
     r.sum = vf_sum(sum);
     return r;
 }
