@@ -1,0 +1,107 @@
+#!/usr/bin/env python3
+# SPDX-License-Identifier: MIT
+"""`hearth render` against the reference's renderings outside the repository (HEARTH_REFERENCE).
+
+goldens/chat/rendered.jsonl: published templates by scenario; features.jsonl: one construct each;
+models/*/golden_chat.json: whole directories. Where the reference raises, an error is wanted, of any
+wording. Skipped (77) without HEARTH_REFERENCE.
+"""
+import collections
+import glob
+import json
+import os
+import subprocess
+import sys
+import tempfile
+
+BIN = os.environ.get("HEARTH_BIN", "build/hearth")
+REFERENCE = os.environ.get("HEARTH_REFERENCE")
+
+
+def read_lines(path):
+    with open(path, encoding="utf-8") as f:
+        return [json.loads(line) for line in f]
+
+
+def render(directory, requests, now):
+    """The answers to requests, from one process."""
+    text = "".join(json.dumps(request, ensure_ascii=False) + "\n" for request in requests)
+    done = subprocess.run([BIN, "render", "--model", directory], input=text.encode(), timeout=120,
+                          env={**os.environ, "HEARTH_NOW": now}, stdout=subprocess.PIPE, check=True)
+    return [json.loads(line) for line in done.stdout.decode().split("\n")[:-1]]
+
+
+def model_directory(parent, name, template, variables):
+    directory = os.path.join(parent, name)
+    os.mkdir(directory)
+    with open(os.path.join(directory, "chat_template.jinja"), "w", encoding="utf-8", newline="") as f:
+        f.write(template)
+    with open(os.path.join(directory, "tokenizer_config.json"), "w", encoding="utf-8") as f:
+        json.dump(variables, f)
+    return directory
+
+
+class Score:
+    def __init__(self):
+        self.right = collections.Counter()
+        self.all = collections.Counter()
+
+    def add(self, what, case, wanted, answer):
+        right = "error" in answer if "error" in wanted else answer.get("text") == wanted["text"]
+        self.all[what] += 1
+        self.right[what] += right
+        if not right:
+            print(f"{what} {case}:\n  wanted {wanted.get('text', wanted.get('error'))!r}\n  got    {answer!r}")
+
+
+def check_rendered(score, parent, now, variables):
+    scenarios = {s["name"]: s for s in read_lines(f"{REFERENCE}/goldens/chat/scenarios.jsonl")}
+    cases = collections.defaultdict(list)
+    for case in read_lines(f"{REFERENCE}/goldens/chat/rendered.jsonl"):
+        cases[case["template"]].append(case)
+    for name, wanted in cases.items():
+        with open(f"{REFERENCE}/goldens/chat/templates/{name}.jinja", encoding="utf-8", newline="") as f:
+            directory = model_directory(parent, name, f.read(), variables[name])
+        requests = []
+        for case in wanted:
+            scenario = scenarios[case["scenario"]]
+            requests.append({k: scenario[k] for k in ("messages", "tools", "kwargs")}
+                            | {"add_generation_prompt": case["add_generation_prompt"]})
+        for case, answer in zip(wanted, render(directory, requests, now), strict=True):
+            score.add("rendered", f"{name}/{case['scenario']}", case, answer)
+
+
+def check_features(score, parent, now):
+    for i, case in enumerate(read_lines(f"{REFERENCE}/goldens/chat/features.jsonl")):
+        directory = model_directory(parent, f"feature-{i}", case["template"], {})
+        answers = render(directory, [{"context": case["context"]}], now)
+        score.add("features", case["name"], case, answers[0])
+
+
+def check_models(score, now):
+    for path in sorted(glob.glob(f"{REFERENCE}/models/*/golden_chat.json")):
+        with open(path, encoding="utf-8") as f:
+            cases = json.load(f)
+        requests = [{k: v for k, v in case.items() if k not in ("text", "ids")} for case in cases]
+        for case, answer in zip(cases, render(os.path.dirname(path), requests, now), strict=True):
+            score.add("models", os.path.basename(os.path.dirname(path)), case, answer)
+
+
+def main():
+    if not REFERENCE:
+        print("HEARTH_REFERENCE is not set")
+        return 77
+    with open(f"{REFERENCE}/goldens/chat/variables.json", encoding="utf-8") as f:
+        settings = json.load(f)
+    score = Score()
+    with tempfile.TemporaryDirectory() as parent:
+        check_rendered(score, parent, settings["now"], settings["variables"])
+        check_features(score, parent, settings["now"])
+    check_models(score, settings["now"])
+    for what, n in score.all.items():
+        print(f"{what}: {score.right[what]} of {n}")
+    return 0 if score.all == score.right and len(score.all) == 3 else 1
+
+
+if __name__ == "__main__":
+    sys.exit(main())

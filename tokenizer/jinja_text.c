@@ -1,0 +1,348 @@
+/* SPDX-License-Identifier: MIT */
+/*
+ * Text operations that filters and str methods share: case, strip, replace, split, pad, join, with
+ * Python's semantics; see jinja_str.h. All cost time linear in their input and output.
+ */
+#include <string.h>
+
+#include "tokenizer/jinja_print.h"
+#include "tokenizer/jinja_str.h"
+#include "tokenizer/jinja_unicode.h"
+#include "tokenizer/tokenizer.h"
+
+static struct jinja_value finish_like(struct jinja_sb *sb, const struct jinja_str *like)
+{
+    struct jinja_str *s = jinja_sb_str(sb);
+    s->markup = like->markup;
+    return jinja_from_str(s);
+}
+
+/* ---- case ---- */
+
+static bool is_cased(int32_t cp)
+{
+    return jinja_cp_lower(cp) || jinja_cp_upper(cp) || jinja_cp_title(cp);
+}
+
+/* Whether the capital sigma at [begin, end) ends a word: its lower case is then another letter. */
+static bool is_final_sigma(const struct jinja_str *s, size_t begin, size_t end)
+{
+    int32_t cp = 0;
+    bool cased_before = false;
+    while (begin > 0) {
+        begin = jinja_str_prev(s, begin, &cp);
+        if (jinja_cp_case_ignorable(cp)) continue;
+        cased_before = is_cased(cp);
+        break;
+    }
+    if (!cased_before) return false;
+    while (end < s->len) {
+        cp = jinja_str_next(s, &end);
+        if (!jinja_cp_case_ignorable(cp)) return !is_cased(cp);
+    }
+    return true;
+}
+
+static size_t lower_at(const struct jinja_str *s, size_t begin, size_t end, int32_t cp,
+                       int32_t out[3])
+{
+    if (cp == 0x3A3) {
+        out[0] = is_final_sigma(s, begin, end) ? 0x3C2 : 0x3C3;
+        return 1;
+    }
+    return jinja_cp_to_lower(cp, out);
+}
+
+struct jinja_value jinja_str_case(struct jinja_run *r, const struct jinja_str *s, enum jinja_case to)
+{
+    struct jinja_sb sb;
+    jinja_sb_init(&sb, r);
+    jinja_spend_bytes(r, s->len);
+    bool in_word = false; /* for TITLE: the character before was cased */
+    for (size_t at = 0; at < s->len;) {
+        size_t begin = at;
+        int32_t cp = jinja_str_next(s, &at), out[3];
+        size_t n;
+        if (to == JINJA_UPPER || (to == JINJA_SWAPCASE && jinja_cp_lower(cp)))
+            n = jinja_cp_to_upper(cp, out);
+        else if (to == JINJA_FOLD)
+            n = jinja_cp_to_fold(cp, out);
+        else if ((to == JINJA_TITLE && !in_word) || (to == JINJA_CAPITALIZE && begin == 0))
+            n = jinja_cp_to_title(cp, out);
+        else if (to == JINJA_SWAPCASE && !jinja_cp_upper(cp))
+            out[0] = cp, n = 1;
+        else
+            n = lower_at(s, begin, at, cp, out);
+        in_word = is_cased(cp);
+        for (size_t i = 0; i < n; i++) jinja_sb_add_cp(&sb, out[i], jinja_str_origin_at(s, begin));
+    }
+    return finish_like(&sb, s);
+}
+
+bool jinja_str_is_case(struct jinja_run *r, const struct jinja_str *s, enum jinja_case wanted)
+{
+    bool found = false;
+    jinja_spend_bytes(r, s->len);
+    for (size_t at = 0; at < s->len;) {
+        int32_t cp = jinja_str_next(s, &at);
+        bool lower = jinja_cp_lower(cp), upper = jinja_cp_upper(cp);
+        if (jinja_cp_title(cp) || (wanted == JINJA_UPPER ? lower : upper)) return false;
+        found = found || lower || upper;
+    }
+    return found;
+}
+
+/* ---- strip ---- */
+
+static bool is_stripped(const struct jinja_str *s, size_t begin, size_t end, int32_t cp,
+                        const struct jinja_str *chars)
+{
+    if (!chars) return jinja_cp_space(cp);
+    return memmem(chars->s, chars->len, s->s + begin, end - begin) != NULL;
+}
+
+struct jinja_value jinja_str_strip(struct jinja_run *r, const struct jinja_str *s,
+                                   const struct jinja_str *chars, enum jinja_sides sides)
+{
+    size_t begin = 0, end = s->len;
+    while ((sides & JINJA_LEFT) && begin < end) {
+        size_t next = begin;
+        int32_t cp = jinja_str_next(s, &next);
+        if (!is_stripped(s, begin, next, cp, chars)) break;
+        begin = next;
+    }
+    while ((sides & JINJA_RIGHT) && end > begin) {
+        int32_t cp;
+        size_t last = jinja_str_prev(s, end, &cp);
+        if (!is_stripped(s, last, end, cp, chars)) break;
+        end = last;
+    }
+    jinja_spend_bytes(r, (s->len - (end - begin)) * (chars ? chars->len + 1 : 1));
+    return jinja_str_part_value(r, s, begin, end - begin);
+}
+
+/* ---- replace ---- */
+
+/* An empty `old` stands before every character and at the end. */
+static void replace_empty(struct jinja_sb *sb, const struct jinja_str *s,
+                          const struct jinja_str *new_, int64_t count)
+{
+    size_t at = 0;
+    while (count != 0) {
+        jinja_sb_add(sb, new_);
+        if (count > 0) count--;
+        if (at >= s->len) break;
+        size_t next = at;
+        jinja_str_next(s, &next);
+        jinja_sb_add_part(sb, s, at, next - at);
+        at = next;
+    }
+    jinja_sb_add_part(sb, s, at, s->len - at);
+}
+
+struct jinja_value jinja_str_replace(struct jinja_run *r, const struct jinja_str *s,
+                                     const struct jinja_str *old, const struct jinja_str *new_,
+                                     int64_t count)
+{
+    struct jinja_sb sb;
+    jinja_sb_init(&sb, r);
+    jinja_spend_bytes(r, s->len);
+    if (old->len == 0) {
+        replace_empty(&sb, s, new_, count);
+        return finish_like(&sb, s);
+    }
+    size_t at = 0;
+    while (count != 0) {
+        size_t hit = jinja_str_find(s, old, at);
+        if (hit == SIZE_MAX) break;
+        jinja_spend(r, 1);
+        jinja_sb_add_part(&sb, s, at, hit - at);
+        jinja_sb_add(&sb, new_);
+        at = hit + old->len;
+        if (count > 0) count--;
+    }
+    if (at == 0) return jinja_from_str(s);
+    jinja_sb_add_part(&sb, s, at, s->len - at);
+    struct jinja_value v = finish_like(&sb, s);
+    /* what a request cuts out of the template's text may join what did not belong together */
+    return (old->origin & JINJA_INPUT) ? jinja_from_str(jinja_str_tainted(r, v.u.str)) : v;
+}
+
+/* ---- split ---- */
+
+static void add_part(struct jinja_run *r, struct jinja_list *l, const struct jinja_str *s,
+                     size_t begin, size_t end)
+{
+    jinja_spend(r, 1);
+    jinja_list_add(r, l, jinja_str_part_value(r, s, begin, end - begin));
+}
+
+static size_t skip_spaces(const struct jinja_str *s, size_t at, bool spaces)
+{
+    while (at < s->len) {
+        size_t next = at;
+        if (jinja_cp_space(jinja_str_next(s, &next)) != spaces) break;
+        at = next;
+    }
+    return at;
+}
+
+static size_t skip_spaces_back(const struct jinja_str *s, size_t end, bool spaces)
+{
+    while (end > 0) {
+        int32_t cp;
+        size_t at = jinja_str_prev(s, end, &cp);
+        if (jinja_cp_space(cp) != spaces) break;
+        end = at;
+    }
+    return end;
+}
+
+static void split_spaces(struct jinja_run *r, struct jinja_list *l, const struct jinja_str *s,
+                         int64_t max)
+{
+    size_t at = skip_spaces(s, 0, true);
+    while (at < s->len && max != 0) {
+        size_t end = skip_spaces(s, at, false);
+        add_part(r, l, s, at, end);
+        at = skip_spaces(s, end, true);
+        if (max > 0) max--;
+    }
+    if (at < s->len) add_part(r, l, s, at, s->len);
+}
+
+static void rsplit_spaces(struct jinja_run *r, struct jinja_list *l, const struct jinja_str *s,
+                          int64_t max)
+{
+    size_t end = skip_spaces_back(s, s->len, true);
+    while (end > 0 && max != 0) {
+        size_t at = skip_spaces_back(s, end, false);
+        add_part(r, l, s, at, end);
+        end = skip_spaces_back(s, at, true);
+        if (max > 0) max--;
+    }
+    if (end > 0) add_part(r, l, s, 0, end);
+}
+
+static void split_sep(struct jinja_run *r, struct jinja_list *l, const struct jinja_str *s,
+                      const struct jinja_str *sep, int64_t max)
+{
+    size_t at = 0;
+    while (max != 0) {
+        size_t hit = jinja_str_find(s, sep, at);
+        if (hit == SIZE_MAX) break;
+        add_part(r, l, s, at, hit);
+        at = hit + sep->len;
+        if (max > 0) max--;
+    }
+    add_part(r, l, s, at, s->len);
+}
+
+/* Cuts at the last separators; a search limited to few cuts reads the text from its end. */
+static void rsplit_sep(struct jinja_run *r, struct jinja_list *l, const struct jinja_str *s,
+                       const struct jinja_str *sep, int64_t max)
+{
+    size_t end = s->len, at = end;
+    while (max != 0 && at >= sep->len) {
+        if (memcmp(s->s + at - sep->len, sep->s, sep->len) != 0) {
+            at--;
+            continue;
+        }
+        add_part(r, l, s, at, end);
+        end = at = at - sep->len;
+        if (max > 0) max--;
+    }
+    add_part(r, l, s, 0, end);
+}
+
+static void reverse_items(struct jinja_list *l)
+{
+    for (size_t i = 0, j = l->n; i + 1 < j; i++) {
+        struct jinja_value v = l->items[i];
+        l->items[i] = l->items[--j];
+        l->items[j] = v;
+    }
+}
+
+struct jinja_list *jinja_str_split(struct jinja_run *r, const struct jinja_str *s,
+                                   const struct jinja_str *sep, int64_t max, bool from_right)
+{
+    struct jinja_list *l = jinja_list_new(r, 4);
+    if (sep && sep->len == 0) jinja_raise(r, "split by an empty separator");
+    jinja_spend_bytes(r, s->len);
+    if (from_right && sep) {
+        jinja_spend_bytes(r, sep->len > 64 ? s->len * (sep->len / 64) : 0);
+        rsplit_sep(r, l, s, sep, max);
+    } else if (from_right) {
+        rsplit_spaces(r, l, s, max);
+    } else if (sep) {
+        split_sep(r, l, s, sep, max);
+    } else {
+        split_spaces(r, l, s, max);
+    }
+    if (from_right) reverse_items(l);
+    return l;
+}
+
+static bool is_line_end(int32_t cp)
+{
+    return (cp >= '\n' && cp <= '\r') || (cp >= 0x1C && cp <= 0x1E) || cp == 0x85 ||
+           cp == 0x2028 || cp == 0x2029;
+}
+
+struct jinja_list *jinja_str_lines(struct jinja_run *r, const struct jinja_str *s, bool keep_ends)
+{
+    struct jinja_list *l = jinja_list_new(r, 4);
+    jinja_spend_bytes(r, s->len);
+    size_t begin = 0;
+    for (size_t at = 0; at < s->len;) {
+        size_t end = at;
+        int32_t cp = jinja_str_next(s, &at);
+        if (!is_line_end(cp)) continue;
+        if (cp == '\r' && at < s->len && s->s[at] == '\n') at++;
+        add_part(r, l, s, begin, keep_ends ? at : end);
+        begin = at;
+    }
+    if (begin < s->len) add_part(r, l, s, begin, s->len);
+    return l;
+}
+
+/* ---- pad, join ---- */
+
+struct jinja_value jinja_str_pad(struct jinja_run *r, const struct jinja_str *s, int64_t width,
+                                 const struct jinja_str *fill, enum jinja_sides pad)
+{
+    int64_t missing = width - (int64_t)jinja_str_chars(r, s);
+    if (missing <= 0) return jinja_from_str(s);
+    int64_t left = pad == JINJA_LEFT ? missing : 0;
+    if (pad == JINJA_BOTH) left = missing / 2 + (missing & width & 1);
+    struct jinja_sb sb;
+    jinja_sb_init(&sb, r);
+    jinja_sb_repeat(&sb, fill, left);
+    jinja_sb_add(&sb, s);
+    jinja_sb_repeat(&sb, fill, missing - left);
+    return finish_like(&sb, s);
+}
+
+struct jinja_value jinja_str_join(struct jinja_run *r, const struct jinja_str *sep,
+                                  struct jinja_value items, bool strict)
+{
+    struct jinja_sb sb;
+    struct jinja_iter it;
+    struct jinja_value v;
+    jinja_sb_init(&sb, r);
+    jinja_iter_start(r, &it, items);
+    for (size_t i = 0; jinja_iter_next(r, &it, &v); i++) {
+        if (strict && !sep->markup && !jinja_is(v, JINJA_STR))
+            jinja_raise(r, "sequence item %zu: expected str instance, %s found", i,
+                        jinja_type_name(v));
+        const struct jinja_str *s = jinja_to_str(r, v);
+        if (strict && sep->markup) s = jinja_str_escape(r, s);
+        if (i) jinja_sb_add(&sb, sep);
+        jinja_spend_bytes(r, s->len);
+        jinja_sb_add(&sb, s);
+    }
+    struct jinja_str *joined = jinja_sb_str(&sb);
+    joined->markup = strict && sep->markup;
+    return jinja_from_str(joined);
+}

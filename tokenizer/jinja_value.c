@@ -1,0 +1,644 @@
+/* SPDX-License-Identifier: MIT */
+/*
+ * Values: containers, comparison, hashing, walking; see jinja_value.h.
+ *
+ * Comparison and hashing recurse into containers, with a limit. Dicts keep insertion order in an
+ * array and add an open-addressing index once they are more than a few entries long.
+ */
+#include "tokenizer/jinja_value.h"
+
+#include <string.h>
+
+#include "tokenizer/jinja_gen.h"
+#include "tokenizer/jinja_num.h"
+#include "tokenizer/jinja_print.h"
+#include "tokenizer/jinja_str.h"
+#include "tokenizer/tokenizer.h"
+
+enum { DICT_LINEAR = 8 /* entries up to which a dict is searched from end to end */ };
+
+/* ---- undefined ---- */
+
+static struct jinja_value new_undefined(struct jinja_run *r, const char *hint, const char *name,
+                                        const char *owner)
+{
+    struct jinja_undefined *u = JINJA_NEW(r, struct jinja_undefined);
+    *u = (struct jinja_undefined){.hint = hint, .name = name, .owner = owner};
+    return (struct jinja_value){.type = JINJA_UNDEFINED, .u.undefined = u};
+}
+
+struct jinja_value jinja_undefined_name(struct jinja_run *r, const char *name)
+{
+    return new_undefined(r, NULL, name, NULL);
+}
+
+struct jinja_value jinja_undefined_attr(struct jinja_run *r, struct jinja_value owner,
+                                        struct jinja_value name)
+{
+    const struct jinja_str *s =
+        jinja_is(name, JINJA_STR) ? name.u.str : jinja_repr(r, name, false);
+    return new_undefined(r, NULL, jinja_copy(r, s->s, s->len), jinja_object_name(owner));
+}
+
+struct jinja_value jinja_undefined_hint(struct jinja_run *r, const char *hint)
+{
+    return new_undefined(r, hint, NULL, NULL);
+}
+
+void jinja_fail_undefined(struct jinja_run *r, struct jinja_value v)
+{
+    const struct jinja_undefined *u = v.u.undefined;
+    if (u->hint) jinja_raise(r, "%s", u->hint);
+    if (u->owner) jinja_raise(r, "'%s' has no attribute '%s'", u->owner, u->name);
+    jinja_raise(r, "'%s' is undefined", u->name);
+}
+
+/* ---- lists ---- */
+
+struct jinja_list *jinja_list_new(struct jinja_run *r, size_t n)
+{
+    struct jinja_list *l = JINJA_NEW(r, struct jinja_list);
+    l->items = n ? JINJA_NEW_N(r, n, struct jinja_value) : NULL;
+    l->cap = n;
+    return l;
+}
+
+struct jinja_value jinja_from_list(struct jinja_list *l)
+{
+    return (struct jinja_value){.type = JINJA_LIST, .u.list = l};
+}
+
+struct jinja_value jinja_from_tuple(struct jinja_list *l)
+{
+    return (struct jinja_value){.type = JINJA_TUPLE, .u.list = l};
+}
+
+void jinja_list_add(struct jinja_run *r, struct jinja_list *l, struct jinja_value v)
+{
+    if (l->n == l->cap) {
+        size_t cap = l->cap ? l->cap * 2 : 4;
+        l->items = jinja_grow(r, l->items, l->cap * sizeof(v), cap * sizeof(v));
+        l->cap = cap;
+    }
+    l->items[l->n++] = v;
+}
+
+struct jinja_value jinja_pair_tuple(struct jinja_run *r, struct jinja_value a, struct jinja_value b)
+{
+    struct jinja_list *l = jinja_list_new(r, 2);
+    jinja_list_add(r, l, a);
+    jinja_list_add(r, l, b);
+    return jinja_from_tuple(l);
+}
+
+/* ---- dicts ---- */
+
+struct jinja_dict *jinja_dict_new(struct jinja_run *r)
+{
+    return JINJA_NEW(r, struct jinja_dict);
+}
+
+struct jinja_value jinja_from_dict(struct jinja_dict *d)
+{
+    return (struct jinja_value){.type = JINJA_DICT, .u.dict = d};
+}
+
+static struct jinja_pair *find_pair(struct jinja_run *r, const struct jinja_dict *d,
+                                    struct jinja_value key, uint64_t hash)
+{
+    if (!d->index) {
+        for (size_t i = 0; i < d->n; i++)
+            if (d->pairs[i].hash == hash && jinja_equal(r, d->pairs[i].key, key))
+                return &d->pairs[i];
+        return NULL;
+    }
+    for (size_t i = hash & (d->n_index - 1); d->index[i]; i = (i + 1) & (d->n_index - 1)) {
+        struct jinja_pair *p = &d->pairs[d->index[i] - 1];
+        if (p->hash == hash && jinja_equal(r, p->key, key)) return p;
+    }
+    return NULL;
+}
+
+static void index_pair(struct jinja_dict *d, size_t at)
+{
+    size_t i = d->pairs[at].hash & (d->n_index - 1);
+    while (d->index[i]) i = (i + 1) & (d->n_index - 1);
+    d->index[i] = (uint32_t)(at + 1);
+}
+
+/* Keeps the index at most half full. */
+static void grow_index(struct jinja_run *r, struct jinja_dict *d)
+{
+    if (d->n <= DICT_LINEAR || d->n * 2 <= d->n_index) return;
+    d->n_index = d->n_index ? d->n_index * 2 : 32;
+    d->index = JINJA_NEW_N(r, d->n_index, uint32_t);
+    for (size_t i = 0; i + 1 < d->n; i++) index_pair(d, i);
+}
+
+void jinja_dict_put(struct jinja_run *r, struct jinja_dict *d, struct jinja_value key,
+                    struct jinja_value value)
+{
+    uint64_t hash = jinja_hash(r, key);
+    struct jinja_pair *p = find_pair(r, d, key, hash);
+    if (p) {
+        p->value = value;
+        return;
+    }
+    if (d->n == d->cap) {
+        size_t cap = d->cap ? d->cap * 2 : 4;
+        if (cap > UINT32_MAX / 4) jinja_fail(r, TOK_ELIMIT, "a dict of %zu entries", cap);
+        d->pairs = jinja_grow(r, d->pairs, d->cap * sizeof(*p), cap * sizeof(*p));
+        d->cap = cap;
+    }
+    d->pairs[d->n++] = (struct jinja_pair){.key = key, .value = value, .hash = hash};
+    grow_index(r, d);
+    if (d->index) index_pair(d, d->n - 1);
+}
+
+void jinja_dict_put_name(struct jinja_run *r, struct jinja_dict *d, const char *name,
+                         struct jinja_value value)
+{
+    jinja_dict_put(r, d, jinja_lit(r, name), value);
+}
+
+struct jinja_value *jinja_dict_get(struct jinja_run *r, const struct jinja_dict *d,
+                                   struct jinja_value key)
+{
+    struct jinja_pair *p = find_pair(r, d, key, jinja_hash(r, key));
+    return p ? &p->value : NULL;
+}
+
+struct jinja_value *jinja_dict_get_name(struct jinja_run *r, const struct jinja_dict *d,
+                                        const char *name)
+{
+    struct jinja_str s = {.s = name, .len = strlen(name), .origin = JINJA_TRUSTED};
+    return jinja_dict_get(r, d, jinja_from_str(&s));
+}
+
+/* ---- what kind of value ---- */
+
+const char *jinja_type_name(struct jinja_value v)
+{
+    switch (v.type) {
+    case JINJA_UNDEFINED: return "Undefined";
+    case JINJA_NONE: return "NoneType";
+    case JINJA_BOOL: return "bool";
+    case JINJA_INT:
+    case JINJA_BIG: return "int";
+    case JINJA_FLOAT: return "float";
+    case JINJA_STR: return v.u.str->markup ? "Markup" : "str";
+    case JINJA_LIST: return "list";
+    case JINJA_TUPLE: return "tuple";
+    case JINJA_DICT: return "dict";
+    case JINJA_RANGE: return "range";
+    case JINJA_VIEW: {
+        static const char *const names[] = {"dict_keys", "dict_values", "dict_items"};
+        return names[v.u.view->kind];
+    }
+    case JINJA_GEN: return jinja_gen_name(v.u.gen);
+    case JINJA_NAMESPACE: return "Namespace";
+    case JINJA_BUILTIN: return "function";
+    case JINJA_METHOD: return "builtin_function_or_method";
+    case JINJA_MACRO: return "Macro";
+    case JINJA_LOOP: return "LoopContext";
+    case JINJA_CYCLER: return "Cycler";
+    case JINJA_JOINER: return "Joiner";
+    default: return "missing";
+    }
+}
+
+const char *jinja_object_name(struct jinja_value v)
+{
+    switch (v.type) {
+    case JINJA_UNDEFINED: return "jinja2.runtime.Undefined object";
+    case JINJA_NONE: return "None";
+    case JINJA_BOOL: return "bool object";
+    case JINJA_INT:
+    case JINJA_BIG: return "int object";
+    case JINJA_FLOAT: return "float object";
+    case JINJA_STR: return "str object";
+    case JINJA_LIST: return "list object";
+    case JINJA_TUPLE: return "tuple object";
+    case JINJA_DICT: return "dict object";
+    case JINJA_RANGE: return "range object";
+    case JINJA_NAMESPACE: return "jinja2.utils.Namespace object";
+    case JINJA_MACRO: return "jinja2.runtime.Macro object";
+    case JINJA_LOOP: return "jinja2.runtime.LoopContext object";
+    default: return jinja_type_name(v);
+    }
+}
+
+bool jinja_is_integer(struct jinja_value v)
+{
+    return v.type >= JINJA_BOOL && v.type <= JINJA_BIG;
+}
+
+bool jinja_is_number(struct jinja_value v)
+{
+    return v.type >= JINJA_BOOL && v.type <= JINJA_FLOAT;
+}
+
+bool jinja_truth(struct jinja_value v)
+{
+    switch (v.type) {
+    case JINJA_MISSING:
+    case JINJA_UNDEFINED:
+    case JINJA_NONE: return false;
+    case JINJA_BOOL:
+    case JINJA_INT: return v.u.i != 0;
+    case JINJA_FLOAT: return v.u.d != 0;
+    case JINJA_STR: return v.u.str->len > 0;
+    case JINJA_LIST:
+    case JINJA_TUPLE: return v.u.list->n > 0;
+    case JINJA_DICT: return v.u.dict->n > 0;
+    case JINJA_RANGE: return v.u.range->n > 0;
+    case JINJA_VIEW: return v.u.view->dict.u.dict->n > 0;
+    default: return true;
+    }
+}
+
+bool jinja_has_length(struct jinja_value v)
+{
+    return v.type == JINJA_UNDEFINED || (v.type >= JINJA_STR && v.type <= JINJA_VIEW) ||
+           v.type == JINJA_LOOP;
+}
+
+bool jinja_is_iterable(struct jinja_value v)
+{
+    return v.type == JINJA_UNDEFINED || (v.type >= JINJA_STR && v.type <= JINJA_GEN) ||
+           v.type == JINJA_LOOP;
+}
+
+bool jinja_is_callable(struct jinja_value v)
+{
+    return v.type == JINJA_UNDEFINED ||
+           (v.type >= JINJA_BUILTIN && v.type <= JINJA_LOOP) || v.type == JINJA_JOINER;
+}
+
+int64_t jinja_length(struct jinja_run *r, struct jinja_value v)
+{
+    switch (v.type) {
+    case JINJA_UNDEFINED: return 0;
+    case JINJA_STR: return (int64_t)jinja_str_chars(r, v.u.str);
+    case JINJA_LIST:
+    case JINJA_TUPLE: return (int64_t)v.u.list->n;
+    case JINJA_DICT: return (int64_t)v.u.dict->n;
+    case JINJA_RANGE: return v.u.range->n;
+    case JINJA_VIEW: return (int64_t)v.u.view->dict.u.dict->n;
+    case JINJA_LOOP: return jinja_loop_length(r, v.u.loop);
+    default: jinja_raise(r, "object of type '%s' has no len()", jinja_type_name(v));
+    }
+}
+
+int64_t jinja_to_index(struct jinja_run *r, struct jinja_value v)
+{
+    if (jinja_is(v, JINJA_BIG)) return jinja_int_sign(v) < 0 ? INT64_MIN : INT64_MAX;
+    if (!jinja_is_integer(v))
+        jinja_raise(r, "'%s' object cannot be interpreted as an integer", jinja_type_name(v));
+    return v.u.i;
+}
+
+/* ---- comparison ---- */
+
+static bool equal_in(struct jinja_run *r, struct jinja_value a, struct jinja_value b, int depth);
+
+static void check_depth(struct jinja_run *r, int depth)
+{
+    jinja_spend(r, 1);
+    if (depth > JINJA_MAX_VALUE_DEPTH)
+        jinja_fail(r, TOK_ELIMIT, "a value nested deeper than %d", JINJA_MAX_VALUE_DEPTH);
+}
+
+static bool lists_equal(struct jinja_run *r, const struct jinja_list *a, const struct jinja_list *b,
+                        int depth)
+{
+    if (a->n != b->n) return false;
+    for (size_t i = 0; i < a->n; i++)
+        if (!equal_in(r, a->items[i], b->items[i], depth)) return false;
+    return true;
+}
+
+static bool dicts_equal(struct jinja_run *r, const struct jinja_dict *a, const struct jinja_dict *b,
+                        int depth)
+{
+    if (a->n != b->n) return false;
+    for (size_t i = 0; i < a->n; i++) {
+        const struct jinja_pair *p = find_pair(r, b, a->pairs[i].key, a->pairs[i].hash);
+        if (!p || !equal_in(r, a->pairs[i].value, p->value, depth)) return false;
+    }
+    return true;
+}
+
+static bool ranges_equal(const struct jinja_range *a, const struct jinja_range *b)
+{
+    if (a->n != b->n) return false;
+    return a->n == 0 || (a->start == b->start && (a->n == 1 || a->step == b->step));
+}
+
+/* keys() and items() compare as sets, values() by identity. */
+static bool views_equal(struct jinja_run *r, const struct jinja_view *a, const struct jinja_view *b,
+                        int depth)
+{
+    if (a->kind != b->kind || a->kind == JINJA_VALUES) return a == b;
+    if (a->kind == JINJA_ITEMS) return dicts_equal(r, a->dict.u.dict, b->dict.u.dict, depth);
+    const struct jinja_dict *x = a->dict.u.dict, *y = b->dict.u.dict;
+    if (x->n != y->n) return false;
+    for (size_t i = 0; i < x->n; i++)
+        if (!find_pair(r, y, x->pairs[i].key, x->pairs[i].hash)) return false;
+    return true;
+}
+
+static bool equal_in(struct jinja_run *r, struct jinja_value a, struct jinja_value b, int depth)
+{
+    check_depth(r, depth);
+    if (jinja_is_number(a) && jinja_is_number(b)) return jinja_num_compare(a, b) == 0;
+    if (a.type != b.type) return false;
+    switch (a.type) {
+    case JINJA_STR:
+        jinja_spend_bytes(r, a.u.str->len);
+        return jinja_str_equal(a.u.str, b.u.str);
+    case JINJA_LIST:
+    case JINJA_TUPLE: return lists_equal(r, a.u.list, b.u.list, depth + 1);
+    case JINJA_DICT: return dicts_equal(r, a.u.dict, b.u.dict, depth + 1);
+    case JINJA_RANGE: return ranges_equal(a.u.range, b.u.range);
+    case JINJA_VIEW: return views_equal(r, a.u.view, b.u.view, depth + 1);
+    case JINJA_MISSING:
+    case JINJA_UNDEFINED:
+    case JINJA_NONE: return true;
+    default: return jinja_same(a, b);
+    }
+}
+
+bool jinja_equal(struct jinja_run *r, struct jinja_value a, struct jinja_value b)
+{
+    return equal_in(r, a, b, 0);
+}
+
+bool jinja_same(struct jinja_value a, struct jinja_value b)
+{
+    if (a.type != b.type) return false;
+    switch (a.type) {
+    case JINJA_NONE: return true;
+    case JINJA_BOOL: return a.u.i == b.u.i;
+    case JINJA_INT: return a.u.i == b.u.i && a.u.i >= -5 && a.u.i <= 256; /* as CPython keeps them */
+    case JINJA_FLOAT: return false;
+    case JINJA_STR: return a.u.str == b.u.str || (a.u.str->len <= 1 && jinja_str_equal(a.u.str, b.u.str));
+    case JINJA_METHOD: return false;
+    default: return a.u.dict == b.u.dict;
+    }
+}
+
+static bool lists_less(struct jinja_run *r, const struct jinja_list *a, const struct jinja_list *b,
+                       const char *op, int depth);
+
+static bool less_in(struct jinja_run *r, struct jinja_value a, struct jinja_value b, const char *op,
+                    int depth)
+{
+    check_depth(r, depth);
+    if (jinja_is_number(a) && jinja_is_number(b)) return jinja_num_compare(a, b) == -1;
+    if (jinja_is(a, JINJA_UNDEFINED)) jinja_fail_undefined(r, a);
+    if (jinja_is(b, JINJA_UNDEFINED)) jinja_fail_undefined(r, b);
+    if (jinja_is(a, JINJA_STR) && jinja_is(b, JINJA_STR))
+        return jinja_str_compare(a.u.str, b.u.str) < 0;
+    if (a.type == b.type && (jinja_is(a, JINJA_LIST) || jinja_is(a, JINJA_TUPLE)))
+        return lists_less(r, a.u.list, b.u.list, op, depth + 1);
+    jinja_raise(r, "'%s' not supported between instances of '%s' and '%s'", op, jinja_type_name(a),
+                jinja_type_name(b));
+}
+
+/* The first elements that differ decide; else the shorter is less. */
+static bool lists_less(struct jinja_run *r, const struct jinja_list *a, const struct jinja_list *b,
+                       const char *op, int depth)
+{
+    for (size_t i = 0; i < a->n && i < b->n; i++)
+        if (!equal_in(r, a->items[i], b->items[i], depth))
+            return less_in(r, a->items[i], b->items[i], op, depth);
+    return a->n < b->n;
+}
+
+bool jinja_less(struct jinja_run *r, struct jinja_value a, struct jinja_value b, const char *op)
+{
+    return less_in(r, a, b, op, 0);
+}
+
+static bool walk_contains(struct jinja_run *r, struct jinja_value container,
+                          struct jinja_value item)
+{
+    struct jinja_iter it;
+    struct jinja_value v;
+    jinja_iter_start(r, &it, container);
+    while (jinja_iter_next(r, &it, &v))
+        if (jinja_equal(r, v, item)) return true;
+    return false;
+}
+
+static bool items_contain(struct jinja_run *r, const struct jinja_dict *d, struct jinja_value item)
+{
+    if (!jinja_is(item, JINJA_TUPLE) || item.u.list->n != 2) return false;
+    const struct jinja_value *v = jinja_dict_get(r, d, item.u.list->items[0]);
+    return v && jinja_equal(r, *v, item.u.list->items[1]);
+}
+
+bool jinja_contains(struct jinja_run *r, struct jinja_value container, struct jinja_value item)
+{
+    switch (container.type) {
+    case JINJA_STR:
+        if (!jinja_is(item, JINJA_STR))
+            jinja_raise(r, "'in <string>' requires string as left operand, not %s",
+                        jinja_type_name(item));
+        jinja_spend_bytes(r, container.u.str->len + item.u.str->len);
+        return jinja_str_find(container.u.str, item.u.str, 0) != SIZE_MAX;
+    case JINJA_DICT:
+        return jinja_dict_get(r, container.u.dict, item) != NULL;
+    case JINJA_VIEW:
+        if (container.u.view->kind == JINJA_KEYS)
+            return jinja_dict_get(r, container.u.view->dict.u.dict, item) != NULL;
+        if (container.u.view->kind == JINJA_ITEMS)
+            return items_contain(r, container.u.view->dict.u.dict, item);
+        return walk_contains(r, container, item);
+    default:
+        if (!jinja_is_iterable(container))
+            jinja_raise(r, "argument of type '%s' is not iterable", jinja_type_name(container));
+        return walk_contains(r, container, item);
+    }
+}
+
+/* ---- hashing ---- */
+
+static uint64_t hash_bytes(const char *s, size_t len)
+{
+    uint64_t h = 0xCBF29CE484222325u;
+    for (size_t i = 0; i < len; i++) h = (h ^ (unsigned char)s[i]) * 0x100000001B3u;
+    return h ^ h >> 29;
+}
+
+static uint64_t hash_in(struct jinja_run *r, struct jinja_value v, int depth)
+{
+    uint64_t h = 0x345678;
+    check_depth(r, depth);
+    if (jinja_is_number(v)) return jinja_num_hash(v);
+    switch (v.type) {
+    case JINJA_STR:
+        jinja_spend_bytes(r, v.u.str->len);
+        return hash_bytes(v.u.str->s, v.u.str->len);
+    case JINJA_TUPLE:
+        for (size_t i = 0; i < v.u.list->n; i++)
+            h = (h ^ hash_in(r, v.u.list->items[i], depth + 1)) * 0x100000001B3u + 97531;
+        return h;
+    case JINJA_LIST:
+    case JINJA_DICT:
+    case JINJA_VIEW:
+        jinja_raise(r, "unhashable type: '%s'", jinja_type_name(v));
+    case JINJA_RANGE:
+        return (uint64_t)v.u.range->n;
+    case JINJA_NONE:
+    case JINJA_UNDEFINED:
+        return v.type;
+    default:
+        return (uint64_t)(uintptr_t)v.u.dict >> 4;
+    }
+}
+
+uint64_t jinja_hash(struct jinja_run *r, struct jinja_value v)
+{
+    return hash_in(r, v, 0);
+}
+
+bool jinja_is_hashable(struct jinja_run *r, struct jinja_value v)
+{
+    if (jinja_is(v, JINJA_LIST) || jinja_is(v, JINJA_DICT) || jinja_is(v, JINJA_VIEW)) return false;
+    if (!jinja_is(v, JINJA_TUPLE)) return true;
+    jinja_spend(r, 1 + v.u.list->n);
+    for (size_t i = 0; i < v.u.list->n; i++)
+        if (!jinja_is_hashable(r, v.u.list->items[i])) return false;
+    return true;
+}
+
+/* ---- walking ---- */
+
+void jinja_iter_start(struct jinja_run *r, struct jinja_iter *it, struct jinja_value v)
+{
+    if (!jinja_is_iterable(v))
+        jinja_raise(r, "'%s' object is not iterable", jinja_type_name(v));
+    *it = (struct jinja_iter){.over = v};
+}
+
+static bool next_char(struct jinja_run *r, struct jinja_iter *it, struct jinja_value *ret)
+{
+    const struct jinja_str *s = it->over.u.str;
+    if (it->at >= s->len) return false;
+    size_t begin = it->at;
+    jinja_str_next(s, &it->at);
+    *ret = jinja_str_part_value(r, s, begin, it->at - begin);
+    return true;
+}
+
+static struct jinja_value view_at(struct jinja_run *r, enum jinja_view_kind kind,
+                                  const struct jinja_pair *p)
+{
+    if (kind == JINJA_KEYS) return p->key;
+    return kind == JINJA_VALUES ? p->value : jinja_pair_tuple(r, p->key, p->value);
+}
+
+bool jinja_iter_next(struct jinja_run *r, struct jinja_iter *it, struct jinja_value *ret)
+{
+    struct jinja_value v = it->over;
+    jinja_spend(r, 1);
+    switch (v.type) {
+    case JINJA_STR:
+        return next_char(r, it, ret);
+    case JINJA_LIST:
+    case JINJA_TUPLE:
+        if (it->at >= v.u.list->n) return false;
+        *ret = v.u.list->items[it->at++];
+        return true;
+    case JINJA_DICT:
+        if (it->at >= v.u.dict->n) return false;
+        *ret = v.u.dict->pairs[it->at++].key;
+        return true;
+    case JINJA_VIEW:
+        if (it->at >= v.u.view->dict.u.dict->n) return false;
+        *ret = view_at(r, v.u.view->kind, &v.u.view->dict.u.dict->pairs[it->at++]);
+        return true;
+    case JINJA_RANGE:
+        if (it->at >= (size_t)v.u.range->n) return false;
+        *ret = jinja_int(v.u.range->start + (int64_t)it->at++ * v.u.range->step);
+        return true;
+    case JINJA_GEN:
+        return jinja_gen_next(r, v.u.gen, ret);
+    case JINJA_LOOP:
+        return jinja_loop_next_pair(r, v, ret);
+    default:
+        return false;
+    }
+}
+
+struct jinja_list *jinja_to_list(struct jinja_run *r, struct jinja_value v)
+{
+    struct jinja_list *l =
+        jinja_list_new(r, jinja_has_length(v) && !jinja_is(v, JINJA_STR) && !jinja_is(v, JINJA_LOOP)
+                              ? (size_t)jinja_length(r, v)
+                              : 0);
+    struct jinja_iter it;
+    struct jinja_value item;
+    jinja_iter_start(r, &it, v);
+    while (jinja_iter_next(r, &it, &item)) jinja_list_add(r, l, item);
+    return l;
+}
+
+struct jinja_list *jinja_reversed(struct jinja_run *r, struct jinja_value v)
+{
+    bool ok = jinja_has_length(v) && !jinja_is(v, JINJA_LOOP);
+    if (!ok) jinja_raise(r, "'%s' object is not reversible", jinja_type_name(v));
+    struct jinja_list *l = jinja_to_list(r, v);
+    for (size_t i = 0, j = l->n; i + 1 < j; i++) {
+        struct jinja_value t = l->items[i];
+        l->items[i] = l->items[--j];
+        l->items[j] = t;
+    }
+    return l;
+}
+
+/* ---- sorting ---- */
+
+/* Merges two neighbouring sorted runs of `order`; the left one wins ties. */
+static void merge(struct jinja_run *r, const struct jinja_value *keys, size_t *order, size_t *tmp,
+                  size_t lo, size_t mid, size_t hi)
+{
+    size_t i = lo, j = mid, n = 0;
+    while (i < mid && j < hi)
+        tmp[n++] = jinja_less(r, keys[order[j]], keys[order[i]], "<") ? order[j++] : order[i++];
+    while (i < mid) tmp[n++] = order[i++];
+    memcpy(order + lo, tmp, n * sizeof(*tmp)); /* what is left of the right run is in place */
+}
+
+static void reverse_order(size_t *order, size_t n)
+{
+    for (size_t i = 0, j = n; i + 1 < j; i++) {
+        size_t t = order[i];
+        order[i] = order[--j];
+        order[j] = t;
+    }
+}
+
+void jinja_sort(struct jinja_run *r, struct jinja_value *keys, struct jinja_value *items, size_t n,
+                bool reverse)
+{
+    if (n < 2) return;
+    size_t *order = JINJA_NEW_N(r, n, size_t), *tmp = JINJA_NEW_N(r, n, size_t);
+    for (size_t i = 0; i < n; i++) order[i] = i;
+    if (reverse) reverse_order(order, n); /* sorting backwards keeps equal elements in place */
+    for (size_t width = 1; width < n; width *= 2)
+        for (size_t lo = 0; lo + width < n; lo += 2 * width) {
+            size_t hi = lo + 2 * width < n ? lo + 2 * width : n;
+            merge(r, keys, order, tmp, lo, lo + width, hi);
+        }
+    if (reverse) reverse_order(order, n);
+    struct jinja_value *sorted = JINJA_NEW_N(r, 2 * n, struct jinja_value);
+    for (size_t i = 0; i < n; i++) {
+        sorted[i] = keys[order[i]];
+        sorted[n + i] = items[order[i]];
+    }
+    memcpy(keys, sorted, n * sizeof(*keys));
+    memcpy(items, sorted + n, n * sizeof(*items));
+}
