@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: MIT */
 /*
- * A fast 128-bit hash that tells weights apart; not one that resists an adversary. Pieces are hashed
- * each with its own seed and summed, so their order does not matter.
+ * A fast 128-bit hash that tells weights apart; not one that resists an adversary. Pieces are
+ * hashed each with its own seed and summed, so their order does not matter.
  *
  * Each 32 bytes go, two words a lane, through a 64 x 64 -> 128 bit product whose halves are folded.
  */

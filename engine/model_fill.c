@@ -30,7 +30,7 @@ static const size_t huge_page_bytes = 2u << 20, small_page_bytes = 64u << 10;
 struct worker {
     _Alignas(64) uint8_t *staging; /* 32 rows as in the file */
     struct eng_hash hash;          /* sum over the rows this thread read */
-    int error;                     /* errno of a failed read, or -1 for a file that became shorter */
+    int error;                     /* errno of a failed read; -1: the file became shorter */
     const struct eng_tensor *at;   /* where */
 };
 
@@ -44,14 +44,17 @@ struct fill {
     double *freqs;          /* [d_head / 2] */
 };
 
-/* ---- the arena --------------------------------------------------------------------------------- */
+/* ---- the arena ------------------------------------------------------------------------------- */
 
 static size_t round_up(size_t n, size_t to)
 {
     return (n + to - 1) / to * to;
 }
 
-/* An anonymous mapping aligned to a huge page, so that the system can give huge pages for all of it. */
+/*
+ * An anonymous mapping aligned to a huge page, so that the system can give huge pages for all of
+ * it.
+ */
 static void *map_aligned(size_t bytes)
 {
     bytes = round_up(bytes, small_page_bytes);
@@ -90,7 +93,7 @@ static int make_arena(struct eng_model *m, int64_t ctx, char *err, size_t errlen
     return 0;
 }
 
-/* ---- reading ----------------------------------------------------------------------------------- */
+/* ---- reading --------------------------------------------------------------------------------- */
 
 /* Rows [row, row + n) of a tensor (a vector is one row) into buf. */
 static bool read_rows(const struct eng_tensor *t, int64_t row, int n, size_t row_bytes, void *buf,
@@ -104,7 +107,9 @@ static bool read_rows(const struct eng_tensor *t, int64_t row, int n, size_t row
     return false;
 }
 
-/* Every row is hashed under its tensor's name and its place there: no packing can change the sum. */
+/*
+ * Every row is hashed under its tensor's name and its place there: no packing can change the sum.
+ */
 static void hash_rows(const struct eng_tensor *t, int64_t row, int n, size_t row_bytes,
                       const uint8_t *rows, struct worker *w)
 {
@@ -145,7 +150,7 @@ static bool read_vector(const struct eng_tensor *t, float *to, struct worker *w)
     return true;
 }
 
-/* ---- packing ----------------------------------------------------------------------------------- */
+/* ---- packing --------------------------------------------------------------------------------- */
 
 /* Whether the parts differ in dtype, so that their rows have to meet as f32. */
 static bool is_mixed(const struct plan_mat *pm)
@@ -218,7 +223,7 @@ static void pack_item(void *arg, int item, int thread)
     }
 }
 
-/* ---- vectors and tables ------------------------------------------------------------------------ */
+/* ---- vectors and tables ---------------------------------------------------------------------- */
 
 /* Biases lie as the rows do; fill is 0 beyond them, as the mapping came. */
 static bool fill_bias(const struct plan_mat *pm, struct worker *w)
@@ -267,7 +272,7 @@ static void fill_rope_block(void *arg, int item, int thread)
                   (float *)m->rope_sin + at);
 }
 
-/* ---- the whole --------------------------------------------------------------------------------- */
+/* ---- the whole ------------------------------------------------------------------------------- */
 
 /* The largest thing a thread stages: 32 rows of the widest matrix as f32, or the longest vector. */
 static size_t staging_bytes(const struct eng_load *load)

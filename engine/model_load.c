@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: MIT */
 /*
- * The tensors a model must have, by the reference's names: found, checked against the configuration,
- * and planned into one arena. Nothing is allocated for weights here.
+ * The tensors a model must have, by the reference's names: found, checked against the
+ * configuration, and planned into one arena. Nothing is allocated for weights here.
  *
  * Tensors that the model has no use for (frequencies of old files, a head beside tied embeddings)
  * are left alone, as the reference does.
@@ -220,7 +220,7 @@ const struct plan_part *eng_plan_row(const struct plan_mat *pm, int row, int *re
     return row < part->n_rows ? part : NULL;
 }
 
-/* ---- formats and places ------------------------------------------------------------------------ */
+/* ---- formats and places ---------------------------------------------------------------------- */
 
 static enum kern_wfmt choose_format(const struct eng_numerics *numerics, const struct plan_mat *pm)
 {
@@ -275,7 +275,7 @@ int64_t eng_model_rope_bytes(const struct eng_model *m, int64_t ctx)
     return 2 * ctx * (m->hp.d_head / 2) * (int64_t)sizeof(float);
 }
 
-/* ---- opening and closing ----------------------------------------------------------------------- */
+/* ---- opening and closing --------------------------------------------------------------------- */
 
 static int choose_numerics(struct eng_model *m, const struct eng_model_params *params,
                            struct eng_report *r)

@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: MIT */
 /*
- * What lies between opening a model and filling it: which tensors make which packed matrix, and where
- * in the arena it goes. Shared by model_load.c (makes the plan), model_fill.c (carries it out) and
- * inspect.c (shows it).
+ * What lies between opening a model and filling it: which tensors make which packed matrix, and
+ * where in the arena it goes. Shared by model_load.c (makes the plan), model_fill.c (carries it
+ * out) and inspect.c (shows it).
  */
 #ifndef HEARTH_ENGINE_MODEL_PLAN_H
 #define HEARTH_ENGINE_MODEL_PLAN_H
@@ -58,9 +58,9 @@ struct eng_load {
 enum { PLAN_ALIGN = 64 };
 
 /*
- * Reads the configuration and all headers of a directory and checks them against each other. Every
- * problem goes to the report. On 0, m->hp, m->layers and m->load->mats and vecs (without places) are
- * filled; m->load->weights is set in any case to what could be read.
+ * Reads the configuration and all headers of a directory and checks them against each other.
+ * Every problem goes to the report. On 0, m->hp, m->layers and m->load->mats and vecs (without
+ * places) are filled; m->load->weights is set in any case to what could be read.
  */
 int eng_plan_make(struct eng_model *m, const char *dir, struct eng_report *r);
 
@@ -70,7 +70,9 @@ void eng_plan_place(struct eng_model *m, const char *gemm);
 /* Whether every matrix of the file is BF16. */
 bool eng_plan_is_bf16(const struct eng_load *load);
 
-/* Where row `row` of a packed matrix comes from; NULL: a row of zeros. *ret_row is the row there. */
+/*
+ * Where row `row` of a packed matrix comes from; NULL: a row of zeros. *ret_row is the row there.
+ */
 const struct plan_part *eng_plan_row(const struct plan_mat *pm, int row, int *ret_row);
 
 void eng_load_destroy(struct eng_load *load); /* NULL is fine */

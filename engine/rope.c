@@ -73,8 +73,8 @@ double eng_rope_yarn_attention(double factor, double mscale, double mscale_all_d
  * One exact angle for the block, then turned step by step by the addition theorem: some rounding
  * errors of double, far below those of float, at a fraction of the cost of sin and cos each.
  */
-void eng_rope_rows(const double *freqs, int n_freqs, double scale, int64_t pos0, int n, float *cos_rows,
-                   float *sin_rows)
+void eng_rope_rows(const double *freqs, int n_freqs, double scale, int64_t pos0, int n,
+                   float *cos_rows, float *sin_rows)
 {
     for (int i = 0; i < n_freqs; i++) {
         double base_cos = cos((double)pos0 * freqs[i]), base_sin = sin((double)pos0 * freqs[i]);

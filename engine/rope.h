@@ -17,11 +17,11 @@ void eng_rope_freqs(const struct eng_rope *rope, int d_head, double *ret_freqs);
 double eng_rope_yarn_attention(double factor, double mscale, double mscale_all_dim);
 
 /*
- * Rows pos0 .. pos0 + n - 1 of the tables: cos, sin [n][n_freqs], times scale. pos0 is a multiple of
- * ENG_ROPE_BLOCK and n at most that, so that a table's values do not depend on how it is cut.
+ * Rows pos0 .. pos0 + n - 1 of the tables: cos, sin [n][n_freqs], times scale. pos0 is a multiple
+ * of ENG_ROPE_BLOCK and n at most that, so that a table's values do not depend on how it is cut.
  */
 enum { ENG_ROPE_BLOCK = 64 };
-void eng_rope_rows(const double *freqs, int n_freqs, double scale, int64_t pos0, int n, float *cos_rows,
-                   float *sin_rows);
+void eng_rope_rows(const double *freqs, int n_freqs, double scale, int64_t pos0, int n,
+                   float *cos_rows, float *sin_rows);
 
 #endif

@@ -3,10 +3,10 @@
  * Safetensors files: what lies where. Trusts nothing and reads no tensor data.
  *
  * A file is 8 bytes of header length (little-endian), the header (JSON: name -> dtype, shape,
- * data_offsets, and "__metadata__"), then the data. The reference reader's rules are kept: header at
- * most 100 MB and inside the file, beginning with '{', UTF-8, no name twice; spans that start at 0,
- * follow each other without hole or overlap and end with the file; every span as long as shape and
- * dtype say, by checked arithmetic. Tensors of no elements and of rank 0 are fine.
+ * data_offsets, and "__metadata__"), then the data. The reference reader's rules are kept: header
+ * at most 100 MB and inside the file, beginning with '{', UTF-8, no name twice; spans that start
+ * at 0, follow each other without hole or overlap and end with the file; every span as long as
+ * shape and dtype say, by checked arithmetic. Tensors of no elements and of rank 0 are fine.
  *
  * A model's weights are model.safetensors or the shards that model.safetensors.index.json names.
  *
@@ -63,8 +63,9 @@ struct eng_shard {
 };
 
 /*
- * Checks a header of len bytes that is followed by data_bytes of data, and fills the shard's tensors
- * (shard->name is for messages). ENG_EINVAL with a sentence that names the file and the tensor.
+ * Checks a header of len bytes that is followed by data_bytes of data, and fills the shard's
+ * tensors (shard->name is for messages). ENG_EINVAL with a sentence that names the file and the
+ * tensor.
  */
 int eng_shard_parse(struct eng_shard *shard, const char *header, size_t len, int64_t data_bytes,
                     char *err, size_t errlen);

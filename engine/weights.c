@@ -18,7 +18,9 @@ static const char index_name[] = "model.safetensors.index.json";
 
 enum { MAX_INDEX_BYTES = 64 << 20, MAX_SHARDS = 4096, ERR_BYTES = 512 };
 
-/* A relative path of plain parts. Links are the owner's business: the hub's cache is made of them. */
+/*
+ * A relative path of plain parts. Links are the owner's business: the hub's cache is made of them.
+ */
 static bool stays_inside(const char *name)
 {
     if (*name == '\0' || *name == '/' || strlen(name) > 255) return false;

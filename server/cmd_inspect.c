@@ -50,8 +50,9 @@ static void inspect_template(struct inspection *in, const struct srv_config *con
     int rc = tok_chat_open(&chat, config->model, &params, err, sizeof(err));
     if (rc == 0) {
         const struct tok_chat_caps *caps = tok_chat_caps(chat);
-        printf("chat template: %zu bytes; system role %s, tools %s\n", strlen(tok_chat_source(chat)),
-               caps->system_role ? "yes" : "no", caps->tools ? "yes" : "no");
+        printf("chat template: %zu bytes; system role %s, tools %s\n",
+               strlen(tok_chat_source(chat)), caps->system_role ? "yes" : "no",
+               caps->tools ? "yes" : "no");
     } else if (rc == TOK_ENOENT && !config->chat_template_file) {
         printf("chat template: none\n");
     } else {

@@ -4,14 +4,14 @@
  * lines on stdout, in order, one answer a line:
  *
  *   {"ids": [...]} or {"text": "..."}   -> {"ids", "logprobs", "argmax", "perplexity"}
- *   "logits": FILE    every row of logits to that file, raw little-endian f32 [n_tokens, vocab_size]
+ *   "logits": FILE    every row of logits to that file, raw f32 [n_tokens, vocab_size]
  *   "greedy": N       also "greedy_ids" and "greedy_margins", going on past end-of-sequence
  *
  * logprobs[i] is ln p(ids[i + 1] | ids[..i]), argmax[i] the likeliest token after ids[i]. What is
  * wrong with a line is its answer: {"error": "..."}.
  *
- * Threads: the main thread reads and writes; the engine's scheduler thread hands over the numbers of
- * the one job under way, so its callback may write the file of logits itself.
+ * Threads: the main thread reads and writes; the engine's scheduler thread hands over the numbers
+ * of the one job under way, so its callback may write the file of logits itself.
  */
 #include <jansson.h>
 #include <math.h>
@@ -51,7 +51,7 @@ struct filter {
     struct tok *tok; /* opened for the first text */
 };
 
-/* ---- on the scheduler thread ------------------------------------------------------------------- */
+/* ---- on the scheduler thread ----------------------------------------------------------------- */
 
 static void take_row(struct score *s, const struct eng_event *event)
 {
@@ -104,7 +104,7 @@ static void on_event(void *ctx, const struct eng_event *event)
     }
 }
 
-/* ---- one line in ------------------------------------------------------------------------------- */
+/* ---- one line in ----------------------------------------------------------------------------- */
 
 static int fail(struct score *s, const char *what)
 {
@@ -180,7 +180,7 @@ static int run(const struct filter *f, struct score *s, const struct tok_ids *id
     return s->error[0] ? -1 : 0;
 }
 
-/* ---- one line out ------------------------------------------------------------------------------ */
+/* ---- one line out ---------------------------------------------------------------------------- */
 
 static json_t *list_of_ids(const int32_t *ids, int64_t n)
 {

@@ -1,5 +1,7 @@
 /* SPDX-License-Identifier: MIT */
-/* Reading files: signals, short reads, failing disks and files that shrink, by a pread of our own. */
+/*
+ * Reading files: signals, short reads, failing disks and files that shrink, by a pread of our own.
+ */
 #include <errno.h>
 #include <stdbool.h>
 #include <sys/types.h>

@@ -1,5 +1,8 @@
 /* SPDX-License-Identifier: MIT */
-/* config.json: both spellings, the reference's defaults, and every refusal by the name of its field. */
+/*
+ * config.json: both spellings, the reference's defaults, and every refusal by the name of its
+ * field.
+ */
 #include "engine/model_config.h"
 
 #include "engine/engine.h"
@@ -25,7 +28,9 @@ static struct eng_hparams good(const char *config, const char *generation)
 }
 
 /* A small model of a family with further fields; the later of two equal keys is not allowed. */
-#define SMALL "\"hidden_size\":64,\"num_attention_heads\":4,\"num_hidden_layers\":4,\"vocab_size\":100"
+#define SMALL                                                       \
+    "\"hidden_size\":64,\"num_attention_heads\":4,\"num_hidden_layers\":4," \
+    "\"vocab_size\":100"
 #define LLAMA(more) "{\"architectures\":[\"LlamaForCausalLM\"]," SMALL more "}"
 #define FAMILY(name, more) "{\"architectures\":[\"" name "ForCausalLM\"]," SMALL more "}"
 
@@ -260,8 +265,8 @@ static const struct {
     {LLAMA(",\"rope_scaling\":{\"type\":\"mrope\"}"), "rope_type mrope", ENG_EUNSUPPORTED},
     {LLAMA(",\"rope_scaling\":{\"type\":\"linear\",\"rope_type\":\"yarn\",\"factor\":2}"),
      "say different things", ENG_EINVAL},
-    {LLAMA(",\"rope_scaling\":{\"type\":\"linear\"}"), "config.json: rope_scaling: factor is missing",
-     ENG_EINVAL},
+    {LLAMA(",\"rope_scaling\":{\"type\":\"linear\"}"), 
+     "config.json: rope_scaling: factor is missing", ENG_EINVAL},
     {LLAMA(",\"rope_scaling\":{\"type\":\"linear\",\"factor\":0}"), "factor must", ENG_EINVAL},
     {LLAMA(",\"rope_scaling\":{\"type\":\"llama3\",\"factor\":8}"), "low_freq_factor is missing",
      ENG_EINVAL},

@@ -96,7 +96,10 @@ static void check_zero_row(const struct eng_model *m, const struct eng_mat *mat,
     for (int i = 0; i < mat->n_in; i++) REQUIRE(got[i] == 0.0f);
 }
 
-/* Rows [0, n) of PREFIX.weight at packed rows place(row), and the bias likewise where there is one. */
+/*
+ * Rows [0, n) of PREFIX.weight at packed rows place(row), and the bias likewise where there is
+ * one.
+ */
 static void check_part(const struct eng_model *m, const char *where, const char *prefix,
                        const struct eng_mat *mat, int n, int (*place)(int row, int base), int base)
 {
@@ -265,7 +268,7 @@ static void test_rope_tables(void **state)
     eng_model_close(m);
 }
 
-/* ---- files that change ------------------------------------------------------------------------- */
+/* ---- files that change ----------------------------------------------------------------------- */
 
 static void copy_file(const char *from_dir, const char *to_dir, const char *name)
 {
@@ -282,7 +285,9 @@ static void copy_file(const char *from_dir, const char *to_dir, const char *name
     REQUIRE(fclose(f) == 0);
 }
 
-/* One bit of a weight is another fingerprint; a file cut between opening and filling is an error. */
+/*
+ * One bit of a weight is another fingerprint; a file cut between opening and filling is an error.
+ */
 static void test_changing_file(void **state)
 {
     (void)state;
