@@ -103,7 +103,7 @@ def check_stream_is_not_held(through, direct):
                                                 "ignore_eos": True, "stream": True, "temperature": 0}):
         times.append(time.monotonic())
     first, last = times[0] - start, times[-1] - start
-    assert len(times) > 50 and first < last / 2, f"first event after {first:.3f} s of {last:.3f} s"
+    assert len(times) > 5 and first < last / 2, f"first event after {first:.3f} s of {last:.3f} s"
 
 
 def check_same_answer(through, direct):
@@ -117,13 +117,13 @@ def check_same_answer(through, direct):
 
 
 def check_disconnect(through, direct):
-    body = json.dumps({"prompt": "Once", "max_tokens": 900, "ignore_eos": True, "n": 4,
+    body = json.dumps({"prompt": "Once", "max_tokens": 1900, "ignore_eos": True, "n": 4,
                        "stream": True}).encode()
     for stream in (True, False):
         data = body if stream else body.replace(b'"stream": true', b'"stream": false')
         s = socket.create_connection(("127.0.0.1", through.port), timeout=20)
-        s.sendall(b"POST /v1/completions HTTP/1.1\r\nHost: localhost\r\nContent-Type: application/json\r\n"
-                  b"Content-Length: %d\r\n\r\n" % len(data) + data)
+        s.sendall(b"POST /v1/completions HTTP/1.1\r\nHost: 127.0.0.1:%d\r\nContent-Type: application/json\r\n"
+                  b"Content-Length: %d\r\n\r\n" % (through.port, len(data)) + data)
         direct.wait_until(lambda: direct.slots()["running"] == 4, 20, "running")
         s.close()
         seconds = direct.wait_until(lambda: direct.slots()["running"] == 0, 5, "free after the client left")
