@@ -88,17 +88,33 @@ static int append_merge_id(struct tok_bpe *b, uint32_t id)
     return 0;
 }
 
-/* The id of left + right; the two are joined on the stack when short. */
-static int32_t find_joined(const struct tok_vocab *v, const char *left, size_t left_len,
+/* Whether the token with this id is left + right. */
+static bool is_joined(const struct tok_vocab *v, uint32_t id, const char *left, size_t left_len,
+                      const char *right, size_t right_len)
+{
+    size_t len;
+    const char *s = tok_vocab_string(v, (int32_t)id, &len);
+
+    return s && len == left_len + right_len && memcmp(s, left, left_len) == 0 &&
+           memcmp(s + left_len, right, right_len) == 0;
+}
+
+/*
+ * The id of left + right, or -1. Vocabularies mostly number the results of merges in order, so the
+ * id behind the last one is tried before the two are joined and looked up.
+ */
+static int32_t find_joined(const struct tok_bpe *b, const char *left, size_t left_len,
                            const char *right, size_t right_len)
 {
+    uint32_t likely = b->n_merges ? b->merge_id[b->n_merges - 1] + 1 : 0;
     char small[256], *joined = small;
 
+    if (is_joined(b->vocab, likely, left, left_len, right, right_len)) return (int32_t)likely;
     if (left_len + right_len > sizeof(small)) joined = malloc(left_len + right_len);
     if (!joined) return -1;
     memcpy(joined, left, left_len);
     memcpy(joined + left_len, right, right_len);
-    int32_t id = tok_vocab_find(v, joined, left_len + right_len);
+    int32_t id = tok_vocab_find(b->vocab, joined, left_len + right_len);
     if (joined != small) free(joined);
     return id;
 }
@@ -108,7 +124,7 @@ int tok_bpe_add_merge(struct tok_bpe *b, const char *left, size_t left_len, cons
 {
     int32_t l = tok_vocab_find(b->vocab, left, left_len);
     int32_t r = tok_vocab_find(b->vocab, right, right_len);
-    int32_t id = l < 0 || r < 0 ? -1 : find_joined(b->vocab, left, left_len, right, right_len);
+    int32_t id = l < 0 || r < 0 ? -1 : find_joined(b, left, left_len, right, right_len);
 
     if (id < 0) {
         char a[48], c[48];

@@ -529,7 +529,8 @@ static bool next_char(struct jinja_run *r, struct jinja_iter *it, struct jinja_v
     if (it->at >= s->len) return false;
     size_t begin = it->at;
     jinja_str_next(s, &it->at);
-    *ret = jinja_str_part_value(r, s, begin, it->at - begin);
+    const struct jinja_str *c = jinja_str_part(r, s, begin, it->at - begin);
+    *ret = jinja_from_str(jinja_str_as(r, c, false)); /* the elements of a Markup are plain */
     return true;
 }
 

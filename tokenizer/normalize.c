@@ -216,39 +216,74 @@ static void look_at(struct norm_run *run, struct view *v, const struct tok_norm_
 
 /* ---- steps --------------------------------------------------------------------------------- */
 
-static bool form_changes(const struct tok_normalizer *n, const struct tok_norm_step *step,
-                         const struct view *v)
+/* Whether a form may change a character or join it to the one before it. */
+static bool needs_care(const struct tok_normalizer *n, const struct tok_norm_step *step, uint32_t cp)
 {
-    size_t ascii = tok_utf8_ascii_prefix(v->bytes, v->len);
-    const unsigned char *p = (const unsigned char *)v->bytes + ascii, *end = p - ascii + v->len;
-
-    if (!step->compose || step->compat) return ascii < v->len;
-    while (p < end) {
-        if (tok_uni_props(n->uni, tok_utf8_next(&p)) & TOK_UNI_NFC_CARE) return true;
-    }
-    return false;
+    if (!step->compose || step->compat) return cp >= 0x80;
+    return tok_uni_props(n->uni, cp) & TOK_UNI_NFC_CARE;
 }
 
-static int apply_form(struct norm_run *run, const struct tok_norm_step *step, struct view *v)
+/*
+ * The next part of the text that a form may change: a character that needs no care (what follows may
+ * join it), and all behind it that do. From *begin on; false when there is none.
+ */
+static bool next_cluster(const struct norm_run *run, const struct tok_norm_step *step, const struct view *v,
+                         size_t *begin, size_t *end)
 {
-    const unsigned char *begin = (const unsigned char *)v->bytes, *p = begin, *end = begin + v->len;
-    struct tok_norm_text *t;
+    const unsigned char *text = (const unsigned char *)v->bytes, *p = text + *end, *stop = text + v->len;
+    const unsigned char *last = p;
+    bool found = false;
+
+    while (p < stop) {
+        const unsigned char *ch = p;
+        bool care = needs_care(run->n, step, tok_utf8_next(&p));
+        if (found && !care) {
+            p = ch;
+            break;
+        }
+        found = care;
+        if (!care) last = ch;
+    }
+    *begin = (size_t)(last - text);
+    *end = (size_t)(p - text);
+    return found;
+}
+
+/* Appends the normalized form of bytes [begin, end). */
+static int put_cluster(struct norm_run *run, const struct tok_norm_step *step, const struct view *v,
+                       size_t begin, size_t end, struct tok_norm_text *t)
+{
+    struct tok_norm_chars *c = run->s->chars;
+    const unsigned char *text = (const unsigned char *)v->bytes, *p = text + begin;
     int rc = 0;
 
-    if (!form_changes(run->n, step, v)) return 0;
-    if (!run->s->chars) run->s->chars = calloc(1, sizeof(*run->s->chars));
-    struct tok_norm_chars *c = run->s->chars;
-    if (!c) return TOK_ENOMEM;
     c->n = 0;
-    while (p < end && !rc) {
-        uint32_t origin = origin_at(v, (size_t)(p - begin));
+    while (p < text + end && !rc) {
+        uint32_t origin = origin_at(v, (size_t)(p - text));
         rc = tok_uniform_decompose(c, tok_utf8_next(&p), origin, step->compat);
     }
     if (!rc) rc = tok_uniform_order(c);
     if (!rc && step->compose) tok_uniform_compose(c);
-    t = rc ? NULL : other_buffer(run, v);
-    if (!t) return TOK_ENOMEM;
     for (size_t i = 0; i < c->n && !rc; i++) rc = put_code_point(t, c->v[i].cp, c->v[i].origin);
+    return rc;
+}
+
+static int apply_form(struct norm_run *run, const struct tok_norm_step *step, struct view *v)
+{
+    struct tok_norm_text *t = NULL;
+    size_t begin, done = 0, end = 0;
+    int rc = 0;
+
+    while (!rc && next_cluster(run, step, v, &begin, &end)) {
+        if (!run->s->chars) run->s->chars = calloc(1, sizeof(*run->s->chars));
+        if (!t) t = other_buffer(run, v);
+        if (!t || !run->s->chars) return TOK_ENOMEM;
+        rc = copy(t, v, done, begin);
+        if (!rc) rc = put_cluster(run, step, v, begin, end, t);
+        done = end;
+    }
+    if (rc || !t) return rc;
+    rc = copy(t, v, done, v->len);
     if (!rc) look_at(run, v, t);
     return rc;
 }

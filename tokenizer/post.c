@@ -12,12 +12,6 @@
 #include "tokenizer/ids.h"
 #include "tokenizer/vocab.h"
 
-/* What one template puts around the sequence. */
-struct template {
-    struct tok_ids before, behind;
-    bool has_sequence;
-};
-
 static int wrong(const char *what, char *err, size_t errlen)
 {
     snprintf(err, errlen, "TemplateProcessing: %s", what);
@@ -44,56 +38,41 @@ static int add_special(struct tok_ids *to, const json_t *template, const json_t 
     return 0;
 }
 
-static int add_piece(struct template *t, const json_t *json, const json_t *piece, char *err, size_t errlen)
+static int add_piece(struct tok_post *p, const json_t *json, const json_t *piece, char *err, size_t errlen)
 {
     const json_t *special = json_object_get(piece, "SpecialToken");
     const char *sequence = json_string_value(json_object_get(json_object_get(piece, "Sequence"), "id"));
 
-    if (special) return add_special(t->has_sequence ? &t->behind : &t->before, json, special, err, errlen);
-    if (!sequence || strcmp(sequence, "A") != 0 || t->has_sequence) {
+    if (special) return add_special(p->has_sequence ? &p->behind : &p->before, json, special, err, errlen);
+    if (!sequence || strcmp(sequence, "A") != 0 || p->has_sequence) {
         return wrong("\"single\" should hold special tokens and the sequence A once", err, errlen);
     }
-    t->has_sequence = true;
+    p->has_sequence = true;
     return 0;
 }
 
-static int load_template(struct template *t, const json_t *json, char *err, size_t errlen)
+static int load_template(struct tok_post *p, const json_t *json, char *err, size_t errlen)
 {
     const json_t *pieces = json_object_get(json, "single"), *piece;
     size_t i;
 
     if (!json_is_array(pieces)) return wrong("\"single\" should be an array", err, errlen);
     json_array_foreach(pieces, i, piece) {
-        int rc = add_piece(t, json, piece, err, errlen);
+        int rc = add_piece(p, json, piece, err, errlen);
         if (rc) return rc;
     }
-    return t->has_sequence ? 0 : wrong("\"single\" lacks the sequence A", err, errlen);
-}
-
-/* A later template encloses what the earlier ones made. */
-static int enclose(struct tok_post *p, struct template *t)
-{
-    int rc = tok_ids_add(&t->before, p->before.ids, p->before.n);
-
-    if (!rc) rc = tok_ids_add(&p->behind, t->behind.ids, t->behind.n);
-    if (rc) return rc;
-    tok_ids_finish(&p->before);
-    p->before = t->before;
-    t->before = (struct tok_ids){0};
-    return 0;
+    return p->has_sequence ? 0 : wrong("\"single\" lacks the sequence A", err, errlen);
 }
 
 static int load_processor(void *data, const char *type, const json_t *json, char *err, size_t errlen)
 {
-    struct template t = {.has_sequence = false};
+    struct tok_post *p = data;
 
     if (strcmp(type, "ByteLevel") == 0) return 0;
     if (strcmp(type, "TemplateProcessing") != 0) return tok_component_unknown("post-processor", type, err, errlen);
-    int rc = load_template(&t, json, err, errlen);
-    if (!rc) rc = enclose(data, &t);
-    tok_ids_finish(&t.before);
-    tok_ids_finish(&t.behind);
-    return rc;
+    if (p->has_template) return wrong("there is more than one", err, errlen);
+    p->has_template = true;
+    return load_template(p, json, err, errlen);
 }
 
 int tok_post_load(struct tok_post *p, const json_t *json, char *err, size_t errlen)

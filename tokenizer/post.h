@@ -6,6 +6,7 @@
 #define HEARTH_TOKENIZER_POST_H
 
 #include <jansson.h>
+#include <stdbool.h>
 #include <stddef.h>
 
 #include "tokenizer/tokenizer.h"
@@ -13,6 +14,7 @@
 /* Zeroed memory is a post-processor that adds nothing. */
 struct tok_post {
     struct tok_ids before, behind;
+    bool has_template, has_sequence; /* while loading */
 };
 
 /* Loads the "post_processor" member (NULL or JSON null: none). TOK_EINVAL names what is unknown. */

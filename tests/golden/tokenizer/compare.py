@@ -1,0 +1,150 @@
+#!/usr/bin/env python3
+# SPDX-License-Identifier: MIT
+"""Compares `hearth tokenize` with the published tokenizers library on random text, layout by layout.
+
+    compare.py [--seed N] [--texts N] [--only NAME] [--model DIR ...]      HEARTH_BIN names the program
+
+With --model the tokenizer.json of those directories is compared instead of the layouts. Needs the
+PyPI package tokenizers. Exit status 1 and the first differences when something differs.
+"""
+import argparse
+import json
+import os
+import random
+import subprocess
+import sys
+import tempfile
+
+os.environ["TOKENIZERS_PARALLELISM"] = "false"
+from tokenizers import Tokenizer, decoders  # noqa: E402
+
+import bases  # noqa: E402
+from layouts import LAYOUTS  # noqa: E402
+
+CHARS = ["a", "e", "x", "T", "Q", "s", "ſ", "K", "ß", "İ", "é", "e\u0301", "\u0301", "\u0316\u0301", "ä", "Ǆ", "ǅ", "ʰ", "ﬁ", "½",
+         "²", "Ⅷ", "٣", "0", "1", "7", "12345", " ", "  ", "\t", "\n", "\r\n", "\r", "\u0085", "\u00a0", "\u180e", "\u200b", "\u200d",
+         "\u2028", "\u3000", "\ufeff", "\x00", "\x1f", "\x0b", "'", "'s", "'LL", "'Re", "'ſ", "’", "!", "?!", "...", "_", "-", "$", "€",
+         "+", "水", "河", "が", "か\u3099", "カ", "ー", "한", "\u1112\u1161\u11ab", "\u1112\u1161", "ก็", "नि", "ا", "Ж", "ж", "👩‍👩‍👧",
+         "\U0001f1e9", "\U000e0041", "\U00010400", "\ue000", "\uffff", "\ufffd", "▁", "▁▁", "<0x41>", "\u0378", "\ua7cb", "\U00010d50",
+         "\U00010d40", "\u0897", "\U000323af", "\U0001ccf0", "\u1b4e", "\U00011f43", "\uab69", "\u32ff", "\U0001fbf3", "\u0344", "\u0958",
+         "\u2126", "\ufb1d", "\u1e9b\u0323", "\u0f73", "\u09c7\u09be", "{", "}", "/", "a1x", "{x}"]
+TOKENS = ["<|s|>", "<|e|>", "<|s|><|e|>", "<|s", "<s>", "</s>", "<unk>", "[L]", "[R]", "[LR]", "word", "Plain", "été", "the end", "[N]", " word ",
+          "plain", "▁<s>", "the", "mill", "The river", "count(boats)"]
+
+
+def random_text(rng):
+    parts = []
+    for _ in range(rng.randrange(1, 25)):
+        kind = rng.random()
+        if kind < 0.45:
+            parts.append(rng.choice(CHARS))
+        elif kind < 0.6:
+            parts.append(rng.choice(TOKENS))
+        elif kind < 0.9:
+            words = rng.choice(bases.TEXT).split(" ")
+            begin = rng.randrange(len(words))
+            parts.append(" ".join(words[begin:begin + rng.randrange(1, 5)]))
+        else:
+            parts.append(rng.choice(CHARS) * rng.randrange(2, 12))
+    return "".join(parts)
+
+
+def random_cp_text(rng):
+    out = []
+    for _ in range(rng.randrange(1, 30)):
+        c = rng.choice([rng.randrange(0x80), rng.randrange(0x3000), rng.randrange(0x20000), rng.randrange(0x110000)])
+        out.append(" " if 0xD800 <= c <= 0xDFFF else chr(c))
+    return "".join(out)
+
+
+def ask(model, requests):
+    text = "".join(json.dumps(r) + "\n" for r in requests)
+    done = subprocess.run([os.environ["HEARTH_BIN"], "tokenize", "--model", model], input=text.encode(),
+                          stdout=subprocess.PIPE, stderr=subprocess.PIPE, timeout=600)
+    if done.returncode:
+        return [{"error": done.stderr.decode().strip()}] * len(requests)
+    return [json.loads(line) for line in done.stdout.decode().split("\n")[:-1]]
+
+
+def reference_encode(t, request):
+    """The reference's ids, or None where it panics, as it does on some texts."""
+    t.encode_special_tokens = not request["parse_special"]
+    try:
+        return t.encode(request["text"], add_special_tokens=request["add_special"]).ids
+    except BaseException as e:  # its panics are no Exception
+        if type(e).__name__ != "PanicException":
+            raise
+        return None
+
+
+def reference_decode(t, request):
+    """The reference's text, or None where it panics."""
+    try:
+        return t.decode(request["ids"], skip_special_tokens=request["skip_special"])
+    except BaseException as e:
+        if type(e).__name__ != "PanicException":
+            raise
+        return None
+
+
+def compare(name, model, t, rng, n_texts):
+    texts = [random_cp_text(rng) if rng.random() < 0.2 else random_text(rng) for _ in range(n_texts)]
+    requests = [{"text": x, "add_special": rng.random() < 0.3, "parse_special": rng.random() < 0.8} for x in texts]
+    failures = []
+    wanted = [reference_encode(t, r) for r in requests]
+    for r, w, a in zip(requests, wanted, ask(model, requests)):
+        if w is not None and a.get("ids") != w:
+            failures.append(("encode", r, w, a))
+    size = t.get_vocab_size()
+    ids = [w for w in wanted if w is not None] + [[rng.randrange(size + 3) for _ in range(rng.randrange(12))] for _ in range(n_texts // 3)]
+    requests = [{"ids": x, "skip_special": rng.random() < 0.5} for x in ids]
+    lossy_is_advice = "ByteFallback" in t.to_str().split('"decoder"')[1][:1000]
+    for r, a in zip(requests, ask(model, requests)):
+        w = reference_decode(t, r)
+        if w is None:
+            continue
+        joined = "".join(p or "" for p in a.get("pieces", [])) + a.get("tail", "")
+        if joined != a.get("text") or (a["text"] != w and not (lossy_is_advice and "\ufffd" in w)):
+            failures.append(("decode", r, w, a))
+    for kind, r, w, a in failures[:3]:
+        print(f"{name}: {kind}\n  {json.dumps(r)}\n  wanted {json.dumps(w)[:600]}\n  got    {json.dumps(a)[:600]}")
+        if kind == "encode" and "ids" in a:
+            print("  ", [t.id_to_token(i) for i in w][:60], "\n  ", [t.id_to_token(i) for i in a["ids"]][:60])
+    panics = wanted.count(None)
+    if panics:
+        print(f"{name}: the reference panics on {panics} of {len(texts)} texts")
+    return len(failures), len(texts) - panics + len(ids)
+
+
+def main():
+    parser = argparse.ArgumentParser(description=__doc__.split("\n")[0])
+    parser.add_argument("--seed", type=int, default=1)
+    parser.add_argument("--texts", type=int, default=200)
+    parser.add_argument("--only")
+    parser.add_argument("--model", nargs="*", default=[])
+    args = parser.parse_args()
+    failed = total = 0
+    for d in args.model:
+        with open(f"{d}/tokenizer.json", encoding="utf-8") as f:
+            t = Tokenizer.from_str(f.read())
+        f, n = compare(d, d, t, random.Random(args.seed), args.texts)
+        print(f"{d}: {f} of {n} differ")
+        failed, total = failed + f, total + n
+    trained = {} if args.model else {kind: bases.train(kind) for kind in ("bytes", "marks")}
+    for name, (base, overlay) in LAYOUTS.items() if not args.model else ():
+        if args.only and args.only != name:
+            continue
+        text = json.dumps(bases.make(trained, base, overlay))
+        with tempfile.TemporaryDirectory() as d:
+            with open(f"{d}/tokenizer.json", "w", encoding="utf-8") as out:
+                out.write(text)
+            f, n = compare(name, d, Tokenizer.from_str(text), random.Random(args.seed), args.texts)
+        failed, total = failed + f, total + n
+        if f:
+            print(f"{name}: {f} of {n} differ")
+    print(f"{total} comparisons, {failed} differ (seed {args.seed})")
+    return 1 if failed else 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())
