@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: MIT */
 /*
- * POST /v1/chat/completions: messages in; role chunk, text chunks, finish chunk, usage chunk, [DONE] out.
+ * POST /v1/chat/completions: messages in; role chunk, text chunks, finish chunk, usage chunk,
+ * [DONE] out.
  */
 #include <string.h>
 
@@ -34,7 +35,8 @@ static const struct param_field fields[] = {
     {0},
 };
 
-/* ---- log-probabilities ----------------------------------------------------------------------------------- */
+/* ---- log-probabilities
+ * ----------------------------------------------------------------------------------- */
 
 /* The end-of-turn token is no part of the content, so that joined bytes rebuild the text. */
 static bool is_end_token(const struct gen_choice *c, int64_t i)
@@ -80,7 +82,8 @@ static void write_logprobs(struct srv_gen *g, struct srv_buf *b, const struct ge
     srv_buf_puts(b, "],\"refusal\":null}");
 }
 
-/* ---- whole answers ------------------------------------------------------------------------------------------ */
+/* ---- whole answers
+ * ------------------------------------------------------------------------------------------ */
 
 static void write_head(struct srv_gen *g, struct srv_buf *b, const char *object)
 {
@@ -93,10 +96,12 @@ static void write_head(struct srv_gen *g, struct srv_buf *b, const char *object)
     srv_buf_puts(b, ",\"choices\":[");
 }
 
-static void write_choice(struct srv_gen *g, struct srv_buf *b, const struct gen_choice *c, int index)
+static void write_choice(struct srv_gen *g, struct srv_buf *b, const struct gen_choice *c,
+                         int index)
 {
     int64_t shown = c->n_tokens;
-    while (c->stop_string && shown > 0 && c->offsets[shown - 1] >= c->text.text.len) shown--;
+    while (c->stop_string && shown > 0 && c->offsets[shown - 1] >= c->text.text.len)
+        shown--;
     srv_buf_printf(b, "{\"index\":%d,\"message\":{\"role\":\"assistant\",\"content\":", index);
     srv_buf_json_string(b, c->text.text.data ? c->text.text.data : "", c->text.text.len);
     srv_buf_puts(b, ",\"refusal\":null},\"logprobs\":");
@@ -132,7 +137,9 @@ static void whole(struct srv_gen *g, struct srv_buf *b)
     srv_buf_puts(b, "}");
 }
 
-/* ---- stream ---------------------------------------------------------------------------------------------------- */
+/* ---- stream
+ * ----------------------------------------------------------------------------------------------------
+ */
 
 static void begin_chunk(struct srv_gen *g, struct srv_buf *b, int index)
 {
@@ -222,7 +229,9 @@ static const struct srv_gen_format format = {
     .whole = whole,
 };
 
-/* ---- request ------------------------------------------------------------------------------------------------------ */
+/* ---- request
+ * ------------------------------------------------------------------------------------------------------
+ */
 
 static int derive(struct srv_gen *g, struct param_error *err)
 {

@@ -17,7 +17,7 @@ enum { DEFAULT_MAX_TOKENS = 16 };
 struct echo {
     const char *text;
     size_t len;
-    bool is_text;       /* came as text: special tokens that were added are no part of it */
+    bool is_text; /* came as text: special tokens that were added are no part of it */
 };
 
 struct completion {
@@ -34,19 +34,21 @@ static const struct param_field fields[] = {
     {0},
 };
 
-/* ---- log-probabilities ------------------------------------------------------------------------------------- */
+/* ---- log-probabilities
+ * ------------------------------------------------------------------------------------- */
 
 /* The four arrays grow side by side. */
 struct arrays {
     struct srv_buf tokens, logprobs, tops, offsets;
     int64_t n;
-    int64_t offset;      /* code points before the next token */
+    int64_t offset; /* code points before the next token */
 };
 
 static void arrays_init(struct arrays *a, int64_t offset)
 {
     struct srv_buf *all[] = {&a->tokens, &a->logprobs, &a->tops, &a->offsets};
-    for (int i = 0; i < 4; i++) srv_buf_init(all[i], 64 << 20);
+    for (int i = 0; i < 4; i++)
+        srv_buf_init(all[i], 64 << 20);
     a->n = 0;
     a->offset = offset;
 }
@@ -153,7 +155,9 @@ static int64_t echoed_characters(const struct srv_gen *g, const struct gen_promp
     return g->params.echo ? (int64_t)srv_gen_characters(e->text, e->len) : 0;
 }
 
-/* ---- choices ---------------------------------------------------------------------------------------------------- */
+/* ---- choices
+ * ----------------------------------------------------------------------------------------------------
+ */
 
 static void write_head(struct srv_gen *g, struct srv_buf *b)
 {
@@ -165,7 +169,8 @@ static void write_head(struct srv_gen *g, struct srv_buf *b)
     srv_buf_puts(b, ",\"choices\":[");
 }
 
-/* vLLM's prompt_logprobs: null for the first token, then a map id -> {logprob, rank, decoded_token}. */
+/* vLLM's prompt_logprobs: null for the first token, then a map id -> {logprob, rank,
+ * decoded_token}. */
 static void write_prompt_logprobs(struct srv_gen *g, struct srv_buf *b, const struct gen_prompt *p)
 {
     srv_buf_puts(b, "[null");
@@ -208,7 +213,8 @@ static void write_whole_choice(struct srv_gen *g, struct srv_buf *b, const struc
         struct arrays a;
         int64_t base = echoed_characters(g, p);
         int64_t shown = c->n_tokens;
-        while (c->stop_string && shown > 0 && c->offsets[shown - 1] >= c->text.text.len) shown--;
+        while (c->stop_string && shown > 0 && c->offsets[shown - 1] >= c->text.text.len)
+            shown--;
         arrays_init(&a, 0);
         if (g->params.echo) add_prompt_tokens(g, &a, p);
         add_choice_tokens(g, &a, c, base, 0, shown);
@@ -257,7 +263,9 @@ static void whole(struct srv_gen *g, struct srv_buf *b)
     srv_buf_puts(b, "}");
 }
 
-/* ---- stream -------------------------------------------------------------------------------------------------------- */
+/* ---- stream
+ * --------------------------------------------------------------------------------------------------------
+ */
 
 static void end_chunk(struct srv_gen *g, struct srv_buf *b)
 {
@@ -268,7 +276,8 @@ static void end_chunk(struct srv_gen *g, struct srv_buf *b)
     srv_buf_finish(b);
 }
 
-static void begin_chunk(struct srv_gen *g, struct srv_buf *b, int index, const char *text, size_t len)
+static void begin_chunk(struct srv_gen *g, struct srv_buf *b, int index, const char *text,
+                        size_t len)
 {
     srv_buf_init(b, 64 << 20);
     write_head(g, b);
@@ -370,7 +379,9 @@ static const struct srv_gen_format format = {
     .whole = whole,
 };
 
-/* ---- prompts ---------------------------------------------------------------------------------------------------------- */
+/* ---- prompts
+ * ----------------------------------------------------------------------------------------------------------
+ */
 
 static int text_prompt(struct srv_gen *g, int i, const char *text, size_t len,
                        struct param_error *err)

@@ -23,7 +23,7 @@ struct input {
     struct embedding *owner;
     int32_t *ids;
     int64_t n_ids;
-    float *vector;               /* [d_model], written by the engine thread before done */
+    float *vector; /* [d_model], written by the engine thread before done */
     _Atomic(struct eng_job *) job;
     atomic_int finish;
     atomic_bool done;
@@ -44,7 +44,10 @@ struct embedding {
     atomic_int n_inside;
 };
 
-#define FIELD(name, type, member, min, max) {name, type, offsetof(struct embedding, member), min, max}
+#define FIELD(name, type, member, min, max)                                                        \
+    {                                                                                              \
+        name, type, offsetof(struct embedding, member), min, max                                   \
+    }
 
 static const struct param_field fields[] = {
     FIELD("model", PARAM_STRING, model, 0, 0),
@@ -55,7 +58,8 @@ static const struct param_field fields[] = {
     {0},
 };
 
-/* ---- engine thread ------------------------------------------------------------------------------------------- */
+/* ---- engine thread
+ * ------------------------------------------------------------------------------------------- */
 
 static void on_event(void *ctx, const struct eng_event *ev)
 {
@@ -72,7 +76,9 @@ static void on_event(void *ctx, const struct eng_event *ev)
     atomic_fetch_sub_explicit(&e->n_inside, 1, memory_order_release);
 }
 
-/* ---- jobs ------------------------------------------------------------------------------------------------------ */
+/* ---- jobs
+ * ------------------------------------------------------------------------------------------------------
+ */
 
 static int submit(struct embedding *e, struct input *in, char *err, size_t errlen)
 {
@@ -86,10 +92,10 @@ static int submit(struct embedding *e, struct input *in, char *err, size_t errle
         .n_logprobs = -1,
         .n_prompt_logprobs = -1,
         .want_embedding = true,
-        .deadline_us = config->request_timeout_ms
-                           ? start + (uint64_t)config->request_timeout_ms * 1000 : 0,
-        .queue_deadline_us = config->queue_timeout_ms
-                                 ? start + (uint64_t)config->queue_timeout_ms * 1000 : 0,
+        .deadline_us =
+            config->request_timeout_ms ? start + (uint64_t)config->request_timeout_ms * 1000 : 0,
+        .queue_deadline_us =
+            config->queue_timeout_ms ? start + (uint64_t)config->queue_timeout_ms * 1000 : 0,
         .on_event = on_event,
         .ctx = in,
     };
@@ -124,7 +130,9 @@ static void cancel_jobs(struct embedding *e)
     }
 }
 
-/* ---- answer -------------------------------------------------------------------------------------------------------- */
+/* ---- answer
+ * --------------------------------------------------------------------------------------------------------
+ */
 
 static void write_base64(struct srv_buf *b, const uint8_t *data, size_t len)
 {
@@ -134,8 +142,8 @@ static void write_base64(struct srv_buf *b, const uint8_t *data, size_t len)
         size_t left = len - i;
         uint32_t v = (uint32_t)data[i] << 16 | (left > 1 ? (uint32_t)data[i + 1] << 8 : 0) |
                      (left > 2 ? data[i + 2] : 0);
-        char out[4] = {digits[v >> 18], digits[v >> 12 & 63],
-                       left > 1 ? digits[v >> 6 & 63] : '=', left > 2 ? digits[v & 63] : '='};
+        char out[4] = {digits[v >> 18], digits[v >> 12 & 63], left > 1 ? digits[v >> 6 & 63] : '=',
+                       left > 2 ? digits[v & 63] : '='};
         srv_buf_add(b, out, 4);
     }
     srv_buf_puts(b, "\"");
@@ -144,9 +152,11 @@ static void write_base64(struct srv_buf *b, const uint8_t *data, size_t len)
 static void normalise(float *v, int n)
 {
     double sum = 0;
-    for (int i = 0; i < n; i++) sum += (double)v[i] * v[i];
+    for (int i = 0; i < n; i++)
+        sum += (double)v[i] * v[i];
     double scale = sum > 0 ? 1 / sqrt(sum) : 0;
-    for (int i = 0; i < n; i++) v[i] = (float)(v[i] * scale);
+    for (int i = 0; i < n; i++)
+        v[i] = (float)(v[i] * scale);
 }
 
 static void write_vector(const struct embedding *e, struct srv_buf *b, float *v)
@@ -175,7 +185,8 @@ static void succeed(struct embedding *e)
     srv_buf_puts(&b, "{\"object\":\"list\",\"data\":[");
     for (int i = 0; i < e->n_inputs; i++) {
         n_tokens += e->inputs[i].n_ids;
-        srv_buf_printf(&b, "%s{\"object\":\"embedding\",\"index\":%d,\"embedding\":", i ? "," : "", i);
+        srv_buf_printf(&b, "%s{\"object\":\"embedding\",\"index\":%d,\"embedding\":", i ? "," : "",
+                       i);
         write_vector(e, &b, e->inputs[i].vector);
         srv_buf_puts(&b, "}");
     }
@@ -235,7 +246,8 @@ static void on_wake(struct srv_request *req)
     if (e->n_outstanding > 0) return;
     if (!e->answered) succeed(e);
     e->answered = true;
-    while (atomic_load_explicit(&e->n_inside, memory_order_acquire)) sched_yield();
+    while (atomic_load_explicit(&e->n_inside, memory_order_acquire))
+        sched_yield();
     srv_request_done(req);
 }
 
@@ -254,11 +266,14 @@ static void on_stop(struct srv_request *req)
 static void on_free(struct srv_request *req)
 {
     struct embedding *e = srv_request_api_data(req);
-    for (int i = 0; i < e->n_inputs; i++) eng_job_release(e->inputs[i].job);
+    for (int i = 0; i < e->n_inputs; i++)
+        eng_job_release(e->inputs[i].job);
     json_decref(e->body);
 }
 
-/* ---- request ----------------------------------------------------------------------------------------------------- */
+/* ---- request
+ * -----------------------------------------------------------------------------------------------------
+ */
 
 static int take_ids(struct embedding *e, struct input *in, const int32_t *ids, size_t n,
                     struct param_error *err)
@@ -274,8 +289,8 @@ static int take_ids(struct embedding *e, struct input *in, const int32_t *ids, s
     in->owner = e;
     in->n_ids = (int64_t)n;
     in->ids = srv_request_alloc(e->req, n * sizeof(*ids));
-    in->vector = srv_request_alloc(e->req,
-                                   (size_t)eng_info(e->app->engine)->d_model * sizeof(float));
+    in->vector =
+        srv_request_alloc(e->req, (size_t)eng_info(e->app->engine)->d_model * sizeof(float));
     if (!in->ids || !in->vector)
         return param_fail(err, SRV_ERR_OVERLOADED, NULL, "There is no memory for the request.");
     memcpy(in->ids, ids, n * sizeof(*ids));
@@ -351,8 +366,8 @@ static int check_options(struct embedding *e, struct param_error *err)
                           "'encoding_format' must be 'float' or 'base64'.");
     if (e->dimensions > eng_info(e->app->engine)->d_model)
         return param_fail(err, SRV_ERR_INVALID_VALUE, "dimensions",
-                          "'dimensions' is %lld, but must be at most %d.",
-                          (long long)e->dimensions, eng_info(e->app->engine)->d_model);
+                          "'dimensions' is %lld, but must be at most %d.", (long long)e->dimensions,
+                          eng_info(e->app->engine)->d_model);
     e->model_shown = srv_gen_model_name(e->app, e->model, err);
     return e->model_shown ? 0 : -1;
 }
@@ -366,7 +381,8 @@ static void start(struct embedding *e)
     int rc = submit_more(e, text, sizeof(text));
     if (!rc || e->n_outstanding > 0) return;
     enum srv_error kind = rc == ENG_EQUEUEFULL ? SRV_ERR_QUEUE_FULL
-                        : rc == ENG_ECLOSED    ? SRV_ERR_SHUTTING_DOWN : SRV_ERR_INTERNAL;
+                          : rc == ENG_ECLOSED  ? SRV_ERR_SHUTTING_DOWN
+                                               : SRV_ERR_INTERNAL;
     srv_reply_error(e->req, kind, NULL, "%s", text);
     srv_request_done(e->req);
 }

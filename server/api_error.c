@@ -65,8 +65,8 @@ static void add_nullable(struct srv_buf *b, const char *text)
         srv_buf_puts(b, "null");
 }
 
-void srv_error_write(struct srv_buf *b, enum srv_error kind, const char *param,
-                     const char *message, const char *extra)
+void srv_error_write(struct srv_buf *b, enum srv_error kind, const char *param, const char *message,
+                     const char *extra)
 {
     srv_buf_puts(b, "{\"error\":{\"message\":");
     srv_buf_json_string(b, message, strlen(message));
@@ -119,8 +119,8 @@ static const char *anthropic_type(enum srv_error kind)
 
 void srv_error_write_anthropic(struct srv_buf *b, enum srv_error kind, const char *message)
 {
-    srv_buf_printf(b, "{\"type\":\"error\",\"error\":{\"type\":\"%s\",\"message\":",
-                   anthropic_type(kind));
+    srv_buf_printf(
+        b, "{\"type\":\"error\",\"error\":{\"type\":\"%s\",\"message\":", anthropic_type(kind));
     srv_buf_json_string(b, message, strlen(message));
     srv_buf_puts(b, "}}");
 }

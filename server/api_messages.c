@@ -20,7 +20,9 @@ static const struct param_field fields[] = {
     {0},
 };
 
-/* ---- input -------------------------------------------------------------------------------------------------- */
+/* ---- input
+ * --------------------------------------------------------------------------------------------------
+ */
 
 static int make_messages(const struct srv_gen_params *p, json_t **ret, struct param_error *err)
 {
@@ -56,7 +58,8 @@ static int make_prompt(struct srv_gen *g, struct param_error *err)
 {
     json_t *messages = NULL;
     if (!g->params.messages)
-        return param_fail(err, SRV_ERR_MISSING, "messages", "The parameter 'messages' is required.");
+        return param_fail(err, SRV_ERR_MISSING, "messages",
+                          "The parameter 'messages' is required.");
     if (make_messages(&g->params, &messages, err)) return -1;
     struct chat_input in = {.messages = messages,
                             .add_generation_prompt = true,
@@ -66,7 +69,9 @@ static int make_prompt(struct srv_gen *g, struct param_error *err)
     return rc ? -1 : 0;
 }
 
-/* ---- answers --------------------------------------------------------------------------------------------------- */
+/* ---- answers
+ * ---------------------------------------------------------------------------------------------------
+ */
 
 static const char *stop_reason(const struct gen_choice *c)
 {
@@ -95,7 +100,8 @@ static void add_usage(const struct srv_gen *g, struct srv_buf *b, int64_t n_outp
 
 static void add_head(struct srv_gen *g, struct srv_buf *b)
 {
-    srv_buf_printf(b, "{\"id\":\"%s\",\"type\":\"message\",\"role\":\"assistant\",\"model\":", g->id);
+    srv_buf_printf(b,
+                   "{\"id\":\"%s\",\"type\":\"message\",\"role\":\"assistant\",\"model\":", g->id);
     srv_buf_json_string(b, g->model, strlen(g->model));
 }
 

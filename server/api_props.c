@@ -26,9 +26,8 @@ static void add_memory(struct srv_buf *b, const struct eng_memory *m)
     srv_buf_printf(b,
                    ",\"memory\":{\"weights_bytes\":%lld,\"kv_bytes\":%lld,\"scratch_bytes\":%lld,"
                    "\"logits_bytes\":%lld,\"limit_bytes\":%lld}",
-                   (long long)m->weights_bytes, (long long)m->kv_bytes,
-                   (long long)m->scratch_bytes, (long long)m->logits_bytes,
-                   (long long)m->limit_bytes);
+                   (long long)m->weights_bytes, (long long)m->kv_bytes, (long long)m->scratch_bytes,
+                   (long long)m->logits_bytes, (long long)m->limit_bytes);
 }
 
 static void add_chat(struct srv_buf *b, const struct tok_chat *chat)

@@ -1,7 +1,8 @@
 /* SPDX-License-Identifier: MIT */
 /*
- * POST /v1/responses, stateless: the request becomes a chat, the answer a response object or its named
- * stream events. Nothing is stored; previous_response_id is refused, store: true is named as ignored.
+ * POST /v1/responses, stateless: the request becomes a chat, the answer a response object or its
+ * named stream events. Nothing is stored; previous_response_id is refused, store: true is named as
+ * ignored.
  */
 #include <string.h>
 
@@ -26,7 +27,9 @@ static const struct param_field fields[] = {
     {0},
 };
 
-/* ---- input ----------------------------------------------------------------------------------------------- */
+/* ---- input
+ * -----------------------------------------------------------------------------------------------
+ */
 
 /* Text of one content part, or NULL where it is not text. */
 static const char *part_text(const json_t *part)
@@ -97,8 +100,8 @@ static int make_prompt(struct srv_gen *g, struct param_error *err)
     if (p->extra && !json_is_string(p->extra))
         return param_fail(err, SRV_ERR_INVALID_TYPE, "instructions",
                           "'instructions' must be a string.");
-    const char *format = json_string_value(
-        json_object_get(json_object_get(p->prompt, "format"), "type"));
+    const char *format =
+        json_string_value(json_object_get(json_object_get(p->prompt, "format"), "type"));
     if (format && strcmp(format, "text") != 0)
         return param_fail(err, SRV_ERR_UNSUPPORTED, "text.format",
                           "Only the text format 'text' is supported.");
@@ -110,7 +113,8 @@ static int make_prompt(struct srv_gen *g, struct param_error *err)
     return rc ? -1 : 0;
 }
 
-/* ---- the object ------------------------------------------------------------------------------------------ */
+/* ---- the object
+ * ------------------------------------------------------------------------------------------ */
 
 static bool is_cut(const struct gen_choice *c)
 {
@@ -150,8 +154,9 @@ static void write_usage(struct srv_gen *g, struct srv_buf *b)
 static void write_response(struct srv_gen *g, struct srv_buf *b, const char *status)
 {
     bool over = strcmp(status, "in_progress") != 0;
-    srv_buf_printf(b, "{\"id\":\"%s\",\"object\":\"response\",\"created_at\":%lld,\"status\":\"%s\","
-                      "\"error\":null,\"incomplete_details\":%s,\"instructions\":",
+    srv_buf_printf(b,
+                   "{\"id\":\"%s\",\"object\":\"response\",\"created_at\":%lld,\"status\":\"%s\","
+                   "\"error\":null,\"incomplete_details\":%s,\"instructions\":",
                    g->id, (long long)g->created, status,
                    strcmp(status, "incomplete") ? "null" : "{\"reason\":\"max_output_tokens\"}");
     if (g->params.extra)
@@ -192,9 +197,12 @@ static void whole(struct srv_gen *g, struct srv_buf *b)
     write_response(g, b, final_status(g));
 }
 
-/* ---- stream ------------------------------------------------------------------------------------------------- */
+/* ---- stream
+ * -------------------------------------------------------------------------------------------------
+ */
 
-/* Opens {"type": name, "sequence_number": n; the caller adds members and ends the object by send. */
+/* Opens {"type": name, "sequence_number": n; the caller adds members and ends the object by send.
+ */
 static void begin(struct srv_gen *g, struct srv_buf *b, const char *name)
 {
     srv_buf_init(b, 64 << 20);

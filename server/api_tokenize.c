@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: MIT */
 /*
- * /tokenize, /detokenize, /apply-template in the dialects that clients know; the key used selects the
- * dialect: content (llama-server), prompt or messages (vLLM), inputs (TGI).
+ * /tokenize, /detokenize, /apply-template in the dialects that clients know; the key used selects
+ * the dialect: content (llama-server), prompt or messages (vLLM), inputs (TGI).
  */
 #include <stdlib.h>
 #include <string.h>
@@ -22,7 +22,10 @@ struct tokenize_params {
     bool add_generation_prompt, continue_final_message;
 };
 
-#define FIELD(name, type, member) {name, type, offsetof(struct tokenize_params, member), 0, 0}
+#define FIELD(name, type, member)                                                                  \
+    {                                                                                              \
+        name, type, offsetof(struct tokenize_params, member), 0, 0                                 \
+    }
 
 static const struct param_field fields[] = {
     FIELD("model", PARAM_STRING, model),
@@ -88,7 +91,8 @@ static void write_ids(struct srv_buf *b, const struct tok_ids *ids)
     srv_buf_puts(b, "]");
 }
 
-/* ---- llama-server ------------------------------------------------------------------------------------------ */
+/* ---- llama-server
+ * ------------------------------------------------------------------------------------------ */
 
 /* {"id", "piece"}: the piece as text, or as a list of bytes where it is no UTF-8 alone. */
 static void write_pieces(const struct srv_app *app, struct srv_buf *b, const struct tok_ids *ids)
@@ -118,8 +122,8 @@ static int tokenize_content(const struct srv_app *app, const struct tokenize_par
                             struct srv_buf *b, struct param_error *err)
 {
     struct tok_ids ids = {0};
-    unsigned flags = (p->add_special ? TOK_ADD_SPECIAL : 0) |
-                     (p->parse_special ? TOK_PARSE_SPECIAL : 0);
+    unsigned flags =
+        (p->add_special ? TOK_ADD_SPECIAL : 0) | (p->parse_special ? TOK_PARSE_SPECIAL : 0);
     int rc = encode_text(app, p->content, "content", flags, &ids, err);
     if (!rc) {
         srv_buf_puts(b, "{\"tokens\":");
@@ -133,7 +137,9 @@ static int tokenize_content(const struct srv_app *app, const struct tokenize_par
     return rc;
 }
 
-/* ---- vLLM ----------------------------------------------------------------------------------------------------- */
+/* ---- vLLM
+ * -----------------------------------------------------------------------------------------------------
+ */
 
 static int encode_vllm(const struct srv_app *app, const struct tokenize_params *p,
                        struct tok_ids *ids, struct param_error *err)
@@ -165,14 +171,18 @@ static int tokenize_prompt(const struct srv_app *app, const struct tokenize_para
             srv_buf_puts(b, i ? "," : "[");
             srv_buf_json_string(b, text ? text : "", text ? len : 0);
         }
-        if (p->return_token_strs) srv_buf_puts(b, ids.n ? "]}" : "[]}");
-        else srv_buf_puts(b, "}");
+        if (p->return_token_strs)
+            srv_buf_puts(b, ids.n ? "]}" : "[]}");
+        else
+            srv_buf_puts(b, "}");
     }
     tok_ids_finish(&ids);
     return rc;
 }
 
-/* ---- TGI -------------------------------------------------------------------------------------------------------- */
+/* ---- TGI
+ * --------------------------------------------------------------------------------------------------------
+ */
 
 static int tokenize_inputs(const struct srv_app *app, const struct tokenize_params *p,
                            struct srv_buf *b, struct param_error *err)
@@ -227,7 +237,9 @@ static void tokenize(struct srv_request *req)
     json_decref(body);
 }
 
-/* ---- the way back ------------------------------------------------------------------------------------------------ */
+/* ---- the way back
+ * ------------------------------------------------------------------------------------------------
+ */
 
 static int read_tokens(const struct srv_app *app, const json_t *list, int32_t **ret_ids,
                        struct param_error *err)
@@ -244,8 +256,8 @@ static int read_tokens(const struct srv_app *app, const json_t *list, int32_t **
         json_int_t id = json_is_integer(value) ? json_integer_value(value) : -1;
         if (id < 0 || id >= vocab) {
             free(ids);
-            return param_fail(err, json_is_integer(value) ? SRV_ERR_INVALID_VALUE
-                                                          : SRV_ERR_INVALID_TYPE,
+            return param_fail(err,
+                              json_is_integer(value) ? SRV_ERR_INVALID_VALUE : SRV_ERR_INVALID_TYPE,
                               "tokens", "'tokens' must hold ids from 0 to %d.", (int)vocab - 1);
         }
         ids[i] = (int32_t)id;

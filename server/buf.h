@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: MIT */
 /*
- * The bounded growable buffer. It is born with its maximum; an append that would pass it, or for which
- * memory cannot be had, marks the buffer failed and changes nothing, so a writer may append without
- * checking and look once at the end.
+ * The bounded growable buffer. It is born with its maximum; an append that would pass it, or for
+ * which memory cannot be had, marks the buffer failed and changes nothing, so a writer may append
+ * without checking and look once at the end.
  *
  * Threads: unsafe; one owner at a time.
  */
@@ -14,7 +14,7 @@
 #include <stdint.h>
 
 struct srv_buf {
-    char *data;    /* NUL-terminated whenever not NULL */
+    char *data; /* NUL-terminated whenever not NULL */
     size_t len;
     size_t cap;
     size_t max;
@@ -27,9 +27,11 @@ void srv_buf_clear(struct srv_buf *b);
 
 void srv_buf_add(struct srv_buf *b, const char *data, size_t len);
 void srv_buf_puts(struct srv_buf *b, const char *text);
-void srv_buf_printf(struct srv_buf *b, const char *format, ...) __attribute__((format(printf, 2, 3)));
+void srv_buf_printf(struct srv_buf *b, const char *format, ...)
+    __attribute__((format(printf, 2, 3)));
 
-/* ---- JSON, written by hand: quoted and escaped strings, numbers that are always finite ------------ */
+/* ---- JSON, written by hand: quoted and escaped strings, numbers that are always finite
+ * ------------ */
 
 /* "text" with quotes; invalid UTF-8 becomes U+FFFD, so the output is always valid. */
 void srv_buf_json_string(struct srv_buf *b, const char *text, size_t len);

@@ -33,8 +33,7 @@ static int check_part(const json_t *part, size_t i, size_t k, struct param_error
     return 0;
 }
 
-static int check_content(const json_t *message, size_t i, const char *role,
-                         struct param_error *err)
+static int check_content(const json_t *message, size_t i, const char *role, struct param_error *err)
 {
     const json_t *content = json_object_get(message, "content");
     bool has_calls = json_array_size(json_object_get(message, "tool_calls")) > 0;
@@ -54,8 +53,8 @@ static int check_content(const json_t *message, size_t i, const char *role,
 
 static int check_message(const json_t *message, size_t i, struct param_error *err)
 {
-    static const char *const roles[] = {"system", "developer", "user", "assistant", "tool",
-                                        "function"};
+    static const char *const roles[] = {"system",    "developer", "user",
+                                        "assistant", "tool",      "function"};
     if (!json_is_object(message)) return bad_type(err, i, "", "an object");
     const json_t *role = json_object_get(message, "role");
     char path[PARAM_PATH_MAX];
@@ -73,7 +72,8 @@ static int check_message(const json_t *message, size_t i, struct param_error *er
 int chat_input_check(const json_t *messages, struct param_error *err)
 {
     if (!messages)
-        return param_fail(err, SRV_ERR_MISSING, "messages", "The parameter 'messages' is required.");
+        return param_fail(err, SRV_ERR_MISSING, "messages",
+                          "The parameter 'messages' is required.");
     if (!json_is_array(messages))
         return param_fail(err, SRV_ERR_INVALID_TYPE, "messages", "'messages' must be an array.");
     size_t n = json_array_size(messages);

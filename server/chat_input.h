@@ -3,8 +3,8 @@
  * Chat messages of a request, checked and made into a prompt; shared by every route that takes
  * messages.
  *
- * Text of the request never becomes control tokens: the template marks which bytes of its output came from
- * the request, and only the rest is searched for special tokens.
+ * Text of the request never becomes control tokens: the template marks which bytes of its output
+ * came from the request, and only the rest is searched for special tokens.
  */
 #ifndef HEARTH_SERVER_CHAT_INPUT_H
 #define HEARTH_SERVER_CHAT_INPUT_H
@@ -20,7 +20,7 @@ struct srv_app;
 
 struct chat_input {
     const json_t *messages;
-    const json_t *kwargs;         /* chat_template_kwargs, or NULL */
+    const json_t *kwargs; /* chat_template_kwargs, or NULL */
     bool add_generation_prompt;
     bool continue_final_message;
 };

@@ -21,7 +21,8 @@
 
 enum { PRIME_TOKENS = 8, TEXT_BYTES_MAX = 64 << 20 };
 
-/* ---- logs: the engine thread writes, the text worker reads ---------------------------------------- */
+/* ---- logs: the engine thread writes, the text worker reads
+ * ---------------------------------------- */
 
 static int log_init(struct gen_log *log, int64_t capacity, int64_t n_top)
 {
@@ -55,7 +56,8 @@ static void log_append(struct gen_log *log, const struct eng_event *ev)
     atomic_store_explicit(&log->n_written, at + 1, memory_order_release);
 }
 
-/* ---- engine thread --------------------------------------------------------------------------------- */
+/* ---- engine thread
+ * --------------------------------------------------------------------------------- */
 
 /* What an event needs besides the prompt: a job's ctx. */
 struct gen_link {
@@ -74,12 +76,8 @@ static void on_event(void *ctx, const struct eng_event *ev)
         p->usage = *ev->usage;
         atomic_store_explicit(&p->started, true, memory_order_release);
         break;
-    case ENG_EVENT_PROMPT_TOKEN:
-        log_append(&p->log, ev);
-        break;
-    case ENG_EVENT_TOKEN:
-        log_append(&p->choices[ev->choice].log, ev);
-        break;
+    case ENG_EVENT_PROMPT_TOKEN: log_append(&p->log, ev); break;
+    case ENG_EVENT_TOKEN: log_append(&p->choices[ev->choice].log, ev); break;
     case ENG_EVENT_CHOICE_DONE:
         p->choices[ev->choice].stop_id = ev->stop_id;
         atomic_store_explicit(&p->choices[ev->choice].finish, (int)ev->finish,
@@ -90,15 +88,15 @@ static void on_event(void *ctx, const struct eng_event *ev)
         atomic_store_explicit(&p->done, true, memory_order_release);
         break;
     case ENG_EVENT_LOGITS:
-    case ENG_EVENT_EMBEDDING:
-        break;
+    case ENG_EVENT_EMBEDDING: break;
     }
     if (ev->type != ENG_EVENT_PROMPT_TOKEN) srv_request_wake(g->req);
     /* The last touch: once every job is done and this is 0 the request may be freed. */
     atomic_fetch_sub_explicit(&g->n_inside, 1, memory_order_release);
 }
 
-/* ---- making one -------------------------------------------------------------------------------------- */
+/* ---- making one
+ * -------------------------------------------------------------------------------------- */
 
 struct srv_gen *srv_gen_create(struct srv_request *req, json_t *body,
                                const struct srv_gen_format *format)
@@ -180,7 +178,8 @@ static void gen_free(struct srv_request *req)
         struct gen_prompt *p = &g->prompts[i];
         eng_job_release(p->job);
         log_finish(&p->log);
-        for (int k = 0; p->choices && k < g->n_candidates; k++) free_choice(&p->choices[k]);
+        for (int k = 0; p->choices && k < g->n_candidates; k++)
+            free_choice(&p->choices[k]);
     }
     textout_stops_finish(&g->stops);
     json_decref(g->body);
@@ -193,7 +192,8 @@ void srv_gen_refuse(struct srv_gen *g, const struct param_error *err)
     g->body = NULL;
 }
 
-/* ---- submitting ---------------------------------------------------------------------------------------- */
+/* ---- submitting
+ * ---------------------------------------------------------------------------------------- */
 
 static int64_t token_capacity(const struct srv_gen *g, const struct gen_prompt *p)
 {
@@ -201,7 +201,8 @@ static int64_t token_capacity(const struct srv_gen *g, const struct gen_prompt *
     return g->max_tokens < room ? g->max_tokens : room;
 }
 
-/* The decoder sees the prompt's last tokens first, so that a space mark in front of the answer stays. */
+/* The decoder sees the prompt's last tokens first, so that a space mark in front of the answer
+ * stays. */
 static int prime_decoder(const struct srv_gen *g, const struct gen_prompt *p, struct gen_choice *c)
 {
     int rc = tok_decoder_create(&c->decoder, g->app->tok, g->params.skip_special);
@@ -322,7 +323,8 @@ static enum srv_error error_of_engine(int rc)
     }
 }
 
-/* ---- records to text --------------------------------------------------------------------------------------- */
+/* ---- records to text
+ * --------------------------------------------------------------------------------------- */
 
 static bool is_stop_id(const struct srv_gen *g, int32_t id)
 {
@@ -341,7 +343,8 @@ static void end_choice(struct gen_choice *c, const char *reason)
     textout_flush(&c->text);
 }
 
-/* What the decoder still holds (half a character) becomes text. Returns true where that completes a stop string. */
+/* What the decoder still holds (half a character) becomes text. Returns true where that completes a
+ * stop string. */
 static bool flush_decoder(struct gen_choice *c, bool armed)
 {
     const char *text = "";
@@ -399,10 +402,12 @@ static int64_t showable_tokens(const struct gen_choice *c)
     int64_t n = c->n_shown;
     if (c->ended) {
         if (!c->stop_string) return c->n_tokens;
-        while (n < c->n_tokens && c->offsets[n] < c->text.text.len) n++;
+        while (n < c->n_tokens && c->offsets[n] < c->text.text.len)
+            n++;
         return n;
     }
-    while (n + 1 < c->n_tokens && c->offsets[n + 1] <= c->text.n_released) n++;
+    while (n + 1 < c->n_tokens && c->offsets[n + 1] <= c->text.n_released)
+        n++;
     if (n + 1 == c->n_tokens && c->text.text.len <= c->text.n_released) n++;
     return n;
 }
@@ -411,8 +416,8 @@ static void stream_choice(struct srv_gen *g, struct gen_prompt *p, struct gen_ch
 {
     size_t to = c->text.n_released;
     int64_t token_to = showable_tokens(c);
-    bool new_tokens = token_to > c->n_shown &&
-                      (g->params.want_logprobs || g->params.return_token_ids);
+    bool new_tokens =
+        token_to > c->n_shown && (g->params.want_logprobs || g->params.return_token_ids);
     if (to > c->n_sent || new_tokens)
         g->format->stream_delta(g, p, c, c->n_sent, to, c->n_shown, token_to);
     c->n_sent = to;
@@ -423,7 +428,9 @@ static void stream_choice(struct srv_gen *g, struct gen_prompt *p, struct gen_ch
     }
 }
 
-/* ---- the end ------------------------------------------------------------------------------------------------ */
+/* ---- the end
+ * ------------------------------------------------------------------------------------------------
+ */
 
 struct gen_totals srv_gen_totals(const struct srv_gen *g)
 {
@@ -510,8 +517,7 @@ static bool check_failure(struct srv_gen *g, const struct gen_choice *c)
         if (c->ended) return false;
         fail(g, SRV_ERR_SHUTTING_DOWN, "The server ended the request.");
         return true;
-    default:
-        return false;
+    default: return false;
     }
 }
 
@@ -579,7 +585,8 @@ static void gen_wake(struct srv_request *req)
         cancel_jobs(g);
     }
     if (!g->answered && g->params.stream && !g->streaming) open_stream(g);
-    for (int i = 0; i < g->n_submitted && !g->answered; i++) advance_prompt(g, &g->prompts[i]);
+    for (int i = 0; i < g->n_submitted && !g->answered; i++)
+        advance_prompt(g, &g->prompts[i]);
     if (!g->answered && g->n_submitted < g->n_prompts) {
         int rc = submit_more(g, err, sizeof(err));
         if (rc) fail(g, error_of_engine(rc), err);
@@ -587,7 +594,8 @@ static void gen_wake(struct srv_request *req)
     }
     if (!idle || (!g->answered && g->streaming && !all_sent(g))) return;
     if (!g->answered) succeed(g);
-    while (atomic_load_explicit(&g->n_inside, memory_order_acquire)) sched_yield();
+    while (atomic_load_explicit(&g->n_inside, memory_order_acquire))
+        sched_yield();
     srv_request_done(req);
 }
 
@@ -603,7 +611,9 @@ static void gen_stop(struct srv_request *req)
     cancel_jobs(srv_request_api_data(req));
 }
 
-/* ---- start ---------------------------------------------------------------------------------------------------- */
+/* ---- start
+ * ----------------------------------------------------------------------------------------------------
+ */
 
 static int check_lengths(struct srv_gen *g, struct param_error *err)
 {
@@ -647,8 +657,7 @@ static int start_jobs(struct srv_gen *g, struct param_error *err)
             return param_fail(err, SRV_ERR_OVERLOADED, NULL, "There is no memory for the request.");
     char text[256] = "";
     int rc = submit_more(g, text, sizeof(text));
-    if (rc && g->n_outstanding == 0)
-        return param_fail(err, error_of_engine(rc), NULL, "%s", text);
+    if (rc && g->n_outstanding == 0) return param_fail(err, error_of_engine(rc), NULL, "%s", text);
     return 0;
 }
 

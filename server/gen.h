@@ -2,16 +2,18 @@
 /*
  * One generation request between JSON and the engine, shared by every dialect.
  *
- * An endpoint parses its body into srv_gen_params and prompts, chooses a srv_gen_format (how text, ends and
- * usage are written in its dialect), and calls srv_gen_start. From then on this module owns the request:
+ * An endpoint parses its body into srv_gen_params and prompts, chooses a srv_gen_format (how text,
+ * ends and usage are written in its dialect), and calls srv_gen_start. From then on this module
+ * owns the request:
  *
- *   engine thread   on_event: appends records to the choice's log, wakes the request. The logs are sized
- *                   at admission for all that can come, so the engine never waits; a record is written
- *                   once, then published by an atomic count (one writer, one reader, no lock).
- *   text worker     on_wake: reads new records, ids -> text -> stop strings -> the format's events.
- *   any thread      on_gone: cancels the jobs.
+ *   engine thread   on_event: appends records to the choice's log, wakes the request. The logs are
+ * sized at admission for all that can come, so the engine never waits; a record is written once,
+ * then published by an atomic count (one writer, one reader, no lock). text worker     on_wake:
+ * reads new records, ids -> text -> stop strings -> the format's events. any thread      on_gone:
+ * cancels the jobs.
  *
- * Prompts of an array are jobs of their own, a few at a time; the request ends when the last JOB_DONE is in.
+ * Prompts of an array are jobs of their own, a few at a time; the request ends when the last
+ * JOB_DONE is in.
  */
 #ifndef HEARTH_SERVER_GEN_H
 #define HEARTH_SERVER_GEN_H
@@ -32,7 +34,7 @@ struct tok_decoder;
 
 enum {
     GEN_MAX_PROMPTS = 256,
-    GEN_MAX_CHOICES = 16,      /* n and best_of */
+    GEN_MAX_CHOICES = 16, /* n and best_of */
     GEN_MAX_LOGPROBS = ENG_MAX_LOGPROBS,
 };
 
@@ -42,15 +44,15 @@ struct srv_gen_params {
     double temperature, top_p, min_p, typical_p;
     double repetition_penalty, frequency_penalty, presence_penalty;
     int64_t top_k, seed, n, best_of, min_tokens, priority, deadline_ms;
-    int64_t max_tokens, max_completion_tokens;   /* -1: absent */
-    int64_t logprobs_count, prompt_logprobs;      /* -1: none */
+    int64_t max_tokens, max_completion_tokens; /* -1: absent */
+    int64_t logprobs_count, prompt_logprobs;   /* -1: none */
     bool stream, ignore_eos, include_stop, skip_special, echo, cache_prompt;
     bool return_token_ids, tokens_as_ids, timings;
     const char *model, *cache_salt, *request_id, *service_tier;
     json_t *stop, *stop_token_ids, *logit_bias, *allowed_token_ids, *stream_options;
     /* of some dialects only */
     json_t *prompt, *messages, *chat_template_kwargs, *extra;
-    int64_t top_logprobs;       /* -1: absent */
+    int64_t top_logprobs; /* -1: absent */
     bool logprobs_flag, add_generation_prompt, continue_final_message, add_special;
     /* derived */
     bool include_usage, continuous_usage;
@@ -71,39 +73,39 @@ struct gen_record {
 };
 
 struct gen_log {
-    struct gen_record *records;   /* [capacity] */
-    struct eng_logprob *tops;     /* [capacity][top_width] */
+    struct gen_record *records; /* [capacity] */
+    struct eng_logprob *tops;   /* [capacity][top_width] */
     int64_t capacity;
     int top_width;
-    atomic_llong n_written;       /* published by the engine thread */
-    int64_t n_read;               /* the text worker's */
+    atomic_llong n_written; /* published by the engine thread */
+    int64_t n_read;         /* the text worker's */
 };
 
 struct gen_choice {
-    int index;                    /* as shown: prompt x n + choice */
+    int index; /* as shown: prompt x n + choice */
     struct gen_log log;
-    atomic_int finish;            /* enum eng_finish, 0 while running; written after the last record */
-    int32_t stop_id;              /* valid once finish is set */
+    atomic_int finish; /* enum eng_finish, 0 while running; written after the last record */
+    int32_t stop_id;   /* valid once finish is set */
     struct textout text;
     struct tok_decoder *decoder;
-    size_t *offsets;              /* [capacity]: bytes of text before each token's piece */
-    int64_t n_tokens;             /* that count: up to the one that completed a stop */
-    int64_t n_shown;              /* whose log-probabilities have been sent */
-    size_t n_sent;                /* bytes of text sent */
-    bool introduced;              /* its first event has been sent (the format's) */
-    bool ended;                   /* finish_reason is decided */
-    bool closed;                  /* and sent */
-    const char *finish_reason;    /* "stop" or "length" */
-    const char *stop_string;      /* the one found, or NULL */
+    size_t *offsets;           /* [capacity]: bytes of text before each token's piece */
+    int64_t n_tokens;          /* that count: up to the one that completed a stop */
+    int64_t n_shown;           /* whose log-probabilities have been sent */
+    size_t n_sent;             /* bytes of text sent */
+    bool introduced;           /* its first event has been sent (the format's) */
+    bool ended;                /* finish_reason is decided */
+    bool closed;               /* and sent */
+    const char *finish_reason; /* "stop" or "length" */
+    const char *stop_string;   /* the one found, or NULL */
     double sum_logprob;
 };
 
 struct gen_prompt {
-    const int32_t *ids;           /* [n_ids], in the request's arena */
+    const int32_t *ids; /* [n_ids], in the request's arena */
     int64_t n_ids;
     _Atomic(struct eng_job *) job; /* set by the text worker, read by on_gone */
-    struct gen_log log;           /* prompt log-probabilities: records of positions 1.. */
-    struct gen_choice *choices;   /* [n_candidates] */
+    struct gen_log log;            /* prompt log-probabilities: records of positions 1.. */
+    struct gen_choice *choices;    /* [n_candidates] */
     struct eng_usage usage;
     atomic_bool started, done;
     bool submitted, reaped;
@@ -113,10 +115,10 @@ struct srv_gen;
 
 /* How one dialect writes an answer. `text` ranges are valid UTF-8 and may be empty. */
 struct srv_gen_format {
-    const char *endpoint;         /* for the access log and metrics */
+    const char *endpoint; /* for the access log and metrics */
     void (*stream_begin)(struct srv_gen *g);
-    void (*stream_delta)(struct srv_gen *g, struct gen_prompt *p, struct gen_choice *c,
-                         size_t from, size_t to, int64_t token_from, int64_t token_to);
+    void (*stream_delta)(struct srv_gen *g, struct gen_prompt *p, struct gen_choice *c, size_t from,
+                         size_t to, int64_t token_from, int64_t token_to);
     void (*stream_finish)(struct srv_gen *g, struct gen_prompt *p, struct gen_choice *c);
     void (*stream_end)(struct srv_gen *g);
     void (*stream_error)(struct srv_gen *g, enum srv_error kind, const char *message);
@@ -127,45 +129,58 @@ struct srv_gen {
     struct srv_request *req;
     const struct srv_app *app;
     const struct srv_gen_format *format;
-    json_t *body;                 /* owned: params borrow from it */
+    json_t *body; /* owned: params borrow from it */
     struct srv_gen_params params;
     struct textout_stops stops;
     struct gen_prompt *prompts;
     int n_prompts;
-    int n_choices;                /* shown for each prompt: n */
-    int n_candidates;             /* generated for each prompt: max(n, best_of) */
-    int64_t max_tokens;           /* asked for, per choice; -1 until the endpoint has set its default */
+    int n_choices;      /* shown for each prompt: n */
+    int n_candidates;   /* generated for each prompt: max(n, best_of) */
+    int64_t max_tokens; /* asked for, per choice; -1 until the endpoint has set its default */
     int n_outstanding, n_submitted;
-    bool streaming;               /* srv_stream_open has been called */
-    bool answered;                /* nothing more will be written */
+    bool streaming; /* srv_stream_open has been called */
+    bool answered;  /* nothing more will be written */
     atomic_bool gone;
-    atomic_int n_inside;          /* engine callbacks that have not returned */
+    atomic_int n_inside; /* engine callbacks that have not returned */
     char id[64];
     int64_t created;
-    const char *model;            /* as the client named it */
-    void *dialect;                /* the endpoint's own */
-    int sequence;                 /* numbers the events of dialects that want it */
+    const char *model; /* as the client named it */
+    void *dialect;     /* the endpoint's own */
+    int sequence;      /* numbers the events of dialects that want it */
 };
 
 /* Rows of a field table for srv_gen_params. */
-#define GEN_FIELD(name, type, member) {name, type, offsetof(struct srv_gen_params, member), 0, 0}
-#define GEN_RANGE(name, type, member, min, max) \
-    {name, type, offsetof(struct srv_gen_params, member), min, max}
-#define GEN_OTHER(name, type) {name, type, 0, 0, 0}
+#define GEN_FIELD(name, type, member)                                                              \
+    {                                                                                              \
+        name, type, offsetof(struct srv_gen_params, member), 0, 0                                  \
+    }
+#define GEN_RANGE(name, type, member, min, max)                                                    \
+    {                                                                                              \
+        name, type, offsetof(struct srv_gen_params, member), min, max                              \
+    }
+#define GEN_OTHER(name, type)                                                                      \
+    {                                                                                              \
+        name, type, 0, 0, 0                                                                        \
+    }
 
-/* A request's generation object, in its arena, with params at their defaults; takes body. NULL without memory. */
-struct srv_gen *srv_gen_create(struct srv_request *req, json_t *body, const struct srv_gen_format *format);
+/* A request's generation object, in its arena, with params at their defaults; takes body. NULL
+ * without memory. */
+struct srv_gen *srv_gen_create(struct srv_request *req, json_t *body,
+                               const struct srv_gen_format *format);
 
 /*
- * Reads the endpoint's own fields, then the common ones (gen_params.c), checks them against model and
- * limits, derives the sampling chain, and names what was ignored. 0 or -1 with err.
+ * Reads the endpoint's own fields, then the common ones (gen_params.c), checks them against model
+ * and limits, derives the sampling chain, and names what was ignored. 0 or -1 with err.
  */
 int srv_gen_params_read(struct srv_gen *g, const struct param_field *own, struct param_error *err);
 
-/* The name to show for the model asked for (NULL or "default": the served one); NULL with err: no such model. */
-const char *srv_gen_model_name(const struct srv_app *app, const char *asked, struct param_error *err);
+/* The name to show for the model asked for (NULL or "default": the served one); NULL with err: no
+ * such model. */
+const char *srv_gen_model_name(const struct srv_app *app, const char *asked,
+                               struct param_error *err);
 
-/* Creates the object from the request's body and reads its fields; NULL: the error has been answered. */
+/* Creates the object from the request's body and reads its fields; NULL: the error has been
+ * answered. */
 struct srv_gen *srv_gen_open(struct srv_request *req, const struct srv_gen_format *format,
                              const struct param_field *own);
 
@@ -176,19 +191,21 @@ void srv_gen_set_prompt(struct srv_gen *g, int i, const int32_t *ids, int64_t n_
 int32_t *srv_gen_copy_ids(struct srv_gen *g, const int32_t *ids, size_t n);
 
 /*
- * The one prompt of a chat dialect: rendered, tokenised, and everything the context leaves as the default of
- * max_tokens. 0 or -1 with err.
+ * The one prompt of a chat dialect: rendered, tokenised, and everything the context leaves as the
+ * default of max_tokens. 0 or -1 with err.
  */
 struct chat_input;
 int srv_gen_chat_prompt(struct srv_gen *g, const struct chat_input *in, struct param_error *err);
 
-/* Prompts are set: checks lengths, submits, and takes the request over. On failure the error has been answered. */
+/* Prompts are set: checks lengths, submits, and takes the request over. On failure the error has
+ * been answered. */
 void srv_gen_start(struct srv_gen *g);
 
 /* Answers an error before anything started and gives the generation back. */
 void srv_gen_refuse(struct srv_gen *g, const struct param_error *err);
 
-/* ---- for the formats (gen_out.c, and gen_out.h for more) ---------------------------------------------------------------------------------- */
+/* ---- for the formats (gen_out.c, and gen_out.h for more)
+ * ---------------------------------------------------------------------------------- */
 
 /* Sums over prompts and shown choices. */
 struct gen_totals {
@@ -205,7 +222,8 @@ void srv_gen_write_timings(const struct srv_gen *g, struct srv_buf *b);
 /* Shown choices of a prompt in order of rank: candidate numbers (best_of picks the likeliest). */
 void srv_gen_pick(const struct srv_gen *g, const struct gen_prompt *p, int *ret_candidates);
 
-/* Writes one SSE event: data: <json>, with an event name where not NULL. Takes the buffer's contents and clears it. */
+/* Writes one SSE event: data: <json>, with an event name where not NULL. Takes the buffer's
+ * contents and clears it. */
 void srv_gen_event(struct srv_gen *g, const char *name, struct srv_buf *json);
 
 #endif

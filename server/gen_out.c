@@ -93,7 +93,9 @@ void srv_gen_pick(const struct srv_gen *g, const struct gen_prompt *p, int *ret_
     }
 }
 
-/* ---- ids --------------------------------------------------------------------------------------------------- */
+/* ---- ids
+ * ---------------------------------------------------------------------------------------------------
+ */
 
 void srv_gen_write_ids(struct srv_buf *b, const struct gen_choice *c, int64_t from, int64_t to)
 {
@@ -111,14 +113,17 @@ void srv_gen_write_prompt_ids(struct srv_buf *b, const struct gen_prompt *p)
     srv_buf_puts(b, "]");
 }
 
-/* ---- token texts --------------------------------------------------------------------------------------------- */
+/* ---- token texts
+ * --------------------------------------------------------------------------------------------- */
 
 /* Length of the valid UTF-8 character at p, or 0. Overlong forms and surrogates are invalid. */
 static size_t character_length(const unsigned char *p, size_t len)
 {
     if (p[0] < 0x80) return 1;
-    size_t n = p[0] >= 0xF0 && p[0] <= 0xF4 ? 4 : p[0] >= 0xE0 && p[0] < 0xF0 ? 3
-             : p[0] >= 0xC2 && p[0] < 0xE0  ? 2 : 0;
+    size_t n = p[0] >= 0xF0 && p[0] <= 0xF4  ? 4
+               : p[0] >= 0xE0 && p[0] < 0xF0 ? 3
+               : p[0] >= 0xC2 && p[0] < 0xE0 ? 2
+                                             : 0;
     if (n == 0 || n > len) return 0;
     for (size_t i = 1; i < n; i++)
         if ((p[i] & 0xC0) != 0x80) return 0;
@@ -141,7 +146,8 @@ static bool is_utf8(const char *text, size_t len)
 size_t srv_gen_characters(const char *text, size_t len)
 {
     size_t n = 0;
-    for (size_t i = 0; i < len; i++) n += ((unsigned char)text[i] & 0xC0) != 0x80;
+    for (size_t i = 0; i < len; i++)
+        n += ((unsigned char)text[i] & 0xC0) != 0x80;
     return n;
 }
 
@@ -164,7 +170,8 @@ void srv_gen_write_token(const struct srv_gen *g, struct srv_buf *b, int32_t id)
         return;
     }
     srv_buf_puts(b, "\"bytes:");
-    for (size_t i = 0; i < len; i++) srv_buf_printf(b, "\\\\x%02x", (unsigned char)bytes[i]);
+    for (size_t i = 0; i < len; i++)
+        srv_buf_printf(b, "\\\\x%02x", (unsigned char)bytes[i]);
     srv_buf_puts(b, "\"");
 }
 

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: MIT */
 /*
- * The common fields of generation requests: their table, their limits, and the sampling chain they make.
- * Called on text workers, once for each request.
+ * The common fields of generation requests: their table, their limits, and the sampling chain they
+ * make. Called on text workers, once for each request.
  */
 #include "server/gen.h"
 
@@ -81,7 +81,8 @@ static const struct param_field common_fields[] = {
     GEN_OTHER(NULL, PARAM_IGNORED),
 };
 
-/* ---- lists of ids ------------------------------------------------------------------------------------------ */
+/* ---- lists of ids
+ * ------------------------------------------------------------------------------------------ */
 
 static int read_id(const json_t *value, int32_t vocab, const char *name, int32_t *ret_id,
                    struct param_error *err)
@@ -123,7 +124,8 @@ static int read_bias(struct srv_gen *g, struct param_error *err)
     struct srv_gen_params *p = &g->params;
     if (!p->logit_bias) return 0;
     if (!json_is_object(p->logit_bias))
-        return param_fail(err, SRV_ERR_INVALID_TYPE, "logit_bias", "'logit_bias' must be an object.");
+        return param_fail(err, SRV_ERR_INVALID_TYPE, "logit_bias",
+                          "'logit_bias' must be an object.");
     size_t n = json_object_size(p->logit_bias), at = 0;
     if (n > MAX_BIAS)
         return param_fail(err, SRV_ERR_INVALID_VALUE, "logit_bias",
@@ -133,7 +135,8 @@ static int read_bias(struct srv_gen *g, struct param_error *err)
     int32_t vocab = eng_info(g->app->engine)->vocab_size;
     const char *key;
     json_t *value;
-    json_object_foreach(p->logit_bias, key, value) {
+    json_object_foreach(p->logit_bias, key, value)
+    {
         char *end;
         errno = 0;
         long long id = strtoll(key, &end, 10);
@@ -152,7 +155,8 @@ static int read_bias(struct srv_gen *g, struct param_error *err)
     return 0;
 }
 
-/* ---- stop strings -------------------------------------------------------------------------------------------- */
+/* ---- stop strings
+ * -------------------------------------------------------------------------------------------- */
 
 static int add_stop(struct srv_gen_params *p, const json_t *value, struct param_error *err)
 {
@@ -175,14 +179,17 @@ static int read_stops(struct srv_gen_params *p, struct param_error *err)
     if (!p->stop) return 0;
     if (!json_is_array(p->stop)) return add_stop(p, p->stop, err);
     if (json_array_size(p->stop) > TEXTOUT_MAX_STOPS)
-        return param_fail(err, SRV_ERR_INVALID_VALUE, "stop", "'stop' holds %zu strings; at most %d.",
-                          json_array_size(p->stop), TEXTOUT_MAX_STOPS);
+        return param_fail(err, SRV_ERR_INVALID_VALUE, "stop",
+                          "'stop' holds %zu strings; at most %d.", json_array_size(p->stop),
+                          TEXTOUT_MAX_STOPS);
     for (size_t i = 0; i < json_array_size(p->stop); i++)
         if (add_stop(p, json_array_get(p->stop, i), err)) return -1;
     return 0;
 }
 
-/* ---- the rest -------------------------------------------------------------------------------------------------- */
+/* ---- the rest
+ * --------------------------------------------------------------------------------------------------
+ */
 
 static int read_stream_options(struct srv_gen_params *p, struct param_error *err)
 {
@@ -239,9 +246,8 @@ static int make_sampling(struct srv_gen *g, struct param_error *err)
     p->sampling.presence_penalty = (float)p->presence_penalty;
     p->sampling.seed = seed_of(p);
     size_t vocab = (size_t)eng_info(g->app->engine)->vocab_size;
-    if (read_bias(g, err) ||
-        read_ids(g, p->allowed_token_ids, "allowed_token_ids", vocab, &allowed,
-                 &p->sampling.n_allowed_ids, err))
+    if (read_bias(g, err) || read_ids(g, p->allowed_token_ids, "allowed_token_ids", vocab, &allowed,
+                                      &p->sampling.n_allowed_ids, err))
         return -1;
     if (p->allowed_token_ids && p->sampling.n_allowed_ids == 0)
         return param_fail(err, SRV_ERR_INVALID_VALUE, "allowed_token_ids",
@@ -282,7 +288,8 @@ static int read_both(struct srv_gen *g, const struct param_field *own,
     enum { MAX_FIELDS = 128 };
     struct param_field all[MAX_FIELDS];
     int n = 0;
-    for (const struct param_field *f = own; f->name; f++) all[n++] = *f;
+    for (const struct param_field *f = own; f->name; f++)
+        all[n++] = *f;
     for (const struct param_field *f = common_fields; f->name && n < MAX_FIELDS - 1; f++)
         all[n++] = *f;
     all[n] = (struct param_field){0};

@@ -11,8 +11,8 @@
 
 enum { MAX_DEPTH = 64, MAX_VALUES = 200000, ECHO_BYTES = 64 };
 
-int param_fail(struct param_error *err, enum srv_error kind, const char *path,
-               const char *format, ...)
+int param_fail(struct param_error *err, enum srv_error kind, const char *path, const char *format,
+               ...)
 {
     err->kind = kind;
     snprintf(err->path, sizeof(err->path), "%s", path ? path : "");
@@ -23,16 +23,19 @@ int param_fail(struct param_error *err, enum srv_error kind, const char *path,
     return -1;
 }
 
-/* ---- parsing ------------------------------------------------------------------------------------- */
+/* ---- parsing
+ * ------------------------------------------------------------------------------------- */
 
 /* Skips a string body after its opening quote; returns the closing quote or the end. */
 static const char *skip_string(const char *p, const char *end)
 {
-    while (p < end && *p != '"') p += (*p == '\\' && p + 1 < end) ? 2 : 1;
+    while (p < end && *p != '"')
+        p += (*p == '\\' && p + 1 < end) ? 2 : 1;
     return p < end ? p : end;
 }
 
-/* Bounds depth and the number of values by looking at brackets, commas and colons outside strings. */
+/* Bounds depth and the number of values by looking at brackets, commas and colons outside strings.
+ */
 static int check_shape(const char *body, size_t len, struct param_error *err)
 {
     const char *end = body + len;
@@ -40,9 +43,7 @@ static int check_shape(const char *body, size_t len, struct param_error *err)
     long n_values = 1;
     for (const char *p = body; p < end; p++) {
         switch (*p) {
-        case '"':
-            p = skip_string(p + 1, end);
-            break;
+        case '"': p = skip_string(p + 1, end); break;
         case '[':
         case '{':
             if (++depth > MAX_DEPTH)
@@ -51,14 +52,9 @@ static int check_shape(const char *body, size_t len, struct param_error *err)
             n_values++;
             break;
         case ']':
-        case '}':
-            depth--;
-            break;
-        case ',':
-            n_values++;
-            break;
-        default:
-            break;
+        case '}': depth--; break;
+        case ',': n_values++; break;
+        default: break;
         }
         if (n_values > MAX_VALUES)
             return param_fail(err, SRV_ERR_INVALID_JSON, NULL,
@@ -87,7 +83,8 @@ json_t *params_parse(const char *body, size_t len, struct param_error *err)
     return root;
 }
 
-/* ---- fields --------------------------------------------------------------------------------------- */
+/* ---- fields
+ * --------------------------------------------------------------------------------------- */
 
 static const char *type_name(const json_t *value)
 {
@@ -168,10 +165,8 @@ static int read_field(const struct param_field *f, json_t *value, void *out,
         if (!json_is_boolean(value)) return wrong_type(err, f->name, "a boolean", value);
         *(bool *)at = json_is_true(value);
         return 0;
-    case PARAM_INT:
-        return read_int(f, value, at, err);
-    case PARAM_NUMBER:
-        return read_number(f, value, at, err);
+    case PARAM_INT: return read_int(f, value, at, err);
+    case PARAM_NUMBER: return read_number(f, value, at, err);
     case PARAM_STRING:
         if (!json_is_string(value)) return wrong_type(err, f->name, "a string", value);
         if (strlen(json_string_value(value)) != json_string_length(value))
@@ -179,11 +174,8 @@ static int read_field(const struct param_field *f, json_t *value, void *out,
                               "'%s' must not hold the character U+0000.", f->name);
         *(const char **)at = json_string_value(value);
         return 0;
-    case PARAM_JSON:
-        *(json_t **)at = value;
-        return 0;
-    case PARAM_IGNORED:
-        return 0;
+    case PARAM_JSON: *(json_t **)at = value; return 0;
+    case PARAM_IGNORED: return 0;
     case PARAM_UNSUPPORTED:
         if (is_neutral(value)) return 0;
         return param_fail(err, SRV_ERR_UNSUPPORTED, f->name,
@@ -209,9 +201,11 @@ int params_read(json_t *object, const struct param_field *fields, void *out,
 {
     const char *key;
     json_t *value;
-    json_object_foreach(object, key, value) {
+    json_object_foreach(object, key, value)
+    {
         const struct param_field *f = fields;
-        while (f->name && strcmp(f->name, key) != 0) f++;
+        while (f->name && strcmp(f->name, key) != 0)
+            f++;
         if (!f->name) {
             if (unknown) note_unknown(unknown, key);
             continue;

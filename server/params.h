@@ -2,8 +2,9 @@
 /*
  * JSON request bodies into structs: a table of fields says what each key means.
  *
- * Every optional field accepts null (= absent). A wrong type or a value out of range is an error with
- * the JSON path of the field. Keys that no table row names are collected for x-ignored-params; under
+ * Every optional field accepts null (= absent). A wrong type or a value out of range is an error
+ * with the JSON path of the field. Keys that no table row names are collected for x-ignored-params;
+ * under
  * --strict-params they are an error. Fields that would change the answer and are not built are rows
  * too (PARAM_UNSUPPORTED): their neutral values are accepted, anything else is refused.
  *
@@ -29,8 +30,8 @@ struct param_error {
     char message[PARAM_MESSAGE_MAX];
 };
 
-int param_fail(struct param_error *err, enum srv_error kind, const char *path,
-               const char *format, ...) __attribute__((format(printf, 4, 5)));
+int param_fail(struct param_error *err, enum srv_error kind, const char *path, const char *format,
+               ...) __attribute__((format(printf, 4, 5)));
 
 enum param_type {
     PARAM_BOOL,        /* bool */
@@ -45,8 +46,8 @@ enum param_type {
 struct param_field {
     const char *name;
     enum param_type type;
-    size_t offset;     /* into the struct filled */
-    double min, max;   /* PARAM_INT and PARAM_NUMBER */
+    size_t offset;   /* into the struct filled */
+    double min, max; /* PARAM_INT and PARAM_NUMBER */
 };
 
 /* Keys met that no row names, as one comma-separated list cut at its size. */
@@ -56,16 +57,17 @@ struct param_unknown {
 };
 
 /*
- * Fills `out` from the object's members; absent and null members leave their field alone. Returns 0 or
- * -1 with err filled. unknown may be NULL.
+ * Fills `out` from the object's members; absent and null members leave their field alone. Returns 0
+ * or -1 with err filled. unknown may be NULL.
  */
 int params_read(json_t *object, const struct param_field *fields, void *out,
                 struct param_unknown *unknown, struct param_error *err);
 
 /*
- * Parses a body. Checks first, in one pass over the text, that it holds at most max_values values and
- * nests at most 64 deep, so that building the tree is cheap whatever the sender wrote. Duplicate keys,
- * invalid UTF-8 and trailing bytes are errors. Returns a new reference, an object, or NULL.
+ * Parses a body. Checks first, in one pass over the text, that it holds at most max_values values
+ * and nests at most 64 deep, so that building the tree is cheap whatever the sender wrote.
+ * Duplicate keys, invalid UTF-8 and trailing bytes are errors. Returns a new reference, an object,
+ * or NULL.
  */
 json_t *params_parse(const char *body, size_t len, struct param_error *err);
 

@@ -10,7 +10,8 @@ static void fill_failure(const char *text, size_t len, unsigned short *failure)
     failure[0] = 0;
     size_t k = 0;
     for (size_t i = 1; i < len; i++) {
-        while (k > 0 && text[i] != text[k]) k = failure[k - 1];
+        while (k > 0 && text[i] != text[k])
+            k = failure[k - 1];
         if (text[i] == text[k]) k++;
         failure[i] = (unsigned short)k;
     }
@@ -36,7 +37,8 @@ int textout_stops_init(struct textout_stops *s, const char *const *texts, const 
 
 void textout_stops_finish(struct textout_stops *s)
 {
-    for (int i = 0; i < s->n; i++) free(s->stop[i].failure);
+    for (int i = 0; i < s->n; i++)
+        free(s->stop[i].failure);
     s->n = 0;
 }
 
@@ -62,7 +64,8 @@ static int match_byte(struct textout *t, char byte)
     for (int i = 0; i < t->stops->n; i++) {
         size_t k = t->matched[i];
         const char *text = t->stops->stop[i].text;
-        while (k > 0 && text[k] != byte) k = t->stops->stop[i].failure[k - 1];
+        while (k > 0 && text[k] != byte)
+            k = t->stops->stop[i].failure[k - 1];
         if (text[k] == byte) k++;
         t->matched[i] = (unsigned short)k;
         if (k == t->stops->stop[i].len) {
@@ -84,7 +87,8 @@ static size_t longest_match(const struct textout *t)
 /* Back to the start of the character that byte `at` lies in. */
 static size_t character_start(const struct textout *t, size_t at)
 {
-    while (at > t->n_released && at < t->text.len && ((unsigned char)t->text.data[at] & 0xC0) == 0x80)
+    while (at > t->n_released && at < t->text.len &&
+           ((unsigned char)t->text.data[at] & 0xC0) == 0x80)
         at--;
     return at;
 }
