@@ -35,8 +35,7 @@ static const struct param_field fields[] = {
     {0},
 };
 
-/* ---- log-probabilities
- * ----------------------------------------------------------------------------------- */
+/* ---- log-probabilities --------------------------------------------------------------------- */
 
 /* The end-of-turn token is no part of the content, so that joined bytes rebuild the text. */
 static bool is_end_token(const struct gen_choice *c, int64_t i)
@@ -82,8 +81,7 @@ static void write_logprobs(struct srv_gen *g, struct srv_buf *b, const struct ge
     srv_buf_puts(b, "],\"refusal\":null}");
 }
 
-/* ---- whole answers
- * ------------------------------------------------------------------------------------------ */
+/* ---- whole answers ------------------------------------------------------------------------- */
 
 static void write_head(struct srv_gen *g, struct srv_buf *b, const char *object)
 {
@@ -137,9 +135,7 @@ static void whole(struct srv_gen *g, struct srv_buf *b)
     srv_buf_puts(b, "}");
 }
 
-/* ---- stream
- * ----------------------------------------------------------------------------------------------------
- */
+/* ---- stream -------------------------------------------------------------------------------- */
 
 static void begin_chunk(struct srv_gen *g, struct srv_buf *b, int index)
 {
@@ -229,9 +225,7 @@ static const struct srv_gen_format format = {
     .whole = whole,
 };
 
-/* ---- request
- * ------------------------------------------------------------------------------------------------------
- */
+/* ---- request ------------------------------------------------------------------------------- */
 
 static int derive(struct srv_gen *g, struct param_error *err)
 {

@@ -34,8 +34,7 @@ static const struct param_field fields[] = {
     {0},
 };
 
-/* ---- log-probabilities
- * ------------------------------------------------------------------------------------- */
+/* ---- log-probabilities --------------------------------------------------------------------- */
 
 /* The four arrays grow side by side. */
 struct arrays {
@@ -155,9 +154,7 @@ static int64_t echoed_characters(const struct srv_gen *g, const struct gen_promp
     return g->params.echo ? (int64_t)srv_gen_characters(e->text, e->len) : 0;
 }
 
-/* ---- choices
- * ----------------------------------------------------------------------------------------------------
- */
+/* ---- choices ------------------------------------------------------------------------------- */
 
 static void write_head(struct srv_gen *g, struct srv_buf *b)
 {
@@ -263,9 +260,7 @@ static void whole(struct srv_gen *g, struct srv_buf *b)
     srv_buf_puts(b, "}");
 }
 
-/* ---- stream
- * --------------------------------------------------------------------------------------------------------
- */
+/* ---- stream -------------------------------------------------------------------------------- */
 
 static void end_chunk(struct srv_gen *g, struct srv_buf *b)
 {
@@ -379,9 +374,7 @@ static const struct srv_gen_format format = {
     .whole = whole,
 };
 
-/* ---- prompts
- * ----------------------------------------------------------------------------------------------------------
- */
+/* ---- prompts ------------------------------------------------------------------------------- */
 
 static int text_prompt(struct srv_gen *g, int i, const char *text, size_t len,
                        struct param_error *err)

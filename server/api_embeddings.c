@@ -58,8 +58,7 @@ static const struct param_field fields[] = {
     {0},
 };
 
-/* ---- engine thread
- * ------------------------------------------------------------------------------------------- */
+/* ---- engine thread ------------------------------------------------------------------------- */
 
 static void on_event(void *ctx, const struct eng_event *ev)
 {
@@ -76,9 +75,7 @@ static void on_event(void *ctx, const struct eng_event *ev)
     atomic_fetch_sub_explicit(&e->n_inside, 1, memory_order_release);
 }
 
-/* ---- jobs
- * ------------------------------------------------------------------------------------------------------
- */
+/* ---- jobs ---------------------------------------------------------------------------------- */
 
 static int submit(struct embedding *e, struct input *in, char *err, size_t errlen)
 {
@@ -130,9 +127,7 @@ static void cancel_jobs(struct embedding *e)
     }
 }
 
-/* ---- answer
- * --------------------------------------------------------------------------------------------------------
- */
+/* ---- answer -------------------------------------------------------------------------------- */
 
 static void write_base64(struct srv_buf *b, const uint8_t *data, size_t len)
 {
@@ -271,9 +266,7 @@ static void on_free(struct srv_request *req)
     json_decref(e->body);
 }
 
-/* ---- request
- * -----------------------------------------------------------------------------------------------------
- */
+/* ---- request ------------------------------------------------------------------------------- */
 
 static int take_ids(struct embedding *e, struct input *in, const int32_t *ids, size_t n,
                     struct param_error *err)

@@ -20,9 +20,7 @@ static const struct param_field fields[] = {
     {0},
 };
 
-/* ---- input
- * --------------------------------------------------------------------------------------------------
- */
+/* ---- input --------------------------------------------------------------------------------- */
 
 static int make_messages(const struct srv_gen_params *p, json_t **ret, struct param_error *err)
 {
@@ -69,9 +67,7 @@ static int make_prompt(struct srv_gen *g, struct param_error *err)
     return rc ? -1 : 0;
 }
 
-/* ---- answers
- * ---------------------------------------------------------------------------------------------------
- */
+/* ---- answers ------------------------------------------------------------------------------- */
 
 static const char *stop_reason(const struct gen_choice *c)
 {

@@ -27,9 +27,7 @@ static const struct param_field fields[] = {
     {0},
 };
 
-/* ---- input
- * -----------------------------------------------------------------------------------------------
- */
+/* ---- input --------------------------------------------------------------------------------- */
 
 /* Text of one content part, or NULL where it is not text. */
 static const char *part_text(const json_t *part)
@@ -113,8 +111,7 @@ static int make_prompt(struct srv_gen *g, struct param_error *err)
     return rc ? -1 : 0;
 }
 
-/* ---- the object
- * ------------------------------------------------------------------------------------------ */
+/* ---- the object ---------------------------------------------------------------------------- */
 
 static bool is_cut(const struct gen_choice *c)
 {
@@ -197,9 +194,7 @@ static void whole(struct srv_gen *g, struct srv_buf *b)
     write_response(g, b, final_status(g));
 }
 
-/* ---- stream
- * -------------------------------------------------------------------------------------------------
- */
+/* ---- stream -------------------------------------------------------------------------------- */
 
 /* Opens {"type": name, "sequence_number": n; the caller adds members and ends the object by send.
  */

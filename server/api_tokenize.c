@@ -91,8 +91,7 @@ static void write_ids(struct srv_buf *b, const struct tok_ids *ids)
     srv_buf_puts(b, "]");
 }
 
-/* ---- llama-server
- * ------------------------------------------------------------------------------------------ */
+/* ---- llama-server -------------------------------------------------------------------------- */
 
 /* {"id", "piece"}: the piece as text, or as a list of bytes where it is no UTF-8 alone. */
 static void write_pieces(const struct srv_app *app, struct srv_buf *b, const struct tok_ids *ids)
@@ -137,9 +136,7 @@ static int tokenize_content(const struct srv_app *app, const struct tokenize_par
     return rc;
 }
 
-/* ---- vLLM
- * -----------------------------------------------------------------------------------------------------
- */
+/* ---- vLLM ---------------------------------------------------------------------------------- */
 
 static int encode_vllm(const struct srv_app *app, const struct tokenize_params *p,
                        struct tok_ids *ids, struct param_error *err)
@@ -180,9 +177,7 @@ static int tokenize_prompt(const struct srv_app *app, const struct tokenize_para
     return rc;
 }
 
-/* ---- TGI
- * --------------------------------------------------------------------------------------------------------
- */
+/* ---- TGI ----------------------------------------------------------------------------------- */
 
 static int tokenize_inputs(const struct srv_app *app, const struct tokenize_params *p,
                            struct srv_buf *b, struct param_error *err)
@@ -237,9 +232,7 @@ static void tokenize(struct srv_request *req)
     json_decref(body);
 }
 
-/* ---- the way back
- * ------------------------------------------------------------------------------------------------
- */
+/* ---- the way back -------------------------------------------------------------------------- */
 
 static int read_tokens(const struct srv_app *app, const json_t *list, int32_t **ret_ids,
                        struct param_error *err)

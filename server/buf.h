@@ -30,8 +30,7 @@ void srv_buf_puts(struct srv_buf *b, const char *text);
 void srv_buf_printf(struct srv_buf *b, const char *format, ...)
     __attribute__((format(printf, 2, 3)));
 
-/* ---- JSON, written by hand: quoted and escaped strings, numbers that are always finite
- * ------------ */
+/* ---- JSON, written by hand: quoted and escaped strings, numbers that are always finite ----- */
 
 /* "text" with quotes; invalid UTF-8 becomes U+FFFD, so the output is always valid. */
 void srv_buf_json_string(struct srv_buf *b, const char *text, size_t len);

@@ -21,8 +21,7 @@
 
 enum { PRIME_TOKENS = 8, TEXT_BYTES_MAX = 64 << 20 };
 
-/* ---- logs: the engine thread writes, the text worker reads
- * ---------------------------------------- */
+/* ---- logs: the engine thread writes, the text worker reads --------------------------------- */
 
 static int log_init(struct gen_log *log, int64_t capacity, int64_t n_top)
 {
@@ -56,8 +55,7 @@ static void log_append(struct gen_log *log, const struct eng_event *ev)
     atomic_store_explicit(&log->n_written, at + 1, memory_order_release);
 }
 
-/* ---- engine thread
- * --------------------------------------------------------------------------------- */
+/* ---- engine thread ------------------------------------------------------------------------- */
 
 /* What an event needs besides the prompt: a job's ctx. */
 struct gen_link {
@@ -95,8 +93,7 @@ static void on_event(void *ctx, const struct eng_event *ev)
     atomic_fetch_sub_explicit(&g->n_inside, 1, memory_order_release);
 }
 
-/* ---- making one
- * -------------------------------------------------------------------------------------- */
+/* ---- making one ---------------------------------------------------------------------------- */
 
 struct srv_gen *srv_gen_create(struct srv_request *req, json_t *body,
                                const struct srv_gen_format *format)
@@ -192,8 +189,7 @@ void srv_gen_refuse(struct srv_gen *g, const struct param_error *err)
     g->body = NULL;
 }
 
-/* ---- submitting
- * ---------------------------------------------------------------------------------------- */
+/* ---- submitting ---------------------------------------------------------------------------- */
 
 static int64_t token_capacity(const struct srv_gen *g, const struct gen_prompt *p)
 {
@@ -323,8 +319,7 @@ static enum srv_error error_of_engine(int rc)
     }
 }
 
-/* ---- records to text
- * --------------------------------------------------------------------------------------- */
+/* ---- records to text ----------------------------------------------------------------------- */
 
 static bool is_stop_id(const struct srv_gen *g, int32_t id)
 {
@@ -428,9 +423,7 @@ static void stream_choice(struct srv_gen *g, struct gen_prompt *p, struct gen_ch
     }
 }
 
-/* ---- the end
- * ------------------------------------------------------------------------------------------------
- */
+/* ---- the end ------------------------------------------------------------------------------- */
 
 struct gen_totals srv_gen_totals(const struct srv_gen *g)
 {
@@ -611,9 +604,7 @@ static void gen_stop(struct srv_request *req)
     cancel_jobs(srv_request_api_data(req));
 }
 
-/* ---- start
- * ----------------------------------------------------------------------------------------------------
- */
+/* ---- start --------------------------------------------------------------------------------- */
 
 static int check_lengths(struct srv_gen *g, struct param_error *err)
 {

@@ -204,8 +204,7 @@ void srv_gen_start(struct srv_gen *g);
 /* Answers an error before anything started and gives the generation back. */
 void srv_gen_refuse(struct srv_gen *g, const struct param_error *err);
 
-/* ---- for the formats (gen_out.c, and gen_out.h for more)
- * ---------------------------------------------------------------------------------- */
+/* ---- for the formats (gen_out.c, and gen_out.h for more) ----------------------------------- */
 
 /* Sums over prompts and shown choices. */
 struct gen_totals {

@@ -93,9 +93,7 @@ void srv_gen_pick(const struct srv_gen *g, const struct gen_prompt *p, int *ret_
     }
 }
 
-/* ---- ids
- * ---------------------------------------------------------------------------------------------------
- */
+/* ---- ids ----------------------------------------------------------------------------------- */
 
 void srv_gen_write_ids(struct srv_buf *b, const struct gen_choice *c, int64_t from, int64_t to)
 {
@@ -113,8 +111,7 @@ void srv_gen_write_prompt_ids(struct srv_buf *b, const struct gen_prompt *p)
     srv_buf_puts(b, "]");
 }
 
-/* ---- token texts
- * --------------------------------------------------------------------------------------------- */
+/* ---- token texts --------------------------------------------------------------------------- */
 
 /* Length of the valid UTF-8 character at p, or 0. Overlong forms and surrogates are invalid. */
 static size_t character_length(const unsigned char *p, size_t len)

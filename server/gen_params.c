@@ -81,8 +81,7 @@ static const struct param_field common_fields[] = {
     GEN_OTHER(NULL, PARAM_IGNORED),
 };
 
-/* ---- lists of ids
- * ------------------------------------------------------------------------------------------ */
+/* ---- lists of ids -------------------------------------------------------------------------- */
 
 static int read_id(const json_t *value, int32_t vocab, const char *name, int32_t *ret_id,
                    struct param_error *err)
@@ -155,8 +154,7 @@ static int read_bias(struct srv_gen *g, struct param_error *err)
     return 0;
 }
 
-/* ---- stop strings
- * -------------------------------------------------------------------------------------------- */
+/* ---- stop strings -------------------------------------------------------------------------- */
 
 static int add_stop(struct srv_gen_params *p, const json_t *value, struct param_error *err)
 {
@@ -187,9 +185,7 @@ static int read_stops(struct srv_gen_params *p, struct param_error *err)
     return 0;
 }
 
-/* ---- the rest
- * --------------------------------------------------------------------------------------------------
- */
+/* ---- the rest ------------------------------------------------------------------------------ */
 
 static int read_stream_options(struct srv_gen_params *p, struct param_error *err)
 {

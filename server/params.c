@@ -23,8 +23,7 @@ int param_fail(struct param_error *err, enum srv_error kind, const char *path, c
     return -1;
 }
 
-/* ---- parsing
- * ------------------------------------------------------------------------------------- */
+/* ---- parsing ------------------------------------------------------------------------------- */
 
 /* Skips a string body after its opening quote; returns the closing quote or the end. */
 static const char *skip_string(const char *p, const char *end)
@@ -83,8 +82,7 @@ json_t *params_parse(const char *body, size_t len, struct param_error *err)
     return root;
 }
 
-/* ---- fields
- * --------------------------------------------------------------------------------------- */
+/* ---- fields -------------------------------------------------------------------------------- */
 
 static const char *type_name(const json_t *value)
 {
