@@ -14,6 +14,13 @@ INLINE vf vf_dot_bf16(vf acc, vi a, vi b)
 {
     return _mm512_dpbf16_ps(acc, (__m512bh)a, (__m512bh)b);
 }
+/* Takes subnormals for zero. In halves, because words that are read back do not forward from 64. */
+INLINE void store_bf16(uint16_t *p, vf low, vf high)
+{
+    __m512i b = (__m512i)_mm512_cvtne2ps_pbh(high, low);
+    _mm256_storeu_si256((__m256i *)(void *)p, _mm512_castsi512_si256(b));
+    _mm256_storeu_si256((__m256i *)(void *)(p + VN), _mm512_extracti64x4_epi64(b, 1));
+}
 
 #define INT_MAX_ROWS 6
 #define INT_VECS(rows) 2

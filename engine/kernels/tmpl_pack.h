@@ -21,6 +21,15 @@ INLINE vi vi_bf16_of(vf v)
     return vi_select(vm_not_le(v, vf_set1(INFINITY)), nan, vi_shr(vi_add(u, half), 16));
 }
 
+#ifndef VF_DOT_BF16
+/* 2 VN activations as bf16. */
+INLINE void store_bf16(uint16_t *p, vf low, vf high)
+{
+    vi_store_u16(p, vi_bf16_of(low));
+    vi_store_u16(p + VN, vi_bf16_of(high));
+}
+#endif
+
 static int valid_at(int i, int n, int most)
 {
     return n - i < 0 ? 0 : n - i < most ? n - i : most;
@@ -43,8 +52,9 @@ static void scatter_bf16(const float *x, int k, int k_pad, char *d, size_t n_row
 {
     for (int i = 0; i < k_pad; i += KERN_GROUP, d += 64 * n_rows) {
         uint16_t b[KERN_GROUP];
-        for (int j = 0; j < KERN_GROUP; j += VN)
-            vi_store_u16(b + j, vi_bf16_of(vf_load_part(x + i + j, valid_at(i + j, k, VN))));
+        for (int j = 0; j < KERN_GROUP; j += 2 * VN)
+            store_bf16(b + j, vf_load_part(x + i + j, valid_at(i + j, k, VN)),
+                       vf_load_part(x + i + j + VN, valid_at(i + j + VN, k, VN)));
         for (size_t j = 0; j < KERN_GROUP / 2; j++)
             memcpy(d + j * 4 * n_rows, b + 2 * j, 4);
     }
@@ -133,8 +143,9 @@ static void put_value_bf16(void *panels, const float *x, int d, int d_pad, int s
     uint16_t *p = (uint16_t *)panels + slot / 2 * 64 + (slot & 1);
     for (int i = 0; i < d_pad; i += KERN_PANEL, p += 1024) {
         uint16_t b[KERN_PANEL];
-        for (int j = 0; j < KERN_PANEL; j += VN)
-            vi_store_u16(b + j, vi_bf16_of(vf_load_part(x + i + j, valid_at(i + j, d, VN))));
+        for (int j = 0; j < KERN_PANEL; j += 2 * VN)
+            store_bf16(b + j, vf_load_part(x + i + j, valid_at(i + j, d, VN)),
+                       vf_load_part(x + i + j + VN, valid_at(i + j + VN, d, VN)));
         for (int j = 0; j < KERN_PANEL; j++)
             p[2 * j] = b[j];
     }

@@ -5,7 +5,8 @@
  *
  *   STRIP_VECS(rows)  vectors of one panel that are summed in registers at once; divides 32 / VN
  *   MAX_ROWS          tallest tile, at most 12
- *   VF_DOT_BF16       optional: vf_dot_bf16(acc, a, b) is the instruction of that name
+ *   VF_DOT_BF16       optional: vf_dot_bf16(acc, a, b) adds the products of bf16 pairs, and
+ *                     store_bf16(p, low, high) rounds two vectors of activations to bf16
  *
  * Every output has one sum over k = 0, 1, 2 ... in one register, whatever the tile's height and the
  * strip's width: that is what makes a row's bits independent of its neighbours. (Two panels at once
