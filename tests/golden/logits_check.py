@@ -99,6 +99,13 @@ def check_model(directory, golden, logits_of, tolerance_of, options=()):
     return worst, problems
 
 
+def path_options(arguments):
+    """(options for hearth score, tolerance or None) from `PATH TOLERANCE OPTION ...` or `OPTION ...`."""
+    if arguments and not arguments[0].startswith("-"):
+        return ["--numerics", arguments[0], *arguments[2:]], float(arguments[1])
+    return ["--numerics", "exact", *arguments], None
+
+
 class Tally:
     """Prints a line a model and keeps the count."""
 

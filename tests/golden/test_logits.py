@@ -3,13 +3,14 @@
 """The tiny models of tests/golden/models against the reference's logits, on every exact triple: path
 `exact` under each kernel level this machine runs, and under BLAS.
 
-    test_logits.py [--numerics PATH --tolerance T]    one other path, to its own tolerance
+    test_logits.py PATH TOLERANCE [OPTION ...]    another numeric path, to its own tolerance
 """
 import json
 import os
+import subprocess
 import sys
 
-from logits_check import BIN, Tally, check_model, read_floats
+from logits_check import BIN, Tally, check_model, path_options, read_floats
 
 MODELS = os.path.join(os.path.dirname(os.path.abspath(__file__)), "models")
 EXACT = 5e-4
@@ -41,7 +42,6 @@ def run(tally, options, tolerance):
 
 def kernel_levels():
     """The levels this machine runs, by asking for each."""
-    import subprocess
     text = subprocess.run([BIN, "--version"], stdout=subprocess.PIPE, text=True, check=True).stdout
     names = next(l for l in text.splitlines() if l.startswith("kernel levels:")).split()[2:]
     model = os.path.join(MODELS, "mistral-window-bf16")
@@ -54,8 +54,9 @@ def kernel_levels():
 
 def main():
     tally = Tally()
-    if sys.argv[1:2] == ["--numerics"]:
-        run(tally, ["--numerics", sys.argv[2]], float(sys.argv[4]))
+    options, tolerance = path_options(sys.argv[1:])
+    if tolerance:
+        run(tally, options, tolerance)
         return tally.end()
     levels = list(kernel_levels())
     assert "c" in levels, f"kernel levels {levels}"

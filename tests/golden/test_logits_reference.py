@@ -4,13 +4,14 @@
 path `exact`: logits within 1e-3 (2e-3 on the long `far` prompts), log-probabilities, argmax and greedy
 paths.
 
-    test_logits_reference.py [OPTION ...]    further options for hearth score, such as --gemm blas
+    test_logits_reference.py [OPTION ...]                   such as --gemm blas
+    test_logits_reference.py PATH TOLERANCE [OPTION ...]    another numeric path, to its own tolerance
 """
 import json
 import os
 import sys
 
-from logits_check import Tally, check_model, read_floats
+from logits_check import Tally, check_model, path_options, read_floats
 
 SKIPPED = 77
 
@@ -26,6 +27,7 @@ def main():
         print("HEARTH_REFERENCE is not set")
         return SKIPPED
     logits = os.path.join(base, "goldens", "logits")
+    options, tolerance = path_options(sys.argv[1:])
     tally = Tally()
     for name in sorted(os.listdir(logits)):
         path = os.path.join(logits, name, "golden.json")
@@ -36,8 +38,7 @@ def main():
         worst, problems = check_model(
             model_directory(base, name), golden,
             lambda c, d=os.path.dirname(path): read_floats(os.path.join(d, c["logits_file"])),
-            lambda c: 2e-3 if c["name"] == "far" else 1e-3,
-            ["--numerics", "exact", *sys.argv[1:]])
+            lambda c: tolerance or (2e-3 if c["name"] == "far" else 1e-3), options)
         tally.add(name, worst, problems)
     return tally.end()
 

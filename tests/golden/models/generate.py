@@ -109,7 +109,8 @@ def make_tensors(c, architecture, rng):
     def norm(name, n):
         return name + ".weight", 1 + 0.3 * rng.standard_normal(n)
 
-    yield "model.embed_tokens.weight", rng.standard_normal((c["vocab_size"], d))
+    # A tied head would make logits of +-20, and every rounding error as much larger.
+    yield "model.embed_tokens.weight", rng.standard_normal((c["vocab_size"], d)) * (0.3 if tied else 1)
     for i in range(c["num_hidden_layers"]):
         p = f"model.layers.{i}."
         yield norm(p + "input_layernorm", d)
