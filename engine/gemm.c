@@ -11,8 +11,11 @@
 
 #include <string.h>
 
-/* Rows between which the next panel is fetched ahead; measured, see tests/bench/AB_LOG.md. */
-enum { AHEAD_MIN_ROWS = 3, AHEAD_MAX_ROWS = 48 };
+/*
+ * Rows up to which the next panel is fetched ahead; measured, see tests/bench/AB_LOG.md. From how
+ * many on is the kernels' to say (fetch_rows).
+ */
+enum { AHEAD_MAX_ROWS = 48 };
 
 /* Pairs of gate and up panels multiplied in one call, so that their sums stay in L1. */
 enum { MAX_PAIRS = 4, PAIR_COLUMNS = 2 * KERN_PANEL };
@@ -113,18 +116,20 @@ static void multiply(const struct eng_model *model, const struct eng_mat *m,
                         blas);
 }
 
-static bool fetches_ahead(const struct gemm_rows *rows)
+static bool fetches_ahead(const struct eng_model *model, const struct eng_mat *m,
+                          const struct gemm_rows *rows)
 {
-    return !rows->blas && rows->n_rows >= AHEAD_MIN_ROWS && rows->n_rows <= AHEAD_MAX_ROWS;
+    return !rows->blas && rows->n_rows >= model->kern->fetch_rows[rows->fmt][m->fmt] &&
+           rows->n_rows <= AHEAD_MAX_ROWS;
 }
 
 /* What to fetch during a run with tile i: this tile's share of the next run, or of what follows the item. */
-static struct gemm_ahead share_ahead(const struct eng_mat *m, const struct gemm_rows *rows,
-                                     const struct run *run, int tile,
+static struct gemm_ahead share_ahead(const struct eng_model *model, const struct eng_mat *m,
+                                     const struct gemm_rows *rows, const struct run *run, int tile,
                                      const struct gemm_ahead *after)
 {
     static const struct gemm_ahead nothing = {NULL, 0};
-    if (!fetches_ahead(rows)) return nothing;
+    if (!fetches_ahead(model, m, rows)) return nothing;
     struct gemm_ahead a = *after;
     int next = run->panel + run->n;
     if (next < run->end) {
@@ -152,12 +157,12 @@ void gemm_panels(const struct eng_model *model, const struct eng_mat *m,
                  const struct gemm_rows *rows, int p0, int n, const struct kern_out *out,
                  const struct gemm_ahead *ahead, const struct gemm_thread *thread)
 {
-    int step = rows->n_tiles == 1 && !fetches_ahead(rows) ? n : 1;
+    int step = rows->n_tiles == 1 && !fetches_ahead(model, m, rows) ? n : 1;
     for (int p = p0; p < p0 + n; p += step) {
         struct run run = {p, step, p0 + n};
         for (int i = 0; i < rows->n_tiles; i++) {
             struct kern_tile tile = tile_at(rows, i);
-            struct gemm_ahead part = share_ahead(m, rows, &run, i, ahead);
+            struct gemm_ahead part = share_ahead(model, m, rows, &run, i, ahead);
             struct kern_out at = *out;
             at.c += (size_t)tile_first_row(rows, i) * out->ld + (size_t)p * KERN_PANEL;
             multiply(model, m, rows, &tile, &run, &at, &part, thread->blas);
@@ -182,14 +187,14 @@ void gemm_gate_up(const struct eng_model *model, const struct eng_mat *m,
                   const struct gemm_rows *rows, int p0, int n, const struct kern_out *out,
                   const struct gemm_ahead *ahead, const struct gemm_thread *thread)
 {
-    int step = rows->n_tiles == 1 && !rows->blas && !fetches_ahead(rows) ? MAX_PAIRS : 1;
+    int step = rows->n_tiles == 1 && !rows->blas && !fetches_ahead(model, m, rows) ? MAX_PAIRS : 1;
     for (int p = p0; p < p0 + n; p += step) {
         int pairs = p0 + n - p < step ? p0 + n - p : step;
         struct run run = {2 * p, 2 * pairs, 2 * (p0 + n)};
         struct kern_out sums = {thread->gate_up, (size_t)pairs * PAIR_COLUMNS, false};
         for (int i = 0; i < rows->n_tiles; i++) {
             struct kern_tile tile = tile_at(rows, i);
-            struct gemm_ahead part = share_ahead(m, rows, &run, i, ahead);
+            struct gemm_ahead part = share_ahead(model, m, rows, &run, i, ahead);
             multiply(model, m, rows, &tile, &run, &sums, &part, thread->blas);
             add_bias(model->kern, m, run.panel, run.n, sums.c, sums.ld, tile.n_rows);
             struct kern_out at = *out;
