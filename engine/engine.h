@@ -14,7 +14,7 @@
  * eng_job_stop_choice and eng_job_cancel.
  *
  * Repeatability: for one triple (numeric path, kernel level, gemm) a request's logits are the same
- * bits whatever the batch, the slot, the chunk size, the thread count, the cache, or the neighbours.
+ * bits whatever the batch, the slot, the chunk size, the threads, the cache, or the neighbours.
  *
  * Errors: 0 or a negative enum eng_error, and one sentence in `err`. Outputs (ret_...) are written
  * only on success. The engine neither logs nor exits.
@@ -41,21 +41,23 @@ enum eng_error {
 struct eng;
 struct eng_job;
 
-/* ---- opening ---------------------------------------------------------------------------------- */
+/* ---- opening --------------------------------------------------------------------------------- */
 
 /* Zero or NULL is the default of every field. Strings are borrowed during eng_open. */
 struct eng_params {
     const char *model_dir;
     const char *numerics;      /* "auto" (default), "exact", "bf16", "int8", "int4" */
     const char *gemm;          /* "auto" (default), "native", "blas" */
-    const char *kernels;       /* highest level allowed: "auto" (default), "c", "avx2", "avx512", "avx512bf16", "neon" */
-    const char *kv_dtype;      /* "auto" (default: f32 on exact, else bf16), "f32", "bf16", "int8" */
+    const char *kernels;       /* highest level allowed: "auto" (default) or one of eng_kernel_names */
+    const char *kv_dtype;      /* "auto" (default: f32 on exact, else bf16), "f32", "bf16", "int8";
+                                * one that the path does not have is ENG_EUNSUPPORTED */
     int n_threads;             /* 0: usable cores (affinity and cgroup quota) */
     int n_parallel;            /* sequences running at once; 0: 4 */
-    int64_t ctx_tokens;        /* tokens a sequence may hold; 0: the smaller of the model's and what memory holds */
+    int64_t ctx_tokens;        /* tokens a sequence may hold; 0: the smaller of the model's and what
+                                * memory holds */
     int chunk_tokens;          /* prompt rows a step; 0: 128 */
     int64_t memory_bytes;      /* budget for everything; 0: the cgroup limit or physical memory */
-    int64_t kv_bytes;          /* KV cache budget; 0: n_parallel x context, capped by memory_bytes */
+    int64_t kv_bytes;          /* KV cache budget; 0: n_parallel x context, as far as memory goes */
     bool no_prefix_cache;      /* switch prefix sharing between requests off */
     int max_queued_jobs;       /* waiting beyond the running ones; 0: 4 x n_parallel */
     int64_t max_queued_tokens; /* prompt tokens waiting; 0: 8 x context */
@@ -63,12 +65,15 @@ struct eng_params {
 };
 
 /*
- * Loads the model on all threads and starts the scheduler. Blocks until ready; call it from a thread
- * of its own where that matters. Returns owned: eng_close.
+ * Loads the model on all threads and starts the scheduler. Blocks until ready; call it from a
+ * thread of its own where that matters. Returns owned: eng_close.
  */
 int eng_open(struct eng **ret, const struct eng_params *params, char *err, size_t errlen);
 
-/* Cancels what still runs, delivers the last events, frees all. No job may be submitted meanwhile. NULL is fine. */
+/*
+ * Cancels what still runs, delivers the last events, frees all. No job may be submitted meanwhile;
+ * handles of jobs stay valid until they are released. NULL is fine.
+ */
 void eng_close(struct eng *e);
 
 /* Where the memory goes: the plan made, and checked against the limit, before the first request. */
@@ -100,7 +105,7 @@ struct eng_info {
     int n_eos_ids;
     int32_t bos_id;            /* or -1 */
     const char *weights_dtype; /* of the files: "BF16", "F16", "F32", "mixed" */
-    uint8_t fingerprint[16];   /* of weights and configuration, independent of threads and packing */
+    uint8_t fingerprint[16];   /* of weights and configuration, whatever the threads and packing */
     struct eng_memory memory;
     double load_seconds;
 };
@@ -113,7 +118,7 @@ const struct eng_info *eng_info(const struct eng *e);
  */
 int eng_inspect(const char *model_dir, void (*line)(void *ctx, const char *text), void *ctx);
 
-/* ---- jobs ------------------------------------------------------------------------------------- */
+/* ---- jobs ------------------------------------------------------------------------------------ */
 
 struct eng_bias {
     int32_t id;
@@ -123,7 +128,8 @@ struct eng_bias {
 /*
  * The sampling chain, in this order: allowed ids, logit bias, penalties (as vLLM defines them:
  * repetition over prompt and output, frequency and presence over output), temperature, top-k,
- * typical-p, top-p, min-p, draw. temperature 0 is the argmax after bias and penalties, lowest id on a tie.
+ * typical-p, top-p, min-p, draw. temperature 0 is the argmax after bias and penalties, lowest id on
+ * a tie. Where every id is banned the choice ends with ENG_FINISH_STOP and stop_id -1.
  */
 struct eng_sampling {
     float temperature;         /* >= 0 */
@@ -145,7 +151,8 @@ struct eng_sampling {
 struct eng_sampling eng_sampling_default(void);
 
 enum eng_finish {
-    ENG_FINISH_STOP = 1,   /* an end-of-sequence or stop id (it is delivered as the last token), or eng_job_stop_choice */
+    ENG_FINISH_STOP = 1,   /* an end-of-sequence or stop id (delivered as the last token), or
+                            * eng_job_stop_choice */
     ENG_FINISH_LENGTH,     /* max_tokens or the end of the context */
     ENG_FINISH_CANCELLED,  /* eng_job_cancel or eng_close */
     ENG_FINISH_DEADLINE,   /* deadline_us passed */
@@ -160,16 +167,19 @@ struct eng_logprob {
 };
 
 enum eng_event_type {
-    ENG_EVENT_STARTED,      /* the first sequence of the job left the queue; prompt counts are known */
-    ENG_EVENT_PROMPT_TOKEN, /* n_prompt_logprobs >= 0: one for each prompt token but the first, in order; index = its position */
+    ENG_EVENT_STARTED,      /* the first sequence of the job left the queue; cached tokens known so far */
+    ENG_EVENT_PROMPT_TOKEN, /* n_prompt_logprobs >= 0: one for each prompt token but the first, in
+                             * order, once for all choices; index = its position */
     ENG_EVENT_TOKEN,        /* a generated token; index counts from 0 within the choice */
-    ENG_EVENT_LOGITS,       /* want_logits: the raw row after position `index` (prompt and generated), n_logits wide */
-    ENG_EVENT_EMBEDDING,    /* want_embedding: mean of the final hidden states over the prompt, n_logits = d_model wide */
+    ENG_EVENT_LOGITS,       /* want_logits: the raw row after position `index` (prompt, once for all
+                             * choices, and generated), n_logits wide */
+    ENG_EVENT_EMBEDDING,    /* want_embedding: mean of the final hidden states over the prompt,
+                             * n_logits = d_model wide */
     ENG_EVENT_CHOICE_DONE,  /* finish is set; nothing more comes for this choice */
     ENG_EVENT_JOB_DONE,     /* the last event of a job; usage is set */
 };
 
-/* Counted and measured for one job. Times are microseconds of CLOCK_MONOTONIC, 0 where it never happened. */
+/* Counted and measured for one job. Times: microseconds of CLOCK_MONOTONIC, 0: it never happened. */
 struct eng_usage {
     int64_t n_prompt_tokens;    /* once, whatever the number of choices */
     int64_t n_cached_tokens;    /* of these, taken from the prefix cache by the first choice */
@@ -201,19 +211,21 @@ struct eng_job_params {
     const int32_t *prompt;      /* [n_prompt], every id in [0, vocab_size); copied by submit */
     int64_t n_prompt;           /* >= 1 and <= context */
     int n_choices;              /* 1..max_choices; one prefill serves all */
-    int first_choice;           /* number of the first choice within its prompt (see seed); usually 0 */
-    int64_t max_tokens;         /* per choice; 0: prefill only; clamped to the context */
+    int first_choice;           /* number of the first choice within its prompt (see seed) */
+    int64_t max_tokens;         /* per choice; 0: prefill only; clamped so that prompt and answer fit
+                                 * the context (a prompt that fills it still gives one token) */
     int64_t min_tokens;         /* end and stop ids are banned before that many */
     struct eng_sampling sampling;
     const int32_t *stop_ids;    /* copied */
     int n_stop_ids;
     bool ignore_eos;            /* the model's own eos ids do not stop */
-    int n_logprobs;             /* -1: none; 0: of the sampled token; k: and of the k best; at most ENG_MAX_LOGPROBS */
+    int n_logprobs;             /* -1: none; 0: of the sampled token; k: and of the k best (at most
+                                 * ENG_MAX_LOGPROBS) */
     int n_prompt_logprobs;      /* -1: none; such a job reads no cached pages */
     bool want_logits;
     bool want_embedding;        /* prompt only; max_tokens must be 0 */
     bool no_cache;              /* neither reads nor fills the prefix cache */
-    uint8_t tenant[32];         /* prefix pages are shared only within equal tenants; zero: the common one */
+    uint8_t tenant[32];         /* prefix pages are shared within equal tenants; zero: the common one */
     int priority;               /* smaller runs earlier; FIFO within */
     uint64_t fair_key;          /* within a priority, waiting keys take turns; 0 is a key too */
     uint64_t deadline_us;       /* CLOCK_MONOTONIC; 0: none */
@@ -225,8 +237,9 @@ struct eng_job_params {
 enum { ENG_MAX_LOGPROBS = 20 };
 
 /*
- * Validates and queues. On success *ret is owned by the caller (eng_job_release) and on_event will be
- * called until and including ENG_EVENT_JOB_DONE; on failure on_event is never called.
+ * Validates and queues. On success *ret, set before the first callback, is owned by the caller
+ * (eng_job_release) and on_event will be called until and including ENG_EVENT_JOB_DONE; on failure
+ * on_event is never called. A job that could start at once is never refused for a full queue.
  */
 int eng_job_submit(struct eng *e, const struct eng_job_params *params, struct eng_job **ret,
                    char *err, size_t errlen);
@@ -237,26 +250,36 @@ int eng_job_submit(struct eng *e, const struct eng_job_params *params, struct en
  */
 void eng_job_cancel(struct eng_job *job);
 
-/* Ends one choice from outside (a stop string was found). Tokens already on their way may still be delivered. */
+/*
+ * Ends one choice from outside (a stop string was found). Tokens already on their way may still be
+ * delivered. Never blocks.
+ */
 void eng_job_stop_choice(struct eng_job *job, int choice);
 
-/* Gives the handle back; allowed at any time, after which on_event may still be called until JOB_DONE. NULL is fine. */
+/*
+ * Gives the handle back; allowed at any time, after which on_event may still be called until
+ * JOB_DONE. NULL is fine.
+ */
 void eng_job_release(struct eng_job *job);
 
-/* ---- watching --------------------------------------------------------------------------------- */
+/* ---- watching -------------------------------------------------------------------------------- */
 
 struct eng_stats {
     int n_running;              /* sequences in slots */
     int n_waiting;              /* sequences queued */
     int64_t n_waiting_tokens;   /* prompt tokens queued */
-    int n_pages_used, n_pages_cached, n_pages_total; /* used: held by running sequences; cached: only by the prefix cache */
+    int n_pages_used;           /* held by running sequences */
+    int n_pages_cached;         /* only by the prefix cache: free when needed */
+    int n_pages_total;
     uint64_t n_steps;
     uint64_t last_step_us;      /* when the last step ended, CLOCK_MONOTONIC */
     uint64_t n_prompt_tokens, n_cached_tokens, n_computed_prompt_tokens, n_generated_tokens;
     uint64_t n_jobs_done, n_jobs_cancelled, n_jobs_failed;
-    double prompt_tokens_per_s, generated_tokens_per_s; /* measured over the last seconds of work; 0: none yet */
+    double prompt_tokens_per_s; /* measured over the last seconds of work; 0: none yet */
+    double generated_tokens_per_s;
     uint64_t compute_us;        /* wall time spent inside steps */
 };
+/* A snapshot; it follows the events of a step at once, but not before them. */
 void eng_stats(struct eng *e, struct eng_stats *ret_stats);
 
 /* Refuses new jobs from now on (ENG_ECLOSED); what was accepted goes on. */
@@ -265,7 +288,7 @@ void eng_drain(struct eng *e);
 /* Test hook: the scheduler stops stepping until resumed, so that a watchdog can be seen to fire. */
 void eng_debug_pause(struct eng *e, bool paused);
 
-/* The paths, levels and their accuracy class a build knows, for --version and --help: NULL-terminated names. */
+/* The numeric paths and kernel levels a build knows: NULL-terminated names. */
 const char *const *eng_numerics_names(void);
 const char *const *eng_kernel_names(void);
 

@@ -45,9 +45,15 @@ static int fail(struct generation *g, const char *what)
     return -1;
 }
 
+/* An empty prompt is one too: the model starts from its begin-of-text token. */
+static const char *prompt_text(const struct generation *g)
+{
+    return g->config->prompt ? g->config->prompt : "";
+}
+
 static int encode_plain(struct generation *g)
 {
-    const char *text = g->config->prompt;
+    const char *text = prompt_text(g);
     return tok_encode(g->tok, text, strlen(text), TOK_ADD_SPECIAL | TOK_PARSE_SPECIAL, &g->prompt,
                       g->err, sizeof(g->err));
 }
@@ -59,7 +65,7 @@ static int encode_chat(struct generation *g)
     struct tok_chat_params params = {.template_file = c->chat_template_file};
     struct tok_chat *chat = NULL;
     struct tok_prompt prompt = {0};
-    json_t *list = json_pack("[{s:s, s:s}]", "role", "user", "content", c->prompt);
+    json_t *list = json_pack("[{s:s, s:s}]", "role", "user", "content", prompt_text(g));
     char *messages = list ? json_dumps(list, JSON_COMPACT) : NULL;
     json_decref(list);
     if (!messages) return fail(g, "the prompt is no valid UTF-8");
@@ -79,7 +85,6 @@ out:
 
 static int read_prompt(struct generation *g)
 {
-    if (!g->config->prompt) return fail(g, "a prompt is needed: --prompt TEXT");
     int rc = tok_open(&g->tok, g->config->model, g->err, sizeof(g->err));
     if (!rc) rc = g->config->chat ? encode_chat(g) : encode_plain(g);
     if (!rc && g->prompt.n == 0)
