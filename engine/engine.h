@@ -48,7 +48,7 @@ struct eng_params {
     const char *model_dir;
     const char *numerics;      /* "auto" (default), "exact", "bf16", "int8", "int4" */
     const char *gemm;          /* "auto" (default), "native", "blas" */
-    const char *kernels;       /* highest level allowed: "auto" (default) or one of eng_kernel_names */
+    const char *kernels;       /* highest allowed: "auto" (default) or one of eng_kernel_names */
     const char *kv_dtype;      /* "auto" (default: f32 on exact, else bf16), "f32", "bf16", "int8";
                                 * one that the path does not have is ENG_EUNSUPPORTED */
     int n_threads;             /* 0: usable cores (affinity and cgroup quota) */
@@ -167,7 +167,7 @@ struct eng_logprob {
 };
 
 enum eng_event_type {
-    ENG_EVENT_STARTED,      /* the first sequence of the job left the queue; cached tokens known so far */
+    ENG_EVENT_STARTED,      /* the first sequence of the job left the queue; see usage */
     ENG_EVENT_PROMPT_TOKEN, /* n_prompt_logprobs >= 0: one for each prompt token but the first, in
                              * order, once for all choices; index = its position */
     ENG_EVENT_TOKEN,        /* a generated token; index counts from 0 within the choice */
@@ -179,7 +179,7 @@ enum eng_event_type {
     ENG_EVENT_JOB_DONE,     /* the last event of a job; usage is set */
 };
 
-/* Counted and measured for one job. Times: microseconds of CLOCK_MONOTONIC, 0: it never happened. */
+/* Counted and measured for one job. Times: microseconds of CLOCK_MONOTONIC, 0: never happened. */
 struct eng_usage {
     int64_t n_prompt_tokens;    /* once, whatever the number of choices */
     int64_t n_cached_tokens;    /* of these, taken from the prefix cache by the first choice */
@@ -212,8 +212,8 @@ struct eng_job_params {
     int64_t n_prompt;           /* >= 1 and <= context */
     int n_choices;              /* 1..max_choices; one prefill serves all */
     int first_choice;           /* number of the first choice within its prompt (see seed) */
-    int64_t max_tokens;         /* per choice; 0: prefill only; clamped so that prompt and answer fit
-                                 * the context (a prompt that fills it still gives one token) */
+    int64_t max_tokens;         /* per choice; 0: prefill only; clamped so that prompt and answer
+                                 * fit the context (a prompt that fills it still gives one token) */
     int64_t min_tokens;         /* end and stop ids are banned before that many */
     struct eng_sampling sampling;
     const int32_t *stop_ids;    /* copied */
@@ -225,7 +225,7 @@ struct eng_job_params {
     bool want_logits;
     bool want_embedding;        /* prompt only; max_tokens must be 0 */
     bool no_cache;              /* neither reads nor fills the prefix cache */
-    uint8_t tenant[32];         /* prefix pages are shared within equal tenants; zero: the common one */
+    uint8_t tenant[32];         /* prefix pages are shared within equal tenants; 0: the common one */
     int priority;               /* smaller runs earlier; FIFO within */
     uint64_t fair_key;          /* within a priority, waiting keys take turns; 0 is a key too */
     uint64_t deadline_us;       /* CLOCK_MONOTONIC; 0: none */
