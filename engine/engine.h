@@ -225,7 +225,7 @@ struct eng_job_params {
     bool want_logits;
     bool want_embedding;        /* prompt only; max_tokens must be 0 */
     bool no_cache;              /* neither reads nor fills the prefix cache */
-    uint8_t tenant[32];         /* prefix pages are shared within equal tenants; 0: the common one */
+    uint8_t tenant[32];         /* prefix pages are shared by equal tenants; 0: the common one */
     int priority;               /* smaller runs earlier; FIFO within */
     uint64_t fair_key;          /* within a priority, waiting keys take turns; 0 is a key too */
     uint64_t deadline_us;       /* CLOCK_MONOTONIC; 0: none */
