@@ -2,9 +2,9 @@
 /*
  * Tiles of rows times runs of panels.
  *
- * Few rows are bound by the bandwidth at which panels arrive: one or two rows take a whole run in one
- * kernel call, which streams. From a few rows on, computing takes long enough to fetch the panel after
- * this one meanwhile. With many rows (prefill) a panel is used so often that fetching ahead only
+ * Few rows wait for panels to arrive from memory: the hardware's own prefetchers, which see one long
+ * stream, do best alone. From some height on the computing takes longer, and the panel after this one
+ * is fetched meanwhile. With many rows (prefill) a panel is used so often that fetching ahead only
  * costs; each panel is multiplied with all tiles while it is in L2.
  */
 #include "engine/gemm.h"
@@ -157,7 +157,7 @@ void gemm_panels(const struct eng_model *model, const struct eng_mat *m,
                  const struct gemm_rows *rows, int p0, int n, const struct kern_out *out,
                  const struct gemm_ahead *ahead, const struct gemm_thread *thread)
 {
-    int step = rows->n_tiles == 1 && !fetches_ahead(model, m, rows) ? n : 1;
+    int step = rows->n_tiles == 1 ? n : 1; /* within a run the kernel fetches the next panel */
     for (int p = p0; p < p0 + n; p += step) {
         struct run run = {p, step, p0 + n};
         for (int i = 0; i < rows->n_tiles; i++) {
@@ -187,7 +187,7 @@ void gemm_gate_up(const struct eng_model *model, const struct eng_mat *m,
                   const struct gemm_rows *rows, int p0, int n, const struct kern_out *out,
                   const struct gemm_ahead *ahead, const struct gemm_thread *thread)
 {
-    int step = rows->n_tiles == 1 && !rows->blas && !fetches_ahead(model, m, rows) ? MAX_PAIRS : 1;
+    int step = rows->n_tiles == 1 && !rows->blas ? MAX_PAIRS : 1;
     for (int p = p0; p < p0 + n; p += step) {
         int pairs = p0 + n - p < step ? p0 + n - p : step;
         struct run run = {2 * p, 2 * pairs, 2 * (p0 + n)};
