@@ -129,7 +129,8 @@ int tok_decode(const struct tok *t, const int32_t *ids, size_t n, bool skip_spec
 
 /* Where a template comes from and what bounds it. Zero is the default of every field. */
 struct tok_chat_params {
-    const char *template_file; /* instead of the directory's own; NULL: chat_template.jinja, then tokenizer_config.json */
+    /* instead of the directory's own; NULL: chat_template.jinja, then tokenizer_config.json */
+    const char *template_file;
     size_t max_output_bytes;   /* 0: 16 MiB */
     uint64_t max_steps;        /* 0: 2 million evaluation steps for each render */
 };

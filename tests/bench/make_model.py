@@ -5,15 +5,15 @@
     make_model.py OUT [--shape smollm2-135m] [--tokenizer DIR]
 
 The same shape always gives the same bytes. With --tokenizer the tokenizer files of DIR are copied;
-otherwise those of the demo model (its ids are the low ones of the vocabulary). Needs numpy.
+otherwise those of the demo model (its ids are the low ones of the vocabulary). Standard library only.
 """
 import argparse
 import json
+import math
 import os
+import random
 import shutil
 import struct
-
-import numpy as np
 
 ROOT = os.path.dirname(os.path.dirname(os.path.dirname(os.path.abspath(__file__))))
 # hidden, layers, heads, kv heads, intermediate, vocabulary, rope theta, context
@@ -42,28 +42,38 @@ def tensor_shapes(hidden, layers, heads, kv_heads, inter, vocab):
     yield "model.norm.weight", (hidden,)
 
 
-def bf16(values):
-    bits = values.astype(np.float32).view(np.uint32)
-    return ((bits + 0x7FFF + ((bits >> 16) & 1)) >> 16).astype("<u2")
+def matrix_bytes(rng, n):
+    """n bf16 values of either sign with magnitudes from 1/64 to 1/32: about 0.02, as in a fresh model."""
+    draws = rng.randbytes(n)
+    out = bytearray(2 * n)
+    out[0::2] = draws.translate(LOW)
+    out[1::2] = draws.translate(HIGH)
+    return out
+
+
+def norm_bytes(rng, n):
+    """n bf16 values from 1 to 1.5."""
+    return b"".join(struct.pack("<H", 0x3F80 | rng.getrandbits(6)) for _ in range(n))
+
+
+# a byte gives the sign (its high bit) and the 7 bits of mantissa; the exponent is that of 1/64
+LOW = bytes((0x79 << 7 & 0x80) | (b & 0x7F) for b in range(256))
+HIGH = bytes((b & 0x80) | (0x79 >> 1) for b in range(256))
 
 
 def write_weights(path, shapes):
     header, offset = {"__metadata__": {"format": "pt"}}, 0
     for name, shape in shapes:
-        size = 2 * int(np.prod(shape))
+        size = 2 * math.prod(shape)
         header[name] = {"dtype": "BF16", "shape": list(shape), "data_offsets": [offset, offset + size]}
         offset += size
     text = json.dumps(header, separators=(",", ":")).encode()
     text += b" " * (-len(text) % 8)
-    rng = np.random.default_rng(1)
+    rng = random.Random(1)
     with open(path, "wb") as f:
         f.write(struct.pack("<Q", len(text)) + text)
         for _, shape in shapes:
-            if len(shape) == 1:
-                values = 1 + 0.05 * rng.standard_normal(shape, dtype=np.float32)
-            else:
-                values = rng.standard_normal(shape, dtype=np.float32) * np.float32(0.02)
-            f.write(bf16(values).tobytes())
+            f.write(norm_bytes(rng, shape[0]) if len(shape) == 1 else matrix_bytes(rng, math.prod(shape)))
 
 
 def main():

@@ -63,11 +63,14 @@ def server_args(model, numerics, level, gemm, threads, chunk):
 
 
 def runnable_levels():
+    """The kernel levels of this build that this machine can run, lowest first."""
     text = subprocess.run([BIN, "--version"], capture_output=True, text=True, check=True).stdout
-    for line in text.splitlines():
-        if line.startswith("kernels here:"):
-            return line.split(":", 1)[1].split()
-    raise AssertionError("--version names no kernels:\n" + text)
+    names = next(l.split(":", 1)[1].split() for l in text.splitlines() if l.startswith("kernel levels:"))
+    runs = [n for n in names if subprocess.run(
+        [BIN, "generate", "--kernels", n, "--prompt", "a", "-n", "1"], capture_output=True,
+        check=False).returncode == 0]
+    assert runs, text
+    return runs
 
 
 def check_triple(model, triple, settings, requests):
