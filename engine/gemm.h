@@ -42,7 +42,10 @@ struct gemm_rows {
     int n_rows, n_tiles;
 };
 
-/* Describes n_rows (>= 1) rows packed for m; the buffers are set by the caller: data k_pad * 4 bytes a row, scale and corr k_pad / 32. */
+/*
+ * Describes n_rows (>= 1) rows packed for m; the buffers are set by the caller: data k_pad * 4 bytes
+ * a row, scale and corr k_pad / 32.
+ */
 void gemm_rows_init(struct gemm_rows *r, const struct eng_model *model, const struct eng_mat *m,
                     int n_rows);
 
