@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: MIT */
 /*
  * hearth tokenize --model DIR: text to token ids and back, with nothing of the directory but
- * tokenizer.json. JSON lines on stdin to JSON lines on stdout, in order, one answer a line, at once:
+ * tokenizer.json. JSON lines on stdin to JSON lines on stdout, in order, one answer a line each:
  *
  *   {"text", "add_special": false, "parse_special": true}   -> {"ids"}
  *   {"ids", "skip_special": false}                          -> {"text", "pieces", "tail"}
@@ -29,7 +29,7 @@ struct error {
     char text[512];
 };
 
-/* ---- lines ------------------------------------------------------------------------------------- */
+/* ---- lines ----------------------------------------------------------------------------------- */
 
 struct line {
     char *s;
@@ -62,7 +62,7 @@ static int read_line(FILE *in, struct line *line)
     return c == '\n' || line->len > 0;
 }
 
-/* ---- one request ------------------------------------------------------------------------------- */
+/* ---- one request ----------------------------------------------------------------------------- */
 
 static int fail(struct error *e, const char *what)
 {
@@ -71,7 +71,8 @@ static int fail(struct error *e, const char *what)
 }
 
 /* A member that is true or false; absent and null mean the fallback. */
-static int get_flag(const json_t *request, const char *name, bool fallback, bool *ret, struct error *e)
+static int get_flag(const json_t *request, const char *name, bool fallback, bool *ret,
+                    struct error *e)
 {
     const json_t *v = json_object_get(request, name);
 
@@ -97,7 +98,8 @@ static void put_ids(struct srv_buf *out, const struct tok_ids *ids)
             n = 0;
         }
         if (i) chunk[n++] = ',';
-        do digits[--at] = (char)('0' + v % 10);
+        do
+            digits[--at] = (char)('0' + v % 10);
         while (v /= 10);
         memcpy(chunk + n, digits + at, sizeof(digits) - at);
         n += sizeof(digits) - at;
@@ -136,7 +138,8 @@ static int get_ids(const json_t *list, struct tok_ids *ids, struct error *e)
     if (!json_is_array(list)) return fail(e, "ids must be a list of token ids");
     ids->ids = calloc(json_array_size(list) + 1, sizeof(*ids->ids));
     if (!ids->ids) return fail(e, "no memory");
-    json_array_foreach(list, i, id) {
+    json_array_foreach(list, i, id)
+    {
         json_int_t value = json_integer_value(id);
         if (!json_is_integer(id) || value < 0 || value > INT32_MAX) {
             return fail(e, "ids must be whole numbers from 0 to 2147483647");
@@ -147,7 +150,8 @@ static int get_ids(const json_t *list, struct tok_ids *ids, struct error *e)
 }
 
 /* "pieces" and "tail", from the streaming decoder. */
-static int put_pieces(const struct tok *t, const struct tok_ids *ids, bool skip, struct srv_buf *out)
+static int put_pieces(const struct tok *t, const struct tok_ids *ids, bool skip,
+                      struct srv_buf *out)
 {
     struct tok_decoder *d;
     const char *s;
@@ -160,8 +164,10 @@ static int put_pieces(const struct tok *t, const struct tok_ids *ids, bool skip,
         rc = tok_decoder_push(d, ids->ids[i], &s, &len);
         if (rc) break;
         if (i) srv_buf_puts(out, ",");
-        if (len) srv_buf_json_string(out, s, len);
-        else srv_buf_puts(out, "null");
+        if (len)
+            srv_buf_json_string(out, s, len);
+        else
+            srv_buf_puts(out, "null");
     }
     if (!rc) rc = tok_decoder_flush(d, &s, &len);
     if (!rc) {
@@ -196,7 +202,8 @@ out:
     return rc;
 }
 
-static int answer(const struct tok *t, const struct line *line, struct srv_buf *out, struct error *e)
+static int answer(const struct tok *t, const struct line *line, struct srv_buf *out,
+                  struct error *e)
 {
     json_error_t error;
     int rc;
@@ -205,15 +212,19 @@ static int answer(const struct tok *t, const struct line *line, struct srv_buf *
     json_t *request = json_loadb(line->s ? line->s : "", line->len,
                                  JSON_REJECT_DUPLICATES | JSON_ALLOW_NUL, &error);
     if (!request) return fail(e, error.text);
-    bool has_ids = json_object_get(request, "ids") != NULL, has_text = json_object_get(request, "text") != NULL;
-    if (!json_is_object(request)) rc = fail(e, "the line must be an object");
-    else if (has_ids == has_text) rc = fail(e, "one of text and ids is needed");
-    else rc = has_ids ? decode(t, request, out, e) : encode(t, request, out, e);
+    bool has_ids = json_object_get(request, "ids") != NULL,
+         has_text = json_object_get(request, "text") != NULL;
+    if (!json_is_object(request))
+        rc = fail(e, "the line must be an object");
+    else if (has_ids == has_text)
+        rc = fail(e, "one of text and ids is needed");
+    else
+        rc = has_ids ? decode(t, request, out, e) : encode(t, request, out, e);
     json_decref(request);
     return rc;
 }
 
-/* ---- the filter -------------------------------------------------------------------------------- */
+/* ---- the filter ------------------------------------------------------------------------------ */
 
 /* Answers every line; -1 when one cannot be read or an answer not be written. */
 static int run_filter(const struct tok *t, FILE *in, FILE *to)

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: MIT */
 /*
- * A set of patterns is a sorted array; a match narrows the range of patterns that agree so far, byte
- * by byte. Text that holds no first byte of any pattern is passed over at a load a byte.
+ * A set of patterns is a sorted array; a match narrows the range of patterns that agree so far,
+ * byte by byte. Text that holds no first byte of any pattern is passed over at a load a byte.
  */
 #include "tokenizer/added.h"
 
@@ -30,8 +30,11 @@ static int load_token(struct tok_added_token *t, const json_t *json, char *err, 
     const struct {
         const char *name;
         bool *value;
-    } flags[] = {{"special", &t->special}, {"normalized", &t->normalized},
-                 {"single_word", &t->single_word}, {"lstrip", &t->lstrip}, {"rstrip", &t->rstrip}};
+    } flags[] = {{"special", &t->special},
+                 {"normalized", &t->normalized},
+                 {"single_word", &t->single_word},
+                 {"lstrip", &t->lstrip},
+                 {"rstrip", &t->rstrip}};
 
     int rc = tok_component_string(json, "content", &content, err, errlen);
     if (rc) return rc;
@@ -47,11 +50,27 @@ static int load_token(struct tok_added_token *t, const json_t *json, char *err, 
     return 0;
 }
 
+/* No two added tokens share their content or their id. */
+static int check_twice(const struct tok_added *a, char *err, size_t errlen)
+{
+    struct tok_vocab seen = {0};
+    int rc = 0;
+
+    for (size_t i = 0; i < a->n_tokens && !rc; i++) {
+        const struct tok_added_token *t = &a->tokens[i];
+        rc = tok_vocab_add(&seen, t->content, t->len, (uint32_t)t->id, err, errlen);
+        if (rc == TOK_EINVAL) refuse(t, "its content or its id occurs twice", err, errlen);
+    }
+    tok_vocab_finish(&seen);
+    return rc;
+}
+
 /*
- * The reference does not take the ids of the file: a token of the vocabulary keeps its id there, any
- * other gets the next free one. Only where both agree is it plain what the file means.
+ * The reference does not take the ids of the file: a token of the vocabulary keeps its id there,
+ * any other gets the next free one. Only where both agree is it plain what the file means.
  */
-static int check_ids(const struct tok_added *a, const struct tok_vocab *vocab, char *err, size_t errlen)
+static int check_ids(const struct tok_added *a, const struct tok_vocab *vocab, char *err,
+                     size_t errlen)
 {
     int64_t largest = -1;
     size_t len;
@@ -61,7 +80,8 @@ static int check_ids(const struct tok_added *a, const struct tok_vocab *vocab, c
         int64_t expected = tok_vocab_find(vocab, t->content, t->len);
         bool known = expected >= 0;
         if (!known) expected = largest >= (int64_t)vocab->n_tokens ? largest + 1 : vocab->n_tokens;
-        if (expected != t->id) return refuse(t, "by its place in the file it should have another id", err, errlen);
+        if (expected != t->id)
+            return refuse(t, "by its place in the file it should have another id", err, errlen);
         if (!known && tok_vocab_string(vocab, t->id, &len)) {
             return refuse(t, "another token of the vocabulary has this id", err, errlen);
         }
@@ -82,8 +102,9 @@ static int compare_patterns(const void *a, const void *b)
 }
 
 /* What a token is looked for as, in the set it belongs to. */
-static int make_pattern(const struct tok_added *a, uint32_t index, const struct tok_normalizer *normalizer,
-                        struct tok_added_pattern *ret, char *err, size_t errlen)
+static int make_pattern(const struct tok_added *a, uint32_t index,
+                        const struct tok_normalizer *normalizer, struct tok_added_pattern *ret,
+                        char *err, size_t errlen)
 {
     const struct tok_added_token *t = &a->tokens[index];
     struct tok_norm_scratch scratch = {0};
@@ -95,22 +116,26 @@ static int make_pattern(const struct tok_added *a, uint32_t index, const struct 
 
     tok_regex_scratch_init(&rs, len);
     if (t->normalized) {
-        rc = tok_normalize(normalizer, &scratch, &rs, t->content, t->len, 0, &s, &len, &origin, err, errlen);
+        rc = tok_normalize(normalizer, &scratch, &rs, t->content, t->len, 0, &s, &len, &origin, err,
+                           errlen);
     }
     if (!rc && len == 0) rc = refuse(t, "the normalizer leaves nothing of it", err, errlen);
-    if (!rc && len > TOK_MAX_ADDED_BYTES) rc = refuse(t, "it is longer than 1024 bytes", err, errlen);
+    if (!rc && len > TOK_MAX_ADDED_BYTES)
+        rc = refuse(t, "it is longer than 1024 bytes", err, errlen);
     if (!rc) {
         *ret = (struct tok_added_pattern){malloc(len), len, index};
-        if (ret->s) memcpy(ret->s, s, len);
-        else rc = TOK_ENOMEM;
+        if (ret->s)
+            memcpy(ret->s, s, len);
+        else
+            rc = TOK_ENOMEM;
     }
     tok_norm_scratch_finish(&scratch);
     tok_regex_scratch_finish(&rs);
     return rc;
 }
 
-static int build_set(struct tok_added *a, int which, const struct tok_normalizer *normalizer, char *err,
-                     size_t errlen)
+static int build_set(struct tok_added *a, int which, const struct tok_normalizer *normalizer,
+                     char *err, size_t errlen)
 {
     struct tok_added_set *set = &a->sets[which];
 
@@ -123,8 +148,10 @@ static int build_set(struct tok_added *a, int which, const struct tok_normalizer
         set->n++;
     }
     qsort(set->patterns, set->n, sizeof(*set->patterns), compare_patterns);
-    for (size_t i = 0; i < set->n; i++) set->first[(unsigned char)set->patterns[i].s[0] + 1]++;
-    for (int c = 0; c < 256; c++) set->first[c + 1] += set->first[c];
+    for (size_t i = 0; i < set->n; i++)
+        set->first[(unsigned char)set->patterns[i].s[0] + 1]++;
+    for (int c = 0; c < 256; c++)
+        set->first[c + 1] += set->first[c];
     return 0;
 }
 
@@ -135,16 +162,13 @@ static int compare_ids(const void *a, const void *b, void *tokens)
     return x < y ? -1 : x > y;
 }
 
-static int index_ids(struct tok_added *a, char *err, size_t errlen)
+static int index_ids(struct tok_added *a)
 {
     a->by_id = malloc((a->n_tokens + 1) * sizeof(*a->by_id));
     if (!a->by_id) return TOK_ENOMEM;
-    for (uint32_t i = 0; i < a->n_tokens; i++) a->by_id[i] = i;
+    for (uint32_t i = 0; i < a->n_tokens; i++)
+        a->by_id[i] = i;
     qsort_r(a->by_id, a->n_tokens, sizeof(*a->by_id), compare_ids, a->tokens);
-    for (size_t i = 1; i < a->n_tokens; i++) {
-        const struct tok_added_token *t = &a->tokens[a->by_id[i]];
-        if (a->tokens[a->by_id[i - 1]].id == t->id) return refuse(t, "another added token has this id", err, errlen);
-    }
     return 0;
 }
 
@@ -166,8 +190,8 @@ static int order_tokens(struct tok_added *a)
 }
 
 int tok_added_load(struct tok_added *a, const struct tok_uni *uni, const json_t *json,
-                   const struct tok_vocab *vocab, const struct tok_normalizer *normalizer, char *err,
-                   size_t errlen)
+                   const struct tok_vocab *vocab, const struct tok_normalizer *normalizer,
+                   char *err, size_t errlen)
 {
     const json_t *item;
     size_t i;
@@ -179,7 +203,8 @@ int tok_added_load(struct tok_added *a, const struct tok_uni *uni, const json_t 
     }
     a->tokens = calloc(json_array_size(json) + 1, sizeof(*a->tokens));
     if (!a->tokens) return TOK_ENOMEM;
-    json_array_foreach(json, i, item) {
+    json_array_foreach(json, i, item)
+    {
         struct tok_added_token *t = &a->tokens[a->n_tokens++];
         int rc = load_token(t, item, err, errlen);
         if (rc) return rc;
@@ -189,20 +214,24 @@ int tok_added_load(struct tok_added *a, const struct tok_uni *uni, const json_t 
             a->n_tokens--;
         }
     }
-    int rc = check_ids(a, vocab, err, errlen);
+    int rc = check_twice(a, err, errlen);
+    if (!rc) rc = check_ids(a, vocab, err, errlen);
     if (!rc) rc = order_tokens(a);
-    if (!rc) rc = index_ids(a, err, errlen);
-    for (int which = 0; which < 2 && !rc; which++) rc = build_set(a, which, normalizer, err, errlen);
+    if (!rc) rc = index_ids(a);
+    for (int which = 0; which < 2 && !rc; which++)
+        rc = build_set(a, which, normalizer, err, errlen);
     return rc;
 }
 
 void tok_added_finish(struct tok_added *a)
 {
     for (int which = 0; which < 2; which++) {
-        for (size_t i = 0; i < a->sets[which].n; i++) free(a->sets[which].patterns[i].s);
+        for (size_t i = 0; i < a->sets[which].n; i++)
+            free(a->sets[which].patterns[i].s);
         free(a->sets[which].patterns);
     }
-    for (size_t i = 0; i < a->n_tokens; i++) free(a->tokens[i].content);
+    for (size_t i = 0; i < a->n_tokens; i++)
+        free(a->tokens[i].content);
     free(a->tokens);
     free(a->by_id);
     memset(a, 0, sizeof(*a));
@@ -216,17 +245,21 @@ const struct tok_added_token *tok_added_by_id(const struct tok_added *a, int32_t
 
     while (low < high) {
         size_t mid = low + (high - low) / 2;
-        if (a->tokens[a->by_id[mid]].id < id) low = mid + 1;
-        else high = mid;
+        if (a->tokens[a->by_id[mid]].id < id)
+            low = mid + 1;
+        else
+            high = mid;
     }
     if (low == a->n_tokens || a->tokens[a->by_id[low]].id != id) return NULL;
     return &a->tokens[a->by_id[low]];
 }
 
-const struct tok_added_token *tok_added_by_content(const struct tok_added *a, const char *s, size_t len)
+const struct tok_added_token *tok_added_by_content(const struct tok_added *a, const char *s,
+                                                   size_t len)
 {
     for (size_t i = 0; i < a->n_tokens; i++) {
-        if (a->tokens[i].len == len && memcmp(a->tokens[i].content, s, len) == 0) return &a->tokens[i];
+        if (a->tokens[i].len == len && memcmp(a->tokens[i].content, s, len) == 0)
+            return &a->tokens[i];
     }
     return NULL;
 }
@@ -240,8 +273,10 @@ static bool is_input(const struct tok_added_scope *scope, size_t at)
 
     while (low < high) {
         size_t mid = low + (high - low) / 2;
-        if (scope->input[mid].end <= at) low = mid + 1;
-        else high = mid;
+        if (scope->input[mid].end <= at)
+            low = mid + 1;
+        else
+            high = mid;
     }
     return low < scope->n_input && at >= scope->input[low].begin;
 }
@@ -255,12 +290,15 @@ static bool touches_input(const struct tok_added_scope *scope, size_t begin, siz
 }
 
 /* First pattern of [low, high) whose byte at depth is at least c; all are longer than depth. */
-static size_t lower_bound(const struct tok_added_set *set, size_t low, size_t high, size_t depth, int c)
+static size_t lower_bound(const struct tok_added_set *set, size_t low, size_t high, size_t depth,
+                          int c)
 {
     while (low < high) {
         size_t mid = low + (high - low) / 2;
-        if ((unsigned char)set->patterns[mid].s[depth] < c) low = mid + 1;
-        else high = mid;
+        if ((unsigned char)set->patterns[mid].s[depth] < c)
+            low = mid + 1;
+        else
+            high = mid;
     }
     return low;
 }
@@ -278,7 +316,8 @@ static const struct tok_added_pattern *longest_at(const struct tok_added_iter *i
             const struct tok_added_pattern *p = &set->patterns[low];
             bool special = it->a->tokens[p->token].special;
             if (!special || !touches_input(it->scope, pos, pos + depth)) best = p;
-            while (low < high && set->patterns[low].len == depth) low++;
+            while (low < high && set->patterns[low].len == depth)
+                low++;
         }
         if (pos + depth == it->len) break;
         c = (unsigned char)it->text[pos + depth];
@@ -307,7 +346,8 @@ static unsigned props_at(const struct tok_added_iter *it, size_t pos, size_t *re
 }
 
 /* Whether a match found is a match that counts. What does not count is passed over all the same. */
-static bool counts(const struct tok_added_iter *it, const struct tok_added_token *t, size_t begin, size_t end)
+static bool counts(const struct tok_added_iter *it, const struct tok_added_token *t, size_t begin,
+                   size_t end)
 {
     size_t unused;
 
@@ -321,7 +361,8 @@ static size_t strip_left(const struct tok_added_iter *it, size_t begin)
 {
     size_t before;
 
-    while (begin > it->done && props_before(it, begin, &before) & TOK_UNI_WHITE) begin = before;
+    while (begin > it->done && props_before(it, begin, &before) & TOK_UNI_WHITE)
+        begin = before;
     return begin > it->done ? begin : it->done;
 }
 
@@ -329,12 +370,14 @@ static size_t strip_right(const struct tok_added_iter *it, size_t end)
 {
     size_t behind;
 
-    while (end < it->len && props_at(it, end, &behind) & TOK_UNI_WHITE) end = behind;
+    while (end < it->len && props_at(it, end, &behind) & TOK_UNI_WHITE)
+        end = behind;
     return end;
 }
 
 struct tok_added_iter tok_added_iter(const struct tok_added *a, int which,
-                                     const struct tok_added_scope *scope, const char *text, size_t len)
+                                     const struct tok_added_scope *scope, const char *text,
+                                     size_t len)
 {
     return (struct tok_added_iter){a, &a->sets[which], scope, text, len, 0, 0};
 }
@@ -346,7 +389,8 @@ bool tok_added_next(struct tok_added_iter *it, size_t *ret_begin, size_t *ret_en
 
     while (it->set->n && it->pos < it->len) {
         unsigned char c = (unsigned char)it->text[it->pos];
-        const struct tok_added_pattern *p = first[c] < first[c + 1] ? longest_at(it, it->pos) : NULL;
+        const struct tok_added_pattern *p =
+            first[c] < first[c + 1] ? longest_at(it, it->pos) : NULL;
         if (!p) {
             it->pos++;
             continue;

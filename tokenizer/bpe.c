@@ -1,9 +1,9 @@
 /* SPDX-License-Identifier: MIT */
 /*
- * Byte-pair encoding. Short pieces are merged by scanning for the lowest rank (cheap up to some tens
- * of symbols), long ones with a heap of (rank, position) over a linked list, so that a megabyte
- * without a break costs n log n. Both pick the same merge each time: ranks are unique per pair, and
- * a heap entry counts only while the pair at its position still has that rank.
+ * Byte-pair encoding. Short pieces are merged by scanning for the lowest rank (cheap up to some
+ * tens of symbols), long ones with a heap of (rank, position) over a linked list, so that a
+ * megabyte without a break costs n log n. Both pick the same merge each time: ranks are unique per
+ * pair, and a heap entry counts only while the pair at its position still has that rank.
  */
 #include "tokenizer/bpe.h"
 
@@ -53,7 +53,8 @@ static void insert_merge(struct tok_bpe *b, uint64_t slot)
     uint64_t key = slot >> RANK_BITS;
     uint32_t i = pair_slot(b, key);
 
-    while (b->merges[i] && b->merges[i] >> RANK_BITS != key) i = (i + 1) & (b->n_slots - 1);
+    while (b->merges[i] && b->merges[i] >> RANK_BITS != key)
+        i = (i + 1) & (b->n_slots - 1);
     b->merges[i] = slot;
 }
 
@@ -131,7 +132,9 @@ int tok_bpe_add_merge(struct tok_bpe *b, const char *left, size_t left_len, cons
         snprintf(err, errlen, "merge %u (\"%s\" \"%s\"): %s is not in the vocabulary", b->n_merges,
                  tok_printable(a, sizeof(a), left, left_len),
                  tok_printable(c, sizeof(c), right, right_len),
-                 l < 0 ? "the left part" : r < 0 ? "the right part" : "the result");
+                 l < 0   ? "the left part"
+                 : r < 0 ? "the right part"
+                         : "the result");
         return TOK_EINVAL;
     }
     if (b->n_merges >= TOK_MAX_IDS) {
@@ -149,7 +152,8 @@ static void put_char(struct tok_bpe *b, uint32_t cp, int32_t id)
 {
     uint32_t i = cp * 0x9E3779B1u & (b->n_chars - 1);
 
-    while (b->chars[i].cp) i = (i + 1) & (b->n_chars - 1);
+    while (b->chars[i].cp)
+        i = (i + 1) & (b->n_chars - 1);
     b->chars[i] = (struct tok_bpe_char){cp + 1, id};
 }
 
@@ -192,7 +196,8 @@ static int build_chars(struct tok_bpe *b)
         n_tokens += s && is_one_char(s, len);
     }
     b->n_chars = 16;
-    while (b->n_chars < n_tokens * 2) b->n_chars *= 2;
+    while (b->n_chars < n_tokens * 2)
+        b->n_chars *= 2;
     b->chars = calloc(b->n_chars, sizeof(*b->chars));
     if (!b->chars) return TOK_ENOMEM;
     for (uint32_t id = 0; id < b->vocab->n_ids; id++) {
@@ -312,7 +317,8 @@ void tok_bpe_scratch_init(struct tok_bpe_scratch *s, size_t text_len)
 
     *s = (struct tok_bpe_scratch){0};
     if (text_len < 512) return;
-    while (n < text_len / 16 && n < 8192) n *= 2;
+    while (n < text_len / 16 && n < 8192)
+        n *= 2;
     s->cache = calloc(n, sizeof(*s->cache)); /* without it everything still works */
     s->cache_mask = n - 1;
 }
@@ -337,14 +343,16 @@ static int reserve_symbols(struct tok_bpe_scratch *s, size_t n, struct symbols *
 {
     if (n > s->cap) {
         size_t cap = s->cap ? s->cap : 256;
-        while (cap < n) cap *= 2;
+        while (cap < n)
+            cap *= 2;
         uint32_t *p = malloc(cap * 4 * sizeof(*p));
         if (!p) return TOK_ENOMEM;
         free(s->words);
         s->words = p;
         s->cap = cap;
     }
-    *ret = (struct symbols){s->words, s->words + s->cap, s->words + 2 * s->cap, s->words + 3 * s->cap};
+    *ret =
+        (struct symbols){s->words, s->words + s->cap, s->words + 2 * s->cap, s->words + 3 * s->cap};
     return 0;
 }
 
@@ -353,7 +361,8 @@ static int reserve_symbols(struct tok_bpe_scratch *s, size_t n, struct symbols *
 /* Merges n symbols in place by scanning; returns how many are left. */
 static size_t merge_short(const struct tok_bpe *b, uint32_t *id, uint32_t *rank, size_t n)
 {
-    for (size_t i = 0; i + 1 < n; i++) rank[i] = merge_rank(b, id[i], id[i + 1]);
+    for (size_t i = 0; i + 1 < n; i++)
+        rank[i] = merge_rank(b, id[i], id[i + 1]);
     while (n > 1) {
         size_t best = 0;
         for (size_t i = 1; i + 1 < n; i++) {
@@ -424,7 +433,8 @@ static size_t start_heap(const struct tok_bpe *b, const struct symbols *y, size_
         y->rank[i] = i + 1 < n ? merge_rank(b, y->id[i], y->id[i + 1]) : NO_RANK;
         if (y->rank[i] != NO_RANK) heap[n_heap++] = (uint64_t)y->rank[i] << 32 | i;
     }
-    for (size_t i = n_heap / 2; i-- > 0;) sift_down(heap, n_heap, i);
+    for (size_t i = n_heap / 2; i-- > 0;)
+        sift_down(heap, n_heap, i);
     return n_heap;
 }
 
@@ -461,7 +471,8 @@ static int merge_long(const struct tok_bpe *b, struct tok_bpe_scratch *s, const 
         rank_pair(b, y, i, s->heap, &n_heap);
     }
     size_t left = 0;
-    for (uint32_t i = 0; i != NO_SYMBOL; i = y->next[i]) y->id[left++] = y->id[i];
+    for (uint32_t i = 0; i != NO_SYMBOL; i = y->next[i])
+        y->id[left++] = y->id[i];
     *n = left;
     return 0;
 }
@@ -473,13 +484,14 @@ struct unknown {
     bool pending;
 };
 
-static int add_unknown(const struct tok_bpe *b, struct unknown *u, uint32_t *id, size_t *n, char *err,
-                       size_t errlen)
+static int add_unknown(const struct tok_bpe *b, struct unknown *u, uint32_t *id, size_t *n,
+                       char *err, size_t errlen)
 {
     if (!b->has_unk) return 0; /* dropped */
     if (b->unk_id < 0) {
-        snprintf(err, errlen, "the text has a character without a token, and the unknown token is not "
-                              "in the vocabulary");
+        snprintf(err, errlen,
+                 "the text has a character without a token, and the unknown token is not "
+                 "in the vocabulary");
         return TOK_EINVAL;
     }
     if (u->pending && !b->fuse_unk) id[(*n)++] = (uint32_t)b->unk_id;
@@ -494,12 +506,14 @@ static void flush_unknown(const struct tok_bpe *b, struct unknown *u, uint32_t *
 }
 
 /* Writes the byte tokens of a character; false when one of them is missing. */
-static bool add_bytes(const struct tok_bpe *b, const unsigned char *s, size_t len, uint32_t *id, size_t *n)
+static bool add_bytes(const struct tok_bpe *b, const unsigned char *s, size_t len, uint32_t *id,
+                      size_t *n)
 {
     for (size_t i = 0; i < len; i++) {
         if (b->byte_id[s[i]] < 0) return false;
     }
-    for (size_t i = 0; i < len; i++) id[(*n)++] = (uint32_t)b->byte_id[s[i]];
+    for (size_t i = 0; i < len; i++)
+        id[(*n)++] = (uint32_t)b->byte_id[s[i]];
     return true;
 }
 
@@ -529,8 +543,8 @@ static int start_symbols(const struct tok_bpe *b, const char *piece, size_t len,
 }
 
 /* Cuts a piece into symbols, merges, appends. */
-static int merge_piece(const struct tok_bpe *b, struct tok_bpe_scratch *s, const char *piece, size_t len,
-                       struct tok_ids *ids, char *err, size_t errlen)
+static int merge_piece(const struct tok_bpe *b, struct tok_bpe_scratch *s, const char *piece,
+                       size_t len, struct tok_ids *ids, char *err, size_t errlen)
 {
     struct symbols y;
     size_t n;
@@ -538,8 +552,10 @@ static int merge_piece(const struct tok_bpe *b, struct tok_bpe_scratch *s, const
     int rc = reserve_symbols(s, len, &y);
     if (!rc) rc = start_symbols(b, piece, len, y.id, &n, err, errlen);
     if (rc) return rc;
-    if (n <= SHORT_PIECE) n = merge_short(b, y.id, y.rank, n);
-    else rc = merge_long(b, s, &y, &n);
+    if (n <= SHORT_PIECE)
+        n = merge_short(b, y.id, y.rank, n);
+    else
+        rc = merge_long(b, s, &y, &n);
     if (rc) return rc;
     _Static_assert(sizeof(*y.id) == sizeof(*ids->ids), "ids are copied as they are");
     return tok_ids_add(ids, (const int32_t *)y.id, n);
@@ -553,8 +569,8 @@ static int32_t whole_id(const struct tok_bpe *b, const char *piece, size_t len)
 }
 
 /* One word, through the cache. whole: the word may be taken as a token before merges are tried. */
-static int encode_word(const struct tok_bpe *b, struct tok_bpe_scratch *s, const char *word, size_t len,
-                       bool whole, struct tok_ids *ids, char *err, size_t errlen)
+static int encode_word(const struct tok_bpe *b, struct tok_bpe_scratch *s, const char *word,
+                       size_t len, bool whole, struct tok_ids *ids, char *err, size_t errlen)
 {
     struct tok_bpe_cached *c = NULL;
     size_t before = ids->n;
@@ -562,7 +578,8 @@ static int encode_word(const struct tok_bpe *b, struct tok_bpe_scratch *s, const
 
     if (s->cache && len <= CACHED_BYTES) {
         c = &s->cache[tok_hash_bytes(word, len) & s->cache_mask];
-        if (c->len == len && memcmp(c->piece, word, len) == 0) return tok_ids_add(ids, c->ids, c->n_ids);
+        if (c->len == len && memcmp(c->piece, word, len) == 0)
+            return tok_ids_add(ids, c->ids, c->n_ids);
     }
     if (whole) id = whole_id(b, word, len);
     int rc = id >= 0 ? tok_ids_add(ids, &id, 1) : merge_piece(b, s, word, len, ids, err, errlen);
@@ -589,8 +606,8 @@ static size_t marked_word(const char *s, size_t len)
     return len;
 }
 
-int tok_bpe_encode(const struct tok_bpe *b, struct tok_bpe_scratch *s, const char *piece, size_t len,
-                   struct tok_ids *ids, char *err, size_t errlen)
+int tok_bpe_encode(const struct tok_bpe *b, struct tok_bpe_scratch *s, const char *piece,
+                   size_t len, struct tok_ids *ids, char *err, size_t errlen)
 {
     int rc = 0;
 

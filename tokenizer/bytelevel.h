@@ -27,8 +27,8 @@ static inline int tok_bytelevel_byte(uint32_t cp)
 }
 
 /*
- * The bytes that a token of valid UTF-8 writes, into out (room for len). Returns their number, or -1
- * when a character is outside the alphabet.
+ * The bytes that a token of valid UTF-8 writes, into out (room for len). Returns their number, or
+ * -1 when a character is outside the alphabet.
  */
 ptrdiff_t tok_bytelevel_decode(const char *token, size_t len, char *out);
 

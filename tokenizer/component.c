@@ -34,8 +34,8 @@ static int wrong(const json_t *json, const char *name, const char *wanted, char 
     return TOK_EINVAL;
 }
 
-int tok_component_bool(const json_t *json, const char *name, const bool *fallback, bool *ret, char *err,
-                       size_t errlen)
+int tok_component_bool(const json_t *json, const char *name, const bool *fallback, bool *ret,
+                       char *err, size_t errlen)
 {
     const json_t *v = json_object_get(json, name);
 
@@ -75,8 +75,8 @@ static int copy_string(const json_t *v, struct tok_component_text *ret)
     return 0;
 }
 
-int tok_component_string(const json_t *json, const char *name, struct tok_component_text *ret, char *err,
-                         size_t errlen)
+int tok_component_string(const json_t *json, const char *name, struct tok_component_text *ret,
+                         char *err, size_t errlen)
 {
     const json_t *v = json_object_get(json, name);
 
@@ -84,13 +84,15 @@ int tok_component_string(const json_t *json, const char *name, struct tok_compon
     return copy_string(v, ret);
 }
 
-int tok_component_char(const json_t *json, const char *name, uint32_t *ret, char *err, size_t errlen)
+int tok_component_char(const json_t *json, const char *name, uint32_t *ret, char *err,
+                       size_t errlen)
 {
     const json_t *v = json_object_get(json, name);
     const unsigned char *s = (const unsigned char *)json_string_value(v);
     size_t len = json_string_length(v);
 
-    if (!s || len == 0 || len != tok_utf8_len(s[0])) return wrong(json, name, "one character", err, errlen);
+    if (!s || len == 0 || len != tok_utf8_len(s[0]))
+        return wrong(json, name, "one character", err, errlen);
     *ret = tok_utf8_next(&s);
     return 0;
 }
@@ -124,22 +126,23 @@ static int visit(struct visit *v, const json_t *json, int depth)
         return TOK_EINVAL;
     }
     if (depth > MAX_NESTING || v->n++ > TOK_MAX_COMPONENTS) {
-        snprintf(v->err, v->errlen, "%s: nested deeper than %d, or more than %d components", v->what,
-                 MAX_NESTING, TOK_MAX_COMPONENTS);
+        snprintf(v->err, v->errlen, "%s: nested deeper than %d, or more than %d components",
+                 v->what, MAX_NESTING, TOK_MAX_COMPONENTS);
         return TOK_EINVAL;
     }
     if (strcmp(type, "Sequence") != 0) return v->fn(v->data, type, json, v->err, v->errlen);
     list = json_object_get(json, v->list);
     if (!json_is_array(list)) return wrong(json, v->list, "an array", v->err, v->errlen);
-    json_array_foreach(list, i, item) {
+    json_array_foreach(list, i, item)
+    {
         int rc = visit(v, item, depth + 1);
         if (rc) return rc;
     }
     return 0;
 }
 
-int tok_component_visit(const char *what, const char *list, const json_t *json, tok_component_fn *fn,
-                        void *data, char *err, size_t errlen)
+int tok_component_visit(const char *what, const char *list, const json_t *json,
+                        tok_component_fn *fn, void *data, char *err, size_t errlen)
 {
     struct visit v = {what, list, fn, data, err, errlen, 0};
 
@@ -149,19 +152,22 @@ int tok_component_visit(const char *what, const char *list, const json_t *json, 
 
 /* ---- patterns ------------------------------------------------------------------------------ */
 
-int tok_component_pattern(const json_t *json, const struct tok_uni *uni, struct tok_component_pattern *ret,
-                          char *err, size_t errlen)
+int tok_component_pattern(const json_t *json, const struct tok_uni *uni,
+                          struct tok_component_pattern *ret, char *err, size_t errlen)
 {
     const json_t *pattern = json_object_get(json, "pattern");
-    const json_t *literal = json_object_get(pattern, "String"), *re = json_object_get(pattern, "Regex");
+    const json_t *literal = json_object_get(pattern, "String"),
+                 *re = json_object_get(pattern, "Regex");
 
     if (json_object_size(pattern) != 1 || !(json_is_string(literal) || json_is_string(re))) {
         return wrong(json, "pattern", "{\"String\": ...} or {\"Regex\": ...}", err, errlen);
     }
     if (re) {
-        return tok_regex_create(&ret->re, uni, json_string_value(re), json_string_length(re), err, errlen);
+        return tok_regex_create(&ret->re, uni, json_string_value(re), json_string_length(re), err,
+                                errlen);
     }
-    if (json_string_length(literal) == 0) return tok_regex_create(&ret->re, uni, "", 0, err, errlen);
+    if (json_string_length(literal) == 0)
+        return tok_regex_create(&ret->re, uni, "", 0, err, errlen);
     return copy_string(literal, &ret->literal);
 }
 
@@ -172,7 +178,8 @@ void tok_component_pattern_finish(struct tok_component_pattern *p)
     p->re = NULL;
 }
 
-struct tok_pattern_iter tok_pattern_iter(const struct tok_component_pattern *p, const char *text, size_t len)
+struct tok_pattern_iter tok_pattern_iter(const struct tok_component_pattern *p, const char *text,
+                                         size_t len)
 {
     return (struct tok_pattern_iter){p, tok_regex_iter(p->re, text, len)};
 }

@@ -39,8 +39,8 @@ static int out_of_order(const char *type, const char *behind, char *err, size_t 
     return TOK_EINVAL;
 }
 
-static int load_replace(struct tok_decode_op *op, const struct tok_uni *uni, const json_t *json, char *err,
-                        size_t errlen)
+static int load_replace(struct tok_decode_op *op, const struct tok_uni *uni, const json_t *json,
+                        char *err, size_t errlen)
 {
     op->kind = OP_REPLACE;
     int rc = tok_component_string(json, "content", &op->content, err, errlen);
@@ -80,40 +80,45 @@ static bool by_character(const struct tok_decode_op *op)
     const struct tok_component_text *literal = &op->what.literal;
 
     if (op->kind == OP_METASPACE) return true;
-    return op->kind == OP_REPLACE && literal->s && literal->len == tok_utf8_len((unsigned char)literal->s[0]);
+    return op->kind == OP_REPLACE && literal->s &&
+           literal->len == tok_utf8_len((unsigned char)literal->s[0]);
 }
 
 /* What each op may stand behind. */
-static int check_order(const struct tok_decode_plan *p, const struct tok_decode_op *op, const char *type,
-                       char *err, size_t errlen)
+static int check_order(const struct tok_decode_plan *p, const struct tok_decode_op *op,
+                       const char *type, char *err, size_t errlen)
 {
     if (p->joined) {
         bool streams = op->kind == OP_STRIP || (op->kind == OP_REPLACE && op->what.literal.s);
         if (!streams) return out_of_order(type, "Fuse or ByteLevel", err, errlen);
-        if (p->n_ops - p->n_token_ops == TOK_MAX_TEXT_OPS) return out_of_order(type, "so many", err, errlen);
+        if (p->n_ops - p->n_token_ops == TOK_MAX_TEXT_OPS)
+            return out_of_order(type, "so many", err, errlen);
         return 0;
     }
-    if (p->fallback != SIZE_MAX && !by_character(op)) return out_of_order(type, "ByteFallback", err, errlen);
+    if (p->fallback != SIZE_MAX && !by_character(op))
+        return out_of_order(type, "ByteFallback", err, errlen);
     return 0;
 }
 
 static int load_join(struct tok_decode_plan *p, bool bytelevel, char *err, size_t errlen)
 {
     if (bytelevel && p->joined) return out_of_order("ByteLevel", "Fuse or ByteLevel", err, errlen);
-    if (bytelevel && p->fallback != SIZE_MAX) return out_of_order("ByteLevel", "ByteFallback", err, errlen);
+    if (bytelevel && p->fallback != SIZE_MAX)
+        return out_of_order("ByteLevel", "ByteFallback", err, errlen);
     if (!p->joined) p->join = bytelevel ? TOK_JOIN_BYTELEVEL : TOK_JOIN_PLAIN;
     p->joined = true;
     return 0;
 }
 
-static int load_op(struct tok_decode_op *op, const struct tok_uni *uni, const char *type, const json_t *json,
-                   char *err, size_t errlen)
+static int load_op(struct tok_decode_op *op, const struct tok_uni *uni, const char *type,
+                   const json_t *json, char *err, size_t errlen)
 {
     if (strcmp(type, "Replace") == 0) return load_replace(op, uni, json, err, errlen);
     if (strcmp(type, "Strip") == 0) return load_strip(op, json, err, errlen);
     if (strcmp(type, "Metaspace") == 0) return load_metaspace(op, json, err, errlen);
     op->kind = OP_FALLBACK;
-    return strcmp(type, "ByteFallback") == 0 ? 0 : tok_component_unknown("decoder", type, err, errlen);
+    return strcmp(type, "ByteFallback") == 0 ? 0
+                                             : tok_component_unknown("decoder", type, err, errlen);
 }
 
 /* tok_component_visit's callback: one component that is no Sequence. */
@@ -137,13 +142,13 @@ static int load_decoder(void *data, const char *type, const json_t *json, char *
     return 0;
 }
 
-int tok_decode_load(struct tok_decode_plan *p, const struct tok_uni *uni, const json_t *json, char *err,
-                    size_t errlen)
+int tok_decode_load(struct tok_decode_plan *p, const struct tok_uni *uni, const json_t *json,
+                    char *err, size_t errlen)
 {
     bool none = !json || json_is_null(json);
 
-    *p = (struct tok_decode_plan){.uni = uni, .fallback = SIZE_MAX,
-                                  .join = none ? TOK_JOIN_SPACES : TOK_JOIN_PLAIN};
+    *p = (struct tok_decode_plan){
+        .uni = uni, .fallback = SIZE_MAX, .join = none ? TOK_JOIN_SPACES : TOK_JOIN_PLAIN};
     return tok_component_visit("decoder", "decoders", json, load_decoder, p, err, errlen);
 }
 
@@ -178,7 +183,8 @@ void tok_decode_run_finish(struct tok_decode_run *r)
     free(r->work[0].s);
     free(r->work[1].s);
     free(r->out.s);
-    for (size_t i = 0; i < TOK_MAX_TEXT_OPS; i++) free(r->states[i].match.s);
+    for (size_t i = 0; i < TOK_MAX_TEXT_OPS; i++)
+        free(r->states[i].match.s);
     *r = (struct tok_decode_run){0};
 }
 
@@ -197,11 +203,12 @@ void tok_decode_reset(const struct tok_decode_plan *p, struct tok_decode_run *r)
 
 /* ---- ops on the text ------------------------------------------------------------------------ */
 
-static int send(const struct tok_decode_plan *p, struct tok_decode_run *r, size_t op, const char *s, size_t len);
+static int send(const struct tok_decode_plan *p, struct tok_decode_run *r, size_t op, const char *s,
+                size_t len);
 
 /* Takes characters off the front, and holds back those that may be the last. */
-static int send_strip(const struct tok_decode_plan *p, struct tok_decode_run *r, size_t at, const char *s,
-                      size_t len)
+static int send_strip(const struct tok_decode_plan *p, struct tok_decode_run *r, size_t at,
+                      const char *s, size_t len)
 {
     const struct tok_decode_op *op = &p->ops[at];
     struct tok_decode_state *state = &r->states[at - p->n_token_ops];
@@ -220,7 +227,8 @@ static int send_strip(const struct tok_decode_plan *p, struct tok_decode_run *r,
             state->held++;
             continue;
         }
-        for (; !same && state->held && !rc; state->held--) rc = send(p, r, at + 1, op->ch, width);
+        for (; !same && state->held && !rc; state->held--)
+            rc = send(p, r, at + 1, op->ch, width);
         if (!rc) rc = send(p, r, at + 1, s + i, n);
     }
     return rc;
@@ -231,13 +239,14 @@ static size_t partial_match(const struct tok_component_text *literal, const char
 {
     size_t n = len < literal->len ? len : literal->len - 1;
 
-    while (n > 0 && memcmp(s + len - n, literal->s, n) != 0) n--;
+    while (n > 0 && memcmp(s + len - n, literal->s, n) != 0)
+        n--;
     return n;
 }
 
 /* Replaces a literal; a beginning of it at the end is kept until more comes. */
-static int send_replace(const struct tok_decode_plan *p, struct tok_decode_run *r, size_t at, const char *s,
-                        size_t len)
+static int send_replace(const struct tok_decode_plan *p, struct tok_decode_run *r, size_t at,
+                        const char *s, size_t len)
 {
     const struct tok_decode_op *op = &p->ops[at];
     const struct tok_component_text *literal = &op->what.literal;
@@ -262,21 +271,25 @@ static int send_replace(const struct tok_decode_plan *p, struct tok_decode_run *
 }
 
 /* Gives text to the op with this index, or out behind the last. */
-static int send(const struct tok_decode_plan *p, struct tok_decode_run *r, size_t op, const char *s, size_t len)
+static int send(const struct tok_decode_plan *p, struct tok_decode_run *r, size_t op, const char *s,
+                size_t len)
 {
     if (len == 0) return 0;
     if (op == p->n_ops) return put(&r->out, s, len);
-    return p->ops[op].kind == OP_STRIP ? send_strip(p, r, op, s, len) : send_replace(p, r, op, s, len);
+    return p->ops[op].kind == OP_STRIP ? send_strip(p, r, op, s, len)
+                                       : send_replace(p, r, op, s, len);
 }
 
-static int send_text(const struct tok_decode_plan *p, struct tok_decode_run *r, const char *s, size_t len)
+static int send_text(const struct tok_decode_plan *p, struct tok_decode_run *r, const char *s,
+                     size_t len)
 {
     return send(p, r, p->n_token_ops, s, len);
 }
 
 /* ---- ops on tokens --------------------------------------------------------------------------- */
 
-static int replace_in(const struct tok_decode_op *op, const char *s, size_t len, struct tok_decode_text *out)
+static int replace_in(const struct tok_decode_op *op, const char *s, size_t len,
+                      struct tok_decode_text *out)
 {
     struct tok_pattern_iter it = tok_pattern_iter(&op->what, s, len);
     struct tok_regex_scratch rs;
@@ -301,7 +314,8 @@ static size_t count_at_front(const char *s, size_t len, const char *ch, uint32_t
 {
     size_t width = strlen(ch), n = 0;
 
-    while (n < max && (n + 1) * width <= len && memcmp(s + n * width, ch, width) == 0) n++;
+    while (n < max && (n + 1) * width <= len && memcmp(s + n * width, ch, width) == 0)
+        n++;
     return n;
 }
 
@@ -309,11 +323,13 @@ static size_t count_at_end(const char *s, size_t len, const char *ch, uint32_t m
 {
     size_t width = strlen(ch), n = 0;
 
-    while (n < max && (n + 1) * width <= len && memcmp(s + len - (n + 1) * width, ch, width) == 0) n++;
+    while (n < max && (n + 1) * width <= len && memcmp(s + len - (n + 1) * width, ch, width) == 0)
+        n++;
     return n;
 }
 
-static int strip_token(const struct tok_decode_op *op, const char *s, size_t len, struct tok_decode_text *out)
+static int strip_token(const struct tok_decode_op *op, const char *s, size_t len,
+                       struct tok_decode_text *out)
 {
     size_t width = strlen(op->ch);
     size_t front = count_at_front(s, len, op->ch, op->start) * width;
@@ -338,8 +354,8 @@ static int metaspace_token(const struct tok_decode_op *op, bool first, const cha
 }
 
 /* Runs the token ops [from, to) over *s; the result lies in one of the work buffers. */
-static int run_token_ops(const struct tok_decode_plan *p, struct tok_decode_run *r, size_t from, size_t to,
-                         bool first, const char **s, size_t *len)
+static int run_token_ops(const struct tok_decode_plan *p, struct tok_decode_run *r, size_t from,
+                         size_t to, bool first, const char **s, size_t *len)
 {
     for (size_t i = from; i < to; i++) {
         const struct tok_decode_op *op = &p->ops[i];
@@ -347,9 +363,12 @@ static int run_token_ops(const struct tok_decode_plan *p, struct tok_decode_run 
         int rc = put(out, "", 0); /* its buffer exists */
         out->len = 0;
         if (rc) return rc;
-        if (op->kind == OP_REPLACE) rc = replace_in(op, *s, *len, out);
-        else if (op->kind == OP_STRIP) rc = strip_token(op, *s, *len, out);
-        else rc = metaspace_token(op, first, *s, *len, out);
+        if (op->kind == OP_REPLACE)
+            rc = replace_in(op, *s, *len, out);
+        else if (op->kind == OP_STRIP)
+            rc = strip_token(op, *s, *len, out);
+        else
+            rc = metaspace_token(op, first, *s, *len, out);
         if (rc) return rc;
         *s = out->s;
         *len = out->len;
@@ -360,8 +379,8 @@ static int run_token_ops(const struct tok_decode_plan *p, struct tok_decode_run 
 /* ---- bytes ---------------------------------------------------------------------------------- */
 
 /* A complete character of a run of byte tokens goes through the token ops behind ByteFallback. */
-static int send_fallback_text(const struct tok_decode_plan *p, struct tok_decode_run *r, const char *s,
-                              size_t len)
+static int send_fallback_text(const struct tok_decode_plan *p, struct tok_decode_run *r,
+                              const char *s, size_t len)
 {
     int rc = run_token_ops(p, r, p->fallback + 1, p->n_token_ops, !r->past_first, &s, &len);
     return rc ? rc : send_text(p, r, s, len);
@@ -373,7 +392,8 @@ static int send_bad(const struct tok_decode_plan *p, struct tok_decode_run *r, s
     size_t marks = p->join == TOK_JOIN_BYTELEVEL ? 1 : n;
     int rc = 0;
 
-    for (size_t i = 0; i < marks && !rc; i++) rc = send_text(p, r, REPLACEMENT, 3);
+    for (size_t i = 0; i < marks && !rc; i++)
+        rc = send_text(p, r, REPLACEMENT, 3);
     r->n_bytes -= n;
     memmove(r->bytes, r->bytes + n, r->n_bytes);
     return rc;
@@ -440,7 +460,8 @@ static int bytes_of_token(struct tok_decode_run *r, const char **s, size_t *len)
     return 0;
 }
 
-static int push_bytelevel(const struct tok_decode_plan *p, struct tok_decode_run *r, const char *s, size_t len)
+static int push_bytelevel(const struct tok_decode_plan *p, struct tok_decode_run *r, const char *s,
+                          size_t len)
 {
     int rc = bytes_of_token(r, &s, &len);
 
@@ -456,7 +477,8 @@ static int push_bytelevel(const struct tok_decode_plan *p, struct tok_decode_run
     return rc;
 }
 
-static int push_fallback(const struct tok_decode_plan *p, struct tok_decode_run *r, const char *s, size_t len)
+static int push_fallback(const struct tok_decode_plan *p, struct tok_decode_run *r, const char *s,
+                         size_t len)
 {
     int byte = byte_of_token(s, len), rc = 0;
 
@@ -474,7 +496,8 @@ static int push_fallback(const struct tok_decode_plan *p, struct tok_decode_run 
     return rc ? rc : send_text(p, r, s, len);
 }
 
-int tok_decode_push(const struct tok_decode_plan *p, struct tok_decode_run *r, const char *token, size_t len)
+int tok_decode_push(const struct tok_decode_plan *p, struct tok_decode_run *r, const char *token,
+                    size_t len)
 {
     bool first = !r->started;
     size_t until = p->fallback < p->n_token_ops ? p->fallback : p->n_token_ops;
@@ -502,7 +525,8 @@ int tok_decode_flush(const struct tok_decode_plan *p, struct tok_decode_run *r)
     return rc;
 }
 
-int tok_decode_bytes(const struct tok_decode_plan *p, struct tok_decode_run *r, const char *token, size_t len)
+int tok_decode_bytes(const struct tok_decode_plan *p, struct tok_decode_run *r, const char *token,
+                     size_t len)
 {
     size_t until = p->fallback < p->n_token_ops ? p->fallback : p->n_token_ops;
     int byte, rc;

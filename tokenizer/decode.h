@@ -1,7 +1,8 @@
 /* SPDX-License-Identifier: MIT */
 /*
- * Decoders: token strings -> text, as a plan that a stream can follow. Components up to the one that
- * joins the tokens (Fuse, ByteLevel, or the end) work on single tokens; those behind it on the text.
+ * Decoders: token strings -> text, as a plan that a stream can follow. Components up to the one
+ * that joins the tokens (Fuse, ByteLevel, or the end) work on single tokens; those behind it on the
+ * text.
  *
  * Threads: a plan is const once loaded. A run belongs to one decoder or call.
  */
@@ -28,18 +29,18 @@ struct tok_decode_plan {
     const struct tok_uni *uni; /* borrowed */
     struct tok_decode_op *ops; /* [n_ops] in order */
     size_t n_ops;
-    size_t n_token_ops;        /* the first of them work on tokens, the rest on the text */
-    size_t fallback;           /* index of ByteFallback among the token ops, or SIZE_MAX */
+    size_t n_token_ops; /* the first of them work on tokens, the rest on the text */
+    size_t fallback;    /* index of ByteFallback among the token ops, or SIZE_MAX */
     enum tok_join join;
-    bool joined;               /* while loading: Fuse or ByteLevel was met */
+    bool joined; /* while loading: Fuse or ByteLevel was met */
 };
 
 /*
- * Loads the "decoder" member (NULL or JSON null: tokens with blanks between). TOK_EINVAL names what is
- * unknown, or known but in an order that no stream can follow.
+ * Loads the "decoder" member (NULL or JSON null: tokens with blanks between). TOK_EINVAL names what
+ * is unknown, or known but in an order that no stream can follow.
  */
-int tok_decode_load(struct tok_decode_plan *p, const struct tok_uni *uni, const json_t *json, char *err,
-                    size_t errlen);
+int tok_decode_load(struct tok_decode_plan *p, const struct tok_uni *uni, const json_t *json,
+                    char *err, size_t errlen);
 /* Zeroed memory is fine. */
 void tok_decode_finish(struct tok_decode_plan *p);
 
@@ -62,9 +63,9 @@ struct tok_decode_state {
 struct tok_decode_run {
     unsigned char bytes[4]; /* of a character not complete yet */
     size_t n_bytes;
-    bool started;           /* a token was taken */
-    bool in_bytes;          /* the last token was a byte token */
-    bool past_first;        /* the first token, or run of byte tokens, is over */
+    bool started;    /* a token was taken */
+    bool in_bytes;   /* the last token was a byte token */
+    bool past_first; /* the first token, or run of byte tokens, is over */
     struct tok_decode_text work[2], out;
     struct tok_decode_state states[TOK_MAX_TEXT_OPS];
 };
@@ -73,12 +74,14 @@ void tok_decode_reset(const struct tok_decode_plan *p, struct tok_decode_run *r)
 void tok_decode_run_finish(struct tok_decode_run *r);
 
 /* Empties r->out and appends to it what the token completes. 0 or a tok_error. */
-int tok_decode_push(const struct tok_decode_plan *p, struct tok_decode_run *r, const char *token, size_t len);
+int tok_decode_push(const struct tok_decode_plan *p, struct tok_decode_run *r, const char *token,
+                    size_t len);
 
 /* Empties r->out and appends to it what was held back. */
 int tok_decode_flush(const struct tok_decode_plan *p, struct tok_decode_run *r);
 
 /* The bytes that a token stands for in the middle of a text, into r->out. */
-int tok_decode_bytes(const struct tok_decode_plan *p, struct tok_decode_run *r, const char *token, size_t len);
+int tok_decode_bytes(const struct tok_decode_plan *p, struct tok_decode_run *r, const char *token,
+                     size_t len);
 
 #endif

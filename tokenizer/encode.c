@@ -34,18 +34,20 @@ static int encode_piece(void *data, const char *piece, size_t len)
     return tok_bpe_encode(&run->t->bpe, &run->bpe, piece, len, run->ids, run->err, run->errlen);
 }
 
-/* How many bytes at the front of s, which has these origins, come from the text's first character. */
+/* How many bytes at the front of s come from the very first character of the text. */
 static size_t bytes_from_start(const char *s, size_t len, const uint32_t *origin, uint32_t base)
 {
     size_t n = 0;
 
     if (len == 0) return 0;
     if (!origin) return base == 0 ? tok_utf8_len((unsigned char)s[0]) : 0;
-    while (n < len && origin[n] == 0) n++;
+    while (n < len && origin[n] == 0)
+        n++;
     return n;
 }
 
-static struct tok_added_scope scope_of(const struct encode_run *run, const uint32_t *origin, uint32_t base)
+static struct tok_added_scope scope_of(const struct encode_run *run, const uint32_t *origin,
+                                       uint32_t base)
 {
     return (struct tok_added_scope){origin, base, run->input, run->n_input, run->parse_special};
 }
@@ -58,8 +60,8 @@ static int encode_stretch(struct encode_run *run, const char *text, size_t len, 
     const char *s;
     size_t n, begin, end;
 
-    int rc = tok_normalize(&run->t->normalizer, &run->norm, &run->regex, text, len, base, &s, &n, &origin,
-                           run->err, run->errlen);
+    int rc = tok_normalize(&run->t->normalizer, &run->norm, &run->regex, text, len, base, &s, &n,
+                           &origin, run->err, run->errlen);
     if (rc) return rc;
     if (!origin) base += (uint32_t)(s - text);
     struct tok_added_scope scope = scope_of(run, origin, base);
@@ -67,8 +69,8 @@ static int encode_stretch(struct encode_run *run, const char *text, size_t len, 
     while (!rc && tok_added_next(&it, &begin, &end, &token)) {
         size_t start = bytes_from_start(s + begin, end - begin, origin ? origin + begin : NULL,
                                         base + (uint32_t)begin);
-        rc = tok_pretok_split(&run->t->pretok, &run->pre, &run->regex, s + begin, end - begin, start,
-                              encode_piece, run, run->err, run->errlen);
+        rc = tok_pretok_split(&run->t->pretok, &run->pre, &run->regex, s + begin, end - begin,
+                              start, encode_piece, run, run->err, run->errlen);
         if (!rc && token) rc = tok_ids_add(run->ids, &token->id, 1);
     }
     return rc;
@@ -102,11 +104,17 @@ static int check_text(const char *text, size_t len, char *err, size_t errlen)
     return 0;
 }
 
-int tok_encode_marked(const struct tok *t, const char *text, size_t len, const struct tok_range *input,
-                      size_t n_input, unsigned flags, struct tok_ids *ids, char *err, size_t errlen)
+int tok_encode_marked(const struct tok *t, const char *text, size_t len,
+                      const struct tok_range *input, size_t n_input, unsigned flags,
+                      struct tok_ids *ids, char *err, size_t errlen)
 {
-    struct encode_run run = {.t = t, .ids = ids, .input = input, .n_input = n_input,
-                             .parse_special = flags & TOK_PARSE_SPECIAL, .err = err, .errlen = errlen};
+    struct encode_run run = {.t = t,
+                             .ids = ids,
+                             .input = input,
+                             .n_input = n_input,
+                             .parse_special = flags & TOK_PARSE_SPECIAL,
+                             .err = err,
+                             .errlen = errlen};
     size_t before = ids->n;
 
     int rc = check_text(text, len, err, errlen);
@@ -125,8 +133,8 @@ int tok_encode_marked(const struct tok *t, const char *text, size_t len, const s
     return rc;
 }
 
-int tok_encode(const struct tok *t, const char *text, size_t len, unsigned flags, struct tok_ids *ids,
-               char *err, size_t errlen)
+int tok_encode(const struct tok *t, const char *text, size_t len, unsigned flags,
+               struct tok_ids *ids, char *err, size_t errlen)
 {
     return tok_encode_marked(t, text, len, NULL, 0, flags, ids, err, errlen);
 }

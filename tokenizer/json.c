@@ -84,7 +84,7 @@ static int32_t hex4(struct tok_json *r)
     return v;
 }
 
-/* After "\u": one or, for surrogates, two escapes. Appends UTF-8 at out; its length or TOK_EINVAL. */
+/* After "\u": one escape or, for surrogates, two. Appends UTF-8 at out; its length, or TOK_EINVAL. */
 static int unicode_escape(struct tok_json *r, char *out)
 {
     int32_t high = hex4(r), low;
@@ -98,7 +98,8 @@ static int unicode_escape(struct tok_json *r, char *out)
     r->pos += 2;
     low = hex4(r);
     if (low < 0xDC00 || low > 0xDFFF) return fail(r, "a lone surrogate");
-    return (int)tok_utf8_put(out, 0x10000 + ((uint32_t)(high - 0xD800) << 10) + (uint32_t)(low - 0xDC00));
+    return (int)tok_utf8_put(out, 0x10000 + ((uint32_t)(high - 0xD800) << 10) +
+                                      (uint32_t)(low - 0xDC00));
 }
 
 /* After a backslash. Appends at out; its length or TOK_EINVAL. */
@@ -131,7 +132,8 @@ static int scan_plain(struct tok_json *r)
         i++;
     }
     r->pos = i;
-    return fail(r, i < r->len ? "a control character in a string" : "the text ends inside a string");
+    return fail(r,
+                i < r->len ? "a control character in a string" : "the text ends inside a string");
 }
 
 /* Room for n bytes in the scratch buffer. */
@@ -140,7 +142,8 @@ static int reserve(struct tok_json *r, size_t n)
     size_t cap = r->scratch_cap ? r->scratch_cap : 256;
 
     if (n <= r->scratch_cap) return 0;
-    while (cap < n) cap *= 2;
+    while (cap < n)
+        cap *= 2;
     char *p = realloc(r->scratch, cap);
     if (!p) return TOK_ENOMEM;
     r->scratch = p;
@@ -198,7 +201,8 @@ static size_t digits(struct tok_json *r)
 {
     size_t begin = r->pos;
 
-    while (r->pos < r->len && r->text[r->pos] >= '0' && r->text[r->pos] <= '9') r->pos++;
+    while (r->pos < r->len && r->text[r->pos] >= '0' && r->text[r->pos] <= '9')
+        r->pos++;
     return r->pos - begin;
 }
 
@@ -231,7 +235,8 @@ int tok_json_uint(struct tok_json *r, uint32_t max, uint32_t *ret)
     int rc = skip_number(r);
     if (rc) return rc;
     for (size_t i = begin; i < r->pos; i++) {
-        if (r->text[i] < '0' || r->text[i] > '9') return fail(r, "a whole number from 0 should stand here");
+        if (r->text[i] < '0' || r->text[i] > '9')
+            return fail(r, "a whole number from 0 should stand here");
         v = v * 10 + (uint64_t)(r->text[i] - '0');
         if (v > max) {
             snprintf(r->err, r->errlen, "the number %.*s at byte %zu is above the limit of %u",

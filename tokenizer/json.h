@@ -1,7 +1,8 @@
 /* SPDX-License-Identifier: MIT */
 /*
  * A pull reader for the big members of tokenizer.json: it walks the text once and hands out strings
- * without building a tree. Small members are skipped to get at their text, which a tree parser reads.
+ * without building a tree. Small members are skipped to get at their text, which a tree parser
+ * reads.
  *
  * Strict as RFC 8259: no comments, no trailing commas, no control characters or lone surrogates in
  * strings. The caller has validated the UTF-8. Nesting is limited, nothing recurses.
@@ -22,7 +23,7 @@ struct tok_json {
     const char *text; /* borrowed */
     size_t len;
     size_t pos;
-    char *scratch;    /* an unescaped string */
+    char *scratch; /* an unescaped string */
     size_t scratch_cap;
     char *err;
     size_t errlen;
@@ -32,7 +33,8 @@ struct tok_json {
 void tok_json_init(struct tok_json *r, const char *text, size_t len, char *err, size_t errlen);
 void tok_json_finish(struct tok_json *r);
 
-/* The first character of the next value ('{', '[', '"', 't', '-', ...), or 0 at the end of the text. */
+/* The first character of the next value ('{', '[', '"', 't', '-', ...), or 0 at the end of the
+ * text. */
 char tok_json_peek(struct tok_json *r);
 
 /* Takes the opening '{' or '['. */

@@ -27,10 +27,20 @@ static const char *const tree_names[N_TREES] = {
 };
 
 /* Small members of the model. */
-enum { TYPE, DROPOUT, UNK_TOKEN, PREFIX, SUFFIX, FUSE_UNK, BYTE_FALLBACK, IGNORE_MERGES, N_OPTIONS };
+enum {
+    TYPE,
+    DROPOUT,
+    UNK_TOKEN,
+    PREFIX,
+    SUFFIX,
+    FUSE_UNK,
+    BYTE_FALLBACK,
+    IGNORE_MERGES,
+    N_OPTIONS
+};
 static const char *const option_names[N_OPTIONS] = {
-    "type", "dropout", "unk_token", "continuing_subword_prefix", "end_of_word_suffix", "fuse_unk",
-    "byte_fallback", "ignore_merges",
+    "type",     "dropout",       "unk_token",     "continuing_subword_prefix", "end_of_word_suffix",
+    "fuse_unk", "byte_fallback", "ignore_merges",
 };
 
 struct loader {
@@ -82,7 +92,8 @@ static int add_joined_merge(struct loader *l, const char *s, size_t len)
     char shown[64];
 
     if (!blank || memchr(blank + 1, ' ', len - left - 1)) {
-        snprintf(l->err, l->errlen, "merge %u (\"%s\"): it should be two tokens with a blank between",
+        snprintf(l->err, l->errlen,
+                 "merge %u (\"%s\"): it should be two tokens with a blank between",
                  l->t->bpe.n_merges, tok_printable(shown, sizeof(shown), s, len));
         return TOK_EINVAL;
     }
@@ -98,14 +109,17 @@ static int read_pair_merge(struct loader *l, struct tok_json *j)
     char *left = NULL;
 
     int rc = tok_json_open(j, '[');
-    if (!rc) rc = tok_json_more(j, ']', &first) == 1 ? tok_json_string(j, &s, &left_len) : TOK_EINVAL;
+    if (!rc)
+        rc = tok_json_more(j, ']', &first) == 1 ? tok_json_string(j, &s, &left_len) : TOK_EINVAL;
     if (rc) return rc == TOK_EINVAL ? refuse(l, "a merge should be two strings") : rc;
     left = malloc(left_len + 1);
     if (!left) return TOK_ENOMEM;
     memcpy(left, s, left_len);
     rc = tok_json_more(j, ']', &first) == 1 ? tok_json_string(j, &s, &len) : TOK_EINVAL;
-    if (!rc) rc = tok_bpe_add_merge(&l->t->bpe, left, left_len, s, len, l->err, l->errlen);
-    else if (rc == TOK_EINVAL) refuse(l, "a merge should be two strings");
+    if (!rc)
+        rc = tok_bpe_add_merge(&l->t->bpe, left, left_len, s, len, l->err, l->errlen);
+    else if (rc == TOK_EINVAL)
+        refuse(l, "a merge should be two strings");
     free(left);
     if (!rc && tok_json_more(j, ']', &first) != 0) rc = refuse(l, "a merge should be two strings");
     return rc;
@@ -128,7 +142,8 @@ static int read_merges(struct loader *l, struct tok_json *j)
             rc = read_pair_merge(l, j);
         } else {
             rc = tok_json_string(j, &s, &len);
-            bool skip = !rc && len >= sizeof(comment) - 1 && !memcmp(s, comment, sizeof(comment) - 1);
+            bool skip =
+                !rc && len >= sizeof(comment) - 1 && !memcmp(s, comment, sizeof(comment) - 1);
             if (!rc && !skip) rc = add_joined_merge(l, s, len);
         }
         if (rc) return rc;
@@ -194,8 +209,10 @@ static int read_model(struct loader *l)
         if (rc) return rc;
         if (is(key, len, "vocab")) {
             /* other kinds of model have other kinds of vocabulary: the type is named first then */
-            if (tok_json_peek(&l->json) != '{') rc = note_member(l, NULL, NULL, 0, key, len);
-            else rc = read_vocab(l);
+            if (tok_json_peek(&l->json) != '{')
+                rc = note_member(l, NULL, NULL, 0, key, len);
+            else
+                rc = read_vocab(l);
         } else if (is(key, len, "merges")) {
             rc = meet_merges(l);
         } else {
@@ -217,7 +234,8 @@ static int read_top(struct loader *l)
     while ((more = tok_json_more(&l->json, '}', &first)) == 1) {
         rc = tok_json_key(&l->json, &key, &len);
         if (rc) return rc;
-        rc = is(key, len, "model") ? read_model(l) : note_member(l, tree_names, l->trees, N_TREES, key, len);
+        rc = is(key, len, "model") ? read_model(l)
+                                   : note_member(l, tree_names, l->trees, N_TREES, key, len);
         if (rc) return rc;
     }
     return more ? more : tok_json_end(&l->json);
@@ -232,7 +250,8 @@ static int parse_tree(struct loader *l, const char *name, const struct span *spa
 
     *ret = NULL;
     if (!span->s) return 0;
-    *ret = json_loadb(span->s, span->len, JSON_REJECT_DUPLICATES | JSON_DECODE_ANY | JSON_ALLOW_NUL, &error);
+    *ret = json_loadb(span->s, span->len, JSON_REJECT_DUPLICATES | JSON_DECODE_ANY | JSON_ALLOW_NUL,
+                      &error);
     if (*ret) return 0;
     snprintf(l->err, l->errlen, "\"%s\": %s", name, error.text);
     return TOK_EINVAL;
@@ -252,7 +271,8 @@ static int load_tree(struct loader *l, int which, const json_t *json)
 
     switch (which) {
     case ADDED_TOKENS:
-        return tok_added_load(&t->added, &t->uni, json, &t->vocab, &t->normalizer, l->err, l->errlen);
+        return tok_added_load(&t->added, &t->uni, json, &t->vocab, &t->normalizer, l->err,
+                              l->errlen);
     case NORMALIZER: return tok_normalizer_load(&t->normalizer, &t->uni, json, l->err, l->errlen);
     case PRE_TOKENIZER:
         return tok_pretok_load(&t->pretok, &t->uni, json, !t->bpe.byte_fallback, l->err, l->errlen);
@@ -290,9 +310,11 @@ static int set_flag(struct loader *l, const char *name, const json_t *json, bool
 /* Options that only their neutral value is supported of: null, "" and, for dropout, 0. */
 static int check_neutral(struct loader *l, const char *name, const json_t *json)
 {
-    bool neutral = !json || json_is_null(json) || (json_is_string(json) && json_string_length(json) == 0);
+    bool neutral =
+        !json || json_is_null(json) || (json_is_string(json) && json_string_length(json) == 0);
 
-    if (strcmp(name, "dropout") == 0 && json_is_number(json)) neutral = json_number_value(json) == 0;
+    if (strcmp(name, "dropout") == 0 && json_is_number(json))
+        neutral = json_number_value(json) == 0;
     if (neutral) return 0;
     snprintf(l->err, l->errlen, "the model's \"%s\" is not supported", name);
     return TOK_EINVAL;
@@ -317,10 +339,12 @@ static int set_option(struct loader *l, int which, const json_t *json)
 
     switch (which) {
     case TYPE:
-        if (!json || (json_is_string(json) && strcmp(json_string_value(json), "BPE") == 0)) return 0;
+        if (!json || (json_is_string(json) && strcmp(json_string_value(json), "BPE") == 0))
+            return 0;
         snprintf(l->err, l->errlen, "the model type \"%s\" is not supported (only BPE is)",
                  json_is_string(json) ? tok_printable(shown, sizeof(shown), json_string_value(json),
-                                                      json_string_length(json)) : "?");
+                                                      json_string_length(json))
+                                      : "?");
         return TOK_EINVAL;
     case UNK_TOKEN: return set_unk(l, json);
     case FUSE_UNK: return set_flag(l, option_names[which], json, &b->fuse_unk);
@@ -356,8 +380,10 @@ static int load(struct loader *l)
     if (!rc) rc = read_late_merges(l);
     if (rc) return rc;
     tok_vocab_trim(&t->vocab);
-    static const int order[N_TREES] = {VERSION, NORMALIZER, PRE_TOKENIZER, ADDED_TOKENS, POST_PROCESSOR, DECODER};
-    for (int i = 0; i < N_TREES && !rc; i++) rc = load_member(l, order[i]);
+    static const int order[N_TREES] = {VERSION,      NORMALIZER,     PRE_TOKENIZER,
+                                       ADDED_TOKENS, POST_PROCESSOR, DECODER};
+    for (int i = 0; i < N_TREES && !rc; i++)
+        rc = load_member(l, order[i]);
     if (rc) return rc;
     t->bpe.byte_mode = t->pretok.raw_bytes;
     return tok_bpe_prepare(&t->bpe, l->err, l->errlen);

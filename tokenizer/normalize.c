@@ -19,10 +19,10 @@ enum norm_kind { NORM_FORM, NORM_LOWERCASE, NORM_STRIP, NORM_REPLACE, NORM_PREPE
 
 struct tok_norm_step {
     enum norm_kind kind;
-    bool compose, compat;             /* NORM_FORM */
-    bool left, right;                 /* NORM_STRIP */
-    struct tok_component_text content;/* NORM_REPLACE, NORM_PREPEND */
-    struct tok_component_pattern what;/* NORM_REPLACE */
+    bool compose, compat;              /* NORM_FORM */
+    bool left, right;                  /* NORM_STRIP */
+    struct tok_component_text content; /* NORM_REPLACE, NORM_PREPEND */
+    struct tok_component_pattern what; /* NORM_REPLACE */
 };
 
 /* What a step works on. origin NULL: part of the text as it came, whose first byte is at base. */
@@ -106,8 +106,8 @@ static int visit(void *data, const char *type, const json_t *json, char *err, si
     return load_step(data, type, json, err, errlen);
 }
 
-int tok_normalizer_load(struct tok_normalizer *n, const struct tok_uni *uni, const json_t *json, char *err,
-                        size_t errlen)
+int tok_normalizer_load(struct tok_normalizer *n, const struct tok_uni *uni, const json_t *json,
+                        char *err, size_t errlen)
 {
     n->uni = uni;
     return tok_component_visit("normalizer", "normalizers", json, visit, n, err, errlen);
@@ -141,7 +141,8 @@ static int reserve(struct tok_norm_text *t, size_t n)
     size_t need = t->len + n, cap = t->cap ? t->cap : 256;
 
     if (need <= t->cap) return 0;
-    while (cap < need) cap *= 2;
+    while (cap < need)
+        cap *= 2;
     char *bytes = realloc(t->bytes, cap);
     if (!bytes) return TOK_ENOMEM;
     t->bytes = bytes;
@@ -159,7 +160,8 @@ static int put(struct tok_norm_text *t, const char *s, size_t len, uint32_t orig
 
     if (rc) return rc;
     if (len) memcpy(t->bytes + t->len, s, len);
-    for (size_t i = 0; i < len; i++) t->origin[t->len + i] = origin;
+    for (size_t i = 0; i < len; i++)
+        t->origin[t->len + i] = origin;
     t->len += len;
     return 0;
 }
@@ -174,7 +176,8 @@ static int put_code_point(struct tok_norm_text *t, uint32_t cp, uint32_t origin)
 static uint32_t origin_at(const struct view *v, size_t i)
 {
     if (v->origin) return v->origin[i];
-    while (i > 0 && ((unsigned char)v->bytes[i] & 0xC0) == 0x80) i--;
+    while (i > 0 && ((unsigned char)v->bytes[i] & 0xC0) == 0x80)
+        i--;
     return v->base + (uint32_t)i;
 }
 
@@ -191,7 +194,8 @@ static int copy(struct tok_norm_text *t, const struct view *v, size_t begin, siz
         memcpy(t->origin + t->len, v->origin + begin, n * sizeof(*t->origin));
     } else {
         for (size_t i = 0; i < n; i++) {
-            if (((unsigned char)v->bytes[begin + i] & 0xC0) != 0x80) at = v->base + (uint32_t)(begin + i);
+            if (((unsigned char)v->bytes[begin + i] & 0xC0) != 0x80)
+                at = v->base + (uint32_t)(begin + i);
             t->origin[t->len + i] = at;
         }
     }
@@ -217,20 +221,22 @@ static void look_at(struct norm_run *run, struct view *v, const struct tok_norm_
 /* ---- steps --------------------------------------------------------------------------------- */
 
 /* Whether a form may change a character or join it to the one before it. */
-static bool needs_care(const struct tok_normalizer *n, const struct tok_norm_step *step, uint32_t cp)
+static bool needs_care(const struct tok_normalizer *n, const struct tok_norm_step *step,
+                       uint32_t cp)
 {
     if (!step->compose || step->compat) return cp >= 0x80;
     return tok_uni_props(n->uni, cp) & TOK_UNI_NFC_CARE;
 }
 
 /*
- * The next part of the text that a form may change: a character that needs no care (what follows may
- * join it), and all behind it that do. From *begin on; false when there is none.
+ * The next part of the text that a form may change: a character that needs no care (what follows
+ * may join it), and all behind it that do. From *begin on; false when there is none.
  */
-static bool next_cluster(const struct norm_run *run, const struct tok_norm_step *step, const struct view *v,
-                         size_t *begin, size_t *end)
+static bool next_cluster(const struct norm_run *run, const struct tok_norm_step *step,
+                         const struct view *v, size_t *begin, size_t *end)
 {
-    const unsigned char *text = (const unsigned char *)v->bytes, *p = text + *end, *stop = text + v->len;
+    const unsigned char *text = (const unsigned char *)v->bytes, *p = text + *end,
+                        *stop = text + v->len;
     const unsigned char *last = p;
     bool found = false;
 
@@ -264,7 +270,8 @@ static int put_cluster(struct norm_run *run, const struct tok_norm_step *step, c
     }
     if (!rc) rc = tok_uniform_order(c);
     if (!rc && step->compose) tok_uniform_compose(c);
-    for (size_t i = 0; i < c->n && !rc; i++) rc = put_code_point(t, c->v[i].cp, c->v[i].origin);
+    for (size_t i = 0; i < c->n && !rc; i++)
+        rc = put_code_point(t, c->v[i].cp, c->v[i].origin);
     return rc;
 }
 
@@ -298,7 +305,8 @@ static int apply_lowercase(struct norm_run *run, struct view *v)
     while (p < end && !rc) {
         uint32_t origin = origin_at(v, (size_t)(p - begin));
         size_t n = tok_uni_lower(tok_utf8_next(&p), lower);
-        for (size_t i = 0; i < n && !rc; i++) rc = put_code_point(t, lower[i], origin);
+        for (size_t i = 0; i < n && !rc; i++)
+            rc = put_code_point(t, lower[i], origin);
     }
     if (!rc) look_at(run, v, t);
     return rc;
@@ -320,8 +328,10 @@ static int apply_strip(struct norm_run *run, const struct tok_norm_step *step, s
     size_t removed = (size_t)(begin - (const unsigned char *)v->bytes);
     v->bytes += removed;
     v->len = (size_t)(end - begin);
-    if (v->origin) v->origin += removed;
-    else v->base += (uint32_t)removed;
+    if (v->origin)
+        v->origin += removed;
+    else
+        v->base += (uint32_t)removed;
     return 0;
 }
 
@@ -371,15 +381,17 @@ static int apply(struct norm_run *run, const struct tok_norm_step *step, struct 
     return 0;
 }
 
-int tok_normalize(const struct tok_normalizer *n, struct tok_norm_scratch *s, struct tok_regex_scratch *rs,
-                  const char *text, size_t len, uint32_t base, const char **ret, size_t *ret_len,
-                  const uint32_t **ret_origin, char *err, size_t errlen)
+int tok_normalize(const struct tok_normalizer *n, struct tok_norm_scratch *s,
+                  struct tok_regex_scratch *rs, const char *text, size_t len, uint32_t base,
+                  const char **ret, size_t *ret_len, const uint32_t **ret_origin, char *err,
+                  size_t errlen)
 {
     struct norm_run run = {n, s, rs, base, err, errlen};
     struct view v = {text, NULL, len, base, -1};
     int rc = 0;
 
-    for (size_t i = 0; i < n->n_steps && !rc; i++) rc = apply(&run, &n->steps[i], &v);
+    for (size_t i = 0; i < n->n_steps && !rc; i++)
+        rc = apply(&run, &n->steps[i], &v);
     if (rc) return rc;
     *ret = v.bytes;
     *ret_len = v.len;

@@ -25,8 +25,8 @@ struct tok_normalizer {
 };
 
 /* Loads the "normalizer" member (NULL or JSON null: none). TOK_EINVAL names what is unknown. */
-int tok_normalizer_load(struct tok_normalizer *n, const struct tok_uni *uni, const json_t *json, char *err,
-                        size_t errlen);
+int tok_normalizer_load(struct tok_normalizer *n, const struct tok_uni *uni, const json_t *json,
+                        char *err, size_t errlen);
 /* Zeroed memory is fine. */
 void tok_normalizer_finish(struct tok_normalizer *n);
 
@@ -49,8 +49,9 @@ void tok_norm_scratch_finish(struct tok_norm_scratch *s);
  * most the ends were cut off, *ret lies in text and *ret_origin is NULL; else both point into the
  * scratch, valid until its next use.
  */
-int tok_normalize(const struct tok_normalizer *n, struct tok_norm_scratch *s, struct tok_regex_scratch *rs,
-                  const char *text, size_t len, uint32_t base, const char **ret, size_t *ret_len,
-                  const uint32_t **ret_origin, char *err, size_t errlen);
+int tok_normalize(const struct tok_normalizer *n, struct tok_norm_scratch *s,
+                  struct tok_regex_scratch *rs, const char *text, size_t len, uint32_t base,
+                  const char **ret, size_t *ret_len, const uint32_t **ret_origin, char *err,
+                  size_t errlen);
 
 #endif

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: MIT */
 /*
- * TemplateProcessing has a list of pieces for a single sequence: the sequence itself ("A") once, and
- * special tokens by name, whose ids stand in "special_tokens". ByteLevel only moves offsets.
+ * TemplateProcessing has a list of pieces for a single sequence: the sequence itself ("A") once,
+ * and special tokens by name, whose ids stand in "special_tokens". ByteLevel only moves offsets.
  */
 #include "tokenizer/post.h"
 
@@ -26,8 +26,10 @@ static int add_special(struct tok_ids *to, const json_t *template, const json_t 
     const json_t *ids = json_object_get(name ? json_object_get(known, name) : NULL, "ids");
     size_t i;
 
-    if (!json_is_array(ids)) return wrong("a special token of \"single\" has no \"ids\"", err, errlen);
-    json_array_foreach(ids, i, id) {
+    if (!json_is_array(ids))
+        return wrong("a special token of \"single\" has no \"ids\"", err, errlen);
+    json_array_foreach(ids, i, id)
+    {
         json_int_t value = json_integer_value(id);
         if (!json_is_integer(id) || value < 0 || value >= TOK_MAX_IDS) {
             return wrong("an id of \"special_tokens\" is out of range", err, errlen);
@@ -38,12 +40,15 @@ static int add_special(struct tok_ids *to, const json_t *template, const json_t 
     return 0;
 }
 
-static int add_piece(struct tok_post *p, const json_t *json, const json_t *piece, char *err, size_t errlen)
+static int add_piece(struct tok_post *p, const json_t *json, const json_t *piece, char *err,
+                     size_t errlen)
 {
     const json_t *special = json_object_get(piece, "SpecialToken");
-    const char *sequence = json_string_value(json_object_get(json_object_get(piece, "Sequence"), "id"));
+    const char *sequence =
+        json_string_value(json_object_get(json_object_get(piece, "Sequence"), "id"));
 
-    if (special) return add_special(p->has_sequence ? &p->behind : &p->before, json, special, err, errlen);
+    if (special)
+        return add_special(p->has_sequence ? &p->behind : &p->before, json, special, err, errlen);
     if (!sequence || strcmp(sequence, "A") != 0 || p->has_sequence) {
         return wrong("\"single\" should hold special tokens and the sequence A once", err, errlen);
     }
@@ -57,19 +62,22 @@ static int load_template(struct tok_post *p, const json_t *json, char *err, size
     size_t i;
 
     if (!json_is_array(pieces)) return wrong("\"single\" should be an array", err, errlen);
-    json_array_foreach(pieces, i, piece) {
+    json_array_foreach(pieces, i, piece)
+    {
         int rc = add_piece(p, json, piece, err, errlen);
         if (rc) return rc;
     }
     return p->has_sequence ? 0 : wrong("\"single\" lacks the sequence A", err, errlen);
 }
 
-static int load_processor(void *data, const char *type, const json_t *json, char *err, size_t errlen)
+static int load_processor(void *data, const char *type, const json_t *json, char *err,
+                          size_t errlen)
 {
     struct tok_post *p = data;
 
     if (strcmp(type, "ByteLevel") == 0) return 0;
-    if (strcmp(type, "TemplateProcessing") != 0) return tok_component_unknown("post-processor", type, err, errlen);
+    if (strcmp(type, "TemplateProcessing") != 0)
+        return tok_component_unknown("post-processor", type, err, errlen);
     if (p->has_template) return wrong("there is more than one", err, errlen);
     p->has_template = true;
     return load_template(p, json, err, errlen);
@@ -77,7 +85,8 @@ static int load_processor(void *data, const char *type, const json_t *json, char
 
 int tok_post_load(struct tok_post *p, const json_t *json, char *err, size_t errlen)
 {
-    return tok_component_visit("post-processor", "processors", json, load_processor, p, err, errlen);
+    return tok_component_visit("post-processor", "processors", json, load_processor, p, err,
+                               errlen);
 }
 
 void tok_post_finish(struct tok_post *p)

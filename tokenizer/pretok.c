@@ -16,10 +16,10 @@
 
 enum stage_kind {
     STAGE_BYTELEVEL,
-    STAGE_KNOWN,      /* Split by a pattern with a splitter of its own */
-    STAGE_PATTERN,    /* Split by any other */
-    STAGE_CHARS,      /* Digits, Punctuation, WhitespaceSplit: single characters of a class */
-    STAGE_WORDS,      /* Whitespace */
+    STAGE_KNOWN,   /* Split by a pattern with a splitter of its own */
+    STAGE_PATTERN, /* Split by any other */
+    STAGE_CHARS,   /* Digits, Punctuation, WhitespaceSplit: single characters of a class */
+    STAGE_WORDS,   /* Whitespace */
     STAGE_METASPACE,
 };
 
@@ -47,8 +47,11 @@ static int load_behavior(struct tok_pre_stage *s, const json_t *json, bool optio
     static const struct {
         const char *name;
         enum behavior behavior;
-    } names[] = {{"Removed", REMOVED}, {"Isolated", ISOLATED}, {"MergedWithPrevious", MERGED_WITH_PREVIOUS},
-                 {"MergedWithNext", MERGED_WITH_NEXT}, {"Contiguous", CONTIGUOUS}};
+    } names[] = {{"Removed", REMOVED},
+                 {"Isolated", ISOLATED},
+                 {"MergedWithPrevious", MERGED_WITH_PREVIOUS},
+                 {"MergedWithNext", MERGED_WITH_NEXT},
+                 {"Contiguous", CONTIGUOUS}};
     const json_t *v = json_object_get(json, "behavior");
 
     s->behavior = ISOLATED;
@@ -58,7 +61,8 @@ static int load_behavior(struct tok_pre_stage *s, const json_t *json, bool optio
         s->behavior = names[i].behavior;
         return 0;
     }
-    return tok_component_unknown("split behavior", json_is_string(v) ? json_string_value(v) : "", err, errlen);
+    return tok_component_unknown("split behavior", json_is_string(v) ? json_string_value(v) : "",
+                                 err, errlen);
 }
 
 /* A known pattern that keeps all of the text, as these always do, needs no search. */
@@ -71,8 +75,8 @@ static bool use_known(struct tok_pre_stage *s, const json_t *json)
            tok_split_find(json_string_value(re), json_string_length(re), &s->known);
 }
 
-static int load_split(struct tok_pre_stage *s, const struct tok_uni *uni, const json_t *json, char *err,
-                      size_t errlen)
+static int load_split(struct tok_pre_stage *s, const struct tok_uni *uni, const json_t *json,
+                      char *err, size_t errlen)
 {
     int rc = load_behavior(s, json, false, err, errlen);
 
@@ -101,10 +105,14 @@ static int load_scheme(const json_t *json, enum scheme *ret, char *err, size_t e
     const json_t *v = json_object_get(json, "prepend_scheme");
     const char *name = v ? json_string_value(v) : "always";
 
-    if (name && strcmp(name, "always") == 0) *ret = PREPEND_ALWAYS;
-    else if (name && strcmp(name, "first") == 0) *ret = PREPEND_FIRST;
-    else if (name && strcmp(name, "never") == 0) *ret = PREPEND_NEVER;
-    else return tok_component_unknown("prepend_scheme", name ? name : "", err, errlen);
+    if (name && strcmp(name, "always") == 0)
+        *ret = PREPEND_ALWAYS;
+    else if (name && strcmp(name, "first") == 0)
+        *ret = PREPEND_FIRST;
+    else if (name && strcmp(name, "never") == 0)
+        *ret = PREPEND_NEVER;
+    else
+        return tok_component_unknown("prepend_scheme", name ? name : "", err, errlen);
     if (json_is_false(json_object_get(json, "add_prefix_space")) && *ret != PREPEND_NEVER) {
         snprintf(err, errlen, "Metaspace: \"add_prefix_space\" contradicts \"prepend_scheme\"");
         return TOK_EINVAL;
@@ -131,7 +139,8 @@ static int load_digits(struct tok_pre_stage *s, const json_t *json, char *err, s
     bool individual;
 
     int rc = tok_component_bool(json, "individual_digits", NULL, &individual, err, errlen);
-    *s = (struct tok_pre_stage){.kind = STAGE_CHARS, .props = TOK_UNI_NUMBER,
+    *s = (struct tok_pre_stage){.kind = STAGE_CHARS,
+                                .props = TOK_UNI_NUMBER,
                                 .behavior = individual ? ISOLATED : CONTIGUOUS};
     return rc;
 }
@@ -155,18 +164,22 @@ static int load_stage(void *data, const char *type, const json_t *json, char *er
         return load_behavior(s, json, true, err, errlen);
     }
     if (strcmp(type, "WhitespaceSplit") == 0) {
-        *s = (struct tok_pre_stage){.kind = STAGE_CHARS, .props = TOK_UNI_WHITE, .behavior = REMOVED};
+        *s = (struct tok_pre_stage){
+            .kind = STAGE_CHARS, .props = TOK_UNI_WHITE, .behavior = REMOVED};
         return 0;
     }
     s->kind = STAGE_WORDS;
-    return strcmp(type, "Whitespace") == 0 ? 0 : tok_component_unknown("pre-tokenizer", type, err, errlen);
+    return strcmp(type, "Whitespace") == 0
+               ? 0
+               : tok_component_unknown("pre-tokenizer", type, err, errlen);
 }
 
-int tok_pretok_load(struct tok_pretok *p, const struct tok_uni *uni, const json_t *json, bool allow_raw,
-                    char *err, size_t errlen)
+int tok_pretok_load(struct tok_pretok *p, const struct tok_uni *uni, const json_t *json,
+                    bool allow_raw, char *err, size_t errlen)
 {
     p->uni = uni;
-    int rc = tok_component_visit("pre-tokenizer", "pretokenizers", json, load_stage, p, err, errlen);
+    int rc =
+        tok_component_visit("pre-tokenizer", "pretokenizers", json, load_stage, p, err, errlen);
     if (rc) return rc;
     p->raw_bytes = allow_raw && p->n_stages && p->stages[p->n_stages - 1].kind == STAGE_BYTELEVEL;
     return 0;
@@ -174,14 +187,16 @@ int tok_pretok_load(struct tok_pretok *p, const struct tok_uni *uni, const json_
 
 void tok_pretok_finish(struct tok_pretok *p)
 {
-    for (size_t i = 0; i < p->n_stages; i++) tok_component_pattern_finish(&p->stages[i].pattern);
+    for (size_t i = 0; i < p->n_stages; i++)
+        tok_component_pattern_finish(&p->stages[i].pattern);
     free(p->stages);
     *p = (struct tok_pretok){0};
 }
 
 void tok_pre_scratch_finish(struct tok_pre_scratch *s)
 {
-    for (size_t i = 0; i < sizeof(s->buffer) / sizeof(s->buffer[0]); i++) free(s->buffer[i].s);
+    for (size_t i = 0; i < sizeof(s->buffer) / sizeof(s->buffer[0]); i++)
+        free(s->buffer[i].s);
     *s = (struct tok_pre_scratch){0};
 }
 
@@ -207,7 +222,8 @@ struct pre_run {
 static int run_stage(struct pre_run *run, size_t stage, struct piece piece);
 
 /* Hands bytes [begin, end) of a piece to the next stage. */
-static int hand_on(struct pre_run *run, size_t stage, const struct piece *piece, size_t begin, size_t end)
+static int hand_on(struct pre_run *run, size_t stage, const struct piece *piece, size_t begin,
+                   size_t end)
 {
     size_t at_start = piece->at_start > begin ? piece->at_start - begin : 0;
 
@@ -269,7 +285,8 @@ static int fold_end(struct folder *f)
 
 static int split_chars(struct pre_run *run, const struct tok_pre_stage *s, struct folder *f)
 {
-    const unsigned char *begin = (const unsigned char *)f->piece->s, *p = begin, *end = p + f->piece->len;
+    const unsigned char *begin = (const unsigned char *)f->piece->s, *p = begin,
+                        *end = p + f->piece->len;
     const unsigned char *done = begin;
     int rc = 0;
 
@@ -301,7 +318,8 @@ static int split_pattern(struct pre_run *run, const struct tok_pre_stage *s, str
     return rc ? rc : fold_end(f);
 }
 
-static int split_known(struct pre_run *run, size_t stage, enum tok_split_kind kind, const struct piece *piece)
+static int split_known(struct pre_run *run, size_t stage, enum tok_split_kind kind,
+                       const struct piece *piece)
 {
     size_t at = 0;
     int rc = 0;
@@ -352,13 +370,15 @@ static char *buffer(struct pre_run *run, size_t index, size_t n)
 }
 
 /* Replaces blanks by the mark and puts one in front as the scheme says. */
-static int metaspace(struct pre_run *run, const struct tok_pre_stage *s, size_t stage, struct piece *piece)
+static int metaspace(struct pre_run *run, const struct tok_pre_stage *s, size_t stage,
+                     struct piece *piece)
 {
     size_t mark_len = strlen(s->mark), n = 0, at_start = 0;
     char *out = buffer(run, stage, (piece->len + 1) * mark_len);
 
     if (!out) return TOK_ENOMEM;
-    bool marked = piece->s[0] == ' ' || (piece->len >= mark_len && !memcmp(piece->s, s->mark, mark_len));
+    bool marked =
+        piece->s[0] == ' ' || (piece->len >= mark_len && !memcmp(piece->s, s->mark, mark_len));
     bool wanted = s->scheme == PREPEND_ALWAYS || (s->scheme == PREPEND_FIRST && piece->at_start);
     if (!marked && wanted) {
         memcpy(out, s->mark, mark_len);
@@ -373,8 +393,10 @@ static int metaspace(struct pre_run *run, const struct tok_pre_stage *s, size_t 
             out[n++] = piece->s[i];
         }
     }
-    if (piece->at_start >= piece->len) at_start = n;
-    else if (piece->at_start == 0) at_start = 0;
+    if (piece->at_start >= piece->len)
+        at_start = n;
+    else if (piece->at_start == 0)
+        at_start = 0;
     *piece = (struct piece){out, n, at_start};
     return 0;
 }
@@ -390,7 +412,8 @@ static int split_metaspace(struct pre_run *run, const struct tok_pre_stage *s, s
     if (!s->split) return hand_on(run, stage, &piece, 0, piece.len);
     while (begin < piece.len && !rc) {
         size_t skip = tok_utf8_len((unsigned char)piece.s[begin]);
-        const char *next = memmem(piece.s + begin + skip, piece.len - begin - skip, s->mark, mark_len);
+        const char *next =
+            memmem(piece.s + begin + skip, piece.len - begin - skip, s->mark, mark_len);
         size_t end = next ? (size_t)(next - piece.s) : piece.len;
         rc = hand_on(run, stage, &piece, begin, end);
         begin = end;
@@ -399,14 +422,18 @@ static int split_metaspace(struct pre_run *run, const struct tok_pre_stage *s, s
 }
 
 /* Writes a piece in the byte alphabet before it is handed on. */
-static int hand_on_mapped(struct pre_run *run, size_t stage, const struct piece *piece, size_t begin, size_t end)
+static int hand_on_mapped(struct pre_run *run, size_t stage, const struct piece *piece,
+                          size_t begin, size_t end)
 {
-    size_t in_start = piece->at_start <= begin ? 0 : piece->at_start >= end ? end - begin : piece->at_start - begin;
+    size_t in_start = piece->at_start <= begin ? 0
+                      : piece->at_start >= end ? end - begin
+                                               : piece->at_start - begin;
     char *out = buffer(run, stage, 2 * (end - begin));
 
     if (!out) return TOK_ENOMEM;
     size_t at_start = tok_bytelevel_encode(piece->s + begin, in_start, out);
-    size_t n = at_start + tok_bytelevel_encode(piece->s + begin + in_start, end - begin - in_start, out + at_start);
+    size_t n = at_start + tok_bytelevel_encode(piece->s + begin + in_start, end - begin - in_start,
+                                               out + at_start);
     struct piece mapped = {out, n, at_start};
     return hand_on(run, stage, &mapped, 0, n);
 }
@@ -440,9 +467,12 @@ static int split_bytelevel(struct pre_run *run, const struct tok_pre_stage *s, s
         piece = (struct piece){spaced, piece.len + 1, piece.at_start ? piece.at_start + 1 : 0};
     }
     bool raw = run->p->raw_bytes && stage + 1 == run->p->n_stages;
-    if (!raw) rc = split_bytelevel_mapped(run, s, stage, &piece);
-    else if (s->use_regex) rc = split_known(run, stage, TOK_SPLIT_GPT2, &piece);
-    else rc = hand_on(run, stage, &piece, 0, piece.len);
+    if (!raw)
+        rc = split_bytelevel_mapped(run, s, stage, &piece);
+    else if (s->use_regex)
+        rc = split_known(run, stage, TOK_SPLIT_GPT2, &piece);
+    else
+        rc = hand_on(run, stage, &piece, 0, piece.len);
     free(spaced);
     return rc;
 }
@@ -450,7 +480,8 @@ static int split_bytelevel(struct pre_run *run, const struct tok_pre_stage *s, s
 static int run_stage(struct pre_run *run, size_t stage, struct piece piece)
 {
     const struct tok_pre_stage *s = &run->p->stages[stage];
-    struct folder f = {.run = run, .stage = stage, .piece = &piece, .behavior = s->behavior, .invert = s->invert};
+    struct folder f = {
+        .run = run, .stage = stage, .piece = &piece, .behavior = s->behavior, .invert = s->invert};
 
     switch (s->kind) {
     case STAGE_BYTELEVEL: return split_bytelevel(run, s, stage, piece);
@@ -463,9 +494,9 @@ static int run_stage(struct pre_run *run, size_t stage, struct piece piece)
     return 0;
 }
 
-int tok_pretok_split(const struct tok_pretok *p, struct tok_pre_scratch *s, struct tok_regex_scratch *rs,
-                     const char *text, size_t len, size_t at_start, tok_piece_fn *fn, void *data,
-                     char *err, size_t errlen)
+int tok_pretok_split(const struct tok_pretok *p, struct tok_pre_scratch *s,
+                     struct tok_regex_scratch *rs, const char *text, size_t len, size_t at_start,
+                     tok_piece_fn *fn, void *data, char *err, size_t errlen)
 {
     struct pre_run run = {p, s, rs, fn, data, err, errlen};
 

@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: MIT */
 /*
  * Pre-tokenizers: a stretch of normalized text -> the pieces that the model encodes one by one. The
- * components of a Sequence form stages; a piece runs through all of them before the next one is cut,
- * so nothing is collected.
+ * components of a Sequence form stages; a piece runs through all of them before the next one is
+ * cut, so nothing is collected.
  *
  * Threads: a pretok is const once loaded. A scratch belongs to one call at a time.
  */
@@ -27,11 +27,11 @@ struct tok_pretok {
 };
 
 /*
- * Loads the "pre_tokenizer" member (NULL or JSON null: none). allow_raw: the model takes raw bytes in
- * place of the byte alphabet. TOK_EINVAL names what is unknown.
+ * Loads the "pre_tokenizer" member (NULL or JSON null: none). allow_raw: the model takes raw bytes
+ * in place of the byte alphabet. TOK_EINVAL names what is unknown.
  */
-int tok_pretok_load(struct tok_pretok *p, const struct tok_uni *uni, const json_t *json, bool allow_raw,
-                    char *err, size_t errlen);
+int tok_pretok_load(struct tok_pretok *p, const struct tok_uni *uni, const json_t *json,
+                    bool allow_raw, char *err, size_t errlen);
 /* Zeroed memory is fine. */
 void tok_pretok_finish(struct tok_pretok *p);
 
@@ -48,8 +48,8 @@ typedef int tok_piece_fn(void *data, const char *piece, size_t len);
  * Splits text[0..len), valid UTF-8. at_start: how many of its first bytes come from the very first
  * character of the caller's text (what Metaspace's scheme "first" asks).
  */
-int tok_pretok_split(const struct tok_pretok *p, struct tok_pre_scratch *s, struct tok_regex_scratch *rs,
-                     const char *text, size_t len, size_t at_start, tok_piece_fn *fn, void *data,
-                     char *err, size_t errlen);
+int tok_pretok_split(const struct tok_pretok *p, struct tok_pre_scratch *s,
+                     struct tok_regex_scratch *rs, const char *text, size_t len, size_t at_start,
+                     tok_piece_fn *fn, void *data, char *err, size_t errlen);
 
 #endif

@@ -16,8 +16,8 @@
 #include "tokenizer/tokenizer.h"
 #include "tokenizer/utf8.h"
 
-#define WORK_BASE 100000u    /* work units that any call may use */
-#define WORK_PER_BYTE 256u   /* and those for each byte of its text; ordinary patterns take 2 to 10 */
+#define WORK_BASE 100000u  /* work units that any call may use */
+#define WORK_PER_BYTE 256u /* and those for each byte of its text; ordinary patterns take 2 to 10 */
 #define MATCH_LIMIT 50000000u
 #define HEAP_LIMIT_KIB (64 * 1024)
 #define JIT_STACK_START (32 * 1024)
@@ -51,8 +51,8 @@ static int compile(struct tok_regex *re, const char *pattern, size_t len, char *
     return rc;
 }
 
-int tok_regex_create(struct tok_regex **ret, const struct tok_uni *uni, const char *pattern, size_t len,
-                     char *err, size_t errlen)
+int tok_regex_create(struct tok_regex **ret, const struct tok_uni *uni, const char *pattern,
+                     size_t len, char *err, size_t errlen)
 {
     char *translated = NULL;
     size_t translated_len;
@@ -143,7 +143,7 @@ static int search(const struct tok_regex_iter *it, struct tok_regex_scratch *s)
     return n;
 }
 
-/* An empty match right behind the last match does not count: the search goes on one character on. */
+/* An empty match right behind the last one does not count: the search goes on a character further. */
 int tok_regex_next(struct tok_regex_iter *it, struct tok_regex_scratch *s, size_t *ret_begin,
                    size_t *ret_end, char *err, size_t errlen)
 {
@@ -154,7 +154,8 @@ int tok_regex_next(struct tok_regex_iter *it, struct tok_regex_scratch *s, size_
         int n = search(it, s);
         if (n == PCRE2_ERROR_NOMATCH) return 0;
         if (n < 0) {
-            snprintf(err, errlen, "a regular expression of the tokenizer takes too long on this text");
+            snprintf(err, errlen,
+                     "a regular expression of the tokenizer takes too long on this text");
             return TOK_ELIMIT;
         }
         const PCRE2_SIZE *span = pcre2_get_ovector_pointer(s->match_data);

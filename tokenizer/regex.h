@@ -19,15 +19,15 @@
 struct tok_regex;
 
 /* Translates and compiles pattern (valid UTF-8). Returns owned: tok_regex_destroy. */
-int tok_regex_create(struct tok_regex **ret, const struct tok_uni *uni, const char *pattern, size_t len,
-                     char *err, size_t errlen);
+int tok_regex_create(struct tok_regex **ret, const struct tok_uni *uni, const char *pattern,
+                     size_t len, char *err, size_t errlen);
 void tok_regex_destroy(struct tok_regex *re);
 
 /* Working memory and work budget of one call. Zero-initialise. */
 struct tok_regex_scratch {
     void *match_data, *match_context, *jit_stack; /* PCRE2's */
-    uint64_t budget;      /* work units left */
-    size_t last_position; /* where the last callout of this search was */
+    uint64_t budget;                              /* work units left */
+    size_t last_position;                         /* where the last callout of this search was */
 };
 
 /* Gives the call its budget, for a text of text_len bytes. */
@@ -39,16 +39,18 @@ struct tok_regex_iter {
     const struct tok_regex *re;
     const char *text; /* borrowed, valid UTF-8 */
     size_t len;
-    size_t pos;       /* where the next search begins */
-    size_t last_end;  /* end of the last match, SIZE_MAX before the first */
+    size_t pos;      /* where the next search begins */
+    size_t last_end; /* end of the last match, SIZE_MAX before the first */
 };
 
-static inline struct tok_regex_iter tok_regex_iter(const struct tok_regex *re, const char *text, size_t len)
+static inline struct tok_regex_iter tok_regex_iter(const struct tok_regex *re, const char *text,
+                                                   size_t len)
 {
     return (struct tok_regex_iter){re, text, len, 0, SIZE_MAX};
 }
 
-/* 1: [*ret_begin, *ret_end) is the next match, possibly empty; 0: no more; TOK_ELIMIT: err says so. */
+/* 1: [*ret_begin, *ret_end) is the next match, possibly empty; 0: no more; TOK_ELIMIT: err says so.
+ */
 int tok_regex_next(struct tok_regex_iter *it, struct tok_regex_scratch *s, size_t *ret_begin,
                    size_t *ret_end, char *err, size_t errlen);
 

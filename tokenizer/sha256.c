@@ -74,10 +74,14 @@ void tok_sha256(const void *data, size_t len, uint8_t ret_digest[32])
     size_t last_len = rest < 56 ? 64 : 128;
     uint64_t bits = (uint64_t)len * 8;
 
-    for (size_t i = 0; i < whole; i += 64) take_block(state, p + i);
+    for (size_t i = 0; i < whole; i += 64)
+        take_block(state, p + i);
     if (rest) memcpy(last, p + whole, rest);
     last[rest] = 0x80;
-    for (int i = 0; i < 8; i++) last[last_len - 1 - (size_t)i] = (uint8_t)(bits >> 8 * i);
-    for (size_t i = 0; i < last_len; i += 64) take_block(state, last + i);
-    for (int i = 0; i < 32; i++) ret_digest[i] = (uint8_t)(state[i / 4] >> (24 - 8 * (i % 4)));
+    for (int i = 0; i < 8; i++)
+        last[last_len - 1 - (size_t)i] = (uint8_t)(bits >> 8 * i);
+    for (size_t i = 0; i < last_len; i += 64)
+        take_block(state, last + i);
+    for (int i = 0; i < 32; i++)
+        ret_digest[i] = (uint8_t)(state[i / 4] >> (24 - 8 * (i % 4)));
 }

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: MIT */
 /*
- * Both families sort characters into four kinds: letters, numbers, white space, others. A match is a
- * run of one kind with a rule for what may stand before and behind; white space gives its last
+ * Both families sort characters into four kinds: letters, numbers, white space, others. A match is
+ * a run of one kind with a rule for what may stand before and behind; white space gives its last
  * character to the word that follows, unless the text ends there.
  */
 #include "tokenizer/split.h"
@@ -16,11 +16,14 @@ static const struct {
     const char *pattern;
     int max_digits; /* 0: a space before, any number of them */
 } known[] = {
-    [TOK_SPLIT_GPT2] = {"'s|'t|'re|'ve|'m|'ll|'d| ?\\p{L}+| ?\\p{N}+| ?[^\\s\\p{L}\\p{N}]+|\\s+(?!\\S)|\\s+", 0},
+    [TOK_SPLIT_GPT2] =
+        {"'s|'t|'re|'ve|'m|'ll|'d| ?\\p{L}+| ?\\p{N}+| ?[^\\s\\p{L}\\p{N}]+|\\s+(?!\\S)|\\s+", 0},
     [TOK_SPLIT_LLAMA3] = {"(?i:'s|'t|'re|'ve|'m|'ll|'d)|[^\\r\\n\\p{L}\\p{N}]?\\p{L}+|\\p{N}{1,3}|"
-                          " ?[^\\s\\p{L}\\p{N}]+[\\r\\n]*|\\s*[\\r\\n]+|\\s+(?!\\S)|\\s+", 3},
+                          " ?[^\\s\\p{L}\\p{N}]+[\\r\\n]*|\\s*[\\r\\n]+|\\s+(?!\\S)|\\s+",
+                          3},
     [TOK_SPLIT_QWEN2] = {"(?i:'s|'t|'re|'ve|'m|'ll|'d)|[^\\r\\n\\p{L}\\p{N}]?\\p{L}+|\\p{N}|"
-                         " ?[^\\s\\p{L}\\p{N}]+[\\r\\n]*|\\s*[\\r\\n]+|\\s+(?!\\S)|\\s+", 1},
+                         " ?[^\\s\\p{L}\\p{N}]+[\\r\\n]*|\\s*[\\r\\n]+|\\s+(?!\\S)|\\s+",
+                         1},
 };
 
 const char *tok_split_pattern(enum tok_split_kind kind)
@@ -31,7 +34,8 @@ const char *tok_split_pattern(enum tok_split_kind kind)
 bool tok_split_find(const char *pattern, size_t len, enum tok_split_kind *ret)
 {
     for (size_t i = 0; i < sizeof(known) / sizeof(known[0]); i++) {
-        if (strlen(known[i].pattern) != len || memcmp(known[i].pattern, pattern, len) != 0) continue;
+        if (strlen(known[i].pattern) != len || memcmp(known[i].pattern, pattern, len) != 0)
+            continue;
         *ret = (enum tok_split_kind)i;
         return true;
     }
@@ -52,13 +56,15 @@ static inline unsigned next_kind(const struct tok_uni *uni, const unsigned char 
 {
     if (**p < 0x80) return ascii_kind[*(*p)++];
     unsigned props = tok_uni_props(uni, tok_utf8_next(p));
-    return props & TOK_UNI_LETTER ? LETTER : props & TOK_UNI_NUMBER ? NUMBER
-         : props & TOK_UNI_WHITE  ? WHITE
-                                  : OTHER;
+    return props & TOK_UNI_LETTER   ? LETTER
+           : props & TOK_UNI_NUMBER ? NUMBER
+           : props & TOK_UNI_WHITE  ? WHITE
+                                    : OTHER;
 }
 
 /* Kind of the character at p, or 0 at the end. */
-static inline unsigned kind_at(const struct tok_uni *uni, const unsigned char *p, const unsigned char *end)
+static inline unsigned kind_at(const struct tok_uni *uni, const unsigned char *p,
+                               const unsigned char *end)
 {
     return p < end ? next_kind(uni, &p) : 0;
 }
@@ -80,7 +86,8 @@ static inline bool is_newline(unsigned char c)
     return c == '\r' || c == '\n';
 }
 
-/* Length of 's 't 'm 'd 're 've 'll behind an apostrophe, or 0. fold: in any case, and with the long s. */
+/* Length of 's 't 'm 'd 're 've 'll behind an apostrophe, or 0. fold: in any case, and with the
+ * long s. */
 static size_t contraction(const unsigned char *s, const unsigned char *end, bool fold)
 {
     unsigned char bit = fold ? 0x20 : 0;
@@ -122,7 +129,8 @@ static const unsigned char *white_lines(const struct tok_uni *uni, const unsigne
 {
     const unsigned char *stop = run(uni, p, end, WHITE);
 
-    while (stop > p && !is_newline(stop[-1])) stop--;
+    while (stop > p && !is_newline(stop[-1]))
+        stop--;
     return stop > p ? stop : white_run(uni, p, end);
 }
 
@@ -139,19 +147,23 @@ static const unsigned char *next_llama3(const struct tok_uni *uni, const unsigne
     kind = next_kind(uni, &second);
     if (kind == LETTER) return run(uni, second, end, LETTER);
     if (kind == NUMBER) {
-        for (q = second; --max_digits > 0 && kind_at(uni, q, end) == NUMBER;) next_kind(uni, &q);
+        for (q = second; --max_digits > 0 && kind_at(uni, q, end) == NUMBER;)
+            next_kind(uni, &q);
         return q;
     }
-    if (!is_newline(*p) && kind_at(uni, second, end) == LETTER) return run(uni, second, end, LETTER);
+    if (!is_newline(*p) && kind_at(uni, second, end) == LETTER)
+        return run(uni, second, end, LETTER);
     if (kind == OTHER || (*p == ' ' && kind_at(uni, second, end) == OTHER)) {
         q = run(uni, second, end, OTHER);
-        while (q < end && is_newline(*q)) q++;
+        while (q < end && is_newline(*q))
+            q++;
         return q;
     }
     return white_lines(uni, p, end);
 }
 
-size_t tok_split_next(enum tok_split_kind kind, const struct tok_uni *uni, const char *s, size_t len)
+size_t tok_split_next(enum tok_split_kind kind, const struct tok_uni *uni, const char *s,
+                      size_t len)
 {
     const unsigned char *p = (const unsigned char *)s, *end = p + len;
 

@@ -24,7 +24,9 @@ const char *tok_split_pattern(enum tok_split_kind kind);
 /* Whether a pattern is one of the known; then which. */
 bool tok_split_find(const char *pattern, size_t len, enum tok_split_kind *ret);
 
-/* Length of the match at the front of s[0..len), len > 0, valid UTF-8. s is seen as a text of its own. */
-size_t tok_split_next(enum tok_split_kind kind, const struct tok_uni *uni, const char *s, size_t len);
+/* Length of the match at the front of s[0..len), len > 0, valid UTF-8. s is seen as a text of its
+ * own. */
+size_t tok_split_next(enum tok_split_kind kind, const struct tok_uni *uni, const char *s,
+                      size_t len);
 
 #endif

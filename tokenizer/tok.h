@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: MIT */
 /*
- * The tokenizer's inside, shared by the files that load it, encode and decode. Const after tok_open.
+ * The inside of a tokenizer, shared by the files that load, encode and decode. Const after tok_open.
  */
 #ifndef HEARTH_TOKENIZER_TOK_H
 #define HEARTH_TOKENIZER_TOK_H
@@ -27,7 +27,7 @@ struct tok {
     uint8_t fingerprint[32];
 };
 
-/* Fills a zeroed t from the text of a tokenizer.json. TOK_EINVAL: err says what is wrong with it. */
+/* Fills a zeroed t from the text of a tokenizer.json. TOK_EINVAL: err says what is wrong. */
 int tok_load(struct tok *t, const char *text, size_t len, char *err, size_t errlen);
 
 /* The string of an id as the reference sees it: added tokens first. NULL for an id that is none. */

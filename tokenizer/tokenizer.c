@@ -42,25 +42,32 @@ static int read_file(const char *path, char **ret, size_t *ret_len, char *err, s
     struct stat st;
     FILE *f = fopen(path, "rbe");
 
-    if (!f) return complain(errno == ENOENT ? TOK_ENOENT : TOK_EIO, path, strerror(errno), err, errlen);
+    if (!f)
+        return complain(errno == ENOENT ? TOK_ENOENT : TOK_EIO, path, strerror(errno), err, errlen);
     int rc = 0;
-    if (fstat(fileno(f), &st) != 0) rc = complain(TOK_EIO, path, strerror(errno), err, errlen);
-    else if (!S_ISREG(st.st_mode)) rc = complain(TOK_EIO, path, "it is no regular file", err, errlen);
-    else if (st.st_size > MAX_FILE_BYTES) rc = complain(TOK_EINVAL, path, "it is larger than 256 MiB", err, errlen);
-    else rc = read_whole(f, path, (size_t)st.st_size, ret, err, errlen);
+    if (fstat(fileno(f), &st) != 0)
+        rc = complain(TOK_EIO, path, strerror(errno), err, errlen);
+    else if (!S_ISREG(st.st_mode))
+        rc = complain(TOK_EIO, path, "it is no regular file", err, errlen);
+    else if (st.st_size > MAX_FILE_BYTES)
+        rc = complain(TOK_EINVAL, path, "it is larger than 256 MiB", err, errlen);
+    else
+        rc = read_whole(f, path, (size_t)st.st_size, ret, err, errlen);
     fclose(f);
     if (!rc) *ret_len = (size_t)st.st_size;
     return rc;
 }
 
 /* The sentence for a file that does not even begin like JSON: most often a pointer of git-lfs. */
-static int load_text(struct tok *t, const char *path, const char *text, size_t len, char *err, size_t errlen)
+static int load_text(struct tok *t, const char *path, const char *text, size_t len, char *err,
+                     size_t errlen)
 {
     static const char pointer[] = "version https://git-lfs";
     char message[384];
 
     if (len >= sizeof(pointer) - 1 && memcmp(text, pointer, sizeof(pointer) - 1) == 0) {
-        return complain(TOK_EINVAL, path, "it is a git-lfs pointer, not the file itself", err, errlen);
+        return complain(TOK_EINVAL, path, "it is a git-lfs pointer, not the file itself", err,
+                        errlen);
     }
     int rc = tok_load(t, text, len, message, sizeof(message));
     return rc ? complain(rc, path, message, err, errlen) : 0;
@@ -78,7 +85,8 @@ int tok_open(struct tok **ret, const char *dir, char *err, size_t errlen)
     int rc = read_file(path, &text, &len, err, errlen);
     if (rc) return rc;
     t = calloc(1, sizeof(*t));
-    rc = t ? load_text(t, path, text, len, err, errlen) : complain(TOK_ENOMEM, path, "out of memory", err, errlen);
+    rc = t ? load_text(t, path, text, len, err, errlen)
+           : complain(TOK_ENOMEM, path, "out of memory", err, errlen);
     free(text);
     if (rc) {
         tok_close(t);
@@ -248,8 +256,8 @@ static int join(struct joined *j, const char *s, size_t len)
     return 0;
 }
 
-int tok_decode(const struct tok *t, const int32_t *ids, size_t n, bool skip_special, char **ret_text,
-               size_t *ret_len)
+int tok_decode(const struct tok *t, const int32_t *ids, size_t n, bool skip_special,
+               char **ret_text, size_t *ret_len)
 {
     struct tok_decoder d = {.t = t, .skip_special = skip_special};
     struct joined text = {0};

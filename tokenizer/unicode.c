@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: MIT */
 /*
- * The generated runs of unicode_data.h are spread over pages of 256 code points, so that a lookup is
- * two loads. Pages of a single class (most of them) share one block for that class.
+ * The generated runs of unicode_data.h are spread over pages of 256 code points, so that a lookup
+ * is two loads. Pages of a single class (most of them) share one block for that class.
  */
 #include "tokenizer/unicode.h"
 
@@ -25,9 +25,9 @@ struct tok_uni_pair {
 _Static_assert(N_CLASSES <= 256, "a class fits a byte");
 
 static const struct tok_uni_range white_space[] = {
-    {0x9, 0xD, 0}, {0x20, 0x20, 0}, {0x85, 0x85, 0}, {0xA0, 0xA0, 0}, {0x1680, 0x1680, 0},
-    {0x2000, 0x200A, 0}, {0x2028, 0x2029, 0}, {0x202F, 0x202F, 0}, {0x205F, 0x205F, 0},
-    {0x3000, 0x3000, 0},
+    {0x9, 0xD, 0},       {0x20, 0x20, 0},     {0x85, 0x85, 0},     {0xA0, 0xA0, 0},
+    {0x1680, 0x1680, 0}, {0x2000, 0x200A, 0}, {0x2028, 0x2029, 0}, {0x202F, 0x202F, 0},
+    {0x205F, 0x205F, 0}, {0x3000, 0x3000, 0},
 };
 
 static uint32_t run_end(size_t run)
@@ -54,7 +54,8 @@ static size_t count_mixed_pages(void)
 static void fill_page(uint8_t *block, uint32_t page, size_t *run)
 {
     for (uint32_t cp = page << 8; cp < (page + 1) << 8; cp++) {
-        while (run_end(*run) <= cp) ++*run;
+        while (run_end(*run) <= cp)
+            ++*run;
         block[cp & 0xFF] = (uint8_t)uni_class_starts[*run];
     }
 }
@@ -75,13 +76,15 @@ int tok_uni_init(struct tok_uni *u)
     memset(u, 0, sizeof(*u));
     u->blocks = malloc((N_CLASSES + count_mixed_pages()) * 256);
     if (!u->blocks) return TOK_ENOMEM;
-    for (size_t i = 0; i < N_CLASSES; i++) memset(u->blocks + i * 256, (int)i, 256);
+    for (size_t i = 0; i < N_CLASSES; i++)
+        memset(u->blocks + i * 256, (int)i, 256);
     fill_props(u);
 
     uint8_t *next = u->blocks + N_CLASSES * 256;
     size_t run = 0;
     for (uint32_t page = 0; page < N_PAGES; page++) {
-        while (run_end(run) <= page << 8) run++;
+        while (run_end(run) <= page << 8)
+            run++;
         if (run_end(run) >= (page + 1) << 8) {
             u->page[page] = u->blocks + (size_t)(uint8_t)uni_class_starts[run] * 256;
             continue;
@@ -105,8 +108,10 @@ static bool in_ranges(const struct tok_uni_range *ranges, size_t n, uint32_t cp)
 
     while (low < high) {
         size_t mid = low + (high - low) / 2;
-        if (cp > ranges[mid].last) low = mid + 1;
-        else high = mid;
+        if (cp > ranges[mid].last)
+            low = mid + 1;
+        else
+            high = mid;
     }
     return low < n && cp >= ranges[low].first;
 }

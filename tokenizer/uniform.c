@@ -48,7 +48,8 @@ int tok_uniform_decompose(struct tok_norm_chars *c, uint32_t cp, uint32_t origin
     utf8proc_ssize_t n = utf8proc_decompose_char((utf8proc_int32_t)cp, out, MAX_DECOMPOSED,
                                                  (utf8proc_option_t)options, &boundary);
     if (n <= 0 || n > MAX_DECOMPOSED) return append(c, cp, origin);
-    for (utf8proc_ssize_t i = 0; i < n && !rc; i++) rc = append(c, (uint32_t)out[i], origin);
+    for (utf8proc_ssize_t i = 0; i < n && !rc; i++)
+        rc = append(c, (uint32_t)out[i], origin);
     return rc;
 }
 
@@ -58,7 +59,8 @@ static void order_short(struct tok_norm_char *v, size_t n)
     for (size_t i = 1; i < n; i++) {
         struct tok_norm_char moved = v[i];
         size_t k = i;
-        for (; k > 0 && v[k - 1].ccc > moved.ccc; k--) v[k] = v[k - 1];
+        for (; k > 0 && v[k - 1].ccc > moved.ccc; k--)
+            v[k] = v[k - 1];
         v[k] = moved;
     }
 }
@@ -70,9 +72,12 @@ static int order_long(struct tok_norm_char *v, size_t n)
     struct tok_norm_char *sorted = malloc(n * sizeof(*sorted));
 
     if (!sorted) return TOK_ENOMEM;
-    for (size_t i = 0; i < n; i++) start[v[i].ccc + 1]++;
-    for (size_t i = 1; i < 257; i++) start[i] += start[i - 1];
-    for (size_t i = 0; i < n; i++) sorted[start[v[i].ccc]++] = v[i];
+    for (size_t i = 0; i < n; i++)
+        start[v[i].ccc + 1]++;
+    for (size_t i = 1; i < 257; i++)
+        start[i] += start[i - 1];
+    for (size_t i = 0; i < n; i++)
+        sorted[start[v[i].ccc]++] = v[i];
     memcpy(v, sorted, n * sizeof(*sorted));
     free(sorted);
     return 0;
@@ -84,9 +89,12 @@ int tok_uniform_order(struct tok_norm_chars *c)
 
     for (size_t i = 0; i < c->n && !rc;) {
         size_t begin = i;
-        while (i < c->n && c->v[i].ccc) i++;
-        if (i - begin > SHORT_RUN) rc = order_long(c->v + begin, i - begin);
-        else order_short(c->v + begin, i - begin);
+        while (i < c->n && c->v[i].ccc)
+            i++;
+        if (i - begin > SHORT_RUN)
+            rc = order_long(c->v + begin, i - begin);
+        else
+            order_short(c->v + begin, i - begin);
         if (i == begin) i++;
     }
     return rc;
@@ -98,8 +106,8 @@ static uint32_t composed(uint32_t first, uint32_t second)
     utf8proc_int32_t pair[3] = {(utf8proc_int32_t)first, (utf8proc_int32_t)second, 0};
 
     if (second < 0x300) return 0;
-    utf8proc_ssize_t n = utf8proc_normalize_utf32(
-        pair, 2, (utf8proc_option_t)(UTF8PROC_COMPOSE | UTF8PROC_STABLE));
+    utf8proc_ssize_t n =
+        utf8proc_normalize_utf32(pair, 2, (utf8proc_option_t)(UTF8PROC_COMPOSE | UTF8PROC_STABLE));
     return n == 1 && !tok_uni_is_inert((uint32_t)pair[0]) ? (uint32_t)pair[0] : 0;
 }
 
@@ -111,7 +119,8 @@ void tok_uniform_compose(struct tok_norm_chars *c)
     for (size_t i = 0; i < c->n; i++) {
         struct tok_norm_char ch = c->v[i];
         uint32_t joined = 0;
-        if (starter != SIZE_MAX && last_ccc < (int)ch.ccc) joined = composed(c->v[starter].cp, ch.cp);
+        if (starter != SIZE_MAX && last_ccc < (int)ch.ccc)
+            joined = composed(c->v[starter].cp, ch.cp);
         if (joined) {
             c->v[starter].cp = joined;
             continue;

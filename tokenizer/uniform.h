@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: MIT */
 /*
- * The Unicode normalization forms over code points with origins. utf8proc supplies the properties of
- * single characters; ordering is our own, because it must stay n log n on any text, and characters
- * newer than the reference's normalization are left alone.
+ * The Unicode normalization forms over code points with origins. utf8proc supplies the properties
+ * of single characters; ordering is our own, because it must stay n log n on any text, and
+ * characters newer than the reference's normalization are left alone.
  */
 #ifndef HEARTH_TOKENIZER_UNIFORM_H
 #define HEARTH_TOKENIZER_UNIFORM_H
@@ -31,7 +31,7 @@ int tok_uniform_decompose(struct tok_norm_chars *c, uint32_t cp, uint32_t origin
 /* Puts runs of combining characters in canonical order. 0 or TOK_ENOMEM. */
 int tok_uniform_order(struct tok_norm_chars *c);
 
-/* Composes what canonical composition composes; a composed character has the origin of its first. */
+/* Canonical composition; a composed character has the origin of its first. */
 void tok_uniform_compose(struct tok_norm_chars *c);
 
 #endif

@@ -41,7 +41,8 @@ size_t tok_utf8_ascii_prefix(const char *text, size_t len)
         memcpy(&word, text + i, sizeof(word));
         if (word & 0x8080808080808080u) break;
     }
-    while (i < len && (unsigned char)text[i] < 0x80) i++;
+    while (i < len && (unsigned char)text[i] < 0x80)
+        i++;
     return i;
 }
 

@@ -9,7 +9,7 @@
 #include <stddef.h>
 #include <stdint.h>
 
-/* Whether text[0..len) is well-formed UTF-8 (no surrogates, no overlong forms, at most U+10FFFF). */
+/* Whether text[0..len) is well-formed UTF-8: no surrogates, no overlong forms, up to U+10FFFF. */
 bool tok_utf8_valid(const char *text, size_t len);
 
 /* Bytes of text[0..len) before the first one above 0x7F. */
@@ -58,7 +58,8 @@ static inline uint32_t tok_utf8_before(const unsigned char *end, const unsigned 
 {
     const unsigned char *s = end - 1;
 
-    while ((*s & 0xC0) == 0x80) s--;
+    while ((*s & 0xC0) == 0x80)
+        s--;
     *ret_begin = s;
     return tok_utf8_next(&s);
 }

@@ -52,7 +52,8 @@ const char *tok_printable(char *out, size_t size, const char *s, size_t len)
 {
     size_t n = len < size ? len : size - 1;
 
-    while (n < len && n > 0 && ((unsigned char)s[n] & 0xC0) == 0x80) n--; /* no half character */
+    while (n < len && n > 0 && ((unsigned char)s[n] & 0xC0) == 0x80)
+        n--; /* no half character */
     for (size_t i = 0; i < n; i++) {
         out[i] = (unsigned char)s[i] < 0x20 || s[i] == 0x7F ? '?' : s[i];
     }
@@ -74,7 +75,8 @@ static int grow_arena(struct tok_vocab *v, size_t len)
 
     if (__builtin_add_overflow(v->arena_len, len, &need) || need > UINT32_MAX) return TOK_ENOMEM;
     if (v->arena && need <= v->arena_cap) return 0;
-    while (cap < need) cap *= 2;
+    while (cap < need)
+        cap *= 2;
     char *p = realloc(v->arena, cap);
     if (!p) return TOK_ENOMEM;
     v->arena = p;
@@ -87,13 +89,15 @@ static int grow_entries(struct tok_vocab *v, uint32_t id)
     uint32_t cap = v->entries_cap ? v->entries_cap : 256;
 
     if (id >= v->entries_cap) {
-        while (cap <= id) cap *= 2;
+        while (cap <= id)
+            cap *= 2;
         struct tok_vocab_entry *p = realloc(v->entries, cap * sizeof(*p));
         if (!p) return TOK_ENOMEM;
         v->entries = p;
         v->entries_cap = cap;
     }
-    for (; v->n_ids <= id; v->n_ids++) v->entries[v->n_ids].len = NO_TOKEN;
+    for (; v->n_ids <= id; v->n_ids++)
+        v->entries[v->n_ids].len = NO_TOKEN;
     return 0;
 }
 
@@ -101,7 +105,8 @@ static void insert_slot(uint64_t *slots, uint32_t n_slots, uint64_t slot)
 {
     uint32_t i = (uint32_t)(slot >> 32) & (n_slots - 1);
 
-    while (slots[i]) i = (i + 1) & (n_slots - 1);
+    while (slots[i])
+        i = (i + 1) & (n_slots - 1);
     slots[i] = slot;
 }
 
@@ -135,7 +140,8 @@ static int32_t find_hashed(const struct tok_vocab *v, const char *s, size_t len,
     return -1;
 }
 
-static int refuse(const char *what, const char *s, size_t len, uint32_t id, char *err, size_t errlen)
+static int refuse(const char *what, const char *s, size_t len, uint32_t id, char *err,
+                  size_t errlen)
 {
     char shown[64];
 
@@ -144,7 +150,8 @@ static int refuse(const char *what, const char *s, size_t len, uint32_t id, char
     return TOK_EINVAL;
 }
 
-int tok_vocab_add(struct tok_vocab *v, const char *s, size_t len, uint32_t id, char *err, size_t errlen)
+int tok_vocab_add(struct tok_vocab *v, const char *s, size_t len, uint32_t id, char *err,
+                  size_t errlen)
 {
     uint32_t hash = (uint32_t)tok_hash_bytes(s, len);
 
@@ -167,7 +174,8 @@ int tok_vocab_add(struct tok_vocab *v, const char *s, size_t len, uint32_t id, c
 void tok_vocab_trim(struct tok_vocab *v)
 {
     char *arena = v->arena_len ? realloc(v->arena, v->arena_len) : NULL;
-    struct tok_vocab_entry *entries = v->n_ids ? realloc(v->entries, v->n_ids * sizeof(*entries)) : NULL;
+    struct tok_vocab_entry *entries =
+        v->n_ids ? realloc(v->entries, v->n_ids * sizeof(*entries)) : NULL;
 
     if (arena) {
         v->arena = arena;

@@ -23,8 +23,8 @@ struct tok_vocab {
     struct tok_vocab_entry *entries; /* [n_ids] */
     uint32_t n_ids;                  /* one more than the largest id */
     uint32_t entries_cap;
-    uint64_t *slots;                 /* hash << 32 | id + 1, or 0; open addressing */
-    uint32_t n_slots;                /* a power of two */
+    uint64_t *slots;  /* hash << 32 | id + 1, or 0; open addressing */
+    uint32_t n_slots; /* a power of two */
     uint32_t n_tokens;
 };
 
@@ -35,7 +35,8 @@ void tok_vocab_finish(struct tok_vocab *v);
  * Adds a token. 0, TOK_ENOMEM, or TOK_EINVAL with a sentence in err when the string or the id is
  * taken or the id is not below TOK_MAX_IDS.
  */
-int tok_vocab_add(struct tok_vocab *v, const char *s, size_t len, uint32_t id, char *err, size_t errlen);
+int tok_vocab_add(struct tok_vocab *v, const char *s, size_t len, uint32_t id, char *err,
+                  size_t errlen);
 
 /* Gives back what growing left unused. */
 void tok_vocab_trim(struct tok_vocab *v);
@@ -49,7 +50,8 @@ const char *tok_vocab_string(const struct tok_vocab *v, int32_t id, size_t *ret_
 /* A fast hash of bytes, for tables whose content is ours or whose collisions cost nothing. */
 uint64_t tok_hash_bytes(const char *s, size_t len);
 
-/* Makes a message safe to print: at most size - 1 bytes of s, control characters as '?'. Returns out. */
+/* Makes a message safe to print: at most size - 1 bytes of s, control characters as '?'. Returns
+ * out. */
 const char *tok_printable(char *out, size_t size, const char *s, size_t len);
 
 #endif

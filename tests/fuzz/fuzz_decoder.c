@@ -1,7 +1,8 @@
 /* SPDX-License-Identifier: MIT */
 /*
- * Fuzzes the streaming decoder: the first byte picks a layout and whether special tokens are skipped,
- * the rest are ids, a byte each. Pieces are valid UTF-8, and joined they are the plain decoding.
+ * Fuzzes the streaming decoder: the first byte picks a layout and whether special tokens are
+ * skipped, the rest are ids, a byte each. Pieces are valid UTF-8, and joined they are the plain
+ * decoding.
  */
 #include <stdint.h>
 #include <stdio.h>
@@ -14,11 +15,14 @@
 
 int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size);
 
-#define ADDED "\"added_tokens\":[{\"id\":256,\"content\":\"<s>\",\"special\":true,\"normalized\":false," \
-              "\"single_word\":false,\"lstrip\":false,\"rstrip\":false}],"
+#define ADDED                                                                                      \
+    "\"added_tokens\":[{\"id\":256,\"content\":\"<s>\",\"special\":true,\"normalized\":false,"     \
+    "\"single_word\":false,\"lstrip\":false,\"rstrip\":false}],"
 #define OP(name) "{\"type\":\"" name "\"}"
-#define REPLACE(from, to) "{\"type\":\"Replace\",\"pattern\":{\"String\":\"" from "\"},\"content\":\"" to "\"}"
-#define STRIP(start, stop) "{\"type\":\"Strip\",\"content\":\" \",\"start\":" start ",\"stop\":" stop "}"
+#define REPLACE(from, to)                                                                          \
+    "{\"type\":\"Replace\",\"pattern\":{\"String\":\"" from "\"},\"content\":\"" to "\"}"
+#define STRIP(start, stop)                                                                         \
+    "{\"type\":\"Strip\",\"content\":\" \",\"start\":" start ",\"stop\":" stop "}"
 #define SEQUENCE(list) "{\"type\":\"Sequence\",\"decoders\":[" list "]}"
 
 /* Whether the tokens are the byte alphabet, and the decoder. */
@@ -28,17 +32,34 @@ static const struct {
 } layouts[] = {
     {true, "{\"type\":\"ByteLevel\",\"add_prefix_space\":false,\"trim_offsets\":true}"},
     {true, SEQUENCE(OP("ByteLevel") "," STRIP("1", "2") "," REPLACE("ab", "\xc3\xa9"))},
-    {false, SEQUENCE(REPLACE("\xe2\x96\x81", " ") "," OP("ByteFallback") "," OP("Fuse") "," STRIP("1", "0"))},
-    {false, SEQUENCE(OP("ByteFallback") "," OP("Fuse") "," REPLACE("\xe2\x96\x81", " ") "," REPLACE("aab", "x") "," STRIP("0", "3"))},
-    {false, "{\"type\":\"Metaspace\",\"replacement\":\"\xe2\x96\x81\",\"prepend_scheme\":\"first\"}"},
-    {false, SEQUENCE(OP("ByteFallback") ",{\"type\":\"Metaspace\",\"replacement\":\"\xe2\x96\x81\"}")},
-    {false, SEQUENCE("{\"type\":\"Replace\",\"pattern\":{\"Regex\":\"a+|b\"},\"content\":\"\"}," STRIP("1", "1"))},
+    {false, SEQUENCE(REPLACE("\xe2\x96\x81",
+                             " ") "," OP("ByteFallback") "," OP("Fuse") "," STRIP("1", "0"))},
+    {false, SEQUENCE(OP("ByteFallback") "," OP("Fuse") "," REPLACE("\xe2\x96\x81", " ") "," REPLACE(
+                "aab", "x") "," STRIP("0", "3"))},
+    {false,
+     "{\"type\":\"Metaspace\",\"replacement\":\"\xe2\x96\x81\",\"prepend_scheme\":\"first\"}"},
+    {false,
+     SEQUENCE(OP("ByteFallback") ",{\"type\":\"Metaspace\",\"replacement\":\"\xe2\x96\x81\"}")},
+    {false,
+     SEQUENCE("{\"type\":\"Replace\",\"pattern\":{\"Regex\":\"a+|b\"},\"content\":\"\"}," STRIP(
+         "1", "1"))},
     {false, "null"},
 };
 
 #define N_LAYOUTS (sizeof(layouts) / sizeof(layouts[0]))
 
-static const char *const words[] = {"\xe2\x96\x81", "\xe2\x96\x81the", "a", "b", "ab", "aa", " ", "  ", "\xc3\xa9", "\xe6\xb0\xb4", "-", "\xe2\x96\x81\xe2\x96\x81"};
+static const char *const words[] = {"\xe2\x96\x81",
+                                    "\xe2\x96\x81the",
+                                    "a",
+                                    "b",
+                                    "ab",
+                                    "aa",
+                                    " ",
+                                    "  ",
+                                    "\xc3\xa9",
+                                    "\xe6\xb0\xb4",
+                                    "-",
+                                    "\xe2\x96\x81\xe2\x96\x81"};
 
 static void token_name(char *out, size_t size, bool bytes, unsigned i)
 {
@@ -46,8 +67,10 @@ static void token_name(char *out, size_t size, bool bytes, unsigned i)
 
     if (bytes) {
         utf8[tok_utf8_put(utf8, tok_bytelevel_char((uint8_t)i))] = 0;
-        if (i == '"' || i == '\\') snprintf(out, size, "\\%c", (int)i);
-        else snprintf(out, size, "%s", utf8);
+        if (i == '"' || i == '\\')
+            snprintf(out, size, "\\%c", (int)i);
+        else
+            snprintf(out, size, "%s", utf8);
     } else if (i < sizeof(words) / sizeof(words[0])) {
         snprintf(out, size, "%s", words[i]);
     } else {
@@ -59,7 +82,9 @@ static struct tok *make(bool bytes, const char *decoder)
 {
     static char json[16384];
     char err[256], name[16];
-    size_t n = (size_t)snprintf(json, sizeof(json), "{" ADDED "\"decoder\":%s,\"model\":{\"type\":\"BPE\",\"vocab\":{", decoder);
+    size_t n = (size_t)snprintf(json, sizeof(json),
+                                "{" ADDED "\"decoder\":%s,\"model\":{\"type\":\"BPE\",\"vocab\":{",
+                                decoder);
     struct tok *t = calloc(1, sizeof(*t));
 
     for (unsigned i = 0; i < 256; i++) {
@@ -90,7 +115,8 @@ static void check(const struct tok *t, const int32_t *ids, size_t n, bool skip)
         memcpy(joined + at, s, len);
         at += len;
     }
-    if (at != plain_len || memcmp(joined, plain, at) != 0 || !tok_utf8_valid(plain, plain_len)) abort();
+    if (at != plain_len || memcmp(joined, plain, at) != 0 || !tok_utf8_valid(plain, plain_len))
+        abort();
     free(joined);
     free(plain);
     tok_decoder_destroy(d);
@@ -104,7 +130,8 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
     if (size == 0 || size > sizeof(ids) / sizeof(ids[0])) return 0;
     size_t which = (data[0] >> 1) % N_LAYOUTS;
     if (!toks[which]) toks[which] = make(layouts[which].bytes, layouts[which].decoder);
-    for (size_t i = 1; i < size; i++) ids[i - 1] = data[i] == 255 ? 256 + (int32_t)(i % 3) : data[i];
+    for (size_t i = 1; i < size; i++)
+        ids[i - 1] = data[i] == 255 ? 256 + (int32_t)(i % 3) : data[i];
     check(toks[which], ids, size - 1, data[0] & 1);
     return 0;
 }

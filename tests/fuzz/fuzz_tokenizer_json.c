@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: MIT */
 /*
- * Fuzzes tokenizer.json: whatever loads must encode and decode without a fault, and every answer must
- * keep the header's promises. What does not load must say why.
+ * Fuzzes tokenizer.json: whatever loads must encode and decode without a fault, and every answer
+ * must keep the header's promises. What does not load must say why.
  */
 #include <stdint.h>
 #include <stdlib.h>
@@ -13,7 +13,12 @@
 int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size);
 
 static const char *const texts[] = {
-    "", " ", "Hello, world! It's 12 o'clock.\n\n", ("  \xe2\x96\x81\xe6\xb0\xb4" "e\xcc\x81\xc5\xbf \t"), "<s>aaaa aaaa aaaaaaab</s>",
+    "",
+    " ",
+    "Hello, world! It's 12 o'clock.\n\n",
+    ("  \xe2\x96\x81\xe6\xb0\xb4"
+     "e\xcc\x81\xc5\xbf \t"),
+    "<s>aaaa aaaa aaaaaaab</s>",
     "\xf0\x9f\x91\xa9 x\xcc\xa7\xcc\x81 \xc4\xb0<0x41>",
 };
 
@@ -43,7 +48,8 @@ static void use(const struct tok *t)
             struct tok_ids ids = {0};
             struct tok_range input = {2, 5};
             err[0] = 0;
-            int rc = tok_encode_marked(t, texts[i], strlen(texts[i]), &input, i & 1, flags, &ids, err, sizeof(err));
+            int rc = tok_encode_marked(t, texts[i], strlen(texts[i]), &input, i & 1, flags, &ids,
+                                       err, sizeof(err));
             if (rc && !err[0]) abort();
             if (!rc) check_ids(t, &ids, flags & TOK_ADD_SPECIAL);
             tok_ids_finish(&ids);
@@ -58,8 +64,10 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
 
     if (!t) return 0;
     int rc = tok_load(t, (const char *)data, size, err, sizeof(err));
-    if (rc == 0) use(t);
-    else if (!err[0]) abort();
+    if (rc == 0)
+        use(t);
+    else if (!err[0])
+        abort();
     tok_close(t);
     return 0;
 }
