@@ -16,7 +16,7 @@ def filter_lines(lines, *options, model=DEMO):
                        stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, timeout=120,
                        check=False)
     assert p.returncode == 0, p.stderr
-    answers = [json.loads(l) for l in p.stdout.splitlines()]
+    answers = [json.loads(l) for l in p.stdout.split("\n") if l]
     assert len(answers) == len(lines), f"{len(answers)} answers to {len(lines)} lines"
     return answers
 

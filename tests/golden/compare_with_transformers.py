@@ -51,7 +51,7 @@ def hearth(args, command, requests, options=()):
                        stdout=subprocess.PIPE, stderr=subprocess.PIPE, check=False)
     if p.returncode != 0:
         raise Cannot(f"hearth {command}: {p.stderr.strip()}")
-    answers = [json.loads(line) for line in p.stdout.splitlines()]
+    answers = [json.loads(line) for line in p.stdout.split("\n") if line]
     if len(answers) != len(requests):
         raise Cannot(f"hearth {command} gave {len(answers)} answers to {len(requests)} requests")
     return answers

@@ -31,7 +31,7 @@ def score(directory, requests, options=()):
                        stdout=subprocess.PIPE, stderr=subprocess.PIPE, timeout=600, check=False)
     if p.returncode != 0:
         raise AssertionError(f"hearth score {directory}: status {p.returncode}: {p.stderr.strip()}")
-    answers = [json.loads(line) for line in p.stdout.splitlines()]
+    answers = [json.loads(line) for line in p.stdout.split("\n") if line]
     assert len(answers) == len(requests), f"{len(answers)} answers to {len(requests)} requests"
     return answers
 
