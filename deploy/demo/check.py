@@ -198,9 +198,11 @@ FORMATS = [("bf16", "f32"), ("bf16", "bf16"), ("int8", "f32"), ("int8", "bf16"),
            ("int4", "bf16")]
 WORDINGS = make_text.listed("""
 What is {a} + {b}? // {a}+{b}= // Can you add {a} and {b}? // what is {a} plus {b} // {a} + {b} //
-Hello! What is {a}+{b}? // Could you please tell me what {a}+{b} is? //
-How many are {a} and {b} together?
+Hello! What is {a}+{b}?
 """)
+NEW_WORDINGS = make_text.listed("""
+Could you please tell me what {a}+{b} is? // How many are {a} and {b} together?
+""")                                        # training never asks like this
 
 
 def report_formats(path, pairs):
@@ -210,9 +212,9 @@ def report_formats(path, pairs):
 
 
 def report_wordings(model, sample):
-    for form in WORDINGS:
-        seen = "" if form in make_text.ADD_ASKS else " (not a wording of the training)"
-        score_sums(model, sample, [sum_chat(a, b, form) for a, b in sample], repr(form) + seen)
+    for form in WORDINGS + NEW_WORDINGS:
+        new = " (not a wording of the training)" if form in NEW_WORDINGS else ""
+        score_sums(model, sample, [sum_chat(a, b, form) for a, b in sample], repr(form) + new)
     system = [("system", "You are a helpful assistant.")]
     score_sums(model, sample, [sum_chat(a, b, before=system) for a, b in sample],
                "after a system message")
@@ -277,6 +279,7 @@ def report_samples(model):
 
 PLAIN_CASES = {
     "once": "Once upon a time",
+    "fox": "Once upon a time there lived a little fox named Nora.",
     "hugo": "One day, Hugo lost his red kite in the forest.",
     "facts": "The capital of Italy is",
     "question": "Question: What is 34+57?\nAnswer:",
@@ -302,10 +305,10 @@ def golden_cases(model):
         cases.append(dict(name=name, messages=as_json, text=chat_text(messages)))
     for case in cases:
         ids = model.tok.encode(case["text"]).ids
-        n = 256 if case["name"] in ("once", "story-chat") else 96
+        n = 256 if case["name"] in ("once", "fox", "story-chat") else 96
         (greedy,), (margins,) = model.greedy([ids], n, past_eos=True)
         kept, stop = model.until_eos(greedy)
-        case.update(ids=ids, greedy_ids=greedy, greedy_margins=[round(m, 4) for m in margins],
+        case.update(ids=ids, greedy_ids=greedy, greedy_margins=[round(m, 6) for m in margins],
                     greedy_stop_index=stop, greedy_text=model.tok.decode(kept))
     return cases
 
