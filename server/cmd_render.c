@@ -35,7 +35,8 @@ static int fail(struct error *e, const char *what)
     return -1;
 }
 
-/* ---- members of a line -------------------------------------------------------------------------- */
+/* ---- members of a line --------------------------------------------------------------------------
+ */
 
 /* The line's members, as NUL-terminated JSON texts; NULL: not there. All owned. */
 struct request {
@@ -94,7 +95,7 @@ static void skip_string(struct scan *sc)
     sc->at = sc->at < sc->len ? sc->at + 1 : sc->len;
 }
 
-/* Over a value, up to the comma or bracket behind it; what it is made of is the reader's business. */
+/* Over a value, up to the comma or bracket behind it; what it is made of others will check. */
 static void skip_value(struct scan *sc)
 {
     size_t depth = 0;
@@ -144,7 +145,8 @@ static int read_request(const char *s, size_t len, struct request *q, struct err
     while (more) {
         skip_blanks(&sc);
         size_t name = sc.at;
-        if (name >= len || s[name] != '"') return fail(e, "the line is not JSON: a name is expected");
+        if (name >= len || s[name] != '"')
+            return fail(e, "the line is not JSON: a name is expected");
         skip_string(&sc);
         size_t name_end = sc.at;
         if (!take(&sc, ':')) return fail(e, "the line is not JSON: a colon is expected");
@@ -172,7 +174,8 @@ static int get_flag(const char *text, const char *name, bool *ret, struct error 
     return 0;
 }
 
-/* ---- answers ------------------------------------------------------------------------------------ */
+/* ---- answers ------------------------------------------------------------------------------------
+ */
 
 static int render(const struct tok_chat *chat, const struct request *q, struct srv_buf *out,
                   struct error *e)
@@ -181,7 +184,8 @@ static int render(const struct tok_chat *chat, const struct request *q, struct s
                                 .context = q->context, .verbatim = true};
     struct tok_prompt prompt = {0};
     if (get_flag(q->add_generation_prompt, "add_generation_prompt", &in.add_generation_prompt, e) ||
-        get_flag(q->continue_final_message, "continue_final_message", &in.continue_final_message, e))
+        get_flag(q->continue_final_message, "continue_final_message", &in.continue_final_message,
+                 e))
         return -1;
     if (!q->messages == !q->context) return fail(e, "one of messages and context is needed");
     if (tok_chat_render(chat, &in, &prompt, e->text, sizeof(e->text))) return -1;

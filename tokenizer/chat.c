@@ -186,8 +186,8 @@ static const struct jinja_template *choose_template(struct jinja_run *r, const s
 
 /* ---- an open last message ---- */
 
-/* Marks where the last message ends; the same words as the reference, so that templates that look for
- * them find them. */
+/* Marks where the last message ends; the same words as the reference, so that templates that look
+ * for them find them. */
 static const char CONTINUE_TAG[] = "CONTINUE_FINAL_MESSAGE_TAG ";
 
 /* Its text in the last message: the string, or the last part that has text. NULL: there is none. */
@@ -217,7 +217,8 @@ static const struct jinja_str *tag_final_message(struct jinja_run *r,
         jinja_raise(r, "continue_final_message and add_generation_prompt exclude each other");
     struct jinja_value *text = final_text(r, messages);
     if (!text || !jinja_is(*text, JINJA_STR))
-        jinja_raise(r, "continue_final_message is set but the final message has no text to continue");
+        jinja_raise(r,
+                    "continue_final_message is set but the final message has no text to continue");
     const struct jinja_str *before = text->u.str;
     *text = jinja_from_str(jinja_str_concat(
         r, before, jinja_str_tainted(r, jinja_lit(r, CONTINUE_TAG).u.str)));

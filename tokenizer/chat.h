@@ -40,7 +40,7 @@ void tok_chat_files_finish(struct tok_chat_files *f);
 /* Fills caps and needs by rendering small conversations. Fails only for want of memory. */
 int tok_chat_probe(struct tok_chat *c);
 
-/* Brings messages (a list of dicts, changed in place) to what the template needs. Runs in a guard. */
+/* Brings messages (a list, changed in place) to what the template needs. Runs in a guard. */
 void tok_chat_prepare(struct jinja_run *r, const struct tok_chat *c, struct jinja_value messages);
 
 /* Roles of the API are names the server itself has checked: they count as the template's text. */

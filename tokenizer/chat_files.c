@@ -3,8 +3,8 @@
  * The files of a model directory that chat rendering needs, chosen as transformers chooses:
  *
  * - templates: chat_template.jinja and additional_chat_templates/<name>.jinja, else "chat_template"
- *   of tokenizer_config.json (a string, a list of {name, template}, or an object by name). Of several
- *   only `default` and `tool_use` can be chosen by a request.
+ *   of tokenizer_config.json (a string, a list of {name, template}, or an object by name). Of
+ * several only `default` and `tool_use` can be chosen by a request.
  * - special tokens: tokenizer_config.json; special_tokens_map.json over it where the former has no
  *   added_tokens_decoder; the tokenizer class's own for what neither mentions.
  */
@@ -67,7 +67,8 @@ static int read_all(FILE *f, struct file *ret)
     size_t cap = 0, n = 1;
     while (n > 0) {
         if (ret->len == cap) {
-            char *more = cap <= MAX_FILE_BYTES ? realloc(ret->data, cap = cap ? cap * 2 : 1 << 16) : NULL;
+            char *more =
+                cap <= MAX_FILE_BYTES ? realloc(ret->data, cap = cap ? cap * 2 : 1 << 16) : NULL;
             if (!more) return cap <= MAX_FILE_BYTES ? TOK_ENOMEM : TOK_EIO;
             ret->data = more;
         }
@@ -91,7 +92,8 @@ static int read_file(const char *path, struct file *ret, char *err, size_t errle
     return rc;
 }
 
-static int read_in_dir(const char *dir, const char *name, struct file *ret, char *err, size_t errlen)
+static int read_in_dir(const char *dir, const char *name, struct file *ret, char *err,
+                       size_t errlen)
 {
     char path[PATH_MAX];
     int n = snprintf(path, sizeof(path), "%s/%s", dir, name);
@@ -195,7 +197,8 @@ static const char *class_default(const struct jinja_str *class_name, const char 
 }
 
 struct sources {
-    const struct jinja_dict *config, *map; /* map: overrides config where it has the name, or NULL */
+    const struct jinja_dict *config,
+        *map; /* map: overrides config where it has the name, or NULL */
     const struct jinja_str *class_name;    /* or NULL */
 };
 
@@ -216,7 +219,8 @@ static void add_token(struct jinja_run *r, struct jinja_dict *to, const struct s
     if (text) jinja_dict_put_name(r, to, name, jinja_from_str(text));
 }
 
-static void collect_tokens(struct jinja_run *r, struct jinja_list *to, const struct jinja_dict *from)
+static void collect_tokens(struct jinja_run *r, struct jinja_list *to,
+                           const struct jinja_dict *from)
 {
     const struct jinja_value *v = jinja_dict_get_name(r, from, "additional_special_tokens");
     if (!v || !jinja_is(*v, JINJA_LIST)) return;

@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: MIT */
 /*
- * Messages as an OpenAI-style client sends them, brought to the form this model's template was found
- * to need (chat_probe.c). Works in place on the values of a run. Everything that stays text of the
- * request stays marked as such.
+ * Messages as an OpenAI-style client sends them, brought to the form this model's template was
+ * found to need (chat_probe.c). Works in place on the values of a run. Everything that stays text
+ * of the request stays marked as such.
  */
 #include <string.h>
 
@@ -49,7 +49,8 @@ static bool only_text_parts(struct jinja_run *r, const struct jinja_list *parts)
 {
     for (size_t i = 0; i < parts->n; i++) {
         const struct jinja_value *text = find(r, parts->items[i], "text");
-        if (!is_text(find(r, parts->items[i], "type"), "text") || !text || !jinja_is(*text, JINJA_STR))
+        if (!is_text(find(r, parts->items[i], "type"), "text") || !text ||
+            !jinja_is(*text, JINJA_STR))
             return false;
     }
     return true;

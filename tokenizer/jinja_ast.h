@@ -155,7 +155,16 @@ struct jinja_call {
     struct jinja_node *dyn_kwargs; /* **kwargs, or NULL */
 };
 
-enum jinja_compare_op { JINJA_EQ, JINJA_NE, JINJA_LT, JINJA_LE, JINJA_GT, JINJA_GE, JINJA_IN, JINJA_NOT_IN };
+enum jinja_compare_op {
+    JINJA_EQ,
+    JINJA_NE,
+    JINJA_LT,
+    JINJA_LE,
+    JINJA_GT,
+    JINJA_GE,
+    JINJA_IN,
+    JINJA_NOT_IN
+};
 
 struct jinja_operand {
     enum jinja_compare_op op;
@@ -301,7 +310,7 @@ void jinja_node_adopt(struct jinja_parser *p, struct jinja_node *node,
 void jinja_nodes_add(struct jinja_run *r, struct jinja_nodes *list, struct jinja_node *node);
 const struct jinja_token *jinja_peek(const struct jinja_parser *p);
 const struct jinja_token *jinja_look(const struct jinja_parser *p); /* one further */
-const struct jinja_token *jinja_advance(struct jinja_parser *p);    /* returns the one left behind */
+const struct jinja_token *jinja_advance(struct jinja_parser *p); /* returns the one left behind */
 bool jinja_at_name(const struct jinja_parser *p, const char *name);
 bool jinja_skip_name(struct jinja_parser *p, const char *name);
 bool jinja_skip(struct jinja_parser *p, enum jinja_token_type type);

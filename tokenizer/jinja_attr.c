@@ -50,8 +50,8 @@ static int64_t from_end(int64_t i, int64_t n)
 JINJA_METHOD_FN(list_index)
 {
     int64_t n = (int64_t)self.u.list->n;
-    int64_t begin = from_end(jinja_to_index(r, jinja_or(a[1], jinja_int(0))), n);
-    int64_t end = from_end(jinja_to_index(r, jinja_or(a[2], jinja_int(n))), n);
+    int64_t begin = from_end(jinja_to_bound(r, jinja_or(a[1], jinja_int(0))), n);
+    int64_t end = from_end(jinja_to_bound(r, jinja_or(a[2], jinja_int(n))), n);
     for (int64_t i = begin; i < end && i < n; i++)
         if (jinja_equal(r, self.u.list->items[i], a[0])) return jinja_int(i);
     jinja_raise(r, "value is not in the %s", jinja_type_name(self));
@@ -215,7 +215,8 @@ static const struct {
     {JINJA_FLOAT, {"conjugate", number_itself, {"/", 0}}},
 };
 
-static struct jinja_value find_method(struct jinja_run *r, struct jinja_value obj, const struct jinja_str *name)
+static struct jinja_value find_method(struct jinja_run *r, struct jinja_value obj,
+                                      const struct jinja_str *name)
 {
     enum jinja_type type = jinja_is_integer(obj) ? JINJA_INT : (enum jinja_type)obj.type;
     if (type == JINJA_STR) {
@@ -283,7 +284,8 @@ static struct jinja_value number_attr(struct jinja_value v, const struct jinja_s
     return jinja_missing();
 }
 
-static struct jinja_value plain_attr(struct jinja_run *r, struct jinja_value obj, const struct jinja_str *name)
+static struct jinja_value plain_attr(struct jinja_run *r, struct jinja_value obj,
+                                     const struct jinja_str *name)
 {
     switch (obj.type) {
     case JINJA_BOOL:
@@ -346,7 +348,8 @@ static bool is_special(const struct jinja_str *s)
     return false;
 }
 
-struct jinja_value jinja_getattr(struct jinja_run *r, struct jinja_value obj, struct jinja_value name)
+struct jinja_value jinja_getattr(struct jinja_run *r, struct jinja_value obj,
+                                 struct jinja_value name)
 {
     if (jinja_is(obj, JINJA_UNDEFINED)) jinja_fail_undefined(r, obj);
     struct jinja_value v = jinja_type_attr(r, obj, name.u.str);
@@ -375,7 +378,8 @@ static struct jinja_value element_at(struct jinja_run *r, struct jinja_value obj
     return obj.u.list->items[n];
 }
 
-static struct jinja_value find_item(struct jinja_run *r, struct jinja_value obj, struct jinja_value key)
+static struct jinja_value find_item(struct jinja_run *r, struct jinja_value obj,
+                                    struct jinja_value key)
 {
     if (jinja_is(obj, JINJA_DICT)) {
         if (!jinja_is_hashable(r, key)) return jinja_missing();
@@ -383,11 +387,12 @@ static struct jinja_value find_item(struct jinja_run *r, struct jinja_value obj,
         return v ? *v : jinja_missing();
     }
     bool indexed = (obj.type >= JINJA_STR && obj.type <= JINJA_TUPLE) || jinja_is(obj, JINJA_RANGE);
-    if (!indexed || !jinja_is_integer(key)) return jinja_missing();
+    if (!indexed || !jinja_is_integer(key) || jinja_is(key, JINJA_BIG)) return jinja_missing();
     return element_at(r, obj, jinja_to_index(r, key));
 }
 
-struct jinja_value jinja_getitem(struct jinja_run *r, struct jinja_value obj, struct jinja_value key)
+struct jinja_value jinja_getitem(struct jinja_run *r, struct jinja_value obj,
+                                 struct jinja_value key)
 {
     if (jinja_is(obj, JINJA_UNDEFINED)) jinja_fail_undefined(r, obj);
     struct jinja_value v = find_item(r, obj, key);

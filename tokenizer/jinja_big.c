@@ -181,7 +181,7 @@ static void add_back(uint32_t *u, const uint32_t *v, uint32_t n)
     u[n] += (uint32_t)carry;
 }
 
-/* Long division (Knuth, algorithm D) of magnitudes; b has at least 2 limbs and a at least as many. */
+/* Long division (Knuth's algorithm D) of magnitudes; b has 2 limbs or more, a at least as many. */
 static void divide_long(struct jinja_run *r, const struct jinja_big *a, const struct jinja_big *b,
                         struct jinja_big *q, struct jinja_big *rem)
 {

@@ -138,7 +138,8 @@ static void add_kw(struct jinja_run *r, struct jinja_args *args, const struct ji
 {
     for (size_t i = 0; i < args->n_kw; i++)
         if (jinja_str_equal(args->keys[i], key))
-            jinja_raise(r, "got multiple values for keyword argument '%.*s'", (int)key->len, key->s);
+            jinja_raise(r, "got multiple values for keyword argument '%.*s'", (int)key->len,
+                        key->s);
     args->keys[args->n_kw] = key;
     args->kw[args->n_kw++] = v;
 }

@@ -249,10 +249,12 @@ static void add_keyword(struct jinja_parser *p, struct jinja_node *owner, struct
     jinja_advance(p);
     for (size_t i = 0; i < call->kwargs.n; i++)
         if (jinja_str_equal(call->keys[i], key->text))
-            jinja_parse_fail(p, key->line, "keyword argument repeated: %s", jinja_token_name(key, p->r));
+            jinja_parse_fail(p, key->line, "keyword argument repeated: %s",
+                             jinja_token_name(key, p->r));
     size_t n = call->kwargs.n;
     struct jinja_node *value = jinja_parse_expression(p, true);
-    call->keys = jinja_grow(p->r, call->keys, n * sizeof(*call->keys), (n + 1) * sizeof(*call->keys));
+    call->keys =
+        jinja_grow(p->r, call->keys, n * sizeof(*call->keys), (n + 1) * sizeof(*call->keys));
     call->keys[n] = key->text;
     jinja_nodes_add(p->r, &call->kwargs, value);
     jinja_node_adopt(p, owner, value);
@@ -267,8 +269,8 @@ static struct jinja_node *parse_dynamic(struct jinja_parser *p, struct jinja_nod
 }
 
 /* One argument of a call; the order positional, keyword, *args, **kwargs is the reference's. */
-static void parse_argument(struct jinja_parser *p, struct jinja_node *owner, struct jinja_call *call,
-                           int line)
+static void parse_argument(struct jinja_parser *p, struct jinja_node *owner,
+                           struct jinja_call *call, int line)
 {
     bool keyword = type_of(p) == JINJA_T_NAME && jinja_look(p)->type == JINJA_T_ASSIGN;
     bool late = call->dyn_args || call->dyn_kwargs;
@@ -288,7 +290,8 @@ static void parse_argument(struct jinja_parser *p, struct jinja_node *owner, str
     }
 }
 
-static void parse_call_args(struct jinja_parser *p, struct jinja_node *owner, struct jinja_call *call)
+static void parse_call_args(struct jinja_parser *p, struct jinja_node *owner,
+                            struct jinja_call *call)
 {
     int line = jinja_expect(p, JINJA_T_LPAREN, "(")->line;
     bool comma = false;
@@ -370,7 +373,8 @@ static struct jinja_node *parse_test(struct jinja_parser *p, struct jinja_node *
     if (type_of(p) == JINJA_T_LPAREN) {
         parse_call_args(p, node, &node->u.apply.args);
     } else if (at_bare_argument(p)) {
-        if (jinja_at_name(p, "is")) jinja_parse_fail(p, line, "You cannot chain multiple tests with is");
+        if (jinja_at_name(p, "is"))
+            jinja_parse_fail(p, line, "You cannot chain multiple tests with is");
         struct jinja_node *arg = parse_postfix(p, parse_primary(p, false));
         jinja_nodes_add(p->r, &node->u.apply.args.args, arg);
         jinja_node_adopt(p, node, arg);

@@ -177,7 +177,8 @@ JINJA_FILTER_FN(f_dictsort)
 {
     size_t by = dictsort_position(r, a[1]);
     if (jinja_is(v, JINJA_UNDEFINED)) jinja_fail_undefined(r, v);
-    if (!jinja_is(v, JINJA_DICT)) jinja_raise(r, "'%s' has no attribute 'items'", jinja_object_name(v));
+    if (!jinja_is(v, JINJA_DICT))
+        jinja_raise(r, "'%s' has no attribute 'items'", jinja_object_name(v));
     const struct jinja_dict *d = v.u.dict;
     struct jinja_list *l = jinja_list_new(r, d->n);
     struct jinja_value *keys = JINJA_NEW_N(r, d->n, struct jinja_value);
@@ -201,7 +202,8 @@ JINJA_FILTER_FN(f_groupby)
     for (size_t i = 0; i < l->n;) {
         struct jinja_list *items = jinja_list_new(r, 4);
         size_t first = i;
-        while (i < l->n && jinja_equal(r, keys[i], keys[first])) jinja_list_add(r, items, l->items[i++]);
+        while (i < l->n && jinja_equal(r, keys[i], keys[first]))
+            jinja_list_add(r, items, l->items[i++]);
         if (i == first) jinja_list_add(r, items, l->items[i++]); /* NaN differs from itself */
         struct jinja_value group = jinja_pair_tuple(r, follow(r, &plain, items->items[0]),
                                                     jinja_from_list(items));
@@ -216,9 +218,11 @@ JINJA_FILTER_FN(f_sum)
     struct path p = make_path(r, a[0], false);
     struct jinja_iter it;
     struct jinja_value item, sum = jinja_or(a[1], jinja_int(0));
-    if (jinja_is(sum, JINJA_STR)) jinja_raise(r, "sum() can't sum strings [use ''.join(seq) instead]");
+    if (jinja_is(sum, JINJA_STR))
+        jinja_raise(r, "sum() can't sum strings [use ''.join(seq) instead]");
     jinja_iter_start(r, &it, v);
-    while (jinja_iter_next(r, &it, &item)) sum = jinja_binary(r, JINJA_ADD, sum, follow(r, &p, item));
+    while (jinja_iter_next(r, &it, &item))
+        sum = jinja_binary(r, JINJA_ADD, sum, follow(r, &p, item));
     return sum;
 }
 
@@ -419,7 +423,7 @@ static bool next_batch(struct jinja_run *r, void *state, struct jinja_value *ret
 JINJA_FILTER_FN(f_batch)
 {
     struct stage *s = new_stage(r, v, args);
-    s->size = jinja_to_index(r, a[0]);
+    s->size = jinja_to_bound(r, a[0]);
     s->fill = jinja_or(a[1], jinja_none());
     return jinja_gen_new(r, "generator", next_batch, s);
 }
@@ -481,7 +485,8 @@ JINJA_FILTER_FN(f_abs)
 static bool int_by_float(struct jinja_run *r, struct jinja_value v, struct jinja_value *ret)
 {
     double d;
-    if (!jinja_is(v, JINJA_STR) || !jinja_float_parse(r, v.u.str->s, v.u.str->len, &d)) return false;
+    if (!jinja_is(v, JINJA_STR) || !jinja_float_parse(r, v.u.str->s, v.u.str->len, &d))
+        return false;
     if (!isfinite(d)) return false;
     *ret = jinja_int_from_double(r, d);
     return true;
@@ -540,7 +545,7 @@ JINJA_FILTER_FN(f_round)
         if (!jinja_is_number(precision)) jinja_raise(r, "precision must be a number");
         return round_towards(r, v, precision, up);
     }
-    if (!jinja_is(precision, JINJA_NONE)) return jinja_round(r, v, jinja_to_index(r, precision));
+    if (!jinja_is(precision, JINJA_NONE)) return jinja_round(r, v, jinja_to_bound(r, precision));
     if (!jinja_is(v, JINJA_FLOAT)) return v;
     struct jinja_value whole = jinja_round(r, v, 0);
     return jinja_tainted(jinja_int_from_double(r, whole.u.d), v.input);

@@ -136,7 +136,8 @@ JINJA_FILTER_FN(f_xmlattr)
 
 JINJA_FILTER_FN(f_indent)
 {
-    const struct jinja_str *s = text_of(r, v), newline = {.s = "\n", .len = 1, .origin = JINJA_TRUSTED};
+    const struct jinja_str *s = text_of(r, v),
+                           newline = {.s = "\n", .len = 1, .origin = JINJA_TRUSTED};
     struct jinja_sb sb, in;
     jinja_sb_init(&sb, r);
     jinja_sb_init(&in, r);
@@ -144,7 +145,8 @@ JINJA_FILTER_FN(f_indent)
     else jinja_sb_repeat(&in, &blank, jinja_to_index(r, jinja_or(a[0], jinja_int(4))));
     const struct jinja_str *indent = jinja_sb_str(&in);
     bool first = jinja_truth(a[1]), empty = jinja_truth(a[2]);
-    struct jinja_list *lines = jinja_str_lines(r, jinja_str_concat(r, jinja_str_as(r, s, false), &newline), false);
+    struct jinja_list *lines =
+        jinja_str_lines(r, jinja_str_concat(r, jinja_str_as(r, s, false), &newline), false);
     for (size_t i = 0; i < lines->n; i++) {
         const struct jinja_str *line = lines->items[i].u.str;
         if (i) jinja_sb_add(&sb, &newline);
@@ -161,10 +163,10 @@ JINJA_FILTER_FN(f_indent)
 
 JINJA_FILTER_FN(f_truncate)
 {
-    int64_t length = jinja_to_index(r, jinja_or(a[0], jinja_int(255)));
+    int64_t length = jinja_to_bound(r, jinja_or(a[0], jinja_int(255)));
     const struct jinja_str *end = jinja_need_str(r, jinja_or(a[2], jinja_lit(r, "...")), "end");
     bool no_leeway = jinja_is(a[3], JINJA_MISSING) || jinja_is(a[3], JINJA_NONE);
-    int64_t leeway = no_leeway ? 5 : jinja_to_index(r, a[3]);
+    int64_t leeway = no_leeway ? 5 : jinja_to_bound(r, a[3]);
     int64_t n_end = (int64_t)jinja_str_chars(r, end);
     if (length < n_end) jinja_raise(r, "expected length >= %lld, got %lld", (long long)n_end,
                                     (long long)length);
@@ -172,7 +174,8 @@ JINJA_FILTER_FN(f_truncate)
     int64_t n;
     if (__builtin_add_overflow(length, leeway, &n) || jinja_length(r, v) <= n) return v;
     const struct jinja_str *s = text_of(r, v);
-    const struct jinja_str *cut = jinja_str_part(r, s, 0, jinja_str_char_at(s, (size_t)(length - n_end)));
+    const struct jinja_str *cut =
+        jinja_str_part(r, s, 0, jinja_str_char_at(s, (size_t)(length - n_end)));
     if (!jinja_truth(a[1])) {
         size_t space = jinja_str_rfind(r, cut, &blank, cut->len);
         if (space != SIZE_MAX) cut = jinja_str_part(r, cut, 0, space);
@@ -280,23 +283,22 @@ static size_t chunk_chars(const struct wrap *w, size_t i)
     return jinja_str_chars(w->r, w->chunks->items[i].u.str);
 }
 
-static bool is_space_chunk(const struct wrap *w, size_t i)
+static bool is_blank(const struct jinja_str *s)
 {
-    return is_wrap_space((unsigned char)w->chunks->items[i].u.str->s[0]);
+    for (size_t at = 0; at < s->len;)
+        if (!jinja_cp_space(jinja_str_next(s, &at))) return false;
+    return true;
 }
 
 /* Cuts the chunk at i so that its head fits into `room`, behind a hyphen where there is one. */
 static const struct jinja_str *break_chunk(struct wrap *w, size_t i, size_t room)
 {
     const struct jinja_str *s = w->chunks->items[i].u.str;
-    size_t end = jinja_str_char_at(s, room ? room : 1);
-    if (w->break_hyphens && chunk_chars(w, i) > room) {
-        size_t at = end;
-        while (at > 0 && s->s[at - 1] != '-') at--;
-        bool only_dashes = true;
-        for (size_t k = 0; k + 1 < at; k++) only_dashes = only_dashes && s->s[k] == '-';
-        if (at > 1 && !only_dashes) end = at;
-    }
+    size_t end = jinja_str_char_at(s, room), at = end;
+    bool only_dashes = true;
+    while (at > 0 && s->s[at - 1] != '-') at--;
+    for (size_t k = 0; k + 1 < at; k++) only_dashes = only_dashes && s->s[k] == '-';
+    if (w->break_hyphens && at > 1 && !only_dashes) end = at;
     w->chunks->items[i] = jinja_str_part_value(w->r, s, end, s->len - end);
     return jinja_str_part(w->r, s, 0, end);
 }
@@ -304,26 +306,23 @@ static const struct jinja_str *break_chunk(struct wrap *w, size_t i, size_t room
 /* One line from chunk i on; returns the chunk to go on with. */
 static size_t wrap_line(struct wrap *w, size_t i)
 {
-    struct jinja_sb line;
-    size_t used = 0, last = 0, n = w->chunks->n;
-    jinja_sb_init(&line, w->r);
-    if (w->lines->n && is_space_chunk(w, i)) i++;
+    struct jinja_list *line = jinja_list_new(w->r, 8);
+    const struct jinja_str *none = jinja_lit(w->r, "").u.str;
+    size_t used = 0, n = w->chunks->n;
+    if (w->lines->n && is_blank(w->chunks->items[i].u.str)) i++;
     for (; i < n && used + chunk_chars(w, i) <= w->width; i++) {
-        last = is_space_chunk(w, i) ? w->chunks->items[i].u.str->len : 0;
         used += chunk_chars(w, i);
-        jinja_sb_add(&line, w->chunks->items[i].u.str);
+        jinja_list_add(w->r, line, w->chunks->items[i]);
     }
-    if (i < n && chunk_chars(w, i) > w->width && (w->break_long || line.len == 0)) {
-        if (w->break_long) {
-            jinja_sb_add(&line, break_chunk(w, i, w->width - used));
-        } else {
-            jinja_sb_add(&line, w->chunks->items[i++].u.str);
-        }
-        last = 0;
+    if (i < n && chunk_chars(w, i) > w->width) {
+        if (w->break_long)
+            jinja_list_add(w->r, line, jinja_from_str(break_chunk(w, i, w->width - used)));
+        else if (line->n == 0)
+            jinja_list_add(w->r, line, w->chunks->items[i++]);
     }
-    const struct jinja_str *s = jinja_sb_str(&line);
-    if (s->len > last)
-        jinja_list_add(w->r, w->lines, jinja_str_part_value(w->r, s, 0, s->len - last));
+    if (line->n && is_blank(line->items[line->n - 1].u.str)) line->n--;
+    if (line->n)
+        jinja_list_add(w->r, w->lines, jinja_str_join(w->r, none, jinja_from_list(line), false));
     return i;
 }
 
@@ -371,7 +370,8 @@ static void add_quoted(struct jinja_sb *sb, const struct jinja_str *s, bool quer
         unsigned char c = (unsigned char)s->s[i];
         uint8_t origin = jinja_str_origin_at(s, i);
         char escaped[3] = {'%', hex[c >> 4], hex[c & 15]};
-        bool plain = c < 0x80 && (isalnum(c) || strchr("_.-~", (char)c) || (c == '/' && !query)) && c;
+        bool plain =
+            c < 0x80 && (isalnum(c) || strchr("_.-~", (char)c) || (c == '/' && !query)) && c;
         if (plain) jinja_sb_add_part(sb, s, i, 1);
         else if (c == ' ' && query) jinja_sb_add_bytes(sb, "+", 1, origin);
         else jinja_sb_add_bytes(sb, escaped, 3, origin);
@@ -431,7 +431,8 @@ JINJA_FILTER_FN(f_filesizeformat)
         snprintf(buf, sizeof(buf), "%.1f %c%s", base * bytes / (unit * base), prefix,
                  binary ? "iB" : "B");
     }
-    return jinja_from_str(jinja_str_new(r, buf, strlen(buf), v.input ? JINJA_INPUT : JINJA_TRUSTED));
+    return jinja_from_str(
+        jinja_str_new(r, buf, strlen(buf), v.input ? JINJA_INPUT : JINJA_TRUSTED));
 }
 
 const struct jinja_filter jinja_text_filters[] = {

@@ -471,14 +471,14 @@ static void format_text(struct jinja_sb *sb, struct field *f, struct jinja_value
 
 /* format(v, spec) */
 static const struct jinja_str *format_value(struct jinja_run *r, struct jinja_value v,
-                                            const struct jinja_str *spec)
+                                            const struct jinja_str *spec, bool markup)
 {
     struct jinja_sb sb;
     jinja_sb_init(&sb, r);
     if (spec->len == 0) return jinja_to_str(r, v);
     if (!jinja_is_number(v) && !jinja_is(v, JINJA_STR))
         jinja_raise(r, "unsupported format string passed to %s.__format__", jinja_type_name(v));
-    if (jinja_is(v, JINJA_STR) && v.u.str->markup)
+    if (markup && jinja_is(v, JINJA_STR) && v.u.str->markup)
         jinja_raise(r, "Unsupported format specification for Markup.");
     struct field f = parse_spec(r, spec);
     bool as_float = f.type && strchr("eEfFgG%", f.type);
@@ -549,7 +549,8 @@ static struct jinja_value look_up(struct formatter *f, const struct jinja_str *n
     while (at < name->len) {
         bool item = name->s[at] == '[';
         size_t begin = ++at;
-        while (at < name->len && (item ? name->s[at] != ']' : name->s[at] != '.' && name->s[at] != '['))
+        while (at < name->len &&
+               (item ? name->s[at] != ']' : name->s[at] != '.' && name->s[at] != '['))
             at++;
         if (item && at == name->len) jinja_raise(r, "Missing ']' in format string");
         const struct jinja_str *key = jinja_str_part(r, name, begin, at - begin);
@@ -562,7 +563,8 @@ static struct jinja_value look_up(struct formatter *f, const struct jinja_str *n
     return v;
 }
 
-static const struct jinja_str *expand(struct formatter *f, const struct jinja_str *format, int depth);
+static const struct jinja_str *expand(struct formatter *f, const struct jinja_str *format,
+                                      int depth);
 
 /* name[!conversion][:spec] */
 static void add_field(struct formatter *f, struct jinja_sb *out, const struct jinja_str *field,
@@ -591,7 +593,7 @@ static void add_field(struct formatter *f, struct jinja_sb *out, const struct ji
     size_t spec_at = at < field->len ? at + 1 : at;
     const struct jinja_str *spec =
         expand(f, jinja_str_part(r, field, spec_at, field->len - spec_at), depth - 1);
-    const struct jinja_str *text = format_value(r, v, spec);
+    const struct jinja_str *text = format_value(r, v, spec, f->markup);
     jinja_sb_add(out, f->markup ? jinja_str_escape(r, text) : text);
 }
 
@@ -606,7 +608,8 @@ static size_t field_end(struct formatter *f, const struct jinja_str *s, size_t a
     jinja_raise(f->r, "expected '}' before end of string");
 }
 
-static const struct jinja_str *expand(struct formatter *f, const struct jinja_str *format, int depth)
+static const struct jinja_str *expand(struct formatter *f, const struct jinja_str *format,
+                                      int depth)
 {
     struct jinja_sb out;
     jinja_sb_init(&out, f->r);

@@ -44,7 +44,8 @@ JINJA_BUILTIN_FN(make_range)
 static void add_pair(struct jinja_run *r, struct jinja_dict *d, struct jinja_value pair)
 {
     const struct jinja_list *l = jinja_to_list(r, pair);
-    if (l->n != 2) jinja_raise(r, "dictionary update sequence element has length %zu; 2 is required", l->n);
+    if (l->n != 2)
+        jinja_raise(r, "dictionary update sequence element has length %zu; 2 is required", l->n);
     jinja_dict_put(r, d, l->items[0], l->items[1]);
 }
 
@@ -97,7 +98,8 @@ JINJA_BUILTIN_FN(make_joiner)
 JINJA_BUILTIN_FN(raise_exception)
 {
     const struct jinja_str *s = jinja_to_str(r, a[0]);
-    jinja_fail(r, TOK_ERAISE, "%.*s", s->len > JINJA_ERR_BYTES ? JINJA_ERR_BYTES : (int)s->len, s->s);
+    jinja_fail(r, TOK_ERAISE, "%.*s", s->len > JINJA_ERR_BYTES ? JINJA_ERR_BYTES : (int)s->len,
+               s->s);
 }
 
 JINJA_BUILTIN_FN(refuse_lipsum)

@@ -142,7 +142,8 @@ static struct jinja_value read_number(struct reader *rd)
     bool negative = rd->text[begin] == '-';
     rd->at = at;
     if (is_float) return jinja_float(strtod(jinja_copy(rd->r, rd->text + begin, at - begin), NULL));
-    if (!jinja_int_parse(rd->r, rd->text + begin + negative, at - begin - negative, 10, negative, &v))
+    if (!jinja_int_parse(rd->r, rd->text + begin + negative, at - begin - negative, 10, negative,
+                         &v))
         fail_at(rd, "an integer with too many digits");
     return v;
 }

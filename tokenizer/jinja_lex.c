@@ -44,7 +44,8 @@ static struct jinja_token *emit(struct lexer *lx, enum jinja_token_type type)
 
 static void emit_data(struct lexer *lx, size_t begin, size_t end)
 {
-    if (end > begin) emit(lx, JINJA_T_DATA)->text = jinja_str_part(lx->r, &lx->src, begin, end - begin);
+    if (end > begin)
+        emit(lx, JINJA_T_DATA)->text = jinja_str_part(lx->r, &lx->src, begin, end - begin);
 }
 
 static bool at_text(const struct lexer *lx, size_t at, const char *text)

@@ -35,7 +35,7 @@ struct jinja_signature {
 void jinja_bind(struct jinja_run *r, const char *name, struct jinja_signature signature,
                 const struct jinja_args *args, struct jinja_value ret[JINJA_MAX_PARAMS]);
 
-/* A filter: `v` is what stands before the bar; `a` the bound parameters, `args` the raw arguments. */
+/* A filter: `v` stands before the bar; `a` are the bound parameters, `args` the raw arguments. */
 struct jinja_filter {
     const char *name;
     struct jinja_value (*apply)(struct jinja_run *r, struct jinja_value v,
@@ -103,11 +103,14 @@ bool jinja_apply_test(struct jinja_run *r, const struct jinja_test *t, struct ji
                       const struct jinja_args *args);
 
 /* obj.name and obj[key] as the sandbox has them: what is not there, or not safe, is undefined. */
-struct jinja_value jinja_getattr(struct jinja_run *r, struct jinja_value obj, struct jinja_value name);
-struct jinja_value jinja_getitem(struct jinja_run *r, struct jinja_value obj, struct jinja_value key);
+struct jinja_value jinja_getattr(struct jinja_run *r, struct jinja_value obj,
+                                 struct jinja_value name);
+struct jinja_value jinja_getitem(struct jinja_run *r, struct jinja_value obj,
+                                 struct jinja_value key);
 /* obj[start:stop:step]; JINJA_NONE or JINJA_MISSING for what is left out. */
-struct jinja_value jinja_slice(struct jinja_run *r, struct jinja_value obj, struct jinja_value start,
-                               struct jinja_value stop, struct jinja_value step);
+struct jinja_value jinja_slice(struct jinja_run *r, struct jinja_value obj,
+                               struct jinja_value start, struct jinja_value stop,
+                               struct jinja_value step);
 
 /* Attributes of the type itself, methods included; JINJA_MISSING if there is none of that name. */
 struct jinja_value jinja_type_attr(struct jinja_run *r, struct jinja_value obj,
@@ -137,6 +140,7 @@ static inline struct jinja_value jinja_or(struct jinja_value v, struct jinja_val
 /* An argument that must be a string. */
 const struct jinja_str *jinja_need_str(struct jinja_run *r, struct jinja_value v, const char *what);
 /* The same, but none and missing are NULL. */
-const struct jinja_str *jinja_maybe_str(struct jinja_run *r, struct jinja_value v, const char *what);
+const struct jinja_str *jinja_maybe_str(struct jinja_run *r, struct jinja_value v,
+                                        const char *what);
 
 #endif

@@ -25,18 +25,24 @@ static const struct jinja_str *inserted(struct jinja_run *r, struct jinja_value 
     return self.u.str->markup ? jinja_str_escape(r, s) : s;
 }
 
-static int64_t index_or(struct jinja_run *r, struct jinja_value v, int64_t otherwise)
+static int64_t bound_or(struct jinja_run *r, struct jinja_value v, int64_t otherwise)
 {
     if (jinja_is(v, JINJA_MISSING) || jinja_is(v, JINJA_NONE)) return otherwise;
-    return jinja_to_index(r, v);
+    return jinja_to_bound(r, v);
 }
 
-/* Bytes [begin, end) for the character positions in a[1], a[2]; false where the span is empty of any. */
+static int64_t count_or(struct jinja_run *r, struct jinja_value v, int64_t otherwise)
+{
+    return jinja_is(v, JINJA_MISSING) ? otherwise : jinja_to_index(r, v);
+}
+
+/* Bytes [begin, end) for the character positions in a[1], a[2]; false where the span is empty of
+ * any. */
 static bool byte_span(struct jinja_run *r, const struct jinja_str *s, const struct jinja_value *a,
                       size_t *ret_begin, size_t *ret_end)
 {
     int64_t n = (int64_t)jinja_str_chars(r, s);
-    int64_t begin = index_or(r, a[1], 0), end = index_or(r, a[2], n);
+    int64_t begin = bound_or(r, a[1], 0), end = bound_or(r, a[2], n);
     if (begin < 0) begin = begin + n < 0 ? 0 : begin + n;
     if (end < 0) end = end + n < 0 ? 0 : end + n;
     if (end > n) end = n;
@@ -84,13 +90,13 @@ JINJA_METHOD_FN(str_removesuffix)
 JINJA_METHOD_FN(str_split)
 {
     const struct jinja_str *sep = jinja_maybe_str(r, a[0], "separator");
-    return jinja_from_list(jinja_str_split(r, self.u.str, sep, index_or(r, a[1], -1), false));
+    return jinja_from_list(jinja_str_split(r, self.u.str, sep, count_or(r, a[1], -1), false));
 }
 
 JINJA_METHOD_FN(str_rsplit)
 {
     const struct jinja_str *sep = jinja_maybe_str(r, a[0], "separator");
-    return jinja_from_list(jinja_str_split(r, self.u.str, sep, index_or(r, a[1], -1), true));
+    return jinja_from_list(jinja_str_split(r, self.u.str, sep, count_or(r, a[1], -1), true));
 }
 
 JINJA_METHOD_FN(str_splitlines)
@@ -131,7 +137,7 @@ JINJA_METHOD_FN(str_join) { return jinja_str_join(r, self.u.str, a[0], true); }
 JINJA_METHOD_FN(str_replace)
 {
     const struct jinja_str *old = need(r, a[0]);
-    return jinja_str_replace(r, self.u.str, old, inserted(r, self, a[1]), index_or(r, a[2], -1));
+    return jinja_str_replace(r, self.u.str, old, inserted(r, self, a[1]), count_or(r, a[2], -1));
 }
 
 /* ---- search ---- */
@@ -168,7 +174,8 @@ static int64_t find(struct jinja_run *r, struct jinja_value self, const struct j
     if (!byte_span(r, s, a, &begin, &end)) return -1;
     const struct jinja_str *part = jinja_str_part(r, s, begin, end - begin);
     jinja_spend_bytes(r, part->len);
-    size_t at = last ? jinja_str_rfind(r, part, needle, part->len) : jinja_str_find(part, needle, 0);
+    size_t at =
+        last ? jinja_str_rfind(r, part, needle, part->len) : jinja_str_find(part, needle, 0);
     return at == SIZE_MAX ? -1 : (int64_t)jinja_str_chars_before(s, begin + at);
 }
 
@@ -232,7 +239,7 @@ JINJA_METHOD_FN(str_zfill)
 JINJA_METHOD_FN(str_expandtabs)
 {
     const struct jinja_str *s = self.u.str, space = {.s = " ", .len = 1, .origin = JINJA_TRUSTED};
-    int64_t size = index_or(r, a[0], 8), column = 0;
+    int64_t size = count_or(r, a[0], 8), column = 0;
     struct jinja_sb sb;
     jinja_sb_init(&sb, r);
     jinja_spend_bytes(r, s->len);

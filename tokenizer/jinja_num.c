@@ -114,7 +114,8 @@ static struct jinja_value float_pow(struct jinja_run *r, double a, double b)
     if (a < 0 && isfinite(a) && isfinite(b) && b != floor(b))
         jinja_raise(r, "a negative number to a fractional power is complex");
     double d = pow(a, b);
-    if (isinf(d) && isfinite(a) && isfinite(b)) jinja_raise(r, "the power is too large for a float");
+    if (isinf(d) && isfinite(a) && isfinite(b))
+        jinja_raise(r, "the power is too large for a float");
     return jinja_float(d);
 }
 
@@ -308,7 +309,8 @@ char *jinja_int_digits(struct jinja_run *r, struct jinja_value v, int base)
     return jinja_copy(r, buf, n > 0 ? (size_t)n : 0);
 }
 
-/* Text without surrounding white space, decimal digits of any script made ASCII; NULL: not ASCII else. */
+/* Text without surrounding white space, decimal digits of any script made ASCII; NULL: not ASCII
+ * else. */
 static char *plain_number(struct jinja_run *r, const struct jinja_str *s, size_t *ret_len)
 {
     const struct jinja_str *t = jinja_str_strip(r, s, NULL, JINJA_BOTH).u.str;
@@ -327,7 +329,8 @@ static char *plain_number(struct jinja_run *r, const struct jinja_str *s, size_t
 static size_t skip_digits(const char **p)
 {
     size_t n = 0;
-    while (isdigit((unsigned char)**p) || (**p == '_' && n > 0 && isdigit((unsigned char)(*p)[1]))) {
+    while (isdigit((unsigned char)**p) ||
+           (**p == '_' && n > 0 && isdigit((unsigned char)(*p)[1]))) {
         n += **p != '_';
         (*p)++;
     }

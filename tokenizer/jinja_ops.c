@@ -85,7 +85,7 @@ static int64_t slice_index(struct jinja_run *r, struct jinja_value v)
 {
     if (jinja_is(v, JINJA_UNDEFINED) || !jinja_is_integer(v))
         jinja_raise(r, "slice indices must be integers or None or have an __index__ method");
-    return jinja_to_index(r, v);
+    return jinja_to_bound(r, v);
 }
 
 static int64_t clamp(int64_t i, int64_t n, int64_t step)
@@ -121,8 +121,8 @@ static struct jinja_value slice_list(struct jinja_run *r, struct jinja_value obj
 }
 
 /* Characters one by one, for steps other than 1. */
-static struct jinja_value pick_chars(struct jinja_run *r, const struct jinja_str *str, struct span s,
-                                     int64_t n_chars)
+static struct jinja_value pick_chars(struct jinja_run *r, const struct jinja_str *str,
+                                     struct span s, int64_t n_chars)
 {
     size_t *offsets = JINJA_NEW_N(r, (size_t)n_chars + 1, size_t);
     struct jinja_sb sb;
@@ -163,8 +163,9 @@ static struct jinja_value slice_range(struct jinja_run *r, const struct jinja_ra
     return (struct jinja_value){.type = JINJA_RANGE, .u.range = range};
 }
 
-struct jinja_value jinja_slice(struct jinja_run *r, struct jinja_value obj, struct jinja_value start,
-                               struct jinja_value stop, struct jinja_value step)
+struct jinja_value jinja_slice(struct jinja_run *r, struct jinja_value obj,
+                               struct jinja_value start, struct jinja_value stop,
+                               struct jinja_value step)
 {
     switch (obj.type) {
     case JINJA_STR: return slice_str(r, obj.u.str, start, stop, step);

@@ -325,7 +325,8 @@ static struct jinja_node *parse_if(struct jinja_parser *p, int line)
         jinja_node_adopt(p, node, test);
         parse_body(p, node, &b->body, &ends);
     } while (jinja_skip_name(p, "elif"));
-    if (jinja_skip_name(p, "else")) parse_whole_body(p, node, &node->u.cond_block.otherwise, "endif");
+    if (jinja_skip_name(p, "else"))
+        parse_whole_body(p, node, &node->u.cond_block.otherwise, "endif");
     else jinja_advance(p);
     return node;
 }
@@ -418,7 +419,7 @@ static struct jinja_node *parse_print(struct jinja_parser *p, int line)
     return node;
 }
 
-/* The reference's generation block marks the assistant's words for training; here it only renders. */
+/* In the reference a generation block marks words for training; here it only renders. */
 static struct jinja_node *parse_generation(struct jinja_parser *p, int line)
 {
     struct jinja_node *node = jinja_node_new(p, JINJA_SCOPE, line);

@@ -57,9 +57,11 @@ int jinja_guard(struct jinja_run *r, void (*body)(struct jinja_run *r, void *arg
 {
     jmp_buf here, *outer = r->unwind;
     int n_eval = r->n_eval, n_calls = r->n_calls;
-    r->rc = 0;
     r->unwind = &here;
-    if (setjmp(here) == 0) body(r, arg);
+    if (setjmp(here) == 0) {
+        body(r, arg);
+        r->rc = 0; /* whatever guards within it caught */
+    }
     r->unwind = outer;
     r->n_eval = n_eval;
     r->n_calls = n_calls;

@@ -495,11 +495,15 @@ static struct jinja_ref ref_of(const struct frame *f, const struct ident *id)
     return (struct jinja_ref){.up = f->sym->unit->depth - id->unit->depth, .slot = id->slot};
 }
 
-static struct jinja_ref ref_of_name(struct frame *f, const struct jinja_str *name)
+static struct jinja_ref ref_of_name(struct frame *f, const struct jinja_str *name, int line)
 {
     struct ident *id = find_ref(f->r, f->sym, name);
-    if (!id) id = define(f->r, f->sym, name, LOAD_RESOLVE, NULL);
-    return ref_of(f, id);
+    if (id) return ref_of(f, id);
+    f->r->line = line;
+    jinja_raise(f->r,
+                "the name '%.*s' cannot be used in the filter of a set block unless it is used "
+                "in its body",
+                (int)name->len, name->s);
 }
 
 static struct frame inner(const struct frame *f, struct unit *unit)
@@ -657,7 +661,7 @@ static void resolve_macro(struct frame *outer, struct jinja_macro_code *code, in
     analyze_macro(&f, code);
     code->param_refs = JINJA_NEW_N(f.r, code->params.n, struct jinja_ref);
     for (size_t i = 0; i < code->params.n; i++)
-        code->param_refs[i] = ref_of_name(&f, code->params.all[i]->u.name.name);
+        code->param_refs[i] = ref_of_name(&f, code->params.all[i]->u.name.name, line);
     resolve_all(&f, &code->defaults);
     resolve_all(&f, &code->body);
     code->scope = scope_code(&f);
@@ -677,8 +681,7 @@ static void resolve_call_block(struct frame *f, struct jinja_node *node)
 static void resolve_set_block(struct frame *f, struct jinja_node *node)
 {
     struct frame body = inner(f, NULL);
-    analyze(&body, &node->u.set.body, false);
-    analyze_one(&body, node->u.set.filter, false);
+    analyze(&body, &node->u.set.body, false); /* not the filter: so does the reference */
     resolve_all(&body, &node->u.set.body);
     if (node->u.set.filter) resolve(&body, node->u.set.filter);
     resolve(f, node->u.set.target);
@@ -710,8 +713,8 @@ static void resolve(struct frame *f, struct jinja_node *node)
 {
     jinja_spend(f->r, 1);
     switch (node->kind) {
-    case JINJA_NAME: node->u.name.ref = ref_of_name(f, node->u.name.name); break;
-    case JINJA_NSREF: node->u.nsref.ref = ref_of_name(f, node->u.nsref.name); break;
+    case JINJA_NAME: node->u.name.ref = ref_of_name(f, node->u.name.name, node->line); break;
+    case JINJA_NSREF: node->u.nsref.ref = ref_of_name(f, node->u.nsref.name, node->line); break;
     case JINJA_FILTER:
     case JINJA_TEST: resolve_apply(f, node); break;
     case JINJA_COND:
@@ -720,7 +723,7 @@ static void resolve(struct frame *f, struct jinja_node *node)
     case JINJA_SET_BLOCK: resolve_set_block(f, node); break;
     case JINJA_MACRO_DEF:
         resolve_macro(f, node->u.macro.code, node->line);
-        node->u.macro.ref = ref_of_name(f, node->u.macro.code->name);
+        node->u.macro.ref = ref_of_name(f, node->u.macro.code->name, node->line);
         break;
     case JINJA_CALL_BLOCK: resolve_call_block(f, node); break;
     case JINJA_FILTER_BLOCK:

@@ -80,10 +80,18 @@ size_t jinja_str_prev(const struct jinja_str *s, size_t end, int32_t *ret);
 
 /* ---- operations shared by filters and methods ---- */
 
-enum jinja_case { JINJA_UPPER, JINJA_LOWER, JINJA_TITLE, JINJA_CAPITALIZE, JINJA_SWAPCASE, JINJA_FOLD };
+enum jinja_case {
+    JINJA_UPPER,
+    JINJA_LOWER,
+    JINJA_TITLE,
+    JINJA_CAPITALIZE,
+    JINJA_SWAPCASE,
+    JINJA_FOLD
+};
 
 /* A new string in the other case; Markup stays Markup. */
-struct jinja_value jinja_str_case(struct jinja_run *r, const struct jinja_str *s, enum jinja_case to);
+struct jinja_value jinja_str_case(struct jinja_run *r, const struct jinja_str *s,
+                                  enum jinja_case to);
 
 /* islower() or isupper(): all cased characters of that case, and at least one. */
 bool jinja_str_is_case(struct jinja_run *r, const struct jinja_str *s, enum jinja_case wanted);

@@ -7,7 +7,8 @@
 #include "tokenizer/jinja_print.h"
 #include "tokenizer/tokenizer.h"
 
-static bool remainder_is(struct jinja_run *r, struct jinja_value v, struct jinja_value by, int wanted)
+static bool remainder_is(struct jinja_run *r, struct jinja_value v, struct jinja_value by,
+                         int wanted)
 {
     return jinja_equal(r, jinja_binary(r, JINJA_MOD, v, by), jinja_int(wanted));
 }

@@ -53,7 +53,8 @@ static size_t lower_at(const struct jinja_str *s, size_t begin, size_t end, int3
     return jinja_cp_to_lower(cp, out);
 }
 
-struct jinja_value jinja_str_case(struct jinja_run *r, const struct jinja_str *s, enum jinja_case to)
+struct jinja_value jinja_str_case(struct jinja_run *r, const struct jinja_str *s,
+                                  enum jinja_case to)
 {
     struct jinja_sb sb;
     jinja_sb_init(&sb, r);

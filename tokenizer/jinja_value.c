@@ -290,9 +290,15 @@ int64_t jinja_length(struct jinja_run *r, struct jinja_value v)
     }
 }
 
-int64_t jinja_to_index(struct jinja_run *r, struct jinja_value v)
+int64_t jinja_to_bound(struct jinja_run *r, struct jinja_value v)
 {
     if (jinja_is(v, JINJA_BIG)) return jinja_int_sign(v) < 0 ? INT64_MIN : INT64_MAX;
+    return jinja_to_index(r, v);
+}
+
+int64_t jinja_to_index(struct jinja_run *r, struct jinja_value v)
+{
+    if (jinja_is(v, JINJA_BIG)) jinja_raise(r, "cannot fit 'int' into an index-sized integer");
     if (!jinja_is_integer(v))
         jinja_raise(r, "'%s' object cannot be interpreted as an integer", jinja_type_name(v));
     return v.u.i;
@@ -380,9 +386,11 @@ bool jinja_same(struct jinja_value a, struct jinja_value b)
     switch (a.type) {
     case JINJA_NONE: return true;
     case JINJA_BOOL: return a.u.i == b.u.i;
-    case JINJA_INT: return a.u.i == b.u.i && a.u.i >= -5 && a.u.i <= 256; /* as CPython keeps them */
+    case JINJA_INT:
+        return a.u.i == b.u.i && a.u.i >= -5 && a.u.i <= 256; /* as CPython keeps them */
     case JINJA_FLOAT: return false;
-    case JINJA_STR: return a.u.str == b.u.str || (a.u.str->len <= 1 && jinja_str_equal(a.u.str, b.u.str));
+    case JINJA_STR:
+        return a.u.str == b.u.str || (a.u.str->len <= 1 && jinja_str_equal(a.u.str, b.u.str));
     case JINJA_METHOD: return false;
     default: return a.u.dict == b.u.dict;
     }

@@ -28,7 +28,8 @@ struct jinja_builtin;
 struct jinja_gen;
 
 enum jinja_type {
-    JINJA_MISSING, /* no value at all: an unset variable, an argument not given; never seen by templates */
+    JINJA_MISSING, /* no value at all: an unset variable, an argument not given; never seen by
+                      templates */
     JINJA_UNDEFINED,
     JINJA_NONE,
     JINJA_BOOL,
@@ -40,11 +41,11 @@ enum jinja_type {
     JINJA_TUPLE,
     JINJA_DICT,
     JINJA_RANGE,
-    JINJA_VIEW,      /* dict.keys(), .values(), .items() */
-    JINJA_GEN,       /* an iterator: what map, select, reverse and their like return */
+    JINJA_VIEW, /* dict.keys(), .values(), .items() */
+    JINJA_GEN,  /* an iterator: what map, select, reverse and their like return */
     JINJA_NAMESPACE,
-    JINJA_BUILTIN,   /* a global function */
-    JINJA_METHOD,    /* a built-in method with its object */
+    JINJA_BUILTIN, /* a global function */
+    JINJA_METHOD,  /* a built-in method with its object */
     JINJA_MACRO,
     JINJA_LOOP,
     JINJA_CYCLER,
@@ -87,7 +88,8 @@ struct jinja_str {
     const char *s;       /* UTF-8, not NUL-terminated in general */
     size_t len;
     const uint8_t *mask; /* origin of each byte where origin is JINJA_MIXED, else NULL */
-    struct jinja_sb *tail; /* the buffer whose end this string is, or NULL: concatenation goes on in it */
+    struct jinja_sb
+        *tail; /* the buffer whose end this string is, or NULL: concatenation goes on in it */
     uint8_t origin;      /* enum jinja_origin */
     bool markup;         /* HTML-safe: a Markup object */
 };
@@ -200,7 +202,8 @@ struct jinja_list *jinja_list_new(struct jinja_run *r, size_t n);
 struct jinja_value jinja_from_list(struct jinja_list *l);
 struct jinja_value jinja_from_tuple(struct jinja_list *l);
 void jinja_list_add(struct jinja_run *r, struct jinja_list *l, struct jinja_value v);
-struct jinja_value jinja_pair_tuple(struct jinja_run *r, struct jinja_value a, struct jinja_value b);
+struct jinja_value jinja_pair_tuple(struct jinja_run *r, struct jinja_value a,
+                                    struct jinja_value b);
 
 struct jinja_dict *jinja_dict_new(struct jinja_run *r);
 struct jinja_value jinja_from_dict(struct jinja_dict *d);
@@ -248,8 +251,10 @@ struct jinja_list *jinja_to_list(struct jinja_run *r, struct jinja_value v);
 /* The elements of v from the last to the first, as a list; fails for what cannot be reversed. */
 struct jinja_list *jinja_reversed(struct jinja_run *r, struct jinja_value v);
 
-/* An index or a count: an int or a bool. Fails otherwise; integers beyond 64 bits are clamped. */
+/* An index or a count: an int or a bool. Fails otherwise, and for integers beyond 64 bits. */
 int64_t jinja_to_index(struct jinja_run *r, struct jinja_value v);
+/* The same for the ends of a slice, where integers beyond 64 bits stand for the furthest. */
+int64_t jinja_to_bound(struct jinja_run *r, struct jinja_value v);
 
 /* Orders `keys` ascending (Python's sorted: stable, by < alone) and permutes `items` alike. */
 void jinja_sort(struct jinja_run *r, struct jinja_value *keys, struct jinja_value *items, size_t n,

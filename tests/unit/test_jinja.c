@@ -1,0 +1,524 @@
+/* SPDX-License-Identifier: MIT */
+/*
+ * The template interpreter: every construct of tests/golden/chat/cases.jsonl against jinja2's
+ * answer, errors with their lines, budgets, provenance, numbers.
+ */
+#include "test.h"
+
+#include <math.h>
+#include <time.h>
+
+#include "tokenizer/jinja.h"
+#include "tokenizer/jinja_json.h"
+#include "tokenizer/jinja_num.h"
+#include "tokenizer/jinja_print.h"
+#include "tokenizer/tokenizer.h"
+
+enum { MEMORY_BYTES = 256 << 20, OUTPUT_BYTES = 1 << 20, STEPS = 2000000 };
+
+/* ---- rendering one template ---- */
+
+struct job {
+    const char *source;
+    size_t source_len;
+    const char *context; /* JSON, or NULL: none */
+    struct jinja_dict *dict; /* instead of context */
+    struct jinja_template *t;
+    char *text; /* owned */
+    char *marks; /* owned: '#' for a byte of input, '.' for one of the template */
+    char err[JINJA_ERR_BYTES];
+};
+
+static void render_body(struct jinja_run *r, void *arg)
+{
+    struct job *job = arg;
+    struct tm now = {.tm_year = 125, .tm_mon = 2, .tm_mday = 9, .tm_hour = 14, .tm_min = 5,
+                     .tm_sec = 6, .tm_wday = 0, .tm_yday = 67};
+    struct jinja_value v;
+    if (job->dict) v = jinja_from_dict(job->dict);
+    else if (!job->context) v = jinja_from_dict(jinja_dict_new(r));
+    else v = jinja_json_parse(r, job->context, strlen(job->context), JINJA_INPUT, "context");
+    const struct jinja_str *s = jinja_template_render(r, job->t, v.u.dict, &now);
+    job->text = calloc(1, s->len + 1);
+    job->marks = calloc(1, s->len + 1);
+    REQUIRE(job->text && job->marks);
+    for (size_t i = 0; i < s->len; i++) {
+        job->text[i] = s->s[i];
+        job->marks[i] = jinja_str_origin_at(s, i) == JINJA_INPUT ? '#' : '.';
+    }
+}
+
+static void job_finish(struct job *job)
+{
+    jinja_template_close(job->t);
+    free(job->text);
+    free(job->marks);
+    job->t = NULL;
+    job->text = job->marks = NULL;
+}
+
+/* Parses and renders with these budgets; the text, marks or err are in the job. */
+static int render_bounded(struct job *job, size_t memory, size_t output, uint64_t steps)
+{
+    struct jinja_run r;
+    size_t len = job->source_len ? job->source_len : strlen(job->source);
+    int rc = jinja_template_open(&job->t, job->source, len, job->err, sizeof(job->err));
+    if (rc) return rc;
+    jinja_run_init(&r, memory, steps);
+    r.max_output_bytes = output;
+    rc = jinja_guard(&r, render_body, job);
+    if (rc) jinja_copy_sentence(job->err, sizeof(job->err), r.err);
+    jinja_run_finish(&r);
+    return rc;
+}
+
+static int render(struct job *job)
+{
+    return render_bounded(job, MEMORY_BYTES, OUTPUT_BYTES, STEPS);
+}
+
+/* ---- the fixtures ---- */
+
+struct fixture {
+    FILE *file;
+    size_t n, n_wrong;
+};
+
+static void check_case(struct jinja_run *r, struct jinja_value contexts, struct jinja_value row,
+                       struct fixture *fx)
+{
+    const struct jinja_value *source = jinja_dict_get_name(r, row.u.dict, "template");
+    const struct jinja_value *wanted = jinja_dict_get_name(r, row.u.dict, "text");
+    const struct jinja_value *name = jinja_dict_get_name(r, row.u.dict, "name");
+    int64_t context = jinja_dict_get_name(r, row.u.dict, "context")->u.i;
+    struct jinja_dict *dict = jinja_dict_new(r);
+    const struct jinja_dict *from = contexts.u.list->items[context].u.dict;
+    for (size_t i = 0; i < from->n; i++)
+        jinja_dict_put(r, dict, from->pairs[i].key, from->pairs[i].value);
+    struct job job = {.source = source->u.str->s, .source_len = source->u.str->len, .dict = dict};
+    if (!job.source_len) job.source = "";
+    int rc = render(&job);
+    size_t len = wanted ? wanted->u.str->len : 0;
+    bool right =
+        wanted ? rc == 0 && strlen(job.text) <= len && !memcmp(job.text, wanted->u.str->s, len)
+               : rc != 0 && job.err[0];
+    if (!right) {
+        print_error("%.*s: %.*s\n  %s\n", (int)name->u.str->len, name->u.str->s,
+                    (int)source->u.str->len, source->u.str->s, rc ? job.err : job.text);
+        fx->n_wrong++;
+    }
+    fx->n++;
+    job_finish(&job);
+}
+
+static void check_cases(struct jinja_run *r, void *arg)
+{
+    struct fixture *fx = arg;
+    struct jinja_value contexts = jinja_none();
+    char *line = NULL;
+    size_t cap = 0;
+    ssize_t n;
+    while ((n = getline(&line, &cap, fx->file)) > 0) {
+        struct jinja_value row = jinja_json_parse(r, line, (size_t)n, JINJA_INPUT, "fixture");
+        if (jinja_is(contexts, JINJA_NONE))
+            contexts = *jinja_dict_get_name(r, row.u.dict, "contexts");
+        else check_case(r, contexts, row, fx);
+    }
+    free(line);
+}
+
+static void test_cases(void **state)
+{
+    char path[4096];
+    struct jinja_run r;
+    struct fixture fx = {0};
+    (void)state;
+    snprintf(path, sizeof(path), "%s/tests/golden/chat/cases.jsonl", test_source_root());
+    fx.file = fopen(path, "r");
+    REQUIRE_MSG(fx.file, "%s", path);
+    jinja_run_init(&r, MEMORY_BYTES, UINT64_MAX);
+    REQUIRE_EQ_INT(jinja_guard(&r, check_cases, &fx), 0);
+    jinja_run_finish(&r);
+    fclose(fx.file);
+    REQUIRE(fx.n > 2000);
+    REQUIRE_EQ_INT(fx.n_wrong, 0);
+}
+
+/* ---- errors ---- */
+
+static void test_errors(void **state)
+{
+    static const struct {
+        const char *source, *message;
+        int rc;
+    } cases[] = {
+        {"a\nb {{ 'x }}", "line 2: unexpected char '''", TOK_EINVAL},
+        {"{% if x %}\n\na",
+         "line 3: Unexpected end of template. Jinja was looking for the following "
+         "tags: 'elif' or 'else' or 'endif'. The innermost block that needs to be "
+         "closed is 'if'.",
+         TOK_EINVAL},
+        {"\n{{ 1|nope }}", "line 2: No filter named 'nope'.", TOK_EINVAL},
+        {"\n{{ 1 is nope }}", "line 2: No test named 'nope'.", TOK_EINVAL},
+        {"\n\n{% include 'x' %}", "line 3: 'include' is not supported in chat templates",
+         TOK_EINVAL},
+        {"{% extends 'x' %}", "line 1: 'extends' is not supported in chat templates", TOK_EINVAL},
+        {"{% block a %}{% endblock %}", "line 1: 'block' is not supported in chat templates",
+         TOK_EINVAL},
+        {"{% import 'x' as y %}", "line 1: 'import' is not supported in chat templates",
+         TOK_EINVAL},
+        {"{% autoescape true %}{% endautoescape %}",
+         "line 1: 'autoescape' is not supported in chat templates", TOK_EINVAL},
+        {"a\n{{ x.y }}", "line 2: 'x' is undefined", TOK_EINVAL},
+        {"a\n\n{{ {}.a.b }}", "line 3: 'dict object' has no attribute 'a'", TOK_EINVAL},
+        {"{% macro f() %}\n{{ none + 1 }}{% endmacro %}\n\n{{ f() }}",
+         "line 2: unsupported operand type(s) for +: 'NoneType' and 'int'", TOK_EINVAL},
+        {"\n{{ raise_exception('no \xC3\xA9 here') }}", "no \xC3\xA9 here", TOK_ERAISE},
+        {"{{ [].append(1) }}", "line 1: access to attribute 'append' of 'list' object is unsafe.",
+         TOK_EINVAL},
+        {"{{ '\\N{BULLET}' }}", "line 1: characters by name (\\N{...}) are not supported",
+         TOK_EINVAL},
+        {"\xFF", "the template is not valid UTF-8", TOK_EINVAL},
+    };
+    (void)state;
+    for (size_t i = 0; i < N_OF(cases); i++) {
+        struct job job = {.source = cases[i].source};
+        int rc = render(&job);
+        REQUIRE_MSG(rc == cases[i].rc, "case %zu: %d %s", i, rc, job.err);
+        REQUIRE_EQ_STR(job.err, cases[i].message);
+        job_finish(&job);
+    }
+}
+
+/* ---- budgets ---- */
+
+static void test_budgets(void **state)
+{
+    static const struct {
+        const char *source;
+        size_t memory, output;
+        uint64_t steps;
+    } cases[] = {
+        {"{% for i in range(99999) %}{% for j in range(99999) %}{% endfor %}{% endfor %}",
+         MEMORY_BYTES, OUTPUT_BYTES, 100000},
+        {"{% for i in range(99999) %}0123456789{% endfor %}", MEMORY_BYTES, 1000, STEPS},
+        {"{{ 'x' * 100000000 }}", 1 << 20, OUTPUT_BYTES, STEPS * 100ull},
+        {"{{ [1] * 100000000 }}", 1 << 20, OUTPUT_BYTES, UINT64_MAX},
+        {"{{ 'x' * 10 ** 18 }}", MEMORY_BYTES, OUTPUT_BYTES, UINT64_MAX},
+        {"{% set ns = namespace(s='x') %}{% for i in range(60) %}{% set ns.s = ns.s + ns.s %}{% "
+         "endfor %}",
+         MEMORY_BYTES, OUTPUT_BYTES, UINT64_MAX},
+        {"{% macro f() %}{{ f() }}{% endmacro %}{{ f() }}", MEMORY_BYTES, OUTPUT_BYTES, STEPS},
+        {"{% for i in [1] recursive %}{{ loop([1]) }}{% endfor %}", MEMORY_BYTES, OUTPUT_BYTES,
+         STEPS},
+        {"{% set ns = namespace(l=[]) %}{% for i in range(9999) %}{% set ns.l = [ns.l] %}{% endfor "
+         "%}"
+         "{{ ns.l }}",
+         MEMORY_BYTES, OUTPUT_BYTES, STEPS},
+        {"{% set ns = namespace(l=[]) %}{% for i in range(9999) %}{% set ns.l = [ns.l] %}{% endfor "
+         "%}"
+         "{{ ns.l == ns.l }}",
+         MEMORY_BYTES, OUTPUT_BYTES, STEPS},
+        {"{% set ns = namespace() %}{% set ns.a = ns %}{{ ns }}", MEMORY_BYTES, OUTPUT_BYTES,
+         STEPS},
+        {"{{ 2 ** 99999 }}", MEMORY_BYTES, OUTPUT_BYTES, STEPS},
+        {"{{ 7 ** (10 ** 30) }}", MEMORY_BYTES, OUTPUT_BYTES, STEPS},
+        {"{% set ns = namespace(g=[1]) %}{% for i in range(9999) %}{% set ns.g = ns.g|map('int') %}"
+         "{% endfor %}{{ ns.g|list }}",
+         MEMORY_BYTES, OUTPUT_BYTES, STEPS},
+    };
+    (void)state;
+    for (size_t i = 0; i < N_OF(cases); i++) {
+        struct job job = {.source = cases[i].source};
+        int rc = render_bounded(&job, cases[i].memory, cases[i].output, cases[i].steps);
+        REQUIRE_MSG(rc == TOK_ELIMIT, "case %zu: %d %s", i, rc, job.err);
+        REQUIRE(job.err[0]);
+        job_finish(&job);
+    }
+}
+
+/* n times `open`, then `middle`, then n times `close`. */
+static char *nest(const char *open, const char *middle, const char *close, size_t n)
+{
+    size_t len = n * (strlen(open) + strlen(close)) + strlen(middle) + 1;
+    char *text = calloc(1, len), *at = text;
+    REQUIRE(text);
+    for (size_t i = 0; i < n; i++) at += snprintf(at, len - (size_t)(at - text), "%s", open);
+    at += snprintf(at, len - (size_t)(at - text), "%s", middle);
+    for (size_t i = 0; i < n; i++) at += snprintf(at, len - (size_t)(at - text), "%s", close);
+    return text;
+}
+
+static void test_nesting(void **state)
+{
+    static const struct {
+        const char *open, *middle, *close;
+        size_t n;
+        int rc;
+    } cases[] = {
+        {"{{ (", "1", ") }}", 1, 0},
+        {"{% if true %}", "x", "{% endif %}", 60, 0},
+        {"{% if true %}", "x", "{% endif %}", 100000, TOK_EINVAL},
+        {"{% for i in [1] %}", "x", "{% endfor %}", 5000, TOK_EINVAL},
+        {"{% macro f() %}", "x", "{% endmacro %}", 5000, TOK_EINVAL},
+        {"{% filter upper %}", "x", "{% endfilter %}", 5000, TOK_EINVAL},
+    };
+    static const struct {
+        const char *open, *middle, *close;
+    } expressions[] = {
+        {"(", "1", ")"},      {"[", "", "]"},     {"{1:", "1", "}"}, {"-", "1", ""},
+        {"not ", "1", ""},    {"1+", "1", ""},    {"1~", "1", ""},   {"1 if 1 else ", "1", ""},
+        {"", "x", ".a"},      {"", "x", "[0]"},   {"", "x", "|int"}, {"f(", "", ")"},
+        {"", "x", " is odd"}, {"", "1", " if 1"}, {"", "1", "[1:"}};
+    (void)state;
+    for (size_t i = 0; i < N_OF(cases); i++) {
+        struct job job = {.source =
+                              nest(cases[i].open, cases[i].middle, cases[i].close, cases[i].n)};
+        int rc = render(&job);
+        REQUIRE_MSG(rc == cases[i].rc, "case %zu: %d %s", i, rc, job.err);
+        free((char *)(uintptr_t)job.source);
+        job_finish(&job);
+    }
+    for (size_t i = 0; i < N_OF(expressions); i++) {
+        char *middle =
+            nest(expressions[i].open, expressions[i].middle, expressions[i].close, 50000);
+        struct job job = {.source = nest("{{ ", middle, " }}", 1)};
+        int rc = render(&job);
+        REQUIRE_MSG(rc == TOK_EINVAL || (rc == 0 && expressions[i].open[0] == '1'),
+                    "expression %zu: %d %s", i, rc, job.err);
+        free((char *)(uintptr_t)job.source);
+        free(middle);
+        job_finish(&job);
+    }
+}
+
+/* ---- provenance ---- */
+
+static void test_marks(void **state)
+{
+    static const struct {
+        const char *source, *text, *marks;
+    } cases[] = {
+        {"a{{ x }}b", "aYZb", ".##."},
+        {"{{ 'a' + x + 'b' }}", "aYZb", ".##."},
+        {"{{ 'a' ~ x ~ n ~ 1 }}", "aYZ71", ".###."},
+        {"{{ ('a' + x)[1:] }}", "YZ", "##"},
+        {"{{ ('a' + x + 'b')[::-1] }}", "bZYa", ".##."},
+        {"{{ ('  ' + x + ' ') | trim }}", "YZ", "##"},
+        {"{{ x | upper ~ 'q' | upper }}", "YZQ", "##."},
+        {"{{ (x + 'q') | lower }}", "yzq", "##."},
+        {"{{ (x + 'q') | title }}", "Yzq", "##."},
+        {"{{ 'a-b' | replace('-', x) }}", "aYZb", ".##."},
+        {"{{ 'abc' | replace(y, '') }}", "bc", "##"},
+        {"{{ x | replace('Y', 'q') }}", "qZ", ".#"},
+        {"{{ (x + ',a,' + x).split(',') | join('/') }}", "YZ/a/YZ", "##...##"},
+        {"{{ [x, 'a'] | join(x) }}", "YZYZa", "####."},
+        {"{{ x | tojson }}", "\"YZ\"", "####"},
+        {"{{ {'k': x} | tojson }}", "{\"k\": \"YZ\"}", "......####."},
+        {"{{ d | tojson }}", "{\"a\": [1, true]}", "################"},
+        {"{{ d | string }}", "{'a': [1, True]}", "################"},
+        {"{{ [x] }}", "['YZ']", ".####."},
+        {"{{ d.a[0] }}{{ d.a[1] }}{{ z }}", "1TrueNone", "#########"},
+        {"{{ n + 1 }}{{ n | string }}{{ '%d' % n }}{{ n | float }}", "8777.0", "######"},
+        {"{{ '%s|%5s' % (x, x) }}", "YZ|   YZ", "##.#####"},
+        {"{{ '{}|{:>4}'.format(x, x) }}", "YZ|  YZ", "##.####"},
+        {"{{ x | indent(1, true) }}", " YZ", ".##"},
+        {"{{ x | center(4) }}", " YZ ", ".##."},
+        {"{% macro f(a) %}[{{ a }}]{% endmacro %}{{ f(x) }}", "[YZ]", ".##."},
+        {"{% set q %}<{{ x }}>{% endset %}{{ q }}", "<YZ>", ".##."},
+        {"{% filter lower %}A{{ x }}{% endfilter %}", "ayz", ".##"},
+        {"{% for c in x %}{{ c }}.{% endfor %}", "Y.Z.", "#.#."},
+        {"{% for k in d %}{{ k }}{% endfor %}", "a", "#"},
+        {"{% set ns = namespace(s='') %}{% for i in [1, 2] %}{% set ns.s = ns.s + 'a' + x %}{% "
+         "endfor %}"
+         "{{ ns.s }}",
+         "aYZaYZ", ".##.##"},
+        {"{{ x * 2 + 'a' * 2 }}", "YZYZaa", "####.."},
+        {"{{ x | list | first }}{{ x | last }}{{ 'ab' | first }}", "YZa", "##."},
+        {"{{ x | e }}{{ '<' | e }}", "YZ&lt;", "##...."},
+        {"{{ x | length }}{{ loop is defined }}", "2False", "......"},
+        {"{{ x | urlencode }}{{ x | wordwrap(1) }}", "YZY\nZ", "###.#"},
+        {"{{ strftime_now('%Y') }}{{ strftime_now(y) }}", "2025a", "....#"},
+        {"{{ x.center(4, '-') }}{{ '7'.zfill(2) }}", "-YZ-07", ".##..."},
+        {"{{ {'Y': 'safe', 'a': 'b'}[y] }}", "b", "."},
+        {"{{ ('a' + x).partition('Y')[0] }}{{ ('a' + x).partition('Y')[2] }}", "aZ", ".#"},
+        {"{{ x | default('q') }}{{ nope | default('q') }}", "YZq", "##."},
+    };
+    (void)state;
+    for (size_t i = 0; i < N_OF(cases); i++) {
+        struct job job = {.source = cases[i].source,
+                          .context = "{\"x\": \"YZ\", \"y\": \"a\", \"n\": 7, \"z\": null, "
+                                     "\"d\": {\"a\": [1, true]}}"};
+        int rc = render(&job);
+        REQUIRE_MSG(rc == 0, "case %zu: %s", i, job.err);
+        REQUIRE_EQ_STR(job.text, cases[i].text);
+        REQUIRE_EQ_STR(job.marks, cases[i].marks);
+        job_finish(&job);
+    }
+}
+
+/* ---- numbers ---- */
+
+static uint64_t next_random(uint64_t *state)
+{
+    *state ^= *state << 13;
+    *state ^= *state >> 7;
+    *state ^= *state << 17;
+    return *state;
+}
+
+static void test_float_repr(void **state)
+{
+    uint64_t seed = 88172645463325252u;
+    char buf[JINJA_FLOAT_BYTES];
+    (void)state;
+    for (int i = 0; i < 20000; i++) {
+        uint64_t bits = next_random(&seed);
+        double d;
+        memcpy(&d, &bits, sizeof(d));
+        if (i % 3 == 0) d = (double)(int64_t)(bits >> 20) / 1000.0;
+        if (!isfinite(d)) continue;
+        jinja_float_repr(d, buf);
+        REQUIRE_MSG(strtod(buf, NULL) == d, "%.17g is %s", d, buf);
+        REQUIRE_MSG(strpbrk(buf, ".e"), "%.17g is %s", d, buf);
+    }
+}
+
+static struct jinja_value random_int(struct jinja_run *r, uint64_t *seed)
+{
+    struct jinja_value v = jinja_int((int64_t)next_random(seed));
+    int n = (int)(next_random(seed) % 5);
+    for (int i = 0; i < n; i++) {
+        v = jinja_arith(r, JINJA_MUL, v, jinja_int((int64_t)(next_random(seed) >> (i * 13))));
+        v = jinja_arith(r, JINJA_ADD, v, jinja_int((int64_t)next_random(seed)));
+    }
+    return next_random(seed) & 1 ? jinja_negate(r, v) : v;
+}
+
+/* q * b + rem = a, 0 <= rem < b in the direction of b, and digits that read back the same. */
+static void check_integers(struct jinja_run *r, void *arg)
+{
+    uint64_t seed = 1234567891011u;
+    (void)arg;
+    for (int i = 0; i < 3000; i++) {
+        struct jinja_value a = random_int(r, &seed), b = random_int(r, &seed), back;
+        if (jinja_int_sign(b) == 0) continue;
+        struct jinja_value q = jinja_arith(r, JINJA_FLOORDIV, a, b);
+        struct jinja_value rem = jinja_arith(r, JINJA_MOD, a, b);
+        struct jinja_value sum = jinja_arith(r, JINJA_ADD, jinja_arith(r, JINJA_MUL, q, b), rem);
+        REQUIRE_MSG(jinja_num_compare(sum, a) == 0, "%s / %s", jinja_int_digits(r, a, 10),
+                    jinja_int_digits(r, b, 10));
+        REQUIRE(jinja_int_sign(rem) == 0 || jinja_int_sign(rem) == jinja_int_sign(b));
+        REQUIRE(jinja_num_compare(jinja_arith(r, JINJA_SUB, b, rem), jinja_int(0)) ==
+                jinja_int_sign(b));
+        const char *digits = jinja_int_digits(r, a, 10);
+        bool negative = *digits == '-';
+        REQUIRE(
+            jinja_int_parse(r, digits + negative, strlen(digits + negative), 10, negative, &back));
+        REQUIRE_EQ_INT(jinja_num_compare(a, back), 0);
+    }
+}
+
+static void test_integers(void **state)
+{
+    struct jinja_run r;
+    (void)state;
+    jinja_run_init(&r, MEMORY_BYTES, UINT64_MAX);
+    REQUIRE_EQ_INT(jinja_guard(&r, check_integers, NULL), 0);
+    jinja_run_finish(&r);
+}
+
+/* ---- strings that share a buffer ---- */
+
+static void check_concat(struct jinja_run *r, void *arg)
+{
+    const struct jinja_str *a = jinja_str_new(r, "a", 1, JINJA_TRUSTED);
+    const struct jinja_str *x = jinja_str_new(r, "x", 1, JINJA_INPUT);
+    const struct jinja_str *ab = jinja_str_concat(r, a, a), *views[200];
+    (void)arg;
+    for (size_t i = 0; i < N_OF(views); i++) {
+        ab = jinja_str_concat(r, ab, i % 2 ? x : a);
+        views[i] = ab;
+        const struct jinja_str *fork =
+            jinja_str_concat(r, views[i / 2], x); /* not the end any more */
+        REQUIRE(jinja_str_origin_at(fork, fork->len - 1) == JINJA_INPUT);
+    }
+    for (size_t i = 0; i < N_OF(views); i++) {
+        REQUIRE_EQ_INT(views[i]->len, i + 3);
+        REQUIRE_EQ_INT(views[i]->s[i + 2], i % 2 ? 'x' : 'a');
+        REQUIRE_EQ_INT(jinja_str_origin_at(views[i], i + 2), i % 2 ? JINJA_INPUT : JINJA_TRUSTED);
+    }
+}
+
+static void test_concat(void **state)
+{
+    struct jinja_run r;
+    (void)state;
+    jinja_run_init(&r, MEMORY_BYTES, UINT64_MAX);
+    REQUIRE_EQ_INT(jinja_guard(&r, check_concat, NULL), 0);
+    jinja_run_finish(&r);
+}
+
+/* A prompt put together bit by bit costs about its length, not the square of it. */
+static void test_accumulation(void **state)
+{
+    struct job job = {.source = "{% set ns = namespace(s='') %}{% for i in range(20000) %}"
+                                "{% set ns.s = ns.s + 'twenty bytes of text' %}{% endfor %}"
+                                "{{ ns.s | length }}"};
+    (void)state;
+    int rc = render_bounded(&job, 32 << 20, OUTPUT_BYTES, STEPS);
+    REQUIRE_MSG(rc == 0, "%s", job.err);
+    REQUIRE_EQ_STR(job.text, "400000");
+    job_finish(&job);
+}
+
+/* ---- JSON ---- */
+
+static void parse_json(struct jinja_run *r, void *arg)
+{
+    const char *text = arg;
+    jinja_json_parse(r, text, strlen(text), JINJA_INPUT, "text");
+}
+
+static void test_json_errors(void **state)
+{
+    static const char *const wrong[] = {
+        "",       " ",   "{",       "[1,]",      "{\"a\":1,}",  "{a:1}",       "{'a':1}",
+        "01",     "1.",  ".5",      "+1",        "1e",          "-",           "tru",
+        "nul",    "\"a", "\"\\x\"", "\"\\u12\"", "\"\\ud800\"", "\"\\udc00\"", "\"\\ud800\\u0041\"",
+        "\"\t\"", "1 2", "[1 2]",   "{\"a\" 1}", "]",           "\"\xFF\"",    "{\"a\":1 \"b\":2}",
+        "[",      "[1",  "\"\\",
+    };
+    static const char *const right[] = {
+        "0", "-0", "1e5", "1.5E-3", "null", " [ ] ", "{ }", "\"\\u00e9\\ud83d\\ude00\\n\"", "NaN",
+        "-Infinity", "123456789012345678901234567890", "{\"a\":1,\"a\":2}", "[[[[[[]]]]]]", "1e999",
+    };
+    (void)state;
+    for (size_t i = 0; i < N_OF(wrong) + N_OF(right); i++) {
+        struct jinja_run r;
+        bool is_wrong = i < N_OF(wrong);
+        const char *text = is_wrong ? wrong[i] : right[i - N_OF(wrong)];
+        jinja_run_init(&r, MEMORY_BYTES, STEPS);
+        int rc = jinja_guard(&r, parse_json, (void *)(uintptr_t)text);
+        jinja_run_finish(&r);
+        REQUIRE_MSG(rc == (is_wrong ? TOK_EINVAL : 0), "%s: %d %s", text, rc, r.err);
+    }
+    char *deep = nest("[", "", "]", 100000);
+    struct jinja_run r;
+    jinja_run_init(&r, MEMORY_BYTES, STEPS);
+    REQUIRE_EQ_INT(jinja_guard(&r, parse_json, deep), TOK_EINVAL);
+    jinja_run_finish(&r);
+    free(deep);
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(test_cases),      cmocka_unit_test(test_errors),
+        cmocka_unit_test(test_budgets),    cmocka_unit_test(test_nesting),
+        cmocka_unit_test(test_marks),      cmocka_unit_test(test_float_repr),
+        cmocka_unit_test(test_integers),   cmocka_unit_test(test_concat),
+        cmocka_unit_test(test_accumulation), cmocka_unit_test(test_json_errors),
+    };
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}
