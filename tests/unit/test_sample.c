@@ -194,7 +194,7 @@ static int slow_chain(const float *logits, int vocab, const struct eng_sampling 
 /* Draws many times and compares the frequencies with the definition's probabilities. */
 static void check_chain(const struct eng_sampling *s, uint32_t seed, const char *name)
 {
-    enum { N_DRAWS = 20000 };
+    enum { N_DRAWS = 8000 };
     float logits[VOCAB];
     static struct candidate want[VOCAB];
     static int count[VOCAB];
