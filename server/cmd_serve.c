@@ -237,6 +237,8 @@ static void lock_memory(const struct srv_config *c)
 static int finish_loading(struct serve *s)
 {
     char err[1024];
+    uint64_t count;
+    if (read(s->loaded_fd, &count, sizeof(count)) != sizeof(count)) return 0; /* not yet, after all */
     if (srv_loader_result(s->loader, err, sizeof(err))) {
         srv_log(SRV_LOG_ERROR, "%s", err);
         return -1;
@@ -426,7 +428,11 @@ int srv_cmd_serve(const struct srv_config *config)
         close_parts(&s);
         return EXIT_FAILURE;
     }
-    if (!s.loaded) _exit(EXIT_SUCCESS); /* asked to end while loading: nothing runs that could be lost */
+    if (!s.loaded) {
+        /* Asked to end while loading: nothing runs that could be lost, and loading cannot be stopped. */
+        srv_loader_abandon(s.loader);
+        _exit(EXIT_SUCCESS);
+    }
     drain(&s);
     srv_log(SRV_LOG_INFO, "ending");
     close_parts(&s);

@@ -30,7 +30,7 @@ struct srv_loader {
     const char **names;      /* NULL-terminated; the strings are the configuration's, or default_name */
     char default_name[256];
     char fingerprint[160];
-    bool text_failed, failed;
+    bool text_failed, failed, joined;
     char text_error[ERROR_BYTES], error[ERROR_BYTES];
 };
 
@@ -175,15 +175,22 @@ int srv_loader_start(struct srv_loader **ret, struct srv_server *server, int eve
 
 int srv_loader_result(struct srv_loader *l, char *err, size_t errlen)
 {
+    if (!l->joined) pthread_join(l->thread, NULL);
+    l->joined = true;
     if (!l->failed) return 0;
     snprintf(err, errlen, "%s", l->error);
     return -1;
 }
 
+void srv_loader_abandon(struct srv_loader *l)
+{
+    pthread_detach(l->thread);
+}
+
 void srv_loader_finish(struct srv_loader *l)
 {
     if (!l) return;
-    pthread_join(l->thread, NULL);
+    if (!l->joined) pthread_join(l->thread, NULL);
     eng_close(l->engine);
     tok_chat_close(l->chat);
     tok_close(l->tok);

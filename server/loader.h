@@ -18,6 +18,9 @@ int srv_loader_start(struct srv_loader **ret, struct srv_server *server, int eve
 /* After event_fd: 0, or -1 with the reason. May be asked again. */
 int srv_loader_result(struct srv_loader *l, char *err, size_t errlen);
 
+/* Leaves the threads alone; the process is about to end. */
+void srv_loader_abandon(struct srv_loader *l);
+
 /* Waits for the threads and closes everything that was loaded; no request may live. NULL is fine. */
 void srv_loader_finish(struct srv_loader *l);
 

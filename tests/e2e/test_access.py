@@ -64,7 +64,8 @@ def test_56_time_of_the_comparison():
         r.read()
         assert r.status == 401
         times[i % 2].append(time.perf_counter() - start)
-    a, b = statistics.median(times[0]), statistics.median(times[1])
+    # The fastest tenth: what the machine's other work does is in the rest.
+    a, b = (statistics.mean(sorted(t)[:20]) for t in times.values())
     assert abs(a - b) < 0.5 * max(a, b), (a, b)
 
 
