@@ -3,8 +3,8 @@
  * Attention: see attention.h for the scheme.
  *
  * Both products run on the matmul kernels: a page holds its keys as a panel of 32 outputs, and its
- * values as panels of 32 inputs. The sums within a split start at the first page that any row of the
- * tile sees: the terms left out, and those of keys a row must not see, are exactly +0.
+ * values as panels of 32 inputs. The sums within a split start at the first page that any row of
+ * the tile sees: the terms left out, and those of keys a row must not see, are exactly +0.
  */
 #include "engine/attention.h"
 
@@ -21,14 +21,20 @@ enum {
     STORE_TOKENS = 16, /* of an item: the positions of a page that share cache lines */
 };
 
-/* Memory for the results of splits computed apart, at most: what does not fit is computed in one piece. */
+/*
+ * Memory for the results of splits computed apart, at most: what does not fit is computed in one
+ * piece.
+ */
 enum { MAX_PARTS_BYTES = 16 << 20 };
 
-/* A piece of work for one kv head. Rows count (token, query head of the group) pairs of the segment. */
+/*
+ * A piece of work for one kv head. Rows count (token, query head of the group) pairs of the
+ * segment.
+ */
 struct unit {
     int seg, head;
     int row0, n_rows;
-    int split;    /* the only split to compute, kept apart in parts[part]; -1: all, merged and finished */
+    int split;    /* the only split to compute, kept in parts[part]; -1: all, merged and finished */
     int part;
     bool stores;  /* a single token, whose key and value are stored first */
 };
@@ -88,7 +94,7 @@ struct attn {
     int n_merges;
 };
 
-/* ---- memory ------------------------------------------------------------------------------------- */
+/* ---- memory --------------------------------------------------------------------------------- */
 
 static int ceil_div(int64_t a, int64_t b)
 {
@@ -148,7 +154,8 @@ struct attn *attn_init(struct scratch *s, const struct attn_params *params)
     struct attn *a = scratch_take(s, 1, sizeof(*a));
     zero.threads = scratch_take(s, (size_t)params->n_threads, sizeof(*zero.threads));
     zero.parts = scratch_take(s, max_parts, sizeof(*zero.parts));
-    zero.units = scratch_take(s, max_rows * tiles_per_row * kv_heads + max_parts, sizeof(*zero.units));
+    size_t max_units = max_rows * tiles_per_row * kv_heads + max_parts;
+    zero.units = scratch_take(s, max_units, sizeof(*zero.units));
     zero.stores = scratch_take(s, max_rows, sizeof(*zero.stores));
     zero.merges = scratch_take(s, (size_t)params->max_segs * kv_heads, sizeof(*zero.merges));
     for (int i = 0; i < params->n_threads; i++)
@@ -160,7 +167,7 @@ struct attn *attn_init(struct scratch *s, const struct attn_params *params)
     return a;
 }
 
-/* ---- the step's items --------------------------------------------------------------------------- */
+/* ---- the step's items ----------------------------------------------------------------------- */
 
 static void add_stores(struct attn *a, int seg)
 {
@@ -249,7 +256,7 @@ int attn_n_merge_items(const struct attn *a)
     return a->n_merges;
 }
 
-/* ---- one row ------------------------------------------------------------------------------------ */
+/* ---- one row -------------------------------------------------------------------------------- */
 
 /* The query or key of one head: RMSNorm where the family has it, RoPE where the layer has it. */
 static void prepare_head(const struct attn *a, int layer, const float *x, const float *norm,
@@ -281,7 +288,8 @@ static void store_token(struct attn *a, int layer, int seg, int token, int head,
 
     prepare_head(a, layer, key, a->p.model->layers[layer].k_norm, pos, tmp);
     kern->put_key[kind](page + kv_key_offset(l, layer, head), tmp, hp->d_head, l->d_pad, slot);
-    kern->put_value[kind](page + kv_value_offset(l, layer, head), value, hp->d_head, l->d_pad, slot);
+    kern->put_value[kind](page + kv_value_offset(l, layer, head), value, hp->d_head, l->d_pad,
+                          slot);
 }
 
 void attn_store_item(struct attn *a, int layer, int item, int thread)
@@ -326,7 +334,7 @@ static struct range visible_range(int64_t pos, int window, int split)
     return r.lo < r.hi ? r : (struct range){0, 0};
 }
 
-/* ---- one split ---------------------------------------------------------------------------------- */
+/* ---- one split ------------------------------------------------------------------------------ */
 
 /* Pages that any row of a unit sees in a split. */
 struct pages {
@@ -364,7 +372,9 @@ static void score(struct attn *a, int layer, const struct unit *u, const struct 
     }
 }
 
-/* Scores to probabilities (not yet divided by their sum), packed for the product with the values. */
+/*
+ * Scores to probabilities (not yet divided by their sum), packed for the product with the values.
+ */
 static struct kern_tile soften(struct attn *a, const struct unit *u, int window, int split,
                                const struct pages *pages, struct thread_scratch *t,
                                struct kern_softmax *soft)
@@ -413,7 +423,7 @@ static bool attend_split(struct attn *a, int layer, const struct unit *u, int sp
     return true;
 }
 
-/* ---- merging splits ----------------------------------------------------------------------------- */
+/* ---- merging splits ------------------------------------------------------------------------- */
 
 /* Adds one split's result to a row's: always in ascending order of splits. */
 static void merge_row(const struct kern *kern, struct row_state *row, float *acc,
@@ -461,7 +471,7 @@ static void forget_rows(const struct unit *u, struct thread_scratch *t)
     for (int i = 0; i < u->n_rows; i++) t->rows[i].any = false;
 }
 
-/* ---- items -------------------------------------------------------------------------------------- */
+/* ---- items ---------------------------------------------------------------------------------- */
 
 /*
  * The unit this thread will probably take next, when its keys and values are worth fetching ahead:

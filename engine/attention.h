@@ -4,9 +4,9 @@
  *
  * For one kv head, the rows of a segment are its (token, query head) pairs, the query heads of the
  * group innermost; tiles of these rows walk the keys in splits of ATTN_SPLIT positions, at absolute
- * multiples. Each split gives scores, a softmax of its own, and a weighted sum of values; splits are
- * merged in ascending order. Who computes which split is free, so a row's result is the same bits
- * whether one thread walks a long context, many do, or the rows come one by one or in chunks.
+ * multiples. Each split gives scores, a softmax of its own, and a weighted sum of values; splits
+ * are merged in ascending order. Who computes which split is free, so a row's result is the same
+ * bits whether one thread walks a long context, many do, or the rows come one by one or in chunks.
  * Sliding windows mask; splits that a row does not see at all leave no trace in it.
  *
  * Keys and values of the step's own tokens are stored first: by attn_store_item for prompt chunks
@@ -44,7 +44,10 @@ struct attn_params {
 /* Cut from s; while that only counts, NULL. Nothing to destroy. */
 struct attn *attn_init(struct scratch *s, const struct attn_params *params);
 
-/* Cuts the step's segments into items. segs are borrowed until the step ends; row0[i] is segment i's first row. */
+/*
+ * Cuts the step's segments into items. segs are borrowed until the step ends; row0[i] is segment
+ * i's first row.
+ */
 void attn_begin(struct attn *a, const struct fwd_segment *segs, const int *row0, int n_segs);
 
 /* Items of the three phases of every layer, in this order; any may be 0. */

@@ -2,12 +2,12 @@
 /*
  * The transformer, in reading order: see build_program.
  *
- * At start the whole step is written down once as a list of ops; an op is a phase of the pool. A step
- * only counts each op's items (0: the phase is passed over) and lets the pool run the list.
+ * At start the whole step is written down once as a list of ops; an op is a phase of the pool. A
+ * step only counts each op's items (0: the phase is passed over) and lets the pool run the list.
  *
- * Packing. Rows are normalised and packed for a product either by a phase of their own, tile by tile
- * into a common buffer, or, while they are few, by every thread for itself at its first item of the
- * product: that costs less than another phase.
+ * Packing. Rows are normalised and packed for a product either by a phase of their own, tile by
+ * tile into a common buffer, or, while they are few, by every thread for itself at its first item
+ * of the product: that costs less than another phase.
  *
  * The last layer. What follows its keys and values is only needed for rows that want logits or
  * hidden states: these "kept" rows are gathered, and attention's output is read through a map.
@@ -120,7 +120,7 @@ struct fwd {
     bool wants_hidden;
 };
 
-/* ---- items -------------------------------------------------------------------------------------- */
+/* ---- items ---------------------------------------------------------------------------------- */
 
 static void embed_item(void *arg, int item, int thread)
 {
@@ -279,7 +279,7 @@ static void head_item(void *arg, int item, int thread)
     }
 }
 
-/* ---- the program -------------------------------------------------------------------------------- */
+/* ---- the program ---------------------------------------------------------------------------- */
 
 static struct op *add_op(struct fwd *f, enum op_kind kind, enum op_rows rows,
                          void (*fn)(void *arg, int item, int thread))
@@ -382,7 +382,7 @@ static void build_program(struct fwd *f)
     link_products(f);
 }
 
-/* ---- a step ------------------------------------------------------------------------------------- */
+/* ---- a step --------------------------------------------------------------------------------- */
 
 static int ceil_div(int a, int b)
 {
@@ -463,7 +463,7 @@ int32_t fwd_argmax(const struct fwd *f, int i, bool *ret_finite)
     return best.id;
 }
 
-/* ---- memory ------------------------------------------------------------------------------------- */
+/* ---- memory --------------------------------------------------------------------------------- */
 
 /* The largest number of inputs of any matrix, and of those that use BLAS. */
 static int longest_row(const struct eng_model *m, bool blas)
@@ -608,8 +608,14 @@ static int map_memory(struct fwd *f, char *err, size_t errlen)
 int fwd_create(struct fwd **ret, const struct fwd_params *params, char *err, size_t errlen)
 {
     if (params->max_rows < 1 || params->max_segs < 1 || params->max_logit_rows < 1) {
-        snprintf(err, errlen, "a step of %d rows, %d sequences, %d rows of logits: each must be at least 1",
+        snprintf(err, errlen,
+                 "a step of %d rows, %d sequences, %d rows of logits: each must be at least 1",
                  params->max_rows, params->max_segs, params->max_logit_rows);
+        return ENG_EINVAL;
+    }
+    if (params->ctx > params->model->ctx) {
+        snprintf(err, errlen, "a context of %lld tokens: the model was loaded for %lld",
+                 (long long)params->ctx, (long long)params->model->ctx);
         return ENG_EINVAL;
     }
     struct fwd *f = calloc(1, sizeof(*f));

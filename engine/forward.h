@@ -2,9 +2,9 @@
 /*
  * One step of the transformer over any mix of prompt and decode rows.
  *
- * A step is a list of segments; a segment is n_tokens consecutive positions of one sequence. A decode
- * row is a segment of one token. Every row's result depends on its own sequence alone, bit for bit:
- * not on the other rows, their number, the cutting of prompts into steps, or the threads.
+ * A step is a list of segments; a segment is n_tokens consecutive positions of one sequence. A
+ * decode row is a segment of one token. Every row's result depends on its own sequence alone, bit
+ * for bit: not on the other rows, their number, the cutting of prompts into steps, or the threads.
  *
  * Threads: everything here belongs to the scheduler thread; fwd_run uses the pool.
  */
@@ -26,7 +26,7 @@ enum fwd_want { FWD_WANT_NONE, FWD_WANT_LAST, FWD_WANT_ALL };
 struct fwd_segment {
     const int32_t *tokens;      /* [n_tokens], each in [0, vocab) */
     int n_tokens;               /* >= 1 */
-    int64_t pos0;               /* position of the first token; earlier positions are in the pages */
+    int64_t pos0;               /* of the first token; earlier positions are in the pages */
     uint8_t *const *pages;      /* data of page i of the sequence: positions 32 i .. 32 i + 31;
                                  * covers pos0 + n_tokens */
     enum fwd_want want;
@@ -55,8 +55,8 @@ struct fwd_params {
 };
 
 /*
- * Bytes of scratch and of the logits buffer that fwd_create would take, for the memory plan; INT64_MAX
- * where they are beyond the address space. params->pool is not looked at.
+ * Bytes of scratch and of the logits buffer that fwd_create would take, for the memory plan;
+ * INT64_MAX where they are beyond the address space. params->pool is not looked at.
  */
 void fwd_plan(const struct fwd_params *params, int n_threads, int64_t *ret_scratch_bytes,
               int64_t *ret_logits_bytes);

@@ -2,10 +2,10 @@
 /*
  * Tiles of rows times runs of panels.
  *
- * Few rows wait for panels to arrive from memory: the hardware's own prefetchers, which see one long
- * stream, do best alone. From some height on the computing takes longer, and the panel after this one
- * is fetched meanwhile. With many rows (prefill) a panel is used so often that fetching ahead only
- * costs; each panel is multiplied with all tiles while it is in L2.
+ * Few rows wait for panels to arrive from memory: the hardware's own prefetchers, which see one
+ * long stream, do best alone. From some height on the computing takes longer, and the panel after
+ * this one is fetched meanwhile. With many rows (prefill) a panel is used so often that fetching
+ * ahead only costs; each panel is multiplied with all tiles while it is in L2.
  */
 #include "engine/gemm.h"
 
@@ -20,7 +20,7 @@ enum { AHEAD_MAX_ROWS = 48 };
 /* Pairs of gate and up panels multiplied in one call, so that their sums stay in L1. */
 enum { MAX_PAIRS = 4, PAIR_COLUMNS = 2 * KERN_PANEL };
 
-/* ---- rows --------------------------------------------------------------------------------------- */
+/* ---- rows ----------------------------------------------------------------------------------- */
 
 static int tallest_tile(const struct eng_model *model, const struct gemm_rows *r)
 {
@@ -90,7 +90,7 @@ void gemm_pack_tile(const struct eng_model *model, const struct eng_mat *m,
     }
 }
 
-/* ---- products ----------------------------------------------------------------------------------- */
+/* ---- products ------------------------------------------------------------------------------- */
 
 /* A run of panels that is multiplied by one call, and the end of its item. */
 struct run {
@@ -123,7 +123,10 @@ static bool fetches_ahead(const struct eng_model *model, const struct eng_mat *m
            rows->n_rows <= AHEAD_MAX_ROWS;
 }
 
-/* What to fetch during a run with tile i: this tile's share of the next run, or of what follows the item. */
+/*
+ * What to fetch during a run with tile i: this tile's share of the next run, or of what follows the
+ * item.
+ */
 static struct gemm_ahead share_ahead(const struct eng_model *model, const struct eng_mat *m,
                                      const struct gemm_rows *rows, const struct run *run, int tile,
                                      const struct gemm_ahead *after)
@@ -211,7 +214,7 @@ size_t gemm_gate_up_floats(const struct eng_model *model, int max_rows)
     return (native > blas ? native : blas) * PAIR_COLUMNS;
 }
 
-/* ---- items -------------------------------------------------------------------------------------- */
+/* ---- items ---------------------------------------------------------------------------------- */
 
 int gemm_units_per_item(int n_units, size_t unit_bytes, int n_threads)
 {

@@ -3,8 +3,8 @@
  * Products of many rows with a packed matrix, cut into items for the pool.
  *
  * gemm.c packs rows into tiles and walks panels; gemm_blas.c, the only file that sees BLAS, expands
- * panels to f32 and calls sgemm with one fixed shape. Which of the two a matrix uses is fixed at load
- * (eng_mat.use_blas), never by the number of rows.
+ * panels to f32 and calls sgemm with one fixed shape. Which of the two a matrix uses is fixed at
+ * load (eng_mat.use_blas), never by the number of rows.
  *
  * Threads: any; what is written is disjoint between items.
  */
@@ -17,7 +17,7 @@
 
 #include "engine/model.h"
 
-/* ---- rows on their way into a product ----------------------------------------------------------- */
+/* ---- rows on their way into a product ------------------------------------------------------- */
 
 /* Where f32 rows come from, and what is done to them first. */
 struct gemm_source {
@@ -43,8 +43,8 @@ struct gemm_rows {
 };
 
 /*
- * Describes n_rows (>= 1) rows packed for m; the buffers are set by the caller: data k_pad * 4 bytes
- * a row, scale and corr k_pad / 32.
+ * Describes n_rows (>= 1) rows packed for m; the buffers are set by the caller: data k_pad * 4
+ * bytes a row, scale and corr k_pad / 32.
  */
 void gemm_rows_init(struct gemm_rows *r, const struct eng_model *model, const struct eng_mat *m,
                     int n_rows);
@@ -54,12 +54,12 @@ void gemm_pack_tile(const struct eng_model *model, const struct eng_mat *m,
                     const struct gemm_source *src, const struct gemm_rows *rows, int tile,
                     float *tmp);
 
-/* ---- products ----------------------------------------------------------------------------------- */
+/* ---- products ------------------------------------------------------------------------------- */
 
 /* What one thread needs besides. */
 struct gemm_thread {
     float *gate_up;      /* gemm_gate_up_floats */
-    void *blas;          /* gemm_blas_scratch_bytes of the largest matrix; NULL where none uses BLAS */
+    void *blas;          /* gemm_blas_scratch_bytes of the largest matrix; NULL: none uses BLAS */
 };
 
 /* Something worth having in L2 when this item ends; data NULL: nothing. */
@@ -69,16 +69,16 @@ struct gemm_ahead {
 };
 
 /*
- * All rows times panels p0 .. p0 + n - 1 of m, bias added, into columns 32 * p0 ... of `out`, whose c
- * is column 0 of the matrix.
+ * All rows times panels p0 .. p0 + n - 1 of m, bias added, into columns 32 * p0 ... of `out`, whose
+ * c is column 0 of the matrix.
  */
 void gemm_panels(const struct eng_model *model, const struct eng_mat *m,
                  const struct gemm_rows *rows, int p0, int n, const struct kern_out *out,
                  const struct gemm_ahead *ahead, const struct gemm_thread *thread);
 
 /*
- * The same for a gate-up matrix, whose panels alternate: pairs p0 .. p0 + n - 1 of them give columns
- * 32 * p0 ... of silu(gate) * up. out->add is ignored.
+ * The same for a gate-up matrix, whose panels alternate: pairs p0 .. p0 + n - 1 of them give
+ * columns 32 * p0 ... of silu(gate) * up. out->add is ignored.
  */
 void gemm_gate_up(const struct eng_model *model, const struct eng_mat *m,
                   const struct gemm_rows *rows, int p0, int n, const struct kern_out *out,
@@ -93,15 +93,19 @@ size_t gemm_gate_up_floats(const struct eng_model *model, int max_rows);
  */
 int gemm_units_per_item(int n_units, size_t unit_bytes, int n_threads);
 
-/* ---- the BLAS backend --------------------------------------------------------------------------- */
+/* ---- the BLAS backend ----------------------------------------------------------------------- */
 
 /*
  * Loads OpenBLAS with one thread and returns its core name ("Cooperlake"); NULL where it was built
- * out or cannot be loaded. Call it once, before other threads exist: it sets an environment variable.
+ * out or cannot be loaded. Call it once, before other threads exist: it sets an environment
+ * variable.
  */
 const char *gemm_blas_init(void);
 
-/* Puts one row at every place of the call shape and compares bits, for the given K; false: not repeatable here. */
+/*
+ * Puts one row at every place of the call shape and compares bits, for the given K. False: BLAS is
+ * not repeatable on this machine.
+ */
 bool gemm_blas_is_repeatable(int k_pad);
 
 /* Bytes of per-thread scratch that gemm_blas_panel needs for a matrix of k_pad inputs. */

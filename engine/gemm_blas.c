@@ -128,7 +128,7 @@ void gemm_blas_panel(const struct kern *kern, const struct eng_mat *m, int panel
     }
 }
 
-/* ---- the repeatability test --------------------------------------------------------------------- */
+/* ---- the repeatability test ----------------------------------------------------------------- */
 
 /* Numbers in [-1, 1) with all bits of the mantissa in use, from a fixed seed. */
 static void fill_random(float *x, size_t n, uint32_t seed)
@@ -140,7 +140,8 @@ static void fill_random(float *x, size_t n, uint32_t seed)
 }
 
 /* The same row at every place among other rows: are its results the same bits? */
-static bool same_at_every_place(const struct blas_scratch *s, const float *row, bool expanded, int k)
+static bool same_at_every_place(const struct blas_scratch *s, const float *row, bool expanded,
+                                int k)
 {
     float first[KERN_PANEL];
     for (int place = 0; place < BLOCK_ROWS; place++) {

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: MIT */
 /*
- * Pages of KV cache: one reserved mapping, reference counts, and a stack of freed pages. Page numbers
- * from n_used on were never handed out; the mapping's untouched memory is zero there.
+ * Pages of KV cache: one reserved mapping, reference counts, and a stack of freed pages. Page
+ * numbers from n_used on were never handed out; the mapping's untouched memory is zero there.
  */
 #include "engine/kv.h"
 

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: MIT */
 /*
- * Pages of KV cache. One page holds KV_PAGE_TOKENS = 32 positions of one sequence for all layers and
- * kv heads, laid out for the kernels: for each (layer, kv head) one K panel (K = d_pad dims, 32
+ * Pages of KV cache. One page holds KV_PAGE_TOKENS = 32 positions of one sequence for all layers
+ * and kv heads, laid out for the kernels: for each (layer, kv head) one K panel (K = d_pad dims, 32
  * positions), then d_pad / 32 V panels (K = 32 positions, 32 dims each).
  *
  * The address space for all pages is reserved at start; a page is touched when it is first handed

@@ -139,7 +139,8 @@ static struct eng_model *synth_create(const struct synth_shape *s, const struct 
         .ctx_train = SYNTH_CTX, .ctx_max = SYNTH_CTX, .rms_eps = 1e-5, .tied = s->tied,
     };
     m->embed = synth_mat(kern, numerics->head, s->vocab, s->d_model, false, 1);
-    m->head = s->tied ? m->embed : synth_mat(kern, numerics->head, s->vocab, s->d_model, false, 0.3f);
+    m->head = m->embed;
+    if (!s->tied) m->head = synth_mat(kern, numerics->head, s->vocab, s->d_model, false, 0.3f);
     m->final_norm = synth_vector(s->d_model, 1, 0.2f);
     m->layers = synth_alloc((size_t)s->n_layers * sizeof(*m->layers));
     for (int i = 0; i < s->n_layers; i++) synth_layer(&m->layers[i], m, s, i);
@@ -173,7 +174,7 @@ static void synth_destroy(struct eng_model *m)
     free(m);
 }
 
-/* ---- the reference ------------------------------------------------------------------------------ */
+/* ---- the reference -------------------------------------------------------------------------- */
 
 /* Weights of one matrix in double, read back: [n_panels * 32][n_in]. */
 static double *synth_weights(const struct kern *kern, const struct eng_mat *m)
@@ -278,7 +279,8 @@ static void synth_add(double *x, const double *y, int n_rows, int n, size_t ldy)
         for (int i = 0; i < n; i++) x[r * n + i] += y[(size_t)r * ldy + (size_t)i];
 }
 
-static double *synth_ffn(const struct eng_model *m, const struct eng_layer *l, const double *x, int n)
+static double *synth_ffn(const struct eng_model *m, const struct eng_layer *l, const double *x,
+                         int n)
 {
     size_t ld = (size_t)l->gate_up.n_panels * KERN_PANEL, ff = (size_t)m->hp.d_ff;
     double *gu = synth_multiply(m->kern, &l->gate_up, x, n, (size_t)m->hp.d_model);
@@ -294,7 +296,10 @@ static double *synth_ffn(const struct eng_model *m, const struct eng_layer *l, c
     return y;
 }
 
-/* Logits of all positions of one sequence, [n][head.n_panels * 32]; hidden (or NULL): [n][d_model] after the final norm. */
+/*
+ * Logits of all positions of one sequence, [n][head.n_panels * 32]; hidden (or NULL): [n][d_model]
+ * after the final norm.
+ */
 static double *synth_reference(const struct eng_model *m, const int32_t *tokens, int n,
                                double **ret_hidden)
 {

@@ -37,7 +37,7 @@ static const struct {
     {{"int4", KERN_A_I8, false, KERN_W_I4, KERN_W_I8, false}, 0.12},
 };
 
-/* ---- running sequences -------------------------------------------------------------------------- */
+/* ---- running sequences ---------------------------------------------------------------------- */
 
 struct rig {
     struct eng_model *model;
@@ -141,7 +141,7 @@ static void run_alone(const struct rig *g, struct sequence *s, int chunk)
     while (s->done < s->n) run_step(g, &s, &chunk, 1);
 }
 
-/* ---- near the reference ------------------------------------------------------------------------- */
+/* ---- near the reference --------------------------------------------------------------------- */
 
 static double spread_of(const double *x, size_t n)
 {
@@ -166,7 +166,7 @@ static double distance(const struct eng_model *m, const struct sequence *s)
     return worst;
 }
 
-/* ---- the same bits ------------------------------------------------------------------------------ */
+/* ---- the same bits -------------------------------------------------------------------------- */
 
 static void require_same(const struct sequence *a, const struct sequence *b, int vocab,
                          const char *what)
@@ -234,7 +234,10 @@ static void check_long(const struct rig *g, const struct sequence *base)
     sequence_finish(&s, g);
 }
 
-/* All of it for one model. The bits of one thread and one chunk size are the base of every comparison. */
+/*
+ * All of it for one model. The bits of one thread and one chunk size are the base of every
+ * comparison.
+ */
 static void check_model(struct eng_model *m, const char *what, double bound)
 {
     /* plain C is slow, and the cutting of contexts is the same at every level */
@@ -263,7 +266,10 @@ static void check_model(struct eng_model *m, const char *what, double bound)
     rig_close(&g);
 }
 
-/* Under the thread sanitizer one path and the best level are minutes already; threads are what it looks at. */
+/*
+ * Under the thread sanitizer one path and the best level are minutes already; threads are what it
+ * looks at.
+ */
 #if defined(__SANITIZE_THREAD__)
 enum { LOWEST_LEVEL = 1, N_CHECKED_PATHS = 1, N_CHECKED_SHAPES = 4 };
 #else
@@ -299,19 +305,21 @@ static void test_blas(void **state)
     static const int sizes[] = {32, 64, 96, 576, 1536};
     for (size_t i = 0; i < N_OF(sizes); i++) {
         bool same = gemm_blas_is_repeatable(sizes[i]);
-        if (!same) print_message("[  NOTE    ] OpenBLAS %s is not repeatable at K = %d\n", core, sizes[i]);
-        if (!same) return; /* such a machine is not offered BLAS as repeatable */
+        if (same) continue;
+        print_message("[  NOTE    ] OpenBLAS %s is not repeatable at K = %d\n", core, sizes[i]);
+        return; /* BLAS is not offered as repeatable on such a machine */
     }
     for (size_t p = 0; p < 2; p++)
         for (size_t i = 0; i < 2; i++) {
-            struct eng_model *m = synth_create(&shapes[i], kern_select("auto"), &paths[p].n, 42 + i);
+            const struct kern *kern = kern_select("auto");
+            struct eng_model *m = synth_create(&shapes[i], kern, &paths[p].n, 42 + i);
             synth_use_blas(m);
             check_model(m, "blas", paths[p].bound);
             synth_destroy(m);
         }
 }
 
-/* ---- wants, sums, stops, faults ----------------------------------------------------------------- */
+/* ---- wants, sums, stops, faults ------------------------------------------------------------- */
 
 static struct eng_model *make_model(size_t shape, size_t path)
 {

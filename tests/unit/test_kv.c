@@ -1,5 +1,7 @@
 /* SPDX-License-Identifier: MIT */
-/* KV pages: layout arithmetic, reference counts, exhaustion, and no stale value in a recycled page. */
+/*
+ * KV pages: layout arithmetic, reference counts, exhaustion, and no stale value in a recycled page.
+ */
 #include "engine/kv.h"
 
 #include "engine/engine.h"

@@ -1,5 +1,7 @@
 /* SPDX-License-Identifier: MIT */
-/* The pool: every item once, phases in order, `stop`, reuse, idleness, and threads that come late. */
+/*
+ * The pool: every item once, phases in order, `stop`, reuse, idleness, and threads that come late.
+ */
 #include "engine/pool.h"
 
 #include <time.h>
@@ -92,7 +94,7 @@ static void test_many_runs(void **state)
     struct pool *p = make_pool(3);
     for (int i = 0; i < 300; i++) {
         check_run(p, i % 23);
-        if (i % 50 == 0) usleep(300); /* long enough for the workers to be asleep; nothing depends on it */
+        if (i % 50 == 0) usleep(300); /* workers go to sleep; nothing depends on it */
     }
     pool_destroy(p);
 }
@@ -168,8 +170,10 @@ static void test_bad_sizes_and_cores(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_every_item_once_in_order), cmocka_unit_test(test_many_runs),
-        cmocka_unit_test(test_stop_passes_over_the_rest), cmocka_unit_test(test_idle_pool_uses_no_cpu),
+        cmocka_unit_test(test_every_item_once_in_order),
+        cmocka_unit_test(test_many_runs),
+        cmocka_unit_test(test_stop_passes_over_the_rest),
+        cmocka_unit_test(test_idle_pool_uses_no_cpu),
         cmocka_unit_test(test_bad_sizes_and_cores),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
