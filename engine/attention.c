@@ -65,8 +65,8 @@ struct thread_scratch {
     uint8_t *queries;      /* packed tile, K = d_pad */
     float *scores;         /* [max_tile][ATTN_SPLIT] */
     uint8_t *probs;        /* packed tile, K = ATTN_SPLIT */
-    struct part part;
-    float *acc;            /* [max_tile][d_pad] */
+    struct part part;      /* of one split */
+    float *acc;            /* [max_tile][d_pad]: merged values; the first split's lie here at once */
     struct row_state *rows;/* [max_tile] */
     float *head;           /* [d_pad] */
 };
@@ -430,7 +430,7 @@ static void merge_row(const struct kern *kern, struct row_state *row, float *acc
                       const struct kern_softmax *soft, const float *values, int d_pad)
 {
     if (!row->any) {
-        memcpy(acc, values, (size_t)d_pad * sizeof(*acc));
+        if (values != acc) memcpy(acc, values, (size_t)d_pad * sizeof(*acc));
         *row = (struct row_state){soft->max, soft->sum, true};
         return;
     }
@@ -496,10 +496,13 @@ void attn_item(struct attn *a, int layer, int item, int thread)
     }
     const struct unit *next = guess_next(a, item);
     int last = (int)(row_position(a, u, u->n_rows - 1) / ATTN_SPLIT);
+    struct part part = {t->acc, t->part.soft};
     forget_rows(u, t);
     for (int split = 0; split <= last; split++)
-        if (attend_split(a, layer, u, split, &queries, next, t, &t->part))
-            merge_split(a, layer, u, split, &t->part, t);
+        if (attend_split(a, layer, u, split, &queries, next, t, &part)) {
+            merge_split(a, layer, u, split, &part, t);
+            part = t->part;
+        }
     finish_rows(a, u, t);
 }
 
