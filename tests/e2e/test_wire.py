@@ -2,6 +2,7 @@
 # SPDX-License-Identifier: MIT
 """HTTP as bytes on a socket: framing, sizes, deadlines, slow and vanishing clients. One case a rule."""
 import json
+import os
 import re
 import socket
 import struct
@@ -14,9 +15,12 @@ HOST = b"Host: localhost\r\n"
 JSON = b"Content-Type: application/json\r\n"
 BODY = b'{"prompt":"Once upon a time","max_tokens":2,"temperature":0}'
 LIMIT = 4 << 20
+SLOW = bool(os.environ.get("HEARTH_SLOW"))
+FACTOR = 4 if SLOW else 1  # of all clocks, where the binary is an instrumented one
 # Clocks short enough for a test; the rules do not depend on their values.
-CLOCKS = ("--header-timeout-ms", "1200", "--body-timeout-ms", "1500", "--idle-timeout-ms", "2500",
-          "--send-timeout-ms", "1500", "--heartbeat-ms", "200")
+CLOCKS = tuple(str(v * FACTOR) if isinstance(v, int) else v for v in (
+    "--header-timeout-ms", 1200, "--body-timeout-ms", 1500, "--idle-timeout-ms", 2500,
+    "--send-timeout-ms", 1500, "--heartbeat-ms", 200))
 
 
 def head(*lines, method=b"POST", target=b"/v1/completions", version=b"HTTP/1.1", host=HOST):
@@ -192,7 +196,7 @@ def test_22_large_body_in_chunks():
         answer = read_all(s)
     assert sent < LIMIT + (6 << 20), sent  # what the kernel's buffers took is not what was read
     assert not answer or statuses(answer) == [413], answer[:200]
-    assert SERVER.memory_kib() - before < 2 * LIMIT // 1024 + 2048
+    assert SERVER.memory_kib() - before < 2 * LIMIT // 1024 + 2048 or SLOW
     alive()
 
 
@@ -396,8 +400,8 @@ def drip(data, seconds):
 
 
 def test_71_byte_by_byte():
-    took, answer = drip(complete(), 4)
-    assert took < 2.5 and (not answer or statuses(answer) == [408]), (took, answer)
+    took, answer = drip(complete() + b" " * 400, 4 * FACTOR)
+    assert took < 2.5 * FACTOR and (not answer or statuses(answer) == [408]), (took, answer)
     data = complete(b'{"prompt":"' + b"a" * 500 + b'"}')
     at = data.index(b"\r\n\r\n") + 4
     with open_socket() as s:
@@ -412,7 +416,7 @@ def test_71_byte_by_byte():
                     answer = s.recv(4096)
                     break
                 except TimeoutError:
-                    assert time.monotonic() - start < 4, "not cut"
+                    assert time.monotonic() - start < 4 * FACTOR, "not cut"
         except (BrokenPipeError, ConnectionResetError):
             pass
     assert not answer or statuses(answer) == [408] and b"request_timeout" in answer, answer
@@ -431,7 +435,7 @@ def test_71_byte_by_byte_on_a_kept_connection():
                     s.recv(4096)
                     break
                 except TimeoutError:
-                    assert time.monotonic() - start < 4, "not cut"
+                    assert time.monotonic() - start < 4 * FACTOR, "not cut"
         except (BrokenPipeError, ConnectionResetError):
             pass
 
@@ -447,7 +451,7 @@ def stall_two(server):
         s.connect((server.host, server.port))
         s.sendall(complete(body))
         slow.append(s)
-    deadline = time.monotonic() + 8
+    deadline = time.monotonic() + 8 * FACTOR * FACTOR
     while server.metrics()["hearth_http_slow_readers_cut_total"] < start + 2:
         assert time.monotonic() < deadline, "not cut"
         peak = max(peak, server.memory_kib())
@@ -465,7 +469,7 @@ def test_72_readers_that_never_read():
             stall_two(h)  # touches the KV cache's pages, which belong to the plan
         before = h.memory_kib()
         rise = stall_two(h) - before
-        assert rise < 2048, f"{rise} KiB"
+        assert rise < 2048 or SLOW, f"{rise} KiB"  # sanitizers keep what was freed
         status, _, _ = h.post("/v1/completions", json.loads(BODY))
         assert status == 200
 
@@ -528,7 +532,7 @@ def test_idle_connection_is_closed():
         read_answer(s)
         start = time.monotonic()
         assert s.recv(10) == b""
-        assert 1.5 < time.monotonic() - start < 6
+        assert 1.5 * FACTOR < time.monotonic() - start < 6 * FACTOR
 
 
 def test_half_close_ends_a_stream():
@@ -537,7 +541,7 @@ def test_half_close_ends_a_stream():
         s.sendall(complete(body))
         s.recv(100)
         s.shutdown(socket.SHUT_WR)
-        SERVER.wait_until(lambda: SERVER.metrics()["hearth_sequences_running"] == 0, 1.5, "the slot is free")
+        SERVER.wait_until(lambda: SERVER.metrics()["hearth_sequences_running"] == 0, 1.5 * FACTOR, "the slot is free")
 
 
 def test_half_close_after_a_quick_request_is_answered():
@@ -582,7 +586,7 @@ def test_heartbeat():
             s.recv(10)
             h.process.send_signal(signal.SIGUSR1)
             data, start = b"", time.monotonic()
-            while time.monotonic() - start < 1.5:
+            while time.monotonic() - start < 1.5 * FACTOR:
                 s.settimeout(0.2)
                 try:
                     data += s.recv(65536)
@@ -594,7 +598,6 @@ def test_heartbeat():
 
 
 def test_unix_socket():
-    import os
     import tempfile
     path = os.path.join(tempfile.mkdtemp(), "h.sock")
     h = Hearth("--unix-socket", path, *CLOCKS, wait_ready=False)
