@@ -58,8 +58,7 @@ struct bench {
     char err[1024];
 };
 
-/* ---- numbers ------------------------------------------------------------------------------------
- */
+/* ---- numbers ------------------------------------------------------------------------------- */
 
 static int parse_number(struct bench *b, const char *name, const char *text, int64_t min,
                         int64_t max, int64_t *ret)
@@ -127,8 +126,7 @@ static double percentile(const double *v, int64_t n, double p)
     return v[(int64_t)((double)(n - 1) * p + 0.5)];
 }
 
-/* ---- running jobs -------------------------------------------------------------------------------
- */
+/* ---- running jobs -------------------------------------------------------------------------- */
 
 static void on_event(void *ctx, const struct eng_event *e)
 {
@@ -202,8 +200,7 @@ static int finish(struct bench *b, struct stream *s)
     return -1;
 }
 
-/* ---- what is measured ---------------------------------------------------------------------------
- */
+/* ---- what is measured ---------------------------------------------------------------------- */
 
 static int measure_prefill(struct bench *b, int64_t n_tokens, double *ret_tok_s)
 {
@@ -256,8 +253,7 @@ static int measure_decode(struct bench *b, int n, int64_t context, double *ret_t
     return rc ? rc : rate_of_common_steps(b, n, ret_tok_s);
 }
 
-/* ---- the closed loop ----------------------------------------------------------------------------
- */
+/* ---- the closed loop ----------------------------------------------------------------------- */
 
 struct loop {
     int n_clients;
@@ -314,8 +310,7 @@ static int run_loop(struct bench *b, struct loop *l, double *ret_seconds)
     return rc;
 }
 
-/* ---- output -------------------------------------------------------------------------------------
- */
+/* ---- output -------------------------------------------------------------------------------- */
 
 static void print_common(const struct bench *b)
 {
@@ -376,8 +371,7 @@ static void print_loop(const struct bench *b, struct loop *l, double seconds)
     fflush(stdout);
 }
 
-/* ---- all cases ----------------------------------------------------------------------------------
- */
+/* ---- all cases ----------------------------------------------------------------------------- */
 
 /* One case: batch < 0 is a prefill of `tokens`, else a decode. */
 static int run_case(struct bench *b, int64_t tokens, int64_t batch, int64_t context)

@@ -36,8 +36,7 @@ struct generation {
     bool done;
 };
 
-/* ---- the prompt ---------------------------------------------------------------------------------
- */
+/* ---- the prompt ---------------------------------------------------------------------------- */
 
 static int fail(struct generation *g, const char *what)
 {
@@ -94,8 +93,7 @@ static int read_prompt(struct generation *g)
     return 0;
 }
 
-/* ---- on the scheduler's thread
- * ------------------------------------------------------------------- */
+/* ---- on the scheduler's thread ------------------------------------------------------------- */
 
 static void take_event(struct generation *g, const struct eng_event *e)
 {
@@ -125,8 +123,7 @@ static void on_event(void *ctx, const struct eng_event *e)
     pthread_mutex_unlock(&g->lock);
 }
 
-/* ---- text ---------------------------------------------------------------------------------------
- */
+/* ---- text ---------------------------------------------------------------------------------- */
 
 static int write_text(const char *text, size_t len)
 {
@@ -173,8 +170,7 @@ static int write_answer(struct generation *g, struct eng_job *job)
     return rc;
 }
 
-/* ---- all of it ----------------------------------------------------------------------------------
- */
+/* ---- all of it ----------------------------------------------------------------------------- */
 
 static int open_engine(struct generation *g)
 {

@@ -35,8 +35,7 @@ static int fail(struct error *e, const char *what)
     return -1;
 }
 
-/* ---- members of a line --------------------------------------------------------------------------
- */
+/* ---- members of a line --------------------------------------------------------------------- */
 
 /* The line's members, as NUL-terminated JSON texts; NULL: not there. All owned. */
 struct request {
@@ -174,8 +173,7 @@ static int get_flag(const char *text, const char *name, bool *ret, struct error 
     return 0;
 }
 
-/* ---- answers ------------------------------------------------------------------------------------
- */
+/* ---- answers ------------------------------------------------------------------------------- */
 
 static int render(const struct tok_chat *chat, const struct request *q, struct srv_buf *out,
                   struct error *e)

@@ -51,7 +51,7 @@ struct filter {
     struct tok *tok; /* opened for the first text */
 };
 
-/* ---- on the scheduler thread ----------------------------------------------------------------- */
+/* ---- on the scheduler thread --------------------------------------------------------------- */
 
 static void take_row(struct score *s, const struct eng_event *event)
 {
@@ -104,7 +104,7 @@ static void on_event(void *ctx, const struct eng_event *event)
     }
 }
 
-/* ---- one line in ----------------------------------------------------------------------------- */
+/* ---- one line in --------------------------------------------------------------------------- */
 
 static int fail(struct score *s, const char *what)
 {
@@ -180,7 +180,7 @@ static int run(const struct filter *f, struct score *s, const struct tok_ids *id
     return s->error[0] ? -1 : 0;
 }
 
-/* ---- one line out ---------------------------------------------------------------------------- */
+/* ---- one line out -------------------------------------------------------------------------- */
 
 static json_t *list_of_ids(const int32_t *ids, int64_t n)
 {

@@ -66,7 +66,7 @@ struct serve {
     uint64_t notify_us, notified_us;
 };
 
-/* ---- preparation ------------------------------------------------------------------------------------ */
+/* ---- preparation --------------------------------------------------------------------------- */
 
 static int open_signals(struct serve *s, char *err, size_t errlen)
 {
@@ -147,7 +147,7 @@ static int create_parts(struct serve *s, char *err, size_t errlen)
     return srv_watch_create(&server->watch, c, server->metrics, n_slots, err, errlen);
 }
 
-/* ---- listening ------------------------------------------------------------------------------------------ */
+/* ---- listening ----------------------------------------------------------------------------- */
 
 /* A whole small file, NUL-terminated; NULL with a sentence in err. Returns owned: free. */
 static char *read_text_file(const char *option, const char *path, char *err, size_t errlen)
@@ -203,7 +203,7 @@ static int start_listening(struct serve *s, char *err, size_t errlen)
     return 0;
 }
 
-/* ---- running ----------------------------------------------------------------------------------------------- */
+/* ---- running ------------------------------------------------------------------------------- */
 
 static void announce_ready(struct serve *s)
 {
@@ -315,7 +315,7 @@ static int run(struct serve *s)
     }
 }
 
-/* ---- the end --------------------------------------------------------------------------------------------------- */
+/* ---- the end ------------------------------------------------------------------------------- */
 
 /* One look around while waiting: the engine, and a signal, which is returned when it asks for the end. */
 static int tick(struct serve *s, int ms)

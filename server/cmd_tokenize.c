@@ -29,7 +29,7 @@ struct error {
     char text[512];
 };
 
-/* ---- lines ----------------------------------------------------------------------------------- */
+/* ---- lines --------------------------------------------------------------------------------- */
 
 struct line {
     char *s;
@@ -62,7 +62,7 @@ static int read_line(FILE *in, struct line *line)
     return c == '\n' || line->len > 0;
 }
 
-/* ---- one request ----------------------------------------------------------------------------- */
+/* ---- one request --------------------------------------------------------------------------- */
 
 static int fail(struct error *e, const char *what)
 {
@@ -224,7 +224,7 @@ static int answer(const struct tok *t, const struct line *line, struct srv_buf *
     return rc;
 }
 
-/* ---- the filter ------------------------------------------------------------------------------ */
+/* ---- the filter ---------------------------------------------------------------------------- */
 
 /* Answers every line; -1 when one cannot be read or an answer not be written. */
 static int run_filter(const struct tok *t, FILE *in, FILE *to)

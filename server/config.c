@@ -53,7 +53,7 @@ static int refuse(struct loader *l, const char *format, ...)
     return -1;
 }
 
-/* ---- one value ------------------------------------------------------------------------------ */
+/* ---- one value ----------------------------------------------------------------------------- */
 
 static void *field_of(struct srv_config *c, const struct srv_option *o)
 {
@@ -199,7 +199,7 @@ static int set_value(struct loader *l, const struct srv_option *o, const char *t
     return refuse(l, "unknown type");
 }
 
-/* ---- sources -------------------------------------------------------------------------------- */
+/* ---- sources ------------------------------------------------------------------------------- */
 
 static const struct srv_option *find_option(const char *name, size_t len)
 {
@@ -307,7 +307,7 @@ static int load_environment(struct loader *l, const char *(*env)(const char *nam
     return 0;
 }
 
-/* ---- the command line ------------------------------------------------------------------------- */
+/* ---- the command line ---------------------------------------------------------------------- */
 
 struct args {
     int argc, next;

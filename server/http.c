@@ -46,7 +46,7 @@ struct connection {
     bool refused;     /* beyond the limit: every request gets 503 */
 };
 
-/* ---- suspending --------------------------------------------------------------------------------- */
+/* ---- suspending ---------------------------------------------------------------------------- */
 
 static void suspend_connection(void *connection)
 {
@@ -60,7 +60,7 @@ static void resume_connection(void *connection)
 
 static const struct srv_transport transport = {suspend_connection, resume_connection};
 
-/* ---- the head -------------------------------------------------------------------------------------- */
+/* ---- the head ------------------------------------------------------------------------------ */
 
 static const struct connection *context_of(struct MHD_Connection *connection)
 {
@@ -259,7 +259,7 @@ static enum MHD_Result take_head(struct srv_request *req, struct MHD_Connection 
     return MHD_YES;
 }
 
-/* ---- the body ---------------------------------------------------------------------------------------- */
+/* ---- the body ------------------------------------------------------------------------------ */
 
 /* Charges the bytes to what all bodies together may hold; beyond it this one is thrown away. */
 static bool charge(struct srv_request *req, size_t len)
@@ -319,7 +319,7 @@ static enum MHD_Result finish_body(struct srv_request *req, struct MHD_Connectio
     return answer_or_wait(req, connection);
 }
 
-/* ---- the answer ----------------------------------------------------------------------------------------- */
+/* ---- the answer ---------------------------------------------------------------------------- */
 
 static ssize_t on_read(void *cls, uint64_t pos, char *buf, size_t max)
 {
@@ -384,7 +384,7 @@ static enum MHD_Result send_answer(struct srv_request *req, struct MHD_Connectio
     return rc;
 }
 
-/* ---- callbacks -------------------------------------------------------------------------------------------- */
+/* ---- callbacks ----------------------------------------------------------------------------- */
 
 static void *on_target(void *cls, const char *target, struct MHD_Connection *connection)
 {
@@ -483,7 +483,7 @@ static void on_panic(void *cls, const char *file, unsigned int line, const char 
     abort();
 }
 
-/* ---- the daemon --------------------------------------------------------------------------------------------- */
+/* ---- the daemon ---------------------------------------------------------------------------- */
 
 /* The library's own idle timeout only catches what the watcher missed. */
 static unsigned idle_timeout_s(const struct srv_config *c)

@@ -23,7 +23,7 @@ static void refuse(struct srv_guard_verdict *v, enum srv_error kind, const char 
     v->kind = kind;
 }
 
-/* ---- collecting ------------------------------------------------------------------------------------ */
+/* ---- collecting ---------------------------------------------------------------------------- */
 
 static bool is_name(const char *name, size_t len)
 {
@@ -70,7 +70,7 @@ void srv_guard_add_header(struct srv_guard_head *h, const char *name, size_t nam
     }
 }
 
-/* ---- framing ------------------------------------------------------------------------------------------ */
+/* ---- framing ------------------------------------------------------------------------------- */
 
 static void read_length(struct srv_guard_head *h, struct srv_guard_verdict *v)
 {
@@ -134,7 +134,7 @@ bool srv_guard_target_is_good(const char *target)
     return true;
 }
 
-/* ---- Host, Origin ---------------------------------------------------------------------------------------- */
+/* ---- Host, Origin -------------------------------------------------------------------------- */
 
 /* The name without port, brackets and final dot, in buf. */
 static void host_name(const char *host, char *buf, size_t size)
@@ -188,7 +188,7 @@ const char *srv_guard_cors(const char *origin, const struct srv_guard_rules *r)
     return NULL;
 }
 
-/* ---- the body -------------------------------------------------------------------------------------------------- */
+/* ---- the body ------------------------------------------------------------------------------ */
 
 static bool is_json_type(const char *type)
 {
@@ -219,7 +219,7 @@ void srv_guard_body(const struct srv_guard_head *h, const struct srv_guard_rules
     }
 }
 
-/* ---- keys -------------------------------------------------------------------------------------------------------- */
+/* ---- keys ---------------------------------------------------------------------------------- */
 
 const char *srv_guard_key(const struct srv_guard_head *h, size_t *ret_len)
 {
@@ -238,7 +238,7 @@ const char *srv_guard_key(const struct srv_guard_head *h, size_t *ret_len)
     return key;
 }
 
-/* ---- paths and routes ---------------------------------------------------------------------------------------------- */
+/* ---- paths and routes ---------------------------------------------------------------------- */
 
 static int hex_digit(char c)
 {

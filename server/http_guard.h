@@ -65,7 +65,7 @@ const char *srv_guard_cors(const char *origin, const struct srv_guard_rules *r);
 /* Decodes %XX in place (and '+' as a blank in queries); malformed escapes stay. */
 void srv_guard_decode(char *text, bool is_query);
 
-/* ---- routes ----------------------------------------------------------------------------------------------- */
+/* ---- routes -------------------------------------------------------------------------------- */
 
 struct srv_guard_route {
     const struct srv_route *route;   /* NULL: the path is unknown, or knows another method */

@@ -57,7 +57,7 @@ struct srv_watch {
     bool started;
 };
 
-/* ---- slots -------------------------------------------------------------------------------------- */
+/* ---- slots --------------------------------------------------------------------------------- */
 
 static uint64_t id_of(const struct srv_watch *w, const struct slot *s)
 {
@@ -261,7 +261,7 @@ void srv_watch_refuse_body(struct srv_watch *w, uint64_t id, int64_t max_bytes)
     pthread_mutex_unlock(&w->lock);
 }
 
-/* ---- leaving peers --------------------------------------------------------------------------------- */
+/* ---- leaving peers ------------------------------------------------------------------------- */
 
 /* A reference to the slot's request, or NULL. With the lock held. */
 static struct srv_request *take_request(struct slot *s)
@@ -304,7 +304,7 @@ static void handle_event(struct srv_watch *w, const struct epoll_event *event)
     tell_gone(req);
 }
 
-/* ---- the clocks -------------------------------------------------------------------------------------- */
+/* ---- the clocks ---------------------------------------------------------------------------- */
 
 static bool late(uint64_t now_us, uint64_t since_us, int64_t limit_ms)
 {
@@ -399,7 +399,7 @@ static void *watch_thread(void *arg)
     return NULL;
 }
 
-/* ---- all of them ---------------------------------------------------------------------------------------- */
+/* ---- all of them --------------------------------------------------------------------------- */
 
 void srv_watch_visit(struct srv_watch *w, void (*visit)(struct srv_request *req))
 {
@@ -434,7 +434,7 @@ void srv_watch_close_all(struct srv_watch *w)
     pthread_mutex_unlock(&w->lock);
 }
 
-/* ---- birth and death -------------------------------------------------------------------------------------- */
+/* ---- birth and death ----------------------------------------------------------------------- */
 
 /* A quarter of the shortest clock, within bounds. */
 static int choose_tick(const struct srv_config *c)

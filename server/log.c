@@ -82,7 +82,7 @@ void srv_log(enum srv_log_level level, const char *format, ...)
     srv_buf_finish(&line);
 }
 
-/* ---- the access log ----------------------------------------------------------------------------- */
+/* ---- the access log ------------------------------------------------------------------------ */
 
 static size_t bounded_len(const char *text)
 {

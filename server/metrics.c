@@ -93,7 +93,7 @@ void srv_metrics_destroy(struct srv_metrics *m)
     free(m);
 }
 
-/* ---- counting ---------------------------------------------------------------------------------- */
+/* ---- counting ------------------------------------------------------------------------------ */
 
 void srv_metrics_count(struct srv_metrics *m, enum srv_count what)
 {
@@ -177,7 +177,7 @@ void srv_metrics_count_request(struct srv_metrics *m, int status, bool gone,
     observe_times(m, a, total_us);
 }
 
-/* ---- writing ------------------------------------------------------------------------------------- */
+/* ---- writing ------------------------------------------------------------------------------- */
 
 /* Where the text goes, and the label every alias carries. */
 struct out {

@@ -15,7 +15,7 @@
 #include "server/metrics.h"
 #include "server/server.h"
 
-/* ---- memory ----------------------------------------------------------------------------------- */
+/* ---- memory -------------------------------------------------------------------------------- */
 
 struct arena_block {
     struct arena_block *next;
@@ -70,7 +70,7 @@ static void free_arena(struct srv_request *req)
     }
 }
 
-/* ---- birth and death --------------------------------------------------------------------------- */
+/* ---- birth and death ----------------------------------------------------------------------- */
 
 static void run_item(struct srv_work_item *item);
 
@@ -151,7 +151,7 @@ void srv_request_unref(struct srv_request *req)
     if (atomic_fetch_sub(&req->n_refs, 1) == 1) destroy(req);
 }
 
-/* ---- facts of the head -------------------------------------------------------------------------- */
+/* ---- facts of the head --------------------------------------------------------------------- */
 
 bool srv_request_add_header(struct srv_request *req, const char *name, size_t name_len,
                             const char *value, size_t value_len)
@@ -271,7 +271,7 @@ struct srv_account *srv_request_account(struct srv_request *req)
     return &req->account;
 }
 
-/* ---- running the API side ------------------------------------------------------------------------- */
+/* ---- running the API side ------------------------------------------------------------------ */
 
 static void resume(struct srv_request *req)
 {
@@ -388,7 +388,7 @@ bool srv_request_is_gone(const struct srv_request *req)
     return gone;
 }
 
-/* ---- answers ------------------------------------------------------------------------------------------ */
+/* ---- answers ------------------------------------------------------------------------------- */
 
 static bool is_header_text(const char *text)
 {
@@ -480,7 +480,7 @@ void srv_stream_close(struct srv_request *req)
     pthread_mutex_unlock(&req->lock);
 }
 
-/* ---- the HTTP side --------------------------------------------------------------------------------------- */
+/* ---- the HTTP side ------------------------------------------------------------------------- */
 
 enum srv_poll srv_request_poll(struct srv_request *req)
 {
