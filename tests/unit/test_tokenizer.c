@@ -218,6 +218,32 @@ static void a_file_cut_anywhere_is_refused(void **state)
     tok_close(load_good(json));
 }
 
+static void escapes_and_the_order_of_members_do_not_matter(void **state)
+{
+    static const char *const files[] = {
+        "{'model':{'vocab':{'a':0,'\xf0\x9f\x91\xa9':1,'a\xf0\x9f\x91\xa9':2,'\\u0000':3,'\\/"
+        "\\t':4},"
+        "'merges':['a \xf0\x9f\x91\xa9']},'decoder':{'type':'Fuse'}}",
+        " { 'decoder' : {'type':'Fuse'} , 'model' : { 'merges' : [ [ '\\u0061' , '\\ud83D\\uDC69' "
+        "] ] ,"
+        "\n'vocab':{'\\u0061':0,'\\ud83d\\udc69':1,'\\u0061\\ud83d\\udc69':2,'\\u0000':3,'/"
+        "\\u0009':4}}}",
+        "{'model':{'merges':['#version: 0.2','a "
+        "\\ud83d\\udc69'],'extra':[{},[1.5e-3,true,false,null]],"
+        "'vocab':{'a':0,'\\ud83d\\udc69':1,'a\\ud83d\\udc69':2,'\\u0000':3,'/"
+        "\\t':4}},'decoder':{'type':'Fuse'}}",
+    };
+
+    (void)state;
+    for (size_t i = 0; i < N_OF(files); i++) {
+        struct tok *t = load_good(files[i]);
+        REQUIRE_EQ_STR(encode(t, "a\xf0\x9f\x91\xa9\xf0\x9f\x91\xa9", 0), "2 1");
+        REQUIRE_EQ_INT(tok_token_id(t, "\0", 1), 3);
+        REQUIRE_EQ_INT(tok_token_id(t, "/\t", 2), 4);
+        tok_close(t);
+    }
+}
+
 /* ---- files ---------------------------------------------------------------------------------- */
 
 static void write_file(const char *path, const char *content)
@@ -517,6 +543,30 @@ static void long_words_merge_like_short_ones(void **state)
     tok_close(t);
 }
 
+/* Canonical order and composition, also where a run of marks is longer than any text's. */
+static void runs_of_combining_marks_are_ordered(void **state)
+{
+    static const char json[] = "{'normalizer':{'type':'NFC'},'model':{'vocab':{'e':0,'\xc3\xa9':1,'"
+                               "\xcc\x81':2,'\xcc\x96':3,"
+                               "'\xe1\x84\x92':4,'\xed\x95\x9c':5},'merges':[]}}";
+    struct tok *t = load_good(json);
+    char text[512] = "e";
+    struct tok_ids ids = {0};
+
+    (void)state;
+    REQUIRE_EQ_STR(encode(t, "e\xcc\x81\xcc\x96", 0), "1 3");
+    REQUIRE_EQ_STR(encode(t, "e\xcc\x96\xcc\x81", 0), "1 3");
+    REQUIRE_EQ_STR(encode(t, "\xe1\x84\x92\xe1\x85\xa1\xe1\x86\xab\xe1\x84\x92", 0), "5 4");
+    for (size_t i = 0; i < 50; i++)
+        memcpy(text + 1 + 4 * i, "\xcc\x81\xcc\x96", 4);
+    REQUIRE_EQ_INT(tok_encode(t, text, 201, 0, &ids, err, sizeof(err)), 0);
+    REQUIRE_EQ_INT(ids.n, 100);
+    for (size_t i = 0; i < ids.n; i++)
+        REQUIRE_EQ_INT(ids.ids[i], i == 0 ? 1 : i <= 50 ? 3 : 2);
+    tok_ids_finish(&ids);
+    tok_close(t);
+}
+
 static void a_megabyte_without_a_break_is_encoded(void **state)
 {
     static const char *const units[] = {"a",         " ", "\n",    "\xe6\xb0\xb4",
@@ -729,6 +779,7 @@ int main(void)
         cmocka_unit_test(wrong_files_are_refused_with_a_reason),
         cmocka_unit_test(deep_nesting_is_refused),
         cmocka_unit_test(a_file_cut_anywhere_is_refused),
+        cmocka_unit_test(escapes_and_the_order_of_members_do_not_matter),
         cmocka_unit_test(opening_names_the_file_and_the_fault),
         cmocka_unit_test(sha256_of_known_texts),
         cmocka_unit_test(ids_may_have_holes),
@@ -740,6 +791,7 @@ int main(void)
         cmocka_unit_test(harmless_marks_change_nothing),
         cmocka_unit_test(an_unknown_token_that_is_missing_is_an_error_when_needed),
         cmocka_unit_test(long_words_merge_like_short_ones),
+        cmocka_unit_test(runs_of_combining_marks_are_ordered),
         cmocka_unit_test(a_megabyte_without_a_break_is_encoded),
         cmocka_unit_test(characters_come_out_when_they_are_complete),
         cmocka_unit_test(special_tokens_are_skipped_when_asked),
