@@ -9,19 +9,22 @@
  *   1. srv_reply(...) or srv_reply_error(...): a whole answer; the request is over.
  *   2. srv_stream_open(...), then srv_stream_write(...) and at the end srv_stream_close(...).
  *   3. It starts engine jobs and returns without an answer, having set `on_wake`. From then on
- *      srv_request_wake(req), callable from any thread and cheap, makes a text worker call on_wake(req);
- *      wakes coalesce and on_wake never runs twice at once, nor while `handle` still runs. It goes on to 1 or 2.
+ *      srv_request_wake(req), callable from any thread and cheap, makes a text worker call
+ * on_wake(req); wakes coalesce and on_wake never runs twice at once, nor while `handle` still runs.
+ * It goes on to 1 or 2.
  *
- * When the client has gone (or a server-side limit cuts the request) `on_gone` is called once, on any
- * thread, before or during other callbacks: it must only set flags and cancel engine jobs. on_wake is
- * still called afterwards, so that jobs are reaped; srv_request_is_gone() tells. `on_stop` (or NULL) is
- * called when the server is shutting down and its patience is over: cancel the jobs, as in on_gone, but the
- * client is still there, and an error answer that follows soon still reaches it.
+ * When the client has gone (or a server-side limit cuts the request) `on_gone` is called once, on
+ * any thread, before or during other callbacks: it must only set flags and cancel engine jobs.
+ * on_wake is still called afterwards, so that jobs are reaped; srv_request_is_gone() tells.
+ * `on_stop` (or NULL) is called when the server is shutting down and its patience is over: cancel
+ * the jobs, as in on_gone, but the client is still there, and an error answer that follows soon
+ * still reaches it.
  *
  * The request is freed after both the HTTP side is done with the connection and the API side has
- * called srv_request_done(req), on whichever comes last; `on_free` then releases api_data. Answers of kinds 1 and
- * 2 do not imply srv_request_done where jobs may still call back; a handler of kind 1 that started
- * nothing need not call it: returning from `handle` with a finished answer and no on_wake is enough.
+ * called srv_request_done(req), on whichever comes last; `on_free` then releases api_data. Answers
+ * of kinds 1 and 2 do not imply srv_request_done where jobs may still call back; a handler of kind
+ * 1 that started nothing need not call it: returning from `handle` with a finished answer and no
+ * on_wake is enough.
  */
 #ifndef HEARTH_SERVER_API_H
 #define HEARTH_SERVER_API_H
@@ -46,8 +49,9 @@ struct srv_app {
     struct eng *engine;
     struct tok *tok;
     struct tok_chat *chat;          /* NULL: the model has no template */
-    const char *const *model_names; /* names the model answers to, NULL-terminated; the first is shown */
-    const char *fingerprint;        /* system_fingerprint: build, weights, numeric path, kernels, gemm */
+    const char *const
+        *model_names;        /* names the model answers to, NULL-terminated; the first is shown */
+    const char *fingerprint; /* system_fingerprint: build, weights, numeric path, kernels, gemm */
     int64_t created;                /* unix seconds: when the model was loaded */
     bool is_demo;
 };
@@ -72,7 +76,8 @@ struct srv_route {
 /* One array for each api_*.c, ended by a row with a NULL method; api_routes.c lists them. */
 extern const struct srv_route *const srv_route_tables[];
 
-/* ---- the request ---------------------------------------------------------------------------------- */
+/* ---- the request
+ * ---------------------------------------------------------------------------------- */
 
 const struct srv_app *srv_request_app(const struct srv_request *req);
 enum srv_state srv_request_server_state(const struct srv_request *req);
@@ -92,14 +97,16 @@ const char *srv_request_unique(const struct srv_request *req);
 /* The dialect of the route: how errors are shaped. */
 enum srv_dialect { SRV_DIALECT_OPENAI, SRV_DIALECT_ANTHROPIC };
 enum srv_dialect srv_request_dialect(const struct srv_request *req);
-/* When a refused client may come back: computed from measured throughput and spread out; 1000..60000. */
+/* When a refused client may come back: computed from measured throughput and spread out;
+ * 1000..60000. */
 int64_t srv_retry_after_ms(struct srv_request *req);
 /* Microseconds of CLOCK_MONOTONIC when the head arrived. */
 uint64_t srv_request_start_us(const struct srv_request *req);
 /* 32 bytes that name the tenant: digest of the API key, zeros without one. */
 const uint8_t *srv_request_tenant(const struct srv_request *req);
 
-/* Memory that lives as long as the request; NULL when its budget is spent. 16-byte aligned, zeroed. */
+/* Memory that lives as long as the request; NULL when its budget is spent. 16-byte aligned, zeroed.
+ */
 void *srv_request_alloc(struct srv_request *req, size_t bytes);
 
 struct srv_callbacks {
@@ -108,32 +115,37 @@ struct srv_callbacks {
     void (*on_free)(struct srv_request *req);
     void (*on_stop)(struct srv_request *req); /* NULL: on_gone is called instead, a little later */
 };
-void srv_request_set_callbacks(struct srv_request *req, const struct srv_callbacks *callbacks, void *api_data);
+void srv_request_set_callbacks(struct srv_request *req, const struct srv_callbacks *callbacks,
+                               void *api_data);
 void *srv_request_api_data(const struct srv_request *req);
 void srv_request_wake(struct srv_request *req);
 void srv_request_done(struct srv_request *req);
 bool srv_request_is_gone(const struct srv_request *req);
 
-/* ---- answers -------------------------------------------------------------------------------------- */
+/* ---- answers
+ * -------------------------------------------------------------------------------------- */
 
-/* Adds a header to the answer; before srv_reply or srv_stream_open. Control characters are refused. */
+/* Adds a header to the answer; before srv_reply or srv_stream_open. Control characters are refused.
+ */
 void srv_reply_header(struct srv_request *req, const char *name, const char *value);
 
-/* Takes the buffer's contents (a failed buffer becomes a 500). content_type NULL: application/json. */
+/* Takes the buffer's contents (a failed buffer becomes a 500). content_type NULL: application/json.
+ */
 void srv_reply(struct srv_request *req, int status, const char *content_type, struct srv_buf *body);
 
 /* Starts a stream: text/event-stream with the headers against buffering. Status 200. */
 void srv_stream_open(struct srv_request *req);
 /*
- * Whether the client keeps up. False: it is behind; write no more for now, on_wake is called when there is
- * room again. True for a client that has gone, whose bytes lead nowhere.
+ * Whether the client keeps up. False: it is behind; write no more for now, on_wake is called when
+ * there is room again. True for a client that has gone, whose bytes lead nowhere.
  */
 bool srv_stream_has_room(struct srv_request *req);
 /* Appends bytes; false when the client is gone or has been cut as a slow reader: stop writing. */
 bool srv_stream_write(struct srv_request *req, const char *data, size_t len);
 void srv_stream_close(struct srv_request *req);
 
-/* ---- facts for the access log and the metrics; set before the answer ends ------------------------------ */
+/* ---- facts for the access log and the metrics; set before the answer ends
+ * ------------------------------ */
 
 struct srv_account {
     const char *endpoint;          /* a fixed string */

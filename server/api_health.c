@@ -1,7 +1,8 @@
 /* SPDX-License-Identifier: MIT */
 /*
- * GET /health, /readyz: may requests be sent here? GET /healthz, /livez, /ping: should the process go on?
- * GET /version; GET /metrics. All on the HTTP thread, also while the model loads and while draining.
+ * GET /health, /readyz: may requests be sent here? GET /healthz, /livez, /ping: should the process
+ * go on? GET /version; GET /metrics. All on the HTTP thread, also while the model loads and while
+ * draining.
  */
 #include <string.h>
 
@@ -15,7 +16,8 @@
 #include "server/request.h"
 #include "server/server.h"
 
-/* The main thread looks at the engine many times a second; when it has not for so long, it hangs itself. */
+/* The main thread looks at the engine many times a second; when it has not for so long, it hangs
+ * itself. */
 enum { MONITOR_LATE_US = 30 * 1000000 };
 
 static void reply_status(struct srv_request *req, const char *status)
@@ -38,7 +40,8 @@ static void live(struct srv_request *req)
 {
     srv_request_account(req)->endpoint = "health";
     if (is_alive(req->server)) reply_status(req, "ok");
-    else srv_reply_error(req, SRV_ERR_OVERLOADED, NULL, "Work waits, and the engine does not step.");
+    else
+        srv_reply_error(req, SRV_ERR_OVERLOADED, NULL, "Work waits, and the engine does not step.");
 }
 
 static void ready(struct srv_request *req)
@@ -46,9 +49,15 @@ static void ready(struct srv_request *req)
     srv_request_account(req)->endpoint = "health";
     switch (srv_request_server_state(req)) {
     case SRV_READY: reply_status(req, "ok"); break;
-    case SRV_LOADING: srv_reply_error(req, SRV_ERR_LOADING, NULL, "The model is still loading."); break;
-    case SRV_DRAINING: srv_reply_error(req, SRV_ERR_SHUTTING_DOWN, NULL, "The server is shutting down."); break;
-    case SRV_FAILED: srv_reply_error(req, SRV_ERR_OVERLOADED, NULL, "The model could not be loaded."); break;
+    case SRV_LOADING:
+        srv_reply_error(req, SRV_ERR_LOADING, NULL, "The model is still loading.");
+        break;
+    case SRV_DRAINING:
+        srv_reply_error(req, SRV_ERR_SHUTTING_DOWN, NULL, "The server is shutting down.");
+        break;
+    case SRV_FAILED:
+        srv_reply_error(req, SRV_ERR_OVERLOADED, NULL, "The model could not be loaded.");
+        break;
     }
 }
 

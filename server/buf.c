@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: MIT */
 /*
- * The bounded buffer. Capacity doubles up to the maximum; one byte more than the maximum is allocated
- * for the terminating NUL, which is not counted.
+ * The bounded buffer. Capacity doubles up to the maximum; one byte more than the maximum is
+ * allocated for the terminating NUL, which is not counted.
  */
 #include "server/buf.h"
 
@@ -84,7 +84,8 @@ void srv_buf_printf(struct srv_buf *b, const char *format, ...)
     va_end(args);
 }
 
-/* ---- JSON --------------------------------------------------------------------------------------- */
+/* ---- JSON ---------------------------------------------------------------------------------------
+ */
 
 static bool is_continuation(unsigned char c)
 {

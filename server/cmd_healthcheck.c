@@ -1,8 +1,9 @@
 /* SPDX-License-Identifier: MIT */
 /*
- * hearth healthcheck [URL]: exit 0 when a server answers 200, for container health checks without another
- * program in the image. URL: http://HOST[:PORT][/PATH] (default path /readyz) or unix:PATH; without one the
- * place that the configuration says a server listens at, its metrics listener first. Main thread.
+ * hearth healthcheck [URL]: exit 0 when a server answers 200, for container health checks without
+ * another program in the image. URL: http://HOST[:PORT][/PATH] (default path /readyz) or unix:PATH;
+ * without one the place that the configuration says a server listens at, its metrics listener
+ * first. Main thread.
  */
 #include <errno.h>
 #include <netdb.h>
@@ -55,13 +56,15 @@ static int parse(const struct srv_config *c, struct target *t)
         const char *end = strchr(url, ']');
         if (!end) return -1;
         snprintf(t->host, sizeof(t->host), "%.*s", (int)(end - url - 1), url + 1);
-        if (end[1] == ':') snprintf(t->port, sizeof(t->port), "%.*s", (int)(path - end - 2), end + 2);
+        if (end[1] == ':')
+            snprintf(t->port, sizeof(t->port), "%.*s", (int)(path - end - 2), end + 2);
     } else {
         size_t name_len = strcspn(url, ":/");
         if (name_len >= sizeof(t->host) || name_len == 0) return -1;
         snprintf(t->host, sizeof(t->host), "%.*s", (int)name_len, url);
         const char *port = url + name_len + 1;
-        if (url[name_len] == ':') snprintf(t->port, sizeof(t->port), "%.*s", (int)(path - port), port);
+        if (url[name_len] == ':')
+            snprintf(t->port, sizeof(t->port), "%.*s", (int)(path - port), port);
     }
     if (path[0] && path[1]) snprintf(t->path, sizeof(t->path), "%s", path);
     return 0;
@@ -103,12 +106,15 @@ static int ask(int fd, const struct target *t)
 {
     char text[1024];
     struct timeval limit = {.tv_sec = LIMIT_S};
-    int len = snprintf(text, sizeof(text), "GET %s HTTP/1.1\r\nHost: %s\r\nConnection: close\r\n\r\n", t->path,
-                       t->unix_path ? "localhost" : t->host);
+    int len =
+        snprintf(text, sizeof(text), "GET %s HTTP/1.1\r\nHost: %s\r\nConnection: close\r\n\r\n",
+                 t->path, t->unix_path ? "localhost" : t->host);
     setsockopt(fd, SOL_SOCKET, SO_RCVTIMEO, &limit, sizeof(limit));
-    if (len < 0 || (size_t)len >= sizeof(text) || send(fd, text, (size_t)len, MSG_NOSIGNAL) != len) return -1;
+    if (len < 0 || (size_t)len >= sizeof(text) || send(fd, text, (size_t)len, MSG_NOSIGNAL) != len)
+        return -1;
     size_t n = 0;
-    for (ssize_t got; n < 12 && (got = recv(fd, text + n, sizeof(text) - 1 - n, 0)) > 0;) n += (size_t)got;
+    for (ssize_t got; n < 12 && (got = recv(fd, text + n, sizeof(text) - 1 - n, 0)) > 0;)
+        n += (size_t)got;
     text[n] = '\0';
     int status;
     return sscanf(text, "HTTP/1.%*d %3d", &status) == 1 ? status : -1;
@@ -118,7 +124,8 @@ int srv_cmd_healthcheck(const struct srv_config *config)
 {
     struct target t;
     if (parse(config, &t)) {
-        fprintf(stderr, "hearth: healthcheck: '%.100s' is no http:// or unix: address\n", config->url);
+        fprintf(stderr, "hearth: healthcheck: '%.100s' is no http:// or unix: address\n",
+                config->url);
         return EXIT_FAILURE;
     }
     alarm(2 * LIMIT_S); /* a name server that does not answer must not hold the check */

@@ -5,13 +5,13 @@
  *   listen          sockets are open before the model loads; until it has, requests get 503
  *   load            on the loader's threads; the main thread waits for signals meanwhile
  *   run             the main thread watches the engine and the signals
- *   drain           SIGTERM or SIGINT: not ready at once; after the delay no new connections and no new
- *                   requests; those that run may end within the drain time; the rest is ended with an error
- *   close           HTTP daemons, workers, engine, in this order
+ *   drain           SIGTERM or SIGINT: not ready at once; after the delay no new connections and no
+ * new requests; those that run may end within the drain time; the rest is ended with an error close
+ * HTTP daemons, workers, engine, in this order
  *
- * The exit status after a drain is 0, also when requests had to be ended. A second signal ends the process
- * at once with 128 + its number. SIGHUP reads the key file again. Signals are blocked before the first
- * thread is made and taken from a descriptor here.
+ * The exit status after a drain is 0, also when requests had to be ended. A second signal ends the
+ * process at once with 128 + its number. SIGHUP reads the key file again. Signals are blocked
+ * before the first thread is made and taken from a descriptor here.
  */
 #include <errno.h>
 #include <poll.h>
@@ -87,7 +87,8 @@ static int open_signals(struct serve *s, char *err, size_t errlen)
 static void raise_fd_limit(const struct srv_config *c)
 {
     struct rlimit limit;
-    rlim_t wanted = (rlim_t)c->max_connections + SRV_CONNECTION_MARGIN + SRV_ADMIN_CONNECTIONS + SPARE_FDS;
+    rlim_t wanted =
+        (rlim_t)c->max_connections + SRV_CONNECTION_MARGIN + SRV_ADMIN_CONNECTIONS + SPARE_FDS;
     if (getrlimit(RLIMIT_NOFILE, &limit) || limit.rlim_cur >= wanted) return;
     limit.rlim_cur = limit.rlim_max < wanted ? limit.rlim_max : wanted;
     if (setrlimit(RLIMIT_NOFILE, &limit) || limit.rlim_cur < wanted) {
@@ -105,8 +106,11 @@ static int check_exposure(const struct serve *s, char *err, size_t errlen)
 {
     const struct srv_config *c = s->config;
     if (!is_public(c) || srv_keys_required(s->server.keys) || c->allow_public_without_key) return 0;
-    snprintf(err, errlen, "listening on %.100s without an API key would serve everybody who can reach it; set a key "
-             "(--api-key-file, HEARTH_API_KEY) or --allow-public-without-key", c->host);
+    snprintf(
+        err, errlen,
+        "listening on %.100s without an API key would serve everybody who can reach it; set a key "
+        "(--api-key-file, HEARTH_API_KEY) or --allow-public-without-key",
+        c->host);
     return -1;
 }
 
@@ -210,17 +214,22 @@ static void announce_ready(struct serve *s)
     const struct srv_app *app = &s->server.app;
     const struct eng_info *i = eng_info(app->engine);
     const double mib = 1048576.0;
-    srv_log(SRV_LOG_INFO, "ready on %s model=%s numerics=%s kernels=%s gemm=%s threads=%d parallel=%d ctx=%lld "
-            "weights=%.0fMiB kv=%.0fMiB scratch=%.0fMiB logits=%.0fMiB limit=%.0fMiB load=%.2fs", s->url,
-            app->model_names[0], i->numerics, i->kernels, i->gemm, i->n_threads, i->n_parallel,
-            (long long)i->ctx_tokens, (double)i->memory.weights_bytes / mib, (double)i->memory.kv_bytes / mib,
-            (double)i->memory.scratch_bytes / mib, (double)i->memory.logits_bytes / mib,
-            (double)i->memory.limit_bytes / mib, i->load_seconds);
+    srv_log(SRV_LOG_INFO,
+            "ready on %s model=%s numerics=%s kernels=%s gemm=%s threads=%d parallel=%d ctx=%lld "
+            "weights=%.0fMiB kv=%.0fMiB scratch=%.0fMiB logits=%.0fMiB limit=%.0fMiB load=%.2fs",
+            s->url, app->model_names[0], i->numerics, i->kernels, i->gemm, i->n_threads,
+            i->n_parallel, (long long)i->ctx_tokens, (double)i->memory.weights_bytes / mib,
+            (double)i->memory.kv_bytes / mib, (double)i->memory.scratch_bytes / mib,
+            (double)i->memory.logits_bytes / mib, (double)i->memory.limit_bytes / mib,
+            i->load_seconds);
     if (!i->repeatable) {
-        srv_log(SRV_LOG_WARNING, "this machine's BLAS gives different bits from call to call; --gemm native does not");
+        srv_log(
+            SRV_LOG_WARNING,
+            "this machine's BLAS gives different bits from call to call; --gemm native does not");
     }
     if (app->is_demo) {
-        srv_log(SRV_LOG_WARNING, "this is the demonstration model: a toy that tells little stories; "
+        srv_log(SRV_LOG_WARNING,
+                "this is the demonstration model: a toy that tells little stories; "
                 "serve a real one with --model DIR or --model org/name");
     }
     srv_notify("READY=1\nSTATUS=Serving %s on %s", app->model_names[0], s->url);
@@ -238,7 +247,8 @@ static int finish_loading(struct serve *s)
 {
     char err[1024];
     uint64_t count;
-    if (read(s->loaded_fd, &count, sizeof(count)) != sizeof(count)) return 0; /* not yet, after all */
+    if (read(s->loaded_fd, &count, sizeof(count)) != sizeof(count))
+        return 0; /* not yet, after all */
     if (srv_loader_result(s->loader, err, sizeof(err))) {
         srv_log(SRV_LOG_ERROR, "%s", err);
         return -1;
@@ -256,13 +266,13 @@ static void monitor(struct serve *s)
     struct eng_stats stats = {0};
     if (s->loaded) eng_stats(s->server.app.engine, &stats);
     bool was = atomic_load(&s->server.stalled);
-    bool stalled = srv_watchdog_look(&s->watchdog, now_us, stats.n_running + stats.n_waiting > 0, stats.n_steps,
-                                     (uint64_t)s->config->watchdog_ms * 1000);
+    bool stalled = srv_watchdog_look(&s->watchdog, now_us, stats.n_running + stats.n_waiting > 0,
+                                     stats.n_steps, (uint64_t)s->config->watchdog_ms * 1000);
     atomic_store(&s->server.stalled, stalled);
     atomic_store(&s->server.monitor_us, now_us);
     if (stalled && !was) {
-        srv_log(SRV_LOG_ERROR, "%d sequences wait, and no step has ended for %d ms", stats.n_running + stats.n_waiting,
-                s->config->watchdog_ms);
+        srv_log(SRV_LOG_ERROR, "%d sequences wait, and no step has ended for %d ms",
+                stats.n_running + stats.n_waiting, s->config->watchdog_ms);
     }
     if (was && !stalled) srv_log(SRV_LOG_INFO, "the engine steps again");
     if (!s->notify_us || stalled || now_us - s->notified_us < s->notify_us / 2) return;
@@ -305,7 +315,8 @@ static int handle_signal(struct serve *s)
 /* Until a signal asks for the end (returns 0) or loading fails (returns -1). */
 static int run(struct serve *s)
 {
-    struct pollfd fds[] = {{.fd = s->signal_fd, .events = POLLIN}, {.fd = s->loaded_fd, .events = POLLIN}};
+    struct pollfd fds[] = {{.fd = s->signal_fd, .events = POLLIN},
+                           {.fd = s->loaded_fd, .events = POLLIN}};
     for (;;) {
         poll(fds, s->loaded ? 1 : 2, TICK_MS);
         if (!s->loaded && (fds[1].revents & POLLIN) && finish_loading(s)) return -1;
@@ -317,7 +328,8 @@ static int run(struct serve *s)
 
 /* ---- the end ------------------------------------------------------------------------------- */
 
-/* One look around while waiting: the engine, and a signal, which is returned when it asks for the end. */
+/* One look around while waiting: the engine, and a signal, which is returned when it asks for the
+ * end. */
 static int tick(struct serve *s, int ms)
 {
     struct pollfd fd = {.fd = s->signal_fd, .events = POLLIN};
@@ -327,8 +339,8 @@ static int tick(struct serve *s, int ms)
 }
 
 /*
- * Waits until no request lives, at most so long. A second signal ends the process, unless the last answers
- * are on their way out just then.
+ * Waits until no request lives, at most so long. A second signal ends the process, unless the last
+ * answers are on their way out just then.
  */
 static bool wait_for_requests(struct serve *s, int limit_ms)
 {
@@ -361,10 +373,11 @@ static void drain(struct serve *s)
     struct srv_server *server = &s->server;
     int n = atomic_load(&server->n_requests);
     atomic_store(&server->state, SRV_DRAINING);
-    srv_log(SRV_LOG_INFO, "draining: %d requests may end within %d ms", n, s->config->drain_timeout_ms);
+    srv_log(SRV_LOG_INFO, "draining: %d requests may end within %d ms", n,
+            s->config->drain_timeout_ms);
     srv_notify("STOPPING=1\nSTATUS=Draining\nEXTEND_TIMEOUT_USEC=%llu",
-               1000ull * (unsigned)(s->config->drain_delay_ms + s->config->drain_timeout_ms + STOPPED_GRACE_MS +
-                                    GONE_GRACE_MS));
+               1000ull * (unsigned)(s->config->drain_delay_ms + s->config->drain_timeout_ms +
+                                    STOPPED_GRACE_MS + GONE_GRACE_MS));
     wait_delay(s);
     atomic_store(&server->refusing, true);
     srv_http_quiesce(s->http);
@@ -372,7 +385,8 @@ static void drain(struct serve *s)
     srv_watch_close_idle(server->watch, true);
     if (wait_for_requests(s, s->config->drain_timeout_ms)) return;
 
-    srv_log(SRV_LOG_WARNING, "the drain time is over: ending %d requests", atomic_load(&server->n_requests));
+    srv_log(SRV_LOG_WARNING, "the drain time is over: ending %d requests",
+            atomic_load(&server->n_requests));
     if (s->loaded) eng_drain(server->app.engine);
     srv_watch_visit(server->watch, srv_request_stop);
     if (s->paused) eng_debug_pause(server->app.engine, false); /* a paused engine ends no job */
@@ -385,7 +399,8 @@ static void drain(struct serve *s)
     }
 }
 
-/* Order matters: no connection may be suspended when the daemons stop, no job may live without its request. */
+/* Order matters: no connection may be suspended when the daemons stop, no job may live without its
+ * request. */
 static void close_parts(struct serve *s)
 {
     if (s->http) srv_http_stop(s->http);
@@ -420,7 +435,8 @@ int srv_cmd_serve(const struct srv_config *config)
     srv_log_init(config->log_format, config->log_level);
     raise_fd_limit(config);
 
-    if (open_signals(&s, err, sizeof(err)) || create_parts(&s, err, sizeof(err))) return fail(&s, err);
+    if (open_signals(&s, err, sizeof(err)) || create_parts(&s, err, sizeof(err)))
+        return fail(&s, err);
     s.server.app.metrics = s.server.metrics;
     if (start_listening(&s, err, sizeof(err))) return fail(&s, err);
     if (srv_loader_start(&s.loader, &s.server, s.loaded_fd, err, sizeof(err))) return fail(&s, err);
@@ -429,7 +445,8 @@ int srv_cmd_serve(const struct srv_config *config)
         return EXIT_FAILURE;
     }
     if (!s.loaded) {
-        /* Asked to end while loading: nothing runs that could be lost, and loading cannot be stopped. */
+        /* Asked to end while loading: nothing runs that could be lost, and loading cannot be
+         * stopped. */
         srv_loader_abandon(s.loader);
         _exit(EXIT_SUCCESS);
     }

@@ -1,10 +1,10 @@
 /* SPDX-License-Identifier: MIT */
 /*
- * The configuration: one const table of options (config.c) drives the command line, the HEARTH_*
- * environment, the ini file, --help, --print-config and range errors.
+ * The configuration: one const table of options (config_options.c) drives the command line, the
+ * HEARTH_* environment, the ini file, --help, --print-config and range errors.
  *
- * Precedence: flag > environment > file (--config FILE) > default. An ini key is the long flag's name
- * without dashes; the environment's name is HEARTH_ and the name in capitals with underscores.
+ * Precedence: flag > environment > file (--config FILE) > default. An ini key is the long flag's
+ * name without dashes; the environment's name is HEARTH_ and the name in capitals with underscores.
  *
  * Threads: filled before any other thread exists, const afterwards.
  */
@@ -96,8 +96,8 @@ struct srv_config {
 };
 
 /*
- * Reads the whole configuration. env NULL: the process's own environment (getenv). On failure err holds
- * one sentence that names the option, where it came from, the value and what is valid.
+ * Reads the whole configuration. env NULL: the process's own environment (getenv). On failure err
+ * holds one sentence that names the option, where it came from, the value and what is valid.
  * Returns 0 or a negative number; *ret is to be finished in both cases.
  */
 int srv_config_load(struct srv_config *ret, int argc, char **argv,
@@ -106,7 +106,8 @@ int srv_config_load(struct srv_config *ret, int argc, char **argv,
 /* Frees what load allocated. A zeroed structure is fine. */
 void srv_config_finish(struct srv_config *c);
 
-/* Replaces a string option's value, by field; keeps the ownership rule. Returns 0 or -1 without memory. */
+/* Replaces a string option's value, by field; keeps the ownership rule. Returns 0 or -1 without
+ * memory. */
 int srv_config_replace(const char **field, const char *value);
 
 /* --help of a subcommand, from the table. */

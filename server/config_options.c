@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: MIT */
 /*
- * The options table. To add an option: a field in struct srv_config, a row here, and config.example.ini
- * written anew by `hearth --print-config`.
+ * The options table. To add an option: a field in struct srv_config, a row here, and
+ * config.example.ini written anew by `hearth --print-config`.
  */
 #include "server/config_options.h"
 
@@ -19,10 +19,13 @@
 #define BENCH BIT(BENCH)
 #define ALL ((1u << SRV_CMD_COUNT) - 1)
 
-#define ROW(group_, key_, aliases_, type_, field, min_, max_, preset_, choices_, commands_, flags_, help_) \
-    {.group = group_, .key = key_, .aliases = aliases_, .type = SRV_OPT_##type_,                           \
-     .offset = offsetof(struct srv_config, field), .min = min_, .max = max_, .preset = preset_,            \
-     .choices = choices_, .commands = commands_, .flags = flags_, .help = help_}
+#define ROW(group_, key_, aliases_, type_, field, min_, max_, preset_, choices_, commands_,        \
+            flags_, help_)                                                                         \
+    {                                                                                              \
+        .group = group_, .key = key_, .aliases = aliases_, .type = SRV_OPT_##type_,                \
+        .offset = offsetof(struct srv_config, field), .min = min_, .max = max_, .preset = preset_, \
+        .choices = choices_, .commands = commands_, .flags = flags_, .help = help_                 \
+    }
 
 #define STRING(group, key, aliases, field, preset, commands, help) \
     ROW(group, key, aliases, STRING, field, 0, 0, preset, NULL, commands, 0, help)
@@ -51,7 +54,8 @@ const struct srv_option srv_options[] = {
     ACTION("help", "h usage", help, "show the options of a subcommand"),
     ACTION("version", NULL, version, "show the version"),
     ACTION("check-config", NULL, check_config, "check the configuration and exit"),
-    ACTION("print-config", NULL, print_config, "print the effective configuration as an ini file and exit"),
+    ACTION("print-config", NULL, print_config,
+           "print the effective configuration as an ini file and exit"),
     ROW("program", "config", NULL, STRING, config_file, 0, 0, NULL, NULL, ALL, 0,
         "read options from this ini file"),
 
@@ -68,11 +72,12 @@ const struct srv_option srv_options[] = {
         "compute threads; 0: all usable cores (affinity, cgroup quota)"),
     CHOICE("compute", "numerics", NULL, numerics, "auto", "auto exact bf16 int8 int4", ENGINE,
            "numeric path; exact: f32 activations, the reference"),
-    CHOICE("compute", "gemm", NULL, gemm, "auto", "auto native blas", ENGINE, "who multiplies matrices"),
-    CHOICE("compute", "kernels", NULL, kernels, "auto", "auto c avx2 avx512 avx512bf16 neon", ENGINE,
-           "highest kernel level allowed"),
-    CHOICE("compute", "kv-dtype", "kv-cache-dtype cache-type-k", kv_dtype, "auto", "auto f32 bf16 int8",
-           ENGINE, "numbers in the KV cache; auto: f32 on exact, else bf16"),
+    CHOICE("compute", "gemm", NULL, gemm, "auto", "auto native blas", ENGINE,
+           "who multiplies matrices"),
+    CHOICE("compute", "kernels", NULL, kernels, "auto", "auto c avx2 avx512 avx512bf16 neon",
+           ENGINE, "highest kernel level allowed"),
+    CHOICE("compute", "kv-dtype", "kv-cache-dtype cache-type-k", kv_dtype, "auto",
+           "auto f32 bf16 int8", ENGINE, "numbers in the KV cache; auto: f32 on exact, else bf16"),
     INT("compute", "parallel", "np max-num-seqs", parallel, 1, 1024, "4", ENGINE,
         "sequences computed at once"),
     INT64("compute", "ctx-size", "c max-model-len", ctx_size, 0, 16777216, "0", ENGINE,
@@ -87,17 +92,22 @@ const struct srv_option srv_options[] = {
            "requests of one key share the KV pages of equal prompt beginnings"),
     SWITCH("compute", "memory-lock", "mlock", memory_lock, "off", SERVE,
            "keep all memory resident (needs the right to lock it)"),
-    INT("compute", "max-choices", NULL, max_choices, 1, 16, "16", SERVE, "largest n and best_of of a request"),
+    INT("compute", "max-choices", NULL, max_choices, 1, 16, "16", SERVE,
+        "largest n and best_of of a request"),
 
     STRING("listen", "host", NULL, host, "127.0.0.1", SERVE, "address to listen on"),
-    INT("listen", "port", NULL, port, 0, 65535, "8080", SERVE, "port; 0: a free one, named in the ready line"),
-    STRING("listen", "unix-socket", "uds", unix_socket, NULL, SERVE, "listen on this Unix socket instead of TCP"),
-    STRING("listen", "metrics-host", NULL, metrics_host, "127.0.0.1", SERVE, "address of the metrics listener"),
+    INT("listen", "port", NULL, port, 0, 65535, "8080", SERVE,
+        "port; 0: a free one, named in the ready line"),
+    STRING("listen", "unix-socket", "uds", unix_socket, NULL, SERVE,
+           "listen on this Unix socket instead of TCP"),
+    STRING("listen", "metrics-host", NULL, metrics_host, "127.0.0.1", SERVE,
+           "address of the metrics listener"),
     INT("listen", "metrics-port", NULL, metrics_port, -1, 65535, "-1", SERVE,
         "second listener for health and metrics without a key; 0: a free port, -1: none"),
     STRING("listen", "tls-cert-file", "ssl-cert-file ssl-certfile", tls_cert_file, NULL, SERVE,
            "PEM certificate chain; with tls-key-file: serve HTTPS"),
-    STRING("listen", "tls-key-file", "ssl-key-file ssl-keyfile", tls_key_file, NULL, SERVE, "PEM private key"),
+    STRING("listen", "tls-key-file", "ssl-key-file ssl-keyfile", tls_key_file, NULL, SERVE,
+           "PEM private key"),
     INT("listen", "max-connections", NULL, max_connections, 1, 65536, "1024", SERVE,
         "connections served at once; further ones are answered 503"),
 
@@ -108,8 +118,10 @@ const struct srv_option srv_options[] = {
     SWITCH("access", "allow-public-without-key", NULL, allow_public_without_key, "off", SERVE,
            "listen on a public address although no key is set"),
     LIST("access", "allowed-hosts", NULL, allowed_hosts, SERVE,
-         "Host names answered to; * for any (default: loopback names while on loopback without a key)"),
-    LIST("access", "cors-origins", NULL, cors_origins, SERVE, "browser origins allowed; * for any (default: none)"),
+         "Host names answered to; * for any (default: loopback names while on loopback without a "
+         "key)"),
+    LIST("access", "cors-origins", NULL, cors_origins, SERVE,
+         "browser origins allowed; * for any (default: none)"),
 
     INT("requests", "max-queue", NULL, max_queue, 0, 100000, "0", SERVE,
         "requests waiting beyond the running ones; 0: 4 x parallel"),
@@ -119,7 +131,8 @@ const struct srv_option srv_options[] = {
         "longest wait in the queue; 0: none"),
     INT("requests", "request-timeout-ms", NULL, request_timeout_ms, 0, DAY_MS, "0", SERVE,
         "longest time for a whole request; 0: none"),
-    BYTES("requests", "max-body-bytes", NULL, max_body_bytes, 1024, 1e9, "4M", SERVE, "largest request body"),
+    BYTES("requests", "max-body-bytes", NULL, max_body_bytes, 1024, 1e9, "4M", SERVE,
+          "largest request body"),
     SWITCH("requests", "strict-params", NULL, strict_params, "off", SERVE, "refuse unknown fields"),
     SWITCH("requests", "accept-any-model", NULL, accept_any_model, "off", SERVE,
            "answer whatever model a request names"),
@@ -147,34 +160,46 @@ const struct srv_option srv_options[] = {
            "auto: text on a terminal, else json"),
     CHOICE("operation", "log-level", NULL, log_level, "info", "error warning info debug", SERVE,
            "least important message shown"),
-    SWITCH("operation", "log-prompts", NULL, log_prompts, "off", SERVE, "write request bodies to the log"),
-    SWITCH("operation", "vllm-metrics", NULL, vllm_metrics, "on", SERVE, "show metrics under vLLM's names too"),
-    ROW("operation", "debug-hooks", NULL, BOOL, debug_hooks, 0, 0, "off", NULL, SERVE, SRV_OPT_HIDDEN,
-        "SIGUSR1 pauses and resumes the engine"),
+    SWITCH("operation", "log-prompts", NULL, log_prompts, "off", SERVE,
+           "write request bodies to the log"),
+    SWITCH("operation", "vllm-metrics", NULL, vllm_metrics, "on", SERVE,
+           "show metrics under vLLM's names too"),
+    ROW("operation", "debug-hooks", NULL, BOOL, debug_hooks, 0, 0, "off", NULL, SERVE,
+        SRV_OPT_HIDDEN, "SIGUSR1 pauses and resumes the engine"),
 
     STRING("generate", "prompt", "p", prompt, NULL, BIT(GENERATE) | BENCH,
            "text to continue, or to answer with --chat; for bench: prompt-tokens"),
-    INT("generate", "n-predict", "n predict max-tokens", n_predict, 0, 16777216, "128", BIT(GENERATE),
-        "tokens to generate"),
-    SWITCH("generate", "chat", NULL, chat, "off", BIT(GENERATE), "put the prompt through the chat template"),
-    NUMBER("generate", "temperature", "temp", temperature, 0, 100, "0", SAMPLE, "0: always the likeliest token"),
+    INT("generate", "n-predict", "n predict max-tokens", n_predict, 0, 16777216, "128",
+        BIT(GENERATE), "tokens to generate"),
+    SWITCH("generate", "chat", NULL, chat, "off", BIT(GENERATE),
+           "put the prompt through the chat template"),
+    NUMBER("generate", "temperature", "temp", temperature, 0, 100, "0", SAMPLE,
+           "0: always the likeliest token"),
     INT("generate", "top-k", NULL, top_k, 0, 1e9, "0", SAMPLE, "0: off"),
     NUMBER("generate", "top-p", NULL, top_p, 0, 1, "1", SAMPLE, "1: off"),
     NUMBER("generate", "min-p", NULL, min_p, 0, 1, "0", SAMPLE, "0: off"),
     INT64("generate", "seed", "s", seed, 0, 9e15, "0", SAMPLE, "of the random draws"),
 
     SWITCH("bench", "json", NULL, json, "off", BENCH | BIT(INSPECT), "results as JSON"),
-    LIST("bench", "prefill", NULL, prefill, BENCH, "prompt lengths of the prefill measurement (default: 512)"),
-    INT("bench", "decode", NULL, decode, 0, 1e6, "128", BENCH, "tokens of the decode measurement; 0: none"),
+    LIST("bench", "prefill", NULL, prefill, BENCH,
+         "prompt lengths of the prefill measurement (default: 512)"),
+    INT("bench", "decode", NULL, decode, 0, 1e6, "128", BENCH,
+        "tokens of the decode measurement; 0: none"),
     LIST("bench", "batch", NULL, batch, BENCH, "numbers of sequences decoded at once (default: 1)"),
-    LIST("bench", "context", NULL, context, BENCH, "tokens already in the cache when decoding (default: 0)"),
-    INT("bench", "reps", NULL, reps, 1, 1000, "5", BENCH, "repetitions; the median, least and most are shown"),
-    LIST("bench", "clients", NULL, clients, BENCH, "numbers of closed-loop clients; alone: nothing else is measured"),
-    INT("bench", "gen", NULL, gen, 1, 1e6, "128", BENCH, "tokens generated for each client's request"),
-    INT("bench", "prompt-tokens", NULL, prompt_tokens, 1, 1e7, "128", BENCH, "prompt tokens of each client's request"),
+    LIST("bench", "context", NULL, context, BENCH,
+         "tokens already in the cache when decoding (default: 0)"),
+    INT("bench", "reps", NULL, reps, 1, 1000, "5", BENCH,
+        "repetitions; the median, least and most are shown"),
+    LIST("bench", "clients", NULL, clients, BENCH,
+         "numbers of closed-loop clients; alone: nothing else is measured"),
+    INT("bench", "gen", NULL, gen, 1, 1e6, "128", BENCH,
+        "tokens generated for each client's request"),
+    INT("bench", "prompt-tokens", NULL, prompt_tokens, 1, 1e7, "128", BENCH,
+        "prompt tokens of each client's request"),
 
     ROW("healthcheck", "healthcheck", NULL, STRING, url, 0, 0, NULL, NULL, ALL, SRV_OPT_FLAG_ONLY,
-        "exit 0 when this URL answers 200 (default: /readyz where the configuration says to listen)"),
+        "exit 0 when this URL answers 200 (default: /readyz where the configuration says to "
+        "listen)"),
 };
 
 const int srv_n_options = sizeof(srv_options) / sizeof(srv_options[0]);

@@ -1,7 +1,8 @@
 /* SPDX-License-Identifier: MIT */
 /*
- * One row per option: private to config.c and config_print.c. Everything about an option that can be
- * said in data stands in its row; nothing about it stands elsewhere but the code that uses its field.
+ * One row per option: private to config_load.c and config_print.c. Everything about an option that
+ * can be said in data stands in its row; nothing about it stands elsewhere but the code that uses
+ * its field.
  */
 #ifndef HEARTH_SERVER_CONFIG_OPTIONS_H
 #define HEARTH_SERVER_CONFIG_OPTIONS_H

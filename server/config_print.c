@@ -28,7 +28,8 @@ static void print_flag(FILE *out, const struct srv_option *o)
     int n = snprintf(text, sizeof(text), "  --%s%s", o->key, placeholders[o->type]);
     for (const char *p = o->aliases; p && *p && n < (int)sizeof(text) - 1; p += strspn(p, " ")) {
         int len = (int)strcspn(p, " ");
-        n += snprintf(text + n, sizeof(text) - (size_t)n, ", %s%.*s", len <= 2 ? "-" : "--", len, p);
+        n +=
+            snprintf(text + n, sizeof(text) - (size_t)n, ", %s%.*s", len <= 2 ? "-" : "--", len, p);
         p += len;
     }
     fprintf(out, n < 33 ? "%-34s" : "%s\n%34s", text, "");
@@ -63,9 +64,12 @@ void srv_config_print_help(FILE *out, enum srv_command command)
         if (strcmp(group, o->group) != 0) fprintf(out, "\n%s:\n", group = o->group);
         print_row(out, o);
     }
-    fputs("\nEvery option is also read from the environment (HEARTH_CTX_SIZE for --ctx-size) and from the\n"
-          "file named by --config (ctx-size = 4096). A flag wins over the environment, that over the file.\n"
-          "An API key is read from HEARTH_API_KEY or from --api-key-file.\n", out);
+    fputs("\nEvery option is also read from the environment (HEARTH_CTX_SIZE for --ctx-size) and "
+          "from the\n"
+          "file named by --config (ctx-size = 4096). A flag wins over the environment, that over "
+          "the file.\n"
+          "An API key is read from HEARTH_API_KEY or from --api-key-file.\n",
+          out);
 }
 
 static void print_list(FILE *out, const struct srv_list *list)
@@ -79,7 +83,8 @@ static void print_text(FILE *out, const char *text)
     if (!text) return;
     fputc(' ', out);
     size_t len = strlen(text);
-    bool plain = !len || (text[0] != '"' && text[0] != '\'' && text[0] != ' ' && text[len - 1] != ' ');
+    bool plain =
+        !len || (text[0] != '"' && text[0] != '\'' && text[0] != ' ' && text[len - 1] != ' ');
     char quote = strchr(text, '"') ? '\'' : '"';
     if (plain) fputs(text, out);
     else fprintf(out, "%c%s%c", quote, text, quote);
@@ -101,9 +106,12 @@ static void print_value(FILE *out, const struct srv_option *o, const void *field
 
 void srv_config_print(FILE *out, const struct srv_config *c)
 {
-    fputs("# Options of hearth, as `hearth --print-config` writes them. Give the file by --config FILE.\n"
-          "# Each is also a flag (--ctx-size 4096) and an environment variable (HEARTH_CTX_SIZE=4096).\n"
-          "# An empty value is the same as none.\n", out);
+    fputs("# Options of hearth, as `hearth --print-config` writes them. Give the file by --config "
+          "FILE.\n"
+          "# Each is also a flag (--ctx-size 4096) and an environment variable "
+          "(HEARTH_CTX_SIZE=4096).\n"
+          "# An empty value is the same as none.\n",
+          out);
     const char *group = "";
     for (int i = 0; i < srv_n_options; i++) {
         const struct srv_option *o = &srv_options[i];

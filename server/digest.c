@@ -93,7 +93,8 @@ static void finish(struct state *s, uint8_t *ret)
     for (int i = 0; i < 8; i++) store32(ret + 4 * i, s->h[i]);
 }
 
-void srv_digest(uint8_t ret[SRV_DIGEST_BYTES], const void *a, size_t a_len, const void *b, size_t b_len)
+void srv_digest(uint8_t ret[SRV_DIGEST_BYTES], const void *a, size_t a_len, const void *b,
+                size_t b_len)
 {
     struct state s = {.h = {0x6a09e667, 0xbb67ae85, 0x3c6ef372, 0xa54ff53a,
                             0x510e527f, 0x9b05688c, 0x1f83d9ab, 0x5be0cd19}};

@@ -9,6 +9,7 @@
 enum { SRV_DIGEST_BYTES = 32 };
 
 /* Digest of a followed by b; either may be empty. */
-void srv_digest(uint8_t ret[SRV_DIGEST_BYTES], const void *a, size_t a_len, const void *b, size_t b_len);
+void srv_digest(uint8_t ret[SRV_DIGEST_BYTES], const void *a, size_t a_len, const void *b,
+                size_t b_len);
 
 #endif

@@ -4,12 +4,12 @@
  *
  *   on_connection    a socket has been accepted, or is about to be closed
  *   on_target        the request line is there: the request begins
- *   on_request       first with the head alone (checks), then with pieces of the body, at its end (dispatch),
- *                    and again each time a suspended connection has been resumed
- *   on_read          the stream's next bytes
- *   on_completed     the request is over, however it ended
+ *   on_request       first with the head alone (checks), then with pieces of the body, at its end
+ * (dispatch), and again each time a suspended connection has been resumed on_read          the
+ * stream's next bytes on_completed     the request is over, however it ended
  *
- * What this version of the library does not see or allows too much of is in http_guard.c and http_watch.c.
+ * What this version of the library does not see or allows too much of is in http_guard.c and
+ * http_watch.c.
  */
 #include "server/http.h"
 
@@ -58,7 +58,13 @@ static void resume_connection(void *connection)
     MHD_resume_connection(connection);
 }
 
-static const struct srv_transport transport = {suspend_connection, resume_connection};
+static void cut_connection(struct srv_request *req)
+{
+    srv_watch_cut(req->server->watch, req->connection_id);
+}
+
+static const struct srv_transport transport = {suspend_connection, resume_connection,
+                                               cut_connection};
 
 /* ---- the head ------------------------------------------------------------------------------ */
 
@@ -76,9 +82,11 @@ static void note_peer(struct srv_request *req, struct MHD_Connection *connection
     const struct sockaddr *addr = info ? info->client_addr : NULL;
     if (!addr) return;
     if (addr->sa_family == AF_INET) {
-        inet_ntop(AF_INET, &((const struct sockaddr_in *)addr)->sin_addr, req->peer, sizeof(req->peer));
+        inet_ntop(AF_INET, &((const struct sockaddr_in *)addr)->sin_addr, req->peer,
+                  sizeof(req->peer));
     } else if (addr->sa_family == AF_INET6) {
-        inet_ntop(AF_INET6, &((const struct sockaddr_in6 *)addr)->sin6_addr, req->peer, sizeof(req->peer));
+        inet_ntop(AF_INET6, &((const struct sockaddr_in6 *)addr)->sin6_addr, req->peer,
+                  sizeof(req->peer));
     } else {
         snprintf(req->peer, sizeof(req->peer), "unix");
     }
@@ -90,8 +98,8 @@ struct collector {
     bool too_many;
 };
 
-static enum MHD_Result collect(void *cls, enum MHD_ValueKind kind, const char *name, size_t name_len,
-                               const char *value, size_t value_len)
+static enum MHD_Result collect(void *cls, enum MHD_ValueKind kind, const char *name,
+                               size_t name_len, const char *value, size_t value_len)
 {
     struct collector *c = cls;
     (void)kind;
@@ -105,7 +113,7 @@ static enum MHD_Result collect(void *cls, enum MHD_ValueKind kind, const char *n
     return MHD_YES;
 }
 
-/* Splits the raw target into decoded path and raw query; an absolute target loses scheme and host. */
+/* Splits the raw target into decoded path and raw query; an absolute one loses its host. */
 static bool split_target(struct srv_request *req)
 {
     const char *target = req->target;
@@ -144,20 +152,22 @@ static void check_route(struct srv_request *req, struct srv_guard_verdict *v)
     srv_guard_find_route(srv_route_tables, req->method, req->path, &found);
     bool hidden = req->admin && found.route && !(found.route->flags & SRV_ROUTE_EARLY);
     if (!found.path_known || hidden) {
-        refuse(v, SRV_ERR_UNKNOWN_URL, "There is no %.12s %.80s here; did you mean %.60s?", req->method,
-               req->path, found.nearest ? found.nearest : "/v1/models");
+        refuse(v, SRV_ERR_UNKNOWN_URL, "There is no %.12s %.80s here; did you mean %.60s?",
+               req->method, req->path, found.nearest ? found.nearest : "/v1/models");
         return;
     }
     if (!found.route) {
         srv_reply_header(req, "Allow", found.allow);
-        refuse(v, SRV_ERR_METHOD, "%.60s does not take %.12s; it takes %s.", req->path, req->method, found.allow);
+        refuse(v, SRV_ERR_METHOD, "%.60s does not take %.12s; it takes %s.", req->path, req->method,
+               found.allow);
         return;
     }
     req->route = found.route;
     req->tail = found.tail;
 }
 
-static void check_key(struct srv_request *req, const struct srv_guard_head *head, struct srv_guard_verdict *v)
+static void check_key(struct srv_request *req, const struct srv_guard_head *head,
+                      struct srv_guard_verdict *v)
 {
     struct srv_keys *keys = req->server->keys;
     bool open = req->admin || (req->route->flags & SRV_ROUTE_OPEN) || !srv_keys_required(keys);
@@ -174,9 +184,12 @@ static void check_state(struct srv_request *req, struct srv_guard_verdict *v)
 {
     struct srv_server *s = req->server;
     if (req->route->flags & SRV_ROUTE_EARLY) return;
-    if (atomic_load(&s->state) == SRV_LOADING) refuse(v, SRV_ERR_LOADING, "The model is still loading.");
-    else if (atomic_load(&s->state) == SRV_FAILED) refuse(v, SRV_ERR_INTERNAL, "The model could not be loaded.");
-    else if (atomic_load(&s->refusing)) refuse(v, SRV_ERR_SHUTTING_DOWN, "The server is shutting down.");
+    if (atomic_load(&s->state) == SRV_LOADING)
+        refuse(v, SRV_ERR_LOADING, "The model is still loading.");
+    else if (atomic_load(&s->state) == SRV_FAILED)
+        refuse(v, SRV_ERR_INTERNAL, "The model could not be loaded.");
+    else if (atomic_load(&s->refusing))
+        refuse(v, SRV_ERR_SHUTTING_DOWN, "The server is shutting down.");
 }
 
 /* All checks of first touch, cheapest first; those of later steps assume the earlier ones. */
@@ -200,8 +213,9 @@ static void add_cors(struct srv_request *req)
     if (!origin) return;
     srv_reply_header(req, "Access-Control-Allow-Origin", origin);
     srv_reply_header(req, "Vary", "Origin");
-    srv_reply_header(req, "Access-Control-Expose-Headers",
-                     "x-request-id, openai-processing-ms, retry-after, retry-after-ms, x-ignored-params");
+    srv_reply_header(
+        req, "Access-Control-Expose-Headers",
+        "x-request-id, openai-processing-ms, retry-after, retry-after-ms, x-ignored-params");
 }
 
 /* OPTIONS: what the path takes; to an allowed origin, what a browser wants to know first. */
@@ -215,7 +229,8 @@ static void reply_options(struct srv_request *req)
     if (srv_guard_cors(srv_request_header(req, "Origin"), &req->server->rules)) {
         const char *wanted = srv_request_header(req, "Access-Control-Request-Headers");
         srv_reply_header(req, "Access-Control-Allow-Methods", "GET, HEAD, POST, OPTIONS");
-        srv_reply_header(req, "Access-Control-Allow-Headers", wanted ? wanted : "authorization, content-type");
+        srv_reply_header(req, "Access-Control-Allow-Headers",
+                         wanted ? wanted : "authorization, content-type");
         srv_reply_header(req, "Access-Control-Max-Age", "600");
     }
     srv_reply(req, 204, NULL, &empty);
@@ -236,15 +251,17 @@ static enum MHD_Result take_head(struct srv_request *req, struct MHD_Connection 
     MHD_get_connection_values_n(connection, MHD_HEADER_KIND, collect, &collector);
     srv_request_choose_id(req);
     if (collector.too_many) refuse(&verdict, SRV_ERR_HEADERS, "There are too many headers.");
-    else if (!split_target(req)) refuse(&verdict, SRV_ERR_OVERLOADED, "There is no memory for the request.");
+    else if (!split_target(req))
+        refuse(&verdict, SRV_ERR_OVERLOADED, "There is no memory for the request.");
     else check_head(req, &head, context->refused, &verdict);
     add_cors(req);
     if (verdict.refused) {
-        if (context->refused) srv_metrics_count(req->server->metrics, SRV_COUNT_REFUSED_CONNECTIONS);
-        /* With a body on its way, or doubtful framing, what follows must not be read as a request. */
+        if (context->refused)
+            srv_metrics_count(req->server->metrics, SRV_COUNT_REFUSED_CONNECTIONS);
+        /* With a body on its way, or doubtful framing, what follows is no request. */
         req->close_after = context->refused || head.body_bytes != 0 || head.n_content_lengths > 1 ||
-                           verdict.kind == SRV_ERR_BAD_REQUEST || verdict.kind == SRV_ERR_TOO_LARGE ||
-                           verdict.kind == SRV_ERR_HEADERS;
+                           verdict.kind == SRV_ERR_BAD_REQUEST ||
+                           verdict.kind == SRV_ERR_TOO_LARGE || verdict.kind == SRV_ERR_HEADERS;
         srv_reply_error(req, verdict.kind, NULL, "%s", verdict.message);
         return send_answer(req, connection);
     }
@@ -310,7 +327,8 @@ static enum MHD_Result finish_body(struct srv_request *req, struct MHD_Connectio
     if (req->over_limit) return MHD_NO;
     req->stage = SRV_STAGE_DISPATCHED;
     if (req->over_budget) {
-        srv_reply_error(req, SRV_ERR_OVERLOADED, NULL, "There is no memory for the request's body.");
+        srv_reply_error(req, SRV_ERR_OVERLOADED, NULL,
+                        "There is no memory for the request's body.");
         return send_answer(req, connection);
     }
     if (!is_inline) srv_watch_set_phase(watch, req->connection_id, SRV_PHASE_WORKING);
@@ -339,8 +357,8 @@ static void add_times(struct srv_request *req, struct MHD_Response *response)
     snprintf(text, sizeof(text), "%.0f", total_ms);
     MHD_add_response_header(response, "openai-processing-ms", text);
     if (req->answer != SRV_ANSWER_WHOLE || a->queue_us < 0 || a->ttft_us < a->queue_us) return;
-    snprintf(text, sizeof(text), "queue;dur=%.3f, prefill;dur=%.3f, total;dur=%.3f", (double)a->queue_us / 1000.0,
-             (double)(a->ttft_us - a->queue_us) / 1000.0, total_ms);
+    snprintf(text, sizeof(text), "queue;dur=%.3f, prefill;dur=%.3f, total;dur=%.3f",
+             (double)a->queue_us / 1000.0, (double)(a->ttft_us - a->queue_us) / 1000.0, total_ms);
     MHD_add_response_header(response, "Server-Timing", text);
 }
 
@@ -363,9 +381,11 @@ static void add_headers(struct srv_request *req, struct MHD_Response *response)
 static struct MHD_Response *make_response(struct srv_request *req)
 {
     if (req->answer == SRV_ANSWER_STREAM) {
-        return MHD_create_response_from_callback(MHD_SIZE_UNKNOWN, READ_BLOCK_BYTES, on_read, req, NULL);
+        return MHD_create_response_from_callback(MHD_SIZE_UNKNOWN, READ_BLOCK_BYTES, on_read, req,
+                                                 NULL);
     }
-    if (!req->reply.len) return MHD_create_response_from_buffer(0, (char[1]){0}, MHD_RESPMEM_MUST_COPY);
+    if (!req->reply.len)
+        return MHD_create_response_from_buffer(0, (char[1]){0}, MHD_RESPMEM_MUST_COPY);
     struct MHD_Response *response =
         MHD_create_response_from_buffer(req->reply.len, req->reply.data, MHD_RESPMEM_MUST_FREE);
     if (response) req->reply.data = NULL; /* the library's now */
@@ -441,7 +461,8 @@ static void begin_connection(struct srv_http *h, int fd, void **socket_context)
     /* A failure here only makes a stopped reader cost more memory. */
     setsockopt(fd, SOL_SOCKET, SO_SNDBUF, &bytes, sizeof(bytes));
     struct connection *context = calloc(1, sizeof(*context));
-    if (context) context->id = srv_watch_add(h->server->watch, fd, h->admin, h->tls, &context->refused);
+    if (context)
+        context->id = srv_watch_add(h->server->watch, fd, h->admin, h->tls, &context->refused);
     if (!context || !context->id) {
         free(context);
         context = NULL;
@@ -479,7 +500,8 @@ static void on_log(void *cls, const char *format, va_list args)
 static void on_panic(void *cls, const char *file, unsigned int line, const char *reason)
 {
     (void)cls;
-    srv_log(SRV_LOG_ERROR, "the HTTP library gave up at %s:%u: %s", file, line, reason ? reason : "no reason given");
+    srv_log(SRV_LOG_ERROR, "the HTTP library gave up at %s:%u: %s", file, line,
+            reason ? reason : "no reason given");
     abort();
 }
 
@@ -497,7 +519,8 @@ static struct MHD_Daemon *start_daemon(struct srv_http *h, const struct srv_http
 {
     const struct srv_config *c = h->server->config;
     unsigned flags = MHD_USE_EPOLL_INTERNAL_THREAD | MHD_ALLOW_SUSPEND_RESUME | MHD_USE_ERROR_LOG;
-    unsigned limit = h->admin ? SRV_ADMIN_CONNECTIONS : (unsigned)c->max_connections + SRV_CONNECTION_MARGIN;
+    unsigned limit =
+        h->admin ? SRV_ADMIN_CONNECTIONS : (unsigned)c->max_connections + SRV_CONNECTION_MARGIN;
     struct MHD_OptionItem tls[] = {
         {MHD_OPTION_HTTPS_MEM_CERT, 0, (void *)p->tls_cert},
         {MHD_OPTION_HTTPS_MEM_KEY, 0, (void *)p->tls_key},
@@ -519,8 +542,8 @@ static struct MHD_Daemon *start_daemon(struct srv_http *h, const struct srv_http
                             MHD_OPTION_END);
 }
 
-int srv_http_start(struct srv_http **ret, struct srv_server *server, const struct srv_http_params *params,
-                   char *err, size_t errlen)
+int srv_http_start(struct srv_http **ret, struct srv_server *server,
+                   const struct srv_http_params *params, char *err, size_t errlen)
 {
     struct srv_http *h = calloc(1, sizeof(*h));
     if (!h) {
@@ -533,7 +556,8 @@ int srv_http_start(struct srv_http **ret, struct srv_server *server, const struc
                            .tls = params->tls_cert != NULL};
     h->daemon = start_daemon(h, params);
     if (!h->daemon) {
-        snprintf(err, errlen, "the HTTP daemon cannot start%s", h->tls ? "; are certificate and key good?" : "");
+        snprintf(err, errlen, "the HTTP daemon cannot start%s",
+                 h->tls ? "; are certificate and key good?" : "");
         close(h->listen_fd);
         free(h);
         return -1;
@@ -552,7 +576,8 @@ void srv_http_quiesce(struct srv_http *h)
 
 int srv_http_n_connections(const struct srv_http *h)
 {
-    const union MHD_DaemonInfo *info = MHD_get_daemon_info(h->daemon, MHD_DAEMON_INFO_CURRENT_CONNECTIONS);
+    const union MHD_DaemonInfo *info =
+        MHD_get_daemon_info(h->daemon, MHD_DAEMON_INFO_CURRENT_CONNECTIONS);
     return info ? (int)info->num_connections : 0;
 }
 

@@ -1,11 +1,11 @@
 /* SPDX-License-Identifier: MIT */
 /*
- * The HTTP side: one libmicrohttpd daemon for each listening socket, each with one thread that moves bytes
- * and does nothing else. http.c is the only file that knows the library.
+ * The HTTP side: one libmicrohttpd daemon for each listening socket, each with one thread that
+ * moves bytes and does nothing else. http.c is the only file that knows the library.
  *
- * A connection with nothing to do is suspended: without an answer yet in the access handler, without bytes
- * to send in the content reader, both in request.c under the request's lock. Whoever has something for it
- * resumes it. Every end of a request comes to the completion callback, once.
+ * A connection with nothing to do is suspended: without an answer yet in the access handler,
+ * without bytes to send in the content reader, both in request.c under the request's lock. Whoever
+ * has something for it resumes it. Every end of a request comes to the completion callback, once.
  */
 #ifndef HEARTH_SERVER_HTTP_H
 #define HEARTH_SERVER_HTTP_H
@@ -18,13 +18,13 @@ struct srv_server;
 
 struct srv_http_params {
     int listen_fd;            /* taken, also on failure */
-    bool admin;               /* health and metrics only, without a key, with connections of its own */
+    bool admin; /* health and metrics only, without a key, with connections of its own */
     const char *tls_cert, *tls_key; /* PEM text, borrowed while the daemon runs; NULL: no TLS */
 };
 
 /* Starts serving. Borrows the server. Returns owned: srv_http_stop. */
-int srv_http_start(struct srv_http **ret, struct srv_server *server, const struct srv_http_params *params,
-                   char *err, size_t errlen);
+int srv_http_start(struct srv_http **ret, struct srv_server *server,
+                   const struct srv_http_params *params, char *err, size_t errlen);
 
 /* New connections are refused from now on; what runs goes on. */
 void srv_http_quiesce(struct srv_http *h);
@@ -32,7 +32,7 @@ void srv_http_quiesce(struct srv_http *h);
 /* Open connections of this daemon. */
 int srv_http_n_connections(const struct srv_http *h);
 
-/* Stops the thread and closes what is open. No connection may be suspended any more. NULL is fine. */
+/* Stops, and closes what is open. No connection may be suspended any more. NULL is fine. */
 void srv_http_stop(struct srv_http *h);
 
 #endif

@@ -64,7 +64,8 @@ void srv_guard_add_header(struct srv_guard_head *h, const char *name, size_t nam
     };
     if (!is_name(name, name_len) || !is_value(value, value_len)) h->bad_header = true;
     for (size_t i = 0; i < sizeof(known) / sizeof(known[0]); i++) {
-        if (strlen(known[i].name) != name_len || strncasecmp(known[i].name, name, name_len) != 0) continue;
+        if (strlen(known[i].name) != name_len || strncasecmp(known[i].name, name, name_len) != 0)
+            continue;
         if (!*known[i].value) *known[i].value = value;
         if (known[i].count) ++*known[i].count;
     }
@@ -99,21 +100,27 @@ static bool is_host_text(const char *host)
 void srv_guard_framing(struct srv_guard_head *h, struct srv_guard_verdict *v)
 {
     bool is_1_0 = h->version && strcmp(h->version, "HTTP/1.0") == 0;
-    if (h->bad_header) refuse(v, SRV_ERR_BAD_REQUEST, "A header name or value holds characters that are not allowed.");
-    if (h->n_content_lengths > 1) refuse(v, SRV_ERR_BAD_REQUEST, "There is more than one Content-Length header.");
+    if (h->bad_header)
+        refuse(v, SRV_ERR_BAD_REQUEST,
+               "A header name or value holds characters that are not allowed.");
+    if (h->n_content_lengths > 1)
+        refuse(v, SRV_ERR_BAD_REQUEST, "There is more than one Content-Length header.");
     if (h->n_transfer_encodings && h->n_content_lengths) {
         refuse(v, SRV_ERR_BAD_REQUEST, "Content-Length and Transfer-Encoding exclude each other.");
     }
     if (h->n_transfer_encodings) {
-        bool chunked = h->n_transfer_encodings == 1 && strcasecmp(h->transfer_encoding, "chunked") == 0;
-        if (!chunked || is_1_0) refuse(v, SRV_ERR_BAD_REQUEST, "The only Transfer-Encoding served is chunked.");
+        bool chunked =
+            h->n_transfer_encodings == 1 && strcasecmp(h->transfer_encoding, "chunked") == 0;
+        if (!chunked || is_1_0)
+            refuse(v, SRV_ERR_BAD_REQUEST, "The only Transfer-Encoding served is chunked.");
         h->chunked = true;
         h->body_bytes = -1;
     }
     if (h->n_content_lengths == 1 && !h->chunked) read_length(h, v);
     if (h->n_hosts > 1) refuse(v, SRV_ERR_BAD_REQUEST, "There is more than one Host header.");
     if (!h->n_hosts && !is_1_0) refuse(v, SRV_ERR_BAD_REQUEST, "The Host header is missing.");
-    if (h->host && !is_host_text(h->host)) refuse(v, SRV_ERR_BAD_REQUEST, "The Host header is no host name.");
+    if (h->host && !is_host_text(h->host))
+        refuse(v, SRV_ERR_BAD_REQUEST, "The Host header is no host name.");
     if (!srv_guard_target_is_good(h->target)) {
         refuse(v, SRV_ERR_BAD_REQUEST, "The request target holds characters that are not allowed.");
     }
@@ -123,7 +130,8 @@ bool srv_guard_target_is_good(const char *target)
 {
     if (strlen(target) > SRV_URI_MAX_BYTES) return false;
     if (strcmp(target, "*") == 0) return true;
-    bool absolute = strncasecmp(target, "http://", 7) == 0 || strncasecmp(target, "https://", 8) == 0;
+    bool absolute =
+        strncasecmp(target, "http://", 7) == 0 || strncasecmp(target, "https://", 8) == 0;
     if (target[0] != '/' && !absolute) return false;
     for (const unsigned char *p = (const unsigned char *)target; *p; p++) {
         if (*p <= ' ' || *p == 0x7f || *p == '#') return false;
@@ -167,7 +175,8 @@ static bool is_listed(const struct srv_list *list, const char *text)
     return false;
 }
 
-void srv_guard_host(const struct srv_guard_head *h, const struct srv_guard_rules *r, struct srv_guard_verdict *v)
+void srv_guard_host(const struct srv_guard_head *h, const struct srv_guard_rules *r,
+                    struct srv_guard_verdict *v)
 {
     char name[256];
     bool listed_only = r->allowed_hosts && r->allowed_hosts->n > 0;
@@ -175,7 +184,8 @@ void srv_guard_host(const struct srv_guard_head *h, const struct srv_guard_rules
     host_name(h->host ? h->host : "", name, sizeof(name));
     if (listed_only && is_listed(r->allowed_hosts, name)) return;
     if (!listed_only && (is_loopback_name(name) || (!h->host && !h->n_hosts))) return;
-    refuse(v, SRV_ERR_FORBIDDEN, "The host '%.60s' is not served here; allowed-hosts names those that are.", name);
+    refuse(v, SRV_ERR_FORBIDDEN,
+           "The host '%.60s' is not served here; allowed-hosts names those that are.", name);
 }
 
 const char *srv_guard_cors(const char *origin, const struct srv_guard_rules *r)
@@ -199,7 +209,8 @@ static bool is_json_type(const char *type)
            strncasecmp(type + len - (sizeof(suffix) - 1), suffix, sizeof(suffix) - 1) == 0;
 }
 
-void srv_guard_body(const struct srv_guard_head *h, const struct srv_guard_rules *r, struct srv_guard_verdict *v)
+void srv_guard_body(const struct srv_guard_head *h, const struct srv_guard_rules *r,
+                    struct srv_guard_verdict *v)
 {
     if (h->body_bytes > r->max_body_bytes) {
         refuse(v, SRV_ERR_TOO_LARGE, "The body has %lld bytes; at most %lld are read.",
@@ -207,15 +218,18 @@ void srv_guard_body(const struct srv_guard_head *h, const struct srv_guard_rules
     }
     if (h->body_bytes == 0 || strcmp(h->method, "POST") != 0) return;
     if (h->content_encoding && strcasecmp(h->content_encoding, "identity") != 0) {
-        refuse(v, SRV_ERR_MEDIA_TYPE, "Compressed bodies are not read (Content-Encoding: %.40s).", h->content_encoding);
+        refuse(v, SRV_ERR_MEDIA_TYPE, "Compressed bodies are not read (Content-Encoding: %.40s).",
+               h->content_encoding);
     }
     if (h->content_type && !is_json_type(h->content_type)) {
         refuse(v, SRV_ERR_MEDIA_TYPE, "The body's type is %.60s, but must be application/json "
                "(with curl: -H 'Content-Type: application/json').", h->content_type);
     }
-    /* A web page can send a body without a type across sites, and with a JSON type only after asking. */
+    /* A web page can send a body without a type across sites, and with a JSON type only after
+     * asking. */
     if (!h->content_type && h->origin && !srv_guard_cors(h->origin, r)) {
-        refuse(v, SRV_ERR_MEDIA_TYPE, "A body sent by a web page needs Content-Type: application/json.");
+        refuse(v, SRV_ERR_MEDIA_TYPE,
+               "A body sent by a web page needs Content-Type: application/json.");
     }
 }
 
@@ -233,7 +247,8 @@ const char *srv_guard_key(const struct srv_guard_head *h, size_t *ret_len)
     key += strspn(key, " \t");
     size_t len = strlen(key);
     while (len && (key[len - 1] == ' ' || key[len - 1] == '\t')) len--;
-    if (len == 0 || len > SRV_KEY_MAX_BYTES || memchr(key, ' ', len) || memchr(key, '\t', len)) return NULL;
+    if (len == 0 || len > SRV_KEY_MAX_BYTES || memchr(key, ' ', len) || memchr(key, '\t', len))
+        return NULL;
     *ret_len = len;
     return key;
 }
@@ -301,8 +316,8 @@ static void note_method(struct srv_guard_route *found, const char *method)
              is_get ? ", HEAD" : "");
 }
 
-void srv_guard_find_route(const struct srv_route *const *tables, const char *method, const char *path,
-                          struct srv_guard_route *ret)
+void srv_guard_find_route(const struct srv_route *const *tables, const char *method,
+                          const char *path, struct srv_guard_route *ret)
 {
     *ret = (struct srv_guard_route){.tail = ""};
     int nearest = MAX_COMPARED;

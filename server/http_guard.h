@@ -1,8 +1,9 @@
 /* SPDX-License-Identifier: MIT */
 /*
- * First-touch checks: what is judged of a request when its head is known and nothing of its body is. The
- * HTTP library of the distribution is lax about framing; what two servers in a row could read differently
- * is refused here. Pure functions on text, without the library, so that every rule has its test.
+ * First-touch checks: what is judged of a request when its head is known and nothing of its body
+ * is. The HTTP library of the distribution is lax about framing; what two servers in a row could
+ * read differently is refused here. Pure functions on text, without the library, so that every rule
+ * has its test.
  *
  * Threads: safe; they keep no state.
  */
@@ -22,14 +23,15 @@ struct srv_route;
 struct srv_guard_rules {
     const struct srv_list *allowed_hosts;  /* checked when not empty; "*" allows all */
     const struct srv_list *cors_origins;   /* "*" allows all */
-    bool only_loopback_hosts;              /* bound to loopback without a key: names of loopback only */
+    bool only_loopback_hosts; /* bound to loopback without a key: names of loopback only */
     int64_t max_body_bytes;
 };
 
 /* What is collected of a head, header by header. */
 struct srv_guard_head {
     const char *method, *version, *target;
-    const char *host, *origin, *content_type, *content_length, *transfer_encoding, *content_encoding, *expect;
+    const char *host, *origin, *content_type, *content_length, *transfer_encoding,
+        *content_encoding, *expect;
     const char *authorization, *api_key;   /* Authorization, x-api-key */
     int n_hosts, n_content_lengths, n_transfer_encodings, n_authorizations;
     bool bad_header;                       /* a name with blanks, a value with control characters */
@@ -50,8 +52,10 @@ void srv_guard_add_header(struct srv_guard_head *h, const char *name, size_t nam
 
 /* The steps, in order of cost. Each sets the verdict when it refuses. */
 void srv_guard_framing(struct srv_guard_head *h, struct srv_guard_verdict *v);
-void srv_guard_host(const struct srv_guard_head *h, const struct srv_guard_rules *r, struct srv_guard_verdict *v);
-void srv_guard_body(const struct srv_guard_head *h, const struct srv_guard_rules *r, struct srv_guard_verdict *v);
+void srv_guard_host(const struct srv_guard_head *h, const struct srv_guard_rules *r,
+                    struct srv_guard_verdict *v);
+void srv_guard_body(const struct srv_guard_head *h, const struct srv_guard_rules *r,
+                    struct srv_guard_verdict *v);
 
 /* Whether the raw target can be used: printable, starts with '/', good escapes, no %00. */
 bool srv_guard_target_is_good(const char *target);
@@ -76,7 +80,7 @@ struct srv_guard_route {
 };
 
 /* tables as srv_route_tables; path decoded, without trailing slash. HEAD finds GET's route. */
-void srv_guard_find_route(const struct srv_route *const *tables, const char *method, const char *path,
-                          struct srv_guard_route *ret);
+void srv_guard_find_route(const struct srv_route *const *tables, const char *method,
+                          const char *path, struct srv_guard_route *ret);
 
 #endif

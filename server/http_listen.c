@@ -49,14 +49,15 @@ int srv_listen_tcp(int *ret_fd, const char *host, int port, char *err, size_t er
     }
     int fd = -1;
     for (const struct addrinfo *ai = list; ai && fd < 0; ai = ai->ai_next) fd = open_at(ai);
-    if (fd < 0) snprintf(err, errlen, "cannot listen on %.100s port %d: %s", host, port, strerror(errno));
+    if (fd < 0)
+        snprintf(err, errlen, "cannot listen on %.100s port %d: %s", host, port, strerror(errno));
     freeaddrinfo(list);
     if (fd < 0) return -1;
     *ret_fd = fd;
     return 0;
 }
 
-/* A socket file left behind by a server that is gone refuses connections: then it may be removed. */
+/* The socket file of a server that is gone refuses connections: then it may be removed. */
 static void remove_stale(const struct sockaddr_un *addr)
 {
     struct stat st;
@@ -73,7 +74,8 @@ int srv_listen_unix(int *ret_fd, const char *path, char *err, size_t errlen)
 {
     struct sockaddr_un addr = {.sun_family = AF_UNIX};
     if (strlen(path) >= sizeof(addr.sun_path)) {
-        snprintf(err, errlen, "unix-socket: the path is longer than %zu bytes", sizeof(addr.sun_path) - 1);
+        snprintf(err, errlen, "unix-socket: the path is longer than %zu bytes",
+                 sizeof(addr.sun_path) - 1);
         return -1;
     }
     memcpy(addr.sun_path, path, strlen(path) + 1);
@@ -93,7 +95,8 @@ static bool is_local_address(const struct sockaddr *addr)
     if (addr->sa_family == AF_INET) {
         return ntohl(((const struct sockaddr_in *)addr)->sin_addr.s_addr) >> 24 == 127;
     }
-    return addr->sa_family == AF_INET6 && IN6_IS_ADDR_LOOPBACK(&((const struct sockaddr_in6 *)addr)->sin6_addr);
+    return addr->sa_family == AF_INET6 &&
+           IN6_IS_ADDR_LOOPBACK(&((const struct sockaddr_in6 *)addr)->sin6_addr);
 }
 
 bool srv_listen_is_local(const char *host)
@@ -101,7 +104,8 @@ bool srv_listen_is_local(const char *host)
     struct addrinfo *list = NULL;
     if (resolve(host, 0, &list)) return false;
     bool local = list != NULL;
-    for (const struct addrinfo *ai = list; ai; ai = ai->ai_next) local &= is_local_address(ai->ai_addr);
+    for (const struct addrinfo *ai = list; ai; ai = ai->ai_next)
+        local &= is_local_address(ai->ai_addr);
     freeaddrinfo(list);
     return local;
 }

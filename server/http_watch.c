@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: MIT */
 /*
- * One thread, one epoll set, one array of slots under one mutex. Events tell of leaving peers at once;
- * a sweep several times within the shortest timeout looks at the clocks. The sweep takes the lock once for
- * each slot, so that no connection waits for it.
+ * One thread, one epoll set, one array of slots under one mutex. Events tell of leaving peers at
+ * once; a sweep several times within the shortest timeout looks at the clocks. The sweep takes the
+ * lock once for each slot, so that no connection waits for it.
  */
 #include "server/http_watch.h"
 
@@ -38,7 +38,7 @@ struct slot {
     enum srv_phase phase;
     struct srv_request *req;  /* bound, or NULL */
     uint64_t since_us;        /* when the phase began, or last progress while answering */
-    uint64_t progress;        /* bytes received (idle) or taken by the peer (answering) at since_us */
+    uint64_t progress; /* bytes received (idle) or taken by the peer (answering) at since_us */
     uint64_t hung_up_us;      /* when the peer closed its sending side; 0: not */
     bool refused, admin, tls, counted, shut;
 };
@@ -228,8 +228,9 @@ int srv_watch_n_connections(struct srv_watch *w)
 }
 
 /*
- * Sends an error object over the bare socket. With the lock held. Nothing of an answer has been sent in the
- * phases in which this is called. What cannot be sent at once is not sent: the client misbehaves anyway.
+ * Sends an error object over the bare socket. With the lock held. Nothing of an answer has been
+ * sent in the phases in which this is called. What cannot be sent at once is not sent: the client
+ * misbehaves anyway.
  */
 static void send_error(struct slot *s, enum srv_error kind, const char *reason, const char *message)
 {
@@ -238,8 +239,10 @@ static void send_error(struct slot *s, enum srv_error kind, const char *reason, 
     srv_buf_init(&body, 2048);
     srv_buf_init(&head, 4096);
     srv_error_write(&body, kind, NULL, message, NULL);
-    srv_buf_printf(&head, "HTTP/1.1 %d %s\r\nContent-Type: application/json\r\nContent-Length: %zu\r\n"
-                   "Connection: close\r\n\r\n", srv_error_status(kind), reason, body.len);
+    srv_buf_printf(&head,
+                   "HTTP/1.1 %d %s\r\nContent-Type: application/json\r\nContent-Length: %zu\r\n"
+                   "Connection: close\r\n\r\n",
+                   srv_error_status(kind), reason, body.len);
     if (!body.failed) srv_buf_add(&head, body.data, body.len);
     if (!head.failed && send(s->fd, head.data, head.len, MSG_DONTWAIT | MSG_NOSIGNAL) < 0) {
         srv_log(SRV_LOG_DEBUG, "an error answer could not be sent: %s", strerror(errno));
@@ -251,7 +254,8 @@ static void send_error(struct slot *s, enum srv_error kind, const char *reason, 
 void srv_watch_refuse_body(struct srv_watch *w, uint64_t id, int64_t max_bytes)
 {
     char message[100];
-    snprintf(message, sizeof(message), "The body has more than the %lld bytes that are read.", (long long)max_bytes);
+    snprintf(message, sizeof(message), "The body has more than the %lld bytes that are read.",
+             (long long)max_bytes);
     pthread_mutex_lock(&w->lock);
     struct slot *s = find(w, id);
     if (s) {
@@ -283,9 +287,9 @@ static bool is_streaming(const struct slot *s)
 }
 
 /*
- * RDHUP alone is a half-close. While a request works or streams it means that the client has gone; an
- * answer that is just being sent whole is let through, and so is a request whose last bytes came together
- * with the close, for a moment.
+ * RDHUP alone is a half-close. While a request works or streams it means that the client has gone;
+ * an answer that is just being sent whole is let through, and so is a request whose last bytes came
+ * together with the close, for a moment.
  */
 static void handle_event(struct srv_watch *w, const struct epoll_event *event)
 {
@@ -326,7 +330,8 @@ static bool is_stalled(struct slot *s, uint64_t now_us, int limit_ms)
 static struct srv_request *check(struct srv_watch *w, struct slot *s, uint64_t now_us)
 {
     const struct srv_config *c = w->config;
-    bool waiting = s->phase == SRV_PHASE_IDLE || s->phase == SRV_PHASE_HEAD || s->phase == SRV_PHASE_BODY;
+    bool waiting =
+        s->phase == SRV_PHASE_IDLE || s->phase == SRV_PHASE_HEAD || s->phase == SRV_PHASE_BODY;
     if (s->shut) return NULL;
     if (waiting && s->hung_up_us && late(now_us, s->hung_up_us, SRV_HALF_CLOSE_GRACE_MS)) {
         shut(s);
@@ -334,15 +339,18 @@ static struct srv_request *check(struct srv_watch *w, struct slot *s, uint64_t n
     }
     switch (s->phase) {
     case SRV_PHASE_HEAD:
-        if (!late(now_us, s->since_us, s->refused ? SRV_REFUSED_HEADER_MS : c->header_timeout_ms)) break;
+        if (!late(now_us, s->since_us, s->refused ? SRV_REFUSED_HEADER_MS : c->header_timeout_ms))
+            break;
         srv_metrics_count(w->metrics, SRV_COUNT_HEADER_TIMEOUTS);
-        send_error(s, SRV_ERR_TIMEOUT, "Request Timeout", "The request's head did not arrive in time.");
+        send_error(s, SRV_ERR_TIMEOUT, "Request Timeout",
+                   "The request's head did not arrive in time.");
         shut(s);
         break;
     case SRV_PHASE_BODY:
         if (!late(now_us, s->since_us, c->body_timeout_ms)) break;
         srv_metrics_count(w->metrics, SRV_COUNT_BODY_TIMEOUTS);
-        send_error(s, SRV_ERR_TIMEOUT, "Request Timeout", "The request's body did not arrive in time.");
+        send_error(s, SRV_ERR_TIMEOUT, "Request Timeout",
+                   "The request's body did not arrive in time.");
         shut(s);
         if (s->req) s->req->status = srv_error_status(SRV_ERR_TIMEOUT);
         break;
@@ -439,8 +447,8 @@ void srv_watch_close_all(struct srv_watch *w)
 /* A quarter of the shortest clock, within bounds. */
 static int choose_tick(const struct srv_config *c)
 {
-    const int clocks[] = {c->header_timeout_ms, c->body_timeout_ms, c->idle_timeout_ms, c->send_timeout_ms,
-                          c->heartbeat_ms ? c->heartbeat_ms : MAX_TICK_MS * 4};
+    const int clocks[] = {c->header_timeout_ms, c->body_timeout_ms, c->idle_timeout_ms,
+                          c->send_timeout_ms, c->heartbeat_ms ? c->heartbeat_ms : MAX_TICK_MS * 4};
     int tick = MAX_TICK_MS;
     for (size_t i = 0; i < sizeof(clocks) / sizeof(clocks[0]); i++) {
         if (clocks[i] / 4 < tick) tick = clocks[i] / 4;
@@ -457,8 +465,8 @@ static int open_fds(struct srv_watch *w)
     return epoll_ctl(w->epoll_fd, EPOLL_CTL_ADD, w->wake_fd, &event);
 }
 
-int srv_watch_create(struct srv_watch **ret, const struct srv_config *config, struct srv_metrics *metrics,
-                     int n_slots, char *err, size_t errlen)
+int srv_watch_create(struct srv_watch **ret, const struct srv_config *config,
+                     struct srv_metrics *metrics, int n_slots, char *err, size_t errlen)
 {
     struct srv_watch *w = calloc(1, sizeof(*w));
     if (!w || pthread_mutex_init(&w->lock, NULL)) {
@@ -494,7 +502,8 @@ void srv_watch_destroy(struct srv_watch *w)
     atomic_store(&w->stopping, true);
     if (w->started) {
         uint64_t one = 1;
-        if (write(w->wake_fd, &one, sizeof(one)) < 0) srv_log(SRV_LOG_DEBUG, "eventfd: %s", strerror(errno));
+        if (write(w->wake_fd, &one, sizeof(one)) < 0)
+            srv_log(SRV_LOG_DEBUG, "eventfd: %s", strerror(errno));
         pthread_join(w->thread, NULL);
     }
     if (w->epoll_fd >= 0) close(w->epoll_fd);

@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: MIT */
 /*
  * The registry of connections and the thread that watches them. The HTTP library does not look at a
- * suspended connection, misses some closes, and has only an idle timeout; this thread therefore keeps
- * every socket in an epoll set of its own and a clock on each:
+ * suspended connection, misses some closes, and has only an idle timeout; this thread therefore
+ * keeps every socket in an epoll set of its own and a clock on each:
  *
  *   phase       bound by                          what happens when it is late or the peer leaves
  *   HEAD        header-timeout-ms, total          408 and shutdown
@@ -11,9 +11,9 @@
  *   ANSWERING   send-timeout-ms without a byte    shutdown; on a stream the request is told
  *   IDLE        idle-timeout-ms                   shutdown
  *
- * A half-close counts as leaving while a request works or streams. Connections are named by ids (slot and
- * generation), never by pointers: an event may be read after its connection has ended. A socket is shut
- * down, never closed here; the library sees that and closes it.
+ * A half-close counts as leaving while a request works or streams. Connections are named by ids
+ * (slot and generation), never by pointers: an event may be read after its connection has ended. A
+ * socket is shut down, never closed here; the library sees that and closes it.
  *
  * Threads: safe. The registry lock is taken before a request's, never the other way round.
  */
@@ -29,23 +29,31 @@ struct srv_metrics;
 struct srv_request;
 struct srv_watch;
 
-enum srv_phase { SRV_PHASE_HEAD, SRV_PHASE_BODY, SRV_PHASE_WORKING, SRV_PHASE_ANSWERING, SRV_PHASE_IDLE };
+enum srv_phase {
+    SRV_PHASE_HEAD,
+    SRV_PHASE_BODY,
+    SRV_PHASE_WORKING,
+    SRV_PHASE_ANSWERING,
+    SRV_PHASE_IDLE
+};
 
-/* Starts the thread; n_slots connections at most. Borrows config and metrics. Returns owned: srv_watch_destroy. */
-int srv_watch_create(struct srv_watch **ret, const struct srv_config *config, struct srv_metrics *metrics,
-                     int n_slots, char *err, size_t errlen);
+/* Starts the thread; n_slots connections at most. Borrows config and metrics. Returns owned:
+ * srv_watch_destroy. */
+int srv_watch_create(struct srv_watch **ret, const struct srv_config *config,
+                     struct srv_metrics *metrics, int n_slots, char *err, size_t errlen);
 void srv_watch_destroy(struct srv_watch *w);
 
 /*
- * A connection has been accepted. Beyond max-connections the longest idle one is shut down; without such
- * a one *ret_refused is set, and the caller answers 503. admin connections are not counted. Returns the
- * id, 0 when there is no slot.
+ * A connection has been accepted. Beyond max-connections the longest idle one is shut down; without
+ * such a one *ret_refused is set, and the caller answers 503. admin connections are not counted.
+ * Returns the id, 0 when there is no slot.
  */
 uint64_t srv_watch_add(struct srv_watch *w, int fd, bool admin, bool tls, bool *ret_refused);
 /* Before the library closes the socket. */
 void srv_watch_remove(struct srv_watch *w, uint64_t id);
 
-/* A request's head begins: borrows req until unbind; both from the thread that holds its HTTP reference. */
+/* A request's head begins: borrows req until unbind; both from the thread that holds its HTTP
+ * reference. */
 void srv_watch_bind(struct srv_watch *w, uint64_t id, struct srv_request *req);
 void srv_watch_set_phase(struct srv_watch *w, uint64_t id, enum srv_phase phase);
 /* The request is over; the connection is idle. */
@@ -58,16 +66,18 @@ bool srv_watch_is_hung_up(struct srv_watch *w, uint64_t id);
 void srv_watch_cut(struct srv_watch *w, uint64_t id);
 
 /*
- * Sends a whole 413 over the bare socket, for a body that turned out too large while it came: the library
- * takes no answer at that moment. Closes the sending side; the caller discards what still comes for a
- * while, so that the client has the time to read the answer, and then ends the connection.
+ * Sends a whole 413 over the bare socket, for a body that turned out too large while it came: the
+ * library takes no answer at that moment. Closes the sending side; the caller discards what still
+ * comes for a while, so that the client has the time to read the answer, and then ends the
+ * connection.
  */
 void srv_watch_refuse_body(struct srv_watch *w, uint64_t id, int64_t max_bytes);
 
 /* Calls visit for every bound request, with a reference held, no lock held. */
 void srv_watch_visit(struct srv_watch *w, void (*visit)(struct srv_request *req));
 
-/* Shuts down the connections that carry no request; those that come to it later when `from_now_on`. */
+/* Shuts down the connections that carry no request; those that come to it later when `from_now_on`.
+ */
 void srv_watch_close_idle(struct srv_watch *w, bool from_now_on);
 
 /* Shuts down every connection. */

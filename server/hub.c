@@ -122,17 +122,21 @@ static int resolve_in_cache(const char *spec, const char *(*env)(const char *nam
     }
     if (cache_root(env, root, sizeof(root)) ||
         repository_dir(root, spec, len, repo_dir, sizeof(repo_dir))) {
-        snprintf(err, errlen, "model '%.200s' is no directory, and HOME is not set to look further", spec);
+        snprintf(err, errlen, "model '%.200s' is no directory, and HOME is not set to look further",
+                 spec);
         return -1;
     }
     if (!is_directory(repo_dir)) {
-        snprintf(err, errlen, "model '%.200s' is neither a directory nor in the Hugging Face cache (%.300s)",
+        snprintf(err, errlen,
+                 "model '%.200s' is neither a directory nor in the Hugging Face cache (%.300s)",
                  spec, repo_dir);
         return -1;
     }
     if (is_commit(revision)) memcpy(commit, revision, COMMIT_LEN + 1);
-    else if (read_reference(repo_dir, revision, commit) && (spec[len] || only_snapshot(repo_dir, commit))) {
-        snprintf(err, errlen, "model '%.200s': the cache has no revision '%.100s' of it", spec, revision);
+    else if (read_reference(repo_dir, revision, commit) &&
+             (spec[len] || only_snapshot(repo_dir, commit))) {
+        snprintf(err, errlen, "model '%.200s': the cache has no revision '%.100s' of it", spec,
+                 revision);
         return -1;
     }
     if (join(dir, sizeof(dir), "%s/snapshots/%s", repo_dir, commit) || !is_directory(dir) ||
@@ -188,8 +192,10 @@ int srv_hub_find_demo(char *ret_dir, size_t size, char *err, size_t errlen)
         {HEARTH_DATADIR, "/hearth/demo"},
     };
     for (size_t i = 0; i < sizeof(places) / sizeof(places[0]); i++) {
-        if (!*places[i].base || join(ret_dir, size, "%s%s", places[i].base, places[i].below)) continue;
-        if (!join(config, sizeof(config), "%s/config.json", ret_dir) && access(config, R_OK) == 0) return 0;
+        if (!*places[i].base || join(ret_dir, size, "%s%s", places[i].base, places[i].below))
+            continue;
+        if (!join(config, sizeof(config), "%s/config.json", ret_dir) && access(config, R_OK) == 0)
+            return 0;
     }
     snprintf(err, errlen, "no --model was given, and the demo model is not installed");
     return -1;
@@ -206,7 +212,8 @@ const char *srv_hub_model_name(const char *spec, char *buf, size_t size)
         const char *name = models + strlen("/models--");
         const char *dashes = strstr(name, "--");
         if (dashes && dashes < snapshots) {
-            snprintf(buf, size, "%.*s/%.*s", (int)(dashes - name), name, (int)(snapshots - dashes - 2), dashes + 2);
+            snprintf(buf, size, "%.*s/%.*s", (int)(dashes - name), name,
+                     (int)(snapshots - dashes - 2), dashes + 2);
             return buf;
         }
     }

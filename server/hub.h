@@ -1,10 +1,10 @@
 /* SPDX-License-Identifier: MIT */
 /*
- * Finds model directories: a path, a repository name in the Hugging Face cache on disk, the demo model.
- * Reads only; nothing is fetched.
+ * Finds model directories: a path, a repository name in the Hugging Face cache on disk, the demo
+ * model. Reads only; nothing is fetched.
  *
- * Cache layout: ROOT/models--ORG--NAME/refs/REVISION holds a commit, snapshots/COMMIT/ the files. ROOT is
- * HF_HUB_CACHE, HUGGINGFACE_HUB_CACHE, HF_HOME/hub, XDG_CACHE_HOME/huggingface/hub or
+ * Cache layout: ROOT/models--ORG--NAME/refs/REVISION holds a commit, snapshots/COMMIT/ the files.
+ * ROOT is HF_HUB_CACHE, HUGGINGFACE_HUB_CACHE, HF_HOME/hub, XDG_CACHE_HOME/huggingface/hub or
  * ~/.cache/huggingface/hub, the first that is set.
  *
  * Threads: safe; called once by main.
@@ -15,8 +15,8 @@
 #include <stddef.h>
 
 /*
- * spec: a directory, or org/name or org/name@revision. Writes the directory into ret_dir. env as getenv.
- * Returns 0, or -1 with a sentence in err.
+ * spec: a directory, or org/name or org/name@revision. Writes the directory into ret_dir. env as
+ * getenv. Returns 0, or -1 with a sentence in err.
  */
 int srv_hub_resolve(const char *spec, const char *(*env)(const char *name),
                     char *ret_dir, size_t size, char *err, size_t errlen);
@@ -25,8 +25,8 @@ int srv_hub_resolve(const char *spec, const char *(*env)(const char *name),
 int srv_hub_find_demo(char *ret_dir, size_t size, char *err, size_t errlen);
 
 /*
- * The name a model is shown under: org/name as given, or a directory's last part (of a cache snapshot:
- * the repository's name). Writes into buf and returns it.
+ * The name a model is shown under: org/name as given, or a directory's last part (of a cache
+ * snapshot: the repository's name). Writes into buf and returns it.
  */
 const char *srv_hub_model_name(const char *spec, char *buf, size_t size);
 

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: MIT */
 /*
- * Key digests in one array under a mutex: the HTTP thread compares, the main thread replaces the array
- * on SIGHUP. The key texts live only while they are read.
+ * Key digests in one array under a mutex: the HTTP thread compares, the main thread replaces the
+ * array on SIGHUP. The key texts live only while they are read.
  */
 #include "server/keys.h"
 
@@ -33,8 +33,8 @@ struct srv_keys {
 static int add_key(struct key_set *set, const char *text, size_t len, char *err, size_t errlen)
 {
     if (len > SRV_KEY_MAX_BYTES || set->n >= SRV_KEYS_MAX) {
-        snprintf(err, errlen, "at most %d keys of at most %d bytes each are read", (int)SRV_KEYS_MAX,
-                 (int)SRV_KEY_MAX_BYTES);
+        snprintf(err, errlen, "at most %d keys of at most %d bytes each are read",
+                 (int)SRV_KEYS_MAX, (int)SRV_KEY_MAX_BYTES);
         return -1;
     }
     struct digest *digests = realloc(set->digests, sizeof(*digests) * (size_t)(set->n + 1));
@@ -96,7 +96,8 @@ static int read_set(struct key_set *ret, const struct srv_keys *k, char *err, si
     return rc;
 }
 
-int srv_keys_create(struct srv_keys **ret, const char *file, const char *more, char *err, size_t errlen)
+int srv_keys_create(struct srv_keys **ret, const char *file, const char *more, char *err,
+                    size_t errlen)
 {
     struct srv_keys *k = calloc(1, sizeof(*k));
     int rc = -1;

@@ -1,7 +1,8 @@
 /* SPDX-License-Identifier: MIT */
 /*
- * The API keys. Only digests are kept; a presented key is hashed and compared with every one of them
- * in constant time. The key file has one key a line, # comments, and may be read again while running.
+ * The API keys. Only digests are kept; a presented key is hashed and compared with every one of
+ * them in constant time. The key file has one key a line, # comments, and may be read again while
+ * running.
  *
  * Threads: safe after creation.
  */
@@ -15,10 +16,11 @@
 struct srv_keys;
 
 /*
- * file: path of a key file, or NULL. more: further keys separated by commas, or NULL. With neither no
- * key is required. A file without a key in it is refused. Returns owned: srv_keys_destroy.
+ * file: path of a key file, or NULL. more: further keys separated by commas, or NULL. With neither
+ * no key is required. A file without a key in it is refused. Returns owned: srv_keys_destroy.
  */
-int srv_keys_create(struct srv_keys **ret, const char *file, const char *more, char *err, size_t errlen);
+int srv_keys_create(struct srv_keys **ret, const char *file, const char *more, char *err,
+                    size_t errlen);
 void srv_keys_destroy(struct srv_keys *k);
 
 /* Reads the file again; on failure the old keys stay. */

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: MIT */
 /*
- * Every maximum of the server in one list, each with its reason. What an operator may want to change
- * is an option (config.c); what stands here follows from the design.
+ * Every maximum of the server in one list, each with its reason. What an operator may want to
+ * change is an option (config_options.c); what stands here follows from the design.
  */
 #ifndef HEARTH_SERVER_LIMITS_H
 #define HEARTH_SERVER_LIMITS_H
@@ -9,11 +9,12 @@
 enum {
     /* Configuration: a file of options is small; anything larger is the wrong file. */
     SRV_CONFIG_FILE_MAX_BYTES = 1 << 20,
-    /* API keys: a file of a few hundred lines; the comparison walks all of them for each request. */
+    /* API keys: a file of a few hundred lines; each request walks all of them. */
     SRV_KEYS_MAX = 4096,
     SRV_KEY_MAX_BYTES = 512,
 
-    /* One connection's pool in libmicrohttpd: bounds the head (431, 414 above it) and is the chunk buffer. */
+    /* One connection's pool in libmicrohttpd: bounds the head (431, 414 above it) and is the chunk
+       buffer. */
     SRV_CONNECTION_POOL_BYTES = 64 << 10,
     /* Kernel send buffer: a reader that stopped is noticed after this much, not after megabytes. */
     SRV_SEND_BUFFER_BYTES = 64 << 10,
@@ -24,20 +25,21 @@ enum {
     SRV_REFUSED_HEADER_MS = 2000,
     /* A client that closed its sending side may still read an answer that is being made at once. */
     SRV_HALF_CLOSE_GRACE_MS = 500,
-    SRV_HEADERS_MAX = 100,        /* header lines of one request */
+    SRV_HEADERS_MAX = 100, /* header lines of one request */
     SRV_URI_MAX_BYTES = 8 << 10,
-    SRV_REPLY_HEADERS_MAX = 24,   /* headers of one answer */
+    SRV_REPLY_HEADERS_MAX = 24, /* headers of one answer */
     SRV_REQUEST_ID_MAX = 128,
 
-    /* Bytes a stream holds for its client. From the first bound on the text worker puts no more events
-     * together until the second is reached again; a writer that goes on all the same is cut at the third. One
-     * event may be larger than all: log-probabilities of many tokens come in one. */
+    /* Bytes a stream holds for its client. From the first bound on the text worker puts no more
+     * events together until the second is reached again; a writer that goes on all the same is cut
+     * at the third. One event may be larger than all: log-probabilities of many tokens come in one.
+     */
     SRV_STREAM_FIRST_BYTES = 64 << 10,
     SRV_STREAM_LOW_BYTES = 16 << 10,
     SRV_STREAM_MAX_BYTES = 256 << 10,
     SRV_STREAM_EVENT_MAX_BYTES = 16 << 20,
 
-    /* Bodies held at once, as a multiple of the largest body: counted by bytes that have arrived. */
+    /* Bodies held at once, as a multiple of the largest body: counted as they arrive. */
     SRV_BODIES_FACTOR = 16,
     /* What is read and thrown away of a body that is too large, so that its sender sees the 413. */
     SRV_DISCARD_MAX_BYTES = 512 << 10,
@@ -47,7 +49,7 @@ enum {
 
     SRV_WORKER_STACK_BYTES = 8 << 20, /* parsers recurse to a limited depth; this holds them all */
     SRV_LOG_LINE_MAX_BYTES = 4 << 10,
-    SRV_LOG_FIELD_MAX_BYTES = 256,    /* one field that came from outside */
+    SRV_LOG_FIELD_MAX_BYTES = 256, /* one field that came from outside */
     SRV_METRICS_MAX_BYTES = 256 << 10,
 };
 

@@ -27,7 +27,7 @@ struct srv_loader {
     struct eng *engine;
     struct tok *tok;
     struct tok_chat *chat;
-    const char **names;      /* NULL-terminated; the strings are the configuration's, or default_name */
+    const char **names; /* NULL-terminated; the strings are the configuration's, or default_name */
     char default_name[256];
     char fingerprint[160];
     bool text_failed, failed, joined;
@@ -52,7 +52,8 @@ static void *load_text(void *arg)
     }
     struct tok_chat_params params = {.template_file = c->chat_template_file};
     int rc = tok_chat_open(&l->chat, c->model, &params, err, sizeof(err));
-    if (rc == TOK_ENOENT && !c->chat_template_file) return NULL; /* a model without a template is fine */
+    if (rc == TOK_ENOENT && !c->chat_template_file)
+        return NULL; /* a model without a template is fine */
     if (rc) fail_text(l, "chat template", err);
     return NULL;
 }
@@ -86,7 +87,7 @@ static int choose_names(struct srv_loader *l)
     return 0;
 }
 
-/* b<version>-<weights and tokenizer>-<path>-<kernels>-<gemm>: what decides the bits of an answer. */
+/* b<version>-<weights and tokenizer>-<path>-<kernels>-<gemm>: what decides its bits. */
 static void make_fingerprint(struct srv_loader *l)
 {
     const struct eng_info *info = eng_info(l->engine);
@@ -114,7 +115,8 @@ static int check_vocabulary(struct srv_loader *l)
 {
     int32_t n_rows = eng_info(l->engine)->vocab_size, n_ids = tok_vocab_size(l->tok);
     if (n_ids <= n_rows) return 0;
-    srv_log(SRV_LOG_WARNING, "the tokenizer knows %d ids, the model %d: the ids beyond are refused", n_ids, n_rows);
+    srv_log(SRV_LOG_WARNING, "the tokenizer knows %d ids, the model %d: the ids beyond are refused",
+            n_ids, n_rows);
     return 0;
 }
 
@@ -144,11 +146,13 @@ static void *load(void *arg)
     /* A drain that has begun meanwhile keeps its state. */
     atomic_compare_exchange_strong(&l->server->state, &loading, rc ? SRV_FAILED : SRV_READY);
     uint64_t one = 1;
-    if (write(l->event_fd, &one, sizeof(one)) < 0) srv_log(SRV_LOG_ERROR, "the loader cannot tell that it has ended");
+    if (write(l->event_fd, &one, sizeof(one)) < 0)
+        srv_log(SRV_LOG_ERROR, "the loader cannot tell that it has ended");
     return NULL;
 }
 
-int srv_loader_start(struct srv_loader **ret, struct srv_server *server, int event_fd, char *err, size_t errlen)
+int srv_loader_start(struct srv_loader **ret, struct srv_server *server, int event_fd, char *err,
+                     size_t errlen)
 {
     struct srv_loader *l = calloc(1, sizeof(*l));
     pthread_attr_t attr;

@@ -108,7 +108,8 @@ static void add_number_field(struct srv_buf *b, const char *name, int64_t value)
 
 static void add_ms_field(struct srv_buf *b, const char *name, int64_t us)
 {
-    if (us >= 0) srv_buf_printf(b, how.json ? ",\"%s\":%.3f" : " %s=%.3f", name, (double)us / 1000.0);
+    if (us >= 0)
+        srv_buf_printf(b, how.json ? ",\"%s\":%.3f" : " %s=%.3f", name, (double)us / 1000.0);
 }
 
 void srv_log_access(const struct srv_log_access *a)

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: MIT */
 /*
- * Metric families as tables: a histogram is a row with its name, its alias and its bounds; the text is
- * written by walking them. Values are seconds and tokens.
+ * Metric families as tables: a histogram is a row with its name, its alias and its bounds; the text
+ * is written by walking them. Values are seconds and tokens.
  */
 #include "server/metrics.h"
 
@@ -18,17 +18,29 @@
 
 enum { MAX_BOUNDS = 24 };
 
-static const double ttft_bounds[] = {0.001, 0.005, 0.01, 0.02, 0.04, 0.06, 0.08, 0.1, 0.25, 0.5, 0.75, 1,
-                                     2.5, 5, 7.5, 10, 20, 40, 80, 160, 640};
-static const double token_bounds[] = {0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.075, 0.1, 0.15, 0.2, 0.3,
-                                      0.4, 0.5, 0.75, 1, 2.5, 5, 10};
-static const double request_bounds[] = {0.01, 0.05, 0.1, 0.3, 0.5, 0.8, 1, 1.5, 2, 2.5, 5, 10, 15, 20, 30,
-                                        40, 50, 60, 120, 240, 480, 960, 1920};
-static const double count_bounds[] = {1, 2, 5, 10, 20, 50, 100, 200, 500, 1000, 2000, 5000, 10000, 20000,
-                                      50000, 100000};
+static const double ttft_bounds[] = {0.001, 0.005, 0.01, 0.02, 0.04, 0.06, 0.08,
+                                     0.1,   0.25,  0.5,  0.75, 1,    2.5,  5,
+                                     7.5,   10,    20,   40,   80,   160,  640};
+static const double token_bounds[] = {0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.075, 0.1, 0.15,
+                                      0.2,   0.3,    0.4,   0.5,  0.75,  1,    2.5,   5,   10};
+static const double request_bounds[] = {0.01, 0.05, 0.1, 0.3, 0.5, 0.8, 1,   1.5, 2,   2.5, 5,   10,
+                                        15,   20,   30,  40,  50,  60,  120, 240, 480, 960, 1920};
+static const double count_bounds[] = {1,   2,    5,    10,   20,    50,    100,   200,
+                                      500, 1000, 2000, 5000, 10000, 20000, 50000, 100000};
 
-enum histogram_id { H_TTFT, H_INTER_TOKEN, H_PER_TOKEN, H_E2E, H_QUEUE, H_PREFILL, H_DECODE, H_INFERENCE,
-                    H_PROMPT_TOKENS, H_GENERATED_TOKENS, H_COUNT };
+enum histogram_id {
+    H_TTFT,
+    H_INTER_TOKEN,
+    H_PER_TOKEN,
+    H_E2E,
+    H_QUEUE,
+    H_PREFILL,
+    H_DECODE,
+    H_INFERENCE,
+    H_PROMPT_TOKENS,
+    H_GENERATED_TOKENS,
+    H_COUNT
+};
 
 #define BOUNDS(array) array, sizeof(array) / sizeof((array)[0])
 
@@ -40,7 +52,8 @@ static const struct {
     [H_TTFT] = {"hearth_time_to_first_token_seconds", "vllm:time_to_first_token_seconds",
                 "From the request's arrival to its first token.", BOUNDS(ttft_bounds)},
     [H_INTER_TOKEN] = {"hearth_inter_token_latency_seconds", "vllm:inter_token_latency_seconds",
-                       "Between tokens, each counted with its request's mean.", BOUNDS(token_bounds)},
+                       "Between tokens, each counted with its request's mean.",
+                       BOUNDS(token_bounds)},
     [H_PER_TOKEN] = {"hearth_time_per_output_token_seconds", "vllm:time_per_output_token_seconds",
                      "Mean time between the tokens of a request.", BOUNDS(token_bounds)},
     [H_E2E] = {"hearth_request_duration_seconds", "vllm:e2e_request_latency_seconds",
@@ -59,10 +72,12 @@ static const struct {
                             "Generated tokens of a request.", BOUNDS(count_bounds)},
 };
 
-static const int statuses[] = {200, 204, 400, 401, 403, 404, 405, 408, 413, 415, 429, 431, 500, 503, 504};
+static const int statuses[] = {200, 204, 400, 401, 403, 404, 405, 408,
+                               413, 415, 429, 431, 500, 503, 504};
 static const char *const endpoints[] = {
-    "completions", "chat", "responses", "messages", "embeddings", "models", "tokenize", "detokenize",
-    "apply-template", "count_tokens", "props", "slots", "health", "metrics", "version", "openapi",
+    "completions", "chat",       "responses",      "messages",     "embeddings", "models",
+    "tokenize",    "detokenize", "apply-template", "count_tokens", "props",      "slots",
+    "health",      "metrics",    "version",        "openapi",
 };
 static const char *const reasons[] = {"stop", "length", "error", "cancelled", "rejected"};
 enum reason { R_STOP, R_LENGTH, R_ERROR, R_CANCELLED, R_REJECTED };
@@ -221,7 +236,8 @@ static void add_label(struct srv_buf *b, const char *name, const char *value)
     srv_buf_puts(b, "\"");
 }
 
-static void histogram(struct out *o, const struct srv_metrics *m, int id, const char *name, const char *label)
+static void histogram(struct out *o, const struct srv_metrics *m, int id, const char *name,
+                      const char *label)
 {
     const struct histogram *h = &m->histograms[id];
     double n = 0;
@@ -229,11 +245,13 @@ static void histogram(struct out *o, const struct srv_metrics *m, int id, const 
     for (size_t i = 0; i <= histograms[id].n_bounds; i++) {
         n += load(&h->buckets[i]);
         srv_buf_printf(o->b, "%s_bucket{%s%sle=\"", name, label, *label ? "," : "");
-        if (i < histograms[id].n_bounds) srv_buf_printf(o->b, "%.15g\"} %.15g\n", histograms[id].bounds[i], n);
+        if (i < histograms[id].n_bounds)
+            srv_buf_printf(o->b, "%.15g\"} %.15g\n", histograms[id].bounds[i], n);
         else srv_buf_printf(o->b, "+Inf\"} %.15g\n", n);
     }
     const char *open = *label ? "{" : "", *close = *label ? "}" : "";
-    srv_buf_printf(o->b, "%s_sum%s%s%s %.15g\n", name, open, label, close, load(&h->sum_micro) * 1e-6);
+    srv_buf_printf(o->b, "%s_sum%s%s%s %.15g\n", name, open, label, close,
+                   load(&h->sum_micro) * 1e-6);
     srv_buf_printf(o->b, "%s_count%s%s%s %.15g\n", name, open, label, close, n);
 }
 
@@ -249,9 +267,11 @@ static void write_requests(struct out *o, const struct srv_metrics *m)
 {
     head(o, "hearth_http_requests_total", "counter", "Requests by status; 0: no answer was sent.");
     for (size_t i = 0; i < N_OF(statuses); i++) {
-        srv_buf_printf(o->b, "hearth_http_requests_total{code=\"%d\"} %.15g\n", statuses[i], load(&m->by_status[i]));
+        srv_buf_printf(o->b, "hearth_http_requests_total{code=\"%d\"} %.15g\n", statuses[i],
+                       load(&m->by_status[i]));
     }
-    srv_buf_printf(o->b, "hearth_http_requests_total{code=\"other\"} %.15g\n", load(&m->by_status[N_OF(statuses)]));
+    srv_buf_printf(o->b, "hearth_http_requests_total{code=\"other\"} %.15g\n",
+                   load(&m->by_status[N_OF(statuses)]));
 
     head(o, "hearth_endpoint_requests_total", "counter", "Requests by endpoint.");
     for (size_t i = 0; i <= N_OF(endpoints); i++) {
@@ -259,7 +279,8 @@ static void write_requests(struct out *o, const struct srv_metrics *m)
                        i < N_OF(endpoints) ? endpoints[i] : "other", load(&m->by_endpoint[i]));
     }
 
-    head(o, "hearth_requests_finished_total", "counter", "Inference requests by the way they ended.");
+    head(o, "hearth_requests_finished_total", "counter",
+         "Inference requests by the way they ended.");
     for (size_t i = 0; i < N_OF(reasons); i++) {
         srv_buf_printf(o->b, "hearth_requests_finished_total{reason=\"%s\"} %.15g\n", reasons[i],
                        load(&m->by_reason[i]));
@@ -278,13 +299,15 @@ static void write_wire(struct out *o, const struct srv_metrics *m, const struct 
 {
     one(o, "hearth_http_connections", "gauge", "Open connections.", v->n_connections);
     one(o, "hearth_http_requests_open", "gauge", "Requests alive, answered or not.", v->n_requests);
-    one(o, "hearth_http_connections_refused_total", "counter", "Connections beyond the limit, answered 503.",
+    one(o, "hearth_http_connections_refused_total", "counter",
+        "Connections beyond the limit, answered 503.",
         load(&m->counts[SRV_COUNT_REFUSED_CONNECTIONS]));
-    one(o, "hearth_http_clients_gone_total", "counter", "Requests whose client left or was cut before the end.",
-        load(&m->counts[SRV_COUNT_GONE]));
-    one(o, "hearth_http_slow_readers_cut_total", "counter", "Connections cut because nothing was read.",
-        load(&m->counts[SRV_COUNT_SLOW_READERS]));
-    head(o, "hearth_http_timeouts_total", "counter", "Connections cut because a request did not arrive in time.");
+    one(o, "hearth_http_clients_gone_total", "counter",
+        "Requests whose client left or was cut before the end.", load(&m->counts[SRV_COUNT_GONE]));
+    one(o, "hearth_http_slow_readers_cut_total", "counter",
+        "Connections cut because nothing was read.", load(&m->counts[SRV_COUNT_SLOW_READERS]));
+    head(o, "hearth_http_timeouts_total", "counter",
+         "Connections cut because a request did not arrive in time.");
     srv_buf_printf(o->b, "hearth_http_timeouts_total{part=\"head\"} %.15g\n",
                    load(&m->counts[SRV_COUNT_HEADER_TIMEOUTS]));
     srv_buf_printf(o->b, "hearth_http_timeouts_total{part=\"body\"} %.15g\n",
@@ -300,11 +323,14 @@ static void write_queue(struct out *o, const struct eng_stats *s)
 {
     one(o, "hearth_sequences_running", "gauge", "Sequences being computed.", s->n_running);
     one(o, "hearth_sequences_waiting", "gauge", "Sequences in the queue.", s->n_waiting);
-    one(o, "hearth_waiting_prompt_tokens", "gauge", "Prompt tokens in the queue.", (double)s->n_waiting_tokens);
+    one(o, "hearth_waiting_prompt_tokens", "gauge", "Prompt tokens in the queue.",
+        (double)s->n_waiting_tokens);
     one(o, "hearth_kv_pages", "gauge", "Pages of KV cache there are.", s->n_pages_total);
     one(o, "hearth_kv_pages_used", "gauge", "Pages held by running sequences.", s->n_pages_used);
-    one(o, "hearth_kv_pages_cached", "gauge", "Pages held by the prefix cache alone.", s->n_pages_cached);
-    one(o, "hearth_prompt_tokens_per_second", "gauge", "Prefill speed over the last work.", s->prompt_tokens_per_s);
+    one(o, "hearth_kv_pages_cached", "gauge", "Pages held by the prefix cache alone.",
+        s->n_pages_cached);
+    one(o, "hearth_prompt_tokens_per_second", "gauge", "Prefill speed over the last work.",
+        s->prompt_tokens_per_s);
     one(o, "hearth_generated_tokens_per_second", "gauge", "Decode speed over the last work.",
         s->generated_tokens_per_s);
     alias(o, "vllm:num_requests_running", "gauge", "Sequences being computed.", s->n_running);
@@ -320,22 +346,31 @@ static void write_tokens(struct out *o, const struct eng_stats *s)
     double prompt = (double)s->n_prompt_tokens, cached = (double)s->n_cached_tokens;
     double generated = (double)s->n_generated_tokens;
     one(o, "hearth_prompt_tokens_total", "counter", "Prompt tokens taken in.", prompt);
-    one(o, "hearth_cached_prompt_tokens_total", "counter", "Of these, taken from the prefix cache.", cached);
+    one(o, "hearth_cached_prompt_tokens_total", "counter", "Of these, taken from the prefix cache.",
+        cached);
     one(o, "hearth_computed_prompt_tokens_total", "counter", "Prompt rows computed.",
         (double)s->n_computed_prompt_tokens);
     one(o, "hearth_generated_tokens_total", "counter", "Tokens generated.", generated);
     one(o, "hearth_engine_steps_total", "counter", "Steps of the engine.", (double)s->n_steps);
-    one(o, "hearth_engine_busy_seconds_total", "counter", "Time spent inside steps.", (double)s->compute_us * 1e-6);
+    one(o, "hearth_engine_busy_seconds_total", "counter", "Time spent inside steps.",
+        (double)s->compute_us * 1e-6);
     head(o, "hearth_jobs_total", "counter", "Jobs of the engine by the way they ended.");
-    srv_buf_printf(o->b, "hearth_jobs_total{end=\"done\"} %llu\nhearth_jobs_total{end=\"cancelled\"} %llu\n"
-                   "hearth_jobs_total{end=\"failed\"} %llu\n", (unsigned long long)s->n_jobs_done,
-                   (unsigned long long)s->n_jobs_cancelled, (unsigned long long)s->n_jobs_failed);
+    srv_buf_printf(
+        o->b,
+        "hearth_jobs_total{end=\"done\"} %llu\nhearth_jobs_total{end=\"cancelled\"} %llu\n"
+        "hearth_jobs_total{end=\"failed\"} %llu\n",
+        (unsigned long long)s->n_jobs_done, (unsigned long long)s->n_jobs_cancelled,
+        (unsigned long long)s->n_jobs_failed);
     alias(o, "vllm:prompt_tokens_total", "counter", "Prompt tokens taken in.", prompt);
     alias(o, "vllm:generation_tokens_total", "counter", "Tokens generated.", generated);
-    alias(o, "vllm:prefix_cache_queries_total", "counter", "Prompt tokens looked up in the prefix cache.", prompt);
-    alias(o, "vllm:prefix_cache_hits_total", "counter", "Prompt tokens found in the prefix cache.", cached);
-    alias(o, "vllm:gpu_prefix_cache_queries_total", "counter", "Prompt tokens looked up in the prefix cache.", prompt);
-    alias(o, "vllm:gpu_prefix_cache_hits_total", "counter", "Prompt tokens found in the prefix cache.", cached);
+    alias(o, "vllm:prefix_cache_queries_total", "counter",
+          "Prompt tokens looked up in the prefix cache.", prompt);
+    alias(o, "vllm:prefix_cache_hits_total", "counter", "Prompt tokens found in the prefix cache.",
+          cached);
+    alias(o, "vllm:gpu_prefix_cache_queries_total", "counter",
+          "Prompt tokens looked up in the prefix cache.", prompt);
+    alias(o, "vllm:gpu_prefix_cache_hits_total", "counter",
+          "Prompt tokens found in the prefix cache.", cached);
 }
 
 /* One number of /proc/self/statm's second field, in bytes. */
@@ -373,13 +408,17 @@ static void write_process(struct out *o, const struct srv_metrics_view *v)
     add_label(o->b, "gemm", i ? i->gemm : "");
     srv_buf_puts(o->b, "} 1\n");
     one(o, "hearth_ready", "gauge", "1 when requests are served.", v->ready);
-    one(o, "hearth_model_load_seconds", "gauge", "Time the model took to load.", i ? i->load_seconds : 0);
-    one(o, "hearth_memory_plan_bytes", "gauge", "Memory planned for weights, KV cache, activations and logits.",
+    one(o, "hearth_model_load_seconds", "gauge", "Time the model took to load.",
+        i ? i->load_seconds : 0);
+    one(o, "hearth_memory_plan_bytes", "gauge",
+        "Memory planned for weights, KV cache, activations and logits.",
         i ? (double)(i->memory.weights_bytes + i->memory.kv_bytes + i->memory.scratch_bytes +
-                     i->memory.logits_bytes) : 0);
+                     i->memory.logits_bytes)
+          : 0);
     one(o, "process_resident_memory_bytes", "gauge", "Resident memory.", resident_bytes());
     one(o, "process_open_fds", "gauge", "Open descriptors.", open_files());
-    one(o, "process_start_time_seconds", "gauge", "Start of the process, unix time.", v->start_time_s);
+    one(o, "process_start_time_seconds", "gauge", "Start of the process, unix time.",
+        v->start_time_s);
     if (!o->vllm) return;
     head(o, "vllm:cache_config_info", "gauge", "Size of the KV cache as labels.");
     srv_buf_printf(o->b, "vllm:cache_config_info{%s,block_size=\"%d\",num_gpu_blocks=\"%d\"} 1\n",

@@ -1,7 +1,8 @@
 /* SPDX-License-Identifier: MIT */
 /*
- * Counters and histograms, and their Prometheus text. All families and label values are fixed, so every
- * series stands at zero before the first request. What the engine counts is read from it when asked.
+ * Counters and histograms, and their Prometheus text. All families and label values are fixed, so
+ * every series stands at zero before the first request. What the engine counts is read from it when
+ * asked.
  *
  * Threads: safe; atomics only.
  */

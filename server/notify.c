@@ -19,7 +19,8 @@ void srv_notify(const char *format, ...)
     const char *path = getenv("NOTIFY_SOCKET");
     struct sockaddr_un addr = {.sun_family = AF_UNIX};
     char text[512];
-    if (!path || (path[0] != '/' && path[0] != '@') || strlen(path) >= sizeof(addr.sun_path)) return;
+    if (!path || (path[0] != '/' && path[0] != '@') || strlen(path) >= sizeof(addr.sun_path))
+        return;
     va_list args;
     va_start(args, format);
     int len = vsnprintf(text, sizeof(text), format, args);
@@ -36,7 +37,8 @@ void srv_notify(const char *format, ...)
     close(fd);
 }
 
-/* A variable that is meant for this process: its companion holds our pid, or is absent where that is allowed. */
+/* A variable that is meant for this process: its companion holds our pid, or is absent where that
+ * is allowed. */
 static uint64_t number_for_us(const char *name, const char *pid_name, int pid_required)
 {
     const char *value = getenv(name), *pid = getenv(pid_name);

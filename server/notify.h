@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: MIT */
 /*
- * What systemd says and hears: readiness and watchdog messages over NOTIFY_SOCKET, sockets handed in by
- * LISTEN_FDS. Without systemd all of it does nothing. Main thread.
+ * What systemd says and hears: readiness and watchdog messages over NOTIFY_SOCKET, sockets handed
+ * in by LISTEN_FDS. Without systemd all of it does nothing. Main thread.
  */
 #ifndef HEARTH_SERVER_NOTIFY_H
 #define HEARTH_SERVER_NOTIFY_H

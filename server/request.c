@@ -10,7 +10,6 @@
 #include <sys/random.h>
 
 #include "server/api_error.h"
-#include "server/http_watch.h"
 #include "server/log.h"
 #include "server/metrics.h"
 #include "server/server.h"
@@ -74,8 +73,9 @@ static void free_arena(struct srv_request *req)
 
 static void run_item(struct srv_work_item *item);
 
-struct srv_request *srv_request_create(struct srv_server *server, const struct srv_transport *transport,
-                                       void *connection, const char *target)
+struct srv_request *srv_request_create(struct srv_server *server,
+                                       const struct srv_transport *transport, void *connection,
+                                       const char *target)
 {
     struct srv_request *req = calloc(1, sizeof(*req));
     if (!req) return NULL;
@@ -177,7 +177,7 @@ static bool is_sane_id(const char *id)
 void srv_request_choose_id(struct srv_request *req)
 {
     unsigned char random[12];
-    /* Only uniqueness is wanted, and the address and the clock give that where random bytes fail. */
+    /* Only uniqueness is wanted; the address and the clock give it where random bytes fail. */
     if (getrandom(random, sizeof(random), GRND_NONBLOCK) != (ssize_t)sizeof(random)) {
         uint64_t words[2] = {(uint64_t)(uintptr_t)req * 0x9e3779b97f4a7c15u, srv_now_us()};
         memcpy(random, words, sizeof(random));
@@ -219,7 +219,8 @@ const char *srv_request_query(const struct srv_request *req, const char *name)
         size_t key_len = strcspn(p, "=&");
         if (key_len == name_len && strncmp(p, name, name_len) == 0) {
             size_t skip = key_len < len ? key_len + 1 : key_len;
-            /* Borrowed from the request's own memory, which is not part of what callers see as const. */
+            /* Borrowed from the request's own memory, which is not part of what callers see as
+             * const. */
             char *value = copy_text((struct srv_request *)req, p + skip, len - skip);
             if (value) srv_guard_decode(value, true);
             return value;
@@ -286,7 +287,8 @@ static void push(struct srv_request *req, bool is_new)
     srv_work_push(req->server->work, &req->work);
 }
 
-/* A handler that set no on_wake is over; what it left open is closed. True: give its reference back. */
+/* A handler that set no on_wake is over; what it left open is closed. True: give its reference
+ * back. */
 static bool settle_handler(struct srv_request *req, bool *ret_unanswered)
 {
     *ret_unanswered = false;
@@ -300,7 +302,8 @@ static bool settle_handler(struct srv_request *req, bool *ret_unanswered)
 static void reply_unanswered(struct srv_request *req)
 {
     srv_log(SRV_LOG_ERROR, "request %s ended without an answer", req->id);
-    srv_reply_error(req, SRV_ERR_INTERNAL, NULL, "The server gave no answer (request %s).", req->id);
+    srv_reply_error(req, SRV_ERR_INTERNAL, NULL, "The server gave no answer (request %s).",
+                    req->id);
 }
 
 static void run_item(struct srv_work_item *item)
@@ -353,7 +356,8 @@ void srv_request_wake(struct srv_request *req)
     pthread_mutex_unlock(&req->lock);
 }
 
-void srv_request_set_callbacks(struct srv_request *req, const struct srv_callbacks *callbacks, void *api_data)
+void srv_request_set_callbacks(struct srv_request *req, const struct srv_callbacks *callbacks,
+                               void *api_data)
 {
     pthread_mutex_lock(&req->lock);
     req->callbacks = *callbacks;
@@ -381,7 +385,8 @@ void srv_request_done(struct srv_request *req)
 
 bool srv_request_is_gone(const struct srv_request *req)
 {
-    struct srv_request *r = (struct srv_request *)req; /* the lock is not part of what callers see as const */
+    struct srv_request *r =
+        (struct srv_request *)req; /* the lock is not part of what callers see as const */
     pthread_mutex_lock(&r->lock);
     bool gone = r->gone;
     pthread_mutex_unlock(&r->lock);
@@ -467,7 +472,7 @@ bool srv_stream_write(struct srv_request *req, const char *data, size_t len)
     if (cut) {
         srv_metrics_count(req->server->metrics, SRV_COUNT_SLOW_READERS);
         srv_request_gone(req);
-        srv_watch_cut(req->server->watch, req->connection_id);
+        req->transport->cut(req);
     }
     return written;
 }

@@ -3,13 +3,13 @@
  * One request's life: private to the core; api.h is what handlers see.
  *
  * References. The HTTP side holds one from creation to srv_request_completed, the API side one from
- * dispatch to srv_request_done (or to the end of a handler that answered at once), a work queue one while
- * the request is queued or runs, and the watcher one while it looks. The last to go frees it, writes the
- * access log's line and counts it.
+ * dispatch to srv_request_done (or to the end of a handler that answered at once), a work queue one
+ * while the request is queued or runs, and the watcher one while it looks. The last to go frees it,
+ * writes the access log's line and counts it.
  *
- * The lock guards the meeting of HTTP thread, text worker and watcher: answer, ring, `suspended`, `gone`.
- * A suspended connection cannot go away, so with `suspended` set its pointer is good; it is resumed under
- * the lock. Lock order: http_watch's registry before a request's.
+ * The lock guards the meeting of HTTP thread, text worker and watcher: answer, ring, `suspended`,
+ * `gone`. A suspended connection cannot go away, so with `suspended` set its pointer is good; it is
+ * resumed under the lock. Lock order: http_watch's registry before a request's.
  */
 #ifndef HEARTH_SERVER_REQUEST_H
 #define HEARTH_SERVER_REQUEST_H
@@ -31,10 +31,11 @@ struct srv_pair {
     const char *name, *value;
 };
 
-/* What a request needs of the HTTP library. Called with the request's lock held. */
+/* What a request needs of the HTTP side. */
 struct srv_transport {
-    void (*suspend)(void *connection);
-    void (*resume)(void *connection);
+    void (*suspend)(void *connection);       /* called with the request's lock held */
+    void (*resume)(void *connection);        /* the same */
+    void (*cut)(struct srv_request *req);    /* shuts the socket down; called without the lock */
 };
 
 enum srv_stage { SRV_STAGE_HEAD, SRV_STAGE_BODY, SRV_STAGE_DISPATCHED, SRV_STAGE_ANSWERED };
@@ -98,9 +99,11 @@ struct srv_request {
     size_t arena_bytes;
 };
 
-/* A request with its target copied; NULL without memory. The HTTP side's reference is the caller's. */
-struct srv_request *srv_request_create(struct srv_server *server, const struct srv_transport *transport,
-                                       void *connection, const char *target);
+/* A request with its target copied; NULL without memory. The HTTP side's reference is the caller's.
+ */
+struct srv_request *srv_request_create(struct srv_server *server,
+                                       const struct srv_transport *transport, void *connection,
+                                       const char *target);
 
 /* Keeps a copy of a header; false beyond SRV_HEADERS_MAX or without memory. */
 bool srv_request_add_header(struct srv_request *req, const char *name, size_t name_len,
@@ -112,7 +115,8 @@ void srv_request_choose_id(struct srv_request *req);
 void srv_request_ref(struct srv_request *req);
 void srv_request_unref(struct srv_request *req);
 
-/* Gives the complete request to its handler: here and now for inline routes, else to a text worker. */
+/* Gives the complete request to its handler: here and now for inline routes, else to a text worker.
+ */
 void srv_request_dispatch(struct srv_request *req);
 
 enum srv_poll { SRV_POLL_WAIT, SRV_POLL_READY, SRV_POLL_GONE };
@@ -125,7 +129,7 @@ enum { SRV_READ_END = -1, SRV_READ_CUT = -2 };
 /* HTTP thread: bytes of the stream into buf. 0: the connection has been suspended. */
 ssize_t srv_request_read(struct srv_request *req, char *buf, size_t max);
 
-/* HTTP thread: the connection is done with this request; finished: the answer was sent to its end. */
+/* HTTP thread: the connection is done with it; finished: the answer was sent to its end. */
 void srv_request_completed(struct srv_request *req, bool finished);
 
 /* Watcher and main thread; the caller holds a reference. The client has gone or is cut. */

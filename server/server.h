@@ -3,8 +3,8 @@
  * What the parts of one running server share: private to the core (http*.c, request.c, cmd_serve.c,
  * loader.c, api_health.c). Handlers see struct srv_app only.
  *
- * Written by the main thread before the HTTP threads start, but for the atomics, and for `app` and what
- * hangs on it, which the loader fills before it sets `state` to SRV_READY.
+ * Written by the main thread before the HTTP threads start, but for the atomics, and for `app` and
+ * what hangs on it, which the loader fills before it sets `state` to SRV_READY.
  */
 #ifndef HEARTH_SERVER_SERVER_H
 #define HEARTH_SERVER_SERVER_H

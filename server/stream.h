@@ -1,9 +1,10 @@
 /* SPDX-License-Identifier: MIT */
 /*
- * The byte ring between a text worker, who appends whole events, and the HTTP thread, who takes as many
- * bytes as the socket has room for. It starts at SRV_STREAM_FIRST_BYTES when first written and doubles as
- * needed. A write is refused when SRV_STREAM_MAX_BYTES are already waiting: the reader is too slow then.
- * One large event on top of that is taken, since no reader could have been quicker.
+ * The byte ring between a text worker, who appends whole events, and the HTTP thread, who takes as
+ * many bytes as the socket has room for. It starts at SRV_STREAM_FIRST_BYTES when first written and
+ * doubles as needed. A write is refused when SRV_STREAM_MAX_BYTES are already waiting: the reader
+ * is too slow then. One large event on top of that is taken, since no reader could have been
+ * quicker.
  *
  * Threads: unsafe; request.c holds the request's lock around every call.
  */

@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: MIT */
 /*
- * The text workers: a few threads with large stacks that run what requests ask for. Two queues, each
- * first in first out: wakes of requests under way come before new requests, and new requests never
- * take the last worker, so a long prompt being tokenized does not hold up running streams.
+ * The text workers: a few threads with large stacks that run what requests ask for. Two queues,
+ * each first in first out: wakes of requests under way come before new requests, and new requests
+ * never take the last worker, so a long prompt being tokenized does not hold up running streams.
  *
  * Threads: safe. A request is in at most one queue at a time (request.c sees to it).
  */

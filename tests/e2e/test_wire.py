@@ -465,11 +465,12 @@ def stall_two(server):
 def test_72_readers_that_never_read():
     """Cut after the send timeout; at most 1 MiB each; others served meanwhile."""
     with Hearth(*CLOCKS, "--no-prefix-cache") as h:
-        for _ in range(3):
-            stall_two(h)  # touches the KV cache's pages, which belong to the plan
-        before = h.memory_kib()
-        rise = stall_two(h) - before
-        assert rise < 2048 or SLOW, f"{rise} KiB"  # sanitizers keep what was freed
+        rises = []
+        for _ in range(5):
+            before = h.memory_kib()
+            rises.append(stall_two(h) - before)
+        # Some rounds also touch pages of KV cache for the first time, which belong to the plan.
+        assert sorted(rises)[2] < 2048 or SLOW, rises  # sanitizers keep what was freed
         status, _, _ = h.post("/v1/completions", json.loads(BODY))
         assert status == 200
 

@@ -305,7 +305,7 @@ static void example_file_is_the_printed_defaults(void **state)
 static void table_is_consistent(void **state)
 {
     (void)state;
-    REQUIRE(srv_n_options < 128); /* MAX_OPTIONS of config.c */
+    REQUIRE(srv_n_options < 128); /* MAX_OPTIONS of config_load.c */
     for (int i = 0; i < srv_n_options; i++) {
         const struct srv_option *o = &srv_options[i];
         REQUIRE(o->key && o->help && o->group && o->commands);

@@ -159,7 +159,8 @@ static int parse_number(struct loader *l, const struct srv_option *o, const char
     return 0;
 }
 
-static int parse_integer(struct loader *l, const struct srv_option *o, const char *text, int64_t *ret)
+static int parse_integer(struct loader *l, const struct srv_option *o, const char *text,
+                         int64_t *ret)
 {
     double value;
     if (parse_number(l, o, text, &value)) return -1;
