@@ -42,6 +42,12 @@ struct srv_config;
 struct srv_metrics;
 struct srv_request;
 
+/* Sampling of a request that does not say: neutral, or the model's (option generation-config). */
+struct srv_defaults {
+    double temperature, top_p, min_p, typical_p, repetition_penalty;
+    int64_t top_k;
+};
+
 /* Everything handlers share. Fixed once `state` is SRV_READY; models may be read only then. */
 struct srv_app {
     const struct srv_config *config;
@@ -49,9 +55,9 @@ struct srv_app {
     struct eng *engine;
     struct tok *tok;
     struct tok_chat *chat;          /* NULL: the model has no template */
-    const char *const
-        *model_names;        /* names the model answers to, NULL-terminated; the first is shown */
-    const char *fingerprint; /* system_fingerprint: build, weights, numeric path, kernels, gemm */
+    const char *const *model_names; /* answered to, NULL-terminated; the first is shown */
+    const char *fingerprint;        /* build, weights, numeric path, kernels, gemm */
+    struct srv_defaults defaults;
     int64_t created;                /* unix seconds: when the model was loaded */
     bool is_demo;
 };

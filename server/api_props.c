@@ -30,6 +30,25 @@ static void add_memory(struct srv_buf *b, const struct eng_memory *m)
                    (long long)m->logits_bytes, (long long)m->limit_bytes);
 }
 
+/* What a request gets that does not say. */
+static void add_defaults(struct srv_buf *b, const struct srv_defaults *d)
+{
+    const struct {
+        const char *key;
+        double value;
+    } rows[] = {
+        {"temperature", d->temperature}, {"top_p", d->top_p},
+        {"min_p", d->min_p},             {"typical_p", d->typical_p},
+        {"repetition_penalty", d->repetition_penalty},
+    };
+    srv_buf_printf(b, ",\"default_sampling\":{\"top_k\":%lld", (long long)d->top_k);
+    for (size_t i = 0; i < sizeof(rows) / sizeof(rows[0]); i++) {
+        srv_buf_printf(b, ",\"%s\":", rows[i].key);
+        srv_buf_json_number(b, rows[i].value);
+    }
+    srv_buf_puts(b, "}");
+}
+
 static void add_chat(struct srv_buf *b, const struct tok_chat *chat)
 {
     add_string(b, "chat_template", chat ? tok_chat_source(chat) : NULL);
@@ -74,6 +93,7 @@ static void props(struct srv_request *req)
     add_memory(&b, &info->memory);
     srv_buf_puts(&b, ",\"load_seconds\":");
     srv_buf_json_number(&b, info->load_seconds);
+    add_defaults(&b, &app->defaults);
     add_chat(&b, app->chat);
     srv_buf_puts(&b, "}");
     srv_reply(req, 200, NULL, &b);

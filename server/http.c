@@ -319,6 +319,13 @@ static enum MHD_Result answer_or_wait(struct srv_request *req, struct MHD_Connec
     return MHD_NO;
 }
 
+/* Only with log-prompts; the line's own bound cuts it. */
+static void log_body(const struct srv_request *req)
+{
+    if (!req->server->config->log_prompts || !req->body.len) return;
+    srv_log(SRV_LOG_INFO, "request %s body: %s", req->id, req->body.data);
+}
+
 /* The request is complete. */
 static enum MHD_Result finish_body(struct srv_request *req, struct MHD_Connection *connection)
 {
@@ -333,6 +340,7 @@ static enum MHD_Result finish_body(struct srv_request *req, struct MHD_Connectio
     }
     if (!is_inline) srv_watch_set_phase(watch, req->connection_id, SRV_PHASE_WORKING);
     if (!is_inline && srv_watch_is_hung_up(watch, req->connection_id)) return MHD_NO;
+    log_body(req);
     srv_request_dispatch(req);
     return answer_or_wait(req, connection);
 }

@@ -12,6 +12,7 @@
 
 #include "engine/engine.h"
 #include "server/config.h"
+#include "server/defaults.h"
 #include "server/hub.h"
 #include "server/limits.h"
 #include "server/log.h"
@@ -28,6 +29,7 @@ struct srv_loader {
     struct tok *tok;
     struct tok_chat *chat;
     const char **names; /* NULL-terminated; the strings are the configuration's, or default_name */
+    struct srv_defaults defaults;
     char default_name[256];
     char fingerprint[160];
     bool text_failed, failed, joined;
@@ -107,6 +109,7 @@ static void publish(struct srv_loader *l)
     app->chat = l->chat;
     app->model_names = l->names;
     app->fingerprint = l->fingerprint;
+    app->defaults = l->defaults;
     app->created = (int64_t)time(NULL);
     app->is_demo = l->server->config->model_is_demo;
 }
@@ -133,6 +136,10 @@ static void *load(void *arg)
         rc = -1;
     }
     if (rc == 0) rc = check_vocabulary(l);
+    l->defaults = srv_defaults_neutral();
+    if (rc == 0 && l->server->config->generation_config) {
+        rc = srv_defaults_read(&l->defaults, l->server->config->model, l->error, sizeof(l->error));
+    }
     if (rc == 0 && choose_names(l)) {
         snprintf(l->error, sizeof(l->error), "no memory for the model's names");
         rc = -1;

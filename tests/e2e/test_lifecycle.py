@@ -4,8 +4,10 @@
 import http.client
 import json
 import os
+import shutil
 import signal
 import socket
+import ssl
 import subprocess
 import tempfile
 import threading
@@ -297,6 +299,74 @@ def test_metrics_listener():
         assert get("/metrics") == 200 and get("/readyz") == 200 and get("/healthz") == 200
         assert get("/v1/models") == 404 and get("/v1/completions", "POST") == 404
         assert h.get("/metrics")[0] == 401 and h.get("/readyz")[0] == 200
+
+
+def test_generation_config():
+    """Off: neutral sampling. On: what the model's own file says, unless a request says otherwise."""
+    with tempfile.TemporaryDirectory() as directory:
+        for name in os.listdir(DEMO):
+            if name != "generation_config.json":
+                os.symlink(os.path.join(DEMO, name), os.path.join(directory, name))
+        path = os.path.join(directory, "generation_config.json")
+
+        def write(**values):
+            with open(path, "w", encoding="ascii") as f:
+                json.dump(dict(values, eos_token_id=[2, 0]), f)
+
+        write(do_sample=True, temperature=0.25, top_k=7, top_p=0.5)
+        with Hearth("--model", directory) as h:
+            assert h.get("/props")[2]["default_sampling"]["temperature"] == 1
+        with Hearth("--model", directory, "--generation-config") as h:
+            d = h.get("/props")[2]["default_sampling"]
+            assert (d["temperature"], d["top_k"], d["top_p"], d["min_p"]) == (0.25, 7, 0.5, 0), d
+        write(do_sample=False)
+        with Hearth("--model", directory, "--generation-config") as h:
+            plain = {"prompt": "Once upon a time", "max_tokens": 20, "seed": 5}
+            greedy = h.post("/v1/completions", dict(plain, temperature=0))[2]["choices"][0]["text"]
+            assert h.post("/v1/completions", plain)[2]["choices"][0]["text"] == greedy
+            hot = h.post("/v1/completions", dict(plain, temperature=2))[2]["choices"][0]["text"]
+            assert hot != greedy
+        write(temperature=-1)
+        status, _, err, _ = run("serve", "--port", "0", "--model", directory, "--generation-config")
+        assert status == 1 and "temperature" in err, (status, err)
+
+
+def test_prompts_are_logged_only_when_asked():
+    for args, wanted in (((), False), (("--log-prompts",), True)):
+        with Hearth(*args) as h:
+            h.post("/v1/completions", dict(BODY, prompt="xylophonequartz"))
+        assert ("xylophonequartz" in "".join(h.log)) == wanted, args
+
+
+def test_tls():
+    openssl = shutil.which("openssl")
+    if not openssl:
+        print("  (no openssl here)")
+        return
+    with tempfile.TemporaryDirectory() as d:
+        key, cert = os.path.join(d, "key.pem"), os.path.join(d, "cert.pem")
+        subprocess.run([openssl, "req", "-x509", "-newkey", "rsa:2048", "-nodes", "-days", "2", "-subj",
+                        "/CN=localhost", "-keyout", key, "-out", cert], check=True, capture_output=True)
+        p = subprocess.Popen([BIN, "serve", "--port", "0", "--tls-key-file", key, "--tls-cert-file", cert],
+                             stderr=subprocess.PIPE, text=True)
+        for line in p.stderr:
+            if "ready on https://" in line:
+                break
+        port = int(line.split("https://127.0.0.1:")[1].split(" ")[0])
+        context = ssl.create_default_context()
+        context.check_hostname, context.verify_mode = False, ssl.CERT_NONE
+        c = http.client.HTTPSConnection("127.0.0.1", port, timeout=30, context=context)
+        c.request("POST", "/v1/completions", json.dumps(dict(BODY, stream=True)), {"Content-Type": "application/json"})
+        r = c.getresponse()
+        assert r.status == 200 and r.read().endswith(b"data: [DONE]\n\n")
+        c.close()
+        p.send_signal(signal.SIGTERM)
+        p.stderr.read()
+        assert p.wait(30) == 0
+        with open(cert, "w", encoding="ascii") as f:
+            f.write("nonsense")
+        status, _, err, _ = run("serve", "--port", "0", "--tls-key-file", key, "--tls-cert-file", cert)
+        assert status == 1 and "certificate" in err, (status, err)
 
 
 # ---- systemd ----------------------------------------------------------------------------------------------------
