@@ -16,6 +16,7 @@
 #include "engine/engine.h"
 #include "server/cmd.h"
 #include "server/config.h"
+#include "server/defaults.h"
 #include "tokenizer/tokenizer.h"
 
 struct generation {
@@ -98,9 +99,7 @@ static int read_prompt(struct generation *g)
 static void take_event(struct generation *g, const struct eng_event *e)
 {
     switch (e->type) {
-    case ENG_EVENT_TOKEN:
-        g->ids[g->n_ids++] = e->id;
-        break;
+    case ENG_EVENT_TOKEN: g->ids[g->n_ids++] = e->id; break;
     case ENG_EVENT_CHOICE_DONE:
         g->finish = e->finish;
         if (e->error) snprintf(g->failure, sizeof(g->failure), "%s", e->error);
@@ -109,8 +108,7 @@ static void take_event(struct generation *g, const struct eng_event *e)
         g->usage = *e->usage;
         g->done = true;
         break;
-    default:
-        break;
+    default: break;
     }
 }
 
@@ -195,9 +193,25 @@ static int open_engine(struct generation *g)
     return g->ids ? 0 : fail(g, "no memory");
 }
 
-static int generate(struct generation *g)
+/* The flags; with --generation-config the model's own values where a flag is as it comes. */
+static int read_sampling(struct generation *g, struct eng_sampling *s)
 {
     const struct srv_config *c = g->config;
+    struct srv_defaults d = srv_defaults_neutral();
+    bool own = c->generation_config;
+    if (own && srv_defaults_read(&d, c->model, g->err, sizeof(g->err))) return -1;
+    s->temperature = (float)(own && c->temperature == 0 ? d.temperature : c->temperature);
+    s->top_k = own && c->top_k == 0 ? (int)d.top_k : c->top_k;
+    s->top_p = (float)(own && c->top_p == 1 ? d.top_p : c->top_p);
+    s->min_p = (float)(own && c->min_p == 0 ? d.min_p : c->min_p);
+    s->typical_p = (float)d.typical_p;
+    s->repetition_penalty = (float)d.repetition_penalty;
+    s->seed = (uint64_t)c->seed;
+    return 0;
+}
+
+static int generate(struct generation *g)
+{
     struct eng_job_params p = {
         .prompt = g->prompt.ids,
         .n_prompt = (int64_t)g->prompt.n,
@@ -209,11 +223,7 @@ static int generate(struct generation *g)
         .on_event = on_event,
         .ctx = g,
     };
-    p.sampling.temperature = (float)c->temperature;
-    p.sampling.top_k = c->top_k;
-    p.sampling.top_p = (float)c->top_p;
-    p.sampling.min_p = (float)c->min_p;
-    p.sampling.seed = (uint64_t)c->seed;
+    if (read_sampling(g, &p.sampling)) return -1;
     struct eng_job *job;
     if (eng_job_submit(g->engine, &p, &job, g->err, sizeof(g->err))) return -1;
     int rc = write_answer(g, job);
