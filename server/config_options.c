@@ -65,7 +65,7 @@ const struct srv_option srv_options[] = {
          "names the model answers to; the first is shown (default: the model's own name)"),
     STRING("model", "chat-template-file", "chat-template", chat_template_file, NULL, TEMPLATE,
            "chat template instead of the model's own"),
-    SWITCH("model", "generation-config", NULL, generation_config, "off", SERVE,
+    SWITCH("model", "generation-config", NULL, generation_config, "off", SERVE | BIT(GENERATE),
            "take sampling defaults from the model's generation_config.json"),
 
     INT("compute", "threads", "t", threads, 0, 1024, "0", ENGINE,
