@@ -77,7 +77,6 @@ static void on_event(void *ctx, const struct eng_event *ev)
     case ENG_EVENT_PROMPT_TOKEN: log_append(&p->log, ev); break;
     case ENG_EVENT_TOKEN: log_append(&p->choices[ev->choice].log, ev); break;
     case ENG_EVENT_CHOICE_DONE:
-        p->choices[ev->choice].stop_id = ev->stop_id;
         atomic_store_explicit(&p->choices[ev->choice].finish, (int)ev->finish,
                               memory_order_release);
         break;
@@ -358,7 +357,10 @@ static void take_record(struct srv_gen *g, struct gen_prompt *p, struct gen_choi
     c->offsets[at] = c->text.text.len;
     c->n_tokens = at + 1;
     c->sum_logprob += record->logprob;
-    if (is_stop_id(g, record->id) && !g->params.include_stop) {
+    /* Told from the id itself: the engine's own word on the end may come after the token. */
+    bool is_stop = is_stop_id(g, record->id);
+    if (is_stop) c->stop_id = record->id;
+    if (is_stop && !g->params.include_stop) {
         bool cut = flush_decoder(c, armed);
         if (cut) c->stop_string = g->params.stops[c->text.stop_index];
         end_choice(c, "stop");
@@ -368,7 +370,7 @@ static void take_record(struct srv_gen *g, struct gen_prompt *p, struct gen_choi
     size_t len = 0;
     if (tok_decoder_push(c->decoder, record->id, &text, &len)) return;
     bool stopped = textout_push(&c->text, text, len, armed);
-    if (!stopped && !is_stop_id(g, record->id)) return;
+    if (!stopped && !is_stop) return;
     if (stopped) {
         c->stop_string = g->params.stops[c->text.stop_index];
         eng_job_stop_choice(p->job, (int)(c - p->choices));

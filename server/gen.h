@@ -85,7 +85,7 @@ struct gen_choice {
     int index; /* as shown: prompt x n + choice */
     struct gen_log log;
     atomic_int finish; /* enum eng_finish, 0 while running; written after the last record */
-    int32_t stop_id;   /* valid once finish is set */
+    int32_t stop_id;   /* the id that ended it, or -1 */
     struct textout text;
     struct tok_decoder *decoder;
     size_t *offsets;           /* [capacity]: bytes of text before each token's piece */

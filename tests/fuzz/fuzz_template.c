@@ -50,6 +50,8 @@ static void render(struct jinja_run *r, void *arg)
     }
 }
 
+int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size);
+
 int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
 {
     const char *source = (const char *)data;
