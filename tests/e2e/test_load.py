@@ -93,7 +93,7 @@ def test_different_prompts_at_once():
 
 
 def test_worst_legal_load():
-    with Hearth("--parallel", "8", "--max-queue", "64") as h:
+    with Hearth("--parallel", "8", "--max-queue", "64", "--queue-timeout-ms", "0") as h:
         ctx = h.get("/props")[2]["n_ctx"]
         before = h.get("/props")[2]["memory"]
         planned = sum(before[k] for k in ("weights_bytes", "kv_bytes", "scratch_bytes", "logits_bytes"))
