@@ -34,7 +34,7 @@ struct translator {
     struct tok_pattern_out out;
     struct group groups[TOK_PATTERN_MAX_DEPTH];
     int depth;
-    bool caseless;
+    bool caseless, class_negated;
     bool has_atom; /* something that a quantifier may repeat was just written */
     bool at_start; /* nothing was written in this group yet */
     size_t atom;   /* its position in the output */
@@ -62,8 +62,13 @@ static int refuse(struct translator *t, const char *format, ...)
 /* ---- sets --------------------------------------------------------------------------------- */
 
 /* A set as an item of a class. */
-static int put_class_item(struct translator *t, const struct tok_char_set *set)
+static int put_class_item(struct translator *t, struct tok_char_set *set)
 {
+    set->in_class = true;
+    set->folded = t->caseless;
+    if (t->caseless && tok_char_set_folds(t->uni, set, t->class_negated)) {
+        return refuse(t, "this set of characters inside (?i) and [...]");
+    }
     if (!set->negated) {
         tok_char_set_put(&t->out, set);
         return 0;
@@ -308,7 +313,8 @@ static int class_expression(struct translator *t)
 {
     begin_atom(t);
     tok_pattern_put(&t->out, "[");
-    if (t->p < t->end && *t->p == '^') {
+    t->class_negated = t->p < t->end && *t->p == '^';
+    if (t->class_negated) {
         tok_pattern_put(&t->out, "^");
         t->p++;
     }

@@ -110,6 +110,18 @@ static const struct {
 
 #define N_PROPERTIES (sizeof(properties) / sizeof(properties[0]))
 
+/* What \w has beside its categories. Inside a class the reference has none of it below U+0100. */
+static const struct tok_uni_range *word_extra(const struct tok_char_set *set, size_t *ret_n)
+{
+    const struct tok_uni_range *extra = tok_uni_word_extra(ret_n);
+
+    while (set->in_class && *ret_n && extra->first < 0x100) {
+        extra++;
+        --*ret_n;
+    }
+    return extra;
+}
+
 static bool in_set(const struct tok_uni *uni, const struct tok_char_set *set, uint32_t cp)
 {
     unsigned props = tok_uni_props(uni, cp);
@@ -119,7 +131,7 @@ static bool in_set(const struct tok_uni *uni, const struct tok_char_set *set, ui
     if (set->categories >> (props & TOK_UNI_CATEGORY) & 1) return true;
     if (set->hex && cp < 0x80 && strchr("0123456789abcdefABCDEF", (int)cp) && cp) return true;
     if (!set->word) return false;
-    const struct tok_uni_range *extra = tok_uni_word_extra(&n);
+    const struct tok_uni_range *extra = word_extra(set, &n);
     for (size_t i = 0; i < n; i++) {
         if (cp >= extra[i].first && cp <= extra[i].last) return true;
     }
@@ -192,9 +204,10 @@ void tok_char_set_put(struct tok_pattern_out *o, const struct tok_char_set *set)
     }
     if (set->hex) tok_pattern_put(o, "0-9A-Fa-f");
     if (set->categories) put_categories(o, set->categories);
+    if (set->folded && set->categories == CATEGORIES_L) tok_pattern_put_range(o, 0x345, 0x345);
     if (set->script) put_script(o, set);
     if (set->word) {
-        const struct tok_uni_range *extra = tok_uni_word_extra(&n);
+        const struct tok_uni_range *extra = word_extra(set, &n);
         put_ranges(o, extra, n);
     }
 }
@@ -242,4 +255,14 @@ bool tok_char_set_escape(unsigned char c, struct tok_char_set *set)
 bool tok_char_set_is_cased(const struct tok_char_set *set)
 {
     return set->categories & CATEGORIES_CASED && set->categories != CATEGORIES_L;
+}
+
+bool tok_char_set_folds(const struct tok_uni *uni, const struct tok_char_set *set,
+                        bool class_negated)
+{
+    bool sharp_s = in_set(uni, set, 0xDF) != set->negated;
+
+    if (set->script || (sharp_s && !class_negated)) return true;
+    if (set->word) return false;
+    return set->categories & CATEGORIES_M || (set->categories & CATEGORIES_L && set->negated);
 }

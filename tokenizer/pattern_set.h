@@ -33,6 +33,8 @@ struct tok_char_set {
     const char *script;  /* PCRE2's spelling, or NULL */
     uint32_t script_index;
     bool negated;
+    bool in_class; /* an item of [...] */
+    bool folded;   /* case does not count: \p{L} gains U+0345 there */
 };
 
 /* \s \d \w \h and their negations, by the letter behind the backslash. False: no set (\p is none). */
@@ -43,6 +45,13 @@ bool tok_char_set_find(const char *name, size_t len, struct tok_char_set *set);
 
 /* Whether the set tells upper from lower case. */
 bool tok_char_set_is_cased(const struct tok_char_set *set);
+
+/*
+ * Whether the reference makes more of this item of a class when case does not count: the sharp s
+ * also matches "ss", for one, but not in a negated class.
+ */
+bool tok_char_set_folds(const struct tok_uni *uni, const struct tok_char_set *set,
+                        bool class_negated);
 
 /* Puts the members; negated is the caller's business. */
 void tok_char_set_put(struct tok_pattern_out *o, const struct tok_char_set *set);

@@ -136,7 +136,7 @@ static int load_metaspace(struct tok_pre_stage *s, const json_t *json, char *err
 
 static int load_digits(struct tok_pre_stage *s, const json_t *json, char *err, size_t errlen)
 {
-    bool individual;
+    bool individual = false;
 
     int rc = tok_component_bool(json, "individual_digits", NULL, &individual, err, errlen);
     *s = (struct tok_pre_stage){.kind = STAGE_CHARS,

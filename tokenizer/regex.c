@@ -16,7 +16,7 @@
 #include "tokenizer/tokenizer.h"
 #include "tokenizer/utf8.h"
 
-#define WORK_BASE 100000u  /* work units that any call may use */
+#define WORK_BASE 10000000u /* work units that any call may use: some tenths of a second */
 #define WORK_PER_BYTE 256u /* and those for each byte of its text; ordinary patterns take 2 to 10 */
 #define MATCH_LIMIT 50000000u
 #define HEAP_LIMIT_KIB (64 * 1024)

@@ -222,6 +222,8 @@ static void patterns_without_an_equal_are_refused_by_name(void **state)
         {"\\x{d800}", "no character"},
         {"\\u12", "\\u"},
         {"(?i:\\p{Lu})", "\\p{Lu}"},
+        {"(?i:[\\S])", "(?i)"},
+        {"(?i:[^\\p{M}])", "(?i)"},
         {"[\\P{Han}]", "\\P{Han}"},
         {"(?=a)*", "nothing to repeat"},
         {"\\p{L", "brace"},

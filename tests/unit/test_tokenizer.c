@@ -149,6 +149,7 @@ static void wrong_files_are_refused_with_a_reason(void **state)
         {"{'pre_tokenizer':{'type':'Split','pattern':{'String':'a'},'behavior':'Isolated'}," MODEL
          "}",
          "invert"},
+        {"{'pre_tokenizer':{'type':'Digits'}," MODEL "}", "individual_digits"},
         {"{'pre_tokenizer':{'type':'Metaspace','replacement':'ab'}," MODEL "}", "one character"},
         {"{'pre_tokenizer':{'type':'Metaspace','replacement':'_','prepend_scheme':'last'}," MODEL
          "}",

@@ -2,10 +2,12 @@
 # SPDX-License-Identifier: MIT
 """Compares `hearth tokenize` with the published tokenizers library on random text, layout by layout.
 
-    compare.py [--seed N] [--texts N] [--only NAME] [--model DIR ...]      HEARTH_BIN names the program
+    compare.py [--seed N] [--texts N] [--only NAME] [--random N] [--model DIR ...]
 
-With --model the tokenizer.json of those directories is compared instead of the layouts. Needs the
-PyPI package tokenizers. Exit status 1 and the first differences when something differs.
+HEARTH_BIN names the program. With --model the tokenizer.json of those directories is compared instead
+of the layouts, with --random N layouts whose components are drawn at random (what the program refuses
+is counted). Needs the PyPI package tokenizers. Exit status 1 and the first differences when something
+differs.
 """
 import argparse
 import json
@@ -116,11 +118,65 @@ def compare(name, model, t, rng, n_texts):
     return len(failures), len(texts) - panics + len(ids)
 
 
+def random_layout(rng):
+    """A base and an overlay whose components are taken from the layouts and put in sequence."""
+    def parts(member, key):
+        out = []
+        for _, overlay in LAYOUTS.values():
+            part = overlay.get(member)
+            out += part[key] if part and part["type"] == "Sequence" else [part] if part else []
+        # inserted before the first character, the reference panics on most that follows
+        return [p for p in out if p.get("pattern") != {"Regex": "^"}]
+
+    base = rng.choice(["bytes", "marks"])
+    overlay = {}
+    for member, key, default in (("normalizer", "normalizers", 0.5), ("pre_tokenizer", "pretokenizers", 0.2),
+                                 ("decoder", "decoders", 0.5)):
+        if rng.random() < default:
+            continue
+        some = [rng.choice(parts(member, key)) for _ in range(rng.randrange(1, 4))]
+        if member == "pre_tokenizer" and base == "bytes" and rng.random() < 0.8:
+            some.append(bases.BYTE_LEVEL)
+        overlay[member] = {"type": "Sequence", key: some}
+    overlay["model"] = {"ignore_merges": rng.random() < 0.3, "fuse_unk": rng.random() < 0.5}
+    if base == "marks":
+        overlay["model"]["byte_fallback"] = rng.random() < 0.6
+    else:
+        overlay["more_tokens"] = rng.choice([[], LAYOUTS["odd-added"][1]["more_tokens"]])
+    return base, overlay
+
+
+def compare_random(args, trained):
+    """Differences, comparisons; prints how many layouts were refused."""
+    failed = total = refused = 0
+    for i in range(args.random):
+        rng = random.Random(f"{args.seed}.{i}")
+        base, overlay = random_layout(rng)
+        text = json.dumps(bases.make(trained, base, overlay))
+        try:
+            t = Tokenizer.from_str(text)
+        except BaseException:
+            continue
+        with tempfile.TemporaryDirectory() as d:
+            with open(f"{d}/tokenizer.json", "w", encoding="utf-8") as out:
+                out.write(text)
+            error = ask(d, [{"text": ""}])[0].get("error")
+            if error:
+                refused += 1
+                print(f"random {i}: {error.split(': ', 2)[-1]}")
+                continue
+            f, n = compare(f"random {i} {json.dumps(overlay)[:1500]}", d, t, rng, args.texts)
+        failed, total = failed + f, total + n
+    print(f"{refused} of {args.random} layouts refused")
+    return failed, total
+
+
 def main():
     parser = argparse.ArgumentParser(description=__doc__.split("\n")[0])
     parser.add_argument("--seed", type=int, default=1)
     parser.add_argument("--texts", type=int, default=200)
     parser.add_argument("--only")
+    parser.add_argument("--random", type=int, default=0)
     parser.add_argument("--model", nargs="*", default=[])
     args = parser.parse_args()
     failed = total = 0
@@ -131,7 +187,9 @@ def main():
         print(f"{d}: {f} of {n} differ")
         failed, total = failed + f, total + n
     trained = {} if args.model else {kind: bases.train(kind) for kind in ("bytes", "marks")}
-    for name, (base, overlay) in LAYOUTS.items() if not args.model else ():
+    if args.random:
+        failed, total = compare_random(args, trained)
+    for name, (base, overlay) in LAYOUTS.items() if not (args.model or args.random) else ():
         if args.only and args.only != name:
             continue
         text = json.dumps(bases.make(trained, base, overlay))

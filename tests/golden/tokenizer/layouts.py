@@ -99,6 +99,7 @@ PATTERNS = {
     "brace": r"a{x}|{", "atomic": r"(?>the|then)x|th", "behind": r"(?<=\s)\w|(?<!\w)\d", "unicode": r"\u00e9|\x{6cb3}|\x41",
     "caseless": r"(?i:the|k|[a-c]x)", "caseless-all": r"(?i)RIVER|m?ill", "digit": r"\d+", "category": r"\p{Lu}\p{Ll}*|\p{Sc}|\p{^L}",
     "anchors": r"\AThe|\.\z|go\.\Z", "end-of-line": r"[,.;]$", "alternatives": r"a|ab|abc|(?:b|c)+d?", "dot": r".", "group": r"(a(b)?)+",
+    "word-class": r"[\w-]+|[^\W\d]",
 }
 for _n, _p in PATTERNS.items():
     LAYOUTS[f"pattern-{_n}"] = ("bytes", {"pre_tokenizer": pre(regex(_p), {**BYTE_LEVEL, "use_regex": False}),
