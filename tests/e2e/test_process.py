@@ -116,7 +116,7 @@ def stream_all(h, body, results, i):
 
 def test_drain_finishes_streams():
     with Hearth("--parallel", "8", "--drain-timeout-ms", "60000") as h:
-        body = dict(LONG, max_tokens=200)
+        body = dict(LONG, max_tokens=1900)
         results = [None] * 8
         threads = [threading.Thread(target=stream_all, args=(h, body, results, i)) for i in range(8)]
         for t in threads:
