@@ -27,6 +27,8 @@
 #define OBJECT_ARGUMENTS "{\"" ARGUMENT "\":\"v\"}"
 #define TEXT_ARGUMENTS "\"{\\\"" ARGUMENT "\\\": \\\"v\\\"}\""
 
+enum { PROBE_STEPS = 100 * 1000 /* for each; the conversations are small */ };
+
 struct probe {
     const struct tok_chat *chat;
     int rc;              /* TOK_ENOMEM once memory ran out */
@@ -152,7 +154,9 @@ static void probe_ids(struct probe *p, struct tok_chat *c)
 
 int tok_chat_probe(struct tok_chat *c)
 {
-    struct probe p = {.chat = c};
+    struct tok_chat small = *c;
+    struct probe p = {.chat = &small};
+    if (small.max_steps > PROBE_STEPS) small.max_steps = PROBE_STEPS;
     probe_parts(&p, c);
     probe_roles(&p, c);
     probe_tools(&p, c);

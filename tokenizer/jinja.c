@@ -11,9 +11,9 @@
 #include "tokenizer/tokenizer.h"
 
 enum {
-    MAX_SOURCE_BYTES = 4 << 20,
+    MAX_SOURCE_BYTES = 1 << 20,
     PARSE_MEMORY_BYTES = 256 << 20,
-    PARSE_STEPS = 50 * 1000 * 1000,
+    PARSE_STEPS = 20 * 1000 * 1000,
 };
 
 struct jinja_template {

@@ -324,6 +324,7 @@ struct jinja_big *jinja_big_zero(struct jinja_run *r)
 void jinja_big_push(struct jinja_run *r, struct jinja_big *a, uint32_t factor, uint32_t digit)
 {
     uint64_t carry = digit;
+    jinja_spend(r, a->n / 64);
     for (uint32_t i = 0; i < a->n; i++) {
         carry += (uint64_t)a->limb[i] * factor;
         a->limb[i] = (uint32_t)carry;

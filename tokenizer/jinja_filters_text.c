@@ -39,7 +39,9 @@ JINJA_FILTER_FN(f_title)
     const struct jinja_str *s = jinja_to_str(r, v);
     struct jinja_sb sb;
     jinja_sb_init(&sb, r);
+    jinja_spend_chars(r, s->len);
     for (size_t at = 0; at < s->len;) {
+        jinja_spend(r, 4);
         size_t begin = at, first = at;
         bool splits = splits_words(jinja_str_next(s, &first));
         for (at = first; at < s->len;) {
@@ -188,7 +190,7 @@ JINJA_FILTER_FN(f_wordcount)
     const struct jinja_str *s = jinja_to_str(r, v);
     int64_t n = 0;
     bool in_word = false;
-    jinja_spend_bytes(r, s->len);
+    jinja_spend_chars(r, s->len);
     for (size_t at = 0; at < s->len;) {
         bool word = jinja_cp_word(jinja_str_next(s, &at));
         n += word && !in_word;
@@ -329,7 +331,9 @@ static size_t wrap_line(struct wrap *w, size_t i)
 static void wrap_paragraph(struct wrap *w)
 {
     w->chunks = jinja_list_new(w->r, 8);
+    jinja_spend_chars(w->r, w->s->len);
     for (size_t at = 0; at < w->s->len;) {
+        jinja_spend(w->r, 4);
         size_t end = chunk_end(w, at);
         jinja_list_add(w->r, w->chunks, jinja_str_part_value(w->r, w->s, at, end - at));
         at = end;
@@ -365,7 +369,7 @@ JINJA_FILTER_FN(f_wordwrap)
 static void add_quoted(struct jinja_sb *sb, const struct jinja_str *s, bool query)
 {
     static const char hex[] = "0123456789ABCDEF";
-    jinja_spend_bytes(sb->r, s->len);
+    jinja_spend_chars(sb->r, s->len);
     for (size_t i = 0; i < s->len; i++) {
         unsigned char c = (unsigned char)s->s[i];
         uint8_t origin = jinja_str_origin_at(s, i);

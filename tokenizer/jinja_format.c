@@ -136,6 +136,7 @@ static struct number int_number(struct jinja_run *r, const struct field *f, stru
 static char *print_float(struct jinja_run *r, double d, char type, bool alt, int precision)
 {
     size_t size = (size_t)precision + 400;
+    jinja_spend(r, size / 4); /* hundreds of digits take their time */
     char *buf = jinja_alloc(r, size, 1);
     switch (tolower((unsigned char)type)) {
     case 'e': snprintf(buf, size, alt ? "%#.*e" : "%.*e", precision, d); break;
@@ -330,6 +331,7 @@ static void add_conversion(struct percent *p)
     struct field f = {.precision = -1};
     struct jinja_value v = jinja_missing();
     bool negative = false;
+    jinja_spend(p->r, 4);
     if (peek(p) == '%') {
         jinja_sb_add_part(&p->out, p->format, p->at++, 1);
         return;
@@ -614,7 +616,7 @@ static const struct jinja_str *expand(struct formatter *f, const struct jinja_st
     struct jinja_sb out;
     jinja_sb_init(&out, f->r);
     if (depth < 0) jinja_raise(f->r, "Max string recursion exceeded");
-    jinja_spend_bytes(f->r, format->len);
+    jinja_spend_chars(f->r, format->len);
     for (size_t at = 0; at < format->len; at++) {
         char c = format->s[at];
         if (c != '{' && c != '}') {

@@ -14,6 +14,7 @@
 
 enum {
     MAX_RANGE = 100000, /* the sandbox's own limit */
+    TIME_BYTES = 512, /* mostly enough */
     MAX_TIME_BYTES = 64 * 1024,
 };
 
@@ -131,11 +132,16 @@ JINJA_BUILTIN_FN(strftime_now)
     const struct jinja_str *format = jinja_need_str(r, a[0], "strftime_now() argument");
     if (memchr(format->s, '\0', format->len)) jinja_raise(r, "embedded null character");
     const char *fmt = python_format(r, format);
-    char *text = jinja_alloc(r, MAX_TIME_BYTES, 1);
+    char *text = NULL;
+    size_t n = 0;
+    for (size_t size = TIME_BYTES; n == 0 && size <= MAX_TIME_BYTES; size *= 128) {
+        jinja_spend_chars(r, size);
+        text = jinja_alloc(r, size, 1);
 #pragma GCC diagnostic push
 #pragma GCC diagnostic ignored "-Wformat-nonliteral"
-    size_t n = strftime(text, MAX_TIME_BYTES, fmt, r->now);
+        n = strftime(text, size, fmt, r->now);
 #pragma GCC diagnostic pop
+    }
     if (n == 0) jinja_raise(r, "strftime_now() gives more than %d bytes", MAX_TIME_BYTES);
     if (!tok_utf8_valid(text, n - 1)) jinja_raise(r, "strftime_now() gives no valid text");
     bool input = (format->origin & JINJA_INPUT) != 0;

@@ -267,6 +267,13 @@ static void write_char(struct jinja_sb *sb, int32_t cp, bool ensure_ascii, uint8
     }
 }
 
+/* Copied as it is; bytes beyond ASCII too, unless they are to be escaped. */
+static bool is_plain(const struct writer *w, char c)
+{
+    bool ascii = (unsigned char)c < 0x7F;
+    return (unsigned char)c >= 0x20 && c != '"' && c != '\\' && (ascii || !w->style->ensure_ascii);
+}
+
 static void write_string(struct writer *w, const struct jinja_str *s)
 {
     uint8_t outer = s->origin == JINJA_INPUT ? JINJA_INPUT : JINJA_TRUSTED;
@@ -274,7 +281,12 @@ static void write_string(struct writer *w, const struct jinja_str *s)
     jinja_sb_add_bytes(&w->sb, "\"", 1, outer);
     for (size_t at = 0; at < s->len;) {
         size_t begin = at;
+        while (at < s->len && is_plain(w, s->s[at])) at++;
+        jinja_sb_add_part(&w->sb, s, begin, at - begin);
+        begin = at;
+        if (at == s->len) break;
         int32_t cp = jinja_str_next(s, &at);
+        jinja_spend_chars(w->sb.r, 4);
         write_char(&w->sb, cp, w->style->ensure_ascii, jinja_str_origin_at(s, begin));
     }
     jinja_sb_add_bytes(&w->sb, "\"", 1, outer);
@@ -287,6 +299,7 @@ static void write_number(struct writer *w, struct jinja_value v)
         add(w, v, jinja_int_digits(w->sb.r, v, 10));
         return;
     }
+    jinja_spend(w->sb.r, 8); /* digits are tried out */
     jinja_float_repr(v.u.d, buf);
     add(w, v, strcmp(buf, "nan") == 0    ? "NaN"
               : strcmp(buf, "inf") == 0  ? "Infinity"

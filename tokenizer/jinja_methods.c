@@ -119,7 +119,7 @@ static struct jinja_value partition(struct jinja_run *r, const struct jinja_str 
 {
     const struct jinja_str *sep = need(r, sep_value);
     if (sep->len == 0) jinja_raise(r, "empty separator");
-    jinja_spend_bytes(r, s->len);
+    jinja_spend_search(r, s->len);
     size_t at = last ? jinja_str_rfind(r, s, sep, s->len) : jinja_str_find(s, sep, 0);
     struct jinja_value none = jinja_str_part_value(r, s, 0, 0);
     if (at == SIZE_MAX && last) return triple(r, none, none, jinja_from_str(s));
@@ -173,7 +173,7 @@ static int64_t find(struct jinja_run *r, struct jinja_value self, const struct j
     size_t begin, end;
     if (!byte_span(r, s, a, &begin, &end)) return -1;
     const struct jinja_str *part = jinja_str_part(r, s, begin, end - begin);
-    jinja_spend_bytes(r, part->len);
+    jinja_spend_search(r, part->len);
     size_t at =
         last ? jinja_str_rfind(r, part, needle, part->len) : jinja_str_find(part, needle, 0);
     return at == SIZE_MAX ? -1 : (int64_t)jinja_str_chars_before(s, begin + at);
@@ -198,9 +198,11 @@ JINJA_METHOD_FN(str_count)
     const struct jinja_str *part = jinja_str_part(r, self.u.str, begin, end - begin);
     if (needle->len == 0) return jinja_int((int64_t)jinja_str_chars(r, part) + 1);
     int64_t n = 0;
-    jinja_spend_bytes(r, part->len);
-    for (size_t at = jinja_str_find(part, needle, 0); at != SIZE_MAX; n++)
+    jinja_spend_search(r, part->len);
+    for (size_t at = jinja_str_find(part, needle, 0); at != SIZE_MAX; n++) {
+        jinja_spend(r, 1);
         at = jinja_str_find(part, needle, at + needle->len);
+    }
     return jinja_int(n);
 }
 
@@ -242,7 +244,7 @@ JINJA_METHOD_FN(str_expandtabs)
     int64_t size = count_or(r, a[0], 8), column = 0;
     struct jinja_sb sb;
     jinja_sb_init(&sb, r);
-    jinja_spend_bytes(r, s->len);
+    jinja_spend_chars(r, s->len);
     for (size_t at = 0; at < s->len;) {
         size_t begin = at;
         int32_t cp = jinja_str_next(s, &at);
@@ -266,7 +268,7 @@ JINJA_METHOD_FN(str_expandtabs)
 static struct jinja_value all_chars(struct jinja_run *r, const struct jinja_str *s,
                                     bool (*passes)(int32_t), bool if_empty)
 {
-    jinja_spend_bytes(r, s->len);
+    jinja_spend_chars(r, s->len);
     for (size_t at = 0; at < s->len;)
         if (!passes(jinja_str_next(s, &at))) return jinja_bool(false);
     return jinja_bool(s->len > 0 || if_empty);
@@ -301,6 +303,7 @@ JINJA_METHOD_FN(str_isupper) { return jinja_bool(jinja_str_is_case(r, self.u.str
 JINJA_METHOD_FN(str_istitle)
 {
     bool in_word = false, found = false;
+    jinja_spend_chars(r, self.u.str->len);
     for (size_t at = 0; at < self.u.str->len;) {
         int32_t cp = jinja_str_next(self.u.str, &at);
         bool starts = jinja_cp_upper(cp) || jinja_cp_title(cp);
@@ -339,6 +342,7 @@ JINJA_METHOD_FN(str_translate)
     struct jinja_sb sb;
     if (!jinja_is(a[0], JINJA_DICT)) jinja_raise(r, "translate needs a dict");
     jinja_sb_init(&sb, r);
+    jinja_spend(r, s->len);
     for (size_t at = 0; at < s->len;) {
         size_t begin = at;
         int32_t cp = jinja_str_next(s, &at);

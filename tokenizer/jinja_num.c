@@ -316,6 +316,7 @@ static char *plain_number(struct jinja_run *r, const struct jinja_str *s, size_t
     const struct jinja_str *t = jinja_str_strip(r, s, NULL, JINJA_BOTH).u.str;
     char *plain = jinja_alloc(r, t->len + 1, 1);
     size_t n = 0;
+    jinja_spend(r, t->len);
     for (size_t at = 0; at < t->len;) {
         int32_t cp = jinja_str_next(t, &at);
         int digit = jinja_cp_decimal_value(cp);

@@ -127,6 +127,7 @@ static struct jinja_value pick_chars(struct jinja_run *r, const struct jinja_str
     size_t *offsets = JINJA_NEW_N(r, (size_t)n_chars + 1, size_t);
     struct jinja_sb sb;
     size_t at = 0;
+    jinja_spend_chars(r, str->len);
     for (int64_t i = 0; i < n_chars; i++) {
         offsets[i] = at;
         jinja_str_next(str, &at);

@@ -85,6 +85,7 @@ static void print_number(struct jinja_sb *sb, struct jinja_value v)
     if (jinja_is(v, JINJA_BOOL)) add(sb, v, v.u.i ? "True" : "False");
     else if (!jinja_is(v, JINJA_FLOAT)) add(sb, v, jinja_int_digits(sb->r, v, 10));
     else {
+        jinja_spend(sb->r, 8); /* digits are tried out */
         jinja_float_repr(v.u.d, buf);
         add(sb, v, buf);
     }
@@ -115,6 +116,11 @@ static void add_repr_char(struct jinja_sb *sb, int32_t cp, char quote, bool asci
     }
 }
 
+static bool is_plain(char c, char quote)
+{
+    return c >= 0x20 && c < 0x7F && c != quote && c != '\\';
+}
+
 static void repr_str(struct jinja_sb *sb, const struct jinja_str *s, bool ascii)
 {
     uint8_t outer = s->origin == JINJA_INPUT ? JINJA_INPUT : JINJA_TRUSTED;
@@ -125,7 +131,12 @@ static void repr_str(struct jinja_sb *sb, const struct jinja_str *s, bool ascii)
     jinja_sb_add_bytes(sb, &quote, 1, outer);
     for (size_t at = 0; at < s->len;) {
         size_t begin = at;
+        while (at < s->len && is_plain(s->s[at], quote)) at++;
+        jinja_sb_add_part(sb, s, begin, at - begin);
+        begin = at;
+        if (at == s->len) break;
         int32_t cp = jinja_str_next(s, &at);
+        jinja_spend_chars(sb->r, 4);
         add_repr_char(sb, cp, quote, ascii, jinja_str_origin_at(s, begin));
     }
     jinja_sb_add_bytes(sb, &quote, 1, outer);

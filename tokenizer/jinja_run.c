@@ -18,7 +18,9 @@ enum {
     BLOCK_BYTES = 32 * 1024,
     LARGE_BYTES = 8 * 1024,   /* from here on a request has a block of its own */
     ALIGN_BYTES = 16,
-    BYTES_PER_STEP = 64,
+    COPIED_PER_STEP = 64, /* bytes */
+    SEARCHED_PER_STEP = 16,
+    READ_PER_STEP = 4,
 };
 
 /* Blocks with room for many objects and blocks that are one large object share the list. */
@@ -202,7 +204,17 @@ void jinja_spend(struct jinja_run *r, uint64_t n)
 
 void jinja_spend_bytes(struct jinja_run *r, size_t bytes)
 {
-    jinja_spend(r, bytes / BYTES_PER_STEP);
+    jinja_spend(r, bytes / COPIED_PER_STEP);
+}
+
+void jinja_spend_search(struct jinja_run *r, size_t bytes)
+{
+    jinja_spend(r, bytes / SEARCHED_PER_STEP);
+}
+
+void jinja_spend_chars(struct jinja_run *r, size_t bytes)
+{
+    jinja_spend(r, bytes / READ_PER_STEP);
 }
 
 void jinja_enter(struct jinja_run *r)

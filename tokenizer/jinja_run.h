@@ -85,8 +85,13 @@ char *jinja_copy(struct jinja_run *r, const char *bytes, size_t len);
 /* Takes n from the step budget. */
 void jinja_spend(struct jinja_run *r, uint64_t n);
 
-/* The step price of handling `bytes` bytes of text. */
+/*
+ * The step price of text, so that every step takes about as long: of copying or comparing bytes, of
+ * searching them, of looking at each character.
+ */
 void jinja_spend_bytes(struct jinja_run *r, size_t bytes);
+void jinja_spend_search(struct jinja_run *r, size_t bytes);
+void jinja_spend_chars(struct jinja_run *r, size_t bytes);
 
 /* Counts one more evaluation inside another; jinja_leave takes it back. */
 void jinja_enter(struct jinja_run *r);

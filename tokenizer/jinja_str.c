@@ -94,6 +94,14 @@ void jinja_sb_repeat(struct jinja_sb *sb, const struct jinja_str *s, int64_t tim
                    (long long)times);
     jinja_spend_bytes(sb->r, total);
     reserve(sb, total);
+    if (s->len == 1) {
+        note_origin(sb, s->origin);
+        memset(sb->data + sb->len, s->s[0], total);
+        if (sb->mask) memset(sb->mask + sb->len, s->origin, total);
+        sb->len += total;
+        return;
+    }
+    jinja_spend(sb->r, (uint64_t)times / 8);
     for (int64_t i = 0; i < times; i++) jinja_sb_add(sb, s);
 }
 
@@ -176,7 +184,7 @@ const struct jinja_str *jinja_str_escape(struct jinja_run *r, const struct jinja
     if (s->markup) return s;
     struct jinja_sb sb;
     jinja_sb_init(&sb, r);
-    jinja_spend_bytes(r, s->len);
+    jinja_spend_chars(r, s->len);
     for (size_t i = 0; i < s->len; i++) {
         const char *entity = s->s[i] == '&'    ? "&amp;"
                              : s->s[i] == '<'  ? "&lt;"
@@ -283,7 +291,7 @@ size_t jinja_str_rfind(struct jinja_run *r, const struct jinja_str *s,
                        const struct jinja_str *needle, size_t end)
 {
     if (needle->len == 0) return end;
-    jinja_spend_bytes(r, end + needle->len);
+    jinja_spend_search(r, end + needle->len);
     struct jinja_str text = reversed_bytes(r, s->s, end);
     struct jinja_str wanted = reversed_bytes(r, needle->s, needle->len);
     size_t at = jinja_str_find(&text, &wanted, 0);

@@ -53,29 +53,53 @@ static size_t lower_at(const struct jinja_str *s, size_t begin, size_t end, int3
     return jinja_cp_to_lower(cp, out);
 }
 
+/* The character [begin, end) in the other case; in_word: what stands before it is cased. */
+static size_t map_case(const struct jinja_str *s, size_t begin, size_t end, int32_t cp,
+                       enum jinja_case to, bool in_word, int32_t out[3])
+{
+    switch (to) {
+    case JINJA_UPPER: return jinja_cp_to_upper(cp, out);
+    case JINJA_FOLD: return jinja_cp_to_fold(cp, out);
+    case JINJA_TITLE: return in_word ? lower_at(s, begin, end, cp, out) : jinja_cp_to_title(cp, out);
+    case JINJA_CAPITALIZE:
+        return begin ? lower_at(s, begin, end, cp, out) : jinja_cp_to_title(cp, out);
+    case JINJA_SWAPCASE:
+        if (jinja_cp_lower(cp)) return jinja_cp_to_upper(cp, out);
+        if (jinja_cp_upper(cp)) return lower_at(s, begin, end, cp, out);
+        out[0] = cp;
+        return 1;
+    default: return lower_at(s, begin, end, cp, out);
+    }
+}
+
+/* The same for ASCII, where one case is enough to know: 0 where it is not. */
+static char map_ascii(char c, enum jinja_case to)
+{
+    bool lower = c >= 'a' && c <= 'z', upper = c >= 'A' && c <= 'Z';
+    if (to == JINJA_UPPER) return lower ? (char)(c - 32) : c;
+    if (to == JINJA_LOWER || to == JINJA_FOLD) return upper ? (char)(c + 32) : c;
+    return 0;
+}
+
 struct jinja_value jinja_str_case(struct jinja_run *r, const struct jinja_str *s,
                                   enum jinja_case to)
 {
     struct jinja_sb sb;
     jinja_sb_init(&sb, r);
-    jinja_spend_bytes(r, s->len);
-    bool in_word = false; /* for TITLE: the character before was cased */
+    jinja_spend_chars(r, s->len);
+    bool in_word = false;
     for (size_t at = 0; at < s->len;) {
         size_t begin = at;
         int32_t cp = jinja_str_next(s, &at), out[3];
-        size_t n;
-        if (to == JINJA_UPPER || (to == JINJA_SWAPCASE && jinja_cp_lower(cp)))
-            n = jinja_cp_to_upper(cp, out);
-        else if (to == JINJA_FOLD)
-            n = jinja_cp_to_fold(cp, out);
-        else if ((to == JINJA_TITLE && !in_word) || (to == JINJA_CAPITALIZE && begin == 0))
-            n = jinja_cp_to_title(cp, out);
-        else if (to == JINJA_SWAPCASE && !jinja_cp_upper(cp))
-            out[0] = cp, n = 1;
-        else
-            n = lower_at(s, begin, at, cp, out);
-        in_word = is_cased(cp);
-        for (size_t i = 0; i < n; i++) jinja_sb_add_cp(&sb, out[i], jinja_str_origin_at(s, begin));
+        uint8_t origin = jinja_str_origin_at(s, begin);
+        char c = cp < 0x80 ? map_ascii((char)cp, to) : 0;
+        if (c) {
+            jinja_sb_add_bytes(&sb, &c, 1, origin);
+            continue;
+        }
+        size_t n = map_case(s, begin, at, cp, to, in_word, out);
+        if (to == JINJA_TITLE) in_word = is_cased(cp);
+        for (size_t i = 0; i < n; i++) jinja_sb_add_cp(&sb, out[i], origin);
     }
     return finish_like(&sb, s);
 }
@@ -83,7 +107,7 @@ struct jinja_value jinja_str_case(struct jinja_run *r, const struct jinja_str *s
 bool jinja_str_is_case(struct jinja_run *r, const struct jinja_str *s, enum jinja_case wanted)
 {
     bool found = false;
-    jinja_spend_bytes(r, s->len);
+    jinja_spend_chars(r, s->len);
     for (size_t at = 0; at < s->len;) {
         int32_t cp = jinja_str_next(s, &at);
         bool lower = jinja_cp_lower(cp), upper = jinja_cp_upper(cp);
@@ -95,30 +119,49 @@ bool jinja_str_is_case(struct jinja_run *r, const struct jinja_str *s, enum jinj
 
 /* ---- strip ---- */
 
-static bool is_stripped(const struct jinja_str *s, size_t begin, size_t end, int32_t cp,
-                        const struct jinja_str *chars)
+/* The characters to strip; NULL chars: white space. */
+struct strip_set {
+    const struct jinja_str *chars;
+    bool ascii[128];
+};
+
+static void strip_set_init(struct strip_set *set, const struct jinja_str *chars)
 {
-    if (!chars) return jinja_cp_space(cp);
-    return memmem(chars->s, chars->len, s->s + begin, end - begin) != NULL;
+    *set = (struct strip_set){.chars = chars};
+    for (size_t i = 0; chars && i < chars->len; i++)
+        if ((unsigned char)chars->s[i] < 128) set->ascii[(unsigned char)chars->s[i]] = true;
+}
+
+static bool is_stripped(struct jinja_run *r, const struct strip_set *set, const struct jinja_str *s,
+                        size_t begin, size_t end)
+{
+    size_t at = begin;
+    int32_t cp = jinja_str_next(s, &at);
+    if (!set->chars) return jinja_cp_space(cp);
+    if (cp < 128) return set->ascii[cp];
+    jinja_spend_search(r, set->chars->len);
+    return memmem(set->chars->s, set->chars->len, s->s + begin, end - begin) != NULL;
 }
 
 struct jinja_value jinja_str_strip(struct jinja_run *r, const struct jinja_str *s,
                                    const struct jinja_str *chars, enum jinja_sides sides)
 {
     size_t begin = 0, end = s->len;
+    struct strip_set set;
+    strip_set_init(&set, chars);
     while ((sides & JINJA_LEFT) && begin < end) {
         size_t next = begin;
-        int32_t cp = jinja_str_next(s, &next);
-        if (!is_stripped(s, begin, next, cp, chars)) break;
+        jinja_str_next(s, &next);
+        if (!is_stripped(r, &set, s, begin, next)) break;
         begin = next;
     }
     while ((sides & JINJA_RIGHT) && end > begin) {
         int32_t cp;
         size_t last = jinja_str_prev(s, end, &cp);
-        if (!is_stripped(s, last, end, cp, chars)) break;
+        if (!is_stripped(r, &set, s, last, end)) break;
         end = last;
     }
-    jinja_spend_bytes(r, (s->len - (end - begin)) * (chars ? chars->len + 1 : 1));
+    jinja_spend_chars(r, s->len - (end - begin));
     return jinja_str_part_value(r, s, begin, end - begin);
 }
 
@@ -147,8 +190,9 @@ struct jinja_value jinja_str_replace(struct jinja_run *r, const struct jinja_str
 {
     struct jinja_sb sb;
     jinja_sb_init(&sb, r);
-    jinja_spend_bytes(r, s->len);
+    jinja_spend_search(r, s->len);
     if (old->len == 0) {
+        jinja_spend_chars(r, s->len);
         replace_empty(&sb, s, new_, count);
         return finish_like(&sb, s);
     }
@@ -174,7 +218,7 @@ struct jinja_value jinja_str_replace(struct jinja_run *r, const struct jinja_str
 static void add_part(struct jinja_run *r, struct jinja_list *l, const struct jinja_str *s,
                      size_t begin, size_t end)
 {
-    jinja_spend(r, 1);
+    jinja_spend(r, 2);
     jinja_list_add(r, l, jinja_str_part_value(r, s, begin, end - begin));
 }
 
@@ -270,7 +314,8 @@ struct jinja_list *jinja_str_split(struct jinja_run *r, const struct jinja_str *
 {
     struct jinja_list *l = jinja_list_new(r, 4);
     if (sep && sep->len == 0) jinja_raise(r, "split by an empty separator");
-    jinja_spend_bytes(r, s->len);
+    if (sep) jinja_spend_search(r, s->len);
+    else jinja_spend_chars(r, s->len);
     if (from_right && sep) {
         jinja_spend_bytes(r, sep->len > 64 ? s->len * (sep->len / 64) : 0);
         rsplit_sep(r, l, s, sep, max);
@@ -294,7 +339,7 @@ static bool is_line_end(int32_t cp)
 struct jinja_list *jinja_str_lines(struct jinja_run *r, const struct jinja_str *s, bool keep_ends)
 {
     struct jinja_list *l = jinja_list_new(r, 4);
-    jinja_spend_bytes(r, s->len);
+    jinja_spend_chars(r, s->len);
     size_t begin = 0;
     for (size_t at = 0; at < s->len;) {
         size_t end = at;

@@ -406,8 +406,10 @@ static bool less_in(struct jinja_run *r, struct jinja_value a, struct jinja_valu
     if (jinja_is_number(a) && jinja_is_number(b)) return jinja_num_compare(a, b) == -1;
     if (jinja_is(a, JINJA_UNDEFINED)) jinja_fail_undefined(r, a);
     if (jinja_is(b, JINJA_UNDEFINED)) jinja_fail_undefined(r, b);
-    if (jinja_is(a, JINJA_STR) && jinja_is(b, JINJA_STR))
+    if (jinja_is(a, JINJA_STR) && jinja_is(b, JINJA_STR)) {
+        jinja_spend_bytes(r, a.u.str->len < b.u.str->len ? a.u.str->len : b.u.str->len);
         return jinja_str_compare(a.u.str, b.u.str) < 0;
+    }
     if (a.type == b.type && (jinja_is(a, JINJA_LIST) || jinja_is(a, JINJA_TUPLE)))
         return lists_less(r, a.u.list, b.u.list, op, depth + 1);
     jinja_raise(r, "'%s' not supported between instances of '%s' and '%s'", op, jinja_type_name(a),
@@ -454,7 +456,7 @@ bool jinja_contains(struct jinja_run *r, struct jinja_value container, struct ji
         if (!jinja_is(item, JINJA_STR))
             jinja_raise(r, "'in <string>' requires string as left operand, not %s",
                         jinja_type_name(item));
-        jinja_spend_bytes(r, container.u.str->len + item.u.str->len);
+        jinja_spend_search(r, container.u.str->len + item.u.str->len);
         return jinja_str_find(container.u.str, item.u.str, 0) != SIZE_MAX;
     case JINJA_DICT:
         return jinja_dict_get(r, container.u.dict, item) != NULL;
