@@ -92,29 +92,16 @@ void gemm_pack_tile(const struct eng_model *model, const struct eng_mat *m,
 
 /* ---- products ------------------------------------------------------------------------------- */
 
-/* A run of panels that is multiplied by one call, and the end of its item. */
-struct run {
-    int panel, n, end;
+/* One item's work: a range of panels of a matrix for all rows. */
+struct product {
+    const struct eng_model *model;
+    const struct eng_mat *m;
+    const struct gemm_rows *rows;
+    const struct gemm_ahead *after; /* what follows the item */
+    const struct gemm_thread *thread;
+    int end;                        /* of the item's panels */
+    bool fetches;
 };
-
-/* One tile times a run of panels; out->c is where the tile's first row and column go. */
-static void multiply(const struct eng_model *model, const struct eng_mat *m,
-                     const struct gemm_rows *rows, const struct kern_tile *tile,
-                     const struct run *run, const struct kern_out *out,
-                     const struct gemm_ahead *ahead, void *blas)
-{
-    const struct kern *kern = model->kern;
-    if (!rows->blas) {
-        kern->matmul[rows->fmt][m->fmt](tile, m->k_pad,
-                                        m->panels + (size_t)run->panel * m->panel_bytes,
-                                        m->panel_bytes, run->n, out, ahead->data, ahead->bytes);
-        return;
-    }
-    struct kern_out at = *out;
-    for (int i = 0; i < run->n; i++, at.c += KERN_PANEL)
-        gemm_blas_panel(kern, m, run->panel + i, tile->data, (size_t)m->k_pad, tile->n_rows, &at,
-                        blas);
-}
 
 static bool fetches_ahead(const struct eng_model *model, const struct eng_mat *m,
                           const struct gemm_rows *rows)
@@ -123,29 +110,50 @@ static bool fetches_ahead(const struct eng_model *model, const struct eng_mat *m
            rows->n_rows <= AHEAD_MAX_ROWS;
 }
 
-/*
- * What to fetch during a run with tile i: this tile's share of the next run, or of what follows the
- * item.
- */
-static struct gemm_ahead share_ahead(const struct eng_model *model, const struct eng_mat *m,
-                                     const struct gemm_rows *rows, const struct run *run, int tile,
-                                     const struct gemm_ahead *after)
+/* Share i of n of what comes after panel + n_panels: as many panels, or what follows the item. */
+static struct gemm_ahead share_ahead(const struct product *p, int panel, int n_panels, int i, int n)
 {
     static const struct gemm_ahead nothing = {NULL, 0};
-    if (!fetches_ahead(model, m, rows)) return nothing;
-    struct gemm_ahead a = *after;
-    int next = run->panel + run->n;
-    if (next < run->end) {
-        int n = run->end - next < run->n ? run->end - next : run->n;
-        a.data = m->panels + (size_t)next * m->panel_bytes;
-        a.bytes = (size_t)n * m->panel_bytes;
+    if (!p->fetches) return nothing;
+    struct gemm_ahead a = *p->after;
+    int next = panel + n_panels;
+    if (next < p->end) {
+        int left = p->end - next < n_panels ? p->end - next : n_panels;
+        a.data = p->m->panels + (size_t)next * p->m->panel_bytes;
+        a.bytes = (size_t)left * p->m->panel_bytes;
     }
-    size_t share = (a.bytes / (size_t)rows->n_tiles + 63) & ~(size_t)63;
-    size_t start = share * (size_t)tile;
+    size_t share = (a.bytes / (size_t)n + 63) & ~(size_t)63, start = share * (size_t)i;
     if (!a.data || start >= a.bytes) return nothing;
     a.data = (const uint8_t *)a.data + start;
     a.bytes = a.bytes - start < share ? a.bytes - start : share;
     return a;
+}
+
+/*
+ * Tile i times n panels; out->c is where its first row and column go. A single tile takes them in
+ * one call, in which the kernel fetches each next panel. Several tiles take turns at the same panels,
+ * and each call fetches its share of the ones after them.
+ */
+static void multiply(const struct product *p, int i, int panel, int n, const struct kern_out *out)
+{
+    const struct kern *kern = p->model->kern;
+    const struct eng_mat *m = p->m;
+    struct kern_tile tile = tile_at(p->rows, i);
+    struct kern_out at = *out;
+    if (p->rows->blas) {
+        for (int k = 0; k < n; k++, at.c += KERN_PANEL)
+            gemm_blas_panel(kern, m, panel + k, tile.data, (size_t)m->k_pad, tile.n_rows, &at,
+                            p->thread->blas);
+        return;
+    }
+    int n_calls = p->rows->n_tiles == 1 ? 1 : n, per_call = n / n_calls;
+    for (int k = 0; k < n_calls; k++, at.c += per_call * KERN_PANEL) {
+        struct gemm_ahead ahead =
+            share_ahead(p, panel, n, i * n_calls + k, p->rows->n_tiles * n_calls);
+        kern->matmul[p->rows->fmt][m->fmt](&tile, m->k_pad,
+                                           m->panels + (size_t)(panel + k) * m->panel_bytes,
+                                           m->panel_bytes, per_call, &at, ahead.data, ahead.bytes);
+    }
 }
 
 static void add_bias(const struct kern *kern, const struct eng_mat *m, int p0, int n, float *c,
@@ -160,17 +168,14 @@ void gemm_panels(const struct eng_model *model, const struct eng_mat *m,
                  const struct gemm_rows *rows, int p0, int n, const struct kern_out *out,
                  const struct gemm_ahead *ahead, const struct gemm_thread *thread)
 {
-    int step = rows->n_tiles == 1 ? n : 1; /* within a run the kernel fetches the next panel */
-    for (int p = p0; p < p0 + n; p += step) {
-        struct run run = {p, step, p0 + n};
+    struct product p = {model, m, rows, ahead, thread, p0 + n, fetches_ahead(model, m, rows)};
+    int step = rows->n_tiles == 1 ? n : 1;
+    for (int panel = p0; panel < p.end; panel += step)
         for (int i = 0; i < rows->n_tiles; i++) {
-            struct kern_tile tile = tile_at(rows, i);
-            struct gemm_ahead part = share_ahead(model, m, rows, &run, i, ahead);
             struct kern_out at = *out;
-            at.c += (size_t)tile_first_row(rows, i) * out->ld + (size_t)p * KERN_PANEL;
-            multiply(model, m, rows, &tile, &run, &at, &part, thread->blas);
+            at.c += (size_t)tile_first_row(rows, i) * out->ld + (size_t)panel * KERN_PANEL;
+            multiply(&p, i, panel, step, &at);
         }
-    }
     add_bias(model->kern, m, p0, n, out->c + (size_t)p0 * KERN_PANEL, out->ld, rows->n_rows);
 }
 
@@ -190,19 +195,18 @@ void gemm_gate_up(const struct eng_model *model, const struct eng_mat *m,
                   const struct gemm_rows *rows, int p0, int n, const struct kern_out *out,
                   const struct gemm_ahead *ahead, const struct gemm_thread *thread)
 {
+    struct product p = {model, m, rows, ahead, thread, 2 * (p0 + n), fetches_ahead(model, m, rows)};
     int step = rows->n_tiles == 1 && !rows->blas ? MAX_PAIRS : 1;
-    for (int p = p0; p < p0 + n; p += step) {
-        int pairs = p0 + n - p < step ? p0 + n - p : step;
-        struct run run = {2 * p, 2 * pairs, 2 * (p0 + n)};
+    for (int pair = p0; pair < p0 + n; pair += step) {
+        int pairs = p0 + n - pair < step ? p0 + n - pair : step;
         struct kern_out sums = {thread->gate_up, (size_t)pairs * PAIR_COLUMNS, false};
         for (int i = 0; i < rows->n_tiles; i++) {
-            struct kern_tile tile = tile_at(rows, i);
-            struct gemm_ahead part = share_ahead(model, m, rows, &run, i, ahead);
-            multiply(model, m, rows, &tile, &run, &sums, &part, thread->blas);
-            add_bias(model->kern, m, run.panel, run.n, sums.c, sums.ld, tile.n_rows);
+            int row = tile_first_row(rows, i), n_rows = tile_first_row(rows, i + 1) - row;
             struct kern_out at = *out;
-            at.c += (size_t)tile_first_row(rows, i) * out->ld + (size_t)p * KERN_PANEL;
-            combine(model->kern, sums.c, sums.ld, tile.n_rows, pairs, &at);
+            at.c += (size_t)row * out->ld + (size_t)pair * KERN_PANEL;
+            multiply(&p, i, 2 * pair, 2 * pairs, &sums);
+            add_bias(model->kern, m, 2 * pair, 2 * pairs, sums.c, sums.ld, n_rows);
+            combine(model->kern, sums.c, sums.ld, n_rows, pairs, &at);
         }
     }
 }
