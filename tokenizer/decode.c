@@ -66,7 +66,7 @@ static int load_metaspace(struct tok_decode_op *op, const json_t *json, char *er
 
     op->kind = OP_METASPACE;
     op->drop_first = !scheme || strcmp(scheme, "never") != 0;
-    if (scheme && strcmp(scheme, "never") && strcmp(scheme, "first") && strcmp(scheme, "always")) {
+    if (op->drop_first && scheme && strcmp(scheme, "first") != 0 && strcmp(scheme, "always") != 0) {
         return tok_component_unknown("prepend_scheme", scheme, err, errlen);
     }
     int rc = tok_component_char(json, "replacement", &ch, err, errlen);

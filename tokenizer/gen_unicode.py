@@ -72,13 +72,15 @@ def pcre2_matching(pattern):
     lib.pcre2_get_ovector_pointer_8.restype = ctypes.POINTER(ctypes.c_size_t)
     code, offset = ctypes.c_int(), ctypes.c_size_t()
     utf_ucp = 0x00080000 | 0x00020000
-    regex = ctypes.c_void_p(lib.pcre2_compile_8(pattern.encode(), ctypes.c_size_t(len(pattern)), utf_ucp,
-                                                ctypes.byref(code), ctypes.byref(offset), None))
+    compiled = lib.pcre2_compile_8(pattern.encode(), ctypes.c_size_t(len(pattern)), utf_ucp,
+                                   ctypes.byref(code), ctypes.byref(offset), None)
+    regex = ctypes.c_void_p(compiled)
     data = ctypes.c_void_p(lib.pcre2_match_data_create_8(1, None))
     out = set()
     for c in ALL:
         text = chr(c).encode()
-        if lib.pcre2_match_8(regex, text, ctypes.c_size_t(len(text)), ctypes.c_size_t(0), 0, data, None) > 0:
+        size, start = ctypes.c_size_t(len(text)), ctypes.c_size_t(0)
+        if lib.pcre2_match_8(regex, text, size, start, 0, data, None) > 0:
             out.add(c)
     return out
 
@@ -98,6 +100,10 @@ def ranges(code_points):
         else:
             out.append([c, c])
     return out
+
+
+def triples(rows):
+    return [f"{{0x{a:x}, 0x{b:x}, {k}}}" for a, b, k in rows]
 
 
 def emit(name, ctype, words, per_line, comment):
@@ -143,10 +149,12 @@ def main():
             starts.append(f"0x{c << 8 | k:08x}")
             previous = k
 
-    word_extra = matching(r"\w") - {c for c, k in category.items() if k[0] in "LM" or k in ("Nd", "Nl", "Pc")}
+    word_extra = matching(r"\w")
+    word_extra -= {c for c, k in category.items() if k[0] in "LM" or k in ("Nd", "Nl", "Pc")}
     newer = []
     for k in CATEGORIES:
-        changed = [c for c in ALL if category.get(c, "Cn") == k and unicodedata.category(chr(c)) != k]
+        changed = [c for c in ALL
+                   if category.get(c, "Cn") == k and unicodedata.category(chr(c)) != k]
         newer += [(a, b, CATEGORIES.index(k)) for a, b in ranges(changed)]
     lower = normalizers.Lowercase().normalize_str
     extra_lower = [(c, ord(lower(chr(c)))) for c in ALL
@@ -160,11 +168,11 @@ def main():
          "By class: general category in the low five bits, TOK_UNI_ flags above.")
     emit("uni_class_starts", "uint32_t", starts, 8,
          "First code point of each run << 8 | class, ascending; a run ends where the next begins.")
-    emit("uni_newer", "struct tok_uni_range", [f"{{0x{a:x}, 0x{b:x}, {k}}}" for a, b, k in sorted(newer)], 4,
+    emit("uni_newer", "struct tok_uni_range", triples(sorted(newer)), 4,
          "Where the category differs from Unicode 14 (PCRE2 10.42): first, last, category.")
-    emit("uni_regex_word_extra", "struct tok_uni_range", [f"{{0x{a:x}, 0x{b:x}, 0}}" for a, b in ranges(word_extra)], 4,
-         "Matched by the word class of the reference's regular expressions beside L, M, Nd, Nl and Pc.")
-    emit("uni_inert", "struct tok_uni_range", [f"{{0x{a:x}, 0x{b:x}, 0}}" for a, b in ranges(inert)], 4,
+    emit("uni_regex_word_extra", "struct tok_uni_range", triples((a, b, 0) for a, b in ranges(word_extra)), 4,
+         "Matched by the word class of the reference's regular expressions beside L, M, Nd, Nl, Pc.")
+    emit("uni_inert", "struct tok_uni_range", triples((a, b, 0) for a, b in ranges(inert)), 4,
          "Code points newer than the reference's normalization: left alone by it.")
     emit("uni_extra_lower", "struct tok_uni_pair", [f"{{0x{a:x}, 0x{b:x}}}" for a, b in extra_lower], 4,
          "Lowercase mappings newer than Unicode 14: from, to.")
@@ -175,7 +183,7 @@ def main():
         scripts += [(a, b, i) for a, b in ranges(theirs - ours)]
     emit("uni_script_names", "char *const", [f'"{name}"' for name in SCRIPTS], 6,
          "Scripts that patterns may name; PCRE2 10.42 agrees on them but for the next table.")
-    emit("uni_newer_script", "struct tok_uni_range", [f"{{0x{a:x}, 0x{b:x}, {k}}}" for a, b, k in scripts], 4,
+    emit("uni_newer_script", "struct tok_uni_range", triples(scripts), 4,
          "Members of a script that Unicode 14 lacks: first, last, index of the script.")
     print("\n#endif")
 

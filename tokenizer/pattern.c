@@ -235,7 +235,7 @@ static int escape(struct translator *t)
 {
     struct tok_char_set set;
     bool is_set;
-    uint32_t cp;
+    uint32_t cp = 0;
 
     if (t->p == t->end) return refuse(t, "a backslash at the end");
     unsigned char c = *t->p++;
@@ -285,7 +285,7 @@ static int class_atom(struct translator *t, uint32_t *ret, bool *ret_is_set)
 
 static int class_item(struct translator *t)
 {
-    uint32_t first, last;
+    uint32_t first = 0, last;
     bool is_set;
 
     if (*t->p == '[') {

@@ -20,8 +20,8 @@
 #define WORK_PER_BYTE 256u /* and those for each byte of its text; ordinary patterns take 2 to 10 */
 #define MATCH_LIMIT 50000000u
 #define HEAP_LIMIT_KIB (64 * 1024)
-#define JIT_STACK_START (32 * 1024)
-#define JIT_STACK_MAX (1024 * 1024)
+#define JIT_STACK_START ((size_t)32 << 10)
+#define JIT_STACK_MAX ((size_t)1 << 20)
 
 struct tok_regex {
     pcre2_code *code;
