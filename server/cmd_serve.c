@@ -14,6 +14,7 @@
  * before the first thread is made and taken from a descriptor here.
  */
 #include <errno.h>
+#include <malloc.h>
 #include <poll.h>
 #include <signal.h>
 #include <stdio.h>
@@ -49,6 +50,8 @@ enum {
     STOPPED_GRACE_MS = 2000, /* for error answers of requests that were ended */
     GONE_GRACE_MS = 5000,    /* for the engine to let go of them */
     SPARE_FDS = 64,
+    LOADING_NOTICE_US = 5000000,
+    MALLOC_ARENAS = 2,       /* more of them only keep freed memory resident */
 };
 
 /* Everything this command owns. */
@@ -63,7 +66,7 @@ struct serve {
     bool paused;             /* debug hook */
     char url[256], admin_url[256];
     char *tls_cert, *tls_key;
-    uint64_t notify_us, notified_us;
+    uint64_t notify_us, notified_us, loading_notified_us;
 };
 
 /* ---- preparation --------------------------------------------------------------------------- */
@@ -312,6 +315,15 @@ static int handle_signal(struct serve *s)
     return sig == SIGTERM || sig == SIGINT ? sig : 0;
 }
 
+/* systemd gives more time as long as it hears that loading goes on. */
+static void notify_loading(struct serve *s)
+{
+    uint64_t now_us = srv_now_us();
+    if (now_us - s->loading_notified_us < LOADING_NOTICE_US) return;
+    s->loading_notified_us = now_us;
+    srv_notify("EXTEND_TIMEOUT_USEC=%d\nSTATUS=Loading the model", 6 * LOADING_NOTICE_US);
+}
+
 /* Until a signal asks for the end (returns 0) or loading fails (returns -1). */
 static int run(struct serve *s)
 {
@@ -322,7 +334,7 @@ static int run(struct serve *s)
         if (!s->loaded && (fds[1].revents & POLLIN) && finish_loading(s)) return -1;
         if ((fds[0].revents & POLLIN) && handle_signal(s)) return 0;
         monitor(s);
-        if (!s->loaded) srv_notify("EXTEND_TIMEOUT_USEC=30000000\nSTATUS=Loading the model");
+        if (!s->loaded) notify_loading(s);
     }
 }
 
@@ -432,6 +444,7 @@ int srv_cmd_serve(const struct srv_config *config)
     s.server.config = s.server.app.config = config;
     s.server.start_time_s = (double)now.tv_sec + (double)now.tv_nsec * 1e-9;
     s.notify_us = srv_notify_watchdog_us();
+    mallopt(M_ARENA_MAX, MALLOC_ARENAS);
     srv_log_init(config->log_format, config->log_level);
     raise_fd_limit(config);
 

@@ -25,6 +25,7 @@ enum {
 
 /* ---- opening ---- */
 
+/* The template's own sentence, with what it is about in front. */
 static int open_template(struct jinja_template **ret, const char *source, const char *name,
                          char *err, size_t errlen)
 {
@@ -115,6 +116,7 @@ static void read_clock(struct jinja_run *r, struct tm *ret)
 
 /* ---- variables ---- */
 
+/* All of it is input; what is not comes from the template and the model's files. */
 static struct jinja_value parse_input(struct jinja_run *r, const char *text, const char *what)
 {
     return jinja_json_parse(r, text, strlen(text), JINJA_INPUT, what);
@@ -126,6 +128,7 @@ static void add_all(struct jinja_run *r, struct jinja_dict *to, const struct jin
         jinja_dict_put(r, to, from->pairs[i].key, from->pairs[i].value);
 }
 
+/* Roles that the API knows are taken for the server's own words; see tok_chat_trust_roles. */
 static struct jinja_value read_messages(struct jinja_run *r, const struct tok_chat_input *in)
 {
     if (!in->messages) jinja_raise(r, "messages are required");
@@ -146,6 +149,9 @@ static struct jinja_value read_tools(struct jinja_run *r, const struct tok_chat_
     return v;
 }
 
+/*
+ * The caller's variables override special tokens, as in the reference, but not the request itself.
+ */
 static void add_kwargs(struct jinja_run *r, struct jinja_dict *to, const struct tok_chat_input *in)
 {
     static const char *const reserved[] = {"messages", "tools", "add_generation_prompt"};
@@ -176,6 +182,7 @@ static struct jinja_dict *build_context(struct jinja_run *r, const struct tok_ch
     return d;
 }
 
+/* The one for tools when tools are given, even an empty list. */
 static const struct jinja_template *choose_template(struct jinja_run *r, const struct tok_chat *c,
                                                     bool tools)
 {
@@ -225,6 +232,7 @@ static const struct jinja_str *tag_final_message(struct jinja_run *r,
     return before;
 }
 
+/* Up to the tag; blanks before it go where the template had stripped the one behind it. */
 static const struct jinja_str *cut_at_tag(struct jinja_run *r, const struct jinja_str *text,
                                           const struct jinja_str *message)
 {
@@ -249,6 +257,7 @@ struct job {
     const struct jinja_str *text;
 };
 
+/* Whatever the template uses must be in the context: no special tokens are added. */
 static void render_context(struct jinja_run *r, struct job *job, const struct tm *now)
 {
     struct jinja_value v = parse_input(r, job->in->context, "context");
@@ -259,6 +268,7 @@ static void render_context(struct jinja_run *r, struct job *job, const struct tm
     job->text = jinja_template_render(r, t, v.u.dict, now);
 }
 
+/* The whole of a request, in the order of apply_chat_template. */
 static void render(struct jinja_run *r, void *arg)
 {
     struct job *job = arg;

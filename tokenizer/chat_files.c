@@ -143,6 +143,7 @@ static struct jinja_value member(struct jinja_run *r, struct jinja_value v, cons
     return m ? *m : jinja_none();
 }
 
+/* One template as text, several as a list of {name, template} or by name. */
 static void templates_of_config(struct jinja_run *r, struct tok_chat_files *f,
                                 const struct jinja_dict *config)
 {
@@ -166,6 +167,7 @@ static void templates_of_config(struct jinja_run *r, struct tok_chat_files *f,
         jinja_raise(r, "the model has several chat templates, but none named default");
 }
 
+/* Files win over the configuration, all of them together. */
 static void read_templates(struct jinja_run *r, struct loader *l, const struct jinja_dict *config)
 {
     const struct file *plain = &l->files[TEMPLATE], *tools = &l->files[TOOL_TEMPLATE];
@@ -183,6 +185,7 @@ static const struct jinja_str *token_text(struct jinja_run *r, struct jinja_valu
     return jinja_is(v, JINJA_STR) && v.u.str->len ? v.u.str : NULL;
 }
 
+/* Tokenizer classes differ by "Fast" at most. */
 static const char *class_default(const struct jinja_str *class_name, const char *token)
 {
     for (size_t i = 0; i < sizeof(class_defaults) / sizeof(class_defaults[0]); i++) {
@@ -202,6 +205,7 @@ struct sources {
     const struct jinja_str *class_name;    /* or NULL */
 };
 
+/* The token map is read over the configuration, null included. */
 static const struct jinja_value *find_setting(struct jinja_run *r, const struct sources *s,
                                               const char *name)
 {
@@ -209,6 +213,7 @@ static const struct jinja_value *find_setting(struct jinja_run *r, const struct 
     return v ? v : jinja_dict_get_name(r, s->config, name);
 }
 
+/* A token that a file mentions, if only as null, has no default. */
 static void add_token(struct jinja_run *r, struct jinja_dict *to, const struct sources *s,
                       const char *name)
 {
@@ -219,6 +224,7 @@ static void add_token(struct jinja_run *r, struct jinja_dict *to, const struct s
     if (text) jinja_dict_put_name(r, to, name, jinja_from_str(text));
 }
 
+/* In order, each once. */
 static void collect_tokens(struct jinja_run *r, struct jinja_list *to,
                            const struct jinja_dict *from)
 {

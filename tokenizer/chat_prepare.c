@@ -78,6 +78,7 @@ static struct jinja_value as_part(struct jinja_run *r, struct jinja_value text)
     return jinja_tainted(jinja_from_list(parts), true);
 }
 
+/* Always there, and of the one kind the template takes. */
 static void prepare_content(struct jinja_run *r, const struct tok_chat *c,
                             struct jinja_value message)
 {
@@ -115,6 +116,7 @@ static void arguments_to_object(struct jinja_run *r, struct jinja_value *argumen
     if (rc == 0) *arguments = p.value;
 }
 
+/* As json.dumps writes it. */
 static void arguments_to_text(struct jinja_run *r, struct jinja_value *arguments)
 {
     const struct jinja_json_style style = {.item_sep = jinja_lit(r, ", ").u.str,
@@ -146,6 +148,7 @@ static void shorten_id(struct jinja_run *r, struct jinja_value *id)
     *id = input_text(r, text);
 }
 
+/* Arguments in the form that was found to come out well. */
 static void prepare_call(struct jinja_run *r, const struct tok_chat *c, struct jinja_value call)
 {
     const struct jinja_value *function = find(r, call, "function");

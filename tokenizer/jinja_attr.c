@@ -24,6 +24,7 @@ static struct jinja_value unsafe_attr(struct jinja_run *r, struct jinja_value ob
     return jinja_undefined_hint(r, jinja_copy(r, sb.data, sb.len));
 }
 
+/* obj.method without a call: a value that can be passed on and called later. */
 static struct jinja_value bind_method(struct jinja_run *r, struct jinja_value self,
                                       const struct jinja_method *method)
 {
@@ -42,11 +43,13 @@ JINJA_METHOD_FN(list_count)
     return jinja_int(n);
 }
 
+/* A start or end counted from the end where negative, never before the first element. */
 static int64_t from_end(int64_t i, int64_t n)
 {
     return i < 0 ? (i + n < 0 ? 0 : i + n) : i;
 }
 
+/* Python raises where there is none; there is no -1 as for strings. */
 JINJA_METHOD_FN(list_index)
 {
     int64_t n = (int64_t)self.u.list->n;
@@ -68,6 +71,7 @@ JINJA_METHOD_FN(dict_get)
     return v ? *v : jinja_or(a[1], jinja_none());
 }
 
+/* A view looks at the dict it was made from and can be walked any number of times. */
 static struct jinja_value dict_view(struct jinja_run *r, struct jinja_value self,
                                     enum jinja_view_kind kind)
 {
@@ -125,12 +129,14 @@ JINJA_METHOD_FN(range_count)
     return jinja_int(jinja_contains(r, self, a[0]));
 }
 
+/* The argument whose turn it is in this pass. */
 JINJA_METHOD_FN(loop_cycle)
 {
     if (args->n_pos == 0 || args->n_kw) jinja_raise(r, "no items for cycling given");
     return args->pos[(size_t)self.u.loop->index0 % args->n_pos];
 }
 
+/* Whether the arguments differ from those of the last call in this loop; true the first time. */
 JINJA_METHOD_FN(loop_changed)
 {
     struct jinja_list *l = jinja_list_new(r, args->n_pos);
@@ -215,6 +221,7 @@ static const struct {
     {JINJA_FLOAT, {"conjugate", number_itself, {"/", 0}}},
 };
 
+/* bool has the methods of int. */
 static struct jinja_value find_method(struct jinja_run *r, struct jinja_value obj,
                                       const struct jinja_str *name)
 {
@@ -234,6 +241,7 @@ static struct jinja_value find_method(struct jinja_run *r, struct jinja_value ob
 
 /* ---- plain attributes ---- */
 
+/* Asking for the length, or for what comes next, may read a generator ahead. */
 static struct jinja_value loop_attr(struct jinja_run *r, struct jinja_loop *loop,
                                     const struct jinja_str *name)
 {
@@ -284,6 +292,7 @@ static struct jinja_value number_attr(struct jinja_value v, const struct jinja_s
     return jinja_missing();
 }
 
+/* Attributes that are values; methods are looked for after them. */
 static struct jinja_value plain_attr(struct jinja_run *r, struct jinja_value obj,
                                      const struct jinja_str *name)
 {
@@ -348,6 +357,7 @@ static bool is_special(const struct jinja_str *s)
     return false;
 }
 
+/* obj.name: an attribute first, then the item of that name. */
 struct jinja_value jinja_getattr(struct jinja_run *r, struct jinja_value obj,
                                  struct jinja_value name)
 {
@@ -378,6 +388,7 @@ static struct jinja_value element_at(struct jinja_run *r, struct jinja_value obj
     return obj.u.list->items[n];
 }
 
+/* What obj[key] finds in Python; JINJA_MISSING for every way in which it raises. */
 static struct jinja_value find_item(struct jinja_run *r, struct jinja_value obj,
                                     struct jinja_value key)
 {
@@ -391,6 +402,7 @@ static struct jinja_value find_item(struct jinja_run *r, struct jinja_value obj,
     return element_at(r, obj, jinja_to_index(r, key));
 }
 
+/* obj[key]: an item first, then, for names, the attribute. */
 struct jinja_value jinja_getitem(struct jinja_run *r, struct jinja_value obj,
                                  struct jinja_value key)
 {

@@ -10,6 +10,7 @@
 
 #include "tokenizer/tokenizer.h"
 
+/* One limb more than n is allocated, so that shifts by limbs never read outside. */
 static struct jinja_big *new_big(struct jinja_run *r, size_t n)
 {
     if (n > JINJA_BIG_LIMBS)
@@ -19,6 +20,7 @@ static struct jinja_big *new_big(struct jinja_run *r, size_t n)
     return b;
 }
 
+/* No leading zero limbs, and no negative zero. */
 static void trim(struct jinja_big *a)
 {
     while (a->n > 0 && a->limb[a->n - 1] == 0) a->n--;
@@ -49,6 +51,7 @@ const struct jinja_big *jinja_big_of(struct jinja_run *r, struct jinja_value v)
     return b;
 }
 
+/* By length, then from the highest limb down. */
 static int compare_magnitude(const struct jinja_big *a, const struct jinja_big *b)
 {
     if (a->n != b->n) return a->n < b->n ? -1 : 1;
@@ -93,6 +96,7 @@ static struct jinja_big *sub_magnitude(struct jinja_run *r, const struct jinja_b
     return diff;
 }
 
+/* Equal signs add, unlike ones subtract the smaller from the larger. */
 struct jinja_value jinja_big_add(struct jinja_run *r, const struct jinja_big *a,
                                  const struct jinja_big *b, bool subtract)
 {
@@ -170,6 +174,7 @@ static bool subtract_multiple(uint32_t *u, const uint32_t *v, uint32_t n, uint64
     return borrow < 0;
 }
 
+/* Undoes one subtraction too many in long division. */
 static void add_back(uint32_t *u, const uint32_t *v, uint32_t n)
 {
     uint64_t carry = 0;
@@ -224,6 +229,7 @@ static void divide(struct jinja_run *r, const struct jinja_big *a, const struct 
     *ret_rem = rem;
 }
 
+/* Division of magnitudes, then moved towards the floor where signs differ. */
 void jinja_big_divmod(struct jinja_run *r, const struct jinja_big *a, const struct jinja_big *b,
                       struct jinja_value *ret_q, struct jinja_value *ret_rem)
 {
@@ -336,6 +342,7 @@ void jinja_big_push(struct jinja_run *r, struct jinja_big *a, uint32_t factor, u
     a->limb[a->n++] = (uint32_t)carry;
 }
 
+/* Digits fall out from the lowest, by dividing again and again. */
 char *jinja_big_digits(struct jinja_run *r, const struct jinja_big *a, int base)
 {
     size_t room = (size_t)a->n * 32 + 3, at = room;

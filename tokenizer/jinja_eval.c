@@ -40,6 +40,7 @@ void jinja_enter_scope(struct jinja_run *r, struct jinja_frame *f,
     }
 }
 
+/* A slot that nothing was put into reads as undefined, under the name the template used. */
 static struct jinja_value eval_name(struct jinja_run *r, struct jinja_frame *f,
                                     const struct jinja_node *node)
 {
@@ -55,6 +56,7 @@ static struct jinja_list *eval_all(struct jinja_run *r, struct jinja_frame *f,
     return l;
 }
 
+/* Keys and values in turn; a key that comes again keeps its place and takes the new value. */
 static struct jinja_value eval_dict(struct jinja_run *r, struct jinja_frame *f,
                                     const struct jinja_nodes *pairs)
 {
@@ -66,6 +68,7 @@ static struct jinja_value eval_dict(struct jinja_run *r, struct jinja_frame *f,
     return jinja_from_dict(d);
 }
 
+/* str() of every part; a Markup among them counts as plain text here. */
 static struct jinja_value eval_concat(struct jinja_run *r, struct jinja_frame *f,
                                       const struct jinja_nodes *parts)
 {
@@ -76,6 +79,7 @@ static struct jinja_value eval_concat(struct jinja_run *r, struct jinja_frame *f
     return jinja_sb_value(&sb);
 }
 
+/* <= and >= are asked as two questions, which comes to the same for all values that order. */
 static bool compare(struct jinja_run *r, enum jinja_compare_op op, struct jinja_value a,
                     struct jinja_value b)
 {
@@ -104,6 +108,7 @@ static struct jinja_value eval_compare(struct jinja_run *r, struct jinja_frame *
     return jinja_bool(true);
 }
 
+/* The branch not taken is not evaluated, unknown filters in it included. */
 static struct jinja_value eval_cond(struct jinja_run *r, struct jinja_frame *f,
                                     const struct jinja_node *node)
 {
@@ -120,6 +125,7 @@ static struct jinja_value eval_optional(struct jinja_run *r, struct jinja_frame 
     return node ? jinja_eval(r, f, node) : jinja_none();
 }
 
+/* A slice never falls back to attributes and fails where an index would be undefined. */
 static struct jinja_value eval_getitem(struct jinja_run *r, struct jinja_frame *f,
                                        const struct jinja_node *node)
 {
@@ -133,6 +139,7 @@ static struct jinja_value eval_getitem(struct jinja_run *r, struct jinja_frame *
 
 /* ---- calls ---- */
 
+/* Each keyword once, whether spelled out or from a ** dict. */
 static void add_kw(struct jinja_run *r, struct jinja_args *args, const struct jinja_str *key,
                    struct jinja_value v)
 {
@@ -213,6 +220,7 @@ struct jinja_value jinja_call_value(struct jinja_run *r, struct jinja_value call
     }
 }
 
+/* A macro moves the line of the run; errors after it are the caller's again. */
 static struct jinja_value eval_call(struct jinja_run *r, struct jinja_frame *f,
                                     const struct jinja_node *node)
 {
@@ -225,6 +233,7 @@ static struct jinja_value eval_call(struct jinja_run *r, struct jinja_frame *f,
     return v;
 }
 
+/* Names that are unknown were let pass inside conditions: here they are reached. */
 static struct jinja_value eval_apply(struct jinja_run *r, struct jinja_frame *f,
                                      const struct jinja_node *node)
 {
@@ -242,6 +251,7 @@ static struct jinja_value eval_apply(struct jinja_run *r, struct jinja_frame *f,
 
 /* ---- all ---- */
 
+/* +true and -true are integers. */
 static struct jinja_value eval_sign(struct jinja_run *r, struct jinja_frame *f,
                                     const struct jinja_node *node)
 {
@@ -255,6 +265,7 @@ static struct jinja_value eval_sign(struct jinja_run *r, struct jinja_frame *f,
     return v;
 }
 
+/* The operand that decided, not a bool. */
 static struct jinja_value eval_logic(struct jinja_run *r, struct jinja_frame *f,
                                      const struct jinja_node *node)
 {
@@ -298,6 +309,7 @@ static struct jinja_value eval_node(struct jinja_run *r, struct jinja_frame *f,
     }
 }
 
+/* Where evaluation recurses, and so where its depth is counted and each step paid for. */
 struct jinja_value jinja_eval(struct jinja_run *r, struct jinja_frame *f,
                               const struct jinja_node *node)
 {

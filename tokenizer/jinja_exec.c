@@ -30,6 +30,7 @@ struct capture {
     struct jinja_sb *outer;
 };
 
+/* Output from here on goes to the capture's own buffer, up to capture_end. */
 static void capture_start(struct jinja_run *r, struct capture *c)
 {
     jinja_sb_init(&c->sb, r);
@@ -43,6 +44,7 @@ static const struct jinja_str *capture_end(struct jinja_run *r, struct capture *
     return jinja_sb_str(&c->sb);
 }
 
+/* Text that renders text: bounded more tightly than evaluation as such. */
 static void enter_call(struct jinja_run *r)
 {
     if (++r->n_calls > JINJA_MAX_CALLS)
@@ -63,6 +65,7 @@ static void put_text(struct jinja_run *r, struct jinja_value v)
 static void assign(struct jinja_run *r, struct jinja_frame *f, const struct jinja_node *target,
                    struct jinja_value v);
 
+/* All elements are taken before the first is assigned, as in Python. */
 static void unpack(struct jinja_run *r, struct jinja_frame *f, const struct jinja_nodes *targets,
                    struct jinja_value v)
 {
@@ -105,6 +108,7 @@ static void check_namespaces(struct jinja_run *r, struct jinja_frame *f,
     }
 }
 
+/* break and continue leave the block, and with it what it captured. */
 static enum flow exec_set_block(struct jinja_run *r, struct jinja_frame *f,
                                 const struct jinja_node *node)
 {
@@ -140,6 +144,7 @@ static enum flow exec_filter_block(struct jinja_run *r, struct jinja_frame *f,
     return FLOW_NEXT;
 }
 
+/* Values belong to the scope outside: with a=1, b=a does not see its own a. */
 static enum flow exec_with(struct jinja_run *r, struct jinja_frame *f,
                            const struct jinja_node *node)
 {
@@ -202,6 +207,7 @@ static enum flow run_loop(struct jinja_run *r, struct jinja_frame *f, const stru
     return exec_body(r, f, &code->otherwise);
 }
 
+/* Fails, as the reference does, for what cannot be walked, before anything of the loop runs. */
 static struct jinja_loop *new_loop(struct jinja_run *r, struct jinja_frame *outer,
                                    const struct jinja_for *code, struct jinja_value iterable)
 {
@@ -229,6 +235,7 @@ static const struct jinja_str *render_level(struct jinja_run *r, struct jinja_fr
     return capture_end(r, &c);
 }
 
+/* loop(children): the same statement over other elements, one level deeper. */
 struct jinja_value jinja_call_loop(struct jinja_run *r, struct jinja_loop *loop,
                                    const struct jinja_args *args)
 {
@@ -239,6 +246,7 @@ struct jinja_value jinja_call_loop(struct jinja_run *r, struct jinja_loop *loop,
         render_level(r, loop->frame, loop->recursive, args->pos[0], loop->depth0 + 1));
 }
 
+/* The elements are evaluated outside the loop's scope. */
 static enum flow exec_for(struct jinja_run *r, struct jinja_frame *f, const struct jinja_node *node)
 {
     struct jinja_value iterable = jinja_eval(r, f, node->u.loop->iter);
@@ -256,6 +264,7 @@ const struct jinja_str *jinja_macro_name(const struct jinja_macro *macro)
     return macro->code->name;
 }
 
+/* A macro remembers the frame it was defined in; it sees later changes of its variables. */
 static struct jinja_value new_macro(struct jinja_run *r, struct jinja_frame *f,
                                     const struct jinja_macro_code *code)
 {
@@ -366,6 +375,7 @@ struct jinja_value jinja_call_macro(struct jinja_run *r, const struct jinja_macr
     return jinja_from_str(capture_end(r, &c));
 }
 
+/* The block's body goes to the callee as its keyword `caller`. */
 static void exec_call_block(struct jinja_run *r, struct jinja_frame *f,
                             const struct jinja_node *node)
 {

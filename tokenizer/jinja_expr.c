@@ -60,6 +60,7 @@ static void add_element(struct jinja_parser *p, struct jinja_node *seq, struct j
 
 /* ---- operators, loosest first ---- */
 
+/* or { 'if' or [ 'else' cond ] }: without an else the value is undefined. */
 static struct jinja_node *parse_cond(struct jinja_parser *p)
 {
     int line = line_of(p);
@@ -82,6 +83,7 @@ static struct jinja_node *parse_cond(struct jinja_parser *p)
     return node;
 }
 
+/* Every nested expression passes here, so this is where the depth of the descent is counted. */
 struct jinja_node *jinja_parse_expression(struct jinja_parser *p, bool with_cond)
 {
     jinja_descend(p);
@@ -92,6 +94,7 @@ struct jinja_node *jinja_parse_expression(struct jinja_parser *p, bool with_cond
 
 static struct jinja_node *parse_sum(struct jinja_parser *p);
 
+/* An operator of comparison, 'in' or 'not in'; the latter needs a look past the 'not'. */
 static bool next_compare_op(struct jinja_parser *p, enum jinja_compare_op *ret)
 {
     static const struct {
@@ -131,6 +134,7 @@ static void add_operand(struct jinja_parser *p, struct jinja_node *node, enum ji
     jinja_node_adopt(p, node, expr);
 }
 
+/* sum { op sum }: a chain compares neighbours, so it is one node and not nested ones. */
 static struct jinja_node *parse_compare(struct jinja_parser *p)
 {
     int line = line_of(p);
@@ -147,6 +151,7 @@ static struct jinja_node *parse_compare(struct jinja_parser *p)
     return node ? node : left;
 }
 
+/* { 'not' } compare: 'not' binds looser than comparison, tighter than 'and'. */
 static struct jinja_node *parse_not(struct jinja_parser *p)
 {
     if (!jinja_at_name(p, "not")) return parse_compare(p);
@@ -157,6 +162,7 @@ static struct jinja_node *parse_not(struct jinja_parser *p)
     return node;
 }
 
+/* not { 'and' not } */
 static struct jinja_node *parse_and(struct jinja_parser *p)
 {
     int line = line_of(p);
@@ -168,6 +174,7 @@ static struct jinja_node *parse_and(struct jinja_parser *p)
     return left;
 }
 
+/* and { 'or' and } */
 static struct jinja_node *parse_or(struct jinja_parser *p)
 {
     int line = line_of(p);
@@ -179,6 +186,7 @@ static struct jinja_node *parse_or(struct jinja_parser *p)
     return left;
 }
 
+/* An operator token and what it means; a level of precedence is a table of them. */
 struct level {
     enum jinja_token_type token;
     enum jinja_op op;
@@ -209,12 +217,14 @@ static struct jinja_node *parse_signed(struct jinja_parser *p)
     return parse_unary(p, true);
 }
 
+/* unary { '**' unary }: left to right, unlike Python's. */
 static struct jinja_node *parse_power(struct jinja_parser *p)
 {
     static const struct level ops[] = {{JINJA_T_POW, JINJA_POW}};
     return parse_level(p, ops, 1, parse_signed);
 }
 
+/* power { ('*' | '/' | '//' | '%') power } */
 static struct jinja_node *parse_product(struct jinja_parser *p)
 {
     static const struct level ops[] = {{JINJA_T_MUL, JINJA_MUL},
@@ -224,6 +234,7 @@ static struct jinja_node *parse_product(struct jinja_parser *p)
     return parse_level(p, ops, 4, parse_power);
 }
 
+/* product { '~' product }: between sums and products, so 1 + 2 ~ 3 is 1 + '23'. */
 static struct jinja_node *parse_concat(struct jinja_parser *p)
 {
     int line = line_of(p);
@@ -235,6 +246,7 @@ static struct jinja_node *parse_concat(struct jinja_parser *p)
     return node;
 }
 
+/* concat { ('+' | '-') concat } */
 static struct jinja_node *parse_sum(struct jinja_parser *p)
 {
     static const struct level ops[] = {{JINJA_T_ADD, JINJA_ADD}, {JINJA_T_SUB, JINJA_SUB}};
@@ -243,6 +255,7 @@ static struct jinja_node *parse_sum(struct jinja_parser *p)
 
 /* ---- calls, filters, tests ---- */
 
+/* name '=' expression; the name and the sign are still ahead. */
 static void add_keyword(struct jinja_parser *p, struct jinja_node *owner, struct jinja_call *call)
 {
     const struct jinja_token *key = jinja_advance(p);
@@ -306,6 +319,7 @@ static void parse_call_args(struct jinja_parser *p, struct jinja_node *owner,
     jinja_advance(p);
 }
 
+/* callee '(' arguments ')' */
 static struct jinja_node *parse_call(struct jinja_parser *p, struct jinja_node *callee)
 {
     struct jinja_node *node = jinja_node_new(p, JINJA_CALL, line_of(p));
@@ -329,6 +343,9 @@ static const struct jinja_str *parse_dotted(struct jinja_parser *p, int *ret_lin
     return name;
 }
 
+/*
+ * name [ '(' arguments ')' ]; the bar is behind. The filter itself is looked up by jinja_scope.c.
+ */
 static struct jinja_node *parse_filter(struct jinja_parser *p, struct jinja_node *subject)
 {
     struct jinja_node *node = jinja_node_new(p, JINJA_FILTER, 0);
@@ -362,6 +379,7 @@ static bool at_bare_argument(struct jinja_parser *p)
     }
 }
 
+/* 'is' [ 'not' ] name [ argument ]: x is divisibleby 3 needs no parentheses. */
 static struct jinja_node *parse_test(struct jinja_parser *p, struct jinja_node *subject)
 {
     int line = jinja_advance(p)->line, name_line;
@@ -382,6 +400,10 @@ static struct jinja_node *parse_test(struct jinja_parser *p, struct jinja_node *
     return negated ? new_unary(p, JINJA_NOT, line, node) : node;
 }
 
+/*
+ * { '|' filter | 'is' test | call }: what may follow an operand and applies to all of it, sign
+ * included.
+ */
 static struct jinja_node *parse_filter_expr(struct jinja_parser *p, struct jinja_node *node)
 {
     for (;;) {
@@ -433,6 +455,7 @@ static struct jinja_node *new_getitem(struct jinja_parser *p, int line, struct j
     return node;
 }
 
+/* '.' name is an attribute, '.' integer an item. */
 static struct jinja_node *parse_dot(struct jinja_parser *p, struct jinja_node *object)
 {
     int line = jinja_advance(p)->line;
@@ -447,6 +470,7 @@ static struct jinja_node *parse_dot(struct jinja_parser *p, struct jinja_node *o
     return node;
 }
 
+/* '[' index { ',' index } ']': several make a tuple, in which slices have no place. */
 static struct jinja_node *parse_bracket(struct jinja_parser *p, struct jinja_node *object)
 {
     int line = jinja_advance(p)->line;
@@ -462,6 +486,7 @@ static struct jinja_node *parse_bracket(struct jinja_parser *p, struct jinja_nod
     return new_getitem(p, line, object, tuple);
 }
 
+/* { '.' ... | '[' ... ']' | '(' ... ')' } */
 static struct jinja_node *parse_postfix(struct jinja_parser *p, struct jinja_node *node)
 {
     for (;;) {
@@ -476,6 +501,7 @@ static struct jinja_node *parse_postfix(struct jinja_parser *p, struct jinja_nod
 
 /* ---- the innermost ---- */
 
+/* { '-' | '+' } primary postfix; filters apply to the signed value: -1|abs is 1. */
 static struct jinja_node *parse_unary(struct jinja_parser *p, bool with_filter)
 {
     int line = line_of(p);
@@ -492,6 +518,7 @@ static struct jinja_node *parse_unary(struct jinja_parser *p, bool with_filter)
     return with_filter ? parse_filter_expr(p, node) : node;
 }
 
+/* '[' { expression ',' } ']', a last comma being welcome. */
 static struct jinja_node *parse_list(struct jinja_parser *p)
 {
     struct jinja_node *node = jinja_node_new(p, JINJA_LIST_EXPR, jinja_advance(p)->line);
@@ -504,6 +531,7 @@ static struct jinja_node *parse_list(struct jinja_parser *p)
     return node;
 }
 
+/* '{' { expression ':' expression ',' } '}' */
 static struct jinja_node *parse_dict(struct jinja_parser *p)
 {
     struct jinja_node *node = jinja_node_new(p, JINJA_DICT_EXPR, jinja_advance(p)->line);
@@ -518,6 +546,7 @@ static struct jinja_node *parse_dict(struct jinja_parser *p)
     return node;
 }
 
+/* A name, a word that is a constant, or (in targets) an attribute of a namespace. */
 static struct jinja_node *parse_name(struct jinja_parser *p, bool with_namespace)
 {
     static const struct {
@@ -578,12 +607,14 @@ static struct jinja_node *parse_primary(struct jinja_parser *p, bool with_namesp
     }
 }
 
+/* Where a tuple without brackets may stop after a comma. */
 static bool at_tuple_end(const struct jinja_parser *p)
 {
     enum jinja_token_type type = type_of(p);
     return type == JINJA_T_VARIABLE_END || type == JINJA_T_BLOCK_END || type == JINJA_T_RPAREN;
 }
 
+/* expression { ',' expression } [ ',' ]: a tuple once there is a comma, else the one expression. */
 struct jinja_node *jinja_parse_tuple(struct jinja_parser *p, unsigned flags)
 {
     struct jinja_node *tuple = jinja_node_new(p, JINJA_TUPLE_EXPR, line_of(p));

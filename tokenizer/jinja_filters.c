@@ -28,6 +28,7 @@ static bool is_number_text(const struct jinja_str *s)
     return s->len > 0;
 }
 
+/* Digits between dots are indices: "calls.0.name". */
 static struct path make_path(struct jinja_run *r, struct jinja_value attr, bool fold_case)
 {
     struct path p = {.otherwise = jinja_missing(), .fold_case = fold_case};
@@ -48,11 +49,13 @@ static struct path make_path(struct jinja_run *r, struct jinja_value attr, bool 
     return p;
 }
 
+/* Sorting and comparing by default do not tell upper from lower case. */
 static struct jinja_value fold(struct jinja_run *r, struct jinja_value v)
 {
     return jinja_is(v, JINJA_STR) ? jinja_str_case(r, v.u.str, JINJA_LOWER) : v;
 }
 
+/* Every step is obj[part]; what is undefined on the way becomes the default, if there is one. */
 static struct jinja_value follow(struct jinja_run *r, const struct path *p, struct jinja_value v)
 {
     for (size_t i = 0; i < p->n; i++) {
@@ -86,6 +89,7 @@ JINJA_FILTER_FN(f_last)
     return l->n ? l->items[0] : jinja_undefined_hint(r, "No last item, sequence was empty.");
 }
 
+/* Of equal elements the first. */
 static struct jinja_value extreme(struct jinja_run *r, struct jinja_value v,
                                   const struct jinja_value *a, bool max)
 {
@@ -108,6 +112,7 @@ static struct jinja_value extreme(struct jinja_run *r, struct jinja_value v,
 JINJA_FILTER_FN(f_max) { return extreme(r, v, a, true); }
 JINJA_FILTER_FN(f_min) { return extreme(r, v, a, false); }
 
+/* Attributes only: unlike obj.name it does not fall back to items. */
 JINJA_FILTER_FN(f_attr)
 {
     const struct jinja_str *name = jinja_need_str(r, a[0], "attribute name");
@@ -131,6 +136,7 @@ JINJA_FILTER_FN(f_list)
     return jinja_tainted(jinja_from_list(jinja_to_list(r, v)), v.input);
 }
 
+/* Text gives text, what has a length a generator, a generator a list. */
 JINJA_FILTER_FN(f_reverse)
 {
     if (jinja_is(v, JINJA_STR))
@@ -173,6 +179,7 @@ static size_t dictsort_position(struct jinja_run *r, struct jinja_value by)
     jinja_raise(r, "You can only sort by either \"key\" or \"value\"");
 }
 
+/* Pairs by key or value; without case unless asked for. */
 JINJA_FILTER_FN(f_dictsort)
 {
     size_t by = dictsort_position(r, a[1]);
@@ -191,6 +198,9 @@ JINJA_FILTER_FN(f_dictsort)
     return jinja_tainted(jinja_from_list(l), v.input);
 }
 
+/*
+ * Sorted by the attribute first, so each value is one group; it shows as its first element has it.
+ */
 JINJA_FILTER_FN(f_groupby)
 {
     struct path p = make_path(r, a[0], !jinja_truth(a[2])), plain = make_path(r, a[0], false);
@@ -213,6 +223,7 @@ JINJA_FILTER_FN(f_groupby)
     return jinja_from_list(groups);
 }
 
+/* By the + operator from `start` on, so lists can be summed and strings cannot. */
 JINJA_FILTER_FN(f_sum)
 {
     struct path p = make_path(r, a[0], false);
@@ -255,6 +266,7 @@ struct stage {
     struct jinja_value held;         /* batch: the element that began the next one */
 };
 
+/* The arguments outlive the call: the generator uses them when it is walked. */
 static struct jinja_args copy_args(struct jinja_run *r, const struct jinja_args *args)
 {
     struct jinja_args copy = *args;
@@ -291,6 +303,7 @@ _Noreturn static void fail_unknown(struct jinja_run *r, const char *what, struct
     jinja_raise(r, "No %s named %.*s.", what, (int)s->len, s->s);
 }
 
+/* map('filter', ...) or map(attribute='a.b', default=x) */
 static void start_map(struct jinja_run *r, struct stage *s)
 {
     struct jinja_value attr = keyword(&s->args, "attribute");
@@ -309,6 +322,7 @@ static void start_map(struct jinja_run *r, struct stage *s)
     drop_args(&s->args, 1);
 }
 
+/* A value that is false gives nothing and is not looked into. */
 static bool next_mapped(struct jinja_run *r, void *state, struct jinja_value *ret)
 {
     struct stage *s = state;
@@ -328,6 +342,7 @@ JINJA_FILTER_FN(f_map)
     return jinja_gen_new(r, "generator", next_mapped, new_stage(r, v, args));
 }
 
+/* select('test', ...), selectattr('a.b', 'test', ...); without a test truth decides. */
 static void start_select(struct jinja_run *r, struct stage *s)
 {
     if (s->by_attr) {
@@ -373,6 +388,7 @@ JINJA_FILTER_FN(f_reject) { return select(r, v, args, false, true); }
 JINJA_FILTER_FN(f_selectattr) { return select(r, v, args, true, false); }
 JINJA_FILTER_FN(f_rejectattr) { return select(r, v, args, true, true); }
 
+/* Remembers what it has given; elements that cannot be hashed cannot be compared so. */
 static bool next_unique(struct jinja_run *r, void *state, struct jinja_value *ret)
 {
     struct stage *s = state;
@@ -395,6 +411,7 @@ JINJA_FILTER_FN(f_unique)
     return jinja_gen_new(r, "generator", next_unique, s);
 }
 
+/* Rows of `size` elements; the last is filled up if there is something to fill it with. */
 static bool next_batch(struct jinja_run *r, void *state, struct jinja_value *ret)
 {
     struct stage *s = state;
@@ -428,6 +445,7 @@ JINJA_FILTER_FN(f_batch)
     return jinja_gen_new(r, "generator", next_batch, s);
 }
 
+/* `size` parts of about the same length, the longer ones first. */
 static bool next_slice(struct jinja_run *r, void *state, struct jinja_value *ret)
 {
     struct stage *s = state;
@@ -454,6 +472,7 @@ JINJA_FILTER_FN(f_slice)
     return jinja_gen_new(r, "generator", next_slice, s);
 }
 
+/* Undefined is an empty mapping here, which is what the filter is for. */
 static bool next_item(struct jinja_run *r, void *state, struct jinja_value *ret)
 {
     struct stage *s = state;
@@ -492,6 +511,7 @@ static bool int_by_float(struct jinja_run *r, struct jinja_value v, struct jinja
     return true;
 }
 
+/* int(v), for text with a base, then int(float(v)), then the default; infinities still raise. */
 JINJA_FILTER_FN(f_int)
 {
     struct jinja_value n;
@@ -531,6 +551,7 @@ static struct jinja_value round_towards(struct jinja_run *r, struct jinja_value 
     return jinja_tainted(jinja_arith(r, JINJA_DIV, scaled, unit), v.input);
 }
 
+/* round() keeps integers integers; ceil and floor give floats. */
 JINJA_FILTER_FN(f_round)
 {
     const struct jinja_str *method = jinja_is(a[1], JINJA_STR) ? a[1].u.str : NULL;
@@ -553,6 +574,7 @@ JINJA_FILTER_FN(f_round)
 
 /* ---- JSON ---- */
 
+/* A number of blanks, or the text itself; none is not 0: that one breaks lines. */
 static const struct jinja_str *json_indent(struct jinja_run *r, struct jinja_value v)
 {
     if (jinja_is(v, JINJA_NONE) || jinja_is(v, JINJA_MISSING)) return NULL;
@@ -564,6 +586,7 @@ static const struct jinja_str *json_indent(struct jinja_run *r, struct jinja_val
     return jinja_sb_str(&sb);
 }
 
+/* json.dumps with transformers' defaults: nothing escaped for HTML, nothing for ASCII. */
 JINJA_FILTER_FN(f_tojson)
 {
     struct jinja_json_style style = {.ensure_ascii = jinja_truth(a[0]),

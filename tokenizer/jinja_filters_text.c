@@ -69,6 +69,7 @@ JINJA_FILTER_FN(f_center)
     return jinja_str_pad(r, jinja_to_str(r, v), width, &blank, JINJA_BOTH);
 }
 
+/* Works on str(): Markup loses its mark, as in the reference without autoescape. */
 JINJA_FILTER_FN(f_replace)
 {
     const struct jinja_str *old = jinja_to_str(r, a[0]), *new_ = jinja_to_str(r, a[1]);
@@ -78,6 +79,7 @@ JINJA_FILTER_FN(f_replace)
     return jinja_str_replace(r, s, old, new_, count);
 }
 
+/* The % operator with its values as arguments. */
 JINJA_FILTER_FN(f_format)
 {
     if (args->n_pos && args->n_kw)
@@ -113,6 +115,7 @@ static bool is_bad_key_char(char c)
     return strchr(" \t\n\r\f\v/>=", c) && c;
 }
 
+/* name="value" pairs; none and undefined are left out. */
 JINJA_FILTER_FN(f_xmlattr)
 {
     struct jinja_sb sb;
@@ -136,6 +139,7 @@ JINJA_FILTER_FN(f_xmlattr)
 
 /* ---- lines and lengths ---- */
 
+/* Every line but the first and the empty ones, unless asked for. */
 JINJA_FILTER_FN(f_indent)
 {
     const struct jinja_str *s = text_of(r, v),
@@ -163,6 +167,7 @@ JINJA_FILTER_FN(f_indent)
     return jinja_from_str(out);
 }
 
+/* Longer by the leeway is not long enough to be cut; words stay whole unless killwords. */
 JINJA_FILTER_FN(f_truncate)
 {
     int64_t length = jinja_to_bound(r, jinja_or(a[0], jinja_int(255)));
@@ -185,6 +190,7 @@ JINJA_FILTER_FN(f_truncate)
     return jinja_from_str(jinja_str_concat(r, cut, end));
 }
 
+/* Runs of letters, digits and underscores. */
 JINJA_FILTER_FN(f_wordcount)
 {
     const struct jinja_str *s = jinja_to_str(r, v);
@@ -211,6 +217,7 @@ struct wrap {
     struct jinja_list *lines;
 };
 
+/* textwrap's white space is ASCII's; \w and letters are Unicode's. */
 static bool is_wrap_space(int32_t cp)
 {
     return cp == ' ' || (cp >= '\t' && cp <= '\r');
@@ -328,6 +335,7 @@ static size_t wrap_line(struct wrap *w, size_t i)
     return i;
 }
 
+/* Chunks first, then lines filled with as many as fit. */
 static void wrap_paragraph(struct wrap *w)
 {
     w->chunks = jinja_list_new(w->r, 8);
@@ -345,6 +353,7 @@ static void wrap_paragraph(struct wrap *w)
     }
 }
 
+/* Lines that are there stay; each is wrapped by itself. */
 JINJA_FILTER_FN(f_wordwrap)
 {
     struct wrap w = {.r = r};
@@ -366,6 +375,7 @@ JINJA_FILTER_FN(f_wordwrap)
 
 /* ---- others ---- */
 
+/* Percent signs for all but letters, digits and _.-~ and, outside of queries, the slash. */
 static void add_quoted(struct jinja_sb *sb, const struct jinja_str *s, bool query)
 {
     static const char hex[] = "0123456789ABCDEF";
@@ -415,6 +425,7 @@ static double size_of(struct jinja_run *r, struct jinja_value v)
     jinja_raise(r, "filesizeformat needs a number");
 }
 
+/* kB to YB, or KiB to YiB. */
 JINJA_FILTER_FN(f_filesizeformat)
 {
     static const char units[] = "kMGTPEZY";

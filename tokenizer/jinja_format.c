@@ -46,6 +46,7 @@ static uint8_t value_origin(struct jinja_value v)
     return v.input ? JINJA_INPUT : JINJA_TRUSTED;
 }
 
+/* Fill counts as the value's own text: a width may come from the request too. */
 static void add_fill(struct jinja_sb *sb, const struct field *f, int64_t n, uint8_t origin)
 {
     struct jinja_str blank = {.s = f->zero ? "0" : " ", .len = 1};
@@ -71,6 +72,7 @@ static void set_in_field(struct jinja_sb *sb, const struct field *f, char align,
     add_fill(sb, f, n - left - middle, origin);
 }
 
+/* The sign and the prefix stay in front of zeros. */
 static void set_number(struct jinja_sb *sb, const struct field *f, const struct number *num,
                        uint8_t origin)
 {
@@ -85,6 +87,7 @@ static void set_number(struct jinja_sb *sb, const struct field *f, const struct 
     set_in_field(sb, f, align, jinja_sb_str(&head), jinja_sb_str(&body), origin);
 }
 
+/* The precision of text cuts it, in characters. */
 static void set_text(struct jinja_sb *sb, const struct field *f, const struct jinja_str *s,
                      char align)
 {
@@ -96,6 +99,7 @@ static void set_text(struct jinja_sb *sb, const struct field *f, const struct ji
 
 /* ---- numbers ---- */
 
+/* 1234567 to 1,234,567; the fraction and the exponent have no groups. */
 static char *with_groups(struct jinja_run *r, const char *digits, char group, size_t every)
 {
     size_t whole = strspn(digits, "0123456789abcdefABCDEF"), at = 0;
@@ -172,6 +176,7 @@ static char *print_general(struct jinja_run *r, double d, int precision)
     return out;
 }
 
+/* Sign aside; what a letter means (fixed, exponent, percent, upper case) comes one by one. */
 static struct number float_number(struct jinja_run *r, const struct field *f, double d)
 {
     struct number num = {.prefix = "", .sign = signbit(d) && !isnan(d) ? '-' : 0};
@@ -219,6 +224,7 @@ static int peek(const struct percent *p)
     return p->at < p->format->len ? (unsigned char)p->format->s[p->at] : -1;
 }
 
+/* A value that is no tuple can be used once. */
 static struct jinja_value next_arg(struct percent *p)
 {
     if (p->is_tuple && p->next < p->args.u.list->n) return p->args.u.list->items[p->next++];
@@ -243,6 +249,7 @@ static struct jinja_value keyed_arg(struct percent *p)
     return *v;
 }
 
+/* In any order, any number of times. */
 static void read_flags(struct percent *p, struct field *f)
 {
     for (;; p->at++) {
@@ -273,6 +280,7 @@ static int64_t read_size(struct percent *p, bool *ret_negative)
     return n;
 }
 
+/* %d takes floats and cuts them; %x and %o want integers. */
 static void add_int(struct percent *p, struct field *f, struct jinja_value v)
 {
     bool hex = f->type == 'x' || f->type == 'X' || f->type == 'o';
@@ -301,6 +309,7 @@ static void add_float(struct percent *p, struct field *f, struct jinja_value v)
     set_number(&p->out, f, &num, value_origin(v));
 }
 
+/* %c and :c take a code point or a string of one character. */
 static const struct jinja_str *one_char(struct percent *p, struct jinja_value v)
 {
     struct jinja_sb sb;
@@ -314,6 +323,7 @@ static const struct jinja_str *one_char(struct percent *p, struct jinja_value v)
     return jinja_sb_str(&sb);
 }
 
+/* %s, %r, %a: a Markup format escapes what it inserts. */
 static void add_text(struct percent *p, struct field *f, struct jinja_value v)
 {
     const struct jinja_str *s;
@@ -450,6 +460,7 @@ static _Noreturn void bad_code(struct jinja_run *r, const struct field *f, struc
     jinja_raise(r, "Unknown format code '%c' for object of type '%s'", f->type, jinja_type_name(v));
 }
 
+/* Integers refuse a precision and letters that are not theirs. */
 static void format_int(struct jinja_sb *sb, struct field *f, struct jinja_value v)
 {
     if (f->precision >= 0) jinja_raise(sb->r, "Precision not allowed in integer format specifier");
@@ -463,6 +474,7 @@ static void format_int(struct jinja_sb *sb, struct field *f, struct jinja_value 
     set_number(sb, f, &num, value_origin(v));
 }
 
+/* Text refuses what only numbers have. */
 static void format_text(struct jinja_sb *sb, struct field *f, struct jinja_value v)
 {
     if (f->type && f->type != 's') bad_code(sb->r, f, v);
@@ -518,6 +530,7 @@ static struct jinja_value positional(struct formatter *f, int64_t n)
     return f->args->pos[n];
 }
 
+/* From the mapping of format_map, or a keyword argument. */
 static struct jinja_value named(struct formatter *f, const struct jinja_str *name)
 {
     if (jinja_is(f->map, JINJA_DICT)) {
@@ -529,6 +542,7 @@ static struct jinja_value named(struct formatter *f, const struct jinja_str *nam
     jinja_raise(f->r, "format key '%.*s' is missing", (int)name->len, name->s);
 }
 
+/* {} counts by itself, {0} counts for itself: a format must not mix the two. */
 static struct jinja_value first_of_field(struct formatter *f, const struct jinja_str *name,
                                          bool whole)
 {

@@ -40,6 +40,7 @@ static int peek(const struct reader *rd)
     return rd->at < rd->len ? (unsigned char)rd->text[rd->at] : -1;
 }
 
+/* JSON's white space is these four characters. */
 static void skip_blanks(struct reader *rd)
 {
     while (rd->at < rd->len && strchr(" \t\n\r", rd->text[rd->at]) && rd->text[rd->at]) rd->at++;
@@ -53,6 +54,7 @@ static bool accept(struct reader *rd, const char *word)
     return true;
 }
 
+/* The four digits of \uXXXX. */
 static uint32_t read_hex4(struct reader *rd)
 {
     uint32_t cp = 0;
@@ -68,6 +70,7 @@ static uint32_t read_hex4(struct reader *rd)
     return cp;
 }
 
+/* A character beyond the first 65536 is two escapes, high half first. */
 static int32_t read_unicode_escape(struct reader *rd)
 {
     uint32_t cp = read_hex4(rd);
@@ -162,6 +165,7 @@ static struct jinja_value read_array(struct reader *rd, int depth)
     }
 }
 
+/* The last of equal keys wins and stands where the first stood. */
 static struct jinja_value read_object(struct reader *rd, int depth)
 {
     struct jinja_dict *d = jinja_dict_new(rd->r);
@@ -181,6 +185,7 @@ static struct jinja_value read_object(struct reader *rd, int depth)
     }
 }
 
+/* NaN and the infinities are no JSON, but json.loads reads them. */
 static struct jinja_value read_plain(struct reader *rd)
 {
     if (accept(rd, "null")) return jinja_none();
@@ -194,6 +199,7 @@ static struct jinja_value read_plain(struct reader *rd)
     fail_at(rd, "a value is expected");
 }
 
+/* Lists and dicts from the request are marked too: their brackets, printed, are its text. */
 static struct jinja_value read_value(struct reader *rd, int depth)
 {
     struct jinja_value v;
@@ -239,6 +245,7 @@ static void add_style(struct writer *w, struct jinja_value v, const struct jinja
     jinja_sb_add(&w->sb, v.input ? jinja_str_tainted(w->sb.r, text) : text);
 }
 
+/* As UTF-16, two escapes where it takes two. */
 static void write_unicode_escape(struct jinja_sb *sb, int32_t cp, uint8_t origin)
 {
     char buf[16];
@@ -292,6 +299,7 @@ static void write_string(struct writer *w, const struct jinja_str *s)
     jinja_sb_add_bytes(&w->sb, "\"", 1, outer);
 }
 
+/* Floats as repr() has them, but for the three that have other names in JavaScript. */
 static void write_number(struct writer *w, struct jinja_value v)
 {
     char buf[JINJA_FLOAT_BYTES];
@@ -307,6 +315,7 @@ static void write_number(struct writer *w, struct jinja_value v)
                                          : buf);
 }
 
+/* With an indent every element has its own line, also with an empty indent. */
 static void new_line(struct writer *w, struct jinja_value v, int depth)
 {
     if (!w->style->indent) return;

@@ -71,6 +71,7 @@ JINJA_METHOD_FN(str_strip) { return strip(r, self, a, JINJA_BOTH); }
 JINJA_METHOD_FN(str_lstrip) { return strip(r, self, a, JINJA_LEFT); }
 JINJA_METHOD_FN(str_rstrip) { return strip(r, self, a, JINJA_RIGHT); }
 
+/* Once, unlike lstrip, and only as a whole. */
 JINJA_METHOD_FN(str_removeprefix)
 {
     const struct jinja_str *s = self.u.str, *prefix = need(r, a[0]);
@@ -114,6 +115,7 @@ static struct jinja_value triple(struct jinja_run *r, struct jinja_value x, stru
     return jinja_from_tuple(l);
 }
 
+/* Three parts; without a separator the text is the first, or from the right the last. */
 static struct jinja_value partition(struct jinja_run *r, const struct jinja_str *s,
                                     struct jinja_value sep_value, bool last)
 {
@@ -142,6 +144,7 @@ JINJA_METHOD_FN(str_replace)
 
 /* ---- search ---- */
 
+/* A tuple asks for any of its elements. */
 static bool affix(struct jinja_run *r, const struct jinja_str *s, struct jinja_value v, bool at_end)
 {
     if (jinja_is(v, JINJA_TUPLE)) {
@@ -152,6 +155,7 @@ static bool affix(struct jinja_run *r, const struct jinja_str *s, struct jinja_v
     return at_end ? jinja_str_ends(s, need(r, v)) : jinja_str_starts(s, need(r, v));
 }
 
+/* All of a tuple's elements must be strings, also those not reached. */
 static struct jinja_value has_affix(struct jinja_run *r, struct jinja_value self,
                                     const struct jinja_value *a, bool at_end)
 {
@@ -208,6 +212,7 @@ JINJA_METHOD_FN(str_count)
 
 /* ---- padding ---- */
 
+/* The fill character is one character, also when Markup escapes it. */
 static struct jinja_value pad(struct jinja_run *r, struct jinja_value self,
                               const struct jinja_value *a, enum jinja_sides sides)
 {
@@ -226,6 +231,7 @@ JINJA_METHOD_FN(str_center) { return pad(r, self, a, JINJA_BOTH); }
 JINJA_METHOD_FN(str_ljust) { return pad(r, self, a, JINJA_RIGHT); }
 JINJA_METHOD_FN(str_rjust) { return pad(r, self, a, JINJA_LEFT); }
 
+/* Zeros go behind the sign. */
 JINJA_METHOD_FN(str_zfill)
 {
     const struct jinja_str zero = {.s = "0", .len = 1, .origin = JINJA_TRUSTED};
@@ -238,6 +244,7 @@ JINJA_METHOD_FN(str_zfill)
     return jinja_from_str(jinja_str_concat(r, jinja_str_part(r, s, 0, 1), v.u.str));
 }
 
+/* Columns count characters and start over after a line end. */
 JINJA_METHOD_FN(str_expandtabs)
 {
     const struct jinja_str *s = self.u.str, space = {.s = " ", .len = 1, .origin = JINJA_TRUSTED};
@@ -300,6 +307,7 @@ JINJA_METHOD_FN(str_isidentifier)
 JINJA_METHOD_FN(str_islower) { return jinja_bool(jinja_str_is_case(r, self.u.str, JINJA_LOWER)); }
 JINJA_METHOD_FN(str_isupper) { return jinja_bool(jinja_str_is_case(r, self.u.str, JINJA_UPPER)); }
 
+/* Capitals only after what is not a letter, small letters only after letters. */
 JINJA_METHOD_FN(str_istitle)
 {
     bool in_word = false, found = false;

@@ -30,6 +30,7 @@ const char *jinja_op_name(enum jinja_op op)
 
 /* ---- integers ---- */
 
+/* What does not fit 64 bits, or might not. */
 static struct jinja_value slow_int_arith(struct jinja_run *r, enum jinja_op op,
                                          struct jinja_value a, struct jinja_value b)
 {
@@ -58,6 +59,7 @@ static struct jinja_value small_divmod(enum jinja_op op, int64_t a, int64_t b)
     return jinja_int(op == JINJA_MOD ? rem : q);
 }
 
+/* A float, correctly rounded also where the operands have more bits than a float. */
 static struct jinja_value int_div(struct jinja_run *r, struct jinja_value a, struct jinja_value b)
 {
     const int64_t exact = (int64_t)1 << MAX_EXACT_BITS;
@@ -71,6 +73,7 @@ static struct jinja_value int_div(struct jinja_run *r, struct jinja_value a, str
 
 static struct jinja_value float_pow(struct jinja_run *r, double a, double b);
 
+/* By squaring; a negative exponent makes it a float. */
 static struct jinja_value int_pow(struct jinja_run *r, struct jinja_value a, struct jinja_value b)
 {
     if (jinja_int_sign(b) < 0) return float_pow(r, jinja_to_double(r, a), jinja_to_double(r, b));
@@ -119,6 +122,7 @@ static struct jinja_value float_pow(struct jinja_run *r, double a, double b)
     return jinja_float(d);
 }
 
+/* The remainder takes the sign of the divisor. */
 static double float_mod(double a, double b)
 {
     double mod = fmod(a, b);
@@ -126,6 +130,7 @@ static double float_mod(double a, double b)
     return (b < 0) != (mod < 0) ? mod + b : mod;
 }
 
+/* Computed from the remainder, so that the two belong together. */
 static double float_floordiv(double a, double b)
 {
     double mod = fmod(a, b);
@@ -152,6 +157,7 @@ static struct jinja_value float_arith(struct jinja_run *r, enum jinja_op op, dou
 
 /* ---- both ---- */
 
+/* A float on either side makes it float arithmetic; input on either side makes the result input. */
 struct jinja_value jinja_arith(struct jinja_run *r, enum jinja_op op, struct jinja_value a,
                                struct jinja_value b)
 {
@@ -235,6 +241,7 @@ static uint64_t mix(uint64_t h)
     return h;
 }
 
+/* By value, so that a whole float hashes as the integer it equals. */
 uint64_t jinja_num_hash(struct jinja_value v)
 {
     if (!jinja_is(v, JINJA_FLOAT) && !jinja_is(v, JINJA_BIG)) return mix((uint64_t)v.u.i);
@@ -266,6 +273,7 @@ static struct jinja_big *widen(struct jinja_run *r, int64_t n)
     return big;
 }
 
+/* 64 bits as long as they hold, then a big integer takes over. */
 bool jinja_int_parse(struct jinja_run *r, const char *digits, size_t len, int base, bool negative,
                      struct jinja_value *ret)
 {
@@ -327,6 +335,7 @@ static char *plain_number(struct jinja_run *r, const struct jinja_str *s, size_t
     return plain;
 }
 
+/* Digits with single underscores between them; returns how many digits. */
 static size_t skip_digits(const char **p)
 {
     size_t n = 0;
@@ -405,6 +414,7 @@ bool jinja_int_from_text(struct jinja_run *r, const struct jinja_value *text, in
 
 /* ---- rounding ---- */
 
+/* Half goes to the even multiple, as for floats. */
 static struct jinja_value round_int(struct jinja_run *r, struct jinja_value v, int64_t digits)
 {
     if (digits >= 0) return v;

@@ -8,6 +8,7 @@
 
 /* ---- binary operators ---- */
 
+/* The brackets of the result are input only where both lists were. */
 static struct jinja_value concat_lists(struct jinja_run *r, struct jinja_value a,
                                        struct jinja_value b)
 {
@@ -20,6 +21,7 @@ static struct jinja_value concat_lists(struct jinja_run *r, struct jinja_value a
     return jinja_tainted(v, a.input && b.input);
 }
 
+/* A count below zero counts as zero. */
 static struct jinja_value repeat(struct jinja_run *r, struct jinja_value seq, struct jinja_value by)
 {
     int64_t times = jinja_to_index(r, by);
@@ -49,6 +51,7 @@ static bool is_sequence(struct jinja_value v)
     return v.type >= JINJA_STR && v.type <= JINJA_TUPLE;
 }
 
+/* % on a string formats, before undefined operands are refused: '%s' % x is fine. */
 struct jinja_value jinja_binary(struct jinja_run *r, int op, struct jinja_value a,
                                 struct jinja_value b)
 {
@@ -88,6 +91,7 @@ static int64_t slice_index(struct jinja_run *r, struct jinja_value v)
     return jinja_to_bound(r, v);
 }
 
+/* Python's rule: from the end if negative, and never beyond the ends. */
 static int64_t clamp(int64_t i, int64_t n, int64_t step)
 {
     if (i < 0) {
@@ -110,6 +114,7 @@ static struct span adjust(struct jinja_run *r, int64_t n, struct jinja_value sta
     return s;
 }
 
+/* Also for steps other than 1 and backwards. */
 static struct jinja_value slice_list(struct jinja_run *r, struct jinja_value obj, struct span s)
 {
     struct jinja_list *l = jinja_list_new(r, (size_t)s.n);
@@ -153,6 +158,7 @@ static struct jinja_value slice_str(struct jinja_run *r, const struct jinja_str 
     return jinja_str_part_value(r, str, begin, end - begin);
 }
 
+/* A range again, not a list. */
 static struct jinja_value slice_range(struct jinja_run *r, const struct jinja_range *from,
                                       struct span s)
 {

@@ -165,6 +165,7 @@ static _Noreturn void fail_tag(struct jinja_parser *p, const struct ends *ends, 
 
 static struct jinja_node *parse_statement(struct jinja_parser *p, const struct ends *ends);
 
+/* {{ expression }} */
 static struct jinja_node *parse_variable(struct jinja_parser *p)
 {
     struct jinja_node *node = jinja_node_new(p, JINJA_OUTPUT, jinja_advance(p)->line);
@@ -221,6 +222,7 @@ static void parse_whole_body(struct jinja_parser *p, struct jinja_node *owner,
 
 /* ---- targets ---- */
 
+/* Names, tuples of targets and attributes of namespaces can be assigned to. */
 static void make_target(struct jinja_parser *p, struct jinja_node *node)
 {
     if (node->kind == JINJA_NAME) {
@@ -259,6 +261,7 @@ static struct jinja_node *parse_new_name(struct jinja_parser *p)
 
 /* ---- statements ---- */
 
+/* set targets = values, or a block: set target | filters ... endset */
 static struct jinja_node *parse_set(struct jinja_parser *p, int line)
 {
     struct jinja_node *node = jinja_node_new(p, JINJA_SET, line);
@@ -276,6 +279,7 @@ static struct jinja_node *parse_set(struct jinja_parser *p, int line)
     return node;
 }
 
+/* for target in iter [ if test ] [ recursive ] ... [ else ... ] endfor */
 static struct jinja_node *parse_for(struct jinja_parser *p, int line)
 {
     static const struct ends ends = {{"endfor", "else"}};
@@ -314,6 +318,7 @@ static struct jinja_branch *add_branch(struct jinja_parser *p, struct jinja_node
     return b;
 }
 
+/* if test ... { elif test ... } [ else ... ] endif */
 static struct jinja_node *parse_if(struct jinja_parser *p, int line)
 {
     static const struct ends ends = {{"elif", "else", "endif"}};
@@ -331,6 +336,7 @@ static struct jinja_node *parse_if(struct jinja_parser *p, int line)
     return node;
 }
 
+/* with target = value { , target = value } ... endwith */
 static struct jinja_node *parse_with(struct jinja_parser *p, int line)
 {
     struct jinja_node *node = jinja_node_new(p, JINJA_WITH, line);
@@ -373,6 +379,7 @@ static void parse_signature(struct jinja_parser *p, struct jinja_node *owner,
     jinja_advance(p);
 }
 
+/* macro name(signature) ... endmacro */
 static struct jinja_node *parse_macro(struct jinja_parser *p, int line)
 {
     struct jinja_node *node = jinja_node_new(p, JINJA_MACRO_DEF, line);
@@ -383,6 +390,7 @@ static struct jinja_node *parse_macro(struct jinja_parser *p, int line)
     return node;
 }
 
+/* call [ (signature) ] callee(arguments) ... endcall */
 static struct jinja_node *parse_call_block(struct jinja_parser *p, int line)
 {
     struct jinja_node *node = jinja_node_new(p, JINJA_CALL_BLOCK, line);
@@ -395,6 +403,7 @@ static struct jinja_node *parse_call_block(struct jinja_parser *p, int line)
     return node;
 }
 
+/* filter name [ (arguments) ] { | ... } ... endfilter */
 static struct jinja_node *parse_filter_block(struct jinja_parser *p, int line)
 {
     struct jinja_node *node = jinja_node_new(p, JINJA_FILTER_BLOCK, line);
@@ -428,6 +437,7 @@ static struct jinja_node *parse_generation(struct jinja_parser *p, int line)
     return node;
 }
 
+/* Switched off it is what holds anyway; switched on it is not supported. */
 static struct jinja_node *parse_autoescape(struct jinja_parser *p, int line)
 {
     struct jinja_node *node = jinja_node_new(p, JINJA_SCOPE, line);
@@ -444,6 +454,7 @@ static struct jinja_node *parse_loop_control(struct jinja_parser *p, int line)
     return jinja_node_new(p, is_break ? JINJA_BREAK : JINJA_CONTINUE, line);
 }
 
+/* Statements of templates that consist of several files. */
 static struct jinja_node *refuse(struct jinja_parser *p, int line)
 {
     jinja_parse_fail(p, line, "'%s' is not supported in chat templates", p->tags[p->n_tags - 1]);
@@ -482,6 +493,7 @@ static void push_tag(struct jinja_parser *p, const char *tag)
     p->tags[p->n_tags++] = tag;
 }
 
+/* A tag by its name; `ends` are the tags that would have closed what is around it. */
 static struct jinja_node *parse_statement(struct jinja_parser *p, const struct ends *ends)
 {
     const struct jinja_token *t = jinja_peek(p);

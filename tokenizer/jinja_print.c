@@ -79,6 +79,7 @@ void jinja_float_repr(double d, char buf[JINJA_FLOAT_BYTES])
                  digits[1] ? "." : "", digits + 1, exp < 0 ? '-' : '+', abs(exp));
 }
 
+/* True, 7, 7.0: what str() and repr() agree on. */
 static void print_number(struct jinja_sb *sb, struct jinja_value v)
 {
     char buf[JINJA_FLOAT_BYTES];
@@ -116,6 +117,7 @@ static void add_repr_char(struct jinja_sb *sb, int32_t cp, char quote, bool asci
     }
 }
 
+/* What is copied without a second look. */
 static bool is_plain(char c, char quote)
 {
     return c >= 0x20 && c < 0x7F && c != quote && c != '\\';
@@ -167,6 +169,7 @@ static void repr_dict(struct jinja_sb *sb, struct jinja_value v, bool ascii, int
     add(sb, v, "}");
 }
 
+/* dict_keys(['a', 'b']) */
 static void repr_view(struct jinja_sb *sb, struct jinja_value v, bool ascii, int depth)
 {
     add(sb, v, jinja_type_name(v));
@@ -176,6 +179,7 @@ static void repr_view(struct jinja_sb *sb, struct jinja_value v, bool ascii, int
     add(sb, v, "])");
 }
 
+/* The step is left out where it is 1. */
 static void repr_range(struct jinja_sb *sb, struct jinja_value v)
 {
     const struct jinja_range *range = v.u.range;
@@ -261,6 +265,7 @@ void jinja_print(struct jinja_sb *sb, struct jinja_value v)
     }
 }
 
+/* Strings are themselves; undefined is the empty text. */
 const struct jinja_str *jinja_to_str(struct jinja_run *r, struct jinja_value v)
 {
     if (jinja_is(v, JINJA_STR)) return v.u.str;

@@ -77,6 +77,7 @@ static void *push(struct jinja_run *r, void *array, size_t n, size_t *cap, size_
 
 /* ---- symbols ---- */
 
+/* A scope inside `parent`, whose variables live in `unit`. */
 static struct symbols *new_symbols(struct jinja_run *r, struct symbols *parent, struct unit *unit)
 {
     struct symbols *sym = JINJA_NEW(r, struct symbols);
@@ -93,6 +94,7 @@ static struct unit *new_unit(struct jinja_run *r, const struct unit *outer)
     return unit;
 }
 
+/* The variable of this name at this level: scopes side by side share it, as in the reference. */
 static struct ident *get_ident(struct jinja_run *r, struct unit *unit, uint32_t level,
                                const struct jinja_str *name)
 {
@@ -107,6 +109,7 @@ static struct ident *get_ident(struct jinja_run *r, struct unit *unit, uint32_t 
     return id;
 }
 
+/* What a name means in this very scope, or NULL. */
 static struct symbol *own_ref(struct jinja_run *r, const struct symbols *sym,
                               const struct jinja_str *name)
 {
@@ -116,6 +119,7 @@ static struct symbol *own_ref(struct jinja_run *r, const struct symbols *sym,
     return NULL;
 }
 
+/* What a name means here: the innermost scope that knows it. */
 static struct ident *find_ref(struct jinja_run *r, const struct symbols *sym,
                               const struct jinja_str *name)
 {
@@ -138,6 +142,7 @@ static void set_ref(struct jinja_run *r, struct symbols *sym, const struct jinja
     s->ident = id;
 }
 
+/* One load for each variable: the last decision about it counts. */
 static void set_load(struct jinja_run *r, struct symbols *sym, struct load load)
 {
     jinja_spend(r, 1 + sym->n_loads / 8);
@@ -174,6 +179,7 @@ static struct ident *define(struct jinja_run *r, struct symbols *sym, const stru
     return id;
 }
 
+/* Given a value before the scope is entered: nothing is loaded. */
 static struct ident *declare_param(struct jinja_run *r, struct symbols *sym,
                                    const struct jinja_str *name)
 {
@@ -181,11 +187,13 @@ static struct ident *declare_param(struct jinja_run *r, struct symbols *sym,
     return define(r, sym, name, LOAD_PARAM, NULL);
 }
 
+/* Read: known further out, or to be looked up by name on entering. */
 static void note_load(struct jinja_run *r, struct symbols *sym, const struct jinja_str *name)
 {
     if (!find_ref(r, sym, name)) define(r, sym, name, LOAD_RESOLVE, NULL);
 }
 
+/* Assigned: the scope's own from the start; it begins as what it is outside, or unset. */
 static void note_store(struct jinja_run *r, struct symbols *sym, const struct jinja_str *name)
 {
     add_store(r, sym, name);
@@ -332,6 +340,7 @@ static void visit_all(struct visit *v, const struct jinja_nodes *nodes)
     for (size_t i = 0; i < nodes->n; i++) visit(v, nodes->all[i]);
 }
 
+/* Branches are analysed apart, each from the same state. */
 static struct symbols *copy_symbols(struct jinja_run *r, const struct symbols *sym)
 {
     struct symbols *copy = JINJA_NEW(r, struct symbols);
@@ -389,6 +398,7 @@ static void visit_if(struct visit *v, const struct jinja_branch *b, size_t n, bo
     merge_branches(v->r, sym, branches, 3);
 }
 
+/* Loop targets and parameters are declared, other targets stored, the rest loaded. */
 static void visit_name(struct visit *v, const struct jinja_node *node)
 {
     const struct jinja_str *name = node->u.name.name;
@@ -451,6 +461,7 @@ struct mentions {
     bool stored;  /* assigned anywhere */
 };
 
+/* After an assignment of the name a read is not of the outer one. */
 static void mention_name(struct mentions *m, const struct jinja_node *node)
 {
     if (!jinja_str_is(node->u.name.name, m->name)) return;
@@ -468,6 +479,7 @@ static void mention(void *arg, struct jinja_node *node)
     else each_child(node, mention, m);
 }
 
+/* Whether a body reads a name that it has not assigned before, in the order of the tree. */
 static bool reads(struct jinja_run *r, const struct jinja_nodes *body, const char *name)
 {
     struct mentions m = {.r = r, .name = name};
@@ -506,6 +518,7 @@ static struct jinja_ref ref_of_name(struct frame *f, const struct jinja_str *nam
                 (int)name->len, name->s);
 }
 
+/* A scope inside this one, in the same unit or one of its own; conditions end here. */
 static struct frame inner(const struct frame *f, struct unit *unit)
 {
     struct frame in = {.r = f->r, .in_loop = f->in_loop};
@@ -537,6 +550,7 @@ static void resolve_child(void *arg, struct jinja_node *node)
     resolve(arg, node);
 }
 
+/* Filters and tests are looked up once and for all. */
 static void resolve_apply(struct frame *f, struct jinja_node *node)
 {
     const struct jinja_str *name = node->u.apply.name;
@@ -551,6 +565,7 @@ static void resolve_apply(struct frame *f, struct jinja_node *node)
     each_child(node, resolve_child, f);
 }
 
+/* Below a condition, names of filters and tests may be unknown until they are reached. */
 static void resolve_soft(struct frame *f, struct jinja_node *node)
 {
     struct frame soft = *f;
@@ -558,6 +573,7 @@ static void resolve_soft(struct frame *f, struct jinja_node *node)
     each_child(node, resolve_child, &soft);
 }
 
+/* The condition assigns the loop's target too, to variables of its own. */
 static struct jinja_node *copy_target(struct jinja_run *r, const struct jinja_node *node)
 {
     struct jinja_node *copy = JINJA_NEW(r, struct jinja_node);
@@ -582,6 +598,7 @@ static void resolve_loop_test(struct frame *f, struct jinja_for *loop)
     loop->n_test_slots = test.sym->unit->n_slots;
 }
 
+/* `loop` belongs to the statement; assigning it anywhere inside is refused. */
 static void check_loop_name(struct frame *f, struct jinja_node *node)
 {
     struct mentions m = {.r = f->r, .name = "loop"};
@@ -590,6 +607,7 @@ static void check_loop_name(struct frame *f, struct jinja_node *node)
         fail_at(f, node->line, "Can't assign to special loop variable in for-loop target");
 }
 
+/* Body and else are scopes side by side; a recursive loop is a unit around both. */
 static void resolve_for(struct frame *f, struct jinja_node *node)
 {
     struct jinja_for *loop = node->u.loop;
@@ -616,6 +634,7 @@ static void resolve_for(struct frame *f, struct jinja_node *node)
     if (unit) loop->n_slots = unit->n_slots;
 }
 
+/* A special name that the body reads and the signature lacks becomes a parameter. */
 static bool takes(struct frame *f, struct jinja_macro_code *code, const char *name, bool declared,
                   struct jinja_ref *ret)
 {
@@ -642,6 +661,7 @@ static void analyze_macro(struct frame *f, const struct jinja_macro_code *code)
     analyze(f, &code->body, false);
 }
 
+/* Analysed twice, as the reference does: the special names come to light in between. */
 static void resolve_macro(struct frame *outer, struct jinja_macro_code *code, int line)
 {
     struct frame f = inner(outer, new_unit(outer->r, outer->sym->unit));
@@ -678,6 +698,7 @@ static void resolve_call_block(struct frame *f, struct jinja_node *node)
     resolve(f, node->u.macro.call);
 }
 
+/* The block's body is a scope; its target belongs outside. */
 static void resolve_set_block(struct frame *f, struct jinja_node *node)
 {
     struct frame body = inner(f, NULL);
@@ -688,6 +709,7 @@ static void resolve_set_block(struct frame *f, struct jinja_node *node)
     node->u.set.scope = scope_code(&body);
 }
 
+/* with, filter blocks and plain scopes: values outside, targets and body inside. */
 static void resolve_scoped(struct frame *f, struct jinja_node *node)
 {
     struct frame body = inner(f, NULL);

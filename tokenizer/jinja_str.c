@@ -19,6 +19,7 @@ void jinja_sb_init(struct jinja_sb *sb, struct jinja_run *r)
     *sb = (struct jinja_sb){.r = r};
 }
 
+/* Makes room, doubling, and keeps the mask as long as the text. */
 static void reserve(struct jinja_sb *sb, size_t more)
 {
     size_t need;
@@ -54,6 +55,7 @@ void jinja_sb_add_bytes(struct jinja_sb *sb, const char *bytes, size_t len, uint
     sb->len += len;
 }
 
+/* Copies origins along: one value for all of it, or byte by byte. */
 void jinja_sb_add_part(struct jinja_sb *sb, const struct jinja_str *s, size_t begin, size_t len)
 {
     if (!s->mask) {
@@ -85,6 +87,7 @@ void jinja_sb_add_cp(struct jinja_sb *sb, int32_t cp, uint8_t origin)
     if (n > 0) jinja_sb_add_bytes(sb, (const char *)buf, (size_t)n, origin);
 }
 
+/* One character is set at once: padding can be long. */
 void jinja_sb_repeat(struct jinja_sb *sb, const struct jinja_str *s, int64_t times)
 {
     size_t total;
@@ -141,6 +144,7 @@ struct jinja_value jinja_lit(struct jinja_run *r, const char *text)
     return jinja_from_str(s);
 }
 
+/* Shares the bytes; only a part up to the very end may go on growing in place. */
 const struct jinja_str *jinja_str_part(struct jinja_run *r, const struct jinja_str *s, size_t begin,
                                        size_t len)
 {
@@ -216,6 +220,7 @@ static struct jinja_sb *concat_buffer(struct jinja_run *r, const struct jinja_st
     return fresh;
 }
 
+/* Where one side is Markup the other is escaped, and the result is Markup. */
 const struct jinja_str *jinja_str_concat(struct jinja_run *r, const struct jinja_str *a,
                                          const struct jinja_str *b)
 {
@@ -321,6 +326,7 @@ size_t jinja_str_chars(struct jinja_run *r, const struct jinja_str *s)
     return jinja_str_chars_before(s, s->len);
 }
 
+/* Counting the bytes that begin a character is all it takes. */
 size_t jinja_str_char_at(const struct jinja_str *s, size_t nth)
 {
     size_t at = 0;

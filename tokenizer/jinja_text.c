@@ -19,6 +19,7 @@ static struct jinja_value finish_like(struct jinja_sb *sb, const struct jinja_st
 
 /* ---- case ---- */
 
+/* What title() takes for a letter of a word. */
 static bool is_cased(int32_t cp)
 {
     return jinja_cp_lower(cp) || jinja_cp_upper(cp) || jinja_cp_title(cp);
@@ -43,6 +44,7 @@ static bool is_final_sigma(const struct jinja_str *s, size_t begin, size_t end)
     return true;
 }
 
+/* The one mapping that depends on the neighbours. */
 static size_t lower_at(const struct jinja_str *s, size_t begin, size_t end, int32_t cp,
                        int32_t out[3])
 {
@@ -243,6 +245,7 @@ static size_t skip_spaces_back(const struct jinja_str *s, size_t end, bool space
     return end;
 }
 
+/* Runs of white space separate; what is left after the last split loses only its leading run. */
 static void split_spaces(struct jinja_run *r, struct jinja_list *l, const struct jinja_str *s,
                          int64_t max)
 {
@@ -269,6 +272,7 @@ static void rsplit_spaces(struct jinja_run *r, struct jinja_list *l, const struc
     if (end > 0) add_part(r, l, s, 0, end);
 }
 
+/* Pieces may be empty, and there is always one more than separators. */
 static void split_sep(struct jinja_run *r, struct jinja_list *l, const struct jinja_str *s,
                       const struct jinja_str *sep, int64_t max)
 {
@@ -330,6 +334,7 @@ struct jinja_list *jinja_str_split(struct jinja_run *r, const struct jinja_str *
     return l;
 }
 
+/* More than the newline: all that splitlines() splits at. */
 static bool is_line_end(int32_t cp)
 {
     return (cp >= '\n' && cp <= '\r') || (cp >= 0x1C && cp <= 0x1E) || cp == 0x85 ||
@@ -355,6 +360,7 @@ struct jinja_list *jinja_str_lines(struct jinja_run *r, const struct jinja_str *
 
 /* ---- pad, join ---- */
 
+/* Centering puts the odd blank left or right by a rule of its own. */
 struct jinja_value jinja_str_pad(struct jinja_run *r, const struct jinja_str *s, int64_t width,
                                  const struct jinja_str *fill, enum jinja_sides pad)
 {
@@ -370,6 +376,7 @@ struct jinja_value jinja_str_pad(struct jinja_run *r, const struct jinja_str *s,
     return finish_like(&sb, s);
 }
 
+/* The method wants strings and escapes them for a Markup separator; the filter takes anything. */
 struct jinja_value jinja_str_join(struct jinja_run *r, const struct jinja_str *sep,
                                   struct jinja_value items, bool strict)
 {

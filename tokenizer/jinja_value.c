@@ -103,6 +103,7 @@ struct jinja_value jinja_from_dict(struct jinja_dict *d)
     return (struct jinja_value){.type = JINJA_DICT, .u.dict = d};
 }
 
+/* Equal hash first: comparing keys is what costs. */
 static struct jinja_pair *find_pair(struct jinja_run *r, const struct jinja_dict *d,
                                     struct jinja_value key, uint64_t hash)
 {
@@ -119,6 +120,7 @@ static struct jinja_pair *find_pair(struct jinja_run *r, const struct jinja_dict
     return NULL;
 }
 
+/* Linear probing; there is always a free place. */
 static void index_pair(struct jinja_dict *d, size_t at)
 {
     size_t i = d->pairs[at].hash & (d->n_index - 1);
@@ -135,6 +137,7 @@ static void grow_index(struct jinja_run *r, struct jinja_dict *d)
     for (size_t i = 0; i + 1 < d->n; i++) index_pair(d, i);
 }
 
+/* The pair is appended before the index grows, so that a new index leaves it to the last line. */
 void jinja_dict_put(struct jinja_run *r, struct jinja_dict *d, struct jinja_value key,
                     struct jinja_value value)
 {
@@ -238,6 +241,7 @@ bool jinja_is_number(struct jinja_value v)
     return v.type >= JINJA_BOOL && v.type <= JINJA_FLOAT;
 }
 
+/* Empty, zero and none are false; a generator is true even if nothing will come. */
 bool jinja_truth(struct jinja_value v)
 {
     switch (v.type) {
@@ -257,6 +261,7 @@ bool jinja_truth(struct jinja_value v)
     }
 }
 
+/* len() works; undefined has length 0. */
 bool jinja_has_length(struct jinja_value v)
 {
     return v.type == JINJA_UNDEFINED || (v.type >= JINJA_STR && v.type <= JINJA_VIEW) ||
@@ -269,6 +274,7 @@ bool jinja_is_iterable(struct jinja_value v)
            v.type == JINJA_LOOP;
 }
 
+/* callable(): undefined says yes, and fails when it is called. */
 bool jinja_is_callable(struct jinja_value v)
 {
     return v.type == JINJA_UNDEFINED ||
@@ -354,6 +360,7 @@ static bool views_equal(struct jinja_run *r, const struct jinja_view *a, const s
     return true;
 }
 
+/* Numbers of all kinds compare by value, True with 1; a list is never a tuple. */
 static bool equal_in(struct jinja_run *r, struct jinja_value a, struct jinja_value b, int depth)
 {
     check_depth(r, depth);
@@ -380,6 +387,7 @@ bool jinja_equal(struct jinja_run *r, struct jinja_value a, struct jinja_value b
     return equal_in(r, a, b, 0);
 }
 
+/* Identity, for `is sameas`: objects by address, and the values CPython has only once. */
 bool jinja_same(struct jinja_value a, struct jinja_value b)
 {
     if (a.type != b.type) return false;
@@ -399,6 +407,7 @@ bool jinja_same(struct jinja_value a, struct jinja_value b)
 static bool lists_less(struct jinja_run *r, const struct jinja_list *a, const struct jinja_list *b,
                        const char *op, int depth);
 
+/* Only numbers, strings and sequences of one kind have an order. */
 static bool less_in(struct jinja_run *r, struct jinja_value a, struct jinja_value b, const char *op,
                     int depth)
 {
@@ -442,6 +451,7 @@ static bool walk_contains(struct jinja_run *r, struct jinja_value container,
     return false;
 }
 
+/* (key, value) in d.items() */
 static bool items_contain(struct jinja_run *r, const struct jinja_dict *d, struct jinja_value item)
 {
     if (!jinja_is(item, JINJA_TUPLE) || item.u.list->n != 2) return false;
@@ -482,6 +492,7 @@ static uint64_t hash_bytes(const char *s, size_t len)
     return h ^ h >> 29;
 }
 
+/* Equal values must have equal hashes: 1, 1.0 and True share theirs. */
 static uint64_t hash_in(struct jinja_run *r, struct jinja_value v, int depth)
 {
     uint64_t h = 0x345678;
@@ -551,6 +562,7 @@ static struct jinja_value view_at(struct jinja_run *r, enum jinja_view_kind kind
     return kind == JINJA_VALUES ? p->value : jinja_pair_tuple(r, p->key, p->value);
 }
 
+/* Nothing that can be walked changes its length, so a position is enough of a state. */
 bool jinja_iter_next(struct jinja_run *r, struct jinja_iter *it, struct jinja_value *ret)
 {
     struct jinja_value v = it->over;
@@ -597,6 +609,7 @@ struct jinja_list *jinja_to_list(struct jinja_run *r, struct jinja_value v)
     return l;
 }
 
+/* Python asks for a length and items by number, or for a method of its own. */
 struct jinja_list *jinja_reversed(struct jinja_run *r, struct jinja_value v)
 {
     bool ok = jinja_has_length(v) && !jinja_is(v, JINJA_LOOP);
@@ -632,6 +645,7 @@ static void reverse_order(size_t *order, size_t n)
     }
 }
 
+/* A merge sort from below: stable, and n log n comparisons whatever the order was. */
 void jinja_sort(struct jinja_run *r, struct jinja_value *keys, struct jinja_value *items, size_t n,
                 bool reverse)
 {

@@ -36,7 +36,7 @@ def statuses(answer):
     return [int(code) for code in re.findall(rb"HTTP/1\.1 (\d{3}) ", answer)]
 
 
-def refused(data, *expected, error=True, timeout=10):
+def refused(data, *expected, error=True, timeout=10 * FACTOR):
     """The bytes are refused with one of the statuses, and the connection is closed."""
     start = time.monotonic()
     answer = SERVER.raw(data, timeout)
@@ -56,7 +56,7 @@ def alive():
 
 
 def open_socket():
-    return socket.create_connection((SERVER.host, SERVER.port), timeout=10)
+    return socket.create_connection((SERVER.host, SERVER.port), timeout=10 * FACTOR)
 
 
 def read_all(s):
