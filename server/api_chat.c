@@ -47,7 +47,7 @@ static bool is_end_token(const struct gen_choice *c, int64_t i)
 static void write_token(struct srv_gen *g, struct srv_buf *b, const struct gen_choice *c, int64_t i)
 {
     const struct gen_record *r = &c->log.records[i];
-    const struct eng_logprob *top = c->log.tops + i * c->log.top_width;
+    const struct eng_logprob *top = gen_log_top(&c->log, i);
     srv_buf_puts(b, "{");
     srv_gen_write_token_bytes(g, b, r->id);
     srv_buf_puts(b, ",\"logprob\":");

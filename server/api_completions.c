@@ -118,7 +118,7 @@ static void add_choice_tokens(struct srv_gen *g, struct arrays *a, const struct 
         size_t next = i + 1 < c->n_tokens && c->offsets[i + 1] < end ? c->offsets[i + 1] : end;
         a->offset = base + (int64_t)srv_gen_characters(text, start);
         arrays_add(g, a, c->log.records[i].id, &c->log.records[i],
-                   c->log.tops + i * c->log.top_width,
+                   gen_log_top(&c->log, i),
                    (int64_t)srv_gen_characters(text + start, next - start));
     }
 }
@@ -142,7 +142,7 @@ static void add_prompt_tokens(struct srv_gen *g, struct arrays *a, const struct 
         /* A begin mark that the tokenizer put in front is no part of the text asked for. */
         if (is_text && i == 0 && tok_is_special(g->app->tok, p->ids[i])) len = 0;
         const struct gen_record *r = i ? &p->log.records[i - 1] : NULL;
-        arrays_add(g, a, p->ids[i], r, r ? p->log.tops + (i - 1) * p->log.top_width : NULL,
+        arrays_add(g, a, p->ids[i], r, r ? gen_log_top(&p->log, i - 1) : NULL,
                    (int64_t)srv_gen_characters(text, len));
     }
     tok_decoder_destroy(decoder);
@@ -173,7 +173,7 @@ static void write_prompt_logprobs(struct srv_gen *g, struct srv_buf *b, const st
     srv_buf_puts(b, "[null");
     for (int64_t i = 0; i + 1 < p->n_ids; i++) {
         const struct gen_record *r = &p->log.records[i];
-        const struct eng_logprob *top = p->log.tops + i * p->log.top_width;
+        const struct eng_logprob *top = gen_log_top(&p->log, i);
         bool has_own = false;
         srv_buf_puts(b, ",{");
         for (int k = 0; k <= r->n_top; k++) {

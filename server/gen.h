@@ -81,6 +81,12 @@ struct gen_log {
     int64_t n_read;         /* the text worker's */
 };
 
+/* The likeliest tokens beside record i; NULL where none were asked for. */
+static inline const struct eng_logprob *gen_log_top(const struct gen_log *log, int64_t i)
+{
+    return log->tops ? log->tops + i * log->top_width : NULL;
+}
+
 struct gen_choice {
     int index; /* as shown: prompt x n + choice */
     struct gen_log log;
