@@ -98,6 +98,9 @@ const char *srv_request_query(const struct srv_request *req, const char *name);
 const char *srv_request_body(const struct srv_request *req, size_t *ret_len);
 /* The id shown to the client: its own x-request-id where sane, else generated. */
 const char *srv_request_id(const struct srv_request *req);
+/* Shows the client's own id, told in the body, where its header told none; NULL or an odd one: no
+ * change. Before the answer. */
+void srv_request_suggest_id(struct srv_request *req, const char *id);
 /* 24 random hex digits of this request, for ids of answers (cmpl-..., chatcmpl-...). */
 const char *srv_request_unique(const struct srv_request *req);
 /* The dialect of the route: how errors are shaped. */

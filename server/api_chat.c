@@ -18,20 +18,6 @@ static const struct param_field fields[] = {
     GEN_FIELD("chat_template_kwargs", PARAM_JSON, chat_template_kwargs),
     GEN_FIELD("add_generation_prompt", PARAM_BOOL, add_generation_prompt),
     GEN_FIELD("continue_final_message", PARAM_BOOL, continue_final_message),
-    GEN_OTHER("store", PARAM_IGNORED),
-    GEN_OTHER("parallel_tool_calls", PARAM_IGNORED),
-    GEN_OTHER("reasoning_effort", PARAM_IGNORED),
-    GEN_OTHER("verbosity", PARAM_IGNORED),
-    GEN_OTHER("tools", PARAM_UNSUPPORTED),
-    GEN_OTHER("tool_choice", PARAM_UNSUPPORTED),
-    GEN_OTHER("functions", PARAM_UNSUPPORTED),
-    GEN_OTHER("function_call", PARAM_UNSUPPORTED),
-    GEN_OTHER("modalities", PARAM_UNSUPPORTED),
-    GEN_OTHER("audio", PARAM_UNSUPPORTED),
-    GEN_OTHER("prediction", PARAM_UNSUPPORTED),
-    GEN_OTHER("web_search_options", PARAM_UNSUPPORTED),
-    GEN_OTHER("chat_template", PARAM_UNSUPPORTED),
-    GEN_OTHER("echo", PARAM_UNSUPPORTED),
     {0},
 };
 
@@ -132,6 +118,10 @@ static void whole(struct srv_gen *g, struct srv_buf *b)
         srv_buf_puts(b, ",\"prompt_token_ids\":");
         srv_gen_write_prompt_ids(b, p);
     }
+    if (p->log.records) {
+        srv_buf_puts(b, ",\"prompt_logprobs\":");
+        srv_gen_write_prompt_logprobs(g, b, p);
+    }
     srv_buf_puts(b, "}");
 }
 
@@ -217,6 +207,7 @@ static void stream_end(struct srv_gen *g)
 
 static const struct srv_gen_format format = {
     .endpoint = "chat",
+    .input = "messages",
     .stream_begin = stream_begin,
     .stream_delta = stream_delta,
     .stream_finish = stream_finish,
@@ -230,7 +221,7 @@ static const struct srv_gen_format format = {
 static int derive(struct srv_gen *g, struct param_error *err)
 {
     struct srv_gen_params *p = &g->params;
-    if (p->top_logprobs >= 0 && !p->logprobs_flag)
+    if (p->top_logprobs > 0 && !p->logprobs_flag)
         return param_fail(err, SRV_ERR_INVALID_VALUE, "top_logprobs",
                           "'top_logprobs' is only allowed when 'logprobs' is true.");
     if (p->logprobs_flag) p->logprobs_count = p->top_logprobs > 0 ? p->top_logprobs : 0;

@@ -30,7 +30,6 @@ static const struct param_field fields[] = {
     GEN_RANGE("logprobs", PARAM_INT, logprobs_count, 0, GEN_MAX_LOGPROBS),
     GEN_RANGE("best_of", PARAM_INT, best_of, 1, GEN_MAX_CHOICES),
     GEN_FIELD("add_special_tokens", PARAM_BOOL, add_special),
-    GEN_OTHER("suffix", PARAM_UNSUPPORTED),
     {0},
 };
 
@@ -166,33 +165,6 @@ static void write_head(struct srv_gen *g, struct srv_buf *b)
     srv_buf_puts(b, ",\"choices\":[");
 }
 
-/* vLLM's prompt_logprobs: null for the first token, then a map id -> {logprob, rank,
- * decoded_token}. */
-static void write_prompt_logprobs(struct srv_gen *g, struct srv_buf *b, const struct gen_prompt *p)
-{
-    srv_buf_puts(b, "[null");
-    for (int64_t i = 0; i + 1 < p->n_ids; i++) {
-        const struct gen_record *r = &p->log.records[i];
-        const struct eng_logprob *top = gen_log_top(&p->log, i);
-        bool has_own = false;
-        srv_buf_puts(b, ",{");
-        for (int k = 0; k <= r->n_top; k++) {
-            bool own = k == r->n_top;
-            if (own && has_own) break;
-            int32_t id = own ? r->id : top[k].id;
-            has_own |= id == r->id;
-            srv_buf_printf(b, "%s\"%d\":{\"logprob\":", k ? "," : "", (int)id);
-            srv_buf_json_number(b, own ? r->logprob : top[k].logprob);
-            if (!own) srv_buf_printf(b, ",\"rank\":%d", k + 1);
-            srv_buf_puts(b, ",\"decoded_token\":");
-            srv_gen_write_token(g, b, id);
-            srv_buf_puts(b, "}");
-        }
-        srv_buf_puts(b, "}");
-    }
-    srv_buf_puts(b, "]");
-}
-
 static void write_whole_choice(struct srv_gen *g, struct srv_buf *b, const struct gen_prompt *p,
                                const struct gen_choice *c, int index)
 {
@@ -234,7 +206,7 @@ static void write_whole_choice(struct srv_gen *g, struct srv_buf *b, const struc
     }
     if (p->log.records && !g->params.echo) {
         srv_buf_puts(b, ",\"prompt_logprobs\":");
-        write_prompt_logprobs(g, b, p);
+        srv_gen_write_prompt_logprobs(g, b, p);
     }
     srv_buf_puts(b, "}");
 }
@@ -366,6 +338,7 @@ static void stream_end(struct srv_gen *g)
 
 static const struct srv_gen_format format = {
     .endpoint = "completions",
+    .input = "prompt",
     .stream_begin = stream_begin,
     .stream_delta = stream_delta,
     .stream_finish = stream_finish,
@@ -376,9 +349,14 @@ static const struct srv_gen_format format = {
 
 /* ---- prompts ------------------------------------------------------------------------------- */
 
-static int text_prompt(struct srv_gen *g, int i, const char *text, size_t len,
-                       struct param_error *err)
+#define PROMPT_FORMS                                                                               \
+    "'prompt' must be a string, an array of strings, an array of token ids, or an array of such "  \
+    "arrays."
+
+static int text_prompt(struct srv_gen *g, int i, const json_t *value, struct param_error *err)
 {
+    const char *text = json_string_value(value);
+    size_t len = json_string_length(value);
     struct completion *cp = g->dialect;
     struct tok_ids ids = {0};
     char message[200] = "";
@@ -405,9 +383,7 @@ static int ids_prompt(struct srv_gen *g, int i, const json_t *list, struct param
     for (size_t k = 0; k < n; k++) {
         const json_t *value = json_array_get(list, k);
         if (!json_is_integer(value))
-            return param_fail(err, SRV_ERR_INVALID_TYPE, "prompt",
-                              "'prompt' must be a string, an array of strings, an array of token "
-                              "ids, or an array of such arrays.");
+            return param_fail(err, SRV_ERR_INVALID_TYPE, "prompt", PROMPT_FORMS);
         json_int_t id = json_integer_value(value);
         if (id < 0 || id >= vocab)
             return param_fail(err, SRV_ERR_INVALID_VALUE, "prompt",
@@ -429,16 +405,6 @@ static int ids_prompt(struct srv_gen *g, int i, const json_t *list, struct param
     return 0;
 }
 
-static int one_prompt(struct srv_gen *g, int i, const json_t *value, struct param_error *err)
-{
-    if (json_is_string(value))
-        return text_prompt(g, i, json_string_value(value), json_string_length(value), err);
-    if (json_is_array(value)) return ids_prompt(g, i, value, err);
-    return param_fail(err, SRV_ERR_INVALID_TYPE, "prompt",
-                      "'prompt' must be a string, an array of strings, an array of token ids, or "
-                      "an array of such arrays.");
-}
-
 static int read_prompts(struct srv_gen *g, struct param_error *err)
 {
     struct completion *cp = g->dialect;
@@ -457,8 +423,14 @@ static int read_prompts(struct srv_gen *g, struct param_error *err)
     if (!g->prompts || !cp->echoes)
         return param_fail(err, SRV_ERR_OVERLOADED, NULL, "There is no memory for the request.");
     g->n_prompts = (int)n;
-    for (int i = 0; i < g->n_prompts; i++)
-        if (one_prompt(g, i, is_list ? json_array_get(prompt, (size_t)i) : prompt, err)) return -1;
+    for (int i = 0; i < g->n_prompts; i++) {
+        const json_t *one = is_list ? json_array_get(prompt, (size_t)i) : prompt;
+        bool mixed = is_list && json_typeof(one) != json_typeof(json_array_get(prompt, 0));
+        if (mixed || (!json_is_string(one) && !json_is_array(one)))
+            return param_fail(err, SRV_ERR_INVALID_TYPE, "prompt", PROMPT_FORMS);
+        if (json_is_string(one) ? text_prompt(g, i, one, err) : ids_prompt(g, i, one, err))
+            return -1;
+    }
     return 0;
 }
 

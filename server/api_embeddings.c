@@ -395,8 +395,7 @@ static void handle(struct srv_request *req)
         e->app = srv_request_app(req);
         e->body = body;
         if (!params_read(body, fields, e, &unknown, &err) && !check_options(e, &err) &&
-            !read_inputs(e, &err)) {
-            if (unknown.list[0]) srv_reply_header(req, "x-ignored-params", unknown.list);
+            !read_inputs(e, &err) && !srv_gen_note_ignored(req, &unknown, &err)) {
             start(e);
             return;
         }

@@ -13,8 +13,9 @@ static const struct param_field fields[] = {
     GEN_FIELD("system", PARAM_JSON, extra),
     GEN_FIELD("stop_sequences", PARAM_JSON, stop),
     GEN_OTHER("thinking", PARAM_UNSUPPORTED),
-    GEN_OTHER("tools", PARAM_UNSUPPORTED),
-    GEN_OTHER("tool_choice", PARAM_UNSUPPORTED),
+    GEN_OTHER("prompt_logprobs", PARAM_UNSUPPORTED),
+    GEN_OTHER("return_token_ids", PARAM_NAMED),
+    GEN_OTHER("timings", PARAM_NAMED),
     GEN_OTHER("mcp_servers", PARAM_UNSUPPORTED),
     GEN_OTHER("container", PARAM_UNSUPPORTED),
     {0},
@@ -177,6 +178,7 @@ static void stream_error(struct srv_gen *g, enum srv_error kind, const char *mes
 
 static const struct srv_gen_format format = {
     .endpoint = "messages",
+    .input = "messages",
     .stream_begin = stream_begin,
     .stream_delta = stream_delta,
     .stream_finish = stream_finish,

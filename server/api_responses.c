@@ -15,12 +15,11 @@ static const struct param_field fields[] = {
     GEN_FIELD("instructions", PARAM_JSON, extra),
     GEN_RANGE("max_output_tokens", PARAM_INT, max_completion_tokens, 0, 1e15),
     GEN_FIELD("text", PARAM_JSON, prompt),
-    GEN_OTHER("parallel_tool_calls", PARAM_IGNORED),
-    GEN_OTHER("reasoning", PARAM_IGNORED),
+    GEN_OTHER("prompt_logprobs", PARAM_UNSUPPORTED),
+    GEN_OTHER("return_token_ids", PARAM_NAMED),
+    GEN_OTHER("timings", PARAM_NAMED),
     GEN_OTHER("truncation", PARAM_UNSUPPORTED),
     GEN_OTHER("include", PARAM_UNSUPPORTED),
-    GEN_OTHER("tools", PARAM_UNSUPPORTED),
-    GEN_OTHER("tool_choice", PARAM_UNSUPPORTED),
     GEN_OTHER("previous_response_id", PARAM_UNSUPPORTED),
     GEN_OTHER("conversation", PARAM_UNSUPPORTED),
     GEN_OTHER("background", PARAM_UNSUPPORTED),
@@ -297,6 +296,7 @@ static void stream_error(struct srv_gen *g, enum srv_error kind, const char *mes
 
 static const struct srv_gen_format format = {
     .endpoint = "responses",
+    .input = "input",
     .stream_begin = stream_begin,
     .stream_delta = stream_delta,
     .stream_finish = stream_finish,

@@ -10,6 +10,7 @@
 #include "server/api.h"
 #include "server/chat_input.h"
 #include "server/config.h"
+#include "server/gen.h"
 #include "server/params.h"
 #include "tokenizer/tokenizer.h"
 
@@ -57,10 +58,10 @@ static json_t *open_body(struct srv_request *req, struct tokenize_params *p, con
     *p = (struct tokenize_params){
         .parse_special = true, .add_special_tokens = true, .add_generation_prompt = true};
     json_t *body = params_parse(text, len, &err);
-    if (body && !params_read(body, fields, p, &unknown, &err)) {
-        if (unknown.list[0]) srv_reply_header(req, "x-ignored-params", unknown.list);
+    if (body && !params_read(body, fields, p, &unknown, &err) &&
+        srv_gen_model_name(srv_request_app(req), p->model, &err) &&
+        !srv_gen_note_ignored(req, &unknown, &err))
         return body;
-    }
     srv_reply_error(req, err.kind, err.path[0] ? err.path : NULL, "%s", err.message);
     json_decref(body);
     return NULL;

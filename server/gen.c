@@ -617,9 +617,10 @@ static int check_lengths(struct srv_gen *g, struct param_error *err)
     for (int i = 0; i < g->n_prompts; i++) {
         int64_t n = g->prompts[i].n_ids;
         if (n < 1)
-            return param_fail(err, SRV_ERR_INVALID_VALUE, "prompt", "The prompt has no tokens.");
+            return param_fail(err, SRV_ERR_INVALID_VALUE, g->format->input,
+                              "The prompt has no tokens.");
         if (n > ctx)
-            return param_fail(err, SRV_ERR_CONTEXT, "prompt",
+            return param_fail(err, SRV_ERR_CONTEXT, g->format->input,
                               "This model's maximum context length is %lld tokens. However, your "
                               "prompt has %lld tokens, so the request exceeds the available "
                               "context size (%lld tokens).",
@@ -639,8 +640,13 @@ static void refuse_context(struct srv_gen *g, const struct param_error *err)
              (long long)longest, (long long)ctx, (long long)g->max_tokens);
     struct srv_buf b;
     srv_buf_init(&b, 4096);
-    srv_error_write(&b, err->kind, err->path, err->message, extra);
+    if (srv_request_dialect(g->req) == SRV_DIALECT_ANTHROPIC)
+        srv_error_write_anthropic(&b, err->kind, err->message);
+    else
+        srv_error_write(&b, err->kind, err->path, err->message, extra);
     srv_reply(g->req, srv_error_status(err->kind), NULL, &b);
+    json_decref(g->body);
+    g->body = NULL;
 }
 
 /* Everything that can be refused with a status has been; now memory and the queue. */
@@ -662,8 +668,10 @@ void srv_gen_start(struct srv_gen *g)
     static const struct srv_callbacks callbacks = {gen_wake, gen_gone, gen_free, gen_stop};
     struct param_error err = {0};
     if (check_lengths(g, &err)) {
-        refuse_context(g, &err);
-        json_decref(g->body);
+        if (err.kind == SRV_ERR_CONTEXT)
+            refuse_context(g, &err);
+        else
+            srv_gen_refuse(g, &err);
         return;
     }
     /* From here on the callbacks own the body and all memory. */

@@ -50,12 +50,13 @@ struct srv_gen_params {
     bool return_token_ids, tokens_as_ids, timings;
     const char *model, *cache_salt, *request_id, *service_tier;
     json_t *stop, *stop_token_ids, *logit_bias, *allowed_token_ids, *stream_options;
+    json_t *response_format;
     /* of some dialects only */
     json_t *prompt, *messages, *chat_template_kwargs, *extra;
     int64_t top_logprobs; /* -1: absent */
     bool logprobs_flag, add_generation_prompt, continue_final_message, add_special;
     /* derived */
-    bool include_usage, continuous_usage;
+    bool include_usage;
     bool want_logprobs;
     const char *stops[TEXTOUT_MAX_STOPS];
     size_t stop_lens[TEXTOUT_MAX_STOPS];
@@ -122,6 +123,7 @@ struct srv_gen;
 /* How one dialect writes an answer. `text` ranges are valid UTF-8 and may be empty. */
 struct srv_gen_format {
     const char *endpoint; /* for the access log and metrics */
+    const char *input;    /* the parameter that holds the prompt */
     void (*stream_begin)(struct srv_gen *g);
     void (*stream_delta)(struct srv_gen *g, struct gen_prompt *p, struct gen_choice *c, size_t from,
                          size_t to, int64_t token_from, int64_t token_to);
@@ -189,6 +191,11 @@ const char *srv_gen_model_name(const struct srv_app *app, const char *asked,
  * answered. */
 struct srv_gen *srv_gen_open(struct srv_request *req, const struct srv_gen_format *format,
                              const struct param_field *own);
+
+/* Names the parameters without effect in x-ignored-params; under strict-params unknown ones are an
+ * error: 0 or -1 with err. */
+int srv_gen_note_ignored(struct srv_request *req, const struct param_unknown *unknown,
+                         struct param_error *err);
 
 /* Sets prompt i; ids must live in the request's arena. */
 void srv_gen_set_prompt(struct srv_gen *g, int i, const int32_t *ids, int64_t n_ids);

@@ -187,3 +187,29 @@ void srv_gen_write_token_bytes(const struct srv_gen *g, struct srv_buf *b, int32
         srv_buf_printf(b, "%s%d", i ? "," : "", (int)(unsigned char)bytes[i]);
     srv_buf_puts(b, "]");
 }
+
+void srv_gen_write_prompt_logprobs(const struct srv_gen *g, struct srv_buf *b,
+                                   const struct gen_prompt *p)
+{
+    srv_buf_puts(b, "[null");
+    for (int64_t i = 0; i + 1 < p->n_ids; i++) {
+        const struct gen_record *r = &p->log.records[i];
+        const struct eng_logprob *top = gen_log_top(&p->log, i);
+        bool has_own = false;
+        srv_buf_puts(b, ",{");
+        for (int k = 0; k <= r->n_top; k++) {
+            bool own = k == r->n_top;
+            if (own && has_own) break;
+            int32_t id = own ? r->id : top[k].id;
+            has_own |= id == r->id;
+            srv_buf_printf(b, "%s\"%d\":{\"logprob\":", k ? "," : "", (int)id);
+            srv_buf_json_number(b, own ? r->logprob : top[k].logprob);
+            if (!own) srv_buf_printf(b, ",\"rank\":%d", k + 1);
+            srv_buf_puts(b, ",\"decoded_token\":");
+            srv_gen_write_token(g, b, id);
+            srv_buf_puts(b, "}");
+        }
+        srv_buf_puts(b, "}");
+    }
+    srv_buf_puts(b, "]");
+}

@@ -28,6 +28,10 @@ void srv_gen_write_token(const struct srv_gen *g, struct srv_buf *b, int32_t id)
 /* "token": text, "bytes": [..] as chat shows it. */
 void srv_gen_write_token_bytes(const struct srv_gen *g, struct srv_buf *b, int32_t id);
 
+/* vLLM's prompt_logprobs: null for the first token, then a map id -> {logprob, rank, decoded_token}. */
+void srv_gen_write_prompt_logprobs(const struct srv_gen *g, struct srv_buf *b,
+                                   const struct gen_prompt *p);
+
 /* Code points of valid UTF-8. */
 size_t srv_gen_characters(const char *text, size_t len);
 

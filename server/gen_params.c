@@ -30,10 +30,11 @@ static const struct param_field common_fields[] = {
     GEN_RANGE("repeat_penalty", PARAM_NUMBER, repetition_penalty, 0.01, 100),
     GEN_RANGE("frequency_penalty", PARAM_NUMBER, frequency_penalty, -2, 2),
     GEN_RANGE("presence_penalty", PARAM_NUMBER, presence_penalty, -2, 2),
-    GEN_RANGE("seed", PARAM_INT, seed, -9223372036854775808.0, 9223372036854774784.0),
+    GEN_RANGE("seed", PARAM_INT, seed, -9223372036854775808.0, 9223372036854775807.0),
     GEN_RANGE("n", PARAM_INT, n, 1, GEN_MAX_CHOICES),
     GEN_RANGE("max_tokens", PARAM_INT, max_tokens, 0, INT_LIMIT),
     GEN_RANGE("max_completion_tokens", PARAM_INT, max_completion_tokens, 0, INT_LIMIT),
+    GEN_RANGE("n_predict", PARAM_INT, max_tokens, -1, INT_LIMIT),
     GEN_RANGE("min_tokens", PARAM_INT, min_tokens, 0, INT_LIMIT),
     GEN_FIELD("stop", PARAM_JSON, stop),
     GEN_FIELD("stop_token_ids", PARAM_JSON, stop_token_ids),
@@ -42,8 +43,9 @@ static const struct param_field common_fields[] = {
     GEN_FIELD("ignore_eos", PARAM_BOOL, ignore_eos),
     GEN_FIELD("logit_bias", PARAM_JSON, logit_bias),
     GEN_FIELD("allowed_token_ids", PARAM_JSON, allowed_token_ids),
-    GEN_RANGE("prompt_logprobs", PARAM_INT, prompt_logprobs, -1, GEN_MAX_LOGPROBS),
+    GEN_RANGE("prompt_logprobs", PARAM_INT, prompt_logprobs, 0, GEN_MAX_LOGPROBS),
     GEN_FIELD("return_token_ids", PARAM_BOOL, return_token_ids),
+    GEN_FIELD("return_tokens", PARAM_BOOL, return_token_ids),
     GEN_FIELD("return_tokens_as_token_ids", PARAM_BOOL, tokens_as_ids),
     GEN_FIELD("cache_prompt", PARAM_BOOL, cache_prompt),
     GEN_FIELD("cache_salt", PARAM_STRING, cache_salt),
@@ -53,14 +55,37 @@ static const struct param_field common_fields[] = {
     GEN_FIELD("timings", PARAM_BOOL, timings),
     GEN_FIELD("timings_per_token", PARAM_BOOL, timings),
     GEN_FIELD("service_tier", PARAM_STRING, service_tier),
+    GEN_FIELD("request_id", PARAM_STRING, request_id),
     /* accepted: they do not touch the answer */
     GEN_OTHER("user", PARAM_IGNORED),
     GEN_OTHER("metadata", PARAM_IGNORED),
     GEN_OTHER("safety_identifier", PARAM_IGNORED),
-    GEN_OTHER("request_id", PARAM_IGNORED),
     GEN_OTHER("spaces_between_special_tokens", PARAM_IGNORED),
+    GEN_OTHER("parallel_tool_calls", PARAM_IGNORED),
+    /* accepted, without effect, and said so */
+    GEN_OTHER("store", PARAM_NAMED),
+    GEN_OTHER("reasoning_effort", PARAM_NAMED),
+    GEN_OTHER("reasoning", PARAM_NAMED),
+    GEN_OTHER("verbosity", PARAM_NAMED),
     /* refused unless neutral: they would change the answer */
-    GEN_OTHER("response_format", PARAM_UNSUPPORTED),
+    GEN_FIELD("response_format", PARAM_JSON, response_format),
+    GEN_OTHER("tools", PARAM_UNSUPPORTED),
+    GEN_OTHER("tool_choice", PARAM_UNSUPPORTED),
+    GEN_OTHER("functions", PARAM_UNSUPPORTED),
+    GEN_OTHER("function_call", PARAM_UNSUPPORTED),
+    GEN_OTHER("modalities", PARAM_UNSUPPORTED),
+    GEN_OTHER("audio", PARAM_UNSUPPORTED),
+    GEN_OTHER("prediction", PARAM_UNSUPPORTED),
+    GEN_OTHER("web_search_options", PARAM_UNSUPPORTED),
+    GEN_OTHER("chat_template", PARAM_UNSUPPORTED),
+    GEN_OTHER("documents", PARAM_UNSUPPORTED),
+    GEN_OTHER("best_of", PARAM_UNSUPPORTED),
+    GEN_OTHER("suffix", PARAM_UNSUPPORTED),
+    GEN_OTHER("echo", PARAM_UNSUPPORTED),
+    GEN_OTHER("samplers", PARAM_UNSUPPORTED),
+    GEN_OTHER("logprob_token_ids", PARAM_UNSUPPORTED),
+    GEN_OTHER("repetition_detection", PARAM_UNSUPPORTED),
+    GEN_OTHER("t_max_predict_ms", PARAM_UNSUPPORTED),
     GEN_OTHER("guided_json", PARAM_UNSUPPORTED),
     GEN_OTHER("guided_regex", PARAM_UNSUPPORTED),
     GEN_OTHER("guided_choice", PARAM_UNSUPPORTED),
@@ -187,7 +212,8 @@ static int read_stops(struct srv_gen_params *p, struct param_error *err)
 
 /* ---- the rest ------------------------------------------------------------------------------ */
 
-static int read_stream_options(struct srv_gen_params *p, struct param_error *err)
+static int read_stream_options(struct srv_gen_params *p, struct param_unknown *unknown,
+                               struct param_error *err)
 {
     if (!p->stream_options) return 0;
     if (!json_is_object(p->stream_options))
@@ -198,11 +224,11 @@ static int read_stream_options(struct srv_gen_params *p, struct param_error *err
                           "'stream_options' is only allowed when 'stream' is true.");
     static const struct param_field fields[] = {
         GEN_FIELD("include_usage", PARAM_BOOL, include_usage),
-        GEN_FIELD("continuous_usage_stats", PARAM_BOOL, continuous_usage),
+        GEN_OTHER("continuous_usage_stats", PARAM_NAMED),
         GEN_OTHER("include_obfuscation", PARAM_IGNORED),
         GEN_OTHER(NULL, PARAM_IGNORED),
     };
-    return params_read(p->stream_options, fields, p, NULL, err);
+    return params_read(p->stream_options, fields, p, unknown, err);
 }
 
 const char *srv_gen_model_name(const struct srv_app *app, const char *asked,
@@ -266,15 +292,45 @@ static int read_deadline_header(struct srv_gen *g, struct param_error *err)
     return 0;
 }
 
-static int note_ignored(struct srv_gen *g, const struct param_unknown *unknown,
-                        struct param_error *err)
+int srv_gen_note_ignored(struct srv_request *req, const struct param_unknown *unknown,
+                         struct param_error *err)
 {
-    if (unknown->n == 0) return 0;
-    if (g->app->config->strict_params)
+    if (unknown->n > 0 && srv_request_app(req)->config->strict_params)
         return param_fail(err, SRV_ERR_UNSUPPORTED, NULL, "Unknown parameters: %s.",
                           unknown->list[0] ? unknown->list : "(not printable)");
-    if (unknown->list[0]) srv_reply_header(g->req, "x-ignored-params", unknown->list);
+    if (unknown->list[0]) srv_reply_header(req, "x-ignored-params", unknown->list);
     return 0;
+}
+
+/* {"type": "text"} is what is served; other known types are not built. */
+static int check_response_format(const struct srv_gen_params *p, struct param_error *err)
+{
+    const json_t *format = p->response_format;
+    const char *type = json_string_value(json_object_get(format, "type"));
+    if (!format || (json_is_object(format) && json_object_size(format) == 0)) return 0;
+    if (!type)
+        return param_fail(err, SRV_ERR_INVALID_TYPE, "response_format",
+                          "'response_format' must be an object with a type.");
+    if (!strcmp(type, "text")) return 0;
+    if (!strcmp(type, "json_object") || !strcmp(type, "json_schema"))
+        return param_fail(err, SRV_ERR_UNSUPPORTED, "response_format",
+                          "'response_format' of type '%s' is not supported by this server.", type);
+    return param_fail(err, SRV_ERR_INVALID_VALUE, "response_format.type",
+                      "'response_format.type' must be 'text'.");
+}
+
+/* Fields that exclude each other. */
+static int check_together(const struct srv_gen_params *p, struct param_error *err)
+{
+    int64_t max = p->max_completion_tokens >= 0 ? p->max_completion_tokens : p->max_tokens;
+    if (max >= 0 && p->min_tokens > max)
+        return param_fail(err, SRV_ERR_INVALID_VALUE, "min_tokens",
+                          "'min_tokens' is %lld, but max_tokens is %lld.",
+                          (long long)p->min_tokens, (long long)max);
+    if (p->stream && p->prompt_logprobs >= 0)
+        return param_fail(err, SRV_ERR_INVALID_VALUE, "prompt_logprobs",
+                          "'prompt_logprobs' cannot be streamed.");
+    return check_response_format(p, err);
 }
 
 /* Which keys one of the two tables knows; both read the same object. */
@@ -299,12 +355,14 @@ int srv_gen_params_read(struct srv_gen *g, const struct param_field *own, struct
     int32_t *stop_ids = NULL;
     if (read_both(g, own, &unknown, err) ||
         !(g->model = srv_gen_model_name(g->app, p->model, err)) || read_stops(p, err) ||
-        read_stream_options(p, err) || read_deadline_header(g, err) || make_sampling(g, err) ||
+        read_stream_options(p, &unknown, err) || check_together(p, err) ||
+        read_deadline_header(g, err) || make_sampling(g, err) ||
         read_ids(g, p->stop_token_ids, "stop_token_ids", MAX_STOP_IDS, &stop_ids, &p->n_stop_ids,
                  err) ||
-        note_ignored(g, &unknown, err))
+        srv_gen_note_ignored(g->req, &unknown, err))
         return -1;
     p->stop_ids = stop_ids;
+    srv_request_suggest_id(g->req, p->request_id);
     int max_choices = eng_info(g->app->engine)->max_choices;
     if (p->n > max_choices)
         return param_fail(err, SRV_ERR_INVALID_VALUE, "n", "'n' is %lld, but must be at most %d.",

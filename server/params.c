@@ -9,6 +9,8 @@
 #include <stdio.h>
 #include <string.h>
 
+#define INT64_LIMIT 9223372036854775808.0 /* 2^63: the first real no int64_t holds */
+
 enum { MAX_DEPTH = 64, MAX_VALUES = 200000, ECHO_BYTES = 64 };
 
 int param_fail(struct param_error *err, enum srv_error kind, const char *path, const char *format,
@@ -111,7 +113,8 @@ static int read_int(const struct param_field *f, const json_t *value, int64_t *o
     double as_real = json_number_value(value);
     if (!json_is_number(value) || (json_is_real(value) && as_real != floor(as_real)))
         return wrong_type(err, f->name, "an integer", value);
-    if (as_real < f->min || as_real > f->max)
+    bool too_large = json_is_real(value) && as_real >= INT64_LIMIT;
+    if (as_real < f->min || as_real > f->max || too_large)
         return param_fail(err, SRV_ERR_INVALID_VALUE, f->name,
                           "'%s' is %.6g, but must be between %.0f and %.0f.", f->name, as_real,
                           f->min, f->max);
@@ -132,15 +135,23 @@ static int read_number(const struct param_field *f, const json_t *value, double 
     return 0;
 }
 
+static bool is_neutral_word(const char *word)
+{
+    static const char *const words[] = {"none", "auto", "disabled", "text"};
+    for (size_t i = 0; i < sizeof(words) / sizeof(words[0]); i++)
+        if (!strcmp(word, words[i])) return true;
+    return false;
+}
+
 /*
- * Whether a value of a feature that is not built asks for nothing: false, 0, 1 as a count, an empty
- * string, array or object, "none", "auto", and {"type": "text"}.
+ * Whether a value of a feature that is not built asks for nothing: false, 0, -1, an empty string,
+ * array or object, a neutral word, ["text"], and an object whose type is a neutral word.
  */
 static bool is_neutral(const json_t *value)
 {
     if (json_is_object(value)) {
         const char *type = json_string_value(json_object_get(value, "type"));
-        return json_object_size(value) == 0 || (type && strcmp(type, "text") == 0);
+        return json_object_size(value) == 0 || (type && is_neutral_word(type));
     }
     if (json_is_array(value)) {
         const char *only = json_string_value(json_array_get(value, 0));
@@ -149,9 +160,10 @@ static bool is_neutral(const json_t *value)
     }
     if (json_is_string(value)) {
         const char *s = json_string_value(value);
-        return !*s || !strcmp(s, "none") || !strcmp(s, "auto") || !strcmp(s, "disabled");
+        return !*s || is_neutral_word(s);
     }
-    return json_is_false(value) || (json_is_number(value) && json_number_value(value) == 0);
+    double number = json_is_number(value) ? json_number_value(value) : 1;
+    return json_is_false(value) || number == 0 || number == -1;
 }
 
 static int read_field(const struct param_field *f, json_t *value, void *out,
@@ -173,7 +185,8 @@ static int read_field(const struct param_field *f, json_t *value, void *out,
         *(const char **)at = json_string_value(value);
         return 0;
     case PARAM_JSON: *(json_t **)at = value; return 0;
-    case PARAM_IGNORED: return 0;
+    case PARAM_IGNORED:
+    case PARAM_NAMED: return 0;
     case PARAM_UNSUPPORTED:
         if (is_neutral(value)) return 0;
         return param_fail(err, SRV_ERR_UNSUPPORTED, f->name,
@@ -183,9 +196,8 @@ static int read_field(const struct param_field *f, json_t *value, void *out,
 }
 
 /* Keys come from outside: only printable ASCII that fits a header is repeated. */
-static void note_unknown(struct param_unknown *unknown, const char *key)
+static void note_key(struct param_unknown *unknown, const char *key)
 {
-    unknown->n++;
     size_t used = strlen(unknown->list);
     size_t len = strlen(key);
     if (len == 0 || len > ECHO_BYTES || used + len + 2 > sizeof(unknown->list)) return;
@@ -205,10 +217,12 @@ int params_read(json_t *object, const struct param_field *fields, void *out,
         while (f->name && strcmp(f->name, key) != 0)
             f++;
         if (!f->name) {
-            if (unknown) note_unknown(unknown, key);
+            if (unknown) unknown->n++;
+            if (unknown) note_key(unknown, key);
             continue;
         }
         if (json_is_null(value)) continue;
+        if (unknown && f->type == PARAM_NAMED && !is_neutral(value)) note_key(unknown, key);
         int rc = read_field(f, value, out, err);
         if (rc) return rc;
     }

@@ -40,6 +40,7 @@ enum param_type {
     PARAM_STRING,      /* const char *, borrowed from the tree */
     PARAM_JSON,        /* json_t *, borrowed from the tree, any type */
     PARAM_IGNORED,     /* accepted, without effect by its nature (user, metadata) */
+    PARAM_NAMED,       /* accepted, without effect; named in x-ignored-params unless neutral */
     PARAM_UNSUPPORTED, /* refused unless its value changes nothing (see params.c) */
 };
 
@@ -50,7 +51,7 @@ struct param_field {
     double min, max; /* PARAM_INT and PARAM_NUMBER */
 };
 
-/* Keys met that no row names, as one comma-separated list cut at its size. */
+/* Keys without effect as one comma-separated list cut at its size; n counts those no row names. */
 struct param_unknown {
     char list[256];
     int n;

@@ -188,6 +188,13 @@ void srv_request_choose_id(struct srv_request *req)
     else snprintf(req->id, sizeof(req->id), "req_%s", req->unique);
 }
 
+void srv_request_suggest_id(struct srv_request *req, const char *id)
+{
+    const char *given = srv_request_header(req, "x-request-id");
+    if (!id || !is_sane_id(id) || (given && is_sane_id(given))) return;
+    snprintf(req->id, sizeof(req->id), "%s", id);
+}
+
 const struct srv_app *srv_request_app(const struct srv_request *req)
 {
     return &req->server->app;

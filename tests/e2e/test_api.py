@@ -273,6 +273,8 @@ def test_prompt_errors():
     for prompt, code in [
             (None, "missing_required_parameter"), ([], "invalid_value"), ([[]], "invalid_value"),
             (5, "invalid_type"), (["a", 5], "invalid_type"), ({}, "invalid_type"),
+            (["a", [5]], "invalid_type"), ([[5], "a"], "invalid_type"), ([5, "a"], "invalid_type"),
+            ([None], "invalid_type"), ([[5], []], "invalid_value"), ("", "invalid_value"),
             ([-1], "invalid_value"), ([10 ** 6], "invalid_value"), ([10 ** 20], "invalid_json"),
             ([1.5], "invalid_type"), (["x"] * 100000, "invalid_value")]:
         refused("/v1/completions", dict(GREEDY, prompt=prompt), code=code)
@@ -314,6 +316,127 @@ def test_model_names():
 def test_ignored_params():
     _, head, _ = SERVER.post("/v1/completions", dict(GREEDY, max_tokens=1, zig=1, zag=[2]))
     assert head.get("x-ignored-params") == "zig,zag"
+
+
+def test_named_when_without_effect():
+    """What is accepted and does nothing is told; its neutral values are not."""
+    _, head, _ = SERVER.post("/v1/chat/completions", dict(
+        CHAT, store=True, reasoning_effort="high", verbosity="low", user="u", metadata={"a": "b"},
+        enable_thinking=True, max_tokens=1))
+    assert set(head["x-ignored-params"].split(",")) == {
+        "store", "reasoning_effort", "verbosity", "enable_thinking"}
+    _, head, _ = SERVER.post("/v1/chat/completions", dict(
+        CHAT, store=False, reasoning_effort="none", max_tokens=1, parallel_tool_calls=True))
+    assert "x-ignored-params" not in head, head
+    body = dict(GREEDY, max_tokens=1, stream=True)
+    _, head, _ = SERVER.request("POST", "/v1/completions", json.dumps(dict(
+        body, stream_options={"continuous_usage_stats": True, "include_obfuscation": True})))
+    assert head["x-ignored-params"] == "continuous_usage_stats"
+    _, head, _ = SERVER.post("/tokenize", {"content": "a", "zig": 1})
+    assert head["x-ignored-params"] == "zig"
+
+
+def test_what_would_change_the_answer_is_refused():
+    """Every field of the peers that is not built, on every generating route; neutral values pass."""
+    cases = {"tools": [{"type": "function", "function": {"name": "f"}}], "tool_choice": "required",
+             "functions": [{"name": "f"}], "function_call": {"name": "f"}, "modalities": ["text", "audio"],
+             "audio": {"voice": "x"}, "prediction": {"type": "content", "content": "x"},
+             "web_search_options": {"user_location": None}, "guided_json": {"type": "object"},
+             "guided_regex": "a+", "guided_choice": ["a"], "guided_grammar": "x", "grammar": "x",
+             "structured_outputs": {"regex": "a"}, "json_schema": {"type": "object"}, "bad_words": ["a"],
+             "logits_processors": ["x"], "use_beam_search": True, "truncate_prompt_tokens": 5,
+             "top_n_sigma": 1, "mirostat": 2, "dry_multiplier": 0.8, "xtc_probability": 0.5,
+             "dynatemp_range": 0.5, "lora": [{"id": 0}], "samplers": ["top_k"], "chat_template": "x",
+             "t_max_predict_ms": 5, "logprob_token_ids": [1], "repetition_detection": {"max": 1},
+             "documents": [{"text": "x"}], "response_format": {"type": "json_object"}}
+    routes = {"/v1/completions": GREEDY, "/v1/chat/completions": CHAT,
+              "/v1/responses": {"input": "x", "max_output_tokens": 1}}
+    for path, body in routes.items():
+        for field, value in cases.items():
+            refused(path, dict(body, **{field: value}), code="unsupported_parameter", param=field)
+    neutral = {"tools": [], "tool_choice": "auto", "functions": [], "function_call": "none",
+               "modalities": ["text"], "audio": None, "top_n_sigma": -1, "mirostat": 0, "lora": [],
+               "dry_multiplier": 0, "xtc_probability": 0, "use_beam_search": False, "documents": [],
+               "response_format": {"type": "text"}, "truncate_prompt_tokens": -1}
+    for path, body in routes.items():
+        ok(path, dict(body, **neutral))
+    for path, field, value in [("/v1/completions", "suffix", "x"), ("/v1/chat/completions", "best_of", 2),
+                               ("/v1/chat/completions", "echo", True), ("/v1/responses", "background", True),
+                               ("/v1/responses", "previous_response_id", "resp_1")]:
+        refused(path, dict(routes[path], **{field: value}), code="unsupported_parameter", param=field)
+    for field, value in [("tools", [{"name": "f"}]), ("thinking", {"type": "enabled", "budget_tokens": 9})]:
+        status, _, a = SERVER.post("/v1/messages", dict(CHAT, **{field: value}))
+        assert status == 400 and a["error"]["type"] == "invalid_request_error", a
+    assert SERVER.post("/v1/messages", dict(CHAT, thinking={"type": "disabled"}))[0] == 200
+
+
+def test_45_response_format():
+    for value, code in [("text", "invalid_type"), (5, "invalid_type"), ([], "invalid_type"),
+                        ({"type": 5}, "invalid_type"), ({"type": "yaml"}, "invalid_value"),
+                        ({"type": "json_schema"}, "unsupported_parameter")]:
+        refused("/v1/chat/completions", dict(CHAT, response_format=value), code=code)
+    ok("/v1/chat/completions", dict(CHAT, response_format={"type": "text"}, max_tokens=1))
+
+
+def test_fields_together():
+    refused("/v1/completions", dict(GREEDY, max_tokens=3, min_tokens=4), param="min_tokens")
+    refused("/v1/completions", dict(GREEDY, prompt_logprobs=1, stream=True), param="prompt_logprobs")
+    refused("/v1/completions", dict(GREEDY, prompt_logprobs=-1), param="prompt_logprobs")
+    refused("/v1/completions", dict(GREEDY, best_of=1, n=2), param="best_of")
+    ok("/v1/chat/completions", dict(CHAT, top_logprobs=0, max_tokens=1))
+
+
+def test_other_spellings():
+    a = ok("/v1/completions", {"prompt": GREEDY["prompt"], "temperature": 0, "n_predict": 3,
+                               "return_tokens": True})
+    assert a["usage"]["completion_tokens"] == 3 and len(a["choices"][0]["token_ids"]) == 3
+    assert ok("/v1/completions", dict(GREEDY, seed=2 ** 63 - 1, max_tokens=1))
+    assert ok("/v1/completions", dict(GREEDY, seed=-2 ** 63, max_tokens=1))
+    refused("/v1/completions", dict(GREEDY, seed=2.0 ** 63), param="seed")
+    for path in ("/completions", "/chat/completions", "/responses", "/embeddings"):
+        assert SERVER.post(path, {})[0] == 400, path
+    for path in ("/models", "/v1/props", "/v1/slots", "/v1/health", "/ping"):
+        assert SERVER.get(path)[0] == 200, path
+    for path in ("/v1/tokenize", "/v1/detokenize", "/v1/apply-template"):
+        assert SERVER.post(path, {})[0] == 400, path
+
+
+def test_request_id_of_the_body():
+    body = dict(GREEDY, max_tokens=1, request_id="mine-1")
+    assert SERVER.post("/v1/completions", body)[1]["x-request-id"] == "mine-1"
+    assert SERVER.post("/v1/completions", body, {"x-request-id": "h"})[1]["x-request-id"] == "h"
+    _, head, _ = SERVER.post("/v1/completions", dict(body, request_id="a b\r\nX-Evil: 1"))
+    assert head["x-request-id"].startswith("req_") and "x-evil" not in head
+
+
+def test_chat_prompt_logprobs():
+    a = ok("/v1/chat/completions", dict(CHAT, prompt_logprobs=1, return_token_ids=True, max_tokens=1))
+    ids = a["prompt_token_ids"]
+    assert len(a["prompt_logprobs"]) == len(ids) and a["prompt_logprobs"][0] is None
+    assert all(str(i) in e for i, e in zip(ids[1:], a["prompt_logprobs"][1:]))
+
+
+def test_errors_of_other_dialects_are_theirs():
+    ctx = SERVER.get("/props")[2]["n_ctx"]
+    long = {"messages": [{"role": "user", "content": "a " * (2 * ctx)}], "max_tokens": 1}
+    status, _, a = SERVER.post("/v1/messages", long)
+    assert status == 400 and a["type"] == "error" and "maximum context length" in a["error"]["message"]
+    refused("/v1/chat/completions", long, code="context_length_exceeded", param="messages")
+    refused("/v1/responses", {"input": "a " * (2 * ctx)}, code="context_length_exceeded", param="input")
+    refused("/v1/embeddings", {"input": "a " * (2 * ctx)}, code="context_length_exceeded", param="input")
+    refused("/tokenize", {"content": "a", "model": "nope"}, status=404, code="model_not_found")
+    error, _ = refused("/v1/completions", dict(GREEDY, prompt=""), code="invalid_value", param="prompt")
+    assert "n_ctx" not in error
+
+
+def test_strict_params():
+    with Hearth("--strict-params") as h:
+        for path, body in (("/v1/completions", GREEDY), ("/tokenize", {"content": "a"}),
+                           ("/v1/embeddings", {"input": "a"})):
+            status, _, a = h.post(path, dict(body, zig=1))
+            assert status == 400 and a["error"]["code"] == "unsupported_parameter", a
+            assert "zig" in a["error"]["message"]
+        assert h.post("/v1/chat/completions", dict(CHAT, store=True, user="x"))[0] == 200
 
 
 # ---- other routes -----------------------------------------------------------------------------------
