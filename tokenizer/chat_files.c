@@ -78,6 +78,13 @@ static int read_all(FILE *f, struct file *ret)
     return ferror(f) ? TOK_EIO : 0;
 }
 
+/* A pointer would be a template like any other, and be rendered as it stands. */
+static bool is_lfs_pointer(const struct file *f)
+{
+    static const char pointer[] = "version https://git-lfs";
+    return f->len >= sizeof(pointer) - 1 && memcmp(f->data, pointer, sizeof(pointer) - 1) == 0;
+}
+
 /* Leaves *ret empty where there is no such file. */
 static int read_file(const char *path, struct file *ret, char *err, size_t errlen)
 {
@@ -89,7 +96,9 @@ static int read_file(const char *path, struct file *ret, char *err, size_t errle
         snprintf(err, errlen, "%s has more than %d bytes", path, MAX_FILE_BYTES);
     else if (rc) snprintf(err, errlen, "%s cannot be read: %s", path, strerror(errno));
     if (f) fclose(f);
-    return rc;
+    if (rc || !is_lfs_pointer(ret)) return rc;
+    snprintf(err, errlen, "%s is a git-lfs pointer, not the file itself", path);
+    return TOK_EINVAL;
 }
 
 static int read_in_dir(const char *dir, const char *name, struct file *ret, char *err,

@@ -126,6 +126,18 @@ def test_12_no_home_read_only_directory():
             assert h.post("/v1/completions", BODY)[0] == 200
 
 
+def test_12_any_user():
+    """A user id that no file mentions, no home, no temporary directory, no environment but the path."""
+    if os.geteuid() != 0 or not shutil.which("setpriv"):
+        return
+    command = ["setpriv", "--reuid=54321", "--regid=54321", "--clear-groups", "env", "-i", BIN]
+    if subprocess.run([*command, "--version"], stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL,
+                      check=False).returncode:
+        return  # where the program lies that user may not go
+    with Hearth(command=[*command, "serve", "--port", "0"]) as h:
+        assert h.post("/v1/completions", BODY)[0] == 200
+
+
 # ---- signals and drain -------------------------------------------------------------------------------------
 
 def test_78_sigterm_while_idle():
