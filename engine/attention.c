@@ -69,12 +69,13 @@ struct thread_scratch {
     float *acc;            /* [max_tile][d_pad]: merged values; the first split's lie here at once */
     struct row_state *rows;/* [max_tile] */
     float *head;           /* [d_pad] */
+    uint8_t *panels;       /* int8 pages: a key panel, or a split's value panels, as bf16 */
 };
 
 struct attn {
     struct attn_params p;
     enum kern_afmt act;
-    enum kern_wfmt page_fmt;
+    enum kern_wfmt page_fmt; /* of the panels that are multiplied: int8 pages become bf16 first */
     kern_matmul_fn *matmul;
     kern_matmul_segs_fn *matmul_segs;
     int group;             /* query heads per kv head */
@@ -110,7 +111,15 @@ static void init_part(struct part *part, struct scratch *s, size_t n_rows, size_
     if (part) *part = cut;
 }
 
-static void init_thread(struct thread_scratch *t, struct scratch *s, size_t n_rows, size_t d_pad)
+static size_t panels_bytes(enum kern_kvfmt fmt, size_t d_pad)
+{
+    size_t key = kern_panel_bytes(KERN_W_BF16, (int)d_pad);
+    size_t values = SPLIT_PAGES * kern_panel_bytes(KERN_W_BF16, KV_PAGE_TOKENS);
+    return fmt != KERN_KV_I8 ? 0 : key > values ? key : values;
+}
+
+static void init_thread(struct thread_scratch *t, struct scratch *s, size_t n_rows, size_t d_pad,
+                        enum kern_kvfmt fmt)
 {
     struct thread_scratch cut = {
         .queries = scratch_take(s, n_rows * d_pad, sizeof(float)),
@@ -119,6 +128,7 @@ static void init_thread(struct thread_scratch *t, struct scratch *s, size_t n_ro
         .acc = scratch_take(s, n_rows * d_pad, sizeof(float)),
         .rows = scratch_take(s, n_rows, sizeof(struct row_state)),
         .head = scratch_take(s, d_pad, sizeof(float)),
+        .panels = scratch_take(s, panels_bytes(fmt, d_pad), 1),
     };
     init_part(&cut.part, s, n_rows, d_pad);
     if (t) *t = cut;
@@ -139,8 +149,9 @@ struct attn *attn_init(struct scratch *s, const struct attn_params *params)
     const struct eng_hparams *hp = &params->model->hp;
     const struct kern *kern = params->model->kern;
     struct attn zero = {.p = *params};
-    zero.act = params->layout->f32 ? KERN_A_F32 : KERN_A_BF16;
-    zero.page_fmt = params->layout->f32 ? KERN_W_F32 : KERN_W_BF16;
+    bool f32 = params->layout->fmt == KERN_KV_F32;
+    zero.act = f32 ? KERN_A_F32 : KERN_A_BF16;
+    zero.page_fmt = f32 ? KERN_W_F32 : KERN_W_BF16;
     zero.matmul = kern->matmul[zero.act][zero.page_fmt];
     zero.matmul_segs = kern->matmul_segs[zero.act];
     zero.group = hp->n_heads / hp->n_kv_heads;
@@ -160,7 +171,7 @@ struct attn *attn_init(struct scratch *s, const struct attn_params *params)
     zero.merges = scratch_take(s, (size_t)params->max_segs * kv_heads, sizeof(*zero.merges));
     for (int i = 0; i < params->n_threads; i++)
         init_thread(a ? &zero.threads[i] : NULL, s, (size_t)zero.max_tile,
-                    (size_t)params->layout->d_pad);
+                    (size_t)params->layout->d_pad, params->layout->fmt);
     for (int i = 0; i < zero.max_parts; i++)
         init_part(a ? &zero.parts[i] : NULL, s, (size_t)zero.group, (size_t)params->layout->d_pad);
     if (a) *a = zero;
@@ -284,12 +295,12 @@ static void store_token(struct attn *a, int layer, int seg, int token, int head,
     const float *value = key + (size_t)hp->n_kv_heads * (size_t)hp->d_head;
     int64_t pos = a->segs[seg].pos0 + token;
     uint8_t *page = a->segs[seg].pages[pos / KV_PAGE_TOKENS];
-    int slot = (int)(pos % KV_PAGE_TOKENS), kind = l->f32 ? 0 : 1;
+    int slot = (int)(pos % KV_PAGE_TOKENS);
 
     prepare_head(a, layer, key, a->p.model->layers[layer].k_norm, pos, tmp);
-    kern->put_key[kind](page + kv_key_offset(l, layer, head), tmp, hp->d_head, l->d_pad, slot);
-    kern->put_value[kind](page + kv_value_offset(l, layer, head), value, hp->d_head, l->d_pad,
-                          slot);
+    kern->put_key[l->fmt](page + kv_key_offset(l, layer, head), tmp, hp->d_head, l->d_pad, slot);
+    kern->put_value[l->fmt](page + kv_value_offset(l, layer, head), value, hp->d_head, l->d_pad,
+                            slot);
 }
 
 void attn_store_item(struct attn *a, int layer, int item, int thread)
@@ -354,21 +365,38 @@ static struct pages visible_pages(const struct attn *a, const struct unit *u, in
     return (struct pages){first, (int)((hi - 1) / KV_PAGE_TOKENS - first + 1)};
 }
 
-/* Scores of a tile with the keys of some pages: [n_rows][ATTN_SPLIT]. */
+/* The panels of a page as they are multiplied: int8 ones unpacked to `room`. */
+static const uint8_t *key_panel(const struct attn *a, const uint8_t *panel, uint8_t *room)
+{
+    if (a->p.layout->fmt != KERN_KV_I8) return panel;
+    a->p.model->kern->unpack_key(panel, a->p.layout->d_pad, room);
+    return room;
+}
+
+static const uint8_t *value_panel(const struct attn *a, const uint8_t *panel, uint8_t *room)
+{
+    if (a->p.layout->fmt != KERN_KV_I8) return panel;
+    a->p.model->kern->unpack_value(panel, room);
+    return room;
+}
+
+/* Scores of a tile with the keys of some pages: t->scores [n_rows][ATTN_SPLIT]. */
 static void score(struct attn *a, int layer, const struct unit *u, const struct pages *pages,
-                  const struct kern_tile *queries, const struct unit *next, float *scores)
+                  const struct kern_tile *queries, const struct unit *next,
+                  struct thread_scratch *t)
 {
     const struct kv_layout *l = a->p.layout;
+    size_t panel_bytes = kern_panel_bytes(a->page_fmt, l->d_pad);
     size_t keys = kv_key_offset(l, layer, u->head), next_keys = 0;
     if (next) next_keys = kv_key_offset(l, layer, next->head);
     for (int i = 0; i < pages->n; i++) {
         int64_t page = pages->first + i;
-        const uint8_t *panel = a->segs[u->seg].pages[page] + keys;
-        struct kern_out out = {scores + i * KV_PAGE_TOKENS, ATTN_SPLIT, false};
+        const uint8_t *panel = key_panel(a, a->segs[u->seg].pages[page] + keys, t->panels);
+        struct kern_out out = {t->scores + i * KV_PAGE_TOKENS, ATTN_SPLIT, false};
         const uint8_t *ahead = NULL;
         if (next && page * KV_PAGE_TOKENS < a->segs[next->seg].pos0)
             ahead = a->segs[next->seg].pages[page] + next_keys;
-        a->matmul(queries, l->d_pad, panel, l->panel_bytes, 1, &out, ahead, 2 * l->panel_bytes);
+        a->matmul(queries, l->d_pad, panel, panel_bytes, 1, &out, ahead, 2 * l->panel_bytes);
     }
 }
 
@@ -395,15 +423,19 @@ static struct kern_tile soften(struct attn *a, const struct unit *u, int window,
 
 /* Probabilities times the values of the pages: [n_rows][d_pad]. */
 static void weigh_values(struct attn *a, int layer, const struct unit *u,
-                         const struct pages *pages, const struct kern_tile *probs, float *values)
+                         const struct pages *pages, const struct kern_tile *probs,
+                         struct thread_scratch *t, float *values)
 {
+    enum { ROOM_BYTES = 2 * KERN_PANEL * KV_PAGE_TOKENS };
+
     const struct kv_layout *l = a->p.layout;
     size_t block_bytes = l->panel_bytes / (size_t)(l->d_pad / KERN_PANEL);
     size_t offset = kv_value_offset(l, layer, u->head);
     for (int d = 0; d < l->d_pad; d += KERN_PANEL, offset += block_bytes) {
         const void *panels[SPLIT_PAGES];
         for (int i = 0; i < pages->n; i++)
-            panels[i] = a->segs[u->seg].pages[pages->first + i] + offset;
+            panels[i] = value_panel(a, a->segs[u->seg].pages[pages->first + i] + offset,
+                                    t->panels + i * ROOM_BYTES);
         struct kern_out out = {values + d, (size_t)l->d_pad, false};
         a->matmul_segs(probs, pages->n, panels, &out);
     }
@@ -417,9 +449,9 @@ static bool attend_split(struct attn *a, int layer, const struct unit *u, int sp
     int window = a->p.model->layers[layer].window;
     struct pages pages = visible_pages(a, u, window, split);
     if (pages.n == 0) return false;
-    score(a, layer, u, &pages, queries, next, t->scores);
+    score(a, layer, u, &pages, queries, next, t);
     struct kern_tile probs = soften(a, u, window, split, &pages, t, part->soft);
-    weigh_values(a, layer, u, &pages, &probs, part->values);
+    weigh_values(a, layer, u, &pages, &probs, t, part->values);
     return true;
 }
 

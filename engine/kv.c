@@ -28,16 +28,22 @@ struct kv_pages {
     int32_t *refs;  /* [n_pages] */
 };
 
-void kv_layout_init(struct kv_layout *l, int n_layers, int n_kv_heads, int d_head, bool f32)
+void kv_layout_init(struct kv_layout *l, int n_layers, int n_kv_heads, int d_head,
+                    enum kern_kvfmt fmt)
 {
     int d_pad = (d_head + KV_ALIGN - 1) / KV_ALIGN * KV_ALIGN;
-    size_t panel = (size_t)d_pad * KV_PAGE_TOKENS * (f32 ? 4 : 2);
+    static const size_t panel_bytes[] = {
+        [KERN_KV_F32] = 4 * KV_PAGE_TOKENS,
+        [KERN_KV_BF16] = 2 * KV_PAGE_TOKENS,
+        [KERN_KV_I8] = KV_PAGE_TOKENS + 2, /* and a scale for every 32 dims of a position */
+    };
+    size_t panel = (size_t)d_pad * panel_bytes[fmt];
     *l = (struct kv_layout){
         .n_layers = n_layers,
         .n_kv_heads = n_kv_heads,
         .d_head = d_head,
         .d_pad = d_pad,
-        .f32 = f32,
+        .fmt = fmt,
         .panel_bytes = panel,
         .page_bytes = (size_t)n_layers * (size_t)n_kv_heads * 2 * panel,
     };

@@ -19,18 +19,21 @@
 #include <stddef.h>
 #include <stdint.h>
 
+#include "engine/kernels/kernels.h"
+
 enum { KV_PAGE_TOKENS = 32 };
 
 struct kv_layout {
     int n_layers, n_kv_heads, d_head;
     int d_pad;          /* d_head up to a multiple of 32 */
-    bool f32;           /* panels of f32, else bf16 */
+    enum kern_kvfmt fmt;
     size_t panel_bytes; /* of one K panel = of all V panels of one head */
     size_t page_bytes;
 };
 
 /* Sizes are the model's, checked when it was opened. */
-void kv_layout_init(struct kv_layout *l, int n_layers, int n_kv_heads, int d_head, bool f32);
+void kv_layout_init(struct kv_layout *l, int n_layers, int n_kv_heads, int d_head,
+                    enum kern_kvfmt fmt);
 
 /* Where the K panel (and the first V panel) of a layer and kv head lie in a page. */
 static inline size_t kv_key_offset(const struct kv_layout *l, int layer, int head)

@@ -126,13 +126,21 @@ static int choose_gemm(struct eng *e, char *err, size_t errlen)
     return 0;
 }
 
-static int choose_kv_f32(const struct eng *e, bool *ret_f32, char *err, size_t errlen)
+static const char *const kv_names[] = {
+    [KERN_KV_F32] = "f32", [KERN_KV_BF16] = "bf16", [KERN_KV_I8] = "int8"};
+
+static int choose_kv(const struct eng *e, enum kern_kvfmt *ret_fmt, char *err, size_t errlen)
 {
     const char *asked = e->p.kv_dtype;
-    *ret_f32 = e->model->numerics->kv_f32;
-    if (is_auto(asked) || strcmp(asked, *ret_f32 ? "f32" : "bf16") == 0) return 0;
-    snprintf(err, errlen, "a KV cache of %s is not built for numerics %s: it is always %s there",
-             asked, e->model->numerics->name, *ret_f32 ? "f32" : "bf16");
+    enum kern_kvfmt own = e->model->numerics->kv;
+    *ret_fmt = own;
+    if (is_auto(asked) || strcmp(asked, kv_names[own]) == 0) return 0;
+    if (own == KERN_KV_BF16 && strcmp(asked, kv_names[KERN_KV_I8]) == 0) {
+        *ret_fmt = KERN_KV_I8;
+        return 0;
+    }
+    snprintf(err, errlen, "a KV cache of %s is not built for numerics %s: it is %s there", asked,
+             e->model->numerics->name, own == KERN_KV_F32 ? "always f32" : "bf16 or int8");
     return ENG_EUNSUPPORTED;
 }
 
@@ -175,10 +183,10 @@ static struct fwd_params forward_params(const struct eng *e)
 static int plan_memory(struct eng *e, char *err, size_t errlen)
 {
     const struct eng_hparams *hp = &e->model->hp;
-    bool f32;
-    int rc = choose_kv_f32(e, &f32, err, errlen);
+    enum kern_kvfmt fmt;
+    int rc = choose_kv(e, &fmt, err, errlen);
     if (rc) return rc;
-    kv_layout_init(&e->layout, hp->n_layers, hp->n_kv_heads, hp->d_head, f32);
+    kv_layout_init(&e->layout, hp->n_layers, hp->n_kv_heads, hp->d_head, fmt);
     struct mem_params params = {
         .fwd = forward_params(e),
         .n_threads = e->p.n_threads,
@@ -290,7 +298,7 @@ static void describe(struct eng *e, double load_seconds)
         .numerics = m->numerics->name,
         .kernels = e->kern->name,
         .gemm = e->gemm_name,
-        .kv_dtype = e->layout.f32 ? "f32" : "bf16",
+        .kv_dtype = kv_names[e->layout.fmt],
         .repeatable = !blas || blas_is_repeatable(m),
         .n_threads = e->p.n_threads,
         .n_parallel = e->p.n_parallel,

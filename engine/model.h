@@ -22,7 +22,7 @@ struct eng_numerics {
     enum kern_afmt act;            /* activations into every matrix product */
     bool keep_source;              /* matrices as stored (BF16 stays, F16 and F32 become F32) ... */
     enum kern_wfmt matrix, head;   /* ... otherwise these */
-    bool kv_f32;                   /* KV cache: f32, else bf16 */
+    enum kern_kvfmt kv;            /* KV cache, where nothing else is asked for */
 };
 
 /* NULL: unknown; "auto" is the caller's business. */

@@ -41,6 +41,8 @@ enum { KERN_PANEL = 32, KERN_K_ALIGN = 32, KERN_GROUP = 32 };
 
 enum kern_wfmt { KERN_W_F32, KERN_W_BF16, KERN_W_I8, KERN_W_I4, KERN_W_COUNT };
 enum kern_afmt { KERN_A_F32, KERN_A_BF16, KERN_A_I8, KERN_A_COUNT };
+/* Numbers in the KV cache. I8: int8 with a scale for each position and 32 dims, see kv_int8.h. */
+enum kern_kvfmt { KERN_KV_F32, KERN_KV_BF16, KERN_KV_I8, KERN_KV_COUNT };
 /* Element types of files, little-endian. */
 enum kern_src { KERN_SRC_F32, KERN_SRC_F16, KERN_SRC_BF16 };
 
@@ -158,14 +160,17 @@ struct kern {
     double (*log_sum_exp)(const float *x, int n);
 
     /*
-     * One position's key (or value) into a page, [0]: F32 panels, [1]: BF16. K pages are one
-     * panel with K = dims, outputs = 32 positions; V pages are d_pad / 32 panels with K = 32
-     * positions, outputs = 32 dims. x[d], d valid, zero-padded to d_pad. slot in [0, 32). Other
-     * threads may write other slots of the same page at the same time: nothing beside the slot is
-     * touched.
+     * One position's key (or value) into a page. K pages are one panel with K = dims, outputs = 32
+     * positions; V pages are d_pad / 32 panels with K = 32 positions, outputs = 32 dims. x[d], d
+     * valid, zero-padded to d_pad. slot in [0, 32). Other threads may write other slots of the same
+     * page at the same time: nothing beside the slot is touched.
      */
-    void (*put_key[2])(void *panel, const float *x, int d, int d_pad, int slot);
-    void (*put_value[2])(void *panels, const float *x, int d, int d_pad, int slot);
+    void (*put_key[KERN_KV_COUNT])(void *panel, const float *x, int d, int d_pad, int slot);
+    void (*put_value[KERN_KV_COUNT])(void *panels, const float *x, int d, int d_pad, int slot);
+
+    /* An I8 key panel, and one I8 value panel (32 dims), as the BF16 panels they stand for. */
+    void (*unpack_key)(const void *panel, int d_pad, void *bf16_panel);
+    void (*unpack_value)(const void *panel, void *bf16_panel);
 
     /*
      * 32 rows of a matrix into one panel. rows[i] points at k elements of type src (any

@@ -9,6 +9,7 @@
  * (norms, softmax) are summed in LANES partial sums by index mod LANES, then by halves.
  */
 #include "engine/kernels/convert.h"
+#include "engine/kernels/kv_int8.h"
 #include "engine/kernels/levels.h"
 
 #include <float.h>
@@ -523,8 +524,10 @@ const struct kern kern_ref = {
     .scale = scale,
     .argmax = argmax,
     .log_sum_exp = log_sum_exp,
-    .put_key = {put_key_f32, put_key_bf16},
-    .put_value = {put_value_f32, put_value_bf16},
+    .put_key = {put_key_f32, put_key_bf16, put_key_i8},
+    .put_value = {put_value_f32, put_value_bf16, put_value_i8},
+    .unpack_key = unpack_key_i8,
+    .unpack_value = unpack_value_i8,
     .pack_panel = pack_panel,
     .unpack_row = kern_ref_unpack_row,
 };

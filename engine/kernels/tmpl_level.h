@@ -6,6 +6,7 @@
 #ifndef HEARTH_KERNELS_TMPL_LEVEL_H
 #define HEARTH_KERNELS_TMPL_LEVEL_H
 
+#include "engine/kernels/kv_int8.h"
 #include "engine/kernels/tmpl_int.h"
 #include "engine/kernels/tmpl_pack.h"
 #include "engine/kernels/tmpl_product.h"
@@ -48,8 +49,10 @@ const struct kern LEVEL_TABLE = {
     .scale = scale,
     .argmax = argmax,
     .log_sum_exp = log_sum_exp,
-    .put_key = {put_key_f32, put_key_bf16},
-    .put_value = {put_value_f32, put_value_bf16},
+    .put_key = {put_key_f32, put_key_bf16, put_key_i8},
+    .put_value = {put_value_f32, put_value_bf16, put_value_i8},
+    .unpack_key = unpack_key_i8,
+    .unpack_value = unpack_value_i8,
     .pack_panel = pack_panel,
     .unpack_row = kern_ref_unpack_row,
 };

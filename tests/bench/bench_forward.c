@@ -290,7 +290,7 @@ static void open_bench(struct bench *b, const struct kern *kern, int ctx)
     b->pages = take((size_t)MAX_BATCH * (size_t)b->n_pages * sizeof(*b->pages));
     b->tokens = take((size_t)ctx * sizeof(*b->tokens));
     for (int i = 0; i < ctx; i++) b->tokens[i] = (i * 7919 + 13) % m->hp.vocab;
-    kv_layout_init(&b->layout, 30, 3, 64, b->o.path->kv_f32);
+    kv_layout_init(&b->layout, 30, 3, 64, b->o.path->kv);
     int rows = b->o.chunk > MAX_BATCH ? b->o.chunk : MAX_BATCH;
     struct fwd_params p = {.model = m, .layout = &b->layout, .max_rows = rows,
                            .max_segs = MAX_BATCH, .max_logit_rows = MAX_BATCH, .ctx = ctx};

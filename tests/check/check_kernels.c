@@ -12,6 +12,8 @@
  */
 #include "check.h"
 
+#include "engine/kernels/convert.h"
+
 #include <float.h>
 #include <math.h>
 #include <stdarg.h>
@@ -676,7 +678,8 @@ static void check_argmax(int n)
 static void check_kv(int format, int d)
 {
     int d_pad = k_pad_of(d);
-    size_t bytes = kern_panel_bytes(format ? KERN_W_BF16 : KERN_W_F32, d_pad);
+    static const size_t position_bytes[] = {4, 2, 1};
+    size_t bytes = (size_t)d_pad * (KERN_PANEL * position_bytes[format] + (format == 2 ? 2 : 0));
     char *a = guarded_alloc(bytes), *b = guarded_alloc(bytes);
     float *x = edge_alloc((size_t)d * 4);
     for (int value = 0; value < 2; value++)
@@ -690,6 +693,56 @@ static void check_kv(int format, int d)
     edge_free(x, (size_t)d * 4);
     guarded_free(a, bytes, "put_key, put_value");
     guarded_free(b, bytes, "put_key, put_value");
+}
+
+/* How far an element may come back: half a step, and what bf16 drops of the value and the scale. */
+static void check_restored(float got, float x, float max, const char *what, int at)
+{
+    check(fabsf(got - x) <= max / 127 * 0.51f + fabsf(x) / 128, what, "[%d] %g for %g", at,
+          (double)got, (double)x);
+}
+
+/* A page of positions, one of them not finite, comes back as they were put; all levels alike. */
+static void check_kv_int8(int d)
+{
+    int d_pad = k_pad_of(d), bad = rnd_int(0, KERN_PANEL - 1);
+    size_t bytes = (size_t)d_pad * 34, bf16_bytes = (size_t)d_pad * 64;
+    char *page = guarded_alloc(2 * bytes);
+    uint16_t *key = guarded_alloc(bf16_bytes), *value = guarded_alloc(bf16_bytes);
+    uint16_t *want = guarded_alloc(bf16_bytes);
+    float *x = edge_alloc((size_t)(KERN_PANEL * d) * 4);
+    fill_floats(x, KERN_PANEL * d);
+    x[bad * d + rnd_int(0, d - 1)] = rnd() & 1 ? NAN : -INFINITY;
+    for (int slot = 0; slot < KERN_PANEL; slot++) {
+        cand->put_key[KERN_KV_I8](page, x + slot * d, d, d_pad, slot);
+        cand->put_value[KERN_KV_I8](page + bytes, x + slot * d, d, d_pad, slot);
+    }
+    cand->unpack_key(page, d_pad, key);
+    ref->unpack_key(page, d_pad, want);
+    check(memcmp(key, want, bf16_bytes) == 0, "unpack_key", "d %d", d);
+    for (int i = 0; i < d_pad; i += KERN_PANEL)
+        cand->unpack_value(page + bytes + i * 34, value + i * KERN_PANEL);
+    for (int slot = 0; slot < KERN_PANEL; slot++)
+        for (int i = 0; i < d; i++) {
+            const float *row = x + slot * d, *group = row + i / 32 * 32;
+            float k = kern_f32_of_bf16(key[i / 2 * 64 + 2 * slot + (i & 1)]), max = 0;
+            int at = i / 32 * 1024 + slot / 2 * 64 + i % 32 * 2 + (slot & 1);
+            float v = kern_f32_of_bf16(value[at]);
+            for (int j = 0; j < 32 && group + j < row + d; j++)
+                max = isnan(max) || fabsf(group[j]) <= max ? max : fabsf(group[j]);
+            if (!(max <= FLT_MAX)) {
+                check(isnan(k) && isnan(v), "int8 KV", "[%d] %g, %g: not finite", i, (double)k,
+                      (double)v);
+                continue;
+            }
+            check_restored(k, row[i], max, "int8 key", i);
+            check_restored(v, row[i], max, "int8 value", i);
+        }
+    edge_free(x, (size_t)(KERN_PANEL * d) * 4);
+    guarded_free(page, 2 * bytes, "int8 KV");
+    guarded_free(key, bf16_bytes, "unpack_key");
+    guarded_free(value, bf16_bytes, "unpack_value");
+    guarded_free(want, bf16_bytes, "unpack_key");
 }
 
 /* ---- the program ----------------------------------------------------------------------------- */
@@ -720,7 +773,8 @@ static void check_round(void)
     check_argmax(rnd_int(500, 60000));
     for (int d = 2; d <= 256; d += 2 * rnd_int(1, 6)) {
         check_rope(d);
-        check_kv(d / 2 & 1, d);
+        check_kv(d % 3, d);
+        check_kv_int8(d);
     }
     for (int i = 0; i < 40; i++)
         check_softmax();

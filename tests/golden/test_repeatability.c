@@ -158,7 +158,7 @@ static struct answer *answer_all(struct eng *e, bool rows, bool at_once)
 }
 
 struct triple {
-    const char *numerics, *kernels, *gemm;
+    const char *numerics, *kernels, *gemm, *kv_dtype;
 };
 
 /* NULL where this machine or build does not offer the triple. */
@@ -171,6 +171,7 @@ static struct eng *open_engine(const struct triple *t, const struct make *m)
         .numerics = t->numerics,
         .kernels = t->kernels,
         .gemm = t->gemm,
+        .kv_dtype = t->kv_dtype,
         .n_threads = m->threads,
         .n_parallel = m->slots,
         .chunk_tokens = m->chunk,
@@ -259,7 +260,7 @@ static bool check_triple(const struct triple *t, enum depth depth)
 static void check_model(const char *dir, enum depth depth)
 {
     model_dir = dir;
-    struct triple t = {"exact", "auto", "native"};
+    struct triple t;
     char err[300];
     struct eng *e = NULL;
     struct eng_params p = {.model_dir = dir, .n_parallel = 1};
@@ -273,13 +274,14 @@ static void check_model(const char *dir, enum depth depth)
             if (!kern_runs_here(*level)) continue;
             bool best = strcmp(*level, kern_select("auto")->name) == 0;
             if (depth == DEPTH_FEW && strcmp(*level, "c") == 0) continue; /* hours */
-            static const char *const gemms[] = {"native", "blas"};
-            for (size_t g = 0; g < (depth == DEPTH_FEW && !best ? 1 : N_OF(gemms)); g++) {
-                t = (struct triple){*path, *level, gemms[g]};
+            static const char *const kinds[][2] = {
+                {"native", "auto"}, {"native", "int8"}, {"blas", "auto"}};
+            for (size_t i = 0; i < (depth == DEPTH_FEW && !best ? 1 : N_OF(kinds)); i++) {
+                t = (struct triple){*path, *level, kinds[i][0], kinds[i][1]};
                 int before = n_compared;
                 if (check_triple(&t, depth))
-                    printf("%s %s/%s/%s: %d rows of the same bits\n", dir, t.numerics, t.kernels,
-                           t.gemm, n_compared - before);
+                    printf("%s %s/%s/%s, KV %s: %d rows of the same bits\n", dir, t.numerics,
+                           t.kernels, t.gemm, t.kv_dtype, n_compared - before);
                 fflush(stdout);
             }
         }

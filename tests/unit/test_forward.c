@@ -30,11 +30,12 @@ static const struct {
     struct eng_numerics n;
     double bound;
 } paths[] = {
-    {{"exact", KERN_A_F32, true, KERN_W_F32, KERN_W_F32, true}, 2e-5},
-    {{"exact-bf16w", KERN_A_F32, true, KERN_W_BF16, KERN_W_BF16, true}, 2e-5},
-    {{"bf16", KERN_A_BF16, true, KERN_W_BF16, KERN_W_BF16, false}, 0.06},
-    {{"int8", KERN_A_I8, false, KERN_W_I8, KERN_W_I8, false}, 0.12},
-    {{"int4", KERN_A_I8, false, KERN_W_I4, KERN_W_I8, false}, 0.12},
+    {{"exact", KERN_A_F32, true, KERN_W_F32, KERN_W_F32, KERN_KV_F32}, 2e-5},
+    {{"exact-bf16w", KERN_A_F32, true, KERN_W_BF16, KERN_W_BF16, KERN_KV_F32}, 2e-5},
+    {{"bf16", KERN_A_BF16, true, KERN_W_BF16, KERN_W_BF16, KERN_KV_BF16}, 0.06},
+    {{"int8", KERN_A_I8, false, KERN_W_I8, KERN_W_I8, KERN_KV_BF16}, 0.12},
+    {{"int4", KERN_A_I8, false, KERN_W_I4, KERN_W_I8, KERN_KV_BF16}, 0.12},
+    {{"bf16, int8 KV", KERN_A_BF16, true, KERN_W_BF16, KERN_W_BF16, KERN_KV_I8}, 0.06},
 };
 
 /* ---- running sequences ---------------------------------------------------------------------- */
@@ -52,7 +53,7 @@ static void rig_open(struct rig *g, struct eng_model *m, int n_threads)
     char err[200] = "";
     *g = (struct rig){.model = m};
     kv_layout_init(&g->layout, m->hp.n_layers, m->hp.n_kv_heads, m->hp.d_head,
-                   m->numerics->kv_f32);
+                   m->numerics->kv);
     REQUIRE(kv_pages_create(&g->kv, &g->layout, N_PAGES, err, sizeof(err)) == 0);
     REQUIRE(pool_create(&g->pool, n_threads, err, sizeof(err)) == 0);
     struct fwd_params params = {m, &g->layout, g->pool, MAX_ROWS, MAX_SEGS, MAX_ROWS, SYNTH_CTX};
@@ -469,7 +470,7 @@ static void test_plan(void **state)
     (void)state;
     struct eng_model *m = make_model(0, 2);
     struct kv_layout layout;
-    kv_layout_init(&layout, m->hp.n_layers, m->hp.n_kv_heads, m->hp.d_head, false);
+    kv_layout_init(&layout, m->hp.n_layers, m->hp.n_kv_heads, m->hp.d_head, KERN_KV_BF16);
     struct fwd_params params = {m, &layout, NULL, 100, 4, 10, SYNTH_CTX};
     int64_t scratch, logits, more_scratch, more_logits;
     fwd_plan(&params, 2, &scratch, &logits);

@@ -20,17 +20,20 @@ static void test_layout(void **state)
 {
     (void)state;
     static const struct {
-        int layers, heads, d_head, f32, d_pad;
+        int layers, heads, d_head;
+        enum kern_kvfmt fmt;
+        int d_pad;
         size_t panel, page;
     } cases[] = {
-        {30, 3, 64, 0, 64, 4096, 30 * 3 * 2 * 4096},
-        {30, 3, 64, 1, 64, 8192, 30 * 3 * 2 * 8192},
-        {1, 1, 8, 0, 32, 2048, 4096},
-        {2, 4, 80, 1, 96, 12288, 2 * 4 * 2 * 12288},
+        {30, 3, 64, KERN_KV_BF16, 64, 4096, 30 * 3 * 2 * 4096},
+        {30, 3, 64, KERN_KV_F32, 64, 8192, 30 * 3 * 2 * 8192},
+        {1, 1, 8, KERN_KV_BF16, 32, 2048, 4096},
+        {2, 4, 80, KERN_KV_F32, 96, 12288, 2 * 4 * 2 * 12288},
+        {30, 3, 64, KERN_KV_I8, 64, 2176, 30 * 3 * 2 * 2176},
     };
     for (size_t i = 0; i < N_OF(cases); i++) {
         struct kv_layout l;
-        kv_layout_init(&l, cases[i].layers, cases[i].heads, cases[i].d_head, cases[i].f32 != 0);
+        kv_layout_init(&l, cases[i].layers, cases[i].heads, cases[i].d_head, cases[i].fmt);
         REQUIRE_EQ_INT(l.d_pad, cases[i].d_pad);
         REQUIRE_EQ_INT(l.panel_bytes, cases[i].panel);
         REQUIRE_EQ_INT(l.page_bytes, cases[i].page);
@@ -45,7 +48,7 @@ static void test_references_and_exhaustion(void **state)
 {
     (void)state;
     struct kv_layout l;
-    kv_layout_init(&l, 2, 1, 16, false);
+    kv_layout_init(&l, 2, 1, 16, KERN_KV_BF16);
     struct kv_pages *p = make_pages(&l, 3);
     REQUIRE_EQ_INT(kv_pages_total(p), 3);
     int32_t a = kv_page_get(p), b = kv_page_get(p), c = kv_page_get(p);
@@ -79,7 +82,7 @@ static void test_recycled_values_are_zero(void **state)
 {
     (void)state;
     struct kv_layout l;
-    kv_layout_init(&l, 3, 2, 40, true);
+    kv_layout_init(&l, 3, 2, 40, KERN_KV_F32);
     struct kv_pages *p = make_pages(&l, 4);
     for (int round = 0; round < 3; round++) {
         int32_t pages[4];
@@ -97,7 +100,7 @@ static void test_bad_sizes(void **state)
 {
     (void)state;
     struct kv_layout l;
-    kv_layout_init(&l, 30, 3, 64, false);
+    kv_layout_init(&l, 30, 3, 64, KERN_KV_BF16);
     struct kv_pages *p = NULL;
     char err[200] = "";
     REQUIRE_EQ_INT(kv_pages_create(&p, &l, 0, err, sizeof(err)), ENG_EINVAL);

@@ -16,7 +16,7 @@ static struct fixture open_fixture(void)
     struct kv_layout layout;
     char err[200];
     struct fixture f;
-    kv_layout_init(&layout, 1, 1, 32, true);
+    kv_layout_init(&layout, 1, 1, 32, KERN_KV_F32);
     REQUIRE_EQ_INT(kv_pages_create(&f.pages, &layout, N_PAGES, err, sizeof(err)), 0);
     f.cache = prefix_create(f.pages, 99);
     REQUIRE(f.cache);
