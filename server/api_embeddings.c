@@ -372,12 +372,13 @@ static void start(struct embedding *e)
     srv_request_set_callbacks(e->req, &callbacks, e);
     if (srv_request_is_gone(e->req)) atomic_store(&e->gone, true);
     int rc = submit_more(e, text, sizeof(text));
-    if (!rc || e->n_outstanding > 0) return;
+    if (e->n_outstanding > 0) return;
     enum srv_error kind = rc == ENG_EQUEUEFULL ? SRV_ERR_QUEUE_FULL
                           : rc == ENG_ECLOSED  ? SRV_ERR_SHUTTING_DOWN
+                          : rc == ENG_ENOMEM   ? SRV_ERR_OVERLOADED
                                                : SRV_ERR_INTERNAL;
-    srv_reply_error(e->req, kind, NULL, "%s", text);
-    srv_request_done(e->req);
+    if (rc) srv_reply_error(e->req, kind, NULL, "%s", text);
+    srv_request_done(e->req); /* refused, or the client left before anything was submitted */
 }
 
 static void handle(struct srv_request *req)

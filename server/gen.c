@@ -681,5 +681,7 @@ void srv_gen_start(struct srv_gen *g)
         g->answered = true;
         srv_reply_error(g->req, err.kind, err.path[0] ? err.path : NULL, "%s", err.message);
         srv_request_done(g->req);
+    } else if (g->n_submitted == 0) {
+        srv_request_done(g->req); /* the client left before there was anything to call back */
     }
 }
