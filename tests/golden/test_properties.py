@@ -1,0 +1,132 @@
+#!/usr/bin/env python3
+# SPDX-License-Identifier: MIT
+"""Properties over drawn inputs, seeds fixed and named where one fails: decoding gives the text back, streamed
+pieces joined are the plain decoding, and a prompt computed in chunks of any size gives the same bits.
+
+Over the layouts of tests/golden/tokenizer and the demo model; with HEARTH_REFERENCE over its tokenizers too,
+where a megabyte without a break must also take no more than linear time.
+"""
+import json
+import os
+import random
+import subprocess
+import sys
+import tempfile
+
+HERE = os.path.dirname(os.path.abspath(__file__))
+ROOT = os.path.dirname(os.path.dirname(HERE))
+DEMO = os.path.join(ROOT, "deploy", "demo")
+sys.path.insert(0, os.path.join(HERE, "tokenizer"))
+import bases  # noqa: E402
+from layouts import LAYOUTS  # noqa: E402
+
+BIN = os.environ.get("HEARTH_BIN", "build/hearth")
+SLOW = bool(os.environ.get("HEARTH_SLOW"))
+ALPHABETS = ("abcdefghijklmnopqrstuvwxyz ETAOIN", "0123456789.,-", " \t\n\r\u00a0\u3000", "éüßñÅøабвгאבג",
+             "水日本語한국어", "🙂👍🏽\u200d👩\ufe0f", "e\u0301\u0323a\u0308", "'s're!?#$%()[]{}<|>", "\u0001\u007f\ufeff\u2028")
+REFERENCE = ("smollm2-135m", "gpt2-tokenizer", "qwen2.5-tokenizer", "llama2-tokenizer", "llama3-tokenizer")
+LOSSLESS = ("gpt2-tokenizer", "llama3-tokenizer")
+RUNS = ("a", " ", "\n", "7", "!", "水", "e\u0301", "ab", "👩\u200d")
+problems = []
+
+
+def ask(command, model, requests, *options):
+    p = subprocess.run([BIN, command, "--model", model, *options], stdout=subprocess.PIPE, timeout=600, check=True,
+                       input="".join(json.dumps(r) + "\n" for r in requests).encode())
+    answers = [json.loads(line) for line in p.stdout.decode().split("\n")[:-1]]
+    assert len(answers) == len(requests), f"{len(answers)} answers to {len(requests)} requests"
+    return answers
+
+
+def expect(ok, what):
+    if not ok:
+        problems.append(what)
+
+
+def drawn_text(seed):
+    rng = random.Random(seed)
+    return "".join(rng.choice(rng.choice(ALPHABETS)) * rng.choice((1, 1, 1, 1, 2, 9))
+                   for _ in range(rng.randrange(60)))
+
+
+def decoded_is_encoded(name, model, n):
+    """Only of tokenizers that keep every text."""
+    texts = [drawn_text(seed) for seed in range(n)]
+    encoded = ask("tokenize", model, [{"text": t, "parse_special": False} for t in texts])
+    decoded = ask("tokenize", model, [{"ids": a["ids"]} for a in encoded])
+    for seed, (text, answer) in enumerate(zip(texts, decoded)):
+        expect(answer["text"] == text, f"{name}, seed {seed}: {text!r} comes back as {answer['text']!r}")
+
+
+def streamed_is_plain(name, model, n):
+    """Of ids drawn from all there are, and of ids that make up a text."""
+    with open(os.path.join(model, "tokenizer.json"), encoding="utf-8") as f:
+        top = max(json.load(f)["model"]["vocab"].values()) + 5
+    texts = ask("tokenize", model, [{"text": drawn_text(seed)} for seed in range(n)])
+    requests = [{"ids": [rng.randrange(top) for _ in range(rng.randrange(40))], "skip_special": bool(seed % 2)}
+                for seed in range(n) for rng in (random.Random(seed),)]
+    requests += [{"ids": a["ids"], "skip_special": bool(i % 2)} for i, a in enumerate(texts) if "ids" in a]
+    for i, (request, answer) in enumerate(zip(requests, ask("tokenize", model, requests))):
+        joined = "".join(p or "" for p in answer["pieces"]) + answer["tail"]
+        expect(joined == answer["text"], f"{name}, case {i}: {request}: {joined!r} is not {answer['text']!r}")
+
+
+def chunked_is_whole(n):
+    """Answers of `hearth score`, log-probabilities and all, to the last digit they are written with."""
+    rng = random.Random(5)
+    requests = [{"ids": [rng.randrange(900) for _ in range(rng.randrange(2, 400))], "greedy": 4} for _ in range(n)]
+    for numerics in ("exact", "int8"):
+        whole = ask("score", DEMO, requests, "--numerics", numerics, "--chunk", "512", "--threads", "1")
+        for chunk in [1, 128] + [rng.randrange(2, 200) for _ in range(2)]:
+            threads = str(rng.choice((1, 2)))
+            parts = ask("score", DEMO, requests, "--numerics", numerics, "--chunk", str(chunk), "--threads", threads)
+            for request, a, b in zip(requests, whole, parts):
+                expect("error" not in a and a == b, f"{numerics}: {len(request['ids'])} tokens in chunks of {chunk}")
+
+
+def seconds_of(model, texts):
+    """Processor seconds of the filter; loading is in it."""
+    before = os.times()
+    ask("tokenize", model, [{"text": t} for t in texts])
+    after = os.times()
+    return after.children_user - before.children_user
+
+
+def linear(name, model):
+    """A run of 1 MB takes about twice the time of half of one; the best of three tries."""
+    rest = min(seconds_of(model, [""]) for _ in range(2))
+    for unit in RUNS:
+        n, ratio = 500000 // len(unit.encode()), 99.0
+        for _ in range(3):
+            half = max(seconds_of(model, [unit * n]) - rest, 0.02)
+            ratio = min(ratio, (seconds_of(model, [unit * 2 * n]) - rest) / half)
+            if ratio < 3.3:
+                break
+        expect(ratio < 3.3, f"{name}: twice as many {unit!r} take {ratio:.1f} times as long")
+
+
+def main():
+    n = 40 if SLOW else 300
+    with open(f"{HERE}/tokenizer/bases.json", encoding="ascii") as f:
+        trained = json.load(f)
+    for name, layout in LAYOUTS.items():
+        with tempfile.TemporaryDirectory() as model:
+            with open(f"{model}/tokenizer.json", "w", encoding="utf-8") as f:
+                json.dump(bases.make(trained, *layout), f)
+            streamed_is_plain(name, model, n)
+    decoded_is_encoded("demo", DEMO, n)
+    chunked_is_whole(4 if SLOW else 12)
+    base = os.environ.get("HEARTH_REFERENCE")
+    for name in REFERENCE if base and not SLOW else ():
+        model = os.path.join(base, "models", name)
+        streamed_is_plain(name, model, n)
+        if name in LOSSLESS:
+            decoded_is_encoded(name, model, n)
+        linear(name, model)
+    print("\n".join(problems[:20]))
+    print(f"{len(problems)} properties broken")
+    return 1 if problems else 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())
