@@ -2,10 +2,11 @@
 # SPDX-License-Identifier: MIT
 """Writes a model directory with random bf16 weights in the shape of a real model, for speed and load tests.
 
-    make_model.py OUT [--shape smollm2-135m] [--tokenizer DIR]
+    make_model.py OUT [--shape smollm2-135m] [--tokenizer DIR] [--gguf FILE]
 
 The same shape always gives the same bytes. With --tokenizer the tokenizer files of DIR are copied;
-otherwise those of the demo model (its ids are the low ones of the vocabulary). Standard library only.
+otherwise those of the demo model (its ids are the low ones of the vocabulary). --gguf writes the same
+weights as one GGUF file (version 3, bf16, no vocabulary) for engines that read that. Standard library only.
 """
 import argparse
 import json
@@ -76,11 +77,101 @@ def write_weights(path, shapes):
             f.write(norm_bytes(rng, shape[0]) if len(shape) == 1 else matrix_bytes(rng, math.prod(shape)))
 
 
+# ---- GGUF ---------------------------------------------------------------------------------------------
+
+GGUF_NAMES = {"input_layernorm": "attn_norm", "self_attn.q_proj": "attn_q", "self_attn.k_proj": "attn_k",
+              "self_attn.v_proj": "attn_v", "self_attn.o_proj": "attn_output",
+              "post_attention_layernorm": "ffn_norm", "mlp.gate_proj": "ffn_gate",
+              "mlp.up_proj": "ffn_up", "mlp.down_proj": "ffn_down"}
+GGUF_U32, GGUF_F32, GGUF_STRING = 4, 6, 8
+GGML_F32, GGML_BF16, ALIGNMENT = 0, 30, 32
+
+
+def gguf_string(text):
+    raw = text.encode()
+    return struct.pack("<Q", len(raw)) + raw
+
+
+def gguf_entry(key, value):
+    """One pair of the metadata: text, a float or an unsigned number."""
+    if isinstance(value, str):
+        return gguf_string(key) + struct.pack("<I", GGUF_STRING) + gguf_string(value)
+    if isinstance(value, float):
+        return gguf_string(key) + struct.pack("<If", GGUF_F32, value)
+    return gguf_string(key) + struct.pack("<II", GGUF_U32, value)
+
+
+def gguf_name(name):
+    if name == "model.embed_tokens.weight":
+        return "token_embd.weight"
+    if name == "model.norm.weight":
+        return "output_norm.weight"
+    _, _, layer, rest = name.split(".", 3)
+    return f"blk.{layer}.{GGUF_NAMES[rest[:-len('.weight')]]}.weight"
+
+
+def interleave_halves(data, n_rows, n_heads):
+    """Rows of a query or key matrix as GGUF's rope wants them: within a head, row i of the first half
+    and row i of the second one after the other."""
+    row, d_head, out = len(data) // n_rows, n_rows // n_heads, bytearray()
+    for head in range(0, n_rows, d_head):
+        for i in range(head, head + d_head // 2):
+            for j in (i, i + d_head // 2):
+                out += data[j * row:(j + 1) * row]
+    return bytes(out)
+
+
+def gguf_data(name, data, n_rows, heads, kv_heads):
+    if name.endswith("norm.weight"):  # f32, whose high half is the bf16
+        out = bytearray(2 * len(data))
+        out[2::4], out[3::4] = data[0::2], data[1::2]
+        return bytes(out)
+    if name.endswith("q_proj.weight"):
+        return interleave_halves(data, n_rows, heads)
+    if name.endswith("k_proj.weight"):
+        return interleave_halves(data, n_rows, kv_heads)
+    return data
+
+
+def write_gguf(path, weights, shape):
+    """The weights of a safetensors file that write_weights made, as a GGUF file."""
+    hidden, layers, heads, kv_heads, inter, vocab, theta, ctx = shape
+    with open(weights, "rb") as f:
+        start = 8 + struct.unpack("<Q", f.read(8))[0]
+        header = json.loads(f.read(start - 8))
+        del header["__metadata__"]
+        meta = {"general.architecture": "llama", "general.name": "random", "general.file_type": 32,
+                "general.alignment": ALIGNMENT, "llama.block_count": layers, "llama.context_length": ctx,
+                "llama.embedding_length": hidden, "llama.feed_forward_length": inter,
+                "llama.attention.head_count": heads, "llama.attention.head_count_kv": kv_heads,
+                "llama.rope.freq_base": theta, "llama.rope.dimension_count": hidden // heads,
+                "llama.attention.layer_norm_rms_epsilon": 1e-5, "llama.vocab_size": vocab,
+                "tokenizer.ggml.model": "none"}
+        infos, offset = b"", 0
+        for name, entry in header.items():
+            matrix = len(entry["shape"]) == 2
+            size = math.prod(entry["shape"]) * (2 if matrix else 4)
+            dims = entry["shape"][::-1]
+            infos += gguf_string(gguf_name(name)) + struct.pack(f"<I{len(dims)}Q", len(dims), *dims)
+            infos += struct.pack("<IQ", GGML_BF16 if matrix else GGML_F32, offset)
+            offset += size + -size % ALIGNMENT
+        head = struct.pack("<4sIQQ", b"GGUF", 3, len(header), len(meta))
+        head += b"".join(gguf_entry(k, v) for k, v in meta.items()) + infos
+        with open(path, "wb") as out:
+            out.write(head + bytes(-len(head) % ALIGNMENT))
+            for name, entry in header.items():
+                f.seek(start + entry["data_offsets"][0])
+                data = f.read(entry["data_offsets"][1] - entry["data_offsets"][0])
+                data = gguf_data(name, data, entry["shape"][0], heads, kv_heads)
+                out.write(data + bytes(-len(data) % ALIGNMENT))
+
+
 def main():
     p = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     p.add_argument("out")
     p.add_argument("--shape", choices=sorted(SHAPES), default="smollm2-135m")
     p.add_argument("--tokenizer", default=os.path.join(ROOT, "deploy", "demo"))
+    p.add_argument("--gguf")
     a = p.parse_args()
     hidden, layers, heads, kv_heads, inter, vocab, theta, ctx = SHAPES[a.shape]
     os.makedirs(a.out, exist_ok=True)
@@ -97,8 +188,10 @@ def main():
         source = os.path.join(a.tokenizer, name)
         if os.path.exists(source):
             shutil.copyfile(source, os.path.join(a.out, name))
-    write_weights(os.path.join(a.out, "model.safetensors"),
-                  list(tensor_shapes(hidden, layers, heads, kv_heads, inter, vocab)))
+    weights = os.path.join(a.out, "model.safetensors")
+    write_weights(weights, list(tensor_shapes(hidden, layers, heads, kv_heads, inter, vocab)))
+    if a.gguf:
+        write_gguf(a.gguf, weights, SHAPES[a.shape])
 
 
 if __name__ == "__main__":

@@ -1,0 +1,219 @@
+#!/usr/bin/env python3
+# SPDX-License-Identifier: MIT
+"""Hearth beside llama.cpp on the same random weights, in turns, one process at a time.
+
+    compare_llama.py [--hearth build/hearth] [--work build/compare] [--formats bf16,q8_0,q4_0] [--threads 1,2]
+                     [--prefill 128,512,2048] [--decode 128] [--batch 1] [--rounds 5] [--json FILE]
+    compare_llama.py --tune         the peer alone, with each of its settings, to find its best
+    compare_llama.py --same         only checks that both engines compute the same model
+
+The peer is the prebuilt library of the npm package @node-llama-cpp/linux-x64, fetched with npm into WORK at
+the first run; the model (SmolLM2-135M's shape by make_model.py) is written there too, once as a Hugging
+Face directory and once as GGUF, whose 8- and 4-bit forms the peer's own quantizer makes. Every round runs the
+peer, then Hearth; a ratio is the median of the ratios of the rounds. Peer settings: flash attention on, KV in
+f16, weights repacked, its own pool of threads as in llama-bench; --peer-options changes them.
+Standard library only.
+"""
+import argparse
+import json
+import os
+import platform
+import shlex
+import statistics
+import struct
+import subprocess
+import sys
+
+HERE = os.path.dirname(os.path.abspath(__file__))
+ROOT = os.path.dirname(os.path.dirname(HERE))
+PACKAGE = "@node-llama-cpp/linux-x64@3.22.1"
+LIBRARIES = "node_modules/@node-llama-cpp/linux-x64/bins/linux-x64"
+NUMERICS = {"bf16": "bf16", "q8_0": "int8", "q4_0": "int4"}
+# What --tune tries, each against the first.
+SETTINGS = ["", "--poll 100", "--poll -1", "--mmap", "--no-repack", "--flash 0", "--kv bf16", "--ubatch 2048"]
+
+
+def fetch_peer(a):
+    folder = a.libraries or os.path.join(a.work, LIBRARIES)
+    if not os.path.isdir(folder):
+        subprocess.run(["npm", "install", "--prefix", a.work, "--no-audit", "--no-fund", "--ignore-scripts",
+                        PACKAGE], check=True)
+    return folder
+
+
+def make_model(a):
+    model, gguf = os.path.join(a.work, "model"), os.path.join(a.work, "bf16.gguf")
+    if not os.path.exists(gguf):
+        subprocess.run([sys.executable, os.path.join(HERE, "make_model.py"), model, "--gguf", gguf + ".part"],
+                       check=True)
+        os.rename(gguf + ".part", gguf)
+    for kind in a.formats:
+        out = os.path.join(a.work, kind + ".gguf")
+        if not os.path.exists(out):
+            peer(a, ["quantize", gguf, kind, out + ".part"])
+            os.rename(out + ".part", out)
+    return model
+
+
+def peer(a, command, text=True):
+    """(stdout, log) of one process of the peer."""
+    p = subprocess.run([sys.executable, os.path.join(HERE, "peer_llama.py"), a.folder, *command], text=text,
+                       stdout=subprocess.PIPE, stderr=subprocess.PIPE, check=False)
+    if p.returncode != 0:
+        sys.exit(f"the peer failed: {p.stderr[-2000:]}")
+    return p.stdout, p.stderr
+
+
+def cases(text):
+    """test, tokens, batch and context -> tokens a second, of JSON lines."""
+    rows = [json.loads(line) for line in text.splitlines()]
+    return {(r["test"], r["tokens"], r["batch"], r["context"]): r["tok_s"] for r in rows}
+
+
+def case_options(a, threads):
+    return ["--threads", str(threads), "--prefill", a.prefill, "--decode", str(a.decode), "--batch", a.batch,
+            "--context", a.context, "--reps", str(a.reps)]
+
+
+def run_peer(a, kind, threads, options):
+    gguf = os.path.join(a.work, kind + ".gguf")
+    out, log = peer(a, ["speed", gguf, *case_options(a, threads), *shlex.split(options)])
+    wanted = ("system_info", "flash_attn ", "loaded CPU")
+    a.log = sorted({line for line in log.splitlines() if any(w in line for w in wanted)})
+    return cases(out)
+
+
+def run_hearth(a, kind, threads):
+    command = [a.hearth, "bench", "--json", "--model", a.model, "--numerics", NUMERICS[kind],
+               *case_options(a, threads), *shlex.split(a.hearth_options)]
+    p = subprocess.run(command, text=True, stdout=subprocess.PIPE, stderr=subprocess.PIPE, check=False)
+    if p.returncode != 0:
+        sys.exit(f"hearth failed: {p.stderr[-2000:]}")
+    return cases(p.stdout)
+
+
+def name_of(case):
+    test, tokens, batch, context = case
+    if test == "prefill":
+        return f"prefill {tokens}"
+    return f"decode {tokens}" + (f" x{batch}" if batch > 1 else "") + (f" at {context}" if context else "")
+
+
+def spread(values):
+    return f"{statistics.median(values):8.1f} ({min(values):.0f}-{max(values):.0f})"
+
+
+def compare(a, kind, threads):
+    """One table's rows: both engines in turns, --rounds times."""
+    theirs, ours = [], []
+    for _ in range(a.rounds):
+        theirs.append(run_peer(a, kind, threads, a.peer_options))
+        ours.append(run_hearth(a, kind, threads))
+    rows = []
+    for case in ours[0]:
+        x, y = [r[case] for r in theirs], [r[case] for r in ours]
+        ratios = [b / a for a, b in zip(x, y)]
+        rows.append({"format": kind, "threads": threads, "case": name_of(case), "llama_tok_s": x,
+                     "hearth_tok_s": y, "ratio": round(statistics.median(ratios), 3),
+                     "ratio_min": round(min(ratios), 3), "ratio_max": round(max(ratios), 3)})
+        print(f"| {kind} | {threads} | {name_of(case)} | {spread(x)} | {spread(y)} | "
+              f"**{statistics.median(ratios):.2f}** ({min(ratios):.2f}-{max(ratios):.2f}) |", flush=True)
+    return rows
+
+
+def tune(a):
+    print("| format | threads | settings | case | tok/s | against the first |\n|---|---|---|---|---|---|")
+    for kind in a.formats:
+        for threads in a.threads:
+            rounds = [[run_peer(a, kind, threads, s) for s in SETTINGS] for _ in range(a.rounds)]
+            for case in rounds[0][0]:
+                for i, s in enumerate(SETTINGS):
+                    speeds = [r[i][case] for r in rounds]
+                    ratio = statistics.median(r[i][case] / r[0][case] for r in rounds)
+                    print(f"| {kind} | {threads} | {s or 'as compared'} | {name_of(case)} | {spread(speeds)} | "
+                          f"{ratio:.2f} |", flush=True)
+
+
+def same_model(a):
+    """Both engines' logits of 33 tokens, so that nothing is compared that is not the same model."""
+    ids = [(i * 7919 + 13) % 49152 for i in range(33)]
+    raw, _ = peer(a, ["logits", os.path.join(a.work, "bf16.gguf"), ",".join(map(str, ids))], text=False)
+    file = os.path.join(a.work, "logits")
+    subprocess.run([a.hearth, "score", "--model", a.model, "--numerics", "bf16"], text=True, check=True,
+                   input=json.dumps({"ids": ids, "logits": file}) + "\n", stdout=subprocess.DEVNULL)
+    with open(file, "rb") as f:
+        mine = f.read()
+    if len(raw) != len(mine):
+        sys.exit(f"{len(raw)} and {len(mine)} bytes of logits")
+    n = len(raw) // 4
+    x, y = struct.unpack(f"<{n}f", raw), struct.unpack(f"<{n}f", mine)
+    worst, size = max(abs(p - q) for p, q in zip(x, y)), max(map(abs, x))
+    vocab = n // len(ids)
+    agree = sum(max(range(vocab), key=lambda j, o=i * vocab: x[o + j])
+                == max(range(vocab), key=lambda j, o=i * vocab: y[o + j]) for i in range(len(ids)))
+    print(f"same model: logits up to {size:.2f} differ by at most {worst:.3f}; best token the same at "
+          f"{agree} of {len(ids)} positions")
+    if worst > 0.05 * size:
+        sys.exit("the two engines do not compute the same model")
+
+
+def machine():
+    names = set()
+    try:
+        with open("/proc/cpuinfo", encoding="utf-8") as f:
+            names = {line.split(":")[1].strip() for line in f if line.startswith("model name")}
+    except OSError:
+        pass
+    return {"cpu": ", ".join(sorted(names)) or platform.processor(), "cores": os.cpu_count(),
+            "system": platform.platform()}
+
+
+def commit():
+    p = subprocess.run(["git", "-C", ROOT, "describe", "--always", "--dirty"], text=True,
+                       stdout=subprocess.PIPE, stderr=subprocess.DEVNULL, check=False)
+    return p.stdout.strip()
+
+
+def listed(kind):
+    return lambda text: [kind(x) for x in text.split(",") if x]
+
+
+def main():
+    p = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    p.add_argument("--hearth", default=os.environ.get("HEARTH_BIN", os.path.join(ROOT, "build", "hearth")))
+    p.add_argument("--work", default=os.path.join(ROOT, "build", "compare"))
+    p.add_argument("--libraries", help="folder of libllama.so; otherwise the npm package in WORK")
+    p.add_argument("--formats", type=listed(str), default=list(NUMERICS))
+    p.add_argument("--threads", type=listed(int), default=[1, 2])
+    p.add_argument("--prefill", default="128,512,2048")
+    p.add_argument("--decode", type=int, default=128)
+    p.add_argument("--batch", default="1")
+    p.add_argument("--context", default="0")
+    p.add_argument("--rounds", type=int, default=5)
+    p.add_argument("--reps", type=int, default=1, help="measurements in each process, after one for warmth")
+    p.add_argument("--peer-options", default="")
+    p.add_argument("--hearth-options", default="")
+    p.add_argument("--tune", action="store_true")
+    p.add_argument("--same", action="store_true")
+    p.add_argument("--json")
+    a = p.parse_args()
+    os.makedirs(a.work, exist_ok=True)
+    a.folder = fetch_peer(a)
+    a.model = make_model(a)
+    if a.tune:
+        return tune(a)
+    same_model(a)
+    if a.same:
+        return None
+    print("| format | threads | case | llama.cpp tok/s | Hearth tok/s | ratio |\n|---|---|---|---|---|---|")
+    rows = [row for kind in a.formats for threads in a.threads for row in compare(a, kind, threads)]
+    print("\n".join(["", *a.log]))
+    if a.json:
+        with open(a.json, "w", encoding="utf-8") as f:
+            json.dump({"kind": "compare_llama", "machine": machine(), "commit": commit(), "peer": PACKAGE,
+                       "peer_log": a.log, "command": shlex.join(sys.argv), "rows": rows}, f, indent=1)
+    return None
+
+
+if __name__ == "__main__":
+    sys.exit(main())
