@@ -89,7 +89,7 @@ static int choose_names(struct srv_loader *l)
     return 0;
 }
 
-/* b<version>-<weights and tokenizer>-<path>-<kernels>-<gemm>: what decides its bits. */
+/* b<version>-<weights and tokenizer>-<path>[-kv8]-<kernels>-<gemm>: what decides its bits. */
 static void make_fingerprint(struct srv_loader *l)
 {
     const struct eng_info *info = eng_info(l->engine);
@@ -97,8 +97,9 @@ static void make_fingerprint(struct srv_loader *l)
     for (int i = 0; i < 6; i++) {
         snprintf(weights + 2 * i, 3, "%02x", info->fingerprint[i] ^ tok_fingerprint(l->tok)[i]);
     }
-    snprintf(l->fingerprint, sizeof(l->fingerprint), "b%s-%s-%s-%s-%s", HEARTH_VERSION, weights,
-             info->numerics, info->kernels, info->gemm);
+    const char *kv = strcmp(info->kv_dtype, "int8") == 0 ? "-kv8" : "";
+    snprintf(l->fingerprint, sizeof(l->fingerprint), "b%s-%s-%s%s-%s-%s", HEARTH_VERSION, weights,
+             info->numerics, kv, info->kernels, info->gemm);
 }
 
 static void publish(struct srv_loader *l)
