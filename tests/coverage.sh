@@ -31,7 +31,7 @@ gate() {
     local folder=$1 goal=$2 percent
     shift 2
     "$gcovr" --root . --object-directory "$dir" --filter "$folder/" "$@" \
-        --gcov-ignore-parse-errors=negative_hits.warn_once_per_file --json-summary-pretty \
+        --gcov-ignore-parse-errors=all --merge-mode-functions=separate \
         --json-summary "$dir/coverage-$folder.json" --txt "$dir/coverage-$folder.txt" \
         >"$dir/coverage-$folder.log" 2>&1 "$dir" || { cat "$dir/coverage-$folder.log"; failed=1; return; }
     percent=$(python3 -c 'import json,sys; print(json.load(open(sys.argv[1]))["line_percent"])' \
