@@ -152,6 +152,19 @@ def test_prefix_cache():
             assert a["usage"]["prompt_tokens_details"]["cached_tokens"] == 0
 
 
+def test_prefix_of_1000_tokens_is_computed_once_for_32_requests():
+    prefix, n = [5 + i * 7 % 200 for i in range(1024)], 32
+    def body(i, **kw):
+        return dict(BODY, prompt=prefix + [20 + i] * 16, max_tokens=4, return_token_ids=True, **kw)
+    with Hearth("--parallel", "32") as h:
+        shared = [a[2] for a in many(h, [body(i) for i in range(n)], n)]
+        cached = [a["usage"]["prompt_tokens_details"]["cached_tokens"] for a in shared]
+        assert sum(1040 - c for c in cached) == 1024 + n * 16, sorted(cached)
+        for i in (0, 9, 31):
+            alone = h.post("/v1/completions", body(i, cache_prompt=False))[2]
+            assert alone["choices"][0]["token_ids"] == shared[i]["choices"][0]["token_ids"], i
+
+
 def test_memory_and_descriptors_stay_flat():
     n = 60 if os.environ.get("HEARTH_SLOW") else 300
     with Hearth("--parallel", "4") as h:
