@@ -405,9 +405,17 @@ static void run_request(struct client *c, const struct srv_route *route, const c
 
 /* ---- what came back ------------------------------------------------------------------------ */
 
+/* The parser takes no U+0000 in keys, where a token may well have one: it becomes U+0001. */
 static json_t *parse(const char *text, size_t len)
 {
-    return json_loadb(text, len, JSON_ALLOW_NUL | JSON_REJECT_DUPLICATES, NULL);
+    char *copy = malloc(len + 1);
+    check(copy != NULL);
+    memcpy(copy, text, len);
+    for (size_t i = 0; i + 6 <= len; i += copy[i] == '\\' ? 2 : 1)
+        if (!memcmp(copy + i, "\\u0000", 6)) copy[i + 5] = '1';
+    json_t *root = json_loadb(copy, len, JSON_REJECT_DUPLICATES, NULL);
+    free(copy);
+    return root;
 }
 
 static void check_error(const struct client *c, const json_t *root)
@@ -484,7 +492,7 @@ static void free_texts(struct srv_buf texts[16])
 static void compare_other_way(const struct srv_route *route, const struct client *first,
                               const char *body, size_t len, struct srv_buf texts[16])
 {
-    json_t *root = parse(body, len);
+    json_t *root = json_loadb(body, len, JSON_ALLOW_NUL, NULL);
     check(json_is_object(root));
     json_object_set_new(root, "stream", json_boolean(!first->is_stream));
     json_object_del(root, "stream_options");
