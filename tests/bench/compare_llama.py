@@ -79,7 +79,8 @@ def run_peer(a, kind, threads, options):
     gguf = os.path.join(a.work, kind + ".gguf")
     out, log = peer(a, ["speed", gguf, *case_options(a, threads), *shlex.split(options)])
     wanted = ("system_info", "flash_attn ", "loaded CPU")
-    a.log = sorted({line for line in log.splitlines() if any(w in line for w in wanted)})
+    a.log = sorted({line.replace(a.folder + "/", "").strip() for line in log.splitlines()
+                    if any(w in line for w in wanted)})
     return cases(out)
 
 
@@ -165,7 +166,7 @@ def machine():
     except OSError:
         pass
     return {"cpu": ", ".join(sorted(names)) or platform.processor(), "cores": os.cpu_count(),
-            "system": platform.platform()}
+            "system": f"{platform.system()} {platform.machine()}"}
 
 
 def commit():

@@ -113,6 +113,7 @@ class Target:
         if u.scheme != "http":
             sys.exit("only http: is measured")
         self.url, self.host, self.port = url, u.hostname, u.port or 80
+        self.label = url
         self.path = (u.path.rstrip("/") or "/v1") + "/completions"
         self.timeout = a.timeout
         key = os.environ.get("OPENAI_API_KEY")
@@ -240,7 +241,7 @@ def run_level(target, a, level, seed):
     else:
         n = max(a.requests or -(-a.total // level), 1) * level
         loop.closed(level, [make_body(a, rng) for _ in range(n)])
-    row = {"url": target.url, "rate" if a.rate else "clients": level, "seed": seed}
+    row = {"server": target.label, "rate" if a.rate else "clients": level, "seed": seed}
     return {**row, **summary(loop, time.process_time() - cpu)}
 
 
@@ -251,24 +252,24 @@ def points(figures):
 def show(row):
     level = f"rate {row['rate']:g}" if "rate" in row else f"clients {row['clients']}"
     if "output_tok_s" not in row:
-        print(f"{row['url']} {level}: all {row['errors']} requests failed: {row['first_error']}", flush=True)
+        print(f"{row['server']} {level}: all {row['errors']} requests failed: {row['first_error']}", flush=True)
         return
     t, i = row["ttft_ms"], row["itl_ms"]
-    print(f"{row['url']} {level}: {row['output_tok_s']:.1f} tok/s out, {row['total_tok_s']:.1f} in all; TTFT "
+    print(f"{row['server']} {level}: {row['output_tok_s']:.1f} tok/s out, {row['total_tok_s']:.1f} in all; TTFT "
           f"{points(t)}; gap {points(i)} ms; {row['requests']} requests, {row['errors']} errors, client "
           f"{row['client_cpu']:.1%} of a core", flush=True)
 
 
-def ratios(rows, urls, levels, key):
+def ratios(rows, names, levels, key):
     """Second server over the first, round by round."""
     result = []
     for level in levels:
-        speeds = [[r.get("output_tok_s") for r in rows if r["url"] == u and r[key] == level] for u in urls]
+        speeds = [[r.get("output_tok_s") for r in rows if r["server"] == u and r[key] == level] for u in names]
         pairs = [b / a for a, b in zip(*speeds) if a and b]
         if pairs:
             result.append({key: level, "ratio": round(statistics.median(pairs), 3),
                            "min": round(min(pairs), 3), "max": round(max(pairs), 3)})
-            print(f"{key} {level:g}: {urls[1]} / {urls[0]} = {statistics.median(pairs):.3f} "
+            print(f"{key} {level:g}: {names[1]} / {names[0]} = {statistics.median(pairs):.3f} "
                   f"({min(pairs):.3f} to {max(pairs):.3f})")
     return result
 
@@ -276,6 +277,7 @@ def ratios(rows, urls, levels, key):
 def main():
     p = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     p.add_argument("--url", action="append", help="once, or twice to compare")
+    p.add_argument("--label", action="append", help="name of the server in the results, one for each --url")
     p.add_argument("--clients", type=listed(int), default=[1, 4, 16, 32])
     p.add_argument("--rate", type=listed(float), help="requests a second, instead of clients")
     p.add_argument("--seconds", type=float, default=30, help="how long requests come at each rate")
@@ -294,6 +296,8 @@ def main():
     a = p.parse_args()
     urls = a.url or ["http://127.0.0.1:8080"]
     targets = [Target(u, a) for u in urls]
+    for t, label in zip(targets, a.label or []):
+        t.label = label
     levels, key = (a.rate, "rate") if a.rate else (a.clients, "clients")
     for t in targets:  # one request for warmth, which also tells whether the server answers at all
         loop = Loop(t, a)
@@ -306,7 +310,7 @@ def main():
             for t in targets:
                 rows.append(run_level(t, a, level, a.seed + i))
                 show(rows[-1])
-    found = ratios(rows, urls, levels, key) if len(urls) == 2 else []
+    found = ratios(rows, [t.label for t in targets], levels, key) if len(urls) == 2 else []
     if a.json:
         with open(a.json, "w", encoding="utf-8") as f:
             json.dump({"kind": "load", "machine": machine(), "commit": commit(), "prompt": a.prompt,
