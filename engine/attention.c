@@ -11,10 +11,10 @@
 #include <math.h>
 #include <string.h>
 
-#include "engine/forward.h"
 #include "engine/kv.h"
 #include "engine/model.h"
 #include "engine/scratch.h"
+#include "engine/step.h"
 
 enum {
     SPLIT_PAGES = ATTN_SPLIT / KV_PAGE_TOKENS,

@@ -80,13 +80,14 @@ void srv_error_write(struct srv_buf *b, enum srv_error kind, const char *param, 
     srv_buf_puts(b, "}}");
 }
 
-/* How long the refused should wait: the time the engine needs for what is queued, 1 to 60 s. */
+/*
+ * How long the refused should wait: the time the engine needs for what is queued, 1 to 60 s. The
+ * engine may be looked at once the state says that it is there.
+ */
 static long wait_ms(struct srv_request *req, enum srv_error kind)
 {
-    struct eng *engine = srv_request_app(req)->engine;
-    if (kind == SRV_ERR_LOADING || !engine) return 1000;
     if (kind == SRV_ERR_SHUTTING_DOWN) return 5000;
-    return (long)(srv_retry_after_ms(req));
+    return srv_request_server_state(req) == SRV_READY ? (long)srv_retry_after_ms(req) : 1000;
 }
 
 static void add_retry_headers(struct srv_request *req, enum srv_error kind)

@@ -43,9 +43,6 @@ struct jinja_value jinja_call_macro(struct jinja_run *r, const struct jinja_macr
 struct jinja_value jinja_call_loop(struct jinja_run *r, struct jinja_loop *loop,
                                    const struct jinja_args *args);
 
-/* NULL: the body of a call block. */
-const struct jinja_str *jinja_macro_name(const struct jinja_macro *macro);
-
 /* Renders the whole template; r->context holds its variables, r->out takes the text. */
 void jinja_exec_tree(struct jinja_run *r, const struct jinja_tree *tree);
 

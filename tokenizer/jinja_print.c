@@ -10,7 +10,6 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "tokenizer/jinja_eval.h"
 #include "tokenizer/jinja_gen.h"
 #include "tokenizer/jinja_num.h"
 #include "tokenizer/jinja_unicode.h"

@@ -224,6 +224,8 @@ struct jinja_value *jinja_dict_get_name(struct jinja_run *r, const struct jinja_
 const char *jinja_type_name(struct jinja_value v);
 /* The same as the reference's messages have it: "dict object", "None". */
 const char *jinja_object_name(struct jinja_value v);
+/* NULL: the body of a call block. (jinja_exec.c) */
+const struct jinja_str *jinja_macro_name(const struct jinja_macro *macro);
 bool jinja_truth(struct jinja_value v);
 bool jinja_is_number(struct jinja_value v);  /* bool, int, big, float */
 bool jinja_is_integer(struct jinja_value v); /* bool, int, big */

@@ -93,7 +93,8 @@ def test_different_prompts_at_once():
 
 
 def test_worst_legal_load():
-    with Hearth("--parallel", "8", "--max-queue", "64", "--queue-timeout-ms", "0") as h:
+    slow = ["--ctx-size", "512"] if os.environ.get("HEARTH_SLOW") else []
+    with Hearth("--parallel", "8", "--max-queue", "64", "--queue-timeout-ms", "0", *slow) as h:
         ctx = h.get("/props")[2]["n_ctx"]
         before = h.get("/props")[2]["memory"]
         planned = sum(before[k] for k in ("weights_bytes", "kv_bytes", "scratch_bytes", "logits_bytes"))

@@ -1,0 +1,33 @@
+/* SPDX-License-Identifier: MIT */
+/*
+ * What one step computes: pieces of sequences, each with its tokens and pages. Everything is
+ * borrowed until the step ends.
+ */
+#ifndef HEARTH_ENGINE_STEP_H
+#define HEARTH_ENGINE_STEP_H
+
+#include <stdatomic.h>
+#include <stdint.h>
+
+/* Which rows of a segment want logits. */
+enum fwd_want { FWD_WANT_NONE, FWD_WANT_LAST, FWD_WANT_ALL };
+
+struct fwd_segment {
+    const int32_t *tokens;      /* [n_tokens], each in [0, vocab) */
+    int n_tokens;               /* >= 1 */
+    int64_t pos0;               /* of the first token; earlier positions are in the pages */
+    uint8_t *const *pages;      /* data of page i of the sequence: positions 32 i .. 32 i + 31;
+                                 * covers pos0 + n_tokens */
+    enum fwd_want want;
+    float *hidden_sum;          /* NULL, or [d_model]: the final normed hidden states of the rows
+                                 * are added, in order of position */
+};
+
+/* No two segments of a step belong to one sequence. */
+struct fwd_step {
+    const struct fwd_segment *segs;
+    int n_segs;
+    const atomic_bool *stop;    /* NULL, or: give up between layers when true */
+};
+
+#endif
