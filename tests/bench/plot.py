@@ -3,8 +3,8 @@
 """Line plots as SVG: throughput by clients and speed by context, from the JSON of the other tools.
 
     plot.py clients OUT.svg LOAD.json ...       files of load.py; a line for each server label
-    plot.py context OUT.svg BENCH.jsonl ...     output of `hearth bench --json`; a line for each numerics,
-                                                threads and batch of its decode cases
+    plot.py context OUT.svg BENCH.jsonl ...     output of `hearth bench --json`; a line for each numerics
+                                                and threads, of one sequence's decode cases
     plot.py --title TEXT ...
 
 Several results at one place give their median. The plots have no background and one grey for their text, so
@@ -45,9 +45,8 @@ def context_series(paths):
     series = {}
     for path in paths:
         for row in read_lines(path):
-            if row.get("test") == "decode":
+            if row.get("test") == "decode" and row["batch"] == 1:
                 label = f"{row['numerics']}, {row['threads']} thread" + "s" * (row["threads"] > 1)
-                label += f", batch {row['batch']}" if row["batch"] > 1 else ""
                 series.setdefault(label, {}).setdefault(row["context"], []).append(row["tok_s"])
     return series
 
