@@ -74,7 +74,7 @@ static void metrics(struct srv_request *req)
 {
     struct srv_server *s = req->server;
     enum srv_state state = srv_request_server_state(req);
-    bool loaded = state == SRV_READY || (state == SRV_DRAINING && s->app.engine);
+    bool loaded = atomic_load(&s->loaded);
     struct eng_stats stats;
     struct srv_metrics_view view = {
         .n_connections = srv_watch_n_connections(s->watch),

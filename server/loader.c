@@ -113,6 +113,7 @@ static void publish(struct srv_loader *l)
     app->defaults = l->defaults;
     app->created = (int64_t)time(NULL);
     app->is_demo = l->server->config->model_is_demo;
+    atomic_store(&l->server->loaded, true);
 }
 
 static int check_vocabulary(struct srv_loader *l)

@@ -33,6 +33,7 @@ struct srv_server {
     struct srv_watch *watch;
     struct srv_retry retry;
     atomic_int state;              /* enum srv_state */
+    atomic_bool loaded;            /* app is complete; stays so while draining */
     atomic_bool refusing;          /* draining, and past the delay: new requests get 503 */
     atomic_bool stalled;           /* work waits and the engine does not step */
     atomic_ullong monitor_us;      /* when the main thread last looked */
