@@ -92,7 +92,7 @@ fi
 
 # A build folder made before cmocka was there has to look again.
 if [ -f build/build.ninja ] && [ ! -f build/tests/test_params ]; then
-    meson setup --reconfigure --clearcache build -Dtests=enabled || exit 1
+    meson setup --reconfigure build -Dtests=enabled || exit 1
 fi
 build build --buildtype=release --werror || { echo "0 passed, 1 failed"; exit 1; }
 export HEARTH_NODE_MODULES="$PWD/build/node/node_modules"
