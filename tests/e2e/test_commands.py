@@ -1,0 +1,148 @@
+#!/usr/bin/env python3
+# SPDX-License-Identifier: MIT
+"""Subcommands for people on the demo model: bench, generate, inspect, healthcheck, and what they refuse."""
+import json
+import os
+import re
+import socket
+import subprocess
+import tempfile
+import threading
+
+from hearth_server import BIN, DEMO, Hearth, run_cases
+
+
+def run(*args, timeout=120, **env):
+    p = subprocess.run([BIN, *args], text=True, env=dict(os.environ, **env), stdout=subprocess.PIPE, stderr=subprocess.PIPE,
+                       stdin=subprocess.DEVNULL, timeout=timeout, check=False)
+    return p.returncode, p.stdout, p.stderr
+
+
+def bench(*args):
+    status, out, err = run("bench", "--json", "--reps", "2", *args)
+    assert status == 0, err
+    return [json.loads(line) for line in out.splitlines()]
+
+
+def test_bench():
+    rows = bench("--prefill", "8,64", "--decode", "4", "--batch", "1,3", "--context", "0,40")
+    assert [(r["test"], r["tokens"], r["batch"], r["context"]) for r in rows] == [
+        ("prefill", 8, 1, 0), ("prefill", 64, 1, 0), ("decode", 4, 1, 0), ("decode", 4, 3, 0),
+        ("decode", 4, 1, 40), ("decode", 4, 3, 40)], rows
+    assert all(0 < r["min"] <= r["tok_s"] <= r["max"] for r in rows), rows
+
+
+def test_bench_clients():
+    rows = bench("--clients", "1,3", "--gen", "4", "--prompt-tokens", "16")
+    assert [(r["test"], r["clients"], r["gen"], r["prompt"]) for r in rows] == [
+        ("clients", 1, 4, 16), ("clients", 3, 4, 16)], rows
+    for r in rows:
+        assert r["requests"] > 0 and r["total_tok_s"] > r["tok_s"] > 0
+        assert 0 < r["ttft_ms"]["p50"] <= r["ttft_ms"]["p99"] and r["gap_ms"]["p50"] <= r["gap_ms"]["max"]
+
+
+def test_bench_for_people():
+    status, out, _ = run("bench", "--prefill", "16", "--decode", "4", "--reps", "1", "--clients", "2", "--gen", "2")
+    assert status == 0 and "tok/s" in out, out
+
+
+def test_bench_refuses():
+    for args, says in ((["--prefill", "x"], "--prefill"), (["--batch", "100000"], "--batch"),
+                       (["--prefill", "100000"], "2048"), (["--context", "-1"], "--context"),
+                       (["--prefill", ",".join(["1"] * 500)], "--prefill"),
+                       (["--model", "/nonexistent/model"], "/nonexistent/model")):
+        status, _, err = run("bench", *args)
+        assert status > 0 and says in err, (args, err)
+
+
+def test_generate():
+    args = ("generate", "--prompt", "Once upon a time", "-n", "12", "--temperature", "0")
+    status, out, err = run(*args)
+    assert status == 0 and len(out.split()) > 3, err
+    assert re.search(r"12 generated", err), err
+    assert run(*args)[1] == out, "greedy and yet another text"
+    seeded = [run("generate", "--prompt", "Once", "-n", "12", "--temperature", "1", "--seed", s)[1] for s in "556"]
+    assert seeded[0] == seeded[1] != seeded[2], seeded
+
+
+def test_generate_chat():
+    status, out, err = run("generate", "--chat", "--prompt", "What is 2+2?", "-n", "40", "--temperature", "0")
+    assert status == 0 and "4" in out, (out, err)
+
+
+def test_generate_refuses():
+    for args, says in ((["--prompt", ""], "no tokens"), (["--prompt", "a " * 5000], "2048"),
+                       (["--prompt", "a", "--model", "/nonexistent/model"], "/nonexistent/model"),
+                       (["--prompt", "a", "--chat", "--chat-template-file", "/nonexistent/file"], "/nonexistent/file"),
+                       (["--prompt", "a", "--top-p", "7"], "top-p"), (["--prompt", b"\xff"], "UTF-8")):
+        status, out, err = run("generate", *args)
+        assert status > 0 and says in err and not out, (args, out, err)
+    with tempfile.NamedTemporaryFile("w", suffix=".jinja") as f:
+        f.write("{{ raise_exception('not today') }}")
+        f.flush()
+        status, _, err = run("generate", "--chat", "--prompt", "a", "--chat-template-file", f.name)
+        assert status > 0 and "not today" in err, err
+
+
+def test_inspect():
+    status, out, err = run("inspect", DEMO)
+    assert status == 0 and not err
+    for part in ("LlamaForCausalLM", "model.embed_tokens.weight BF16 [1024, 128]", "tokenizer", "chat template",
+                 "verdict: can be served"):
+        assert part in out, (part, out)
+
+
+def test_inspect_without_a_template():
+    with tempfile.TemporaryDirectory() as directory:
+        for name in os.listdir(DEMO):
+            if name not in ("tokenizer_config.json", "chat_template.jinja"):
+                os.symlink(os.path.join(DEMO, name), os.path.join(directory, name))
+        status, out, err = run("inspect", directory)
+        assert status == 0 and "template" in out and "can be served" in out, (out, err)
+
+
+def serve_once(answer):
+    """A socket that answers one request so; its port."""
+    listener = socket.create_server(("127.0.0.1", 0))
+
+    def work():
+        s, _ = listener.accept()
+        with s, listener:
+            s.recv(4096)
+            s.sendall(answer)
+    threading.Thread(target=work, daemon=True).start()
+    return listener.getsockname()[1]
+
+
+def test_healthcheck():
+    with Hearth() as h:
+        for url in (h.url, h.url + "/healthz", f"{h.host}:{h.port}/readyz"):
+            assert run("healthcheck", url)[0] == 0, url
+        assert run("healthcheck", HEARTH_PORT=str(h.port))[0] == 0
+        for url in (h.url + "/nothing", "https://" + h.url[7:], "http://", "unix:/nonexistent/socket",
+                    "unix:/" + "x" * 200, "http://[::1", "http://127.0.0.1:1/", "http://" + "a" * 600):
+            status, _, err = run("healthcheck", url)
+            assert status > 0 and err, url
+    for answer in (b"", b"nonsense\r\n", b"HTTP/1.1 503 no\r\n\r\n", b"HTTP/1.1 2"):
+        status, _, err = run("healthcheck", f"http://127.0.0.1:{serve_once(answer)}/")
+        assert status > 0 and err, answer
+
+
+def test_healthcheck_of_a_socket_file():
+    with tempfile.TemporaryDirectory() as directory:
+        path = os.path.join(directory, "socket")
+        p = subprocess.Popen([BIN, "serve", "--unix-socket", path], stderr=subprocess.PIPE, text=True)
+        try:
+            for line in p.stderr:
+                if "ready on" in line:
+                    break
+            assert run("healthcheck", "unix:" + path)[0] == 0
+            assert run("healthcheck", HEARTH_UNIX_SOCKET=path)[0] == 0
+        finally:
+            p.terminate()
+            p.communicate()
+        assert p.returncode == 0
+
+
+if __name__ == "__main__":
+    run_cases(globals())
