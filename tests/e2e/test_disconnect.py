@@ -39,6 +39,7 @@ def idle(h):
 
 
 def stage_prefill(h, body, n):
+    """Row 67: before the first token, during a long prompt."""
     s = start_request(h, "/v1/completions", dict(body, stream=True, max_tokens=4))
     h.wait_until(lambda: h.slots()["running"] > 0, 20, "prefill started")
     time.sleep(0.05)
@@ -46,6 +47,7 @@ def stage_prefill(h, body, n):
 
 
 def stage_decode(h, body, n):
+    """Row 66: in the middle of a stream."""
     s = start_request(h, "/v1/completions", dict(body, prompt=body["prompt"][:64], stream=True,
                                                  max_tokens=2000, n=n))
     got = b""
@@ -55,6 +57,7 @@ def stage_decode(h, body, n):
 
 
 def stage_plain(h, body, n):
+    """Row 67: a plain request."""
     s = start_request(h, "/v1/completions", dict(body, prompt=body["prompt"][:64], max_tokens=2000, n=n))
     h.wait_until(lambda: h.slots()["running"] > 0, 20, "plain call started")
     return s
@@ -72,7 +75,7 @@ def measure(h, stage, body, n, rounds):
 
 
 def check_queued(h, body):
-    """A queued request whose client left never starts; the running one is not disturbed."""
+    """Row 67: a queued request whose client left never starts; the running one is not disturbed."""
     blockers = [stage_decode(h, body, 1) for _ in range(h.slots()["total"])]
     waiting = start_request(h, "/v1/completions", dict(body, max_tokens=4))
     h.wait_until(lambda: h.slots()["waiting"] == 1, 10, "request queued")
@@ -87,7 +90,7 @@ def check_queued(h, body):
 
 
 def check_neighbour(h, body):
-    """Others leave while one streams: the one finishes, with the text it has alone."""
+    """Row 68: others leave while one streams: the one finishes, with the text it has alone."""
     mine = dict(body, prompt=body["prompt"][:40], max_tokens=60)
     alone = h.post("/v1/completions", mine)[2]["choices"][0]["text"]
     s = start_request(h, "/v1/completions", mine)
@@ -100,6 +103,17 @@ def check_neighbour(h, body):
             break
     s.close()
     assert json.loads(answer.split(b"\r\n\r\n", 1)[1])["choices"][0]["text"] == alone
+
+
+def check_leave_at_once(h, body):
+    """Clients that are gone before their request reaches the engine leave nothing behind: every request is
+    over, which the server's end with status 0 shows too."""
+    for i in range(200):
+        path, mine = ("/v1/embeddings", {"input": "Tom"}) if i % 4 == 3 else ("/v1/completions", dict(
+            body, prompt=body["prompt"][:8 + i % 32], max_tokens=2, stream=i % 4 == 1))
+        leave(start_request(h, path, mine), reset=i % 2 == 1)
+    h.wait_until(lambda: idle(h), 20, "all free")
+    h.wait_until(lambda: h.metrics()["hearth_http_connections"] <= 1, 20, "all connections closed")
 
 
 def main():
@@ -127,6 +141,7 @@ def main():
                 print(f"{name}: median {statistics.median(times):.0f} ms, worst {max(times):.0f} ms, "
                       f"{len(times)} rounds", flush=True)
             print(f"queued: {check_queued(h, body):.0f} ms")
+            check_leave_at_once(h, body)
             check_neighbour(h, body)
             print("a neighbour's answer is undisturbed")
             assert worst <= a.limit_ms, f"worst {worst:.0f} ms"

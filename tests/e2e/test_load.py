@@ -16,7 +16,7 @@ def many(h, bodies, workers):
         return list(pool.map(lambda b: h.post("/v1/completions", b), bodies))
 
 
-def test_burst():
+def test_63_burst():
     with Hearth("--parallel", "4") as h:
         answers = many(h, [BODY] * 40, 40)
         statuses = [a[0] for a in answers]
@@ -30,7 +30,7 @@ def test_burst():
         assert h.slots()["pages"]["used"] == 0
 
 
-def test_queue_deadline():
+def test_64_queue_deadline():
     with Hearth("--parallel", "1", "--queue-timeout-ms", "200", "--max-queue", "8") as h:
         blocker = threading.Thread(target=h.post, args=("/v1/completions", dict(BODY, max_tokens=900)))
         blocker.start()
@@ -43,7 +43,7 @@ def test_queue_deadline():
         blocker.join()
 
 
-def test_request_deadline():
+def test_65_request_deadline():
     with Hearth() as h:
         body = dict(BODY, max_tokens=1000, prompt=[7] * 20)
         status, _, answer = h.post("/v1/completions", body, {"x-request-deadline-ms": "1"})
@@ -57,7 +57,7 @@ def test_request_deadline():
         assert h.post("/v1/completions", body, {"x-request-deadline-ms": "soon"})[0] == 400
 
 
-def test_health_under_load():
+def test_74_health_under_load():
     with Hearth("--parallel", "4", "--max-queue", "64") as h:
         stop = threading.Event()
 
@@ -81,7 +81,7 @@ def test_health_under_load():
         assert slowest < 1.0 * (6 if os.environ.get("HEARTH_SLOW") else 1)
 
 
-def test_different_prompts_at_once():
+def test_75_different_prompts_at_once():
     prompts = [f"Tom has {i} red apples and Anna has {i + 3}" for i in range(8)]
     bodies = [dict(BODY, prompt=p, max_tokens=30) for p in prompts]
     with Hearth("--parallel", "8") as h:
@@ -92,7 +92,7 @@ def test_different_prompts_at_once():
         assert a["usage"]["completion_tokens"] == b["usage"]["completion_tokens"]
 
 
-def test_worst_legal_load():
+def test_76_worst_legal_load():
     slow = ["--ctx-size", "512"] if os.environ.get("HEARTH_SLOW") else []
     with Hearth("--parallel", "8", "--max-queue", "64", "--queue-timeout-ms", "0", *slow) as h:
         ctx = h.get("/props")[2]["n_ctx"]
@@ -166,7 +166,7 @@ def test_prefix_of_1000_tokens_is_computed_once_for_32_requests():
             assert alone["choices"][0]["token_ids"] == shared[i]["choices"][0]["token_ids"], i
 
 
-def test_memory_and_descriptors_stay_flat():
+def test_77_memory_and_descriptors_stay_flat():
     n = 60 if os.environ.get("HEARTH_SLOW") else 300
     with Hearth("--parallel", "4") as h:
         def round_trip(i):

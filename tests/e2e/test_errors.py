@@ -1,0 +1,238 @@
+#!/usr/bin/env python3
+# SPDX-License-Identifier: MIT
+"""The error object on every 4xx and 5xx that our code sends: one table of requests that provoke them all.
+
+The table's last column is the code; test_every_code_is_provoked compares the codes seen with those that the
+server knows (server/api_error.c), so that a new kind of error cannot go without its row.
+"""
+import json
+import os
+import re
+import signal
+import socket
+import threading
+import time
+
+from hearth_server import DEMO, ROOT, Hearth, run_cases
+
+SERVER = None
+SEEN = set()
+BODY = {"prompt": "Once upon a time", "max_tokens": 4, "temperature": 0}
+CHAT = {"messages": [{"role": "user", "content": "x"}]}
+JSON = {"Content-Type": "application/json"}
+KEY = {"Authorization": "Bearer k"}
+TYPES = {400: "invalid_request_error", 401: "authentication_error", 403: "invalid_request_error",
+         404: "invalid_request_error", 405: "invalid_request_error", 408: "invalid_request_error",
+         413: "invalid_request_error", 415: "invalid_request_error", 431: "invalid_request_error",
+         429: "rate_limit_error", 500: "server_error", 503: "service_unavailable", 504: "timeout_error"}
+LONG = "a" * 300000
+
+
+def check(status, head, body, wanted, code, param=None, direct=False):
+    """direct: written by the watcher on the bare socket, without a request's id."""
+    assert status == wanted, (status, wanted, body[:200])
+    assert head["content-type"] == "application/json", head
+    assert direct or re.fullmatch(r"[!-~]{1,128}", head["x-request-id"]), head
+    assert len(body) < 1024, len(body)
+    error = json.loads(body)["error"]
+    assert {"message", "type", "param", "code"} <= set(error), error
+    assert isinstance(error["message"], str) and 0 < len(error["message"]) <= 320, error
+    assert error["type"] == TYPES[status] and error["code"] == code, error
+    assert error["param"] is None or isinstance(error["param"], str), error
+    assert param is None or error["param"] == param, error
+    assert LONG[:200] not in body.decode() and ROOT not in body.decode() and "/home" not in body.decode()
+    if status in (429, 503):
+        assert 1 <= int(head["retry-after"]) <= 60 and 1000 <= int(head["retry-after-ms"]) <= 60000, head
+    if status == 401:
+        assert head["www-authenticate"] == "Bearer", head
+    if status == 405:
+        assert head["allow"], head
+    SEEN.add(code)
+
+
+def ask(method, path, data, headers, *wanted, server=None, **kw):
+    data = json.dumps(data) if isinstance(data, dict) else data
+    status, head, body = (server or SERVER).request(method, path, data, {**KEY, **headers})
+    check(status, head, body, *wanted, **kw)
+
+
+def raw(h, data, *wanted, **kw):
+    answer = h.raw(data, 20)
+    top, _, body = answer.partition(b"\r\n\r\n")
+    lines = top.decode().split("\r\n")
+    head = {k.lower(): v.strip() for k, _, v in (l.partition(":") for l in lines[1:])}
+    check(int(lines[0].split()[1]), head, body, *wanted, **kw)
+
+
+POSTS = [  # path, body, status, code, param
+    ("/v1/completions", b"", 400, "invalid_json", None),
+    ("/v1/completions", b"[]", 400, "invalid_json", None),
+    ("/v1/completions", b'{"prompt":"' + b"\xff" + b'"}', 400, "invalid_json", None),
+    ("/v1/completions", b'{"prompt":"a","prompt":"b"}', 400, "invalid_json", None),
+    ("/v1/completions", b'{"prompt":' + b"[" * 100000, 400, "invalid_json", None),
+    ("/v1/completions", b"{}", 400, "missing_required_parameter", "prompt"),
+    ("/v1/completions", {"prompt": {LONG: LONG}}, 400, "invalid_type", "prompt"),
+    ("/v1/completions", dict(BODY, max_tokens="1"), 400, "invalid_type", "max_tokens"),
+    ("/v1/completions", dict(BODY, n=99), 400, "invalid_value", "n"),
+    ("/v1/completions", dict(BODY, suffix="x"), 400, "unsupported_parameter", "suffix"),
+    ("/v1/completions", dict(BODY, prompt="a " * 5000), 400, "context_length_exceeded", "prompt"),
+    ("/v1/completions", dict(BODY, model=LONG), 404, "model_not_found", "model"),
+    ("/v1/completions", dict(BODY, logit_bias={LONG: 1}), 400, "invalid_value", "logit_bias"),
+    ("/v1/completions", dict(BODY, stop=LONG), 400, "invalid_value", "stop"),
+    ("/v1/chat/completions", b"{}", 400, "missing_required_parameter", "messages"),
+    ("/v1/chat/completions", {"messages": [{"role": LONG, "content": ""}]}, 400, "invalid_value", "messages[0].role"),
+    ("/v1/chat/completions", {"messages": [{"role": "user", "content": [{"type": LONG}]}]}, 400,
+     "unsupported_parameter", "messages[0].content[0]"),
+    ("/v1/chat/completions", dict(CHAT, tools=[{"x": LONG}]), 400, "unsupported_parameter", "tools"),
+    ("/v1/chat/completions", {"messages": [{"role": "user", "content": "a " * 9000}]}, 400,
+     "context_length_exceeded", "messages"),
+    ("/v1/responses", {"input": 5}, 400, "invalid_type", "input"),
+    ("/v1/responses", {"input": [{"type": LONG}]}, 400, "unsupported_parameter", "input[0]"),
+    ("/v1/embeddings", {"input": 5}, 400, "invalid_type", "input"),
+    ("/v1/embeddings", {"input": [10 ** 7]}, 400, "invalid_value", "input"),
+    ("/v1/embeddings", {"input": "a", "model": "x"}, 404, "model_not_found", "model"),
+    ("/tokenize", {}, 400, "missing_required_parameter", "content"),
+    ("/tokenize", {"content": 5}, 400, "invalid_type", "content"),
+    ("/detokenize", {"tokens": [-1]}, 400, "invalid_value", "tokens"),
+    ("/apply-template", {"messages": 5}, 400, "invalid_type", "messages"),
+    ("/v1/" + "n" * 5000, {}, 404, "unknown_url", None),
+]
+
+
+def test_parameters():
+    for path, body, *wanted in POSTS:
+        ask("POST", path, body, JSON, *wanted[:2], param=wanted[2])
+
+
+def test_heads():
+    get, post = "GET", "POST"
+    ask(get, "/v1/nothing", None, {}, 404, "unknown_url")
+    ask(get, "/v1/models/" + "m" * 3000, None, {}, 404, "model_not_found", param="model")
+    ask(get, "/v1/completions", None, {}, 405, "method_not_allowed")
+    ask("DELETE", "/v1/models/x", None, {}, 405, "method_not_allowed")
+    ask(post, "/v1/completions", BODY, {"Content-Type": "text/plain"}, 415, "unsupported_media_type")
+    ask(post, "/v1/completions", BODY, {**JSON, "Content-Encoding": "gzip"}, 415, "unsupported_media_type")
+    ask(post, "/v1/completions", BODY, {**JSON, "Authorization": "Bearer " + LONG[:3000]}, 401, "invalid_api_key")
+    ask(post, "/v1/completions", BODY, {**JSON, "x-request-deadline-ms": LONG[:1000]}, 400, "invalid_value",
+        param="x-request-deadline-ms")
+    ask(post, "/v1/completions", BODY, {**JSON, "Host": "a/b"}, 400, "bad_request")
+    line = b"POST /v1/completions HTTP/1.1\r\nHost: localhost\r\nAuthorization: Bearer k\r\n"
+    raw(SERVER, line + b"Content-Length: 99999999999\r\n\r\n", 413, "request_too_large")
+    raw(SERVER, line + b"".join(b"X-%d: 1\r\n" % i for i in range(200)) + b"\r\n", 431, "headers_too_large")
+    raw(SERVER, line + b"Content-Length: 1\r\nTransfer-Encoding: chunked\r\n\r\n", 400, "bad_request")
+    raw(SERVER, line + b"Content-Length: 10\r\n\r\n{", 408, "request_timeout", direct=True)
+    with Hearth() as h:
+        ask(get, "/v1/models", None, {"Host": "evil.example"}, 403, "forbidden", server=h)
+
+
+def test_anthropic_dialect():
+    """The same errors in that dialect's shape."""
+    for body, status, kind in ((b"{", 400, "invalid_request_error"), (dict(CHAT), 400, "invalid_request_error"),
+                               (dict(CHAT, max_tokens=1, model="x"), 404, "not_found_error")):
+        got, head, a = SERVER.post("/v1/messages", body, KEY)
+        assert got == status and set(a) == {"type", "error"} and a["type"] == "error", (got, a)
+        assert a["error"]["type"] == kind and 0 < len(a["error"]["message"]) <= 320 and head["x-request-id"]
+    got, _, a = SERVER.post("/v1/messages", dict(CHAT, max_tokens=1), {"x-api-key": "wrong"})
+    assert got == 401 and a["error"]["type"] == "authentication_error", a
+
+
+def paused(h):
+    h.process.send_signal(signal.SIGUSR1)
+    h.wait_until(lambda: any("paused" in l for l in h.log), 5)
+
+
+def resumed(h):
+    h.process.send_signal(signal.SIGUSR1)
+
+
+def wait_for_waiting(h, n):
+    h.wait_until(lambda: h.metrics()["hearth_sequences_waiting"] >= n, 20)
+
+
+def hold(h, n):
+    """n requests that wait in the stopped engine."""
+    threads = [threading.Thread(target=h.post, args=("/v1/completions", BODY)) for _ in range(n)]
+    for t in threads:
+        t.start()
+    wait_for_waiting(h, n)
+    return threads
+
+
+def test_queue():
+    """429 when the queue is full, 503 when a request waited too long there, 504 at its own deadline."""
+    with Hearth("--parallel", "1", "--max-queue", "1", "--debug-hooks", "on", "--queue-timeout-ms", "0") as h:
+        paused(h)
+        threads = hold(h, 2)
+        ask("POST", "/v1/completions", BODY, JSON, 429, "queue_full", server=h)
+        resumed(h)
+        for t in threads:
+            t.join()
+    with Hearth("--parallel", "1", "--debug-hooks", "on", "--queue-timeout-ms", "300", "--watchdog-ms", "200") as h:
+        paused(h)
+        held = []
+        for headers in ({}, {"x-request-deadline-ms": "200"}):
+            held.append(threading.Thread(target=lambda hd=headers: got.append(h.request(
+                "POST", "/v1/completions", json.dumps(BODY), {**JSON, **hd}))))
+        got = []
+        for t in held:
+            t.start()
+        wait_for_waiting(h, 2)
+        over = time.monotonic() + 0.4
+        h.wait_until(lambda: h.get("/healthz")[0] == 503, 10, "the watchdog's word")
+        ask("GET", "/healthz", None, {}, 503, "server_overloaded", server=h)
+        h.wait_until(lambda: time.monotonic() > over, 5)
+        resumed(h)
+        for t in held:
+            t.join()
+        for status, head, body in got:
+            code = json.loads(body)["error"]["code"]
+            check(status, head, body, 504 if code == "deadline_exceeded" else 503, code)
+        assert {json.loads(b)["error"]["code"] for _, _, b in got} == {"queue_timeout", "deadline_exceeded"}, got
+
+
+def test_loading_and_draining(tmp="/tmp"):
+    directory = os.path.join(tmp, f"hearth-errors-{os.getpid()}")
+    os.mkdir(directory)
+    try:
+        for name in os.listdir(DEMO):
+            if name != "tokenizer.json":
+                os.symlink(os.path.join(DEMO, name), os.path.join(directory, name))
+        os.mkfifo(os.path.join(directory, "tokenizer.json"))
+        h = Hearth("--model", directory, wait_ready=False)
+        h.start()
+        ask("POST", "/v1/completions", BODY, JSON, 503, "model_loading", server=h)
+        ask("GET", "/readyz", None, {}, 503, "model_loading", server=h)
+        h.stop()
+    finally:
+        for name in os.listdir(directory):
+            os.unlink(os.path.join(directory, name))
+        os.rmdir(directory)
+    h = Hearth("--drain-delay-ms", "1500")
+    h.start()
+    h.process.send_signal(signal.SIGTERM)
+    h.wait_until(lambda: "draining" in "".join(h.log), 5)
+    ask("GET", "/readyz", None, {}, 503, "shutting_down", server=h)
+    assert h.stop(how=0) == 0
+
+
+def test_too_many_connections():
+    with Hearth("--max-connections", "2") as h:
+        held = [socket.create_connection((h.host, h.port)) for _ in range(2)]
+        for s in held:
+            s.sendall(b"GET /version HTTP/1.1\r\nHost: l")  # at work on a head: not idle
+        h.wait_until(lambda: h.request("GET", "/version")[0] == 503, 10, "the limit")
+        ask("GET", "/version", None, {}, 503, "server_overloaded", server=h)
+        for s in held:
+            s.close()
+
+
+def test_every_code_is_provoked():
+    """All codes of the table but 500: that one is provoked by tests/fault and test_83."""
+    with open(os.path.join(ROOT, "server", "api_error.c"), encoding="ascii") as f:
+        known = set(re.findall(r"\[SRV_ERR_\w+\] = \{\d+, [^,]+, \"(\w+)\"\}", f.read()))
+    assert len(known) > 20 and known - SEEN <= {"internal_error"}, sorted(known - SEEN)
+
+
+if __name__ == "__main__":
+    with Hearth("--body-timeout-ms", "1500", env={"HEARTH_API_KEY": "k"}) as SERVER:
+        run_cases(globals())
