@@ -22,7 +22,10 @@ if [ ! -x "$gcovr" ]; then
     python3 -m venv "$dir/venv" && "$dir/venv/bin/pip" install --quiet gcovr || exit 1
 fi
 
+# Counts of earlier runs, and notes of objects that the build no longer has.
 find "$dir" -name '*.gcda' -delete
+ninja -C "$dir" -t cleandead >/dev/null
+find "$dir" -name '*.gcno' | while read -r note; do [ -f "${note%.gcno}.o" ] || rm -f "$note"; done
 meson test -C "$dir" --no-rebuild --no-suite slow || echo "some tests failed: their lines may be missing"
 
 # gate FOLDER GOAL EXTRA...: one line of result.
