@@ -9,6 +9,7 @@ qemu=$(command -v qemu-aarch64-static || command -v qemu-aarch64 || true)
 command -v "$cc" >/dev/null && [ -n "$qemu" ] || { echo "no $cc or no qemu-aarch64: skipped"; exit 77; }
 
 mkdir -p "$work"
+rm -f "$work"/*.o
 flags="-std=gnu11 -D_GNU_SOURCE -ffp-contract=off -fno-math-errno -Wall -Wextra -I$root"
 for f in ref select cpu neon; do
     "$cc" $flags -O3 -c "$root/engine/kernels/$f.c" -o "$work/$f.o"
