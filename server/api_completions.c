@@ -367,7 +367,8 @@ static int text_prompt(struct srv_gen *g, int i, const json_t *value, struct par
     int32_t *copy = rc ? NULL : srv_gen_copy_ids(g, ids.ids, ids.n);
     if (copy) srv_gen_set_prompt(g, i, copy, (int64_t)ids.n);
     tok_ids_finish(&ids);
-    if (rc) return param_fail(err, SRV_ERR_INVALID_VALUE, "prompt", "%s", message);
+    enum srv_error kind = rc == TOK_ENOMEM ? SRV_ERR_OVERLOADED : SRV_ERR_INVALID_VALUE;
+    if (rc) return param_fail(err, kind, "prompt", "%s", message);
     if (!copy) return param_fail(err, SRV_ERR_OVERLOADED, NULL, "No memory for the prompt.");
     cp->echoes[i] = (struct echo){text, len, true};
     return 0;

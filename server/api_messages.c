@@ -63,7 +63,9 @@ static int make_prompt(struct srv_gen *g, struct param_error *err)
     struct chat_input in = {.messages = messages,
                             .add_generation_prompt = true,
                             .continue_final_message = ends_with_assistant(messages)};
-    int rc = chat_input_check(messages, err) || srv_gen_chat_prompt(g, &in, err);
+    int rc = params_out_of_memory()
+                 ? param_fail(err, SRV_ERR_OVERLOADED, NULL, "There is no memory for the request.")
+                 : chat_input_check(messages, err) || srv_gen_chat_prompt(g, &in, err);
     json_decref(messages);
     return rc ? -1 : 0;
 }

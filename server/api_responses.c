@@ -103,9 +103,12 @@ static int make_prompt(struct srv_gen *g, struct param_error *err)
         return param_fail(err, SRV_ERR_UNSUPPORTED, "text.format",
                           "Only the text format 'text' is supported.");
     json_t *messages = messages_of(p, err);
-    if (!messages) return -1;
+    bool no_memory = params_out_of_memory();
+    if (!messages && !no_memory) return -1;
     struct chat_input in = {.messages = messages, .add_generation_prompt = true};
-    int rc = chat_input_check(messages, err) || srv_gen_chat_prompt(g, &in, err);
+    int rc = no_memory
+                 ? param_fail(err, SRV_ERR_OVERLOADED, NULL, "There is no memory for the request.")
+                 : chat_input_check(messages, err) || srv_gen_chat_prompt(g, &in, err);
     json_decref(messages);
     return rc ? -1 : 0;
 }

@@ -78,9 +78,10 @@ static int encode_text(const struct srv_app *app, const json_t *value, const cha
     char message[200] = "";
     if (!json_is_string(value))
         return param_fail(err, SRV_ERR_INVALID_TYPE, name, "'%s' must be a string.", name);
-    if (tok_encode(app->tok, json_string_value(value), json_string_length(value), flags, ids,
-                   message, sizeof(message)))
-        return param_fail(err, SRV_ERR_INVALID_VALUE, name, "%s", message);
+    int rc = tok_encode(app->tok, json_string_value(value), json_string_length(value), flags, ids,
+                        message, sizeof(message));
+    enum srv_error kind = rc == TOK_ENOMEM ? SRV_ERR_OVERLOADED : SRV_ERR_INVALID_VALUE;
+    if (rc) return param_fail(err, kind, name, "%s", message);
     return 0;
 }
 

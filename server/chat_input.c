@@ -132,6 +132,7 @@ int chat_input_encode(const struct srv_app *app, const struct chat_input *in, st
     int rc = tok_encode_marked(app->tok, prompt.text, prompt.len, prompt.input, prompt.n_input,
                                TOK_PARSE_SPECIAL, ids, message, sizeof(message));
     tok_prompt_finish(&prompt);
-    if (rc) return param_fail(err, SRV_ERR_INVALID_VALUE, "messages", "%s", message);
+    enum srv_error kind = rc == TOK_ENOMEM ? SRV_ERR_OVERLOADED : SRV_ERR_INVALID_VALUE;
+    if (rc) return param_fail(err, kind, "messages", "%s", message);
     return 0;
 }

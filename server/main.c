@@ -12,6 +12,7 @@
 #include "server/cmd.h"
 #include "server/config.h"
 #include "server/hub.h"
+#include "server/params.h"
 
 enum { EXIT_USAGE = 2 };
 
@@ -67,6 +68,7 @@ int main(int argc, char **argv)
     /* The BLAS library reads this while it is loaded, which happens after main has begun; our own
      * threads divide the work, and its pool would only take cores from them. */
     setenv("OPENBLAS_NUM_THREADS", "1", 1);
+    params_watch_memory();
 
     char err[1024] = "";
     struct srv_config config;

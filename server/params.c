@@ -7,6 +7,7 @@
 #include <math.h>
 #include <stdarg.h>
 #include <stdio.h>
+#include <stdlib.h>
 #include <string.h>
 
 #define INT64_LIMIT 9223372036854775808.0 /* 2^63: the first real no int64_t holds */
@@ -23,6 +24,29 @@ int param_fail(struct param_error *err, enum srv_error kind, const char *path, c
     vsnprintf(err->message, sizeof(err->message), format, args);
     va_end(args);
     return -1;
+}
+
+/* ---- memory -------------------------------------------------------------------------------- */
+
+static _Thread_local bool out_of_memory;
+
+static void *json_alloc(size_t size)
+{
+    void *p = malloc(size);
+    if (!p) out_of_memory = true;
+    return p;
+}
+
+void params_watch_memory(void)
+{
+    json_set_alloc_funcs(json_alloc, free);
+}
+
+bool params_out_of_memory(void)
+{
+    bool was = out_of_memory;
+    out_of_memory = false;
+    return was;
 }
 
 /* ---- parsing ------------------------------------------------------------------------------- */
@@ -68,7 +92,12 @@ json_t *params_parse(const char *body, size_t len, struct param_error *err)
 {
     if (check_shape(body, len, err)) return NULL;
     json_error_t where;
+    params_out_of_memory();
     json_t *root = json_loadb(body, len, JSON_REJECT_DUPLICATES | JSON_ALLOW_NUL, &where);
+    if (!root && params_out_of_memory()) {
+        param_fail(err, SRV_ERR_OVERLOADED, NULL, "There is no memory for the request.");
+        return NULL;
+    }
     if (!root) {
         /* jansson's text may quote the body; only its position is passed on. */
         param_fail(err, SRV_ERR_INVALID_JSON, NULL,
