@@ -36,13 +36,14 @@ void gemm_rows_init(struct gemm_rows *r, const struct eng_model *model, const st
     r->n_rows = n_rows;
     int tallest = tallest_tile(model, r);
     r->n_tiles = (n_rows + tallest - 1) / tallest;
+    r->even = n_rows / r->n_tiles;
+    r->n_longer = n_rows % r->n_tiles;
 }
 
-/* First row of tile i; the tiles before take one row more where the rows do not divide evenly. */
+/* Asked for at every product of a tile and a panel: no division here. */
 static int tile_first_row(const struct gemm_rows *r, int i)
 {
-    int even = r->n_rows / r->n_tiles, longer = r->n_rows % r->n_tiles;
-    return i * even + (i < longer ? i : longer);
+    return i * r->even + (i < r->n_longer ? i : r->n_longer);
 }
 
 static size_t element_bytes(enum kern_afmt fmt)

@@ -40,6 +40,7 @@ struct gemm_rows {
     bool blas;
     int k_pad;
     int n_rows, n_tiles;
+    int even, n_longer; /* rows of a tile; the first n_longer tiles have one more */
 };
 
 /*
