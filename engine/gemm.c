@@ -242,5 +242,6 @@ int gemm_units_per_item(int n_units, size_t unit_bytes, int n_threads)
             best_load = load;
         }
     }
-    return best;
+    /* a matrix too small for many items: one a thread, if that is fairer */
+    return best_load > share ? share : best;
 }
