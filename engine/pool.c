@@ -207,11 +207,13 @@ static int start_workers(struct pool *p, char *err, size_t errlen)
     int failed = 0;
     sigfillset(&all);
     pthread_sigmask(SIG_SETMASK, &all, &before);
-    for (int i = 0; i < p->n_threads - 1 && !failed; i++) {
+    for (int i = 0; i < p->n_threads - 1; i++) {
         struct worker *w = &p->workers[i];
         *w = (struct worker){.pool = p, .thread = i + 1};
         failed = pthread_create(&w->handle, NULL, worker_main, w);
-        if (!failed) p->n_workers++;
+        if (failed) break;
+        p->n_workers++;
+        pthread_setname_np(w->handle, "hearth-compute");
     }
     pthread_sigmask(SIG_SETMASK, &before, NULL);
     if (!failed) return 0;

@@ -271,6 +271,7 @@ static int start_thread(struct sched *s)
     int rc = pthread_create(&s->thread, NULL, run, s);
     pthread_sigmask(SIG_SETMASK, &old, NULL);
     s->has_thread = rc == 0;
+    if (s->has_thread) pthread_setname_np(s->thread, "hearth-sched");
     return rc;
 }
 
