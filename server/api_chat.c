@@ -226,9 +226,6 @@ static int derive(struct srv_gen *g, struct param_error *err)
                           "'top_logprobs' is only allowed when 'logprobs' is true.");
     if (p->logprobs_flag) p->logprobs_count = p->top_logprobs > 0 ? p->top_logprobs : 0;
     p->want_logprobs = p->logprobs_flag;
-    if (p->chat_template_kwargs && !json_is_object(p->chat_template_kwargs))
-        return param_fail(err, SRV_ERR_INVALID_TYPE, "chat_template_kwargs",
-                          "'chat_template_kwargs' must be an object.");
     return chat_input_check(p->messages, err);
 }
 

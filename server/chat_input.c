@@ -106,6 +106,9 @@ int chat_input_render(const struct srv_app *app, const struct chat_input *in,
     if (!app->chat)
         return param_fail(err, SRV_ERR_UNSUPPORTED, "messages",
                           "This model has no chat template; use /v1/completions.");
+    if (in->kwargs && !json_is_object(in->kwargs))
+        return param_fail(err, SRV_ERR_INVALID_TYPE, "chat_template_kwargs",
+                          "'chat_template_kwargs' must be an object.");
     char *messages = json_dumps(in->messages, JSON_COMPACT);
     char *kwargs = in->kwargs ? json_dumps(in->kwargs, JSON_COMPACT) : NULL;
     int rc = TOK_ENOMEM;

@@ -95,6 +95,10 @@ POSTS = [  # path, body, status, code, param
     ("/tokenize", {"content": 5}, 400, "invalid_type", "content"),
     ("/detokenize", {"tokens": [-1]}, 400, "invalid_value", "tokens"),
     ("/apply-template", {"messages": 5}, 400, "invalid_type", "messages"),
+    ("/apply-template", {"messages": [{"role": "user", "content": "Hi"}], "chat_template_kwargs": False}, 400,
+     "invalid_type", "chat_template_kwargs"),
+    ("/v1/chat/completions", {"messages": [{"role": "user", "content": "Hi"}], "chat_template_kwargs": False}, 400,
+     "invalid_type", "chat_template_kwargs"),
     ("/v1/" + "n" * 5000, {}, 404, "unknown_url", None),
 ]
 
