@@ -151,7 +151,7 @@ static void no_memory(struct param_error *err)
 
 json_t *params_parse(const char *body, size_t len, struct param_error *err)
 {
-    size_t n_values;
+    size_t n_values = 0;
     if (check_shape(body, len, &n_values, err)) return NULL;
     if (reserve_open(len, n_values)) {
         no_memory(err);
