@@ -93,16 +93,13 @@ def seconds_of(model, texts):
 
 
 def linear(name, model):
-    """A run of 1 MB takes about twice the time of half of one; the best of three tries."""
+    """A run of 1 MB takes about 8 times the time of an 8th of one, where quadratic work takes 64 times."""
     rest = min(seconds_of(model, [""]) for _ in range(2))
     for unit in RUNS:
-        n, ratio = 500000 // len(unit.encode()), 99.0
-        for _ in range(3):
-            half = max(seconds_of(model, [unit * n]) - rest, 0.02)
-            ratio = min(ratio, (seconds_of(model, [unit * 2 * n]) - rest) / half)
-            if ratio < 3.3:
-                break
-        expect(ratio < 3.3, f"{name}: twice as many {unit!r} take {ratio:.1f} times as long")
+        n = 125000 // len(unit.encode())
+        part = max(seconds_of(model, [unit * n]) - rest, 0.02)
+        ratio = min((seconds_of(model, [unit * 8 * n]) - rest) / part for _ in range(2))
+        expect(ratio < 30, f"{name}: 8 times as many {unit!r} take {ratio:.1f} times as long")
 
 
 def main():
