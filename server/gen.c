@@ -71,7 +71,7 @@ static void on_event(void *ctx, const struct eng_event *ev)
     atomic_fetch_add_explicit(&g->n_inside, 1, memory_order_relaxed);
     switch (ev->type) {
     case ENG_EVENT_STARTED:
-        p->usage = *ev->usage;
+        p->first_usage = *ev->usage;
         atomic_store_explicit(&p->started, true, memory_order_release);
         break;
     case ENG_EVENT_PROMPT_TOKEN: log_append(&p->log, ev); break;
@@ -430,13 +430,20 @@ static void stream_choice(struct srv_gen *g, struct gen_prompt *p, struct gen_ch
 
 /* ---- the end ------------------------------------------------------------------------------- */
 
+struct eng_usage srv_gen_usage(const struct gen_prompt *p)
+{
+    if (p->reaped) return p->usage;
+    if (atomic_load_explicit(&p->started, memory_order_acquire)) return p->first_usage;
+    return (struct eng_usage){0};
+}
+
 struct gen_totals srv_gen_totals(const struct srv_gen *g)
 {
     struct gen_totals t = {0};
     for (int i = 0; i < g->n_prompts; i++) {
         const struct gen_prompt *p = &g->prompts[i];
         t.n_prompt += p->n_ids;
-        t.n_cached += p->usage.n_cached_tokens;
+        t.n_cached += srv_gen_usage(p).n_cached_tokens;
         for (int k = 0; p->choices && k < g->n_candidates; k++)
             t.n_completion += p->choices[k].n_tokens;
     }
@@ -447,14 +454,14 @@ static void account(struct srv_gen *g)
 {
     struct srv_account *a = srv_request_account(g->req);
     struct gen_totals t = srv_gen_totals(g);
-    const struct eng_usage *u = &g->prompts[0].usage;
+    struct eng_usage u = srv_gen_usage(&g->prompts[0]);
     a->model = g->model;
     a->n_prompt_tokens = t.n_prompt;
     a->n_cached_tokens = t.n_cached;
     a->n_generated_tokens = t.n_completion;
-    a->queue_us = u->started_us ? (int64_t)(u->started_us - u->submitted_us) : -1;
+    a->queue_us = u.started_us ? (int64_t)(u.started_us - u.submitted_us) : -1;
     uint64_t start = srv_request_start_us(g->req);
-    a->ttft_us = u->first_token_us > start ? (int64_t)(u->first_token_us - start) : -1;
+    a->ttft_us = u.first_token_us > start ? (int64_t)(u.first_token_us - start) : -1;
     const struct gen_choice *c = g->prompts[0].choices;
     if (c && c->finish_reason) a->finish_reason = c->finish_reason;
 }

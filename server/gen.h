@@ -113,7 +113,8 @@ struct gen_prompt {
     _Atomic(struct eng_job *) job; /* set by the text worker, read by on_gone */
     struct gen_log log;            /* prompt log-probabilities: records of positions 1.. */
     struct gen_choice *choices;    /* [n_candidates] */
-    struct eng_usage usage;
+    struct eng_usage first_usage; /* of the start: valid once `started` */
+    struct eng_usage usage;       /* of the end: valid once `done` */
     atomic_bool started, done;
     bool submitted, reaped;
 };
@@ -218,6 +219,9 @@ void srv_gen_start(struct srv_gen *g);
 void srv_gen_refuse(struct srv_gen *g, const struct param_error *err);
 
 /* ---- for the formats (gen_out.c, and gen_out.h for more) ----------------------------------- */
+
+/* What the engine has said of a prompt so far, all of it once its job is reaped. Text workers only. */
+struct eng_usage srv_gen_usage(const struct gen_prompt *p);
 
 /* Sums over prompts and shown choices. */
 struct gen_totals {

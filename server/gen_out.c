@@ -58,14 +58,14 @@ static double ms_between(uint64_t from, uint64_t to)
 
 void srv_gen_write_timings(const struct srv_gen *g, struct srv_buf *b)
 {
-    const struct eng_usage *u = &g->prompts[0].usage;
+    struct eng_usage u = srv_gen_usage(&g->prompts[0]);
     struct gen_totals t = srv_gen_totals(g);
-    double prompt_ms = ms_between(u->started_us, u->first_token_us);
-    double predicted_ms = ms_between(u->first_token_us, u->done_us);
-    long long computed = (long long)u->n_computed_prompt_tokens;
+    double prompt_ms = ms_between(u.started_us, u.first_token_us);
+    double predicted_ms = ms_between(u.first_token_us, u.done_us);
+    long long computed = (long long)u.n_computed_prompt_tokens;
     srv_buf_printf(b, "{\"cache_n\":%lld,\"prompt_n\":%lld,\"queue_ms\":", (long long)t.n_cached,
                    computed);
-    srv_buf_json_number(b, ms_between(u->submitted_us, u->started_us));
+    srv_buf_json_number(b, ms_between(u.submitted_us, u.started_us));
     srv_buf_puts(b, ",\"prompt_ms\":");
     srv_buf_json_number(b, prompt_ms);
     srv_buf_puts(b, ",\"prompt_per_second\":");
