@@ -220,7 +220,7 @@ void srv_gen_refuse(struct srv_gen *g, const struct param_error *err);
 
 /* ---- for the formats (gen_out.c, and gen_out.h for more) ----------------------------------- */
 
-/* What the engine has said of a prompt so far, all of it once its job is reaped. Text workers only. */
+/* What the engine has said of a prompt so far; all of it once its job is reaped. Text workers. */
 struct eng_usage srv_gen_usage(const struct gen_prompt *p);
 
 /* Sums over prompts and shown choices. */
