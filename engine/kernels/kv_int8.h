@@ -18,10 +18,11 @@
 
 enum { KV_BLOCK_DATA = KERN_GROUP * KERN_PANEL, KV_BLOCK_BYTES = KV_BLOCK_DATA + 2 * KERN_PANEL };
 
-/* Quantises 32 dims, n of them valid, and returns their scale. */
-static uint16_t quantise_kv(const float *x, int n, int8_t q[KERN_GROUP])
+/* Quantises the 32 dims of a block, of which n >= 1 are valid, and stores a position's scale. */
+static void quantise_kv(const float *x, int n, char *block, int slot, int8_t q[KERN_GROUP])
 {
     uint32_t max = 0; /* magnitudes order like their bits, NaN above all */
+    if (n > KERN_GROUP) n = KERN_GROUP;
     for (int i = 0; i < n; i++) {
         uint32_t bits = kern_bits(x[i]) & 0x7fffffff;
         max = bits > max ? bits : max;
@@ -35,7 +36,7 @@ static uint16_t quantise_kv(const float *x, int n, int8_t q[KERN_GROUP])
         float v = usable && i < n ? x[i] / s : 0.0f;
         q[i] = (int8_t)(kern_bits(v + 0x1.8p23f) & 0xff);
     }
-    return scale;
+    memcpy(block + KV_BLOCK_DATA + 2 * slot, &scale, 2);
 }
 
 static void put_key_i8(void *panel, const float *x, int d, int d_pad, int slot)
@@ -43,11 +44,9 @@ static void put_key_i8(void *panel, const float *x, int d, int d_pad, int slot)
     char *block = panel;
     for (int i = 0; i < d_pad; i += KERN_GROUP, block += KV_BLOCK_BYTES) {
         int8_t q[KERN_GROUP];
-        int left = d - i < KERN_GROUP ? d - i : KERN_GROUP;
-        uint16_t scale = quantise_kv(x + i, left, q);
+        quantise_kv(x + i, d - i, block, slot, q);
         for (int j = 0; j < KERN_GROUP; j += 2)
             memcpy(block + j * KERN_PANEL + 2 * slot, q + j, 2);
-        memcpy(block + KV_BLOCK_DATA + 2 * slot, &scale, 2);
     }
 }
 
@@ -56,12 +55,10 @@ static void put_value_i8(void *panels, const float *x, int d, int d_pad, int slo
     char *block = panels;
     for (int i = 0; i < d_pad; i += KERN_GROUP, block += KV_BLOCK_BYTES) {
         int8_t q[KERN_GROUP];
-        int left = d - i < KERN_GROUP ? d - i : KERN_GROUP;
-        uint16_t scale = quantise_kv(x + i, left, q);
+        quantise_kv(x + i, d - i, block, slot, q);
         char *place = block + slot / 2 * 2 * KERN_PANEL + (slot & 1);
         for (int j = 0; j < KERN_GROUP; j++)
             place[2 * j] = (char)q[j];
-        memcpy(block + KV_BLOCK_DATA + 2 * slot, &scale, 2);
     }
 }
 
