@@ -7,6 +7,7 @@
 
 Standard library only. The binary is $HEARTH_BIN (default build/hearth).
 """
+import contextlib
 import http.client
 import json
 import os
@@ -15,6 +16,7 @@ import signal
 import socket
 import subprocess
 import sys
+import tempfile
 import threading
 import time
 
@@ -33,6 +35,51 @@ def reference(*parts):
         print("HEARTH_REFERENCE is not set")
         sys.exit(SKIPPED)
     return os.path.join(base, *parts)
+
+
+def enter_clients_venv():
+    """Starts the script anew with the interpreter of $HEARTH_VENV; exits as skipped where there is none."""
+    if os.environ.get("HEARTH_IN_VENV"):
+        return
+    python = os.path.join(os.environ.get("HEARTH_VENV", ""), "bin", "python")
+    if not os.path.exists(python):
+        print("no virtual environment with the clients")
+        sys.exit(SKIPPED)
+    os.environ["HEARTH_IN_VENV"] = "1"
+    os.execv(python, [python, *sys.argv])
+
+
+def link_demo(directory, *without):
+    """Links to the files of the demo model, but for some, in a directory."""
+    for name in os.listdir(DEMO):
+        path = os.path.join(DEMO, name)
+        if name not in without and os.path.isfile(path):
+            os.symlink(path, os.path.join(directory, name))
+
+
+@contextlib.contextmanager
+def demo_without(*names):
+    """A directory with the demo model, but for some of its files, until the end of the block."""
+    with tempfile.TemporaryDirectory() as directory:
+        link_demo(directory, *names)
+        yield directory
+
+
+@contextlib.contextmanager
+def serve_on_socket():
+    """A server on a socket file, which is yielded; it must end well."""
+    with tempfile.TemporaryDirectory() as directory:
+        path = os.path.join(directory, "hearth.sock")
+        p = subprocess.Popen([BIN, "serve", "--unix-socket", path], stderr=subprocess.PIPE, text=True)
+        try:
+            for line in p.stderr:
+                if "ready on" in line:
+                    break
+            yield path
+        finally:
+            p.send_signal(signal.SIGTERM)
+            p.communicate(timeout=20)
+        assert p.returncode == 0, p.returncode
 
 
 class Hearth:

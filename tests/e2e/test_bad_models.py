@@ -15,7 +15,7 @@ import subprocess
 import tempfile
 import time
 
-from hearth_server import BIN, DEMO, run_cases
+from hearth_server import BIN, DEMO, link_demo, run_cases
 
 LFS = b"version https://git-lfs.github.com/spec/v1\noid sha256:4d7a\nsize 12345\n"
 LIMIT_SECONDS = 5 if not os.environ.get("HEARTH_SLOW") else 30
@@ -57,9 +57,7 @@ class Model:
         self.tmp = tempfile.TemporaryDirectory()
         self.dir = os.path.join(self.tmp.name, "model")
         os.mkdir(self.dir)
-        for name in os.listdir(DEMO):
-            if os.path.isfile(os.path.join(DEMO, name)):
-                os.symlink(os.path.join(DEMO, name), os.path.join(self.dir, name))
+        link_demo(self.dir)
         return self
 
     def __exit__(self, *_):

@@ -4,16 +4,11 @@
 
 Runs itself with the interpreter of $HEARTH_VENV, where tests/run.sh installed them; skipped without.
 """
-import os
 import sys
 
-VENV = os.path.join(os.environ.get("HEARTH_VENV", ""), "bin", "python")
-if not os.environ.get("HEARTH_IN_VENV"):
-    if not os.path.exists(VENV):
-        print("no virtual environment with the clients")
-        sys.exit(77)
-    os.environ["HEARTH_IN_VENV"] = "1"
-    os.execv(VENV, [VENV, *sys.argv])
+from hearth_server import Hearth, enter_clients_venv, run_cases
+
+enter_clients_venv()
 
 try:
     import httpx
@@ -21,8 +16,6 @@ try:
 except ImportError as e:
     print(e)
     sys.exit(77)
-
-from hearth_server import Hearth, run_cases
 
 SERVER = None
 QUESTION = [{"role": "user", "content": "What is 2+2?"}]

@@ -9,7 +9,7 @@ import subprocess
 import tempfile
 import threading
 
-from hearth_server import BIN, DEMO, Hearth, run_cases
+from hearth_server import BIN, DEMO, Hearth, demo_without, run_cases, serve_on_socket
 
 
 def run(*args, timeout=120, **env):
@@ -93,10 +93,7 @@ def test_inspect():
 
 
 def test_inspect_without_a_template():
-    with tempfile.TemporaryDirectory() as directory:
-        for name in os.listdir(DEMO):
-            if name not in ("tokenizer_config.json", "chat_template.jinja"):
-                os.symlink(os.path.join(DEMO, name), os.path.join(directory, name))
+    with demo_without("tokenizer_config.json", "chat_template.jinja") as directory:
         status, out, err = run("inspect", directory)
         assert status == 0 and "template" in out and "can be served" in out, (out, err)
 
@@ -129,19 +126,9 @@ def test_healthcheck():
 
 
 def test_healthcheck_of_a_socket_file():
-    with tempfile.TemporaryDirectory() as directory:
-        path = os.path.join(directory, "socket")
-        p = subprocess.Popen([BIN, "serve", "--unix-socket", path], stderr=subprocess.PIPE, text=True)
-        try:
-            for line in p.stderr:
-                if "ready on" in line:
-                    break
-            assert run("healthcheck", "unix:" + path)[0] == 0
-            assert run("healthcheck", HEARTH_UNIX_SOCKET=path)[0] == 0
-        finally:
-            p.terminate()
-            p.communicate()
-        assert p.returncode == 0
+    with serve_on_socket() as path:
+        assert run("healthcheck", "unix:" + path)[0] == 0
+        assert run("healthcheck", HEARTH_UNIX_SOCKET=path)[0] == 0
 
 
 if __name__ == "__main__":

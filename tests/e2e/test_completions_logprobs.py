@@ -11,21 +11,15 @@ import math
 import os
 import sys
 
-VENV = os.path.join(os.environ.get("HEARTH_VENV", ""), "bin", "python")
-if not os.environ.get("HEARTH_IN_VENV"):
-    if not os.path.exists(VENV):
-        print("no virtual environment with the clients")
-        sys.exit(77)
-    os.environ["HEARTH_IN_VENV"] = "1"
-    os.execv(VENV, [VENV, *sys.argv])
+from hearth_server import Hearth, enter_clients_venv, reference
+
+enter_clients_venv()
 
 try:
     import openai
 except ImportError as e:
     print(e)
     sys.exit(77)
-
-from hearth_server import Hearth, reference
 
 
 def model_directory(name):

@@ -13,7 +13,7 @@ import socket
 import threading
 import time
 
-from hearth_server import DEMO, ROOT, Hearth, run_cases
+from hearth_server import ROOT, Hearth, demo_without, run_cases
 
 SERVER = None
 SEEN = set()
@@ -194,23 +194,14 @@ def test_queue():
         assert {json.loads(b)["error"]["code"] for _, _, b in got} == {"queue_timeout", "deadline_exceeded"}, got
 
 
-def test_loading_and_draining(tmp="/tmp"):
-    directory = os.path.join(tmp, f"hearth-errors-{os.getpid()}")
-    os.mkdir(directory)
-    try:
-        for name in os.listdir(DEMO):
-            if name != "tokenizer.json":
-                os.symlink(os.path.join(DEMO, name), os.path.join(directory, name))
+def test_loading_and_draining():
+    with demo_without("tokenizer.json") as directory:
         os.mkfifo(os.path.join(directory, "tokenizer.json"))
         h = Hearth("--model", directory, wait_ready=False)
         h.start()
         ask("POST", "/v1/completions", BODY, JSON, 503, "model_loading", server=h)
         ask("GET", "/readyz", None, {}, 503, "model_loading", server=h)
         h.stop()
-    finally:
-        for name in os.listdir(directory):
-            os.unlink(os.path.join(directory, name))
-        os.rmdir(directory)
     h = Hearth("--drain-delay-ms", "1500")
     h.start()
     h.process.send_signal(signal.SIGTERM)

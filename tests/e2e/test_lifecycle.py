@@ -13,7 +13,7 @@ import tempfile
 import threading
 import time
 
-from hearth_server import BIN, DEMO, Hearth, run_cases
+from hearth_server import BIN, Hearth, demo_without, run_cases
 
 BODY = {"prompt": "Once upon a time", "max_tokens": 4, "temperature": 0}
 SLOW = bool(os.environ.get("HEARTH_SLOW"))
@@ -74,10 +74,7 @@ def test_14_port_taken_and_address_absent():
 
 def test_15_requests_while_loading():
     """The socket listens before the model is there. A pipe in place of the tokenizer holds loading up."""
-    with tempfile.TemporaryDirectory() as directory:
-        for name in os.listdir(DEMO):
-            if name != "tokenizer.json":
-                os.symlink(os.path.join(DEMO, name), os.path.join(directory, name))
+    with demo_without("tokenizer.json") as directory:
         pipe = os.path.join(directory, "tokenizer.json")
         os.mkfifo(pipe)
         h = Hearth("--model", directory, wait_ready=False)
@@ -315,10 +312,7 @@ def test_metrics_listener():
 
 def test_generation_config():
     """Off: neutral sampling. On: what the model's own file says, unless a request says otherwise."""
-    with tempfile.TemporaryDirectory() as directory:
-        for name in os.listdir(DEMO):
-            if name != "generation_config.json":
-                os.symlink(os.path.join(DEMO, name), os.path.join(directory, name))
+    with demo_without("generation_config.json") as directory:
         path = os.path.join(directory, "generation_config.json")
 
         def write(**values):

@@ -11,7 +11,7 @@ import tempfile
 import threading
 import time
 
-from hearth_server import BIN, DEMO, Hearth, chunks, run_cases
+from hearth_server import BIN, DEMO, Hearth, chunks, run_cases, serve_on_socket
 
 LONG = {"prompt": "Once upon a time", "max_tokens": 900, "ignore_eos": True, "temperature": 0, "stream": True}
 
@@ -211,21 +211,10 @@ def test_idle_uses_no_cpu():
 
 
 def test_unix_socket():
-    with tempfile.TemporaryDirectory() as d:
-        path = os.path.join(d, "hearth.sock")
-        process = subprocess.Popen([BIN, "serve", "--unix-socket", path], stderr=subprocess.PIPE, text=True)
-        try:
-            for line in process.stderr:
-                if "ready" in line:
-                    break
-            s = socket.socket(socket.AF_UNIX)
-            s.connect(path)
-            s.sendall(b"GET /readyz HTTP/1.1\r\nHost: localhost\r\nConnection: close\r\n\r\n")
-            assert b"200" in s.recv(65536)
-            s.close()
-        finally:
-            process.send_signal(signal.SIGTERM)
-            assert process.wait(20) == 0
+    with serve_on_socket() as path, socket.socket(socket.AF_UNIX) as s:
+        s.connect(path)
+        s.sendall(b"GET /readyz HTTP/1.1\r\nHost: localhost\r\nConnection: close\r\n\r\n")
+        assert b"200" in s.recv(65536)
 
 
 def test_watchdog():
