@@ -228,6 +228,9 @@ struct eng_job_params {
     uint8_t tenant[32];         /* prefix pages are shared by equal tenants; 0: the common one */
     int priority;               /* smaller runs earlier; FIFO within */
     uint64_t fair_key;          /* within a priority, waiting keys take turns; 0 is a key too */
+    int n_places_kept;          /* places in the queue this job leaves to others: where no more
+                                 * are free it is refused; at most three quarters of all count */
+    bool goes_on;               /* of a request that was let in: no bound of the queue refuses it */
     uint64_t deadline_us;       /* CLOCK_MONOTONIC; 0: none */
     uint64_t queue_deadline_us; /* 0: none */
     void (*on_event)(void *ctx, const struct eng_event *event);

@@ -56,6 +56,13 @@ static void backlog_add(struct backlog *b, const struct eng_job *job, int sign)
     }
 }
 
+/* A quarter of the queue is for newcomers, whoever else was told to come. */
+static int places_kept(const struct sched *s, const struct eng_job *job)
+{
+    int most = s->p.max_queued_jobs - s->p.max_queued_jobs / 4;
+    return job->p.n_places_kept < most ? job->p.n_places_kept : most;
+}
+
 /* Whether the queue's bounds let the job in. One that can start at once is never refused. */
 static int check_bounds(const struct sched *s, struct eng_job *job, char *err, size_t errlen)
 {
@@ -65,10 +72,12 @@ static int check_bounds(const struct sched *s, struct eng_job *job, char *err, s
         return ENG_ECLOSED;
     }
     job->waits = b->n_seqs >= s->n_free_slots || b->n_pages + job->n_pages > s->n_free_pages;
-    if (!job->waits) return 0;
-    if (b->n_jobs >= s->p.max_queued_jobs) {
-        snprintf(err, errlen, "the queue is full: %d requests wait, the limit is %d", b->n_jobs,
-                 s->p.max_queued_jobs);
+    if (!job->waits || job->p.goes_on) return 0;
+    int n_kept = places_kept(s, job);
+    if (b->n_jobs + n_kept >= s->p.max_queued_jobs) {
+        snprintf(err, errlen,
+                 "the queue is full: %d requests wait, %d places are kept, the limit is %d",
+                 b->n_jobs, n_kept, s->p.max_queued_jobs);
         return ENG_EQUEUEFULL;
     }
     if (job->p.n_prompt > s->p.max_queued_tokens - b->n_tokens) {

@@ -106,8 +106,14 @@ const char *srv_request_unique(const struct srv_request *req);
 /* The dialect of the route: how errors are shaped. */
 enum srv_dialect { SRV_DIALECT_OPENAI, SRV_DIALECT_ANTHROPIC };
 enum srv_dialect srv_request_dialect(const struct srv_request *req);
+/*
+ * Before the first job of a request: how many places in the queue it must leave to clients that
+ * were told to come back about now (eng_job_params.n_places_kept); 0 for one of these. n_slots:
+ * sequences computed at once.
+ */
+int srv_request_ask_place(struct srv_request *req, int n_slots);
 /* When a refused client may come back: computed from measured throughput and spread out;
- * 1000..60000. */
+ * 1000..60000. A request that asked for a place is promised one for then. */
 int64_t srv_retry_after_ms(struct srv_request *req);
 /* Microseconds of CLOCK_MONOTONIC when the head arrived. */
 uint64_t srv_request_start_us(const struct srv_request *req);

@@ -39,6 +39,7 @@ struct embedding {
     int64_t dimensions;
     struct input *inputs;
     int n_inputs, n_submitted, n_outstanding;
+    int n_places_kept; /* in the queue, for others */
     bool answered;
     atomic_bool gone;
     atomic_int n_inside;
@@ -89,6 +90,8 @@ static int submit(struct embedding *e, struct input *in, char *err, size_t errle
         .n_logprobs = -1,
         .n_prompt_logprobs = -1,
         .want_embedding = true,
+        .n_places_kept = e->n_places_kept,
+        .goes_on = e->n_submitted > 0 && e->n_outstanding == 0,
         .deadline_us =
             config->request_timeout_ms ? start + (uint64_t)config->request_timeout_ms * 1000 : 0,
         .queue_deadline_us =
@@ -372,6 +375,7 @@ static void start(struct embedding *e)
     char text[256] = "";
     srv_request_set_callbacks(e->req, &callbacks, e);
     if (srv_request_is_gone(e->req)) atomic_store(&e->gone, true);
+    e->n_places_kept = srv_request_ask_place(e->req, eng_info(e->app->engine)->n_parallel);
     int rc = submit_more(e, text, sizeof(text));
     if (e->n_outstanding > 0) return;
     enum srv_error kind = rc == ENG_EQUEUEFULL ? SRV_ERR_QUEUE_FULL

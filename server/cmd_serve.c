@@ -22,6 +22,7 @@
 #include <string.h>
 #include <sys/eventfd.h>
 #include <sys/mman.h>
+#include <sys/random.h>
 #include <sys/resource.h>
 #include <sys/signalfd.h>
 #include <unistd.h>
@@ -39,6 +40,7 @@
 #include "server/metrics.h"
 #include "server/notify.h"
 #include "server/request.h"
+#include "server/retry.h"
 #include "server/server.h"
 #include "server/watchdog.h"
 #include "server/work.h"
@@ -62,6 +64,7 @@ struct serve {
     struct srv_loader *loader;
     struct srv_watchdog watchdog;
     int signal_fd, loaded_fd;
+    bool has_retry;
     bool loaded;             /* the loader has ended well */
     bool paused;             /* debug hook */
     char url[256], admin_url[256];
@@ -136,12 +139,26 @@ static int n_workers(const struct srv_config *c)
     return n < 2 ? 2 : n > 4 ? 4 : (int)n;
 }
 
+static int init_retry(struct serve *s, char *err, size_t errlen)
+{
+    uint64_t key[2];
+    /* Random bytes may be missing in a sandbox; then the key is only hard to guess. */
+    if (getrandom(key, sizeof(key), 0) != (ssize_t)sizeof(key)) {
+        key[0] = srv_now_us();
+        key[1] = (uintptr_t)s;
+    }
+    s->has_retry = srv_retry_init(&s->server.retry, key) == 0;
+    if (!s->has_retry) snprintf(err, errlen, "no lock for refused clients");
+    return s->has_retry ? 0 : -1;
+}
+
 /* The parts that exist once, before any socket. */
 static int create_parts(struct serve *s, char *err, size_t errlen)
 {
     const struct srv_config *c = s->config;
     struct srv_server *server = &s->server;
     int n_slots = c->max_connections + SRV_CONNECTION_MARGIN + SRV_ADMIN_CONNECTIONS;
+    if (init_retry(s, err, errlen)) return -1;
     if (srv_keys_create(&server->keys, c->api_key_file, c->api_key, err, errlen)) return -1;
     if (check_exposure(s, err, errlen)) return -1;
     set_rules(s);
@@ -422,6 +439,7 @@ static void close_parts(struct serve *s)
     srv_loader_finish(s->loader);
     srv_metrics_destroy(s->server.metrics);
     srv_keys_destroy(s->server.keys);
+    if (s->has_retry) srv_retry_finish(&s->server.retry);
     free(s->tls_cert);
     free(s->tls_key);
     if (s->signal_fd >= 0) close(s->signal_fd);

@@ -275,6 +275,8 @@ static int submit_prompt(struct srv_gen *g, struct gen_prompt *p, char *err, siz
         .n_prompt_logprobs = (int)gp->prompt_logprobs,
         .no_cache = !gp->cache_prompt,
         .priority = (int)gp->priority,
+        .n_places_kept = g->n_places_kept,
+        .goes_on = g->n_submitted > 0 && g->n_outstanding == 0,
         .deadline_us = deadline_after(g, total_ms),
         .queue_deadline_us = deadline_after(g, config->queue_timeout_ms),
         .on_event = on_event,
@@ -665,6 +667,7 @@ static int start_jobs(struct srv_gen *g, struct param_error *err)
         if (prepare_prompt(g, &g->prompts[i]))
             return param_fail(err, SRV_ERR_OVERLOADED, NULL, "There is no memory for the request.");
     char text[256] = "";
+    g->n_places_kept = srv_request_ask_place(g->req, eng_info(g->app->engine)->n_parallel);
     int rc = submit_more(g, text, sizeof(text));
     if (rc && g->n_outstanding == 0) return param_fail(err, error_of_engine(rc), NULL, "%s", text);
     return 0;

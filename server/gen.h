@@ -147,6 +147,7 @@ struct srv_gen {
     int n_candidates;   /* generated for each prompt: max(n, best_of) */
     int64_t max_tokens; /* asked for, per choice; -1 until the endpoint has set its default */
     int n_outstanding, n_submitted;
+    int n_places_kept; /* in the queue, for others */
     bool streaming; /* srv_stream_open has been called */
     bool answered;  /* nothing more will be written */
     atomic_bool gone;

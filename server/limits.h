@@ -47,6 +47,11 @@ enum {
     SRV_ARENA_MAX_BYTES = 128 << 20,
     SRV_ARENA_BLOCK_BYTES = 16 << 10,
 
+    /* Refused clients whose return is remembered; walked for each request that generates. One key
+       may hold a quarter. */
+    SRV_PROMISES_MAX = 1024,
+    SRV_PROMISES_OF_KEY_MAX = 256,
+
     SRV_WORKER_STACK_BYTES = 8 << 20, /* parsers recurse to a limited depth; this holds them all */
     SRV_LOG_LINE_MAX_BYTES = 4 << 10,
     SRV_LOG_FIELD_MAX_BYTES = 256, /* one field that came from outside */

@@ -306,6 +306,12 @@ static void write_wire(struct out *o, const struct srv_metrics *m, const struct 
         "Requests whose client left or was cut before the end.", load(&m->counts[SRV_COUNT_GONE]));
     one(o, "hearth_http_slow_readers_cut_total", "counter",
         "Connections cut because nothing was read.", load(&m->counts[SRV_COUNT_SLOW_READERS]));
+    one(o, "hearth_requests_returned_total", "counter",
+        "Refused requests that came back when they were told to.",
+        load(&m->counts[SRV_COUNT_RETURNED]));
+    one(o, "hearth_requests_returned_refused_total", "counter",
+        "Requests that came back when they were told to and were refused again.",
+        load(&m->counts[SRV_COUNT_RETURNED_REFUSED]));
     head(o, "hearth_http_timeouts_total", "counter",
          "Connections cut because a request did not arrive in time.");
     srv_buf_printf(o->b, "hearth_http_timeouts_total{part=\"head\"} %.15g\n",

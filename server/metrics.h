@@ -24,6 +24,8 @@ enum srv_count {
     SRV_COUNT_HEADER_TIMEOUTS,
     SRV_COUNT_BODY_TIMEOUTS,
     SRV_COUNT_REFUSED_CONNECTIONS,
+    SRV_COUNT_RETURNED,         /* refused requests that came back when they were told to */
+    SRV_COUNT_RETURNED_REFUSED, /* and were refused again */
     SRV_COUNT_N
 };
 

@@ -9,6 +9,7 @@
 #include <strings.h>
 #include <sys/random.h>
 
+#include "engine/engine.h"
 #include "server/api_error.h"
 #include "server/log.h"
 #include "server/metrics.h"
@@ -127,7 +128,9 @@ static void destroy(struct srv_request *req)
                                   (int64_t)(req->end_us - req->start_us));
         log_access(req);
         if (req->account.queue_us >= 0) {
-            srv_retry_note_end(&s->retry, srv_now_us(), atomic_load(&s->n_requests) > 1);
+            struct eng_stats stats;
+            eng_stats(s->app.engine, &stats);
+            srv_retry_note_end(&s->retry, srv_now_us(), stats.n_waiting > 0);
         }
     }
     if (req->callbacks.on_free) req->callbacks.on_free(req);
@@ -259,9 +262,23 @@ enum srv_dialect srv_request_dialect(const struct srv_request *req)
     return anthropic ? SRV_DIALECT_ANTHROPIC : SRV_DIALECT_OPENAI;
 }
 
+int srv_request_ask_place(struct srv_request *req, int n_slots)
+{
+    struct srv_server *s = req->server;
+    req->returner = srv_retry_name(&s->retry, req->tenant, req->path,
+                                   req->body.data ? req->body.data : "", req->body.len);
+    req->has_asked = true;
+    int n_kept = srv_retry_ask(&s->retry, &req->returner, srv_now_us(), n_slots);
+    if (req->returner.redeems) srv_metrics_count(s->metrics, SRV_COUNT_RETURNED);
+    return n_kept;
+}
+
 int64_t srv_retry_after_ms(struct srv_request *req)
 {
-    return srv_retry_next_ms(&req->server->retry, srv_now_us());
+    struct srv_server *s = req->server;
+    const struct srv_returner *who = req->has_asked ? &req->returner : NULL;
+    if (who && who->redeems) srv_metrics_count(s->metrics, SRV_COUNT_RETURNED_REFUSED);
+    return srv_retry_next_ms(&s->retry, who, srv_now_us());
 }
 
 uint64_t srv_request_start_us(const struct srv_request *req)

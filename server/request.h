@@ -22,6 +22,7 @@
 
 #include "server/api.h"
 #include "server/limits.h"
+#include "server/retry.h"
 #include "server/stream.h"
 #include "server/work.h"
 
@@ -93,6 +94,8 @@ struct srv_request {
     struct srv_pair reply_headers[SRV_REPLY_HEADERS_MAX];
     int n_reply_headers;
     struct srv_account account;
+    struct srv_returner returner;
+    bool has_asked;                     /* for a place: returner is set */
     uint64_t end_us;                    /* when the HTTP side was done */
 
     struct arena_block *arena;

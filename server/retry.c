@@ -1,32 +1,127 @@
 /* SPDX-License-Identifier: MIT */
 /*
- * Moments for refused clients: a virtual queue behind the real one. Beyond the longest wait that
- * clients honour the moments are spread over its second half.
+ * Moments and promises for refused clients; see retry.h. Beyond the longest wait that clients
+ * honour the moments are spread over its second half.
  */
 #include "server/retry.h"
 
-enum { MIN_MS = 1000, MAX_MS = 60000, FIRST_INTERVAL_US = 1000000, SMOOTHING = 8 };
+#include <string.h>
 
-void srv_retry_note_end(struct srv_retry *r, uint64_t now_us, int busy)
+#include "server/digest.h"
+
+enum {
+    MIN_MS = 1000,
+    MAX_MS = 60000,
+    FIRST_INTERVAL_US = 1000000,
+    SMOOTHING = 32,         /* gaps; ends come in bursts of as many as there are slots */
+    SPACING_PARTS = 16,     /* moments lie one part of so many wider than ends */
+    EARLY_US = 100000,      /* clocks and sleeps that are not exact */
+    GRACE_US = 2000000,     /* and a quarter of the wait, for clients that add to it */
+    NEAR_BURSTS = 2,        /* of ends: how near a promise is that holds its place */
+};
+
+int srv_retry_init(struct srv_retry *r, const uint64_t key[2])
 {
-    uint64_t last = atomic_exchange(&r->last_end_us, now_us);
-    if (!busy || !last || now_us <= last) return; /* a pause of the clients says nothing about us */
-    uint64_t gap = now_us - last;
-    uint64_t old = atomic_load(&r->interval_us);
-    uint64_t smoothed = old ? old - old / SMOOTHING + gap / SMOOTHING : gap;
-    atomic_store(&r->interval_us, smoothed ? smoothed : 1);
+    memset(r, 0, sizeof(*r));
+    memcpy(r->key, key, sizeof(r->key));
+    return pthread_mutex_init(&r->lock, NULL) ? -1 : 0;
 }
 
-int64_t srv_retry_next_ms(struct srv_retry *r, uint64_t now_us)
+void srv_retry_finish(struct srv_retry *r)
 {
-    uint64_t interval = atomic_load(&r->interval_us);
-    if (!interval) interval = FIRST_INTERVAL_US;
-    unsigned long long slot = atomic_load(&r->next_slot_us), wanted;
-    do {
-        uint64_t from = slot > now_us ? slot : now_us;
-        wanted = from + interval;
-        if (wanted > now_us + MAX_MS * 1000ull) wanted = now_us + MAX_MS * 500ull;
-    } while (!atomic_compare_exchange_weak(&r->next_slot_us, &slot, wanted));
+    pthread_mutex_destroy(&r->lock);
+}
+
+struct srv_returner srv_retry_name(const struct srv_retry *r, const uint8_t *tenant,
+                                   const char *path, const char *body, size_t len)
+{
+    struct srv_returner who = {.owner = srv_digest_keyed(r->key, tenant, SRV_DIGEST_BYTES)};
+    uint64_t key[2] = {r->key[0], r->key[1] ^ who.owner};
+    key[1] ^= srv_digest_keyed(key, path, strlen(path));
+    who.hash = srv_digest_keyed(key, body, len);
+    return who;
+}
+
+void srv_retry_note_end(struct srv_retry *r, uint64_t now_us, bool busy)
+{
+    pthread_mutex_lock(&r->lock);
+    uint64_t last = r->last_end_us;
+    r->last_end_us = now_us;
+    /* Only a server with work left over shows how fast it is. */
+    bool was_busy = r->was_busy;
+    r->was_busy = busy;
+    if (busy && was_busy && now_us >= last) {
+        double gap = (double)(now_us - last), old = (double)r->interval_us;
+        if (r->n_gaps < SMOOTHING) r->n_gaps++;
+        double smoothed = old + (gap - old) / r->n_gaps;
+        r->interval_us = smoothed > 1 ? (uint64_t)smoothed : 1;
+    }
+    pthread_mutex_unlock(&r->lock);
+}
+
+static uint64_t interval(const struct srv_retry *r)
+{
+    return r->interval_us ? r->interval_us : FIRST_INTERVAL_US;
+}
+
+static void drop(struct srv_retry *r, int i)
+{
+    r->promises[i] = r->promises[--r->n_promises];
+}
+
+int srv_retry_ask(struct srv_retry *r, struct srv_returner *who, uint64_t now_us, int n_slots)
+{
+    pthread_mutex_lock(&r->lock);
+    uint64_t near_us = now_us + EARLY_US + interval(r) * (uint64_t)n_slots * NEAR_BURSTS;
+    int n_near = 0, own = -1;
+    for (int i = r->n_promises; i-- > 0;) {
+        const struct srv_promise *p = &r->promises[i];
+        if (p->expires_us < now_us) {
+            drop(r, i); /* what comes in its stead has been looked at */
+            if (own == r->n_promises) own = i;
+            continue;
+        }
+        if (p->due_us <= near_us) n_near++;
+        bool redeems = p->hash == who->hash && p->due_us <= now_us + EARLY_US;
+        if (redeems && (own < 0 || p->expires_us < r->promises[own].expires_us)) own = i;
+    }
+    who->redeems = own >= 0;
+    if (who->redeems) drop(r, own);
+    pthread_mutex_unlock(&r->lock);
+    return who->redeems ? 0 : n_near;
+}
+
+static void promise(struct srv_retry *r, const struct srv_returner *who, uint64_t now_us,
+                    uint64_t wait_us)
+{
+    int n_own = 0;
+    for (int i = 0; i < r->n_promises; i++) n_own += r->promises[i].owner == who->owner;
+    if (r->n_promises >= SRV_PROMISES_MAX || n_own >= SRV_PROMISES_OF_KEY_MAX) return;
+    r->promises[r->n_promises++] = (struct srv_promise){
+        .hash = who->hash, .owner = who->owner, .due_us = now_us + wait_us,
+        .expires_us = now_us + wait_us + GRACE_US + wait_us / 4,
+    };
+}
+
+/* The next moment of the virtual queue. */
+static uint64_t take_slot(struct srv_retry *r, uint64_t now_us, uint64_t spacing_us)
+{
+    uint64_t slot = (r->next_slot_us > now_us ? r->next_slot_us : now_us) + spacing_us;
+    if (slot < now_us + MIN_MS * 1000ull) slot = now_us + MIN_MS * 1000ull;
+    if (slot > now_us + MAX_MS * 1000ull) slot = now_us + MAX_MS * 500ull;
+    r->next_slot_us = slot;
+    return slot;
+}
+
+int64_t srv_retry_next_ms(struct srv_retry *r, const struct srv_returner *who, uint64_t now_us)
+{
+    pthread_mutex_lock(&r->lock);
+    uint64_t spacing_us = interval(r) + interval(r) / SPACING_PARTS;
+    uint64_t wanted =
+        who && who->redeems ? now_us + spacing_us : take_slot(r, now_us, spacing_us);
     int64_t ms = (int64_t)((wanted - now_us + 999) / 1000);
-    return ms < MIN_MS ? MIN_MS : ms > MAX_MS ? MAX_MS : ms;
+    ms = ms < MIN_MS ? MIN_MS : ms > MAX_MS ? MAX_MS : ms;
+    if (who) promise(r, who, now_us, (uint64_t)ms * 1000);
+    pthread_mutex_unlock(&r->lock);
+    return ms;
 }

@@ -2,6 +2,7 @@
 # SPDX-License-Identifier: MIT
 """Bursts, queues, deadlines, priorities and memory: every request gets an answer it can act on."""
 import concurrent.futures
+import json
 import os
 import threading
 import time
@@ -28,6 +29,45 @@ def test_63_burst():
                 assert 1 <= int(head["retry-after"]) <= 60 and int(head["retry-after-ms"]) >= 1000
                 assert answer["error"]["code"] in ("queue_full", "server_overloaded")
         assert h.slots()["pages"]["used"] == 0
+
+
+def test_the_refused_get_in_when_they_come_back_and_newcomers_do_not_overtake():
+    with Hearth("--parallel", "1", "--max-queue", "1", "--queue-timeout-ms", "0", "--ctx-size", "2048", "--threads", "1") as h:
+        def hold():
+            """A request of some seconds that takes its place until its connection is closed."""
+            c = h.connect()
+            c.request("POST", "/v1/completions", json.dumps(dict(BODY, prompt=[7] * 1000, max_tokens=1000, n=16)),
+                      {"Content-Type": "application/json"})
+            return c
+
+        def wait_for(n_requests, what):
+            h.wait_until(lambda: h.metrics()["hearth_http_requests_open"] == n_requests + 1, 10, what)
+
+        def ask(name):
+            return h.post("/v1/completions", dict(BODY, prompt=name, max_tokens=1))
+        first = hold()
+        h.wait_until(lambda: h.slots()["running"] == 1, 10, "one runs")
+        second = hold()
+        wait_for(2, "one waits")
+        status, head, _ = ask("refused")
+        assert status == 429, status
+        due = time.monotonic() + int(head["retry-after-ms"]) / 1000
+        first.close()
+        wait_for(1, "the second runs")
+        status, head, answer = ask("newcomer")
+        assert status == 429 and "1 places are kept" in answer["error"]["message"], (status, answer)
+        time.sleep(max(0, due - time.monotonic()))
+        answers = []
+        returned = threading.Thread(target=lambda: answers.append(ask("refused")[0]))
+        returned.start()
+        wait_for(2, "the one that came back waits")
+        second.close()
+        returned.join()
+        assert answers == [200], answers
+        assert ask("a third")[0] == 200, "a free slot is refused for the sake of a promise"
+        counted = h.metrics()
+        assert counted["hearth_requests_returned_total"] == 1, counted
+        assert counted["hearth_requests_returned_refused_total"] == 0, counted
 
 
 def test_64_queue_deadline():

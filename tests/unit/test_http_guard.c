@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: MIT */
-/* First touch: every rule with what it refuses and what it lets through. Keys, digests, routes, retry times. */
+/* First touch: every rule with what it refuses and what it lets through. Keys, digests, routes, watchdog. */
 #include "test.h"
 
 #include <unistd.h>
@@ -8,7 +8,6 @@
 #include "server/digest.h"
 #include "server/http_guard.h"
 #include "server/keys.h"
-#include "server/retry.h"
 #include "server/watchdog.h"
 
 /* Builds a head from "Name: value\n..." lines; the copies live until the next call. */
@@ -305,28 +304,7 @@ static void key_files(void **state)
     srv_keys_destroy(NULL);
 }
 
-/* ---- retry times, watchdog ----------------------------------------------------------------------------- */
-
-static void refused_clients_come_back_one_by_one(void **state)
-{
-    struct srv_retry r = {0};
-    uint64_t now = 1000000000;
-    int64_t last = 0;
-    (void)state;
-    for (int i = 0; i < 100; i++) srv_retry_note_end(&r, now += 500000, 1); /* two a second */
-    for (int i = 0; i < 100; i++) {
-        int64_t ms = srv_retry_next_ms(&r, now);
-        REQUIRE(ms >= 1000 && ms <= 60000);
-        if (i > 4) REQUIRE_MSG(ms > last && ms - last <= 501, "%lld after %lld", (long long)ms, (long long)last);
-        last = ms;
-    }
-    for (int i = 0; i < 1000; i++) {
-        int64_t ms = srv_retry_next_ms(&r, now);
-        REQUIRE(ms >= 1000 && ms <= 60000);
-    }
-    srv_retry_note_end(&r, now + 3600 * 1000000ull, 0); /* an idle hour is no measurement */
-    REQUIRE(atomic_load(&r.interval_us) < 600000);
-}
+/* ---- watchdog ------------------------------------------------------------------------------------------ */
 
 static void watchdog_sees_only_work_that_stands_still(void **state)
 {
@@ -350,7 +328,7 @@ int main(void)
         cmocka_unit_test(hosts),          cmocka_unit_test(bodies),
         cmocka_unit_test(presented_keys), cmocka_unit_test(routes),
         cmocka_unit_test(decoding),       cmocka_unit_test(digests),
-        cmocka_unit_test(key_files),      cmocka_unit_test(refused_clients_come_back_one_by_one),
+        cmocka_unit_test(key_files),      
         cmocka_unit_test(watchdog_sees_only_work_that_stands_still),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);

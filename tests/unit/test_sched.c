@@ -902,7 +902,12 @@ static void test_queue_bounds(void **state)
     struct eng_job_params p = greedy_job(c[5], prompt_of(1), 5, 5);
     REQUIRE_EQ_INT(sched_submit(b.sched, &p, &c[5]->job, err, sizeof(err)), ENG_EQUEUEFULL);
     REQUIRE(strstr(err, "3 requests"));
+    p.goes_on = true; /* a later part of a request that was let in */
+    submit(&b, c[5], &p);
     sched_pause(b.sched, false);
+    await_done(c[5]);
+    free_client(c[5]);
+    c[5] = new_client();
     for (int i = 0; i < 5; i++)
         await_done(c[i]);
     check_all_given_back(&b);
@@ -923,6 +928,39 @@ static void test_queue_bounds(void **state)
     await_done(c[6]);
     for (int i = 0; i < 8; i++)
         free_client(c[i]);
+    close_bench(&b);
+}
+
+/* Places kept for others count for three quarters of the queue at most, and never for slots. */
+static void test_places_are_kept(void **state)
+{
+    (void)state;
+    struct setup setup = {.n_parallel = 1, .max_queued_jobs = 4};
+    struct bench b = open_bench(&setup);
+    struct client *c[5];
+    char err[200] = "";
+    int n_in = 0;
+    static const struct {
+        int n_kept, rc;
+    } rows[] = {{9, 0}, {9, 0}, {9, ENG_EQUEUEFULL}, {3, ENG_EQUEUEFULL}, {2, 0},
+                {2, ENG_EQUEUEFULL}, {1, 0}, {1, ENG_EQUEUEFULL}, {0, 0}, {0, ENG_EQUEUEFULL}};
+    sched_pause(b.sched, true);
+    for (size_t i = 0; i < N_OF(rows); i++) {
+        struct client *one = new_client();
+        struct eng_job_params p = greedy_job(one, prompt_of(1), 5, 5);
+        p.n_places_kept = rows[i].n_kept;
+        int rc = sched_submit(b.sched, &p, &one->job, err, sizeof(err));
+        REQUIRE_MSG(rc == rows[i].rc, "row %zu: %d %s", i, rc, err);
+        if (rc)
+            free_client(one);
+        else
+            c[n_in++] = one;
+    }
+    sched_pause(b.sched, false);
+    for (int i = 0; i < n_in; i++) {
+        await_done(c[i]);
+        free_client(c[i]);
+    }
     close_bench(&b);
 }
 
@@ -1163,6 +1201,7 @@ int main(void)
         cmocka_unit_test(test_stop_choice_from_callback),
         cmocka_unit_test(test_deadlines),
         cmocka_unit_test(test_queue_bounds),
+        cmocka_unit_test(test_places_are_kept),
         cmocka_unit_test(test_priority_and_turns),
         cmocka_unit_test(test_turns_do_not_starve),
         cmocka_unit_test(test_big_job_is_not_starved),
