@@ -268,7 +268,10 @@ int srv_request_ask_place(struct srv_request *req, int n_slots)
     req->returner = srv_retry_name(&s->retry, req->tenant, req->path,
                                    req->body.data ? req->body.data : "", req->body.len);
     req->has_asked = true;
-    int n_kept = srv_retry_ask(&s->retry, &req->returner, srv_now_us(), n_slots);
+    struct eng_stats stats;
+    eng_stats(s->app.engine, &stats);
+    int n_kept = srv_retry_ask(&s->retry, &req->returner, srv_now_us(), n_slots,
+                               stats.n_waiting > 0);
     if (req->returner.redeems) srv_metrics_count(s->metrics, SRV_COUNT_RETURNED);
     return n_kept;
 }

@@ -13,7 +13,7 @@ enum {
     MIN_MS = 1000,
     MAX_MS = 60000,
     FIRST_INTERVAL_US = 1000000,
-    SMOOTHING = 32,         /* gaps; ends come in bursts of as many as there are slots */
+    SMOOTHING = 16,         /* gaps; ends come in bursts of as many as there are slots */
     SPACING_PARTS = 16,     /* moments lie one part of so many wider than ends */
     EARLY_US = 100000,      /* clocks and sleeps that are not exact */
     GRACE_US = 2000000,     /* and a quarter of the wait, for clients that add to it */
@@ -59,9 +59,13 @@ void srv_retry_note_end(struct srv_retry *r, uint64_t now_us, bool busy)
     pthread_mutex_unlock(&r->lock);
 }
 
-static uint64_t interval(const struct srv_retry *r)
+/* Between two ends, as measured; where none has come for longer than that says, longer. */
+static uint64_t interval(const struct srv_retry *r, uint64_t now_us)
 {
-    return r->interval_us ? r->interval_us : FIRST_INTERVAL_US;
+    uint64_t measured = r->interval_us ? r->interval_us : FIRST_INTERVAL_US;
+    uint64_t open_us = r->was_busy && now_us > r->last_end_us ? now_us - r->last_end_us : 0;
+    uint64_t at_least = r->n_slots > 0 ? open_us / (uint64_t)r->n_slots : 0;
+    return at_least > measured ? at_least : measured;
 }
 
 static void drop(struct srv_retry *r, int i)
@@ -69,10 +73,13 @@ static void drop(struct srv_retry *r, int i)
     r->promises[i] = r->promises[--r->n_promises];
 }
 
-int srv_retry_ask(struct srv_retry *r, struct srv_returner *who, uint64_t now_us, int n_slots)
+int srv_retry_ask(struct srv_retry *r, struct srv_returner *who, uint64_t now_us, int n_slots,
+                  bool busy)
 {
     pthread_mutex_lock(&r->lock);
-    uint64_t near_us = now_us + EARLY_US + interval(r) * (uint64_t)n_slots * NEAR_BURSTS;
+    r->n_slots = n_slots;
+    r->was_busy &= busy;
+    uint64_t near_us = now_us + EARLY_US + interval(r, now_us) * (uint64_t)n_slots * NEAR_BURSTS;
     int n_near = 0, own = -1;
     for (int i = r->n_promises; i-- > 0;) {
         const struct srv_promise *p = &r->promises[i];
@@ -103,24 +110,26 @@ static void promise(struct srv_retry *r, const struct srv_returner *who, uint64_
     };
 }
 
-/* The next moment of the virtual queue. */
-static uint64_t take_slot(struct srv_retry *r, uint64_t now_us, uint64_t spacing_us)
+/* The moment after `last`, or the first one there is. */
+static uint64_t next_moment(uint64_t last_us, uint64_t now_us, uint64_t spacing_us)
 {
-    uint64_t slot = (r->next_slot_us > now_us ? r->next_slot_us : now_us) + spacing_us;
-    if (slot < now_us + MIN_MS * 1000ull) slot = now_us + MIN_MS * 1000ull;
-    if (slot > now_us + MAX_MS * 1000ull) slot = now_us + MAX_MS * 500ull;
-    r->next_slot_us = slot;
-    return slot;
+    uint64_t moment = (last_us > now_us ? last_us : now_us) + spacing_us;
+    uint64_t first = now_us + MIN_MS * 1000ull;
+    if (moment > now_us + MAX_MS * 1000ull) return now_us + MAX_MS * 500ull;
+    return moment < first ? first : moment;
 }
 
 int64_t srv_retry_next_ms(struct srv_retry *r, const struct srv_returner *who, uint64_t now_us)
 {
     pthread_mutex_lock(&r->lock);
-    uint64_t spacing_us = interval(r) + interval(r) / SPACING_PARTS;
-    uint64_t wanted =
-        who && who->redeems ? now_us + spacing_us : take_slot(r, now_us, spacing_us);
-    int64_t ms = (int64_t)((wanted - now_us + 999) / 1000);
-    ms = ms < MIN_MS ? MIN_MS : ms > MAX_MS ? MAX_MS : ms;
+    uint64_t spacing_us = interval(r, now_us) + interval(r, now_us) / SPACING_PARTS;
+    bool again = who && who->redeems;
+    uint64_t *last = again ? &r->last_again_us : &r->last_us;
+    /* Those whose promise was broken have a line of their own, which the others stand behind. */
+    uint64_t behind = !again && r->last_again_us > *last ? r->last_again_us : *last;
+    *last = next_moment(behind, now_us, spacing_us);
+    int64_t ms = (int64_t)((*last - now_us + 999) / 1000);
+    if (ms > MAX_MS) ms = MAX_MS;
     if (who) promise(r, who, now_us, (uint64_t)ms * 1000);
     pthread_mutex_unlock(&r->lock);
     return ms;

@@ -33,7 +33,9 @@ struct srv_retry {
     uint64_t interval_us;  /* between two requests that end, smoothed; 0: not known yet */
     uint64_t last_end_us;
     bool was_busy;         /* then */
-    uint64_t next_slot_us; /* the last moment given away */
+    uint64_t last_us;      /* the last moment given away, */
+    uint64_t last_again_us; /* and the last to a request whose promise could not be kept */
+    int n_slots;           /* ends come in bursts of as many */
     int n_gaps;            /* that interval_us has seen, up to a limit */
     int n_promises;
     struct srv_promise promises[SRV_PROMISES_MAX];
@@ -58,9 +60,10 @@ void srv_retry_note_end(struct srv_retry *r, uint64_t now_us, bool busy);
 
 /*
  * A request asks for a place: how many it must leave free. 0 where it redeems a promise, which is
- * used up and noted in `who`.
+ * used up and noted in `who`. busy: others wait for one of the n_slots.
  */
-int srv_retry_ask(struct srv_retry *r, struct srv_returner *who, uint64_t now_us, int n_slots);
+int srv_retry_ask(struct srv_retry *r, struct srv_returner *who, uint64_t now_us, int n_slots,
+                  bool busy);
 
 /*
  * Milliseconds from now to the moment given to a refused client, 1000..60000, with a promise for

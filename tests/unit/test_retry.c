@@ -33,7 +33,7 @@ static struct srv_returner name(const struct srv_retry *r, const char *body)
 static int ask(struct srv_retry *r, const char *body, uint64_t now, bool *ret_redeems)
 {
     struct srv_returner who = name(r, body);
-    int n_kept = srv_retry_ask(r, &who, now, SLOTS);
+    int n_kept = srv_retry_ask(r, &who, now, SLOTS, true);
     *ret_redeems = who.redeems;
     return n_kept;
 }
@@ -84,8 +84,19 @@ static void refused_clients_come_back_one_by_one(void **state)
                         (long long)last);
         last = ms;
     }
-    srv_retry_note_end(r, now + 3600 * (uint64_t)SECOND, false); /* idle: no measurement */
+    struct srv_returner who = name(r, "x");
+    uint64_t stalled = now + 40 * (uint64_t)SECOND; /* nothing has ended since: twice as slow or more */
+    r->last_us = 0;
+    int64_t quick = srv_retry_next_ms(r, NULL, now);
+    r->n_slots = SLOTS;
+    r->last_us = 0;
+    int64_t ms = srv_retry_next_ms(r, NULL, stalled);
+    REQUIRE_MSG(quick == 1000 && ms > 10000 && ms < 11000, "%lld", (long long)ms);
+    r->last_us = 0;
+    srv_retry_ask(r, &who, now + 3600 * (uint64_t)SECOND, SLOTS, false); /* idle: no measurement */
+    srv_retry_note_end(r, now + 3601 * (uint64_t)SECOND, true);
     REQUIRE(r->interval_us < 600000);
+    REQUIRE(srv_retry_next_ms(r, NULL, now + 3601 * (uint64_t)SECOND) == 1000);
     close_retry(r);
 }
 
@@ -135,7 +146,7 @@ static void a_broken_promise_becomes_a_near_one(void **state)
     for (int i = 0; i < 20; i++) due = refuse(r, "x", now);
     REQUIRE(due > now + 15 * (uint64_t)SECOND);
     struct srv_returner who = name(r, "x");
-    srv_retry_ask(r, &who, due, SLOTS);
+    srv_retry_ask(r, &who, due, SLOTS, true);
     REQUIRE(who.redeems);
     int64_t ms = srv_retry_next_ms(r, &who, due);
     REQUIRE(ms >= 1000 && ms <= 1500);
@@ -189,7 +200,7 @@ static void start_waiting(struct sim *s, int64_t now)
 {
     for (int i = 0; i < SLOTS; i++) {
         if (s->slot[i] >= 0 && s->ends_ms[i] <= now) {
-            srv_retry_note_end(s->r, (uint64_t)now * MS, true);
+            srv_retry_note_end(s->r, (uint64_t)now * MS, s->n_waiting > 0);
             s->back_ms[s->slot[i]] = now;
             s->was_told[s->slot[i]] = false;
             s->slot[i] = -1;
@@ -208,7 +219,7 @@ static void send_one(struct sim *s, int client, int64_t now, bool keep)
     char body[16];
     snprintf(body, sizeof(body), "%d", client);
     struct srv_returner who = name(s->r, body);
-    int n_kept = srv_retry_ask(s->r, &who, (uint64_t)now * MS, SLOTS);
+    int n_kept = srv_retry_ask(s->r, &who, (uint64_t)now * MS, SLOTS, s->n_waiting > 0);
     if (n_kept > QUEUE - QUEUE / 4) n_kept = QUEUE - QUEUE / 4;
     bool admitted = s->n_waiting + (keep ? n_kept : 0) < QUEUE;
     s->n_back += s->was_told[client];
