@@ -22,8 +22,8 @@ from hearth_server import ROOT, Hearth
 def start_request(h, path, body):
     data = json.dumps(body).encode()
     s = socket.create_connection((h.host, h.port), timeout=60)
-    s.sendall(b"POST %s HTTP/1.1\r\nHost: localhost\r\nContent-Type: application/json\r\n"
-              b"Content-Length: %d\r\n\r\n" % (path.encode(), len(data)) + data)
+    s.sendall(b"POST %s HTTP/1.1\r\nHost: %s:%d\r\nContent-Type: application/json\r\n"
+              b"Content-Length: %d\r\n\r\n" % (path.encode(), h.host.encode(), h.port, len(data)) + data)
     return s
 
 
