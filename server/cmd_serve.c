@@ -30,6 +30,7 @@
 #include "engine/engine.h"
 #include "server/cmd.h"
 #include "server/config.h"
+#include "server/file.h"
 #include "server/http.h"
 #include "server/http_listen.h"
 #include "server/http_watch.h"
@@ -173,18 +174,11 @@ static int create_parts(struct serve *s, char *err, size_t errlen)
 
 /* ---- listening ----------------------------------------------------------------------------- */
 
-/* A whole small file, NUL-terminated; NULL with a sentence in err. Returns owned: free. */
 static char *read_text_file(const char *option, const char *path, char *err, size_t errlen)
 {
-    FILE *f = fopen(path, "r");
-    char *text = f ? malloc(SRV_CONFIG_FILE_MAX_BYTES + 1) : NULL;
-    if (!text) {
-        snprintf(err, errlen, "%s %.200s: %s", option, path, strerror(errno));
-        if (f) fclose(f);
-        return NULL;
-    }
-    text[fread(text, 1, SRV_CONFIG_FILE_MAX_BYTES, f)] = '\0';
-    fclose(f);
+    char why[500];
+    char *text = srv_file_load(path, SRV_CONFIG_FILE_MAX_BYTES, NULL, why, sizeof(why));
+    if (!text) snprintf(err, errlen, "%s %s", option, why);
     return text;
 }
 

@@ -81,7 +81,7 @@ struct srv_config {
     /* operation */
     int drain_timeout_ms, drain_delay_ms, watchdog_ms;
     const char *log_format, *log_level;
-    bool log_prompts, vllm_metrics, debug_hooks;
+    bool log_prompts, vllm_metrics, debug_hooks, debug_hold_load;
 
     /* generate, bench and the filters */
     const char *prompt;

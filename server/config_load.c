@@ -13,6 +13,7 @@
 #include <string.h>
 
 #include "server/config_options.h"
+#include "server/file.h"
 #include "server/ini.h"
 #include "server/limits.h"
 
@@ -259,32 +260,10 @@ static int set_from_file(void *ctx, int line, const char *section, const char *k
     return rc;
 }
 
-/* The whole file, or NULL with a sentence in err. Returns owned: free. */
-static char *read_file(const char *path, size_t *ret_len, char *err, size_t errlen)
-{
-    FILE *f = fopen(path, "rb");
-    if (!f) {
-        snprintf(err, errlen, "%s: %s", path, strerror(errno));
-        return NULL;
-    }
-    char *text = malloc(SRV_CONFIG_FILE_MAX_BYTES + 1);
-    size_t len = text ? fread(text, 1, SRV_CONFIG_FILE_MAX_BYTES + 1, f) : 0;
-    bool failed = !text || ferror(f) || len > SRV_CONFIG_FILE_MAX_BYTES;
-    if (failed) {
-        snprintf(err, errlen, "%s: cannot be read, or is larger than %d bytes", path,
-                 (int)SRV_CONFIG_FILE_MAX_BYTES);
-        free(text);
-        text = NULL;
-    }
-    fclose(f);
-    *ret_len = len;
-    return text;
-}
-
 static int load_file(struct loader *l, const char *path)
 {
     size_t len;
-    char *text = read_file(path, &len, l->err, l->errlen);
+    char *text = srv_file_load(path, SRV_CONFIG_FILE_MAX_BYTES, &len, l->err, l->errlen);
     if (!text) return -1;
     l->from = FROM_FILE;
     int rc = srv_ini_parse(path, text, len, set_from_file, l, l->err, l->errlen);

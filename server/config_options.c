@@ -166,6 +166,8 @@ const struct srv_option srv_options[] = {
            "show metrics under vLLM's names too"),
     ROW("operation", "debug-hooks", NULL, BOOL, debug_hooks, 0, 0, "off", NULL, SERVE,
         SRV_OPT_HIDDEN, "SIGUSR1 pauses and resumes the engine"),
+    ROW("operation", "debug-hold-load", NULL, BOOL, debug_hold_load, 0, 0, "off", NULL, SERVE,
+        SRV_OPT_HIDDEN, "loading never ends"),
 
     STRING("generate", "prompt", "p", prompt, NULL, BIT(GENERATE) | BENCH,
            "text to continue, or to answer with --chat; for bench: prompt-tokens"),

@@ -5,7 +5,11 @@
 #include <jansson.h>
 #include <limits.h>
 #include <stdio.h>
+#include <stdlib.h>
 #include <unistd.h>
+
+#include "server/file.h"
+#include "server/limits.h"
 
 struct srv_defaults srv_defaults_neutral(void)
 {
@@ -59,7 +63,11 @@ int srv_defaults_read(struct srv_defaults *d, const char *dir, char *err, size_t
     json_error_t error;
     int len = snprintf(path, sizeof(path), "%s/generation_config.json", dir);
     if (len < 0 || (size_t)len >= sizeof(path) || access(path, F_OK)) return 0;
-    json_t *root = json_load_file(path, 0, &error);
+    size_t n;
+    char *text = srv_file_load(path, SRV_CONFIG_FILE_MAX_BYTES, &n, err, errlen);
+    if (!text) return -1;
+    json_t *root = json_loadb(text, n, 0, &error);
+    free(text);
     if (!root) {
         snprintf(err, errlen, "generation_config.json: line %d: %s", error.line, error.text);
         return -1;

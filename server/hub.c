@@ -8,9 +8,12 @@
 #include <stdarg.h>
 #include <stdbool.h>
 #include <stdio.h>
+#include <stdlib.h>
 #include <string.h>
 #include <sys/stat.h>
 #include <unistd.h>
+
+#include "server/file.h"
 
 #ifndef HEARTH_DATADIR
 #define HEARTH_DATADIR "/usr/share"
@@ -78,17 +81,15 @@ static bool is_commit(const char *text)
 /* The commit a reference names. */
 static int read_reference(const char *repo_dir, const char *revision, char commit[COMMIT_LEN + 1])
 {
-    char path[PATH_MAX], text[COMMIT_LEN + 8] = "";
+    char path[PATH_MAX], err[64];
     if (join(path, sizeof(path), "%s/refs/%s", repo_dir, revision)) return -1;
-    FILE *f = fopen(path, "r");
-    if (!f) return -1;
-    size_t len = fread(text, 1, sizeof(text) - 1, f);
-    fclose(f);
-    text[len] = '\0';
+    char *text = srv_file_load(path, COMMIT_LEN + 8, NULL, err, sizeof(err));
+    if (!text) return -1;
     text[strcspn(text, "\r\n ")] = '\0';
-    if (!is_commit(text)) return -1;
-    memcpy(commit, text, COMMIT_LEN + 1);
-    return 0;
+    bool found = is_commit(text);
+    if (found) memcpy(commit, text, COMMIT_LEN + 1);
+    free(text);
+    return found ? 0 : -1;
 }
 
 /* The only snapshot there is: caches copied by hand have no refs. */
@@ -166,15 +167,12 @@ int srv_hub_resolve(const char *spec, const char *(*env)(const char *name),
 /* The source tree's root, which the build leaves in a file beside the executable; "" without it. */
 static void source_root(const char *exe_dir, char *buf, size_t size)
 {
-    char path[PATH_MAX];
+    char path[PATH_MAX], err[64];
     buf[0] = '\0';
     if (join(path, sizeof(path), "%s/server/source-root", exe_dir)) return;
-    FILE *f = fopen(path, "r");
-    if (!f) return;
-    size_t len = fread(buf, 1, size - 1, f);
-    fclose(f);
-    buf[len] = '\0';
-    buf[strcspn(buf, "\n")] = '\0';
+    char *text = srv_file_load(path, size - 1, NULL, err, sizeof(err));
+    if (text) snprintf(buf, size, "%.*s", (int)strcspn(text, "\n"), text);
+    free(text);
 }
 
 int srv_hub_find_demo(char *ret_dir, size_t size, char *err, size_t errlen)

@@ -5,13 +5,13 @@
  */
 #include "server/keys.h"
 
-#include <errno.h>
 #include <pthread.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
 #include "server/digest.h"
+#include "server/file.h"
 #include "server/limits.h"
 
 struct digest {
@@ -58,26 +58,27 @@ static int add_trimmed(struct key_set *set, const char *text, size_t len, char *
 
 static int read_file(struct key_set *set, const char *path, char *err, size_t errlen)
 {
-    FILE *f = fopen(path, "r");
-    if (!f) {
-        snprintf(err, errlen, "api-key-file %.200s: %s", path, strerror(errno));
+    char why[500];
+    size_t len;
+    char *text = srv_file_load(path, SRV_KEY_FILE_MAX_BYTES, &len, why, sizeof(why));
+    if (!text) {
+        snprintf(err, errlen, "api-key-file %s", why);
         return -1;
     }
-    char *line = NULL;
-    size_t cap = 0;
     int rc = 0, before = set->n;
-    for (ssize_t len; rc == 0 && (len = getline(&line, &cap, f)) >= 0;) {
-        size_t indent = strspn(line, " \t");
-        if (line[indent] != '#') rc = add_trimmed(set, line, (size_t)len, err, errlen);
+    for (char *line = text; rc == 0 && line < text + len;) {
+        char *end = memchr(line, '\n', (size_t)(text + len - line));
+        if (!end) end = text + len;
+        if (line[strspn(line, " \t")] != '#')
+            rc = add_trimmed(set, line, (size_t)(end - line), err, errlen);
+        line = end + 1;
     }
-    if (line) explicit_bzero(line, cap);
-    free(line);
-    if (rc == 0 && (ferror(f) || set->n == before)) {
-        snprintf(err, errlen, "api-key-file %.200s: %s", path,
-                 ferror(f) ? "cannot be read" : "holds no key");
+    explicit_bzero(text, len);
+    free(text);
+    if (rc == 0 && set->n == before) {
+        snprintf(err, errlen, "api-key-file %.200s: holds no key", path);
         rc = -1;
     }
-    fclose(f);
     return rc;
 }
 

@@ -12,6 +12,7 @@ enum {
     /* API keys: a file of a few hundred lines; each request walks all of them. */
     SRV_KEYS_MAX = 4096,
     SRV_KEY_MAX_BYTES = 512,
+    SRV_KEY_FILE_MAX_BYTES = 4 << 20, /* as many keys as there may be, with comments */
 
     /* One connection's pool in libmicrohttpd: bounds the head (431, 414 above it) and is the chunk
        buffer. */

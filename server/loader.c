@@ -129,6 +129,7 @@ static void *load(void *arg)
 {
     struct srv_loader *l = arg;
     pthread_t text;
+    while (l->server->config->debug_hold_load) pause();
     bool beside = pthread_create(&text, NULL, load_text, l) == 0;
     int rc = load_engine(l);
     if (beside) pthread_join(text, NULL);

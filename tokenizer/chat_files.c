@@ -8,13 +8,13 @@
  * - special tokens: tokenizer_config.json; special_tokens_map.json over it where the former has no
  *   added_tokens_decoder; the tokenizer class's own for what neither mentions.
  */
-#include <errno.h>
 #include <limits.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
 #include "tokenizer/chat.h"
+#include "tokenizer/file.h"
 #include "tokenizer/jinja_json.h"
 #include "tokenizer/jinja_print.h"
 
@@ -62,43 +62,11 @@ static const struct {
 
 /* ---- files ---- */
 
-static int read_all(FILE *f, struct file *ret)
-{
-    size_t cap = 0, n = 1;
-    while (n > 0) {
-        if (ret->len == cap) {
-            char *more =
-                cap <= MAX_FILE_BYTES ? realloc(ret->data, cap = cap ? cap * 2 : 1 << 16) : NULL;
-            if (!more) return cap <= MAX_FILE_BYTES ? TOK_ENOMEM : TOK_EIO;
-            ret->data = more;
-        }
-        n = fread(ret->data + ret->len, 1, cap - ret->len, f);
-        ret->len += n;
-    }
-    return ferror(f) ? TOK_EIO : 0;
-}
-
-/* A pointer would be a template like any other, and be rendered as it stands. */
-static bool is_lfs_pointer(const struct file *f)
-{
-    static const char pointer[] = "version https://git-lfs";
-    return f->len >= sizeof(pointer) - 1 && memcmp(f->data, pointer, sizeof(pointer) - 1) == 0;
-}
-
 /* Leaves *ret empty where there is no such file. */
 static int read_file(const char *path, struct file *ret, char *err, size_t errlen)
 {
-    FILE *f = fopen(path, "rbe");
-    if (!f && (errno == ENOENT || errno == ENOTDIR)) return 0;
-    int rc = f ? read_all(f, ret) : TOK_EIO;
-    if (rc == TOK_ENOMEM) snprintf(err, errlen, "out of memory");
-    else if (rc && ret->len > MAX_FILE_BYTES)
-        snprintf(err, errlen, "%s has more than %d bytes", path, MAX_FILE_BYTES);
-    else if (rc) snprintf(err, errlen, "%s cannot be read: %s", path, strerror(errno));
-    if (f) fclose(f);
-    if (rc || !is_lfs_pointer(ret)) return rc;
-    snprintf(err, errlen, "%s is a git-lfs pointer, not the file itself", path);
-    return TOK_EINVAL;
+    int rc = tok_file_load(path, MAX_FILE_BYTES, &ret->data, &ret->len, err, errlen);
+    return rc == TOK_ENOENT ? 0 : rc;
 }
 
 static int read_in_dir(const char *dir, const char *name, struct file *ret, char *err,

@@ -5,12 +5,11 @@
  */
 #include "tokenizer/tokenizer.h"
 
-#include <errno.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
-#include <sys/stat.h>
 
+#include "tokenizer/file.h"
 #include "tokenizer/tok.h"
 
 #define MAX_FILE_BYTES (256u << 20)
@@ -23,52 +22,10 @@ static int complain(int rc, const char *path, const char *what, char *err, size_
     return rc;
 }
 
-/* Reads a file of known size into ret, which is owned (free). */
-static int read_whole(FILE *f, const char *path, size_t size, char **ret, char *err, size_t errlen)
-{
-    char *text = malloc(size + 1);
-
-    if (!text) return complain(TOK_ENOMEM, path, "out of memory", err, errlen);
-    if (fread(text, 1, size, f) != size || fgetc(f) != EOF || ferror(f)) {
-        free(text);
-        return complain(TOK_EIO, path, "it cannot be read, or changed while it was", err, errlen);
-    }
-    *ret = text;
-    return 0;
-}
-
-static int read_file(const char *path, char **ret, size_t *ret_len, char *err, size_t errlen)
-{
-    struct stat st;
-    FILE *f = fopen(path, "rbe");
-
-    if (!f)
-        return complain(errno == ENOENT ? TOK_ENOENT : TOK_EIO, path, strerror(errno), err, errlen);
-    int rc = 0;
-    if (fstat(fileno(f), &st) != 0)
-        rc = complain(TOK_EIO, path, strerror(errno), err, errlen);
-    else if (!S_ISREG(st.st_mode))
-        rc = complain(TOK_EIO, path, "it is no regular file", err, errlen);
-    else if (st.st_size > MAX_FILE_BYTES)
-        rc = complain(TOK_EINVAL, path, "it is larger than 256 MiB", err, errlen);
-    else
-        rc = read_whole(f, path, (size_t)st.st_size, ret, err, errlen);
-    fclose(f);
-    if (!rc) *ret_len = (size_t)st.st_size;
-    return rc;
-}
-
-/* The sentence for a file that does not even begin like JSON: most often a pointer of git-lfs. */
 static int load_text(struct tok *t, const char *path, const char *text, size_t len, char *err,
                      size_t errlen)
 {
-    static const char pointer[] = "version https://git-lfs";
     char message[384];
-
-    if (len >= sizeof(pointer) - 1 && memcmp(text, pointer, sizeof(pointer) - 1) == 0) {
-        return complain(TOK_EINVAL, path, "it is a git-lfs pointer, not the file itself", err,
-                        errlen);
-    }
     int rc = tok_load(t, text, len, message, sizeof(message));
     return rc ? complain(rc, path, message, err, errlen) : 0;
 }
@@ -82,7 +39,7 @@ int tok_open(struct tok **ret, const char *dir, char *err, size_t errlen)
     if ((size_t)snprintf(path, sizeof(path), "%s/tokenizer.json", dir) >= sizeof(path)) {
         return complain(TOK_EINVAL, dir, "the path is too long", err, errlen);
     }
-    int rc = read_file(path, &text, &len, err, errlen);
+    int rc = tok_file_load(path, MAX_FILE_BYTES, &text, &len, err, errlen);
     if (rc) return rc;
     t = calloc(1, sizeof(*t));
     rc = t ? load_text(t, path, text, len, err, errlen)

@@ -10,6 +10,7 @@ import json
 import os
 import resource
 import shutil
+import socket
 import struct
 import subprocess
 import tempfile
@@ -166,12 +167,46 @@ def test_01_missing_files():
         ("weights are a directory",
          lambda m: (m.remove("model.safetensors"), os.mkdir(m.path("model.safetensors"))),
          "model.safetensors"),
-        ("config is a pipe", lambda m: (m.remove("config.json"), os.mkfifo(m.path("config.json"))),
-         "config.json"),
         ("dangling link",
          lambda m: (m.remove("config.json"), os.symlink("nowhere", m.path("config.json"))),
          "config.json"),
     ])
+
+
+def test_01_files_that_are_none():
+    """Pipes, directories, sockets and devices in place of each file that is read: refused at once, never waited for."""
+    def replace(m, name, make):
+        if os.path.lexists(m.path(name)):
+            m.remove(name)
+        make(m.path(name))
+
+    def make_socket(path):
+        with socket.socket(socket.AF_UNIX) as s:
+            s.bind(path)
+    kinds = {"a pipe": os.mkfifo, "a directory": os.mkdir, "a socket": make_socket,
+             "a device": lambda path: os.symlink("/dev/zero", path)}
+    names = ("config.json", "tokenizer.json", "model.safetensors", INDEX, "tokenizer_config.json",
+             "chat_template.jinja", "special_tokens_map.json", "generation_config.json")
+    for i, name in enumerate(names):
+        some = kinds if i < 2 else {"a pipe": os.mkfifo, "a directory": os.mkdir}
+        for kind, make in some.items():
+            with Model() as m:
+                if name == INDEX:
+                    m.remove("model.safetensors")
+                replace(m, name, make)
+                refused(m.dir, name, f"{name} is {kind}", commands=("serve",) if name == "generation_config.json" else
+                        ("inspect", "serve"))
+
+
+def test_01_options_that_name_no_file():
+    with tempfile.TemporaryDirectory() as directory:
+        pipe = os.path.join(directory, "pipe")
+        os.mkfifo(pipe)
+        for option in ("--config", "--api-key-file", "--chat-template", "--tls-cert-file"):
+            more = ["--tls-key-file", pipe] if "tls" in option else []
+            p = subprocess.run([BIN, "serve", "--port", "0", option, pipe, *more], stdin=subprocess.DEVNULL,
+                               capture_output=True, text=True, timeout=LIMIT_SECONDS)
+            assert p.returncode not in (0, -9) and "pipe" in p.stderr and "regular file" in p.stderr, (option, p.stderr)
 
 
 def test_01_unreadable_file():

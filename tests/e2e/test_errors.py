@@ -13,7 +13,7 @@ import socket
 import threading
 import time
 
-from hearth_server import ROOT, Hearth, demo_without, run_cases
+from hearth_server import ROOT, Hearth, run_cases
 
 SERVER = None
 SEEN = set()
@@ -195,13 +195,11 @@ def test_queue():
 
 
 def test_loading_and_draining():
-    with demo_without("tokenizer.json") as directory:
-        os.mkfifo(os.path.join(directory, "tokenizer.json"))
-        h = Hearth("--model", directory, wait_ready=False)
-        h.start()
-        ask("POST", "/v1/completions", BODY, JSON, 503, "model_loading", server=h)
-        ask("GET", "/readyz", None, {}, 503, "model_loading", server=h)
-        h.stop()
+    h = Hearth("--debug-hold-load", "on", wait_ready=False)
+    h.start()
+    ask("POST", "/v1/completions", BODY, JSON, 503, "model_loading", server=h)
+    ask("GET", "/readyz", None, {}, 503, "model_loading", server=h)
+    h.stop()
     h = Hearth("--drain-delay-ms", "1500")
     h.start()
     h.process.send_signal(signal.SIGTERM)
