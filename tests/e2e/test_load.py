@@ -8,6 +8,7 @@ import threading
 import time
 
 from hearth_server import Hearth, chunks, run_cases
+from test_disconnect import leave, start_request
 
 BODY = {"prompt": "Once upon a time", "max_tokens": 60, "ignore_eos": True, "temperature": 0}
 
@@ -204,6 +205,26 @@ def test_prefix_of_1000_tokens_is_computed_once_for_32_requests():
         for i in (0, 9, 31):
             alone = h.post("/v1/completions", body(i, cache_prompt=False))[2]
             assert alone["choices"][0]["token_ids"] == shared[i]["choices"][0]["token_ids"], i
+
+
+def test_85_a_thousand_requests_leave_nothing_behind():
+    """Bursts, streams and clients that leave; then the server must end with 0, which the sanitizers' builds
+    (leaks, races, undefined behaviour) turn into their own verdict."""
+    with Hearth("--parallel", "4", "--max-queue", "64") as h:
+        def one(i):
+            body = dict(BODY, prompt=f"Tom {i % 50}", max_tokens=3, n=1 + i % 3)
+            if i % 5 == 0:
+                leave(start_request(h, "/v1/completions", dict(body, max_tokens=50, stream=i % 2 == 0)), i % 3 == 0)
+            elif i % 5 == 1:
+                chunks(h.stream("/v1/chat/completions", {"messages": [{"role": "user", "content": "Hi"}],
+                                                         "max_tokens": 3, "stream": True}))
+            else:
+                status, _, answer = h.post("/v1/completions", body if i % 5 < 4 else {"prompt": i, "n": "x"})
+                assert status == (200 if i % 5 < 4 else 400), (status, answer)
+        with concurrent.futures.ThreadPoolExecutor(16) as pool:
+            list(pool.map(one, range(1000)))
+        h.wait_until(lambda: h.metrics()["hearth_http_requests_open"] == 1, 30, "all requests have ended")
+        assert h.slots()["pages"]["used"] == 0
 
 
 def test_77_memory_and_descriptors_stay_flat():

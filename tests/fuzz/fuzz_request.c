@@ -66,6 +66,7 @@ struct eng {
 static struct eng engine;
 
 const struct eng_info *__wrap_eng_info(const struct eng *e);
+void __wrap_eng_stats(struct eng *e, struct eng_stats *ret_stats);
 int __wrap_eng_job_submit(struct eng *e, const struct eng_job_params *params, struct eng_job **ret,
                           char *err, size_t errlen);
 void __wrap_eng_job_cancel(struct eng_job *job);
@@ -76,6 +77,11 @@ void __wrap_srv_work_push(struct srv_work *w, struct srv_work_item *item);
 const struct eng_info *__wrap_eng_info(const struct eng *e)
 {
     return &e->info;
+}
+
+void __wrap_eng_stats(struct eng *e, struct eng_stats *ret_stats)
+{
+    *ret_stats = (struct eng_stats){.n_waiting = e->jobs[MAX_JOBS - 1].live};
 }
 
 static void check_params(const struct eng_job_params *p)
