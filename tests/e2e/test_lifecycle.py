@@ -4,16 +4,18 @@
 import http.client
 import json
 import os
+import re
 import shutil
 import signal
 import socket
 import ssl
 import subprocess
+import sys
 import tempfile
 import threading
 import time
 
-from hearth_server import BIN, Hearth, demo_without, run_cases
+from hearth_server import BIN, DEMO, Hearth, demo_without, run_cases, serve_on_socket
 
 BODY = {"prompt": "Once upon a time", "max_tokens": 4, "temperature": 0}
 SLOW = bool(os.environ.get("HEARTH_SLOW"))
@@ -68,6 +70,7 @@ def test_14_port_taken_and_address_absent():
         port = s.getsockname()[1]
         status, _, err, took = run("serve", "--port", str(port))
         assert status != 0 and str(port) in err and took < 2, (status, err)
+        assert len(err.strip().splitlines()) <= 2, err
     status, _, err, took = run("serve", "--port", "0", "--host", "192.0.2.1", "--allow-public-without-key")
     assert status != 0 and "192.0.2.1" in err and took < 2, (status, err)
 
@@ -86,7 +89,16 @@ def test_15_requests_while_loading():
     assert h.stop() == 0 and time.monotonic() - start < 2
 
 
+def test_13_memory_refused_with_the_sums():
+    status, _, err, _ = run("serve", "--port", "0", "--memory", "8M", "--ctx-size", "1024", "--parallel", "64")
+    assert status != 0 and re.search(r"\d", err) and ("memory" in err.lower() or "limit" in err.lower()), err
+
+
 def test_configuration_errors():
+    for args, word in [(["--threads", "-1"], "threads"), (["--numerics", "fast"], "exact"),
+                       (["--nonsense"], "nonsense"), (["--port", "70000"], "65535")]:
+        status, _, err, _ = run("serve", *args)
+        assert status != 0 and word in err, (args, err)
     status, out, err, _ = run("serve", "--port", "99999")
     assert status == 2 and "0 to 65535" in err
     status, out, _, _ = run("--print-config", "--port", "7")
@@ -94,10 +106,28 @@ def test_configuration_errors():
     status, out, _, _ = run("--check-config")
     assert status == 0
     status, out, _, _ = run("--version")
-    assert status == 0 and out.startswith("hearth ")
+    assert status == 0 and re.match(r"hearth \d+\.\d+", out)
     status, out, _, _ = run("--help")
     assert status == 0 and "--model" in out and "healthcheck" in out
+    status, out, _, _ = run("serve", "--help")
+    assert status == 0 and "--model" in out and "--ctx-size" in out
     assert run(env={"HEARTH_PARALLEL": "none"})[0] == 2
+
+
+def test_options_precedence():
+    """Flag over environment over file over default."""
+    with tempfile.NamedTemporaryFile("w", suffix=".ini") as f:
+        f.write("[compute]\nthreads = 1\nparallel = 5\n")
+        f.flush()
+        def shown(*args, **env):
+            status, out, err, _ = run("serve", "--config", f.name, *args, "--print-config", env=env)
+            assert status == 0, err
+            return out
+        out = shown("--threads", "3", HEARTH_THREADS="2")
+        assert re.search(r"^threads = 3", out, re.M) and re.search(r"^parallel = 5", out, re.M), out
+        assert re.search(r"^threads = 2", shown(HEARTH_THREADS="2"), re.M)
+        assert re.search(r"^threads = 1", shown(), re.M)
+        assert run("serve", "--config", f.name, "--check-config")[0] == 0
 
 
 def test_59_public_bind_without_key():
@@ -110,12 +140,33 @@ def test_59_public_bind_without_key():
         assert h.get("/v1/models", {"Authorization": "Bearer k"})[0] == 200
 
 
-def test_12_no_home_read_only_directory():
-    with tempfile.TemporaryDirectory() as directory:
-        env = {"HOME": "", "TMPDIR": "/nonexistent", "XDG_CACHE_HOME": ""}
-        os.chmod(directory, 0o500)
-        with Hearth(env=env) as h:
+def test_12_no_home_no_temporary_directory():
+    for tmp in ("", "/nonexistent"):
+        with Hearth(env={"HOME": "", "TMPDIR": tmp, "XDG_CACHE_HOME": "", "HF_HOME": ""}) as h:
             assert h.post("/v1/completions", BODY)[0] == 200
+
+
+def test_12_from_any_directory():
+    with tempfile.TemporaryDirectory() as d:
+        os.chmod(d, 0o500)
+        r = subprocess.run([BIN, "generate", "--prompt", "Once", "-n", "2"], cwd=d, capture_output=True,
+                           text=True, check=False, timeout=60)
+        assert r.returncode == 0 and r.stdout, r.stderr
+
+
+def test_hub_cache():
+    with tempfile.TemporaryDirectory() as home:
+        repo = os.path.join(home, "hub", "models--some--demo")
+        commit = "0123456789abcdef0123456789abcdef01234567"
+        os.makedirs(os.path.join(repo, "refs"))
+        os.makedirs(os.path.join(repo, "snapshots"))
+        os.symlink(DEMO, os.path.join(repo, "snapshots", commit))
+        with open(os.path.join(repo, "refs", "main"), "w", encoding="ascii") as f:
+            f.write(commit)
+        with Hearth("--model", "some/demo", env={"HF_HOME": home}) as h:
+            assert h.get("/v1/models")[2]["data"][0]["id"] == "some/demo"
+        status, _, err, _ = run("serve", "--port", "0", "--model", "some/none", env={"HF_HOME": home})
+        assert status != 0 and "some/none" in err
 
 
 def test_12_any_user():
@@ -154,7 +205,7 @@ def test_79_drain_lets_streams_end():
 
     def client():
         events = list(h.stream("/v1/completions", dict(BODY, max_tokens=200 if SLOW else 1500, ignore_eos=True, stream=True)))
-        results.append(events[-1][1])
+        results.append(events[-1][1] if len(events) > 10 else f"{len(events)} events")
 
     threads = [threading.Thread(target=client) for _ in range(16)]
     h.process.send_signal(signal.SIGSTOP)  # all requests are there before anything is answered
@@ -176,14 +227,34 @@ def test_79_drain_lets_streams_end():
 
 
 def test_79_drain_delay():
-    """Within the delay new requests are still served, with Connection: close."""
-    h = Hearth("--drain-delay-ms", "1000")
+    """Within the delay new requests are still served, with Connection: close; then connections are refused, and
+    what has run on meanwhile ends well."""
+    h = Hearth("--drain-delay-ms", "1500", "--drain-timeout-ms", "60000")
     h.start()
+    c, r = open_stream(h, max_tokens=1900, n=4)
     h.process.send_signal(signal.SIGTERM)
     h.wait_until(lambda: "draining" in "".join(h.log), 5)
     status, head, _ = h.post("/v1/completions", BODY)
     assert status == 200 and head["connection"] == "close"
     assert h.get("/readyz")[0] == 503 and h.get("/healthz")[0] == 200
+    h.wait_until(lambda: not can_connect(h), 10, "new connections are refused")
+    assert r.read().endswith(b"data: [DONE]\n\n")
+    c.close()
+    assert wait_for_end(h) == 0
+
+
+def test_80_drain_time_over_in_the_middle():
+    """Streams that run are cut by the drain time with an error event, or have all ended."""
+    h = Hearth("--drain-timeout-ms", "300")
+    h.start()
+    c, r = open_stream(h, max_tokens=900, n=4)
+    h.process.send_signal(signal.SIGTERM)
+    lines = [l for l in r.read().decode().split("\n\n") if l.startswith("data: ")]
+    c.close()
+    assert lines[-1] == "data: [DONE]", lines[-3:]
+    ended = [json.loads(l[6:]) for l in lines[:-1]]
+    finished = sum(bool(e.get("choices") and e["choices"][0]["finish_reason"]) for e in ended)
+    assert any("error" in e for e in ended) or finished == 4, lines[-3:]
     assert wait_for_end(h) == 0
 
 
@@ -263,7 +334,7 @@ def test_81_sighup_reads_the_keys_again():
 # ---- health ---------------------------------------------------------------------------------------------------
 
 def test_82_stuck_engine_fails_liveness():
-    with Hearth("--watchdog-ms", "500", "--debug-hooks", "on") as h:
+    with Hearth("--watchdog-ms", "500", "--debug-hooks") as h:
         assert h.get("/healthz")[0] == 200
         h.process.send_signal(signal.SIGUSR1)
         h.wait_until(lambda: any("paused" in l for l in h.log), 5)
@@ -280,6 +351,28 @@ def test_82_stuck_engine_fails_liveness():
         t.join(10)
 
 
+def test_idle_uses_no_cpu():
+    with Hearth() as h:
+        h.post("/v1/completions", BODY)
+        time.sleep(0.3)
+
+        def ticks():
+            with open(f"/proc/{h.process.pid}/stat", encoding="ascii") as f:
+                fields = f.read().rsplit(")", 1)[1].split()
+            return int(fields[11]) + int(fields[12])
+        before = ticks()
+        time.sleep(2)
+        used = (ticks() - before) / os.sysconf("SC_CLK_TCK") / 2
+        assert used < 0.02, f"{used:.1%} of a core while idle"
+
+
+def test_unix_socket():
+    with serve_on_socket() as path, socket.socket(socket.AF_UNIX) as s:
+        s.connect(path)
+        s.sendall(b"GET /readyz HTTP/1.1\r\nHost: localhost\r\nConnection: close\r\n\r\n")
+        assert b"200" in s.recv(65536)
+
+
 def test_healthcheck_command():
     with Hearth() as h:
         assert run("healthcheck", h.url + "/readyz")[0] == 0
@@ -287,7 +380,7 @@ def test_healthcheck_command():
         assert run("healthcheck", h.url)[0] == 0
         assert run("healthcheck", env={"HEARTH_PORT": str(h.port)})[0] == 0
         assert run("healthcheck", h.url + "/nothing")[0] == 1
-    assert run("healthcheck", h.url)[0] == 1
+    assert run("healthcheck", h.url)[0] == 1 and run("healthcheck", h.url + "/healthz")[0] == 1
     assert run("healthcheck", "ftp://x")[0] == 1
 
 
@@ -397,7 +490,6 @@ def test_socket_activation():
         script = (f"import os,sys; os.dup2({s.fileno()}, 3); os.set_inheritable(3, True); "
                   f"os.environ.update(LISTEN_FDS='1', LISTEN_PID=str(os.getpid())); "
                   f"os.execv(sys.argv[1], sys.argv[1:])")
-        import sys
         p = subprocess.Popen([sys.executable, "-c", script, BIN, "serve"], pass_fds=[s.fileno()],
                              stderr=subprocess.PIPE, text=True)
         s.close()
