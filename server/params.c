@@ -40,14 +40,32 @@ int param_fail(struct param_error *err, enum srv_error kind, const char *path, c
  * A byte of text: 4 in the token's doubling buffer, 2 in a key and its copy. Both with some room.
  */
 enum { RESERVE_VALUE_BYTES = 512, RESERVE_FACTOR = 8, RESERVE_BYTES = 4096, ALIGNMENT = 16 };
+/* What a thread keeps from one body to the next, so that most take no system call. */
+enum { RESERVE_KEPT_BYTES = 16 << 20 };
 
 struct reserve {
     char *base;
-    size_t size, used;
+    size_t mapped;
+    size_t size, used; /* of the parse under way; both 0 between */
 };
 
 static _Thread_local struct reserve reserve;
 static _Thread_local bool out_of_memory;
+
+static int reserve_map(size_t size)
+{
+    void *base = mmap(NULL, size, PROT_READ | PROT_WRITE,
+                      MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
+    if (base == MAP_FAILED) return -1;
+    reserve = (struct reserve){.base = base, .mapped = size};
+    return 0;
+}
+
+static void reserve_unmap(void)
+{
+    if (reserve.base) munmap(reserve.base, reserve.mapped);
+    reserve = (struct reserve){0};
+}
 
 static int reserve_open(size_t len, size_t n_values)
 {
@@ -57,17 +75,20 @@ static int reserve_open(size_t len, size_t n_values)
         __builtin_add_overflow(text, values, &size) ||
         __builtin_add_overflow(size, (size_t)RESERVE_BYTES, &size))
         return -1;
-    void *base = mmap(NULL, size, PROT_READ | PROT_WRITE,
-                      MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
-    if (base == MAP_FAILED) return -1;
-    reserve = (struct reserve){.base = base, .size = size};
+    if (size > reserve.mapped) {
+        reserve_unmap();
+        bool kept = size <= RESERVE_KEPT_BYTES && reserve_map(RESERVE_KEPT_BYTES) == 0;
+        if (!kept && reserve_map(size)) return -1;
+    }
+    reserve.size = size;
     return 0;
 }
 
 static void reserve_close(void)
 {
-    munmap(reserve.base, reserve.size);
-    reserve = (struct reserve){0};
+    if (reserve.used) madvise(reserve.base, reserve.mapped, MADV_DONTNEED);
+    reserve.size = reserve.used = 0;
+    if (reserve.mapped > RESERVE_KEPT_BYTES) reserve_unmap();
 }
 
 static void *reserve_take(size_t size)
@@ -90,7 +111,7 @@ static void *json_alloc(size_t size)
 static void json_free(void *p)
 {
     uintptr_t base = (uintptr_t)reserve.base, at = (uintptr_t)p;
-    if (at < base || at >= base + reserve.size) free(p);
+    if (at < base || at >= base + reserve.mapped) free(p);
 }
 
 void params_watch_memory(void)
