@@ -28,6 +28,12 @@ enum {
 enum { MAX_PARTS_BYTES = 16 << 20 };
 
 /*
+ * Keys and values fetched ahead of a layer, at most: what a core's share of the last-level cache
+ * holds beside the weights that pass through it.
+ */
+enum { MAX_READS_BYTES = 6 << 20 };
+
+/*
  * A piece of work for one kv head. Rows count (token, query head of the group) pairs of the
  * segment.
  */
@@ -93,6 +99,8 @@ struct attn {
     int n_stores;
     struct merge *merges;
     int n_merges;
+    uint8_t **reads;       /* [max_reads]: pages that single tokens read */
+    int n_reads, max_reads;
 };
 
 /* ---- memory --------------------------------------------------------------------------------- */
@@ -169,6 +177,9 @@ struct attn *attn_init(struct scratch *s, const struct attn_params *params)
     zero.units = scratch_take(s, max_units, sizeof(*zero.units));
     zero.stores = scratch_take(s, max_rows, sizeof(*zero.stores));
     zero.merges = scratch_take(s, (size_t)params->max_segs * kv_heads, sizeof(*zero.merges));
+    size_t run_bytes = 2 * params->layout->panel_bytes * kv_heads;
+    zero.max_reads = run_bytes < MAX_READS_BYTES ? (int)(MAX_READS_BYTES / run_bytes) : 1;
+    zero.reads = scratch_take(s, (size_t)zero.max_reads, sizeof(*zero.reads));
     for (int i = 0; i < params->n_threads; i++)
         init_thread(a ? &zero.threads[i] : NULL, s, (size_t)zero.max_tile,
                     (size_t)params->layout->d_pad, params->layout->fmt);
@@ -223,6 +234,9 @@ static void add_split_token(struct attn *a, int seg, int n_splits, int *n_parts)
 
 static void add_token(struct attn *a, int seg)
 {
+    int n_pages = ceil_div(a->segs[seg].pos0, KV_PAGE_TOKENS);
+    for (int i = 0; i < n_pages && a->n_reads < a->max_reads; i++)
+        a->reads[a->n_reads++] = a->segs[seg].pages[i];
     for (int head = 0; head < a->p.layout->n_kv_heads; head++)
         a->units[a->n_units++] = (struct unit){
             .seg = seg, .head = head, .n_rows = a->group, .split = -1, .stores = true};
@@ -238,7 +252,7 @@ void attn_begin(struct attn *a, const struct fwd_segment *segs, const int *row0,
 {
     a->segs = segs;
     a->row0 = row0;
-    a->n_units = a->n_stores = a->n_merges = 0;
+    a->n_units = a->n_stores = a->n_merges = a->n_reads = 0;
     int n_parts = 0, n_heads = a->p.layout->n_kv_heads;
     bool may_split = shares_splits(a, n_segs);
     for (int i = 0; i < n_segs; i++) {
@@ -265,6 +279,18 @@ int attn_n_items(const struct attn *a)
 int attn_n_merge_items(const struct attn *a)
 {
     return a->n_merges;
+}
+
+struct gemm_blocks attn_reads(const struct attn *a, int layer)
+{
+    const struct kv_layout *l = a->p.layout;
+    return (struct gemm_blocks){
+        .runs = a->reads,
+        .offset = kv_key_offset(l, layer, 0),
+        .block_bytes = 2 * l->panel_bytes,
+        .per_run = l->n_kv_heads,
+        .end = a->n_reads * l->n_kv_heads,
+    };
 }
 
 /* ---- one row -------------------------------------------------------------------------------- */
@@ -393,10 +419,11 @@ static void score(struct attn *a, int layer, const struct unit *u, const struct 
         int64_t page = pages->first + i;
         const uint8_t *panel = key_panel(a, a->segs[u->seg].pages[page] + keys, t->panels);
         struct kern_out out = {t->scores + i * KV_PAGE_TOKENS, ATTN_SPLIT, false};
-        const uint8_t *ahead = NULL;
+        struct kern_fetch fetch = {.bytes = 0};
         if (next && page * KV_PAGE_TOKENS < a->segs[next->seg].pos0)
-            ahead = a->segs[next->seg].pages[page] + next_keys;
-        a->matmul(queries, l->d_pad, panel, panel_bytes, 1, &out, ahead, 2 * l->panel_bytes);
+            fetch = (struct kern_fetch){.data = a->segs[next->seg].pages[page] + next_keys,
+                                        .bytes = 2 * l->panel_bytes};
+        a->matmul(queries, l->d_pad, panel, panel_bytes, 1, &out, &fetch);
     }
 }
 

@@ -20,6 +20,8 @@
 #include <stddef.h>
 #include <stdint.h>
 
+#include "engine/gemm.h"
+
 struct eng_model;
 struct fwd_segment;
 struct kv_layout;
@@ -54,6 +56,12 @@ void attn_begin(struct attn *a, const struct fwd_segment *segs, const int *row0,
 int attn_n_store_items(const struct attn *a);
 int attn_n_items(const struct attn *a);
 int attn_n_merge_items(const struct attn *a);
+
+/*
+ * The keys and values that the single tokens of this step will read in one layer, so that they can
+ * be brought nearer while matrices are multiplied: as much as is worth it, in the order of reading.
+ */
+struct gemm_blocks attn_reads(const struct attn *a, int layer);
 
 void attn_store_item(struct attn *a, int layer, int item, int thread);
 void attn_item(struct attn *a, int layer, int item, int thread);

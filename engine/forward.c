@@ -63,6 +63,8 @@ struct op {
     struct gemm_source src;
     struct kern_out out;
     int units_per_item, n_units; /* panels, or pairs of them */
+    int reads_layer;             /* whose keys and values are fetched beside a product; -1: none */
+    double reads_from, reads_to; /* this product's share of them, 0 .. 1 */
 };
 
 /* The part of a row of logits that one item of the head made. */
@@ -175,6 +177,17 @@ static size_t unit_bytes(const struct op *op)
     return op->mat->panel_bytes * (op->kind == OP_GATE_UP ? 2 : 1);
 }
 
+/* The part of the coming attention's keys and values that is this product's to fetch. */
+static struct gemm_blocks coming_reads(const struct op *op)
+{
+    if (op->reads_layer < 0) return (struct gemm_blocks){.end = 0};
+    struct gemm_blocks b = attn_reads(op->f->attn, op->reads_layer);
+    int n = b.end;
+    b.first = (int)(n * op->reads_from);
+    b.end = (int)(n * op->reads_to);
+    return b;
+}
+
 /*
  * What to have in L2 at the end of an item: the start of the item this thread will probably claim
  * next, or, at the end of a matrix, of its first item of the next one.
@@ -183,11 +196,15 @@ static struct gemm_ahead guess_ahead(const struct op *op, int item, int thread)
 {
     int n_threads = op->f->n_threads;
     size_t next = (size_t)(item + n_threads) * (size_t)op->units_per_item;
-    if (next < (size_t)op->n_units)
-        return (struct gemm_ahead){op->mat->panels + next * unit_bytes(op), unit_bytes(op)};
-    const struct eng_mat *m = op->next;
-    size_t first = (size_t)m->n_panels * (size_t)thread / (size_t)n_threads;
-    return (struct gemm_ahead){m->panels + first * m->panel_bytes, m->panel_bytes};
+    struct gemm_ahead ahead = {op->mat->panels + next * unit_bytes(op), unit_bytes(op),
+                               coming_reads(op)};
+    if (next >= (size_t)op->n_units) {
+        const struct eng_mat *m = op->next;
+        size_t first = (size_t)m->n_panels * (size_t)thread / (size_t)n_threads;
+        ahead.data = m->panels + first * m->panel_bytes;
+        ahead.bytes = m->panel_bytes;
+    }
+    return ahead;
 }
 
 static int item_units(const struct op *op, int item, int *ret_first)
@@ -286,7 +303,7 @@ static struct op *add_op(struct fwd *f, enum op_kind kind, enum op_rows rows,
 {
     assert(f->n_ops < f->max_ops);
     struct op *op = &f->ops[f->n_ops];
-    *op = (struct op){.f = f, .kind = kind, .rows = rows};
+    *op = (struct op){.f = f, .kind = kind, .rows = rows, .reads_layer = -1};
     f->phases[f->n_ops++] = (struct pool_phase){fn, op, 0};
     return op;
 }
@@ -338,15 +355,41 @@ static struct kern_out added_to(float *c, size_t ld)
     return (struct kern_out){c, ld, true};
 }
 
+static bool is_product(const struct op *op)
+{
+    return op->mat && op->kind != OP_PACK;
+}
+
 /* Every product knows the matrix read after it; after the last comes the first of the next step. */
 static void link_products(struct fwd *f)
 {
     const struct eng_mat *next = &f->p.model->layers[0].qkv;
     for (int i = f->n_ops - 1; i >= 0; i--) {
         struct op *op = &f->ops[i];
-        if (!op->mat || op->kind == OP_PACK) continue;
+        if (!is_product(op)) continue;
         op->next = next;
         next = op->mat;
+    }
+}
+
+/* The products between two attentions share the fetching for the second by their sizes. */
+static void link_attention(struct fwd *f)
+{
+    size_t total = 0, done = 0;
+    int first = 0;
+    for (int i = 0; i < f->n_ops; i++) {
+        struct op *op = &f->ops[i];
+        if (is_product(op)) total += (size_t)op->mat->n_panels * op->mat->panel_bytes;
+        if (op->kind != OP_ATTEND) continue;
+        for (; first < i; first++) {
+            struct op *p = &f->ops[first];
+            if (!is_product(p)) continue;
+            p->reads_layer = op->layer;
+            p->reads_from = (double)done / (double)total;
+            done += (size_t)p->mat->n_panels * p->mat->panel_bytes;
+            p->reads_to = (double)done / (double)total;
+        }
+        total = done = 0;
     }
 }
 
@@ -380,6 +423,7 @@ static void build_program(struct fwd *f)
     final.map = f->logit_row;
     add_product(f, OP_HEAD, ROWS_LOGITS, final, &m->head, into(f->logits, f->ld_logits));
     link_products(f);
+    link_attention(f);
 }
 
 /* ---- a step --------------------------------------------------------------------------------- */

@@ -6,6 +6,9 @@
  * long stream, do best alone. From some height on the computing takes longer, and the panel after
  * this one is fetched meanwhile. With many rows (prefill) a panel is used so often that fetching
  * ahead only costs; each panel is multiplied with all tiles while it is in L2.
+ *
+ * Where several tiles share a panel, memory has time to spare: the keys and values that the coming
+ * attention will read are fetched then, since attention itself waits for nothing else.
  */
 #include "engine/gemm.h"
 
@@ -98,7 +101,7 @@ struct product {
     const struct eng_model *model;
     const struct eng_mat *m;
     const struct gemm_rows *rows;
-    const struct gemm_ahead *after; /* what follows the item */
+    const struct gemm_ahead *ahead;
     const struct gemm_thread *thread;
     int end;                        /* of the item's panels */
     bool fetches;
@@ -112,22 +115,34 @@ static bool fetches_ahead(const struct eng_model *model, const struct eng_mat *m
 }
 
 /* Share i of n of what comes after panel + n_panels: as many panels, or what follows the item. */
-static struct gemm_ahead share_ahead(const struct product *p, int panel, int n_panels, int i, int n)
+static void share_ahead(const struct product *p, int panel, int n_panels, int i, int n,
+                        struct kern_fetch *ret)
 {
-    static const struct gemm_ahead nothing = {NULL, 0};
-    if (!p->fetches) return nothing;
-    struct gemm_ahead a = *p->after;
+    const uint8_t *data = p->ahead->data;
+    size_t bytes = p->ahead->bytes;
     int next = panel + n_panels;
     if (next < p->end) {
         int left = p->end - next < n_panels ? p->end - next : n_panels;
-        a.data = p->m->panels + (size_t)next * p->m->panel_bytes;
-        a.bytes = (size_t)left * p->m->panel_bytes;
+        data = p->m->panels + (size_t)next * p->m->panel_bytes;
+        bytes = (size_t)left * p->m->panel_bytes;
     }
-    size_t share = (a.bytes / (size_t)n + 63) & ~(size_t)63, start = share * (size_t)i;
-    if (!a.data || start >= a.bytes) return nothing;
-    a.data = (const uint8_t *)a.data + start;
-    a.bytes = a.bytes - start < share ? a.bytes - start : share;
-    return a;
+    size_t share = (bytes / (size_t)n + 63) & ~(size_t)63, start = share * (size_t)i;
+    if (!data || start >= bytes) return;
+    ret->data = data + start;
+    ret->bytes = bytes - start < share ? bytes - start : share;
+}
+
+/* Share i of n of the blocks beside, without those that lie in another run than its first. */
+static void share_beside(const struct gemm_blocks *b, int i, int n, struct kern_fetch *ret)
+{
+    int n_blocks = b->end - b->first;
+    int first = b->first + (int)((int64_t)n_blocks * i / n);
+    int end = b->first + (int)((int64_t)n_blocks * (i + 1) / n);
+    if (first == end) return;
+    int run = first / b->per_run, at = first % b->per_run;
+    if (end > (run + 1) * b->per_run) end = (run + 1) * b->per_run;
+    ret->more = b->runs[run] + b->offset + (size_t)at * b->block_bytes;
+    ret->more_bytes = (size_t)(end - first) * b->block_bytes;
 }
 
 /*
@@ -149,11 +164,14 @@ static void multiply(const struct product *p, int i, int panel, int n, const str
     }
     int n_calls = p->rows->n_tiles == 1 ? 1 : n, per_call = n / n_calls;
     for (int k = 0; k < n_calls; k++, at.c += per_call * KERN_PANEL) {
-        struct gemm_ahead ahead =
-            share_ahead(p, panel, n, i * n_calls + k, p->rows->n_tiles * n_calls);
-        kern->matmul[p->rows->fmt][m->fmt](&tile, m->k_pad,
-                                           m->panels + (size_t)(panel + k) * m->panel_bytes,
-                                           m->panel_bytes, per_call, &at, ahead.data, ahead.bytes);
+        struct kern_fetch fetch = {.bytes = 0};
+        int n_tiles = p->rows->n_tiles;
+        if (p->fetches) share_ahead(p, panel, n, i * n_calls + k, n_tiles * n_calls, &fetch);
+        if (n_tiles > 1)
+            share_beside(&p->ahead->beside, (panel + k) * n_tiles + i, m->n_panels * n_tiles, &fetch);
+        kern->matmul[p->rows->fmt][m->fmt](
+            &tile, m->k_pad, m->panels + (size_t)(panel + k) * m->panel_bytes, m->panel_bytes,
+            per_call, &at, p->fetches || fetch.more_bytes ? &fetch : NULL);
     }
 }
 

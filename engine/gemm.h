@@ -63,10 +63,25 @@ struct gemm_thread {
     void *blas;          /* gemm_blas_scratch_bytes of the largest matrix; NULL: none uses BLAS */
 };
 
-/* Something worth having in L2 when this item ends; data NULL: nothing. */
+/*
+ * Blocks first .. end - 1 of memory that lies in runs of per_run blocks: block i is at
+ * runs[i / per_run] + offset + (i % per_run) * block_bytes. first == end: none.
+ */
+struct gemm_blocks {
+    uint8_t *const *runs;
+    size_t offset, block_bytes;
+    int per_run;
+    int first, end;
+};
+
+/*
+ * What to bring nearer meanwhile: something worth having in L2 when this item ends (data NULL:
+ * nothing), and blocks that all items of the matrix together bring, each its share.
+ */
 struct gemm_ahead {
     const void *data;
     size_t bytes;
+    struct gemm_blocks beside;
 };
 
 /*

@@ -45,7 +45,7 @@ static void multiply(const struct kern *kern, enum kern_afmt act, enum kern_wfmt
         kern->pack_row[act](x[i], K, K, fmt, &tile, i);
     }
     struct kern_out to = {out, KERN_PANEL, false};
-    kern->matmul[act][fmt](&tile, K, memory, panel_bytes, 1, &to, NULL, 0);
+    kern->matmul[act][fmt](&tile, K, memory, panel_bytes, 1, &to, NULL);
 }
 
 static int compare_kernels(const struct eng_model *model, const struct eng_mat *m, uint8_t *memory,

@@ -71,17 +71,24 @@ struct kern_out {
 };
 
 /*
+ * Memory to be brought into L2, first what `data` names, then `more`; either may be of 0 bytes. Two
+ * panels' bytes in all are brought at most.
+ */
+struct kern_fetch {
+    const void *data, *more;
+    size_t bytes, more_bytes;
+};
+
+/*
  * tile [n_rows, k_pad] times n_panels consecutive panels -> out columns 0 .. 32 * n_panels - 1.
  * 1 <= n_rows <= max_rows of the activation format. Panels lie panel_bytes apart.
  *
- * prefetch: where the caller's next weights lie. While one panel is multiplied the next one of the
- * run is brought into L2, and beside the last one prefetch_bytes (at most 2 * panel_bytes) from
- * prefetch on. NULL: nothing is. Several tiles that take turns at one panel share the next panel's
- * bytes. See fetch_rows below for when it pays.
+ * While one panel is multiplied the next one of the run is brought into L2, and beside the last one
+ * what `fetch` names; NULL: nothing is. See fetch_rows below for when it pays.
  */
 typedef void kern_matmul_fn(const struct kern_tile *tile, int k_pad, const void *panels,
                             size_t panel_bytes, int n_panels, const struct kern_out *out,
-                            const void *prefetch, size_t prefetch_bytes);
+                            const struct kern_fetch *fetch);
 
 /*
  * The same product where K is cut into n_segs segments of 32 each, whose panels lie apart (pages of

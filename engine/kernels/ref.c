@@ -194,9 +194,9 @@ static inline void panel_product(const struct kern_tile *tile, int n_groups, con
 #define MATMUL(name, group, group_bytes, row_group_bytes)                                         \
     static void name(const struct kern_tile *tile, int k_pad, const void *panels,                 \
                      size_t panel_bytes, int n_panels, const struct kern_out *out,                \
-                     const void *prefetch, size_t prefetch_bytes)                                 \
+                     const struct kern_fetch *fetch)                                 \
     {                                                                                             \
-        (void)prefetch, (void)prefetch_bytes;                                                     \
+        (void)fetch;                                                     \
         for (int p = 0; p < n_panels; p++)                                                        \
             panel_product(tile, k_pad / KERN_GROUP,                                               \
                           (const char *)panels + (size_t)p * panel_bytes, group_bytes, NULL, out, \
@@ -272,17 +272,17 @@ static void matmul_int(const struct kern_tile *tile, int k_pad, const void *pane
 
 static void matmul_i8_i8(const struct kern_tile *tile, int k_pad, const void *panels,
                          size_t panel_bytes, int n_panels, const struct kern_out *out,
-                         const void *prefetch, size_t prefetch_bytes)
+                         const struct kern_fetch *fetch)
 {
-    (void)prefetch, (void)prefetch_bytes;
+    (void)fetch;
     matmul_int(tile, k_pad, panels, panel_bytes, n_panels, out, false);
 }
 
 static void matmul_i8_i4(const struct kern_tile *tile, int k_pad, const void *panels,
                          size_t panel_bytes, int n_panels, const struct kern_out *out,
-                         const void *prefetch, size_t prefetch_bytes)
+                         const struct kern_fetch *fetch)
 {
-    (void)prefetch, (void)prefetch_bytes;
+    (void)fetch;
     matmul_int(tile, k_pad, panels, panel_bytes, n_panels, out, true);
 }
 

@@ -28,7 +28,7 @@ INLINE void group_i8(const int rows, const int vecs, vi sum[INT_MAX_ROWS][MAX_VE
             sum[i][v] = dot8_start(corr[i]);
     UNROLL for (int j = 0; j < 8; j++) {
         vi w[MAX_VECS];
-        fetch_lines(fetch, j == 0 ? 3 : 2); /* the third: scales */
+        if (rows > 2) fetch_lines(fetch, j == 0 ? 3 : 2); /* the third: scales */
         UNROLL for (int v = 0; v < vecs; v++)
             w[v] = vi_load(b + j * 128 + v * VN * 4);
         UNROLL for (int i = 0; i < rows; i++) {
@@ -50,7 +50,7 @@ INLINE void group_i4(const int rows, const int vecs, vi sum[INT_MAX_ROWS][MAX_VE
             sum[i][v] = dot4_start(corr[i]);
     UNROLL for (int j = 0; j < 4; j++) {
         vi w[MAX_VECS], h[MAX_VECS];
-        fetch_lines(fetch, j == 0 ? 3 : 2); /* the third: scales */
+        if (rows > 2) fetch_lines(fetch, j == 0 ? 3 : 2); /* the third: scales */
         UNROLL for (int v = 0; v < vecs; v++) {
             vi both = vi_load(b + j * 128 + v * VN * 4);
             w[v] = vi_and(both, low);
@@ -85,6 +85,7 @@ INLINE void int_strip(const bool four, const int rows, const int vecs, const str
     for (int g = 0; g < n_groups; g++) {
         vi sum[INT_MAX_ROWS][MAX_VECS];
         vf s[MAX_VECS];
+        if (rows > 2) fetch_turn(&fetch);
         (four ? group_i4 : group_i8)(rows, vecs, sum, a, corr, b + column * 4, &fetch);
         UNROLL for (int v = 0; v < vecs; v++)
             s[v] = vf_load_f16(b + quads_bytes + (column + v * VN) * 2);
@@ -108,18 +109,18 @@ INLINE void int_panel(const bool four, const int rows, const struct kern_tile *t
     const int vecs = INT_VECS(rows);
     for (int column = 0; column < KERN_PANEL; column += vecs * VN) {
         int_strip(four, rows, vecs, tile, b, n_groups, column, out, fetch);
-        fetch.at = fetch.end;
+        fetch = fetch_nothing;
     }
 }
 
 INLINE void int_rows(const bool four, const int rows, const struct kern_tile *tile, int k_pad,
                      const char *b, size_t panel_bytes, int n_panels, struct kern_out out,
-                     const void *prefetch, size_t prefetch_bytes)
+                     const struct kern_fetch *fetch)
 {
     int n_groups = k_pad / KERN_GROUP;
     for (int p = 0; p < n_panels; p++) {
         int_panel(four, rows, tile, b, n_groups, &out,
-                  fetch_plan(b, panel_bytes, p + 1 == n_panels, prefetch, prefetch_bytes));
+                  fetch_plan(b, panel_bytes, p + 1 == n_panels, fetch));
         b += panel_bytes;
         out.c += KERN_PANEL;
     }
@@ -136,7 +137,7 @@ INLINE void int_rows(const bool four, const int rows, const struct kern_tile *ti
 #define DEFINE_INT_MATMUL(name, cases)                                                            \
     static void name(const struct kern_tile *tile, int k_pad, const void *panels,                 \
                      size_t panel_bytes, int n_panels, const struct kern_out *out,                \
-                     const void *prefetch, size_t prefetch_bytes)                                 \
+                     const struct kern_fetch *fetch)                                              \
     {                                                                                             \
         switch (tile->n_rows) {                                                                   \
             EACH_INT_HEIGHT(cases)                                                                \
@@ -144,8 +145,7 @@ INLINE void int_rows(const bool four, const int rows, const struct kern_tile *ti
     }
 #define INT_CASE(four, rows)                                                                      \
     case rows:                                                                                    \
-        int_rows(four, rows, tile, k_pad, panels, panel_bytes, n_panels, *out, prefetch,          \
-                 prefetch_bytes);                                                                 \
+        int_rows(four, rows, tile, k_pad, panels, panel_bytes, n_panels, *out, fetch);            \
         return;
 #define INT_CASE_I8(rows) INT_CASE(false, rows)
 #define INT_CASE_I4(rows) INT_CASE(true, rows)

@@ -26,14 +26,25 @@
 #endif
 
 /*
- * Bytes to be brought into L2 while a panel is multiplied: from `at` on, evenly over the panel.
- * Each line that is read asks for the next `stride` bytes, at most two lines.
+ * Bytes to be brought into L2 while a panel is multiplied: from `at` on, then from `more` on,
+ * evenly over the panel. Each line that is read asks for the next `stride` bytes, at most two
+ * lines.
  */
 struct fetch {
-    const char *at, *end;
+    const char *at, *end, *more, *more_end;
     size_t stride;
 };
 static const struct fetch fetch_nothing;
+
+/* Goes on to `more`; looked at once a group, to keep it out of the inner loops. */
+INLINE void fetch_turn(struct fetch *f)
+{
+    if (f->at < f->end || f->more == f->more_end)
+        return;
+    f->at = f->more;
+    f->end = f->more_end;
+    f->more = f->more_end;
+}
 
 /* n lines have been read: asks for as much as goes with them. */
 INLINE void fetch_lines(struct fetch *f, const int n)
@@ -52,14 +63,23 @@ INLINE void fetch_lines(struct fetch *f, const int n)
  * named.
  */
 INLINE struct fetch fetch_plan(const char *panel, size_t panel_bytes, bool is_last,
-                               const void *prefetch, size_t prefetch_bytes)
+                               const struct kern_fetch *wanted)
 {
-    if (!prefetch)
+    if (!wanted)
         return fetch_nothing;
-    const char *at = is_last ? prefetch : panel + panel_bytes;
-    size_t bytes = !is_last ? panel_bytes
-                   : prefetch_bytes < 2 * panel_bytes ? prefetch_bytes : 2 * panel_bytes;
-    return (struct fetch){at, at + bytes, (64 * bytes + panel_bytes - 1) / panel_bytes};
+    if (!is_last)
+        return (struct fetch){.at = panel + panel_bytes, .end = panel + 2 * panel_bytes,
+                              .stride = 64};
+    struct fetch f = {.at = wanted->data, .more = wanted->more};
+    size_t bytes = wanted->bytes + wanted->more_bytes;
+    if (wanted->bytes)
+        f.end = f.at + wanted->bytes;
+    if (wanted->more_bytes)
+        f.more_end = f.more + wanted->more_bytes;
+    if (bytes > 2 * panel_bytes)
+        bytes = 2 * panel_bytes;
+    f.stride = (64 * bytes + panel_bytes - 1) / panel_bytes;
+    return f;
 }
 
 /*
@@ -174,6 +194,7 @@ INLINE void strip_run(const enum kind kind, const int rows, const int vecs,
         UNROLL for (int v = 0; v < vecs; v++)
             sum[i][v] = vf_set1(0.0f);
     for (int g = 0; g < s->n_groups; g++) {
+        fetch_turn(&fetch);
         if (s->segs)
             b = (const char *)s->segs[g] + s->column * 4;
         for (int k = 0; k < KERN_GROUP / 2; k += step)
@@ -197,19 +218,19 @@ INLINE void panel_run(const enum kind kind, const int rows, struct strip *s,
     for (s->column = 0; s->column < KERN_PANEL; s->column += vecs * VN) {
         s->b = b + s->column * 4;
         strip_run(kind, rows, vecs, s, out, fetch);
-        fetch.at = fetch.end;
+        fetch = fetch_nothing;
     }
 }
 
 INLINE void rows_run(const enum kind kind, const int rows, const struct kern_tile *tile, int k_pad,
                      const char *panels, size_t panel_bytes, int n_panels, struct kern_out out,
-                     const void *prefetch, size_t prefetch_bytes)
+                     const struct kern_fetch *fetch)
 {
     struct strip s = {.a = tile->data, .n_groups = k_pad / KERN_GROUP};
     for (int p = 0; p < n_panels; p++, out.c += KERN_PANEL) {
         s.b = panels + (size_t)p * panel_bytes;
         panel_run(kind, rows, &s, &out,
-                  fetch_plan(s.b, panel_bytes, p + 1 == n_panels, prefetch, prefetch_bytes));
+                  fetch_plan(s.b, panel_bytes, p + 1 == n_panels, fetch));
     }
 }
 
@@ -232,7 +253,7 @@ INLINE void segs_run(const enum kind kind, const int rows, const struct kern_til
 #define DEFINE_MATMUL(name, kind)                                                                 \
     static void name(const struct kern_tile *tile, int k_pad, const void *panels,                 \
                      size_t panel_bytes, int n_panels, const struct kern_out *out,                \
-                     const void *prefetch, size_t prefetch_bytes)                                 \
+                     const struct kern_fetch *fetch)                                              \
     {                                                                                             \
         switch (tile->n_rows) {                                                                   \
             EACH_HEIGHT(MATMUL_CASE_##kind)                                                       \
@@ -240,8 +261,7 @@ INLINE void segs_run(const enum kind kind, const int rows, const struct kern_til
     }
 #define MATMUL_CASE(kind, rows)                                                                   \
     case rows:                                                                                    \
-        rows_run(kind, rows, tile, k_pad, panels, panel_bytes, n_panels, *out, prefetch,          \
-                 prefetch_bytes);                                                                 \
+        rows_run(kind, rows, tile, k_pad, panels, panel_bytes, n_panels, *out, fetch);            \
         return;
 #define MATMUL_CASE_F32_F32(rows) MATMUL_CASE(F32_F32, rows)
 #define MATMUL_CASE_F32_BF16(rows) MATMUL_CASE(F32_BF16, rows)

@@ -93,7 +93,7 @@ static void multiply(struct bench *b, int n_rows, bool blas)
     rows.data = b->packed;
     for (int t = 0; t < rows.n_tiles; t++)
         gemm_pack_tile(&b->model, &b->mat, &src, &rows, t, b->tmp);
-    struct gemm_ahead nothing = {NULL, 0};
+    struct gemm_ahead nothing = {.data = NULL};
     gemm_panels(&b->model, &b->mat, &rows, 0, b->mat.n_panels, &out, &nothing, &b->thread);
 }
 

@@ -155,8 +155,8 @@ static void run_mat(const struct bench *b, const struct mat *m, bool fetch)
         for (int i = 0; i < b->n_tiles; i++) {
             struct kern_out out = {.c = c, .ld = VOCAB};
             bool ahead = fetch && i < 2 && next < b->arena + b->arena_bytes;
-            fn(&tiles[i], m->k, panels, m->panel_bytes, n, &out, ahead ? next + i * share : NULL,
-               share);
+            struct kern_fetch wanted = {.data = next + i * share, .bytes = share};
+            fn(&tiles[i], m->k, panels, m->panel_bytes, n, &out, ahead ? &wanted : NULL);
             c += (size_t)tiles[i].n_rows * VOCAB;
         }
     }
@@ -210,7 +210,7 @@ static void bench_heights(struct bench *b, const char *name)
             double t0 = now();
             struct kern_out out = {.c = b->c, .ld = VOCAB};
             b->kern->matmul[b->a][b->w](&b->tiles[1][0], m->k, m->panels, m->panel_bytes, 2, &out,
-                                        NULL, 0);
+                                        NULL);
             best = fmin(best, now() - t0);
         }
         tiles_destroy(b);

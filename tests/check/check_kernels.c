@@ -345,8 +345,7 @@ static void check_against_ref(const struct case_data *d, int row)
     float want[MAX_PANELS * KERN_PANEL];
     struct kern_out out = {.c = want, .ld = 0};
     pack_tile(d, &t, row);
-    ref->matmul[d->p.a][d->p.w](&t, d->k_pad, d->panels, d->panel_bytes, d->n_panels, &out, NULL,
-                                0);
+    ref->matmul[d->p.a][d->p.w](&t, d->k_pad, d->panels, d->panel_bytes, d->n_panels, &out, NULL);
     tile_destroy(d->p.a, d->k_pad, &t);
     for (int n = 0; n < d->n_panels * KERN_PANEL; n++) {
         float *w = malloc((size_t)d->k * sizeof(float));
@@ -383,7 +382,7 @@ static void case_init(struct case_data *d, struct product p, int k, int n_panels
         for (int j = 0; j < n_panels; j++) {
             struct kern_out out = {.c = d->alone[i] + j * KERN_PANEL, .ld = 0};
             cand->matmul[p.a][p.w](&t, d->k_pad, d->panels + (size_t)j * d->panel_bytes,
-                                   d->panel_bytes, 1, &out, NULL, 0);
+                                   d->panel_bytes, 1, &out, NULL);
         }
     }
     tile_destroy(p.a, d->k_pad, &t);
@@ -410,9 +409,11 @@ static void check_tile(const struct case_data *d, int n_rows, int first, bool ad
     memcpy(before, c, bytes);
     pack_tile(d, &t, first);
     struct kern_out out = {.c = c, .ld = (size_t)ld, .add = add};
+    struct kern_fetch fetch = {.data = d->panels, .more = d->panels + d->panel_bytes / 2};
+    fetch.bytes = (size_t)rnd_int(0, 1) * (size_t)rnd_int(0, (int)d->panel_bytes);
+    fetch.more_bytes = (size_t)rnd_int(0, 1) * (size_t)rnd_int(0, (int)d->panel_bytes / 2);
     cand->matmul[d->p.a][d->p.w](&t, d->k_pad, d->panels, d->panel_bytes, d->n_panels, &out,
-                                 prefetch ? d->panels : NULL,
-                                 (size_t)rnd_int(0, 2 * (int)d->panel_bytes));
+                                 prefetch ? &fetch : NULL);
     for (int r = 0; r < n_rows; r++) {
         float *row = c + (size_t)r * (size_t)ld, want[MAX_PANELS * KERN_PANEL];
         for (int i = 0; i < n; i++)
@@ -487,7 +488,7 @@ static void check_not_finite(struct product p)
         float c[3 * KERN_PANEL];
         struct kern_out out = {.c = c, .ld = KERN_PANEL};
         pack_tile(&d, &t, 0);
-        cand->matmul[p.a][p.w](&t, K, d.panels, d.panel_bytes, 1, &out, NULL, 0);
+        cand->matmul[p.a][p.w](&t, K, d.panels, d.panel_bytes, 1, &out, NULL);
         bool seen = true;
         for (int n = 0; n < KERN_PANEL; n++)
             seen = seen && !isfinite(c[KERN_PANEL + n]);
