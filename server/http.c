@@ -350,11 +350,16 @@ static enum MHD_Result finish_body(struct srv_request *req, struct MHD_Connectio
 static ssize_t on_read(void *cls, uint64_t pos, char *buf, size_t max)
 {
     (void)pos;
-    ssize_t n = srv_request_read(cls, buf, max);
-    /* Any other negative number makes this version send what lies behind the buffer. */
-    if (n == SRV_READ_END) return MHD_CONTENT_READER_END_OF_STREAM;
-    if (n < 0) return MHD_CONTENT_READER_END_WITH_ERROR;
-    return n;
+    struct srv_request *req = cls;
+    ssize_t n = srv_request_read(req, buf, max);
+    if (n >= 0) return n;
+    /*
+     * A cut stream ends like any other, on a socket that is shut, so that no client takes it for
+     * whole: after END_WITH_ERROR this version completes the request but forgets to close the socket
+     * until its idle timeout. Other negative numbers make it send what lies behind the buffer.
+     */
+    if (n != SRV_READ_END) cut_connection(req);
+    return MHD_CONTENT_READER_END_OF_STREAM;
 }
 
 static void add_times(struct srv_request *req, struct MHD_Response *response)
