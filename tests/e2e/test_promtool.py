@@ -1,0 +1,53 @@
+#!/usr/bin/env python3
+# SPDX-License-Identifier: MIT
+"""`promtool check metrics` over /metrics, before and after requests of every kind. The only complaint allowed is
+the colon in vLLM's own names; without those there is none. Skipped where there is no promtool."""
+import re
+import shutil
+import subprocess
+import sys
+
+from hearth_server import SKIPPED, Hearth, chunks, run_cases
+
+PROMTOOL = shutil.which("promtool")
+VLLM_COLON = re.compile(r"vllm:\w+ metric names should not contain ':'$")
+
+
+def complaints(h):
+    text = h.request("GET", "/metrics")[2]
+    p = subprocess.run([PROMTOOL, "check", "metrics"], input=text, capture_output=True, check=False, timeout=60)
+    lines = (p.stdout + p.stderr).decode().splitlines()
+    assert p.returncode == 0 or lines, p.returncode
+    return lines
+
+
+def use(h):
+    body = {"prompt": "Once", "max_tokens": 4}
+    assert h.post("/v1/completions", body)[0] == 200
+    chunks(h.stream("/v1/completions", dict(body, stream=True)))
+    assert h.post("/v1/embeddings", {"input": "Tom"})[0] == 200
+    assert h.post("/v1/completions", {"prompt": 5})[0] == 400
+    assert h.get("/nothing")[0] == 404
+
+
+def test_own_names_are_clean():
+    with Hearth("--vllm-metrics", "off") as h:
+        assert not complaints(h), complaints(h)
+        use(h)
+        assert not complaints(h), complaints(h)
+
+
+def test_aliases_have_only_their_colon():
+    with Hearth() as h:
+        use(h)
+        found = complaints(h)
+        assert found, "promtool says nothing about the aliases: has it looked?"
+        others = [l for l in found if not VLLM_COLON.match(l)]
+        assert not others, others
+
+
+if __name__ == "__main__":
+    if not PROMTOOL:
+        print("no promtool")
+        sys.exit(SKIPPED)
+    run_cases(globals())
