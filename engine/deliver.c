@@ -236,6 +236,17 @@ static void finish_prefill(struct batch *b, struct seq *s, int row, uint64_t now
     if (!draws) end_prefill_only(b, s, now_us);
 }
 
+static void emit_progress(struct seq *s, uint64_t now_us)
+{
+    struct eng_event e = {.type = ENG_EVENT_PROGRESS,
+                          .choice = s->choice,
+                          .index = s->n_done,
+                          .stop_id = -1,
+                          .usage = &s->job->usage,
+                          .now_us = now_us};
+    job_emit(s->job, &e);
+}
+
 /* One segment of the step, whose first row of logits is `row`. */
 static void deliver_segment(struct batch *b, int i, int row, uint64_t now_us)
 {
@@ -250,6 +261,7 @@ static void deliver_segment(struct batch *b, int i, int row, uint64_t now_us)
             batch_end_seq(b, s, ENG_FINISH_ERROR, -1, NOT_FINITE, now_us);
             return;
         }
+        if (s->job->p.want_progress) emit_progress(s, now_us);
     }
     if (seq_in_prefill(s)) return;
     int last = seg->want == FWD_WANT_ALL ? row + seg->n_tokens - 1 : row;

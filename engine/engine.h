@@ -175,6 +175,8 @@ enum eng_event_type {
                              * choices, and generated), n_logits wide */
     ENG_EVENT_EMBEDDING,    /* want_embedding: mean of the final hidden states over the prompt,
                              * n_logits = d_model wide */
+    ENG_EVENT_PROGRESS,     /* want_progress: after each step of the prefill, index = prompt tokens
+                             * done, cached ones included; see usage */
     ENG_EVENT_CHOICE_DONE,  /* finish is set; nothing more comes for this choice */
     ENG_EVENT_JOB_DONE,     /* the last event of a job; usage is set */
 };
@@ -203,7 +205,7 @@ struct eng_event {
     enum eng_finish finish;          /* CHOICE_DONE */
     const char *error;               /* CHOICE_DONE with ENG_FINISH_ERROR */
     int32_t stop_id;                 /* CHOICE_DONE by an id: that id; else -1 */
-    const struct eng_usage *usage;   /* STARTED, JOB_DONE */
+    const struct eng_usage *usage;   /* STARTED, PROGRESS, JOB_DONE */
     uint64_t now_us;                 /* when the step that made it ended */
 };
 
@@ -224,6 +226,7 @@ struct eng_job_params {
     int n_prompt_logprobs;      /* -1: none; such a job reads no cached pages */
     bool want_logits;
     bool want_embedding;        /* prompt only; max_tokens must be 0 */
+    bool want_progress;
     bool no_cache;              /* neither reads nor fills the prefix cache */
     uint8_t tenant[32];         /* prefix pages are shared by equal tenants; 0: the common one */
     int priority;               /* smaller runs earlier; FIFO within */

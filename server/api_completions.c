@@ -314,6 +314,19 @@ static void stream_finish(struct srv_gen *g, struct gen_prompt *p, struct gen_ch
     end_chunk(g, &b);
 }
 
+static void stream_progress(struct srv_gen *g, const struct gen_progress *progress)
+{
+    struct srv_buf b;
+    srv_buf_init(&b, 65536);
+    write_head(g, &b);
+    srv_buf_puts(&b, "]");
+    if (g->params.include_usage) srv_buf_puts(&b, ",\"usage\":null");
+    srv_gen_write_progress(&b, progress);
+    srv_buf_puts(&b, "}");
+    srv_gen_event(g, NULL, &b);
+    srv_buf_finish(&b);
+}
+
 static void stream_end(struct srv_gen *g)
 {
     if (g->params.include_usage || g->params.timings) {
@@ -342,6 +355,7 @@ static const struct srv_gen_format format = {
     .stream_begin = stream_begin,
     .stream_delta = stream_delta,
     .stream_finish = stream_finish,
+    .stream_progress = stream_progress,
     .stream_end = stream_end,
     .stream_error = srv_gen_error_event,
     .whole = whole,

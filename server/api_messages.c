@@ -16,6 +16,7 @@ static const struct param_field fields[] = {
     GEN_OTHER("prompt_logprobs", PARAM_UNSUPPORTED),
     GEN_OTHER("return_token_ids", PARAM_NAMED),
     GEN_OTHER("timings", PARAM_NAMED),
+    GEN_OTHER("return_progress", PARAM_NAMED),
     GEN_OTHER("mcp_servers", PARAM_UNSUPPORTED),
     GEN_OTHER("container", PARAM_UNSUPPORTED),
     {0},

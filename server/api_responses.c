@@ -18,6 +18,7 @@ static const struct param_field fields[] = {
     GEN_OTHER("prompt_logprobs", PARAM_UNSUPPORTED),
     GEN_OTHER("return_token_ids", PARAM_NAMED),
     GEN_OTHER("timings", PARAM_NAMED),
+    GEN_OTHER("return_progress", PARAM_NAMED),
     GEN_OTHER("truncation", PARAM_UNSUPPORTED),
     GEN_OTHER("include", PARAM_UNSUPPORTED),
     GEN_OTHER("previous_response_id", PARAM_UNSUPPORTED),

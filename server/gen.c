@@ -84,6 +84,12 @@ static void on_event(void *ctx, const struct eng_event *ev)
         p->usage = *ev->usage;
         atomic_store_explicit(&p->done, true, memory_order_release);
         break;
+    case ENG_EVENT_PROGRESS:
+        atomic_store_explicit(&p->n_cached, ev->usage->n_cached_tokens, memory_order_relaxed);
+        atomic_store_explicit(&p->prefill_us, ev->now_us - ev->usage->started_us,
+                              memory_order_relaxed);
+        atomic_store_explicit(&p->n_prefilled, ev->index, memory_order_release);
+        break;
     case ENG_EVENT_LOGITS:
     case ENG_EVENT_EMBEDDING: break;
     }
@@ -274,6 +280,7 @@ static int submit_prompt(struct srv_gen *g, struct gen_prompt *p, char *err, siz
         .n_logprobs = (int)gp->logprobs_count,
         .n_prompt_logprobs = (int)gp->prompt_logprobs,
         .no_cache = !gp->cache_prompt,
+        .want_progress = gp->return_progress && gp->stream && g->format->stream_progress,
         .priority = (int)gp->priority,
         .n_places_kept = g->n_places_kept,
         .goes_on = g->n_submitted > 0 && g->n_outstanding == 0,
@@ -559,6 +566,29 @@ static bool reap(struct srv_gen *g)
     return g->n_outstanding == 0;
 }
 
+static struct gen_progress progress_of(const struct srv_gen *g)
+{
+    struct gen_progress t = {0};
+    for (int i = 0; i < g->n_prompts; i++) {
+        const struct gen_prompt *p = &g->prompts[i];
+        t.n_total += p->n_ids;
+        t.n_done += atomic_load_explicit(&p->n_prefilled, memory_order_acquire);
+        t.n_cached += atomic_load_explicit(&p->n_cached, memory_order_relaxed);
+        uint64_t us = atomic_load_explicit(&p->prefill_us, memory_order_relaxed);
+        if (us > t.us) t.us = us;
+    }
+    return t;
+}
+
+/* Before the text that the prefill leads to; steps since the last wake are told as one. */
+static void stream_progress(struct srv_gen *g)
+{
+    struct gen_progress t = progress_of(g);
+    if (t.n_done <= g->n_progress_sent || !srv_stream_has_room(g->req)) return;
+    g->n_progress_sent = t.n_done;
+    g->format->stream_progress(g, &t);
+}
+
 static void advance_prompt(struct srv_gen *g, struct gen_prompt *p)
 {
     for (int k = 0; k < g->n_candidates && !g->answered; k++) {
@@ -592,6 +622,8 @@ static void gen_wake(struct srv_request *req)
         cancel_jobs(g);
     }
     if (!g->answered && g->params.stream && !g->streaming) open_stream(g);
+    if (!g->answered && g->streaming && g->params.return_progress && g->format->stream_progress)
+        stream_progress(g);
     for (int i = 0; i < g->n_submitted && !g->answered; i++)
         advance_prompt(g, &g->prompts[i]);
     if (!g->answered && g->n_submitted < g->n_prompts) {

@@ -47,7 +47,7 @@ struct srv_gen_params {
     int64_t max_tokens, max_completion_tokens; /* -1: absent */
     int64_t logprobs_count, prompt_logprobs;   /* -1: none */
     bool stream, ignore_eos, include_stop, skip_special, echo, cache_prompt;
-    bool return_token_ids, tokens_as_ids, timings;
+    bool return_token_ids, tokens_as_ids, timings, return_progress;
     const char *model, *cache_salt, *request_id, *service_tier;
     json_t *stop, *stop_token_ids, *logit_bias, *allowed_token_ids, *stream_options;
     json_t *response_format;
@@ -115,11 +115,20 @@ struct gen_prompt {
     struct gen_choice *choices;    /* [n_candidates] */
     struct eng_usage first_usage; /* of the start: valid once `started` */
     struct eng_usage usage;       /* of the end: valid once `done` */
+    /* of the prefill, with return_progress; n_prefilled is written last */
+    atomic_llong n_prefilled, n_cached;
+    atomic_ullong prefill_us;
     atomic_bool started, done;
     bool submitted, reaped;
 };
 
 struct srv_gen;
+
+/* Of all prompts of a request together; us: of the longest prefill. */
+struct gen_progress {
+    int64_t n_total, n_done, n_cached;
+    uint64_t us;
+};
 
 /* How one dialect writes an answer. `text` ranges are valid UTF-8 and may be empty. */
 struct srv_gen_format {
@@ -129,6 +138,7 @@ struct srv_gen_format {
     void (*stream_delta)(struct srv_gen *g, struct gen_prompt *p, struct gen_choice *c, size_t from,
                          size_t to, int64_t token_from, int64_t token_to);
     void (*stream_finish)(struct srv_gen *g, struct gen_prompt *p, struct gen_choice *c);
+    void (*stream_progress)(struct srv_gen *g, const struct gen_progress *progress); /* or NULL */
     void (*stream_end)(struct srv_gen *g);
     void (*stream_error)(struct srv_gen *g, enum srv_error kind, const char *message);
     void (*whole)(struct srv_gen *g, struct srv_buf *body);
@@ -148,6 +158,7 @@ struct srv_gen {
     int64_t max_tokens; /* asked for, per choice; -1 until the endpoint has set its default */
     int n_outstanding, n_submitted;
     int n_places_kept; /* in the queue, for others */
+    int64_t n_progress_sent; /* prompt tokens last told of */
     bool streaming; /* srv_stream_open has been called */
     bool answered;  /* nothing more will be written */
     atomic_bool gone;

@@ -77,6 +77,15 @@ void srv_gen_write_timings(const struct srv_gen *g, struct srv_buf *b)
     srv_buf_puts(b, "}");
 }
 
+void srv_gen_write_progress(struct srv_buf *b, const struct gen_progress *progress)
+{
+    srv_buf_printf(b,
+                   ",\"prompt_progress\":{\"total\":%lld,\"cache\":%lld,\"processed\":%lld,"
+                   "\"time_ms\":%llu}",
+                   (long long)progress->n_total, (long long)progress->n_cached,
+                   (long long)progress->n_done, (unsigned long long)progress->us / 1000);
+}
+
 void srv_gen_pick(const struct srv_gen *g, const struct gen_prompt *p, int *ret_candidates)
 {
     bool taken[GEN_MAX_CHOICES] = {false};

@@ -18,6 +18,9 @@ void srv_gen_done_event(struct srv_gen *g);
 /* The OpenAI dialects' error event followed by [DONE]: a format's stream_error. */
 void srv_gen_error_event(struct srv_gen *g, enum srv_error kind, const char *message);
 
+/* llama-server's ,"prompt_progress":{...} */
+void srv_gen_write_progress(struct srv_buf *b, const struct gen_progress *progress);
+
 /* JSON arrays of ids: tokens [from, to) of a choice; a prompt. */
 void srv_gen_write_ids(struct srv_buf *b, const struct gen_choice *c, int64_t from, int64_t to);
 void srv_gen_write_prompt_ids(struct srv_buf *b, const struct gen_prompt *p);

@@ -54,6 +54,7 @@ static const struct param_field common_fields[] = {
     GEN_RANGE("deadline_ms", PARAM_INT, deadline_ms, 1, 86400000),
     GEN_FIELD("timings", PARAM_BOOL, timings),
     GEN_FIELD("timings_per_token", PARAM_BOOL, timings),
+    GEN_FIELD("return_progress", PARAM_BOOL, return_progress),
     GEN_FIELD("service_tier", PARAM_STRING, service_tier),
     GEN_FIELD("request_id", PARAM_STRING, request_id),
     /* accepted: they do not touch the answer */

@@ -526,6 +526,34 @@ def test_messages():
     assert status == 400 and answer["type"] == "error" and "message" in answer["error"]
 
 
+def test_return_progress():
+    """llama-server's chunks of the prefill: no choices, counts that rise to the whole prompt, before any text."""
+    prompt = [5 + i * 7 % 200 for i in range(400)]
+    with Hearth("--chunk", "64") as h:
+        for path, body, answer in (("/v1/completions", {"prompt": prompt}, "text"), ("/v1/chat/completions", {
+                "messages": [{"role": "user", "content": "Tom has a ball. " * 60}]}, "delta")):
+            body = dict(body, max_tokens=3, ignore_eos=True, stream=True, return_progress=True,
+                        stream_options={"include_usage": True})
+            for cached in (False, True):
+                events = chunks(h.stream(path, body))
+                told = [e for e in events if "prompt_progress" in e]
+                assert told and all(e["choices"] == [] and e["usage"] is None for e in told), told
+                steps = [e["prompt_progress"] for e in told]
+                usage = events[-1]["usage"]
+                assert all(set(s) == {"total", "cache", "processed", "time_ms"} for s in steps), steps
+                assert [s["processed"] for s in steps] == sorted({s["processed"] for s in steps}), steps
+                assert steps[-1]["processed"] == steps[-1]["total"] == usage["prompt_tokens"], (steps, usage)
+                assert (steps[-1]["cache"] > 0) == cached, steps
+                text = [i for i, e in enumerate(events) if e["choices"] and (
+                    e["choices"][0].get("text") or e["choices"][0].get("delta", {}).get("content"))]
+                assert events.index(told[-1]) < text[0], events
+            body.pop("return_progress")
+            assert not any("prompt_progress" in e for e in chunks(h.stream(path, body)))
+            body.update(stream=False, return_progress=True)
+            body.pop("stream_options")
+            assert h.post(path, body)[0] == 200
+
+
 if __name__ == "__main__":
     with Hearth() as SERVER:
         run_cases(globals())

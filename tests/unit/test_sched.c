@@ -110,6 +110,8 @@ struct client {
     int n_rows;
     float embedding[FAKE_D_MODEL];
     struct eng_usage usage;
+    int64_t n_progress;
+    int n_progress_events;
     int cancel_at;                        /* cancel from the callback at this token; 0: never */
     int stop_at;                          /* stop the choice likewise */
 };
@@ -140,6 +142,12 @@ static void take_event(struct client *c, const struct eng_event *e)
         break;
     case ENG_EVENT_EMBEDDING:
         memcpy(c->embedding, e->logits, sizeof(c->embedding));
+        break;
+    case ENG_EVENT_PROGRESS:
+        REQUIRE(e->index > c->n_progress && e->usage->n_cached_tokens <= e->index);
+        REQUIRE_EQ_INT(c->n_out[i], 0);
+        c->n_progress = e->index;
+        c->n_progress_events++;
         break;
     case ENG_EVENT_CHOICE_DONE:
         assert_int_equal(c->finish[i], 0);
@@ -931,6 +939,26 @@ static void test_queue_bounds(void **state)
     close_bench(&b);
 }
 
+static void test_progress_of_the_prefill(void **state)
+{
+    (void)state;
+    struct setup setup = {.n_parallel = 2, .chunk = 32};
+    struct bench b = open_bench(&setup);
+    for (int round = 0; round < 2; round++) { /* the second finds three pages in the cache */
+        struct client *c = new_client();
+        struct eng_job_params p = greedy_job(c, prompt_of(3), 100, 3);
+        p.want_progress = true;
+        p.n_choices = 2;
+        submit(&b, c, &p);
+        await_done(c);
+        REQUIRE_EQ_INT(c->n_progress, 100);
+        REQUIRE_EQ_INT(c->n_progress_events, round ? 1 : 4);
+        free_client(c);
+    }
+    check_all_given_back(&b);
+    close_bench(&b);
+}
+
 /* Places kept for others count for three quarters of the queue at most, and never for slots. */
 static void test_places_are_kept(void **state)
 {
@@ -1201,6 +1229,7 @@ int main(void)
         cmocka_unit_test(test_stop_choice_from_callback),
         cmocka_unit_test(test_deadlines),
         cmocka_unit_test(test_queue_bounds),
+        cmocka_unit_test(test_progress_of_the_prefill),
         cmocka_unit_test(test_places_are_kept),
         cmocka_unit_test(test_priority_and_turns),
         cmocka_unit_test(test_turns_do_not_starve),
