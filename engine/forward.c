@@ -7,7 +7,8 @@
  *
  * Packing. Rows are normalised and packed for a product either by a phase of their own, tile by
  * tile into a common buffer, or, while they are few, by every thread for itself at its first item
- * of the product: that costs less than another phase.
+ * of the product: that costs less than another phase. What gate and up give is packed where it is
+ * made, for the down product.
  *
  * The last layer. What follows its keys and values is only needed for rows that want logits or
  * hidden states: these "kept" rows are gathered, and attention's output is read through a map.
@@ -32,7 +33,7 @@
 enum {
     PRIVATE_ROWS = 4,  /* up to so many rows are packed by each thread for itself */
     EMBED_ROWS = 8,    /* of one item */
-    OPS_PER_LAYER = 11,
+    OPS_PER_LAYER = 10,
     OPS_OUTSIDE = 5,
 };
 
@@ -61,10 +62,18 @@ struct op {
     const struct eng_mat *mat;   /* products and their packing */
     const struct eng_mat *next;  /* the matrix read after this one */
     struct gemm_source src;
+    bool is_packed;              /* no packing: the op before has left its rows in f->ffn */
     struct kern_out out;
     int units_per_item, n_units; /* panels, or pairs of them */
     int reads_layer;             /* whose keys and values are fetched beside a product; -1: none */
     double reads_from, reads_to; /* this product's share of them, 0 .. 1 */
+};
+
+/* Rows as products read them. */
+struct packed {
+    uint8_t *data;
+    float *scale;
+    int32_t *corr;
 };
 
 /* The part of a row of logits that one item of the head made. */
@@ -75,12 +84,10 @@ struct best {
 };
 
 struct thread_state {
-    uint8_t *private_data;
-    float *private_scale;
-    int32_t *private_corr;
-    const struct op *packed_for; /* what private_data holds, of which step */
+    struct packed own;
+    const struct op *packed_for; /* what `own` holds, of which step */
     uint64_t packed_step;
-    float *row;                  /* [longest row] */
+    float *row;                  /* [as long as its rows] */
     struct gemm_thread gemm;
 };
 
@@ -95,15 +102,13 @@ struct fwd {
     float *kept;    /* [max_rows][d_model]: the same for kept rows, in the last layer */
     float *qkv;     /* [max_rows][(n_heads + 2 n_kv_heads) d_head] */
     float *heads;   /* [max_rows][n_heads d_head]: attention's output */
-    float *ffn;     /* [max_rows][d_ff] */
     float *logits;  /* [max_logit_rows][vocab] */
-    size_t ld_x, ld_qkv, ld_heads, ld_ffn, ld_logits;
+    size_t ld_x, ld_qkv, ld_heads, ld_logits;
     struct best *best;  /* [max_logit_rows][n_head_items] */
     int n_head_items;
 
-    uint8_t *packed_data;
-    float *packed_scale;
-    int32_t *packed_corr;
+    struct packed packed; /* [max_rows][d_model, or attention's output where that is longer] */
+    struct packed ffn;    /* [max_rows][d_ff]: silu(gate) * up */
     struct attn *attn;
     struct thread_state *threads; /* [n_threads] */
     struct op *ops;               /* [n_ops] */
@@ -140,13 +145,16 @@ static void embed_item(void *arg, int item, int thread)
     }
 }
 
+static struct gemm_rows rows_in(const struct packed *p, const struct op *op)
+{
+    struct gemm_rows r = {.data = p->data, .scale = p->scale, .corr = p->corr};
+    gemm_rows_init(&r, op->f->p.model, op->mat, op->f->n_rows[op->rows]);
+    return r;
+}
+
 static struct gemm_rows common_rows(const struct op *op)
 {
-    struct fwd *f = op->f;
-    struct gemm_rows r = {
-        .data = f->packed_data, .scale = f->packed_scale, .corr = f->packed_corr};
-    gemm_rows_init(&r, f->p.model, op->mat, f->n_rows[op->rows]);
-    return r;
+    return rows_in(op->is_packed ? &op->f->ffn : &op->f->packed, op);
 }
 
 static void pack_item(void *arg, int item, int thread)
@@ -160,10 +168,8 @@ static void pack_item(void *arg, int item, int thread)
 static struct gemm_rows packed_rows(const struct op *op, struct thread_state *t)
 {
     struct fwd *f = op->f;
-    if (f->n_rows[op->rows] > PRIVATE_ROWS) return common_rows(op);
-    struct gemm_rows r = {
-        .data = t->private_data, .scale = t->private_scale, .corr = t->private_corr};
-    gemm_rows_init(&r, f->p.model, op->mat, f->n_rows[op->rows]);
+    if (f->n_rows[op->rows] > PRIVATE_ROWS || op->is_packed) return common_rows(op);
+    struct gemm_rows r = rows_in(&t->own, op);
     if (t->packed_for == op && t->packed_step == f->step) return r;
     for (int i = 0; i < r.n_tiles; i++)
         gemm_pack_tile(f->p.model, op->mat, &op->src, &r, i, t->row);
@@ -226,12 +232,12 @@ static void product_item(void *arg, int item, int thread)
 
 static void gate_up_item(void *arg, int item, int thread)
 {
-    const struct op *op = arg;
+    const struct op *op = arg, *down = op + 1;
     struct thread_state *t = &op->f->threads[thread];
-    struct gemm_rows rows = packed_rows(op, t);
+    struct gemm_rows rows = packed_rows(op, t), ret = common_rows(down);
     struct gemm_ahead ahead = guess_ahead(op, item, thread);
     int first, n = item_units(op, item, &first);
-    gemm_gate_up(op->f->p.model, op->mat, &rows, first, n, &op->out, &ahead, &t->gemm);
+    gemm_gate_up(op->f->p.model, op->mat, &rows, first, n, &ret, &ahead, &t->gemm);
 }
 
 static void store_item(void *arg, int item, int thread)
@@ -314,19 +320,22 @@ static void add_layer_op(struct fwd *f, enum op_kind kind, int layer,
     add_op(f, kind, ROWS_ALL, fn)->layer = layer;
 }
 
-/* The packing of rows, and their product with a matrix. */
+/* The packing of rows, where src has any, and their product with a matrix. */
 static struct op *add_product(struct fwd *f, enum op_kind kind, enum op_rows rows,
                               struct gemm_source src, const struct eng_mat *m,
                               struct kern_out out)
 {
-    struct op *pack = add_op(f, OP_PACK, rows, pack_item);
-    pack->src = src;
-    pack->mat = m;
+    if (src.x) {
+        struct op *pack = add_op(f, OP_PACK, rows, pack_item);
+        pack->src = src;
+        pack->mat = m;
+    }
     struct op *op = add_op(f, kind, rows,
                            kind == OP_GATE_UP ? gate_up_item
                            : kind == OP_HEAD  ? head_item
                                               : product_item);
     op->src = src;
+    op->is_packed = !src.x;
     op->mat = m;
     op->out = out;
     op->n_units = kind == OP_GATE_UP ? m->n_panels / 2 : m->n_panels;
@@ -396,6 +405,8 @@ static void link_attention(struct fwd *f)
 /* The transformer. */
 static void build_program(struct fwd *f)
 {
+    const struct gemm_source packed_in = {.x = NULL};
+    const struct kern_out packed_out = {.c = NULL};
     const struct eng_model *m = f->p.model;
     add_op(f, OP_EMBED, ROWS_ALL, embed_item);
     for (int i = 0; i < m->hp.n_layers; i++) {
@@ -413,10 +424,8 @@ static void build_program(struct fwd *f)
         if (last) add_op(f, OP_GATHER, ROWS_KEPT, gather_item);
         add_product(f, OP_PRODUCT, rows, plain(f->heads, f->ld_heads, map), &l->o,
                     added_to(x, f->ld_x));
-        add_product(f, OP_GATE_UP, rows, normed(f, x, l->ffn_norm), &l->gate_up,
-                    into(f->ffn, f->ld_ffn));
-        add_product(f, OP_PRODUCT, rows, plain(f->ffn, f->ld_ffn, NULL), &l->down,
-                    added_to(x, f->ld_x));
+        add_product(f, OP_GATE_UP, rows, normed(f, x, l->ffn_norm), &l->gate_up, packed_out);
+        add_product(f, OP_PRODUCT, rows, packed_in, &l->down, added_to(x, f->ld_x));
     }
     add_op(f, OP_HIDDEN, ROWS_KEPT, hidden_item);
     struct gemm_source final = normed(f, f->kept, m->final_norm);
@@ -509,8 +518,8 @@ int32_t fwd_argmax(const struct fwd *f, int i, bool *ret_finite)
 
 /* ---- memory --------------------------------------------------------------------------------- */
 
-/* The largest number of inputs of any matrix, and of those that use BLAS. */
-static int longest_row(const struct eng_model *m, bool blas)
+/* The largest number of inputs of the matrices that use BLAS; 0: none does. */
+static int longest_blas_row(const struct eng_model *m)
 {
     int longest = 0;
     for (int i = 0; i <= m->hp.n_layers; i++) {
@@ -518,7 +527,7 @@ static int longest_row(const struct eng_model *m, bool blas)
         const struct eng_mat *mats[] = {&l->qkv, &l->o, &l->gate_up, &l->down};
         if (i == m->hp.n_layers) mats[0] = mats[1] = mats[2] = mats[3] = &m->head;
         for (size_t k = 0; k < sizeof(mats) / sizeof(mats[0]); k++)
-            if ((!blas || mats[k]->use_blas) && mats[k]->k_pad > longest) longest = mats[k]->k_pad;
+            if (mats[k]->use_blas && mats[k]->k_pad > longest) longest = mats[k]->k_pad;
     }
     return longest;
 }
@@ -528,20 +537,21 @@ static size_t columns(const struct eng_mat *m)
     return (size_t)m->n_panels * KERN_PANEL;
 }
 
-static void take_packed(struct scratch *s, size_t rows, size_t longest, uint8_t **ret_data,
-                        float **ret_scale, int32_t **ret_corr)
+static struct packed take_packed(struct scratch *s, size_t rows, size_t longest)
 {
-    *ret_data = scratch_take(s, rows * longest, sizeof(float));
-    *ret_scale = scratch_take(s, rows * (longest / KERN_GROUP), sizeof(float));
-    *ret_corr = scratch_take(s, rows * (longest / KERN_GROUP), sizeof(int32_t));
+    return (struct packed){
+        .data = scratch_take(s, rows * longest, sizeof(float)),
+        .scale = scratch_take(s, rows * (longest / KERN_GROUP), sizeof(float)),
+        .corr = scratch_take(s, rows * (longest / KERN_GROUP), sizeof(int32_t)),
+    };
 }
 
 static void take_thread(struct fwd *f, struct scratch *s, int i, size_t longest)
 {
     const struct eng_model *m = f->p.model;
     struct thread_state t = {.packed_for = NULL};
-    int longest_blas = longest_row(m, true);
-    take_packed(s, PRIVATE_ROWS, longest, &t.private_data, &t.private_scale, &t.private_corr);
+    int longest_blas = longest_blas_row(m);
+    t.own = take_packed(s, PRIVATE_ROWS, longest);
     t.row = scratch_take(s, longest, sizeof(float));
     t.gemm.gate_up = scratch_take(s, gemm_gate_up_floats(m, f->p.max_rows), sizeof(float));
     if (longest_blas > 0)
@@ -557,12 +567,11 @@ static void take_activations(struct fwd *f, struct scratch *s)
     f->ld_x = columns(&l->o);
     f->ld_qkv = columns(&l->qkv);
     f->ld_heads = (size_t)l->o.k_pad;
-    f->ld_ffn = columns(&l->gate_up) / 2;
     f->x = scratch_take(s, rows * f->ld_x, sizeof(float));
     f->kept = scratch_take(s, rows * f->ld_x, sizeof(float));
     f->qkv = scratch_take(s, rows * f->ld_qkv, sizeof(float));
     f->heads = scratch_take(s, rows * f->ld_heads, sizeof(float));
-    f->ffn = scratch_take(s, rows * f->ld_ffn, sizeof(float));
+    f->ffn = take_packed(s, rows, (size_t)l->down.k_pad);
 }
 
 static void take_logits(struct fwd *f, struct scratch *s)
@@ -592,11 +601,11 @@ static void take_lists(struct fwd *f, struct scratch *s)
 /* Everything but the logits. */
 static void take_scratch(struct fwd *f, struct scratch *s)
 {
-    size_t longest = (size_t)longest_row(f->p.model, false);
+    const struct eng_layer *l = &f->p.model->layers[0];
+    size_t longest = (size_t)(l->qkv.k_pad > l->o.k_pad ? l->qkv.k_pad : l->o.k_pad);
     take_lists(f, s);
     take_activations(f, s);
-    take_packed(s, (size_t)f->p.max_rows, longest, &f->packed_data, &f->packed_scale,
-                &f->packed_corr);
+    f->packed = take_packed(s, (size_t)f->p.max_rows, longest);
     f->threads = scratch_take(s, (size_t)f->n_threads, sizeof(*f->threads));
     for (int i = 0; i < f->n_threads; i++) take_thread(f, s, i, longest);
     struct attn_params attn = {

@@ -18,7 +18,7 @@
  * Rows up to which the next panel is fetched ahead; measured, see tests/bench/AB_LOG.md. From how
  * many on is the kernels' to say (fetch_rows).
  */
-enum { AHEAD_MAX_ROWS = 48 };
+enum { AHEAD_MAX_ROWS = 160 };
 
 /* Pairs of gate and up panels multiplied in one call, so that their sums stay in L1. */
 enum { MAX_PAIRS = 4, PAIR_COLUMNS = 2 * KERN_PANEL };
@@ -34,6 +34,7 @@ void gemm_rows_init(struct gemm_rows *r, const struct eng_model *model, const st
                     int n_rows)
 {
     r->fmt = model->numerics->act;
+    r->wfmt = m->fmt;
     r->blas = m->use_blas;
     r->k_pad = m->k_pad;
     r->n_rows = n_rows;
@@ -47,6 +48,12 @@ void gemm_rows_init(struct gemm_rows *r, const struct eng_model *model, const st
 static int tile_first_row(const struct gemm_rows *r, int i)
 {
     return i * r->even + (i < r->n_longer ? i : r->n_longer);
+}
+
+static int tile_of_row(const struct gemm_rows *r, int row)
+{
+    int longer = r->n_longer * (r->even + 1);
+    return row < longer ? row / (r->even + 1) : r->n_longer + (row - longer) / r->even;
 }
 
 static size_t element_bytes(enum kern_afmt fmt)
@@ -64,6 +71,24 @@ static struct kern_tile tile_at(const struct gemm_rows *r, int i)
         .corr = r->corr + row0 * (k / KERN_GROUP),
         .n_rows = tile_first_row(r, i + 1) - (int)row0,
     };
+}
+
+/* Inputs of a row, n groups of them from `group` on, to their place in a tile. */
+static void pack_groups(const struct kern *kern, const struct gemm_rows *r, int tile, int row,
+                        int group, int n, const float *x)
+{
+    struct kern_tile t = tile_at(r, tile);
+    int k = n * KERN_GROUP;
+    if (r->blas) {
+        float *d = (float *)t.data + (size_t)row * (size_t)r->k_pad;
+        memcpy(d + (size_t)group * KERN_GROUP, x, (size_t)k * sizeof(*x));
+        return;
+    }
+    size_t at = (size_t)group * (size_t)t.n_rows;
+    t.data = (uint8_t *)t.data + at * KERN_GROUP * element_bytes(r->fmt);
+    t.scale += at;
+    t.corr += at;
+    kern->pack_row[r->fmt](x, k, k, r->wfmt, &t, row);
 }
 
 static void pack_plain_row(const float *x, int k, int k_pad, const struct kern_tile *tile, int row)
@@ -198,20 +223,23 @@ void gemm_panels(const struct eng_model *model, const struct eng_mat *m,
     add_bias(model->kern, m, p0, n, out->c + (size_t)p0 * KERN_PANEL, out->ld, rows->n_rows);
 }
 
-/* silu(gate) * up of n pairs of one tile. */
-static void combine(const struct kern *kern, const float *gate_up, size_t ld, int n_rows, int n,
-                    const struct kern_out *out)
+/* silu(gate) * up of n pairs and some rows, whose sums are overwritten, packed into ret. */
+static void combine(const struct kern *kern, const struct kern_out *sums, int first_row, int n_rows,
+                    int pair, int n, const struct gemm_rows *ret)
 {
-    for (int i = 0; i < n_rows; i++)
-        for (int p = 0; p < n; p++) {
-            const float *gate = gate_up + (size_t)i * ld + (size_t)p * PAIR_COLUMNS;
-            kern->silu_mul(gate, gate + KERN_PANEL, out->c + (size_t)i * out->ld + p * KERN_PANEL,
-                           KERN_PANEL);
-        }
+    int tile = tile_of_row(ret, first_row);
+    for (int i = 0; i < n_rows; i++) {
+        if (first_row + i == tile_first_row(ret, tile + 1)) tile++;
+        int row = first_row + i - tile_first_row(ret, tile);
+        float *x = sums->c + (size_t)i * sums->ld, *gate = x;
+        for (int p = 0; p < n; p++, gate += PAIR_COLUMNS)
+            kern->silu_mul(gate, gate + KERN_PANEL, x + (size_t)p * KERN_PANEL, KERN_PANEL);
+        pack_groups(kern, ret, tile, row, pair, n, x);
+    }
 }
 
 void gemm_gate_up(const struct eng_model *model, const struct eng_mat *m,
-                  const struct gemm_rows *rows, int p0, int n, const struct kern_out *out,
+                  const struct gemm_rows *rows, int p0, int n, const struct gemm_rows *ret,
                   const struct gemm_ahead *ahead, const struct gemm_thread *thread)
 {
     struct product p = {model, m, rows, ahead, thread, 2 * (p0 + n), fetches_ahead(model, m, rows)};
@@ -221,11 +249,9 @@ void gemm_gate_up(const struct eng_model *model, const struct eng_mat *m,
         struct kern_out sums = {thread->gate_up, (size_t)pairs * PAIR_COLUMNS, false};
         for (int i = 0; i < rows->n_tiles; i++) {
             int row = tile_first_row(rows, i), n_rows = tile_first_row(rows, i + 1) - row;
-            struct kern_out at = *out;
-            at.c += (size_t)row * out->ld + (size_t)pair * KERN_PANEL;
             multiply(&p, i, 2 * pair, 2 * pairs, &sums);
             add_bias(model->kern, m, 2 * pair, 2 * pairs, sums.c, sums.ld, n_rows);
-            combine(model->kern, sums.c, sums.ld, n_rows, pairs, &at);
+            combine(model->kern, &sums, row, n_rows, pair, pairs, ret);
         }
     }
 }

@@ -37,6 +37,7 @@ struct gemm_rows {
     float *scale;   /* of int8 rows only, with corr */
     int32_t *corr;
     enum kern_afmt fmt;
+    enum kern_wfmt wfmt; /* of the weights they meet */
     bool blas;
     int k_pad;
     int n_rows, n_tiles;
@@ -93,11 +94,12 @@ void gemm_panels(const struct eng_model *model, const struct eng_mat *m,
                  const struct gemm_ahead *ahead, const struct gemm_thread *thread);
 
 /*
- * The same for a gate-up matrix, whose panels alternate: pairs p0 .. p0 + n - 1 of them give
- * columns 32 * p0 ... of silu(gate) * up. out->add is ignored.
+ * The same for a gate-up matrix, whose panels alternate: pairs p0 .. p0 + n - 1 of them give inputs
+ * 32 * p0 ... of the down matrix, silu(gate) * up, packed at once into `ret`: as many rows, described
+ * for that matrix.
  */
 void gemm_gate_up(const struct eng_model *model, const struct eng_mat *m,
-                  const struct gemm_rows *rows, int p0, int n, const struct kern_out *out,
+                  const struct gemm_rows *rows, int p0, int n, const struct gemm_rows *ret,
                   const struct gemm_ahead *ahead, const struct gemm_thread *thread);
 
 /* Floats of gemm_thread.gate_up for steps of max_rows rows. */
