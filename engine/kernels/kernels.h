@@ -84,7 +84,7 @@ struct kern_fetch {
  * 1 <= n_rows <= max_rows of the activation format. Panels lie panel_bytes apart.
  *
  * While one panel is multiplied the next one of the run is brought into L2, and beside the last one
- * what `fetch` names; NULL: nothing is. See fetch_rows below for when it pays.
+ * what `fetch` names (a hint: kernels may ignore it); NULL: nothing is. See fetch_rows below for when it pays.
  */
 typedef void kern_matmul_fn(const struct kern_tile *tile, int k_pad, const void *panels,
                             size_t panel_bytes, int n_panels, const struct kern_out *out,

@@ -19,6 +19,15 @@
 
 #include "engine/kernels/tmpl_product.h"
 
+/*
+ * Tiles of one or two rows are never given anything to fetch (fetch_rows is larger), and the code
+ * for it would cost their loops registers.
+ */
+INLINE bool may_fetch(const int rows)
+{
+    return rows > 2;
+}
+
 /* Quads of one group into the integer sums of all rows; int8 weights. */
 INLINE void group_i8(const int rows, const int vecs, vi sum[INT_MAX_ROWS][MAX_VECS],
                      const char *a, const int32_t *corr, const char *b, struct fetch *fetch)
@@ -28,7 +37,7 @@ INLINE void group_i8(const int rows, const int vecs, vi sum[INT_MAX_ROWS][MAX_VE
             sum[i][v] = dot8_start(corr[i]);
     UNROLL for (int j = 0; j < 8; j++) {
         vi w[MAX_VECS];
-        if (rows > 2) fetch_lines(fetch, j == 0 ? 3 : 2); /* the third: scales */
+        if (may_fetch(rows)) fetch_lines(fetch, j == 0 ? 3 : 2); /* the third: scales */
         UNROLL for (int v = 0; v < vecs; v++)
             w[v] = vi_load(b + j * 128 + v * VN * 4);
         UNROLL for (int i = 0; i < rows; i++) {
@@ -50,7 +59,7 @@ INLINE void group_i4(const int rows, const int vecs, vi sum[INT_MAX_ROWS][MAX_VE
             sum[i][v] = dot4_start(corr[i]);
     UNROLL for (int j = 0; j < 4; j++) {
         vi w[MAX_VECS], h[MAX_VECS];
-        if (rows > 2) fetch_lines(fetch, j == 0 ? 3 : 2); /* the third: scales */
+        if (may_fetch(rows)) fetch_lines(fetch, j == 0 ? 3 : 2); /* the third: scales */
         UNROLL for (int v = 0; v < vecs; v++) {
             vi both = vi_load(b + j * 128 + v * VN * 4);
             w[v] = vi_and(both, low);
@@ -85,7 +94,7 @@ INLINE void int_strip(const bool four, const int rows, const int vecs, const str
     for (int g = 0; g < n_groups; g++) {
         vi sum[INT_MAX_ROWS][MAX_VECS];
         vf s[MAX_VECS];
-        if (rows > 2) fetch_turn(&fetch);
+        if (may_fetch(rows)) fetch_turn(&fetch);
         (four ? group_i4 : group_i8)(rows, vecs, sum, a, corr, b + column * 4, &fetch);
         UNROLL for (int v = 0; v < vecs; v++)
             s[v] = vf_load_f16(b + quads_bytes + (column + v * VN) * 2);
