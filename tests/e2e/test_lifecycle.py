@@ -229,15 +229,15 @@ def test_79_drain_lets_streams_end():
 def test_79_drain_delay():
     """Within the delay new requests are still served, with Connection: close; then connections are refused, and
     what has run on meanwhile ends well."""
-    h = Hearth("--drain-delay-ms", "1500", "--drain-timeout-ms", "60000")
+    h = Hearth("--parallel", "6", "--drain-delay-ms", "8000" if SLOW else "1500", "--drain-timeout-ms", "60000")
     h.start()
-    c, r = open_stream(h, max_tokens=1900, n=4)
+    c, r = open_stream(h, max_tokens=300 if SLOW else 1900, n=4)
     h.process.send_signal(signal.SIGTERM)
     h.wait_until(lambda: "draining" in "".join(h.log), 5)
     status, head, _ = h.post("/v1/completions", BODY)
     assert status == 200 and head["connection"] == "close"
     assert h.get("/readyz")[0] == 503 and h.get("/healthz")[0] == 200
-    h.wait_until(lambda: not can_connect(h), 10, "new connections are refused")
+    h.wait_until(lambda: not can_connect(h), 20, "new connections are refused")
     assert r.read().endswith(b"data: [DONE]\n\n")
     c.close()
     assert wait_for_end(h) == 0
