@@ -134,15 +134,6 @@ static void begin_chunk(struct srv_gen *g, struct srv_buf *b, int index)
     srv_buf_printf(b, "{\"index\":%d,\"delta\":", index);
 }
 
-static void end_chunk(struct srv_gen *g, struct srv_buf *b)
-{
-    srv_buf_puts(b, "]");
-    if (g->params.include_usage) srv_buf_puts(b, ",\"usage\":null");
-    srv_buf_puts(b, "}");
-    srv_gen_event(g, NULL, b);
-    srv_buf_finish(b);
-}
-
 /* Choices are introduced in order of their index, each with its role, once. */
 static void stream_begin(struct srv_gen *g)
 {
@@ -151,7 +142,7 @@ static void stream_begin(struct srv_gen *g)
         begin_chunk(g, &b, k);
         srv_buf_puts(&b, "{\"role\":\"assistant\",\"content\":\"\"},\"logprobs\":null,"
                          "\"finish_reason\":null}");
-        end_chunk(g, &b);
+        srv_gen_end_chunk(g, &b, NULL);
     }
 }
 
@@ -171,7 +162,7 @@ static void stream_delta(struct srv_gen *g, struct gen_prompt *p, struct gen_cho
         srv_gen_write_ids(&b, c, token_from, token_to);
     }
     srv_buf_puts(&b, "}");
-    end_chunk(g, &b);
+    srv_gen_end_chunk(g, &b, NULL);
 }
 
 static void stream_finish(struct srv_gen *g, struct gen_prompt *p, struct gen_choice *c)
@@ -180,7 +171,7 @@ static void stream_finish(struct srv_gen *g, struct gen_prompt *p, struct gen_ch
     (void)p;
     begin_chunk(g, &b, c->index);
     srv_buf_printf(&b, "{},\"logprobs\":null,\"finish_reason\":\"%s\"}", c->finish_reason);
-    end_chunk(g, &b);
+    srv_gen_end_chunk(g, &b, NULL);
 }
 
 static void stream_progress(struct srv_gen *g, const struct gen_progress *progress)
@@ -188,12 +179,7 @@ static void stream_progress(struct srv_gen *g, const struct gen_progress *progre
     struct srv_buf b;
     srv_buf_init(&b, 65536);
     write_head(g, &b, "chat.completion.chunk");
-    srv_buf_puts(&b, "]");
-    if (g->params.include_usage) srv_buf_puts(&b, ",\"usage\":null");
-    srv_gen_write_progress(&b, progress);
-    srv_buf_puts(&b, "}");
-    srv_gen_event(g, NULL, &b);
-    srv_buf_finish(&b);
+    srv_gen_end_chunk(g, &b, progress);
 }
 
 static void stream_end(struct srv_gen *g)
@@ -202,18 +188,7 @@ static void stream_end(struct srv_gen *g)
         struct srv_buf b;
         srv_buf_init(&b, 65536);
         write_head(g, &b, "chat.completion.chunk");
-        srv_buf_puts(&b, "]");
-        if (g->params.include_usage) {
-            srv_buf_puts(&b, ",\"usage\":");
-            srv_gen_write_usage(g, &b);
-        }
-        if (g->params.timings) {
-            srv_buf_puts(&b, ",\"timings\":");
-            srv_gen_write_timings(g, &b);
-        }
-        srv_buf_puts(&b, "}");
-        srv_gen_event(g, NULL, &b);
-        srv_buf_finish(&b);
+        srv_gen_end_last_chunk(g, &b);
     }
     srv_gen_done_event(g);
 }

@@ -234,15 +234,6 @@ static void whole(struct srv_gen *g, struct srv_buf *b)
 
 /* ---- stream -------------------------------------------------------------------------------- */
 
-static void end_chunk(struct srv_gen *g, struct srv_buf *b)
-{
-    srv_buf_puts(b, "]");
-    if (g->params.include_usage) srv_buf_puts(b, ",\"usage\":null");
-    srv_buf_puts(b, "}");
-    srv_gen_event(g, NULL, b);
-    srv_buf_finish(b);
-}
-
 static void begin_chunk(struct srv_gen *g, struct srv_buf *b, int index, const char *text,
                         size_t len)
 {
@@ -273,7 +264,7 @@ static void echo_chunk(struct srv_gen *g, struct gen_prompt *p, struct gen_choic
         srv_buf_puts(&b, "null");
     }
     srv_buf_puts(&b, ",\"finish_reason\":null}");
-    end_chunk(g, &b);
+    srv_gen_end_chunk(g, &b, NULL);
 }
 
 static void introduce(struct srv_gen *g, struct gen_prompt *p, struct gen_choice *c)
@@ -302,7 +293,7 @@ static void stream_delta(struct srv_gen *g, struct gen_prompt *p, struct gen_cho
         srv_gen_write_ids(&b, c, token_from, token_to);
     }
     srv_buf_puts(&b, "}");
-    end_chunk(g, &b);
+    srv_gen_end_chunk(g, &b, NULL);
 }
 
 static void stream_finish(struct srv_gen *g, struct gen_prompt *p, struct gen_choice *c)
@@ -311,7 +302,7 @@ static void stream_finish(struct srv_gen *g, struct gen_prompt *p, struct gen_ch
     introduce(g, p, c);
     begin_chunk(g, &b, c->index, "", 0);
     srv_buf_printf(&b, "null,\"finish_reason\":\"%s\"}", c->finish_reason);
-    end_chunk(g, &b);
+    srv_gen_end_chunk(g, &b, NULL);
 }
 
 static void stream_progress(struct srv_gen *g, const struct gen_progress *progress)
@@ -319,12 +310,7 @@ static void stream_progress(struct srv_gen *g, const struct gen_progress *progre
     struct srv_buf b;
     srv_buf_init(&b, 65536);
     write_head(g, &b);
-    srv_buf_puts(&b, "]");
-    if (g->params.include_usage) srv_buf_puts(&b, ",\"usage\":null");
-    srv_gen_write_progress(&b, progress);
-    srv_buf_puts(&b, "}");
-    srv_gen_event(g, NULL, &b);
-    srv_buf_finish(&b);
+    srv_gen_end_chunk(g, &b, progress);
 }
 
 static void stream_end(struct srv_gen *g)
@@ -333,18 +319,7 @@ static void stream_end(struct srv_gen *g)
         struct srv_buf b;
         srv_buf_init(&b, 65536);
         write_head(g, &b);
-        srv_buf_puts(&b, "]");
-        if (g->params.include_usage) {
-            srv_buf_puts(&b, ",\"usage\":");
-            srv_gen_write_usage(g, &b);
-        }
-        if (g->params.timings) {
-            srv_buf_puts(&b, ",\"timings\":");
-            srv_gen_write_timings(g, &b);
-        }
-        srv_buf_puts(&b, "}");
-        srv_gen_event(g, NULL, &b);
-        srv_buf_finish(&b);
+        srv_gen_end_last_chunk(g, &b);
     }
     srv_gen_done_event(g);
 }

@@ -77,13 +77,42 @@ void srv_gen_write_timings(const struct srv_gen *g, struct srv_buf *b)
     srv_buf_puts(b, "}");
 }
 
-void srv_gen_write_progress(struct srv_buf *b, const struct gen_progress *progress)
+static void write_progress(struct srv_buf *b, const struct gen_progress *progress)
 {
     srv_buf_printf(b,
                    ",\"prompt_progress\":{\"total\":%lld,\"cache\":%lld,\"processed\":%lld,"
                    "\"time_ms\":%llu}",
                    (long long)progress->n_total, (long long)progress->n_cached,
                    (long long)progress->n_done, (unsigned long long)progress->us / 1000);
+}
+
+static void send_chunk(struct srv_gen *g, struct srv_buf *b)
+{
+    srv_buf_puts(b, "}");
+    srv_gen_event(g, NULL, b);
+    srv_buf_finish(b);
+}
+
+void srv_gen_end_chunk(struct srv_gen *g, struct srv_buf *b, const struct gen_progress *progress)
+{
+    srv_buf_puts(b, "]");
+    if (g->params.include_usage) srv_buf_puts(b, ",\"usage\":null");
+    if (progress) write_progress(b, progress);
+    send_chunk(g, b);
+}
+
+void srv_gen_end_last_chunk(struct srv_gen *g, struct srv_buf *b)
+{
+    srv_buf_puts(b, "]");
+    if (g->params.include_usage) {
+        srv_buf_puts(b, ",\"usage\":");
+        srv_gen_write_usage(g, b);
+    }
+    if (g->params.timings) {
+        srv_buf_puts(b, ",\"timings\":");
+        srv_gen_write_timings(g, b);
+    }
+    send_chunk(g, b);
 }
 
 void srv_gen_pick(const struct srv_gen *g, const struct gen_prompt *p, int *ret_candidates)

@@ -18,8 +18,14 @@ void srv_gen_done_event(struct srv_gen *g);
 /* The OpenAI dialects' error event followed by [DONE]: a format's stream_error. */
 void srv_gen_error_event(struct srv_gen *g, enum srv_error kind, const char *message);
 
-/* llama-server's ,"prompt_progress":{...} */
-void srv_gen_write_progress(struct srv_buf *b, const struct gen_progress *progress);
+/*
+ * The end of an OpenAI dialect's chunk, behind the choices that b holds: null for the usage where it
+ * was asked for, and the progress (NULL: none) in llama-server's shape. Sends it and finishes b.
+ */
+void srv_gen_end_chunk(struct srv_gen *g, struct srv_buf *b, const struct gen_progress *progress);
+
+/* The same for the last chunk, with the usage and timings that were asked for. */
+void srv_gen_end_last_chunk(struct srv_gen *g, struct srv_buf *b);
 
 /* JSON arrays of ids: tokens [from, to) of a choice; a prompt. */
 void srv_gen_write_ids(struct srv_buf *b, const struct gen_choice *c, int64_t from, int64_t to);
