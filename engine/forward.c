@@ -61,8 +61,7 @@ struct op {
     int layer;
     const struct eng_mat *mat;   /* products and their packing */
     const struct eng_mat *next;  /* the matrix read after this one */
-    struct gemm_source src;
-    bool is_packed;              /* no packing: the op before has left its rows in f->ffn */
+    struct gemm_source src;      /* without x: the op before has left its rows packed in f->ffn */
     struct kern_out out;
     int units_per_item, n_units; /* panels, or pairs of them */
     int reads_layer;             /* whose keys and values are fetched beside a product; -1: none */
@@ -152,9 +151,14 @@ static struct gemm_rows rows_in(const struct packed *p, const struct op *op)
     return r;
 }
 
+static bool is_packed(const struct op *op)
+{
+    return !op->src.x;
+}
+
 static struct gemm_rows common_rows(const struct op *op)
 {
-    return rows_in(op->is_packed ? &op->f->ffn : &op->f->packed, op);
+    return rows_in(is_packed(op) ? &op->f->ffn : &op->f->packed, op);
 }
 
 static void pack_item(void *arg, int item, int thread)
@@ -168,7 +172,7 @@ static void pack_item(void *arg, int item, int thread)
 static struct gemm_rows packed_rows(const struct op *op, struct thread_state *t)
 {
     struct fwd *f = op->f;
-    if (f->n_rows[op->rows] > PRIVATE_ROWS || op->is_packed) return common_rows(op);
+    if (f->n_rows[op->rows] > PRIVATE_ROWS || is_packed(op)) return common_rows(op);
     struct gemm_rows r = rows_in(&t->own, op);
     if (t->packed_for == op && t->packed_step == f->step) return r;
     for (int i = 0; i < r.n_tiles; i++)
@@ -202,15 +206,13 @@ static struct gemm_ahead guess_ahead(const struct op *op, int item, int thread)
 {
     int n_threads = op->f->n_threads;
     size_t next = (size_t)(item + n_threads) * (size_t)op->units_per_item;
-    struct gemm_ahead ahead = {op->mat->panels + next * unit_bytes(op), unit_bytes(op),
+    if (next < (size_t)op->n_units)
+        return (struct gemm_ahead){op->mat->panels + next * unit_bytes(op), unit_bytes(op),
+                                   coming_reads(op)};
+    const struct eng_mat *m = op->next;
+    size_t first = (size_t)m->n_panels * (size_t)thread / (size_t)n_threads;
+    return (struct gemm_ahead){m->panels + first * m->panel_bytes, m->panel_bytes,
                                coming_reads(op)};
-    if (next >= (size_t)op->n_units) {
-        const struct eng_mat *m = op->next;
-        size_t first = (size_t)m->n_panels * (size_t)thread / (size_t)n_threads;
-        ahead.data = m->panels + first * m->panel_bytes;
-        ahead.bytes = m->panel_bytes;
-    }
-    return ahead;
 }
 
 static int item_units(const struct op *op, int item, int *ret_first)
@@ -335,7 +337,6 @@ static struct op *add_product(struct fwd *f, enum op_kind kind, enum op_rows row
                            : kind == OP_HEAD  ? head_item
                                               : product_item);
     op->src = src;
-    op->is_packed = !src.x;
     op->mat = m;
     op->out = out;
     op->n_units = kind == OP_GATE_UP ? m->n_panels / 2 : m->n_panels;
