@@ -328,7 +328,7 @@ int main(void)
         cmocka_unit_test(hosts),          cmocka_unit_test(bodies),
         cmocka_unit_test(presented_keys), cmocka_unit_test(routes),
         cmocka_unit_test(decoding),       cmocka_unit_test(digests),
-        cmocka_unit_test(key_files),      
+        cmocka_unit_test(key_files),
         cmocka_unit_test(watchdog_sees_only_work_that_stands_still),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
