@@ -84,6 +84,7 @@ struct eng_memory {
     int64_t logits_bytes;
     int64_t limit_bytes;   /* what they were checked against */
     int64_t other_bytes;   /* allowance for the program, the tokenizer and requests in flight */
+    int64_t spare_bytes;   /* planned for weights that might not have fitted 12 bits, and not needed */
 };
 
 /* Facts that do not change while the engine is open; borrowed until eng_close. */

@@ -62,7 +62,7 @@ static void list_paths(struct eng_model *m, const struct eng_report *r)
         m->numerics = eng_numerics_find(*name);
         eng_plan_place(m, "native");
         bool is_default = m->numerics == eng_numerics_find(bf16 ? "bf16" : "exact");
-        eng_report_line(r, "numerics %s: %lld bytes of weights in memory%s", *name,
+        eng_report_line(r, "numerics %s: at most %lld bytes of weights in memory%s", *name,
                         (long long)m->weights_bytes, is_default ? " (the default here)" : "");
     }
 }

@@ -201,12 +201,22 @@ static int plan_memory(struct eng *e, char *err, size_t errlen)
     return rc;
 }
 
+/* What the weights take, now that they are packed. */
+static void settle_plan(struct eng *e)
+{
+    struct eng_memory *m = &e->plan.memory;
+    int64_t taken = e->model->weights_bytes + eng_model_rope_bytes(e->model, e->plan.ctx_tokens);
+    m->spare_bytes = m->weights_bytes - taken;
+    m->weights_bytes = taken;
+}
+
 static int load(struct eng *e, char *err, size_t errlen)
 {
     int rc = pool_create(&e->pool, e->p.n_threads, err, errlen);
     if (!rc) rc = open_model(e, err, errlen);
     if (!rc) rc = plan_memory(e, err, errlen);
     if (!rc) rc = eng_model_fill(e->model, e->pool, e->plan.ctx_tokens, err, errlen);
+    if (!rc) settle_plan(e);
     if (!rc) rc = kv_pages_create(&e->pages, &e->layout, e->plan.n_pages, err, errlen);
     struct fwd_params fwd = forward_params(e);
     if (!rc) rc = fwd_create(&e->fwd, &fwd, err, errlen);

@@ -21,7 +21,7 @@ struct eng_numerics {
     const char *name;
     enum kern_afmt act;            /* activations into every matrix product */
     bool keep_source;              /* matrices as stored (BF16 stays, F16 and F32 become F32) ... */
-    enum kern_wfmt matrix, head;   /* ... otherwise these */
+    enum kern_wfmt matrix, head;   /* ... otherwise these. BF16 is kept as B12 where that can be */
     enum kern_kvfmt kv;            /* KV cache, where nothing else is asked for */
 };
 
@@ -132,11 +132,13 @@ struct eng_model {
     const float *rope_sin;
     int64_t ctx;                /* rows of the RoPE tables */
     int64_t n_params;
-    int64_t weights_bytes;      /* packed size */
+    int64_t weights_bytes;      /* packed size; before eng_model_fill the most it can be */
     const char *weights_dtype;
     uint8_t fingerprint[16];
     void *arena;                /* one mapping for all panels and vectors */
     size_t arena_bytes;
+    void *plain;                /* a second one, for BF16 matrices that do not fit B12; or NULL */
+    size_t plain_bytes;
     struct eng_load *load;      /* the plan between open and fill; NULL afterwards */
 };
 

@@ -7,6 +7,10 @@
  * thread, folded into the fingerprint, and packed to their place. So there is no second copy of the
  * weights, any file offset will do, a failing disk is an error and not a signal, and a thread that
  * waits for the disk holds up nobody.
+ *
+ * BF16 panels are coded in 12 bits a weight (B12). A matrix of which some panel cannot be is read
+ * again in the end and kept as BF16, in a mapping of its own, and its place in the arena is given
+ * back: memory never exceeds that of BF16 panels.
  */
 #include <errno.h>
 #include <stdatomic.h>
@@ -29,6 +33,7 @@ static const size_t huge_page_bytes = 2u << 20, small_page_bytes = 64u << 10;
 /* What one thread needs and what it found; on a cache line of its own. */
 struct worker {
     _Alignas(64) uint8_t *staging; /* 32 rows as in the file */
+    void *words;                   /* a BF16 panel on its way to B12 */
     struct eng_hash hash;          /* sum over the rows this thread read */
     int error;                     /* errno of a failed read; -1: the file became shorter */
     const struct eng_tensor *at;   /* where */
@@ -41,6 +46,8 @@ struct fill {
     struct worker *workers; /* [n_threads] */
     int n_threads;
     atomic_bool failed;
+    atomic_bool *too_odd;   /* [n_mats]: a panel does not fit B12 */
+    bool again;             /* those matrices are being read again */
     double *freqs;          /* [d_head / 2] */
 };
 
@@ -161,8 +168,8 @@ static bool is_mixed(const struct plan_mat *pm)
 }
 
 /* Reads the 32 rows of a panel run by run; rows that do not exist stay NULL. */
-static bool stage_panel(const struct plan_mat *pm, int panel, bool mixed, struct worker *w,
-                        const void *rows[KERN_PANEL])
+static bool stage_panel(const struct fill *f, const struct plan_mat *pm, int panel, bool mixed,
+                        struct worker *w, const void *rows[KERN_PANEL])
 {
     size_t n_in = (size_t)pm->mat->n_in;
     for (int i = 0; i < KERN_PANEL;) {
@@ -178,7 +185,7 @@ static bool stage_panel(const struct plan_mat *pm, int panel, bool mixed, struct
         size_t pitch = mixed ? n_in * sizeof(float) : bytes;
         uint8_t *to = w->staging + (size_t)i * pitch;
         if (!read_rows(part->weight, row, n, bytes, to, w)) return false;
-        hash_rows(part->weight, row, n, bytes, to, w);
+        if (!f->again) hash_rows(part->weight, row, n, bytes, to, w);
         if (mixed) widen(part->weight->dtype, to, (float *)(void *)to, (size_t)n * n_in);
         for (int j = 0; j < n; j++) rows[i + j] = to + (size_t)j * pitch;
         i += n;
@@ -186,15 +193,20 @@ static bool stage_panel(const struct plan_mat *pm, int panel, bool mixed, struct
     return true;
 }
 
-static bool pack_panel(const struct fill *f, const struct plan_mat *pm, int panel, struct worker *w)
+static bool pack_panel(const struct fill *f, int i, int panel, struct worker *w)
 {
     const void *rows[KERN_PANEL];
+    const struct plan_mat *pm = &f->m->load->mats[i];
     const struct eng_mat *mat = pm->mat;
-    bool mixed = is_mixed(pm);
-    if (!stage_panel(pm, panel, mixed, w, rows)) return false;
-    f->m->kern->pack_panel(mat->fmt, mixed ? KERN_SRC_F32 : source_of(pm->parts[0].weight->dtype),
-                           rows, mat->n_in, mat->k_pad,
-                           mat->panels + (size_t)panel * mat->panel_bytes);
+    const struct kern *kern = f->m->kern;
+    uint8_t *to = mat->panels + (size_t)panel * mat->panel_bytes;
+    bool mixed = is_mixed(pm), coded = mat->fmt == KERN_W_B12;
+    if (!stage_panel(f, pm, panel, mixed, w, rows)) return false;
+    kern->pack_panel(coded ? KERN_W_BF16 : mat->fmt,
+                     mixed ? KERN_SRC_F32 : source_of(pm->parts[0].weight->dtype), rows, mat->n_in,
+                     mat->k_pad, coded ? w->words : to);
+    if (coded && !kern->encode_panel(w->words, mat->k_pad, to))
+        atomic_store_explicit(&f->too_odd[i], true, memory_order_relaxed);
     return true;
 }
 
@@ -218,9 +230,54 @@ static void pack_item(void *arg, int item, int thread)
     for (; panel < last && panel < end; panel++) {
         if (atomic_load_explicit(&f->failed, memory_order_relaxed)) return;
         int i = find_mat(f, panel);
-        if (!pack_panel(f, &f->m->load->mats[i], panel - f->first_panel[i], &f->workers[thread]))
+        if (f->again && !f->too_odd[i]) continue;
+        if (!pack_panel(f, i, panel - f->first_panel[i], &f->workers[thread]))
             atomic_store(&f->failed, true);
     }
+}
+
+/* ---- matrices that do not fit 12 bits -------------------------------------------------------- */
+
+/* Gives back the whole pages of a range of the arena. */
+static void give_back(uint8_t *from, size_t bytes)
+{
+    uint8_t *first = from + (round_up((uintptr_t)from, small_page_bytes) - (uintptr_t)from);
+    size_t before = (size_t)(first - from);
+    if (before < bytes) madvise(first, (bytes - before) / small_page_bytes * small_page_bytes,
+                                MADV_DONTNEED);
+}
+
+/* Makes plain BF16 of those matrices: places for them in a mapping of their own. */
+static int place_plain(struct fill *f, char *err, size_t errlen)
+{
+    struct eng_model *m = f->m;
+    size_t bytes = 0;
+    for (int i = 0; i < m->load->n_mats; i++) {
+        const struct eng_mat *mat = m->load->mats[i].mat;
+        if (f->too_odd[i]) bytes += (size_t)mat->n_panels * kern_panel_bytes(KERN_W_BF16, mat->k_pad);
+    }
+    if (bytes == 0) return 0;
+    m->plain = map_aligned(bytes);
+    m->plain_bytes = bytes;
+    if (!m->plain) {
+        snprintf(err, errlen, "no memory for %zu MiB of weights", bytes >> 20);
+        return ENG_ENOMEM;
+    }
+    uint8_t *at = m->plain;
+    for (int i = 0; i < m->load->n_mats; i++) {
+        struct eng_mat *mat = m->load->mats[i].mat;
+        if (!f->too_odd[i]) continue;
+        size_t coded_bytes = (size_t)mat->n_panels * mat->panel_bytes;
+        give_back(mat->panels, coded_bytes);
+        mat->fmt = KERN_W_BF16;
+        mat->panel_bytes = kern_panel_bytes(KERN_W_BF16, mat->k_pad);
+        mat->panels = at;
+        at += (size_t)mat->n_panels * mat->panel_bytes;
+        m->weights_bytes -= (int64_t)coded_bytes;
+    }
+    m->weights_bytes += (int64_t)bytes;
+    if (m->hp.tied) m->head = m->embed;
+    return 0;
 }
 
 /* ---- vectors and tables ---------------------------------------------------------------------- */
@@ -297,15 +354,26 @@ static int *count_panels(const struct eng_load *load)
     return first;
 }
 
+static size_t words_bytes(const struct eng_load *load)
+{
+    size_t most = 64;
+    for (int i = 0; i < load->n_mats; i++) {
+        size_t bytes = kern_panel_bytes(KERN_W_BF16, load->mats[i].mat->k_pad);
+        if (load->mats[i].mat->fmt == KERN_W_B12 && bytes > most) most = bytes;
+    }
+    return most;
+}
+
 static bool make_workers(struct fill *f)
 {
-    size_t bytes = staging_bytes(f->m->load);
+    size_t bytes = staging_bytes(f->m->load), words = words_bytes(f->m->load);
     f->workers = aligned_alloc(64, (size_t)f->n_threads * sizeof(*f->workers));
     if (!f->workers) return false;
     memset(f->workers, 0, (size_t)f->n_threads * sizeof(*f->workers));
     for (int i = 0; i < f->n_threads; i++) {
         f->workers[i].staging = aligned_alloc(64, bytes);
-        if (!f->workers[i].staging) return false;
+        f->workers[i].words = aligned_alloc(64, words);
+        if (!f->workers[i].staging || !f->workers[i].words) return false;
     }
     return true;
 }
@@ -343,8 +411,15 @@ static int run(struct fill *f, struct pool *pool, char *err, size_t errlen)
         pool_run(pool, phases, 2, NULL);
     }
     int rc = report_failure(f, err, errlen);
-    if (rc == 0) set_fingerprint(f);
-    return rc;
+    if (rc) return rc;
+    set_fingerprint(f);
+    f->m->weights_bytes = (int64_t)f->m->load->arena_bytes;
+    rc = place_plain(f, err, errlen);
+    if (rc || !f->m->plain) return rc;
+    struct pool_phase phase = {pack_item, f, n_items};
+    f->again = true;
+    pool_run(pool, &phase, 1, NULL);
+    return report_failure(f, err, errlen);
 }
 
 int eng_model_fill(struct eng_model *m, struct pool *pool, int64_t ctx, char *err, size_t errlen)
@@ -356,14 +431,19 @@ int eng_model_fill(struct eng_model *m, struct pool *pool, int64_t ctx, char *er
     first_panel = count_panels(m->load);
     f.first_panel = first_panel;
     f.freqs = calloc((size_t)m->hp.d_head, sizeof(*f.freqs));
-    if (!first_panel || !f.freqs || !make_workers(&f)) {
+    f.too_odd = calloc((size_t)m->load->n_mats, sizeof(*f.too_odd));
+    if (!first_panel || !f.freqs || !f.too_odd || !make_workers(&f)) {
         snprintf(err, errlen, "no memory to load the model with");
         rc = ENG_ENOMEM;
     } else {
         rc = run(&f, pool, err, errlen);
     }
-    for (int i = 0; f.workers && i < f.n_threads; i++) free(f.workers[i].staging);
+    for (int i = 0; f.workers && i < f.n_threads; i++) {
+        free(f.workers[i].staging);
+        free(f.workers[i].words);
+    }
     free(f.workers);
+    free(f.too_odd);
     free(f.freqs);
     free(first_panel);
     if (rc == 0) {
@@ -378,6 +458,7 @@ void eng_model_close(struct eng_model *m)
     if (!m) return;
     eng_load_destroy(m->load);
     if (m->arena) munmap(m->arena, round_up(m->arena_bytes, small_page_bytes));
+    if (m->plain) munmap(m->plain, round_up(m->plain_bytes, small_page_bytes));
     free(m->layers);
     free(m);
 }

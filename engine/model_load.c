@@ -222,6 +222,7 @@ const struct plan_part *eng_plan_row(const struct plan_mat *pm, int row, int *re
 
 /* ---- formats and places ---------------------------------------------------------------------- */
 
+/* Before coding. */
 static enum kern_wfmt choose_format(const struct eng_numerics *numerics, const struct plan_mat *pm)
 {
     bool bf16 = true;
@@ -251,6 +252,7 @@ void eng_plan_place(struct eng_model *m, const char *gemm)
 {
     struct eng_load *load = m->load;
     bool blas = choose_blas(m, gemm);
+    size_t reserve = 0; /* what coded matrices need more if they turn out not to fit 12 bits */
     load->arena_bytes = 0;
     for (int i = 0; i < load->n_vecs; i++)
         load->vecs[i].at = take(load, (size_t)load->vecs[i].n * sizeof(float));
@@ -261,13 +263,18 @@ void eng_plan_place(struct eng_model *m, const char *gemm)
         mat->use_blas = blas && pm->role != PLAN_LOOKUP;
         mat->k_pad = (mat->n_in + KERN_K_ALIGN - 1) / KERN_K_ALIGN * KERN_K_ALIGN;
         mat->n_panels = (mat->n_out + KERN_PANEL - 1) / KERN_PANEL;
+        size_t plain_bytes = kern_panel_bytes(mat->fmt, mat->k_pad);
+        bool coded = mat->fmt == KERN_W_BF16 && !mat->use_blas && mat->k_pad <= KERN_B12_MAX_K;
+        if (coded) mat->fmt = KERN_W_B12;
         mat->panel_bytes = kern_panel_bytes(mat->fmt, mat->k_pad);
         pm->panels_at = take(load, (size_t)mat->n_panels * mat->panel_bytes);
+        if (plain_bytes > mat->panel_bytes)
+            reserve += (plain_bytes - mat->panel_bytes) * (size_t)mat->n_panels;
         if (pm->parts[0].bias)
             pm->bias_at = take(load, (size_t)mat->n_panels * KERN_PANEL * sizeof(float));
     }
     if (m->hp.tied) m->head = m->embed; /* its shape, for memory plans; the panels come later */
-    m->weights_bytes = (int64_t)load->arena_bytes;
+    m->weights_bytes = (int64_t)(load->arena_bytes + reserve);
 }
 
 int64_t eng_model_rope_bytes(const struct eng_model *m, int64_t ctx)
@@ -305,7 +312,7 @@ int eng_model_open(struct eng_model **ret, const struct eng_model_params *params
     if (rc) goto out;
     eng_plan_place(m, params->gemm);
     if (params->memory_bytes && m->weights_bytes > params->memory_bytes) {
-        rc = eng_report_problem(&r, ENG_ENOMEM, "the weights take %lld MiB on --numerics %s, the "
+        rc = eng_report_problem(&r, ENG_ENOMEM, "the weights may take %lld MiB on --numerics %s, the "
                                 "memory limit is %lld MiB", (long long)(m->weights_bytes >> 20),
                                 m->numerics->name, (long long)(params->memory_bytes >> 20));
         goto out;

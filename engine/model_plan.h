@@ -64,7 +64,10 @@ enum { PLAN_ALIGN = 64 };
  */
 int eng_plan_make(struct eng_model *m, const char *dir, struct eng_report *r);
 
-/* Chooses formats and places for m->numerics; fills m->weights_bytes. Pure arithmetic. */
+/*
+ * Chooses formats and places for m->numerics; fills m->weights_bytes with the most that can be needed.
+ * Pure arithmetic.
+ */
 void eng_plan_place(struct eng_model *m, const char *gemm);
 
 /* Whether every matrix of the file is BF16. */

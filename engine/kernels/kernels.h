@@ -13,6 +13,8 @@
  *   outputs, K outermost:
  *     F32   [k_pad][32] float                                                128 bytes a k
  *     BF16  [k_pad/2][32][2] u16: two k of one output side by side           128 bytes a k-pair
+ *     B12   the same weights without loss in 12 bits each, see b12.h: 1536 bytes a group of 32 k, and
+ *           a head of a table and the few exceptions
  *     I8    for each group of 32 k: [8][32][4] u8 (q + 128, four k of one
  *           output), then 32 F16 scales                                      1088 bytes a group
  *     I4    for each group of 32 k: [4][32][4] u8, low nibble k-quad j, high
@@ -39,7 +41,10 @@
 
 enum { KERN_PANEL = 32, KERN_K_ALIGN = 32, KERN_GROUP = 32 };
 
-enum kern_wfmt { KERN_W_F32, KERN_W_BF16, KERN_W_I8, KERN_W_I4, KERN_W_COUNT };
+enum kern_wfmt { KERN_W_F32, KERN_W_BF16, KERN_W_B12, KERN_W_I8, KERN_W_I4, KERN_W_COUNT };
+
+/* Longest k_pad of B12. */
+enum { KERN_B12_MAX_K = 16383 * KERN_GROUP };
 enum kern_afmt { KERN_A_F32, KERN_A_BF16, KERN_A_I8, KERN_A_COUNT };
 /* Numbers in the KV cache. I8: int8 with a scale for each position and 32 dims, see kv_int8.h. */
 enum kern_kvfmt { KERN_KV_F32, KERN_KV_BF16, KERN_KV_I8, KERN_KV_COUNT };
@@ -123,7 +128,10 @@ struct kern {
     void (*pack_row[KERN_A_COUNT])(const float *x, int k, int k_pad, enum kern_wfmt wfmt,
                                    const struct kern_tile *tile, int row);
 
-    /* NULL where a combination is not used: F32xF32, F32xBF16, BF16xBF16, I8xI8, I8xI4 exist. */
+    /*
+     * NULL where a combination is not used: F32 and BF16 meet BF16 and B12, which give the same bits,
+     * F32 meets F32, I8 meets I8 and I4.
+     */
     kern_matmul_fn *matmul[KERN_A_COUNT][KERN_W_COUNT];
 
     /* F32 over F32 panels, BF16 over BF16 panels; I8: NULL. */
@@ -180,12 +188,18 @@ struct kern {
     void (*unpack_value)(const void *panel, void *bf16_panel);
 
     /*
-     * 32 rows of a matrix into one panel. rows[i] points at k elements of type src (any
-     * alignment), or is NULL (a row of zeros). Bit-identical at every level for finite weights:
-     * BF16 from F32 rounds to nearest even; I8 and I4 as convert.h defines.
+     * 32 rows of a matrix into one panel of any format but B12. rows[i] points at k elements of type
+     * src (any alignment), or is NULL (a row of zeros). Bit-identical at every level for finite
+     * weights: BF16 from F32 rounds to nearest even; I8 and I4 as convert.h defines.
      */
     void (*pack_panel)(enum kern_wfmt fmt, enum kern_src src, const void *const rows[KERN_PANEL],
                        int k, int k_pad, void *panel);
+
+    /*
+     * A BF16 panel as a B12 panel, the same bytes at every level. False, and the panel nothing, where
+     * too many weights are exceptions.
+     */
+    bool (*encode_panel)(const void *bf16_panel, int k_pad, void *panel);
 
     /* Output n of one panel back as k floats (embedding lookup). */
     void (*unpack_row)(enum kern_wfmt fmt, const void *panel, int n, int k, float *ret_row);

@@ -8,6 +8,7 @@
  * exactly, then (float)group * activation scale * weight scale is added, group by group. Vectors
  * (norms, softmax) are summed in LANES partial sums by index mod LANES, then by halves.
  */
+#include "engine/kernels/b12.h"
 #include "engine/kernels/convert.h"
 #include "engine/kernels/kv_int8.h"
 #include "engine/kernels/levels.h"
@@ -206,6 +207,58 @@ static inline void panel_product(const struct kern_tile *tile, int n_groups, con
 MATMUL(matmul_f32_f32, group_f32_f32, 4096, 128)
 MATMUL(matmul_f32_bf16, group_f32_bf16, 2048, 128)
 MATMUL(matmul_bf16_bf16, group_bf16_bf16, 2048, 64)
+
+/* Word w of a k-pair of a B12 panel, where it is no exception. */
+static inline uint16_t coded_word(const uint8_t *table, const uint8_t *blocks, size_t pair, int w)
+{
+    const uint8_t *b = blocks + pair / 2 * B12_BLOCK_BYTES;
+    int at = w / 8 % 4 * 16 + w / 32 * 8 + w % 8, odd = (int)(pair % 2);
+    return (uint16_t)(table[odd ? b[at] >> 4 : b[at] & 15] << 8 | b[64 + odd * 64 + at]);
+}
+
+/* Group g of a B12 panel as words of a bf16 panel; *e is its first exception. */
+static void decode_group(const void *panel, int k_pad, int g, const uint32_t **e,
+                         uint16_t words[B12_GROUP_WORDS])
+{
+    const uint8_t *table = panel, *blocks = table + b12_head_bytes(k_pad);
+    for (int i = 0; i < B12_GROUP_WORDS; i++)
+        words[i] = coded_word(table, blocks, (size_t)(g * KERN_GROUP / 2 + i / B12_PAIR_WORDS),
+                              i % B12_PAIR_WORDS);
+    *e = b12_patch(*e, g, words);
+}
+
+/* The same product as panel_product's, each group decoded once for all rows. */
+static inline void coded_product(const struct kern_tile *tile, int k_pad, const void *b,
+                                 const struct kern_out *out, int panel, group_fn *group,
+                                 size_t row_group_bytes)
+{
+    size_t n_rows = (size_t)tile->n_rows;
+    float acc[MAX_ROWS][KERN_PANEL] = {{0}};
+    const uint32_t *e = b12_exceptions(b);
+    const char *a = tile->data;
+    for (int g = 0; g < k_pad / KERN_GROUP; g++, a += row_group_bytes * n_rows) {
+        uint16_t words[B12_GROUP_WORDS];
+        decode_group(b, k_pad, g, &e, words);
+        for (size_t r = 0; r < n_rows; r++)
+            group(acc[r], a + 4 * r, n_rows, words);
+    }
+    for (int r = 0; r < tile->n_rows; r++)
+        store_row(acc[r], out, r, panel);
+}
+
+#define CODED_MATMUL(name, group, row_group_bytes)                                                \
+    static void name(const struct kern_tile *tile, int k_pad, const void *panels,                 \
+                     size_t panel_bytes, int n_panels, const struct kern_out *out,                \
+                     const struct kern_fetch *fetch)                                              \
+    {                                                                                             \
+        (void)fetch;                                                                              \
+        for (int p = 0; p < n_panels; p++)                                                        \
+            coded_product(tile, k_pad, (const char *)panels + (size_t)p * panel_bytes, out, p,    \
+                          group, row_group_bytes);                                                \
+    }
+
+CODED_MATMUL(matmul_f32_b12, group_f32_bf16, 128)
+CODED_MATMUL(matmul_bf16_b12, group_bf16_bf16, 64)
 
 static void segs_f32(const struct kern_tile *tile, int n_segs, const void *const *segs,
                      const struct kern_out *out)
@@ -488,6 +541,20 @@ static void unpack_group(enum kern_wfmt fmt, const uint8_t *group, int n, int n_
     }
 }
 
+/* The first k of the weights of output n of a B12 panel. */
+static void unpack_coded_row(const void *panel, int n, int k, float *ret_row)
+{
+    int k_pad = (k + KERN_GROUP - 1) / KERN_GROUP * KERN_GROUP;
+    const uint8_t *table = panel, *blocks = table + b12_head_bytes(k_pad);
+    for (int i = 0; i < k; i++)
+        ret_row[i] = kern_f32_of_bf16(coded_word(table, blocks, (size_t)i / 2, 2 * n + (i & 1)));
+    for (const uint32_t *e = b12_exceptions(panel); *e != B12_END; e++) {
+        uint32_t place = *e >> 8, w = place % B12_PAIR_WORDS, i = place / B12_PAIR_WORDS * 2 + w % 2;
+        if ((int)w / 2 == n && (int)i < k)
+            ret_row[i] = kern_float((kern_bits(ret_row[i]) & 0x00ffffff) | *e << 24);
+    }
+}
+
 void kern_ref_unpack_row(enum kern_wfmt fmt, const void *panel, int n, int k, float *ret_row)
 {
     if (fmt == KERN_W_F32) {
@@ -498,6 +565,8 @@ void kern_ref_unpack_row(enum kern_wfmt fmt, const void *panel, int n, int k, fl
         const uint16_t *p = (const uint16_t *)panel + 2 * n;
         for (int i = 0; i < k; i++)
             ret_row[i] = kern_f32_of_bf16(p[(size_t)(i / 2) * 64 + (size_t)(i & 1)]);
+    } else if (fmt == KERN_W_B12) {
+        unpack_coded_row(panel, n, k, ret_row);
     } else {
         const uint8_t *group = panel;
         for (int i = 0; i < k; i += KERN_GROUP, group += kern_panel_bytes(fmt, KERN_GROUP))
@@ -510,8 +579,9 @@ const struct kern kern_ref = {
     .max_rows = {MAX_ROWS, MAX_ROWS, MAX_ROWS},
     .pack_row = {pack_row_f32, pack_row_bf16, pack_row_i8},
     .matmul = {
-        [KERN_A_F32] = {[KERN_W_F32] = matmul_f32_f32, [KERN_W_BF16] = matmul_f32_bf16},
-        [KERN_A_BF16] = {[KERN_W_BF16] = matmul_bf16_bf16},
+        [KERN_A_F32] = {[KERN_W_F32] = matmul_f32_f32, [KERN_W_BF16] = matmul_f32_bf16,
+                        [KERN_W_B12] = matmul_f32_b12},
+        [KERN_A_BF16] = {[KERN_W_BF16] = matmul_bf16_bf16, [KERN_W_B12] = matmul_bf16_b12},
         [KERN_A_I8] = {[KERN_W_I8] = matmul_i8_i8, [KERN_W_I4] = matmul_i8_i4},
     },
     .matmul_segs = {segs_f32, segs_bf16, NULL},
@@ -529,5 +599,6 @@ const struct kern kern_ref = {
     .unpack_key = unpack_key_i8,
     .unpack_value = unpack_value_i8,
     .pack_panel = pack_panel,
+    .encode_panel = encode_panel,
     .unpack_row = kern_ref_unpack_row,
 };

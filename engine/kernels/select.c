@@ -2,6 +2,7 @@
 /*
  * Picks a kernel level, and the sizes that all levels share. No state: safe from any thread.
  */
+#include "engine/kernels/b12.h"
 #include "engine/kernels/kernels.h"
 #include "engine/kernels/levels.h"
 
@@ -80,9 +81,11 @@ bool kern_has_bf16(void)
 size_t kern_panel_bytes(enum kern_wfmt fmt, int k_pad)
 {
     static const size_t group_bytes[KERN_W_COUNT] = {
-        [KERN_W_F32] = 4096, [KERN_W_BF16] = 2048, [KERN_W_I8] = 1088, [KERN_W_I4] = 576,
+        [KERN_W_F32] = 4096, [KERN_W_BF16] = 2048, [KERN_W_B12] = B12_GROUP_BYTES,
+        [KERN_W_I8] = 1088, [KERN_W_I4] = 576,
     };
-    return (size_t)k_pad / KERN_GROUP * group_bytes[fmt];
+    size_t head = fmt == KERN_W_B12 ? b12_head_bytes(k_pad) : 0;
+    return head + (size_t)k_pad / KERN_GROUP * group_bytes[fmt];
 }
 
 size_t kern_act_bytes(enum kern_afmt fmt, int k_pad)

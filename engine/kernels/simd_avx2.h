@@ -175,4 +175,14 @@ INLINE vf vf_widen_bf16(const void *p, int n)
     return vf_of_bits(vi_shl(_mm256_cvtepu16_epi32(load_halves(p, n)), 16));
 }
 
+/* Byte i is byte (idx & 15) of the 16 of the table, idx < 128. */
+INLINE vi vi_table(const void *p)
+{
+    return _mm256_broadcastsi128_si256(_mm_loadu_si128((const __m128i *)p));
+}
+INLINE vi vi_lookup(vi table, vi idx) { return _mm256_shuffle_epi8(table, idx); }
+/* Bytes of a and b in turn, from the lower or the upper half of each 16. */
+INLINE vi vi_zip_low(vi a, vi b) { return _mm256_unpacklo_epi8(a, b); }
+INLINE vi vi_zip_high(vi a, vi b) { return _mm256_unpackhi_epi8(a, b); }
+
 #endif

@@ -149,4 +149,21 @@ INLINE vf vf_widen_bf16(const void *p, int n)
     return vreinterpretq_f32_u32(vshll_n_u16(load_halves(p, n), 16));
 }
 
+/* Byte i is byte (idx & 15) of the 16 of the table, idx < 16. */
+INLINE vi vi_table(const void *p) { return vreinterpretq_s32_u8(vld1q_u8(p)); }
+INLINE vi vi_lookup(vi table, vi idx)
+{
+    return vreinterpretq_s32_u8(
+        vqtbl1q_u8(vreinterpretq_u8_s32(table), vreinterpretq_u8_s32(idx)));
+}
+/* Bytes of a and b in turn, from the lower or the upper half of each 16. */
+INLINE vi vi_zip_low(vi a, vi b)
+{
+    return vreinterpretq_s32_u8(vzip1q_u8(vreinterpretq_u8_s32(a), vreinterpretq_u8_s32(b)));
+}
+INLINE vi vi_zip_high(vi a, vi b)
+{
+    return vreinterpretq_s32_u8(vzip2q_u8(vreinterpretq_u8_s32(a), vreinterpretq_u8_s32(b)));
+}
+
 #endif

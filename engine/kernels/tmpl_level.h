@@ -14,12 +14,15 @@
 
 DEFINE_MATMUL(matmul_f32_f32, F32_F32)
 DEFINE_MATMUL(matmul_f32_bf16, F32_BF16)
+DEFINE_MATMUL(matmul_f32_b12, F32_B12)
 DEFINE_SEGS(segs_f32, F32_F32)
 #ifdef VF_DOT_BF16
 DEFINE_MATMUL(matmul_bf16_bf16, DOT)
+DEFINE_MATMUL(matmul_bf16_b12, DOT_B12)
 DEFINE_SEGS(segs_bf16, DOT)
 #else
 DEFINE_MATMUL(matmul_bf16_bf16, BF16_BF16)
+DEFINE_MATMUL(matmul_bf16_b12, BF16_B12)
 DEFINE_SEGS(segs_bf16, BF16_BF16)
 #endif
 DEFINE_INT_MATMUL(matmul_i8_i8, INT_CASE_I8)
@@ -29,14 +32,15 @@ const struct kern LEVEL_TABLE = {
     .name = LEVEL_NAME,
     .max_rows = {MAX_ROWS, MAX_ROWS, INT_MAX_ROWS},
     .fetch_rows = {
-        [KERN_A_F32] = {[KERN_W_F32] = 7, [KERN_W_BF16] = 4},
-        [KERN_A_BF16] = {[KERN_W_BF16] = 7},
+        [KERN_A_F32] = {[KERN_W_F32] = 7, [KERN_W_BF16] = 4, [KERN_W_B12] = 4},
+        [KERN_A_BF16] = {[KERN_W_BF16] = 7, [KERN_W_B12] = 7},
         [KERN_A_I8] = {[KERN_W_I8] = 6, [KERN_W_I4] = 4},
     },
     .pack_row = {pack_row_f32, pack_row_bf16, pack_row_i8},
     .matmul = {
-        [KERN_A_F32] = {[KERN_W_F32] = matmul_f32_f32, [KERN_W_BF16] = matmul_f32_bf16},
-        [KERN_A_BF16] = {[KERN_W_BF16] = matmul_bf16_bf16},
+        [KERN_A_F32] = {[KERN_W_F32] = matmul_f32_f32, [KERN_W_BF16] = matmul_f32_bf16,
+                        [KERN_W_B12] = matmul_f32_b12},
+        [KERN_A_BF16] = {[KERN_W_BF16] = matmul_bf16_bf16, [KERN_W_B12] = matmul_bf16_b12},
         [KERN_A_I8] = {[KERN_W_I8] = matmul_i8_i8, [KERN_W_I4] = matmul_i8_i4},
     },
     .matmul_segs = {segs_f32, segs_bf16, NULL},
@@ -54,6 +58,7 @@ const struct kern LEVEL_TABLE = {
     .unpack_key = unpack_key_i8,
     .unpack_value = unpack_value_i8,
     .pack_panel = pack_panel,
+    .encode_panel = encode_panel,
     .unpack_row = kern_ref_unpack_row,
 };
 

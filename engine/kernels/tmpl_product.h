@@ -92,6 +92,8 @@ INLINE void loads_in_order(void)
     __asm__ volatile("" ::: "memory");
 }
 
+#include "engine/kernels/tmpl_b12.h"
+
 INLINE void store_vec(const struct kern_out *out, int row, int column, vf v)
 {
     float *c = out->c + (size_t)row * out->ld + column;
@@ -99,7 +101,18 @@ INLINE void store_vec(const struct kern_out *out, int row, int column, vf v)
 }
 
 /* Which elements meet: activations x weights. DOT is BF16 x BF16 by the instruction for it. */
-enum kind { F32_F32, F32_BF16, BF16_BF16, DOT };
+enum kind { F32_F32, F32_BF16, BF16_BF16, DOT, F32_B12, BF16_B12, DOT_B12 };
+
+INLINE bool is_coded(const enum kind kind)
+{
+    return kind >= F32_B12;
+}
+
+/* What meets once a B12 panel is decoded. */
+INLINE enum kind decoded(const enum kind kind)
+{
+    return kind == F32_B12 ? F32_BF16 : kind == BF16_B12 ? BF16_BF16 : kind == DOT_B12 ? DOT : kind;
+}
 
 /* One of a pair of k, from 32-bit words that hold two bf16: the lower half comes first. */
 INLINE vf word_half(vi w, const int odd)
@@ -144,21 +157,19 @@ INLINE vf activation(const enum kind kind, const char *a, const int rows, const 
 struct strip {
     const char *a, *b;
     const void *const *segs;
+    const void *head; /* of a B12 panel: table and exceptions */
     int n_groups;
     int column;     /* of the strip's first output within its panel */
 };
 
 enum { MAX_VECS = KERN_PANEL / VN };
 
-/* One pair of k into the sums. */
-INLINE void strip_pair(const enum kind kind, const int rows, const int vecs,
-                       vf sum[MAX_ROWS][MAX_VECS], const char *a, const char *b)
+/* One pair of k into the sums, of weights that are words of two bf16. */
+INLINE void words_pair(const enum kind kind, const int rows, const int vecs,
+                       vf sum[MAX_ROWS][MAX_VECS], const char *a, const vi w[MAX_VECS])
 {
 #ifdef VF_DOT_BF16
     if (kind == DOT) {
-        vi w[MAX_VECS];
-        UNROLL for (int v = 0; v < vecs; v++)
-            w[v] = vi_load(b + v * VN * 4);
         UNROLL for (int i = 0; i < rows; i++) {
             vi x = vi_set1(word_at(a + i * 4));
             UNROLL for (int v = 0; v < vecs; v++)
@@ -167,6 +178,25 @@ INLINE void strip_pair(const enum kind kind, const int rows, const int vecs,
         return;
     }
 #endif
+    UNROLL for (int odd = 0; odd < 2; odd++)
+        UNROLL for (int i = 0; i < rows; i++) {
+            vf x = activation(kind, a, rows, i, odd);
+            UNROLL for (int v = 0; v < vecs; v++)
+                sum[i][v] = vf_fma(x, word_half(w[v], odd), sum[i][v]);
+        }
+}
+
+/* One pair of k into the sums. */
+INLINE void strip_pair(const enum kind kind, const int rows, const int vecs,
+                       vf sum[MAX_ROWS][MAX_VECS], const char *a, const char *b)
+{
+    if (kind == DOT) {
+        vi w[MAX_VECS];
+        UNROLL for (int v = 0; v < vecs; v++)
+            w[v] = vi_load(b + v * VN * 4);
+        words_pair(kind, rows, vecs, sum, a, w);
+        return;
+    }
     UNROLL for (int odd = 0; odd < 2; odd++) {
         vf w[MAX_VECS];
         UNROLL for (int v = 0; v < vecs; v++)
@@ -179,6 +209,14 @@ INLINE void strip_pair(const enum kind kind, const int rows, const int vecs,
         if (kind == BF16_BF16)
             loads_in_order(); /* reading words twice is cheaper than keeping them */
     }
+}
+
+INLINE void store_sums(const int rows, const int vecs, vf sum[MAX_ROWS][MAX_VECS], int column,
+                       const struct kern_out *out)
+{
+    UNROLL for (int i = 0; i < rows; i++)
+        UNROLL for (int v = 0; v < vecs; v++)
+            store_vec(out, i, column + v * VN, sum[i][v]);
 }
 
 INLINE void strip_run(const enum kind kind, const int rows, const int vecs,
@@ -204,9 +242,49 @@ INLINE void strip_run(const enum kind kind, const int rows, const int vecs,
                 loads_in_order();
             }
     }
+    store_sums(rows, vecs, sum, s->column, out);
+}
+
+/*
+ * The same over a B12 panel. Weights are decoded in registers, but for groups with exceptions: those
+ * are decoded into words first, where the exceptions can be put right.
+ */
+INLINE void coded_run(const enum kind coded_kind, const int rows, const int vecs,
+                      const struct strip *s, const struct kern_out *out, struct fetch fetch)
+{
+    const enum kind kind = decoded(coded_kind);
+    const size_t pair_a = (kind == F32_BF16 ? 8 : 4) * (size_t)rows;
+    const uint32_t *exception = b12_exceptions(s->head);
+    const char *a = s->a, *block = s->b;
+    const vi table = vi_table(s->head);
+    _Alignas(64) char words[2 * B12_GROUP_WORDS];
+    vf sum[MAX_ROWS][MAX_VECS];
+
     UNROLL for (int i = 0; i < rows; i++)
         UNROLL for (int v = 0; v < vecs; v++)
-            store_vec(out, i, s->column + v * VN, sum[i][v]);
+            sum[i][v] = vf_set1(0.0f);
+    for (int g = 0; g < s->n_groups; g++) {
+        const char *patched = NULL;
+        fetch_turn(&fetch);
+        if (*exception >> 18 == (uint32_t)g) {
+            b12_decode(table, block, words);
+            exception = b12_patch(exception, g, words);
+            patched = words + s->column * 4;
+        }
+        for (int k = 0; k < KERN_GROUP / 2; k += 2, block += B12_BLOCK_BYTES)
+            UNROLL for (int pair = 0; pair < 2; pair++, a += pair_a) {
+                vi w[MAX_VECS];
+                fetch_lines(&fetch, 2);
+                if (patched)
+                    UNROLL for (int v = 0; v < vecs; v++)
+                        w[v] = vi_load(patched + (k + pair) * 128 + v * VN * 4);
+                else
+                    b12_pair(vecs, pair, s->column > 0, table, block, w);
+                words_pair(kind, rows, vecs, sum, a, w);
+                loads_in_order();
+            }
+    }
+    store_sums(rows, vecs, sum, s->column, out);
 }
 
 /* All columns of one panel. */
@@ -216,8 +294,12 @@ INLINE void panel_run(const enum kind kind, const int rows, struct strip *s,
     const int vecs = STRIP_VECS(rows);
     const char *b = s->b;
     for (s->column = 0; s->column < KERN_PANEL; s->column += vecs * VN) {
-        s->b = b + s->column * 4;
-        strip_run(kind, rows, vecs, s, out, fetch);
+        if (is_coded(kind)) {
+            coded_run(kind, rows, vecs, s, out, fetch);
+        } else {
+            s->b = b + s->column * 4;
+            strip_run(kind, rows, vecs, s, out, fetch);
+        }
         fetch = fetch_nothing;
     }
 }
@@ -228,9 +310,11 @@ INLINE void rows_run(const enum kind kind, const int rows, const struct kern_til
 {
     struct strip s = {.a = tile->data, .n_groups = k_pad / KERN_GROUP};
     for (int p = 0; p < n_panels; p++, out.c += KERN_PANEL) {
-        s.b = panels + (size_t)p * panel_bytes;
+        const char *panel = panels + (size_t)p * panel_bytes;
+        s.head = panel;
+        s.b = is_coded(kind) ? panel + b12_head_bytes(k_pad) : panel;
         panel_run(kind, rows, &s, &out,
-                  fetch_plan(s.b, panel_bytes, p + 1 == n_panels, fetch));
+                  fetch_plan(panel, panel_bytes, p + 1 == n_panels, fetch));
     }
 }
 
@@ -266,6 +350,9 @@ INLINE void segs_run(const enum kind kind, const int rows, const struct kern_til
 #define MATMUL_CASE_F32_F32(rows) MATMUL_CASE(F32_F32, rows)
 #define MATMUL_CASE_F32_BF16(rows) MATMUL_CASE(F32_BF16, rows)
 #define MATMUL_CASE_BF16_BF16(rows) MATMUL_CASE(BF16_BF16, rows)
+#define MATMUL_CASE_F32_B12(rows) MATMUL_CASE(F32_B12, rows)
+#define MATMUL_CASE_BF16_B12(rows) MATMUL_CASE(BF16_B12, rows)
+#define MATMUL_CASE_DOT_B12(rows) MATMUL_CASE(DOT_B12, rows)
 #define MATMUL_CASE_DOT(rows) MATMUL_CASE(DOT, rows)
 
 #define DEFINE_SEGS(name, kind)                                                                   \

@@ -26,8 +26,9 @@ static const struct {
     enum kern_afmt a;
     enum kern_wfmt w;
 } kinds[] = {
-    {"bf16", KERN_A_BF16, KERN_W_BF16},     {"i8", KERN_A_I8, KERN_W_I8},
-    {"i4", KERN_A_I8, KERN_W_I4},           {"f32xbf16", KERN_A_F32, KERN_W_BF16},
+    {"bf16", KERN_A_BF16, KERN_W_BF16},     {"b12", KERN_A_BF16, KERN_W_B12},
+    {"i8", KERN_A_I8, KERN_W_I8},           {"i4", KERN_A_I8, KERN_W_I4},
+    {"f32xbf16", KERN_A_F32, KERN_W_BF16},  {"f32xb12", KERN_A_F32, KERN_W_B12},
     {"f32", KERN_A_F32, KERN_W_F32},
 };
 
@@ -80,6 +81,18 @@ static void fill_weights(enum kern_wfmt w, char *p, size_t n)
     }
 }
 
+/* Panels of small numbers, coded one by one. */
+static void fill_coded(const struct bench *b, const struct mat *m)
+{
+    size_t bytes = kern_panel_bytes(KERN_W_BF16, m->k);
+    char *plain = aligned_alloc(64, bytes);
+    fill_weights(KERN_W_BF16, plain, bytes);
+    for (int p = 0; p < m->n / KERN_PANEL; p++)
+        if (!b->kern->encode_panel(plain, m->k, (char *)(uintptr_t)m->panels + (size_t)p * m->panel_bytes))
+            exit(1);
+    free(plain);
+}
+
 static void mats_create(struct bench *b)
 {
     static const int n[5] = {D_QKV, D_MODEL, 2 * D_FF, D_MODEL, VOCAB};
@@ -98,6 +111,8 @@ static void mats_create(struct bench *b)
     for (int i = 0; i < N_MATS; i++) {
         b->mats[i].panels = b->arena + at;
         at += b->mats[i].panel_bytes * (size_t)(b->mats[i].n / KERN_PANEL);
+        if (b->w == KERN_W_B12)
+            fill_coded(b, &b->mats[i]);
     }
 }
 

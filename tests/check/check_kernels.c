@@ -2,7 +2,7 @@
 /*
  * Every kernel level against level "c", and every level's promises: a row's product has the same
  * bits for every height of the tile, every place in it, every number of panels, with and without
- * prefetch.
+ * prefetch, and whether bf16 weights are coded in 12 bits or not.
  *
  *   check_kernels [--level NAME] [--seed N] [--rounds N]
  *   check_kernels --bench [FILTER] [--level NAME]
@@ -174,10 +174,28 @@ static void *source_row(enum kern_src src, int k, bool tame)
     return p;
 }
 
+static int k_pad_of(int k);
+
+/* A few weights of any size at random places of a bf16 panel. */
+static void sprinkle(uint16_t *words, int k_pad, int n)
+{
+    for (int i = 0; i < n; i++)
+        words[rnd_int(0, k_pad * KERN_PANEL - 1)] = (uint16_t)(rnd() & 0xbfff); /* finite */
+}
+
 /* Fills a panel of random weights at level "c". */
 static void random_panel(enum kern_wfmt fmt, int k, int k_pad, void *panel)
 {
     const void *rows[KERN_PANEL];
+    if (fmt == KERN_W_B12) {
+        size_t bytes = kern_panel_bytes(KERN_W_BF16, k_pad);
+        void *words = guarded_alloc(bytes);
+        random_panel(KERN_W_BF16, k, k_pad, words);
+        sprinkle(words, k_pad / 2, rnd_int(0, k_pad / KERN_GROUP)); /* not where k is padded */
+        check(ref->encode_panel(words, k_pad, panel), "encode_panel", "k %d", k);
+        guarded_free(words, bytes, "encode_panel");
+        return;
+    }
     for (int i = 0; i < KERN_PANEL; i++)
         rows[i] = source_row(KERN_SRC_F32, k, true);
     ref->pack_panel(fmt, KERN_SRC_F32, rows, k, k_pad, panel);
@@ -214,6 +232,48 @@ static void check_pack_panel(enum kern_wfmt fmt, enum kern_src src, int k)
     for (int i = 0; i < KERN_PANEL; i++)
         if (rows[i])
             edge_free((void *)(uintptr_t)rows[i], row_bytes);
+}
+
+/* What a bf16 panel is made of before it is coded. */
+enum coded_kind { CODED_TAME, CODED_FEW_ODD, CODED_ZEROS, CODED_TINY, CODED_WILD, CODED_KINDS };
+
+static void fill_words(uint16_t *words, int k_pad, enum coded_kind kind)
+{
+    int n = k_pad * KERN_PANEL;
+    for (int i = 0; i < n; i++) {
+        uint16_t tame = (uint16_t)(kern_bf16_of_f32(rnd_float()));
+        words[i] = kind == CODED_WILD  ? (uint16_t)rnd()
+                   : kind == CODED_TINY ? (uint16_t)(rnd() & 0x83ff)
+                   : kind == CODED_ZEROS && rnd_int(0, 1) ? (uint16_t)(rnd() & 0x8000)
+                                                          : tame;
+    }
+    if (kind == CODED_FEW_ODD)
+        sprinkle(words, k_pad, rnd_int(1, k_pad / KERN_GROUP * 3));
+}
+
+/* A bf16 panel comes back from 12 bits a weight as it was; levels agree on every byte. */
+static void check_coded_panel(enum coded_kind kind, int k)
+{
+    int k_pad = k_pad_of(k);
+    size_t bytes = kern_panel_bytes(KERN_W_B12, k_pad), plain = kern_panel_bytes(KERN_W_BF16, k_pad);
+    uint16_t *words = guarded_alloc(plain);
+    char *want = guarded_alloc(bytes + 64), *got = guarded_alloc(bytes + 64);
+    fill_words(words, k_pad, kind);
+    bool fits = ref->encode_panel(words, k_pad, want);
+    check(fits == (kind != CODED_WILD), "encode_panel", "kind %d k %d", (int)kind, k);
+    check(cand->encode_panel(words, k_pad, got) == fits, "encode_panel", "kind %d k %d", (int)kind, k);
+    if (fits) check(memcmp(want, got, bytes) == 0, "encode_panel", "kind %d k %d: bytes", (int)kind, k);
+    for (int n = 0; n < KERN_PANEL && fits; n++) {
+        float *a = guarded_alloc((size_t)k * 4), *b = guarded_alloc((size_t)k * 4);
+        ref->unpack_row(KERN_W_BF16, words, n, k, a);
+        cand->unpack_row(KERN_W_B12, want, n, k, b);
+        check(same_bits(a, b, k), "unpack_row", "coded, kind %d k %d output %d", (int)kind, k, n);
+        guarded_free(a, (size_t)k * 4, "unpack_row");
+        guarded_free(b, (size_t)k * 4, "unpack_row");
+    }
+    guarded_free(words, plain, "encode_panel");
+    guarded_free(want, bytes + 64, "encode_panel");
+    guarded_free(got, bytes + 64, "encode_panel");
 }
 
 /*
@@ -318,7 +378,8 @@ struct product {
 };
 static const struct product products[] = {
     {KERN_A_F32, KERN_W_F32}, {KERN_A_F32, KERN_W_BF16}, {KERN_A_BF16, KERN_W_BF16},
-    {KERN_A_I8, KERN_W_I8},   {KERN_A_I8, KERN_W_I4},
+    {KERN_A_I8, KERN_W_I8},   {KERN_A_I8, KERN_W_I4},   {KERN_A_F32, KERN_W_B12},
+    {KERN_A_BF16, KERN_W_B12},
 };
 enum { N_PRODUCTS = sizeof(products) / sizeof(products[0]) };
 
@@ -459,6 +520,33 @@ static void check_segs(const struct case_data *d, int n_rows)
     free(segs);
 }
 
+/* Coded weights give the bits of the weights they stand for. */
+static void check_against_plain(const struct case_data *d, int row)
+{
+    size_t bytes = kern_panel_bytes(KERN_W_BF16, d->k_pad);
+    char *plain = guarded_alloc(bytes);
+    float *w = malloc((size_t)d->k * KERN_PANEL * sizeof(*w));
+    struct kern_tile t = tile_create(d->p.a, d->k_pad, 1);
+    pack_tile(d, &t, row);
+    for (int i = 0; i < d->n_panels; i++) {
+        float got[KERN_PANEL];
+        const void *rows[KERN_PANEL];
+        struct kern_out out = {.c = got, .ld = 0};
+        for (int n = 0; n < KERN_PANEL; n++) {
+            float *to = w + (size_t)n * (size_t)d->k;
+            ref->unpack_row(d->p.w, d->panels + (size_t)i * d->panel_bytes, n, d->k, to);
+            rows[n] = to;
+        }
+        ref->pack_panel(KERN_W_BF16, KERN_SRC_F32, rows, d->k, d->k_pad, plain);
+        cand->matmul[d->p.a][KERN_W_BF16](&t, d->k_pad, plain, bytes, 1, &out, NULL);
+        check(same_bits(got, d->alone[row] + i * KERN_PANEL, KERN_PANEL), "matmul",
+              "formats %d x B12 k %d: other bits than BF16", (int)d->p.a, d->k);
+    }
+    free(w);
+    tile_destroy(d->p.a, d->k_pad, &t);
+    guarded_free(plain, bytes, "pack_panel");
+}
+
 static void check_product(struct product p, int k, int n_panels)
 {
     struct case_data d;
@@ -466,6 +554,8 @@ static void check_product(struct product p, int k, int n_panels)
     check(max_rows >= 1 && max_rows <= MAX_TILE, "max_rows", "%d", max_rows);
     case_init(&d, p, k, n_panels);
     check_against_ref(&d, rnd_int(0, MAX_TILE - 1));
+    if (p.w == KERN_W_B12)
+        check_against_plain(&d, rnd_int(0, MAX_TILE - 1));
     for (int n_rows = 1; n_rows <= max_rows; n_rows++) {
         check_tile(&d, n_rows, rnd_int(0, MAX_TILE - 1), rnd() & 1, rnd() & 1);
         check_segs(&d, n_rows);
@@ -756,8 +846,10 @@ static int any_k(void)
 static void check_round(void)
 {
     for (int fmt = 0; fmt < KERN_W_COUNT; fmt++)
-        for (int src = 0; src < 3; src++)
+        for (int src = 0; src < 3 && fmt != KERN_W_B12; src++)
             check_pack_panel((enum kern_wfmt)fmt, (enum kern_src)src, any_k());
+    for (int kind = 0; kind < CODED_KINDS; kind++)
+        check_coded_panel((enum coded_kind)kind, any_k());
     for (int fmt = 0; fmt < KERN_A_COUNT; fmt++)
         for (int n_rows = 1; n_rows <= cand->max_rows[fmt]; n_rows++)
             check_pack_row((enum kern_afmt)fmt, rnd() & 1 ? KERN_W_I8 : KERN_W_I4, rnd_int(1, 150),

@@ -105,6 +105,7 @@ static void test_memory_is_planned(void **state)
     eng_close(e);
     int64_t sum =
         all.weights_bytes + all.kv_bytes + all.scratch_bytes + all.logits_bytes + all.other_bytes;
+    sum += all.spare_bytes;
 
     e = open_demo(0, sum, 0);
     REQUIRE_EQ_INT(eng_info(e)->ctx_tokens, ctx);

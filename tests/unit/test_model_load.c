@@ -43,9 +43,11 @@ static struct eng_model *load(const char *where, const char *numerics, int n_thr
     REQUIRE_EQ_INT(pool_create(&pool, n_threads, err, sizeof(err)), 0);
     int rc = open_model(&m, where, numerics, "native", 0);
     REQUIRE_MSG(rc == 0, "%s: %s", where, err);
+    int64_t planned = m->weights_bytes;
     rc = eng_model_fill(m, pool, CTX, err, sizeof(err));
     REQUIRE_MSG(rc == 0, "%s: %s", where, err);
-    REQUIRE_EQ_INT(m->arena_bytes, m->weights_bytes + eng_model_rope_bytes(m, CTX));
+    if (!m->plain) REQUIRE_EQ_INT(m->arena_bytes, m->weights_bytes + eng_model_rope_bytes(m, CTX));
+    REQUIRE(m->weights_bytes <= planned);
     REQUIRE(m->load == NULL && (uintptr_t)m->arena % (2 << 20) == 0);
     pool_destroy(pool);
     return m;
@@ -170,13 +172,13 @@ static void test_formats(void **state)
         const char *model, *numerics;
         enum kern_wfmt matrix, head, embed;
     } rows[] = {
-        {"llama-yarn-bf16", "exact", KERN_W_BF16, KERN_W_BF16, KERN_W_BF16},
-        {"llama-yarn-bf16", "bf16", KERN_W_BF16, KERN_W_BF16, KERN_W_BF16},
-        {"llama-yarn-bf16", "int8", KERN_W_I8, KERN_W_I8, KERN_W_BF16},
-        {"llama-yarn-bf16", "int4", KERN_W_I4, KERN_W_I8, KERN_W_BF16},
+        {"llama-yarn-bf16", "exact", KERN_W_B12, KERN_W_B12, KERN_W_B12},
+        {"llama-yarn-bf16", "bf16", KERN_W_B12, KERN_W_B12, KERN_W_B12},
+        {"llama-yarn-bf16", "int8", KERN_W_I8, KERN_W_I8, KERN_W_B12},
+        {"llama-yarn-bf16", "int4", KERN_W_I4, KERN_W_I8, KERN_W_B12},
         {"qwen2-window-bf16", "int4", KERN_W_I4, KERN_W_I8, KERN_W_I8}, /* tied */
         {"llama-dynamic-f16", "exact", KERN_W_F32, KERN_W_F32, KERN_W_F32},
-        {"llama-dynamic-f16", "bf16", KERN_W_BF16, KERN_W_BF16, KERN_W_F32},
+        {"llama-dynamic-f16", "bf16", KERN_W_B12, KERN_W_B12, KERN_W_F32},
         {"llama-mixed-shards", "exact", KERN_W_F32, KERN_W_F32, KERN_W_F32},
     };
     for (size_t i = 0; i < N_OF(rows); i++) {
@@ -327,6 +329,59 @@ static void test_changing_file(void **state)
     REQUIRE(rmdir(copy) == 0);
 }
 
+/* Fills a tensor of a file with finite numbers of every size. */
+static void make_odd(const char *where, const char *name)
+{
+    struct eng_report r = {.err = err, .errlen = sizeof(err)};
+    struct eng_weights *w = NULL;
+    REQUIRE(eng_weights_open(&w, where, &r) == 0);
+    const struct eng_tensor *t = eng_weights_find(w, name);
+    char path[1024];
+    snprintf(path, sizeof(path), "%s/model.safetensors", where);
+    int fd = open(path, O_WRONLY);
+    REQUIRE(t && fd >= 0);
+    uint32_t state = 1;
+    for (int64_t i = 0; i < t->n_elements; i++) {
+        state = state * 1664525 + 1013904223;
+        uint16_t word = (uint16_t)(state >> 16 & 0xbfff); /* below 2 */
+        REQUIRE(pwrite(fd, &word, 2, t->shard->data_start + t->offset + 2 * i) == 2);
+    }
+    close(fd);
+    eng_weights_close(w);
+}
+
+/* A matrix whose weights do not fit 12 bits stays BF16, and only it. */
+static void test_odd_weights(void **state)
+{
+    (void)state;
+    char copy[] = "/tmp/hearth-test-odd-XXXXXX", path[64];
+    static const char *const files[] = {"model.safetensors", "config.json"};
+    REQUIRE(mkdtemp(copy));
+    for (int i = 0; i < 2; i++) copy_file(fixture("llama-yarn-bf16"), copy, files[i]);
+    struct eng_model *plain = load(copy, "bf16", 2);
+    REQUIRE(!plain->plain);
+    make_odd(copy, "model.layers.1.mlp.up_proj.weight");
+    for (int n_threads = 1; n_threads <= 3; n_threads += 2) {
+        struct eng_model *m = load(copy, "bf16", n_threads);
+        const struct eng_layer *l = &m->layers[1];
+        REQUIRE(m->plain && m->weights_bytes > plain->weights_bytes);
+        REQUIRE_EQ_INT(l->gate_up.fmt, KERN_W_BF16);
+        REQUIRE_EQ_INT(l->down.fmt, KERN_W_B12);
+        REQUIRE_EQ_INT(m->layers[0].gate_up.fmt, KERN_W_B12);
+        check_part(m, copy, "model.layers.1.mlp.gate_proj", &l->gate_up, m->hp.d_ff, alternating, 0);
+        check_part(m, copy, "model.layers.1.mlp.up_proj", &l->gate_up, m->hp.d_ff, alternating, 32);
+        check_part(m, copy, "model.layers.1.mlp.down_proj", &l->down, m->hp.d_model, after, 0);
+        check_part(m, copy, "model.embed_tokens", &m->embed, m->hp.vocab, after, 0);
+        eng_model_close(m);
+    }
+    eng_model_close(plain);
+    for (int i = 0; i < 2; i++) {
+        snprintf(path, sizeof(path), "%s/%s", copy, files[i]);
+        unlink(path);
+    }
+    REQUIRE(rmdir(copy) == 0);
+}
+
 static void count_line(void *ctx, const char *text)
 {
     int *n = ctx;
@@ -354,6 +409,7 @@ int main(void)
         cmocka_unit_test(test_defaults),    cmocka_unit_test(test_refusals),
         cmocka_unit_test(test_fingerprint), cmocka_unit_test(test_threads),
         cmocka_unit_test(test_rope_tables), cmocka_unit_test(test_changing_file),
+        cmocka_unit_test(test_odd_weights),
         cmocka_unit_test(test_inspect),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
