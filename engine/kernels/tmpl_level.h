@@ -33,7 +33,7 @@ const struct kern LEVEL_TABLE = {
     .max_rows = {MAX_ROWS, MAX_ROWS, INT_MAX_ROWS},
     .fetch_rows = {
         [KERN_A_F32] = {[KERN_W_F32] = 7, [KERN_W_BF16] = 4, [KERN_W_B12] = 4},
-        [KERN_A_BF16] = {[KERN_W_BF16] = 7, [KERN_W_B12] = 7},
+        [KERN_A_BF16] = {[KERN_W_BF16] = 7, [KERN_W_B12] = 6},
         [KERN_A_I8] = {[KERN_W_I8] = 6, [KERN_W_I4] = 4},
     },
     .pack_row = {pack_row_f32, pack_row_bf16, pack_row_i8},
