@@ -21,7 +21,8 @@ struct eng_numerics {
     const char *name;
     enum kern_afmt act;            /* activations into every matrix product */
     bool keep_source;              /* matrices as stored (BF16 stays, F16 and F32 become F32) ... */
-    enum kern_wfmt matrix, head;   /* ... otherwise these. BF16 is kept as B12 where that can be */
+    enum kern_wfmt matrix, head;   /* ... otherwise these. BF16 is kept as B12 where
+                                      the kernels ask for it and the weights allow it */
     enum kern_kvfmt kv;            /* KV cache, where nothing else is asked for */
 };
 

@@ -121,6 +121,12 @@ struct kern {
     int fetch_rows[KERN_A_COUNT][KERN_W_COUNT];
 
     /*
+     * Whether BF16 weights are better kept as B12: products take no longer then, and a quarter less is
+     * read. (Not so where registers are few; measured.)
+     */
+    bool codes_bf16;
+
+    /*
      * Packs row x[k] (k valid values, zero-padded to k_pad) as row `row` of a tile, and touches no
      * other row. wfmt matters only to KERN_A_I8 (corrections). Scales of KERN_A_I8 are per (row,
      * group of 32): max |x| / 127.

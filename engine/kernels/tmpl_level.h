@@ -36,6 +36,7 @@ const struct kern LEVEL_TABLE = {
         [KERN_A_BF16] = {[KERN_W_BF16] = 7, [KERN_W_B12] = 6},
         [KERN_A_I8] = {[KERN_W_I8] = 6, [KERN_W_I4] = 4},
     },
+    .codes_bf16 = VN == 16,
     .pack_row = {pack_row_f32, pack_row_bf16, pack_row_i8},
     .matmul = {
         [KERN_A_F32] = {[KERN_W_F32] = matmul_f32_f32, [KERN_W_BF16] = matmul_f32_bf16,
