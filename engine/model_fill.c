@@ -198,14 +198,12 @@ static bool pack_panel(const struct fill *f, int i, int panel, struct worker *w)
     const void *rows[KERN_PANEL];
     const struct plan_mat *pm = &f->m->load->mats[i];
     const struct eng_mat *mat = pm->mat;
-    const struct kern *kern = f->m->kern;
-    uint8_t *to = mat->panels + (size_t)panel * mat->panel_bytes;
-    bool mixed = is_mixed(pm), coded = mat->fmt == KERN_W_B12;
+    bool mixed = is_mixed(pm);
     if (!stage_panel(f, pm, panel, mixed, w, rows)) return false;
-    kern->pack_panel(coded ? KERN_W_BF16 : mat->fmt,
-                     mixed ? KERN_SRC_F32 : source_of(pm->parts[0].weight->dtype), rows, mat->n_in,
-                     mat->k_pad, coded ? w->words : to);
-    if (coded && !kern->encode_panel(w->words, mat->k_pad, to))
+    if (!kern_pack_panel(f->m->kern, mat->fmt,
+                         mixed ? KERN_SRC_F32 : source_of(pm->parts[0].weight->dtype), rows,
+                         mat->n_in, mat->k_pad, w->words,
+                         mat->panels + (size_t)panel * mat->panel_bytes))
         atomic_store_explicit(&f->too_odd[i], true, memory_order_relaxed);
     return true;
 }
@@ -241,10 +239,9 @@ static void pack_item(void *arg, int item, int thread)
 /* Gives back the whole pages of a range of the arena. */
 static void give_back(uint8_t *from, size_t bytes)
 {
-    uint8_t *first = from + (round_up((uintptr_t)from, small_page_bytes) - (uintptr_t)from);
-    size_t before = (size_t)(first - from);
-    if (before < bytes) madvise(first, (bytes - before) / small_page_bytes * small_page_bytes,
-                                MADV_DONTNEED);
+    size_t before = round_up((uintptr_t)from, small_page_bytes) - (uintptr_t)from;
+    if (before < bytes)
+        madvise(from + before, (bytes - before) / small_page_bytes * small_page_bytes, MADV_DONTNEED);
 }
 
 /* Makes plain BF16 of those matrices: places for them in a mapping of their own. */

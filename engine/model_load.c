@@ -240,13 +240,6 @@ static bool choose_blas(const struct eng_model *m, const char *gemm)
            (strcmp(gemm, "auto") == 0 && strcmp(m->kern->name, "c") == 0);
 }
 
-/* Whether a matrix that would be BF16 is kept in 12 bits. */
-static bool is_coded(const struct eng_model *m, const struct eng_mat *mat)
-{
-    return mat->fmt == KERN_W_BF16 && m->kern->codes_bf16 && !mat->use_blas &&
-           mat->k_pad <= KERN_B12_MAX_K;
-}
-
 /* Takes n bytes of the arena. Sizes were bounded by the configuration's limits. */
 static size_t take(struct eng_load *load, size_t n)
 {
@@ -271,7 +264,7 @@ void eng_plan_place(struct eng_model *m, const char *gemm)
         mat->k_pad = (mat->n_in + KERN_K_ALIGN - 1) / KERN_K_ALIGN * KERN_K_ALIGN;
         mat->n_panels = (mat->n_out + KERN_PANEL - 1) / KERN_PANEL;
         size_t plain_bytes = kern_panel_bytes(mat->fmt, mat->k_pad);
-        if (is_coded(m, mat)) mat->fmt = KERN_W_B12;
+        if (!mat->use_blas) mat->fmt = kern_kept_as(m->kern, mat->fmt, mat->k_pad);
         mat->panel_bytes = kern_panel_bytes(mat->fmt, mat->k_pad);
         pm->panels_at = take(load, (size_t)mat->n_panels * mat->panel_bytes);
         if (plain_bytes > mat->panel_bytes)

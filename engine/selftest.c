@@ -36,9 +36,7 @@ static void multiply(const struct kern *kern, enum kern_afmt act, enum kern_wfmt
     }
     size_t panel_bytes = kern_panel_bytes(fmt, K);
     uint8_t *words = memory + SCRATCH_BYTES / 2; /* a BF16 panel that is coded next */
-    bool coded = fmt == KERN_W_B12;
-    kern->pack_panel(coded ? KERN_W_BF16 : fmt, KERN_SRC_F32, rows, K, K, coded ? words : memory);
-    if (coded) kern->encode_panel(words, K, memory); /* these few numbers always fit */
+    kern_pack_panel(kern, fmt, KERN_SRC_F32, rows, K, K, words, memory); /* these numbers fit B12 */
     float scale[ROWS * K / KERN_GROUP];
     int32_t corr[ROWS * K / KERN_GROUP];
     struct kern_tile tile = {memory + panel_bytes, scale, corr, ROWS};

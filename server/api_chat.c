@@ -110,10 +110,7 @@ static void whole(struct srv_gen *g, struct srv_buf *b)
     }
     srv_buf_puts(b, "],\"usage\":");
     srv_gen_write_usage(g, b);
-    if (g->params.timings) {
-        srv_buf_puts(b, ",\"timings\":");
-        srv_gen_write_timings(g, b);
-    }
+    srv_gen_add_timings(g, b);
     if (g->params.return_token_ids) {
         srv_buf_puts(b, ",\"prompt_token_ids\":");
         srv_gen_write_prompt_ids(b, p);

@@ -225,10 +225,7 @@ static void whole(struct srv_gen *g, struct srv_buf *b)
     }
     srv_buf_puts(b, "],\"usage\":");
     srv_gen_write_usage(g, b);
-    if (g->params.timings) {
-        srv_buf_puts(b, ",\"timings\":");
-        srv_gen_write_timings(g, b);
-    }
+    srv_gen_add_timings(g, b);
     srv_buf_puts(b, "}");
 }
 

@@ -244,8 +244,8 @@ struct gen_totals srv_gen_totals(const struct srv_gen *g);
 /* "usage" object of the OpenAI dialects. */
 void srv_gen_write_usage(const struct srv_gen *g, struct srv_buf *b);
 
-/* "timings" object in the spirit of llama-server. */
-void srv_gen_write_timings(const struct srv_gen *g, struct srv_buf *b);
+/* The member "timings" in the spirit of llama-server, where the request asks for it. */
+void srv_gen_add_timings(const struct srv_gen *g, struct srv_buf *b);
 
 /* Shown choices of a prompt in order of rank: candidate numbers (best_of picks the likeliest). */
 void srv_gen_pick(const struct srv_gen *g, const struct gen_prompt *p, int *ret_candidates);

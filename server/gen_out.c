@@ -56,15 +56,16 @@ static double ms_between(uint64_t from, uint64_t to)
     return from && to > from ? (double)(to - from) / 1000 : 0;
 }
 
-void srv_gen_write_timings(const struct srv_gen *g, struct srv_buf *b)
+void srv_gen_add_timings(const struct srv_gen *g, struct srv_buf *b)
 {
+    if (!g->params.timings) return;
     struct eng_usage u = srv_gen_usage(&g->prompts[0]);
     struct gen_totals t = srv_gen_totals(g);
     double prompt_ms = ms_between(u.started_us, u.first_token_us);
     double predicted_ms = ms_between(u.first_token_us, u.done_us);
     long long computed = (long long)u.n_computed_prompt_tokens;
-    srv_buf_printf(b, "{\"cache_n\":%lld,\"prompt_n\":%lld,\"queue_ms\":", (long long)t.n_cached,
-                   computed);
+    srv_buf_printf(b, ",\"timings\":{\"cache_n\":%lld,\"prompt_n\":%lld,\"queue_ms\":",
+                   (long long)t.n_cached, computed);
     srv_buf_json_number(b, ms_between(u.submitted_us, u.started_us));
     srv_buf_puts(b, ",\"prompt_ms\":");
     srv_buf_json_number(b, prompt_ms);
@@ -108,10 +109,7 @@ void srv_gen_end_last_chunk(struct srv_gen *g, struct srv_buf *b)
         srv_buf_puts(b, ",\"usage\":");
         srv_gen_write_usage(g, b);
     }
-    if (g->params.timings) {
-        srv_buf_puts(b, ",\"timings\":");
-        srv_gen_write_timings(g, b);
-    }
+    srv_gen_add_timings(g, b);
     send_chunk(g, b);
 }
 

@@ -124,7 +124,7 @@ static inline uint16_t b12_digit(uint16_t word, const struct b12_code code)
 
 /* 64 words of one k-pair; returns whether there are exceptions. */
 static inline bool b12_encode_pair(const uint16_t *words, struct b12_code code, uint8_t low[64],
-                            uint8_t codes[64])
+                                   uint8_t codes[64])
 {
     uint16_t most = 0;
     for (int i = 0; i < B12_PAIR_WORDS; i++) {
@@ -145,7 +145,7 @@ static inline void b12_place(const uint8_t *from, uint8_t *to)
 
 /* Appends the exceptions of one k-pair; returns how many there are then. More than room: stops. */
 static inline size_t b12_except(const uint16_t *words, int pair, struct b12_code code, uint32_t *e,
-                         size_t n, size_t room)
+                                size_t n, size_t room)
 {
     for (int i = 0; i < B12_PAIR_WORDS && n < room; i++)
         if (b12_digit(words[i], code) > 7)

@@ -211,6 +211,16 @@ struct kern {
     void (*unpack_row)(enum kern_wfmt fmt, const void *panel, int n, int k, float *ret_row);
 };
 
+/* The format in which weights of format fmt are best kept at this level: BF16 may become B12. */
+enum kern_wfmt kern_kept_as(const struct kern *kern, enum kern_wfmt fmt, int k_pad);
+
+/*
+ * pack_panel for any format; B12 by way of a BF16 panel, for which `words` has room (else unused).
+ * False, and the panel nothing: the weights do not fit B12.
+ */
+bool kern_pack_panel(const struct kern *kern, enum kern_wfmt fmt, enum kern_src src,
+                     const void *const rows[KERN_PANEL], int k, int k_pad, void *words, void *panel);
+
 /*
  * The best table this CPU can run ("auto" or NULL), or the one named; NULL for a name that is
  * unknown or that this CPU cannot run. The environment variable HEARTH_KERNELS is read by the

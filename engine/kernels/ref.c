@@ -175,38 +175,22 @@ static void group_bf16_bf16(float acc[KERN_PANEL], const void *a, size_t n_rows,
  * both float formats the tile has 4 bytes for each row between one step of k (or pair) and the
  * next.
  */
-static inline void panel_product(const struct kern_tile *tile, int n_groups, const char *b,
-                                 size_t group_bytes, const void *const *segs,
+static inline void panel_product(const struct kern_tile *tile, int k_pad, const char *b,
                                  const struct kern_out *out, int panel, group_fn *group,
-                                 size_t row_group_bytes)
+                                 size_t row_group_bytes, size_t group_bytes,
+                                 const void *const *segs)
 {
     size_t n_rows = (size_t)tile->n_rows;
     for (int r = 0; r < tile->n_rows; r++) {
         const char *a = (const char *)tile->data + 4 * (size_t)r;
         float acc[KERN_PANEL] = {0};
-        for (int g = 0; g < n_groups; g++) {
+        for (int g = 0; g < k_pad / KERN_GROUP; g++) {
             group(acc, a, n_rows, segs ? segs[g] : b + (size_t)g * group_bytes);
             a += row_group_bytes * n_rows;
         }
         store_row(acc, out, r, panel);
     }
 }
-
-#define MATMUL(name, group, group_bytes, row_group_bytes)                                         \
-    static void name(const struct kern_tile *tile, int k_pad, const void *panels,                 \
-                     size_t panel_bytes, int n_panels, const struct kern_out *out,                \
-                     const struct kern_fetch *fetch)                                 \
-    {                                                                                             \
-        (void)fetch;                                                     \
-        for (int p = 0; p < n_panels; p++)                                                        \
-            panel_product(tile, k_pad / KERN_GROUP,                                               \
-                          (const char *)panels + (size_t)p * panel_bytes, group_bytes, NULL, out, \
-                          p, group, row_group_bytes);                     \
-    }
-
-MATMUL(matmul_f32_f32, group_f32_f32, 4096, 128)
-MATMUL(matmul_f32_bf16, group_f32_bf16, 2048, 128)
-MATMUL(matmul_bf16_bf16, group_bf16_bf16, 2048, 64)
 
 /* Word w of a k-pair of a B12 panel, where it is no exception. */
 static inline uint16_t coded_word(const uint8_t *table, const uint8_t *blocks, size_t pair, int w)
@@ -246,30 +230,34 @@ static inline void coded_product(const struct kern_tile *tile, int k_pad, const 
         store_row(acc[r], out, r, panel);
 }
 
-#define CODED_MATMUL(name, group, row_group_bytes)                                                \
+/* A function of the table that gives `product` each panel; the rest is for it, from `group` on. */
+#define MATMUL(name, product, ...)                                                                \
     static void name(const struct kern_tile *tile, int k_pad, const void *panels,                 \
                      size_t panel_bytes, int n_panels, const struct kern_out *out,                \
                      const struct kern_fetch *fetch)                                              \
     {                                                                                             \
         (void)fetch;                                                                              \
         for (int p = 0; p < n_panels; p++)                                                        \
-            coded_product(tile, k_pad, (const char *)panels + (size_t)p * panel_bytes, out, p,    \
-                          group, row_group_bytes);                                                \
+            product(tile, k_pad, (const char *)panels + (size_t)p * panel_bytes, out, p,          \
+                    __VA_ARGS__);                                                                 \
     }
 
-CODED_MATMUL(matmul_f32_b12, group_f32_bf16, 128)
-CODED_MATMUL(matmul_bf16_b12, group_bf16_bf16, 64)
+MATMUL(matmul_f32_f32, panel_product, group_f32_f32, 128, 4096, NULL)
+MATMUL(matmul_f32_bf16, panel_product, group_f32_bf16, 128, 2048, NULL)
+MATMUL(matmul_bf16_bf16, panel_product, group_bf16_bf16, 64, 2048, NULL)
+MATMUL(matmul_f32_b12, coded_product, group_f32_bf16, 128)
+MATMUL(matmul_bf16_b12, coded_product, group_bf16_bf16, 64)
 
 static void segs_f32(const struct kern_tile *tile, int n_segs, const void *const *segs,
                      const struct kern_out *out)
 {
-    panel_product(tile, n_segs, NULL, 0, segs, out, 0, group_f32_f32, 128);
+    panel_product(tile, n_segs * KERN_GROUP, NULL, out, 0, group_f32_f32, 128, 0, segs);
 }
 
 static void segs_bf16(const struct kern_tile *tile, int n_segs, const void *const *segs,
                       const struct kern_out *out)
 {
-    panel_product(tile, n_segs, NULL, 0, segs, out, 0, group_bf16_bf16, 64);
+    panel_product(tile, n_segs * KERN_GROUP, NULL, out, 0, group_bf16_bf16, 64, 0, segs);
 }
 
 /* Quad j (four k) of output n: unsigned weights, offset included. */

@@ -88,6 +88,20 @@ size_t kern_panel_bytes(enum kern_wfmt fmt, int k_pad)
     return head + (size_t)k_pad / KERN_GROUP * group_bytes[fmt];
 }
 
+enum kern_wfmt kern_kept_as(const struct kern *kern, enum kern_wfmt fmt, int k_pad)
+{
+    bool coded = fmt == KERN_W_BF16 && kern->codes_bf16 && k_pad <= KERN_B12_MAX_K;
+    return coded ? KERN_W_B12 : fmt;
+}
+
+bool kern_pack_panel(const struct kern *kern, enum kern_wfmt fmt, enum kern_src src,
+                     const void *const rows[KERN_PANEL], int k, int k_pad, void *words, void *panel)
+{
+    bool coded = fmt == KERN_W_B12;
+    kern->pack_panel(coded ? KERN_W_BF16 : fmt, src, rows, k, k_pad, coded ? words : panel);
+    return !coded || kern->encode_panel(words, k_pad, panel);
+}
+
 size_t kern_act_bytes(enum kern_afmt fmt, int k_pad)
 {
     static const size_t group_bytes[KERN_A_COUNT] = {

@@ -25,6 +25,8 @@
 #define UNROLL _Pragma("GCC unroll 16")
 #endif
 
+#include "engine/kernels/tmpl_b12.h" /* unrolls too */
+
 /*
  * Bytes to be brought into L2 while a panel is multiplied: from `at` on, then from `more` on,
  * evenly over the panel. Each line that is read asks for the next `stride` bytes, at most two
@@ -91,8 +93,6 @@ INLINE void loads_in_order(void)
 {
     __asm__ volatile("" ::: "memory");
 }
-
-#include "engine/kernels/tmpl_b12.h"
 
 INLINE void store_vec(const struct kern_out *out, int row, int column, vf v)
 {
@@ -211,6 +211,13 @@ INLINE void strip_pair(const enum kind kind, const int rows, const int vecs,
     }
 }
 
+INLINE void clear_sums(const int rows, const int vecs, vf sum[MAX_ROWS][MAX_VECS])
+{
+    UNROLL for (int i = 0; i < rows; i++)
+        UNROLL for (int v = 0; v < vecs; v++)
+            sum[i][v] = vf_set1(0.0f);
+}
+
 INLINE void store_sums(const int rows, const int vecs, vf sum[MAX_ROWS][MAX_VECS], int column,
                        const struct kern_out *out)
 {
@@ -228,9 +235,7 @@ INLINE void strip_run(const enum kind kind, const int rows, const int vecs,
     const char *a = s->a, *b = s->b;
     vf sum[MAX_ROWS][MAX_VECS];
 
-    UNROLL for (int i = 0; i < rows; i++)
-        UNROLL for (int v = 0; v < vecs; v++)
-            sum[i][v] = vf_set1(0.0f);
+    clear_sums(rows, vecs, sum);
     for (int g = 0; g < s->n_groups; g++) {
         fetch_turn(&fetch);
         if (s->segs)
@@ -260,9 +265,7 @@ INLINE void coded_run(const enum kind coded_kind, const int rows, const int vecs
     _Alignas(64) char words[2 * B12_GROUP_WORDS];
     vf sum[MAX_ROWS][MAX_VECS];
 
-    UNROLL for (int i = 0; i < rows; i++)
-        UNROLL for (int v = 0; v < vecs; v++)
-            sum[i][v] = vf_set1(0.0f);
+    clear_sums(rows, vecs, sum);
     for (int g = 0; g < s->n_groups; g++) {
         const char *patched = NULL;
         fetch_turn(&fetch);

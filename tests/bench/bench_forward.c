@@ -82,8 +82,7 @@ static struct eng_mat make_mat(const struct kern *kern, enum kern_wfmt fmt, int 
                                bool blas)
 {
     struct eng_mat m = {.fmt = fmt, .use_blas = blas, .n_out = n_out, .n_in = n_in, .k_pad = n_in};
-    bool coded = fmt == KERN_W_BF16 && kern->codes_bf16 && !blas;
-    if (coded) m.fmt = KERN_W_B12;
+    if (!blas) m.fmt = kern_kept_as(kern, fmt, n_in);
     m.n_panels = n_out / KERN_PANEL;
     m.panel_bytes = kern_panel_bytes(m.fmt, n_in);
     m.panels = take((size_t)m.n_panels * m.panel_bytes);
@@ -92,11 +91,11 @@ static struct eng_mat make_mat(const struct kern *kern, enum kern_wfmt fmt, int 
     if (!rows) fail("no memory");
     for (int i = 0; i < KERN_PANEL * n_in; i++) rows[i] = next_random();
     for (int i = 0; i < KERN_PANEL; i++) row[i] = rows + (size_t)i * (size_t)n_in;
-    void *plain = aligned_alloc(64, kern_panel_bytes(fmt, n_in));
-    if (!plain) fail("no memory");
-    kern->pack_panel(fmt, KERN_SRC_F32, row, n_in, n_in, coded ? plain : m.panels);
-    if (coded && !kern->encode_panel(plain, n_in, m.panels)) fail("a panel does not fit 12 bits");
-    free(plain);
+    void *words = aligned_alloc(64, kern_panel_bytes(KERN_W_BF16, n_in));
+    if (!words) fail("no memory");
+    if (!kern_pack_panel(kern, m.fmt, KERN_SRC_F32, row, n_in, n_in, words, m.panels))
+        fail("a panel does not fit 12 bits");
+    free(words);
     for (int p = 1; p < m.n_panels; p++)
         memcpy(m.panels + (size_t)p * m.panel_bytes, m.panels, m.panel_bytes);
     free(rows);

@@ -174,8 +174,6 @@ static void *source_row(enum kern_src src, int k, bool tame)
     return p;
 }
 
-static int k_pad_of(int k);
-
 /* A few weights of any size at random places of a bf16 panel. */
 static void sprinkle(uint16_t *words, int k_pad, int n)
 {
@@ -203,6 +201,19 @@ static void random_panel(enum kern_wfmt fmt, int k, int k_pad, void *panel)
         edge_free((void *)(uintptr_t)rows[i], (size_t)k * 4);
 }
 
+/* Output n of a panel unpacks at level "c" to the same bits as of another panel, format and level. */
+static void check_unpack_row(enum kern_wfmt ref_fmt, const void *ref_panel, enum kern_wfmt fmt,
+                             const void *panel, int n, int k)
+{
+    float *a = guarded_alloc((size_t)k * 4), *b = guarded_alloc((size_t)k * 4);
+    ref->unpack_row(ref_fmt, ref_panel, n, k, a);
+    cand->unpack_row(fmt, panel, n, k, b);
+    check(same_bits(a, b, k), "unpack_row", "formats %d and %d k %d output %d", (int)ref_fmt,
+          (int)fmt, k, n);
+    guarded_free(a, (size_t)k * 4, "unpack_row");
+    guarded_free(b, (size_t)k * 4, "unpack_row");
+}
+
 static void check_pack_panel(enum kern_wfmt fmt, enum kern_src src, int k)
 {
     int k_pad = k_pad_of(k);
@@ -220,13 +231,7 @@ static void check_pack_panel(enum kern_wfmt fmt, enum kern_src src, int k)
     check(at == bytes, "pack_panel", "format %d source %d k %d: byte %zu of %zu", (int)fmt,
           (int)src, k, at, bytes);
 
-    int n = rnd_int(0, KERN_PANEL - 1);
-    float *a = guarded_alloc((size_t)k * 4), *b = guarded_alloc((size_t)k * 4);
-    ref->unpack_row(fmt, want, n, k, a);
-    cand->unpack_row(fmt, want, n, k, b);
-    check(same_bits(a, b, k), "unpack_row", "format %d k %d output %d", (int)fmt, k, n);
-    guarded_free(a, (size_t)k * 4, "unpack_row");
-    guarded_free(b, (size_t)k * 4, "unpack_row");
+    check_unpack_row(fmt, want, fmt, want, rnd_int(0, KERN_PANEL - 1), k);
     guarded_free(want, bytes, "pack_panel");
     guarded_free(got, bytes, "pack_panel");
     for (int i = 0; i < KERN_PANEL; i++)
@@ -241,7 +246,7 @@ static void fill_words(uint16_t *words, int k_pad, enum coded_kind kind)
 {
     int n = k_pad * KERN_PANEL;
     for (int i = 0; i < n; i++) {
-        uint16_t tame = (uint16_t)(kern_bf16_of_f32(rnd_float()));
+        uint16_t tame = kern_bf16_of_f32(rnd_float());
         words[i] = kind == CODED_WILD  ? (uint16_t)rnd()
                    : kind == CODED_TINY ? (uint16_t)(rnd() & 0x83ff)
                    : kind == CODED_ZEROS && rnd_int(0, 1) ? (uint16_t)(rnd() & 0x8000)
@@ -263,14 +268,8 @@ static void check_coded_panel(enum coded_kind kind, int k)
     check(fits == (kind != CODED_WILD), "encode_panel", "kind %d k %d", (int)kind, k);
     check(cand->encode_panel(words, k_pad, got) == fits, "encode_panel", "kind %d k %d", (int)kind, k);
     if (fits) check(memcmp(want, got, bytes) == 0, "encode_panel", "kind %d k %d: bytes", (int)kind, k);
-    for (int n = 0; n < KERN_PANEL && fits; n++) {
-        float *a = guarded_alloc((size_t)k * 4), *b = guarded_alloc((size_t)k * 4);
-        ref->unpack_row(KERN_W_BF16, words, n, k, a);
-        cand->unpack_row(KERN_W_B12, want, n, k, b);
-        check(same_bits(a, b, k), "unpack_row", "coded, kind %d k %d output %d", (int)kind, k, n);
-        guarded_free(a, (size_t)k * 4, "unpack_row");
-        guarded_free(b, (size_t)k * 4, "unpack_row");
-    }
+    for (int n = 0; n < KERN_PANEL && fits; n++)
+        check_unpack_row(KERN_W_BF16, words, KERN_W_B12, want, n, k);
     guarded_free(words, plain, "encode_panel");
     guarded_free(want, bytes + 64, "encode_panel");
     guarded_free(got, bytes + 64, "encode_panel");

@@ -292,18 +292,34 @@ static void copy_file(const char *from_dir, const char *to_dir, const char *name
     REQUIRE(fclose(f) == 0);
 }
 
+static const char *const copied_files[] = {"model.safetensors", "config.json"};
+
+/* A copy of a model in a directory of its own, whose template becomes its name. */
+static void make_copy(char *template, const char *from)
+{
+    REQUIRE(mkdtemp(template));
+    for (size_t i = 0; i < N_OF(copied_files); i++) copy_file(from, template, copied_files[i]);
+}
+
+static void remove_copy(const char *copy)
+{
+    char path[1024];
+    for (size_t i = 0; i < N_OF(copied_files); i++) {
+        snprintf(path, sizeof(path), "%s/%s", copy, copied_files[i]);
+        unlink(path);
+    }
+    REQUIRE(rmdir(copy) == 0);
+}
+
 /*
  * One bit of a weight is another fingerprint; a file cut between opening and filling is an error.
  */
 static void test_changing_file(void **state)
 {
     (void)state;
-    char copy[] = "/tmp/hearth-test-load-XXXXXX", weights[64], config[64];
-    REQUIRE(mkdtemp(copy));
+    char copy[] = "/tmp/hearth-test-load-XXXXXX", weights[64];
+    make_copy(copy, fixture("llama-yarn-bf16"));
     snprintf(weights, sizeof(weights), "%s/model.safetensors", copy);
-    snprintf(config, sizeof(config), "%s/config.json", copy);
-    copy_file(fixture("llama-yarn-bf16"), copy, "model.safetensors");
-    copy_file(fixture("llama-yarn-bf16"), copy, "config.json");
 
     struct eng_model *m = load(copy, "exact", 2), *cut = NULL;
     uint8_t before[16], byte;
@@ -329,9 +345,7 @@ static void test_changing_file(void **state)
     eng_model_close(cut);
     pool_destroy(pool);
     close(fd);
-    unlink(weights);
-    unlink(config);
-    REQUIRE(rmdir(copy) == 0);
+    remove_copy(copy);
 }
 
 /* Fills a tensor of a file with finite numbers of every size. */
@@ -359,10 +373,8 @@ static void make_odd(const char *where, const char *name)
 static void test_odd_weights(void **state)
 {
     (void)state;
-    char copy[] = "/tmp/hearth-test-odd-XXXXXX", path[64];
-    static const char *const files[] = {"model.safetensors", "config.json"};
-    REQUIRE(mkdtemp(copy));
-    for (int i = 0; i < 2; i++) copy_file(fixture("llama-yarn-bf16"), copy, files[i]);
+    char copy[] = "/tmp/hearth-test-odd-XXXXXX";
+    make_copy(copy, fixture("llama-yarn-bf16"));
     struct eng_model *plain = load(copy, "bf16", 2);
     REQUIRE(!plain->plain);
     make_odd(copy, "model.layers.1.mlp.up_proj.weight");
@@ -380,11 +392,7 @@ static void test_odd_weights(void **state)
         eng_model_close(m);
     }
     eng_model_close(plain);
-    for (int i = 0; i < 2; i++) {
-        snprintf(path, sizeof(path), "%s/%s", copy, files[i]);
-        unlink(path);
-    }
-    REQUIRE(rmdir(copy) == 0);
+    remove_copy(copy);
 }
 
 static void count_line(void *ctx, const char *text)
