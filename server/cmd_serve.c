@@ -55,6 +55,7 @@ enum {
     SPARE_FDS = 64,
     LOADING_NOTICE_US = 5000000,
     MALLOC_ARENAS = 2,       /* more of them only keep freed memory resident */
+    LOG_FLUSH_MS = 500,      /* for the last lines of the log, where nobody reads them */
 };
 
 /* Everything this command owns. */
@@ -73,6 +74,13 @@ struct serve {
     uint64_t notify_us, notified_us, loading_notified_us;
 };
 
+__attribute__((noreturn))
+static void end_process(int status)
+{
+    srv_log_flush(LOG_FLUSH_MS);
+    _exit(status);
+}
+
 /* ---- preparation --------------------------------------------------------------------------- */
 
 static int open_signals(struct serve *s, char *err, size_t errlen)
@@ -81,7 +89,9 @@ static int open_signals(struct serve *s, char *err, size_t errlen)
     sigset_t set;
     sigemptyset(&set);
     for (size_t i = 0; i < sizeof(taken) / sizeof(taken[0]); i++) sigaddset(&set, taken[i]);
+    /* A closed pipe or a full quota is an error of that one write. */
     signal(SIGPIPE, SIG_IGN);
+    signal(SIGXFSZ, SIG_IGN);
     pthread_sigmask(SIG_BLOCK, &set, NULL);
     s->signal_fd = signalfd(-1, &set, SFD_CLOEXEC | SFD_NONBLOCK);
     s->loaded_fd = eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK);
@@ -256,17 +266,13 @@ static void lock_memory(const struct srv_config *c)
     }
 }
 
-/* The loader has ended. Returns 0 to go on. */
-static int finish_loading(struct serve *s)
+/* The loader has ended. Returns 0 to go on, -1 with err if it failed. */
+static int finish_loading(struct serve *s, char *err, size_t errlen)
 {
-    char err[1024];
     uint64_t count;
     if (read(s->loaded_fd, &count, sizeof(count)) != sizeof(count))
         return 0; /* not yet, after all */
-    if (srv_loader_result(s->loader, err, sizeof(err))) {
-        srv_log(SRV_LOG_ERROR, "%s", err);
-        return -1;
-    }
+    if (srv_loader_result(s->loader, err, errlen)) return -1;
     s->loaded = true;
     lock_memory(s->config);
     if (atomic_load(&s->server.state) == SRV_READY) announce_ready(s);
@@ -335,14 +341,14 @@ static void notify_loading(struct serve *s)
     srv_notify("EXTEND_TIMEOUT_USEC=%d\nSTATUS=Loading the model", 6 * LOADING_NOTICE_US);
 }
 
-/* Until a signal asks for the end (returns 0) or loading fails (returns -1). */
-static int run(struct serve *s)
+/* Until a signal asks for the end (returns 0) or loading fails (returns -1 with err). */
+static int run(struct serve *s, char *err, size_t errlen)
 {
     struct pollfd fds[] = {{.fd = s->signal_fd, .events = POLLIN},
                            {.fd = s->loaded_fd, .events = POLLIN}};
     for (;;) {
         poll(fds, s->loaded ? 1 : 2, TICK_MS);
-        if (!s->loaded && (fds[1].revents & POLLIN) && finish_loading(s)) return -1;
+        if (!s->loaded && (fds[1].revents & POLLIN) && finish_loading(s, err, errlen)) return -1;
         if ((fds[0].revents & POLLIN) && handle_signal(s)) return 0;
         monitor(s);
         if (!s->loaded) notify_loading(s);
@@ -376,7 +382,7 @@ static bool wait_for_requests(struct serve *s, int limit_ms)
         end_us = srv_now_us() + SECOND_SIGNAL_GRACE_MS * 1000;
     }
     bool ended = atomic_load(&s->server.n_requests) == 0;
-    if (sig && !ended) _exit(128 + sig);
+    if (sig && !ended) end_process(128 + sig);
     return ended;
 }
 
@@ -387,7 +393,7 @@ static void wait_delay(struct serve *s)
     for (uint64_t now_us; (now_us = srv_now_us()) < end_us;) {
         uint64_t left_ms = (end_us - now_us) / 1000 + 1;
         int sig = tick(s, left_ms < TICK_MS ? (int)left_ms : TICK_MS);
-        if (sig) _exit(128 + sig);
+        if (sig) end_process(128 + sig);
     }
 }
 
@@ -418,7 +424,7 @@ static void drain(struct serve *s)
     srv_watch_close_all(server->watch);
     if (!wait_for_requests(s, GONE_GRACE_MS)) {
         srv_log(SRV_LOG_ERROR, "%d requests do not end", atomic_load(&server->n_requests));
-        _exit(EXIT_FAILURE);
+        end_process(EXIT_FAILURE);
     }
 }
 
@@ -444,6 +450,7 @@ static int fail(struct serve *s, const char *err)
 {
     srv_log(SRV_LOG_ERROR, "%s", err);
     close_parts(s);
+    srv_log_flush(LOG_FLUSH_MS);
     return EXIT_FAILURE;
 }
 
@@ -460,23 +467,22 @@ int srv_cmd_serve(const struct srv_config *config)
     srv_log_init(config->log_format, config->log_level);
     raise_fd_limit(config);
 
-    if (open_signals(&s, err, sizeof(err)) || create_parts(&s, err, sizeof(err)))
+    if (open_signals(&s, err, sizeof(err)) || srv_log_start(err, sizeof(err)) ||
+        create_parts(&s, err, sizeof(err)))
         return fail(&s, err);
     s.server.app.metrics = s.server.metrics;
     if (start_listening(&s, err, sizeof(err))) return fail(&s, err);
     if (srv_loader_start(&s.loader, &s.server, s.loaded_fd, err, sizeof(err))) return fail(&s, err);
-    if (run(&s)) {
-        close_parts(&s);
-        return EXIT_FAILURE;
-    }
+    if (run(&s, err, sizeof(err))) return fail(&s, err);
     if (!s.loaded) {
         /* Asked to end while loading: nothing runs that could be lost, and loading cannot be
          * stopped. */
         srv_loader_abandon(s.loader);
-        _exit(EXIT_SUCCESS);
+        end_process(EXIT_SUCCESS);
     }
     drain(&s);
     srv_log(SRV_LOG_INFO, "ending");
     close_parts(&s);
+    srv_log_flush(LOG_FLUSH_MS);
     return EXIT_SUCCESS;
 }

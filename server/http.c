@@ -515,6 +515,7 @@ static void on_panic(void *cls, const char *file, unsigned int line, const char 
     (void)cls;
     srv_log(SRV_LOG_ERROR, "the HTTP library gave up at %s:%u: %s", file, line,
             reason ? reason : "no reason given");
+    srv_log_flush(1000);
     abort();
 }
 

@@ -1,9 +1,14 @@
 /* SPDX-License-Identifier: MIT */
 /*
- * Log lines as text or as one JSON object each. The only state is how to write, fixed at start.
+ * Log lines as text or as one JSON object each, and the queue between those who log and the thread
+ * that writes. The queue is a ring of whole lines under one mutex; the thread copies a piece out of
+ * it and writes that without the lock.
  */
 #include "server/log.h"
 
+#include <errno.h>
+#include <poll.h>
+#include <pthread.h>
 #include <stdarg.h>
 #include <stdio.h>
 #include <string.h>
@@ -20,6 +25,17 @@ static struct {
 } how = {.json = false, .level = SRV_LOG_INFO};
 
 static const char *const level_names[] = {"error", "warning", "info", "debug"};
+
+enum { WRITE_BYTES = 16 << 10 }; /* of one write(2) */
+
+static struct {
+    pthread_mutex_t lock; /* guards what follows */
+    pthread_cond_t filled, drained;
+    char ring[SRV_LOG_QUEUE_BYTES];
+    size_t begin, len;
+    bool started, writing;
+    uint64_t n_dropped, n_told; /* lines; of these, told in a line of the log */
+} queue = {.lock = PTHREAD_MUTEX_INITIALIZER, .filled = PTHREAD_COND_INITIALIZER};
 
 void srv_log_init(const char *format, const char *level)
 {
@@ -40,22 +56,155 @@ static void add_time(struct srv_buf *b)
                    utc.tm_mday, utc.tm_hour, utc.tm_min, utc.tm_sec, now.tv_nsec / 1000000);
 }
 
-/* Text as it may stand in a line: what is not printable is written \xNN. */
-static void add_escaped(struct srv_buf *b, const char *text, size_t len)
+/* Text for a line: what is not printable, and what `also` holds, is written \xNN. */
+static void add_escaped(struct srv_buf *b, const char *text, size_t len, const char *also)
 {
     for (size_t i = 0; i < len; i++) {
         unsigned char c = (unsigned char)text[i];
-        if (c < 0x20 || c >= 0x7f || c == '\\') srv_buf_printf(b, "\\x%02x", c);
+        if (c < 0x20 || c >= 0x7f || c == '\\' || strchr(also, c)) srv_buf_printf(b, "\\x%02x", c);
         else srv_buf_add(b, text + i, 1);
     }
+}
+
+/* ---- the queue ----------------------------------------------------------------------------- */
+
+/* Writes all of it, waiting where it must; -1 when stderr takes no more. */
+static int write_all(const char *data, size_t len)
+{
+    while (len) {
+        ssize_t n = write(STDERR_FILENO, data, len);
+        if (n >= 0) {
+            data += n;
+            len -= (size_t)n;
+        } else if (errno == EAGAIN) { /* somebody who shares it made it non-blocking */
+            poll(&(struct pollfd){.fd = STDERR_FILENO, .events = POLLOUT}, 1, -1);
+        } else if (errno != EINTR) {
+            return -1;
+        }
+    }
+    return 0;
+}
+
+/* With the lock held: false without room. */
+static bool append(const char *data, size_t len)
+{
+    if (len > sizeof(queue.ring) - queue.len) return false;
+    size_t at = (queue.begin + queue.len) % sizeof(queue.ring);
+    size_t first = sizeof(queue.ring) - at < len ? sizeof(queue.ring) - at : len;
+    memcpy(queue.ring + at, data, first);
+    memcpy(queue.ring, data + first, len - first);
+    queue.len += len;
+    pthread_cond_signal(&queue.filled);
+    return true;
 }
 
 static void write_line(struct srv_buf *b)
 {
     srv_buf_puts(b, "\n");
-    /* A log that cannot be written is nothing the server could report anywhere. */
-    if (!b->failed && write(STDERR_FILENO, b->data, b->len) < 0) return;
+    pthread_mutex_lock(&queue.lock);
+    bool by_thread = queue.started;
+    bool kept = !by_thread || (!b->failed && append(b->data, b->len));
+    if (!kept) queue.n_dropped++;
+    pthread_mutex_unlock(&queue.lock);
+    /* A log that cannot be written is nothing that could be reported anywhere. */
+    if (!by_thread && !b->failed && write_all(b->data, b->len)) return;
 }
+
+/* Takes a piece of the ring's lines. With the lock held. */
+static size_t take(char *buf, size_t size)
+{
+    size_t len = queue.len < size ? queue.len : size;
+    if (len > sizeof(queue.ring) - queue.begin) len = sizeof(queue.ring) - queue.begin;
+    memcpy(buf, queue.ring + queue.begin, len);
+    queue.begin = (queue.begin + len) % sizeof(queue.ring);
+    queue.len -= len;
+    return len;
+}
+
+static uint64_t count_lines(const char *text, size_t len)
+{
+    uint64_t n = 0;
+    for (const char *end = text + len; (text = memchr(text, '\n', (size_t)(end - text))); text++) n++;
+    return n;
+}
+
+static void tell_dropped(uint64_t n)
+{
+    srv_log(SRV_LOG_WARNING, "%llu log lines were dropped: stderr did not take them in time",
+            (unsigned long long)n);
+}
+
+static void *write_thread(void *arg)
+{
+    char piece[WRITE_BYTES];
+    pthread_mutex_lock(&queue.lock);
+    for (;;) {
+        while (!queue.len) {
+            queue.writing = false;
+            pthread_cond_broadcast(&queue.drained);
+            pthread_cond_wait(&queue.filled, &queue.lock);
+        }
+        queue.writing = true;
+        size_t len = take(piece, sizeof(piece));
+        pthread_mutex_unlock(&queue.lock);
+        int rc = write_all(piece, len);
+        uint64_t n_lost = rc ? count_lines(piece, len) : 0;
+        pthread_mutex_lock(&queue.lock);
+        queue.n_dropped += n_lost;
+        uint64_t n_untold = rc ? 0 : queue.n_dropped - queue.n_told;
+        if (!n_untold) continue;
+        queue.n_told += n_untold;
+        pthread_mutex_unlock(&queue.lock);
+        tell_dropped(n_untold);
+        pthread_mutex_lock(&queue.lock);
+    }
+    return arg;
+}
+
+int srv_log_start(char *err, size_t errlen)
+{
+    pthread_t thread;
+    pthread_condattr_t attr;
+    pthread_condattr_init(&attr);
+    pthread_condattr_setclock(&attr, CLOCK_MONOTONIC);
+    pthread_cond_init(&queue.drained, &attr);
+    pthread_condattr_destroy(&attr);
+    int rc = pthread_create(&thread, NULL, write_thread, NULL);
+    if (rc) {
+        snprintf(err, errlen, "log thread: %s", strerror(rc));
+        return -1;
+    }
+    pthread_setname_np(thread, "hearth-log");
+    pthread_detach(thread);
+    pthread_mutex_lock(&queue.lock);
+    queue.started = true;
+    pthread_mutex_unlock(&queue.lock);
+    return 0;
+}
+
+void srv_log_flush(int limit_ms)
+{
+    struct timespec end;
+    clock_gettime(CLOCK_MONOTONIC, &end);
+    end.tv_sec += limit_ms / 1000;
+    end.tv_nsec += limit_ms % 1000 * 1000000L;
+    if (end.tv_nsec >= 1000000000L) end.tv_sec++, end.tv_nsec -= 1000000000L;
+    pthread_mutex_lock(&queue.lock);
+    int rc = 0;
+    while (queue.started && (queue.len || queue.writing) && rc == 0)
+        rc = pthread_cond_timedwait(&queue.drained, &queue.lock, &end);
+    pthread_mutex_unlock(&queue.lock);
+}
+
+uint64_t srv_log_n_dropped(void)
+{
+    pthread_mutex_lock(&queue.lock);
+    uint64_t n = queue.n_dropped;
+    pthread_mutex_unlock(&queue.lock);
+    return n;
+}
+
+/* ---- messages ------------------------------------------------------------------------------ */
 
 void srv_log(enum srv_log_level level, const char *format, ...)
 {
@@ -76,7 +225,7 @@ void srv_log(enum srv_log_level level, const char *format, ...)
     } else {
         srv_buf_puts(&line, level <= SRV_LOG_WARNING ? level_names[level] : "hearth");
         srv_buf_puts(&line, ": ");
-        add_escaped(&line, text, strlen(text));
+        add_escaped(&line, text, strlen(text), "");
     }
     write_line(&line);
     srv_buf_finish(&line);
@@ -97,7 +246,7 @@ static void add_text_field(struct srv_buf *b, const char *name, const char *valu
         srv_buf_json_string(b, value, bounded_len(value));
     } else {
         srv_buf_printf(b, " %s=", name);
-        add_escaped(b, value, bounded_len(value));
+        add_escaped(b, value, bounded_len(value), " =");
     }
 }
 

@@ -1,7 +1,12 @@
 /* SPDX-License-Identifier: MIT */
 /*
- * The only writer to stderr. A line is made in a bounded buffer and written by one write(2);
- * control characters are escaped, so nothing from outside can forge a line or drive a terminal.
+ * The only writer to stderr. Control characters are escaped, and blanks and '=' inside the fields of
+ * a text line, so nothing from outside can forge a line or a field, or drive a terminal.
+ *
+ * A server's lines go through a bounded queue to a thread that writes them, so nobody who logs ever
+ * waits for the reader of stderr. Lines for which the queue has no room, or which stderr refuses,
+ * are dropped and counted; once writing works again a line says how many. Without the thread
+ * (before srv_log_start, and in the other subcommands) lines are written by the caller.
  *
  * Threads: safe after srv_log_init, which runs before any other thread exists.
  */
@@ -16,6 +21,16 @@ enum srv_log_level { SRV_LOG_ERROR, SRV_LOG_WARNING, SRV_LOG_INFO, SRV_LOG_DEBUG
 
 /* Names as the options have them; NULL: format auto, level info. */
 void srv_log_init(const char *format, const char *level);
+
+/* Starts the writing thread; signals must be blocked as it is to inherit that. 0 or -1 with err. */
+int srv_log_start(char *err, size_t errlen);
+
+/* Waits until all lines are written, at most so long. For the end of the process: a thread that is
+ * stuck in write(2) is left behind. */
+void srv_log_flush(int limit_ms);
+
+/* Lines dropped since the start. */
+uint64_t srv_log_n_dropped(void);
 
 void srv_log(enum srv_log_level level, const char *format, ...)
     __attribute__((format(printf, 2, 3)));

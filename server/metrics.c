@@ -15,6 +15,7 @@
 #include "engine/engine.h"
 #include "server/api.h"
 #include "server/buf.h"
+#include "server/log.h"
 
 enum { MAX_BOUNDS = 24 };
 
@@ -312,6 +313,9 @@ static void write_wire(struct out *o, const struct srv_metrics *m, const struct 
     one(o, "hearth_requests_returned_refused_total", "counter",
         "Requests that came back when they were told to and were refused again.",
         load(&m->counts[SRV_COUNT_RETURNED_REFUSED]));
+    one(o, "hearth_log_lines_dropped_total", "counter",
+        "Log lines dropped because stderr did not take them in time.",
+        (double)srv_log_n_dropped());
     head(o, "hearth_http_timeouts_total", "counter",
          "Connections cut because a request did not arrive in time.");
     srv_buf_printf(o->b, "hearth_http_timeouts_total{part=\"head\"} %.15g\n",
