@@ -146,7 +146,7 @@ const struct srv_option srv_options[] = {
     INT("wire", "idle-timeout-ms", NULL, idle_timeout_ms, 100, DAY_MS, "75000", SERVE,
         "idle connections are closed after this"),
     INT("wire", "send-timeout-ms", NULL, send_timeout_ms, 100, DAY_MS, "55000", SERVE,
-        "a client that takes no byte of its answer for so long is cut"),
+        "close a connection that takes less than 16 KiB of its answer within this time"),
     INT("wire", "heartbeat-ms", NULL, heartbeat_ms, 0, DAY_MS, "15000", SERVE,
         "a comment is sent on streams silent for so long; 0: never"),
 

@@ -33,6 +33,9 @@
 
 enum { READ_BLOCK_BYTES = 32 << 10, TIMEOUT_SPARE_S = 5 };
 
+/* For GnuTLS: only versions that are not broken, only key exchanges with forward secrecy. */
+static const char TLS_PRIORITIES[] = "PFS:-VERS-ALL:+VERS-TLS1.3:+VERS-TLS1.2";
+
 struct srv_http {
     struct srv_server *server;
     struct MHD_Daemon *daemon;
@@ -118,17 +121,15 @@ static bool split_target(struct srv_request *req)
 {
     const char *target = req->target;
     const char *scheme = strstr(target, "://");
-    if (target[0] != '/' && scheme) {
-        target = strchr(scheme + 3, '/');
-        if (!target) target = "/";
-    }
+    if (target[0] != '/' && scheme) target = scheme + 3 + strcspn(scheme + 3, "/?");
     size_t len = strcspn(target, "?");
-    char *path = srv_request_alloc(req, len + 1);
+    char *path = srv_request_alloc(req, len + 2);
     if (!path) return false;
     memcpy(path, target, len);
     srv_guard_decode(path, false);
     len = strlen(path);
     while (len > 1 && path[len - 1] == '/') path[--len] = '\0';
+    if (len == 0) path[0] = '/';
     req->path = path;
     const char *query = strchr(target, '?');
     req->query = query ? query + 1 : "";
@@ -538,6 +539,7 @@ static struct MHD_Daemon *start_daemon(struct srv_http *h, const struct srv_http
     struct MHD_OptionItem tls[] = {
         {MHD_OPTION_HTTPS_MEM_CERT, 0, (void *)p->tls_cert},
         {MHD_OPTION_HTTPS_MEM_KEY, 0, (void *)p->tls_key},
+        {MHD_OPTION_HTTPS_PRIORITIES, 0, (void *)TLS_PRIORITIES},
         {MHD_OPTION_END, 0, NULL},
     };
     struct MHD_OptionItem none[] = {{MHD_OPTION_END, 0, NULL}};

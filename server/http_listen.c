@@ -57,12 +57,15 @@ int srv_listen_tcp(int *ret_fd, const char *host, int port, char *err, size_t er
     return 0;
 }
 
-/* The socket file of a server that is gone refuses connections: then it may be removed. */
+/*
+ * The socket file of a server that is gone refuses connections: then it may be removed. A live one
+ * with a full backlog would make a blocking connect wait; EAGAIN says that it lives.
+ */
 static void remove_stale(const struct sockaddr_un *addr)
 {
     struct stat st;
     if (lstat(addr->sun_path, &st) || !S_ISSOCK(st.st_mode)) return;
-    int fd = socket(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC, 0);
+    int fd = socket(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC | SOCK_NONBLOCK, 0);
     if (fd < 0) return;
     if (connect(fd, (const struct sockaddr *)addr, sizeof(*addr)) && errno == ECONNREFUSED) {
         unlink(addr->sun_path);

@@ -40,14 +40,14 @@ struct slot {
     uint64_t since_us;        /* when the phase began, or last progress while answering */
     uint64_t progress; /* bytes received (idle) or taken by the peer (answering) at since_us */
     uint64_t hung_up_us;      /* when the peer closed its sending side; 0: not */
-    bool refused, admin, tls, counted, shut;
+    bool refused, admin, tls, counted, shut, is_unix;
 };
 
 struct srv_watch {
     pthread_mutex_t lock;     /* guards the slots and the counts */
     struct slot *slots;
     int n_slots, n_counted, n_open;
-    bool close_idle;
+    uint64_t drain_us;        /* since when connections without a whole request are ended; 0: not */
     const struct srv_config *config;
     struct srv_metrics *metrics;
     int epoll_fd, wake_fd;
@@ -94,10 +94,18 @@ static uint64_t bytes_moved(const struct slot *s, bool incoming)
     return 0;
 }
 
-static bool has_unsent(const struct slot *s)
+static bool is_unix_socket(int fd)
 {
-    int waiting = 0;
-    return ioctl(s->fd, SIOCOUTQ, &waiting) == 0 && waiting > 0;
+    int domain = 0;
+    socklen_t len = sizeof(domain);
+    return getsockopt(fd, SOL_SOCKET, SO_DOMAIN, &domain, &len) == 0 && domain == AF_UNIX;
+}
+
+/* Bytes that the peer has not acknowledged (SIOCOUTQ), or that are not even sent (SIOCOUTQNSD). */
+static int n_queued(const struct slot *s, unsigned long which)
+{
+    int n = 0;
+    return ioctl(s->fd, which, &n) == 0 ? n : 0;
 }
 
 static void enter(struct slot *s, enum srv_phase phase)
@@ -144,7 +152,8 @@ uint64_t srv_watch_add(struct srv_watch *w, int fd, bool admin, bool tls, bool *
         bool full = !admin && w->n_counted >= w->config->max_connections;
         if (full) *ret_refused = !evict_idle(w);
         *s = (struct slot){.fd = fd, .generation = generation, .refused = *ret_refused,
-                           .admin = admin, .tls = tls, .counted = !admin && !*ret_refused};
+                           .admin = admin, .tls = tls, .counted = !admin && !*ret_refused,
+                           .is_unix = is_unix_socket(fd)};
         w->n_counted += s->counted;
         w->n_open++;
         enter(s, SRV_PHASE_HEAD);
@@ -197,7 +206,7 @@ void srv_watch_unbind(struct srv_watch *w, uint64_t id)
     if (s) {
         s->req = NULL;
         enter(s, SRV_PHASE_IDLE);
-        if (w->close_idle && !s->admin) s->hung_up_us = s->since_us;
+        if (w->drain_us && !s->admin) s->hung_up_us = s->since_us;
     }
     pthread_mutex_unlock(&w->lock);
 }
@@ -315,15 +324,53 @@ static bool late(uint64_t now_us, uint64_t since_us, int64_t limit_ms)
     return now_us > since_us && now_us - since_us >= (uint64_t)limit_ms * 1000;
 }
 
-/* True when the peer has taken nothing of what waits for it for too long. */
+/*
+ * True when the peer has taken too little of what waits for it within the limit: nothing, or while
+ * bytes wait to be sent less than SRV_SEND_MIN_BYTES. Of a Unix socket only the bytes waiting are
+ * known, and more come as the peer reads: there any change counts.
+ */
 static bool is_stalled(struct slot *s, uint64_t now_us, int limit_ms)
 {
     uint64_t progress = bytes_moved(s, false);
-    if (progress != s->progress || !has_unsent(s)) {
+    uint64_t taken = progress - s->progress;
+    bool enough = taken >= (s->is_unix ? 1 : SRV_SEND_MIN_BYTES) ||
+                  (taken && !n_queued(s, SIOCOUTQNSD)) || !n_queued(s, SIOCOUTQ);
+    if (enough) {
         s->progress = progress;
         s->since_us = now_us;
     }
     return late(now_us, s->since_us, limit_ms);
+}
+
+/* A request that is not complete when the server drains is ended soon. */
+static bool is_late_for_drain(const struct srv_watch *w, const struct slot *s, uint64_t now_us)
+{
+    uint64_t since_us = s->since_us > w->drain_us ? s->since_us : w->drain_us;
+    return w->drain_us && !s->admin && late(now_us, since_us, SRV_DRAIN_UNFINISHED_MS);
+}
+
+/* The end of a request that did not arrive in time. With the lock held. */
+static void end_unfinished(struct srv_watch *w, struct slot *s, const char *part, enum srv_count count,
+                           bool draining)
+{
+    char message[100];
+    enum srv_error kind = draining ? SRV_ERR_SHUTTING_DOWN : SRV_ERR_TIMEOUT;
+    snprintf(message, sizeof(message), "The request's %s did not arrive %s.", part,
+             draining ? "before the server shut down" : "in time");
+    srv_metrics_count(w->metrics, count);
+    send_error(s, kind, draining ? "Service Unavailable" : "Request Timeout", message);
+    shut(s);
+    if (s->req) s->req->status = srv_error_status(kind);
+}
+
+/*
+ * A Unix socket does not tell that the bytes of a next head have begun to come, so there the head's
+ * deadline bounds the idle time too.
+ */
+static int idle_limit_ms(const struct srv_config *c, const struct slot *s)
+{
+    bool short_one = s->is_unix && c->header_timeout_ms < c->idle_timeout_ms;
+    return short_one ? c->header_timeout_ms : c->idle_timeout_ms;
 }
 
 /* Looks at one slot; returns a request to be told that its client is cut. With the lock held. */
@@ -337,26 +384,20 @@ static struct srv_request *check(struct srv_watch *w, struct slot *s, uint64_t n
         shut(s);
         return NULL;
     }
+    bool draining = is_late_for_drain(w, s, now_us);
     switch (s->phase) {
     case SRV_PHASE_HEAD:
-        if (!late(now_us, s->since_us, s->refused ? SRV_REFUSED_HEADER_MS : c->header_timeout_ms))
-            break;
-        srv_metrics_count(w->metrics, SRV_COUNT_HEADER_TIMEOUTS);
-        send_error(s, SRV_ERR_TIMEOUT, "Request Timeout",
-                   "The request's head did not arrive in time.");
-        shut(s);
+        if (late(now_us, s->since_us, s->refused ? SRV_REFUSED_HEADER_MS : c->header_timeout_ms) ||
+            draining)
+            end_unfinished(w, s, "head", SRV_COUNT_HEADER_TIMEOUTS, draining);
         break;
     case SRV_PHASE_BODY:
-        if (!late(now_us, s->since_us, c->body_timeout_ms)) break;
-        srv_metrics_count(w->metrics, SRV_COUNT_BODY_TIMEOUTS);
-        send_error(s, SRV_ERR_TIMEOUT, "Request Timeout",
-                   "The request's body did not arrive in time.");
-        shut(s);
-        if (s->req) s->req->status = srv_error_status(SRV_ERR_TIMEOUT);
+        if (late(now_us, s->since_us, c->body_timeout_ms) || draining)
+            end_unfinished(w, s, "body", SRV_COUNT_BODY_TIMEOUTS, draining);
         break;
     case SRV_PHASE_IDLE:
         if (bytes_moved(s, true) != s->progress) enter(s, SRV_PHASE_HEAD);
-        else if (late(now_us, s->since_us, c->idle_timeout_ms)) shut(s);
+        else if (late(now_us, s->since_us, idle_limit_ms(c, s))) shut(s);
         break;
     case SRV_PHASE_ANSWERING:
         if (!is_stalled(s, now_us, c->send_timeout_ms)) break;
@@ -425,7 +466,7 @@ void srv_watch_visit(struct srv_watch *w, void (*visit)(struct srv_request *req)
 void srv_watch_close_idle(struct srv_watch *w, bool from_now_on)
 {
     pthread_mutex_lock(&w->lock);
-    w->close_idle |= from_now_on;
+    if (from_now_on && !w->drain_us) w->drain_us = srv_now_us();
     for (int i = 0; i < w->n_slots; i++) {
         struct slot *s = &w->slots[i];
         if (s->fd >= 0 && !s->admin && !s->req) shut(s);

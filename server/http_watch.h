@@ -8,8 +8,12 @@
  *   HEAD        header-timeout-ms, total          408 and shutdown
  *   BODY        body-timeout-ms, total            408 and shutdown
  *   WORKING     nothing (the engine's deadlines)  the request is told the client has gone
- *   ANSWERING   send-timeout-ms without a byte    shutdown; on a stream the request is told
+ *   ANSWERING   send-timeout-ms for each          shutdown; on a stream the request is told
+ *               SRV_SEND_MIN_BYTES
  *   IDLE        idle-timeout-ms                   shutdown
+ *
+ * While the server drains, a head or body that is not complete within SRV_DRAIN_UNFINISHED_MS ends
+ * with 503.
  *
  * A half-close counts as leaving while a request works or streams. Connections are named by ids
  * (slot and generation), never by pointers: an event may be read after its connection has ended. A
@@ -76,7 +80,9 @@ void srv_watch_refuse_body(struct srv_watch *w, uint64_t id, int64_t max_bytes);
 /* Calls visit for every bound request, with a reference held, no lock held. */
 void srv_watch_visit(struct srv_watch *w, void (*visit)(struct srv_request *req));
 
-/* Shuts down the connections that carry no request; those that come to it later when `from_now_on`.
+/*
+ * Shuts down the connections that carry no request. from_now_on (the server drains): also those that
+ * come to it later, and soon those whose request is not complete.
  */
 void srv_watch_close_idle(struct srv_watch *w, bool from_now_on);
 

@@ -26,6 +26,12 @@ enum {
     SRV_REFUSED_HEADER_MS = 2000,
     /* A client that closed its sending side may still read an answer that is being made at once. */
     SRV_HALF_CLOSE_GRACE_MS = 500,
+    /* While draining: for the rest of a request that has begun to arrive; with the watcher's tick
+       of at most a second it is over within two. */
+    SRV_DRAIN_UNFINISHED_MS = 1000,
+    /* A client must take this much of its answer per send-timeout-ms: 300 bytes a second by
+       default, so that a byte now and then does not hold an answer in memory. */
+    SRV_SEND_MIN_BYTES = 16 << 10,
     SRV_HEADERS_MAX = 100, /* header lines of one request */
     SRV_URI_MAX_BYTES = 8 << 10,
     SRV_REPLY_HEADERS_MAX = 24, /* headers of one answer */

@@ -243,6 +243,27 @@ def test_79_drain_delay():
     assert wait_for_end(h) == 0
 
 
+def test_79_drain_ends_unfinished_requests():
+    """Heads and bodies that are not complete hold the drain for two seconds at most."""
+    h = Hearth()
+    h.start()
+    unfinished = (b"", b"POST /v1/comp", b"POST /v1/completions HTTP/1.1\r\nHost: localhost\r\nX: ",
+                  b"POST /v1/completions HTTP/1.1\r\nHost: localhost\r\nContent-Type: application/json\r\n"
+                  b"Content-Length: 100\r\n\r\n{")
+    sockets = []
+    for data in unfinished:
+        s = socket.create_connection((h.host, h.port), timeout=20)
+        s.sendall(data)
+        sockets.append(s)
+    h.wait_until(lambda: h.metrics()["hearth_http_requests_open"] >= 3, what="the heads have begun")
+    start = time.monotonic()
+    h.process.send_signal(signal.SIGTERM)
+    answers = [s.recv(1000) for s in sockets]
+    assert wait_for_end(h) == 0
+    assert time.monotonic() - start < (10 if SLOW else 3), time.monotonic() - start
+    assert b" 503 " in answers[2] and b" 503 " in answers[3] and b"shutting_down" in answers[3], answers
+
+
 def test_80_drain_time_over_in_the_middle():
     """Streams that run are cut by the drain time with an error event, or have all ended."""
     h = Hearth("--drain-timeout-ms", "300")
@@ -432,6 +453,22 @@ def test_prompts_are_logged_only_when_asked():
         assert ("xylophonequartz" in "".join(h.log)) == wanted, args
 
 
+def check_tls_versions(openssl, port):
+    """1.2 and above only, and only with forward secrecy."""
+    def handshake(*args):
+        p = subprocess.run([openssl, "s_client", "-connect", f"127.0.0.1:{port}", *args], input=b"", timeout=30,
+                           capture_output=True)
+        found = re.search(rb"New, (TLSv[\d.]+), Cipher is (\S+)", p.stdout)
+        return found.groups() if found else None
+    weak = ("-cipher", "ALL:@SECLEVEL=0")  # so that it is the server that refuses
+    assert handshake("-tls1", *weak) is None and handshake("-tls1_1", *weak) is None
+    assert handshake("-tls1_2", "-cipher", "AES128-GCM-SHA256:AES256-SHA:@SECLEVEL=0") is None
+    version, cipher = handshake("-tls1_2")
+    assert b"DHE" in cipher, cipher
+    version, cipher = handshake("-tls1_3")
+    assert version == b"TLSv1.3", (version, cipher)
+
+
 def test_tls():
     openssl = shutil.which("openssl")
     if not openssl:
@@ -454,6 +491,7 @@ def test_tls():
         r = c.getresponse()
         assert r.status == 200 and r.read().endswith(b"data: [DONE]\n\n")
         c.close()
+        check_tls_versions(openssl, port)
         p.send_signal(signal.SIGTERM)
         p.stderr.read()
         assert p.wait(30) == 0
@@ -461,6 +499,28 @@ def test_tls():
             f.write("nonsense")
         status, _, err, _ = run("serve", "--port", "0", "--tls-key-file", key, "--tls-cert-file", cert)
         assert status == 1 and "certificate" in err, (status, err)
+
+
+def test_start_beside_a_live_server_that_is_busy():
+    """The backlog of the socket file is full: the second server says so at once, and the first goes on."""
+    with tempfile.TemporaryDirectory() as d, socket.socket(socket.AF_UNIX) as live:
+        path = os.path.join(d, "h.sock")
+        live.bind(path)
+        live.listen(0)
+        waiting = []
+        while True:  # until the backlog takes no more
+            s = socket.socket(socket.AF_UNIX)
+            s.setblocking(False)
+            waiting.append(s)
+            try:
+                s.connect(path)
+            except BlockingIOError:
+                break
+        status, _, err, took = run("serve", "--unix-socket", path, timeout=20)
+        assert status == 1 and path in err and "in use" in err and took < 10, (status, err, took)
+        assert os.path.exists(path)
+        for s in waiting:
+            s.close()
 
 
 # ---- systemd ----------------------------------------------------------------------------------------------------

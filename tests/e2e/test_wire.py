@@ -343,6 +343,15 @@ def test_trailing_slash_and_absolute_target():
         assert statuses(SERVER.raw(head(b"Connection: close", method=b"GET", target=target))) == [200], target
 
 
+def test_absolute_target_without_path():
+    """The query of http://host?query is no path."""
+    for target in (b"http://localhost?/health", b"http://localhost"):
+        answer = SERVER.raw(head(b"Connection: close", method=b"GET", target=target))
+        assert statuses(answer) == [404] and b"GET / " in answer, answer
+    answer = SERVER.raw(head(b"Connection: close", method=b"GET", target=b"http://localhost/version?/health"))
+    assert statuses(answer) == [200] and b"hearth" in answer, answer
+
+
 def test_request_id():
     _, h, _ = SERVER.get("/version", {"X-Request-Id": "abc-123"})
     assert h["x-request-id"] == "abc-123"
@@ -517,6 +526,21 @@ def test_72_reader_that_stops_in_the_middle():
         SERVER.wait_until(lambda: SERVER.metrics()["hearth_sequences_running"] == 0, 20, "its slots are free")
 
 
+def test_72_reader_of_a_byte_now_and_then():
+    """An answer of some size is not held for a client that takes a little of it in each window."""
+    body = b'{"prompt":"a","max_tokens":900,"ignore_eos":true,"logprobs":20,"n":4}'
+    cut = SERVER.metrics()["hearth_http_slow_readers_cut_total"]
+    with socket.socket() as s:
+        s.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, 4096)
+        s.connect((SERVER.host, SERVER.port))
+        s.settimeout(60 * FACTOR)
+        s.sendall(complete(body))
+        end = time.monotonic() + 20 * FACTOR
+        while SERVER.metrics()["hearth_http_slow_readers_cut_total"] == cut:
+            assert s.recv(1000) and time.monotonic() < end, "still served"
+            time.sleep(0.2 * FACTOR)  # every window sees some progress
+
+
 def test_73_idle_connections():
     held = [open_socket() for _ in range(150)]
     assert alive() < 5
@@ -610,6 +634,15 @@ def test_unix_socket():
             break
     h.reader = threading.Thread(target=h.process.stderr.read)
     h.reader.start()
+    # A head that stops in the middle is bounded on a kept connection too, where only the socket file tells.
+    with socket.socket(socket.AF_UNIX) as s:
+        s.settimeout(10 * FACTOR)
+        s.connect(path)
+        s.sendall(head(method=b"GET", target=b"/version"))
+        read_answer(s)
+        start = time.monotonic()
+        s.sendall(b"GET /ver")
+        assert s.recv(1000) == b"" and time.monotonic() - start < 2.2 * FACTOR, time.monotonic() - start
     body = BODY[:-1] + b',"stream":true}'
     with socket.socket(socket.AF_UNIX) as s:
         s.settimeout(10)
