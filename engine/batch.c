@@ -106,13 +106,19 @@ static struct seq *free_slot(struct batch *b)
     return s;
 }
 
-/* Behind all of the same or a better priority. */
+/* Behind all of the same or a better rank, and before less urgent ones of its own key. */
 static void insert_running(struct batch *b, struct seq *s)
 {
     int i = b->n_running++;
-    for (; i > 0 && b->order[i - 1]->job->p.priority > s->job->p.priority; i--)
+    for (; i > 0 && b->order[i - 1]->job->rank > s->job->rank; i--)
         b->order[i] = b->order[i - 1];
     b->order[i] = s;
+    for (int j = i - 1; j >= 0; j--) {
+        if (!job_passes(s->job, b->order[j]->job)) continue;
+        b->order[i] = b->order[j];
+        b->order[j] = s;
+        i = j;
+    }
 }
 
 static void remove_running(struct batch *b, const struct seq *s)
@@ -134,14 +140,14 @@ static void attach_cached(struct batch *b, struct seq *s)
     }
 }
 
-void batch_admit(struct batch *b, struct eng_job *job, uint64_t now_us)
+void batch_admit(struct batch *b, struct eng_job *job, int choice, uint64_t now_us)
 {
     struct seq *s = free_slot(b);
-    seq_begin(s, job, job->n_admitted++);
+    seq_begin(s, job, choice);
     b->n_reserved += job->n_pages;
     insert_running(b, s);
     attach_cached(b, s);
-    if (job->n_admitted == 1) {
+    if (!job->usage.started_us) {
         b->stats.n_prompt_tokens += (uint64_t)job->p.n_prompt;
         job_emit_started(job, now_us);
     }

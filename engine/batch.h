@@ -75,7 +75,7 @@ struct batch {
     struct batch_params p;
     struct prefix *cache;
     struct seq *slots;  /* [n_parallel] */
-    struct seq **order; /* [n_parallel] the running ones, by priority, then admission */
+    struct seq **order; /* [n_parallel] the running ones: rank, admission, within a key priority */
     int n_running;
     int n_reserved;            /* pages */
     struct sampler **samplers; /* one a thread of the pool */
@@ -105,8 +105,8 @@ int64_t batch_bytes(int n_parallel, int n_threads, int64_t n_pages, int64_t ctx,
 /* Whether a slot and n_pages unreserved pages are there. */
 bool batch_has_room(const struct batch *b, int n_pages);
 
-/* Takes the job's next choice into a slot; there is room. */
-void batch_admit(struct batch *b, struct eng_job *job, uint64_t now_us);
+/* Takes a choice of the job into a slot; there is room. */
+void batch_admit(struct batch *b, struct eng_job *job, int choice, uint64_t now_us);
 
 /* Why a job must end now, or 0: closing, cancelled, past its deadline. */
 enum eng_finish batch_verdict(const struct eng_job *job, bool closing, uint64_t now_us);

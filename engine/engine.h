@@ -62,6 +62,8 @@ struct eng_params {
     int max_queued_jobs;       /* waiting beyond the running ones; 0: 4 x n_parallel */
     int64_t max_queued_tokens; /* prompt tokens waiting; 0: 8 x context */
     int n_batch_choices;       /* most choices of one job; 0: 16 */
+    bool global_priority;      /* priority counts between keys too; a key that has waited for 15 s
+                                * and got nothing meanwhile comes next all the same */
 };
 
 /*
@@ -230,8 +232,9 @@ struct eng_job_params {
     bool want_progress;
     bool no_cache;              /* neither reads nor fills the prefix cache */
     uint8_t tenant[32];         /* prefix pages are shared by equal tenants; 0: the common one */
-    int priority;               /* smaller runs earlier; FIFO within */
-    uint64_t fair_key;          /* within a priority, waiting keys take turns; 0 is a key too */
+    uint64_t fair_key;          /* waiting keys take turns; 0 is a key too */
+    int priority;               /* among the jobs of a key smaller runs earlier, FIFO within; see
+                                 * eng_params.global_priority */
     int n_places_kept;          /* places in the queue this job leaves to others: where no more
                                  * are free it is refused; at most three quarters of all count */
     bool goes_on;               /* of a request that was let in: no bound of the queue refuses it */

@@ -211,6 +211,11 @@ bool job_is_stop_id(const struct eng_job *job, const int32_t *eos_ids, int n_eos
     return false;
 }
 
+bool job_passes(const struct eng_job *a, const struct eng_job *b)
+{
+    return a->p.fair_key == b->p.fair_key && a->rank == b->rank && a->p.priority < b->p.priority;
+}
+
 bool job_reads_cache(const struct eng_job *job)
 {
     if (!job->publishes) return false;

@@ -3,7 +3,8 @@
  * One job: the parameters it was submitted with, copied; what the outside asks of it; its events.
  *
  * Threads: created and checked on the caller's thread; `cancel` and `stop` are atomics that any
- * thread sets; all else belongs to the scheduler thread from submission on. Two owners hold a
+ * thread sets; the place in the queue and n_admitted are guarded by the scheduler's lock while the
+ * job waits; all else belongs to the scheduler thread from submission on. Two owners hold a
  * reference: the caller's handle and the scheduler; the last one frees.
  */
 #ifndef HEARTH_ENGINE_JOB_H
@@ -29,11 +30,12 @@ struct eng_job {
     atomic_bool cancel;
     struct eng_job_params p; /* pointers lead into this allocation */
 
-    struct eng_job *next, *prev; /* in the list of new jobs, then in the queue */
+    struct eng_job *next, *prev; /* in the queue */
     bool waits;                  /* counted by the queue's bounds */
 
     uint64_t serial; /* order of submission */
-    uint64_t turn;   /* see queue.h */
+    int rank;        /* smaller goes first; see queue.h */
+    uint64_t turn, place;
     int64_t max_new; /* tokens each choice may generate */
     int n_pages;     /* KV pages each choice reserves */
     struct prefix_scope scope;
@@ -59,6 +61,9 @@ void job_unref(struct eng_job *job);
 
 /* Whether id ends a choice, by the job's own list or the model's. */
 bool job_is_stop_id(const struct eng_job *job, const int32_t *eos_ids, int n_eos_ids, int32_t id);
+
+/* Whether a goes before b, which is older: both are of one key and rank, and a is more urgent. */
+bool job_passes(const struct eng_job *a, const struct eng_job *b);
 
 /* Whether its sequences may take pages of the cache: not while prompt rows are still owed. */
 bool job_reads_cache(const struct eng_job *job);

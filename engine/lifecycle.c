@@ -35,6 +35,7 @@ enum {
     MAX_CHOICES = 1024,
     QUEUE_PER_SLOT = 4, /* waiting jobs for each slot, by default */
     QUEUE_CONTEXTS = 8, /* waiting prompt tokens, in contexts, by default */
+    STARVING_US = 15000000,
 };
 
 struct eng {
@@ -269,6 +270,8 @@ static int start_scheduler(struct eng *e, char *err, size_t errlen)
         .max_queued_jobs = e->p.max_queued_jobs,
         .max_queued_tokens = e->p.max_queued_tokens,
         .no_prefix_cache = e->p.no_prefix_cache,
+        .global_priority = e->p.global_priority,
+        .starving_us = STARVING_US,
     };
     return sched_create(&e->sched, &params, err, errlen);
 }

@@ -21,9 +21,15 @@ struct backlog {
     int64_t n_pages;
 };
 
+enum { N_SERVED = 64 };
+
+struct served_key {
+    uint64_t fair_key, us;
+};
+
 struct sched {
-    struct batch batch; /* scheduler thread */
-    struct queue queue; /* scheduler thread */
+    struct batch batch;                 /* scheduler thread */
+    struct served_key served[N_SERVED]; /* scheduler thread: keys that were admitted last */
     struct sched_params p;
     struct job_limits limits;
     atomic_uint_fast64_t n_submitted;
@@ -31,11 +37,10 @@ struct sched {
     pthread_t thread;
     bool has_lock, has_wake, has_thread;
 
-    pthread_mutex_t lock; /* guards what follows; held for a few instructions only */
+    pthread_mutex_t lock; /* guards what follows; held for a walk of the queue at most */
     pthread_cond_t wake;  /* new jobs, closing, resumed */
-    struct eng_job *new_head, *new_tail;
-    struct eng_job *solo;        /* the one job of the step that is running, or NULL */
-    struct backlog backlog; /* of the queue and the new jobs */
+    struct queue queue;   /* jobs with choices that have not been admitted */
+    struct eng_job *solo; /* the one job of the step that is running, or NULL */
     int n_free_slots;
     int64_t n_free_pages;   /* not reserved */
     struct eng_stats stats; /* snapshot of the batch's */
@@ -45,15 +50,20 @@ struct sched {
 /* ---- submitting, on any thread ------------------------------------------------------------------
  */
 
-static void backlog_add(struct backlog *b, const struct eng_job *job, int sign)
+/* With the lock held. Jobs of clients that have left do not count: they end before the next step. */
+static struct backlog count_waiting(const struct sched *s)
 {
-    int n = job->p.n_choices - job->n_admitted;
-    b->n_seqs += sign * n;
-    b->n_pages += (int64_t)sign * n * job->n_pages;
-    if (job->waits && job->n_admitted == 0) {
-        b->n_jobs += sign;
-        b->n_tokens += sign * job->p.n_prompt;
+    struct backlog b = {0};
+    for (const struct eng_job *job = s->queue.head; job; job = job->next) {
+        if (atomic_load_explicit(&job->cancel, memory_order_relaxed)) continue;
+        int n = job->p.n_choices - job->n_admitted;
+        b.n_seqs += n;
+        b.n_pages += (int64_t)n * job->n_pages;
+        if (!job->waits || job->n_admitted > 0) continue;
+        b.n_jobs++;
+        b.n_tokens += job->p.n_prompt;
     }
+    return b;
 }
 
 /* A quarter of the queue is for newcomers, whoever else was told to come. */
@@ -66,38 +76,28 @@ static int places_kept(const struct sched *s, const struct eng_job *job)
 /* Whether the queue's bounds let the job in. One that can start at once is never refused. */
 static int check_bounds(const struct sched *s, struct eng_job *job, char *err, size_t errlen)
 {
-    const struct backlog *b = &s->backlog;
+    struct backlog b = count_waiting(s);
     if (s->draining || atomic_load(&s->closing)) {
         snprintf(err, errlen, "the engine is draining and takes no new jobs");
         return ENG_ECLOSED;
     }
-    job->waits = b->n_seqs >= s->n_free_slots || b->n_pages + job->n_pages > s->n_free_pages;
+    job->waits = b.n_seqs >= s->n_free_slots || b.n_pages + job->n_pages > s->n_free_pages;
     if (!job->waits || job->p.goes_on) return 0;
     int n_kept = places_kept(s, job);
-    if (b->n_jobs + n_kept >= s->p.max_queued_jobs) {
+    if (b.n_jobs + n_kept >= s->p.max_queued_jobs) {
         snprintf(err, errlen,
                  "the queue is full: %d requests wait, %d places are kept, the limit is %d",
-                 b->n_jobs, n_kept, s->p.max_queued_jobs);
+                 b.n_jobs, n_kept, s->p.max_queued_jobs);
         return ENG_EQUEUEFULL;
     }
-    if (job->p.n_prompt > s->p.max_queued_tokens - b->n_tokens) {
+    if (job->p.n_prompt > s->p.max_queued_tokens - b.n_tokens) {
         snprintf(
             err, errlen,
             "the queue is full: %lld prompt tokens wait, %lld more are beyond the limit of %lld",
-            (long long)b->n_tokens, (long long)job->p.n_prompt, (long long)s->p.max_queued_tokens);
+            (long long)b.n_tokens, (long long)job->p.n_prompt, (long long)s->p.max_queued_tokens);
         return ENG_EQUEUEFULL;
     }
     return 0;
-}
-
-static void append_new(struct sched *s, struct eng_job *job)
-{
-    if (s->new_tail)
-        s->new_tail->next = job;
-    else
-        s->new_head = job;
-    s->new_tail = job;
-    backlog_add(&s->backlog, job, 1);
 }
 
 int sched_submit(struct sched *s, const struct eng_job_params *params, struct eng_job **ret,
@@ -110,7 +110,7 @@ int sched_submit(struct sched *s, const struct eng_job_params *params, struct en
     pthread_mutex_lock(&s->lock);
     rc = check_bounds(s, job, err, errlen);
     if (!rc) {
-        append_new(s, job);
+        queue_insert(&s->queue, job);
         *ret = job; /* before the scheduler can see the job and call back */
         pthread_cond_signal(&s->wake);
     }
@@ -125,9 +125,10 @@ int sched_submit(struct sched *s, const struct eng_job_params *params, struct en
 void sched_stats(struct sched *s, struct eng_stats *ret_stats)
 {
     pthread_mutex_lock(&s->lock);
+    struct backlog b = count_waiting(s);
     *ret_stats = s->stats;
-    ret_stats->n_waiting = s->backlog.n_seqs;
-    ret_stats->n_waiting_tokens = s->backlog.n_tokens;
+    ret_stats->n_waiting = b.n_seqs;
+    ret_stats->n_waiting_tokens = b.n_tokens;
     pthread_mutex_unlock(&s->lock);
 }
 
@@ -151,10 +152,10 @@ void sched_pause(struct sched *s, bool paused)
 
 static bool idle(const struct sched *s)
 {
-    return s->batch.n_running == 0 && !s->queue.head && !s->new_head;
+    return s->batch.n_running == 0 && !s->queue.head;
 }
 
-/* Copies the thread's own state to where others may look. */
+/* Copies the thread's own state to where others may look. With the lock held. */
 static void publish(struct sched *s)
 {
     struct eng_stats *st = &s->batch.stats;
@@ -165,70 +166,116 @@ static void publish(struct sched *s)
     s->stats = *st;
     s->n_free_slots = s->p.batch.n_parallel - s->batch.n_running;
     s->n_free_pages = st->n_pages_total - s->batch.n_reserved;
-    s->backlog = (struct backlog){0};
-    for (const struct eng_job *job = s->queue.head; job; job = job->next)
-        backlog_add(&s->backlog, job, 1);
-    for (const struct eng_job *job = s->new_head; job; job = job->next)
-        backlog_add(&s->backlog, job, 1);
 }
 
-/* Tells the state, sleeps while there is nothing to do, then takes the new jobs. False: the end. */
-static bool take_new(struct sched *s)
+/* Tells the state and sleeps while there is nothing to do. False: the end. */
+static bool wait_for_work(struct sched *s)
 {
     pthread_mutex_lock(&s->lock);
     publish(s);
     while ((s->paused || idle(s)) && !atomic_load(&s->closing))
         pthread_cond_wait(&s->wake, &s->lock);
     bool end = idle(s);
-    struct eng_job *job = s->new_head;
-    s->new_head = s->new_tail = NULL;
-    while (job) {
-        struct eng_job *next = job->next;
-        queue_insert(&s->queue, job);
-        job = next;
-    }
     pthread_mutex_unlock(&s->lock);
     return !end;
 }
 
-/* Ends the choices of a job that have not been admitted, and takes it out of the queue. */
-static void end_waiting(struct sched *s, struct eng_job *job, enum eng_finish finish, uint64_t now)
+/* Why a waiting job must end now, or 0. */
+static enum eng_finish waiting_verdict(const struct eng_job *job, bool closing, uint64_t now)
 {
-    queue_remove(&s->queue, job);
-    int n = job->p.n_choices - job->n_admitted;
-    while (n-- > 0) /* with the last one the job may be gone */
-        batch_choice_done(&s->batch, job, job->n_admitted++, finish, -1, NULL, now);
+    enum eng_finish finish = batch_verdict(job, closing, now);
+    if (finish || job->n_admitted > 0 || !job->p.queue_deadline_us) return finish;
+    return now >= job->p.queue_deadline_us ? ENG_FINISH_QUEUE_TIMEOUT : 0;
+}
+
+/* Takes a job that must end out of the queue, or returns NULL. */
+static struct eng_job *take_ended(struct sched *s, bool closing, uint64_t now,
+                                  enum eng_finish *ret_finish)
+{
+    pthread_mutex_lock(&s->lock);
+    struct eng_job *job = s->queue.head;
+    while (job && !(*ret_finish = waiting_verdict(job, closing, now)))
+        job = job->next;
+    if (job) queue_remove(&s->queue, job);
+    pthread_mutex_unlock(&s->lock);
+    return job;
 }
 
 static void reap_queue(struct sched *s, bool closing, uint64_t now)
 {
-    struct eng_job *next;
-    for (struct eng_job *job = s->queue.head; job; job = next) {
-        next = job->next;
-        enum eng_finish finish = batch_verdict(job, closing, now);
-        if (!finish && job->n_admitted == 0 && job->p.queue_deadline_us &&
-            now >= job->p.queue_deadline_us)
-            finish = ENG_FINISH_QUEUE_TIMEOUT;
-        if (finish) end_waiting(s, job, finish, now);
+    struct eng_job *job;
+    enum eng_finish finish;
+    while ((job = take_ended(s, closing, now, &finish))) {
+        int n = job->p.n_choices - job->n_admitted;
+        while (n-- > 0) /* with the last one the job may be gone */
+            batch_choice_done(&s->batch, job, job->n_admitted++, finish, -1, NULL, now);
     }
 }
 
-/* Takes the next choice of the first waiting job, which has room or need not run at all. */
-static void admit_next(struct sched *s, struct eng_job *job, uint64_t now)
+/* When a job of the key was last admitted; 0: never, as far as remembered. */
+static uint64_t last_served_us(const struct sched *s, uint64_t fair_key)
 {
-    bool last = job->n_admitted + 1 == job->p.n_choices;
-    if (last) queue_remove(&s->queue, job);
-    if (atomic_load(&job->stop[job->n_admitted]))
-        batch_choice_done(&s->batch, job, job->n_admitted++, ENG_FINISH_STOP, -1, NULL, now);
-    else
-        batch_admit(&s->batch, job, now);
+    for (int i = 0; i < N_SERVED; i++)
+        if (s->served[i].fair_key == fair_key) return s->served[i].us;
+    return 0;
+}
+
+/* The key, or the one that was served longest ago, makes room. */
+static void note_served(struct sched *s, uint64_t fair_key, uint64_t now)
+{
+    struct served_key *at = s->served;
+    for (int i = 0; i < N_SERVED && at->fair_key != fair_key; i++)
+        if (s->served[i].fair_key == fair_key || s->served[i].us < at->us) at = &s->served[i];
+    *at = (struct served_key){fair_key, now};
+}
+
+/*
+ * Under a global priority: where a job has waited for long, and its key has got nothing meanwhile,
+ * it comes next. Of several keys the one that was served longest ago, of its jobs the oldest.
+ */
+static void serve_starving(struct sched *s, uint64_t now)
+{
+    const struct eng_job *head = s->queue.head;
+    struct eng_job *best = NULL;
+    uint64_t best_us = 0;
+    if (!head || head->rank == QUEUE_PROMOTED) return;
+    for (struct eng_job *job = s->queue.head; job; job = job->next) {
+        uint64_t us = last_served_us(s, job->p.fair_key);
+        uint64_t since_us = us > job->usage.submitted_us ? us : job->usage.submitted_us;
+        if (job->p.fair_key == head->p.fair_key || now - since_us < s->p.starving_us) continue;
+        if (best && (us > best_us || (us == best_us && job->serial > best->serial))) continue;
+        best = job;
+        best_us = us;
+    }
+    if (best) queue_promote(&s->queue, best);
+}
+
+/* Takes the next choice of the first waiting job where there is room for it; NULL otherwise. */
+static struct eng_job *take_choice(struct sched *s, uint64_t now, int *ret_choice)
+{
+    pthread_mutex_lock(&s->lock);
+    if (s->queue.global_priority) serve_starving(s, now);
+    struct eng_job *job = s->queue.head;
+    if (job && !batch_has_room(&s->batch, job->n_pages)) job = NULL;
+    if (job) {
+        note_served(s, job->p.fair_key, now);
+        *ret_choice = job->n_admitted++;
+        if (job->n_admitted == job->p.n_choices) queue_remove(&s->queue, job);
+    }
+    pthread_mutex_unlock(&s->lock);
+    return job;
 }
 
 static void admit(struct sched *s, uint64_t now)
 {
     struct eng_job *job;
-    while ((job = s->queue.head) && batch_has_room(&s->batch, job->n_pages))
-        admit_next(s, job, now);
+    int choice;
+    while ((job = take_choice(s, now, &choice))) {
+        if (atomic_load(&job->stop[choice])) /* it need not run at all */
+            batch_choice_done(&s->batch, job, choice, ENG_FINISH_STOP, -1, NULL, now);
+        else
+            batch_admit(&s->batch, job, choice, now);
+    }
 }
 
 /* Says which job the closing must cancel to end the step at once. */
@@ -254,7 +301,7 @@ static void step(struct sched *s)
 static void *run(void *arg)
 {
     struct sched *s = arg;
-    while (take_new(s)) {
+    while (wait_for_work(s)) {
         uint64_t now = clock_now_us();
         bool closing = atomic_load(&s->closing);
         batch_reap(&s->batch, closing, now);
@@ -300,6 +347,7 @@ int sched_create(struct sched **ret, const struct sched_params *params, char *er
         goto out;
     }
     s->p = *params;
+    s->queue.global_priority = params->global_priority;
     s->limits = (struct job_limits){
         .vocab = params->batch.model.vocab,
         .ctx = params->batch.ctx,

@@ -2,14 +2,13 @@
 /*
  * The scheduler: one thread that takes jobs in, steps the batch, and ends jobs.
  *
- * Each round: new jobs join the queue; what was cancelled, stopped or is late ends; waiting jobs
- * are admitted in order while slots and pages last (the first that does not fit holds back those
- * behind it, so that big ones are not starved); one step runs. With nothing to do the thread
- * sleeps.
+ * Each round: what was cancelled, stopped or is late ends; waiting jobs are admitted in order while
+ * slots and pages last (the first that does not fit holds back those behind it, so that big ones
+ * are not starved); one step runs. With nothing to do the thread sleeps.
  *
- * Other threads reach it through sched_submit (a short lock), the atomic flags of a job, and the
- * snapshot that sched_stats copies. The forward pass comes as function pointers, so all of this is
- * tested without a model.
+ * Other threads meet it at the queue, which sched_submit fills under a short lock, through the
+ * atomic flags of a job, and in the snapshot that sched_stats copies. The forward pass comes as
+ * function pointers, so all of this is tested without a model.
  */
 #ifndef HEARTH_ENGINE_SCHED_H
 #define HEARTH_ENGINE_SCHED_H
@@ -29,6 +28,8 @@ struct sched_params {
     int max_queued_jobs;
     int64_t max_queued_tokens;
     bool no_prefix_cache;
+    bool global_priority; /* priority counts between keys too */
+    uint64_t starving_us; /* then: a key that has waited so long in vain comes next */
 };
 
 /* Starts the thread, all signals blocked in it. Returns owned. */

@@ -94,8 +94,10 @@ static int submit(struct embedding *e, struct input *in, char *err, size_t errle
         .goes_on = e->n_submitted > 0 && e->n_outstanding == 0,
         .deadline_us =
             config->request_timeout_ms ? start + (uint64_t)config->request_timeout_ms * 1000 : 0,
-        .queue_deadline_us =
-            config->queue_timeout_ms ? start + (uint64_t)config->queue_timeout_ms * 1000 : 0,
+        /* The first input waits for the request; once it is in, the others do not time out. */
+        .queue_deadline_us = config->queue_timeout_ms && in == e->inputs
+                                 ? start + (uint64_t)config->queue_timeout_ms * 1000
+                                 : 0,
         .on_event = on_event,
         .ctx = in,
     };

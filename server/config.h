@@ -73,6 +73,7 @@ struct srv_config {
     int64_t max_queue_tokens, max_body_bytes;
     int queue_timeout_ms, request_timeout_ms;
     bool strict_params, accept_any_model;
+    const char *priority_policy;
     int text_workers;
 
     /* the wire */

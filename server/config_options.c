@@ -129,6 +129,8 @@ const struct srv_option srv_options[] = {
           "prompt tokens waiting; 0: 8 x context"),
     INT("requests", "queue-timeout-ms", NULL, queue_timeout_ms, 0, DAY_MS, "30000", SERVE,
         "longest wait in the queue; 0: none"),
+    CHOICE("requests", "priority-policy", NULL, priority_policy, "key", "key global", SERVE,
+           "where a request's priority counts: among requests of its own key, or among all"),
     INT("requests", "request-timeout-ms", NULL, request_timeout_ms, 0, DAY_MS, "0", SERVE,
         "longest time for a whole request; 0: none"),
     BYTES("requests", "max-body-bytes", NULL, max_body_bytes, 1024, 1e9, "4M", SERVE,

@@ -285,7 +285,8 @@ static int submit_prompt(struct srv_gen *g, struct gen_prompt *p, char *err, siz
         .n_places_kept = g->n_places_kept,
         .goes_on = g->n_submitted > 0 && g->n_outstanding == 0,
         .deadline_us = deadline_after(g, total_ms),
-        .queue_deadline_us = deadline_after(g, config->queue_timeout_ms),
+        /* The first prompt waits for the request; once it is in, the others do not time out. */
+        .queue_deadline_us = p == g->prompts ? deadline_after(g, config->queue_timeout_ms) : 0,
         .on_event = on_event,
         .ctx = link,
     };

@@ -70,6 +70,7 @@ static int load_engine(struct srv_loader *l)
         .kv_bytes = c->kv_memory_bytes, .no_prefix_cache = !c->prefix_cache,
         .max_queued_jobs = c->max_queue, .max_queued_tokens = c->max_queue_tokens,
         .n_batch_choices = c->max_choices,
+        .global_priority = strcmp(c->priority_policy, "global") == 0,
     };
     return eng_open(&l->engine, &params, l->error, sizeof(l->error));
 }

@@ -4,6 +4,8 @@
 import concurrent.futures
 import json
 import os
+import signal
+import tempfile
 import threading
 import time
 
@@ -82,6 +84,18 @@ def test_64_queue_deadline():
             assert status == 503 and answer["error"]["code"] == "queue_timeout" and head["retry-after"]
             assert time.monotonic() - start < 5
         blocker.join()
+
+
+def test_64_prompts_of_an_array_do_not_time_out():
+    """The queue deadline is for the request: once it is in, its later prompts may take as long as they take."""
+    long = [[5 + i] * 1900 for i in range(6)]
+    with Hearth("--parallel", "1", "--queue-timeout-ms", "200") as h:
+        for path, body, n in (("/v1/completions", dict(BODY, prompt=long, max_tokens=100), "choices"),
+                              ("/v1/embeddings", {"input": long}, "data")):
+            start = time.monotonic()
+            status, _, answer = h.post(path, body)
+            assert status == 200 and len(answer[n]) == len(long), (path, status, answer)
+            assert time.monotonic() - start > 0.2, "too quick to show anything"
 
 
 def test_65_request_deadline():
@@ -172,6 +186,46 @@ def test_priority():
             t.join()
         assert all(status == 200 for _, status in order), order
         assert [name for name, _ in order].index("high") == 1, order
+
+
+def serve_in_order(policy, jobs):
+    """The order in which requests (name, key, priority) of two keys are served by one slot."""
+    with tempfile.TemporaryDirectory() as d:
+        path = os.path.join(d, "keys")
+        with open(path, "w", encoding="ascii") as f:
+            f.write("alpha\nbeta\n")
+        os.chmod(path, 0o600)
+        with Hearth("--parallel", "1", "--max-queue", "32", "--api-key-file", path, "--priority-policy", policy,
+                    "--debug-hooks", "on") as h:
+            def slots():
+                return h.get("/slots", {"Authorization": "Bearer alpha"})[2]
+            order = []
+
+            def ask(name, key, **more):
+                status, _, _ = h.post("/v1/completions", dict(BODY, max_tokens=60, **more),
+                                      {"Authorization": f"Bearer {key}"})
+                order.append((name, status))
+            h.process.send_signal(signal.SIGUSR1)
+            h.wait_until(lambda: any("paused" in line for line in h.log), 10, "paused")
+            threads = []
+            for name, key, priority in jobs:
+                threads.append(threading.Thread(target=ask, args=(name, key), kwargs={"priority": priority}))
+                threads[-1].start()
+                h.wait_until(lambda: slots()["waiting"] == len(threads), 10, "queued")
+            h.process.send_signal(signal.SIGUSR1)
+            for t in threads:
+                t.join()
+            assert all(status == 200 for _, status in order), order
+            return [name for name, _ in order]
+
+
+def test_priority_of_another_key():
+    """Whatever priority a key asks for, another one has its turn; unless the operator says otherwise."""
+    jobs = [("a1", "alpha", 0), ("a2", "alpha", -1000000), ("a3", "alpha", -1000000), ("b1", "beta", 1000000)]
+    order = serve_in_order("key", jobs)
+    assert order.index("b1") <= 1 and order.index("a2") < order.index("a3") < order.index("a1"), order
+    order = serve_in_order("global", jobs)
+    assert order == ["a2", "a3", "a1", "b1"], order
 
 
 def test_prefix_cache():

@@ -12,7 +12,8 @@
 
 struct setup {
     int n_parallel, chunk, n_pages, ctx, max_queued_jobs, max_queued_tokens;
-    bool no_prefix_cache;
+    bool no_prefix_cache, global_priority;
+    uint64_t starving_us;
 };
 
 struct bench {
@@ -58,6 +59,8 @@ static struct bench open_bench(const struct setup *setup)
         .max_queued_jobs = or_default(setup->max_queued_jobs, 1000),
         .max_queued_tokens = or_default(setup->max_queued_tokens, 1 << 20),
         .no_prefix_cache = setup->no_prefix_cache,
+        .global_priority = setup->global_priority,
+        .starving_us = setup->starving_us ? setup->starving_us : UINT64_MAX,
     };
     REQUIRE_EQ_INT(sched_create(&b.sched, &p, err, sizeof(err)), 0);
     return b;
@@ -992,21 +995,20 @@ static void test_places_are_kept(void **state)
     close_bench(&b);
 }
 
-static void test_priority_and_turns(void **state)
+struct wanted_place {
+    int priority;
+    uint64_t key;
+    int want; /* place */
+};
+
+/* Queues all jobs for one slot; each must start at the place it wants. */
+static void check_places(const struct setup *setup, const struct wanted_place *jobs, size_t n)
 {
-    (void)state;
-    static const struct {
-        int priority;
-        uint64_t key;
-        int want; /* place */
-    } jobs[] = {{0, 1, 2}, {0, 1, 5}, {0, 1, 7}, {0, 2, 3}, {0, 2, 6},
-                {0, 3, 4}, {-1, 1, 0}, {5, 4, 8}, {-1, 1, 1}};
-    struct setup setup = {.n_parallel = 1};
-    struct bench b = open_bench(&setup);
-    struct client *c[N_OF(jobs)];
+    struct bench b = open_bench(setup);
+    struct client *c[16];
     sched_pause(b.sched, true);
     n_started = 0;
-    for (size_t i = 0; i < N_OF(jobs); i++) {
+    for (size_t i = 0; i < n; i++) {
         c[i] = new_client();
         struct eng_job_params p = greedy_job(c[i], prompt_of(1), 10, 3);
         p.priority = jobs[i].priority;
@@ -1014,13 +1016,84 @@ static void test_priority_and_turns(void **state)
         submit(&b, c[i], &p);
     }
     sched_pause(b.sched, false);
-    for (size_t i = 0; i < N_OF(jobs); i++)
+    for (size_t i = 0; i < n; i++)
         await_done(c[i]);
-    for (size_t i = 0; i < N_OF(jobs); i++) {
+    for (size_t i = 0; i < n; i++) {
         REQUIRE_MSG(c[i]->started_at == jobs[i].want, "job %zu came %d, not %d", i,
                     c[i]->started_at, jobs[i].want);
         free_client(c[i]);
     }
+    close_bench(&b);
+}
+
+/* Keys take turns; the urgent jobs of a key take its first turns and nobody else's. */
+static void test_priority_within_a_key(void **state)
+{
+    (void)state;
+    static const struct wanted_place jobs[] = {{0, 1, 6}, {0, 1, 7}, {0, 1, 8}, {0, 2, 1},
+                                               {0, 2, 5}, {0, 3, 2}, {-1, 1, 4}, {5, 4, 3},
+                                               {-1000000, 1, 0}};
+    static const struct wanted_place same[] = {{5, 1, 3}, {5, 1, 4}, {-5, 1, 0}, {0, 1, 2},
+                                               {-5, 1, 1}};
+    struct setup setup = {.n_parallel = 1};
+    check_places(&setup, jobs, N_OF(jobs));
+    check_places(&setup, same, N_OF(same));
+}
+
+static void test_priority_between_keys(void **state)
+{
+    (void)state;
+    static const struct wanted_place jobs[] = {{0, 1, 2}, {0, 1, 5}, {0, 1, 7}, {0, 2, 3}, {0, 2, 6},
+                                               {0, 3, 4}, {-1, 1, 0}, {5, 4, 8}, {-1, 1, 1}};
+    struct setup setup = {.n_parallel = 1, .global_priority = true};
+    check_places(&setup, jobs, N_OF(jobs));
+}
+
+/* However many urgent jobs of another key there are, keys that wait long come next, once each. */
+static void test_global_priority_does_not_starve(void **state)
+{
+    (void)state;
+    static const struct wanted_place jobs[] = {{-1000000, 1, 2}, {-1000000, 1, 3}, {-1000000, 1, 4},
+                                               {0, 2, 0}, {7, 3, 1}, {-1000000, 1, 5}};
+    struct setup setup = {.n_parallel = 1, .global_priority = true, .starving_us = 1};
+    check_places(&setup, jobs, N_OF(jobs));
+}
+
+static void test_cancelled_jobs_do_not_wait(void **state)
+{
+    (void)state;
+    struct setup setup = {.n_parallel = 1, .max_queued_jobs = 2};
+    struct bench b = open_bench(&setup);
+    struct client *c[5];
+    struct eng_stats st;
+    char err[200] = "";
+    fake_close_gate(b.model); /* no round begins meanwhile */
+    for (int i = 0; i < 5; i++)
+        c[i] = new_client();
+    struct eng_job_params p = greedy_job(c[0], prompt_of(1), 20, 3);
+    submit(&b, c[0], &p);
+    fake_await_step(b.model);
+    for (int i = 1; i < 3; i++) {
+        p.ctx = c[i];
+        submit(&b, c[i], &p);
+    }
+    p.ctx = c[3];
+    REQUIRE_EQ_INT(sched_submit(b.sched, &p, &c[3]->job, err, sizeof(err)), ENG_EQUEUEFULL);
+    eng_job_cancel(c[1]->job);
+    sched_stats(b.sched, &st);
+    REQUIRE_EQ_INT(st.n_waiting, 1);
+    REQUIRE_EQ_INT(st.n_waiting_tokens, 20);
+    submit(&b, c[3], &p); /* its place is free at once */
+    p.ctx = c[4];
+    REQUIRE_EQ_INT(sched_submit(b.sched, &p, &c[4]->job, err, sizeof(err)), ENG_EQUEUEFULL);
+    fake_open_gate(b.model);
+    for (int i = 0; i < 4; i++)
+        await_done(c[i]);
+    REQUIRE_EQ_INT(c[1]->finish[0], ENG_FINISH_CANCELLED);
+    REQUIRE_EQ_INT(c[3]->finish[0], ENG_FINISH_LENGTH);
+    check_all_given_back(&b);
+    for (int i = 0; i < 5; i++)
+        free_client(c[i]);
     close_bench(&b);
 }
 
@@ -1231,7 +1304,10 @@ int main(void)
         cmocka_unit_test(test_queue_bounds),
         cmocka_unit_test(test_progress_of_the_prefill),
         cmocka_unit_test(test_places_are_kept),
-        cmocka_unit_test(test_priority_and_turns),
+        cmocka_unit_test(test_priority_within_a_key),
+        cmocka_unit_test(test_priority_between_keys),
+        cmocka_unit_test(test_global_priority_does_not_starve),
+        cmocka_unit_test(test_cancelled_jobs_do_not_wait),
         cmocka_unit_test(test_turns_do_not_starve),
         cmocka_unit_test(test_big_job_is_not_starved),
         cmocka_unit_test(test_drain_and_destroy),
