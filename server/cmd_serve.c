@@ -147,7 +147,7 @@ static int n_workers(const struct srv_config *c)
 {
     if (c->text_workers) return c->text_workers;
     long n = sysconf(_SC_NPROCESSORS_ONLN) / 2;
-    return n < 2 ? 2 : n > 4 ? 4 : (int)n;
+    return n < 3 ? 3 : n > 4 ? 4 : (int)n; /* wakes, small requests, large ones */
 }
 
 static int init_retry(struct serve *s, char *err, size_t errlen)

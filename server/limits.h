@@ -59,6 +59,8 @@ enum {
     SRV_PROMISES_MAX = 1024,
     SRV_PROMISES_OF_KEY_MAX = 256,
 
+    /* A body up to this is parsed, rendered and tokenized in some milliseconds. */
+    SRV_SMALL_BODY_BYTES = 64 << 10,
     SRV_WORKER_STACK_BYTES = 8 << 20, /* parsers recurse to a limited depth; this holds them all */
     SRV_LOG_LINE_MAX_BYTES = 4 << 10,
     SRV_LOG_QUEUE_BYTES = 256 << 10, /* lines that wait for stderr: about 500 of the access log */

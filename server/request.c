@@ -308,9 +308,10 @@ static void resume(struct srv_request *req)
     req->transport->resume(req->connection);
 }
 
-static void push(struct srv_request *req, bool is_new)
+static void push(struct srv_request *req, enum srv_work_class class)
 {
-    req->work.is_new = is_new;
+    req->work.class = class;
+    memcpy(&req->work.key, req->tenant, sizeof(req->work.key));
     srv_work_push(req->server->work, &req->work);
 }
 
@@ -336,7 +337,7 @@ static void reply_unanswered(struct srv_request *req)
 static void run_item(struct srv_work_item *item)
 {
     struct srv_request *req = (struct srv_request *)item;
-    bool is_new = item->is_new, unanswered;
+    bool is_new = item->class != SRV_WORK_WAKE, unanswered;
     pthread_mutex_lock(&req->lock);
     req->run = SRV_RUN_ACTIVE;
     void (*callback)(struct srv_request *) = is_new ? req->route->handle : req->callbacks.on_wake;
@@ -348,7 +349,7 @@ static void run_item(struct srv_work_item *item)
     bool over = settle_handler(req, &unanswered);
     bool again = req->run == SRV_RUN_AGAIN && req->api_held;
     req->run = again ? SRV_RUN_QUEUED : SRV_RUN_IDLE;
-    if (again) push(req, false);
+    if (again) push(req, SRV_WORK_WAKE);
     else if (over) resume(req); /* the stream may just have been closed */
     pthread_mutex_unlock(&req->lock);
     if (unanswered) reply_unanswered(req);
@@ -363,8 +364,8 @@ void srv_request_dispatch(struct srv_request *req)
     atomic_fetch_add(&req->n_refs, 2); /* the API side's, and that of the run */
     bool is_inline = req->route->flags & SRV_ROUTE_INLINE;
     req->run = SRV_RUN_QUEUED;
-    if (is_inline) req->work.is_new = true;
-    else push(req, true);
+    req->work.class = req->body.len > SRV_SMALL_BODY_BYTES ? SRV_WORK_LARGE : SRV_WORK_SMALL;
+    if (!is_inline) push(req, req->work.class);
     pthread_mutex_unlock(&req->lock);
     if (is_inline) run_item(&req->work);
 }
@@ -377,7 +378,7 @@ void srv_request_wake(struct srv_request *req)
         if (req->run == SRV_RUN_IDLE) {
             req->run = SRV_RUN_QUEUED;
             srv_request_ref(req);
-            push(req, false);
+            push(req, SRV_WORK_WAKE);
         }
     }
     pthread_mutex_unlock(&req->lock);

@@ -1,5 +1,9 @@
 /* SPDX-License-Identifier: MIT */
-/* The text workers. One mutex guards both queues; each item wakes one worker. */
+/*
+ * The text workers. One mutex guards all queues; each item wakes one worker. The queue of wakes is
+ * first in, first out; the other two are sorted by turn, which is one more than that of the key's
+ * last item, and at least that of the first item in the queue.
+ */
 #include "server/work.h"
 
 #include <pthread.h>
@@ -16,19 +20,32 @@ struct queue {
 struct srv_work {
     pthread_mutex_t lock;     /* guards everything below */
     pthread_cond_t wake;
-    struct queue wakes, news;
-    int n_busy_with_new;      /* workers inside a new request */
+    struct queue queues[SRV_WORK_CLASSES];
+    int n_busy[SRV_WORK_CLASSES]; /* workers inside an item of the class */
+    bool small_is_next;       /* where there is one worker for new requests of both sizes */
     bool stopping;
     int n_workers;            /* started */
     pthread_t *threads;
 };
 
-static void append(struct queue *q, struct srv_work_item *item)
+static uint64_t next_turn(const struct queue *q, const struct srv_work_item *item)
 {
-    item->next = NULL;
-    if (q->last) q->last->next = item;
-    else q->first = item;
-    q->last = item;
+    uint64_t turn = q->first ? q->first->turn : 0;
+    if (item->class == SRV_WORK_WAKE) return turn;
+    for (const struct srv_work_item *i = q->first; i; i = i->next)
+        if (i->key == item->key) turn = i->turn + 1;
+    return turn;
+}
+
+static void insert(struct queue *q, struct srv_work_item *item)
+{
+    item->turn = next_turn(q, item);
+    struct srv_work_item **at = &q->first;
+    if (q->last && q->last->turn <= item->turn) at = &q->last->next;
+    while (*at && (*at)->turn <= item->turn) at = &(*at)->next;
+    item->next = *at;
+    *at = item;
+    if (!item->next) q->last = item;
 }
 
 static struct srv_work_item *take_first(struct queue *q)
@@ -40,13 +57,37 @@ static struct srv_work_item *take_first(struct queue *q)
     return item;
 }
 
+/*
+ * Whether a new request of this size may begin. Of n workers n - 1 are for new requests, and n - 2
+ * of them for large ones, but one at least.
+ */
+static bool may_begin(const struct srv_work *w, enum srv_work_class class)
+{
+    int n_new = w->n_busy[SRV_WORK_SMALL] + w->n_busy[SRV_WORK_LARGE];
+    int max_new = w->n_workers > 1 ? w->n_workers - 1 : 1;
+    int max_large = w->n_workers > 3 ? w->n_workers - 2 : 1;
+    if (!w->queues[class].first || n_new >= max_new) return false;
+    return class == SRV_WORK_SMALL || w->n_busy[SRV_WORK_LARGE] < max_large;
+}
+
 /* The next item this worker may run, or NULL. Called with the lock held. */
 static struct srv_work_item *take(struct srv_work *w)
 {
-    struct srv_work_item *item = take_first(&w->wakes);
-    bool may_begin = w->n_workers == 1 || w->n_busy_with_new < w->n_workers - 1;
-    if (!item && may_begin) item = take_first(&w->news);
-    return item;
+    struct srv_work_item *item = take_first(&w->queues[SRV_WORK_WAKE]);
+    if (item) return item;
+    bool small = may_begin(w, SRV_WORK_SMALL), large = may_begin(w, SRV_WORK_LARGE);
+    /* Large ones first, as they cannot take the last worker for new requests where there are two. */
+    if (small && large && w->n_workers < 3) large = !w->small_is_next;
+    w->small_is_next = large;
+    if (large) return take_first(&w->queues[SRV_WORK_LARGE]);
+    return small ? take_first(&w->queues[SRV_WORK_SMALL]) : NULL;
+}
+
+static bool is_empty(const struct srv_work *w)
+{
+    for (int i = 0; i < SRV_WORK_CLASSES; i++)
+        if (w->queues[i].first) return false;
+    return true;
 }
 
 static void *worker(void *arg)
@@ -56,18 +97,18 @@ static void *worker(void *arg)
     for (;;) {
         struct srv_work_item *item = take(w);
         if (!item) {
-            if (w->stopping && !w->news.first) break;
+            if (w->stopping && is_empty(w)) break;
             pthread_cond_wait(&w->wake, &w->lock);
             continue;
         }
-        bool is_new = item->is_new;
-        w->n_busy_with_new += is_new;
+        enum srv_work_class class = item->class;
+        w->n_busy[class]++;
         pthread_mutex_unlock(&w->lock);
         item->run(item); /* the item may be gone afterwards */
         pthread_mutex_lock(&w->lock);
-        w->n_busy_with_new -= is_new;
+        w->n_busy[class]--;
         /* A new request may have been held back for this worker's sake. */
-        if (is_new && w->news.first) pthread_cond_signal(&w->wake);
+        if (class != SRV_WORK_WAKE) pthread_cond_signal(&w->wake);
     }
     pthread_cond_broadcast(&w->wake);
     pthread_mutex_unlock(&w->lock);
@@ -124,7 +165,7 @@ void srv_work_destroy(struct srv_work *w)
 void srv_work_push(struct srv_work *w, struct srv_work_item *item)
 {
     pthread_mutex_lock(&w->lock);
-    append(item->is_new ? &w->news : &w->wakes, item);
+    insert(&w->queues[item->class], item);
     pthread_cond_signal(&w->wake);
     pthread_mutex_unlock(&w->lock);
 }

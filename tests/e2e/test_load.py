@@ -5,6 +5,7 @@ import concurrent.futures
 import json
 import os
 import signal
+import socket
 import tempfile
 import threading
 import time
@@ -134,6 +135,35 @@ def test_74_health_under_load():
             t.join()
         print(f"    slowest health answer under load: {slowest * 1000:.0f} ms")
         assert slowest < 1.0 * (6 if os.environ.get("HEARTH_SLOW") else 1)
+
+
+def test_74_large_texts_do_not_hold_up_small_requests():
+    """Eight bodies of 3 MB are to be tokenized when a completion of one token comes."""
+    with Hearth() as h:
+        body = json.dumps({"content": "Once upon a time there was a cat. " * 90000}).encode()
+        head = (f"POST /tokenize HTTP/1.1\r\nHost: localhost\r\nContent-Type: application/json\r\n"
+                f"Connection: close\r\nContent-Length: {len(body)}\r\n\r\n").encode()
+        ended, sockets = [], []
+        for _ in range(8):
+            s = socket.create_connection((h.host, h.port), timeout=120)
+            s.sendall(head + body[:-1])
+            sockets.append(s)
+
+        def read(s):
+            data = b""
+            while chunk := s.recv(1 << 20):
+                data += chunk
+            ended.append(data[:15])
+        threads = [threading.Thread(target=read, args=(s,)) for s in sockets]
+        for t in threads:
+            t.start()
+        for s in sockets:  # all are complete at the same time
+            s.sendall(body[-1:])
+        assert h.post("/v1/completions", dict(BODY, max_tokens=1))[0] == 200
+        n_before = len(ended)
+        for t in threads:
+            t.join()
+        assert ended == [b"HTTP/1.1 200 OK"] * 8 and n_before < 4, (ended, n_before)
 
 
 def test_75_different_prompts_at_once():
