@@ -58,6 +58,8 @@ struct eng_params {
     int chunk_tokens;          /* prompt rows a step; 0: 128 */
     int64_t memory_bytes;      /* budget for everything; 0: the cgroup limit or physical memory */
     int64_t kv_bytes;          /* KV cache budget; 0: n_parallel x context, as far as memory goes */
+    int64_t answer_bytes;      /* memory the caller keeps for answers, counted in the plan; 0: none,
+                                * -1: a sixteenth of memory_bytes, from 16 MiB to 1 GiB */
     bool no_prefix_cache;      /* switch prefix sharing between requests off */
     int max_queued_jobs;       /* waiting beyond the running ones; 0: 4 x n_parallel */
     int64_t max_queued_tokens; /* prompt tokens waiting; 0: 8 x context */
@@ -85,6 +87,7 @@ struct eng_memory {
     int64_t scratch_bytes; /* activations, attention, packing */
     int64_t logits_bytes;
     int64_t limit_bytes;   /* what they were checked against */
+    int64_t answer_bytes;  /* kept by the caller, see eng_params */
     int64_t other_bytes;   /* allowance for the program, the tokenizer and requests in flight */
     int64_t spare_bytes;   /* planned for weights that might not have fitted 12 bits, and not needed */
 };

@@ -36,7 +36,11 @@ enum {
     QUEUE_PER_SLOT = 4, /* waiting jobs for each slot, by default */
     QUEUE_CONTEXTS = 8, /* waiting prompt tokens, in contexts, by default */
     STARVING_US = 15000000,
+    ANSWER_SHARE = 16, /* of the memory, by default */
 };
+
+#define MIN_ANSWER_BYTES ((int64_t)16 << 20)
+#define MAX_ANSWER_BYTES ((int64_t)1 << 30)
 
 struct eng {
     struct eng_params p; /* defaults filled in; its strings are not kept */
@@ -69,6 +73,13 @@ static bool settle(int *value, int def, int max)
     return *value >= 1 && *value <= max;
 }
 
+static int64_t answer_share(int64_t memory_bytes)
+{
+    int64_t share = memory_bytes / ANSWER_SHARE;
+    if (share > MAX_ANSWER_BYTES) return MAX_ANSWER_BYTES;
+    return share < MIN_ANSWER_BYTES ? MIN_ANSWER_BYTES : share;
+}
+
 static int settle_params(struct eng *e, char *err, size_t errlen)
 {
     struct eng_params *p = &e->p;
@@ -89,13 +100,14 @@ static int settle_params(struct eng *e, char *err, size_t errlen)
                  fields[i].max);
         return ENG_EINVAL;
     }
-    if (p->ctx_tokens < 0 || p->memory_bytes < 0 || p->kv_bytes < 0 || p->max_queued_jobs < 0 ||
-        p->max_queued_tokens < 0) {
+    if (p->ctx_tokens < 0 || p->memory_bytes < 0 || p->kv_bytes < 0 || p->answer_bytes < -1 ||
+        p->max_queued_jobs < 0 || p->max_queued_tokens < 0) {
         snprintf(err, errlen, "sizes of context, memory and queue must not be negative");
         return ENG_EINVAL;
     }
     if (p->max_queued_jobs == 0) p->max_queued_jobs = QUEUE_PER_SLOT * p->n_parallel;
     if (p->memory_bytes == 0) p->memory_bytes = mem_limit_bytes("");
+    if (p->answer_bytes < 0) p->answer_bytes = answer_share(p->memory_bytes);
     return 0;
 }
 
@@ -194,6 +206,7 @@ static int plan_memory(struct eng *e, char *err, size_t errlen)
         .n_parallel = e->p.n_parallel,
         .ctx_tokens = e->p.ctx_tokens,
         .kv_bytes = e->p.kv_bytes,
+        .answer_bytes = e->p.answer_bytes,
         .limit_bytes = e->p.memory_bytes,
     };
     rc = mem_plan_make(&e->plan, &params, err, errlen);

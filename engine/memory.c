@@ -100,7 +100,8 @@ static int64_t pages_of(int64_t ctx)
 static int64_t add_up(const struct eng_memory *m)
 {
     int64_t sum = m->weights_bytes;
-    const int64_t parts[] = {m->kv_bytes, m->scratch_bytes, m->logits_bytes, m->other_bytes};
+    const int64_t parts[] = {m->kv_bytes, m->scratch_bytes, m->logits_bytes, m->answer_bytes,
+                             m->other_bytes};
     for (size_t i = 0; i < sizeof(parts) / sizeof(parts[0]); i++)
         if (__builtin_add_overflow(sum, parts[i], &sum)) return INT64_MAX;
     return sum;
@@ -115,6 +116,7 @@ static bool plan_at(const struct mem_params *p, int64_t ctx, int64_t n_pages, st
     fwd.ctx = ctx;
     *m = (struct eng_memory){
         .weights_bytes = model->weights_bytes + eng_model_rope_bytes(model, ctx),
+        .answer_bytes = p->answer_bytes,
         .other_bytes = MEM_ALLOWANCE_BYTES,
         .limit_bytes = p->limit_bytes,
     };
@@ -182,10 +184,11 @@ static int refuse(const struct mem_params *p, const struct mem_plan *plan, char 
     snprintf(
         err, errlen,
         "memory: weights %lld MiB + KV cache %lld MiB (%d pages of %d tokens) + scratch %lld MiB "
-        "+ logits %lld MiB + program %lld MiB = %lld MiB, but the limit is %lld MiB",
+        "+ logits %lld MiB + answers %lld MiB + program %lld MiB = %lld MiB, but the limit is %lld "
+        "MiB",
         mib(m->weights_bytes), mib(m->kv_bytes), plan->n_pages, KV_PAGE_TOKENS,
-        mib(m->scratch_bytes), mib(m->logits_bytes), mib(m->other_bytes), mib(add_up(m)),
-        mib(p->limit_bytes));
+        mib(m->scratch_bytes), mib(m->logits_bytes), mib(m->answer_bytes), mib(m->other_bytes),
+        mib(add_up(m)), mib(p->limit_bytes));
     return ENG_ENOMEM;
 }
 

@@ -4,7 +4,8 @@
  * against it before anything large is allocated.
  *
  * With overcommit a failing allocation is no signal one can rely on, so sums are compared instead:
- * weights (with RoPE tables), KV cache, scratch, logits, and an allowance for the program itself.
+ * weights (with RoPE tables), KV cache, scratch, logits, the caller's answers, and an allowance for
+ * the program itself.
  */
 #ifndef HEARTH_ENGINE_MEMORY_H
 #define HEARTH_ENGINE_MEMORY_H
@@ -15,7 +16,7 @@
 #include "engine/engine.h"
 #include "engine/forward.h"
 
-/* Code, stacks, tokenizer, requests and their answers in flight. */
+/* Code, stacks, tokenizer, requests in flight. */
 #define MEM_ALLOWANCE_BYTES ((int64_t)64 << 20)
 
 /*
@@ -31,6 +32,7 @@ struct mem_params {
     int n_parallel;
     int64_t ctx_tokens; /* 0: the most that the model and the memory allow */
     int64_t kv_bytes;   /* 0: n_parallel x context, as far as memory goes */
+    int64_t answer_bytes; /* the caller's */
     int64_t limit_bytes;
 };
 

@@ -124,6 +124,13 @@ const uint8_t *srv_request_tenant(const struct srv_request *req);
  */
 void *srv_request_alloc(struct srv_request *req, size_t bytes);
 
+/*
+ * Charges memory for the answer, which the caller allocates, to the budget that all answers share
+ * (eng_memory.answer_bytes); it is given back when the request is freed. False where the budget has
+ * no room: then *ret_used says how much of it is in use, and nothing is charged.
+ */
+bool srv_request_charge(struct srv_request *req, int64_t bytes, int64_t *ret_used);
+
 struct srv_callbacks {
     void (*on_wake)(struct srv_request *req);
     void (*on_gone)(struct srv_request *req);

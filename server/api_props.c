@@ -25,9 +25,10 @@ static void add_memory(struct srv_buf *b, const struct eng_memory *m)
 {
     srv_buf_printf(b,
                    ",\"memory\":{\"weights_bytes\":%lld,\"kv_bytes\":%lld,\"scratch_bytes\":%lld,"
-                   "\"logits_bytes\":%lld,\"limit_bytes\":%lld}",
+                   "\"logits_bytes\":%lld,\"answer_bytes\":%lld,\"limit_bytes\":%lld}",
                    (long long)m->weights_bytes, (long long)m->kv_bytes, (long long)m->scratch_bytes,
-                   (long long)m->logits_bytes, (long long)m->limit_bytes);
+                   (long long)m->logits_bytes, (long long)m->answer_bytes,
+                   (long long)m->limit_bytes);
 }
 
 /* What a request gets that does not say. */

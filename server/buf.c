@@ -28,7 +28,7 @@ void srv_buf_finish(struct srv_buf *b)
 void srv_buf_clear(struct srv_buf *b)
 {
     b->len = 0;
-    b->failed = false;
+    b->failed = b->too_large = false;
     if (b->data) b->data[0] = '\0';
 }
 
@@ -37,7 +37,7 @@ static bool reserve(struct srv_buf *b, size_t more)
 {
     if (b->failed) return false;
     if (more > b->max - b->len) {
-        b->failed = true;
+        b->failed = b->too_large = true;
         return false;
     }
     size_t wanted = b->len + more;

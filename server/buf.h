@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: MIT */
 /*
  * The bounded growable buffer. It is born with its maximum; an append that would pass it, or for
- * which memory cannot be had, marks the buffer failed and changes nothing, so a writer may append
+ * which no memory is available, marks the buffer failed and changes nothing, so a writer may append
  * without checking and look once at the end.
  *
  * Threads: unsafe; one owner at a time.
@@ -19,6 +19,7 @@ struct srv_buf {
     size_t cap;
     size_t max;
     bool failed;
+    bool too_large; /* failed because of max */
 };
 
 void srv_buf_init(struct srv_buf *b, size_t max_bytes);

@@ -56,6 +56,8 @@ enum {
     LOADING_NOTICE_US = 5000000,
     MALLOC_ARENAS = 2,       /* more of them only keep freed memory resident */
     LOG_FLUSH_MS = 500,      /* for the last lines of the log, where nobody reads them */
+    MMAP_BYTES = 256 << 10,  /* allocations from this size on go back to the system when freed */
+    TRIM_AFTER_US = 1000000, /* without a request: then all that was freed goes back */
 };
 
 /* Everything this command owns. */
@@ -65,6 +67,8 @@ struct serve {
     struct srv_http *http, *admin;
     struct srv_loader *loader;
     struct srv_watchdog watchdog;
+    uint64_t idle_since_us;  /* 0: there are requests, or nothing to give back */
+    uint64_t n_trimmed_at;   /* requests counted when memory was last given back */
     int signal_fd, loaded_fd;
     bool has_retry;
     bool loaded;             /* the loader has ended well */
@@ -240,11 +244,13 @@ static void announce_ready(struct serve *s)
     const double mib = 1048576.0;
     srv_log(SRV_LOG_INFO,
             "ready on %s model=%s numerics=%s kernels=%s gemm=%s threads=%d parallel=%d ctx=%lld "
-            "weights=%.0fMiB kv=%.0fMiB scratch=%.0fMiB logits=%.0fMiB limit=%.0fMiB load=%.2fs",
+            "weights=%.0fMiB kv=%.0fMiB scratch=%.0fMiB logits=%.0fMiB answers=%.0fMiB limit=%.0fMiB "
+            "load=%.2fs",
             s->url, app->model_names[0], i->numerics, i->kernels, i->gemm, i->n_threads,
             i->n_parallel, (long long)i->ctx_tokens, (double)i->memory.weights_bytes / mib,
             (double)i->memory.kv_bytes / mib, (double)i->memory.scratch_bytes / mib,
-            (double)i->memory.logits_bytes / mib, (double)i->memory.limit_bytes / mib,
+            (double)i->memory.logits_bytes / mib, (double)i->memory.answer_bytes / mib,
+            (double)i->memory.limit_bytes / mib,
             i->load_seconds);
     if (!i->repeatable) {
         srv_log(
@@ -300,6 +306,20 @@ static void monitor(struct serve *s)
     s->notified_us = now_us;
 }
 
+/* Once the last request has gone, what malloc keeps for the next ones goes back to the system. */
+static void give_memory_back(struct serve *s)
+{
+    uint64_t now_us = srv_now_us(), n = atomic_load(&s->server.n_requests_ever);
+    if (atomic_load(&s->server.n_requests) > 0 || n == s->n_trimmed_at) {
+        s->idle_since_us = 0;
+        return;
+    }
+    if (!s->idle_since_us) s->idle_since_us = now_us;
+    if (now_us - s->idle_since_us < TRIM_AFTER_US) return;
+    malloc_trim(0);
+    s->n_trimmed_at = n;
+}
+
 static void reload_keys(struct serve *s)
 {
     char err[512];
@@ -351,6 +371,7 @@ static int run(struct serve *s, char *err, size_t errlen)
         if (!s->loaded && (fds[1].revents & POLLIN) && finish_loading(s, err, errlen)) return -1;
         if ((fds[0].revents & POLLIN) && handle_signal(s)) return 0;
         monitor(s);
+        give_memory_back(s);
         if (!s->loaded) notify_loading(s);
     }
 }
@@ -464,6 +485,7 @@ int srv_cmd_serve(const struct srv_config *config)
     s.server.start_time_s = (double)now.tv_sec + (double)now.tv_nsec * 1e-9;
     s.notify_us = srv_notify_watchdog_us();
     mallopt(M_ARENA_MAX, MALLOC_ARENAS);
+    mallopt(M_MMAP_THRESHOLD, MMAP_BYTES);
     srv_log_init(config->log_format, config->log_level);
     raise_fd_limit(config);
 

@@ -88,6 +88,8 @@ const struct srv_option srv_options[] = {
           "budget for everything; 0: the cgroup limit or physical memory"),
     BYTES("compute", "kv-memory", NULL, kv_memory_bytes, 0, 1024 * TERA, "0", ENGINE,
           "KV cache budget; 0: parallel x context, capped by memory"),
+    BYTES("compute", "answer-memory", NULL, answer_memory_bytes, 0, 1024 * TERA, "0", SERVE,
+          "budget for answers that are made or sent; 0: a sixteenth of the memory"),
     SWITCH("compute", "prefix-cache", "enable-prefix-caching", prefix_cache, "on", ENGINE,
            "requests of one key share the KV pages of equal prompt beginnings"),
     SWITCH("compute", "memory-lock", "mlock", memory_lock, "off", SERVE,

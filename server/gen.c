@@ -19,28 +19,31 @@
 #include "server/digest.h"
 #include "tokenizer/tokenizer.h"
 
-enum { PRIME_TOKENS = 8, TEXT_BYTES_MAX = 64 << 20 };
+enum {
+    PRIME_TOKENS = 8,
+    TEXT_BYTES_MAX = 64 << 20,
+    CHOICE_BYTES = 1024, /* of a choice besides its logs and text: this module's and the decoder's */
+};
 
 /* ---- logs: the engine thread writes, the text worker reads --------------------------------- */
 
-static int log_init(struct gen_log *log, int64_t capacity, int64_t n_top)
+/* Bytes of a log, each part rounded up so that the next one is aligned. */
+static int64_t log_bytes(int64_t capacity, int64_t n_top)
 {
-    log->capacity = capacity;
-    log->top_width = n_top > 0 ? (int)n_top : 0;
-    /* Zero pages from the system: only what is used becomes resident. */
-    log->records = calloc((size_t)capacity + 1, sizeof(*log->records));
-    if (!log->records) return -1;
-    if (!log->top_width) return 0;
-    log->tops = calloc((size_t)capacity + 1, (size_t)log->top_width * sizeof(*log->tops));
-    return log->tops ? 0 : -1;
+    int64_t records = capacity * (int64_t)sizeof(struct gen_record);
+    int64_t tops = n_top > 0 ? capacity * n_top * (int64_t)sizeof(struct eng_logprob) : 0;
+    return (records + tops + 15) / 16 * 16;
 }
 
-static void log_finish(struct gen_log *log)
+/* Lays the log out in memory that begins at *at, and moves *at behind it; no capacity: no log. */
+static void log_init(struct gen_log *log, int64_t capacity, int64_t n_top, char **at)
 {
-    free(log->records);
-    free(log->tops);
-    log->records = NULL;
-    log->tops = NULL;
+    if (!capacity) return;
+    log->capacity = capacity;
+    log->top_width = n_top > 0 ? (int)n_top : 0;
+    log->records = (struct gen_record *)(void *)*at;
+    if (log->top_width) log->tops = (struct eng_logprob *)(void *)(log->records + capacity);
+    *at += log_bytes(capacity, n_top);
 }
 
 static void log_append(struct gen_log *log, const struct eng_event *ev)
@@ -169,10 +172,8 @@ int srv_gen_chat_prompt(struct srv_gen *g, const struct chat_input *in, struct p
 
 static void free_choice(struct gen_choice *c)
 {
-    log_finish(&c->log);
     textout_finish(&c->text);
     tok_decoder_destroy(c->decoder);
-    free(c->offsets);
 }
 
 /* on_free: nothing runs any more. */
@@ -182,9 +183,9 @@ static void gen_free(struct srv_request *req)
     for (int i = 0; g->prompts && i < g->n_prompts; i++) {
         struct gen_prompt *p = &g->prompts[i];
         eng_job_release(p->job);
-        log_finish(&p->log);
         for (int k = 0; p->choices && k < g->n_candidates; k++)
             free_choice(&p->choices[k]);
+        free(p->memory);
     }
     textout_stops_finish(&g->stops);
     json_decref(g->body);
@@ -205,6 +206,51 @@ static int64_t token_capacity(const struct srv_gen *g, const struct gen_prompt *
     return g->max_tokens < room ? g->max_tokens : room;
 }
 
+static int64_t prompt_log_capacity(const struct srv_gen *g, const struct gen_prompt *p)
+{
+    return g->params.prompt_logprobs >= 0 ? p->n_ids : 0;
+}
+
+static int64_t offsets_bytes(int64_t capacity)
+{
+    return (capacity * (int64_t)sizeof(uint32_t) + 15) / 16 * 16;
+}
+
+/* What the choices of a prompt take. No overflow: prompts and contexts are far below 2^40 tokens. */
+static int64_t prompt_bytes(const struct srv_gen *g, const struct gen_prompt *p)
+{
+    int64_t capacity = token_capacity(g, p);
+    int64_t choice = log_bytes(capacity, g->params.logprobs_count) + offsets_bytes(capacity);
+    return log_bytes(prompt_log_capacity(g, p), g->params.prompt_logprobs) +
+           g->n_candidates * (choice + CHOICE_BYTES);
+}
+
+static long long mib(int64_t bytes)
+{
+    return (long long)((bytes + (1 << 20) - 1) >> 20);
+}
+
+/* All that the logs of the request can come to is charged before anything is computed. */
+static int charge_logs(struct srv_gen *g, struct param_error *err)
+{
+    int64_t bytes = 0, used = 0, limit = eng_info(g->app->engine)->memory.answer_bytes;
+    for (int i = 0; i < g->n_prompts; i++)
+        bytes += prompt_bytes(g, &g->prompts[i]);
+    if (bytes > limit)
+        return param_fail(err, SRV_ERR_TOO_LARGE, NULL,
+                          "The answer may take %lld MiB of memory (%d prompts, %d choices each, up "
+                          "to %lld tokens a choice, %d log-probabilities a token), but this server "
+                          "has %lld MiB for all answers.",
+                          mib(bytes), g->n_prompts, g->n_candidates,
+                          (long long)token_capacity(g, &g->prompts[0]),
+                          (int)g->params.logprobs_count + 1, mib(limit));
+    if (srv_request_charge(g->req, bytes, &used)) return 0;
+    return param_fail(err, SRV_ERR_QUEUE_FULL, NULL,
+                      "The answer may take %lld MiB of memory, but answers under way hold %lld of "
+                      "the %lld MiB there are.",
+                      mib(bytes), mib(used), mib(limit));
+}
+
 /* The decoder sees the prompt's last tokens first, so that a space mark in front of the answer
  * stays. */
 static int prime_decoder(const struct srv_gen *g, const struct gen_prompt *p, struct gen_choice *c)
@@ -218,27 +264,29 @@ static int prime_decoder(const struct srv_gen *g, const struct gen_prompt *p, st
     return rc;
 }
 
-static int prepare_choice(struct srv_gen *g, struct gen_prompt *p, int number)
+static int prepare_choice(struct srv_gen *g, struct gen_prompt *p, int number, char **at)
 {
     struct gen_choice *c = &p->choices[number];
     int64_t capacity = token_capacity(g, p);
     c->index = (int)(p - g->prompts) * g->n_choices + number;
     c->stop_id = -1;
     textout_init(&c->text, &g->stops, g->params.include_stop, TEXT_BYTES_MAX);
-    if (log_init(&c->log, capacity, g->params.logprobs_count)) return -1;
-    c->offsets = calloc((size_t)capacity + 1, sizeof(*c->offsets));
-    if (!c->offsets) return -1;
+    log_init(&c->log, capacity, g->params.logprobs_count, at);
+    c->offsets = (uint32_t *)(void *)*at;
+    *at += offsets_bytes(capacity);
     return prime_decoder(g, p, c);
 }
 
+/* Zero pages from the system: of the logs only what is used becomes resident. */
 static int prepare_prompt(struct srv_gen *g, struct gen_prompt *p)
 {
     p->choices = srv_request_alloc(g->req, (size_t)g->n_candidates * sizeof(*p->choices));
-    if (!p->choices) return -1;
-    int64_t n_prompt_logs = g->params.prompt_logprobs >= 0 ? p->n_ids : 0;
-    if (n_prompt_logs && log_init(&p->log, n_prompt_logs, g->params.prompt_logprobs)) return -1;
+    p->memory = calloc(1, (size_t)prompt_bytes(g, p));
+    if (!p->choices || !p->memory) return -1;
+    char *at = p->memory;
+    log_init(&p->log, prompt_log_capacity(g, p), g->params.prompt_logprobs, &at);
     for (int k = 0; k < g->n_candidates; k++)
-        if (prepare_choice(g, p, k)) return -1;
+        if (prepare_choice(g, p, k, &at)) return -1;
     return 0;
 }
 
@@ -264,7 +312,10 @@ static int submit_prompt(struct srv_gen *g, struct gen_prompt *p, char *err, siz
     const struct srv_gen_params *gp = &g->params;
     const struct srv_config *config = g->app->config;
     struct gen_link *link = srv_request_alloc(g->req, sizeof(*link));
-    if (!link) return ENG_ENOMEM;
+    if (!link || (!p->choices && prepare_prompt(g, p))) {
+        snprintf(err, errlen, "There is no memory for the request.");
+        return ENG_ENOMEM;
+    }
     *link = (struct gen_link){g, p};
     int64_t total_ms = gp->deadline_ms > 0 ? gp->deadline_ms : config->request_timeout_ms;
     struct eng_job_params jp = {
@@ -348,6 +399,8 @@ static void end_choice(struct gen_choice *c, const char *reason)
     c->ended = true;
     c->finish_reason = reason;
     textout_flush(&c->text);
+    tok_decoder_destroy(c->decoder);
+    c->decoder = NULL;
 }
 
 /* What the decoder still holds (half a character) becomes text. Returns true where that completes a
@@ -364,7 +417,7 @@ static void take_record(struct srv_gen *g, struct gen_prompt *p, struct gen_choi
 {
     const struct gen_record *record = &c->log.records[at];
     bool armed = at >= g->params.min_tokens;
-    c->offsets[at] = c->text.text.len;
+    c->offsets[at] = (uint32_t)c->text.text.len;
     c->n_tokens = at + 1;
     c->sum_logprob += record->logprob;
     /* Told from the id itself: the engine's own word on the end may come after the token. */
@@ -590,11 +643,24 @@ static void stream_progress(struct srv_gen *g)
     g->format->stream_progress(g, &t);
 }
 
+/* The text grows with what is generated, so it is charged as it does. */
+static void charge_text(struct srv_gen *g, struct gen_choice *c)
+{
+    int64_t grown = (int64_t)c->text.text.cap - c->text_charged, used = 0;
+    if (c->text.text.failed)
+        fail(g, SRV_ERR_OVERLOADED, "There is no memory for the answer.");
+    else if (grown > 0 && !srv_request_charge(g->req, grown, &used))
+        fail(g, SRV_ERR_OVERLOADED, "The memory for all answers is spent.");
+    else
+        c->text_charged += grown;
+}
+
 static void advance_prompt(struct srv_gen *g, struct gen_prompt *p)
 {
     for (int k = 0; k < g->n_candidates && !g->answered; k++) {
         struct gen_choice *c = &p->choices[k];
         advance_choice(g, p, c);
+        charge_text(g, c);
         if (check_failure(g, c)) return;
         /* While the client is behind, text gathers; it goes out in larger events later. */
         if (g->streaming && srv_stream_has_room(g->req)) stream_choice(g, p, c);
@@ -605,8 +671,9 @@ static void advance_prompt(struct srv_gen *g, struct gen_prompt *p)
 static bool all_sent(const struct srv_gen *g)
 {
     for (int i = 0; i < g->n_prompts; i++) {
+        const struct gen_choice *choices = g->prompts[i].choices;
         for (int k = 0; k < g->n_candidates; k++)
-            if (!g->prompts[i].choices[k].closed) return false;
+            if (!choices || !choices[k].closed) return false;
     }
     return true;
 }
@@ -696,9 +763,7 @@ static int start_jobs(struct srv_gen *g, struct param_error *err)
 {
     if (textout_stops_init(&g->stops, g->params.stops, g->params.stop_lens, g->params.n_stops))
         return param_fail(err, SRV_ERR_OVERLOADED, NULL, "There is no memory for the request.");
-    for (int i = 0; i < g->n_prompts; i++)
-        if (prepare_prompt(g, &g->prompts[i]))
-            return param_fail(err, SRV_ERR_OVERLOADED, NULL, "There is no memory for the request.");
+    if (charge_logs(g, err)) return -1;
     char text[256] = "";
     g->n_places_kept = srv_request_ask_place(g->req, eng_info(g->app->engine)->n_parallel);
     int rc = submit_more(g, text, sizeof(text));

@@ -7,7 +7,7 @@
  * owns the request:
  *
  *   engine thread   on_event: appends records to the choice's log, wakes the request. The logs are
- * sized at admission for all that can come, so the engine never waits; a record is written once,
+ * sized when a prompt is submitted for all that can come, so the engine never waits; a record is written once,
  * then published by an atomic count (one writer, one reader, no lock). text worker     on_wake:
  * reads new records, ids -> text -> stop strings -> the format's events. any thread      on_gone:
  * cancels the jobs.
@@ -77,7 +77,7 @@ struct gen_log {
     struct gen_record *records; /* [capacity] */
     struct eng_logprob *tops;   /* [capacity][top_width] */
     int64_t capacity;
-    int top_width;
+    int top_width;          /* of a row of tops; 0: none */
     atomic_llong n_written; /* published by the engine thread */
     int64_t n_read;         /* the text worker's */
 };
@@ -94,8 +94,9 @@ struct gen_choice {
     atomic_int finish; /* enum eng_finish, 0 while running; written after the last record */
     int32_t stop_id;   /* the id that ended it, or -1 */
     struct textout text;
-    struct tok_decoder *decoder;
-    size_t *offsets;           /* [capacity]: bytes of text before each token's piece */
+    int64_t text_charged;      /* bytes of text.text that the budget of answers knows of */
+    struct tok_decoder *decoder; /* NULL once the choice has ended */
+    uint32_t *offsets;         /* [capacity]: bytes of text before each token's piece */
     int64_t n_tokens;          /* that count: up to the one that completed a stop */
     int64_t n_shown;           /* whose log-probabilities have been sent */
     size_t n_sent;             /* bytes of text sent */
@@ -112,7 +113,8 @@ struct gen_prompt {
     int64_t n_ids;
     _Atomic(struct eng_job *) job; /* set by the text worker, read by on_gone */
     struct gen_log log;            /* prompt log-probabilities: records of positions 1.. */
-    struct gen_choice *choices;    /* [n_candidates] */
+    struct gen_choice *choices;    /* [n_candidates]; NULL until it is submitted */
+    char *memory;                  /* of all its logs: one allocation */
     struct eng_usage first_usage; /* of the start: valid once `started` */
     struct eng_usage usage;       /* of the end: valid once `done` */
     /* of the prefill, with return_progress; n_prefilled is written last */

@@ -46,6 +46,9 @@ enum {
     SRV_STREAM_MAX_BYTES = 256 << 10,
     SRV_STREAM_EVENT_MAX_BYTES = 16 << 20,
 
+    /* An answer up to this size is not charged to the budget of all answers. */
+    SRV_SMALL_ANSWER_BYTES = 256 << 10,
+
     /* Bodies held at once, as a multiple of the largest body: counted as they arrive. */
     SRV_BODIES_FACTOR = 16,
     /* What is read and thrown away of a body that is too large, so that its sender sees the 413. */

@@ -421,9 +421,9 @@ static void write_process(struct out *o, const struct srv_metrics_view *v)
     one(o, "hearth_model_load_seconds", "gauge", "Time the model took to load.",
         i ? i->load_seconds : 0);
     one(o, "hearth_memory_plan_bytes", "gauge",
-        "Memory planned for weights, KV cache, activations and logits.",
+        "Memory planned for weights, KV cache, activations, logits and answers.",
         i ? (double)(i->memory.weights_bytes + i->memory.kv_bytes + i->memory.scratch_bytes +
-                     i->memory.logits_bytes)
+                     i->memory.logits_bytes + i->memory.answer_bytes)
           : 0);
     one(o, "process_resident_memory_bytes", "gauge", "Resident memory.", resident_bytes());
     one(o, "process_open_fds", "gauge", "Open descriptors.", open_files());

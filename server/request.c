@@ -54,6 +54,19 @@ void *srv_request_alloc(struct srv_request *req, size_t bytes)
     return p;
 }
 
+bool srv_request_charge(struct srv_request *req, int64_t bytes, int64_t *ret_used)
+{
+    struct srv_server *s = req->server;
+    int64_t limit = eng_info(s->app.engine)->memory.answer_bytes;
+    long long used = atomic_load(&s->answer_bytes);
+    do {
+        *ret_used = used;
+        if (bytes > limit - used) return false;
+    } while (!atomic_compare_exchange_weak(&s->answer_bytes, &used, used + bytes));
+    req->answer_bytes += bytes;
+    return true;
+}
+
 static char *copy_text(struct srv_request *req, const char *text, size_t len)
 {
     char *copy = srv_request_alloc(req, len + 1);
@@ -101,6 +114,7 @@ struct srv_request *srv_request_create(struct srv_server *server,
         return NULL;
     }
     atomic_fetch_add(&server->n_requests, 1);
+    atomic_fetch_add(&server->n_requests_ever, 1);
     return req;
 }
 
@@ -135,6 +149,7 @@ static void destroy(struct srv_request *req)
     }
     if (req->callbacks.on_free) req->callbacks.on_free(req);
     atomic_fetch_sub(&s->body_bytes, (long long)req->charged_bytes);
+    atomic_fetch_sub(&s->answer_bytes, req->answer_bytes);
     srv_buf_finish(&req->body);
     srv_buf_finish(&req->reply);
     srv_ring_finish(&req->ring);
@@ -442,13 +457,20 @@ void srv_reply_header(struct srv_request *req, const char *name, const char *val
 void srv_reply(struct srv_request *req, int status, const char *content_type, struct srv_buf *body)
 {
     struct srv_buf taken = *body;
+    int64_t used;
     srv_buf_init(body, body->max);
-    if (taken.failed) {
+    bool kept = !taken.failed && (taken.len <= SRV_SMALL_ANSWER_BYTES ||
+                                  srv_request_charge(req, (int64_t)taken.len, &used));
+    if (!kept) {
+        enum srv_error kind = taken.too_large ? SRV_ERR_TOO_LARGE : SRV_ERR_OVERLOADED;
         srv_buf_finish(&taken);
         srv_buf_init(&taken, 1024);
-        status = 500;
+        status = srv_error_status(kind);
         content_type = NULL;
-        srv_error_write(&taken, SRV_ERR_INTERNAL, NULL, "There is no memory for the answer.", NULL);
+        srv_error_write(&taken, kind, NULL,
+                        kind == SRV_ERR_TOO_LARGE ? "The answer is larger than this server sends."
+                                                  : "There is no memory for the answer.",
+                        NULL);
     }
     pthread_mutex_lock(&req->lock);
     if (req->answer == SRV_ANSWER_NONE) {

@@ -70,6 +70,7 @@ struct srv_request {
     enum srv_stage stage;
     struct srv_buf body;
     size_t charged_bytes;               /* of the common budget for bodies */
+    int64_t answer_bytes;               /* charged to that for answers */
     bool over_budget, over_limit;
     size_t discarded_bytes;
 

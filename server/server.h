@@ -38,7 +38,9 @@ struct srv_server {
     atomic_bool stalled;           /* work waits and the engine does not step */
     atomic_ullong monitor_us;      /* when the main thread last looked */
     atomic_int n_requests;         /* alive, answered or not */
+    atomic_ullong n_requests_ever;
     atomic_llong body_bytes;       /* of bodies held */
+    atomic_llong answer_bytes;     /* charged for answers; at most the engine's plan says */
     double start_time_s;           /* unix seconds */
 };
 

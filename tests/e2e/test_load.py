@@ -232,7 +232,7 @@ def serve_in_order(policy, jobs):
             order = []
 
             def ask(name, key, **more):
-                status, _, _ = h.post("/v1/completions", dict(BODY, max_tokens=60, **more),
+                status, _, _ = h.post("/v1/completions", dict(BODY, max_tokens=400, **more),
                                       {"Authorization": f"Bearer {key}"})
                 order.append((name, status))
             h.process.send_signal(signal.SIGUSR1)
@@ -309,6 +309,52 @@ def test_85_a_thousand_requests_leave_nothing_behind():
             list(pool.map(one, range(1000)))
         h.wait_until(lambda: h.metrics()["hearth_http_requests_open"] == 1, 30, "all requests have ended")
         assert h.slots()["pages"]["used"] == 0
+
+
+def test_86_choices_cost_what_they_use():
+    """1.4 KB of body ask for 4,096 choices: memory is taken as they are computed, and given back."""
+    with Hearth() as h:
+        h.post("/v1/completions", dict(BODY, prompt=[[5 + i] * 40 for i in range(8)], n=16))  # KV pages are touched
+        h.wait_until(lambda: h.slots()["running"] == 0, 10, "idle")
+        before = h.memory_kib()
+        body = dict(BODY, prompt=[[5]] * 256, n=16, max_tokens=2000)
+        for _ in range(3):
+            c = start_request(h, "/v1/completions", body)
+            done = h.metrics()["hearth_generated_tokens_total"]
+            h.wait_until(lambda: h.metrics()["hearth_generated_tokens_total"] > done + 500, 60, "it runs")
+            assert h.memory_kib() - before < 64 << 10, (h.memory_kib(), before)
+            leave(c, reset=True)
+            h.wait_until(lambda: h.slots()["running"] == 0, 60, "its slots are free")
+
+
+def test_86_answers_have_a_budget():
+    """Logs of all that may come are charged before anything is computed; what does not fit is told in numbers."""
+    with Hearth("--answer-memory", "16M", "--debug-hooks", "on") as h:
+        large = dict(BODY, prompt="a", n=16, max_tokens=2000, logprobs=20)  # 5.6 MiB
+        status, _, answer = h.post("/v1/completions", dict(large, prompt=["a"] * 4))
+        assert status == 413 and answer["error"]["code"] == "request_too_large", (status, answer)
+        for number in ("4 prompts", "16 choices", "2000 tokens", "21 log-probabilities", "16 MiB"):
+            assert number in answer["error"]["message"], answer
+        h.process.send_signal(signal.SIGUSR1)
+        h.wait_until(lambda: any("paused" in line for line in h.log), 10, "paused")
+        held = [start_request(h, "/v1/completions", large) for _ in range(2)]
+        h.wait_until(lambda: h.slots()["waiting"] == 32, 10, "two wait")
+        status, head, answer = h.post("/v1/completions", large)
+        assert status == 429 and head["retry-after"] and "of the 16 MiB" in answer["error"]["message"], answer
+        small = threading.Thread(target=h.post, args=("/v1/completions", BODY))
+        small.start()
+        h.wait_until(lambda: h.slots()["waiting"] == 33, 10, "a small one is let in")
+        leave(held.pop(), reset=False)
+        h.wait_until(lambda: h.slots()["waiting"] == 17, 10, "one has left")
+        h.process.send_signal(signal.SIGUSR1)
+        small.join()
+        leave(held.pop(), reset=False)
+        h.wait_until(lambda: h.slots()["running"] == 0, 60, "idle")
+        assert h.post("/v1/completions", large)[0] == 200
+        # An answer that nobody reads counts as long as it is held.
+        text = {"content": "Once upon a time. " * 100000, "with_pieces": True}  # about 17 MB of answer
+        status, _, answer = h.post("/tokenize", text)
+        assert status == 503 and answer["error"]["code"] == "server_overloaded", (status, str(answer)[:200])
 
 
 def test_77_memory_and_descriptors_stay_flat():
