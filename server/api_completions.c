@@ -369,14 +369,9 @@ static int ids_prompt(struct srv_gen *g, int i, const json_t *list, struct param
     if (!ids) return param_fail(err, SRV_ERR_OVERLOADED, NULL, "No memory for the prompt.");
     for (size_t k = 0; k < n; k++) {
         const json_t *value = json_array_get(list, k);
-        if (!json_is_integer(value))
+        if (!json_is_number(value))
             return param_fail(err, SRV_ERR_INVALID_TYPE, "prompt", PROMPT_FORMS);
-        json_int_t id = json_integer_value(value);
-        if (id < 0 || id >= vocab)
-            return param_fail(err, SRV_ERR_INVALID_VALUE, "prompt",
-                              "'prompt' holds the token id %lld; ids run from 0 to %d.",
-                              (long long)id, (int)vocab - 1);
-        ids[k] = (int32_t)id;
+        if (param_read_id(value, vocab, "prompt", &ids[k], err)) return -1;
     }
     srv_gen_set_prompt(g, i, ids, (int64_t)n);
     if (!g->params.echo) return 0;
@@ -398,7 +393,7 @@ static int read_prompts(struct srv_gen *g, struct param_error *err)
     json_t *prompt = g->params.prompt;
     if (!prompt)
         return param_fail(err, SRV_ERR_MISSING, "prompt", "The parameter 'prompt' is required.");
-    bool is_list = json_is_array(prompt) && !json_is_integer(json_array_get(prompt, 0));
+    bool is_list = json_is_array(prompt) && !json_is_number(json_array_get(prompt, 0));
     size_t n = is_list ? json_array_size(prompt) : 1;
     if (n == 0)
         return param_fail(err, SRV_ERR_INVALID_VALUE, "prompt", "'prompt' must not be empty.");

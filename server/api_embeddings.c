@@ -319,12 +319,7 @@ static int take_list(struct embedding *e, struct input *in, const json_t *list,
     int32_t *ids = srv_request_alloc(e->req, (n ? n : 1) * sizeof(*ids));
     if (!ids) return param_fail(err, SRV_ERR_OVERLOADED, NULL, "No memory for the request.");
     for (size_t i = 0; i < n; i++) {
-        const json_t *value = json_array_get(list, i);
-        json_int_t id = json_is_integer(value) ? json_integer_value(value) : -1;
-        if (id < 0 || id >= vocab)
-            return param_fail(err, SRV_ERR_INVALID_VALUE, "input",
-                              "'input' must hold token ids from 0 to %d.", (int)vocab - 1);
-        ids[i] = (int32_t)id;
+        if (param_read_id(json_array_get(list, i), vocab, "input", &ids[i], err)) return -1;
     }
     return take_ids(e, in, ids, n, err);
 }
@@ -333,7 +328,7 @@ static int read_inputs(struct embedding *e, struct param_error *err)
 {
     if (!e->input)
         return param_fail(err, SRV_ERR_MISSING, "input", "The parameter 'input' is required.");
-    bool many = json_is_array(e->input) && !json_is_integer(json_array_get(e->input, 0));
+    bool many = json_is_array(e->input) && !json_is_number(json_array_get(e->input, 0));
     size_t n = many ? json_array_size(e->input) : 1;
     if (n == 0 || n > MAX_INPUTS)
         return param_fail(err, SRV_ERR_INVALID_VALUE, "input",

@@ -17,6 +17,7 @@
 enum { ANSWER_MAX = 256 << 20, TOKEN_TEXT_MAX = 4096 };
 
 struct tokenize_params {
+    struct srv_span text; /* of the body */
     const char *model;
     json_t *content, *prompt, *inputs, *messages, *tokens, *kwargs, *tools;
     bool add_special, parse_special, with_pieces, add_special_tokens, return_token_strs;
@@ -52,12 +53,11 @@ static json_t *open_body(struct srv_request *req, struct tokenize_params *p, con
 {
     struct param_error err = {0};
     struct param_unknown unknown = {0};
-    size_t len;
-    const char *text = srv_request_body(req, &len);
     srv_request_account(req)->endpoint = endpoint;
     *p = (struct tokenize_params){
         .parse_special = true, .add_special_tokens = true, .add_generation_prompt = true};
-    json_t *body = params_parse(text, len, &err);
+    p->text.text = srv_request_body(req, &p->text.len);
+    json_t *body = params_parse(p->text.text, p->text.len, &err);
     if (body && !params_read(body, fields, p, &unknown, &err) &&
         srv_gen_model_name(srv_request_app(req), p->model, &err) &&
         !srv_gen_note_ignored(req, &unknown, &err))
@@ -138,6 +138,17 @@ static int tokenize_content(const struct srv_app *app, const struct tokenize_par
     return rc;
 }
 
+static struct chat_input chat_of(const struct tokenize_params *p)
+{
+    return (struct chat_input){
+        .messages = p->messages,
+        .kwargs = p->kwargs,
+        .body = p->text,
+        .add_generation_prompt = p->add_generation_prompt,
+        .continue_final_message = p->continue_final_message,
+    };
+}
+
 /* ---- vLLM ---------------------------------------------------------------------------------- */
 
 static int encode_vllm(const struct srv_app *app, const struct tokenize_params *p,
@@ -147,8 +158,7 @@ static int encode_vllm(const struct srv_app *app, const struct tokenize_params *
         unsigned flags = TOK_PARSE_SPECIAL | (p->add_special_tokens ? TOK_ADD_SPECIAL : 0);
         return encode_text(app, p->prompt, "prompt", flags, ids, err);
     }
-    struct chat_input in = {p->messages, p->kwargs, p->add_generation_prompt,
-                            p->continue_final_message};
+    struct chat_input in = chat_of(p);
     if (chat_input_check(p->messages, err)) return -1;
     return chat_input_encode(app, &in, ids, err);
 }
@@ -247,15 +257,10 @@ static int read_tokens(const struct srv_app *app, const json_t *list, int32_t **
     int32_t *ids = malloc((n ? n : 1) * sizeof(*ids));
     if (!ids) return param_fail(err, SRV_ERR_OVERLOADED, NULL, "No memory for 'tokens'.");
     for (size_t i = 0; i < n; i++) {
-        const json_t *value = json_array_get(list, i);
-        json_int_t id = json_is_integer(value) ? json_integer_value(value) : -1;
-        if (id < 0 || id >= vocab) {
+        if (param_read_id(json_array_get(list, i), vocab, "tokens", &ids[i], err)) {
             free(ids);
-            return param_fail(err,
-                              json_is_integer(value) ? SRV_ERR_INVALID_VALUE : SRV_ERR_INVALID_TYPE,
-                              "tokens", "'tokens' must hold ids from 0 to %d.", (int)vocab - 1);
+            return -1;
         }
-        ids[i] = (int32_t)id;
     }
     *ret_ids = ids;
     return 0;
@@ -302,8 +307,7 @@ static void apply_template(struct srv_request *req)
     struct tok_prompt prompt = {0};
     json_t *body = open_body(req, &p, "apply-template");
     if (!body) return;
-    struct chat_input in = {p.messages, p.kwargs, p.add_generation_prompt,
-                            p.continue_final_message};
+    struct chat_input in = chat_of(&p);
     if (chat_input_check(p.messages, &err) || chat_input_render(app, &in, &prompt, &err)) {
         refuse(req, &err);
     } else {

@@ -99,6 +99,15 @@ static int render_failure(int rc, const char *message, struct param_error *err)
     }
 }
 
+/* JSON text of a value: its part of the body where it comes from there. Owned; NULL: no memory. */
+static char *text_of(const struct chat_input *in, const char *key, const json_t *value)
+{
+    struct srv_span span;
+    if (in->body.text && srv_json_member(in->body.text, in->body.len, key, &span))
+        return strndup(span.text, span.len);
+    return json_dumps(value, JSON_COMPACT);
+}
+
 int chat_input_render(const struct srv_app *app, const struct chat_input *in,
                       struct tok_prompt *ret, struct param_error *err)
 {
@@ -109,8 +118,8 @@ int chat_input_render(const struct srv_app *app, const struct chat_input *in,
     if (in->kwargs && !json_is_object(in->kwargs))
         return param_fail(err, SRV_ERR_INVALID_TYPE, "chat_template_kwargs",
                           "'chat_template_kwargs' must be an object.");
-    char *messages = json_dumps(in->messages, JSON_COMPACT);
-    char *kwargs = in->kwargs ? json_dumps(in->kwargs, JSON_COMPACT) : NULL;
+    char *messages = text_of(in, "messages", in->messages);
+    char *kwargs = in->kwargs ? text_of(in, "chat_template_kwargs", in->kwargs) : NULL;
     int rc = TOK_ENOMEM;
     if (messages && (kwargs || !in->kwargs)) {
         struct tok_chat_input chat = {

@@ -13,6 +13,7 @@
 
 #include <jansson.h>
 
+#include "server/json_text.h"
 #include "server/params.h"
 #include "tokenizer/tokenizer.h"
 
@@ -21,6 +22,9 @@ struct srv_app;
 struct chat_input {
     const json_t *messages;
     const json_t *kwargs; /* chat_template_kwargs, or NULL */
+    /* The body whose members "messages" and "chat_template_kwargs" they are, so that integers of any
+     * size reach the template; empty: the endpoint has made the messages. */
+    struct srv_span body;
     bool add_generation_prompt;
     bool continue_final_message;
 };

@@ -109,20 +109,6 @@ static const struct param_field common_fields[] = {
 
 /* ---- lists of ids -------------------------------------------------------------------------- */
 
-static int read_id(const json_t *value, int32_t vocab, const char *name, int32_t *ret_id,
-                   struct param_error *err)
-{
-    if (!json_is_integer(value))
-        return param_fail(err, SRV_ERR_INVALID_TYPE, name, "'%s' must hold integers.", name);
-    json_int_t id = json_integer_value(value);
-    if (id < 0 || id >= vocab)
-        return param_fail(err, SRV_ERR_INVALID_VALUE, name,
-                          "'%s' holds the token id %lld; ids run from 0 to %d.", name,
-                          (long long)id, (int)vocab - 1);
-    *ret_id = (int32_t)id;
-    return 0;
-}
-
 static int read_ids(struct srv_gen *g, json_t *list, const char *name, size_t max,
                     int32_t **ret_ids, int *ret_n, struct param_error *err)
 {
@@ -137,7 +123,7 @@ static int read_ids(struct srv_gen *g, json_t *list, const char *name, size_t ma
     if (!ids) return param_fail(err, SRV_ERR_OVERLOADED, NULL, "No memory for '%s'.", name);
     int32_t vocab = eng_info(g->app->engine)->vocab_size;
     for (size_t i = 0; i < n; i++)
-        if (read_id(json_array_get(list, i), vocab, name, &ids[i], err)) return -1;
+        if (param_read_id(json_array_get(list, i), vocab, name, &ids[i], err)) return -1;
     *ret_ids = ids;
     *ret_n = (int)n;
     return 0;

@@ -12,6 +12,8 @@
 #include <string.h>
 #include <sys/mman.h>
 
+#include "server/json_text.h"
+
 #define INT64_LIMIT 9223372036854775808.0 /* 2^63: the first real no int64_t holds */
 
 enum { MAX_DEPTH = 64, MAX_VALUES = 200000, ECHO_BYTES = 64 };
@@ -128,14 +130,6 @@ bool params_out_of_memory(void)
 
 /* ---- parsing ------------------------------------------------------------------------------- */
 
-/* Skips a string body after its opening quote; returns the closing quote or the end. */
-static const char *skip_string(const char *p, const char *end)
-{
-    while (p < end && *p != '"')
-        p += (*p == '\\' && p + 1 < end) ? 2 : 1;
-    return p < end ? p : end;
-}
-
 /* Bounds depth and the number of values by looking at brackets and commas outside strings. */
 static int check_shape(const char *body, size_t len, size_t *ret_n_values, struct param_error *err)
 {
@@ -144,7 +138,7 @@ static int check_shape(const char *body, size_t len, size_t *ret_n_values, struc
     long n_values = 1;
     for (const char *p = body; p < end; p++) {
         switch (*p) {
-        case '"': p = skip_string(p + 1, end); break;
+        case '"': p = srv_json_skip_string(p + 1, end); break;
         case '[':
         case '{':
             if (++depth > MAX_DEPTH)
@@ -170,20 +164,43 @@ static void no_memory(struct param_error *err)
     param_fail(err, SRV_ERR_OVERLOADED, NULL, "There is no memory for the request.");
 }
 
+/* jansson, with memory that does not run out; *ret_short: it would have. */
+static json_t *load(const char *text, size_t len, json_error_t *where, bool *ret_short)
+{
+    params_out_of_memory();
+    json_t *root = json_loadb(text, len, JSON_REJECT_DUPLICATES | JSON_ALLOW_NUL, where);
+    *ret_short = params_out_of_memory();
+    if (*ret_short) json_decref(root);
+    reserve_close();
+    return *ret_short ? NULL : root;
+}
+
+/* The body as jansson reads it; NULL if out of memory. */
+static char *rounded_copy(const char *body, size_t len)
+{
+    char *copy = malloc(len + 1);
+    if (!copy) return NULL;
+    memcpy(copy, body, len);
+    copy[len] = '\0';
+    srv_json_round_huge_integers(copy, len);
+    return copy;
+}
+
 json_t *params_parse(const char *body, size_t len, struct param_error *err)
 {
     size_t n_values = 0;
     if (check_shape(body, len, &n_values, err)) return NULL;
-    if (reserve_open(len, n_values)) {
+    bool has_huge = srv_json_has_huge_integer(body, len);
+    char *rounded = has_huge ? rounded_copy(body, len) : NULL;
+    if ((has_huge && !rounded) || reserve_open(len, n_values)) {
+        free(rounded);
         no_memory(err);
         return NULL;
     }
     json_error_t where;
-    params_out_of_memory();
-    json_t *root = json_loadb(body, len, JSON_REJECT_DUPLICATES | JSON_ALLOW_NUL, &where);
-    bool short_of_memory = params_out_of_memory();
-    if (short_of_memory) json_decref(root);
-    reserve_close();
+    bool short_of_memory;
+    json_t *root = load(has_huge ? rounded : body, len, &where, &short_of_memory);
+    free(rounded);
     if (short_of_memory) {
         no_memory(err);
         return NULL;
@@ -226,6 +243,11 @@ static int wrong_type(struct param_error *err, const char *name, const char *wan
                       type_name(value));
 }
 
+bool param_is_huge(const json_t *value)
+{
+    return json_is_real(value) && fabs(json_real_value(value)) >= INT64_LIMIT;
+}
+
 static int read_int(const struct param_field *f, const json_t *value, int64_t *out,
                     struct param_error *err)
 {
@@ -235,8 +257,8 @@ static int read_int(const struct param_field *f, const json_t *value, int64_t *o
     bool too_large = json_is_real(value) && as_real >= INT64_LIMIT;
     if (as_real < f->min || as_real > f->max || too_large)
         return param_fail(err, SRV_ERR_INVALID_VALUE, f->name,
-                          "'%s' is %.6g, but must be between %.0f and %.0f.", f->name, as_real,
-                          f->min, f->max);
+                          "'%s' is %.6g, but must be between %.0f and %lld.", f->name, as_real,
+                          f->min, f->max < INT64_LIMIT ? (long long)f->max : INT64_MAX);
     *out = json_is_integer(value) ? json_integer_value(value) : (int64_t)as_real;
     return 0;
 }
@@ -251,6 +273,24 @@ static int read_number(const struct param_field *f, const json_t *value, double 
                           "'%s' is %.6g, but must be between %g and %g.", f->name, v, f->min,
                           f->max);
     *out = v;
+    return 0;
+}
+
+int param_read_id(const json_t *value, int32_t n_ids, const char *name, int32_t *ret_id,
+                  struct param_error *err)
+{
+    json_int_t id = json_integer_value(value);
+    if (param_is_huge(value))
+        return param_fail(err, SRV_ERR_INVALID_VALUE, name,
+                          "'%s' holds the token id %.6g; ids run from 0 to %d.", name,
+                          json_real_value(value), (int)n_ids - 1);
+    if (!json_is_integer(value))
+        return param_fail(err, SRV_ERR_INVALID_TYPE, name, "'%s' must hold integers.", name);
+    if (id < 0 || id >= n_ids)
+        return param_fail(err, SRV_ERR_INVALID_VALUE, name,
+                          "'%s' holds the token id %lld; ids run from 0 to %d.", name,
+                          (long long)id, (int)n_ids - 1);
+    *ret_id = (int32_t)id;
     return 0;
 }
 

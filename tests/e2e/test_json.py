@@ -4,6 +4,7 @@
 soon, nothing of the body repeated, and the next request is served. Names carry the row of the catalogue of
 faults: 30 no object, 31 broken text, 32 bad UTF-8, 33 control characters, 34 numbers, 35 nesting."""
 import os
+import tempfile
 import time
 
 from hearth_server import Hearth, run_cases
@@ -75,10 +76,52 @@ def test_33_control_characters():
 
 def test_34_numbers():
     for number in ("NaN", "Infinity", "-Infinity", "1e999", "-1e999", "01", "1.", ".5", "+1", "0x10", "1e",
-                   "9223372036854775808", "1" * 200000, "0." + "1" * 20 + "e" + "9" * 20):
+                   "0." + "1" * 20 + "e" + "9" * 20):
         for field in ("max_tokens", "temperature", "seed", "unknown"):
             refuse(f'{{"prompt":"a","{field}":{number}}}'.encode())
     served()
+
+
+HUGE = ("9223372036854775808", "-9223372036854775809", "18446744073709551616", "1" * 400, "1" * 200000)
+
+
+def test_34_integers_beyond_64_bits():
+    """Where a field is a number of ours the error names the field and its range."""
+    for number in HUGE:
+        for field, limit in (("max_tokens", "between 0 and 9007199254740992"), ("temperature", "between 0 and 100"),
+                             ("seed", "between -9223372036854775808 and 9223372036854775807"),
+                             ("n_predict", "between -1 and"), ("top_k", "between -1 and 2147483647")):
+            error = refuse(f'{{"prompt":"a","{field}":{number}}}'.encode())
+            assert (error["code"], error["param"]) == ("invalid_value", field) and limit in error["message"], error
+        for route, field in (("/v1/completions", "prompt"), ("/v1/embeddings", "input"), ("/detokenize", "tokens"),
+                             ("/v1/completions", "stop_token_ids"), ("/v1/completions", "allowed_token_ids")):
+            error = refuse(f'{{"prompt":"a","{field}":[5,{number}]}}'.replace(
+                '"prompt":"a","prompt"', '"prompt"').encode(), route)
+            assert error["code"] == "invalid_value" and error["param"] == field, error
+            assert "ids run from 0 to" in error["message"], error
+        status, _, body = SERVER.post("/v1/completions", (
+            f'{{"prompt":"a","max_tokens":1,"unknown":{number},"user":"u","metadata":{{"a":[{number}]}}}}'))
+        assert status == 200, body
+
+
+def test_34_integers_that_are_passed_through_are_kept():
+    """Messages and template variables reach the template with all digits, on every route that takes them."""
+    with tempfile.NamedTemporaryFile("w", suffix=".jinja") as f:
+        f.write("{{ n }} {{ messages[-1].extra | tojson }}{% for c in messages[0].tool_calls %}"
+                "{{ c.function.arguments | tojson }}{% endfor %}")
+        f.flush()
+        with Hearth("--chat-template-file", f.name) as h:
+            for n in (2 ** 63, -2 ** 70, 10 ** 60 + 7):
+                calls = [{"type": "function", "id": "c", "function": {"name": "f", "arguments": {"x": [n]}}}]
+                messages = [{"role": "assistant", "content": None, "tool_calls": calls},
+                            {"role": "user", "content": "a", "extra": {"k": [n, 1.5, "\u00e9"]}}]
+                body = {"messages": messages, "chat_template_kwargs": {"n": n}, "max_tokens": 1}
+                status, _, got = h.post("/apply-template", body)
+                assert status == 200, got
+                assert got["prompt"].startswith(f'{n} {{"k": [{n}, 1.5, "\u00e9"]}}') and f"[{n}]" in got["prompt"], got
+                count = h.post("/tokenize", body)[2]["count"]
+                status, _, got = h.post("/v1/chat/completions", body)
+                assert status == 200 and got["usage"]["prompt_tokens"] == count, (got, count)
 
 
 def test_34_a_long_fraction_is_a_number():

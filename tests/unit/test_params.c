@@ -5,6 +5,7 @@
 #include <limits.h>
 
 #include "server/buf.h"
+#include "server/json_text.h"
 #include "server/params.h"
 
 /* Every malloc of the server's sources comes through here (the linker sends it, see meson.build). */
@@ -55,6 +56,12 @@ static const struct read_case read_cases[] = {
     {"{\"count\":101}", SRV_ERR_INVALID_VALUE, "count"},
     {"{\"count\":9223372036854775807}", SRV_ERR_INVALID_VALUE, "count"},
     {"{\"count\":{}}", SRV_ERR_INVALID_TYPE, "count"},
+    {"{\"count\":9223372036854775808}", SRV_ERR_INVALID_VALUE, "count"},
+    {"{\"count\":-9223372036854775809}", SRV_ERR_INVALID_VALUE, "count"},
+    {"{\"count\":18446744073709551616 }", SRV_ERR_INVALID_VALUE, "count"},
+    {"{\"ratio\":123456789012345678901234567890}", SRV_ERR_INVALID_VALUE, "ratio"},
+    {"{\"name\":123456789012345678901234567890}", SRV_ERR_INVALID_TYPE, "name"},
+    {"{\"user\":-123456789012345678901234567890,\"any\":[99999999999999999999]}", -1, ""},
     {"{\"ratio\":2.01}", SRV_ERR_INVALID_VALUE, "ratio"},
     {"{\"ratio\":\"1\"}", SRV_ERR_INVALID_TYPE, "ratio"},
     {"{\"flag\":1}", SRV_ERR_INVALID_TYPE, "flag"},
@@ -113,7 +120,9 @@ static void test_unknown(void **state)
 
 static const char *const bad_texts[] = {
     "", "   ", "null", "[]", "\"x\"", "1", "{", "{\"a\":1", "{\"a\":1}x", "{'a':1}", "{\"a\":1,}",
-    "{\"a\":NaN}", "{\"a\":Infinity}", "{\"a\":1e999}", "{\"a\":18446744073709551616}",
+    "{\"a\":NaN}", "{\"a\":Infinity}", "{\"a\":1e999}", "{\"a\":018446744073709551616}",
+    "{\"a\":18446744073709551616.}", "{\"a\":--18446744073709551616}",
+    "{\"a\":18446744073709551616 5}", "{\"a\":+18446744073709551616}",
     "{\"a\":01}", "{\"a\":1}//c", "{\"a\":\"\xff\"}", "{\"a\":\"\xc0\x80\"}",
     "{\"a\":\"\xed\xa0\x80\"}", "{\"a\":\"\xe2\x82\"}", "{\"a\":\"\n\"}", "{\"a\":\"\\ud800\"}",
     "{\"a\":1,\"a\":2}", "\xef\xbb\xbf{}",
@@ -156,6 +165,36 @@ static void test_shape(void **state)
         json_decref(body);
         srv_buf_finish(&b);
     }
+}
+
+/* An integer of any size is a real to the tree; its digits stay in the text. */
+static void test_integers_beyond_64_bits(void **state)
+{
+    static const char text[] =
+        "{ \"o\\u0074her\" : {\"a\":1} , \"a\\\"\":[\"]\",{\"n\":\"}\"}],\n"
+        "\"n\":-123456789012345678901234567890 }";
+    static const struct {
+        const char *key, *span;
+    } members[] = {
+        {"other", "{\"a\":1}"},
+        {"a\"", "[\"]\",{\"n\":\"}\"}]"},
+        {"n", "-123456789012345678901234567890"},
+        {"a", NULL},
+        {"", NULL},
+    };
+    struct param_error err = {0};
+    (void)state;
+    json_t *body = params_parse(text, sizeof(text) - 1, &err);
+    REQUIRE(body != NULL && json_is_real(json_object_get(body, "n")));
+    REQUIRE(json_real_value(json_object_get(body, "n")) < -1.2e29);
+    for (size_t i = 0; i < N_OF(members); i++) {
+        struct srv_span span;
+        bool found = srv_json_member(text, sizeof(text) - 1, members[i].key, &span);
+        REQUIRE_MSG(found == (members[i].span != NULL), "%s", members[i].key);
+        if (found) REQUIRE(span.len == strlen(members[i].span) &&
+                           !memcmp(span.text, members[i].span, span.len));
+    }
+    json_decref(body);
 }
 
 /* ---- memory -------------------------------------------------------------------------------- */
@@ -212,6 +251,7 @@ static void test_no_memory(void **state)
         "{\"n\":123456789012345,\"m\":-1234567890123456789,\"x\":1.2345678901234567e123}",
         "{\"s\":\"0123456789 0123456789 0123456789 0123456789 0123456789 0123456789 0\\u00e9\"}",
         "{\"a\":[true,false,null,{},[[[[]]]],{\"b\":{\"c\":\"\\n\"}}]}",
+        "{\"a\":[123456789012345678901234567890,1]}",
     };
     params_watch_memory();
     for (size_t i = 0; i < sizeof(texts) / sizeof(texts[0]); i++)
@@ -230,6 +270,7 @@ int main(void)
         cmocka_unit_test(test_read),      cmocka_unit_test(test_values),
         cmocka_unit_test(test_unknown),   cmocka_unit_test(test_bad_texts),
         cmocka_unit_test(test_shape),     cmocka_unit_test(test_no_memory),
+        cmocka_unit_test(test_integers_beyond_64_bits),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }
