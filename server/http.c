@@ -153,8 +153,10 @@ static void check_route(struct srv_request *req, struct srv_guard_verdict *v)
     srv_guard_find_route(srv_route_tables, req->method, req->path, &found);
     bool hidden = req->admin && found.route && !(found.route->flags & SRV_ROUTE_EARLY);
     if (!found.path_known || hidden) {
-        refuse(v, SRV_ERR_UNKNOWN_URL, "There is no %.12s %.80s here; did you mean %.60s?",
-               req->method, req->path, found.nearest ? found.nearest : "/v1/models");
+        char hint[80] = "/openapi.json lists what there is.";
+        if (found.nearest) snprintf(hint, sizeof(hint), "did you mean %.60s?", found.nearest);
+        refuse(v, SRV_ERR_UNKNOWN_URL, "There is no %.12s %.80s here; %s", req->method, req->path,
+               hint);
         return;
     }
     if (!found.route) {

@@ -320,7 +320,8 @@ void srv_guard_find_route(const struct srv_route *const *tables, const char *met
                           const char *path, struct srv_guard_route *ret)
 {
     *ret = (struct srv_guard_route){.tail = ""};
-    int nearest = MAX_COMPARED;
+    /* One edit in four characters is a slip; more is another path. */
+    int nearest = (int)strnlen(path, MAX_COMPARED) / 4 + 1;
     bool is_head = strcmp(method, "HEAD") == 0;
     for (; *tables; tables++) {
         for (const struct srv_route *r = *tables; r->method; r++) {

@@ -76,7 +76,7 @@ struct srv_guard_route {
     const char *tail;                /* of a prefix route: points into path */
     bool path_known;
     char allow[64];                  /* methods of the path, for Allow */
-    const char *nearest;             /* the most similar path, for unknown ones */
+    const char *nearest;             /* a path that differs in a few letters, or NULL */
 };
 
 /* tables as srv_route_tables; path decoded, without trailing slash. HEAD finds GET's route. */

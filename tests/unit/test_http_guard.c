@@ -223,6 +223,13 @@ static void routes(void **state)
     srv_guard_find_route(tables, "POST", "/v1/completion", &found);
     REQUIRE(!found.path_known);
     REQUIRE_EQ_STR(found.nearest, "/v1/completions");
+    srv_guard_find_route(tables, "POST", "/bot", &found);
+    REQUIRE_EQ_STR(found.nearest, "/both");
+    static const char *const far[] = {"/", "/x", "/boxes", "/v1/rerank", "/v1/completions/and/more"};
+    for (size_t i = 0; i < N_OF(far); i++) {
+        srv_guard_find_route(tables, "POST", far[i], &found);
+        REQUIRE_MSG(!found.path_known && !found.nearest, "%s: %s", far[i], found.nearest);
+    }
 }
 
 static void decoding(void **state)
