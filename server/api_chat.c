@@ -212,7 +212,7 @@ static int derive(struct srv_gen *g, struct param_error *err)
                           "'top_logprobs' is only allowed when 'logprobs' is true.");
     if (p->logprobs_flag) p->logprobs_count = p->top_logprobs > 0 ? p->top_logprobs : 0;
     p->want_logprobs = p->logprobs_flag;
-    return chat_input_check(p->messages, err);
+    return chat_input_check_flags(g->body, err) || chat_input_check(p->messages, err);
 }
 
 static int make_prompt(struct srv_gen *g, struct param_error *err)

@@ -29,13 +29,25 @@ static const struct param_field fields[] = {
 
 /* ---- input --------------------------------------------------------------------------------- */
 
-/* Text of one content part, or NULL where it is not text. */
-static const char *part_text(const json_t *part)
+/* One content part as the chat dialect's text part; NULL with err if it is not text. */
+static json_t *text_part(const json_t *part, const char *item_path, size_t k,
+                         struct param_error *err)
 {
+    char path[PARAM_PATH_MAX + 32], word[PARAM_WORD_MAX];
+    snprintf(path, sizeof(path), "%s.content[%zu]", item_path, k);
     const char *type = json_string_value(json_object_get(part, "type"));
+    const json_t *text = json_object_get(part, "text");
     bool is_text = type && (!strcmp(type, "input_text") || !strcmp(type, "output_text") ||
                             !strcmp(type, "text"));
-    return is_text ? json_string_value(json_object_get(part, "text")) : NULL;
+    if (is_text && json_is_string(text))
+        return json_pack("{s:s, s:O}", "type", "text", "text", text);
+    if (is_text || !type)
+        param_fail(err, SRV_ERR_INVALID_TYPE, path, "'%s' must be an object with a type and a text.",
+                   path);
+    else
+        param_fail(err, SRV_ERR_UNSUPPORTED, path, "'%s' is of type '%s'; only text is supported.",
+                   path, param_word(type, word));
+    return NULL;
 }
 
 /* A chat message from an input item: parts become the chat dialect's text parts. */
@@ -45,19 +57,21 @@ static json_t *message_of_item(const json_t *item, size_t i, struct param_error 
     snprintf(path, sizeof(path), "input[%zu]", i);
     const char *type = json_string_value(json_object_get(item, "type"));
     if (!json_is_object(item) || (type && strcmp(type, "message") != 0)) {
-        param_fail(err, SRV_ERR_UNSUPPORTED, path, "'%s' must be a message.", path);
+        char word[PARAM_WORD_MAX];
+        param_fail(err, SRV_ERR_UNSUPPORTED, path, "'%s' must be a message%s%s%s.", path,
+                   type ? ", but is of type '" : "", type ? param_word(type, word) : "",
+                   type ? "'" : "");
         return NULL;
     }
     json_t *content = json_object_get(item, "content");
     json_t *parts = json_array();
     for (size_t k = 0; json_is_array(content) && k < json_array_size(content); k++) {
-        const char *text = part_text(json_array_get(content, k));
-        if (!text) {
-            param_fail(err, SRV_ERR_UNSUPPORTED, path, "'%s' must hold text parts only.", path);
+        json_t *part = text_part(json_array_get(content, k), path, k, err);
+        if (!part) {
             json_decref(parts);
             return NULL;
         }
-        json_array_append_new(parts, json_pack("{s:s, s:s}", "type", "text", "text", text));
+        json_array_append_new(parts, part);
     }
     json_t *message = json_object();
     json_object_set(message, "role", json_object_get(item, "role"));

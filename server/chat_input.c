@@ -25,9 +25,12 @@ static int check_part(const json_t *part, size_t i, size_t k, struct param_error
     if (!json_is_object(part) || !type)
         return param_fail(err, SRV_ERR_INVALID_TYPE, path, "'%s' must be an object with a type.",
                           path);
-    if (strcmp(type, "text") != 0)
+    if (strcmp(type, "text") != 0) {
+        char word[PARAM_WORD_MAX];
         return param_fail(err, SRV_ERR_UNSUPPORTED, path,
-                          "Only content parts of type 'text' are supported.");
+                          "'%s' is of type '%s'; only content parts of type 'text' are supported.",
+                          path, param_word(type, word));
+    }
     if (!json_is_string(json_object_get(part, "text")))
         return param_fail(err, SRV_ERR_INVALID_TYPE, path, "'%s.text' must be a string.", path);
     return 0;
@@ -83,6 +86,15 @@ int chat_input_check(const json_t *messages, struct param_error *err)
     for (size_t i = 0; i < n; i++)
         if (check_message(json_array_get(messages, i), i, err)) return -1;
     return 0;
+}
+
+int chat_input_check_flags(const json_t *body, struct param_error *err)
+{
+    if (!json_is_true(json_object_get(body, "continue_final_message")) ||
+        !json_is_true(json_object_get(body, "add_generation_prompt")))
+        return 0;
+    return param_fail(err, SRV_ERR_INVALID_VALUE, "continue_final_message",
+                      "'continue_final_message' and 'add_generation_prompt' exclude each other.");
 }
 
 static int render_failure(int rc, const char *message, struct param_error *err)

@@ -32,6 +32,9 @@ struct chat_input {
 /* Roles, contents and parts are what the API allows. 0 or -1 with the path of the wrong field. */
 int chat_input_check(const json_t *messages, struct param_error *err);
 
+/* An answer cannot both be continued and begun anew: 400 if the body asks for both. 0 or -1. */
+int chat_input_check_flags(const json_t *body, struct param_error *err);
+
 /* Renders. *ret is owned: tok_prompt_finish. */
 int chat_input_render(const struct srv_app *app, const struct chat_input *in,
                       struct tok_prompt *ret, struct param_error *err);

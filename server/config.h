@@ -72,7 +72,7 @@ struct srv_config {
     int max_queue;
     int64_t max_queue_tokens, max_body_bytes;
     int queue_timeout_ms, request_timeout_ms;
-    bool strict_params, accept_any_model;
+    bool strict_params, strict_model, accept_any_model;
     const char *priority_policy;
     int text_workers;
 

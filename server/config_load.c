@@ -402,6 +402,9 @@ static int check_together(struct loader *l)
     if (!c->tls_cert_file != !c->tls_key_file) {
         return refuse(l, "tls-cert-file and tls-key-file are needed together");
     }
+    if (c->strict_model && c->accept_any_model) {
+        return refuse(l, "strict-model and accept-any-model exclude each other");
+    }
     if (c->metrics_port > 0 && c->metrics_port == c->port && !c->unix_socket) {
         return refuse(l, "port and metrics-port are both %d", c->port);
     }

@@ -138,6 +138,8 @@ const struct srv_option srv_options[] = {
     BYTES("requests", "max-body-bytes", NULL, max_body_bytes, 1024, 1e9, "4M", SERVE,
           "largest request body"),
     SWITCH("requests", "strict-params", NULL, strict_params, "off", SERVE, "refuse unknown fields"),
+    SWITCH("requests", "strict-model", NULL, strict_model, "off", SERVE,
+           "refuse the placeholder names default, tgi and dummy too"),
     SWITCH("requests", "accept-any-model", NULL, accept_any_model, "off", SERVE,
            "answer whatever model a request names"),
     INT("requests", "text-workers", NULL, text_workers, 0, 64, "0", SERVE,

@@ -45,6 +45,7 @@ struct srv_gen_params {
     double repetition_penalty, frequency_penalty, presence_penalty;
     int64_t top_k, seed, n, best_of, min_tokens, priority, deadline_ms;
     int64_t max_tokens, max_completion_tokens; /* -1: absent */
+    int64_t n_predict;                         /* -1: to the end of the context, -2: absent */
     int64_t logprobs_count, prompt_logprobs;   /* -1: none */
     bool stream, ignore_eos, include_stop, skip_special, echo, cache_prompt;
     bool return_token_ids, tokens_as_ids, timings, return_progress;
@@ -197,8 +198,8 @@ struct srv_gen *srv_gen_create(struct srv_request *req, json_t *body,
  */
 int srv_gen_params_read(struct srv_gen *g, const struct param_field *own, struct param_error *err);
 
-/* The name to show for the model asked for (NULL or "default": the served one); NULL with err: no
- * such model. */
+/* The name to show for the model asked for: the served one for NULL and, unless strict-model is on,
+ * for "default", "tgi" and "dummy". NULL with err: no such model. */
 const char *srv_gen_model_name(const struct srv_app *app, const char *asked,
                                struct param_error *err);
 

@@ -34,7 +34,7 @@ static const struct param_field common_fields[] = {
     GEN_RANGE("n", PARAM_INT, n, 1, GEN_MAX_CHOICES),
     GEN_RANGE("max_tokens", PARAM_INT, max_tokens, 0, INT_LIMIT),
     GEN_RANGE("max_completion_tokens", PARAM_INT, max_completion_tokens, 0, INT_LIMIT),
-    GEN_RANGE("n_predict", PARAM_INT, max_tokens, -1, INT_LIMIT),
+    GEN_RANGE("n_predict", PARAM_INT, n_predict, -1, INT_LIMIT),
     GEN_RANGE("min_tokens", PARAM_INT, min_tokens, 0, INT_LIMIT),
     GEN_FIELD("stop", PARAM_JSON, stop),
     GEN_FIELD("stop_token_ids", PARAM_JSON, stop_token_ids),
@@ -218,12 +218,19 @@ static int read_stream_options(struct srv_gen_params *p, struct param_unknown *u
     return params_read(p->stream_options, fields, p, unknown, err);
 }
 
+/* Names that clients of servers with one model send because the field must not be empty. */
+static bool is_placeholder(const char *name)
+{
+    return !strcmp(name, "default") || !strcmp(name, "tgi") || !strcmp(name, "dummy");
+}
+
 const char *srv_gen_model_name(const struct srv_app *app, const char *asked,
                                struct param_error *err)
 {
-    if (!asked || !*asked || !strcmp(asked, "default")) return app->model_names[0];
+    if (!asked || !*asked) return app->model_names[0];
     for (const char *const *name = app->model_names; *name; name++)
         if (!strcmp(*name, asked)) return *name;
+    if (!app->config->strict_model && is_placeholder(asked)) return app->model_names[0];
     if (app->config->accept_any_model && strlen(asked) <= 256) return asked;
     param_fail(err, SRV_ERR_MODEL_NOT_FOUND, "model",
                "The model '%.*s%s' does not exist; this server serves '%.100s'.", CLIP, asked,
@@ -306,10 +313,21 @@ static int check_response_format(const struct srv_gen_params *p, struct param_er
                       "'response_format.type' must be 'text'.");
 }
 
-/* Fields that exclude each other. */
-static int check_together(const struct srv_gen_params *p, struct param_error *err)
+/* The tokens asked for, or -1. */
+static int64_t asked_tokens(const struct srv_gen *g)
 {
-    int64_t max = p->max_completion_tokens >= 0 ? p->max_completion_tokens : p->max_tokens;
+    const struct srv_gen_params *p = &g->params;
+    if (p->max_completion_tokens >= 0) return p->max_completion_tokens;
+    if (p->max_tokens >= 0) return p->max_tokens;
+    if (p->n_predict == -1) return eng_info(g->app->engine)->ctx_tokens;
+    return p->n_predict >= 0 ? p->n_predict : -1;
+}
+
+/* Fields that exclude each other. */
+static int check_together(const struct srv_gen *g, struct param_error *err)
+{
+    const struct srv_gen_params *p = &g->params;
+    int64_t max = asked_tokens(g);
     if (max >= 0 && p->min_tokens > max)
         return param_fail(err, SRV_ERR_INVALID_VALUE, "min_tokens",
                           "'min_tokens' is %lld, but max_tokens is %lld.",
@@ -318,6 +336,21 @@ static int check_together(const struct srv_gen_params *p, struct param_error *er
         return param_fail(err, SRV_ERR_INVALID_VALUE, "prompt_logprobs",
                           "'prompt_logprobs' cannot be streamed.");
     return check_response_format(p, err);
+}
+
+/* -1 means "no limit" to clients of llama-server; the field that takes it is named. */
+static void hint_at_n_predict(const struct srv_gen *g, struct param_error *err)
+{
+    static const char *const fields[] = {"max_tokens", "max_completion_tokens",
+                                         "max_output_tokens"};
+    size_t len = strlen(err->message);
+    for (size_t i = 0; i < sizeof(fields) / sizeof(fields[0]); i++) {
+        if (strcmp(err->path, fields[i]) != 0) continue;
+        const json_t *value = json_object_get(g->body, fields[i]);
+        if (json_is_number(value) && json_number_value(value) == -1)
+            snprintf(err->message + len, sizeof(err->message) - len,
+                     " For as many as the context holds send 'n_predict': -1.");
+    }
 }
 
 /* Which keys one of the two tables knows; both read the same object. */
@@ -332,7 +365,9 @@ static int read_both(struct srv_gen *g, const struct param_field *own,
     for (const struct param_field *f = common_fields; f->name && n < MAX_FIELDS - 1; f++)
         all[n++] = *f;
     all[n] = (struct param_field){0};
-    return params_read(g->body, all, &g->params, unknown, err);
+    int rc = params_read(g->body, all, &g->params, unknown, err);
+    if (rc) hint_at_n_predict(g, err);
+    return rc;
 }
 
 int srv_gen_params_read(struct srv_gen *g, const struct param_field *own, struct param_error *err)
@@ -342,7 +377,7 @@ int srv_gen_params_read(struct srv_gen *g, const struct param_field *own, struct
     int32_t *stop_ids = NULL;
     if (read_both(g, own, &unknown, err) ||
         !(g->model = srv_gen_model_name(g->app, p->model, err)) || read_stops(p, err) ||
-        read_stream_options(p, &unknown, err) || check_together(p, err) ||
+        read_stream_options(p, &unknown, err) || check_together(g, err) ||
         read_deadline_header(g, err) || make_sampling(g, err) ||
         read_ids(g, p->stop_token_ids, "stop_token_ids", MAX_STOP_IDS, &stop_ids, &p->n_stop_ids,
                  err) ||
@@ -354,7 +389,7 @@ int srv_gen_params_read(struct srv_gen *g, const struct param_field *own, struct
     if (p->n > max_choices)
         return param_fail(err, SRV_ERR_INVALID_VALUE, "n", "'n' is %lld, but must be at most %d.",
                           (long long)p->n, max_choices);
-    g->max_tokens = p->max_completion_tokens >= 0 ? p->max_completion_tokens : p->max_tokens;
+    g->max_tokens = asked_tokens(g);
     g->n_choices = g->n_candidates = (int)p->n;
     return 0;
 }

@@ -30,6 +30,15 @@ int param_fail(struct param_error *err, enum srv_error kind, const char *path, c
     return -1;
 }
 
+const char *param_word(const char *text, char buf[PARAM_WORD_MAX])
+{
+    size_t len = strlen(text), kept = len < PARAM_WORD_MAX ? len : PARAM_WORD_MAX - 4;
+    for (size_t i = 0; i < kept; i++)
+        buf[i] = text[i] >= ' ' && text[i] <= '~' ? text[i] : '?';
+    snprintf(buf + kept, PARAM_WORD_MAX - kept, "%s", kept < len ? "..." : "");
+    return buf;
+}
+
 /* ---- memory -------------------------------------------------------------------------------- */
 
 /*

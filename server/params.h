@@ -21,7 +21,7 @@
 
 #include "server/api_error.h"
 
-enum { PARAM_PATH_MAX = 96, PARAM_MESSAGE_MAX = 320 };
+enum { PARAM_PATH_MAX = 96, PARAM_MESSAGE_MAX = 320, PARAM_WORD_MAX = 44 };
 
 /*
  * jansson takes memory that runs out for bad syntax, and drops what it cannot append. Once
@@ -41,6 +41,10 @@ struct param_error {
 
 int param_fail(struct param_error *err, enum srv_error kind, const char *path, const char *format,
                ...) __attribute__((format(printf, 4, 5)));
+
+/* A word of the request for a message: cut, and what is not printable ASCII shown as '?'. Returns
+ * buf. */
+const char *param_word(const char *text, char buf[PARAM_WORD_MAX]);
 
 enum param_type {
     PARAM_BOOL,        /* bool */

@@ -18,7 +18,7 @@
 
 #include "server/buf.h"
 
-enum { TEXTOUT_MAX_STOPS = 16, TEXTOUT_MAX_STOP_BYTES = 1024 };
+enum { TEXTOUT_MAX_STOPS = 64, TEXTOUT_MAX_STOP_BYTES = 1024 };
 
 /* The stop strings of a request with their failure functions: made once, shared by its choices. */
 struct textout_stops {

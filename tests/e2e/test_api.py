@@ -258,7 +258,7 @@ def test_field_errors():
             ("n", 10 ** 9, "invalid_value"), ("temperature", -1, "invalid_value"),
             ("temperature", "hot", "invalid_type"), ("top_p", 1.5, "invalid_value"),
             ("stop", 5, "invalid_type"), ("stop", [None], "invalid_type"),
-            ("stop", "x" * 1000000, "invalid_value"), ("stop", ["x"] * 17, "invalid_value"),
+            ("stop", "x" * 1000000, "invalid_value"), ("stop", ["x"] * 65, "invalid_value"),
             ("logprobs", 21, "invalid_value"), ("logit_bias", [], "invalid_type"),
             ("logit_bias", {"x": 1}, "invalid_value"), ("logit_bias", {"-1": 1}, "invalid_value"),
             ("logit_bias", {"2147483647": 1}, "invalid_value"),
