@@ -139,7 +139,7 @@ static void stream_begin(struct srv_gen *g)
         begin_chunk(g, &b, k);
         srv_buf_puts(&b, "{\"role\":\"assistant\",\"content\":\"\"},\"logprobs\":null,"
                          "\"finish_reason\":null}");
-        srv_gen_end_chunk(g, &b, NULL);
+        srv_gen_end_chunk(g, &b, &g->prompts[0], 0);
     }
 }
 
@@ -147,7 +147,6 @@ static void stream_delta(struct srv_gen *g, struct gen_prompt *p, struct gen_cho
                          size_t to, int64_t token_from, int64_t token_to)
 {
     struct srv_buf b;
-    (void)p;
     begin_chunk(g, &b, c->index);
     srv_buf_puts(&b, "{\"content\":");
     srv_buf_json_string(&b, c->text.text.data ? c->text.text.data + from : "", to - from);
@@ -159,16 +158,15 @@ static void stream_delta(struct srv_gen *g, struct gen_prompt *p, struct gen_cho
         srv_gen_write_ids(&b, c, token_from, token_to);
     }
     srv_buf_puts(&b, "}");
-    srv_gen_end_chunk(g, &b, NULL);
+    srv_gen_end_chunk(g, &b, p, token_to);
 }
 
 static void stream_finish(struct srv_gen *g, struct gen_prompt *p, struct gen_choice *c)
 {
     struct srv_buf b;
-    (void)p;
     begin_chunk(g, &b, c->index);
     srv_buf_printf(&b, "{},\"logprobs\":null,\"finish_reason\":\"%s\"}", c->finish_reason);
-    srv_gen_end_chunk(g, &b, NULL);
+    srv_gen_end_chunk(g, &b, p, c->n_tokens);
 }
 
 static void stream_progress(struct srv_gen *g, const struct gen_progress *progress)
@@ -176,7 +174,7 @@ static void stream_progress(struct srv_gen *g, const struct gen_progress *progre
     struct srv_buf b;
     srv_buf_init(&b, 65536);
     write_head(g, &b, "chat.completion.chunk");
-    srv_gen_end_chunk(g, &b, progress);
+    srv_gen_end_progress_chunk(g, &b, progress);
 }
 
 static void stream_end(struct srv_gen *g)

@@ -205,8 +205,12 @@ static void write_whole_choice(struct srv_gen *g, struct srv_buf *b, const struc
         srv_gen_write_ids(b, c, 0, c->n_tokens);
     }
     if (p->log.records && !g->params.echo) {
+        /* They are long: once for each prompt, in its first choice, and null in the others. */
         srv_buf_puts(b, ",\"prompt_logprobs\":");
-        srv_gen_write_prompt_logprobs(g, b, p);
+        if (index % g->n_choices == 0)
+            srv_gen_write_prompt_logprobs(g, b, p);
+        else
+            srv_buf_puts(b, "null");
     }
     srv_buf_puts(b, "}");
 }
@@ -261,7 +265,7 @@ static void echo_chunk(struct srv_gen *g, struct gen_prompt *p, struct gen_choic
         srv_buf_puts(&b, "null");
     }
     srv_buf_puts(&b, ",\"finish_reason\":null}");
-    srv_gen_end_chunk(g, &b, NULL);
+    srv_gen_end_chunk(g, &b, p, 0);
 }
 
 static void introduce(struct srv_gen *g, struct gen_prompt *p, struct gen_choice *c)
@@ -290,7 +294,7 @@ static void stream_delta(struct srv_gen *g, struct gen_prompt *p, struct gen_cho
         srv_gen_write_ids(&b, c, token_from, token_to);
     }
     srv_buf_puts(&b, "}");
-    srv_gen_end_chunk(g, &b, NULL);
+    srv_gen_end_chunk(g, &b, p, token_to);
 }
 
 static void stream_finish(struct srv_gen *g, struct gen_prompt *p, struct gen_choice *c)
@@ -299,7 +303,7 @@ static void stream_finish(struct srv_gen *g, struct gen_prompt *p, struct gen_ch
     introduce(g, p, c);
     begin_chunk(g, &b, c->index, "", 0);
     srv_buf_printf(&b, "null,\"finish_reason\":\"%s\"}", c->finish_reason);
-    srv_gen_end_chunk(g, &b, NULL);
+    srv_gen_end_chunk(g, &b, p, c->n_tokens);
 }
 
 static void stream_progress(struct srv_gen *g, const struct gen_progress *progress)
@@ -307,7 +311,7 @@ static void stream_progress(struct srv_gen *g, const struct gen_progress *progre
     struct srv_buf b;
     srv_buf_init(&b, 65536);
     write_head(g, &b);
-    srv_gen_end_chunk(g, &b, progress);
+    srv_gen_end_progress_chunk(g, &b, progress);
 }
 
 static void stream_end(struct srv_gen *g)

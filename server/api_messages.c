@@ -138,11 +138,11 @@ static void stream_delta(struct srv_gen *g, struct gen_prompt *p, struct gen_cho
                          size_t to, int64_t token_from, int64_t token_to)
 {
     struct srv_buf b;
-    if (to == from) return;
+    if (to == from && !g->params.chunk_tokens) return;
     srv_buf_init(&b, 64 << 20);
     srv_buf_puts(&b, "{\"type\":\"content_block_delta\",\"index\":0,"
                      "\"delta\":{\"type\":\"text_delta\",\"text\":");
-    srv_buf_json_string(&b, c->text.text.data + from, to - from);
+    srv_buf_json_string(&b, c->text.text.data ? c->text.text.data + from : "", to - from);
     srv_buf_puts(&b, "}}");
     srv_gen_event(g, "content_block_delta", &b);
     srv_buf_finish(&b);

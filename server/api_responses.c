@@ -269,11 +269,11 @@ static void stream_delta(struct srv_gen *g, struct gen_prompt *p, struct gen_cho
                          size_t to, int64_t token_from, int64_t token_to)
 {
     struct srv_buf b;
-    if (to == from) return;
+    if (to == from && !g->params.chunk_tokens) return;
     begin(g, &b, "response.output_text.delta");
     add_place(g, &b);
     srv_buf_puts(&b, ",\"delta\":");
-    srv_buf_json_string(&b, c->text.text.data + from, to - from);
+    srv_buf_json_string(&b, c->text.text.data ? c->text.text.data + from : "", to - from);
     srv_buf_puts(&b, ",\"logprobs\":[]");
     send(g, &b, "response.output_text.delta");
 }

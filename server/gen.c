@@ -58,6 +58,17 @@ static void log_append(struct gen_log *log, const struct eng_event *ev)
     atomic_store_explicit(&log->n_written, at + 1, memory_order_release);
 }
 
+/* A step computes at least one token, so there is room for all. */
+static void note_step(struct gen_prompt *p, const struct eng_event *ev)
+{
+    long long at = atomic_load_explicit(&p->n_steps, memory_order_relaxed);
+    if (!p->steps || at >= p->n_ids) return;
+    p->steps[at] = (struct gen_step){.n_done = (int32_t)ev->index,
+                                     .n_cached = (int32_t)ev->usage->n_cached_tokens,
+                                     .us = ev->now_us - ev->usage->started_us};
+    atomic_store_explicit(&p->n_steps, at + 1, memory_order_release);
+}
+
 /* ---- engine thread ------------------------------------------------------------------------- */
 
 /* What an event needs besides the prompt: a job's ctx. */
@@ -87,12 +98,7 @@ static void on_event(void *ctx, const struct eng_event *ev)
         p->usage = *ev->usage;
         atomic_store_explicit(&p->done, true, memory_order_release);
         break;
-    case ENG_EVENT_PROGRESS:
-        atomic_store_explicit(&p->n_cached, ev->usage->n_cached_tokens, memory_order_relaxed);
-        atomic_store_explicit(&p->prefill_us, ev->now_us - ev->usage->started_us,
-                              memory_order_relaxed);
-        atomic_store_explicit(&p->n_prefilled, ev->index, memory_order_release);
-        break;
+    case ENG_EVENT_PROGRESS: note_step(p, ev); break;
     case ENG_EVENT_LOGITS:
     case ENG_EVENT_EMBEDDING: break;
     }
@@ -116,6 +122,7 @@ struct srv_gen *srv_gen_create(struct srv_request *req, json_t *body,
     g->format = format;
     g->body = body;
     g->created = (int64_t)time(NULL);
+    g->n_progress_sent = -1;
     const struct srv_defaults *defaults = &g->app->defaults;
     g->params = (struct srv_gen_params){
         .temperature = defaults->temperature,
@@ -217,12 +224,23 @@ static int64_t offsets_bytes(int64_t capacity)
     return (capacity * (int64_t)sizeof(uint32_t) + 15) / 16 * 16;
 }
 
+/* Whether the client is told of the prefill, step by step. */
+static bool tells_progress(const struct srv_gen *g)
+{
+    return g->params.return_progress && g->params.stream && g->format->stream_progress;
+}
+
+static int64_t steps_bytes(const struct srv_gen *g, const struct gen_prompt *p)
+{
+    return tells_progress(g) ? p->n_ids * (int64_t)sizeof(struct gen_step) : 0;
+}
+
 /* What the choices of a prompt take. No overflow: prompts and contexts are far below 2^40 tokens. */
 static int64_t prompt_bytes(const struct srv_gen *g, const struct gen_prompt *p)
 {
     int64_t capacity = token_capacity(g, p);
     int64_t choice = log_bytes(capacity, g->params.logprobs_count) + offsets_bytes(capacity);
-    return log_bytes(prompt_log_capacity(g, p), g->params.prompt_logprobs) +
+    return log_bytes(prompt_log_capacity(g, p), g->params.prompt_logprobs) + steps_bytes(g, p) +
            g->n_candidates * (choice + CHOICE_BYTES);
 }
 
@@ -286,6 +304,8 @@ static int prepare_prompt(struct srv_gen *g, struct gen_prompt *p)
     if (!p->choices || !p->memory) return -1;
     char *at = p->memory;
     log_init(&p->log, prompt_log_capacity(g, p), g->params.prompt_logprobs, &at);
+    p->steps = tells_progress(g) ? (struct gen_step *)(void *)at : NULL;
+    at += steps_bytes(g, p);
     for (int k = 0; k < g->n_candidates; k++)
         if (prepare_choice(g, p, k, &at)) return -1;
     return 0;
@@ -332,7 +352,7 @@ static int submit_prompt(struct srv_gen *g, struct gen_prompt *p, char *err, siz
         .n_logprobs = (int)gp->logprobs_count,
         .n_prompt_logprobs = (int)gp->prompt_logprobs,
         .no_cache = !gp->cache_prompt,
-        .want_progress = gp->return_progress && gp->stream && g->format->stream_progress,
+        .want_progress = tells_progress(g),
         .priority = (int)gp->priority,
         .n_places_kept = g->n_places_kept,
         .goes_on = g->n_submitted > 0 && g->n_outstanding == 0,
@@ -476,7 +496,8 @@ static int64_t showable_tokens(const struct gen_choice *c)
     return n;
 }
 
-static void stream_choice(struct srv_gen *g, struct gen_prompt *p, struct gen_choice *c)
+/* Everything new in one event. */
+static void stream_new(struct srv_gen *g, struct gen_prompt *p, struct gen_choice *c)
 {
     size_t to = c->text.n_released;
     int64_t token_to = showable_tokens(c);
@@ -486,6 +507,52 @@ static void stream_choice(struct srv_gen *g, struct gen_prompt *p, struct gen_ch
         g->format->stream_delta(g, p, c, c->n_sent, to, c->n_shown, token_to);
     c->n_sent = to;
     c->n_shown = token_to;
+}
+
+/*
+ * Tokens whose events can go out. A last token without text may hold the first bytes of a character:
+ * it waits for the next token or the end, which bring its text.
+ */
+static int64_t tokens_for_events(const struct gen_choice *c, int64_t n_showable)
+{
+    if (c->ended) return c->n_tokens;
+    bool is_last = n_showable > 0 && n_showable == c->n_tokens;
+    return is_last && c->offsets[n_showable - 1] == c->text.text.len ? n_showable - 1 : n_showable;
+}
+
+/*
+ * Everything new in events of at most chunk_tokens tokens, each with the text of its tokens. Tokens
+ * that a stop string has swallowed have events without text. Returns false if the client is behind.
+ */
+static bool stream_by_tokens(struct srv_gen *g, struct gen_prompt *p, struct gen_choice *c)
+{
+    int64_t n_showable = showable_tokens(c);
+    int64_t end = tokens_for_events(c, n_showable);
+    while (c->n_shown < end) {
+        if (!srv_stream_has_room(g->req)) return false;
+        int64_t from = c->n_shown;
+        int64_t next = end - from > g->params.chunk_tokens ? from + g->params.chunk_tokens : end;
+        size_t to = c->text.n_released;
+        if (next < c->n_tokens && c->offsets[next] < to) to = c->offsets[next];
+        g->format->stream_delta(g, p, c, c->n_sent, to, from < n_showable ? from : n_showable,
+                                next < n_showable ? next : n_showable);
+        c->n_sent = to;
+        c->n_shown = next;
+    }
+    size_t rest = c->ended ? c->text.n_released : c->n_sent;
+    if (rest > c->n_sent)
+        g->format->stream_delta(g, p, c, c->n_sent, rest, c->n_shown, c->n_shown);
+    c->n_sent = rest;
+    return true;
+}
+
+static void stream_choice(struct srv_gen *g, struct gen_prompt *p, struct gen_choice *c)
+{
+    if (g->params.chunk_tokens > 0) {
+        if (!stream_by_tokens(g, p, c)) return;
+    } else {
+        stream_new(g, p, c);
+    }
     if (c->ended && !c->closed) {
         g->format->stream_finish(g, p, c);
         c->closed = true;
@@ -621,25 +688,16 @@ static bool reap(struct srv_gen *g)
     return g->n_outstanding == 0;
 }
 
-static struct gen_progress progress_of(const struct srv_gen *g)
+static void send_progress(struct srv_gen *g, struct gen_prompt *p, struct gen_step step)
 {
-    struct gen_progress t = {0};
+    struct gen_progress t = {.us = step.us};
+    p->told = step;
     for (int i = 0; i < g->n_prompts; i++) {
-        const struct gen_prompt *p = &g->prompts[i];
-        t.n_total += p->n_ids;
-        t.n_done += atomic_load_explicit(&p->n_prefilled, memory_order_acquire);
-        t.n_cached += atomic_load_explicit(&p->n_cached, memory_order_relaxed);
-        uint64_t us = atomic_load_explicit(&p->prefill_us, memory_order_relaxed);
-        if (us > t.us) t.us = us;
+        t.n_total += g->prompts[i].n_ids;
+        t.n_done += g->prompts[i].told.n_done;
+        t.n_cached += g->prompts[i].told.n_cached;
     }
-    return t;
-}
-
-/* Before the text that the prefill leads to; steps since the last wake are told as one. */
-static void stream_progress(struct srv_gen *g)
-{
-    struct gen_progress t = progress_of(g);
-    if (t.n_done <= g->n_progress_sent || !srv_stream_has_room(g->req)) return;
+    if (t.n_done <= g->n_progress_sent) return; /* a later prompt's start, nothing of it cached */
     g->n_progress_sent = t.n_done;
     g->format->stream_progress(g, &t);
 }
@@ -656,15 +714,35 @@ static void charge_text(struct srv_gen *g, struct gen_choice *c)
         c->text_charged += grown;
 }
 
+/* What the cache gave, then every step of the prefill. Returns false if the client is behind. */
+static bool stream_progress(struct srv_gen *g, struct gen_prompt *p)
+{
+    if (!atomic_load_explicit(&p->started, memory_order_acquire)) return true;
+    int64_t n = atomic_load_explicit(&p->n_steps, memory_order_acquire);
+    if (!p->start_told) {
+        if (!srv_stream_has_room(g->req)) return false;
+        int32_t n_cached = (int32_t)p->first_usage.n_cached_tokens;
+        p->start_told = true;
+        send_progress(g, p, (struct gen_step){n_cached, n_cached, 0});
+    }
+    for (; p->n_steps_told < n; p->n_steps_told++) {
+        if (!srv_stream_has_room(g->req)) return false;
+        send_progress(g, p, p->steps[p->n_steps_told]);
+    }
+    return true;
+}
+
 static void advance_prompt(struct srv_gen *g, struct gen_prompt *p)
 {
+    /* The prefill is told of before the text it leads to. */
+    bool ready = g->streaming && (!tells_progress(g) || stream_progress(g, p));
     for (int k = 0; k < g->n_candidates && !g->answered; k++) {
         struct gen_choice *c = &p->choices[k];
         advance_choice(g, p, c);
         charge_text(g, c);
         if (check_failure(g, c)) return;
         /* While the client is behind, text gathers; it goes out in larger events later. */
-        if (g->streaming && srv_stream_has_room(g->req)) stream_choice(g, p, c);
+        if (ready && srv_stream_has_room(g->req)) stream_choice(g, p, c);
     }
 }
 
@@ -691,8 +769,6 @@ static void gen_wake(struct srv_request *req)
         cancel_jobs(g);
     }
     if (!g->answered && g->params.stream && !g->streaming) open_stream(g);
-    if (!g->answered && g->streaming && g->params.return_progress && g->format->stream_progress)
-        stream_progress(g);
     for (int i = 0; i < g->n_submitted && !g->answered; i++)
         advance_prompt(g, &g->prompts[i]);
     if (!g->answered && g->n_submitted < g->n_prompts) {

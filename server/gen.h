@@ -57,7 +57,8 @@ struct srv_gen_params {
     int64_t top_logprobs; /* -1: absent */
     bool logprobs_flag, add_generation_prompt, continue_final_message, add_special;
     /* derived */
-    bool include_usage;
+    bool include_usage, continuous_usage;
+    int64_t chunk_tokens; /* most tokens in an event; 0: as they come */
     bool want_logprobs;
     const char *stops[TEXTOUT_MAX_STOPS];
     size_t stop_lens[TEXTOUT_MAX_STOPS];
@@ -109,6 +110,12 @@ struct gen_choice {
     double sum_logprob;
 };
 
+/* How far the prefill of a prompt was after a step. */
+struct gen_step {
+    int32_t n_done, n_cached;
+    uint64_t us; /* since it left the queue */
+};
+
 struct gen_prompt {
     const int32_t *ids; /* [n_ids], in the request's arena */
     int64_t n_ids;
@@ -118,16 +125,19 @@ struct gen_prompt {
     char *memory;                  /* of all its logs: one allocation */
     struct eng_usage first_usage; /* of the start: valid once `started` */
     struct eng_usage usage;       /* of the end: valid once `done` */
-    /* of the prefill, with return_progress; n_prefilled is written last */
-    atomic_llong n_prefilled, n_cached;
-    atomic_ullong prefill_us;
+    /* With return_progress: the steps of the prefill, one writer and one reader as in a log. */
+    struct gen_step *steps;      /* [n_ids], or NULL */
+    atomic_llong n_steps;        /* published by the engine thread */
+    int64_t n_steps_told;        /* the text worker's */
+    bool start_told;
+    struct gen_step told;        /* what was told last */
     atomic_bool started, done;
     bool submitted, reaped;
 };
 
 struct srv_gen;
 
-/* Of all prompts of a request together; us: of the longest prefill. */
+/* Of all prompts of a request together; us: of the last report's prompt. */
 struct gen_progress {
     int64_t n_total, n_done, n_cached;
     uint64_t us;
@@ -161,7 +171,7 @@ struct srv_gen {
     int64_t max_tokens; /* asked for, per choice; -1 until the endpoint has set its default */
     int n_outstanding, n_submitted;
     int n_places_kept; /* in the queue, for others */
-    int64_t n_progress_sent; /* prompt tokens last told of */
+    int64_t n_progress_sent; /* prompt tokens last told of; -1: nothing told yet */
     bool streaming; /* srv_stream_open has been called */
     bool answered;  /* nothing more will be written */
     atomic_bool gone;

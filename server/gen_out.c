@@ -41,14 +41,18 @@ void srv_gen_error_event(struct srv_gen *g, enum srv_error kind, const char *mes
     srv_gen_done_event(g);
 }
 
-void srv_gen_write_usage(const struct srv_gen *g, struct srv_buf *b)
+static void write_usage(struct srv_buf *b, struct gen_totals t)
 {
-    struct gen_totals t = srv_gen_totals(g);
     srv_buf_printf(b,
                    "{\"prompt_tokens\":%lld,\"completion_tokens\":%lld,\"total_tokens\":%lld,"
                    "\"prompt_tokens_details\":{\"cached_tokens\":%lld}}",
                    (long long)t.n_prompt, (long long)t.n_completion,
                    (long long)(t.n_prompt + t.n_completion), (long long)t.n_cached);
+}
+
+void srv_gen_write_usage(const struct srv_gen *g, struct srv_buf *b)
+{
+    write_usage(b, srv_gen_totals(g));
 }
 
 static double ms_between(uint64_t from, uint64_t to)
@@ -78,7 +82,7 @@ void srv_gen_add_timings(const struct srv_gen *g, struct srv_buf *b)
     srv_buf_puts(b, "}");
 }
 
-static void write_progress(struct srv_buf *b, const struct gen_progress *progress)
+void srv_gen_add_progress(struct srv_buf *b, const struct gen_progress *progress)
 {
     srv_buf_printf(b,
                    ",\"prompt_progress\":{\"total\":%lld,\"cache\":%lld,\"processed\":%lld,"
@@ -94,11 +98,26 @@ static void send_chunk(struct srv_gen *g, struct srv_buf *b)
     srv_buf_finish(b);
 }
 
-void srv_gen_end_chunk(struct srv_gen *g, struct srv_buf *b, const struct gen_progress *progress)
+void srv_gen_end_chunk(struct srv_gen *g, struct srv_buf *b, const struct gen_prompt *p,
+                       int64_t n_tokens)
+{
+    bool has_usage = g->params.include_usage && g->params.continuous_usage;
+    srv_buf_puts(b, "]");
+    if (has_usage) {
+        srv_buf_puts(b, ",\"usage\":");
+        write_usage(b, (struct gen_totals){p->n_ids, srv_gen_usage(p).n_cached_tokens, n_tokens});
+    } else if (g->params.include_usage) {
+        srv_buf_puts(b, ",\"usage\":null");
+    }
+    send_chunk(g, b);
+}
+
+void srv_gen_end_progress_chunk(struct srv_gen *g, struct srv_buf *b,
+                                const struct gen_progress *progress)
 {
     srv_buf_puts(b, "]");
     if (g->params.include_usage) srv_buf_puts(b, ",\"usage\":null");
-    if (progress) write_progress(b, progress);
+    srv_gen_add_progress(b, progress);
     send_chunk(g, b);
 }
 

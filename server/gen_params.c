@@ -211,11 +211,14 @@ static int read_stream_options(struct srv_gen_params *p, struct param_unknown *u
                           "'stream_options' is only allowed when 'stream' is true.");
     static const struct param_field fields[] = {
         GEN_FIELD("include_usage", PARAM_BOOL, include_usage),
-        GEN_OTHER("continuous_usage_stats", PARAM_NAMED),
+        GEN_FIELD("continuous_usage_stats", PARAM_BOOL, continuous_usage),
+        GEN_RANGE("chunk_tokens", PARAM_INT, chunk_tokens, 1, 2147483647),
         GEN_OTHER("include_obfuscation", PARAM_IGNORED),
         GEN_OTHER(NULL, PARAM_IGNORED),
     };
-    return params_read(p->stream_options, fields, p, unknown, err);
+    if (params_read(p->stream_options, fields, p, unknown, err)) return -1;
+    if (p->continuous_usage && !p->include_usage) param_note(unknown, "continuous_usage_stats");
+    return 0;
 }
 
 /* Names that clients of servers with one model send because the field must not be empty. */

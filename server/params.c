@@ -364,7 +364,7 @@ static int read_field(const struct param_field *f, json_t *value, void *out,
 }
 
 /* Keys come from outside: only printable ASCII that fits a header is repeated. */
-static void note_key(struct param_unknown *unknown, const char *key)
+void param_note(struct param_unknown *unknown, const char *key)
 {
     size_t used = strlen(unknown->list);
     size_t len = strlen(key);
@@ -386,11 +386,11 @@ int params_read(json_t *object, const struct param_field *fields, void *out,
             f++;
         if (!f->name) {
             if (unknown) unknown->n++;
-            if (unknown) note_key(unknown, key);
+            if (unknown) param_note(unknown, key);
             continue;
         }
         if (json_is_null(value)) continue;
-        if (unknown && f->type == PARAM_NAMED && !is_neutral(value)) note_key(unknown, key);
+        if (unknown && f->type == PARAM_NAMED && !is_neutral(value)) param_note(unknown, key);
         int rc = read_field(f, value, out, err);
         if (rc) return rc;
     }

@@ -86,6 +86,9 @@ int params_read(json_t *object, const struct param_field *fields, void *out,
  */
 json_t *params_parse(const char *body, size_t len, struct param_error *err);
 
+/* Adds a key to the list if it is printable and there is room. */
+void param_note(struct param_unknown *unknown, const char *key);
+
 /* Returns true for a number beyond the range of int64_t. */
 bool param_is_huge(const json_t *value);
 

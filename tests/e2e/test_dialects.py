@@ -1,7 +1,9 @@
 #!/usr/bin/env python3
 # SPDX-License-Identifier: MIT
 """What clients of other servers send and read: llama-server's, vLLM's, OpenAI's and Anthropic's habits."""
-from hearth_server import Hearth, run_cases
+import json
+
+from hearth_server import Hearth, chunks, parse_events, run_cases
 
 SERVER = None
 GREEDY = {"prompt": "Once upon a time", "max_tokens": 24, "temperature": 0}
@@ -100,6 +102,120 @@ def test_did_you_mean_only_what_is_near():
             continue
         assert status == 404, (path, status)
         assert ("did you mean " + hint + "?" in message) if hint else "did you mean" not in message, message
+
+
+# ---- streams -----------------------------------------------------------------------------------------
+
+def deltas(events, index=0):
+    """Texts of the events that carry text of one choice, empty ones included."""
+    texts = []
+    for e in events:
+        for c in e["choices"]:
+            if c["index"] == index and c["finish_reason"] is None and "role" not in c.get("delta", {}):
+                texts.append(c["text"] if "text" in c else c["delta"]["content"])
+    return texts
+
+
+def test_one_event_per_token():
+    """stream_options.chunk_tokens: 1: as many events as completion tokens, and the same text."""
+    word = ok("/v1/completions", GREEDY)["choices"][0]["text"][6:13]  # parts of several tokens
+    emoji = "\U0001f600\u4e2d\u6587"
+    ids = ok("/tokenize", {"content": emoji})["tokens"]
+    split = dict(GREEDY, prompt=emoji * 8, temperature=1.5, seed=3, allowed_token_ids=ids, max_tokens=60)
+    for path, body in (("/v1/completions", GREEDY), ("/v1/completions", dict(GREEDY, stop=word)),
+                       ("/v1/completions", dict(GREEDY, stop=["zzz", word], include_stop_str_in_output=True)),
+                       ("/v1/completions", dict(GREEDY, logprobs=1)), ("/v1/completions", dict(GREEDY, n=2)),
+                       ("/v1/completions", dict(split, ignore_eos=True)), ("/v1/chat/completions", CHAT),
+                       ("/v1/chat/completions", dict(CHAT, logprobs=True, return_token_ids=True))):
+        plain = ok(path, body)
+        for most in (1, 3):
+            events = chunks(SERVER.stream(path, dict(body, stream=True, stream_options={
+                "chunk_tokens": most, "include_usage": True})))
+            n_tokens = events[-1]["usage"]["completion_tokens"]
+            assert n_tokens == plain["usage"]["completion_tokens"], (path, body)
+            got = [deltas(events, c["index"]) for c in plain["choices"]]
+            for texts, choice in zip(got, plain["choices"]):
+                text = choice["text"] if "text" in choice else choice["message"]["content"]
+                assert "".join(texts) == text, (path, body, texts)
+            count = sum(len(texts) for texts in got)
+            assert count == n_tokens if most == 1 else n_tokens / 3 <= count <= n_tokens, (body, count, n_tokens)
+            if "logprobs" in body and "chat" in path:
+                lists = [e["choices"][0]["logprobs"]["content"] for e in events if e["choices"]
+                         and e["choices"][0]["logprobs"]]
+                assert all(len(t) <= most for t in lists), lists
+                assert sum(lists, []) == plain["choices"][0]["logprobs"]["content"]
+    for value in (0, -1, 1.5, "1"):
+        refused("/v1/completions", dict(GREEDY, stream=True, stream_options={"chunk_tokens": value}),
+                code="invalid_value" if value in (0, -1) else "invalid_type", param="chunk_tokens")
+    events = [json.loads(d) for n, d in SERVER.stream("/v1/responses", {
+        "input": "What is 2+2?", "stream": True, "temperature": 0, "stream_options": {"chunk_tokens": 1}})]
+    count = sum(e["type"] == "response.output_text.delta" for e in events)
+    assert count == events[-1]["response"]["usage"]["output_tokens"], events
+
+
+def test_one_event_per_token_for_a_slow_reader():
+    """Events that a client is late to read wait for it: none is lost, and it is not cut."""
+    body = {"prompt": "a", "max_tokens": 2000, "ignore_eos": True, "temperature": 0, "stream": True,
+            "stream_options": {"chunk_tokens": 1, "include_usage": True}}
+    connection = SERVER.connect()
+    connection.request("POST", "/v1/completions", json.dumps(body), {"Content-Type": "application/json"})
+    answer = connection.getresponse()
+    SERVER.wait_until(lambda: SERVER.slots()["running"] == 0, 60, "the engine is done")
+    events = chunks(parse_events(answer))
+    connection.close()
+    assert len(deltas(events)) == events[-1]["usage"]["completion_tokens"] == 2000
+
+
+def test_usage_with_every_chunk():
+    """vLLM's continuous_usage_stats: counts so far in every chunk, with include_usage only."""
+    for path, body in (("/v1/completions", dict(GREEDY, n=2)), ("/v1/chat/completions", CHAT),
+                       ("/v1/completions", dict(GREEDY, echo=True, prompt=["Once", "Once upon a time"]))):
+        options = {"include_usage": True, "continuous_usage_stats": True}
+        events = chunks(SERVER.stream(path, dict(body, stream=True, stream_options=options)))
+        total = events[-1]["usage"]
+        last = {}
+        for e in events[:-1]:
+            index, usage = e["choices"][0]["index"], e["usage"]
+            assert usage and usage["total_tokens"] == usage["prompt_tokens"] + usage["completion_tokens"], e
+            assert usage["completion_tokens"] >= last.get(index, usage)["completion_tokens"], e
+            last[index] = usage
+        assert sum(u["completion_tokens"] for u in last.values()) == total["completion_tokens"], (last, total)
+        plain = chunks(SERVER.stream(path, dict(body, stream=True, stream_options={"include_usage": True})))
+        assert all(e["usage"] is None for e in plain[:-1])
+        events = chunks(SERVER.stream(path, dict(body, stream=True, stream_options={"continuous_usage_stats": True})))
+        assert all("usage" not in e for e in events)
+
+
+def test_progress_of_every_step():
+    """A first report with what the cache gave, then one for each step of the prefill."""
+    prompt = [5 + i * 7 % 200 for i in range(400)]
+    with Hearth("--chunk", "64") as h:
+        for path, body in (("/v1/completions", {"prompt": prompt}), ("/v1/chat/completions", {
+                "messages": [{"role": "user", "content": "Tom has a ball. " * 60}]})):
+            body = dict(body, max_tokens=3, ignore_eos=True, stream=True, return_progress=True)
+            for _ in range(2):
+                steps = [e["prompt_progress"] for e in chunks(h.stream(path, body)) if "prompt_progress" in e]
+                cached, total = steps[0]["cache"], steps[0]["total"]
+                assert steps[0] == {"total": total, "cache": cached, "processed": cached, "time_ms": 0}, steps
+                n = -(-(total - cached) // 64)
+                assert [s["processed"] for s in steps] == [cached + 64 * i for i in range(n)] + [total], steps
+                assert all(s["cache"] == cached for s in steps), steps
+            assert cached > 0
+        many = {"prompt": [prompt[:200], prompt[200:]], "max_tokens": 1, "stream": True, "return_progress": True}
+        steps = [e["prompt_progress"] for e in chunks(h.stream("/v1/completions", many)) if "prompt_progress" in e]
+        assert steps[0]["processed"] == steps[0]["cache"] and steps[-1]["processed"] == 400, steps
+        assert [s["processed"] for s in steps] == sorted({s["processed"] for s in steps}), steps
+
+
+def test_prompt_logprobs_once_per_prompt():
+    """In the first choice of its prompt, where vLLM's clients look; the others have null."""
+    body = dict(GREEDY, prompt=["Once upon a time", "Tom has"], n=3, prompt_logprobs=1, max_tokens=1)
+    choices = ok("/v1/completions", body)["choices"]
+    assert [c.get("prompt_logprobs", 0) is None for c in choices] == [False, True, True] * 2, choices
+    for k, prompt in ((0, body["prompt"][0]), (3, body["prompt"][1])):
+        single = ok("/v1/completions", dict(body, prompt=prompt, n=1))["choices"][0]
+        assert choices[k]["prompt_logprobs"] == single["prompt_logprobs"]
+    assert "prompt_logprobs" not in ok("/v1/completions", dict(GREEDY, n=2))["choices"][1]
 
 
 if __name__ == "__main__":

@@ -213,6 +213,8 @@ static void step_job(struct eng_job *job)
     int64_t n_logs = job->params.n_prompt_logprobs >= 0 ? job->params.n_prompt : 1;
     if (at == 0) {
         emit(job, (struct eng_event){.type = ENG_EVENT_STARTED});
+        if (job->params.want_progress)
+            emit(job, (struct eng_event){.type = ENG_EVENT_PROGRESS, .index = job->params.n_prompt});
     } else if (at < n_logs) {
         emit(job, (struct eng_event){.type = ENG_EVENT_PROMPT_TOKEN, .index = at,
                                      .id = job->prompt[at], .rank = 1});
