@@ -240,7 +240,21 @@ static void handle(struct srv_request *req)
     srv_gen_start(g);
 }
 
+/* llama-server's. Counting runs no model. */
+static void count(struct srv_request *req)
+{
+    struct param_error err = {0};
+    struct srv_gen *g = srv_gen_open(req, &format, fields);
+    if (!g) return;
+    if (derive(g, &err) || make_prompt(g, &err))
+        srv_gen_refuse(g, &err);
+    else
+        srv_gen_reply_count(g, "\"object\":\"response.input_tokens\",");
+}
+
 const struct srv_route srv_routes_chat[] = {
+    {"POST", "/v1/chat/completions/input_tokens", 0, count},
+    {"POST", "/chat/completions/input_tokens", 0, count},
     {"POST", "/v1/chat/completions", 0, handle},
     {"POST", "/chat/completions", 0, handle},
     {0},

@@ -208,25 +208,19 @@ static void handle(struct srv_request *req)
 }
 
 /* Counting runs no model. */
-static void count_tokens(struct srv_request *req)
+static void count(struct srv_request *req)
 {
     struct param_error err = {0};
-    struct srv_buf b;
     struct srv_gen *g = srv_gen_open(req, &format, fields);
     if (!g) return;
-    srv_request_account(req)->endpoint = "count_tokens";
-    if (make_prompt(g, &err)) {
+    if (make_prompt(g, &err))
         srv_gen_refuse(g, &err);
-        return;
-    }
-    srv_buf_init(&b, 256);
-    srv_buf_printf(&b, "{\"input_tokens\":%lld}", (long long)g->prompts[0].n_ids);
-    json_decref(g->body);
-    srv_reply(req, 200, NULL, &b);
+    else
+        srv_gen_reply_count(g, "");
 }
 
 const struct srv_route srv_routes_messages[] = {
     {"POST", "/v1/messages", SRV_ROUTE_ANTHROPIC, handle},
-    {"POST", "/v1/messages/count_tokens", SRV_ROUTE_ANTHROPIC, count_tokens},
+    {"POST", "/v1/messages/count_tokens", SRV_ROUTE_ANTHROPIC, count},
     {0},
 };

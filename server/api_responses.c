@@ -17,10 +17,8 @@ static const struct param_field fields[] = {
     GEN_FIELD("text", PARAM_JSON, prompt),
     GEN_OTHER("prompt_logprobs", PARAM_UNSUPPORTED),
     GEN_OTHER("return_token_ids", PARAM_NAMED),
-    GEN_OTHER("timings", PARAM_NAMED),
-    GEN_OTHER("return_progress", PARAM_NAMED),
-    GEN_OTHER("truncation", PARAM_UNSUPPORTED),
-    GEN_OTHER("include", PARAM_UNSUPPORTED),
+    GEN_OTHER("truncation", PARAM_IGNORED), /* read by check_truncation */
+    GEN_OTHER("include", PARAM_NAMED),      /* and by check_include */
     GEN_OTHER("previous_response_id", PARAM_UNSUPPORTED),
     GEN_OTHER("conversation", PARAM_UNSUPPORTED),
     GEN_OTHER("background", PARAM_UNSUPPORTED),
@@ -101,9 +99,39 @@ static json_t *messages_of(const struct srv_gen_params *p, struct param_error *e
     return list;
 }
 
-static int make_prompt(struct srv_gen *g, struct param_error *err)
+/* Values ask for more output; all but one for output of a kind that there never is here. */
+static int check_include(const json_t *include, struct param_error *err)
 {
-    struct srv_gen_params *p = &g->params;
+    if (!include || json_is_null(include)) return 0;
+    bool valid = json_is_array(include);
+    for (size_t i = 0; valid && i < json_array_size(include); i++) {
+        const char *value = json_string_value(json_array_get(include, i));
+        valid = value != NULL;
+        if (valid && !strcmp(value, "message.output_text.logprobs"))
+            return param_fail(err, SRV_ERR_UNSUPPORTED, "include",
+                              "'include' of '%s' is not supported here; /v1/chat/completions has "
+                              "log-probabilities.",
+                              value);
+    }
+    if (valid) return 0;
+    return param_fail(err, SRV_ERR_INVALID_TYPE, "include", "'include' must be a list of strings.");
+}
+
+static int check_truncation(const json_t *truncation, struct param_error *err)
+{
+    const char *value = json_string_value(truncation);
+    if (!truncation || json_is_null(truncation)) return 0;
+    if (!value)
+        return param_fail(err, SRV_ERR_INVALID_TYPE, "truncation",
+                          "'truncation' must be 'auto' or 'disabled'.");
+    if (!strcmp(value, "auto") || !strcmp(value, "disabled")) return 0;
+    return param_fail(err, SRV_ERR_INVALID_VALUE, "truncation",
+                      "'truncation' must be 'auto' or 'disabled'.");
+}
+
+static int check_fields(const struct srv_gen *g, struct param_error *err)
+{
+    const struct srv_gen_params *p = &g->params;
     if (!p->messages)
         return param_fail(err, SRV_ERR_MISSING, "input", "The parameter 'input' is required.");
     if (!json_is_string(p->messages) && !json_is_array(p->messages))
@@ -117,13 +145,120 @@ static int make_prompt(struct srv_gen *g, struct param_error *err)
     if (format && strcmp(format, "text") != 0)
         return param_fail(err, SRV_ERR_UNSUPPORTED, "text.format",
                           "Only the text format 'text' is supported.");
-    json_t *messages = messages_of(p, err);
+    return check_include(json_object_get(g->body, "include"), err) ||
+           check_truncation(json_object_get(g->body, "truncation"), err);
+}
+
+/* ---- truncation ---------------------------------------------------------------------------- */
+
+static bool is_auto(const struct srv_gen *g)
+{
+    const char *value = json_string_value(json_object_get(g->body, "truncation"));
+    return value && !strcmp(value, "auto");
+}
+
+static bool has_role(const json_t *message, const char *role)
+{
+    const char *own = json_string_value(json_object_get(message, "role"));
+    return own && !strcmp(own, role);
+}
+
+/* The messages from number `from` on, and earlier ones that instruct. A new reference. */
+static json_t *without_oldest(const json_t *messages, size_t from)
+{
+    json_t *kept = json_array();
+    for (size_t i = 0; i < json_array_size(messages); i++) {
+        json_t *message = json_array_get(messages, i);
+        if (i >= from || has_role(message, "system") || has_role(message, "developer"))
+            json_array_append(kept, message);
+    }
+    return kept;
+}
+
+/* Tokens of the prompt that the messages make. 0 or -1 with err. */
+static int count_tokens(const struct srv_gen *g, const json_t *messages, int64_t *ret,
+                        struct param_error *err)
+{
+    struct chat_input in = {.messages = messages, .add_generation_prompt = true};
+    struct tok_ids ids = {0};
+    int rc = chat_input_encode(g->app, &in, &ids, err);
+    *ret = (int64_t)ids.n;
+    tok_ids_finish(&ids);
+    return rc;
+}
+
+/* The fewest turns, counted in turn starts, whose removal leaves at most `limit` tokens, or all but
+ * the last turn. A turn begins with a message of the user, which every template takes first. */
+static int find_cut(const struct srv_gen *g, const json_t *messages, const size_t *starts, size_t n,
+                    int64_t limit, size_t *ret_cut, struct param_error *err)
+{
+    size_t low = 0, high = n - 1;
+    while (low < high) {
+        size_t middle = (low + high) / 2;
+        int64_t n_tokens;
+        json_t *kept = without_oldest(messages, starts[middle]);
+        int rc = count_tokens(g, kept, &n_tokens, err);
+        json_decref(kept);
+        if (rc) return rc;
+        if (n_tokens <= limit)
+            high = middle;
+        else
+            low = middle + 1;
+    }
+    *ret_cut = starts[low];
+    return 0;
+}
+
+/*
+ * truncation: "auto". A prompt that the context does not hold loses its oldest turns, until what
+ * stays leaves room for the answer too: max_output_tokens, but at most a quarter of the context.
+ * Replaces *messages. If the last turn alone is too long it stays, for the error with the numbers.
+ */
+static int drop_oldest(struct srv_gen *g, json_t **messages, struct param_error *err)
+{
+    int64_t ctx = eng_info(g->app->engine)->ctx_tokens, n_tokens, room = ctx / 4;
+    size_t n = json_array_size(*messages), n_starts = 0, cut = 0;
+    if (count_tokens(g, *messages, &n_tokens, err)) return -1;
+    if (n_tokens <= ctx) return 0;
+    size_t *starts = srv_request_alloc(g->req, (n + 1) * sizeof(*starts));
+    if (!starts)
+        return param_fail(err, SRV_ERR_OVERLOADED, NULL, "There is no memory for the request.");
+    for (size_t i = 0; i < n; i++)
+        if (has_role(json_array_get(*messages, i), "user")) starts[n_starts++] = i;
+    if (n_starts == 0) return 0;
+    if (g->max_tokens >= 0 && g->max_tokens < room) room = g->max_tokens;
+    if (find_cut(g, *messages, starts, n_starts, ctx - room, &cut, err)) return -1;
+    json_t *kept = without_oldest(*messages, cut);
+    char dropped[32];
+    snprintf(dropped, sizeof(dropped), "%zu", n - json_array_size(kept));
+    srv_reply_header(g->req, "x-dropped-input-items", dropped);
+    json_decref(*messages);
+    *messages = kept;
+    return 0;
+}
+
+/* ---- the prompt ---------------------------------------------------------------------------- */
+
+static int prompt_of(struct srv_gen *g, json_t **messages, struct param_error *err)
+{
+    if (chat_input_check(*messages, err) || (is_auto(g) && drop_oldest(g, messages, err)))
+        return -1;
+    /* Out of memory, jansson leaves out what it cannot append. */
+    if (params_out_of_memory())
+        return param_fail(err, SRV_ERR_OVERLOADED, NULL, "There is no memory for the request.");
+    struct chat_input in = {.messages = *messages, .add_generation_prompt = true};
+    return srv_gen_chat_prompt(g, &in, err);
+}
+
+static int make_prompt(struct srv_gen *g, struct param_error *err)
+{
+    if (check_fields(g, err)) return -1;
+    json_t *messages = messages_of(&g->params, err);
     bool no_memory = params_out_of_memory();
     if (!messages && !no_memory) return -1;
-    struct chat_input in = {.messages = messages, .add_generation_prompt = true};
     int rc = no_memory
                  ? param_fail(err, SRV_ERR_OVERLOADED, NULL, "There is no memory for the request.")
-                 : chat_input_check(messages, err) || srv_gen_chat_prompt(g, &in, err);
+                 : prompt_of(g, &messages, err);
     json_decref(messages);
     return rc ? -1 : 0;
 }
@@ -157,7 +292,8 @@ static void write_usage(struct srv_gen *g, struct srv_buf *b)
 {
     struct gen_totals t = srv_gen_totals(g);
     srv_buf_printf(b,
-                   "{\"input_tokens\":%lld,\"input_tokens_details\":{\"cached_tokens\":%lld},"
+                   "{\"input_tokens\":%lld,\"input_tokens_details\":{\"cached_tokens\":%lld,"
+                   "\"cache_write_tokens\":0},"
                    "\"output_tokens\":%lld,\"output_tokens_details\":{\"reasoning_tokens\":0},"
                    "\"total_tokens\":%lld}",
                    (long long)t.n_prompt, (long long)t.n_cached, (long long)t.n_completion,
@@ -193,11 +329,14 @@ static void write_response(struct srv_gen *g, struct srv_buf *b, const char *sta
     srv_buf_puts(b, ",\"text\":{\"format\":{\"type\":\"text\"}},\"tool_choice\":\"none\","
                     "\"tools\":[],\"top_p\":");
     srv_buf_json_number(b, g->params.top_p);
-    srv_buf_puts(b, ",\"truncation\":\"disabled\",\"metadata\":{},\"usage\":");
-    if (over)
+    srv_buf_printf(b, ",\"truncation\":\"%s\",\"metadata\":{},\"usage\":",
+                   is_auto(g) ? "auto" : "disabled");
+    if (over) {
         write_usage(g, b);
-    else
+        srv_gen_add_timings(g, b);
+    } else {
         srv_buf_puts(b, "null");
+    }
     srv_buf_puts(b, "}");
 }
 
@@ -295,6 +434,17 @@ static void stream_finish(struct srv_gen *g, struct gen_prompt *p, struct gen_ch
     send_item(g, "response.output_item.done", is_cut(c) ? "incomplete" : "completed");
 }
 
+/* An event that every client knows, with a member more. */
+static void stream_progress(struct srv_gen *g, const struct gen_progress *progress)
+{
+    struct srv_buf b;
+    begin(g, &b, "response.in_progress");
+    srv_buf_puts(&b, ",\"response\":");
+    write_response(g, &b, "in_progress");
+    srv_gen_add_progress(&b, progress);
+    send(g, &b, "response.in_progress");
+}
+
 static void stream_end(struct srv_gen *g)
 {
     const char *status = final_status(g);
@@ -318,6 +468,7 @@ static const struct srv_gen_format format = {
     .stream_begin = stream_begin,
     .stream_delta = stream_delta,
     .stream_finish = stream_finish,
+    .stream_progress = stream_progress,
     .stream_end = stream_end,
     .stream_error = stream_error,
     .whole = whole,
@@ -338,7 +489,21 @@ static void handle(struct srv_request *req)
     srv_gen_refuse(g, &err);
 }
 
+/* Counting runs no model. */
+static void count(struct srv_request *req)
+{
+    struct param_error err = {0};
+    struct srv_gen *g = srv_gen_open(req, &format, fields);
+    if (!g) return;
+    if (make_prompt(g, &err))
+        srv_gen_refuse(g, &err);
+    else
+        srv_gen_reply_count(g, "\"object\":\"response.input_tokens\",");
+}
+
 const struct srv_route srv_routes_responses[] = {
+    {"POST", "/v1/responses/input_tokens", 0, count},
+    {"POST", "/responses/input_tokens", 0, count},
     {"POST", "/v1/responses", 0, handle},
     {"POST", "/responses", 0, handle},
     {0},

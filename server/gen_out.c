@@ -148,6 +148,17 @@ void srv_gen_pick(const struct srv_gen *g, const struct gen_prompt *p, int *ret_
     }
 }
 
+void srv_gen_reply_count(struct srv_gen *g, const char *members)
+{
+    struct srv_buf b;
+    srv_buf_init(&b, 256);
+    srv_buf_printf(&b, "{%s\"input_tokens\":%lld}", members, (long long)g->prompts[0].n_ids);
+    json_decref(g->body);
+    g->body = NULL;
+    srv_request_account(g->req)->endpoint = "count_tokens";
+    srv_reply(g->req, 200, NULL, &b);
+}
+
 /* ---- ids ----------------------------------------------------------------------------------- */
 
 void srv_gen_write_ids(struct srv_buf *b, const struct gen_choice *c, int64_t from, int64_t to)

@@ -36,6 +36,9 @@ void srv_gen_add_progress(struct srv_buf *b, const struct gen_progress *progress
 /* The same for the last chunk, with the usage and timings that were asked for. */
 void srv_gen_end_last_chunk(struct srv_gen *g, struct srv_buf *b);
 
+/* Answers {"input_tokens": n} with `members` in front, each with its comma, and ends the request. */
+void srv_gen_reply_count(struct srv_gen *g, const char *members);
+
 /* JSON arrays of ids: tokens [from, to) of a choice; a prompt. */
 void srv_gen_write_ids(struct srv_buf *b, const struct gen_choice *c, int64_t from, int64_t to);
 void srv_gen_write_prompt_ids(struct srv_buf *b, const struct gen_prompt *p);

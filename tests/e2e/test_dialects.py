@@ -218,6 +218,132 @@ def test_prompt_logprobs_once_per_prompt():
     assert "prompt_logprobs" not in ok("/v1/completions", dict(GREEDY, n=2))["choices"][1]
 
 
+# ---- responses ---------------------------------------------------------------------------------------
+
+ASK = {"input": "What is 2+2?", "temperature": 0, "max_output_tokens": 48}
+
+
+def response_events(server, body):
+    return [json.loads(data) for _, data in server.stream("/v1/responses", dict(body, stream=True))]
+
+
+def test_response_usage():
+    """openai-python's models require every one of these."""
+    usage = ok("/v1/responses", ASK)["usage"]
+    assert set(usage) == {"input_tokens", "input_tokens_details", "output_tokens", "output_tokens_details",
+                          "total_tokens"}, usage
+    assert set(usage["input_tokens_details"]) == {"cached_tokens", "cache_write_tokens"}, usage
+    assert usage["output_tokens_details"] == {"reasoning_tokens": 0}
+    final = response_events(SERVER, ASK)[-1]["response"]["usage"]
+    assert set(final["input_tokens_details"]) == {"cached_tokens", "cache_write_tokens"}, final
+
+
+def test_response_include():
+    """Values that ask for what is never there are accepted and named; the one that applies is refused."""
+    for value in (["reasoning.encrypted_content"], ["file_search_call.results", "web_search_call.action.sources"],
+                  [], None):
+        status, head, answer = SERVER.post("/v1/responses", dict(ASK, include=value))
+        assert status == 200, answer
+        assert head.get("x-ignored-params") == ("include" if value else None), head
+    refused("/v1/responses", dict(ASK, include=["reasoning.encrypted_content", "message.output_text.logprobs"]),
+            code="unsupported_parameter", param="include")
+    for value in ("reasoning.encrypted_content", [5], {}, 7):
+        refused("/v1/responses", dict(ASK, include=value), code="invalid_type", param="include")
+
+
+def test_response_calls_of_litellm():
+    """What LiteLLM's proxy makes of Anthropic calls, word for word."""
+    message = {"type": "message", "role": "user", "content": [{"type": "input_text", "text": "What is 2+2?"}]}
+    plain = ok("/v1/chat/completions", dict(CHAT, messages=[{"role": "user", "content": "What is 2+2?"}]))
+    body = {"model": "hearth-demo", "input": [message], "include": ["reasoning.encrypted_content"],
+            "max_output_tokens": 32, "temperature": 0}
+    answer = ok("/v1/responses", body)
+    assert answer["output"][0]["content"][0]["text"] == plain["choices"][0]["message"]["content"]
+    assert "".join(e["delta"] for e in response_events(SERVER, body) if e["type"].endswith("text.delta")) == \
+        plain["choices"][0]["message"]["content"]
+    turns = [message, {"type": "message", "role": "assistant", "content": [{"type": "output_text", "text": "4"}]},
+             message]
+    ok("/v1/responses", dict(body, input=turns, instructions="Be brief."))
+
+
+def long_talk(n):
+    """n turns of known words, a question last."""
+    turns = [{"role": "system", "content": "Be brief."}]
+    for i in range(n):
+        turns += [{"role": "user", "content": f"turn {i} " + "word " * 30},
+                  {"role": "assistant", "content": f"answer {i} " + "text " * 30}]
+    return turns + [{"role": "user", "content": "What is 2+2?"}]
+
+
+def test_response_truncation():
+    """auto: the oldest turns go until the rest and the answer fit; disabled: 400 with the numbers."""
+    ctx = SERVER.get("/props")[2]["n_ctx"]
+    body = dict(ASK, input=long_talk(200), max_output_tokens=20)
+    for value in (None, "disabled"):
+        refused("/v1/responses", dict(body, truncation=value), code="context_length_exceeded", param="input")
+    status, head, answer = SERVER.post("/v1/responses", dict(body, truncation="auto"))
+    assert status == 200 and answer["truncation"] == "auto", answer
+    n_dropped = int(head["x-dropped-input-items"])
+    assert 0 < n_dropped < 400 and n_dropped % 2 == 0, n_dropped
+    used = answer["usage"]["input_tokens"]
+    assert used <= ctx - 20, (used, ctx)
+    kept = [body["input"][0]] + body["input"][1 + n_dropped:]
+    assert ok("/v1/responses/input_tokens", {"input": kept})["input_tokens"] == used
+    more = [body["input"][0]] + body["input"][1 + n_dropped - 2:]
+    assert ok("/v1/responses/input_tokens", {"input": more})["input_tokens"] > ctx - 20
+    events = response_events(SERVER, dict(body, truncation="auto"))
+    assert events[-1]["response"]["usage"]["input_tokens"] == used
+    # Where all fits nothing is dropped; where the last turn alone does not fit it is an error.
+    status, head, answer = SERVER.post("/v1/responses", dict(ASK, truncation="auto"))
+    assert status == 200 and answer["truncation"] == "auto" and "x-dropped-input-items" not in head
+    last = body["input"][:-1] + [{"role": "user", "content": "word " * 3 * ctx}]
+    for value in (last, "word " * 3 * ctx):
+        refused("/v1/responses", dict(body, input=value, truncation="auto"), code="context_length_exceeded")
+    for value, code in (("newest", "invalid_value"), (5, "invalid_type")):
+        refused("/v1/responses", dict(ASK, truncation=value), code=code, param="truncation")
+
+
+def test_response_progress_and_timings():
+    body = {"input": "Tom has a ball. " * 60, "max_output_tokens": 3, "timings": True, "return_progress": True}
+    with Hearth("--chunk", "64") as h:
+        events = response_events(h, dict(body, ignore_eos=True))
+        assert [e["sequence_number"] for e in events] == list(range(len(events)))
+        told = [e for e in events if "prompt_progress" in e]
+        steps = [e["prompt_progress"] for e in told]
+        assert steps[0]["processed"] == 0 and steps[-1]["processed"] == steps[-1]["total"] and len(steps) > 3, steps
+        assert all(e["type"] == "response.in_progress" and e["response"]["status"] == "in_progress" for e in told)
+        first = next(i for i, e in enumerate(events) if e["type"] == "response.output_text.delta")
+        assert events.index(told[-1]) < first
+        assert events[-1]["response"]["timings"]["predicted_n"] == 3, events[-1]
+        assert not any("timings" in e["response"] for e in events[:-1] if "response" in e)
+        assert ok_of(h, "/v1/responses", body)["timings"]["prompt_n"] >= 1
+        assert not any("prompt_progress" in e for e in response_events(h, dict(body, return_progress=False)))
+
+
+def ok_of(server, path, body):
+    status, _, answer = server.post(path, body)
+    assert status == 200, answer
+    return answer
+
+
+# ---- counting ----------------------------------------------------------------------------------------
+
+def test_input_tokens():
+    """llama-server's route for chats and OpenAI's for responses: the prompt's tokens, no model run."""
+    steps = SERVER.metrics()["hearth_engine_steps_total"]
+    chat = ok("/v1/chat/completions/input_tokens", {"messages": CHAT["messages"], "model": "default"})
+    assert chat["object"] == "response.input_tokens" and set(chat) == {"object", "input_tokens"}, chat
+    assert chat["input_tokens"] == ok("/tokenize", {"messages": CHAT["messages"]})["count"]
+    assert ok("/v1/responses/input_tokens", {"input": "What is 2+2?"}) == chat
+    assert ok("/chat/completions/input_tokens", CHAT) == chat and ok("/responses/input_tokens", ASK) == chat
+    assert SERVER.metrics()["hearth_engine_steps_total"] == steps
+    refused("/v1/chat/completions/input_tokens", {}, code="missing_required_parameter", param="messages")
+    refused("/v1/responses/input_tokens", {}, code="missing_required_parameter", param="input")
+    ctx = SERVER.get("/props")[2]["n_ctx"]
+    many = ok("/v1/chat/completions/input_tokens", {"messages": [{"role": "user", "content": "a " * 2 * ctx}]})
+    assert many["input_tokens"] > ctx
+
+
 if __name__ == "__main__":
     with Hearth() as SERVER:
         run_cases(globals())

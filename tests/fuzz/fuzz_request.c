@@ -19,6 +19,7 @@
 #include "engine/engine.h"
 #include "server/config.h"
 #include "server/defaults.h"
+#include "server/http_guard.h"
 #include "server/log.h"
 #include "server/metrics.h"
 #include "server/request.h"
@@ -376,15 +377,22 @@ static void open_server(void)
         .gemm = "native", .kv_dtype = "f32", .weights_dtype = "F32", .repeatable = true};
 }
 
-/* The routes that take a body, by number. */
+/* The routes that take a body, from '0' on; a new one goes to the end, so that the corpus keeps its
+ * meaning. */
 static const struct srv_route *route_at(unsigned number)
 {
-    const struct srv_route *routes[64];
-    unsigned n = 0;
-    for (int i = 0; srv_route_tables[i]; i++)
-        for (const struct srv_route *r = srv_route_tables[i]; r->method && n < 64; r++)
-            if (!strcmp(r->method, "POST")) routes[n++] = r;
-    return routes[number % n];
+    static const char *const paths[] = {
+        "/v1/completions", "/completions", "/v1/chat/completions", "/chat/completions",
+        "/tokenize", "/v1/tokenize", "/detokenize", "/v1/detokenize",
+        "/apply-template", "/v1/apply-template", "/v1/responses", "/responses",
+        "/v1/messages", "/v1/messages/count_tokens", "/v1/embeddings", "/embeddings",
+        "/v1/chat/completions/input_tokens", "/v1/responses/input_tokens",
+    };
+    struct srv_guard_route found;
+    const char *path = paths[(number - '0') % (sizeof(paths) / sizeof(paths[0]))];
+    srv_guard_find_route(srv_route_tables, "POST", path, &found);
+    check(found.route != NULL);
+    return found.route;
 }
 
 /* Runs it to its end. The caller finishes c->got. */
