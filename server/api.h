@@ -69,7 +69,8 @@ enum srv_route_flags {
     SRV_ROUTE_INLINE = 2,  /* handled on the HTTP thread */
     SRV_ROUTE_EARLY = 4,   /* served while the model loads and while draining */
     SRV_ROUTE_PREFIX = 8,  /* the path matches with anything after it */
-    SRV_ROUTE_ANTHROPIC = 16, /* errors in that dialect's shape */
+    SRV_ROUTE_ANTHROPIC = 16, /* that dialect: its error shape, the header request-id */
+    SRV_ROUTE_EITHER = 32,    /* that dialect for requests with the header anthropic-version */
 };
 
 struct srv_route {
@@ -103,7 +104,7 @@ const char *srv_request_id(const struct srv_request *req);
 void srv_request_suggest_id(struct srv_request *req, const char *id);
 /* 24 random hex digits of this request, for ids of answers (cmpl-..., chatcmpl-...). */
 const char *srv_request_unique(const struct srv_request *req);
-/* The dialect of the route: how errors are shaped. */
+/* The dialect of the route, or where it has none of the request: how errors are shaped. */
 enum srv_dialect { SRV_DIALECT_OPENAI, SRV_DIALECT_ANTHROPIC };
 enum srv_dialect srv_request_dialect(const struct srv_request *req);
 /*

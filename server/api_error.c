@@ -118,12 +118,15 @@ static const char *anthropic_type(enum srv_error kind)
     }
 }
 
-void srv_error_write_anthropic(struct srv_buf *b, enum srv_error kind, const char *message)
+void srv_error_write_anthropic(struct srv_buf *b, enum srv_error kind, const char *message,
+                               const char *request_id)
 {
     srv_buf_printf(
         b, "{\"type\":\"error\",\"error\":{\"type\":\"%s\",\"message\":", anthropic_type(kind));
     srv_buf_json_string(b, message, strlen(message));
-    srv_buf_puts(b, "}}");
+    srv_buf_puts(b, "},\"request_id\":");
+    srv_buf_json_string(b, request_id, strlen(request_id));
+    srv_buf_puts(b, "}");
 }
 
 void srv_reply_error(struct srv_request *req, enum srv_error kind, const char *param,
@@ -137,7 +140,7 @@ void srv_reply_error(struct srv_request *req, enum srv_error kind, const char *p
     struct srv_buf b;
     srv_buf_init(&b, 8192);
     if (srv_request_dialect(req) == SRV_DIALECT_ANTHROPIC)
-        srv_error_write_anthropic(&b, kind, message);
+        srv_error_write_anthropic(&b, kind, message, srv_request_id(req));
     else
         srv_error_write(&b, kind, param, message, NULL);
     add_retry_headers(req, kind);

@@ -50,9 +50,10 @@ const char *srv_error_type(enum srv_error kind);
 void srv_error_write(struct srv_buf *b, enum srv_error kind, const char *param, const char *message,
                      const char *extra);
 
-/* The same kinds in the Anthropic dialect's shape: {"type": "error", "error": {"type", "message"}}.
- */
-void srv_error_write_anthropic(struct srv_buf *b, enum srv_error kind, const char *message);
+/* The same kinds in the Anthropic dialect's shape:
+ * {"type": "error", "error": {"type", "message"}, "request_id"}. */
+void srv_error_write_anthropic(struct srv_buf *b, enum srv_error kind, const char *message,
+                               const char *request_id);
 
 /* Answers the request with the object, Retry-After where the kind wants it. Endpoint dialects
  * (Anthropic) are chosen by the route. */

@@ -827,7 +827,7 @@ static void refuse_context(struct srv_gen *g, const struct param_error *err)
     struct srv_buf b;
     srv_buf_init(&b, 4096);
     if (srv_request_dialect(g->req) == SRV_DIALECT_ANTHROPIC)
-        srv_error_write_anthropic(&b, err->kind, err->message);
+        srv_error_write_anthropic(&b, err->kind, err->message, srv_request_id(g->req));
     else
         srv_error_write(&b, err->kind, err->path, err->message, extra);
     srv_reply(g->req, srv_error_status(err->kind), NULL, &b);

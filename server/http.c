@@ -218,7 +218,8 @@ static void add_cors(struct srv_request *req)
     srv_reply_header(req, "Vary", "Origin");
     srv_reply_header(
         req, "Access-Control-Expose-Headers",
-        "x-request-id, openai-processing-ms, retry-after, retry-after-ms, x-ignored-params");
+        "x-request-id, request-id, openai-processing-ms, retry-after, retry-after-ms, "
+        "x-ignored-params, x-dropped-input-items");
 }
 
 /* OPTIONS: what the path takes; to an allowed origin, what a browser wants to know first. */
@@ -383,6 +384,8 @@ static void add_headers(struct srv_request *req, struct MHD_Response *response)
     bool draining = atomic_load(&req->server->state) == SRV_DRAINING;
     if (req->status != 204) MHD_add_response_header(response, "Content-Type", req->content_type);
     MHD_add_response_header(response, "x-request-id", req->id);
+    if (srv_request_dialect(req) == SRV_DIALECT_ANTHROPIC)
+        MHD_add_response_header(response, "request-id", req->id);
     add_times(req, response);
     if (req->answer == SRV_ANSWER_STREAM) {
         MHD_add_response_header(response, "Cache-Control", "no-cache, no-store");

@@ -273,8 +273,9 @@ const char *srv_request_unique(const struct srv_request *req)
 
 enum srv_dialect srv_request_dialect(const struct srv_request *req)
 {
-    bool anthropic = req->route && (req->route->flags & SRV_ROUTE_ANTHROPIC);
-    return anthropic ? SRV_DIALECT_ANTHROPIC : SRV_DIALECT_OPENAI;
+    unsigned flags = req->route ? req->route->flags : SRV_ROUTE_EITHER;
+    bool either = (flags & SRV_ROUTE_EITHER) && srv_request_header(req, "anthropic-version");
+    return either || (flags & SRV_ROUTE_ANTHROPIC) ? SRV_DIALECT_ANTHROPIC : SRV_DIALECT_OPENAI;
 }
 
 int srv_request_ask_place(struct srv_request *req, int n_slots)

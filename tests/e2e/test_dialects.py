@@ -1,6 +1,7 @@
 #!/usr/bin/env python3
 # SPDX-License-Identifier: MIT
 """What clients of other servers send and read: llama-server's, vLLM's, OpenAI's and Anthropic's habits."""
+import datetime
 import json
 
 from hearth_server import Hearth, chunks, parse_events, run_cases
@@ -324,6 +325,75 @@ def ok_of(server, path, body):
     status, _, answer = server.post(path, body)
     assert status == 200, answer
     return answer
+
+
+# ---- messages ----------------------------------------------------------------------------------------
+
+VERSION = {"anthropic-version": "2023-06-01"}
+
+
+def test_messages_request_id():
+    """The header request-id on every answer of the dialect, and the same id in its error bodies."""
+    for path, body, status in (("/v1/messages", CHAT, 200), ("/v1/messages", dict(CHAT, stream=True), 200),
+                               ("/v1/messages/count_tokens", CHAT, 200), ("/v1/messages", {}, 400),
+                               ("/v1/messages", b"{", 400), ("/v1/messages/count_tokens", {}, 400),
+                               ("/v1/messages", dict(CHAT, model="nope"), 404)):
+        for given in ({}, {"x-request-id": "mine-1"}):
+            got, head, answer = SERVER.post(path, body, given)
+            assert got == status and head["request-id"] == head["x-request-id"], (path, got, head)
+            assert head["request-id"] == given.get("x-request-id", head["request-id"])
+            if status != 200:
+                assert answer["request_id"] == head["request-id"] and answer["type"] == "error", answer
+    ctx = SERVER.get("/props")[2]["n_ctx"]
+    long = dict(CHAT, messages=[{"role": "user", "content": "a " * 2 * ctx}])
+    status, head, answer = SERVER.post("/v1/messages", long)
+    assert status == 400 and answer["request_id"] == head["request-id"], answer
+    status, head, answer = SERVER.get("/v1/messages", VERSION)
+    assert status == 405 and answer["request_id"] == head["request-id"], answer
+    assert "request-id" not in SERVER.post("/v1/chat/completions", CHAT)[1]
+
+
+def test_models_in_anthropics_shape():
+    with Hearth("--alias", "one,two,org/three") as h:
+        plain = h.get("/v1/models")[2]
+        assert plain["object"] == "list" and plain["data"][0]["object"] == "model"
+        status, head, page = h.get("/v1/models", VERSION)
+        assert status == 200 and head["request-id"] and set(page) == {"data", "has_more", "first_id", "last_id"}, page
+        assert [m["id"] for m in page["data"]] == ["one", "two", "org/three"]
+        assert (page["first_id"], page["last_id"], page["has_more"]) == ("one", "org/three", False)
+        m = page["data"][1]
+        assert m["type"] == "model" and m["display_name"] == "two" and m["lifecycle"] == "active", m
+        assert datetime.datetime.fromisoformat(m["created_at"].replace("Z", "+00:00")).year > 2000, m
+        assert m["max_input_tokens"] == h.get("/props")[2]["n_ctx"]
+        for query, ids, more in (("limit=2", ["one", "two"], True), ("after_id=one", ["two", "org/three"], False),
+                                 ("limit=1&after_id=one", ["two"], True), ("before_id=org%2Fthree", ["one", "two"], False),
+                                 ("limit=1&before_id=org/three", ["two"], True), ("after_id=org/three", [], False)):
+            page = h.get("/v1/models?" + query, VERSION)[2]
+            assert [m["id"] for m in page["data"]] == ids and page["has_more"] == more, (query, page)
+            assert page["first_id"] == (ids[0] if ids else None) and page["last_id"] == (ids[-1] if ids else None)
+        for query in ("limit=0", "limit=1001", "limit=x", "after_id=nope", "before_id="):
+            status, head, answer = h.get("/v1/models?" + query, VERSION)
+            assert status == 400 and answer["type"] == "error" and answer["request_id"] == head["request-id"], answer
+        assert h.get("/v1/models/org/three", VERSION)[2] == dict(m, id="org/three", display_name="org/three")
+        status, _, answer = h.get("/v1/models/four", VERSION)
+        assert status == 404 and answer["error"]["type"] == "not_found_error" and answer["request_id"], answer
+        status, _, answer = h.get("/v1/none", VERSION)
+        assert status == 404 and answer["type"] == "error", answer
+
+
+def test_messages_output_format_is_refused():
+    schema = {"type": "json_schema", "schema": {"type": "object"}}
+    for path in ("/v1/messages", "/v1/messages/count_tokens"):
+        for fields, name in (({"output_config": {"format": schema}}, "output_config.format"),
+                             ({"output_format": schema}, "output_format")):
+            status, _, answer = SERVER.post(path, dict(CHAT, **fields))
+            assert status == 400 and name in answer["error"]["message"], answer
+        for fields in ({"output_config": {}}, {"output_config": None}, {"output_format": None},
+                       {"output_config": {"format": None}}):
+            assert SERVER.post(path, dict(CHAT, **fields))[0] == 200, fields
+        status, head, _ = SERVER.post(path, dict(CHAT, output_config={"effort": "high"}))
+        assert status == 200 and head["x-ignored-params"] == "output_config", head
+        assert SERVER.post(path, dict(CHAT, output_config="high"))[0] == 400
 
 
 # ---- counting ----------------------------------------------------------------------------------------

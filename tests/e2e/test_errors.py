@@ -135,7 +135,7 @@ def test_anthropic_dialect():
     for body, status, kind in ((b"{", 400, "invalid_request_error"), (dict(CHAT), 400, "invalid_request_error"),
                                (dict(CHAT, max_tokens=1, model="x"), 404, "not_found_error")):
         got, head, a = SERVER.post("/v1/messages", body, KEY)
-        assert got == status and set(a) == {"type", "error"} and a["type"] == "error", (got, a)
+        assert got == status and set(a) == {"type", "error", "request_id"} and a["type"] == "error", (got, a)
         assert a["error"]["type"] == kind and 0 < len(a["error"]["message"]) <= 320 and head["x-request-id"]
     got, _, a = SERVER.post("/v1/messages", dict(CHAT, max_tokens=1), {"x-api-key": "wrong"})
     assert got == 401 and a["error"]["type"] == "authentication_error", a
