@@ -71,6 +71,11 @@ install_clients() {
     fi
     build/venv/bin/python -m pip install --quiet --disable-pip-version-check \
         -r tests/e2e/requirements.txt || echo "hearth: the Python clients could not be installed"
+    if [ ! -d build/venv/openai-older ]; then
+        build/venv/bin/python -m pip install --quiet --disable-pip-version-check --no-deps \
+            --target build/venv/openai-older -r tests/e2e/requirements_older.txt ||
+            echo "hearth: the older openai-python could not be installed"
+    fi
     mkdir -p build/node
     cp tests/e2e/package.json build/node/
     (cd build/node && npm install --silent --no-audit --no-fund --omit=dev) ||

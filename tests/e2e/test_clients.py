@@ -1,18 +1,31 @@
 #!/usr/bin/env python3
 # SPDX-License-Identifier: MIT
-"""The official Python clients against the demo model: openai, langchain-openai, httpx.
+"""The official Python clients against the demo model: openai, anthropic, langchain-openai, httpx.
 
 Runs itself with the interpreter of $HEARTH_VENV, where tests/run.sh installed them; skipped without.
+With --older it takes the older major of openai-python that is still released, from $HEARTH_VENV/openai-older.
 """
+import json
+import os
 import sys
 
 from hearth_server import Hearth, enter_clients_venv, run_cases
 
 enter_clients_venv()
+OLDER = "--older" in sys.argv
+if OLDER:
+    sys.argv.remove("--older")
+    sys.path.insert(0, os.path.join(os.environ["HEARTH_VENV"], "openai-older"))
 
 try:
+    import anthropic
     import httpx
     import openai
+    from anthropic.types import Message, MessageTokensCount, ModelInfo, RawMessageStreamEvent
+    from openai.types import CreateEmbeddingResponse, Model
+    from openai.types.chat import ChatCompletion, ChatCompletionChunk
+    from openai.types.responses import Response, ResponseStreamEvent
+    from pydantic import TypeAdapter, ValidationError
 except ImportError as e:
     print(e)
     sys.exit(77)
@@ -101,6 +114,84 @@ def test_responses():
         assert s.get_final_response().output_text == r.output_text
 
 
+def test_response_counts_and_truncation():
+    n = client().responses.input_tokens.count(model=model(), input="What is 2+2?").input_tokens
+    talk = [{"role": "user", "content": f"{i} " + "word " * 50} for i in range(200)]
+    r = client().responses.create(model=model(), input=[*talk, {"role": "user", "content": "What is 2+2?"}],
+                                  truncation="auto", max_output_tokens=9, include=["reasoning.encrypted_content"])
+    assert r.truncation == "auto" and r.usage.input_tokens > n and r.usage.input_tokens_details.cache_write_tokens == 0
+
+
+def test_answers_have_what_the_models_require():
+    """The clients build objects without looking; their models, asked to, must find every required member."""
+    def posted(path, body, headers=None):
+        status, _, answer = SERVER.post(path, body, headers)
+        assert status == 200, answer
+        return answer
+
+    def check(kind, value):
+        try:
+            TypeAdapter(kind).validate_python(value)
+        except ValidationError as e:
+            raise AssertionError(str(e)[:800]) from e
+
+    def check_stream(kind, path, body, n_least):
+        events = [json.loads(d) for _, d in SERVER.stream(path, dict(body, stream=True)) if d != "[DONE]"]
+        assert len(events) >= n_least
+        for event in events:
+            check(kind, event)
+
+    chat = {"messages": QUESTION, "max_tokens": 9, "logprobs": True, "top_logprobs": 2, "timings": True}
+    check(ChatCompletion, posted("/v1/chat/completions", dict(chat, n=2)))
+    options = {"include_usage": True, "continuous_usage_stats": True, "chunk_tokens": 1}
+    check_stream(ChatCompletionChunk, "/v1/chat/completions", dict(chat, return_progress=True, stream_options=options), 9)
+    check(CreateEmbeddingResponse, posted("/v1/embeddings", {"input": "a"}))
+    check(Model, SERVER.get("/v1/models")[2]["data"][0])
+    for limit in (1, 48):  # incomplete, completed
+        ask = {"input": "What is 2+2?", "temperature": 0, "max_output_tokens": limit, "timings": True}
+        check(Response, posted("/v1/responses", ask))
+        check_stream(ResponseStreamEvent, "/v1/responses", dict(ask, return_progress=True), 8)
+    talk = {"messages": QUESTION, "max_tokens": 48, "temperature": 0}
+    check(Message, posted("/v1/messages", talk))
+    check_stream(RawMessageStreamEvent, "/v1/messages", talk, 6)
+    check(MessageTokensCount, posted("/v1/messages/count_tokens", talk))
+    check(ModelInfo, SERVER.get("/v1/models", {"anthropic-version": "2023-06-01"})[2]["data"][0])
+
+
+def claude(**kw):
+    return anthropic.Anthropic(base_url=SERVER.url, api_key="none", max_retries=0, **kw)
+
+
+def test_anthropic_messages():
+    body = {"model": model(), "max_tokens": 48, "messages": QUESTION, "extra_body": {"temperature": 0}}
+    m = claude().messages.create(**body)
+    assert "4" in m.content[0].text and m.stop_reason == "end_turn" and m._request_id.startswith("req_")
+    with claude().messages.stream(**body) as stream:
+        assert "".join(stream.text_stream) == m.content[0].text
+        assert stream.get_final_message().usage.output_tokens == m.usage.output_tokens
+    n = claude().messages.count_tokens(model=model(), messages=QUESTION).input_tokens
+    assert n == m.usage.input_tokens + m.usage.cache_read_input_tokens
+
+
+def test_anthropic_models():
+    assert [m.id for m in claude().models.list(limit=1)] == [model()]
+    assert claude().models.retrieve(model()).created_at.year > 2000
+    try:
+        claude().models.retrieve("none")
+        raise AssertionError("an unknown model was found")
+    except anthropic.NotFoundError as e:
+        assert e.request_id.startswith("req_") and e.body["request_id"] == e.request_id
+
+
+def test_anthropic_errors():
+    try:
+        claude().messages.create(model=model(), max_tokens=9, messages=QUESTION,
+                                 output_config={"format": {"type": "json_schema", "schema": {"type": "object"}}})
+        raise AssertionError("accepted")
+    except anthropic.BadRequestError as e:
+        assert "output_config.format" in str(e) and e.request_id == e.body["request_id"]
+
+
 def test_errors():
     cases = [(dict(model="none", messages=QUESTION), openai.NotFoundError),
              (dict(model=model(), messages=[]), openai.BadRequestError),
@@ -145,6 +236,10 @@ def test_langchain():
     assert "".join(c.content for c in chat.stream("What is 2+2?")) == whole
     llm = OpenAI(base_url=SERVER.url + "/v1", api_key="none", model=model(), temperature=0, max_tokens=8)
     assert isinstance(llm.invoke("Once upon a time"), str)
+
+
+def test_version():
+    assert int(openai.__version__.split(".")[0]) == (2 if OLDER else 3), openai.__file__
 
 
 if __name__ == "__main__":
