@@ -277,9 +277,19 @@ static int rows_of(const struct fwd_segment *seg)
     return seg->want == FWD_WANT_LAST;
 }
 
+static void count_step(struct eng_stats *stats, uint64_t n_tokens)
+{
+    int i = 0;
+    while (i < ENG_STEP_SIZES - 1 && n_tokens > (uint64_t)eng_step_size(i))
+        i++;
+    stats->n_steps_of_size[i]++;
+    stats->n_step_tokens += n_tokens;
+}
+
 void batch_deliver(struct batch *b, uint64_t now_us)
 {
     int row = 0;
+    uint64_t n_generated = b->stats.n_generated_tokens;
     b->n_draws = 0;
     for (int i = 0; i < b->n_segs; i++) {
         int n_rows = rows_of(&b->segs[i]); /* ending the sequence does not change the segment */
@@ -289,4 +299,6 @@ void batch_deliver(struct batch *b, uint64_t now_us)
     draw_all(b);
     for (int i = 0; i < b->n_draws; i++)
         deliver_draw(b, &b->draws[i], now_us);
+    n_generated = b->stats.n_generated_tokens - n_generated;
+    count_step(&b->stats, (uint64_t)b->n_prompt_rows + n_generated);
 }

@@ -277,6 +277,14 @@ void eng_job_release(struct eng_job *job);
 
 /* ---- watching -------------------------------------------------------------------------------- */
 
+/* Steps are counted by the tokens they took in and gave out: at most 1, 8, 16, 32 and so on up to
+ * 16384, and more. */
+enum { ENG_STEP_SIZES = 14 };
+static inline int64_t eng_step_size(int i)
+{
+    return i == 0 ? 1 : (int64_t)8 << (i - 1);
+}
+
 struct eng_stats {
     int n_running;              /* sequences in slots */
     int n_waiting;              /* sequences queued */
@@ -291,6 +299,8 @@ struct eng_stats {
     double prompt_tokens_per_s; /* measured over the last seconds of work; 0: none yet */
     double generated_tokens_per_s;
     uint64_t compute_us;        /* wall time spent inside steps */
+    uint64_t n_steps_of_size[ENG_STEP_SIZES]; /* completed ones; not cumulative */
+    uint64_t n_step_tokens;     /* their prompt rows and generated tokens */
 };
 /* A snapshot; it follows the events of a step at once, but not before them. */
 void eng_stats(struct eng *e, struct eng_stats *ret_stats);

@@ -590,6 +590,8 @@ static void account(struct srv_gen *g)
     a->n_prompt_tokens = t.n_prompt;
     a->n_cached_tokens = t.n_cached;
     a->n_generated_tokens = t.n_completion;
+    a->n_choices = g->n_choices;
+    a->max_tokens = token_capacity(g, &g->prompts[0]);
     a->queue_us = u.started_us ? (int64_t)(u.started_us - u.submitted_us) : -1;
     uint64_t start = srv_request_start_us(g->req);
     a->ttft_us = u.first_token_us > start ? (int64_t)(u.first_token_us - start) : -1;

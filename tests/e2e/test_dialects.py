@@ -396,6 +396,29 @@ def test_messages_output_format_is_refused():
         assert SERVER.post(path, dict(CHAT, output_config="high"))[0] == 400
 
 
+# ---- metrics -----------------------------------------------------------------------------------------
+
+def test_metrics_as_vllm_names_them():
+    def value(name, m):
+        return m[name + '{model_name="hearth-demo",engine="0"}']
+    with Hearth("--chunk", "64") as h:
+        before = h.metrics()
+        body = {"prompt": [5 + i * 7 % 200 for i in range(100)], "max_tokens": 4, "ignore_eos": True, "n": 2}
+        assert h.post("/v1/completions", body)[0] == 200
+        assert h.post("/v1/chat/completions", {"messages": CHAT["messages"]})[0] == 200
+        assert h.post("/v1/embeddings", {"input": "a"})[0] == 200
+        m = h.metrics()
+        rows = m["hearth_computed_prompt_tokens_total"] + m["hearth_generated_tokens_total"]
+        assert value("vllm:iteration_tokens_total_sum", m) == rows > 0, rows
+        assert value("vllm:iteration_tokens_total_count", m) == m["hearth_engine_steps_total"]
+        assert m['vllm:iteration_tokens_total_bucket{model_name="hearth-demo",engine="0",le="64"}'] >= 2
+        assert value("vllm:request_params_n_count", m) == 2 and value("vllm:request_params_n_sum", m) == 3
+        ctx = h.get("/props")[2]["n_ctx"]
+        chat = ctx - h.post("/tokenize", {"messages": CHAT["messages"]})[2]["count"] + 1
+        assert value("vllm:request_params_max_tokens_sum", m) == 4 + chat, (m, chat)
+        assert before.keys() == m.keys()
+
+
 # ---- counting ----------------------------------------------------------------------------------------
 
 def test_input_tokens():

@@ -42,11 +42,15 @@ static void everything_is_there_at_zero(void **state)
         "hearth_endpoint_requests_total{endpoint=\"completions\"}", "hearth_requests_finished_total{reason=\"cancelled\"}",
         "hearth_time_to_first_token_seconds_count", "hearth_inter_token_latency_seconds_sum",
         "hearth_request_duration_seconds_bucket{le=\"+Inf\"}", "hearth_kv_pages_used", "hearth_generated_tokens_total",
-        "vllm:num_requests_running{model_name=\"m\"}", "vllm:num_requests_waiting{model_name=\"m\"}",
-        "vllm:kv_cache_usage_perc{model_name=\"m\"}", "vllm:generation_tokens_total{model_name=\"m\"}",
-        "vllm:request_success_total{model_name=\"m\",finished_reason=\"stop\"}",
-        "vllm:e2e_request_latency_seconds_bucket{model_name=\"m\",le=\"+Inf\"}",
-        "vllm:prefix_cache_hits_total{model_name=\"m\"}",
+        "vllm:num_requests_running{model_name=\"m\",engine=\"0\"}", "vllm:num_requests_waiting{model_name=\"m\",engine=\"0\"}",
+        "vllm:kv_cache_usage_perc{model_name=\"m\",engine=\"0\"}", "vllm:generation_tokens_total{model_name=\"m\",engine=\"0\"}",
+        "vllm:request_success_total{model_name=\"m\",engine=\"0\",finished_reason=\"stop\"}",
+        "vllm:e2e_request_latency_seconds_bucket{model_name=\"m\",engine=\"0\",le=\"+Inf\"}",
+        "vllm:iteration_tokens_total_bucket{model_name=\"m\",engine=\"0\",le=\"16384\"}",
+        "vllm:iteration_tokens_total_count{model_name=\"m\",engine=\"0\"}",
+        "vllm:request_params_n_bucket{model_name=\"m\",engine=\"0\",le=\"20\"}",
+        "vllm:request_params_max_tokens_sum{model_name=\"m\",engine=\"0\"}",
+        "vllm:prefix_cache_hits_total{model_name=\"m\",engine=\"0\"}",
     };
     struct srv_metrics *m = srv_metrics_create();
     char *text = render(m, true, "m");
@@ -77,7 +81,7 @@ static void a_request_is_counted_once_everywhere(void **state)
 {
     struct srv_metrics *m = srv_metrics_create();
     struct srv_account a = {.endpoint = "chat", .finish_reason = "length", .n_prompt_tokens = 7, .n_cached_tokens = 2,
-                            .n_generated_tokens = 11, .queue_us = 100000, .ttft_us = 300000};
+                            .n_generated_tokens = 11, .n_choices = 3, .max_tokens = 60, .queue_us = 100000, .ttft_us = 300000};
     (void)state;
     srv_metrics_count_request(m, 200, false, &a, 1300000);
     a.queue_us = a.ttft_us = -1;
@@ -96,8 +100,33 @@ static void a_request_is_counted_once_everywhere(void **state)
     REQUIRE_EQ_INT(value_of(text, "hearth_time_to_first_token_seconds_bucket{le=\"640\"}"), 1);
     REQUIRE_EQ_INT(value_of(text, "hearth_inter_token_latency_seconds_count"), 10);
     REQUIRE(value_of(text, "hearth_inter_token_latency_seconds_sum") == 1);
-    REQUIRE_EQ_INT(value_of(text, "vllm:request_generation_tokens_sum{model_name=\"m\"}"), 22);
+    REQUIRE_EQ_INT(value_of(text, "vllm:request_generation_tokens_sum{model_name=\"m\",engine=\"0\"}"), 22);
+    REQUIRE_EQ_INT(value_of(text, "vllm:request_params_n_bucket{model_name=\"m\",engine=\"0\",le=\"2\"}"), 0);
+    REQUIRE_EQ_INT(value_of(text, "vllm:request_params_n_bucket{model_name=\"m\",engine=\"0\",le=\"5\"}"), 2);
+    REQUIRE_EQ_INT(value_of(text, "hearth_request_max_tokens_sum"), 120);
     free(text);
+    srv_metrics_destroy(m);
+}
+
+/* Counts per size become cumulative buckets. */
+static void steps_are_counted_by_size(void **state)
+{
+    struct srv_metrics *m = srv_metrics_create();
+    struct eng_stats stats = {.n_steps_of_size = {5, 0, 2, [ENG_STEP_SIZES - 1] = 1}, .n_step_tokens = 20000};
+    struct srv_metrics_view view = {.model = "m", .stats = &stats};
+    struct srv_buf b;
+    (void)state;
+    srv_buf_init(&b, 1 << 20);
+    srv_metrics_render(m, &view, true, &b);
+    const char *text = b.data;
+    REQUIRE_EQ_INT(value_of(text, "hearth_engine_step_tokens_bucket{le=\"1\"}"), 5);
+    REQUIRE_EQ_INT(value_of(text, "hearth_engine_step_tokens_bucket{le=\"8\"}"), 5);
+    REQUIRE_EQ_INT(value_of(text, "hearth_engine_step_tokens_bucket{le=\"16\"}"), 7);
+    REQUIRE_EQ_INT(value_of(text, "hearth_engine_step_tokens_bucket{le=\"16384\"}"), 7);
+    REQUIRE_EQ_INT(value_of(text, "hearth_engine_step_tokens_bucket{le=\"+Inf\"}"), 8);
+    REQUIRE_EQ_INT(value_of(text, "vllm:iteration_tokens_total_sum{model_name=\"m\",engine=\"0\"}"), 20000);
+    REQUIRE_EQ_INT(value_of(text, "vllm:iteration_tokens_total_count{model_name=\"m\",engine=\"0\"}"), 8);
+    srv_buf_finish(&b);
     srv_metrics_destroy(m);
 }
 
@@ -143,6 +172,7 @@ int main(void)
         cmocka_unit_test(everything_is_there_at_zero),
         cmocka_unit_test(requests_add_no_series),
         cmocka_unit_test(a_request_is_counted_once_everywhere),
+        cmocka_unit_test(steps_are_counted_by_size),
         cmocka_unit_test(aliases_can_be_switched_off_and_labels_are_escaped),
         cmocka_unit_test(families_are_whole),
     };
