@@ -42,10 +42,13 @@ struct srv_config;
 struct srv_metrics;
 struct srv_request;
 
-/* Sampling of a request that does not say: neutral, or the model's (option generation-config). */
+/* Sampling of a request that does not say: an option's, else the model's (option generation-config),
+ * else neutral. */
 struct srv_defaults {
     double temperature, top_p, min_p, typical_p, repetition_penalty;
     int64_t top_k;
+    int64_t seed;       /* -1: another for each request */
+    int64_t max_tokens; /* -1: the endpoint's own */
 };
 
 /* Everything handlers share. Fixed once `state` is SRV_READY; models may be read only then. */

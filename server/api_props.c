@@ -31,6 +31,15 @@ static void add_memory(struct srv_buf *b, const struct eng_memory *m)
                    (long long)m->limit_bytes);
 }
 
+/* null for -1: there is none. */
+static void add_limit(struct srv_buf *b, const char *key, int64_t value)
+{
+    if (value < 0)
+        srv_buf_printf(b, ",\"%s\":null", key);
+    else
+        add_int(b, key, value);
+}
+
 /* What a request gets that does not say. */
 static void add_defaults(struct srv_buf *b, const struct srv_defaults *d)
 {
@@ -47,6 +56,8 @@ static void add_defaults(struct srv_buf *b, const struct srv_defaults *d)
         srv_buf_printf(b, ",\"%s\":", rows[i].key);
         srv_buf_json_number(b, rows[i].value);
     }
+    add_limit(b, "seed", d->seed);
+    add_limit(b, "max_tokens", d->max_tokens);
     srv_buf_puts(b, "}");
 }
 

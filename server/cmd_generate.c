@@ -19,6 +19,8 @@
 #include "server/defaults.h"
 #include "tokenizer/tokenizer.h"
 
+enum { DEFAULT_TOKENS = 128 };
+
 struct generation {
     const struct srv_config *config;
     struct eng *engine;
@@ -188,25 +190,29 @@ static int open_engine(struct generation *g)
     };
     if (eng_open(&g->engine, &params, g->err, sizeof(g->err))) return -1;
     int64_t ctx = eng_info(g->engine)->ctx_tokens;
-    g->max_tokens = c->n_predict < ctx ? c->n_predict : ctx;
+    int64_t asked = c->max_tokens == SRV_UNSET ? DEFAULT_TOKENS : c->max_tokens;
+    g->max_tokens = asked < ctx ? asked : ctx;
     g->ids = calloc((size_t)g->max_tokens + 1, sizeof(*g->ids));
     return g->ids ? 0 : fail(g, "no memory");
 }
 
-/* The flags; with --generation-config the model's own values where a flag is as it comes. */
+/* The flags, with --generation-config the model's own values, else the likeliest tokens. */
 static int read_sampling(struct generation *g, struct eng_sampling *s)
 {
     const struct srv_config *c = g->config;
     struct srv_defaults d = srv_defaults_neutral();
-    bool own = c->generation_config;
-    if (own && srv_defaults_read(&d, c->model, g->err, sizeof(g->err))) return -1;
-    s->temperature = (float)(own && c->temperature == 0 ? d.temperature : c->temperature);
-    s->top_k = own && c->top_k == 0 ? (int)d.top_k : c->top_k;
-    s->top_p = (float)(own && c->top_p == 1 ? d.top_p : c->top_p);
-    s->min_p = (float)(own && c->min_p == 0 ? d.min_p : c->min_p);
+    if (!c->generation_config)
+        d.temperature = 0;
+    else if (srv_defaults_read(&d, c->model, g->err, sizeof(g->err)))
+        return -1;
+    srv_defaults_override(&d, c);
+    s->temperature = (float)d.temperature;
+    s->top_k = (int)d.top_k;
+    s->top_p = (float)d.top_p;
+    s->min_p = (float)d.min_p;
     s->typical_p = (float)d.typical_p;
     s->repetition_penalty = (float)d.repetition_penalty;
-    s->seed = (uint64_t)c->seed;
+    s->seed = d.seed < 0 ? 0 : (uint64_t)d.seed;
     return 0;
 }
 

@@ -28,6 +28,9 @@ enum srv_command {
     SRV_CMD_COUNT
 };
 
+/* A number that was not given, where that differs from every value. */
+enum { SRV_UNSET = -1 };
+
 /* Several values of one option. */
 struct srv_list {
     const char **items;
@@ -84,13 +87,14 @@ struct srv_config {
     const char *log_format, *log_level;
     bool log_prompts, vllm_metrics, debug_hooks, debug_hold_load;
 
+    /* sampling of requests that do not say, and of generate; SRV_UNSET where not given */
+    double temperature, top_p, min_p;
+    int top_k, max_tokens;
+    int64_t seed;
+
     /* generate, bench and the filters */
     const char *prompt;
-    int n_predict;
     bool chat, json;
-    double temperature, top_p, min_p;
-    int top_k;
-    int64_t seed;
     struct srv_list prefill, batch, context, clients; /* numbers, read by cmd_bench.c */
     int decode, reps, gen, prompt_tokens;
     const char *url;                /* healthcheck */

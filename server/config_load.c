@@ -170,10 +170,21 @@ static int parse_integer(struct loader *l, const struct srv_option *o, const cha
     return 0;
 }
 
+static void unset(void *field, enum srv_option_type type)
+{
+    if (type == SRV_OPT_INT) *(int *)field = SRV_UNSET;
+    if (type == SRV_OPT_INT64) *(int64_t *)field = SRV_UNSET;
+    if (type == SRV_OPT_NUMBER) *(double *)field = SRV_UNSET;
+}
+
 static int set_value(struct loader *l, const struct srv_option *o, const char *text)
 {
     void *field = field_of(l->config, o);
     int64_t integer;
+    if (!*text && (o->flags & SRV_OPT_UNSET)) {
+        unset(field, o->type);
+        return 0;
+    }
     switch (o->type) {
     case SRV_OPT_LIST:
         return set_list(l, o, text);
@@ -223,7 +234,8 @@ static int set_presets(struct loader *l)
     for (int i = 0; i < srv_n_options; i++) {
         const struct srv_option *o = &srv_options[i];
         l->label = o->key;
-        if (o->preset && set_value(l, o, o->preset)) return -1;
+        const char *preset = o->flags & SRV_OPT_UNSET ? "" : o->preset;
+        if (preset && set_value(l, o, preset)) return -1;
     }
     return 0;
 }
@@ -252,7 +264,9 @@ static int set_from_file(void *ctx, int line, const char *section, const char *k
         return refuse(&file, "'%s' is read from the environment only", o->key);
     }
     file.label = o->key;
-    if (!*value && o->type != SRV_OPT_STRING && o->type != SRV_OPT_LIST) {
+    bool may_be_empty =
+        o->type == SRV_OPT_STRING || o->type == SRV_OPT_LIST || (o->flags & SRV_OPT_UNSET);
+    if (!*value && !may_be_empty) {
         return refuse(&file, "a value is missing");
     }
     int rc = set_value(&file, o, value);

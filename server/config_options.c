@@ -15,7 +15,7 @@
 #define ENGINE (BIT(SERVE) | BIT(GENERATE) | BIT(BENCH) | BIT(SCORE))
 #define MODEL (ENGINE | BIT(INSPECT) | BIT(TOKENIZE) | BIT(RENDER))
 #define TEMPLATE (BIT(SERVE) | BIT(GENERATE) | BIT(RENDER) | BIT(TOKENIZE))
-#define SAMPLE BIT(GENERATE)
+#define SAMPLE (BIT(SERVE) | BIT(GENERATE))
 #define BENCH BIT(BENCH)
 #define ALL ((1u << SRV_CMD_COUNT) - 1)
 
@@ -41,6 +41,8 @@
     ROW(group, key, aliases, NUMBER, field, min, max, preset, NULL, commands, 0, help)
 #define SWITCH(group, key, aliases, field, preset, commands, help) \
     ROW(group, key, aliases, BOOL, field, 0, 0, preset, NULL, commands, 0, help)
+#define UNSET(group, key, aliases, type, field, min, max, commands, help) \
+    ROW(group, key, aliases, type, field, min, max, NULL, NULL, commands, SRV_OPT_UNSET, help)
 #define LIST(group, key, aliases, field, commands, help) \
     ROW(group, key, aliases, LIST, field, 0, 0, NULL, NULL, commands, 0, help)
 #define ACTION(key, aliases, field, help) \
@@ -175,18 +177,21 @@ const struct srv_option srv_options[] = {
     ROW("operation", "debug-hold-load", NULL, BOOL, debug_hold_load, 0, 0, "off", NULL, SERVE,
         SRV_OPT_HIDDEN, "loading never ends"),
 
+    UNSET("sampling", "temperature", "temp", NUMBER, temperature, 0, 100, SAMPLE,
+          "sampling temperature; 0: always the likeliest token (default: serve 1, generate 0)"),
+    UNSET("sampling", "top-p", NULL, NUMBER, top_p, 0, 1, SAMPLE, "probability mass sampled from; 1: all (default: 1)"),
+    UNSET("sampling", "top-k", NULL, INT, top_k, 0, 1e9, BIT(GENERATE), "likeliest tokens sampled from; 0: all (default: 0)"),
+    UNSET("sampling", "min-p", NULL, NUMBER, min_p, 0, 1, BIT(GENERATE),
+          "least probability, as a share of the likeliest token's; 0: off (default: 0)"),
+    UNSET("sampling", "seed", "s", INT64, seed, 0, 9e15, SAMPLE,
+          "random seed (default: serve another for each request, generate 0)"),
+    UNSET("sampling", "max-tokens", "n n-predict predict", INT, max_tokens, 0, 16777216, SAMPLE,
+          "tokens to generate (default: serve as the API says, generate 128)"),
+
     STRING("generate", "prompt", "p", prompt, NULL, BIT(GENERATE) | BENCH,
            "text to continue, or to answer with --chat; for bench: prompt-tokens"),
-    INT("generate", "n-predict", "n predict max-tokens", n_predict, 0, 16777216, "128",
-        BIT(GENERATE), "tokens to generate"),
     SWITCH("generate", "chat", NULL, chat, "off", BIT(GENERATE),
            "put the prompt through the chat template"),
-    NUMBER("generate", "temperature", "temp", temperature, 0, 100, "0", SAMPLE,
-           "0: always the likeliest token"),
-    INT("generate", "top-k", NULL, top_k, 0, 1e9, "0", SAMPLE, "0: off"),
-    NUMBER("generate", "top-p", NULL, top_p, 0, 1, "1", SAMPLE, "1: off"),
-    NUMBER("generate", "min-p", NULL, min_p, 0, 1, "0", SAMPLE, "0: off"),
-    INT64("generate", "seed", "s", seed, 0, 9e15, "0", SAMPLE, "of the random draws"),
 
     SWITCH("bench", "json", NULL, json, "off", BENCH | BIT(INSPECT), "results as JSON"),
     LIST("bench", "prefill", NULL, prefill, BENCH,

@@ -90,8 +90,17 @@ static void print_text(FILE *out, const char *text)
     else fprintf(out, "%c%s%c", quote, text, quote);
 }
 
+static bool is_unset(const struct srv_option *o, const void *field)
+{
+    if (!(o->flags & SRV_OPT_UNSET)) return false;
+    if (o->type == SRV_OPT_INT) return *(const int *)field == SRV_UNSET;
+    if (o->type == SRV_OPT_INT64) return *(const int64_t *)field == SRV_UNSET;
+    return *(const double *)field == SRV_UNSET;
+}
+
 static void print_value(FILE *out, const struct srv_option *o, const void *field)
 {
+    if (is_unset(o, field)) return;
     switch (o->type) {
     case SRV_OPT_STRING:
     case SRV_OPT_CHOICE: print_text(out, *(const char *const *)field); break;

@@ -8,13 +8,25 @@
 #include <stdlib.h>
 #include <unistd.h>
 
+#include "server/config.h"
 #include "server/file.h"
 #include "server/limits.h"
 
 struct srv_defaults srv_defaults_neutral(void)
 {
     return (struct srv_defaults){
-        .temperature = 1, .top_p = 1, .typical_p = 1, .repetition_penalty = 1};
+        .temperature = 1, .top_p = 1, .typical_p = 1, .repetition_penalty = 1,
+        .seed = -1, .max_tokens = -1};
+}
+
+void srv_defaults_override(struct srv_defaults *d, const struct srv_config *c)
+{
+    if (c->temperature != SRV_UNSET) d->temperature = c->temperature;
+    if (c->top_p != SRV_UNSET) d->top_p = c->top_p;
+    if (c->min_p != SRV_UNSET) d->min_p = c->min_p;
+    if (c->top_k != SRV_UNSET) d->top_k = c->top_k;
+    if (c->seed != SRV_UNSET) d->seed = c->seed;
+    if (c->max_tokens != SRV_UNSET) d->max_tokens = c->max_tokens;
 }
 
 static int read_number(const json_t *root, const char *key, double min, double max, double *value,

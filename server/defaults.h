@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: MIT */
 /*
- * Sampling defaults: neutral ones, and those of a model's generation_config.json. The loader reads
- * them once; requests copy them.
+ * Sampling defaults: neutral ones, those of a model's generation_config.json, and the options. The
+ * loader reads them once; requests copy them.
  *
  * Threads: safe; no state.
  */
@@ -12,6 +12,8 @@
 
 #include "server/api.h"
 
+struct srv_config;
+
 /* Temperature 1 and nothing else switched on. */
 struct srv_defaults srv_defaults_neutral(void);
 
@@ -20,5 +22,8 @@ struct srv_defaults srv_defaults_neutral(void);
  * Returns 0, or -1 with a sentence in err for a file that cannot be read or a value out of range.
  */
 int srv_defaults_read(struct srv_defaults *d, const char *dir, char *err, size_t errlen);
+
+/* Replaces what options say; those that were not given change nothing. */
+void srv_defaults_override(struct srv_defaults *d, const struct srv_config *c);
 
 #endif

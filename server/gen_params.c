@@ -316,14 +316,14 @@ static int check_response_format(const struct srv_gen_params *p, struct param_er
                       "'response_format.type' must be 'text'.");
 }
 
-/* The tokens asked for, or -1. */
+/* The tokens asked for, by the request or the server's option, or -1. */
 static int64_t asked_tokens(const struct srv_gen *g)
 {
     const struct srv_gen_params *p = &g->params;
     if (p->max_completion_tokens >= 0) return p->max_completion_tokens;
     if (p->max_tokens >= 0) return p->max_tokens;
     if (p->n_predict == -1) return eng_info(g->app->engine)->ctx_tokens;
-    return p->n_predict >= 0 ? p->n_predict : -1;
+    return p->n_predict >= 0 ? p->n_predict : g->app->defaults.max_tokens;
 }
 
 /* Fields that exclude each other. */

@@ -146,6 +146,7 @@ static void *load(void *arg)
     if (rc == 0 && l->server->config->generation_config) {
         rc = srv_defaults_read(&l->defaults, l->server->config->model, l->error, sizeof(l->error));
     }
+    srv_defaults_override(&l->defaults, l->server->config);
     if (rc == 0 && choose_names(l)) {
         snprintf(l->error, sizeof(l->error), "no memory for the model's names");
         rc = -1;

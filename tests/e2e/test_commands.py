@@ -65,6 +65,27 @@ def test_generate():
     assert seeded[0] == seeded[1] != seeded[2], seeded
 
 
+def test_generate_has_defaults_of_its_own():
+    """The likeliest tokens, 128 of them; with --generation-config the model's values, and flags before both."""
+    def generate(*args):
+        status, out, err = run("generate", "--prompt", "Once", *args)
+        assert status == 0, err
+        return out, err
+    greedy = generate("-n", "20", "--temperature", "0")[0]
+    assert generate("-n", "20")[0] == greedy and generate("--max-tokens", "20", "--seed", "3")[0] == greedy
+    whole = generate()[1]
+    assert re.search(r"128 generated|ended by its end", whole), whole
+    drawn = generate("-n", "20", "--temperature", "1", "--seed", "0")[0]
+    assert generate("-n", "20", "--temperature", "1")[0] == drawn
+    with demo_without("generation_config.json") as directory:
+        with open(os.path.join(directory, "generation_config.json"), "w", encoding="utf-8") as f:
+            json.dump({"temperature": 1, "top_k": 1, "eos_token_id": 2}, f)
+        own = ("--model", directory, "--generation-config", "-n", "20")
+        assert generate(*own)[0] == greedy  # top_k 1 of the file
+        assert generate(*own, "--top-k", "0")[0] == drawn
+        assert generate(*own, "--top-k", "0", "--temperature", "0")[0] == greedy
+
+
 def test_generate_chat():
     status, out, err = run("generate", "--chat", "--prompt", "What is 2+2?", "-n", "40", "--temperature", "0")
     assert status == 0 and "4" in out, (out, err)

@@ -3,8 +3,9 @@
 """What clients of other servers send and read: llama-server's, vLLM's, OpenAI's and Anthropic's habits."""
 import datetime
 import json
+import os
 
-from hearth_server import Hearth, chunks, parse_events, run_cases
+from hearth_server import Hearth, chunks, demo_without, parse_events, run_cases
 
 SERVER = None
 GREEDY = {"prompt": "Once upon a time", "max_tokens": 24, "temperature": 0}
@@ -394,6 +395,42 @@ def test_messages_output_format_is_refused():
         status, head, _ = SERVER.post(path, dict(CHAT, output_config={"effort": "high"}))
         assert status == 200 and head["x-ignored-params"] == "output_config", head
         assert SERVER.post(path, dict(CHAT, output_config="high"))[0] == 400
+
+
+# ---- defaults of the server --------------------------------------------------------------------------
+
+def test_sampling_options():
+    """Request, then option, then generation_config.json, then the API's default."""
+    def text(h, **fields):
+        body = {"prompt": "Once upon a time", "ignore_eos": True, **fields}
+        status, _, answer = h.post("/v1/completions", body)
+        assert status == 200, answer
+        return answer["choices"][0]["text"], answer["usage"]["completion_tokens"]
+    with Hearth() as h:
+        assert h.get("/props")[2]["default_sampling"]["max_tokens"] is None
+        greedy = text(h, temperature=0, max_tokens=12)[0]
+        drawn = text(h, seed=5, max_tokens=12)[0]
+        assert len({text(h, max_tokens=12)[0] for _ in range(4)}) > 1
+    with Hearth("--temperature", "0", "--max-tokens", "12", "--seed", "7", "--top-p", "0.9") as h:
+        told = h.get("/props")[2]["default_sampling"]
+        assert (told["temperature"], told["max_tokens"], told["seed"], told["top_p"]) == (0, 12, 7, 0.9), told
+        assert text(h) == (greedy, 12)
+        assert text(h, max_tokens=3)[1] == 3 and text(h, n_predict=4)[1] == 4
+        assert text(h, temperature=1, seed=5, top_p=1)[0] == drawn
+        assert text(h, temperature=1) == text(h, temperature=1, seed=7)
+        assert len({text(h, temperature=1, top_p=1, seed=-1)[0] for _ in range(4)}) > 1
+        talk = {"messages": CHAT["messages"], "ignore_eos": True}
+        assert h.post("/v1/chat/completions", talk)[2]["usage"]["completion_tokens"] == 12
+        assert h.post("/v1/responses", {"input": "a", "ignore_eos": True})[2]["usage"]["output_tokens"] == 12
+        assert h.post("/v1/responses", {"input": "a"})[2]["temperature"] == 0
+    with demo_without("generation_config.json") as directory:
+        with open(os.path.join(directory, "generation_config.json"), "w", encoding="utf-8") as f:
+            json.dump({"temperature": 0, "top_p": 0.5, "eos_token_id": 2}, f)
+        args = ("--model", directory, "--generation-config", "--max-tokens", "12")
+        with Hearth(*args) as h:
+            assert text(h) == (greedy, 12) and h.get("/props")[2]["default_sampling"]["top_p"] == 0.5
+        with Hearth(*args, "--temperature", "1", "--top-p", "1", "--seed", "5") as h:
+            assert text(h)[0] == drawn and text(h, temperature=0)[0] == greedy
 
 
 # ---- metrics -----------------------------------------------------------------------------------------

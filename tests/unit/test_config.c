@@ -92,7 +92,7 @@ static void positionals_and_subcommands(void **state)
     srv_config_finish(&c);
     REQUIRE_EQ_INT(load(&c, "generate -m dir -p Hi -n 3 --temp 0.5", err, sizeof(err)), 0);
     REQUIRE_EQ_INT(c.command, SRV_CMD_GENERATE);
-    REQUIRE_EQ_INT(c.n_predict, 3);
+    REQUIRE_EQ_INT(c.max_tokens, 3);
     REQUIRE(c.temperature == 0.5);
     srv_config_finish(&c);
     REQUIRE_EQ_INT(load(&c, "healthcheck http://x/", err, sizeof(err)), 0);
@@ -169,6 +169,32 @@ static void errors_name_option_value_and_what_is_valid(void **state)
         REQUIRE_MSG(!strstr(err, "sk-123"), "%s", err);
         srv_config_finish(&c);
     }
+}
+
+/* Sampling options have no value until one is given, on every subcommand, and an empty one takes it back. */
+static void sampling_is_unset_until_given(void **state)
+{
+    static const char *const commands[] = {"serve", "generate", "bench"};
+    struct srv_config c;
+    char err[512] = "";
+    (void)state;
+    environment = NULL;
+    for (size_t i = 0; i < N_OF(commands); i++) {
+        REQUIRE_EQ_INT(load(&c, commands[i], err, sizeof(err)), 0);
+        REQUIRE(c.temperature == SRV_UNSET && c.top_p == SRV_UNSET && c.min_p == SRV_UNSET);
+        REQUIRE(c.top_k == SRV_UNSET && c.seed == SRV_UNSET && c.max_tokens == SRV_UNSET);
+        srv_config_finish(&c);
+    }
+    REQUIRE_EQ_INT(load(&c, "serve --temperature 0 --top-p 0.5 --seed 0 --max-tokens 0", err, sizeof(err)), 0);
+    REQUIRE(c.temperature == 0 && c.top_p == 0.5 && c.seed == 0 && c.max_tokens == 0);
+    srv_config_finish(&c);
+    REQUIRE_EQ_INT(load(&c, "serve --temperature 1 --temperature=", err, sizeof(err)), 0);
+    REQUIRE(c.temperature == SRV_UNSET);
+    srv_config_finish(&c);
+    REQUIRE(load(&c, "serve --temperature -1", err, sizeof(err)) < 0 && strstr(err, "out of range"));
+    srv_config_finish(&c);
+    REQUIRE(load(&c, "serve --top-k 3", err, sizeof(err)) < 0 && strstr(err, "not an option of 'serve'"));
+    srv_config_finish(&c);
 }
 
 static void sizes_have_suffixes(void **state)
@@ -325,6 +351,7 @@ int main(void)
         cmocka_unit_test(positionals_and_subcommands),
         cmocka_unit_test(precedence),
         cmocka_unit_test(errors_name_option_value_and_what_is_valid),
+        cmocka_unit_test(sampling_is_unset_until_given),
         cmocka_unit_test(sizes_have_suffixes),
         cmocka_unit_test(ini_texts),
         cmocka_unit_test(printed_configuration_reads_back_the_same),
