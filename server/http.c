@@ -15,6 +15,7 @@
 
 #include <arpa/inet.h>
 #include <microhttpd.h>
+#include <stdatomic.h>
 #include <stdarg.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -222,6 +223,17 @@ static void add_cors(struct srv_request *req)
         "x-ignored-params, x-dropped-input-items");
 }
 
+/* The page only learns that something failed; the operator learns what, once. */
+static void log_refused_origin(const char *origin)
+{
+    static atomic_flag told = ATOMIC_FLAG_INIT;
+    if (atomic_flag_test_and_set(&told)) return;
+    srv_log(SRV_LOG_WARNING,
+            "a web page of %.100s may not use the API: --cors-origins does not name it (further "
+            "origins are refused without a line)",
+            origin);
+}
+
 /* OPTIONS: what the path takes; to an allowed origin, what a browser wants to know first. */
 static void reply_options(struct srv_request *req)
 {
@@ -230,7 +242,10 @@ static void reply_options(struct srv_request *req)
     srv_buf_init(&empty, 1);
     srv_guard_find_route(srv_route_tables, "OPTIONS", req->path, &found);
     srv_reply_header(req, "Allow", found.path_known ? found.allow : "GET, HEAD, POST, OPTIONS");
-    if (srv_guard_cors(srv_request_header(req, "Origin"), &req->server->rules)) {
+    const char *origin = srv_request_header(req, "Origin");
+    bool allowed = srv_guard_cors(origin, &req->server->rules) != NULL;
+    if (origin && !allowed) log_refused_origin(origin);
+    if (allowed) {
         const char *wanted = srv_request_header(req, "Access-Control-Request-Headers");
         srv_reply_header(req, "Access-Control-Allow-Methods", "GET, HEAD, POST, OPTIONS");
         srv_reply_header(req, "Access-Control-Allow-Headers",

@@ -433,6 +433,25 @@ def test_sampling_options():
             assert text(h)[0] == drawn and text(h, temperature=0)[0] == greedy
 
 
+# ---- web pages ---------------------------------------------------------------------------------------
+
+def test_a_refused_preflight_is_logged_once():
+    def preflight(h, origin):
+        head = {"Origin": origin, "Access-Control-Request-Method": "POST"}
+        status, got, _ = h.request("OPTIONS", "/v1/chat/completions", headers=head)
+        assert status == 204
+        return "access-control-allow-origin" in got
+    with Hearth("--cors-origins", "https://good.example") as h:
+        h.request("OPTIONS", "/v1/models")
+        assert preflight(h, "https://good.example")
+        for i in range(3):
+            assert not preflight(h, f"https://bad{i}.example")
+        h.wait_until(lambda: any("bad2" in l or "bad0" in l for l in h.log), 5, "the line")
+        h.stop()
+        told = [l for l in h.log if "cors-origins" in l]
+        assert len(told) == 1 and "https://bad0.example" in told[0] and '"warning"' in told[0], told
+
+
 # ---- metrics -----------------------------------------------------------------------------------------
 
 def test_metrics_as_vllm_names_them():
