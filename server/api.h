@@ -107,7 +107,7 @@ const char *srv_request_id(const struct srv_request *req);
 void srv_request_suggest_id(struct srv_request *req, const char *id);
 /* 24 random hex digits of this request, for ids of answers (cmpl-..., chatcmpl-...). */
 const char *srv_request_unique(const struct srv_request *req);
-/* The dialect of the route, or where it has none of the request: how errors are shaped. */
+/* The dialect of the route, or of the request if the route has none: how errors are shaped. */
 enum srv_dialect { SRV_DIALECT_OPENAI, SRV_DIALECT_ANTHROPIC };
 enum srv_dialect srv_request_dialect(const struct srv_request *req);
 /*

@@ -129,6 +129,15 @@ void srv_error_write_anthropic(struct srv_buf *b, enum srv_error kind, const cha
     srv_buf_puts(b, "}");
 }
 
+void srv_error_write_for(const struct srv_request *req, struct srv_buf *b, enum srv_error kind,
+                         const char *param, const char *message, const char *extra)
+{
+    if (srv_request_dialect(req) == SRV_DIALECT_ANTHROPIC)
+        srv_error_write_anthropic(b, kind, message, srv_request_id(req));
+    else
+        srv_error_write(b, kind, param, message, extra);
+}
+
 void srv_reply_error(struct srv_request *req, enum srv_error kind, const char *param,
                      const char *format, ...)
 {
@@ -139,10 +148,7 @@ void srv_reply_error(struct srv_request *req, enum srv_error kind, const char *p
     va_end(args);
     struct srv_buf b;
     srv_buf_init(&b, 8192);
-    if (srv_request_dialect(req) == SRV_DIALECT_ANTHROPIC)
-        srv_error_write_anthropic(&b, kind, message, srv_request_id(req));
-    else
-        srv_error_write(&b, kind, param, message, NULL);
+    srv_error_write_for(req, &b, kind, param, message, NULL);
     add_retry_headers(req, kind);
     if (kind == SRV_ERR_API_KEY) srv_reply_header(req, "WWW-Authenticate", "Bearer");
     srv_reply(req, table[kind].status, NULL, &b);

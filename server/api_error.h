@@ -55,6 +55,10 @@ void srv_error_write(struct srv_buf *b, enum srv_error kind, const char *param, 
 void srv_error_write_anthropic(struct srv_buf *b, enum srv_error kind, const char *message,
                                const char *request_id);
 
+/* Either, as the request's dialect has it; param and extra are left out in Anthropic's. */
+void srv_error_write_for(const struct srv_request *req, struct srv_buf *b, enum srv_error kind,
+                         const char *param, const char *message, const char *extra);
+
 /* Answers the request with the object, Retry-After where the kind wants it. Endpoint dialects
  * (Anthropic) are chosen by the route. */
 void srv_reply_error(struct srv_request *req, enum srv_error kind, const char *param,

@@ -59,7 +59,7 @@ struct page {
     bool has_more;
 };
 
-/* A cursor's place among the names, `preset` if the query has none, -1 if there is no such name. */
+/* Returns the number of the name a cursor holds, `preset` without a cursor, -1 for an unknown name. */
 static int cursor(struct srv_request *req, const char *key, int preset)
 {
     const struct srv_app *app = srv_request_app(req);
@@ -70,7 +70,7 @@ static int cursor(struct srv_request *req, const char *key, int preset)
     return -1;
 }
 
-/* False: the query has been refused. */
+/* Returns false if the query has been refused. */
 static bool read_page(struct srv_request *req, struct page *p)
 {
     const char *text = srv_request_query(req, "limit");

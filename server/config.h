@@ -28,7 +28,7 @@ enum srv_command {
     SRV_CMD_COUNT
 };
 
-/* A number that was not given, where that differs from every value. */
+/* The value of a numeric option that was not given, if that differs from every value. */
 enum { SRV_UNSET = -1 };
 
 /* Several values of one option. */
@@ -87,7 +87,7 @@ struct srv_config {
     const char *log_format, *log_level;
     bool log_prompts, vllm_metrics, debug_hooks, debug_hold_load;
 
-    /* sampling of requests that do not say, and of generate; SRV_UNSET where not given */
+    /* sampling defaults of requests and of generate; SRV_UNSET if not given */
     double temperature, top_p, min_p;
     int top_k, max_tokens;
     int64_t seed;

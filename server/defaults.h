@@ -23,7 +23,7 @@ struct srv_defaults srv_defaults_neutral(void);
  */
 int srv_defaults_read(struct srv_defaults *d, const char *dir, char *err, size_t errlen);
 
-/* Replaces what options say; those that were not given change nothing. */
+/* Replaces the values that options set; options that were not given change nothing. */
 void srv_defaults_override(struct srv_defaults *d, const struct srv_config *c);
 
 #endif

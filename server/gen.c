@@ -224,15 +224,15 @@ static int64_t offsets_bytes(int64_t capacity)
     return (capacity * (int64_t)sizeof(uint32_t) + 15) / 16 * 16;
 }
 
-/* Whether the client is told of the prefill, step by step. */
-static bool tells_progress(const struct srv_gen *g)
+/* Returns true if the stream reports the steps of the prefill. */
+static bool reports_progress(const struct srv_gen *g)
 {
     return g->params.return_progress && g->params.stream && g->format->stream_progress;
 }
 
 static int64_t steps_bytes(const struct srv_gen *g, const struct gen_prompt *p)
 {
-    return tells_progress(g) ? p->n_ids * (int64_t)sizeof(struct gen_step) : 0;
+    return reports_progress(g) ? p->n_ids * (int64_t)sizeof(struct gen_step) : 0;
 }
 
 /* What the choices of a prompt take. No overflow: prompts and contexts are far below 2^40 tokens. */
@@ -304,7 +304,7 @@ static int prepare_prompt(struct srv_gen *g, struct gen_prompt *p)
     if (!p->choices || !p->memory) return -1;
     char *at = p->memory;
     log_init(&p->log, prompt_log_capacity(g, p), g->params.prompt_logprobs, &at);
-    p->steps = tells_progress(g) ? (struct gen_step *)(void *)at : NULL;
+    p->steps = reports_progress(g) ? (struct gen_step *)(void *)at : NULL;
     at += steps_bytes(g, p);
     for (int k = 0; k < g->n_candidates; k++)
         if (prepare_choice(g, p, k, &at)) return -1;
@@ -352,7 +352,7 @@ static int submit_prompt(struct srv_gen *g, struct gen_prompt *p, char *err, siz
         .n_logprobs = (int)gp->logprobs_count,
         .n_prompt_logprobs = (int)gp->prompt_logprobs,
         .no_cache = !gp->cache_prompt,
-        .want_progress = tells_progress(g),
+        .want_progress = reports_progress(g),
         .priority = (int)gp->priority,
         .n_places_kept = g->n_places_kept,
         .goes_on = g->n_submitted > 0 && g->n_outstanding == 0,
@@ -522,7 +522,7 @@ static int64_t tokens_for_events(const struct gen_choice *c, int64_t n_showable)
 
 /*
  * Everything new in events of at most chunk_tokens tokens, each with the text of its tokens. Tokens
- * that a stop string has swallowed have events without text. Returns false if the client is behind.
+ * that a stop string has swallowed have events without text. Returns false if the client lags.
  */
 static bool stream_by_tokens(struct srv_gen *g, struct gen_prompt *p, struct gen_choice *c)
 {
@@ -693,11 +693,11 @@ static bool reap(struct srv_gen *g)
 static void send_progress(struct srv_gen *g, struct gen_prompt *p, struct gen_step step)
 {
     struct gen_progress t = {.us = step.us};
-    p->told = step;
+    p->reported = step;
     for (int i = 0; i < g->n_prompts; i++) {
         t.n_total += g->prompts[i].n_ids;
-        t.n_done += g->prompts[i].told.n_done;
-        t.n_cached += g->prompts[i].told.n_cached;
+        t.n_done += g->prompts[i].reported.n_done;
+        t.n_cached += g->prompts[i].reported.n_cached;
     }
     if (t.n_done <= g->n_progress_sent) return; /* a later prompt's start, nothing of it cached */
     g->n_progress_sent = t.n_done;
@@ -716,28 +716,28 @@ static void charge_text(struct srv_gen *g, struct gen_choice *c)
         c->text_charged += grown;
 }
 
-/* What the cache gave, then every step of the prefill. Returns false if the client is behind. */
+/* Reports the cached tokens, then every step of the prefill. Returns false if the client lags. */
 static bool stream_progress(struct srv_gen *g, struct gen_prompt *p)
 {
     if (!atomic_load_explicit(&p->started, memory_order_acquire)) return true;
     int64_t n = atomic_load_explicit(&p->n_steps, memory_order_acquire);
-    if (!p->start_told) {
+    if (!p->start_reported) {
         if (!srv_stream_has_room(g->req)) return false;
         int32_t n_cached = (int32_t)p->first_usage.n_cached_tokens;
-        p->start_told = true;
+        p->start_reported = true;
         send_progress(g, p, (struct gen_step){n_cached, n_cached, 0});
     }
-    for (; p->n_steps_told < n; p->n_steps_told++) {
+    for (; p->n_steps_reported < n; p->n_steps_reported++) {
         if (!srv_stream_has_room(g->req)) return false;
-        send_progress(g, p, p->steps[p->n_steps_told]);
+        send_progress(g, p, p->steps[p->n_steps_reported]);
     }
     return true;
 }
 
 static void advance_prompt(struct srv_gen *g, struct gen_prompt *p)
 {
-    /* The prefill is told of before the text it leads to. */
-    bool ready = g->streaming && (!tells_progress(g) || stream_progress(g, p));
+    /* The prefill is reported before the text that follows from it. */
+    bool ready = g->streaming && (!reports_progress(g) || stream_progress(g, p));
     for (int k = 0; k < g->n_candidates && !g->answered; k++) {
         struct gen_choice *c = &p->choices[k];
         advance_choice(g, p, c);
@@ -828,10 +828,7 @@ static void refuse_context(struct srv_gen *g, const struct param_error *err)
              (long long)longest, (long long)ctx, (long long)g->max_tokens);
     struct srv_buf b;
     srv_buf_init(&b, 4096);
-    if (srv_request_dialect(g->req) == SRV_DIALECT_ANTHROPIC)
-        srv_error_write_anthropic(&b, err->kind, err->message, srv_request_id(g->req));
-    else
-        srv_error_write(&b, err->kind, err->path, err->message, extra);
+    srv_error_write_for(g->req, &b, err->kind, err->path, err->message, extra);
     srv_reply(g->req, srv_error_status(err->kind), NULL, &b);
     json_decref(g->body);
     g->body = NULL;

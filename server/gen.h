@@ -128,9 +128,9 @@ struct gen_prompt {
     /* With return_progress: the steps of the prefill, one writer and one reader as in a log. */
     struct gen_step *steps;      /* [n_ids], or NULL */
     atomic_llong n_steps;        /* published by the engine thread */
-    int64_t n_steps_told;        /* the text worker's */
-    bool start_told;
-    struct gen_step told;        /* what was told last */
+    int64_t n_steps_reported;    /* the text worker's */
+    bool start_reported;
+    struct gen_step reported;    /* the last one that was */
     atomic_bool started, done;
     bool submitted, reaped;
 };
@@ -171,7 +171,7 @@ struct srv_gen {
     int64_t max_tokens; /* asked for, per choice; -1 until the endpoint has set its default */
     int n_outstanding, n_submitted;
     int n_places_kept; /* in the queue, for others */
-    int64_t n_progress_sent; /* prompt tokens last told of; -1: nothing told yet */
+    int64_t n_progress_sent; /* prompt tokens last reported; -1: nothing yet */
     bool streaming; /* srv_stream_open has been called */
     bool answered;  /* nothing more will be written */
     atomic_bool gone;

@@ -19,18 +19,17 @@ void srv_gen_done_event(struct srv_gen *g);
 void srv_gen_error_event(struct srv_gen *g, enum srv_error kind, const char *message);
 
 /*
- * The end of an OpenAI dialect's chunk, behind the choices that b holds. Where usage was asked for it
- * is null, or with continuous_usage_stats that of one choice after n_tokens of its tokens. Sends the
- * chunk and finishes b.
+ * Ends an OpenAI dialect's chunk after the choices in b, sends it and finishes b. If usage was asked
+ * for it is null, or with continuous_usage_stats that of one choice after n_tokens of its tokens.
  */
 void srv_gen_end_chunk(struct srv_gen *g, struct srv_buf *b, const struct gen_prompt *p,
                        int64_t n_tokens);
 
-/* The same for a chunk without choices that tells the progress in llama-server's shape. */
+/* The same for a chunk without choices that reports the progress in llama-server's shape. */
 void srv_gen_end_progress_chunk(struct srv_gen *g, struct srv_buf *b,
                                 const struct gen_progress *progress);
 
-/* The member "prompt_progress", behind a comma. */
+/* Appends a comma and the member "prompt_progress". */
 void srv_gen_add_progress(struct srv_buf *b, const struct gen_progress *progress);
 
 /* The same for the last chunk, with the usage and timings that were asked for. */

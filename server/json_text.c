@@ -75,7 +75,7 @@ void srv_json_round_huge_integers(char *text, size_t len)
         char real[32];
         double value = strtod(p, NULL);
         if (!isfinite(value)) value = value > 0 ? DBL_MAX / 2 : -DBL_MAX / 2;
-        /* 12 digits after the point tell 2^63 from what an int64_t holds, and fit in 19 characters. */
+        /* 12 digits after the point keep the value above 2^63 and fit in 19 characters. */
         size_t used = (size_t)snprintf(real, sizeof(real), "%.12e", value);
         char *at = text + (p - text);
         memset(at, ' ', n);
@@ -106,7 +106,7 @@ static const char *skip_value(const char *p, const char *end)
     return p;
 }
 
-/* The character of an escape sequence, behind its backslash; -1 if it is not ASCII. */
+/* The character of an escape sequence after its backslash; -1 if it is not ASCII. */
 static int escaped_character(const char *p, const char *end, size_t *ret_len)
 {
     static const char names[] = "bfnrt", values[] = "\b\f\n\r\t";
@@ -138,12 +138,12 @@ static bool is_key(const char *p, const char *end, const char *key)
 bool srv_json_member(const char *object, size_t len, const char *key, struct srv_span *ret)
 {
     const char *end = object + len;
-    const char *p = skip_blanks(object, end) + 1; /* behind the brace */
+    const char *p = skip_blanks(object, end) + 1; /* after the brace */
     while ((p = skip_blanks(p, end)) < end && *p == '"') {
         const char *name = p + 1, *name_end = srv_json_skip_string(name, end);
         bool found = is_key(name, name_end, key);
         p = skip_blanks(name_end + 1, end);
-        const char *value = skip_blanks(p + 1, end); /* behind the colon */
+        const char *value = skip_blanks(p + 1, end); /* after the colon */
         p = skip_value(value, end);
         if (found) {
             *ret = (struct srv_span){value, (size_t)(p - value)};

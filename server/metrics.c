@@ -78,7 +78,7 @@ static const struct {
     [H_CHOICES] = {"hearth_request_choices", "vllm:request_params_n",
                    "Choices a request asked for (n).", BOUNDS(choice_bounds)},
     [H_MAX_TOKENS] = {"hearth_request_max_tokens", "vllm:request_params_max_tokens",
-                      "Tokens a choice of a request could have: max_tokens, or what the context left.",
+                      "Most tokens a choice of a request may have: max_tokens, or the rest of the context.",
                       BOUNDS(count_bounds)},
 };
 

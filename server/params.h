@@ -42,7 +42,7 @@ struct param_error {
 int param_fail(struct param_error *err, enum srv_error kind, const char *path, const char *format,
                ...) __attribute__((format(printf, 4, 5)));
 
-/* A word of the request for a message: cut, and what is not printable ASCII shown as '?'. Returns
+/* Copies a word of the request for a message, cut, with '?' for anything but printable ASCII. Returns
  * buf. */
 const char *param_word(const char *text, char buf[PARAM_WORD_MAX]);
 

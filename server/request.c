@@ -468,10 +468,11 @@ void srv_reply(struct srv_request *req, int status, const char *content_type, st
         srv_buf_init(&taken, 1024);
         status = srv_error_status(kind);
         content_type = NULL;
-        srv_error_write(&taken, kind, NULL,
-                        kind == SRV_ERR_TOO_LARGE ? "The answer is larger than this server sends."
-                                                  : "There is no memory for the answer.",
-                        NULL);
+        srv_error_write_for(req, &taken, kind, NULL,
+                            kind == SRV_ERR_TOO_LARGE
+                                ? "The answer is larger than this server sends."
+                                : "There is no memory for the answer.",
+                            NULL);
     }
     pthread_mutex_lock(&req->lock);
     if (req->answer == SRV_ANSWER_NONE) {

@@ -4,6 +4,7 @@
 import datetime
 import json
 import os
+import tempfile
 
 from hearth_server import Hearth, chunks, demo_without, parse_events, run_cases
 
@@ -380,6 +381,19 @@ def test_models_in_anthropics_shape():
         assert status == 404 and answer["error"]["type"] == "not_found_error" and answer["request_id"], answer
         status, _, answer = h.get("/v1/none", VERSION)
         assert status == 404 and answer["type"] == "error", answer
+
+
+def test_an_answer_that_is_refused_late_has_the_dialects_error():
+    names = [f"name{i}-" + "x" * 250 for i in range(900)]
+    with tempfile.NamedTemporaryFile("w", suffix=".ini") as f:
+        f.write("alias = " + ",".join(names) + "\n")
+        f.flush()
+        with Hearth("--config", f.name, "--answer-memory", "100K") as h:
+            status, _, answer = h.get("/v1/models")
+            assert status == 503 and answer["error"]["code"] == "server_overloaded", (status, str(answer)[:200])
+            status, head, answer = h.get("/v1/models?limit=900", VERSION)
+            assert status == 503 and answer["error"]["type"] == "overloaded_error", (status, str(answer)[:200])
+            assert answer["request_id"] == head["request-id"]
 
 
 def test_messages_output_format_is_refused():

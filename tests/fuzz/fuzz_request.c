@@ -377,7 +377,7 @@ static void open_server(void)
         .gemm = "native", .kv_dtype = "f32", .weights_dtype = "F32", .repeatable = true};
 }
 
-/* The routes that take a body, from '0' on; a new one goes to the end, so that the corpus keeps its
+/* The routes that take a body, numbered from '0'. Append new ones, so that the corpus keeps its
  * meaning. */
 static const struct srv_route *route_at(unsigned number)
 {
