@@ -179,8 +179,10 @@ const struct srv_option srv_options[] = {
 
     UNSET("sampling", "temperature", "temp", NUMBER, temperature, 0, 100, SAMPLE,
           "sampling temperature; 0: always the likeliest token (default: serve 1, generate 0)"),
-    UNSET("sampling", "top-p", NULL, NUMBER, top_p, 0, 1, SAMPLE, "probability mass sampled from; 1: all (default: 1)"),
-    UNSET("sampling", "top-k", NULL, INT, top_k, 0, 1e9, BIT(GENERATE), "likeliest tokens sampled from; 0: all (default: 0)"),
+    UNSET("sampling", "top-p", NULL, NUMBER, top_p, 0, 1, SAMPLE,
+          "probability mass sampled from; 1: all (default: 1)"),
+    UNSET("sampling", "top-k", NULL, INT, top_k, 0, 1e9, BIT(GENERATE),
+          "likeliest tokens sampled from; 0: all (default: 0)"),
     UNSET("sampling", "min-p", NULL, NUMBER, min_p, 0, 1, BIT(GENERATE),
           "least probability, as a share of the likeliest token's; 0: off (default: 0)"),
     UNSET("sampling", "seed", "s", INT64, seed, 0, 9e15, SAMPLE,
