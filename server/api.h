@@ -159,6 +159,12 @@ void srv_reply_header(struct srv_request *req, const char *name, const char *val
  */
 void srv_reply(struct srv_request *req, int status, const char *content_type, struct srv_buf *body);
 
+/*
+ * Starts a JSON answer, status 200, that is written in pieces as the client takes them: by
+ * srv_stream_write while srv_stream_has_room, then srv_stream_close.
+ */
+void srv_reply_in_pieces(struct srv_request *req);
+
 /* Starts a stream: text/event-stream with the headers against buffering. Status 200. */
 void srv_stream_open(struct srv_request *req);
 /*
@@ -169,6 +175,8 @@ bool srv_stream_has_room(struct srv_request *req);
 /* Appends bytes; false when the client is gone or has been cut as a slow reader: stop writing. */
 bool srv_stream_write(struct srv_request *req, const char *data, size_t len);
 void srv_stream_close(struct srv_request *req);
+/* Ends an answer that cannot be completed: the connection is cut. */
+void srv_stream_abort(struct srv_request *req);
 
 /* ---- facts for the access log and the metrics; set before the answer ends
  * ------------------------------ */

@@ -49,22 +49,15 @@ static void write_token(struct srv_gen *g, struct srv_buf *b, const struct gen_c
     srv_buf_puts(b, "]}");
 }
 
-static void write_logprobs(struct srv_gen *g, struct srv_buf *b, const struct gen_choice *c,
-                           int64_t from, int64_t to)
+/* Tokens [from, to) of a list that begins with token `first`. */
+static void write_token_list(struct srv_gen *g, struct srv_buf *b, const struct gen_choice *c,
+                             int64_t first, int64_t from, int64_t to)
 {
-    bool first = true;
-    if (!g->params.want_logprobs) {
-        srv_buf_puts(b, "null");
-        return;
-    }
-    srv_buf_puts(b, "{\"content\":[");
     for (int64_t i = from; i < to; i++) {
         if (is_end_token(c, i)) continue;
-        if (!first) srv_buf_puts(b, ",");
+        if (i > first) srv_buf_puts(b, ",");
         write_token(g, b, c, i);
-        first = false;
     }
-    srv_buf_puts(b, "],\"refusal\":null}");
 }
 
 /* ---- whole answers ------------------------------------------------------------------------- */
@@ -80,16 +73,25 @@ static void write_head(struct srv_gen *g, struct srv_buf *b, const char *object)
     srv_buf_puts(b, ",\"choices\":[");
 }
 
-static void write_choice(struct srv_gen *g, struct srv_buf *b, const struct gen_choice *c,
-                         int index)
+static void whole_head(struct srv_gen *g, struct srv_buf *b)
 {
-    int64_t shown = c->n_tokens;
-    while (c->stop_string && shown > 0 && c->offsets[shown - 1] >= c->text.text.len)
-        shown--;
-    srv_buf_printf(b, "{\"index\":%d,\"message\":{\"role\":\"assistant\",\"content\":", index);
-    srv_buf_json_string(b, c->text.text.data ? c->text.text.data : "", c->text.text.len);
-    srv_buf_puts(b, ",\"refusal\":null},\"logprobs\":");
-    write_logprobs(g, b, c, 0, shown);
+    write_head(g, b, "chat.completion");
+}
+
+/* The next log-probabilities of a choice; returns true after the last. */
+static bool write_tokens_part(struct srv_gen *g, struct srv_buf *b, const struct gen_choice *c,
+                              int64_t *at)
+{
+    enum { PART_TOKENS = 16 };
+    int64_t n = srv_gen_shown_tokens(c);
+    int64_t to = n - *at > PART_TOKENS ? *at + PART_TOKENS : n;
+    write_token_list(g, b, c, 0, *at, to);
+    *at = to == n ? 0 : to;
+    return to == n;
+}
+
+static void write_end(struct srv_gen *g, struct srv_buf *b, const struct gen_choice *c)
+{
     srv_buf_printf(b, ",\"finish_reason\":\"%s\"", c->finish_reason);
     if (g->params.return_token_ids) {
         srv_buf_puts(b, ",\"token_ids\":");
@@ -98,28 +100,56 @@ static void write_choice(struct srv_gen *g, struct srv_buf *b, const struct gen_
     srv_buf_puts(b, "}");
 }
 
-static void whole(struct srv_gen *g, struct srv_buf *b)
+static bool whole_choice(struct srv_gen *g, struct srv_buf *b, struct gen_prompt *p,
+                         struct gen_choice *c, struct gen_cursor *at)
 {
-    int picked[GEN_MAX_CHOICES];
+    enum { OPEN, TEXT, TOKENS, END };
+    switch (at->part) {
+    case OPEN:
+        srv_buf_printf(b, "{\"index\":%d,\"message\":{\"role\":\"assistant\",\"content\":\"",
+                       at->choice);
+        at->part = TEXT;
+        return false;
+    case TEXT:
+        if (!srv_gen_write_text_part(b, c->text.text.data, c->text.text.len, &at->at)) return false;
+        srv_buf_puts(b, "\",\"refusal\":null},\"logprobs\":");
+        srv_buf_puts(b, g->params.want_logprobs ? "{\"content\":[" : "null");
+        at->part = g->params.want_logprobs ? TOKENS : END;
+        return false;
+    case TOKENS:
+        if (!write_tokens_part(g, b, c, &at->at)) return false;
+        srv_buf_puts(b, "],\"refusal\":null}");
+        at->part = END;
+        return false;
+    default: write_end(g, b, c); return true;
+    }
+}
+
+static bool whole_tail(struct srv_gen *g, struct srv_buf *b, struct gen_cursor *at)
+{
+    enum { OPEN, PROMPT };
     const struct gen_prompt *p = &g->prompts[0];
-    write_head(g, b, "chat.completion");
-    srv_gen_pick(g, p, picked);
-    for (int k = 0; k < g->n_choices; k++) {
-        if (k) srv_buf_puts(b, ",");
-        write_choice(g, b, &p->choices[picked[k]], k);
+    if (at->part == OPEN) {
+        srv_buf_puts(b, "],\"usage\":");
+        srv_gen_write_usage(g, b);
+        srv_gen_add_timings(g, b);
+        if (g->params.return_token_ids) {
+            srv_buf_puts(b, ",\"prompt_token_ids\":");
+            srv_gen_write_prompt_ids(b, p);
+        }
+        if (p->log.records) srv_buf_puts(b, ",\"prompt_logprobs\":");
+        at->part = PROMPT;
+        return false;
     }
-    srv_buf_puts(b, "],\"usage\":");
-    srv_gen_write_usage(g, b);
-    srv_gen_add_timings(g, b);
-    if (g->params.return_token_ids) {
-        srv_buf_puts(b, ",\"prompt_token_ids\":");
-        srv_gen_write_prompt_ids(b, p);
-    }
-    if (p->log.records) {
-        srv_buf_puts(b, ",\"prompt_logprobs\":");
-        srv_gen_write_prompt_logprobs(g, b, p);
-    }
+    if (p->log.records && !srv_gen_write_prompt_logprobs_part(g, b, p, &at->at)) return false;
     srv_buf_puts(b, "}");
+    return true;
+}
+
+static bool whole(struct srv_gen *g, struct gen_cursor *at, struct srv_buf *b)
+{
+    static const struct gen_writer writer = {whole_head, whole_choice, whole_tail};
+    return srv_gen_write_piece(g, &writer, at, b);
 }
 
 /* ---- stream -------------------------------------------------------------------------------- */
@@ -143,6 +173,18 @@ static void stream_begin(struct srv_gen *g)
     }
 }
 
+static void write_new_logprobs(struct srv_gen *g, struct srv_buf *b, const struct gen_choice *c,
+                               int64_t from, int64_t to)
+{
+    if (!g->params.want_logprobs) {
+        srv_buf_puts(b, "null");
+        return;
+    }
+    srv_buf_puts(b, "{\"content\":[");
+    write_token_list(g, b, c, from, from, to);
+    srv_buf_puts(b, "],\"refusal\":null}");
+}
+
 static void stream_delta(struct srv_gen *g, struct gen_prompt *p, struct gen_choice *c, size_t from,
                          size_t to, int64_t token_from, int64_t token_to)
 {
@@ -151,7 +193,7 @@ static void stream_delta(struct srv_gen *g, struct gen_prompt *p, struct gen_cho
     srv_buf_puts(&b, "{\"content\":");
     srv_buf_json_string(&b, c->text.text.data ? c->text.text.data + from : "", to - from);
     srv_buf_puts(&b, "},\"logprobs\":");
-    write_logprobs(g, &b, c, token_from, token_to);
+    write_new_logprobs(g, &b, c, token_from, token_to);
     srv_buf_puts(&b, ",\"finish_reason\":null");
     if (g->params.return_token_ids) {
         srv_buf_puts(&b, ",\"token_ids\":");

@@ -17,7 +17,9 @@ enum { DEFAULT_MAX_TOKENS = 16 };
 struct echo {
     const char *text;
     size_t len;
-    bool is_text; /* came as text: special tokens that were added are no part of it */
+    bool is_text; /* came as text: special tokens that were added are not part of it */
+    int64_t n_characters; /* code points of the text; 0 unless it is echoed */
+    uint32_t *starts;     /* [n_ids] code points before each token; NULL unless they are shown */
 };
 
 struct completion {
@@ -35,20 +37,29 @@ static const struct param_field fields[] = {
 
 /* ---- log-probabilities --------------------------------------------------------------------- */
 
-/* The four arrays grow side by side. */
-struct arrays {
-    struct srv_buf tokens, logprobs, tops, offsets;
-    int64_t n;
-    int64_t offset; /* code points before the next token */
+/* The tokens of the four arrays: those of the prompt where it is echoed, then those of a choice. */
+struct tokens {
+    struct srv_gen *g;
+    struct gen_prompt *p;
+    struct gen_choice *c; /* NULL: the prompt alone */
+    int64_t n_echoed;     /* of the prompt */
 };
 
-static void arrays_init(struct arrays *a, int64_t offset)
+enum column { TOKENS, LOGPROBS, TOPS, OFFSETS, N_COLUMNS };
+
+static const char *const column_names[N_COLUMNS] = {"tokens", "token_logprobs", "top_logprobs",
+                                                    "text_offset"};
+
+static struct echo *echo_of(const struct srv_gen *g, const struct gen_prompt *p)
 {
-    struct srv_buf *all[] = {&a->tokens, &a->logprobs, &a->tops, &a->offsets};
-    for (int i = 0; i < 4; i++)
-        srv_buf_init(all[i], 64 << 20);
-    a->n = 0;
-    a->offset = offset;
+    const struct completion *cp = g->dialect;
+    return &cp->echoes[p - g->prompts];
+}
+
+static struct tokens tokens_of(struct srv_gen *g, struct gen_prompt *p, struct gen_choice *c,
+                               bool with_echo)
+{
+    return (struct tokens){g, p, c, with_echo && g->params.echo ? p->n_ids : 0};
 }
 
 static void add_top(struct srv_gen *g, struct srv_buf *b, const struct gen_record *r,
@@ -72,85 +83,57 @@ static void add_top(struct srv_gen *g, struct srv_buf *b, const struct gen_recor
     srv_buf_puts(b, "}");
 }
 
-/* r NULL: the first prompt token, which nothing precedes. */
-static void arrays_add(struct srv_gen *g, struct arrays *a, int32_t id, const struct gen_record *r,
-                       const struct eng_logprob *top, int64_t n_characters)
+/* Code points of the shown text before token i. */
+static int64_t offset_of(const struct tokens *t, int64_t i)
 {
-    const char *comma = a->n++ ? "," : "";
-    srv_buf_puts(&a->tokens, comma);
-    srv_gen_write_token(g, &a->tokens, id);
-    srv_buf_puts(&a->logprobs, comma);
-    srv_buf_puts(&a->tops, comma);
-    if (r) {
-        srv_buf_json_number(&a->logprobs, r->logprob);
-        add_top(g, &a->tops, r, top);
-    } else {
-        srv_buf_puts(&a->logprobs, "null");
-        srv_buf_puts(&a->tops, "null");
-    }
-    srv_buf_printf(&a->offsets, "%s%lld", comma, (long long)a->offset);
-    a->offset += n_characters;
+    const struct echo *e = echo_of(t->g, t->p);
+    if (i < t->n_echoed) return e->starts[i];
+    const struct gen_choice *c = t->c;
+    size_t start = c->offsets[i - t->n_echoed], end = c->text.text.len;
+    return e->n_characters + srv_gen_characters_before(t->c, start < end ? start : end);
 }
 
-static void arrays_write(struct arrays *a, struct srv_buf *b)
+static void add_cell(const struct tokens *t, struct srv_buf *b, enum column column, int64_t i)
 {
-    static const char *const names[] = {"tokens", "token_logprobs", "top_logprobs", "text_offset"};
-    struct srv_buf *all[] = {&a->tokens, &a->logprobs, &a->tops, &a->offsets};
-    for (int i = 0; i < 4; i++) {
-        srv_buf_printf(b, "%s\"%s\":[", i ? "," : "{", names[i]);
-        srv_buf_add(b, all[i]->data ? all[i]->data : "", all[i]->len);
-        srv_buf_puts(b, "]");
-        b->failed |= all[i]->failed;
-        srv_buf_finish(all[i]);
-    }
-    srv_buf_puts(b, "}");
+    bool echoed = i < t->n_echoed;
+    int64_t at = echoed ? i - 1 : i - t->n_echoed; /* the prompt's first token has no record */
+    const struct gen_log *log = echoed ? &t->p->log : &t->c->log;
+    const struct gen_record *r = at >= 0 ? &log->records[at] : NULL;
+    if (column == OFFSETS)
+        srv_buf_json_int(b, offset_of(t, i));
+    else if (column == TOKENS)
+        srv_gen_write_token(t->g, b, echoed ? t->p->ids[i] : r->id);
+    else if (!r)
+        srv_buf_puts(b, "null");
+    else if (column == LOGPROBS)
+        srv_buf_json_number(b, r->logprob);
+    else
+        add_top(t->g, b, r, gen_log_top(log, at));
 }
 
-/* Tokens [from, to) of a choice. base: code points of echoed text in front of the choice's own. */
-static void add_choice_tokens(struct srv_gen *g, struct arrays *a, const struct gen_choice *c,
-                              int64_t base, int64_t from, int64_t to)
+/* Cells [from, to) of an array that begins with token `first`. */
+static void add_cells(const struct tokens *t, struct srv_buf *b, enum column column, int64_t first,
+                      int64_t from, int64_t to)
 {
-    const char *text = c->text.text.data ? c->text.text.data : "";
-    size_t end = c->text.text.len;
     for (int64_t i = from; i < to; i++) {
-        size_t start = c->offsets[i] < end ? c->offsets[i] : end;
-        size_t next = i + 1 < c->n_tokens && c->offsets[i + 1] < end ? c->offsets[i + 1] : end;
-        a->offset = base + (int64_t)srv_gen_characters(text, start);
-        arrays_add(g, a, c->log.records[i].id, &c->log.records[i],
-                   gen_log_top(&c->log, i),
-                   (int64_t)srv_gen_characters(text + start, next - start));
+        if (i > first) srv_buf_puts(b, ",");
+        add_cell(t, b, column, i);
     }
 }
 
-static const struct echo *echo_of(const struct srv_gen *g, const struct gen_prompt *p)
+static void open_column(struct srv_buf *b, enum column column)
 {
-    const struct completion *cp = g->dialect;
-    return &cp->echoes[p - g->prompts];
+    srv_buf_printf(b, "%s\"%s\":[", column == TOKENS ? "{" : "],", column_names[column]);
 }
 
-/* The prompt's own tokens, the first without a log-probability. */
-static void add_prompt_tokens(struct srv_gen *g, struct arrays *a, const struct gen_prompt *p)
+/* The whole object for tokens [from, to), of a stream's event. */
+static void add_arrays(const struct tokens *t, struct srv_buf *b, int64_t from, int64_t to)
 {
-    struct tok_decoder *decoder = NULL;
-    bool is_text = echo_of(g, p)->is_text;
-    if (tok_decoder_create(&decoder, g->app->tok, false)) return;
-    for (int64_t i = 0; i < p->n_ids; i++) {
-        const char *text = "";
-        size_t len = 0;
-        tok_decoder_push(decoder, p->ids[i], &text, &len);
-        /* A begin mark that the tokenizer put in front is no part of the text asked for. */
-        if (is_text && i == 0 && tok_is_special(g->app->tok, p->ids[i])) len = 0;
-        const struct gen_record *r = i ? &p->log.records[i - 1] : NULL;
-        arrays_add(g, a, p->ids[i], r, r ? gen_log_top(&p->log, i - 1) : NULL,
-                   (int64_t)srv_gen_characters(text, len));
+    for (int column = 0; column < N_COLUMNS; column++) {
+        open_column(b, (enum column)column);
+        add_cells(t, b, (enum column)column, from, from, to);
     }
-    tok_decoder_destroy(decoder);
-}
-
-static int64_t echoed_characters(const struct srv_gen *g, const struct gen_prompt *p)
-{
-    const struct echo *e = echo_of(g, p);
-    return g->params.echo ? (int64_t)srv_gen_characters(e->text, e->len) : 0;
+    srv_buf_puts(b, "]}");
 }
 
 /* ---- choices ------------------------------------------------------------------------------- */
@@ -165,32 +148,22 @@ static void write_head(struct srv_gen *g, struct srv_buf *b)
     srv_buf_puts(b, ",\"choices\":[");
 }
 
-static void write_whole_choice(struct srv_gen *g, struct srv_buf *b, const struct gen_prompt *p,
-                               const struct gen_choice *c, int index)
+/* The next cells of an array of a whole choice; returns true after the last. */
+static bool write_column_part(const struct tokens *t, struct srv_buf *b, enum column column,
+                              int64_t *at)
 {
-    const struct echo *e = echo_of(g, p);
-    struct srv_buf text;
-    srv_buf_init(&text, 128 << 20);
-    if (g->params.echo) srv_buf_add(&text, e->text, e->len);
-    srv_buf_add(&text, c->text.text.data ? c->text.text.data : "", c->text.text.len);
-    srv_buf_printf(b, "{\"index\":%d,\"text\":", index);
-    srv_buf_json_string(b, text.data ? text.data : "", text.len);
-    b->failed |= text.failed;
-    srv_buf_finish(&text);
-    srv_buf_puts(b, ",\"logprobs\":");
-    if (g->params.want_logprobs) {
-        struct arrays a;
-        int64_t base = echoed_characters(g, p);
-        int64_t shown = c->n_tokens;
-        while (c->stop_string && shown > 0 && c->offsets[shown - 1] >= c->text.text.len)
-            shown--;
-        arrays_init(&a, 0);
-        if (g->params.echo) add_prompt_tokens(g, &a, p);
-        add_choice_tokens(g, &a, c, base, 0, shown);
-        arrays_write(&a, b);
-    } else {
-        srv_buf_puts(b, "null");
-    }
+    enum { PART_CELLS = 16 };
+    int64_t n = t->n_echoed + srv_gen_shown_tokens(t->c);
+    int64_t to = n - *at > PART_CELLS ? *at + PART_CELLS : n;
+    if (*at == 0) open_column(b, column);
+    add_cells(t, b, column, 0, *at, to);
+    *at = to == n ? 0 : to;
+    return to == n;
+}
+
+static void write_end(struct srv_gen *g, struct srv_buf *b, const struct gen_prompt *p,
+                      const struct gen_choice *c)
+{
     srv_buf_printf(b, ",\"finish_reason\":\"%s\"", c->finish_reason);
     if (c->stop_string) {
         srv_buf_puts(b, ",\"stop_reason\":");
@@ -204,33 +177,66 @@ static void write_whole_choice(struct srv_gen *g, struct srv_buf *b, const struc
         srv_buf_puts(b, ",\"token_ids\":");
         srv_gen_write_ids(b, c, 0, c->n_tokens);
     }
-    if (p->log.records && !g->params.echo) {
-        /* They are long: once for each prompt, in its first choice, and null in the others. */
-        srv_buf_puts(b, ",\"prompt_logprobs\":");
-        if (index % g->n_choices == 0)
-            srv_gen_write_prompt_logprobs(g, b, p);
-        else
-            srv_buf_puts(b, "null");
-    }
-    srv_buf_puts(b, "}");
 }
 
-static void whole(struct srv_gen *g, struct srv_buf *b)
+/* They are long: once for each prompt, in its first choice, and null in the others. */
+static bool write_prompt_logprobs(struct srv_gen *g, struct srv_buf *b, const struct gen_prompt *p,
+                                  struct gen_cursor *at)
 {
-    int picked[GEN_MAX_CHOICES];
-    write_head(g, b);
-    for (int i = 0; i < g->n_prompts; i++) {
-        const struct gen_prompt *p = &g->prompts[i];
-        srv_gen_pick(g, p, picked);
-        for (int k = 0; k < g->n_choices; k++) {
-            if (i || k) srv_buf_puts(b, ",");
-            write_whole_choice(g, b, p, &p->choices[picked[k]], i * g->n_choices + k);
-        }
+    bool wanted = p->log.records && !g->params.echo;
+    if (wanted && at->at == 0) srv_buf_puts(b, ",\"prompt_logprobs\":");
+    if (wanted && at->choice == 0) return srv_gen_write_prompt_logprobs_part(g, b, p, &at->at);
+    if (wanted) srv_buf_puts(b, "null");
+    return true;
+}
+
+static bool whole_choice(struct srv_gen *g, struct srv_buf *b, struct gen_prompt *p,
+                         struct gen_choice *c, struct gen_cursor *at)
+{
+    enum { OPEN, ECHO, TEXT, ARRAYS, END = ARRAYS + N_COLUMNS, PROMPT };
+    const struct echo *e = echo_of(g, p);
+    struct tokens t = tokens_of(g, p, c, true);
+    switch (at->part) {
+    case OPEN:
+        srv_buf_printf(b, "{\"index\":%d,\"text\":\"", at->prompt * g->n_choices + at->choice);
+        at->part = g->params.echo ? ECHO : TEXT;
+        return false;
+    case ECHO:
+        if (srv_gen_write_text_part(b, e->text, e->len, &at->at)) at->part = TEXT;
+        return false;
+    case TEXT:
+        if (!srv_gen_write_text_part(b, c->text.text.data, c->text.text.len, &at->at)) return false;
+        srv_buf_puts(b, g->params.want_logprobs ? "\",\"logprobs\":" : "\",\"logprobs\":null");
+        at->part = g->params.want_logprobs ? ARRAYS : END;
+        return false;
+    case END:
+        write_end(g, b, p, c);
+        at->part = PROMPT;
+        return false;
+    case PROMPT:
+        if (!write_prompt_logprobs(g, b, p, at)) return false;
+        srv_buf_puts(b, "}");
+        return true;
+    default: /* one of the arrays */
+        if (!write_column_part(&t, b, (enum column)(at->part - ARRAYS), &at->at)) return false;
+        if (++at->part == END) srv_buf_puts(b, "]}");
+        return false;
     }
+}
+
+static bool whole_tail(struct srv_gen *g, struct srv_buf *b, struct gen_cursor *at)
+{
     srv_buf_puts(b, "],\"usage\":");
     srv_gen_write_usage(g, b);
     srv_gen_add_timings(g, b);
     srv_buf_puts(b, "}");
+    return true;
+}
+
+static bool whole(struct srv_gen *g, struct gen_cursor *at, struct srv_buf *b)
+{
+    static const struct gen_writer writer = {write_head, whole_choice, whole_tail};
+    return srv_gen_write_piece(g, &writer, at, b);
 }
 
 /* ---- stream -------------------------------------------------------------------------------- */
@@ -257,10 +263,8 @@ static void echo_chunk(struct srv_gen *g, struct gen_prompt *p, struct gen_choic
     struct srv_buf b;
     begin_chunk(g, &b, c->index, e->text, e->len);
     if (g->params.want_logprobs) {
-        struct arrays a;
-        arrays_init(&a, 0);
-        add_prompt_tokens(g, &a, p);
-        arrays_write(&a, &b);
+        struct tokens t = tokens_of(g, p, NULL, true);
+        add_arrays(&t, &b, 0, p->n_ids);
     } else {
         srv_buf_puts(&b, "null");
     }
@@ -281,10 +285,8 @@ static void stream_delta(struct srv_gen *g, struct gen_prompt *p, struct gen_cho
     introduce(g, p, c);
     begin_chunk(g, &b, c->index, c->text.text.data ? c->text.text.data + from : "", to - from);
     if (g->params.want_logprobs && token_to > token_from) {
-        struct arrays a;
-        arrays_init(&a, 0);
-        add_choice_tokens(g, &a, c, echoed_characters(g, p), token_from, token_to);
-        arrays_write(&a, &b);
+        struct tokens t = tokens_of(g, p, c, false);
+        add_arrays(&t, &b, token_from, token_to);
     } else {
         srv_buf_puts(&b, "null");
     }
@@ -360,7 +362,7 @@ static int text_prompt(struct srv_gen *g, int i, const json_t *value, struct par
     enum srv_error kind = rc == TOK_ENOMEM ? SRV_ERR_OVERLOADED : SRV_ERR_INVALID_VALUE;
     if (rc) return param_fail(err, kind, "prompt", "%s", message);
     if (!copy) return param_fail(err, SRV_ERR_OVERLOADED, NULL, "No memory for the prompt.");
-    cp->echoes[i] = (struct echo){text, len, true};
+    cp->echoes[i] = (struct echo){.text = text, .len = len, .is_text = true};
     return 0;
 }
 
@@ -387,7 +389,7 @@ static int ids_prompt(struct srv_gen *g, int i, const json_t *list, struct param
     if (copy) memcpy(copy, text, len);
     free(text);
     if (!copy) return param_fail(err, SRV_ERR_OVERLOADED, NULL, "No memory for the prompt.");
-    cp->echoes[i] = (struct echo){copy, len, false};
+    cp->echoes[i] = (struct echo){.text = copy, .len = len};
     return 0;
 }
 
@@ -439,6 +441,37 @@ static int check_best_of(struct srv_gen *g, struct param_error *err)
     return 0;
 }
 
+/* Where the tokens of an echoed prompt begin in its text. */
+static int note_starts(struct srv_gen *g, const struct gen_prompt *p, struct echo *e)
+{
+    struct tok_decoder *decoder = NULL;
+    size_t n_characters = 0;
+    e->starts = srv_request_alloc(g->req, (size_t)p->n_ids * sizeof(*e->starts));
+    if (!e->starts || tok_decoder_create(&decoder, g->app->tok, false)) return -1;
+    for (int64_t i = 0; i < p->n_ids; i++) {
+        const char *text = "";
+        size_t len = 0;
+        tok_decoder_push(decoder, p->ids[i], &text, &len);
+        /* A begin mark that the tokenizer put in front is not part of the text asked for. */
+        if (e->is_text && i == 0 && tok_is_special(g->app->tok, p->ids[i])) len = 0;
+        e->starts[i] = (uint32_t)n_characters;
+        n_characters += srv_gen_characters(text, len);
+    }
+    tok_decoder_destroy(decoder);
+    return 0;
+}
+
+static int measure_echoes(struct srv_gen *g, struct param_error *err)
+{
+    for (int i = 0; g->params.echo && i < g->n_prompts; i++) {
+        struct echo *e = echo_of(g, &g->prompts[i]);
+        e->n_characters = (int64_t)srv_gen_characters(e->text, e->len);
+        if (g->params.want_logprobs && note_starts(g, &g->prompts[i], e))
+            return param_fail(err, SRV_ERR_OVERLOADED, NULL, "There is no memory for the request.");
+    }
+    return 0;
+}
+
 static void derive(struct srv_gen *g)
 {
     struct srv_gen_params *p = &g->params;
@@ -461,8 +494,10 @@ static void handle(struct srv_request *req)
     else if (!check_best_of(g, &err) && !read_prompts(g, &err)) {
         snprintf(g->id, sizeof(g->id), "cmpl-%s", srv_request_unique(req));
         derive(g);
-        srv_gen_start(g);
-        return;
+        if (!measure_echoes(g, &err)) {
+            srv_gen_start(g);
+            return;
+        }
     }
     srv_gen_refuse(g, &err);
 }

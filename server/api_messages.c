@@ -120,7 +120,7 @@ static void add_head(struct srv_gen *g, struct srv_buf *b)
     srv_buf_json_string(b, g->model, strlen(g->model));
 }
 
-static void whole(struct srv_gen *g, struct srv_buf *b)
+static bool whole(struct srv_gen *g, struct gen_cursor *at, struct srv_buf *b)
 {
     const struct gen_choice *c = &g->prompts[0].choices[0];
     add_head(g, b);
@@ -131,6 +131,7 @@ static void whole(struct srv_gen *g, struct srv_buf *b)
     srv_buf_puts(b, ",");
     add_usage(g, b, c->n_tokens);
     srv_buf_puts(b, "}");
+    return true;
 }
 
 static void stream_begin(struct srv_gen *g)

@@ -345,9 +345,10 @@ static const char *final_status(const struct srv_gen *g)
     return is_cut(&g->prompts[0].choices[0]) ? "incomplete" : "completed";
 }
 
-static void whole(struct srv_gen *g, struct srv_buf *b)
+static bool whole(struct srv_gen *g, struct gen_cursor *at, struct srv_buf *b)
 {
     write_response(g, b, final_status(g));
+    return true;
 }
 
 /* ---- stream -------------------------------------------------------------------------------- */

@@ -127,8 +127,14 @@ static void add_escape(struct srv_buf *b, unsigned char c)
 
 void srv_buf_json_string(struct srv_buf *b, const char *text, size_t len)
 {
-    const unsigned char *s = (const unsigned char *)text;
     srv_buf_add(b, "\"", 1);
+    srv_buf_json_text(b, text, len);
+    srv_buf_add(b, "\"", 1);
+}
+
+void srv_buf_json_text(struct srv_buf *b, const char *text, size_t len)
+{
+    const unsigned char *s = (const unsigned char *)text;
     size_t plain = 0; /* start of the run not yet written */
     for (size_t i = 0; i < len;) {
         size_t n = valid_char(s + i, len - i);
@@ -143,7 +149,6 @@ void srv_buf_json_string(struct srv_buf *b, const char *text, size_t len)
         plain = ++i;
     }
     srv_buf_add(b, text + plain, len - plain);
-    srv_buf_add(b, "\"", 1);
 }
 
 void srv_buf_json_int(struct srv_buf *b, int64_t value)

@@ -35,6 +35,8 @@ void srv_buf_printf(struct srv_buf *b, const char *format, ...)
 
 /* "text" with quotes; invalid UTF-8 becomes U+FFFD, so the output is always valid. */
 void srv_buf_json_string(struct srv_buf *b, const char *text, size_t len);
+/* The same without the quotes, for a string that comes in pieces; each ends with a character. */
+void srv_buf_json_text(struct srv_buf *b, const char *text, size_t len);
 void srv_buf_json_int(struct srv_buf *b, int64_t value);
 /* 9 significant digits; NaN and infinities become -9999.0 or 9999.0 by sign (NaN: -9999.0). */
 void srv_buf_json_number(struct srv_buf *b, double value);

@@ -22,6 +22,8 @@
 enum {
     PRIME_TOKENS = 8,
     TEXT_BYTES_MAX = 64 << 20,
+    WHOLE_BYTES = 1 << 20,       /* answers up to about this size are written at once */
+    PIECE_BYTES_MAX = 16 << 20,
     CHOICE_BYTES = 1024, /* of a choice besides its logs and text: this module's and the decoder's */
 };
 
@@ -621,20 +623,66 @@ static void fail(struct srv_gen *g, enum srv_error kind, const char *message)
     cancel_jobs(g);
 }
 
-static void succeed(struct srv_gen *g)
+/* About how long the answer will be: log-probabilities are by far the largest part. */
+static int64_t estimate_answer(const struct srv_gen *g)
 {
-    if (g->answered) return;
-    g->answered = true;
-    account(g);
+    enum { ENTRY_BYTES = 64 };
+    int64_t bytes = 0;
+    for (int i = 0; i < g->n_prompts; i++) {
+        const struct gen_prompt *p = &g->prompts[i];
+        int64_t n_shown = g->params.echo ? g->n_candidates : 1;
+        bytes += p->log.capacity * (1 + p->log.top_width) * ENTRY_BYTES * n_shown;
+        for (int k = 0; k < g->n_candidates; k++) {
+            const struct gen_choice *c = &p->choices[k];
+            bytes += (int64_t)c->text.text.len + c->n_tokens * (1 + c->log.top_width) * ENTRY_BYTES;
+        }
+    }
+    return bytes;
+}
+
+static void write_at_once(struct srv_gen *g)
+{
+    struct srv_buf body;
+    srv_buf_init(&body, 256u << 20);
+    while (!g->format->whole(g, &g->cursor, &body) && !body.failed)
+        ;
+    srv_reply(g->req, 200, NULL, &body);
+}
+
+/* Returns false while the client is behind. */
+static bool write_pieces(struct srv_gen *g)
+{
+    bool last = false, failed = false;
+    if (!g->in_pieces) srv_reply_in_pieces(g->req);
+    g->in_pieces = true;
+    while (!last && !failed) {
+        if (!srv_stream_has_room(g->req)) return false;
+        struct srv_buf piece;
+        srv_buf_init(&piece, PIECE_BYTES_MAX);
+        last = g->format->whole(g, &g->cursor, &piece);
+        failed = piece.failed;
+        if (!failed && !srv_stream_write(g->req, piece.data, piece.len)) last = true;
+        srv_buf_finish(&piece);
+    }
+    if (failed) srv_stream_abort(g->req);
+    else srv_stream_close(g->req);
+    return true;
+}
+
+/* Everything is there. Returns false while the client is behind: on_wake comes again. */
+static bool succeed(struct srv_gen *g)
+{
+    if (!g->in_pieces) account(g);
     if (g->streaming) {
         g->format->stream_end(g);
         srv_stream_close(g->req);
-        return;
+    } else if (!g->in_pieces && estimate_answer(g) <= WHOLE_BYTES) {
+        write_at_once(g);
+    } else if (!write_pieces(g)) {
+        return false;
     }
-    struct srv_buf body;
-    srv_buf_init(&body, 256u << 20);
-    g->format->whole(g, &body);
-    srv_reply(g->req, 200, NULL, &body);
+    g->answered = true;
+    return true;
 }
 
 /* Ends of the engine that are no answer. Returns true where the request has failed by one. */
@@ -779,7 +827,7 @@ static void gen_wake(struct srv_request *req)
         idle = g->n_outstanding == 0;
     }
     if (!idle || (!g->answered && g->streaming && !all_sent(g))) return;
-    if (!g->answered) succeed(g);
+    if (!g->answered && !succeed(g)) return;
     while (atomic_load_explicit(&g->n_inside, memory_order_acquire))
         sched_yield();
     srv_request_done(req);

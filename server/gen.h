@@ -102,6 +102,8 @@ struct gen_choice {
     int64_t n_tokens;          /* that count: up to the one that completed a stop */
     int64_t n_shown;           /* whose log-probabilities have been sent */
     size_t n_sent;             /* bytes of text sent */
+    size_t counted_bytes;      /* of the text, and the characters in them: see gen_out.h */
+    int64_t counted_characters;
     bool introduced;           /* its first event has been sent (the format's) */
     bool ended;                /* finish_reason is decided */
     bool closed;               /* and sent */
@@ -143,6 +145,18 @@ struct gen_progress {
     uint64_t us;
 };
 
+/*
+ * Where the writing of a whole answer stands. It is written in pieces, so that an answer of any size
+ * takes little memory.
+ */
+struct gen_cursor {
+    bool begun;
+    int prompt, choice;            /* being written; the choice as shown */
+    int part;                      /* of the choice or of the end: the format's */
+    int64_t at;                    /* within the part: a token, or a byte of the text */
+    int picked[GEN_MAX_CHOICES];   /* of the prompt: which candidates are shown */
+};
+
 /* How one dialect writes an answer. `text` ranges are valid UTF-8 and may be empty. */
 struct srv_gen_format {
     const char *endpoint; /* for the access log and metrics */
@@ -154,7 +168,8 @@ struct srv_gen_format {
     void (*stream_progress)(struct srv_gen *g, const struct gen_progress *progress); /* or NULL */
     void (*stream_end)(struct srv_gen *g);
     void (*stream_error)(struct srv_gen *g, enum srv_error kind, const char *message);
-    void (*whole)(struct srv_gen *g, struct srv_buf *body);
+    /* Appends the next piece of a whole answer; returns true if that was the last. */
+    bool (*whole)(struct srv_gen *g, struct gen_cursor *at, struct srv_buf *body);
 };
 
 struct srv_gen {
@@ -173,6 +188,8 @@ struct srv_gen {
     int n_places_kept; /* in the queue, for others */
     int64_t n_progress_sent; /* prompt tokens last reported; -1: nothing yet */
     bool streaming; /* srv_stream_open has been called */
+    bool in_pieces; /* srv_reply_in_pieces has been called */
+    struct gen_cursor cursor; /* of a whole answer */
     bool answered;  /* nothing more will be written */
     atomic_bool gone;
     atomic_int n_inside; /* engine callbacks that have not returned */

@@ -10,7 +10,13 @@
 #include "server/gen.h"
 #include "tokenizer/tokenizer.h"
 
-enum { EVENT_MAX = 32 << 20, TOKEN_TEXT_MAX = 4096 };
+enum {
+    EVENT_MAX = 32 << 20,
+    TOKEN_TEXT_MAX = 4096,
+    PIECE_BYTES = 32 << 10, /* of a whole answer, beyond which a piece ends */
+    PART_BYTES = 16 << 10,  /* of a text */
+    PART_TOKENS = 16,       /* with their log-probabilities */
+};
 
 void srv_gen_event(struct srv_gen *g, const char *name, struct srv_buf *json)
 {
@@ -214,6 +220,16 @@ size_t srv_gen_characters(const char *text, size_t len)
     return n;
 }
 
+int64_t srv_gen_characters_before(struct gen_choice *c, size_t bytes)
+{
+    const char *text = c->text.text.data ? c->text.text.data : "";
+    if (bytes < c->counted_bytes) c->counted_bytes = 0, c->counted_characters = 0;
+    c->counted_characters +=
+        (int64_t)srv_gen_characters(text + c->counted_bytes, bytes - c->counted_bytes);
+    c->counted_bytes = bytes;
+    return c->counted_characters;
+}
+
 static size_t token_bytes(const struct srv_gen *g, int32_t id, char *buf, size_t size)
 {
     size_t len = tok_token_bytes(g->app->tok, id, buf, size);
@@ -254,28 +270,85 @@ void srv_gen_write_token_bytes(const struct srv_gen *g, struct srv_buf *b, int32
     srv_buf_puts(b, "]");
 }
 
-void srv_gen_write_prompt_logprobs(const struct srv_gen *g, struct srv_buf *b,
-                                   const struct gen_prompt *p)
+static void write_prompt_token(const struct srv_gen *g, struct srv_buf *b,
+                               const struct gen_prompt *p, int64_t i)
 {
-    srv_buf_puts(b, "[null");
-    for (int64_t i = 0; i + 1 < p->n_ids; i++) {
-        const struct gen_record *r = &p->log.records[i];
-        const struct eng_logprob *top = gen_log_top(&p->log, i);
-        bool has_own = false;
-        srv_buf_puts(b, ",{");
-        for (int k = 0; k <= r->n_top; k++) {
-            bool own = k == r->n_top;
-            if (own && has_own) break;
-            int32_t id = own ? r->id : top[k].id;
-            has_own |= id == r->id;
-            srv_buf_printf(b, "%s\"%d\":{\"logprob\":", k ? "," : "", (int)id);
-            srv_buf_json_number(b, own ? r->logprob : top[k].logprob);
-            if (!own) srv_buf_printf(b, ",\"rank\":%d", k + 1);
-            srv_buf_puts(b, ",\"decoded_token\":");
-            srv_gen_write_token(g, b, id);
-            srv_buf_puts(b, "}");
-        }
+    const struct gen_record *r = &p->log.records[i];
+    const struct eng_logprob *top = gen_log_top(&p->log, i);
+    bool has_own = false;
+    srv_buf_puts(b, "{");
+    for (int k = 0; k <= r->n_top; k++) {
+        bool own = k == r->n_top;
+        if (own && has_own) break;
+        int32_t id = own ? r->id : top[k].id;
+        has_own |= id == r->id;
+        srv_buf_printf(b, "%s\"%d\":{\"logprob\":", k ? "," : "", (int)id);
+        srv_buf_json_number(b, own ? r->logprob : top[k].logprob);
+        if (!own) srv_buf_printf(b, ",\"rank\":%d", k + 1);
+        srv_buf_puts(b, ",\"decoded_token\":");
+        srv_gen_write_token(g, b, id);
         srv_buf_puts(b, "}");
     }
-    srv_buf_puts(b, "]");
+    srv_buf_puts(b, "}");
+}
+
+/* ---- whole answers, in pieces -------------------------------------------------------------- */
+
+bool srv_gen_write_piece(struct srv_gen *g, const struct gen_writer *w, struct gen_cursor *at,
+                         struct srv_buf *b)
+{
+    size_t end = b->len + PIECE_BYTES;
+    if (!at->begun) w->head(g, b);
+    at->begun = true;
+    while (b->len < end && !b->failed) {
+        if (at->prompt == g->n_prompts) {
+            if (w->tail(g, b, at)) return true;
+            continue;
+        }
+        struct gen_prompt *p = &g->prompts[at->prompt];
+        bool begins = at->part == 0 && at->at == 0;
+        if (begins && at->choice == 0) srv_gen_pick(g, p, at->picked);
+        if (begins && (at->prompt || at->choice)) srv_buf_puts(b, ",");
+        if (!w->choice(g, b, p, &p->choices[at->picked[at->choice]], at)) continue;
+        at->part = 0;
+        at->at = 0;
+        if (++at->choice < g->n_choices) continue;
+        at->choice = 0;
+        at->prompt++;
+    }
+    return false;
+}
+
+bool srv_gen_write_text_part(struct srv_buf *b, const char *text, size_t len, int64_t *at)
+{
+    size_t from = (size_t)*at;
+    size_t to = len - from > PART_BYTES ? from + PART_BYTES : len;
+    while (to < len && to > from && ((unsigned char)text[to] & 0xC0) == 0x80)
+        to--;
+    srv_buf_json_text(b, text + from, to - from);
+    *at = to == len ? 0 : (int64_t)to;
+    return to == len;
+}
+
+bool srv_gen_write_prompt_logprobs_part(const struct srv_gen *g, struct srv_buf *b,
+                                        const struct gen_prompt *p, int64_t *at)
+{
+    int64_t n = p->n_ids - 1;
+    int64_t to = n - *at > PART_TOKENS ? *at + PART_TOKENS : n;
+    if (*at == 0) srv_buf_puts(b, "[null");
+    for (int64_t i = *at; i < to; i++) {
+        srv_buf_puts(b, ",");
+        write_prompt_token(g, b, p, i);
+    }
+    if (to == n) srv_buf_puts(b, "]");
+    *at = to == n ? 0 : to;
+    return to == n;
+}
+
+int64_t srv_gen_shown_tokens(const struct gen_choice *c)
+{
+    int64_t n = c->n_tokens;
+    while (c->stop_string && n > 0 && c->offsets[n - 1] >= c->text.text.len)
+        n--;
+    return n;
 }

@@ -48,11 +48,39 @@ void srv_gen_write_token(const struct srv_gen *g, struct srv_buf *b, int32_t id)
 /* "token": text, "bytes": [..] as chat shows it. */
 void srv_gen_write_token_bytes(const struct srv_gen *g, struct srv_buf *b, int32_t id);
 
-/* vLLM's prompt_logprobs: null for the first token, then a map id -> {logprob, rank, decoded_token}. */
-void srv_gen_write_prompt_logprobs(const struct srv_gen *g, struct srv_buf *b,
-                                   const struct gen_prompt *p);
-
 /* Code points of valid UTF-8. */
 size_t srv_gen_characters(const char *text, size_t len);
+/* Code points in the first `bytes` bytes of a choice's text; quick where they only grow. */
+int64_t srv_gen_characters_before(struct gen_choice *c, size_t bytes);
+
+/* Tokens of a choice whose log-probabilities are shown: those that a stop string has swallowed whole
+ * are not. */
+int64_t srv_gen_shown_tokens(const struct gen_choice *c);
+
+/* ---- whole answers, in pieces -------------------------------------------------------------- */
+
+/* How a dialect writes what lies around and in its choices. */
+struct gen_writer {
+    void (*head)(struct srv_gen *g, struct srv_buf *b);
+    /* The next part of the choice or of the end, of some ten kilobytes at most where it may be long;
+     * returns true if that was the last. at->part and at->at begin at 0 and are the function's. */
+    bool (*choice)(struct srv_gen *g, struct srv_buf *b, struct gen_prompt *p, struct gen_choice *c,
+                   struct gen_cursor *at);
+    bool (*tail)(struct srv_gen *g, struct srv_buf *b, struct gen_cursor *at);
+};
+
+/* A format's `whole`: head, all shown choices with commas between, tail. */
+bool srv_gen_write_piece(struct srv_gen *g, const struct gen_writer *w, struct gen_cursor *at,
+                         struct srv_buf *b);
+
+/* The next part of a text inside JSON quotes; returns true, and sets *at to 0, after the last. */
+bool srv_gen_write_text_part(struct srv_buf *b, const char *text, size_t len, int64_t *at);
+
+/*
+ * The next part of vLLM's prompt_logprobs: null for the first token, then for each a map
+ * id -> {logprob, rank, decoded_token}. Returns true, and sets *at to 0, after the last.
+ */
+bool srv_gen_write_prompt_logprobs_part(const struct srv_gen *g, struct srv_buf *b,
+                                        const struct gen_prompt *p, int64_t *at);
 
 #endif

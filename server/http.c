@@ -414,7 +414,7 @@ static void add_headers(struct srv_request *req, struct MHD_Response *response)
 
 static struct MHD_Response *make_response(struct srv_request *req)
 {
-    if (req->answer == SRV_ANSWER_STREAM) {
+    if (req->answer >= SRV_ANSWER_PIECES) {
         return MHD_create_response_from_callback(MHD_SIZE_UNKNOWN, READ_BLOCK_BYTES, on_read, req,
                                                  NULL);
     }

@@ -339,7 +339,7 @@ static bool settle_handler(struct srv_request *req, bool *ret_unanswered)
     if (!req->api_held || req->callbacks.on_wake) return false;
     req->api_held = false;
     *ret_unanswered = req->answer == SRV_ANSWER_NONE && !req->gone;
-    if (req->answer == SRV_ANSWER_STREAM) req->stream_closed = true;
+    if (req->answer >= SRV_ANSWER_PIECES) req->stream_closed = true;
     return true;
 }
 
@@ -420,7 +420,7 @@ void srv_request_done(struct srv_request *req)
     bool held = req->api_held;
     bool unanswered = held && req->answer == SRV_ANSWER_NONE && !req->gone;
     req->api_held = false;
-    if (req->answer == SRV_ANSWER_STREAM) req->stream_closed = true;
+    if (req->answer >= SRV_ANSWER_PIECES) req->stream_closed = true;
     if (!unanswered) resume(req);
     pthread_mutex_unlock(&req->lock);
     if (unanswered) reply_unanswered(req);
@@ -487,17 +487,27 @@ void srv_reply(struct srv_request *req, int status, const char *content_type, st
     srv_buf_finish(&taken);
 }
 
-void srv_stream_open(struct srv_request *req)
+static void open_ring(struct srv_request *req, enum srv_answer answer, const char *content_type)
 {
     pthread_mutex_lock(&req->lock);
     if (req->answer == SRV_ANSWER_NONE) {
-        req->answer = SRV_ANSWER_STREAM;
+        req->answer = answer;
         req->status = 200;
-        req->content_type = "text/event-stream; charset=utf-8";
+        req->content_type = content_type;
         req->last_write_us = srv_now_us();
         resume(req);
     }
     pthread_mutex_unlock(&req->lock);
+}
+
+void srv_stream_open(struct srv_request *req)
+{
+    open_ring(req, SRV_ANSWER_STREAM, "text/event-stream; charset=utf-8");
+}
+
+void srv_reply_in_pieces(struct srv_request *req)
+{
+    open_ring(req, SRV_ANSWER_PIECES, "application/json");
 }
 
 bool srv_stream_has_room(struct srv_request *req)
@@ -507,6 +517,13 @@ bool srv_stream_has_room(struct srv_request *req)
     if (!room) req->wants_room = true;
     pthread_mutex_unlock(&req->lock);
     return room;
+}
+
+/* A stream that cannot go on; no client may take it for whole. */
+static void cut_stream(struct srv_request *req)
+{
+    srv_request_gone(req);
+    req->transport->cut(req);
 }
 
 bool srv_stream_write(struct srv_request *req, const char *data, size_t len)
@@ -523,10 +540,18 @@ bool srv_stream_write(struct srv_request *req, const char *data, size_t len)
     pthread_mutex_unlock(&req->lock);
     if (cut) {
         srv_metrics_count(req->server->metrics, SRV_COUNT_SLOW_READERS);
-        srv_request_gone(req);
-        req->transport->cut(req);
+        cut_stream(req);
     }
     return written;
+}
+
+void srv_stream_abort(struct srv_request *req)
+{
+    pthread_mutex_lock(&req->lock);
+    bool open = req->http_held && !req->gone && !req->cut && !req->stream_closed;
+    if (open) req->cut = true;
+    pthread_mutex_unlock(&req->lock);
+    if (open) cut_stream(req);
 }
 
 void srv_stream_close(struct srv_request *req)

@@ -40,7 +40,12 @@ struct srv_transport {
 };
 
 enum srv_stage { SRV_STAGE_HEAD, SRV_STAGE_BODY, SRV_STAGE_DISPATCHED, SRV_STAGE_ANSWERED };
-enum srv_answer { SRV_ANSWER_NONE, SRV_ANSWER_WHOLE, SRV_ANSWER_STREAM };
+enum srv_answer {
+    SRV_ANSWER_NONE,
+    SRV_ANSWER_WHOLE,  /* from `reply` */
+    SRV_ANSWER_PIECES, /* of a whole answer, through the ring */
+    SRV_ANSWER_STREAM, /* of events, through the ring */
+};
 enum srv_run { SRV_RUN_IDLE, SRV_RUN_QUEUED, SRV_RUN_ACTIVE, SRV_RUN_AGAIN };
 
 struct arena_block;

@@ -21,11 +21,16 @@ import time
 from hearth_server import ROOT, Hearth
 
 
-def start_request(h, path, body):
+def start_request(h, path, body, rcvbuf=0):
     data = json.dumps(body).encode()
-    s = socket.create_connection((h.host, h.port), timeout=60)
+    s = socket.socket()
+    s.settimeout(60)
+    if rcvbuf:
+        s.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, rcvbuf)
+    s.connect((h.host, h.port))
     s.sendall(b"POST %s HTTP/1.1\r\nHost: %s:%d\r\nContent-Type: application/json\r\n"
-              b"Content-Length: %d\r\n\r\n" % (path.encode(), h.host.encode(), h.port, len(data)) + data)
+              b"Connection: close\r\nContent-Length: %d\r\n\r\n"
+              % (path.encode(), h.host.encode(), h.port, len(data)) + data)
     return s
 
 

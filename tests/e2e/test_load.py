@@ -346,15 +346,44 @@ def test_86_answers_have_a_budget():
         h.wait_until(lambda: h.slots()["waiting"] == 33, 10, "a small one is let in")
         leave(held.pop(), reset=False)
         h.wait_until(lambda: h.slots()["waiting"] == 17, 10, "one has left")
+        leave(held.pop(), reset=False)
         h.process.send_signal(signal.SIGUSR1)
         small.join()
-        leave(held.pop(), reset=False)
         h.wait_until(lambda: h.slots()["running"] == 0, 60, "idle")
-        assert h.post("/v1/completions", large)[0] == 200
+        assert h.post("/v1/completions", dict(large, stop="e"))[0] == 200
         # An answer that nobody reads counts as long as it is held.
-        text = {"content": "Once upon a time. " * 100000, "with_pieces": True}  # about 17 MB of answer
+        text = {"content": "Once upon a time. " * 200000, "with_pieces": True}  # about 28 MB of answer
         status, _, answer = h.post("/tokenize", text)
         assert status == 503 and answer["error"]["code"] == "server_overloaded", (status, str(answer)[:200])
+
+
+def test_86_large_answers_come_in_pieces():
+    """An answer of some size is written as the client reads it, and is the same as in one piece."""
+    with Hearth() as h:
+        ids = [5 + i * 7 % 300 for i in range(1500)]
+        scored = {"prompt": ids, "max_tokens": 8, "temperature": 0, "echo": True, "logprobs": 5, "stop": "the"}
+        messages = [{"role": "user", "content": "Tell a story. " * 20}]
+        chat = {"messages": messages, "max_tokens": 800, "temperature": 0, "logprobs": True, "top_logprobs": 20,
+                "ignore_eos": True, "return_token_ids": True, "prompt_logprobs": 3}
+        for path, body, n in (("/v1/completions", scored, 4), ("/v1/chat/completions", chat, 4)):
+            _, head, one = h.post(path, dict(body, n=1))
+            _, many_head, many_choices = h.post(path, dict(body, n=n))
+            assert "content-length" not in many_head, many_head
+            assert "content-length" in head or path.endswith("chat/completions"), head
+            assert [dict(c, index=0) for c in many_choices["choices"]] == one["choices"] * n
+            assert many_choices["usage"]["completion_tokens"] == n * one["usage"]["completion_tokens"]
+            for key in one.keys() - {"choices", "id", "created", "usage"}:
+                assert one[key] == many_choices[key], key
+        # A client that reads slowly gets all of it, one that leaves costs nothing.
+        for stays in (True, False):
+            s = start_request(h, "/v1/completions", dict(scored, n=4), rcvbuf=4096)
+            answer = b""
+            while (chunk := s.recv(16384)) and (stays or len(answer) < 100000):
+                answer += chunk
+            if stays:
+                assert answer.endswith(b"}\r\n0\r\n\r\n") or answer.endswith(b"}"), answer[-50:]
+            leave(s, reset=True)
+        h.wait_until(lambda: h.metrics()["hearth_http_requests_open"] == 1, 10, "all requests have ended")
 
 
 def test_77_memory_and_descriptors_stay_flat():
