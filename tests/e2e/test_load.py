@@ -330,8 +330,8 @@ def test_86_choices_cost_what_they_use():
 def test_86_answers_have_a_budget():
     """Logs of all that may come are charged before anything is computed; what does not fit is told in numbers."""
     with Hearth("--answer-memory", "16M", "--debug-hooks", "on") as h:
-        large = dict(BODY, prompt="a", n=16, max_tokens=2000, logprobs=20)  # 5.6 MiB
-        status, _, answer = h.post("/v1/completions", dict(large, prompt=["a"] * 4))
+        large = dict(BODY, n=16, max_tokens=2000, logprobs=20)  # 5.6 MiB
+        status, _, answer = h.post("/v1/completions", dict(large, prompt=[BODY["prompt"]] * 4))
         assert status == 413 and answer["error"]["code"] == "request_too_large", (status, answer)
         for number in ("4 prompts", "16 choices", "2000 tokens", "21 log-probabilities", "16 MiB"):
             assert number in answer["error"]["message"], answer
