@@ -15,7 +15,11 @@ enter_clients_venv()
 OLDER = "--older" in sys.argv
 if OLDER:
     sys.argv.remove("--older")
-    sys.path.insert(0, os.path.join(os.environ["HEARTH_VENV"], "openai-older"))
+    older = os.path.join(os.environ["HEARTH_VENV"], "openai-older")
+    if not os.path.isdir(older):
+        print("no older openai-python in the virtual environment")
+        sys.exit(77)
+    sys.path.insert(0, older)
 
 try:
     import anthropic
