@@ -25,6 +25,12 @@ static int max_pages_of(int64_t ctx)
     return (int)((ctx + KV_PAGE_TOKENS - 1) / KV_PAGE_TOKENS);
 }
 
+static void tell_free(struct batch *b)
+{
+    atomic_store(&b->n_free_slots, b->p.n_parallel - b->n_running);
+    atomic_store(&b->n_free_pages, b->stats.n_pages_total - b->n_reserved);
+}
+
 static int init_seqs(struct batch *b)
 {
     int n = b->p.n_parallel;
@@ -53,6 +59,7 @@ int batch_init(struct batch *b, const struct batch_params *params, char *err, si
     size_t n = (size_t)params->n_parallel;
     *b = (struct batch){.p = *params};
     b->stats.n_pages_total = kv_pages_total(params->pages);
+    tell_free(b);
     b->cache = prefix_create(params->pages, params->hash_seed);
     b->order = calloc(n, sizeof(struct seq *));
     b->segs = calloc(n, sizeof(*b->segs));
@@ -146,6 +153,7 @@ void batch_admit(struct batch *b, struct eng_job *job, int choice, uint64_t now_
     seq_begin(s, job, choice);
     b->n_reserved += job->n_pages;
     insert_running(b, s);
+    tell_free(b);
     attach_cached(b, s);
     if (!job->usage.started_us) {
         b->stats.n_prompt_tokens += (uint64_t)job->p.n_prompt;
@@ -172,6 +180,7 @@ void batch_end_seq(struct batch *b, struct seq *s, enum eng_finish finish, int32
     remove_running(b, s);
     b->n_reserved -= job->n_pages;
     seq_end(s, b->cache);
+    tell_free(b);
     batch_choice_done(b, job, choice, finish, stop_id, error, now_us);
 }
 

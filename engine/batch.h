@@ -78,6 +78,9 @@ struct batch {
     struct seq **order; /* [n_parallel] the running ones: rank, admission, within a key priority */
     int n_running;
     int n_reserved;            /* pages */
+    /* What is free for others to see; a client that hears of a job's end finds its slot here. */
+    atomic_int n_free_slots;
+    atomic_int n_free_pages;   /* not reserved */
     struct sampler **samplers; /* one a thread of the pool */
     int n_samplers;
     /* the step at hand */

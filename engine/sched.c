@@ -41,8 +41,6 @@ struct sched {
     pthread_cond_t wake;  /* new jobs, closing, resumed */
     struct queue queue;   /* jobs with choices that have not been admitted */
     struct eng_job *solo; /* the one job of the step that is running, or NULL */
-    int n_free_slots;
-    int64_t n_free_pages;   /* not reserved */
     struct eng_stats stats; /* snapshot of the batch's */
     bool draining, paused;
 };
@@ -81,7 +79,8 @@ static int check_bounds(const struct sched *s, struct eng_job *job, char *err, s
         snprintf(err, errlen, "the engine is draining and takes no new jobs");
         return ENG_ECLOSED;
     }
-    job->waits = b.n_seqs >= s->n_free_slots || b.n_pages + job->n_pages > s->n_free_pages;
+    job->waits = b.n_seqs >= atomic_load(&s->batch.n_free_slots) ||
+                 b.n_pages + job->n_pages > atomic_load(&s->batch.n_free_pages);
     if (!job->waits || job->p.goes_on) return 0;
     int n_kept = places_kept(s, job);
     if (b.n_jobs + n_kept >= s->p.max_queued_jobs) {
@@ -164,8 +163,6 @@ static void publish(struct sched *s)
     st->n_pages_cached = n_idle;
     st->n_pages_used = st->n_pages_total - kv_pages_free(s->p.batch.pages) - n_idle;
     s->stats = *st;
-    s->n_free_slots = s->p.batch.n_parallel - s->batch.n_running;
-    s->n_free_pages = st->n_pages_total - s->batch.n_reserved;
 }
 
 /* Tells the state and sleeps while there is nothing to do. False: the end. */

@@ -78,7 +78,7 @@ static struct srv_work_item *take(struct srv_work *w)
     bool small = may_begin(w, SRV_WORK_SMALL), large = may_begin(w, SRV_WORK_LARGE);
     /* Large ones first, as they cannot take the last worker for new requests where there are two. */
     if (small && large && w->n_workers < 3) large = !w->small_is_next;
-    w->small_is_next = large;
+    if (small || large) w->small_is_next = large;
     if (large) return take_first(&w->queues[SRV_WORK_LARGE]);
     return small ? take_first(&w->queues[SRV_WORK_SMALL]) : NULL;
 }

@@ -322,7 +322,8 @@ def test_86_choices_cost_what_they_use():
             c = start_request(h, "/v1/completions", body)
             done = h.metrics()["hearth_generated_tokens_total"]
             h.wait_until(lambda: h.metrics()["hearth_generated_tokens_total"] > done + 500, 60, "it runs")
-            assert h.memory_kib() - before < 64 << 10, (h.memory_kib(), before)
+            if not os.environ.get("HEARTH_SLOW"):  # a sanitizer keeps what is freed
+                assert h.memory_kib() - before < 64 << 10, (h.memory_kib(), before)
             leave(c, reset=True)
             h.wait_until(lambda: h.slots()["running"] == 0, 60, "its slots are free")
 
