@@ -12,32 +12,43 @@
 #include "tokenizer/ids.h"
 #include "tokenizer/vocab.h"
 
+#define MAX_SPECIAL_IDS 1024 /* before the sequence, and behind it */
+
 static int wrong(const char *what, char *err, size_t errlen)
 {
     snprintf(err, errlen, "TemplateProcessing: %s", what);
     return TOK_EINVAL;
 }
 
-static int add_special(struct tok_ids *to, const json_t *template, const json_t *special, char *err,
-                       size_t errlen)
+/* One list of ids may be named again and again: the file's size does not bound what comes of it. */
+static int add_ids(struct tok_ids *to, const json_t *ids, char *err, size_t errlen)
 {
-    const char *name = json_string_value(json_object_get(special, "id"));
-    const json_t *known = json_object_get(template, "special_tokens"), *id;
-    const json_t *ids = json_object_get(name ? json_object_get(known, name) : NULL, "ids");
+    const json_t *id;
     size_t i;
 
-    if (!json_is_array(ids))
-        return wrong("a special token of \"single\" has no \"ids\"", err, errlen);
     json_array_foreach(ids, i, id)
     {
         json_int_t value = json_integer_value(id);
         if (!json_is_integer(id) || value < 0 || value >= TOK_MAX_IDS) {
             return wrong("an id of \"special_tokens\" is out of range", err, errlen);
         }
+        if (to->n == MAX_SPECIAL_IDS) return wrong("more than 1024 special ids", err, errlen);
         int rc = tok_ids_add(to, &(int32_t){(int32_t)value}, 1);
         if (rc) return rc;
     }
     return 0;
+}
+
+static int add_special(struct tok_ids *to, const json_t *template, const json_t *special, char *err,
+                       size_t errlen)
+{
+    const char *name = json_string_value(json_object_get(special, "id"));
+    const json_t *known = json_object_get(template, "special_tokens");
+    const json_t *ids = json_object_get(name ? json_object_get(known, name) : NULL, "ids");
+
+    if (!json_is_array(ids))
+        return wrong("a special token of \"single\" has no \"ids\"", err, errlen);
+    return add_ids(to, ids, err, errlen);
 }
 
 static int add_piece(struct tok_post *p, const json_t *json, const json_t *piece, char *err,

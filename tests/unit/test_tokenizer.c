@@ -765,6 +765,27 @@ static void streamed_is_plain(void **state)
     tok_close(t);
 }
 
+/* ---- growth --------------------------------------------------------------------------------- */
+
+/* Two thousand references to one list of two thousand ids: four million ids around each text. */
+static void special_tokens_around_a_text_are_bounded(void **state)
+{
+    enum { NAMES = 2000 };
+    static char json[200000];
+    size_t len = (size_t)snprintf(json, sizeof(json), "{'post_processor':{'type':"
+                                  "'TemplateProcessing','single':[{'Sequence':{'id':'A'}}");
+
+    (void)state;
+    for (int i = 0; i < NAMES; i++)
+        len += (size_t)snprintf(json + len, sizeof(json) - len, ",{'SpecialToken':{'id':'x'}}");
+    len += (size_t)snprintf(json + len, sizeof(json) - len, "],'special_tokens':{'x':{'ids':[0");
+    for (int i = 0; i < NAMES; i++)
+        len += (size_t)snprintf(json + len, sizeof(json) - len, ",0");
+    snprintf(json + len, sizeof(json) - len, "]}}}," MODEL "}");
+    REQUIRE(!load(json));
+    REQUIRE_MSG(strstr(err, "more than 1024"), "%s", err);
+}
+
 /* ---- threads -------------------------------------------------------------------------------- */
 
 static void *encode_many(void *data)
@@ -826,6 +847,7 @@ int main(void)
         cmocka_unit_test(special_tokens_are_skipped_when_asked),
         cmocka_unit_test(decoding_gives_the_text_back),
         cmocka_unit_test(streamed_is_plain),
+        cmocka_unit_test(special_tokens_around_a_text_are_bounded),
         cmocka_unit_test(threads_share_a_tokenizer),
     };
 
