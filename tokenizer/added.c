@@ -101,23 +101,44 @@ static int compare_patterns(const void *a, const void *b)
     return x->token < y->token ? -1 : x->token > y->token;
 }
 
-/* What a token is looked for as, in the set it belongs to. */
-static int make_pattern(const struct tok_added *a, uint32_t index,
-                        const struct tok_normalizer *normalizer, struct tok_added_pattern *ret,
-                        char *err, size_t errlen)
+/* The budgets of one set: all its contents count as one text. */
+struct builder {
+    const struct tok_normalizer *normalizer;
+    struct tok_norm_scratch norm;
+    struct tok_regex_scratch regex;
+    struct tok_growth growth;
+};
+
+static void builder_init(struct builder *b, const struct tok_added *a,
+                         const struct tok_normalizer *normalizer)
+{
+    size_t len = 0;
+
+    for (uint32_t i = 0; i < a->n_tokens; i++)
+        len += a->tokens[i].len;
+    *b = (struct builder){.normalizer = normalizer, .growth = tok_growth(len)};
+    tok_regex_scratch_init(&b->regex, len);
+}
+
+static void builder_finish(struct builder *b)
+{
+    tok_norm_scratch_finish(&b->norm);
+    tok_regex_scratch_finish(&b->regex);
+}
+
+/* Makes the pattern of a token in the set it belongs to: its content, or the normalized form. */
+static int make_pattern(const struct tok_added *a, uint32_t index, struct builder *b,
+                        struct tok_added_pattern *ret, char *err, size_t errlen)
 {
     const struct tok_added_token *t = &a->tokens[index];
-    struct tok_norm_scratch scratch = {0};
-    struct tok_regex_scratch rs;
     const char *s = t->content;
     const uint32_t *origin;
     size_t len = t->len;
     int rc = 0;
 
-    tok_regex_scratch_init(&rs, len);
     if (t->normalized) {
-        rc = tok_normalize(normalizer, &scratch, &rs, t->content, t->len, 0, &s, &len, &origin, err,
-                           errlen);
+        rc = tok_normalize(b->normalizer, &b->norm, &b->regex, &b->growth, t->content, t->len, 0,
+                           &s, &len, &origin, err, errlen);
     }
     if (!rc && len == 0) rc = refuse(t, "the normalizer leaves nothing of it", err, errlen);
     if (!rc && len > TOK_MAX_ADDED_BYTES)
@@ -129,8 +150,6 @@ static int make_pattern(const struct tok_added *a, uint32_t index,
         else
             rc = TOK_ENOMEM;
     }
-    tok_norm_scratch_finish(&scratch);
-    tok_regex_scratch_finish(&rs);
     return rc;
 }
 
@@ -139,14 +158,19 @@ static int build_set(struct tok_added *a, int which, const struct tok_normalizer
 {
     struct tok_added_set *set = &a->sets[which];
 
+    struct builder b;
+    int rc = 0;
+
     set->patterns = calloc(a->n_tokens + 1, sizeof(*set->patterns));
     if (!set->patterns) return TOK_ENOMEM;
-    for (uint32_t i = 0; i < a->n_tokens; i++) {
+    builder_init(&b, a, normalizer);
+    for (uint32_t i = 0; i < a->n_tokens && !rc; i++) {
         if (a->tokens[i].normalized != (which == 1)) continue;
-        int rc = make_pattern(a, i, normalizer, &set->patterns[set->n], err, errlen);
-        if (rc) return rc;
-        set->n++;
+        rc = make_pattern(a, i, &b, &set->patterns[set->n], err, errlen);
+        if (!rc) set->n++;
     }
+    builder_finish(&b);
+    if (rc) return rc;
     qsort(set->patterns, set->n, sizeof(*set->patterns), compare_patterns);
     for (size_t i = 0; i < set->n; i++)
         set->first[(unsigned char)set->patterns[i].s[0] + 1]++;

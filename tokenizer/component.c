@@ -10,6 +10,7 @@
 #include "tokenizer/vocab.h"
 
 #define MAX_NESTING 8
+#define MAX_GROWTH ((size_t)2 << 30)
 
 void tok_component_text_finish(struct tok_component_text *t)
 {
@@ -104,6 +105,27 @@ int tok_component_unknown(const char *what, const char *type, char *err, size_t 
     snprintf(err, errlen, "the %s \"%s\" is not supported", what,
              tok_printable(shown, sizeof(shown), type, strlen(type)));
     return TOK_EINVAL;
+}
+
+struct tok_growth tok_growth(size_t text_len)
+{
+    size_t max = text_len * TOK_GROWTH_PER_BYTE + TOK_GROWTH_BASE;
+
+    if (max > MAX_GROWTH) max = MAX_GROWTH;
+    return (struct tok_growth){text_len, max, max};
+}
+
+int tok_growth_spend(struct tok_growth *g, size_t before, size_t after, char *err, size_t errlen)
+{
+    if (after <= before) return 0;
+    if (after - before <= g->left) {
+        g->left -= after - before;
+        return 0;
+    }
+    snprintf(err, errlen,
+             "the tokenizer's components add more than %zu bytes to a text of %zu bytes", g->max,
+             g->text_len);
+    return TOK_ELIMIT;
 }
 
 struct visit {

@@ -18,6 +18,29 @@
 /* Components a Sequence may hold in all. */
 #define TOK_MAX_COMPONENTS 64
 
+/*
+ * Bytes that normalizers and pre-tokenizers may add to one text, all of them together and over all
+ * stretches of it. Most components replace a character by another or by a few, but a Sequence may
+ * multiply what it is given: 24 steps that replace "a" by "aa" make 16 MiB of one letter. The bound
+ * is 16 bytes per byte of the text, which is above the worst that Unicode's forms do (11 for U+FDFA
+ * under NFKC, 13 with a space mark for each blank), and 64 KiB. It bounds memory, and also time,
+ * because no step ever sees more than the text and what was added to it.
+ */
+#define TOK_GROWTH_PER_BYTE 16
+#define TOK_GROWTH_BASE (64u << 10)
+
+struct tok_growth {
+    size_t text_len; /* bytes */
+    size_t max;      /* bytes that may be added */
+    size_t left;     /* of max */
+};
+
+/* The budget of a text. text_len is at most 1 GiB; text and growth stay below 4 GiB. */
+struct tok_growth tok_growth(size_t text_len);
+
+/* A component made `after` bytes of `before`. TOK_ELIMIT, with a sentence, when that is too many. */
+int tok_growth_spend(struct tok_growth *g, size_t before, size_t after, char *err, size_t errlen);
+
 /* A string of ours, owned. */
 struct tok_component_text {
     char *s;

@@ -16,9 +16,11 @@
 #include "tokenizer/bytelevel.h"
 #include "tokenizer/tokenizer.h"
 #include "tokenizer/utf8.h"
+#include "tokenizer/vocab.h"
 
 #define REPLACEMENT "\xEF\xBF\xBD"
 #define MAX_STRIP 1024
+#define TOKEN_SLACK 64 /* bytes that any token may become, however short it is */
 
 enum op_kind { OP_REPLACE, OP_STRIP, OP_METASPACE, OP_FALLBACK };
 
@@ -142,15 +144,6 @@ static int load_decoder(void *data, const char *type, const json_t *json, char *
     return 0;
 }
 
-int tok_decode_load(struct tok_decode_plan *p, const struct tok_uni *uni, const json_t *json,
-                    char *err, size_t errlen)
-{
-    bool none = !json || json_is_null(json);
-
-    *p = (struct tok_decode_plan){
-        .uni = uni, .fallback = SIZE_MAX, .join = none ? TOK_JOIN_SPACES : TOK_JOIN_PLAIN};
-    return tok_component_visit("decoder", "decoders", json, load_decoder, p, err, errlen);
-}
 
 void tok_decode_finish(struct tok_decode_plan *p)
 {
@@ -166,6 +159,7 @@ void tok_decode_finish(struct tok_decode_plan *p)
 
 static int put(struct tok_decode_text *t, const char *s, size_t len)
 {
+    if (t->max && len > t->max - t->len) return TOK_ELIMIT;
     if (t->cap - t->len < len || !t->s) {
         size_t cap = (t->len + len) * 2 + 32;
         char *p = realloc(t->s, cap);
@@ -185,6 +179,7 @@ void tok_decode_run_finish(struct tok_decode_run *r)
     free(r->out.s);
     for (size_t i = 0; i < TOK_MAX_TEXT_OPS; i++)
         free(r->states[i].match.s);
+    tok_regex_scratch_finish(&r->regex);
     *r = (struct tok_decode_run){0};
 }
 
@@ -288,23 +283,22 @@ static int send_text(const struct tok_decode_plan *p, struct tok_decode_run *r, 
 
 /* ---- ops on tokens --------------------------------------------------------------------------- */
 
-static int replace_in(const struct tok_decode_op *op, const char *s, size_t len,
-                      struct tok_decode_text *out)
+static int replace_in(const struct tok_decode_op *op, struct tok_regex_scratch *rs, const char *s,
+                      size_t len, struct tok_decode_text *out)
 {
     struct tok_pattern_iter it = tok_pattern_iter(&op->what, s, len);
-    struct tok_regex_scratch rs;
     size_t begin, end, done = 0;
     char unused[128];
-    int more, rc = 0;
+    int more = 0, rc = 0;
 
     if (len == 0) return 0;
-    tok_regex_scratch_init(&rs, len);
-    while ((more = tok_pattern_next(&it, &rs, &begin, &end, unused, sizeof(unused))) == 1 && !rc) {
+    tok_regex_scratch_next(rs, len);
+    while (!rc &&
+           (more = tok_pattern_next(&it, rs, &begin, &end, unused, sizeof(unused))) == 1) {
         rc = put(out, s + done, begin - done);
         if (!rc) rc = put(out, op->content.s, op->content.len);
         done = end;
     }
-    tok_regex_scratch_finish(&rs);
     if (more < 0) rc = more;
     return rc ? rc : put(out, s + done, len - done);
 }
@@ -364,7 +358,7 @@ static int run_token_ops(const struct tok_decode_plan *p, struct tok_decode_run 
         out->len = 0;
         if (rc) return rc;
         if (op->kind == OP_REPLACE)
-            rc = replace_in(op, *s, *len, out);
+            rc = replace_in(op, &r->regex, *s, *len, out);
         else if (op->kind == OP_STRIP)
             rc = strip_token(op, *s, *len, out);
         else
@@ -374,6 +368,85 @@ static int run_token_ops(const struct tok_decode_plan *p, struct tok_decode_run 
         *len = out->len;
     }
     return 0;
+}
+
+/* ---- growth --------------------------------------------------------------------------------- */
+
+/* Returns true if what the op gives may be longer than what it is given. */
+static bool may_grow(const struct tok_decode_op *op)
+{
+    return op->kind == OP_REPLACE && op->content.len > op->what.literal.len;
+}
+
+/* The ops behind the join see the stream, in which each literal may come again and again. */
+static int check_text_ops(const struct tok_decode_plan *p, char *err, size_t errlen)
+{
+    double times = 1;
+
+    for (size_t i = p->n_token_ops; i < p->n_ops; i++) {
+        const struct tok_decode_op *op = &p->ops[i];
+        if (may_grow(op)) times *= (double)op->content.len / (double)op->what.literal.len;
+    }
+    if (times <= TOK_GROWTH_PER_BYTE) return 0;
+    snprintf(err, errlen,
+             "the Replace decoders behind Fuse or ByteLevel make text up to %.0f times as long, "
+             "more than %d times", times, TOK_GROWTH_PER_BYTE);
+    return TOK_EINVAL;
+}
+
+/* Runs token ops over s with bounded buffers. TOK_EINVAL with a sentence if they are too small. */
+static int check_token_ops(const struct tok_decode_plan *p, struct tok_decode_run *r, size_t from,
+                           size_t to, bool first, const char **s, size_t *len, size_t max,
+                           char *err, size_t errlen)
+{
+    char shown[48];
+    const char *token = *s;
+    size_t token_len = *len;
+
+    r->work[0].max = r->work[1].max = max;
+    int rc = run_token_ops(p, r, from, to, first, s, len);
+    if (rc != TOK_ELIMIT) return rc;
+    snprintf(err, errlen,
+             "\"%s\" comes out more than %d times as long, or a regular expression takes too long "
+             "on it",
+             tok_printable(shown, sizeof(shown), token, token_len), TOK_GROWTH_PER_BYTE);
+    return TOK_EINVAL;
+}
+
+static size_t max_of_token(size_t len)
+{
+    return len * TOK_GROWTH_PER_BYTE + TOKEN_SLACK;
+}
+
+/* Characters that byte tokens spell: an op behind ByteFallback that may grow replaces just one. */
+static int check_characters(const struct tok_decode_plan *p, char *err, size_t errlen)
+{
+    struct tok_decode_run run = {0};
+    int rc = 0;
+
+    for (size_t i = p->fallback; i < p->n_token_ops && !rc; i++) {
+        const char *s = p->ops[i].what.literal.s;
+        size_t len = p->ops[i].what.literal.len;
+        if (!may_grow(&p->ops[i])) continue;
+        rc = check_token_ops(p, &run, p->fallback + 1, p->n_token_ops, false, &s, &len,
+                             max_of_token(len), err, errlen);
+    }
+    tok_decode_run_finish(&run);
+    return rc;
+}
+
+int tok_decode_load(struct tok_decode_plan *p, const struct tok_uni *uni, const json_t *json,
+                    char *err, size_t errlen)
+{
+    bool none = !json || json_is_null(json);
+
+    *p = (struct tok_decode_plan){
+        .uni = uni, .fallback = SIZE_MAX, .join = none ? TOK_JOIN_SPACES : TOK_JOIN_PLAIN};
+    int rc = tok_component_visit("decoder", "decoders", json, load_decoder, p, err, errlen);
+    for (size_t i = 0; i < p->n_token_ops; i++)
+        p->by_token |= may_grow(&p->ops[i]) || p->ops[i].what.re;
+    if (!rc) rc = check_text_ops(p, err, errlen);
+    return rc ? rc : check_characters(p, err, errlen);
 }
 
 /* ---- bytes ---------------------------------------------------------------------------------- */
@@ -496,6 +569,23 @@ static int push_fallback(const struct tok_decode_plan *p, struct tok_decode_run 
     return rc ? rc : send_text(p, r, s, len);
 }
 
+int tok_decode_check(const struct tok_decode_plan *p, struct tok_decode_run *r, const char *token,
+                     size_t len, char *err, size_t errlen)
+{
+    size_t until = p->fallback < p->n_token_ops ? p->fallback : p->n_token_ops;
+    size_t max = max_of_token(len);
+    int rc = 0;
+
+    for (int first = 0; first < 2 && !rc; first++) {
+        const char *s = token;
+        size_t n = len;
+        rc = check_token_ops(p, r, 0, until, first, &s, &n, max, err, errlen);
+        if (rc || p->fallback == SIZE_MAX || byte_of_token(s, n) >= 0) continue;
+        rc = check_token_ops(p, r, until + 1, p->n_token_ops, first, &s, &n, max, err, errlen);
+    }
+    return rc;
+}
+
 int tok_decode_push(const struct tok_decode_plan *p, struct tok_decode_run *r, const char *token,
                     size_t len)
 {
@@ -545,7 +635,7 @@ int tok_decode_bytes(const struct tok_decode_plan *p, struct tok_decode_run *r, 
         struct tok_decode_text *out = &r->work[token == r->work[0].s];
         if (p->ops[i].kind != OP_REPLACE) continue;
         out->len = 0;
-        rc = replace_in(&p->ops[i], token, len, out);
+        rc = replace_in(&p->ops[i], &r->regex, token, len, out);
         token = out->s ? out->s : "";
         len = out->len;
     }

@@ -4,6 +4,9 @@
  * that joins the tokens (Fuse, ByteLevel, or the end) work on single tokens; those behind it on the
  * text.
  *
+ * What a Replace makes longer is bounded when the file is loaded, so that no stream fails on it: on
+ * tokens by looking at each token of the vocabulary, on the text by the ratio of content to pattern.
+ *
  * Threads: a plan is const once loaded. A run belongs to one decoder or call.
  */
 #ifndef HEARTH_TOKENIZER_DECODE_H
@@ -33,6 +36,7 @@ struct tok_decode_plan {
     size_t fallback;    /* index of ByteFallback among the token ops, or SIZE_MAX */
     enum tok_join join;
     bool joined; /* while loading: Fuse or ByteLevel was met */
+    bool by_token; /* some token may come out longer: tok_decode_check must see them all */
 };
 
 /*
@@ -48,6 +52,7 @@ void tok_decode_finish(struct tok_decode_plan *p);
 struct tok_decode_text {
     char *s;
     size_t len, cap;
+    size_t max; /* TOK_ELIMIT beyond it; 0: none */
 };
 
 #define TOK_MAX_TEXT_OPS 8
@@ -68,10 +73,18 @@ struct tok_decode_run {
     bool past_first; /* the first token, or run of byte tokens, is over */
     struct tok_decode_text work[2], out;
     struct tok_decode_state states[TOK_MAX_TEXT_OPS];
+    struct tok_regex_scratch regex;
 };
 
 void tok_decode_reset(const struct tok_decode_plan *p, struct tok_decode_run *r);
 void tok_decode_run_finish(struct tok_decode_run *r);
+
+/*
+ * Asked for every token of the vocabulary while loading, when by_token is set. TOK_EINVAL, with a
+ * sentence, for a token that becomes more than TOK_GROWTH_PER_BYTE times as long.
+ */
+int tok_decode_check(const struct tok_decode_plan *p, struct tok_decode_run *r, const char *token,
+                     size_t len, char *err, size_t errlen);
 
 /* Empties r->out and appends to it what the token completes. 0 or a tok_error. */
 int tok_decode_push(const struct tok_decode_plan *p, struct tok_decode_run *r, const char *token,

@@ -10,7 +10,7 @@
 #include "tokenizer/tok.h"
 #include "tokenizer/utf8.h"
 
-#define MAX_TEXT_BYTES (1u << 30) /* positions fit 32 bits with room for what normalizers add */
+#define MAX_TEXT_BYTES (1u << 30) /* positions fit 32 bits with room for the growth */
 
 /* One tok_encode call. */
 struct encode_run {
@@ -23,6 +23,7 @@ struct encode_run {
     struct tok_norm_scratch norm;
     struct tok_pre_scratch pre;
     struct tok_regex_scratch regex;
+    struct tok_growth growth; /* of all stretches together */
     char *err;
     size_t errlen;
 };
@@ -60,8 +61,8 @@ static int encode_stretch(struct encode_run *run, const char *text, size_t len, 
     const char *s;
     size_t n, begin, end;
 
-    int rc = tok_normalize(&run->t->normalizer, &run->norm, &run->regex, text, len, base, &s, &n,
-                           &origin, run->err, run->errlen);
+    int rc = tok_normalize(&run->t->normalizer, &run->norm, &run->regex, &run->growth, text, len,
+                           base, &s, &n, &origin, run->err, run->errlen);
     if (rc) return rc;
     if (!origin) base += (uint32_t)(s - text);
     struct tok_added_scope scope = scope_of(run, origin, base);
@@ -69,8 +70,8 @@ static int encode_stretch(struct encode_run *run, const char *text, size_t len, 
     while (!rc && tok_added_next(&it, &begin, &end, &token)) {
         size_t start = bytes_from_start(s + begin, end - begin, origin ? origin + begin : NULL,
                                         base + (uint32_t)begin);
-        rc = tok_pretok_split(&run->t->pretok, &run->pre, &run->regex, s + begin, end - begin,
-                              start, encode_piece, run, run->err, run->errlen);
+        rc = tok_pretok_split(&run->t->pretok, &run->pre, &run->regex, &run->growth, s + begin,
+                              end - begin, start, encode_piece, run, run->err, run->errlen);
         if (!rc && token) rc = tok_ids_add(run->ids, &token->id, 1);
     }
     return rc;
@@ -121,6 +122,7 @@ int tok_encode_marked(const struct tok *t, const char *text, size_t len,
     if (rc) return rc;
     tok_bpe_scratch_init(&run.bpe, len);
     tok_regex_scratch_init(&run.regex, len);
+    run.growth = tok_growth(len);
     if (flags & TOK_ADD_SPECIAL) rc = tok_ids_add(ids, t->post.before.ids, t->post.before.n);
     if (!rc) rc = encode_text(&run, text, len);
     if (!rc && flags & TOK_ADD_SPECIAL) rc = tok_ids_add(ids, t->post.behind.ids, t->post.behind.n);

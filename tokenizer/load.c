@@ -265,6 +265,22 @@ static int check_version(struct loader *l, const json_t *json)
     return version && strcmp(version, "1.0") == 0 ? 0 : refuse(l, "\"version\" should be \"1.0\"");
 }
 
+static int load_decoder(struct loader *l, const json_t *json)
+{
+    struct tok *t = l->t;
+    struct tok_decode_run run = {0};
+    int32_t n_ids = tok_vocab_size(t);
+
+    int rc = tok_decode_load(&t->decode, &t->uni, json, l->err, l->errlen);
+    for (int32_t id = 0; !rc && t->decode.by_token && id < n_ids; id++) {
+        size_t len;
+        const char *s = tok_string(t, id, &len);
+        if (s) rc = tok_decode_check(&t->decode, &run, s, len, l->err, l->errlen);
+    }
+    tok_decode_run_finish(&run);
+    return rc;
+}
+
 static int load_tree(struct loader *l, int which, const json_t *json)
 {
     struct tok *t = l->t;
@@ -277,7 +293,7 @@ static int load_tree(struct loader *l, int which, const json_t *json)
     case PRE_TOKENIZER:
         return tok_pretok_load(&t->pretok, &t->uni, json, !t->bpe.byte_fallback, l->err, l->errlen);
     case POST_PROCESSOR: return tok_post_load(&t->post, json, l->err, l->errlen);
-    case DECODER: return tok_decode_load(&t->decode, &t->uni, json, l->err, l->errlen);
+    case DECODER: return load_decoder(l, json);
     default: return check_version(l, json);
     }
 }
@@ -292,6 +308,7 @@ static int load_member(struct loader *l, int which)
     if (rc) return rc;
     rc = load_tree(l, which, json);
     json_decref(json);
+    if (rc == TOK_ELIMIT) rc = TOK_EINVAL; /* the budget of an added token's normalization */
     if (rc == TOK_EINVAL) {
         snprintf(message, sizeof(message), "%s", l->err);
         snprintf(l->err, l->errlen, "\"%s\": %s", tree_names[which], message);

@@ -10,10 +10,15 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "tokenizer/component.h"
 #include "tokenizer/tokenizer.h"
 #include "tokenizer/uniform.h"
 #include "tokenizer/utf8.h"
+#include "tokenizer/vocab.h"
+
+enum {
+    PROBE_BYTES = 64 << 10, /* of a repeated pattern: the base of the bound counts little then */
+    TOO_LONG = 1,           /* a buffer's limit is reached */
+};
 
 enum norm_kind { NORM_FORM, NORM_LOWERCASE, NORM_STRIP, NORM_REPLACE, NORM_PREPEND };
 
@@ -38,6 +43,7 @@ struct norm_run {
     const struct tok_normalizer *n;
     struct tok_norm_scratch *s;
     struct tok_regex_scratch *rs;
+    struct tok_growth *growth;
     uint32_t base; /* origin of the text's first byte */
     char *err;
     size_t errlen;
@@ -106,11 +112,47 @@ static int visit(void *data, const char *type, const json_t *json, char *err, si
     return load_step(data, type, json, err, errlen);
 }
 
+/* Normalizes a pattern repeated. TOK_EINVAL when the steps make too much of it. */
+static int probe(const struct tok_normalizer *n, const struct tok_component_text *pattern,
+                 char *err, size_t errlen)
+{
+    size_t times = pattern->len < PROBE_BYTES ? PROBE_BYTES / pattern->len : 1;
+    size_t len = pattern->len * times;
+    struct tok_norm_scratch scratch = {0};
+    struct tok_regex_scratch rs;
+    struct tok_growth growth = tok_growth(len);
+    char *text = malloc(len), shown[48];
+    const char *s;
+    const uint32_t *origin;
+
+    if (!text) return TOK_ENOMEM;
+    for (size_t i = 0; i < times; i++)
+        memcpy(text + i * pattern->len, pattern->s, pattern->len);
+    tok_regex_scratch_init(&rs, len);
+    int rc = tok_normalize(n, &scratch, &rs, &growth, text, len, 0, &s, &len, &origin, err, errlen);
+    if (rc == TOK_ELIMIT) {
+        snprintf(err, errlen, "\"%s\", repeated, grows to more than %d times its length",
+                 tok_printable(shown, sizeof(shown), pattern->s, pattern->len),
+                 TOK_GROWTH_PER_BYTE);
+        rc = TOK_EINVAL;
+    }
+    free(text);
+    tok_norm_scratch_finish(&scratch);
+    tok_regex_scratch_finish(&rs);
+    return rc;
+}
+
 int tok_normalizer_load(struct tok_normalizer *n, const struct tok_uni *uni, const json_t *json,
                         char *err, size_t errlen)
 {
     n->uni = uni;
-    return tok_component_visit("normalizer", "normalizers", json, visit, n, err, errlen);
+    int rc = tok_component_visit("normalizer", "normalizers", json, visit, n, err, errlen);
+    for (size_t i = 0; i < n->n_steps && !rc; i++) {
+        const struct tok_component_text *literal = &n->steps[i].what.literal;
+        if (literal->s && n->steps[i].content.len > literal->len)
+            rc = probe(n, literal, err, errlen);
+    }
+    return rc;
 }
 
 void tok_normalizer_finish(struct tok_normalizer *n)
@@ -135,11 +177,12 @@ void tok_norm_scratch_finish(struct tok_norm_scratch *s)
 
 /* ---- buffers ------------------------------------------------------------------------------- */
 
-/* Room for n more bytes. */
+/* Room for n more bytes; TOO_LONG beyond the buffer's limit. */
 static int reserve(struct tok_norm_text *t, size_t n)
 {
     size_t need = t->len + n, cap = t->cap ? t->cap : 256;
 
+    if (need > t->max) return TOO_LONG;
     if (need <= t->cap) return 0;
     while (cap < need)
         cap *= 2;
@@ -203,13 +246,16 @@ static int copy(struct tok_norm_text *t, const struct view *v, size_t begin, siz
     return 0;
 }
 
-/* The buffer that the view does not lie in, empty; NULL without memory. */
+/* The buffer that the view does not lie in, empty; NULL if out of memory. */
 static struct tok_norm_text *other_buffer(struct norm_run *run, const struct view *v)
 {
     struct tok_norm_text *t = &run->s->text[v->buffer == 0];
 
     t->len = 0;
-    return reserve(t, v->len + 1) ? NULL : t;
+    t->max = SIZE_MAX;
+    if (reserve(t, v->len + 1)) return NULL;
+    t->max = v->len + run->growth->left;
+    return t;
 }
 
 /* A step has written t: the view is of that from now on. */
@@ -381,17 +427,28 @@ static int apply(struct norm_run *run, const struct tok_norm_step *step, struct 
     return 0;
 }
 
-int tok_normalize(const struct tok_normalizer *n, struct tok_norm_scratch *s,
-                  struct tok_regex_scratch *rs, const char *text, size_t len, uint32_t base,
-                  const char **ret, size_t *ret_len, const uint32_t **ret_origin, char *err,
-                  size_t errlen)
+/* Applies a step and takes what it added from the budget. */
+static int apply_bounded(struct norm_run *run, const struct tok_norm_step *step, struct view *v)
 {
-    struct norm_run run = {n, s, rs, base, err, errlen};
+    size_t before = v->len;
+    int rc = apply(run, step, v);
+
+    if (rc < 0) return rc;
+    return tok_growth_spend(run->growth, before, rc == TOO_LONG ? SIZE_MAX : v->len, run->err,
+                            run->errlen);
+}
+
+int tok_normalize(const struct tok_normalizer *n, struct tok_norm_scratch *s,
+                  struct tok_regex_scratch *rs, struct tok_growth *growth, const char *text,
+                  size_t len, uint32_t base, const char **ret, size_t *ret_len,
+                  const uint32_t **ret_origin, char *err, size_t errlen)
+{
+    struct norm_run run = {n, s, rs, growth, base, err, errlen};
     struct view v = {text, NULL, len, base, -1};
     int rc = 0;
 
     for (size_t i = 0; i < n->n_steps && !rc; i++)
-        rc = apply(&run, &n->steps[i], &v);
+        rc = apply_bounded(&run, &n->steps[i], &v);
     if (rc) return rc;
     *ret = v.bytes;
     *ret_len = v.len;

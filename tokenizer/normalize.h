@@ -13,6 +13,7 @@
 #include <stddef.h>
 #include <stdint.h>
 
+#include "tokenizer/component.h"
 #include "tokenizer/regex.h"
 #include "tokenizer/unicode.h"
 
@@ -24,7 +25,10 @@ struct tok_normalizer {
     size_t n_steps, cap_steps;
 };
 
-/* Loads the "normalizer" member (NULL or JSON null: none). TOK_EINVAL names what is unknown. */
+/*
+ * Loads the "normalizer" member (NULL or JSON null: none). TOK_EINVAL names what is unknown, or the
+ * pattern whose repetition grows beyond the bound of struct tok_growth.
+ */
 int tok_normalizer_load(struct tok_normalizer *n, const struct tok_uni *uni, const json_t *json,
                         char *err, size_t errlen);
 /* Zeroed memory is fine. */
@@ -35,6 +39,7 @@ struct tok_norm_text {
     char *bytes;
     uint32_t *origin; /* [len] */
     size_t len, cap;
+    size_t max; /* len may not become larger */
 };
 
 struct tok_norm_scratch {
@@ -47,11 +52,12 @@ void tok_norm_scratch_finish(struct tok_norm_scratch *s);
 /*
  * Normalizes text[0..len) (valid UTF-8), whose first byte has origin `base`. When at
  * most the ends were cut off, *ret lies in text and *ret_origin is NULL; else both point into the
- * scratch, valid until its next use.
+ * scratch, valid until its next use. What the steps add is taken from the growth budget; TOK_ELIMIT
+ * when it or the regular expressions' is spent.
  */
 int tok_normalize(const struct tok_normalizer *n, struct tok_norm_scratch *s,
-                  struct tok_regex_scratch *rs, const char *text, size_t len, uint32_t base,
-                  const char **ret, size_t *ret_len, const uint32_t **ret_origin, char *err,
-                  size_t errlen);
+                  struct tok_regex_scratch *rs, struct tok_growth *growth, const char *text,
+                  size_t len, uint32_t base, const char **ret, size_t *ret_len,
+                  const uint32_t **ret_origin, char *err, size_t errlen);
 
 #endif

@@ -213,6 +213,7 @@ struct pre_run {
     const struct tok_pretok *p;
     struct tok_pre_scratch *s;
     struct tok_regex_scratch *rs;
+    struct tok_growth *growth;
     tok_piece_fn *fn;
     void *data;
     char *err;
@@ -355,6 +356,11 @@ static int split_words(struct pre_run *run, size_t stage, const struct piece *pi
 
 /* ---- stages that rewrite ------------------------------------------------------------------- */
 
+static int spend(struct pre_run *run, size_t before, size_t after)
+{
+    return tok_growth_spend(run->growth, before, after, run->err, run->errlen);
+}
+
 /* The stage's own buffer with room for n bytes; its content is lost. NULL without memory. */
 static char *buffer(struct pre_run *run, size_t index, size_t n)
 {
@@ -397,8 +403,9 @@ static int metaspace(struct pre_run *run, const struct tok_pre_stage *s, size_t 
         at_start = n;
     else if (piece->at_start == 0)
         at_start = 0;
+    int rc = spend(run, piece->len, n);
     *piece = (struct piece){out, n, at_start};
-    return 0;
+    return rc;
 }
 
 /* Splits in front of every mark. */
@@ -435,7 +442,8 @@ static int hand_on_mapped(struct pre_run *run, size_t stage, const struct piece 
     size_t n = at_start + tok_bytelevel_encode(piece->s + begin + in_start, end - begin - in_start,
                                                out + at_start);
     struct piece mapped = {out, n, at_start};
-    return hand_on(run, stage, &mapped, 0, n);
+    int rc = spend(run, end - begin, n);
+    return rc ? rc : hand_on(run, stage, &mapped, 0, n);
 }
 
 static int split_bytelevel_mapped(struct pre_run *run, const struct tok_pre_stage *s, size_t stage,
@@ -460,6 +468,8 @@ static int split_bytelevel(struct pre_run *run, const struct tok_pre_stage *s, s
     int rc;
 
     if (s->prefix_space && piece.s[0] != ' ') {
+        rc = spend(run, piece.len, piece.len + 1);
+        if (rc) return rc;
         spaced = malloc(piece.len + 1);
         if (!spaced) return TOK_ENOMEM;
         spaced[0] = ' ';
@@ -495,10 +505,11 @@ static int run_stage(struct pre_run *run, size_t stage, struct piece piece)
 }
 
 int tok_pretok_split(const struct tok_pretok *p, struct tok_pre_scratch *s,
-                     struct tok_regex_scratch *rs, const char *text, size_t len, size_t at_start,
-                     tok_piece_fn *fn, void *data, char *err, size_t errlen)
+                     struct tok_regex_scratch *rs, struct tok_growth *growth, const char *text,
+                     size_t len, size_t at_start, tok_piece_fn *fn, void *data, char *err,
+                     size_t errlen)
 {
-    struct pre_run run = {p, s, rs, fn, data, err, errlen};
+    struct pre_run run = {p, s, rs, growth, fn, data, err, errlen};
 
     if (len == 0) return 0;
     if (p->n_stages == 0) return fn(data, text, len);

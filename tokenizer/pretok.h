@@ -46,10 +46,12 @@ typedef int tok_piece_fn(void *data, const char *piece, size_t len);
 
 /*
  * Splits text[0..len), valid UTF-8. at_start: how many of its first bytes come from the very first
- * character of the caller's text (what Metaspace's scheme "first" asks).
+ * character of the caller's text (what Metaspace's scheme "first" asks). What stages add to pieces
+ * is taken from the growth budget; TOK_ELIMIT when it or the regular expressions' is spent.
  */
 int tok_pretok_split(const struct tok_pretok *p, struct tok_pre_scratch *s,
-                     struct tok_regex_scratch *rs, const char *text, size_t len, size_t at_start,
-                     tok_piece_fn *fn, void *data, char *err, size_t errlen);
+                     struct tok_regex_scratch *rs, struct tok_growth *growth, const char *text,
+                     size_t len, size_t at_start, tok_piece_fn *fn, void *data, char *err,
+                     size_t errlen);
 
 #endif

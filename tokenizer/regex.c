@@ -17,6 +17,7 @@
 #include "tokenizer/utf8.h"
 
 #define WORK_BASE 10000000u /* work units that any call may use: some tenths of a second */
+#define WORK_BASE_SHORT 4096u
 #define WORK_PER_BYTE 256u /* and those for each byte of its text; ordinary patterns take 2 to 10 */
 #define MATCH_LIMIT 50000000u
 #define HEAP_LIMIT_KIB (64 * 1024)
@@ -81,6 +82,11 @@ void tok_regex_destroy(struct tok_regex *re)
 void tok_regex_scratch_init(struct tok_regex_scratch *s, size_t text_len)
 {
     *s = (struct tok_regex_scratch){.budget = WORK_BASE + (uint64_t)text_len * WORK_PER_BYTE};
+}
+
+void tok_regex_scratch_next(struct tok_regex_scratch *s, size_t text_len)
+{
+    s->budget = WORK_BASE_SHORT + (uint64_t)text_len * WORK_PER_BYTE;
 }
 
 void tok_regex_scratch_finish(struct tok_regex_scratch *s)

@@ -32,6 +32,8 @@ struct tok_regex_scratch {
 
 /* Gives the call its budget, for a text of text_len bytes. */
 void tok_regex_scratch_init(struct tok_regex_scratch *s, size_t text_len);
+/* The budget of one short text of very many, such as a token; the working memory is kept. */
+void tok_regex_scratch_next(struct tok_regex_scratch *s, size_t text_len);
 void tok_regex_scratch_finish(struct tok_regex_scratch *s);
 
 /* The successive matches in one text, as the reference iterates them. */

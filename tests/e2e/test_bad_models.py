@@ -16,7 +16,7 @@ import subprocess
 import tempfile
 import time
 
-from hearth_server import BIN, DEMO, link_demo, run_cases
+from hearth_server import BIN, DEMO, Hearth, link_demo, run_cases
 
 LFS = b"version https://git-lfs.github.com/spec/v1\noid sha256:4d7a\nsize 12345\n"
 LIMIT_SECONDS = 5 if not os.environ.get("HEARTH_SLOW") else 30
@@ -460,6 +460,30 @@ def test_09_patterns_made_to_backtrack():
             assert p.returncode in (0, 1), f"{regex}: {p.returncode}: {p.stderr}"
             assert p.returncode or set(json.loads(p.stdout)) in ({"ids"}, {"error"}), f"{regex}: {p.stdout[:200]}"
             assert took < LIMIT_SECONDS, f"{regex} took {took:.1f} s"
+
+
+def with_replacements(pattern, n=24):
+    """n steps that each double what the pattern matches"""
+    step = {"type": "Replace", "pattern": pattern, "content": "aa"}
+    return lambda m: m.tokenizer(lambda t: t.update(normalizer={"type": "Sequence", "normalizers": [step] * n}))
+
+
+def test_09_normalizers_that_multiply():
+    """Refused at load when their own pattern shows it, else by each request, without the memory."""
+    refuse_all([("doubling steps", with_replacements({"String": "a"}), "16 times its length")])
+    with Model() as m:
+        with_replacements({"Regex": "[ab]"})(m)
+        with Hearth("--model", m.dir) as h:
+            before = h.memory_kib()
+            for path, name in (("/tokenize", "content"), ("/v1/completions", "prompt"), ("/v1/embeddings", "input")):
+                status, _, body = h.post(path, {name: "aaaaaaaaaa", "max_tokens": 1})
+                error = body["error"]
+                assert status == 400 and error["code"] == "invalid_value", f"{path}: {status} {body}"
+                assert error["param"] == name and "bytes to a text of 10 bytes" in error["message"], error
+            status, _, body = h.post("/v1/completions", {"prompt": "The mill", "max_tokens": 1})
+            assert status == 200, body
+            grown = h.memory_kib("VmHWM") - before
+            assert grown < 32 << 10 or os.environ.get("HEARTH_SLOW"), f"{grown} KiB"
 
 
 def test_10_templates_that_cannot_be_used():
