@@ -380,7 +380,7 @@ static struct jinja_value element_at(struct jinja_run *r, struct jinja_value obj
     if (n < 0 && n >= -len) n += len;
     if (n < 0 || n >= len) return jinja_missing();
     if (jinja_is(obj, JINJA_STR)) {
-        size_t begin = jinja_str_char_at(obj.u.str, (size_t)n), end = begin;
+        size_t begin = jinja_str_char_at(r, obj.u.str, (size_t)n), end = begin;
         jinja_str_next(obj.u.str, &end);
         return jinja_str_part_value(r, obj.u.str, begin, end - begin);
     }

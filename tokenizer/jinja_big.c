@@ -15,6 +15,7 @@ static struct jinja_big *new_big(struct jinja_run *r, size_t n)
 {
     if (n > JINJA_BIG_LIMBS)
         jinja_fail(r, TOK_ELIMIT, "an integer of more than %d bits", JINJA_BIG_LIMBS * 32);
+    jinja_spend_bytes(r, n * sizeof(uint32_t));
     struct jinja_big *b = jinja_alloc(r, 1, sizeof(*b) + (n + 1) * sizeof(b->limb[0]));
     b->n = (uint32_t)n;
     return b;
@@ -330,7 +331,7 @@ struct jinja_big *jinja_big_zero(struct jinja_run *r)
 void jinja_big_push(struct jinja_run *r, struct jinja_big *a, uint32_t factor, uint32_t digit)
 {
     uint64_t carry = digit;
-    jinja_spend(r, a->n / 64);
+    jinja_spend(r, 1 + a->n / 32);
     for (uint32_t i = 0; i < a->n; i++) {
         carry += (uint64_t)a->limb[i] * factor;
         a->limb[i] = (uint32_t)carry;
@@ -342,18 +343,31 @@ void jinja_big_push(struct jinja_run *r, struct jinja_big *a, uint32_t factor, u
     a->limb[a->n++] = (uint32_t)carry;
 }
 
-/* Digits fall out from the lowest, by dividing again and again. */
+/* The largest power of the base that fits a limb, and its exponent. */
+static uint32_t largest_power(int base, int *ret_exp)
+{
+    uint64_t power = (uint64_t)base;
+    for (*ret_exp = 1; power * (uint64_t)base <= UINT32_MAX; (*ret_exp)++) power *= (uint64_t)base;
+    return (uint32_t)power;
+}
+
+/* Digits fall out from the lowest, as many at once as one division by a limb gives. */
 char *jinja_big_digits(struct jinja_run *r, const struct jinja_big *a, int base)
 {
-    size_t room = (size_t)a->n * 32 + 3, at = room;
+    int per_limb;
+    uint32_t power = largest_power(base, &per_limb);
+    size_t room = (size_t)a->n * 32 + (size_t)per_limb + 3, at = room;
     char *text = jinja_alloc(r, room + 1, 1);
     struct jinja_big *rest = new_big(r, a->n);
     memcpy(rest->limb, a->limb, a->n * sizeof(a->limb[0]));
-    jinja_spend(r, 1 + (uint64_t)a->n * a->n);
+    jinja_spend(r, 1 + (uint64_t)a->n * a->n / 8 + room / 16);
     do {
-        uint32_t digit = divide_small(rest, (uint32_t)base, rest);
+        uint32_t digits = divide_small(rest, power, rest);
         trim(rest);
-        text[--at] = "0123456789abcdef"[digit];
+        for (int i = 0; i < per_limb && (rest->n > 0 || digits > 0 || at == room); i++) {
+            text[--at] = "0123456789abcdef"[digits % (uint32_t)base];
+            digits /= (uint32_t)base;
+        }
     } while (rest->n > 0);
     if (a->negative) text[--at] = '-';
     return text + at;

@@ -14,7 +14,10 @@
 #include "tokenizer/jinja_str.h"
 #include "tokenizer/tokenizer.h"
 
-enum { DICT_LINEAR = 8 /* entries up to which a dict is searched from end to end */ };
+enum {
+    DICT_LINEAR = 8, /* entries up to which a dict is searched from end to end */
+    PROBED_PER_STEP = 16,
+};
 
 /* ---- undefined ---- */
 
@@ -112,18 +115,22 @@ static struct jinja_pair *find_pair(struct jinja_run *r, const struct jinja_dict
                 return &d->pairs[i];
         return NULL;
     }
-    for (size_t i = hash & (d->n_index - 1); d->index[i]; i = (i + 1) & (d->n_index - 1)) {
+    struct jinja_pair *found = NULL;
+    size_t n = 0, i = hash & (d->n_index - 1);
+    for (; d->index[i] && !found; i = (i + 1) & (d->n_index - 1), n++) {
         struct jinja_pair *p = &d->pairs[d->index[i] - 1];
-        if (p->hash == hash && jinja_equal(r, p->key, key)) return p;
+        if (p->hash == hash && jinja_equal(r, p->key, key)) found = p;
     }
-    return NULL;
+    jinja_spend(r, n / PROBED_PER_STEP); /* keys of a request may be chosen to meet here */
+    return found;
 }
 
 /* Linear probing; there is always a free place. */
-static void index_pair(struct jinja_dict *d, size_t at)
+static void index_pair(struct jinja_run *r, struct jinja_dict *d, size_t at)
 {
-    size_t i = d->pairs[at].hash & (d->n_index - 1);
-    while (d->index[i]) i = (i + 1) & (d->n_index - 1);
+    size_t n = 0, i = d->pairs[at].hash & (d->n_index - 1);
+    for (; d->index[i]; i = (i + 1) & (d->n_index - 1)) n++;
+    jinja_spend(r, n / PROBED_PER_STEP);
     d->index[i] = (uint32_t)(at + 1);
 }
 
@@ -133,7 +140,7 @@ static void grow_index(struct jinja_run *r, struct jinja_dict *d)
     if (d->n <= DICT_LINEAR || d->n * 2 <= d->n_index) return;
     d->n_index = d->n_index ? d->n_index * 2 : 32;
     d->index = JINJA_NEW_N(r, d->n_index, uint32_t);
-    for (size_t i = 0; i + 1 < d->n; i++) index_pair(d, i);
+    for (size_t i = 0; i + 1 < d->n; i++) index_pair(r, d, i);
 }
 
 /* The pair is appended before the index grows, so that a new index leaves it to the last line. */
@@ -154,7 +161,7 @@ void jinja_dict_put(struct jinja_run *r, struct jinja_dict *d, struct jinja_valu
     }
     d->pairs[d->n++] = (struct jinja_pair){.key = key, .value = value, .hash = hash};
     grow_index(r, d);
-    if (d->index) index_pair(d, d->n - 1);
+    if (d->index) index_pair(r, d, d->n - 1);
 }
 
 void jinja_dict_put_name(struct jinja_run *r, struct jinja_dict *d, const char *name,

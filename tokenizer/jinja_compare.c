@@ -13,6 +13,8 @@
 #include "tokenizer/jinja_str.h"
 #include "tokenizer/tokenizer.h"
 
+enum { BIG_STEPS = 8 /* of looking at all limbs of an integer beyond 64 bits */ };
+
 /* ---- comparison ---- */
 
 static bool equal_in(struct jinja_run *r, struct jinja_value a, struct jinja_value b, int depth);
@@ -63,11 +65,18 @@ static bool views_equal(struct jinja_run *r, const struct jinja_view *a, const s
     return true;
 }
 
-/* Numbers of all kinds compare by value, True with 1; a list is never a tuple. */
+/* Numbers of all kinds compare by value; those beyond 64 bits have up to a thousand limbs. */
+static int compare_numbers(struct jinja_run *r, struct jinja_value a, struct jinja_value b)
+{
+    if (jinja_is(a, JINJA_BIG) || jinja_is(b, JINJA_BIG)) jinja_spend(r, BIG_STEPS);
+    return jinja_num_compare(a, b);
+}
+
+/* True equals 1; a list is never a tuple. */
 static bool equal_in(struct jinja_run *r, struct jinja_value a, struct jinja_value b, int depth)
 {
     check_depth(r, depth);
-    if (jinja_is_number(a) && jinja_is_number(b)) return jinja_num_compare(a, b) == 0;
+    if (jinja_is_number(a) && jinja_is_number(b)) return compare_numbers(r, a, b) == 0;
     if (a.type != b.type) return false;
     switch (a.type) {
     case JINJA_STR:
@@ -115,7 +124,7 @@ static bool less_in(struct jinja_run *r, struct jinja_value a, struct jinja_valu
                     int depth)
 {
     check_depth(r, depth);
-    if (jinja_is_number(a) && jinja_is_number(b)) return jinja_num_compare(a, b) == -1;
+    if (jinja_is_number(a) && jinja_is_number(b)) return compare_numbers(r, a, b) == -1;
     if (jinja_is(a, JINJA_UNDEFINED)) jinja_fail_undefined(r, a);
     if (jinja_is(b, JINJA_UNDEFINED)) jinja_fail_undefined(r, b);
     if (jinja_is(a, JINJA_STR) && jinja_is(b, JINJA_STR)) {
@@ -200,6 +209,7 @@ static uint64_t hash_in(struct jinja_run *r, struct jinja_value v, int depth)
 {
     uint64_t h = 0x345678;
     check_depth(r, depth);
+    if (jinja_is(v, JINJA_BIG)) jinja_spend(r, BIG_STEPS);
     if (jinja_is_number(v)) return jinja_num_hash(v);
     switch (v.type) {
     case JINJA_STR:

@@ -9,6 +9,8 @@
 #include "tokenizer/jinja_print.h"
 #include "tokenizer/tokenizer.h"
 
+enum { LOADS_PER_STEP = 16 };
+
 struct jinja_frame *jinja_frame_new(struct jinja_run *r, struct jinja_frame *up, uint32_t n_slots)
 {
     struct jinja_frame *f = JINJA_NEW(r, struct jinja_frame);
@@ -26,6 +28,7 @@ struct jinja_value *jinja_slot(struct jinja_frame *f, struct jinja_ref ref)
 void jinja_enter_scope(struct jinja_run *r, struct jinja_frame *f,
                        const struct jinja_scope_code *scope)
 {
+    jinja_spend(r, scope->n_loads / LOADS_PER_STEP);
     for (size_t i = 0; i < scope->n_loads; i++) {
         const struct jinja_load *l = &scope->loads[i];
         struct jinja_value v = jinja_missing();
@@ -177,6 +180,7 @@ void jinja_eval_args(struct jinja_run *r, struct jinja_frame *f, const struct ji
     *ret = (struct jinja_args){.pos = pos->items, .n_pos = pos->n};
     ret->keys = JINJA_NEW_N(r, n_max, const struct jinja_str *);
     ret->kw = JINJA_NEW_N(r, n_max, struct jinja_value);
+    jinja_spend(r, (uint64_t)kw->n * kw->n / 8);
     for (size_t i = 0; i < kw->n; i++) add_kw(r, ret, call->keys[i], kw->items[i]);
     if (!jinja_is(caller, JINJA_MISSING)) add_kw(r, ret, jinja_lit(r, "caller").u.str, caller);
     if (jinja_is(more, JINJA_DICT)) add_dynamic_kw(r, ret, more.u.dict);

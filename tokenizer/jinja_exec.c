@@ -275,8 +275,10 @@ static struct jinja_value new_macro(struct jinja_run *r, struct jinja_frame *f,
 }
 
 /* Takes a keyword argument out of the array; JINJA_MISSING if it was not given. */
-static struct jinja_value take_kw(struct jinja_args *args, const struct jinja_str *name)
+static struct jinja_value take_kw(struct jinja_run *r, struct jinja_args *args,
+                                  const struct jinja_str *name)
 {
+    jinja_spend(r, args->n_kw / 8);
     for (size_t i = 0; i < args->n_kw; i++) {
         if (!jinja_str_equal(args->keys[i], name)) continue;
         struct jinja_value v = args->kw[i];
@@ -329,7 +331,7 @@ static void bind_caller(struct jinja_run *r, struct jinja_frame *f,
     if (!code->takes_caller || found) return;
     if (code->explicit_caller) jinja_raise(r, "a macro takes its caller as a keyword");
     const struct jinja_str name = {.s = "caller", .len = 6, .origin = JINJA_TRUSTED};
-    struct jinja_value caller = take_kw(args, &name);
+    struct jinja_value caller = take_kw(r, args, &name);
     if (jinja_is(caller, JINJA_MISSING) || jinja_is(caller, JINJA_NONE))
         caller = jinja_undefined_hint(r, "No caller defined");
     *jinja_slot(f, code->caller) = caller;
@@ -362,7 +364,7 @@ struct jinja_value jinja_call_macro(struct jinja_run *r, const struct jinja_macr
     for (size_t i = 0; i < code->params.n; i++) {
         const struct jinja_str *name = code->params.all[i]->u.name.name;
         bool given = i < args->n_pos;
-        *jinja_slot(f, code->param_refs[i]) = given ? args->pos[i] : take_kw(&rest, name);
+        *jinja_slot(f, code->param_refs[i]) = given ? args->pos[i] : take_kw(r, &rest, name);
         found_caller = found_caller || (!given && jinja_str_is(name, "caller"));
     }
     bind_caller(r, f, code, &rest, found_caller);

@@ -182,7 +182,7 @@ JINJA_FILTER_FN(f_truncate)
     if (__builtin_add_overflow(length, leeway, &n) || jinja_length(r, v) <= n) return v;
     const struct jinja_str *s = text_of(r, v);
     const struct jinja_str *cut =
-        jinja_str_part(r, s, 0, jinja_str_char_at(s, (size_t)(length - n_end)));
+        jinja_str_part(r, s, 0, jinja_str_char_at(r, s, (size_t)(length - n_end)));
     if (!jinja_truth(a[1])) {
         size_t space = jinja_str_rfind(r, cut, &blank, cut->len);
         if (space != SIZE_MAX) cut = jinja_str_part(r, cut, 0, space);
@@ -303,7 +303,7 @@ static bool is_blank(const struct jinja_str *s)
 static const struct jinja_str *break_chunk(struct wrap *w, size_t i, size_t room)
 {
     const struct jinja_str *s = w->chunks->items[i].u.str;
-    size_t end = jinja_str_char_at(s, room), at = end;
+    size_t end = jinja_str_char_at(w->r, s, room), at = end;
     bool only_dashes = true;
     while (at > 0 && s->s[at - 1] != '-') at--;
     for (size_t k = 0; k + 1 < at; k++) only_dashes = only_dashes && s->s[k] == '-';
@@ -443,8 +443,9 @@ JINJA_FILTER_FN(f_filesizeformat)
             i++;
         }
         char prefix = binary ? (char)toupper((unsigned char)units[i]) : units[i];
-        snprintf(buf, sizeof(buf), "%.1f %c%s", base * bytes / (unit * base), prefix,
-                 binary ? "iB" : "B");
+        int n = snprintf(buf, sizeof(buf), "%.1f %c%s", base * bytes / (unit * base), prefix,
+                         binary ? "iB" : "B");
+        jinja_spend_digits(r, (size_t)n);
     }
     return jinja_from_str(
         jinja_str_new(r, buf, strlen(buf), v.input ? JINJA_INPUT : JINJA_TRUSTED));

@@ -93,7 +93,7 @@ static void set_text(struct jinja_sb *sb, const struct field *f, const struct ji
 {
     const struct jinja_str none = {.s = "", .origin = JINJA_TRUSTED};
     if (f->precision >= 0)
-        s = jinja_str_part(sb->r, s, 0, jinja_str_char_at(s, (size_t)f->precision));
+        s = jinja_str_part(sb->r, s, 0, jinja_str_char_at(sb->r, s, (size_t)f->precision));
     set_in_field(sb, f, align, &none, s, s->origin & JINJA_INPUT ? JINJA_INPUT : JINJA_TRUSTED);
 }
 
@@ -140,13 +140,13 @@ static struct number int_number(struct jinja_run *r, const struct field *f, stru
 static char *print_float(struct jinja_run *r, double d, char type, bool alt, int precision)
 {
     size_t size = (size_t)precision + 400;
-    jinja_spend(r, size / 4); /* hundreds of digits take their time */
     char *buf = jinja_alloc(r, size, 1);
     switch (tolower((unsigned char)type)) {
     case 'e': snprintf(buf, size, alt ? "%#.*e" : "%.*e", precision, d); break;
     case 'f': snprintf(buf, size, alt ? "%#.*f" : "%.*f", precision, d); break;
     default: snprintf(buf, size, alt ? "%#.*g" : "%.*g", precision, d); break;
     }
+    jinja_spend_digits(r, strlen(buf));
     return buf;
 }
 
@@ -187,7 +187,7 @@ static struct number float_number(struct jinja_run *r, const struct field *f, do
     char *text;
     if (f->type == 0 && f->precision < 0) {
         text = jinja_alloc(r, JINJA_FLOAT_BYTES, 1);
-        jinja_float_repr(d, text);
+        jinja_float_repr(r, d, text);
     } else if (f->type == 0) {
         text = print_general(r, d, precision);
     } else {
@@ -341,7 +341,7 @@ static void add_conversion(struct percent *p)
     struct field f = {.precision = -1};
     struct jinja_value v = jinja_missing();
     bool negative = false;
-    jinja_spend(p->r, 4);
+    jinja_spend(p->r, 8);
     if (peek(p) == '%') {
         jinja_sb_add_part(&p->out, p->format, p->at++, 1);
         return;

@@ -88,6 +88,7 @@ static void read_escape(struct reader *rd, struct jinja_sb *sb)
     const char *p = c > 0 ? strchr(from, c) : NULL;
     if (!p && c != 'u') fail_at(rd, "invalid escape");
     rd->at++;
+    jinja_spend(rd->r, 1);
     if (p) jinja_sb_add_bytes(sb, to + (p - from), 1, rd->origin);
     else jinja_sb_add_cp(sb, read_unicode_escape(rd), rd->origin);
 }
@@ -110,6 +111,7 @@ static struct jinja_value read_string(struct reader *rd)
         if (c == '"') break;
         read_escape(rd, &sb);
     }
+    jinja_spend_bytes(rd->r, sb.len);
     struct jinja_str *s = jinja_sb_str(&sb);
     s->origin = rd->origin; /* also of the empty string: it is a value from there */
     return jinja_from_str(s);
@@ -144,7 +146,10 @@ static struct jinja_value read_number(struct reader *rd)
     struct jinja_value v;
     bool negative = rd->text[begin] == '-';
     rd->at = at;
-    if (is_float) return jinja_float(strtod(jinja_copy(rd->r, rd->text + begin, at - begin), NULL));
+    if (is_float) {
+        jinja_spend_digits(rd->r, at - begin);
+        return jinja_float(strtod(jinja_copy(rd->r, rd->text + begin, at - begin), NULL));
+    }
     if (!jinja_int_parse(rd->r, rd->text + begin + negative, at - begin - negative, 10, negative,
                          &v))
         fail_at(rd, "an integer with too many digits");
@@ -203,6 +208,7 @@ static struct jinja_value read_plain(struct reader *rd)
 static struct jinja_value read_value(struct reader *rd, int depth)
 {
     struct jinja_value v;
+    jinja_spend(rd->r, 1);
     if (depth > JINJA_MAX_VALUE_DEPTH) fail_at(rd, "too deeply nested");
     skip_blanks(rd);
     switch (peek(rd)) {
@@ -293,7 +299,7 @@ static void write_string(struct writer *w, const struct jinja_str *s)
         begin = at;
         if (at == s->len) break;
         int32_t cp = jinja_str_next(s, &at);
-        jinja_spend_chars(w->sb.r, 4);
+        jinja_spend_chars(w->sb.r, 8);
         write_char(&w->sb, cp, w->style->ensure_ascii, jinja_str_origin_at(s, begin));
     }
     jinja_sb_add_bytes(&w->sb, "\"", 1, outer);
@@ -307,8 +313,7 @@ static void write_number(struct writer *w, struct jinja_value v)
         add(w, v, jinja_int_digits(w->sb.r, v, 10));
         return;
     }
-    jinja_spend(w->sb.r, 8); /* digits are tried out */
-    jinja_float_repr(v.u.d, buf);
+    jinja_float_repr(w->sb.r, v.u.d, buf);
     add(w, v, strcmp(buf, "nan") == 0    ? "NaN"
               : strcmp(buf, "inf") == 0  ? "Infinity"
               : strcmp(buf, "-inf") == 0 ? "-Infinity"

@@ -47,8 +47,8 @@ static bool byte_span(struct jinja_run *r, const struct jinja_str *s, const stru
     if (end < 0) end = end + n < 0 ? 0 : end + n;
     if (end > n) end = n;
     if (begin > end) return false;
-    *ret_begin = jinja_str_char_at(s, (size_t)begin);
-    *ret_end = jinja_str_char_at(s, (size_t)end);
+    *ret_begin = jinja_str_char_at(r, s, (size_t)begin);
+    *ret_end = end == n ? s->len : jinja_str_char_at(r, s, (size_t)end);
     return true;
 }
 
@@ -75,6 +75,7 @@ JINJA_METHOD_FN(str_rstrip) { return strip(r, self, a, JINJA_RIGHT); }
 JINJA_METHOD_FN(str_removeprefix)
 {
     const struct jinja_str *s = self.u.str, *prefix = need(r, a[0]);
+    jinja_spend_bytes(r, prefix->len);
     size_t n = jinja_str_starts(s, prefix) ? prefix->len : 0;
     return jinja_str_part_value(r, s, n, s->len - n);
 }
@@ -82,6 +83,7 @@ JINJA_METHOD_FN(str_removeprefix)
 JINJA_METHOD_FN(str_removesuffix)
 {
     const struct jinja_str *s = self.u.str, *suffix = need(r, a[0]);
+    jinja_spend_bytes(r, suffix->len);
     size_t n = jinja_str_ends(s, suffix) ? suffix->len : 0;
     return jinja_str_part_value(r, s, 0, s->len - n);
 }
@@ -152,6 +154,8 @@ static bool affix(struct jinja_run *r, const struct jinja_str *s, struct jinja_v
             if (affix(r, s, v.u.list->items[i], at_end)) return true;
         return false;
     }
+    jinja_spend(r, 1);
+    jinja_spend_bytes(r, need(r, v)->len);
     return at_end ? jinja_str_ends(s, need(r, v)) : jinja_str_starts(s, need(r, v));
 }
 

@@ -20,6 +20,7 @@
 enum {
     MAX_INT_DIGITS = 4300, /* what Python converts between text and integer */
     MAX_EXACT_BITS = 53,
+    FMOD_STEPS = 24, /* fmod works bit by bit where the exponents are far apart */
 };
 
 const char *jinja_op_name(enum jinja_op op)
@@ -144,6 +145,7 @@ static double float_floordiv(double a, double b)
 static struct jinja_value float_arith(struct jinja_run *r, enum jinja_op op, double a, double b)
 {
     if (op >= JINJA_DIV && op <= JINJA_MOD && b == 0) jinja_raise(r, "float division by zero");
+    if (op == JINJA_FLOORDIV || op == JINJA_MOD) jinja_spend(r, FMOD_STEPS);
     switch (op) {
     case JINJA_ADD: return jinja_float(a + b);
     case JINJA_SUB: return jinja_float(a - b);
@@ -429,14 +431,16 @@ static struct jinja_value round_int(struct jinja_run *r, struct jinja_value v, i
 }
 
 /* The exact decimal value rounded half to even, which is what printf does. */
-static double round_double(double d, int64_t digits)
+static double round_double(struct jinja_run *r, double d, int64_t digits)
 {
     char buf[DBL_MAX_10_EXP + 400];
     if (!isfinite(d) || digits > 322) return d;
     if (digits >= 0) {
-        snprintf(buf, sizeof(buf), "%.*f", (int)digits, d);
+        int n = snprintf(buf, sizeof(buf), "%.*f", (int)digits, d);
+        jinja_spend_digits(r, (size_t)n);
         return strtod(buf, NULL);
     }
+    jinja_spend_digits(r, DBL_MAX_10_EXP);
     if (digits < -DBL_MAX_10_EXP || d == 0) return copysign(0.0, d);
     int exp10 = (int)floor(log10(fabs(d)));
     snprintf(buf, sizeof(buf), "%.17e", d);
@@ -455,7 +459,7 @@ static double round_double(double d, int64_t digits)
 struct jinja_value jinja_round(struct jinja_run *r, struct jinja_value v, int64_t digits)
 {
     struct jinja_value rounded = jinja_is(v, JINJA_FLOAT)
-                                     ? jinja_float(round_double(v.u.d, digits))
+                                     ? jinja_float(round_double(r, v.u.d, digits))
                                      : round_int(r, v, digits);
     if (jinja_is(rounded, JINJA_BOOL)) rounded.type = JINJA_INT;
     return jinja_tainted(rounded, v.input);

@@ -153,8 +153,8 @@ static struct jinja_value slice_str(struct jinja_run *r, const struct jinja_str 
     int64_t n = (int64_t)jinja_str_chars(r, str);
     struct span s = adjust(r, n, start, stop, step);
     if (s.step != 1) return pick_chars(r, str, s, n);
-    size_t begin = jinja_str_char_at(str, (size_t)s.start);
-    size_t end = s.n ? jinja_str_char_at(str, (size_t)(s.start + s.n)) : begin;
+    size_t begin = jinja_str_char_at(r, str, (size_t)s.start), end = begin;
+    if (s.n) end = s.start + s.n == n ? str->len : jinja_str_char_at(r, str, (size_t)(s.start + s.n));
     return jinja_str_part_value(r, str, begin, end - begin);
 }
 

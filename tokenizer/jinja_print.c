@@ -29,6 +29,8 @@ static void add(struct jinja_sb *sb, struct jinja_value v, const char *text)
 
 /* ---- numbers ---- */
 
+enum { DIGITS_TRIED = 64 /* up to 17 precisions are printed and read back */ };
+
 /* Decimal digits of d (positive, finite) that read back the same, and the exponent of the first. */
 static int shortest_digits(double d, char digits[20])
 {
@@ -58,9 +60,10 @@ static void put_fixed(char *out, size_t size, const char *digits, int exp)
         snprintf(out, size, "%.*s.%s", exp + 1, digits, digits + exp + 1);
 }
 
-void jinja_float_repr(double d, char buf[JINJA_FLOAT_BYTES])
+void jinja_float_repr(struct jinja_run *r, double d, char buf[JINJA_FLOAT_BYTES])
 {
     char digits[20];
+    jinja_spend_digits(r, DIGITS_TRIED);
     if (isnan(d) || isinf(d)) {
         snprintf(buf, JINJA_FLOAT_BYTES, "%s", isnan(d) ? "nan" : d < 0 ? "-inf" : "inf");
         return;
@@ -85,8 +88,7 @@ static void print_number(struct jinja_sb *sb, struct jinja_value v)
     if (jinja_is(v, JINJA_BOOL)) add(sb, v, v.u.i ? "True" : "False");
     else if (!jinja_is(v, JINJA_FLOAT)) add(sb, v, jinja_int_digits(sb->r, v, 10));
     else {
-        jinja_spend(sb->r, 8); /* digits are tried out */
-        jinja_float_repr(v.u.d, buf);
+        jinja_float_repr(sb->r, v.u.d, buf);
         add(sb, v, buf);
     }
 }
@@ -137,7 +139,7 @@ static void repr_str(struct jinja_sb *sb, const struct jinja_str *s, bool ascii)
         begin = at;
         if (at == s->len) break;
         int32_t cp = jinja_str_next(s, &at);
-        jinja_spend_chars(sb->r, 4);
+        jinja_spend_chars(sb->r, 8);
         add_repr_char(sb, cp, quote, ascii, jinja_str_origin_at(s, begin));
     }
     jinja_sb_add_bytes(sb, &quote, 1, outer);

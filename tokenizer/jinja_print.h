@@ -16,7 +16,7 @@ void jinja_print(struct jinja_sb *sb, struct jinja_value v);
 
 /* As repr() has it: the fewest digits that read back the same. */
 enum { JINJA_FLOAT_BYTES = 64 };
-void jinja_float_repr(double d, char buf[JINJA_FLOAT_BYTES]);
+void jinja_float_repr(struct jinja_run *r, double d, char buf[JINJA_FLOAT_BYTES]);
 
 /* json.dumps options. */
 struct jinja_json_style {

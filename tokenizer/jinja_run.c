@@ -11,6 +11,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <time.h>
 
 #include "tokenizer/tokenizer.h"
 
@@ -21,6 +22,8 @@ enum {
     COPIED_PER_STEP = 64, /* bytes */
     SEARCHED_PER_STEP = 16,
     READ_PER_STEP = 4,
+    STEPS_PER_LOOK = 8192, /* at the clock: a system call of some hundred ns */
+    STEPS_PER_FLOAT = 8,
 };
 
 /* Blocks with room for many objects and blocks that are one large object share the list. */
@@ -38,7 +41,27 @@ void jinja_run_init(struct jinja_run *r, size_t max_memory_bytes, uint64_t max_s
 {
     memset(r, 0, sizeof(*r));
     r->max_memory_bytes = max_memory_bytes;
+    r->max_steps = max_steps;
     r->steps_left = max_steps;
+}
+
+static uint64_t cpu_now_ns(void)
+{
+    struct timespec t;
+    clock_gettime(CLOCK_THREAD_CPUTIME_ID, &t);
+    return (uint64_t)t.tv_sec * 1000000000u + (uint64_t)t.tv_nsec;
+}
+
+static void plan_look(struct jinja_run *r)
+{
+    r->clock_at = r->steps_left > STEPS_PER_LOOK ? r->steps_left - STEPS_PER_LOOK : 0;
+}
+
+void jinja_run_bound_cpu(struct jinja_run *r, unsigned max_cpu_ms)
+{
+    r->max_cpu_ms = max_cpu_ms;
+    r->cpu_end_ns = cpu_now_ns() + (uint64_t)max_cpu_ms * 1000000u;
+    plan_look(r);
 }
 
 void jinja_run_finish(struct jinja_run *r)
@@ -193,13 +216,23 @@ char *jinja_copy(struct jinja_run *r, const char *bytes, size_t len)
     return p;
 }
 
+static void look_at_clock(struct jinja_run *r)
+{
+    if (cpu_now_ns() >= r->cpu_end_ns)
+        jinja_fail(r, TOK_ELIMIT, "the template takes more than %u ms of processor time",
+                   r->max_cpu_ms);
+    plan_look(r);
+}
+
 void jinja_spend(struct jinja_run *r, uint64_t n)
 {
     if (n > r->steps_left) {
         r->steps_left = 0;
-        jinja_fail(r, TOK_ELIMIT, "the template takes too many steps");
+        jinja_fail(r, TOK_ELIMIT, "the template takes more than %llu steps",
+                   (unsigned long long)r->max_steps);
     }
     r->steps_left -= n;
+    if (r->steps_left < r->clock_at) look_at_clock(r);
 }
 
 void jinja_spend_bytes(struct jinja_run *r, size_t bytes)
@@ -215,6 +248,11 @@ void jinja_spend_search(struct jinja_run *r, size_t bytes)
 void jinja_spend_chars(struct jinja_run *r, size_t bytes)
 {
     jinja_spend(r, bytes / READ_PER_STEP);
+}
+
+void jinja_spend_digits(struct jinja_run *r, size_t n)
+{
+    jinja_spend(r, STEPS_PER_FLOAT + n);
 }
 
 void jinja_enter(struct jinja_run *r)

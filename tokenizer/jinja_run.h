@@ -8,6 +8,12 @@
  * nothing but its arena. Functions that take a `struct jinja_run *` therefore return only on
  * success; they say so nowhere else.
  *
+ * A run is bounded three ways. Steps are the bound that counts: whatever takes time is paid for in
+ * steps, at a price that makes each take about as long (some 20 to 100 ns), so whether a template
+ * is refused depends on the template and its input alone, never on the machine or its load. Memory
+ * is counted likewise. The thread's processor time is looked at every few thousand steps as a last
+ * resort: it ends a run on a much slower machine, or one whose price we got wrong.
+ *
  * Threads: a run belongs to one thread. What a finished parse leaves behind is only read.
  */
 #ifndef HEARTH_TOKENIZER_JINJA_RUN_H
@@ -39,7 +45,11 @@ struct jinja_run {
     size_t memory_bytes;
     size_t max_memory_bytes;
     size_t max_output_bytes;
+    uint64_t max_steps;
     uint64_t steps_left;
+    unsigned max_cpu_ms;        /* 0: no bound */
+    uint64_t cpu_end_ns;        /* on the clock of the thread's processor time */
+    uint64_t clock_at;          /* the clock is looked at when fewer steps are left; 0: never */
     int n_eval;                 /* evaluations in each other just now */
     int n_calls;                /* macro calls in each other just now */
     int line;                   /* of the template, for the error; 0: none */
@@ -53,8 +63,11 @@ struct jinja_run {
     const struct tm *now;               /* the clock of strftime_now */
 };
 
-/* No memory is taken yet. */
+/* No memory is taken yet, and processor time is not bounded. */
 void jinja_run_init(struct jinja_run *r, size_t max_memory_bytes, uint64_t max_steps);
+
+/* Bounds the processor time that this thread spends from now on until the run ends. */
+void jinja_run_bound_cpu(struct jinja_run *r, unsigned max_cpu_ms);
 void jinja_run_finish(struct jinja_run *r);
 
 /*
@@ -92,6 +105,9 @@ void jinja_spend(struct jinja_run *r, uint64_t n);
 void jinja_spend_bytes(struct jinja_run *r, size_t bytes);
 void jinja_spend_search(struct jinja_run *r, size_t bytes);
 void jinja_spend_chars(struct jinja_run *r, size_t bytes);
+
+/* The step price of printing or reading a float as n digits. */
+void jinja_spend_digits(struct jinja_run *r, size_t n);
 
 /* Counts one more evaluation inside another; jinja_leave takes it back. */
 void jinja_enter(struct jinja_run *r);

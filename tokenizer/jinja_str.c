@@ -14,12 +14,15 @@
 
 #include "tokenizer/tokenizer.h"
 
+enum { LARGE_BYTES = 1 << 20 };
+
 void jinja_sb_init(struct jinja_sb *sb, struct jinja_run *r)
 {
     *sb = (struct jinja_sb){.r = r};
 }
 
-/* Makes room, doubling, and keeps the mask as long as the text. */
+/* Makes room and keeps the mask as long as the text. Long texts grow by less than double: a few of
+ * them are all that a run's memory holds. */
 static void reserve(struct jinja_sb *sb, size_t more)
 {
     size_t need;
@@ -28,8 +31,8 @@ static void reserve(struct jinja_sb *sb, size_t more)
                    sb->max_bytes ? sb->max_bytes : SIZE_MAX);
     if (need <= sb->cap) return;
     size_t cap = sb->cap ? sb->cap : 64;
-    while (cap < need && cap <= SIZE_MAX / 4) cap *= 2;
-    if (cap < need) cap = need;
+    while (cap < need && cap < LARGE_BYTES) cap *= 2;
+    if (cap < need && __builtin_add_overflow(need, need / 4, &cap)) cap = need;
     sb->data = jinja_grow(sb->r, sb->data, sb->cap, cap);
     if (sb->mask) sb->mask = jinja_grow(sb->r, sb->mask, sb->cap, cap);
     sb->cap = cap;
@@ -214,7 +217,7 @@ static struct jinja_sb *concat_buffer(struct jinja_run *r, const struct jinja_st
     size_t total;
     if (__builtin_add_overflow(a->len, more, &total) || total > SIZE_MAX / 4)
         jinja_fail(r, TOK_ELIMIT, "a text of more than %zu bytes", a->len);
-    reserve(fresh, sb ? total * 2 : total);
+    reserve(fresh, sb && total < LARGE_BYTES ? total * 2 : total + total / 4);
     jinja_spend_bytes(r, a->len);
     jinja_sb_add(fresh, a);
     return fresh;
@@ -248,6 +251,7 @@ const struct jinja_str *jinja_str_concat(struct jinja_run *r, const struct jinja
 
 bool jinja_str_is(const struct jinja_str *s, const char *text)
 {
+    if (s->len && s->s[0] != text[0]) return false; /* most tables of names end here */
     return strlen(text) == s->len && memcmp(s->s, text, s->len) == 0;
 }
 
@@ -327,14 +331,14 @@ size_t jinja_str_chars(struct jinja_run *r, const struct jinja_str *s)
 }
 
 /* Counting the bytes that begin a character is all it takes. */
-size_t jinja_str_char_at(const struct jinja_str *s, size_t nth)
+size_t jinja_str_char_at(struct jinja_run *r, const struct jinja_str *s, size_t nth)
 {
     size_t at = 0;
-    while (at < s->len) {
-        if (!is_continuation(s->s[at]) && nth-- == 0) return at;
-        at++;
-    }
-    return s->len;
+    if (nth >= s->len) return s->len;
+    for (; at < s->len; at++)
+        if (!is_continuation(s->s[at]) && nth-- == 0) break;
+    jinja_spend_search(r, at);
+    return at;
 }
 
 int32_t jinja_str_next(const struct jinja_str *s, size_t *at)

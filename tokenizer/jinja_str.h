@@ -70,7 +70,7 @@ uint8_t jinja_str_origin_at(const struct jinja_str *s, size_t at);
 
 size_t jinja_str_chars(struct jinja_run *r, const struct jinja_str *s);
 /* Position of the nth character; the length when there are fewer. */
-size_t jinja_str_char_at(const struct jinja_str *s, size_t nth);
+size_t jinja_str_char_at(struct jinja_run *r, const struct jinja_str *s, size_t nth);
 /* Number of characters in the first `bytes` bytes. */
 size_t jinja_str_chars_before(const struct jinja_str *s, size_t bytes);
 /* The code point at *at, which is moved behind it. */

@@ -88,7 +88,7 @@ struct jinja_value jinja_str_case(struct jinja_run *r, const struct jinja_str *s
 {
     struct jinja_sb sb;
     jinja_sb_init(&sb, r);
-    jinja_spend_chars(r, s->len);
+    jinja_spend_chars(r, 2 * s->len);
     bool in_word = false;
     for (size_t at = 0; at < s->len;) {
         size_t begin = at;

@@ -237,6 +237,145 @@ static void test_budgets(void **state)
     }
 }
 
+/* A text that grows, NUL-terminated. Owned: free(s). */
+struct text {
+    char *s;
+    size_t len, cap;
+};
+
+__attribute__((format(printf, 2, 3))) static void text_add(struct text *t, const char *fmt, ...)
+{
+    va_list ap;
+    if (t->cap - t->len < 100) {
+        t->cap = t->cap * 2 + 1000;
+        t->s = realloc(t->s, t->cap);
+        REQUIRE(t->s);
+    }
+    va_start(ap, fmt);
+    int n = vsnprintf(t->s + t->len, t->cap - t->len, fmt, ap);
+    va_end(ap);
+    REQUIRE(n >= 0 && (size_t)n < t->cap - t->len);
+    t->len += (size_t)n;
+}
+
+/* Work that one evaluation hides: it must cost at least so many steps. */
+static void test_prices(void **state)
+{
+#define THOUSAND(body) "{% for i in range(1000) %}{% set y = " body " %}{% endfor %}"
+#define ALL(list) "{% set l = " list " %}"
+    static const struct {
+        const char *source;
+        uint64_t steps;
+    } cases[] = {
+        {THOUSAND("1.2345e300 | round(2)"), 300000},
+        {THOUSAND("1.2345 | round(300)"), 300000},
+        {THOUSAND("1e300 | filesizeformat"), 250000},
+        {THOUSAND("(0.1 + 0.2) | string"), 60000},
+        {THOUSAND("[0.1] | tojson"), 60000},
+        {THOUSAND("'{}'.format(0.1)"), 60000},
+        {THOUSAND("1e308 % 3e-308"), 25000},
+        {ALL("2 ** 30000") THOUSAND("l == l + 1"), 60000},
+        {ALL("2 ** 30000") THOUSAND("{l: 1}"), 32000},
+        {ALL("'9' * 300") THOUSAND("l | int"), 600000},
+        {ALL("'\xC3\xA9' * 1000") THOUSAND("l[999:]"), 150000},
+        {ALL("'\xC3\xA9' * 1000") THOUSAND("l[999]"), 150000},
+        {ALL("'\xC3\xA9' * 1000") THOUSAND("l.find('x', 999)"), 150000},
+        {ALL("('b',) * 1000") THOUSAND("'a'.startswith(l)"), 1000000},
+        {ALL("'a' * 64000") THOUSAND("l.removeprefix(l)"), 1000000},
+    };
+    (void)state;
+    for (size_t i = 0; i < N_OF(cases); i++) {
+        struct job job = {.source = cases[i].source};
+        int rc = render_bounded(&job, MEMORY_BYTES, OUTPUT_BYTES, cases[i].steps);
+        REQUIRE_MSG(rc == TOK_ELIMIT, "%s: %d %s", cases[i].source, rc, job.err);
+        job_finish(&job);
+    }
+#undef THOUSAND
+#undef ALL
+}
+
+/* Every scope that a loop enters again reads all variables of its body, used or not. */
+static void test_price_of_scopes(void **state)
+{
+    enum { NAMES = 3000 };
+    struct text source = {0};
+    (void)state;
+    text_add(&source, "{%% for i in range(1000) %%}{%% if false %%}");
+    for (int i = 0; i < NAMES; i++) text_add(&source, "{{ v%d }}", i);
+    text_add(&source, "{%% endif %%}{%% endfor %%}");
+    struct job job = {.source = source.s};
+    REQUIRE_EQ_INT(render_bounded(&job, MEMORY_BYTES, OUTPUT_BYTES, NAMES * 1000 / 20), TOK_ELIMIT);
+    job_finish(&job);
+    free(source.s);
+}
+
+/* The integer that hashes to h (the inverse of jinja_num_hash). */
+static int64_t unhash(uint64_t h)
+{
+    uint64_t inverse = 0xFF51AFD7ED558CCDu;
+    for (int i = 0; i < 6; i++) inverse *= 2 - 0xFF51AFD7ED558CCDu * inverse;
+    h ^= h >> 33;
+    h *= inverse;
+    return (int64_t)(h ^ h >> 33);
+}
+
+/* Keys of a request that all want the same place of the table. */
+static void test_price_of_collisions(void **state)
+{
+    enum { KEYS = 20000 };
+    struct text context = {0};
+    (void)state;
+    REQUIRE_EQ_INT((int64_t)jinja_num_hash(jinja_int(unhash(77))), 77);
+    text_add(&context, "{\"l\": [");
+    for (uint64_t i = 0; i < KEYS; i++)
+        text_add(&context, "%s%lld", i ? "," : "", (long long)unhash(i << 32));
+    text_add(&context, "]}");
+    struct job job = {.source = "{% set d = {}.fromkeys(l) %}", .context = context.s};
+    REQUIRE_EQ_INT(render(&job), TOK_ELIMIT);
+    job_finish(&job);
+    free(context.s);
+}
+
+struct cpu_job {
+    struct job job;
+    unsigned ms;
+};
+
+static void render_on_clock(struct jinja_run *r, void *arg)
+{
+    struct cpu_job *c = arg;
+    if (c->ms) jinja_run_bound_cpu(r, c->ms);
+    render_body(r, &c->job);
+}
+
+/* A run that nothing else bounds ends by the clock; a short one never looks at it. */
+static void test_cpu_bound(void **state)
+{
+    static const struct {
+        const char *source;
+        unsigned ms;
+        int rc;
+    } cases[] = {
+        {"{% for i in range(99999) %}{% for j in range(99999) %}{% endfor %}{% endfor %}", 1,
+         TOK_ELIMIT},
+        {"{% for i in range(99999) %}{% set y = 'a' * 9999 %}{% endfor %}", 1, TOK_ELIMIT},
+        {"{% for i in range(1000) %}{% endfor %}", 1, 0},
+        {"{% for i in range(99999) %}{% endfor %}", 0, 0},
+    };
+    (void)state;
+    for (size_t i = 0; i < N_OF(cases); i++) {
+        struct cpu_job c = {.job = {.source = cases[i].source}, .ms = cases[i].ms};
+        struct jinja_run r;
+        jinja_run_init(&r, SIZE_MAX, UINT64_MAX);
+        REQUIRE_EQ_INT(jinja_template_open(&c.job.t, cases[i].source, strlen(cases[i].source),
+                                           c.job.err, sizeof(c.job.err)), 0);
+        REQUIRE_EQ_INT(jinja_guard(&r, render_on_clock, &c), cases[i].rc);
+        REQUIRE(!cases[i].rc || strstr(r.err, "more than 1 ms of processor time"));
+        jinja_run_finish(&r);
+        job_finish(&c.job);
+    }
+}
+
 /* n times `open`, then `middle`, then n times `close`. */
 static char *nest(const char *open, const char *middle, const char *close, size_t n)
 {
@@ -371,14 +510,16 @@ static void test_float_repr(void **state)
 {
     uint64_t seed = 88172645463325252u;
     char buf[JINJA_FLOAT_BYTES];
+    struct jinja_run r;
     (void)state;
+    jinja_run_init(&r, MEMORY_BYTES, UINT64_MAX);
     for (int i = 0; i < 20000; i++) {
         uint64_t bits = next_random(&seed);
         double d;
         memcpy(&d, &bits, sizeof(d));
         if (i % 3 == 0) d = (double)(int64_t)(bits >> 20) / 1000.0;
         if (!isfinite(d)) continue;
-        jinja_float_repr(d, buf);
+        jinja_float_repr(&r, d, buf);
         REQUIRE_MSG(strtod(buf, NULL) == d, "%.17g is %s", d, buf);
         REQUIRE_MSG(strpbrk(buf, ".e"), "%.17g is %s", d, buf);
     }
@@ -515,7 +656,9 @@ int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(test_cases),      cmocka_unit_test(test_errors),
-        cmocka_unit_test(test_budgets),    cmocka_unit_test(test_nesting),
+        cmocka_unit_test(test_budgets),    cmocka_unit_test(test_prices),
+        cmocka_unit_test(test_price_of_scopes), cmocka_unit_test(test_price_of_collisions),
+        cmocka_unit_test(test_cpu_bound),  cmocka_unit_test(test_nesting),
         cmocka_unit_test(test_marks),      cmocka_unit_test(test_float_repr),
         cmocka_unit_test(test_integers),   cmocka_unit_test(test_concat),
         cmocka_unit_test(test_accumulation), cmocka_unit_test(test_json_errors),
