@@ -18,9 +18,9 @@
 
 enum {
     DEFAULT_OUTPUT_BYTES = 16 << 20,
+    DEFAULT_MEMORY_BYTES = 64 << 20,
     DEFAULT_STEPS = 2 * 1000 * 1000,
-    MEMORY_PER_OUTPUT_BYTE = 16, /* a run may take this much beyond the base */
-    MEMORY_BASE_BYTES = 64 << 20,
+    DEFAULT_CPU_MS = 250,
 };
 
 /* ---- opening ---- */
@@ -51,7 +51,9 @@ int tok_chat_open(struct tok_chat **ret, const char *dir, const struct tok_chat_
         goto out;
     }
     c->max_output_bytes = p->max_output_bytes ? p->max_output_bytes : DEFAULT_OUTPUT_BYTES;
+    c->max_memory_bytes = p->max_memory_bytes ? p->max_memory_bytes : DEFAULT_MEMORY_BYTES;
     c->max_steps = p->max_steps ? p->max_steps : DEFAULT_STEPS;
+    c->max_cpu_ms = p->max_cpu_ms ? p->max_cpu_ms : DEFAULT_CPU_MS;
     rc = tok_chat_files_read(&files, dir, p->template_file, err, errlen);
     if (rc) goto out;
     rc = open_template(&c->plain, files.plain, "", err, errlen);
@@ -249,44 +251,7 @@ static const struct jinja_str *cut_at_tag(struct jinja_run *r, const struct jinj
     return jinja_str_strip(r, head, NULL, JINJA_RIGHT).u.str;
 }
 
-/* ---- rendering ---- */
-
-struct job {
-    const struct tok_chat *chat;
-    const struct tok_chat_input *in;
-    const struct jinja_str *text;
-};
-
-/* Whatever the template uses must be in the context: no special tokens are added. */
-static void render_context(struct jinja_run *r, struct job *job, const struct tm *now)
-{
-    struct jinja_value v = parse_input(r, job->in->context, "context");
-    if (!jinja_is(v, JINJA_DICT)) jinja_raise(r, "context must be an object");
-    const struct jinja_value *tools = jinja_dict_get_name(r, v.u.dict, "tools");
-    bool has_tools = tools && !jinja_is(*tools, JINJA_NONE);
-    const struct jinja_template *t = choose_template(r, job->chat, has_tools);
-    job->text = jinja_template_render(r, t, v.u.dict, now);
-}
-
-/* The whole of a request, in the order of apply_chat_template. */
-static void render(struct jinja_run *r, void *arg)
-{
-    struct job *job = arg;
-    struct tm now;
-    read_clock(r, &now);
-    if (job->in->context) {
-        render_context(r, job, &now);
-        return;
-    }
-    struct jinja_value messages = read_messages(r, job->in), tools = read_tools(r, job->in);
-    if (!job->in->verbatim) tok_chat_prepare(r, job->chat, messages);
-    const struct jinja_str *open = tag_final_message(r, job->in, messages);
-    struct jinja_dict *context = build_context(r, job->chat, job->in, messages, tools);
-    const struct jinja_template *t =
-        choose_template(r, job->chat, !jinja_is(tools, JINJA_NONE));
-    job->text = jinja_template_render(r, t, context, &now);
-    if (open) job->text = cut_at_tag(r, job->text, open);
-}
+/* ---- ranges ---- */
 
 /* The runs of input bytes; counts them where `ranges` is NULL. */
 static size_t find_ranges(const struct jinja_str *s, struct tok_range *ranges)
@@ -304,9 +269,60 @@ static size_t find_ranges(const struct jinja_str *s, struct tok_range *ranges)
     return n;
 }
 
-static int copy_prompt(const struct jinja_str *s, struct tok_prompt *ret)
+/* ---- rendering ---- */
+
+struct job {
+    const struct tok_chat *chat;
+    const struct tok_chat_input *in;
+    const struct jinja_str *text;
+    size_t n_ranges; /* of input in the text */
+};
+
+/* The ranges will be copied out of the run, but what they take counts as its memory. */
+static void count_ranges(struct jinja_run *r, struct job *job)
 {
-    size_t n = find_ranges(s, NULL);
+    job->n_ranges = find_ranges(job->text, NULL);
+    if (job->n_ranges > (r->max_memory_bytes - r->memory_bytes) / sizeof(struct tok_range))
+        jinja_fail(r, TOK_ELIMIT, "the ranges of input need more than %zu bytes of memory",
+                   r->max_memory_bytes);
+}
+
+/* Whatever the template uses must be in the context: no special tokens are added. */
+static void render_context(struct jinja_run *r, struct job *job, const struct tm *now)
+{
+    struct jinja_value v = parse_input(r, job->in->context, "context");
+    if (!jinja_is(v, JINJA_DICT)) jinja_raise(r, "context must be an object");
+    const struct jinja_value *tools = jinja_dict_get_name(r, v.u.dict, "tools");
+    bool has_tools = tools && !jinja_is(*tools, JINJA_NONE);
+    const struct jinja_template *t = choose_template(r, job->chat, has_tools);
+    job->text = jinja_template_render(r, t, v.u.dict, now);
+}
+
+/* The whole of a request, in the order of apply_chat_template. */
+static void render_messages(struct jinja_run *r, struct job *job, const struct tm *now)
+{
+    struct jinja_value messages = read_messages(r, job->in), tools = read_tools(r, job->in);
+    if (!job->in->verbatim) tok_chat_prepare(r, job->chat, messages);
+    const struct jinja_str *open = tag_final_message(r, job->in, messages);
+    struct jinja_dict *context = build_context(r, job->chat, job->in, messages, tools);
+    const struct jinja_template *t =
+        choose_template(r, job->chat, !jinja_is(tools, JINJA_NONE));
+    job->text = jinja_template_render(r, t, context, now);
+    if (open) job->text = cut_at_tag(r, job->text, open);
+}
+
+static void render(struct jinja_run *r, void *arg)
+{
+    struct job *job = arg;
+    struct tm now;
+    read_clock(r, &now);
+    if (job->in->context) render_context(r, job, &now);
+    else render_messages(r, job, &now);
+    count_ranges(r, job);
+}
+
+static int copy_prompt(const struct jinja_str *s, size_t n, struct tok_prompt *ret)
+{
     struct tok_prompt p = {.len = s->len, .n_input = n};
     p.text = malloc(s->len + 1);
     p.input = calloc(n ? n : 1, sizeof(*p.input));
@@ -330,14 +346,14 @@ int tok_chat_render(const struct tok_chat *c, const struct tok_chat_input *in,
         snprintf(err, errlen, "out of memory");
         return TOK_ENOMEM;
     }
-    jinja_run_init(r, MEMORY_BASE_BYTES + c->max_output_bytes * MEMORY_PER_OUTPUT_BYTE,
-                   c->max_steps);
+    jinja_run_init(r, c->max_memory_bytes, c->max_steps);
     r->max_output_bytes = c->max_output_bytes;
+    jinja_run_bound_cpu(r, c->max_cpu_ms);
     int rc = jinja_guard(r, render, &job);
     if (rc) {
         jinja_copy_sentence(err, errlen, r->err);
     } else {
-        rc = copy_prompt(job.text, ret);
+        rc = copy_prompt(job.text, job.n_ranges, ret);
         if (rc) snprintf(err, errlen, "out of memory");
     }
     jinja_run_finish(r);

@@ -20,8 +20,9 @@ struct tok_chat {
     struct jinja_template *plain;    /* the default template */
     struct jinja_template *with_tools; /* the one named tool_use, or NULL; plain may then be NULL */
     char *variables;                 /* special tokens, a JSON object */
-    size_t max_output_bytes;
+    size_t max_output_bytes, max_memory_bytes;
     uint64_t max_steps;
+    unsigned max_cpu_ms;
     struct tok_chat_caps caps;
     struct tok_chat_needs needs;
 };

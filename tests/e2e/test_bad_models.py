@@ -526,6 +526,31 @@ def test_11_clock_is_the_only_thing_from_outside():
         del os.environ["HEARTH_NOW"]
 
 
+def test_11_renders_are_bounded():
+    """A message that makes the template work without end is refused, soon; the next one is answered."""
+    source = (
+        "{% set text = messages[-1].content %}"
+        "{% if text == 'steps' %}{% for i in range(99999) %}{% for j in range(99999) %}{% endfor %}{% endfor %}"
+        "{% elif text == 'digits' %}{% for i in range(99999) %}{% set x = 1.5e300 | round(2) %}{% endfor %}"
+        "{% elif text == 'memory' %}{% set x = 'x' * 66 * 1024 * 1024 %}"
+        "{% elif text == 'ranges' %}{{ (text[0] ~ 'x') * 6000000 }}{% endif %}{{ text }}")
+    with Model() as m:
+        m.template(source)
+        with Hearth("--model", m.dir) as h:
+            before = h.memory_kib()
+            for content, says in (("steps", "more than 2000000 steps"), ("digits", "more than 2000000 steps"),
+                                  ("memory", "more than 67108864 bytes"), ("ranges", "more than 67108864 bytes")):
+                for path in ("/v1/chat/completions", "/apply-template"):
+                    request = {"messages": [{"role": "user", "content": content}], "max_tokens": 1}
+                    status, _, body = h.post(path, request, timeout=LIMIT_SECONDS)
+                    assert status == 400 and body["error"]["param"] == "messages", f"{content}: {status} {body}"
+                    assert says in body["error"]["message"], body
+            status, _, body = h.post("/apply-template", {"messages": [{"role": "user", "content": "The mill"}]})
+            assert status == 200 and body["prompt"] == "The mill", body
+            grown = h.memory_kib("VmHWM") - before
+            assert grown < 80 << 10 or os.environ.get("HEARTH_SLOW"), f"{grown} KiB"
+
+
 def test_13_memory_that_is_not_there():
     """Refused at start, with the sums."""
     with Model() as m:

@@ -722,6 +722,12 @@ static void test_limits(void **state)
         {{.max_output_bytes = 100}, "{{ 'x' * 101 }}"},
         {{.max_steps = 100}, "{% for i in range(1000) %}{% endfor %}"},
         {{.max_output_bytes = 1}, "{{ ('x' * 1000000000) | length }}"},
+        {{0}, "{% set x = 'x' * 65 * 1024 * 1024 %}"},
+        {{.max_memory_bytes = 1000000}, "{{ ('x' * 1000000) | length }}"},
+        {{.max_steps = UINT64_MAX, .max_cpu_ms = 1},
+         "{% for i in range(99999) %}{% for j in range(99999) %}{% endfor %}{% endfor %}"},
+        /* six million ranges of input are more than the 64 MiB hold beside the text itself */
+        {{0}, "{{ (role ~ 'a') * 6000000 }}"},
     };
     (void)state;
     for (size_t i = 0; i < N_OF(cases); i++) {
@@ -731,11 +737,61 @@ static void test_limits(void **state)
         char err[200] = "";
         dir_make(&d, CONFIG, cases[i].template);
         REQUIRE_EQ_INT(tok_chat_open(&c, d.path, &cases[i].params, err, sizeof(err)), 0);
-        const struct tok_chat_input in = {.messages = "[]"};
-        REQUIRE_EQ_INT(tok_chat_render(c, &in, &p, err, sizeof(err)), TOK_ELIMIT);
+        const struct tok_chat_input in = {.messages = "[]", .kwargs = "{\"role\": \"r\"}"};
+        int rc = tok_chat_render(c, &in, &p, err, sizeof(err));
+        REQUIRE_MSG(rc == TOK_ELIMIT, "case %zu: %d %s", i, rc, err);
         tok_chat_close(c);
         remove_all(d.path);
     }
+}
+
+/* 4,096 messages with a megabyte of text, as JSON. Owned. */
+static char *long_conversation(void)
+{
+    enum { MESSAGES = 4096, WORDS = 43 };
+    size_t size = MESSAGES * (WORDS * 7 + 60), len = 0;
+    char *json = malloc(size);
+    REQUIRE(json);
+    for (int i = 0; i < MESSAGES; i++) {
+        len += (size_t)snprintf(json + len, size - len, "%s{\"role\":\"%s\",\"content\":\"",
+                                i ? "," : "[", i % 2 ? "assistant" : "user");
+        for (int k = 0; k < WORDS; k++)
+            len += (size_t)snprintf(json + len, size - len, "%s", k % 8 ? "words " : "\\n\xC3\xA9\\\" ");
+        len += (size_t)snprintf(json + len, size - len, "\"}");
+    }
+    REQUIRE(len + 2 < size);
+    memcpy(json + len, "]", 2);
+    return json;
+}
+
+/* Half of the steps and of the memory that a render may take are enough. */
+static void test_long_conversation(void **state)
+{
+    static const char *const names[] = {"chatml", "nosystem", "only-parts", "parts", "reasoning",
+                                        "short-ids", "tools-object", "tools-text", "turns"};
+    static const struct tok_chat_params half = {
+        .max_memory_bytes = 32 << 20, .max_steps = 1000000, .max_cpu_ms = 60000};
+    char *messages = long_conversation();
+    (void)state;
+    for (size_t i = 0; i < N_OF(names); i++) {
+        char path[100], err[300] = "";
+        struct dir d;
+        struct tok_chat *c = NULL;
+        struct tok_prompt p;
+        snprintf(path, sizeof(path), "templates/%s.jinja", names[i]);
+        char *template = read_fixture(path);
+        dir_make(&d, CONFIG, template);
+        REQUIRE_EQ_INT(tok_chat_open(&c, d.path, &half, err, sizeof(err)), 0);
+        const struct tok_chat_input in = {.messages = messages};
+        int rc = tok_chat_render(c, &in, &p, err, sizeof(err));
+        REQUIRE_MSG(rc == 0, "%s: %s", names[i], err);
+        REQUIRE(p.len > 1000000);
+        tok_prompt_finish(&p);
+        tok_chat_close(c);
+        free(template);
+        remove_all(d.path);
+    }
+    free(messages);
 }
 
 static void test_clock(void **state)
@@ -771,7 +827,7 @@ int main(void)
         cmocka_unit_test(test_special_tokens), cmocka_unit_test(test_template_choice),
         cmocka_unit_test(test_template_file),  cmocka_unit_test(test_bad_input),
         cmocka_unit_test(test_continue),       cmocka_unit_test(test_limits),
-        cmocka_unit_test(test_clock),
+        cmocka_unit_test(test_long_conversation), cmocka_unit_test(test_clock),
     };
     setenv("HEARTH_NOW", "2025-03-09T14:05:06", 1);
     return cmocka_run_group_tests(tests, NULL, NULL);
