@@ -221,15 +221,22 @@ static const struct {
     {JINJA_FLOAT, {"conjugate", number_itself, {"/", 0}}},
 };
 
+static const struct jinja_method *named(const struct jinja_method *m, const struct jinja_str *name)
+{
+    for (; m->name; m++)
+        if (jinja_str_is(name, m->name)) return m;
+    return NULL;
+}
+
 /* bool has the methods of int. */
 static struct jinja_value find_method(struct jinja_run *r, struct jinja_value obj,
                                       const struct jinja_str *name)
 {
     enum jinja_type type = jinja_is_integer(obj) ? JINJA_INT : (enum jinja_type)obj.type;
     if (type == JINJA_STR) {
-        for (const struct jinja_method *m = jinja_str_methods; m->name; m++)
-            if (jinja_str_is(name, m->name)) return bind_method(r, obj, m);
-        return jinja_missing();
+        const struct jinja_method *m = named(jinja_str_methods, name);
+        if (!m && obj.u.str->markup) m = named(jinja_markup_methods, name);
+        return m ? bind_method(r, obj, m) : jinja_missing();
     }
     for (size_t i = 0; i < sizeof(methods) / sizeof(methods[0]); i++) {
         const struct jinja_method *m = &methods[i].method;
@@ -319,6 +326,12 @@ static struct jinja_value plain_attr(struct jinja_run *r, struct jinja_value obj
         if (jinja_str_is(name, "current")) return obj.u.cycler->items->items[obj.u.cycler->pos];
         if (jinja_str_is(name, "items")) return jinja_from_tuple(obj.u.cycler->items);
         return jinja_str_is(name, "pos") ? jinja_int((int64_t)obj.u.cycler->pos) : jinja_missing();
+    case JINJA_BUILTIN: {
+        static const struct jinja_method fromkeys = {
+            "fromkeys", dict_fromkeys, {"/iterable value", 1}};
+        bool found = strcmp(obj.u.builtin->name, "dict") == 0 && jinja_str_is(name, fromkeys.name);
+        return found ? bind_method(r, obj, &fromkeys) : jinja_missing();
+    }
     case JINJA_JOINER:
         if (jinja_str_is(name, "sep")) return obj.u.joiner->sep;
         return jinja_str_is(name, "used") ? jinja_bool(obj.u.joiner->used) : jinja_missing();

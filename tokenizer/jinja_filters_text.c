@@ -110,6 +110,11 @@ JINJA_FILTER_FN(f_safe)
     return jinja_from_str(jinja_str_as(r, jinja_to_str(r, v), true));
 }
 
+JINJA_FILTER_FN(f_striptags)
+{
+    return jinja_html_striptags(r, jinja_to_str(r, v));
+}
+
 static bool is_bad_key_char(char c)
 {
     return strchr(" \t\n\r\f\v/>=", c) && c;
@@ -471,6 +476,7 @@ const struct jinja_filter jinja_text_filters[] = {
     {"wordwrap", f_wordwrap, {"width break_long_words wrapstring break_on_hyphens", 0}},
     {"urlencode", f_urlencode, {"", 0}},
     {"filesizeformat", f_filesizeformat, {"binary", 0}},
+    {"striptags", f_striptags, {"", 0}},
     {"xmlattr", f_xmlattr, {"autospace", 0}},
     {NULL, NULL, {NULL, 0}},
 };

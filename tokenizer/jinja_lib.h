@@ -115,7 +115,8 @@ struct jinja_value jinja_slice(struct jinja_run *r, struct jinja_value obj,
 /* Attributes of the type itself, methods included; JINJA_MISSING if there is none of that name. */
 struct jinja_value jinja_type_attr(struct jinja_run *r, struct jinja_value obj,
                                    const struct jinja_str *name);
-extern const struct jinja_method jinja_str_methods[]; /* the last has no name */
+/* Of all strings, and of Markup beyond them; the last has no name. */
+extern const struct jinja_method jinja_str_methods[], jinja_markup_methods[];
 
 /* a op b with all that Python's operators do: numbers, strings, lists, % formatting. */
 struct jinja_value jinja_binary(struct jinja_run *r, int op, struct jinja_value a,

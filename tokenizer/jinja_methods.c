@@ -7,6 +7,7 @@
 
 #include "tokenizer/jinja_lib.h"
 #include "tokenizer/jinja_num.h"
+#include "tokenizer/jinja_print.h"
 #include "tokenizer/jinja_unicode.h"
 #include "tokenizer/tokenizer.h"
 
@@ -343,7 +344,8 @@ static void translate_char(struct jinja_sb *sb, const struct jinja_str *s, size_
     if (!to) jinja_sb_add_part(sb, s, begin, end - begin);
     else if (jinja_is(*to, JINJA_STR)) jinja_sb_add(sb, to->u.str);
     else if (jinja_is(*to, JINJA_INT) && to->u.i >= 0 && to->u.i < 0x110000)
-        jinja_sb_add_cp(sb, (int32_t)to->u.i, jinja_str_origin_at(s, begin));
+        jinja_sb_add_cp(sb, (int32_t)to->u.i,
+                        to->input ? JINJA_INPUT : jinja_str_origin_at(s, begin));
     else if (!jinja_is(*to, JINJA_NONE))
         jinja_raise(sb->r, "character mapping must return integer, None or str");
 }
@@ -352,21 +354,92 @@ JINJA_METHOD_FN(str_translate)
 {
     const struct jinja_str *s = self.u.str;
     struct jinja_sb sb;
+    bool cut_by_input = false;
     if (!jinja_is(a[0], JINJA_DICT)) jinja_raise(r, "translate needs a dict");
     jinja_sb_init(&sb, r);
     jinja_spend(r, s->len);
     for (size_t at = 0; at < s->len;) {
         size_t begin = at;
         int32_t cp = jinja_str_next(s, &at);
-        translate_char(&sb, s, begin, at, jinja_dict_get(r, a[0].u.dict, jinja_int(cp)));
+        const struct jinja_value *to = jinja_dict_get(r, a[0].u.dict, jinja_int(cp));
+        translate_char(&sb, s, begin, at, to);
+        cut_by_input |= to && jinja_is(*to, JINJA_NONE) && to->input;
     }
-    return jinja_sb_value(&sb);
+    /* what a request cuts out of the template's text may join what did not belong together */
+    struct jinja_str *out = jinja_sb_str(&sb);
+    return jinja_from_str(cut_by_input ? jinja_str_tainted(r, out) : out);
 }
 
-JINJA_METHOD_FN(str_refused)
+static bool has_input(const struct jinja_str *s)
 {
-    jinja_raise(r, "byte strings and translation tables are not supported in chat templates");
+    return s->origin & JINJA_INPUT;
 }
+
+/* The key of a translation table; `v` is a code point, or a text of one character. */
+static struct jinja_value table_key(struct jinja_run *r, struct jinja_value v)
+{
+    size_t at = 0;
+    if (jinja_is_integer(v)) return v;
+    const struct jinja_str *s = jinja_need_str(r, v, "a key of a translation table");
+    if (s->len == 0) jinja_raise(r, "a key of a translation table must be one character");
+    int32_t cp = jinja_str_next(s, &at);
+    if (at != s->len) jinja_raise(r, "a key of a translation table must be one character");
+    return jinja_int(cp);
+}
+
+/* Every character of `from` to the one of `to` in the same place, or none where `to` is NULL. */
+static void map_chars(struct jinja_run *r, struct jinja_dict *d, const struct jinja_str *from,
+                      const struct jinja_str *to)
+{
+    jinja_spend_chars(r, from->len);
+    for (size_t i = 0, k = 0; i < from->len;) {
+        struct jinja_value key = jinja_int(jinja_str_next(from, &i));
+        struct jinja_value value = to ? jinja_int(jinja_str_next(to, &k)) : jinja_none();
+        jinja_dict_put(r, d, key, jinja_tainted(value, has_input(to ? to : from)));
+    }
+}
+
+/* maketrans(dict), or maketrans(from, to[, deleted]) */
+JINJA_METHOD_FN(str_maketrans)
+{
+    struct jinja_dict *d = jinja_dict_new(r);
+    if (jinja_is(a[1], JINJA_MISSING)) {
+        if (!jinja_is(a[0], JINJA_DICT)) jinja_raise(r, "maketrans of one argument needs a dict");
+        for (size_t i = 0; i < a[0].u.dict->n; i++) {
+            const struct jinja_pair *p = &a[0].u.dict->pairs[i];
+            jinja_dict_put(r, d, table_key(r, p->key), p->value);
+        }
+        return jinja_from_dict(d);
+    }
+    const struct jinja_str *from = need(r, a[0]), *to = need(r, a[1]);
+    if (jinja_str_chars(r, from) != jinja_str_chars(r, to))
+        jinja_raise(r, "the first two maketrans arguments must have equal length");
+    map_chars(r, d, from, to);
+    if (!jinja_is(a[2], JINJA_MISSING)) map_chars(r, d, need(r, a[2]), NULL);
+    return jinja_from_dict(d);
+}
+
+JINJA_METHOD_FN(str_encode)
+{
+    jinja_raise(r, "byte strings are not supported in chat templates");
+}
+
+/* ---- Markup ---- */
+
+JINJA_METHOD_FN(markup_striptags) { return jinja_html_striptags(r, self.u.str); }
+JINJA_METHOD_FN(markup_unescape) { return jinja_html_unescape(r, self.u.str); }
+
+JINJA_METHOD_FN(markup_escape)
+{
+    return jinja_from_str(jinja_str_escape(r, jinja_to_str(r, a[0])));
+}
+
+const struct jinja_method jinja_markup_methods[] = {
+    {"striptags", markup_striptags, {"/", 0}},
+    {"unescape", markup_unescape, {"/", 0}},
+    {"escape", markup_escape, {"/s", 1}},
+    {NULL, NULL, {NULL, 0}},
+};
 
 const struct jinja_method jinja_str_methods[] = {
     {"split", str_split, {"sep maxsplit", 0}},
@@ -414,7 +487,7 @@ const struct jinja_method jinja_str_methods[] = {
     {"format", str_format, {NULL, 0}},
     {"format_map", str_format_map, {"/mapping", 1}},
     {"translate", str_translate, {"/table", 1}},
-    {"encode", str_refused, {NULL, 0}},
-    {"maketrans", str_refused, {NULL, 0}},
+    {"maketrans", str_maketrans, {"/x y z", 1}},
+    {"encode", str_encode, {NULL, 0}},
     {NULL, NULL, {NULL, 0}},
 };

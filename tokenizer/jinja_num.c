@@ -256,7 +256,7 @@ uint64_t jinja_num_hash(struct jinja_value v)
 
 /* ---- text ---- */
 
-static int digit_value(char c)
+int jinja_digit_value(char c)
 {
     if (c >= '0' && c <= '9') return c - '0';
     if (c >= 'a' && c <= 'z') return c - 'a' + 10;
@@ -286,7 +286,7 @@ bool jinja_int_parse(struct jinja_run *r, const char *digits, size_t len, int ba
     int64_t small = 0;
     for (size_t i = 0; i < len; i++) {
         if (digits[i] == '_' && digits[i + 1] != '_') continue;
-        int d = digit_value(digits[i]);
+        int d = jinja_digit_value(digits[i]);
         if (d >= base) return false;
         int64_t next;
         if (!big && !__builtin_mul_overflow(small, (int64_t)base, &next) &&

@@ -35,6 +35,9 @@ struct jinja_value jinja_int_from_double(struct jinja_run *r, double d);
 /* The sign of an integer: -1, 0, 1. */
 int jinja_int_sign(struct jinja_value v);
 
+/* 0 to 35 for a digit or an ASCII letter, 99 for anything else. */
+int jinja_digit_value(char c);
+
 /*
  * An integer from digits of a base (2 to 36), underscores between them allowed. Returns false, and
  * nothing, when the text is not one. Fails when it is too large.

@@ -120,4 +120,11 @@ struct jinja_value jinja_str_pad(struct jinja_run *r, const struct jinja_str *s,
 struct jinja_value jinja_str_join(struct jinja_run *r, const struct jinja_str *sep,
                                   struct jinja_value items, bool strict);
 
+/* ---- text of HTML (jinja_html.c); plain strings, also of Markup ---- */
+
+/* Character references become the characters they name. */
+struct jinja_value jinja_html_unescape(struct jinja_run *r, const struct jinja_str *s);
+/* The same without tags and comments, and with single blanks between words. */
+struct jinja_value jinja_html_striptags(struct jinja_run *r, const struct jinja_str *s);
+
 #endif

@@ -726,7 +726,7 @@ static void test_limits(void **state)
         {{.max_memory_bytes = 1000000}, "{{ ('x' * 1000000) | length }}"},
         {{.max_steps = UINT64_MAX, .max_cpu_ms = 1},
          "{% for i in range(99999) %}{% for j in range(99999) %}{% endfor %}{% endfor %}"},
-        /* six million ranges of input are more than the 64 MiB hold beside the text itself */
+        /* six million ranges of input are more than the 64 MiB hold next to the text itself */
         {{0}, "{{ (role ~ 'a') * 6000000 }}"},
     };
     (void)state;

@@ -2,8 +2,15 @@
 """One construct of the template language each: (name, template, context).
 
 generate.py renders them with the reference and writes cases.jsonl; test_chat_cases replays that.
-Add a line here for every difference found.
+Add a line here for every difference found. LEFT_OUT: by type or kind, the names of jinja2 and Python that
+this project has not; docs/internals/templates.md says why, and test_left_out.py compares the two.
 """
+import html.entities
+
+import jinja2
+import markupsafe
+
+from left_out import LEFT_OUT
 
 MESSAGES = [
     {"role": "system", "content": "S"},
@@ -133,6 +140,37 @@ group("stateful", {}, "{% set c = cycler('a', 'b', 'c') %}{{ c.next() }}{{ c.nex
 
 # ---- calls ----
 expressions("call", {"l": [1, 2], "d": {"a": "x"}}, "dict(a=1, **{'b': 2})", "dict(**{'a': 1}, **{'b': 2})", "dict(*[[('a', 1)]])", "dict(a=1,)", "range(*[1, 3])|list", "'{}{}'.format(*l)", "'{a}'.format(**d)", "l|join(*[','])", "l|join(**{'d': '-'})", "'a'|replace(*['a', 'b'])", "dict(**l)", "dict(**x)", "range(*x)", "range(*none)", "dict(**{1: 2})", "dict(a=1, **{'a': 2})", "l|sort(reverse=true, reverse=false)", "l|join(d=',', d=';')", "'a'.upper ()", "dict( a = 1 )", "l.count(1).real", "(l.count)(1)", "[l.count][0](1)", "{'f': 'a'.upper}.f()", "'a'|upper()", "'a'|upper ()", "l|first|string|upper", "d.a|upper~d.a", "not l|first", "-l|first", "l|first + l|last", "(l|first) ** 2", "l|first ** 2", "l|length > 1", "l|length == 2 and d.a|length == 1", "2 * l|length", "[1, 2, 3,]", "{'a': 1,}", "(1, 2,)", "[,]", "(,)", "{,}", "[1 2]", "{'a' 1}", "{'a': }", "{1, 2}", "1 2", "a b", "a.b c", "l[", "l[1", "f(", "f(1", "f(1 2)", "f(,)", "a.", "a.'b'", "a|", "a|5", "a is", "a is 5", "a is not", "not", "1 +", "* 1", "1 if", "1 if 2 else", "if", "a = 1", "a == ", "(1", "a..b", "a||b", "a.1.2", "a;b", "lambda x: x", "a and", "or a", "a not b", "a in", "l[1:2:3:4]", "**l", "l if", "'a' is string 'b'", "f(*)", "f(**)", "f(a=)", "f(=1)", "f(a.b=1)", "f(1=2)", "range(3,)|list", "not not l", "not", "a.b.c.d", "l.__add__", "1 . real", "d . a", "d\n.a", "d [ 'a' ]", "'a'\n'b'", "x.y if x is defined", "(x.y if x is defined) is defined", "[1, 2][0]", "(1, 2)[0]", "{'a': 1}.a", "{'a': 1}['a']", "'abc'[0]", "[[1, 2], [3]][0][1]", "{'a': [1]}.a[0]", "range(3)[1]", "[1, 2, 3][-2:]|first", "[i for i in l]", "a if b else c if d else e", "1 if true if false else true else 2", "f\"x\"", "1 <> 2", "a := 1", "a += 1", "a ? b : c", "a && b", "!a", "a || b", "null", "nil", "True and False", "None", "TRUE", "NONE")
+
+# ---- every name that jinja2 knows, but for those that docs/internals/templates.md leaves out ----
+def names(prefix, known, kind, test):
+    expressions(f"name-{prefix}", {}, *[test.format(name) for name in sorted(known) if name not in LEFT_OUT[kind]])
+
+
+def public(kind):
+    return [name for name in dir(kind) if not name.startswith("_")]
+
+
+names("filter", jinja2.filters.FILTERS, "filter", "'{}' is filter")
+names("test", jinja2.tests.TESTS, "test", "'{}' is test")
+names("global", [*jinja2.defaults.DEFAULT_NAMESPACE, "raise_exception", "strftime_now"], "global", "{} is defined")
+for literal, kind in (("''", str), ("(''|safe)", markupsafe.Markup), ("[]", list), ("()", tuple), ("{}", dict), ("range(2)", range), ("true", bool), ("(1)", int), ("(1.5)", float)):
+    names(f"method-{kind.__name__}", public(kind), kind.__name__, literal.replace("{", "{{").replace("}", "}}") + ".{} is defined")
+
+# ---- HTML ----
+ENTITIES = [name[:-1] for name in sorted(html.entities.html5) if name.endswith(";")]
+expressions("striptags", {"s": "  <p class='x'>Hello,\n <b>W&ouml;rld</b></p>\t", "n": None},
+            "s|striptags", "'a<b>c'|striptags", "'a<b'|striptags", "'a>b'|striptags", "'<>'|striptags", "'<<a>>'|striptags", "'a < b > c'|striptags", "'<!-- x > y -->z'|striptags", "'<!-->z'|striptags", "'<!--->z'|striptags", "'<!-- x'|striptags", "'a<b>c<d'|striptags", "'a<!-- -- ->b'|striptags", "'x<!-->y-->z'|striptags", "'<b>a</b><i>b</i>'|striptags", "'<b> a </b> <i> b </i>'|striptags",
+            "''|striptags", "'  '|striptags", "' a \u00a0\u2003 b '|striptags", "'a\nb'|striptags", "5|striptags", "n|striptags", "x|striptags", "[1, '<b>']|striptags", "s|striptags|length", "s|striptags is escaped", "(s|safe)|striptags is escaped", "(s|safe).striptags()", "(s|safe).unescape()", "(s|safe).unescape() is escaped", "(s|safe).escape('<')", "(s|safe).escape('<') is escaped", "(s|safe).escape(('<'|safe))", "(s|safe).escape(5)", "(s|safe).escape()", "s.striptags", "s.striptags()", "s.unescape()", "s|striptags('x')", "'<b>'|e|striptags", "'&lt;b&gt;'|striptags", "'&amp;lt;'|striptags", "'<b>&lt;b&gt;</b>'|striptags|striptags",
+            "['<a>1', '2<b>']|map('striptags')|join", "'<b>x</b>'|striptags|upper")
+group("striptags-block", {}, "{% filter striptags %} <b>x</b>  y {% endfilter %}", "{% set t | striptags %}<i>{{ 1 }}</i>{% endset %}[{{ t }}]")
+expressions("entity", {"all": " ".join(f"&{name};" for name in ENTITIES), "open": " ".join(f"&{name}" for name in ENTITIES), "then": " ".join(f"&{name}x" for name in ENTITIES),
+                       "numbers": " ".join(f"&#{n};" for n in [*range(300), 0xD7FF, 0xD800, 0xDFFF, 0xE000, 0xFDCF, 0xFDD0, 0xFDEF, 0xFDF0, 0xFFFD, 0xFFFE, 0xFFFF, 0x10000, 0x1FFFE, 0x10FFFD, 0x10FFFF, 0x110000, 10 ** 20])},
+            "all|striptags", "open|striptags", "then|striptags", "numbers|striptags", "(numbers|safe).unescape()|tojson", "'&lt'|striptags", "'&ltx'|striptags", "'&l'|striptags", "'&'|striptags", "'&;'|striptags", "'&&lt;'|striptags", "'&#'|striptags", "'&#;'|striptags", "'&#x;'|striptags", "'&#x41'|striptags", "'&#X4a;b'|striptags", "'&#65g'|striptags", "'&#65;;'|striptags", "'&#0065;'|striptags", "'&#-1;'|striptags", "'&#\u0661;'|striptags", "'&notit;'|striptags", "'&notin;'|striptags", "'&nosuch;'|striptags", "'&copy=1'|striptags", "'&copy2;'|striptags", "'&AMP;&amp&Amp;'|striptags", "'&é;'|striptags", "'&lt é'|striptags",
+            "('&' ~ 'a' * 40 ~ ';')|striptags", "('&lt' ~ 'a' * 40 ~ ';')|striptags", "'&CounterClockwiseContourIntegral;'|striptags", "'&CounterClockwiseContourIntegrals;'|striptags", "('&lt' ~ 'é' * 30 ~ ';')|striptags", "('&#' ~ '0' * 4298 ~ '65;')|striptags", "('&#' ~ '0' * 4299 ~ '65;')|striptags", "('&#x' ~ '0' * 5000 ~ '41;')|striptags", "'&NotEqualTilde;'|striptags|length", "'&#38;lt;'|striptags", "'a&nbsp;b'|striptags", "'a&#32;&#32;b'|striptags", "'&lt;b&gt;x'|striptags", "'&quot;&apos;&#39;'|striptags")
+
+# ---- dict as transformers 5 has it, and translation tables ----
+expressions("dict-global", {"l": ["a", "b"]}, "dict.fromkeys(l)", "dict.fromkeys(l, 0)", "dict.fromkeys('ab', 1)|tojson", "dict.fromkeys()", "dict.fromkeys(1)", "dict.nope is defined", "dict.items is defined", "dict is callable", "dict is mapping", "dict()", "dict(l)", "dict([l])", "(dict.fromkeys)(l)", "range.fromkeys is defined", "l|map('upper')|map('list')|map('first')|list == ['A', 'B']")
+expressions("maketrans", {"s": "añ😀b"}, "s.translate(s.maketrans('ab', 'xy'))", "s.translate(s.maketrans('añ', '😀c'))", "s.translate(s.maketrans('a', 'b', 'ñ'))", "s.translate(s.maketrans('ab', 'ba', 'a'))", "s.translate(s.maketrans('aa', 'xy'))", "s.translate(s.maketrans({'a': 'xyz', 98: none}))", "s.translate(s.maketrans({'ab': 'x'}))", "s.translate(s.maketrans({'': 'x'}))", "s.translate(s.maketrans({1.5: 'x'}))", "s.translate(s.maketrans({true: 'x'}))", "''.maketrans('ab', 'x')", "''.maketrans('a')", "''.maketrans('a', 5)", "''.maketrans('', '', 'ab')", "''.maketrans('a', 'b')", "''.maketrans({'a': 'b', 5: 6})", "''.maketrans()", "s.translate({97: 98, 98: none})", "s.translate({97: 'zz', 98: -1})", "''.maketrans('a', 'b', 'c', 'd')", "''.maketrans(x='a', y='b')", "''.maketrans({}, none)")
 
 # ---- unknown names are an error at once, but inside conditions only when reached ----
 group("unknown", {}, "{{ 1|nope }}", "{% if false %}{{ 1|nope }}{% endif %}ok", "{% if true %}{{ 1|nope }}{% endif %}", "{{ (1|nope) if false else 2 }}", "{{ 2 if true else 1|nope }}", "{% if false %}{{ 1 is nope }}{% endif %}ok", "{% for i in [] %}{{ 1|nope }}{% endfor %}", "{% if false %}{% for i in [] %}{{ 1|nope }}{% endfor %}{% endif %}", "{% macro f() %}{{ 1|nope }}{% endmacro %}", "{% if 1 is nope %}{% endif %}", "{% if false and 1|nope %}{% endif %}ok", "{% if false %}a{% elif 1|nope %}{% endif %}", "{% set x %}{{ 1|nope }}{% endset %}", "{{ 'x' if 'nope' is filter else 'y' }}", "{{ ('a'|nope) if 'nope' is filter else 'y' }}", "{% filter a.b %}{% endfilter %}", "{{ 1|a.b.c }}", "{{ 1 is a.b }}", "{% if true %}{% filter nope %}{% endfilter %}{% endif %}", "{% if false %}{% filter nope %}x{% endfilter %}{% endif %}ok")

@@ -43,6 +43,16 @@ def strftime_now(format):
     return NOW.strftime(format)
 
 
+class Dict:
+    """dict() and dict.fromkeys(), and nothing else of the class."""
+
+    def __call__(self, *args, **kwargs):
+        return dict(*args, **kwargs)
+
+    def fromkeys(self, *args, **kwargs):
+        return dict.fromkeys(*args, **kwargs)
+
+
 def make_environment():
     env = ImmutableSandboxedEnvironment(
         trim_blocks=True, lstrip_blocks=True, extensions=[Generation, loopcontrols]
@@ -50,6 +60,7 @@ def make_environment():
     env.filters["tojson"] = tojson
     env.globals["raise_exception"] = raise_exception
     env.globals["strftime_now"] = strftime_now
+    env.globals["dict"] = Dict()
     return env
 
 

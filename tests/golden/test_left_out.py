@@ -1,0 +1,62 @@
+#!/usr/bin/env python3
+# SPDX-License-Identifier: MIT
+"""The names that templates have in jinja2 and not here: left_out.py, docs/internals/templates.md and the
+program agree on them. That every other name is here is shown by cases.jsonl (test_jinja)."""
+import json
+import os
+import re
+import subprocess
+import sys
+import tempfile
+
+ROOT = os.environ.get("HEARTH_SOURCE_ROOT", ".")
+BIN = os.environ.get("HEARTH_BIN", "build/hearth")
+sys.path.insert(0, os.path.join(ROOT, "tests", "golden", "chat"))
+
+from left_out import LEFT_OUT  # noqa: E402
+
+VALUES = {"str": "''", "Markup": "(''|safe)", "list": "[]", "tuple": "()", "dict": "{}", "range": "range(2)",
+          "bool": "true", "int": "(1)", "float": "(1.5)"}
+
+
+def documented():
+    """{kind: names} of the table's rows"""
+    found = {kind: set() for kind in LEFT_OUT}
+    with open(os.path.join(ROOT, "docs", "internals", "templates.md"), encoding="utf-8") as f:
+        for names, kinds in re.findall(r"^\| (`.*?) \| ([\w, ]+) \|", f.read(), re.M):
+            for kind in kinds.split(", "):
+                found[kind].update(re.findall(r"`(\w+)`", names))
+    return found
+
+
+def use(kind, name):
+    """A template that fails, or prints nothing, where the name is not there."""
+    if kind in VALUES:
+        return "{{ " + VALUES[kind] + "." + name + "() }}"
+    return {"filter": "{{ 'a' | %s }}", "test": "{{ 'a' is %s }}", "global": "{{ %s() }}"}[kind] % name
+
+
+def render(directory, template):
+    with open(os.path.join(directory, "chat_template.jinja"), "w", encoding="utf-8") as f:
+        f.write(template)
+    done = subprocess.run([BIN, "render", "--model", directory], input=b'{"context": {}}\n', timeout=60,
+                          stdout=subprocess.PIPE, stderr=subprocess.PIPE, check=False)
+    return json.loads(done.stdout) if done.stdout else {"error": done.stderr.decode()}
+
+
+def main():
+    wrong = []
+    for kind, names in documented().items():
+        if names != set(LEFT_OUT[kind]):
+            wrong.append(f"{kind}: the page has {sorted(names)}, left_out.py {sorted(LEFT_OUT[kind])}")
+    with tempfile.TemporaryDirectory() as directory:
+        for kind, names in LEFT_OUT.items():
+            wrong += [f"{kind} {name} works" for name in names if "error" not in render(directory, use(kind, name))]
+        if "text" not in render(directory, "{{ ''.upper() }}{{ 'a' | upper }}{{ range(1) }}"):
+            wrong.append("nothing renders")
+    print("\n".join(wrong) or f"{sum(map(len, LEFT_OUT.values()))} names are left out, and documented")
+    return 1 if wrong else 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())
