@@ -70,6 +70,7 @@ struct serve {
     uint64_t idle_since_us;  /* 0: there are requests, or nothing to give back */
     uint64_t n_trimmed_at;   /* requests counted when memory was last given back */
     int signal_fd, loaded_fd;
+    int inherited_fd;        /* the listening socket of a service manager, or -1 */
     bool has_retry;
     bool loaded;             /* the loader has ended well */
     bool paused;             /* debug hook */
@@ -118,31 +119,49 @@ static void raise_fd_limit(const struct srv_config *c)
     }
 }
 
-static bool is_public(const struct srv_config *c)
+static bool has_path(const struct serve *s)
 {
-    return !c->unix_socket && !srv_listen_is_local(c->host);
+    if (s->inherited_fd >= 0) return srv_listen_socket_has_path(s->inherited_fd);
+    return s->config->unix_socket != NULL;
+}
+
+/* Whether only this machine can reach the main socket. */
+static bool is_local(const struct serve *s)
+{
+    if (s->inherited_fd >= 0) return srv_listen_socket_is_local(s->inherited_fd);
+    return has_path(s) || srv_listen_is_local(s->config->host);
 }
 
 static int check_exposure(const struct serve *s, char *err, size_t errlen)
 {
     const struct srv_config *c = s->config;
-    if (!is_public(c) || srv_keys_required(s->server.keys) || c->allow_public_without_key) return 0;
+    char url[256];
+    if (is_local(s) || srv_keys_required(s->server.keys) || c->allow_public_without_key) return 0;
     snprintf(
         err, errlen,
         "listening on %.100s without an API key would serve everybody who can reach it; set a key "
         "(--api-key-file, HEARTH_API_KEY) or --allow-public-without-key",
-        c->host);
+        s->inherited_fd < 0 ? c->host : srv_listen_url(s->inherited_fd, false, url, sizeof(url)));
     return -1;
+}
+
+static void warn_if_exposed(const char *option, const char *path)
+{
+    unsigned mode;
+    if (!path || !srv_file_is_exposed(path, &mode)) return;
+    srv_log(SRV_LOG_WARNING,
+            "%s %s is open to every user of this machine (mode %04o); chmod o= keeps it from them",
+            option, path, mode);
 }
 
 static void set_rules(struct serve *s)
 {
     const struct srv_config *c = s->config;
-    bool local = !c->unix_socket && srv_listen_is_local(c->host);
     s->server.rules = (struct srv_guard_rules){
         .allowed_hosts = &c->allowed_hosts,
         .cors_origins = &c->cors_origins,
-        .only_loopback_hosts = local && !srv_keys_required(s->server.keys),
+        .only_loopback_hosts =
+            is_local(s) && !has_path(s) && !srv_keys_required(s->server.keys),
         .max_body_bytes = c->max_body_bytes,
     };
 }
@@ -177,6 +196,8 @@ static int create_parts(struct serve *s, char *err, size_t errlen)
     if (srv_keys_create(&server->keys, c->api_key_file, c->api_key, err, errlen)) return -1;
     if (check_exposure(s, err, errlen)) return -1;
     set_rules(s);
+    warn_if_exposed("api-key-file", c->api_key_file);
+    warn_if_exposed("tls-key-file", c->tls_key_file);
     server->metrics = srv_metrics_create();
     if (!server->metrics) {
         snprintf(err, errlen, "no memory for the metrics");
@@ -205,13 +226,11 @@ static int read_tls(struct serve *s, char *err, size_t errlen)
     return s->tls_key ? 0 : -1;
 }
 
-static int open_main_socket(const struct srv_config *c, int *ret_fd, char *err, size_t errlen)
+static int open_main_socket(const struct serve *s, int *ret_fd, char *err, size_t errlen)
 {
-    int inherited = srv_notify_listen_fd();
-    if (inherited >= 0) {
-        *ret_fd = inherited;
-        return 0;
-    }
+    const struct srv_config *c = s->config;
+    *ret_fd = s->inherited_fd;
+    if (s->inherited_fd >= 0) return 0;
     if (c->unix_socket) return srv_listen_unix(ret_fd, c->unix_socket, err, errlen);
     return srv_listen_tcp(ret_fd, c->host, c->port, err, errlen);
 }
@@ -219,8 +238,8 @@ static int open_main_socket(const struct srv_config *c, int *ret_fd, char *err, 
 static int start_listening(struct serve *s, char *err, size_t errlen)
 {
     const struct srv_config *c = s->config;
-    struct srv_http_params params = {0};
-    if (read_tls(s, err, errlen) || open_main_socket(c, &params.listen_fd, err, errlen)) return -1;
+    struct srv_http_params params = {.shared = s->inherited_fd >= 0};
+    if (read_tls(s, err, errlen) || open_main_socket(s, &params.listen_fd, err, errlen)) return -1;
     params.tls_cert = s->tls_cert;
     params.tls_key = s->tls_key;
     srv_listen_url(params.listen_fd, s->tls_cert != NULL, s->url, sizeof(s->url));
@@ -328,6 +347,7 @@ static void reload_keys(struct serve *s)
         srv_log(SRV_LOG_ERROR, "the API keys stay as they are: %s", err);
     } else {
         srv_log(SRV_LOG_INFO, "the API keys have been read again");
+        warn_if_exposed("api-key-file", s->config->api_key_file);
     }
     srv_notify("READY=1");
 }
@@ -431,7 +451,7 @@ static void drain(struct serve *s)
     wait_delay(s);
     atomic_store(&server->refusing, true);
     srv_http_quiesce(s->http);
-    if (s->config->unix_socket) unlink(s->config->unix_socket);
+    if (s->config->unix_socket && s->inherited_fd < 0) unlink(s->config->unix_socket);
     srv_watch_close_idle(server->watch, true);
     if (wait_for_requests(s, s->config->drain_timeout_ms)) return;
 
@@ -478,7 +498,7 @@ static int fail(struct serve *s, const char *err)
 int srv_cmd_serve(const struct srv_config *config)
 {
     char err[1024] = "";
-    struct serve s = {.config = config, .signal_fd = -1, .loaded_fd = -1};
+    struct serve s = {.config = config, .signal_fd = -1, .loaded_fd = -1, .inherited_fd = -1};
     struct timespec now;
     clock_gettime(CLOCK_REALTIME, &now);
     s.server.config = s.server.app.config = config;
@@ -489,7 +509,8 @@ int srv_cmd_serve(const struct srv_config *config)
     srv_log_init(config->log_format, config->log_level);
     raise_fd_limit(config);
 
-    if (open_signals(&s, err, sizeof(err)) || srv_log_start(err, sizeof(err)) ||
+    if (srv_notify_listen_fd(&s.inherited_fd, err, sizeof(err)) ||
+        open_signals(&s, err, sizeof(err)) || srv_log_start(err, sizeof(err)) ||
         create_parts(&s, err, sizeof(err)))
         return fail(&s, err);
     s.server.app.metrics = s.server.metrics;

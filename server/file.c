@@ -57,3 +57,11 @@ char *srv_file_load(const char *path, size_t max_bytes, size_t *ret_len, char *e
     if (text && ret_len) *ret_len = len;
     return text;
 }
+
+bool srv_file_is_exposed(const char *path, unsigned *ret_mode)
+{
+    struct stat st;
+    if (stat(path, &st) || !(st.st_mode & (S_IROTH | S_IWOTH))) return false;
+    *ret_mode = st.st_mode & 07777;
+    return true;
+}

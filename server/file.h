@@ -6,6 +6,7 @@
 #ifndef HEARTH_SERVER_FILE_H
 #define HEARTH_SERVER_FILE_H
 
+#include <stdbool.h>
 #include <stddef.h>
 
 /*
@@ -13,5 +14,11 @@
  * or NULL with a sentence in err that begins with the path.
  */
 char *srv_file_load(const char *path, size_t max_bytes, size_t *ret_len, char *err, size_t errlen);
+
+/*
+ * Returns true if users besides owner and group can read or write the file; its permission bits
+ * are then in *ret_mode. False also for a file that is not there.
+ */
+bool srv_file_is_exposed(const char *path, unsigned *ret_mode);
 
 #endif

@@ -41,7 +41,7 @@ struct srv_http {
     struct srv_server *server;
     struct MHD_Daemon *daemon;
     int listen_fd;
-    bool admin, tls, quiesced;
+    bool admin, tls, shared, quiesced;
 };
 
 /* The library's context of one connection. */
@@ -589,7 +589,7 @@ int srv_http_start(struct srv_http **ret, struct srv_server *server,
     }
     MHD_set_panic_func(on_panic, NULL);
     *h = (struct srv_http){.server = server, .listen_fd = params->listen_fd, .admin = params->admin,
-                           .tls = params->tls_cert != NULL};
+                           .tls = params->tls_cert != NULL, .shared = params->shared};
     h->daemon = start_daemon(h, params);
     if (!h->daemon) {
         snprintf(err, errlen, "the HTTP daemon cannot start%s",
@@ -605,9 +605,11 @@ int srv_http_start(struct srv_http **ret, struct srv_server *server,
 void srv_http_quiesce(struct srv_http *h)
 {
     if (h->quiesced) return;
-    h->quiesced = true;
-    /* Without the shutdown the kernel would go on taking connections that nobody accepts. */
-    if (MHD_quiesce_daemon(h->daemon) != MHD_INVALID_SOCKET) shutdown(h->listen_fd, SHUT_RDWR);
+    h->quiesced = MHD_quiesce_daemon(h->daemon) != MHD_INVALID_SOCKET;
+    if (!h->quiesced) return;
+    /* Without the shutdown the kernel would go on taking connections that nobody accepts. It ends
+     * the socket in every process that holds it, so not where the next server is to have it. */
+    if (!h->shared) shutdown(h->listen_fd, SHUT_RDWR);
 }
 
 int srv_http_n_connections(const struct srv_http *h)
@@ -620,8 +622,8 @@ int srv_http_n_connections(const struct srv_http *h)
 void srv_http_stop(struct srv_http *h)
 {
     if (!h) return;
+    srv_http_quiesce(h); /* the socket is ours again: the library would shut it, shared or not */
     MHD_stop_daemon(h->daemon);
-    /* After quiesce the socket is ours again; otherwise the library has closed it. */
     if (h->quiesced) close(h->listen_fd);
     free(h);
 }

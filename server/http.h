@@ -18,6 +18,7 @@ struct srv_server;
 
 struct srv_http_params {
     int listen_fd;            /* taken, also on failure */
+    bool shared;              /* a service manager holds the socket too: it stays open at the end */
     bool admin; /* health and metrics only, without a key, with connections of its own */
     const char *tls_cert, *tls_key; /* PEM text, borrowed while the daemon runs; NULL: no TLS */
 };
@@ -26,7 +27,10 @@ struct srv_http_params {
 int srv_http_start(struct srv_http **ret, struct srv_server *server,
                    const struct srv_http_params *params, char *err, size_t errlen);
 
-/* New connections are refused from now on; what runs goes on. */
+/*
+ * No connection is accepted from now on; what runs goes on. New ones are refused, except on a
+ * shared socket, where they wait for the next server.
+ */
 void srv_http_quiesce(struct srv_http *h);
 
 /* Open connections of this daemon. */

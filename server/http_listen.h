@@ -17,6 +17,10 @@ int srv_listen_unix(int *ret_fd, const char *path, char *err, size_t errlen);
 /* Whether only this machine can reach the address. Names that cannot be resolved are not. */
 bool srv_listen_is_local(const char *host);
 
+/* The same of an open socket, and whether it is one with a path, which is local too. */
+bool srv_listen_socket_is_local(int fd);
+bool srv_listen_socket_has_path(int fd);
+
 /* Where the socket listens: "http://127.0.0.1:8080" or "unix:/run/x.sock". Writes into buf and
  * returns it. */
 const char *srv_listen_url(int fd, bool tls, char *buf, size_t size);

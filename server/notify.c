@@ -4,6 +4,7 @@
 
 #include <fcntl.h>
 #include <stdarg.h>
+#include <stdbool.h>
 #include <stddef.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -52,14 +53,35 @@ uint64_t srv_notify_watchdog_us(void)
     return number_for_us("WATCHDOG_USEC", "WATCHDOG_PID", 0);
 }
 
-int srv_notify_listen_fd(void)
+static bool is_listening(int fd)
+{
+    int listens = 0, type = 0;
+    socklen_t len = sizeof(listens);
+    if (getsockopt(fd, SOL_SOCKET, SO_ACCEPTCONN, &listens, &len)) return false;
+    len = sizeof(type);
+    return listens && !getsockopt(fd, SOL_SOCKET, SO_TYPE, &type, &len) && type == SOCK_STREAM;
+}
+
+int srv_notify_listen_fd(int *ret_fd, char *err, size_t errlen)
 {
     uint64_t n = number_for_us("LISTEN_FDS", "LISTEN_PID", 1);
     unsetenv("LISTEN_FDS");
     unsetenv("LISTEN_PID");
     unsetenv("LISTEN_FDNAMES");
-    if (n == 0) return -1;
+    *ret_fd = -1;
+    if (n == 0) return 0;
+    if (n > 1) {
+        snprintf(err, errlen, "LISTEN_FDS: %llu sockets are handed in, but one is served",
+                 (unsigned long long)n);
+        return -1;
+    }
+    if (!is_listening(FIRST_FD)) {
+        snprintf(err, errlen, "LISTEN_FDS: descriptor %d is not a listening stream socket",
+                 FIRST_FD);
+        return -1;
+    }
     fcntl(FIRST_FD, F_SETFD, FD_CLOEXEC);
     fcntl(FIRST_FD, F_SETFL, fcntl(FIRST_FD, F_GETFL) | O_NONBLOCK);
-    return FIRST_FD;
+    *ret_fd = FIRST_FD;
+    return 0;
 }

@@ -6,6 +6,7 @@
 #ifndef HEARTH_SERVER_NOTIFY_H
 #define HEARTH_SERVER_NOTIFY_H
 
+#include <stddef.h>
 #include <stdint.h>
 
 /* Sends lines such as "READY=1\nSTATUS=...". Failures are not the server's business. */
@@ -14,7 +15,11 @@ void srv_notify(const char *format, ...) __attribute__((format(printf, 1, 2)));
 /* Microseconds within which WATCHDOG=1 is expected, or 0. */
 uint64_t srv_notify_watchdog_us(void);
 
-/* The first socket handed in, set not to be inherited further, or -1. */
-int srv_notify_listen_fd(void);
+/*
+ * The listening socket handed in, or -1 in *ret_fd without one; set not to be inherited further.
+ * The caller's, but the manager holds it too. Fails when it is not one listening stream socket:
+ * clients would wait on whatever else was handed in.
+ */
+int srv_notify_listen_fd(int *ret_fd, char *err, size_t errlen);
 
 #endif

@@ -1,6 +1,7 @@
 #!/usr/bin/env python3
 # SPDX-License-Identifier: MIT
 """The process: start, loading, signals, drain, watchdog, notification, sockets handed in."""
+import contextlib
 import http.client
 import json
 import os
@@ -542,28 +543,149 @@ def test_notification():
         assert wait_for_end(h) == 0
 
 
-def test_socket_activation():
-    with socket.socket() as s:
-        s.bind(("127.0.0.1", 0))
-        s.listen()
-        port = s.getsockname()[1]
-        script = (f"import os,sys; os.dup2({s.fileno()}, 3); os.set_inheritable(3, True); "
-                  f"os.environ.update(LISTEN_FDS='1', LISTEN_PID=str(os.getpid())); "
-                  f"os.execv(sys.argv[1], sys.argv[1:])")
-        p = subprocess.Popen([sys.executable, "-c", script, BIN, "serve"], pass_fds=[s.fileno()],
-                             stderr=subprocess.PIPE, text=True)
-        s.close()
-        for line in p.stderr:
-            if "ready on" in line:
-                break
-        assert f":{port}" in line, line
-        c = http.client.HTTPConnection("127.0.0.1", port, timeout=10)
+@contextlib.contextmanager
+def start_on(listener, *args):
+    """A server that is handed this listening socket as systemd does it: descriptor 3."""
+    script = (f"import os,sys; os.dup2({listener.fileno()}, 3); os.set_inheritable(3, True); "
+              f"os.environ.update(LISTEN_FDS='1', LISTEN_PID=str(os.getpid())); "
+              f"os.execv(sys.argv[1], sys.argv[1:])")
+    p = subprocess.Popen([sys.executable, "-c", script, BIN, "serve", *args], pass_fds=[listener.fileno()],
+                         stderr=subprocess.PIPE, text=True)
+    try:
+        yield p
+    finally:
+        p.kill()
+        p.communicate()
+
+
+def wait_for_line(process, text):
+    """The first line of the log that holds the text."""
+    for line in process.stderr:
+        if text in line:
+            return line
+    raise AssertionError(f"no line with {text!r}; status {process.wait(10)}")
+
+
+def end(process):
+    process.send_signal(signal.SIGTERM)
+    process.stderr.read()
+    assert process.wait(30) == 0, process.returncode
+
+
+def refusal_on(listener, *args):
+    """What a server says that must not start on this socket."""
+    with start_on(listener, *args) as p:
+        try:
+            _, err = p.communicate(timeout=20)
+        except subprocess.TimeoutExpired:
+            raise AssertionError("the server started") from None
+    assert p.returncode > 0, p.returncode
+    return err
+
+
+def models_status(port):
+    c = http.client.HTTPConnection("127.0.0.1", port, timeout=30)
+    try:
         c.request("GET", "/v1/models")
-        assert c.getresponse().status == 200
+        return c.getresponse().status
+    except OSError as e:
+        return str(e)
+    finally:
         c.close()
-        p.send_signal(signal.SIGTERM)
-        p.stderr.read()
-        assert p.wait(20) == 0
+
+
+def test_socket_activation():
+    """Two servers, one after the other, on the one socket that stays open all the time as systemd's does."""
+    with socket.create_server(("127.0.0.1", 0)) as s:
+        port = s.getsockname()[1]
+        for n in (1, 2):
+            with start_on(s) as p:
+                line = wait_for_line(p, "ready on")
+                assert f":{port}" in line, line
+                assert models_status(port) == 200, f"server {n}: {models_status(port)}"
+                end(p)
+        # nor does a server take it away that cannot load its model
+        assert "memory" in refusal_on(s, "--memory", "8M", "--ctx-size", "1024", "--parallel", "64")
+        # a client that comes between two servers waits for the next one and is served by it
+        with socket.create_connection(("127.0.0.1", port), timeout=60) as early, start_on(s) as p:
+            early.sendall(b"GET /readyz HTTP/1.1\r\nHost: localhost\r\nConnection: close\r\n\r\n")
+            wait_for_line(p, "ready on")
+            assert early.recv(100).startswith(b"HTTP/1.1 "), "not served"
+            end(p)
+
+
+def test_socket_activation_keeps_the_socket_file():
+    with tempfile.TemporaryDirectory() as d, socket.socket(socket.AF_UNIX) as s:
+        path = os.path.join(d, "hearth.sock")
+        s.bind(path)
+        s.listen()
+        for args in (("--unix-socket", path), ()):
+            with start_on(s, *args) as p:
+                wait_for_line(p, "ready on")
+                with socket.socket(socket.AF_UNIX) as c:  # whatever the Host: no name leads to a path
+                    c.connect(path)
+                    c.sendall(b"GET /v1/models HTTP/1.1\r\nHost: any.name\r\nConnection: close\r\n\r\n")
+                    assert c.recv(100).startswith(b"HTTP/1.1 200"), "refused"
+                end(p)
+            assert os.path.exists(path), "the server removed a socket file that is not its own"
+
+
+def test_socket_activation_judges_the_real_address():
+    """A public socket that is handed in needs a key as much as --host 0.0.0.0 does."""
+    with socket.create_server(("0.0.0.0", 0)) as s:
+        assert "--allow-public-without-key" in refusal_on(s)
+        with start_on(s, "--allow-public-without-key") as p:
+            wait_for_line(p, "ready on")
+            end(p)
+    with socket.create_server(("127.0.0.1", 0)) as s, start_on(s, "--host", "0.0.0.0") as p:
+        wait_for_line(p, "ready on")  # --host is not used, so it asks for no key
+        end(p)
+
+
+def test_socket_activation_with_no_listening_socket():
+    with socket.socket() as s:
+        err = refusal_on(s)
+        assert "LISTEN_FDS" in err and "descriptor 3" in err, err
+
+
+# ---- what a start may find --------------------------------------------------------------------------------------
+
+def test_standard_descriptors_closed():
+    """Whoever starts the server without descriptors 0 to 2: no socket may come to lie there and get log lines."""
+    with tempfile.TemporaryDirectory() as d:
+        path = os.path.join(d, "hearth.sock")
+        p = subprocess.Popen(["sh", "-c", 'exec "$@" 0<&- 1>&- 2>&-', "sh", BIN, "serve", "--unix-socket", path])
+        try:
+            deadline = time.monotonic() + 60
+            while run("healthcheck", "unix:" + path)[0]:
+                assert p.poll() is None and time.monotonic() < deadline, "the server does not become ready"
+                time.sleep(0.02)
+            found = [os.readlink(f"/proc/{p.pid}/fd/{fd}") for fd in range(3)]
+            assert found == ["/dev/null"] * 3, found
+        finally:
+            p.send_signal(signal.SIGTERM)
+            assert p.wait(30) == 0
+
+
+def exposed(h):
+    return [l for l in h.log if "warning" in l and "open to every user" in l]
+
+
+def test_secrets_that_others_can_read():
+    with tempfile.TemporaryDirectory() as d:
+        keys = os.path.join(d, "keys")
+        with open(keys, "w", encoding="ascii") as f:
+            f.write("secret-key\n")
+        for mode, wanted in ((0o644, 1), (0o604, 1), (0o640, 0), (0o600, 0)):
+            os.chmod(keys, mode)
+            with Hearth("--api-key-file", keys) as h:
+                pass
+            lines = exposed(h)
+            assert len(lines) == wanted and all(keys in l and f"{mode:04o}" in l for l in lines), (oct(mode), h.log)
+        with Hearth("--api-key-file", keys) as h:
+            os.chmod(keys, 0o644)
+            h.process.send_signal(signal.SIGHUP)
+            h.wait_until(lambda: exposed(h), 5, "the warning after reading the keys again")
 
 
 if __name__ == "__main__":
