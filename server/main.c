@@ -3,10 +3,12 @@
  * Entry: read the configuration, find the model, run the subcommand. Everything here happens on the
  * main thread, before any other thread exists.
  */
+#include <fcntl.h>
 #include <limits.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <unistd.h>
 
 #include "engine/engine.h"
 #include "server/cmd.h"
@@ -63,8 +65,21 @@ static int answer_and_exit(const struct srv_config *c)
     return ferror(stdout) || fflush(stdout) ? EXIT_FAILURE : EXIT_SUCCESS;
 }
 
+/*
+ * Descriptors 0 to 2 that the caller left closed would go to the next files and sockets opened, and
+ * log lines into those.
+ */
+static int open_standard_descriptors(void)
+{
+    for (int fd = STDIN_FILENO; fd <= STDERR_FILENO; fd++) {
+        if (fcntl(fd, F_GETFD) < 0 && open("/dev/null", O_RDWR) != fd) return -1;
+    }
+    return 0;
+}
+
 int main(int argc, char **argv)
 {
+    if (open_standard_descriptors()) return EXIT_FAILURE;
     /* The BLAS library reads this while it is loaded, which happens after main has begun; our own
      * threads divide the work, and its pool would only take cores from them. */
     setenv("OPENBLAS_NUM_THREADS", "1", 1);
