@@ -1,14 +1,17 @@
 #!/usr/bin/env python3
 # SPDX-License-Identifier: MIT
-"""`promtool check metrics` over /metrics, before and after requests of every kind. The only complaints allowed
-are of vLLM's own names: their colon, and a histogram that ends in _total; without those there is none. Skipped where there is no promtool."""
+"""`promtool check metrics` over /metrics, before and after requests of every kind. The only complaints allowed are
+of vLLM's own names: their colon, and a histogram that ends in _total; without those there is none. `promtool test
+rules` over the alerts of deploy/. Skipped where there is no promtool."""
+import os
 import re
 import shutil
 import subprocess
 import sys
 
-from hearth_server import SKIPPED, Hearth, chunks, run_cases
+from hearth_server import ROOT, SKIPPED, Hearth, chunks, run_cases
 
+HERE = os.path.dirname(os.path.abspath(__file__))
 PROMTOOL = shutil.which("promtool")
 VLLM_NAMES = re.compile(r"vllm:\w+ metric names should not contain ':'$|"
                         r"vllm:iteration_tokens_total non-counter metrics should not have \"_total\" suffix$")
@@ -47,8 +50,20 @@ def test_aliases_have_only_their_names():
         assert not others, others
 
 
+def test_alerts_fire_and_do_not_fire():
+    p = subprocess.run([PROMTOOL, "test", "rules", os.path.join(HERE, "alerts_test.yml")], text=True,
+                       capture_output=True, check=False, timeout=60)
+    assert p.returncode == 0, p.stdout + p.stderr
+
+
+def test_shipped_configuration():
+    config = os.path.join(ROOT, "deploy", "prometheus", "prometheus.yml")
+    p = subprocess.run([PROMTOOL, "check", "config", config], text=True, capture_output=True, check=False, timeout=60)
+    assert p.returncode == 0, p.stdout + p.stderr
+
+
 if __name__ == "__main__":
     if not PROMTOOL:
-        print("no promtool")
+        print("no promtool: tests/run.sh takes it out of Debian's package prometheus")
         sys.exit(SKIPPED)
     run_cases(globals())

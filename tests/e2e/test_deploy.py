@@ -1,0 +1,76 @@
+#!/usr/bin/env python3
+# SPDX-License-Identifier: MIT
+"""Files of deploy/ against the server they are for: metrics, options, routes that they name are there."""
+import os
+import re
+import subprocess
+
+from hearth_server import BIN, ROOT, Hearth, run_cases
+
+METRIC = re.compile(r"\b(?:hearth_[a-z_]+|vllm:[a-z_]+)")
+SELECTOR = re.compile(r"\b(hearth_[a-z_]+|vllm:[a-z_]+)\{([^}]*)\}")
+ALERTS_TEST = os.path.join(ROOT, "tests", "e2e", "alerts_test.yml")
+
+
+def texts():
+    """(path, text) of every file in deploy/ but the demo model's."""
+    for folder, names, files in os.walk(os.path.join(ROOT, "deploy")):
+        names[:] = [n for n in names if n != "demo"]
+        for name in files:
+            path = os.path.join(folder, name)
+            with open(path, encoding="utf-8") as f:
+                yield os.path.relpath(path, ROOT), f.read()
+
+
+def labels_of(text):
+    return set(re.findall(r'(\w+)="([^"]*)"', text))
+
+
+def test_metrics_that_are_named_are_served():
+    with Hearth() as h:
+        h.post("/v1/completions", {"prompt": "Once", "max_tokens": 1})
+        series = [(name.split("{")[0], labels_of(name)) for name in h.metrics()]
+    served = {name for name, _ in series}
+    with open(ALERTS_TEST, encoding="utf-8") as f:
+        all_texts = [*texts(), (ALERTS_TEST, f.read())]
+    named = [(path, name) for path, text in all_texts for name in METRIC.findall(text)]
+    assert len({n for _, n in named}) >= 2, named
+    unknown = [(path, name) for path, name in named if name not in served]
+    assert not unknown, f"not served: {unknown}"
+    for path, text in all_texts:
+        for name, selector in SELECTOR.findall(text):
+            wanted = {(k, v) for k, v in labels_of(selector) if k not in ("instance", "job")}
+            assert any(n == name and wanted <= labels for n, labels in series), f"{path}: no {name}{{{selector}}}"
+
+
+def option_variables():
+    """Every environment variable that the program reads options from."""
+    shown = subprocess.run([BIN, "--print-config"], capture_output=True, text=True, check=True, timeout=30).stdout
+    keys = re.findall(r"^([a-z-]+) =", shown, re.M)
+    assert len(keys) > 50, shown
+    return {"HEARTH_" + k.upper().replace("-", "_") for k in keys} | {"HEARTH_API_KEY", "HEARTH_CONFIG"}
+
+
+def test_variables_that_are_named_are_options():
+    with open(os.path.join(ROOT, "Dockerfile"), encoding="utf-8") as f:
+        all_texts = [*texts(), ("Dockerfile", f.read())]
+    named = {(path, name) for path, text in all_texts for name in re.findall(r"\bHEARTH_[A-Z_]+", text)}
+    assert len(named) > 5, named
+    known = option_variables()
+    unknown = sorted(row for row in named if row[1] not in known)
+    assert not unknown, f"no option is read from {unknown}"
+
+
+def test_compose_serves_the_mounted_model():
+    text = dict(texts())["deploy/compose.yaml"]
+    mounted = re.search(r"\$\{MODEL:-(\S+)\}:(/\w+):ro", text)
+    served = re.search(r"HEARTH_MODEL: (\S+)", text)
+    assert mounted and served and mounted.group(2) == served.group(1), (mounted, served)
+    default = os.path.join(ROOT, "deploy", mounted.group(1))
+    assert os.path.exists(os.path.join(default, "config.json")), default
+    services = re.split(r"^  (?=\w+:$)", text.split("\nservices:\n")[1], flags=re.M)[1:]
+    assert len(services) == 2 and all("\n    restart: " in s for s in services), services
+
+
+if __name__ == "__main__":
+    run_cases(globals())
