@@ -177,6 +177,11 @@ static void unset(void *field, enum srv_option_type type)
     if (type == SRV_OPT_NUMBER) *(double *)field = SRV_UNSET;
 }
 
+static int set_string(struct loader *l, const char **field, const char *text)
+{
+    return srv_config_replace(field, text) ? refuse(l, "no memory") : 0;
+}
+
 static int set_value(struct loader *l, const struct srv_option *o, const char *text)
 {
     void *field = field_of(l->config, o);
@@ -192,9 +197,9 @@ static int set_value(struct loader *l, const struct srv_option *o, const char *t
         if (!word_is(text, o->choices)) {
             return refuse(l, "'%.60s' is not one of: %s", text, o->choices);
         }
-        /* fall through */
+        return set_string(l, field, text);
     case SRV_OPT_STRING:
-        return srv_config_replace(field, text) ? refuse(l, "no memory") : 0;
+        return set_string(l, field, text);
     case SRV_OPT_INT:
         if (parse_integer(l, o, text, &integer)) return -1;
         *(int *)field = (int)integer;

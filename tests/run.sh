@@ -15,6 +15,7 @@ mode=${1:-all}
 TEST_PACKAGES="libcmocka-dev python3 python3-venv python3-pip python3-numpy"
 PROXY_PACKAGES="nginx-light haproxy caddy"
 NEON_PACKAGES="gcc-aarch64-linux-gnu libc6-dev-arm64-cross qemu-user-static"
+COMPILER_PACKAGES="clang"
 logs=()
 
 # A table of result counts from the logs Meson leaves: one JSON object a line.
@@ -35,6 +36,8 @@ for path in sys.argv[1:]:
             good += 1
         elif result == "SKIP":
             skipped += 1
+            said = row.get("stdout", "").strip().splitlines()
+            print(f"SKIPPED {path.split('/')[0]}: {row['name']}: {said[-1] if said else 'no reason given'}")
         else:
             bad.append(f"{path.split('/')[0]}: {row['name']}: {result}")
 for name in bad:
@@ -62,6 +65,34 @@ run_tests() {
     meson test -C "$dir" --no-rebuild --print-errorlogs "$@" || true
     cp "$dir/meson-logs/testlog.json" "$dir/testlog-${#logs[@]}.json" 2>/dev/null
     logs+=("$dir/testlog-${#logs[@]}.json")
+}
+
+# link_check NAME DIR SETUP-ARGS...: another way to build the program alone; the demo model's tests
+# run on what came out. Counts as one test. Link-time optimisation is how distributions build.
+link_check() {
+    local name=$1 dir=$2 result=FAIL
+    shift 2
+    if [ "${CC:-gcc}" = clang ] && ! command -v clang >/dev/null; then
+        result=SKIP
+    elif build "$dir" --buildtype=release --werror -Dtests=disabled "$@" &&
+        HEARTH_BIN="$PWD/$dir/hearth" python3 tests/e2e/test_demo.py; then
+        result=OK
+    fi
+    mkdir -p "$dir"
+    echo "{\"name\": \"$name\", \"result\": \"$result\", \"stdout\": \"no clang: apt install clang\"}" \
+        >"$dir/testlog.json"
+    logs+=("$dir/testlog.json")
+}
+
+# promtool comes out of Debian's package prometheus, which is not installed: its service would start.
+fetch_promtool() {
+    [ -x build/tools/promtool ] && return 0
+    mkdir -p build/tools
+    (cd build/tools || exit 1
+        get() { apt-get download -qq -o APT::Sandbox::User=root prometheus; }
+        { get || { as_root apt-get update -qq && get; }; } &&
+        dpkg-deb --fsys-tarfile prometheus_*.deb | tar -x --strip-components=3 ./usr/bin/promtool &&
+        rm -f prometheus_*.deb)
 }
 
 # The official clients live in a virtual environment and a node_modules of the build folder.
@@ -92,6 +123,10 @@ if [ "${HEARTH_OFFLINE:-0}" != 1 ]; then
             echo "hearth: tests with the Node clients will be skipped"
         # shellcheck disable=SC2086
         install_packages $NEON_PACKAGES || echo "hearth: the NEON kernels will not be checked"
+        # shellcheck disable=SC2086
+        install_packages $COMPILER_PACKAGES || echo "hearth: the build by clang will be skipped"
+        command -v promtool >/dev/null || fetch_promtool ||
+            echo "hearth: the checks by promtool will be skipped"
     fi
 fi
 
@@ -102,12 +137,15 @@ fi
 build build --buildtype=release --werror || { echo "0 passed, 1 failed"; exit 1; }
 export HEARTH_NODE_MODULES="$PWD/build/node/node_modules"
 export HEARTH_VENV="$PWD/build/venv"
+export PATH="$PATH:$PWD/build/tools"
 
 if [ "$mode" = quick ]; then
     run_tests build --no-suite clients --no-suite slow
 else
     [ "${HEARTH_OFFLINE:-0}" = 1 ] || install_clients
     run_tests build
+    link_check "the program linked with LTO" build-lto -Db_lto=true
+    CC=clang link_check "the program by clang" build-clang
     build build-asan --native-file tests/presets/asan.ini || { echo "0 passed, 1 failed"; exit 1; }
     run_tests build-asan --no-suite clients --no-suite slow
     build build-tsan --native-file tests/presets/tsan.ini || { echo "0 passed, 1 failed"; exit 1; }

@@ -6,7 +6,10 @@ set -eu
 root=$1 work=$2
 cc=${AARCH64_CC:-aarch64-linux-gnu-gcc}
 qemu=$(command -v qemu-aarch64-static || command -v qemu-aarch64 || true)
-command -v "$cc" >/dev/null && [ -n "$qemu" ] || { echo "no $cc or no qemu-aarch64: skipped"; exit 77; }
+command -v "$cc" >/dev/null && [ -n "$qemu" ] || {
+    echo "no $cc or no qemu-aarch64: apt install gcc-aarch64-linux-gnu libc6-dev-arm64-cross qemu-user-static"
+    exit 77
+}
 
 mkdir -p "$work"
 rm -f "$work"/*.o

@@ -32,7 +32,7 @@ def reference(*parts):
     """A path inside $HEARTH_REFERENCE; exits as skipped where that is unset."""
     base = os.environ.get("HEARTH_REFERENCE")
     if not base:
-        print("HEARTH_REFERENCE is not set")
+        print("HEARTH_REFERENCE is not set; it names the directory of the reference data")
         sys.exit(SKIPPED)
     return os.path.join(base, *parts)
 
@@ -43,7 +43,7 @@ def enter_clients_venv():
         return
     python = os.path.join(os.environ.get("HEARTH_VENV", ""), "bin", "python")
     if not os.path.exists(python):
-        print("no virtual environment with the clients")
+        print("HEARTH_VENV names no virtual environment with the Python clients; tests/run.sh makes one")
         sys.exit(SKIPPED)
     os.environ["HEARTH_IN_VENV"] = "1"
     os.execv(python, [python, *sys.argv])

@@ -10,7 +10,7 @@ from hearth_server import SKIPPED, Hearth
 
 modules = os.environ.get("HEARTH_NODE_MODULES", "")
 if not shutil.which("node") or not os.path.isdir(os.path.join(modules, "openai")):
-    print("node or its clients are not installed")
+    print("no node, or HEARTH_NODE_MODULES names no folder with its clients; tests/run.sh installs both")
     sys.exit(SKIPPED)
 with Hearth("--parallel", "8") as server:
     script = os.path.join(os.path.dirname(os.path.abspath(__file__)), "clients.mjs")

@@ -1,6 +1,7 @@
 #!/usr/bin/env python3
 # SPDX-License-Identifier: MIT
-"""Files of deploy/ against the server they are for: metrics, options, routes that they name are there."""
+"""Files that are shipped, against the server they are for: metrics and options that deploy/ names are there, what
+the binary carries is what the tree holds."""
 import os
 import re
 import subprocess
@@ -70,6 +71,15 @@ def test_compose_serves_the_mounted_model():
     assert os.path.exists(os.path.join(default, "config.json")), default
     services = re.split(r"^  (?=\w+:$)", text.split("\nservices:\n")[1], flags=re.M)[1:]
     assert len(services) == 2 and all("\n    restart: " in s for s in services), services
+
+
+def test_embedded_files_are_served_as_they_are():
+    with open(os.path.join(ROOT, "server", "openapi.json"), "rb") as f:
+        wanted = f.read()
+    with Hearth() as h:
+        status, head, body = h.request("GET", "/openapi.json")
+        assert status == 200 and head["content-type"] == "application/json", (status, head)
+        assert body == wanted
 
 
 if __name__ == "__main__":

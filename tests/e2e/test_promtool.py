@@ -64,6 +64,6 @@ def test_shipped_configuration():
 
 if __name__ == "__main__":
     if not PROMTOOL:
-        print("no promtool: tests/run.sh takes it out of Debian's package prometheus")
+        print("no promtool: tests/run.sh takes it out of Debian's package prometheus, without the service")
         sys.exit(SKIPPED)
     run_cases(globals())

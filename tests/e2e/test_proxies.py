@@ -63,6 +63,8 @@ def main():
                     except AssertionError as e:
                         failed += 1
                         print(f"{name}: {check.__name__} FAILED: {e}", flush=True)
+        if not ran:
+            print("no proxy is installed: apt install nginx-light haproxy caddy")
         sys.exit(1 if failed else 0 if ran else SKIPPED)
 
 

@@ -32,7 +32,7 @@ def main():
     except ImportError as e:
         if os.path.exists(SYSTEM_PYTHON) and not os.path.samefile(sys.executable, SYSTEM_PYTHON):
             os.execv(SYSTEM_PYTHON, [SYSTEM_PYTHON, *sys.argv])  # the one that packages install numpy for
-        print(e)
+        print(f"{e}: apt install python3-numpy")
         return SKIPPED
     demo = os.path.join(ROOT, "deploy", "demo")
     hearth = os.environ.get("HEARTH_BIN", os.path.join(ROOT, "build", "hearth"))

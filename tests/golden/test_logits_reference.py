@@ -24,7 +24,7 @@ def model_directory(base, name):
 def main():
     base = os.environ.get("HEARTH_REFERENCE")
     if not base:
-        print("HEARTH_REFERENCE is not set")
+        print("HEARTH_REFERENCE is not set; it names the directory of the reference data")
         return SKIPPED
     logits = os.path.join(base, "goldens", "logits")
     options, tolerance = path_options(sys.argv[1:])

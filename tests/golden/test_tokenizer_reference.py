@@ -133,7 +133,7 @@ def check_logits_texts(score, root):
 def main():
     root = os.environ.get("HEARTH_REFERENCE")
     if not root:
-        print("HEARTH_REFERENCE is not set")
+        print("HEARTH_REFERENCE is not set; it names the directory of the reference data")
         return 77
     folder = f"{root}/goldens/tokenizers"
     corpus = {c["id"]: c["text"] for c in lines(f"{folder}/corpus.jsonl")}

@@ -435,7 +435,7 @@ static const char *const fixture_templates[] = {
 static void test_injection(void **state)
 {
     static const char *const tokens[] = {
-        "<|eot_id|>", "<|start_header_id|>", "<|endoftext|>", "<\xEF\xBD\x9C" "User\xEF\xBD\x9C>",
+        "<|eot_id|>", "<|start_header_id|>", "<|endoftext|>", ("<\xEF\xBD\x9C" "User\xEF\xBD\x9C>"),
         "<unk>", "[control_8]", "<|reserved_special_token_7|>", "<pad>",
     };
     (void)state;
