@@ -118,11 +118,44 @@ struct eng_info {
 const struct eng_info *eng_info(const struct eng *e);
 
 /*
- * Writes into buf a report of a model directory for people: architecture, every tensor with dtype,
- * shape and bytes, what would be served, every problem found. Returns 0 when it could be served.
- * The report is given out line by line, without the newline.
+ * A model directory piece by piece, as inspection finds it: problems first, then what is known in
+ * spite of them. Strings are borrowed for the call; those of tensors come from files and may hold
+ * any bytes. Functions may be NULL.
  */
-int eng_inspect(const char *model_dir, void (*line)(void *ctx, const char *text), void *ctx);
+struct eng_inspect_config {
+    const char *architecture, *model_type, *rope;
+    int hidden_size, n_layers, n_heads, n_kv_heads, d_head, d_ff;
+    int32_t vocab_size;
+    bool tied_head;
+    int64_t ctx_tokens;         /* the longest context that can be served */
+    double rope_theta, rope_factor;
+    int n_layers_without_rope;
+    int n_windowed_layers, window_tokens; /* layers with a sliding window; the last one's size */
+    const int32_t *eos_ids;     /* [n_eos_ids] */
+    int n_eos_ids;
+};
+struct eng_inspect_tensor {
+    const char *name, *dtype, *file;
+    const int64_t *shape;       /* [rank] */
+    int rank;
+    int64_t n_bytes;
+    bool used;                  /* by the architecture */
+};
+struct eng_inspect_path {
+    const char *numerics;
+    int64_t weights_bytes;      /* at most, in memory */
+    bool is_default;            /* what numerics "auto" takes on this machine */
+};
+struct eng_inspector {
+    void (*problem)(void *ctx, const char *sentence);
+    void (*config)(void *ctx, const struct eng_inspect_config *c);
+    void (*tensor)(void *ctx, const struct eng_inspect_tensor *t);
+    void (*weights)(void *ctx, int64_t n_params, const char *dtype); /* when it can be served */
+    void (*path)(void *ctx, const struct eng_inspect_path *p);       /* likewise, one each */
+    void *ctx;
+};
+/* Reads headers only. Returns 0 when the model could be served, else an enum eng_error. */
+int eng_inspect(const char *model_dir, const struct eng_inspector *in);
 
 /* ---- jobs ------------------------------------------------------------------------------------ */
 

@@ -8,7 +8,7 @@
 /* A listing of a thoroughly wrong model stops here; the count goes on. */
 enum { MAX_LISTED = 50, LINE_BYTES = 1024 };
 
-/* Names from a file may hold anything; a report is lines of text. */
+/* Names from a file may hold anything; a problem is one line of text. */
 static void blank_controls(char *text)
 {
     for (; *text; text++)
@@ -27,18 +27,6 @@ int eng_report_problem(struct eng_report *r, int rc, const char *fmt, ...)
         r->rc = rc;
         if (r->errlen) snprintf(r->err, r->errlen, "%s", text);
     }
-    if (r->n_problems <= MAX_LISTED) eng_report_line(r, "problem: %s", text);
+    if (r->problem && r->n_problems <= MAX_LISTED) r->problem(r->ctx, text);
     return rc;
-}
-
-void eng_report_line(const struct eng_report *r, const char *fmt, ...)
-{
-    if (!r->line) return;
-    char text[LINE_BYTES + 16];
-    va_list args;
-    va_start(args, fmt);
-    vsnprintf(text, sizeof(text), fmt, args);
-    va_end(args);
-    blank_controls(text);
-    r->line(r->ctx, text);
 }

@@ -15,16 +15,12 @@ struct eng_report {
     size_t errlen;
     int rc;          /* error code of the first problem; 0: none so far */
     int n_problems;
-    void (*line)(void *ctx, const char *text); /* NULL, or: also given every problem */
+    void (*problem)(void *ctx, const char *sentence); /* NULL, or: also given every problem */
     void *ctx;
 };
 
 /* Notes a problem and returns rc, so that a check can end with it. */
 int eng_report_problem(struct eng_report *r, int rc, const char *fmt, ...)
     __attribute__((format(printf, 3, 4)));
-
-/* One line of a listing; nothing where no listing is wanted. */
-void eng_report_line(const struct eng_report *r, const char *fmt, ...)
-    __attribute__((format(printf, 2, 3)));
 
 #endif

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: MIT */
 /*
  * hearth generate --prompt TEXT -n 32: the model's continuation to stdout as it comes, or with
- * --chat its answer; counts and times to stderr.
+ * --chat its answer; counts and times to stderr. --prompt - reads the text from stdin.
  *
  * Threads: the engine's callback puts ids into an array sized for all of them; the main thread
  * turns them into text and writes. Where stdout is closed the job is cancelled.
@@ -14,6 +14,7 @@
 #include <string.h>
 
 #include "engine/engine.h"
+#include "server/buf.h"
 #include "server/cmd.h"
 #include "server/config.h"
 #include "server/defaults.h"
@@ -21,11 +22,16 @@
 
 enum { DEFAULT_TOKENS = 128 };
 
+/* More than any context holds. */
+#define MAX_STDIN_BYTES (64u << 20)
+
 struct generation {
     const struct srv_config *config;
     struct eng *engine;
     struct tok *tok;
     struct tok_decoder *decoder;
+    char *text; /* the prompt, owned; NULL for an empty one from stdin */
+    size_t text_len;
     struct tok_ids prompt;
     char err[1024];
 
@@ -47,17 +53,40 @@ static int fail(struct generation *g, const char *what)
     return -1;
 }
 
-/* An empty prompt is one too: the model starts from its begin-of-text token. */
-static const char *prompt_text(const struct generation *g)
+/* All of stdin, without the line's end that echo adds. */
+static int read_stdin(struct generation *g)
 {
-    return g->config->prompt ? g->config->prompt : "";
+    struct srv_buf b;
+    char block[16384];
+    srv_buf_init(&b, MAX_STDIN_BYTES);
+    for (size_t n; !b.failed && (n = fread(block, 1, sizeof(block), stdin)) > 0;)
+        srv_buf_add(&b, block, n);
+    if (b.failed || ferror(stdin)) {
+        srv_buf_finish(&b);
+        snprintf(g->err, sizeof(g->err), "the prompt on stdin cannot be read, or has more than %u "
+                 "bytes", MAX_STDIN_BYTES);
+        return -1;
+    }
+    if (b.len && b.data[b.len - 1] == '\n') b.len--;
+    g->text = b.data;
+    g->text_len = b.len;
+    return 0;
+}
+
+/* An empty prompt is one too: the model starts from its begin-of-text token. */
+static int read_text(struct generation *g)
+{
+    const char *prompt = g->config->prompt ? g->config->prompt : "";
+    if (strcmp(prompt, "-") == 0) return read_stdin(g);
+    g->text = strdup(prompt);
+    g->text_len = strlen(prompt);
+    return g->text ? 0 : fail(g, "no memory");
 }
 
 static int encode_plain(struct generation *g)
 {
-    const char *text = prompt_text(g);
-    return tok_encode(g->tok, text, strlen(text), TOK_ADD_SPECIAL | TOK_PARSE_SPECIAL, &g->prompt,
-                      g->err, sizeof(g->err));
+    return tok_encode(g->tok, g->text ? g->text : "", g->text_len,
+                      TOK_ADD_SPECIAL | TOK_PARSE_SPECIAL, &g->prompt, g->err, sizeof(g->err));
 }
 
 /* One user message through the template; nothing in it becomes a control token. */
@@ -67,7 +96,8 @@ static int encode_chat(struct generation *g)
     struct tok_chat_params params = {.template_file = c->chat_template_file};
     struct tok_chat *chat = NULL;
     struct tok_prompt prompt = {0};
-    json_t *list = json_pack("[{s:s, s:s}]", "role", "user", "content", prompt_text(g));
+    json_t *list = json_pack("[{s:s, s:s%}]", "role", "user", "content", g->text ? g->text : "",
+                             g->text_len);
     char *messages = list ? json_dumps(list, JSON_COMPACT) : NULL;
     json_decref(list);
     if (!messages) return fail(g, "the prompt is no valid UTF-8");
@@ -88,6 +118,7 @@ out:
 static int read_prompt(struct generation *g)
 {
     int rc = tok_open(&g->tok, g->config->model, g->err, sizeof(g->err));
+    if (!rc) rc = read_text(g);
     if (!rc) rc = g->config->chat ? encode_chat(g) : encode_plain(g);
     if (!rc && g->prompt.n == 0)
         rc = fail(g, "the prompt has no tokens, and this model needs at least one to go on from");
@@ -278,6 +309,7 @@ int srv_cmd_generate(const struct srv_config *config)
     tok_ids_finish(&g.prompt);
     tok_close(g.tok);
     free(g.ids);
+    free(g.text);
     pthread_cond_destroy(&g.changed);
     pthread_mutex_destroy(&g.lock);
     return rc ? EXIT_FAILURE : EXIT_SUCCESS;

@@ -73,6 +73,7 @@ struct serve {
     int inherited_fd;        /* the listening socket of a service manager, or -1 */
     bool has_retry;
     bool loaded;             /* the loader has ended well */
+    int status;              /* exit status, if what comes next fails */
     bool paused;             /* debug hook */
     char url[256], admin_url[256];
     char *tls_cert, *tls_key;
@@ -103,6 +104,14 @@ static int open_signals(struct serve *s, char *err, size_t errlen)
     if (s->signal_fd >= 0 && s->loaded_fd >= 0) return 0;
     snprintf(err, errlen, "signals cannot be taken: %s", strerror(errno));
     return -1;
+}
+
+static int start_log(struct serve *s, char *err, size_t errlen)
+{
+    const struct srv_list *warnings = &s->config->warnings;
+    if (srv_log_start(err, errlen)) return -1;
+    for (int i = 0; i < warnings->n; i++) srv_log(SRV_LOG_WARNING, "%s", warnings->items[i]);
+    return 0;
 }
 
 /* Connections need descriptors; the soft limit is raised as far as the hard one lets us. */
@@ -186,29 +195,6 @@ static int init_retry(struct serve *s, char *err, size_t errlen)
     return s->has_retry ? 0 : -1;
 }
 
-/* The parts that exist once, before any socket. */
-static int create_parts(struct serve *s, char *err, size_t errlen)
-{
-    const struct srv_config *c = s->config;
-    struct srv_server *server = &s->server;
-    int n_slots = c->max_connections + SRV_CONNECTION_MARGIN + SRV_ADMIN_CONNECTIONS;
-    if (init_retry(s, err, errlen)) return -1;
-    if (srv_keys_create(&server->keys, c->api_key_file, c->api_key, err, errlen)) return -1;
-    if (check_exposure(s, err, errlen)) return -1;
-    set_rules(s);
-    warn_if_exposed("api-key-file", c->api_key_file);
-    warn_if_exposed("tls-key-file", c->tls_key_file);
-    server->metrics = srv_metrics_create();
-    if (!server->metrics) {
-        snprintf(err, errlen, "no memory for the metrics");
-        return -1;
-    }
-    if (srv_work_create(&server->work, n_workers(c), err, errlen)) return -1;
-    return srv_watch_create(&server->watch, c, server->metrics, n_slots, err, errlen);
-}
-
-/* ---- listening ----------------------------------------------------------------------------- */
-
 static char *read_text_file(const char *option, const char *path, char *err, size_t errlen)
 {
     char why[500];
@@ -226,6 +212,40 @@ static int read_tls(struct serve *s, char *err, size_t errlen)
     return s->tls_key ? 0 : -1;
 }
 
+/* Secrets, and who may ask without one: what --check-config looks at too. */
+static int read_secrets(struct serve *s, char *err, size_t errlen)
+{
+    const struct srv_config *c = s->config;
+    if (srv_keys_create(&s->server.keys, c->api_key_file, c->api_key, err, errlen) ||
+        read_tls(s, err, errlen))
+        return -1;
+    warn_if_exposed("api-key-file", c->api_key_file);
+    warn_if_exposed("tls-key-file", c->tls_key_file);
+    s->status = SRV_EXIT_USAGE;
+    if (check_exposure(s, err, errlen)) return -1;
+    s->status = EXIT_FAILURE;
+    return 0;
+}
+
+/* The parts that exist once, before any socket. */
+static int create_parts(struct serve *s, char *err, size_t errlen)
+{
+    const struct srv_config *c = s->config;
+    struct srv_server *server = &s->server;
+    int n_slots = c->max_connections + SRV_CONNECTION_MARGIN + SRV_ADMIN_CONNECTIONS;
+    if (init_retry(s, err, errlen)) return -1;
+    set_rules(s);
+    server->metrics = srv_metrics_create();
+    if (!server->metrics) {
+        snprintf(err, errlen, "no memory for the metrics");
+        return -1;
+    }
+    if (srv_work_create(&server->work, n_workers(c), err, errlen)) return -1;
+    return srv_watch_create(&server->watch, c, server->metrics, n_slots, err, errlen);
+}
+
+/* ---- listening ----------------------------------------------------------------------------- */
+
 static int open_main_socket(const struct serve *s, int *ret_fd, char *err, size_t errlen)
 {
     const struct srv_config *c = s->config;
@@ -239,7 +259,7 @@ static int start_listening(struct serve *s, char *err, size_t errlen)
 {
     const struct srv_config *c = s->config;
     struct srv_http_params params = {.shared = s->inherited_fd >= 0};
-    if (read_tls(s, err, errlen) || open_main_socket(s, &params.listen_fd, err, errlen)) return -1;
+    if (open_main_socket(s, &params.listen_fd, err, errlen)) return -1;
     params.tls_cert = s->tls_cert;
     params.tls_key = s->tls_key;
     srv_listen_url(params.listen_fd, s->tls_cert != NULL, s->url, sizeof(s->url));
@@ -255,6 +275,26 @@ static int start_listening(struct serve *s, char *err, size_t errlen)
 }
 
 /* ---- running ------------------------------------------------------------------------------- */
+
+/* To a person at a terminal: a first request that can be copied. */
+static void show_first_call(const struct serve *s)
+{
+    char where[512];
+    bool tls = s->tls_cert != NULL;
+    if (!isatty(STDERR_FILENO)) return;
+    if (strncmp(s->url, "unix:", 5) == 0)
+        snprintf(where, sizeof(where), "--unix-socket %s http://localhost", s->url + 5);
+    else if (strstr(s->url, "//0.0.0.0:") || strstr(s->url, "//[::]:"))
+        snprintf(where, sizeof(where), "http%s://127.0.0.1%s", tls ? "s" : "",
+                 strrchr(s->url, ':'));
+    else snprintf(where, sizeof(where), "%s", s->url);
+    srv_log(SRV_LOG_INFO,
+            "try: curl %s%s%s/v1/chat/completions -H 'Content-Type: application/json' -d "
+            "'{\"messages\": [{\"role\": \"user\", \"content\": \"What is 2+2?\"}]}'",
+            tls ? "-k " : "",
+            srv_keys_required(s->server.keys) ? "-H \"Authorization: Bearer $HEARTH_API_KEY\" " : "",
+            where);
+}
 
 static void announce_ready(struct serve *s)
 {
@@ -281,6 +321,7 @@ static void announce_ready(struct serve *s)
                 "this is the demonstration model: a toy that tells little stories; "
                 "serve a real one with --model DIR or --model org/name");
     }
+    show_first_call(s);
     srv_notify("READY=1\nSTATUS=Serving %s on %s", app->model_names[0], s->url);
 }
 
@@ -492,13 +533,27 @@ static int fail(struct serve *s, const char *err)
     srv_log(SRV_LOG_ERROR, "%s", err);
     close_parts(s);
     srv_log_flush(LOG_FLUSH_MS);
-    return EXIT_FAILURE;
+    return s->status;
+}
+
+int srv_serve_check(const struct srv_config *config)
+{
+    char err[1024] = "";
+    struct serve s = {.config = config, .signal_fd = -1, .loaded_fd = -1, .inherited_fd = -1,
+                      .status = EXIT_FAILURE};
+    srv_log_init("text", "warning");
+    if (read_secrets(&s, err, sizeof(err))) return fail(&s, err);
+    if (s.tls_key && srv_http_check_tls(s.tls_cert, s.tls_key, err, sizeof(err)))
+        return fail(&s, err);
+    close_parts(&s);
+    return EXIT_SUCCESS;
 }
 
 int srv_cmd_serve(const struct srv_config *config)
 {
     char err[1024] = "";
-    struct serve s = {.config = config, .signal_fd = -1, .loaded_fd = -1, .inherited_fd = -1};
+    struct serve s = {.config = config, .signal_fd = -1, .loaded_fd = -1, .inherited_fd = -1,
+                      .status = EXIT_FAILURE};
     struct timespec now;
     clock_gettime(CLOCK_REALTIME, &now);
     s.server.config = s.server.app.config = config;
@@ -510,7 +565,8 @@ int srv_cmd_serve(const struct srv_config *config)
     raise_fd_limit(config);
 
     if (srv_notify_listen_fd(&s.inherited_fd, err, sizeof(err)) ||
-        open_signals(&s, err, sizeof(err)) || srv_log_start(err, sizeof(err)) ||
+        open_signals(&s, err, sizeof(err)) || start_log(&s, err, sizeof(err)) ||
+        read_secrets(&s, err, sizeof(err)) ||
         create_parts(&s, err, sizeof(err)))
         return fail(&s, err);
     s.server.app.metrics = s.server.metrics;

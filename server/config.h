@@ -44,6 +44,7 @@ struct srv_config {
     /* this program */
     bool help, version, check_config, print_config;
     const char *config_file;
+    struct srv_list warnings;       /* sentences about what was read and not used */
 
     /* model */
     const char *model;              /* as given; the subcommands see the resolved directory */
@@ -107,6 +108,19 @@ struct srv_config {
  */
 int srv_config_load(struct srv_config *ret, int argc, char **argv,
                     const char *(*env)(const char *name), char *err, size_t errlen);
+
+/*
+ * Adds a warning for each HEARTH_* variable of an environment ("NAME=value", ended by NULL) that no
+ * option is read from, but not for those of container links. Returns 0 or -1 without memory.
+ */
+int srv_config_note_variables(struct srv_config *c, char *const *variables);
+
+/* Adds a warning. Returns 0 or -1 without memory. */
+int srv_config_warn(struct srv_config *c, const char *format, ...)
+    __attribute__((format(printf, 2, 3)));
+
+/* Whether a variable is what a container manager tells about a service: *_PORT=tcp://... */
+bool srv_config_is_service_link(const char *name, const char *value);
 
 /* Frees what load allocated. A zeroed structure is fine. */
 void srv_config_finish(struct srv_config *c);

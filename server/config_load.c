@@ -16,6 +16,7 @@
 #include "server/file.h"
 #include "server/ini.h"
 #include "server/limits.h"
+#include "server/nearest.h"
 
 enum source { FROM_PRESET, FROM_FILE, FROM_ENVIRONMENT, FROM_FLAGS };
 
@@ -86,6 +87,16 @@ static int append_item(struct srv_list *list, const char *text, size_t len)
     if (!copy) return -1;
     list->items[list->n++] = copy;
     return 0;
+}
+
+int srv_config_warn(struct srv_config *c, const char *format, ...)
+{
+    char text[400];
+    va_list args;
+    va_start(args, format);
+    vsnprintf(text, sizeof(text), format, args);
+    va_end(args);
+    return append_item(&c->warnings, text, strlen(text));
 }
 
 static int set_list(struct loader *l, const struct srv_option *o, const char *text)
@@ -233,6 +244,29 @@ static const struct srv_option *find_option(const char *name, size_t len)
     return NULL;
 }
 
+/* The spelling like `name` of an option that the subcommand knows, or NULL with *ret_len 0. */
+static const char *find_similar(const struct loader *l, const char *name, size_t len,
+                                bool switches_only, int *ret_len)
+{
+    struct srv_nearest nearest;
+    srv_nearest_init(&nearest, name, len);
+    for (int i = 0; i < srv_n_options; i++) {
+        const struct srv_option *o = &srv_options[i];
+        if ((o->flags & (SRV_OPT_HIDDEN | SRV_OPT_ENV_ONLY)) ||
+            (switches_only && o->type != SRV_OPT_BOOL) ||
+            !(o->commands & (1u << l->config->command)))
+            continue;
+        srv_nearest_offer(&nearest, o->key, strlen(o->key));
+        for (const char *p = o->aliases; p && *p; p += strspn(p, " ")) {
+            size_t n = strcspn(p, " ");
+            srv_nearest_offer(&nearest, p, n);
+            p += n;
+        }
+    }
+    *ret_len = (int)nearest.name_len;
+    return nearest.name;
+}
+
 static int set_presets(struct loader *l)
 {
     l->from = FROM_PRESET;
@@ -263,6 +297,9 @@ static int set_from_file(void *ctx, int line, const char *section, const char *k
     if (!is_known_group(section)) return refuse(&file, "unknown section [%.60s]", section);
     const struct srv_option *o = find_option(key, strlen(key));
     if (!o || (o->flags & SRV_OPT_FLAG_ONLY) || strcmp(o->key, "config") == 0) {
+        int len;
+        const char *near = find_similar(&file, key, strlen(key), false, &len);
+        if (near) return refuse(&file, "unknown key '%.60s'; did you mean '%.*s'?", key, len, near);
         return refuse(&file, "unknown key '%.60s'", key);
     }
     if (o->flags & SRV_OPT_ENV_ONLY) {
@@ -299,6 +336,15 @@ static int load_environment(struct loader *l, const char *(*env)(const char *nam
         char name[80];
         srv_option_env_name(o, name, sizeof(name));
         const char *value = env(name);
+        bool is_number = o->type == SRV_OPT_INT || o->type == SRV_OPT_INT64;
+        if (value && is_number && srv_config_is_service_link(name, value)) {
+            if (srv_config_warn(l->config,
+                                "%s=%.60s is ignored: Kubernetes sets it for a Service of that "
+                                "name; enableServiceLinks: false in the pod keeps it away",
+                                name, value))
+                return refuse(l, "no memory");
+            continue;
+        }
         l->label = name;
         if (value && *value && set_value(l, o, value)) return -1;
         l->label = NULL;
@@ -311,6 +357,7 @@ static int load_environment(struct loader *l, const char *(*env)(const char *nam
 struct args {
     int argc, next;
     char **argv;
+    const char *positional; /* the one that has been read */
     bool only_config_file; /* first pass: find --config, judge nothing */
 };
 
@@ -333,6 +380,17 @@ static const char *flag_value(struct args *a, const struct srv_option *o, const 
     return next;
 }
 
+static int refuse_flag(struct loader *l, const char *name, size_t len)
+{
+    int near_len;
+    bool is_no = len > 3 && strncmp(name, "no-", 3) == 0;
+    const char *near = is_no ? find_similar(l, name + 3, len - 3, true, &near_len)
+                             : find_similar(l, name, len, false, &near_len);
+    if (!near) return refuse(l, "unknown option; see --help");
+    return refuse(l, "unknown option; did you mean %s%s%.*s?", near_len > 2 ? "--" : "-",
+                  is_no ? "no-" : "", near_len, near);
+}
+
 static int read_flag(struct loader *l, struct args *a)
 {
     const char *arg = a->argv[a->next++];
@@ -351,7 +409,7 @@ static int read_flag(struct loader *l, struct args *a)
         value = "off";
     }
     if (!o) {
-        rc = a->only_config_file ? 0 : refuse(l, "unknown option; see --help");
+        rc = a->only_config_file ? 0 : refuse_flag(l, name, len);
         goto out;
     }
     if (!value && !(value = flag_value(a, o, attached))) {
@@ -379,7 +437,13 @@ static int read_positional(struct loader *l, struct args *a)
     const char *arg = a->argv[a->next++];
     if (a->only_config_file) return 0;
     struct srv_config *c = l->config;
-    const char **field = c->command == SRV_CMD_HEALTHCHECK ? &c->url : &c->model;
+    bool is_url = c->command == SRV_CMD_HEALTHCHECK;
+    const char **field = is_url ? &c->url : &c->model;
+    if (a->positional) {
+        return refuse(l, "one %s is taken, not both '%.200s' and '%.200s'", is_url ? "URL" : "model",
+                      a->positional, arg);
+    }
+    a->positional = arg;
     return srv_config_replace(field, arg) ? refuse(l, "no memory") : 0;
 }
 
@@ -391,6 +455,21 @@ static int read_flags(struct loader *l, struct args a)
         rc = is_flag(a.argv[a.next]) ? read_flag(l, &a) : read_positional(l, &a);
     }
     return rc;
+}
+
+static int refuse_command(struct loader *l, const char *word)
+{
+    struct srv_nearest nearest;
+    srv_nearest_init(&nearest, word, strlen(word));
+    for (int i = 0; i < SRV_CMD_COUNT; i++)
+        srv_nearest_offer(&nearest, command_names[i], strlen(command_names[i]));
+    if (nearest.name)
+        return refuse(l, "unknown subcommand '%.60s'; did you mean '%s'?", word, nearest.name);
+    if (strchr(word, '/')) {
+        return refuse(l, "unknown subcommand '%.200s'; did you mean 'hearth serve %.200s'?", word,
+                      word);
+    }
+    return refuse(l, "unknown subcommand '%.60s'; see --help", word);
 }
 
 /* The subcommand, if the first argument is one; otherwise serve. */
@@ -405,7 +484,7 @@ static int read_command(struct loader *l, struct args *a)
     }
     if (strcmp(word, "help") == 0) l->config->help = true;
     else if (strcmp(word, "version") == 0) l->config->version = true;
-    else return refuse(l, "unknown subcommand '%.60s'; see --help", word);
+    else return refuse_command(l, word);
     return 0;
 }
 
@@ -468,5 +547,6 @@ void srv_config_finish(struct srv_config *c)
         if (type == SRV_OPT_STRING || type == SRV_OPT_CHOICE) free(*(void **)field);
     }
     free((void *)c->model_shown);
+    clear_list(&c->warnings);
     *c = (struct srv_config){0};
 }

@@ -14,7 +14,7 @@
 #define SERVE BIT(SERVE)
 #define ENGINE (BIT(SERVE) | BIT(GENERATE) | BIT(BENCH) | BIT(SCORE))
 #define MODEL (ENGINE | BIT(INSPECT) | BIT(TOKENIZE) | BIT(RENDER))
-#define TEMPLATE (BIT(SERVE) | BIT(GENERATE) | BIT(RENDER) | BIT(TOKENIZE))
+#define TEMPLATE (BIT(SERVE) | BIT(GENERATE) | BIT(RENDER) | BIT(INSPECT))
 #define SAMPLE (BIT(SERVE) | BIT(GENERATE))
 #define BENCH BIT(BENCH)
 #define ALL ((1u << SRV_CMD_COUNT) - 1)
@@ -55,7 +55,7 @@
 const struct srv_option srv_options[] = {
     ACTION("help", "h usage", help, "show the options of a subcommand"),
     ACTION("version", NULL, version, "show the version"),
-    ACTION("check-config", NULL, check_config, "check the configuration and exit"),
+    ACTION("check-config", NULL, check_config, "check options, keys, certificates and model, and exit"),
     ACTION("print-config", NULL, print_config,
            "print the effective configuration as an ini file and exit"),
     ROW("program", "config", NULL, STRING, config_file, 0, 0, NULL, NULL, ALL, 0,
@@ -80,19 +80,19 @@ const struct srv_option srv_options[] = {
            ENGINE, "highest kernel level allowed"),
     CHOICE("compute", "kv-dtype", "kv-cache-dtype cache-type-k", kv_dtype, "auto",
            "auto f32 bf16 int8", ENGINE, "numbers in the KV cache; auto: f32 on exact, else bf16"),
-    INT("compute", "parallel", "np max-num-seqs", parallel, 1, 1024, "4", ENGINE,
+    INT("compute", "parallel", "np max-num-seqs", parallel, 1, 1024, "4", SERVE,
         "sequences computed at once"),
-    INT64("compute", "ctx-size", "c max-model-len", ctx_size, 0, 16777216, "0", ENGINE,
+    INT64("compute", "ctx-size", "c max-model-len", ctx_size, 0, 16777216, "0", ENGINE & ~BENCH,
           "tokens a sequence may hold; 0: the smaller of the model's and what memory holds"),
     INT("compute", "chunk", "ub ubatch-size", chunk, 0, 8192, "0", ENGINE,
         "prompt tokens a step; 0: chosen by the engine"),
     BYTES("compute", "memory", NULL, memory_bytes, 0, 1024 * TERA, "0", ENGINE,
           "budget for everything; 0: the cgroup limit or physical memory"),
-    BYTES("compute", "kv-memory", NULL, kv_memory_bytes, 0, 1024 * TERA, "0", ENGINE,
+    BYTES("compute", "kv-memory", NULL, kv_memory_bytes, 0, 1024 * TERA, "0", ENGINE & ~BIT(SCORE),
           "KV cache budget; 0: parallel x context, capped by memory"),
     BYTES("compute", "answer-memory", NULL, answer_memory_bytes, 0, 1024 * TERA, "0", SERVE,
           "budget for answers that are made or sent; 0: a sixteenth of the memory"),
-    SWITCH("compute", "prefix-cache", "enable-prefix-caching", prefix_cache, "on", ENGINE,
+    SWITCH("compute", "prefix-cache", "enable-prefix-caching", prefix_cache, "on", SERVE,
            "requests of one key share the KV pages of equal prompt beginnings"),
     SWITCH("compute", "memory-lock", "mlock", memory_lock, "off", SERVE,
            "keep all memory resident (needs the right to lock it)"),
@@ -191,7 +191,8 @@ const struct srv_option srv_options[] = {
           "tokens to generate (default: serve as the API says, generate 128)"),
 
     STRING("generate", "prompt", "p", prompt, NULL, BIT(GENERATE) | BENCH,
-           "text to continue, or to answer with --chat; for bench: prompt-tokens"),
+           "text to continue, or to answer with --chat; - reads it from stdin; for bench: "
+           "prompt-tokens"),
     SWITCH("generate", "chat", NULL, chat, "off", BIT(GENERATE),
            "put the prompt through the chat template"),
 

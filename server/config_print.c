@@ -16,6 +16,42 @@ static const char *const command_lines[SRV_CMD_COUNT] = {
     [SRV_CMD_HEALTHCHECK] = "ask a running server whether it is ready",
 };
 
+/* How the subcommand is used, in examples and where it reads lines in their shape. */
+static const char *const examples[SRV_CMD_COUNT] = {
+    [SRV_CMD_SERVE] =
+        "  hearth serve                                       the demo model, on 127.0.0.1:8080\n"
+        "  hearth serve --model /path/to/model --port 8000    a Hugging Face directory\n"
+        "  hearth serve --model org/name --host 0.0.0.0 --api-key-file keys    for others too\n",
+    [SRV_CMD_GENERATE] =
+        "  hearth generate --prompt 'Once upon a time' -n 100\n"
+        "  hearth generate --model org/name --chat --prompt - <question.txt\n",
+    [SRV_CMD_BENCH] =
+        "  hearth bench --model org/name --prefill 128,512 --decode 128 --batch 1,4,16\n",
+    [SRV_CMD_INSPECT] = "  hearth inspect /path/to/model\n",
+    [SRV_CMD_TOKENIZE] =
+        "  echo '{\"text\": \"Once upon a time\"}' | hearth tokenize --model org/name\n\n"
+        "One JSON object per line in, one per line out:\n"
+        "  {\"text\", \"add_special\": false, \"parse_special\": true} -> {\"ids\"}\n"
+        "  {\"ids\", \"skip_special\": false} -> {\"text\", \"pieces\", \"tail\"}\n"
+        "  what is wrong with a line -> {\"error\"}\n",
+    [SRV_CMD_RENDER] =
+        "  echo '{\"messages\": [{\"role\": \"user\", \"content\": \"Hi\"}]}' | hearth render "
+        "--model org/name\n\n"
+        "One JSON object per line in, one per line out:\n"
+        "  {\"messages\", \"tools\", \"add_generation_prompt\", \"continue_final_message\", "
+        "\"kwargs\"} -> {\"text\"}\n"
+        "  {\"context\": {all variables of the template}} -> {\"text\"}\n"
+        "  what is wrong with a line -> {\"error\"}\n",
+    [SRV_CMD_SCORE] =
+        "  echo '{\"text\": \"Once upon a time\"}' | hearth score --model org/name\n\n"
+        "One JSON object per line in, one per line out:\n"
+        "  {\"text\"} or {\"ids\"} -> {\"ids\", \"logprobs\", \"argmax\", \"perplexity\"}\n"
+        "  \"logits\": FILE  also every row of logits, f32 [n_tokens, vocab_size]\n"
+        "  \"greedy\": N     also \"greedy_ids\" and \"greedy_margins\" of N more tokens\n"
+        "  what is wrong with a line -> {\"error\"}\n",
+    [SRV_CMD_HEALTHCHECK] = "  hearth healthcheck http://127.0.0.1:8080/readyz\n",
+};
+
 /* The flag as it is typed: "-t, --threads N". */
 static void print_flag(FILE *out, const struct srv_option *o)
 {
@@ -47,9 +83,10 @@ static void print_row(FILE *out, const struct srv_option *o)
 
 void srv_config_print_help(FILE *out, enum srv_command command)
 {
-    fprintf(out, "hearth %s: %s\n\n  hearth", srv_command_name(command), command_lines[command]);
-    fprintf(out, " %s [options]%s\n", srv_command_name(command),
-            command == SRV_CMD_HEALTHCHECK ? " [URL]" : "");
+    const char *name = srv_command_name(command);
+    fprintf(out, "hearth %s: %s\n\n%s\n", name, command_lines[command], examples[command]);
+    fprintf(out, "  hearth %s [options] [%s]\n", name,
+            command == SRV_CMD_HEALTHCHECK ? "URL" : "MODEL");
     if (command == SRV_CMD_SERVE) {
         fputs("\nsubcommands (hearth NAME --help shows the options of each):\n", out);
         for (int i = 0; i < SRV_CMD_COUNT; i++) {

@@ -24,14 +24,15 @@ static ssize_t read_whole(int fd, char *buf, size_t size)
     return (ssize_t)len;
 }
 
-static char *load(int fd, size_t max_bytes, size_t *ret_len, const char **ret_why)
+/* why: empty where errno says it. */
+static char *load(int fd, size_t max_bytes, size_t *ret_len, char *why, size_t size)
 {
     struct stat st;
-    *ret_why = NULL; /* errno says it */
     if (fd < 0 || fstat(fd, &st)) return NULL;
-    if (!S_ISREG(st.st_mode)) *ret_why = "is not a regular file";
-    else if (st.st_size < 0 || (size_t)st.st_size > max_bytes) *ret_why = "is too large";
-    if (*ret_why) return NULL;
+    if (!S_ISREG(st.st_mode)) snprintf(why, size, "is not a regular file");
+    else if (st.st_size < 0 || (size_t)st.st_size > max_bytes)
+        snprintf(why, size, "is too large: at most %zu bytes are read", max_bytes);
+    if (*why) return NULL;
     char *text = malloc((size_t)st.st_size + 1);
     ssize_t len = text ? read_whole(fd, text, (size_t)st.st_size) : -1;
     if (len < 0) {
@@ -45,14 +46,13 @@ static char *load(int fd, size_t max_bytes, size_t *ret_len, const char **ret_wh
 
 char *srv_file_load(const char *path, size_t max_bytes, size_t *ret_len, char *err, size_t errlen)
 {
-    const char *why;
+    char why[80] = "";
     size_t len = 0;
     /* O_NONBLOCK: the writer that a named pipe waits for may never come. */
     int fd = open(path, O_RDONLY | O_CLOEXEC | O_NONBLOCK | O_NOCTTY);
-    char *text = load(fd, max_bytes, &len, &why);
+    char *text = load(fd, max_bytes, &len, why, sizeof(why));
     if (!text)
-        snprintf(err, errlen, "%.300s: %s (at most %zu bytes are read)", path,
-                 why ? why : strerror(errno), max_bytes);
+        snprintf(err, errlen, "%.300s: %s", path, *why ? why : strerror(errno));
     if (fd >= 0) close(fd);
     if (text && ret_len) *ret_len = len;
     return text;

@@ -578,6 +578,22 @@ static struct MHD_Daemon *start_daemon(struct srv_http *h, const struct srv_http
                             MHD_OPTION_END);
 }
 
+static const char tls_hint[] = "; are certificate and key good?";
+
+int srv_http_check_tls(const char *cert, const char *key, char *err, size_t errlen)
+{
+    struct MHD_Daemon *daemon = MHD_start_daemon(
+        MHD_USE_TLS | MHD_USE_NO_LISTEN_SOCKET | MHD_USE_ERROR_LOG, 0, NULL, NULL, on_request, NULL,
+        MHD_OPTION_EXTERNAL_LOGGER, on_log, NULL, MHD_OPTION_HTTPS_MEM_CERT, cert,
+        MHD_OPTION_HTTPS_MEM_KEY, key, MHD_OPTION_END);
+    if (!daemon) {
+        snprintf(err, errlen, "TLS cannot be served%s", tls_hint);
+        return -1;
+    }
+    MHD_stop_daemon(daemon);
+    return 0;
+}
+
 int srv_http_start(struct srv_http **ret, struct srv_server *server,
                    const struct srv_http_params *params, char *err, size_t errlen)
 {
@@ -592,8 +608,7 @@ int srv_http_start(struct srv_http **ret, struct srv_server *server,
                            .tls = params->tls_cert != NULL, .shared = params->shared};
     h->daemon = start_daemon(h, params);
     if (!h->daemon) {
-        snprintf(err, errlen, "the HTTP daemon cannot start%s",
-                 h->tls ? "; are certificate and key good?" : "");
+        snprintf(err, errlen, "the HTTP daemon cannot start%s", h->tls ? tls_hint : "");
         close(h->listen_fd);
         free(h);
         return -1;

@@ -10,6 +10,7 @@
 
 #include "server/api.h"
 #include "server/limits.h"
+#include "server/nearest.h"
 
 __attribute__((format(printf, 3, 4)))
 static void refuse(struct srv_guard_verdict *v, enum srv_error kind, const char *format, ...)
@@ -285,28 +286,6 @@ static bool path_matches(const struct srv_route *r, const char *path)
     return strcmp(path, r->path) == 0;
 }
 
-enum { MAX_COMPARED = 48 };
-
-/* Edits between two paths, counted over their first MAX_COMPARED characters. */
-static int distance(const char *a, const char *b)
-{
-    int row[MAX_COMPARED + 1];
-    int n = (int)strnlen(b, MAX_COMPARED);
-    for (int j = 0; j <= n; j++) row[j] = j;
-    for (int i = 0; a[i] && i < MAX_COMPARED; i++) {
-        int diagonal = row[0];
-        row[0] = i + 1;
-        for (int j = 0; j < n; j++) {
-            int best = diagonal + (a[i] != b[j]);
-            diagonal = row[j + 1];
-            if (row[j] + 1 < best) best = row[j] + 1;
-            if (diagonal + 1 < best) best = diagonal + 1;
-            row[j + 1] = best;
-        }
-    }
-    return row[n];
-}
-
 static void note_method(struct srv_guard_route *found, const char *method)
 {
     size_t len = strlen(found->allow);
@@ -320,16 +299,12 @@ void srv_guard_find_route(const struct srv_route *const *tables, const char *met
                           const char *path, struct srv_guard_route *ret)
 {
     *ret = (struct srv_guard_route){.tail = ""};
-    /* One edit in four characters is a slip; more is another path. */
-    int nearest = (int)strnlen(path, MAX_COMPARED) / 4 + 1;
+    struct srv_nearest nearest;
+    srv_nearest_init(&nearest, path, strlen(path));
     bool is_head = strcmp(method, "HEAD") == 0;
     for (; *tables; tables++) {
         for (const struct srv_route *r = *tables; r->method; r++) {
-            int edits = distance(path, r->path);
-            if (edits < nearest) {
-                nearest = edits;
-                ret->nearest = r->path;
-            }
+            srv_nearest_offer(&nearest, r->path, strlen(r->path));
             if (!path_matches(r, path)) continue;
             ret->path_known = true;
             note_method(ret, r->method);
@@ -338,6 +313,7 @@ void srv_guard_find_route(const struct srv_route *const *tables, const char *met
             if (r->flags & SRV_ROUTE_PREFIX) ret->tail = path + strlen(r->path);
         }
     }
+    ret->nearest = nearest.name;
     if (ret->path_known) {
         size_t len = strlen(ret->allow);
         snprintf(ret->allow + len, sizeof(ret->allow) - len, ", OPTIONS");

@@ -10,6 +10,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <strings.h>
 #include <sys/stat.h>
 #include <unistd.h>
 
@@ -20,6 +21,8 @@
 #endif
 
 enum { COMMIT_LEN = 40 };
+
+#define MODEL_IS "a model is a directory with config.json, tokenizer.json and *.safetensors"
 
 __attribute__((format(printf, 3, 4)))
 static int join(char *buf, size_t size, const char *format, ...)
@@ -129,8 +132,9 @@ static int resolve_in_cache(const char *spec, const char *(*env)(const char *nam
     }
     if (!is_directory(repo_dir)) {
         snprintf(err, errlen,
-                 "model '%.200s' is neither a directory nor in the Hugging Face cache (%.300s)",
-                 spec, repo_dir);
+                 "model '%.200s' is neither a directory nor in the Hugging Face cache (%.300s); to "
+                 "fetch it: hf download %.*s",
+                 spec, repo_dir, (int)len, spec);
         return -1;
     }
     if (is_commit(revision)) memcpy(commit, revision, COMMIT_LEN + 1);
@@ -148,13 +152,56 @@ static int resolve_in_cache(const char *spec, const char *(*env)(const char *nam
     return 0;
 }
 
+static bool has_file(const char *dir, const char *name)
+{
+    char path[PATH_MAX];
+    struct stat st;
+    return join(path, sizeof(path), "%s/%s", dir, name) == 0 && stat(path, &st) == 0;
+}
+
+static bool is_gguf(const char *name)
+{
+    static const char suffix[] = ".gguf";
+    size_t len = strlen(name);
+    return len > sizeof(suffix) && strcasecmp(name + len - (sizeof(suffix) - 1), suffix) == 0;
+}
+
+bool srv_hub_has_only_gguf(const char *path, char *err, size_t errlen)
+{
+    DIR *dir = has_file(path, "config.json") ? NULL : opendir(path);
+    bool found = false;
+    if (!dir) return false;
+    for (struct dirent *entry; !found && (entry = readdir(dir));) found = is_gguf(entry->d_name);
+    closedir(dir);
+    if (found) snprintf(err, errlen, "%.300s holds only GGUF, which is not read; " MODEL_IS, path);
+    return found;
+}
+
+int srv_hub_check(const char *dir, char *err, size_t errlen)
+{
+    static const char *const weights[] = {
+        "model.safetensors", "model.safetensors.index.json", "pytorch_model.bin",
+        "pytorch_model.bin.index.json", /* the last two are refused with a reason when read */
+    };
+    if (srv_hub_has_only_gguf(dir, err, errlen)) return -1;
+    if (!has_file(dir, "config.json")) {
+        snprintf(err, errlen, "%.300s has no config.json; " MODEL_IS, dir);
+        return -1;
+    }
+    for (size_t i = 0; i < sizeof(weights) / sizeof(weights[0]); i++)
+        if (has_file(dir, weights[i])) return 0;
+    snprintf(err, errlen, "%.300s has neither %s nor %s; " MODEL_IS, dir, weights[0], weights[1]);
+    return -1;
+}
+
 int srv_hub_resolve(const char *spec, const char *(*env)(const char *name),
                     char *ret_dir, size_t size, char *err, size_t errlen)
 {
     struct stat st;
     if (stat(spec, &st)) return resolve_in_cache(spec, env, ret_dir, size, err, errlen);
     if (!S_ISDIR(st.st_mode)) {
-        snprintf(err, errlen, "model '%.200s' is a file; a model is a directory", spec);
+        snprintf(err, errlen, "model '%.200s' is a file%s; " MODEL_IS, spec,
+                 is_gguf(spec) ? " of GGUF, which is not read" : "");
         return -1;
     }
     if (join(ret_dir, size, "%s", spec)) {

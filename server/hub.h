@@ -12,6 +12,7 @@
 #ifndef HEARTH_SERVER_HUB_H
 #define HEARTH_SERVER_HUB_H
 
+#include <stdbool.h>
 #include <stddef.h>
 
 /*
@@ -20,6 +21,15 @@
  */
 int srv_hub_resolve(const char *spec, const char *(*env)(const char *name),
                     char *ret_dir, size_t size, char *err, size_t errlen);
+
+/*
+ * Looks whether the files of a model are there: config.json, weights. What is in them is judged
+ * when they are read. Returns 0, or -1 with a sentence in err.
+ */
+int srv_hub_check(const char *dir, char *err, size_t errlen);
+
+/* Whether a directory holds a model as GGUF and in no form that is read; err then says so. */
+bool srv_hub_has_only_gguf(const char *dir, char *err, size_t errlen);
 
 /* The demo model that came with this executable, installed or in the build tree. */
 int srv_hub_find_demo(char *ret_dir, size_t size, char *err, size_t errlen);

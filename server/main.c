@@ -16,8 +16,6 @@
 #include "server/hub.h"
 #include "server/params.h"
 
-enum { EXIT_USAGE = 2 };
-
 static int (*const commands[SRV_CMD_COUNT])(const struct srv_config *config) = {
     [SRV_CMD_SERVE] = srv_cmd_serve,       [SRV_CMD_GENERATE] = srv_cmd_generate,
     [SRV_CMD_BENCH] = srv_cmd_bench,       [SRV_CMD_INSPECT] = srv_cmd_inspect,
@@ -39,6 +37,12 @@ static void print_version(void)
     printf("\n");
 }
 
+static bool needs_weights(enum srv_command command)
+{
+    return command == SRV_CMD_SERVE || command == SRV_CMD_GENERATE || command == SRV_CMD_BENCH ||
+           command == SRV_CMD_SCORE;
+}
+
 /* --model as given -> a directory; without one the demo model. */
 static int find_model(struct srv_config *c, char *err, size_t errlen)
 {
@@ -46,6 +50,7 @@ static int find_model(struct srv_config *c, char *err, size_t errlen)
     c->model_is_demo = !c->model;
     int rc = c->model ? srv_hub_resolve(c->model, environment, dir, sizeof(dir), err, errlen)
                       : srv_hub_find_demo(dir, sizeof(dir), err, errlen);
+    if (!rc && needs_weights(c->command)) rc = srv_hub_check(dir, err, errlen);
     if (rc) return rc;
     c->model_shown = c->model;
     c->model = NULL;
@@ -60,9 +65,32 @@ static int answer_and_exit(const struct srv_config *c)
 {
     if (c->help) srv_config_print_help(stdout, c->command);
     else if (c->version) print_version();
-    else if (c->print_config) srv_config_print(stdout, c);
-    else printf("the configuration is good\n");
+    else srv_config_print(stdout, c);
     return ferror(stdout) || fflush(stdout) ? EXIT_FAILURE : EXIT_SUCCESS;
+}
+
+/* A server logs them in its own way, once its log is set up; a health check has no reader. */
+static void print_warnings(const struct srv_config *c)
+{
+    bool runs = !c->check_config && !c->print_config;
+    if (c->help || c->version || c->command == SRV_CMD_HEALTHCHECK) return;
+    if (c->command == SRV_CMD_SERVE && runs) return;
+    for (int i = 0; i < c->warnings.n; i++)
+        fprintf(stderr, "hearth: warning: %s\n", c->warnings.items[i]);
+}
+
+/* --check-config: what the subcommand would find before its work begins. */
+static int check(const struct srv_config *c)
+{
+    char err[1024];
+    int status = c->command == SRV_CMD_SERVE ? srv_serve_check(c) : EXIT_SUCCESS;
+    if (status == EXIT_SUCCESS && needs_weights(c->command) &&
+        srv_inspect_check(c, err, sizeof(err))) {
+        fprintf(stderr, "hearth: %s\n", err);
+        status = EXIT_FAILURE;
+    }
+    if (status == EXIT_SUCCESS) printf("the configuration is good\n");
+    return status;
 }
 
 /*
@@ -87,12 +115,14 @@ int main(int argc, char **argv)
 
     char err[1024] = "";
     struct srv_config config;
-    int status = EXIT_USAGE;
+    int status = SRV_EXIT_USAGE;
     if (srv_config_load(&config, argc, argv, environment, err, sizeof(err))) {
         fprintf(stderr, "hearth: %s\n", err);
         goto out;
     }
-    if (config.help || config.version || config.print_config || config.check_config) {
+    if (srv_config_note_variables(&config, environ)) goto out;
+    print_warnings(&config);
+    if (config.help || config.version || config.print_config) {
         status = answer_and_exit(&config);
         goto out;
     }
@@ -101,7 +131,7 @@ int main(int argc, char **argv)
         status = EXIT_FAILURE;
         goto out;
     }
-    status = commands[config.command](&config);
+    status = config.check_config ? check(&config) : commands[config.command](&config);
 out:
     srv_config_finish(&config);
     return status;

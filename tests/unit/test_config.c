@@ -150,7 +150,14 @@ static void errors_name_option_value_and_what_is_valid(void **state)
         {"--port", "--port: a value is missing"},
         {"--numerics foo", "--numerics: 'foo' is not one of: auto exact"},
         {"--prefix-cache=maybe", "--prefix-cache: 'maybe' is not one of: on off"},
-        {"--nonsense", "--nonsense: unknown option"},
+        {"--nonsense", "--nonsense: unknown option; see --help"},
+        {"--prot 1", "--prot: unknown option; did you mean --port?"},
+        {"--no-prefix-cahce", "did you mean --no-prefix-cache?"},
+        {"--no-prot", "--no-prot: unknown option; see --help"}, /* --no-port is none either */
+        {"--debug-hook", "unknown option; see --help"}, /* hidden ones stay so */
+        {"generat", "unknown subcommand 'generat'; did you mean 'generate'?"},
+        {"a/model", "did you mean 'hearth serve a/model'?"},
+        {"serve a b", "one model is taken, not both 'a' and 'b'"},
         {"--no-port", "--no-port: unknown option"},
         {"dance", "unknown subcommand 'dance'"},
         {"generate --port 1", "--port: not an option of 'generate'"},
@@ -194,6 +201,43 @@ static void sampling_is_unset_until_given(void **state)
     REQUIRE(load(&c, "serve --temperature -1", err, sizeof(err)) < 0 && strstr(err, "out of range"));
     srv_config_finish(&c);
     REQUIRE(load(&c, "serve --top-k 3", err, sizeof(err)) < 0 && strstr(err, "not an option of 'serve'"));
+    srv_config_finish(&c);
+}
+
+static void variables_of_container_links(void **state)
+{
+    const char *const links[] = {"HEARTH_PORT", "tcp://10.0.0.1:80", "HEARTH_METRICS_PORT", "udp://x:1", NULL};
+    const char *const wrong[] = {"HEARTH_PORT", "tcp:80", NULL};
+    struct srv_config c;
+    char err[512];
+    (void)state;
+    environment = links;
+    REQUIRE_EQ_INT(load(&c, "", err, sizeof(err)), 0);
+    REQUIRE(c.port == 8080 && c.metrics_port == -1 && c.warnings.n == 2);
+    REQUIRE(strstr(c.warnings.items[0], "HEARTH_PORT=tcp://10.0.0.1:80 is ignored"));
+    srv_config_finish(&c);
+    environment = wrong;
+    REQUIRE(load(&c, "", err, sizeof(err)) < 0);
+    srv_config_finish(&c);
+    environment = NULL;
+}
+
+static void variables_that_nothing_is_read_from(void **state)
+{
+    static char *const all[] = {
+        "HEARTH_PORT=1", "HEARTH_API_KEY=x", "HEARTH_CONFIG=y", "HEARTH_SERVICE_HOST=1", "HEARTH_PORT_80_TCP=1",
+        "HEARTH_A_B_SERVICE_PORT_HTTP=1", "HEARTH_A_PORT=tcp://1:2", "HEARTH_REFERENCE=/x", "OTHER=1", "HEARTHX=1",
+        "HEARTH_HOTS=x", "HEARTH_DEBUG_HOOK=1", "HEARTH_ANYTHING=", NULL};
+    struct srv_config c;
+    char err[512];
+    (void)state;
+    environment = NULL;
+    REQUIRE_EQ_INT(load(&c, "", err, sizeof(err)), 0);
+    REQUIRE_EQ_INT(srv_config_note_variables(&c, all), 0);
+    REQUIRE_EQ_INT(c.warnings.n, 3);
+    REQUIRE(strstr(c.warnings.items[0], "HEARTH_HOTS; did you mean HEARTH_HOST?"));
+    REQUIRE(strstr(c.warnings.items[1], "HEARTH_DEBUG_HOOK") && !strstr(c.warnings.items[1], "mean"));
+    REQUIRE(strstr(c.warnings.items[2], "HEARTH_ANYTHING") && !strstr(c.warnings.items[2], "mean"));
     srv_config_finish(&c);
 }
 
@@ -352,6 +396,8 @@ int main(void)
         cmocka_unit_test(precedence),
         cmocka_unit_test(errors_name_option_value_and_what_is_valid),
         cmocka_unit_test(sampling_is_unset_until_given),
+        cmocka_unit_test(variables_of_container_links),
+        cmocka_unit_test(variables_that_nothing_is_read_from),
         cmocka_unit_test(sizes_have_suffixes),
         cmocka_unit_test(ini_texts),
         cmocka_unit_test(printed_configuration_reads_back_the_same),

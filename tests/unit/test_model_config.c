@@ -328,10 +328,10 @@ static void test_generation_config(void **state)
     REQUIRE(strstr(err, "generation_config.json: line 1"));
 }
 
-static void count_line(void *ctx, const char *text)
+static void count_problem(void *ctx, const char *sentence)
 {
     int *n = ctx;
-    REQUIRE(strncmp(text, "problem: ", 9) == 0);
+    REQUIRE(*sentence && !strchr(sentence, '\n'));
     ++*n;
 }
 
@@ -343,7 +343,7 @@ static void test_all_problems(void **state)
         "{\"model_type\":\"llama\",\"hidden_size\":0,\"vocab_size\":0,\"hidden_act\":\"a\\nb\"}";
     int n = 0;
     char err[ERR_BYTES] = "";
-    struct eng_report r = {.err = err, .errlen = sizeof(err), .line = count_line, .ctx = &n};
+    struct eng_report r = {.err = err, .errlen = sizeof(err), .problem = count_problem, .ctx = &n};
     struct eng_hparams hp;
     REQUIRE(eng_config_parse(&hp, config, strlen(config), NULL, 0, &r) < 0);
     REQUIRE_MSG(n >= 3 && n == r.n_problems, "%d problems", n);

@@ -395,24 +395,64 @@ static void test_odd_weights(void **state)
     remove_copy(copy);
 }
 
-static void count_line(void *ctx, const char *text)
+struct counts {
+    int problems, configs, tensors, unused, paths, defaults;
+    int64_t n_params;
+};
+
+static void count_problem(void *ctx, const char *sentence)
 {
-    int *n = ctx;
-    n[0]++;
-    n[1] += strstr(text, "(not used)") != NULL;
-    n[2] += strncmp(text, "problem: ", 9) == 0;
+    struct counts *n = ctx;
+    REQUIRE(*sentence && !strchr(sentence, '\n'));
+    n->problems++;
+}
+
+static void count_config(void *ctx, const struct eng_inspect_config *c)
+{
+    struct counts *n = ctx;
+    n->configs++;
+    REQUIRE_EQ_STR(c->architecture, "LlamaForCausalLM");
+    REQUIRE(c->n_layers > 0 && c->d_head > 0 && c->tied_head && c->n_eos_ids >= 0);
+}
+
+static void count_tensor(void *ctx, const struct eng_inspect_tensor *t)
+{
+    struct counts *n = ctx;
+    n->tensors++;
+    n->unused += !t->used;
+    REQUIRE(t->rank > 0 && t->shape[0] > 0 && t->n_bytes > 0);
+    REQUIRE_EQ_STR(t->file, "model.safetensors");
+}
+
+static void note_weights(void *ctx, int64_t n_params, const char *dtype)
+{
+    ((struct counts *)ctx)->n_params = n_params;
+    REQUIRE_EQ_STR(dtype, "F32");
+}
+
+static void count_path(void *ctx, const struct eng_inspect_path *p)
+{
+    struct counts *n = ctx;
+    n->paths++;
+    n->defaults += p->is_default;
+    REQUIRE(p->weights_bytes > 0);
 }
 
 static void test_inspect(void **state)
 {
     (void)state;
-    int n[3] = {0};
-    REQUIRE_EQ_INT(eng_inspect(fixture("llama-bias-tied-f32"), count_line, n), 0);
-    REQUIRE_EQ_INT(n[1], 2); /* old frequencies, and a head beside tied embeddings */
-    REQUIRE_EQ_INT(n[2], 0);
-    REQUIRE_MSG(n[0] > 30, "%d lines", n[0]);
-    REQUIRE(eng_inspect("/nonexistent", count_line, n) < 0);
-    REQUIRE_EQ_INT(n[2], 2); /* neither configuration nor weights */
+    struct counts n = {0};
+    const struct eng_inspector in = {count_problem, count_config, count_tensor, note_weights,
+                                     count_path, &n};
+    REQUIRE_EQ_INT(eng_inspect(fixture("llama-bias-tied-f32"), &in), 0);
+    REQUIRE(n.configs == 1 && n.problems == 0 && n.n_params > 0);
+    REQUIRE_EQ_INT(n.unused, 2); /* old frequencies, and a head beside tied embeddings */
+    REQUIRE_MSG(n.tensors > 20, "%d tensors", n.tensors);
+    REQUIRE_EQ_INT(n.paths, 4);
+    REQUIRE_EQ_INT(n.defaults, 1);
+    REQUIRE(eng_inspect("/nonexistent", &in) < 0);
+    REQUIRE_EQ_INT(n.problems, 2); /* neither configuration nor weights */
+    REQUIRE(eng_inspect("/nonexistent", &(struct eng_inspector){0}) < 0);
 }
 
 int main(void)

@@ -1,0 +1,267 @@
+#!/usr/bin/env python3
+# SPDX-License-Identifier: MIT
+"""What people are told before anything runs: --check-config, --help, warnings about the environment, and messages
+that name the next step."""
+import json
+import os
+import pty
+import re
+import select
+import shutil
+import subprocess
+import tempfile
+
+from hearth_server import BIN, DEMO, START_SECONDS, Hearth, demo_without, run_cases
+
+LINKS = {"HEARTH_PORT": "tcp://10.96.36.139:80", "HEARTH_METRICS_PORT": "tcp://10.96.36.140:9090",
+         "HEARTH_SERVICE_HOST": "10.96.36.139", "HEARTH_SERVICE_PORT": "80", "HEARTH_SERVICE_PORT_HTTP": "80",
+         "HEARTH_PORT_80_TCP": "tcp://10.96.36.139:80", "HEARTH_PORT_80_TCP_PROTO": "tcp",
+         "HEARTH_PORT_80_TCP_PORT": "80", "HEARTH_PORT_80_TCP_ADDR": "10.96.36.139",
+         "HEARTH_METRICS_SERVICE_HOST": "10.96.36.140", "HEARTH_METRICS_PORT_9090_TCP": "tcp://10.96.36.140:9090",
+         "HEARTH_PROXY_PORT": "tcp://10.96.36.141:80"}
+
+
+def run(*args, stdin="", timeout=60, **env):
+    p = subprocess.run([BIN, *args], text=True, env=dict(os.environ, **env), input=stdin, capture_output=True,
+                       timeout=timeout, check=False)
+    return p.returncode, p.stdout, p.stderr
+
+
+# ---- --check-config -------------------------------------------------------------------------------------
+
+def test_check_config_finds_what_serve_finds():
+    assert run("serve", "--check-config")[:2] == (0, "the configuration is good\n")
+    with tempfile.TemporaryDirectory() as d:
+        empty_keys = os.path.join(d, "keys")
+        with open(empty_keys, "w", encoding="ascii") as f:
+            f.write("# none\n")
+        os.chmod(empty_keys, 0o600)
+        bad = ((["--model", "/nonexistent/model"], "/nonexistent/model", 1),
+               (["--model", d], "config.json", 1),
+               (["--host", "0.0.0.0"], "--allow-public-without-key", 2),
+               (["--api-key-file", empty_keys], "holds no key", 1),
+               (["--api-key-file", "/nonexistent/keys"], "/nonexistent/keys", 1),
+               (["--tls-cert-file", "/nonexistent/cert", "--tls-key-file", empty_keys], "/nonexistent/cert", 1),
+               (["--tls-cert-file", empty_keys, "--tls-key-file", empty_keys], "certificate", 1),
+               (["--chat-template-file", "/nonexistent/template"], "/nonexistent/template", 1))
+        for args, says, wanted in bad:
+            status, out, err = run("serve", "--port", "0", "--check-config", *args)
+            assert status == wanted and says in err and not out, (args, status, out, err)
+            assert len(err.splitlines()) == 1, err
+            status, _, err = run("serve", "--port", "0", *args)
+            assert status == wanted and says in err, (args, status, err)
+    with demo_without("model.safetensors") as d:
+        status, _, err = run("serve", "--check-config", "--model", d)
+        assert status == 1 and "model.safetensors" in err, err
+
+
+def test_check_config_of_other_subcommands():
+    assert run("generate", "--check-config")[0] == 0
+    assert run("healthcheck", "--check-config")[0] == 0
+    for command in ("generate", "bench", "score"):
+        status, _, err = run(command, "--check-config", "--model", "/nonexistent/model")
+        assert status == 1 and "/nonexistent/model" in err, err
+
+
+def test_check_config_tells_of_secrets_that_others_can_read():
+    openssl = shutil.which("openssl")
+    if not openssl:
+        print("  (no openssl: apt install openssl)")
+        return
+    with tempfile.TemporaryDirectory() as d:
+        key, cert = os.path.join(d, "key.pem"), os.path.join(d, "cert.pem")
+        subprocess.run([openssl, "req", "-x509", "-newkey", "rsa:2048", "-nodes", "-days", "2", "-subj",
+                        "/CN=localhost", "-keyout", key, "-out", cert], check=True, capture_output=True)
+        for mode, wanted in ((0o644, 1), (0o600, 0)):
+            os.chmod(key, mode)
+            status, _, err = run("serve", "--check-config", "--tls-cert-file", cert, "--tls-key-file", key)
+            lines = [l for l in err.splitlines() if "open to every user" in l]
+            assert status == 0 and len(lines) == wanted and all(key in l for l in lines), err
+
+
+# ---- the environment ----------------------------------------------------------------------------------------
+
+def test_variables_of_a_kubernetes_service():
+    """A Service named hearth (or hearth-metrics) must not end the server, nor be taken for typing mistakes."""
+    status, out, err = run("serve", "--print-config", **LINKS)
+    assert status == 0 and "port = 8080" in out and "metrics-port = -1" in out, (status, err)
+    lines = err.splitlines()
+    assert len(lines) == 2 and all("Kubernetes" in l and "enableServiceLinks" in l for l in lines), err
+    assert "HEARTH_PORT=tcp://10.96.36.139:80 is ignored" in err, err
+    status, _, err = run("serve", "--print-config", HEARTH_PORT="eighty")
+    assert status == 2 and "HEARTH_PORT" in err, err
+    with Hearth(env=LINKS) as h:
+        assert sum("is ignored" in l for l in h.log) == 2, h.log
+
+
+def test_unknown_variables_are_told():
+    status, _, err = run("serve", "--check-config", HEARTH_PARALEL="2", HEARTH_FROBNICATE="x")
+    assert status == 0, err
+    lines = sorted(err.splitlines())
+    assert len(lines) == 2 and "HEARTH_FROBNICATE" in lines[0] and "did you mean" not in lines[0], err
+    assert "HEARTH_PARALEL" in lines[1] and "did you mean HEARTH_PARALLEL?" in lines[1], err
+    with Hearth(env={"HEARTH_PARALEL": "2"}) as h:
+        assert any("warning" in l and "HEARTH_PARALLEL?" in l for l in h.log), h.log
+    with Hearth() as h:
+        assert not any("HEARTH_" in l for l in h.log), h.log
+
+
+# ---- names that are near ---------------------------------------------------------------------------------------
+
+def test_did_you_mean():
+    near = ((["serve", "--modle", "x"], "--model"), (["--ctxsize", "5"], "--ctx-size"), (["serev"], "serve"),
+            (["generate", "--promt", "x"], "--prompt"), (["tokenise"], "tokenize"), (["--no-prefix-cach"], "--no-prefix-cache"),
+            (["serve", "--max-num-sqs", "3"], "--max-num-seqs"), (["./some/model"], "hearth serve ./some/model"))
+    for args, wanted in near:
+        status, _, err = run(*args)
+        assert status == 2 and re.search(f"did you mean '?{re.escape(wanted)}'?\\?", err), (args, err)
+    for args in (["--frobnicate"], ["dance"], ["generate", "--prot", "1"], ["-z"]):
+        status, _, err = run(*args)
+        assert status == 2 and "did you mean" not in err, (args, err)
+    with tempfile.NamedTemporaryFile("w", suffix=".ini") as f:
+        f.write("[compute]\nparalell = 3\n")
+        f.flush()
+        status, _, err = run("--config", f.name, "--check-config")
+        assert status == 2 and "did you mean 'parallel'?" in err, err
+
+
+def test_did_you_mean_a_path():
+    with Hearth() as h:
+        for path, wanted in (("/v1/chat/completion", "/v1/chat/completions"), ("/v1/modles", "/v1/models")):
+            status, _, body = h.get(path)
+            assert status == 404 and f"did you mean {wanted}?" in body["error"]["message"], body
+        for path in ("/rerank", "/v1/audio/speech", "/", "/x"):
+            status, _, body = h.get(path)
+            assert status == 404 and "did you mean" not in body["error"]["message"], body
+
+
+# ---- the next step ---------------------------------------------------------------------------------------------
+
+def test_models_that_are_not_there():
+    with tempfile.TemporaryDirectory() as d:
+        status, _, err = run("serve", "--port", "0", "--model", "some/model", HF_HOME=d)
+        assert status == 1 and "hf download some/model" in err, err
+        gguf = os.path.join(d, "tiny.Q4_K_M.gguf")
+        with open(gguf, "wb") as f:
+            f.write(b"GGUF")
+        for model in (d, gguf):
+            for command in ("serve", "generate", "inspect"):
+                status, _, err = run(command, "--model", model)
+                assert status == 1 and "GGUF" in err and "safetensors" in err, (command, err)
+    with demo_without("config.json") as no_config, demo_without("model.safetensors") as no_weights:
+        for d in (no_config, no_weights):
+            status, _, err = run("serve", "--port", "0", "--model", d)
+            assert status == 1 and "listening" not in err and len(err.splitlines()) == 1, err
+
+
+def test_permission_denied_says_no_more():
+    status, _, err = run("serve", "--check-config", "--api-key-file", "/nonexistent/keys")
+    assert status == 1 and "No such file" in err and "bytes" not in err, err
+    with tempfile.NamedTemporaryFile() as f:
+        f.write(b"x" * (2 << 20))
+        f.flush()
+        status, _, err = run("serve", "--check-config", "--config", f.name)
+        assert status == 2 and re.search(r"too large.*at most \d+ bytes", err), err
+
+
+def test_one_model_is_taken():
+    status, _, err = run("inspect", DEMO, "/other/model")
+    assert status == 2 and "/other/model" in err and DEMO in err, err
+
+
+def test_help_begins_with_examples():
+    status, out, _ = run("serve", "--help")
+    head = out.split("[options]")[0]
+    assert status == 0 and len(re.findall(r"^  hearth serve", head, re.M)) >= 3, head
+    for command, member in (("tokenize", '"text"'), ("render", '"messages"'), ("score", '"text"')):
+        status, out, _ = run(command, "--help")
+        head = out.split("\nprogram:")[0]
+        example = re.search(r"echo '(.+)' \| hearth " + command, head)
+        assert status == 0 and example and member in head, head
+        status, answer, err = run(command, stdin=example.group(1) + "\n")
+        assert status == 0 and "error" not in json.loads(answer), (example.group(1), answer, err)
+
+
+def test_options_that_would_do_nothing_are_refused():
+    """No subcommand takes an option that it does not use."""
+    unused = {"generate": ["--parallel=2", "--no-prefix-cache"], "score": ["--parallel=2", "--no-prefix-cache",
+              "--kv-memory=1M"], "bench": ["--parallel=2", "--ctx-size=512", "--no-prefix-cache"],
+              "tokenize": ["--chat-template-file=x", "--threads=2", "--json"], "render": ["--threads=2"],
+              "inspect": ["--threads=2", "--numerics=exact"], "healthcheck": ["--model=x"]}
+    for command, options in unused.items():
+        for option in options:
+            status, _, err = run(command, option)
+            assert status == 2 and f"not an option of '{command}'" in err, (command, option, err)
+            assert option.split("=")[0].replace("--no-", "--") + " " not in run(command, "--help")[1]
+
+
+# ---- inputs and outputs ----------------------------------------------------------------------------------------
+
+def test_generate_reads_the_prompt_from_stdin():
+    plain = run("generate", "--prompt", "Once upon a time", "-n", "8")
+    piped = run("generate", "--prompt", "-", "-n", "8", stdin="Once upon a time\n")
+    assert plain[0] == piped[0] == 0 and plain[1] == piped[1], (plain, piped)
+    chat = run("generate", "--chat", "--prompt", "-", "-n", "8", stdin="What is 2+2?")
+    assert chat[:2] == run("generate", "--chat", "--prompt", "What is 2+2?", "-n", "8")[:2]
+    status, _, err = run("generate", "--prompt", "-", stdin="a " * 5000)
+    assert status == 1 and "2048" in err, err
+
+
+def test_inspect_json():
+    status, out, err = run("inspect", "--json", DEMO)
+    assert status == 0, err
+    report = json.loads(out)
+    assert report["can_be_served"] is True and report["problems"] == [], report
+    assert report["architecture"] == "LlamaForCausalLM" and report["parameters"] == 1115520, report
+    names = {t["name"]: t for t in report["tensors"]}
+    assert names["model.embed_tokens.weight"]["shape"] == [1024, 128], names["model.embed_tokens.weight"]
+    assert names["model.embed_tokens.weight"]["dtype"] == "BF16"
+    assert names["model.embed_tokens.weight"]["bytes"] == 2 * 1024 * 128
+    assert report["tokenizer"]["tokens"] == 1024 and report["chat_template"]["system_role"] is True, report
+    assert {"exact", "bf16", "int8", "int4"} == {n["name"] for n in report["numerics"]}
+    with demo_without("model.safetensors", "tokenizer_config.json") as d:
+        status, out, err = run("inspect", "--json", d)
+        report = json.loads(out)
+        assert status == 1 and not report["can_be_served"], report
+        assert any("model.safetensors" in p for p in report["problems"]) and "safetensors" in err, (report, err)
+
+
+# ---- a terminal ------------------------------------------------------------------------------------------------
+
+def first_call(*args):
+    """The server's log on a terminal up to its first example, and the process."""
+    parent, child = pty.openpty()
+    p = subprocess.Popen([BIN, "serve", "--port", "0", *args], stdin=subprocess.DEVNULL, stderr=child)
+    os.close(child)
+    text = b""
+    while b"curl" not in text or not text.endswith(b"\n"):
+        ready = select.select([parent], [], [], START_SECONDS)[0]
+        if not ready:
+            break  # the caller shows what came
+        try:
+            text += os.read(parent, 4096)
+        except OSError:
+            break  # the server has ended
+    os.close(parent)
+    return text.decode(), p
+
+
+def test_first_call_on_a_terminal():
+    with tempfile.TemporaryDirectory() as d:
+        for args in ((), ("--unix-socket", os.path.join(d, "h.sock"))):
+            text, p = first_call(*args)
+            try:
+                found = re.search(r"(curl .*\})'?\s*$", text)
+                assert found, text
+                command = text[text.index("curl "):].strip()
+                answer = subprocess.run(["sh", "-c", command], capture_output=True, text=True, timeout=60, check=False)
+                assert "choices" in json.loads(answer.stdout), (command, answer)
+            finally:
+                p.terminate()
+                p.wait(30)
+    with Hearth() as h:
+        assert not any("curl" in l for l in h.log), h.log  # not in a log that is collected
+
+
+if __name__ == "__main__":
+    run_cases(globals())
