@@ -96,15 +96,16 @@ static void metrics(struct srv_request *req)
 }
 
 #define OPEN_EARLY (SRV_ROUTE_OPEN | SRV_ROUTE_INLINE | SRV_ROUTE_EARLY)
+#define HEALTH (OPEN_EARLY | SRV_ROUTE_ANY_HOST)
 
 const struct srv_route srv_routes_health[];
 const struct srv_route srv_routes_health[] = {
-    {"GET", "/health", OPEN_EARLY, ready},
-    {"GET", "/v1/health", OPEN_EARLY, ready},
-    {"GET", "/readyz", OPEN_EARLY, ready},
-    {"GET", "/healthz", OPEN_EARLY, live},
-    {"GET", "/livez", OPEN_EARLY, live},
-    {"GET", "/ping", OPEN_EARLY, live},
+    {"GET", "/health", HEALTH, ready},
+    {"GET", "/v1/health", HEALTH, ready},
+    {"GET", "/readyz", HEALTH, ready},
+    {"GET", "/healthz", HEALTH, live},
+    {"GET", "/livez", HEALTH, live},
+    {"GET", "/ping", HEALTH, live},
     {"GET", "/version", OPEN_EARLY, version},
     {"GET", "/metrics", SRV_ROUTE_INLINE | SRV_ROUTE_EARLY, metrics},
     {0},

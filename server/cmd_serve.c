@@ -173,6 +173,10 @@ static void set_rules(struct serve *s)
             is_local(s) && !has_path(s) && !srv_keys_required(s->server.keys),
         .max_body_bytes = c->max_body_bytes,
     };
+    s->server.admin_rules = (struct srv_guard_rules){
+        .only_loopback_hosts = srv_listen_is_local(c->metrics_host),
+        .max_body_bytes = c->max_body_bytes,
+    };
 }
 
 static int n_workers(const struct srv_config *c)

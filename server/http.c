@@ -148,26 +148,25 @@ static void refuse(struct srv_guard_verdict *v, enum srv_error kind, const char 
     v->kind = kind;
 }
 
-static void check_route(struct srv_request *req, struct srv_guard_verdict *v)
+static void check_route(struct srv_request *req, const struct srv_guard_route *found,
+                        struct srv_guard_verdict *v)
 {
-    struct srv_guard_route found;
-    srv_guard_find_route(srv_route_tables, req->method, req->path, &found);
-    bool hidden = req->admin && found.route && !(found.route->flags & SRV_ROUTE_EARLY);
-    if (!found.path_known || hidden) {
+    bool hidden = req->admin && found->route && !(found->route->flags & SRV_ROUTE_EARLY);
+    if (!found->path_known || hidden) {
         char hint[80] = "/openapi.json lists what there is.";
-        if (found.nearest) snprintf(hint, sizeof(hint), "did you mean %.60s?", found.nearest);
+        if (found->nearest) snprintf(hint, sizeof(hint), "did you mean %.60s?", found->nearest);
         refuse(v, SRV_ERR_UNKNOWN_URL, "There is no %.12s %.80s here; %s", req->method, req->path,
                hint);
         return;
     }
-    if (!found.route) {
-        srv_reply_header(req, "Allow", found.allow);
+    if (!found->route) {
+        srv_reply_header(req, "Allow", found->allow);
         refuse(v, SRV_ERR_METHOD, "%.60s does not take %.12s; it takes %s.", req->path, req->method,
-               found.allow);
+               found->allow);
         return;
     }
-    req->route = found.route;
-    req->tail = found.tail;
+    req->route = found->route;
+    req->tail = found->tail;
 }
 
 static void check_key(struct srv_request *req, const struct srv_guard_head *head,
@@ -200,12 +199,16 @@ static void check_state(struct srv_request *req, struct srv_guard_verdict *v)
 static void check_head(struct srv_request *req, struct srv_guard_head *head, bool conn_refused,
                        struct srv_guard_verdict *v)
 {
-    const struct srv_guard_rules *rules = &req->server->rules;
+    const struct srv_server *s = req->server;
+    const struct srv_guard_rules *rules = req->admin ? &s->admin_rules : &s->rules;
+    struct srv_guard_route found;
+    srv_guard_find_route(srv_route_tables, req->method, req->path, &found);
+    bool any_host = found.route && (found.route->flags & SRV_ROUTE_ANY_HOST);
     if (conn_refused) refuse(v, SRV_ERR_OVERLOADED, "There are too many connections.");
     if (!v->refused) srv_guard_framing(head, v);
-    if (!v->refused) srv_guard_host(head, rules, v);
+    if (!v->refused && !any_host) srv_guard_host(head, rules, v);
     if (v->refused || strcmp(req->method, "OPTIONS") == 0) return;
-    check_route(req, v);
+    check_route(req, &found, v);
     if (!v->refused) check_key(req, head, v);
     if (!v->refused) check_state(req, v);
     if (!v->refused) srv_guard_body(head, rules, v);

@@ -26,7 +26,7 @@ struct srv_work;
 struct srv_server {
     const struct srv_config *config;
     struct srv_app app;
-    struct srv_guard_rules rules;
+    struct srv_guard_rules rules, admin_rules; /* of the main and of the metrics listener */
     struct srv_keys *keys;
     struct srv_metrics *metrics;
     struct srv_work *work;

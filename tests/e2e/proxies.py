@@ -60,6 +60,29 @@ def installed(name):
 
 
 @contextlib.contextmanager
+def running(command, port, env):
+    """A proxy that listens on the port until the end of the block."""
+    p = subprocess.Popen(command, env=env, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
+    try:
+        deadline = time.monotonic() + 20
+        while True:
+            try:
+                socket.create_connection(("127.0.0.1", port), timeout=1).close()
+                break
+            except OSError:
+                assert time.monotonic() < deadline and p.poll() is None, f"{command[0]} did not start"
+                time.sleep(0.02)
+        yield
+    finally:
+        p.send_signal(signal.SIGTERM)
+        try:
+            p.wait(10)
+        except subprocess.TimeoutExpired:
+            p.kill()
+            p.wait()
+
+
+@contextlib.contextmanager
 def proxy(name, backend):
     """Yields the port of a proxy before a server on port `backend`."""
     _, config, args, extra = PROXIES[name]
@@ -69,25 +92,8 @@ def proxy(name, backend):
         with open(file, "w", encoding="ascii") as f:
             f.write(config.format(dir=d, port=port, backend=backend, extra=extra))
         env = dict(os.environ, HOME=d, XDG_DATA_HOME=d, XDG_CONFIG_HOME=d)
-        p = subprocess.Popen([installed(name)] + [a.format(file=file, dir=d) for a in args], env=env,
-                             stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
-        try:
-            deadline = time.monotonic() + 20
-            while True:
-                try:
-                    socket.create_connection(("127.0.0.1", port), timeout=1).close()
-                    break
-                except OSError:
-                    assert time.monotonic() < deadline and p.poll() is None, f"{name} did not start"
-                    time.sleep(0.02)
+        with running([installed(name)] + [a.format(file=file, dir=d) for a in args], port, env):
             yield port
-        finally:
-            p.send_signal(signal.SIGTERM)
-            try:
-                p.wait(10)
-            except subprocess.TimeoutExpired:
-                p.kill()
-                p.wait()
 
 
 class Through(Hearth):

@@ -110,6 +110,29 @@ def test_58_foreign_hosts_on_loopback():
     assert SERVER.get("/v1/models", {"Host": "evil.example", **bearer(KEYS[0])})[0] == 200  # a key protects
 
 
+def test_58_probes_ask_by_any_host():
+    """Proxies and container managers put the name they know into Host; health tells nothing worth protecting."""
+    foreign = {"Host": "hearth:8080"}
+    with Hearth() as h:
+        for path in ("/health", "/v1/health", "/readyz", "/healthz", "/livez", "/ping"):
+            assert h.get(path, foreign)[0] == 200, path
+        for path in ("/version", "/metrics", "/v1/models", "/nothing"):
+            assert h.get(path, foreign)[0] == 403, path
+        assert h.request("OPTIONS", "/readyz", headers=foreign)[0] == 403
+
+
+def test_58_hosts_of_the_metrics_listener():
+    """It is judged by its own address, not by the names that the API answers to."""
+    for args, wanted in ((("--metrics-host", "0.0.0.0"), 200), ((), 403), (("--allowed-hosts", "api.example"), 403),
+                         (("--metrics-host", "0.0.0.0", "--allowed-hosts", "api.example"), 200)):
+        with Hearth("--metrics-port", "0", *args) as h:
+            line = [l for l in h.log if "health and metrics on" in l][0]
+            h.host, h.port = "127.0.0.1", int(re.search(r"metrics on http://[\d.]+:(\d+)", line).group(1))
+            assert h.get("/metrics", {"Host": "hearth:9090"})[0] == wanted, args
+            assert h.get("/readyz", {"Host": "hearth:9090"})[0] == 200, args
+            assert h.get("/metrics")[0] == 200, args
+
+
 def test_60_no_prompts_or_keys_where_operators_look():
     secret = "xylophonequartz"
     SERVER.post("/v1/completions", dict(BODY, prompt=secret, user=secret), bearer(KEYS[0]))

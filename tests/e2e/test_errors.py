@@ -57,11 +57,16 @@ def ask(method, path, data, headers, *wanted, server=None, **kw):
     check(status, head, body, *wanted, **kw)
 
 
-def raw(h, data, *wanted, **kw):
+def raw(h, data, *wanted, library=False, **kw):
+    """library: newer versions of libmicrohttpd refuse this themselves, by a 400 without an error object."""
     answer = h.raw(data, 20)
     top, _, body = answer.partition(b"\r\n\r\n")
     lines = top.decode().split("\r\n")
     head = {k.lower(): v.strip() for k, _, v in (l.partition(":") for l in lines[1:])}
+    if library and "content-type" not in head:
+        assert " 400 " in lines[0] and head["connection"].lower() == "close", answer[:300]
+        SEEN.add(wanted[1])
+        return
     check(int(lines[0].split()[1]), head, body, *wanted, **kw)
 
 
@@ -124,7 +129,7 @@ def test_heads():
     line = b"POST /v1/completions HTTP/1.1\r\nHost: localhost\r\nAuthorization: Bearer k\r\n"
     raw(SERVER, line + b"Content-Length: 99999999999\r\n\r\n", 413, "request_too_large")
     raw(SERVER, line + b"".join(b"X-%d: 1\r\n" % i for i in range(200)) + b"\r\n", 431, "headers_too_large")
-    raw(SERVER, line + b"Content-Length: 1\r\nTransfer-Encoding: chunked\r\n\r\n", 400, "bad_request")
+    raw(SERVER, line + b"Content-Length: 1\r\nTransfer-Encoding: chunked\r\n\r\n", 400, "bad_request", library=True)
     raw(SERVER, line + b"Content-Length: 10\r\n\r\n{", 408, "request_timeout", direct=True)
     with Hearth() as h:
         ask(get, "/v1/models", None, {"Host": "evil.example"}, 403, "forbidden", server=h)

