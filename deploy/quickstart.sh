@@ -6,21 +6,110 @@ set -eu
 cd "$(dirname "$0")/.."
 . deploy/packages.sh
 
-# shellcheck disable=SC2086
-install_packages $BUILD_PACKAGES
+say() {
+    echo "hearth: $*" >&2
+}
 
-[ -f build/build.ninja ] || meson setup build --buildtype=release
-ninja -C build hearth
+# argument NAME DEFAULT ARGUMENT...: the last --NAME VALUE or --NAME=VALUE, else the default.
+argument() {
+    name=$1 found=$2
+    shift 2
+    while [ $# -gt 0 ]; do
+        case $1 in
+        "--$name") found=${2-} ;;
+        "--$name="*) found=${1#*=} ;;
+        esac
+        shift
+    done
+    echo "$found"
+}
 
-cat <<'TEXT'
+# free_port HOST PORT: prints the port, for 0 one that is free; fails when nobody could listen there.
+free_port() {
+    python3 - "$1" "$2" <<'PY' 2>/dev/null
+import socket, sys
+host, port = sys.argv[1], int(sys.argv[2])
+with socket.socket(socket.getaddrinfo(host, port, type=socket.SOCK_STREAM)[0][0]) as s:
+    s.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+    s.bind((host, port))
+    s.listen()
+    print(s.getsockname()[1])
+PY
+}
 
-Hearth is built. Once it says "ready", try from another terminal:
+# quietly WHAT COMMAND...: what the command prints is shown only if it fails.
+quietly() {
+    say "$1"
+    shift
+    mkdir -p build
+    "$@" >build/quickstart.log 2>&1 && return 0
+    tail -n 30 build/quickstart.log >&2
+    say "'$*' failed; all that it said is in build/quickstart.log"
+    exit 1
+}
 
-  curl http://127.0.0.1:8080/v1/completions -H 'Content-Type: application/json' \
+# value NAME: an option as the server will have it, whether from a flag, the environment or a file.
+value() {
+    echo "$config" | sed -n "s/^$1 = *//p"
+}
+
+# where: the address for curl.
+where() {
+    scheme=http
+    [ -z "$(value tls-cert-file)" ] || scheme="-k https"
+    if [ -n "$(value unix-socket)" ]; then
+        echo "--unix-socket $(value unix-socket) http://localhost"
+        return
+    fi
+    case $(value host) in
+    0.0.0.0 | ::) echo "$scheme://127.0.0.1:$(value port)" ;;
+    *:*) echo "$scheme://[$(value host)]:$(value port)" ;;
+    *) echo "$scheme://$(value host):$(value port)" ;;
+    esac
+}
+
+show_calls() {
+    key=
+    # shellcheck disable=SC2016
+    [ -z "${HEARTH_API_KEY:-}$(value api-key-file)" ] || key='-H "Authorization: Bearer $HEARTH_API_KEY" '
+    cat >&2 <<TEXT
+
+Once the server says "ready", try from another terminal:
+
+  curl $(where)/v1/completions $key-H 'Content-Type: application/json' \\
        -d '{"prompt": "Once upon a time", "max_tokens": 100, "temperature": 0}'
 
-  curl -N http://127.0.0.1:8080/v1/chat/completions -H 'Content-Type: application/json' \
+  curl -N $(where)/v1/chat/completions $key-H 'Content-Type: application/json' \\
        -d '{"messages": [{"role": "user", "content": "What is 2+2?"}], "stream": true}'
 
 TEXT
+}
+
+# shellcheck disable=SC2086
+install_packages $BUILD_PACKAGES
+
+# A port that is taken is told before the build, as far as it is known without the program.
+host=$(argument host "${HEARTH_HOST:-127.0.0.1}" "$@")
+port=$(argument port "${HEARTH_PORT:-8080}" "$@")
+case " $* ${HEARTH_CONFIG:+--config} ${HEARTH_UNIX_SOCKET:+--uds} " in
+*" --config"* | *" --unix-socket"* | *" --uds"*) port=unknown ;;
+esac
+case $port in
+*[!0-9]*) ;; # the server judges it
+*) free_port "$host" "$port" >/dev/null || {
+    say "cannot listen on $host port $port: does a server run there? --port 0 takes a free one"
+    exit 1
+} ;;
+esac
+
+[ -f build/build.ninja ] ||
+    quietly "preparing the build, some seconds" meson setup build --buildtype=release
+quietly "building, about a minute the first time" ninja -C build hearth
+
+config=$(build/hearth serve --print-config "$@")
+if [ "$(value port)" = 0 ]; then
+    set -- "$@" --port "$(free_port "$(value host)" 0)"
+    config=$(build/hearth serve --print-config "$@")
+fi
+show_calls
 exec build/hearth serve "$@"
