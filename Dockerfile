@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: MIT
 # Two stages: build with the compiler, run with the libraries alone. The demo model is inside; mount a
 # model directory and pass its path to serve another one. --build-arg BLAS=disabled leaves OpenBLAS out,
-# and with it 42 MB; matrices are then always multiplied by Hearth's own kernels.
+# and with it 45 MB; matrices are then always multiplied by Hearth's own kernels.
 #
 #   docker build -t hearth .
 #   docker run --rm --read-only -p 8080:8080 -v /path/to/model:/model:ro -e HEARTH_MODEL=/model \

@@ -2,7 +2,7 @@
 # SPDX-License-Identifier: MIT
 # Installs what the tests need, builds, runs them, and ends with "N passed, N failed, N skipped".
 #
-#   tests/run.sh          everything: release build, official clients, sanitizer builds, fuzz replay
+#   tests/run.sh          everything: release build, official clients, LTO, clang, sanitizer builds, fuzz replay
 #   tests/run.sh quick    the release build and its tests, without clients and sanitizers
 #
 # HEARTH_REFERENCE names a directory of reference data; tests that need it are skipped without it.
