@@ -110,16 +110,16 @@ int srv_config_load(struct srv_config *ret, int argc, char **argv,
                     const char *(*env)(const char *name), char *err, size_t errlen);
 
 /*
- * Adds a warning for each HEARTH_* variable of an environment ("NAME=value", ended by NULL) that no
- * option is read from, but not for those of container links. Returns 0 or -1 without memory.
+ * Adds a warning for each HEARTH_* variable of an environment ("NAME=value", ended by NULL) that is
+ * not an option, except those of container links. Returns 0, or -1 when out of memory.
  */
 int srv_config_note_variables(struct srv_config *c, char *const *variables);
 
-/* Adds a warning. Returns 0 or -1 without memory. */
+/* Adds a warning. Returns 0, or -1 when out of memory. */
 int srv_config_warn(struct srv_config *c, const char *format, ...)
     __attribute__((format(printf, 2, 3)));
 
-/* Whether a variable is what a container manager tells about a service: *_PORT=tcp://... */
+/* Returns true if a container manager sets such a variable for a service: *_PORT=tcp://... */
 bool srv_config_is_service_link(const char *name, const char *value);
 
 /* Frees what load allocated. A zeroed structure is fine. */

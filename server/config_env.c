@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: MIT */
 /*
- * The names of the environment: HEARTH_* variables that no option is read from are told of, with
- * the option that was probably meant. Main thread only.
+ * Names in the environment: a HEARTH_* variable that is not an option gets a warning, with the
+ * option that was probably meant. Main thread only.
  *
  * Kubernetes gives every pod variables for each Service of its namespace, and Docker for each
  * linked container. Those of one named hearth, or hearth-something, look like ours: HEARTH_PORT is
@@ -54,7 +54,7 @@ static bool is_test_name(const char *name, size_t len)
     return false;
 }
 
-/* Whether an option is read from the variable; else the one it is near to, or "". */
+/* Returns true if the variable is an option's; else *ret_near is the one like it, or "". */
 static bool find_variable(const char *variable, size_t len, char *ret_near, size_t size)
 {
     struct srv_nearest nearest;
@@ -88,7 +88,7 @@ int srv_config_note_variables(struct srv_config *c, char *const *variables)
             find_variable(variable, len, near, sizeof(near)) ||
             srv_config_is_service_link(name, equals + 1))
             continue;
-        if (srv_config_warn(c, "no option is read from the variable %s%s%s%s", name,
+        if (srv_config_warn(c, "unknown variable %s%s%s%s", name,
                             *near ? "; did you mean " : "", near, *near ? "?" : ""))
             return -1;
     }

@@ -17,7 +17,7 @@ int srv_listen_unix(int *ret_fd, const char *path, char *err, size_t errlen);
 /* Whether only this machine can reach the address. Names that cannot be resolved are not. */
 bool srv_listen_is_local(const char *host);
 
-/* The same of an open socket, and whether it is one with a path, which is local too. */
+/* The same for an open socket; and true if it has a path instead of an address (local as well). */
 bool srv_listen_socket_is_local(int fd);
 bool srv_listen_socket_has_path(int fd);
 

@@ -23,12 +23,12 @@ int srv_hub_resolve(const char *spec, const char *(*env)(const char *name),
                     char *ret_dir, size_t size, char *err, size_t errlen);
 
 /*
- * Looks whether the files of a model are there: config.json, weights. What is in them is judged
- * when they are read. Returns 0, or -1 with a sentence in err.
+ * Checks that the files of a model exist: config.json, weights. Their contents are checked when
+ * they are read. Returns 0, or -1 with a sentence in err.
  */
 int srv_hub_check(const char *dir, char *err, size_t errlen);
 
-/* Whether a directory holds a model as GGUF and in no form that is read; err then says so. */
+/* Returns true if a directory holds GGUF files and no config.json; err then says so. */
 bool srv_hub_has_only_gguf(const char *dir, char *err, size_t errlen);
 
 /* The demo model that came with this executable, installed or in the build tree. */

@@ -59,7 +59,7 @@ def test_variables_that_are_named_are_options():
     assert len(named) > 5, named
     known = option_variables()
     unknown = sorted(row for row in named if row[1] not in known)
-    assert not unknown, f"no option is read from {unknown}"
+    assert not unknown, f"not options: {unknown}"
 
 
 def test_compose_serves_the_mounted_model():
