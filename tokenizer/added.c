@@ -9,8 +9,8 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "base/utf8.h"
 #include "tokenizer/component.h"
-#include "tokenizer/utf8.h"
 
 /* ---- loading ------------------------------------------------------------------------------- */
 
@@ -354,7 +354,7 @@ static const struct tok_added_pattern *longest_at(const struct tok_added_iter *i
 static unsigned props_before(const struct tok_added_iter *it, size_t pos, size_t *ret_begin)
 {
     const unsigned char *text = (const unsigned char *)it->text, *begin;
-    unsigned props = tok_uni_props(it->a->uni, tok_utf8_before(text + pos, &begin));
+    unsigned props = tok_uni_props(it->a->uni, utf8_before(text + pos, &begin));
 
     *ret_begin = (size_t)(begin - text);
     return props;
@@ -363,7 +363,7 @@ static unsigned props_before(const struct tok_added_iter *it, size_t pos, size_t
 static unsigned props_at(const struct tok_added_iter *it, size_t pos, size_t *ret_end)
 {
     const unsigned char *text = (const unsigned char *)it->text, *p = text + pos;
-    unsigned props = tok_uni_props(it->a->uni, tok_utf8_next(&p));
+    unsigned props = tok_uni_props(it->a->uni, utf8_next(&p));
 
     *ret_end = (size_t)(p - text);
     return props;

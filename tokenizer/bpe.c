@@ -11,9 +11,9 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "base/utf8.h"
 #include "tokenizer/bytelevel.h"
 #include "tokenizer/ids.h"
-#include "tokenizer/utf8.h"
 
 #define RANK_BITS 22
 #define NO_RANK UINT32_MAX
@@ -182,7 +182,7 @@ static void add_char_token(struct tok_bpe *b, uint32_t cp, int32_t id)
 
 static bool is_one_char(const char *s, size_t len)
 {
-    return len > 0 && len == tok_utf8_len((unsigned char)s[0]);
+    return len > 0 && len == utf8_len((unsigned char)s[0]);
 }
 
 static int build_chars(struct tok_bpe *b)
@@ -204,7 +204,7 @@ static int build_chars(struct tok_bpe *b)
         s = tok_vocab_string(b->vocab, (int32_t)id, &len);
         if (!s || !is_one_char(s, len)) continue;
         const unsigned char *p = (const unsigned char *)s;
-        add_char_token(b, tok_utf8_next(&p), (int32_t)id);
+        add_char_token(b, utf8_next(&p), (int32_t)id);
     }
     return 0;
 }
@@ -244,7 +244,7 @@ static bool has_inner_mark(const char *s, size_t len)
     uint32_t previous = MARK;
 
     while (p < end) {
-        uint32_t cp = tok_utf8_next(&p);
+        uint32_t cp = utf8_next(&p);
         if (cp == MARK && previous != MARK) return true;
         previous = cp;
     }
@@ -527,7 +527,7 @@ static int start_symbols(const struct tok_bpe *b, const char *piece, size_t len,
 
     while (p < end) {
         const unsigned char *begin = p;
-        int32_t token = b->byte_mode ? b->byte_id[*p++] : char_id(b, tok_utf8_next(&p));
+        int32_t token = b->byte_mode ? b->byte_id[*p++] : char_id(b, utf8_next(&p));
         if (token >= 0) {
             flush_unknown(b, &unknown, id, &n);
             id[n++] = (uint32_t)token;
@@ -601,7 +601,7 @@ static size_t marked_word(const char *s, size_t len)
                     (unsigned char)s[i + 2] == 0x81;
         if (mark && !in_marks) return i;
         in_marks = mark;
-        i += tok_utf8_len((unsigned char)s[i]);
+        i += utf8_len((unsigned char)s[i]);
     }
     return len;
 }

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: MIT */
 #include "tokenizer/bytelevel.h"
 
-#include "tokenizer/utf8.h"
+#include "base/utf8.h"
 
 ptrdiff_t tok_bytelevel_decode(const char *token, size_t len, char *out)
 {
@@ -9,7 +9,7 @@ ptrdiff_t tok_bytelevel_decode(const char *token, size_t len, char *out)
     ptrdiff_t n = 0;
 
     while (p < end) {
-        int byte = tok_bytelevel_byte(tok_utf8_next(&p));
+        int byte = tok_bytelevel_byte(utf8_next(&p));
         if (byte < 0) return -1;
         out[n++] = (char)byte;
     }
@@ -21,7 +21,7 @@ size_t tok_bytelevel_encode(const char *bytes, size_t len, char *out)
     size_t n = 0;
 
     for (size_t i = 0; i < len; i++) {
-        n += tok_utf8_put(out + n, tok_bytelevel_char((uint8_t)bytes[i]));
+        n += utf8_put(out + n, tok_bytelevel_char((uint8_t)bytes[i]));
     }
     return n;
 }

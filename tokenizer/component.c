@@ -5,8 +5,8 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "base/utf8.h"
 #include "tokenizer/tokenizer.h"
-#include "tokenizer/utf8.h"
 #include "tokenizer/vocab.h"
 
 #define MAX_NESTING 8
@@ -92,9 +92,9 @@ int tok_component_char(const json_t *json, const char *name, uint32_t *ret, char
     const unsigned char *s = (const unsigned char *)json_string_value(v);
     size_t len = json_string_length(v);
 
-    if (!s || len == 0 || len != tok_utf8_len(s[0]))
+    if (!s || len == 0 || len != utf8_len(s[0]))
         return wrong(json, name, "one character", err, errlen);
-    *ret = tok_utf8_next(&s);
+    *ret = utf8_next(&s);
     return 0;
 }
 

@@ -13,9 +13,9 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "base/utf8.h"
 #include "tokenizer/bytelevel.h"
 #include "tokenizer/tokenizer.h"
-#include "tokenizer/utf8.h"
 #include "tokenizer/vocab.h"
 
 #define REPLACEMENT "\xEF\xBF\xBD"
@@ -57,7 +57,7 @@ static int load_strip(struct tok_decode_op *op, const json_t *json, char *err, s
     int rc = tok_component_char(json, "content", &ch, err, errlen);
     if (!rc) rc = tok_component_uint(json, "start", MAX_STRIP, &op->start, err, errlen);
     if (!rc) rc = tok_component_uint(json, "stop", MAX_STRIP, &op->stop, err, errlen);
-    if (!rc) tok_utf8_put(op->ch, ch);
+    if (!rc) utf8_put(op->ch, ch);
     return rc;
 }
 
@@ -72,7 +72,7 @@ static int load_metaspace(struct tok_decode_op *op, const json_t *json, char *er
         return tok_component_unknown("prepend_scheme", scheme, err, errlen);
     }
     int rc = tok_component_char(json, "replacement", &ch, err, errlen);
-    if (!rc) tok_utf8_put(op->ch, ch);
+    if (!rc) utf8_put(op->ch, ch);
     return rc;
 }
 
@@ -83,7 +83,7 @@ static bool by_character(const struct tok_decode_op *op)
 
     if (op->kind == OP_METASPACE) return true;
     return op->kind == OP_REPLACE && literal->s &&
-           literal->len == tok_utf8_len((unsigned char)literal->s[0]);
+           literal->len == utf8_len((unsigned char)literal->s[0]);
 }
 
 /* What each op may stand behind. */
@@ -211,7 +211,7 @@ static int send_strip(const struct tok_decode_plan *p, struct tok_decode_run *r,
     int rc = 0;
 
     for (size_t i = 0; i < len && !rc; i += n) {
-        n = tok_utf8_len((unsigned char)s[i]);
+        n = utf8_len((unsigned char)s[i]);
         bool same = n == width && memcmp(s + i, op->ch, n) == 0;
         if (same && state->leading) {
             state->leading--;
@@ -339,7 +339,7 @@ static int metaspace_token(const struct tok_decode_op *op, bool first, const cha
     int rc = 0;
 
     for (size_t i = 0; i < len && !rc; i += n) {
-        n = tok_utf8_len((unsigned char)s[i]);
+        n = utf8_len((unsigned char)s[i]);
         bool mark = n == width && memcmp(s + i, op->ch, n) == 0;
         if (mark && first && op->drop_first) continue;
         rc = mark ? put(out, " ", 1) : put(out, s + i, n);
@@ -479,7 +479,7 @@ static int take_byte(const struct tok_decode_plan *p, struct tok_decode_run *r, 
 
     r->bytes[r->n_bytes++] = byte;
     while (r->n_bytes && !rc) {
-        int n = tok_utf8_classify(r->bytes, r->n_bytes);
+        int n = utf8_classify(r->bytes, r->n_bytes);
         if (n == 0) break;
         if (n < 0) {
             rc = send_bad(p, r, (size_t)-n);
@@ -540,7 +540,7 @@ static int push_bytelevel(const struct tok_decode_plan *p, struct tok_decode_run
 
     for (size_t i = 0; i < len && !rc; i++) {
         if (r->n_bytes == 0 && (unsigned char)s[i] < 0x80) {
-            size_t n = tok_utf8_ascii_prefix(s + i, len - i);
+            size_t n = utf8_ascii_prefix(s + i, len - i);
             rc = send_text(p, r, s + i, n);
             i += n - 1;
             continue;

@@ -6,9 +6,9 @@
 #include <stdio.h>
 #include <string.h>
 
+#include "base/utf8.h"
 #include "tokenizer/ids.h"
 #include "tokenizer/tok.h"
-#include "tokenizer/utf8.h"
 
 #define MAX_TEXT_BYTES (1u << 30) /* positions fit 32 bits with room for the growth */
 
@@ -41,7 +41,7 @@ static size_t bytes_from_start(const char *s, size_t len, const uint32_t *origin
     size_t n = 0;
 
     if (len == 0) return 0;
-    if (!origin) return base == 0 ? tok_utf8_len((unsigned char)s[0]) : 0;
+    if (!origin) return base == 0 ? utf8_len((unsigned char)s[0]) : 0;
     while (n < len && origin[n] == 0)
         n++;
     return n;
@@ -98,7 +98,7 @@ static int check_text(const char *text, size_t len, char *err, size_t errlen)
         snprintf(err, errlen, "the text has %zu bytes, the limit is %u", len, MAX_TEXT_BYTES);
         return TOK_ELIMIT;
     }
-    if (!tok_utf8_valid(text, len)) {
+    if (!utf8_valid(text, len)) {
         snprintf(err, errlen, "the text is not valid UTF-8");
         return TOK_EUTF8;
     }

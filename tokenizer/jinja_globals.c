@@ -7,10 +7,10 @@
 #include <string.h>
 #include <time.h>
 
+#include "base/utf8.h"
 #include "tokenizer/jinja_lib.h"
 #include "tokenizer/jinja_print.h"
 #include "tokenizer/tokenizer.h"
-#include "tokenizer/utf8.h"
 
 enum {
     MAX_RANGE = 100000, /* the sandbox's own limit */
@@ -143,7 +143,7 @@ JINJA_BUILTIN_FN(strftime_now)
 #pragma GCC diagnostic pop
     }
     if (n == 0) jinja_raise(r, "strftime_now() gives more than %d bytes", MAX_TIME_BYTES);
-    if (!tok_utf8_valid(text, n - 1)) jinja_raise(r, "strftime_now() gives no valid text");
+    if (!utf8_valid(text, n - 1)) jinja_raise(r, "strftime_now() gives no valid text");
     bool input = (format->origin & JINJA_INPUT) != 0;
     return jinja_from_str(jinja_str_new(r, text, n - 1, input ? JINJA_INPUT : JINJA_TRUSTED));
 }

@@ -11,11 +11,11 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "base/utf8.h"
 #include "tokenizer/jinja_num.h"
 #include "tokenizer/jinja_print.h"
 #include "tokenizer/jinja_str.h"
 #include "tokenizer/tokenizer.h"
-#include "tokenizer/utf8.h"
 
 /* ---- reading ---- */
 
@@ -224,7 +224,7 @@ struct jinja_value jinja_json_parse(struct jinja_run *r, const char *text, size_
                                     uint8_t origin, const char *what)
 {
     struct reader rd = {.r = r, .text = text, .len = len, .origin = origin, .what = what};
-    if (!tok_utf8_valid(text, len)) jinja_raise(r, "%s is not valid UTF-8", what);
+    if (!utf8_valid(text, len)) jinja_raise(r, "%s is not valid UTF-8", what);
     struct jinja_value v = read_value(&rd, 0);
     skip_blanks(&rd);
     if (rd.at != len) fail_at(&rd, "more text after the value");

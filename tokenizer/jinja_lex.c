@@ -12,10 +12,10 @@
  */
 #include <string.h>
 
+#include "base/utf8.h"
 #include "tokenizer/jinja_ast.h"
 #include "tokenizer/jinja_unicode.h"
 #include "tokenizer/tokenizer.h"
-#include "tokenizer/utf8.h"
 
 enum { MAX_BRACKETS = 1000 };
 
@@ -511,7 +511,7 @@ void jinja_lex(struct jinja_run *r, const char *source, size_t len, struct jinja
 {
     struct lexer *lx = JINJA_NEW(r, struct lexer);
     *ret = (struct jinja_tokens){0};
-    if (!tok_utf8_valid(source, len)) jinja_raise(r, "the template is not valid UTF-8");
+    if (!utf8_valid(source, len)) jinja_raise(r, "the template is not valid UTF-8");
     lx->r = r;
     lx->src = normalize_newlines(r, source, len);
     lx->line = 1;

@@ -9,8 +9,8 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "base/utf8.h"
 #include "tokenizer/tokenizer.h"
-#include "tokenizer/utf8.h"
 
 void tok_json_init(struct tok_json *r, const char *text, size_t len, char *err, size_t errlen)
 {
@@ -91,14 +91,14 @@ static int unicode_escape(struct tok_json *r, char *out)
 
     if (high < 0) return fail(r, "four hexadecimal digits should follow \\u");
     if (high >= 0xDC00 && high <= 0xDFFF) return fail(r, "a lone surrogate");
-    if (high < 0xD800 || high > 0xDBFF) return (int)tok_utf8_put(out, (uint32_t)high);
+    if (high < 0xD800 || high > 0xDBFF) return (int)utf8_put(out, (uint32_t)high);
     if (r->len - r->pos < 6 || r->text[r->pos] != '\\' || r->text[r->pos + 1] != 'u') {
         return fail(r, "a lone surrogate");
     }
     r->pos += 2;
     low = hex4(r);
     if (low < 0xDC00 || low > 0xDFFF) return fail(r, "a lone surrogate");
-    return (int)tok_utf8_put(out, 0x10000 + ((uint32_t)(high - 0xD800) << 10) +
+    return (int)utf8_put(out, 0x10000 + ((uint32_t)(high - 0xD800) << 10) +
                                       (uint32_t)(low - 0xDC00));
 }
 

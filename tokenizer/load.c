@@ -9,10 +9,10 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "base/utf8.h"
 #include "tokenizer/json.h"
 #include "tokenizer/sha256.h"
 #include "tokenizer/tok.h"
-#include "tokenizer/utf8.h"
 
 /* The text of a member; s NULL: there is none. */
 struct span {
@@ -410,7 +410,7 @@ int tok_load(struct tok *t, const char *text, size_t len, char *err, size_t errl
 {
     struct loader l = {.t = t, .err = err, .errlen = errlen};
 
-    if (!tok_utf8_valid(text, len)) return refuse(&l, "it is not valid UTF-8");
+    if (!utf8_valid(text, len)) return refuse(&l, "it is not valid UTF-8");
     int rc = tok_uni_init(&t->uni);
     if (rc) return rc;
     tok_json_init(&l.json, text, len, err, errlen);

@@ -10,9 +10,10 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "base/utf8.h"
+#include "tokenizer/component.h"
 #include "tokenizer/tokenizer.h"
 #include "tokenizer/uniform.h"
-#include "tokenizer/utf8.h"
 #include "tokenizer/vocab.h"
 
 enum {
@@ -212,7 +213,7 @@ static int put(struct tok_norm_text *t, const char *s, size_t len, uint32_t orig
 static int put_code_point(struct tok_norm_text *t, uint32_t cp, uint32_t origin)
 {
     char utf8[4];
-    return put(t, utf8, tok_utf8_put(utf8, cp), origin);
+    return put(t, utf8, utf8_put(utf8, cp), origin);
 }
 
 /* Origin of byte i: that of the character it belongs to. */
@@ -288,7 +289,7 @@ static bool next_cluster(const struct norm_run *run, const struct tok_norm_step 
 
     while (p < stop) {
         const unsigned char *ch = p;
-        bool care = needs_care(run->n, step, tok_utf8_next(&p));
+        bool care = needs_care(run->n, step, utf8_next(&p));
         if (found && !care) {
             p = ch;
             break;
@@ -312,7 +313,7 @@ static int put_cluster(struct norm_run *run, const struct tok_norm_step *step, c
     c->n = 0;
     while (p < text + end && !rc) {
         uint32_t origin = origin_at(v, (size_t)(p - text));
-        rc = tok_uniform_decompose(c, tok_utf8_next(&p), origin, step->compat);
+        rc = tok_uniform_decompose(c, utf8_next(&p), origin, step->compat);
     }
     if (!rc) rc = tok_uniform_order(c);
     if (!rc && step->compose) tok_uniform_compose(c);
@@ -350,7 +351,7 @@ static int apply_lowercase(struct norm_run *run, struct view *v)
 
     while (p < end && !rc) {
         uint32_t origin = origin_at(v, (size_t)(p - begin));
-        size_t n = tok_uni_lower(tok_utf8_next(&p), lower);
+        size_t n = tok_uni_lower(utf8_next(&p), lower);
         for (size_t i = 0; i < n && !rc; i++)
             rc = put_code_point(t, lower[i], origin);
     }
@@ -364,11 +365,11 @@ static int apply_strip(struct norm_run *run, const struct tok_norm_step *step, s
 
     while (step->left && begin < end) {
         p = begin;
-        if (!(tok_uni_props(run->n->uni, tok_utf8_next(&p)) & TOK_UNI_WHITE)) break;
+        if (!(tok_uni_props(run->n->uni, utf8_next(&p)) & TOK_UNI_WHITE)) break;
         begin = p;
     }
     while (step->right && end > begin) {
-        if (!(tok_uni_props(run->n->uni, tok_utf8_before(end, &p)) & TOK_UNI_WHITE)) break;
+        if (!(tok_uni_props(run->n->uni, utf8_before(end, &p)) & TOK_UNI_WHITE)) break;
         end = p;
     }
     size_t removed = (size_t)(begin - (const unsigned char *)v->bytes);

@@ -15,9 +15,9 @@
 #include <string.h>
 #include <strings.h>
 
+#include "base/utf8.h"
 #include "tokenizer/pattern_set.h"
 #include "tokenizer/tokenizer.h"
-#include "tokenizer/utf8.h"
 
 #define CALLOUT "(?C1)"
 #define MAX_COMPLEMENTS 16 /* each one walks through all code points */
@@ -267,7 +267,7 @@ static int class_atom(struct translator *t, uint32_t *ret, bool *ret_is_set)
 
     *ret_is_set = false;
     if (*t->p != '\\') {
-        *ret = tok_utf8_next(&t->p);
+        *ret = utf8_next(&t->p);
         return 0;
     }
     t->p++;
@@ -507,7 +507,7 @@ static int step(struct translator *t)
 {
     unsigned char c = *t->p;
 
-    if (c >= 0x80) return literal(t, tok_utf8_next(&t->p));
+    if (c >= 0x80) return literal(t, utf8_next(&t->p));
     t->p++;
     switch (c) {
     case '\\': return escape(t);

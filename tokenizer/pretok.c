@@ -9,10 +9,10 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "base/utf8.h"
 #include "tokenizer/bytelevel.h"
 #include "tokenizer/split.h"
 #include "tokenizer/tokenizer.h"
-#include "tokenizer/utf8.h"
 
 enum stage_kind {
     STAGE_BYTELEVEL,
@@ -129,7 +129,7 @@ static int load_metaspace(struct tok_pre_stage *s, const json_t *json, char *err
     s->behavior = MERGED_WITH_NEXT;
     int rc = tok_component_char(json, "replacement", &mark, err, errlen);
     if (rc) return rc;
-    tok_utf8_put(s->mark, mark);
+    utf8_put(s->mark, mark);
     rc = tok_component_bool(json, "split", &yes, &s->split, err, errlen);
     return rc ? rc : load_scheme(json, &s->scheme, err, errlen);
 }
@@ -293,7 +293,7 @@ static int split_chars(struct pre_run *run, const struct tok_pre_stage *s, struc
 
     while (p < end && !rc) {
         const unsigned char *ch = p;
-        if (!(tok_uni_props(run->p->uni, tok_utf8_next(&p)) & s->props)) continue;
+        if (!(tok_uni_props(run->p->uni, utf8_next(&p)) & s->props)) continue;
         if (done < ch) rc = fold(f, (size_t)(done - begin), (size_t)(ch - begin), false);
         if (!rc) rc = fold(f, (size_t)(ch - begin), (size_t)(p - begin), true);
         done = p;
@@ -343,7 +343,7 @@ static int split_words(struct pre_run *run, size_t stage, const struct piece *pi
 
     while (p < end && !rc) {
         const unsigned char *ch = p;
-        unsigned props = tok_uni_props(run->p->uni, tok_utf8_next(&p));
+        unsigned props = tok_uni_props(run->p->uni, utf8_next(&p));
         unsigned is = props & TOK_UNI_WORD ? 1 : props & TOK_UNI_WHITE ? 0 : 2;
         if (is == was) continue;
         if (was) rc = hand_on(run, stage, piece, (size_t)(from - begin), (size_t)(ch - begin));
@@ -418,7 +418,7 @@ static int split_metaspace(struct pre_run *run, const struct tok_pre_stage *s, s
     if (rc) return rc;
     if (!s->split) return hand_on(run, stage, &piece, 0, piece.len);
     while (begin < piece.len && !rc) {
-        size_t skip = tok_utf8_len((unsigned char)piece.s[begin]);
+        size_t skip = utf8_len((unsigned char)piece.s[begin]);
         const char *next =
             memmem(piece.s + begin + skip, piece.len - begin - skip, s->mark, mark_len);
         size_t end = next ? (size_t)(next - piece.s) : piece.len;

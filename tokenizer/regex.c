@@ -12,9 +12,9 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "base/utf8.h"
 #include "tokenizer/pattern.h"
 #include "tokenizer/tokenizer.h"
-#include "tokenizer/utf8.h"
 
 #define WORK_BASE 10000000u /* work units that any call may use: some tenths of a second */
 #define WORK_BASE_SHORT 4096u
@@ -170,7 +170,7 @@ int tok_regex_next(struct tok_regex_iter *it, struct tok_regex_scratch *s, size_
             *ret_end = it->pos = it->last_end = span[1];
             return 1;
         }
-        it->pos += it->pos < it->len ? tok_utf8_len((unsigned char)it->text[it->pos]) : 1;
+        it->pos += it->pos < it->len ? utf8_len((unsigned char)it->text[it->pos]) : 1;
     }
     return 0;
 }

@@ -8,7 +8,7 @@
 
 #include <string.h>
 
-#include "tokenizer/utf8.h"
+#include "base/utf8.h"
 
 enum kind { LETTER = 1, NUMBER = 2, WHITE = 4, OTHER = 8 };
 
@@ -55,7 +55,7 @@ static const uint8_t ascii_kind[128] = {
 static inline unsigned next_kind(const struct tok_uni *uni, const unsigned char **p)
 {
     if (**p < 0x80) return ascii_kind[*(*p)++];
-    unsigned props = tok_uni_props(uni, tok_utf8_next(p));
+    unsigned props = tok_uni_props(uni, utf8_next(p));
     return props & TOK_UNI_LETTER   ? LETTER
            : props & TOK_UNI_NUMBER ? NUMBER
            : props & TOK_UNI_WHITE  ? WHITE
@@ -106,7 +106,7 @@ static const unsigned char *white_run(const struct tok_uni *uni, const unsigned 
     const unsigned char *stop = run(uni, p, end, WHITE), *last;
 
     if (stop == end) return stop;
-    tok_utf8_before(stop, &last);
+    utf8_before(stop, &last);
     return last > p ? last : stop;
 }
 

@@ -9,9 +9,9 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "base/utf8.h"
 #include "tokenizer/bytelevel.h"
 #include "tokenizer/tok.h"
-#include "tokenizer/utf8.h"
 
 int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size);
 
@@ -66,7 +66,7 @@ static void token_name(char *out, size_t size, bool bytes, unsigned i)
     char utf8[5] = "";
 
     if (bytes) {
-        utf8[tok_utf8_put(utf8, tok_bytelevel_char((uint8_t)i))] = 0;
+        utf8[utf8_put(utf8, tok_bytelevel_char((uint8_t)i))] = 0;
         if (i == '"' || i == '\\')
             snprintf(out, size, "\\%c", (int)i);
         else
@@ -111,11 +111,11 @@ static void check(const struct tok *t, const int32_t *ids, size_t n, bool skip)
     joined = malloc(plain_len + 1);
     for (size_t i = 0; i <= n; i++) {
         int rc = i < n ? tok_decoder_push(d, ids[i], &s, &len) : tok_decoder_flush(d, &s, &len);
-        if (rc || !tok_utf8_valid(s, len) || at + len > plain_len) abort();
+        if (rc || !utf8_valid(s, len) || at + len > plain_len) abort();
         memcpy(joined + at, s, len);
         at += len;
     }
-    if (at != plain_len || memcmp(joined, plain, at) != 0 || !tok_utf8_valid(plain, plain_len))
+    if (at != plain_len || memcmp(joined, plain, at) != 0 || !utf8_valid(plain, plain_len))
         abort();
     free(joined);
     free(plain);

@@ -10,10 +10,10 @@
 #include <string.h>
 #include <time.h>
 
+#include "base/utf8.h"
 #include "tokenizer/jinja.h"
 #include "tokenizer/jinja_json.h"
 #include "tokenizer/tokenizer.h"
-#include "tokenizer/utf8.h"
 
 enum { MEMORY_BYTES = 32 << 20, OUTPUT_BYTES = 1 << 20, STEPS = 50000 };
 
@@ -43,7 +43,7 @@ static void render(struct jinja_run *r, void *arg)
     if (v.type != JINJA_DICT) return;
     const struct jinja_str *s = jinja_template_render(r, job->t, v.u.dict, &now);
     check(s->len <= OUTPUT_BYTES);
-    check(tok_utf8_valid(s->s, s->len));
+    check(utf8_valid(s->s, s->len));
     for (size_t i = 0; i < s->len; i++) {
         uint8_t origin = jinja_str_origin_at(s, i);
         check(origin == JINJA_TRUSTED || origin == JINJA_INPUT);
@@ -62,7 +62,7 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
     char err[256] = "";
     int rc = jinja_template_open(&t, source, len, err, sizeof(err));
     if (rc) {
-        check(err[0] && tok_utf8_valid(err, strlen(err)));
+        check(err[0] && utf8_valid(err, strlen(err)));
         return 0;
     }
     if (nul) {

@@ -7,8 +7,8 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "base/utf8.h"
 #include "tokenizer/tok.h"
-#include "tokenizer/utf8.h"
 
 int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size);
 
@@ -34,7 +34,7 @@ static void check_ids(const struct tok *t, const struct tok_ids *ids, bool from_
         tok_is_special(t, ids->ids[i]);
     }
     if (tok_decode(t, ids->ids, ids->n, false, &text, &len) == 0) {
-        if (!tok_utf8_valid(text, len) || text[len]) abort();
+        if (!utf8_valid(text, len) || text[len]) abort();
         free(text);
     }
 }

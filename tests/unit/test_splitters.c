@@ -5,12 +5,12 @@
  */
 #include "test.h"
 
+#include "base/utf8.h"
 #include "tokenizer/pattern.h"
 #include "tokenizer/regex.h"
 #include "tokenizer/split.h"
 #include "tokenizer/tokenizer.h"
 #include "tokenizer/unicode.h"
-#include "tokenizer/utf8.h"
 
 static struct tok_uni uni;
 static char err[256];
@@ -54,7 +54,7 @@ static size_t random_text(char *out, size_t n_chars, uint64_t *seed)
         uint32_t cp = interesting[r % N_OF(interesting)];
         if (r >> 60 == 0) cp = (uint32_t)(r >> 20) % 0x110000;
         if (cp >= 0xD800 && cp <= 0xDFFF) cp = 'x';
-        len += tok_utf8_put(out + len, cp);
+        len += utf8_put(out + len, cp);
     }
     return len;
 }
@@ -115,13 +115,13 @@ static void splitters_agree_on_every_code_point(void **state)
         for (uint32_t cp = 0; cp < 0x110000; cp += cp < 0x3100 ? 1 : 13) {
             size_t n = 0;
             if (cp >= 0xD800 && cp <= 0xDFFF) continue;
-            n += tok_utf8_put(text + n, 'a');
-            n += tok_utf8_put(text + n, cp);
-            n += tok_utf8_put(text + n, 'b');
-            n += tok_utf8_put(text + n, ' ');
-            n += tok_utf8_put(text + n, cp);
-            n += tok_utf8_put(text + n, '1');
-            n += tok_utf8_put(text + n, cp);
+            n += utf8_put(text + n, 'a');
+            n += utf8_put(text + n, cp);
+            n += utf8_put(text + n, 'b');
+            n += utf8_put(text + n, ' ');
+            n += utf8_put(text + n, cp);
+            n += utf8_put(text + n, '1');
+            n += utf8_put(text + n, cp);
             compare((enum tok_split_kind)kind, re, text, n, cp);
         }
         tok_regex_destroy(re);
@@ -177,7 +177,7 @@ static void classes_have_the_members_of_the_table(void **state)
         tok_regex_scratch_init(&rs, 1000000000);
         for (uint32_t cp = 0; cp < 0x110000; cp += cp < 0x20000 ? 1 : 7) {
             if (cp >= 0xD800 && cp <= 0xDFFF) continue;
-            struct tok_regex_iter it = tok_regex_iter(re, text, tok_utf8_put(text, cp));
+            struct tok_regex_iter it = tok_regex_iter(re, text, utf8_put(text, cp));
             bool member = cases[i].white ? is_white(cp) : has_category(cp, cases[i].categories);
             int found = tok_regex_next(&it, &rs, &begin, &end, err, sizeof(err));
             REQUIRE_MSG(found == (member != cases[i].negated), "%s at U+%04X: %d", cases[i].pattern,

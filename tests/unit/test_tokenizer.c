@@ -11,10 +11,10 @@
 #include <time.h>
 #include <unistd.h>
 
+#include "base/utf8.h"
 #include "tokenizer/json.h"
 #include "tokenizer/sha256.h"
 #include "tokenizer/tok.h"
-#include "tokenizer/utf8.h"
 
 static char err[512];
 
@@ -708,7 +708,7 @@ static size_t random_text(char *out, size_t n_chars, uint64_t *seed)
         uint64_t r = next_random(seed);
         uint32_t cp = (uint32_t)(r >> 8) % limits[r % N_OF(limits)];
         if (r >> 61 == 0) cp = ' ';
-        len += tok_utf8_put(out + len, cp >= 0xD800 && cp <= 0xDFFF ? 'x' : cp);
+        len += utf8_put(out + len, cp >= 0xD800 && cp <= 0xDFFF ? 'x' : cp);
     }
     return len;
 }
@@ -754,7 +754,7 @@ static void streamed_is_plain(void **state)
             REQUIRE_EQ_INT(
                 k < n ? tok_decoder_push(d, ids[k], &s, &len) : tok_decoder_flush(d, &s, &len), 0);
             REQUIRE_MSG(at + len <= plain_len && memcmp(plain + at, s, len) == 0 &&
-                            tok_utf8_valid(s, len),
+                            utf8_valid(s, len),
                         "seed %llu", (unsigned long long)i);
             at += len;
         }

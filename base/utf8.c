@@ -3,7 +3,7 @@
  * UTF-8 as the Unicode standard's table of well-formed byte sequences has it: the first byte alone
  * decides the length and the range of the second; every further byte is 80..BF.
  */
-#include "tokenizer/utf8.h"
+#include "base/utf8.h"
 
 #include <string.h>
 
@@ -14,10 +14,10 @@ static size_t first_byte(unsigned char b, unsigned char *ret_low, unsigned char 
     *ret_high = b == 0xED ? 0x9F : b == 0xF4 ? 0x8F : 0xBF;
     if (b < 0x80) return 1;
     if (b < 0xC2 || b > 0xF4) return 0;
-    return tok_utf8_len(b);
+    return utf8_len(b);
 }
 
-int tok_utf8_classify(const unsigned char *s, size_t len)
+int utf8_classify(const unsigned char *s, size_t len)
 {
     unsigned char low, high;
     size_t want = first_byte(s[0], &low, &high);
@@ -32,7 +32,7 @@ int tok_utf8_classify(const unsigned char *s, size_t len)
     return (int)want;
 }
 
-size_t tok_utf8_ascii_prefix(const char *text, size_t len)
+size_t utf8_ascii_prefix(const char *text, size_t len)
 {
     size_t i = 0;
     uint64_t word;
@@ -46,23 +46,23 @@ size_t tok_utf8_ascii_prefix(const char *text, size_t len)
     return i;
 }
 
-bool tok_utf8_valid(const char *text, size_t len)
+bool utf8_valid(const char *text, size_t len)
 {
     size_t i = 0;
 
     while (i < len) {
         if ((unsigned char)text[i] < 0x80) {
-            i += tok_utf8_ascii_prefix(text + i, len - i);
+            i += utf8_ascii_prefix(text + i, len - i);
             continue;
         }
-        int n = tok_utf8_classify((const unsigned char *)text + i, len - i);
+        int n = utf8_classify((const unsigned char *)text + i, len - i);
         if (n <= 0) return false;
         i += (size_t)n;
     }
     return true;
 }
 
-size_t tok_utf8_put(char *out, uint32_t cp)
+size_t utf8_put(char *out, uint32_t cp)
 {
     if (cp < 0x80) {
         out[0] = (char)cp;

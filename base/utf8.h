@@ -2,37 +2,37 @@
 /*
  * UTF-8: validation once at the door, then unchecked reading. Pure functions, any thread.
  */
-#ifndef HEARTH_TOKENIZER_UTF8_H
-#define HEARTH_TOKENIZER_UTF8_H
+#ifndef HEARTH_BASE_UTF8_H
+#define HEARTH_BASE_UTF8_H
 
 #include <stdbool.h>
 #include <stddef.h>
 #include <stdint.h>
 
 /* Whether text[0..len) is well-formed UTF-8: no surrogates, no overlong forms, up to U+10FFFF. */
-bool tok_utf8_valid(const char *text, size_t len);
+bool utf8_valid(const char *text, size_t len);
 
 /* Bytes of text[0..len) before the first one above 0x7F. */
-size_t tok_utf8_ascii_prefix(const char *text, size_t len);
+size_t utf8_ascii_prefix(const char *text, size_t len);
 
 /* Writes cp at out (room for 4) and returns its length. */
-size_t tok_utf8_put(char *out, uint32_t cp);
+size_t utf8_put(char *out, uint32_t cp);
 
 /*
  * What the bytes s[0..len) (1 to 4 of them, starting with any byte) are the beginning of:
  * n > 0: a complete character of n bytes; 0: a character cut off; n < 0: -n bad bytes, the maximal
  * part of a broken character, which readers replace by one U+FFFD.
  */
-int tok_utf8_classify(const unsigned char *s, size_t len);
+int utf8_classify(const unsigned char *s, size_t len);
 
 /* Length of the character that starts with the byte b, in valid text. */
-static inline size_t tok_utf8_len(unsigned char b)
+static inline size_t utf8_len(unsigned char b)
 {
     return b < 0x80 ? 1 : b < 0xE0 ? 2 : b < 0xF0 ? 3 : 4;
 }
 
 /* Reads the character at *p of valid text and moves *p behind it. */
-static inline uint32_t tok_utf8_next(const unsigned char **p)
+static inline uint32_t utf8_next(const unsigned char **p)
 {
     const unsigned char *s = *p;
     uint32_t b = s[0];
@@ -54,14 +54,14 @@ static inline uint32_t tok_utf8_next(const unsigned char **p)
 }
 
 /* Reads the character that ends at end (exclusive) of valid text that begins at or before it. */
-static inline uint32_t tok_utf8_before(const unsigned char *end, const unsigned char **ret_begin)
+static inline uint32_t utf8_before(const unsigned char *end, const unsigned char **ret_begin)
 {
     const unsigned char *s = end - 1;
 
     while ((*s & 0xC0) == 0x80)
         s--;
     *ret_begin = s;
-    return tok_utf8_next(&s);
+    return utf8_next(&s);
 }
 
 #endif
