@@ -1,0 +1,403 @@
+/* SPDX-License-Identifier: MIT */
+/*
+ * The pull reader. Strings without escapes are handed out in place; others are unescaped into the
+ * scratch buffer, which is never longer than the escaped form.
+ */
+#include "base/json_reader.h"
+
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "base/utf8.h"
+
+void jr_init(struct jr *r, const char *text, size_t len, unsigned flags, char *err, size_t errlen)
+{
+    *r = (struct jr){.text = text,
+                     .len = len,
+                     .flags = flags,
+                     .max_depth = JR_MAX_DEPTH,
+                     .err = err,
+                     .errlen = errlen};
+}
+
+void jr_finish(struct jr *r)
+{
+    free(r->scratch);
+    r->scratch = NULL;
+}
+
+static int fail(struct jr *r, const char *problem)
+{
+    snprintf(r->err, r->errlen, "not valid JSON at byte %zu: %s", r->pos, problem);
+    return JR_EINVAL;
+}
+
+char jr_peek(struct jr *r)
+{
+    while (r->pos < r->len) {
+        char c = r->text[r->pos];
+        if (c != ' ' && c != '\n' && c != '\r' && c != '\t') return c;
+        r->pos++;
+    }
+    return 0;
+}
+
+int jr_open(struct jr *r, char open)
+{
+    if (jr_peek(r) != open)
+        return fail(r, open == '{' ? "expected an object" : "expected an array");
+    if (r->depth >= r->max_depth) {
+        snprintf(r->err, r->errlen, "JSON at byte %zu nests deeper than %d levels", r->pos,
+                 r->max_depth);
+        return JR_EINVAL;
+    }
+    r->depth++;
+    r->pos++;
+    return 0;
+}
+
+int jr_more(struct jr *r, char close, bool *first)
+{
+    char c = jr_peek(r);
+
+    if (c == close) {
+        r->depth--;
+        r->pos++;
+        return 0;
+    }
+    if (*first) {
+        *first = false;
+        return 1;
+    }
+    if (c != ',') return fail(r, "expected a comma or a closing bracket");
+    r->pos++;
+    return 1;
+}
+
+/* ---- strings ------------------------------------------------------------------------------- */
+
+static int hex_digit(char c)
+{
+    if (c >= '0' && c <= '9') return c - '0';
+    if (c >= 'a' && c <= 'f') return c - 'a' + 10;
+    if (c >= 'A' && c <= 'F') return c - 'A' + 10;
+    return -1;
+}
+
+/* Four hexadecimal digits at r->pos, or -1. */
+static int32_t hex4(struct jr *r)
+{
+    int32_t v = 0;
+
+    if (r->len - r->pos < 4) return -1;
+    for (int i = 0; i < 4; i++) {
+        int digit = hex_digit(r->text[r->pos + (size_t)i]);
+        if (digit < 0) return -1;
+        v = v * 16 + digit;
+    }
+    r->pos += 4;
+    return v;
+}
+
+/* After "\u": one escape or, for surrogates, two. Appends UTF-8 at out; its length or JR_EINVAL. */
+static int unicode_escape(struct jr *r, char *out)
+{
+    int32_t high = hex4(r), low;
+
+    if (high < 0) return fail(r, "expected four hexadecimal digits after \\u");
+    if (high == 0 && !(r->flags & JR_NUL)) return fail(r, "\\u0000 is not allowed");
+    if (high >= 0xDC00 && high <= 0xDFFF) return fail(r, "a lone surrogate");
+    if (high < 0xD800 || high > 0xDBFF) return (int)utf8_put(out, (uint32_t)high);
+    if (r->len - r->pos < 6 || r->text[r->pos] != '\\' || r->text[r->pos + 1] != 'u')
+        return fail(r, "a lone surrogate");
+    r->pos += 2;
+    low = hex4(r);
+    if (low < 0xDC00 || low > 0xDFFF) return fail(r, "a lone surrogate");
+    return (int)utf8_put(out,
+                         0x10000 + ((uint32_t)(high - 0xD800) << 10) + (uint32_t)(low - 0xDC00));
+}
+
+/* After a backslash. Appends at out; its length or JR_EINVAL. */
+static int escape(struct jr *r, char *out)
+{
+    static const char from[] = "\"\\/bfnrt", to[] = "\"\\/\b\f\n\r\t";
+    const char *p;
+
+    if (r->pos == r->len) return fail(r, "the text ends inside a string");
+    char c = r->text[r->pos++];
+    if (c == 'u') return unicode_escape(r, out);
+    p = c ? strchr(from, c) : NULL;
+    if (!p) return fail(r, "an unknown escape in a string");
+    *out = to[p - from];
+    return 1;
+}
+
+/* Moves pos to the next quote or backslash; JR_EINVAL for a control character or the end. */
+static int scan_plain(struct jr *r)
+{
+    size_t i = r->pos;
+
+    while (i < r->len) {
+        unsigned char c = (unsigned char)r->text[i];
+        if (c == '"' || c == '\\') {
+            r->pos = i;
+            return 0;
+        }
+        if (c < 0x20) break;
+        i++;
+    }
+    r->pos = i;
+    return fail(r,
+                i < r->len ? "a control character in a string" : "the text ends inside a string");
+}
+
+/* Room for n bytes in the scratch buffer. */
+static int reserve(struct jr *r, size_t n)
+{
+    size_t cap = r->scratch_cap ? r->scratch_cap : 256;
+
+    if (n <= r->scratch_cap) return 0;
+    while (cap < n)
+        cap *= 2;
+    char *p = realloc(r->scratch, cap);
+    if (!p) {
+        snprintf(r->err, r->errlen, "no memory for a string of %zu bytes", n);
+        return JR_ENOMEM;
+    }
+    r->scratch = p;
+    r->scratch_cap = cap;
+    return 0;
+}
+
+/* The rest of a string with escapes; begin is behind the opening quote, pos at the first escape. */
+static int unescape(struct jr *r, size_t begin, const char **ret, size_t *ret_len)
+{
+    size_t n = 0;
+
+    for (;;) {
+        size_t plain = r->pos - begin;
+        int rc = reserve(r, n + plain + 4);
+        if (rc) return rc;
+        memcpy(r->scratch + n, r->text + begin, plain);
+        n += plain;
+        if (r->text[r->pos++] == '"') break;
+        rc = escape(r, r->scratch + n);
+        if (rc < 0) return rc;
+        n += (size_t)rc;
+        begin = r->pos;
+        rc = scan_plain(r);
+        if (rc) return rc;
+    }
+    *ret = r->scratch;
+    *ret_len = n;
+    return 0;
+}
+
+int jr_string(struct jr *r, const char **ret, size_t *ret_len)
+{
+    if (jr_peek(r) != '"') return fail(r, "expected a string");
+    size_t begin = ++r->pos;
+    int rc = scan_plain(r);
+    if (rc) return rc;
+    if (r->text[r->pos] == '\\') return unescape(r, begin, ret, ret_len);
+    *ret = r->text + begin;
+    *ret_len = r->pos++ - begin;
+    return 0;
+}
+
+int jr_key(struct jr *r, const char **ret, size_t *ret_len)
+{
+    int rc = jr_string(r, ret, ret_len);
+
+    if (rc) return rc;
+    if (jr_peek(r) != ':') return fail(r, "expected a colon");
+    r->pos++;
+    return 0;
+}
+
+/* ---- numbers and words --------------------------------------------------------------------- */
+
+static size_t skip_digits(struct jr *r)
+{
+    size_t begin = r->pos;
+
+    while (r->pos < r->len && r->text[r->pos] >= '0' && r->text[r->pos] <= '9')
+        r->pos++;
+    return r->pos - begin;
+}
+
+static bool take(struct jr *r, char c)
+{
+    if (r->pos == r->len || r->text[r->pos] != c) return false;
+    r->pos++;
+    return true;
+}
+
+static bool take_word(struct jr *r, const char *word)
+{
+    size_t n = strlen(word);
+
+    if (r->len - r->pos < n || memcmp(r->text + r->pos, word, n) != 0) return false;
+    r->pos += n;
+    return true;
+}
+
+/* -? (0 | [1-9][0-9]*) (. [0-9]+)? ([eE] [+-]? [0-9]+)? */
+static int skip_number(struct jr *r)
+{
+    if ((r->flags & JR_CONSTANTS) &&
+        (take_word(r, "NaN") || take_word(r, "Infinity") || take_word(r, "-Infinity")))
+        return 0;
+    take(r, '-');
+    if (!take(r, '0') && skip_digits(r) == 0) return fail(r, "expected a value");
+    if (take(r, '.') && skip_digits(r) == 0) return fail(r, "expected a digit after the point");
+    if (take(r, 'e') || take(r, 'E')) {
+        if (!take(r, '+')) take(r, '-');
+        if (skip_digits(r) == 0) return fail(r, "expected a digit in the exponent");
+    }
+    return 0;
+}
+
+int jr_number(struct jr *r, const char **ret, size_t *ret_len)
+{
+    jr_peek(r);
+    size_t begin = r->pos;
+    int rc = skip_number(r);
+    if (rc) return rc;
+    *ret = r->text + begin;
+    *ret_len = r->pos - begin;
+    return 0;
+}
+
+int jr_uint(struct jr *r, uint32_t max, uint32_t *ret)
+{
+    const char *s;
+    size_t n;
+    uint64_t v = 0;
+
+    int rc = jr_number(r, &s, &n);
+    if (rc) return rc;
+    for (size_t i = 0; i < n; i++) {
+        if (s[i] < '0' || s[i] > '9') return fail(r, "expected an integer from 0");
+        v = v * 10 + (uint64_t)(s[i] - '0');
+        if (v > max) {
+            snprintf(r->err, r->errlen, "the number %.*s at byte %zu is above the limit of %u",
+                     (int)(n < 20 ? n : 20), s, r->pos - n, max);
+            return JR_EINVAL;
+        }
+    }
+    *ret = (uint32_t)v;
+    return 0;
+}
+
+int jr_bool(struct jr *r, bool *ret)
+{
+    jr_peek(r);
+    *ret = take_word(r, "true");
+    return *ret || take_word(r, "false") ? 0 : fail(r, "expected true or false");
+}
+
+int jr_null(struct jr *r)
+{
+    jr_peek(r);
+    return take_word(r, "null") ? 0 : fail(r, "expected null");
+}
+
+/* ---- whole values -------------------------------------------------------------------------- */
+
+/* A value that is neither an object nor an array. */
+static int skip_scalar(struct jr *r)
+{
+    const char *s;
+    size_t n;
+    bool b;
+
+    switch (jr_peek(r)) {
+    case '"': return jr_string(r, &s, &n);
+    case 't':
+    case 'f': return jr_bool(r, &b);
+    case 'n': return jr_null(r);
+    default: return skip_number(r);
+    }
+}
+
+/* The open brackets around the position that a skip has reached, innermost last. */
+struct nesting {
+    char close[JR_MAX_DEPTH];
+    bool first[JR_MAX_DEPTH];
+    int depth;
+};
+
+/* Opens the bracket that comes next, or skips the scalar. */
+static int skip_step(struct jr *r, struct nesting *n)
+{
+    char c = jr_peek(r);
+
+    if (c != '{' && c != '[') return skip_scalar(r);
+    int rc = jr_open(r, c);
+    if (rc) return rc;
+    n->close[n->depth] = c == '{' ? '}' : ']';
+    n->first[n->depth++] = true;
+    return 0;
+}
+
+int jr_skip(struct jr *r, const char **ret, size_t *ret_len)
+{
+    struct nesting n;
+    const char *key;
+    size_t len;
+
+    n.depth = 0;
+    if (r->max_depth > JR_MAX_DEPTH) r->max_depth = JR_MAX_DEPTH;
+    jr_peek(r);
+    size_t begin = r->pos;
+    int rc = skip_step(r, &n);
+    while (!rc && n.depth > 0) {
+        char close = n.close[n.depth - 1];
+        int more = jr_more(r, close, &n.first[n.depth - 1]);
+        if (more < 0) return more;
+        if (more == 0) {
+            n.depth--;
+            continue;
+        }
+        if (close == '}') rc = jr_key(r, &key, &len);
+        if (!rc) rc = skip_step(r, &n);
+    }
+    if (rc) return rc;
+    *ret = r->text + begin;
+    *ret_len = r->pos - begin;
+    return 0;
+}
+
+int jr_end(struct jr *r)
+{
+    jr_peek(r);
+    return r->pos < r->len ? fail(r, "something follows the value") : 0;
+}
+
+/* Behind the string that begins at p, or the end of the text. */
+static const char *behind_string(const char *p, const char *end)
+{
+    while (p < end && *p != '"')
+        p += *p == '\\' && end - p > 1 ? 2 : 1;
+    return p < end ? p + 1 : end;
+}
+
+void jr_shape(const char *text, size_t len, int *ret_depth, size_t *ret_values)
+{
+    const char *p = text, *end = text + len;
+    int depth = 0, deepest = 0;
+    size_t n = 1;
+
+    while (p < end) {
+        char c = *p++;
+        if (c == '"') p = behind_string(p, end);
+        if (c == '[' || c == '{') depth++;
+        if ((c == ']' || c == '}') && depth > 0) depth--;
+        n += c == '[' || c == '{' || c == ',';
+        if (depth > deepest) deepest = depth;
+    }
+    *ret_depth = deepest;
+    *ret_values = n;
+}

@@ -1,0 +1,98 @@
+/* SPDX-License-Identifier: MIT */
+/*
+ * A pull reader of JSON text: the caller asks for the value it expects, and gets strings, numbers
+ * and spans without a tree. Strict as RFC 8259: no comments, no trailing commas, no control
+ * characters or lone surrogates in strings. It does not check that plain bytes are UTF-8; the caller
+ * does, once. Nothing recurses.
+ *
+ *     jr_init(&r, text, len, 0, err, sizeof(err));
+ *     rc = jr_open(&r, '{');
+ *     while (!rc && (rc = jr_more(&r, '}', &first)) == 1) {
+ *         rc = jr_key(&r, &key, &key_len);
+ *         if (!rc) rc = jr_skip(&r, &span, &span_len);
+ *     }
+ *     if (!rc) rc = jr_end(&r);
+ *     jr_finish(&r);
+ *
+ * Threads: unsafe; one owner. Errors: a negative enum jr_error with a sentence in the err buffer;
+ * after one the reader is only good for jr_finish.
+ */
+#ifndef HEARTH_BASE_JSON_READER_H
+#define HEARTH_BASE_JSON_READER_H
+
+#include <stdbool.h>
+#include <stddef.h>
+#include <stdint.h>
+
+enum jr_error {
+    JR_EINVAL = -1,
+    JR_ENOMEM = -2,
+};
+
+enum jr_flags {
+    JR_NUL = 1,       /* \u0000 is allowed in strings; a result may then hold NUL bytes */
+    JR_CONSTANTS = 2, /* NaN, Infinity and -Infinity are numbers, as Python writes them */
+};
+
+/* Deepest nesting that jr_skip can follow, and the default of max_depth. */
+#define JR_MAX_DEPTH 256
+
+struct jr {
+    const char *text; /* borrowed */
+    size_t len;
+    size_t pos;
+    unsigned flags;
+    int max_depth;    /* containers open at once; may be set after jr_init, up to JR_MAX_DEPTH */
+    int depth;
+    char *scratch;    /* an unescaped string */
+    size_t scratch_cap;
+    char *err;
+    size_t errlen;
+};
+
+/* Borrows text and err until jr_finish. */
+void jr_init(struct jr *r, const char *text, size_t len, unsigned flags, char *err, size_t errlen);
+void jr_finish(struct jr *r);
+
+/* The first character of the next value ('{', '[', '"', 't', '-', ...), or 0 at the end. */
+char jr_peek(struct jr *r);
+
+/* Takes the opening '{' or '['. */
+int jr_open(struct jr *r, char open);
+
+/*
+ * Before each member or element: 1 if there is one more, 0 if the closing character was taken.
+ * *first is true before the first call of a loop.
+ */
+int jr_more(struct jr *r, char close, bool *first);
+
+/* A member's name and its colon. *ret is borrowed until the next string is read. */
+int jr_key(struct jr *r, const char **ret, size_t *ret_len);
+
+/* A string, unescaped, not NUL-terminated. *ret is borrowed until the next string is read. */
+int jr_string(struct jr *r, const char **ret, size_t *ret_len);
+
+/* A number as it is written, of any size and precision. Borrowed from the text. */
+int jr_number(struct jr *r, const char **ret, size_t *ret_len);
+
+/* An integer from 0 to max, without fraction or exponent. */
+int jr_uint(struct jr *r, uint32_t max, uint32_t *ret);
+
+/* true or false. */
+int jr_bool(struct jr *r, bool *ret);
+
+int jr_null(struct jr *r);
+
+/* Checks and skips any value. *ret is its text without surrounding blanks, borrowed. */
+int jr_skip(struct jr *r, const char **ret, size_t *ret_len);
+
+/* Nothing but white space is left. */
+int jr_end(struct jr *r);
+
+/*
+ * Bounds for a text that nobody has checked yet: its deepest nesting of brackets outside strings,
+ * and at least as many values as it holds. Any thread.
+ */
+void jr_shape(const char *text, size_t len, int *ret_depth, size_t *ret_values);
+
+#endif
