@@ -103,7 +103,7 @@ struct attn {
     int n_reads, max_reads;
 };
 
-/* ---- memory --------------------------------------------------------------------------------- */
+/* ---- memory -------------------------------------------------------------------------------- */
 
 static int ceil_div(int64_t a, int64_t b)
 {
@@ -189,7 +189,7 @@ struct attn *attn_init(struct scratch *s, const struct attn_params *params)
     return a;
 }
 
-/* ---- the step's items ----------------------------------------------------------------------- */
+/* ---- the step's items ---------------------------------------------------------------------- */
 
 static void add_stores(struct attn *a, int seg)
 {
@@ -293,7 +293,7 @@ struct gemm_blocks attn_reads(const struct attn *a, int layer)
     };
 }
 
-/* ---- one row -------------------------------------------------------------------------------- */
+/* ---- one row ------------------------------------------------------------------------------- */
 
 /* The query or key of one head: RMSNorm where the family has it, RoPE where the layer has it. */
 static void prepare_head(const struct attn *a, int layer, const float *x, const float *norm,
@@ -371,7 +371,7 @@ static struct range visible_range(int64_t pos, int window, int split)
     return r.lo < r.hi ? r : (struct range){0, 0};
 }
 
-/* ---- one split ------------------------------------------------------------------------------ */
+/* ---- one split ----------------------------------------------------------------------------- */
 
 /* Pages that any row of a unit sees in a split. */
 struct pages {
@@ -482,7 +482,7 @@ static bool attend_split(struct attn *a, int layer, const struct unit *u, int sp
     return true;
 }
 
-/* ---- merging splits ------------------------------------------------------------------------- */
+/* ---- merging splits ------------------------------------------------------------------------ */
 
 /* Adds one split's result to a row's: always in ascending order of splits. */
 static void merge_row(const struct kern *kern, struct row_state *row, float *acc,
@@ -530,7 +530,7 @@ static void forget_rows(const struct unit *u, struct thread_scratch *t)
     for (int i = 0; i < u->n_rows; i++) t->rows[i].any = false;
 }
 
-/* ---- items ---------------------------------------------------------------------------------- */
+/* ---- items --------------------------------------------------------------------------------- */
 
 /*
  * The unit this thread will probably take next, when its keys and values are worth fetching ahead:

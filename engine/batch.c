@@ -17,8 +17,7 @@ static const double RATE_WINDOW_US = 5e6;
 
 static const char *const NO_PAGE = "a reserved page of KV cache was not to be had";
 
-/* ---- memory -------------------------------------------------------------------------------------
- */
+/* ---- memory -------------------------------------------------------------------------------- */
 
 static int max_pages_of(int64_t ctx)
 {
@@ -97,8 +96,7 @@ int64_t batch_bytes(int n_parallel, int n_threads, int64_t n_pages, int64_t ctx,
     return n_parallel * one + n_threads * sampler_bytes(vocab) + prefix_bytes(n_pages);
 }
 
-/* ---- slots --------------------------------------------------------------------------------------
- */
+/* ---- slots --------------------------------------------------------------------------------- */
 
 bool batch_has_room(const struct batch *b, int n_pages)
 {
@@ -206,8 +204,7 @@ void batch_reap(struct batch *b, bool closing, uint64_t now_us)
     }
 }
 
-/* ---- building a step ----------------------------------------------------------------------------
- */
+/* ---- building a step ----------------------------------------------------------------------- */
 
 static void add_segment(struct batch *b, struct seq *s, int n_tokens, enum fwd_want want)
 {
@@ -283,8 +280,7 @@ void batch_build(struct batch *b)
             b->n_prompt_rows += add_prompt_rows(b, i, b->p.chunk_tokens - b->n_prompt_rows);
 }
 
-/* ---- running it ---------------------------------------------------------------------------------
- */
+/* ---- running it ---------------------------------------------------------------------------- */
 
 struct eng_job *batch_solo_job(const struct batch *b)
 {

@@ -17,8 +17,7 @@
 
 static const char *const NOT_FINITE = "the model gave logits that are not finite";
 
-/* ---- rows of the prompt -------------------------------------------------------------------------
- */
+/* ---- rows of the prompt -------------------------------------------------------------------- */
 
 static void emit_logits(struct batch *b, struct seq *s, int64_t pos, const float *logits,
                         uint64_t now_us)
@@ -95,8 +94,7 @@ static bool emit_embedding(struct seq *s, uint64_t now_us)
     return true;
 }
 
-/* ---- drawing ------------------------------------------------------------------------------------
- */
+/* ---- drawing ------------------------------------------------------------------------------- */
 
 static void add_draw(struct batch *b, struct seq *s, int row)
 {
@@ -161,8 +159,7 @@ static void draw_all(struct batch *b)
         draw_one(b, i, 0);
 }
 
-/* ---- delivering ---------------------------------------------------------------------------------
- */
+/* ---- delivering ---------------------------------------------------------------------------- */
 
 static void emit_token(struct batch *b, const struct batch_draw *d, uint64_t now_us)
 {

@@ -41,7 +41,7 @@ enum eng_error {
 struct eng;
 struct eng_job;
 
-/* ---- opening --------------------------------------------------------------------------------- */
+/* ---- opening ------------------------------------------------------------------------------- */
 
 /* Zero or NULL is the default of every field. Strings are borrowed during eng_open. */
 struct eng_params {
@@ -157,7 +157,7 @@ struct eng_inspector {
 /* Reads headers only. Returns 0 when the model could be served, else an enum eng_error. */
 int eng_inspect(const char *model_dir, const struct eng_inspector *in);
 
-/* ---- jobs ------------------------------------------------------------------------------------ */
+/* ---- jobs ---------------------------------------------------------------------------------- */
 
 struct eng_bias {
     int32_t id;
@@ -308,7 +308,7 @@ void eng_job_stop_choice(struct eng_job *job, int choice);
  */
 void eng_job_release(struct eng_job *job);
 
-/* ---- watching -------------------------------------------------------------------------------- */
+/* ---- watching ------------------------------------------------------------------------------ */
 
 /* Steps are counted by the tokens they took in and gave out: at most 1, 8, 16, 32 and so on up to
  * 16384, and more. */

@@ -126,7 +126,7 @@ struct fwd {
     bool wants_hidden;
 };
 
-/* ---- items ---------------------------------------------------------------------------------- */
+/* ---- items --------------------------------------------------------------------------------- */
 
 static void embed_item(void *arg, int item, int thread)
 {
@@ -304,7 +304,7 @@ static void head_item(void *arg, int item, int thread)
     }
 }
 
-/* ---- the program ---------------------------------------------------------------------------- */
+/* ---- the program --------------------------------------------------------------------------- */
 
 static struct op *add_op(struct fwd *f, enum op_kind kind, enum op_rows rows,
                          void (*fn)(void *arg, int item, int thread))
@@ -436,7 +436,7 @@ static void build_program(struct fwd *f)
     link_attention(f);
 }
 
-/* ---- a step --------------------------------------------------------------------------------- */
+/* ---- a step -------------------------------------------------------------------------------- */
 
 static int ceil_div(int a, int b)
 {
@@ -517,7 +517,7 @@ int32_t fwd_argmax(const struct fwd *f, int i, bool *ret_finite)
     return best.id;
 }
 
-/* ---- memory --------------------------------------------------------------------------------- */
+/* ---- memory -------------------------------------------------------------------------------- */
 
 /* The largest number of inputs of the matrices that use BLAS; 0: none does. */
 static int longest_blas_row(const struct eng_model *m)

@@ -23,7 +23,7 @@ enum { AHEAD_MAX_ROWS = 160 };
 /* Pairs of gate and up panels multiplied in one call, so that their sums stay in L1. */
 enum { MAX_PAIRS = 4, PAIR_COLUMNS = 2 * KERN_PANEL };
 
-/* ---- rows ----------------------------------------------------------------------------------- */
+/* ---- rows ---------------------------------------------------------------------------------- */
 
 static int tallest_tile(const struct eng_model *model, const struct gemm_rows *r)
 {
@@ -119,7 +119,7 @@ void gemm_pack_tile(const struct eng_model *model, const struct eng_mat *m,
     }
 }
 
-/* ---- products ------------------------------------------------------------------------------- */
+/* ---- products ------------------------------------------------------------------------------ */
 
 /* One item's work: a range of panels of a matrix for all rows. */
 struct product {
@@ -263,7 +263,7 @@ size_t gemm_gate_up_floats(const struct eng_model *model, int max_rows)
     return (native > blas ? native : blas) * PAIR_COLUMNS;
 }
 
-/* ---- items ---------------------------------------------------------------------------------- */
+/* ---- items --------------------------------------------------------------------------------- */
 
 int gemm_units_per_item(int n_units, size_t unit_bytes, int n_threads)
 {

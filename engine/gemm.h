@@ -17,7 +17,7 @@
 
 #include "engine/model.h"
 
-/* ---- rows on their way into a product ------------------------------------------------------- */
+/* ---- rows on their way into a product ------------------------------------------------------ */
 
 /* Where f32 rows come from, and what is done to them first. */
 struct gemm_source {
@@ -56,7 +56,7 @@ void gemm_pack_tile(const struct eng_model *model, const struct eng_mat *m,
                     const struct gemm_source *src, const struct gemm_rows *rows, int tile,
                     float *tmp);
 
-/* ---- products ------------------------------------------------------------------------------- */
+/* ---- products ------------------------------------------------------------------------------ */
 
 /* What one thread needs besides. */
 struct gemm_thread {
@@ -111,7 +111,7 @@ size_t gemm_gate_up_floats(const struct eng_model *model, int max_rows);
  */
 int gemm_units_per_item(int n_units, size_t unit_bytes, int n_threads);
 
-/* ---- the BLAS backend ----------------------------------------------------------------------- */
+/* ---- the BLAS backend ---------------------------------------------------------------------- */
 
 /*
  * Loads OpenBLAS with one thread and returns its core name ("Cooperlake"); NULL where it was built

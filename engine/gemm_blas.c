@@ -128,7 +128,7 @@ void gemm_blas_panel(const struct kern *kern, const struct eng_mat *m, int panel
     }
 }
 
-/* ---- the repeatability test ----------------------------------------------------------------- */
+/* ---- the repeatability test ---------------------------------------------------------------- */
 
 /* Numbers in [-1, 1) with all bits of the mantissa in use, from a fixed seed. */
 static void fill_random(float *x, size_t n, uint32_t seed)

@@ -10,8 +10,7 @@
 #include "engine/kv.h"
 #include "engine/sample.h"
 
-/* ---- checking -----------------------------------------------------------------------------------
- */
+/* ---- checking ------------------------------------------------------------------------------ */
 
 static int check_prompt(const struct eng_job_params *p, const struct job_limits *l, char *err,
                         size_t errlen)
@@ -87,8 +86,7 @@ static int check_params(const struct eng_job_params *p, const struct job_limits 
     return 0;
 }
 
-/* ---- copying ------------------------------------------------------------------------------------
- */
+/* ---- copying ------------------------------------------------------------------------------- */
 
 /* Copies n elements to *at, moves *at behind them, and returns the copy (NULL for none). */
 static void *copy_into(uint8_t **at, const void *from, size_t n, size_t size)
@@ -184,7 +182,7 @@ void job_unref(struct eng_job *job)
     if (job && atomic_fetch_sub_explicit(&job->refs, 1, memory_order_acq_rel) == 1) free(job);
 }
 
-/* ---- the handle, on any thread -------------------------------------------------------------------- */
+/* ---- the handle, on any thread ------------------------------------------------------------- */
 
 void eng_job_cancel(struct eng_job *job)
 {
@@ -222,8 +220,7 @@ bool job_reads_cache(const struct eng_job *job)
     return !job->needs_rows || job->n_rows_out == job->p.n_prompt;
 }
 
-/* ---- events -------------------------------------------------------------------------------------
- */
+/* ---- events -------------------------------------------------------------------------------- */
 
 void job_emit(struct eng_job *job, struct eng_event *event)
 {

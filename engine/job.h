@@ -68,8 +68,7 @@ bool job_passes(const struct eng_job *a, const struct eng_job *b);
 /* Whether its sequences may take pages of the cache: not while prompt rows are still owed. */
 bool job_reads_cache(const struct eng_job *job);
 
-/* ---- events, on the scheduler thread
- * -------------------------------------------------------------- */
+/* ---- events, on the scheduler thread ------------------------------------------------------- */
 
 /* Fills nothing in but the type's own fields; the rest of the event is zero, stop_id is -1. */
 void job_emit(struct eng_job *job, struct eng_event *event);

@@ -58,8 +58,7 @@ struct eng {
     struct eng_info info;
 };
 
-/* ---- choices ------------------------------------------------------------------------------------
- */
+/* ---- choices ------------------------------------------------------------------------------- */
 
 static bool is_auto(const char *s)
 {
@@ -157,8 +156,7 @@ static int choose_kv(const struct eng *e, enum kern_kvfmt *ret_fmt, char *err, s
     return ENG_EUNSUPPORTED;
 }
 
-/* ---- opening ------------------------------------------------------------------------------------
- */
+/* ---- opening ------------------------------------------------------------------------------- */
 
 static int open_model(struct eng *e, char *err, size_t errlen)
 {
@@ -238,8 +236,7 @@ static int load(struct eng *e, char *err, size_t errlen)
     return rc;
 }
 
-/* ---- the model as the scheduler sees it ---------------------------------------------------------
- */
+/* ---- the model as the scheduler sees it ---------------------------------------------------- */
 
 static bool run_forward(void *ctx, const struct fwd_step *step)
 {
@@ -289,8 +286,7 @@ static int start_scheduler(struct eng *e, char *err, size_t errlen)
     return sched_create(&e->sched, &params, err, errlen);
 }
 
-/* ---- facts --------------------------------------------------------------------------------------
- */
+/* ---- facts --------------------------------------------------------------------------------- */
 
 static bool uses_blas(const struct eng_model *m)
 {
@@ -352,8 +348,7 @@ static void describe(struct eng *e, double load_seconds)
     memcpy(e->info.fingerprint, m->fingerprint, sizeof(e->info.fingerprint));
 }
 
-/* ---- the public functions -----------------------------------------------------------------------
- */
+/* ---- the public functions ------------------------------------------------------------------ */
 
 int eng_open(struct eng **ret, const struct eng_params *params, char *err, size_t errlen)
 {

@@ -17,8 +17,7 @@
 /* A shorter context is not worth starting with, unless the model's own is. */
 enum { MIN_CTX_TOKENS = 256 };
 
-/* ---- the limit ----------------------------------------------------------------------------------
- */
+/* ---- the limit ----------------------------------------------------------------------------- */
 
 /* The number in a file of one line, INT64_MAX for "max", for no file, and for what is no number. */
 static int64_t read_limit(const char *dir, const char *name)
@@ -89,8 +88,7 @@ int64_t mem_limit_bytes(const char *root)
     return min_i64(cgroup_limit(root), physical / 4 * 3);
 }
 
-/* ---- the plan -----------------------------------------------------------------------------------
- */
+/* ---- the plan ------------------------------------------------------------------------------ */
 
 static int64_t pages_of(int64_t ctx)
 {

@@ -100,7 +100,7 @@ static const char *read_string(const struct object *o, const char *key)
     return json_string_value(value);
 }
 
-/* ---- the family ------------------------------------------------------------------------------ */
+/* ---- the family ---------------------------------------------------------------------------- */
 
 static const char *first_architecture(const struct object *o)
 {
@@ -145,7 +145,7 @@ static const struct eng_family *read_family(const struct object *o)
     return family;
 }
 
-/* ---- features that are not built ------------------------------------------------------------- */
+/* ---- features that are not built ----------------------------------------------------------- */
 
 static void refuse_if_set(const struct object *o, const char *key, const char *why)
 {
@@ -180,7 +180,7 @@ static void refuse_unsupported(const struct object *o)
                            "only silu", o->where, act);
 }
 
-/* ---- sizes ----------------------------------------------------------------------------------- */
+/* ---- sizes --------------------------------------------------------------------------------- */
 
 static void read_heads(const struct object *o, struct eng_hparams *hp)
 {
@@ -228,7 +228,7 @@ static void read_sizes(const struct object *o, struct eng_hparams *hp)
     hp->mlp_bias = f->mlp_bias_option && read_bool(o, "mlp_bias", false);
 }
 
-/* ---- RoPE ------------------------------------------------------------------------------------ */
+/* ---- RoPE ---------------------------------------------------------------------------------- */
 
 static const struct {
     const char *name;
@@ -332,7 +332,7 @@ static void read_rope(const struct object *o, struct eng_hparams *hp)
     }
 }
 
-/* ---- what differs by layer ------------------------------------------------------------------- */
+/* ---- what differs by layer ----------------------------------------------------------------- */
 
 /* no_rope_layers holds 1 where a layer HAS RoPE. */
 static void read_nope(const struct object *o, struct eng_hparams *hp)
@@ -402,7 +402,7 @@ static void read_windows(const struct object *o, struct eng_hparams *hp)
     }
 }
 
-/* ---- token ids ------------------------------------------------------------------------------- */
+/* ---- token ids ----------------------------------------------------------------------------- */
 
 static void add_eos(const struct object *o, const json_t *id, struct eng_hparams *hp)
 {
@@ -451,7 +451,7 @@ static void read_token_ids(const struct object *config, const struct object *gen
         hp->bos_id = f->bos_id;
 }
 
-/* ---- the whole ------------------------------------------------------------------------------- */
+/* ---- the whole ----------------------------------------------------------------------------- */
 
 static void read_all(const struct object *config, const struct object *generation,
                      struct eng_hparams *hp)

@@ -51,7 +51,7 @@ struct fill {
     double *freqs;          /* [d_head / 2] */
 };
 
-/* ---- the arena ------------------------------------------------------------------------------- */
+/* ---- the arena ----------------------------------------------------------------------------- */
 
 static size_t round_up(size_t n, size_t to)
 {
@@ -100,7 +100,7 @@ static int make_arena(struct eng_model *m, int64_t ctx, char *err, size_t errlen
     return 0;
 }
 
-/* ---- reading --------------------------------------------------------------------------------- */
+/* ---- reading ------------------------------------------------------------------------------- */
 
 /* Rows [row, row + n) of a tensor (a vector is one row) into buf. */
 static bool read_rows(const struct eng_tensor *t, int64_t row, int n, size_t row_bytes, void *buf,
@@ -157,7 +157,7 @@ static bool read_vector(const struct eng_tensor *t, float *to, struct worker *w)
     return true;
 }
 
-/* ---- packing --------------------------------------------------------------------------------- */
+/* ---- packing ------------------------------------------------------------------------------- */
 
 /* Whether the parts differ in dtype, so that their rows have to meet as f32. */
 static bool is_mixed(const struct plan_mat *pm)
@@ -234,7 +234,7 @@ static void pack_item(void *arg, int item, int thread)
     }
 }
 
-/* ---- matrices that do not fit 12 bits -------------------------------------------------------- */
+/* ---- matrices that do not fit 12 bits ------------------------------------------------------ */
 
 /* Gives back the whole pages of a range of the arena. */
 static void give_back(uint8_t *from, size_t bytes)
@@ -277,7 +277,7 @@ static int place_plain(struct fill *f, char *err, size_t errlen)
     return 0;
 }
 
-/* ---- vectors and tables ---------------------------------------------------------------------- */
+/* ---- vectors and tables -------------------------------------------------------------------- */
 
 /* Biases lie as the rows do; fill is 0 beyond them, as the mapping came. */
 static bool fill_bias(const struct plan_mat *pm, struct worker *w)
@@ -326,7 +326,7 @@ static void fill_rope_block(void *arg, int item, int thread)
                   (float *)m->rope_sin + at);
 }
 
-/* ---- the whole ------------------------------------------------------------------------------- */
+/* ---- the whole ----------------------------------------------------------------------------- */
 
 /* The largest thing a thread stages: 32 rows of the widest matrix as f32, or the longest vector. */
 static size_t staging_bytes(const struct eng_load *load)

@@ -220,7 +220,7 @@ const struct plan_part *eng_plan_row(const struct plan_mat *pm, int row, int *re
     return row < part->n_rows ? part : NULL;
 }
 
-/* ---- formats and places ---------------------------------------------------------------------- */
+/* ---- formats and places -------------------------------------------------------------------- */
 
 /* Before coding. */
 static enum kern_wfmt choose_format(const struct eng_numerics *numerics, const struct plan_mat *pm)
@@ -281,7 +281,7 @@ int64_t eng_model_rope_bytes(const struct eng_model *m, int64_t ctx)
     return 2 * ctx * (m->hp.d_head / 2) * (int64_t)sizeof(float);
 }
 
-/* ---- opening and closing --------------------------------------------------------------------- */
+/* ---- opening and closing ------------------------------------------------------------------- */
 
 static int choose_numerics(struct eng_model *m, const struct eng_model_params *params,
                            struct eng_report *r)

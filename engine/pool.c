@@ -122,7 +122,7 @@ static bool run_item(struct pool *p, int thread)
     return true;
 }
 
-/* ---- waiting -------------------------------------------------------------------------------- */
+/* ---- waiting ------------------------------------------------------------------------------- */
 
 static void cpu_pause(void)
 {
@@ -174,7 +174,7 @@ static void wait_for_news(struct pool *p, bool caller, uint64_t end)
     sleep_for_news(p, caller, end);
 }
 
-/* ---- threads -------------------------------------------------------------------------------- */
+/* ---- threads ------------------------------------------------------------------------------- */
 
 static void *worker_main(void *arg)
 {
@@ -266,7 +266,7 @@ int pool_n_threads(const struct pool *p)
     return p->n_threads;
 }
 
-/* ---- usable cores --------------------------------------------------------------------------- */
+/* ---- usable cores -------------------------------------------------------------------------- */
 
 static bool read_line(const char *path, char *line, size_t size)
 {

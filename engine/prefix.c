@@ -78,8 +78,7 @@ bool prefix_scope_equal(const struct prefix_scope *a, const struct prefix_scope 
     return a->private_id == b->private_id && memcmp(a->tenant, b->tenant, sizeof(a->tenant)) == 0;
 }
 
-/* ---- looking up ---------------------------------------------------------------------------------
- */
+/* ---- looking up ---------------------------------------------------------------------------- */
 
 /* Multiply and fold, starting from the seed: spreads well, and is unknown from outside. */
 static uint64_t mix(uint64_t h, uint64_t w)
@@ -122,8 +121,7 @@ int32_t prefix_find(const struct prefix *p, int32_t parent, const struct prefix_
     return find_hashed(p, hash_key(p, parent, scope, tokens), parent, scope, tokens);
 }
 
-/* ---- the idle list ------------------------------------------------------------------------------
- */
+/* ---- the idle list ------------------------------------------------------------------------- */
 
 static void idle_append(struct prefix *p, int32_t i)
 {
@@ -165,8 +163,7 @@ static void evict(struct prefix *p, int32_t i)
     kv_page_unref(p->pages, n->page);
 }
 
-/* ---- sharing ------------------------------------------------------------------------------------
- */
+/* ---- sharing ------------------------------------------------------------------------------- */
 
 int32_t prefix_acquire(struct prefix *p, int32_t node)
 {

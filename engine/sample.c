@@ -69,8 +69,7 @@ int64_t sampler_bytes(int32_t vocab)
            (int64_t)(3 * sizeof(float) + 2 * sizeof(uint64_t) + sizeof(int32_t) + sizeof(float));
 }
 
-/* ---- history ------------------------------------------------------------------------------------
- */
+/* ---- history ------------------------------------------------------------------------------- */
 
 int sample_history_init(struct sample_history *h, int32_t vocab)
 {
@@ -104,8 +103,7 @@ void sample_history_clear(struct sample_history *h)
     h->n_touched = 0;
 }
 
-/* ---- random numbers -----------------------------------------------------------------------------
- */
+/* ---- random numbers ------------------------------------------------------------------------ */
 
 void sample_philox(uint32_t counter[4], const uint32_t key[2])
 {
@@ -131,8 +129,7 @@ double sample_uniform(uint64_t seed, uint32_t choice, uint64_t index)
     return (double)(bits >> 11) * 0x1p-53;
 }
 
-/* ---- adjusting the logits -----------------------------------------------------------------------
- */
+/* ---- adjusting the logits ------------------------------------------------------------------ */
 
 struct eng_sampling eng_sampling_default(void)
 {
@@ -203,8 +200,7 @@ static const float *adjust(struct sampler *s, const struct sample_row *row)
     return s->x;
 }
 
-/* ---- truncation ---------------------------------------------------------------------------------
- */
+/* ---- truncation ---------------------------------------------------------------------------- */
 
 static int32_t id_at(struct sampler *s, int i)
 {
@@ -310,8 +306,7 @@ static struct pick truncate_min_p(struct sampler *s, struct pick p, float min_p)
     return kept;
 }
 
-/* ---- the draw -----------------------------------------------------------------------------------
- */
+/* ---- the draw ------------------------------------------------------------------------------ */
 
 /* Where the running sum by rank passes u; rounding may leave it short, then the last candidate with
  * mass. */
@@ -365,8 +360,7 @@ int32_t sampler_draw(struct sampler *s, const struct sample_row *row)
     return draw_ranked(s, p, u);
 }
 
-/* ---- log-probabilities --------------------------------------------------------------------------
- */
+/* ---- log-probabilities --------------------------------------------------------------------- */
 
 float sampler_logprobs(struct sampler *s, const float *logits, int32_t id, int n_top,
                        struct eng_logprob *top)
@@ -392,8 +386,7 @@ int sample_rank(const float *logits, int32_t vocab, int32_t id)
     return rank;
 }
 
-/* ---- checking -----------------------------------------------------------------------------------
- */
+/* ---- checking ------------------------------------------------------------------------------ */
 
 struct sample_range {
     const char *name;

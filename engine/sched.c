@@ -45,8 +45,7 @@ struct sched {
     bool draining, paused;
 };
 
-/* ---- submitting, on any thread ------------------------------------------------------------------
- */
+/* ---- submitting, on any thread ------------------------------------------------------------- */
 
 /* With the lock held. Jobs of clients that have left do not count: they end before the next step. */
 static struct backlog count_waiting(const struct sched *s)
@@ -146,8 +145,7 @@ void sched_pause(struct sched *s, bool paused)
     pthread_mutex_unlock(&s->lock);
 }
 
-/* ---- the scheduler's thread ---------------------------------------------------------------------
- */
+/* ---- the scheduler's thread ---------------------------------------------------------------- */
 
 static bool idle(const struct sched *s)
 {
@@ -312,8 +310,7 @@ static void *run(void *arg)
     return NULL;
 }
 
-/* ---- lifecycle ----------------------------------------------------------------------------------
- */
+/* ---- lifecycle ----------------------------------------------------------------------------- */
 
 /* Signals stay with the program's own threads. */
 static int start_thread(struct sched *s)

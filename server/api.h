@@ -10,8 +10,8 @@
  *   2. srv_stream_open(...), then srv_stream_write(...) and at the end srv_stream_close(...).
  *   3. It starts engine jobs and returns without an answer, having set `on_wake`. From then on
  *      srv_request_wake(req), callable from any thread and cheap, makes a text worker call
- * on_wake(req); wakes coalesce and on_wake never runs twice at once, nor while `handle` still runs.
- * It goes on to 1 or 2.
+ *      on_wake(req); wakes coalesce and on_wake never runs twice at once, nor while `handle` still
+ *      runs. It goes on to 1 or 2.
  *
  * When the client has gone (or a server-side limit cuts the request) `on_gone` is called once, on
  * any thread, before or during other callbacks: it must only set flags and cancel engine jobs.
@@ -87,8 +87,7 @@ struct srv_route {
 /* One array for each api_*.c, ended by a row with a NULL method; api_routes.c lists them. */
 extern const struct srv_route *const srv_route_tables[];
 
-/* ---- the request
- * ---------------------------------------------------------------------------------- */
+/* ---- the request --------------------------------------------------------------------------- */
 
 const struct srv_app *srv_request_app(const struct srv_request *req);
 enum srv_state srv_request_server_state(const struct srv_request *req);
@@ -149,8 +148,7 @@ void srv_request_wake(struct srv_request *req);
 void srv_request_done(struct srv_request *req);
 bool srv_request_is_gone(const struct srv_request *req);
 
-/* ---- answers
- * -------------------------------------------------------------------------------------- */
+/* ---- answers ------------------------------------------------------------------------------- */
 
 /* Adds a header to the answer; before srv_reply or srv_stream_open. Control characters are refused.
  */
@@ -179,8 +177,7 @@ void srv_stream_close(struct srv_request *req);
 /* Ends an answer that cannot be completed: the connection is cut. */
 void srv_stream_abort(struct srv_request *req);
 
-/* ---- facts for the access log and the metrics; set before the answer ends
- * ------------------------------ */
+/* ---- facts for the access log and the metrics; set before the answer ends ------------------ */
 
 struct srv_account {
     const char *endpoint;          /* a fixed string */

@@ -84,8 +84,7 @@ void srv_buf_printf(struct srv_buf *b, const char *format, ...)
     va_end(args);
 }
 
-/* ---- JSON ---------------------------------------------------------------------------------------
- */
+/* ---- JSON ---------------------------------------------------------------------------------- */
 
 static bool is_continuation(unsigned char c)
 {

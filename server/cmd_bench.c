@@ -5,8 +5,8 @@
  *
  *   prefill  one prompt alone: its tokens over the time from its start to its first token
  *   decode   `batch` sequences of `context` tokens each, whose pages are in the prefix cache
- * already; only steps in which all of them decode are counted clients  a closed loop: each client
- * sends its next request when its last one is done
+ *            already; only steps in which all of them decode are counted
+ *   clients  a closed loop: each client sends its next request when its last one is done
  *
  * Each measurement is made once for warmth and then --reps times; shown are median, least and most.
  *

@@ -6,8 +6,9 @@
  *   load            on the loader's threads; the main thread waits for signals meanwhile
  *   run             the main thread watches the engine and the signals
  *   drain           SIGTERM or SIGINT: not ready at once; after the delay no new connections and no
- * new requests; those that run may end within the drain time; the rest is ended with an error close
- * HTTP daemons, workers, engine, in this order
+ *                   new requests; those that run may end within the drain time; the rest is ended
+ *                   with an error
+ *   close           HTTP daemons, workers, engine, in this order
  *
  * The exit status after a drain is 0, also when requests had to be ended. A second signal ends the
  * process at once with 128 + its number. SIGHUP reads the key file again. Signals are blocked

@@ -103,7 +103,7 @@ void srv_digest(uint8_t ret[SRV_DIGEST_BYTES], const void *a, size_t a_len, cons
     finish(&s, ret);
 }
 
-/* ---- SipHash -------------------------------------------------------------------------------- */
+/* ---- SipHash ------------------------------------------------------------------------------- */
 
 static uint64_t rotate64(uint64_t x, int n)
 {

@@ -7,10 +7,11 @@
  * owns the request:
  *
  *   engine thread   on_event: appends records to the choice's log, wakes the request. The logs are
- * sized when a prompt is submitted for all that can come, so the engine never waits; a record is written once,
- * then published by an atomic count (one writer, one reader, no lock). text worker     on_wake:
- * reads new records, ids -> text -> stop strings -> the format's events. any thread      on_gone:
- * cancels the jobs.
+ *                   sized when a prompt is submitted for all that can come, so the engine never
+ *                   waits; a record is written once, then published by an atomic count (one
+ *                   writer, one reader, no lock).
+ *   text worker     on_wake: reads new records, ids -> text -> stop strings -> the format's events.
+ *   any thread      on_gone: cancels the jobs.
  *
  * Prompts of an array are jobs of their own, a few at a time; the request ends when the last
  * JOB_DONE is in.

@@ -5,8 +5,9 @@
  *   on_connection    a socket has been accepted, or is about to be closed
  *   on_target        the request line is there: the request begins
  *   on_request       first with the head alone (checks), then with pieces of the body, at its end
- * (dispatch), and again each time a suspended connection has been resumed on_read          the
- * stream's next bytes on_completed     the request is over, however it ended
+ *                    (dispatch), and again each time a suspended connection has been resumed
+ *   on_read          the stream's next bytes
+ *   on_completed     the request is over, however it ended
  *
  * What this version of the library does not see or allows too much of is in http_guard.c and
  * http_watch.c.

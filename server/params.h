@@ -4,9 +4,8 @@
  *
  * Every optional field accepts null (= absent). A wrong type or a value out of range is an error
  * with the JSON path of the field. Keys that no table row names are collected for x-ignored-params;
- * under
- * --strict-params they are an error. Fields that would change the answer and are not built are rows
- * too (PARAM_UNSUPPORTED): their neutral values are accepted, anything else is refused.
+ * under --strict-params they are an error. Fields that would change the answer and are not supported
+ * are rows too (PARAM_UNSUPPORTED): their neutral values are accepted, anything else is refused.
  *
  * Threads: pure; each call works on its caller's data.
  */

@@ -23,7 +23,7 @@ enum {
     DEFAULT_CPU_MS = 250,
 };
 
-/* ---- opening ---- */
+/* ---- opening ------------------------------------------------------------------------------- */
 
 /* The template's own sentence, with what it is about in front. */
 static int open_template(struct jinja_template **ret, const char *source, const char *name,
@@ -94,7 +94,7 @@ const struct tok_chat_caps *tok_chat_caps(const struct tok_chat *c)
     return &c->caps;
 }
 
-/* ---- the clock ---- */
+/* ---- the clock ----------------------------------------------------------------------------- */
 
 /* HEARTH_NOW where it is set, for tests and comparisons; else the local time. */
 static void read_clock(struct jinja_run *r, struct tm *ret)
@@ -116,7 +116,7 @@ static void read_clock(struct jinja_run *r, struct tm *ret)
     *ret = tm;
 }
 
-/* ---- variables ---- */
+/* ---- variables ----------------------------------------------------------------------------- */
 
 /* All of it is input; what is not comes from the template and the model's files. */
 static struct jinja_value parse_input(struct jinja_run *r, const char *text, const char *what)
@@ -193,7 +193,7 @@ static const struct jinja_template *choose_template(struct jinja_run *r, const s
     return c->plain;
 }
 
-/* ---- an open last message ---- */
+/* ---- an open last message ------------------------------------------------------------------ */
 
 /* Marks where the last message ends; the same words as the reference, so that templates that look
  * for them find them. */
@@ -251,7 +251,7 @@ static const struct jinja_str *cut_at_tag(struct jinja_run *r, const struct jinj
     return jinja_str_strip(r, head, NULL, JINJA_RIGHT).u.str;
 }
 
-/* ---- ranges ---- */
+/* ---- ranges -------------------------------------------------------------------------------- */
 
 /* The runs of input bytes; counts them where `ranges` is NULL. */
 static size_t find_ranges(const struct jinja_str *s, struct tok_range *ranges)
@@ -269,7 +269,7 @@ static size_t find_ranges(const struct jinja_str *s, struct tok_range *ranges)
     return n;
 }
 
-/* ---- rendering ---- */
+/* ---- rendering ----------------------------------------------------------------------------- */
 
 struct job {
     const struct tok_chat *chat;

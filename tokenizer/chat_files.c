@@ -60,7 +60,7 @@ static const struct {
     {"Qwen2Tokenizer", "pad_token", "<|endoftext|>"},
 };
 
-/* ---- files ---- */
+/* ---- files --------------------------------------------------------------------------------- */
 
 /* Leaves *ret empty where there is no such file. */
 static int read_file(const char *path, struct file *ret, char *err, size_t errlen)
@@ -101,7 +101,7 @@ static const struct jinja_dict *read_object(struct jinja_run *r, const struct fi
     return v.u.dict;
 }
 
-/* ---- templates ---- */
+/* ---- templates ----------------------------------------------------------------------------- */
 
 static void take_template(struct jinja_run *r, struct tok_chat_files *f, struct jinja_value name,
                           struct jinja_value source)
@@ -153,7 +153,7 @@ static void read_templates(struct jinja_run *r, struct loader *l, const struct j
     if (!plain->data && !tools->data) templates_of_config(r, l->ret, config);
 }
 
-/* ---- special tokens ---- */
+/* ---- special tokens ------------------------------------------------------------------------ */
 
 /* The text of a token: a string, or an object with "content". NULL: none. */
 static const struct jinja_str *token_text(struct jinja_run *r, struct jinja_value v)
@@ -238,7 +238,7 @@ static struct jinja_value special_tokens(struct jinja_run *r, const struct sourc
     return jinja_from_dict(d);
 }
 
-/* ---- all ---- */
+/* ---- all ----------------------------------------------------------------------------------- */
 
 static void load(struct jinja_run *r, void *arg)
 {

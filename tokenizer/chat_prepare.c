@@ -27,7 +27,7 @@ static struct jinja_value input_text(struct jinja_run *r, const char *text)
     return jinja_from_str(jinja_str_new(r, text, strlen(text), JINJA_INPUT));
 }
 
-/* ---- roles ---- */
+/* ---- roles --------------------------------------------------------------------------------- */
 
 static void trust_role(struct jinja_run *r, struct jinja_value message)
 {
@@ -43,7 +43,7 @@ void tok_chat_trust_roles(struct jinja_run *r, struct jinja_value messages)
     for (size_t i = 0; i < messages.u.list->n; i++) trust_role(r, messages.u.list->items[i]);
 }
 
-/* ---- content ---- */
+/* ---- content ------------------------------------------------------------------------------- */
 
 static bool only_text_parts(struct jinja_run *r, const struct jinja_list *parts)
 {
@@ -94,7 +94,7 @@ static void prepare_content(struct jinja_run *r, const struct tok_chat *c,
         *content = join_parts(r, content->u.list);
 }
 
-/* ---- tool calls ---- */
+/* ---- tool calls ---------------------------------------------------------------------------- */
 
 struct parse {
     const struct jinja_str *text;

@@ -196,7 +196,7 @@ void tok_decode_reset(const struct tok_decode_plan *p, struct tok_decode_run *r)
     }
 }
 
-/* ---- ops on the text ------------------------------------------------------------------------ */
+/* ---- ops on the text ----------------------------------------------------------------------- */
 
 static int send(const struct tok_decode_plan *p, struct tok_decode_run *r, size_t op, const char *s,
                 size_t len);
@@ -281,7 +281,7 @@ static int send_text(const struct tok_decode_plan *p, struct tok_decode_run *r, 
     return send(p, r, p->n_token_ops, s, len);
 }
 
-/* ---- ops on tokens --------------------------------------------------------------------------- */
+/* ---- ops on tokens ------------------------------------------------------------------------- */
 
 static int replace_in(const struct tok_decode_op *op, struct tok_regex_scratch *rs, const char *s,
                       size_t len, struct tok_decode_text *out)
@@ -370,7 +370,7 @@ static int run_token_ops(const struct tok_decode_plan *p, struct tok_decode_run 
     return 0;
 }
 
-/* ---- growth --------------------------------------------------------------------------------- */
+/* ---- growth -------------------------------------------------------------------------------- */
 
 /* Returns true if what the op gives may be longer than what it is given. */
 static bool may_grow(const struct tok_decode_op *op)
@@ -449,7 +449,7 @@ int tok_decode_load(struct tok_decode_plan *p, const struct tok_uni *uni, const 
     return rc ? rc : check_characters(p, err, errlen);
 }
 
-/* ---- bytes ---------------------------------------------------------------------------------- */
+/* ---- bytes --------------------------------------------------------------------------------- */
 
 /* A complete character of a run of byte tokens goes through the token ops behind ByteFallback. */
 static int send_fallback_text(const struct tok_decode_plan *p, struct tok_decode_run *r,
@@ -516,7 +516,7 @@ static int byte_of_token(const char *s, size_t len)
     return value;
 }
 
-/* ---- tokens --------------------------------------------------------------------------------- */
+/* ---- tokens -------------------------------------------------------------------------------- */
 
 /* The bytes of a token in the byte alphabet, into a work buffer; others stand for themselves. */
 static int bytes_of_token(struct tok_decode_run *r, const char **s, size_t *len)

@@ -301,7 +301,7 @@ struct jinja_parser {
     size_t cap_tags;
 };
 
-/* ---- shared by the two halves of the parser ---- */
+/* ---- shared by the two halves of the parser ------------------------------------------------ */
 
 struct jinja_node *jinja_node_new(struct jinja_parser *p, enum jinja_kind kind, int line);
 /* Notes that `child` stands below `node`; fails where the tree gets too deep. */

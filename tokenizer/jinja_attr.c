@@ -34,7 +34,7 @@ static struct jinja_value bind_method(struct jinja_run *r, struct jinja_value se
     return (struct jinja_value){.type = JINJA_METHOD, .u.method = bound};
 }
 
-/* ---- methods of lists, tuples, dicts, loops, cyclers, numbers ---- */
+/* ---- methods of lists, tuples, dicts, loops, cyclers, numbers ------------------------------ */
 
 JINJA_METHOD_FN(list_count)
 {
@@ -246,7 +246,7 @@ static struct jinja_value find_method(struct jinja_run *r, struct jinja_value ob
     return jinja_missing();
 }
 
-/* ---- plain attributes ---- */
+/* ---- plain attributes ---------------------------------------------------------------------- */
 
 /* Asking for the length, or for what comes next, may read a generator ahead. */
 static struct jinja_value loop_attr(struct jinja_run *r, struct jinja_loop *loop,
@@ -349,7 +349,7 @@ struct jinja_value jinja_type_attr(struct jinja_run *r, struct jinja_value obj,
     return v;
 }
 
-/* ---- lookup ---- */
+/* ---- lookup -------------------------------------------------------------------------------- */
 
 /* The special names that every Python object has: there, but never given out. */
 static bool is_special(const struct jinja_str *s)

@@ -19,7 +19,7 @@ enum {
     PROBED_PER_STEP = 16,
 };
 
-/* ---- undefined ---- */
+/* ---- undefined ----------------------------------------------------------------------------- */
 
 static struct jinja_value new_undefined(struct jinja_run *r, const char *hint, const char *name,
                                         const char *owner)
@@ -55,7 +55,7 @@ void jinja_fail_undefined(struct jinja_run *r, struct jinja_value v)
     jinja_raise(r, "'%s' is undefined", u->name);
 }
 
-/* ---- lists ---- */
+/* ---- lists --------------------------------------------------------------------------------- */
 
 struct jinja_list *jinja_list_new(struct jinja_run *r, size_t n)
 {
@@ -93,7 +93,7 @@ struct jinja_value jinja_pair_tuple(struct jinja_run *r, struct jinja_value a, s
     return jinja_from_tuple(l);
 }
 
-/* ---- dicts ---- */
+/* ---- dicts --------------------------------------------------------------------------------- */
 
 struct jinja_dict *jinja_dict_new(struct jinja_run *r)
 {
@@ -184,7 +184,7 @@ struct jinja_value *jinja_dict_get_name(struct jinja_run *r, const struct jinja_
     return jinja_dict_get(r, d, jinja_from_str(&s));
 }
 
-/* ---- what kind of value ---- */
+/* ---- what kind of value -------------------------------------------------------------------- */
 
 const char *jinja_type_name(struct jinja_value v)
 {
@@ -316,7 +316,7 @@ int64_t jinja_to_index(struct jinja_run *r, struct jinja_value v)
     return v.u.i;
 }
 
-/* ---- walking ---- */
+/* ---- walking ------------------------------------------------------------------------------- */
 
 void jinja_iter_start(struct jinja_run *r, struct jinja_iter *it, struct jinja_value v)
 {
@@ -404,7 +404,7 @@ struct jinja_list *jinja_reversed(struct jinja_run *r, struct jinja_value v)
     return l;
 }
 
-/* ---- sorting ---- */
+/* ---- sorting ------------------------------------------------------------------------------- */
 
 /* Merges two neighbouring sorted runs of `order`; the left one wins ties. */
 static void merge(struct jinja_run *r, const struct jinja_value *keys, size_t *order, size_t *tmp,

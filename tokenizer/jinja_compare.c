@@ -15,7 +15,7 @@
 
 enum { BIG_STEPS = 8 /* of looking at all limbs of an integer beyond 64 bits */ };
 
-/* ---- comparison ---- */
+/* ---- comparison ---------------------------------------------------------------------------- */
 
 static bool equal_in(struct jinja_run *r, struct jinja_value a, struct jinja_value b, int depth);
 
@@ -195,7 +195,7 @@ bool jinja_contains(struct jinja_run *r, struct jinja_value container, struct ji
     }
 }
 
-/* ---- hashing ---- */
+/* ---- hashing ------------------------------------------------------------------------------- */
 
 static uint64_t hash_bytes(const char *s, size_t len)
 {

@@ -140,7 +140,7 @@ static struct jinja_value eval_getitem(struct jinja_run *r, struct jinja_frame *
     return jinja_slice(r, obj, start, stop, eval_optional(r, f, index->u.slice.step));
 }
 
-/* ---- calls ---- */
+/* ---- calls --------------------------------------------------------------------------------- */
 
 /* Each keyword once, whether spelled out or from a ** dict. */
 static void add_kw(struct jinja_run *r, struct jinja_args *args, const struct jinja_str *key,
@@ -253,7 +253,7 @@ static struct jinja_value eval_apply(struct jinja_run *r, struct jinja_frame *f,
     return jinja_bool(jinja_apply_test(r, node->u.apply.test, v, &args));
 }
 
-/* ---- all ---- */
+/* ---- all ----------------------------------------------------------------------------------- */
 
 /* +true and -true are integers. */
 static struct jinja_value eval_sign(struct jinja_run *r, struct jinja_frame *f,

@@ -23,7 +23,7 @@ static enum flow exec_body(struct jinja_run *r, struct jinja_frame *f,
     return FLOW_NEXT;
 }
 
-/* ---- capturing output ---- */
+/* ---- capturing output ---------------------------------------------------------------------- */
 
 struct capture {
     struct jinja_sb sb;
@@ -60,7 +60,7 @@ static void put_text(struct jinja_run *r, struct jinja_value v)
     jinja_print(r->out, v);
 }
 
-/* ---- assignment ---- */
+/* ---- assignment ---------------------------------------------------------------------------- */
 
 static void assign(struct jinja_run *r, struct jinja_frame *f, const struct jinja_node *target,
                    struct jinja_value v);
@@ -154,7 +154,7 @@ static enum flow exec_with(struct jinja_run *r, struct jinja_frame *f,
     return exec_body(r, f, &node->u.scoped.body);
 }
 
-/* ---- loops ---- */
+/* ---- loops --------------------------------------------------------------------------------- */
 
 /* The elements of a loop that pass its condition, tested as they are asked for. */
 struct tested {
@@ -257,7 +257,7 @@ static enum flow exec_for(struct jinja_run *r, struct jinja_frame *f, const stru
     return run_loop(r, f, node->u.loop, new_loop(r, f, node->u.loop, iterable));
 }
 
-/* ---- macros ---- */
+/* ---- macros -------------------------------------------------------------------------------- */
 
 const struct jinja_str *jinja_macro_name(const struct jinja_macro *macro)
 {
@@ -388,7 +388,7 @@ static void exec_call_block(struct jinja_run *r, struct jinja_frame *f,
     put_text(r, jinja_call_value(r, callee, &args));
 }
 
-/* ---- all ---- */
+/* ---- all ----------------------------------------------------------------------------------- */
 
 static enum flow exec_if(struct jinja_run *r, struct jinja_frame *f, const struct jinja_node *node)
 {

@@ -58,7 +58,7 @@ static void add_element(struct jinja_parser *p, struct jinja_node *seq, struct j
     jinja_node_adopt(p, seq, element);
 }
 
-/* ---- operators, loosest first ---- */
+/* ---- operators, loosest first -------------------------------------------------------------- */
 
 /* or { 'if' or [ 'else' cond ] }: without an else the value is undefined. */
 static struct jinja_node *parse_cond(struct jinja_parser *p)
@@ -253,7 +253,7 @@ static struct jinja_node *parse_sum(struct jinja_parser *p)
     return parse_level(p, ops, 2, parse_concat);
 }
 
-/* ---- calls, filters, tests ---- */
+/* ---- calls, filters, tests ----------------------------------------------------------------- */
 
 /* name '=' expression; the name and the sign are still ahead. */
 static void add_keyword(struct jinja_parser *p, struct jinja_node *owner, struct jinja_call *call)
@@ -414,7 +414,7 @@ static struct jinja_node *parse_filter_expr(struct jinja_parser *p, struct jinja
     }
 }
 
-/* ---- subscripts ---- */
+/* ---- subscripts ---------------------------------------------------------------------------- */
 
 static struct jinja_node *parse_slice_part(struct jinja_parser *p, struct jinja_node *slice)
 {
@@ -499,7 +499,7 @@ static struct jinja_node *parse_postfix(struct jinja_parser *p, struct jinja_nod
     }
 }
 
-/* ---- the innermost ---- */
+/* ---- the innermost ------------------------------------------------------------------------- */
 
 /* { '-' | '+' } primary postfix; filters apply to the signed value: -1|abs is 1. */
 static struct jinja_node *parse_unary(struct jinja_parser *p, bool with_filter)

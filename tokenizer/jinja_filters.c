@@ -11,7 +11,7 @@
 #include "tokenizer/jinja_print.h"
 #include "tokenizer/tokenizer.h"
 
-/* ---- attribute paths ---- */
+/* ---- attribute paths ----------------------------------------------------------------------- */
 
 /* "a.b.0": looked up one after the other. No parts: the element itself. */
 struct path {
@@ -67,7 +67,7 @@ static struct jinja_value follow(struct jinja_run *r, const struct path *p, stru
     return p->fold_case ? fold(r, v) : v;
 }
 
-/* ---- one element ---- */
+/* ---- one element --------------------------------------------------------------------------- */
 
 JINJA_FILTER_FN(f_first)
 {
@@ -129,7 +129,7 @@ JINJA_FILTER_FN(f_default)
 
 JINJA_FILTER_FN(f_length) { return jinja_int(jinja_length(r, v)); }
 
-/* ---- whole sequences ---- */
+/* ---- whole sequences ----------------------------------------------------------------------- */
 
 JINJA_FILTER_FN(f_list)
 {
@@ -247,7 +247,7 @@ JINJA_FILTER_FN(f_join)
     return jinja_str_join(r, sep, jinja_from_list(l), false);
 }
 
-/* ---- generators ---- */
+/* ---- generators ---------------------------------------------------------------------------- */
 
 /* The state of map, select, reject, selectattr, rejectattr, unique, batch, slice, items. */
 struct stage {
@@ -490,7 +490,7 @@ JINJA_FILTER_FN(f_items)
     return jinja_gen_new(r, "generator", next_item, new_stage(r, v, args));
 }
 
-/* ---- numbers ---- */
+/* ---- numbers ------------------------------------------------------------------------------- */
 
 JINJA_FILTER_FN(f_abs)
 {
@@ -572,7 +572,7 @@ JINJA_FILTER_FN(f_round)
     return jinja_tainted(jinja_int_from_double(r, whole.u.d), v.input);
 }
 
-/* ---- JSON ---- */
+/* ---- JSON ---------------------------------------------------------------------------------- */
 
 /* A number of blanks, or the text itself; none is not 0: that one breaks lines. */
 static const struct jinja_str *json_indent(struct jinja_run *r, struct jinja_value v)

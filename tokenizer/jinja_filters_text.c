@@ -21,7 +21,7 @@ static const struct jinja_str *text_of(struct jinja_run *r, struct jinja_value v
     return jinja_need_str(r, v, "filtered value");
 }
 
-/* ---- case, trim ---- */
+/* ---- case, trim ---------------------------------------------------------------------------- */
 
 JINJA_FILTER_FN(f_upper) { return jinja_str_case(r, jinja_to_str(r, v), JINJA_UPPER); }
 JINJA_FILTER_FN(f_lower) { return jinja_str_case(r, jinja_to_str(r, v), JINJA_LOWER); }
@@ -93,7 +93,7 @@ JINJA_FILTER_FN(f_format)
                          args->n_kw ? jinja_from_dict(d) : jinja_from_tuple(l));
 }
 
-/* ---- HTML ---- */
+/* ---- HTML ---------------------------------------------------------------------------------- */
 
 JINJA_FILTER_FN(f_escape)
 {
@@ -142,7 +142,7 @@ JINJA_FILTER_FN(f_xmlattr)
     return jinja_sb_value(&sb);
 }
 
-/* ---- lines and lengths ---- */
+/* ---- lines and lengths --------------------------------------------------------------------- */
 
 /* Every line but the first and the empty ones, unless asked for. */
 JINJA_FILTER_FN(f_indent)
@@ -210,7 +210,7 @@ JINJA_FILTER_FN(f_wordcount)
     return jinja_int(n);
 }
 
-/* ---- word wrap ---- */
+/* ---- word wrap ----------------------------------------------------------------------------- */
 
 /* A paragraph being wrapped, after Python's textwrap. */
 struct wrap {
@@ -378,7 +378,7 @@ JINJA_FILTER_FN(f_wordwrap)
     return jinja_str_join(r, sep, jinja_from_list(paragraphs), false);
 }
 
-/* ---- others ---- */
+/* ---- others -------------------------------------------------------------------------------- */
 
 /* Percent signs for all but letters, digits and _.-~ and, outside of queries, the slash. */
 static void add_quoted(struct jinja_sb *sb, const struct jinja_str *s, bool query)

@@ -39,7 +39,7 @@ struct number {
     const char *digits;
 };
 
-/* ---- fields ---- */
+/* ---- fields -------------------------------------------------------------------------------- */
 
 static uint8_t value_origin(struct jinja_value v)
 {
@@ -97,7 +97,7 @@ static void set_text(struct jinja_sb *sb, const struct field *f, const struct ji
     set_in_field(sb, f, align, &none, s, s->origin & JINJA_INPUT ? JINJA_INPUT : JINJA_TRUSTED);
 }
 
-/* ---- numbers ---- */
+/* ---- numbers ------------------------------------------------------------------------------- */
 
 /* 1234567 to 1,234,567; the fraction and the exponent have no groups. */
 static char *with_groups(struct jinja_run *r, const char *digits, char group, size_t every)
@@ -206,7 +206,7 @@ static struct number float_number(struct jinja_run *r, const struct field *f, do
     return num;
 }
 
-/* ---- the % operator ---- */
+/* ---- the % operator ------------------------------------------------------------------------ */
 
 struct percent {
     struct jinja_run *r;
@@ -397,7 +397,7 @@ struct jinja_value jinja_percent(struct jinja_run *r, const struct jinja_str *fo
     return jinja_from_str(s);
 }
 
-/* ---- str.format ---- */
+/* ---- str.format ---------------------------------------------------------------------------- */
 
 struct formatter {
     struct jinja_run *r;

@@ -34,7 +34,7 @@ static size_t find_from(const struct jinja_str *s, const char *text, size_t from
     return jinja_str_find(s, &needle, from);
 }
 
-/* ---- tags ---- */
+/* ---- tags ---------------------------------------------------------------------------------- */
 
 /* The end of the tag or comment that begins at `start`, or SIZE_MAX if it is not closed. */
 static size_t tag_end(const struct jinja_str *s, size_t start)
@@ -81,7 +81,7 @@ static const struct jinja_str *with_single_blanks(struct jinja_run *r, const str
     return jinja_sb_str(&sb);
 }
 
-/* ---- references ---- */
+/* ---- references ---------------------------------------------------------------------------- */
 
 static int compare_names(const char *name, size_t len, const struct html_entity *e)
 {

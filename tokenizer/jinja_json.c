@@ -17,7 +17,7 @@
 #include "tokenizer/jinja_str.h"
 #include "tokenizer/tokenizer.h"
 
-/* ---- reading ---- */
+/* ---- reading ------------------------------------------------------------------------------- */
 
 struct reader {
     struct jinja_run *r;
@@ -231,7 +231,7 @@ struct jinja_value jinja_json_parse(struct jinja_run *r, const char *text, size_
     return v;
 }
 
-/* ---- writing ---- */
+/* ---- writing ------------------------------------------------------------------------------- */
 
 struct writer {
     struct jinja_sb sb;

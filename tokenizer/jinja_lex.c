@@ -83,7 +83,7 @@ static _Noreturn void fail(struct lexer *lx, const char *message)
     jinja_raise(lx->r, "%s", message);
 }
 
-/* ---- text between tags ---- */
+/* ---- text between tags --------------------------------------------------------------------- */
 
 /*
  * The end of text [begin, end) once the tag behind it has had its say: sign '-' strips all white
@@ -159,7 +159,7 @@ static void lex_comment(struct lexer *lx)
     fail(lx, "Missing end of comment tag");
 }
 
-/* ---- inside a tag ---- */
+/* ---- inside a tag -------------------------------------------------------------------------- */
 
 static bool is_digit(int c)
 {
@@ -459,7 +459,7 @@ static void lex_tag(struct lexer *lx, bool variable)
     }
 }
 
-/* ---- the whole ---- */
+/* ---- the whole ----------------------------------------------------------------------------- */
 
 /* The next "{%", "{{" or "{#", or the end of the source. */
 static size_t find_tag(const struct lexer *lx, size_t at)

@@ -11,7 +11,7 @@
 #include "tokenizer/jinja_unicode.h"
 #include "tokenizer/tokenizer.h"
 
-/* ---- arguments ---- */
+/* ---- arguments ----------------------------------------------------------------------------- */
 
 static const struct jinja_str *need(struct jinja_run *r, struct jinja_value v)
 {
@@ -53,7 +53,7 @@ static bool byte_span(struct jinja_run *r, const struct jinja_str *s, const stru
     return true;
 }
 
-/* ---- case and strip ---- */
+/* ---- case and strip ------------------------------------------------------------------------ */
 
 JINJA_METHOD_FN(str_upper) { return jinja_str_case(r, self.u.str, JINJA_UPPER); }
 JINJA_METHOD_FN(str_lower) { return jinja_str_case(r, self.u.str, JINJA_LOWER); }
@@ -89,7 +89,7 @@ JINJA_METHOD_FN(str_removesuffix)
     return jinja_str_part_value(r, s, 0, s->len - n);
 }
 
-/* ---- split, join, replace ---- */
+/* ---- split, join, replace ------------------------------------------------------------------ */
 
 JINJA_METHOD_FN(str_split)
 {
@@ -145,7 +145,7 @@ JINJA_METHOD_FN(str_replace)
     return jinja_str_replace(r, self.u.str, old, inserted(r, self, a[1]), count_or(r, a[2], -1));
 }
 
-/* ---- search ---- */
+/* ---- search -------------------------------------------------------------------------------- */
 
 /* A tuple asks for any of its elements. */
 static bool affix(struct jinja_run *r, const struct jinja_str *s, struct jinja_value v, bool at_end)
@@ -215,7 +215,7 @@ JINJA_METHOD_FN(str_count)
     return jinja_int(n);
 }
 
-/* ---- padding ---- */
+/* ---- padding ------------------------------------------------------------------------------- */
 
 /* The fill character is one character, also when Markup escapes it. */
 static struct jinja_value pad(struct jinja_run *r, struct jinja_value self,
@@ -274,7 +274,7 @@ JINJA_METHOD_FN(str_expandtabs)
     return jinja_from_str(out);
 }
 
-/* ---- predicates ---- */
+/* ---- predicates ---------------------------------------------------------------------------- */
 
 /* Whether there are characters and all of them pass. */
 static struct jinja_value all_chars(struct jinja_run *r, const struct jinja_str *s,
@@ -327,7 +327,7 @@ JINJA_METHOD_FN(str_istitle)
     return jinja_bool(found);
 }
 
-/* ---- formatting ---- */
+/* ---- formatting ---------------------------------------------------------------------------- */
 
 JINJA_METHOD_FN(str_format) { return jinja_format(r, self.u.str, args, jinja_missing()); }
 
@@ -424,7 +424,7 @@ JINJA_METHOD_FN(str_encode)
     jinja_raise(r, "byte strings are not supported in chat templates");
 }
 
-/* ---- Markup ---- */
+/* ---- Markup -------------------------------------------------------------------------------- */
 
 JINJA_METHOD_FN(markup_striptags) { return jinja_html_striptags(r, self.u.str); }
 JINJA_METHOD_FN(markup_unescape) { return jinja_html_unescape(r, self.u.str); }

@@ -29,7 +29,7 @@ const char *jinja_op_name(enum jinja_op op)
     return names[op];
 }
 
-/* ---- integers ---- */
+/* ---- integers ------------------------------------------------------------------------------ */
 
 /* What does not fit 64 bits, or might not. */
 static struct jinja_value slow_int_arith(struct jinja_run *r, enum jinja_op op,
@@ -110,7 +110,7 @@ static struct jinja_value int_arith(struct jinja_run *r, enum jinja_op op, struc
     return slow_int_arith(r, op, a, b);
 }
 
-/* ---- floats ---- */
+/* ---- floats -------------------------------------------------------------------------------- */
 
 static struct jinja_value float_pow(struct jinja_run *r, double a, double b)
 {
@@ -157,7 +157,7 @@ static struct jinja_value float_arith(struct jinja_run *r, enum jinja_op op, dou
     }
 }
 
-/* ---- both ---- */
+/* ---- both ---------------------------------------------------------------------------------- */
 
 /* A float on either side makes it float arithmetic; input on either side makes the result input. */
 struct jinja_value jinja_arith(struct jinja_run *r, enum jinja_op op, struct jinja_value a,
@@ -254,7 +254,7 @@ uint64_t jinja_num_hash(struct jinja_value v)
     return mix(bits);
 }
 
-/* ---- text ---- */
+/* ---- text ---------------------------------------------------------------------------------- */
 
 int jinja_digit_value(char c)
 {
@@ -414,7 +414,7 @@ bool jinja_int_from_text(struct jinja_run *r, const struct jinja_value *text, in
     return jinja_int_parse(r, p, strlen(p), base, negative, ret);
 }
 
-/* ---- rounding ---- */
+/* ---- rounding ------------------------------------------------------------------------------ */
 
 /* Half goes to the even multiple, as for floats. */
 static struct jinja_value round_int(struct jinja_run *r, struct jinja_value v, int64_t digits)

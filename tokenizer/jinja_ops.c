@@ -6,7 +6,7 @@
 #include "tokenizer/jinja_num.h"
 #include "tokenizer/tokenizer.h"
 
-/* ---- binary operators ---- */
+/* ---- binary operators ---------------------------------------------------------------------- */
 
 /* The brackets of the result are input only where both lists were. */
 static struct jinja_value concat_lists(struct jinja_run *r, struct jinja_value a,
@@ -72,7 +72,7 @@ struct jinja_value jinja_binary(struct jinja_run *r, int op, struct jinja_value 
                 jinja_op_name((enum jinja_op)op), jinja_type_name(a), jinja_type_name(b));
 }
 
-/* ---- slices ---- */
+/* ---- slices -------------------------------------------------------------------------------- */
 
 /* start, stop and step clamped to a sequence, and how many elements they pick. */
 struct span {

@@ -13,7 +13,7 @@
 #include "tokenizer/jinja_ast.h"
 #include "tokenizer/tokenizer.h"
 
-/* ---- nodes ---- */
+/* ---- nodes --------------------------------------------------------------------------------- */
 
 struct jinja_node *jinja_node_new(struct jinja_parser *p, enum jinja_kind kind, int line)
 {
@@ -50,7 +50,7 @@ static void adopt_all(struct jinja_parser *p, struct jinja_node *node,
     for (size_t i = 0; i < list->n; i++) jinja_node_adopt(p, node, list->all[i]);
 }
 
-/* ---- cursor ---- */
+/* ---- cursor -------------------------------------------------------------------------------- */
 
 void jinja_parse_fail(struct jinja_parser *p, int line, const char *fmt, ...)
 {
@@ -121,7 +121,7 @@ void jinja_ascend(struct jinja_parser *p)
     p->depth--;
 }
 
-/* ---- bodies ---- */
+/* ---- bodies -------------------------------------------------------------------------------- */
 
 /* The names that may end a body, e.g. "elif", "else", "endif". */
 struct ends {
@@ -220,7 +220,7 @@ static void parse_whole_body(struct jinja_parser *p, struct jinja_node *owner,
     jinja_advance(p);
 }
 
-/* ---- targets ---- */
+/* ---- targets ------------------------------------------------------------------------------- */
 
 /* Names, tuples of targets and attributes of namespaces can be assigned to. */
 static void make_target(struct jinja_parser *p, struct jinja_node *node)
@@ -259,7 +259,7 @@ static struct jinja_node *parse_new_name(struct jinja_parser *p)
     return node;
 }
 
-/* ---- statements ---- */
+/* ---- statements ---------------------------------------------------------------------------- */
 
 /* set targets = values, or a block: set target | filters ... endset */
 static struct jinja_node *parse_set(struct jinja_parser *p, int line)

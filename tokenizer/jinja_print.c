@@ -27,7 +27,7 @@ static void add(struct jinja_sb *sb, struct jinja_value v, const char *text)
     jinja_sb_add_bytes(sb, text, strlen(text), origin_of(v));
 }
 
-/* ---- numbers ---- */
+/* ---- numbers ------------------------------------------------------------------------------- */
 
 enum { DIGITS_TRIED = 64 /* up to 17 precisions are printed and read back */ };
 
@@ -93,7 +93,7 @@ static void print_number(struct jinja_sb *sb, struct jinja_value v)
     }
 }
 
-/* ---- strings ---- */
+/* ---- strings ------------------------------------------------------------------------------- */
 
 static void add_escape(struct jinja_sb *sb, int32_t cp, uint8_t origin)
 {
@@ -146,7 +146,7 @@ static void repr_str(struct jinja_sb *sb, const struct jinja_str *s, bool ascii)
     if (s->markup) jinja_sb_add_bytes(sb, ")", 1, outer);
 }
 
-/* ---- containers ---- */
+/* ---- containers ---------------------------------------------------------------------------- */
 
 static void repr_items(struct jinja_sb *sb, struct jinja_value v, bool ascii, int depth)
 {

@@ -75,7 +75,7 @@ static void *push(struct jinja_run *r, void *array, size_t n, size_t *cap, size_
     return array;
 }
 
-/* ---- symbols ---- */
+/* ---- symbols ------------------------------------------------------------------------------- */
 
 /* A scope inside `parent`, whose variables live in `unit`. */
 static struct symbols *new_symbols(struct jinja_run *r, struct symbols *parent, struct unit *unit)
@@ -202,7 +202,7 @@ static void note_store(struct jinja_run *r, struct symbols *sym, const struct ji
     define(r, sym, name, outer ? LOAD_ALIAS : LOAD_UNSET, outer);
 }
 
-/* ---- the tree ---- */
+/* ---- the tree ------------------------------------------------------------------------------ */
 
 struct walk {
     void (*fn)(void *arg, struct jinja_node *child);
@@ -325,7 +325,7 @@ static void each_child(const struct jinja_node *node, void (*fn)(void *, struct 
     }
 }
 
-/* ---- first walk: what a scope reads and assigns ---- */
+/* ---- first walk: what a scope reads and assigns -------------------------------------------- */
 
 struct visit {
     struct jinja_run *r;
@@ -451,7 +451,7 @@ static void analyze_one(struct frame *f, struct jinja_node *node, bool as_param)
     if (node) visit(&v, node);
 }
 
-/* ---- which special names a body mentions, inner scopes included ---- */
+/* ---- which special names a body mentions, inner scopes included ---------------------------- */
 
 struct mentions {
     struct jinja_run *r;
@@ -487,7 +487,7 @@ static bool reads(struct jinja_run *r, const struct jinja_nodes *body, const cha
     return m.found;
 }
 
-/* ---- second walk: slots ---- */
+/* ---- second walk: slots -------------------------------------------------------------------- */
 
 static void resolve(struct frame *f, struct jinja_node *node);
 

@@ -126,7 +126,7 @@ struct jinja_value jinja_sb_value(struct jinja_sb *sb)
     return jinja_from_str(jinja_sb_str(sb));
 }
 
-/* ---- making strings ---- */
+/* ---- making strings ------------------------------------------------------------------------ */
 
 struct jinja_str *jinja_str_new(struct jinja_run *r, const char *bytes, size_t len, uint8_t origin)
 {
@@ -247,7 +247,7 @@ const struct jinja_str *jinja_str_concat(struct jinja_run *r, const struct jinja
     return s;
 }
 
-/* ---- looking at strings ---- */
+/* ---- looking at strings -------------------------------------------------------------------- */
 
 bool jinja_str_is(const struct jinja_str *s, const char *text)
 {

@@ -34,7 +34,7 @@ void jinja_sb_repeat(struct jinja_sb *sb, const struct jinja_str *s, int64_t tim
 struct jinja_str *jinja_sb_str(struct jinja_sb *sb);
 struct jinja_value jinja_sb_value(struct jinja_sb *sb);
 
-/* ---- making strings ---- */
+/* ---- making strings ------------------------------------------------------------------------ */
 
 /* A copy of the bytes. */
 struct jinja_str *jinja_str_new(struct jinja_run *r, const char *bytes, size_t len, uint8_t origin);
@@ -54,7 +54,7 @@ const struct jinja_str *jinja_str_escape(struct jinja_run *r, const struct jinja
 /* The same text, all of it counted as input. */
 const struct jinja_str *jinja_str_tainted(struct jinja_run *r, const struct jinja_str *s);
 
-/* ---- looking at strings ---- */
+/* ---- looking at strings -------------------------------------------------------------------- */
 
 bool jinja_str_is(const struct jinja_str *s, const char *text);
 bool jinja_str_equal(const struct jinja_str *a, const struct jinja_str *b);
@@ -78,7 +78,7 @@ int32_t jinja_str_next(const struct jinja_str *s, size_t *at);
 /* The position of the character that ends at `end`; its code point in *ret. */
 size_t jinja_str_prev(const struct jinja_str *s, size_t end, int32_t *ret);
 
-/* ---- operations shared by filters and methods ---- */
+/* ---- operations shared by filters and methods ---------------------------------------------- */
 
 enum jinja_case {
     JINJA_UPPER,
@@ -120,7 +120,7 @@ struct jinja_value jinja_str_pad(struct jinja_run *r, const struct jinja_str *s,
 struct jinja_value jinja_str_join(struct jinja_run *r, const struct jinja_str *sep,
                                   struct jinja_value items, bool strict);
 
-/* ---- text of HTML (jinja_html.c); plain strings, also of Markup ---- */
+/* ---- text of HTML (jinja_html.c); plain strings, also of Markup ---------------------------- */
 
 /* Character references become the characters they name. */
 struct jinja_value jinja_html_unescape(struct jinja_run *r, const struct jinja_str *s);

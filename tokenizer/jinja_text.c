@@ -17,7 +17,7 @@ static struct jinja_value finish_like(struct jinja_sb *sb, const struct jinja_st
     return jinja_from_str(s);
 }
 
-/* ---- case ---- */
+/* ---- case ---------------------------------------------------------------------------------- */
 
 /* What title() takes for a letter of a word. */
 static bool is_cased(int32_t cp)
@@ -119,7 +119,7 @@ bool jinja_str_is_case(struct jinja_run *r, const struct jinja_str *s, enum jinj
     return found;
 }
 
-/* ---- strip ---- */
+/* ---- strip --------------------------------------------------------------------------------- */
 
 /* The characters to strip; NULL chars: white space. */
 struct strip_set {
@@ -167,7 +167,7 @@ struct jinja_value jinja_str_strip(struct jinja_run *r, const struct jinja_str *
     return jinja_str_part_value(r, s, begin, end - begin);
 }
 
-/* ---- replace ---- */
+/* ---- replace ------------------------------------------------------------------------------- */
 
 /* An empty `old` stands before every character and at the end. */
 static void replace_empty(struct jinja_sb *sb, const struct jinja_str *s,
@@ -215,7 +215,7 @@ struct jinja_value jinja_str_replace(struct jinja_run *r, const struct jinja_str
     return (old->origin & JINJA_INPUT) ? jinja_from_str(jinja_str_tainted(r, v.u.str)) : v;
 }
 
-/* ---- split ---- */
+/* ---- split --------------------------------------------------------------------------------- */
 
 static void add_part(struct jinja_run *r, struct jinja_list *l, const struct jinja_str *s,
                      size_t begin, size_t end)
@@ -358,7 +358,7 @@ struct jinja_list *jinja_str_lines(struct jinja_run *r, const struct jinja_str *
     return l;
 }
 
-/* ---- pad, join ---- */
+/* ---- pad, join ----------------------------------------------------------------------------- */
 
 /* Centering puts the odd blank left or right by a rule of its own. */
 struct jinja_value jinja_str_pad(struct jinja_run *r, const struct jinja_str *s, int64_t width,

@@ -144,7 +144,7 @@ struct jinja_iter {
     size_t at; /* element, or byte of a string */
 };
 
-/* ---- making values ---- */
+/* ---- making values ------------------------------------------------------------------------- */
 
 static inline struct jinja_value jinja_missing(void)
 {
@@ -195,7 +195,7 @@ struct jinja_value jinja_undefined_attr(struct jinja_run *r, struct jinja_value 
 struct jinja_value jinja_undefined_hint(struct jinja_run *r, const char *hint);
 _Noreturn void jinja_fail_undefined(struct jinja_run *r, struct jinja_value v);
 
-/* ---- lists, tuples, dicts ---- */
+/* ---- lists, tuples, dicts ------------------------------------------------------------------ */
 
 /* An empty list with room for n elements; as a value by the two calls after it. */
 struct jinja_list *jinja_list_new(struct jinja_run *r, size_t n);
@@ -218,7 +218,7 @@ struct jinja_value *jinja_dict_get(struct jinja_run *r, const struct jinja_dict 
 struct jinja_value *jinja_dict_get_name(struct jinja_run *r, const struct jinja_dict *d,
                                         const char *name);
 
-/* ---- what Python's built-in functions say of a value ---- */
+/* ---- what Python's built-in functions say of a value --------------------------------------- */
 
 /* type(v).__name__ */
 const char *jinja_type_name(struct jinja_value v);

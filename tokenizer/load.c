@@ -59,7 +59,7 @@ static int refuse(struct loader *l, const char *what)
     return TOK_EINVAL;
 }
 
-/* ---- the big members ------------------------------------------------------------------------ */
+/* ---- the big members ----------------------------------------------------------------------- */
 
 static int read_vocab(struct loader *l)
 {
@@ -171,7 +171,7 @@ static int read_late_merges(struct loader *l)
     return rc;
 }
 
-/* ---- the walk ------------------------------------------------------------------------------- */
+/* ---- the walk ------------------------------------------------------------------------------ */
 
 /* Notes the text of a member when its name is one of n; skips it in any case. */
 static int note_member(struct loader *l, const char *const *names, struct span *spans, size_t n,
@@ -241,7 +241,7 @@ static int read_top(struct loader *l)
     return more ? more : tok_json_end(&l->json);
 }
 
-/* ---- the small members ---------------------------------------------------------------------- */
+/* ---- the small members --------------------------------------------------------------------- */
 
 /* Reads a member's text as a tree. *ret is owned (json_decref), NULL for an absent member. */
 static int parse_tree(struct loader *l, const char *name, const struct span *span, json_t **ret)

@@ -59,7 +59,7 @@ static int refuse(struct translator *t, const char *format, ...)
     return TOK_EINVAL;
 }
 
-/* ---- sets --------------------------------------------------------------------------------- */
+/* ---- sets ---------------------------------------------------------------------------------- */
 
 /* A set as an item of a class. */
 static int put_class_item(struct translator *t, struct tok_char_set *set)

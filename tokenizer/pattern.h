@@ -2,8 +2,7 @@
 /*
  * Regular expressions of tokenizer.json, which are written for Oniguruma (Ruby syntax), rewritten
  * for PCRE2 so that they mean the same: character classes of the reference's Unicode version, \h,
- * \v,
- * (?m:), possessive intervals and the like. What has no equal is refused with its name.
+ * \v, (?m:), possessive intervals and similar. A construct without an equal is refused by name.
  */
 #ifndef HEARTH_TOKENIZER_PATTERN_H
 #define HEARTH_TOKENIZER_PATTERN_H

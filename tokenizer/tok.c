@@ -14,7 +14,7 @@
 
 #define MAX_FILE_BYTES (256u << 20)
 
-/* ---- the file ------------------------------------------------------------------------------- */
+/* ---- the file ------------------------------------------------------------------------------ */
 
 static int complain(int rc, const char *path, const char *what, char *err, size_t errlen)
 {
@@ -67,7 +67,7 @@ void tok_close(struct tok *t)
     free(t);
 }
 
-/* ---- ids ------------------------------------------------------------------------------------ */
+/* ---- ids ----------------------------------------------------------------------------------- */
 
 const char *tok_string(const struct tok *t, int32_t id, size_t *ret_len)
 {
@@ -134,7 +134,7 @@ const uint8_t *tok_fingerprint(const struct tok *t)
     return t->fingerprint;
 }
 
-/* ---- decoding ------------------------------------------------------------------------------- */
+/* ---- decoding ------------------------------------------------------------------------------ */
 
 struct tok_decoder {
     const struct tok *t;

@@ -48,7 +48,7 @@ struct tok_range {
     size_t end;
 };
 
-/* ---- tokenizer ------------------------------------------------------------------------------ */
+/* ---- tokenizer ----------------------------------------------------------------------------- */
 
 /* Reads DIR/tokenizer.json. An unknown component is refused with its name. Returns owned: tok_close. */
 int tok_open(struct tok **ret, const char *dir, char *err, size_t errlen);
@@ -102,7 +102,7 @@ const char *tok_token_string(const struct tok *t, int32_t id, size_t *ret_len);
 /* SHA-256 of tokenizer.json, 32 bytes, borrowed from t. */
 const uint8_t *tok_fingerprint(const struct tok *t);
 
-/* ---- decoding ------------------------------------------------------------------------------- */
+/* ---- decoding ------------------------------------------------------------------------------ */
 
 /* A decoder of one stream of ids. Borrows t until destroyed. Returns owned: tok_decoder_destroy. */
 int tok_decoder_create(struct tok_decoder **ret, const struct tok *t, bool skip_special);
@@ -125,7 +125,7 @@ int tok_decoder_flush(struct tok_decoder *d, const char **ret_text, size_t *ret_
 int tok_decode(const struct tok *t, const int32_t *ids, size_t n, bool skip_special,
                char **ret_text, size_t *ret_len);
 
-/* ---- chat ----------------------------------------------------------------------------------- */
+/* ---- chat ---------------------------------------------------------------------------------- */
 
 /*
  * The source of a template and the bounds of one render. Zero is the default of every field.

@@ -64,7 +64,7 @@ static inline const uint32_t *b12_patch(const uint32_t *e, int g, void *words)
     return e;
 }
 
-/* ---- encoding -------------------------------------------------------------------------------- */
+/* ---- encoding ------------------------------------------------------------------------------ */
 
 /* Which upper bytes have codes: exponents base .. base + 7, or 0 and base + 1 .. base + 7. */
 struct b12_code {

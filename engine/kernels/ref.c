@@ -18,7 +18,7 @@
 
 enum { LANES = 16, MAX_ROWS = 12 };
 
-/* ---- exp and log ----------------------------------------------------------------------------- */
+/* ---- exp and log --------------------------------------------------------------------------- */
 
 /* 2^n for n in -252..254, in two factors, so that results below 2^-126 come out as subnormals. */
 static float scale_by_power(float x, int n)
@@ -73,7 +73,7 @@ static float lanes_sum(float lane[LANES])
     return lane[0];
 }
 
-/* ---- packing activations --------------------------------------------------------------------- */
+/* ---- packing activations ------------------------------------------------------------------- */
 
 static void pack_row_f32(const float *x, int k, int k_pad, enum kern_wfmt wfmt,
                          const struct kern_tile *tile, int row)
@@ -131,7 +131,7 @@ static void pack_row_i8(const float *x, int k, int k_pad, enum kern_wfmt wfmt,
     }
 }
 
-/* ---- products -------------------------------------------------------------------------------- */
+/* ---- products ------------------------------------------------------------------------------ */
 
 static void store_row(const float acc[KERN_PANEL], const struct kern_out *out, int row, int panel)
 {
@@ -327,7 +327,7 @@ static void matmul_i8_i4(const struct kern_tile *tile, int k_pad, const void *pa
     matmul_int(tile, k_pad, panels, panel_bytes, n_panels, out, true);
 }
 
-/* ---- vectors --------------------------------------------------------------------------------- */
+/* ---- vectors ------------------------------------------------------------------------------- */
 
 static void rmsnorm(const float *x, const float *w, float *o, int n, float eps)
 {
@@ -414,7 +414,7 @@ static double log_sum_exp(const float *x, int n)
     return (double)max + kern_log(lane[0]);
 }
 
-/* ---- pages of the KV cache ------------------------------------------------------------------- */
+/* ---- pages of the KV cache ----------------------------------------------------------------- */
 
 /* Elements are stored one by one: other threads may be writing the neighbouring slots. */
 
@@ -448,7 +448,7 @@ static void put_value_bf16(void *panels, const float *x, int d, int d_pad, int s
     }
 }
 
-/* ---- weights --------------------------------------------------------------------------------- */
+/* ---- weights ------------------------------------------------------------------------------- */
 
 /* Element k of a row in a file; a NULL row and k beyond the valid ones are zero. */
 static float source_f32(enum kern_src src, const void *row, int k, int n_k)

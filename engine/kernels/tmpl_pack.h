@@ -35,7 +35,7 @@ static int valid_at(int i, int n, int most)
     return n - i < 0 ? 0 : n - i < most ? n - i : most;
 }
 
-/* ---- activations ----------------------------------------------------------------------------- */
+/* ---- activations --------------------------------------------------------------------------- */
 
 /* x[k], zero-padded, to element [i][row] of a [k_pad][n_rows] array. */
 static void scatter_f32(const float *x, int k, int k_pad, float *d, size_t n_rows)
@@ -116,7 +116,7 @@ static void pack_row_i8(const float *x, int k, int k_pad, enum kern_wfmt wfmt,
     }
 }
 
-/* ---- pages of the KV cache: other threads may be writing the neighbouring slots -------------- */
+/* ---- pages of the KV cache: other threads may be writing the neighbouring slots ------------ */
 
 /* A panel of keys is laid out as a tile of 32 rows. */
 static void put_key_f32(void *panel, const float *x, int d, int d_pad, int slot)
@@ -151,7 +151,7 @@ static void put_value_bf16(void *panels, const float *x, int d, int d_pad, int s
     }
 }
 
-/* ---- weights --------------------------------------------------------------------------------- */
+/* ---- weights ------------------------------------------------------------------------------- */
 
 /* Elements k .. k + VN - 1 of a row in a file as floats; zeros for a NULL row and from n_k on. */
 INLINE vf source_vec(enum kern_src src, const void *row, int k, int n_k)

@@ -47,7 +47,7 @@ static void fail(const char *what)
     exit(1);
 }
 
-/* ---- a model of random numbers -------------------------------------------------------------- */
+/* ---- a model of random numbers ------------------------------------------------------------- */
 
 static uint8_t *arena;
 static size_t arena_used;
@@ -140,7 +140,7 @@ static struct eng_model *make_model(const struct options *o, const struct kern *
     return m;
 }
 
-/* ---- sequences ------------------------------------------------------------------------------ */
+/* ---- sequences ----------------------------------------------------------------------------- */
 
 struct bench {
     struct options o;
@@ -234,7 +234,7 @@ static void bench_decode(struct bench *b, int batch)
     print_speeds("tg", batch, speeds, b->o.reps);
 }
 
-/* ---- main ----------------------------------------------------------------------------------- */
+/* ---- main ---------------------------------------------------------------------------------- */
 
 static int largest(const char *list)
 {

@@ -256,7 +256,7 @@ static void bench_products(const struct kern *kern, const char *filter)
     munmap(b.c, (size_t)ROWS * VOCAB * 4);
 }
 
-/* ---- packing and vectors --------------------------------------------------------------------- */
+/* ---- packing and vectors ------------------------------------------------------------------- */
 
 struct vectors {
     const struct kern *kern;

@@ -47,7 +47,7 @@ float rnd_float(void)
     return (float)((double)(int64_t)rnd() * 0x1p-63);
 }
 
-/* ---- buffers --------------------------------------------------------------------------------- */
+/* ---- buffers ------------------------------------------------------------------------------- */
 
 static size_t edge_bytes(size_t n)
 {
@@ -135,7 +135,7 @@ static bool near(double a, double b, double rel, double abs)
     return a == b || fabs(a - b) <= rel * fabs(b) + abs;
 }
 
-/* ---- weights --------------------------------------------------------------------------------- */
+/* ---- weights ------------------------------------------------------------------------------- */
 
 /* A float of any kind that weights may have. */
 static float odd_float(void)
@@ -311,7 +311,7 @@ static void check_quant_error(void)
     }
 }
 
-/* ---- tiles ----------------------------------------------------------------------------------- */
+/* ---- tiles --------------------------------------------------------------------------------- */
 
 static size_t tile_bytes(enum kern_afmt fmt, int k_pad, int n_rows)
 {
@@ -369,7 +369,7 @@ static void check_pack_row(enum kern_afmt fmt, enum kern_wfmt wfmt, int k, int n
     tile_destroy(fmt, k_pad, &b);
 }
 
-/* ---- products -------------------------------------------------------------------------------- */
+/* ---- products ------------------------------------------------------------------------------ */
 
 struct product {
     enum kern_afmt a;
@@ -591,7 +591,7 @@ static void check_not_finite(struct product p)
     }
 }
 
-/* ---- vectors --------------------------------------------------------------------------------- */
+/* ---- vectors ------------------------------------------------------------------------------- */
 
 /* Input x of n floats at an edge, output o of n floats between guards. */
 struct vectors {
@@ -835,7 +835,7 @@ static void check_kv_int8(int d)
     guarded_free(want, bf16_bytes, "unpack_key");
 }
 
-/* ---- the program ----------------------------------------------------------------------------- */
+/* ---- the program --------------------------------------------------------------------------- */
 
 static int any_k(void)
 {

@@ -166,7 +166,7 @@ static inline int32_t fake_argmax(void *ctx, int row, bool *ret_finite)
     return fake_best(m->logits[row]);
 }
 
-/* ---- the gate, from the test's thread ------------------------------------------------------------ */
+/* ---- the gate, from the test's thread ------------------------------------------------------ */
 
 static inline void fake_close_gate(struct fake_model *m)
 {

@@ -174,7 +174,7 @@ static void synth_destroy(struct eng_model *m)
     free(m);
 }
 
-/* ---- the reference -------------------------------------------------------------------------- */
+/* ---- the reference ------------------------------------------------------------------------- */
 
 /* Weights of one matrix in double, read back: [n_panels * 32][n_in]. */
 static double *synth_weights(const struct kern *kern, const struct eng_mat *m)

@@ -17,7 +17,7 @@
 #define CONFIG "{\"bos_token\": \"<s>\", \"eos_token\": {\"content\": \"</s>\"}}"
 #define USER "{\"role\":\"user\",\"content\":\"U\"}"
 
-/* ---- directories ---- */
+/* ---- directories --------------------------------------------------------------------------- */
 
 struct dir {
     char path[64];
@@ -105,7 +105,7 @@ static char *render(const struct tok_chat *c, const struct tok_chat_input *in)
     return text;
 }
 
-/* ---- fixtures ---- */
+/* ---- fixtures ------------------------------------------------------------------------------ */
 
 struct fixtures {
     FILE *file;
@@ -188,7 +188,7 @@ static void test_fixtures(void **state)
     REQUIRE_EQ_INT(fx.n_wrong, 0);
 }
 
-/* ---- probing ---- */
+/* ---- probing ------------------------------------------------------------------------------- */
 
 static void test_caps(void **state)
 {
@@ -309,7 +309,7 @@ static void test_raise(void **state)
     tok_chat_close(c);
 }
 
-/* ---- input marking ---- */
+/* ---- input marking ------------------------------------------------------------------------- */
 
 static bool inside(const struct tok_prompt *p, size_t begin, size_t end)
 {
@@ -498,7 +498,7 @@ static void test_composed_roles(void **state)
     remove_all(d.path);
 }
 
-/* ---- files ---- */
+/* ---- files --------------------------------------------------------------------------------- */
 
 #define SHOW_TOKENS                                                                          \
     "{{ bos_token }}|{{ eos_token }}|{{ unk_token }}|{{ pad_token }}|{{ image_token }}|"      \
@@ -635,7 +635,7 @@ static void test_template_file(void **state)
     remove_all(d.path);
 }
 
-/* ---- requests ---- */
+/* ---- requests ------------------------------------------------------------------------------ */
 
 static void test_bad_input(void **state)
 {

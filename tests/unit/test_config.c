@@ -259,7 +259,7 @@ static void sizes_have_suffixes(void **state)
     }
 }
 
-/* ---- the ini reader ------------------------------------------------------------------------------ */
+/* ---- the ini reader ------------------------------------------------------------------------ */
 
 struct seen {
     char text[512];
@@ -314,7 +314,7 @@ static void ini_texts(void **state)
     REQUIRE_EQ_INT(srv_ini_parse("x", "a=\0", 3, note, &seen, err, sizeof(err)), -1);
 }
 
-/* ---- what is printed --------------------------------------------------------------------------------- */
+/* ---- what is printed ----------------------------------------------------------------------- */
 
 static char *printed(const struct srv_config *c)
 {

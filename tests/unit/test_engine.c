@@ -129,8 +129,7 @@ static void test_memory_is_planned(void **state)
     eng_close(e);
 }
 
-/* ---- answers ------------------------------------------------------------------------------------
- */
+/* ---- answers ------------------------------------------------------------------------------- */
 
 static int read_ids(const json_t *list, int32_t *ids, int max)
 {
@@ -210,8 +209,7 @@ static void test_stories_golden(void **state)
     check_stories("stories260k-f16");
 }
 
-/* ---- ends ---------------------------------------------------------------------------------------
- */
+/* ---- ends ---------------------------------------------------------------------------------- */
 
 static void test_close_with_running_jobs(void **state)
 {

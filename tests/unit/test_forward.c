@@ -38,7 +38,7 @@ static const struct {
     {{"bf16, int8 KV", KERN_A_BF16, true, KERN_W_BF16, KERN_W_BF16, KERN_KV_I8}, 0.06},
 };
 
-/* ---- running sequences ---------------------------------------------------------------------- */
+/* ---- running sequences --------------------------------------------------------------------- */
 
 struct rig {
     struct eng_model *model;
@@ -142,7 +142,7 @@ static void run_alone(const struct rig *g, struct sequence *s, int chunk)
     while (s->done < s->n) run_step(g, &s, &chunk, 1);
 }
 
-/* ---- near the reference --------------------------------------------------------------------- */
+/* ---- near the reference -------------------------------------------------------------------- */
 
 static double spread_of(const double *x, size_t n)
 {
@@ -167,7 +167,7 @@ static double distance(const struct eng_model *m, const struct sequence *s)
     return worst;
 }
 
-/* ---- the same bits -------------------------------------------------------------------------- */
+/* ---- the same bits ------------------------------------------------------------------------- */
 
 static void require_same(const struct sequence *a, const struct sequence *b, int vocab,
                          const char *what)
@@ -320,7 +320,7 @@ static void test_blas(void **state)
         }
 }
 
-/* ---- wants, sums, stops, faults ------------------------------------------------------------- */
+/* ---- wants, sums, stops, faults ------------------------------------------------------------ */
 
 static struct eng_model *make_model(size_t shape, size_t path)
 {

@@ -250,7 +250,7 @@ static void decoding(void **state)
     }
 }
 
-/* ---- digests and keys ------------------------------------------------------------------------------- */
+/* ---- digests and keys ---------------------------------------------------------------------- */
 
 static void digests(void **state)
 {
@@ -311,7 +311,7 @@ static void key_files(void **state)
     srv_keys_destroy(NULL);
 }
 
-/* ---- watchdog ------------------------------------------------------------------------------------------ */
+/* ---- watchdog ------------------------------------------------------------------------------ */
 
 static void watchdog_sees_only_work_that_stands_still(void **state)
 {

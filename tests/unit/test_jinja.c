@@ -16,7 +16,7 @@
 
 enum { MEMORY_BYTES = 256 << 20, OUTPUT_BYTES = 1 << 20, STEPS = 2000000 };
 
-/* ---- rendering one template ---- */
+/* ---- rendering one template ---------------------------------------------------------------- */
 
 struct job {
     const char *source;
@@ -77,7 +77,7 @@ static int render(struct job *job)
     return render_bounded(job, MEMORY_BYTES, OUTPUT_BYTES, STEPS);
 }
 
-/* ---- the fixtures ---- */
+/* ---- the fixtures -------------------------------------------------------------------------- */
 
 struct fixture {
     FILE *file;
@@ -144,7 +144,7 @@ static void test_cases(void **state)
     REQUIRE_EQ_INT(fx.n_wrong, 0);
 }
 
-/* ---- errors ---- */
+/* ---- errors -------------------------------------------------------------------------------- */
 
 static void test_errors(void **state)
 {
@@ -190,7 +190,7 @@ static void test_errors(void **state)
     }
 }
 
-/* ---- budgets ---- */
+/* ---- budgets ------------------------------------------------------------------------------- */
 
 static void test_budgets(void **state)
 {
@@ -431,7 +431,7 @@ static void test_nesting(void **state)
     }
 }
 
-/* ---- provenance ---- */
+/* ---- provenance ---------------------------------------------------------------------------- */
 
 static void test_marks(void **state)
 {
@@ -507,7 +507,7 @@ static void test_marks(void **state)
     }
 }
 
-/* ---- numbers ---- */
+/* ---- numbers ------------------------------------------------------------------------------- */
 
 static uint64_t next_random(uint64_t *state)
 {
@@ -580,7 +580,7 @@ static void test_integers(void **state)
     jinja_run_finish(&r);
 }
 
-/* ---- strings that share a buffer ---- */
+/* ---- strings that share a buffer ----------------------------------------------------------- */
 
 static void check_concat(struct jinja_run *r, void *arg)
 {
@@ -624,7 +624,7 @@ static void test_accumulation(void **state)
     job_finish(&job);
 }
 
-/* ---- JSON ---- */
+/* ---- JSON ---------------------------------------------------------------------------------- */
 
 static void parse_json(struct jinja_run *r, void *arg)
 {

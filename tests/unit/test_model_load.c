@@ -275,7 +275,7 @@ static void test_rope_tables(void **state)
     eng_model_close(m);
 }
 
-/* ---- files that change ----------------------------------------------------------------------- */
+/* ---- files that change --------------------------------------------------------------------- */
 
 static void copy_file(const char *from_dir, const char *to_dir, const char *name)
 {

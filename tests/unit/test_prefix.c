@@ -152,7 +152,7 @@ static void test_forgets_private_scopes(void **state)
     close_fixture(&f);
 }
 
-/* ---- against a list of what ought to be there ---------------------------------------------------- */
+/* ---- against a list of what ought to be there ---------------------------------------------- */
 
 /* Random chains held and released; afterwards every page is free or idle, and no more is found than is held. */
 static void test_random_use_keeps_count(void **state)

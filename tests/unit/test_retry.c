@@ -181,7 +181,7 @@ static void the_table_and_a_key_s_share_are_bounded(void **state)
     close_retry(r);
 }
 
-/* ---- a simulated server: slots, a queue, and clients that send again at once --------------------- */
+/* ---- a simulated server: slots, a queue, and clients that send again at once --------------- */
 
 enum { CLIENTS = 40, QUEUE = 8, SERVICE_MS = 400, STEP_MS = 5, RUN_MS = 120000 };
 

@@ -11,7 +11,7 @@
 
 enum { ERR_BYTES = 512 };
 
-/* ---- headers --------------------------------------------------------------------------------- */
+/* ---- headers ------------------------------------------------------------------------------- */
 
 struct header_case {
     const char *name, *text;
@@ -124,7 +124,7 @@ static void test_fields(void **state)
     eng_shard_finish(&shard);
 }
 
-/* ---- files ----------------------------------------------------------------------------------- */
+/* ---- files --------------------------------------------------------------------------------- */
 
 /* A directory of its own, emptied at the end. */
 static char dir[] = "/tmp/hearth-test-safetensors-XXXXXX";
@@ -208,7 +208,7 @@ static void test_files(void **state)
     eng_shard_finish(&shard);
 }
 
-/* ---- indexes --------------------------------------------------------------------------------- */
+/* ---- indexes ------------------------------------------------------------------------------- */
 
 static const struct {
     const char *text, *says; /* NULL: fine */
@@ -249,7 +249,7 @@ static void test_indexes(void **state)
     }
 }
 
-/* ---- sets of files --------------------------------------------------------------------------- */
+/* ---- sets of files ------------------------------------------------------------------------- */
 
 static const char set_index[] =
     "{\"weight_map\":{\"a\":\"1.safetensors\",\"b\":\"2.safetensors\"}}";

@@ -23,7 +23,7 @@ static void fill_logits(float *x, int n, uint32_t seed)
         x[i] = (float)(next_random(&seed) % 4000) / 200.0f - 10.0f; /* ties occur */
 }
 
-/* ---- rank --------------------------------------------------------------------------------------- */
+/* ---- rank ---------------------------------------------------------------------------------- */
 
 static const float *sort_values;
 
@@ -76,7 +76,7 @@ static void test_rank_orders(void **state)
     }
 }
 
-/* ---- random numbers ----------------------------------------------------------------------------- */
+/* ---- random numbers ------------------------------------------------------------------------ */
 
 /* Known answers of Philox4x32-10, from the authors' Random123 distribution. */
 static void test_philox_known_answers(void **state)
@@ -118,7 +118,7 @@ static void test_uniform_depends_on_all(void **state)
     REQUIRE_MSG(fabs(mean - 0.5) < 0.01, "mean %g", mean);
 }
 
-/* ---- the chain against its definition ----------------------------------------------------------- */
+/* ---- the chain against its definition ------------------------------------------------------ */
 
 struct candidate {
     int32_t id;
@@ -254,7 +254,7 @@ static void test_chain_follows_definition(void **state)
     }
 }
 
-/* ---- adjustments -------------------------------------------------------------------------------- */
+/* ---- adjustments --------------------------------------------------------------------------- */
 
 static int32_t greedy(const float *logits, struct eng_sampling s, const struct sample_history *h,
                       const int32_t *banned, int n_banned)
@@ -358,7 +358,7 @@ static void test_banned_is_never_drawn(void **state)
     }
 }
 
-/* ---- log-probabilities -------------------------------------------------------------------------- */
+/* ---- log-probabilities --------------------------------------------------------------------- */
 
 static void test_logprobs(void **state)
 {
@@ -379,7 +379,7 @@ static void test_logprobs(void **state)
     sampler_destroy(sampler);
 }
 
-/* ---- checking ----------------------------------------------------------------------------------- */
+/* ---- checking ------------------------------------------------------------------------------ */
 
 static void test_check_names_the_field(void **state)
 {

@@ -8,7 +8,7 @@
 #include "engine/sched.h"
 #include "fake_model.h"
 
-/* ---- an engine without a model ------------------------------------------------------------------ */
+/* ---- an engine without a model ------------------------------------------------------------- */
 
 struct setup {
     int n_parallel, chunk, n_pages, ctx, max_queued_jobs, max_queued_tokens;
@@ -91,7 +91,7 @@ static void close_bench(struct bench *b)
     free(b->model);
 }
 
-/* ---- a client ----------------------------------------------------------------------------------- */
+/* ---- a client ------------------------------------------------------------------------------ */
 
 enum { MAX_OUT = 600, MAX_CHOICES = 4, MAX_PROMPT = 600 };
 
@@ -259,7 +259,7 @@ static void check_greedy(const struct client *c, int choice, const int32_t *prom
                     (int)c->out[choice][i], (int)want[i]);
 }
 
-/* ---- answers ------------------------------------------------------------------------------------ */
+/* ---- answers ------------------------------------------------------------------------------- */
 
 static void run_many(const struct setup *setup)
 {
@@ -331,7 +331,7 @@ static void test_steps_keep_their_bounds(void **state)
     close_bench(&b);
 }
 
-/* ---- choices ------------------------------------------------------------------------------------ */
+/* ---- choices ------------------------------------------------------------------------------- */
 
 static struct eng_job_params sampled_job(struct client *c, const int32_t *prompt, int n_prompt,
                                          int max_tokens, uint64_t seed)
@@ -384,7 +384,7 @@ static void test_choices_equal_single_jobs_and_prefill_once(void **state)
     }
 }
 
-/* ---- the prefix cache --------------------------------------------------------------------------- */
+/* ---- the prefix cache ---------------------------------------------------------------------- */
 
 static struct eng_usage run_one(struct bench *b, const struct eng_job_params *params)
 {
@@ -550,7 +550,7 @@ static void test_small_cache_evicts_and_stays_right(void **state)
     close_bench(&b);
 }
 
-/* ---- ends --------------------------------------------------------------------------------------- */
+/* ---- ends ---------------------------------------------------------------------------------- */
 
 static void test_end_of_context(void **state)
 {
@@ -695,7 +695,7 @@ static void test_non_finite_logits_end_one_job(void **state)
     close_bench(&b);
 }
 
-/* ---- what is asked besides ---------------------------------------------------------------------- */
+/* ---- what is asked besides ----------------------------------------------------------------- */
 
 static void test_prompt_logprobs_and_logits(void **state)
 {
@@ -784,7 +784,7 @@ static void test_embedding_is_the_mean(void **state)
     close_bench(&b);
 }
 
-/* ---- cancelling --------------------------------------------------------------------------------- */
+/* ---- cancelling ---------------------------------------------------------------------------- */
 
 static void test_cancel_in_a_step_waiting_and_running(void **state)
 {
@@ -890,7 +890,7 @@ static void test_deadlines(void **state)
     close_bench(&b);
 }
 
-/* ---- the queue ---------------------------------------------------------------------------------- */
+/* ---- the queue ----------------------------------------------------------------------------- */
 
 static void test_queue_bounds(void **state)
 {
@@ -1163,7 +1163,7 @@ static void test_big_job_is_not_starved(void **state)
     close_bench(&b);
 }
 
-/* ---- ends of the scheduler ----------------------------------------------------------------------- */
+/* ---- ends of the scheduler ----------------------------------------------------------------- */
 
 static void test_drain_and_destroy(void **state)
 {
@@ -1231,7 +1231,7 @@ static void test_submit_refuses_what_is_wrong(void **state)
     close_bench(&b);
 }
 
-/* ---- everything at once -------------------------------------------------------------------------- */
+/* ---- everything at once -------------------------------------------------------------------- */
 
 /* A mixed load with cancellations, choices, tenants and little memory; every finished answer is checked. */
 static void test_mixed_load(void **state)

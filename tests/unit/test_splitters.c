@@ -128,7 +128,7 @@ static void splitters_agree_on_every_code_point(void **state)
     }
 }
 
-/* ---- classes -------------------------------------------------------------------------------- */
+/* ---- classes ------------------------------------------------------------------------------- */
 
 static bool has_category(uint32_t cp, uint32_t categories)
 {
@@ -188,7 +188,7 @@ static void classes_have_the_members_of_the_table(void **state)
     }
 }
 
-/* ---- what is refused ------------------------------------------------------------------------ */
+/* ---- what is refused ----------------------------------------------------------------------- */
 
 static void patterns_without_an_equal_are_refused_by_name(void **state)
 {
@@ -254,7 +254,7 @@ static void a_pattern_of_great_length_or_depth_is_refused(void **state)
                    TOK_EINVAL);
 }
 
-/* ---- the bound on work ---------------------------------------------------------------------- */
+/* ---- the bound on work --------------------------------------------------------------------- */
 
 /* Runs a pattern over a text of one repeated character; the result of the last search. */
 static int run_over(const char *pattern, char c, size_t len)

@@ -18,7 +18,7 @@
 
 static char err[512];
 
-/* ---- helpers -------------------------------------------------------------------------------- */
+/* ---- helpers ------------------------------------------------------------------------------- */
 
 /* Loads JSON in which ' stands for ". NULL and err when it is refused. */
 static struct tok *load(const char *json)
@@ -88,7 +88,7 @@ static uint64_t next_random(uint64_t *state)
     return *state;
 }
 
-/* ---- what is refused ------------------------------------------------------------------------ */
+/* ---- what is refused ----------------------------------------------------------------------- */
 
 #define MODEL "'model':{'type':'BPE','vocab':{'a':0,'b':1,'ab':2},'merges':['a b']}"
 #define ADDED(id, content)                                                                         \
@@ -246,7 +246,7 @@ static void escapes_and_the_order_of_members_do_not_matter(void **state)
     }
 }
 
-/* ---- files ---------------------------------------------------------------------------------- */
+/* ---- files --------------------------------------------------------------------------------- */
 
 static void write_file(const char *path, const char *content)
 {
@@ -307,7 +307,7 @@ static void sha256_of_known_texts(void **state)
     }
 }
 
-/* ---- ids ------------------------------------------------------------------------------------ */
+/* ---- ids ----------------------------------------------------------------------------------- */
 
 static void ids_may_have_holes(void **state)
 {
@@ -360,7 +360,7 @@ static void tokens_stand_for_bytes(void **state)
     }
 }
 
-/* ---- encoding ------------------------------------------------------------------------------- */
+/* ---- encoding ------------------------------------------------------------------------------ */
 
 static void text_that_is_not_utf8_is_refused(void **state)
 {
@@ -618,7 +618,7 @@ static void a_megabyte_without_a_break_takes_linear_time(void **state)
     tok_close(t);
 }
 
-/* ---- decoding ------------------------------------------------------------------------------- */
+/* ---- decoding ------------------------------------------------------------------------------ */
 
 #define BYTES                                                                                      \
     "{'decoder':{'type':'ByteLevel'},'model':{'vocab':{'a':0,'\xc3\xa6':1,'\xc2\xb0':2,'\xc2\xb4'" \
@@ -697,7 +697,7 @@ static void special_tokens_are_skipped_when_asked(void **state)
     tok_close(t);
 }
 
-/* ---- properties ----------------------------------------------------------------------------- */
+/* ---- properties ---------------------------------------------------------------------------- */
 
 static size_t random_text(char *out, size_t n_chars, uint64_t *seed)
 {
@@ -765,7 +765,7 @@ static void streamed_is_plain(void **state)
     tok_close(t);
 }
 
-/* ---- growth --------------------------------------------------------------------------------- */
+/* ---- growth -------------------------------------------------------------------------------- */
 
 /* A tokenizer whose MEMBER is a Sequence (of LIST): `head`, then the components n times. Owned. */
 static char *with_sequence(const char *member, const char *list, const char *head,
@@ -957,7 +957,7 @@ static void added_tokens_that_grow_are_refused(void **state)
     REQUIRE_MSG(strstr(err, "added_tokens") && strstr(err, "bytes to a text of"), "%s", err);
 }
 
-/* ---- threads -------------------------------------------------------------------------------- */
+/* ---- threads ------------------------------------------------------------------------------- */
 
 static void *encode_many(void *data)
 {
