@@ -42,9 +42,9 @@ struct jr {
     size_t len;
     size_t pos;
     unsigned flags;
-    int max_depth;    /* containers open at once; may be set after jr_init, up to JR_MAX_DEPTH */
+    int max_depth; /* containers open at once; may be set after jr_init, up to JR_MAX_DEPTH */
     int depth;
-    char *scratch;    /* an unescaped string */
+    char *scratch; /* an unescaped string */
     size_t scratch_cap;
     char *err;
     size_t errlen;

@@ -40,9 +40,9 @@ enum { MAX_READS_BYTES = 6 << 20 };
 struct unit {
     int seg, head;
     int row0, n_rows;
-    int split;    /* the only split to compute, kept in parts[part]; -1: all, merged and finished */
+    int split; /* the only split to compute, kept in parts[part]; -1: all, merged and finished */
     int part;
-    bool stores;  /* a single token, whose key and value are stored first */
+    bool stores; /* a single token, whose key and value are stored first */
 };
 
 /* Tokens of a segment whose keys and values one item stores. */
@@ -58,7 +58,7 @@ struct merge {
 /* What is known of a row after some splits. */
 struct row_state {
     float max, sum;
-    bool any;  /* false: no key seen yet, acc is not set */
+    bool any; /* false: no key seen yet, acc is not set */
 };
 
 /* One split's results of a tile: sums of values [n_rows][d_pad] and what scales them. */
@@ -68,14 +68,14 @@ struct part {
 };
 
 struct thread_scratch {
-    uint8_t *queries;      /* packed tile, K = d_pad */
-    float *scores;         /* [max_tile][ATTN_SPLIT] */
-    uint8_t *probs;        /* packed tile, K = ATTN_SPLIT */
-    struct part part;      /* of one split */
-    float *acc;            /* [max_tile][d_pad]: merged values; the first split's lie here at once */
-    struct row_state *rows;/* [max_tile] */
-    float *head;           /* [d_pad] */
-    uint8_t *panels;       /* int8 pages: a key panel, or a split's value panels, as bf16 */
+    uint8_t *queries; /* packed tile, K = d_pad */
+    float *scores;    /* [max_tile][ATTN_SPLIT] */
+    uint8_t *probs;   /* packed tile, K = ATTN_SPLIT */
+    struct part part; /* of one split */
+    float *acc;       /* [max_tile][d_pad]: merged values; the first split's lie here at once */
+    struct row_state *rows; /* [max_tile] */
+    float *head;            /* [d_pad] */
+    uint8_t *panels;        /* int8 pages: a key panel, or a split's value panels, as bf16 */
 };
 
 struct attn {
@@ -84,11 +84,11 @@ struct attn {
     enum kern_wfmt page_fmt; /* of the panels that are multiplied: int8 pages become bf16 first */
     kern_matmul_fn *matmul;
     kern_matmul_segs_fn *matmul_segs;
-    int group;             /* query heads per kv head */
-    int max_tile;          /* rows of a tile */
+    int group;    /* query heads per kv head */
+    int max_tile; /* rows of a tile */
     float scale;
     struct thread_scratch *threads; /* [n_threads] */
-    struct part *parts;    /* [max_parts] */
+    struct part *parts;             /* [max_parts] */
     int max_parts;
     /* of the present step */
     const struct fwd_segment *segs;
@@ -99,7 +99,7 @@ struct attn {
     int n_stores;
     struct merge *merges;
     int n_merges;
-    uint8_t **reads;       /* [max_reads]: pages that single tokens read */
+    uint8_t **reads; /* [max_reads]: pages that single tokens read */
     int n_reads, max_reads;
 };
 
@@ -449,9 +449,8 @@ static struct kern_tile soften(struct attn *a, const struct unit *u, int window,
 }
 
 /* Probabilities times the values of the pages: [n_rows][d_pad]. */
-static void weigh_values(struct attn *a, int layer, const struct unit *u,
-                         const struct pages *pages, const struct kern_tile *probs,
-                         struct thread_scratch *t, float *values)
+static void weigh_values(struct attn *a, int layer, const struct unit *u, const struct pages *pages,
+                         const struct kern_tile *probs, struct thread_scratch *t, float *values)
 {
     enum { ROOM_BYTES = 2 * KERN_PANEL * KV_PAGE_TOKENS };
 
@@ -527,7 +526,8 @@ static void finish_rows(struct attn *a, const struct unit *u, struct thread_scra
 
 static void forget_rows(const struct unit *u, struct thread_scratch *t)
 {
-    for (int i = 0; i < u->n_rows; i++) t->rows[i].any = false;
+    for (int i = 0; i < u->n_rows; i++)
+        t->rows[i].any = false;
 }
 
 /* ---- items --------------------------------------------------------------------------------- */

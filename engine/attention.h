@@ -37,9 +37,9 @@ struct attn_params {
     int n_threads;
     int max_rows, max_segs;
     int64_t ctx;
-    const float *qkv;   /* [max_rows][ld_qkv]: q, k, v of each row */
+    const float *qkv; /* [max_rows][ld_qkv]: q, k, v of each row */
     size_t ld_qkv;
-    float *out;         /* [max_rows][ld_out]: heads side by side */
+    float *out; /* [max_rows][ld_out]: heads side by side */
     size_t ld_out;
 };
 

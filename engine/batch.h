@@ -77,7 +77,7 @@ struct batch {
     struct seq *slots;  /* [n_parallel] */
     struct seq **order; /* [n_parallel] the running ones: rank, admission, within a key priority */
     int n_running;
-    int n_reserved;            /* pages */
+    int n_reserved; /* pages */
     /* What is free for others to see; a client that hears of a job's end finds its slot here. */
     atomic_int n_free_slots;
     atomic_int n_free_pages;   /* not reserved */
@@ -91,8 +91,7 @@ struct batch {
     int n_prompt_rows;
     struct batch_draw *draws; /* [n_parallel] */
     int n_draws;
-    struct eng_stats
-        stats; /* copied out by the scheduler; its counts of waiting are not kept here */
+    struct eng_stats stats; /* copied out by the scheduler; its counts of waiting are not kept here */
     double prompt_tokens, prompt_us, generated_tokens,
         generated_us; /* decayed sums for the rates */
 };

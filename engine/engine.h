@@ -27,15 +27,15 @@
 #include <stdint.h>
 
 enum eng_error {
-    ENG_EINVAL = -1,      /* wrong model file, or a parameter out of range; err says which */
-    ENG_ENOMEM = -2,      /* memory cannot be had, or the plan does not fit the limit */
-    ENG_EIO = -3,         /* a file cannot be read */
-    ENG_ENOENT = -4,      /* a file is missing */
-    ENG_EUNSUPPORTED = -5,/* a model feature that is not built; err names it */
-    ENG_ECONTEXT = -6,    /* the prompt is longer than the context */
-    ENG_EQUEUEFULL = -7,  /* the bounded queue has no room: requests or prompt tokens */
-    ENG_ECLOSED = -8,     /* the engine is draining or closed */
-    ENG_EFAILED = -9,     /* the engine met an internal error */
+    ENG_EINVAL = -1,       /* wrong model file, or a parameter out of range; err says which */
+    ENG_ENOMEM = -2,       /* memory cannot be had, or the plan does not fit the limit */
+    ENG_EIO = -3,          /* a file cannot be read */
+    ENG_ENOENT = -4,       /* a file is missing */
+    ENG_EUNSUPPORTED = -5, /* a model feature that is not built; err names it */
+    ENG_ECONTEXT = -6,     /* the prompt is longer than the context */
+    ENG_EQUEUEFULL = -7,   /* the bounded queue has no room: requests or prompt tokens */
+    ENG_ECLOSED = -8,      /* the engine is draining or closed */
+    ENG_EFAILED = -9,      /* the engine met an internal error */
 };
 
 struct eng;
@@ -86,28 +86,28 @@ struct eng_memory {
     int64_t kv_bytes;
     int64_t scratch_bytes; /* activations, attention, packing */
     int64_t logits_bytes;
-    int64_t limit_bytes;   /* what they were checked against */
-    int64_t answer_bytes;  /* kept by the caller, see eng_params */
-    int64_t other_bytes;   /* allowance for the program, the tokenizer and requests in flight */
-    int64_t spare_bytes;   /* planned for weights that might not have fitted 12 bits, and not needed */
+    int64_t limit_bytes;  /* what they were checked against */
+    int64_t answer_bytes; /* kept by the caller, see eng_params */
+    int64_t other_bytes;  /* allowance for the program, the tokenizer and requests in flight */
+    int64_t spare_bytes; /* planned for weights that might not have fitted 12 bits, and not needed */
 };
 
 /* Facts that do not change while the engine is open; borrowed until eng_close. */
 struct eng_info {
-    const char *architecture;  /* "LlamaForCausalLM" */
-    const char *numerics;      /* the path chosen: "exact", "bf16", ... */
-    const char *kernels;       /* the kernel level chosen */
-    const char *gemm;          /* "native", "blas:<core name>" or "mixed" */
+    const char *architecture; /* "LlamaForCausalLM" */
+    const char *numerics;     /* the path chosen: "exact", "bf16", ... */
+    const char *kernels;      /* the kernel level chosen */
+    const char *gemm;         /* "native", "blas:<core name>" or "mixed" */
     const char *kv_dtype;
-    bool repeatable;           /* false: this machine's BLAS failed the repeatability test */
+    bool repeatable; /* false: this machine's BLAS failed the repeatability test */
     int n_threads, n_parallel, chunk_tokens, page_tokens, n_pages;
     int max_choices;
-    int64_t ctx_tokens;        /* tokens a sequence may hold */
-    int64_t ctx_train_tokens;  /* max_position_embeddings */
+    int64_t ctx_tokens;       /* tokens a sequence may hold */
+    int64_t ctx_train_tokens; /* max_position_embeddings */
     int64_t n_params;
-    int32_t vocab_size;        /* of config.json: the width of a row of logits */
+    int32_t vocab_size; /* of config.json: the width of a row of logits */
     int d_model, n_layers, n_heads, n_kv_heads, d_head, d_ff;
-    const int32_t *eos_ids;    /* generation_config.json, else config.json */
+    const int32_t *eos_ids; /* generation_config.json, else config.json */
     int n_eos_ids;
     int32_t bos_id;            /* or -1 */
     const char *weights_dtype; /* of the files: "BF16", "F16", "F32", "mixed" */
@@ -127,24 +127,24 @@ struct eng_inspect_config {
     int hidden_size, n_layers, n_heads, n_kv_heads, d_head, d_ff;
     int32_t vocab_size;
     bool tied_head;
-    int64_t ctx_tokens;         /* the longest context that can be served */
+    int64_t ctx_tokens; /* the longest context that can be served */
     double rope_theta, rope_factor;
     int n_layers_without_rope;
     int n_windowed_layers, window_tokens; /* layers with a sliding window; the last one's size */
-    const int32_t *eos_ids;     /* [n_eos_ids] */
+    const int32_t *eos_ids;               /* [n_eos_ids] */
     int n_eos_ids;
 };
 struct eng_inspect_tensor {
     const char *name, *dtype, *file;
-    const int64_t *shape;       /* [rank] */
+    const int64_t *shape; /* [rank] */
     int rank;
     int64_t n_bytes;
-    bool used;                  /* by the architecture */
+    bool used; /* by the architecture */
 };
 struct eng_inspect_path {
     const char *numerics;
-    int64_t weights_bytes;      /* at most, in memory */
-    bool is_default;            /* what numerics "auto" takes on this machine */
+    int64_t weights_bytes; /* at most, in memory */
+    bool is_default;       /* what numerics "auto" takes on this machine */
 };
 struct eng_inspector {
     void (*problem)(void *ctx, const char *sentence);
@@ -171,15 +171,15 @@ struct eng_bias {
  * a tie. Where every id is banned the choice ends with ENG_FINISH_STOP and stop_id -1.
  */
 struct eng_sampling {
-    float temperature;         /* >= 0 */
-    int top_k;                 /* 0: off */
-    float top_p;               /* (0, 1]; 1: off */
-    float min_p;               /* [0, 1]; 0: off */
-    float typical_p;           /* (0, 1]; 1: off */
-    float repetition_penalty;  /* > 0; 1: off */
-    float frequency_penalty;   /* 0: off */
-    float presence_penalty;    /* 0: off */
-    uint64_t seed;             /* the draw is a function of (seed, choice, token index) alone */
+    float temperature;        /* >= 0 */
+    int top_k;                /* 0: off */
+    float top_p;              /* (0, 1]; 1: off */
+    float min_p;              /* [0, 1]; 0: off */
+    float typical_p;          /* (0, 1]; 1: off */
+    float repetition_penalty; /* > 0; 1: off */
+    float frequency_penalty;  /* 0: off */
+    float presence_penalty;   /* 0: off */
+    uint64_t seed;            /* the draw is a function of (seed, choice, token index) alone */
     const struct eng_bias *bias;
     int n_bias;
     const int32_t *allowed_ids; /* NULL: all */
@@ -190,13 +190,13 @@ struct eng_sampling {
 struct eng_sampling eng_sampling_default(void);
 
 enum eng_finish {
-    ENG_FINISH_STOP = 1,   /* an end-of-sequence or stop id (delivered as the last token), or
+    ENG_FINISH_STOP = 1,      /* an end-of-sequence or stop id (delivered as the last token), or
                             * eng_job_stop_choice */
-    ENG_FINISH_LENGTH,     /* max_tokens or the end of the context */
-    ENG_FINISH_CANCELLED,  /* eng_job_cancel or eng_close */
-    ENG_FINISH_DEADLINE,   /* deadline_us passed */
+    ENG_FINISH_LENGTH,        /* max_tokens or the end of the context */
+    ENG_FINISH_CANCELLED,     /* eng_job_cancel or eng_close */
+    ENG_FINISH_DEADLINE,      /* deadline_us passed */
     ENG_FINISH_QUEUE_TIMEOUT, /* queue_deadline_us passed before anything started */
-    ENG_FINISH_ERROR,      /* non-finite logits or an internal error: this job only */
+    ENG_FINISH_ERROR,         /* non-finite logits or an internal error: this job only */
 };
 
 /* One candidate with its log-probability: log-softmax of the raw logits, before the whole chain. */
@@ -234,37 +234,37 @@ struct eng_event {
     enum eng_event_type type;
     int choice;
     int64_t index;
-    int32_t id;                      /* TOKEN, PROMPT_TOKEN */
-    float logprob;                   /* TOKEN with n_logprobs >= 0, PROMPT_TOKEN */
-    int rank;                        /* PROMPT_TOKEN: 1 for the most likely; 0 elsewhere */
-    const struct eng_logprob *top;   /* best first, ties by lower id; NULL: not asked */
+    int32_t id;                    /* TOKEN, PROMPT_TOKEN */
+    float logprob;                 /* TOKEN with n_logprobs >= 0, PROMPT_TOKEN */
+    int rank;                      /* PROMPT_TOKEN: 1 for the most likely; 0 elsewhere */
+    const struct eng_logprob *top; /* best first, ties by lower id; NULL: not asked */
     int n_top;
-    const float *logits;             /* LOGITS, EMBEDDING */
+    const float *logits; /* LOGITS, EMBEDDING */
     int64_t n_logits;
-    enum eng_finish finish;          /* CHOICE_DONE */
-    const char *error;               /* CHOICE_DONE with ENG_FINISH_ERROR */
-    int32_t stop_id;                 /* CHOICE_DONE by an id: that id; else -1 */
-    const struct eng_usage *usage;   /* STARTED, PROGRESS, JOB_DONE */
-    uint64_t now_us;                 /* when the step that made it ended */
+    enum eng_finish finish;        /* CHOICE_DONE */
+    const char *error;             /* CHOICE_DONE with ENG_FINISH_ERROR */
+    int32_t stop_id;               /* CHOICE_DONE by an id: that id; else -1 */
+    const struct eng_usage *usage; /* STARTED, PROGRESS, JOB_DONE */
+    uint64_t now_us;               /* when the step that made it ended */
 };
 
 struct eng_job_params {
-    const int32_t *prompt;      /* [n_prompt], every id in [0, vocab_size); copied by submit */
-    int64_t n_prompt;           /* >= 1 and <= context */
-    int n_choices;              /* 1..max_choices; one prefill serves all */
-    int first_choice;           /* number of the first choice within its prompt (see seed) */
-    int64_t max_tokens;         /* per choice; 0: prefill only; clamped so that prompt and answer
+    const int32_t *prompt; /* [n_prompt], every id in [0, vocab_size); copied by submit */
+    int64_t n_prompt;      /* >= 1 and <= context */
+    int n_choices;         /* 1..max_choices; one prefill serves all */
+    int first_choice;      /* number of the first choice within its prompt (see seed) */
+    int64_t max_tokens;    /* per choice; 0: prefill only; clamped so that prompt and answer
                                  * fit the context (a prompt that fills it still gives one token) */
-    int64_t min_tokens;         /* end and stop ids are banned before that many */
+    int64_t min_tokens;    /* end and stop ids are banned before that many */
     struct eng_sampling sampling;
-    const int32_t *stop_ids;    /* copied */
+    const int32_t *stop_ids; /* copied */
     int n_stop_ids;
-    bool ignore_eos;            /* the model's own eos ids do not stop */
-    int n_logprobs;             /* -1: none; 0: of the sampled token; k: and of the k best (at most
+    bool ignore_eos;       /* the model's own eos ids do not stop */
+    int n_logprobs;        /* -1: none; 0: of the sampled token; k: and of the k best (at most
                                  * ENG_MAX_LOGPROBS) */
-    int n_prompt_logprobs;      /* -1: none; such a job reads no cached pages */
+    int n_prompt_logprobs; /* -1: none; such a job reads no cached pages */
     bool want_logits;
-    bool want_embedding;        /* prompt only; max_tokens must be 0 */
+    bool want_embedding; /* prompt only; max_tokens must be 0 */
     bool want_progress;
     bool no_cache;              /* neither reads nor fills the prefix cache */
     uint8_t tenant[32];         /* prefix pages are shared by equal tenants; 0: the common one */
@@ -319,21 +319,21 @@ static inline int64_t eng_step_size(int i)
 }
 
 struct eng_stats {
-    int n_running;              /* sequences in slots */
-    int n_waiting;              /* sequences queued */
-    int64_t n_waiting_tokens;   /* prompt tokens queued */
-    int n_pages_used;           /* held by running sequences */
-    int n_pages_cached;         /* only by the prefix cache: free when needed */
+    int n_running;            /* sequences in slots */
+    int n_waiting;            /* sequences queued */
+    int64_t n_waiting_tokens; /* prompt tokens queued */
+    int n_pages_used;         /* held by running sequences */
+    int n_pages_cached;       /* only by the prefix cache: free when needed */
     int n_pages_total;
     uint64_t n_steps;
-    uint64_t last_step_us;      /* when the last step ended, CLOCK_MONOTONIC */
+    uint64_t last_step_us; /* when the last step ended, CLOCK_MONOTONIC */
     uint64_t n_prompt_tokens, n_cached_tokens, n_computed_prompt_tokens, n_generated_tokens;
     uint64_t n_jobs_done, n_jobs_cancelled, n_jobs_failed;
     double prompt_tokens_per_s; /* measured over the last seconds of work; 0: none yet */
     double generated_tokens_per_s;
-    uint64_t compute_us;        /* wall time spent inside steps */
+    uint64_t compute_us;                      /* wall time spent inside steps */
     uint64_t n_steps_of_size[ENG_STEP_SIZES]; /* completed ones; not cumulative */
-    uint64_t n_step_tokens;     /* their prompt rows and generated tokens */
+    uint64_t n_step_tokens;                   /* their prompt rows and generated tokens */
 };
 /* A snapshot; it follows the events of a step at once, but not before them. */
 void eng_stats(struct eng *e, struct eng_stats *ret_stats);

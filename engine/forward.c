@@ -31,8 +31,8 @@
 #include "engine/scratch.h"
 
 enum {
-    PRIVATE_ROWS = 4,  /* up to so many rows are packed by each thread for itself */
-    EMBED_ROWS = 8,    /* of one item */
+    PRIVATE_ROWS = 4, /* up to so many rows are packed by each thread for itself */
+    EMBED_ROWS = 8,   /* of one item */
     OPS_PER_LAYER = 10,
     OPS_OUTSIDE = 5,
 };
@@ -59,9 +59,9 @@ struct op {
     enum op_kind kind;
     enum op_rows rows;
     int layer;
-    const struct eng_mat *mat;   /* products and their packing */
-    const struct eng_mat *next;  /* the matrix read after this one */
-    struct gemm_source src;      /* without x: the op before has left its rows packed in f->ffn */
+    const struct eng_mat *mat;  /* products and their packing */
+    const struct eng_mat *next; /* the matrix read after this one */
+    struct gemm_source src;     /* without x: the op before has left its rows packed in f->ffn */
     struct kern_out out;
     int units_per_item, n_units; /* panels, or pairs of them */
     int reads_layer;             /* whose keys and values are fetched beside a product; -1: none */
@@ -86,7 +86,7 @@ struct thread_state {
     struct packed own;
     const struct op *packed_for; /* what `own` holds, of which step */
     uint64_t packed_step;
-    float *row;                  /* [as long as its rows] */
+    float *row; /* [as long as its rows] */
     struct gemm_thread gemm;
 };
 
@@ -97,13 +97,13 @@ struct fwd {
     size_t mapping_bytes;
 
     /* activations, f32, rows padded to whole panels */
-    float *x;       /* [max_rows][d_model]: the residual stream */
-    float *kept;    /* [max_rows][d_model]: the same for kept rows, in the last layer */
-    float *qkv;     /* [max_rows][(n_heads + 2 n_kv_heads) d_head] */
-    float *heads;   /* [max_rows][n_heads d_head]: attention's output */
-    float *logits;  /* [max_logit_rows][vocab] */
+    float *x;      /* [max_rows][d_model]: the residual stream */
+    float *kept;   /* [max_rows][d_model]: the same for kept rows, in the last layer */
+    float *qkv;    /* [max_rows][(n_heads + 2 n_kv_heads) d_head] */
+    float *heads;  /* [max_rows][n_heads d_head]: attention's output */
+    float *logits; /* [max_logit_rows][vocab] */
     size_t ld_x, ld_qkv, ld_heads, ld_logits;
-    struct best *best;  /* [max_logit_rows][n_head_items] */
+    struct best *best; /* [max_logit_rows][n_head_items] */
     int n_head_items;
 
     struct packed packed; /* [max_rows][d_model, or attention's output where that is longer] */
@@ -117,12 +117,12 @@ struct fwd {
     /* the present step */
     uint64_t step;
     const struct fwd_step *in;
-    int *seg_row;        /* [max_segs]: first row of a segment */
-    int *seg_kept;       /* [max_segs]: first kept row of a segment */
-    int32_t *row_token;  /* [max_rows] */
-    int32_t *kept_row;   /* [max_rows]: rows that go through the last layer to its end */
-    int32_t *logit_row;  /* [max_logit_rows]: indices into kept rows */
-    int n_rows[3];       /* by enum op_rows */
+    int *seg_row;       /* [max_segs]: first row of a segment */
+    int *seg_kept;      /* [max_segs]: first kept row of a segment */
+    int32_t *row_token; /* [max_rows] */
+    int32_t *kept_row;  /* [max_rows]: rows that go through the last layer to its end */
+    int32_t *logit_row; /* [max_logit_rows]: indices into kept rows */
+    int n_rows[3];      /* by enum op_rows */
     bool wants_hidden;
 };
 
@@ -324,8 +324,7 @@ static void add_layer_op(struct fwd *f, enum op_kind kind, int layer,
 
 /* The packing of rows, where src has any, and their product with a matrix. */
 static struct op *add_product(struct fwd *f, enum op_kind kind, enum op_rows rows,
-                              struct gemm_source src, const struct eng_mat *m,
-                              struct kern_out out)
+                              struct gemm_source src, const struct eng_mat *m, struct kern_out out)
 {
     if (src.x) {
         struct op *pack = add_op(f, OP_PACK, rows, pack_item);
@@ -473,8 +472,8 @@ static void take_segment(struct fwd *f, int i)
     f->seg_kept[i] = n[ROWS_KEPT];
     f->wants_hidden = f->wants_hidden || seg->hidden_sum;
     for (int k = 0; k < seg->n_tokens; k++) {
-        bool wants = seg->want == FWD_WANT_ALL ||
-                     (seg->want == FWD_WANT_LAST && k == seg->n_tokens - 1);
+        bool wants =
+            seg->want == FWD_WANT_ALL || (seg->want == FWD_WANT_LAST && k == seg->n_tokens - 1);
         if (wants) {
             assert(n[ROWS_LOGITS] < f->p.max_logit_rows);
             f->logit_row[n[ROWS_LOGITS]++] = n[ROWS_KEPT];
@@ -491,9 +490,11 @@ bool fwd_run(struct fwd *f, const struct fwd_step *step)
     f->step++;
     f->wants_hidden = false;
     memset(f->n_rows, 0, sizeof(f->n_rows));
-    for (int i = 0; i < step->n_segs; i++) take_segment(f, i);
+    for (int i = 0; i < step->n_segs; i++)
+        take_segment(f, i);
     attn_begin(f->attn, step->segs, f->seg_row, step->n_segs);
-    for (int i = 0; i < f->n_ops; i++) f->phases[i].n_items = count_items(&f->ops[i]);
+    for (int i = 0; i < f->n_ops; i++)
+        f->phases[i].n_items = count_items(&f->ops[i]);
     return pool_run(f->p.pool, f->phases, f->n_ops, step->stop);
 }
 
@@ -555,8 +556,7 @@ static void take_thread(struct fwd *f, struct scratch *s, int i, size_t longest)
     t.own = take_packed(s, PRIVATE_ROWS, longest);
     t.row = scratch_take(s, longest, sizeof(float));
     t.gemm.gate_up = scratch_take(s, gemm_gate_up_floats(m, f->p.max_rows), sizeof(float));
-    if (longest_blas > 0)
-        t.gemm.blas = scratch_take(s, gemm_blas_scratch_bytes(longest_blas), 1);
+    if (longest_blas > 0) t.gemm.blas = scratch_take(s, gemm_blas_scratch_bytes(longest_blas), 1);
     if (s->base) f->threads[i] = t;
 }
 
@@ -608,7 +608,8 @@ static void take_scratch(struct fwd *f, struct scratch *s)
     take_activations(f, s);
     f->packed = take_packed(s, (size_t)f->p.max_rows, longest);
     f->threads = scratch_take(s, (size_t)f->n_threads, sizeof(*f->threads));
-    for (int i = 0; i < f->n_threads; i++) take_thread(f, s, i, longest);
+    for (int i = 0; i < f->n_threads; i++)
+        take_thread(f, s, i, longest);
     struct attn_params attn = {
         .model = f->p.model,
         .layout = f->p.layout,

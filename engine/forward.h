@@ -28,10 +28,10 @@ struct fwd_params {
     const struct eng_model *model;
     const struct kv_layout *layout;
     struct pool *pool;
-    int max_rows;        /* of a step */
+    int max_rows; /* of a step */
     int max_segs;
-    int max_logit_rows;  /* of a step */
-    int64_t ctx;         /* longest sequence */
+    int max_logit_rows; /* of a step */
+    int64_t ctx;        /* longest sequence */
 };
 
 /*

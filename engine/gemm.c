@@ -128,7 +128,7 @@ struct product {
     const struct gemm_rows *rows;
     const struct gemm_ahead *ahead;
     const struct gemm_thread *thread;
-    int end;                        /* of the item's panels */
+    int end; /* of the item's panels */
     bool fetches;
 };
 
@@ -193,7 +193,8 @@ static void multiply(const struct product *p, int i, int panel, int n, const str
         int n_tiles = p->rows->n_tiles;
         if (p->fetches) share_ahead(p, panel, n, i * n_calls + k, n_tiles * n_calls, &fetch);
         if (n_tiles > 1)
-            share_beside(&p->ahead->beside, (panel + k) * n_tiles + i, m->n_panels * n_tiles, &fetch);
+            share_beside(&p->ahead->beside, (panel + k) * n_tiles + i, m->n_panels * n_tiles,
+                         &fetch);
         kern->matmul[p->rows->fmt][m->fmt](
             &tile, m->k_pad, m->panels + (size_t)(panel + k) * m->panel_bytes, m->panel_bytes,
             per_call, &at, p->fetches || fetch.more_bytes ? &fetch : NULL);

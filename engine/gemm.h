@@ -21,10 +21,10 @@
 
 /* Where f32 rows come from, and what is done to them first. */
 struct gemm_source {
-    const float *x;       /* row i at x + (map ? map[i] : i) * ld */
+    const float *x; /* row i at x + (map ? map[i] : i) * ld */
     size_t ld;
-    const int32_t *map;   /* NULL: rows lie one after the other */
-    const float *norm;    /* RMSNorm weights [n_in], or NULL */
+    const int32_t *map; /* NULL: rows lie one after the other */
+    const float *norm;  /* RMSNorm weights [n_in], or NULL */
     float eps;
 };
 
@@ -34,7 +34,7 @@ struct gemm_source {
  */
 struct gemm_rows {
     uint8_t *data;
-    float *scale;   /* of int8 rows only, with corr */
+    float *scale; /* of int8 rows only, with corr */
     int32_t *corr;
     enum kern_afmt fmt;
     enum kern_wfmt wfmt; /* of the weights they meet */
@@ -60,8 +60,8 @@ void gemm_pack_tile(const struct eng_model *model, const struct eng_mat *m,
 
 /* What one thread needs besides. */
 struct gemm_thread {
-    float *gate_up;      /* gemm_gate_up_floats */
-    void *blas;          /* gemm_blas_scratch_bytes of the largest matrix; NULL: none uses BLAS */
+    float *gate_up; /* gemm_gate_up_floats */
+    void *blas;     /* gemm_blas_scratch_bytes of the largest matrix; NULL: none uses BLAS */
 };
 
 /*

@@ -108,7 +108,8 @@ static const float *fill_block(const float *x, size_t ldx, int n, int k, float *
 static void store_row(const float *sums, const struct kern_out *out, int row)
 {
     float *c = out->c + (size_t)row * out->ld;
-    for (int n = 0; n < KERN_PANEL; n++) c[n] = out->add ? c[n] + sums[n] : sums[n];
+    for (int n = 0; n < KERN_PANEL; n++)
+        c[n] = out->add ? c[n] + sums[n] : sums[n];
 }
 
 void gemm_blas_panel(const struct kern *kern, const struct eng_mat *m, int panel, const float *x,
@@ -124,7 +125,8 @@ void gemm_blas_panel(const struct kern *kern, const struct eng_mat *m, int panel
         int n = n_rows - row < BLOCK_ROWS ? n_rows - row : BLOCK_ROWS;
         const float *block = fill_block(x + (size_t)row * ldx, ldx, n, m->k_pad, s.rows);
         multiply_block(block, expanded ? s.panel : packed, expanded, m->k_pad, s.results);
-        for (int i = 0; i < n; i++) store_row(s.results + i * KERN_PANEL, out, row + i);
+        for (int i = 0; i < n; i++)
+            store_row(s.results + i * KERN_PANEL, out, row + i);
     }
 }
 
@@ -165,8 +167,8 @@ bool gemm_blas_is_repeatable(int k_pad)
     float *row = s.results + BLOCK_ROWS * KERN_PANEL;
     fill_random(s.panel, KERN_PANEL * (size_t)k_pad, 77);
     fill_random(row, (size_t)k_pad, 78);
-    bool same = same_at_every_place(&s, row, false, k_pad) &&
-                same_at_every_place(&s, row, true, k_pad);
+    bool same =
+        same_at_every_place(&s, row, false, k_pad) && same_at_every_place(&s, row, true, k_pad);
     free(memory);
     return same;
 }

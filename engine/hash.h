@@ -46,7 +46,8 @@ static inline struct eng_hash eng_hash_bytes(const void *data, size_t n, struct 
     struct eng_hash h = seed;
     uint8_t tail[32] = {0};
     size_t left = n;
-    for (; left >= 32; left -= 32, p += 32) eng_hash_block(&h, p);
+    for (; left >= 32; left -= 32, p += 32)
+        eng_hash_block(&h, p);
     if (left) memcpy(tail, p, left);
     eng_hash_block(&h, tail);
     uint64_t a = eng_hash_fold(h.lane[0] ^ (uint64_t)n, ENG_HASH_K3 ^ h.lane[1]);

@@ -9,12 +9,22 @@ static void tell_config(const struct eng_hparams *hp, const struct eng_inspector
 {
     static const char *const rope_names[] = {"default", "linear", "llama3", "yarn", "dynamic"};
     struct eng_inspect_config c = {
-        .architecture = hp->family->architecture, .model_type = hp->family->model_type,
-        .rope = rope_names[hp->rope.type], .hidden_size = hp->d_model, .n_layers = hp->n_layers,
-        .n_heads = hp->n_heads, .n_kv_heads = hp->n_kv_heads, .d_head = hp->d_head,
-        .d_ff = hp->d_ff, .vocab_size = hp->vocab, .tied_head = hp->tied,
-        .ctx_tokens = hp->ctx_max, .rope_theta = hp->rope.theta, .rope_factor = hp->rope.factor,
-        .eos_ids = hp->eos_ids, .n_eos_ids = hp->n_eos_ids,
+        .architecture = hp->family->architecture,
+        .model_type = hp->family->model_type,
+        .rope = rope_names[hp->rope.type],
+        .hidden_size = hp->d_model,
+        .n_layers = hp->n_layers,
+        .n_heads = hp->n_heads,
+        .n_kv_heads = hp->n_kv_heads,
+        .d_head = hp->d_head,
+        .d_ff = hp->d_ff,
+        .vocab_size = hp->vocab,
+        .tied_head = hp->tied,
+        .ctx_tokens = hp->ctx_max,
+        .rope_theta = hp->rope.theta,
+        .rope_factor = hp->rope.factor,
+        .eos_ids = hp->eos_ids,
+        .n_eos_ids = hp->n_eos_ids,
     };
     for (int i = 0; i < hp->n_layers; i++) {
         c.n_layers_without_rope += !hp->layer_rope[i];
@@ -29,9 +39,14 @@ static void tell_tensors(const struct eng_weights *w, const struct eng_inspector
     for (size_t i = 0; i < w->n_tensors; i++) {
         const struct eng_tensor *t = w->by_name[i];
         in->tensor(in->ctx, &(struct eng_inspect_tensor){
-            .name = t->name, .dtype = eng_dtype_name(t->dtype), .file = t->shard->name,
-            .shape = t->shape, .rank = t->rank, .n_bytes = t->n_bytes, .used = t->used,
-        });
+                                .name = t->name,
+                                .dtype = eng_dtype_name(t->dtype),
+                                .file = t->shard->name,
+                                .shape = t->shape,
+                                .rank = t->rank,
+                                .n_bytes = t->n_bytes,
+                                .used = t->used,
+                            });
     }
 }
 
@@ -42,10 +57,12 @@ static void tell_paths(struct eng_model *m, const struct eng_inspector *in)
     for (const char *const *name = eng_numerics_names(); *name; name++) {
         m->numerics = eng_numerics_find(*name);
         eng_plan_place(m, "native");
-        in->path(in->ctx, &(struct eng_inspect_path){
-            .numerics = *name, .weights_bytes = m->weights_bytes,
-            .is_default = m->numerics == eng_numerics_find(bf16 ? "bf16" : "exact"),
-        });
+        in->path(in->ctx,
+                 &(struct eng_inspect_path){
+                     .numerics = *name,
+                     .weights_bytes = m->weights_bytes,
+                     .is_default = m->numerics == eng_numerics_find(bf16 ? "bf16" : "exact"),
+                 });
     }
 }
 

@@ -22,7 +22,7 @@ struct kv_pages {
     size_t mapping_bytes;
     uint8_t *data; /* page 0, aligned for huge pages inside the mapping */
     int n_pages;
-    int n_used;    /* pages ever handed out */
+    int n_used; /* pages ever handed out */
     int n_freed;
     int32_t *freed; /* [n_pages], the last freed on top */
     int32_t *refs;  /* [n_pages] */

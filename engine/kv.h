@@ -25,7 +25,7 @@ enum { KV_PAGE_TOKENS = 32 };
 
 struct kv_layout {
     int n_layers, n_kv_heads, d_head;
-    int d_pad;          /* d_head up to a multiple of 32 */
+    int d_pad; /* d_head up to a multiple of 32 */
     enum kern_kvfmt fmt;
     size_t panel_bytes; /* of one K panel = of all V panels of one head */
     size_t page_bytes;

@@ -30,8 +30,8 @@ struct mem_params {
     struct fwd_params fwd; /* ctx and pool are not looked at */
     int n_threads;
     int n_parallel;
-    int64_t ctx_tokens; /* 0: the most that the model and the memory allow */
-    int64_t kv_bytes;   /* 0: n_parallel x context, as far as memory goes */
+    int64_t ctx_tokens;   /* 0: the most that the model and the memory allow */
+    int64_t kv_bytes;     /* 0: n_parallel x context, as far as memory goes */
     int64_t answer_bytes; /* the caller's */
     int64_t limit_bytes;
 };

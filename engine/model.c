@@ -6,14 +6,19 @@
 #include "engine/model.h"
 
 static const struct eng_numerics paths[] = {
-    {.name = "exact", .act = KERN_A_F32, .keep_source = true, .matrix = KERN_W_F32,
-     .head = KERN_W_F32, .kv = KERN_KV_F32},
-    {.name = "bf16", .act = KERN_A_BF16, .matrix = KERN_W_BF16, .head = KERN_W_BF16,
+    {.name = "exact",
+     .act = KERN_A_F32,
+     .keep_source = true,
+     .matrix = KERN_W_F32,
+     .head = KERN_W_F32,
+     .kv = KERN_KV_F32},
+    {.name = "bf16",
+     .act = KERN_A_BF16,
+     .matrix = KERN_W_BF16,
+     .head = KERN_W_BF16,
      .kv = KERN_KV_BF16},
-    {.name = "int8", .act = KERN_A_I8, .matrix = KERN_W_I8, .head = KERN_W_I8,
-     .kv = KERN_KV_BF16},
-    {.name = "int4", .act = KERN_A_I8, .matrix = KERN_W_I4, .head = KERN_W_I8,
-     .kv = KERN_KV_BF16},
+    {.name = "int8", .act = KERN_A_I8, .matrix = KERN_W_I8, .head = KERN_W_I8, .kv = KERN_KV_BF16},
+    {.name = "int4", .act = KERN_A_I8, .matrix = KERN_W_I4, .head = KERN_W_I8, .kv = KERN_KV_BF16},
 };
 
 enum { N_PATHS = sizeof(paths) / sizeof(paths[0]) };

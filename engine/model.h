@@ -19,11 +19,11 @@ struct pool;
 /* One numeric path: which arithmetic a request gets. One table row each (model.c). */
 struct eng_numerics {
     const char *name;
-    enum kern_afmt act;            /* activations into every matrix product */
-    bool keep_source;              /* matrices as stored (BF16 stays, F16 and F32 become F32) ... */
-    enum kern_wfmt matrix, head;   /* ... otherwise these. BF16 is kept as B12 where
+    enum kern_afmt act;          /* activations into every matrix product */
+    bool keep_source;            /* matrices as stored (BF16 stays, F16 and F32 become F32) ... */
+    enum kern_wfmt matrix, head; /* ... otherwise these. BF16 is kept as B12 where
                                       the kernels ask for it and the weights allow it */
-    enum kern_kvfmt kv;            /* KV cache, where nothing else is asked for */
+    enum kern_kvfmt kv;          /* KV cache, where nothing else is asked for */
 };
 
 /* NULL: unknown; "auto" is the caller's business. */
@@ -32,13 +32,13 @@ const struct eng_numerics *eng_numerics_find(const char *name);
 /* One packed matrix, n_out outputs of n_in inputs; row n of the source is output n. */
 struct eng_mat {
     enum kern_wfmt fmt;
-    bool use_blas;        /* fixed at load */
-    int n_out, n_in;      /* valid sizes */
-    int k_pad;            /* n_in up to KERN_K_ALIGN */
-    int n_panels;         /* ceil(n_out / 32); outputs beyond n_out are zero rows */
+    bool use_blas;   /* fixed at load */
+    int n_out, n_in; /* valid sizes */
+    int k_pad;       /* n_in up to KERN_K_ALIGN */
+    int n_panels;    /* ceil(n_out / 32); outputs beyond n_out are zero rows */
     size_t panel_bytes;
-    uint8_t *panels;      /* 64-byte aligned, in the model's arena */
-    const float *bias;    /* [32 * n_panels], or NULL */
+    uint8_t *panels;   /* 64-byte aligned, in the model's arena */
+    const float *bias; /* [32 * n_panels], or NULL */
 };
 
 /*
@@ -57,11 +57,11 @@ struct eng_family {
     bool nope_layers;           /* no_rope_layers, which also take the window in use (SmolLM3) */
     /* defaults the reference assumes where config.json is silent */
     int vocab_size, hidden_size, intermediate_size, n_layers, n_heads;
-    int n_kv_heads;             /* 0: as many as heads */
-    int head_dim;               /* 0: hidden_size / heads */
+    int n_kv_heads; /* 0: as many as heads */
+    int head_dim;   /* 0: hidden_size / heads */
     int max_position_embeddings;
-    int sliding_window;         /* 0: none */
-    int bos_id, eos_id;         /* -1: none */
+    int sliding_window; /* 0: none */
+    int bos_id, eos_id; /* -1: none */
     double rope_theta;
     bool tie_word_embeddings;
 };
@@ -80,11 +80,11 @@ enum eng_rope_type {
 struct eng_rope {
     enum eng_rope_type type;
     double theta, factor;
-    double low_freq_factor, high_freq_factor;       /* llama3 */
-    double original_ctx;                            /* llama3, yarn */
-    double beta_fast, beta_slow;                    /* yarn */
-    double attention_factor;                        /* of cos and sin; 1 but for yarn */
-    bool truncate;                                  /* yarn */
+    double low_freq_factor, high_freq_factor; /* llama3 */
+    double original_ctx;                      /* llama3, yarn */
+    double beta_fast, beta_slow;              /* yarn */
+    double attention_factor;                  /* of cos and sin; 1 but for yarn */
+    bool truncate;                            /* yarn */
 };
 
 enum { ENG_MAX_EOS = 16, ENG_MAX_LAYERS = 512 };
@@ -92,55 +92,55 @@ enum { ENG_MAX_EOS = 16, ENG_MAX_LAYERS = 512 };
 struct eng_hparams {
     const struct eng_family *family;
     int d_model, n_layers, n_heads, n_kv_heads, d_head, d_ff;
-    int32_t vocab;              /* vocab_size of config.json */
-    int64_t ctx_train;          /* max_position_embeddings */
-    int64_t ctx_max;            /* longest context that can be served exactly */
+    int32_t vocab;     /* vocab_size of config.json */
+    int64_t ctx_train; /* max_position_embeddings */
+    int64_t ctx_max;   /* longest context that can be served exactly */
     double rms_eps;
-    bool tied;                  /* the head is the embedding */
+    bool tied; /* the head is the embedding */
     bool attn_bias_qkv, attn_bias_o, mlp_bias;
     struct eng_rope rope;
     int32_t eos_ids[ENG_MAX_EOS];
     int n_eos_ids;
-    int32_t bos_id;             /* -1: none */
+    int32_t bos_id; /* -1: none */
     bool layer_rope[ENG_MAX_LAYERS];
     int32_t layer_window[ENG_MAX_LAYERS]; /* keys visible, the token itself included; 0: all */
-    uint64_t config_hash[2];    /* of config.json and generation_config.json as they are */
+    uint64_t config_hash[2]; /* of config.json and generation_config.json as they are */
 };
 
 struct eng_layer {
-    const float *attn_norm;     /* [d_model] */
-    const float *ffn_norm;      /* [d_model] */
-    const float *q_norm;        /* [d_head] or NULL */
-    const float *k_norm;        /* [d_head] or NULL */
-    struct eng_mat qkv;         /* rows: q [n_heads * d_head], k and v [n_kv_heads * d_head] */
-    struct eng_mat o;           /* [d_model] of [n_heads * d_head] */
-    struct eng_mat gate_up;     /* panels alternate: 32 gate rows, the same 32 up rows, ...;
+    const float *attn_norm; /* [d_model] */
+    const float *ffn_norm;  /* [d_model] */
+    const float *q_norm;    /* [d_head] or NULL */
+    const float *k_norm;    /* [d_head] or NULL */
+    struct eng_mat qkv;     /* rows: q [n_heads * d_head], k and v [n_kv_heads * d_head] */
+    struct eng_mat o;       /* [d_model] of [n_heads * d_head] */
+    struct eng_mat gate_up; /* panels alternate: 32 gate rows, the same 32 up rows, ...;
                                    n_out = 2 * 32 * ceil(d_ff / 32) */
-    struct eng_mat down;        /* [d_model] of [d_ff] */
-    bool rope;                  /* false: a layer without RoPE */
-    int window;                 /* keys visible, the token itself included; 0: all before it */
+    struct eng_mat down;    /* [d_model] of [d_ff] */
+    bool rope;              /* false: a layer without RoPE */
+    int window;             /* keys visible, the token itself included; 0: all before it */
 };
 
 struct eng_model {
     struct eng_hparams hp;
     const struct eng_numerics *numerics;
     const struct kern *kern;
-    struct eng_layer *layers;   /* [n_layers] */
-    struct eng_mat embed;       /* rows: tokens; when hp.tied also the head */
-    struct eng_mat head;        /* equal to embed (same panels) when tied */
-    const float *final_norm;    /* [d_model] */
-    const float *rope_cos;      /* [ctx][d_head / 2]; the attention factor is in it */
+    struct eng_layer *layers; /* [n_layers] */
+    struct eng_mat embed;     /* rows: tokens; when hp.tied also the head */
+    struct eng_mat head;      /* equal to embed (same panels) when tied */
+    const float *final_norm;  /* [d_model] */
+    const float *rope_cos;    /* [ctx][d_head / 2]; the attention factor is in it */
     const float *rope_sin;
-    int64_t ctx;                /* rows of the RoPE tables */
+    int64_t ctx; /* rows of the RoPE tables */
     int64_t n_params;
-    int64_t weights_bytes;      /* packed size; before eng_model_fill the most it can be */
+    int64_t weights_bytes; /* packed size; before eng_model_fill the most it can be */
     const char *weights_dtype;
     uint8_t fingerprint[16];
-    void *arena;                /* one mapping for all panels and vectors */
+    void *arena; /* one mapping for all panels and vectors */
     size_t arena_bytes;
-    void *plain;                /* a second one, for BF16 matrices that do not fit B12; or NULL */
+    void *plain; /* a second one, for BF16 matrices that do not fit B12; or NULL */
     size_t plain_bytes;
-    struct eng_load *load;      /* the plan between open and fill; NULL afterwards */
+    struct eng_load *load; /* the plan between open and fill; NULL afterwards */
 };
 
 struct eng_model_params {
@@ -148,8 +148,8 @@ struct eng_model_params {
     const struct eng_numerics *numerics; /* NULL: bf16 where the chip has it and the matrices are
                                             BF16, else exact */
     const struct kern *kern;
-    const char *gemm;           /* "auto", "native", "blas"; "native" where no BLAS is to be had */
-    int64_t memory_bytes;       /* weights beyond this are refused with the sums; 0: no limit */
+    const char *gemm;     /* "auto", "native", "blas"; "native" where no BLAS is to be had */
+    int64_t memory_bytes; /* weights beyond this are refused with the sums; 0: no limit */
 };
 
 /*

@@ -140,8 +140,10 @@ static const struct eng_family *read_family(const struct object *o)
         wrong(o, "architectures", "and model_type are missing");
     }
     if (family && type && strcmp(type, family->model_type) != 0)
-        eng_report_problem(o->report, ENG_EINVAL, "%s: model_type is %.100s, which does not go "
-                           "with architecture %s", o->where, type, family->architecture);
+        eng_report_problem(o->report, ENG_EINVAL,
+                           "%s: model_type is %.100s, which does not go "
+                           "with architecture %s",
+                           o->where, type, family->architecture);
     return family;
 }
 
@@ -152,15 +154,16 @@ static void refuse_if_set(const struct object *o, const char *key, const char *w
     const json_t *value = find(o, key);
     bool off = !value || json_is_false(value) ||
                (json_is_integer(value) && json_integer_value(value) == 0);
-    if (!off)
-        eng_report_problem(o->report, ENG_EUNSUPPORTED, "%s: %s: %s", o->where, key, why);
+    if (!off) eng_report_problem(o->report, ENG_EUNSUPPORTED, "%s: %s: %s", o->where, key, why);
 }
 
 static void refuse_partial_rotary(const struct object *o)
 {
     if (read_real(o, "partial_rotary_factor", 0, 1, 1) != 1)
-        eng_report_problem(o->report, ENG_EUNSUPPORTED, "%s: partial_rotary_factor other than 1 is "
-                           "not supported", o->where);
+        eng_report_problem(o->report, ENG_EUNSUPPORTED,
+                           "%s: partial_rotary_factor other than 1 is "
+                           "not supported",
+                           o->where);
 }
 
 static void refuse_unsupported(const struct object *o)
@@ -176,8 +179,10 @@ static void refuse_unsupported(const struct object *o)
     read_int(o, "pretraining_tp", 1, MAX_SIZE, 1);
     const char *act = read_string(o, "hidden_act");
     if (act && strcmp(act, "silu") != 0 && strcmp(act, "swish") != 0)
-        eng_report_problem(o->report, ENG_EUNSUPPORTED, "%s: hidden_act %.100s is not supported, "
-                           "only silu", o->where, act);
+        eng_report_problem(o->report, ENG_EUNSUPPORTED,
+                           "%s: hidden_act %.100s is not supported, "
+                           "only silu",
+                           o->where, act);
 }
 
 /* ---- sizes --------------------------------------------------------------------------------- */
@@ -191,16 +196,19 @@ static void read_heads(const struct object *o, struct eng_hparams *hp)
     int n_kv_heads = given || f->n_kv_heads == 0 ? hp->n_heads : f->n_kv_heads;
     hp->n_kv_heads = (int)read_int(o, "num_key_value_heads", 1, MAX_HEADS, n_kv_heads);
     if (hp->n_heads % hp->n_kv_heads != 0)
-        eng_report_problem(o->report, ENG_EINVAL, "%s: num_attention_heads (%d) is not a multiple "
-                           "of num_key_value_heads (%d)", o->where, hp->n_heads, hp->n_kv_heads);
+        eng_report_problem(o->report, ENG_EINVAL,
+                           "%s: num_attention_heads (%d) is not a multiple "
+                           "of num_key_value_heads (%d)",
+                           o->where, hp->n_heads, hp->n_kv_heads);
     if (find(o, "head_dim")) {
         hp->d_head = (int)read_int(o, "head_dim", 1, MAX_HEAD_DIM, 0);
     } else if (f->head_dim) {
         hp->d_head = f->head_dim;
     } else if (hp->d_model % hp->n_heads != 0 || hp->d_model / hp->n_heads > MAX_HEAD_DIM) {
-        eng_report_problem(o->report, ENG_EINVAL, "%s: hidden_size (%d) does not divide by "
-                           "num_attention_heads (%d) into heads of 2..%d", o->where, hp->d_model,
-                           hp->n_heads, MAX_HEAD_DIM);
+        eng_report_problem(o->report, ENG_EINVAL,
+                           "%s: hidden_size (%d) does not divide by "
+                           "num_attention_heads (%d) into heads of 2..%d",
+                           o->where, hp->d_model, hp->n_heads, MAX_HEAD_DIM);
         hp->d_head = 2;
     } else {
         hp->d_head = hp->d_model / hp->n_heads;
@@ -245,8 +253,10 @@ static enum eng_rope_type read_rope_type(const struct object *o)
     if (now && old && strcmp(now, old) != 0) wrong(o, "rope_type and type", "say different things");
     for (size_t i = 0; i < sizeof(rope_types) / sizeof(rope_types[0]); i++)
         if (strcmp(name, rope_types[i].name) == 0) return rope_types[i].type;
-    eng_report_problem(o->report, ENG_EUNSUPPORTED, "%s: rope_type %.100s is not supported; "
-                       "supported: default, linear, llama3, yarn, dynamic", o->where, name);
+    eng_report_problem(o->report, ENG_EUNSUPPORTED,
+                       "%s: rope_type %.100s is not supported; "
+                       "supported: default, linear, llama3, yarn, dynamic",
+                       o->where, name);
     return ENG_ROPE_DEFAULT;
 }
 
@@ -286,10 +296,13 @@ static void refuse_rope_by_layer(const struct object *o)
 {
     const char *key;
     json_t *value;
-    json_object_foreach((json_t *)o->json, key, value) {
+    json_object_foreach((json_t *)o->json, key, value)
+    {
         if (json_is_object(value))
-            eng_report_problem(o->report, ENG_EUNSUPPORTED, "%s: %.100s: RoPE that differs by kind "
-                               "of layer is not supported", o->where, key);
+            eng_report_problem(o->report, ENG_EUNSUPPORTED,
+                               "%s: %.100s: RoPE that differs by kind "
+                               "of layer is not supported",
+                               o->where, key);
     }
 }
 
@@ -312,7 +325,9 @@ static void read_rope_scaling(const struct object *o, const struct object *confi
 static void read_rope(const struct object *o, struct eng_hparams *hp)
 {
     hp->rope = (struct eng_rope){
-        .type = ENG_ROPE_DEFAULT, .factor = 1, .attention_factor = 1,
+        .type = ENG_ROPE_DEFAULT,
+        .factor = 1,
+        .attention_factor = 1,
         .theta = read_real(o, "rope_theta", 1e-6, 1e30, hp->family->rope_theta),
     };
     static const struct {
@@ -347,8 +362,8 @@ static void read_nope(const struct object *o, struct eng_hparams *hp)
         const json_t *flag = json_array_get(list, (size_t)i);
         if (list && !json_is_integer(flag) && !json_is_boolean(flag))
             wrong(o, "no_rope_layers", "must hold 0 or 1");
-        hp->layer_rope[i] = list ? json_is_true(flag) || json_integer_value(flag) != 0
-                                 : (i + 1) % interval != 0;
+        hp->layer_rope[i] =
+            list ? json_is_true(flag) || json_integer_value(flag) != 0 : (i + 1) % interval != 0;
     }
 }
 
@@ -358,8 +373,10 @@ static bool listed_window(const struct object *o, const json_t *list, int i)
     const char *type = json_string_value(json_array_get(list, (size_t)i));
     if (type && strcmp(type, "full_attention") == 0) return false;
     if (type && strcmp(type, "sliding_attention") == 0) return true;
-    eng_report_problem(o->report, ENG_EUNSUPPORTED, "%s: layer_types[%d] is %.100s; supported: "
-                       "full_attention, sliding_attention", o->where, i, type ? type : "no string");
+    eng_report_problem(o->report, ENG_EUNSUPPORTED,
+                       "%s: layer_types[%d] is %.100s; supported: "
+                       "full_attention, sliding_attention",
+                       o->where, i, type ? type : "no string");
     return false;
 }
 
@@ -407,8 +424,10 @@ static void read_windows(const struct object *o, struct eng_hparams *hp)
 static void add_eos(const struct object *o, const json_t *id, struct eng_hparams *hp)
 {
     if (!json_is_integer(id) || json_integer_value(id) < 0 || json_integer_value(id) >= hp->vocab) {
-        eng_report_problem(o->report, ENG_EINVAL, "%s: eos_token_id must be within the %d tokens "
-                           "of vocab_size", o->where, (int)hp->vocab);
+        eng_report_problem(o->report, ENG_EINVAL,
+                           "%s: eos_token_id must be within the %d tokens "
+                           "of vocab_size",
+                           o->where, (int)hp->vocab);
     } else if (hp->n_eos_ids == ENG_MAX_EOS) {
         eng_report_problem(o->report, ENG_EUNSUPPORTED, "%s: eos_token_id holds more than %d ids",
                            o->where, ENG_MAX_EOS);
@@ -461,7 +480,8 @@ static void read_all(const struct object *config, const struct object *generatio
     refuse_unsupported(config);
     read_sizes(config, hp);
     read_rope(config, hp);
-    for (int i = 0; i < hp->n_layers; i++) hp->layer_rope[i] = true;
+    for (int i = 0; i < hp->n_layers; i++)
+        hp->layer_rope[i] = true;
     if (hp->family->nope_layers) read_nope(config, hp);
     read_windows(config, hp);
     read_token_ids(config, generation, hp);
@@ -499,8 +519,8 @@ int eng_config_read(struct eng_hparams *ret_hp, const char *dir, struct eng_repo
     char *config = NULL, *generation = NULL, err[512] = "";
     size_t config_len = 0, generation_len = 0;
     *ret_hp = (struct eng_hparams){.bos_id = -1};
-    int rc = eng_file_load(dir, config_name, MAX_CONFIG_BYTES, &config, &config_len, err,
-                           sizeof(err));
+    int rc =
+        eng_file_load(dir, config_name, MAX_CONFIG_BYTES, &config, &config_len, err, sizeof(err));
     if (!rc && eng_file_exists(dir, generation_name))
         rc = eng_file_load(dir, generation_name, MAX_CONFIG_BYTES, &generation, &generation_len,
                            err, sizeof(err));

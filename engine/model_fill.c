@@ -46,9 +46,9 @@ struct fill {
     struct worker *workers; /* [n_threads] */
     int n_threads;
     atomic_bool failed;
-    atomic_bool *too_odd;   /* [n_mats]: a panel does not fit B12 */
-    bool again;             /* those matrices are being read again */
-    double *freqs;          /* [d_head / 2] */
+    atomic_bool *too_odd; /* [n_mats]: a panel does not fit B12 */
+    bool again;           /* those matrices are being read again */
+    double *freqs;        /* [d_head / 2] */
 };
 
 /* ---- the arena ----------------------------------------------------------------------------- */
@@ -87,7 +87,8 @@ static int make_arena(struct eng_model *m, int64_t ctx, char *err, size_t errlen
         return ENG_ENOMEM;
     }
     uint8_t *base = m->arena;
-    for (int i = 0; i < load->n_vecs; i++) *load->vecs[i].vec = (float *)(base + load->vecs[i].at);
+    for (int i = 0; i < load->n_vecs; i++)
+        *load->vecs[i].vec = (float *)(base + load->vecs[i].at);
     for (int i = 0; i < load->n_mats; i++) {
         struct plan_mat *pm = &load->mats[i];
         pm->mat->panels = base + pm->panels_at;
@@ -120,8 +121,8 @@ static bool read_rows(const struct eng_tensor *t, int64_t row, int n, size_t row
 static void hash_rows(const struct eng_tensor *t, int64_t row, int n, size_t row_bytes,
                       const uint8_t *rows, struct worker *w)
 {
-    struct eng_hash name = eng_hash_bytes(t->name, strlen(t->name),
-                                          (struct eng_hash){{(uint64_t)t->dtype, 5}});
+    struct eng_hash name =
+        eng_hash_bytes(t->name, strlen(t->name), (struct eng_hash){{(uint64_t)t->dtype, 5}});
     for (int i = 0; i < n; i++) {
         struct eng_hash seed = {{name.lane[0] + (uint64_t)(row + i), name.lane[1]}};
         eng_hash_add(&w->hash, eng_hash_bytes(rows + (size_t)i * row_bytes, row_bytes, seed));
@@ -130,8 +131,9 @@ static void hash_rows(const struct eng_tensor *t, int64_t row, int n, size_t row
 
 static enum kern_src source_of(enum eng_dtype dtype)
 {
-    return dtype == ENG_DTYPE_F32 ? KERN_SRC_F32
-           : dtype == ENG_DTYPE_F16 ? KERN_SRC_F16 : KERN_SRC_BF16;
+    return dtype == ENG_DTYPE_F32   ? KERN_SRC_F32
+           : dtype == ENG_DTYPE_F16 ? KERN_SRC_F16
+                                    : KERN_SRC_BF16;
 }
 
 /* n elements widened to f32; src and dst may start at the same place when walked from the end. */
@@ -187,7 +189,8 @@ static bool stage_panel(const struct fill *f, const struct plan_mat *pm, int pan
         if (!read_rows(part->weight, row, n, bytes, to, w)) return false;
         if (!f->again) hash_rows(part->weight, row, n, bytes, to, w);
         if (mixed) widen(part->weight->dtype, to, (float *)(void *)to, (size_t)n * n_in);
-        for (int j = 0; j < n; j++) rows[i + j] = to + (size_t)j * pitch;
+        for (int j = 0; j < n; j++)
+            rows[i + j] = to + (size_t)j * pitch;
         i += n;
     }
     return true;
@@ -200,10 +203,9 @@ static bool pack_panel(const struct fill *f, int i, int panel, struct worker *w)
     const struct eng_mat *mat = pm->mat;
     bool mixed = is_mixed(pm);
     if (!stage_panel(f, pm, panel, mixed, w, rows)) return false;
-    if (!kern_pack_panel(f->m->kern, mat->fmt,
-                         mixed ? KERN_SRC_F32 : source_of(pm->parts[0].weight->dtype), rows,
-                         mat->n_in, mat->k_pad, w->words,
-                         mat->panels + (size_t)panel * mat->panel_bytes))
+    if (!kern_pack_panel(
+            f->m->kern, mat->fmt, mixed ? KERN_SRC_F32 : source_of(pm->parts[0].weight->dtype),
+            rows, mat->n_in, mat->k_pad, w->words, mat->panels + (size_t)panel * mat->panel_bytes))
         atomic_store_explicit(&f->too_odd[i], true, memory_order_relaxed);
     return true;
 }
@@ -214,8 +216,10 @@ static int find_mat(const struct fill *f, int panel)
     int lo = 0, hi = f->m->load->n_mats;
     while (hi - lo > 1) {
         int mid = lo + (hi - lo) / 2;
-        if (f->first_panel[mid] <= panel) lo = mid;
-        else hi = mid;
+        if (f->first_panel[mid] <= panel)
+            lo = mid;
+        else
+            hi = mid;
     }
     return lo;
 }
@@ -241,7 +245,8 @@ static void give_back(uint8_t *from, size_t bytes)
 {
     size_t before = round_up((uintptr_t)from, small_page_bytes) - (uintptr_t)from;
     if (before < bytes)
-        madvise(from + before, (bytes - before) / small_page_bytes * small_page_bytes, MADV_DONTNEED);
+        madvise(from + before, (bytes - before) / small_page_bytes * small_page_bytes,
+                MADV_DONTNEED);
 }
 
 /* Makes plain BF16 of those matrices: places for them in a mapping of their own. */
@@ -251,7 +256,8 @@ static int place_plain(struct fill *f, char *err, size_t errlen)
     size_t bytes = 0;
     for (int i = 0; i < m->load->n_mats; i++) {
         const struct eng_mat *mat = m->load->mats[i].mat;
-        if (f->too_odd[i]) bytes += (size_t)mat->n_panels * kern_panel_bytes(KERN_W_BF16, mat->k_pad);
+        if (f->too_odd[i])
+            bytes += (size_t)mat->n_panels * kern_panel_bytes(KERN_W_BF16, mat->k_pad);
     }
     if (bytes == 0) return 0;
     m->plain = map_aligned(bytes);
@@ -392,7 +398,8 @@ static void set_fingerprint(const struct fill *f)
 {
     struct eng_model *m = f->m;
     struct eng_hash sum = {{m->hp.config_hash[0], m->hp.config_hash[1]}};
-    for (int i = 0; i < f->n_threads; i++) eng_hash_add(&sum, f->workers[i].hash);
+    for (int i = 0; i < f->n_threads; i++)
+        eng_hash_add(&sum, f->workers[i].hash);
     memcpy(m->fingerprint, sum.lane, sizeof(m->fingerprint));
 }
 

@@ -34,8 +34,10 @@ static const struct eng_tensor *need(const struct check *c, const char *name, in
     }
     t->used = true;
     if (t->dtype > ENG_DTYPE_BF16) {
-        eng_report_problem(c->report, ENG_EUNSUPPORTED, "%s: tensor %s is %s; supported: F32, F16, "
-                           "BF16", t->shard->name, name, eng_dtype_name(t->dtype));
+        eng_report_problem(c->report, ENG_EUNSUPPORTED,
+                           "%s: tensor %s is %s; supported: F32, F16, "
+                           "BF16",
+                           t->shard->name, name, eng_dtype_name(t->dtype));
         return NULL;
     }
     int rank = n_cols ? 2 : 1;
@@ -290,8 +292,10 @@ static int choose_numerics(struct eng_model *m, const struct eng_model_params *p
     bool bf16 = kern_has_bf16() && eng_plan_is_bf16(m->load) && strcmp(gemm, "blas") != 0;
     m->numerics = params->numerics ? params->numerics : eng_numerics_find(bf16 ? "bf16" : "exact");
     if (strcmp(gemm, "blas") == 0 && m->numerics->act != KERN_A_F32)
-        return eng_report_problem(r, ENG_EUNSUPPORTED, "--gemm blas works on --numerics exact, not "
-                                  "on %s", m->numerics->name);
+        return eng_report_problem(r, ENG_EUNSUPPORTED,
+                                  "--gemm blas works on --numerics exact, not "
+                                  "on %s",
+                                  m->numerics->name);
     return 0;
 }
 
@@ -311,9 +315,11 @@ int eng_model_open(struct eng_model **ret, const struct eng_model_params *params
     if (rc) goto out;
     eng_plan_place(m, params->gemm);
     if (params->memory_bytes && m->weights_bytes > params->memory_bytes) {
-        rc = eng_report_problem(&r, ENG_ENOMEM, "the weights may take %lld MiB on --numerics %s, the "
-                                "memory limit is %lld MiB", (long long)(m->weights_bytes >> 20),
-                                m->numerics->name, (long long)(params->memory_bytes >> 20));
+        rc = eng_report_problem(&r, ENG_ENOMEM,
+                                "the weights may take %lld MiB on --numerics %s, the "
+                                "memory limit is %lld MiB",
+                                (long long)(m->weights_bytes >> 20), m->numerics->name,
+                                (long long)(params->memory_bytes >> 20));
         goto out;
     }
     *ret = m;

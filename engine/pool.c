@@ -97,7 +97,8 @@ static void wake_sleepers(struct pool *p, bool workers)
 static void open_phase(struct pool *p, int i)
 {
     if (p->stop && atomic_load_explicit(p->stop, memory_order_relaxed)) p->stopped = true;
-    while (i < p->n_phases && (p->stopped || p->phases[i].n_items == 0)) i++;
+    while (i < p->n_phases && (p->stopped || p->phases[i].n_items == 0))
+        i++;
     uint64_t count = i < p->n_phases ? (uint64_t)p->phases[i].n_items : 0;
     uint64_t number = (p->base + (uint64_t)i) & NUMBER_MASK;
     atomic_store_explicit(&p->done, 0, memory_order_relaxed);
@@ -153,7 +154,8 @@ static void sleep_for_news(struct pool *p, bool caller, uint64_t end)
     pthread_cond_t *wake = caller ? &p->caller_wake : &p->worker_wake;
     pthread_mutex_lock(&p->lock);
     atomic_fetch_add(&p->n_sleeping, 1);
-    while (!has_news(p, caller, end)) pthread_cond_wait(wake, &p->lock);
+    while (!has_news(p, caller, end))
+        pthread_cond_wait(wake, &p->lock);
     atomic_fetch_sub(&p->n_sleeping, 1);
     pthread_mutex_unlock(&p->lock);
 }
@@ -254,7 +256,8 @@ void pool_destroy(struct pool *p)
     if (!p) return;
     atomic_store(&p->quit, true);
     wake_sleepers(p, true);
-    for (int i = 0; i < p->n_workers; i++) pthread_join(p->workers[i].handle, NULL);
+    for (int i = 0; i < p->n_workers; i++)
+        pthread_join(p->workers[i].handle, NULL);
     pthread_cond_destroy(&p->caller_wake);
     pthread_cond_destroy(&p->worker_wake);
     pthread_mutex_destroy(&p->lock);

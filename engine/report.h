@@ -11,9 +11,9 @@
 #include <stddef.h>
 
 struct eng_report {
-    char *err;       /* receives the sentence of the first problem */
+    char *err; /* receives the sentence of the first problem */
     size_t errlen;
-    int rc;          /* error code of the first problem; 0: none so far */
+    int rc; /* error code of the first problem; 0: none so far */
     int n_problems;
     void (*problem)(void *ctx, const char *sentence); /* NULL, or: also given every problem */
     void *ctx;

@@ -17,8 +17,8 @@ static double scale_llama3(const struct eng_rope *rope, double freq)
     double waves = rope->original_ctx * freq / two_pi;
     if (waves > rope->high_freq_factor) return freq;
     if (waves < rope->low_freq_factor) return freq / rope->factor;
-    double smooth = (waves - rope->low_freq_factor) /
-                    (rope->high_freq_factor - rope->low_freq_factor);
+    double smooth =
+        (waves - rope->low_freq_factor) / (rope->high_freq_factor - rope->low_freq_factor);
     return (1 - smooth) * freq / rope->factor + smooth * freq;
 }
 

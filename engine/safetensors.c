@@ -19,13 +19,13 @@ static const struct {
     const char *name;
     int bits;
 } dtypes[ENG_DTYPE_COUNT] = {
-    [ENG_DTYPE_F32] = {"F32", 32},   [ENG_DTYPE_F16] = {"F16", 16},
-    [ENG_DTYPE_BF16] = {"BF16", 16}, [ENG_DTYPE_BOOL] = {"BOOL", 8},
-    [ENG_DTYPE_U8] = {"U8", 8},      [ENG_DTYPE_I8] = {"I8", 8},
-    [ENG_DTYPE_U16] = {"U16", 16},   [ENG_DTYPE_I16] = {"I16", 16},
-    [ENG_DTYPE_U32] = {"U32", 32},   [ENG_DTYPE_I32] = {"I32", 32},
-    [ENG_DTYPE_U64] = {"U64", 64},   [ENG_DTYPE_I64] = {"I64", 64},
-    [ENG_DTYPE_F64] = {"F64", 64},   [ENG_DTYPE_C64] = {"C64", 64},
+    [ENG_DTYPE_F32] = {"F32", 32},        [ENG_DTYPE_F16] = {"F16", 16},
+    [ENG_DTYPE_BF16] = {"BF16", 16},      [ENG_DTYPE_BOOL] = {"BOOL", 8},
+    [ENG_DTYPE_U8] = {"U8", 8},           [ENG_DTYPE_I8] = {"I8", 8},
+    [ENG_DTYPE_U16] = {"U16", 16},        [ENG_DTYPE_I16] = {"I16", 16},
+    [ENG_DTYPE_U32] = {"U32", 32},        [ENG_DTYPE_I32] = {"I32", 32},
+    [ENG_DTYPE_U64] = {"U64", 64},        [ENG_DTYPE_I64] = {"I64", 64},
+    [ENG_DTYPE_F64] = {"F64", 64},        [ENG_DTYPE_C64] = {"C64", 64},
     [ENG_DTYPE_F8_E4M3] = {"F8_E4M3", 8}, [ENG_DTYPE_F8_E5M2] = {"F8_E5M2", 8},
     [ENG_DTYPE_F8_E8M0] = {"F8_E8M0", 8}, [ENG_DTYPE_F6_E2M3] = {"F6_E2M3", 6},
     [ENG_DTYPE_F6_E3M2] = {"F6_E3M2", 6}, [ENG_DTYPE_F4] = {"F4", 4},
@@ -118,8 +118,7 @@ static int check_metadata(const json_t *metadata, const char *file, char *err, s
     const char *key;
     json_t *value;
     if (ok) {
-        json_object_foreach((json_t *)metadata, key, value)
-            ok = ok && json_is_string(value);
+        json_object_foreach((json_t *)metadata, key, value) ok = ok && json_is_string(value);
     }
     if (ok) return 0;
     snprintf(err, errlen, "%s: __metadata__ is not an object of strings", file);
@@ -161,7 +160,8 @@ static int read_tensors(struct eng_shard *s, json_t *root, char *err, size_t err
 {
     const char *key;
     json_t *info;
-    json_object_foreach(root, key, info) {
+    json_object_foreach(root, key, info)
+    {
         int rc;
         if (strcmp(key, "__metadata__") == 0) {
             rc = check_metadata(info, s->name, err, errlen);
@@ -218,7 +218,8 @@ static int read_length(const struct eng_shard *s, int64_t file_bytes, size_t *re
         return ENG_EINVAL;
     }
     uint64_t len = 0;
-    for (int i = LENGTH_BYTES - 1; i >= 0; i--) len = len << 8 | b[i];
+    for (int i = LENGTH_BYTES - 1; i >= 0; i--)
+        len = len << 8 | b[i];
     if (len > MAX_HEADER_BYTES) {
         snprintf(err, errlen, "%s: header of %llu bytes, the format's limit is %d", s->name,
                  (unsigned long long)len, MAX_HEADER_BYTES);

@@ -23,11 +23,26 @@
 
 /* Element types a file may hold, by the names of the format; weights use the first three. */
 enum eng_dtype {
-    ENG_DTYPE_F32, ENG_DTYPE_F16, ENG_DTYPE_BF16,
-    ENG_DTYPE_BOOL, ENG_DTYPE_U8, ENG_DTYPE_I8, ENG_DTYPE_U16, ENG_DTYPE_I16, ENG_DTYPE_U32,
-    ENG_DTYPE_I32, ENG_DTYPE_U64, ENG_DTYPE_I64, ENG_DTYPE_F64, ENG_DTYPE_C64,
-    ENG_DTYPE_F8_E4M3, ENG_DTYPE_F8_E5M2, ENG_DTYPE_F8_E8M0,
-    ENG_DTYPE_F6_E2M3, ENG_DTYPE_F6_E3M2, ENG_DTYPE_F4,
+    ENG_DTYPE_F32,
+    ENG_DTYPE_F16,
+    ENG_DTYPE_BF16,
+    ENG_DTYPE_BOOL,
+    ENG_DTYPE_U8,
+    ENG_DTYPE_I8,
+    ENG_DTYPE_U16,
+    ENG_DTYPE_I16,
+    ENG_DTYPE_U32,
+    ENG_DTYPE_I32,
+    ENG_DTYPE_U64,
+    ENG_DTYPE_I64,
+    ENG_DTYPE_F64,
+    ENG_DTYPE_C64,
+    ENG_DTYPE_F8_E4M3,
+    ENG_DTYPE_F8_E5M2,
+    ENG_DTYPE_F8_E8M0,
+    ENG_DTYPE_F6_E2M3,
+    ENG_DTYPE_F6_E3M2,
+    ENG_DTYPE_F4,
     ENG_DTYPE_COUNT
 };
 const char *eng_dtype_name(enum eng_dtype dtype);
@@ -42,10 +57,10 @@ struct eng_tensor {
     int rank;
     int64_t shape[ENG_TENSOR_DIMS];
     int64_t n_elements;
-    int64_t offset;     /* from the start of the file's data */
+    int64_t offset; /* from the start of the file's data */
     int64_t n_bytes;
     const struct eng_shard *shard;
-    bool used;          /* a model has asked for it */
+    bool used; /* a model has asked for it */
 };
 
 /* "[320, 64]", for messages. */
@@ -54,12 +69,12 @@ void eng_tensor_shape(const struct eng_tensor *t, char ret_text[ENG_SHAPE_TEXT])
 
 /* One file. */
 struct eng_shard {
-    char *name;         /* within the directory */
-    int fd;             /* -1: not open */
-    int64_t data_start; /* offset of the data in the file */
+    char *name;                 /* within the directory */
+    int fd;                     /* -1: not open */
+    int64_t data_start;         /* offset of the data in the file */
     struct eng_tensor *tensors; /* in file order */
     size_t n_tensors;
-    void *header;       /* the JSON tree; owns the names */
+    void *header; /* the JSON tree; owns the names */
 };
 
 /*

@@ -37,10 +37,10 @@ struct sched {
     pthread_t thread;
     bool has_lock, has_wake, has_thread;
 
-    pthread_mutex_t lock; /* guards what follows; held for a walk of the queue at most */
-    pthread_cond_t wake;  /* new jobs, closing, resumed */
-    struct queue queue;   /* jobs with choices that have not been admitted */
-    struct eng_job *solo; /* the one job of the step that is running, or NULL */
+    pthread_mutex_t lock;   /* guards what follows; held for a walk of the queue at most */
+    pthread_cond_t wake;    /* new jobs, closing, resumed */
+    struct queue queue;     /* jobs with choices that have not been admitted */
+    struct eng_job *solo;   /* the one job of the step that is running, or NULL */
     struct eng_stats stats; /* snapshot of the batch's */
     bool draining, paused;
 };
@@ -246,9 +246,10 @@ static void serve_starving(struct sched *s, uint64_t now)
 }
 
 /* Takes the next choice of the first waiting job where there is room for it; NULL otherwise. */
-static struct eng_job *take_choice(struct sched *s, uint64_t now, int *ret_choice)
+static struct eng_job *take_choice(struct sched *s, int *ret_choice, uint64_t *ret_now)
 {
     pthread_mutex_lock(&s->lock);
+    uint64_t now = clock_now_us(); /* jobs may have come since the round began */
     if (s->queue.global_priority) serve_starving(s, now);
     struct eng_job *job = s->queue.head;
     if (job && !batch_has_room(&s->batch, job->n_pages)) job = NULL;
@@ -258,14 +259,16 @@ static struct eng_job *take_choice(struct sched *s, uint64_t now, int *ret_choic
         if (job->n_admitted == job->p.n_choices) queue_remove(&s->queue, job);
     }
     pthread_mutex_unlock(&s->lock);
+    *ret_now = now;
     return job;
 }
 
-static void admit(struct sched *s, uint64_t now)
+static void admit(struct sched *s)
 {
     struct eng_job *job;
     int choice;
-    while ((job = take_choice(s, now, &choice))) {
+    uint64_t now;
+    while ((job = take_choice(s, &choice, &now))) {
         if (atomic_load(&job->stop[choice])) /* it need not run at all */
             batch_choice_done(&s->batch, job, choice, ENG_FINISH_STOP, -1, NULL, now);
         else
@@ -301,7 +304,7 @@ static void *run(void *arg)
         bool closing = atomic_load(&s->closing);
         batch_reap(&s->batch, closing, now);
         reap_queue(s, closing, now);
-        admit(s, now);
+        admit(s);
         pthread_mutex_lock(&s->lock);
         publish(s);
         pthread_mutex_unlock(&s->lock);

@@ -13,13 +13,13 @@
 enum fwd_want { FWD_WANT_NONE, FWD_WANT_LAST, FWD_WANT_ALL };
 
 struct fwd_segment {
-    const int32_t *tokens;      /* [n_tokens], each in [0, vocab) */
-    int n_tokens;               /* >= 1 */
-    int64_t pos0;               /* of the first token; earlier positions are in the pages */
-    uint8_t *const *pages;      /* data of page i of the sequence: positions 32 i .. 32 i + 31;
+    const int32_t *tokens; /* [n_tokens], each in [0, vocab) */
+    int n_tokens;          /* >= 1 */
+    int64_t pos0;          /* of the first token; earlier positions are in the pages */
+    uint8_t *const *pages; /* data of page i of the sequence: positions 32 i .. 32 i + 31;
                                  * covers pos0 + n_tokens */
     enum fwd_want want;
-    float *hidden_sum;          /* NULL, or [d_model]: the final normed hidden states of the rows
+    float *hidden_sum; /* NULL, or [d_model]: the final normed hidden states of the rows
                                  * are added, in order of position */
 };
 
@@ -27,7 +27,7 @@ struct fwd_segment {
 struct fwd_step {
     const struct fwd_segment *segs;
     int n_segs;
-    const atomic_bool *stop;    /* NULL, or: give up between layers when true */
+    const atomic_bool *stop; /* NULL, or: give up between layers when true */
 };
 
 #endif

@@ -35,13 +35,15 @@ static bool stays_inside(const char *name)
 }
 
 /* `seen` is the set of the files met so far. */
-static int add_file(struct eng_index *index, json_t *seen, const char *tensor,
-                    const json_t *value, char *err, size_t errlen)
+static int add_file(struct eng_index *index, json_t *seen, const char *tensor, const json_t *value,
+                    char *err, size_t errlen)
 {
     const char *file = json_string_value(value);
     if (!file || !stays_inside(file)) {
-        snprintf(err, errlen, "%s: tensor %.200s lies in \"%.200s\", which is no file name within "
-                 "the directory", index_name, tensor, file ? file : "(no string)");
+        snprintf(err, errlen,
+                 "%s: tensor %.200s lies in \"%.200s\", which is no file name within "
+                 "the directory",
+                 index_name, tensor, file ? file : "(no string)");
         return ENG_EINVAL;
     }
     if (json_object_get(seen, file)) return 0;
@@ -55,8 +57,7 @@ static int add_file(struct eng_index *index, json_t *seen, const char *tensor,
     return ENG_ENOMEM;
 }
 
-int eng_index_parse(struct eng_index *index, const char *text, size_t len, char *err,
-                    size_t errlen)
+int eng_index_parse(struct eng_index *index, const char *text, size_t len, char *err, size_t errlen)
 {
     json_t *root = NULL;
     int rc = eng_json_parse(&root, text, len, index_name, err, errlen);
@@ -76,7 +77,8 @@ int eng_index_parse(struct eng_index *index, const char *text, size_t len, char 
     }
     const char *tensor;
     json_t *value;
-    json_object_foreach(map, tensor, value) {
+    json_object_foreach(map, tensor, value)
+    {
         rc = add_file(index, seen, tensor, value, err, errlen);
         if (rc) break;
     }
@@ -106,7 +108,8 @@ static int compare_name(const void *a, const void *b)
 static int list_tensors(struct eng_weights *w, struct eng_report *r)
 {
     size_t n = 0;
-    for (size_t i = 0; i < w->n_shards; i++) n += w->shards[i].n_tensors;
+    for (size_t i = 0; i < w->n_shards; i++)
+        n += w->shards[i].n_tensors;
     w->by_name = calloc(n + 1, sizeof(*w->by_name));
     if (!w->by_name) return eng_report_problem(r, ENG_ENOMEM, "no memory to list %zu tensors", n);
     for (size_t i = 0; i < w->n_shards; i++)
@@ -137,12 +140,15 @@ static void check_index(const struct eng_weights *w, const struct eng_index *ind
 {
     const char *name;
     json_t *value;
-    json_object_foreach(json_object_get(index->root, "weight_map"), name, value) {
+    json_object_foreach(json_object_get(index->root, "weight_map"), name, value)
+    {
         const struct eng_tensor *t = eng_weights_find(w, name);
         const char *file = json_string_value(value);
         if (!t || strcmp(t->shard->name, file) != 0)
-            eng_report_problem(r, ENG_EINVAL, "%s: tensor %.200s is not in %s, where %s has it: "
-                               "is the file from another model?", file, name, file, index_name);
+            eng_report_problem(r, ENG_EINVAL,
+                               "%s: tensor %.200s is not in %s, where %s has it: "
+                               "is the file from another model?",
+                               file, name, file, index_name);
     }
 }
 
@@ -171,8 +177,7 @@ static int open_sharded(struct eng_weights *w, const char *dir, struct eng_repor
     if (!rc) rc = eng_index_parse(&index, text, len, err, sizeof(err));
     if (rc) {
         eng_report_problem(r, rc, "%s", err);
-    } else if (open_shards(w, dir, index.files, index.n_files, r) == 0 &&
-               list_tensors(w, r) == 0) {
+    } else if (open_shards(w, dir, index.files, index.n_files, r) == 0 && list_tensors(w, r) == 0) {
         check_index(w, &index, r);
     }
     eng_index_finish(&index);
@@ -196,8 +201,10 @@ int eng_weights_open(struct eng_weights **ret_weights, const char *dir, struct e
     if (eng_file_exists(dir, index_name)) return open_sharded(w, dir, r);
     if (eng_file_exists(dir, "pytorch_model.bin") ||
         eng_file_exists(dir, "pytorch_model.bin.index.json"))
-        return eng_report_problem(r, ENG_EUNSUPPORTED, "%s: only pytorch_model.bin is there; "
-                                  "convert the weights to safetensors", dir);
+        return eng_report_problem(r, ENG_EUNSUPPORTED,
+                                  "%s: only pytorch_model.bin is there; "
+                                  "convert the weights to safetensors",
+                                  dir);
     return eng_report_problem(r, ENG_ENOENT, "%s: has neither %s nor %s", dir, single_name,
                               index_name);
 }
@@ -205,7 +212,8 @@ int eng_weights_open(struct eng_weights **ret_weights, const char *dir, struct e
 void eng_weights_close(struct eng_weights *w)
 {
     if (!w) return;
-    for (size_t i = 0; i < w->n_shards; i++) eng_shard_finish(&w->shards[i]);
+    for (size_t i = 0; i < w->n_shards; i++)
+        eng_shard_finish(&w->shards[i]);
     free(w->shards);
     free(w->by_name);
     free(w);

@@ -61,25 +61,25 @@ struct srv_app {
     const char *const *model_names; /* answered to, NULL-terminated; the first is shown */
     const char *fingerprint;        /* build, weights, numeric path, kernels, gemm */
     struct srv_defaults defaults;
-    int64_t created;                /* unix seconds: when the model was loaded */
+    int64_t created; /* unix seconds: when the model was loaded */
     bool is_demo;
 };
 
 enum srv_state { SRV_LOADING, SRV_READY, SRV_DRAINING, SRV_FAILED };
 
 enum srv_route_flags {
-    SRV_ROUTE_OPEN = 1,    /* served without a key */
-    SRV_ROUTE_INLINE = 2,  /* handled on the HTTP thread */
-    SRV_ROUTE_EARLY = 4,   /* served while the model loads and while draining */
-    SRV_ROUTE_PREFIX = 8,  /* the path matches with anything after it */
+    SRV_ROUTE_OPEN = 1,       /* served without a key */
+    SRV_ROUTE_INLINE = 2,     /* handled on the HTTP thread */
+    SRV_ROUTE_EARLY = 4,      /* served while the model loads and while draining */
+    SRV_ROUTE_PREFIX = 8,     /* the path matches with anything after it */
     SRV_ROUTE_ANTHROPIC = 16, /* that dialect: its error shape, the header request-id */
     SRV_ROUTE_EITHER = 32,    /* that dialect for requests with the header anthropic-version */
     SRV_ROUTE_ANY_HOST = 64,  /* served whatever the Host header says: for health checks */
 };
 
 struct srv_route {
-    const char *method;    /* "GET" (HEAD is served from it) or "POST" */
-    const char *path;      /* without a trailing slash; also served with one */
+    const char *method; /* "GET" (HEAD is served from it) or "POST" */
+    const char *path;   /* without a trailing slash; also served with one */
     unsigned flags;
     void (*handle)(struct srv_request *req);
 };
@@ -180,8 +180,8 @@ void srv_stream_abort(struct srv_request *req);
 /* ---- facts for the access log and the metrics; set before the answer ends ------------------ */
 
 struct srv_account {
-    const char *endpoint;          /* a fixed string */
-    const char *model;             /* borrowed from the request's arena or app */
+    const char *endpoint; /* a fixed string */
+    const char *model;    /* borrowed from the request's arena or app */
     int64_t n_prompt_tokens, n_cached_tokens, n_generated_tokens;
     int64_t n_choices, max_tokens; /* n, and the most tokens a choice may have; 0: no generation */
     int64_t queue_us, ttft_us;     /* -1: never */

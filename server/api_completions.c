@@ -17,7 +17,7 @@ enum { DEFAULT_MAX_TOKENS = 16 };
 struct echo {
     const char *text;
     size_t len;
-    bool is_text; /* came as text: special tokens that were added are not part of it */
+    bool is_text;         /* came as text: special tokens that were added are not part of it */
     int64_t n_characters; /* code points of the text; 0 unless it is echoed */
     uint32_t *starts;     /* [n_ids] code points before each token; NULL unless they are shown */
 };

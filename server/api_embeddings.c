@@ -303,8 +303,8 @@ static int take_text(struct embedding *e, struct input *in, const json_t *text,
     int rc = tok_encode(e->app->tok, json_string_value(text), json_string_length(text),
                         TOK_ADD_SPECIAL | TOK_PARSE_SPECIAL, &ids, message, sizeof(message));
     if (rc)
-        param_fail(err, rc == TOK_ENOMEM ? SRV_ERR_OVERLOADED : SRV_ERR_INVALID_VALUE, "input", "%s",
-                   message);
+        param_fail(err, rc == TOK_ENOMEM ? SRV_ERR_OVERLOADED : SRV_ERR_INVALID_VALUE, "input",
+                   "%s", message);
     else
         rc = take_ids(e, in, ids.ids, ids.n, err);
     tok_ids_finish(&ids);

@@ -39,7 +39,8 @@ static bool is_alive(struct srv_server *s)
 static void live(struct srv_request *req)
 {
     srv_request_account(req)->endpoint = "health";
-    if (is_alive(req->server)) reply_status(req, "ok");
+    if (is_alive(req->server))
+        reply_status(req, "ok");
     else
         srv_reply_error(req, SRV_ERR_OVERLOADED, NULL, "Work waits, and the engine does not step.");
 }

@@ -47,8 +47,10 @@ static void add_defaults(struct srv_buf *b, const struct srv_defaults *d)
         const char *key;
         double value;
     } rows[] = {
-        {"temperature", d->temperature}, {"top_p", d->top_p},
-        {"min_p", d->min_p},             {"typical_p", d->typical_p},
+        {"temperature", d->temperature},
+        {"top_p", d->top_p},
+        {"min_p", d->min_p},
+        {"typical_p", d->typical_p},
         {"repetition_penalty", d->repetition_penalty},
     };
     srv_buf_printf(b, ",\"default_sampling\":{\"top_k\":%lld", (long long)d->top_k);

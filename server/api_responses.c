@@ -40,8 +40,8 @@ static json_t *text_part(const json_t *part, const char *item_path, size_t k,
     if (is_text && json_is_string(text))
         return json_pack("{s:s, s:O}", "type", "text", "text", text);
     if (is_text || !type)
-        param_fail(err, SRV_ERR_INVALID_TYPE, path, "'%s' must be an object with a type and a text.",
-                   path);
+        param_fail(err, SRV_ERR_INVALID_TYPE, path,
+                   "'%s' must be an object with a type and a text.", path);
     else
         param_fail(err, SRV_ERR_UNSUPPORTED, path, "'%s' is of type '%s'; only text is supported.",
                    path, param_word(type, word));
@@ -329,8 +329,8 @@ static void write_response(struct srv_gen *g, struct srv_buf *b, const char *sta
     srv_buf_puts(b, ",\"text\":{\"format\":{\"type\":\"text\"}},\"tool_choice\":\"none\","
                     "\"tools\":[],\"top_p\":");
     srv_buf_json_number(b, g->params.top_p);
-    srv_buf_printf(b, ",\"truncation\":\"%s\",\"metadata\":{},\"usage\":",
-                   is_auto(g) ? "auto" : "disabled");
+    srv_buf_printf(
+        b, ",\"truncation\":\"%s\",\"metadata\":{},\"usage\":", is_auto(g) ? "auto" : "disabled");
     if (over) {
         write_usage(g, b);
         srv_gen_add_timings(g, b);

@@ -60,8 +60,7 @@ static json_t *open_body(struct srv_request *req, struct tokenize_params *p, con
     json_t *body = params_parse(p->text.text, p->text.len, &err);
     if (body && !params_read(body, fields, p, &unknown, &err) &&
         srv_gen_model_name(srv_request_app(req), p->model, &err) &&
-        !chat_input_check_flags(body, &err) &&
-        !srv_gen_note_ignored(req, &unknown, &err))
+        !chat_input_check_flags(body, &err) && !srv_gen_note_ignored(req, &unknown, &err))
         return body;
     srv_reply_error(req, err.kind, err.path[0] ? err.path : NULL, "%s", err.message);
     json_decref(body);

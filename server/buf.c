@@ -43,7 +43,8 @@ static bool reserve(struct srv_buf *b, size_t more)
     size_t wanted = b->len + more;
     if (b->data && wanted <= b->cap) return true;
     size_t cap = b->cap ? b->cap : FIRST_BYTES;
-    while (cap < wanted) cap *= 2; /* wanted <= max, which is far below half the address space */
+    while (cap < wanted)
+        cap *= 2; /* wanted <= max, which is far below half the address space */
     if (cap > b->max) cap = b->max;
     char *data = realloc(b->data, cap + 1);
     if (!data) {
@@ -114,8 +115,8 @@ static size_t valid_char(const unsigned char *s, size_t len)
 
 static void add_escape(struct srv_buf *b, unsigned char c)
 {
-    static const char shorts[128] = {['"'] = '"', ['\\'] = '\\', ['\n'] = 'n', ['\r'] = 'r',
-                                  ['\t'] = 't', ['\b'] = 'b', ['\f'] = 'f'};
+    static const char shorts[128] = {['"'] = '"',  ['\\'] = '\\', ['\n'] = 'n', ['\r'] = 'r',
+                                     ['\t'] = 't', ['\b'] = 'b',  ['\f'] = 'f'};
     if (c < sizeof(shorts) && shorts[c]) {
         char pair[2] = {'\\', shorts[c]};
         srv_buf_add(b, pair, 2);
@@ -143,8 +144,10 @@ void srv_buf_json_text(struct srv_buf *b, const char *text, size_t len)
             continue;
         }
         srv_buf_add(b, text + plain, i - plain);
-        if (escape) add_escape(b, s[i]);
-        else srv_buf_puts(b, "\xef\xbf\xbd");
+        if (escape)
+            add_escape(b, s[i]);
+        else
+            srv_buf_puts(b, "\xef\xbf\xbd");
         plain = ++i;
     }
     srv_buf_add(b, text + plain, len - plain);

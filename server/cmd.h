@@ -15,10 +15,12 @@ struct srv_config;
 enum { SRV_EXIT_USAGE = 2 };
 
 int srv_cmd_serve(const struct srv_config *config);
-int srv_cmd_generate(const struct srv_config *config); /* --prompt, -n: text as it comes, statistics to stderr */
+int srv_cmd_generate(
+    const struct srv_config *config); /* --prompt, -n: text as it comes, statistics to stderr */
 int srv_cmd_bench(const struct srv_config *config);
 int srv_cmd_inspect(const struct srv_config *config);
-int srv_cmd_tokenize(const struct srv_config *config); /* JSON lines filters: one answer a line, in order */
+int srv_cmd_tokenize(
+    const struct srv_config *config); /* JSON lines filters: one answer a line, in order */
 int srv_cmd_render(const struct srv_config *config);
 int srv_cmd_score(const struct srv_config *config);
 int srv_cmd_healthcheck(const struct srv_config *config);

@@ -135,9 +135,7 @@ static void on_event(void *ctx, const struct eng_event *e)
     case ENG_EVENT_TOKEN:
         if (s->n_times < s->max_times) s->times[s->n_times++] = e->now_us;
         break;
-    case ENG_EVENT_CHOICE_DONE:
-        s->finish = e->finish;
-        break;
+    case ENG_EVENT_CHOICE_DONE: s->finish = e->finish; break;
     case ENG_EVENT_JOB_DONE:
         s->usage = *e->usage;
         pthread_mutex_lock(&s->bench->lock);
@@ -145,8 +143,7 @@ static void on_event(void *ctx, const struct eng_event *e)
         pthread_cond_signal(&s->bench->changed);
         pthread_mutex_unlock(&s->bench->lock);
         break;
-    default:
-        break;
+    default: break;
     }
 }
 

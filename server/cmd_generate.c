@@ -63,8 +63,10 @@ static int read_stdin(struct generation *g)
         srv_buf_add(&b, block, n);
     if (b.failed || ferror(stdin)) {
         srv_buf_finish(&b);
-        snprintf(g->err, sizeof(g->err), "the prompt on stdin cannot be read, or has more than %u "
-                 "bytes", MAX_STDIN_BYTES);
+        snprintf(g->err, sizeof(g->err),
+                 "the prompt on stdin cannot be read, or has more than %u "
+                 "bytes",
+                 MAX_STDIN_BYTES);
         return -1;
     }
     if (b.len && b.data[b.len - 1] == '\n') b.len--;
@@ -96,8 +98,8 @@ static int encode_chat(struct generation *g)
     struct tok_chat_params params = {.template_file = c->chat_template_file};
     struct tok_chat *chat = NULL;
     struct tok_prompt prompt = {0};
-    json_t *list = json_pack("[{s:s, s:s%}]", "role", "user", "content", g->text ? g->text : "",
-                             g->text_len);
+    json_t *list =
+        json_pack("[{s:s, s:s%}]", "role", "user", "content", g->text ? g->text : "", g->text_len);
     char *messages = list ? json_dumps(list, JSON_COMPACT) : NULL;
     json_decref(list);
     if (!messages) return fail(g, "the prompt is no valid UTF-8");

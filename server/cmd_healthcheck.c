@@ -48,8 +48,10 @@ static int parse(const struct srv_config *c, struct target *t)
         t->unix_path = url + 5;
         return 0;
     }
-    if (strncasecmp(url, "http://", 7) == 0) url += 7;
-    else if (strstr(url, "://")) return -1;
+    if (strncasecmp(url, "http://", 7) == 0)
+        url += 7;
+    else if (strstr(url, "://"))
+        return -1;
     size_t host_len = strcspn(url, "/");
     const char *path = url + host_len;
     if (*url == '[') { /* an IPv6 address */

@@ -19,10 +19,10 @@
 
 struct inspection {
     const struct srv_config *config;
-    bool print;                      /* as text */
-    json_t *report;                  /* as JSON; else NULL */
+    bool print;                            /* as text */
+    json_t *report;                        /* as JSON; else NULL */
     json_t *problems, *tensors, *numerics; /* its arrays, borrowed */
-    bool failed;                     /* memory for the JSON report ran out */
+    bool failed;                           /* memory for the JSON report ran out */
     long long n_tensors, n_bytes, n_unused;
     char first_problem[1024];
 };
@@ -30,8 +30,8 @@ struct inspection {
 /* ---- output -------------------------------------------------------------------------------- */
 
 /* One line of the text report. Names from files may hold anything, a line is text. */
-__attribute__((format(printf, 2, 3)))
-static void say(const struct inspection *in, const char *format, ...)
+__attribute__((format(printf, 2, 3))) static void say(const struct inspection *in,
+                                                      const char *format, ...)
 {
     char text[1024];
     va_list args;
@@ -47,14 +47,18 @@ static void say(const struct inspection *in, const char *format, ...)
 /* Takes the value, which is thrown away where the report is text. */
 static void add(struct inspection *in, const char *name, json_t *value)
 {
-    if (!in->report) json_decref(value);
-    else if (json_object_set_new(in->report, name, value)) in->failed = true;
+    if (!in->report)
+        json_decref(value);
+    else if (json_object_set_new(in->report, name, value))
+        in->failed = true;
 }
 
 static void append(struct inspection *in, json_t *array, json_t *value)
 {
-    if (!in->report) json_decref(value);
-    else if (json_array_append_new(array, value)) in->failed = true;
+    if (!in->report)
+        json_decref(value);
+    else if (json_array_append_new(array, value))
+        in->failed = true;
 }
 
 static void note_problem(void *ctx, const char *sentence)
@@ -78,10 +82,11 @@ static void show_config(void *ctx, const struct eng_inspect_config *c)
     say(in, "architecture: %s (model_type %s)", c->architecture, c->model_type);
     say(in,
         "sizes: hidden %d, %d layers, %d heads (%d kv) of %d, feed-forward %d, vocabulary %d, "
-        "%s head", c->hidden_size, c->n_layers, c->n_heads, c->n_kv_heads, c->d_head, c->d_ff,
+        "%s head",
+        c->hidden_size, c->n_layers, c->n_heads, c->n_kv_heads, c->d_head, c->d_ff,
         (int)c->vocab_size, c->tied_head ? "tied" : "separate");
-    say(in, "context: %lld tokens; RoPE %s, theta %g, factor %g", (long long)c->ctx_tokens,
-        c->rope, c->rope_theta, c->rope_factor);
+    say(in, "context: %lld tokens; RoPE %s, theta %g, factor %g", (long long)c->ctx_tokens, c->rope,
+        c->rope_theta, c->rope_factor);
     if (c->n_layers_without_rope) say(in, "layers without RoPE: %d", c->n_layers_without_rope);
     if (c->n_windowed_layers) {
         say(in, "layers with a sliding window of %d tokens: %d", c->window_tokens,
@@ -92,15 +97,16 @@ static void show_config(void *ctx, const struct eng_inspect_config *c)
     say(in, "end of sequence: %s", ids);
     if (!in->report) return;
     json_t *eos = json_array();
-    for (int i = 0; i < c->n_eos_ids; i++) append(in, eos, json_integer(c->eos_ids[i]));
+    for (int i = 0; i < c->n_eos_ids; i++)
+        append(in, eos, json_integer(c->eos_ids[i]));
     json_t *facts = json_pack(
         "{s:s, s:s, s:i, s:i, s:i, s:i, s:i, s:i, s:i, s:b, s:I, s:{s:s, s:f, s:f}, s:i, s:i, s:o}",
-        "architecture", c->architecture, "model_type", c->model_type, "hidden_size",
-        c->hidden_size, "layers", c->n_layers, "heads", c->n_heads, "kv_heads", c->n_kv_heads,
-        "head_dim", c->d_head, "feed_forward", c->d_ff, "vocab_size", (int)c->vocab_size,
-        "tied_head", c->tied_head, "context_tokens", (json_int_t)c->ctx_tokens, "rope", "type",
-        c->rope, "theta", c->rope_theta, "factor", c->rope_factor, "layers_without_rope",
-        c->n_layers_without_rope, "layers_with_window", c->n_windowed_layers, "eos_ids", eos);
+        "architecture", c->architecture, "model_type", c->model_type, "hidden_size", c->hidden_size,
+        "layers", c->n_layers, "heads", c->n_heads, "kv_heads", c->n_kv_heads, "head_dim",
+        c->d_head, "feed_forward", c->d_ff, "vocab_size", (int)c->vocab_size, "tied_head",
+        c->tied_head, "context_tokens", (json_int_t)c->ctx_tokens, "rope", "type", c->rope, "theta",
+        c->rope_theta, "factor", c->rope_factor, "layers_without_rope", c->n_layers_without_rope,
+        "layers_with_window", c->n_windowed_layers, "eos_ids", eos);
     if (!facts || json_object_update(in->report, facts)) in->failed = true;
     json_decref(facts);
 }
@@ -113,14 +119,15 @@ static void show_tensor(void *ctx, const struct eng_inspect_tensor *t)
     for (int i = 0; i < t->rank && at < (int)sizeof(shape) - 24; i++)
         at += snprintf(shape + at, sizeof(shape) - (size_t)at, "%s%lld", i ? ", " : "",
                        (long long)t->shape[i]);
-    say(in, "tensor: %s %s %s] %lld bytes in %s%s", t->name, t->dtype, shape,
-        (long long)t->n_bytes, t->file, t->used ? "" : " (not used)");
+    say(in, "tensor: %s %s %s] %lld bytes in %s%s", t->name, t->dtype, shape, (long long)t->n_bytes,
+        t->file, t->used ? "" : " (not used)");
     in->n_tensors++;
     in->n_bytes += t->n_bytes;
     in->n_unused += !t->used;
     if (!in->report) return;
     json_t *dims = json_array();
-    for (int i = 0; i < t->rank; i++) append(in, dims, json_integer(t->shape[i]));
+    for (int i = 0; i < t->rank; i++)
+        append(in, dims, json_integer(t->shape[i]));
     append(in, in->tensors,
            json_pack("{s:s, s:s, s:o, s:I, s:s, s:b}", "name", t->name, "dtype", t->dtype, "shape",
                      dims, "bytes", (json_int_t)t->n_bytes, "file", t->file, "used", t->used));
@@ -188,12 +195,18 @@ static void inspect_template(struct inspection *in)
 static void inspect(struct inspection *in)
 {
     const struct eng_inspector engine = {
-        .problem = note_problem, .config = show_config, .tensor = show_tensor,
-        .weights = show_weights, .path = show_path, .ctx = in,
+        .problem = note_problem,
+        .config = show_config,
+        .tensor = show_tensor,
+        .weights = show_weights,
+        .path = show_path,
+        .ctx = in,
     };
     char err[900];
-    if (srv_hub_has_only_gguf(in->config->model, err, sizeof(err))) note_problem(in, err);
-    else eng_inspect(in->config->model, &engine);
+    if (srv_hub_has_only_gguf(in->config->model, err, sizeof(err)))
+        note_problem(in, err);
+    else
+        eng_inspect(in->config->model, &engine);
     say(in, "tensors: %lld of %lld bytes, %lld not used", in->n_tensors, in->n_bytes, in->n_unused);
     inspect_tokenizer(in);
     inspect_template(in);

@@ -66,7 +66,8 @@ static char **slot_of(struct request *q, size_t i)
 
 static void request_finish(struct request *q)
 {
-    for (size_t i = 0; i < N_MEMBERS; i++) free(*slot_of(q, i));
+    for (size_t i = 0; i < N_MEMBERS; i++)
+        free(*slot_of(q, i));
 }
 
 struct scan {
@@ -76,7 +77,8 @@ struct scan {
 
 static void skip_blanks(struct scan *sc)
 {
-    while (sc->at < sc->len && memchr(" \t\r\n", sc->s[sc->at], 4)) sc->at++;
+    while (sc->at < sc->len && memchr(" \t\r\n", sc->s[sc->at], 4))
+        sc->at++;
 }
 
 static bool take(struct scan *sc, char c)
@@ -165,7 +167,8 @@ static int get_flag(const char *text, const char *name, bool *ret, struct error 
     char word[8] = "";
     *ret = false;
     if (!text) return 0;
-    if (sscanf(text, " %7s", word) == 1 && strcmp(word, "true") == 0) *ret = true;
+    if (sscanf(text, " %7s", word) == 1 && strcmp(word, "true") == 0)
+        *ret = true;
     else if (strcmp(word, "false") != 0 && strcmp(word, "null") != 0) {
         snprintf(e->text, sizeof(e->text), "%s must be true or false", name);
         return -1;
@@ -178,8 +181,11 @@ static int get_flag(const char *text, const char *name, bool *ret, struct error 
 static int render(const struct tok_chat *chat, const struct request *q, struct srv_buf *out,
                   struct error *e)
 {
-    struct tok_chat_input in = {.messages = q->messages, .tools = q->tools, .kwargs = q->kwargs,
-                                .context = q->context, .verbatim = true};
+    struct tok_chat_input in = {.messages = q->messages,
+                                .tools = q->tools,
+                                .kwargs = q->kwargs,
+                                .context = q->context,
+                                .verbatim = true};
     struct tok_prompt prompt = {0};
     if (get_flag(q->add_generation_prompt, "add_generation_prompt", &in.add_generation_prompt, e) ||
         get_flag(q->continue_final_message, "continue_final_message", &in.continue_final_message,

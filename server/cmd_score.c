@@ -78,12 +78,8 @@ static void on_event(void *ctx, const struct eng_event *event)
 {
     struct score *s = ctx;
     switch (event->type) {
-    case ENG_EVENT_LOGITS:
-        take_row(s, event);
-        break;
-    case ENG_EVENT_PROMPT_TOKEN:
-        s->logprobs[event->index - 1] = (double)event->logprob;
-        break;
+    case ENG_EVENT_LOGITS: take_row(s, event); break;
+    case ENG_EVENT_PROMPT_TOKEN: s->logprobs[event->index - 1] = (double)event->logprob; break;
     case ENG_EVENT_TOKEN:
         if (event->index < s->n_greedy) s->greedy_ids[event->index] = event->id;
         s->n_generated = event->index + 1;
@@ -99,8 +95,7 @@ static void on_event(void *ctx, const struct eng_event *event)
         pthread_cond_signal(&s->changed);
         pthread_mutex_unlock(&s->lock);
         break;
-    default:
-        break;
+    default: break;
     }
 }
 
@@ -164,16 +159,25 @@ static int prepare(struct score *s, const json_t *request, const struct tok_ids 
 static int run(const struct filter *f, struct score *s, const struct tok_ids *ids)
 {
     struct eng_job_params params = {
-        .prompt = ids->ids, .n_prompt = (int64_t)ids->n, .n_choices = 1,
-        .max_tokens = s->n_greedy, .sampling = eng_sampling_default(), .ignore_eos = true,
-        .n_logprobs = -1, .n_prompt_logprobs = 0, .want_logits = true, .no_cache = true,
-        .on_event = on_event, .ctx = s,
+        .prompt = ids->ids,
+        .n_prompt = (int64_t)ids->n,
+        .n_choices = 1,
+        .max_tokens = s->n_greedy,
+        .sampling = eng_sampling_default(),
+        .ignore_eos = true,
+        .n_logprobs = -1,
+        .n_prompt_logprobs = 0,
+        .want_logits = true,
+        .no_cache = true,
+        .on_event = on_event,
+        .ctx = s,
     };
     params.sampling.temperature = 0;
     struct eng_job *job = NULL;
     if (eng_job_submit(f->engine, &params, &job, s->error, sizeof(s->error))) return -1;
     pthread_mutex_lock(&s->lock);
-    while (!s->done) pthread_cond_wait(&s->changed, &s->lock);
+    while (!s->done)
+        pthread_cond_wait(&s->changed, &s->lock);
     pthread_mutex_unlock(&s->lock);
     eng_job_release(job);
     if (s->write_failed) return fail(s, "the file of logits cannot be written");
@@ -185,14 +189,16 @@ static int run(const struct filter *f, struct score *s, const struct tok_ids *id
 static json_t *list_of_ids(const int32_t *ids, int64_t n)
 {
     json_t *list = json_array();
-    for (int64_t i = 0; i < n; i++) json_array_append_new(list, json_integer(ids[i]));
+    for (int64_t i = 0; i < n; i++)
+        json_array_append_new(list, json_integer(ids[i]));
     return list;
 }
 
 static json_t *list_of_reals(const double *values, int64_t n)
 {
     json_t *list = json_array();
-    for (int64_t i = 0; i < n; i++) json_array_append_new(list, json_real(values[i]));
+    for (int64_t i = 0; i < n; i++)
+        json_array_append_new(list, json_real(values[i]));
     return list;
 }
 
@@ -200,7 +206,8 @@ static json_t *answer_of(const struct score *s, const struct tok_ids *ids)
 {
     double sum = 0;
     int64_t n = s->n_ids - 1;
-    for (int64_t i = 0; i < n; i++) sum += s->logprobs[i];
+    for (int64_t i = 0; i < n; i++)
+        sum += s->logprobs[i];
     json_t *answer = json_object();
     json_object_set_new(answer, "ids", list_of_ids(ids->ids, s->n_ids));
     json_object_set_new(answer, "logprobs", list_of_reals(s->logprobs, n));
@@ -273,10 +280,17 @@ int srv_cmd_score(const struct srv_config *config)
     struct filter f = {.config = config};
     char err[1024] = "";
     struct eng_params params = {
-        .model_dir = config->model, .numerics = config->numerics, .gemm = config->gemm,
-        .kernels = config->kernels, .kv_dtype = config->kv_dtype, .n_threads = config->threads,
-        .n_parallel = 1, .ctx_tokens = config->ctx_size, .chunk_tokens = config->chunk,
-        .memory_bytes = config->memory_bytes, .no_prefix_cache = true,
+        .model_dir = config->model,
+        .numerics = config->numerics,
+        .gemm = config->gemm,
+        .kernels = config->kernels,
+        .kv_dtype = config->kv_dtype,
+        .n_threads = config->threads,
+        .n_parallel = 1,
+        .ctx_tokens = config->ctx_size,
+        .chunk_tokens = config->chunk,
+        .memory_bytes = config->memory_bytes,
+        .no_prefix_cache = true,
     };
     int status = EXIT_FAILURE;
     if (eng_open(&f.engine, &params, err, sizeof(err)))

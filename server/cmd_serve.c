@@ -48,7 +48,7 @@
 #include "server/work.h"
 
 enum {
-    TICK_MS = 100,           /* how often the engine is looked at */
+    TICK_MS = 100, /* how often the engine is looked at */
     DRAIN_TICK_MS = 5,
     SECOND_SIGNAL_GRACE_MS = 100,
     STOPPED_GRACE_MS = 2000, /* for error answers of requests that were ended */
@@ -68,21 +68,20 @@ struct serve {
     struct srv_http *http, *admin;
     struct srv_loader *loader;
     struct srv_watchdog watchdog;
-    uint64_t idle_since_us;  /* 0: there are requests, or nothing to give back */
-    uint64_t n_trimmed_at;   /* requests counted when memory was last given back */
+    uint64_t idle_since_us; /* 0: there are requests, or nothing to give back */
+    uint64_t n_trimmed_at;  /* requests counted when memory was last given back */
     int signal_fd, loaded_fd;
-    int inherited_fd;        /* the listening socket of a service manager, or -1 */
+    int inherited_fd; /* the listening socket of a service manager, or -1 */
     bool has_retry;
-    bool loaded;             /* the loader has ended well */
-    int status;              /* exit status, if what comes next fails */
-    bool paused;             /* debug hook */
+    bool loaded; /* the loader has ended well */
+    int status;  /* exit status, if what comes next fails */
+    bool paused; /* debug hook */
     char url[256], admin_url[256];
     char *tls_cert, *tls_key;
     uint64_t notify_us, notified_us, loading_notified_us;
 };
 
-__attribute__((noreturn))
-static void end_process(int status)
+__attribute__((noreturn)) static void end_process(int status)
 {
     srv_log_flush(LOG_FLUSH_MS);
     _exit(status);
@@ -95,7 +94,8 @@ static int open_signals(struct serve *s, char *err, size_t errlen)
     static const int taken[] = {SIGTERM, SIGINT, SIGHUP, SIGUSR1};
     sigset_t set;
     sigemptyset(&set);
-    for (size_t i = 0; i < sizeof(taken) / sizeof(taken[0]); i++) sigaddset(&set, taken[i]);
+    for (size_t i = 0; i < sizeof(taken) / sizeof(taken[0]); i++)
+        sigaddset(&set, taken[i]);
     /* A closed pipe or a full quota is an error of that one write. */
     signal(SIGPIPE, SIG_IGN);
     signal(SIGXFSZ, SIG_IGN);
@@ -111,7 +111,8 @@ static int start_log(struct serve *s, char *err, size_t errlen)
 {
     const struct srv_list *warnings = &s->config->warnings;
     if (srv_log_start(err, errlen)) return -1;
-    for (int i = 0; i < warnings->n; i++) srv_log(SRV_LOG_WARNING, "%s", warnings->items[i]);
+    for (int i = 0; i < warnings->n; i++)
+        srv_log(SRV_LOG_WARNING, "%s", warnings->items[i]);
     return 0;
 }
 
@@ -170,8 +171,7 @@ static void set_rules(struct serve *s)
     s->server.rules = (struct srv_guard_rules){
         .allowed_hosts = &c->allowed_hosts,
         .cors_origins = &c->cors_origins,
-        .only_loopback_hosts =
-            is_local(s) && !has_path(s) && !srv_keys_required(s->server.keys),
+        .only_loopback_hosts = is_local(s) && !has_path(s) && !srv_keys_required(s->server.keys),
         .max_body_bytes = c->max_body_bytes,
     };
     s->server.admin_rules = (struct srv_guard_rules){
@@ -292,12 +292,14 @@ static void show_first_call(const struct serve *s)
     else if (strstr(s->url, "//0.0.0.0:") || strstr(s->url, "//[::]:"))
         snprintf(where, sizeof(where), "http%s://127.0.0.1%s", tls ? "s" : "",
                  strrchr(s->url, ':'));
-    else snprintf(where, sizeof(where), "%s", s->url);
+    else
+        snprintf(where, sizeof(where), "%s", s->url);
     srv_log(SRV_LOG_INFO,
             "try: curl %s%s%s/v1/chat/completions -H 'Content-Type: application/json' -d "
             "'{\"messages\": [{\"role\": \"user\", \"content\": \"What is 2+2?\"}]}'",
             tls ? "-k " : "",
-            srv_keys_required(s->server.keys) ? "-H \"Authorization: Bearer $HEARTH_API_KEY\" " : "",
+            srv_keys_required(s->server.keys) ? "-H \"Authorization: Bearer $HEARTH_API_KEY\" "
+                                              : "",
             where);
 }
 
@@ -306,16 +308,16 @@ static void announce_ready(struct serve *s)
     const struct srv_app *app = &s->server.app;
     const struct eng_info *i = eng_info(app->engine);
     const double mib = 1048576.0;
-    srv_log(SRV_LOG_INFO,
-            "ready on %s model=%s numerics=%s kernels=%s gemm=%s threads=%d parallel=%d ctx=%lld "
-            "weights=%.0fMiB kv=%.0fMiB scratch=%.0fMiB logits=%.0fMiB answers=%.0fMiB limit=%.0fMiB "
-            "load=%.2fs",
-            s->url, app->model_names[0], i->numerics, i->kernels, i->gemm, i->n_threads,
-            i->n_parallel, (long long)i->ctx_tokens, (double)i->memory.weights_bytes / mib,
-            (double)i->memory.kv_bytes / mib, (double)i->memory.scratch_bytes / mib,
-            (double)i->memory.logits_bytes / mib, (double)i->memory.answer_bytes / mib,
-            (double)i->memory.limit_bytes / mib,
-            i->load_seconds);
+    srv_log(
+        SRV_LOG_INFO,
+        "ready on %s model=%s numerics=%s kernels=%s gemm=%s threads=%d parallel=%d ctx=%lld "
+        "weights=%.0fMiB kv=%.0fMiB scratch=%.0fMiB logits=%.0fMiB answers=%.0fMiB limit=%.0fMiB "
+        "load=%.2fs",
+        s->url, app->model_names[0], i->numerics, i->kernels, i->gemm, i->n_threads, i->n_parallel,
+        (long long)i->ctx_tokens, (double)i->memory.weights_bytes / mib,
+        (double)i->memory.kv_bytes / mib, (double)i->memory.scratch_bytes / mib,
+        (double)i->memory.logits_bytes / mib, (double)i->memory.answer_bytes / mib,
+        (double)i->memory.limit_bytes / mib, i->load_seconds);
     if (!i->repeatable) {
         srv_log(
             SRV_LOG_WARNING,
@@ -544,7 +546,10 @@ static int fail(struct serve *s, const char *err)
 int srv_serve_check(const struct srv_config *config)
 {
     char err[1024] = "";
-    struct serve s = {.config = config, .signal_fd = -1, .loaded_fd = -1, .inherited_fd = -1,
+    struct serve s = {.config = config,
+                      .signal_fd = -1,
+                      .loaded_fd = -1,
+                      .inherited_fd = -1,
                       .status = EXIT_FAILURE};
     srv_log_init("text", "warning");
     if (read_secrets(&s, err, sizeof(err))) return fail(&s, err);
@@ -557,7 +562,10 @@ int srv_serve_check(const struct srv_config *config)
 int srv_cmd_serve(const struct srv_config *config)
 {
     char err[1024] = "";
-    struct serve s = {.config = config, .signal_fd = -1, .loaded_fd = -1, .inherited_fd = -1,
+    struct serve s = {.config = config,
+                      .signal_fd = -1,
+                      .loaded_fd = -1,
+                      .inherited_fd = -1,
                       .status = EXIT_FAILURE};
     struct timespec now;
     clock_gettime(CLOCK_REALTIME, &now);
@@ -571,8 +579,7 @@ int srv_cmd_serve(const struct srv_config *config)
 
     if (srv_notify_listen_fd(&s.inherited_fd, err, sizeof(err)) ||
         open_signals(&s, err, sizeof(err)) || start_log(&s, err, sizeof(err)) ||
-        read_secrets(&s, err, sizeof(err)) ||
-        create_parts(&s, err, sizeof(err)))
+        read_secrets(&s, err, sizeof(err)) || create_parts(&s, err, sizeof(err)))
         return fail(&s, err);
     s.server.app.metrics = s.server.metrics;
     if (start_listening(&s, err, sizeof(err))) return fail(&s, err);

@@ -44,12 +44,12 @@ struct srv_config {
     /* this program */
     bool help, version, check_config, print_config;
     const char *config_file;
-    struct srv_list warnings;       /* sentences about what was read and not used */
+    struct srv_list warnings; /* sentences about what was read and not used */
 
     /* model */
-    const char *model;              /* as given; the subcommands see the resolved directory */
-    const char *model_shown;        /* as given, or NULL for the demo; set by main */
-    bool model_is_demo;             /* set by main */
+    const char *model;       /* as given; the subcommands see the resolved directory */
+    const char *model_shown; /* as given, or NULL for the demo; set by main */
+    bool model_is_demo;      /* set by main */
     struct srv_list alias;
     const char *chat_template_file;
     bool generation_config;
@@ -98,7 +98,7 @@ struct srv_config {
     bool chat, json;
     struct srv_list prefill, batch, context, clients; /* numbers, read by cmd_bench.c */
     int decode, reps, gen, prompt_tokens;
-    const char *url;                /* healthcheck */
+    const char *url; /* healthcheck */
 };
 
 /*

@@ -21,8 +21,8 @@ static const char prefix[] = "HEARTH_";
 
 /* Variables of this project's own test scripts. */
 static const char *const test_names[] = {
-    "BIN", "BUILD_ROOT", "IN_VENV", "NODE_MODULES", "OFFLINE", "REFERENCE", "SLOW", "SOURCE_ROOT",
-    "VENV",
+    "BIN",       "BUILD_ROOT", "IN_VENV",     "NODE_MODULES", "OFFLINE",
+    "REFERENCE", "SLOW",       "SOURCE_ROOT", "VENV",
 };
 
 bool srv_config_is_service_link(const char *name, const char *value)
@@ -88,8 +88,8 @@ int srv_config_note_variables(struct srv_config *c, char *const *variables)
             find_variable(variable, len, near, sizeof(near)) ||
             srv_config_is_service_link(name, equals + 1))
             continue;
-        if (srv_config_warn(c, "unknown variable %s%s%s%s", name,
-                            *near ? "; did you mean " : "", near, *near ? "?" : ""))
+        if (srv_config_warn(c, "unknown variable %s%s%s%s", name, *near ? "; did you mean " : "",
+                            near, *near ? "?" : ""))
             return -1;
     }
     return 0;

@@ -24,17 +24,18 @@ enum { MAX_OPTIONS = 128 };
 
 struct loader {
     struct srv_config *config;
-    enum source from;                    /* what is being read */
-    const char *label;                   /* the option as its source spells it, for messages */
-    unsigned char sources[MAX_OPTIONS];  /* where a list's items came from */
+    enum source from;                   /* what is being read */
+    const char *label;                  /* the option as its source spells it, for messages */
+    unsigned char sources[MAX_OPTIONS]; /* where a list's items came from */
     char *err;
     size_t errlen;
 };
 
 static const char *const command_names[SRV_CMD_COUNT] = {
-    [SRV_CMD_SERVE] = "serve", [SRV_CMD_GENERATE] = "generate", [SRV_CMD_BENCH] = "bench",
-    [SRV_CMD_INSPECT] = "inspect", [SRV_CMD_TOKENIZE] = "tokenize", [SRV_CMD_RENDER] = "render",
-    [SRV_CMD_SCORE] = "score", [SRV_CMD_HEALTHCHECK] = "healthcheck",
+    [SRV_CMD_SERVE] = "serve",       [SRV_CMD_GENERATE] = "generate",
+    [SRV_CMD_BENCH] = "bench",       [SRV_CMD_INSPECT] = "inspect",
+    [SRV_CMD_TOKENIZE] = "tokenize", [SRV_CMD_RENDER] = "render",
+    [SRV_CMD_SCORE] = "score",       [SRV_CMD_HEALTHCHECK] = "healthcheck",
 };
 
 const char *srv_command_name(enum srv_command command)
@@ -42,16 +43,17 @@ const char *srv_command_name(enum srv_command command)
     return command_names[command];
 }
 
-__attribute__((format(printf, 2, 3)))
-static int refuse(struct loader *l, const char *format, ...)
+__attribute__((format(printf, 2, 3))) static int refuse(struct loader *l, const char *format, ...)
 {
     char reason[400];
     va_list args;
     va_start(args, format);
     vsnprintf(reason, sizeof(reason), format, args);
     va_end(args);
-    if (l->label) snprintf(l->err, l->errlen, "%s: %s", l->label, reason);
-    else snprintf(l->err, l->errlen, "%s", reason);
+    if (l->label)
+        snprintf(l->err, l->errlen, "%s: %s", l->label, reason);
+    else
+        snprintf(l->err, l->errlen, "%s", reason);
     return -1;
 }
 
@@ -73,7 +75,8 @@ int srv_config_replace(const char **field, const char *value)
 
 static void clear_list(struct srv_list *list)
 {
-    for (int i = 0; i < list->n; i++) free((void *)list->items[i]);
+    for (int i = 0; i < list->n; i++)
+        free((void *)list->items[i]);
     free(list->items);
     *list = (struct srv_list){0};
 }
@@ -109,7 +112,8 @@ static int set_list(struct loader *l, const struct srv_option *o, const char *te
         text += strspn(text, ", \t");
         size_t len = strcspn(text, ",");
         size_t kept = len;
-        while (kept && (text[kept - 1] == ' ' || text[kept - 1] == '\t')) kept--;
+        while (kept && (text[kept - 1] == ' ' || text[kept - 1] == '\t'))
+            kept--;
         if (kept && append_item(list, text, kept)) return refuse(l, "no memory");
         text += len;
     }
@@ -142,8 +146,11 @@ static double suffix_factor(const char *suffix)
         const char *words;
         double factor;
     } table[] = {
-        {"K KB KiB", 1024.0}, {"M MB MiB", 1048576.0},
-        {"G GB GiB", 1073741824.0}, {"T TB TiB", 1099511627776.0}, {"B", 1.0},
+        {"K KB KiB", 1024.0},
+        {"M MB MiB", 1048576.0},
+        {"G GB GiB", 1073741824.0},
+        {"T TB TiB", 1099511627776.0},
+        {"B", 1.0},
     };
     if (!*suffix) return 1;
     for (size_t i = 0; i < sizeof(table) / sizeof(table[0]); i++) {
@@ -202,24 +209,20 @@ static int set_value(struct loader *l, const struct srv_option *o, const char *t
         return 0;
     }
     switch (o->type) {
-    case SRV_OPT_LIST:
-        return set_list(l, o, text);
+    case SRV_OPT_LIST: return set_list(l, o, text);
     case SRV_OPT_CHOICE:
         if (!word_is(text, o->choices)) {
             return refuse(l, "'%.60s' is not one of: %s", text, o->choices);
         }
         return set_string(l, field, text);
-    case SRV_OPT_STRING:
-        return set_string(l, field, text);
+    case SRV_OPT_STRING: return set_string(l, field, text);
     case SRV_OPT_INT:
         if (parse_integer(l, o, text, &integer)) return -1;
         *(int *)field = (int)integer;
         return 0;
     case SRV_OPT_INT64:
-    case SRV_OPT_BYTES:
-        return parse_integer(l, o, text, field);
-    case SRV_OPT_NUMBER:
-        return parse_number(l, o, text, field);
+    case SRV_OPT_BYTES: return parse_integer(l, o, text, field);
+    case SRV_OPT_NUMBER: return parse_number(l, o, text, field);
     case SRV_OPT_BOOL:
         if (parse_bool(text) < 0) return refuse(l, "'%.60s' is not one of: on off", text);
         *(bool *)field = parse_bool(text);
@@ -358,7 +361,7 @@ struct args {
     int argc, next;
     char **argv;
     const char *positional; /* the one that has been read */
-    bool only_config_file; /* first pass: find --config, judge nothing */
+    bool only_config_file;  /* first pass: find --config, judge nothing */
 };
 
 static bool is_flag(const char *arg)
@@ -440,8 +443,8 @@ static int read_positional(struct loader *l, struct args *a)
     bool is_url = c->command == SRV_CMD_HEALTHCHECK;
     const char **field = is_url ? &c->url : &c->model;
     if (a->positional) {
-        return refuse(l, "one %s is taken, not both '%.200s' and '%.200s'", is_url ? "URL" : "model",
-                      a->positional, arg);
+        return refuse(l, "one %s is taken, not both '%.200s' and '%.200s'",
+                      is_url ? "URL" : "model", a->positional, arg);
     }
     a->positional = arg;
     return srv_config_replace(field, arg) ? refuse(l, "no memory") : 0;
@@ -482,9 +485,12 @@ static int read_command(struct loader *l, struct args *a)
         l->config->command = (enum srv_command)i;
         return 0;
     }
-    if (strcmp(word, "help") == 0) l->config->help = true;
-    else if (strcmp(word, "version") == 0) l->config->version = true;
-    else return refuse_command(l, word);
+    if (strcmp(word, "help") == 0)
+        l->config->help = true;
+    else if (strcmp(word, "version") == 0)
+        l->config->version = true;
+    else
+        return refuse_command(l, word);
     return 0;
 }
 

@@ -27,25 +27,25 @@
         .choices = choices_, .commands = commands_, .flags = flags_, .help = help_                 \
     }
 
-#define STRING(group, key, aliases, field, preset, commands, help) \
+#define STRING(group, key, aliases, field, preset, commands, help)                                 \
     ROW(group, key, aliases, STRING, field, 0, 0, preset, NULL, commands, 0, help)
-#define CHOICE(group, key, aliases, field, preset, choices, commands, help) \
+#define CHOICE(group, key, aliases, field, preset, choices, commands, help)                        \
     ROW(group, key, aliases, CHOICE, field, 0, 0, preset, choices, commands, 0, help)
-#define INT(group, key, aliases, field, min, max, preset, commands, help) \
+#define INT(group, key, aliases, field, min, max, preset, commands, help)                          \
     ROW(group, key, aliases, INT, field, min, max, preset, NULL, commands, 0, help)
-#define INT64(group, key, aliases, field, min, max, preset, commands, help) \
+#define INT64(group, key, aliases, field, min, max, preset, commands, help)                        \
     ROW(group, key, aliases, INT64, field, min, max, preset, NULL, commands, 0, help)
-#define BYTES(group, key, aliases, field, min, max, preset, commands, help) \
+#define BYTES(group, key, aliases, field, min, max, preset, commands, help)                        \
     ROW(group, key, aliases, BYTES, field, min, max, preset, NULL, commands, 0, help)
-#define NUMBER(group, key, aliases, field, min, max, preset, commands, help) \
+#define NUMBER(group, key, aliases, field, min, max, preset, commands, help)                       \
     ROW(group, key, aliases, NUMBER, field, min, max, preset, NULL, commands, 0, help)
-#define SWITCH(group, key, aliases, field, preset, commands, help) \
+#define SWITCH(group, key, aliases, field, preset, commands, help)                                 \
     ROW(group, key, aliases, BOOL, field, 0, 0, preset, NULL, commands, 0, help)
-#define UNSET(group, key, aliases, type, field, min, max, commands, help) \
+#define UNSET(group, key, aliases, type, field, min, max, commands, help)                          \
     ROW(group, key, aliases, type, field, min, max, NULL, NULL, commands, SRV_OPT_UNSET, help)
-#define LIST(group, key, aliases, field, commands, help) \
+#define LIST(group, key, aliases, field, commands, help)                                           \
     ROW(group, key, aliases, LIST, field, 0, 0, NULL, NULL, commands, 0, help)
-#define ACTION(key, aliases, field, help) \
+#define ACTION(key, aliases, field, help)                                                          \
     ROW("program", key, aliases, BOOL, field, 0, 0, "off", NULL, ALL, SRV_OPT_FLAG_ONLY, help)
 
 /* A day and a year: the ends of what a timeout in milliseconds may be. */
@@ -55,7 +55,8 @@
 const struct srv_option srv_options[] = {
     ACTION("help", "h usage", help, "show the options of a subcommand"),
     ACTION("version", NULL, version, "show the version"),
-    ACTION("check-config", NULL, check_config, "check options, keys, certificates and model, and exit"),
+    ACTION("check-config", NULL, check_config,
+           "check options, keys, certificates and model, and exit"),
     ACTION("print-config", NULL, print_config,
            "print the effective configuration as an ini file and exit"),
     ROW("program", "config", NULL, STRING, config_file, 0, 0, NULL, NULL, ALL, 0,
@@ -224,7 +225,8 @@ void srv_option_env_name(const struct srv_option *o, char *buf, size_t size)
 {
     static const char prefix[] = "HEARTH_";
     size_t n = 0;
-    for (const char *p = prefix; *p && n + 1 < size; p++) buf[n++] = *p;
+    for (const char *p = prefix; *p && n + 1 < size; p++)
+        buf[n++] = *p;
     for (const char *p = o->key; *p && n + 1 < size; p++) {
         buf[n++] = *p == '-' ? '_' : (char)toupper((unsigned char)*p);
     }

@@ -28,15 +28,15 @@ enum srv_option_flags {
 };
 
 struct srv_option {
-    const char *group;     /* heading in --help and section in the ini file */
+    const char *group; /* heading in --help and section in the ini file */
     const char *key;
-    const char *aliases;   /* further flag names, separated by spaces, or NULL */
+    const char *aliases; /* further flag names, separated by spaces, or NULL */
     enum srv_option_type type;
-    size_t offset;         /* of the field in struct srv_config */
-    double min, max;       /* numbers; inclusive */
-    const char *preset;    /* the default as text, or NULL: unset */
-    const char *choices;   /* SRV_OPT_CHOICE: separated by spaces */
-    unsigned commands;     /* bit (1 << enum srv_command) for each subcommand that knows it */
+    size_t offset;       /* of the field in struct srv_config */
+    double min, max;     /* numbers; inclusive */
+    const char *preset;  /* the default as text, or NULL: unset */
+    const char *choices; /* SRV_OPT_CHOICE: separated by spaces */
+    unsigned commands;   /* bit (1 << enum srv_command) for each subcommand that knows it */
     unsigned flags;
     const char *help;
 };

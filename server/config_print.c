@@ -22,9 +22,8 @@ static const char *const examples[SRV_CMD_COUNT] = {
         "  hearth serve                                       the demo model, on 127.0.0.1:8080\n"
         "  hearth serve --model /path/to/model --port 8000    a Hugging Face directory\n"
         "  hearth serve --model org/name --host 0.0.0.0 --api-key-file keys    for others too\n",
-    [SRV_CMD_GENERATE] =
-        "  hearth generate --prompt 'Once upon a time' -n 100\n"
-        "  hearth generate --model org/name --chat --prompt - <question.txt\n",
+    [SRV_CMD_GENERATE] = "  hearth generate --prompt 'Once upon a time' -n 100\n"
+                         "  hearth generate --model org/name --chat --prompt - <question.txt\n",
     [SRV_CMD_BENCH] =
         "  hearth bench --model org/name --prefill 128,512 --decode 128 --batch 1,4,16\n",
     [SRV_CMD_INSPECT] = "  hearth inspect /path/to/model\n",
@@ -57,8 +56,8 @@ static void print_flag(FILE *out, const struct srv_option *o)
 {
     static const char *const placeholders[] = {
         [SRV_OPT_STRING] = " TEXT", [SRV_OPT_CHOICE] = " NAME", [SRV_OPT_INT] = " N",
-        [SRV_OPT_INT64] = " N", [SRV_OPT_BYTES] = " BYTES", [SRV_OPT_NUMBER] = " X",
-        [SRV_OPT_BOOL] = "", [SRV_OPT_LIST] = " LIST",
+        [SRV_OPT_INT64] = " N",     [SRV_OPT_BYTES] = " BYTES", [SRV_OPT_NUMBER] = " X",
+        [SRV_OPT_BOOL] = "",        [SRV_OPT_LIST] = " LIST",
     };
     char text[160];
     int n = snprintf(text, sizeof(text), "  --%s%s", o->key, placeholders[o->type]);
@@ -111,7 +110,8 @@ void srv_config_print_help(FILE *out, enum srv_command command)
 
 static void print_list(FILE *out, const struct srv_list *list)
 {
-    for (int i = 0; i < list->n; i++) fprintf(out, "%s%s", i ? ", " : " ", list->items[i]);
+    for (int i = 0; i < list->n; i++)
+        fprintf(out, "%s%s", i ? ", " : " ", list->items[i]);
 }
 
 /* A text as the ini reader takes it back: quoted where it would otherwise be read differently. */
@@ -123,8 +123,10 @@ static void print_text(FILE *out, const char *text)
     bool plain =
         !len || (text[0] != '"' && text[0] != '\'' && text[0] != ' ' && text[len - 1] != ' ');
     char quote = strchr(text, '"') ? '\'' : '"';
-    if (plain) fputs(text, out);
-    else fprintf(out, "%c%s%c", quote, text, quote);
+    if (plain)
+        fputs(text, out);
+    else
+        fprintf(out, "%c%s%c", quote, text, quote);
 }
 
 static bool is_unset(const struct srv_option *o, const void *field)

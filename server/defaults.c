@@ -14,9 +14,12 @@
 
 struct srv_defaults srv_defaults_neutral(void)
 {
-    return (struct srv_defaults){
-        .temperature = 1, .top_p = 1, .typical_p = 1, .repetition_penalty = 1,
-        .seed = -1, .max_tokens = -1};
+    return (struct srv_defaults){.temperature = 1,
+                                 .top_p = 1,
+                                 .typical_p = 1,
+                                 .repetition_penalty = 1,
+                                 .seed = -1,
+                                 .max_tokens = -1};
 }
 
 void srv_defaults_override(struct srv_defaults *d, const struct srv_config *c)

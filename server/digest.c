@@ -21,7 +21,7 @@ static const uint32_t round_constants[64] = {
 struct state {
     uint32_t h[8];
     uint8_t block[BLOCK];
-    size_t n_pending;  /* bytes in block */
+    size_t n_pending; /* bytes in block */
     uint64_t n_bytes;
 };
 
@@ -37,13 +37,15 @@ static uint32_t load32(const uint8_t *p)
 
 static void store32(uint8_t *p, uint32_t x)
 {
-    for (int i = 0; i < 4; i++) p[i] = (uint8_t)(x >> (24 - 8 * i));
+    for (int i = 0; i < 4; i++)
+        p[i] = (uint8_t)(x >> (24 - 8 * i));
 }
 
 static void compress(struct state *s)
 {
     uint32_t w[64], v[8];
-    for (int i = 0; i < 16; i++) w[i] = load32(s->block + 4 * i);
+    for (int i = 0; i < 16; i++)
+        w[i] = load32(s->block + 4 * i);
     for (int i = 16; i < 64; i++) {
         uint32_t s0 = rotate(w[i - 15], 7) ^ rotate(w[i - 15], 18) ^ w[i - 15] >> 3;
         uint32_t s1 = rotate(w[i - 2], 17) ^ rotate(w[i - 2], 19) ^ w[i - 2] >> 10;
@@ -60,7 +62,8 @@ static void compress(struct state *s)
         v[4] += t1;
         v[0] = t1 + s0 + majority;
     }
-    for (int i = 0; i < 8; i++) s->h[i] += v[i];
+    for (int i = 0; i < 8; i++)
+        s->h[i] += v[i];
 }
 
 static void feed(struct state *s, const void *data, size_t len)
@@ -90,14 +93,15 @@ static void finish(struct state *s, uint8_t *ret)
     feed(s, padding, n > BLOCK ? BLOCK : n);
     if (n > BLOCK) feed(s, padding + 1, n - BLOCK);
     feed(s, length, sizeof(length));
-    for (int i = 0; i < 8; i++) store32(ret + 4 * i, s->h[i]);
+    for (int i = 0; i < 8; i++)
+        store32(ret + 4 * i, s->h[i]);
 }
 
 void srv_digest(uint8_t ret[SRV_DIGEST_BYTES], const void *a, size_t a_len, const void *b,
                 size_t b_len)
 {
-    struct state s = {.h = {0x6a09e667, 0xbb67ae85, 0x3c6ef372, 0xa54ff53a,
-                            0x510e527f, 0x9b05688c, 0x1f83d9ab, 0x5be0cd19}};
+    struct state s = {.h = {0x6a09e667, 0xbb67ae85, 0x3c6ef372, 0xa54ff53a, 0x510e527f, 0x9b05688c,
+                            0x1f83d9ab, 0x5be0cd19}};
     if (a_len) feed(&s, a, a_len);
     if (b_len) feed(&s, b, b_len);
     finish(&s, ret);

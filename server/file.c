@@ -29,7 +29,8 @@ static char *load(int fd, size_t max_bytes, size_t *ret_len, char *why, size_t s
 {
     struct stat st;
     if (fd < 0 || fstat(fd, &st)) return NULL;
-    if (!S_ISREG(st.st_mode)) snprintf(why, size, "is not a regular file");
+    if (!S_ISREG(st.st_mode))
+        snprintf(why, size, "is not a regular file");
     else if (st.st_size < 0 || (size_t)st.st_size > max_bytes)
         snprintf(why, size, "is too large: at most %zu bytes are read", max_bytes);
     if (*why) return NULL;
@@ -51,8 +52,7 @@ char *srv_file_load(const char *path, size_t max_bytes, size_t *ret_len, char *e
     /* O_NONBLOCK: the writer that a named pipe waits for may never come. */
     int fd = open(path, O_RDONLY | O_CLOEXEC | O_NONBLOCK | O_NOCTTY);
     char *text = load(fd, max_bytes, &len, why, sizeof(why));
-    if (!text)
-        snprintf(err, errlen, "%.300s: %s", path, *why ? why : strerror(errno));
+    if (!text) snprintf(err, errlen, "%.300s: %s", path, *why ? why : strerror(errno));
     if (fd >= 0) close(fd);
     if (text && ret_len) *ret_len = len;
     return text;

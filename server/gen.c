@@ -22,9 +22,10 @@
 enum {
     PRIME_TOKENS = 8,
     TEXT_BYTES_MAX = 64 << 20,
-    WHOLE_BYTES = 1 << 20,       /* answers up to about this size are written at once */
+    WHOLE_BYTES = 1 << 20, /* answers up to about this size are written at once */
     PIECE_BYTES_MAX = 16 << 20,
-    CHOICE_BYTES = 1024, /* of a choice besides its logs and text: this module's and the decoder's */
+    CHOICE_BYTES =
+        1024, /* of a choice besides its logs and text: this module's and the decoder's */
 };
 
 /* ---- logs: the engine thread writes, the text worker reads --------------------------------- */
@@ -542,8 +543,7 @@ static bool stream_by_tokens(struct srv_gen *g, struct gen_prompt *p, struct gen
         c->n_shown = next;
     }
     size_t rest = c->ended ? c->text.n_released : c->n_sent;
-    if (rest > c->n_sent)
-        g->format->stream_delta(g, p, c, c->n_sent, rest, c->n_shown, c->n_shown);
+    if (rest > c->n_sent) g->format->stream_delta(g, p, c, c->n_sent, rest, c->n_shown, c->n_shown);
     c->n_sent = rest;
     return true;
 }
@@ -664,8 +664,10 @@ static bool write_pieces(struct srv_gen *g)
         if (!failed && !srv_stream_write(g->req, piece.data, piece.len)) last = true;
         srv_buf_finish(&piece);
     }
-    if (failed) srv_stream_abort(g->req);
-    else srv_stream_close(g->req);
+    if (failed)
+        srv_stream_abort(g->req);
+    else
+        srv_stream_close(g->req);
     return true;
 }
 

@@ -97,13 +97,13 @@ struct gen_choice {
     atomic_int finish; /* enum eng_finish, 0 while running; written after the last record */
     int32_t stop_id;   /* the id that ended it, or -1 */
     struct textout text;
-    int64_t text_charged;      /* bytes of text.text that the budget of answers knows of */
+    int64_t text_charged;        /* bytes of text.text that the budget of answers knows of */
     struct tok_decoder *decoder; /* NULL once the choice has ended */
-    uint32_t *offsets;         /* [capacity]: bytes of text before each token's piece */
-    int64_t n_tokens;          /* that count: up to the one that completed a stop */
-    int64_t n_shown;           /* whose log-probabilities have been sent */
-    size_t n_sent;             /* bytes of text sent */
-    size_t counted_bytes;      /* of the text, and the characters in them: see gen_out.h */
+    uint32_t *offsets;           /* [capacity]: bytes of text before each token's piece */
+    int64_t n_tokens;            /* that count: up to the one that completed a stop */
+    int64_t n_shown;             /* whose log-probabilities have been sent */
+    size_t n_sent;               /* bytes of text sent */
+    size_t counted_bytes;        /* of the text, and the characters in them: see gen_out.h */
     int64_t counted_characters;
     bool introduced;           /* its first event has been sent (the format's) */
     bool ended;                /* finish_reason is decided */
@@ -126,14 +126,14 @@ struct gen_prompt {
     struct gen_log log;            /* prompt log-probabilities: records of positions 1.. */
     struct gen_choice *choices;    /* [n_candidates]; NULL until it is submitted */
     char *memory;                  /* of all its logs: one allocation */
-    struct eng_usage first_usage; /* of the start: valid once `started` */
-    struct eng_usage usage;       /* of the end: valid once `done` */
+    struct eng_usage first_usage;  /* of the start: valid once `started` */
+    struct eng_usage usage;        /* of the end: valid once `done` */
     /* With return_progress: the steps of the prefill, one writer and one reader as in a log. */
-    struct gen_step *steps;      /* [n_ids], or NULL */
-    atomic_llong n_steps;        /* published by the engine thread */
-    int64_t n_steps_reported;    /* the text worker's */
+    struct gen_step *steps;   /* [n_ids], or NULL */
+    atomic_llong n_steps;     /* published by the engine thread */
+    int64_t n_steps_reported; /* the text worker's */
     bool start_reported;
-    struct gen_step reported;    /* the last one that was */
+    struct gen_step reported; /* the last one that was */
     atomic_bool started, done;
     bool submitted, reaped;
 };
@@ -152,10 +152,10 @@ struct gen_progress {
  */
 struct gen_cursor {
     bool begun;
-    int prompt, choice;            /* being written; the choice as shown */
-    int part;                      /* of the choice or of the end: the format's */
-    int64_t at;                    /* within the part: a token, or a byte of the text */
-    int picked[GEN_MAX_CHOICES];   /* of the prompt: which candidates are shown */
+    int prompt, choice;          /* being written; the choice as shown */
+    int part;                    /* of the choice or of the end: the format's */
+    int64_t at;                  /* within the part: a token, or a byte of the text */
+    int picked[GEN_MAX_CHOICES]; /* of the prompt: which candidates are shown */
 };
 
 /* How one dialect writes an answer. `text` ranges are valid UTF-8 and may be empty. */
@@ -186,12 +186,12 @@ struct srv_gen {
     int n_candidates;   /* generated for each prompt: max(n, best_of) */
     int64_t max_tokens; /* asked for, per choice; -1 until the endpoint has set its default */
     int n_outstanding, n_submitted;
-    int n_places_kept; /* in the queue, for others */
-    int64_t n_progress_sent; /* prompt tokens last reported; -1: nothing yet */
-    bool streaming; /* srv_stream_open has been called */
-    bool in_pieces; /* srv_reply_in_pieces has been called */
+    int n_places_kept;        /* in the queue, for others */
+    int64_t n_progress_sent;  /* prompt tokens last reported; -1: nothing yet */
+    bool streaming;           /* srv_stream_open has been called */
+    bool in_pieces;           /* srv_reply_in_pieces has been called */
     struct gen_cursor cursor; /* of a whole answer */
-    bool answered;  /* nothing more will be written */
+    bool answered;            /* nothing more will be written */
     atomic_bool gone;
     atomic_int n_inside; /* engine callbacks that have not returned */
     char id[64];

@@ -333,8 +333,8 @@ static int check_together(const struct srv_gen *g, struct param_error *err)
     int64_t max = asked_tokens(g);
     if (max >= 0 && p->min_tokens > max)
         return param_fail(err, SRV_ERR_INVALID_VALUE, "min_tokens",
-                          "'min_tokens' is %lld, but max_tokens is %lld.",
-                          (long long)p->min_tokens, (long long)max);
+                          "'min_tokens' is %lld, but max_tokens is %lld.", (long long)p->min_tokens,
+                          (long long)max);
     if (p->stream && p->prompt_logprobs >= 0)
         return param_fail(err, SRV_ERR_INVALID_VALUE, "prompt_logprobs",
                           "'prompt_logprobs' cannot be streamed.");

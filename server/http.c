@@ -47,8 +47,8 @@ struct srv_http {
 
 /* The library's context of one connection. */
 struct connection {
-    uint64_t id;      /* the watcher's */
-    bool refused;     /* beyond the limit: every request gets 503 */
+    uint64_t id;  /* the watcher's */
+    bool refused; /* beyond the limit: every request gets 503 */
 };
 
 /* ---- suspending ---------------------------------------------------------------------------- */
@@ -130,7 +130,8 @@ static bool split_target(struct srv_request *req)
     memcpy(path, target, len);
     srv_guard_decode(path, false);
     len = strlen(path);
-    while (len > 1 && path[len - 1] == '/') path[--len] = '\0';
+    while (len > 1 && path[len - 1] == '/')
+        path[--len] = '\0';
     if (len == 0) path[0] = '/';
     req->path = path;
     const char *query = strchr(target, '?');
@@ -138,8 +139,8 @@ static bool split_target(struct srv_request *req)
     return true;
 }
 
-__attribute__((format(printf, 3, 4)))
-static void refuse(struct srv_guard_verdict *v, enum srv_error kind, const char *format, ...)
+__attribute__((format(printf, 3, 4))) static void
+refuse(struct srv_guard_verdict *v, enum srv_error kind, const char *format, ...)
 {
     va_list args;
     va_start(args, format);
@@ -180,8 +181,9 @@ static void check_key(struct srv_request *req, const struct srv_guard_head *head
     bool known = key && srv_keys_required(keys) && srv_keys_check(keys, key, len, req->tenant);
     if (open || known) return;
     bool given = head->authorization || head->api_key;
-    refuse(v, SRV_ERR_API_KEY, given ? "The API key is not valid."
-                                     : "An API key is needed: Authorization: Bearer KEY.");
+    refuse(v, SRV_ERR_API_KEY,
+           given ? "The API key is not valid."
+                 : "An API key is needed: Authorization: Bearer KEY.");
 }
 
 static void check_state(struct srv_request *req, struct srv_guard_verdict *v)
@@ -221,10 +223,9 @@ static void add_cors(struct srv_request *req)
     if (!origin) return;
     srv_reply_header(req, "Access-Control-Allow-Origin", origin);
     srv_reply_header(req, "Vary", "Origin");
-    srv_reply_header(
-        req, "Access-Control-Expose-Headers",
-        "x-request-id, request-id, openai-processing-ms, retry-after, retry-after-ms, "
-        "x-ignored-params, x-dropped-input-items");
+    srv_reply_header(req, "Access-Control-Expose-Headers",
+                     "x-request-id, request-id, openai-processing-ms, retry-after, retry-after-ms, "
+                     "x-ignored-params, x-dropped-input-items");
 }
 
 /* The page only learns that something failed; the operator learns what, once. */
@@ -273,10 +274,12 @@ static enum MHD_Result take_head(struct srv_request *req, struct MHD_Connection 
     note_peer(req, connection);
     MHD_get_connection_values_n(connection, MHD_HEADER_KIND, collect, &collector);
     srv_request_choose_id(req);
-    if (collector.too_many) refuse(&verdict, SRV_ERR_HEADERS, "There are too many headers.");
+    if (collector.too_many)
+        refuse(&verdict, SRV_ERR_HEADERS, "There are too many headers.");
     else if (!split_target(req))
         refuse(&verdict, SRV_ERR_OVERLOADED, "There is no memory for the request.");
-    else check_head(req, &head, context->refused, &verdict);
+    else
+        check_head(req, &head, context->refused, &verdict);
     add_cors(req);
     if (verdict.refused) {
         if (context->refused)
@@ -466,17 +469,14 @@ static enum MHD_Result on_request(void *cls, struct MHD_Connection *connection, 
     struct srv_request *req = *con_cls;
     if (!req) return MHD_NO;
     switch (req->stage) {
-    case SRV_STAGE_HEAD:
-        return take_head(req, connection, method, version);
+    case SRV_STAGE_HEAD: return take_head(req, connection, method, version);
     case SRV_STAGE_BODY:
         if (!*upload_data_size) return finish_body(req, connection);
         enum MHD_Result rc = take_body(req, upload_data, *upload_data_size);
         *upload_data_size = 0;
         return rc;
-    case SRV_STAGE_DISPATCHED:
-        return answer_or_wait(req, connection);
-    case SRV_STAGE_ANSWERED:
-        break;
+    case SRV_STAGE_DISPATCHED: return answer_or_wait(req, connection);
+    case SRV_STAGE_ANSWERED: break;
     }
     return MHD_YES;
 }
@@ -525,8 +525,8 @@ static void on_connection(void *cls, struct MHD_Connection *connection, void **s
     *socket_context = NULL;
 }
 
-__attribute__((format(printf, 2, 0)))
-static void on_log(void *cls, const char *format, va_list args)
+__attribute__((format(printf, 2, 0))) static void on_log(void *cls, const char *format,
+                                                         va_list args)
 {
     (void)cls;
     char text[512];
@@ -568,18 +568,14 @@ static struct MHD_Daemon *start_daemon(struct srv_http *h, const struct srv_http
     };
     struct MHD_OptionItem none[] = {{MHD_OPTION_END, 0, NULL}};
     if (h->tls) flags |= MHD_USE_TLS;
-    return MHD_start_daemon(flags, 0, NULL, NULL, on_request, h,
-                            MHD_OPTION_EXTERNAL_LOGGER, on_log, NULL,
-                            MHD_OPTION_LISTEN_SOCKET, p->listen_fd,
-                            MHD_OPTION_CONNECTION_LIMIT, limit,
-                            MHD_OPTION_CONNECTION_MEMORY_LIMIT, (size_t)SRV_CONNECTION_POOL_BYTES,
-                            MHD_OPTION_CONNECTION_TIMEOUT, idle_timeout_s(c),
-                            MHD_OPTION_STRICT_FOR_CLIENT, 1,
-                            MHD_OPTION_URI_LOG_CALLBACK, on_target, h,
-                            MHD_OPTION_NOTIFY_CONNECTION, on_connection, h,
-                            MHD_OPTION_NOTIFY_COMPLETED, on_completed, h,
-                            MHD_OPTION_ARRAY, h->tls ? tls : none,
-                            MHD_OPTION_END);
+    return MHD_start_daemon(flags, 0, NULL, NULL, on_request, h, MHD_OPTION_EXTERNAL_LOGGER, on_log,
+                            NULL, MHD_OPTION_LISTEN_SOCKET, p->listen_fd,
+                            MHD_OPTION_CONNECTION_LIMIT, limit, MHD_OPTION_CONNECTION_MEMORY_LIMIT,
+                            (size_t)SRV_CONNECTION_POOL_BYTES, MHD_OPTION_CONNECTION_TIMEOUT,
+                            idle_timeout_s(c), MHD_OPTION_STRICT_FOR_CLIENT, 1,
+                            MHD_OPTION_URI_LOG_CALLBACK, on_target, h, MHD_OPTION_NOTIFY_CONNECTION,
+                            on_connection, h, MHD_OPTION_NOTIFY_COMPLETED, on_completed, h,
+                            MHD_OPTION_ARRAY, h->tls ? tls : none, MHD_OPTION_END);
 }
 
 static const char tls_hint[] = "; are certificate and key good?";
@@ -608,8 +604,11 @@ int srv_http_start(struct srv_http **ret, struct srv_server *server,
         return -1;
     }
     MHD_set_panic_func(on_panic, NULL);
-    *h = (struct srv_http){.server = server, .listen_fd = params->listen_fd, .admin = params->admin,
-                           .tls = params->tls_cert != NULL, .shared = params->shared};
+    *h = (struct srv_http){.server = server,
+                           .listen_fd = params->listen_fd,
+                           .admin = params->admin,
+                           .tls = params->tls_cert != NULL,
+                           .shared = params->shared};
     h->daemon = start_daemon(h, params);
     if (!h->daemon) {
         snprintf(err, errlen, "the HTTP daemon cannot start%s", h->tls ? tls_hint : "");

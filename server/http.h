@@ -17,9 +17,9 @@ struct srv_http;
 struct srv_server;
 
 struct srv_http_params {
-    int listen_fd;            /* taken, also on failure */
-    bool shared;              /* a service manager holds the socket too: it stays open at the end */
-    bool admin; /* health and metrics only, without a key, with connections of its own */
+    int listen_fd; /* taken, also on failure */
+    bool shared;   /* a service manager holds the socket too: it stays open at the end */
+    bool admin;    /* health and metrics only, without a key, with connections of its own */
     const char *tls_cert, *tls_key; /* PEM text, borrowed while the daemon runs; NULL: no TLS */
 };
 

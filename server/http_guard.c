@@ -12,8 +12,8 @@
 #include "server/limits.h"
 #include "server/nearest.h"
 
-__attribute__((format(printf, 3, 4)))
-static void refuse(struct srv_guard_verdict *v, enum srv_error kind, const char *format, ...)
+__attribute__((format(printf, 3, 4))) static void
+refuse(struct srv_guard_verdict *v, enum srv_error kind, const char *format, ...)
 {
     if (v->refused) return; /* the first reason is the one that is told */
     va_list args;
@@ -87,7 +87,8 @@ static void read_length(struct srv_guard_head *h, struct srv_guard_verdict *v)
         return;
     }
     h->body_bytes = 0;
-    for (size_t i = 0; i < n_digits; i++) h->body_bytes = h->body_bytes * 10 + (text[i] - '0');
+    for (size_t i = 0; i < n_digits; i++)
+        h->body_bytes = h->body_bytes * 10 + (text[i] - '0');
 }
 
 static bool is_host_text(const char *host)
@@ -223,8 +224,10 @@ void srv_guard_body(const struct srv_guard_head *h, const struct srv_guard_rules
                h->content_encoding);
     }
     if (h->content_type && !is_json_type(h->content_type)) {
-        refuse(v, SRV_ERR_MEDIA_TYPE, "The body's type is %.60s, but must be application/json "
-               "(with curl: -H 'Content-Type: application/json').", h->content_type);
+        refuse(v, SRV_ERR_MEDIA_TYPE,
+               "The body's type is %.60s, but must be application/json "
+               "(with curl: -H 'Content-Type: application/json').",
+               h->content_type);
     }
     /* A web page can send a body without a type across sites, and with a JSON type only after
      * asking. */
@@ -247,7 +250,8 @@ const char *srv_guard_key(const struct srv_guard_head *h, size_t *ret_len)
     if (!key) return NULL;
     key += strspn(key, " \t");
     size_t len = strlen(key);
-    while (len && (key[len - 1] == ' ' || key[len - 1] == '\t')) len--;
+    while (len && (key[len - 1] == ' ' || key[len - 1] == '\t'))
+        len--;
     if (len == 0 || len > SRV_KEY_MAX_BYTES || memchr(key, ' ', len) || memchr(key, '\t', len))
         return NULL;
     *ret_len = len;

@@ -21,8 +21,8 @@ struct srv_route;
 
 /* What the server's configuration asks of every head. Strings are borrowed. */
 struct srv_guard_rules {
-    const struct srv_list *allowed_hosts;  /* checked when not empty; "*" allows all */
-    const struct srv_list *cors_origins;   /* "*" allows all */
+    const struct srv_list *allowed_hosts; /* checked when not empty; "*" allows all */
+    const struct srv_list *cors_origins;  /* "*" allows all */
     bool only_loopback_hosts; /* bound to loopback without a key: names of loopback only */
     int64_t max_body_bytes;
 };
@@ -32,12 +32,12 @@ struct srv_guard_head {
     const char *method, *version, *target;
     const char *host, *origin, *content_type, *content_length, *transfer_encoding,
         *content_encoding, *expect;
-    const char *authorization, *api_key;   /* Authorization, x-api-key */
+    const char *authorization, *api_key; /* Authorization, x-api-key */
     int n_hosts, n_content_lengths, n_transfer_encodings, n_authorizations;
-    bool bad_header;                       /* a name with blanks, a value with control characters */
+    bool bad_header; /* a name with blanks, a value with control characters */
     /* filled by srv_guard_framing */
     bool chunked;
-    int64_t body_bytes;                    /* announced; 0 without a body, -1 for chunked */
+    int64_t body_bytes; /* announced; 0 without a body, -1 for chunked */
 };
 
 struct srv_guard_verdict {
@@ -72,11 +72,11 @@ void srv_guard_decode(char *text, bool is_query);
 /* ---- routes -------------------------------------------------------------------------------- */
 
 struct srv_guard_route {
-    const struct srv_route *route;   /* NULL: the path is unknown, or knows another method */
-    const char *tail;                /* of a prefix route: points into path */
+    const struct srv_route *route; /* NULL: the path is unknown, or knows another method */
+    const char *tail;              /* of a prefix route: points into path */
     bool path_known;
-    char allow[64];                  /* methods of the path, for Allow */
-    const char *nearest;             /* a path that differs in a few letters, or NULL */
+    char allow[64];      /* methods of the path, for Allow */
+    const char *nearest; /* a path that differs in a few letters, or NULL */
 };
 
 /* tables as srv_route_tables; path decoded, without trailing slash. HEAD finds GET's route. */

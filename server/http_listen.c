@@ -48,7 +48,8 @@ int srv_listen_tcp(int *ret_fd, const char *host, int port, char *err, size_t er
         return -1;
     }
     int fd = -1;
-    for (const struct addrinfo *ai = list; ai && fd < 0; ai = ai->ai_next) fd = open_at(ai);
+    for (const struct addrinfo *ai = list; ai && fd < 0; ai = ai->ai_next)
+        fd = open_at(ai);
     if (fd < 0)
         snprintf(err, errlen, "cannot listen on %.100s port %d: %s", host, port, strerror(errno));
     freeaddrinfo(list);

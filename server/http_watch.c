@@ -33,21 +33,21 @@ enum { MAX_EVENTS = 64, MIN_TICK_MS = 10, MAX_TICK_MS = 1000 };
 #define WAKE_ID UINT64_MAX
 
 struct slot {
-    int fd;                   /* -1: free */
+    int fd; /* -1: free */
     uint32_t generation;
     enum srv_phase phase;
-    struct srv_request *req;  /* bound, or NULL */
-    uint64_t since_us;        /* when the phase began, or last progress while answering */
-    uint64_t progress; /* bytes received (idle) or taken by the peer (answering) at since_us */
-    uint64_t hung_up_us;      /* when the peer closed its sending side; 0: not */
+    struct srv_request *req; /* bound, or NULL */
+    uint64_t since_us;       /* when the phase began, or last progress while answering */
+    uint64_t progress;   /* bytes received (idle) or taken by the peer (answering) at since_us */
+    uint64_t hung_up_us; /* when the peer closed its sending side; 0: not */
     bool refused, admin, tls, counted, shut, is_unix;
 };
 
 struct srv_watch {
-    pthread_mutex_t lock;     /* guards the slots and the counts */
+    pthread_mutex_t lock; /* guards the slots and the counts */
     struct slot *slots;
     int n_slots, n_counted, n_open;
-    uint64_t drain_us;        /* since when connections without a whole request are ended; 0: not */
+    uint64_t drain_us; /* since when connections without a whole request are ended; 0: not */
     const struct srv_config *config;
     struct srv_metrics *metrics;
     int epoll_fd, wake_fd;
@@ -151,8 +151,12 @@ uint64_t srv_watch_add(struct srv_watch *w, int fd, bool admin, bool tls, bool *
         uint32_t generation = s->generation + 1;
         bool full = !admin && w->n_counted >= w->config->max_connections;
         if (full) *ret_refused = !evict_idle(w);
-        *s = (struct slot){.fd = fd, .generation = generation, .refused = *ret_refused,
-                           .admin = admin, .tls = tls, .counted = !admin && !*ret_refused,
+        *s = (struct slot){.fd = fd,
+                           .generation = generation,
+                           .refused = *ret_refused,
+                           .admin = admin,
+                           .tls = tls,
+                           .counted = !admin && !*ret_refused,
                            .is_unix = is_unix_socket(fd)};
         w->n_counted += s->counted;
         w->n_open++;
@@ -350,8 +354,8 @@ static bool is_late_for_drain(const struct srv_watch *w, const struct slot *s, u
 }
 
 /* The end of a request that did not arrive in time. With the lock held. */
-static void end_unfinished(struct srv_watch *w, struct slot *s, const char *part, enum srv_count count,
-                           bool draining)
+static void end_unfinished(struct srv_watch *w, struct slot *s, const char *part,
+                           enum srv_count count, bool draining)
 {
     char message[100];
     enum srv_error kind = draining ? SRV_ERR_SHUTTING_DOWN : SRV_ERR_TIMEOUT;
@@ -396,16 +400,17 @@ static struct srv_request *check(struct srv_watch *w, struct slot *s, uint64_t n
             end_unfinished(w, s, "body", SRV_COUNT_BODY_TIMEOUTS, draining);
         break;
     case SRV_PHASE_IDLE:
-        if (bytes_moved(s, true) != s->progress) enter(s, SRV_PHASE_HEAD);
-        else if (late(now_us, s->since_us, idle_limit_ms(c, s))) shut(s);
+        if (bytes_moved(s, true) != s->progress)
+            enter(s, SRV_PHASE_HEAD);
+        else if (late(now_us, s->since_us, idle_limit_ms(c, s)))
+            shut(s);
         break;
     case SRV_PHASE_ANSWERING:
         if (!is_stalled(s, now_us, c->send_timeout_ms)) break;
         srv_metrics_count(w->metrics, SRV_COUNT_SLOW_READERS);
         shut(s);
         return take_request(s);
-    case SRV_PHASE_WORKING:
-        break;
+    case SRV_PHASE_WORKING: break;
     }
     return NULL;
 }
@@ -522,7 +527,8 @@ int srv_watch_create(struct srv_watch **ret, const struct srv_config *config,
     w->n_slots = n_slots;
     w->tick_ms = choose_tick(config);
     w->slots = calloc((size_t)n_slots, sizeof(*w->slots));
-    for (int i = 0; w->slots && i < n_slots; i++) w->slots[i].fd = -1;
+    for (int i = 0; w->slots && i < n_slots; i++)
+        w->slots[i].fd = -1;
     if (!w->slots || open_fds(w) || pthread_create(&w->thread, NULL, watch_thread, w)) {
         snprintf(err, errlen, "the connection watcher cannot start: %s", strerror(errno));
         goto out;

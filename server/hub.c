@@ -24,8 +24,8 @@ enum { COMMIT_LEN = 40 };
 
 #define MODEL_IS "a model is a directory with config.json, tokenizer.json and *.safetensors"
 
-__attribute__((format(printf, 3, 4)))
-static int join(char *buf, size_t size, const char *format, ...)
+__attribute__((format(printf, 3, 4))) static int join(char *buf, size_t size, const char *format,
+                                                      ...)
 {
     va_list args;
     va_start(args, format);
@@ -66,8 +66,11 @@ static int cache_root(const char *(*env)(const char *name), char *buf, size_t si
     static const struct {
         const char *variable, *below;
     } places[] = {
-        {"HF_HUB_CACHE", ""}, {"HUGGINGFACE_HUB_CACHE", ""}, {"HF_HOME", "/hub"},
-        {"XDG_CACHE_HOME", "/huggingface/hub"}, {"HOME", "/.cache/huggingface/hub"},
+        {"HF_HUB_CACHE", ""},
+        {"HUGGINGFACE_HUB_CACHE", ""},
+        {"HF_HOME", "/hub"},
+        {"XDG_CACHE_HOME", "/huggingface/hub"},
+        {"HOME", "/.cache/huggingface/hub"},
     };
     for (size_t i = 0; i < sizeof(places) / sizeof(places[0]); i++) {
         const char *value = env(places[i].variable);
@@ -112,8 +115,8 @@ static int only_snapshot(const char *repo_dir, char commit[COMMIT_LEN + 1])
     return n == 1 ? 0 : -1;
 }
 
-static int resolve_in_cache(const char *spec, const char *(*env)(const char *name),
-                            char *ret_dir, size_t size, char *err, size_t errlen)
+static int resolve_in_cache(const char *spec, const char *(*env)(const char *name), char *ret_dir,
+                            size_t size, char *err, size_t errlen)
 {
     size_t len = strcspn(spec, "@");
     const char *revision = spec[len] ? spec + len + 1 : "main";
@@ -137,7 +140,8 @@ static int resolve_in_cache(const char *spec, const char *(*env)(const char *nam
                  spec, repo_dir, (int)len, spec);
         return -1;
     }
-    if (is_commit(revision)) memcpy(commit, revision, COMMIT_LEN + 1);
+    if (is_commit(revision))
+        memcpy(commit, revision, COMMIT_LEN + 1);
     else if (read_reference(repo_dir, revision, commit) &&
              (spec[len] || only_snapshot(repo_dir, commit))) {
         snprintf(err, errlen, "model '%.200s': the cache has no revision '%.100s' of it", spec,
@@ -171,7 +175,8 @@ bool srv_hub_has_only_gguf(const char *path, char *err, size_t errlen)
     DIR *dir = has_file(path, "config.json") ? NULL : opendir(path);
     bool found = false;
     if (!dir) return false;
-    for (struct dirent *entry; !found && (entry = readdir(dir));) found = is_gguf(entry->d_name);
+    for (struct dirent *entry; !found && (entry = readdir(dir));)
+        found = is_gguf(entry->d_name);
     closedir(dir);
     if (found) snprintf(err, errlen, "%.300s holds only GGUF, which is not read; " MODEL_IS, path);
     return found;
@@ -194,8 +199,8 @@ int srv_hub_check(const char *dir, char *err, size_t errlen)
     return -1;
 }
 
-int srv_hub_resolve(const char *spec, const char *(*env)(const char *name),
-                    char *ret_dir, size_t size, char *err, size_t errlen)
+int srv_hub_resolve(const char *spec, const char *(*env)(const char *name), char *ret_dir,
+                    size_t size, char *err, size_t errlen)
 {
     struct stat st;
     if (stat(spec, &st)) return resolve_in_cache(spec, env, ret_dir, size, err, errlen);
@@ -233,7 +238,9 @@ int srv_hub_find_demo(char *ret_dir, size_t size, char *err, size_t errlen)
     const struct {
         const char *base, *below;
     } places[] = {
-        {root, "/deploy/demo"}, {exe, "/../share/hearth/demo"}, {exe, "/../deploy/demo"},
+        {root, "/deploy/demo"},
+        {exe, "/../share/hearth/demo"},
+        {exe, "/../deploy/demo"},
         {HEARTH_DATADIR, "/hearth/demo"},
     };
     for (size_t i = 0; i < sizeof(places) / sizeof(places[0]); i++) {
@@ -249,7 +256,8 @@ int srv_hub_find_demo(char *ret_dir, size_t size, char *err, size_t errlen)
 const char *srv_hub_model_name(const char *spec, char *buf, size_t size)
 {
     size_t len = strlen(spec);
-    while (len > 1 && spec[len - 1] == '/') len--;
+    while (len > 1 && spec[len - 1] == '/')
+        len--;
     const char *snapshots = strstr(spec, "/snapshots/");
     const char *models = strstr(spec, "/models--");
     bool is_path = is_directory(spec);

@@ -19,8 +19,8 @@
  * spec: a directory, or org/name or org/name@revision. Writes the directory into ret_dir. env as
  * getenv. Returns 0, or -1 with a sentence in err.
  */
-int srv_hub_resolve(const char *spec, const char *(*env)(const char *name),
-                    char *ret_dir, size_t size, char *err, size_t errlen);
+int srv_hub_resolve(const char *spec, const char *(*env)(const char *name), char *ret_dir,
+                    size_t size, char *err, size_t errlen);
 
 /*
  * Checks that the files of a model exist: config.json, weights. Their contents are checked when

@@ -15,8 +15,8 @@ struct ini {
     size_t errlen;
 };
 
-__attribute__((format(printf, 2, 3)))
-static int refuse(const struct ini *ini, const char *format, ...)
+__attribute__((format(printf, 2, 3))) static int refuse(const struct ini *ini, const char *format,
+                                                        ...)
 {
     char reason[512];
     va_list args;
@@ -29,9 +29,11 @@ static int refuse(const struct ini *ini, const char *format, ...)
 
 static char *trim(char *text)
 {
-    while (*text == ' ' || *text == '\t' || *text == '\r') text++;
+    while (*text == ' ' || *text == '\t' || *text == '\r')
+        text++;
     size_t len = strlen(text);
-    while (len && (text[len - 1] == ' ' || text[len - 1] == '\t' || text[len - 1] == '\r')) len--;
+    while (len && (text[len - 1] == ' ' || text[len - 1] == '\t' || text[len - 1] == '\r'))
+        len--;
     text[len] = '\0';
     return text;
 }

@@ -51,8 +51,10 @@ static int add_key(struct key_set *set, const char *text, size_t len, char *err,
 static int add_trimmed(struct key_set *set, const char *text, size_t len, char *err, size_t errlen)
 {
     static const char blanks[] = " \t\r\n";
-    while (len && strchr(blanks, *text)) text++, len--;
-    while (len && strchr(blanks, text[len - 1])) len--;
+    while (len && strchr(blanks, *text))
+        text++, len--;
+    while (len && strchr(blanks, text[len - 1]))
+        len--;
     return len ? add_key(set, text, len, err, errlen) : 0;
 }
 
@@ -92,8 +94,10 @@ static int read_set(struct key_set *ret, const struct srv_keys *k, char *err, si
         p += len + (p[len] == ',');
     }
     if (rc == 0 && k->file) rc = read_file(&set, k->file, err, errlen);
-    if (rc) free(set.digests);
-    else *ret = set;
+    if (rc)
+        free(set.digests);
+    else
+        *ret = set;
     return rc;
 }
 
@@ -150,7 +154,8 @@ bool srv_keys_required(const struct srv_keys *k)
 static unsigned difference(const uint8_t *a, const uint8_t *b)
 {
     unsigned diff = 0;
-    for (int i = 0; i < SRV_DIGEST_BYTES; i++) diff |= (unsigned)(a[i] ^ b[i]);
+    for (int i = 0; i < SRV_DIGEST_BYTES; i++)
+        diff |= (unsigned)(a[i] ^ b[i]);
     return diff;
 }
 
@@ -161,7 +166,8 @@ bool srv_keys_check(struct srv_keys *k, const char *text, size_t len, uint8_t *r
     if (len > SRV_KEY_MAX_BYTES) return false;
     srv_digest(digest, text, len, NULL, 0);
     pthread_mutex_lock(&k->lock);
-    for (int i = 0; i < k->set.n; i++) n_equal += difference(digest, k->set.digests[i].bytes) == 0;
+    for (int i = 0; i < k->set.n; i++)
+        n_equal += difference(digest, k->set.digests[i].bytes) == 0;
     pthread_mutex_unlock(&k->lock);
     if (!n_equal) return false;
     memcpy(ret_digest, digest, sizeof(digest));

@@ -67,7 +67,7 @@ enum {
     SRV_WORKER_STACK_BYTES = 8 << 20, /* parsers recurse to a limited depth; this holds them all */
     SRV_LOG_LINE_MAX_BYTES = 4 << 10,
     SRV_LOG_QUEUE_BYTES = 256 << 10, /* lines that wait for stderr: about 500 of the access log */
-    SRV_LOG_FIELD_MAX_BYTES = 256, /* one field that came from outside */
+    SRV_LOG_FIELD_MAX_BYTES = 256,   /* one field that came from outside */
     SRV_METRICS_MAX_BYTES = 256 << 10,
 };
 

@@ -64,13 +64,21 @@ static int load_engine(struct srv_loader *l)
 {
     const struct srv_config *c = l->server->config;
     struct eng_params params = {
-        .model_dir = c->model, .numerics = c->numerics, .gemm = c->gemm, .kernels = c->kernels,
-        .kv_dtype = c->kv_dtype, .n_threads = c->threads, .n_parallel = c->parallel,
-        .ctx_tokens = c->ctx_size, .chunk_tokens = c->chunk, .memory_bytes = c->memory_bytes,
+        .model_dir = c->model,
+        .numerics = c->numerics,
+        .gemm = c->gemm,
+        .kernels = c->kernels,
+        .kv_dtype = c->kv_dtype,
+        .n_threads = c->threads,
+        .n_parallel = c->parallel,
+        .ctx_tokens = c->ctx_size,
+        .chunk_tokens = c->chunk,
+        .memory_bytes = c->memory_bytes,
         .kv_bytes = c->kv_memory_bytes,
         .answer_bytes = c->answer_memory_bytes ? c->answer_memory_bytes : -1,
         .no_prefix_cache = !c->prefix_cache,
-        .max_queued_jobs = c->max_queue, .max_queued_tokens = c->max_queue_tokens,
+        .max_queued_jobs = c->max_queue,
+        .max_queued_tokens = c->max_queue_tokens,
         .n_batch_choices = c->max_choices,
         .global_priority = strcmp(c->priority_policy, "global") == 0,
     };
@@ -84,10 +92,13 @@ static int choose_names(struct srv_loader *l)
     int n = c->alias.n ? c->alias.n : 1;
     l->names = calloc((size_t)n + 1, sizeof(*l->names));
     if (!l->names) return -1;
-    for (int i = 0; i < c->alias.n; i++) l->names[i] = c->alias.items[i];
+    for (int i = 0; i < c->alias.n; i++)
+        l->names[i] = c->alias.items[i];
     if (c->alias.n) return 0;
-    if (c->model_is_demo) snprintf(l->default_name, sizeof(l->default_name), "hearth-demo");
-    else srv_hub_model_name(c->model_shown, l->default_name, sizeof(l->default_name));
+    if (c->model_is_demo)
+        snprintf(l->default_name, sizeof(l->default_name), "hearth-demo");
+    else
+        srv_hub_model_name(c->model_shown, l->default_name, sizeof(l->default_name));
     l->names[0] = l->default_name;
     return 0;
 }
@@ -132,11 +143,14 @@ static void *load(void *arg)
 {
     struct srv_loader *l = arg;
     pthread_t text;
-    while (l->server->config->debug_hold_load) pause();
+    while (l->server->config->debug_hold_load)
+        pause();
     bool beside = pthread_create(&text, NULL, load_text, l) == 0;
     int rc = load_engine(l);
-    if (beside) pthread_join(text, NULL);
-    else load_text(l);
+    if (beside)
+        pthread_join(text, NULL);
+    else
+        load_text(l);
     if (rc == 0 && l->text_failed) {
         snprintf(l->error, sizeof(l->error), "%s", l->text_error);
         rc = -1;

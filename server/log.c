@@ -61,8 +61,10 @@ static void add_escaped(struct srv_buf *b, const char *text, size_t len, const c
 {
     for (size_t i = 0; i < len; i++) {
         unsigned char c = (unsigned char)text[i];
-        if (c < 0x20 || c >= 0x7f || c == '\\' || strchr(also, c)) srv_buf_printf(b, "\\x%02x", c);
-        else srv_buf_add(b, text + i, 1);
+        if (c < 0x20 || c >= 0x7f || c == '\\' || strchr(also, c))
+            srv_buf_printf(b, "\\x%02x", c);
+        else
+            srv_buf_add(b, text + i, 1);
     }
 }
 
@@ -124,7 +126,8 @@ static size_t take(char *buf, size_t size)
 static uint64_t count_lines(const char *text, size_t len)
 {
     uint64_t n = 0;
-    for (const char *end = text + len; (text = memchr(text, '\n', (size_t)(end - text))); text++) n++;
+    for (const char *end = text + len; (text = memchr(text, '\n', (size_t)(end - text))); text++)
+        n++;
     return n;
 }
 
@@ -237,7 +240,8 @@ static size_t bounded_len(const char *text)
 {
     size_t len = 0;
     /* Not strnlen: with link-time optimisation gcc sees texts in fields shorter than the bound. */
-    while (len < SRV_LOG_FIELD_MAX_BYTES && text[len]) len++;
+    while (len < SRV_LOG_FIELD_MAX_BYTES && text[len])
+        len++;
     return len;
 }
 

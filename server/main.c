@@ -31,9 +31,11 @@ static const char *environment(const char *name)
 static void print_version(void)
 {
     printf("hearth %s\nnumeric paths:", HEARTH_VERSION);
-    for (const char *const *name = eng_numerics_names(); *name; name++) printf(" %s", *name);
+    for (const char *const *name = eng_numerics_names(); *name; name++)
+        printf(" %s", *name);
     printf("\nkernel levels:");
-    for (const char *const *name = eng_kernel_names(); *name; name++) printf(" %s", *name);
+    for (const char *const *name = eng_kernel_names(); *name; name++)
+        printf(" %s", *name);
     printf("\n");
 }
 
@@ -63,9 +65,12 @@ static int find_model(struct srv_config *c, char *err, size_t errlen)
 
 static int answer_and_exit(const struct srv_config *c)
 {
-    if (c->help) srv_config_print_help(stdout, c->command);
-    else if (c->version) print_version();
-    else srv_config_print(stdout, c);
+    if (c->help)
+        srv_config_print_help(stdout, c->command);
+    else if (c->version)
+        print_version();
+    else
+        srv_config_print(stdout, c);
     return ferror(stdout) || fflush(stdout) ? EXIT_FAILURE : EXIT_SUCCESS;
 }
 

@@ -77,9 +77,10 @@ static const struct {
                             "Generated tokens of a request.", BOUNDS(count_bounds)},
     [H_CHOICES] = {"hearth_request_choices", "vllm:request_params_n",
                    "Choices a request asked for (n).", BOUNDS(choice_bounds)},
-    [H_MAX_TOKENS] = {"hearth_request_max_tokens", "vllm:request_params_max_tokens",
-                      "Most tokens a choice of a request may have: max_tokens, or the rest of the context.",
-                      BOUNDS(count_bounds)},
+    [H_MAX_TOKENS] =
+        {"hearth_request_max_tokens", "vllm:request_params_max_tokens",
+         "Most tokens a choice of a request may have: max_tokens, or the rest of the context.",
+         BOUNDS(count_bounds)},
 };
 
 static const int statuses[] = {200, 204, 400, 401, 403, 404, 405, 408,
@@ -131,7 +132,8 @@ static void observe(struct srv_metrics *m, enum histogram_id id, double value, u
     struct histogram *h = &m->histograms[id];
     size_t i = 0;
     if (value < 0) value = 0;
-    while (i < histograms[id].n_bounds && value > histograms[id].bounds[i]) i++;
+    while (i < histograms[id].n_bounds && value > histograms[id].bounds[i])
+        i++;
     atomic_fetch_add_explicit(&h->buckets[i], n, memory_order_relaxed);
     atomic_fetch_add_explicit(&h->sum_micro, (unsigned long long)(value * 1e6 * (double)n + 0.5),
                               memory_order_relaxed);
@@ -140,14 +142,16 @@ static void observe(struct srv_metrics *m, enum histogram_id id, double value, u
 static size_t status_index(int status)
 {
     size_t i = 0;
-    while (i < N_OF(statuses) && statuses[i] != status) i++;
+    while (i < N_OF(statuses) && statuses[i] != status)
+        i++;
     return i;
 }
 
 static size_t endpoint_index(const char *endpoint)
 {
     size_t i = 0;
-    while (i < N_OF(endpoints) && (!endpoint || strcmp(endpoints[i], endpoint) != 0)) i++;
+    while (i < N_OF(endpoints) && (!endpoint || strcmp(endpoints[i], endpoint) != 0))
+        i++;
     return i;
 }
 
@@ -244,8 +248,10 @@ static void add_label(struct srv_buf *b, const char *name, const char *value)
     srv_buf_printf(b, "%s=\"", name);
     for (; *value; value++) {
         if (*value == '"' || *value == '\\') srv_buf_add(b, "\\", 1);
-        if (*value == '\n') srv_buf_puts(b, "\\n");
-        else srv_buf_add(b, value, 1);
+        if (*value == '\n')
+            srv_buf_puts(b, "\\n");
+        else
+            srv_buf_add(b, value, 1);
     }
     srv_buf_puts(b, "\"");
 }
@@ -261,7 +267,8 @@ static void histogram(struct out *o, const struct srv_metrics *m, int id, const 
         srv_buf_printf(o->b, "%s_bucket{%s%sle=\"", name, label, *label ? "," : "");
         if (i < histograms[id].n_bounds)
             srv_buf_printf(o->b, "%.15g\"} %.15g\n", histograms[id].bounds[i], n);
-        else srv_buf_printf(o->b, "+Inf\"} %.15g\n", n);
+        else
+            srv_buf_printf(o->b, "+Inf\"} %.15g\n", n);
     }
     const char *open = *label ? "{" : "", *close = *label ? "}" : "";
     srv_buf_printf(o->b, "%s_sum%s%s%s %.15g\n", name, open, label, close,
@@ -284,13 +291,15 @@ static void step_histogram(struct out *o, const struct eng_stats *s, const char 
             srv_buf_printf(o->b, "+Inf\"} %.15g\n", n);
     }
     const char *open = *label ? "{" : "", *close = *label ? "}" : "";
-    srv_buf_printf(o->b, "%s_sum%s%s%s %.15g\n", name, open, label, close, (double)s->n_step_tokens);
+    srv_buf_printf(o->b, "%s_sum%s%s%s %.15g\n", name, open, label, close,
+                   (double)s->n_step_tokens);
     srv_buf_printf(o->b, "%s_count%s%s%s %.15g\n", name, open, label, close, n);
 }
 
 static void write_histograms(struct out *o, const struct srv_metrics *m, const struct eng_stats *s)
 {
-    for (int id = 0; id < H_COUNT; id++) histogram(o, m, id, histograms[id].name, "");
+    for (int id = 0; id < H_COUNT; id++)
+        histogram(o, m, id, histograms[id].name, "");
     for (int id = 0; id < H_COUNT && o->vllm; id++) {
         histogram(o, m, id, histograms[id].alias, o->model_label.data);
     }
@@ -348,8 +357,7 @@ static void write_wire(struct out *o, const struct srv_metrics *m, const struct 
         "Requests that came back when they were told to and were refused again.",
         load(&m->counts[SRV_COUNT_RETURNED_REFUSED]));
     one(o, "hearth_log_lines_dropped_total", "counter",
-        "Log lines dropped because stderr did not take them in time.",
-        (double)srv_log_n_dropped());
+        "Log lines dropped because stderr did not take them in time.", (double)srv_log_n_dropped());
     head(o, "hearth_http_timeouts_total", "counter",
          "Connections cut because a request did not arrive in time.");
     srv_buf_printf(o->b, "hearth_http_timeouts_total{part=\"head\"} %.15g\n",
@@ -433,7 +441,8 @@ static double open_files(void)
     DIR *dir = opendir("/proc/self/fd");
     if (!dir) return 0;
     int n = -3; /* itself, "." and ".." */
-    while (readdir(dir)) n++;
+    while (readdir(dir))
+        n++;
     closedir(dir);
     return n;
 }

@@ -19,7 +19,7 @@ struct srv_buf;
 struct srv_metrics;
 
 enum srv_count {
-    SRV_COUNT_GONE,             /* requests whose client left, or was cut, before the end */
+    SRV_COUNT_GONE, /* requests whose client left, or was cut, before the end */
     SRV_COUNT_SLOW_READERS,
     SRV_COUNT_HEADER_TIMEOUTS,
     SRV_COUNT_BODY_TIMEOUTS,
@@ -47,7 +47,7 @@ struct srv_metrics_view {
     int n_connections;
     int n_requests;
     bool ready;
-    double start_time_s;        /* of the process, unix seconds */
+    double start_time_s; /* of the process, unix seconds */
 };
 
 /* Appends the whole text; with vLLM's names too when asked. */

@@ -22,7 +22,8 @@ static int distance(const char *a, size_t a_len, const char *b, size_t b_len)
 {
     int rows[3][MAX_COMPARED + 1];
     int n = (int)min_size(b_len, MAX_COMPARED), m = (int)min_size(a_len, MAX_COMPARED);
-    for (int j = 0; j <= n; j++) rows[0][j] = j;
+    for (int j = 0; j <= n; j++)
+        rows[0][j] = j;
     for (int i = 1; i <= m; i++) {
         int *row = rows[i % 3];
         const int *above[2] = {rows[(i + 2) % 3], rows[(i + 1) % 3]};

@@ -122,14 +122,24 @@ static void log_access(const struct srv_request *req)
 {
     const struct srv_account *a = &req->account;
     srv_log_access(&(struct srv_log_access){
-        .request_id = req->id, .method = req->method, .path = *req->path ? req->path : req->target,
-        .model = a->model, .endpoint = a->endpoint, .finish_reason = a->finish_reason,
+        .request_id = req->id,
+        .method = req->method,
+        .path = *req->path ? req->path : req->target,
+        .model = a->model,
+        .endpoint = a->endpoint,
+        .finish_reason = a->finish_reason,
         .trace_parent = srv_request_header(req, "traceparent"),
-        .session_id = srv_request_header(req, "x-session-id"), .peer = req->peer,
-        .status = req->status, .gone = req->gone,
-        .n_prompt_tokens = a->n_prompt_tokens, .n_cached_tokens = a->n_cached_tokens,
-        .n_generated_tokens = a->n_generated_tokens, .queue_us = a->queue_us, .ttft_us = a->ttft_us,
-        .total_us = (int64_t)(req->end_us - req->start_us), .sent_bytes = req->sent_bytes,
+        .session_id = srv_request_header(req, "x-session-id"),
+        .peer = req->peer,
+        .status = req->status,
+        .gone = req->gone,
+        .n_prompt_tokens = a->n_prompt_tokens,
+        .n_cached_tokens = a->n_cached_tokens,
+        .n_generated_tokens = a->n_generated_tokens,
+        .queue_us = a->queue_us,
+        .ttft_us = a->ttft_us,
+        .total_us = (int64_t)(req->end_us - req->start_us),
+        .sent_bytes = req->sent_bytes,
     });
 }
 
@@ -200,10 +210,13 @@ void srv_request_choose_id(struct srv_request *req)
         uint64_t words[2] = {(uint64_t)(uintptr_t)req * 0x9e3779b97f4a7c15u, srv_now_us()};
         memcpy(random, words, sizeof(random));
     }
-    for (size_t i = 0; i < sizeof(random); i++) snprintf(req->unique + 2 * i, 3, "%02x", random[i]);
+    for (size_t i = 0; i < sizeof(random); i++)
+        snprintf(req->unique + 2 * i, 3, "%02x", random[i]);
     const char *given = srv_request_header(req, "x-request-id");
-    if (given && is_sane_id(given)) snprintf(req->id, sizeof(req->id), "%s", given);
-    else snprintf(req->id, sizeof(req->id), "req_%s", req->unique);
+    if (given && is_sane_id(given))
+        snprintf(req->id, sizeof(req->id), "%s", given);
+    else
+        snprintf(req->id, sizeof(req->id), "req_%s", req->unique);
 }
 
 void srv_request_suggest_id(struct srv_request *req, const char *id)
@@ -286,8 +299,8 @@ int srv_request_ask_place(struct srv_request *req, int n_slots)
     req->has_asked = true;
     struct eng_stats stats;
     eng_stats(s->app.engine, &stats);
-    int n_kept = srv_retry_ask(&s->retry, &req->returner, srv_now_us(), n_slots,
-                               stats.n_waiting > 0);
+    int n_kept =
+        srv_retry_ask(&s->retry, &req->returner, srv_now_us(), n_slots, stats.n_waiting > 0);
     if (req->returner.redeems) srv_metrics_count(s->metrics, SRV_COUNT_RETURNED);
     return n_kept;
 }
@@ -365,8 +378,10 @@ static void run_item(struct srv_work_item *item)
     bool over = settle_handler(req, &unanswered);
     bool again = req->run == SRV_RUN_AGAIN && req->api_held;
     req->run = again ? SRV_RUN_QUEUED : SRV_RUN_IDLE;
-    if (again) push(req, SRV_WORK_WAKE);
-    else if (over) resume(req); /* the stream may just have been closed */
+    if (again)
+        push(req, SRV_WORK_WAKE);
+    else if (over)
+        resume(req); /* the stream may just have been closed */
     pthread_mutex_unlock(&req->lock);
     if (unanswered) reply_unanswered(req);
     if (over) srv_request_unref(req);

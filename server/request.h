@@ -34,9 +34,9 @@ struct srv_pair {
 
 /* What a request needs of the HTTP side. */
 struct srv_transport {
-    void (*suspend)(void *connection);       /* called with the request's lock held */
-    void (*resume)(void *connection);        /* the same */
-    void (*cut)(struct srv_request *req);    /* shuts the socket down; called without the lock */
+    void (*suspend)(void *connection);    /* called with the request's lock held */
+    void (*resume)(void *connection);     /* the same */
+    void (*cut)(struct srv_request *req); /* shuts the socket down; called without the lock */
 };
 
 enum srv_stage { SRV_STAGE_HEAD, SRV_STAGE_BODY, SRV_STAGE_DISPATCHED, SRV_STAGE_ANSWERED };
@@ -51,15 +51,15 @@ enum srv_run { SRV_RUN_IDLE, SRV_RUN_QUEUED, SRV_RUN_ACTIVE, SRV_RUN_AGAIN };
 struct arena_block;
 
 struct srv_request {
-    struct srv_work_item work;          /* first: a worker gets from it to the request */
+    struct srv_work_item work; /* first: a worker gets from it to the request */
     struct srv_server *server;
     atomic_int n_refs;
 
     /* The head: the HTTP thread's until dispatch, const afterwards. */
-    const struct srv_route *route;      /* NULL: none matched */
-    const char *target;                 /* the raw request target */
-    const char *path;                   /* decoded, without query and trailing slash */
-    const char *query;                  /* raw, after '?', or "" */
+    const struct srv_route *route; /* NULL: none matched */
+    const char *target;            /* the raw request target */
+    const char *path;              /* decoded, without query and trailing slash */
+    const char *query;             /* raw, after '?', or "" */
     const char *tail;
     char method[16];
     char peer[64];
@@ -69,19 +69,19 @@ struct srv_request {
     char unique[25];
     uint8_t tenant[32];
     uint64_t start_us;
-    uint64_t connection_id;             /* the watcher's */
-    bool admin;                         /* came in on the metrics listener */
-    bool close_after;                   /* the connection ends with this answer */
+    uint64_t connection_id; /* the watcher's */
+    bool admin;             /* came in on the metrics listener */
+    bool close_after;       /* the connection ends with this answer */
     enum srv_stage stage;
     struct srv_buf body;
-    size_t charged_bytes;               /* of the common budget for bodies */
-    int64_t answer_bytes;               /* charged to that for answers */
+    size_t charged_bytes; /* of the common budget for bodies */
+    int64_t answer_bytes; /* charged to that for answers */
     bool over_budget, over_limit;
     size_t discarded_bytes;
 
-    pthread_mutex_t lock;               /* guards everything down to the next blank line */
+    pthread_mutex_t lock; /* guards everything down to the next blank line */
     const struct srv_transport *transport;
-    void *connection;                   /* NULL once the HTTP side is done */
+    void *connection; /* NULL once the HTTP side is done */
     bool suspended, gone, cut, api_held, http_held;
     enum srv_run run;
     enum srv_answer answer;
@@ -90,9 +90,9 @@ struct srv_request {
     struct srv_buf reply;
     struct srv_ring ring;
     bool stream_closed, stop_called, gone_called;
-    bool wants_room;                    /* the API side is to be woken when the ring has drained */
-    uint64_t last_write_us;             /* when the stream last got bytes */
-    size_t sent_bytes;                  /* taken by the HTTP library */
+    bool wants_room;        /* the API side is to be woken when the ring has drained */
+    uint64_t last_write_us; /* when the stream last got bytes */
+    size_t sent_bytes;      /* taken by the HTTP library */
     struct srv_callbacks callbacks;
     void *api_data;
 
@@ -101,8 +101,8 @@ struct srv_request {
     int n_reply_headers;
     struct srv_account account;
     struct srv_returner returner;
-    bool has_asked;                     /* for a place: returner is set */
-    uint64_t end_us;                    /* when the HTTP side was done */
+    bool has_asked;  /* for a place: returner is set */
+    uint64_t end_us; /* when the HTTP side was done */
 
     struct arena_block *arena;
     size_t arena_bytes;

@@ -13,11 +13,11 @@ enum {
     MIN_MS = 1000,
     MAX_MS = 60000,
     FIRST_INTERVAL_US = 1000000,
-    SMOOTHING = 16,         /* gaps; ends come in bursts of as many as there are slots */
-    SPACING_PARTS = 16,     /* moments lie one part of so many wider than ends */
-    EARLY_US = 100000,      /* clocks and sleeps that are not exact */
-    GRACE_US = 2000000,     /* and a quarter of the wait, for clients that add to it */
-    NEAR_BURSTS = 2,        /* of ends: how near a promise is that holds its place */
+    SMOOTHING = 16,     /* gaps; ends come in bursts of as many as there are slots */
+    SPACING_PARTS = 16, /* moments lie one part of so many wider than ends */
+    EARLY_US = 100000,  /* clocks and sleeps that are not exact */
+    GRACE_US = 2000000, /* and a quarter of the wait, for clients that add to it */
+    NEAR_BURSTS = 2,    /* of ends: how near a promise is that holds its place */
 };
 
 int srv_retry_init(struct srv_retry *r, const uint64_t key[2])
@@ -102,10 +102,13 @@ static void promise(struct srv_retry *r, const struct srv_returner *who, uint64_
                     uint64_t wait_us)
 {
     int n_own = 0;
-    for (int i = 0; i < r->n_promises; i++) n_own += r->promises[i].owner == who->owner;
+    for (int i = 0; i < r->n_promises; i++)
+        n_own += r->promises[i].owner == who->owner;
     if (r->n_promises >= SRV_PROMISES_MAX || n_own >= SRV_PROMISES_OF_KEY_MAX) return;
     r->promises[r->n_promises++] = (struct srv_promise){
-        .hash = who->hash, .owner = who->owner, .due_us = now_us + wait_us,
+        .hash = who->hash,
+        .owner = who->owner,
+        .due_us = now_us + wait_us,
         .expires_us = now_us + wait_us + GRACE_US + wait_us / 4,
     };
 }

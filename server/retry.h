@@ -29,14 +29,14 @@ struct srv_promise {
 
 struct srv_retry {
     pthread_mutex_t lock;
-    uint64_t key[2];       /* of the hashes */
-    uint64_t interval_us;  /* between two requests that end, smoothed; 0: not known yet */
+    uint64_t key[2];      /* of the hashes */
+    uint64_t interval_us; /* between two requests that end, smoothed; 0: not known yet */
     uint64_t last_end_us;
-    bool was_busy;         /* then */
-    uint64_t last_us;      /* the last moment given away, */
+    bool was_busy;          /* then */
+    uint64_t last_us;       /* the last moment given away, */
     uint64_t last_again_us; /* and the last to a request whose promise could not be kept */
-    int n_slots;           /* ends come in bursts of as many */
-    int n_gaps;            /* that interval_us has seen, up to a limit */
+    int n_slots;            /* ends come in bursts of as many */
+    int n_gaps;             /* that interval_us has seen, up to a limit */
     int n_promises;
     struct srv_promise promises[SRV_PROMISES_MAX];
 };

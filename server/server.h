@@ -32,16 +32,16 @@ struct srv_server {
     struct srv_work *work;
     struct srv_watch *watch;
     struct srv_retry retry;
-    atomic_int state;              /* enum srv_state */
-    atomic_bool loaded;            /* app is complete; stays so while draining */
-    atomic_bool refusing;          /* draining, and past the delay: new requests get 503 */
-    atomic_bool stalled;           /* work waits and the engine does not step */
-    atomic_ullong monitor_us;      /* when the main thread last looked */
-    atomic_int n_requests;         /* alive, answered or not */
+    atomic_int state;         /* enum srv_state */
+    atomic_bool loaded;       /* app is complete; stays so while draining */
+    atomic_bool refusing;     /* draining, and past the delay: new requests get 503 */
+    atomic_bool stalled;      /* work waits and the engine does not step */
+    atomic_ullong monitor_us; /* when the main thread last looked */
+    atomic_int n_requests;    /* alive, answered or not */
     atomic_ullong n_requests_ever;
-    atomic_llong body_bytes;       /* of bodies held */
-    atomic_llong answer_bytes;     /* charged for answers; at most the engine's plan says */
-    double start_time_s;           /* unix seconds */
+    atomic_llong body_bytes;   /* of bodies held */
+    atomic_llong answer_bytes; /* charged for answers; at most the engine's plan says */
+    double start_time_s;       /* unix seconds */
 };
 
 static inline uint64_t srv_now_us(void)

@@ -34,7 +34,8 @@ static void peek(const struct srv_ring *r, char *buf, size_t len)
 static bool grow(struct srv_ring *r, size_t wanted)
 {
     size_t cap = r->cap ? r->cap : SRV_STREAM_FIRST_BYTES;
-    while (cap < wanted) cap *= 2; /* wanted is bounded by the two limits checked before */
+    while (cap < wanted)
+        cap *= 2; /* wanted is bounded by the two limits checked before */
     if (cap == r->cap) return true;
     char *data = malloc(cap);
     if (!data) return false;

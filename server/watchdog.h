@@ -10,8 +10,8 @@
 #include <stdint.h>
 
 struct srv_watchdog {
-    uint64_t n_steps;     /* when last looked at */
-    uint64_t since_us;    /* since when no step ended although there was work; 0: no work */
+    uint64_t n_steps;  /* when last looked at */
+    uint64_t since_us; /* since when no step ended although there was work; 0: no work */
 };
 
 /* Takes a look; returns true while stalled. limit_us 0: never. */

@@ -18,13 +18,13 @@ struct queue {
 };
 
 struct srv_work {
-    pthread_mutex_t lock;     /* guards everything below */
+    pthread_mutex_t lock; /* guards everything below */
     pthread_cond_t wake;
     struct queue queues[SRV_WORK_CLASSES];
     int n_busy[SRV_WORK_CLASSES]; /* workers inside an item of the class */
-    bool small_is_next;       /* where there is one worker for new requests of both sizes */
+    bool small_is_next;           /* where there is one worker for new requests of both sizes */
     bool stopping;
-    int n_workers;            /* started */
+    int n_workers; /* started */
     pthread_t *threads;
 };
 
@@ -42,7 +42,8 @@ static void insert(struct queue *q, struct srv_work_item *item)
     item->turn = next_turn(q, item);
     struct srv_work_item **at = &q->first;
     if (q->last && q->last->turn <= item->turn) at = &q->last->next;
-    while (*at && (*at)->turn <= item->turn) at = &(*at)->next;
+    while (*at && (*at)->turn <= item->turn)
+        at = &(*at)->next;
     item->next = *at;
     *at = item;
     if (!item->next) q->last = item;
@@ -155,7 +156,8 @@ void srv_work_destroy(struct srv_work *w)
     w->stopping = true;
     pthread_cond_broadcast(&w->wake);
     pthread_mutex_unlock(&w->lock);
-    for (int i = 0; i < w->n_workers; i++) pthread_join(w->threads[i], NULL);
+    for (int i = 0; i < w->n_workers; i++)
+        pthread_join(w->threads[i], NULL);
     pthread_cond_destroy(&w->wake);
     pthread_mutex_destroy(&w->lock);
     free(w->threads);

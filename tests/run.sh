@@ -16,6 +16,7 @@ TEST_PACKAGES="libcmocka-dev python3 python3-venv python3-pip python3-numpy"
 PROXY_PACKAGES="nginx-light haproxy caddy"
 NEON_PACKAGES="gcc-aarch64-linux-gnu libc6-dev-arm64-cross qemu-user-static"
 COMPILER_PACKAGES="clang"
+FORMAT_PACKAGES="clang-format-14"
 logs=()
 
 # A table of result counts from the logs Meson leaves: one JSON object a line.
@@ -116,6 +117,8 @@ install_clients() {
 if [ "${HEARTH_OFFLINE:-0}" != 1 ]; then
     # shellcheck disable=SC2086
     install_packages $BUILD_PACKAGES $TEST_PACKAGES || exit 1
+    # shellcheck disable=SC2086
+    install_packages $FORMAT_PACKAGES || echo "hearth: the format of the C files will not be checked"
     if [ "$mode" = all ]; then
         # shellcheck disable=SC2086
         install_packages $PROXY_PACKAGES || echo "hearth: tests behind missing proxies will be skipped"

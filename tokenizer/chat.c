@@ -173,8 +173,8 @@ static struct jinja_dict *build_context(struct jinja_run *r, const struct tok_ch
                                         struct jinja_value messages, struct jinja_value tools)
 {
     struct jinja_dict *d = jinja_dict_new(r);
-    struct jinja_value special = jinja_json_parse(r, c->variables, strlen(c->variables),
-                                                  JINJA_TRUSTED, "special tokens");
+    struct jinja_value special =
+        jinja_json_parse(r, c->variables, strlen(c->variables), JINJA_TRUSTED, "special tokens");
     add_all(r, d, special.u.dict);
     jinja_dict_put_name(r, d, "documents", jinja_none());
     add_kwargs(r, d, in);
@@ -217,9 +217,8 @@ static struct jinja_value *final_text(struct jinja_run *r, struct jinja_value me
 }
 
 /* Adds the tag to the last message; returns the message as it was. */
-static const struct jinja_str *tag_final_message(struct jinja_run *r,
-                                                 const struct tok_chat_input *in,
-                                                 struct jinja_value messages)
+static const struct jinja_str *
+tag_final_message(struct jinja_run *r, const struct tok_chat_input *in, struct jinja_value messages)
 {
     if (!in->continue_final_message) return NULL;
     if (in->add_generation_prompt)
@@ -229,8 +228,8 @@ static const struct jinja_str *tag_final_message(struct jinja_run *r,
         jinja_raise(r,
                     "continue_final_message is set but the final message has no text to continue");
     const struct jinja_str *before = text->u.str;
-    *text = jinja_from_str(jinja_str_concat(
-        r, before, jinja_str_tainted(r, jinja_lit(r, CONTINUE_TAG).u.str)));
+    *text = jinja_from_str(
+        jinja_str_concat(r, before, jinja_str_tainted(r, jinja_lit(r, CONTINUE_TAG).u.str)));
     return before;
 }
 
@@ -261,7 +260,8 @@ static size_t find_ranges(const struct jinja_str *s, struct tok_range *ranges)
         uint8_t origin = jinja_str_origin_at(s, at);
         size_t begin = at;
         if (!s->mask) at = s->len;
-        while (at < s->len && s->mask[at] == origin) at++;
+        while (at < s->len && s->mask[at] == origin)
+            at++;
         if (!(origin & JINJA_INPUT)) continue;
         if (ranges) ranges[n] = (struct tok_range){.begin = begin, .end = at};
         n++;
@@ -305,8 +305,7 @@ static void render_messages(struct jinja_run *r, struct job *job, const struct t
     if (!job->in->verbatim) tok_chat_prepare(r, job->chat, messages);
     const struct jinja_str *open = tag_final_message(r, job->in, messages);
     struct jinja_dict *context = build_context(r, job->chat, job->in, messages, tools);
-    const struct jinja_template *t =
-        choose_template(r, job->chat, !jinja_is(tools, JINJA_NONE));
+    const struct jinja_template *t = choose_template(r, job->chat, !jinja_is(tools, JINJA_NONE));
     job->text = jinja_template_render(r, t, context, now);
     if (open) job->text = cut_at_tag(r, job->text, open);
 }
@@ -316,8 +315,10 @@ static void render(struct jinja_run *r, void *arg)
     struct job *job = arg;
     struct tm now;
     read_clock(r, &now);
-    if (job->in->context) render_context(r, job, &now);
-    else render_messages(r, job, &now);
+    if (job->in->context)
+        render_context(r, job, &now);
+    else
+        render_messages(r, job, &now);
     count_ranges(r, job);
 }
 

@@ -17,9 +17,9 @@ struct tok_chat_needs {
 };
 
 struct tok_chat {
-    struct jinja_template *plain;    /* the default template */
+    struct jinja_template *plain;      /* the default template */
     struct jinja_template *with_tools; /* the one named tool_use, or NULL; plain may then be NULL */
-    char *variables;                 /* special tokens, a JSON object */
+    char *variables;                   /* special tokens, a JSON object */
     size_t max_output_bytes, max_memory_bytes;
     uint64_t max_steps;
     unsigned max_cpu_ms;
@@ -29,7 +29,7 @@ struct tok_chat {
 
 /* Template sources and special tokens of a model directory. Owned: tok_chat_files_finish. */
 struct tok_chat_files {
-    char *plain;      /* template source, or NULL */
+    char *plain; /* template source, or NULL */
     char *with_tools;
     char *variables;
 };

@@ -26,9 +26,9 @@ enum {
 
 enum { CONFIG, SPECIAL_MAP, TEMPLATE, TOOL_TEMPLATE, N_FILES };
 
-static const char *const file_names[N_FILES] = {
-    "tokenizer_config.json", "special_tokens_map.json", "chat_template.jinja",
-    "additional_chat_templates/tool_use.jinja"};
+static const char *const file_names[N_FILES] = {"tokenizer_config.json", "special_tokens_map.json",
+                                                "chat_template.jinja",
+                                                "additional_chat_templates/tool_use.jinja"};
 
 /* A file as read; data NULL: there is none. */
 struct file {
@@ -41,7 +41,7 @@ struct loader {
     struct tok_chat_files *ret;
 };
 
-static const char *const token_names[] = {"bos_token", "eos_token", "unk_token",  "sep_token",
+static const char *const token_names[] = {"bos_token", "eos_token", "unk_token", "sep_token",
                                           "pad_token", "cls_token", "mask_token"};
 
 /* What a tokenizer class takes for a token that no file mentions. */
@@ -126,8 +126,9 @@ static void templates_of_config(struct jinja_run *r, struct tok_chat_files *f,
 {
     const struct jinja_value *v = jinja_dict_get_name(r, config, "chat_template");
     if (!v || jinja_is(*v, JINJA_NONE))
-        jinja_fail(r, TOK_ENOENT, "the model has no chat template: neither chat_template.jinja nor "
-                                  "chat_template in tokenizer_config.json");
+        jinja_fail(r, TOK_ENOENT,
+                   "the model has no chat template: neither chat_template.jinja nor "
+                   "chat_template in tokenizer_config.json");
     if (jinja_is(*v, JINJA_STR)) {
         take_template(r, f, jinja_lit(r, "default"), *v);
     } else if (jinja_is(*v, JINJA_LIST)) {
@@ -178,8 +179,8 @@ static const char *class_default(const struct jinja_str *class_name, const char 
 
 struct sources {
     const struct jinja_dict *config,
-        *map; /* map: overrides config where it has the name, or NULL */
-    const struct jinja_str *class_name;    /* or NULL */
+        *map;                           /* map: overrides config where it has the name, or NULL */
+    const struct jinja_str *class_name; /* or NULL */
 };
 
 /* The token map is read over the configuration, null included. */
@@ -289,7 +290,8 @@ int tok_chat_files_read(struct tok_chat_files *ret, const char *dir, const char 
     if (rc) jinja_copy_sentence(err, errlen, r->err);
     jinja_run_finish(r);
 out:
-    for (int i = 0; i < N_FILES; i++) free(l.files[i].data);
+    for (int i = 0; i < N_FILES; i++)
+        free(l.files[i].data);
     free(r);
     return rc;
 }

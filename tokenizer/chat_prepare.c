@@ -40,7 +40,8 @@ static void trust_role(struct jinja_run *r, struct jinja_value message)
 
 void tok_chat_trust_roles(struct jinja_run *r, struct jinja_value messages)
 {
-    for (size_t i = 0; i < messages.u.list->n; i++) trust_role(r, messages.u.list->items[i]);
+    for (size_t i = 0; i < messages.u.list->n; i++)
+        trust_role(r, messages.u.list->items[i]);
 }
 
 /* ---- content ------------------------------------------------------------------------------- */
@@ -169,7 +170,8 @@ static void prepare_message(struct jinja_run *r, const struct tok_chat *c,
     prepare_content(r, c, message);
     const struct jinja_value *calls = find(r, message, "tool_calls");
     if (calls && jinja_is(*calls, JINJA_LIST))
-        for (size_t i = 0; i < calls->u.list->n; i++) prepare_call(r, c, calls->u.list->items[i]);
+        for (size_t i = 0; i < calls->u.list->n; i++)
+            prepare_call(r, c, calls->u.list->items[i]);
     if (c->needs.short_call_ids) shorten_id(r, find(r, message, "tool_call_id"));
 }
 

@@ -18,11 +18,10 @@
 #define RESULT "zqResultWord"
 
 #define USER_MESSAGE "{\"role\":\"user\",\"content\":\"" USER "\"}"
-#define PARTS_MESSAGE \
-    "{\"role\":\"user\",\"content\":[{\"type\":\"text\",\"text\":\"" USER "\"}]}"
-#define TOOLS                                                                           \
-    "[{\"type\":\"function\",\"function\":{\"name\":\"zqTool\",\"description\":\"d\"," \
-    "\"parameters\":{\"type\":\"object\",\"properties\":{\"" KEY                      \
+#define PARTS_MESSAGE "{\"role\":\"user\",\"content\":[{\"type\":\"text\",\"text\":\"" USER "\"}]}"
+#define TOOLS                                                                                      \
+    "[{\"type\":\"function\",\"function\":{\"name\":\"zqTool\",\"description\":\"d\","             \
+    "\"parameters\":{\"type\":\"object\",\"properties\":{\"" KEY                                   \
     "\":{\"type\":\"string\",\"description\":\"p\"}},\"required\":[\"" KEY "\"]}}}]"
 #define OBJECT_ARGUMENTS "{\"" ARGUMENT "\":\"v\"}"
 #define TEXT_ARGUMENTS "\"{\\\"" ARGUMENT "\\\": \\\"v\\\"}\""
@@ -31,7 +30,7 @@ enum { PROBE_STEPS = 100 * 1000 /* for each; the conversations are small */ };
 
 struct probe {
     const struct tok_chat *chat;
-    int rc;              /* TOK_ENOMEM once memory ran out */
+    int rc; /* TOK_ENOMEM once memory ran out */
 };
 
 /* The rendered text, or NULL where the template does not render. Returns owned: free. */
@@ -39,8 +38,8 @@ static char *try_render(struct probe *p, const char *messages, const char *tools
 {
     char err[64];
     struct tok_prompt prompt = {0};
-    const struct tok_chat_input in = {.messages = messages, .tools = tools,
-                                      .add_generation_prompt = true, .verbatim = true};
+    const struct tok_chat_input in = {
+        .messages = messages, .tools = tools, .add_generation_prompt = true, .verbatim = true};
     int rc = tok_chat_render(p->chat, &in, &prompt, err, sizeof(err));
     if (rc == TOK_ENOMEM) p->rc = rc;
     char *text = prompt.text;
@@ -61,7 +60,8 @@ static bool shows(struct probe *p, const char *messages, const char *word)
 static size_t count(const char *text, const char *word)
 {
     size_t n = 0;
-    for (const char *at = text; text && (at = strstr(at, word)); at += strlen(word)) n++;
+    for (const char *at = text; text && (at = strstr(at, word)); at += strlen(word))
+        n++;
     return n;
 }
 
@@ -132,10 +132,12 @@ static void probe_null(struct probe *p, struct tok_chat *c)
     char *none = render_call(p, "null", arguments, "call00001");
     if (!empty) { /* the template knows no tools: ask about a plain answer */
         free(none);
-        empty = try_render(p, "[" USER_MESSAGE ",{\"role\":\"assistant\",\"content\":\"\"},"
-                              USER_MESSAGE "]", NULL);
-        none = try_render(p, "[" USER_MESSAGE ",{\"role\":\"assistant\",\"content\":null},"
-                             USER_MESSAGE "]", NULL);
+        empty = try_render(
+            p, "[" USER_MESSAGE ",{\"role\":\"assistant\",\"content\":\"\"}," USER_MESSAGE "]",
+            NULL);
+        none = try_render(
+            p, "[" USER_MESSAGE ",{\"role\":\"assistant\",\"content\":null}," USER_MESSAGE "]",
+            NULL);
     }
     c->caps.null_content = none && count(none, "None") == count(empty, "None");
     free(empty);

@@ -144,7 +144,6 @@ static int load_decoder(void *data, const char *type, const json_t *json, char *
     return 0;
 }
 
-
 void tok_decode_finish(struct tok_decode_plan *p)
 {
     for (size_t i = 0; i < p->n_ops; i++) {
@@ -293,8 +292,7 @@ static int replace_in(const struct tok_decode_op *op, struct tok_regex_scratch *
 
     if (len == 0) return 0;
     tok_regex_scratch_next(rs, len);
-    while (!rc &&
-           (more = tok_pattern_next(&it, rs, &begin, &end, unused, sizeof(unused))) == 1) {
+    while (!rc && (more = tok_pattern_next(&it, rs, &begin, &end, unused, sizeof(unused))) == 1) {
         rc = put(out, s + done, begin - done);
         if (!rc) rc = put(out, op->content.s, op->content.len);
         done = end;
@@ -390,7 +388,8 @@ static int check_text_ops(const struct tok_decode_plan *p, char *err, size_t err
     if (times <= TOK_GROWTH_PER_BYTE) return 0;
     snprintf(err, errlen,
              "the Replace decoders behind Fuse or ByteLevel make text up to %.0f times as long, "
-             "more than %d times", times, TOK_GROWTH_PER_BYTE);
+             "more than %d times",
+             times, TOK_GROWTH_PER_BYTE);
     return TOK_EINVAL;
 }
 

@@ -35,7 +35,7 @@ struct tok_decode_plan {
     size_t n_token_ops; /* the first of them work on tokens, the rest on the text */
     size_t fallback;    /* index of ByteFallback among the token ops, or SIZE_MAX */
     enum tok_join join;
-    bool joined; /* while loading: Fuse or ByteLevel was met */
+    bool joined;   /* while loading: Fuse or ByteLevel was met */
     bool by_token; /* some token may come out longer: tok_decode_check must see them all */
 };
 

@@ -5,6 +5,7 @@
  */
 #ifndef HEARTH_TOKENIZER_HTML_ENTITIES_H
 #define HEARTH_TOKENIZER_HTML_ENTITIES_H
+/* clang-format off */
 
 #include <stdbool.h>
 #include <stdint.h>

@@ -79,7 +79,7 @@ enum jinja_kind {
     /* expressions */
     JINJA_CONST,
     JINJA_NAME,
-    JINJA_NSREF,    /* ns.attr as the target of an assignment */
+    JINJA_NSREF, /* ns.attr as the target of an assignment */
     JINJA_TUPLE_EXPR,
     JINJA_LIST_EXPR,
     JINJA_DICT_EXPR, /* seq: key, value, key, value ... */
@@ -100,7 +100,7 @@ enum jinja_kind {
     JINJA_TEST,
     /* statements */
     JINJA_DATA,
-    JINJA_OUTPUT,    /* unary: print its value */
+    JINJA_OUTPUT, /* unary: print its value */
     JINJA_IF,
     JINJA_FOR,
     JINJA_SET,
@@ -109,7 +109,7 @@ enum jinja_kind {
     JINJA_CALL_BLOCK,
     JINJA_FILTER_BLOCK,
     JINJA_WITH,
-    JINJA_SCOPE,     /* a body with a scope of its own and nothing else */
+    JINJA_SCOPE, /* a body with a scope of its own and nothing else */
     JINJA_BREAK,
     JINJA_CONTINUE,
 };
@@ -178,27 +178,27 @@ struct jinja_branch {
 
 /* A macro, or the body of a call block. */
 struct jinja_macro_code {
-    const struct jinja_str *name;  /* NULL: a call block */
-    struct jinja_nodes params;     /* NAME nodes */
-    struct jinja_nodes defaults;   /* of the last params */
+    const struct jinja_str *name; /* NULL: a call block */
+    struct jinja_nodes params;    /* NAME nodes */
+    struct jinja_nodes defaults;  /* of the last params */
     struct jinja_nodes body;
     uint32_t n_slots;
     struct jinja_scope_code scope;
-    struct jinja_ref *param_refs;  /* params.n slots */
+    struct jinja_ref *param_refs;                   /* params.n slots */
     bool takes_caller, takes_kwargs, takes_varargs; /* used in the body but not declared */
-    bool explicit_caller;          /* a parameter is named caller */
+    bool explicit_caller;                           /* a parameter is named caller */
     struct jinja_ref caller, kwargs, varargs;
 };
 
 struct jinja_for {
     struct jinja_node *target, *iter;
-    struct jinja_node *test;       /* or NULL */
+    struct jinja_node *test; /* or NULL */
     struct jinja_nodes body, otherwise;
     bool recursive;
-    bool uses_loop;                /* the body mentions `loop`, or the loop is recursive */
-    struct jinja_ref loop;         /* where `loop` lives, if used */
+    bool uses_loop;        /* the body mentions `loop`, or the loop is recursive */
+    struct jinja_ref loop; /* where `loop` lives, if used */
     struct jinja_scope_code scope, else_scope;
-    uint32_t n_slots;              /* of the loop's own unit, when recursive */
+    uint32_t n_slots;               /* of the loop's own unit, when recursive */
     struct jinja_node *test_target; /* target and test again, in the unit of the condition */
     struct jinja_scope_code test_scope;
     uint32_t n_test_slots;
@@ -209,32 +209,32 @@ struct jinja_node {
     int line;
     int height; /* of the tree below: bounds the recursion over it */
     union {
-        struct jinja_value value;                          /* CONST */
-        const struct jinja_str *data;                      /* DATA */
+        struct jinja_value value;     /* CONST */
+        const struct jinja_str *data; /* DATA */
         struct {
             const struct jinja_str *name;
-            const char *text;                              /* the name, for errors */
+            const char *text; /* the name, for errors */
             struct jinja_ref ref;
-            bool store, param;                             /* else: load */
-        } name;                                            /* NAME */
+            bool store, param; /* else: load */
+        } name;                /* NAME */
         struct {
             const struct jinja_str *name;
             struct jinja_value attr;
             struct jinja_ref ref;
-        } nsref;                                           /* NSREF */
-        struct jinja_nodes seq;                            /* TUPLE, LIST, DICT, CONCAT */
+        } nsref;                /* NSREF */
+        struct jinja_nodes seq; /* TUPLE, LIST, DICT, CONCAT */
         struct {
             enum jinja_op op;
             struct jinja_node *left, *right;
-        } binary;                                          /* BINARY, AND, OR */
-        struct jinja_node *operand;                        /* NOT, NEG, POS, OUTPUT */
+        } binary;                   /* BINARY, AND, OR */
+        struct jinja_node *operand; /* NOT, NEG, POS, OUTPUT */
         struct {
             struct jinja_node *left;
             struct jinja_operand *ops;
             size_t n_ops, cap_ops;
         } compare;
         struct {
-            struct jinja_node *test, *yes, *no;            /* no: or NULL */
+            struct jinja_node *test, *yes, *no; /* no: or NULL */
         } cond;
         struct {
             struct jinja_node *object;
@@ -244,44 +244,44 @@ struct jinja_node {
             struct jinja_node *object, *index;
         } getitem;
         struct {
-            struct jinja_node *start, *stop, *step;        /* each or NULL */
+            struct jinja_node *start, *stop, *step; /* each or NULL */
         } slice;
         struct {
             struct jinja_node *callee;
             struct jinja_call args;
         } call;
         struct {
-            struct jinja_node *subject;                    /* NULL: of a filter or set block */
+            struct jinja_node *subject; /* NULL: of a filter or set block */
             const struct jinja_str *name;
             struct jinja_call args;
-            const struct jinja_filter *filter;             /* NULL: unknown, fails when reached */
+            const struct jinja_filter *filter; /* NULL: unknown, fails when reached */
             const struct jinja_test *test;
-        } apply;                                           /* FILTER, TEST */
+        } apply; /* FILTER, TEST */
         struct {
-            struct jinja_branch *branches;                 /* if, elif ... */
+            struct jinja_branch *branches; /* if, elif ... */
             size_t n_branches, cap_branches;
             struct jinja_nodes otherwise;
-        } cond_block;                                      /* IF */
-        struct jinja_for *loop;                            /* FOR */
+        } cond_block;           /* IF */
+        struct jinja_for *loop; /* FOR */
         struct {
             struct jinja_node *target;
-            struct jinja_node *value;                      /* SET */
-            struct jinja_node *filter;                     /* SET_BLOCK: a FILTER chain or NULL */
+            struct jinja_node *value;  /* SET */
+            struct jinja_node *filter; /* SET_BLOCK: a FILTER chain or NULL */
             struct jinja_nodes body;
             struct jinja_scope_code scope;
-        } set;                                             /* SET, SET_BLOCK */
+        } set; /* SET, SET_BLOCK */
         struct {
             struct jinja_macro_code *code;
-            struct jinja_ref ref;                          /* of the macro's name */
-            struct jinja_node *call;                       /* CALL_BLOCK */
-        } macro;                                           /* MACRO_DEF, CALL_BLOCK */
+            struct jinja_ref ref;    /* of the macro's name */
+            struct jinja_node *call; /* CALL_BLOCK */
+        } macro;                     /* MACRO_DEF, CALL_BLOCK */
         struct {
-            struct jinja_node *filter;                     /* FILTER_BLOCK */
-            struct jinja_nodes targets, values;            /* WITH */
+            struct jinja_node *filter;          /* FILTER_BLOCK */
+            struct jinja_nodes targets, values; /* WITH */
             struct jinja_nodes body;
             struct jinja_scope_code scope;
-            bool detached;                                 /* no break or continue out of it */
-        } scoped;                                          /* FILTER_BLOCK, WITH, SCOPE */
+            bool detached; /* no break or continue out of it */
+        } scoped;          /* FILTER_BLOCK, WITH, SCOPE */
     } u;
 };
 

@@ -39,7 +39,8 @@ static struct jinja_value bind_method(struct jinja_run *r, struct jinja_value se
 JINJA_METHOD_FN(list_count)
 {
     int64_t n = 0;
-    for (size_t i = 0; i < self.u.list->n; i++) n += jinja_equal(r, self.u.list->items[i], a[0]);
+    for (size_t i = 0; i < self.u.list->n; i++)
+        n += jinja_equal(r, self.u.list->items[i], a[0]);
     return jinja_int(n);
 }
 
@@ -110,7 +111,8 @@ JINJA_METHOD_FN(dict_fromkeys)
     struct jinja_iter it;
     struct jinja_value key;
     jinja_iter_start(r, &it, a[0]);
-    while (jinja_iter_next(r, &it, &key)) jinja_dict_put(r, d, key, jinja_or(a[1], jinja_none()));
+    while (jinja_iter_next(r, &it, &key))
+        jinja_dict_put(r, d, key, jinja_or(a[1], jinja_none()));
     return jinja_from_dict(d);
 }
 
@@ -140,7 +142,8 @@ JINJA_METHOD_FN(loop_cycle)
 JINJA_METHOD_FN(loop_changed)
 {
     struct jinja_list *l = jinja_list_new(r, args->n_pos);
-    for (size_t i = 0; i < args->n_pos; i++) jinja_list_add(r, l, args->pos[i]);
+    for (size_t i = 0; i < args->n_pos; i++)
+        jinja_list_add(r, l, args->pos[i]);
     struct jinja_value now = jinja_from_tuple(l), before = self.u.loop->changed;
     if (!jinja_is(before, JINJA_MISSING) && jinja_equal(r, before, now)) return jinja_bool(false);
     self.u.loop->changed = now;
@@ -267,13 +270,12 @@ static struct jinja_value loop_attr(struct jinja_run *r, struct jinja_loop *loop
         return loop->index0 == 0 ? jinja_undefined_hint(r, "there is no previous item")
                                  : loop->before;
     if (jinja_str_is(name, "nextitem"))
-        return jinja_or(jinja_loop_peek(r, loop),
-                        jinja_undefined_hint(r, "there is no next item"));
+        return jinja_or(jinja_loop_peek(r, loop), jinja_undefined_hint(r, "there is no next item"));
     return jinja_missing();
 }
 
 static struct jinja_value macro_attr(struct jinja_run *r, const struct jinja_macro *macro,
-                        const struct jinja_str *name)
+                                     const struct jinja_str *name)
 {
     const struct jinja_macro_code *code = macro->code;
     if (jinja_str_is(name, "name")) return code->name ? jinja_from_str(code->name) : jinja_none();
@@ -355,12 +357,12 @@ struct jinja_value jinja_type_attr(struct jinja_run *r, struct jinja_value obj,
 static bool is_special(const struct jinja_str *s)
 {
     static const char *const names[] = {
-        "class",  "delattr",          "dir",           "doc",     "eq",        "format",
-        "ge",     "getattribute",     "getstate",      "gt",      "hash",      "init",
-        "le",     "init_subclass",    "lt",            "ne",      "new",       "reduce",
-        "repr",   "reduce_ex",        "setattr",       "sizeof",  "str",       "subclasshook",
-        "len",    "getitem",          "contains",      "iter",    "reversed",  "setitem",
-        "delitem", "class_getitem",   "or",            "ror",     "ior",
+        "class",   "delattr",       "dir",      "doc",    "eq",       "format",
+        "ge",      "getattribute",  "getstate", "gt",     "hash",     "init",
+        "le",      "init_subclass", "lt",       "ne",     "new",      "reduce",
+        "repr",    "reduce_ex",     "setattr",  "sizeof", "str",      "subclasshook",
+        "len",     "getitem",       "contains", "iter",   "reversed", "setitem",
+        "delitem", "class_getitem", "or",       "ror",    "ior",
     };
     if (s->len < 5 || memcmp(s->s, "__", 2) != 0 || memcmp(s->s + s->len - 2, "__", 2) != 0)
         return false;

@@ -24,7 +24,8 @@ static struct jinja_big *new_big(struct jinja_run *r, size_t n)
 /* No leading zero limbs, and no negative zero. */
 static void trim(struct jinja_big *a)
 {
-    while (a->n > 0 && a->limb[a->n - 1] == 0) a->n--;
+    while (a->n > 0 && a->limb[a->n - 1] == 0)
+        a->n--;
     if (a->n == 0) a->negative = false;
 }
 
@@ -221,9 +222,12 @@ static void divide(struct jinja_run *r, const struct jinja_big *a, const struct 
 {
     struct jinja_big *q = new_big(r, a->n), *rem = new_big(r, b->n > a->n ? b->n : a->n);
     jinja_spend(r, 1 + (uint64_t)a->n * b->n / 16);
-    if (compare_magnitude(a, b) < 0) memcpy(rem->limb, a->limb, a->n * sizeof(a->limb[0]));
-    else if (b->n == 1) rem->limb[0] = divide_small(a, b->limb[0], q);
-    else divide_long(r, a, b, q, rem);
+    if (compare_magnitude(a, b) < 0)
+        memcpy(rem->limb, a->limb, a->n * sizeof(a->limb[0]));
+    else if (b->n == 1)
+        rem->limb[0] = divide_small(a, b->limb[0], q);
+    else
+        divide_long(r, a, b, q, rem);
     trim(q);
     trim(rem);
     *ret_q = q;
@@ -253,7 +257,8 @@ static uint64_t top_bits(const struct jinja_big *a, int *ret_exp, bool *ret_more
     uint64_t m = 0;
     uint32_t taken = 0;
     *ret_more = false;
-    for (uint32_t i = a->n; i-- > 0 && taken < 2; taken++) m = m << 32 | a->limb[i];
+    for (uint32_t i = a->n; i-- > 0 && taken < 2; taken++)
+        m = m << 32 | a->limb[i];
     *ret_exp = ((int)a->n - (int)taken) * 32;
     if (m == 0 || a->n <= 2) return m;
     int shift = __builtin_clzll(m);
@@ -261,7 +266,8 @@ static uint64_t top_bits(const struct jinja_big *a, int *ret_exp, bool *ret_more
     if (shift) m = m << shift | next >> (32 - shift);
     *ret_exp -= shift;
     *ret_more = shift < 32 ? (uint32_t)(next << shift) != 0 : false;
-    for (uint32_t i = 0; i + 3 < a->n; i++) *ret_more |= a->limb[i] != 0;
+    for (uint32_t i = 0; i + 3 < a->n; i++)
+        *ret_more |= a->limb[i] != 0;
     return m;
 }
 
@@ -347,7 +353,8 @@ void jinja_big_push(struct jinja_run *r, struct jinja_big *a, uint32_t factor, u
 static uint32_t largest_power(int base, int *ret_exp)
 {
     uint64_t power = (uint64_t)base;
-    for (*ret_exp = 1; power * (uint64_t)base <= UINT32_MAX; (*ret_exp)++) power *= (uint64_t)base;
+    for (*ret_exp = 1; power * (uint64_t)base <= UINT32_MAX; (*ret_exp)++)
+        power *= (uint64_t)base;
     return (uint32_t)power;
 }
 

@@ -12,8 +12,8 @@ enum { JINJA_BIG_LIMBS = 1024 }; /* 32768 bits */
 
 struct jinja_big {
     bool negative;
-    uint32_t n;        /* limbs in use, the highest is not 0 */
-    uint32_t limb[];   /* least significant first */
+    uint32_t n;      /* limbs in use, the highest is not 0 */
+    uint32_t limb[]; /* least significant first */
 };
 
 /* An INT, BOOL or BIG as a big. */

@@ -37,8 +37,7 @@ struct jinja_value jinja_undefined_name(struct jinja_run *r, const char *name)
 struct jinja_value jinja_undefined_attr(struct jinja_run *r, struct jinja_value owner,
                                         struct jinja_value name)
 {
-    const struct jinja_str *s =
-        jinja_is(name, JINJA_STR) ? name.u.str : jinja_repr(r, name, false);
+    const struct jinja_str *s = jinja_is(name, JINJA_STR) ? name.u.str : jinja_repr(r, name, false);
     return new_undefined(r, NULL, jinja_copy(r, s->s, s->len), jinja_object_name(owner));
 }
 
@@ -129,7 +128,8 @@ static struct jinja_pair *find_pair(struct jinja_run *r, const struct jinja_dict
 static void index_pair(struct jinja_run *r, struct jinja_dict *d, size_t at)
 {
     size_t n = 0, i = d->pairs[at].hash & (d->n_index - 1);
-    for (; d->index[i]; i = (i + 1) & (d->n_index - 1)) n++;
+    for (; d->index[i]; i = (i + 1) & (d->n_index - 1))
+        n++;
     jinja_spend(r, n / PROBED_PER_STEP);
     d->index[i] = (uint32_t)(at + 1);
 }
@@ -140,7 +140,8 @@ static void grow_index(struct jinja_run *r, struct jinja_dict *d)
     if (d->n <= DICT_LINEAR || d->n * 2 <= d->n_index) return;
     d->n_index = d->n_index ? d->n_index * 2 : 32;
     d->index = JINJA_NEW_N(r, d->n_index, uint32_t);
-    for (size_t i = 0; i + 1 < d->n; i++) index_pair(r, d, i);
+    for (size_t i = 0; i + 1 < d->n; i++)
+        index_pair(r, d, i);
 }
 
 /* The pair is appended before the index grows, so that a new index leaves it to the last line. */
@@ -283,8 +284,8 @@ bool jinja_is_iterable(struct jinja_value v)
 /* callable(): undefined says yes, and fails when it is called. */
 bool jinja_is_callable(struct jinja_value v)
 {
-    return v.type == JINJA_UNDEFINED ||
-           (v.type >= JINJA_BUILTIN && v.type <= JINJA_LOOP) || v.type == JINJA_JOINER;
+    return v.type == JINJA_UNDEFINED || (v.type >= JINJA_BUILTIN && v.type <= JINJA_LOOP) ||
+           v.type == JINJA_JOINER;
 }
 
 int64_t jinja_length(struct jinja_run *r, struct jinja_value v)
@@ -320,8 +321,7 @@ int64_t jinja_to_index(struct jinja_run *r, struct jinja_value v)
 
 void jinja_iter_start(struct jinja_run *r, struct jinja_iter *it, struct jinja_value v)
 {
-    if (!jinja_is_iterable(v))
-        jinja_raise(r, "'%s' object is not iterable", jinja_type_name(v));
+    if (!jinja_is_iterable(v)) jinja_raise(r, "'%s' object is not iterable", jinja_type_name(v));
     *it = (struct jinja_iter){.over = v};
 }
 
@@ -349,8 +349,7 @@ bool jinja_iter_next(struct jinja_run *r, struct jinja_iter *it, struct jinja_va
     struct jinja_value v = it->over;
     jinja_spend(r, 1);
     switch (v.type) {
-    case JINJA_STR:
-        return next_char(r, it, ret);
+    case JINJA_STR: return next_char(r, it, ret);
     case JINJA_LIST:
     case JINJA_TUPLE:
         if (it->at >= v.u.list->n) return false;
@@ -368,12 +367,9 @@ bool jinja_iter_next(struct jinja_run *r, struct jinja_iter *it, struct jinja_va
         if (it->at >= (size_t)v.u.range->n) return false;
         *ret = jinja_int(v.u.range->start + (int64_t)it->at++ * v.u.range->step);
         return true;
-    case JINJA_GEN:
-        return jinja_gen_next(r, v.u.gen, ret);
-    case JINJA_LOOP:
-        return jinja_loop_next_pair(r, v, ret);
-    default:
-        return false;
+    case JINJA_GEN: return jinja_gen_next(r, v.u.gen, ret);
+    case JINJA_LOOP: return jinja_loop_next_pair(r, v, ret);
+    default: return false;
     }
 }
 
@@ -386,7 +382,8 @@ struct jinja_list *jinja_to_list(struct jinja_run *r, struct jinja_value v)
     struct jinja_iter it;
     struct jinja_value item;
     jinja_iter_start(r, &it, v);
-    while (jinja_iter_next(r, &it, &item)) jinja_list_add(r, l, item);
+    while (jinja_iter_next(r, &it, &item))
+        jinja_list_add(r, l, item);
     return l;
 }
 
@@ -413,7 +410,8 @@ static void merge(struct jinja_run *r, const struct jinja_value *keys, size_t *o
     size_t i = lo, j = mid, n = 0;
     while (i < mid && j < hi)
         tmp[n++] = jinja_less(r, keys[order[j]], keys[order[i]], "<") ? order[j++] : order[i++];
-    while (i < mid) tmp[n++] = order[i++];
+    while (i < mid)
+        tmp[n++] = order[i++];
     memcpy(order + lo, tmp, n * sizeof(*tmp)); /* what is left of the right run is in place */
 }
 
@@ -432,7 +430,8 @@ void jinja_sort(struct jinja_run *r, struct jinja_value *keys, struct jinja_valu
 {
     if (n < 2) return;
     size_t *order = JINJA_NEW_N(r, n, size_t), *tmp = JINJA_NEW_N(r, n, size_t);
-    for (size_t i = 0; i < n; i++) order[i] = i;
+    for (size_t i = 0; i < n; i++)
+        order[i] = i;
     if (reverse) reverse_order(order, n); /* sorting backwards keeps equal elements in place */
     for (size_t width = 1; width < n; width *= 2)
         for (size_t lo = 0; lo + width < n; lo += 2 * width) {

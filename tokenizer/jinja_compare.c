@@ -79,9 +79,7 @@ static bool equal_in(struct jinja_run *r, struct jinja_value a, struct jinja_val
     if (jinja_is_number(a) && jinja_is_number(b)) return compare_numbers(r, a, b) == 0;
     if (a.type != b.type) return false;
     switch (a.type) {
-    case JINJA_STR:
-        jinja_spend_bytes(r, a.u.str->len);
-        return jinja_str_equal(a.u.str, b.u.str);
+    case JINJA_STR: jinja_spend_bytes(r, a.u.str->len); return jinja_str_equal(a.u.str, b.u.str);
     case JINJA_LIST:
     case JINJA_TUPLE: return lists_equal(r, a.u.list, b.u.list, depth + 1);
     case JINJA_DICT: return dicts_equal(r, a.u.dict, b.u.dict, depth + 1);
@@ -180,8 +178,7 @@ bool jinja_contains(struct jinja_run *r, struct jinja_value container, struct ji
                         jinja_type_name(item));
         jinja_spend_search(r, container.u.str->len + item.u.str->len);
         return jinja_str_find(container.u.str, item.u.str, 0) != SIZE_MAX;
-    case JINJA_DICT:
-        return jinja_dict_get(r, container.u.dict, item) != NULL;
+    case JINJA_DICT: return jinja_dict_get(r, container.u.dict, item) != NULL;
     case JINJA_VIEW:
         if (container.u.view->kind == JINJA_KEYS)
             return jinja_dict_get(r, container.u.view->dict.u.dict, item) != NULL;
@@ -200,7 +197,8 @@ bool jinja_contains(struct jinja_run *r, struct jinja_value container, struct ji
 static uint64_t hash_bytes(const char *s, size_t len)
 {
     uint64_t h = 0xCBF29CE484222325u;
-    for (size_t i = 0; i < len; i++) h = (h ^ (unsigned char)s[i]) * 0x100000001B3u;
+    for (size_t i = 0; i < len; i++)
+        h = (h ^ (unsigned char)s[i]) * 0x100000001B3u;
     return h ^ h >> 29;
 }
 
@@ -212,24 +210,18 @@ static uint64_t hash_in(struct jinja_run *r, struct jinja_value v, int depth)
     if (jinja_is(v, JINJA_BIG)) jinja_spend(r, BIG_STEPS);
     if (jinja_is_number(v)) return jinja_num_hash(v);
     switch (v.type) {
-    case JINJA_STR:
-        jinja_spend_bytes(r, v.u.str->len);
-        return hash_bytes(v.u.str->s, v.u.str->len);
+    case JINJA_STR: jinja_spend_bytes(r, v.u.str->len); return hash_bytes(v.u.str->s, v.u.str->len);
     case JINJA_TUPLE:
         for (size_t i = 0; i < v.u.list->n; i++)
             h = (h ^ hash_in(r, v.u.list->items[i], depth + 1)) * 0x100000001B3u + 97531;
         return h;
     case JINJA_LIST:
     case JINJA_DICT:
-    case JINJA_VIEW:
-        jinja_raise(r, "unhashable type: '%s'", jinja_type_name(v));
-    case JINJA_RANGE:
-        return (uint64_t)v.u.range->n;
+    case JINJA_VIEW: jinja_raise(r, "unhashable type: '%s'", jinja_type_name(v));
+    case JINJA_RANGE: return (uint64_t)v.u.range->n;
     case JINJA_NONE:
-    case JINJA_UNDEFINED:
-        return v.type;
-    default:
-        return (uint64_t)(uintptr_t)v.u.dict >> 4;
+    case JINJA_UNDEFINED: return v.type;
+    default: return (uint64_t)(uintptr_t)v.u.dict >> 4;
     }
 }
 

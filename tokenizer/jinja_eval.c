@@ -21,7 +21,8 @@ struct jinja_frame *jinja_frame_new(struct jinja_run *r, struct jinja_frame *up,
 
 struct jinja_value *jinja_slot(struct jinja_frame *f, struct jinja_ref ref)
 {
-    for (uint32_t i = 0; i < ref.up; i++) f = f->up;
+    for (uint32_t i = 0; i < ref.up; i++)
+        f = f->up;
     return &f->slots[ref.slot];
 }
 
@@ -55,7 +56,8 @@ static struct jinja_list *eval_all(struct jinja_run *r, struct jinja_frame *f,
                                    const struct jinja_nodes *nodes)
 {
     struct jinja_list *l = jinja_list_new(r, nodes->n);
-    for (size_t i = 0; i < nodes->n; i++) jinja_list_add(r, l, jinja_eval(r, f, nodes->all[i]));
+    for (size_t i = 0; i < nodes->n; i++)
+        jinja_list_add(r, l, jinja_eval(r, f, nodes->all[i]));
     return l;
 }
 
@@ -78,7 +80,8 @@ static struct jinja_value eval_concat(struct jinja_run *r, struct jinja_frame *f
     struct jinja_sb sb;
     jinja_sb_init(&sb, r);
     struct jinja_list *values = eval_all(r, f, parts);
-    for (size_t i = 0; i < values->n; i++) jinja_print(&sb, values->items[i]);
+    for (size_t i = 0; i < values->n; i++)
+        jinja_print(&sb, values->items[i]);
     return jinja_sb_value(&sb);
 }
 
@@ -115,8 +118,7 @@ static struct jinja_value eval_compare(struct jinja_run *r, struct jinja_frame *
 static struct jinja_value eval_cond(struct jinja_run *r, struct jinja_frame *f,
                                     const struct jinja_node *node)
 {
-    if (jinja_truth(jinja_eval(r, f, node->u.cond.test)))
-        return jinja_eval(r, f, node->u.cond.yes);
+    if (jinja_truth(jinja_eval(r, f, node->u.cond.test))) return jinja_eval(r, f, node->u.cond.yes);
     if (node->u.cond.no) return jinja_eval(r, f, node->u.cond.no);
     return jinja_undefined_hint(r, "the inline if-expression evaluated to false and no else "
                                    "section was defined.");
@@ -171,7 +173,8 @@ void jinja_eval_args(struct jinja_run *r, struct jinja_frame *f, const struct ji
     struct jinja_value more = jinja_missing();
     if (call->dyn_args) {
         struct jinja_list *l = jinja_to_list(r, jinja_eval(r, f, call->dyn_args));
-        for (size_t i = 0; i < l->n; i++) jinja_list_add(r, pos, l->items[i]);
+        for (size_t i = 0; i < l->n; i++)
+            jinja_list_add(r, pos, l->items[i]);
     }
     if (call->dyn_kwargs) more = jinja_eval(r, f, call->dyn_kwargs);
     if (!jinja_is(more, JINJA_MISSING) && !jinja_is(more, JINJA_DICT))
@@ -181,7 +184,8 @@ void jinja_eval_args(struct jinja_run *r, struct jinja_frame *f, const struct ji
     ret->keys = JINJA_NEW_N(r, n_max, const struct jinja_str *);
     ret->kw = JINJA_NEW_N(r, n_max, struct jinja_value);
     jinja_spend(r, (uint64_t)kw->n * kw->n / 8);
-    for (size_t i = 0; i < kw->n; i++) add_kw(r, ret, call->keys[i], kw->items[i]);
+    for (size_t i = 0; i < kw->n; i++)
+        add_kw(r, ret, call->keys[i], kw->items[i]);
     if (!jinja_is(caller, JINJA_MISSING)) add_kw(r, ret, jinja_lit(r, "caller").u.str, caller);
     if (jinja_is(more, JINJA_DICT)) add_dynamic_kw(r, ret, more.u.dict);
 }

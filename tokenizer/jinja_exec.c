@@ -74,13 +74,13 @@ static void unpack(struct jinja_run *r, struct jinja_frame *f, const struct jinj
     size_t n = 0;
     jinja_iter_start(r, &it, v);
     while (jinja_iter_next(r, &it, &item)) {
-        if (n == targets->n)
-            jinja_raise(r, "too many values to unpack (expected %zu)", targets->n);
+        if (n == targets->n) jinja_raise(r, "too many values to unpack (expected %zu)", targets->n);
         items[n++] = item;
     }
     if (n < targets->n)
         jinja_raise(r, "not enough values to unpack (expected %zu, got %zu)", targets->n, n);
-    for (size_t i = 0; i < n; i++) assign(r, f, targets->all[i], items[i]);
+    for (size_t i = 0; i < n; i++)
+        assign(r, f, targets->all[i], items[i]);
 }
 
 static void assign(struct jinja_run *r, struct jinja_frame *f, const struct jinja_node *target,
@@ -101,7 +101,8 @@ static void check_namespaces(struct jinja_run *r, struct jinja_frame *f,
                              const struct jinja_node *target)
 {
     if (target->kind == JINJA_TUPLE_EXPR) {
-        for (size_t i = 0; i < target->u.seq.n; i++) check_namespaces(r, f, target->u.seq.all[i]);
+        for (size_t i = 0; i < target->u.seq.n; i++)
+            check_namespaces(r, f, target->u.seq.all[i]);
     } else if (target->kind == JINJA_NSREF &&
                !jinja_is(*jinja_slot(f, target->u.nsref.ref), JINJA_NAMESPACE)) {
         jinja_raise(r, "cannot assign attribute on non-namespace object");
@@ -304,7 +305,8 @@ static struct jinja_value varargs_tuple(struct jinja_run *r, const struct jinja_
                                         size_t from)
 {
     struct jinja_list *l = jinja_list_new(r, 0);
-    for (size_t i = from; i < args->n_pos; i++) jinja_list_add(r, l, args->pos[i]);
+    for (size_t i = from; i < args->n_pos; i++)
+        jinja_list_add(r, l, args->pos[i]);
     return jinja_from_tuple(l);
 }
 
@@ -314,7 +316,8 @@ static void bind_rest(struct jinja_run *r, struct jinja_frame *f,
 {
     const struct jinja_str anonymous = {.s = "caller", .len = 6};
     const struct jinja_str *name = code->name ? code->name : &anonymous;
-    if (code->takes_kwargs) *jinja_slot(f, code->kwargs) = kwargs_dict(r, args);
+    if (code->takes_kwargs)
+        *jinja_slot(f, code->kwargs) = kwargs_dict(r, args);
     else if (args->n_kw)
         jinja_raise(r, "macro '%.*s' takes no keyword argument '%.*s'", (int)name->len, name->s,
                     (int)args->keys[0]->len, args->keys[0]->s);

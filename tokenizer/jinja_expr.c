@@ -124,9 +124,9 @@ static void add_operand(struct jinja_parser *p, struct jinja_node *node, enum ji
     size_t n = node->u.compare.n_ops, cap = node->u.compare.cap_ops;
     if (n == cap) {
         size_t more = cap ? cap * 2 : 2;
-        node->u.compare.ops = jinja_grow(p->r, node->u.compare.ops,
-                                         cap * sizeof(struct jinja_operand),
-                                         more * sizeof(struct jinja_operand));
+        node->u.compare.ops =
+            jinja_grow(p->r, node->u.compare.ops, cap * sizeof(struct jinja_operand),
+                       more * sizeof(struct jinja_operand));
         node->u.compare.cap_ops = more;
     }
     node->u.compare.ops[n] = (struct jinja_operand){.op = op, .expr = expr};
@@ -242,7 +242,8 @@ static struct jinja_node *parse_concat(struct jinja_parser *p)
     if (type_of(p) != JINJA_T_TILDE) return first;
     struct jinja_node *node = jinja_node_new(p, JINJA_CONCAT, line);
     add_element(p, node, first);
-    while (jinja_skip(p, JINJA_T_TILDE)) add_element(p, node, parse_product(p));
+    while (jinja_skip(p, JINJA_T_TILDE))
+        add_element(p, node, parse_product(p));
     return node;
 }
 
@@ -360,7 +361,8 @@ struct jinja_node *jinja_parse_filters(struct jinja_parser *p, struct jinja_node
                                        bool inline_)
 {
     if (inline_) subject = parse_filter(p, subject);
-    while (jinja_skip(p, JINJA_T_PIPE)) subject = parse_filter(p, subject);
+    while (jinja_skip(p, JINJA_T_PIPE))
+        subject = parse_filter(p, subject);
     return subject;
 }
 
@@ -407,10 +409,14 @@ static struct jinja_node *parse_test(struct jinja_parser *p, struct jinja_node *
 static struct jinja_node *parse_filter_expr(struct jinja_parser *p, struct jinja_node *node)
 {
     for (;;) {
-        if (jinja_skip(p, JINJA_T_PIPE)) node = parse_filter(p, node);
-        else if (jinja_at_name(p, "is")) node = parse_test(p, node);
-        else if (type_of(p) == JINJA_T_LPAREN) node = parse_call(p, node);
-        else return node;
+        if (jinja_skip(p, JINJA_T_PIPE))
+            node = parse_filter(p, node);
+        else if (jinja_at_name(p, "is"))
+            node = parse_test(p, node);
+        else if (type_of(p) == JINJA_T_LPAREN)
+            node = parse_call(p, node);
+        else
+            return node;
     }
 }
 
@@ -553,14 +559,15 @@ static struct jinja_node *parse_name(struct jinja_parser *p, bool with_namespace
         const char *name;
         enum jinja_type type;
         bool value;
-    } words[] = {{"true", JINJA_BOOL, true},    {"True", JINJA_BOOL, true},
-                 {"false", JINJA_BOOL, false},  {"False", JINJA_BOOL, false},
-                 {"none", JINJA_NONE, false},   {"None", JINJA_NONE, false}};
+    } words[] = {{"true", JINJA_BOOL, true},   {"True", JINJA_BOOL, true},
+                 {"false", JINJA_BOOL, false}, {"False", JINJA_BOOL, false},
+                 {"none", JINJA_NONE, false},  {"None", JINJA_NONE, false}};
     const struct jinja_token *t = jinja_advance(p);
     for (size_t i = 0; i < sizeof(words) / sizeof(words[0]); i++)
         if (jinja_str_is(t->text, words[i].name))
-            return new_const(p, t->line, words[i].type == JINJA_NONE ? jinja_none()
-                                                                     : jinja_bool(words[i].value));
+            return new_const(p, t->line,
+                             words[i].type == JINJA_NONE ? jinja_none()
+                                                         : jinja_bool(words[i].value));
     if (with_namespace && jinja_skip(p, JINJA_T_DOT)) {
         struct jinja_node *ref = jinja_node_new(p, JINJA_NSREF, t->line);
         ref->u.nsref.name = t->text;

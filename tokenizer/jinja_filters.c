@@ -109,8 +109,14 @@ static struct jinja_value extreme(struct jinja_run *r, struct jinja_value v,
     return jinja_undefined_hint(r, "No aggregated item, sequence was empty.");
 }
 
-JINJA_FILTER_FN(f_max) { return extreme(r, v, a, true); }
-JINJA_FILTER_FN(f_min) { return extreme(r, v, a, false); }
+JINJA_FILTER_FN(f_max)
+{
+    return extreme(r, v, a, true);
+}
+JINJA_FILTER_FN(f_min)
+{
+    return extreme(r, v, a, false);
+}
 
 /* Attributes only: unlike obj.name it does not fall back to items. */
 JINJA_FILTER_FN(f_attr)
@@ -127,7 +133,10 @@ JINJA_FILTER_FN(f_default)
     return replace ? jinja_or(a[0], jinja_lit(r, "")) : v;
 }
 
-JINJA_FILTER_FN(f_length) { return jinja_int(jinja_length(r, v)); }
+JINJA_FILTER_FN(f_length)
+{
+    return jinja_int(jinja_length(r, v));
+}
 
 /* ---- whole sequences ----------------------------------------------------------------------- */
 
@@ -139,8 +148,7 @@ JINJA_FILTER_FN(f_list)
 /* Text gives text, what has a length a generator, a generator a list. */
 JINJA_FILTER_FN(f_reverse)
 {
-    if (jinja_is(v, JINJA_STR))
-        return jinja_slice(r, v, jinja_none(), jinja_none(), jinja_int(-1));
+    if (jinja_is(v, JINJA_STR)) return jinja_slice(r, v, jinja_none(), jinja_none(), jinja_int(-1));
     if (jinja_has_length(v) && !jinja_is(v, JINJA_LOOP))
         return jinja_gen_over(r, "reversed", jinja_from_list(jinja_reversed(r, v)));
     return jinja_from_list(jinja_reversed(r, jinja_from_list(jinja_to_list(r, v))));
@@ -151,7 +159,8 @@ static struct jinja_value sort_key(struct jinja_run *r, const struct path *paths
                                    struct jinja_value item)
 {
     struct jinja_list *key = jinja_list_new(r, n);
-    for (size_t i = 0; i < n; i++) jinja_list_add(r, key, follow(r, &paths[i], item));
+    for (size_t i = 0; i < n; i++)
+        jinja_list_add(r, key, follow(r, &paths[i], item));
     return jinja_from_list(key);
 }
 
@@ -159,14 +168,17 @@ JINJA_FILTER_FN(f_sort)
 {
     struct jinja_str comma = {.s = ",", .len = 1, .origin = JINJA_TRUSTED};
     struct jinja_list *attrs = jinja_list_new(r, 1);
-    if (jinja_is(a[2], JINJA_STR)) attrs = jinja_str_split(r, a[2].u.str, &comma, -1, false);
-    else jinja_list_add(r, attrs, a[2]);
+    if (jinja_is(a[2], JINJA_STR))
+        attrs = jinja_str_split(r, a[2].u.str, &comma, -1, false);
+    else
+        jinja_list_add(r, attrs, a[2]);
     struct path *paths = JINJA_NEW_N(r, attrs->n, struct path);
     for (size_t i = 0; i < attrs->n; i++)
         paths[i] = make_path(r, attrs->items[i], !jinja_truth(a[1]));
     struct jinja_list *l = jinja_to_list(r, v);
     struct jinja_value *keys = JINJA_NEW_N(r, l->n, struct jinja_value);
-    for (size_t i = 0; i < l->n; i++) keys[i] = sort_key(r, paths, attrs->n, l->items[i]);
+    for (size_t i = 0; i < l->n; i++)
+        keys[i] = sort_key(r, paths, attrs->n, l->items[i]);
     jinja_sort(r, keys, l->items, l->n, jinja_truth(a[0]));
     return jinja_tainted(jinja_from_list(l), v.input);
 }
@@ -207,7 +219,8 @@ JINJA_FILTER_FN(f_groupby)
     p.otherwise = plain.otherwise = jinja_or(a[1], jinja_none());
     struct jinja_list *l = jinja_to_list(r, v), *groups = jinja_list_new(r, 4);
     struct jinja_value *keys = JINJA_NEW_N(r, l->n, struct jinja_value);
-    for (size_t i = 0; i < l->n; i++) keys[i] = follow(r, &p, l->items[i]);
+    for (size_t i = 0; i < l->n; i++)
+        keys[i] = follow(r, &p, l->items[i]);
     jinja_sort(r, keys, l->items, l->n, false);
     for (size_t i = 0; i < l->n;) {
         struct jinja_list *items = jinja_list_new(r, 4);
@@ -215,8 +228,8 @@ JINJA_FILTER_FN(f_groupby)
         while (i < l->n && jinja_equal(r, keys[i], keys[first]))
             jinja_list_add(r, items, l->items[i++]);
         if (i == first) jinja_list_add(r, items, l->items[i++]); /* NaN differs from itself */
-        struct jinja_value group = jinja_pair_tuple(r, follow(r, &plain, items->items[0]),
-                                                    jinja_from_list(items));
+        struct jinja_value group =
+            jinja_pair_tuple(r, follow(r, &plain, items->items[0]), jinja_from_list(items));
         group.u.list->group = true;
         jinja_list_add(r, groups, group);
     }
@@ -243,7 +256,8 @@ JINJA_FILTER_FN(f_join)
     const struct jinja_str *sep = jinja_to_str(r, jinja_or(a[0], jinja_lit(r, "")));
     if (p.n == 0) return jinja_str_join(r, sep, v, false);
     struct jinja_list *l = jinja_to_list(r, v);
-    for (size_t i = 0; i < l->n; i++) l->items[i] = follow(r, &p, l->items[i]);
+    for (size_t i = 0; i < l->n; i++)
+        l->items[i] = follow(r, &p, l->items[i]);
     return jinja_str_join(r, sep, jinja_from_list(l), false);
 }
 
@@ -255,15 +269,15 @@ struct stage {
     struct jinja_iter iter;
     struct jinja_args args;
     bool started;
-    bool by_attr, reject;            /* select and its like */
+    bool by_attr, reject; /* select and its like */
     struct path path;
     const struct jinja_filter *filter;
     const struct jinja_test *test;
-    struct jinja_dict *seen;         /* unique */
-    struct jinja_list *all;          /* slice */
-    int64_t size, at;                /* batch, slice */
+    struct jinja_dict *seen; /* unique */
+    struct jinja_list *all;  /* slice */
+    int64_t size, at;        /* batch, slice */
     struct jinja_value fill;
-    struct jinja_value held;         /* batch: the element that began the next one */
+    struct jinja_value held; /* batch: the element that began the next one */
 };
 
 /* The arguments outlive the call: the generator uses them when it is walked. */
@@ -271,7 +285,8 @@ static struct jinja_args copy_args(struct jinja_run *r, const struct jinja_args 
 {
     struct jinja_args copy = *args;
     copy.pos = JINJA_NEW_N(r, args->n_pos, struct jinja_value);
-    for (size_t i = 0; i < args->n_pos; i++) copy.pos[i] = args->pos[i];
+    for (size_t i = 0; i < args->n_pos; i++)
+        copy.pos[i] = args->pos[i];
     return copy;
 }
 
@@ -383,10 +398,22 @@ static struct jinja_value select(struct jinja_run *r, struct jinja_value v,
     return jinja_gen_new(r, "generator", next_selected, s);
 }
 
-JINJA_FILTER_FN(f_select) { return select(r, v, args, false, false); }
-JINJA_FILTER_FN(f_reject) { return select(r, v, args, false, true); }
-JINJA_FILTER_FN(f_selectattr) { return select(r, v, args, true, false); }
-JINJA_FILTER_FN(f_rejectattr) { return select(r, v, args, true, true); }
+JINJA_FILTER_FN(f_select)
+{
+    return select(r, v, args, false, false);
+}
+JINJA_FILTER_FN(f_reject)
+{
+    return select(r, v, args, false, true);
+}
+JINJA_FILTER_FN(f_selectattr)
+{
+    return select(r, v, args, true, false);
+}
+JINJA_FILTER_FN(f_rejectattr)
+{
+    return select(r, v, args, true, true);
+}
 
 /* Remembers what it has given; elements that cannot be hashed cannot be compared so. */
 static bool next_unique(struct jinja_run *r, void *state, struct jinja_value *ret)
@@ -458,7 +485,8 @@ static bool next_slice(struct jinja_run *r, void *state, struct jinja_value *ret
     int64_t n = (int64_t)s->all->n, per = n / s->size, extra = n % s->size, i = s->at++;
     int64_t begin = i * per + (i < extra ? i : extra), len = per + (i < extra);
     struct jinja_list *part = jinja_list_new(r, (size_t)len);
-    for (int64_t k = 0; k < len; k++) jinja_list_add(r, part, s->all->items[begin + k]);
+    for (int64_t k = 0; k < len; k++)
+        jinja_list_add(r, part, s->all->items[begin + k]);
     if (!jinja_is(s->fill, JINJA_NONE) && i >= extra) jinja_list_add(r, part, s->fill);
     *ret = jinja_from_list(part);
     return true;

@@ -23,10 +23,22 @@ static const struct jinja_str *text_of(struct jinja_run *r, struct jinja_value v
 
 /* ---- case, trim ---------------------------------------------------------------------------- */
 
-JINJA_FILTER_FN(f_upper) { return jinja_str_case(r, jinja_to_str(r, v), JINJA_UPPER); }
-JINJA_FILTER_FN(f_lower) { return jinja_str_case(r, jinja_to_str(r, v), JINJA_LOWER); }
-JINJA_FILTER_FN(f_capitalize) { return jinja_str_case(r, jinja_to_str(r, v), JINJA_CAPITALIZE); }
-JINJA_FILTER_FN(f_string) { return jinja_from_str(jinja_to_str(r, v)); }
+JINJA_FILTER_FN(f_upper)
+{
+    return jinja_str_case(r, jinja_to_str(r, v), JINJA_UPPER);
+}
+JINJA_FILTER_FN(f_lower)
+{
+    return jinja_str_case(r, jinja_to_str(r, v), JINJA_LOWER);
+}
+JINJA_FILTER_FN(f_capitalize)
+{
+    return jinja_str_case(r, jinja_to_str(r, v), JINJA_CAPITALIZE);
+}
+JINJA_FILTER_FN(f_string)
+{
+    return jinja_from_str(jinja_to_str(r, v));
+}
 
 static bool splits_words(int32_t cp)
 {
@@ -85,7 +97,8 @@ JINJA_FILTER_FN(f_format)
     if (args->n_pos && args->n_kw)
         jinja_raise(r, "can't handle positional and keyword arguments at the same time");
     struct jinja_list *l = jinja_list_new(r, args->n_pos);
-    for (size_t i = 0; i < args->n_pos; i++) jinja_list_add(r, l, args->pos[i]);
+    for (size_t i = 0; i < args->n_pos; i++)
+        jinja_list_add(r, l, args->pos[i]);
     struct jinja_dict *d = jinja_dict_new(r);
     for (size_t i = 0; i < args->n_kw; i++)
         jinja_dict_put(r, d, jinja_from_str(args->keys[i]), args->kw[i]);
@@ -152,8 +165,10 @@ JINJA_FILTER_FN(f_indent)
     struct jinja_sb sb, in;
     jinja_sb_init(&sb, r);
     jinja_sb_init(&in, r);
-    if (jinja_is(a[0], JINJA_STR)) jinja_sb_add(&in, a[0].u.str);
-    else jinja_sb_repeat(&in, &blank, jinja_to_index(r, jinja_or(a[0], jinja_int(4))));
+    if (jinja_is(a[0], JINJA_STR))
+        jinja_sb_add(&in, a[0].u.str);
+    else
+        jinja_sb_repeat(&in, &blank, jinja_to_index(r, jinja_or(a[0], jinja_int(4))));
     const struct jinja_str *indent = jinja_sb_str(&in);
     bool first = jinja_truth(a[1]), empty = jinja_truth(a[2]);
     struct jinja_list *lines =
@@ -180,8 +195,8 @@ JINJA_FILTER_FN(f_truncate)
     bool no_leeway = jinja_is(a[3], JINJA_MISSING) || jinja_is(a[3], JINJA_NONE);
     int64_t leeway = no_leeway ? 5 : jinja_to_bound(r, a[3]);
     int64_t n_end = (int64_t)jinja_str_chars(r, end);
-    if (length < n_end) jinja_raise(r, "expected length >= %lld, got %lld", (long long)n_end,
-                                    (long long)length);
+    if (length < n_end)
+        jinja_raise(r, "expected length >= %lld, got %lld", (long long)n_end, (long long)length);
     if (leeway < 0) jinja_raise(r, "expected leeway >= 0, got %lld", (long long)leeway);
     int64_t n;
     if (__builtin_add_overflow(length, leeway, &n) || jinja_length(r, v) <= n) return v;
@@ -254,7 +269,8 @@ static int32_t cp_before(const struct wrap *w, size_t at, size_t *ret_at)
 static size_t dash_end(const struct wrap *w, size_t at)
 {
     size_t end = at;
-    while (end < w->s->len && w->s->s[end] == '-') end++;
+    while (end < w->s->len && w->s->s[end] == '-')
+        end++;
     return end - at >= 2 && jinja_cp_word(cp_at(w, end)) ? end : 0;
 }
 
@@ -265,8 +281,8 @@ static bool is_hyphen_break(const struct wrap *w, size_t at)
     int32_t before = cp_before(w, at, &one), further = cp_before(w, one, &two);
     if (w->s->s[at] != '-' || !is_wrap_letter(before)) return false;
     size_t three;
-    bool letters = is_wrap_letter(further) ||
-                   (further == '-' && is_wrap_letter(cp_before(w, two, &three)));
+    bool letters =
+        is_wrap_letter(further) || (further == '-' && is_wrap_letter(cp_before(w, two, &three)));
     if (!letters || next >= w->s->len || !is_wrap_letter(jinja_str_next(w->s, &next))) return false;
     if (cp_at(w, next) == '-') next++;
     return is_wrap_letter(cp_at(w, next));
@@ -277,7 +293,8 @@ static size_t chunk_end(const struct wrap *w, size_t at)
 {
     size_t ignored, end = at;
     if (is_wrap_space(cp_at(w, at))) {
-        while (end < w->s->len && is_wrap_space(cp_at(w, end))) end++;
+        while (end < w->s->len && is_wrap_space(cp_at(w, end)))
+            end++;
         return end;
     }
     if (w->break_hyphens && is_wrap_punct(cp_before(w, at, &ignored)) && dash_end(w, at))
@@ -310,8 +327,10 @@ static const struct jinja_str *break_chunk(struct wrap *w, size_t i, size_t room
     const struct jinja_str *s = w->chunks->items[i].u.str;
     size_t end = jinja_str_char_at(w->r, s, room), at = end;
     bool only_dashes = true;
-    while (at > 0 && s->s[at - 1] != '-') at--;
-    for (size_t k = 0; k + 1 < at; k++) only_dashes = only_dashes && s->s[k] == '-';
+    while (at > 0 && s->s[at - 1] != '-')
+        at--;
+    for (size_t k = 0; k + 1 < at; k++)
+        only_dashes = only_dashes && s->s[k] == '-';
     if (w->break_hyphens && at > 1 && !only_dashes) end = at;
     w->chunks->items[i] = jinja_str_part_value(w->r, s, end, s->len - end);
     return jinja_str_part(w->r, s, 0, end);
@@ -391,9 +410,12 @@ static void add_quoted(struct jinja_sb *sb, const struct jinja_str *s, bool quer
         char escaped[3] = {'%', hex[c >> 4], hex[c & 15]};
         bool plain =
             c < 0x80 && (isalnum(c) || strchr("_.-~", (char)c) || (c == '/' && !query)) && c;
-        if (plain) jinja_sb_add_part(sb, s, i, 1);
-        else if (c == ' ' && query) jinja_sb_add_bytes(sb, "+", 1, origin);
-        else jinja_sb_add_bytes(sb, escaped, 3, origin);
+        if (plain)
+            jinja_sb_add_part(sb, s, i, 1);
+        else if (c == ' ' && query)
+            jinja_sb_add_bytes(sb, "+", 1, origin);
+        else
+            jinja_sb_add_bytes(sb, escaped, 3, origin);
     }
 }
 

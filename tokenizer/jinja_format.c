@@ -26,10 +26,10 @@ struct field {
     char sign;             /* '+' ' ' or 0 */
     bool alt;              /* '#' */
     bool zero;
-    char group;            /* ',' '_' or 0 */
+    char group; /* ',' '_' or 0 */
     int64_t width;
-    int64_t precision;     /* -1: none */
-    char type;             /* 0: none */
+    int64_t precision; /* -1: none */
+    char type;         /* 0: none */
 };
 
 /* A number in pieces. */
@@ -115,7 +115,8 @@ static char *with_groups(struct jinja_run *r, const char *digits, char group, si
 static const char *upper_case(struct jinja_run *r, const char *text)
 {
     char *out = jinja_copy(r, text, strlen(text));
-    for (char *p = out; *p; p++) *p = (char)toupper((unsigned char)*p);
+    for (char *p = out; *p; p++)
+        *p = (char)toupper((unsigned char)*p);
     return out;
 }
 
@@ -162,7 +163,8 @@ static char *print_general(struct jinja_run *r, double d, int precision)
         char *out = jinja_alloc(r, strlen(exp) + 1, 1);
         size_t mantissa = (size_t)(e - exp), n = mantissa;
         if (memchr(exp, '.', mantissa)) {
-            while (exp[n - 1] == '0') n--;
+            while (exp[n - 1] == '0')
+                n--;
             if (exp[n - 1] == '.') n--;
         }
         memcpy(out, exp, n);
@@ -214,8 +216,8 @@ struct percent {
     size_t at;
     struct jinja_value args; /* as given */
     bool is_tuple;
-    size_t next;             /* argument, of a tuple */
-    bool used;               /* the one argument that is no tuple */
+    size_t next; /* argument, of a tuple */
+    bool used;   /* the one argument that is no tuple */
     struct jinja_sb out;
 };
 
@@ -275,7 +277,8 @@ static int64_t read_size(struct percent *p, bool *ret_negative)
         *ret_negative = v.u.i < 0;
         n = v.u.i < 0 ? -v.u.i : v.u.i;
     }
-    while (isdigit(peek(p)) && n <= MAX_WIDTH) n = n * 10 + (p->format->s[p->at++] - '0');
+    while (isdigit(peek(p)) && n <= MAX_WIDTH)
+        n = n * 10 + (p->format->s[p->at++] - '0');
     if (n > MAX_WIDTH || n < 0) jinja_raise(p->r, "width or precision too big");
     return n;
 }
@@ -327,9 +330,12 @@ static const struct jinja_str *one_char(struct percent *p, struct jinja_value v)
 static void add_text(struct percent *p, struct field *f, struct jinja_value v)
 {
     const struct jinja_str *s;
-    if (f->type == 'c') s = one_char(p, v);
-    else if (f->type == 's') s = jinja_to_str(p->r, v);
-    else s = jinja_repr(p->r, v, f->type == 'a');
+    if (f->type == 'c')
+        s = one_char(p, v);
+    else if (f->type == 's')
+        s = jinja_to_str(p->r, v);
+    else
+        s = jinja_repr(p->r, v, f->type == 'a');
     if (p->format->markup) s = jinja_str_escape(p->r, s);
     f->zero = false;
     set_text(&p->out, f, s, f->align ? f->align : '>');
@@ -363,9 +369,12 @@ static void add_conversion(struct percent *p)
         jinja_raise(p->r, "unsupported format character at index %zu", p->at - 1);
     if (jinja_is(v, JINJA_MISSING)) v = next_arg(p);
     if (f.align == '<') f.zero = false;
-    if (strchr("crsa", f.type)) add_text(p, &f, v);
-    else if (strchr("diuoxX", f.type)) add_int(p, &f, v);
-    else add_float(p, &f, v);
+    if (strchr("crsa", f.type))
+        add_text(p, &f, v);
+    else if (strchr("diuoxX", f.type))
+        add_int(p, &f, v);
+    else
+        add_float(p, &f, v);
 }
 
 /* A tuple must be used up, as must a plain value; containers may be left alone. */
@@ -518,7 +527,8 @@ static bool all_digits(const struct jinja_str *s)
 static int64_t to_number(const struct jinja_str *s)
 {
     int64_t n = 0;
-    for (size_t i = 0; i < s->len; i++) n = n * 10 + (s->s[i] - '0');
+    for (size_t i = 0; i < s->len; i++)
+        n = n * 10 + (s->s[i] - '0');
     return n;
 }
 
@@ -560,7 +570,8 @@ static struct jinja_value look_up(struct formatter *f, const struct jinja_str *n
 {
     struct jinja_run *r = f->r;
     size_t at = 0;
-    while (at < name->len && name->s[at] != '.' && name->s[at] != '[') at++;
+    while (at < name->len && name->s[at] != '.' && name->s[at] != '[')
+        at++;
     struct jinja_value v = first_of_field(f, jinja_str_part(r, name, 0, at), at == name->len);
     while (at < name->len) {
         bool item = name->s[at] == '[';
@@ -571,9 +582,11 @@ static struct jinja_value look_up(struct formatter *f, const struct jinja_str *n
         if (item && at == name->len) jinja_raise(r, "Missing ']' in format string");
         const struct jinja_str *key = jinja_str_part(r, name, begin, at - begin);
         if (key->len == 0) jinja_raise(r, "Empty attribute in format string");
-        if (!item) v = jinja_getattr(r, v, jinja_from_str(key));
-        else v = jinja_getitem(r, v, all_digits(key) ? jinja_int(to_number(key))
-                                                     : jinja_from_str(key));
+        if (!item)
+            v = jinja_getattr(r, v, jinja_from_str(key));
+        else
+            v = jinja_getitem(r, v,
+                              all_digits(key) ? jinja_int(to_number(key)) : jinja_from_str(key));
         at += item;
     }
     return v;
@@ -591,17 +604,24 @@ static void add_field(struct formatter *f, struct jinja_sb *out, const struct ji
     bool bracket = false;
     for (; at < field->len; at++) {
         char c = field->s[at];
-        if (c == '[') bracket = true;
-        else if (c == ']') bracket = false;
-        else if (!bracket && (c == '!' || c == ':')) break;
-        else if (c == '{' || c == '}') jinja_raise(r, "unexpected '%c' in field name", c);
+        if (c == '[')
+            bracket = true;
+        else if (c == ']')
+            bracket = false;
+        else if (!bracket && (c == '!' || c == ':'))
+            break;
+        else if (c == '{' || c == '}')
+            jinja_raise(r, "unexpected '%c' in field name", c);
     }
     struct jinja_value v = look_up(f, jinja_str_part(r, field, 0, at));
     if (at < field->len && field->s[at] == '!') {
         char c = at + 1 < field->len ? field->s[at + 1] : '\0';
-        if (c == 'r' || c == 'a') v = jinja_from_str(jinja_repr(r, v, c == 'a'));
-        else if (c == 's') v = jinja_from_str(jinja_to_str(r, v));
-        else jinja_raise(r, "Unknown conversion specifier in format string");
+        if (c == 'r' || c == 'a')
+            v = jinja_from_str(jinja_repr(r, v, c == 'a'));
+        else if (c == 's')
+            v = jinja_from_str(jinja_to_str(r, v));
+        else
+            jinja_raise(r, "Unknown conversion specifier in format string");
         at += 2;
         if (at < field->len && field->s[at] != ':')
             jinja_raise(r, "expected ':' after conversion specifier");

@@ -88,7 +88,8 @@ int64_t jinja_loop_length(struct jinja_run *r, struct jinja_loop *loop)
     if (jinja_has_length(loop->iterable)) return loop->length = jinja_length(r, loop->iterable);
     struct jinja_list *rest = jinja_list_new(r, 4);
     struct jinja_value v;
-    while (advance(r, loop, &v)) jinja_list_add(r, rest, v);
+    while (advance(r, loop, &v))
+        jinja_list_add(r, rest, v);
     jinja_iter_start(r, &loop->iter, jinja_from_list(rest));
     loop->exhausted = false;
     bool peeked = !jinja_is(loop->after, JINJA_MISSING);

@@ -33,10 +33,10 @@ struct jinja_node;
 struct jinja_loop {
     struct jinja_value iterable;
     struct jinja_iter iter;
-    int64_t index0;               /* -1 before the first element */
-    int64_t length;               /* -1: not known yet */
+    int64_t index0;                            /* -1 before the first element */
+    int64_t length;                            /* -1: not known yet */
     struct jinja_value before, current, after; /* after: peeked, or JINJA_MISSING */
-    struct jinja_value changed;   /* the last arguments of changed(), as a tuple */
+    struct jinja_value changed;                /* the last arguments of changed(), as a tuple */
     bool exhausted;
     int64_t depth0;
     const struct jinja_node *recursive; /* the statement, or NULL: cannot be called */

@@ -14,7 +14,7 @@
 
 enum {
     MAX_RANGE = 100000, /* the sandbox's own limit */
-    TIME_BYTES = 512, /* mostly enough */
+    TIME_BYTES = 512,   /* mostly enough */
     MAX_TIME_BYTES = 64 * 1024,
 };
 
@@ -63,7 +63,8 @@ static struct jinja_dict *new_dict(struct jinja_run *r, const struct jinja_args 
             jinja_dict_put(r, d, from->pairs[i].key, from->pairs[i].value);
     } else if (args->n_pos) {
         jinja_iter_start(r, &it, args->pos[0]);
-        while (jinja_iter_next(r, &it, &v)) add_pair(r, d, v);
+        while (jinja_iter_next(r, &it, &v))
+            add_pair(r, d, v);
     }
     for (size_t i = 0; i < args->n_kw; i++)
         jinja_dict_put(r, d, jinja_from_str(args->keys[i]), args->kw[i]);
@@ -85,7 +86,8 @@ JINJA_BUILTIN_FN(make_cycler)
     if (args->n_pos == 0 || args->n_kw) jinja_raise(r, "at least one item has to be provided");
     struct jinja_cycler *c = JINJA_NEW(r, struct jinja_cycler);
     c->items = jinja_list_new(r, args->n_pos);
-    for (size_t i = 0; i < args->n_pos; i++) jinja_list_add(r, c->items, args->pos[i]);
+    for (size_t i = 0; i < args->n_pos; i++)
+        jinja_list_add(r, c->items, args->pos[i]);
     return (struct jinja_value){.type = JINJA_CYCLER, .u.cycler = c};
 }
 
@@ -120,8 +122,10 @@ static const char *python_format(struct jinja_run *r, const struct jinja_str *fo
             continue;
         }
         i++;
-        if (next == 'f') jinja_sb_add_lit(&sb, "000000");
-        else if (next != 'z' && next != 'Z') jinja_sb_add_part(&sb, format, i - 1, 2);
+        if (next == 'f')
+            jinja_sb_add_lit(&sb, "000000");
+        else if (next != 'z' && next != 'Z')
+            jinja_sb_add_part(&sb, format, i - 1, 2);
     }
     jinja_sb_add_lit(&sb, "."); /* so that an empty result and a short buffer can be told apart */
     return jinja_copy(r, sb.data, sb.len);

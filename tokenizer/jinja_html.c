@@ -49,7 +49,8 @@ static const struct jinja_str *without_tags(struct jinja_run *r, const struct ji
 {
     struct jinja_sb sb;
     size_t at = 0, start, end;
-    bool joins = false, left_is_input = true; /* of the last byte kept; at the front nothing joins */
+    bool joins = false,
+         left_is_input = true; /* of the last byte kept; at the front nothing joins */
     jinja_sb_init(&sb, r);
     while ((start = find_from(s, "<", at)) != SIZE_MAX && (end = tag_end(s, start)) != SIZE_MAX) {
         jinja_sb_add_part(&sb, s, at, start - at);
@@ -97,8 +98,10 @@ static const struct html_entity *find_entity(const char *name, size_t len)
         size_t mid = low + (high - low) / 2;
         int c = compare_names(name, len, &html_entities[mid]);
         if (c == 0) return &html_entities[mid];
-        if (c < 0) high = mid;
-        else low = mid + 1;
+        if (c < 0)
+            high = mid;
+        else
+            low = mid + 1;
     }
     return NULL;
 }

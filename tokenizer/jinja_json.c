@@ -43,7 +43,8 @@ static int peek(const struct reader *rd)
 /* JSON's white space is these four characters. */
 static void skip_blanks(struct reader *rd)
 {
-    while (rd->at < rd->len && strchr(" \t\n\r", rd->text[rd->at]) && rd->text[rd->at]) rd->at++;
+    while (rd->at < rd->len && strchr(" \t\n\r", rd->text[rd->at]) && rd->text[rd->at])
+        rd->at++;
 }
 
 static bool accept(struct reader *rd, const char *word)
@@ -89,8 +90,10 @@ static void read_escape(struct reader *rd, struct jinja_sb *sb)
     if (!p && c != 'u') fail_at(rd, "invalid escape");
     rd->at++;
     jinja_spend(rd->r, 1);
-    if (p) jinja_sb_add_bytes(sb, to + (p - from), 1, rd->origin);
-    else jinja_sb_add_cp(sb, read_unicode_escape(rd), rd->origin);
+    if (p)
+        jinja_sb_add_bytes(sb, to + (p - from), 1, rd->origin);
+    else
+        jinja_sb_add_cp(sb, read_unicode_escape(rd), rd->origin);
 }
 
 static struct jinja_value read_string(struct reader *rd)
@@ -120,7 +123,8 @@ static struct jinja_value read_string(struct reader *rd)
 static size_t count_digits(const struct reader *rd, size_t at)
 {
     size_t n = 0;
-    while (at + n < rd->len && rd->text[at + n] >= '0' && rd->text[at + n] <= '9') n++;
+    while (at + n < rd->len && rd->text[at + n] >= '0' && rd->text[at + n] <= '9')
+        n++;
     return n;
 }
 
@@ -294,7 +298,8 @@ static void write_string(struct writer *w, const struct jinja_str *s)
     jinja_sb_add_bytes(&w->sb, "\"", 1, outer);
     for (size_t at = 0; at < s->len;) {
         size_t begin = at;
-        while (at < s->len && is_plain(w, s->s[at])) at++;
+        while (at < s->len && is_plain(w, s->s[at]))
+            at++;
         jinja_sb_add_part(&w->sb, s, begin, at - begin);
         begin = at;
         if (at == s->len) break;
@@ -314,10 +319,11 @@ static void write_number(struct writer *w, struct jinja_value v)
         return;
     }
     jinja_float_repr(w->sb.r, v.u.d, buf);
-    add(w, v, strcmp(buf, "nan") == 0    ? "NaN"
-              : strcmp(buf, "inf") == 0  ? "Infinity"
-              : strcmp(buf, "-inf") == 0 ? "-Infinity"
-                                         : buf);
+    add(w, v,
+        strcmp(buf, "nan") == 0    ? "NaN"
+        : strcmp(buf, "inf") == 0  ? "Infinity"
+        : strcmp(buf, "-inf") == 0 ? "-Infinity"
+                                   : buf);
 }
 
 /* With an indent every element has its own line, also with an empty indent. */
@@ -325,7 +331,8 @@ static void new_line(struct writer *w, struct jinja_value v, int depth)
 {
     if (!w->style->indent) return;
     add(w, v, "\n");
-    for (int i = 0; i < depth; i++) add_style(w, v, w->style->indent);
+    for (int i = 0; i < depth; i++)
+        add_style(w, v, w->style->indent);
 }
 
 static void write_list(struct writer *w, struct jinja_value v, int depth)
@@ -405,8 +412,7 @@ static void write_value(struct writer *w, struct jinja_value v, int depth)
     case JINJA_LIST:
     case JINJA_TUPLE: write_list(w, v, depth); break;
     case JINJA_DICT: write_dict(w, v, depth); break;
-    default:
-        jinja_raise(w->sb.r, "Object of type %s is not JSON serializable", jinja_type_name(v));
+    default: jinja_raise(w->sb.r, "Object of type %s is not JSON serializable", jinja_type_name(v));
     }
 }
 

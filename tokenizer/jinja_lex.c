@@ -72,7 +72,8 @@ static size_t skip_space(const struct lexer *lx, size_t at)
 /* Moves on to `to`, counting lines. */
 static void move_to(struct lexer *lx, size_t to)
 {
-    for (size_t i = lx->at; i < to; i++) lx->line += lx->src.s[i] == '\n';
+    for (size_t i = lx->at; i < to; i++)
+        lx->line += lx->src.s[i] == '\n';
     if (to > lx->at) lx->line_starting = lx->src.s[to - 1] == '\n';
     lx->at = to;
 }
@@ -95,8 +96,7 @@ static size_t strip_before_tag(const struct lexer *lx, size_t begin, size_t end,
     struct jinja_str text = lx->src;
     text.s += begin;
     text.len = end - begin;
-    if (sign == '-')
-        return begin + jinja_str_strip(lx->r, &text, NULL, JINJA_RIGHT).u.str->len;
+    if (sign == '-') return begin + jinja_str_strip(lx->r, &text, NULL, JINJA_RIGHT).u.str->len;
     if (sign == '+' || variable) return end;
     const char *nl = text.len ? memrchr(text.s, '\n', text.len) : NULL;
     size_t line = nl ? begin + (size_t)(nl - text.s) + 1 : begin;
@@ -340,7 +340,8 @@ static const struct jinja_str *unescape_string(struct lexer *lx, size_t begin, s
     jinja_sb_init(&sb, lx->r);
     for (size_t at = begin; at < end;) {
         size_t plain = at;
-        while (plain < end && lx->src.s[plain] != '\\') plain++;
+        while (plain < end && lx->src.s[plain] != '\\')
+            plain++;
         jinja_sb_add_part(&sb, &lx->src, at, plain - at);
         at = plain < end ? unescape(lx, &sb, plain + 1, end) : end;
     }
@@ -352,7 +353,8 @@ static bool lex_string(struct lexer *lx)
 {
     char quote = lx->src.s[lx->at];
     size_t end = lx->at + 1;
-    while (end < lx->src.len && lx->src.s[end] != quote) end += lx->src.s[end] == '\\' ? 2 : 1;
+    while (end < lx->src.len && lx->src.s[end] != quote)
+        end += lx->src.s[end] == '\\' ? 2 : 1;
     if (end >= lx->src.len) return false;
     const struct jinja_str *text = unescape_string(lx, lx->at + 1, end);
     emit(lx, JINJA_T_STRING)->text = text;
@@ -488,9 +490,12 @@ static void lex_root(struct lexer *lx)
         size_t raw_end = kind == '%' ? match_raw(lx, tag) : 0;
         emit_data(lx, begin, strip_before_tag(lx, begin, tag, sign, kind == '{'));
         move_to(lx, raw_end ? raw_end : tag + 2 + (sign == '-' || sign == '+'));
-        if (raw_end) lex_raw(lx);
-        else if (kind == '#') lex_comment(lx);
-        else lex_tag(lx, kind == '{');
+        if (raw_end)
+            lex_raw(lx);
+        else if (kind == '#')
+            lex_comment(lx);
+        else
+            lex_tag(lx, kind == '{');
     }
 }
 

@@ -23,7 +23,8 @@ static int find_param(const char *params, const struct jinja_str *name)
 static size_t count_params(const char *params)
 {
     size_t n = *params != '\0';
-    for (; *params; params++) n += *params == ' ';
+    for (; *params; params++)
+        n += *params == ' ';
     return n;
 }
 
@@ -33,10 +34,12 @@ void jinja_bind(struct jinja_run *r, const char *name, struct jinja_signature si
     bool by_name = signature.params[0] != '/';
     const char *params = signature.params + !by_name;
     size_t n = count_params(params);
-    for (size_t i = 0; i < JINJA_MAX_PARAMS; i++) ret[i] = jinja_missing();
+    for (size_t i = 0; i < JINJA_MAX_PARAMS; i++)
+        ret[i] = jinja_missing();
     if (args->n_pos > n)
         jinja_raise(r, "%s takes at most %zu argument(s), %zu given", name, n, args->n_pos);
-    for (size_t i = 0; i < args->n_pos; i++) ret[i] = args->pos[i];
+    for (size_t i = 0; i < args->n_pos; i++)
+        ret[i] = args->pos[i];
     for (size_t i = 0; i < args->n_kw; i++) {
         int at = by_name ? find_param(params, args->keys[i]) : -1;
         if (at < 0)
@@ -73,8 +76,7 @@ bool jinja_apply_test(struct jinja_run *r, const struct jinja_test *t, struct ji
 
 const struct jinja_str *jinja_need_str(struct jinja_run *r, struct jinja_value v, const char *what)
 {
-    if (!jinja_is(v, JINJA_STR))
-        jinja_raise(r, "%s must be str, not %s", what, jinja_type_name(v));
+    if (!jinja_is(v, JINJA_STR)) jinja_raise(r, "%s must be str, not %s", what, jinja_type_name(v));
     return v.u.str;
 }
 

@@ -72,22 +72,20 @@ struct jinja_builtin {
 
 /* The heads of table functions; not every one needs all it is given. */
 #define JINJA_UNUSED __attribute__((unused))
-#define JINJA_FILTER_FN(fn)                                                             \
-    static struct jinja_value fn(JINJA_UNUSED struct jinja_run *r,                      \
-                                 JINJA_UNUSED struct jinja_value v,                     \
-                                 JINJA_UNUSED const struct jinja_value *a,              \
+#define JINJA_FILTER_FN(fn)                                                                        \
+    static struct jinja_value fn(                                                                  \
+        JINJA_UNUSED struct jinja_run *r, JINJA_UNUSED struct jinja_value v,                       \
+        JINJA_UNUSED const struct jinja_value *a, JINJA_UNUSED const struct jinja_args *args)
+#define JINJA_METHOD_FN(fn)                                                                        \
+    static struct jinja_value fn(                                                                  \
+        JINJA_UNUSED struct jinja_run *r, JINJA_UNUSED struct jinja_value self,                    \
+        JINJA_UNUSED const struct jinja_value *a, JINJA_UNUSED const struct jinja_args *args)
+#define JINJA_BUILTIN_FN(fn)                                                                       \
+    static struct jinja_value fn(JINJA_UNUSED struct jinja_run *r,                                 \
+                                 JINJA_UNUSED const struct jinja_value *a,                         \
                                  JINJA_UNUSED const struct jinja_args *args)
-#define JINJA_METHOD_FN(fn)                                                             \
-    static struct jinja_value fn(JINJA_UNUSED struct jinja_run *r,                      \
-                                 JINJA_UNUSED struct jinja_value self,                  \
-                                 JINJA_UNUSED const struct jinja_value *a,              \
-                                 JINJA_UNUSED const struct jinja_args *args)
-#define JINJA_BUILTIN_FN(fn)                                                            \
-    static struct jinja_value fn(JINJA_UNUSED struct jinja_run *r,                      \
-                                 JINJA_UNUSED const struct jinja_value *a,              \
-                                 JINJA_UNUSED const struct jinja_args *args)
-#define JINJA_TEST_FN(fn)                                                               \
-    static bool fn(JINJA_UNUSED struct jinja_run *r, JINJA_UNUSED struct jinja_value v, \
+#define JINJA_TEST_FN(fn)                                                                          \
+    static bool fn(JINJA_UNUSED struct jinja_run *r, JINJA_UNUSED struct jinja_value v,            \
                    JINJA_UNUSED struct jinja_value arg)
 
 /* Filters on text; the last has no name. The others are in jinja_filters.c. */

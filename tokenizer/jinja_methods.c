@@ -55,12 +55,30 @@ static bool byte_span(struct jinja_run *r, const struct jinja_str *s, const stru
 
 /* ---- case and strip ------------------------------------------------------------------------ */
 
-JINJA_METHOD_FN(str_upper) { return jinja_str_case(r, self.u.str, JINJA_UPPER); }
-JINJA_METHOD_FN(str_lower) { return jinja_str_case(r, self.u.str, JINJA_LOWER); }
-JINJA_METHOD_FN(str_title) { return jinja_str_case(r, self.u.str, JINJA_TITLE); }
-JINJA_METHOD_FN(str_capitalize) { return jinja_str_case(r, self.u.str, JINJA_CAPITALIZE); }
-JINJA_METHOD_FN(str_swapcase) { return jinja_str_case(r, self.u.str, JINJA_SWAPCASE); }
-JINJA_METHOD_FN(str_casefold) { return jinja_str_case(r, self.u.str, JINJA_FOLD); }
+JINJA_METHOD_FN(str_upper)
+{
+    return jinja_str_case(r, self.u.str, JINJA_UPPER);
+}
+JINJA_METHOD_FN(str_lower)
+{
+    return jinja_str_case(r, self.u.str, JINJA_LOWER);
+}
+JINJA_METHOD_FN(str_title)
+{
+    return jinja_str_case(r, self.u.str, JINJA_TITLE);
+}
+JINJA_METHOD_FN(str_capitalize)
+{
+    return jinja_str_case(r, self.u.str, JINJA_CAPITALIZE);
+}
+JINJA_METHOD_FN(str_swapcase)
+{
+    return jinja_str_case(r, self.u.str, JINJA_SWAPCASE);
+}
+JINJA_METHOD_FN(str_casefold)
+{
+    return jinja_str_case(r, self.u.str, JINJA_FOLD);
+}
 
 static struct jinja_value strip(struct jinja_run *r, struct jinja_value self,
                                 const struct jinja_value *a, enum jinja_sides sides)
@@ -68,9 +86,18 @@ static struct jinja_value strip(struct jinja_run *r, struct jinja_value self,
     return jinja_str_strip(r, self.u.str, jinja_maybe_str(r, a[0], "strip argument"), sides);
 }
 
-JINJA_METHOD_FN(str_strip) { return strip(r, self, a, JINJA_BOTH); }
-JINJA_METHOD_FN(str_lstrip) { return strip(r, self, a, JINJA_LEFT); }
-JINJA_METHOD_FN(str_rstrip) { return strip(r, self, a, JINJA_RIGHT); }
+JINJA_METHOD_FN(str_strip)
+{
+    return strip(r, self, a, JINJA_BOTH);
+}
+JINJA_METHOD_FN(str_lstrip)
+{
+    return strip(r, self, a, JINJA_LEFT);
+}
+JINJA_METHOD_FN(str_rstrip)
+{
+    return strip(r, self, a, JINJA_RIGHT);
+}
 
 /* Once, unlike lstrip, and only as a whole. */
 JINJA_METHOD_FN(str_removeprefix)
@@ -135,9 +162,18 @@ static struct jinja_value partition(struct jinja_run *r, const struct jinja_str 
                   jinja_str_part_value(r, s, end, s->len - end));
 }
 
-JINJA_METHOD_FN(str_partition) { return partition(r, self.u.str, a[0], false); }
-JINJA_METHOD_FN(str_rpartition) { return partition(r, self.u.str, a[0], true); }
-JINJA_METHOD_FN(str_join) { return jinja_str_join(r, self.u.str, a[0], true); }
+JINJA_METHOD_FN(str_partition)
+{
+    return partition(r, self.u.str, a[0], false);
+}
+JINJA_METHOD_FN(str_rpartition)
+{
+    return partition(r, self.u.str, a[0], true);
+}
+JINJA_METHOD_FN(str_join)
+{
+    return jinja_str_join(r, self.u.str, a[0], true);
+}
 
 JINJA_METHOD_FN(str_replace)
 {
@@ -167,12 +203,19 @@ static struct jinja_value has_affix(struct jinja_run *r, struct jinja_value self
     size_t begin, end;
     if (!byte_span(r, self.u.str, a, &begin, &end)) return jinja_bool(false);
     if (jinja_is(a[0], JINJA_TUPLE))
-        for (size_t i = 0; i < a[0].u.list->n; i++) need(r, a[0].u.list->items[i]);
+        for (size_t i = 0; i < a[0].u.list->n; i++)
+            need(r, a[0].u.list->items[i]);
     return jinja_bool(affix(r, jinja_str_part(r, self.u.str, begin, end - begin), a[0], at_end));
 }
 
-JINJA_METHOD_FN(str_startswith) { return has_affix(r, self, a, false); }
-JINJA_METHOD_FN(str_endswith) { return has_affix(r, self, a, true); }
+JINJA_METHOD_FN(str_startswith)
+{
+    return has_affix(r, self, a, false);
+}
+JINJA_METHOD_FN(str_endswith)
+{
+    return has_affix(r, self, a, true);
+}
 
 /* The character position of a needle, or -1. */
 static int64_t find(struct jinja_run *r, struct jinja_value self, const struct jinja_value *a,
@@ -194,10 +237,22 @@ static struct jinja_value index_of(struct jinja_run *r, int64_t at)
     return jinja_int(at);
 }
 
-JINJA_METHOD_FN(str_find) { return jinja_int(find(r, self, a, false)); }
-JINJA_METHOD_FN(str_rfind) { return jinja_int(find(r, self, a, true)); }
-JINJA_METHOD_FN(str_index) { return index_of(r, find(r, self, a, false)); }
-JINJA_METHOD_FN(str_rindex) { return index_of(r, find(r, self, a, true)); }
+JINJA_METHOD_FN(str_find)
+{
+    return jinja_int(find(r, self, a, false));
+}
+JINJA_METHOD_FN(str_rfind)
+{
+    return jinja_int(find(r, self, a, true));
+}
+JINJA_METHOD_FN(str_index)
+{
+    return index_of(r, find(r, self, a, false));
+}
+JINJA_METHOD_FN(str_rindex)
+{
+    return index_of(r, find(r, self, a, true));
+}
 
 JINJA_METHOD_FN(str_count)
 {
@@ -232,9 +287,18 @@ static struct jinja_value pad(struct jinja_run *r, struct jinja_value self,
     return jinja_str_pad(r, self.u.str, jinja_to_index(r, a[0]), fill, sides);
 }
 
-JINJA_METHOD_FN(str_center) { return pad(r, self, a, JINJA_BOTH); }
-JINJA_METHOD_FN(str_ljust) { return pad(r, self, a, JINJA_RIGHT); }
-JINJA_METHOD_FN(str_rjust) { return pad(r, self, a, JINJA_LEFT); }
+JINJA_METHOD_FN(str_center)
+{
+    return pad(r, self, a, JINJA_BOTH);
+}
+JINJA_METHOD_FN(str_ljust)
+{
+    return pad(r, self, a, JINJA_RIGHT);
+}
+JINJA_METHOD_FN(str_rjust)
+{
+    return pad(r, self, a, JINJA_LEFT);
+}
 
 /* Zeros go behind the sign. */
 JINJA_METHOD_FN(str_zfill)
@@ -291,14 +355,38 @@ static bool is_ascii(int32_t cp)
     return cp < 0x80;
 }
 
-JINJA_METHOD_FN(str_isalnum) { return all_chars(r, self.u.str, jinja_cp_alnum, false); }
-JINJA_METHOD_FN(str_isalpha) { return all_chars(r, self.u.str, jinja_cp_alpha, false); }
-JINJA_METHOD_FN(str_isascii) { return all_chars(r, self.u.str, is_ascii, true); }
-JINJA_METHOD_FN(str_isdecimal) { return all_chars(r, self.u.str, jinja_cp_decimal, false); }
-JINJA_METHOD_FN(str_isdigit) { return all_chars(r, self.u.str, jinja_cp_digit, false); }
-JINJA_METHOD_FN(str_isnumeric) { return all_chars(r, self.u.str, jinja_cp_numeric, false); }
-JINJA_METHOD_FN(str_isprintable) { return all_chars(r, self.u.str, jinja_cp_printable, true); }
-JINJA_METHOD_FN(str_isspace) { return all_chars(r, self.u.str, jinja_cp_space, false); }
+JINJA_METHOD_FN(str_isalnum)
+{
+    return all_chars(r, self.u.str, jinja_cp_alnum, false);
+}
+JINJA_METHOD_FN(str_isalpha)
+{
+    return all_chars(r, self.u.str, jinja_cp_alpha, false);
+}
+JINJA_METHOD_FN(str_isascii)
+{
+    return all_chars(r, self.u.str, is_ascii, true);
+}
+JINJA_METHOD_FN(str_isdecimal)
+{
+    return all_chars(r, self.u.str, jinja_cp_decimal, false);
+}
+JINJA_METHOD_FN(str_isdigit)
+{
+    return all_chars(r, self.u.str, jinja_cp_digit, false);
+}
+JINJA_METHOD_FN(str_isnumeric)
+{
+    return all_chars(r, self.u.str, jinja_cp_numeric, false);
+}
+JINJA_METHOD_FN(str_isprintable)
+{
+    return all_chars(r, self.u.str, jinja_cp_printable, true);
+}
+JINJA_METHOD_FN(str_isspace)
+{
+    return all_chars(r, self.u.str, jinja_cp_space, false);
+}
 
 JINJA_METHOD_FN(str_isidentifier)
 {
@@ -309,8 +397,14 @@ JINJA_METHOD_FN(str_isidentifier)
     return all_chars(r, rest, jinja_cp_ident, true);
 }
 
-JINJA_METHOD_FN(str_islower) { return jinja_bool(jinja_str_is_case(r, self.u.str, JINJA_LOWER)); }
-JINJA_METHOD_FN(str_isupper) { return jinja_bool(jinja_str_is_case(r, self.u.str, JINJA_UPPER)); }
+JINJA_METHOD_FN(str_islower)
+{
+    return jinja_bool(jinja_str_is_case(r, self.u.str, JINJA_LOWER));
+}
+JINJA_METHOD_FN(str_isupper)
+{
+    return jinja_bool(jinja_str_is_case(r, self.u.str, JINJA_UPPER));
+}
 
 /* Capitals only after what is not a letter, small letters only after letters. */
 JINJA_METHOD_FN(str_istitle)
@@ -329,7 +423,10 @@ JINJA_METHOD_FN(str_istitle)
 
 /* ---- formatting ---------------------------------------------------------------------------- */
 
-JINJA_METHOD_FN(str_format) { return jinja_format(r, self.u.str, args, jinja_missing()); }
+JINJA_METHOD_FN(str_format)
+{
+    return jinja_format(r, self.u.str, args, jinja_missing());
+}
 
 JINJA_METHOD_FN(str_format_map)
 {
@@ -341,8 +438,10 @@ JINJA_METHOD_FN(str_format_map)
 static void translate_char(struct jinja_sb *sb, const struct jinja_str *s, size_t begin, size_t end,
                            const struct jinja_value *to)
 {
-    if (!to) jinja_sb_add_part(sb, s, begin, end - begin);
-    else if (jinja_is(*to, JINJA_STR)) jinja_sb_add(sb, to->u.str);
+    if (!to)
+        jinja_sb_add_part(sb, s, begin, end - begin);
+    else if (jinja_is(*to, JINJA_STR))
+        jinja_sb_add(sb, to->u.str);
     else if (jinja_is(*to, JINJA_INT) && to->u.i >= 0 && to->u.i < 0x110000)
         jinja_sb_add_cp(sb, (int32_t)to->u.i,
                         to->input ? JINJA_INPUT : jinja_str_origin_at(s, begin));
@@ -426,8 +525,14 @@ JINJA_METHOD_FN(str_encode)
 
 /* ---- Markup -------------------------------------------------------------------------------- */
 
-JINJA_METHOD_FN(markup_striptags) { return jinja_html_striptags(r, self.u.str); }
-JINJA_METHOD_FN(markup_unescape) { return jinja_html_unescape(r, self.u.str); }
+JINJA_METHOD_FN(markup_striptags)
+{
+    return jinja_html_striptags(r, self.u.str);
+}
+JINJA_METHOD_FN(markup_unescape)
+{
+    return jinja_html_unescape(r, self.u.str);
+}
 
 JINJA_METHOD_FN(markup_escape)
 {

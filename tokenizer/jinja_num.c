@@ -39,13 +39,9 @@ static struct jinja_value slow_int_arith(struct jinja_run *r, enum jinja_op op,
     struct jinja_value q, rem;
     switch (op) {
     case JINJA_ADD:
-    case JINJA_SUB:
-        return jinja_big_add(r, x, y, op == JINJA_SUB);
-    case JINJA_MUL:
-        return jinja_big_mul(r, x, y);
-    default:
-        jinja_big_divmod(r, x, y, &q, &rem);
-        return op == JINJA_MOD ? rem : q;
+    case JINJA_SUB: return jinja_big_add(r, x, y, op == JINJA_SUB);
+    case JINJA_MUL: return jinja_big_mul(r, x, y);
+    default: jinja_big_divmod(r, x, y, &q, &rem); return op == JINJA_MOD ? rem : q;
     }
 }
 
@@ -97,8 +93,7 @@ static struct jinja_value int_arith(struct jinja_run *r, enum jinja_op op, struc
 {
     int64_t n;
     if (op >= JINJA_DIV && op <= JINJA_MOD && jinja_int_sign(b) == 0)
-        jinja_raise(r, op == JINJA_DIV ? "division by zero"
-                                       : "integer division or modulo by zero");
+        jinja_raise(r, op == JINJA_DIV ? "division by zero" : "integer division or modulo by zero");
     if (op == JINJA_DIV) return int_div(r, a, b);
     if (op == JINJA_POW) return int_pow(r, a, b);
     if (jinja_is(a, JINJA_BIG) || jinja_is(b, JINJA_BIG)) return slow_int_arith(r, op, a, b);
@@ -388,9 +383,12 @@ static int prefix_base(const char *p)
 {
     if (p[0] != '0') return 0;
     switch (p[1]) {
-    case 'x': case 'X': return 16;
-    case 'o': case 'O': return 8;
-    case 'b': case 'B': return 2;
+    case 'x':
+    case 'X': return 16;
+    case 'o':
+    case 'O': return 8;
+    case 'b':
+    case 'B': return 2;
     default: return 0;
     }
 }

@@ -15,8 +15,10 @@ static struct jinja_value concat_lists(struct jinja_run *r, struct jinja_value a
     const struct jinja_list *x = a.u.list, *y = b.u.list;
     struct jinja_list *l = jinja_list_new(r, x->n + y->n);
     jinja_spend(r, 1 + (x->n + y->n) / 4);
-    for (size_t i = 0; i < x->n; i++) jinja_list_add(r, l, x->items[i]);
-    for (size_t i = 0; i < y->n; i++) jinja_list_add(r, l, y->items[i]);
+    for (size_t i = 0; i < x->n; i++)
+        jinja_list_add(r, l, x->items[i]);
+    for (size_t i = 0; i < y->n; i++)
+        jinja_list_add(r, l, y->items[i]);
     struct jinja_value v = jinja_is(a, JINJA_LIST) ? jinja_from_list(l) : jinja_from_tuple(l);
     return jinja_tainted(v, a.input && b.input);
 }
@@ -41,7 +43,8 @@ static struct jinja_value repeat(struct jinja_run *r, struct jinja_value seq, st
     jinja_spend(r, total);
     struct jinja_list *l = jinja_list_new(r, total);
     for (int64_t i = 0; i < times && from->n; i++)
-        for (size_t k = 0; k < from->n; k++) jinja_list_add(r, l, from->items[k]);
+        for (size_t k = 0; k < from->n; k++)
+            jinja_list_add(r, l, from->items[k]);
     struct jinja_value v = jinja_is(seq, JINJA_LIST) ? jinja_from_list(l) : jinja_from_tuple(l);
     return jinja_tainted(v, seq.input);
 }
@@ -154,7 +157,8 @@ static struct jinja_value slice_str(struct jinja_run *r, const struct jinja_str 
     struct span s = adjust(r, n, start, stop, step);
     if (s.step != 1) return pick_chars(r, str, s, n);
     size_t begin = jinja_str_char_at(r, str, (size_t)s.start), end = begin;
-    if (s.n) end = s.start + s.n == n ? str->len : jinja_str_char_at(r, str, (size_t)(s.start + s.n));
+    if (s.n)
+        end = s.start + s.n == n ? str->len : jinja_str_char_at(r, str, (size_t)(s.start + s.n));
     return jinja_str_part_value(r, str, begin, end - begin);
 }
 

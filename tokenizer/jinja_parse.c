@@ -37,8 +37,8 @@ void jinja_nodes_add(struct jinja_run *r, struct jinja_nodes *list, struct jinja
 {
     if (list->n == list->cap) {
         size_t cap = list->cap ? list->cap * 2 : 4;
-        list->all = jinja_grow(r, list->all, list->cap * sizeof(*list->all),
-                               cap * sizeof(*list->all));
+        list->all =
+            jinja_grow(r, list->all, list->cap * sizeof(*list->all), cap * sizeof(*list->all));
         list->cap = cap;
     }
     list->all[list->n++] = node;
@@ -47,7 +47,8 @@ void jinja_nodes_add(struct jinja_run *r, struct jinja_nodes *list, struct jinja
 static void adopt_all(struct jinja_parser *p, struct jinja_node *node,
                       const struct jinja_nodes *list)
 {
-    for (size_t i = 0; i < list->n; i++) jinja_node_adopt(p, node, list->all[i]);
+    for (size_t i = 0; i < list->n; i++)
+        jinja_node_adopt(p, node, list->all[i]);
 }
 
 /* ---- cursor -------------------------------------------------------------------------------- */
@@ -228,10 +229,11 @@ static void make_target(struct jinja_parser *p, struct jinja_node *node)
     if (node->kind == JINJA_NAME) {
         node->u.name.store = true;
     } else if (node->kind == JINJA_TUPLE_EXPR) {
-        for (size_t i = 0; i < node->u.seq.n; i++) make_target(p, node->u.seq.all[i]);
+        for (size_t i = 0; i < node->u.seq.n; i++)
+            make_target(p, node->u.seq.all[i]);
     } else if (node->kind != JINJA_NSREF) {
-        static const char *const what[] = {[JINJA_CONST] = "const", [JINJA_LIST_EXPR] = "list",
-                                           [JINJA_DICT_EXPR] = "dict"};
+        static const char *const what[] = {
+            [JINJA_CONST] = "const", [JINJA_LIST_EXPR] = "list", [JINJA_DICT_EXPR] = "dict"};
         const char *kind = node->kind <= JINJA_DICT_EXPR ? what[node->kind] : NULL;
         jinja_parse_fail(p, node->line, "can't assign to '%s'", kind ? kind : "expression");
     }
@@ -307,9 +309,9 @@ static struct jinja_branch *add_branch(struct jinja_parser *p, struct jinja_node
     size_t n = node->u.cond_block.n_branches, cap = node->u.cond_block.cap_branches;
     if (n == cap) {
         size_t more = cap ? cap * 2 : 1;
-        node->u.cond_block.branches = jinja_grow(p->r, node->u.cond_block.branches,
-                                                 cap * sizeof(struct jinja_branch),
-                                                 more * sizeof(struct jinja_branch));
+        node->u.cond_block.branches =
+            jinja_grow(p->r, node->u.cond_block.branches, cap * sizeof(struct jinja_branch),
+                       more * sizeof(struct jinja_branch));
         node->u.cond_block.cap_branches = more;
     }
     struct jinja_branch *b = &node->u.cond_block.branches[n];
@@ -332,7 +334,8 @@ static struct jinja_node *parse_if(struct jinja_parser *p, int line)
     } while (jinja_skip_name(p, "elif"));
     if (jinja_skip_name(p, "else"))
         parse_whole_body(p, node, &node->u.cond_block.otherwise, "endif");
-    else jinja_advance(p);
+    else
+        jinja_advance(p);
     return node;
 }
 

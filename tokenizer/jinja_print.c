@@ -43,7 +43,8 @@ static int shortest_digits(double d, char digits[20])
     const char *p = buf;
     for (; *p && *p != 'e'; p++)
         if (*p >= '0' && *p <= '9' && n < 18) digits[n++] = *p;
-    while (n > 1 && digits[n - 1] == '0') n--;
+    while (n > 1 && digits[n - 1] == '0')
+        n--;
     digits[n] = '\0';
     return *p ? (int)strtol(p + 1, NULL, 10) : 0;
 }
@@ -75,18 +76,21 @@ void jinja_float_repr(struct jinja_run *r, double d, char buf[JINJA_FLOAT_BYTES]
     int exp = shortest_digits(fabs(d), digits);
     size_t at = 0;
     if (d < 0) buf[at++] = '-';
-    if (exp >= -4 && exp < 16) put_fixed(buf + at, JINJA_FLOAT_BYTES - at, digits, exp);
+    if (exp >= -4 && exp < 16)
+        put_fixed(buf + at, JINJA_FLOAT_BYTES - at, digits, exp);
     else
-        snprintf(buf + at, JINJA_FLOAT_BYTES - at, "%c%s%se%c%02d", digits[0],
-                 digits[1] ? "." : "", digits + 1, exp < 0 ? '-' : '+', abs(exp));
+        snprintf(buf + at, JINJA_FLOAT_BYTES - at, "%c%s%se%c%02d", digits[0], digits[1] ? "." : "",
+                 digits + 1, exp < 0 ? '-' : '+', abs(exp));
 }
 
 /* True, 7, 7.0: what str() and repr() agree on. */
 static void print_number(struct jinja_sb *sb, struct jinja_value v)
 {
     char buf[JINJA_FLOAT_BYTES];
-    if (jinja_is(v, JINJA_BOOL)) add(sb, v, v.u.i ? "True" : "False");
-    else if (!jinja_is(v, JINJA_FLOAT)) add(sb, v, jinja_int_digits(sb->r, v, 10));
+    if (jinja_is(v, JINJA_BOOL))
+        add(sb, v, v.u.i ? "True" : "False");
+    else if (!jinja_is(v, JINJA_FLOAT))
+        add(sb, v, jinja_int_digits(sb->r, v, 10));
     else {
         jinja_float_repr(sb->r, v.u.d, buf);
         add(sb, v, buf);
@@ -134,7 +138,8 @@ static void repr_str(struct jinja_sb *sb, const struct jinja_str *s, bool ascii)
     jinja_sb_add_bytes(sb, &quote, 1, outer);
     for (size_t at = 0; at < s->len;) {
         size_t begin = at;
-        while (at < s->len && is_plain(s->s[at], quote)) at++;
+        while (at < s->len && is_plain(s->s[at], quote))
+            at++;
         jinja_sb_add_part(sb, s, begin, at - begin);
         begin = at;
         if (at == s->len) break;
@@ -206,8 +211,10 @@ static void repr_macro(struct jinja_sb *sb, struct jinja_value v)
 {
     const struct jinja_str *name = jinja_macro_name(v.u.macro);
     add(sb, v, "<Macro ");
-    if (name) repr_str(sb, name, false);
-    else add(sb, v, "anonymous");
+    if (name)
+        repr_str(sb, name, false);
+    else
+        add(sb, v, "anonymous");
     add(sb, v, ">");
 }
 

@@ -17,7 +17,7 @@
 
 enum {
     BLOCK_BYTES = 32 * 1024,
-    LARGE_BYTES = 8 * 1024,   /* from here on a request has a block of its own */
+    LARGE_BYTES = 8 * 1024, /* from here on a request has a block of its own */
     ALIGN_BYTES = 16,
     COPIED_PER_STEP = 64, /* bytes */
     SEARCHED_PER_STEP = 16,
@@ -99,7 +99,8 @@ void jinja_copy_sentence(char *to, size_t size, const char *from)
     if (size == 0) return;
     if (len >= size) {
         len = size - 1;
-        while (len > 0 && ((unsigned char)from[len] & 0xC0) == 0x80) len--;
+        while (len > 0 && ((unsigned char)from[len] & 0xC0) == 0x80)
+            len--;
     }
     memmove(to, from, len);
     to[len] = '\0';
@@ -192,8 +193,10 @@ static void *grow_large(struct jinja_run *r, void *old, size_t new_bytes)
         jinja_fail(r, TOK_ENOMEM, "out of memory");
     }
     moved->bytes = new_bytes;
-    if (moved->prev) moved->prev->next = moved;
-    else r->blocks = moved;
+    if (moved->prev)
+        moved->prev->next = moved;
+    else
+        r->blocks = moved;
     if (moved->next) moved->next->prev = moved;
     return moved->data;
 }

@@ -25,9 +25,9 @@
 #include <stdint.h>
 
 enum {
-    JINJA_MAX_NESTING = 200,   /* of a template's syntax tree */
-    JINJA_MAX_CALLS = 100,     /* of macros in each other, of a loop in itself */
-    JINJA_MAX_EVAL = 3000,     /* of evaluations in each other: bounds the C stack at about 2 MiB */
+    JINJA_MAX_NESTING = 200, /* of a template's syntax tree */
+    JINJA_MAX_CALLS = 100,   /* of macros in each other, of a loop in itself */
+    JINJA_MAX_EVAL = 3000,   /* of evaluations in each other: bounds the C stack at about 2 MiB */
     JINJA_MAX_VALUE_DEPTH = 500, /* of lists and dicts in each other */
     JINJA_ERR_BYTES = 1024,
 };
@@ -47,15 +47,15 @@ struct jinja_run {
     size_t max_output_bytes;
     uint64_t max_steps;
     uint64_t steps_left;
-    unsigned max_cpu_ms;        /* 0: no bound */
-    uint64_t cpu_end_ns;        /* on the clock of the thread's processor time */
-    uint64_t clock_at;          /* the clock is looked at when fewer steps are left; 0: never */
-    int n_eval;                 /* evaluations in each other just now */
-    int n_calls;                /* macro calls in each other just now */
-    int line;                   /* of the template, for the error; 0: none */
-    int rc;                     /* enum tok_error once failed */
+    unsigned max_cpu_ms; /* 0: no bound */
+    uint64_t cpu_end_ns; /* on the clock of the thread's processor time */
+    uint64_t clock_at;   /* the clock is looked at when fewer steps are left; 0: never */
+    int n_eval;          /* evaluations in each other just now */
+    int n_calls;         /* macro calls in each other just now */
+    int line;            /* of the template, for the error; 0: none */
+    int rc;              /* enum tok_error once failed */
     char err[JINJA_ERR_BYTES];
-    jmp_buf *unwind;            /* of the innermost guard */
+    jmp_buf *unwind; /* of the innermost guard */
     /* rendering only */
     const struct jinja_dict *context;   /* the template's variables and globals */
     struct jinja_sb *out;               /* where output goes just now */

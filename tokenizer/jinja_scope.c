@@ -103,8 +103,8 @@ static struct ident *get_ident(struct jinja_run *r, struct unit *unit, uint32_t 
         if (id->level == level && jinja_str_equal(id->name, name)) return id;
     }
     struct ident *id = JINJA_NEW(r, struct ident);
-    *id = (struct ident){.next = unit->idents, .unit = unit, .name = name, .level = level,
-                         .slot = unit->n_slots++};
+    *id = (struct ident){
+        .next = unit->idents, .unit = unit, .name = name, .level = level, .slot = unit->n_slots++};
     unit->idents = id;
     return id;
 }
@@ -216,7 +216,8 @@ static void child(const struct walk *w, struct jinja_node *node)
 
 static void children(const struct walk *w, const struct jinja_nodes *nodes)
 {
-    for (size_t i = 0; i < nodes->n; i++) w->fn(w->arg, nodes->all[i]);
+    for (size_t i = 0; i < nodes->n; i++)
+        w->fn(w->arg, nodes->all[i]);
 }
 
 static void call_children(const struct walk *w, const struct jinja_call *call)
@@ -295,7 +296,8 @@ static void each_child(const struct jinja_node *node, void (*fn)(void *, struct 
     case JINJA_OUTPUT: child(&w, node->u.operand); break;
     case JINJA_COMPARE:
         child(&w, node->u.compare.left);
-        for (size_t i = 0; i < node->u.compare.n_ops; i++) child(&w, node->u.compare.ops[i].expr);
+        for (size_t i = 0; i < node->u.compare.n_ops; i++)
+            child(&w, node->u.compare.ops[i].expr);
         break;
     case JINJA_COND:
         child(&w, node->u.cond.test);
@@ -337,7 +339,8 @@ static void visit(struct visit *v, struct jinja_node *node);
 
 static void visit_all(struct visit *v, const struct jinja_nodes *nodes)
 {
-    for (size_t i = 0; i < nodes->n; i++) visit(v, nodes->all[i]);
+    for (size_t i = 0; i < nodes->n; i++)
+        visit(v, nodes->all[i]);
 }
 
 /* Branches are analysed apart, each from the same state. */
@@ -362,8 +365,10 @@ static void merge_branch(struct jinja_run *r, struct symbols *sym, const struct 
 {
     for (size_t i = 0; i < branch->n_refs; i++)
         set_ref(r, sym, branch->refs[i].name, branch->refs[i].ident);
-    for (size_t i = 0; i < branch->n_loads; i++) set_load(r, sym, branch->loads[i]);
-    for (size_t i = 0; i < branch->n_stores; i++) add_store(r, sym, branch->stores[i]);
+    for (size_t i = 0; i < branch->n_loads; i++)
+        set_load(r, sym, branch->loads[i]);
+    for (size_t i = 0; i < branch->n_stores; i++)
+        add_store(r, sym, branch->stores[i]);
 }
 
 /* A name that only branches assign is loaded beforehand, for the branches that do not. */
@@ -371,12 +376,13 @@ static void merge_branches(struct jinja_run *r, struct symbols *sym, struct symb
                            size_t n)
 {
     size_t n_before = sym->n_stores;
-    for (size_t i = 0; i < n; i++) merge_branch(r, sym, branches[i]);
+    for (size_t i = 0; i < n; i++)
+        merge_branch(r, sym, branches[i]);
     for (size_t i = n_before; i < sym->n_stores; i++) {
         struct ident *id = find_ref(r, sym, sym->stores[i]);
         struct ident *outer = sym->parent ? find_ref(r, sym->parent, sym->stores[i]) : NULL;
-        set_load(r, sym, (struct load){.to = id, .kind = outer ? LOAD_ALIAS : LOAD_RESOLVE,
-                                       .from = outer});
+        set_load(r, sym,
+                 (struct load){.to = id, .kind = outer ? LOAD_ALIAS : LOAD_RESOLVE, .from = outer});
     }
 }
 
@@ -391,7 +397,8 @@ static void visit_if(struct visit *v, const struct jinja_branch *b, size_t n, bo
     v->sym = branches[0];
     visit_all(v, &b->body);
     v->sym = branches[1];
-    for (size_t i = 1; i < n && !elif; i++) visit_if(v, &b[i], 1, true, NULL);
+    for (size_t i = 1; i < n && !elif; i++)
+        visit_if(v, &b[i], 1, true, NULL);
     v->sym = branches[2];
     if (otherwise) visit_all(v, otherwise);
     v->sym = sym;
@@ -402,9 +409,12 @@ static void visit_if(struct visit *v, const struct jinja_branch *b, size_t n, bo
 static void visit_name(struct visit *v, const struct jinja_node *node)
 {
     const struct jinja_str *name = node->u.name.name;
-    if (v->as_param || node->u.name.param) declare_param(v->r, v->sym, name);
-    else if (node->u.name.store) note_store(v->r, v->sym, name);
-    else note_load(v->r, v->sym, name);
+    if (v->as_param || node->u.name.param)
+        declare_param(v->r, v->sym, name);
+    else if (node->u.name.store)
+        note_store(v->r, v->sym, name);
+    else
+        note_load(v->r, v->sym, name);
 }
 
 static void visit_child(void *arg, struct jinja_node *node)
@@ -422,7 +432,8 @@ static void visit(struct visit *v, struct jinja_node *node)
         if (node->u.cond_block.n_branches)
             visit_if(v, node->u.cond_block.branches, node->u.cond_block.n_branches, false,
                      &node->u.cond_block.otherwise);
-        else visit_all(v, &node->u.cond_block.otherwise);
+        else
+            visit_all(v, &node->u.cond_block.otherwise);
         break;
     case JINJA_FOR: visit(v, node->u.loop->iter); break;
     case JINJA_SET:
@@ -456,9 +467,9 @@ static void analyze_one(struct frame *f, struct jinja_node *node, bool as_param)
 struct mentions {
     struct jinja_run *r;
     const char *name;
-    bool found;   /* read before any assignment that the walk came across */
-    bool hidden;  /* assigned first */
-    bool stored;  /* assigned anywhere */
+    bool found;  /* read before any assignment that the walk came across */
+    bool hidden; /* assigned first */
+    bool stored; /* assigned anywhere */
 };
 
 /* After an assignment of the name a read is not of the outer one. */
@@ -467,23 +478,28 @@ static void mention_name(struct mentions *m, const struct jinja_node *node)
     if (!jinja_str_is(node->u.name.name, m->name)) return;
     bool store = node->u.name.store && !node->u.name.param;
     m->stored = m->stored || store;
-    if (node->u.name.store) m->hidden = m->hidden || !m->found;
-    else m->found = m->found || !m->hidden;
+    if (node->u.name.store)
+        m->hidden = m->hidden || !m->found;
+    else
+        m->found = m->found || !m->hidden;
 }
 
 static void mention(void *arg, struct jinja_node *node)
 {
     struct mentions *m = arg;
     jinja_spend(m->r, 1);
-    if (node->kind == JINJA_NAME) mention_name(m, node);
-    else each_child(node, mention, m);
+    if (node->kind == JINJA_NAME)
+        mention_name(m, node);
+    else
+        each_child(node, mention, m);
 }
 
 /* Whether a body reads a name that it has not assigned before, in the order of the tree. */
 static bool reads(struct jinja_run *r, const struct jinja_nodes *body, const char *name)
 {
     struct mentions m = {.r = r, .name = name};
-    for (size_t i = 0; i < body->n; i++) mention(&m, body->all[i]);
+    for (size_t i = 0; i < body->n; i++)
+        mention(&m, body->all[i]);
     return m.found;
 }
 
@@ -499,7 +515,8 @@ static _Noreturn void fail_at(const struct frame *f, int line, const char *messa
 
 static void resolve_all(struct frame *f, const struct jinja_nodes *nodes)
 {
-    for (size_t i = 0; i < nodes->n; i++) resolve(f, nodes->all[i]);
+    for (size_t i = 0; i < nodes->n; i++)
+        resolve(f, nodes->all[i]);
 }
 
 static struct jinja_ref ref_of(const struct frame *f, const struct ident *id)
@@ -555,8 +572,10 @@ static void resolve_apply(struct frame *f, struct jinja_node *node)
 {
     const struct jinja_str *name = node->u.apply.name;
     bool is_filter = node->kind == JINJA_FILTER;
-    if (is_filter) node->u.apply.filter = jinja_find_filter(name);
-    else node->u.apply.test = jinja_find_test(name);
+    if (is_filter)
+        node->u.apply.filter = jinja_find_filter(name);
+    else
+        node->u.apply.test = jinja_find_test(name);
     if (!f->soft && !node->u.apply.filter && !node->u.apply.test) {
         f->r->line = node->line;
         jinja_raise(f->r, "No %s named '%.*s'.", is_filter ? "filter" : "test", (int)name->len,
@@ -671,8 +690,9 @@ static void resolve_macro(struct frame *outer, struct jinja_macro_code *code, in
     code->explicit_caller = has_param(code, "caller", &at);
     if (code->explicit_caller && at + code->defaults.n < code->params.n &&
         reads(f.r, &code->body, "caller"))
-        fail_at(&f, line, "When defining macros or call blocks the special \"caller\" argument "
-                          "must be omitted or be given a default.");
+        fail_at(&f, line,
+                "When defining macros or call blocks the special \"caller\" argument "
+                "must be omitted or be given a default.");
     code->takes_caller = takes(&f, code, "caller", code->explicit_caller, &code->caller) ||
                          (code->explicit_caller && reads(f.r, &code->body, "caller"));
     code->takes_kwargs = takes(&f, code, "kwargs", has_param(code, "kwargs", &at), &code->kwargs);
@@ -727,8 +747,8 @@ static void resolve_scoped(struct frame *f, struct jinja_node *node)
 static void resolve_loop_control(struct frame *f, const struct jinja_node *node)
 {
     if (f->in_loop) return;
-    fail_at(f, node->line, node->kind == JINJA_BREAK ? "'break' outside loop"
-                                                     : "'continue' not properly in loop");
+    fail_at(f, node->line,
+            node->kind == JINJA_BREAK ? "'break' outside loop" : "'continue' not properly in loop");
 }
 
 static void resolve(struct frame *f, struct jinja_node *node)

@@ -31,7 +31,8 @@ static void reserve(struct jinja_sb *sb, size_t more)
                    sb->max_bytes ? sb->max_bytes : SIZE_MAX);
     if (need <= sb->cap) return;
     size_t cap = sb->cap ? sb->cap : 64;
-    while (cap < need && cap < LARGE_BYTES) cap *= 2;
+    while (cap < need && cap < LARGE_BYTES)
+        cap *= 2;
     if (cap < need && __builtin_add_overflow(need, need / 4, &cap)) cap = need;
     sb->data = jinja_grow(sb->r, sb->data, sb->cap, cap);
     if (sb->mask) sb->mask = jinja_grow(sb->r, sb->mask, sb->cap, cap);
@@ -108,7 +109,8 @@ void jinja_sb_repeat(struct jinja_sb *sb, const struct jinja_str *s, int64_t tim
         return;
     }
     jinja_spend(sb->r, (uint64_t)times / 8);
-    for (int64_t i = 0; i < times; i++) jinja_sb_add(sb, s);
+    for (int64_t i = 0; i < times; i++)
+        jinja_sb_add(sb, s);
 }
 
 struct jinja_str *jinja_sb_str(struct jinja_sb *sb)
@@ -199,8 +201,10 @@ const struct jinja_str *jinja_str_escape(struct jinja_run *r, const struct jinja
                              : s->s[i] == '\'' ? "&#39;"
                              : s->s[i] == '"'  ? "&#34;"
                                                : NULL;
-        if (entity) jinja_sb_add_bytes(&sb, entity, strlen(entity), jinja_str_origin_at(s, i));
-        else jinja_sb_add_part(&sb, s, i, 1);
+        if (entity)
+            jinja_sb_add_bytes(&sb, entity, strlen(entity), jinja_str_origin_at(s, i));
+        else
+            jinja_sb_add_part(&sb, s, i, 1);
     }
     struct jinja_str *escaped = jinja_sb_str(&sb);
     escaped->markup = true;
@@ -291,7 +295,8 @@ size_t jinja_str_find(const struct jinja_str *s, const struct jinja_str *needle,
 static struct jinja_str reversed_bytes(struct jinja_run *r, const char *s, size_t len)
 {
     char *copy = jinja_alloc(r, len, 1);
-    for (size_t i = 0; i < len; i++) copy[i] = s[len - 1 - i];
+    for (size_t i = 0; i < len; i++)
+        copy[i] = s[len - 1 - i];
     return (struct jinja_str){.s = copy, .len = len, .origin = JINJA_TRUSTED};
 }
 
@@ -320,7 +325,8 @@ static bool is_continuation(char c)
 size_t jinja_str_chars_before(const struct jinja_str *s, size_t bytes)
 {
     size_t n = 0;
-    for (size_t i = 0; i < bytes; i++) n += !is_continuation(s->s[i]);
+    for (size_t i = 0; i < bytes; i++)
+        n += !is_continuation(s->s[i]);
     return n;
 }
 
@@ -358,7 +364,8 @@ int32_t jinja_str_next(const struct jinja_str *s, size_t *at)
 size_t jinja_str_prev(const struct jinja_str *s, size_t end, int32_t *ret)
 {
     size_t at = end - 1;
-    while (at > 0 && is_continuation(s->s[at])) at--;
+    while (at > 0 && is_continuation(s->s[at]))
+        at--;
     size_t p = at;
     *ret = jinja_str_next(s, &p);
     return at;

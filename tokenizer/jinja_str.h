@@ -15,7 +15,7 @@
 struct jinja_sb {
     struct jinja_run *r;
     char *data;
-    uint8_t *mask;   /* once both origins occur */
+    uint8_t *mask; /* once both origins occur */
     size_t len;
     size_t cap;
     size_t max_bytes; /* 0: the arena's own limit */

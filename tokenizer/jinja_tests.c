@@ -13,33 +13,114 @@ static bool remainder_is(struct jinja_run *r, struct jinja_value v, struct jinja
     return jinja_equal(r, jinja_binary(r, JINJA_MOD, v, by), jinja_int(wanted));
 }
 
-JINJA_TEST_FN(is_odd) { return remainder_is(r, v, jinja_int(2), 1); }
-JINJA_TEST_FN(is_even) { return remainder_is(r, v, jinja_int(2), 0); }
-JINJA_TEST_FN(is_divisible) { return remainder_is(r, v, arg, 0); }
-JINJA_TEST_FN(is_defined) { return !jinja_is(v, JINJA_UNDEFINED); }
-JINJA_TEST_FN(is_undefined) { return jinja_is(v, JINJA_UNDEFINED); }
-JINJA_TEST_FN(is_none) { return jinja_is(v, JINJA_NONE); }
-JINJA_TEST_FN(is_boolean) { return jinja_is(v, JINJA_BOOL); }
-JINJA_TEST_FN(is_false) { return jinja_is(v, JINJA_BOOL) && !v.u.i; }
-JINJA_TEST_FN(is_true) { return jinja_is(v, JINJA_BOOL) && v.u.i; }
-JINJA_TEST_FN(is_integer) { return jinja_is(v, JINJA_INT) || jinja_is(v, JINJA_BIG); }
-JINJA_TEST_FN(is_float) { return jinja_is(v, JINJA_FLOAT); }
-JINJA_TEST_FN(is_lower) { return jinja_str_is_case(r, jinja_to_str(r, v), JINJA_LOWER); }
-JINJA_TEST_FN(is_upper) { return jinja_str_is_case(r, jinja_to_str(r, v), JINJA_UPPER); }
-JINJA_TEST_FN(is_string) { return jinja_is(v, JINJA_STR); }
-JINJA_TEST_FN(is_mapping) { return jinja_is(v, JINJA_DICT); }
-JINJA_TEST_FN(is_number) { return jinja_is_number(v); }
-JINJA_TEST_FN(is_iterable) { return jinja_is_iterable(v); }
-JINJA_TEST_FN(is_callable) { return jinja_is_callable(v); }
-JINJA_TEST_FN(is_sameas) { return jinja_same(v, arg); }
-JINJA_TEST_FN(is_escaped) { return jinja_is(v, JINJA_STR) && v.u.str->markup; }
-JINJA_TEST_FN(is_in) { return jinja_contains(r, arg, v); }
-JINJA_TEST_FN(is_eq) { return jinja_equal(r, v, arg); }
-JINJA_TEST_FN(is_ne) { return !jinja_equal(r, v, arg); }
-JINJA_TEST_FN(is_lt) { return jinja_less(r, v, arg, "<"); }
-JINJA_TEST_FN(is_gt) { return jinja_less(r, arg, v, ">"); }
-JINJA_TEST_FN(is_le) { return jinja_less(r, v, arg, "<=") || jinja_equal(r, v, arg); }
-JINJA_TEST_FN(is_ge) { return jinja_less(r, arg, v, ">=") || jinja_equal(r, v, arg); }
+JINJA_TEST_FN(is_odd)
+{
+    return remainder_is(r, v, jinja_int(2), 1);
+}
+JINJA_TEST_FN(is_even)
+{
+    return remainder_is(r, v, jinja_int(2), 0);
+}
+JINJA_TEST_FN(is_divisible)
+{
+    return remainder_is(r, v, arg, 0);
+}
+JINJA_TEST_FN(is_defined)
+{
+    return !jinja_is(v, JINJA_UNDEFINED);
+}
+JINJA_TEST_FN(is_undefined)
+{
+    return jinja_is(v, JINJA_UNDEFINED);
+}
+JINJA_TEST_FN(is_none)
+{
+    return jinja_is(v, JINJA_NONE);
+}
+JINJA_TEST_FN(is_boolean)
+{
+    return jinja_is(v, JINJA_BOOL);
+}
+JINJA_TEST_FN(is_false)
+{
+    return jinja_is(v, JINJA_BOOL) && !v.u.i;
+}
+JINJA_TEST_FN(is_true)
+{
+    return jinja_is(v, JINJA_BOOL) && v.u.i;
+}
+JINJA_TEST_FN(is_integer)
+{
+    return jinja_is(v, JINJA_INT) || jinja_is(v, JINJA_BIG);
+}
+JINJA_TEST_FN(is_float)
+{
+    return jinja_is(v, JINJA_FLOAT);
+}
+JINJA_TEST_FN(is_lower)
+{
+    return jinja_str_is_case(r, jinja_to_str(r, v), JINJA_LOWER);
+}
+JINJA_TEST_FN(is_upper)
+{
+    return jinja_str_is_case(r, jinja_to_str(r, v), JINJA_UPPER);
+}
+JINJA_TEST_FN(is_string)
+{
+    return jinja_is(v, JINJA_STR);
+}
+JINJA_TEST_FN(is_mapping)
+{
+    return jinja_is(v, JINJA_DICT);
+}
+JINJA_TEST_FN(is_number)
+{
+    return jinja_is_number(v);
+}
+JINJA_TEST_FN(is_iterable)
+{
+    return jinja_is_iterable(v);
+}
+JINJA_TEST_FN(is_callable)
+{
+    return jinja_is_callable(v);
+}
+JINJA_TEST_FN(is_sameas)
+{
+    return jinja_same(v, arg);
+}
+JINJA_TEST_FN(is_escaped)
+{
+    return jinja_is(v, JINJA_STR) && v.u.str->markup;
+}
+JINJA_TEST_FN(is_in)
+{
+    return jinja_contains(r, arg, v);
+}
+JINJA_TEST_FN(is_eq)
+{
+    return jinja_equal(r, v, arg);
+}
+JINJA_TEST_FN(is_ne)
+{
+    return !jinja_equal(r, v, arg);
+}
+JINJA_TEST_FN(is_lt)
+{
+    return jinja_less(r, v, arg, "<");
+}
+JINJA_TEST_FN(is_gt)
+{
+    return jinja_less(r, arg, v, ">");
+}
+JINJA_TEST_FN(is_le)
+{
+    return jinja_less(r, v, arg, "<=") || jinja_equal(r, v, arg);
+}
+JINJA_TEST_FN(is_ge)
+{
+    return jinja_less(r, arg, v, ">=") || jinja_equal(r, v, arg);
+}
 
 /* Has a length and elements by index or key. */
 JINJA_TEST_FN(is_sequence)

@@ -62,7 +62,8 @@ static size_t map_case(const struct jinja_str *s, size_t begin, size_t end, int3
     switch (to) {
     case JINJA_UPPER: return jinja_cp_to_upper(cp, out);
     case JINJA_FOLD: return jinja_cp_to_fold(cp, out);
-    case JINJA_TITLE: return in_word ? lower_at(s, begin, end, cp, out) : jinja_cp_to_title(cp, out);
+    case JINJA_TITLE:
+        return in_word ? lower_at(s, begin, end, cp, out) : jinja_cp_to_title(cp, out);
     case JINJA_CAPITALIZE:
         return begin ? lower_at(s, begin, end, cp, out) : jinja_cp_to_title(cp, out);
     case JINJA_SWAPCASE:
@@ -101,7 +102,8 @@ struct jinja_value jinja_str_case(struct jinja_run *r, const struct jinja_str *s
         }
         size_t n = map_case(s, begin, at, cp, to, in_word, out);
         if (to == JINJA_TITLE) in_word = is_cased(cp);
-        for (size_t i = 0; i < n; i++) jinja_sb_add_cp(&sb, out[i], origin);
+        for (size_t i = 0; i < n; i++)
+            jinja_sb_add_cp(&sb, out[i], origin);
     }
     return finish_like(&sb, s);
 }
@@ -318,8 +320,10 @@ struct jinja_list *jinja_str_split(struct jinja_run *r, const struct jinja_str *
 {
     struct jinja_list *l = jinja_list_new(r, 4);
     if (sep && sep->len == 0) jinja_raise(r, "split by an empty separator");
-    if (sep) jinja_spend_search(r, s->len);
-    else jinja_spend_chars(r, s->len);
+    if (sep)
+        jinja_spend_search(r, s->len);
+    else
+        jinja_spend_chars(r, s->len);
     if (from_right && sep) {
         jinja_spend_bytes(r, sep->len > 64 ? s->len * (sep->len / 64) : 0);
         rsplit_sep(r, l, s, sep, max);
@@ -337,8 +341,8 @@ struct jinja_list *jinja_str_split(struct jinja_run *r, const struct jinja_str *
 /* More than the newline: all that splitlines() splits at. */
 static bool is_line_end(int32_t cp)
 {
-    return (cp >= '\n' && cp <= '\r') || (cp >= 0x1C && cp <= 0x1E) || cp == 0x85 ||
-           cp == 0x2028 || cp == 0x2029;
+    return (cp >= '\n' && cp <= '\r') || (cp >= 0x1C && cp <= 0x1E) || cp == 0x85 || cp == 0x2028 ||
+           cp == 0x2029;
 }
 
 struct jinja_list *jinja_str_lines(struct jinja_run *r, const struct jinja_str *s, bool keep_ends)

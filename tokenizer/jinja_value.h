@@ -55,16 +55,16 @@ enum jinja_type {
 enum jinja_origin { JINJA_TRUSTED = 1, JINJA_INPUT = 2, JINJA_MIXED = 3 };
 
 struct jinja_value {
-    uint8_t type;  /* enum jinja_type */
-    bool input;    /* not for strings: came from the request */
+    uint8_t type; /* enum jinja_type */
+    bool input;   /* not for strings: came from the request */
     union {
         int64_t i; /* BOOL, INT */
         double d;
         const struct jinja_big *big;
         const struct jinja_undefined *undefined;
         const struct jinja_str *str;
-        struct jinja_list *list;      /* LIST, TUPLE */
-        struct jinja_dict *dict;      /* DICT, NAMESPACE */
+        struct jinja_list *list; /* LIST, TUPLE */
+        struct jinja_dict *dict; /* DICT, NAMESPACE */
         const struct jinja_range *range;
         const struct jinja_view *view;
         struct jinja_gen *gen;
@@ -85,13 +85,13 @@ struct jinja_undefined {
 };
 
 struct jinja_str {
-    const char *s;       /* UTF-8, not NUL-terminated in general */
+    const char *s; /* UTF-8, not NUL-terminated in general */
     size_t len;
     const uint8_t *mask; /* origin of each byte where origin is JINJA_MIXED, else NULL */
     struct jinja_sb
-        *tail; /* the buffer whose end this string is, or NULL: concatenation goes on in it */
-    uint8_t origin;      /* enum jinja_origin */
-    bool markup;         /* HTML-safe: a Markup object */
+        *tail;      /* the buffer whose end this string is, or NULL: concatenation goes on in it */
+    uint8_t origin; /* enum jinja_origin */
+    bool markup;    /* HTML-safe: a Markup object */
 };
 
 struct jinja_list {
@@ -112,8 +112,8 @@ struct jinja_dict {
     struct jinja_pair *pairs;
     size_t n;
     size_t cap;
-    uint32_t *index;  /* open addressing, position + 1; NULL while small */
-    size_t n_index;   /* a power of two */
+    uint32_t *index; /* open addressing, position + 1; NULL while small */
+    size_t n_index;  /* a power of two */
 };
 
 struct jinja_range {

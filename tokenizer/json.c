@@ -98,8 +98,8 @@ static int unicode_escape(struct tok_json *r, char *out)
     r->pos += 2;
     low = hex4(r);
     if (low < 0xDC00 || low > 0xDFFF) return fail(r, "a lone surrogate");
-    return (int)utf8_put(out, 0x10000 + ((uint32_t)(high - 0xD800) << 10) +
-                                      (uint32_t)(low - 0xDC00));
+    return (int)utf8_put(out,
+                         0x10000 + ((uint32_t)(high - 0xD800) << 10) + (uint32_t)(low - 0xDC00));
 }
 
 /* After a backslash. Appends at out; its length or TOK_EINVAL. */

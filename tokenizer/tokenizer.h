@@ -20,13 +20,13 @@
 #include <stdint.h>
 
 enum tok_error {
-    TOK_EINVAL = -1,   /* the file or the request is wrong; err says what */
+    TOK_EINVAL = -1, /* the file or the request is wrong; err says what */
     TOK_ENOMEM = -2,
-    TOK_EIO = -3,      /* a file cannot be read */
-    TOK_ENOENT = -4,   /* the file, or the thing asked for, is not there */
-    TOK_ELIMIT = -5,   /* a budget (steps, depth, output) ran out */
-    TOK_EUTF8 = -6,    /* the text is not valid UTF-8 */
-    TOK_ERAISE = -7,   /* the template called raise_exception; err holds its message */
+    TOK_EIO = -3,    /* a file cannot be read */
+    TOK_ENOENT = -4, /* the file, or the thing asked for, is not there */
+    TOK_ELIMIT = -5, /* a budget (steps, depth, output) ran out */
+    TOK_EUTF8 = -6,  /* the text is not valid UTF-8 */
+    TOK_ERAISE = -7, /* the template called raise_exception; err holds its message */
 };
 
 struct tok;
@@ -139,10 +139,10 @@ int tok_decode(const struct tok *t, const int32_t *ids, size_t n, bool skip_spec
 struct tok_chat_params {
     /* instead of the directory's own; NULL: chat_template.jinja, then tokenizer_config.json */
     const char *template_file;
-    size_t max_output_bytes;   /* 0: 16 MiB */
-    size_t max_memory_bytes;   /* 0: 64 MiB, the messages and the text included */
-    uint64_t max_steps;        /* 0: 2 million evaluation steps */
-    unsigned max_cpu_ms;       /* 0: 250 ms of the calling thread */
+    size_t max_output_bytes; /* 0: 16 MiB */
+    size_t max_memory_bytes; /* 0: 64 MiB, the messages and the text included */
+    uint64_t max_steps;      /* 0: 2 million evaluation steps */
+    unsigned max_cpu_ms;     /* 0: 250 ms of the calling thread */
 };
 
 /*
@@ -155,13 +155,13 @@ int tok_chat_open(struct tok_chat **ret, const char *dir, const struct tok_chat_
 void tok_chat_close(struct tok_chat *c);
 
 struct tok_chat_input {
-    const char *messages;     /* JSON array; required unless context is set */
-    const char *tools;        /* JSON array or NULL (none) */
-    const char *kwargs;       /* JSON object of further variables, or NULL */
-    const char *context;      /* JSON object: the template's whole set of variables, or NULL */
+    const char *messages; /* JSON array; required unless context is set */
+    const char *tools;    /* JSON array or NULL (none) */
+    const char *kwargs;   /* JSON object of further variables, or NULL */
+    const char *context;  /* JSON object: the template's whole set of variables, or NULL */
     bool add_generation_prompt;
     bool continue_final_message; /* the last message is left open; excludes add_generation_prompt */
-    bool verbatim;            /* messages reach the template as they stand; otherwise they are first
+    bool verbatim; /* messages reach the template as they stand; otherwise they are first
                                  brought to what the probing at load found this template to need */
 };
 
@@ -186,11 +186,11 @@ const char *tok_chat_source(const struct tok_chat *c);
 
 /* What probing found, for /props and the server's own checks. */
 struct tok_chat_caps {
-    bool system_role;       /* a system message is accepted */
-    bool null_content;      /* content: null is accepted */
-    bool content_parts;     /* content as a list of parts is understood */
-    bool tools;             /* tools change the output */
-    bool object_arguments;  /* tool-call arguments are wanted as an object, not as JSON text */
+    bool system_role;      /* a system message is accepted */
+    bool null_content;     /* content: null is accepted */
+    bool content_parts;    /* content as a list of parts is understood */
+    bool tools;            /* tools change the output */
+    bool object_arguments; /* tool-call arguments are wanted as an object, not as JSON text */
 };
 const struct tok_chat_caps *tok_chat_caps(const struct tok_chat *c);
 

@@ -5,6 +5,7 @@
  */
 #ifndef HEARTH_TOKENIZER_UNICODE_DATA_H
 #define HEARTH_TOKENIZER_UNICODE_DATA_H
+/* clang-format off */
 
 /* By class: general category in the low five bits, TOK_UNI_ flags above. */
 static const uint16_t uni_class_props[] = {

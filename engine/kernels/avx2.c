@@ -12,7 +12,10 @@
 #define INT_MAX_ROWS 4
 #define INT_VECS(rows) ((rows) == 1 ? 4 : 2)
 
-INLINE vi dot8_start(int32_t corr) { return vi_set1(corr); }
+INLINE vi dot8_start(int32_t corr)
+{
+    return vi_set1(corr);
+}
 INLINE vi dot8(vi acc, vi w, vi x)
 {
     vi even = vi_and(w, vi_set1(0x00ff00ff)), odd = _mm256_srli_epi16(w, 8);
@@ -20,8 +23,14 @@ INLINE vi dot8(vi acc, vi w, vi x)
     acc = vi_add(acc, _mm256_madd_epi16(even, x_even));
     return vi_add(acc, _mm256_madd_epi16(odd, x_odd));
 }
-INLINE vi dot4_start(int32_t corr) { return (void)corr, vi_set1(0); }
-INLINE vi dot4(vi acc, vi w, vi x) { return _mm256_add_epi16(acc, _mm256_maddubs_epi16(w, x)); }
+INLINE vi dot4_start(int32_t corr)
+{
+    return (void)corr, vi_set1(0);
+}
+INLINE vi dot4(vi acc, vi w, vi x)
+{
+    return _mm256_add_epi16(acc, _mm256_maddubs_epi16(w, x));
+}
 INLINE vi dot4_end(vi acc, int32_t corr)
 {
     return vi_add(_mm256_madd_epi16(acc, _mm256_set1_epi16(1)), vi_set1(corr));

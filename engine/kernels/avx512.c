@@ -11,7 +11,10 @@
 #define INT_MAX_ROWS 6
 #define INT_VECS(rows) 2
 
-INLINE vi dot8_start(int32_t corr) { return vi_set1(corr); }
+INLINE vi dot8_start(int32_t corr)
+{
+    return vi_set1(corr);
+}
 INLINE vi dot8(vi acc, vi w, vi x)
 {
     vi even = vi_and(w, vi_set1(0x00ff00ff)), odd = _mm512_srli_epi16(w, 8);
@@ -19,8 +22,14 @@ INLINE vi dot8(vi acc, vi w, vi x)
     acc = vi_add(acc, _mm512_madd_epi16(even, x_even));
     return vi_add(acc, _mm512_madd_epi16(odd, x_odd));
 }
-INLINE vi dot4_start(int32_t corr) { return (void)corr, vi_set1(0); }
-INLINE vi dot4(vi acc, vi w, vi x) { return _mm512_add_epi16(acc, _mm512_maddubs_epi16(w, x)); }
+INLINE vi dot4_start(int32_t corr)
+{
+    return (void)corr, vi_set1(0);
+}
+INLINE vi dot4(vi acc, vi w, vi x)
+{
+    return _mm512_add_epi16(acc, _mm512_maddubs_epi16(w, x));
+}
 INLINE vi dot4_end(vi acc, int32_t corr)
 {
     return vi_add(_mm512_madd_epi16(acc, _mm512_set1_epi16(1)), vi_set1(corr));

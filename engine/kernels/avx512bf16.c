@@ -25,11 +25,26 @@ INLINE void store_bf16(uint16_t *p, vf low, vf high)
 #define INT_MAX_ROWS 6
 #define INT_VECS(rows) 2
 
-INLINE vi dot8_start(int32_t corr) { return vi_set1(corr); }
-INLINE vi dot8(vi acc, vi w, vi x) { return _mm512_dpbusd_epi32(acc, w, x); }
-INLINE vi dot4_start(int32_t corr) { return vi_set1(corr); }
-INLINE vi dot4(vi acc, vi w, vi x) { return _mm512_dpbusd_epi32(acc, w, x); }
-INLINE vi dot4_end(vi acc, int32_t corr) { return (void)corr, acc; }
+INLINE vi dot8_start(int32_t corr)
+{
+    return vi_set1(corr);
+}
+INLINE vi dot8(vi acc, vi w, vi x)
+{
+    return _mm512_dpbusd_epi32(acc, w, x);
+}
+INLINE vi dot4_start(int32_t corr)
+{
+    return vi_set1(corr);
+}
+INLINE vi dot4(vi acc, vi w, vi x)
+{
+    return _mm512_dpbusd_epi32(acc, w, x);
+}
+INLINE vi dot4_end(vi acc, int32_t corr)
+{
+    return (void)corr, acc;
+}
 
 #define LEVEL_TABLE kern_avx512bf16
 #define LEVEL_NAME "avx512bf16"

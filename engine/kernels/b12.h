@@ -105,8 +105,7 @@ static inline struct b12_code b12_choose(const uint16_t *words, int n_pairs)
         unsigned all = b12_sum(count + base, CODES);
         unsigned with_zero = base > 0 ? all - count[base] + count[0] : 0;
         unsigned more = with_zero > all ? with_zero : all;
-        if (more <= best)
-            continue;
+        if (more <= best) continue;
         best = more;
         code = (struct b12_code){(uint16_t)base, with_zero > all};
     }
@@ -117,8 +116,7 @@ static inline struct b12_code b12_choose(const uint16_t *words, int n_pairs)
 static inline uint16_t b12_digit(uint16_t word, const struct b12_code code)
 {
     uint16_t e = word >> 8 & 0x7f, d = (uint16_t)(e - code.base);
-    if (!code.zero)
-        return d;
+    if (!code.zero) return d;
     return e == 0 ? 0 : d == 0 ? 8 : d;
 }
 
@@ -159,8 +157,7 @@ static inline bool encode_panel(const void *bf16_panel, int k_pad, void *panel)
     uint8_t *table = panel, *block = table + b12_head_bytes(k_pad);
     uint32_t *e = (uint32_t *)(void *)(table + B12_TABLE_BYTES);
     size_t n = 0, room = b12_room(k_pad);
-    if (k_pad > KERN_B12_MAX_K)
-        return false;
+    if (k_pad > KERN_B12_MAX_K) return false;
     struct b12_code code = b12_choose(words, k_pad / 2);
     for (int i = 0; i < B12_TABLE_BYTES; i++) {
         int value = code.zero && i % 8 == 0 ? 0 : code.base + i % 8;
@@ -168,10 +165,8 @@ static inline bool encode_panel(const void *bf16_panel, int k_pad, void *panel)
     }
     for (int p = 0; p < k_pad / 2; p++, words += B12_PAIR_WORDS) {
         uint8_t low[64], codes[64], placed[64];
-        if (b12_encode_pair(words, code, low, codes))
-            n = b12_except(words, p, code, e, n, room);
-        if (n == room)
-            return false;
+        if (b12_encode_pair(words, code, low, codes)) n = b12_except(words, p, code, e, n, room);
+        if (n == room) return false;
         b12_place(codes, placed);
         b12_place(low, block + 64 + p % 2 * 64);
         for (int i = 0; i < 64; i++)

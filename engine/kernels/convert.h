@@ -42,8 +42,7 @@ static inline float kern_f32_of_bf16(uint16_t b)
 static inline uint16_t kern_bf16_of_f32(float f)
 {
     uint32_t u = kern_bits(f);
-    if ((u & 0x7fffffff) > 0x7f800000)
-        return (uint16_t)(u >> 16 | 0x40);
+    if ((u & 0x7fffffff) > 0x7f800000) return (uint16_t)(u >> 16 | 0x40);
     return (uint16_t)((u + 0x7fff + (u >> 16 & 1)) >> 16);
 }
 
@@ -60,8 +59,7 @@ static inline float kern_f32_of_f16(uint16_t h)
 static inline uint16_t kern_f16_of_f32(float f)
 {
     uint32_t u = kern_bits(f), sign = u >> 16 & 0x8000, mag = u & 0x7fffffff;
-    if (mag > 0x7f800000)
-        return (uint16_t)(sign | 0x7e00 | (mag >> 13 & 0x3ff));
+    if (mag > 0x7f800000) return (uint16_t)(sign | 0x7e00 | (mag >> 13 & 0x3ff));
     if (mag >= 0x477ff000) /* 65520: rounds to infinity */
         return (uint16_t)(sign | 0x7c00);
     if (mag < 0x38800000) { /* below 2^-14: adding 0.5 leaves the subnormal in the low bits */

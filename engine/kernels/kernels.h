@@ -70,9 +70,9 @@ struct kern_tile {
 
 /* Where a product goes. */
 struct kern_out {
-    float *c;  /* [n_rows][ld], first column of the first panel */
+    float *c; /* [n_rows][ld], first column of the first panel */
     size_t ld;
-    bool add;  /* add to what is there (one rounding after the whole dot product) */
+    bool add; /* add to what is there (one rounding after the whole dot product) */
 };
 
 /*
@@ -219,7 +219,8 @@ enum kern_wfmt kern_kept_as(const struct kern *kern, enum kern_wfmt fmt, int k_p
  * False, and the panel nothing: the weights do not fit B12.
  */
 bool kern_pack_panel(const struct kern *kern, enum kern_wfmt fmt, enum kern_src src,
-                     const void *const rows[KERN_PANEL], int k, int k_pad, void *words, void *panel);
+                     const void *const rows[KERN_PANEL], int k, int k_pad, void *words,
+                     void *panel);
 
 /*
  * The best table this CPU can run ("auto" or NULL), or the one named; NULL for a name that is

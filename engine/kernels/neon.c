@@ -19,13 +19,19 @@ INLINE int16x8_t byte_products(int8x16_t w, int8x16_t x)
     return vpaddq_s16(vmull_s8(vget_low_s8(w), vget_low_s8(x)), vmull_high_s8(w, x));
 }
 /* Weights are made signed, so that there is nothing to correct. */
-INLINE vi dot8_start(int32_t corr) { return (void)corr, vi_set1(0); }
+INLINE vi dot8_start(int32_t corr)
+{
+    return (void)corr, vi_set1(0);
+}
 INLINE vi dot8(vi acc, vi w, vi x)
 {
     int8x16_t q = veorq_s8(vreinterpretq_s8_s32(w), vdupq_n_s8(-128));
     return vpadalq_s16(acc, byte_products(q, vreinterpretq_s8_s32(x)));
 }
-INLINE vi dot4_start(int32_t corr) { return (void)corr, vi_set1(0); }
+INLINE vi dot4_start(int32_t corr)
+{
+    return (void)corr, vi_set1(0);
+}
 INLINE vi dot4(vi acc, vi w, vi x)
 {
     int16x8_t p = byte_products(vreinterpretq_s8_s32(w), vreinterpretq_s8_s32(x));

@@ -32,8 +32,7 @@ static float scale_by_power(float x, int n)
 /* exp(x) within 1 ulp: x = n ln 2 + r, polynomial in r, error 4e-9. NaN stays NaN. */
 static float exp_f32(float x)
 {
-    if (x != x)
-        return x;
+    if (x != x) return x;
     x = kern_clamp(x, -104.0f, 89.0f);
     int n = kern_round(x * 0x1.715476p+0f);
     float r = x - (float)n * 0x1.62e4p-1f;
@@ -231,15 +230,15 @@ static inline void coded_product(const struct kern_tile *tile, int k_pad, const 
 }
 
 /* A function of the table that gives `product` each panel; the rest is for it, from `group` on. */
-#define MATMUL(name, product, ...)                                                                \
-    static void name(const struct kern_tile *tile, int k_pad, const void *panels,                 \
-                     size_t panel_bytes, int n_panels, const struct kern_out *out,                \
-                     const struct kern_fetch *fetch)                                              \
-    {                                                                                             \
-        (void)fetch;                                                                              \
-        for (int p = 0; p < n_panels; p++)                                                        \
-            product(tile, k_pad, (const char *)panels + (size_t)p * panel_bytes, out, p,          \
-                    __VA_ARGS__);                                                                 \
+#define MATMUL(name, product, ...)                                                                 \
+    static void name(const struct kern_tile *tile, int k_pad, const void *panels,                  \
+                     size_t panel_bytes, int n_panels, const struct kern_out *out,                 \
+                     const struct kern_fetch *fetch)                                               \
+    {                                                                                              \
+        (void)fetch;                                                                               \
+        for (int p = 0; p < n_panels; p++)                                                         \
+            product(tile, k_pad, (const char *)panels + (size_t)p * panel_bytes, out, p,           \
+                    __VA_ARGS__);                                                                  \
     }
 
 MATMUL(matmul_f32_f32, panel_product, group_f32_f32, 128, 4096, NULL)
@@ -393,8 +392,7 @@ static int argmax(const float *x, int n, bool *ret_finite)
     bool finite = true;
     for (int i = 0; i < n; i++) {
         finite = finite && x[i] <= FLT_MAX;
-        if (x[i] > x[best])
-            best = i;
+        if (x[i] > x[best]) best = i;
     }
     *ret_finite = finite;
     return best;
@@ -453,8 +451,7 @@ static void put_value_bf16(void *panels, const float *x, int d, int d_pad, int s
 /* Element k of a row in a file; a NULL row and k beyond the valid ones are zero. */
 static float source_f32(enum kern_src src, const void *row, int k, int n_k)
 {
-    if (!row || k >= n_k)
-        return 0.0f;
+    if (!row || k >= n_k) return 0.0f;
     if (src == KERN_SRC_F32) {
         float f;
         memcpy(&f, (const char *)row + 4 * (size_t)k, sizeof(f));
@@ -537,7 +534,8 @@ static void unpack_coded_row(const void *panel, int n, int k, float *ret_row)
     for (int i = 0; i < k; i++)
         ret_row[i] = kern_f32_of_bf16(coded_word(table, blocks, (size_t)i / 2, 2 * n + (i & 1)));
     for (const uint32_t *e = b12_exceptions(panel); *e != B12_END; e++) {
-        uint32_t place = *e >> 8, w = place % B12_PAIR_WORDS, i = place / B12_PAIR_WORDS * 2 + w % 2;
+        uint32_t place = *e >> 8, w = place % B12_PAIR_WORDS,
+                 i = place / B12_PAIR_WORDS * 2 + w % 2;
         if ((int)w / 2 == n && (int)i < k)
             ret_row[i] = kern_float((kern_bits(ret_row[i]) & 0x00ffffff) | *e << 24);
     }
@@ -566,12 +564,14 @@ const struct kern kern_ref = {
     .name = "c",
     .max_rows = {MAX_ROWS, MAX_ROWS, MAX_ROWS},
     .pack_row = {pack_row_f32, pack_row_bf16, pack_row_i8},
-    .matmul = {
-        [KERN_A_F32] = {[KERN_W_F32] = matmul_f32_f32, [KERN_W_BF16] = matmul_f32_bf16,
-                        [KERN_W_B12] = matmul_f32_b12},
-        [KERN_A_BF16] = {[KERN_W_BF16] = matmul_bf16_bf16, [KERN_W_B12] = matmul_bf16_b12},
-        [KERN_A_I8] = {[KERN_W_I8] = matmul_i8_i8, [KERN_W_I4] = matmul_i8_i4},
-    },
+    .matmul =
+        {
+            [KERN_A_F32] = {[KERN_W_F32] = matmul_f32_f32,
+                            [KERN_W_BF16] = matmul_f32_bf16,
+                            [KERN_W_B12] = matmul_f32_b12},
+            [KERN_A_BF16] = {[KERN_W_BF16] = matmul_bf16_bf16, [KERN_W_B12] = matmul_bf16_b12},
+            [KERN_A_I8] = {[KERN_W_I8] = matmul_i8_i8, [KERN_W_I4] = matmul_i8_i4},
+        },
     .matmul_segs = {segs_f32, segs_bf16, NULL},
     .rmsnorm = rmsnorm,
     .rope = rope,

@@ -45,8 +45,7 @@ static bool runs_here(int level)
 static int level_find(const char *name)
 {
     for (int i = 0; i < N_LEVELS; i++)
-        if (strcmp(names[i], name) == 0)
-            return i;
+        if (strcmp(names[i], name) == 0) return i;
     return -1;
 }
 
@@ -57,8 +56,7 @@ const struct kern *kern_select(const char *limit)
         return i >= 0 && runs_here(i) ? levels[i].table : NULL;
     }
     for (int i = N_LEVELS - 1; i > 0; i--)
-        if (runs_here(i))
-            return levels[i].table;
+        if (runs_here(i)) return levels[i].table;
     return levels[0].table;
 }
 
@@ -82,7 +80,7 @@ size_t kern_panel_bytes(enum kern_wfmt fmt, int k_pad)
 {
     static const size_t group_bytes[KERN_W_COUNT] = {
         [KERN_W_F32] = 4096, [KERN_W_BF16] = 2048, [KERN_W_B12] = B12_GROUP_BYTES,
-        [KERN_W_I8] = 1088, [KERN_W_I4] = 576,
+        [KERN_W_I8] = 1088,  [KERN_W_I4] = 576,
     };
     size_t head = fmt == KERN_W_B12 ? b12_head_bytes(k_pad) : 0;
     return head + (size_t)k_pad / KERN_GROUP * group_bytes[fmt];
@@ -105,7 +103,9 @@ bool kern_pack_panel(const struct kern *kern, enum kern_wfmt fmt, enum kern_src 
 size_t kern_act_bytes(enum kern_afmt fmt, int k_pad)
 {
     static const size_t group_bytes[KERN_A_COUNT] = {
-        [KERN_A_F32] = 128, [KERN_A_BF16] = 64, [KERN_A_I8] = 32 + sizeof(float) + sizeof(int32_t),
+        [KERN_A_F32] = 128,
+        [KERN_A_BF16] = 64,
+        [KERN_A_I8] = 32 + sizeof(float) + sizeof(int32_t),
     };
     return (size_t)k_pad / KERN_GROUP * group_bytes[fmt];
 }

@@ -17,12 +17,27 @@ typedef __m256 vf;
 typedef __m256i vi;
 typedef __m256 vm;
 
-INLINE vi vi_set1(int32_t x) { return _mm256_set1_epi32(x); }
-INLINE vi vi_iota(void) { return _mm256_setr_epi32(0, 1, 2, 3, 4, 5, 6, 7); }
-INLINE vi first_lanes(int n) { return _mm256_cmpgt_epi32(vi_set1(n), vi_iota()); }
+INLINE vi vi_set1(int32_t x)
+{
+    return _mm256_set1_epi32(x);
+}
+INLINE vi vi_iota(void)
+{
+    return _mm256_setr_epi32(0, 1, 2, 3, 4, 5, 6, 7);
+}
+INLINE vi first_lanes(int n)
+{
+    return _mm256_cmpgt_epi32(vi_set1(n), vi_iota());
+}
 
-INLINE vf vf_load(const void *p) { return _mm256_loadu_ps(p); }
-INLINE void vf_store(float *p, vf v) { _mm256_storeu_ps(p, v); }
+INLINE vf vf_load(const void *p)
+{
+    return _mm256_loadu_ps(p);
+}
+INLINE void vf_store(float *p, vf v)
+{
+    _mm256_storeu_ps(p, v);
+}
 INLINE vf vf_load_part(const float *p, int n)
 {
     return n == VN ? vf_load(p) : _mm256_maskload_ps(p, first_lanes(n));
@@ -34,41 +49,106 @@ INLINE void vf_store_part(float *p, int n, vf v)
     else
         _mm256_maskstore_ps(p, first_lanes(n), v);
 }
-INLINE vf vf_load_f16(const void *p) { return _mm256_cvtph_ps(_mm_loadu_si128(p)); }
-INLINE vf vf_set1(float x) { return _mm256_set1_ps(x); }
-INLINE vf vf_add(vf a, vf b) { return _mm256_add_ps(a, b); }
-INLINE vf vf_sub(vf a, vf b) { return _mm256_sub_ps(a, b); }
-INLINE vf vf_mul(vf a, vf b) { return _mm256_mul_ps(a, b); }
-INLINE vf vf_div(vf a, vf b) { return _mm256_div_ps(a, b); }
-INLINE vf vf_fma(vf a, vf b, vf c) { return _mm256_fmadd_ps(a, b, c); }
-INLINE vf vf_fnma(vf a, vf b, vf c) { return _mm256_fnmadd_ps(a, b, c); }
-INLINE vf vf_max(vf a, vf b) { return _mm256_max_ps(a, b); }
-INLINE vf vf_min(vf a, vf b) { return _mm256_min_ps(a, b); }
+INLINE vf vf_load_f16(const void *p)
+{
+    return _mm256_cvtph_ps(_mm_loadu_si128(p));
+}
+INLINE vf vf_set1(float x)
+{
+    return _mm256_set1_ps(x);
+}
+INLINE vf vf_add(vf a, vf b)
+{
+    return _mm256_add_ps(a, b);
+}
+INLINE vf vf_sub(vf a, vf b)
+{
+    return _mm256_sub_ps(a, b);
+}
+INLINE vf vf_mul(vf a, vf b)
+{
+    return _mm256_mul_ps(a, b);
+}
+INLINE vf vf_div(vf a, vf b)
+{
+    return _mm256_div_ps(a, b);
+}
+INLINE vf vf_fma(vf a, vf b, vf c)
+{
+    return _mm256_fmadd_ps(a, b, c);
+}
+INLINE vf vf_fnma(vf a, vf b, vf c)
+{
+    return _mm256_fnmadd_ps(a, b, c);
+}
+INLINE vf vf_max(vf a, vf b)
+{
+    return _mm256_max_ps(a, b);
+}
+INLINE vf vf_min(vf a, vf b)
+{
+    return _mm256_min_ps(a, b);
+}
 
-INLINE vi vi_load(const void *p) { return _mm256_loadu_si256(p); }
-INLINE void vi_store(void *p, vi v) { _mm256_storeu_si256(p, v); }
+INLINE vi vi_load(const void *p)
+{
+    return _mm256_loadu_si256(p);
+}
+INLINE void vi_store(void *p, vi v)
+{
+    _mm256_storeu_si256(p, v);
+}
 INLINE vi vi_load_bytes(const void *p, int n)
 {
     char b[32] = {0};
-    if (n >= 32)
-        return vi_load(p);
+    if (n >= 32) return vi_load(p);
     memcpy(b, p, (size_t)n);
     return vi_load(b);
 }
-INLINE vi vi_add(vi a, vi b) { return _mm256_add_epi32(a, b); }
-INLINE vi vi_sub(vi a, vi b) { return _mm256_sub_epi32(a, b); }
-INLINE vi vi_and(vi a, vi b) { return _mm256_and_si256(a, b); }
-INLINE vi vi_or(vi a, vi b) { return _mm256_or_si256(a, b); }
-INLINE vi vi_maxu(vi a, vi b) { return _mm256_max_epu32(a, b); }
+INLINE vi vi_add(vi a, vi b)
+{
+    return _mm256_add_epi32(a, b);
+}
+INLINE vi vi_sub(vi a, vi b)
+{
+    return _mm256_sub_epi32(a, b);
+}
+INLINE vi vi_and(vi a, vi b)
+{
+    return _mm256_and_si256(a, b);
+}
+INLINE vi vi_or(vi a, vi b)
+{
+    return _mm256_or_si256(a, b);
+}
+INLINE vi vi_maxu(vi a, vi b)
+{
+    return _mm256_max_epu32(a, b);
+}
 #define vi_shl(v, n) _mm256_slli_epi32(v, n)
 #define vi_shr(v, n) _mm256_srli_epi32(v, n)
 
-INLINE vi vi_high_halves(vi v) { return vi_shl(vi_shr(v, 16), 16); } /* no register for a mask */
+INLINE vi vi_high_halves(vi v)
+{
+    return vi_shl(vi_shr(v, 16), 16);
+} /* no register for a mask */
 
-INLINE vf vf_of_bits(vi v) { return _mm256_castsi256_ps(v); }
-INLINE vi vi_of_bits(vf v) { return _mm256_castps_si256(v); }
-INLINE vf vf_of_int(vi v) { return _mm256_cvtepi32_ps(v); }
-INLINE vi vi_round(vf v) { return _mm256_cvtps_epi32(v); }
+INLINE vf vf_of_bits(vi v)
+{
+    return _mm256_castsi256_ps(v);
+}
+INLINE vi vi_of_bits(vf v)
+{
+    return _mm256_castps_si256(v);
+}
+INLINE vf vf_of_int(vi v)
+{
+    return _mm256_cvtepi32_ps(v);
+}
+INLINE vi vi_round(vf v)
+{
+    return _mm256_cvtps_epi32(v);
+}
 
 INLINE vm vm_range(int i, int lo, int hi)
 {
@@ -76,14 +156,38 @@ INLINE vm vm_range(int i, int lo, int hi)
     vi below = _mm256_cmpgt_epi32(vi_set1(lo), at);
     return vf_of_bits(_mm256_andnot_si256(below, _mm256_cmpgt_epi32(vi_set1(hi), at)));
 }
-INLINE vm vm_greater(vf a, vf b) { return _mm256_cmp_ps(a, b, _CMP_GT_OQ); }
-INLINE vm vm_equal(vf a, vf b) { return _mm256_cmp_ps(a, b, _CMP_EQ_OQ); }
-INLINE vm vm_not_le(vf a, vf b) { return _mm256_cmp_ps(a, b, _CMP_NLE_UQ); }
-INLINE vm vm_and(vm a, vm b) { return _mm256_and_ps(a, b); }
-INLINE vm vm_or(vm a, vm b) { return _mm256_or_ps(a, b); }
-INLINE vm vm_none(void) { return _mm256_setzero_ps(); }
-INLINE _Bool vm_any(vm m) { return _mm256_movemask_ps(m) != 0; }
-INLINE vf vf_select(vm m, vf yes, vf no) { return _mm256_blendv_ps(no, yes, m); }
+INLINE vm vm_greater(vf a, vf b)
+{
+    return _mm256_cmp_ps(a, b, _CMP_GT_OQ);
+}
+INLINE vm vm_equal(vf a, vf b)
+{
+    return _mm256_cmp_ps(a, b, _CMP_EQ_OQ);
+}
+INLINE vm vm_not_le(vf a, vf b)
+{
+    return _mm256_cmp_ps(a, b, _CMP_NLE_UQ);
+}
+INLINE vm vm_and(vm a, vm b)
+{
+    return _mm256_and_ps(a, b);
+}
+INLINE vm vm_or(vm a, vm b)
+{
+    return _mm256_or_ps(a, b);
+}
+INLINE vm vm_none(void)
+{
+    return _mm256_setzero_ps();
+}
+INLINE _Bool vm_any(vm m)
+{
+    return _mm256_movemask_ps(m) != 0;
+}
+INLINE vf vf_select(vm m, vf yes, vf no)
+{
+    return _mm256_blendv_ps(no, yes, m);
+}
 INLINE vi vi_select(vm m, vi yes, vi no)
 {
     return vi_of_bits(vf_select(m, vf_of_bits(yes), vf_of_bits(no)));
@@ -151,25 +255,36 @@ INLINE __m128i low_halves(vi v)
     vi p = _mm256_packus_epi32(vi_and(v, vi_set1(0xffff)), _mm256_setzero_si256());
     return _mm256_castsi256_si128(_mm256_permute4x64_epi64(p, 0x08));
 }
-INLINE void vi_store_u16(void *p, vi v) { _mm_storeu_si128(p, low_halves(v)); }
+INLINE void vi_store_u16(void *p, vi v)
+{
+    _mm_storeu_si128(p, low_halves(v));
+}
 INLINE void vi_store_u8(void *p, vi v)
 {
     __m128i h = low_halves(vi_and(v, vi_set1(0xff)));
     _mm_storel_epi64(p, _mm_packus_epi16(h, h));
 }
 
-INLINE vi vi_f16_of(vf v) { return _mm256_cvtepu16_epi32(_mm256_cvtps_ph(v, 0)); }
-INLINE vf vf_of_f16(vi h) { return _mm256_cvtph_ps(low_halves(h)); }
+INLINE vi vi_f16_of(vf v)
+{
+    return _mm256_cvtepu16_epi32(_mm256_cvtps_ph(v, 0));
+}
+INLINE vf vf_of_f16(vi h)
+{
+    return _mm256_cvtph_ps(low_halves(h));
+}
 
 INLINE __m128i load_halves(const void *p, int n)
 {
     char b[16] = {0};
-    if (n == VN)
-        return _mm_loadu_si128(p);
+    if (n == VN) return _mm_loadu_si128(p);
     memcpy(b, p, 2 * (size_t)n);
     return _mm_loadu_si128((const __m128i *)(const void *)b);
 }
-INLINE vf vf_widen_f16(const void *p, int n) { return _mm256_cvtph_ps(load_halves(p, n)); }
+INLINE vf vf_widen_f16(const void *p, int n)
+{
+    return _mm256_cvtph_ps(load_halves(p, n));
+}
 INLINE vf vf_widen_bf16(const void *p, int n)
 {
     return vf_of_bits(vi_shl(_mm256_cvtepu16_epi32(load_halves(p, n)), 16));
@@ -180,9 +295,18 @@ INLINE vi vi_table(const void *p)
 {
     return _mm256_broadcastsi128_si256(_mm_loadu_si128((const __m128i *)p));
 }
-INLINE vi vi_lookup(vi table, vi idx) { return _mm256_shuffle_epi8(table, idx); }
+INLINE vi vi_lookup(vi table, vi idx)
+{
+    return _mm256_shuffle_epi8(table, idx);
+}
 /* Bytes of a and b in turn, from the lower or the upper half of each 16. */
-INLINE vi vi_zip_low(vi a, vi b) { return _mm256_unpacklo_epi8(a, b); }
-INLINE vi vi_zip_high(vi a, vi b) { return _mm256_unpackhi_epi8(a, b); }
+INLINE vi vi_zip_low(vi a, vi b)
+{
+    return _mm256_unpacklo_epi8(a, b);
+}
+INLINE vi vi_zip_high(vi a, vi b)
+{
+    return _mm256_unpackhi_epi8(a, b);
+}
 
 #endif

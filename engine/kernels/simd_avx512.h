@@ -23,47 +23,128 @@ INLINE __mmask16 vm_first(int n)
     return (__mmask16)((1u << n) - 1);
 }
 
-INLINE vf vf_load(const void *p) { return _mm512_loadu_ps(p); }
-INLINE void vf_store(float *p, vf v) { _mm512_storeu_ps(p, v); }
-INLINE vf vf_load_part(const float *p, int n) { return _mm512_maskz_loadu_ps(vm_first(n), p); }
-INLINE void vf_store_part(float *p, int n, vf v) { _mm512_mask_storeu_ps(p, vm_first(n), v); }
-INLINE vf vf_load_f16(const void *p) { return _mm512_cvtph_ps(_mm256_loadu_si256(p)); }
-INLINE vf vf_set1(float x) { return _mm512_set1_ps(x); }
-INLINE vf vf_add(vf a, vf b) { return _mm512_add_ps(a, b); }
-INLINE vf vf_sub(vf a, vf b) { return _mm512_sub_ps(a, b); }
-INLINE vf vf_mul(vf a, vf b) { return _mm512_mul_ps(a, b); }
-INLINE vf vf_div(vf a, vf b) { return _mm512_div_ps(a, b); }
+INLINE vf vf_load(const void *p)
+{
+    return _mm512_loadu_ps(p);
+}
+INLINE void vf_store(float *p, vf v)
+{
+    _mm512_storeu_ps(p, v);
+}
+INLINE vf vf_load_part(const float *p, int n)
+{
+    return _mm512_maskz_loadu_ps(vm_first(n), p);
+}
+INLINE void vf_store_part(float *p, int n, vf v)
+{
+    _mm512_mask_storeu_ps(p, vm_first(n), v);
+}
+INLINE vf vf_load_f16(const void *p)
+{
+    return _mm512_cvtph_ps(_mm256_loadu_si256(p));
+}
+INLINE vf vf_set1(float x)
+{
+    return _mm512_set1_ps(x);
+}
+INLINE vf vf_add(vf a, vf b)
+{
+    return _mm512_add_ps(a, b);
+}
+INLINE vf vf_sub(vf a, vf b)
+{
+    return _mm512_sub_ps(a, b);
+}
+INLINE vf vf_mul(vf a, vf b)
+{
+    return _mm512_mul_ps(a, b);
+}
+INLINE vf vf_div(vf a, vf b)
+{
+    return _mm512_div_ps(a, b);
+}
 /* a * b + c, and c - a * b, rounded once */
-INLINE vf vf_fma(vf a, vf b, vf c) { return _mm512_fmadd_ps(a, b, c); }
-INLINE vf vf_fnma(vf a, vf b, vf c) { return _mm512_fnmadd_ps(a, b, c); }
+INLINE vf vf_fma(vf a, vf b, vf c)
+{
+    return _mm512_fmadd_ps(a, b, c);
+}
+INLINE vf vf_fnma(vf a, vf b, vf c)
+{
+    return _mm512_fnmadd_ps(a, b, c);
+}
 /* b where either is NaN */
-INLINE vf vf_max(vf a, vf b) { return _mm512_max_ps(a, b); }
-INLINE vf vf_min(vf a, vf b) { return _mm512_min_ps(a, b); }
+INLINE vf vf_max(vf a, vf b)
+{
+    return _mm512_max_ps(a, b);
+}
+INLINE vf vf_min(vf a, vf b)
+{
+    return _mm512_min_ps(a, b);
+}
 
-INLINE vi vi_load(const void *p) { return _mm512_loadu_si512(p); }
-INLINE void vi_store(void *p, vi v) { _mm512_storeu_si512(p, v); }
+INLINE vi vi_load(const void *p)
+{
+    return _mm512_loadu_si512(p);
+}
+INLINE void vi_store(void *p, vi v)
+{
+    _mm512_storeu_si512(p, v);
+}
 /* n bytes of a row, 0 <= n <= 64, the rest zero */
 INLINE vi vi_load_bytes(const void *p, int n)
 {
     return _mm512_maskz_loadu_epi8(n >= 64 ? ~(__mmask64)0 : ((__mmask64)1 << n) - 1, p);
 }
-INLINE vi vi_set1(int32_t x) { return _mm512_set1_epi32(x); }
-INLINE vi vi_add(vi a, vi b) { return _mm512_add_epi32(a, b); }
-INLINE vi vi_sub(vi a, vi b) { return _mm512_sub_epi32(a, b); }
-INLINE vi vi_and(vi a, vi b) { return _mm512_and_si512(a, b); }
-INLINE vi vi_or(vi a, vi b) { return _mm512_or_si512(a, b); }
-INLINE vi vi_maxu(vi a, vi b) { return _mm512_max_epu32(a, b); }
+INLINE vi vi_set1(int32_t x)
+{
+    return _mm512_set1_epi32(x);
+}
+INLINE vi vi_add(vi a, vi b)
+{
+    return _mm512_add_epi32(a, b);
+}
+INLINE vi vi_sub(vi a, vi b)
+{
+    return _mm512_sub_epi32(a, b);
+}
+INLINE vi vi_and(vi a, vi b)
+{
+    return _mm512_and_si512(a, b);
+}
+INLINE vi vi_or(vi a, vi b)
+{
+    return _mm512_or_si512(a, b);
+}
+INLINE vi vi_maxu(vi a, vi b)
+{
+    return _mm512_max_epu32(a, b);
+}
 #define vi_shl(v, n) _mm512_slli_epi32(v, n)
 #define vi_shr(v, n) _mm512_srli_epi32(v, n)
 
 /* The upper 16 bits of each lane, in place. */
-INLINE vi vi_high_halves(vi v) { return vi_and(v, vi_set1((int32_t)0xffff0000)); }
+INLINE vi vi_high_halves(vi v)
+{
+    return vi_and(v, vi_set1((int32_t)0xffff0000));
+}
 
-INLINE vf vf_of_bits(vi v) { return _mm512_castsi512_ps(v); }
-INLINE vi vi_of_bits(vf v) { return _mm512_castps_si512(v); }
-INLINE vf vf_of_int(vi v) { return _mm512_cvtepi32_ps(v); }
+INLINE vf vf_of_bits(vi v)
+{
+    return _mm512_castsi512_ps(v);
+}
+INLINE vi vi_of_bits(vf v)
+{
+    return _mm512_castps_si512(v);
+}
+INLINE vf vf_of_int(vi v)
+{
+    return _mm512_cvtepi32_ps(v);
+}
 /* nearest, ties to even */
-INLINE vi vi_round(vf v) { return _mm512_cvtps_epi32(v); }
+INLINE vi vi_round(vf v)
+{
+    return _mm512_cvtps_epi32(v);
+}
 
 /* 0, 1, 2 ... */
 INLINE vi vi_iota(void)
@@ -77,20 +158,53 @@ INLINE vm vm_range(int i, int lo, int hi)
     vi at = vi_add(vi_iota(), vi_set1(i));
     return _mm512_cmpge_epi32_mask(at, vi_set1(lo)) & _mm512_cmplt_epi32_mask(at, vi_set1(hi));
 }
-INLINE vm vm_greater(vf a, vf b) { return _mm512_cmp_ps_mask(a, b, _CMP_GT_OQ); }
-INLINE vm vm_equal(vf a, vf b) { return _mm512_cmp_ps_mask(a, b, _CMP_EQ_OQ); }
-INLINE vm vm_not_le(vf a, vf b) { return _mm512_cmp_ps_mask(a, b, _CMP_NLE_UQ); }
-INLINE vm vm_and(vm a, vm b) { return a & b; }
-INLINE vm vm_or(vm a, vm b) { return a | b; }
-INLINE vm vm_none(void) { return 0; }
-INLINE _Bool vm_any(vm m) { return m != 0; }
+INLINE vm vm_greater(vf a, vf b)
+{
+    return _mm512_cmp_ps_mask(a, b, _CMP_GT_OQ);
+}
+INLINE vm vm_equal(vf a, vf b)
+{
+    return _mm512_cmp_ps_mask(a, b, _CMP_EQ_OQ);
+}
+INLINE vm vm_not_le(vf a, vf b)
+{
+    return _mm512_cmp_ps_mask(a, b, _CMP_NLE_UQ);
+}
+INLINE vm vm_and(vm a, vm b)
+{
+    return a & b;
+}
+INLINE vm vm_or(vm a, vm b)
+{
+    return a | b;
+}
+INLINE vm vm_none(void)
+{
+    return 0;
+}
+INLINE _Bool vm_any(vm m)
+{
+    return m != 0;
+}
 /* yes where m, else no */
-INLINE vf vf_select(vm m, vf yes, vf no) { return _mm512_mask_blend_ps(m, no, yes); }
-INLINE vi vi_select(vm m, vi yes, vi no) { return _mm512_mask_blend_epi32(m, no, yes); }
+INLINE vf vf_select(vm m, vf yes, vf no)
+{
+    return _mm512_mask_blend_ps(m, no, yes);
+}
+INLINE vi vi_select(vm m, vi yes, vi no)
+{
+    return _mm512_mask_blend_epi32(m, no, yes);
+}
 
 /* p * 2^n, n integral */
-INLINE vf vf_scale_by_power(vf p, vf n) { return _mm512_scalef_ps(p, n); }
-INLINE vf vf_round_f(vf v) { return _mm512_roundscale_ps(v, 0); }
+INLINE vf vf_scale_by_power(vf p, vf n)
+{
+    return _mm512_scalef_ps(p, n);
+}
+INLINE vf vf_round_f(vf v)
+{
+    return _mm512_roundscale_ps(v, 0);
+}
 
 /* Sum and maximum of all lanes, in a fixed order (halves). */
 INLINE float vf_sum(vf v)
@@ -100,9 +214,18 @@ INLINE float vf_sum(vf v)
     b = _mm_add_ps(b, _mm_movehl_ps(b, b));
     return _mm_cvtss_f32(_mm_add_ss(b, _mm_movehdup_ps(b)));
 }
-INLINE float vf_maximum(vf v) { return _mm512_reduce_max_ps(v); }
-INLINE uint32_t vi_maximum_u(vi v) { return _mm512_reduce_max_epu32(v); }
-INLINE int32_t vi_sum(vi v) { return _mm512_reduce_add_epi32(v); }
+INLINE float vf_maximum(vf v)
+{
+    return _mm512_reduce_max_ps(v);
+}
+INLINE uint32_t vi_maximum_u(vi v)
+{
+    return _mm512_reduce_max_epu32(v);
+}
+INLINE int32_t vi_sum(vi v)
+{
+    return _mm512_reduce_add_epi32(v);
+}
 
 /* VN rows of VN 32-bit elements to columns, in place. */
 INLINE void vi_transpose(vi r[VN])
@@ -130,12 +253,24 @@ INLINE void vi_transpose(vi r[VN])
 }
 
 /* F16 bits of each lane, rounded to nearest even, and back. */
-INLINE vi vi_f16_of(vf v) { return _mm512_cvtepu16_epi32(_mm512_cvtps_ph(v, 0)); }
-INLINE vf vf_of_f16(vi h) { return _mm512_cvtph_ps(_mm512_cvtepi32_epi16(h)); }
+INLINE vi vi_f16_of(vf v)
+{
+    return _mm512_cvtepu16_epi32(_mm512_cvtps_ph(v, 0));
+}
+INLINE vf vf_of_f16(vi h)
+{
+    return _mm512_cvtph_ps(_mm512_cvtepi32_epi16(h));
+}
 
 /* The low 16 or 8 bits of each lane. */
-INLINE void vi_store_u16(void *p, vi v) { _mm256_storeu_si256(p, _mm512_cvtepi32_epi16(v)); }
-INLINE void vi_store_u8(void *p, vi v) { _mm_storeu_si128(p, _mm512_cvtepi32_epi8(v)); }
+INLINE void vi_store_u16(void *p, vi v)
+{
+    _mm256_storeu_si256(p, _mm512_cvtepi32_epi16(v));
+}
+INLINE void vi_store_u8(void *p, vi v)
+{
+    _mm_storeu_si128(p, _mm512_cvtepi32_epi8(v));
+}
 
 /* n elements of a row in a file, any alignment, widened. */
 INLINE vf vf_widen_f16(const void *p, int n)
@@ -153,9 +288,18 @@ INLINE vi vi_table(const void *p)
 {
     return _mm512_broadcast_i32x4(_mm_loadu_si128((const __m128i *)p));
 }
-INLINE vi vi_lookup(vi table, vi idx) { return _mm512_shuffle_epi8(table, idx); }
+INLINE vi vi_lookup(vi table, vi idx)
+{
+    return _mm512_shuffle_epi8(table, idx);
+}
 /* Bytes of a and b in turn, from the lower or the upper half of each 16. */
-INLINE vi vi_zip_low(vi a, vi b) { return _mm512_unpacklo_epi8(a, b); }
-INLINE vi vi_zip_high(vi a, vi b) { return _mm512_unpackhi_epi8(a, b); }
+INLINE vi vi_zip_low(vi a, vi b)
+{
+    return _mm512_unpacklo_epi8(a, b);
+}
+INLINE vi vi_zip_high(vi a, vi b)
+{
+    return _mm512_unpackhi_epi8(a, b);
+}
 
 #endif

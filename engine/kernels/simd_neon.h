@@ -23,25 +23,57 @@ INLINE vf vf_load(const void *p)
     memcpy(&v, p, sizeof(v));
     return v;
 }
-INLINE void vf_store(float *p, vf v) { vst1q_f32(p, v); }
+INLINE void vf_store(float *p, vf v)
+{
+    vst1q_f32(p, v);
+}
 INLINE vf vf_load_part(const float *p, int n)
 {
     float b[VN] = {0};
-    if (n == VN)
-        return vf_load(p);
+    if (n == VN) return vf_load(p);
     memcpy(b, p, (size_t)n * sizeof(float));
     return vld1q_f32(b);
 }
-INLINE void vf_store_part(float *p, int n, vf v) { memcpy(p, &v, (size_t)n * sizeof(float)); }
-INLINE vf vf_set1(float x) { return vdupq_n_f32(x); }
-INLINE vf vf_add(vf a, vf b) { return vaddq_f32(a, b); }
-INLINE vf vf_sub(vf a, vf b) { return vsubq_f32(a, b); }
-INLINE vf vf_mul(vf a, vf b) { return vmulq_f32(a, b); }
-INLINE vf vf_div(vf a, vf b) { return vdivq_f32(a, b); }
-INLINE vf vf_fma(vf a, vf b, vf c) { return vfmaq_f32(c, a, b); }
-INLINE vf vf_fnma(vf a, vf b, vf c) { return vfmsq_f32(c, a, b); }
-INLINE vf vf_max(vf a, vf b) { return vbslq_f32(vcgtq_f32(a, b), a, b); }
-INLINE vf vf_min(vf a, vf b) { return vbslq_f32(vcltq_f32(a, b), a, b); }
+INLINE void vf_store_part(float *p, int n, vf v)
+{
+    memcpy(p, &v, (size_t)n * sizeof(float));
+}
+INLINE vf vf_set1(float x)
+{
+    return vdupq_n_f32(x);
+}
+INLINE vf vf_add(vf a, vf b)
+{
+    return vaddq_f32(a, b);
+}
+INLINE vf vf_sub(vf a, vf b)
+{
+    return vsubq_f32(a, b);
+}
+INLINE vf vf_mul(vf a, vf b)
+{
+    return vmulq_f32(a, b);
+}
+INLINE vf vf_div(vf a, vf b)
+{
+    return vdivq_f32(a, b);
+}
+INLINE vf vf_fma(vf a, vf b, vf c)
+{
+    return vfmaq_f32(c, a, b);
+}
+INLINE vf vf_fnma(vf a, vf b, vf c)
+{
+    return vfmsq_f32(c, a, b);
+}
+INLINE vf vf_max(vf a, vf b)
+{
+    return vbslq_f32(vcgtq_f32(a, b), a, b);
+}
+INLINE vf vf_min(vf a, vf b)
+{
+    return vbslq_f32(vcltq_f32(a, b), a, b);
+}
 
 INLINE vi vi_load(const void *p)
 {
@@ -49,48 +81,114 @@ INLINE vi vi_load(const void *p)
     memcpy(&v, p, sizeof(v));
     return v;
 }
-INLINE void vi_store(void *p, vi v) { memcpy(p, &v, sizeof(v)); }
+INLINE void vi_store(void *p, vi v)
+{
+    memcpy(p, &v, sizeof(v));
+}
 INLINE vi vi_load_bytes(const void *p, int n)
 {
     char b[16] = {0};
     memcpy(b, p, n < 16 ? (size_t)n : 16);
     return vi_load(b);
 }
-INLINE vi vi_set1(int32_t x) { return vdupq_n_s32(x); }
-INLINE vi vi_iota(void) { return vi_load((const int32_t[]){0, 1, 2, 3}); }
-INLINE vi vi_add(vi a, vi b) { return vaddq_s32(a, b); }
-INLINE vi vi_sub(vi a, vi b) { return vsubq_s32(a, b); }
-INLINE vi vi_and(vi a, vi b) { return vandq_s32(a, b); }
-INLINE vi vi_or(vi a, vi b) { return vorrq_s32(a, b); }
+INLINE vi vi_set1(int32_t x)
+{
+    return vdupq_n_s32(x);
+}
+INLINE vi vi_iota(void)
+{
+    return vi_load((const int32_t[]){0, 1, 2, 3});
+}
+INLINE vi vi_add(vi a, vi b)
+{
+    return vaddq_s32(a, b);
+}
+INLINE vi vi_sub(vi a, vi b)
+{
+    return vsubq_s32(a, b);
+}
+INLINE vi vi_and(vi a, vi b)
+{
+    return vandq_s32(a, b);
+}
+INLINE vi vi_or(vi a, vi b)
+{
+    return vorrq_s32(a, b);
+}
 INLINE vi vi_maxu(vi a, vi b)
 {
     return vreinterpretq_s32_u32(vmaxq_u32(vreinterpretq_u32_s32(a), vreinterpretq_u32_s32(b)));
 }
 #define vi_shl(v, n) vshlq_n_s32(v, n)
 #define vi_shr(v, n) vreinterpretq_s32_u32(vshrq_n_u32(vreinterpretq_u32_s32(v), n))
-INLINE vi vi_high_halves(vi v) { return vi_and(v, vi_set1((int32_t)0xffff0000)); }
+INLINE vi vi_high_halves(vi v)
+{
+    return vi_and(v, vi_set1((int32_t)0xffff0000));
+}
 
-INLINE vf vf_of_bits(vi v) { return vreinterpretq_f32_s32(v); }
-INLINE vi vi_of_bits(vf v) { return vreinterpretq_s32_f32(v); }
-INLINE vf vf_of_int(vi v) { return vcvtq_f32_s32(v); }
-INLINE vi vi_round(vf v) { return vcvtnq_s32_f32(v); }
+INLINE vf vf_of_bits(vi v)
+{
+    return vreinterpretq_f32_s32(v);
+}
+INLINE vi vi_of_bits(vf v)
+{
+    return vreinterpretq_s32_f32(v);
+}
+INLINE vf vf_of_int(vi v)
+{
+    return vcvtq_f32_s32(v);
+}
+INLINE vi vi_round(vf v)
+{
+    return vcvtnq_s32_f32(v);
+}
 
 INLINE vm vm_range(int i, int lo, int hi)
 {
     vi at = vi_add(vi_iota(), vi_set1(i));
     return vandq_u32(vcgeq_s32(at, vi_set1(lo)), vcltq_s32(at, vi_set1(hi)));
 }
-INLINE vm vm_greater(vf a, vf b) { return vcgtq_f32(a, b); }
-INLINE vm vm_equal(vf a, vf b) { return vceqq_f32(a, b); }
-INLINE vm vm_not_le(vf a, vf b) { return vmvnq_u32(vcleq_f32(a, b)); }
-INLINE vm vm_and(vm a, vm b) { return vandq_u32(a, b); }
-INLINE vm vm_or(vm a, vm b) { return vorrq_u32(a, b); }
-INLINE vm vm_none(void) { return vdupq_n_u32(0); }
-INLINE _Bool vm_any(vm m) { return vmaxvq_u32(m) != 0; }
-INLINE vf vf_select(vm m, vf yes, vf no) { return vbslq_f32(m, yes, no); }
-INLINE vi vi_select(vm m, vi yes, vi no) { return vbslq_s32(m, yes, no); }
+INLINE vm vm_greater(vf a, vf b)
+{
+    return vcgtq_f32(a, b);
+}
+INLINE vm vm_equal(vf a, vf b)
+{
+    return vceqq_f32(a, b);
+}
+INLINE vm vm_not_le(vf a, vf b)
+{
+    return vmvnq_u32(vcleq_f32(a, b));
+}
+INLINE vm vm_and(vm a, vm b)
+{
+    return vandq_u32(a, b);
+}
+INLINE vm vm_or(vm a, vm b)
+{
+    return vorrq_u32(a, b);
+}
+INLINE vm vm_none(void)
+{
+    return vdupq_n_u32(0);
+}
+INLINE _Bool vm_any(vm m)
+{
+    return vmaxvq_u32(m) != 0;
+}
+INLINE vf vf_select(vm m, vf yes, vf no)
+{
+    return vbslq_f32(m, yes, no);
+}
+INLINE vi vi_select(vm m, vi yes, vi no)
+{
+    return vbslq_s32(m, yes, no);
+}
 
-INLINE vf vf_round_f(vf v) { return vrndnq_f32(v); }
+INLINE vf vf_round_f(vf v)
+{
+    return vrndnq_f32(v);
+}
 /* In two factors, so that results below 2^-126 come out as subnormals. */
 INLINE vf vf_scale_by_power(vf p, vf n)
 {
@@ -100,10 +198,22 @@ INLINE vf vf_scale_by_power(vf p, vf n)
     return vf_mul(vf_mul(p, vf_of_bits(a)), vf_of_bits(b));
 }
 
-INLINE float vf_sum(vf v) { return vaddvq_f32(v); }
-INLINE float vf_maximum(vf v) { return vmaxvq_f32(v); }
-INLINE uint32_t vi_maximum_u(vi v) { return vmaxvq_u32(vreinterpretq_u32_s32(v)); }
-INLINE int32_t vi_sum(vi v) { return vaddvq_s32(v); }
+INLINE float vf_sum(vf v)
+{
+    return vaddvq_f32(v);
+}
+INLINE float vf_maximum(vf v)
+{
+    return vmaxvq_f32(v);
+}
+INLINE uint32_t vi_maximum_u(vi v)
+{
+    return vmaxvq_u32(vreinterpretq_u32_s32(v));
+}
+INLINE int32_t vi_sum(vi v)
+{
+    return vaddvq_s32(v);
+}
 
 INLINE void vi_transpose(vi r[VN])
 {
@@ -129,12 +239,18 @@ INLINE void vi_store_u8(void *p, vi v)
     memcpy(p, &b, 4);
 }
 
-INLINE vf vf_of_halves(uint16x4_t h) { return vcvt_f32_f16(vreinterpret_f16_u16(h)); }
+INLINE vf vf_of_halves(uint16x4_t h)
+{
+    return vcvt_f32_f16(vreinterpret_f16_u16(h));
+}
 INLINE vi vi_f16_of(vf v)
 {
     return vreinterpretq_s32_u32(vmovl_u16(vreinterpret_u16_f16(vcvt_f16_f32(v))));
 }
-INLINE vf vf_of_f16(vi h) { return vf_of_halves(vreinterpret_u16_s16(vmovn_s32(h))); }
+INLINE vf vf_of_f16(vi h)
+{
+    return vf_of_halves(vreinterpret_u16_s16(vmovn_s32(h)));
+}
 
 INLINE uint16x4_t load_halves(const void *p, int n)
 {
@@ -142,19 +258,27 @@ INLINE uint16x4_t load_halves(const void *p, int n)
     memcpy(&h, p, 2 * (size_t)n);
     return h;
 }
-INLINE vf vf_load_f16(const void *p) { return vf_of_halves(load_halves(p, VN)); }
-INLINE vf vf_widen_f16(const void *p, int n) { return vf_of_halves(load_halves(p, n)); }
+INLINE vf vf_load_f16(const void *p)
+{
+    return vf_of_halves(load_halves(p, VN));
+}
+INLINE vf vf_widen_f16(const void *p, int n)
+{
+    return vf_of_halves(load_halves(p, n));
+}
 INLINE vf vf_widen_bf16(const void *p, int n)
 {
     return vreinterpretq_f32_u32(vshll_n_u16(load_halves(p, n), 16));
 }
 
 /* Byte i is byte (idx & 15) of the 16 of the table, idx < 16. */
-INLINE vi vi_table(const void *p) { return vreinterpretq_s32_u8(vld1q_u8(p)); }
+INLINE vi vi_table(const void *p)
+{
+    return vreinterpretq_s32_u8(vld1q_u8(p));
+}
 INLINE vi vi_lookup(vi table, vi idx)
 {
-    return vreinterpretq_s32_u8(
-        vqtbl1q_u8(vreinterpretq_u8_s32(table), vreinterpretq_u8_s32(idx)));
+    return vreinterpretq_s32_u8(vqtbl1q_u8(vreinterpretq_u8_s32(table), vreinterpretq_u8_s32(idx)));
 }
 /* Bytes of a and b in turn, from the lower or the upper half of each 16. */
 INLINE vi vi_zip_low(vi a, vi b)

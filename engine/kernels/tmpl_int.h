@@ -29,53 +29,53 @@ INLINE bool may_fetch(const int rows)
 }
 
 /* Quads of one group into the integer sums of all rows; int8 weights. */
-INLINE void group_i8(const int rows, const int vecs, vi sum[INT_MAX_ROWS][MAX_VECS],
-                     const char *a, const int32_t *corr, const char *b, struct fetch *fetch)
+INLINE void group_i8(const int rows, const int vecs, vi sum[INT_MAX_ROWS][MAX_VECS], const char *a,
+                     const int32_t *corr, const char *b, struct fetch *fetch)
 {
-    UNROLL for (int i = 0; i < rows; i++)
-        UNROLL for (int v = 0; v < vecs; v++)
-            sum[i][v] = dot8_start(corr[i]);
-    UNROLL for (int j = 0; j < 8; j++) {
+    UNROLL for (int i = 0; i < rows; i++) UNROLL for (int v = 0; v < vecs; v++) sum[i][v] =
+        dot8_start(corr[i]);
+    UNROLL for (int j = 0; j < 8; j++)
+    {
         vi w[MAX_VECS];
         if (may_fetch(rows)) fetch_lines(fetch, j == 0 ? 3 : 2); /* the third: scales */
-        UNROLL for (int v = 0; v < vecs; v++)
-            w[v] = vi_load(b + j * 128 + v * VN * 4);
-        UNROLL for (int i = 0; i < rows; i++) {
+        UNROLL for (int v = 0; v < vecs; v++) w[v] = vi_load(b + j * 128 + v * VN * 4);
+        UNROLL for (int i = 0; i < rows; i++)
+        {
             vi x = vi_set1(word_at(a + (j * rows + i) * 4));
-            UNROLL for (int v = 0; v < vecs; v++)
-                sum[i][v] = dot8(sum[i][v], w[v], x);
+            UNROLL for (int v = 0; v < vecs; v++) sum[i][v] = dot8(sum[i][v], w[v], x);
         }
         loads_in_order();
     }
 }
 
 /* The same for int4: a byte holds quad j in its lower and quad j + 4 in its upper half. */
-INLINE void group_i4(const int rows, const int vecs, vi sum[INT_MAX_ROWS][MAX_VECS],
-                     const char *a, const int32_t *corr, const char *b, struct fetch *fetch)
+INLINE void group_i4(const int rows, const int vecs, vi sum[INT_MAX_ROWS][MAX_VECS], const char *a,
+                     const int32_t *corr, const char *b, struct fetch *fetch)
 {
     const vi low = vi_set1(0x0f0f0f0f);
-    UNROLL for (int i = 0; i < rows; i++)
-        UNROLL for (int v = 0; v < vecs; v++)
-            sum[i][v] = dot4_start(corr[i]);
-    UNROLL for (int j = 0; j < 4; j++) {
+    UNROLL for (int i = 0; i < rows; i++) UNROLL for (int v = 0; v < vecs; v++) sum[i][v] =
+        dot4_start(corr[i]);
+    UNROLL for (int j = 0; j < 4; j++)
+    {
         vi w[MAX_VECS], h[MAX_VECS];
         if (may_fetch(rows)) fetch_lines(fetch, j == 0 ? 3 : 2); /* the third: scales */
-        UNROLL for (int v = 0; v < vecs; v++) {
+        UNROLL for (int v = 0; v < vecs; v++)
+        {
             vi both = vi_load(b + j * 128 + v * VN * 4);
             w[v] = vi_and(both, low);
             h[v] = vi_and(vi_shr(both, 4), low);
         }
-        UNROLL for (int i = 0; i < rows; i++) {
+        UNROLL for (int i = 0; i < rows; i++)
+        {
             vi x = vi_set1(word_at(a + (j * rows + i) * 4));
             vi y = vi_set1(word_at(a + ((j + 4) * rows + i) * 4));
-            UNROLL for (int v = 0; v < vecs; v++)
-                sum[i][v] = dot4(dot4(sum[i][v], w[v], x), h[v], y);
+            UNROLL for (int v = 0; v < vecs; v++) sum[i][v] =
+                dot4(dot4(sum[i][v], w[v], x), h[v], y);
         }
         loads_in_order();
     }
-    UNROLL for (int i = 0; i < rows; i++)
-        UNROLL for (int v = 0; v < vecs; v++)
-            sum[i][v] = dot4_end(sum[i][v], corr[i]);
+    UNROLL for (int i = 0; i < rows; i++) UNROLL for (int v = 0; v < vecs; v++) sum[i][v] =
+        dot4_end(sum[i][v], corr[i]);
 }
 
 INLINE void int_strip(const bool four, const int rows, const int vecs, const struct kern_tile *tile,
@@ -88,28 +88,24 @@ INLINE void int_strip(const bool four, const int rows, const int vecs, const str
     const int32_t *corr = tile->corr;
     vf total[INT_MAX_ROWS][MAX_VECS];
 
-    UNROLL for (int i = 0; i < rows; i++)
-        UNROLL for (int v = 0; v < vecs; v++)
-            total[i][v] = vf_set1(0.0f);
+    UNROLL for (int i = 0; i < rows; i++) UNROLL for (int v = 0; v < vecs; v++) total[i][v] =
+        vf_set1(0.0f);
     for (int g = 0; g < n_groups; g++) {
         vi sum[INT_MAX_ROWS][MAX_VECS];
         vf s[MAX_VECS];
         if (may_fetch(rows)) fetch_turn(&fetch);
         (four ? group_i4 : group_i8)(rows, vecs, sum, a, corr, b + column * 4, &fetch);
-        UNROLL for (int v = 0; v < vecs; v++)
-            s[v] = vf_load_f16(b + quads_bytes + (column + v * VN) * 2);
-        UNROLL for (int i = 0; i < rows; i++)
-            UNROLL for (int v = 0; v < vecs; v++)
-                total[i][v] = vf_fma(vf_of_int(sum[i][v]), vf_mul(vf_set1(scale[i]), s[v]),
-                                     total[i][v]);
+        UNROLL for (int v = 0; v < vecs; v++) s[v] =
+            vf_load_f16(b + quads_bytes + (column + v * VN) * 2);
+        UNROLL for (int i = 0; i < rows; i++) UNROLL for (int v = 0; v < vecs; v++) total[i][v] =
+            vf_fma(vf_of_int(sum[i][v]), vf_mul(vf_set1(scale[i]), s[v]), total[i][v]);
         a += 32 * rows;
         scale += rows;
         corr += rows;
         b += quads_bytes + 64;
     }
-    UNROLL for (int i = 0; i < rows; i++)
-        UNROLL for (int v = 0; v < vecs; v++)
-            store_vec(out, i, column + v * VN, total[i][v]);
+    UNROLL for (int i = 0; i < rows; i++) UNROLL for (int v = 0; v < vecs; v++)
+        store_vec(out, i, column + v * VN, total[i][v]);
 }
 
 INLINE void int_panel(const bool four, const int rows, const struct kern_tile *tile, const char *b,
@@ -143,18 +139,18 @@ INLINE void int_rows(const bool four, const int rows, const struct kern_tile *ti
 #error "INT_MAX_ROWS: 4 or 6"
 #endif
 
-#define DEFINE_INT_MATMUL(name, cases)                                                            \
-    static void name(const struct kern_tile *tile, int k_pad, const void *panels,                 \
-                     size_t panel_bytes, int n_panels, const struct kern_out *out,                \
-                     const struct kern_fetch *fetch)                                              \
-    {                                                                                             \
-        switch (tile->n_rows) {                                                                   \
-            EACH_INT_HEIGHT(cases)                                                                \
-        }                                                                                         \
+#define DEFINE_INT_MATMUL(name, cases)                                                             \
+    static void name(const struct kern_tile *tile, int k_pad, const void *panels,                  \
+                     size_t panel_bytes, int n_panels, const struct kern_out *out,                 \
+                     const struct kern_fetch *fetch)                                               \
+    {                                                                                              \
+        switch (tile->n_rows) {                                                                    \
+            EACH_INT_HEIGHT(cases)                                                                 \
+        }                                                                                          \
     }
-#define INT_CASE(four, rows)                                                                      \
-    case rows:                                                                                    \
-        int_rows(four, rows, tile, k_pad, panels, panel_bytes, n_panels, *out, fetch);            \
+#define INT_CASE(four, rows)                                                                       \
+    case rows:                                                                                     \
+        int_rows(four, rows, tile, k_pad, panels, panel_bytes, n_panels, *out, fetch);             \
         return;
 #define INT_CASE_I8(rows) INT_CASE(false, rows)
 #define INT_CASE_I4(rows) INT_CASE(true, rows)

@@ -31,19 +31,22 @@ DEFINE_INT_MATMUL(matmul_i8_i4, INT_CASE_I4)
 const struct kern LEVEL_TABLE = {
     .name = LEVEL_NAME,
     .max_rows = {MAX_ROWS, MAX_ROWS, INT_MAX_ROWS},
-    .fetch_rows = {
-        [KERN_A_F32] = {[KERN_W_F32] = 7, [KERN_W_BF16] = 4, [KERN_W_B12] = 4},
-        [KERN_A_BF16] = {[KERN_W_BF16] = 7, [KERN_W_B12] = 6},
-        [KERN_A_I8] = {[KERN_W_I8] = 6, [KERN_W_I4] = 4},
-    },
+    .fetch_rows =
+        {
+            [KERN_A_F32] = {[KERN_W_F32] = 7, [KERN_W_BF16] = 4, [KERN_W_B12] = 4},
+            [KERN_A_BF16] = {[KERN_W_BF16] = 7, [KERN_W_B12] = 6},
+            [KERN_A_I8] = {[KERN_W_I8] = 6, [KERN_W_I4] = 4},
+        },
     .codes_bf16 = VN == 16,
     .pack_row = {pack_row_f32, pack_row_bf16, pack_row_i8},
-    .matmul = {
-        [KERN_A_F32] = {[KERN_W_F32] = matmul_f32_f32, [KERN_W_BF16] = matmul_f32_bf16,
-                        [KERN_W_B12] = matmul_f32_b12},
-        [KERN_A_BF16] = {[KERN_W_BF16] = matmul_bf16_bf16, [KERN_W_B12] = matmul_bf16_b12},
-        [KERN_A_I8] = {[KERN_W_I8] = matmul_i8_i8, [KERN_W_I4] = matmul_i8_i4},
-    },
+    .matmul =
+        {
+            [KERN_A_F32] = {[KERN_W_F32] = matmul_f32_f32,
+                            [KERN_W_BF16] = matmul_f32_bf16,
+                            [KERN_W_B12] = matmul_f32_b12},
+            [KERN_A_BF16] = {[KERN_W_BF16] = matmul_bf16_bf16, [KERN_W_B12] = matmul_bf16_b12},
+            [KERN_A_I8] = {[KERN_W_I8] = matmul_i8_i8, [KERN_W_I4] = matmul_i8_i4},
+        },
     .matmul_segs = {segs_f32, segs_bf16, NULL},
     .rmsnorm = rmsnorm,
     .rope = rope,

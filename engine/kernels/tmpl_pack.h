@@ -157,11 +157,9 @@ static void put_value_bf16(void *panels, const float *x, int d, int d_pad, int s
 INLINE vf source_vec(enum kern_src src, const void *row, int k, int n_k)
 {
     int n = row ? valid_at(k, n_k, VN) : 0;
-    if (n == 0)
-        return vf_set1(0.0f);
+    if (n == 0) return vf_set1(0.0f);
     const char *p = (const char *)row + (size_t)k * (src == KERN_SRC_F32 ? 4 : 2);
-    if (src == KERN_SRC_F32)
-        return vf_load_part((const float *)(const void *)p, n);
+    if (src == KERN_SRC_F32) return vf_load_part((const float *)(const void *)p, n);
     return src == KERN_SRC_F16 ? vf_widen_f16(p, n) : vf_widen_bf16(p, n);
 }
 

@@ -41,8 +41,7 @@ static const struct fetch fetch_nothing;
 /* Goes on to `more`; looked at once a group, to keep it out of the inner loops. */
 INLINE void fetch_turn(struct fetch *f)
 {
-    if (f->at < f->end || f->more == f->more_end)
-        return;
+    if (f->at < f->end || f->more == f->more_end) return;
     f->at = f->more;
     f->end = f->more_end;
     f->more = f->more_end;
@@ -51,12 +50,11 @@ INLINE void fetch_turn(struct fetch *f)
 /* n lines have been read: asks for as much as goes with them. */
 INLINE void fetch_lines(struct fetch *f, const int n)
 {
-    if (f->at >= f->end)
-        return;
-    UNROLL for (int i = 0; i < n; i++, f->at += f->stride) {
+    if (f->at >= f->end) return;
+    UNROLL for (int i = 0; i < n; i++, f->at += f->stride)
+    {
         __builtin_prefetch(f->at, 0, 2);
-        if (f->stride > 64)
-            __builtin_prefetch(f->at + 64, 0, 2);
+        if (f->stride > 64) __builtin_prefetch(f->at + 64, 0, 2);
     }
 }
 
@@ -67,19 +65,15 @@ INLINE void fetch_lines(struct fetch *f, const int n)
 INLINE struct fetch fetch_plan(const char *panel, size_t panel_bytes, bool is_last,
                                const struct kern_fetch *wanted)
 {
-    if (!wanted)
-        return fetch_nothing;
+    if (!wanted) return fetch_nothing;
     if (!is_last)
-        return (struct fetch){.at = panel + panel_bytes, .end = panel + 2 * panel_bytes,
-                              .stride = 64};
+        return (struct fetch){
+            .at = panel + panel_bytes, .end = panel + 2 * panel_bytes, .stride = 64};
     struct fetch f = {.at = wanted->data, .more = wanted->more};
     size_t bytes = wanted->bytes + wanted->more_bytes;
-    if (wanted->bytes)
-        f.end = f.at + wanted->bytes;
-    if (wanted->more_bytes)
-        f.more_end = f.more + wanted->more_bytes;
-    if (bytes > 2 * panel_bytes)
-        bytes = 2 * panel_bytes;
+    if (wanted->bytes) f.end = f.at + wanted->bytes;
+    if (wanted->more_bytes) f.more_end = f.more + wanted->more_bytes;
+    if (bytes > 2 * panel_bytes) bytes = 2 * panel_bytes;
     f.stride = (64 * bytes + panel_bytes - 1) / panel_bytes;
     return f;
 }
@@ -137,8 +131,7 @@ INLINE vf float_at(const char *p)
 /* The weights of k + odd of one vector of outputs; b at the pair's first byte. */
 INLINE vf weights(const enum kind kind, const char *b, const int odd)
 {
-    if (kind == F32_F32)
-        return vf_load(b + odd * 128);
+    if (kind == F32_F32) return vf_load(b + odd * 128);
     return word_half(vi_load(b), odd);
 }
 
@@ -146,8 +139,7 @@ INLINE vf weights(const enum kind kind, const char *b, const int odd)
 INLINE vf activation(const enum kind kind, const char *a, const int rows, const int row,
                      const int odd)
 {
-    if (kind == BF16_BF16)
-        return word_half(vi_set1(word_at(a + row * 4)), odd);
+    if (kind == BF16_BF16) return word_half(vi_set1(word_at(a + row * 4)), odd);
     return float_at(a + (odd * rows + row) * 4);
 }
 
@@ -159,7 +151,7 @@ struct strip {
     const void *const *segs;
     const void *head; /* of a B12 panel: table and exceptions */
     int n_groups;
-    int column;     /* of the strip's first output within its panel */
+    int column; /* of the strip's first output within its panel */
 };
 
 enum { MAX_VECS = KERN_PANEL / VN };
@@ -170,20 +162,20 @@ INLINE void words_pair(const enum kind kind, const int rows, const int vecs,
 {
 #ifdef VF_DOT_BF16
     if (kind == DOT) {
-        UNROLL for (int i = 0; i < rows; i++) {
+        UNROLL for (int i = 0; i < rows; i++)
+        {
             vi x = vi_set1(word_at(a + i * 4));
-            UNROLL for (int v = 0; v < vecs; v++)
-                sum[i][v] = vf_dot_bf16(sum[i][v], x, w[v]);
+            UNROLL for (int v = 0; v < vecs; v++) sum[i][v] = vf_dot_bf16(sum[i][v], x, w[v]);
         }
         return;
     }
 #endif
-    UNROLL for (int odd = 0; odd < 2; odd++)
-        UNROLL for (int i = 0; i < rows; i++) {
-            vf x = activation(kind, a, rows, i, odd);
-            UNROLL for (int v = 0; v < vecs; v++)
-                sum[i][v] = vf_fma(x, word_half(w[v], odd), sum[i][v]);
-        }
+    UNROLL for (int odd = 0; odd < 2; odd++) UNROLL for (int i = 0; i < rows; i++)
+    {
+        vf x = activation(kind, a, rows, i, odd);
+        UNROLL for (int v = 0; v < vecs; v++) sum[i][v] =
+            vf_fma(x, word_half(w[v], odd), sum[i][v]);
+    }
 }
 
 /* One pair of k into the sums. */
@@ -192,19 +184,18 @@ INLINE void strip_pair(const enum kind kind, const int rows, const int vecs,
 {
     if (kind == DOT) {
         vi w[MAX_VECS];
-        UNROLL for (int v = 0; v < vecs; v++)
-            w[v] = vi_load(b + v * VN * 4);
+        UNROLL for (int v = 0; v < vecs; v++) w[v] = vi_load(b + v * VN * 4);
         words_pair(kind, rows, vecs, sum, a, w);
         return;
     }
-    UNROLL for (int odd = 0; odd < 2; odd++) {
+    UNROLL for (int odd = 0; odd < 2; odd++)
+    {
         vf w[MAX_VECS];
-        UNROLL for (int v = 0; v < vecs; v++)
-            w[v] = weights(kind, b + v * VN * 4, odd);
-        UNROLL for (int i = 0; i < rows; i++) {
+        UNROLL for (int v = 0; v < vecs; v++) w[v] = weights(kind, b + v * VN * 4, odd);
+        UNROLL for (int i = 0; i < rows; i++)
+        {
             vf x = activation(kind, a, rows, i, odd);
-            UNROLL for (int v = 0; v < vecs; v++)
-                sum[i][v] = vf_fma(x, w[v], sum[i][v]);
+            UNROLL for (int v = 0; v < vecs; v++) sum[i][v] = vf_fma(x, w[v], sum[i][v]);
         }
         if (kind == BF16_BF16)
             loads_in_order(); /* reading words twice is cheaper than keeping them */
@@ -213,21 +204,19 @@ INLINE void strip_pair(const enum kind kind, const int rows, const int vecs,
 
 INLINE void clear_sums(const int rows, const int vecs, vf sum[MAX_ROWS][MAX_VECS])
 {
-    UNROLL for (int i = 0; i < rows; i++)
-        UNROLL for (int v = 0; v < vecs; v++)
-            sum[i][v] = vf_set1(0.0f);
+    UNROLL for (int i = 0; i < rows; i++) UNROLL for (int v = 0; v < vecs; v++) sum[i][v] =
+        vf_set1(0.0f);
 }
 
 INLINE void store_sums(const int rows, const int vecs, vf sum[MAX_ROWS][MAX_VECS], int column,
                        const struct kern_out *out)
 {
-    UNROLL for (int i = 0; i < rows; i++)
-        UNROLL for (int v = 0; v < vecs; v++)
-            store_vec(out, i, column + v * VN, sum[i][v]);
+    UNROLL for (int i = 0; i < rows; i++) UNROLL for (int v = 0; v < vecs; v++)
+        store_vec(out, i, column + v * VN, sum[i][v]);
 }
 
-INLINE void strip_run(const enum kind kind, const int rows, const int vecs,
-                      const struct strip *s, const struct kern_out *out, struct fetch fetch)
+INLINE void strip_run(const enum kind kind, const int rows, const int vecs, const struct strip *s,
+                      const struct kern_out *out, struct fetch fetch)
 {
     const size_t pair_a = (kind == F32_F32 || kind == F32_BF16 ? 8 : 4) * (size_t)rows;
     const size_t pair_b = kind == F32_F32 ? 256 : 128;
@@ -238,10 +227,10 @@ INLINE void strip_run(const enum kind kind, const int rows, const int vecs,
     clear_sums(rows, vecs, sum);
     for (int g = 0; g < s->n_groups; g++) {
         fetch_turn(&fetch);
-        if (s->segs)
-            b = (const char *)s->segs[g] + s->column * 4;
+        if (s->segs) b = (const char *)s->segs[g] + s->column * 4;
         for (int k = 0; k < KERN_GROUP / 2; k += step)
-            UNROLL for (int i = 0; i < step; i++, a += pair_a, b += pair_b) {
+            UNROLL for (int i = 0; i < step; i++, a += pair_a, b += pair_b)
+            {
                 fetch_lines(&fetch, kind == F32_F32 ? 4 : 2);
                 strip_pair(kind, rows, vecs, sum, a, b);
                 loads_in_order();
@@ -275,12 +264,13 @@ INLINE void coded_run(const enum kind coded_kind, const int rows, const int vecs
             patched = words + s->column * 4;
         }
         for (int k = 0; k < KERN_GROUP / 2; k += 2, block += B12_BLOCK_BYTES)
-            UNROLL for (int pair = 0; pair < 2; pair++, a += pair_a) {
+            UNROLL for (int pair = 0; pair < 2; pair++, a += pair_a)
+            {
                 vi w[MAX_VECS];
                 fetch_lines(&fetch, 2);
                 if (patched)
-                    UNROLL for (int v = 0; v < vecs; v++)
-                        w[v] = vi_load(patched + (k + pair) * 128 + v * VN * 4);
+                    UNROLL for (int v = 0; v < vecs; v++) w[v] =
+                        vi_load(patched + (k + pair) * 128 + v * VN * 4);
                 else
                     b12_pair(vecs, pair, s->column > 0, table, block, w);
                 words_pair(kind, rows, vecs, sum, a, w);
@@ -316,8 +306,7 @@ INLINE void rows_run(const enum kind kind, const int rows, const struct kern_til
         const char *panel = panels + (size_t)p * panel_bytes;
         s.head = panel;
         s.b = is_coded(kind) ? panel + b12_head_bytes(k_pad) : panel;
-        panel_run(kind, rows, &s, &out,
-                  fetch_plan(panel, panel_bytes, p + 1 == n_panels, fetch));
+        panel_run(kind, rows, &s, &out, fetch_plan(panel, panel_bytes, p + 1 == n_panels, fetch));
     }
 }
 
@@ -337,18 +326,18 @@ INLINE void segs_run(const enum kind kind, const int rows, const struct kern_til
 #error "MAX_ROWS: 6 or 12"
 #endif
 
-#define DEFINE_MATMUL(name, kind)                                                                 \
-    static void name(const struct kern_tile *tile, int k_pad, const void *panels,                 \
-                     size_t panel_bytes, int n_panels, const struct kern_out *out,                \
-                     const struct kern_fetch *fetch)                                              \
-    {                                                                                             \
-        switch (tile->n_rows) {                                                                   \
-            EACH_HEIGHT(MATMUL_CASE_##kind)                                                       \
-        }                                                                                         \
+#define DEFINE_MATMUL(name, kind)                                                                  \
+    static void name(const struct kern_tile *tile, int k_pad, const void *panels,                  \
+                     size_t panel_bytes, int n_panels, const struct kern_out *out,                 \
+                     const struct kern_fetch *fetch)                                               \
+    {                                                                                              \
+        switch (tile->n_rows) {                                                                    \
+            EACH_HEIGHT(MATMUL_CASE_##kind)                                                        \
+        }                                                                                          \
     }
-#define MATMUL_CASE(kind, rows)                                                                   \
-    case rows:                                                                                    \
-        rows_run(kind, rows, tile, k_pad, panels, panel_bytes, n_panels, *out, fetch);            \
+#define MATMUL_CASE(kind, rows)                                                                    \
+    case rows:                                                                                     \
+        rows_run(kind, rows, tile, k_pad, panels, panel_bytes, n_panels, *out, fetch);             \
         return;
 #define MATMUL_CASE_F32_F32(rows) MATMUL_CASE(F32_F32, rows)
 #define MATMUL_CASE_F32_BF16(rows) MATMUL_CASE(F32_BF16, rows)
@@ -358,17 +347,17 @@ INLINE void segs_run(const enum kind kind, const int rows, const struct kern_til
 #define MATMUL_CASE_DOT_B12(rows) MATMUL_CASE(DOT_B12, rows)
 #define MATMUL_CASE_DOT(rows) MATMUL_CASE(DOT, rows)
 
-#define DEFINE_SEGS(name, kind)                                                                   \
-    static void name(const struct kern_tile *tile, int n_segs, const void *const *segs,           \
-                     const struct kern_out *out)                                                  \
-    {                                                                                             \
-        switch (tile->n_rows) {                                                                   \
-            EACH_HEIGHT(SEGS_CASE_##kind)                                                         \
-        }                                                                                         \
+#define DEFINE_SEGS(name, kind)                                                                    \
+    static void name(const struct kern_tile *tile, int n_segs, const void *const *segs,            \
+                     const struct kern_out *out)                                                   \
+    {                                                                                              \
+        switch (tile->n_rows) {                                                                    \
+            EACH_HEIGHT(SEGS_CASE_##kind)                                                          \
+        }                                                                                          \
     }
-#define SEGS_CASE(kind, rows)                                                                     \
-    case rows:                                                                                    \
-        segs_run(kind, rows, tile, n_segs, segs, out);                                            \
+#define SEGS_CASE(kind, rows)                                                                      \
+    case rows:                                                                                     \
+        segs_run(kind, rows, tile, n_segs, segs, out);                                             \
         return;
 #define SEGS_CASE_F32_F32(rows) SEGS_CASE(F32_F32, rows)
 #define SEGS_CASE_BF16_BF16(rows) SEGS_CASE(BF16_BF16, rows)

@@ -149,8 +149,7 @@ static float keys_max(const float *s, int lo, int hi)
         even = vf_max(even, keys_at(s, i, lo, hi, none));
         odd = vf_max(odd, keys_at(s, i + VN, lo, hi, none));
     }
-    if (i < hi)
-        even = vf_max(even, keys_at(s, i, lo, hi, none));
+    if (i < hi) even = vf_max(even, keys_at(s, i, lo, hi, none));
     return vf_maximum(vf_max(even, odd));
 }
 
@@ -169,8 +168,7 @@ static struct kern_softmax softmax_keys(float *s, int n, int lo, int hi, float f
         vf_store(s + i, zero);
     for (; i < hi; i += VN) {
         vf e = vf_exp2(vf_mul(vf_sub(vf_load(s + i), top), f));
-        if (i < lo || i + VN > hi)
-            e = vf_select(vm_range(i, lo, hi), e, zero);
+        if (i < lo || i + VN > hi) e = vf_select(vm_range(i, lo, hi), e, zero);
         sum = vf_add(sum, e);
         vf_store(s + i, e);
     }
@@ -186,8 +184,7 @@ static int best_of(const float value[VN], const int32_t index[VN])
 {
     int best = 0;
     for (int l = 1; l < VN; l++)
-        if (value[l] > value[best] || (value[l] == value[best] && index[l] < index[best]))
-            best = l;
+        if (value[l] > value[best] || (value[l] == value[best] && index[l] < index[best])) best = l;
     return index[best];
 }
 
@@ -212,8 +209,7 @@ static int argmax(const float *x, int n, bool *ret_finite)
     bool finite = !vm_any(bad);
     for (; i < n; i++) {
         finite = finite && x[i] <= FLT_MAX;
-        if (x[i] > x[b])
-            b = i;
+        if (x[i] > x[b]) b = i;
     }
     *ret_finite = finite;
     return b;

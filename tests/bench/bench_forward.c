@@ -89,8 +89,10 @@ static struct eng_mat make_mat(const struct kern *kern, enum kern_wfmt fmt, int 
     float *rows = malloc((size_t)KERN_PANEL * (size_t)n_in * sizeof(*rows));
     const void *row[KERN_PANEL];
     if (!rows) fail("no memory");
-    for (int i = 0; i < KERN_PANEL * n_in; i++) rows[i] = next_random();
-    for (int i = 0; i < KERN_PANEL; i++) row[i] = rows + (size_t)i * (size_t)n_in;
+    for (int i = 0; i < KERN_PANEL * n_in; i++)
+        rows[i] = next_random();
+    for (int i = 0; i < KERN_PANEL; i++)
+        row[i] = rows + (size_t)i * (size_t)n_in;
     void *words = aligned_alloc(64, kern_panel_bytes(KERN_W_BF16, n_in));
     if (!words) fail("no memory");
     if (!kern_pack_panel(kern, m.fmt, KERN_SRC_F32, row, n_in, n_in, words, m.panels))
@@ -105,25 +107,34 @@ static struct eng_mat make_mat(const struct kern *kern, enum kern_wfmt fmt, int 
 static float *ones(int n)
 {
     float *v = take((size_t)n * sizeof(*v));
-    for (int i = 0; i < n; i++) v[i] = 1;
+    for (int i = 0; i < n; i++)
+        v[i] = 1;
     return v;
 }
 
 static struct eng_model *make_model(const struct options *o, const struct kern *kern, int ctx)
 {
     struct eng_model *m = take(sizeof(*m));
-    m->hp = (struct eng_hparams){.d_model = 576, .n_layers = 30, .n_heads = 9, .n_kv_heads = 3,
-                                 .d_head = 64, .d_ff = 1536, .vocab = 49152, .rms_eps = 1e-5};
+    m->hp = (struct eng_hparams){.d_model = 576,
+                                 .n_layers = 30,
+                                 .n_heads = 9,
+                                 .n_kv_heads = 3,
+                                 .d_head = 64,
+                                 .d_ff = 1536,
+                                 .vocab = 49152,
+                                 .rms_eps = 1e-5};
     m->kern = kern;
     m->numerics = o->path;
     m->layers = take(30 * sizeof(*m->layers));
     enum kern_wfmt f = o->path->matrix;
     for (int i = 0; i < 30; i++)
-        m->layers[i] = (struct eng_layer){
-            .attn_norm = ones(576), .ffn_norm = ones(576), .rope = true,
-            .qkv = make_mat(kern, f, 960, 576, o->blas), .o = make_mat(kern, f, 576, 576, o->blas),
-            .gate_up = make_mat(kern, f, 3072, 576, o->blas),
-            .down = make_mat(kern, f, 576, 1536, o->blas)};
+        m->layers[i] = (struct eng_layer){.attn_norm = ones(576),
+                                          .ffn_norm = ones(576),
+                                          .rope = true,
+                                          .qkv = make_mat(kern, f, 960, 576, o->blas),
+                                          .o = make_mat(kern, f, 576, 576, o->blas),
+                                          .gate_up = make_mat(kern, f, 3072, 576, o->blas),
+                                          .down = make_mat(kern, f, 576, 1536, o->blas)};
     m->embed = m->head = make_mat(kern, o->path->head, 49152, 576, false);
     m->head.use_blas = o->blas;
     m->final_norm = ones(576);
@@ -148,9 +159,9 @@ struct bench {
     struct kv_pages *kv;
     struct pool *pool;
     struct fwd *fwd;
-    int n_pages;              /* of a sequence */
-    uint8_t **pages;          /* [MAX_BATCH][n_pages] */
-    int32_t *tokens;          /* [ctx] */
+    int n_pages;     /* of a sequence */
+    uint8_t **pages; /* [MAX_BATCH][n_pages] */
+    int32_t *tokens; /* [ctx] */
 };
 
 static double now(void)
@@ -172,7 +183,9 @@ static void prefill(struct bench *b, int seq, int n)
 {
     for (int done = 0; done < n; done += b->o.chunk) {
         int rows = n - done < b->o.chunk ? n - done : b->o.chunk;
-        struct fwd_segment seg = {.tokens = b->tokens + done, .n_tokens = rows, .pos0 = done,
+        struct fwd_segment seg = {.tokens = b->tokens + done,
+                                  .n_tokens = rows,
+                                  .pos0 = done,
                                   .pages = pages_of(b, seq),
                                   .want = done + rows == n ? FWD_WANT_LAST : FWD_WANT_NONE};
         struct fwd_step step = {&seg, 1, NULL};
@@ -184,15 +197,20 @@ static void decode(struct bench *b, int batch, int ctx, int n_gen)
 {
     struct fwd_segment segs[MAX_BATCH];
     int32_t token[MAX_BATCH];
-    for (int i = 0; i < batch; i++) token[i] = b->tokens[i];
+    for (int i = 0; i < batch; i++)
+        token[i] = b->tokens[i];
     for (int t = 0; t < n_gen; t++) {
         for (int i = 0; i < batch; i++)
-            segs[i] = (struct fwd_segment){.tokens = &token[i], .n_tokens = 1, .pos0 = ctx + t,
-                                           .pages = pages_of(b, i), .want = FWD_WANT_LAST};
+            segs[i] = (struct fwd_segment){.tokens = &token[i],
+                                           .n_tokens = 1,
+                                           .pos0 = ctx + t,
+                                           .pages = pages_of(b, i),
+                                           .want = FWD_WANT_LAST};
         struct fwd_step step = {segs, batch, NULL};
         fwd_run(b->fwd, &step);
         bool finite;
-        for (int i = 0; i < batch; i++) token[i] = fwd_argmax(b->fwd, i, &finite);
+        for (int i = 0; i < batch; i++)
+            token[i] = fwd_argmax(b->fwd, i, &finite);
     }
 }
 
@@ -225,7 +243,8 @@ static void bench_prefill(struct bench *b, int n)
 static void bench_decode(struct bench *b, int batch)
 {
     double speeds[MAX_REPS];
-    for (int i = 0; i < batch; i++) prefill(b, i, b->o.ctx);
+    for (int i = 0; i < batch; i++)
+        prefill(b, i, b->o.ctx);
     for (int r = 0; r < b->o.reps; r++) {
         double start = now();
         decode(b, batch, b->o.ctx, b->o.n_gen);
@@ -268,8 +287,14 @@ static const struct eng_numerics *find_path(const char *name)
 
 static struct options parse(int argc, char **argv)
 {
-    struct options o = {.path = find_path("bf16"), .prompts = "", .batches = "", .n_threads = 1,
-                        .chunk = 256, .ctx = 128, .n_gen = 64, .reps = 5};
+    struct options o = {.path = find_path("bf16"),
+                        .prompts = "",
+                        .batches = "",
+                        .n_threads = 1,
+                        .chunk = 256,
+                        .ctx = 128,
+                        .n_gen = 64,
+                        .reps = 5};
     for (int c; (c = getopt(argc, argv, "f:t:p:c:b:x:g:r:k:B")) != -1;) {
         if (c == 'f') o.path = find_path(optarg);
         if (c == 't') o.n_threads = largest(optarg);
@@ -294,11 +319,16 @@ static void open_bench(struct bench *b, const struct kern *kern, int ctx)
     b->n_pages = (ctx + KV_PAGE_TOKENS - 1) / KV_PAGE_TOKENS;
     b->pages = take((size_t)MAX_BATCH * (size_t)b->n_pages * sizeof(*b->pages));
     b->tokens = take((size_t)ctx * sizeof(*b->tokens));
-    for (int i = 0; i < ctx; i++) b->tokens[i] = (i * 7919 + 13) % m->hp.vocab;
+    for (int i = 0; i < ctx; i++)
+        b->tokens[i] = (i * 7919 + 13) % m->hp.vocab;
     kv_layout_init(&b->layout, 30, 3, 64, b->o.path->kv);
     int rows = b->o.chunk > MAX_BATCH ? b->o.chunk : MAX_BATCH;
-    struct fwd_params p = {.model = m, .layout = &b->layout, .max_rows = rows,
-                           .max_segs = MAX_BATCH, .max_logit_rows = MAX_BATCH, .ctx = ctx};
+    struct fwd_params p = {.model = m,
+                           .layout = &b->layout,
+                           .max_rows = rows,
+                           .max_segs = MAX_BATCH,
+                           .max_logit_rows = MAX_BATCH,
+                           .ctx = ctx};
     if (pool_create(&b->pool, b->o.n_threads, err, sizeof(err))) fail(err);
     p.pool = b->pool;
     if (kv_pages_create(&b->kv, &b->layout, batch * b->n_pages, err, sizeof(err))) fail(err);

@@ -71,13 +71,17 @@ static void make_mat(struct bench *b, enum kern_wfmt fmt, int n_in, int n_out)
 {
     struct eng_mat *m = &b->mat;
     free(m->panels);
-    *m = (struct eng_mat){.fmt = fmt, .n_out = n_out, .n_in = n_in, .k_pad = n_in,
+    *m = (struct eng_mat){.fmt = fmt,
+                          .n_out = n_out,
+                          .n_in = n_in,
+                          .k_pad = n_in,
                           .n_panels = n_out / KERN_PANEL,
                           .panel_bytes = kern_panel_bytes(fmt, n_in)};
     m->panels = take((size_t)m->n_panels * m->panel_bytes);
     for (int p = 0; p < m->n_panels; p++) {
         const void *rows[KERN_PANEL];
-        for (int i = 0; i < KERN_PANEL; i++) rows[i] = b->x + (i % 8) * MAX_IN;
+        for (int i = 0; i < KERN_PANEL; i++)
+            rows[i] = b->x + (i % 8) * MAX_IN;
         b->model.kern->pack_panel(fmt, KERN_SRC_F32, rows, n_in, n_in,
                                   m->panels + (size_t)p * m->panel_bytes);
     }
@@ -167,7 +171,8 @@ int main(int argc, char **argv)
     b.out = take((size_t)MAX_ROWS * MAX_OUT * sizeof(float));
     b.packed = take((size_t)MAX_ROWS * MAX_IN * sizeof(float));
     b.tmp = take(MAX_IN * sizeof(float));
-    for (int i = 0; i < MAX_ROWS * MAX_IN; i++) b.x[i] = value(i);
+    for (int i = 0; i < MAX_ROWS * MAX_IN; i++)
+        b.x[i] = value(i);
     for (const char *const *name = kern_names(); *name; name++) {
         if (!kern_runs_here(*name)) continue;
         b.model.kern = kern_select(*name);

@@ -26,9 +26,9 @@ static const struct {
     enum kern_afmt a;
     enum kern_wfmt w;
 } kinds[] = {
-    {"bf16", KERN_A_BF16, KERN_W_BF16},     {"b12", KERN_A_BF16, KERN_W_B12},
-    {"i8", KERN_A_I8, KERN_W_I8},           {"i4", KERN_A_I8, KERN_W_I4},
-    {"f32xbf16", KERN_A_F32, KERN_W_BF16},  {"f32xb12", KERN_A_F32, KERN_W_B12},
+    {"bf16", KERN_A_BF16, KERN_W_BF16},    {"b12", KERN_A_BF16, KERN_W_B12},
+    {"i8", KERN_A_I8, KERN_W_I8},          {"i4", KERN_A_I8, KERN_W_I4},
+    {"f32xbf16", KERN_A_F32, KERN_W_BF16}, {"f32xb12", KERN_A_F32, KERN_W_B12},
     {"f32", KERN_A_F32, KERN_W_F32},
 };
 
@@ -54,7 +54,7 @@ struct bench {
     size_t arena_bytes, weight_bytes;
     struct kern_tile tiles[2][ROWS]; /* for K = D_MODEL and D_FF */
     int n_tiles, n_rows;
-    float *c;                        /* [ROWS][VOCAB] */
+    float *c; /* [ROWS][VOCAB] */
 };
 
 static void *big_alloc(size_t n)
@@ -62,8 +62,7 @@ static void *big_alloc(size_t n)
     size_t huge = 2u << 20;
     n = (n + huge - 1) / huge * huge;
     char *p = mmap(NULL, n + huge, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
-    if (p == MAP_FAILED)
-        exit(1);
+    if (p == MAP_FAILED) exit(1);
     p = (char *)(((uintptr_t)p + huge - 1) / huge * huge);
     madvise(p, n, MADV_HUGEPAGE);
     return p;
@@ -75,8 +74,9 @@ static void fill_weights(enum kern_wfmt w, char *p, size_t n)
     uint32_t r = 1;
     for (size_t i = 0; i + 4 <= n; i += 4) {
         r = r * 1664525u + 1013904223u;
-        uint32_t v = w == KERN_W_BF16 ? 0x3c003c00 | (r >> 9 & 0x007f007f) | (r & 0x80008000)
-                     : w == KERN_W_F32 ? 0x3c000000 | (r >> 9) : r & 0x3fff3fff;
+        uint32_t v = w == KERN_W_BF16  ? 0x3c003c00 | (r >> 9 & 0x007f007f) | (r & 0x80008000)
+                     : w == KERN_W_F32 ? 0x3c000000 | (r >> 9)
+                                       : r & 0x3fff3fff;
         memcpy(p + i, &v, 4);
     }
 }
@@ -88,7 +88,8 @@ static void fill_coded(const struct bench *b, const struct mat *m)
     char *plain = aligned_alloc(64, bytes);
     fill_weights(KERN_W_BF16, plain, bytes);
     for (int p = 0; p < m->n / KERN_PANEL; p++)
-        if (!b->kern->encode_panel(plain, m->k, (char *)(uintptr_t)m->panels + (size_t)p * m->panel_bytes))
+        if (!b->kern->encode_panel(plain, m->k,
+                                   (char *)(uintptr_t)m->panels + (size_t)p * m->panel_bytes))
             exit(1);
     free(plain);
 }
@@ -111,8 +112,7 @@ static void mats_create(struct bench *b)
     for (int i = 0; i < N_MATS; i++) {
         b->mats[i].panels = b->arena + at;
         at += b->mats[i].panel_bytes * (size_t)(b->mats[i].n / KERN_PANEL);
-        if (b->w == KERN_W_B12)
-            fill_coded(b, &b->mats[i]);
+        if (b->w == KERN_W_B12) fill_coded(b, &b->mats[i]);
     }
 }
 
@@ -248,8 +248,7 @@ static void bench_products(const struct kern *kern, const char *filter)
             static void (*const fns[])(struct bench *, const char *) = {bench_heights, bench_stream,
                                                                         bench_prompt};
             snprintf(name, sizeof(name), "%s %s", whats[what], kinds[i].name);
-            if (!filter || strncmp(name, filter, strlen(filter)) == 0)
-                fns[what](&b, kinds[i].name);
+            if (!filter || strncmp(name, filter, strlen(filter)) == 0) fns[what](&b, kinds[i].name);
         }
         munmap(b.arena, b.arena_bytes);
     }
@@ -266,10 +265,22 @@ struct vectors {
     int n;
 };
 
-static void run_rmsnorm(struct vectors *v) { v->kern->rmsnorm(v->x, v->y, v->o, v->n, 1e-5f); }
-static void run_silu(struct vectors *v) { v->kern->silu_mul(v->x, v->y, v->o, v->n); }
-static void run_add(struct vectors *v) { v->kern->add(v->o, v->x, v->n); }
-static void run_axpby(struct vectors *v) { v->kern->axpby(v->o, 0.5f, v->x, 0.5f, v->n); }
+static void run_rmsnorm(struct vectors *v)
+{
+    v->kern->rmsnorm(v->x, v->y, v->o, v->n, 1e-5f);
+}
+static void run_silu(struct vectors *v)
+{
+    v->kern->silu_mul(v->x, v->y, v->o, v->n);
+}
+static void run_add(struct vectors *v)
+{
+    v->kern->add(v->o, v->x, v->n);
+}
+static void run_axpby(struct vectors *v)
+{
+    v->kern->axpby(v->o, 0.5f, v->x, 0.5f, v->n);
+}
 static void run_softmax(struct vectors *v)
 {
     memcpy(v->o, v->x, (size_t)v->n * 4);
@@ -280,7 +291,10 @@ static void run_argmax(struct vectors *v)
     bool finite;
     v->kern->argmax(v->x, v->n, &finite);
 }
-static void run_log_sum_exp(struct vectors *v) { v->kern->log_sum_exp(v->x, v->n); }
+static void run_log_sum_exp(struct vectors *v)
+{
+    v->kern->log_sum_exp(v->x, v->n);
+}
 static void run_rope(struct vectors *v)
 {
     for (int i = 0; i + 64 <= v->n; i += 64)
@@ -316,10 +330,22 @@ static void run_panel(struct vectors *v, enum kern_wfmt fmt)
         rows[i] = v->rows + (size_t)i * (size_t)v->n * 2;
     v->kern->pack_panel(fmt, KERN_SRC_BF16, rows, v->n, v->n, v->panel);
 }
-static void run_panel_f32(struct vectors *v) { run_panel(v, KERN_W_F32); }
-static void run_panel_bf16(struct vectors *v) { run_panel(v, KERN_W_BF16); }
-static void run_panel_i8(struct vectors *v) { run_panel(v, KERN_W_I8); }
-static void run_panel_i4(struct vectors *v) { run_panel(v, KERN_W_I4); }
+static void run_panel_f32(struct vectors *v)
+{
+    run_panel(v, KERN_W_F32);
+}
+static void run_panel_bf16(struct vectors *v)
+{
+    run_panel(v, KERN_W_BF16);
+}
+static void run_panel_i8(struct vectors *v)
+{
+    run_panel(v, KERN_W_I8);
+}
+static void run_panel_i4(struct vectors *v)
+{
+    run_panel(v, KERN_W_I4);
+}
 
 static const struct {
     const char *name;
@@ -364,9 +390,14 @@ static void bench_single(struct vectors *v, int i)
 static void bench_vectors(const struct kern *kern, const char *filter)
 {
     size_t bytes = (size_t)VOCAB * 4 * 12;
-    struct vectors v = {.kern = kern, .x = big_alloc(bytes), .y = big_alloc(bytes),
-                        .o = big_alloc(bytes), .rows = big_alloc(bytes), .panel = big_alloc(bytes)};
-    v.tile = (struct kern_tile){.data = v.o, .scale = (float *)(void *)v.panel,
+    struct vectors v = {.kern = kern,
+                        .x = big_alloc(bytes),
+                        .y = big_alloc(bytes),
+                        .o = big_alloc(bytes),
+                        .rows = big_alloc(bytes),
+                        .panel = big_alloc(bytes)};
+    v.tile = (struct kern_tile){.data = v.o,
+                                .scale = (float *)(void *)v.panel,
                                 .corr = (int32_t *)(void *)(v.panel + 65536),
                                 .n_rows = kern->max_rows[KERN_A_I8]};
     for (int i = 0; i < VOCAB; i++) {
@@ -375,8 +406,7 @@ static void bench_vectors(const struct kern *kern, const char *filter)
     }
     fill_weights(KERN_W_BF16, v.rows, bytes);
     for (int i = 0; i < (int)(sizeof(singles) / sizeof(singles[0])); i++)
-        if (!filter || strncmp(singles[i].name, filter, strlen(filter)) == 0)
-            bench_single(&v, i);
+        if (!filter || strncmp(singles[i].name, filter, strlen(filter)) == 0) bench_single(&v, i);
     munmap(v.x, bytes);
     munmap(v.y, bytes);
     munmap(v.o, bytes);

@@ -76,8 +76,7 @@ void edge_free(void *p, size_t n)
 static void *guarded_alloc(size_t n)
 {
     unsigned char *p = aligned_alloc(64, (n + 2 * GUARD + 63) / 64 * 64);
-    if (!p)
-        exit(1);
+    if (!p) exit(1);
     for (size_t i = 0; i < n + 2 * GUARD; i++)
         p[i] = (unsigned char)(i * 37 + 11);
     return p + GUARD;
@@ -89,8 +88,7 @@ static void check(bool ok, const char *what, const char *format, ...)
 static void check(bool ok, const char *what, const char *format, ...)
 {
     n_checks++;
-    if (ok || n_failures++ >= 20)
-        return;
+    if (ok || n_failures++ >= 20) return;
     va_list ap;
     va_start(ap, format);
     fprintf(stderr, "FAILED %s %s: ", cand->name, what);
@@ -104,8 +102,7 @@ static void guarded_free(void *buffer, size_t n, const char *what)
     unsigned char *p = (unsigned char *)buffer - GUARD;
     size_t bad = 0;
     for (size_t i = 0; i < n + 2 * GUARD; i++)
-        if ((i < GUARD || i >= GUARD + n) && p[i] != (unsigned char)(i * 37 + 11))
-            bad++;
+        if ((i < GUARD || i >= GUARD + n) && p[i] != (unsigned char)(i * 37 + 11)) bad++;
     check(bad == 0, what, "%zu guard bytes overwritten around %zu bytes", bad, n);
     free(p);
 }
@@ -130,8 +127,7 @@ static bool same_bits(const float *a, const float *b, int n)
 /* |a - b| within rel of |b|, or both not finite in the same way. */
 static bool near(double a, double b, double rel, double abs)
 {
-    if (isnan(b))
-        return isnan(a);
+    if (isnan(b)) return isnan(a);
     return a == b || fabs(a - b) <= rel * fabs(b) + abs;
 }
 
@@ -166,8 +162,7 @@ static void *source_row(enum kern_src src, int k, bool tame)
         uint32_t u;
         memcpy(&u, &f, 4);
         uint16_t h = (uint16_t)(src == KERN_SRC_BF16 ? u >> 16 : (rnd() & 0x83ff) | 0x2c00);
-        if (src == KERN_SRC_F16 && !tame)
-            h = (uint16_t)(rnd() % 0x7c00 | (rnd() & 0x8000));
+        if (src == KERN_SRC_F16 && !tame) h = (uint16_t)(rnd() % 0x7c00 | (rnd() & 0x8000));
         memcpy(p + (size_t)i * src_bytes(src), src == KERN_SRC_F32 ? (void *)&u : (void *)&h,
                src_bytes(src));
     }
@@ -235,8 +230,7 @@ static void check_pack_panel(enum kern_wfmt fmt, enum kern_src src, int k)
     guarded_free(want, bytes, "pack_panel");
     guarded_free(got, bytes, "pack_panel");
     for (int i = 0; i < KERN_PANEL; i++)
-        if (rows[i])
-            edge_free((void *)(uintptr_t)rows[i], row_bytes);
+        if (rows[i]) edge_free((void *)(uintptr_t)rows[i], row_bytes);
 }
 
 /* What a bf16 panel is made of before it is coded. */
@@ -247,27 +241,29 @@ static void fill_words(uint16_t *words, int k_pad, enum coded_kind kind)
     int n = k_pad * KERN_PANEL;
     for (int i = 0; i < n; i++) {
         uint16_t tame = kern_bf16_of_f32(rnd_float());
-        words[i] = kind == CODED_WILD  ? (uint16_t)rnd()
-                   : kind == CODED_TINY ? (uint16_t)(rnd() & 0x83ff)
+        words[i] = kind == CODED_WILD                     ? (uint16_t)rnd()
+                   : kind == CODED_TINY                   ? (uint16_t)(rnd() & 0x83ff)
                    : kind == CODED_ZEROS && rnd_int(0, 1) ? (uint16_t)(rnd() & 0x8000)
                                                           : tame;
     }
-    if (kind == CODED_FEW_ODD)
-        sprinkle(words, k_pad, rnd_int(1, k_pad / KERN_GROUP * 3));
+    if (kind == CODED_FEW_ODD) sprinkle(words, k_pad, rnd_int(1, k_pad / KERN_GROUP * 3));
 }
 
 /* A bf16 panel comes back from 12 bits a weight as it was; levels agree on every byte. */
 static void check_coded_panel(enum coded_kind kind, int k)
 {
     int k_pad = k_pad_of(k);
-    size_t bytes = kern_panel_bytes(KERN_W_B12, k_pad), plain = kern_panel_bytes(KERN_W_BF16, k_pad);
+    size_t bytes = kern_panel_bytes(KERN_W_B12, k_pad),
+           plain = kern_panel_bytes(KERN_W_BF16, k_pad);
     uint16_t *words = guarded_alloc(plain);
     char *want = guarded_alloc(bytes + 64), *got = guarded_alloc(bytes + 64);
     fill_words(words, k_pad, kind);
     bool fits = ref->encode_panel(words, k_pad, want);
     check(fits == (kind != CODED_WILD), "encode_panel", "kind %d k %d", (int)kind, k);
-    check(cand->encode_panel(words, k_pad, got) == fits, "encode_panel", "kind %d k %d", (int)kind, k);
-    if (fits) check(memcmp(want, got, bytes) == 0, "encode_panel", "kind %d k %d: bytes", (int)kind, k);
+    check(cand->encode_panel(words, k_pad, got) == fits, "encode_panel", "kind %d k %d", (int)kind,
+          k);
+    if (fits)
+        check(memcmp(want, got, bytes) == 0, "encode_panel", "kind %d k %d: bytes", (int)kind, k);
     for (int n = 0; n < KERN_PANEL && fits; n++)
         check_unpack_row(KERN_W_BF16, words, KERN_W_B12, want, n, k);
     guarded_free(words, plain, "encode_panel");
@@ -345,8 +341,8 @@ static bool tile_equal(enum kern_afmt fmt, int k_pad, const struct kern_tile *a,
 {
     size_t groups = (size_t)(k_pad / KERN_GROUP) * (size_t)a->n_rows * 4;
     return memcmp(a->data, b->data, tile_bytes(fmt, k_pad, a->n_rows)) == 0 &&
-           (fmt != KERN_A_I8 || (memcmp(a->scale, b->scale, groups) == 0 &&
-                                 memcmp(a->corr, b->corr, groups) == 0));
+           (fmt != KERN_A_I8 ||
+            (memcmp(a->scale, b->scale, groups) == 0 && memcmp(a->corr, b->corr, groups) == 0));
 }
 
 /* Rows one by one: each call writes its own row and no other. */
@@ -376,8 +372,8 @@ struct product {
     enum kern_wfmt w;
 };
 static const struct product products[] = {
-    {KERN_A_F32, KERN_W_F32}, {KERN_A_F32, KERN_W_BF16}, {KERN_A_BF16, KERN_W_BF16},
-    {KERN_A_I8, KERN_W_I8},   {KERN_A_I8, KERN_W_I4},   {KERN_A_F32, KERN_W_B12},
+    {KERN_A_F32, KERN_W_F32},  {KERN_A_F32, KERN_W_BF16}, {KERN_A_BF16, KERN_W_BF16},
+    {KERN_A_I8, KERN_W_I8},    {KERN_A_I8, KERN_W_I4},    {KERN_A_F32, KERN_W_B12},
     {KERN_A_BF16, KERN_W_B12},
 };
 enum { N_PRODUCTS = sizeof(products) / sizeof(products[0]) };
@@ -493,8 +489,7 @@ static void check_tile(const struct case_data *d, int n_rows, int first, bool ad
 /* The same panel in pieces of 32 k. */
 static void check_segs(const struct case_data *d, int n_rows)
 {
-    if (!cand->matmul_segs[d->p.a] || (int)d->p.a != (int)d->p.w)
-        return;
+    if (!cand->matmul_segs[d->p.a] || (int)d->p.a != (int)d->p.w) return;
     int n_segs = d->k_pad / KERN_GROUP;
     size_t seg_bytes = kern_panel_bytes(d->p.w, KERN_GROUP);
     const void **segs = malloc((size_t)n_segs * sizeof(*segs));
@@ -553,8 +548,7 @@ static void check_product(struct product p, int k, int n_panels)
     check(max_rows >= 1 && max_rows <= MAX_TILE, "max_rows", "%d", max_rows);
     case_init(&d, p, k, n_panels);
     check_against_ref(&d, rnd_int(0, MAX_TILE - 1));
-    if (p.w == KERN_W_B12)
-        check_against_plain(&d, rnd_int(0, MAX_TILE - 1));
+    if (p.w == KERN_W_B12) check_against_plain(&d, rnd_int(0, MAX_TILE - 1));
     for (int n_rows = 1; n_rows <= max_rows; n_rows++) {
         check_tile(&d, n_rows, rnd_int(0, MAX_TILE - 1), rnd() & 1, rnd() & 1);
         check_segs(&d, n_rows);
@@ -744,8 +738,7 @@ static void check_argmax(int n)
     if (rnd_int(0, 2) == 0)
         for (int i = 0; i < n; i++)
             x[i] = (float)rnd_int(0, 3); /* ties */
-    if (n > 1 && rnd_int(0, 4) == 0)
-        x[rnd_int(0, n - 1)] = -INFINITY;
+    if (n > 1 && rnd_int(0, 4) == 0) x[rnd_int(0, n - 1)] = -INFINITY;
     bool a, b;
     int want = ref->argmax(x, n, &a), got = cand->argmax(x, n, &b);
     check(want == got && a && b, "argmax", "n %d: %d, reference %d", n, got, want);
@@ -922,8 +915,7 @@ int main(int argc, char **argv)
         fprintf(stderr, "level %s is not known here or does not run on this CPU\n", level);
         return 77;
     }
-    if (bench)
-        return bench_run(kern_select(level), filter);
+    if (bench) return bench_run(kern_select(level), filter);
     check_select();
     for (const char *const *name = kern_names(); *name; name++)
         if (level ? strcmp(level, *name) == 0 : kern_runs_here(*name))

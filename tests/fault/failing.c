@@ -168,7 +168,8 @@ ssize_t pread64(int fd, void *buf, size_t size, off64_t at)
 int accept4(int fd, struct sockaddr *addr, socklen_t *len, int flags)
 {
     static int (*next)(int, struct sockaddr *, socklen_t *, int);
-    if (!next) next = (int (*)(int, struct sockaddr *, socklen_t *, int))dlsym(RTLD_NEXT, "accept4");
+    if (!next)
+        next = (int (*)(int, struct sockaddr *, socklen_t *, int))dlsym(RTLD_NEXT, "accept4");
     if (atomic_fetch_add(&n_accepts, 1) < fail_accepts) {
         errno = EMFILE;
         return -1;

@@ -44,9 +44,12 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
     char err[256] = "";
     struct eng_report r = {.err = err, .errlen = sizeof(err)};
     struct eng_hparams hp;
-    int rc = eng_config_parse(&hp, (const char *)data, config_len,
-                              zero ? (const char *)zero + 1 : NULL, zero ? size - config_len - 1 : 0, &r);
-    if (rc == 0) check(&hp);
-    else if (!err[0]) abort();
+    int rc =
+        eng_config_parse(&hp, (const char *)data, config_len, zero ? (const char *)zero + 1 : NULL,
+                         zero ? size - config_len - 1 : 0, &r);
+    if (rc == 0)
+        check(&hp);
+    else if (!err[0])
+        abort();
     return 0;
 }

@@ -115,8 +115,7 @@ static void check(const struct tok *t, const int32_t *ids, size_t n, bool skip)
         memcpy(joined + at, s, len);
         at += len;
     }
-    if (at != plain_len || memcmp(joined, plain, at) != 0 || !utf8_valid(plain, plain_len))
-        abort();
+    if (at != plain_len || memcmp(joined, plain, at) != 0 || !utf8_valid(plain, plain_len)) abort();
     free(joined);
     free(plain);
     tok_decoder_destroy(d);

@@ -24,8 +24,10 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
     char err[256] = "";
     struct eng_index index = {0};
     int rc = eng_index_parse(&index, (const char *)data, size, err, sizeof(err));
-    if (rc == 0) check(&index);
-    else if (!err[0]) abort();
+    if (rc == 0)
+        check(&index);
+    else if (!err[0])
+        abort();
     eng_index_find(&index, "lm_head.weight");
     eng_index_finish(&index);
     return 0;

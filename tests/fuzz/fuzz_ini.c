@@ -16,7 +16,8 @@ struct seen {
     size_t n_bytes;
 };
 
-static int note(void *ctx, int line, const char *section, const char *key, const char *value, char *err, size_t errlen)
+static int note(void *ctx, int line, const char *section, const char *key, const char *value,
+                char *err, size_t errlen)
 {
     struct seen *seen = ctx;
     assert(line > 0 && section && *key);

@@ -48,8 +48,8 @@ static uint32_t draw(uint32_t *state)
 struct eng_job {
     struct eng_job_params params;
     int32_t prompt[CTX_TOKENS], stop_ids[64];
-    int64_t at;                 /* events of the prompt so far */
-    int64_t n_tokens[16];       /* of each choice */
+    int64_t at;           /* events of the prompt so far */
+    int64_t n_tokens[16]; /* of each choice */
     bool ended[16], stopped[16];
     bool live, cancelled;
     int next_choice;
@@ -59,9 +59,9 @@ struct eng {
     struct eng_info info;
     int32_t eos_id;
     struct eng_job jobs[MAX_JOBS];
-    uint32_t rng;               /* of the order of events and of faults */
-    uint32_t id_seed;           /* of ids: the same whatever the order */
-    bool faulty;                /* jobs may fail or be refused */
+    uint32_t rng;     /* of the order of events and of faults */
+    uint32_t id_seed; /* of ids: the same whatever the order */
+    bool faulty;      /* jobs may fail or be refused */
 };
 
 static struct eng engine;
@@ -142,14 +142,17 @@ void __wrap_eng_job_release(struct eng_job *job)
 
 static void emit(struct eng_job *job, struct eng_event ev)
 {
-    struct eng_usage usage = {.n_prompt_tokens = job->params.n_prompt, .submitted_us = 1,
-                              .started_us = 2, .first_token_us = 3, .done_us = 4};
+    struct eng_usage usage = {.n_prompt_tokens = job->params.n_prompt,
+                              .submitted_us = 1,
+                              .started_us = 2,
+                              .first_token_us = 3,
+                              .done_us = 4};
     struct eng_logprob top[N_TOP];
     for (int i = 0; i < N_TOP; i++)
         top[i] = (struct eng_logprob){(ev.id + 7 * i) % engine.info.vocab_size, -0.5f * (float)i};
     float vector[D_MODEL] = {1, 2, 3};
-    int width = ev.type == ENG_EVENT_PROMPT_TOKEN ? job->params.n_prompt_logprobs
-                                                  : job->params.n_logprobs;
+    int width =
+        ev.type == ENG_EVENT_PROMPT_TOKEN ? job->params.n_prompt_logprobs : job->params.n_logprobs;
     ev.n_top = width > N_TOP ? N_TOP : width > 0 ? width : 0;
     ev.top = ev.n_top ? top : NULL;
     ev.logprob = -1.5f;
@@ -162,7 +165,9 @@ static void emit(struct eng_job *job, struct eng_event ev)
 static void end_choice(struct eng_job *job, int choice, enum eng_finish finish, int32_t stop_id)
 {
     job->ended[choice] = true;
-    emit(job, (struct eng_event){.type = ENG_EVENT_CHOICE_DONE, .choice = choice, .finish = finish,
+    emit(job, (struct eng_event){.type = ENG_EVENT_CHOICE_DONE,
+                                 .choice = choice,
+                                 .finish = finish,
                                  .stop_id = stop_id});
 }
 
@@ -202,8 +207,8 @@ static void step_choice(struct eng_job *job, int choice)
     } else {
         int32_t id = token_at(job, choice, index);
         job->n_tokens[choice]++;
-        emit(job, (struct eng_event){.type = ENG_EVENT_TOKEN, .choice = choice, .index = index,
-                                     .id = id});
+        emit(job, (struct eng_event){
+                      .type = ENG_EVENT_TOKEN, .choice = choice, .index = index, .id = id});
         if (is_stop(job, id)) end_choice(job, choice, ENG_FINISH_STOP, id);
     }
 }
@@ -215,10 +220,12 @@ static void step_job(struct eng_job *job)
     if (at == 0) {
         emit(job, (struct eng_event){.type = ENG_EVENT_STARTED});
         if (job->params.want_progress)
-            emit(job, (struct eng_event){.type = ENG_EVENT_PROGRESS, .index = job->params.n_prompt});
+            emit(job,
+                 (struct eng_event){.type = ENG_EVENT_PROGRESS, .index = job->params.n_prompt});
     } else if (at < n_logs) {
-        emit(job, (struct eng_event){.type = ENG_EVENT_PROMPT_TOKEN, .index = at,
-                                     .id = job->prompt[at], .rank = 1});
+        emit(job,
+             (struct eng_event){
+                 .type = ENG_EVENT_PROMPT_TOKEN, .index = at, .id = job->prompt[at], .rank = 1});
     } else if (at == n_logs && job->params.want_embedding) {
         emit(job, (struct eng_event){.type = ENG_EVENT_EMBEDDING});
     } else {
@@ -268,10 +275,10 @@ static bool step_queue(void)
 }
 
 struct client {
-    struct srv_request *req;    /* NULL once the HTTP side is done */
+    struct srv_request *req; /* NULL once the HTTP side is done */
     bool suspended, cut, leaves;
     int status;
-    bool is_stream, whole;      /* whole: it has seen the end */
+    bool is_stream, whole; /* whole: it has seen the end */
     struct srv_buf got;
 };
 
@@ -370,11 +377,21 @@ static void open_server(void)
     app->defaults = srv_defaults_neutral();
     server.state = SRV_READY;
     engine.eos_id = 2;
-    engine.info = (struct eng_info){
-        .n_parallel = 3, .max_choices = 16, .ctx_tokens = CTX_TOKENS, .d_model = D_MODEL,
-        .vocab_size = tok_vocab_size(app->tok), .eos_ids = &engine.eos_id, .n_eos_ids = 1,
-        .bos_id = -1, .architecture = "LlamaForCausalLM", .numerics = "exact", .kernels = "ref",
-        .gemm = "native", .kv_dtype = "f32", .weights_dtype = "F32", .repeatable = true};
+    engine.info = (struct eng_info){.n_parallel = 3,
+                                    .max_choices = 16,
+                                    .ctx_tokens = CTX_TOKENS,
+                                    .d_model = D_MODEL,
+                                    .vocab_size = tok_vocab_size(app->tok),
+                                    .eos_ids = &engine.eos_id,
+                                    .n_eos_ids = 1,
+                                    .bos_id = -1,
+                                    .architecture = "LlamaForCausalLM",
+                                    .numerics = "exact",
+                                    .kernels = "ref",
+                                    .gemm = "native",
+                                    .kv_dtype = "f32",
+                                    .weights_dtype = "F32",
+                                    .repeatable = true};
 }
 
 /* The routes that take a body, numbered from '0'. Append new ones, so that the corpus keeps its
@@ -382,11 +399,24 @@ static void open_server(void)
 static const struct srv_route *route_at(unsigned number)
 {
     static const char *const paths[] = {
-        "/v1/completions", "/completions", "/v1/chat/completions", "/chat/completions",
-        "/tokenize", "/v1/tokenize", "/detokenize", "/v1/detokenize",
-        "/apply-template", "/v1/apply-template", "/v1/responses", "/responses",
-        "/v1/messages", "/v1/messages/count_tokens", "/v1/embeddings", "/embeddings",
-        "/v1/chat/completions/input_tokens", "/v1/responses/input_tokens",
+        "/v1/completions",
+        "/completions",
+        "/v1/chat/completions",
+        "/chat/completions",
+        "/tokenize",
+        "/v1/tokenize",
+        "/detokenize",
+        "/v1/detokenize",
+        "/apply-template",
+        "/v1/apply-template",
+        "/v1/responses",
+        "/responses",
+        "/v1/messages",
+        "/v1/messages/count_tokens",
+        "/v1/embeddings",
+        "/embeddings",
+        "/v1/chat/completions/input_tokens",
+        "/v1/responses/input_tokens",
     };
     struct srv_guard_route found;
     const char *path = paths[(number - '0') % (sizeof(paths) / sizeof(paths[0]))];
@@ -452,8 +482,8 @@ static void collect(const json_t *root, struct srv_buf texts[16])
     {
         const json_t *message = json_object_get(choice, "message");
         if (!message) message = json_object_get(choice, "delta");
-        const json_t *text = message ? json_object_get(message, "content")
-                                     : json_object_get(choice, "text");
+        const json_t *text =
+            message ? json_object_get(message, "content") : json_object_get(choice, "text");
         json_int_t index = json_integer_value(json_object_get(choice, "index"));
         if (!json_is_string(text) || index < 0 || index >= 16) continue;
         srv_buf_add(&texts[index], json_string_value(text), json_string_length(text));
@@ -470,8 +500,8 @@ static void read_events(const struct client *c, struct srv_buf texts[16])
         size_t len = (size_t)(line_end - p);
         if (len && memcmp(p, "event: ", 7) && p[0] != ':') {
             check(len > 6 && !memcmp(p, "data: ", 6));
-            json_t *data = len == 12 && !memcmp(p + 6, "[DONE]", 6) ? json_object()
-                                                                   : parse(p + 6, len - 6);
+            json_t *data =
+                len == 12 && !memcmp(p + 6, "[DONE]", 6) ? json_object() : parse(p + 6, len - 6);
             check(json_is_object(data));
             collect(data, texts);
             json_decref(data);

@@ -38,8 +38,10 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
     if (!shard.name) return 0;
     int rc = eng_shard_parse(&shard, (const char *)data + sizeof(data_bytes),
                              size - sizeof(data_bytes), data_bytes, err, sizeof(err));
-    if (rc == 0) check(&shard, data_bytes);
-    else if (!err[0]) abort();
+    if (rc == 0)
+        check(&shard, data_bytes);
+    else if (!err[0])
+        abort();
     eng_shard_finish(&shard);
     return 0;
 }

@@ -19,9 +19,12 @@ enum { MEMORY_BYTES = 32 << 20, OUTPUT_BYTES = 1 << 20, STEPS = 50000 };
 
 static const char default_context[] =
     "{\"messages\": [{\"role\": \"system\", \"content\": \"S\"}, {\"role\": \"user\", \"content\": "
-    "\"u \\u00e9\\n1\"}, {\"role\": \"assistant\", \"content\": null, \"tool_calls\": [{\"function\": "
-    "{\"name\": \"f\", \"arguments\": {\"k\": [1, 2.5, null, true]}}}]}], \"tools\": null, \"s\": \"a,B c\","
-    " \"n\": 7, \"d\": {\"a\": 1, \"b\": \"x\"}, \"l\": [3, 1, 2], \"add_generation_prompt\": true}";
+    "\"u \\u00e9\\n1\"}, {\"role\": \"assistant\", \"content\": null, \"tool_calls\": "
+    "[{\"function\": "
+    "{\"name\": \"f\", \"arguments\": {\"k\": [1, 2.5, null, true]}}}]}], \"tools\": null, \"s\": "
+    "\"a,B c\","
+    " \"n\": 7, \"d\": {\"a\": 1, \"b\": \"x\"}, \"l\": [3, 1, 2], \"add_generation_prompt\": "
+    "true}";
 
 struct job {
     const struct jinja_template *t;

@@ -103,8 +103,7 @@ static inline void fake_segment(struct fake_model *m, const struct fwd_segment *
         if (pos >= seg->pos0 && seg->hidden_sum)
             for (int d = 0; d < FAKE_D_MODEL; d++)
                 seg->hidden_sum[d] += (float)(token * (d + 1));
-        if (pos >= seg->pos0 &&
-            (seg->want == FWD_WANT_ALL || (seg->want == FWD_WANT_LAST && last)))
+        if (pos >= seg->pos0 && (seg->want == FWD_WANT_ALL || (seg->want == FWD_WANT_LAST && last)))
             fake_row(h, poisoned, m->logits[m->n_logit_rows++]);
     }
 }

@@ -47,7 +47,8 @@ static void *synth_alloc(size_t bytes)
 static float *synth_vector(int n, float mean, float spread)
 {
     float *v = synth_alloc((size_t)n * sizeof(*v));
-    for (int i = 0; i < n; i++) v[i] = mean + spread * synth_random();
+    for (int i = 0; i < n; i++)
+        v[i] = mean + spread * synth_random();
     return v;
 }
 
@@ -74,7 +75,8 @@ static struct eng_mat synth_mat(const struct kern *kern, enum kern_wfmt fmt, int
     free(rows);
     if (bias) {
         float *b = synth_vector(m.n_panels * KERN_PANEL, 0, 0.3f);
-        for (int i = n_out; i < m.n_panels * KERN_PANEL; i++) b[i] = 0;
+        for (int i = n_out; i < m.n_panels * KERN_PANEL; i++)
+            b[i] = 0;
         m.bias = b;
     }
     return m;
@@ -134,16 +136,25 @@ static struct eng_model *synth_create(const struct synth_shape *s, const struct 
     m->kern = kern;
     m->numerics = numerics;
     m->hp = (struct eng_hparams){
-        .d_model = s->d_model, .n_layers = s->n_layers, .n_heads = s->n_heads,
-        .n_kv_heads = s->n_kv_heads, .d_head = s->d_head, .d_ff = s->d_ff, .vocab = s->vocab,
-        .ctx_train = SYNTH_CTX, .ctx_max = SYNTH_CTX, .rms_eps = 1e-5, .tied = s->tied,
+        .d_model = s->d_model,
+        .n_layers = s->n_layers,
+        .n_heads = s->n_heads,
+        .n_kv_heads = s->n_kv_heads,
+        .d_head = s->d_head,
+        .d_ff = s->d_ff,
+        .vocab = s->vocab,
+        .ctx_train = SYNTH_CTX,
+        .ctx_max = SYNTH_CTX,
+        .rms_eps = 1e-5,
+        .tied = s->tied,
     };
     m->embed = synth_mat(kern, numerics->head, s->vocab, s->d_model, false, 1);
     m->head = m->embed;
     if (!s->tied) m->head = synth_mat(kern, numerics->head, s->vocab, s->d_model, false, 0.3f);
     m->final_norm = synth_vector(s->d_model, 1, 0.2f);
     m->layers = synth_alloc((size_t)s->n_layers * sizeof(*m->layers));
-    for (int i = 0; i < s->n_layers; i++) synth_layer(&m->layers[i], m, s, i);
+    for (int i = 0; i < s->n_layers; i++)
+        synth_layer(&m->layers[i], m, s, i);
     synth_rope(m);
     return m;
 }
@@ -159,7 +170,8 @@ static void synth_destroy(struct eng_model *m)
     for (int i = 0; i < m->hp.n_layers; i++) {
         struct eng_layer *l = &m->layers[i];
         const float *vectors[] = {l->attn_norm, l->ffn_norm, l->q_norm, l->k_norm};
-        for (size_t k = 0; k < N_OF(vectors); k++) free((void *)(uintptr_t)vectors[k]);
+        for (size_t k = 0; k < N_OF(vectors); k++)
+            free((void *)(uintptr_t)vectors[k]);
         synth_mat_destroy(&l->qkv);
         synth_mat_destroy(&l->o);
         synth_mat_destroy(&l->gate_up);
@@ -185,7 +197,8 @@ static double *synth_weights(const struct kern *kern, const struct eng_mat *m)
     for (size_t i = 0; i < n; i++) {
         kern->unpack_row(m->fmt, m->panels + i / KERN_PANEL * m->panel_bytes, (int)(i % KERN_PANEL),
                          m->n_in, row);
-        for (int k = 0; k < m->n_in; k++) w[i * (size_t)m->n_in + (size_t)k] = (double)row[k];
+        for (int k = 0; k < m->n_in; k++)
+            w[i * (size_t)m->n_in + (size_t)k] = (double)row[k];
     }
     free(row);
     return w;
@@ -200,7 +213,8 @@ static double *synth_multiply(const struct kern *kern, const struct eng_mat *m, 
     for (size_t r = 0; r < (size_t)n_rows; r++)
         for (size_t i = 0; i < n; i++) {
             double sum = 0;
-            for (size_t k = 0; k < n_in; k++) sum += x[r * ldx + k] * w[i * n_in + k];
+            for (size_t k = 0; k < n_in; k++)
+                sum += x[r * ldx + k] * w[i * n_in + k];
             y[r * n + i] = sum + (m->bias ? (double)m->bias[i] : 0);
         }
     free(w);
@@ -210,9 +224,11 @@ static double *synth_multiply(const struct kern *kern, const struct eng_mat *m, 
 static void synth_norm(const double *x, const float *w, double *o, int n, double eps)
 {
     double sum = 0;
-    for (int i = 0; i < n; i++) sum += x[i] * x[i];
+    for (int i = 0; i < n; i++)
+        sum += x[i] * x[i];
     double inv = 1 / sqrt(sum / n + eps);
-    for (int i = 0; i < n; i++) o[i] = x[i] * inv * (double)w[i];
+    for (int i = 0; i < n; i++)
+        o[i] = x[i] * inv * (double)w[i];
 }
 
 static double *synth_normed(const double *x, const float *w, int n_rows, int n, double eps)
@@ -242,13 +258,17 @@ static void synth_attend(const double *q, const double *k, const double *v, size
 {
     double *p = synth_alloc((size_t)(pos + 1) * sizeof(*p)), max = -INFINITY, sum = 0;
     for (int t = lo; t <= pos; t++) {
-        for (int i = 0; i < d; i++) p[t] += q[i] * k[(size_t)t * ld + (size_t)i] / sqrt((double)d);
+        for (int i = 0; i < d; i++)
+            p[t] += q[i] * k[(size_t)t * ld + (size_t)i] / sqrt((double)d);
         if (p[t] > max) max = p[t];
     }
-    for (int i = 0; i < d; i++) o[i] = 0;
-    for (int t = lo; t <= pos; t++) sum += p[t] = exp(p[t] - max);
+    for (int i = 0; i < d; i++)
+        o[i] = 0;
     for (int t = lo; t <= pos; t++)
-        for (int i = 0; i < d; i++) o[i] += p[t] / sum * v[(size_t)t * ld + (size_t)i];
+        sum += p[t] = exp(p[t] - max);
+    for (int t = lo; t <= pos; t++)
+        for (int i = 0; i < d; i++)
+            o[i] += p[t] / sum * v[(size_t)t * ld + (size_t)i];
     free(p);
 }
 
@@ -276,7 +296,8 @@ static double *synth_attention(const struct eng_model *m, const struct eng_layer
 static void synth_add(double *x, const double *y, int n_rows, int n, size_t ldy)
 {
     for (int r = 0; r < n_rows; r++)
-        for (int i = 0; i < n; i++) x[r * n + i] += y[(size_t)r * ldy + (size_t)i];
+        for (int i = 0; i < n; i++)
+            x[r * n + i] += y[(size_t)r * ldy + (size_t)i];
 }
 
 static double *synth_ffn(const struct eng_model *m, const struct eng_layer *l, const double *x,

@@ -21,44 +21,42 @@
 /* Exit status that Meson counts as skipped. */
 #define TEST_SKIPPED 77
 
-#define REQUIRE(cond)                                                         \
-    do {                                                                      \
-        if (!(cond)) {                                                        \
-            print_error("%s:%d: not true: %s\n", __FILE__, __LINE__, #cond);  \
-            fail();                                                           \
-        }                                                                     \
+#define REQUIRE(cond)                                                                              \
+    do {                                                                                           \
+        if (!(cond)) {                                                                             \
+            print_error("%s:%d: not true: %s\n", __FILE__, __LINE__, #cond);                       \
+            fail();                                                                                \
+        }                                                                                          \
     } while (0)
 
 /* As REQUIRE, with a printf-style note on which case it was. */
-#define REQUIRE_MSG(cond, ...)                                                \
-    do {                                                                      \
-        if (!(cond)) {                                                        \
-            print_error("%s:%d: not true: %s: ", __FILE__, __LINE__, #cond);  \
-            print_error(__VA_ARGS__);                                         \
-            print_error("\n");                                                \
-            fail();                                                           \
-        }                                                                     \
+#define REQUIRE_MSG(cond, ...)                                                                     \
+    do {                                                                                           \
+        if (!(cond)) {                                                                             \
+            print_error("%s:%d: not true: %s: ", __FILE__, __LINE__, #cond);                       \
+            print_error(__VA_ARGS__);                                                              \
+            print_error("\n");                                                                     \
+            fail();                                                                                \
+        }                                                                                          \
     } while (0)
 
-#define REQUIRE_EQ_INT(a, b)                                                  \
-    do {                                                                      \
-        long long a_ = (long long)(a), b_ = (long long)(b);                   \
-        if (a_ != b_) {                                                       \
-            print_error("%s:%d: %s = %lld, %s = %lld\n", __FILE__, __LINE__,  \
-                        #a, a_, #b, b_);                                      \
-            fail();                                                           \
-        }                                                                     \
+#define REQUIRE_EQ_INT(a, b)                                                                       \
+    do {                                                                                           \
+        long long a_ = (long long)(a), b_ = (long long)(b);                                        \
+        if (a_ != b_) {                                                                            \
+            print_error("%s:%d: %s = %lld, %s = %lld\n", __FILE__, __LINE__, #a, a_, #b, b_);      \
+            fail();                                                                                \
+        }                                                                                          \
     } while (0)
 
-#define REQUIRE_EQ_STR(a, b)                                                  \
-    do {                                                                      \
-        const char *a_ = (a), *b_ = (b);                                      \
-        if (!a_ || !b_ || strcmp(a_, b_) != 0) {                              \
-            print_error("%s:%d: %s = \"%s\", %s = \"%s\"\n", __FILE__,        \
-                        __LINE__, #a, a_ ? a_ : "(null)", #b,                 \
-                        b_ ? b_ : "(null)");                                  \
-            fail();                                                           \
-        }                                                                     \
+#define REQUIRE_EQ_STR(a, b)                                                                       \
+    do {                                                                                           \
+        const char *a_ = (a), *b_ = (b);                                                           \
+        if (!a_ || !b_ || strcmp(a_, b_) != 0) {                                                   \
+            print_error("%s:%d: %s = \"%s\", %s = \"%s\"\n", __FILE__, __LINE__, #a,               \
+                        a_ ? a_ : "(null)", #b, b_ ? b_ : "(null)");                               \
+            fail();                                                                                \
+        }                                                                                          \
     } while (0)
 
 #define N_OF(array) (sizeof(array) / sizeof((array)[0]))

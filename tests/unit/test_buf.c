@@ -11,7 +11,8 @@ static void grows_to_its_maximum_and_no_further(void **state)
     struct srv_buf b;
     (void)state;
     srv_buf_init(&b, 1000);
-    for (int i = 0; i < 1000; i++) srv_buf_add(&b, "x", 1);
+    for (int i = 0; i < 1000; i++)
+        srv_buf_add(&b, "x", 1);
     REQUIRE(!b.failed);
     REQUIRE_EQ_INT(b.len, 1000);
     REQUIRE_EQ_INT(strlen(b.data), 1000);
@@ -55,11 +56,15 @@ static void strings_are_valid_json(void **state)
         {"h\xc3\xa9", 3, "\"h\xc3\xa9\""},
         {"\xf0\x9f\x99\x82", 4, "\"\xf0\x9f\x99\x82\""},
         {"\xff", 1, "\"\xef\xbf\xbd\""},
-        {"\xc3", 1, "\"\xef\xbf\xbd\""},                            /* cut */
-        {"\xc0\x80", 2, "\"\xef\xbf\xbd\xef\xbf\xbd\""},            /* overlong */
+        {"\xc3", 1, "\"\xef\xbf\xbd\""},                                 /* cut */
+        {"\xc0\x80", 2, "\"\xef\xbf\xbd\xef\xbf\xbd\""},                 /* overlong */
         {"\xed\xa0\x80", 3, "\"\xef\xbf\xbd\xef\xbf\xbd\xef\xbf\xbd\""}, /* surrogate */
         {"\xf4\x90\x80\x80", 4, "\"\xef\xbf\xbd\xef\xbf\xbd\xef\xbf\xbd\xef\xbf\xbd\""},
-        {"\xe2\x82" "A", 3, "\"\xef\xbf\xbd\xef\xbf\xbd" "A\""},
+        {"\xe2\x82"
+         "A",
+         3,
+         "\"\xef\xbf\xbd\xef\xbf\xbd"
+         "A\""},
     };
     (void)state;
     for (size_t i = 0; i < N_OF(cases); i++) {
@@ -76,8 +81,11 @@ static void numbers_are_finite_and_real(void **state)
     static const struct {
         double in;
         const char *out;
-    } cases[] = {{0.1, "0.1"}, {3, "3.0"}, {-0.25, "-0.25"}, {1e-20, "1e-20"}, {1e300, "1e+300"},
-                 {1.0 / 3, "0.333333333"}, {INFINITY, "9999.0"}, {-INFINITY, "-9999.0"}, {NAN, "-9999.0"}};
+    } cases[] = {{0.1, "0.1"},         {3, "3.0"},
+                 {-0.25, "-0.25"},     {1e-20, "1e-20"},
+                 {1e300, "1e+300"},    {1.0 / 3, "0.333333333"},
+                 {INFINITY, "9999.0"}, {-INFINITY, "-9999.0"},
+                 {NAN, "-9999.0"}};
     (void)state;
     for (size_t i = 0; i < N_OF(cases); i++) {
         struct srv_buf b;

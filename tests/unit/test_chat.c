@@ -142,10 +142,12 @@ static void check_row(struct jinja_run *r, struct fixtures *fx, struct jinja_val
         snprintf(fx->open_name, sizeof(fx->open_name), "%s", template);
     }
     struct jinja_value s = get(r, scenarios, scenario), wanted = get(r, row, "text");
-    const struct tok_chat_input in = {
-        .messages = json_text(r, get(r, s, "messages")), .tools = json_text(r, get(r, s, "tools")),
-        .kwargs = json_text(r, get(r, s, "kwargs")), .verbatim = true,
-        .add_generation_prompt = jinja_truth(get(r, row, "add_generation_prompt"))};
+    const struct tok_chat_input in = {.messages = json_text(r, get(r, s, "messages")),
+                                      .tools = json_text(r, get(r, s, "tools")),
+                                      .kwargs = json_text(r, get(r, s, "kwargs")),
+                                      .verbatim = true,
+                                      .add_generation_prompt =
+                                          jinja_truth(get(r, row, "add_generation_prompt"))};
     char *text = render(fx->chat, &in);
     bool failed = strncmp(text, "E ", 2) == 0;
     bool right = jinja_is(wanted, JINJA_STR) ? !failed && jinja_str_is(wanted.u.str, text) : failed;
@@ -164,8 +166,10 @@ static void check_rows(struct jinja_run *r, void *arg)
     ssize_t n;
     while ((n = getline(&line, &cap, fx->file)) > 0) {
         struct jinja_value row = jinja_json_parse(r, line, (size_t)n, JINJA_TRUSTED, "fixture");
-        if (jinja_is(scenarios, JINJA_NONE)) scenarios = get(r, row, "scenarios");
-        else check_row(r, fx, scenarios, row);
+        if (jinja_is(scenarios, JINJA_NONE))
+            scenarios = get(r, row, "scenarios");
+        else
+            check_row(r, fx, scenarios, row);
     }
     free(line);
 }
@@ -221,8 +225,8 @@ static void test_caps(void **state)
     }
 }
 
-#define CALL(content, arguments, id)                                                        \
-    "{\"role\":\"assistant\",\"content\":" content ",\"tool_calls\":[{\"id\":\"" id           \
+#define CALL(content, arguments, id)                                                               \
+    "{\"role\":\"assistant\",\"content\":" content ",\"tool_calls\":[{\"id\":\"" id                \
     "\",\"type\":\"function\",\"function\":{\"name\":\"f\",\"arguments\":" arguments "}}]}"
 #define RESULT(id) "{\"role\":\"tool\",\"tool_call_id\":\"" id "\",\"content\":\"R\"}"
 #define PARTS(text) "[{\"type\":\"text\",\"text\":\"" text "\"}]"
@@ -252,7 +256,7 @@ static void test_prepare(void **state)
          "[" USER "," CALL("\"\"", "\"not JSON\"", "x") "," RESULT("x") "]"},
         {"tools-object.jinja",
          "[" USER ",{\"role\":\"assistant\",\"tool_calls\":[{\"function\":{\"name\":\"f\","
-                  "\"arguments\":\"{}\"}}]}]",
+         "\"arguments\":\"{}\"}}]}]",
          "[" USER
          ",{\"role\":\"assistant\",\"content\":\"\",\"tool_calls\":[{\"function\":{\"name\":\"f\","
          "\"arguments\":{}}}]}]"},
@@ -355,7 +359,7 @@ static const struct {
      NULL, NULL},
     {"[" USER "," CALL("null", "{}", "%s") "," RESULT("%s") "]", NULL, NULL},
     {"[" USER ",{\"role\":\"assistant\",\"content\":\"\",\"tool_calls\":[{\"id\":\"abcabc123\","
-              "\"type\":\"%s\","
+     "\"type\":\"%s\","
      "\"function\":{\"name\":\"%s\",\"arguments\":{}}}]}]",
      NULL, NULL},
     {"[" USER
@@ -435,8 +439,15 @@ static const char *const fixture_templates[] = {
 static void test_injection(void **state)
 {
     static const char *const tokens[] = {
-        "<|eot_id|>", "<|start_header_id|>", "<|endoftext|>", ("<\xEF\xBD\x9C" "User\xEF\xBD\x9C>"),
-        "<unk>", "[control_8]", "<|reserved_special_token_7|>", "<pad>",
+        "<|eot_id|>",
+        "<|start_header_id|>",
+        "<|endoftext|>",
+        ("<\xEF\xBD\x9C"
+         "User\xEF\xBD\x9C>"),
+        "<unk>",
+        "[control_8]",
+        "<|reserved_special_token_7|>",
+        "<pad>",
     };
     (void)state;
     for (size_t t = 0; t < N_OF(fixture_templates); t++) {
@@ -463,8 +474,10 @@ static void test_own_tokens(void **state)
     for (const char *at = p.text; (at = strstr(at, "<|im_")); at++) {
         size_t begin = (size_t)(at - p.text), end = begin + strcspn(at, ">") + 1;
         REQUIRE(inside(&p, begin, end) == touches(&p, begin, end));
-        if (inside(&p, begin, end)) n_input++;
-        else n_own++;
+        if (inside(&p, begin, end))
+            n_input++;
+        else
+            n_own++;
     }
     REQUIRE_EQ_INT(n_input, 2);
     REQUIRE_EQ_INT(n_own, 5);
@@ -500,8 +513,8 @@ static void test_composed_roles(void **state)
 
 /* ---- files --------------------------------------------------------------------------------- */
 
-#define SHOW_TOKENS                                                                          \
-    "{{ bos_token }}|{{ eos_token }}|{{ unk_token }}|{{ pad_token }}|{{ image_token }}|"      \
+#define SHOW_TOKENS                                                                                \
+    "{{ bos_token }}|{{ eos_token }}|{{ unk_token }}|{{ pad_token }}|{{ image_token }}|"           \
     "{{ additional_special_tokens | join(',') }}"
 
 static void test_special_tokens(void **state)
@@ -756,7 +769,8 @@ static char *long_conversation(void)
         len += (size_t)snprintf(json + len, size - len, "%s{\"role\":\"%s\",\"content\":\"",
                                 i ? "," : "[", i % 2 ? "assistant" : "user");
         for (int k = 0; k < WORDS; k++)
-            len += (size_t)snprintf(json + len, size - len, "%s", k % 8 ? "words " : "\\n\xC3\xA9\\\" ");
+            len += (size_t)snprintf(json + len, size - len, "%s",
+                                    k % 8 ? "words " : "\\n\xC3\xA9\\\" ");
         len += (size_t)snprintf(json + len, size - len, "\"}");
     }
     REQUIRE(len + 2 < size);
@@ -767,8 +781,9 @@ static char *long_conversation(void)
 /* Half of the steps and of the memory that a render may take are enough. */
 static void test_long_conversation(void **state)
 {
-    static const char *const names[] = {"chatml", "nosystem", "only-parts", "parts", "reasoning",
-                                        "short-ids", "tools-object", "tools-text", "turns"};
+    static const char *const names[] = {"chatml",       "nosystem",   "only-parts",
+                                        "parts",        "reasoning",  "short-ids",
+                                        "tools-object", "tools-text", "turns"};
     static const struct tok_chat_params half = {
         .max_memory_bytes = 32 << 20, .max_steps = 1000000, .max_cpu_ms = 60000};
     char *messages = long_conversation();
@@ -820,14 +835,22 @@ static void test_clock(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_fixtures),       cmocka_unit_test(test_caps),
-        cmocka_unit_test(test_prepare),        cmocka_unit_test(test_short_ids),
-        cmocka_unit_test(test_raise),          cmocka_unit_test(test_injection),
-        cmocka_unit_test(test_own_tokens),     cmocka_unit_test(test_composed_roles),
-        cmocka_unit_test(test_special_tokens), cmocka_unit_test(test_template_choice),
-        cmocka_unit_test(test_template_file),  cmocka_unit_test(test_bad_input),
-        cmocka_unit_test(test_continue),       cmocka_unit_test(test_limits),
-        cmocka_unit_test(test_long_conversation), cmocka_unit_test(test_clock),
+        cmocka_unit_test(test_fixtures),
+        cmocka_unit_test(test_caps),
+        cmocka_unit_test(test_prepare),
+        cmocka_unit_test(test_short_ids),
+        cmocka_unit_test(test_raise),
+        cmocka_unit_test(test_injection),
+        cmocka_unit_test(test_own_tokens),
+        cmocka_unit_test(test_composed_roles),
+        cmocka_unit_test(test_special_tokens),
+        cmocka_unit_test(test_template_choice),
+        cmocka_unit_test(test_template_file),
+        cmocka_unit_test(test_bad_input),
+        cmocka_unit_test(test_continue),
+        cmocka_unit_test(test_limits),
+        cmocka_unit_test(test_long_conversation),
+        cmocka_unit_test(test_clock),
     };
     setenv("HEARTH_NOW", "2025-03-09T14:05:06", 1);
     return cmocka_run_group_tests(tests, NULL, NULL);

@@ -113,11 +113,13 @@ static void precedence(void **state)
     struct srv_config c;
     (void)state;
     int fd = mkstemp(path);
-    static const char text[] = "[listen]\nport = 1\nhost = 'a b'\n[compute]\nthreads = 1\nparallel = 9 \n"
-                               "[model]\nalias = one, two\n";
+    static const char text[] =
+        "[listen]\nport = 1\nhost = 'a b'\n[compute]\nthreads = 1\nparallel = 9 \n"
+        "[model]\nalias = one, two\n";
     REQUIRE(write(fd, text, sizeof(text) - 1) == (ssize_t)sizeof(text) - 1);
     close(fd);
-    const char *const env[] = {"HEARTH_PORT", "2", "HEARTH_THREADS", "2", "HEARTH_ALIAS", "three,four", NULL};
+    const char *const env[] = {"HEARTH_PORT", "2", "HEARTH_THREADS", "2", "HEARTH_ALIAS",
+                               "three,four",  NULL};
     environment = env;
     snprintf(line, sizeof(line), "--port 3 --config %s", path);
     REQUIRE_MSG(load(&c, line, err, sizeof(err)) == 0, "%s", err);
@@ -154,7 +156,7 @@ static void errors_name_option_value_and_what_is_valid(void **state)
         {"--prot 1", "--prot: unknown option; did you mean --port?"},
         {"--no-prefix-cahce", "did you mean --no-prefix-cache?"},
         {"--no-prot", "--no-prot: unknown option; see --help"}, /* --no-port is none either */
-        {"--debug-hook", "unknown option; see --help"}, /* hidden ones stay so */
+        {"--debug-hook", "unknown option; see --help"},         /* hidden ones stay so */
         {"generat", "unknown subcommand 'generat'; did you mean 'generate'?"},
         {"a/model", "did you mean 'hearth serve a/model'?"},
         {"serve a b", "one model is taken, not both 'a' and 'b'"},
@@ -171,7 +173,8 @@ static void errors_name_option_value_and_what_is_valid(void **state)
     for (size_t i = 0; i < N_OF(cases); i++) {
         struct srv_config c;
         char err[512] = "";
-        REQUIRE_MSG(load(&c, cases[i].line, err, sizeof(err)) < 0, "%s was accepted", cases[i].line);
+        REQUIRE_MSG(load(&c, cases[i].line, err, sizeof(err)) < 0, "%s was accepted",
+                    cases[i].line);
         REQUIRE_MSG(strstr(err, cases[i].wanted) != NULL, "%s: %s", cases[i].line, err);
         REQUIRE_MSG(!strstr(err, "sk-123"), "%s", err);
         srv_config_finish(&c);
@@ -192,21 +195,25 @@ static void sampling_is_unset_until_given(void **state)
         REQUIRE(c.top_k == SRV_UNSET && c.seed == SRV_UNSET && c.max_tokens == SRV_UNSET);
         srv_config_finish(&c);
     }
-    REQUIRE_EQ_INT(load(&c, "serve --temperature 0 --top-p 0.5 --seed 0 --max-tokens 0", err, sizeof(err)), 0);
+    REQUIRE_EQ_INT(
+        load(&c, "serve --temperature 0 --top-p 0.5 --seed 0 --max-tokens 0", err, sizeof(err)), 0);
     REQUIRE(c.temperature == 0 && c.top_p == 0.5 && c.seed == 0 && c.max_tokens == 0);
     srv_config_finish(&c);
     REQUIRE_EQ_INT(load(&c, "serve --temperature 1 --temperature=", err, sizeof(err)), 0);
     REQUIRE(c.temperature == SRV_UNSET);
     srv_config_finish(&c);
-    REQUIRE(load(&c, "serve --temperature -1", err, sizeof(err)) < 0 && strstr(err, "out of range"));
+    REQUIRE(load(&c, "serve --temperature -1", err, sizeof(err)) < 0 &&
+            strstr(err, "out of range"));
     srv_config_finish(&c);
-    REQUIRE(load(&c, "serve --top-k 3", err, sizeof(err)) < 0 && strstr(err, "not an option of 'serve'"));
+    REQUIRE(load(&c, "serve --top-k 3", err, sizeof(err)) < 0 &&
+            strstr(err, "not an option of 'serve'"));
     srv_config_finish(&c);
 }
 
 static void variables_of_container_links(void **state)
 {
-    const char *const links[] = {"HEARTH_PORT", "tcp://10.0.0.1:80", "HEARTH_METRICS_PORT", "udp://x:1", NULL};
+    const char *const links[] = {"HEARTH_PORT", "tcp://10.0.0.1:80", "HEARTH_METRICS_PORT",
+                                 "udp://x:1", NULL};
     const char *const wrong[] = {"HEARTH_PORT", "tcp:80", NULL};
     struct srv_config c;
     char err[512];
@@ -224,10 +231,20 @@ static void variables_of_container_links(void **state)
 
 static void variables_that_nothing_is_read_from(void **state)
 {
-    static char *const all[] = {
-        "HEARTH_PORT=1", "HEARTH_API_KEY=x", "HEARTH_CONFIG=y", "HEARTH_SERVICE_HOST=1", "HEARTH_PORT_80_TCP=1",
-        "HEARTH_A_B_SERVICE_PORT_HTTP=1", "HEARTH_A_PORT=tcp://1:2", "HEARTH_REFERENCE=/x", "OTHER=1", "HEARTHX=1",
-        "HEARTH_HOTS=x", "HEARTH_DEBUG_HOOK=1", "HEARTH_ANYTHING=", NULL};
+    static char *const all[] = {"HEARTH_PORT=1",
+                                "HEARTH_API_KEY=x",
+                                "HEARTH_CONFIG=y",
+                                "HEARTH_SERVICE_HOST=1",
+                                "HEARTH_PORT_80_TCP=1",
+                                "HEARTH_A_B_SERVICE_PORT_HTTP=1",
+                                "HEARTH_A_PORT=tcp://1:2",
+                                "HEARTH_REFERENCE=/x",
+                                "OTHER=1",
+                                "HEARTHX=1",
+                                "HEARTH_HOTS=x",
+                                "HEARTH_DEBUG_HOOK=1",
+                                "HEARTH_ANYTHING=",
+                                NULL};
     struct srv_config c;
     char err[512];
     (void)state;
@@ -236,7 +253,8 @@ static void variables_that_nothing_is_read_from(void **state)
     REQUIRE_EQ_INT(srv_config_note_variables(&c, all), 0);
     REQUIRE_EQ_INT(c.warnings.n, 3);
     REQUIRE(strstr(c.warnings.items[0], "HEARTH_HOTS; did you mean HEARTH_HOST?"));
-    REQUIRE(strstr(c.warnings.items[1], "HEARTH_DEBUG_HOOK") && !strstr(c.warnings.items[1], "mean"));
+    REQUIRE(strstr(c.warnings.items[1], "HEARTH_DEBUG_HOOK") &&
+            !strstr(c.warnings.items[1], "mean"));
     REQUIRE(strstr(c.warnings.items[2], "HEARTH_ANYTHING") && !strstr(c.warnings.items[2], "mean"));
     srv_config_finish(&c);
 }
@@ -246,8 +264,11 @@ static void sizes_have_suffixes(void **state)
     static const struct {
         const char *line;
         int64_t bytes;
-    } cases[] = {{"--memory 1K", 1024}, {"--memory 1.5MiB", 3 << 19}, {"--memory 2g", 2ll << 30},
-                 {"--memory 12", 12}, {"--memory 3TB", 3ll << 40}};
+    } cases[] = {{"--memory 1K", 1024},
+                 {"--memory 1.5MiB", 3 << 19},
+                 {"--memory 2g", 2ll << 30},
+                 {"--memory 12", 12},
+                 {"--memory 3TB", 3ll << 40}};
     (void)state;
     environment = NULL;
     for (size_t i = 0; i < N_OF(cases); i++) {
@@ -265,7 +286,8 @@ struct seen {
     char text[512];
 };
 
-static int note(void *ctx, int line, const char *section, const char *key, const char *value, char *err, size_t errlen)
+static int note(void *ctx, int line, const char *section, const char *key, const char *value,
+                char *err, size_t errlen)
 {
     struct seen *s = ctx;
     size_t n = strlen(s->text);
@@ -284,7 +306,9 @@ static void ini_texts(void **state)
     } cases[] = {
         {"", "", NULL},
         {"a=1", "1:.a=1|", NULL},
-        {"\xef\xbb\xbf" "a=1\r\n", "1:.a=1|", NULL},
+        {"\xef\xbb\xbf"
+         "a=1\r\n",
+         "1:.a=1|", NULL},
         {"# x\n; y\n\n  [ s ]\n\tk  =  v w  \n", "5:s.k=v w|", NULL},
         {"k = a # not a comment; nor this", "1:.k=a # not a comment; nor this|", NULL},
         {"k = \"a # b\"  # comment", "1:.k=a # b|", NULL},
@@ -304,10 +328,12 @@ static void ini_texts(void **state)
     for (size_t i = 0; i < N_OF(cases); i++) {
         struct seen seen = {""};
         char err[600] = "";
-        int rc = srv_ini_parse("x.ini", cases[i].text, strlen(cases[i].text), note, &seen, err, sizeof(err));
+        int rc = srv_ini_parse("x.ini", cases[i].text, strlen(cases[i].text), note, &seen, err,
+                               sizeof(err));
         REQUIRE_EQ_STR(seen.text, cases[i].wanted);
         REQUIRE_EQ_INT(rc, cases[i].error ? -1 : 0);
-        if (cases[i].error) REQUIRE_MSG(strncmp(err, cases[i].error, strlen(cases[i].error)) == 0, "%s", err);
+        if (cases[i].error)
+            REQUIRE_MSG(strncmp(err, cases[i].error, strlen(cases[i].error)) == 0, "%s", err);
     }
     char err[100];
     struct seen seen = {""};
@@ -331,7 +357,8 @@ static void printed_configuration_reads_back_the_same(void **state)
     char path[] = "/tmp/test_config_XXXXXX", err[512] = "", line[256];
     struct srv_config a, b;
     (void)state;
-    const char *const env[] = {"HEARTH_API_KEY", "topsecret", "HEARTH_UNIX_SOCKET", "/x y", "HEARTH_ALIAS", "p,q", NULL};
+    const char *const env[] = {
+        "HEARTH_API_KEY", "topsecret", "HEARTH_UNIX_SOCKET", "/x y", "HEARTH_ALIAS", "p,q", NULL};
     environment = env;
     REQUIRE_EQ_INT(load(&a, "--port 5 --no-prefix-cache --memory 3M", err, sizeof(err)), 0);
     char *first = printed(&a);
@@ -366,7 +393,8 @@ static void example_file_is_the_printed_defaults(void **state)
     size_t n = fread(text, 1, (1 << 16) - 1, f);
     fclose(f);
     REQUIRE(n > 0);
-    REQUIRE_MSG(strcmp(text, wanted) == 0, "write it anew: hearth --print-config > config.example.ini");
+    REQUIRE_MSG(strcmp(text, wanted) == 0,
+                "write it anew: hearth --print-config > config.example.ini");
     free(text);
     free(wanted);
     srv_config_finish(&c);
@@ -382,7 +410,8 @@ static void table_is_consistent(void **state)
         REQUIRE_EQ_INT(strncmp(o->key, "no-", 3) == 0, 0);
         for (int k = 0; k < i; k++) {
             REQUIRE_MSG(strcmp(srv_options[k].key, o->key) != 0, "%s twice", o->key);
-            REQUIRE_MSG(srv_options[k].offset != o->offset, "%s and %s share a field", o->key, srv_options[k].key);
+            REQUIRE_MSG(srv_options[k].offset != o->offset, "%s and %s share a field", o->key,
+                        srv_options[k].key);
         }
     }
 }

@@ -32,7 +32,8 @@ static ssize_t fake_pread(int fd, void *buf, size_t n, off_t offset)
         return -1;
     }
     ssize_t given = s->n < (ssize_t)n ? s->n : (ssize_t)n;
-    for (ssize_t i = 0; i < given; i++) ((uint8_t *)buf)[i] = (uint8_t)(offset + i);
+    for (ssize_t i = 0; i < given; i++)
+        ((uint8_t *)buf)[i] = (uint8_t)(offset + i);
     return given;
 }
 
@@ -55,9 +56,11 @@ static void test_pread(void **state)
     for (int i = 0; i < 3; i++) {
         memset(buf, 0, sizeof(buf));
         int rc = i == 0   ? read_by(whole, 1, buf)
-                 : i == 1 ? read_by(bytes, 1, buf) : read_by(signals, 5, buf);
+                 : i == 1 ? read_by(bytes, 1, buf)
+                          : read_by(signals, 5, buf);
         REQUIRE_EQ_INT(rc, 0);
-        for (int j = 0; j < 64; j++) REQUIRE_EQ_INT(buf[j], 100 + j);
+        for (int j = 0; j < 64; j++)
+            REQUIRE_EQ_INT(buf[j], 100 + j);
     }
     REQUIRE_EQ_INT(read_by(failing, 2, buf), ENG_EIO);
     REQUIRE_EQ_INT(errno, EIO);
@@ -74,8 +77,8 @@ static void test_load(void **state)
     size_t len = 0;
     plan = whole;
     n_steps = 1;
-    REQUIRE_EQ_INT(eng_file_load(test_source_root(), "LICENSE", 1 << 20, &text, &len, err,
-                                 sizeof(err)), 0);
+    REQUIRE_EQ_INT(
+        eng_file_load(test_source_root(), "LICENSE", 1 << 20, &text, &len, err, sizeof(err)), 0);
     REQUIRE(len > 500 && text[len] == '\0');
     free(text);
     text = NULL;
@@ -83,12 +86,14 @@ static void test_load(void **state)
                    ENG_EINVAL);
     REQUIRE_MSG(strstr(err, "LICENSE: ") && strstr(err, "the limit is 100"), "%s", err);
     plan = failing;
-    REQUIRE_EQ_INT(eng_file_load(test_source_root(), "LICENSE", 1 << 20, &text, &len, err,
-                                 sizeof(err)), ENG_EIO);
+    REQUIRE_EQ_INT(
+        eng_file_load(test_source_root(), "LICENSE", 1 << 20, &text, &len, err, sizeof(err)),
+        ENG_EIO);
     REQUIRE_MSG(strstr(err, "LICENSE: cannot be read: "), "%s", err);
     plan = shrunk;
-    REQUIRE_EQ_INT(eng_file_load(test_source_root(), "LICENSE", 1 << 20, &text, &len, err,
-                                 sizeof(err)), ENG_EIO);
+    REQUIRE_EQ_INT(
+        eng_file_load(test_source_root(), "LICENSE", 1 << 20, &text, &len, err, sizeof(err)),
+        ENG_EIO);
     REQUIRE_MSG(strstr(err, "cut short meanwhile"), "%s", err);
     REQUIRE(text == NULL);
 }
@@ -119,7 +124,8 @@ static void test_json_values(void **state)
     size_t len = 0;
     memcpy(text, "{\"a\":[0", 7);
     len = 7;
-    for (int i = 0; i < N; i++, len += 2) memcpy(text + len, ",0", 2);
+    for (int i = 0; i < N; i++, len += 2)
+        memcpy(text + len, ",0", 2);
     memcpy(text + len, "]}", 2);
     json_t *root = NULL;
     REQUIRE_EQ_INT(eng_json_parse(&root, text, len + 2, "f", err, sizeof(err)), ENG_EINVAL);

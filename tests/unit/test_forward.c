@@ -52,8 +52,7 @@ static void rig_open(struct rig *g, struct eng_model *m, int n_threads)
 {
     char err[200] = "";
     *g = (struct rig){.model = m};
-    kv_layout_init(&g->layout, m->hp.n_layers, m->hp.n_kv_heads, m->hp.d_head,
-                   m->numerics->kv);
+    kv_layout_init(&g->layout, m->hp.n_layers, m->hp.n_kv_heads, m->hp.d_head, m->numerics->kv);
     REQUIRE(kv_pages_create(&g->kv, &g->layout, N_PAGES, err, sizeof(err)) == 0);
     REQUIRE(pool_create(&g->pool, n_threads, err, sizeof(err)) == 0);
     struct fwd_params params = {m, &g->layout, g->pool, MAX_ROWS, MAX_SEGS, MAX_ROWS, SYNTH_CTX};
@@ -94,7 +93,8 @@ static void sequence_init(struct sequence *s, const struct rig *g, int n, uint32
 
 static void sequence_finish(struct sequence *s, const struct rig *g)
 {
-    for (int i = 0; i * KV_PAGE_TOKENS < s->n; i++) kv_page_unref(g->kv, s->page_ids[i]);
+    for (int i = 0; i * KV_PAGE_TOKENS < s->n; i++)
+        kv_page_unref(g->kv, s->page_ids[i]);
     free(s->logits);
 }
 
@@ -125,7 +125,8 @@ static void run_step(const struct rig *g, struct sequence *const *seqs, const in
                      int n_segs)
 {
     struct fwd_segment segs[MAX_SEGS];
-    for (int i = 0; i < n_segs; i++) segs[i] = next_segment(seqs[i], n_tokens[i]);
+    for (int i = 0; i < n_segs; i++)
+        segs[i] = next_segment(seqs[i], n_tokens[i]);
     struct fwd_step step = {segs, n_segs, NULL};
     REQUIRE(fwd_run(g->fwd, &step));
     size_t vocab = (size_t)g->model->hp.vocab;
@@ -139,7 +140,8 @@ static void run_step(const struct rig *g, struct sequence *const *seqs, const in
 
 static void run_alone(const struct rig *g, struct sequence *s, int chunk)
 {
-    while (s->done < s->n) run_step(g, &s, &chunk, 1);
+    while (s->done < s->n)
+        run_step(g, &s, &chunk, 1);
 }
 
 /* ---- near the reference -------------------------------------------------------------------- */
@@ -199,7 +201,8 @@ static void check_batched(const struct rig *g, const struct sequence *base, uint
 {
     static const int chunks[] = {30, 1, 1, 2, 1, 9, 1, 1, 16, 1};
     struct sequence others[5], s;
-    for (int i = 0; i < 5; i++) sequence_init(&others[i], g, 20 + 9 * i, 1000 + (uint32_t)i);
+    for (int i = 0; i < 5; i++)
+        sequence_init(&others[i], g, 20 + 9 * i, 1000 + (uint32_t)i);
     sequence_init(&s, g, base->n, seed);
     for (size_t turn = 0; s.done < s.n; turn++) {
         struct sequence *seqs[MAX_SEGS];
@@ -216,7 +219,8 @@ static void check_batched(const struct rig *g, const struct sequence *base, uint
         run_step(g, seqs, n_tokens, n);
     }
     require_same(base, &s, g->model->hp.vocab, "among neighbours");
-    for (int i = 0; i < 5; i++) sequence_finish(&others[i], g);
+    for (int i = 0; i < 5; i++)
+        sequence_finish(&others[i], g);
     sequence_finish(&s, g);
 }
 
@@ -395,7 +399,8 @@ static void test_hidden_sums(void **state)
     free(synth_reference(m, s.tokens, 40, &hidden));
     for (size_t i = 0; i < d; i++) {
         double sum = 0;
-        for (size_t t = 0; t < 40; t++) sum += hidden[t * d + i];
+        for (size_t t = 0; t < 40; t++)
+            sum += hidden[t * d + i];
         REQUIRE(fabs(sum - (double)whole[i]) < 1e-3);
     }
     free(hidden);
@@ -439,7 +444,8 @@ static void check_overflow(size_t path)
     sequence_init(&bad, &g, 10, 4);
     run_alone(&g, &alone, 1);
     struct sequence *pair[] = {&bad, &good};
-    for (int i = 0; i < 9; i++) run_step(&g, pair, one, 2);
+    for (int i = 0; i < 9; i++)
+        run_step(&g, pair, one, 2);
     /* NaN everywhere in the bad sequence's own pages */
     memset(bad.pages[0], 0xff, g.layout.page_bytes);
     struct fwd_segment segs[] = {next_segment(&bad, 1), next_segment(&good, 1)};
@@ -462,7 +468,8 @@ static void check_overflow(size_t path)
 static void test_non_finite_rows(void **state)
 {
     (void)state;
-    for (size_t p = 0; p < N_OF(paths); p++) check_overflow(p);
+    for (size_t p = 0; p < N_OF(paths); p++)
+        check_overflow(p);
 }
 
 static void test_plan(void **state)
@@ -490,9 +497,9 @@ static void test_plan(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_every_level),     cmocka_unit_test(test_blas),
-        cmocka_unit_test(test_wanted_rows),     cmocka_unit_test(test_hidden_sums),
-        cmocka_unit_test(test_stop),            cmocka_unit_test(test_non_finite_rows),
+        cmocka_unit_test(test_every_level), cmocka_unit_test(test_blas),
+        cmocka_unit_test(test_wanted_rows), cmocka_unit_test(test_hidden_sums),
+        cmocka_unit_test(test_stop),        cmocka_unit_test(test_non_finite_rows),
         cmocka_unit_test(test_plan),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);

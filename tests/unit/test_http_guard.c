@@ -56,7 +56,9 @@ static void framing(void **state)
         {"Host: a\nTransfer-Encoding: chunked\nTransfer-Encoding: chunked", 400, 0},
         {"Host: a\nTransfer-Encoding : chunked", 400, 0},
         {"Host: a\nX\tY: z", 400, 0},
-        {"Host: a\nX: a\x01" "b", 400, 0},
+        {"Host: a\nX: a\x01"
+         "b",
+         400, 0},
         {"X: y", 400, 0},
         {"Host: a\nHost: a", 400, 0},
         {"Host: a b", 400, 0},
@@ -90,13 +92,15 @@ static void targets(void **state)
         const char *target;
         bool good;
     } cases[] = {
-        {"/", true}, {"/a%20b", true}, {"*", true}, {"http://h/a", true}, {"HTTPS://h", true},
-        {"/%00", false}, {"/%0", false}, {"/%zz", false}, {"/%", false}, {"a", false}, {"", false},
-        {"/a b", false}, {"/a\x7f", false}, {"/a#b", false}, {"ftp://x", false},
+        {"/", true},         {"/a%20b", true}, {"*", true},        {"http://h/a", true},
+        {"HTTPS://h", true}, {"/%00", false},  {"/%0", false},     {"/%zz", false},
+        {"/%", false},       {"a", false},     {"", false},        {"/a b", false},
+        {"/a\x7f", false},   {"/a#b", false},  {"ftp://x", false},
     };
     (void)state;
     for (size_t i = 0; i < N_OF(cases); i++) {
-        REQUIRE_MSG(srv_guard_target_is_good(cases[i].target) == cases[i].good, "%s", cases[i].target);
+        REQUIRE_MSG(srv_guard_target_is_good(cases[i].target) == cases[i].good, "%s",
+                    cases[i].target);
     }
 }
 
@@ -110,14 +114,22 @@ static void hosts(void **state)
         const struct srv_list *allowed;
         bool good;
     } cases[] = {
-        {"localhost:8080", true, &none, true},     {"LOCALHOST", true, &none, true},
-        {"127.0.0.1:1", true, &none, true},        {"127.1.2.3", true, &none, true},
-        {"[::1]:8080", true, &none, true},         {"app.localhost", true, &none, true},
-        {"localhost.", true, &none, true},         {"evil.example", true, &none, false},
-        {"localhost.evil.example", true, &none, false}, {"127.0.0.1.evil.example", true, &none, false},
-        {"", true, &none, false},                  {".localhost", true, &none, false},
-        {"evil.example", false, &none, true},      {"evil.example", true, &all, true},
-        {"example.org:99", true, &one, true},      {"Example.ORG", false, &one, true},
+        {"localhost:8080", true, &none, true},
+        {"LOCALHOST", true, &none, true},
+        {"127.0.0.1:1", true, &none, true},
+        {"127.1.2.3", true, &none, true},
+        {"[::1]:8080", true, &none, true},
+        {"app.localhost", true, &none, true},
+        {"localhost.", true, &none, true},
+        {"evil.example", true, &none, false},
+        {"localhost.evil.example", true, &none, false},
+        {"127.0.0.1.evil.example", true, &none, false},
+        {"", true, &none, false},
+        {".localhost", true, &none, false},
+        {"evil.example", false, &none, true},
+        {"evil.example", true, &all, true},
+        {"example.org:99", true, &one, true},
+        {"Example.ORG", false, &one, true},
         {"localhost", false, &one, false},
     };
     (void)state;
@@ -125,7 +137,8 @@ static void hosts(void **state)
         char line[100];
         snprintf(line, sizeof(line), "Host: %s", cases[i].host);
         struct srv_guard_head h = head_of("GET", "/", line);
-        struct srv_guard_rules rules = {.allowed_hosts = cases[i].allowed, .only_loopback_hosts = cases[i].only_loopback};
+        struct srv_guard_rules rules = {.allowed_hosts = cases[i].allowed,
+                                        .only_loopback_hosts = cases[i].only_loopback};
         struct srv_guard_verdict v = {0};
         srv_guard_host(&h, &rules, &v);
         REQUIRE_MSG(v.refused != cases[i].good, "%s (%zu)", cases[i].host, i);
@@ -179,10 +192,14 @@ static void presented_keys(void **state)
     static const struct {
         const char *lines, *key; /* NULL: none */
     } cases[] = {
-        {"Authorization: Bearer abc", "abc"},   {"authorization: bearer abc ", "abc"},
-        {"x-api-key: abc", "abc"},              {"Authorization: Basic abc", NULL},
-        {"Authorization: Bearer", NULL},        {"Authorization: Bearer a b", NULL},
-        {"Authorization: abc", NULL},           {"Host: a", NULL},
+        {"Authorization: Bearer abc", "abc"},
+        {"authorization: bearer abc ", "abc"},
+        {"x-api-key: abc", "abc"},
+        {"Authorization: Basic abc", NULL},
+        {"Authorization: Bearer", NULL},
+        {"Authorization: Bearer a b", NULL},
+        {"Authorization: abc", NULL},
+        {"Host: a", NULL},
         {"Authorization: Bearer a\nAuthorization: Bearer a", NULL},
         {"x-api-key: abc\nAuthorization: Basic z", NULL},
     };
@@ -203,10 +220,12 @@ static void handle(struct srv_request *req)
 
 static void routes(void **state)
 {
-    static const struct srv_route a[] = {{"GET", "/v1/models", 0, handle},
-                                         {"GET", "/v1/models/", SRV_ROUTE_PREFIX, handle}, {0}};
-    static const struct srv_route b[] = {{"POST", "/v1/completions", 0, handle}, {"GET", "/both", 0, handle},
-                                         {"POST", "/both", 0, handle}, {0}};
+    static const struct srv_route a[] = {
+        {"GET", "/v1/models", 0, handle}, {"GET", "/v1/models/", SRV_ROUTE_PREFIX, handle}, {0}};
+    static const struct srv_route b[] = {{"POST", "/v1/completions", 0, handle},
+                                         {"GET", "/both", 0, handle},
+                                         {"POST", "/both", 0, handle},
+                                         {0}};
     static const struct srv_route *const tables[] = {a, b, NULL};
     struct srv_guard_route found;
     (void)state;
@@ -225,7 +244,8 @@ static void routes(void **state)
     REQUIRE_EQ_STR(found.nearest, "/v1/completions");
     srv_guard_find_route(tables, "POST", "/bot", &found);
     REQUIRE_EQ_STR(found.nearest, "/both");
-    static const char *const far[] = {"/", "/x", "/boxes", "/v1/rerank", "/v1/completions/and/more"};
+    static const char *const far[] = {"/", "/x", "/boxes", "/v1/rerank",
+                                      "/v1/completions/and/more"};
     for (size_t i = 0; i < N_OF(far); i++) {
         srv_guard_find_route(tables, "POST", far[i], &found);
         REQUIRE_MSG(!found.path_known && !found.nearest, "%s: %s", far[i], found.nearest);
@@ -236,7 +256,10 @@ static void decoding(void **state)
 {
     static const struct {
         const char *in, *path, *query;
-    } cases[] = {{"a%20b+c", "a b+c", "a b c"}, {"%2f%2F", "//", "//"}, {"%", "%", "%"}, {"%4", "%4", "%4"},
+    } cases[] = {{"a%20b+c", "a b+c", "a b c"},
+                 {"%2f%2F", "//", "//"},
+                 {"%", "%", "%"},
+                 {"%4", "%4", "%4"},
                  {"%zz%41", "%zzA", "%zzA"}};
     (void)state;
     for (size_t i = 0; i < N_OF(cases); i++) {
@@ -256,7 +279,8 @@ static void digests(void **state)
 {
     static const struct {
         const char *text, *hex;
-    } cases[] = { /* the standard's own examples */
+    } cases[] = {
+        /* the standard's own examples */
         {"", "e3b0c44298fc1c149afbf4c8996fb92427ae41e4649b934ca495991b7852b855"},
         {"abc", "ba7816bf8f01cfea414140de5dae2223b00361a396177a9cb410ff61f20015ad"},
         {"abcdbcdecdefdefgefghfghighijhijkijkljklmklmnlmnomnopnopq",
@@ -269,7 +293,8 @@ static void digests(void **state)
             uint8_t digest[SRV_DIGEST_BYTES];
             char hex[2 * SRV_DIGEST_BYTES + 1];
             srv_digest(digest, cases[i].text, cut, cases[i].text + cut, len - cut);
-            for (int k = 0; k < SRV_DIGEST_BYTES; k++) snprintf(hex + 2 * k, 3, "%02x", digest[k]);
+            for (int k = 0; k < SRV_DIGEST_BYTES; k++)
+                snprintf(hex + 2 * k, 3, "%02x", digest[k]);
             REQUIRE_EQ_STR(hex, cases[i].hex);
         }
     }
@@ -287,9 +312,12 @@ static void key_files(void **state)
     REQUIRE_EQ_INT(srv_keys_create(&k, path, "fourth,fifth", err, sizeof(err)), 0);
     REQUIRE(srv_keys_required(k));
     static const char *const good[] = {"first", "second", "fourth", "fifth"};
-    for (size_t i = 0; i < N_OF(good); i++) REQUIRE(srv_keys_check(k, good[i], strlen(good[i]), digest));
-    static const char *const bad[] = {"", "firs", "first1", "First", "third", "#third", "fourth,fifth", " first"};
-    for (size_t i = 0; i < N_OF(bad); i++) REQUIRE_MSG(!srv_keys_check(k, bad[i], strlen(bad[i]), digest), "%s", bad[i]);
+    for (size_t i = 0; i < N_OF(good); i++)
+        REQUIRE(srv_keys_check(k, good[i], strlen(good[i]), digest));
+    static const char *const bad[] = {"",      "firs",   "first1",       "First",
+                                      "third", "#third", "fourth,fifth", " first"};
+    for (size_t i = 0; i < N_OF(bad); i++)
+        REQUIRE_MSG(!srv_keys_check(k, bad[i], strlen(bad[i]), digest), "%s", bad[i]);
     REQUIRE(srv_keys_check(k, "first", 5, digest) && srv_keys_check(k, "second", 6, other));
     REQUIRE(memcmp(digest, other, 32) != 0);
 
@@ -331,10 +359,14 @@ static void watchdog_sees_only_work_that_stands_still(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(framing),        cmocka_unit_test(targets),
-        cmocka_unit_test(hosts),          cmocka_unit_test(bodies),
-        cmocka_unit_test(presented_keys), cmocka_unit_test(routes),
-        cmocka_unit_test(decoding),       cmocka_unit_test(digests),
+        cmocka_unit_test(framing),
+        cmocka_unit_test(targets),
+        cmocka_unit_test(hosts),
+        cmocka_unit_test(bodies),
+        cmocka_unit_test(presented_keys),
+        cmocka_unit_test(routes),
+        cmocka_unit_test(decoding),
+        cmocka_unit_test(digests),
         cmocka_unit_test(key_files),
         cmocka_unit_test(watchdog_sees_only_work_that_stands_still),
     };

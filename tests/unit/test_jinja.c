@@ -21,10 +21,10 @@ enum { MEMORY_BYTES = 256 << 20, OUTPUT_BYTES = 1 << 20, STEPS = 2000000 };
 struct job {
     const char *source;
     size_t source_len;
-    const char *context; /* JSON, or NULL: none */
+    const char *context;     /* JSON, or NULL: none */
     struct jinja_dict *dict; /* instead of context */
     struct jinja_template *t;
-    char *text; /* owned */
+    char *text;  /* owned */
     char *marks; /* owned: '#' for a byte of input, '.' for one of the template */
     char err[JINJA_ERR_BYTES];
 };
@@ -32,12 +32,21 @@ struct job {
 static void render_body(struct jinja_run *r, void *arg)
 {
     struct job *job = arg;
-    struct tm now = {.tm_year = 125, .tm_mon = 2, .tm_mday = 9, .tm_hour = 14, .tm_min = 5,
-                     .tm_sec = 6, .tm_wday = 0, .tm_yday = 67};
+    struct tm now = {.tm_year = 125,
+                     .tm_mon = 2,
+                     .tm_mday = 9,
+                     .tm_hour = 14,
+                     .tm_min = 5,
+                     .tm_sec = 6,
+                     .tm_wday = 0,
+                     .tm_yday = 67};
     struct jinja_value v;
-    if (job->dict) v = jinja_from_dict(job->dict);
-    else if (!job->context) v = jinja_from_dict(jinja_dict_new(r));
-    else v = jinja_json_parse(r, job->context, strlen(job->context), JINJA_INPUT, "context");
+    if (job->dict)
+        v = jinja_from_dict(job->dict);
+    else if (!job->context)
+        v = jinja_from_dict(jinja_dict_new(r));
+    else
+        v = jinja_json_parse(r, job->context, strlen(job->context), JINJA_INPUT, "context");
     const struct jinja_str *s = jinja_template_render(r, job->t, v.u.dict, &now);
     job->text = calloc(1, s->len + 1);
     job->marks = calloc(1, s->len + 1);
@@ -122,7 +131,8 @@ static void check_cases(struct jinja_run *r, void *arg)
         struct jinja_value row = jinja_json_parse(r, line, (size_t)n, JINJA_INPUT, "fixture");
         if (jinja_is(contexts, JINJA_NONE))
             contexts = *jinja_dict_get_name(r, row.u.dict, "contexts");
-        else check_case(r, contexts, row, fx);
+        else
+            check_case(r, contexts, row, fx);
     }
     free(line);
 }
@@ -301,7 +311,8 @@ static void test_price_of_scopes(void **state)
     struct text source = {0};
     (void)state;
     text_add(&source, "{%% for i in range(1000) %%}{%% if false %%}");
-    for (int i = 0; i < NAMES; i++) text_add(&source, "{{ v%d }}", i);
+    for (int i = 0; i < NAMES; i++)
+        text_add(&source, "{{ v%d }}", i);
     text_add(&source, "{%% endif %%}{%% endfor %%}");
     struct job job = {.source = source.s};
     REQUIRE_EQ_INT(render_bounded(&job, MEMORY_BYTES, OUTPUT_BYTES, NAMES * 1000 / 20), TOK_ELIMIT);
@@ -313,7 +324,8 @@ static void test_price_of_scopes(void **state)
 static int64_t unhash(uint64_t h)
 {
     uint64_t inverse = 0xFF51AFD7ED558CCDu;
-    for (int i = 0; i < 6; i++) inverse *= 2 - 0xFF51AFD7ED558CCDu * inverse;
+    for (int i = 0; i < 6; i++)
+        inverse *= 2 - 0xFF51AFD7ED558CCDu * inverse;
     h ^= h >> 33;
     h *= inverse;
     return (int64_t)(h ^ h >> 33);
@@ -368,7 +380,8 @@ static void test_cpu_bound(void **state)
         struct jinja_run r;
         jinja_run_init(&r, SIZE_MAX, UINT64_MAX);
         REQUIRE_EQ_INT(jinja_template_open(&c.job.t, cases[i].source, strlen(cases[i].source),
-                                           c.job.err, sizeof(c.job.err)), 0);
+                                           c.job.err, sizeof(c.job.err)),
+                       0);
         REQUIRE_EQ_INT(jinja_guard(&r, render_on_clock, &c), cases[i].rc);
         REQUIRE(!cases[i].rc || strstr(r.err, "more than 1 ms of processor time"));
         jinja_run_finish(&r);
@@ -382,9 +395,11 @@ static char *nest(const char *open, const char *middle, const char *close, size_
     size_t len = n * (strlen(open) + strlen(close)) + strlen(middle) + 1;
     char *text = calloc(1, len), *at = text;
     REQUIRE(text);
-    for (size_t i = 0; i < n; i++) at += snprintf(at, len - (size_t)(at - text), "%s", open);
+    for (size_t i = 0; i < n; i++)
+        at += snprintf(at, len - (size_t)(at - text), "%s", open);
     at += snprintf(at, len - (size_t)(at - text), "%s", middle);
-    for (size_t i = 0; i < n; i++) at += snprintf(at, len - (size_t)(at - text), "%s", close);
+    for (size_t i = 0; i < n; i++)
+        at += snprintf(at, len - (size_t)(at - text), "%s", close);
     return text;
 }
 
@@ -642,8 +657,20 @@ static void test_json_errors(void **state)
         "[",      "[1",  "\"\\",
     };
     static const char *const right[] = {
-        "0", "-0", "1e5", "1.5E-3", "null", " [ ] ", "{ }", "\"\\u00e9\\ud83d\\ude00\\n\"", "NaN",
-        "-Infinity", "123456789012345678901234567890", "{\"a\":1,\"a\":2}", "[[[[[[]]]]]]", "1e999",
+        "0",
+        "-0",
+        "1e5",
+        "1.5E-3",
+        "null",
+        " [ ] ",
+        "{ }",
+        "\"\\u00e9\\ud83d\\ude00\\n\"",
+        "NaN",
+        "-Infinity",
+        "123456789012345678901234567890",
+        "{\"a\":1,\"a\":2}",
+        "[[[[[[]]]]]]",
+        "1e999",
     };
     (void)state;
     for (size_t i = 0; i < N_OF(wrong) + N_OF(right); i++) {
@@ -666,13 +693,13 @@ static void test_json_errors(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_cases),      cmocka_unit_test(test_errors),
-        cmocka_unit_test(test_budgets),    cmocka_unit_test(test_prices),
+        cmocka_unit_test(test_cases),           cmocka_unit_test(test_errors),
+        cmocka_unit_test(test_budgets),         cmocka_unit_test(test_prices),
         cmocka_unit_test(test_price_of_scopes), cmocka_unit_test(test_price_of_collisions),
-        cmocka_unit_test(test_cpu_bound),  cmocka_unit_test(test_nesting),
-        cmocka_unit_test(test_marks),      cmocka_unit_test(test_float_repr),
-        cmocka_unit_test(test_integers),   cmocka_unit_test(test_concat),
-        cmocka_unit_test(test_accumulation), cmocka_unit_test(test_json_errors),
+        cmocka_unit_test(test_cpu_bound),       cmocka_unit_test(test_nesting),
+        cmocka_unit_test(test_marks),           cmocka_unit_test(test_float_repr),
+        cmocka_unit_test(test_integers),        cmocka_unit_test(test_concat),
+        cmocka_unit_test(test_accumulation),    cmocka_unit_test(test_json_errors),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

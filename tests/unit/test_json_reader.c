@@ -40,9 +40,24 @@ static void test_accepted(void **state)
 {
     (void)state;
     static const char *const cases[] = {
-        "{}", "[]", " [ ] ", "'a'", "0", "-0", "-12.50e+3", "1E9", "true", "false", "null",
-        "{'a':{'b':[1,2,{'c':null}]},'a':1}", "'\\u00e9\\n\\/\\''", "'\\ud83d\\ude00'",
-        "123456789012345678901234567890", "\t\r\n[1 , 2]\n", "''", "{'':''}",
+        "{}",
+        "[]",
+        " [ ] ",
+        "'a'",
+        "0",
+        "-0",
+        "-12.50e+3",
+        "1E9",
+        "true",
+        "false",
+        "null",
+        "{'a':{'b':[1,2,{'c':null}]},'a':1}",
+        "'\\u00e9\\n\\/\\''",
+        "'\\ud83d\\ude00'",
+        "123456789012345678901234567890",
+        "\t\r\n[1 , 2]\n",
+        "''",
+        "{'':''}",
     };
     for (size_t i = 0; i < sizeof(cases) / sizeof(cases[0]); i++)
         REQUIRE_MSG(skip_all(cases[i], 0) == 0, "%s: %s", cases[i], err);

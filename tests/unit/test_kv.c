@@ -91,7 +91,8 @@ static void test_recycled_values_are_zero(void **state)
             require_zero_values(p, &l, pages[i]);
             memset(kv_page_data(p, pages[i]), 0xff, l.page_bytes); /* NaN in f32 and bf16 */
         }
-        for (size_t i = 0; i < N_OF(pages); i++) kv_page_unref(p, pages[i]);
+        for (size_t i = 0; i < N_OF(pages); i++)
+            kv_page_unref(p, pages[i]);
     }
     kv_pages_destroy(p);
 }

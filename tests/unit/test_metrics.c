@@ -31,19 +31,27 @@ static double value_of(const char *text, const char *series)
 static int n_lines(const char *text)
 {
     int n = 0;
-    for (; *text; text++) n += *text == '\n';
+    for (; *text; text++)
+        n += *text == '\n';
     return n;
 }
 
 static void everything_is_there_at_zero(void **state)
 {
     static const char *const series[] = {
-        "hearth_http_requests_total{code=\"200\"}", "hearth_http_requests_total{code=\"429\"}",
-        "hearth_endpoint_requests_total{endpoint=\"completions\"}", "hearth_requests_finished_total{reason=\"cancelled\"}",
-        "hearth_time_to_first_token_seconds_count", "hearth_inter_token_latency_seconds_sum",
-        "hearth_request_duration_seconds_bucket{le=\"+Inf\"}", "hearth_kv_pages_used", "hearth_generated_tokens_total",
-        "vllm:num_requests_running{model_name=\"m\",engine=\"0\"}", "vllm:num_requests_waiting{model_name=\"m\",engine=\"0\"}",
-        "vllm:kv_cache_usage_perc{model_name=\"m\",engine=\"0\"}", "vllm:generation_tokens_total{model_name=\"m\",engine=\"0\"}",
+        "hearth_http_requests_total{code=\"200\"}",
+        "hearth_http_requests_total{code=\"429\"}",
+        "hearth_endpoint_requests_total{endpoint=\"completions\"}",
+        "hearth_requests_finished_total{reason=\"cancelled\"}",
+        "hearth_time_to_first_token_seconds_count",
+        "hearth_inter_token_latency_seconds_sum",
+        "hearth_request_duration_seconds_bucket{le=\"+Inf\"}",
+        "hearth_kv_pages_used",
+        "hearth_generated_tokens_total",
+        "vllm:num_requests_running{model_name=\"m\",engine=\"0\"}",
+        "vllm:num_requests_waiting{model_name=\"m\",engine=\"0\"}",
+        "vllm:kv_cache_usage_perc{model_name=\"m\",engine=\"0\"}",
+        "vllm:generation_tokens_total{model_name=\"m\",engine=\"0\"}",
         "vllm:request_success_total{model_name=\"m\",engine=\"0\",finished_reason=\"stop\"}",
         "vllm:e2e_request_latency_seconds_bucket{model_name=\"m\",engine=\"0\",le=\"+Inf\"}",
         "vllm:iteration_tokens_total_bucket{model_name=\"m\",engine=\"0\",le=\"16384\"}",
@@ -55,7 +63,8 @@ static void everything_is_there_at_zero(void **state)
     struct srv_metrics *m = srv_metrics_create();
     char *text = render(m, true, "m");
     (void)state;
-    for (size_t i = 0; i < N_OF(series); i++) REQUIRE_EQ_INT(value_of(text, series[i]), 0);
+    for (size_t i = 0; i < N_OF(series); i++)
+        REQUIRE_EQ_INT(value_of(text, series[i]), 0);
     free(text);
     srv_metrics_destroy(m);
 }
@@ -67,7 +76,10 @@ static void requests_add_no_series(void **state)
     (void)state;
     static const char *const endpoints[] = {"completions", "chat", "models", "something new", NULL};
     for (int status = 0; status < 700; status += 7) {
-        struct srv_account a = {.endpoint = endpoints[status % 5], .finish_reason = "stop", .queue_us = 5, .ttft_us = 9};
+        struct srv_account a = {.endpoint = endpoints[status % 5],
+                                .finish_reason = "stop",
+                                .queue_us = 5,
+                                .ttft_us = 9};
         srv_metrics_count_request(m, status, status % 3 == 0, &a, 100);
     }
     char *after = render(m, true, "m");
@@ -80,8 +92,15 @@ static void requests_add_no_series(void **state)
 static void a_request_is_counted_once_everywhere(void **state)
 {
     struct srv_metrics *m = srv_metrics_create();
-    struct srv_account a = {.endpoint = "chat", .finish_reason = "length", .n_prompt_tokens = 7, .n_cached_tokens = 2,
-                            .n_generated_tokens = 11, .n_choices = 3, .max_tokens = 60, .queue_us = 100000, .ttft_us = 300000};
+    struct srv_account a = {.endpoint = "chat",
+                            .finish_reason = "length",
+                            .n_prompt_tokens = 7,
+                            .n_cached_tokens = 2,
+                            .n_generated_tokens = 11,
+                            .n_choices = 3,
+                            .max_tokens = 60,
+                            .queue_us = 100000,
+                            .ttft_us = 300000};
     (void)state;
     srv_metrics_count_request(m, 200, false, &a, 1300000);
     a.queue_us = a.ttft_us = -1;
@@ -100,9 +119,12 @@ static void a_request_is_counted_once_everywhere(void **state)
     REQUIRE_EQ_INT(value_of(text, "hearth_time_to_first_token_seconds_bucket{le=\"640\"}"), 1);
     REQUIRE_EQ_INT(value_of(text, "hearth_inter_token_latency_seconds_count"), 10);
     REQUIRE(value_of(text, "hearth_inter_token_latency_seconds_sum") == 1);
-    REQUIRE_EQ_INT(value_of(text, "vllm:request_generation_tokens_sum{model_name=\"m\",engine=\"0\"}"), 22);
-    REQUIRE_EQ_INT(value_of(text, "vllm:request_params_n_bucket{model_name=\"m\",engine=\"0\",le=\"2\"}"), 0);
-    REQUIRE_EQ_INT(value_of(text, "vllm:request_params_n_bucket{model_name=\"m\",engine=\"0\",le=\"5\"}"), 2);
+    REQUIRE_EQ_INT(
+        value_of(text, "vllm:request_generation_tokens_sum{model_name=\"m\",engine=\"0\"}"), 22);
+    REQUIRE_EQ_INT(
+        value_of(text, "vllm:request_params_n_bucket{model_name=\"m\",engine=\"0\",le=\"2\"}"), 0);
+    REQUIRE_EQ_INT(
+        value_of(text, "vllm:request_params_n_bucket{model_name=\"m\",engine=\"0\",le=\"5\"}"), 2);
     REQUIRE_EQ_INT(value_of(text, "hearth_request_max_tokens_sum"), 120);
     free(text);
     srv_metrics_destroy(m);
@@ -112,7 +134,8 @@ static void a_request_is_counted_once_everywhere(void **state)
 static void steps_are_counted_by_size(void **state)
 {
     struct srv_metrics *m = srv_metrics_create();
-    struct eng_stats stats = {.n_steps_of_size = {5, 0, 2, [ENG_STEP_SIZES - 1] = 1}, .n_step_tokens = 20000};
+    struct eng_stats stats = {.n_steps_of_size = {5, 0, 2, [ENG_STEP_SIZES - 1] = 1},
+                              .n_step_tokens = 20000};
     struct srv_metrics_view view = {.model = "m", .stats = &stats};
     struct srv_buf b;
     (void)state;
@@ -124,8 +147,10 @@ static void steps_are_counted_by_size(void **state)
     REQUIRE_EQ_INT(value_of(text, "hearth_engine_step_tokens_bucket{le=\"16\"}"), 7);
     REQUIRE_EQ_INT(value_of(text, "hearth_engine_step_tokens_bucket{le=\"16384\"}"), 7);
     REQUIRE_EQ_INT(value_of(text, "hearth_engine_step_tokens_bucket{le=\"+Inf\"}"), 8);
-    REQUIRE_EQ_INT(value_of(text, "vllm:iteration_tokens_total_sum{model_name=\"m\",engine=\"0\"}"), 20000);
-    REQUIRE_EQ_INT(value_of(text, "vllm:iteration_tokens_total_count{model_name=\"m\",engine=\"0\"}"), 8);
+    REQUIRE_EQ_INT(value_of(text, "vllm:iteration_tokens_total_sum{model_name=\"m\",engine=\"0\"}"),
+                   20000);
+    REQUIRE_EQ_INT(
+        value_of(text, "vllm:iteration_tokens_total_count{model_name=\"m\",engine=\"0\"}"), 8);
     srv_buf_finish(&b);
     srv_metrics_destroy(m);
 }

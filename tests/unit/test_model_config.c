@@ -28,8 +28,8 @@ static struct eng_hparams good(const char *config, const char *generation)
 }
 
 /* A small model of a family with further fields; the later of two equal keys is not allowed. */
-#define SMALL                                                       \
-    "\"hidden_size\":64,\"num_attention_heads\":4,\"num_hidden_layers\":4," \
+#define SMALL                                                                                      \
+    "\"hidden_size\":64,\"num_attention_heads\":4,\"num_hidden_layers\":4,"                        \
     "\"vocab_size\":100"
 #define LLAMA(more) "{\"architectures\":[\"LlamaForCausalLM\"]," SMALL more "}"
 #define FAMILY(name, more) "{\"architectures\":[\"" name "ForCausalLM\"]," SMALL more "}"
@@ -122,10 +122,12 @@ static void test_rope_spellings(void **state)
     hp = good(LLAMA(",\"rope_theta\":7,\"rope_scaling\":{\"type\":\"linear\",\"factor\":4}"), NULL);
     REQUIRE(hp.rope.type == ENG_ROPE_LINEAR && hp.rope.theta == 7 && hp.rope.factor == 4);
     hp = good(LLAMA(",\"rope_parameters\":{\"rope_type\":\"llama3\",\"factor\":8,"
-                    "\"low_freq_factor\":1,\"high_freq_factor\":4}"), NULL);
+                    "\"low_freq_factor\":1,\"high_freq_factor\":4}"),
+              NULL);
     REQUIRE(hp.rope.type == ENG_ROPE_LLAMA3 && hp.rope.original_ctx == 2048);
     hp = good(LLAMA(",\"original_max_position_embeddings\":77,\"rope_scaling\":{\"rope_type\":"
-                    "\"yarn\",\"factor\":4,\"beta_fast\":null,\"beta_slow\":2}"), NULL);
+                    "\"yarn\",\"factor\":4,\"beta_fast\":null,\"beta_slow\":2}"),
+              NULL);
     REQUIRE(hp.rope.type == ENG_ROPE_YARN && hp.rope.original_ctx == 77 && hp.rope.truncate);
     REQUIRE(hp.rope.beta_fast == 32 && hp.rope.beta_slow == 2);
     REQUIRE(hp.rope.attention_factor > 1.138 && hp.rope.attention_factor < 1.139);
@@ -148,8 +150,9 @@ static void test_windows(void **state)
     (void)state;
 #define KV ",\"num_key_value_heads\":4"
 #define USED KV ",\"use_sliding_window\":true,\"sliding_window\":5"
-#define TYPES ",\"layer_types\":[\"full_attention\",\"sliding_attention\",\"full_attention\"," \
-              "\"sliding_attention\"]"
+#define TYPES                                                                                      \
+    ",\"layer_types\":[\"full_attention\",\"sliding_attention\",\"full_attention\","               \
+    "\"sliding_attention\"]"
     static const struct {
         const char *config, *windows;
     } rows[] = {
@@ -212,7 +215,8 @@ static void test_ignored(void **state)
     good(LLAMA(",\"torch_dtype\":\"bfloat16\",\"dtype\":\"float8\",\"rope_interleaved\":true,"
                "\"pretraining_tp\":2,\"num_experts\":0,\"quantization_config\":null,"
                "\"partial_rotary_factor\":1.0,\"hidden_act\":\"swish\",\"use_cache\":false,"
-               "\"auto_map\":{\"a\":\"b\"},\"transformers.js_config\":{}"), NULL);
+               "\"auto_map\":{\"a\":\"b\"},\"transformers.js_config\":{}"),
+         NULL);
 }
 
 static const struct {
@@ -265,13 +269,14 @@ static const struct {
     {LLAMA(",\"rope_scaling\":{\"type\":\"mrope\"}"), "rope_type mrope", ENG_EUNSUPPORTED},
     {LLAMA(",\"rope_scaling\":{\"type\":\"linear\",\"rope_type\":\"yarn\",\"factor\":2}"),
      "say different things", ENG_EINVAL},
-    {LLAMA(",\"rope_scaling\":{\"type\":\"linear\"}"), 
+    {LLAMA(",\"rope_scaling\":{\"type\":\"linear\"}"),
      "config.json: rope_scaling: factor is missing", ENG_EINVAL},
     {LLAMA(",\"rope_scaling\":{\"type\":\"linear\",\"factor\":0}"), "factor must", ENG_EINVAL},
     {LLAMA(",\"rope_scaling\":{\"type\":\"llama3\",\"factor\":8}"), "low_freq_factor is missing",
      ENG_EINVAL},
     {LLAMA(",\"rope_scaling\":{\"type\":\"llama3\",\"factor\":8,\"low_freq_factor\":4,"
-           "\"high_freq_factor\":4}"), "high_freq_factor must be greater", ENG_EINVAL},
+           "\"high_freq_factor\":4}"),
+     "high_freq_factor must be greater", ENG_EINVAL},
     {LLAMA(",\"rope_theta\":1,\"rope_scaling\":{\"type\":\"yarn\",\"factor\":4}"),
      "rope_theta must be greater than 1", ENG_EINVAL},
     {LLAMA(",\"rope_parameters\":{\"full_attention\":{\"rope_theta\":1e4}}"),
@@ -295,7 +300,7 @@ static const struct {
      ENG_EINVAL},
     {FAMILY("Qwen2", KV TYPES), "layer_types asks for a sliding window", ENG_EINVAL},
     {FAMILY("Qwen3", KV ",\"layer_types\":[\"full_attention\",\"chunked_attention\","
-            "\"full_attention\",\"full_attention\"]"),
+                        "\"full_attention\",\"full_attention\"]"),
      "layer_types[1] is chunked_attention", ENG_EUNSUPPORTED},
     {FAMILY("SmolLM3", KV ",\"no_rope_layers\":[1]"), "no_rope_layers must be a list", ENG_EINVAL},
     {FAMILY("SmolLM3", KV ",\"no_rope_layers\":[1,1,1,\"x\"]"), "no_rope_layers must hold",
@@ -363,12 +368,18 @@ static void test_config_hash(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_llama_defaults),  cmocka_unit_test(test_family_defaults),
-        cmocka_unit_test(test_heads),           cmocka_unit_test(test_biases),
-        cmocka_unit_test(test_rope_spellings),  cmocka_unit_test(test_windows),
-        cmocka_unit_test(test_nope),            cmocka_unit_test(test_token_ids),
-        cmocka_unit_test(test_ignored),         cmocka_unit_test(test_refusals),
-        cmocka_unit_test(test_generation_config), cmocka_unit_test(test_all_problems),
+        cmocka_unit_test(test_llama_defaults),
+        cmocka_unit_test(test_family_defaults),
+        cmocka_unit_test(test_heads),
+        cmocka_unit_test(test_biases),
+        cmocka_unit_test(test_rope_spellings),
+        cmocka_unit_test(test_windows),
+        cmocka_unit_test(test_nope),
+        cmocka_unit_test(test_token_ids),
+        cmocka_unit_test(test_ignored),
+        cmocka_unit_test(test_refusals),
+        cmocka_unit_test(test_generation_config),
+        cmocka_unit_test(test_all_problems),
         cmocka_unit_test(test_config_hash),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);

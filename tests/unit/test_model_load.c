@@ -29,8 +29,11 @@ static int open_model(struct eng_model **m, const char *where, const char *numer
                       const char *gemm, int64_t memory)
 {
     const struct eng_model_params params = {
-        .dir = where, .numerics = numerics ? eng_numerics_find(numerics) : NULL,
-        .kern = kern_select("auto"), .gemm = gemm, .memory_bytes = memory,
+        .dir = where,
+        .numerics = numerics ? eng_numerics_find(numerics) : NULL,
+        .kern = kern_select("auto"),
+        .gemm = gemm,
+        .memory_bytes = memory,
     };
     err[0] = '\0';
     return eng_model_open(m, &params, err, sizeof(err));
@@ -69,8 +72,10 @@ static float *read_tensor(const char *where, const char *name, int64_t *ret_cols
     for (int64_t i = 0; i < t->n_elements; i++) {
         uint16_t half;
         memcpy(&half, raw + 2 * i, 2);
-        if (t->dtype == ENG_DTYPE_F32) memcpy(&values[i], raw + 4 * i, 4);
-        else values[i] = t->dtype == ENG_DTYPE_F16 ? kern_f32_of_f16(half) : kern_f32_of_bf16(half);
+        if (t->dtype == ENG_DTYPE_F32)
+            memcpy(&values[i], raw + 4 * i, 4);
+        else
+            values[i] = t->dtype == ENG_DTYPE_F16 ? kern_f32_of_f16(half) : kern_f32_of_bf16(half);
     }
     *ret_cols = t->rank == 2 ? t->shape[1] : t->shape[0];
     free(raw);
@@ -95,7 +100,8 @@ static void check_zero_row(const struct eng_model *m, const struct eng_mat *mat,
     float got[512];
     m->kern->unpack_row(mat->fmt, mat->panels + (size_t)(at / 32) * mat->panel_bytes, at % 32,
                         mat->n_in, got);
-    for (int i = 0; i < mat->n_in; i++) REQUIRE(got[i] == 0.0f);
+    for (int i = 0; i < mat->n_in; i++)
+        REQUIRE(got[i] == 0.0f);
 }
 
 /*
@@ -109,13 +115,15 @@ static void check_part(const struct eng_model *m, const char *where, const char 
     int64_t cols = 0;
     snprintf(name, sizeof(name), "%s.weight", prefix);
     float *values = read_tensor(where, name, &cols);
-    for (int row = 0; row < n; row++) check_row(m, mat, place(row, base), values, cols, row);
+    for (int row = 0; row < n; row++)
+        check_row(m, mat, place(row, base), values, cols, row);
     free(values);
     if (!mat->bias) return;
     snprintf(name, sizeof(name), "%s.bias", prefix);
     values = read_tensor(where, name, &cols);
     REQUIRE_EQ_INT(cols, n);
-    for (int row = 0; row < n; row++) REQUIRE(mat->bias[place(row, base)] == values[row]);
+    for (int row = 0; row < n; row++)
+        REQUIRE(mat->bias[place(row, base)] == values[row]);
     free(values);
 }
 
@@ -140,15 +148,18 @@ static void check_places(const char *name)
     check_part(m, where, "model.layers.1.self_attn.q_proj", &l->qkv, n_q, after, 0);
     check_part(m, where, "model.layers.1.self_attn.k_proj", &l->qkv, n_kv, after, n_q);
     check_part(m, where, "model.layers.1.self_attn.v_proj", &l->qkv, n_kv, after, n_q + n_kv);
-    for (int i = n_q + 2 * n_kv; i < 32 * l->qkv.n_panels; i++) check_zero_row(m, &l->qkv, i);
+    for (int i = n_q + 2 * n_kv; i < 32 * l->qkv.n_panels; i++)
+        check_zero_row(m, &l->qkv, i);
     check_part(m, where, "model.layers.1.self_attn.o_proj", &l->o, hp->d_model, after, 0);
     check_part(m, where, "model.layers.1.mlp.gate_proj", &l->gate_up, hp->d_ff, alternating, 0);
     check_part(m, where, "model.layers.1.mlp.up_proj", &l->gate_up, hp->d_ff, alternating, 32);
     check_zero_row(m, &l->gate_up, 64 + hp->d_ff - 32);
     check_part(m, where, "model.layers.1.mlp.down_proj", &l->down, hp->d_model, after, 0);
     check_part(m, where, "model.embed_tokens", &m->embed, hp->vocab, after, 0);
-    if (hp->tied) REQUIRE(m->head.panels == m->embed.panels);
-    else check_part(m, where, "lm_head", &m->head, hp->vocab, after, 0);
+    if (hp->tied)
+        REQUIRE(m->head.panels == m->embed.panels);
+    else
+        check_part(m, where, "lm_head", &m->head, hp->vocab, after, 0);
     int64_t cols = 0;
     float *norm = read_tensor(where, "model.layers.1.post_attention_layernorm.weight", &cols);
     REQUIRE(memcmp(norm, l->ffn_norm, (size_t)cols * sizeof(*norm)) == 0);
@@ -298,7 +309,8 @@ static const char *const copied_files[] = {"model.safetensors", "config.json"};
 static void make_copy(char *template, const char *from)
 {
     REQUIRE(mkdtemp(template));
-    for (size_t i = 0; i < N_OF(copied_files); i++) copy_file(from, template, copied_files[i]);
+    for (size_t i = 0; i < N_OF(copied_files); i++)
+        copy_file(from, template, copied_files[i]);
 }
 
 static void remove_copy(const char *copy)
@@ -385,7 +397,8 @@ static void test_odd_weights(void **state)
         REQUIRE_EQ_INT(l->gate_up.fmt, KERN_W_BF16);
         REQUIRE_EQ_INT(l->down.fmt, kept_as(m, KERN_W_BF16));
         REQUIRE_EQ_INT(m->layers[0].gate_up.fmt, kept_as(m, KERN_W_BF16));
-        check_part(m, copy, "model.layers.1.mlp.gate_proj", &l->gate_up, m->hp.d_ff, alternating, 0);
+        check_part(m, copy, "model.layers.1.mlp.gate_proj", &l->gate_up, m->hp.d_ff, alternating,
+                   0);
         check_part(m, copy, "model.layers.1.mlp.up_proj", &l->gate_up, m->hp.d_ff, alternating, 32);
         check_part(m, copy, "model.layers.1.mlp.down_proj", &l->down, m->hp.d_model, after, 0);
         check_part(m, copy, "model.embed_tokens", &m->embed, m->hp.vocab, after, 0);
@@ -442,8 +455,8 @@ static void test_inspect(void **state)
 {
     (void)state;
     struct counts n = {0};
-    const struct eng_inspector in = {count_problem, count_config, count_tensor, note_weights,
-                                     count_path, &n};
+    const struct eng_inspector in = {count_problem, count_config, count_tensor,
+                                     note_weights,  count_path,   &n};
     REQUIRE_EQ_INT(eng_inspect(fixture("llama-bias-tied-f32"), &in), 0);
     REQUIRE(n.configs == 1 && n.problems == 0 && n.n_params > 0);
     REQUIRE_EQ_INT(n.unused, 2); /* old frequencies, and a head beside tied embeddings */
@@ -462,8 +475,7 @@ int main(void)
         cmocka_unit_test(test_defaults),    cmocka_unit_test(test_refusals),
         cmocka_unit_test(test_fingerprint), cmocka_unit_test(test_threads),
         cmocka_unit_test(test_rope_tables), cmocka_unit_test(test_changing_file),
-        cmocka_unit_test(test_odd_weights),
-        cmocka_unit_test(test_inspect),
+        cmocka_unit_test(test_odd_weights), cmocka_unit_test(test_inspect),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

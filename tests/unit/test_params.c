@@ -40,14 +40,15 @@ static const struct param_field fields[] = {
 
 struct read_case {
     const char *body;
-    int expected;            /* -1 good, else enum srv_error */
+    int expected; /* -1 good, else enum srv_error */
     const char *path;
 };
 
 static const struct read_case read_cases[] = {
     {"{}", -1, ""},
     {"{\"flag\":true,\"count\":7,\"ratio\":-1.5,\"name\":\"x\",\"any\":[1]}", -1, ""},
-    {"{\"flag\":null,\"count\":null,\"ratio\":null,\"name\":null,\"any\":null,\"tools\":null}", -1, ""},
+    {"{\"flag\":null,\"count\":null,\"ratio\":null,\"name\":null,\"any\":null,\"tools\":null}", -1,
+     ""},
     {"{\"count\":7.0}", -1, ""},
     {"{\"count\":7.5}", SRV_ERR_INVALID_TYPE, "count"},
     {"{\"count\":\"7\"}", SRV_ERR_INVALID_TYPE, "count"},
@@ -119,13 +120,35 @@ static void test_unknown(void **state)
 }
 
 static const char *const bad_texts[] = {
-    "", "   ", "null", "[]", "\"x\"", "1", "{", "{\"a\":1", "{\"a\":1}x", "{'a':1}", "{\"a\":1,}",
-    "{\"a\":NaN}", "{\"a\":Infinity}", "{\"a\":1e999}", "{\"a\":018446744073709551616}",
-    "{\"a\":18446744073709551616.}", "{\"a\":--18446744073709551616}",
-    "{\"a\":18446744073709551616 5}", "{\"a\":+18446744073709551616}",
-    "{\"a\":01}", "{\"a\":1}//c", "{\"a\":\"\xff\"}", "{\"a\":\"\xc0\x80\"}",
-    "{\"a\":\"\xed\xa0\x80\"}", "{\"a\":\"\xe2\x82\"}", "{\"a\":\"\n\"}", "{\"a\":\"\\ud800\"}",
-    "{\"a\":1,\"a\":2}", "\xef\xbb\xbf{}",
+    "",
+    "   ",
+    "null",
+    "[]",
+    "\"x\"",
+    "1",
+    "{",
+    "{\"a\":1",
+    "{\"a\":1}x",
+    "{'a':1}",
+    "{\"a\":1,}",
+    "{\"a\":NaN}",
+    "{\"a\":Infinity}",
+    "{\"a\":1e999}",
+    "{\"a\":018446744073709551616}",
+    "{\"a\":18446744073709551616.}",
+    "{\"a\":--18446744073709551616}",
+    "{\"a\":18446744073709551616 5}",
+    "{\"a\":+18446744073709551616}",
+    "{\"a\":01}",
+    "{\"a\":1}//c",
+    "{\"a\":\"\xff\"}",
+    "{\"a\":\"\xc0\x80\"}",
+    "{\"a\":\"\xed\xa0\x80\"}",
+    "{\"a\":\"\xe2\x82\"}",
+    "{\"a\":\"\n\"}",
+    "{\"a\":\"\\ud800\"}",
+    "{\"a\":1,\"a\":2}",
+    "\xef\xbb\xbf{}",
 };
 
 static void test_bad_texts(void **state)
@@ -147,17 +170,16 @@ static void test_shape(void **state)
         int n;
         bool good;
     } shapes[] = {
-        {"{\"a\":", "[", "", 100000, false},
-        {"{\"a\":", "{\"b\":", "", 100000, false},
-        {"{\"a\":[", "1,", "1]}", 300000, false},
-        {"{\"a\":[", "1,", "1]}", 100000, true},
+        {"{\"a\":", "[", "", 100000, false},      {"{\"a\":", "{\"b\":", "", 100000, false},
+        {"{\"a\":[", "1,", "1]}", 300000, false}, {"{\"a\":[", "1,", "1]}", 100000, true},
         {"{\"a\":\"", "[", "\"}", 100000, true},
     };
     for (size_t i = 0; i < N_OF(shapes); i++) {
         struct srv_buf b;
         srv_buf_init(&b, 4 << 20);
         srv_buf_puts(&b, shapes[i].head);
-        for (int k = 0; k < shapes[i].n; k++) srv_buf_puts(&b, shapes[i].unit);
+        for (int k = 0; k < shapes[i].n; k++)
+            srv_buf_puts(&b, shapes[i].unit);
         srv_buf_puts(&b, shapes[i].tail);
         struct param_error err = {0};
         json_t *body = params_parse(b.data, b.len, &err);
@@ -170,9 +192,8 @@ static void test_shape(void **state)
 /* An integer of any size is a real to the tree; its digits stay in the text. */
 static void test_integers_beyond_64_bits(void **state)
 {
-    static const char text[] =
-        "{ \"o\\u0074her\" : {\"a\":1} , \"a\\\"\":[\"]\",{\"n\":\"}\"}],\n"
-        "\"n\":-123456789012345678901234567890 }";
+    static const char text[] = "{ \"o\\u0074her\" : {\"a\":1} , \"a\\\"\":[\"]\",{\"n\":\"}\"}],\n"
+                               "\"n\":-123456789012345678901234567890 }";
     static const struct {
         const char *key, *span;
     } members[] = {
@@ -191,8 +212,9 @@ static void test_integers_beyond_64_bits(void **state)
         struct srv_span span;
         bool found = srv_json_member(text, sizeof(text) - 1, members[i].key, &span);
         REQUIRE_MSG(found == (members[i].span != NULL), "%s", members[i].key);
-        if (found) REQUIRE(span.len == strlen(members[i].span) &&
-                           !memcmp(span.text, members[i].span, span.len));
+        if (found)
+            REQUIRE(span.len == strlen(members[i].span) &&
+                    !memcmp(span.text, members[i].span, span.len));
     }
     json_decref(body);
 }
@@ -235,8 +257,10 @@ static void check_repeated(const char *head, const char *item, const char *tail,
     for (int i = 0; i < n; i++) {
         if (i) srv_buf_puts(&b, ",");
         for (const char *c = item; *c; c++)
-            if (*c == '#') srv_buf_printf(&b, "%d", i);
-            else srv_buf_add(&b, c, 1);
+            if (*c == '#')
+                srv_buf_printf(&b, "%d", i);
+            else
+                srv_buf_add(&b, c, 1);
     }
     srv_buf_puts(&b, tail);
     check_short_of_memory(b.data, b.len, n > 100 ? 4999 : 1);
@@ -267,9 +291,12 @@ static void test_no_memory(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_read),      cmocka_unit_test(test_values),
-        cmocka_unit_test(test_unknown),   cmocka_unit_test(test_bad_texts),
-        cmocka_unit_test(test_shape),     cmocka_unit_test(test_no_memory),
+        cmocka_unit_test(test_read),
+        cmocka_unit_test(test_values),
+        cmocka_unit_test(test_unknown),
+        cmocka_unit_test(test_bad_texts),
+        cmocka_unit_test(test_shape),
+        cmocka_unit_test(test_no_memory),
         cmocka_unit_test(test_integers_beyond_64_bits),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);

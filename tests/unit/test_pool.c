@@ -70,7 +70,8 @@ static void check_run(struct pool *p, int n_phases)
         REQUIRE_EQ_INT(records[i].n_done, items_of(i));
         REQUIRE_EQ_INT(records[i].n_early, 0);
         REQUIRE_EQ_INT(records[i].n_shared, 0);
-        for (int k = 0; k < items_of(i); k++) REQUIRE_EQ_INT(records[i].runs[k], 1);
+        for (int k = 0; k < items_of(i); k++)
+            REQUIRE_EQ_INT(records[i].runs[k], 1);
     }
     free(phases);
     free(records);
@@ -82,7 +83,8 @@ static void test_every_item_once_in_order(void **state)
     for (int n_threads = 1; n_threads <= 4; n_threads++) {
         struct pool *p = make_pool(n_threads);
         static const int lengths[] = {0, 1, 2, 3, 16, MAX_PHASES};
-        for (size_t i = 0; i < N_OF(lengths); i++) check_run(p, lengths[i]);
+        for (size_t i = 0; i < N_OF(lengths); i++)
+            check_run(p, lengths[i]);
         pool_destroy(p);
     }
 }

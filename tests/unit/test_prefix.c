@@ -95,7 +95,7 @@ static void test_evicts_least_recently_used_leaves(void **state)
     int32_t page[3], node[3];
     node[0] = publish(&f, PREFIX_NONE, &common, 1000, &page[0]);
     node[1] = publish(&f, node[0], &common, 2000, &page[1]);
-    node[2] = publish(&f, node[0], &common, 3000, &page[2]); /* a second branch */
+    node[2] = publish(&f, node[0], &common, 3000, &page[2]);   /* a second branch */
     REQUIRE_EQ_INT(prefix_acquire(f.cache, node[0]), page[0]); /* which holds the root too */
     prefix_release(f.cache, node[1], page[1]);
     prefix_release(f.cache, node[0], page[0]);

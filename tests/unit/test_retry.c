@@ -75,7 +75,8 @@ static void refused_clients_come_back_one_by_one(void **state)
     uint64_t now = 1000 * (uint64_t)SECOND;
     int64_t last = 0;
     (void)state;
-    for (int i = 0; i < 100; i++) srv_retry_note_end(r, now += SECOND / 2, true);
+    for (int i = 0; i < 100; i++)
+        srv_retry_note_end(r, now += SECOND / 2, true);
     for (int i = 0; i < 1100; i++) {
         int64_t ms = srv_retry_next_ms(r, NULL, now);
         REQUIRE(ms >= 1000 && ms <= 60000);
@@ -85,7 +86,8 @@ static void refused_clients_come_back_one_by_one(void **state)
         last = ms;
     }
     struct srv_returner who = name(r, "x");
-    uint64_t stalled = now + 40 * (uint64_t)SECOND; /* nothing has ended since: twice as slow or more */
+    uint64_t stalled =
+        now + 40 * (uint64_t)SECOND; /* nothing has ended since: twice as slow or more */
     r->last_us = 0;
     int64_t quick = srv_retry_next_ms(r, NULL, now);
     r->n_slots = SLOTS;
@@ -129,7 +131,8 @@ static void equal_requests_hold_one_promise_each(void **state)
     uint64_t now = SECOND, due = 0;
     bool redeems;
     (void)state;
-    for (int i = 0; i < 3; i++) due = refuse(r, "same", now);
+    for (int i = 0; i < 3; i++)
+        due = refuse(r, "same", now);
     for (int i = 0; i < 4; i++) {
         ask(r, "same", due, &redeems);
         REQUIRE_EQ_INT(redeems, i < 3);
@@ -143,7 +146,8 @@ static void a_broken_promise_becomes_a_near_one(void **state)
     uint64_t now = SECOND, due = 0;
     bool redeems;
     (void)state;
-    for (int i = 0; i < 20; i++) due = refuse(r, "x", now);
+    for (int i = 0; i < 20; i++)
+        due = refuse(r, "x", now);
     REQUIRE(due > now + 15 * (uint64_t)SECOND);
     struct srv_returner who = name(r, "x");
     srv_retry_ask(r, &who, due, SLOTS, true);
@@ -188,7 +192,7 @@ enum { CLIENTS = 40, QUEUE = 8, SERVICE_MS = 400, STEP_MS = 5, RUN_MS = 120000 }
 struct sim {
     struct srv_retry *r;
     int waiting[QUEUE], n_waiting;
-    int slot[SLOTS];          /* a client, or -1 */
+    int slot[SLOTS]; /* a client, or -1 */
     int64_t ends_ms[SLOTS];
     int64_t back_ms[CLIENTS]; /* when it sends again; -1: it is inside */
     bool was_told[CLIENTS];
@@ -237,7 +241,8 @@ static void send_one(struct sim *s, int client, int64_t now, bool keep)
 static double simulate(bool keep, int *ret_done)
 {
     struct sim s = {.r = open_retry(), .random = SEED};
-    for (int i = 0; i < SLOTS; i++) s.slot[i] = -1;
+    for (int i = 0; i < SLOTS; i++)
+        s.slot[i] = -1;
     for (int64_t now = 1000; now < RUN_MS; now += STEP_MS) {
         start_waiting(&s, now);
         for (int c = 0; c < CLIENTS; c++)
@@ -254,7 +259,8 @@ static void most_that_come_back_get_in(void **state)
     (void)state;
     double share = simulate(true, &n_done), without = simulate(false, &n_done_without);
     print_message("admitted of those that came back: %.0f %%, without places kept %.0f %%; "
-                  "served %d and %d\n", share * 100, without * 100, n_done, n_done_without);
+                  "served %d and %d\n",
+                  share * 100, without * 100, n_done, n_done_without);
     REQUIRE(share >= 0.95);
     REQUIRE(without < 0.8);
     REQUIRE(n_done >= n_done_without * 98 / 100);

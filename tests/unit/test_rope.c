@@ -56,8 +56,8 @@ static void test_yarn_attention(void **state)
         {40, 1, 0.5, 1.3688879454113937 / 1.1844439727056968},
     };
     for (size_t i = 0; i < N_OF(rows); i++) {
-        double got = eng_rope_yarn_attention(rows[i].factor, rows[i].mscale,
-                                             rows[i].mscale_all_dim);
+        double got =
+            eng_rope_yarn_attention(rows[i].factor, rows[i].mscale, rows[i].mscale_all_dim);
         REQUIRE_MSG(fabs(got - rows[i].want) < 1e-12, "row %zu: %.17g", i, got);
     }
 }

@@ -16,13 +16,13 @@ enum { ERR_BYTES = 512 };
 struct header_case {
     const char *name, *text;
     int64_t data_bytes;
-    int n_tensors;       /* -1: must be refused ... */
-    const char *says;    /* ... with this in the sentence */
+    int n_tensors;    /* -1: must be refused ... */
+    const char *says; /* ... with this in the sentence */
 };
 
-#define T(name, dtype, shape, begin, end)                                                  \
-    "\"" name "\":{\"dtype\":\"" dtype "\",\"shape\":" shape ",\"data_offsets\":[" #begin \
-    "," #end "]}"
+#define T(name, dtype, shape, begin, end)                                                          \
+    "\"" name "\":{\"dtype\":\"" dtype "\",\"shape\":" shape ",\"data_offsets\":[" #begin "," #end \
+    "]}"
 
 static const struct header_case headers[] = {
     {"nothing", "{}", 0, 0, NULL},
@@ -34,8 +34,10 @@ static const struct header_case headers[] = {
     {"odd offset", "{" T("b", "F32", "[1]", 1, 5) "," T("a", "U8", "[1]", 0, 1) "}", 5, 2, NULL},
     {"rank 0", "{" T("a", "F16", "[]", 0, 2) "}", 2, 1, NULL},
     {"rank 9", "{" T("a", "U8", "[1,1,1,1,1,1,1,1,2]", 0, 2) "}", 2, 1, NULL},
-    {"no elements", "{" T("a", "F32", "[0]", 0, 0) "," T("b", "F32", "[1]", 0, 4) "," T(
-         "c", "F32", "[7,0]", 4, 4) "}", 4, 3, NULL},
+    {"no elements",
+     "{" T("a", "F32", "[0]", 0, 0) "," T("b", "F32", "[1]", 0, 4) "," T("c", "F32", "[7,0]", 4,
+                                                                         4) "}",
+     4, 3, NULL},
     {"six bits", "{" T("a", "F6_E2M3", "[4]", 0, 3) "}", 3, 1, NULL},
     {"more fields", "{\"a\":{\"dtype\":\"U8\",\"shape\":[1],\"data_offsets\":[0,1],\"x\":1}}", 1, 1,
      NULL},
@@ -65,9 +67,8 @@ static const struct header_case headers[] = {
     {"no offsets", "{\"a\":{\"dtype\":\"U8\",\"shape\":[1]}}", 1, -1, "data_offsets"},
     {"one offset", "{\"a\":{\"dtype\":\"U8\",\"shape\":[1],\"data_offsets\":[0]}}", 1, -1,
      "data_offsets"},
-    {"offsets of text",
-     "{\"a\":{\"dtype\":\"U8\",\"shape\":[1],\"data_offsets\":[\"0\",\"1\"]}}", 1, -1,
-     "data_offsets"},
+    {"offsets of text", "{\"a\":{\"dtype\":\"U8\",\"shape\":[1],\"data_offsets\":[\"0\",\"1\"]}}",
+     1, -1, "data_offsets"},
     {"negative offset", "{" T("a", "U8", "[1]", -1, 0) "}", 1, -1, "data_offsets"},
     {"reversed", "{" T("a", "U8", "[1]", 1, 0) "}", 1, -1, "before it begins"},
     {"span too long", "{" T("a", "F32", "[1]", 0, 8) "}", 8, -1, "other bytes"},
@@ -106,8 +107,7 @@ static void test_headers(void **state)
 static void test_fields(void **state)
 {
     (void)state;
-    static const char text[] =
-        "{" T("w", "F16", "[3,5]", 4, 34) "," T("s", "F32", "[]", 0, 4) "}";
+    static const char text[] = "{" T("w", "F16", "[3,5]", 4, 34) "," T("s", "F32", "[]", 0, 4) "}";
     char err[ERR_BYTES] = "", shape[ENG_SHAPE_TEXT];
     struct eng_shard shard = {.fd = -1, .name = strdup("f")};
     REQUIRE_EQ_INT(eng_shard_parse(&shard, text, strlen(text), 34, err, sizeof(err)), 0);
@@ -149,7 +149,8 @@ static void remove_file(const char *name)
 static void write_safetensors(const char *name, uint64_t len, const char *header, size_t n_data)
 {
     uint8_t buf[1024] = {0};
-    for (int i = 0; i < 8; i++) buf[i] = (uint8_t)(len >> (8 * i));
+    for (int i = 0; i < 8; i++)
+        buf[i] = (uint8_t)(len >> (8 * i));
     size_t n = strlen(header);
     REQUIRE(8 + n + n_data <= sizeof(buf));
     memcpy(buf + 8, header, n);
@@ -238,11 +239,11 @@ static void test_indexes(void **state)
     for (size_t i = 0; i < N_OF(indexes); i++) {
         char err[ERR_BYTES] = "";
         struct eng_index index = {0};
-        int rc = eng_index_parse(&index, indexes[i].text, strlen(indexes[i].text), err,
-                                 sizeof(err));
+        int rc =
+            eng_index_parse(&index, indexes[i].text, strlen(indexes[i].text), err, sizeof(err));
         if (indexes[i].says)
-            REQUIRE_MSG(rc == ENG_EINVAL && strstr(err, indexes[i].says), "%s: %s",
-                        indexes[i].text, err);
+            REQUIRE_MSG(rc == ENG_EINVAL && strstr(err, indexes[i].says), "%s: %s", indexes[i].text,
+                        err);
         else
             REQUIRE_MSG(rc == 0 && index.n_files == 2, "%s: %s", indexes[i].text, err);
         eng_index_finish(&index);
@@ -316,9 +317,8 @@ static int remove_dir(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_headers), cmocka_unit_test(test_fields),
-        cmocka_unit_test(test_files),   cmocka_unit_test(test_indexes),
-        cmocka_unit_test(test_sets),
+        cmocka_unit_test(test_headers), cmocka_unit_test(test_fields), cmocka_unit_test(test_files),
+        cmocka_unit_test(test_indexes), cmocka_unit_test(test_sets),
     };
     return cmocka_run_group_tests(tests, make_dir, remove_dir);
 }

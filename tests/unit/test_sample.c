@@ -30,8 +30,7 @@ static const float *sort_values;
 static int compare_ids(const void *a, const void *b)
 {
     int32_t i = *(const int32_t *)a, j = *(const int32_t *)b;
-    if (sort_values[i] != sort_values[j])
-        return sort_values[i] > sort_values[j] ? -1 : 1;
+    if (sort_values[i] != sort_values[j]) return sort_values[i] > sort_values[j] ? -1 : 1;
     return i < j ? -1 : i > j;
 }
 
@@ -128,8 +127,7 @@ struct candidate {
 static int by_logit(const void *a, const void *b)
 {
     const struct candidate *c = a, *d = b;
-    if (c->x != d->x)
-        return c->x > d->x ? -1 : 1;
+    if (c->x != d->x) return c->x > d->x ? -1 : 1;
     return c->id < d->id ? -1 : 1;
 }
 
@@ -139,8 +137,7 @@ static int by_surprise(const void *a, const void *b)
 {
     const struct candidate *c = a, *d = b;
     double e = fabs(-log(c->p) - typical_mean), f = fabs(-log(d->p) - typical_mean);
-    if (e != f)
-        return e < f ? -1 : 1;
+    if (e != f) return e < f ? -1 : 1;
     return c->id < d->id ? -1 : 1;
 }
 
@@ -212,8 +209,9 @@ static void check_chain(const struct eng_sampling *s, uint32_t seed, const char 
     int n_seen = 0;
     for (int i = 0; i < n; i++) {
         double expected = want[i].p * N_DRAWS, sigma = sqrt(expected + 1);
-        REQUIRE_MSG(fabs(count[want[i].id] - expected) < 6 * sigma, "%s: id %d drawn %d times, not %g",
-                    name, (int)want[i].id, count[want[i].id], expected);
+        REQUIRE_MSG(fabs(count[want[i].id] - expected) < 6 * sigma,
+                    "%s: id %d drawn %d times, not %g", name, (int)want[i].id, count[want[i].id],
+                    expected);
         n_seen += count[want[i].id];
     }
     REQUIRE_MSG(n_seen == N_DRAWS, "%s: %d draws outside the candidates", name, N_DRAWS - n_seen);
@@ -338,8 +336,7 @@ static void test_banned_is_never_drawn(void **state)
         logits[i] = i == 5 ? 100.0f : 0.0f;
     struct eng_bias bias[63];
     for (int i = 0, n = 0; i < 64; i++)
-        if (i != 20)
-            bias[n++] = (struct eng_bias){i, -INFINITY};
+        if (i != 20) bias[n++] = (struct eng_bias){i, -INFINITY};
     for (const char *const *name = kern_names(); *name; name++) {
         if (!kern_runs_here(*name)) continue;
         struct sampler *sampler = sampler_create(64, kern_select(*name));

@@ -100,7 +100,7 @@ struct client {
     pthread_mutex_t lock;
     pthread_cond_t change;
     bool started, done;
-    int started_at;                       /* place among all jobs started, see n_started */
+    int started_at; /* place among all jobs started, see n_started */
     int32_t out[MAX_CHOICES][MAX_OUT];
     int n_out[MAX_CHOICES];
     float logprob[MAX_CHOICES][MAX_OUT];
@@ -109,14 +109,14 @@ struct client {
     int n_choices_done;
     struct eng_event prompt_tokens[MAX_PROMPT];
     int n_prompt_tokens;
-    float rows[MAX_PROMPT][FAKE_VOCAB];   /* want_logits, by position */
+    float rows[MAX_PROMPT][FAKE_VOCAB]; /* want_logits, by position */
     int n_rows;
     float embedding[FAKE_D_MODEL];
     struct eng_usage usage;
     int64_t n_progress;
     int n_progress_events;
-    int cancel_at;                        /* cancel from the callback at this token; 0: never */
-    int stop_at;                          /* stop the choice likewise */
+    int cancel_at; /* cancel from the callback at this token; 0: never */
+    int stop_at;   /* stop the choice likewise */
 };
 
 static int n_started; /* scheduler thread */
@@ -129,9 +129,7 @@ static void take_event(struct client *c, const struct eng_event *e)
         c->started = true;
         c->started_at = n_started++;
         break;
-    case ENG_EVENT_PROMPT_TOKEN:
-        c->prompt_tokens[c->n_prompt_tokens++] = *e;
-        break;
+    case ENG_EVENT_PROMPT_TOKEN: c->prompt_tokens[c->n_prompt_tokens++] = *e; break;
     case ENG_EVENT_TOKEN:
         assert_int_equal(e->index, c->n_out[i]);
         c->logprob[i][c->n_out[i]] = e->logprob;
@@ -143,9 +141,7 @@ static void take_event(struct client *c, const struct eng_event *e)
         assert_int_equal(e->index, c->n_rows);
         memcpy(c->rows[c->n_rows++], e->logits, sizeof(c->rows[0]));
         break;
-    case ENG_EVENT_EMBEDDING:
-        memcpy(c->embedding, e->logits, sizeof(c->embedding));
-        break;
+    case ENG_EVENT_EMBEDDING: memcpy(c->embedding, e->logits, sizeof(c->embedding)); break;
     case ENG_EVENT_PROGRESS:
         REQUIRE(e->index > c->n_progress && e->usage->n_cached_tokens <= e->index);
         REQUIRE_EQ_INT(c->n_out[i], 0);
@@ -255,8 +251,8 @@ static void check_greedy(const struct client *c, int choice, const int32_t *prom
     fake_expect(prompt, n_prompt, want, n);
     REQUIRE_EQ_INT(c->n_out[choice], n);
     for (int i = 0; i < n; i++)
-        REQUIRE_MSG(c->out[choice][i] == want[i], "token %d: %d, not %d", i,
-                    (int)c->out[choice][i], (int)want[i]);
+        REQUIRE_MSG(c->out[choice][i] == want[i], "token %d: %d, not %d", i, (int)c->out[choice][i],
+                    (int)want[i]);
 }
 
 /* ---- answers ------------------------------------------------------------------------------- */
@@ -557,7 +553,8 @@ static void test_end_of_context(void **state)
     (void)state;
     static const struct {
         int n_prompt, max_tokens, want;
-    } cases[] = {{256, 1, 1}, {256, 50, 1}, {255, 50, 1}, {254, 50, 2}, {200, 1000, 56}, {256, 0, 0}};
+    } cases[] = {{256, 1, 1},  {256, 50, 1},    {255, 50, 1},
+                 {254, 50, 2}, {200, 1000, 56}, {256, 0, 0}};
     struct setup setup = {.n_parallel = 1, .ctx = 256};
     struct bench b = open_bench(&setup);
     for (size_t i = 0; i < N_OF(cases); i++) {
@@ -767,7 +764,8 @@ static void test_embedding_is_the_mean(void **state)
     (void)state;
     struct setup setup = {.n_parallel = 2, .chunk = 10};
     struct bench b = open_bench(&setup);
-    for (int round = 0; round < 2; round++) { /* the second time the pages are cached, and not read */
+    for (int round = 0; round < 2;
+         round++) { /* the second time the pages are cached, and not read */
         struct client *c = new_client();
         struct eng_job_params p = greedy_job(c, prompt_of(8), 70, 0);
         p.want_embedding = true;
@@ -973,8 +971,16 @@ static void test_places_are_kept(void **state)
     int n_in = 0;
     static const struct {
         int n_kept, rc;
-    } rows[] = {{9, 0}, {9, 0}, {9, ENG_EQUEUEFULL}, {3, ENG_EQUEUEFULL}, {2, 0},
-                {2, ENG_EQUEUEFULL}, {1, 0}, {1, ENG_EQUEUEFULL}, {0, 0}, {0, ENG_EQUEUEFULL}};
+    } rows[] = {{9, 0},
+                {9, 0},
+                {9, ENG_EQUEUEFULL},
+                {3, ENG_EQUEUEFULL},
+                {2, 0},
+                {2, ENG_EQUEUEFULL},
+                {1, 0},
+                {1, ENG_EQUEUEFULL},
+                {0, 0},
+                {0, ENG_EQUEUEFULL}};
     sched_pause(b.sched, true);
     for (size_t i = 0; i < N_OF(rows); i++) {
         struct client *one = new_client();
@@ -1030,11 +1036,11 @@ static void check_places(const struct setup *setup, const struct wanted_place *j
 static void test_priority_within_a_key(void **state)
 {
     (void)state;
-    static const struct wanted_place jobs[] = {{0, 1, 6}, {0, 1, 7}, {0, 1, 8}, {0, 2, 1},
-                                               {0, 2, 5}, {0, 3, 2}, {-1, 1, 4}, {5, 4, 3},
-                                               {-1000000, 1, 0}};
-    static const struct wanted_place same[] = {{5, 1, 3}, {5, 1, 4}, {-5, 1, 0}, {0, 1, 2},
-                                               {-5, 1, 1}};
+    static const struct wanted_place jobs[] = {{0, 1, 6},  {0, 1, 7}, {0, 1, 8},
+                                               {0, 2, 1},  {0, 2, 5}, {0, 3, 2},
+                                               {-1, 1, 4}, {5, 4, 3}, {-1000000, 1, 0}};
+    static const struct wanted_place same[] = {
+        {5, 1, 3}, {5, 1, 4}, {-5, 1, 0}, {0, 1, 2}, {-5, 1, 1}};
     struct setup setup = {.n_parallel = 1};
     check_places(&setup, jobs, N_OF(jobs));
     check_places(&setup, same, N_OF(same));
@@ -1043,8 +1049,9 @@ static void test_priority_within_a_key(void **state)
 static void test_priority_between_keys(void **state)
 {
     (void)state;
-    static const struct wanted_place jobs[] = {{0, 1, 2}, {0, 1, 5}, {0, 1, 7}, {0, 2, 3}, {0, 2, 6},
-                                               {0, 3, 4}, {-1, 1, 0}, {5, 4, 8}, {-1, 1, 1}};
+    static const struct wanted_place jobs[] = {{0, 1, 2},  {0, 1, 5}, {0, 1, 7},
+                                               {0, 2, 3},  {0, 2, 6}, {0, 3, 4},
+                                               {-1, 1, 0}, {5, 4, 8}, {-1, 1, 1}};
     struct setup setup = {.n_parallel = 1, .global_priority = true};
     check_places(&setup, jobs, N_OF(jobs));
 }
@@ -1053,8 +1060,9 @@ static void test_priority_between_keys(void **state)
 static void test_global_priority_does_not_starve(void **state)
 {
     (void)state;
-    static const struct wanted_place jobs[] = {{-1000000, 1, 2}, {-1000000, 1, 3}, {-1000000, 1, 4},
-                                               {0, 2, 0}, {7, 3, 1}, {-1000000, 1, 5}};
+    static const struct wanted_place jobs[] = {{-1000000, 1, 2}, {-1000000, 1, 3},
+                                               {-1000000, 1, 4}, {0, 2, 0},
+                                               {7, 3, 1},        {-1000000, 1, 5}};
     struct setup setup = {.n_parallel = 1, .global_priority = true, .starving_us = 1};
     check_places(&setup, jobs, N_OF(jobs));
 }

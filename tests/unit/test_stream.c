@@ -30,14 +30,18 @@ static void bytes_come_out_in_order(void **state)
     for (int round = 0; round < ROUNDS; round++) {
         size_t len = next_random(&random) % (round % 100 == 0 ? sizeof(buf) : 300);
         if (next_random(&random) % 2) {
-            for (size_t i = 0; i < len; i++) buf[i] = byte_at(n_in + i);
-            if (srv_ring_write(&r, buf, len)) n_in += len;
-            else REQUIRE_MSG(r.len > SRV_STREAM_MAX_BYTES, "seed %d round %d", SEED, round);
+            for (size_t i = 0; i < len; i++)
+                buf[i] = byte_at(n_in + i);
+            if (srv_ring_write(&r, buf, len))
+                n_in += len;
+            else
+                REQUIRE_MSG(r.len > SRV_STREAM_MAX_BYTES, "seed %d round %d", SEED, round);
         } else {
             size_t got = srv_ring_read(&r, buf, len);
             REQUIRE(got <= len);
             for (size_t i = 0; i < got; i++) {
-                REQUIRE_MSG(buf[i] == byte_at(n_out + i), "seed %d round %d byte %zu", SEED, round, n_out + i);
+                REQUIRE_MSG(buf[i] == byte_at(n_out + i), "seed %d round %d byte %zu", SEED, round,
+                            n_out + i);
             }
             n_out += got;
         }
@@ -54,11 +58,13 @@ static void a_reader_too_far_behind_is_refused(void **state)
     size_t written = 0;
     (void)state;
     srv_ring_init(&r);
-    while (srv_ring_write(&r, block, sizeof(block))) written += sizeof(block);
+    while (srv_ring_write(&r, block, sizeof(block)))
+        written += sizeof(block);
     REQUIRE(written > SRV_STREAM_MAX_BYTES && written <= SRV_STREAM_MAX_BYTES + sizeof(block));
     REQUIRE_EQ_INT(r.len, written);
     REQUIRE(srv_ring_write(&r, block, 0));
-    while (srv_ring_read(&r, block, sizeof(block))) {}
+    while (srv_ring_read(&r, block, sizeof(block))) {
+    }
     REQUIRE(srv_ring_write(&r, block, 1));
     srv_ring_finish(&r);
 }

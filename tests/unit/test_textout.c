@@ -12,8 +12,8 @@ struct stop_case {
     const char *pieces[8];
     const char *stops[4];
     bool include;
-    const char *text;      /* the whole text at the end */
-    int stop;              /* index of the stop string found, or -1 */
+    const char *text; /* the whole text at the end */
+    int stop;         /* index of the stop string found, or -1 */
 };
 
 static const struct stop_case cases[] = {
@@ -102,7 +102,8 @@ static uint32_t next_random(uint32_t *state)
 /* Text and stops over two letters, so that partial matches abound. */
 static void random_word(uint32_t *rng, char *word, size_t len)
 {
-    for (size_t i = 0; i < len; i++) word[i] = "ab"[next_random(rng) % 2];
+    for (size_t i = 0; i < len; i++)
+        word[i] = "ab"[next_random(rng) % 2];
     word[len] = '\0';
 }
 
@@ -129,7 +130,8 @@ static void check_random(uint32_t seed)
     uint32_t rng = seed;
     char text[64], words[3][8];
     random_word(&rng, text, 1 + next_random(&rng) % 60);
-    for (int s = 0; s < 3; s++) random_word(&rng, words[s], 3 + next_random(&rng) % 4);
+    for (int s = 0; s < 3; s++)
+        random_word(&rng, words[s], 3 + next_random(&rng) % 4);
     const char *stops_text[4] = {words[0], words[1], words[2], NULL};
     int expected_stop = -1;
     long end = plain_search(text, words, &expected_stop);
@@ -157,7 +159,8 @@ static void check_random(uint32_t seed)
 
 static void test_random(void **state)
 {
-    for (uint32_t seed = 1; seed <= 20000; seed++) check_random(seed);
+    for (uint32_t seed = 1; seed <= 20000; seed++)
+        check_random(seed);
 }
 
 int main(void)

@@ -419,11 +419,7 @@ static void special_tokens_from_input_are_plain_text(void **state)
         {"<a>[x]", {{2, 4}}, 1, TOK_PARSE_SPECIAL, "0 2 1 7 8 9"},
         {"<a>[x]", {{1, 2}, {5, 6}}, 2, TOK_PARSE_SPECIAL, "0 2 1 7 8 9"},
         {"<a><b>", {{0, 0}}, 0, TOK_PARSE_SPECIAL, "4"},
-        {"<a><b>",
-         {{3, 6}},
-         1,
-         TOK_PARSE_SPECIAL,
-         "3 0 6 1"}, /* the template's own token survives */
+        {"<a><b>", {{3, 6}}, 1, TOK_PARSE_SPECIAL, "3 0 6 1"}, /* the template's own token survives */
         {"<a><a>", {{0, 1}}, 1, TOK_PARSE_SPECIAL, "0 2 1 3"},
     };
     struct tok *t = load_good("{" SPECIALS "}");
@@ -597,8 +593,9 @@ static double seconds_for(const struct tok *t, const char *unit, char *text, siz
  */
 static void a_megabyte_without_a_break_takes_linear_time(void **state)
 {
-    static const char *const units[] = {"a",    " ",   "\n",      "\xe6\xb0\xb4", "e\xcc\x81", "7",
-                                        "<|im_", "!?", "\xf0\x9f\x91\xa9", "ab", NULL};
+    static const char *const units[] = {"a", " ",     "\n", "\xe6\xb0\xb4",     "e\xcc\x81",
+                                        "7", "<|im_", "!?", "\xf0\x9f\x91\xa9", "ab",
+                                        NULL};
     struct tok *t = open_demo();
     char *text = malloc(1 << 20);
 
@@ -797,8 +794,7 @@ static struct tok *load_sequence(const char *member, const char *list, const cha
 #define REPLACE(kind, pattern, content)                                                            \
     "{'type':'Replace','pattern':{'" kind "':'" pattern "'},'content':'" content "'}"
 #define METASPACE(mark) "{'type':'Metaspace','replacement':'" mark "','prepend_scheme':'always'}"
-#define SPLIT_ALL                                                                                  \
-    "{'type':'Split','pattern':{'Regex':''},'behavior':'Isolated','invert':false}"
+#define SPLIT_ALL "{'type':'Split','pattern':{'Regex':''},'behavior':'Isolated','invert':false}"
 #define MAPPED "{'type':'ByteLevel','add_prefix_space':false,'use_regex':false}"
 #define E_ACUTE "\xc3\xa9"
 
@@ -822,8 +818,8 @@ static void chains_that_multiply_their_own_pattern_are_refused_at_load(void **st
 
     (void)state;
     for (size_t i = 0; i < N_OF(cases); i++) {
-        struct tok *t = load_sequence(cases[i].member, cases[i].list, cases[i].head,
-                                      cases[i].components, 7);
+        struct tok *t =
+            load_sequence(cases[i].member, cases[i].list, cases[i].head, cases[i].components, 7);
         REQUIRE_MSG(!t, "accepted: %s", cases[i].components);
         REQUIRE_MSG(strstr(err, cases[i].member) && strstr(err, "16 times"), "%zu: %s", i, err);
     }
@@ -892,8 +888,10 @@ static void growth_that_models_need_is_not_refused(void **state)
     char *text = malloc(3 * N);
     struct tok *t = load_good(
         "{'normalizer':{'type':'Sequence','normalizers':[{'type':'NFKC'},{'type':'Prepend',"
-        "'prepend':'\xe2\x96\x81'}," REPLACE("String", " ", "\xe2\x96\x81") "]},"
-        "'model':{'vocab':{'\xe2\x96\x81':0,'?':1},'merges':[],'unk_token':'?'}}");
+        "'prepend':'\xe2\x96\x81'}," REPLACE("String", " ",
+                                             "\xe2\x96\x81") "]},"
+                                                             "'model':{'vocab':{'\xe2\x96\x81':0,'?"
+                                                             "':1},'merges':[],'unk_token':'?'}}");
 
     (void)state;
     REQUIRE(text);
@@ -917,7 +915,8 @@ static void decoders_may_replace_many_short_tokens(void **state)
     for (int i = 0; i < 10; i++)
         len += (size_t)snprintf(components + len, sizeof(components) - len,
                                 "%s{'type':'Replace','pattern':{'String':'%d'},'content':"
-                                "'\xe0\xa5%c'}", i ? "," : "", i, 0xA6 + i);
+                                "'\xe0\xa5%c'}",
+                                i ? "," : "", i, 0xA6 + i);
     struct tok *t = load_sequence("decoder", "decoders", "", components, 1);
     REQUIRE_MSG(t, "%s", err);
     tok_close(t);
@@ -928,7 +927,8 @@ static void special_tokens_around_a_text_are_bounded(void **state)
 {
     enum { NAMES = 2000 };
     static char json[200000];
-    size_t len = (size_t)snprintf(json, sizeof(json), "{'post_processor':{'type':"
+    size_t len = (size_t)snprintf(json, sizeof(json),
+                                  "{'post_processor':{'type':"
                                   "'TemplateProcessing','single':[{'Sequence':{'id':'A'}}");
 
     (void)state;
@@ -951,7 +951,8 @@ static void added_tokens_that_grow_are_refused(void **state)
     (void)state;
     snprintf(file, sizeof(file),
              "{'added_tokens':[{'id':5,'content':'aaaa','special':false,'normalized':true,"
-             "'single_word':false,'lstrip':false,'rstrip':false}],%s", json + 1);
+             "'single_word':false,'lstrip':false,'rstrip':false}],%s",
+             json + 1);
     free(json);
     REQUIRE(!load(file));
     REQUIRE_MSG(strstr(err, "added_tokens") && strstr(err, "bytes to a text of"), "%s", err);
