@@ -12,7 +12,7 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
-#include "engine/engine.h"
+#include "engine/eng_error.h"
 
 /* A value takes jansson about 100 bytes, so this bounds a file's tree to some 100 MB. */
 enum { MAX_JSON_VALUES = 1000000 };

@@ -411,6 +411,11 @@ void eng_debug_pause(struct eng *e, bool paused)
     sched_pause(e->sched, paused);
 }
 
+const char *const *eng_numerics_names(void)
+{
+    return eng_path_names();
+}
+
 const char *const *eng_kernel_names(void)
 {
     return kern_names();

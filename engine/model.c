@@ -2,7 +2,7 @@
 /* The numeric paths, one row each. */
 #include <string.h>
 
-#include "engine/engine.h"
+#include "engine/eng_error.h"
 #include "engine/model.h"
 
 static const struct eng_numerics paths[] = {
@@ -30,7 +30,7 @@ const struct eng_numerics *eng_numerics_find(const char *name)
     return NULL;
 }
 
-const char *const *eng_numerics_names(void)
+const char *const *eng_path_names(void)
 {
     static const char *const names[N_PATHS + 1] = {"exact", "bf16", "int8", "int4", NULL};
     return names;

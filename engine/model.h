@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: MIT */
 /*
- * The model: hyper-parameters and packed weights. Everything here is const once eng_model_load
- * returns.
+ * The model: hyper-parameters and packed weights. Everything here is const once eng_model_fill
+ * has returned.
  *
  * Shapes in comments use n_layers, n_heads, n_kv_heads, d_head, d_model, d_ff, vocab.
  */
@@ -28,6 +28,9 @@ struct eng_numerics {
 
 /* NULL: unknown; "auto" is the caller's business. */
 const struct eng_numerics *eng_numerics_find(const char *name);
+
+/* NULL-terminated. */
+const char *const *eng_path_names(void);
 
 /* One packed matrix, n_out outputs of n_in inputs; row n of the source is output n. */
 struct eng_mat {

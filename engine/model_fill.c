@@ -19,7 +19,7 @@
 #include <string.h>
 #include <sys/mman.h>
 
-#include "engine/engine.h"
+#include "engine/eng_error.h"
 #include "engine/file.h"
 #include "engine/hash.h"
 #include "engine/kernels/convert.h"

@@ -11,7 +11,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "engine/engine.h"
+#include "engine/eng_error.h"
 #include "engine/model_config.h"
 #include "engine/model_plan.h"
 

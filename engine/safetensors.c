@@ -10,7 +10,7 @@
 #include <string.h>
 #include <unistd.h>
 
-#include "engine/engine.h"
+#include "engine/eng_error.h"
 #include "engine/file.h"
 
 enum { MAX_HEADER_BYTES = 100000000, LENGTH_BYTES = 8 };

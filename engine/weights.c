@@ -9,7 +9,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "engine/engine.h"
+#include "engine/eng_error.h"
 #include "engine/file.h"
 #include "engine/safetensors.h"
 

@@ -33,39 +33,11 @@
 #include <stddef.h>
 #include <stdint.h>
 
+#include "server/app.h"
 #include "server/buf.h"
+#include "server/metrics.h"
 
-struct eng;
-struct tok;
-struct tok_chat;
-struct srv_config;
-struct srv_metrics;
 struct srv_request;
-
-/* Sampling of a request that does not say: an option's, else the model's (option generation-config),
- * else neutral. */
-struct srv_defaults {
-    double temperature, top_p, min_p, typical_p, repetition_penalty;
-    int64_t top_k;
-    int64_t seed;       /* -1: another for each request */
-    int64_t max_tokens; /* -1: the endpoint's own */
-};
-
-/* Everything handlers share. Fixed once `state` is SRV_READY; models may be read only then. */
-struct srv_app {
-    const struct srv_config *config;
-    struct srv_metrics *metrics;
-    struct eng *engine;
-    struct tok *tok;
-    struct tok_chat *chat;          /* NULL: the model has no template */
-    const char *const *model_names; /* answered to, NULL-terminated; the first is shown */
-    const char *fingerprint;        /* build, weights, numeric path, kernels, gemm */
-    struct srv_defaults defaults;
-    int64_t created; /* unix seconds: when the model was loaded */
-    bool is_demo;
-};
-
-enum srv_state { SRV_LOADING, SRV_READY, SRV_DRAINING, SRV_FAILED };
 
 enum srv_route_flags {
     SRV_ROUTE_OPEN = 1,       /* served without a key */
@@ -84,8 +56,7 @@ struct srv_route {
     void (*handle)(struct srv_request *req);
 };
 
-/* One array for each api_*.c, ended by a row with a NULL method; api_routes.c lists them. */
-extern const struct srv_route *const srv_route_tables[];
+/* Rows are in arrays that end with a NULL method; the server gets a NULL-terminated list of them. */
 
 /* ---- the request --------------------------------------------------------------------------- */
 
@@ -177,16 +148,7 @@ void srv_stream_close(struct srv_request *req);
 /* Ends an answer that cannot be completed: the connection is cut. */
 void srv_stream_abort(struct srv_request *req);
 
-/* ---- facts for the access log and the metrics; set before the answer ends ------------------ */
-
-struct srv_account {
-    const char *endpoint; /* a fixed string */
-    const char *model;    /* borrowed from the request's arena or app */
-    int64_t n_prompt_tokens, n_cached_tokens, n_generated_tokens;
-    int64_t n_choices, max_tokens; /* n, and the most tokens a choice may have; 0: no generation */
-    int64_t queue_us, ttft_us;     /* -1: never */
-    const char *finish_reason;     /* a fixed string, or NULL */
-};
+/* Facts for the access log and the metrics; to be set before the answer ends. */
 struct srv_account *srv_request_account(struct srv_request *req);
 
 #endif

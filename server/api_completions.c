@@ -6,7 +6,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "server/api.h"
+#include "server/api_routes.h"
 #include "server/config.h"
 #include "server/gen_out.h"
 #include "tokenizer/tokenizer.h"

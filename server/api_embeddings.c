@@ -12,7 +12,7 @@
 #include <string.h>
 
 #include "engine/engine.h"
-#include "server/api.h"
+#include "server/api_routes.h"
 #include "server/config.h"
 #include "server/gen.h"
 #include "tokenizer/tokenizer.h"

@@ -7,7 +7,7 @@
 #include <string.h>
 
 #include "engine/engine.h"
-#include "server/api.h"
+#include "server/api_routes.h"
 #include "server/api_error.h"
 #include "server/config.h"
 #include "server/http_watch.h"
@@ -75,7 +75,7 @@ static void metrics(struct srv_request *req)
 {
     struct srv_server *s = req->server;
     enum srv_state state = srv_request_server_state(req);
-    bool loaded = atomic_load(&s->loaded);
+    bool loaded = atomic_load(&s->app.loaded);
     struct eng_stats stats;
     struct srv_metrics_view view = {
         .n_connections = srv_watch_n_connections(s->watch),
@@ -99,7 +99,6 @@ static void metrics(struct srv_request *req)
 #define OPEN_EARLY (SRV_ROUTE_OPEN | SRV_ROUTE_INLINE | SRV_ROUTE_EARLY)
 #define HEALTH (OPEN_EARLY | SRV_ROUTE_ANY_HOST)
 
-const struct srv_route srv_routes_health[];
 const struct srv_route srv_routes_health[] = {
     {"GET", "/health", HEALTH, ready},
     {"GET", "/v1/health", HEALTH, ready},

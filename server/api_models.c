@@ -8,7 +8,7 @@
 #include <time.h>
 
 #include "engine/engine.h"
-#include "server/api.h"
+#include "server/api_routes.h"
 #include "server/api_error.h"
 
 enum { ROUTE = SRV_ROUTE_INLINE | SRV_ROUTE_EITHER, PAGE_MODELS = 20, MAX_PAGE_MODELS = 1000 };

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: MIT */
 /* GET /openapi.json: the description of this API, server/openapi.json as it was built in. */
-#include "server/api.h"
+#include "server/api_routes.h"
 #include "server/embedded.h"
 
 static void handle(struct srv_request *req)

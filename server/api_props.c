@@ -3,8 +3,9 @@
 #include <string.h>
 
 #include "engine/engine.h"
-#include "server/api.h"
+#include "server/api_routes.h"
 #include "server/config.h"
+#include "tokenizer/chat/chat.h"
 #include "tokenizer/tokenizer.h"
 
 static void add_string(struct srv_buf *b, const char *key, const char *value)

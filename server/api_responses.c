@@ -6,7 +6,7 @@
  */
 #include <string.h>
 
-#include "server/api.h"
+#include "server/api_routes.h"
 #include "server/chat_input.h"
 #include "server/gen_out.h"
 

@@ -1,17 +1,8 @@
 /* SPDX-License-Identifier: MIT */
 /* The list of route tables: one for each endpoint file. */
-#include "server/api.h"
+#include "server/api_routes.h"
 
-extern const struct srv_route srv_routes_completions[];
-extern const struct srv_route srv_routes_chat[];
-extern const struct srv_route srv_routes_models[];
-extern const struct srv_route srv_routes_tokenize[];
-extern const struct srv_route srv_routes_props[];
-extern const struct srv_route srv_routes_health[];
-extern const struct srv_route srv_routes_responses[];
-extern const struct srv_route srv_routes_messages[];
-extern const struct srv_route srv_routes_embeddings[];
-extern const struct srv_route srv_routes_openapi[];
+#include <stddef.h>
 
 const struct srv_route *const srv_route_tables[] = {
     srv_routes_completions,

@@ -7,11 +7,12 @@
 #include <string.h>
 
 #include "engine/engine.h"
-#include "server/api.h"
+#include "server/api_routes.h"
 #include "server/chat_input.h"
 #include "server/config.h"
 #include "server/gen.h"
 #include "server/params.h"
+#include "tokenizer/chat/chat.h"
 #include "tokenizer/tokenizer.h"
 
 enum { ANSWER_MAX = 256 << 20, TOKEN_TEXT_MAX = 4096 };

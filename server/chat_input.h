@@ -15,6 +15,7 @@
 
 #include "server/json_text.h"
 #include "server/params.h"
+#include "tokenizer/chat/chat.h"
 #include "tokenizer/tokenizer.h"
 
 struct srv_app;

@@ -18,6 +18,7 @@
 #include "server/cmd.h"
 #include "server/config.h"
 #include "server/defaults.h"
+#include "tokenizer/chat/chat.h"
 #include "tokenizer/tokenizer.h"
 
 enum { DEFAULT_TOKENS = 128 };

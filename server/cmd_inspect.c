@@ -15,6 +15,7 @@
 #include "server/cmd.h"
 #include "server/config.h"
 #include "server/hub.h"
+#include "tokenizer/chat/chat.h"
 #include "tokenizer/tokenizer.h"
 
 struct inspection {

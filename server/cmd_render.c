@@ -20,6 +20,7 @@
 #include "server/buf.h"
 #include "server/cmd.h"
 #include "server/config.h"
+#include "tokenizer/chat/chat.h"
 #include "tokenizer/tokenizer.h"
 
 #define MAX_LINE_BYTES (64u << 20)

@@ -29,6 +29,7 @@
 #include <unistd.h>
 
 #include "engine/engine.h"
+#include "server/api_routes.h"
 #include "server/cmd.h"
 #include "server/config.h"
 #include "server/file.h"
@@ -348,7 +349,7 @@ static int finish_loading(struct serve *s, char *err, size_t errlen)
     if (srv_loader_result(s->loader, err, errlen)) return -1;
     s->loaded = true;
     lock_memory(s->config);
-    if (atomic_load(&s->server.state) == SRV_READY) announce_ready(s);
+    if (atomic_load(&s->server.app.state) == SRV_READY) announce_ready(s);
     return 0;
 }
 
@@ -490,7 +491,7 @@ static void drain(struct serve *s)
 {
     struct srv_server *server = &s->server;
     int n = atomic_load(&server->n_requests);
-    atomic_store(&server->state, SRV_DRAINING);
+    atomic_store(&server->app.state, SRV_DRAINING);
     srv_log(SRV_LOG_INFO, "draining: %d requests may end within %d ms", n,
             s->config->drain_timeout_ms);
     srv_notify("STOPPING=1\nSTATUS=Draining\nEXTEND_TIMEOUT_USEC=%llu",
@@ -582,8 +583,10 @@ int srv_cmd_serve(const struct srv_config *config)
         read_secrets(&s, err, sizeof(err)) || create_parts(&s, err, sizeof(err)))
         return fail(&s, err);
     s.server.app.metrics = s.server.metrics;
+    s.server.routes = srv_route_tables;
     if (start_listening(&s, err, sizeof(err))) return fail(&s, err);
-    if (srv_loader_start(&s.loader, &s.server, s.loaded_fd, err, sizeof(err))) return fail(&s, err);
+    if (srv_loader_start(&s.loader, &s.server.app, s.loaded_fd, err, sizeof(err)))
+        return fail(&s, err);
     if (run(&s, err, sizeof(err))) return fail(&s, err);
     if (!s.loaded) {
         /* Asked to end while loading: nothing runs that could be lost, and loading cannot be

@@ -9,10 +9,18 @@
 #define HEARTH_SERVER_DEFAULTS_H
 
 #include <stddef.h>
-
-#include "server/api.h"
+#include <stdint.h>
 
 struct srv_config;
+
+/* Sampling of a request that does not say: an option's, else the model's (option generation-config),
+ * else neutral. */
+struct srv_defaults {
+    double temperature, top_p, min_p, typical_p, repetition_penalty;
+    int64_t top_k;
+    int64_t seed;       /* -1: another for each request */
+    int64_t max_tokens; /* -1: the endpoint's own */
+};
 
 /* Temperature 1 and nothing else switched on. */
 struct srv_defaults srv_defaults_neutral(void);

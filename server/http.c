@@ -190,9 +190,9 @@ static void check_state(struct srv_request *req, struct srv_guard_verdict *v)
 {
     struct srv_server *s = req->server;
     if (req->route->flags & SRV_ROUTE_EARLY) return;
-    if (atomic_load(&s->state) == SRV_LOADING)
+    if (atomic_load(&s->app.state) == SRV_LOADING)
         refuse(v, SRV_ERR_LOADING, "The model is still loading.");
-    else if (atomic_load(&s->state) == SRV_FAILED)
+    else if (atomic_load(&s->app.state) == SRV_FAILED)
         refuse(v, SRV_ERR_INTERNAL, "The model could not be loaded.");
     else if (atomic_load(&s->refusing))
         refuse(v, SRV_ERR_SHUTTING_DOWN, "The server is shutting down.");
@@ -205,7 +205,7 @@ static void check_head(struct srv_request *req, struct srv_guard_head *head, boo
     const struct srv_server *s = req->server;
     const struct srv_guard_rules *rules = req->admin ? &s->admin_rules : &s->rules;
     struct srv_guard_route found;
-    srv_guard_find_route(srv_route_tables, req->method, req->path, &found);
+    srv_guard_find_route(req->server->routes, req->method, req->path, &found);
     bool any_host = found.route && (found.route->flags & SRV_ROUTE_ANY_HOST);
     if (conn_refused) refuse(v, SRV_ERR_OVERLOADED, "There are too many connections.");
     if (!v->refused) srv_guard_framing(head, v);
@@ -245,7 +245,7 @@ static void reply_options(struct srv_request *req)
     struct srv_guard_route found;
     struct srv_buf empty;
     srv_buf_init(&empty, 1);
-    srv_guard_find_route(srv_route_tables, "OPTIONS", req->path, &found);
+    srv_guard_find_route(req->server->routes, "OPTIONS", req->path, &found);
     srv_reply_header(req, "Allow", found.path_known ? found.allow : "GET, HEAD, POST, OPTIONS");
     const char *origin = srv_request_header(req, "Origin");
     bool allowed = srv_guard_cors(origin, &req->server->rules) != NULL;
@@ -403,7 +403,7 @@ static void add_times(struct srv_request *req, struct MHD_Response *response)
 
 static void add_headers(struct srv_request *req, struct MHD_Response *response)
 {
-    bool draining = atomic_load(&req->server->state) == SRV_DRAINING;
+    bool draining = atomic_load(&req->server->app.state) == SRV_DRAINING;
     if (req->status != 204) MHD_add_response_header(response, "Content-Type", req->content_type);
     MHD_add_response_header(response, "x-request-id", req->id);
     if (srv_request_dialect(req) == SRV_DIALECT_ANTHROPIC)

@@ -79,7 +79,7 @@ struct srv_guard_route {
     const char *nearest; /* a path that differs in a few letters, or NULL */
 };
 
-/* tables as srv_route_tables; path decoded, without trailing slash. HEAD finds GET's route. */
+/* tables: a NULL-terminated list; path decoded, without trailing slash. HEAD finds GET's route. */
 void srv_guard_find_route(const struct srv_route *const *tables, const char *method,
                           const char *path, struct srv_guard_route *ret);
 

@@ -11,18 +11,19 @@
 #include <unistd.h>
 
 #include "engine/engine.h"
+#include "server/app.h"
 #include "server/config.h"
 #include "server/defaults.h"
 #include "server/hub.h"
 #include "server/limits.h"
 #include "server/log.h"
-#include "server/server.h"
+#include "tokenizer/chat/chat.h"
 #include "tokenizer/tokenizer.h"
 
 enum { ERROR_BYTES = 512 };
 
 struct srv_loader {
-    struct srv_server *server;
+    struct srv_app *app;
     int event_fd;
     pthread_t thread;
     struct eng *engine;
@@ -46,7 +47,7 @@ static void fail_text(struct srv_loader *l, const char *what, const char *reason
 static void *load_text(void *arg)
 {
     struct srv_loader *l = arg;
-    const struct srv_config *c = l->server->config;
+    const struct srv_config *c = l->app->config;
     char err[ERROR_BYTES - 64] = "";
     if (tok_open(&l->tok, c->model, err, sizeof(err))) {
         fail_text(l, "tokenizer", err);
@@ -62,7 +63,7 @@ static void *load_text(void *arg)
 
 static int load_engine(struct srv_loader *l)
 {
-    const struct srv_config *c = l->server->config;
+    const struct srv_config *c = l->app->config;
     struct eng_params params = {
         .model_dir = c->model,
         .numerics = c->numerics,
@@ -88,7 +89,7 @@ static int load_engine(struct srv_loader *l)
 /* The names the model answers to: the aliases, or the one it has. */
 static int choose_names(struct srv_loader *l)
 {
-    const struct srv_config *c = l->server->config;
+    const struct srv_config *c = l->app->config;
     int n = c->alias.n ? c->alias.n : 1;
     l->names = calloc((size_t)n + 1, sizeof(*l->names));
     if (!l->names) return -1;
@@ -118,7 +119,7 @@ static void make_fingerprint(struct srv_loader *l)
 
 static void publish(struct srv_loader *l)
 {
-    struct srv_app *app = &l->server->app;
+    struct srv_app *app = l->app;
     app->engine = l->engine;
     app->tok = l->tok;
     app->chat = l->chat;
@@ -126,24 +127,24 @@ static void publish(struct srv_loader *l)
     app->fingerprint = l->fingerprint;
     app->defaults = l->defaults;
     app->created = (int64_t)time(NULL);
-    app->is_demo = l->server->config->model_is_demo;
-    atomic_store(&l->server->loaded, true);
+    app->is_demo = l->app->config->model_is_demo;
+    atomic_store(&app->loaded, true);
 }
 
-static int check_vocabulary(struct srv_loader *l)
+static void check_vocabulary(const struct srv_loader *l)
 {
     int32_t n_rows = eng_info(l->engine)->vocab_size, n_ids = tok_vocab_size(l->tok);
-    if (n_ids <= n_rows) return 0;
-    srv_log(SRV_LOG_WARNING, "the tokenizer knows %d ids, the model %d: the ids beyond are refused",
-            n_ids, n_rows);
-    return 0;
+    if (n_ids > n_rows)
+        srv_log(SRV_LOG_WARNING,
+                "the tokenizer knows %d ids, the model %d: the ids beyond are refused", n_ids,
+                n_rows);
 }
 
 static void *load(void *arg)
 {
     struct srv_loader *l = arg;
     pthread_t text;
-    while (l->server->config->debug_hold_load)
+    while (l->app->config->debug_hold_load)
         pause();
     bool beside = pthread_create(&text, NULL, load_text, l) == 0;
     int rc = load_engine(l);
@@ -155,12 +156,12 @@ static void *load(void *arg)
         snprintf(l->error, sizeof(l->error), "%s", l->text_error);
         rc = -1;
     }
-    if (rc == 0) rc = check_vocabulary(l);
+    if (rc == 0) check_vocabulary(l);
     l->defaults = srv_defaults_neutral();
-    if (rc == 0 && l->server->config->generation_config) {
-        rc = srv_defaults_read(&l->defaults, l->server->config->model, l->error, sizeof(l->error));
+    if (rc == 0 && l->app->config->generation_config) {
+        rc = srv_defaults_read(&l->defaults, l->app->config->model, l->error, sizeof(l->error));
     }
-    srv_defaults_override(&l->defaults, l->server->config);
+    srv_defaults_override(&l->defaults, l->app->config);
     if (rc == 0 && choose_names(l)) {
         snprintf(l->error, sizeof(l->error), "no memory for the model's names");
         rc = -1;
@@ -172,14 +173,14 @@ static void *load(void *arg)
     l->failed = rc != 0;
     int loading = SRV_LOADING;
     /* A drain that has begun meanwhile keeps its state. */
-    atomic_compare_exchange_strong(&l->server->state, &loading, rc ? SRV_FAILED : SRV_READY);
+    atomic_compare_exchange_strong(&l->app->state, &loading, rc ? SRV_FAILED : SRV_READY);
     uint64_t one = 1;
     if (write(l->event_fd, &one, sizeof(one)) < 0)
         srv_log(SRV_LOG_ERROR, "the loader cannot tell that it has ended");
     return NULL;
 }
 
-int srv_loader_start(struct srv_loader **ret, struct srv_server *server, int event_fd, char *err,
+int srv_loader_start(struct srv_loader **ret, struct srv_app *app, int event_fd, char *err,
                      size_t errlen)
 {
     struct srv_loader *l = calloc(1, sizeof(*l));
@@ -190,7 +191,7 @@ int srv_loader_start(struct srv_loader **ret, struct srv_server *server, int eve
         snprintf(err, errlen, "no memory for the loader");
         return -1;
     }
-    l->server = server;
+    l->app = app;
     l->event_fd = event_fd;
     pthread_attr_setstacksize(&attr, SRV_WORKER_STACK_BYTES);
     rc = pthread_create(&l->thread, &attr, load, l);

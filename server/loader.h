@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: MIT */
 /*
  * Loads what the server serves, on threads of its own: weights by the engine, tokenizer and chat
- * template beside it. Fills server->app, then sets server->state; nobody reads app before that.
+ * template alongside. Fills the app, then sets its state; nobody reads it before that.
  */
 #ifndef HEARTH_SERVER_LOADER_H
 #define HEARTH_SERVER_LOADER_H
@@ -10,11 +10,11 @@
 #include <stddef.h>
 
 struct srv_loader;
-struct srv_server;
+struct srv_app;
 
 /* Starts loading. event_fd (an eventfd, borrowed) becomes readable at the end, good or bad. Returns
  * owned. */
-int srv_loader_start(struct srv_loader **ret, struct srv_server *server, int event_fd, char *err,
+int srv_loader_start(struct srv_loader **ret, struct srv_app *app, int event_fd, char *err,
                      size_t errlen);
 
 /* After event_fd: 0, or -1 with the reason. May be asked again. */

@@ -14,9 +14,18 @@
 
 struct eng_info;
 struct eng_stats;
-struct srv_account;
 struct srv_buf;
 struct srv_metrics;
+
+/* One request's facts, for its counters and its line in the access log. */
+struct srv_account {
+    const char *endpoint; /* a fixed string */
+    const char *model;    /* borrowed from the request's arena or app */
+    int64_t n_prompt_tokens, n_cached_tokens, n_generated_tokens;
+    int64_t n_choices, max_tokens; /* n, and the most tokens a choice may have; 0: no generation */
+    int64_t queue_us, ttft_us;     /* -1: never */
+    const char *finish_reason;     /* a fixed string, or NULL */
+};
 
 enum srv_count {
     SRV_COUNT_GONE, /* requests whose client left, or was cut, before the end */

@@ -233,7 +233,7 @@ const struct srv_app *srv_request_app(const struct srv_request *req)
 
 enum srv_state srv_request_server_state(const struct srv_request *req)
 {
-    return (enum srv_state)atomic_load(&req->server->state);
+    return (enum srv_state)atomic_load(&req->server->app.state);
 }
 
 const char *srv_request_tail(const struct srv_request *req)

@@ -26,14 +26,13 @@ struct srv_work;
 struct srv_server {
     const struct srv_config *config;
     struct srv_app app;
+    const struct srv_route *const *routes;     /* NULL-terminated list of tables */
     struct srv_guard_rules rules, admin_rules; /* of the main and of the metrics listener */
     struct srv_keys *keys;
     struct srv_metrics *metrics;
     struct srv_work *work;
     struct srv_watch *watch;
     struct srv_retry retry;
-    atomic_int state;         /* enum srv_state */
-    atomic_bool loaded;       /* app is complete; stays so while draining */
     atomic_bool refusing;     /* draining, and past the delay: new requests get 503 */
     atomic_bool stalled;      /* work waits and the engine does not step */
     atomic_ullong monitor_us; /* when the main thread last looked */

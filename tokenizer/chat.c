@@ -2,7 +2,7 @@
 /*
  * Chat messages to a prompt, as transformers' apply_chat_template does it: the template's variables
  * are the special tokens, overridden by the caller's own, and messages, tools, documents and
- * add_generation_prompt. See the chat part of tokenizer.h.
+ * add_generation_prompt. See tokenizer/chat/chat.h.
  *
  * Each render is a run of its own (jinja_run.h) with its memory, so any number of threads may use
  * one struct tok_chat.
@@ -15,6 +15,11 @@
 #include <time.h>
 
 #include "tokenizer/jinja_json.h"
+
+/* What a template fails with is passed on as it is. */
+_Static_assert((int)JINJA_EINVAL == (int)TOK_EINVAL && (int)JINJA_ENOMEM == (int)TOK_ENOMEM &&
+                   (int)JINJA_ELIMIT == (int)TOK_ELIMIT && (int)JINJA_ERAISE == (int)TOK_ERAISE,
+               "error codes of templates and of the tokenizer differ");
 
 enum {
     DEFAULT_OUTPUT_BYTES = 16 << 20,

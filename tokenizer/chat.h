@@ -6,8 +6,8 @@
 #ifndef HEARTH_TOKENIZER_CHAT_H
 #define HEARTH_TOKENIZER_CHAT_H
 
+#include "tokenizer/chat/chat.h"
 #include "tokenizer/jinja.h"
-#include "tokenizer/tokenizer.h"
 
 /* What messages need to be for a template; beyond the public caps. */
 struct tok_chat_needs {

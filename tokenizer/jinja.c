@@ -8,7 +8,6 @@
 #include <stdlib.h>
 
 #include "tokenizer/jinja_eval.h"
-#include "tokenizer/tokenizer.h"
 
 enum {
     MAX_SOURCE_BYTES = 1 << 20,
@@ -35,12 +34,12 @@ int jinja_template_open(struct jinja_template **ret, const char *source, size_t 
 {
     if (len > MAX_SOURCE_BYTES) {
         snprintf(err, errlen, "the template has %zu bytes, more than %d", len, MAX_SOURCE_BYTES);
-        return TOK_ELIMIT;
+        return JINJA_ELIMIT;
     }
     struct jinja_template *t = calloc(1, sizeof(*t));
     if (!t) {
         snprintf(err, errlen, "out of memory");
-        return TOK_ENOMEM;
+        return JINJA_ENOMEM;
     }
     jinja_run_init(&t->run, PARSE_MEMORY_BYTES, PARSE_STEPS);
     t->source = source;

@@ -19,7 +19,7 @@ struct tm;
 struct jinja_template;
 
 /*
- * Parses a template. A TOK_ error leaves a sentence with the line in err. Returns owned:
+ * Parses a template. An error leaves a sentence with the line in err. Returns owned:
  * jinja_template_close, which takes NULL.
  */
 int jinja_template_open(struct jinja_template **ret, const char *source, size_t len, char *err,
@@ -32,7 +32,7 @@ const char *jinja_template_source(const struct jinja_template *t);
 /*
  * Renders inside a run (see jinja_guard). `context` holds the template's variables and gets the
  * global functions added where it has none of their names; `now` is the clock. The text is the
- * run's. Fails with TOK_ERAISE when the template calls raise_exception.
+ * run's. Fails with JINJA_ERAISE when the template calls raise_exception.
  */
 const struct jinja_str *jinja_template_render(struct jinja_run *r, const struct jinja_template *t,
                                               struct jinja_dict *context, const struct tm *now);

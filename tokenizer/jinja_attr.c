@@ -10,7 +10,6 @@
 #include "tokenizer/jinja_gen.h"
 #include "tokenizer/jinja_lib.h"
 #include "tokenizer/jinja_num.h"
-#include "tokenizer/tokenizer.h"
 
 static struct jinja_value unsafe_attr(struct jinja_run *r, struct jinja_value obj, const char *name)
 {

@@ -8,13 +8,11 @@
 #include <math.h>
 #include <string.h>
 
-#include "tokenizer/tokenizer.h"
-
 /* One limb more than n is allocated, so that shifts by limbs never read outside. */
 static struct jinja_big *new_big(struct jinja_run *r, size_t n)
 {
     if (n > JINJA_BIG_LIMBS)
-        jinja_fail(r, TOK_ELIMIT, "an integer of more than %d bits", JINJA_BIG_LIMBS * 32);
+        jinja_fail(r, JINJA_ELIMIT, "an integer of more than %d bits", JINJA_BIG_LIMBS * 32);
     jinja_spend_bytes(r, n * sizeof(uint32_t));
     struct jinja_big *b = jinja_alloc(r, 1, sizeof(*b) + (n + 1) * sizeof(b->limb[0]));
     b->n = (uint32_t)n;
@@ -345,7 +343,7 @@ void jinja_big_push(struct jinja_run *r, struct jinja_big *a, uint32_t factor, u
     }
     if (carry == 0) return;
     if (a->n >= JINJA_BIG_LIMBS)
-        jinja_fail(r, TOK_ELIMIT, "an integer of more than %d bits", JINJA_BIG_LIMBS * 32);
+        jinja_fail(r, JINJA_ELIMIT, "an integer of more than %d bits", JINJA_BIG_LIMBS * 32);
     a->limb[a->n++] = (uint32_t)carry;
 }
 

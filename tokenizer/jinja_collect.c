@@ -12,7 +12,6 @@
 #include "tokenizer/jinja_num.h"
 #include "tokenizer/jinja_print.h"
 #include "tokenizer/jinja_str.h"
-#include "tokenizer/tokenizer.h"
 
 enum {
     DICT_LINEAR = 8, /* entries up to which a dict is searched from end to end */
@@ -156,7 +155,7 @@ void jinja_dict_put(struct jinja_run *r, struct jinja_dict *d, struct jinja_valu
     }
     if (d->n == d->cap) {
         size_t cap = d->cap ? d->cap * 2 : 4;
-        if (cap > UINT32_MAX / 4) jinja_fail(r, TOK_ELIMIT, "a dict of %zu entries", cap);
+        if (cap > UINT32_MAX / 4) jinja_fail(r, JINJA_ELIMIT, "a dict of %zu entries", cap);
         d->pairs = jinja_grow(r, d->pairs, d->cap * sizeof(*p), cap * sizeof(*p));
         d->cap = cap;
     }

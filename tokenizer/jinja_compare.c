@@ -11,7 +11,6 @@
 #include "tokenizer/jinja_num.h"
 #include "tokenizer/jinja_print.h"
 #include "tokenizer/jinja_str.h"
-#include "tokenizer/tokenizer.h"
 
 enum { BIG_STEPS = 8 /* of looking at all limbs of an integer beyond 64 bits */ };
 
@@ -23,7 +22,7 @@ static void check_depth(struct jinja_run *r, int depth)
 {
     jinja_spend(r, 1);
     if (depth > JINJA_MAX_VALUE_DEPTH)
-        jinja_fail(r, TOK_ELIMIT, "a value nested deeper than %d", JINJA_MAX_VALUE_DEPTH);
+        jinja_fail(r, JINJA_ELIMIT, "a value nested deeper than %d", JINJA_MAX_VALUE_DEPTH);
 }
 
 static bool lists_equal(struct jinja_run *r, const struct jinja_list *a, const struct jinja_list *b,

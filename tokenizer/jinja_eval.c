@@ -7,7 +7,6 @@
 
 #include "tokenizer/jinja_gen.h"
 #include "tokenizer/jinja_print.h"
-#include "tokenizer/tokenizer.h"
 
 enum { LOADS_PER_STEP = 16 };
 

@@ -6,7 +6,6 @@
 #include "tokenizer/jinja_eval.h"
 #include "tokenizer/jinja_gen.h"
 #include "tokenizer/jinja_print.h"
-#include "tokenizer/tokenizer.h"
 
 /* How a body ended: at its end, or by break or continue on the way to its loop. */
 enum flow { FLOW_NEXT, FLOW_BREAK, FLOW_CONTINUE };
@@ -48,7 +47,7 @@ static const struct jinja_str *capture_end(struct jinja_run *r, struct capture *
 static void enter_call(struct jinja_run *r)
 {
     if (++r->n_calls > JINJA_MAX_CALLS)
-        jinja_fail(r, TOK_ELIMIT, "macros or loops call each other deeper than %d",
+        jinja_fail(r, JINJA_ELIMIT, "macros or loops call each other deeper than %d",
                    JINJA_MAX_CALLS);
 }
 

@@ -8,7 +8,6 @@
 #include <string.h>
 
 #include "tokenizer/jinja_ast.h"
-#include "tokenizer/tokenizer.h"
 
 static struct jinja_node *parse_or(struct jinja_parser *p);
 static struct jinja_node *parse_unary(struct jinja_parser *p, bool with_filter);

@@ -9,7 +9,6 @@
 #include "tokenizer/jinja_lib.h"
 #include "tokenizer/jinja_num.h"
 #include "tokenizer/jinja_print.h"
-#include "tokenizer/tokenizer.h"
 
 /* ---- attribute paths ----------------------------------------------------------------------- */
 

@@ -10,7 +10,6 @@
 #include "tokenizer/jinja_num.h"
 #include "tokenizer/jinja_print.h"
 #include "tokenizer/jinja_unicode.h"
-#include "tokenizer/tokenizer.h"
 
 static const struct jinja_str blank = {.s = " ", .len = 1, .origin = JINJA_TRUSTED};
 

@@ -15,7 +15,6 @@
 #include "tokenizer/jinja_lib.h"
 #include "tokenizer/jinja_num.h"
 #include "tokenizer/jinja_print.h"
-#include "tokenizer/tokenizer.h"
 
 enum { MAX_PRECISION = 1200, MAX_WIDTH = 1 << 24, MAX_FORMAT_NESTING = 2 };
 

@@ -4,8 +4,6 @@
  */
 #include "tokenizer/jinja_gen.h"
 
-#include "tokenizer/tokenizer.h"
-
 struct jinja_value jinja_gen_new(struct jinja_run *r, const char *name,
                                  bool (*next)(struct jinja_run *, void *, struct jinja_value *),
                                  void *state)

@@ -10,7 +10,6 @@
 #include "base/utf8.h"
 #include "tokenizer/jinja_lib.h"
 #include "tokenizer/jinja_print.h"
-#include "tokenizer/tokenizer.h"
 
 enum {
     MAX_RANGE = 100000, /* the sandbox's own limit */
@@ -101,7 +100,7 @@ JINJA_BUILTIN_FN(make_joiner)
 JINJA_BUILTIN_FN(raise_exception)
 {
     const struct jinja_str *s = jinja_to_str(r, a[0]);
-    jinja_fail(r, TOK_ERAISE, "%.*s", s->len > JINJA_ERR_BYTES ? JINJA_ERR_BYTES : (int)s->len,
+    jinja_fail(r, JINJA_ERAISE, "%.*s", s->len > JINJA_ERR_BYTES ? JINJA_ERR_BYTES : (int)s->len,
                s->s);
 }
 

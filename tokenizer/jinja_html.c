@@ -12,7 +12,6 @@
 #include "tokenizer/jinja_num.h"
 #include "tokenizer/jinja_str.h"
 #include "tokenizer/jinja_unicode.h"
-#include "tokenizer/tokenizer.h"
 
 enum {
     MAX_NAME_CHARS = 32,      /* between & and ; */

@@ -15,7 +15,6 @@
 #include "tokenizer/jinja_num.h"
 #include "tokenizer/jinja_print.h"
 #include "tokenizer/jinja_str.h"
-#include "tokenizer/tokenizer.h"
 
 /* ---- reading ------------------------------------------------------------------------------- */
 
@@ -401,7 +400,7 @@ static void write_value(struct writer *w, struct jinja_value v, int depth)
 {
     jinja_spend(w->sb.r, 1);
     if (depth > JINJA_MAX_VALUE_DEPTH)
-        jinja_fail(w->sb.r, TOK_ELIMIT, "a value nested deeper than %d", JINJA_MAX_VALUE_DEPTH);
+        jinja_fail(w->sb.r, JINJA_ELIMIT, "a value nested deeper than %d", JINJA_MAX_VALUE_DEPTH);
     switch (v.type) {
     case JINJA_NONE: add(w, v, "null"); break;
     case JINJA_BOOL: add(w, v, v.u.i ? "true" : "false"); break;

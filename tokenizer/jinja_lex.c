@@ -15,7 +15,6 @@
 #include "base/utf8.h"
 #include "tokenizer/jinja_ast.h"
 #include "tokenizer/jinja_unicode.h"
-#include "tokenizer/tokenizer.h"
 
 enum { MAX_BRACKETS = 1000 };
 

@@ -7,8 +7,6 @@
 
 #include <string.h>
 
-#include "tokenizer/tokenizer.h"
-
 /* The position of a name among the parameters, or -1. */
 static int find_param(const char *params, const struct jinja_str *name)
 {

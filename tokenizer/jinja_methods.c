@@ -9,7 +9,6 @@
 #include "tokenizer/jinja_num.h"
 #include "tokenizer/jinja_print.h"
 #include "tokenizer/jinja_unicode.h"
-#include "tokenizer/tokenizer.h"
 
 /* ---- arguments ----------------------------------------------------------------------------- */
 

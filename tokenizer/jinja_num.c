@@ -15,7 +15,6 @@
 #include "tokenizer/jinja_big.h"
 #include "tokenizer/jinja_str.h"
 #include "tokenizer/jinja_unicode.h"
-#include "tokenizer/tokenizer.h"
 
 enum {
     MAX_INT_DIGITS = 4300, /* what Python converts between text and integer */
@@ -76,7 +75,7 @@ static struct jinja_value int_pow(struct jinja_run *r, struct jinja_value a, str
     if (jinja_int_sign(b) < 0) return float_pow(r, jinja_to_double(r, a), jinja_to_double(r, b));
     if (jinja_is(b, JINJA_BIG)) {
         if (jinja_is(a, JINJA_BIG) || a.u.i < -1 || a.u.i > 1)
-            jinja_fail(r, TOK_ELIMIT, "an integer of more than %d bits", JINJA_BIG_LIMBS * 32);
+            jinja_fail(r, JINJA_ELIMIT, "an integer of more than %d bits", JINJA_BIG_LIMBS * 32);
         bool odd = b.u.big->limb[0] & 1;
         return jinja_int(a.u.i < 0 && !odd ? 1 : a.u.i);
     }

@@ -4,7 +4,6 @@
  */
 #include "tokenizer/jinja_lib.h"
 #include "tokenizer/jinja_num.h"
-#include "tokenizer/tokenizer.h"
 
 /* ---- binary operators ---------------------------------------------------------------------- */
 
@@ -39,7 +38,7 @@ static struct jinja_value repeat(struct jinja_run *r, struct jinja_value seq, st
     const struct jinja_list *from = seq.u.list;
     uint64_t total;
     if (__builtin_mul_overflow((uint64_t)times, (uint64_t)from->n, &total) || total > UINT32_MAX)
-        jinja_fail(r, TOK_ELIMIT, "a list repeated %lld times is too long", (long long)times);
+        jinja_fail(r, JINJA_ELIMIT, "a list repeated %lld times is too long", (long long)times);
     jinja_spend(r, total);
     struct jinja_list *l = jinja_list_new(r, total);
     for (int64_t i = 0; i < times && from->n; i++)

@@ -11,7 +11,6 @@
 #include <string.h>
 
 #include "tokenizer/jinja_ast.h"
-#include "tokenizer/tokenizer.h"
 
 /* ---- nodes --------------------------------------------------------------------------------- */
 

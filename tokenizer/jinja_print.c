@@ -13,7 +13,6 @@
 #include "tokenizer/jinja_gen.h"
 #include "tokenizer/jinja_num.h"
 #include "tokenizer/jinja_unicode.h"
-#include "tokenizer/tokenizer.h"
 
 static void repr_in(struct jinja_sb *sb, struct jinja_value v, bool ascii, int depth);
 
@@ -230,7 +229,7 @@ static void repr_in(struct jinja_sb *sb, struct jinja_value v, bool ascii, int d
 {
     jinja_spend(sb->r, 1);
     if (depth > JINJA_MAX_VALUE_DEPTH)
-        jinja_fail(sb->r, TOK_ELIMIT, "a value nested deeper than %d", JINJA_MAX_VALUE_DEPTH);
+        jinja_fail(sb->r, JINJA_ELIMIT, "a value nested deeper than %d", JINJA_MAX_VALUE_DEPTH);
     switch (v.type) {
     case JINJA_UNDEFINED: add(sb, v, "Undefined"); break;
     case JINJA_NONE: add(sb, v, "None"); break;

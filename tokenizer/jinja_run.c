@@ -13,8 +13,6 @@
 #include <string.h>
 #include <time.h>
 
-#include "tokenizer/tokenizer.h"
-
 enum {
     BLOCK_BYTES = 32 * 1024,
     LARGE_BYTES = 8 * 1024, /* from here on a request has a block of its own */
@@ -110,7 +108,7 @@ void jinja_fail(struct jinja_run *r, int rc, const char *fmt, ...)
 {
     char sentence[JINJA_ERR_BYTES + 64];
     size_t at = 0;
-    if (r->line > 0 && rc != TOK_ERAISE && rc != TOK_ENOMEM) {
+    if (r->line > 0 && rc != JINJA_ERAISE && rc != JINJA_ENOMEM) {
         int n = snprintf(sentence, sizeof(sentence), "line %d: ", r->line);
         at = n > 0 ? (size_t)n : 0;
     }
@@ -131,7 +129,7 @@ static size_t round_up(size_t bytes)
 static void charge_memory(struct jinja_run *r, size_t bytes)
 {
     if (bytes > r->max_memory_bytes || r->memory_bytes > r->max_memory_bytes - bytes)
-        jinja_fail(r, TOK_ELIMIT, "the template needs more than %zu bytes of memory",
+        jinja_fail(r, JINJA_ELIMIT, "the template needs more than %zu bytes of memory",
                    r->max_memory_bytes);
     r->memory_bytes += bytes;
 }
@@ -150,7 +148,7 @@ static struct jinja_block *new_block(struct jinja_run *r, size_t bytes)
     struct jinja_block *b = malloc(sizeof(*b) + bytes);
     if (!b) {
         r->memory_bytes -= bytes;
-        jinja_fail(r, TOK_ENOMEM, "out of memory");
+        jinja_fail(r, JINJA_ENOMEM, "out of memory");
     }
     b->bytes = bytes;
     link_block(r, b);
@@ -175,7 +173,7 @@ void *jinja_alloc(struct jinja_run *r, size_t n, size_t size)
 {
     size_t bytes;
     if (__builtin_mul_overflow(n, size, &bytes) || bytes > SIZE_MAX / 2)
-        jinja_fail(r, TOK_ELIMIT, "%zu objects of %zu bytes are too many", n, size);
+        jinja_fail(r, JINJA_ELIMIT, "%zu objects of %zu bytes are too many", n, size);
     bytes = round_up(bytes ? bytes : 1);
     return memset(alloc_raw(r, bytes), 0, bytes);
 }
@@ -190,7 +188,7 @@ static void *grow_large(struct jinja_run *r, void *old, size_t new_bytes)
     struct jinja_block *moved = realloc(b, sizeof(*b) + new_bytes);
     if (!moved) {
         r->memory_bytes -= more;
-        jinja_fail(r, TOK_ENOMEM, "out of memory");
+        jinja_fail(r, JINJA_ENOMEM, "out of memory");
     }
     moved->bytes = new_bytes;
     if (moved->prev)
@@ -203,7 +201,7 @@ static void *grow_large(struct jinja_run *r, void *old, size_t new_bytes)
 
 void *jinja_grow(struct jinja_run *r, void *old, size_t old_bytes, size_t new_bytes)
 {
-    if (new_bytes > SIZE_MAX / 2) jinja_fail(r, TOK_ELIMIT, "a value of %zu bytes", new_bytes);
+    if (new_bytes > SIZE_MAX / 2) jinja_fail(r, JINJA_ELIMIT, "a value of %zu bytes", new_bytes);
     if (!old) return jinja_alloc(r, new_bytes, 1);
     old_bytes = round_up(old_bytes ? old_bytes : 1);
     new_bytes = round_up(new_bytes ? new_bytes : 1);
@@ -222,7 +220,7 @@ char *jinja_copy(struct jinja_run *r, const char *bytes, size_t len)
 static void look_at_clock(struct jinja_run *r)
 {
     if (cpu_now_ns() >= r->cpu_end_ns)
-        jinja_fail(r, TOK_ELIMIT, "the template takes more than %u ms of processor time",
+        jinja_fail(r, JINJA_ELIMIT, "the template takes more than %u ms of processor time",
                    r->max_cpu_ms);
     plan_look(r);
 }
@@ -231,7 +229,7 @@ void jinja_spend(struct jinja_run *r, uint64_t n)
 {
     if (n > r->steps_left) {
         r->steps_left = 0;
-        jinja_fail(r, TOK_ELIMIT, "the template takes more than %llu steps",
+        jinja_fail(r, JINJA_ELIMIT, "the template takes more than %llu steps",
                    (unsigned long long)r->max_steps);
     }
     r->steps_left -= n;
@@ -262,7 +260,7 @@ void jinja_enter(struct jinja_run *r)
 {
     jinja_spend(r, 1);
     if (++r->n_eval > JINJA_MAX_EVAL)
-        jinja_fail(r, TOK_ELIMIT, "the template recurses deeper than %d evaluations",
+        jinja_fail(r, JINJA_ELIMIT, "the template recurses deeper than %d evaluations",
                    JINJA_MAX_EVAL);
 }
 

@@ -24,6 +24,14 @@
 #include <stddef.h>
 #include <stdint.h>
 
+/* The numbers are those of enum tok_error, so that a caller may pass them on. */
+enum jinja_error {
+    JINJA_EINVAL = -1, /* the template or its input is wrong */
+    JINJA_ENOMEM = -2,
+    JINJA_ELIMIT = -5, /* steps, memory, depth, output or processor time ran out */
+    JINJA_ERAISE = -7, /* the template called raise_exception */
+};
+
 enum {
     JINJA_MAX_NESTING = 200, /* of a template's syntax tree */
     JINJA_MAX_CALLS = 100,   /* of macros in each other, of a loop in itself */
@@ -53,7 +61,7 @@ struct jinja_run {
     int n_eval;          /* evaluations in each other just now */
     int n_calls;         /* macro calls in each other just now */
     int line;            /* of the template, for the error; 0: none */
-    int rc;              /* enum tok_error once failed */
+    int rc;              /* enum jinja_error once failed */
     char err[JINJA_ERR_BYTES];
     jmp_buf *unwind; /* of the innermost guard */
     /* rendering only */
@@ -71,7 +79,7 @@ void jinja_run_bound_cpu(struct jinja_run *r, unsigned max_cpu_ms);
 void jinja_run_finish(struct jinja_run *r);
 
 /*
- * Calls body(r, arg); returns 0, or the enum tok_error with which it failed (r->err has the
+ * Calls body(r, arg); returns 0, or the enum jinja_error with which it failed (r->err has the
  * sentence). Guards may nest: an error ends the innermost, and what it had allocated stays.
  */
 int jinja_guard(struct jinja_run *r, void (*body)(struct jinja_run *r, void *arg), void *arg);
@@ -83,8 +91,8 @@ _Noreturn void jinja_fail(struct jinja_run *r, int rc, const char *fmt, ...)
 /* Copies a sentence; where it does not fit it is cut between characters. */
 void jinja_copy_sentence(char *to, size_t size, const char *from);
 
-/* As jinja_fail with TOK_EINVAL: what would be an exception in the reference. */
-#define jinja_raise(r, ...) jinja_fail((r), TOK_EINVAL, __VA_ARGS__)
+/* As jinja_fail with JINJA_EINVAL: what would be an exception in the reference. */
+#define jinja_raise(r, ...) jinja_fail((r), JINJA_EINVAL, __VA_ARGS__)
 
 /* n objects of `size` bytes, zeroed, aligned for anything. */
 void *jinja_alloc(struct jinja_run *r, size_t n, size_t size);

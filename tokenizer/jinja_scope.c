@@ -14,7 +14,6 @@
 
 #include "tokenizer/jinja_ast.h"
 #include "tokenizer/jinja_lib.h"
-#include "tokenizer/tokenizer.h"
 
 /* A function of the reference's compiled code: variables of outer units are reached by closure. */
 struct unit {

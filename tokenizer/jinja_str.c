@@ -12,8 +12,6 @@
 
 #include <utf8proc.h>
 
-#include "tokenizer/tokenizer.h"
-
 enum { LARGE_BYTES = 1 << 20 };
 
 void jinja_sb_init(struct jinja_sb *sb, struct jinja_run *r)
@@ -27,7 +25,7 @@ static void reserve(struct jinja_sb *sb, size_t more)
 {
     size_t need;
     if (__builtin_add_overflow(sb->len, more, &need) || (sb->max_bytes && need > sb->max_bytes))
-        jinja_fail(sb->r, TOK_ELIMIT, "the text grows beyond %zu bytes",
+        jinja_fail(sb->r, JINJA_ELIMIT, "the text grows beyond %zu bytes",
                    sb->max_bytes ? sb->max_bytes : SIZE_MAX);
     if (need <= sb->cap) return;
     size_t cap = sb->cap ? sb->cap : 64;
@@ -97,8 +95,8 @@ void jinja_sb_repeat(struct jinja_sb *sb, const struct jinja_str *s, int64_t tim
     size_t total;
     if (times <= 0 || s->len == 0) return;
     if (__builtin_mul_overflow(s->len, (uint64_t)times, &total))
-        jinja_fail(sb->r, TOK_ELIMIT, "a text of %zu bytes repeated %lld times is too long", s->len,
-                   (long long)times);
+        jinja_fail(sb->r, JINJA_ELIMIT, "a text of %zu bytes repeated %lld times is too long",
+                   s->len, (long long)times);
     jinja_spend_bytes(sb->r, total);
     reserve(sb, total);
     if (s->len == 1) {
@@ -220,7 +218,7 @@ static struct jinja_sb *concat_buffer(struct jinja_run *r, const struct jinja_st
     jinja_sb_init(fresh, r);
     size_t total;
     if (__builtin_add_overflow(a->len, more, &total) || total > SIZE_MAX / 4)
-        jinja_fail(r, TOK_ELIMIT, "a text of more than %zu bytes", a->len);
+        jinja_fail(r, JINJA_ELIMIT, "a text of more than %zu bytes", a->len);
     reserve(fresh, sb && total < LARGE_BYTES ? total * 2 : total + total / 4);
     jinja_spend_bytes(r, a->len);
     jinja_sb_add(fresh, a);

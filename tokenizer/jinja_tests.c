@@ -5,7 +5,6 @@
 #include "tokenizer/jinja_lib.h"
 #include "tokenizer/jinja_num.h"
 #include "tokenizer/jinja_print.h"
-#include "tokenizer/tokenizer.h"
 
 static bool remainder_is(struct jinja_run *r, struct jinja_value v, struct jinja_value by,
                          int wanted)

@@ -8,7 +8,6 @@
 #include "tokenizer/jinja_print.h"
 #include "tokenizer/jinja_str.h"
 #include "tokenizer/jinja_unicode.h"
-#include "tokenizer/tokenizer.h"
 
 static struct jinja_value finish_like(struct jinja_sb *sb, const struct jinja_str *like)
 {

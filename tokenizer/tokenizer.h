@@ -1,13 +1,11 @@
 /* SPDX-License-Identifier: MIT */
 /*
- * Text <-> token ids and chat messages -> prompt: the whole of what the server knows of this library.
+ * Text <-> token ids. The library reads a model directory's tokenizer.json; it knows neither chats
+ * (tokenizer/chat/chat.h) nor tensors nor HTTP. It does not log, does not exit, and keeps no global
+ * state.
  *
- * The library reads tokenizer.json (struct tok) and chat templates (struct tok_chat), and nothing
- * else of a model directory. It knows neither tensors nor HTTP; JSON crosses this header as text.
- * It does not log, does not exit, and keeps no global state.
- *
- * Threads: an opened tok or tok_chat is immutable and may be used from any number of threads at
- * once. A tok_decoder belongs to one thread at a time.
+ * Threads: an opened tok is immutable and may be used from any number of threads at once. A
+ * tok_decoder belongs to one thread at a time.
  *
  * Errors: functions return 0 or a negative enum tok_error. Where an `err` buffer is given, a failed
  * call leaves one sentence for a human in it. Outputs (ret_...) are written only on success.
@@ -19,19 +17,10 @@
 #include <stddef.h>
 #include <stdint.h>
 
-enum tok_error {
-    TOK_EINVAL = -1, /* the file or the request is wrong; err says what */
-    TOK_ENOMEM = -2,
-    TOK_EIO = -3,    /* a file cannot be read */
-    TOK_ENOENT = -4, /* the file, or the thing asked for, is not there */
-    TOK_ELIMIT = -5, /* a budget (steps, depth, output) ran out */
-    TOK_EUTF8 = -6,  /* the text is not valid UTF-8 */
-    TOK_ERAISE = -7, /* the template called raise_exception; err holds its message */
-};
+#include "tokenizer/tok_types.h"
 
 struct tok;
 struct tok_decoder;
-struct tok_chat;
 
 /* A growable list of token ids. Zero-initialise, fill by the calls below, tok_ids_finish at the end. */
 struct tok_ids {
@@ -41,12 +30,6 @@ struct tok_ids {
 };
 
 void tok_ids_finish(struct tok_ids *ids);
-
-/* Bytes [begin, end) of a text. */
-struct tok_range {
-    size_t begin;
-    size_t end;
-};
 
 /* ---- tokenizer ----------------------------------------------------------------------------- */
 
@@ -124,74 +107,5 @@ int tok_decoder_flush(struct tok_decoder *d, const char **ret_text, size_t *ret_
 /* All ids at once; the same text as push and flush joined. Returns owned (free), NUL-terminated. */
 int tok_decode(const struct tok *t, const int32_t *ids, size_t n, bool skip_special,
                char **ret_text, size_t *ret_len);
-
-/* ---- chat ---------------------------------------------------------------------------------- */
-
-/*
- * The source of a template and the bounds of one render. Zero is the default of every field.
- *
- * Steps are the bound that decides: they are counted, so the same messages are accepted or refused
- * on every machine, however busy. The worst templates known take 2 million of them in 180 ms;
- * processor time is a last resort for slower machines, and wall time is never looked at. With the
- * templates of known model families 4,096 messages with a megabyte of text take at most 740,000
- * steps, 22 MiB and 40 ms.
- */
-struct tok_chat_params {
-    /* instead of the directory's own; NULL: chat_template.jinja, then tokenizer_config.json */
-    const char *template_file;
-    size_t max_output_bytes; /* 0: 16 MiB */
-    size_t max_memory_bytes; /* 0: 64 MiB, the messages and the text included */
-    uint64_t max_steps;      /* 0: 2 million evaluation steps */
-    unsigned max_cpu_ms;     /* 0: 250 ms of the calling thread */
-};
-
-/*
- * Reads and parses the chat template of a model directory and probes what the server must do around
- * it (system role, null content, content parts, arguments as object or string). TOK_ENOENT: the
- * directory has no template. TOK_EINVAL: it does not parse; err has the line. Returns owned.
- */
-int tok_chat_open(struct tok_chat **ret, const char *dir, const struct tok_chat_params *params,
-                  char *err, size_t errlen);
-void tok_chat_close(struct tok_chat *c);
-
-struct tok_chat_input {
-    const char *messages; /* JSON array; required unless context is set */
-    const char *tools;    /* JSON array or NULL (none) */
-    const char *kwargs;   /* JSON object of further variables, or NULL */
-    const char *context;  /* JSON object: the template's whole set of variables, or NULL */
-    bool add_generation_prompt;
-    bool continue_final_message; /* the last message is left open; excludes add_generation_prompt */
-    bool verbatim; /* messages reach the template as they stand; otherwise they are first
-                                 brought to what the probing at load found this template to need */
-};
-
-/* A rendered prompt; `input` are the ranges of text that came from the request. */
-struct tok_prompt {
-    char *text;
-    size_t len;
-    struct tok_range *input;
-    size_t n_input;
-};
-
-/*
- * Renders. TOK_ERAISE: the template refused the messages; err is its own message. TOK_EINVAL: the
- * template failed on them. TOK_ELIMIT: a budget ran out. *ret is owned: tok_prompt_finish.
- */
-int tok_chat_render(const struct tok_chat *c, const struct tok_chat_input *in,
-                    struct tok_prompt *ret, char *err, size_t errlen);
-void tok_prompt_finish(struct tok_prompt *p);
-
-/* Template source, borrowed, NUL-terminated: for /props. */
-const char *tok_chat_source(const struct tok_chat *c);
-
-/* What probing found, for /props and the server's own checks. */
-struct tok_chat_caps {
-    bool system_role;      /* a system message is accepted */
-    bool null_content;     /* content: null is accepted */
-    bool content_parts;    /* content as a list of parts is understood */
-    bool tools;            /* tools change the output */
-    bool object_arguments; /* tool-call arguments are wanted as an object, not as JSON text */
-};
-const struct tok_chat_caps *tok_chat_caps(const struct tok_chat *c);
 
 #endif

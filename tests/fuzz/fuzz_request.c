@@ -17,6 +17,7 @@
 #include <jansson.h>
 
 #include "engine/engine.h"
+#include "server/api_routes.h"
 #include "server/config.h"
 #include "server/defaults.h"
 #include "server/http_guard.h"
@@ -24,6 +25,7 @@
 #include "server/metrics.h"
 #include "server/request.h"
 #include "server/server.h"
+#include "tokenizer/chat/chat.h"
 #include "tokenizer/tokenizer.h"
 
 int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size);
@@ -375,7 +377,7 @@ static void open_server(void)
     app->model_names = names;
     app->fingerprint = "fingerprint";
     app->defaults = srv_defaults_neutral();
-    server.state = SRV_READY;
+    server.app.state = SRV_READY;
     engine.eos_id = 2;
     engine.info = (struct eng_info){.n_parallel = 3,
                                     .max_choices = 16,

@@ -12,6 +12,7 @@
 
 #include "tokenizer/jinja_json.h"
 #include "tokenizer/jinja_print.h"
+#include "tokenizer/chat/chat.h"
 #include "tokenizer/tokenizer.h"
 
 #define CONFIG "{\"bos_token\": \"<s>\", \"eos_token\": {\"content\": \"</s>\"}}"

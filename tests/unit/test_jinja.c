@@ -162,33 +162,33 @@ static void test_errors(void **state)
         const char *source, *message;
         int rc;
     } cases[] = {
-        {"a\nb {{ 'x }}", "line 2: unexpected char '''", TOK_EINVAL},
+        {"a\nb {{ 'x }}", "line 2: unexpected char '''", JINJA_EINVAL},
         {"{% if x %}\n\na",
          "line 3: Unexpected end of template. Jinja was looking for the following "
          "tags: 'elif' or 'else' or 'endif'. The innermost block that needs to be "
          "closed is 'if'.",
-         TOK_EINVAL},
-        {"\n{{ 1|nope }}", "line 2: No filter named 'nope'.", TOK_EINVAL},
-        {"\n{{ 1 is nope }}", "line 2: No test named 'nope'.", TOK_EINVAL},
+         JINJA_EINVAL},
+        {"\n{{ 1|nope }}", "line 2: No filter named 'nope'.", JINJA_EINVAL},
+        {"\n{{ 1 is nope }}", "line 2: No test named 'nope'.", JINJA_EINVAL},
         {"\n\n{% include 'x' %}", "line 3: 'include' is not supported in chat templates",
-         TOK_EINVAL},
-        {"{% extends 'x' %}", "line 1: 'extends' is not supported in chat templates", TOK_EINVAL},
+         JINJA_EINVAL},
+        {"{% extends 'x' %}", "line 1: 'extends' is not supported in chat templates", JINJA_EINVAL},
         {"{% block a %}{% endblock %}", "line 1: 'block' is not supported in chat templates",
-         TOK_EINVAL},
+         JINJA_EINVAL},
         {"{% import 'x' as y %}", "line 1: 'import' is not supported in chat templates",
-         TOK_EINVAL},
+         JINJA_EINVAL},
         {"{% autoescape true %}{% endautoescape %}",
-         "line 1: 'autoescape' is not supported in chat templates", TOK_EINVAL},
-        {"a\n{{ x.y }}", "line 2: 'x' is undefined", TOK_EINVAL},
-        {"a\n\n{{ {}.a.b }}", "line 3: 'dict object' has no attribute 'a'", TOK_EINVAL},
+         "line 1: 'autoescape' is not supported in chat templates", JINJA_EINVAL},
+        {"a\n{{ x.y }}", "line 2: 'x' is undefined", JINJA_EINVAL},
+        {"a\n\n{{ {}.a.b }}", "line 3: 'dict object' has no attribute 'a'", JINJA_EINVAL},
         {"{% macro f() %}\n{{ none + 1 }}{% endmacro %}\n\n{{ f() }}",
-         "line 2: unsupported operand type(s) for +: 'NoneType' and 'int'", TOK_EINVAL},
-        {"\n{{ raise_exception('no \xC3\xA9 here') }}", "no \xC3\xA9 here", TOK_ERAISE},
+         "line 2: unsupported operand type(s) for +: 'NoneType' and 'int'", JINJA_EINVAL},
+        {"\n{{ raise_exception('no \xC3\xA9 here') }}", "no \xC3\xA9 here", JINJA_ERAISE},
         {"{{ [].append(1) }}", "line 1: access to attribute 'append' of 'list' object is unsafe.",
-         TOK_EINVAL},
+         JINJA_EINVAL},
         {"{{ '\\N{BULLET}' }}", "line 1: characters by name (\\N{...}) are not supported",
-         TOK_EINVAL},
-        {"\xFF", "the template is not valid UTF-8", TOK_EINVAL},
+         JINJA_EINVAL},
+        {"\xFF", "the template is not valid UTF-8", JINJA_EINVAL},
     };
     (void)state;
     for (size_t i = 0; i < N_OF(cases); i++) {
@@ -241,7 +241,7 @@ static void test_budgets(void **state)
     for (size_t i = 0; i < N_OF(cases); i++) {
         struct job job = {.source = cases[i].source};
         int rc = render_bounded(&job, cases[i].memory, cases[i].output, cases[i].steps);
-        REQUIRE_MSG(rc == TOK_ELIMIT, "case %zu: %d %s", i, rc, job.err);
+        REQUIRE_MSG(rc == JINJA_ELIMIT, "case %zu: %d %s", i, rc, job.err);
         REQUIRE(job.err[0]);
         job_finish(&job);
     }
@@ -297,7 +297,7 @@ static void test_prices(void **state)
     for (size_t i = 0; i < N_OF(cases); i++) {
         struct job job = {.source = cases[i].source};
         int rc = render_bounded(&job, MEMORY_BYTES, OUTPUT_BYTES, cases[i].steps);
-        REQUIRE_MSG(rc == TOK_ELIMIT, "%s: %d %s", cases[i].source, rc, job.err);
+        REQUIRE_MSG(rc == JINJA_ELIMIT, "%s: %d %s", cases[i].source, rc, job.err);
         job_finish(&job);
     }
 #undef THOUSAND
@@ -315,7 +315,8 @@ static void test_price_of_scopes(void **state)
         text_add(&source, "{{ v%d }}", i);
     text_add(&source, "{%% endif %%}{%% endfor %%}");
     struct job job = {.source = source.s};
-    REQUIRE_EQ_INT(render_bounded(&job, MEMORY_BYTES, OUTPUT_BYTES, NAMES * 1000 / 20), TOK_ELIMIT);
+    REQUIRE_EQ_INT(render_bounded(&job, MEMORY_BYTES, OUTPUT_BYTES, NAMES * 1000 / 20),
+                   JINJA_ELIMIT);
     job_finish(&job);
     free(source.s);
 }
@@ -343,7 +344,7 @@ static void test_price_of_collisions(void **state)
         text_add(&context, "%s%lld", i ? "," : "", (long long)unhash(i << 32));
     text_add(&context, "]}");
     struct job job = {.source = "{% set d = {}.fromkeys(l) %}", .context = context.s};
-    REQUIRE_EQ_INT(render(&job), TOK_ELIMIT);
+    REQUIRE_EQ_INT(render(&job), JINJA_ELIMIT);
     job_finish(&job);
     free(context.s);
 }
@@ -369,8 +370,8 @@ static void test_cpu_bound(void **state)
         int rc;
     } cases[] = {
         {"{% for i in range(99999) %}{% for j in range(99999) %}{% endfor %}{% endfor %}", 1,
-         TOK_ELIMIT},
-        {"{% for i in range(99999) %}{% set y = 'a' * 9999 %}{% endfor %}", 1, TOK_ELIMIT},
+         JINJA_ELIMIT},
+        {"{% for i in range(99999) %}{% set y = 'a' * 9999 %}{% endfor %}", 1, JINJA_ELIMIT},
         {"{% for i in range(1000) %}{% endfor %}", 1, 0},
         {"{% for i in range(99999) %}{% endfor %}", 0, 0},
     };
@@ -412,10 +413,10 @@ static void test_nesting(void **state)
     } cases[] = {
         {"{{ (", "1", ") }}", 1, 0},
         {"{% if true %}", "x", "{% endif %}", 60, 0},
-        {"{% if true %}", "x", "{% endif %}", 30000, TOK_EINVAL},
-        {"{% for i in [1] %}", "x", "{% endfor %}", 5000, TOK_EINVAL},
-        {"{% macro f() %}", "x", "{% endmacro %}", 5000, TOK_EINVAL},
-        {"{% filter upper %}", "x", "{% endfilter %}", 5000, TOK_EINVAL},
+        {"{% if true %}", "x", "{% endif %}", 30000, JINJA_EINVAL},
+        {"{% for i in [1] %}", "x", "{% endfor %}", 5000, JINJA_EINVAL},
+        {"{% macro f() %}", "x", "{% endmacro %}", 5000, JINJA_EINVAL},
+        {"{% filter upper %}", "x", "{% endfilter %}", 5000, JINJA_EINVAL},
     };
     static const struct {
         const char *open, *middle, *close;
@@ -438,7 +439,7 @@ static void test_nesting(void **state)
             nest(expressions[i].open, expressions[i].middle, expressions[i].close, 50000);
         struct job job = {.source = nest("{{ ", middle, " }}", 1)};
         int rc = render(&job);
-        REQUIRE_MSG(rc == TOK_EINVAL || (rc == 0 && expressions[i].open[0] == '1'),
+        REQUIRE_MSG(rc == JINJA_EINVAL || (rc == 0 && expressions[i].open[0] == '1'),
                     "expression %zu: %d %s", i, rc, job.err);
         free((char *)(uintptr_t)job.source);
         free(middle);
@@ -680,12 +681,12 @@ static void test_json_errors(void **state)
         jinja_run_init(&r, MEMORY_BYTES, STEPS);
         int rc = jinja_guard(&r, parse_json, (void *)(uintptr_t)text);
         jinja_run_finish(&r);
-        REQUIRE_MSG(rc == (is_wrong ? TOK_EINVAL : 0), "%s: %d %s", text, rc, r.err);
+        REQUIRE_MSG(rc == (is_wrong ? JINJA_EINVAL : 0), "%s: %d %s", text, rc, r.err);
     }
     char *deep = nest("[", "", "]", 100000);
     struct jinja_run r;
     jinja_run_init(&r, MEMORY_BYTES, STEPS);
-    REQUIRE_EQ_INT(jinja_guard(&r, parse_json, deep), TOK_EINVAL);
+    REQUIRE_EQ_INT(jinja_guard(&r, parse_json, deep), JINJA_EINVAL);
     jinja_run_finish(&r);
     free(deep);
 }
