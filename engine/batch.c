@@ -6,7 +6,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "engine/clock.h"
+#include "base/clock.h"
 #include "engine/job.h"
 #include "engine/pool.h"
 #include "engine/prefix.h"

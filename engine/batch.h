@@ -4,7 +4,7 @@
  *
  * batch.c   slots, admission against the reservation of pages, ending, building a step: one row
  *           for every decoding sequence, then up to chunk_tokens prompt rows in order.
- * deliver.c what a step gave: positions advance, pages are published, tokens drawn, events sent.
+ * batch_deliver.c what a step gave: positions advance, pages are published, tokens drawn, events sent.
  *
  * The reservations of the running sequences never exceed the pages there are, whatever they share;
  * pages beyond them are at most idle ones of the prefix cache, which can be evicted. So a sequence
@@ -23,7 +23,7 @@
 #include "engine/forward.h"
 #include "engine/kv.h"
 #include "engine/prefix.h"
-#include "engine/seq.h"
+#include "engine/sequence.h"
 
 struct eng_job;
 struct kern;
@@ -134,7 +134,7 @@ void batch_end_seq(struct batch *b, struct seq *s, enum eng_finish finish, int32
  */
 void batch_build(struct batch *b);
 bool batch_compute(struct batch *b, const atomic_bool *closing, uint64_t *ret_now_us);
-void batch_deliver(struct batch *b, uint64_t now_us); /* deliver.c */
+void batch_deliver(struct batch *b, uint64_t now_us); /* batch_deliver.c */
 
 /* The job that all rows of the step belong to, or NULL. */
 struct eng_job *batch_solo_job(const struct batch *b);

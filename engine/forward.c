@@ -26,7 +26,7 @@
 #include "engine/engine.h"
 #include "engine/gemm.h"
 #include "engine/kv.h"
-#include "engine/model.h"
+#include "engine/model/model.h"
 #include "engine/pool.h"
 #include "engine/scratch.h"
 

@@ -15,7 +15,7 @@
 #include <stddef.h>
 #include <stdint.h>
 
-#include "engine/model.h"
+#include "engine/model/model.h"
 
 /* ---- rows on their way into a product ------------------------------------------------------ */
 

@@ -3,7 +3,7 @@
 #include <stdlib.h>
 
 #include "engine/engine.h"
-#include "engine/model_plan.h"
+#include "engine/model/plan.h"
 
 static void tell_config(const struct eng_hparams *hp, const struct eng_inspector *in)
 {

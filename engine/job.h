@@ -34,7 +34,7 @@ struct eng_job {
     bool waits;                  /* counted by the queue's bounds */
 
     uint64_t serial; /* order of submission */
-    int rank;        /* smaller goes first; see queue.h */
+    int rank;        /* smaller goes first; see job_queue.h */
     uint64_t turn, place;
     int64_t max_new; /* tokens each choice may generate */
     int n_pages;     /* KV pages each choice reserves */

@@ -23,7 +23,7 @@
 #include "engine/pool.h"
 
 #include <limits.h>
-#include <pthread.h> /* and with it the system's sched.h */
+#include <pthread.h> /* and with it the system's scheduler.h */
 #include <signal.h>
 #include <stdint.h>
 #include <stdio.h>

@@ -14,7 +14,7 @@
 #include <string.h>
 
 #include "engine/kernels/kernels.h"
-#include "engine/rank.h"
+#include "engine/topk.h"
 
 enum { KEY_ALIGN = 32 };
 

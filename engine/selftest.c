@@ -10,7 +10,7 @@
 #include "engine/forward.h"
 #include "engine/kernels/kernels.h"
 #include "engine/kv.h"
-#include "engine/model.h"
+#include "engine/model/model.h"
 
 enum { ROWS = 3, K = 96, SCRATCH_BYTES = 64 << 10 };
 

@@ -13,7 +13,7 @@
 #include <stdbool.h>
 #include <stdint.h>
 
-#include "server/defaults.h"
+#include "server/generation_config.h"
 
 struct eng;
 struct srv_config;

@@ -12,11 +12,11 @@
 
 #include "engine/engine.h"
 #include "server/app.h"
-#include "server/config.h"
-#include "server/defaults.h"
-#include "server/hub.h"
-#include "server/limits.h"
+#include "server/bounds.h"
+#include "server/config/config.h"
+#include "server/generation_config.h"
 #include "server/log.h"
+#include "server/model_lookup.h"
 #include "tokenizer/chat/chat.h"
 #include "tokenizer/tokenizer.h"
 

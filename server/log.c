@@ -16,8 +16,8 @@
 #include <time.h>
 #include <unistd.h>
 
-#include "server/buf.h"
-#include "server/limits.h"
+#include "base/buf.h"
+#include "server/bounds.h"
 
 static struct {
     bool json;
@@ -46,25 +46,25 @@ void srv_log_init(const char *format, const char *level)
     }
 }
 
-static void add_time(struct srv_buf *b)
+static void add_time(struct buf *b)
 {
     struct timespec now;
     struct tm utc;
     clock_gettime(CLOCK_REALTIME, &now);
     gmtime_r(&now.tv_sec, &utc);
-    srv_buf_printf(b, "%04d-%02d-%02dT%02d:%02d:%02d.%03ldZ", utc.tm_year + 1900, utc.tm_mon + 1,
-                   utc.tm_mday, utc.tm_hour, utc.tm_min, utc.tm_sec, now.tv_nsec / 1000000);
+    buf_printf(b, "%04d-%02d-%02dT%02d:%02d:%02d.%03ldZ", utc.tm_year + 1900, utc.tm_mon + 1,
+               utc.tm_mday, utc.tm_hour, utc.tm_min, utc.tm_sec, now.tv_nsec / 1000000);
 }
 
 /* Text for a line: what is not printable, and what `also` holds, is written \xNN. */
-static void add_escaped(struct srv_buf *b, const char *text, size_t len, const char *also)
+static void add_escaped(struct buf *b, const char *text, size_t len, const char *also)
 {
     for (size_t i = 0; i < len; i++) {
         unsigned char c = (unsigned char)text[i];
         if (c < 0x20 || c >= 0x7f || c == '\\' || strchr(also, c))
-            srv_buf_printf(b, "\\x%02x", c);
+            buf_printf(b, "\\x%02x", c);
         else
-            srv_buf_add(b, text + i, 1);
+            buf_add(b, text + i, 1);
     }
 }
 
@@ -100,9 +100,9 @@ static bool append(const char *data, size_t len)
     return true;
 }
 
-static void write_line(struct srv_buf *b)
+static void write_line(struct buf *b)
 {
-    srv_buf_puts(b, "\n");
+    buf_puts(b, "\n");
     pthread_mutex_lock(&queue.lock);
     bool by_thread = queue.started;
     bool kept = !by_thread || (!b->failed && append(b->data, b->len));
@@ -217,21 +217,21 @@ void srv_log(enum srv_log_level level, const char *format, ...)
     va_start(args, format);
     vsnprintf(text, sizeof(text), format, args);
     va_end(args);
-    struct srv_buf line;
-    srv_buf_init(&line, 6 * sizeof(text) + 256); /* every byte of the text may need an escape */
+    struct buf line;
+    buf_init(&line, 6 * sizeof(text) + 256); /* every byte of the text may need an escape */
     if (how.json) {
-        srv_buf_puts(&line, "{\"time\":\"");
+        buf_puts(&line, "{\"time\":\"");
         add_time(&line);
-        srv_buf_printf(&line, "\",\"level\":\"%s\",\"message\":", level_names[level]);
-        srv_buf_json_string(&line, text, strlen(text));
-        srv_buf_puts(&line, "}");
+        buf_printf(&line, "\",\"level\":\"%s\",\"message\":", level_names[level]);
+        buf_json_string(&line, text, strlen(text));
+        buf_puts(&line, "}");
     } else {
-        srv_buf_puts(&line, level <= SRV_LOG_WARNING ? level_names[level] : "hearth");
-        srv_buf_puts(&line, ": ");
+        buf_puts(&line, level <= SRV_LOG_WARNING ? level_names[level] : "hearth");
+        buf_puts(&line, ": ");
         add_escaped(&line, text, strlen(text), "");
     }
     write_line(&line);
-    srv_buf_finish(&line);
+    buf_finish(&line);
 }
 
 /* ---- the access log ------------------------------------------------------------------------ */
@@ -245,37 +245,36 @@ static size_t bounded_len(const char *text)
     return len;
 }
 
-static void add_text_field(struct srv_buf *b, const char *name, const char *value)
+static void add_text_field(struct buf *b, const char *name, const char *value)
 {
     if (!value) return;
     if (how.json) {
-        srv_buf_printf(b, ",\"%s\":", name);
-        srv_buf_json_string(b, value, bounded_len(value));
+        buf_printf(b, ",\"%s\":", name);
+        buf_json_string(b, value, bounded_len(value));
     } else {
-        srv_buf_printf(b, " %s=", name);
+        buf_printf(b, " %s=", name);
         add_escaped(b, value, bounded_len(value), " =");
     }
 }
 
-static void add_number_field(struct srv_buf *b, const char *name, int64_t value)
+static void add_number_field(struct buf *b, const char *name, int64_t value)
 {
-    srv_buf_printf(b, how.json ? ",\"%s\":%lld" : " %s=%lld", name, (long long)value);
+    buf_printf(b, how.json ? ",\"%s\":%lld" : " %s=%lld", name, (long long)value);
 }
 
-static void add_ms_field(struct srv_buf *b, const char *name, int64_t us)
+static void add_ms_field(struct buf *b, const char *name, int64_t us)
 {
-    if (us >= 0)
-        srv_buf_printf(b, how.json ? ",\"%s\":%.3f" : " %s=%.3f", name, (double)us / 1000.0);
+    if (us >= 0) buf_printf(b, how.json ? ",\"%s\":%.3f" : " %s=%.3f", name, (double)us / 1000.0);
 }
 
 void srv_log_access(const struct srv_log_access *a)
 {
     if (how.level < SRV_LOG_INFO) return;
-    struct srv_buf line;
-    srv_buf_init(&line, 16 * SRV_LOG_LINE_MAX_BYTES);
-    srv_buf_puts(&line, how.json ? "{\"time\":\"" : "");
+    struct buf line;
+    buf_init(&line, 16 * SRV_LOG_LINE_MAX_BYTES);
+    buf_puts(&line, how.json ? "{\"time\":\"" : "");
     add_time(&line);
-    srv_buf_puts(&line, how.json ? "\",\"level\":\"info\",\"event\":\"request\"" : " request");
+    buf_puts(&line, how.json ? "\",\"level\":\"info\",\"event\":\"request\"" : " request");
     add_text_field(&line, "id", a->request_id);
     add_text_field(&line, "method", a->method);
     add_text_field(&line, "path", a->path);
@@ -296,7 +295,7 @@ void srv_log_access(const struct srv_log_access *a)
     add_text_field(&line, "traceparent", a->trace_parent);
     add_text_field(&line, "session", a->session_id);
     add_text_field(&line, "peer", a->peer);
-    srv_buf_puts(&line, how.json ? "}" : "");
+    buf_puts(&line, how.json ? "}" : "");
     write_line(&line);
-    srv_buf_finish(&line);
+    buf_finish(&line);
 }

@@ -11,10 +11,10 @@
 #include <unistd.h>
 
 #include "engine/engine.h"
-#include "server/cmd.h"
-#include "server/config.h"
-#include "server/hub.h"
-#include "server/params.h"
+#include "server/api/json_fields.h"
+#include "server/cli/cli.h"
+#include "server/config/config.h"
+#include "server/model_lookup.h"
 
 static int (*const commands[SRV_CMD_COUNT])(const struct srv_config *config) = {
     [SRV_CMD_SERVE] = srv_cmd_serve,       [SRV_CMD_GENERATE] = srv_cmd_generate,

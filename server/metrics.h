@@ -14,7 +14,7 @@
 
 struct eng_info;
 struct eng_stats;
-struct srv_buf;
+struct buf;
 struct srv_metrics;
 
 /* One request's facts, for its counters and its line in the access log. */
@@ -61,6 +61,6 @@ struct srv_metrics_view {
 
 /* Appends the whole text; with vLLM's names too when asked. */
 void srv_metrics_render(const struct srv_metrics *m, const struct srv_metrics_view *view, bool vllm,
-                        struct srv_buf *b);
+                        struct buf *b);
 
 #endif

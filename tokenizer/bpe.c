@@ -12,8 +12,8 @@
 #include <string.h>
 
 #include "base/utf8.h"
-#include "tokenizer/bytelevel.h"
-#include "tokenizer/ids.h"
+#include "tokenizer/byte_level.h"
+#include "tokenizer/token_ids.h"
 
 #define RANK_BITS 22
 #define NO_RANK UINT32_MAX

@@ -14,7 +14,7 @@
 #include <string.h>
 
 #include "base/utf8.h"
-#include "tokenizer/bytelevel.h"
+#include "tokenizer/byte_level.h"
 #include "tokenizer/tokenizer.h"
 #include "tokenizer/vocab.h"
 

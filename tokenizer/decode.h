@@ -17,7 +17,7 @@
 #include <stddef.h>
 #include <stdint.h>
 
-#include "tokenizer/component.h"
+#include "tokenizer/json_component.h"
 #include "tokenizer/unicode.h"
 
 enum tok_join {

@@ -11,9 +11,9 @@
 #include <string.h>
 
 #include "base/utf8.h"
-#include "tokenizer/component.h"
+#include "tokenizer/json_component.h"
 #include "tokenizer/tokenizer.h"
-#include "tokenizer/uniform.h"
+#include "tokenizer/unicode_forms.h"
 #include "tokenizer/vocab.h"
 
 enum {

@@ -13,8 +13,8 @@
 #include <stddef.h>
 #include <stdint.h>
 
-#include "tokenizer/component.h"
-#include "tokenizer/regex.h"
+#include "tokenizer/bounded_regex.h"
+#include "tokenizer/json_component.h"
 #include "tokenizer/unicode.h"
 
 struct tok_norm_step;

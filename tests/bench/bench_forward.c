@@ -20,7 +20,7 @@
 #include "engine/forward.h"
 #include "engine/gemm.h"
 #include "engine/kv.h"
-#include "engine/model.h"
+#include "engine/model/model.h"
 #include "engine/pool.h"
 
 enum { MAX_BATCH = 64, MAX_REPS = 64, HUGE_PAGE = 2 << 20 };

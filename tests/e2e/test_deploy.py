@@ -74,7 +74,7 @@ def test_compose_serves_the_mounted_model():
 
 
 def test_embedded_files_are_served_as_they_are():
-    with open(os.path.join(ROOT, "server", "openapi.json"), "rb") as f:
+    with open(os.path.join(ROOT, "server", "api", "openapi.json"), "rb") as f:
         wanted = f.read()
     with Hearth() as h:
         status, head, body = h.request("GET", "/openapi.json")

@@ -3,7 +3,7 @@
 """The error object on every 4xx and 5xx that our code sends: one table of requests that provoke them all.
 
 The table's last column is the code; test_every_code_is_provoked compares the codes seen with those that the
-server knows (server/api_error.c), so that a new kind of error cannot go without its row.
+server knows (server/http/api_error.c), so that a new kind of error cannot go without its row.
 """
 import json
 import os
@@ -265,7 +265,7 @@ def test_too_many_connections():
 
 
 def test_every_code_is_provoked():
-    with open(os.path.join(ROOT, "server", "api_error.c"), encoding="ascii") as f:
+    with open(os.path.join(ROOT, "server", "http", "api_error.c"), encoding="ascii") as f:
         known = set(re.findall(r"\[SRV_ERR_\w+\] = \{\d+, [^,]+, \"(\w+)\"\}", f.read()))
     assert len(known) > 20 and known == SEEN, sorted(known - SEEN)
 

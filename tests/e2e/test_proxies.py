@@ -7,7 +7,7 @@ import sys
 import time
 
 from hearth_server import SKIPPED, Hearth, chunks
-from proxies import PROXIES, Through, installed, proxy
+from proxies import PROXIES, Through, installed, proxy, tried
 from test_disconnect import start_request
 
 def stream_times(through):
@@ -58,7 +58,7 @@ def main():
                 ran += 1
                 for check in (check_same_answer, check_stream_is_not_held, check_disconnect):
                     try:
-                        check(Through(port), direct)
+                        tried(name, check, Through(port), direct)
                         print(f"{name}: {check.__name__} ok", flush=True)
                     except AssertionError as e:
                         failed += 1

@@ -9,7 +9,7 @@ import sys
 import tempfile
 
 from hearth_server import ROOT, SKIPPED, Hearth, chunks
-from proxies import Through, free_port, running
+from proxies import Through, free_port, running, tried
 
 NGINX_MAIN = """daemon off; master_process off; pid {dir}/nginx.pid; error_log {dir}/error.log;
 events {{ worker_connections 64; }}
@@ -89,7 +89,7 @@ def main():
     failed = 0
     for check in (check_is_taken, check_answers_pass):
         try:
-            check(proxy)
+            tried(proxy, check, proxy)
             print(f"{proxy}: {check.__name__} ok", flush=True)
         except AssertionError as e:
             failed = 1

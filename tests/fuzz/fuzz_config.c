@@ -8,8 +8,8 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "engine/model_config.h"
-#include "engine/rope.h"
+#include "engine/model/config.h"
+#include "engine/model/rope.h"
 
 int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size);
 

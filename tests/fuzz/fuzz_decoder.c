@@ -10,8 +10,8 @@
 #include <string.h>
 
 #include "base/utf8.h"
-#include "tokenizer/bytelevel.h"
-#include "tokenizer/tok.h"
+#include "tokenizer/byte_level.h"
+#include "tokenizer/tokenizer_internal.h"
 
 int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size);
 

@@ -7,8 +7,8 @@
 #include <string.h>
 #include <unistd.h>
 
-#include "server/config.h"
-#include "server/ini.h"
+#include "server/config/config.h"
+#include "server/config/ini.h"
 
 int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size);
 

@@ -17,14 +17,14 @@
 #include <jansson.h>
 
 #include "engine/engine.h"
-#include "server/api_routes.h"
-#include "server/config.h"
-#include "server/defaults.h"
-#include "server/http_guard.h"
+#include "server/api/routes.h"
+#include "server/config/config.h"
+#include "server/generation_config.h"
+#include "server/http/guard.h"
+#include "server/http/request.h"
+#include "server/http/server.h"
 #include "server/log.h"
 #include "server/metrics.h"
-#include "server/request.h"
-#include "server/server.h"
 #include "tokenizer/chat/chat.h"
 #include "tokenizer/tokenizer.h"
 
@@ -281,7 +281,7 @@ struct client {
     bool suspended, cut, leaves;
     int status;
     bool is_stream, whole; /* whole: it has seen the end */
-    struct srv_buf got;
+    struct buf got;
 };
 
 static void suspend(void *connection)
@@ -314,7 +314,7 @@ static void read_stream(struct client *c)
 {
     char bytes[512];
     ssize_t n = srv_request_read(c->req, bytes, 1 + draw(&engine.rng) % sizeof(bytes));
-    if (n > 0) srv_buf_add(&c->got, bytes, (size_t)n);
+    if (n > 0) buf_add(&c->got, bytes, (size_t)n);
     if (n == SRV_READ_END || n == SRV_READ_CUT) complete(c, n == SRV_READ_END);
 }
 
@@ -337,7 +337,7 @@ static bool step_client(struct client *c)
     c->status = c->req->status;
     c->is_stream = c->req->answer == SRV_ANSWER_STREAM;
     if (!c->is_stream) {
-        srv_buf_add(&c->got, c->req->reply.data ? c->req->reply.data : "", c->req->reply.len);
+        buf_add(&c->got, c->req->reply.data ? c->req->reply.data : "", c->req->reply.len);
         complete(c, true);
     }
     return true;
@@ -431,7 +431,7 @@ static const struct srv_route *route_at(unsigned number)
 static void run_request(struct client *c, const struct srv_route *route, const char *body,
                         size_t len)
 {
-    srv_buf_init(&c->got, 64 << 20);
+    buf_init(&c->got, 64 << 20);
     c->req = srv_request_create(&server, &transport, c, route->path);
     if (!c->req) return;
     struct srv_request *req = c->req;
@@ -439,8 +439,8 @@ static void run_request(struct client *c, const struct srv_route *route, const c
     req->path = req->target;
     snprintf(req->method, sizeof(req->method), "POST");
     srv_request_choose_id(req);
-    srv_buf_init(&req->body, 4 << 20);
-    srv_buf_add(&req->body, body, len);
+    buf_init(&req->body, 4 << 20);
+    buf_add(&req->body, body, len);
     srv_request_dispatch(req);
     for (long i = 0;; i++) {
         uint32_t turn = draw(&engine.rng) % 4;
@@ -476,7 +476,7 @@ static void check_error(const struct client *c, const json_t *root)
 }
 
 /* Appends an answer's text, choice by choice: from whole answers and from events alike. */
-static void collect(const json_t *root, struct srv_buf texts[16])
+static void collect(const json_t *root, struct buf texts[16])
 {
     size_t i;
     const json_t *choice;
@@ -488,12 +488,12 @@ static void collect(const json_t *root, struct srv_buf texts[16])
             message ? json_object_get(message, "content") : json_object_get(choice, "text");
         json_int_t index = json_integer_value(json_object_get(choice, "index"));
         if (!json_is_string(text) || index < 0 || index >= 16) continue;
-        srv_buf_add(&texts[index], json_string_value(text), json_string_length(text));
+        buf_add(&texts[index], json_string_value(text), json_string_length(text));
     }
 }
 
 /* Events are lines of "event: " and "data: " with an empty one behind each; data is JSON. */
-static void read_events(const struct client *c, struct srv_buf texts[16])
+static void read_events(const struct client *c, struct buf texts[16])
 {
     const char *p = c->got.data, *end = p + c->got.len;
     check(c->got.len > 2 && !memcmp(end - 2, "\n\n", 2));
@@ -512,10 +512,10 @@ static void read_events(const struct client *c, struct srv_buf texts[16])
     }
 }
 
-static void read_answer(const struct client *c, struct srv_buf texts[16])
+static void read_answer(const struct client *c, struct buf texts[16])
 {
     for (int i = 0; i < 16; i++)
-        srv_buf_init(&texts[i], 16 << 20);
+        buf_init(&texts[i], 16 << 20);
     if (!c->whole) return;
     if (c->is_stream) {
         read_events(c, texts);
@@ -530,22 +530,22 @@ static void read_answer(const struct client *c, struct srv_buf texts[16])
     json_decref(root);
 }
 
-static void free_texts(struct srv_buf texts[16])
+static void free_texts(struct buf texts[16])
 {
     for (int i = 0; i < 16; i++)
-        srv_buf_finish(&texts[i]);
+        buf_finish(&texts[i]);
 }
 
 /* The same body once more with "stream" turned round: the same text. */
 static void compare_other_way(const struct srv_route *route, const struct client *first,
-                              const char *body, size_t len, struct srv_buf texts[16])
+                              const char *body, size_t len, struct buf texts[16])
 {
     json_t *root = json_loadb(body, len, JSON_ALLOW_NUL, NULL);
     if (!root) return; /* an integer beyond 64 bits, which jansson alone does not read */
     json_object_set_new(root, "stream", json_boolean(!first->is_stream));
     json_object_del(root, "stream_options");
     char *text = json_dumps(root, JSON_COMPACT);
-    struct srv_buf others[16];
+    struct buf others[16];
     struct client c = {0};
     run_request(&c, route, text, strlen(text));
     read_answer(&c, others);
@@ -554,7 +554,7 @@ static void compare_other_way(const struct srv_route *route, const struct client
         check(texts[i].len == others[i].len);
         check(!texts[i].len || !memcmp(texts[i].data, others[i].data, texts[i].len));
     }
-    srv_buf_finish(&c.got);
+    buf_finish(&c.got);
     free_texts(others);
     free(text);
     json_decref(root);
@@ -570,7 +570,7 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
     engine.id_seed = data[1];
     engine.faulty = data[1] % 4 == 1;
     struct client c = {.leaves = data[1] % 4 == 2};
-    struct srv_buf texts[16];
+    struct buf texts[16];
     const struct srv_route *route = route_at(data[0]);
     const char *body = (const char *)data + 2;
     run_request(&c, route, body, size - 2);
@@ -579,7 +579,7 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
     bool has_choices = strstr(route->path, "completions") != NULL;
     if (has_choices && c.whole && c.status == 200 && !engine.faulty)
         compare_other_way(route, &c, body, size - 2, texts);
-    srv_buf_finish(&c.got);
+    buf_finish(&c.got);
     free_texts(texts);
     return 0;
 }

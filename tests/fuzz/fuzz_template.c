@@ -11,8 +11,8 @@
 #include <time.h>
 
 #include "base/utf8.h"
-#include "tokenizer/jinja.h"
-#include "tokenizer/jinja_json.h"
+#include "tokenizer/template/json.h"
+#include "tokenizer/template/template.h"
 #include "tokenizer/tokenizer.h"
 
 enum { MEMORY_BYTES = 32 << 20, OUTPUT_BYTES = 1 << 20, STEPS = 50000 };

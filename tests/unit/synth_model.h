@@ -12,7 +12,7 @@
 #include <math.h>
 
 #include "engine/kernels/kernels.h"
-#include "engine/model.h"
+#include "engine/model/model.h"
 #include "test.h"
 
 struct synth_shape {

@@ -4,41 +4,41 @@
 
 #include <math.h>
 
-#include "server/buf.h"
+#include "base/buf.h"
 
 static void grows_to_its_maximum_and_no_further(void **state)
 {
-    struct srv_buf b;
+    struct buf b;
     (void)state;
-    srv_buf_init(&b, 1000);
+    buf_init(&b, 1000);
     for (int i = 0; i < 1000; i++)
-        srv_buf_add(&b, "x", 1);
+        buf_add(&b, "x", 1);
     REQUIRE(!b.failed);
     REQUIRE_EQ_INT(b.len, 1000);
     REQUIRE_EQ_INT(strlen(b.data), 1000);
-    srv_buf_add(&b, "y", 1);
+    buf_add(&b, "y", 1);
     REQUIRE(b.failed);
     REQUIRE_EQ_INT(b.len, 1000);
-    srv_buf_add(&b, "", 0); /* a failed buffer stays failed */
+    buf_add(&b, "", 0); /* a failed buffer stays failed */
     REQUIRE(b.failed);
-    srv_buf_clear(&b);
+    buf_clear(&b);
     REQUIRE(!b.failed && b.len == 0);
-    srv_buf_puts(&b, "again");
+    buf_puts(&b, "again");
     REQUIRE_EQ_STR(b.data, "again");
-    srv_buf_finish(&b);
-    srv_buf_finish(&b);
+    buf_finish(&b);
+    buf_finish(&b);
 }
 
 static void printf_that_does_not_fit_changes_nothing(void **state)
 {
-    struct srv_buf b;
+    struct buf b;
     (void)state;
-    srv_buf_init(&b, 8);
-    srv_buf_printf(&b, "%d", 1234);
-    srv_buf_printf(&b, "%s", "12345");
+    buf_init(&b, 8);
+    buf_printf(&b, "%d", 1234);
+    buf_printf(&b, "%s", "12345");
     REQUIRE(b.failed);
     REQUIRE_EQ_STR(b.data, "1234");
-    srv_buf_finish(&b);
+    buf_finish(&b);
 }
 
 static void strings_are_valid_json(void **state)
@@ -68,11 +68,11 @@ static void strings_are_valid_json(void **state)
     };
     (void)state;
     for (size_t i = 0; i < N_OF(cases); i++) {
-        struct srv_buf b;
-        srv_buf_init(&b, 1000);
-        srv_buf_json_string(&b, cases[i].in, cases[i].len);
+        struct buf b;
+        buf_init(&b, 1000);
+        buf_json_string(&b, cases[i].in, cases[i].len);
         REQUIRE_EQ_STR(b.data, cases[i].out);
-        srv_buf_finish(&b);
+        buf_finish(&b);
     }
 }
 
@@ -88,14 +88,14 @@ static void numbers_are_finite_and_real(void **state)
                  {NAN, "-9999.0"}};
     (void)state;
     for (size_t i = 0; i < N_OF(cases); i++) {
-        struct srv_buf b;
-        srv_buf_init(&b, 100);
-        srv_buf_json_number(&b, cases[i].in);
+        struct buf b;
+        buf_init(&b, 100);
+        buf_json_number(&b, cases[i].in);
         REQUIRE_EQ_STR(b.data, cases[i].out);
-        srv_buf_clear(&b);
-        srv_buf_json_int(&b, INT64_MIN);
+        buf_clear(&b);
+        buf_json_int(&b, INT64_MIN);
         REQUIRE_EQ_STR(b.data, "-9223372036854775808");
-        srv_buf_finish(&b);
+        buf_finish(&b);
     }
 }
 

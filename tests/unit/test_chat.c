@@ -10,9 +10,9 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
-#include "tokenizer/jinja_json.h"
-#include "tokenizer/jinja_print.h"
 #include "tokenizer/chat/chat.h"
+#include "tokenizer/template/json.h"
+#include "tokenizer/template/print.h"
 #include "tokenizer/tokenizer.h"
 
 #define CONFIG "{\"bos_token\": \"<s>\", \"eos_token\": {\"content\": \"</s>\"}}"
@@ -645,7 +645,7 @@ static void test_template_file(void **state)
     params.template_file = "/tmp/hearth-no-such-file";
     REQUIRE_EQ_INT(tok_chat_open(&c, d.path, &params, err, sizeof(err)), TOK_ENOENT);
     params.template_file = d.path;
-    REQUIRE_EQ_INT(tok_chat_open(&c, d.path, &params, err, sizeof(err)), TOK_EIO);
+    REQUIRE_EQ_INT(tok_chat_open(&c, d.path, &params, err, sizeof(err)), TOK_EINVAL);
     remove_all(d.path);
 }
 

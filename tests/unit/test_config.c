@@ -4,9 +4,9 @@
 
 #include <unistd.h>
 
-#include "server/config.h"
-#include "server/config_options.h"
-#include "server/ini.h"
+#include "server/config/config.h"
+#include "server/config/ini.h"
+#include "server/config/options.h"
 
 /* The environment of a test: pairs, ended by NULL. */
 static const char *const *environment;

@@ -9,7 +9,7 @@
 
 static ssize_t fake_pread(int fd, void *buf, size_t n, off_t offset);
 #define pread fake_pread
-#include "../../engine/file.c"
+#include "../../base/file.c"
 #undef pread
 
 #include "test.h"
@@ -43,7 +43,7 @@ static int read_by(const struct step *steps, int n, uint8_t buf[64])
     n_steps = n;
     at_step = 0;
     errno = 0;
-    return eng_file_pread(-1, buf, 64, 100);
+    return file_pread(-1, buf, 64, 100);
 }
 
 static void test_pread(void **state)
@@ -62,9 +62,9 @@ static void test_pread(void **state)
         for (int j = 0; j < 64; j++)
             REQUIRE_EQ_INT(buf[j], 100 + j);
     }
-    REQUIRE_EQ_INT(read_by(failing, 2, buf), ENG_EIO);
+    REQUIRE_EQ_INT(read_by(failing, 2, buf), FILE_EIO);
     REQUIRE_EQ_INT(errno, EIO);
-    REQUIRE_EQ_INT(read_by(shrunk, 2, buf), ENG_EIO);
+    REQUIRE_EQ_INT(read_by(shrunk, 2, buf), FILE_EIO);
     REQUIRE_EQ_INT(errno, 0);
 }
 
@@ -77,23 +77,21 @@ static void test_load(void **state)
     size_t len = 0;
     plan = whole;
     n_steps = 1;
-    REQUIRE_EQ_INT(
-        eng_file_load(test_source_root(), "LICENSE", 1 << 20, &text, &len, err, sizeof(err)), 0);
+    REQUIRE_EQ_INT(file_load(test_source_root(), "LICENSE", 1 << 20, &text, &len, err, sizeof(err)),
+                   0);
     REQUIRE(len > 500 && text[len] == '\0');
     free(text);
     text = NULL;
-    REQUIRE_EQ_INT(eng_file_load(test_source_root(), "LICENSE", 100, &text, &len, err, sizeof(err)),
-                   ENG_EINVAL);
+    REQUIRE_EQ_INT(file_load(test_source_root(), "LICENSE", 100, &text, &len, err, sizeof(err)),
+                   FILE_EINVAL);
     REQUIRE_MSG(strstr(err, "LICENSE: ") && strstr(err, "the limit is 100"), "%s", err);
     plan = failing;
-    REQUIRE_EQ_INT(
-        eng_file_load(test_source_root(), "LICENSE", 1 << 20, &text, &len, err, sizeof(err)),
-        ENG_EIO);
+    REQUIRE_EQ_INT(file_load(test_source_root(), "LICENSE", 1 << 20, &text, &len, err, sizeof(err)),
+                   FILE_EIO);
     REQUIRE_MSG(strstr(err, "LICENSE: cannot be read: "), "%s", err);
     plan = shrunk;
-    REQUIRE_EQ_INT(
-        eng_file_load(test_source_root(), "LICENSE", 1 << 20, &text, &len, err, sizeof(err)),
-        ENG_EIO);
+    REQUIRE_EQ_INT(file_load(test_source_root(), "LICENSE", 1 << 20, &text, &len, err, sizeof(err)),
+                   FILE_EIO);
     REQUIRE_MSG(strstr(err, "cut short meanwhile"), "%s", err);
     REQUIRE(text == NULL);
 }
@@ -106,32 +104,12 @@ static void test_open(void **state)
     int64_t bytes = 0;
     memset(name, 'x', sizeof(name));
     name[sizeof(name) - 1] = '\0';
-    REQUIRE_EQ_INT(eng_file_open("/", name, &fd, &bytes, err, sizeof(err)), ENG_EINVAL);
+    REQUIRE_EQ_INT(file_open("/", name, &fd, &bytes, err, sizeof(err)), FILE_EINVAL);
     REQUIRE_MSG(strstr(err, "path is longer"), "%s", err);
-    REQUIRE(!eng_file_exists("/", name));
-    REQUIRE_EQ_INT(eng_file_open("/nowhere", "x", &fd, &bytes, err, sizeof(err)), ENG_ENOENT);
-    REQUIRE_EQ_INT(eng_file_open("/", "dev/null", &fd, &bytes, err, sizeof(err)), ENG_EINVAL);
+    REQUIRE(!file_exists("/", name));
+    REQUIRE_EQ_INT(file_open("/nowhere", "x", &fd, &bytes, err, sizeof(err)), FILE_ENOENT);
+    REQUIRE_EQ_INT(file_open("/", "dev/null", &fd, &bytes, err, sizeof(err)), FILE_EINVAL);
     REQUIRE_EQ_INT(fd, -1);
-}
-
-/* A small text that would become a very large tree. */
-static void test_json_values(void **state)
-{
-    (void)state;
-    enum { N = 1000001 };
-    char *text = malloc(2 * N + 16), err[256] = "";
-    REQUIRE(text);
-    size_t len = 0;
-    memcpy(text, "{\"a\":[0", 7);
-    len = 7;
-    for (int i = 0; i < N; i++, len += 2)
-        memcpy(text + len, ",0", 2);
-    memcpy(text + len, "]}", 2);
-    json_t *root = NULL;
-    REQUIRE_EQ_INT(eng_json_parse(&root, text, len + 2, "f", err, sizeof(err)), ENG_EINVAL);
-    REQUIRE_MSG(strstr(err, "f: more than 1000000 JSON values"), "%s", err);
-    REQUIRE(root == NULL);
-    free(text);
 }
 
 int main(void)
@@ -140,7 +118,6 @@ int main(void)
         cmocka_unit_test(test_pread),
         cmocka_unit_test(test_load),
         cmocka_unit_test(test_open),
-        cmocka_unit_test(test_json_values),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -6,7 +6,7 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
-#include "server/hub.h"
+#include "server/model_lookup.h"
 
 #define COMMIT_A "0123456789012345678901234567890123456789"
 #define COMMIT_B "abcdefabcdefabcdefabcdefabcdefabcdefabcd"

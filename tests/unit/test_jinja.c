@@ -8,10 +8,10 @@
 #include <math.h>
 #include <time.h>
 
-#include "tokenizer/jinja.h"
-#include "tokenizer/jinja_json.h"
-#include "tokenizer/jinja_num.h"
-#include "tokenizer/jinja_print.h"
+#include "tokenizer/template/json.h"
+#include "tokenizer/template/number.h"
+#include "tokenizer/template/print.h"
+#include "tokenizer/template/template.h"
 #include "tokenizer/tokenizer.h"
 
 enum { MEMORY_BYTES = 256 << 20, OUTPUT_BYTES = 1 << 20, STEPS = 2000000 };

@@ -5,7 +5,7 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
-#include "engine/memory.h"
+#include "engine/memory_plan.h"
 
 static char root[200];
 

@@ -2,16 +2,16 @@
 /* The Prometheus text: everything at zero from the start, fixed series, histograms that add up. */
 #include "test.h"
 
+#include "base/buf.h"
 #include "engine/engine.h"
-#include "server/api.h"
-#include "server/buf.h"
+#include "server/http/endpoint.h"
 #include "server/metrics.h"
 
 static char *render(struct srv_metrics *m, bool vllm, const char *model)
 {
-    struct srv_buf b;
+    struct buf b;
     struct srv_metrics_view view = {.model = model, .ready = true};
-    srv_buf_init(&b, 1 << 20);
+    buf_init(&b, 1 << 20);
     srv_metrics_render(m, &view, vllm, &b);
     REQUIRE(!b.failed);
     return b.data; /* the caller frees */
@@ -137,9 +137,9 @@ static void steps_are_counted_by_size(void **state)
     struct eng_stats stats = {.n_steps_of_size = {5, 0, 2, [ENG_STEP_SIZES - 1] = 1},
                               .n_step_tokens = 20000};
     struct srv_metrics_view view = {.model = "m", .stats = &stats};
-    struct srv_buf b;
+    struct buf b;
     (void)state;
-    srv_buf_init(&b, 1 << 20);
+    buf_init(&b, 1 << 20);
     srv_metrics_render(m, &view, true, &b);
     const char *text = b.data;
     REQUIRE_EQ_INT(value_of(text, "hearth_engine_step_tokens_bucket{le=\"1\"}"), 5);
@@ -151,7 +151,7 @@ static void steps_are_counted_by_size(void **state)
                    20000);
     REQUIRE_EQ_INT(
         value_of(text, "vllm:iteration_tokens_total_count{model_name=\"m\",engine=\"0\"}"), 8);
-    srv_buf_finish(&b);
+    buf_finish(&b);
     srv_metrics_destroy(m);
 }
 

@@ -3,9 +3,10 @@
  * config.json: both spellings, the reference's defaults, and every refusal by the name of its
  * field.
  */
-#include "engine/model_config.h"
+#include "engine/model/config.h"
 
 #include "engine/engine.h"
+#include "engine/model/config_json.h"
 #include "test.h"
 
 enum { ERR_BYTES = 512 };
@@ -226,7 +227,6 @@ static const struct {
     {"", "config.json: line", ENG_EINVAL},
     {"[]", "is not a JSON object", ENG_EINVAL},
     {"{", "config.json: line 1", ENG_EINVAL},
-    {"version https://git-lfs.github.com/spec/v1\n", "git-lfs pointer", ENG_EINVAL},
     {"{\"a\":1,\"a\":2}", "duplicate", ENG_EINVAL},
     {"{}", "architectures and model_type are missing", ENG_EINVAL},
     {"{\"architectures\":\"LlamaForCausalLM\"}", "architectures must be a list", ENG_EINVAL},
@@ -365,6 +365,26 @@ static void test_config_hash(void **state)
     REQUIRE(memcmp(a.config_hash, d.config_hash, sizeof(a.config_hash)) == 0);
 }
 
+/* A small text that would become a very large tree. */
+static void test_json_values(void **state)
+{
+    (void)state;
+    enum { N = 1000001 };
+    char *text = malloc(2 * N + 16), err[256] = "";
+    REQUIRE(text);
+    size_t len = 0;
+    memcpy(text, "{\"a\":[0", 7);
+    len = 7;
+    for (int i = 0; i < N; i++, len += 2)
+        memcpy(text + len, ",0", 2);
+    memcpy(text + len, "]}", 2);
+    json_t *root = NULL;
+    REQUIRE_EQ_INT(eng_json_parse(&root, text, len + 2, "f", err, sizeof(err)), ENG_EINVAL);
+    REQUIRE_MSG(strstr(err, "f: more than 1000000 JSON values"), "%s", err);
+    REQUIRE(root == NULL);
+    free(text);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -381,6 +401,7 @@ int main(void)
         cmocka_unit_test(test_generation_config),
         cmocka_unit_test(test_all_problems),
         cmocka_unit_test(test_config_hash),
+        cmocka_unit_test(test_json_values),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

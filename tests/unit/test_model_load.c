@@ -10,8 +10,8 @@
 
 #include "engine/engine.h"
 #include "engine/kernels/convert.h"
-#include "engine/model.h"
-#include "engine/model_plan.h"
+#include "engine/model/model.h"
+#include "engine/model/plan.h"
 #include "engine/pool.h"
 #include "test.h"
 

@@ -4,9 +4,9 @@
 
 #include <limits.h>
 
-#include "server/buf.h"
-#include "server/json_text.h"
-#include "server/params.h"
+#include "base/buf.h"
+#include "server/api/json_fields.h"
+#include "server/api/json_text.h"
 
 /* Every malloc of the server's sources comes through here (the linker sends it, see meson.build). */
 void *__real_malloc(size_t n);
@@ -175,17 +175,17 @@ static void test_shape(void **state)
         {"{\"a\":\"", "[", "\"}", 100000, true},
     };
     for (size_t i = 0; i < N_OF(shapes); i++) {
-        struct srv_buf b;
-        srv_buf_init(&b, 4 << 20);
-        srv_buf_puts(&b, shapes[i].head);
+        struct buf b;
+        buf_init(&b, 4 << 20);
+        buf_puts(&b, shapes[i].head);
         for (int k = 0; k < shapes[i].n; k++)
-            srv_buf_puts(&b, shapes[i].unit);
-        srv_buf_puts(&b, shapes[i].tail);
+            buf_puts(&b, shapes[i].unit);
+        buf_puts(&b, shapes[i].tail);
         struct param_error err = {0};
         json_t *body = params_parse(b.data, b.len, &err);
         REQUIRE_MSG((body != NULL) == shapes[i].good, "shape %zu: %s", i, err.message);
         json_decref(body);
-        srv_buf_finish(&b);
+        buf_finish(&b);
     }
 }
 
@@ -251,20 +251,20 @@ static void check_short_of_memory(const char *text, size_t len, long step)
 /* `head`, then n times `item` with a comma between, then `tail`; a '#' of the item is its number. */
 static void check_repeated(const char *head, const char *item, const char *tail, int n)
 {
-    struct srv_buf b;
-    srv_buf_init(&b, 1 << 22);
-    srv_buf_puts(&b, head);
+    struct buf b;
+    buf_init(&b, 1 << 22);
+    buf_puts(&b, head);
     for (int i = 0; i < n; i++) {
-        if (i) srv_buf_puts(&b, ",");
+        if (i) buf_puts(&b, ",");
         for (const char *c = item; *c; c++)
             if (*c == '#')
-                srv_buf_printf(&b, "%d", i);
+                buf_printf(&b, "%d", i);
             else
-                srv_buf_add(&b, c, 1);
+                buf_add(&b, c, 1);
     }
-    srv_buf_puts(&b, tail);
+    buf_puts(&b, tail);
     check_short_of_memory(b.data, b.len, n > 100 ? 4999 : 1);
-    srv_buf_finish(&b);
+    buf_finish(&b);
 }
 
 static void test_no_memory(void **state)

@@ -3,11 +3,11 @@
  * RoPE frequencies of every type against figures from the reference implementation (transformers
  * 4.57, float32, printed by tests/golden/models/generate.py --rope), and tables against libm.
  */
-#include "engine/rope.h"
+#include "engine/model/rope.h"
 
 #include <math.h>
 
-#include "engine/model.h"
+#include "engine/model/model.h"
 #include "test.h"
 
 struct freq_case {

@@ -5,8 +5,8 @@
 #include <math.h>
 
 #include "engine/kernels/kernels.h"
-#include "engine/rank.h"
 #include "engine/sample.h"
+#include "engine/topk.h"
 
 enum { VOCAB = 300 };
 

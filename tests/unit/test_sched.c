@@ -2,10 +2,10 @@
 /* The scheduler over a forward pass that is a hash of the tokens; see fake_model.h. */
 #include "test.h"
 
-#include "engine/clock.h"
+#include "base/clock.h"
 #include "engine/job.h"
 #include "engine/kernels/kernels.h"
-#include "engine/sched.h"
+#include "engine/scheduler.h"
 #include "fake_model.h"
 
 /* ---- an engine without a model ------------------------------------------------------------- */

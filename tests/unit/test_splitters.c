@@ -6,9 +6,9 @@
 #include "test.h"
 
 #include "base/utf8.h"
-#include "tokenizer/pattern.h"
-#include "tokenizer/regex.h"
-#include "tokenizer/split.h"
+#include "tokenizer/bounded_regex.h"
+#include "tokenizer/fast_split.h"
+#include "tokenizer/regex_translate.h"
 #include "tokenizer/tokenizer.h"
 #include "tokenizer/unicode.h"
 

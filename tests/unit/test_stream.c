@@ -2,8 +2,8 @@
 /* The byte ring: order across the wrap and growth, and its bounds. */
 #include "test.h"
 
-#include "server/limits.h"
-#include "server/stream.h"
+#include "server/bounds.h"
+#include "server/http/byte_ring.h"
 
 enum { SEED = 12345, ROUNDS = 20000 };
 

@@ -5,7 +5,7 @@
  */
 #include "test.h"
 
-#include "server/textout.h"
+#include "server/api/stop_strings.h"
 
 struct stop_case {
     const char *name;

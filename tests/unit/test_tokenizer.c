@@ -11,10 +11,10 @@
 #include <time.h>
 #include <unistd.h>
 
+#include "base/sha256.h"
 #include "base/utf8.h"
 #include "tokenizer/json.h"
-#include "tokenizer/sha256.h"
-#include "tokenizer/tok.h"
+#include "tokenizer/tokenizer_internal.h"
 
 static char err[512];
 
@@ -268,7 +268,7 @@ static void opening_names_the_file_and_the_fault(void **state)
     REQUIRE_EQ_INT(tok_open(&t, dir, err, sizeof(err)), TOK_ENOENT);
     REQUIRE(strstr(err, path));
     REQUIRE_EQ_INT(mkdir(path, 0700), 0);
-    REQUIRE_EQ_INT(tok_open(&t, dir, err, sizeof(err)), TOK_EIO);
+    REQUIRE_EQ_INT(tok_open(&t, dir, err, sizeof(err)), TOK_EINVAL);
     REQUIRE_EQ_INT(rmdir(path), 0);
     write_file(path, "version https://git-lfs.github.com/spec/v1\noid sha256:00\nsize 1\n");
     REQUIRE_EQ_INT(tok_open(&t, dir, err, sizeof(err)), TOK_EINVAL);
@@ -302,7 +302,7 @@ static void sha256_of_known_texts(void **state)
 
     (void)state;
     for (size_t i = 0; i < N_OF(cases); i++) {
-        tok_sha256(cases[i].text, strlen(cases[i].text), digest);
+        sha256(digest, cases[i].text, strlen(cases[i].text));
         REQUIRE(memcmp(digest, cases[i].begin, 4) == 0);
     }
 }

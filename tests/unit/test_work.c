@@ -4,7 +4,7 @@
 
 #include <pthread.h>
 
-#include "server/work.h"
+#include "server/http/text_workers.h"
 
 enum { MAX_ITEMS = 64 };
 

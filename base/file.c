@@ -1,0 +1,144 @@
+/* SPDX-License-Identifier: MIT */
+/* Reading files; see file.h. */
+#include "base/file.h"
+
+#include <errno.h>
+#include <fcntl.h>
+#include <limits.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+static const char lfs_magic[] = "version https://git-lfs.github.com/spec/";
+
+bool file_is_lfs_pointer(const void *data, size_t n)
+{
+    return n >= sizeof(lfs_magic) - 1 && memcmp(data, lfs_magic, sizeof(lfs_magic) - 1) == 0;
+}
+
+static int join_path(char path[PATH_MAX], const char *dir, const char *name)
+{
+    int len = snprintf(path, PATH_MAX, "%s%s%s", dir ? dir : "", dir ? "/" : "", name);
+    return len >= 0 && len < PATH_MAX ? 0 : -1;
+}
+
+bool file_exists(const char *dir, const char *name)
+{
+    char path[PATH_MAX];
+    struct stat st;
+    return join_path(path, dir, name) == 0 && stat(path, &st) == 0;
+}
+
+bool file_is_exposed(const char *path, unsigned *ret_mode)
+{
+    struct stat st;
+    if (stat(path, &st) || !(st.st_mode & (S_IROTH | S_IWOTH))) return false;
+    *ret_mode = st.st_mode & 07777;
+    return true;
+}
+
+/* A regular file's descriptor, or -1 with *ret_rc and errno; errno 0: it is of another kind. */
+static int open_regular(const char *path, int64_t *ret_bytes, int *ret_rc)
+{
+    struct stat st;
+    /* O_NONBLOCK: the writer that a named pipe waits for may never come. */
+    int fd = open(path, O_RDONLY | O_CLOEXEC | O_NONBLOCK | O_NOCTTY);
+    if (fd >= 0 && fstat(fd, &st) == 0 && S_ISREG(st.st_mode)) {
+        *ret_bytes = st.st_size;
+        return fd;
+    }
+    bool failed = fd < 0;
+    bool absent = failed && (errno == ENOENT || errno == ENOTDIR);
+    *ret_rc = absent ? FILE_ENOENT : failed ? FILE_EIO : FILE_EINVAL;
+    int saved = failed ? errno : 0;
+    if (fd >= 0) close(fd);
+    errno = saved;
+    return -1;
+}
+
+int file_open(const char *dir, const char *name, int *ret_fd, int64_t *ret_bytes, char *err,
+              size_t errlen)
+{
+    char path[PATH_MAX];
+    int rc = FILE_EINVAL;
+    if (join_path(path, dir, name)) {
+        snprintf(err, errlen, "%.200s: the path is longer than %d bytes", name, PATH_MAX - 1);
+        return rc;
+    }
+    int fd = open_regular(path, ret_bytes, &rc);
+    if (fd < 0) {
+        if (errno)
+            snprintf(err, errlen, "%.400s: cannot be opened: %s", path, strerror(errno));
+        else
+            snprintf(err, errlen, "%.400s: is not a regular file", path);
+        return rc;
+    }
+    *ret_fd = fd;
+    return 0;
+}
+
+int file_pread(int fd, void *buf, size_t n, int64_t offset)
+{
+    uint8_t *to = buf;
+    while (n > 0) {
+        ssize_t got = pread(fd, to, n, offset);
+        if (got < 0 && errno == EINTR) continue;
+        if (got <= 0) {
+            if (got == 0) errno = 0;
+            return FILE_EIO;
+        }
+        to += got;
+        offset += got;
+        n -= (size_t)got;
+    }
+    return 0;
+}
+
+/* Reads all of an open file into `text`, which has one byte more. */
+static int read_text(int fd, char *text, int64_t bytes, const char *path, char *err, size_t errlen)
+{
+    if (file_pread(fd, text, (size_t)bytes, 0)) {
+        snprintf(err, errlen, "%.400s: cannot be read: %s", path,
+                 errno ? strerror(errno) : "it was cut short meanwhile");
+        return FILE_EIO;
+    }
+    if (file_is_lfs_pointer(text, (size_t)bytes)) {
+        snprintf(err, errlen, "%.400s: is a git-lfs pointer, not the file itself (git lfs pull)",
+                 path);
+        return FILE_EINVAL;
+    }
+    text[bytes] = '\0';
+    return 0;
+}
+
+int file_load(const char *dir, const char *name, size_t max_bytes, char **ret, size_t *ret_len,
+              char *err, size_t errlen)
+{
+    char path[PATH_MAX];
+    int fd = -1;
+    int64_t bytes = 0;
+    char *text = NULL;
+    int rc = file_open(dir, name, &fd, &bytes, err, errlen);
+    if (rc) return rc;
+    join_path(path, dir, name); /* fits: file_open did the same */
+    if (bytes < 0 || (uint64_t)bytes > max_bytes) {
+        snprintf(err, errlen, "%.400s: %lld bytes, the limit is %zu", path, (long long)bytes,
+                 max_bytes);
+        rc = FILE_EINVAL;
+    } else if (!(text = malloc((size_t)bytes + 1))) {
+        snprintf(err, errlen, "%.400s: no memory for %lld bytes", path, (long long)bytes);
+        rc = FILE_ENOMEM;
+    } else {
+        rc = read_text(fd, text, bytes, path, err, errlen);
+    }
+    close(fd);
+    if (rc) {
+        free(text);
+        return rc;
+    }
+    *ret = text;
+    if (ret_len) *ret_len = (size_t)bytes;
+    return 0;
+}

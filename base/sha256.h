@@ -1,0 +1,26 @@
+/* SPDX-License-Identifier: MIT */
+/* SHA-256 (FIPS 180-4). Pure; one owner per state. */
+#ifndef HEARTH_BASE_SHA256_H
+#define HEARTH_BASE_SHA256_H
+
+#include <stddef.h>
+#include <stdint.h>
+
+enum { SHA256_BYTES = 32 };
+
+struct sha256 {
+    uint32_t h[8];
+    uint8_t block[64];
+    size_t n_pending; /* bytes in block */
+    uint64_t n_bytes;
+};
+
+/* A message in pieces of any length; after sha256_final the state is used up. */
+void sha256_init(struct sha256 *s);
+void sha256_update(struct sha256 *s, const void *data, size_t len);
+void sha256_final(struct sha256 *s, uint8_t ret[SHA256_BYTES]);
+
+/* A message in one piece. */
+void sha256(uint8_t ret[SHA256_BYTES], const void *data, size_t len);
+
+#endif

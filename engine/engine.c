@@ -1,0 +1,422 @@
+/* SPDX-License-Identifier: MIT */
+/*
+ * The engine's life: who owns model, pool, pages, forward pass and scheduler, and in which order
+ * they come and go. Everything that a request needs is sized here; afterwards only jobs are
+ * allocated.
+ *
+ * Threads: eng_open and eng_close on the caller's; the scheduler's thread is born last and dies
+ * first.
+ */
+#include "engine/engine.h"
+
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/random.h>
+
+#include "base/clock.h"
+#include "engine/forward.h"
+#include "engine/gemm.h"
+#include "engine/job.h"
+#include "engine/kernels/kernels.h"
+#include "engine/kv.h"
+#include "engine/memory_plan.h"
+#include "engine/model/model.h"
+#include "engine/pool.h"
+#include "engine/scheduler.h"
+#include "engine/selftest.h"
+
+enum {
+    DEFAULT_PARALLEL = 4,
+    MAX_PARALLEL = 4096,
+    DEFAULT_CHUNK = 128,
+    MAX_CHUNK = 65536,
+    DEFAULT_CHOICES = 16,
+    MAX_CHOICES = 1024,
+    QUEUE_PER_SLOT = 4, /* waiting jobs for each slot, by default */
+    QUEUE_CONTEXTS = 8, /* waiting prompt tokens, in contexts, by default */
+    STARVING_US = 15000000,
+    ANSWER_SHARE = 16, /* of the memory, by default */
+};
+
+#define MIN_ANSWER_BYTES ((int64_t)16 << 20)
+#define MAX_ANSWER_BYTES ((int64_t)1 << 30)
+
+struct eng {
+    struct eng_params p; /* defaults filled in; its strings are not kept */
+    const struct kern *kern;
+    const char *gemm;      /* what the loader is told: "native", "blas" or "auto" */
+    const char *blas_core; /* NULL: no BLAS loaded */
+    char gemm_name[64];
+    struct pool *pool;
+    struct eng_model *model;
+    struct kv_layout layout;
+    struct mem_plan plan;
+    struct kv_pages *pages;
+    struct fwd *fwd;
+    struct sched *sched;
+    struct eng_info info;
+};
+
+/* ---- choices ------------------------------------------------------------------------------- */
+
+static bool is_auto(const char *s)
+{
+    return !s || !*s || strcmp(s, "auto") == 0;
+}
+
+/* value, or the default where it is 0; false where it is outside [1, max]. */
+static bool settle(int *value, int def, int max)
+{
+    if (*value == 0) *value = def;
+    return *value >= 1 && *value <= max;
+}
+
+static int64_t answer_share(int64_t memory_bytes)
+{
+    int64_t share = memory_bytes / ANSWER_SHARE;
+    if (share > MAX_ANSWER_BYTES) return MAX_ANSWER_BYTES;
+    return share < MIN_ANSWER_BYTES ? MIN_ANSWER_BYTES : share;
+}
+
+static int settle_params(struct eng *e, char *err, size_t errlen)
+{
+    struct eng_params *p = &e->p;
+    int n_cores = pool_usable_cores();
+    const struct {
+        const char *name;
+        int *value;
+        int def, max;
+    } fields[] = {
+        {"n_threads", &p->n_threads, n_cores, 1024},
+        {"n_parallel", &p->n_parallel, DEFAULT_PARALLEL, MAX_PARALLEL},
+        {"chunk_tokens", &p->chunk_tokens, DEFAULT_CHUNK, MAX_CHUNK},
+        {"n_batch_choices", &p->n_batch_choices, DEFAULT_CHOICES, MAX_CHOICES},
+    };
+    for (size_t i = 0; i < sizeof(fields) / sizeof(fields[0]); i++) {
+        if (settle(fields[i].value, fields[i].def, fields[i].max)) continue;
+        snprintf(err, errlen, "%s is %d but must be in 1 to %d", fields[i].name, *fields[i].value,
+                 fields[i].max);
+        return ENG_EINVAL;
+    }
+    if (p->ctx_tokens < 0 || p->memory_bytes < 0 || p->kv_bytes < 0 || p->answer_bytes < -1 ||
+        p->max_queued_jobs < 0 || p->max_queued_tokens < 0) {
+        snprintf(err, errlen, "sizes of context, memory and queue must not be negative");
+        return ENG_EINVAL;
+    }
+    if (p->max_queued_jobs == 0) p->max_queued_jobs = QUEUE_PER_SLOT * p->n_parallel;
+    if (p->memory_bytes == 0) p->memory_bytes = mem_limit_bytes("");
+    if (p->answer_bytes < 0) p->answer_bytes = answer_share(p->memory_bytes);
+    return 0;
+}
+
+static int choose_kernels(struct eng *e, char *err, size_t errlen)
+{
+    e->kern = kern_select(e->p.kernels);
+    if (e->kern) return 0;
+    snprintf(err, errlen, "kernels \"%s\": unknown, or this CPU cannot run them", e->p.kernels);
+    return ENG_EUNSUPPORTED;
+}
+
+/* OpenBLAS is loaded only where it may be used: asked for, or the plain C kernels are all there is.
+ */
+static int choose_gemm(struct eng *e, char *err, size_t errlen)
+{
+    const char *asked = is_auto(e->p.gemm) ? "auto" : e->p.gemm;
+    bool blas = strcmp(asked, "blas") == 0, native = strcmp(asked, "native") == 0;
+    if (!blas && !native && strcmp(asked, "auto") != 0) {
+        snprintf(err, errlen, "gemm \"%s\" is unknown: auto, native or blas", asked);
+        return ENG_EINVAL;
+    }
+    if (blas || (!native && strcmp(e->kern->name, "c") == 0)) e->blas_core = gemm_blas_init();
+    if (blas && !e->blas_core) {
+        snprintf(err, errlen,
+                 "gemm \"blas\": OpenBLAS cannot be loaded, or was left out of the build");
+        return ENG_EUNSUPPORTED;
+    }
+    e->gemm = e->blas_core ? asked : "native";
+    return 0;
+}
+
+static const char *const kv_names[] = {
+    [KERN_KV_F32] = "f32", [KERN_KV_BF16] = "bf16", [KERN_KV_I8] = "int8"};
+
+static int choose_kv(const struct eng *e, enum kern_kvfmt *ret_fmt, char *err, size_t errlen)
+{
+    const char *asked = e->p.kv_dtype;
+    enum kern_kvfmt own = e->model->numerics->kv;
+    *ret_fmt = own;
+    if (is_auto(asked) || strcmp(asked, kv_names[own]) == 0) return 0;
+    if (own == KERN_KV_BF16 && strcmp(asked, kv_names[KERN_KV_I8]) == 0) {
+        *ret_fmt = KERN_KV_I8;
+        return 0;
+    }
+    snprintf(err, errlen, "a KV cache of %s is not built for numerics %s: it is %s there", asked,
+             e->model->numerics->name, own == KERN_KV_F32 ? "always f32" : "bf16 or int8");
+    return ENG_EUNSUPPORTED;
+}
+
+/* ---- opening ------------------------------------------------------------------------------- */
+
+static int open_model(struct eng *e, char *err, size_t errlen)
+{
+    const struct eng_numerics *numerics = NULL;
+    if (!is_auto(e->p.numerics)) {
+        numerics = eng_numerics_find(e->p.numerics);
+        if (!numerics) {
+            snprintf(err, errlen, "numerics \"%s\" is unknown", e->p.numerics);
+            return ENG_EINVAL;
+        }
+    }
+    struct eng_model_params params = {
+        .dir = e->p.model_dir,
+        .numerics = numerics,
+        .kern = e->kern,
+        .gemm = e->gemm,
+        .memory_bytes = e->p.memory_bytes,
+    };
+    return eng_model_open(&e->model, &params, err, errlen);
+}
+
+static struct fwd_params forward_params(const struct eng *e)
+{
+    return (struct fwd_params){
+        .model = e->model,
+        .layout = &e->layout,
+        .pool = e->pool,
+        .max_rows = e->p.n_parallel + e->p.chunk_tokens,
+        .max_segs = e->p.n_parallel,
+        .max_logit_rows = e->p.n_parallel + BATCH_EXTRA_LOGIT_ROWS,
+        .ctx = e->plan.ctx_tokens,
+    };
+}
+
+static int plan_memory(struct eng *e, char *err, size_t errlen)
+{
+    const struct eng_hparams *hp = &e->model->hp;
+    enum kern_kvfmt fmt;
+    int rc = choose_kv(e, &fmt, err, errlen);
+    if (rc) return rc;
+    kv_layout_init(&e->layout, hp->n_layers, hp->n_kv_heads, hp->d_head, fmt);
+    struct mem_params params = {
+        .fwd = forward_params(e),
+        .n_threads = e->p.n_threads,
+        .n_parallel = e->p.n_parallel,
+        .ctx_tokens = e->p.ctx_tokens,
+        .kv_bytes = e->p.kv_bytes,
+        .answer_bytes = e->p.answer_bytes,
+        .limit_bytes = e->p.memory_bytes,
+    };
+    rc = mem_plan_make(&e->plan, &params, err, errlen);
+    if (!rc && e->p.max_queued_tokens == 0)
+        e->p.max_queued_tokens = QUEUE_CONTEXTS * e->plan.ctx_tokens;
+    return rc;
+}
+
+/* What the weights take, now that they are packed. */
+static void settle_plan(struct eng *e)
+{
+    struct eng_memory *m = &e->plan.memory;
+    int64_t taken = e->model->weights_bytes + eng_model_rope_bytes(e->model, e->plan.ctx_tokens);
+    m->spare_bytes = m->weights_bytes - taken;
+    m->weights_bytes = taken;
+}
+
+static int load(struct eng *e, char *err, size_t errlen)
+{
+    int rc = pool_create(&e->pool, e->p.n_threads, err, errlen);
+    if (!rc) rc = open_model(e, err, errlen);
+    if (!rc) rc = plan_memory(e, err, errlen);
+    if (!rc) rc = eng_model_fill(e->model, e->pool, e->plan.ctx_tokens, err, errlen);
+    if (!rc) settle_plan(e);
+    if (!rc) rc = kv_pages_create(&e->pages, &e->layout, e->plan.n_pages, err, errlen);
+    struct fwd_params fwd = forward_params(e);
+    if (!rc) rc = fwd_create(&e->fwd, &fwd, err, errlen);
+    if (!rc) rc = selftest_run(e->model, e->fwd, e->pages, err, errlen);
+    return rc;
+}
+
+/* ---- the model as the scheduler sees it ---------------------------------------------------- */
+
+static bool run_forward(void *ctx, const struct fwd_step *step)
+{
+    return fwd_run(ctx, step);
+}
+
+static const float *forward_logits(void *ctx, int row)
+{
+    return fwd_logits(ctx, row);
+}
+
+static int32_t forward_argmax(void *ctx, int row, bool *ret_finite)
+{
+    return fwd_argmax(ctx, row, ret_finite);
+}
+
+static int start_scheduler(struct eng *e, char *err, size_t errlen)
+{
+    const struct eng_hparams *hp = &e->model->hp;
+    uint64_t seed = clock_now_us();
+    ssize_t got = getrandom(&seed, sizeof(seed), GRND_NONBLOCK);
+    (void)got; /* a guessable seed costs only speed: tokens are compared in full */
+    struct sched_params params = {
+        .batch = {.model = {.run = run_forward,
+                            .logits = forward_logits,
+                            .argmax = forward_argmax,
+                            .ctx = e->fwd,
+                            .vocab = hp->vocab,
+                            .d_model = hp->d_model,
+                            .eos_ids = hp->eos_ids,
+                            .n_eos_ids = hp->n_eos_ids},
+                  .kern = e->kern,
+                  .pool = e->pool,
+                  .pages = e->pages,
+                  .page_bytes = e->layout.page_bytes,
+                  .hash_seed = seed,
+                  .n_parallel = e->p.n_parallel,
+                  .chunk_tokens = e->p.chunk_tokens,
+                  .ctx = e->plan.ctx_tokens},
+        .max_choices = e->p.n_batch_choices,
+        .max_queued_jobs = e->p.max_queued_jobs,
+        .max_queued_tokens = e->p.max_queued_tokens,
+        .no_prefix_cache = e->p.no_prefix_cache,
+        .global_priority = e->p.global_priority,
+        .starving_us = STARVING_US,
+    };
+    return sched_create(&e->sched, &params, err, errlen);
+}
+
+/* ---- facts --------------------------------------------------------------------------------- */
+
+static bool uses_blas(const struct eng_model *m)
+{
+    bool blas = m->head.use_blas;
+    for (int i = 0; i < m->hp.n_layers; i++)
+        blas = blas || m->layers[i].qkv.use_blas || m->layers[i].down.use_blas;
+    return blas;
+}
+
+/* Whether BLAS gives a row the same bits wherever it stands, for every K of this model. */
+static bool blas_is_repeatable(const struct eng_model *m)
+{
+    const struct eng_layer *l = &m->layers[0];
+    const int k_pads[] = {l->qkv.k_pad, l->o.k_pad, l->down.k_pad};
+    for (size_t i = 0; i < sizeof(k_pads) / sizeof(k_pads[0]); i++)
+        if (!gemm_blas_is_repeatable(k_pads[i])) return false;
+    return true;
+}
+
+static void describe(struct eng *e, double load_seconds)
+{
+    const struct eng_model *m = e->model;
+    const struct eng_hparams *hp = &m->hp;
+    bool blas = uses_blas(m);
+    if (blas)
+        snprintf(e->gemm_name, sizeof(e->gemm_name), "blas:%s", e->blas_core);
+    else
+        snprintf(e->gemm_name, sizeof(e->gemm_name), "native");
+    e->info = (struct eng_info){
+        .architecture = hp->family->architecture,
+        .numerics = m->numerics->name,
+        .kernels = e->kern->name,
+        .gemm = e->gemm_name,
+        .kv_dtype = kv_names[e->layout.fmt],
+        .repeatable = !blas || blas_is_repeatable(m),
+        .n_threads = e->p.n_threads,
+        .n_parallel = e->p.n_parallel,
+        .chunk_tokens = e->p.chunk_tokens,
+        .page_tokens = KV_PAGE_TOKENS,
+        .n_pages = e->plan.n_pages,
+        .max_choices = e->p.n_batch_choices,
+        .ctx_tokens = e->plan.ctx_tokens,
+        .ctx_train_tokens = hp->ctx_train,
+        .n_params = m->n_params,
+        .vocab_size = hp->vocab,
+        .d_model = hp->d_model,
+        .n_layers = hp->n_layers,
+        .n_heads = hp->n_heads,
+        .n_kv_heads = hp->n_kv_heads,
+        .d_head = hp->d_head,
+        .d_ff = hp->d_ff,
+        .eos_ids = hp->eos_ids,
+        .n_eos_ids = hp->n_eos_ids,
+        .bos_id = hp->bos_id,
+        .weights_dtype = m->weights_dtype,
+        .memory = e->plan.memory,
+        .load_seconds = load_seconds,
+    };
+    memcpy(e->info.fingerprint, m->fingerprint, sizeof(e->info.fingerprint));
+}
+
+/* ---- the public functions ------------------------------------------------------------------ */
+
+int eng_open(struct eng **ret, const struct eng_params *params, char *err, size_t errlen)
+{
+    uint64_t start = clock_now_us();
+    int rc = ENG_ENOMEM;
+    struct eng *e = calloc(1, sizeof(*e));
+    if (!e) {
+        snprintf(err, errlen, "no memory to open the engine");
+        return rc;
+    }
+    e->p = *params;
+    rc = settle_params(e, err, errlen);
+    if (!rc) rc = choose_kernels(e, err, errlen);
+    if (!rc) rc = choose_gemm(e, err, errlen);
+    if (!rc) rc = load(e, err, errlen);
+    if (!rc) describe(e, (double)(clock_now_us() - start) * 1e-6);
+    if (!rc) rc = start_scheduler(e, err, errlen);
+    e->p.model_dir = e->p.numerics = e->p.gemm = e->p.kernels = e->p.kv_dtype = e->gemm = NULL;
+    if (rc)
+        eng_close(e);
+    else
+        *ret = e;
+    return rc;
+}
+
+void eng_close(struct eng *e)
+{
+    if (!e) return;
+    sched_destroy(e->sched);
+    fwd_destroy(e->fwd);
+    kv_pages_destroy(e->pages);
+    eng_model_close(e->model);
+    pool_destroy(e->pool);
+    free(e);
+}
+
+const struct eng_info *eng_info(const struct eng *e)
+{
+    return &e->info;
+}
+
+int eng_job_submit(struct eng *e, const struct eng_job_params *params, struct eng_job **ret,
+                   char *err, size_t errlen)
+{
+    return sched_submit(e->sched, params, ret, err, errlen);
+}
+
+void eng_stats(struct eng *e, struct eng_stats *ret_stats)
+{
+    sched_stats(e->sched, ret_stats);
+}
+
+void eng_drain(struct eng *e)
+{
+    sched_drain(e->sched);
+}
+
+void eng_debug_pause(struct eng *e, bool paused)
+{
+    sched_pause(e->sched, paused);
+}
+
+const char *const *eng_numerics_names(void)
+{
+    return eng_path_names();
+}
+
+const char *const *eng_kernel_names(void)
+{
+    return kern_names();
+}

@@ -1,0 +1,39 @@
+/* SPDX-License-Identifier: MIT */
+/*
+ * Jobs that wait for a slot, in the order they will be taken: by rank, then turn, then age.
+ *
+ * Turns let the keys (eng_job_params.fair_key) alternate: a job's turn is one more than that of the
+ * last waiting job of its key, and at least that of the first waiting job, so that a key with a
+ * backlog does not hold up the others, and one that keeps coming back does not pass those who wait.
+ * Within a key, priority decides which of its jobs takes which of its turns. Ranks are all 0, so
+ * nobody passes another key by asking for it; with global_priority a job's rank is its priority.
+ *
+ * Threads: unsafe; the scheduler's lock is held. Lists are intrusive; nothing is allocated.
+ */
+#ifndef HEARTH_ENGINE_JOB_QUEUE_H
+#define HEARTH_ENGINE_JOB_QUEUE_H
+
+#include <limits.h>
+#include <stdbool.h>
+#include <stdint.h>
+
+struct eng_job;
+
+enum { QUEUE_PROMOTED = INT_MIN };
+
+struct queue {
+    struct eng_job *head, *tail;
+    bool global_priority; /* set before the first insert */
+};
+
+/* Whether a is to be taken before b. */
+bool queue_before(const struct eng_job *a, const struct eng_job *b);
+
+/* Sets the job's rank and turn and puts it in its place. */
+void queue_insert(struct queue *q, struct eng_job *job);
+void queue_remove(struct queue *q, struct eng_job *job);
+
+/* Moves a waiting job to the front, whatever its priority; its rank is QUEUE_PROMOTED then. */
+void queue_promote(struct queue *q, struct eng_job *job);
+
+#endif

@@ -1,0 +1,218 @@
+/* SPDX-License-Identifier: MIT */
+/* The memory limit and the plan against it; see memory_plan.h. */
+#include "engine/memory_plan.h"
+
+#include <errno.h>
+#include <inttypes.h>
+#include <stdbool.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <unistd.h>
+
+#include "engine/batch.h"
+#include "engine/kv.h"
+#include "engine/model/model.h"
+
+/* A shorter context is not worth starting with, unless the model's own is. */
+enum { MIN_CTX_TOKENS = 256 };
+
+/* ---- the limit ----------------------------------------------------------------------------- */
+
+/* The number in a file of one line, INT64_MAX for "max", for no file, and for what is no number. */
+static int64_t read_limit(const char *dir, const char *name)
+{
+    char path[4400], line[64];
+    int len = snprintf(path, sizeof(path), "%s/%s", dir, name);
+    FILE *f = len > 0 && (size_t)len < sizeof(path) ? fopen(path, "re") : NULL;
+    if (!f) return INT64_MAX;
+    char *got = fgets(line, sizeof(line), f);
+    fclose(f);
+    if (!got) return INT64_MAX;
+    char *end;
+    errno = 0;
+    long long n = strtoll(line, &end, 10);
+    return errno == 0 && end != line && n > 0 ? n : INT64_MAX;
+}
+
+static int64_t min_i64(int64_t a, int64_t b)
+{
+    return a < b ? a : b;
+}
+
+/* The tightest limit from a group up to the mount point: every level above binds too. */
+static int64_t tightest(const char *root, const char *mount, const char *group, const char *name)
+{
+    char dir[4300];
+    int len = snprintf(dir, sizeof(dir), "%s%s%s", root, mount, group);
+    if (len < 0 || (size_t)len >= sizeof(dir)) return INT64_MAX;
+    size_t stem = strlen(root) + strlen(mount);
+    int64_t best = read_limit(dir, name);
+    for (char *slash; (slash = strrchr(dir + stem, '/')) != NULL;) {
+        *slash = '\0';
+        best = min_i64(best, read_limit(dir, name));
+    }
+    return best;
+}
+
+/* One line of /proc/self/cgroup: "0::/group" (version 2), or "4:memory:/group". */
+static int64_t line_limit(const char *root, char *line)
+{
+    line[strcspn(line, "\n")] = '\0';
+    char *controllers = strchr(line, ':');
+    char *group = controllers ? strchr(controllers + 1, ':') : NULL;
+    if (!group) return INT64_MAX;
+    *group++ = '\0';
+    controllers++;
+    if (!*controllers) return tightest(root, "/sys/fs/cgroup", group, "memory.max");
+    if (!strstr(controllers, "memory")) return INT64_MAX;
+    return tightest(root, "/sys/fs/cgroup/memory", group, "memory.limit_in_bytes");
+}
+
+static int64_t cgroup_limit(const char *root)
+{
+    char path[4200], line[4096];
+    snprintf(path, sizeof(path), "%s/proc/self/cgroup", root);
+    FILE *f = fopen(path, "re");
+    int64_t best = INT64_MAX;
+    while (f && fgets(line, sizeof(line), f))
+        best = min_i64(best, line_limit(root, line));
+    if (f) fclose(f);
+    return best;
+}
+
+int64_t mem_limit_bytes(const char *root)
+{
+    int64_t pages = sysconf(_SC_PHYS_PAGES), page_bytes = sysconf(_SC_PAGESIZE);
+    int64_t physical = pages > 0 && page_bytes > 0 ? pages * page_bytes : INT64_MAX;
+    return min_i64(cgroup_limit(root), physical / 4 * 3);
+}
+
+/* ---- the plan ------------------------------------------------------------------------------ */
+
+static int64_t pages_of(int64_t ctx)
+{
+    return (ctx + KV_PAGE_TOKENS - 1) / KV_PAGE_TOKENS;
+}
+
+static int64_t add_up(const struct eng_memory *m)
+{
+    int64_t sum = m->weights_bytes;
+    const int64_t parts[] = {m->kv_bytes, m->scratch_bytes, m->logits_bytes, m->answer_bytes,
+                             m->other_bytes};
+    for (size_t i = 0; i < sizeof(parts) / sizeof(parts[0]); i++)
+        if (__builtin_add_overflow(sum, parts[i], &sum)) return INT64_MAX;
+    return sum;
+}
+
+/* Everything for a context of ctx tokens and n_pages pages. False where that is beyond counting. */
+static bool plan_at(const struct mem_params *p, int64_t ctx, int64_t n_pages, struct mem_plan *ret)
+{
+    const struct eng_model *model = p->fwd.model;
+    struct fwd_params fwd = p->fwd;
+    struct eng_memory *m = &ret->memory;
+    fwd.ctx = ctx;
+    *m = (struct eng_memory){
+        .weights_bytes = model->weights_bytes + eng_model_rope_bytes(model, ctx),
+        .answer_bytes = p->answer_bytes,
+        .other_bytes = MEM_ALLOWANCE_BYTES,
+        .limit_bytes = p->limit_bytes,
+    };
+    fwd_plan(&fwd, p->n_threads, &m->scratch_bytes, &m->logits_bytes);
+    if (n_pages > INT32_MAX ||
+        __builtin_mul_overflow((int64_t)fwd.layout->page_bytes, n_pages, &m->kv_bytes))
+        return false;
+    int64_t state =
+        batch_bytes(p->n_parallel, p->n_threads, n_pages, ctx, model->hp.vocab, model->hp.d_model);
+    if (__builtin_add_overflow(m->scratch_bytes, state, &m->scratch_bytes)) return false;
+    ret->ctx_tokens = ctx;
+    ret->n_pages = (int)n_pages;
+    return true;
+}
+
+static bool fits(const struct mem_params *p, int64_t ctx, int64_t n_pages, struct mem_plan *ret)
+{
+    return plan_at(p, ctx, n_pages, ret) && add_up(&ret->memory) <= p->limit_bytes;
+}
+
+/* Pages for a context: what kv_bytes says, else all slots at full length. */
+static int64_t wanted_pages(const struct mem_params *p, int64_t ctx)
+{
+    if (p->kv_bytes > 0) return p->kv_bytes / (int64_t)p->fwd.layout->page_bytes;
+    return pages_of(ctx) * p->n_parallel;
+}
+
+/* The same, or where memory is short of it as many as fit, but at least one sequence's. */
+static int64_t choose_pages(const struct mem_params *p, int64_t ctx)
+{
+    struct mem_plan plan;
+    int64_t wanted = wanted_pages(p, ctx), least = pages_of(ctx);
+    if (p->kv_bytes > 0 || fits(p, ctx, wanted, &plan)) return wanted;
+    if (!plan_at(p, ctx, least, &plan)) return least;
+    int64_t rest = p->limit_bytes - add_up(&plan.memory);
+    int64_t more = rest / ((int64_t)p->fwd.layout->page_bytes + prefix_bytes(1));
+    return more > 0 ? min_i64(wanted, least + more) : least;
+}
+
+/* The longest context for which all slots fit; it shrinks by whole pages. */
+static int64_t choose_ctx(const struct mem_params *p, int64_t ctx_max)
+{
+    struct mem_plan plan;
+    if (p->kv_bytes > 0) ctx_max = min_i64(ctx_max, wanted_pages(p, 0) * KV_PAGE_TOKENS);
+    if (fits(p, ctx_max, wanted_pages(p, ctx_max), &plan)) return ctx_max;
+    int64_t low = pages_of(min_i64(ctx_max, MIN_CTX_TOKENS)), high = pages_of(ctx_max);
+    while (high - low > 1) { /* low fits or is the least; high does not fit */
+        int64_t mid = low + (high - low) / 2, ctx = mid * KV_PAGE_TOKENS;
+        if (fits(p, ctx, wanted_pages(p, ctx), &plan))
+            low = mid;
+        else
+            high = mid;
+    }
+    return min_i64(low * KV_PAGE_TOKENS, ctx_max);
+}
+
+static long long mib(int64_t bytes)
+{
+    return (long long)((bytes + (1 << 20) - 1) >> 20);
+}
+
+static int refuse(const struct mem_params *p, const struct mem_plan *plan, char *err, size_t errlen)
+{
+    const struct eng_memory *m = &plan->memory;
+    snprintf(
+        err, errlen,
+        "memory: weights %lld MiB + KV cache %lld MiB (%d pages of %d tokens) + scratch %lld MiB "
+        "+ logits %lld MiB + answers %lld MiB + program %lld MiB = %lld MiB, but the limit is %lld "
+        "MiB",
+        mib(m->weights_bytes), mib(m->kv_bytes), plan->n_pages, KV_PAGE_TOKENS,
+        mib(m->scratch_bytes), mib(m->logits_bytes), mib(m->answer_bytes), mib(m->other_bytes),
+        mib(add_up(m)), mib(p->limit_bytes));
+    return ENG_ENOMEM;
+}
+
+int mem_plan_make(struct mem_plan *ret, const struct mem_params *p, char *err, size_t errlen)
+{
+    int64_t ctx_max = p->fwd.model->hp.ctx_max;
+    if (p->ctx_tokens > ctx_max) {
+        snprintf(err, errlen, "a context of %lld tokens is beyond the %lld of the model",
+                 (long long)p->ctx_tokens, (long long)ctx_max);
+        return ENG_EINVAL;
+    }
+    int64_t ctx = p->ctx_tokens > 0 ? p->ctx_tokens : choose_ctx(p, ctx_max);
+    int64_t n_pages = choose_pages(p, ctx);
+    if (ctx < 1 || n_pages < pages_of(ctx)) {
+        snprintf(err, errlen,
+                 "a KV cache of %lld MiB holds %lld tokens, fewer than the context of %lld",
+                 mib(p->kv_bytes), (long long)n_pages * KV_PAGE_TOKENS, (long long)ctx);
+        return ENG_ENOMEM;
+    }
+    struct mem_plan plan;
+    if (!plan_at(p, ctx, n_pages, &plan)) {
+        snprintf(err, errlen, "%lld pages of KV cache are beyond the address space",
+                 (long long)n_pages);
+        return ENG_ENOMEM;
+    }
+    if (add_up(&plan.memory) > p->limit_bytes) return refuse(p, &plan, err, errlen);
+    *ret = plan;
+    return 0;
+}

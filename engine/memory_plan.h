@@ -1,0 +1,48 @@
+/* SPDX-License-Identifier: MIT */
+/*
+ * Where the memory goes: the limit this process lives under, and the plan that is made and checked
+ * against it before anything large is allocated.
+ *
+ * With overcommit a failing allocation is no signal one can rely on, so sums are compared instead:
+ * weights (with RoPE tables), KV cache, scratch, logits, the caller's answers, and an allowance for
+ * the program itself.
+ */
+#ifndef HEARTH_ENGINE_MEMORY_PLAN_H
+#define HEARTH_ENGINE_MEMORY_PLAN_H
+
+#include <stddef.h>
+#include <stdint.h>
+
+#include "engine/engine.h"
+#include "engine/forward.h"
+
+/* Code, stacks, tokenizer, requests in flight. */
+#define MEM_ALLOWANCE_BYTES ((int64_t)64 << 20)
+
+/*
+ * Bytes this process may use: the tightest memory limit of its cgroups (versions 1 and 2, each
+ * level up to the root), else three quarters of the physical memory, which others need too. root is
+ * put before /proc and /sys paths, "" in earnest.
+ */
+int64_t mem_limit_bytes(const char *root);
+
+struct mem_params {
+    struct fwd_params fwd; /* ctx and pool are not looked at */
+    int n_threads;
+    int n_parallel;
+    int64_t ctx_tokens;   /* 0: the most that the model and the memory allow */
+    int64_t kv_bytes;     /* 0: n_parallel x context, as far as memory goes */
+    int64_t answer_bytes; /* the caller's */
+    int64_t limit_bytes;
+};
+
+struct mem_plan {
+    int64_t ctx_tokens;
+    int n_pages;
+    struct eng_memory memory;
+};
+
+/* 0, ENG_EINVAL for a context beyond the model's, or ENG_ENOMEM with the sums in one sentence. */
+int mem_plan_make(struct mem_plan *ret, const struct mem_params *params, char *err, size_t errlen);
+
+#endif

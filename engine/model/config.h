@@ -1,0 +1,24 @@
+/* SPDX-License-Identifier: MIT */
+/*
+ * config.json and generation_config.json -> struct eng_hparams.
+ *
+ * Both spellings of the reference (rope_theta and rope_scaling, or rope_parameters) and its
+ * defaults are understood; every number is checked for its range, and a feature that is not built
+ * is refused by the name of its field. All problems go to the report, not only the first.
+ */
+#ifndef HEARTH_ENGINE_MODEL_CONFIG_H
+#define HEARTH_ENGINE_MODEL_CONFIG_H
+
+#include <stddef.h>
+
+#include "engine/model/model.h"
+#include "engine/model/problems.h"
+
+/* Reads both files of a directory; generation_config.json may be absent. 0 or the first problem. */
+int eng_config_read(struct eng_hparams *ret_hp, const char *dir, struct eng_report *r);
+
+/* The same from text; generation may be NULL. *ret_hp is written in any case. */
+int eng_config_parse(struct eng_hparams *ret_hp, const char *config, size_t config_len,
+                     const char *generation, size_t generation_len, struct eng_report *r);
+
+#endif

@@ -1,0 +1,42 @@
+/* SPDX-License-Identifier: MIT */
+/* JSON of a model directory; see config_json.h. */
+#include "engine/model/config_json.h"
+
+#include <jansson.h>
+#include <stdio.h>
+
+#include "engine/eng_error.h"
+
+/* A value takes jansson about 100 bytes, so this bounds a file's tree to some 100 MB. */
+enum { MAX_JSON_VALUES = 1000000 };
+
+/* At least as many as there are values: each but the first follows one of these. */
+static size_t count_values(const char *text, size_t len)
+{
+    size_t n = 1;
+    for (size_t i = 0; i < len; i++)
+        n += text[i] == ',' || text[i] == '[' || text[i] == '{';
+    return n;
+}
+
+int eng_json_parse(json_t **ret, const char *text, size_t len, const char *name, char *err,
+                   size_t errlen)
+{
+    if (count_values(text, len) > MAX_JSON_VALUES) {
+        snprintf(err, errlen, "%s: more than %d JSON values", name, MAX_JSON_VALUES);
+        return ENG_EINVAL;
+    }
+    json_error_t error;
+    json_t *root = json_loadb(text, len, JSON_REJECT_DUPLICATES, &error);
+    if (!root) {
+        snprintf(err, errlen, "%s: line %d: %s", name, error.line, error.text);
+        return json_error_code(&error) == json_error_out_of_memory ? ENG_ENOMEM : ENG_EINVAL;
+    }
+    if (!json_is_object(root)) {
+        snprintf(err, errlen, "%s: is not a JSON object", name);
+        json_decref(root);
+        return ENG_EINVAL;
+    }
+    *ret = root;
+    return 0;
+}

@@ -1,0 +1,468 @@
+/* SPDX-License-Identifier: MIT */
+/*
+ * Carries out the plan of a model: allocates the arena, reads every tensor once and packs it as it
+ * comes, on all threads of the pool.
+ *
+ * An item of the pool is one panel: 32 rows are read by plain pread into a staging buffer of the
+ * thread, folded into the fingerprint, and packed to their place. So there is no second copy of the
+ * weights, any file offset will do, a failing disk is an error and not a signal, and a thread that
+ * waits for the disk holds up nobody.
+ *
+ * BF16 panels are coded in 12 bits a weight (B12). A matrix of which some panel cannot be is read
+ * again in the end and kept as BF16, in a mapping of its own, and its place in the arena is given
+ * back: memory never exceeds that of BF16 panels.
+ */
+#include <errno.h>
+#include <stdatomic.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/mman.h>
+
+#include "base/file.h"
+#include "engine/eng_error.h"
+#include "engine/kernels/convert.h"
+#include "engine/model/plan.h"
+#include "engine/model/rope.h"
+#include "engine/model/weight_hash.h"
+#include "engine/pool.h"
+
+/* Mappings are cut at multiples of the largest small page of any system. */
+static const size_t huge_page_bytes = 2u << 20, small_page_bytes = 64u << 10;
+
+/* What one thread needs and what it found; on a cache line of its own. */
+struct worker {
+    _Alignas(64) uint8_t *staging; /* 32 rows as in the file */
+    void *words;                   /* a BF16 panel on its way to B12 */
+    struct eng_hash hash;          /* sum over the rows this thread read */
+    int error;                     /* errno of a failed read; -1: the file became shorter */
+    const struct eng_tensor *at;   /* where */
+};
+
+struct fill {
+    struct eng_model *m;
+    const int *first_panel; /* [n_mats + 1]: running count of panels over the matrices */
+    int panels_per_item;
+    struct worker *workers; /* [n_threads] */
+    int n_threads;
+    atomic_bool failed;
+    atomic_bool *too_odd; /* [n_mats]: a panel does not fit B12 */
+    bool again;           /* those matrices are being read again */
+    double *freqs;        /* [d_head / 2] */
+};
+
+/* ---- the arena ----------------------------------------------------------------------------- */
+
+static size_t round_up(size_t n, size_t to)
+{
+    return (n + to - 1) / to * to;
+}
+
+/*
+ * An anonymous mapping aligned to a huge page, so that the system can give huge pages for all of
+ * it.
+ */
+static void *map_aligned(size_t bytes)
+{
+    bytes = round_up(bytes, small_page_bytes);
+    size_t room = bytes + huge_page_bytes;
+    uint8_t *at = mmap(NULL, room, PROT_READ | PROT_WRITE,
+                       MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
+    if (at == MAP_FAILED) return NULL;
+    size_t before = round_up((uintptr_t)at, huge_page_bytes) - (uintptr_t)at;
+    if (before) munmap(at, before);
+    if (before + bytes < room) munmap(at + before + bytes, room - before - bytes);
+    madvise(at + before, bytes, MADV_HUGEPAGE); /* a wish; its refusal costs only speed */
+    return at + before;
+}
+
+static int make_arena(struct eng_model *m, int64_t ctx, char *err, size_t errlen)
+{
+    struct eng_load *load = m->load;
+    size_t rope_at = load->arena_bytes, rope_bytes = (size_t)eng_model_rope_bytes(m, ctx);
+    m->arena_bytes = rope_at + rope_bytes;
+    m->arena = map_aligned(m->arena_bytes);
+    if (!m->arena) {
+        snprintf(err, errlen, "no memory for %zu MiB of weights", m->arena_bytes >> 20);
+        return ENG_ENOMEM;
+    }
+    uint8_t *base = m->arena;
+    for (int i = 0; i < load->n_vecs; i++)
+        *load->vecs[i].vec = (float *)(base + load->vecs[i].at);
+    for (int i = 0; i < load->n_mats; i++) {
+        struct plan_mat *pm = &load->mats[i];
+        pm->mat->panels = base + pm->panels_at;
+        if (pm->parts[0].bias) pm->mat->bias = (float *)(base + pm->bias_at);
+    }
+    if (m->hp.tied) m->head = m->embed;
+    m->rope_cos = (float *)(base + rope_at);
+    m->rope_sin = (float *)(base + rope_at + rope_bytes / 2);
+    m->ctx = ctx;
+    return 0;
+}
+
+/* ---- reading ------------------------------------------------------------------------------- */
+
+/* Rows [row, row + n) of a tensor (a vector is one row) into buf. */
+static bool read_rows(const struct eng_tensor *t, int64_t row, int n, size_t row_bytes, void *buf,
+                      struct worker *w)
+{
+    const struct eng_shard *s = t->shard;
+    int64_t offset = s->data_start + t->offset + row * (int64_t)row_bytes;
+    if (file_pread(s->fd, buf, (size_t)n * row_bytes, offset) == 0) return true;
+    w->error = errno ? errno : -1;
+    w->at = t;
+    return false;
+}
+
+/*
+ * Every row is hashed under its tensor's name and its place there: no packing can change the sum.
+ */
+static void hash_rows(const struct eng_tensor *t, int64_t row, int n, size_t row_bytes,
+                      const uint8_t *rows, struct worker *w)
+{
+    struct eng_hash name =
+        eng_hash_bytes(t->name, strlen(t->name), (struct eng_hash){{(uint64_t)t->dtype, 5}});
+    for (int i = 0; i < n; i++) {
+        struct eng_hash seed = {{name.lane[0] + (uint64_t)(row + i), name.lane[1]}};
+        eng_hash_add(&w->hash, eng_hash_bytes(rows + (size_t)i * row_bytes, row_bytes, seed));
+    }
+}
+
+static enum kern_src source_of(enum eng_dtype dtype)
+{
+    return dtype == ENG_DTYPE_F32   ? KERN_SRC_F32
+           : dtype == ENG_DTYPE_F16 ? KERN_SRC_F16
+                                    : KERN_SRC_BF16;
+}
+
+/* n elements widened to f32; src and dst may start at the same place when walked from the end. */
+static void widen(enum eng_dtype dtype, const uint8_t *src, float *dst, size_t n)
+{
+    for (size_t i = n; i-- > 0;) {
+        uint16_t half;
+        if (dtype == ENG_DTYPE_F32) {
+            memmove(&dst[i], src + i * sizeof(float), sizeof(float));
+            continue;
+        }
+        memcpy(&half, src + i * sizeof(half), sizeof(half));
+        dst[i] = dtype == ENG_DTYPE_BF16 ? kern_f32_of_bf16(half) : kern_f32_of_f16(half);
+    }
+}
+
+/* A whole vector as f32, through the staging buffer. */
+static bool read_vector(const struct eng_tensor *t, float *to, struct worker *w)
+{
+    if (!read_rows(t, 0, 1, (size_t)t->n_bytes, w->staging, w)) return false;
+    hash_rows(t, 0, 1, (size_t)t->n_bytes, w->staging, w);
+    widen(t->dtype, w->staging, to, (size_t)t->n_elements);
+    return true;
+}
+
+/* ---- packing ------------------------------------------------------------------------------- */
+
+/* Whether the parts differ in dtype, so that their rows have to meet as f32. */
+static bool is_mixed(const struct plan_mat *pm)
+{
+    for (int i = 1; i < pm->n_parts; i++)
+        if (pm->parts[i].weight->dtype != pm->parts[0].weight->dtype) return true;
+    return false;
+}
+
+/* Reads the 32 rows of a panel run by run; rows that do not exist stay NULL. */
+static bool stage_panel(const struct fill *f, const struct plan_mat *pm, int panel, bool mixed,
+                        struct worker *w, const void *rows[KERN_PANEL])
+{
+    size_t n_in = (size_t)pm->mat->n_in;
+    for (int i = 0; i < KERN_PANEL;) {
+        int row, next, n = 1;
+        const struct plan_part *part = eng_plan_row(pm, panel * KERN_PANEL + i, &row);
+        if (!part) {
+            rows[i++] = NULL;
+            continue;
+        }
+        while (i + n < KERN_PANEL && eng_plan_row(pm, panel * KERN_PANEL + i + n, &next) == part)
+            n++;
+        size_t bytes = n_in * (size_t)eng_dtype_bits(part->weight->dtype) / 8;
+        size_t pitch = mixed ? n_in * sizeof(float) : bytes;
+        uint8_t *to = w->staging + (size_t)i * pitch;
+        if (!read_rows(part->weight, row, n, bytes, to, w)) return false;
+        if (!f->again) hash_rows(part->weight, row, n, bytes, to, w);
+        if (mixed) widen(part->weight->dtype, to, (float *)(void *)to, (size_t)n * n_in);
+        for (int j = 0; j < n; j++)
+            rows[i + j] = to + (size_t)j * pitch;
+        i += n;
+    }
+    return true;
+}
+
+static bool pack_panel(const struct fill *f, int i, int panel, struct worker *w)
+{
+    const void *rows[KERN_PANEL];
+    const struct plan_mat *pm = &f->m->load->mats[i];
+    const struct eng_mat *mat = pm->mat;
+    bool mixed = is_mixed(pm);
+    if (!stage_panel(f, pm, panel, mixed, w, rows)) return false;
+    if (!kern_pack_panel(
+            f->m->kern, mat->fmt, mixed ? KERN_SRC_F32 : source_of(pm->parts[0].weight->dtype),
+            rows, mat->n_in, mat->k_pad, w->words, mat->panels + (size_t)panel * mat->panel_bytes))
+        atomic_store_explicit(&f->too_odd[i], true, memory_order_relaxed);
+    return true;
+}
+
+/* The matrix that holds a panel of the running count. */
+static int find_mat(const struct fill *f, int panel)
+{
+    int lo = 0, hi = f->m->load->n_mats;
+    while (hi - lo > 1) {
+        int mid = lo + (hi - lo) / 2;
+        if (f->first_panel[mid] <= panel)
+            lo = mid;
+        else
+            hi = mid;
+    }
+    return lo;
+}
+
+static void pack_item(void *arg, int item, int thread)
+{
+    struct fill *f = arg;
+    int end = f->first_panel[f->m->load->n_mats];
+    int panel = item * f->panels_per_item, last = panel + f->panels_per_item;
+    for (; panel < last && panel < end; panel++) {
+        if (atomic_load_explicit(&f->failed, memory_order_relaxed)) return;
+        int i = find_mat(f, panel);
+        if (f->again && !f->too_odd[i]) continue;
+        if (!pack_panel(f, i, panel - f->first_panel[i], &f->workers[thread]))
+            atomic_store(&f->failed, true);
+    }
+}
+
+/* ---- matrices that do not fit 12 bits ------------------------------------------------------ */
+
+/* Gives back the whole pages of a range of the arena. */
+static void give_back(uint8_t *from, size_t bytes)
+{
+    size_t before = round_up((uintptr_t)from, small_page_bytes) - (uintptr_t)from;
+    if (before < bytes)
+        madvise(from + before, (bytes - before) / small_page_bytes * small_page_bytes,
+                MADV_DONTNEED);
+}
+
+/* Makes plain BF16 of those matrices: places for them in a mapping of their own. */
+static int place_plain(struct fill *f, char *err, size_t errlen)
+{
+    struct eng_model *m = f->m;
+    size_t bytes = 0;
+    for (int i = 0; i < m->load->n_mats; i++) {
+        const struct eng_mat *mat = m->load->mats[i].mat;
+        if (f->too_odd[i])
+            bytes += (size_t)mat->n_panels * kern_panel_bytes(KERN_W_BF16, mat->k_pad);
+    }
+    if (bytes == 0) return 0;
+    m->plain = map_aligned(bytes);
+    m->plain_bytes = bytes;
+    if (!m->plain) {
+        snprintf(err, errlen, "no memory for %zu MiB of weights", bytes >> 20);
+        return ENG_ENOMEM;
+    }
+    uint8_t *at = m->plain;
+    for (int i = 0; i < m->load->n_mats; i++) {
+        struct eng_mat *mat = m->load->mats[i].mat;
+        if (!f->too_odd[i]) continue;
+        size_t coded_bytes = (size_t)mat->n_panels * mat->panel_bytes;
+        give_back(mat->panels, coded_bytes);
+        mat->fmt = KERN_W_BF16;
+        mat->panel_bytes = kern_panel_bytes(KERN_W_BF16, mat->k_pad);
+        mat->panels = at;
+        at += (size_t)mat->n_panels * mat->panel_bytes;
+        m->weights_bytes -= (int64_t)coded_bytes;
+    }
+    m->weights_bytes += (int64_t)bytes;
+    if (m->hp.tied) m->head = m->embed;
+    return 0;
+}
+
+/* ---- vectors and tables -------------------------------------------------------------------- */
+
+/* Biases lie as the rows do; fill is 0 beyond them, as the mapping came. */
+static bool fill_bias(const struct plan_mat *pm, struct worker *w)
+{
+    float *bias = (float *)pm->mat->bias;
+    size_t start = 0;
+    for (int i = 0; i < pm->n_parts; i++) {
+        const struct plan_part *part = &pm->parts[i];
+        if (!pm->interleaved) {
+            if (!read_vector(part->bias, bias + start, w)) return false;
+            start += (size_t)part->n_rows;
+            continue;
+        }
+        float *whole = (float *)(void *)w->staging;
+        if (!read_rows(part->bias, 0, 1, (size_t)part->bias->n_bytes, whole, w)) return false;
+        hash_rows(part->bias, 0, 1, (size_t)part->bias->n_bytes, w->staging, w);
+        widen(part->bias->dtype, w->staging, whole, (size_t)part->n_rows);
+        for (int row = 0; row < part->n_rows; row++)
+            bias[(row / KERN_PANEL * pm->n_parts + i) * KERN_PANEL + row % KERN_PANEL] = whole[row];
+    }
+    return true;
+}
+
+static bool fill_vectors(struct fill *f)
+{
+    const struct eng_load *load = f->m->load;
+    struct worker *w = &f->workers[0];
+    bool ok = true;
+    for (int i = 0; ok && i < load->n_vecs; i++)
+        ok = read_vector(load->vecs[i].tensor, (float *)*load->vecs[i].vec, w);
+    for (int i = 0; ok && i < load->n_mats; i++)
+        ok = !load->mats[i].mat->bias || fill_bias(&load->mats[i], w);
+    return ok;
+}
+
+static void fill_rope_block(void *arg, int item, int thread)
+{
+    (void)thread;
+    struct fill *f = arg;
+    const struct eng_model *m = f->m;
+    int n_freqs = m->hp.d_head / 2;
+    int64_t pos0 = (int64_t)item * ENG_ROPE_BLOCK, left = m->ctx - pos0;
+    size_t at = (size_t)pos0 * (size_t)n_freqs;
+    eng_rope_rows(f->freqs, n_freqs, m->hp.rope.attention_factor, pos0,
+                  left < ENG_ROPE_BLOCK ? (int)left : ENG_ROPE_BLOCK, (float *)m->rope_cos + at,
+                  (float *)m->rope_sin + at);
+}
+
+/* ---- the whole ----------------------------------------------------------------------------- */
+
+/* The largest thing a thread stages: 32 rows of the widest matrix as f32, or the longest vector. */
+static size_t staging_bytes(const struct eng_load *load)
+{
+    size_t most = 0;
+    for (int i = 0; i < load->n_vecs; i++)
+        if ((size_t)load->vecs[i].n > most) most = (size_t)load->vecs[i].n;
+    for (int i = 0; i < load->n_mats; i++) {
+        size_t n = (size_t)load->mats[i].mat->n_in * KERN_PANEL;
+        size_t n_bias = load->mats[i].mat->bias ? (size_t)load->mats[i].mat->n_out : 0;
+        if (n > most) most = n;
+        if (n_bias > most) most = n_bias;
+    }
+    return round_up(most * sizeof(float), 64);
+}
+
+static int *count_panels(const struct eng_load *load)
+{
+    int *first = calloc((size_t)load->n_mats + 1, sizeof(*first));
+    for (int i = 0; first && i < load->n_mats; i++)
+        first[i + 1] = first[i] + load->mats[i].mat->n_panels;
+    return first;
+}
+
+static size_t words_bytes(const struct eng_load *load)
+{
+    size_t most = 64;
+    for (int i = 0; i < load->n_mats; i++) {
+        size_t bytes = kern_panel_bytes(KERN_W_BF16, load->mats[i].mat->k_pad);
+        if (load->mats[i].mat->fmt == KERN_W_B12 && bytes > most) most = bytes;
+    }
+    return most;
+}
+
+static bool make_workers(struct fill *f)
+{
+    size_t bytes = staging_bytes(f->m->load), words = words_bytes(f->m->load);
+    f->workers = aligned_alloc(64, (size_t)f->n_threads * sizeof(*f->workers));
+    if (!f->workers) return false;
+    memset(f->workers, 0, (size_t)f->n_threads * sizeof(*f->workers));
+    for (int i = 0; i < f->n_threads; i++) {
+        f->workers[i].staging = aligned_alloc(64, bytes);
+        f->workers[i].words = aligned_alloc(64, words);
+        if (!f->workers[i].staging || !f->workers[i].words) return false;
+    }
+    return true;
+}
+
+static int report_failure(const struct fill *f, char *err, size_t errlen)
+{
+    for (int i = 0; i < f->n_threads; i++) {
+        const struct worker *w = &f->workers[i];
+        if (!w->error) continue;
+        snprintf(err, errlen, "%s: tensor %.200s cannot be read: %s", w->at->shard->name,
+                 w->at->name, w->error < 0 ? "the file became shorter" : strerror(w->error));
+        return ENG_EIO;
+    }
+    return 0;
+}
+
+/* Sums what the threads hashed and the configuration. */
+static void set_fingerprint(const struct fill *f)
+{
+    struct eng_model *m = f->m;
+    struct eng_hash sum = {{m->hp.config_hash[0], m->hp.config_hash[1]}};
+    for (int i = 0; i < f->n_threads; i++)
+        eng_hash_add(&sum, f->workers[i].hash);
+    memcpy(m->fingerprint, sum.lane, sizeof(m->fingerprint));
+}
+
+static int run(struct fill *f, struct pool *pool, char *err, size_t errlen)
+{
+    int n_panels = f->first_panel[f->m->load->n_mats];
+    int n_blocks = (int)((f->m->ctx + ENG_ROPE_BLOCK - 1) / ENG_ROPE_BLOCK);
+    f->panels_per_item = n_panels / POOL_MAX_ITEMS + 1;
+    int n_items = (n_panels + f->panels_per_item - 1) / f->panels_per_item;
+    eng_rope_freqs(&f->m->hp.rope, f->m->hp.d_head, f->freqs);
+    if (fill_vectors(f)) {
+        struct pool_phase phases[] = {{pack_item, f, n_items}, {fill_rope_block, f, n_blocks}};
+        pool_run(pool, phases, 2, NULL);
+    }
+    int rc = report_failure(f, err, errlen);
+    if (rc) return rc;
+    set_fingerprint(f);
+    f->m->weights_bytes = (int64_t)f->m->load->arena_bytes;
+    rc = place_plain(f, err, errlen);
+    if (rc || !f->m->plain) return rc;
+    struct pool_phase phase = {pack_item, f, n_items};
+    f->again = true;
+    pool_run(pool, &phase, 1, NULL);
+    return report_failure(f, err, errlen);
+}
+
+int eng_model_fill(struct eng_model *m, struct pool *pool, int64_t ctx, char *err, size_t errlen)
+{
+    struct fill f = {.m = m, .n_threads = pool_n_threads(pool)};
+    int *first_panel = NULL;
+    int rc = make_arena(m, ctx, err, errlen);
+    if (rc) return rc;
+    first_panel = count_panels(m->load);
+    f.first_panel = first_panel;
+    f.freqs = calloc((size_t)m->hp.d_head, sizeof(*f.freqs));
+    f.too_odd = calloc((size_t)m->load->n_mats, sizeof(*f.too_odd));
+    if (!first_panel || !f.freqs || !f.too_odd || !make_workers(&f)) {
+        snprintf(err, errlen, "no memory to load the model with");
+        rc = ENG_ENOMEM;
+    } else {
+        rc = run(&f, pool, err, errlen);
+    }
+    for (int i = 0; f.workers && i < f.n_threads; i++) {
+        free(f.workers[i].staging);
+        free(f.workers[i].words);
+    }
+    free(f.workers);
+    free(f.too_odd);
+    free(f.freqs);
+    free(first_panel);
+    if (rc == 0) {
+        eng_load_destroy(m->load);
+        m->load = NULL;
+    }
+    return rc;
+}
+
+void eng_model_close(struct eng_model *m)
+{
+    if (!m) return;
+    eng_load_destroy(m->load);
+    if (m->arena) munmap(m->arena, round_up(m->arena_bytes, small_page_bytes));
+    if (m->plain) munmap(m->plain, round_up(m->plain_bytes, small_page_bytes));
+    free(m->layers);
+    free(m);
+}

@@ -1,0 +1,173 @@
+/* SPDX-License-Identifier: MIT */
+/*
+ * The model: hyper-parameters and packed weights. Everything here is const once eng_model_fill
+ * has returned.
+ *
+ * Shapes in comments use n_layers, n_heads, n_kv_heads, d_head, d_model, d_ff, vocab.
+ */
+#ifndef HEARTH_ENGINE_MODEL_MODEL_H
+#define HEARTH_ENGINE_MODEL_MODEL_H
+
+#include <stdbool.h>
+#include <stddef.h>
+#include <stdint.h>
+
+#include "engine/kernels/kernels.h"
+
+struct pool;
+
+/* One numeric path: which arithmetic a request gets. One table row each (numerics.c). */
+struct eng_numerics {
+    const char *name;
+    enum kern_afmt act;          /* activations into every matrix product */
+    bool keep_source;            /* matrices as stored (BF16 stays, F16 and F32 become F32) ... */
+    enum kern_wfmt matrix, head; /* ... otherwise these. BF16 is kept as B12 where
+                                      the kernels ask for it and the weights allow it */
+    enum kern_kvfmt kv;          /* KV cache, where nothing else is asked for */
+};
+
+/* NULL: unknown; "auto" is the caller's business. */
+const struct eng_numerics *eng_numerics_find(const char *name);
+
+/* NULL-terminated. */
+const char *const *eng_path_names(void);
+
+/* One packed matrix, n_out outputs of n_in inputs; row n of the source is output n. */
+struct eng_mat {
+    enum kern_wfmt fmt;
+    bool use_blas;   /* fixed at load */
+    int n_out, n_in; /* valid sizes */
+    int k_pad;       /* n_in up to KERN_K_ALIGN */
+    int n_panels;    /* ceil(n_out / 32); outputs beyond n_out are zero rows */
+    size_t panel_bytes;
+    uint8_t *panels;   /* 64-byte aligned, in the model's arena */
+    const float *bias; /* [32 * n_panels], or NULL */
+};
+
+/*
+ * What differs between the families of config.json's `architectures`: one table row each
+ * (family.c).
+ */
+struct eng_family {
+    const char *architecture;   /* "LlamaForCausalLM" */
+    const char *model_type;     /* "llama" */
+    bool qkv_bias;              /* q, k, v have a bias whatever the config says (Qwen2) */
+    bool attention_bias_option; /* attention_bias is read: q, k, v, o */
+    bool mlp_bias_option;       /* mlp_bias is read: gate, up, down */
+    bool qk_norm;               /* q_norm and k_norm before RoPE (Qwen3) */
+    bool window_always;         /* sliding_window applies to every layer when not null (Mistral) */
+    bool window_from_layer;     /* use_sliding_window: from max_window_layers on (Qwen2, Qwen3) */
+    bool nope_layers;           /* no_rope_layers, which also take the window in use (SmolLM3) */
+    /* defaults the reference assumes where config.json is silent */
+    int vocab_size, hidden_size, intermediate_size, n_layers, n_heads;
+    int n_kv_heads; /* 0: as many as heads */
+    int head_dim;   /* 0: hidden_size / heads */
+    int max_position_embeddings;
+    int sliding_window; /* 0: none */
+    int bos_id, eos_id; /* -1: none */
+    double rope_theta;
+    bool tie_word_embeddings;
+};
+const struct eng_family *eng_family_by_architecture(const char *architecture); /* NULL: unknown */
+const struct eng_family *eng_family_by_model_type(const char *model_type);
+const struct eng_family *eng_family_at(int i); /* i-th row, NULL past the last */
+
+enum eng_rope_type {
+    ENG_ROPE_DEFAULT,
+    ENG_ROPE_LINEAR,
+    ENG_ROPE_LLAMA3,
+    ENG_ROPE_YARN,
+    ENG_ROPE_DYNAMIC
+};
+
+struct eng_rope {
+    enum eng_rope_type type;
+    double theta, factor;
+    double low_freq_factor, high_freq_factor; /* llama3 */
+    double original_ctx;                      /* llama3, yarn */
+    double beta_fast, beta_slow;              /* yarn */
+    double attention_factor;                  /* of cos and sin; 1 but for yarn */
+    bool truncate;                            /* yarn */
+};
+
+enum { ENG_MAX_EOS = 16, ENG_MAX_LAYERS = 512 };
+
+struct eng_hparams {
+    const struct eng_family *family;
+    int d_model, n_layers, n_heads, n_kv_heads, d_head, d_ff;
+    int32_t vocab;     /* vocab_size of config.json */
+    int64_t ctx_train; /* max_position_embeddings */
+    int64_t ctx_max;   /* longest context that can be served exactly */
+    double rms_eps;
+    bool tied; /* the head is the embedding */
+    bool attn_bias_qkv, attn_bias_o, mlp_bias;
+    struct eng_rope rope;
+    int32_t eos_ids[ENG_MAX_EOS];
+    int n_eos_ids;
+    int32_t bos_id; /* -1: none */
+    bool layer_rope[ENG_MAX_LAYERS];
+    int32_t layer_window[ENG_MAX_LAYERS]; /* keys visible, the token itself included; 0: all */
+    uint64_t config_hash[2]; /* of config.json and generation_config.json as they are */
+};
+
+struct eng_layer {
+    const float *attn_norm; /* [d_model] */
+    const float *ffn_norm;  /* [d_model] */
+    const float *q_norm;    /* [d_head] or NULL */
+    const float *k_norm;    /* [d_head] or NULL */
+    struct eng_mat qkv;     /* rows: q [n_heads * d_head], k and v [n_kv_heads * d_head] */
+    struct eng_mat o;       /* [d_model] of [n_heads * d_head] */
+    struct eng_mat gate_up; /* panels alternate: 32 gate rows, the same 32 up rows, ...;
+                                   n_out = 2 * 32 * ceil(d_ff / 32) */
+    struct eng_mat down;    /* [d_model] of [d_ff] */
+    bool rope;              /* false: a layer without RoPE */
+    int window;             /* keys visible, the token itself included; 0: all before it */
+};
+
+struct eng_model {
+    struct eng_hparams hp;
+    const struct eng_numerics *numerics;
+    const struct kern *kern;
+    struct eng_layer *layers; /* [n_layers] */
+    struct eng_mat embed;     /* rows: tokens; when hp.tied also the head */
+    struct eng_mat head;      /* equal to embed (same panels) when tied */
+    const float *final_norm;  /* [d_model] */
+    const float *rope_cos;    /* [ctx][d_head / 2]; the attention factor is in it */
+    const float *rope_sin;
+    int64_t ctx; /* rows of the RoPE tables */
+    int64_t n_params;
+    int64_t weights_bytes; /* packed size; before eng_model_fill the most it can be */
+    const char *weights_dtype;
+    uint8_t fingerprint[16];
+    void *arena; /* one mapping for all panels and vectors */
+    size_t arena_bytes;
+    void *plain; /* a second one, for BF16 matrices that do not fit B12; or NULL */
+    size_t plain_bytes;
+    struct eng_load *load; /* the plan between open and fill; NULL afterwards */
+};
+
+struct eng_model_params {
+    const char *dir;
+    const struct eng_numerics *numerics; /* NULL: bf16 where the chip has it and the matrices are
+                                            BF16, else exact */
+    const struct kern *kern;
+    const char *gemm;     /* "auto", "native", "blas"; "native" where no BLAS is to be had */
+    int64_t memory_bytes; /* weights beyond this are refused with the sums; 0: no limit */
+};
+
+/*
+ * Two steps, so that memory can be planned between them: eng_model_open reads config.json and
+ * every safetensors header, checks names, dtypes and shapes against the config, and fills hp,
+ * numerics and weights_bytes without allocating for weights; eng_model_fill allocates, reads and
+ * packs on all threads of the pool, and computes RoPE tables for ctx positions (ctx <=
+ * hp.ctx_max). Errors are enum eng_error. eng_model_close takes NULL and half-loaded models.
+ */
+int eng_model_open(struct eng_model **ret, const struct eng_model_params *params, char *err,
+                   size_t errlen);
+int eng_model_fill(struct eng_model *m, struct pool *pool, int64_t ctx, char *err, size_t errlen);
+void eng_model_close(struct eng_model *m);
+
+/* Bytes of the RoPE tables for ctx positions, which eng_model_fill adds to weights_bytes. */
+int64_t eng_model_rope_bytes(const struct eng_model *m, int64_t ctx);
+
+#endif

@@ -1,0 +1,83 @@
+/* SPDX-License-Identifier: MIT */
+/*
+ * What lies between opening a model and filling it: which tensors make which packed matrix, and
+ * where in the arena it goes. Shared by plan.c (makes the plan), fill.c (carries it
+ * out) and inspect.c (shows it).
+ */
+#ifndef HEARTH_ENGINE_MODEL_PLAN_H
+#define HEARTH_ENGINE_MODEL_PLAN_H
+
+#include <stdbool.h>
+#include <stddef.h>
+#include <stdint.h>
+
+#include "engine/model/model.h"
+#include "engine/model/problems.h"
+#include "engine/model/safetensors.h"
+
+/* Rows of a packed matrix that come from one tensor, and the piece of bias that goes with them. */
+struct plan_part {
+    const struct eng_tensor *weight; /* [n_rows, n_in] */
+    const struct eng_tensor *bias;   /* [n_rows], or NULL */
+    int n_rows;
+};
+
+/* What sort of matrix it is decides its format. */
+enum plan_role { PLAN_MATRIX, PLAN_HEAD, PLAN_LOOKUP };
+
+/*
+ * One packed matrix. Its rows are those of its parts one after the other; or, interleaved, 32 rows
+ * of part 0, the same 32 of part 1, and so on, short blocks filled with zero rows.
+ */
+struct plan_mat {
+    struct eng_mat *mat;
+    enum plan_role role;
+    struct plan_part parts[3];
+    int n_parts;
+    bool interleaved;
+    size_t panels_at, bias_at; /* offsets in the arena */
+};
+
+/* One vector, widened to f32. */
+struct plan_vec {
+    const float **vec;
+    const struct eng_tensor *tensor;
+    int n;
+    size_t at;
+};
+
+struct eng_load {
+    struct eng_weights *weights;
+    struct plan_mat *mats;
+    int n_mats;
+    struct plan_vec *vecs;
+    int n_vecs;
+    size_t arena_bytes; /* without the RoPE tables */
+};
+
+enum { PLAN_ALIGN = 64 };
+
+/*
+ * Reads the configuration and all headers of a directory and checks them against each other.
+ * Every problem goes to the report. On 0, m->hp, m->layers and m->load->mats and vecs (without
+ * places) are filled; m->load->weights is set in any case to what could be read.
+ */
+int eng_plan_make(struct eng_model *m, const char *dir, struct eng_report *r);
+
+/*
+ * Chooses formats and places for m->numerics; fills m->weights_bytes with the most that can be needed.
+ * Pure arithmetic.
+ */
+void eng_plan_place(struct eng_model *m, const char *gemm);
+
+/* Whether every matrix of the file is BF16. */
+bool eng_plan_is_bf16(const struct eng_load *load);
+
+/*
+ * Where row `row` of a packed matrix comes from; NULL: a row of zeros. *ret_row is the row there.
+ */
+const struct plan_part *eng_plan_row(const struct plan_mat *pm, int row, int *ret_row);
+
+void eng_load_destroy(struct eng_load *load); /* NULL is fine */
+
+#endif

@@ -1,0 +1,27 @@
+/* SPDX-License-Identifier: MIT */
+/*
+ * Rotary position embeddings: frequencies of every scaling type, and tables of cos and sin. Pure,
+ * in double; one rounding to float at the end.
+ */
+#ifndef HEARTH_ENGINE_MODEL_ROPE_H
+#define HEARTH_ENGINE_MODEL_ROPE_H
+
+#include <stdint.h>
+
+struct eng_rope;
+
+/* Angle per position of each pair of dimensions: ret_freqs [d_head / 2]. d_head is even. */
+void eng_rope_freqs(const struct eng_rope *rope, int d_head, double *ret_freqs);
+
+/* yarn's factor of cos and sin where the config gives none; mscale values are 0 where absent. */
+double eng_rope_yarn_attention(double factor, double mscale, double mscale_all_dim);
+
+/*
+ * Rows pos0 .. pos0 + n - 1 of the tables: cos, sin [n][n_freqs], times scale. pos0 is a multiple
+ * of ENG_ROPE_BLOCK and n at most that, so that a table's values do not depend on how it is cut.
+ */
+enum { ENG_ROPE_BLOCK = 64 };
+void eng_rope_rows(const double *freqs, int n_freqs, double scale, int64_t pos0, int n,
+                   float *cos_rows, float *sin_rows);
+
+#endif

@@ -1,0 +1,278 @@
+/* SPDX-License-Identifier: MIT */
+/* Safetensors headers; see safetensors.h. The set of files that make a model is in weights.c. */
+#include "base/file.h"
+#include "engine/model/safetensors.h"
+
+#include <errno.h>
+#include <jansson.h>
+#include <stdbool.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <unistd.h>
+
+#include "engine/eng_error.h"
+#include "engine/model/config_json.h"
+
+enum { MAX_HEADER_BYTES = 100000000, LENGTH_BYTES = 8 };
+
+static const struct {
+    const char *name;
+    int bits;
+} dtypes[ENG_DTYPE_COUNT] = {
+    [ENG_DTYPE_F32] = {"F32", 32},        [ENG_DTYPE_F16] = {"F16", 16},
+    [ENG_DTYPE_BF16] = {"BF16", 16},      [ENG_DTYPE_BOOL] = {"BOOL", 8},
+    [ENG_DTYPE_U8] = {"U8", 8},           [ENG_DTYPE_I8] = {"I8", 8},
+    [ENG_DTYPE_U16] = {"U16", 16},        [ENG_DTYPE_I16] = {"I16", 16},
+    [ENG_DTYPE_U32] = {"U32", 32},        [ENG_DTYPE_I32] = {"I32", 32},
+    [ENG_DTYPE_U64] = {"U64", 64},        [ENG_DTYPE_I64] = {"I64", 64},
+    [ENG_DTYPE_F64] = {"F64", 64},        [ENG_DTYPE_C64] = {"C64", 64},
+    [ENG_DTYPE_F8_E4M3] = {"F8_E4M3", 8}, [ENG_DTYPE_F8_E5M2] = {"F8_E5M2", 8},
+    [ENG_DTYPE_F8_E8M0] = {"F8_E8M0", 8}, [ENG_DTYPE_F6_E2M3] = {"F6_E2M3", 6},
+    [ENG_DTYPE_F6_E3M2] = {"F6_E3M2", 6}, [ENG_DTYPE_F4] = {"F4", 4},
+};
+
+const char *eng_dtype_name(enum eng_dtype dtype)
+{
+    return dtypes[dtype].name;
+}
+
+int eng_dtype_bits(enum eng_dtype dtype)
+{
+    return dtypes[dtype].bits;
+}
+
+void eng_tensor_shape(const struct eng_tensor *t, char ret_text[ENG_SHAPE_TEXT])
+{
+    int at = snprintf(ret_text, ENG_SHAPE_TEXT, "[");
+    for (int i = 0; i < t->rank && i < ENG_TENSOR_DIMS; i++)
+        at += snprintf(ret_text + at, (size_t)(ENG_SHAPE_TEXT - at), "%s%lld", i ? ", " : "",
+                       (long long)t->shape[i]);
+    snprintf(ret_text + at, (size_t)(ENG_SHAPE_TEXT - at), "%s]",
+             t->rank > ENG_TENSOR_DIMS ? ", ..." : "");
+}
+
+/* What is wrong with one tensor; NULL: nothing. */
+static const char *read_dtype(struct eng_tensor *t, const json_t *info)
+{
+    const char *name = json_string_value(json_object_get(info, "dtype"));
+    for (int i = 0; name && i < ENG_DTYPE_COUNT; i++) {
+        if (strcmp(name, dtypes[i].name) == 0) {
+            t->dtype = (enum eng_dtype)i;
+            return NULL;
+        }
+    }
+    return name ? "has a dtype that the format does not know" : "has no dtype";
+}
+
+static const char *read_shape(struct eng_tensor *t, const json_t *info)
+{
+    const json_t *shape = json_object_get(info, "shape");
+    if (!json_is_array(shape)) return "has no shape";
+    if (json_array_size(shape) > INT32_MAX) return "has too many dimensions";
+    t->rank = (int)json_array_size(shape);
+    t->n_elements = 1;
+    for (int i = 0; i < t->rank; i++) {
+        const json_t *extent = json_array_get(shape, (size_t)i);
+        if (!json_is_integer(extent) || json_integer_value(extent) < 0)
+            return "has an extent that is no whole number >= 0";
+        int64_t n = json_integer_value(extent);
+        if (i < ENG_TENSOR_DIMS) t->shape[i] = n;
+        if (__builtin_mul_overflow(t->n_elements, n, &t->n_elements))
+            return "has more elements than 64 bits can count";
+    }
+    return NULL;
+}
+
+static const char *read_span(struct eng_tensor *t, const json_t *info)
+{
+    const json_t *offsets = json_object_get(info, "data_offsets");
+    if (!json_is_array(offsets) || json_array_size(offsets) != 2) return "has no data_offsets";
+    const json_t *begin = json_array_get(offsets, 0), *end = json_array_get(offsets, 1);
+    if (!json_is_integer(begin) || !json_is_integer(end) || json_integer_value(begin) < 0)
+        return "has data_offsets that are no whole numbers >= 0";
+    if (json_integer_value(end) < json_integer_value(begin)) return "ends before it begins";
+    t->offset = json_integer_value(begin);
+    t->n_bytes = json_integer_value(end) - t->offset;
+    int64_t bits;
+    if (__builtin_mul_overflow(t->n_elements, (int64_t)dtypes[t->dtype].bits, &bits))
+        return "has more bits than 64 bits can count";
+    if (bits % 8 != 0 || bits / 8 != t->n_bytes) return "spans other bytes than shape x dtype";
+    return NULL;
+}
+
+static int read_tensor(struct eng_tensor *t, const json_t *info, const char *file, char *err,
+                       size_t errlen)
+{
+    const char *wrong = json_is_object(info) ? NULL : "is not described by an object";
+    if (!wrong) wrong = read_dtype(t, info);
+    if (!wrong) wrong = read_shape(t, info);
+    if (!wrong) wrong = read_span(t, info);
+    if (!wrong) return 0;
+    snprintf(err, errlen, "%s: tensor %.200s %s", file, t->name, wrong);
+    return ENG_EINVAL;
+}
+
+static int check_metadata(const json_t *metadata, const char *file, char *err, size_t errlen)
+{
+    bool ok = json_is_object(metadata);
+    const char *key;
+    json_t *value;
+    if (ok) {
+        json_object_foreach((json_t *)metadata, key, value) ok = ok && json_is_string(value);
+    }
+    if (ok) return 0;
+    snprintf(err, errlen, "%s: __metadata__ is not an object of strings", file);
+    return ENG_EINVAL;
+}
+
+/* By place in the file; tensors of no bytes come before the one that starts there too. */
+static int compare_place(const void *a, const void *b)
+{
+    const struct eng_tensor *x = a, *y = b;
+    if (x->offset != y->offset) return x->offset < y->offset ? -1 : 1;
+    if (x->n_bytes != y->n_bytes) return x->n_bytes < y->n_bytes ? -1 : 1;
+    return strcmp(x->name, y->name);
+}
+
+/* Spans must follow each other from 0 to the end of the file. */
+static int check_spans(const struct eng_shard *s, int64_t data_bytes, char *err, size_t errlen)
+{
+    int64_t at = 0;
+    for (size_t i = 0; i < s->n_tensors; i++) {
+        const struct eng_tensor *t = &s->tensors[i];
+        if (t->offset != at) {
+            snprintf(err, errlen, "%s: tensor %.200s begins at data byte %lld, %s %lld", s->name,
+                     t->name, (long long)t->offset,
+                     t->offset < at ? "overlapping what goes on to" : "leaving a hole from",
+                     (long long)at);
+            return ENG_EINVAL;
+        }
+        at += t->n_bytes; /* no overflow: offset + n_bytes came as one 64-bit number */
+    }
+    if (at == data_bytes) return 0;
+    snprintf(err, errlen, "%s: the header describes %lld bytes of data, the file has %lld%s",
+             s->name, (long long)at, (long long)data_bytes,
+             at > data_bytes ? " (a cut download?)" : "");
+    return ENG_EINVAL;
+}
+
+static int read_tensors(struct eng_shard *s, json_t *root, char *err, size_t errlen)
+{
+    const char *key;
+    json_t *info;
+    json_object_foreach(root, key, info)
+    {
+        int rc;
+        if (strcmp(key, "__metadata__") == 0) {
+            rc = check_metadata(info, s->name, err, errlen);
+        } else {
+            struct eng_tensor *t = &s->tensors[s->n_tensors++];
+            t->name = key;
+            t->shard = s;
+            rc = read_tensor(t, info, s->name, err, errlen);
+        }
+        if (rc) return rc;
+    }
+    qsort(s->tensors, s->n_tensors, sizeof(*s->tensors), compare_place);
+    return 0;
+}
+
+int eng_shard_parse(struct eng_shard *shard, const char *header, size_t len, int64_t data_bytes,
+                    char *err, size_t errlen)
+{
+    if (len == 0 || header[0] != '{') {
+        snprintf(err, errlen, "%s: the header does not begin with '{'", shard->name);
+        return ENG_EINVAL;
+    }
+    json_t *root = NULL;
+    int rc = eng_json_parse(&root, header, len, shard->name, err, errlen);
+    if (rc) return rc;
+    shard->header = root;
+    shard->tensors = calloc(json_object_size(root) + 1, sizeof(*shard->tensors));
+    if (!shard->tensors) {
+        snprintf(err, errlen, "%s: no memory for its tensors", shard->name);
+        return ENG_ENOMEM;
+    }
+    rc = read_tensors(shard, root, err, errlen);
+    return rc ? rc : check_spans(shard, data_bytes, err, errlen);
+}
+
+/* Checks the length in front of the header; *ret_bytes is the header's. */
+static int read_length(const struct eng_shard *s, int64_t file_bytes, size_t *ret_bytes, char *err,
+                       size_t errlen)
+{
+    uint8_t b[64] = {0};
+    size_t n = file_bytes < (int64_t)sizeof(b) ? (size_t)file_bytes : sizeof(b);
+    int rc = file_pread(s->fd, b, n, 0);
+    if (rc) {
+        snprintf(err, errlen, "%s: cannot be read: %s", s->name, strerror(errno));
+        return rc;
+    }
+    if (file_is_lfs_pointer(b, n)) {
+        snprintf(err, errlen, "%s: is a git-lfs pointer, not the weights (git lfs pull)", s->name);
+        return ENG_EINVAL;
+    }
+    if (n < LENGTH_BYTES) {
+        snprintf(err, errlen, "%s: %lld bytes are too few for a safetensors file", s->name,
+                 (long long)file_bytes);
+        return ENG_EINVAL;
+    }
+    uint64_t len = 0;
+    for (int i = LENGTH_BYTES - 1; i >= 0; i--)
+        len = len << 8 | b[i];
+    if (len > MAX_HEADER_BYTES) {
+        snprintf(err, errlen, "%s: header of %llu bytes, the format's limit is %d", s->name,
+                 (unsigned long long)len, MAX_HEADER_BYTES);
+        return ENG_EINVAL;
+    }
+    if (len > (uint64_t)file_bytes - LENGTH_BYTES) {
+        snprintf(err, errlen, "%s: header of %llu bytes in a file of %lld (a cut download?)",
+                 s->name, (unsigned long long)len, (long long)file_bytes);
+        return ENG_EINVAL;
+    }
+    *ret_bytes = (size_t)len;
+    return 0;
+}
+
+int eng_shard_init(struct eng_shard *shard, const char *dir, const char *name, char *err,
+                   size_t errlen)
+{
+    *shard = (struct eng_shard){.fd = -1, .name = strdup(name)};
+    char *header = NULL;
+    int64_t file_bytes = 0;
+    size_t len = 0;
+    int rc = ENG_ENOMEM;
+    if (!shard->name) goto nomem;
+    rc = file_open(dir, name, &shard->fd, &file_bytes, err, errlen);
+    if (rc) goto out;
+    rc = read_length(shard, file_bytes, &len, err, errlen);
+    if (rc) goto out;
+    header = malloc(len + 1);
+    if (!header) {
+        rc = ENG_ENOMEM;
+        goto nomem;
+    }
+    rc = file_pread(shard->fd, header, len, LENGTH_BYTES);
+    if (rc) {
+        snprintf(err, errlen, "%s: the header cannot be read: %s", name, strerror(errno));
+        goto out;
+    }
+    shard->data_start = LENGTH_BYTES + (int64_t)len;
+    rc = eng_shard_parse(shard, header, len, file_bytes - shard->data_start, err, errlen);
+    goto out;
+nomem:
+    snprintf(err, errlen, "%s: no memory for its header", name);
+out:
+    free(header);
+    return rc;
+}
+
+void eng_shard_finish(struct eng_shard *shard)
+{
+    if (shard->fd >= 0) close(shard->fd);
+    json_decref(shard->header);
+    free(shard->tensors);
+    free(shard->name);
+    *shard = (struct eng_shard){.fd = -1};
+}

@@ -1,0 +1,125 @@
+/* SPDX-License-Identifier: MIT */
+/*
+ * Safetensors files: what lies where. Trusts nothing and reads no tensor data.
+ *
+ * A file is 8 bytes of header length (little-endian), the header (JSON: name -> dtype, shape,
+ * data_offsets, and "__metadata__"), then the data. The reference reader's rules are kept: header
+ * at most 100 MB and inside the file, beginning with '{', UTF-8, no name twice; spans that start
+ * at 0, follow each other without hole or overlap and end with the file; every span as long as
+ * shape and dtype say, by checked arithmetic. Tensors of no elements and of rank 0 are fine.
+ *
+ * A model's weights are model.safetensors or the shards that model.safetensors.index.json names.
+ *
+ * Opened and checked by one thread; afterwards tensors may be read from any.
+ */
+#ifndef HEARTH_ENGINE_MODEL_SAFETENSORS_H
+#define HEARTH_ENGINE_MODEL_SAFETENSORS_H
+
+#include <stdbool.h>
+#include <stddef.h>
+#include <stdint.h>
+
+#include "engine/model/problems.h"
+
+/* Element types a file may hold, by the names of the format; weights use the first three. */
+enum eng_dtype {
+    ENG_DTYPE_F32,
+    ENG_DTYPE_F16,
+    ENG_DTYPE_BF16,
+    ENG_DTYPE_BOOL,
+    ENG_DTYPE_U8,
+    ENG_DTYPE_I8,
+    ENG_DTYPE_U16,
+    ENG_DTYPE_I16,
+    ENG_DTYPE_U32,
+    ENG_DTYPE_I32,
+    ENG_DTYPE_U64,
+    ENG_DTYPE_I64,
+    ENG_DTYPE_F64,
+    ENG_DTYPE_C64,
+    ENG_DTYPE_F8_E4M3,
+    ENG_DTYPE_F8_E5M2,
+    ENG_DTYPE_F8_E8M0,
+    ENG_DTYPE_F6_E2M3,
+    ENG_DTYPE_F6_E3M2,
+    ENG_DTYPE_F4,
+    ENG_DTYPE_COUNT
+};
+const char *eng_dtype_name(enum eng_dtype dtype);
+int eng_dtype_bits(enum eng_dtype dtype);
+
+/* Extents beyond these are checked and counted, but not kept. */
+enum { ENG_TENSOR_DIMS = 4 };
+
+struct eng_tensor {
+    const char *name;
+    enum eng_dtype dtype;
+    int rank;
+    int64_t shape[ENG_TENSOR_DIMS];
+    int64_t n_elements;
+    int64_t offset; /* from the start of the file's data */
+    int64_t n_bytes;
+    const struct eng_shard *shard;
+    bool used; /* a model has asked for it */
+};
+
+/* "[320, 64]", for messages. */
+enum { ENG_SHAPE_TEXT = 112 };
+void eng_tensor_shape(const struct eng_tensor *t, char ret_text[ENG_SHAPE_TEXT]);
+
+/* One file. */
+struct eng_shard {
+    char *name;                 /* within the directory */
+    int fd;                     /* -1: not open */
+    int64_t data_start;         /* offset of the data in the file */
+    struct eng_tensor *tensors; /* in file order */
+    size_t n_tensors;
+    void *header; /* the JSON tree; owns the names */
+};
+
+/*
+ * Checks a header of len bytes that is followed by data_bytes of data, and fills the shard's
+ * tensors (shard->name is for messages). ENG_EINVAL with a sentence that names the file and the
+ * tensor.
+ */
+int eng_shard_parse(struct eng_shard *shard, const char *header, size_t len, int64_t data_bytes,
+                    char *err, size_t errlen);
+
+/* Opens DIR/NAME and checks its header. Undo with eng_shard_finish, also after a failure. */
+int eng_shard_init(struct eng_shard *shard, const char *dir, const char *name, char *err,
+                   size_t errlen);
+void eng_shard_finish(struct eng_shard *shard);
+
+/* An index: which file holds which tensor. Zero-initialise; strings are borrowed from `root`. */
+struct eng_index {
+    void *root;         /* the JSON tree */
+    const char **files; /* each once, in order of first mention */
+    size_t n_files;
+};
+
+/* Reads the text of an index; every file name must stay inside the directory. */
+int eng_index_parse(struct eng_index *index, const char *text, size_t len, char *err,
+                    size_t errlen);
+/* The file that holds a tensor, or NULL. */
+const char *eng_index_find(const struct eng_index *index, const char *tensor);
+void eng_index_finish(struct eng_index *index);
+
+/* All tensors of a model. */
+struct eng_weights {
+    struct eng_shard *shards;
+    size_t n_shards;
+    struct eng_tensor **by_name; /* [n_tensors], sorted by name */
+    size_t n_tensors;
+};
+
+/*
+ * Opens every file of the model in dir; problems go to the report. Returns 0 only when there are
+ * none; *ret_weights is set in any case to what could be read. Returns owned: eng_weights_close.
+ */
+int eng_weights_open(struct eng_weights **ret_weights, const char *dir, struct eng_report *r);
+void eng_weights_close(struct eng_weights *w);
+
+/* The tensor of that name, or NULL. */
+struct eng_tensor *eng_weights_find(const struct eng_weights *w, const char *name);
+
+#endif

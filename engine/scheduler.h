@@ -1,0 +1,48 @@
+/* SPDX-License-Identifier: MIT */
+/*
+ * The scheduler: one thread that takes jobs in, steps the batch, and ends jobs.
+ *
+ * Each round: what was cancelled, stopped or is late ends; waiting jobs are admitted in order while
+ * slots and pages last (the first that does not fit holds back those behind it, so that big ones
+ * are not starved); one step runs. With nothing to do the thread sleeps.
+ *
+ * Other threads meet it at the queue, which sched_submit fills under a short lock, through the
+ * atomic flags of a job, and in the snapshot that sched_stats copies. The forward pass comes as
+ * function pointers, so all of this is tested without a model.
+ */
+#ifndef HEARTH_ENGINE_SCHEDULER_H
+#define HEARTH_ENGINE_SCHEDULER_H
+
+#include <stdbool.h>
+#include <stdint.h>
+
+#include "engine/batch.h"
+#include "engine/engine.h"
+
+struct sched;
+
+/* Borrowed parts live as long as the scheduler. */
+struct sched_params {
+    struct batch_params batch;
+    int max_choices;
+    int max_queued_jobs;
+    int64_t max_queued_tokens;
+    bool no_prefix_cache;
+    bool global_priority; /* priority counts between keys too */
+    uint64_t starving_us; /* then: a key that has waited so long in vain comes next */
+};
+
+/* Starts the thread, all signals blocked in it. Returns owned. */
+int sched_create(struct sched **ret, const struct sched_params *params, char *err, size_t errlen);
+
+/* Cancels what still runs, delivers the last events, joins. NULL is fine. */
+void sched_destroy(struct sched *s);
+
+/* The rest is as the functions of engine.h that bear the same names say. */
+int sched_submit(struct sched *s, const struct eng_job_params *params, struct eng_job **ret,
+                 char *err, size_t errlen);
+void sched_stats(struct sched *s, struct eng_stats *ret_stats);
+void sched_drain(struct sched *s);
+void sched_pause(struct sched *s, bool paused);
+
+#endif

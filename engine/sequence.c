@@ -1,0 +1,186 @@
+/* SPDX-License-Identifier: MIT */
+/* A running sequence and its pages; sequence.h has the terms. */
+#include "engine/sequence.h"
+
+#include <stdlib.h>
+#include <string.h>
+
+#include "engine/job.h"
+
+int seq_init(struct seq *s, int max_pages, int32_t vocab, int d_model)
+{
+    size_t n = (size_t)max_pages;
+    *s = (struct seq){.d_model = d_model};
+    s->pages = calloc(n, sizeof(*s->pages));
+    s->nodes = calloc(n, sizeof(*s->nodes));
+    s->data = calloc(n, sizeof(*s->data));
+    s->hidden_sum = calloc((size_t)d_model, sizeof(*s->hidden_sum));
+    int rc = sample_history_init(&s->history, vocab);
+    return rc == 0 && s->pages && s->nodes && s->data && s->hidden_sum ? 0 : -1;
+}
+
+void seq_finish(struct seq *s)
+{
+    free(s->pages);
+    free(s->nodes);
+    free(s->data);
+    free(s->hidden_sum);
+    sample_history_finish(&s->history);
+    *s = (struct seq){0};
+}
+
+int64_t seq_bytes(int max_pages, int32_t vocab, int d_model)
+{
+    int64_t page = 2 * sizeof(int32_t) + sizeof(uint8_t *);
+    return max_pages * page + (int64_t)vocab * 8 + (int64_t)d_model * 4;
+}
+
+void seq_begin(struct seq *s, struct eng_job *job, int choice)
+{
+    s->job = job;
+    s->choice = choice;
+    s->n_done = s->n_generated = 0;
+    s->n_pages = s->n_published = 0;
+    s->computing = s->broken = false;
+    s->keeps_history = sample_has_penalty(&job->p.sampling);
+    if (s->keeps_history)
+        for (int64_t i = 0; i < job->p.n_prompt; i++)
+            sample_history_add(&s->history, job->p.prompt[i], true);
+    if (job->p.want_embedding)
+        memset(s->hidden_sum, 0, (size_t)s->d_model * sizeof(*s->hidden_sum));
+}
+
+static void drop_pages(struct seq *s, int n_keep, struct prefix *cache)
+{
+    while (s->n_pages > n_keep) {
+        s->n_pages--;
+        prefix_release(cache, s->nodes[s->n_pages], s->pages[s->n_pages]);
+    }
+}
+
+void seq_end(struct seq *s, struct prefix *cache)
+{
+    drop_pages(s, 0, cache);
+    if (s->keeps_history) sample_history_clear(&s->history);
+    s->job = NULL;
+}
+
+bool seq_in_prefill(const struct seq *s)
+{
+    return s->n_done < s->job->p.n_prompt;
+}
+
+const int32_t *seq_tokens(const struct seq *s, int64_t pos)
+{
+    if (pos < s->job->p.n_prompt) return s->job->p.prompt + pos;
+    return s->tail + pos % KV_PAGE_TOKENS;
+}
+
+/* The node that the next published page hangs below. */
+static int32_t chain_end(const struct seq *s)
+{
+    return s->n_published > 0 ? s->nodes[s->n_published - 1] : PREFIX_NONE;
+}
+
+static void add_page(struct seq *s, int32_t node, int32_t page, const struct kv_pages *pages)
+{
+    s->nodes[s->n_pages] = node;
+    s->pages[s->n_pages] = page;
+    s->data[s->n_pages] = kv_page_data(pages, page);
+    s->n_pages++;
+}
+
+/*
+ * Whether the sequence stands at a page boundary with all before it published, may read the cache,
+ * and has a whole page of prompt to come with a token left over to compute.
+ */
+static bool wants_cached_page(const struct seq *s)
+{
+    int64_t boundary = (int64_t)s->n_published * KV_PAGE_TOKENS;
+    return s->n_done == boundary && boundary + KV_PAGE_TOKENS < s->job->p.n_prompt &&
+           job_reads_cache(s->job);
+}
+
+int seq_attach_cached(struct seq *s, struct prefix *cache, const struct kv_pages *pages)
+{
+    int n = 0;
+    while (wants_cached_page(s)) {
+        int32_t node =
+            prefix_find(cache, chain_end(s), &s->job->scope, s->job->p.prompt + s->n_done);
+        if (node == PREFIX_NONE) break;
+        drop_pages(s, s->n_published, cache); /* taken for a step that was given up */
+        add_page(s, node, prefix_acquire(cache, node), pages);
+        s->n_published++;
+        s->n_done += KV_PAGE_TOKENS;
+        n += KV_PAGE_TOKENS;
+    }
+    return n;
+}
+
+bool seq_same_page_ahead(const struct seq *s, const struct seq *t)
+{
+    int64_t boundary = (int64_t)t->n_published * KV_PAGE_TOKENS;
+    return wants_cached_page(s) && t->job->publishes && s->n_published == t->n_published &&
+           chain_end(s) == chain_end(t) && boundary + KV_PAGE_TOKENS <= t->job->p.n_prompt &&
+           prefix_scope_equal(&s->job->scope, &t->job->scope) &&
+           memcmp(s->job->p.prompt + boundary, t->job->p.prompt + boundary, sizeof(s->tail)) == 0;
+}
+
+bool seq_reserve(struct seq *s, int64_t n_positions, struct prefix *cache,
+                 const struct kv_pages *pages)
+{
+    while ((int64_t)s->n_pages * KV_PAGE_TOKENS < n_positions) {
+        int32_t page = prefix_page_get(cache);
+        if (page < 0) return false;
+        add_page(s, PREFIX_NONE, page, pages);
+    }
+    return true;
+}
+
+/*
+ * Publishes the pages that have become full. Private scopes keep prompt pages only: nobody could
+ * ask for more.
+ */
+static void publish(struct seq *s, struct prefix *cache, const struct kv_pages *pages)
+{
+    const struct eng_job *job = s->job;
+    int64_t end = job->scope.private_id ? job->p.n_prompt : INT64_MAX;
+    end = end < s->n_done ? end : s->n_done;
+    int32_t tokens[KV_PAGE_TOKENS];
+    while (job->publishes && (int64_t)(s->n_published + 1) * KV_PAGE_TOKENS <= end) {
+        int i = s->n_published;
+        for (int j = 0; j < KV_PAGE_TOKENS; j++)
+            tokens[j] = *seq_tokens(s, (int64_t)i * KV_PAGE_TOKENS + j);
+        s->nodes[i] = prefix_publish(cache, chain_end(s), &job->scope, tokens, &s->pages[i]);
+        s->data[i] = kv_page_data(pages, s->pages[i]);
+        s->n_published++;
+    }
+}
+
+void seq_advance(struct seq *s, int n_tokens, struct prefix *cache, const struct kv_pages *pages)
+{
+    s->n_done += n_tokens;
+    publish(s, cache, pages);
+}
+
+void seq_push(struct seq *s, int32_t id)
+{
+    int64_t pos = s->job->p.n_prompt + s->n_generated++;
+    s->tail[pos % KV_PAGE_TOKENS] = id;
+    if (s->keeps_history) sample_history_add(&s->history, id, false);
+}
+
+bool seq_fork(struct seq *s, const struct seq *from, struct prefix *cache,
+              const struct kv_pages *pages, size_t page_bytes)
+{
+    drop_pages(s, 0, cache);
+    for (int i = 0; i < from->n_published; i++)
+        add_page(s, from->nodes[i], prefix_acquire(cache, from->nodes[i]), pages);
+    s->n_published = from->n_published;
+    s->n_done = from->n_done;
+    for (int i = from->n_published; i < from->n_pages; i++) {
+        if (!seq_reserve(s, (int64_t)(i + 1) * KV_PAGE_TOKENS, cache, pages)) return false;
+        memcpy(s->data[i], from->data[i], page_bytes);
+    }
+    return true;
+}

@@ -1,0 +1,93 @@
+/* SPDX-License-Identifier: MIT */
+/*
+ * One running sequence: a choice of a job, in a slot, with its pages of KV.
+ *
+ * Position p of a sequence is prompt token p, or generated token p - n_prompt. n_done positions are
+ * in the KV cache; while n_done < n_prompt the sequence is in prefill, then it decodes. Pages are
+ * taken as positions need them, out of the reservation made at admission. Full pages are published
+ * to the prefix cache in order, directly after the step that completed them.
+ *
+ * Threads: the scheduler thread only. All buffers are sized by seq_init; later nothing is
+ * allocated.
+ */
+#ifndef HEARTH_ENGINE_SEQUENCE_H
+#define HEARTH_ENGINE_SEQUENCE_H
+
+#include <stdbool.h>
+#include <stdint.h>
+
+#include "engine/engine.h"
+#include "engine/kv.h"
+#include "engine/prefix.h"
+#include "engine/sample.h"
+
+struct eng_job;
+
+struct seq {
+    struct eng_job *job; /* NULL: the slot is free */
+    int choice;          /* within the job */
+    int64_t n_done;      /* positions computed */
+    int64_t n_generated;
+    int n_pages, n_published; /* pages held; of these, the first n_published have a node */
+    int32_t *pages;           /* [max_pages] */
+    int32_t *nodes;           /* [max_pages] PREFIX_NONE for pages that are not published */
+    uint8_t **data;           /* [max_pages] */
+    int32_t
+        tail[KV_PAGE_TOKENS]; /* token at position p in tail[p % 32], for the last generated ones */
+    struct sample_history history;
+    bool keeps_history; /* some penalty is on */
+    float *hidden_sum;  /* [d_model], for embeddings */
+    int d_model;
+    /* Of the step being built or evaluated. */
+    bool computing; /* has prompt rows in it */
+    bool broken;    /* a page could not be had: ends before the next step */
+};
+
+/* Buffers for sequences of max_pages pages. 0, or -1 without memory; seq_finish is due either way.
+ */
+int seq_init(struct seq *s, int max_pages, int32_t vocab, int d_model);
+void seq_finish(struct seq *s);
+
+/* Bytes that seq_init takes, for the memory plan. */
+int64_t seq_bytes(int max_pages, int32_t vocab, int d_model);
+
+/* Takes a choice of a job into a free slot. */
+void seq_begin(struct seq *s, struct eng_job *job, int choice);
+
+/* Gives all pages back, last first, and frees the slot. */
+void seq_end(struct seq *s, struct prefix *cache);
+
+bool seq_in_prefill(const struct seq *s);
+/* Where the tokens from position pos on lie: the whole rest of the prompt, or one generated token.
+ */
+const int32_t *seq_tokens(const struct seq *s, int64_t pos);
+
+/*
+ * Takes as many pages of the cache as fit the prompt, leaving at least one token to compute.
+ * Returns the tokens gained.
+ */
+int seq_attach_cached(struct seq *s, struct prefix *cache, const struct kv_pages *pages);
+
+/* Whether t is computing now the very page that s, at the end of its cached pages, would compute.
+ */
+bool seq_same_page_ahead(const struct seq *s, const struct seq *t);
+
+/* Pages for positions up to n_positions. The reservation guarantees them; false is an internal
+ * error. */
+bool seq_reserve(struct seq *s, int64_t n_positions, struct prefix *cache,
+                 const struct kv_pages *pages);
+
+/* n_tokens more positions are in the cache; full pages are published. */
+void seq_advance(struct seq *s, int n_tokens, struct prefix *cache, const struct kv_pages *pages);
+
+/* Appends a generated token. */
+void seq_push(struct seq *s, int32_t id);
+
+/*
+ * Makes s a copy of its sibling `from`, whose prompt has just been computed: full pages are shared,
+ * the last partial one is copied. False where no page could be had (an internal error).
+ */
+bool seq_fork(struct seq *s, const struct seq *from, struct prefix *cache,
+              const struct kv_pages *pages, size_t page_bytes);
+
+#endif

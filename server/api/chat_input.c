@@ -1,0 +1,162 @@
+/* SPDX-License-Identifier: MIT */
+/* Messages to prompt; see chat_input.h. Called on text workers. */
+#include "server/api/chat_input.h"
+
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "server/http/endpoint.h"
+
+enum { MAX_MESSAGES = 4096 };
+
+static int bad_type(struct param_error *err, size_t i, const char *field, const char *wanted)
+{
+    char path[PARAM_PATH_MAX];
+    snprintf(path, sizeof(path), "messages[%zu]%s", i, field);
+    return param_fail(err, SRV_ERR_INVALID_TYPE, path, "'%s' must be %s.", path, wanted);
+}
+
+static int check_part(const json_t *part, size_t i, size_t k, struct param_error *err)
+{
+    char path[PARAM_PATH_MAX];
+    snprintf(path, sizeof(path), "messages[%zu].content[%zu]", i, k);
+    const char *type = json_string_value(json_object_get(part, "type"));
+    if (!json_is_object(part) || !type)
+        return param_fail(err, SRV_ERR_INVALID_TYPE, path, "'%s' must be an object with a type.",
+                          path);
+    if (strcmp(type, "text") != 0) {
+        char word[PARAM_WORD_MAX];
+        return param_fail(err, SRV_ERR_UNSUPPORTED, path,
+                          "'%s' is of type '%s'; only content parts of type 'text' are supported.",
+                          path, param_word(type, word));
+    }
+    if (!json_is_string(json_object_get(part, "text")))
+        return param_fail(err, SRV_ERR_INVALID_TYPE, path, "'%s.text' must be a string.", path);
+    return 0;
+}
+
+static int check_content(const json_t *message, size_t i, const char *role, struct param_error *err)
+{
+    const json_t *content = json_object_get(message, "content");
+    bool has_calls = json_array_size(json_object_get(message, "tool_calls")) > 0;
+    if (!content || json_is_null(content)) {
+        if (!strcmp(role, "assistant") && (has_calls || content)) return 0;
+        char path[PARAM_PATH_MAX];
+        snprintf(path, sizeof(path), "messages[%zu].content", i);
+        return param_fail(err, SRV_ERR_MISSING, path, "'%s' is required.", path);
+    }
+    if (json_is_string(content)) return 0;
+    if (!json_is_array(content))
+        return bad_type(err, i, ".content", "a string or an array of content parts");
+    for (size_t k = 0; k < json_array_size(content); k++)
+        if (check_part(json_array_get(content, k), i, k, err)) return -1;
+    return 0;
+}
+
+static int check_message(const json_t *message, size_t i, struct param_error *err)
+{
+    static const char *const roles[] = {"system",    "developer", "user",
+                                        "assistant", "tool",      "function"};
+    if (!json_is_object(message)) return bad_type(err, i, "", "an object");
+    const json_t *role = json_object_get(message, "role");
+    char path[PARAM_PATH_MAX];
+    snprintf(path, sizeof(path), "messages[%zu].role", i);
+    if (!role) return param_fail(err, SRV_ERR_MISSING, path, "'%s' is required.", path);
+    if (!json_is_string(role)) return bad_type(err, i, ".role", "a string");
+    for (size_t k = 0; k < sizeof(roles) / sizeof(roles[0]); k++)
+        if (!strcmp(json_string_value(role), roles[k]))
+            return check_content(message, i, roles[k], err);
+    return param_fail(err, SRV_ERR_INVALID_VALUE, path,
+                      "'%s' must be one of system, developer, user, assistant, tool, function.",
+                      path);
+}
+
+int chat_input_check(const json_t *messages, struct param_error *err)
+{
+    if (!messages)
+        return param_fail(err, SRV_ERR_MISSING, "messages",
+                          "The parameter 'messages' is required.");
+    if (!json_is_array(messages))
+        return param_fail(err, SRV_ERR_INVALID_TYPE, "messages", "'messages' must be an array.");
+    size_t n = json_array_size(messages);
+    if (n == 0 || n > MAX_MESSAGES)
+        return param_fail(err, SRV_ERR_INVALID_VALUE, "messages",
+                          "'messages' holds %zu messages; 1 to %d are allowed.", n, MAX_MESSAGES);
+    for (size_t i = 0; i < n; i++)
+        if (check_message(json_array_get(messages, i), i, err)) return -1;
+    return 0;
+}
+
+int chat_input_check_flags(const json_t *body, struct param_error *err)
+{
+    if (!json_is_true(json_object_get(body, "continue_final_message")) ||
+        !json_is_true(json_object_get(body, "add_generation_prompt")))
+        return 0;
+    return param_fail(err, SRV_ERR_INVALID_VALUE, "continue_final_message",
+                      "'continue_final_message' and 'add_generation_prompt' exclude each other.");
+}
+
+static int render_failure(int rc, const char *message, struct param_error *err)
+{
+    switch (rc) {
+    case TOK_ENOMEM:
+        return param_fail(err, SRV_ERR_OVERLOADED, NULL, "There is no memory for the request.");
+    case TOK_ERAISE:
+        return param_fail(err, SRV_ERR_TEMPLATE, "messages",
+                          "The model's chat template refused the messages: %.200s", message);
+    default:
+        return param_fail(err, SRV_ERR_TEMPLATE, "messages",
+                          "The model's chat template failed on the messages: %.200s", message);
+    }
+}
+
+/* Returns the JSON text of a value, owned: its part of the body if there is one. NULL: no memory. */
+static char *text_of(const struct chat_input *in, const char *key, const json_t *value)
+{
+    struct srv_span span;
+    if (in->body.text && srv_json_member(in->body.text, in->body.len, key, &span))
+        return strndup(span.text, span.len);
+    return json_dumps(value, JSON_COMPACT);
+}
+
+int chat_input_render(const struct srv_app *app, const struct chat_input *in,
+                      struct tok_prompt *ret, struct param_error *err)
+{
+    char message[256] = "";
+    if (!app->chat)
+        return param_fail(err, SRV_ERR_UNSUPPORTED, "messages",
+                          "This model has no chat template; use /v1/completions.");
+    if (in->kwargs && !json_is_object(in->kwargs))
+        return param_fail(err, SRV_ERR_INVALID_TYPE, "chat_template_kwargs",
+                          "'chat_template_kwargs' must be an object.");
+    char *messages = text_of(in, "messages", in->messages);
+    char *kwargs = in->kwargs ? text_of(in, "chat_template_kwargs", in->kwargs) : NULL;
+    int rc = TOK_ENOMEM;
+    if (messages && (kwargs || !in->kwargs)) {
+        struct tok_chat_input chat = {
+            .messages = messages,
+            .kwargs = kwargs,
+            .add_generation_prompt = in->add_generation_prompt && !in->continue_final_message,
+            .continue_final_message = in->continue_final_message,
+        };
+        rc = tok_chat_render(app->chat, &chat, ret, message, sizeof(message));
+    }
+    free(messages);
+    free(kwargs);
+    return rc ? render_failure(rc, message, err) : 0;
+}
+
+int chat_input_encode(const struct srv_app *app, const struct chat_input *in, struct tok_ids *ids,
+                      struct param_error *err)
+{
+    struct tok_prompt prompt = {0};
+    char message[256] = "";
+    if (chat_input_render(app, in, &prompt, err)) return -1;
+    int rc = tok_encode_marked(app->tok, prompt.text, prompt.len, prompt.input, prompt.n_input,
+                               TOK_PARSE_SPECIAL, ids, message, sizeof(message));
+    tok_prompt_finish(&prompt);
+    enum srv_error kind = rc == TOK_ENOMEM ? SRV_ERR_OVERLOADED : SRV_ERR_INVALID_VALUE;
+    if (rc) return param_fail(err, kind, "messages", "%s", message);
+    return 0;
+}

@@ -1,0 +1,47 @@
+/* SPDX-License-Identifier: MIT */
+/*
+ * Chat messages of a request, checked and made into a prompt; shared by every route that takes
+ * messages.
+ *
+ * Text of the request never becomes control tokens: the template marks which bytes of its output
+ * came from the request, and only the rest is searched for special tokens.
+ */
+#ifndef HEARTH_SERVER_API_CHAT_INPUT_H
+#define HEARTH_SERVER_API_CHAT_INPUT_H
+
+#include <stdbool.h>
+
+#include <jansson.h>
+
+#include "server/api/json_fields.h"
+#include "server/api/json_text.h"
+#include "tokenizer/chat/chat.h"
+#include "tokenizer/tokenizer.h"
+
+struct srv_app;
+
+struct chat_input {
+    const json_t *messages;
+    const json_t *kwargs; /* chat_template_kwargs, or NULL */
+    /* The body whose members "messages" and "chat_template_kwargs" they are, so that integers of any
+     * size reach the template; empty: the endpoint has made the messages. */
+    struct srv_span body;
+    bool add_generation_prompt;
+    bool continue_final_message;
+};
+
+/* Roles, contents and parts are what the API allows. 0 or -1 with the path of the wrong field. */
+int chat_input_check(const json_t *messages, struct param_error *err);
+
+/* An answer cannot both be continued and begun anew: 400 if the body asks for both. 0 or -1. */
+int chat_input_check_flags(const json_t *body, struct param_error *err);
+
+/* Renders. *ret is owned: tok_prompt_finish. */
+int chat_input_render(const struct srv_app *app, const struct chat_input *in,
+                      struct tok_prompt *ret, struct param_error *err);
+
+/* Renders and tokenises; ids are appended. */
+int chat_input_encode(const struct srv_app *app, const struct chat_input *in, struct tok_ids *ids,
+                      struct param_error *err);
+
+#endif

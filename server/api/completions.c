@@ -1,0 +1,509 @@
+/* SPDX-License-Identifier: MIT */
+/*
+ * POST /v1/completions: the legacy dialect, complete: prompts as text or ids, one or many, echo,
+ * the four log-probability arrays with offsets, scoring by max_tokens 0, best_of.
+ */
+#include <stdlib.h>
+#include <string.h>
+
+#include "server/api/openai_json.h"
+#include "server/api/routes.h"
+#include "server/config/config.h"
+#include "tokenizer/tokenizer.h"
+
+enum { DEFAULT_MAX_TOKENS = 16 };
+
+/* What a prompt looks like when it is echoed. */
+struct echo {
+    const char *text;
+    size_t len;
+    bool is_text;         /* came as text: special tokens that were added are not part of it */
+    int64_t n_characters; /* code points of the text; 0 unless it is echoed */
+    uint32_t *starts;     /* [n_ids] code points before each token; NULL unless they are shown */
+};
+
+struct completion {
+    struct echo *echoes; /* [n_prompts] */
+};
+
+static const struct param_field fields[] = {
+    GEN_FIELD("prompt", PARAM_JSON, prompt),
+    GEN_FIELD("echo", PARAM_BOOL, echo),
+    GEN_RANGE("logprobs", PARAM_INT, logprobs_count, 0, GEN_MAX_LOGPROBS),
+    GEN_RANGE("best_of", PARAM_INT, best_of, 1, GEN_MAX_CHOICES),
+    GEN_FIELD("add_special_tokens", PARAM_BOOL, add_special),
+    {0},
+};
+
+/* ---- log-probabilities --------------------------------------------------------------------- */
+
+/* The tokens of the four arrays: those of the prompt where it is echoed, then those of a choice. */
+struct tokens {
+    struct srv_gen *g;
+    struct gen_prompt *p;
+    struct gen_choice *c; /* NULL: the prompt alone */
+    int64_t n_echoed;     /* of the prompt */
+};
+
+enum column { TOKENS, LOGPROBS, TOPS, OFFSETS, N_COLUMNS };
+
+static const char *const column_names[N_COLUMNS] = {"tokens", "token_logprobs", "top_logprobs",
+                                                    "text_offset"};
+
+static struct echo *echo_of(const struct srv_gen *g, const struct gen_prompt *p)
+{
+    const struct completion *cp = g->dialect;
+    return &cp->echoes[p - g->prompts];
+}
+
+static struct tokens tokens_of(struct srv_gen *g, struct gen_prompt *p, struct gen_choice *c,
+                               bool with_echo)
+{
+    return (struct tokens){g, p, c, with_echo && g->params.echo ? p->n_ids : 0};
+}
+
+static void add_top(struct srv_gen *g, struct buf *b, const struct gen_record *r,
+                    const struct eng_logprob *top)
+{
+    bool has_own = false;
+    buf_puts(b, "{");
+    for (int i = 0; i < r->n_top; i++) {
+        if (i) buf_puts(b, ",");
+        srv_gen_write_token(g, b, top[i].id);
+        buf_puts(b, ":");
+        buf_json_number(b, top[i].logprob);
+        has_own |= top[i].id == r->id;
+    }
+    if (!has_own) {
+        if (r->n_top) buf_puts(b, ",");
+        srv_gen_write_token(g, b, r->id);
+        buf_puts(b, ":");
+        buf_json_number(b, r->logprob);
+    }
+    buf_puts(b, "}");
+}
+
+/* Code points of the shown text before token i. */
+static int64_t offset_of(const struct tokens *t, int64_t i)
+{
+    const struct echo *e = echo_of(t->g, t->p);
+    if (i < t->n_echoed) return e->starts[i];
+    const struct gen_choice *c = t->c;
+    size_t start = c->offsets[i - t->n_echoed], end = c->text.text.len;
+    return e->n_characters + srv_gen_characters_before(t->c, start < end ? start : end);
+}
+
+static void add_cell(const struct tokens *t, struct buf *b, enum column column, int64_t i)
+{
+    bool echoed = i < t->n_echoed;
+    int64_t at = echoed ? i - 1 : i - t->n_echoed; /* the prompt's first token has no record */
+    const struct gen_log *log = echoed ? &t->p->log : &t->c->log;
+    const struct gen_record *r = at >= 0 ? &log->records[at] : NULL;
+    if (column == OFFSETS)
+        buf_json_int(b, offset_of(t, i));
+    else if (column == TOKENS)
+        srv_gen_write_token(t->g, b, echoed ? t->p->ids[i] : r->id);
+    else if (!r)
+        buf_puts(b, "null");
+    else if (column == LOGPROBS)
+        buf_json_number(b, r->logprob);
+    else
+        add_top(t->g, b, r, gen_log_top(log, at));
+}
+
+/* Cells [from, to) of an array that begins with token `first`. */
+static void add_cells(const struct tokens *t, struct buf *b, enum column column, int64_t first,
+                      int64_t from, int64_t to)
+{
+    for (int64_t i = from; i < to; i++) {
+        if (i > first) buf_puts(b, ",");
+        add_cell(t, b, column, i);
+    }
+}
+
+static void open_column(struct buf *b, enum column column)
+{
+    buf_printf(b, "%s\"%s\":[", column == TOKENS ? "{" : "],", column_names[column]);
+}
+
+/* The whole object for tokens [from, to), of a stream's event. */
+static void add_arrays(const struct tokens *t, struct buf *b, int64_t from, int64_t to)
+{
+    for (int column = 0; column < N_COLUMNS; column++) {
+        open_column(b, (enum column)column);
+        add_cells(t, b, (enum column)column, from, from, to);
+    }
+    buf_puts(b, "]}");
+}
+
+/* ---- choices ------------------------------------------------------------------------------- */
+
+static void write_head(struct srv_gen *g, struct buf *b)
+{
+    buf_printf(b,
+               "{\"id\":\"%s\",\"object\":\"text_completion\",\"created\":%lld,\"model\":", g->id,
+               (long long)g->created);
+    buf_json_string(b, g->model, strlen(g->model));
+    buf_puts(b, ",\"system_fingerprint\":");
+    buf_json_string(b, g->app->fingerprint, strlen(g->app->fingerprint));
+    buf_puts(b, ",\"choices\":[");
+}
+
+/* The next cells of an array of a whole choice; returns true after the last. */
+static bool write_column_part(const struct tokens *t, struct buf *b, enum column column,
+                              int64_t *at)
+{
+    enum { PART_CELLS = 16 };
+    int64_t n = t->n_echoed + srv_gen_shown_tokens(t->c);
+    int64_t to = n - *at > PART_CELLS ? *at + PART_CELLS : n;
+    if (*at == 0) open_column(b, column);
+    add_cells(t, b, column, 0, *at, to);
+    *at = to == n ? 0 : to;
+    return to == n;
+}
+
+static void write_end(struct srv_gen *g, struct buf *b, const struct gen_prompt *p,
+                      const struct gen_choice *c)
+{
+    buf_printf(b, ",\"finish_reason\":\"%s\"", c->finish_reason);
+    if (c->stop_string) {
+        buf_puts(b, ",\"stop_reason\":");
+        buf_json_string(b, c->stop_string, strlen(c->stop_string));
+    } else if (c->stop_id >= 0 && g->params.n_stop_ids) {
+        buf_printf(b, ",\"stop_reason\":%d", (int)c->stop_id);
+    }
+    if (g->params.return_token_ids) {
+        buf_puts(b, ",\"prompt_token_ids\":");
+        srv_gen_write_prompt_ids(b, p);
+        buf_puts(b, ",\"token_ids\":");
+        srv_gen_write_ids(b, c, 0, c->n_tokens);
+    }
+}
+
+/* They are long: once for each prompt, in its first choice, and null in the others. */
+static bool write_prompt_logprobs(struct srv_gen *g, struct buf *b, const struct gen_prompt *p,
+                                  struct gen_cursor *at)
+{
+    bool wanted = p->log.records && !g->params.echo;
+    if (wanted && at->at == 0) buf_puts(b, ",\"prompt_logprobs\":");
+    if (wanted && at->choice == 0) return srv_gen_write_prompt_logprobs_part(g, b, p, &at->at);
+    if (wanted) buf_puts(b, "null");
+    return true;
+}
+
+static bool whole_choice(struct srv_gen *g, struct buf *b, struct gen_prompt *p,
+                         struct gen_choice *c, struct gen_cursor *at)
+{
+    enum { OPEN, ECHO, TEXT, ARRAYS, END = ARRAYS + N_COLUMNS, PROMPT };
+    const struct echo *e = echo_of(g, p);
+    struct tokens t = tokens_of(g, p, c, true);
+    switch (at->part) {
+    case OPEN:
+        buf_printf(b, "{\"index\":%d,\"text\":\"", at->prompt * g->n_choices + at->choice);
+        at->part = g->params.echo ? ECHO : TEXT;
+        return false;
+    case ECHO:
+        if (srv_gen_write_text_part(b, e->text, e->len, &at->at)) at->part = TEXT;
+        return false;
+    case TEXT:
+        if (!srv_gen_write_text_part(b, c->text.text.data, c->text.text.len, &at->at)) return false;
+        buf_puts(b, g->params.want_logprobs ? "\",\"logprobs\":" : "\",\"logprobs\":null");
+        at->part = g->params.want_logprobs ? ARRAYS : END;
+        return false;
+    case END:
+        write_end(g, b, p, c);
+        at->part = PROMPT;
+        return false;
+    case PROMPT:
+        if (!write_prompt_logprobs(g, b, p, at)) return false;
+        buf_puts(b, "}");
+        return true;
+    default: /* one of the arrays */
+        if (!write_column_part(&t, b, (enum column)(at->part - ARRAYS), &at->at)) return false;
+        if (++at->part == END) buf_puts(b, "]}");
+        return false;
+    }
+}
+
+static bool whole_tail(struct srv_gen *g, struct buf *b, struct gen_cursor *at)
+{
+    buf_puts(b, "],\"usage\":");
+    srv_gen_write_usage(g, b);
+    srv_gen_add_timings(g, b);
+    buf_puts(b, "}");
+    return true;
+}
+
+static bool whole(struct srv_gen *g, struct gen_cursor *at, struct buf *b)
+{
+    static const struct gen_writer writer = {write_head, whole_choice, whole_tail};
+    return srv_gen_write_piece(g, &writer, at, b);
+}
+
+/* ---- stream -------------------------------------------------------------------------------- */
+
+static void begin_chunk(struct srv_gen *g, struct buf *b, int index, const char *text, size_t len)
+{
+    buf_init(b, 64 << 20);
+    write_head(g, b);
+    buf_printf(b, "{\"index\":%d,\"text\":", index);
+    buf_json_string(b, text, len);
+    buf_puts(b, ",\"logprobs\":");
+}
+
+/* Echoed prompts are the first chunk of each of their choices. */
+static void stream_begin(struct srv_gen *g)
+{
+    (void)g;
+}
+
+static void echo_chunk(struct srv_gen *g, struct gen_prompt *p, struct gen_choice *c)
+{
+    const struct echo *e = echo_of(g, p);
+    struct buf b;
+    begin_chunk(g, &b, c->index, e->text, e->len);
+    if (g->params.want_logprobs) {
+        struct tokens t = tokens_of(g, p, NULL, true);
+        add_arrays(&t, &b, 0, p->n_ids);
+    } else {
+        buf_puts(&b, "null");
+    }
+    buf_puts(&b, ",\"finish_reason\":null}");
+    srv_gen_end_chunk(g, &b, p, 0);
+}
+
+static void introduce(struct srv_gen *g, struct gen_prompt *p, struct gen_choice *c)
+{
+    if (g->params.echo && !c->introduced) echo_chunk(g, p, c);
+    c->introduced = true;
+}
+
+static void stream_delta(struct srv_gen *g, struct gen_prompt *p, struct gen_choice *c, size_t from,
+                         size_t to, int64_t token_from, int64_t token_to)
+{
+    struct buf b;
+    introduce(g, p, c);
+    begin_chunk(g, &b, c->index, c->text.text.data ? c->text.text.data + from : "", to - from);
+    if (g->params.want_logprobs && token_to > token_from) {
+        struct tokens t = tokens_of(g, p, c, false);
+        add_arrays(&t, &b, token_from, token_to);
+    } else {
+        buf_puts(&b, "null");
+    }
+    buf_puts(&b, ",\"finish_reason\":null");
+    if (g->params.return_token_ids) {
+        buf_puts(&b, ",\"token_ids\":");
+        srv_gen_write_ids(&b, c, token_from, token_to);
+    }
+    buf_puts(&b, "}");
+    srv_gen_end_chunk(g, &b, p, token_to);
+}
+
+static void stream_finish(struct srv_gen *g, struct gen_prompt *p, struct gen_choice *c)
+{
+    struct buf b;
+    introduce(g, p, c);
+    begin_chunk(g, &b, c->index, "", 0);
+    buf_printf(&b, "null,\"finish_reason\":\"%s\"}", c->finish_reason);
+    srv_gen_end_chunk(g, &b, p, c->n_tokens);
+}
+
+static void stream_progress(struct srv_gen *g, const struct gen_progress *progress)
+{
+    struct buf b;
+    buf_init(&b, 65536);
+    write_head(g, &b);
+    srv_gen_end_progress_chunk(g, &b, progress);
+}
+
+static void stream_end(struct srv_gen *g)
+{
+    if (g->params.include_usage || g->params.timings) {
+        struct buf b;
+        buf_init(&b, 65536);
+        write_head(g, &b);
+        srv_gen_end_last_chunk(g, &b);
+    }
+    srv_gen_done_event(g);
+}
+
+static const struct srv_gen_format format = {
+    .endpoint = "completions",
+    .input = "prompt",
+    .stream_begin = stream_begin,
+    .stream_delta = stream_delta,
+    .stream_finish = stream_finish,
+    .stream_progress = stream_progress,
+    .stream_end = stream_end,
+    .stream_error = srv_gen_error_event,
+    .whole = whole,
+};
+
+/* ---- prompts ------------------------------------------------------------------------------- */
+
+#define PROMPT_FORMS                                                                               \
+    "'prompt' must be a string, an array of strings, an array of token ids, or an array of such "  \
+    "arrays."
+
+static int text_prompt(struct srv_gen *g, int i, const json_t *value, struct param_error *err)
+{
+    const char *text = json_string_value(value);
+    size_t len = json_string_length(value);
+    struct completion *cp = g->dialect;
+    struct tok_ids ids = {0};
+    char message[200] = "";
+    unsigned flags = g->params.add_special ? TOK_ADD_SPECIAL : 0;
+    /* Special tokens written in a completion's prompt are meant: the prompt is the template. */
+    int rc = tok_encode(g->app->tok, text, len, flags | TOK_PARSE_SPECIAL, &ids, message,
+                        sizeof(message));
+    int32_t *copy = rc ? NULL : srv_gen_copy_ids(g, ids.ids, ids.n);
+    if (copy) srv_gen_set_prompt(g, i, copy, (int64_t)ids.n);
+    tok_ids_finish(&ids);
+    enum srv_error kind = rc == TOK_ENOMEM ? SRV_ERR_OVERLOADED : SRV_ERR_INVALID_VALUE;
+    if (rc) return param_fail(err, kind, "prompt", "%s", message);
+    if (!copy) return param_fail(err, SRV_ERR_OVERLOADED, NULL, "No memory for the prompt.");
+    cp->echoes[i] = (struct echo){.text = text, .len = len, .is_text = true};
+    return 0;
+}
+
+static int ids_prompt(struct srv_gen *g, int i, const json_t *list, struct param_error *err)
+{
+    struct completion *cp = g->dialect;
+    size_t n = json_array_size(list);
+    int32_t vocab = eng_info(g->app->engine)->vocab_size;
+    int32_t *ids = srv_request_alloc(g->req, (n ? n : 1) * sizeof(*ids));
+    if (!ids) return param_fail(err, SRV_ERR_OVERLOADED, NULL, "No memory for the prompt.");
+    for (size_t k = 0; k < n; k++) {
+        const json_t *value = json_array_get(list, k);
+        if (!json_is_number(value))
+            return param_fail(err, SRV_ERR_INVALID_TYPE, "prompt", PROMPT_FORMS);
+        if (param_read_id(value, vocab, "prompt", &ids[k], err)) return -1;
+    }
+    srv_gen_set_prompt(g, i, ids, (int64_t)n);
+    if (!g->params.echo) return 0;
+    char *text = NULL;
+    size_t len = 0;
+    if (tok_decode(g->app->tok, ids, n, false, &text, &len))
+        return param_fail(err, SRV_ERR_INTERNAL, NULL, "The prompt's ids cannot be decoded.");
+    char *copy = srv_request_alloc(g->req, len + 1);
+    if (copy) memcpy(copy, text, len);
+    free(text);
+    if (!copy) return param_fail(err, SRV_ERR_OVERLOADED, NULL, "No memory for the prompt.");
+    cp->echoes[i] = (struct echo){.text = copy, .len = len};
+    return 0;
+}
+
+static int read_prompts(struct srv_gen *g, struct param_error *err)
+{
+    struct completion *cp = g->dialect;
+    json_t *prompt = g->params.prompt;
+    if (!prompt)
+        return param_fail(err, SRV_ERR_MISSING, "prompt", "The parameter 'prompt' is required.");
+    bool is_list = json_is_array(prompt) && !json_is_number(json_array_get(prompt, 0));
+    size_t n = is_list ? json_array_size(prompt) : 1;
+    if (n == 0)
+        return param_fail(err, SRV_ERR_INVALID_VALUE, "prompt", "'prompt' must not be empty.");
+    if (n > GEN_MAX_PROMPTS)
+        return param_fail(err, SRV_ERR_INVALID_VALUE, "prompt",
+                          "'prompt' holds %zu prompts; at most %d.", n, GEN_MAX_PROMPTS);
+    g->prompts = srv_request_alloc(g->req, n * sizeof(*g->prompts));
+    cp->echoes = srv_request_alloc(g->req, n * sizeof(*cp->echoes));
+    if (!g->prompts || !cp->echoes)
+        return param_fail(err, SRV_ERR_OVERLOADED, NULL, "There is no memory for the request.");
+    g->n_prompts = (int)n;
+    for (int i = 0; i < g->n_prompts; i++) {
+        const json_t *one = is_list ? json_array_get(prompt, (size_t)i) : prompt;
+        bool mixed = is_list && json_typeof(one) != json_typeof(json_array_get(prompt, 0));
+        if (mixed || (!json_is_string(one) && !json_is_array(one)))
+            return param_fail(err, SRV_ERR_INVALID_TYPE, "prompt", PROMPT_FORMS);
+        if (json_is_string(one) ? text_prompt(g, i, one, err) : ids_prompt(g, i, one, err))
+            return -1;
+    }
+    return 0;
+}
+
+static int check_best_of(struct srv_gen *g, struct param_error *err)
+{
+    struct srv_gen_params *p = &g->params;
+    if (p->best_of == 0) return 0;
+    if (p->best_of < p->n)
+        return param_fail(err, SRV_ERR_INVALID_VALUE, "best_of",
+                          "'best_of' is %lld, but must be at least n = %lld.",
+                          (long long)p->best_of, (long long)p->n);
+    if (p->stream && p->best_of > p->n)
+        return param_fail(err, SRV_ERR_INVALID_VALUE, "best_of",
+                          "'best_of' greater than n cannot be streamed.");
+    if (p->best_of > eng_info(g->app->engine)->max_choices)
+        return param_fail(err, SRV_ERR_INVALID_VALUE, "best_of",
+                          "'best_of' is %lld, but must be at most %d.", (long long)p->best_of,
+                          eng_info(g->app->engine)->max_choices);
+    g->n_candidates = (int)p->best_of;
+    return 0;
+}
+
+/* Where the tokens of an echoed prompt begin in its text. */
+static int note_starts(struct srv_gen *g, const struct gen_prompt *p, struct echo *e)
+{
+    struct tok_decoder *decoder = NULL;
+    size_t n_characters = 0;
+    e->starts = srv_request_alloc(g->req, (size_t)p->n_ids * sizeof(*e->starts));
+    if (!e->starts || tok_decoder_create(&decoder, g->app->tok, false)) return -1;
+    for (int64_t i = 0; i < p->n_ids; i++) {
+        const char *text = "";
+        size_t len = 0;
+        tok_decoder_push(decoder, p->ids[i], &text, &len);
+        /* A begin mark that the tokenizer put in front is not part of the text asked for. */
+        if (e->is_text && i == 0 && tok_is_special(g->app->tok, p->ids[i])) len = 0;
+        e->starts[i] = (uint32_t)n_characters;
+        n_characters += srv_gen_characters(text, len);
+    }
+    tok_decoder_destroy(decoder);
+    return 0;
+}
+
+static int measure_echoes(struct srv_gen *g, struct param_error *err)
+{
+    for (int i = 0; g->params.echo && i < g->n_prompts; i++) {
+        struct echo *e = echo_of(g, &g->prompts[i]);
+        e->n_characters = (int64_t)srv_gen_characters(e->text, e->len);
+        if (g->params.want_logprobs && note_starts(g, &g->prompts[i], e))
+            return param_fail(err, SRV_ERR_OVERLOADED, NULL, "There is no memory for the request.");
+    }
+    return 0;
+}
+
+static void derive(struct srv_gen *g)
+{
+    struct srv_gen_params *p = &g->params;
+    if (g->max_tokens < 0) g->max_tokens = DEFAULT_MAX_TOKENS;
+    p->want_logprobs = p->logprobs_count >= 0;
+    if (p->echo && p->want_logprobs && p->prompt_logprobs < p->logprobs_count)
+        p->prompt_logprobs = p->logprobs_count;
+    /* Ranking candidates needs their log-probabilities. */
+    if (g->n_candidates > g->n_choices && p->logprobs_count < 0) p->logprobs_count = 0;
+}
+
+static void handle(struct srv_request *req)
+{
+    struct param_error err = {0};
+    struct srv_gen *g = srv_gen_open(req, &format, fields);
+    if (!g) return;
+    g->dialect = srv_request_alloc(req, sizeof(struct completion));
+    if (!g->dialect)
+        param_fail(&err, SRV_ERR_OVERLOADED, NULL, "There is no memory for the request.");
+    else if (!check_best_of(g, &err) && !read_prompts(g, &err)) {
+        snprintf(g->id, sizeof(g->id), "cmpl-%s", srv_request_unique(req));
+        derive(g);
+        if (!measure_echoes(g, &err)) {
+            srv_gen_start(g);
+            return;
+        }
+    }
+    srv_gen_refuse(g, &err);
+}
+
+const struct srv_route srv_routes_completions[] = {
+    {"POST", "/v1/completions", 0, handle},
+    {"POST", "/completions", 0, handle},
+    {0},
+};

@@ -1,0 +1,413 @@
+/* SPDX-License-Identifier: MIT */
+/*
+ * POST /v1/embeddings: the mean of the final hidden states over the tokens of each input, scaled to
+ * length 1. Language models are not trained for this; the documentation says so.
+ *
+ * Each input is a prefill-only job; a few run at once. Threads as in generation.c: the engine writes each
+ * vector once and then publishes it, the text worker answers when the last job is done.
+ */
+#include <math.h>
+#include <sched.h>
+#include <stdatomic.h>
+#include <string.h>
+
+#include "engine/engine.h"
+#include "server/api/generation.h"
+#include "server/api/routes.h"
+#include "server/config/config.h"
+#include "tokenizer/tokenizer.h"
+
+enum { MAX_INPUTS = 256, ANSWER_MAX = 256 << 20 };
+
+struct input {
+    struct embedding *owner;
+    int32_t *ids;
+    int64_t n_ids;
+    float *vector; /* [d_model], written by the engine thread before done */
+    _Atomic(struct eng_job *) job;
+    atomic_int finish;
+    atomic_bool done;
+    bool reaped;
+};
+
+struct embedding {
+    struct srv_request *req;
+    const struct srv_app *app;
+    json_t *body;
+    const char *model, *encoding_format, *model_shown;
+    json_t *input;
+    int64_t dimensions;
+    struct input *inputs;
+    int n_inputs, n_submitted, n_outstanding;
+    int n_places_kept; /* in the queue, for others */
+    bool answered;
+    atomic_bool gone;
+    atomic_int n_inside;
+};
+
+#define FIELD(name, type, member, min, max)                                                        \
+    {                                                                                              \
+        name, type, offsetof(struct embedding, member), min, max                                   \
+    }
+
+static const struct param_field fields[] = {
+    FIELD("model", PARAM_STRING, model, 0, 0),
+    FIELD("input", PARAM_JSON, input, 0, 0),
+    FIELD("encoding_format", PARAM_STRING, encoding_format, 0, 0),
+    FIELD("dimensions", PARAM_INT, dimensions, 1, 1 << 20),
+    {"user", PARAM_IGNORED, 0, 0, 0},
+    {0},
+};
+
+/* ---- engine thread ------------------------------------------------------------------------- */
+
+static void on_event(void *ctx, const struct eng_event *ev)
+{
+    struct input *in = ctx;
+    struct embedding *e = in->owner;
+    atomic_fetch_add_explicit(&e->n_inside, 1, memory_order_relaxed);
+    if (ev->type == ENG_EVENT_EMBEDDING)
+        memcpy(in->vector, ev->logits, (size_t)ev->n_logits * sizeof(float));
+    if (ev->type == ENG_EVENT_CHOICE_DONE) atomic_store(&in->finish, (int)ev->finish);
+    if (ev->type == ENG_EVENT_JOB_DONE) {
+        atomic_store_explicit(&in->done, true, memory_order_release);
+        srv_request_wake(e->req);
+    }
+    atomic_fetch_sub_explicit(&e->n_inside, 1, memory_order_release);
+}
+
+/* ---- jobs ---------------------------------------------------------------------------------- */
+
+static int submit(struct embedding *e, struct input *in, char *err, size_t errlen)
+{
+    const struct srv_config *config = e->app->config;
+    uint64_t start = srv_request_start_us(e->req);
+    struct eng_job_params jp = {
+        .prompt = in->ids,
+        .n_prompt = in->n_ids,
+        .n_choices = 1,
+        .sampling = eng_sampling_default(),
+        .n_logprobs = -1,
+        .n_prompt_logprobs = -1,
+        .want_embedding = true,
+        .n_places_kept = e->n_places_kept,
+        .goes_on = e->n_submitted > 0 && e->n_outstanding == 0,
+        .deadline_us =
+            config->request_timeout_ms ? start + (uint64_t)config->request_timeout_ms * 1000 : 0,
+        /* The first input waits for the request; once it is in, the others do not time out. */
+        .queue_deadline_us = config->queue_timeout_ms && in == e->inputs
+                                 ? start + (uint64_t)config->queue_timeout_ms * 1000
+                                 : 0,
+        .on_event = on_event,
+        .ctx = in,
+    };
+    memcpy(jp.tenant, srv_request_tenant(e->req), sizeof(jp.tenant));
+    memcpy(&jp.fair_key, jp.tenant, sizeof(jp.fair_key));
+    struct eng_job *job = NULL;
+    int rc = eng_job_submit(e->app->engine, &jp, &job, err, errlen);
+    if (rc) return rc;
+    in->job = job;
+    e->n_submitted++;
+    e->n_outstanding++;
+    if (atomic_load(&e->gone)) eng_job_cancel(job);
+    return 0;
+}
+
+static int submit_more(struct embedding *e, char *err, size_t errlen)
+{
+    int at_once = eng_info(e->app->engine)->n_parallel;
+    while (e->n_submitted < e->n_inputs && e->n_outstanding < at_once && !atomic_load(&e->gone)) {
+        int rc = submit(e, &e->inputs[e->n_submitted], err, errlen);
+        if (rc == ENG_EQUEUEFULL && e->n_outstanding > 0) return 0;
+        if (rc) return rc;
+    }
+    return 0;
+}
+
+static void cancel_jobs(struct embedding *e)
+{
+    for (int i = 0; i < e->n_inputs; i++) {
+        struct eng_job *job = e->inputs[i].job;
+        if (job) eng_job_cancel(job);
+    }
+}
+
+/* ---- answer -------------------------------------------------------------------------------- */
+
+static void write_base64(struct buf *b, const uint8_t *data, size_t len)
+{
+    static const char digits[] = "ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789+/";
+    buf_puts(b, "\"");
+    for (size_t i = 0; i < len; i += 3) {
+        size_t left = len - i;
+        uint32_t v = (uint32_t)data[i] << 16 | (left > 1 ? (uint32_t)data[i + 1] << 8 : 0) |
+                     (left > 2 ? data[i + 2] : 0);
+        char out[4] = {digits[v >> 18], digits[v >> 12 & 63], left > 1 ? digits[v >> 6 & 63] : '=',
+                       left > 2 ? digits[v & 63] : '='};
+        buf_add(b, out, 4);
+    }
+    buf_puts(b, "\"");
+}
+
+static void normalise(float *v, int n)
+{
+    double sum = 0;
+    for (int i = 0; i < n; i++)
+        sum += (double)v[i] * v[i];
+    double scale = sum > 0 ? 1 / sqrt(sum) : 0;
+    for (int i = 0; i < n; i++)
+        v[i] = (float)(v[i] * scale);
+}
+
+static void write_vector(const struct embedding *e, struct buf *b, float *v)
+{
+    int n = eng_info(e->app->engine)->d_model;
+    if (e->dimensions && e->dimensions < n) n = (int)e->dimensions;
+    normalise(v, n);
+    if (e->encoding_format && !strcmp(e->encoding_format, "base64")) {
+        /* Little-endian float32, as every machine this runs on stores it. */
+        write_base64(b, (const uint8_t *)v, (size_t)n * sizeof(float));
+        return;
+    }
+    buf_puts(b, "[");
+    for (int i = 0; i < n; i++) {
+        if (i) buf_puts(b, ",");
+        buf_json_number(b, v[i]);
+    }
+    buf_puts(b, "]");
+}
+
+static void succeed(struct embedding *e)
+{
+    struct buf b;
+    int64_t n_tokens = 0;
+    buf_init(&b, ANSWER_MAX);
+    buf_puts(&b, "{\"object\":\"list\",\"data\":[");
+    for (int i = 0; i < e->n_inputs; i++) {
+        n_tokens += e->inputs[i].n_ids;
+        buf_printf(&b, "%s{\"object\":\"embedding\",\"index\":%d,\"embedding\":", i ? "," : "", i);
+        write_vector(e, &b, e->inputs[i].vector);
+        buf_puts(&b, "}");
+    }
+    buf_puts(&b, "],\"model\":");
+    buf_json_string(&b, e->model_shown, strlen(e->model_shown));
+    buf_printf(&b, ",\"usage\":{\"prompt_tokens\":%lld,\"total_tokens\":%lld}}",
+               (long long)n_tokens, (long long)n_tokens);
+    struct srv_account *a = srv_request_account(e->req);
+    a->n_prompt_tokens = n_tokens;
+    a->finish_reason = "stop";
+    srv_reply(e->req, 200, NULL, &b);
+}
+
+static void fail(struct embedding *e, enum srv_error kind, const char *message)
+{
+    if (e->answered) return;
+    e->answered = true;
+    srv_request_account(e->req)->finish_reason = "error";
+    srv_reply_error(e->req, kind, NULL, "%s", message);
+    cancel_jobs(e);
+}
+
+static void check_failures(struct embedding *e)
+{
+    for (int i = 0; i < e->n_submitted; i++) {
+        int finish = atomic_load(&e->inputs[i].finish);
+        if (finish == ENG_FINISH_QUEUE_TIMEOUT)
+            fail(e, SRV_ERR_QUEUE_TIMEOUT, "The request waited in the queue for too long.");
+        else if (finish == ENG_FINISH_DEADLINE)
+            fail(e, SRV_ERR_DEADLINE, "The request's deadline passed.");
+        else if (finish == ENG_FINISH_CANCELLED && !atomic_load(&e->gone))
+            fail(e, SRV_ERR_SHUTTING_DOWN, "The server ended the request.");
+        else if (finish == ENG_FINISH_ERROR)
+            fail(e, SRV_ERR_INTERNAL, "The model gave no usable numbers for this input.");
+    }
+}
+
+static void on_wake(struct srv_request *req)
+{
+    struct embedding *e = srv_request_api_data(req);
+    char err[256] = "";
+    for (int i = 0; i < e->n_submitted; i++) {
+        struct input *in = &e->inputs[i];
+        if (in->reaped || !atomic_load_explicit(&in->done, memory_order_acquire)) continue;
+        in->reaped = true;
+        e->n_outstanding--;
+    }
+    if (atomic_load(&e->gone)) {
+        e->answered = true;
+        cancel_jobs(e);
+    }
+    check_failures(e);
+    if (!e->answered && e->n_submitted < e->n_inputs) {
+        int rc = submit_more(e, err, sizeof(err));
+        if (rc) fail(e, rc == ENG_EQUEUEFULL ? SRV_ERR_QUEUE_FULL : SRV_ERR_INTERNAL, err);
+    }
+    if (e->n_outstanding > 0) return;
+    if (!e->answered) succeed(e);
+    e->answered = true;
+    while (atomic_load_explicit(&e->n_inside, memory_order_acquire))
+        sched_yield();
+    srv_request_done(req);
+}
+
+static void on_gone(struct srv_request *req)
+{
+    struct embedding *e = srv_request_api_data(req);
+    atomic_store(&e->gone, true);
+    cancel_jobs(e);
+}
+
+static void on_stop(struct srv_request *req)
+{
+    cancel_jobs(srv_request_api_data(req));
+}
+
+static void on_free(struct srv_request *req)
+{
+    struct embedding *e = srv_request_api_data(req);
+    for (int i = 0; i < e->n_inputs; i++)
+        eng_job_release(e->inputs[i].job);
+    json_decref(e->body);
+}
+
+/* ---- request ------------------------------------------------------------------------------- */
+
+static int take_ids(struct embedding *e, struct input *in, const int32_t *ids, size_t n,
+                    struct param_error *err)
+{
+    int64_t ctx = eng_info(e->app->engine)->ctx_tokens;
+    if (n == 0)
+        return param_fail(err, SRV_ERR_INVALID_VALUE, "input", "'input' must not be empty.");
+    if ((int64_t)n > ctx)
+        return param_fail(err, SRV_ERR_CONTEXT, "input",
+                          "This model's maximum context length is %lld tokens. However, an input "
+                          "has %zu tokens, so the request exceeds the available context size.",
+                          (long long)ctx, n);
+    in->owner = e;
+    in->n_ids = (int64_t)n;
+    in->ids = srv_request_alloc(e->req, n * sizeof(*ids));
+    in->vector =
+        srv_request_alloc(e->req, (size_t)eng_info(e->app->engine)->d_model * sizeof(float));
+    if (!in->ids || !in->vector)
+        return param_fail(err, SRV_ERR_OVERLOADED, NULL, "There is no memory for the request.");
+    memcpy(in->ids, ids, n * sizeof(*ids));
+    return 0;
+}
+
+static int take_text(struct embedding *e, struct input *in, const json_t *text,
+                     struct param_error *err)
+{
+    struct tok_ids ids = {0};
+    char message[200] = "";
+    int rc = tok_encode(e->app->tok, json_string_value(text), json_string_length(text),
+                        TOK_ADD_SPECIAL | TOK_PARSE_SPECIAL, &ids, message, sizeof(message));
+    if (rc)
+        param_fail(err, rc == TOK_ENOMEM ? SRV_ERR_OVERLOADED : SRV_ERR_INVALID_VALUE, "input",
+                   "%s", message);
+    else
+        rc = take_ids(e, in, ids.ids, ids.n, err);
+    tok_ids_finish(&ids);
+    return rc ? -1 : 0;
+}
+
+static int take_list(struct embedding *e, struct input *in, const json_t *list,
+                     struct param_error *err)
+{
+    size_t n = json_array_size(list);
+    int32_t vocab = eng_info(e->app->engine)->vocab_size;
+    int32_t *ids = srv_request_alloc(e->req, (n ? n : 1) * sizeof(*ids));
+    if (!ids) return param_fail(err, SRV_ERR_OVERLOADED, NULL, "No memory for the request.");
+    for (size_t i = 0; i < n; i++) {
+        if (param_read_id(json_array_get(list, i), vocab, "input", &ids[i], err)) return -1;
+    }
+    return take_ids(e, in, ids, n, err);
+}
+
+static int read_inputs(struct embedding *e, struct param_error *err)
+{
+    if (!e->input)
+        return param_fail(err, SRV_ERR_MISSING, "input", "The parameter 'input' is required.");
+    bool many = json_is_array(e->input) && !json_is_number(json_array_get(e->input, 0));
+    size_t n = many ? json_array_size(e->input) : 1;
+    if (n == 0 || n > MAX_INPUTS)
+        return param_fail(err, SRV_ERR_INVALID_VALUE, "input",
+                          "'input' holds %zu inputs; 1 to %d are allowed.", n, MAX_INPUTS);
+    e->inputs = srv_request_alloc(e->req, n * sizeof(*e->inputs));
+    if (!e->inputs)
+        return param_fail(err, SRV_ERR_OVERLOADED, NULL, "There is no memory for the request.");
+    for (size_t i = 0; i < n; i++) {
+        const json_t *value = many ? json_array_get(e->input, i) : e->input;
+        int rc;
+        if (json_is_string(value))
+            rc = take_text(e, &e->inputs[i], value, err);
+        else if (json_is_array(value))
+            rc = take_list(e, &e->inputs[i], value, err);
+        else
+            rc = param_fail(err, SRV_ERR_INVALID_TYPE, "input",
+                            "'input' must be a string, an array of strings, or token ids.");
+        if (rc) return rc;
+    }
+    e->n_inputs = (int)n;
+    return 0;
+}
+
+static int check_options(struct embedding *e, struct param_error *err)
+{
+    const char *f = e->encoding_format;
+    if (f && strcmp(f, "float") && strcmp(f, "base64"))
+        return param_fail(err, SRV_ERR_INVALID_VALUE, "encoding_format",
+                          "'encoding_format' must be 'float' or 'base64'.");
+    if (e->dimensions > eng_info(e->app->engine)->d_model)
+        return param_fail(err, SRV_ERR_INVALID_VALUE, "dimensions",
+                          "'dimensions' is %lld, but must be at most %d.", (long long)e->dimensions,
+                          eng_info(e->app->engine)->d_model);
+    e->model_shown = srv_gen_model_name(e->app, e->model, err);
+    return e->model_shown ? 0 : -1;
+}
+
+static void start(struct embedding *e)
+{
+    static const struct srv_callbacks callbacks = {on_wake, on_gone, on_free, on_stop};
+    char text[256] = "";
+    srv_request_set_callbacks(e->req, &callbacks, e);
+    if (srv_request_is_gone(e->req)) atomic_store(&e->gone, true);
+    e->n_places_kept = srv_request_ask_place(e->req, eng_info(e->app->engine)->n_parallel);
+    int rc = submit_more(e, text, sizeof(text));
+    if (e->n_outstanding > 0) return;
+    enum srv_error kind = rc == ENG_EQUEUEFULL ? SRV_ERR_QUEUE_FULL
+                          : rc == ENG_ECLOSED  ? SRV_ERR_SHUTTING_DOWN
+                          : rc == ENG_ENOMEM   ? SRV_ERR_OVERLOADED
+                                               : SRV_ERR_INTERNAL;
+    if (rc) srv_reply_error(e->req, kind, NULL, "%s", text);
+    srv_request_done(e->req); /* refused, or the client left before anything was submitted */
+}
+
+static void handle(struct srv_request *req)
+{
+    struct param_error err = {0};
+    struct param_unknown unknown = {0};
+    size_t len;
+    const char *text = srv_request_body(req, &len);
+    struct embedding *e = srv_request_alloc(req, sizeof(*e));
+    srv_request_account(req)->endpoint = "embeddings";
+    json_t *body = e ? params_parse(text, len, &err) : NULL;
+    if (!e) param_fail(&err, SRV_ERR_OVERLOADED, NULL, "There is no memory for the request.");
+    if (body) {
+        e->req = req;
+        e->app = srv_request_app(req);
+        e->body = body;
+        if (!params_read(body, fields, e, &unknown, &err) && !check_options(e, &err) &&
+            !read_inputs(e, &err) && !srv_gen_note_ignored(req, &unknown, &err)) {
+            start(e);
+            return;
+        }
+    }
+    json_decref(body);
+    srv_reply_error(req, err.kind, err.path[0] ? err.path : NULL, "%s", err.message);
+}
+
+const struct srv_route srv_routes_embeddings[] = {
+    {"POST", "/v1/embeddings", 0, handle},
+    {"POST", "/embeddings", 0, handle},
+    {0},
+};

@@ -1,0 +1,421 @@
+/* SPDX-License-Identifier: MIT */
+/*
+ * The common fields of generation requests: their table, their limits, and the sampling chain they
+ * make. Called on text workers, once for each request.
+ */
+#include "server/api/generation.h"
+
+#include <errno.h>
+#include <math.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/random.h>
+
+#include "server/config/config.h"
+
+enum { MAX_BIAS = 1024, MAX_STOP_IDS = 64, CLIP = 64 };
+
+#define INT_LIMIT 9007199254740992.0 /* 2^53: what a double holds exactly */
+
+static const struct param_field common_fields[] = {
+    GEN_FIELD("model", PARAM_STRING, model),
+    GEN_FIELD("stream", PARAM_BOOL, stream),
+    GEN_FIELD("stream_options", PARAM_JSON, stream_options),
+    GEN_RANGE("temperature", PARAM_NUMBER, temperature, 0, 100),
+    GEN_RANGE("top_p", PARAM_NUMBER, top_p, 0, 1),
+    GEN_RANGE("top_k", PARAM_INT, top_k, -1, 2147483647),
+    GEN_RANGE("min_p", PARAM_NUMBER, min_p, 0, 1),
+    GEN_RANGE("typical_p", PARAM_NUMBER, typical_p, 0, 1),
+    GEN_RANGE("repetition_penalty", PARAM_NUMBER, repetition_penalty, 0.01, 100),
+    GEN_RANGE("repeat_penalty", PARAM_NUMBER, repetition_penalty, 0.01, 100),
+    GEN_RANGE("frequency_penalty", PARAM_NUMBER, frequency_penalty, -2, 2),
+    GEN_RANGE("presence_penalty", PARAM_NUMBER, presence_penalty, -2, 2),
+    GEN_RANGE("seed", PARAM_INT, seed, -9223372036854775808.0, 9223372036854775807.0),
+    GEN_RANGE("n", PARAM_INT, n, 1, GEN_MAX_CHOICES),
+    GEN_RANGE("max_tokens", PARAM_INT, max_tokens, 0, INT_LIMIT),
+    GEN_RANGE("max_completion_tokens", PARAM_INT, max_completion_tokens, 0, INT_LIMIT),
+    GEN_RANGE("n_predict", PARAM_INT, n_predict, -1, INT_LIMIT),
+    GEN_RANGE("min_tokens", PARAM_INT, min_tokens, 0, INT_LIMIT),
+    GEN_FIELD("stop", PARAM_JSON, stop),
+    GEN_FIELD("stop_token_ids", PARAM_JSON, stop_token_ids),
+    GEN_FIELD("include_stop_str_in_output", PARAM_BOOL, include_stop),
+    GEN_FIELD("skip_special_tokens", PARAM_BOOL, skip_special),
+    GEN_FIELD("ignore_eos", PARAM_BOOL, ignore_eos),
+    GEN_FIELD("logit_bias", PARAM_JSON, logit_bias),
+    GEN_FIELD("allowed_token_ids", PARAM_JSON, allowed_token_ids),
+    GEN_RANGE("prompt_logprobs", PARAM_INT, prompt_logprobs, 0, GEN_MAX_LOGPROBS),
+    GEN_FIELD("return_token_ids", PARAM_BOOL, return_token_ids),
+    GEN_FIELD("return_tokens", PARAM_BOOL, return_token_ids),
+    GEN_FIELD("return_tokens_as_token_ids", PARAM_BOOL, tokens_as_ids),
+    GEN_FIELD("cache_prompt", PARAM_BOOL, cache_prompt),
+    GEN_FIELD("cache_salt", PARAM_STRING, cache_salt),
+    GEN_FIELD("prompt_cache_key", PARAM_STRING, cache_salt),
+    GEN_RANGE("priority", PARAM_INT, priority, -1000000, 1000000),
+    GEN_RANGE("deadline_ms", PARAM_INT, deadline_ms, 1, 86400000),
+    GEN_FIELD("timings", PARAM_BOOL, timings),
+    GEN_FIELD("timings_per_token", PARAM_BOOL, timings),
+    GEN_FIELD("return_progress", PARAM_BOOL, return_progress),
+    GEN_FIELD("service_tier", PARAM_STRING, service_tier),
+    GEN_FIELD("request_id", PARAM_STRING, request_id),
+    /* accepted: they do not touch the answer */
+    GEN_OTHER("user", PARAM_IGNORED),
+    GEN_OTHER("metadata", PARAM_IGNORED),
+    GEN_OTHER("safety_identifier", PARAM_IGNORED),
+    GEN_OTHER("spaces_between_special_tokens", PARAM_IGNORED),
+    GEN_OTHER("parallel_tool_calls", PARAM_IGNORED),
+    /* accepted, without effect, and said so */
+    GEN_OTHER("store", PARAM_NAMED),
+    GEN_OTHER("reasoning_effort", PARAM_NAMED),
+    GEN_OTHER("reasoning", PARAM_NAMED),
+    GEN_OTHER("verbosity", PARAM_NAMED),
+    /* refused unless neutral: they would change the answer */
+    GEN_FIELD("response_format", PARAM_JSON, response_format),
+    GEN_OTHER("tools", PARAM_UNSUPPORTED),
+    GEN_OTHER("tool_choice", PARAM_UNSUPPORTED),
+    GEN_OTHER("functions", PARAM_UNSUPPORTED),
+    GEN_OTHER("function_call", PARAM_UNSUPPORTED),
+    GEN_OTHER("modalities", PARAM_UNSUPPORTED),
+    GEN_OTHER("audio", PARAM_UNSUPPORTED),
+    GEN_OTHER("prediction", PARAM_UNSUPPORTED),
+    GEN_OTHER("web_search_options", PARAM_UNSUPPORTED),
+    GEN_OTHER("chat_template", PARAM_UNSUPPORTED),
+    GEN_OTHER("documents", PARAM_UNSUPPORTED),
+    GEN_OTHER("best_of", PARAM_UNSUPPORTED),
+    GEN_OTHER("suffix", PARAM_UNSUPPORTED),
+    GEN_OTHER("echo", PARAM_UNSUPPORTED),
+    GEN_OTHER("samplers", PARAM_UNSUPPORTED),
+    GEN_OTHER("logprob_token_ids", PARAM_UNSUPPORTED),
+    GEN_OTHER("repetition_detection", PARAM_UNSUPPORTED),
+    GEN_OTHER("t_max_predict_ms", PARAM_UNSUPPORTED),
+    GEN_OTHER("guided_json", PARAM_UNSUPPORTED),
+    GEN_OTHER("guided_regex", PARAM_UNSUPPORTED),
+    GEN_OTHER("guided_choice", PARAM_UNSUPPORTED),
+    GEN_OTHER("guided_grammar", PARAM_UNSUPPORTED),
+    GEN_OTHER("structured_outputs", PARAM_UNSUPPORTED),
+    GEN_OTHER("grammar", PARAM_UNSUPPORTED),
+    GEN_OTHER("json_schema", PARAM_UNSUPPORTED),
+    GEN_OTHER("bad_words", PARAM_UNSUPPORTED),
+    GEN_OTHER("logits_processors", PARAM_UNSUPPORTED),
+    GEN_OTHER("use_beam_search", PARAM_UNSUPPORTED),
+    GEN_OTHER("truncate_prompt_tokens", PARAM_UNSUPPORTED),
+    GEN_OTHER("top_n_sigma", PARAM_UNSUPPORTED),
+    GEN_OTHER("mirostat", PARAM_UNSUPPORTED),
+    GEN_OTHER("dry_multiplier", PARAM_UNSUPPORTED),
+    GEN_OTHER("xtc_probability", PARAM_UNSUPPORTED),
+    GEN_OTHER("dynatemp_range", PARAM_UNSUPPORTED),
+    GEN_OTHER("lora", PARAM_UNSUPPORTED),
+    GEN_OTHER(NULL, PARAM_IGNORED),
+};
+
+/* ---- lists of ids -------------------------------------------------------------------------- */
+
+static int read_ids(struct srv_gen *g, json_t *list, const char *name, size_t max,
+                    int32_t **ret_ids, int *ret_n, struct param_error *err)
+{
+    if (!list) return 0;
+    if (!json_is_array(list))
+        return param_fail(err, SRV_ERR_INVALID_TYPE, name, "'%s' must be an array.", name);
+    size_t n = json_array_size(list);
+    if (n > max)
+        return param_fail(err, SRV_ERR_INVALID_VALUE, name, "'%s' holds %zu ids; at most %zu.",
+                          name, n, max);
+    int32_t *ids = srv_request_alloc(g->req, (n + 1) * sizeof(*ids));
+    if (!ids) return param_fail(err, SRV_ERR_OVERLOADED, NULL, "No memory for '%s'.", name);
+    int32_t vocab = eng_info(g->app->engine)->vocab_size;
+    for (size_t i = 0; i < n; i++)
+        if (param_read_id(json_array_get(list, i), vocab, name, &ids[i], err)) return -1;
+    *ret_ids = ids;
+    *ret_n = (int)n;
+    return 0;
+}
+
+/* {"id": bias}; ids are decimal text. */
+static int read_bias(struct srv_gen *g, struct param_error *err)
+{
+    struct srv_gen_params *p = &g->params;
+    if (!p->logit_bias) return 0;
+    if (!json_is_object(p->logit_bias))
+        return param_fail(err, SRV_ERR_INVALID_TYPE, "logit_bias",
+                          "'logit_bias' must be an object.");
+    size_t n = json_object_size(p->logit_bias), at = 0;
+    if (n > MAX_BIAS)
+        return param_fail(err, SRV_ERR_INVALID_VALUE, "logit_bias",
+                          "'logit_bias' holds %zu entries; at most %d.", n, MAX_BIAS);
+    struct eng_bias *bias = srv_request_alloc(g->req, (n + 1) * sizeof(*bias));
+    if (!bias) return param_fail(err, SRV_ERR_OVERLOADED, NULL, "No memory for 'logit_bias'.");
+    int32_t vocab = eng_info(g->app->engine)->vocab_size;
+    const char *key;
+    json_t *value;
+    json_object_foreach(p->logit_bias, key, value)
+    {
+        char *end;
+        errno = 0;
+        long long id = strtoll(key, &end, 10);
+        if (end == key || *end || errno || id < 0 || id >= vocab)
+            return param_fail(err, SRV_ERR_INVALID_VALUE, "logit_bias",
+                              "'logit_bias' has the key '%.20s'; keys are token ids from 0 to %d.",
+                              key, (int)vocab - 1);
+        double v = json_is_number(value) ? json_number_value(value) : NAN;
+        if (!(v >= -100 && v <= 100))
+            return param_fail(err, SRV_ERR_INVALID_VALUE, "logit_bias",
+                              "'logit_bias' values must be numbers between -100 and 100.");
+        bias[at++] = (struct eng_bias){(int32_t)id, (float)v};
+    }
+    p->sampling.bias = bias;
+    p->sampling.n_bias = (int)at;
+    return 0;
+}
+
+/* ---- stop strings -------------------------------------------------------------------------- */
+
+static int add_stop(struct srv_gen_params *p, const json_t *value, struct param_error *err)
+{
+    if (!json_is_string(value))
+        return param_fail(err, SRV_ERR_INVALID_TYPE, "stop",
+                          "'stop' must be a string or an array of strings.");
+    size_t len = json_string_length(value);
+    if (len == 0) return 0;
+    if (len > TEXTOUT_MAX_STOP_BYTES)
+        return param_fail(err, SRV_ERR_INVALID_VALUE, "stop",
+                          "A 'stop' string is %zu bytes long; at most %d.", len,
+                          TEXTOUT_MAX_STOP_BYTES);
+    p->stops[p->n_stops] = json_string_value(value);
+    p->stop_lens[p->n_stops++] = len;
+    return 0;
+}
+
+static int read_stops(struct srv_gen_params *p, struct param_error *err)
+{
+    if (!p->stop) return 0;
+    if (!json_is_array(p->stop)) return add_stop(p, p->stop, err);
+    if (json_array_size(p->stop) > TEXTOUT_MAX_STOPS)
+        return param_fail(err, SRV_ERR_INVALID_VALUE, "stop",
+                          "'stop' holds %zu strings; at most %d.", json_array_size(p->stop),
+                          TEXTOUT_MAX_STOPS);
+    for (size_t i = 0; i < json_array_size(p->stop); i++)
+        if (add_stop(p, json_array_get(p->stop, i), err)) return -1;
+    return 0;
+}
+
+/* ---- the rest ------------------------------------------------------------------------------ */
+
+static int read_stream_options(struct srv_gen_params *p, struct param_unknown *unknown,
+                               struct param_error *err)
+{
+    if (!p->stream_options) return 0;
+    if (!json_is_object(p->stream_options))
+        return param_fail(err, SRV_ERR_INVALID_TYPE, "stream_options",
+                          "'stream_options' must be an object.");
+    if (!p->stream)
+        return param_fail(err, SRV_ERR_INVALID_VALUE, "stream_options",
+                          "'stream_options' is only allowed when 'stream' is true.");
+    static const struct param_field fields[] = {
+        GEN_FIELD("include_usage", PARAM_BOOL, include_usage),
+        GEN_FIELD("continuous_usage_stats", PARAM_BOOL, continuous_usage),
+        GEN_RANGE("chunk_tokens", PARAM_INT, chunk_tokens, 1, 2147483647),
+        GEN_OTHER("include_obfuscation", PARAM_IGNORED),
+        GEN_OTHER(NULL, PARAM_IGNORED),
+    };
+    if (params_read(p->stream_options, fields, p, unknown, err)) return -1;
+    if (p->continuous_usage && !p->include_usage) param_note(unknown, "continuous_usage_stats");
+    return 0;
+}
+
+/* Names that clients of servers with one model send because the field must not be empty. */
+static bool is_placeholder(const char *name)
+{
+    return !strcmp(name, "default") || !strcmp(name, "tgi") || !strcmp(name, "dummy");
+}
+
+const char *srv_gen_model_name(const struct srv_app *app, const char *asked,
+                               struct param_error *err)
+{
+    if (!asked || !*asked) return app->model_names[0];
+    for (const char *const *name = app->model_names; *name; name++)
+        if (!strcmp(*name, asked)) return *name;
+    if (!app->config->strict_model && is_placeholder(asked)) return app->model_names[0];
+    if (app->config->accept_any_model && strlen(asked) <= 256) return asked;
+    param_fail(err, SRV_ERR_MODEL_NOT_FOUND, "model",
+               "The model '%.*s%s' does not exist; this server serves '%.100s'.", CLIP, asked,
+               strlen(asked) > CLIP ? "..." : "", app->model_names[0]);
+    return NULL;
+}
+
+static uint64_t seed_of(const struct srv_gen_params *p)
+{
+    if (p->seed != -1) return (uint64_t)p->seed;
+    uint64_t seed = 0;
+    if (getrandom(&seed, sizeof(seed), 0) != (ssize_t)sizeof(seed)) seed ^= (uintptr_t)p;
+    return seed;
+}
+
+static int make_sampling(struct srv_gen *g, struct param_error *err)
+{
+    struct srv_gen_params *p = &g->params;
+    int32_t *allowed = NULL;
+    p->sampling = eng_sampling_default();
+    p->sampling.temperature = (float)p->temperature;
+    p->sampling.top_k = p->top_k > 0 ? (int)p->top_k : 0;
+    /* 0 is the limit of ever smaller nuclei: the most likely token alone. */
+    p->sampling.top_p = p->top_p > 0 ? (float)p->top_p : 1e-9f;
+    p->sampling.min_p = (float)p->min_p;
+    p->sampling.typical_p = p->typical_p > 0 ? (float)p->typical_p : 1;
+    p->sampling.repetition_penalty = (float)p->repetition_penalty;
+    p->sampling.frequency_penalty = (float)p->frequency_penalty;
+    p->sampling.presence_penalty = (float)p->presence_penalty;
+    p->sampling.seed = seed_of(p);
+    size_t vocab = (size_t)eng_info(g->app->engine)->vocab_size;
+    if (read_bias(g, err) || read_ids(g, p->allowed_token_ids, "allowed_token_ids", vocab, &allowed,
+                                      &p->sampling.n_allowed_ids, err))
+        return -1;
+    if (p->allowed_token_ids && p->sampling.n_allowed_ids == 0)
+        return param_fail(err, SRV_ERR_INVALID_VALUE, "allowed_token_ids",
+                          "'allowed_token_ids' must not be empty.");
+    p->sampling.allowed_ids = allowed;
+    return 0;
+}
+
+/* A header sets what every client can set without touching its body. */
+static int read_deadline_header(struct srv_gen *g, struct param_error *err)
+{
+    const char *text = srv_request_header(g->req, "x-request-deadline-ms");
+    if (!text) return 0;
+    char *end;
+    long long ms = strtoll(text, &end, 10);
+    if (end == text || *end || ms < 1 || ms > 86400000)
+        return param_fail(err, SRV_ERR_INVALID_VALUE, "x-request-deadline-ms",
+                          "The header x-request-deadline-ms must be between 1 and 86400000.");
+    g->params.deadline_ms = ms;
+    return 0;
+}
+
+int srv_gen_note_ignored(struct srv_request *req, const struct param_unknown *unknown,
+                         struct param_error *err)
+{
+    if (unknown->n > 0 && srv_request_app(req)->config->strict_params)
+        return param_fail(err, SRV_ERR_UNSUPPORTED, NULL, "Unknown parameters: %s.",
+                          unknown->list[0] ? unknown->list : "(not printable)");
+    if (unknown->list[0]) srv_reply_header(req, "x-ignored-params", unknown->list);
+    return 0;
+}
+
+/* {"type": "text"} is what is served; other known types are not built. */
+static int check_response_format(const struct srv_gen_params *p, struct param_error *err)
+{
+    const json_t *format = p->response_format;
+    const char *type = json_string_value(json_object_get(format, "type"));
+    if (!format || (json_is_object(format) && json_object_size(format) == 0)) return 0;
+    if (!type)
+        return param_fail(err, SRV_ERR_INVALID_TYPE, "response_format",
+                          "'response_format' must be an object with a type.");
+    if (!strcmp(type, "text")) return 0;
+    if (!strcmp(type, "json_object") || !strcmp(type, "json_schema"))
+        return param_fail(err, SRV_ERR_UNSUPPORTED, "response_format",
+                          "'response_format' of type '%s' is not supported by this server.", type);
+    return param_fail(err, SRV_ERR_INVALID_VALUE, "response_format.type",
+                      "'response_format.type' must be 'text'.");
+}
+
+/* The tokens asked for, by the request or the server's option, or -1. */
+static int64_t asked_tokens(const struct srv_gen *g)
+{
+    const struct srv_gen_params *p = &g->params;
+    if (p->max_completion_tokens >= 0) return p->max_completion_tokens;
+    if (p->max_tokens >= 0) return p->max_tokens;
+    if (p->n_predict == -1) return eng_info(g->app->engine)->ctx_tokens;
+    return p->n_predict >= 0 ? p->n_predict : g->app->defaults.max_tokens;
+}
+
+/* Fields that exclude each other. */
+static int check_together(const struct srv_gen *g, struct param_error *err)
+{
+    const struct srv_gen_params *p = &g->params;
+    int64_t max = asked_tokens(g);
+    if (max >= 0 && p->min_tokens > max)
+        return param_fail(err, SRV_ERR_INVALID_VALUE, "min_tokens",
+                          "'min_tokens' is %lld, but max_tokens is %lld.", (long long)p->min_tokens,
+                          (long long)max);
+    if (p->stream && p->prompt_logprobs >= 0)
+        return param_fail(err, SRV_ERR_INVALID_VALUE, "prompt_logprobs",
+                          "'prompt_logprobs' cannot be streamed.");
+    return check_response_format(p, err);
+}
+
+/* -1 means "no limit" to clients of llama-server; the field that takes it is named. */
+static void hint_at_n_predict(const struct srv_gen *g, struct param_error *err)
+{
+    static const char *const fields[] = {"max_tokens", "max_completion_tokens",
+                                         "max_output_tokens"};
+    size_t len = strlen(err->message);
+    for (size_t i = 0; i < sizeof(fields) / sizeof(fields[0]); i++) {
+        if (strcmp(err->path, fields[i]) != 0) continue;
+        const json_t *value = json_object_get(g->body, fields[i]);
+        if (json_is_number(value) && json_number_value(value) == -1)
+            snprintf(err->message + len, sizeof(err->message) - len,
+                     " For as many as the context holds send 'n_predict': -1.");
+    }
+}
+
+/* Which keys one of the two tables knows; both read the same object. */
+static int read_both(struct srv_gen *g, const struct param_field *own,
+                     struct param_unknown *unknown, struct param_error *err)
+{
+    enum { MAX_FIELDS = 128 };
+    struct param_field all[MAX_FIELDS];
+    int n = 0;
+    for (const struct param_field *f = own; f->name; f++)
+        all[n++] = *f;
+    for (const struct param_field *f = common_fields; f->name && n < MAX_FIELDS - 1; f++)
+        all[n++] = *f;
+    all[n] = (struct param_field){0};
+    int rc = params_read(g->body, all, &g->params, unknown, err);
+    if (rc) hint_at_n_predict(g, err);
+    return rc;
+}
+
+int srv_gen_params_read(struct srv_gen *g, const struct param_field *own, struct param_error *err)
+{
+    struct srv_gen_params *p = &g->params;
+    struct param_unknown unknown = {0};
+    int32_t *stop_ids = NULL;
+    if (read_both(g, own, &unknown, err) ||
+        !(g->model = srv_gen_model_name(g->app, p->model, err)) || read_stops(p, err) ||
+        read_stream_options(p, &unknown, err) || check_together(g, err) ||
+        read_deadline_header(g, err) || make_sampling(g, err) ||
+        read_ids(g, p->stop_token_ids, "stop_token_ids", MAX_STOP_IDS, &stop_ids, &p->n_stop_ids,
+                 err) ||
+        srv_gen_note_ignored(g->req, &unknown, err))
+        return -1;
+    p->stop_ids = stop_ids;
+    srv_request_suggest_id(g->req, p->request_id);
+    int max_choices = eng_info(g->app->engine)->max_choices;
+    if (p->n > max_choices)
+        return param_fail(err, SRV_ERR_INVALID_VALUE, "n", "'n' is %lld, but must be at most %d.",
+                          (long long)p->n, max_choices);
+    g->max_tokens = asked_tokens(g);
+    g->n_choices = g->n_candidates = (int)p->n;
+    return 0;
+}
+
+struct srv_gen *srv_gen_open(struct srv_request *req, const struct srv_gen_format *format,
+                             const struct param_field *own)
+{
+    struct param_error err = {0};
+    size_t len;
+    const char *text = srv_request_body(req, &len);
+    json_t *body = params_parse(text, len, &err);
+    if (!body) {
+        srv_reply_error(req, err.kind, NULL, "%s", err.message);
+        return NULL;
+    }
+    struct srv_gen *g = srv_gen_create(req, body, format);
+    if (!g) {
+        srv_reply_error(req, SRV_ERR_OVERLOADED, NULL, "There is no memory for the request.");
+        return NULL;
+    }
+    if (srv_gen_params_read(g, own, &err)) {
+        srv_gen_refuse(g, &err);
+        return NULL;
+    }
+    return g;
+}

@@ -1,0 +1,113 @@
+/* SPDX-License-Identifier: MIT */
+/*
+ * GET /health, /readyz: may requests be sent here? GET /healthz, /livez, /ping: should the process
+ * go on? GET /version; GET /metrics. All on the HTTP thread, also while the model loads and while
+ * draining.
+ */
+#include <string.h>
+
+#include "base/clock.h"
+#include "engine/engine.h"
+#include "server/api/routes.h"
+#include "server/bounds.h"
+#include "server/config/config.h"
+#include "server/http/api_error.h"
+#include "server/http/request.h"
+#include "server/http/server.h"
+#include "server/http/watch.h"
+#include "server/metrics.h"
+
+/* The main thread looks at the engine many times a second; when it has not for so long, it hangs
+ * itself. */
+enum { MONITOR_LATE_US = 30 * 1000000 };
+
+static void reply_status(struct srv_request *req, const char *status)
+{
+    struct buf b;
+    buf_init(&b, 256);
+    buf_printf(&b, "{\"status\":\"%s\"}", status);
+    srv_reply_header(req, "Cache-Control", "no-store");
+    srv_reply(req, 200, NULL, &b);
+}
+
+static bool is_alive(struct srv_server *s)
+{
+    uint64_t looked_us = atomic_load(&s->monitor_us);
+    bool monitored = looked_us == 0 || clock_now_us() < looked_us + MONITOR_LATE_US;
+    return monitored && !atomic_load(&s->stalled);
+}
+
+static void live(struct srv_request *req)
+{
+    srv_request_account(req)->endpoint = "health";
+    if (is_alive(req->server))
+        reply_status(req, "ok");
+    else
+        srv_reply_error(req, SRV_ERR_OVERLOADED, NULL, "Work waits, and the engine does not step.");
+}
+
+static void ready(struct srv_request *req)
+{
+    srv_request_account(req)->endpoint = "health";
+    switch (srv_request_server_state(req)) {
+    case SRV_READY: reply_status(req, "ok"); break;
+    case SRV_LOADING:
+        srv_reply_error(req, SRV_ERR_LOADING, NULL, "The model is still loading.");
+        break;
+    case SRV_DRAINING:
+        srv_reply_error(req, SRV_ERR_SHUTTING_DOWN, NULL, "The server is shutting down.");
+        break;
+    case SRV_FAILED:
+        srv_reply_error(req, SRV_ERR_OVERLOADED, NULL, "The model could not be loaded.");
+        break;
+    }
+}
+
+static void version(struct srv_request *req)
+{
+    struct buf b;
+    srv_request_account(req)->endpoint = "version";
+    buf_init(&b, 256);
+    buf_puts(&b, "{\"version\":\"" HEARTH_VERSION "\",\"server\":\"hearth\"}");
+    srv_reply(req, 200, NULL, &b);
+}
+
+static void metrics(struct srv_request *req)
+{
+    struct srv_server *s = req->server;
+    enum srv_state state = srv_request_server_state(req);
+    bool loaded = atomic_load(&s->app.loaded);
+    struct eng_stats stats;
+    struct srv_metrics_view view = {
+        .n_connections = srv_watch_n_connections(s->watch),
+        .n_requests = atomic_load(&s->n_requests),
+        .ready = state == SRV_READY,
+        .start_time_s = s->start_time_s,
+    };
+    if (loaded) {
+        eng_stats(s->app.engine, &stats);
+        view.stats = &stats;
+        view.info = eng_info(s->app.engine);
+        view.model = s->app.model_names[0];
+    }
+    srv_request_account(req)->endpoint = "metrics";
+    struct buf b;
+    buf_init(&b, SRV_METRICS_MAX_BYTES);
+    srv_metrics_render(s->metrics, &view, s->config->vllm_metrics, &b);
+    srv_reply(req, 200, "text/plain; version=0.0.4; charset=utf-8", &b);
+}
+
+#define OPEN_EARLY (SRV_ROUTE_OPEN | SRV_ROUTE_INLINE | SRV_ROUTE_EARLY)
+#define HEALTH (OPEN_EARLY | SRV_ROUTE_ANY_HOST)
+
+const struct srv_route srv_routes_health[] = {
+    {"GET", "/health", HEALTH, ready},
+    {"GET", "/v1/health", HEALTH, ready},
+    {"GET", "/readyz", HEALTH, ready},
+    {"GET", "/healthz", HEALTH, live},
+    {"GET", "/livez", HEALTH, live},
+    {"GET", "/ping", HEALTH, live},
+    {"GET", "/version", OPEN_EARLY, version},
+    {"GET", "/metrics", SRV_ROUTE_INLINE | SRV_ROUTE_EARLY, metrics},
+    {0},
+};

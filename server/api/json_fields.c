@@ -1,0 +1,398 @@
+/* SPDX-License-Identifier: MIT */
+/*
+ * Typed reading of JSON bodies; see json_fields.h. Called on text workers.
+ */
+#include "server/api/json_fields.h"
+
+#include <math.h>
+#include <stdarg.h>
+#include <stdint.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/mman.h>
+
+#include "server/api/json_text.h"
+
+#define INT64_LIMIT 9223372036854775808.0 /* 2^63: the first real no int64_t holds */
+
+enum { MAX_DEPTH = 64, MAX_VALUES = 200000, ECHO_BYTES = 64 };
+
+int param_fail(struct param_error *err, enum srv_error kind, const char *path, const char *format,
+               ...)
+{
+    err->kind = kind;
+    snprintf(err->path, sizeof(err->path), "%s", path ? path : "");
+    va_list args;
+    va_start(args, format);
+    vsnprintf(err->message, sizeof(err->message), format, args);
+    va_end(args);
+    return -1;
+}
+
+const char *param_word(const char *text, char buf[PARAM_WORD_MAX])
+{
+    size_t len = strlen(text), kept = len < PARAM_WORD_MAX ? len : PARAM_WORD_MAX - 4;
+    for (size_t i = 0; i < kept; i++)
+        buf[i] = text[i] >= ' ' && text[i] <= '~' ? text[i] : '?';
+    snprintf(buf + kept, PARAM_WORD_MAX - kept, "%s", kept < len ? "..." : "");
+    return buf;
+}
+
+/* ---- memory -------------------------------------------------------------------------------- */
+
+/*
+ * jansson ignores that its lexer could not append to a token, and reads past the token's end later,
+ * so a parse must never see NULL. Each is given a reserve that suffices even when every allocation
+ * fails: address space, whose pages are touched only then. A tree that took from it is dropped.
+ *
+ * What jansson 2.14 takes at most on 64 bits, each rounded up to 16 bytes. A value: an object with
+ * its first buckets (80 + 128), its string (32), a pair (64) and its shares of growing tables (96).
+ * A byte of text: 4 in the token's doubling buffer, 2 in a key and its copy. Both with some room.
+ */
+enum { RESERVE_VALUE_BYTES = 512, RESERVE_FACTOR = 8, RESERVE_BYTES = 4096, ALIGNMENT = 16 };
+/* What a thread keeps from one body to the next, so that most take no system call. */
+enum { RESERVE_KEPT_BYTES = 16 << 20 };
+
+struct reserve {
+    char *base;
+    size_t mapped;
+    size_t size, used; /* of the parse under way; both 0 between */
+};
+
+static _Thread_local struct reserve reserve;
+static _Thread_local bool out_of_memory;
+
+static int reserve_map(size_t size)
+{
+    void *base = mmap(NULL, size, PROT_READ | PROT_WRITE,
+                      MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
+    if (base == MAP_FAILED) return -1;
+    reserve = (struct reserve){.base = base, .mapped = size};
+    return 0;
+}
+
+static void reserve_unmap(void)
+{
+    if (reserve.base) munmap(reserve.base, reserve.mapped);
+    reserve = (struct reserve){0};
+}
+
+static int reserve_open(size_t len, size_t n_values)
+{
+    size_t text, values, size;
+    if (__builtin_mul_overflow(len, (size_t)RESERVE_FACTOR, &text) ||
+        __builtin_mul_overflow(n_values, (size_t)RESERVE_VALUE_BYTES, &values) ||
+        __builtin_add_overflow(text, values, &size) ||
+        __builtin_add_overflow(size, (size_t)RESERVE_BYTES, &size))
+        return -1;
+    if (size > reserve.mapped) {
+        reserve_unmap();
+        bool kept = size <= RESERVE_KEPT_BYTES && reserve_map(RESERVE_KEPT_BYTES) == 0;
+        if (!kept && reserve_map(size)) return -1;
+    }
+    reserve.size = size;
+    return 0;
+}
+
+static void reserve_close(void)
+{
+    if (reserve.used) madvise(reserve.base, reserve.mapped, MADV_DONTNEED);
+    reserve.size = reserve.used = 0;
+    if (reserve.mapped > RESERVE_KEPT_BYTES) reserve_unmap();
+}
+
+static void *reserve_take(size_t size)
+{
+    size_t room = reserve.size - reserve.used;
+    if (size > room || room - size < ALIGNMENT) return NULL;
+    void *p = reserve.base + reserve.used;
+    reserve.used += (size + ALIGNMENT - 1) / ALIGNMENT * ALIGNMENT;
+    return p;
+}
+
+static void *json_alloc(size_t size)
+{
+    void *p = malloc(size);
+    if (p) return p;
+    out_of_memory = true;
+    return reserve_take(size);
+}
+
+static void json_free(void *p)
+{
+    uintptr_t base = (uintptr_t)reserve.base, at = (uintptr_t)p;
+    if (at < base || at >= base + reserve.mapped) free(p);
+}
+
+void params_watch_memory(void)
+{
+    json_set_alloc_funcs(json_alloc, json_free);
+}
+
+bool params_out_of_memory(void)
+{
+    bool was = out_of_memory;
+    out_of_memory = false;
+    return was;
+}
+
+/* ---- parsing ------------------------------------------------------------------------------- */
+
+/* Bounds depth and the number of values by looking at brackets and commas outside strings. */
+static int check_shape(const char *body, size_t len, size_t *ret_n_values, struct param_error *err)
+{
+    const char *end = body + len;
+    int depth = 0;
+    long n_values = 1;
+    for (const char *p = body; p < end; p++) {
+        switch (*p) {
+        case '"': p = srv_json_skip_string(p + 1, end); break;
+        case '[':
+        case '{':
+            if (++depth > MAX_DEPTH)
+                return param_fail(err, SRV_ERR_INVALID_JSON, NULL,
+                                  "The request body nests deeper than %d levels.", MAX_DEPTH);
+            n_values++;
+            break;
+        case ']':
+        case '}': depth--; break;
+        case ',': n_values++; break;
+        default: break;
+        }
+        if (n_values > MAX_VALUES)
+            return param_fail(err, SRV_ERR_INVALID_JSON, NULL,
+                              "The request body holds more than %d values.", MAX_VALUES);
+    }
+    *ret_n_values = (size_t)n_values;
+    return 0;
+}
+
+static void no_memory(struct param_error *err)
+{
+    param_fail(err, SRV_ERR_OVERLOADED, NULL, "There is no memory for the request.");
+}
+
+/* jansson, with memory that does not run out; *ret_short: it would have. */
+static json_t *load(const char *text, size_t len, json_error_t *where, bool *ret_short)
+{
+    params_out_of_memory();
+    json_t *root = json_loadb(text, len, JSON_REJECT_DUPLICATES | JSON_ALLOW_NUL, where);
+    *ret_short = params_out_of_memory();
+    if (*ret_short) json_decref(root);
+    reserve_close();
+    return *ret_short ? NULL : root;
+}
+
+/* The body as jansson reads it; NULL if out of memory. */
+static char *rounded_copy(const char *body, size_t len)
+{
+    char *copy = malloc(len + 1);
+    if (!copy) return NULL;
+    memcpy(copy, body, len);
+    copy[len] = '\0';
+    srv_json_round_huge_integers(copy, len);
+    return copy;
+}
+
+json_t *params_parse(const char *body, size_t len, struct param_error *err)
+{
+    size_t n_values = 0;
+    if (check_shape(body, len, &n_values, err)) return NULL;
+    bool has_huge = srv_json_has_huge_integer(body, len);
+    char *rounded = has_huge ? rounded_copy(body, len) : NULL;
+    if ((has_huge && !rounded) || reserve_open(len, n_values)) {
+        free(rounded);
+        no_memory(err);
+        return NULL;
+    }
+    json_error_t where;
+    bool short_of_memory;
+    json_t *root = load(has_huge ? rounded : body, len, &where, &short_of_memory);
+    free(rounded);
+    if (short_of_memory) {
+        no_memory(err);
+        return NULL;
+    }
+    if (!root) {
+        /* jansson's text may quote the body; only its position is passed on. */
+        param_fail(err, SRV_ERR_INVALID_JSON, NULL,
+                   "The request body is not valid JSON (line %d, column %d).", where.line,
+                   where.column);
+        return NULL;
+    }
+    if (!json_is_object(root)) {
+        param_fail(err, SRV_ERR_INVALID_JSON, NULL, "The request body must be a JSON object.");
+        json_decref(root);
+        return NULL;
+    }
+    return root;
+}
+
+/* ---- fields -------------------------------------------------------------------------------- */
+
+static const char *type_name(const json_t *value)
+{
+    switch (json_typeof(value)) {
+    case JSON_OBJECT: return "an object";
+    case JSON_ARRAY: return "an array";
+    case JSON_STRING: return "a string";
+    case JSON_INTEGER: return "an integer";
+    case JSON_REAL: return "a number";
+    case JSON_TRUE:
+    case JSON_FALSE: return "a boolean";
+    default: return "null";
+    }
+}
+
+static int wrong_type(struct param_error *err, const char *name, const char *wanted,
+                      const json_t *value)
+{
+    return param_fail(err, SRV_ERR_INVALID_TYPE, name, "'%s' must be %s, but is %s.", name, wanted,
+                      type_name(value));
+}
+
+bool param_is_huge(const json_t *value)
+{
+    return json_is_real(value) && fabs(json_real_value(value)) >= INT64_LIMIT;
+}
+
+static int read_int(const struct param_field *f, const json_t *value, int64_t *out,
+                    struct param_error *err)
+{
+    double as_real = json_number_value(value);
+    if (!json_is_number(value) || (json_is_real(value) && as_real != floor(as_real)))
+        return wrong_type(err, f->name, "an integer", value);
+    bool too_large = json_is_real(value) && as_real >= INT64_LIMIT;
+    if (as_real < f->min || as_real > f->max || too_large)
+        return param_fail(err, SRV_ERR_INVALID_VALUE, f->name,
+                          "'%s' is %.6g, but must be between %.0f and %lld.", f->name, as_real,
+                          f->min, f->max < INT64_LIMIT ? (long long)f->max : INT64_MAX);
+    *out = json_is_integer(value) ? json_integer_value(value) : (int64_t)as_real;
+    return 0;
+}
+
+static int read_number(const struct param_field *f, const json_t *value, double *out,
+                       struct param_error *err)
+{
+    if (!json_is_number(value)) return wrong_type(err, f->name, "a number", value);
+    double v = json_number_value(value);
+    if (!(v >= f->min && v <= f->max))
+        return param_fail(err, SRV_ERR_INVALID_VALUE, f->name,
+                          "'%s' is %.6g, but must be between %g and %g.", f->name, v, f->min,
+                          f->max);
+    *out = v;
+    return 0;
+}
+
+int param_read_id(const json_t *value, int32_t n_ids, const char *name, int32_t *ret_id,
+                  struct param_error *err)
+{
+    json_int_t id = json_integer_value(value);
+    if (param_is_huge(value))
+        return param_fail(err, SRV_ERR_INVALID_VALUE, name,
+                          "'%s' holds the token id %.6g; ids run from 0 to %d.", name,
+                          json_real_value(value), (int)n_ids - 1);
+    if (!json_is_integer(value))
+        return param_fail(err, SRV_ERR_INVALID_TYPE, name, "'%s' must hold integers.", name);
+    if (id < 0 || id >= n_ids)
+        return param_fail(err, SRV_ERR_INVALID_VALUE, name,
+                          "'%s' holds the token id %lld; ids run from 0 to %d.", name,
+                          (long long)id, (int)n_ids - 1);
+    *ret_id = (int32_t)id;
+    return 0;
+}
+
+static bool is_neutral_word(const char *word)
+{
+    static const char *const words[] = {"none", "auto", "disabled", "text"};
+    for (size_t i = 0; i < sizeof(words) / sizeof(words[0]); i++)
+        if (!strcmp(word, words[i])) return true;
+    return false;
+}
+
+/*
+ * Whether a value of a feature that is not built asks for nothing: false, 0, -1, an empty string,
+ * array or object, a neutral word, ["text"], and an object whose type is a neutral word.
+ */
+static bool is_neutral(const json_t *value)
+{
+    if (json_is_object(value)) {
+        const char *type = json_string_value(json_object_get(value, "type"));
+        return json_object_size(value) == 0 || (type && is_neutral_word(type));
+    }
+    if (json_is_array(value)) {
+        const char *only = json_string_value(json_array_get(value, 0));
+        return json_array_size(value) == 0 ||
+               (json_array_size(value) == 1 && only && strcmp(only, "text") == 0);
+    }
+    if (json_is_string(value)) {
+        const char *s = json_string_value(value);
+        return !*s || is_neutral_word(s);
+    }
+    double number = json_is_number(value) ? json_number_value(value) : 1;
+    return json_is_false(value) || number == 0 || number == -1;
+}
+
+static int read_field(const struct param_field *f, json_t *value, void *out,
+                      struct param_error *err)
+{
+    void *at = (char *)out + f->offset;
+    switch (f->type) {
+    case PARAM_BOOL:
+        if (!json_is_boolean(value)) return wrong_type(err, f->name, "a boolean", value);
+        *(bool *)at = json_is_true(value);
+        return 0;
+    case PARAM_INT: return read_int(f, value, at, err);
+    case PARAM_NUMBER: return read_number(f, value, at, err);
+    case PARAM_STRING:
+        if (!json_is_string(value)) return wrong_type(err, f->name, "a string", value);
+        if (strlen(json_string_value(value)) != json_string_length(value))
+            return param_fail(err, SRV_ERR_INVALID_VALUE, f->name,
+                              "'%s' must not hold the character U+0000.", f->name);
+        *(const char **)at = json_string_value(value);
+        return 0;
+    case PARAM_JSON: *(json_t **)at = value; return 0;
+    case PARAM_IGNORED:
+    case PARAM_NAMED: return 0;
+    case PARAM_UNSUPPORTED:
+        if (is_neutral(value)) return 0;
+        return param_fail(err, SRV_ERR_UNSUPPORTED, f->name,
+                          "'%s' is not supported by this server.", f->name);
+    }
+    return 0;
+}
+
+/* Keys come from outside: only printable ASCII that fits a header is repeated. */
+void param_note(struct param_unknown *unknown, const char *key)
+{
+    size_t used = strlen(unknown->list);
+    size_t len = strlen(key);
+    if (len == 0 || len > ECHO_BYTES || used + len + 2 > sizeof(unknown->list)) return;
+    for (const char *p = key; *p; p++)
+        if (*p <= ' ' || *p >= 127 || *p == ',') return;
+    snprintf(unknown->list + used, sizeof(unknown->list) - used, "%s%s", used ? "," : "", key);
+}
+
+int params_read(json_t *object, const struct param_field *fields, void *out,
+                struct param_unknown *unknown, struct param_error *err)
+{
+    const char *key;
+    json_t *value;
+    json_object_foreach(object, key, value)
+    {
+        const struct param_field *f = fields;
+        while (f->name && strcmp(f->name, key) != 0)
+            f++;
+        if (!f->name) {
+            if (unknown) unknown->n++;
+            if (unknown) param_note(unknown, key);
+            continue;
+        }
+        if (json_is_null(value)) continue;
+        if (unknown && f->type == PARAM_NAMED && !is_neutral(value)) param_note(unknown, key);
+        int rc = read_field(f, value, out, err);
+        if (rc) return rc;
+    }
+    return 0;
+}

@@ -1,0 +1,98 @@
+/* SPDX-License-Identifier: MIT */
+/*
+ * JSON request bodies into structs: a table of fields says what each key means.
+ *
+ * Every optional field accepts null (= absent). A wrong type or a value out of range is an error
+ * with the JSON path of the field. Keys that no table row names are collected for x-ignored-params;
+ * under --strict-params they are an error. Fields that would change the answer and are not supported
+ * are rows too (PARAM_UNSUPPORTED): their neutral values are accepted, anything else is refused.
+ *
+ * Threads: pure; each call works on its caller's data.
+ */
+#ifndef HEARTH_SERVER_API_JSON_FIELDS_H
+#define HEARTH_SERVER_API_JSON_FIELDS_H
+
+#include <stdbool.h>
+#include <stddef.h>
+#include <stdint.h>
+
+#include <jansson.h>
+
+#include "server/http/api_error.h"
+
+enum { PARAM_PATH_MAX = 96, PARAM_MESSAGE_MAX = 320, PARAM_WORD_MAX = 44 };
+
+/*
+ * jansson takes memory that runs out for bad syntax, and drops what it cannot append. Once
+ * params_watch_memory has been called (at start, before any JSON is made), params_out_of_memory
+ * tells whether an allocation of jansson's has failed on this thread since it was last asked, and
+ * params_parse gives jansson other memory then, and SRV_ERR_OVERLOADED to its caller.
+ */
+void params_watch_memory(void);
+bool params_out_of_memory(void);
+
+/* The first thing that was wrong. */
+struct param_error {
+    enum srv_error kind;
+    char path[PARAM_PATH_MAX];
+    char message[PARAM_MESSAGE_MAX];
+};
+
+int param_fail(struct param_error *err, enum srv_error kind, const char *path, const char *format,
+               ...) __attribute__((format(printf, 4, 5)));
+
+/* Copies a word of the request for a message, cut, with '?' for anything but printable ASCII. Returns
+ * buf. */
+const char *param_word(const char *text, char buf[PARAM_WORD_MAX]);
+
+enum param_type {
+    PARAM_BOOL,        /* bool */
+    PARAM_INT,         /* int64_t; a real without fraction counts */
+    PARAM_NUMBER,      /* double */
+    PARAM_STRING,      /* const char *, borrowed from the tree */
+    PARAM_JSON,        /* json_t *, borrowed from the tree, any type */
+    PARAM_IGNORED,     /* accepted, without effect by its nature (user, metadata) */
+    PARAM_NAMED,       /* accepted, without effect; named in x-ignored-params unless neutral */
+    PARAM_UNSUPPORTED, /* refused unless its value changes nothing (see json_fields.c) */
+};
+
+struct param_field {
+    const char *name;
+    enum param_type type;
+    size_t offset;   /* into the struct filled */
+    double min, max; /* PARAM_INT and PARAM_NUMBER */
+};
+
+/* Keys without effect as one comma-separated list cut at its size; n counts those no row names. */
+struct param_unknown {
+    char list[256];
+    int n;
+};
+
+/*
+ * Fills `out` from the object's members; absent and null members leave their field alone. Returns 0
+ * or -1 with err filled. unknown may be NULL.
+ */
+int params_read(json_t *object, const struct param_field *fields, void *out,
+                struct param_unknown *unknown, struct param_error *err);
+
+/*
+ * Parses a body. Checks first, in one pass over the text, that it holds at most max_values values
+ * and nests at most 64 deep, so that building the tree is cheap whatever the sender wrote.
+ * Duplicate keys, invalid UTF-8 and trailing bytes are errors. An integer beyond 64 bits is a real in
+ * the tree (param_is_huge); json_text.h finds its digits. Returns a new reference, an object, or
+ * NULL.
+ */
+json_t *params_parse(const char *body, size_t len, struct param_error *err);
+
+/* Adds a key to the list if it is printable and there is room. */
+void param_note(struct param_unknown *unknown, const char *key);
+
+/* Returns true for a number beyond the range of int64_t. */
+bool param_is_huge(const json_t *value);
+
+/* Reads a token id below n_ids from the list called `name`. 0 or -1 with err. */
+int param_read_id(const json_t *value, int32_t n_ids, const char *name, int32_t *ret_id,
+                  struct param_error *err);
+
+#endif

@@ -1,0 +1,19 @@
+/* SPDX-License-Identifier: MIT */
+/* The list of route tables: one for each endpoint file. */
+#include "server/api/routes.h"
+
+#include <stddef.h>
+
+const struct srv_route *const srv_route_tables[] = {
+    srv_routes_completions,
+    srv_routes_chat,
+    srv_routes_models,
+    srv_routes_tokenize,
+    srv_routes_props,
+    srv_routes_health,
+    srv_routes_responses,
+    srv_routes_messages,
+    srv_routes_embeddings,
+    srv_routes_openapi,
+    NULL,
+};

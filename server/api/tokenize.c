@@ -1,0 +1,334 @@
+/* SPDX-License-Identifier: MIT */
+/*
+ * /tokenize, /detokenize, /apply-template in the dialects that clients know; the key used selects
+ * the dialect: content (llama-server), prompt or messages (vLLM), inputs (TGI).
+ */
+#include <stdlib.h>
+#include <string.h>
+
+#include "engine/engine.h"
+#include "server/api/chat_input.h"
+#include "server/api/generation.h"
+#include "server/api/json_fields.h"
+#include "server/api/routes.h"
+#include "server/config/config.h"
+#include "tokenizer/chat/chat.h"
+#include "tokenizer/tokenizer.h"
+
+enum { ANSWER_MAX = 256 << 20, TOKEN_TEXT_MAX = 4096 };
+
+struct tokenize_params {
+    struct srv_span text; /* of the body */
+    const char *model;
+    json_t *content, *prompt, *inputs, *messages, *tokens, *kwargs, *tools;
+    bool add_special, parse_special, with_pieces, add_special_tokens, return_token_strs;
+    bool add_generation_prompt, continue_final_message;
+};
+
+#define FIELD(name, type, member)                                                                  \
+    {                                                                                              \
+        name, type, offsetof(struct tokenize_params, member), 0, 0                                 \
+    }
+
+static const struct param_field fields[] = {
+    FIELD("model", PARAM_STRING, model),
+    FIELD("content", PARAM_JSON, content),
+    FIELD("prompt", PARAM_JSON, prompt),
+    FIELD("inputs", PARAM_JSON, inputs),
+    FIELD("messages", PARAM_JSON, messages),
+    FIELD("tokens", PARAM_JSON, tokens),
+    FIELD("chat_template_kwargs", PARAM_JSON, kwargs),
+    FIELD("tools", PARAM_JSON, tools),
+    FIELD("add_special", PARAM_BOOL, add_special),
+    FIELD("parse_special", PARAM_BOOL, parse_special),
+    FIELD("with_pieces", PARAM_BOOL, with_pieces),
+    FIELD("add_special_tokens", PARAM_BOOL, add_special_tokens),
+    FIELD("return_token_strs", PARAM_BOOL, return_token_strs),
+    FIELD("add_generation_prompt", PARAM_BOOL, add_generation_prompt),
+    FIELD("continue_final_message", PARAM_BOOL, continue_final_message),
+    {0},
+};
+
+/* The parsed body (owned by the caller) with the fields read; NULL: the error has been answered. */
+static json_t *open_body(struct srv_request *req, struct tokenize_params *p, const char *endpoint)
+{
+    struct param_error err = {0};
+    struct param_unknown unknown = {0};
+    srv_request_account(req)->endpoint = endpoint;
+    *p = (struct tokenize_params){
+        .parse_special = true, .add_special_tokens = true, .add_generation_prompt = true};
+    p->text.text = srv_request_body(req, &p->text.len);
+    json_t *body = params_parse(p->text.text, p->text.len, &err);
+    if (body && !params_read(body, fields, p, &unknown, &err) &&
+        srv_gen_model_name(srv_request_app(req), p->model, &err) &&
+        !chat_input_check_flags(body, &err) && !srv_gen_note_ignored(req, &unknown, &err))
+        return body;
+    srv_reply_error(req, err.kind, err.path[0] ? err.path : NULL, "%s", err.message);
+    json_decref(body);
+    return NULL;
+}
+
+static void refuse(struct srv_request *req, const struct param_error *err)
+{
+    srv_reply_error(req, err->kind, err->path[0] ? err->path : NULL, "%s", err->message);
+}
+
+static int encode_text(const struct srv_app *app, const json_t *value, const char *name,
+                       unsigned flags, struct tok_ids *ids, struct param_error *err)
+{
+    char message[200] = "";
+    if (!json_is_string(value))
+        return param_fail(err, SRV_ERR_INVALID_TYPE, name, "'%s' must be a string.", name);
+    int rc = tok_encode(app->tok, json_string_value(value), json_string_length(value), flags, ids,
+                        message, sizeof(message));
+    enum srv_error kind = rc == TOK_ENOMEM ? SRV_ERR_OVERLOADED : SRV_ERR_INVALID_VALUE;
+    if (rc) return param_fail(err, kind, name, "%s", message);
+    return 0;
+}
+
+static void write_ids(struct buf *b, const struct tok_ids *ids)
+{
+    buf_puts(b, "[");
+    for (size_t i = 0; i < ids->n; i++)
+        buf_printf(b, "%s%d", i ? "," : "", (int)ids->ids[i]);
+    buf_puts(b, "]");
+}
+
+/* ---- llama-server -------------------------------------------------------------------------- */
+
+/* {"id", "piece"}: the piece as text, or as a list of bytes where it is no UTF-8 alone. */
+static void write_pieces(const struct srv_app *app, struct buf *b, const struct tok_ids *ids)
+{
+    char bytes[TOKEN_TEXT_MAX];
+    buf_puts(b, "[");
+    for (size_t i = 0; i < ids->n; i++) {
+        size_t len = tok_token_bytes(app->tok, ids->ids[i], bytes, sizeof(bytes));
+        if (len > sizeof(bytes)) len = sizeof(bytes);
+        buf_printf(b, "%s{\"id\":%d,\"piece\":", i ? "," : "", (int)ids->ids[i]);
+        json_t *text = json_stringn(bytes, len);
+        if (text) {
+            buf_json_string(b, bytes, len);
+        } else {
+            buf_puts(b, "[");
+            for (size_t k = 0; k < len; k++)
+                buf_printf(b, "%s%d", k ? "," : "", (int)(unsigned char)bytes[k]);
+            buf_puts(b, "]");
+        }
+        json_decref(text);
+        buf_puts(b, "}");
+    }
+    buf_puts(b, "]");
+}
+
+static int tokenize_content(const struct srv_app *app, const struct tokenize_params *p,
+                            struct buf *b, struct param_error *err)
+{
+    struct tok_ids ids = {0};
+    unsigned flags =
+        (p->add_special ? TOK_ADD_SPECIAL : 0) | (p->parse_special ? TOK_PARSE_SPECIAL : 0);
+    int rc = encode_text(app, p->content, "content", flags, &ids, err);
+    if (!rc) {
+        buf_puts(b, "{\"tokens\":");
+        if (p->with_pieces)
+            write_pieces(app, b, &ids);
+        else
+            write_ids(b, &ids);
+        buf_puts(b, "}");
+    }
+    tok_ids_finish(&ids);
+    return rc;
+}
+
+static struct chat_input chat_of(const struct tokenize_params *p)
+{
+    return (struct chat_input){
+        .messages = p->messages,
+        .kwargs = p->kwargs,
+        .body = p->text,
+        .add_generation_prompt = p->add_generation_prompt,
+        .continue_final_message = p->continue_final_message,
+    };
+}
+
+/* ---- vLLM ---------------------------------------------------------------------------------- */
+
+static int encode_vllm(const struct srv_app *app, const struct tokenize_params *p,
+                       struct tok_ids *ids, struct param_error *err)
+{
+    if (p->prompt) {
+        unsigned flags = TOK_PARSE_SPECIAL | (p->add_special_tokens ? TOK_ADD_SPECIAL : 0);
+        return encode_text(app, p->prompt, "prompt", flags, ids, err);
+    }
+    struct chat_input in = chat_of(p);
+    if (chat_input_check(p->messages, err)) return -1;
+    return chat_input_encode(app, &in, ids, err);
+}
+
+static int tokenize_prompt(const struct srv_app *app, const struct tokenize_params *p,
+                           struct buf *b, struct param_error *err)
+{
+    struct tok_ids ids = {0};
+    int rc = encode_vllm(app, p, &ids, err);
+    if (!rc) {
+        buf_printf(b, "{\"count\":%zu,\"max_model_len\":%lld,\"tokens\":", ids.n,
+                   (long long)eng_info(app->engine)->ctx_tokens);
+        write_ids(b, &ids);
+        buf_puts(b, ",\"token_strs\":");
+        if (!p->return_token_strs) buf_puts(b, "null");
+        for (size_t i = 0; p->return_token_strs && i < ids.n; i++) {
+            size_t len = 0;
+            const char *text = tok_token_string(app->tok, ids.ids[i], &len);
+            buf_puts(b, i ? "," : "[");
+            buf_json_string(b, text ? text : "", text ? len : 0);
+        }
+        if (p->return_token_strs)
+            buf_puts(b, ids.n ? "]}" : "[]}");
+        else
+            buf_puts(b, "}");
+    }
+    tok_ids_finish(&ids);
+    return rc;
+}
+
+/* ---- TGI ----------------------------------------------------------------------------------- */
+
+static int tokenize_inputs(const struct srv_app *app, const struct tokenize_params *p,
+                           struct buf *b, struct param_error *err)
+{
+    struct tok_ids ids = {0};
+    struct tok_decoder *decoder = NULL;
+    size_t at = 0;
+    int rc = encode_text(app, p->inputs, "inputs", TOK_PARSE_SPECIAL | TOK_ADD_SPECIAL, &ids, err);
+    if (!rc && tok_decoder_create(&decoder, app->tok, true))
+        rc = param_fail(err, SRV_ERR_OVERLOADED, NULL, "There is no memory for the request.");
+    buf_puts(b, "[");
+    for (size_t i = 0; !rc && i < ids.n; i++) {
+        const char *text = "";
+        size_t len = 0;
+        tok_decoder_push(decoder, ids.ids[i], &text, &len);
+        buf_printf(b, "%s{\"id\":%d,\"text\":", i ? "," : "", (int)ids.ids[i]);
+        buf_json_string(b, text, len);
+        buf_printf(b, ",\"start\":%zu,\"stop\":%zu}", at, at + len);
+        at += len;
+    }
+    buf_puts(b, "]");
+    tok_decoder_destroy(decoder);
+    tok_ids_finish(&ids);
+    return rc;
+}
+
+static void tokenize(struct srv_request *req)
+{
+    const struct srv_app *app = srv_request_app(req);
+    struct tokenize_params p;
+    struct param_error err = {0};
+    struct buf b;
+    json_t *body = open_body(req, &p, "tokenize");
+    if (!body) return;
+    buf_init(&b, ANSWER_MAX);
+    int rc;
+    if (p.content)
+        rc = tokenize_content(app, &p, &b, &err);
+    else if (p.prompt || p.messages)
+        rc = tokenize_prompt(app, &p, &b, &err);
+    else if (p.inputs)
+        rc = tokenize_inputs(app, &p, &b, &err);
+    else
+        rc = param_fail(&err, SRV_ERR_MISSING, "content",
+                        "One of 'content', 'prompt', 'messages' or 'inputs' is required.");
+    if (rc) {
+        refuse(req, &err);
+        buf_finish(&b);
+    } else {
+        srv_reply(req, 200, NULL, &b);
+    }
+    json_decref(body);
+}
+
+/* ---- the way back -------------------------------------------------------------------------- */
+
+static int read_tokens(const struct srv_app *app, const json_t *list, int32_t **ret_ids,
+                       struct param_error *err)
+{
+    if (!list) return param_fail(err, SRV_ERR_MISSING, "tokens", "'tokens' is required.");
+    if (!json_is_array(list))
+        return param_fail(err, SRV_ERR_INVALID_TYPE, "tokens", "'tokens' must be an array of ids.");
+    size_t n = json_array_size(list);
+    int32_t vocab = eng_info(app->engine)->vocab_size;
+    int32_t *ids = malloc((n ? n : 1) * sizeof(*ids));
+    if (!ids) return param_fail(err, SRV_ERR_OVERLOADED, NULL, "No memory for 'tokens'.");
+    for (size_t i = 0; i < n; i++) {
+        if (param_read_id(json_array_get(list, i), vocab, "tokens", &ids[i], err)) {
+            free(ids);
+            return -1;
+        }
+    }
+    *ret_ids = ids;
+    return 0;
+}
+
+static void detokenize(struct srv_request *req)
+{
+    const struct srv_app *app = srv_request_app(req);
+    struct tokenize_params p;
+    struct param_error err = {0};
+    int32_t *ids = NULL;
+    char *text = NULL;
+    size_t len = 0;
+    json_t *body = open_body(req, &p, "detokenize");
+    if (!body) return;
+    int rc = read_tokens(app, p.tokens, &ids, &err);
+    if (!rc && tok_decode(app->tok, ids, json_array_size(p.tokens), false, &text, &len))
+        rc = param_fail(&err, SRV_ERR_INTERNAL, NULL, "The ids cannot be decoded.");
+    if (rc) {
+        refuse(req, &err);
+    } else {
+        struct buf b;
+        buf_init(&b, ANSWER_MAX);
+        /* vLLM's clients name a model and expect exactly {"prompt"}. */
+        buf_puts(&b, p.model ? "{\"prompt\":" : "{\"content\":");
+        buf_json_string(&b, text, len);
+        if (!p.model) {
+            buf_puts(&b, ",\"prompt\":");
+            buf_json_string(&b, text, len);
+        }
+        buf_puts(&b, "}");
+        srv_reply(req, 200, NULL, &b);
+    }
+    free(text);
+    free(ids);
+    json_decref(body);
+}
+
+static void apply_template(struct srv_request *req)
+{
+    const struct srv_app *app = srv_request_app(req);
+    struct tokenize_params p;
+    struct param_error err = {0};
+    struct tok_prompt prompt = {0};
+    json_t *body = open_body(req, &p, "apply-template");
+    if (!body) return;
+    struct chat_input in = chat_of(&p);
+    if (chat_input_check(p.messages, &err) || chat_input_render(app, &in, &prompt, &err)) {
+        refuse(req, &err);
+    } else {
+        struct buf b;
+        buf_init(&b, ANSWER_MAX);
+        buf_puts(&b, "{\"prompt\":");
+        buf_json_string(&b, prompt.text, prompt.len);
+        buf_puts(&b, "}");
+        srv_reply(req, 200, NULL, &b);
+        tok_prompt_finish(&prompt);
+    }
+    json_decref(body);
+}
+
+const struct srv_route srv_routes_tokenize[] = {
+    {"POST", "/tokenize", 0, tokenize},
+    {"POST", "/v1/tokenize", 0, tokenize},
+    {"POST", "/detokenize", 0, detokenize},
+    {"POST", "/v1/detokenize", 0, detokenize},
+    {"POST", "/apply-template", 0, apply_template},
+    {"POST", "/v1/apply-template", 0, apply_template},
+    {0},
+};

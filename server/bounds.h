@@ -1,0 +1,72 @@
+/* SPDX-License-Identifier: MIT */
+/*
+ * Every maximum of the server in one list, each with its reason. What an operator may want to
+ * change is an option (options.c); what stands here follows from the design.
+ */
+#ifndef HEARTH_SERVER_BOUNDS_H
+#define HEARTH_SERVER_BOUNDS_H
+
+enum {
+    /* API keys: a file of a few hundred lines; each request walks all of them. */
+    SRV_KEYS_MAX = 4096,
+    SRV_KEY_MAX_BYTES = 512,
+    SRV_KEY_FILE_MAX_BYTES = 4 << 20, /* as many keys as there may be, with comments */
+
+    /* One connection's pool in libmicrohttpd: bounds the head (431, 414 above it) and is the chunk
+       buffer. */
+    SRV_CONNECTION_POOL_BYTES = 64 << 10,
+    /* Kernel send buffer: a reader that stopped is noticed after this much, not after megabytes. */
+    SRV_SEND_BUFFER_BYTES = 64 << 10,
+    /* Beyond the application's own limit, so that a refused connection still gets its 503. */
+    SRV_CONNECTION_MARGIN = 64,
+    SRV_ADMIN_CONNECTIONS = 64,
+    /* What a refused connection may take to send its head. */
+    SRV_REFUSED_HEADER_MS = 2000,
+    /* A client that closed its sending side may still read an answer that is being made at once. */
+    SRV_HALF_CLOSE_GRACE_MS = 500,
+    /* While draining: for the rest of a request that has begun to arrive; with the watcher's tick
+       of at most a second it is over within two. */
+    SRV_DRAIN_UNFINISHED_MS = 1000,
+    /* A client must take this much of its answer per send-timeout-ms: 300 bytes a second by
+       default, so that a byte now and then does not hold an answer in memory. */
+    SRV_SEND_MIN_BYTES = 16 << 10,
+    SRV_HEADERS_MAX = 100, /* header lines of one request */
+    SRV_URI_MAX_BYTES = 8 << 10,
+    SRV_REPLY_HEADERS_MAX = 24, /* headers of one answer */
+    SRV_REQUEST_ID_MAX = 128,
+
+    /* Bytes a stream holds for its client. From the first bound on the text worker puts no more
+     * events together until the second is reached again; a writer that goes on all the same is cut
+     * at the third. One event may be larger than all: log-probabilities of many tokens come in one.
+     */
+    SRV_STREAM_FIRST_BYTES = 64 << 10,
+    SRV_STREAM_LOW_BYTES = 16 << 10,
+    SRV_STREAM_MAX_BYTES = 256 << 10,
+    SRV_STREAM_EVENT_MAX_BYTES = 16 << 20,
+
+    /* An answer up to this size is not charged to the budget of all answers. */
+    SRV_SMALL_ANSWER_BYTES = 256 << 10,
+
+    /* Bodies held at once, as a multiple of the largest body: counted as they arrive. */
+    SRV_BODIES_FACTOR = 16,
+    /* What is read and thrown away of a body that is too large, so that its sender sees the 413. */
+    SRV_DISCARD_MAX_BYTES = 512 << 10,
+    /* Memory of one request's own data: logs of tokens sized at admission are the largest part. */
+    SRV_ARENA_MAX_BYTES = 128 << 20,
+    SRV_ARENA_BLOCK_BYTES = 16 << 10,
+
+    /* Refused clients whose return is remembered; walked for each request that generates. One key
+       may hold a quarter. */
+    SRV_PROMISES_MAX = 1024,
+    SRV_PROMISES_OF_KEY_MAX = 256,
+
+    /* A body up to this is parsed, rendered and tokenized in some milliseconds. */
+    SRV_SMALL_BODY_BYTES = 64 << 10,
+    SRV_WORKER_STACK_BYTES = 8 << 20, /* parsers recurse to a limited depth; this holds them all */
+    SRV_LOG_LINE_MAX_BYTES = 4 << 10,
+    SRV_LOG_QUEUE_BYTES = 256 << 10, /* lines that wait for stderr: about 500 of the access log */
+    SRV_LOG_FIELD_MAX_BYTES = 256,   /* one field that came from outside */
+    SRV_METRICS_MAX_BYTES = 256 << 10,
+};
+
+#endif

@@ -1,0 +1,36 @@
+/* SPDX-License-Identifier: MIT */
+/*
+ * The subcommands of the one executable. Each runs on the main thread before any other thread of
+ * ours exists, reads its options from the finished configuration, and returns the exit status.
+ * stdout carries the subcommand's product, stderr everything else.
+ */
+#ifndef HEARTH_SERVER_CLI_CLI_H
+#define HEARTH_SERVER_CLI_CLI_H
+
+#include <stddef.h>
+
+struct srv_config;
+
+/* Exit statuses besides EXIT_SUCCESS and EXIT_FAILURE: the options exclude what is asked. */
+enum { SRV_EXIT_USAGE = 2 };
+
+int srv_cmd_serve(const struct srv_config *config);
+int srv_cmd_generate(
+    const struct srv_config *config); /* --prompt, -n: text as it comes, statistics to stderr */
+int srv_cmd_bench(const struct srv_config *config);
+int srv_cmd_inspect(const struct srv_config *config);
+int srv_cmd_tokenize(
+    const struct srv_config *config); /* JSON lines filters: one answer a line, in order */
+int srv_cmd_render(const struct srv_config *config);
+int srv_cmd_score(const struct srv_config *config);
+int srv_cmd_healthcheck(const struct srv_config *config);
+
+/*
+ * For --check-config. The first looks at keys, exposure and certificates of serve, logs what is
+ * wrong and returns an exit status; the second looks at the model directory as inspect does and
+ * returns 0, or -1 with the first problem in err.
+ */
+int srv_serve_check(const struct srv_config *config);
+int srv_inspect_check(const struct srv_config *config, char *err, size_t errlen);
+
+#endif

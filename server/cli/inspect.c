@@ -1,0 +1,252 @@
+/* SPDX-License-Identifier: MIT */
+/*
+ * hearth inspect --model DIR: what a model directory holds, what would be served, and every problem
+ * found. The report goes to stdout, as text or with --json as one JSON object; the first problem
+ * also to stderr, and the status is then 1. --check-config looks in the same way and prints none.
+ */
+#include <jansson.h>
+#include <stdarg.h>
+#include <stdbool.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "engine/engine.h"
+#include "server/cli/cli.h"
+#include "server/config/config.h"
+#include "server/model_lookup.h"
+#include "tokenizer/chat/chat.h"
+#include "tokenizer/tokenizer.h"
+
+struct inspection {
+    const struct srv_config *config;
+    bool print;                            /* as text */
+    json_t *report;                        /* as JSON; else NULL */
+    json_t *problems, *tensors, *numerics; /* its arrays, borrowed */
+    bool failed;                           /* memory for the JSON report ran out */
+    long long n_tensors, n_bytes, n_unused;
+    char first_problem[1024];
+};
+
+/* ---- output -------------------------------------------------------------------------------- */
+
+/* One line of the text report. Names from files may hold anything, a line is text. */
+__attribute__((format(printf, 2, 3))) static void say(const struct inspection *in,
+                                                      const char *format, ...)
+{
+    char text[1024];
+    va_list args;
+    if (!in->print) return;
+    va_start(args, format);
+    vsnprintf(text, sizeof(text), format, args);
+    va_end(args);
+    for (char *p = text; *p; p++)
+        if ((unsigned char)*p < 0x20 || *p == 0x7f) *p = '?';
+    printf("%s\n", text);
+}
+
+/* Takes the value, which is thrown away where the report is text. */
+static void add(struct inspection *in, const char *name, json_t *value)
+{
+    if (!in->report)
+        json_decref(value);
+    else if (json_object_set_new(in->report, name, value))
+        in->failed = true;
+}
+
+static void append(struct inspection *in, json_t *array, json_t *value)
+{
+    if (!in->report)
+        json_decref(value);
+    else if (json_array_append_new(array, value))
+        in->failed = true;
+}
+
+static void note_problem(void *ctx, const char *sentence)
+{
+    struct inspection *in = ctx;
+    say(in, "problem: %s", sentence);
+    if (!in->first_problem[0])
+        snprintf(in->first_problem, sizeof(in->first_problem), "%s", sentence);
+    if (!in->report) return;
+    json_t *text = json_string(sentence); /* NULL where a cut has left half a character */
+    append(in, in->problems, text ? text : json_string("a name that is not UTF-8"));
+}
+
+/* ---- what the engine tells ----------------------------------------------------------------- */
+
+static void show_config(void *ctx, const struct eng_inspect_config *c)
+{
+    struct inspection *in = ctx;
+    char ids[512] = "none";
+    int at = 0;
+    say(in, "architecture: %s (model_type %s)", c->architecture, c->model_type);
+    say(in,
+        "sizes: hidden %d, %d layers, %d heads (%d kv) of %d, feed-forward %d, vocabulary %d, "
+        "%s head",
+        c->hidden_size, c->n_layers, c->n_heads, c->n_kv_heads, c->d_head, c->d_ff,
+        (int)c->vocab_size, c->tied_head ? "tied" : "separate");
+    say(in, "context: %lld tokens; RoPE %s, theta %g, factor %g", (long long)c->ctx_tokens, c->rope,
+        c->rope_theta, c->rope_factor);
+    if (c->n_layers_without_rope) say(in, "layers without RoPE: %d", c->n_layers_without_rope);
+    if (c->n_windowed_layers) {
+        say(in, "layers with a sliding window of %d tokens: %d", c->window_tokens,
+            c->n_windowed_layers);
+    }
+    for (int i = 0; i < c->n_eos_ids && at < (int)sizeof(ids) - 16; i++)
+        at += snprintf(ids + at, sizeof(ids) - (size_t)at, "%s%d", i ? ", " : "", c->eos_ids[i]);
+    say(in, "end of sequence: %s", ids);
+    if (!in->report) return;
+    json_t *eos = json_array();
+    for (int i = 0; i < c->n_eos_ids; i++)
+        append(in, eos, json_integer(c->eos_ids[i]));
+    json_t *facts = json_pack(
+        "{s:s, s:s, s:i, s:i, s:i, s:i, s:i, s:i, s:i, s:b, s:I, s:{s:s, s:f, s:f}, s:i, s:i, s:o}",
+        "architecture", c->architecture, "model_type", c->model_type, "hidden_size", c->hidden_size,
+        "layers", c->n_layers, "heads", c->n_heads, "kv_heads", c->n_kv_heads, "head_dim",
+        c->d_head, "feed_forward", c->d_ff, "vocab_size", (int)c->vocab_size, "tied_head",
+        c->tied_head, "context_tokens", (json_int_t)c->ctx_tokens, "rope", "type", c->rope, "theta",
+        c->rope_theta, "factor", c->rope_factor, "layers_without_rope", c->n_layers_without_rope,
+        "layers_with_window", c->n_windowed_layers, "eos_ids", eos);
+    if (!facts || json_object_update(in->report, facts)) in->failed = true;
+    json_decref(facts);
+}
+
+static void show_tensor(void *ctx, const struct eng_inspect_tensor *t)
+{
+    struct inspection *in = ctx;
+    char shape[128] = "[";
+    int at = 1;
+    for (int i = 0; i < t->rank && at < (int)sizeof(shape) - 24; i++)
+        at += snprintf(shape + at, sizeof(shape) - (size_t)at, "%s%lld", i ? ", " : "",
+                       (long long)t->shape[i]);
+    say(in, "tensor: %s %s %s] %lld bytes in %s%s", t->name, t->dtype, shape, (long long)t->n_bytes,
+        t->file, t->used ? "" : " (not used)");
+    in->n_tensors++;
+    in->n_bytes += t->n_bytes;
+    in->n_unused += !t->used;
+    if (!in->report) return;
+    json_t *dims = json_array();
+    for (int i = 0; i < t->rank; i++)
+        append(in, dims, json_integer(t->shape[i]));
+    append(in, in->tensors,
+           json_pack("{s:s, s:s, s:o, s:I, s:s, s:b}", "name", t->name, "dtype", t->dtype, "shape",
+                     dims, "bytes", (json_int_t)t->n_bytes, "file", t->file, "used", t->used));
+}
+
+static void show_weights(void *ctx, int64_t n_params, const char *dtype)
+{
+    struct inspection *in = ctx;
+    say(in, "parameters: %lld, %s", (long long)n_params, dtype);
+    add(in, "parameters", json_integer(n_params));
+    add(in, "weights_dtype", json_string(dtype));
+}
+
+static void show_path(void *ctx, const struct eng_inspect_path *p)
+{
+    struct inspection *in = ctx;
+    say(in, "numerics %s: at most %lld bytes of weights in memory%s", p->numerics,
+        (long long)p->weights_bytes, p->is_default ? " (the default here)" : "");
+    append(in, in->numerics,
+           json_pack("{s:s, s:I, s:b}", "name", p->numerics, "weights_bytes",
+                     (json_int_t)p->weights_bytes, "default", p->is_default));
+}
+
+/* ---- what the tokenizer tells -------------------------------------------------------------- */
+
+static void inspect_tokenizer(struct inspection *in)
+{
+    struct tok *tok = NULL;
+    char err[900] = "tokenizer.json cannot be used";
+    if (tok_open(&tok, in->config->model, err, sizeof(err))) {
+        note_problem(in, err);
+    } else {
+        say(in, "tokenizer: %d tokens", (int)tok_vocab_size(tok));
+        add(in, "tokenizer", json_pack("{s:i}", "tokens", (int)tok_vocab_size(tok)));
+    }
+    tok_close(tok);
+}
+
+static void inspect_template(struct inspection *in)
+{
+    struct tok_chat *chat = NULL;
+    char err[900] = "the chat template cannot be used";
+    const char *file = in->config->chat_template_file;
+    struct tok_chat_params params = {.template_file = file};
+    int rc = tok_chat_open(&chat, in->config->model, &params, err, sizeof(err));
+    if (rc == 0) {
+        const struct tok_chat_caps *caps = tok_chat_caps(chat);
+        size_t bytes = strlen(tok_chat_source(chat));
+        say(in, "chat template: %zu bytes; system role %s, tools %s", bytes,
+            caps->system_role ? "yes" : "no", caps->tools ? "yes" : "no");
+        add(in, "chat_template",
+            json_pack("{s:I, s:b, s:b}", "bytes", (json_int_t)bytes, "system_role",
+                      caps->system_role, "tools", caps->tools));
+    } else if (rc == TOK_ENOENT && !file) {
+        say(in, "chat template: none");
+        add(in, "chat_template", json_null());
+    } else {
+        note_problem(in, err);
+    }
+    tok_chat_close(chat);
+}
+
+/* ---- all of it ----------------------------------------------------------------------------- */
+
+static void inspect(struct inspection *in)
+{
+    const struct eng_inspector engine = {
+        .problem = note_problem,
+        .config = show_config,
+        .tensor = show_tensor,
+        .weights = show_weights,
+        .path = show_path,
+        .ctx = in,
+    };
+    char err[900];
+    if (srv_hub_has_only_gguf(in->config->model, err, sizeof(err)))
+        note_problem(in, err);
+    else
+        eng_inspect(in->config->model, &engine);
+    say(in, "tensors: %lld of %lld bytes, %lld not used", in->n_tensors, in->n_bytes, in->n_unused);
+    inspect_tokenizer(in);
+    inspect_template(in);
+    say(in, "verdict: %s be served", in->first_problem[0] ? "cannot" : "can");
+    add(in, "can_be_served", json_boolean(!in->first_problem[0]));
+}
+
+static void start_json(struct inspection *in)
+{
+    in->problems = json_array();
+    in->tensors = json_array();
+    in->numerics = json_array();
+    in->report = json_pack("{s:s, s:o, s:o, s:o}", "model", in->config->model, "problems",
+                           in->problems, "tensors", in->tensors, "numerics", in->numerics);
+    in->failed = !in->report;
+}
+
+int srv_inspect_check(const struct srv_config *config, char *err, size_t errlen)
+{
+    struct inspection in = {.config = config};
+    inspect(&in);
+    if (in.first_problem[0]) snprintf(err, errlen, "%s", in.first_problem);
+    return in.first_problem[0] ? -1 : 0;
+}
+
+int srv_cmd_inspect(const struct srv_config *config)
+{
+    struct inspection in = {.config = config, .print = !config->json};
+    if (config->json) start_json(&in);
+    inspect(&in);
+    bool written = !in.failed;
+    if (in.report && written)
+        written = json_dumpf(in.report, stdout, JSON_INDENT(2)) == 0 && putchar('\n') == '\n';
+    json_decref(in.report);
+    if (!written || fflush(stdout) || ferror(stdout)) {
+        fprintf(stderr, "hearth: the report cannot be written\n");
+        return EXIT_FAILURE;
+    }
+    if (!in.first_problem[0]) return EXIT_SUCCESS;
+    fprintf(stderr, "hearth: %s cannot be served: %s\n", config->model, in.first_problem);
+    return EXIT_FAILURE;
+}

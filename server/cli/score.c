@@ -1,0 +1,305 @@
+/* SPDX-License-Identifier: MIT */
+/*
+ * hearth score --model DIR: how likely a model finds token sequences. JSON lines on stdin to JSON
+ * lines on stdout, in order, one answer a line:
+ *
+ *   {"ids": [...]} or {"text": "..."}   -> {"ids", "logprobs", "argmax", "perplexity"}
+ *   "logits": FILE    every row of logits to that file, raw f32 [n_tokens, vocab_size]
+ *   "greedy": N       also "greedy_ids" and "greedy_margins", going on past end-of-sequence
+ *
+ * logprobs[i] is ln p(ids[i + 1] | ids[..i]), argmax[i] the likeliest token after ids[i]. What is
+ * wrong with a line is its answer: {"error": "..."}.
+ *
+ * Threads: the main thread reads and writes; the engine's scheduler thread hands over the numbers
+ * of the one job under way, so its callback may write the file of logits itself.
+ */
+#include <jansson.h>
+#include <math.h>
+#include <pthread.h>
+#include <stdbool.h>
+#include <stdint.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "engine/engine.h"
+#include "server/cli/cli.h"
+#include "server/config/config.h"
+#include "tokenizer/tokenizer.h"
+
+enum { MAX_GREEDY = 1000000 };
+
+/* One line's work. Filled by the callback, read after `done`. */
+struct score {
+    int64_t n_ids, n_greedy;
+    double *logprobs;       /* [n_ids - 1] */
+    int32_t *argmax;        /* [n_ids] */
+    int32_t *greedy_ids;    /* [n_greedy] */
+    double *greedy_margins; /* [n_greedy] */
+    int64_t n_generated;
+    FILE *logits;
+    bool write_failed;
+    char error[512];
+    pthread_mutex_t lock;
+    pthread_cond_t changed;
+    bool done;
+};
+
+struct filter {
+    const struct srv_config *config;
+    struct eng *engine;
+    struct tok *tok; /* opened for the first text */
+};
+
+/* ---- on the scheduler thread --------------------------------------------------------------- */
+
+static void take_row(struct score *s, const struct eng_event *event)
+{
+    const float *row = event->logits;
+    int64_t n = event->n_logits, best = 0, second = -1;
+    for (int64_t i = 1; i < n; i++) {
+        if (row[i] > row[best]) {
+            second = best;
+            best = i;
+        } else if (second < 0 || row[i] > row[second]) {
+            second = i;
+        }
+    }
+    int64_t step = event->index - (s->n_ids - 1); /* the generated token this row decides */
+    if (step >= 0 && step < s->n_greedy)
+        s->greedy_margins[step] = second < 0 ? 0 : (double)row[best] - (double)row[second];
+    if (event->index >= s->n_ids) return;
+    s->argmax[event->index] = (int32_t)best;
+    if (s->logits && fwrite(row, sizeof(*row), (size_t)n, s->logits) != (size_t)n)
+        s->write_failed = true;
+}
+
+static void on_event(void *ctx, const struct eng_event *event)
+{
+    struct score *s = ctx;
+    switch (event->type) {
+    case ENG_EVENT_LOGITS: take_row(s, event); break;
+    case ENG_EVENT_PROMPT_TOKEN: s->logprobs[event->index - 1] = (double)event->logprob; break;
+    case ENG_EVENT_TOKEN:
+        if (event->index < s->n_greedy) s->greedy_ids[event->index] = event->id;
+        s->n_generated = event->index + 1;
+        break;
+    case ENG_EVENT_CHOICE_DONE:
+        if (event->finish == ENG_FINISH_ERROR)
+            snprintf(s->error, sizeof(s->error), "%s",
+                     event->error ? event->error : "the engine failed");
+        break;
+    case ENG_EVENT_JOB_DONE:
+        pthread_mutex_lock(&s->lock);
+        s->done = true;
+        pthread_cond_signal(&s->changed);
+        pthread_mutex_unlock(&s->lock);
+        break;
+    default: break;
+    }
+}
+
+/* ---- one line in --------------------------------------------------------------------------- */
+
+static int fail(struct score *s, const char *what)
+{
+    snprintf(s->error, sizeof(s->error), "%s", what);
+    return -1;
+}
+
+static int ids_of_list(const struct filter *f, const json_t *list, struct tok_ids *ids,
+                       struct score *s)
+{
+    if (!json_is_array(list)) return fail(s, "ids must be a list of token ids");
+    ids->n = json_array_size(list);
+    ids->ids = calloc(ids->n + 1, sizeof(*ids->ids));
+    if (!ids->ids) return fail(s, "no memory");
+    int32_t vocab = eng_info(f->engine)->vocab_size;
+    for (size_t i = 0; i < ids->n; i++) {
+        const json_t *id = json_array_get(list, i);
+        json_int_t value = json_integer_value(id);
+        if (!json_is_integer(id) || value < 0 || value >= vocab)
+            return fail(s, "ids must lie within the vocabulary");
+        ids->ids[i] = (int32_t)value;
+    }
+    return 0;
+}
+
+static int ids_of_text(struct filter *f, const json_t *text, struct tok_ids *ids, struct score *s)
+{
+    if (!json_is_string(text)) return fail(s, "one of ids and text is needed");
+    if (!f->tok && tok_open(&f->tok, f->config->model, s->error, sizeof(s->error))) return -1;
+    return tok_encode(f->tok, json_string_value(text), json_string_length(text),
+                      TOK_ADD_SPECIAL | TOK_PARSE_SPECIAL, ids, s->error, sizeof(s->error));
+}
+
+/* Room for the answer, and the file that was asked for. */
+static int prepare(struct score *s, const json_t *request, const struct tok_ids *ids)
+{
+    const json_t *greedy = json_object_get(request, "greedy");
+    const json_t *file = json_object_get(request, "logits");
+    json_int_t n_greedy = json_integer_value(greedy);
+    if (ids->n == 0) return fail(s, "there are no tokens to score");
+    if (greedy && (!json_is_integer(greedy) || n_greedy < 0 || n_greedy > MAX_GREEDY))
+        return fail(s, "greedy must be a number of tokens");
+    if (file && !json_is_string(file)) return fail(s, "logits must be the name of a file");
+    s->n_ids = (int64_t)ids->n;
+    s->n_greedy = n_greedy;
+    s->logprobs = calloc(ids->n, sizeof(*s->logprobs));
+    s->argmax = calloc(ids->n, sizeof(*s->argmax));
+    s->greedy_ids = calloc((size_t)n_greedy + 1, sizeof(*s->greedy_ids));
+    s->greedy_margins = calloc((size_t)n_greedy + 1, sizeof(*s->greedy_margins));
+    if (!s->logprobs || !s->argmax || !s->greedy_ids || !s->greedy_margins)
+        return fail(s, "no memory");
+    if (file && !(s->logits = fopen(json_string_value(file), "wb")))
+        return fail(s, "the file for the logits cannot be opened");
+    return 0;
+}
+
+static int run(const struct filter *f, struct score *s, const struct tok_ids *ids)
+{
+    struct eng_job_params params = {
+        .prompt = ids->ids,
+        .n_prompt = (int64_t)ids->n,
+        .n_choices = 1,
+        .max_tokens = s->n_greedy,
+        .sampling = eng_sampling_default(),
+        .ignore_eos = true,
+        .n_logprobs = -1,
+        .n_prompt_logprobs = 0,
+        .want_logits = true,
+        .no_cache = true,
+        .on_event = on_event,
+        .ctx = s,
+    };
+    params.sampling.temperature = 0;
+    struct eng_job *job = NULL;
+    if (eng_job_submit(f->engine, &params, &job, s->error, sizeof(s->error))) return -1;
+    pthread_mutex_lock(&s->lock);
+    while (!s->done)
+        pthread_cond_wait(&s->changed, &s->lock);
+    pthread_mutex_unlock(&s->lock);
+    eng_job_release(job);
+    if (s->write_failed) return fail(s, "the file of logits cannot be written");
+    return s->error[0] ? -1 : 0;
+}
+
+/* ---- one line out -------------------------------------------------------------------------- */
+
+static json_t *list_of_ids(const int32_t *ids, int64_t n)
+{
+    json_t *list = json_array();
+    for (int64_t i = 0; i < n; i++)
+        json_array_append_new(list, json_integer(ids[i]));
+    return list;
+}
+
+static json_t *list_of_reals(const double *values, int64_t n)
+{
+    json_t *list = json_array();
+    for (int64_t i = 0; i < n; i++)
+        json_array_append_new(list, json_real(values[i]));
+    return list;
+}
+
+static json_t *answer_of(const struct score *s, const struct tok_ids *ids)
+{
+    double sum = 0;
+    int64_t n = s->n_ids - 1;
+    for (int64_t i = 0; i < n; i++)
+        sum += s->logprobs[i];
+    json_t *answer = json_object();
+    json_object_set_new(answer, "ids", list_of_ids(ids->ids, s->n_ids));
+    json_object_set_new(answer, "logprobs", list_of_reals(s->logprobs, n));
+    json_object_set_new(answer, "argmax", list_of_ids(s->argmax, s->n_ids));
+    json_object_set_new(answer, "perplexity", n ? json_real(exp(-sum / (double)n)) : json_null());
+    if (s->n_greedy > 0) {
+        json_object_set_new(answer, "greedy_ids", list_of_ids(s->greedy_ids, s->n_generated));
+        json_object_set_new(answer, "greedy_margins",
+                            list_of_reals(s->greedy_margins, s->n_generated));
+    }
+    return answer;
+}
+
+static json_t *score_request(struct filter *f, const json_t *request)
+{
+    struct score s = {.n_ids = 0};
+    struct tok_ids ids = {0};
+    json_t *answer = NULL;
+    pthread_mutex_init(&s.lock, NULL);
+    pthread_cond_init(&s.changed, NULL);
+    const json_t *list = json_object_get(request, "ids");
+    int rc = list ? ids_of_list(f, list, &ids, &s)
+                  : ids_of_text(f, json_object_get(request, "text"), &ids, &s);
+    if (rc == 0) rc = prepare(&s, request, &ids);
+    if (rc == 0) rc = run(f, &s, &ids);
+    if (s.logits && fclose(s.logits) != 0 && rc == 0)
+        rc = fail(&s, "the file of logits cannot be written");
+    answer = rc ? json_pack("{s:s}", "error", s.error) : answer_of(&s, &ids);
+    pthread_cond_destroy(&s.changed);
+    pthread_mutex_destroy(&s.lock);
+    tok_ids_finish(&ids);
+    free(s.logprobs);
+    free(s.argmax);
+    free(s.greedy_ids);
+    free(s.greedy_margins);
+    return answer;
+}
+
+static json_t *score_line(struct filter *f, const char *line, size_t len)
+{
+    json_error_t error;
+    json_t *request = json_loadb(line, len, JSON_REJECT_DUPLICATES, &error);
+    json_t *answer = json_is_object(request) ? score_request(f, request)
+                     : request ? json_pack("{s:s}", "error", "a line must be a JSON object")
+                               : json_pack("{s:s}", "error", error.text);
+    json_decref(request);
+    return answer;
+}
+
+/* Answers every line; -1 when an answer cannot be written. */
+static int run_filter(struct filter *f)
+{
+    char *line = NULL;
+    size_t cap = 0;
+    int rc = 0;
+    ssize_t len;
+    while (rc == 0 && (len = getline(&line, &cap, stdin)) >= 0) {
+        json_t *answer = score_line(f, line, (size_t)len);
+        /* 9 digits tell any two floats apart. */
+        rc = answer ? json_dumpf(answer, stdout, JSON_COMPACT | JSON_REAL_PRECISION(9)) : -1;
+        if (rc == 0 && (putchar('\n') == EOF || fflush(stdout))) rc = -1;
+        json_decref(answer);
+    }
+    free(line);
+    return rc;
+}
+
+int srv_cmd_score(const struct srv_config *config)
+{
+    struct filter f = {.config = config};
+    char err[1024] = "";
+    struct eng_params params = {
+        .model_dir = config->model,
+        .numerics = config->numerics,
+        .gemm = config->gemm,
+        .kernels = config->kernels,
+        .kv_dtype = config->kv_dtype,
+        .n_threads = config->threads,
+        .n_parallel = 1,
+        .ctx_tokens = config->ctx_size,
+        .chunk_tokens = config->chunk,
+        .memory_bytes = config->memory_bytes,
+        .no_prefix_cache = true,
+    };
+    int status = EXIT_FAILURE;
+    if (eng_open(&f.engine, &params, err, sizeof(err)))
+        fprintf(stderr, "hearth: %s\n", err);
+    else if (run_filter(&f))
+        fprintf(stderr, "hearth: an answer cannot be written\n");
+    else
+        status = EXIT_SUCCESS;
+    eng_close(f.engine);
+    tok_close(f.tok);
+    return status;
+}

@@ -1,0 +1,603 @@
+/* SPDX-License-Identifier: MIT */
+/*
+ * hearth serve: the server's life, top to bottom.
+ *
+ *   listen          sockets are open before the model loads; until it has, requests get 503
+ *   load            on the loader's threads; the main thread waits for signals meanwhile
+ *   run             the main thread watches the engine and the signals
+ *   drain           SIGTERM or SIGINT: not ready at once; after the delay no new connections and no
+ *                   new requests; those that run may end within the drain time; the rest is ended
+ *                   with an error
+ *   close           HTTP daemons, workers, engine, in this order
+ *
+ * The exit status after a drain is 0, also when requests had to be ended. A second signal ends the
+ * process at once with 128 + its number. SIGHUP reads the key file again. Signals are blocked
+ * before the first thread is made and taken from a descriptor here.
+ */
+#include <errno.h>
+#include <malloc.h>
+#include <poll.h>
+#include <signal.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/eventfd.h>
+#include <sys/mman.h>
+#include <sys/random.h>
+#include <sys/resource.h>
+#include <sys/signalfd.h>
+#include <unistd.h>
+
+#include "base/clock.h"
+#include "base/file.h"
+#include "engine/engine.h"
+#include "server/api/routes.h"
+#include "server/bounds.h"
+#include "server/cli/cli.h"
+#include "server/config/config.h"
+#include "server/http/daemon.h"
+#include "server/http/keys.h"
+#include "server/http/listen.h"
+#include "server/http/request.h"
+#include "server/http/retry_slots.h"
+#include "server/http/server.h"
+#include "server/http/text_workers.h"
+#include "server/http/watch.h"
+#include "server/loader.h"
+#include "server/log.h"
+#include "server/metrics.h"
+#include "server/systemd.h"
+#include "server/watchdog.h"
+
+enum {
+    TICK_MS = 100, /* how often the engine is looked at */
+    DRAIN_TICK_MS = 5,
+    SECOND_SIGNAL_GRACE_MS = 100,
+    STOPPED_GRACE_MS = 2000, /* for error answers of requests that were ended */
+    GONE_GRACE_MS = 5000,    /* for the engine to let go of them */
+    SPARE_FDS = 64,
+    LOADING_NOTICE_US = 5000000,
+    MALLOC_ARENAS = 2,       /* more of them only keep freed memory resident */
+    LOG_FLUSH_MS = 500,      /* for the last lines of the log, where nobody reads them */
+    MMAP_BYTES = 256 << 10,  /* allocations from this size on go back to the system when freed */
+    TRIM_AFTER_US = 1000000, /* without a request: then all that was freed goes back */
+};
+
+/* Everything this command owns. */
+struct serve {
+    struct srv_server server;
+    const struct srv_config *config;
+    struct srv_http *http, *admin;
+    struct srv_loader *loader;
+    struct srv_watchdog watchdog;
+    uint64_t idle_since_us; /* 0: there are requests, or nothing to give back */
+    uint64_t n_trimmed_at;  /* requests counted when memory was last given back */
+    int signal_fd, loaded_fd;
+    int inherited_fd; /* the listening socket of a service manager, or -1 */
+    bool has_retry;
+    bool loaded; /* the loader has ended well */
+    int status;  /* exit status, if what comes next fails */
+    bool paused; /* debug hook */
+    char url[256], admin_url[256];
+    char *tls_cert, *tls_key;
+    uint64_t notify_us, notified_us, loading_notified_us;
+};
+
+__attribute__((noreturn)) static void end_process(int status)
+{
+    srv_log_flush(LOG_FLUSH_MS);
+    _exit(status);
+}
+
+/* ---- preparation --------------------------------------------------------------------------- */
+
+static int open_signals(struct serve *s, char *err, size_t errlen)
+{
+    static const int taken[] = {SIGTERM, SIGINT, SIGHUP, SIGUSR1};
+    sigset_t set;
+    sigemptyset(&set);
+    for (size_t i = 0; i < sizeof(taken) / sizeof(taken[0]); i++)
+        sigaddset(&set, taken[i]);
+    /* A closed pipe or a full quota is an error of that one write. */
+    signal(SIGPIPE, SIG_IGN);
+    signal(SIGXFSZ, SIG_IGN);
+    pthread_sigmask(SIG_BLOCK, &set, NULL);
+    s->signal_fd = signalfd(-1, &set, SFD_CLOEXEC | SFD_NONBLOCK);
+    s->loaded_fd = eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK);
+    if (s->signal_fd >= 0 && s->loaded_fd >= 0) return 0;
+    snprintf(err, errlen, "signals cannot be taken: %s", strerror(errno));
+    return -1;
+}
+
+static int start_log(struct serve *s, char *err, size_t errlen)
+{
+    const struct srv_list *warnings = &s->config->warnings;
+    if (srv_log_start(err, errlen)) return -1;
+    for (int i = 0; i < warnings->n; i++)
+        srv_log(SRV_LOG_WARNING, "%s", warnings->items[i]);
+    return 0;
+}
+
+/* Connections need descriptors; the soft limit is raised as far as the hard one lets us. */
+static void raise_fd_limit(const struct srv_config *c)
+{
+    struct rlimit limit;
+    rlim_t wanted =
+        (rlim_t)c->max_connections + SRV_CONNECTION_MARGIN + SRV_ADMIN_CONNECTIONS + SPARE_FDS;
+    if (getrlimit(RLIMIT_NOFILE, &limit) || limit.rlim_cur >= wanted) return;
+    limit.rlim_cur = limit.rlim_max < wanted ? limit.rlim_max : wanted;
+    if (setrlimit(RLIMIT_NOFILE, &limit) || limit.rlim_cur < wanted) {
+        srv_log(SRV_LOG_WARNING, "%llu descriptors are allowed, %llu wanted for max-connections %d",
+                (unsigned long long)limit.rlim_cur, (unsigned long long)wanted, c->max_connections);
+    }
+}
+
+static bool has_path(const struct serve *s)
+{
+    if (s->inherited_fd >= 0) return srv_listen_socket_has_path(s->inherited_fd);
+    return s->config->unix_socket != NULL;
+}
+
+/* Whether only this machine can reach the main socket. */
+static bool is_local(const struct serve *s)
+{
+    if (s->inherited_fd >= 0) return srv_listen_socket_is_local(s->inherited_fd);
+    return has_path(s) || srv_listen_is_local(s->config->host);
+}
+
+static int check_exposure(const struct serve *s, char *err, size_t errlen)
+{
+    const struct srv_config *c = s->config;
+    char url[256];
+    if (is_local(s) || srv_keys_required(s->server.keys) || c->allow_public_without_key) return 0;
+    snprintf(
+        err, errlen,
+        "listening on %.100s without an API key would serve everybody who can reach it; set a key "
+        "(--api-key-file, HEARTH_API_KEY) or --allow-public-without-key",
+        s->inherited_fd < 0 ? c->host : srv_listen_url(s->inherited_fd, false, url, sizeof(url)));
+    return -1;
+}
+
+static void warn_if_exposed(const char *option, const char *path)
+{
+    unsigned mode;
+    if (!path || !file_is_exposed(path, &mode)) return;
+    srv_log(SRV_LOG_WARNING,
+            "%s %s is open to every user of this machine (mode %04o); chmod o= keeps it from them",
+            option, path, mode);
+}
+
+static void set_rules(struct serve *s)
+{
+    const struct srv_config *c = s->config;
+    s->server.rules = (struct srv_guard_rules){
+        .allowed_hosts = &c->allowed_hosts,
+        .cors_origins = &c->cors_origins,
+        .only_loopback_hosts = is_local(s) && !has_path(s) && !srv_keys_required(s->server.keys),
+        .max_body_bytes = c->max_body_bytes,
+    };
+    s->server.admin_rules = (struct srv_guard_rules){
+        .only_loopback_hosts = srv_listen_is_local(c->metrics_host),
+        .max_body_bytes = c->max_body_bytes,
+    };
+}
+
+static int n_workers(const struct srv_config *c)
+{
+    if (c->text_workers) return c->text_workers;
+    long n = sysconf(_SC_NPROCESSORS_ONLN) / 2;
+    return n < 3 ? 3 : n > 4 ? 4 : (int)n; /* wakes, small requests, large ones */
+}
+
+static int init_retry(struct serve *s, char *err, size_t errlen)
+{
+    uint64_t key[2];
+    /* Random bytes may be missing in a sandbox; then the key is only hard to guess. */
+    if (getrandom(key, sizeof(key), 0) != (ssize_t)sizeof(key)) {
+        key[0] = clock_now_us();
+        key[1] = (uintptr_t)s;
+    }
+    s->has_retry = srv_retry_init(&s->server.retry, key) == 0;
+    if (!s->has_retry) snprintf(err, errlen, "no lock for refused clients");
+    return s->has_retry ? 0 : -1;
+}
+
+static char *read_text_file(const char *option, const char *path, char *err, size_t errlen)
+{
+    char why[500], *text = NULL;
+    if (file_load(NULL, path, SRV_CONFIG_FILE_MAX_BYTES, &text, NULL, why, sizeof(why)))
+        snprintf(err, errlen, "%s %s", option, why);
+    return text;
+}
+
+static int read_tls(struct serve *s, char *err, size_t errlen)
+{
+    const struct srv_config *c = s->config;
+    if (!c->tls_cert_file) return 0;
+    s->tls_cert = read_text_file("tls-cert-file", c->tls_cert_file, err, errlen);
+    if (s->tls_cert) s->tls_key = read_text_file("tls-key-file", c->tls_key_file, err, errlen);
+    return s->tls_key ? 0 : -1;
+}
+
+/* Secrets, and who may ask without one: what --check-config looks at too. */
+static int read_secrets(struct serve *s, char *err, size_t errlen)
+{
+    const struct srv_config *c = s->config;
+    if (srv_keys_create(&s->server.keys, c->api_key_file, c->api_key, err, errlen) ||
+        read_tls(s, err, errlen))
+        return -1;
+    warn_if_exposed("api-key-file", c->api_key_file);
+    warn_if_exposed("tls-key-file", c->tls_key_file);
+    s->status = SRV_EXIT_USAGE;
+    if (check_exposure(s, err, errlen)) return -1;
+    s->status = EXIT_FAILURE;
+    return 0;
+}
+
+/* The parts that exist once, before any socket. */
+static int create_parts(struct serve *s, char *err, size_t errlen)
+{
+    const struct srv_config *c = s->config;
+    struct srv_server *server = &s->server;
+    int n_slots = c->max_connections + SRV_CONNECTION_MARGIN + SRV_ADMIN_CONNECTIONS;
+    if (init_retry(s, err, errlen)) return -1;
+    set_rules(s);
+    server->metrics = srv_metrics_create();
+    if (!server->metrics) {
+        snprintf(err, errlen, "no memory for the metrics");
+        return -1;
+    }
+    if (srv_work_create(&server->work, n_workers(c), err, errlen)) return -1;
+    return srv_watch_create(&server->watch, c, server->metrics, n_slots, err, errlen);
+}
+
+/* ---- listening ----------------------------------------------------------------------------- */
+
+static int open_main_socket(const struct serve *s, int *ret_fd, char *err, size_t errlen)
+{
+    const struct srv_config *c = s->config;
+    *ret_fd = s->inherited_fd;
+    if (s->inherited_fd >= 0) return 0;
+    if (c->unix_socket) return srv_listen_unix(ret_fd, c->unix_socket, err, errlen);
+    return srv_listen_tcp(ret_fd, c->host, c->port, err, errlen);
+}
+
+static int start_listening(struct serve *s, char *err, size_t errlen)
+{
+    const struct srv_config *c = s->config;
+    struct srv_http_params params = {.shared = s->inherited_fd >= 0};
+    if (open_main_socket(s, &params.listen_fd, err, errlen)) return -1;
+    params.tls_cert = s->tls_cert;
+    params.tls_key = s->tls_key;
+    srv_listen_url(params.listen_fd, s->tls_cert != NULL, s->url, sizeof(s->url));
+    if (srv_http_start(&s->http, &s->server, &params, err, errlen)) return -1;
+    srv_log(SRV_LOG_INFO, "listening on %s", s->url);
+    if (c->metrics_port < 0) return 0;
+    params = (struct srv_http_params){.admin = true};
+    if (srv_listen_tcp(&params.listen_fd, c->metrics_host, c->metrics_port, err, errlen)) return -1;
+    srv_listen_url(params.listen_fd, false, s->admin_url, sizeof(s->admin_url));
+    if (srv_http_start(&s->admin, &s->server, &params, err, errlen)) return -1;
+    srv_log(SRV_LOG_INFO, "health and metrics on %s", s->admin_url);
+    return 0;
+}
+
+/* ---- running ------------------------------------------------------------------------------- */
+
+/* To a person at a terminal: a first request that can be copied. */
+static void show_first_call(const struct serve *s)
+{
+    char where[512];
+    bool tls = s->tls_cert != NULL;
+    if (!isatty(STDERR_FILENO)) return;
+    if (strncmp(s->url, "unix:", 5) == 0)
+        snprintf(where, sizeof(where), "--unix-socket %s http://localhost", s->url + 5);
+    else if (strstr(s->url, "//0.0.0.0:") || strstr(s->url, "//[::]:"))
+        snprintf(where, sizeof(where), "http%s://127.0.0.1%s", tls ? "s" : "",
+                 strrchr(s->url, ':'));
+    else
+        snprintf(where, sizeof(where), "%s", s->url);
+    srv_log(SRV_LOG_INFO,
+            "try: curl %s%s%s/v1/chat/completions -H 'Content-Type: application/json' -d "
+            "'{\"messages\": [{\"role\": \"user\", \"content\": \"What is 2+2?\"}]}'",
+            tls ? "-k " : "",
+            srv_keys_required(s->server.keys) ? "-H \"Authorization: Bearer $HEARTH_API_KEY\" "
+                                              : "",
+            where);
+}
+
+static void announce_ready(struct serve *s)
+{
+    const struct srv_app *app = &s->server.app;
+    const struct eng_info *i = eng_info(app->engine);
+    const double mib = 1048576.0;
+    srv_log(
+        SRV_LOG_INFO,
+        "ready on %s model=%s numerics=%s kernels=%s gemm=%s threads=%d parallel=%d ctx=%lld "
+        "weights=%.0fMiB kv=%.0fMiB scratch=%.0fMiB logits=%.0fMiB answers=%.0fMiB limit=%.0fMiB "
+        "load=%.2fs",
+        s->url, app->model_names[0], i->numerics, i->kernels, i->gemm, i->n_threads, i->n_parallel,
+        (long long)i->ctx_tokens, (double)i->memory.weights_bytes / mib,
+        (double)i->memory.kv_bytes / mib, (double)i->memory.scratch_bytes / mib,
+        (double)i->memory.logits_bytes / mib, (double)i->memory.answer_bytes / mib,
+        (double)i->memory.limit_bytes / mib, i->load_seconds);
+    if (!i->repeatable) {
+        srv_log(
+            SRV_LOG_WARNING,
+            "this machine's BLAS gives different bits from call to call; --gemm native does not");
+    }
+    if (app->is_demo) {
+        srv_log(SRV_LOG_WARNING,
+                "this is the demonstration model: a toy that tells little stories; "
+                "serve a real one with --model DIR or --model org/name");
+    }
+    show_first_call(s);
+    srv_notify("READY=1\nSTATUS=Serving %s on %s", app->model_names[0], s->url);
+}
+
+static void lock_memory(const struct srv_config *c)
+{
+    if (c->memory_lock && mlockall(MCL_CURRENT | MCL_FUTURE)) {
+        srv_log(SRV_LOG_WARNING, "memory-lock: %s", strerror(errno));
+    }
+}
+
+/* The loader has ended. Returns 0 to go on, -1 with err if it failed. */
+static int finish_loading(struct serve *s, char *err, size_t errlen)
+{
+    uint64_t count;
+    if (read(s->loaded_fd, &count, sizeof(count)) != sizeof(count))
+        return 0; /* not yet, after all */
+    if (srv_loader_result(s->loader, err, errlen)) return -1;
+    s->loaded = true;
+    lock_memory(s->config);
+    if (atomic_load(&s->server.app.state) == SRV_READY) announce_ready(s);
+    return 0;
+}
+
+/* Looks at the engine: is it stepping? Tells systemd so, at half the interval it asks for. */
+static void monitor(struct serve *s)
+{
+    uint64_t now_us = clock_now_us();
+    struct eng_stats stats = {0};
+    if (s->loaded) eng_stats(s->server.app.engine, &stats);
+    bool was = atomic_load(&s->server.stalled);
+    bool stalled = srv_watchdog_look(&s->watchdog, now_us, stats.n_running + stats.n_waiting > 0,
+                                     stats.n_steps, (uint64_t)s->config->watchdog_ms * 1000);
+    atomic_store(&s->server.stalled, stalled);
+    atomic_store(&s->server.monitor_us, now_us);
+    if (stalled && !was) {
+        srv_log(SRV_LOG_ERROR, "%d sequences wait, and no step has ended for %d ms",
+                stats.n_running + stats.n_waiting, s->config->watchdog_ms);
+    }
+    if (was && !stalled) srv_log(SRV_LOG_INFO, "the engine steps again");
+    if (!s->notify_us || stalled || now_us - s->notified_us < s->notify_us / 2) return;
+    srv_notify("WATCHDOG=1");
+    s->notified_us = now_us;
+}
+
+/* Once the last request has gone, what malloc keeps for the next ones goes back to the system. */
+static void give_memory_back(struct serve *s)
+{
+    uint64_t now_us = clock_now_us(), n = atomic_load(&s->server.n_requests_ever);
+    if (atomic_load(&s->server.n_requests) > 0 || n == s->n_trimmed_at) {
+        s->idle_since_us = 0;
+        return;
+    }
+    if (!s->idle_since_us) s->idle_since_us = now_us;
+    if (now_us - s->idle_since_us < TRIM_AFTER_US) return;
+    malloc_trim(0);
+    s->n_trimmed_at = n;
+}
+
+static void reload_keys(struct serve *s)
+{
+    char err[512];
+    srv_notify("RELOADING=1\nMONOTONIC_USEC=%llu", (unsigned long long)clock_now_us());
+    if (srv_keys_reload(s->server.keys, err, sizeof(err))) {
+        srv_log(SRV_LOG_ERROR, "the API keys stay as they are: %s", err);
+    } else {
+        srv_log(SRV_LOG_INFO, "the API keys have been read again");
+        warn_if_exposed("api-key-file", s->config->api_key_file);
+    }
+    srv_notify("READY=1");
+}
+
+/* The next signal that is there, or 0. */
+static int take_signal(struct serve *s)
+{
+    struct signalfd_siginfo info;
+    return read(s->signal_fd, &info, sizeof(info)) == sizeof(info) ? (int)info.ssi_signo : 0;
+}
+
+/* Handles what is not about ending. Returns the signal when it asks for the end, else 0. */
+static int handle_signal(struct serve *s)
+{
+    int sig = take_signal(s);
+    if (sig == SIGHUP) reload_keys(s);
+    if (sig == SIGUSR1 && s->config->debug_hooks && s->loaded) {
+        s->paused = !s->paused;
+        eng_debug_pause(s->server.app.engine, s->paused);
+        srv_log(SRV_LOG_WARNING, "debug hook: the engine is %s", s->paused ? "paused" : "running");
+    }
+    return sig == SIGTERM || sig == SIGINT ? sig : 0;
+}
+
+/* systemd gives more time as long as it hears that loading goes on. */
+static void notify_loading(struct serve *s)
+{
+    uint64_t now_us = clock_now_us();
+    if (now_us - s->loading_notified_us < LOADING_NOTICE_US) return;
+    s->loading_notified_us = now_us;
+    srv_notify("EXTEND_TIMEOUT_USEC=%d\nSTATUS=Loading the model", 6 * LOADING_NOTICE_US);
+}
+
+/* Until a signal asks for the end (returns 0) or loading fails (returns -1 with err). */
+static int run(struct serve *s, char *err, size_t errlen)
+{
+    struct pollfd fds[] = {{.fd = s->signal_fd, .events = POLLIN},
+                           {.fd = s->loaded_fd, .events = POLLIN}};
+    for (;;) {
+        poll(fds, s->loaded ? 1 : 2, TICK_MS);
+        if (!s->loaded && (fds[1].revents & POLLIN) && finish_loading(s, err, errlen)) return -1;
+        if ((fds[0].revents & POLLIN) && handle_signal(s)) return 0;
+        monitor(s);
+        give_memory_back(s);
+        if (!s->loaded) notify_loading(s);
+    }
+}
+
+/* ---- the end ------------------------------------------------------------------------------- */
+
+/* One look around while waiting: the engine, and a signal, which is returned when it asks for the
+ * end. */
+static int tick(struct serve *s, int ms)
+{
+    struct pollfd fd = {.fd = s->signal_fd, .events = POLLIN};
+    poll(&fd, 1, ms);
+    monitor(s);
+    return fd.revents & POLLIN ? handle_signal(s) : 0;
+}
+
+/*
+ * Waits until no request lives, at most so long. A second signal ends the process, unless the last
+ * answers are on their way out just then.
+ */
+static bool wait_for_requests(struct serve *s, int limit_ms)
+{
+    uint64_t end_us = clock_now_us() + (uint64_t)limit_ms * 1000;
+    int sig = 0;
+    while (atomic_load(&s->server.n_requests) > 0 && clock_now_us() < end_us) {
+        int again = tick(s, DRAIN_TICK_MS);
+        if (!again || sig) continue;
+        sig = again;
+        end_us = clock_now_us() + SECOND_SIGNAL_GRACE_MS * 1000;
+    }
+    bool ended = atomic_load(&s->server.n_requests) == 0;
+    if (sig && !ended) end_process(128 + sig);
+    return ended;
+}
+
+/* The delay before the sockets close: load balancers need time to see that we are not ready. */
+static void wait_delay(struct serve *s)
+{
+    uint64_t end_us = clock_now_us() + (uint64_t)s->config->drain_delay_ms * 1000;
+    for (uint64_t now_us; (now_us = clock_now_us()) < end_us;) {
+        uint64_t left_ms = (end_us - now_us) / 1000 + 1;
+        int sig = tick(s, left_ms < TICK_MS ? (int)left_ms : TICK_MS);
+        if (sig) end_process(128 + sig);
+    }
+}
+
+static void drain(struct serve *s)
+{
+    struct srv_server *server = &s->server;
+    int n = atomic_load(&server->n_requests);
+    atomic_store(&server->app.state, SRV_DRAINING);
+    srv_log(SRV_LOG_INFO, "draining: %d requests may end within %d ms", n,
+            s->config->drain_timeout_ms);
+    srv_notify("STOPPING=1\nSTATUS=Draining\nEXTEND_TIMEOUT_USEC=%llu",
+               1000ull * (unsigned)(s->config->drain_delay_ms + s->config->drain_timeout_ms +
+                                    STOPPED_GRACE_MS + GONE_GRACE_MS));
+    wait_delay(s);
+    atomic_store(&server->refusing, true);
+    srv_http_quiesce(s->http);
+    if (s->config->unix_socket && s->inherited_fd < 0) unlink(s->config->unix_socket);
+    srv_watch_close_idle(server->watch, true);
+    if (wait_for_requests(s, s->config->drain_timeout_ms)) return;
+
+    srv_log(SRV_LOG_WARNING, "the drain time is over: ending %d requests",
+            atomic_load(&server->n_requests));
+    if (s->loaded) eng_drain(server->app.engine);
+    srv_watch_visit(server->watch, srv_request_stop);
+    if (s->paused) eng_debug_pause(server->app.engine, false); /* a paused engine ends no job */
+    if (wait_for_requests(s, STOPPED_GRACE_MS)) return;
+    srv_watch_visit(server->watch, srv_request_gone);
+    srv_watch_close_all(server->watch);
+    if (!wait_for_requests(s, GONE_GRACE_MS)) {
+        srv_log(SRV_LOG_ERROR, "%d requests do not end", atomic_load(&server->n_requests));
+        end_process(EXIT_FAILURE);
+    }
+}
+
+/* Order matters: no connection may be suspended when the daemons stop, no job may live without its
+ * request. */
+static void close_parts(struct serve *s)
+{
+    if (s->http) srv_http_stop(s->http);
+    if (s->admin) srv_http_stop(s->admin);
+    srv_watch_destroy(s->server.watch);
+    srv_work_destroy(s->server.work);
+    srv_loader_finish(s->loader);
+    srv_metrics_destroy(s->server.metrics);
+    srv_keys_destroy(s->server.keys);
+    if (s->has_retry) srv_retry_finish(&s->server.retry);
+    free(s->tls_cert);
+    free(s->tls_key);
+    if (s->signal_fd >= 0) close(s->signal_fd);
+    if (s->loaded_fd >= 0) close(s->loaded_fd);
+}
+
+static int fail(struct serve *s, const char *err)
+{
+    srv_log(SRV_LOG_ERROR, "%s", err);
+    close_parts(s);
+    srv_log_flush(LOG_FLUSH_MS);
+    return s->status;
+}
+
+int srv_serve_check(const struct srv_config *config)
+{
+    char err[1024] = "";
+    struct serve s = {.config = config,
+                      .signal_fd = -1,
+                      .loaded_fd = -1,
+                      .inherited_fd = -1,
+                      .status = EXIT_FAILURE};
+    srv_log_init("text", "warning");
+    if (read_secrets(&s, err, sizeof(err))) return fail(&s, err);
+    if (s.tls_key && srv_http_check_tls(s.tls_cert, s.tls_key, err, sizeof(err)))
+        return fail(&s, err);
+    close_parts(&s);
+    return EXIT_SUCCESS;
+}
+
+int srv_cmd_serve(const struct srv_config *config)
+{
+    char err[1024] = "";
+    struct serve s = {.config = config,
+                      .signal_fd = -1,
+                      .loaded_fd = -1,
+                      .inherited_fd = -1,
+                      .status = EXIT_FAILURE};
+    struct timespec now;
+    clock_gettime(CLOCK_REALTIME, &now);
+    s.server.config = s.server.app.config = config;
+    s.server.start_time_s = (double)now.tv_sec + (double)now.tv_nsec * 1e-9;
+    s.notify_us = srv_notify_watchdog_us();
+    mallopt(M_ARENA_MAX, MALLOC_ARENAS);
+    mallopt(M_MMAP_THRESHOLD, MMAP_BYTES);
+    srv_log_init(config->log_format, config->log_level);
+    raise_fd_limit(config);
+
+    if (srv_notify_listen_fd(&s.inherited_fd, err, sizeof(err)) ||
+        open_signals(&s, err, sizeof(err)) || start_log(&s, err, sizeof(err)) ||
+        read_secrets(&s, err, sizeof(err)) || create_parts(&s, err, sizeof(err)))
+        return fail(&s, err);
+    s.server.app.metrics = s.server.metrics;
+    s.server.routes = srv_route_tables;
+    if (start_listening(&s, err, sizeof(err))) return fail(&s, err);
+    if (srv_loader_start(&s.loader, &s.server.app, s.loaded_fd, err, sizeof(err)))
+        return fail(&s, err);
+    if (run(&s, err, sizeof(err))) return fail(&s, err);
+    if (!s.loaded) {
+        /* Asked to end while loading: nothing runs that could be lost, and loading cannot be
+         * stopped. */
+        srv_loader_abandon(s.loader);
+        end_process(EXIT_SUCCESS);
+    }
+    drain(&s);
+    srv_log(SRV_LOG_INFO, "ending");
+    close_parts(&s);
+    srv_log_flush(LOG_FLUSH_MS);
+    return EXIT_SUCCESS;
+}

@@ -1,0 +1,144 @@
+/* SPDX-License-Identifier: MIT */
+/*
+ * The configuration: one const table of options (options.c) drives the command line, the
+ * HEARTH_* environment, the ini file, --help, --print-config and range errors.
+ *
+ * Precedence: flag > environment > file (--config FILE) > default. An ini key is the long flag's
+ * name without dashes; the environment's name is HEARTH_ and the name in capitals with underscores.
+ *
+ * Threads: filled before any other thread exists, const afterwards.
+ */
+#ifndef HEARTH_SERVER_CONFIG_CONFIG_H
+#define HEARTH_SERVER_CONFIG_CONFIG_H
+
+#include <stdbool.h>
+#include <stddef.h>
+#include <stdint.h>
+#include <stdio.h>
+
+enum srv_command {
+    SRV_CMD_SERVE,
+    SRV_CMD_GENERATE,
+    SRV_CMD_BENCH,
+    SRV_CMD_INSPECT,
+    SRV_CMD_TOKENIZE,
+    SRV_CMD_RENDER,
+    SRV_CMD_SCORE,
+    SRV_CMD_HEALTHCHECK,
+    SRV_CMD_COUNT
+};
+
+/* The value of a numeric option that was not given, if that differs from every value. */
+enum {
+    SRV_UNSET = -1,
+    /* A file of options is small; anything larger is the wrong file. */
+    SRV_CONFIG_FILE_MAX_BYTES = 1 << 20,
+};
+
+/* Several values of one option. */
+struct srv_list {
+    const char **items;
+    int n;
+};
+
+/* Strings are owned by the structure; NULL where an option without a default was not given. */
+struct srv_config {
+    enum srv_command command;
+
+    /* this program */
+    bool help, version, check_config, print_config;
+    const char *config_file;
+    struct srv_list warnings; /* sentences about what was read and not used */
+
+    /* model */
+    const char *model;       /* as given; the subcommands see the resolved directory */
+    const char *model_shown; /* as given, or NULL for the demo; set by main */
+    bool model_is_demo;      /* set by main */
+    struct srv_list alias;
+    const char *chat_template_file;
+    bool generation_config;
+
+    /* compute */
+    int threads;
+    const char *numerics, *gemm, *kernels, *kv_dtype;
+    int parallel, chunk, max_choices;
+    int64_t ctx_size, memory_bytes, kv_memory_bytes, answer_memory_bytes;
+    bool prefix_cache, memory_lock;
+
+    /* listening */
+    const char *host, *unix_socket, *metrics_host;
+    int port, metrics_port;
+    const char *tls_cert_file, *tls_key_file;
+    int max_connections;
+
+    /* keys and exposure */
+    const char *api_key, *api_key_file;
+    bool allow_public_without_key;
+    struct srv_list allowed_hosts, cors_origins;
+
+    /* requests */
+    int max_queue;
+    int64_t max_queue_tokens, max_body_bytes;
+    int queue_timeout_ms, request_timeout_ms;
+    bool strict_params, strict_model, accept_any_model;
+    const char *priority_policy;
+    int text_workers;
+
+    /* the wire */
+    int header_timeout_ms, body_timeout_ms, idle_timeout_ms, send_timeout_ms, heartbeat_ms;
+
+    /* operation */
+    int drain_timeout_ms, drain_delay_ms, watchdog_ms;
+    const char *log_format, *log_level;
+    bool log_prompts, vllm_metrics, debug_hooks, debug_hold_load;
+
+    /* sampling defaults of requests and of generate; SRV_UNSET if not given */
+    double temperature, top_p, min_p;
+    int top_k, max_tokens;
+    int64_t seed;
+
+    /* generate, bench and the filters */
+    const char *prompt;
+    bool chat, json;
+    struct srv_list prefill, batch, context, clients; /* numbers, read by bench.c */
+    int decode, reps, gen, prompt_tokens;
+    const char *url; /* healthcheck */
+};
+
+/*
+ * Reads the whole configuration. env NULL: the process's own environment (getenv). On failure err
+ * holds one sentence that names the option, where it came from, the value and what is valid.
+ * Returns 0 or a negative number; *ret is to be finished in both cases.
+ */
+int srv_config_load(struct srv_config *ret, int argc, char **argv,
+                    const char *(*env)(const char *name), char *err, size_t errlen);
+
+/*
+ * Adds a warning for each HEARTH_* variable of an environment ("NAME=value", ended by NULL) that is
+ * not an option, except those of container links. Returns 0, or -1 when out of memory.
+ */
+int srv_config_note_variables(struct srv_config *c, char *const *variables);
+
+/* Adds a warning. Returns 0, or -1 when out of memory. */
+int srv_config_warn(struct srv_config *c, const char *format, ...)
+    __attribute__((format(printf, 2, 3)));
+
+/* Returns true if a container manager sets such a variable for a service: *_PORT=tcp://... */
+bool srv_config_is_service_link(const char *name, const char *value);
+
+/* Frees what load allocated. A zeroed structure is fine. */
+void srv_config_finish(struct srv_config *c);
+
+/* Replaces a string option's value, by field; keeps the ownership rule. Returns 0 or -1 without
+ * memory. */
+int srv_config_replace(const char **field, const char *value);
+
+/* --help of a subcommand, from the table. */
+void srv_config_print_help(FILE *out, enum srv_command command);
+
+/* --print-config: the effective values as an ini file; secrets are not shown. */
+void srv_config_print(FILE *out, const struct srv_config *c);
+
+const char *srv_command_name(enum srv_command command);
+
+#endif

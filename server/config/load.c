@@ -1,0 +1,557 @@
+/* SPDX-License-Identifier: MIT */
+/*
+ * Loads the configuration: defaults, then the ini file, then the environment, then the flags, each
+ * through the one function that parses a text by its option's row. A list given by a later source
+ * replaces the earlier source's; within a source it grows. Main thread only.
+ */
+#include "server/config/config.h"
+
+#include <errno.h>
+#include <math.h>
+#include <stdarg.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "base/file.h"
+#include "base/nearest.h"
+#include "server/config/ini.h"
+#include "server/config/options.h"
+
+enum source { FROM_PRESET, FROM_FILE, FROM_ENVIRONMENT, FROM_FLAGS };
+
+enum { MAX_OPTIONS = 128 };
+
+struct loader {
+    struct srv_config *config;
+    enum source from;                   /* what is being read */
+    const char *label;                  /* the option as its source spells it, for messages */
+    unsigned char sources[MAX_OPTIONS]; /* where a list's items came from */
+    char *err;
+    size_t errlen;
+};
+
+static const char *const command_names[SRV_CMD_COUNT] = {
+    [SRV_CMD_SERVE] = "serve",       [SRV_CMD_GENERATE] = "generate",
+    [SRV_CMD_BENCH] = "bench",       [SRV_CMD_INSPECT] = "inspect",
+    [SRV_CMD_TOKENIZE] = "tokenize", [SRV_CMD_RENDER] = "render",
+    [SRV_CMD_SCORE] = "score",       [SRV_CMD_HEALTHCHECK] = "healthcheck",
+};
+
+const char *srv_command_name(enum srv_command command)
+{
+    return command_names[command];
+}
+
+__attribute__((format(printf, 2, 3))) static int refuse(struct loader *l, const char *format, ...)
+{
+    char reason[400];
+    va_list args;
+    va_start(args, format);
+    vsnprintf(reason, sizeof(reason), format, args);
+    va_end(args);
+    if (l->label)
+        snprintf(l->err, l->errlen, "%s: %s", l->label, reason);
+    else
+        snprintf(l->err, l->errlen, "%s", reason);
+    return -1;
+}
+
+/* ---- one value ----------------------------------------------------------------------------- */
+
+static void *field_of(struct srv_config *c, const struct srv_option *o)
+{
+    return (char *)c + o->offset;
+}
+
+int srv_config_replace(const char **field, const char *value)
+{
+    char *copy = NULL;
+    if (value && *value && !(copy = strdup(value))) return -1;
+    free((void *)*field);
+    *field = copy;
+    return 0;
+}
+
+static void clear_list(struct srv_list *list)
+{
+    for (int i = 0; i < list->n; i++)
+        free((void *)list->items[i]);
+    free(list->items);
+    *list = (struct srv_list){0};
+}
+
+static int append_item(struct srv_list *list, const char *text, size_t len)
+{
+    const char **items = realloc(list->items, sizeof(*items) * (size_t)(list->n + 1));
+    if (!items) return -1;
+    list->items = items;
+    char *copy = strndup(text, len);
+    if (!copy) return -1;
+    list->items[list->n++] = copy;
+    return 0;
+}
+
+int srv_config_warn(struct srv_config *c, const char *format, ...)
+{
+    char text[400];
+    va_list args;
+    va_start(args, format);
+    vsnprintf(text, sizeof(text), format, args);
+    va_end(args);
+    return append_item(&c->warnings, text, strlen(text));
+}
+
+static int set_list(struct loader *l, const struct srv_option *o, const char *text)
+{
+    struct srv_list *list = field_of(l->config, o);
+    unsigned char *source = &l->sources[o - srv_options];
+    if (*source != l->from) clear_list(list);
+    *source = (unsigned char)l->from;
+    while (*text) {
+        text += strspn(text, ", \t");
+        size_t len = strcspn(text, ",");
+        size_t kept = len;
+        while (kept && (text[kept - 1] == ' ' || text[kept - 1] == '\t'))
+            kept--;
+        if (kept && append_item(list, text, kept)) return refuse(l, "no memory");
+        text += len;
+    }
+    return 0;
+}
+
+static bool word_is(const char *text, const char *words)
+{
+    size_t len = strlen(text);
+    for (const char *p = words; *p; p += strspn(p, " ")) {
+        size_t n = strcspn(p, " ");
+        if (n == len && strncasecmp(p, text, n) == 0) return true;
+        p += n;
+    }
+    return false;
+}
+
+/* 1, 0, or -1 for a text that is no boolean. */
+static int parse_bool(const char *text)
+{
+    if (word_is(text, "1 true on yes enabled")) return 1;
+    if (word_is(text, "0 false off no disabled")) return 0;
+    return -1;
+}
+
+/* The multiplier of K, M, G, T (powers of 1024, also written KiB or KB), or 0. */
+static double suffix_factor(const char *suffix)
+{
+    static const struct {
+        const char *words;
+        double factor;
+    } table[] = {
+        {"K KB KiB", 1024.0},
+        {"M MB MiB", 1048576.0},
+        {"G GB GiB", 1073741824.0},
+        {"T TB TiB", 1099511627776.0},
+        {"B", 1.0},
+    };
+    if (!*suffix) return 1;
+    for (size_t i = 0; i < sizeof(table) / sizeof(table[0]); i++) {
+        if (word_is(suffix, table[i].words)) return table[i].factor;
+    }
+    return 0;
+}
+
+static int out_of_range(struct loader *l, const struct srv_option *o, const char *text)
+{
+    return refuse(l, "%.60s is out of range; valid: %.15g to %.15g", text, o->min, o->max);
+}
+
+static int parse_number(struct loader *l, const struct srv_option *o, const char *text, double *ret)
+{
+    char *end;
+    errno = 0;
+    double value = strtod(text, &end);
+    if (end == text) return refuse(l, "'%.60s' is no number", text);
+    double factor = o->type == SRV_OPT_BYTES ? suffix_factor(end) : !*end;
+    if (factor == 0) return refuse(l, "'%.60s' is no number", text);
+    value *= factor;
+    if (!isfinite(value) || value < o->min || value > o->max) return out_of_range(l, o, text);
+    *ret = value;
+    return 0;
+}
+
+static int parse_integer(struct loader *l, const struct srv_option *o, const char *text,
+                         int64_t *ret)
+{
+    double value;
+    if (parse_number(l, o, text, &value)) return -1;
+    if (value != floor(value)) return refuse(l, "'%.60s' is no integer", text);
+    *ret = (int64_t)value;
+    return 0;
+}
+
+static void unset(void *field, enum srv_option_type type)
+{
+    if (type == SRV_OPT_INT) *(int *)field = SRV_UNSET;
+    if (type == SRV_OPT_INT64) *(int64_t *)field = SRV_UNSET;
+    if (type == SRV_OPT_NUMBER) *(double *)field = SRV_UNSET;
+}
+
+static int set_string(struct loader *l, const char **field, const char *text)
+{
+    return srv_config_replace(field, text) ? refuse(l, "no memory") : 0;
+}
+
+static int set_value(struct loader *l, const struct srv_option *o, const char *text)
+{
+    void *field = field_of(l->config, o);
+    int64_t integer;
+    if (!*text && (o->flags & SRV_OPT_UNSET)) {
+        unset(field, o->type);
+        return 0;
+    }
+    switch (o->type) {
+    case SRV_OPT_LIST: return set_list(l, o, text);
+    case SRV_OPT_CHOICE:
+        if (!word_is(text, o->choices)) {
+            return refuse(l, "'%.60s' is not one of: %s", text, o->choices);
+        }
+        return set_string(l, field, text);
+    case SRV_OPT_STRING: return set_string(l, field, text);
+    case SRV_OPT_INT:
+        if (parse_integer(l, o, text, &integer)) return -1;
+        *(int *)field = (int)integer;
+        return 0;
+    case SRV_OPT_INT64:
+    case SRV_OPT_BYTES: return parse_integer(l, o, text, field);
+    case SRV_OPT_NUMBER: return parse_number(l, o, text, field);
+    case SRV_OPT_BOOL:
+        if (parse_bool(text) < 0) return refuse(l, "'%.60s' is not one of: on off", text);
+        *(bool *)field = parse_bool(text);
+        return 0;
+    }
+    return refuse(l, "unknown type");
+}
+
+/* ---- sources ------------------------------------------------------------------------------- */
+
+static const struct srv_option *find_option(const char *name, size_t len)
+{
+    for (int i = 0; i < srv_n_options; i++) {
+        const struct srv_option *o = &srv_options[i];
+        if (strlen(o->key) == len && strncmp(o->key, name, len) == 0) return o;
+        for (const char *p = o->aliases; p && *p; p += strspn(p, " ")) {
+            size_t n = strcspn(p, " ");
+            if (n == len && strncmp(p, name, len) == 0) return o;
+            p += n;
+        }
+    }
+    return NULL;
+}
+
+/* The spelling like `name` of an option that the subcommand knows, or NULL with *ret_len 0. */
+static const char *find_similar(const struct loader *l, const char *name, size_t len,
+                                bool switches_only, int *ret_len)
+{
+    struct srv_nearest nearest;
+    srv_nearest_init(&nearest, name, len);
+    for (int i = 0; i < srv_n_options; i++) {
+        const struct srv_option *o = &srv_options[i];
+        if ((o->flags & (SRV_OPT_HIDDEN | SRV_OPT_ENV_ONLY)) ||
+            (switches_only && o->type != SRV_OPT_BOOL) ||
+            !(o->commands & (1u << l->config->command)))
+            continue;
+        srv_nearest_offer(&nearest, o->key, strlen(o->key));
+        for (const char *p = o->aliases; p && *p; p += strspn(p, " ")) {
+            size_t n = strcspn(p, " ");
+            srv_nearest_offer(&nearest, p, n);
+            p += n;
+        }
+    }
+    *ret_len = (int)nearest.name_len;
+    return nearest.name;
+}
+
+static int set_presets(struct loader *l)
+{
+    l->from = FROM_PRESET;
+    for (int i = 0; i < srv_n_options; i++) {
+        const struct srv_option *o = &srv_options[i];
+        l->label = o->key;
+        const char *preset = o->flags & SRV_OPT_UNSET ? "" : o->preset;
+        if (preset && set_value(l, o, preset)) return -1;
+    }
+    return 0;
+}
+
+static bool is_known_group(const char *section)
+{
+    for (int i = 0; i < srv_n_options; i++) {
+        if (strcmp(srv_options[i].group, section) == 0) return true;
+    }
+    return !*section;
+}
+
+static int set_from_file(void *ctx, int line, const char *section, const char *key,
+                         const char *value, char *err, size_t errlen)
+{
+    struct loader file = *(struct loader *)ctx;
+    file.err = err;
+    file.errlen = errlen;
+    file.label = NULL;
+    if (!is_known_group(section)) return refuse(&file, "unknown section [%.60s]", section);
+    const struct srv_option *o = find_option(key, strlen(key));
+    if (!o || (o->flags & SRV_OPT_FLAG_ONLY) || strcmp(o->key, "config") == 0) {
+        int len;
+        const char *near = find_similar(&file, key, strlen(key), false, &len);
+        if (near) return refuse(&file, "unknown key '%.60s'; did you mean '%.*s'?", key, len, near);
+        return refuse(&file, "unknown key '%.60s'", key);
+    }
+    if (o->flags & SRV_OPT_ENV_ONLY) {
+        return refuse(&file, "'%s' is read from the environment only", o->key);
+    }
+    file.label = o->key;
+    bool may_be_empty =
+        o->type == SRV_OPT_STRING || o->type == SRV_OPT_LIST || (o->flags & SRV_OPT_UNSET);
+    if (!*value && !may_be_empty) {
+        return refuse(&file, "a value is missing");
+    }
+    int rc = set_value(&file, o, value);
+    memcpy(((struct loader *)ctx)->sources, file.sources, sizeof(file.sources));
+    return rc;
+}
+
+static int load_file(struct loader *l, const char *path)
+{
+    size_t len;
+    char *text;
+    if (file_load(NULL, path, SRV_CONFIG_FILE_MAX_BYTES, &text, &len, l->err, l->errlen)) return -1;
+    l->from = FROM_FILE;
+    int rc = srv_ini_parse(path, text, len, set_from_file, l, l->err, l->errlen);
+    free(text);
+    return rc;
+}
+
+static int load_environment(struct loader *l, const char *(*env)(const char *name))
+{
+    l->from = FROM_ENVIRONMENT;
+    for (int i = 0; i < srv_n_options; i++) {
+        const struct srv_option *o = &srv_options[i];
+        if (o->flags & SRV_OPT_FLAG_ONLY) continue;
+        char name[80];
+        srv_option_env_name(o, name, sizeof(name));
+        const char *value = env(name);
+        bool is_number = o->type == SRV_OPT_INT || o->type == SRV_OPT_INT64;
+        if (value && is_number && srv_config_is_service_link(name, value)) {
+            if (srv_config_warn(l->config,
+                                "%s=%.60s is ignored: Kubernetes sets it for a Service of that "
+                                "name; enableServiceLinks: false in the pod keeps it away",
+                                name, value))
+                return refuse(l, "no memory");
+            continue;
+        }
+        l->label = name;
+        if (value && *value && set_value(l, o, value)) return -1;
+        l->label = NULL;
+    }
+    return 0;
+}
+
+/* ---- the command line ---------------------------------------------------------------------- */
+
+struct args {
+    int argc, next;
+    char **argv;
+    const char *positional; /* the one that has been read */
+    bool only_config_file;  /* first pass: find --config, judge nothing */
+};
+
+static bool is_flag(const char *arg)
+{
+    return arg[0] == '-' && arg[1] && !(arg[1] >= '0' && arg[1] <= '9') && arg[1] != '.';
+}
+
+/* The value of the flag just read: after '=', or the next argument; booleans may do without. */
+static const char *flag_value(struct args *a, const struct srv_option *o, const char *attached)
+{
+    if (attached) return attached;
+    const char *next = a->next < a->argc ? a->argv[a->next] : NULL;
+    if (o->type == SRV_OPT_BOOL) {
+        if (!next || parse_bool(next) < 0) return "on";
+    } else if (!next) {
+        return NULL;
+    }
+    a->next++;
+    return next;
+}
+
+static int refuse_flag(struct loader *l, const char *name, size_t len)
+{
+    int near_len;
+    bool is_no = len > 3 && strncmp(name, "no-", 3) == 0;
+    const char *near = is_no ? find_similar(l, name + 3, len - 3, true, &near_len)
+                             : find_similar(l, name, len, false, &near_len);
+    if (!near) return refuse(l, "unknown option; see --help");
+    return refuse(l, "unknown option; did you mean %s%s%.*s?", near_len > 2 ? "--" : "-",
+                  is_no ? "no-" : "", near_len, near);
+}
+
+static int read_flag(struct loader *l, struct args *a)
+{
+    const char *arg = a->argv[a->next++];
+    const char *name = arg + (arg[1] == '-' ? 2 : 1);
+    size_t len = strcspn(name, "=");
+    const char *attached = name[len] ? name + len + 1 : NULL;
+    const struct srv_option *o = find_option(name, len);
+    const char *value = NULL;
+    char label[80];
+    snprintf(label, sizeof(label), "%.*s", (int)(len + (size_t)(name - arg)), arg);
+    l->label = label;
+    int rc = 0;
+    if (!o && len > 3 && strncmp(name, "no-", 3) == 0) {
+        o = find_option(name + 3, len - 3);
+        if (o && (o->type != SRV_OPT_BOOL || attached)) o = NULL;
+        value = "off";
+    }
+    if (!o) {
+        rc = a->only_config_file ? 0 : refuse_flag(l, name, len);
+        goto out;
+    }
+    if (!value && !(value = flag_value(a, o, attached))) {
+        rc = a->only_config_file ? 0 : refuse(l, "a value is missing");
+        goto out;
+    }
+    if (a->only_config_file && strcmp(o->key, "config") != 0) goto out;
+    if (o->flags & SRV_OPT_ENV_ONLY) {
+        char env[80];
+        srv_option_env_name(o, env, sizeof(env));
+        rc = refuse(l, "a secret is not taken from the command line; use %s or api-key-file", env);
+    } else if (!a->only_config_file && !(o->commands & (1u << l->config->command))) {
+        rc = refuse(l, "not an option of '%s'", srv_command_name(l->config->command));
+    } else {
+        rc = set_value(l, o, value);
+    }
+out:
+    l->label = NULL;
+    return rc;
+}
+
+/* What stands alone after the subcommand: the URL of healthcheck, else the model. */
+static int read_positional(struct loader *l, struct args *a)
+{
+    const char *arg = a->argv[a->next++];
+    if (a->only_config_file) return 0;
+    struct srv_config *c = l->config;
+    bool is_url = c->command == SRV_CMD_HEALTHCHECK;
+    const char **field = is_url ? &c->url : &c->model;
+    if (a->positional) {
+        return refuse(l, "one %s is taken, not both '%.200s' and '%.200s'",
+                      is_url ? "URL" : "model", a->positional, arg);
+    }
+    a->positional = arg;
+    return srv_config_replace(field, arg) ? refuse(l, "no memory") : 0;
+}
+
+static int read_flags(struct loader *l, struct args a)
+{
+    l->from = FROM_FLAGS;
+    int rc = 0;
+    while (rc == 0 && a.next < a.argc) {
+        rc = is_flag(a.argv[a.next]) ? read_flag(l, &a) : read_positional(l, &a);
+    }
+    return rc;
+}
+
+static int refuse_command(struct loader *l, const char *word)
+{
+    struct srv_nearest nearest;
+    srv_nearest_init(&nearest, word, strlen(word));
+    for (int i = 0; i < SRV_CMD_COUNT; i++)
+        srv_nearest_offer(&nearest, command_names[i], strlen(command_names[i]));
+    if (nearest.name)
+        return refuse(l, "unknown subcommand '%.60s'; did you mean '%s'?", word, nearest.name);
+    if (strchr(word, '/')) {
+        return refuse(l, "unknown subcommand '%.200s'; did you mean 'hearth serve %.200s'?", word,
+                      word);
+    }
+    return refuse(l, "unknown subcommand '%.60s'; see --help", word);
+}
+
+/* The subcommand, if the first argument is one; otherwise serve. */
+static int read_command(struct loader *l, struct args *a)
+{
+    if (a->next >= a->argc || is_flag(a->argv[a->next])) return 0;
+    const char *word = a->argv[a->next++];
+    for (int i = 0; i < SRV_CMD_COUNT; i++) {
+        if (strcmp(word, command_names[i]) != 0) continue;
+        l->config->command = (enum srv_command)i;
+        return 0;
+    }
+    if (strcmp(word, "help") == 0)
+        l->config->help = true;
+    else if (strcmp(word, "version") == 0)
+        l->config->version = true;
+    else
+        return refuse_command(l, word);
+    return 0;
+}
+
+static const char *process_environment(const char *name)
+{
+    return getenv(name);
+}
+
+static int check_together(struct loader *l)
+{
+    const struct srv_config *c = l->config;
+    l->label = NULL;
+    if (!c->tls_cert_file != !c->tls_key_file) {
+        return refuse(l, "tls-cert-file and tls-key-file are needed together");
+    }
+    if (c->strict_model && c->accept_any_model) {
+        return refuse(l, "strict-model and accept-any-model exclude each other");
+    }
+    if (c->metrics_port > 0 && c->metrics_port == c->port && !c->unix_socket) {
+        return refuse(l, "port and metrics-port are both %d", c->port);
+    }
+    return 0;
+}
+
+int srv_config_load(struct srv_config *ret, int argc, char **argv,
+                    const char *(*env)(const char *name), char *err, size_t errlen)
+{
+    *ret = (struct srv_config){0};
+    struct loader l = {.config = ret, .err = err, .errlen = errlen};
+    struct args args = {.argc = argc, .argv = argv, .next = 1};
+    if (!env) env = process_environment;
+    if (set_presets(&l)) return -1;
+    l.label = NULL;
+    bool help = false, version = false;
+    if (read_command(&l, &args)) return -1;
+    help = ret->help;
+    version = ret->version;
+
+    args.only_config_file = true;
+    const char *from_env = env("HEARTH_CONFIG");
+    if (from_env && srv_config_replace(&ret->config_file, from_env)) return refuse(&l, "no memory");
+    if (read_flags(&l, args)) return -1;
+    args.only_config_file = false;
+
+    if (ret->config_file && load_file(&l, ret->config_file)) return -1;
+    if (load_environment(&l, env)) return -1;
+    if (read_flags(&l, args)) return -1;
+    ret->help |= help;
+    ret->version |= version;
+    if (ret->url) ret->command = SRV_CMD_HEALTHCHECK;
+    return check_together(&l);
+}
+
+void srv_config_finish(struct srv_config *c)
+{
+    for (int i = 0; i < srv_n_options; i++) {
+        void *field = field_of(c, &srv_options[i]);
+        enum srv_option_type type = srv_options[i].type;
+        if (type == SRV_OPT_LIST) clear_list(field);
+        if (type == SRV_OPT_STRING || type == SRV_OPT_CHOICE) free(*(void **)field);
+    }
+    free((void *)c->model_shown);
+    clear_list(&c->warnings);
+    *c = (struct srv_config){0};
+}

@@ -1,0 +1,234 @@
+/* SPDX-License-Identifier: MIT */
+/*
+ * The options table. To add an option: a field in struct srv_config, a row here, and
+ * config.example.ini written anew by `hearth --print-config`.
+ */
+#include "server/config/options.h"
+
+#include <ctype.h>
+#include <stdbool.h>
+
+#include "server/config/config.h"
+
+#define BIT(command) (1u << SRV_CMD_##command)
+#define SERVE BIT(SERVE)
+#define ENGINE (BIT(SERVE) | BIT(GENERATE) | BIT(BENCH) | BIT(SCORE))
+#define MODEL (ENGINE | BIT(INSPECT) | BIT(TOKENIZE) | BIT(RENDER))
+#define TEMPLATE (BIT(SERVE) | BIT(GENERATE) | BIT(RENDER) | BIT(INSPECT))
+#define SAMPLE (BIT(SERVE) | BIT(GENERATE))
+#define BENCH BIT(BENCH)
+#define ALL ((1u << SRV_CMD_COUNT) - 1)
+
+#define ROW(group_, key_, aliases_, type_, field, min_, max_, preset_, choices_, commands_,        \
+            flags_, help_)                                                                         \
+    {                                                                                              \
+        .group = group_, .key = key_, .aliases = aliases_, .type = SRV_OPT_##type_,                \
+        .offset = offsetof(struct srv_config, field), .min = min_, .max = max_, .preset = preset_, \
+        .choices = choices_, .commands = commands_, .flags = flags_, .help = help_                 \
+    }
+
+#define STRING(group, key, aliases, field, preset, commands, help)                                 \
+    ROW(group, key, aliases, STRING, field, 0, 0, preset, NULL, commands, 0, help)
+#define CHOICE(group, key, aliases, field, preset, choices, commands, help)                        \
+    ROW(group, key, aliases, CHOICE, field, 0, 0, preset, choices, commands, 0, help)
+#define INT(group, key, aliases, field, min, max, preset, commands, help)                          \
+    ROW(group, key, aliases, INT, field, min, max, preset, NULL, commands, 0, help)
+#define INT64(group, key, aliases, field, min, max, preset, commands, help)                        \
+    ROW(group, key, aliases, INT64, field, min, max, preset, NULL, commands, 0, help)
+#define BYTES(group, key, aliases, field, min, max, preset, commands, help)                        \
+    ROW(group, key, aliases, BYTES, field, min, max, preset, NULL, commands, 0, help)
+#define NUMBER(group, key, aliases, field, min, max, preset, commands, help)                       \
+    ROW(group, key, aliases, NUMBER, field, min, max, preset, NULL, commands, 0, help)
+#define SWITCH(group, key, aliases, field, preset, commands, help)                                 \
+    ROW(group, key, aliases, BOOL, field, 0, 0, preset, NULL, commands, 0, help)
+#define UNSET(group, key, aliases, type, field, min, max, commands, help)                          \
+    ROW(group, key, aliases, type, field, min, max, NULL, NULL, commands, SRV_OPT_UNSET, help)
+#define LIST(group, key, aliases, field, commands, help)                                           \
+    ROW(group, key, aliases, LIST, field, 0, 0, NULL, NULL, commands, 0, help)
+#define ACTION(key, aliases, field, help)                                                          \
+    ROW("program", key, aliases, BOOL, field, 0, 0, "off", NULL, ALL, SRV_OPT_FLAG_ONLY, help)
+
+/* A day and a year: the ends of what a timeout in milliseconds may be. */
+#define DAY_MS 86400000.0
+#define TERA 1099511627776.0
+
+const struct srv_option srv_options[] = {
+    ACTION("help", "h usage", help, "show the options of a subcommand"),
+    ACTION("version", NULL, version, "show the version"),
+    ACTION("check-config", NULL, check_config,
+           "check options, keys, certificates and model, and exit"),
+    ACTION("print-config", NULL, print_config,
+           "print the effective configuration as an ini file and exit"),
+    ROW("program", "config", NULL, STRING, config_file, 0, 0, NULL, NULL, ALL, 0,
+        "read options from this ini file"),
+
+    STRING("model", "model", "m model-path", model, NULL, MODEL,
+           "model directory, or org/name in the Hugging Face cache; without it the demo model"),
+    LIST("model", "alias", "a served-model-name", alias, SERVE,
+         "names the model answers to; the first is shown (default: the model's own name)"),
+    STRING("model", "chat-template-file", "chat-template", chat_template_file, NULL, TEMPLATE,
+           "chat template instead of the model's own"),
+    SWITCH("model", "generation-config", NULL, generation_config, "off", SERVE | BIT(GENERATE),
+           "take sampling defaults from the model's generation_config.json"),
+
+    INT("compute", "threads", "t", threads, 0, 1024, "0", ENGINE,
+        "compute threads; 0: all usable cores (affinity, cgroup quota)"),
+    CHOICE("compute", "numerics", NULL, numerics, "auto", "auto exact bf16 int8 int4", ENGINE,
+           "numeric path; exact: f32 activations, the reference"),
+    CHOICE("compute", "gemm", NULL, gemm, "auto", "auto native blas", ENGINE,
+           "who multiplies matrices"),
+    CHOICE("compute", "kernels", NULL, kernels, "auto", "auto c avx2 avx512 avx512bf16 neon",
+           ENGINE, "highest kernel level allowed"),
+    CHOICE("compute", "kv-dtype", "kv-cache-dtype cache-type-k", kv_dtype, "auto",
+           "auto f32 bf16 int8", ENGINE, "numbers in the KV cache; auto: f32 on exact, else bf16"),
+    INT("compute", "parallel", "np max-num-seqs", parallel, 1, 1024, "4", SERVE,
+        "sequences computed at once"),
+    INT64("compute", "ctx-size", "c max-model-len", ctx_size, 0, 16777216, "0", ENGINE & ~BENCH,
+          "tokens a sequence may hold; 0: the smaller of the model's and what memory holds"),
+    INT("compute", "chunk", "ub ubatch-size", chunk, 0, 8192, "0", ENGINE,
+        "prompt tokens a step; 0: chosen by the engine"),
+    BYTES("compute", "memory", NULL, memory_bytes, 0, 1024 * TERA, "0", ENGINE,
+          "budget for everything; 0: the cgroup limit or physical memory"),
+    BYTES("compute", "kv-memory", NULL, kv_memory_bytes, 0, 1024 * TERA, "0", ENGINE & ~BIT(SCORE),
+          "KV cache budget; 0: parallel x context, capped by memory"),
+    BYTES("compute", "answer-memory", NULL, answer_memory_bytes, 0, 1024 * TERA, "0", SERVE,
+          "budget for answers that are made or sent; 0: a sixteenth of the memory"),
+    SWITCH("compute", "prefix-cache", "enable-prefix-caching", prefix_cache, "on", SERVE,
+           "requests of one key share the KV pages of equal prompt beginnings"),
+    SWITCH("compute", "memory-lock", "mlock", memory_lock, "off", SERVE,
+           "keep all memory resident (needs the right to lock it)"),
+    INT("compute", "max-choices", NULL, max_choices, 1, 16, "16", SERVE,
+        "largest n and best_of of a request"),
+
+    STRING("listen", "host", NULL, host, "127.0.0.1", SERVE, "address to listen on"),
+    INT("listen", "port", NULL, port, 0, 65535, "8080", SERVE,
+        "port; 0: a free one, named in the ready line"),
+    STRING("listen", "unix-socket", "uds", unix_socket, NULL, SERVE,
+           "listen on this Unix socket instead of TCP"),
+    STRING("listen", "metrics-host", NULL, metrics_host, "127.0.0.1", SERVE,
+           "address of the metrics listener"),
+    INT("listen", "metrics-port", NULL, metrics_port, -1, 65535, "-1", SERVE,
+        "second listener for health and metrics without a key; 0: a free port, -1: none"),
+    STRING("listen", "tls-cert-file", "ssl-cert-file ssl-certfile", tls_cert_file, NULL, SERVE,
+           "PEM certificate chain; with tls-key-file: serve HTTPS"),
+    STRING("listen", "tls-key-file", "ssl-key-file ssl-keyfile", tls_key_file, NULL, SERVE,
+           "PEM private key"),
+    INT("listen", "max-connections", NULL, max_connections, 1, 65536, "1024", SERVE,
+        "connections served at once; further ones are answered 503"),
+
+    ROW("access", "api-key", NULL, STRING, api_key, 0, 0, NULL, NULL, SERVE, SRV_OPT_ENV_ONLY,
+        "an API key (environment only)"),
+    STRING("access", "api-key-file", NULL, api_key_file, NULL, SERVE,
+           "API keys, one a line, # comments; read again on SIGHUP"),
+    SWITCH("access", "allow-public-without-key", NULL, allow_public_without_key, "off", SERVE,
+           "listen on a public address although no key is set"),
+    LIST("access", "allowed-hosts", NULL, allowed_hosts, SERVE,
+         "Host names answered to; * for any (default: loopback names while on loopback without a "
+         "key)"),
+    LIST("access", "cors-origins", NULL, cors_origins, SERVE,
+         "browser origins allowed; * for any (default: none)"),
+
+    INT("requests", "max-queue", NULL, max_queue, 0, 100000, "0", SERVE,
+        "requests waiting beyond the running ones; 0: 4 x parallel"),
+    INT64("requests", "max-queue-tokens", NULL, max_queue_tokens, 0, 1e12, "0", SERVE,
+          "prompt tokens waiting; 0: 8 x context"),
+    INT("requests", "queue-timeout-ms", NULL, queue_timeout_ms, 0, DAY_MS, "30000", SERVE,
+        "longest wait in the queue; 0: none"),
+    CHOICE("requests", "priority-policy", NULL, priority_policy, "key", "key global", SERVE,
+           "where a request's priority counts: among requests of its own key, or among all"),
+    INT("requests", "request-timeout-ms", NULL, request_timeout_ms, 0, DAY_MS, "0", SERVE,
+        "longest time for a whole request; 0: none"),
+    BYTES("requests", "max-body-bytes", NULL, max_body_bytes, 1024, 1e9, "4M", SERVE,
+          "largest request body"),
+    SWITCH("requests", "strict-params", NULL, strict_params, "off", SERVE, "refuse unknown fields"),
+    SWITCH("requests", "strict-model", NULL, strict_model, "off", SERVE,
+           "refuse the placeholder names default, tgi and dummy too"),
+    SWITCH("requests", "accept-any-model", NULL, accept_any_model, "off", SERVE,
+           "answer whatever model a request names"),
+    INT("requests", "text-workers", NULL, text_workers, 0, 64, "0", SERVE,
+        "threads for JSON, templates and tokens; 0: chosen"),
+
+    INT("wire", "header-timeout-ms", NULL, header_timeout_ms, 100, DAY_MS, "20000", SERVE,
+        "longest time for a request's whole head"),
+    INT("wire", "body-timeout-ms", NULL, body_timeout_ms, 100, DAY_MS, "60000", SERVE,
+        "longest time for a request's whole body"),
+    INT("wire", "idle-timeout-ms", NULL, idle_timeout_ms, 100, DAY_MS, "75000", SERVE,
+        "idle connections are closed after this"),
+    INT("wire", "send-timeout-ms", NULL, send_timeout_ms, 100, DAY_MS, "55000", SERVE,
+        "close a connection that takes less than 16 KiB of its answer within this time"),
+    INT("wire", "heartbeat-ms", NULL, heartbeat_ms, 0, DAY_MS, "15000", SERVE,
+        "a comment is sent on streams silent for so long; 0: never"),
+
+    INT("operation", "drain-timeout-ms", NULL, drain_timeout_ms, 0, DAY_MS, "30000", SERVE,
+        "after SIGTERM: time for running requests to end"),
+    INT("operation", "drain-delay-ms", NULL, drain_delay_ms, 0, DAY_MS, "0", SERVE,
+        "after SIGTERM: time to go on accepting while not ready"),
+    INT("operation", "watchdog-ms", NULL, watchdog_ms, 0, DAY_MS, "60000", SERVE,
+        "liveness fails when work waits and no step ended for so long; 0: never"),
+    CHOICE("operation", "log-format", NULL, log_format, "auto", "auto text json", SERVE,
+           "auto: text on a terminal, else json"),
+    CHOICE("operation", "log-level", NULL, log_level, "info", "error warning info debug", SERVE,
+           "least important message shown"),
+    SWITCH("operation", "log-prompts", NULL, log_prompts, "off", SERVE,
+           "write request bodies to the log"),
+    SWITCH("operation", "vllm-metrics", NULL, vllm_metrics, "on", SERVE,
+           "show metrics under vLLM's names too"),
+    ROW("operation", "debug-hooks", NULL, BOOL, debug_hooks, 0, 0, "off", NULL, SERVE,
+        SRV_OPT_HIDDEN, "SIGUSR1 pauses and resumes the engine"),
+    ROW("operation", "debug-hold-load", NULL, BOOL, debug_hold_load, 0, 0, "off", NULL, SERVE,
+        SRV_OPT_HIDDEN, "loading never ends"),
+
+    UNSET("sampling", "temperature", "temp", NUMBER, temperature, 0, 100, SAMPLE,
+          "sampling temperature; 0: always the likeliest token (default: serve 1, generate 0)"),
+    UNSET("sampling", "top-p", NULL, NUMBER, top_p, 0, 1, SAMPLE,
+          "probability mass sampled from; 1: all (default: 1)"),
+    UNSET("sampling", "top-k", NULL, INT, top_k, 0, 1e9, BIT(GENERATE),
+          "likeliest tokens sampled from; 0: all (default: 0)"),
+    UNSET("sampling", "min-p", NULL, NUMBER, min_p, 0, 1, BIT(GENERATE),
+          "least probability, as a share of the likeliest token's; 0: off (default: 0)"),
+    UNSET("sampling", "seed", "s", INT64, seed, 0, 9e15, SAMPLE,
+          "random seed (default: serve another for each request, generate 0)"),
+    UNSET("sampling", "max-tokens", "n n-predict predict", INT, max_tokens, 0, 16777216, SAMPLE,
+          "tokens to generate (default: serve as the API says, generate 128)"),
+
+    STRING("generate", "prompt", "p", prompt, NULL, BIT(GENERATE) | BENCH,
+           "text to continue, or to answer with --chat; - reads it from stdin; for bench: "
+           "prompt-tokens"),
+    SWITCH("generate", "chat", NULL, chat, "off", BIT(GENERATE),
+           "put the prompt through the chat template"),
+
+    SWITCH("bench", "json", NULL, json, "off", BENCH | BIT(INSPECT), "results as JSON"),
+    LIST("bench", "prefill", NULL, prefill, BENCH,
+         "prompt lengths of the prefill measurement (default: 512)"),
+    INT("bench", "decode", NULL, decode, 0, 1e6, "128", BENCH,
+        "tokens of the decode measurement; 0: none"),
+    LIST("bench", "batch", NULL, batch, BENCH, "numbers of sequences decoded at once (default: 1)"),
+    LIST("bench", "context", NULL, context, BENCH,
+         "tokens already in the cache when decoding (default: 0)"),
+    INT("bench", "reps", NULL, reps, 1, 1000, "5", BENCH,
+        "repetitions; the median, least and most are shown"),
+    LIST("bench", "clients", NULL, clients, BENCH,
+         "numbers of closed-loop clients; alone: nothing else is measured"),
+    INT("bench", "gen", NULL, gen, 1, 1e6, "128", BENCH,
+        "tokens generated for each client's request"),
+    INT("bench", "prompt-tokens", NULL, prompt_tokens, 1, 1e7, "128", BENCH,
+        "prompt tokens of each client's request"),
+
+    ROW("healthcheck", "healthcheck", NULL, STRING, url, 0, 0, NULL, NULL, ALL, SRV_OPT_FLAG_ONLY,
+        "exit 0 when this URL answers 200 (default: /readyz where the configuration says to "
+        "listen)"),
+};
+
+const int srv_n_options = sizeof(srv_options) / sizeof(srv_options[0]);
+
+void srv_option_env_name(const struct srv_option *o, char *buf, size_t size)
+{
+    static const char prefix[] = "HEARTH_";
+    size_t n = 0;
+    for (const char *p = prefix; *p && n + 1 < size; p++)
+        buf[n++] = *p;
+    for (const char *p = o->key; *p && n + 1 < size; p++) {
+        buf[n++] = *p == '-' ? '_' : (char)toupper((unsigned char)*p);
+    }
+    if (size) buf[n] = '\0';
+}

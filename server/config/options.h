@@ -1,0 +1,50 @@
+/* SPDX-License-Identifier: MIT */
+/*
+ * One row per option: private to load.c and print.c. Everything about an option that
+ * can be said in data stands in its row; nothing about it stands elsewhere but the code that uses
+ * its field.
+ */
+#ifndef HEARTH_SERVER_CONFIG_OPTIONS_H
+#define HEARTH_SERVER_CONFIG_OPTIONS_H
+
+#include <stddef.h>
+
+enum srv_option_type {
+    SRV_OPT_STRING, /* const char * */
+    SRV_OPT_CHOICE, /* const char *, one of `choices` */
+    SRV_OPT_INT,    /* int */
+    SRV_OPT_INT64,  /* int64_t */
+    SRV_OPT_BYTES,  /* int64_t, with K, M, G or T behind */
+    SRV_OPT_NUMBER, /* double */
+    SRV_OPT_BOOL,   /* bool: on/off; --no-NAME switches off */
+    SRV_OPT_LIST,   /* struct srv_list: repeated, or separated by commas */
+};
+
+enum srv_option_flags {
+    SRV_OPT_FLAG_ONLY = 1, /* neither in the environment nor in files */
+    SRV_OPT_ENV_ONLY = 2,  /* a secret: never on the command line, never printed */
+    SRV_OPT_HIDDEN = 4,    /* for tests: works everywhere, shown nowhere */
+    SRV_OPT_UNSET = 8,     /* a number >= 0; SRV_UNSET unless it is given, by an empty text too */
+};
+
+struct srv_option {
+    const char *group; /* heading in --help and section in the ini file */
+    const char *key;
+    const char *aliases; /* further flag names, separated by spaces, or NULL */
+    enum srv_option_type type;
+    size_t offset;       /* of the field in struct srv_config */
+    double min, max;     /* numbers; inclusive */
+    const char *preset;  /* the default as text, or NULL: unset */
+    const char *choices; /* SRV_OPT_CHOICE: separated by spaces */
+    unsigned commands;   /* bit (1 << enum srv_command) for each subcommand that knows it */
+    unsigned flags;
+    const char *help;
+};
+
+extern const struct srv_option srv_options[];
+extern const int srv_n_options;
+
+/* The environment's name of an option, into buf. */
+void srv_option_env_name(const struct srv_option *o, char *buf, size_t size);
+
+#endif

@@ -1,0 +1,175 @@
+/* SPDX-License-Identifier: MIT */
+/* What the options table says to people: --help and --print-config. Main thread only. */
+#include <string.h>
+
+#include "server/config/config.h"
+#include "server/config/options.h"
+
+static const char *const command_lines[SRV_CMD_COUNT] = {
+    [SRV_CMD_SERVE] = "serve a model over HTTP (the default)",
+    [SRV_CMD_GENERATE] = "continue a prompt on the terminal",
+    [SRV_CMD_BENCH] = "measure prefill and decode speed",
+    [SRV_CMD_INSPECT] = "show what a model directory holds",
+    [SRV_CMD_TOKENIZE] = "JSON lines in, token ids out",
+    [SRV_CMD_RENDER] = "JSON lines of messages in, prompts out",
+    [SRV_CMD_SCORE] = "JSON lines in, log-probabilities out",
+    [SRV_CMD_HEALTHCHECK] = "ask a running server whether it is ready",
+};
+
+/* How the subcommand is used, in examples and where it reads lines in their shape. */
+static const char *const examples[SRV_CMD_COUNT] = {
+    [SRV_CMD_SERVE] =
+        "  hearth serve                                       the demo model, on 127.0.0.1:8080\n"
+        "  hearth serve --model /path/to/model --port 8000    a Hugging Face directory\n"
+        "  hearth serve --model org/name --host 0.0.0.0 --api-key-file keys    for others too\n",
+    [SRV_CMD_GENERATE] = "  hearth generate --prompt 'Once upon a time' -n 100\n"
+                         "  hearth generate --model org/name --chat --prompt - <question.txt\n",
+    [SRV_CMD_BENCH] =
+        "  hearth bench --model org/name --prefill 128,512 --decode 128 --batch 1,4,16\n",
+    [SRV_CMD_INSPECT] = "  hearth inspect /path/to/model\n",
+    [SRV_CMD_TOKENIZE] =
+        "  echo '{\"text\": \"Once upon a time\"}' | hearth tokenize --model org/name\n\n"
+        "One JSON object per line in, one per line out:\n"
+        "  {\"text\", \"add_special\": false, \"parse_special\": true} -> {\"ids\"}\n"
+        "  {\"ids\", \"skip_special\": false} -> {\"text\", \"pieces\", \"tail\"}\n"
+        "  what is wrong with a line -> {\"error\"}\n",
+    [SRV_CMD_RENDER] =
+        "  echo '{\"messages\": [{\"role\": \"user\", \"content\": \"Hi\"}]}' | hearth render "
+        "--model org/name\n\n"
+        "One JSON object per line in, one per line out:\n"
+        "  {\"messages\", \"tools\", \"add_generation_prompt\", \"continue_final_message\", "
+        "\"kwargs\"} -> {\"text\"}\n"
+        "  {\"context\": {all variables of the template}} -> {\"text\"}\n"
+        "  what is wrong with a line -> {\"error\"}\n",
+    [SRV_CMD_SCORE] =
+        "  echo '{\"text\": \"Once upon a time\"}' | hearth score --model org/name\n\n"
+        "One JSON object per line in, one per line out:\n"
+        "  {\"text\"} or {\"ids\"} -> {\"ids\", \"logprobs\", \"argmax\", \"perplexity\"}\n"
+        "  \"logits\": FILE  also every row of logits, f32 [n_tokens, vocab_size]\n"
+        "  \"greedy\": N     also \"greedy_ids\" and \"greedy_margins\" of N more tokens\n"
+        "  what is wrong with a line -> {\"error\"}\n",
+    [SRV_CMD_HEALTHCHECK] = "  hearth healthcheck http://127.0.0.1:8080/readyz\n",
+};
+
+/* The flag as it is typed: "-t, --threads N". */
+static void print_flag(FILE *out, const struct srv_option *o)
+{
+    static const char *const placeholders[] = {
+        [SRV_OPT_STRING] = " TEXT", [SRV_OPT_CHOICE] = " NAME", [SRV_OPT_INT] = " N",
+        [SRV_OPT_INT64] = " N",     [SRV_OPT_BYTES] = " BYTES", [SRV_OPT_NUMBER] = " X",
+        [SRV_OPT_BOOL] = "",        [SRV_OPT_LIST] = " LIST",
+    };
+    char text[160];
+    int n = snprintf(text, sizeof(text), "  --%s%s", o->key, placeholders[o->type]);
+    for (const char *p = o->aliases; p && *p && n < (int)sizeof(text) - 1; p += strspn(p, " ")) {
+        int len = (int)strcspn(p, " ");
+        n +=
+            snprintf(text + n, sizeof(text) - (size_t)n, ", %s%.*s", len <= 2 ? "-" : "--", len, p);
+        p += len;
+    }
+    fprintf(out, n < 33 ? "%-34s" : "%s\n%34s", text, "");
+}
+
+static void print_row(FILE *out, const struct srv_option *o)
+{
+    print_flag(out, o);
+    fputs(o->help, out);
+    if (o->choices) fprintf(out, " (%s)", o->choices);
+    if (o->preset && o->type != SRV_OPT_BOOL) fprintf(out, " [%s]", o->preset);
+    if (o->preset && strcmp(o->preset, "on") == 0) fprintf(out, " [on; --no-%s]", o->key);
+    fputc('\n', out);
+}
+
+void srv_config_print_help(FILE *out, enum srv_command command)
+{
+    const char *name = srv_command_name(command);
+    fprintf(out, "hearth %s: %s\n\n%s\n", name, command_lines[command], examples[command]);
+    fprintf(out, "  hearth %s [options] [%s]\n", name,
+            command == SRV_CMD_HEALTHCHECK ? "URL" : "MODEL");
+    if (command == SRV_CMD_SERVE) {
+        fputs("\nsubcommands (hearth NAME --help shows the options of each):\n", out);
+        for (int i = 0; i < SRV_CMD_COUNT; i++) {
+            fprintf(out, "  %-12s %s\n", srv_command_name((enum srv_command)i), command_lines[i]);
+        }
+    }
+    const char *group = "";
+    for (int i = 0; i < srv_n_options; i++) {
+        const struct srv_option *o = &srv_options[i];
+        unsigned hidden = SRV_OPT_ENV_ONLY | SRV_OPT_HIDDEN;
+        if (!(o->commands & (1u << command)) || (o->flags & hidden)) continue;
+        if (strcmp(group, o->group) != 0) fprintf(out, "\n%s:\n", group = o->group);
+        print_row(out, o);
+    }
+    fputs("\nEvery option is also read from the environment (HEARTH_CTX_SIZE for --ctx-size) and "
+          "from the\n"
+          "file named by --config (ctx-size = 4096). A flag wins over the environment, that over "
+          "the file.\n"
+          "An API key is read from HEARTH_API_KEY or from --api-key-file.\n",
+          out);
+}
+
+static void print_list(FILE *out, const struct srv_list *list)
+{
+    for (int i = 0; i < list->n; i++)
+        fprintf(out, "%s%s", i ? ", " : " ", list->items[i]);
+}
+
+/* A text as the ini reader takes it back: quoted where it would otherwise be read differently. */
+static void print_text(FILE *out, const char *text)
+{
+    if (!text) return;
+    fputc(' ', out);
+    size_t len = strlen(text);
+    bool plain =
+        !len || (text[0] != '"' && text[0] != '\'' && text[0] != ' ' && text[len - 1] != ' ');
+    char quote = strchr(text, '"') ? '\'' : '"';
+    if (plain)
+        fputs(text, out);
+    else
+        fprintf(out, "%c%s%c", quote, text, quote);
+}
+
+static bool is_unset(const struct srv_option *o, const void *field)
+{
+    if (!(o->flags & SRV_OPT_UNSET)) return false;
+    if (o->type == SRV_OPT_INT) return *(const int *)field == SRV_UNSET;
+    if (o->type == SRV_OPT_INT64) return *(const int64_t *)field == SRV_UNSET;
+    return *(const double *)field == SRV_UNSET;
+}
+
+static void print_value(FILE *out, const struct srv_option *o, const void *field)
+{
+    if (is_unset(o, field)) return;
+    switch (o->type) {
+    case SRV_OPT_STRING:
+    case SRV_OPT_CHOICE: print_text(out, *(const char *const *)field); break;
+    case SRV_OPT_INT: fprintf(out, " %d", *(const int *)field); break;
+    case SRV_OPT_INT64:
+    case SRV_OPT_BYTES: fprintf(out, " %lld", (long long)*(const int64_t *)field); break;
+    case SRV_OPT_NUMBER: fprintf(out, " %.15g", *(const double *)field); break;
+    case SRV_OPT_BOOL: fputs(*(const bool *)field ? " on" : " off", out); break;
+    case SRV_OPT_LIST: print_list(out, field); break;
+    }
+}
+
+void srv_config_print(FILE *out, const struct srv_config *c)
+{
+    fputs("# Options of hearth, as `hearth --print-config` writes them. Give the file by --config "
+          "FILE.\n"
+          "# Each is also a flag (--ctx-size 4096) and an environment variable "
+          "(HEARTH_CTX_SIZE=4096).\n"
+          "# An empty value is the same as none.\n",
+          out);
+    const char *group = "";
+    for (int i = 0; i < srv_n_options; i++) {
+        const struct srv_option *o = &srv_options[i];
+        unsigned skipped = SRV_OPT_FLAG_ONLY | SRV_OPT_ENV_ONLY | SRV_OPT_HIDDEN;
+        if ((o->flags & skipped) || strcmp(o->key, "config") == 0) continue;
+        if (strcmp(group, o->group) != 0) fprintf(out, "\n[%s]\n", group = o->group);
+        fprintf(out, "# %s", o->help);
+        if (o->choices) fprintf(out, " (%s)", o->choices);
+        fprintf(out, "\n%s =", o->key);
+        print_value(out, o, (const char *)c + o->offset);
+        fputc('\n', out);
+    }
+}

@@ -1,0 +1,67 @@
+/* SPDX-License-Identifier: MIT */
+/*
+ * The API's error object and the one table from error kinds to HTTP status, type and code.
+ *
+ * {"error": {"message", "type", "param", "code"}}: all four keys always. Messages are short, name
+ * thing, value and limit, never echo more than 100 bytes of input, and hold no file names.
+ */
+#ifndef HEARTH_SERVER_HTTP_API_ERROR_H
+#define HEARTH_SERVER_HTTP_API_ERROR_H
+
+#include <stddef.h>
+
+struct buf;
+struct srv_request;
+
+enum srv_error {
+    SRV_ERR_INVALID_JSON,    /* 400 invalid_json */
+    SRV_ERR_INVALID_TYPE,    /* 400 invalid_type */
+    SRV_ERR_INVALID_VALUE,   /* 400 invalid_value */
+    SRV_ERR_MISSING,         /* 400 missing_required_parameter */
+    SRV_ERR_UNSUPPORTED,     /* 400 unsupported_parameter */
+    SRV_ERR_CONTEXT,         /* 400 context_length_exceeded */
+    SRV_ERR_TEMPLATE,        /* 400 invalid_value, the template's own message */
+    SRV_ERR_BAD_REQUEST,     /* 400 bad_request: framing, Host */
+    SRV_ERR_API_KEY,         /* 401 invalid_api_key */
+    SRV_ERR_FORBIDDEN,       /* 403 forbidden: Host or Origin not allowed */
+    SRV_ERR_MODEL_NOT_FOUND, /* 404 model_not_found */
+    SRV_ERR_UNKNOWN_URL,     /* 404 unknown_url */
+    SRV_ERR_METHOD,          /* 405 method_not_allowed */
+    SRV_ERR_TIMEOUT,         /* 408 request_timeout */
+    SRV_ERR_TOO_LARGE,       /* 413 request_too_large */
+    SRV_ERR_MEDIA_TYPE,      /* 415 unsupported_media_type */
+    SRV_ERR_HEADERS,         /* 431 headers_too_large */
+    SRV_ERR_QUEUE_FULL,      /* 429 queue_full, Retry-After */
+    SRV_ERR_INTERNAL,        /* 500 internal_error */
+    SRV_ERR_LOADING,         /* 503 model_loading, Retry-After */
+    SRV_ERR_SHUTTING_DOWN,   /* 503 shutting_down, Connection: close */
+    SRV_ERR_OVERLOADED,      /* 503 server_overloaded: connections or memory */
+    SRV_ERR_QUEUE_TIMEOUT,   /* 503 queue_timeout */
+    SRV_ERR_DEADLINE,        /* 504 deadline_exceeded */
+    SRV_ERR_COUNT
+};
+
+int srv_error_status(enum srv_error kind);
+const char *srv_error_code(enum srv_error kind);
+const char *srv_error_type(enum srv_error kind);
+
+/* Appends the whole object. param may be NULL. extra: further members as JSON text beginning with a
+ * comma, or NULL. */
+void srv_error_write(struct buf *b, enum srv_error kind, const char *param, const char *message,
+                     const char *extra);
+
+/* The same kinds in the Anthropic dialect's shape:
+ * {"type": "error", "error": {"type", "message"}, "request_id"}. */
+void srv_error_write_anthropic(struct buf *b, enum srv_error kind, const char *message,
+                               const char *request_id);
+
+/* Either, as the request's dialect has it; param and extra are left out in Anthropic's. */
+void srv_error_write_for(const struct srv_request *req, struct buf *b, enum srv_error kind,
+                         const char *param, const char *message, const char *extra);
+
+/* Answers the request with the object, Retry-After where the kind wants it. Endpoint dialects
+ * (Anthropic) are chosen by the route. */
+void srv_reply_error(struct srv_request *req, enum srv_error kind, const char *param,
+                     const char *format, ...) __attribute__((format(printf, 4, 5)));
+
+#endif

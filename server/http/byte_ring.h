@@ -1,0 +1,34 @@
+/* SPDX-License-Identifier: MIT */
+/*
+ * The byte ring between a text worker, who appends whole events, and the HTTP thread, who takes as
+ * many bytes as the socket has room for. It starts at SRV_STREAM_FIRST_BYTES when first written and
+ * doubles as needed. A write is refused when SRV_STREAM_MAX_BYTES are already waiting: the reader
+ * is too slow then. One large event on top of that is taken, since no reader could have been
+ * quicker.
+ *
+ * Threads: unsafe; request.c holds the request's lock around every call.
+ */
+#ifndef HEARTH_SERVER_HTTP_BYTE_RING_H
+#define HEARTH_SERVER_HTTP_BYTE_RING_H
+
+#include <stdbool.h>
+#include <stddef.h>
+
+struct srv_ring {
+    char *data;
+    size_t cap;   /* a power of two, or 0 before the first write */
+    size_t begin; /* of what is waiting, below cap */
+    size_t len;   /* waiting bytes */
+};
+
+void srv_ring_init(struct srv_ring *r);
+void srv_ring_finish(struct srv_ring *r);
+
+/* Appends all of it, or nothing: false when too much is waiting, without memory, or for an event
+ * beyond SRV_STREAM_EVENT_MAX_BYTES. */
+bool srv_ring_write(struct srv_ring *r, const char *data, size_t len);
+
+/* Takes up to max bytes; returns how many. */
+size_t srv_ring_read(struct srv_ring *r, char *buf, size_t max);
+
+#endif

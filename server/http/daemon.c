@@ -1,0 +1,648 @@
+/* SPDX-License-Identifier: MIT */
+/*
+ * libmicrohttpd: daemon and callbacks. All callbacks of a connection run on its daemon's thread.
+ *
+ *   on_connection    a socket has been accepted, or is about to be closed
+ *   on_target        the request line is there: the request begins
+ *   on_request       first with the head alone (checks), then with pieces of the body, at its end
+ *                    (dispatch), and again each time a suspended connection has been resumed
+ *   on_read          the stream's next bytes
+ *   on_completed     the request is over, however it ended
+ *
+ * What this version of the library does not see or allows too much of is in guard.c and
+ * watch.c.
+ */
+#include "server/http/daemon.h"
+
+#include <arpa/inet.h>
+#include <microhttpd.h>
+#include <stdatomic.h>
+#include <stdarg.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <strings.h>
+#include <sys/socket.h>
+#include <unistd.h>
+
+#include "base/clock.h"
+#include "server/http/guard.h"
+#include "server/http/keys.h"
+#include "server/http/request.h"
+#include "server/http/server.h"
+#include "server/http/watch.h"
+#include "server/log.h"
+#include "server/metrics.h"
+
+enum { READ_BLOCK_BYTES = 32 << 10, TIMEOUT_SPARE_S = 5 };
+
+/* For GnuTLS: only versions that are not broken, only key exchanges with forward secrecy. */
+static const char TLS_PRIORITIES[] = "PFS:-VERS-ALL:+VERS-TLS1.3:+VERS-TLS1.2";
+
+struct srv_http {
+    struct srv_server *server;
+    struct MHD_Daemon *daemon;
+    int listen_fd;
+    bool admin, tls, shared, quiesced;
+};
+
+/* The library's context of one connection. */
+struct connection {
+    uint64_t id;  /* the watcher's */
+    bool refused; /* beyond the limit: every request gets 503 */
+};
+
+/* ---- suspending ---------------------------------------------------------------------------- */
+
+static void suspend_connection(void *connection)
+{
+    MHD_suspend_connection(connection);
+}
+
+static void resume_connection(void *connection)
+{
+    MHD_resume_connection(connection);
+}
+
+static void cut_connection(struct srv_request *req)
+{
+    srv_watch_cut(req->server->watch, req->connection_id);
+}
+
+static const struct srv_transport transport = {suspend_connection, resume_connection,
+                                               cut_connection};
+
+/* ---- the head ------------------------------------------------------------------------------ */
+
+static const struct connection *context_of(struct MHD_Connection *connection)
+{
+    const union MHD_ConnectionInfo *info =
+        MHD_get_connection_info(connection, MHD_CONNECTION_INFO_SOCKET_CONTEXT);
+    return info ? info->socket_context : NULL;
+}
+
+static void note_peer(struct srv_request *req, struct MHD_Connection *connection)
+{
+    const union MHD_ConnectionInfo *info =
+        MHD_get_connection_info(connection, MHD_CONNECTION_INFO_CLIENT_ADDRESS);
+    const struct sockaddr *addr = info ? info->client_addr : NULL;
+    if (!addr) return;
+    if (addr->sa_family == AF_INET) {
+        inet_ntop(AF_INET, &((const struct sockaddr_in *)addr)->sin_addr, req->peer,
+                  sizeof(req->peer));
+    } else if (addr->sa_family == AF_INET6) {
+        inet_ntop(AF_INET6, &((const struct sockaddr_in6 *)addr)->sin6_addr, req->peer,
+                  sizeof(req->peer));
+    } else {
+        snprintf(req->peer, sizeof(req->peer), "unix");
+    }
+}
+
+struct collector {
+    struct srv_request *req;
+    struct srv_guard_head *head;
+    bool too_many;
+};
+
+static enum MHD_Result collect(void *cls, enum MHD_ValueKind kind, const char *name,
+                               size_t name_len, const char *value, size_t value_len)
+{
+    struct collector *c = cls;
+    (void)kind;
+    if (!value) value_len = 0;
+    if (!srv_request_add_header(c->req, name, name_len, value ? value : "", value_len)) {
+        c->too_many = true;
+        return MHD_NO;
+    }
+    const struct srv_pair *kept = &c->req->headers[c->req->n_headers - 1];
+    srv_guard_add_header(c->head, kept->name, name_len, kept->value, value_len);
+    return MHD_YES;
+}
+
+/* Splits the raw target into decoded path and raw query; an absolute one loses its host. */
+static bool split_target(struct srv_request *req)
+{
+    const char *target = req->target;
+    const char *scheme = strstr(target, "://");
+    if (target[0] != '/' && scheme) target = scheme + 3 + strcspn(scheme + 3, "/?");
+    size_t len = strcspn(target, "?");
+    char *path = srv_request_alloc(req, len + 2);
+    if (!path) return false;
+    memcpy(path, target, len);
+    srv_guard_decode(path, false);
+    len = strlen(path);
+    while (len > 1 && path[len - 1] == '/')
+        path[--len] = '\0';
+    if (len == 0) path[0] = '/';
+    req->path = path;
+    const char *query = strchr(target, '?');
+    req->query = query ? query + 1 : "";
+    return true;
+}
+
+__attribute__((format(printf, 3, 4))) static void
+refuse(struct srv_guard_verdict *v, enum srv_error kind, const char *format, ...)
+{
+    va_list args;
+    va_start(args, format);
+    vsnprintf(v->message, sizeof(v->message), format, args);
+    va_end(args);
+    v->refused = true;
+    v->kind = kind;
+}
+
+static void check_route(struct srv_request *req, const struct srv_guard_route *found,
+                        struct srv_guard_verdict *v)
+{
+    bool hidden = req->admin && found->route && !(found->route->flags & SRV_ROUTE_EARLY);
+    if (!found->path_known || hidden) {
+        char hint[80] = "/openapi.json lists what there is.";
+        if (found->nearest) snprintf(hint, sizeof(hint), "did you mean %.60s?", found->nearest);
+        refuse(v, SRV_ERR_UNKNOWN_URL, "There is no %.12s %.80s here; %s", req->method, req->path,
+               hint);
+        return;
+    }
+    if (!found->route) {
+        srv_reply_header(req, "Allow", found->allow);
+        refuse(v, SRV_ERR_METHOD, "%.60s does not take %.12s; it takes %s.", req->path, req->method,
+               found->allow);
+        return;
+    }
+    req->route = found->route;
+    req->tail = found->tail;
+}
+
+static void check_key(struct srv_request *req, const struct srv_guard_head *head,
+                      struct srv_guard_verdict *v)
+{
+    struct srv_keys *keys = req->server->keys;
+    bool open = req->admin || (req->route->flags & SRV_ROUTE_OPEN) || !srv_keys_required(keys);
+    size_t len = 0;
+    const char *key = srv_guard_key(head, &len);
+    bool known = key && srv_keys_required(keys) && srv_keys_check(keys, key, len, req->tenant);
+    if (open || known) return;
+    bool given = head->authorization || head->api_key;
+    refuse(v, SRV_ERR_API_KEY,
+           given ? "The API key is not valid."
+                 : "An API key is needed: Authorization: Bearer KEY.");
+}
+
+static void check_state(struct srv_request *req, struct srv_guard_verdict *v)
+{
+    struct srv_server *s = req->server;
+    if (req->route->flags & SRV_ROUTE_EARLY) return;
+    if (atomic_load(&s->app.state) == SRV_LOADING)
+        refuse(v, SRV_ERR_LOADING, "The model is still loading.");
+    else if (atomic_load(&s->app.state) == SRV_FAILED)
+        refuse(v, SRV_ERR_INTERNAL, "The model could not be loaded.");
+    else if (atomic_load(&s->refusing))
+        refuse(v, SRV_ERR_SHUTTING_DOWN, "The server is shutting down.");
+}
+
+/* All checks of first touch, cheapest first; those of later steps assume the earlier ones. */
+static void check_head(struct srv_request *req, struct srv_guard_head *head, bool conn_refused,
+                       struct srv_guard_verdict *v)
+{
+    const struct srv_server *s = req->server;
+    const struct srv_guard_rules *rules = req->admin ? &s->admin_rules : &s->rules;
+    struct srv_guard_route found;
+    srv_guard_find_route(req->server->routes, req->method, req->path, &found);
+    bool any_host = found.route && (found.route->flags & SRV_ROUTE_ANY_HOST);
+    if (conn_refused) refuse(v, SRV_ERR_OVERLOADED, "There are too many connections.");
+    if (!v->refused) srv_guard_framing(head, v);
+    if (!v->refused && !any_host) srv_guard_host(head, rules, v);
+    if (v->refused || strcmp(req->method, "OPTIONS") == 0) return;
+    check_route(req, &found, v);
+    if (!v->refused) check_key(req, head, v);
+    if (!v->refused) check_state(req, v);
+    if (!v->refused) srv_guard_body(head, rules, v);
+}
+
+static void add_cors(struct srv_request *req)
+{
+    const char *origin = srv_guard_cors(srv_request_header(req, "Origin"), &req->server->rules);
+    if (!origin) return;
+    srv_reply_header(req, "Access-Control-Allow-Origin", origin);
+    srv_reply_header(req, "Vary", "Origin");
+    srv_reply_header(req, "Access-Control-Expose-Headers",
+                     "x-request-id, request-id, openai-processing-ms, retry-after, retry-after-ms, "
+                     "x-ignored-params, x-dropped-input-items");
+}
+
+/* The page only learns that something failed; the operator learns what, once. */
+static void log_refused_origin(const char *origin)
+{
+    static atomic_flag told = ATOMIC_FLAG_INIT;
+    if (atomic_flag_test_and_set(&told)) return;
+    srv_log(SRV_LOG_WARNING,
+            "a web page of %.100s may not use the API: --cors-origins does not name it (further "
+            "origins are refused without a line)",
+            origin);
+}
+
+/* OPTIONS: what the path takes; to an allowed origin, what a browser wants to know first. */
+static void reply_options(struct srv_request *req)
+{
+    struct srv_guard_route found;
+    struct buf empty;
+    buf_init(&empty, 1);
+    srv_guard_find_route(req->server->routes, "OPTIONS", req->path, &found);
+    srv_reply_header(req, "Allow", found.path_known ? found.allow : "GET, HEAD, POST, OPTIONS");
+    const char *origin = srv_request_header(req, "Origin");
+    bool allowed = srv_guard_cors(origin, &req->server->rules) != NULL;
+    if (origin && !allowed) log_refused_origin(origin);
+    if (allowed) {
+        const char *wanted = srv_request_header(req, "Access-Control-Request-Headers");
+        srv_reply_header(req, "Access-Control-Allow-Methods", "GET, HEAD, POST, OPTIONS");
+        srv_reply_header(req, "Access-Control-Allow-Headers",
+                         wanted ? wanted : "authorization, content-type");
+        srv_reply_header(req, "Access-Control-Max-Age", "600");
+    }
+    srv_reply(req, 204, NULL, &empty);
+}
+
+static enum MHD_Result send_answer(struct srv_request *req, struct MHD_Connection *connection);
+
+/* The head is complete. Either an answer is queued now, or the body is awaited. */
+static enum MHD_Result take_head(struct srv_request *req, struct MHD_Connection *connection,
+                                 const char *method, const char *version)
+{
+    struct srv_guard_head head = {.method = method, .version = version, .target = req->target};
+    struct srv_guard_verdict verdict = {0};
+    struct collector collector = {.req = req, .head = &head};
+    const struct connection *context = context_of(connection);
+    snprintf(req->method, sizeof(req->method), "%s", method);
+    note_peer(req, connection);
+    MHD_get_connection_values_n(connection, MHD_HEADER_KIND, collect, &collector);
+    srv_request_choose_id(req);
+    if (collector.too_many)
+        refuse(&verdict, SRV_ERR_HEADERS, "There are too many headers.");
+    else if (!split_target(req))
+        refuse(&verdict, SRV_ERR_OVERLOADED, "There is no memory for the request.");
+    else
+        check_head(req, &head, context->refused, &verdict);
+    add_cors(req);
+    if (verdict.refused) {
+        if (context->refused)
+            srv_metrics_count(req->server->metrics, SRV_COUNT_REFUSED_CONNECTIONS);
+        /* With a body on its way, or doubtful framing, what follows is no request. */
+        req->close_after = context->refused || head.body_bytes != 0 || head.n_content_lengths > 1 ||
+                           verdict.kind == SRV_ERR_BAD_REQUEST ||
+                           verdict.kind == SRV_ERR_TOO_LARGE || verdict.kind == SRV_ERR_HEADERS;
+        srv_reply_error(req, verdict.kind, NULL, "%s", verdict.message);
+        return send_answer(req, connection);
+    }
+    if (strcmp(req->method, "OPTIONS") == 0) {
+        req->close_after = head.body_bytes != 0;
+        reply_options(req);
+        return send_answer(req, connection);
+    }
+    buf_init(&req->body, (size_t)req->server->config->max_body_bytes);
+    req->stage = SRV_STAGE_BODY;
+    srv_watch_set_phase(req->server->watch, req->connection_id, SRV_PHASE_BODY);
+    return MHD_YES;
+}
+
+/* ---- the body ------------------------------------------------------------------------------ */
+
+/* Charges the bytes to what all bodies together may hold; beyond it this one is thrown away. */
+static bool charge(struct srv_request *req, size_t len)
+{
+    struct srv_server *s = req->server;
+    long long budget = (long long)s->config->max_body_bytes * SRV_BODIES_FACTOR;
+    long long total = atomic_fetch_add(&s->body_bytes, (long long)len) + (long long)len;
+    req->charged_bytes += len;
+    return total <= budget;
+}
+
+static enum MHD_Result take_body(struct srv_request *req, const char *data, size_t len)
+{
+    struct srv_server *s = req->server;
+    if (!req->over_limit && len > (size_t)s->config->max_body_bytes - req->body.len) {
+        req->over_limit = true;
+        req->status = 413;
+        srv_watch_refuse_body(s->watch, req->connection_id, s->config->max_body_bytes);
+    }
+    if (req->over_limit) {
+        req->discarded_bytes += len;
+        return req->discarded_bytes < SRV_DISCARD_MAX_BYTES ? MHD_YES : MHD_NO;
+    }
+    if (!req->over_budget && !charge(req, len)) req->over_budget = true;
+    if (!req->over_budget) buf_add(&req->body, data, len);
+    if (req->over_budget || req->body.failed) {
+        req->over_budget = true;
+        buf_finish(&req->body);
+    }
+    return MHD_YES;
+}
+
+static enum MHD_Result answer_or_wait(struct srv_request *req, struct MHD_Connection *connection)
+{
+    switch (srv_request_poll(req)) {
+    case SRV_POLL_WAIT: return MHD_YES;
+    case SRV_POLL_READY: return send_answer(req, connection);
+    case SRV_POLL_GONE: break;
+    }
+    return MHD_NO;
+}
+
+/* Only with log-prompts; the line's own bound cuts it. */
+static void log_body(const struct srv_request *req)
+{
+    if (!req->server->config->log_prompts || !req->body.len) return;
+    srv_log(SRV_LOG_INFO, "request %s body: %s", req->id, req->body.data);
+}
+
+/* The request is complete. */
+static enum MHD_Result finish_body(struct srv_request *req, struct MHD_Connection *connection)
+{
+    struct srv_watch *watch = req->server->watch;
+    bool is_inline = req->route->flags & SRV_ROUTE_INLINE;
+    if (req->over_limit) return MHD_NO;
+    req->stage = SRV_STAGE_DISPATCHED;
+    if (req->over_budget) {
+        srv_reply_error(req, SRV_ERR_OVERLOADED, NULL,
+                        "There is no memory for the request's body.");
+        return send_answer(req, connection);
+    }
+    if (!is_inline) srv_watch_set_phase(watch, req->connection_id, SRV_PHASE_WORKING);
+    if (!is_inline && srv_watch_is_hung_up(watch, req->connection_id)) return MHD_NO;
+    log_body(req);
+    srv_request_dispatch(req);
+    return answer_or_wait(req, connection);
+}
+
+/* ---- the answer ---------------------------------------------------------------------------- */
+
+static ssize_t on_read(void *cls, uint64_t pos, char *buf, size_t max)
+{
+    (void)pos;
+    struct srv_request *req = cls;
+    ssize_t n = srv_request_read(req, buf, max);
+    if (n >= 0) return n;
+    /*
+     * A cut stream ends like any other, on a socket that is shut, so that no client takes it for
+     * whole: after END_WITH_ERROR this version completes the request but forgets to close the socket
+     * until its idle timeout. Other negative numbers make it send what lies behind the buffer.
+     */
+    if (n != SRV_READ_END) cut_connection(req);
+    return MHD_CONTENT_READER_END_OF_STREAM;
+}
+
+static void add_times(struct srv_request *req, struct MHD_Response *response)
+{
+    char text[160];
+    double total_ms = (double)(clock_now_us() - req->start_us) / 1000.0;
+    const struct srv_account *a = &req->account;
+    snprintf(text, sizeof(text), "%.0f", total_ms);
+    MHD_add_response_header(response, "openai-processing-ms", text);
+    if (req->answer != SRV_ANSWER_WHOLE || a->queue_us < 0 || a->ttft_us < a->queue_us) return;
+    snprintf(text, sizeof(text), "queue;dur=%.3f, prefill;dur=%.3f, total;dur=%.3f",
+             (double)a->queue_us / 1000.0, (double)(a->ttft_us - a->queue_us) / 1000.0, total_ms);
+    MHD_add_response_header(response, "Server-Timing", text);
+}
+
+static void add_headers(struct srv_request *req, struct MHD_Response *response)
+{
+    bool draining = atomic_load(&req->server->app.state) == SRV_DRAINING;
+    if (req->status != 204) MHD_add_response_header(response, "Content-Type", req->content_type);
+    MHD_add_response_header(response, "x-request-id", req->id);
+    if (srv_request_dialect(req) == SRV_DIALECT_ANTHROPIC)
+        MHD_add_response_header(response, "request-id", req->id);
+    add_times(req, response);
+    if (req->answer == SRV_ANSWER_STREAM) {
+        MHD_add_response_header(response, "Cache-Control", "no-cache, no-store");
+        MHD_add_response_header(response, "X-Accel-Buffering", "no");
+    }
+    for (int i = 0; i < req->n_reply_headers; i++) {
+        MHD_add_response_header(response, req->reply_headers[i].name, req->reply_headers[i].value);
+    }
+    if (req->close_after || draining) MHD_add_response_header(response, "Connection", "close");
+}
+
+static struct MHD_Response *make_response(struct srv_request *req)
+{
+    if (req->answer >= SRV_ANSWER_PIECES) {
+        return MHD_create_response_from_callback(MHD_SIZE_UNKNOWN, READ_BLOCK_BYTES, on_read, req,
+                                                 NULL);
+    }
+    if (!req->reply.len)
+        return MHD_create_response_from_buffer(0, (char[1]){0}, MHD_RESPMEM_MUST_COPY);
+    struct MHD_Response *response =
+        MHD_create_response_from_buffer(req->reply.len, req->reply.data, MHD_RESPMEM_MUST_FREE);
+    if (response) req->reply.data = NULL; /* the library's now */
+    return response;
+}
+
+static enum MHD_Result send_answer(struct srv_request *req, struct MHD_Connection *connection)
+{
+    struct MHD_Response *response = make_response(req);
+    if (!response) return MHD_NO;
+    add_headers(req, response);
+    req->stage = SRV_STAGE_ANSWERED;
+    srv_watch_set_phase(req->server->watch, req->connection_id, SRV_PHASE_ANSWERING);
+    enum MHD_Result rc = MHD_queue_response(connection, (unsigned)req->status, response);
+    MHD_destroy_response(response);
+    return rc;
+}
+
+/* ---- callbacks ----------------------------------------------------------------------------- */
+
+static void *on_target(void *cls, const char *target, struct MHD_Connection *connection)
+{
+    struct srv_http *h = cls;
+    const struct connection *context = context_of(connection);
+    if (!context) return NULL;
+    struct srv_request *req = srv_request_create(h->server, &transport, connection, target);
+    if (!req) return NULL;
+    req->admin = h->admin;
+    req->connection_id = context->id;
+    srv_watch_bind(h->server->watch, context->id, req);
+    return req;
+}
+
+static enum MHD_Result on_request(void *cls, struct MHD_Connection *connection, const char *url,
+                                  const char *method, const char *version, const char *upload_data,
+                                  size_t *upload_data_size, void **con_cls)
+{
+    (void)cls;
+    (void)url;
+    struct srv_request *req = *con_cls;
+    if (!req) return MHD_NO;
+    switch (req->stage) {
+    case SRV_STAGE_HEAD: return take_head(req, connection, method, version);
+    case SRV_STAGE_BODY:
+        if (!*upload_data_size) return finish_body(req, connection);
+        enum MHD_Result rc = take_body(req, upload_data, *upload_data_size);
+        *upload_data_size = 0;
+        return rc;
+    case SRV_STAGE_DISPATCHED: return answer_or_wait(req, connection);
+    case SRV_STAGE_ANSWERED: break;
+    }
+    return MHD_YES;
+}
+
+static void on_completed(void *cls, struct MHD_Connection *connection, void **con_cls,
+                         enum MHD_RequestTerminationCode code)
+{
+    (void)cls;
+    (void)connection;
+    struct srv_request *req = *con_cls;
+    if (!req) return;
+    *con_cls = NULL;
+    srv_watch_unbind(req->server->watch, req->connection_id);
+    srv_request_completed(req, code == MHD_REQUEST_TERMINATED_COMPLETED_OK);
+}
+
+static void begin_connection(struct srv_http *h, int fd, void **socket_context)
+{
+    int bytes = SRV_SEND_BUFFER_BYTES;
+    /* A failure here only makes a stopped reader cost more memory. */
+    setsockopt(fd, SOL_SOCKET, SO_SNDBUF, &bytes, sizeof(bytes));
+    struct connection *context = calloc(1, sizeof(*context));
+    if (context)
+        context->id = srv_watch_add(h->server->watch, fd, h->admin, h->tls, &context->refused);
+    if (!context || !context->id) {
+        free(context);
+        context = NULL;
+        shutdown(fd, SHUT_RDWR);
+    }
+    *socket_context = context;
+}
+
+static void on_connection(void *cls, struct MHD_Connection *connection, void **socket_context,
+                          enum MHD_ConnectionNotificationCode code)
+{
+    struct srv_http *h = cls;
+    if (code == MHD_CONNECTION_NOTIFY_STARTED) {
+        const union MHD_ConnectionInfo *info =
+            MHD_get_connection_info(connection, MHD_CONNECTION_INFO_CONNECTION_FD);
+        begin_connection(h, info->connect_fd, socket_context);
+        return;
+    }
+    struct connection *context = *socket_context;
+    if (context) srv_watch_remove(h->server->watch, context->id);
+    free(context);
+    *socket_context = NULL;
+}
+
+__attribute__((format(printf, 2, 0))) static void on_log(void *cls, const char *format,
+                                                         va_list args)
+{
+    (void)cls;
+    char text[512];
+    vsnprintf(text, sizeof(text), format, args);
+    text[strcspn(text, "\n")] = '\0';
+    srv_log(SRV_LOG_DEBUG, "http: %s", text);
+}
+
+static void on_panic(void *cls, const char *file, unsigned int line, const char *reason)
+{
+    (void)cls;
+    srv_log(SRV_LOG_ERROR, "the HTTP library gave up at %s:%u: %s", file, line,
+            reason ? reason : "no reason given");
+    srv_log_flush(1000);
+    abort();
+}
+
+/* ---- the daemon ---------------------------------------------------------------------------- */
+
+/* The library's own idle timeout only catches what the watcher missed. */
+static unsigned idle_timeout_s(const struct srv_config *c)
+{
+    int longest = c->idle_timeout_ms > c->send_timeout_ms ? c->idle_timeout_ms : c->send_timeout_ms;
+    if (c->body_timeout_ms > longest) longest = c->body_timeout_ms;
+    return (unsigned)longest / 1000 + TIMEOUT_SPARE_S;
+}
+
+static struct MHD_Daemon *start_daemon(struct srv_http *h, const struct srv_http_params *p)
+{
+    const struct srv_config *c = h->server->config;
+    unsigned flags = MHD_USE_EPOLL_INTERNAL_THREAD | MHD_ALLOW_SUSPEND_RESUME | MHD_USE_ERROR_LOG;
+    unsigned limit =
+        h->admin ? SRV_ADMIN_CONNECTIONS : (unsigned)c->max_connections + SRV_CONNECTION_MARGIN;
+    struct MHD_OptionItem tls[] = {
+        {MHD_OPTION_HTTPS_MEM_CERT, 0, (void *)p->tls_cert},
+        {MHD_OPTION_HTTPS_MEM_KEY, 0, (void *)p->tls_key},
+        {MHD_OPTION_HTTPS_PRIORITIES, 0, (void *)TLS_PRIORITIES},
+        {MHD_OPTION_END, 0, NULL},
+    };
+    struct MHD_OptionItem none[] = {{MHD_OPTION_END, 0, NULL}};
+    if (h->tls) flags |= MHD_USE_TLS;
+    return MHD_start_daemon(flags, 0, NULL, NULL, on_request, h, MHD_OPTION_EXTERNAL_LOGGER, on_log,
+                            NULL, MHD_OPTION_LISTEN_SOCKET, p->listen_fd,
+                            MHD_OPTION_CONNECTION_LIMIT, limit, MHD_OPTION_CONNECTION_MEMORY_LIMIT,
+                            (size_t)SRV_CONNECTION_POOL_BYTES, MHD_OPTION_CONNECTION_TIMEOUT,
+                            idle_timeout_s(c), MHD_OPTION_STRICT_FOR_CLIENT, 1,
+                            MHD_OPTION_URI_LOG_CALLBACK, on_target, h, MHD_OPTION_NOTIFY_CONNECTION,
+                            on_connection, h, MHD_OPTION_NOTIFY_COMPLETED, on_completed, h,
+                            MHD_OPTION_ARRAY, h->tls ? tls : none, MHD_OPTION_END);
+}
+
+static const char tls_hint[] = "; are certificate and key good?";
+
+int srv_http_check_tls(const char *cert, const char *key, char *err, size_t errlen)
+{
+    struct MHD_Daemon *daemon = MHD_start_daemon(
+        MHD_USE_TLS | MHD_USE_NO_LISTEN_SOCKET | MHD_USE_ERROR_LOG, 0, NULL, NULL, on_request, NULL,
+        MHD_OPTION_EXTERNAL_LOGGER, on_log, NULL, MHD_OPTION_HTTPS_MEM_CERT, cert,
+        MHD_OPTION_HTTPS_MEM_KEY, key, MHD_OPTION_END);
+    if (!daemon) {
+        snprintf(err, errlen, "TLS cannot be served%s", tls_hint);
+        return -1;
+    }
+    MHD_stop_daemon(daemon);
+    return 0;
+}
+
+int srv_http_start(struct srv_http **ret, struct srv_server *server,
+                   const struct srv_http_params *params, char *err, size_t errlen)
+{
+    struct srv_http *h = calloc(1, sizeof(*h));
+    if (!h) {
+        close(params->listen_fd);
+        snprintf(err, errlen, "no memory for the HTTP daemon");
+        return -1;
+    }
+    MHD_set_panic_func(on_panic, NULL);
+    *h = (struct srv_http){.server = server,
+                           .listen_fd = params->listen_fd,
+                           .admin = params->admin,
+                           .tls = params->tls_cert != NULL,
+                           .shared = params->shared};
+    h->daemon = start_daemon(h, params);
+    if (!h->daemon) {
+        snprintf(err, errlen, "the HTTP daemon cannot start%s", h->tls ? tls_hint : "");
+        close(h->listen_fd);
+        free(h);
+        return -1;
+    }
+    *ret = h;
+    return 0;
+}
+
+void srv_http_quiesce(struct srv_http *h)
+{
+    if (h->quiesced) return;
+    h->quiesced = MHD_quiesce_daemon(h->daemon) != MHD_INVALID_SOCKET;
+    if (!h->quiesced) return;
+    /* Without the shutdown the kernel would go on taking connections that nobody accepts. It ends
+     * the socket in every process that holds it, so not where the next server is to have it. */
+    if (!h->shared) shutdown(h->listen_fd, SHUT_RDWR);
+}
+
+int srv_http_n_connections(const struct srv_http *h)
+{
+    const union MHD_DaemonInfo *info =
+        MHD_get_daemon_info(h->daemon, MHD_DAEMON_INFO_CURRENT_CONNECTIONS);
+    return info ? (int)info->num_connections : 0;
+}
+
+void srv_http_stop(struct srv_http *h)
+{
+    if (!h) return;
+    srv_http_quiesce(h); /* the socket is ours again: the library would shut it, shared or not */
+    MHD_stop_daemon(h->daemon);
+    if (h->quiesced) close(h->listen_fd);
+    free(h);
+}

@@ -1,0 +1,154 @@
+/* SPDX-License-Identifier: MIT */
+/*
+ * What an endpoint sees: the route table's row, the request, and how to answer.
+ *
+ * A request's life. daemon.c collects the head and the body; when the body is complete the route's
+ * `handle` runs: on the HTTP thread for SRV_ROUTE_INLINE (it must be quick), else on a text worker
+ * (text_workers.c). A handler answers in one of three ways:
+ *
+ *   1. srv_reply(...) or srv_reply_error(...): a whole answer; the request is over.
+ *   2. srv_stream_open(...), then srv_stream_write(...) and at the end srv_stream_close(...).
+ *   3. It starts engine jobs and returns without an answer, having set `on_wake`. From then on
+ *      srv_request_wake(req), callable from any thread and cheap, makes a text worker call
+ *      on_wake(req); wakes coalesce and on_wake never runs twice at once, nor while `handle` still
+ *      runs. It goes on to 1 or 2.
+ *
+ * When the client has gone (or a server-side limit cuts the request) `on_gone` is called once, on
+ * any thread, before or during other callbacks: it must only set flags and cancel engine jobs.
+ * on_wake is still called afterwards, so that jobs are reaped; srv_request_is_gone() tells.
+ * `on_stop` (or NULL) is called when the server is shutting down and its patience is over: cancel
+ * the jobs, as in on_gone, but the client is still there, and an error answer that follows soon
+ * still reaches it.
+ *
+ * The request is freed after both the HTTP side is done with the connection and the API side has
+ * called srv_request_done(req), on whichever comes last; `on_free` then releases api_data. Answers
+ * of kinds 1 and 2 do not imply srv_request_done where jobs may still call back; a handler of kind
+ * 1 that started nothing need not call it: returning from `handle` with a finished answer and no
+ * on_wake is enough.
+ */
+#ifndef HEARTH_SERVER_HTTP_ENDPOINT_H
+#define HEARTH_SERVER_HTTP_ENDPOINT_H
+
+#include <stdbool.h>
+#include <stddef.h>
+#include <stdint.h>
+
+#include "base/buf.h"
+#include "server/app.h"
+#include "server/metrics.h"
+
+struct srv_request;
+
+enum srv_route_flags {
+    SRV_ROUTE_OPEN = 1,       /* served without a key */
+    SRV_ROUTE_INLINE = 2,     /* handled on the HTTP thread */
+    SRV_ROUTE_EARLY = 4,      /* served while the model loads and while draining */
+    SRV_ROUTE_PREFIX = 8,     /* the path matches with anything after it */
+    SRV_ROUTE_ANTHROPIC = 16, /* that dialect: its error shape, the header request-id */
+    SRV_ROUTE_EITHER = 32,    /* that dialect for requests with the header anthropic-version */
+    SRV_ROUTE_ANY_HOST = 64,  /* served whatever the Host header says: for health checks */
+};
+
+struct srv_route {
+    const char *method; /* "GET" (HEAD is served from it) or "POST" */
+    const char *path;   /* without a trailing slash; also served with one */
+    unsigned flags;
+    void (*handle)(struct srv_request *req);
+};
+
+/* Rows are in arrays that end with a NULL method; the server gets a NULL-terminated list of them. */
+
+/* ---- the request --------------------------------------------------------------------------- */
+
+const struct srv_app *srv_request_app(const struct srv_request *req);
+enum srv_state srv_request_server_state(const struct srv_request *req);
+
+/* What follows a SRV_ROUTE_PREFIX path, percent-decoded, or "". Borrowed. */
+const char *srv_request_tail(const struct srv_request *req);
+/* First value of a header (any case), or NULL. Borrowed. */
+const char *srv_request_header(const struct srv_request *req, const char *name);
+/* First value of a query argument, or NULL. Borrowed. */
+const char *srv_request_query(const struct srv_request *req, const char *name);
+/* The body, NUL-terminated, borrowed until the request is freed. */
+const char *srv_request_body(const struct srv_request *req, size_t *ret_len);
+/* The id shown to the client: its own x-request-id where sane, else generated. */
+const char *srv_request_id(const struct srv_request *req);
+/* Shows the client's own id, told in the body, where its header told none; NULL or an odd one: no
+ * change. Before the answer. */
+void srv_request_suggest_id(struct srv_request *req, const char *id);
+/* 24 random hex digits of this request, for ids of answers (cmpl-..., chatcmpl-...). */
+const char *srv_request_unique(const struct srv_request *req);
+/* The dialect of the route, or of the request if the route has none: how errors are shaped. */
+enum srv_dialect { SRV_DIALECT_OPENAI, SRV_DIALECT_ANTHROPIC };
+enum srv_dialect srv_request_dialect(const struct srv_request *req);
+/*
+ * Before the first job of a request: how many places in the queue it must leave to clients that
+ * were told to come back about now (eng_job_params.n_places_kept); 0 for one of these. n_slots:
+ * sequences computed at once.
+ */
+int srv_request_ask_place(struct srv_request *req, int n_slots);
+/* When a refused client may come back: computed from measured throughput and spread out;
+ * 1000..60000. A request that asked for a place is promised one for then. */
+int64_t srv_retry_after_ms(struct srv_request *req);
+/* Microseconds of CLOCK_MONOTONIC when the head arrived. */
+uint64_t srv_request_start_us(const struct srv_request *req);
+/* 32 bytes that name the tenant: digest of the API key, zeros without one. */
+const uint8_t *srv_request_tenant(const struct srv_request *req);
+
+/* Memory that lives as long as the request; NULL when its budget is spent. 16-byte aligned, zeroed.
+ */
+void *srv_request_alloc(struct srv_request *req, size_t bytes);
+
+/*
+ * Charges memory for the answer, which the caller allocates, to the budget that all answers share
+ * (eng_memory.answer_bytes); it is given back when the request is freed. False where the budget has
+ * no room: then *ret_used says how much of it is in use, and nothing is charged.
+ */
+bool srv_request_charge(struct srv_request *req, int64_t bytes, int64_t *ret_used);
+
+struct srv_callbacks {
+    void (*on_wake)(struct srv_request *req);
+    void (*on_gone)(struct srv_request *req);
+    void (*on_free)(struct srv_request *req);
+    void (*on_stop)(struct srv_request *req); /* NULL: on_gone is called instead, a little later */
+};
+void srv_request_set_callbacks(struct srv_request *req, const struct srv_callbacks *callbacks,
+                               void *api_data);
+void *srv_request_api_data(const struct srv_request *req);
+void srv_request_wake(struct srv_request *req);
+void srv_request_done(struct srv_request *req);
+bool srv_request_is_gone(const struct srv_request *req);
+
+/* ---- answers ------------------------------------------------------------------------------- */
+
+/* Adds a header to the answer; before srv_reply or srv_stream_open. Control characters are refused.
+ */
+void srv_reply_header(struct srv_request *req, const char *name, const char *value);
+
+/* Takes the buffer's contents (a failed buffer becomes a 500). content_type NULL: application/json.
+ */
+void srv_reply(struct srv_request *req, int status, const char *content_type, struct buf *body);
+
+/*
+ * Starts a JSON answer, status 200, that is written in pieces as the client takes them: by
+ * srv_stream_write while srv_stream_has_room, then srv_stream_close.
+ */
+void srv_reply_in_pieces(struct srv_request *req);
+
+/* Starts a stream: text/event-stream with the headers against buffering. Status 200. */
+void srv_stream_open(struct srv_request *req);
+/*
+ * Whether the client keeps up. False: it is behind; write no more for now, on_wake is called when
+ * there is room again. True for a client that has gone, whose bytes lead nowhere.
+ */
+bool srv_stream_has_room(struct srv_request *req);
+/* Appends bytes; false when the client is gone or has been cut as a slow reader: stop writing. */
+bool srv_stream_write(struct srv_request *req, const char *data, size_t len);
+void srv_stream_close(struct srv_request *req);
+/* Ends an answer that cannot be completed: the connection is cut. */
+void srv_stream_abort(struct srv_request *req);
+
+/* Facts for the access log and the metrics; to be set before the answer ends. */
+struct srv_account *srv_request_account(struct srv_request *req);
+
+#endif

@@ -1,0 +1,325 @@
+/* SPDX-License-Identifier: MIT */
+/* The rules of first touch, one function each. See guard.h. */
+#include "server/http/guard.h"
+
+#include <ctype.h>
+#include <stdarg.h>
+#include <stdio.h>
+#include <string.h>
+#include <strings.h>
+
+#include "base/nearest.h"
+#include "server/bounds.h"
+#include "server/http/endpoint.h"
+
+__attribute__((format(printf, 3, 4))) static void
+refuse(struct srv_guard_verdict *v, enum srv_error kind, const char *format, ...)
+{
+    if (v->refused) return; /* the first reason is the one that is told */
+    va_list args;
+    va_start(args, format);
+    vsnprintf(v->message, sizeof(v->message), format, args);
+    va_end(args);
+    v->refused = true;
+    v->kind = kind;
+}
+
+/* ---- collecting ---------------------------------------------------------------------------- */
+
+static bool is_name(const char *name, size_t len)
+{
+    static const char extra[] = "!#$%&'*+-.^_`|~";
+    for (size_t i = 0; i < len; i++) {
+        if (!isalnum((unsigned char)name[i]) && !strchr(extra, name[i])) return false;
+        if (!name[i]) return false;
+    }
+    return len > 0;
+}
+
+static bool is_value(const char *value, size_t len)
+{
+    for (size_t i = 0; i < len; i++) {
+        unsigned char c = (unsigned char)value[i];
+        if ((c < 0x20 && c != '\t') || c == 0x7f) return false;
+    }
+    return true;
+}
+
+void srv_guard_add_header(struct srv_guard_head *h, const char *name, size_t name_len,
+                          const char *value, size_t value_len)
+{
+    const struct {
+        const char *name;
+        const char **value;
+        int *count;
+    } known[] = {
+        {"Host", &h->host, &h->n_hosts},
+        {"Content-Length", &h->content_length, &h->n_content_lengths},
+        {"Transfer-Encoding", &h->transfer_encoding, &h->n_transfer_encodings},
+        {"Authorization", &h->authorization, &h->n_authorizations},
+        {"x-api-key", &h->api_key, NULL},
+        {"Content-Type", &h->content_type, NULL},
+        {"Content-Encoding", &h->content_encoding, NULL},
+        {"Origin", &h->origin, NULL},
+        {"Expect", &h->expect, NULL},
+    };
+    if (!is_name(name, name_len) || !is_value(value, value_len)) h->bad_header = true;
+    for (size_t i = 0; i < sizeof(known) / sizeof(known[0]); i++) {
+        if (strlen(known[i].name) != name_len || strncasecmp(known[i].name, name, name_len) != 0)
+            continue;
+        if (!*known[i].value) *known[i].value = value;
+        if (known[i].count) ++*known[i].count;
+    }
+}
+
+/* ---- framing ------------------------------------------------------------------------------- */
+
+static void read_length(struct srv_guard_head *h, struct srv_guard_verdict *v)
+{
+    const char *text = h->content_length;
+    size_t n_digits = strspn(text, "0123456789");
+    if (n_digits == 0 || text[n_digits]) {
+        refuse(v, SRV_ERR_BAD_REQUEST, "The Content-Length header is no number.");
+        return;
+    }
+    if (n_digits > 18) {
+        refuse(v, SRV_ERR_TOO_LARGE, "The announced body is too large.");
+        return;
+    }
+    h->body_bytes = 0;
+    for (size_t i = 0; i < n_digits; i++)
+        h->body_bytes = h->body_bytes * 10 + (text[i] - '0');
+}
+
+static bool is_host_text(const char *host)
+{
+    for (; *host; host++) {
+        if (!isalnum((unsigned char)*host) && !strchr(".-_:[]%~", *host)) return false;
+    }
+    return true;
+}
+
+void srv_guard_framing(struct srv_guard_head *h, struct srv_guard_verdict *v)
+{
+    bool is_1_0 = h->version && strcmp(h->version, "HTTP/1.0") == 0;
+    if (h->bad_header)
+        refuse(v, SRV_ERR_BAD_REQUEST,
+               "A header name or value holds characters that are not allowed.");
+    if (h->n_content_lengths > 1)
+        refuse(v, SRV_ERR_BAD_REQUEST, "There is more than one Content-Length header.");
+    if (h->n_transfer_encodings && h->n_content_lengths) {
+        refuse(v, SRV_ERR_BAD_REQUEST, "Content-Length and Transfer-Encoding exclude each other.");
+    }
+    if (h->n_transfer_encodings) {
+        bool chunked =
+            h->n_transfer_encodings == 1 && strcasecmp(h->transfer_encoding, "chunked") == 0;
+        if (!chunked || is_1_0)
+            refuse(v, SRV_ERR_BAD_REQUEST, "The only Transfer-Encoding served is chunked.");
+        h->chunked = true;
+        h->body_bytes = -1;
+    }
+    if (h->n_content_lengths == 1 && !h->chunked) read_length(h, v);
+    if (h->n_hosts > 1) refuse(v, SRV_ERR_BAD_REQUEST, "There is more than one Host header.");
+    if (!h->n_hosts && !is_1_0) refuse(v, SRV_ERR_BAD_REQUEST, "The Host header is missing.");
+    if (h->host && !is_host_text(h->host))
+        refuse(v, SRV_ERR_BAD_REQUEST, "The Host header is no host name.");
+    if (!srv_guard_target_is_good(h->target)) {
+        refuse(v, SRV_ERR_BAD_REQUEST, "The request target holds characters that are not allowed.");
+    }
+}
+
+bool srv_guard_target_is_good(const char *target)
+{
+    if (strlen(target) > SRV_URI_MAX_BYTES) return false;
+    if (strcmp(target, "*") == 0) return true;
+    bool absolute =
+        strncasecmp(target, "http://", 7) == 0 || strncasecmp(target, "https://", 8) == 0;
+    if (target[0] != '/' && !absolute) return false;
+    for (const unsigned char *p = (const unsigned char *)target; *p; p++) {
+        if (*p <= ' ' || *p == 0x7f || *p == '#') return false;
+        if (*p != '%') continue;
+        if (!isxdigit(p[1]) || !isxdigit(p[2])) return false;
+        if (p[1] == '0' && p[2] == '0') return false;
+    }
+    return true;
+}
+
+/* ---- Host, Origin -------------------------------------------------------------------------- */
+
+/* The name without port, brackets and final dot, in buf. */
+static void host_name(const char *host, char *buf, size_t size)
+{
+    size_t len;
+    if (*host == '[') {
+        host++;
+        len = strcspn(host, "]");
+    } else {
+        len = strcspn(host, ":");
+    }
+    if (len && host[len - 1] == '.') len--;
+    snprintf(buf, size, "%.*s", (int)(len < size ? len : size - 1), host);
+}
+
+static bool is_loopback_name(const char *name)
+{
+    size_t len = strlen(name);
+    static const char suffix[] = ".localhost";
+    if (strcasecmp(name, "localhost") == 0 || strcmp(name, "::1") == 0) return true;
+    if (strncmp(name, "127.", 4) == 0 && strspn(name, "0123456789.") == len) return true;
+    return len >= sizeof(suffix) && strcasecmp(name + len - (sizeof(suffix) - 1), suffix) == 0;
+}
+
+static bool is_listed(const struct srv_list *list, const char *text)
+{
+    for (int i = 0; list && i < list->n; i++) {
+        if (strcmp(list->items[i], "*") == 0 || strcasecmp(list->items[i], text) == 0) return true;
+    }
+    return false;
+}
+
+void srv_guard_host(const struct srv_guard_head *h, const struct srv_guard_rules *r,
+                    struct srv_guard_verdict *v)
+{
+    char name[256];
+    bool listed_only = r->allowed_hosts && r->allowed_hosts->n > 0;
+    if (!listed_only && !r->only_loopback_hosts) return;
+    host_name(h->host ? h->host : "", name, sizeof(name));
+    if (listed_only && is_listed(r->allowed_hosts, name)) return;
+    if (!listed_only && (is_loopback_name(name) || (!h->host && !h->n_hosts))) return;
+    refuse(v, SRV_ERR_FORBIDDEN,
+           "The host '%.60s' is not served here; allowed-hosts names those that are.", name);
+}
+
+const char *srv_guard_cors(const char *origin, const struct srv_guard_rules *r)
+{
+    if (!origin || !r->cors_origins) return NULL;
+    for (int i = 0; i < r->cors_origins->n; i++) {
+        if (strcmp(r->cors_origins->items[i], "*") == 0) return "*";
+        if (strcasecmp(r->cors_origins->items[i], origin) == 0) return origin;
+    }
+    return NULL;
+}
+
+/* ---- the body ------------------------------------------------------------------------------ */
+
+static bool is_json_type(const char *type)
+{
+    size_t len = strcspn(type, "; \t");
+    static const char json[] = "application/json", suffix[] = "+json";
+    if (len == sizeof(json) - 1 && strncasecmp(type, json, len) == 0) return true;
+    return len > sizeof(suffix) && strncasecmp(type, "application/", 12) == 0 &&
+           strncasecmp(type + len - (sizeof(suffix) - 1), suffix, sizeof(suffix) - 1) == 0;
+}
+
+void srv_guard_body(const struct srv_guard_head *h, const struct srv_guard_rules *r,
+                    struct srv_guard_verdict *v)
+{
+    if (h->body_bytes > r->max_body_bytes) {
+        refuse(v, SRV_ERR_TOO_LARGE, "The body has %lld bytes; at most %lld are read.",
+               (long long)h->body_bytes, (long long)r->max_body_bytes);
+    }
+    if (h->body_bytes == 0 || strcmp(h->method, "POST") != 0) return;
+    if (h->content_encoding && strcasecmp(h->content_encoding, "identity") != 0) {
+        refuse(v, SRV_ERR_MEDIA_TYPE, "Compressed bodies are not read (Content-Encoding: %.40s).",
+               h->content_encoding);
+    }
+    if (h->content_type && !is_json_type(h->content_type)) {
+        refuse(v, SRV_ERR_MEDIA_TYPE,
+               "The body's type is %.60s, but must be application/json "
+               "(with curl: -H 'Content-Type: application/json').",
+               h->content_type);
+    }
+    /* A web page can send a body without a type across sites, and with a JSON type only after
+     * asking. */
+    if (!h->content_type && h->origin && !srv_guard_cors(h->origin, r)) {
+        refuse(v, SRV_ERR_MEDIA_TYPE,
+               "A body sent by a web page needs Content-Type: application/json.");
+    }
+}
+
+/* ---- keys ---------------------------------------------------------------------------------- */
+
+const char *srv_guard_key(const struct srv_guard_head *h, size_t *ret_len)
+{
+    const char *key = h->api_key;
+    if (h->n_authorizations > 1) return NULL;
+    if (h->authorization) {
+        if (strncasecmp(h->authorization, "Bearer ", 7) != 0) return NULL;
+        key = h->authorization + 7;
+    }
+    if (!key) return NULL;
+    key += strspn(key, " \t");
+    size_t len = strlen(key);
+    while (len && (key[len - 1] == ' ' || key[len - 1] == '\t'))
+        len--;
+    if (len == 0 || len > SRV_KEY_MAX_BYTES || memchr(key, ' ', len) || memchr(key, '\t', len))
+        return NULL;
+    *ret_len = len;
+    return key;
+}
+
+/* ---- paths and routes ---------------------------------------------------------------------- */
+
+static int hex_digit(char c)
+{
+    if (c >= '0' && c <= '9') return c - '0';
+    c = (char)tolower((unsigned char)c);
+    return c >= 'a' && c <= 'f' ? c - 'a' + 10 : -1;
+}
+
+void srv_guard_decode(char *text, bool is_query)
+{
+    char *out = text;
+    for (char *p = text; *p; p++) {
+        int high = *p == '%' ? hex_digit(p[1]) : -1;
+        int low = high >= 0 ? hex_digit(p[2]) : -1;
+        if (low >= 0) {
+            *out++ = (char)(high * 16 + low);
+            p += 2;
+        } else {
+            *out++ = is_query && *p == '+' ? ' ' : *p;
+        }
+    }
+    *out = '\0';
+}
+
+static bool path_matches(const struct srv_route *r, const char *path)
+{
+    size_t len = strlen(r->path);
+    if (r->flags & SRV_ROUTE_PREFIX) return strncmp(path, r->path, len) == 0 && path[len];
+    return strcmp(path, r->path) == 0;
+}
+
+static void note_method(struct srv_guard_route *found, const char *method)
+{
+    size_t len = strlen(found->allow);
+    if (strstr(found->allow, method)) return;
+    bool is_get = strcmp(method, "GET") == 0;
+    snprintf(found->allow + len, sizeof(found->allow) - len, "%s%s%s", len ? ", " : "", method,
+             is_get ? ", HEAD" : "");
+}
+
+void srv_guard_find_route(const struct srv_route *const *tables, const char *method,
+                          const char *path, struct srv_guard_route *ret)
+{
+    *ret = (struct srv_guard_route){.tail = ""};
+    struct srv_nearest nearest;
+    srv_nearest_init(&nearest, path, strlen(path));
+    bool is_head = strcmp(method, "HEAD") == 0;
+    for (; *tables; tables++) {
+        for (const struct srv_route *r = *tables; r->method; r++) {
+            srv_nearest_offer(&nearest, r->path, strlen(r->path));
+            if (!path_matches(r, path)) continue;
+            ret->path_known = true;
+            note_method(ret, r->method);
+            if (strcmp(r->method, is_head ? "GET" : method) != 0 || ret->route) continue;
+            ret->route = r;
+            if (r->flags & SRV_ROUTE_PREFIX) ret->tail = path + strlen(r->path);
+        }
+    }
+    ret->nearest = nearest.name;
+    if (ret->path_known) {
+        size_t len = strlen(ret->allow);
+        snprintf(ret->allow + len, sizeof(ret->allow) - len, ", OPTIONS");
+    }
+}

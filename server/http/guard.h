@@ -1,0 +1,86 @@
+/* SPDX-License-Identifier: MIT */
+/*
+ * First-touch checks: what is judged of a request when its head is known and nothing of its body
+ * is. The HTTP library of the distribution is lax about framing; what two servers in a row could
+ * read differently is refused here. Pure functions on text, without the library, so that every rule
+ * has its test.
+ *
+ * Threads: safe; they keep no state.
+ */
+#ifndef HEARTH_SERVER_HTTP_GUARD_H
+#define HEARTH_SERVER_HTTP_GUARD_H
+
+#include <stdbool.h>
+#include <stddef.h>
+#include <stdint.h>
+
+#include "server/config/config.h"
+#include "server/http/api_error.h"
+
+struct srv_route;
+
+/* What the server's configuration asks of every head. Strings are borrowed. */
+struct srv_guard_rules {
+    const struct srv_list *allowed_hosts; /* checked when not empty; "*" allows all */
+    const struct srv_list *cors_origins;  /* "*" allows all */
+    bool only_loopback_hosts; /* bound to loopback without a key: names of loopback only */
+    int64_t max_body_bytes;
+};
+
+/* What is collected of a head, header by header. */
+struct srv_guard_head {
+    const char *method, *version, *target;
+    const char *host, *origin, *content_type, *content_length, *transfer_encoding,
+        *content_encoding, *expect;
+    const char *authorization, *api_key; /* Authorization, x-api-key */
+    int n_hosts, n_content_lengths, n_transfer_encodings, n_authorizations;
+    bool bad_header; /* a name with blanks, a value with control characters */
+    /* filled by srv_guard_framing */
+    bool chunked;
+    int64_t body_bytes; /* announced; 0 without a body, -1 for chunked */
+};
+
+struct srv_guard_verdict {
+    bool refused;
+    enum srv_error kind;
+    char message[256];
+};
+
+/* Takes note of one header; strings are borrowed for as long as the head is used. */
+void srv_guard_add_header(struct srv_guard_head *h, const char *name, size_t name_len,
+                          const char *value, size_t value_len);
+
+/* The steps, in order of cost. Each sets the verdict when it refuses. */
+void srv_guard_framing(struct srv_guard_head *h, struct srv_guard_verdict *v);
+void srv_guard_host(const struct srv_guard_head *h, const struct srv_guard_rules *r,
+                    struct srv_guard_verdict *v);
+void srv_guard_body(const struct srv_guard_head *h, const struct srv_guard_rules *r,
+                    struct srv_guard_verdict *v);
+
+/* Whether the raw target can be used: printable, starts with '/', good escapes, no %00. */
+bool srv_guard_target_is_good(const char *target);
+
+/* The key of Authorization: Bearer KEY, or of x-api-key; NULL without a well-formed one. */
+const char *srv_guard_key(const struct srv_guard_head *h, size_t *ret_len);
+
+/* The value for Access-Control-Allow-Origin, or NULL. Borrowed. */
+const char *srv_guard_cors(const char *origin, const struct srv_guard_rules *r);
+
+/* Decodes %XX in place (and '+' as a blank in queries); malformed escapes stay. */
+void srv_guard_decode(char *text, bool is_query);
+
+/* ---- routes -------------------------------------------------------------------------------- */
+
+struct srv_guard_route {
+    const struct srv_route *route; /* NULL: the path is unknown, or knows another method */
+    const char *tail;              /* of a prefix route: points into path */
+    bool path_known;
+    char allow[64];      /* methods of the path, for Allow */
+    const char *nearest; /* a path that differs in a few letters, or NULL */
+};
+
+/* tables: a NULL-terminated list; path decoded, without trailing slash. HEAD finds GET's route. */
+void srv_guard_find_route(const struct srv_route *const *tables, const char *method,
+                          const char *path, struct srv_guard_route *ret);
+
+#endif

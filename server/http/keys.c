@@ -1,0 +1,175 @@
+/* SPDX-License-Identifier: MIT */
+/*
+ * Key digests in one array under a mutex: the HTTP thread compares, the main thread replaces the
+ * array on SIGHUP. The key texts live only while they are read.
+ */
+#include "server/http/keys.h"
+
+#include <pthread.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "base/file.h"
+#include "base/sha256.h"
+#include "server/bounds.h"
+
+struct digest {
+    uint8_t bytes[SHA256_BYTES];
+};
+
+struct key_set {
+    struct digest *digests;
+    int n;
+};
+
+struct srv_keys {
+    pthread_mutex_t lock; /* guards `set` */
+    struct key_set set;
+    char *file;
+    char *more;
+};
+
+static int add_key(struct key_set *set, const char *text, size_t len, char *err, size_t errlen)
+{
+    if (len > SRV_KEY_MAX_BYTES || set->n >= SRV_KEYS_MAX) {
+        snprintf(err, errlen, "at most %d keys of at most %d bytes each are read",
+                 (int)SRV_KEYS_MAX, (int)SRV_KEY_MAX_BYTES);
+        return -1;
+    }
+    struct digest *digests = realloc(set->digests, sizeof(*digests) * (size_t)(set->n + 1));
+    if (!digests) {
+        snprintf(err, errlen, "no memory for the API keys");
+        return -1;
+    }
+    set->digests = digests;
+    sha256(digests[set->n++].bytes, text, len);
+    return 0;
+}
+
+/* Adds what stands between blanks and separators. */
+static int add_trimmed(struct key_set *set, const char *text, size_t len, char *err, size_t errlen)
+{
+    static const char blanks[] = " \t\r\n";
+    while (len && strchr(blanks, *text))
+        text++, len--;
+    while (len && strchr(blanks, text[len - 1]))
+        len--;
+    return len ? add_key(set, text, len, err, errlen) : 0;
+}
+
+static int read_file(struct key_set *set, const char *path, char *err, size_t errlen)
+{
+    char why[500];
+    size_t len;
+    char *text;
+    if (file_load(NULL, path, SRV_KEY_FILE_MAX_BYTES, &text, &len, why, sizeof(why))) {
+        snprintf(err, errlen, "api-key-file %s", why);
+        return -1;
+    }
+    int rc = 0, before = set->n;
+    for (char *line = text; rc == 0 && line < text + len;) {
+        char *end = memchr(line, '\n', (size_t)(text + len - line));
+        if (!end) end = text + len;
+        if (line[strspn(line, " \t")] != '#')
+            rc = add_trimmed(set, line, (size_t)(end - line), err, errlen);
+        line = end + 1;
+    }
+    explicit_bzero(text, len);
+    free(text);
+    if (rc == 0 && set->n == before) {
+        snprintf(err, errlen, "api-key-file %.200s: holds no key", path);
+        rc = -1;
+    }
+    return rc;
+}
+
+static int read_set(struct key_set *ret, const struct srv_keys *k, char *err, size_t errlen)
+{
+    struct key_set set = {0};
+    int rc = 0;
+    for (const char *p = k->more; p && *p && rc == 0;) {
+        size_t len = strcspn(p, ",");
+        rc = add_trimmed(&set, p, len, err, errlen);
+        p += len + (p[len] == ',');
+    }
+    if (rc == 0 && k->file) rc = read_file(&set, k->file, err, errlen);
+    if (rc)
+        free(set.digests);
+    else
+        *ret = set;
+    return rc;
+}
+
+int srv_keys_create(struct srv_keys **ret, const char *file, const char *more, char *err,
+                    size_t errlen)
+{
+    struct srv_keys *k = calloc(1, sizeof(*k));
+    int rc = -1;
+    snprintf(err, errlen, "no memory for the API keys");
+    if (!k || pthread_mutex_init(&k->lock, NULL)) {
+        free(k);
+        return -1;
+    }
+    if ((file && !(k->file = strdup(file))) || (more && !(k->more = strdup(more)))) goto out;
+    rc = read_set(&k->set, k, err, errlen);
+    if (rc) goto out;
+    *ret = k;
+    k = NULL;
+out:
+    srv_keys_destroy(k);
+    return rc;
+}
+
+void srv_keys_destroy(struct srv_keys *k)
+{
+    if (!k) return;
+    pthread_mutex_destroy(&k->lock);
+    if (k->more) explicit_bzero(k->more, strlen(k->more));
+    free(k->more);
+    free(k->file);
+    free(k->set.digests);
+    free(k);
+}
+
+int srv_keys_reload(struct srv_keys *k, char *err, size_t errlen)
+{
+    struct key_set set, old;
+    int rc = read_set(&set, k, err, errlen);
+    if (rc) return rc;
+    pthread_mutex_lock(&k->lock);
+    old = k->set;
+    k->set = set;
+    pthread_mutex_unlock(&k->lock);
+    free(old.digests);
+    return 0;
+}
+
+bool srv_keys_required(const struct srv_keys *k)
+{
+    return k->file || k->more;
+}
+
+/* 0 when equal; looks at every byte whatever it finds. */
+static unsigned difference(const uint8_t *a, const uint8_t *b)
+{
+    unsigned diff = 0;
+    for (int i = 0; i < SHA256_BYTES; i++)
+        diff |= (unsigned)(a[i] ^ b[i]);
+    return diff;
+}
+
+bool srv_keys_check(struct srv_keys *k, const char *text, size_t len, uint8_t *ret_digest)
+{
+    uint8_t digest[SHA256_BYTES];
+    unsigned n_equal = 0;
+    if (len > SRV_KEY_MAX_BYTES) return false;
+    sha256(digest, text, len);
+    pthread_mutex_lock(&k->lock);
+    for (int i = 0; i < k->set.n; i++)
+        n_equal += difference(digest, k->set.digests[i].bytes) == 0;
+    pthread_mutex_unlock(&k->lock);
+    if (!n_equal) return false;
+    memcpy(ret_digest, digest, sizeof(digest));
+    return true;
+}

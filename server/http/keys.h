@@ -1,0 +1,35 @@
+/* SPDX-License-Identifier: MIT */
+/*
+ * The API keys. Only digests are kept; a presented key is hashed and compared with every one of
+ * them in constant time. The key file has one key a line, # comments, and may be read again while
+ * running.
+ *
+ * Threads: safe after creation.
+ */
+#ifndef HEARTH_SERVER_HTTP_KEYS_H
+#define HEARTH_SERVER_HTTP_KEYS_H
+
+#include <stdbool.h>
+#include <stddef.h>
+#include <stdint.h>
+
+struct srv_keys;
+
+/*
+ * file: path of a key file, or NULL. more: further keys separated by commas, or NULL. With neither
+ * no key is required. A file without a key in it is refused. Returns owned: srv_keys_destroy.
+ */
+int srv_keys_create(struct srv_keys **ret, const char *file, const char *more, char *err,
+                    size_t errlen);
+void srv_keys_destroy(struct srv_keys *k);
+
+/* Reads the file again; on failure the old keys stay. */
+int srv_keys_reload(struct srv_keys *k, char *err, size_t errlen);
+
+/* Whether requests need a key at all. */
+bool srv_keys_required(const struct srv_keys *k);
+
+/* Whether the text is a key; its digest into ret_digest (32 bytes), the key's identity, if so. */
+bool srv_keys_check(struct srv_keys *k, const char *text, size_t len, uint8_t *ret_digest);
+
+#endif

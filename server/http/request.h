@@ -1,0 +1,151 @@
+/* SPDX-License-Identifier: MIT */
+/*
+ * One request's life: private to the core; endpoint.h is what handlers see.
+ *
+ * References. The HTTP side holds one from creation to srv_request_completed, the API side one from
+ * dispatch to srv_request_done (or to the end of a handler that answered at once), a work queue one
+ * while the request is queued or runs, and the watcher one while it looks. The last to go frees it,
+ * writes the access log's line and counts it.
+ *
+ * The lock guards the meeting of HTTP thread, text worker and watcher: answer, ring, `suspended`,
+ * `gone`. A suspended connection cannot go away, so with `suspended` set its pointer is good; it is
+ * resumed under the lock. Lock order: http_watch's registry before a request's.
+ */
+#ifndef HEARTH_SERVER_HTTP_REQUEST_H
+#define HEARTH_SERVER_HTTP_REQUEST_H
+
+#include <pthread.h>
+#include <stdatomic.h>
+#include <stdbool.h>
+#include <stdint.h>
+#include <sys/types.h>
+
+#include "server/bounds.h"
+#include "server/http/byte_ring.h"
+#include "server/http/endpoint.h"
+#include "server/http/retry_slots.h"
+#include "server/http/text_workers.h"
+
+struct srv_server;
+
+struct srv_pair {
+    const char *name, *value;
+};
+
+/* What a request needs of the HTTP side. */
+struct srv_transport {
+    void (*suspend)(void *connection);    /* called with the request's lock held */
+    void (*resume)(void *connection);     /* the same */
+    void (*cut)(struct srv_request *req); /* shuts the socket down; called without the lock */
+};
+
+enum srv_stage { SRV_STAGE_HEAD, SRV_STAGE_BODY, SRV_STAGE_DISPATCHED, SRV_STAGE_ANSWERED };
+enum srv_answer {
+    SRV_ANSWER_NONE,
+    SRV_ANSWER_WHOLE,  /* from `reply` */
+    SRV_ANSWER_PIECES, /* of a whole answer, through the ring */
+    SRV_ANSWER_STREAM, /* of events, through the ring */
+};
+enum srv_run { SRV_RUN_IDLE, SRV_RUN_QUEUED, SRV_RUN_ACTIVE, SRV_RUN_AGAIN };
+
+struct arena_block;
+
+struct srv_request {
+    struct srv_work_item work; /* first: a worker gets from it to the request */
+    struct srv_server *server;
+    atomic_int n_refs;
+
+    /* The head: the HTTP thread's until dispatch, const afterwards. */
+    const struct srv_route *route; /* NULL: none matched */
+    const char *target;            /* the raw request target */
+    const char *path;              /* decoded, without query and trailing slash */
+    const char *query;             /* raw, after '?', or "" */
+    const char *tail;
+    char method[16];
+    char peer[64];
+    struct srv_pair headers[SRV_HEADERS_MAX];
+    int n_headers;
+    char id[SRV_REQUEST_ID_MAX + 1];
+    char unique[25];
+    uint8_t tenant[32];
+    uint64_t start_us;
+    uint64_t connection_id; /* the watcher's */
+    bool admin;             /* came in on the metrics listener */
+    bool close_after;       /* the connection ends with this answer */
+    enum srv_stage stage;
+    struct buf body;
+    size_t charged_bytes; /* of the common budget for bodies */
+    int64_t answer_bytes; /* charged to that for answers */
+    bool over_budget, over_limit;
+    size_t discarded_bytes;
+
+    pthread_mutex_t lock; /* guards everything down to the next blank line */
+    const struct srv_transport *transport;
+    void *connection; /* NULL once the HTTP side is done */
+    bool suspended, gone, cut, api_held, http_held;
+    enum srv_run run;
+    enum srv_answer answer;
+    int status;
+    const char *content_type;
+    struct buf reply;
+    struct srv_ring ring;
+    bool stream_closed, stop_called, gone_called;
+    bool wants_room;        /* the API side is to be woken when the ring has drained */
+    uint64_t last_write_us; /* when the stream last got bytes */
+    size_t sent_bytes;      /* taken by the HTTP library */
+    struct srv_callbacks callbacks;
+    void *api_data;
+
+    /* The API side's, before the answer. */
+    struct srv_pair reply_headers[SRV_REPLY_HEADERS_MAX];
+    int n_reply_headers;
+    struct srv_account account;
+    struct srv_returner returner;
+    bool has_asked;  /* for a place: returner is set */
+    uint64_t end_us; /* when the HTTP side was done */
+
+    struct arena_block *arena;
+    size_t arena_bytes;
+};
+
+/* A request with its target copied; NULL without memory. The HTTP side's reference is the caller's.
+ */
+struct srv_request *srv_request_create(struct srv_server *server,
+                                       const struct srv_transport *transport, void *connection,
+                                       const char *target);
+
+/* Keeps a copy of a header; false beyond SRV_HEADERS_MAX or without memory. */
+bool srv_request_add_header(struct srv_request *req, const char *name, size_t name_len,
+                            const char *value, size_t value_len);
+
+/* Chooses the shown id; the headers must be there. */
+void srv_request_choose_id(struct srv_request *req);
+
+void srv_request_ref(struct srv_request *req);
+void srv_request_unref(struct srv_request *req);
+
+/* Gives the complete request to its handler: here and now for inline routes, else to a text worker.
+ */
+void srv_request_dispatch(struct srv_request *req);
+
+enum srv_poll { SRV_POLL_WAIT, SRV_POLL_READY, SRV_POLL_GONE };
+
+/* HTTP thread: is there an answer? WAIT: the connection has been suspended and will be resumed. */
+enum srv_poll srv_request_poll(struct srv_request *req);
+
+enum { SRV_READ_END = -1, SRV_READ_CUT = -2 };
+
+/* HTTP thread: bytes of the stream into buf. 0: the connection has been suspended. */
+ssize_t srv_request_read(struct srv_request *req, char *buf, size_t max);
+
+/* HTTP thread: the connection is done with it; finished: the answer was sent to its end. */
+void srv_request_completed(struct srv_request *req, bool finished);
+
+/* Watcher and main thread; the caller holds a reference. The client has gone or is cut. */
+void srv_request_gone(struct srv_request *req);
+/* The drain time is over: asks the API side to end, with an error answer where it still can. */
+void srv_request_stop(struct srv_request *req);
+/* Puts a comment on a stream that has been silent since before `silent_since_us`. */
+void srv_request_heartbeat(struct srv_request *req, uint64_t now_us, uint64_t silent_since_us);
+
+#endif

@@ -1,0 +1,140 @@
+/* SPDX-License-Identifier: MIT */
+/*
+ * Moments and promises for refused clients; see retry_slots.h. Beyond the longest wait that clients
+ * honour the moments are spread over its second half.
+ */
+#include "server/http/retry_slots.h"
+
+#include <string.h>
+
+#include "base/siphash.h"
+
+enum {
+    MIN_MS = 1000,
+    MAX_MS = 60000,
+    FIRST_INTERVAL_US = 1000000,
+    SMOOTHING = 16,     /* gaps; ends come in bursts of as many as there are slots */
+    SPACING_PARTS = 16, /* moments lie one part of so many wider than ends */
+    EARLY_US = 100000,  /* clocks and sleeps that are not exact */
+    GRACE_US = 2000000, /* and a quarter of the wait, for clients that add to it */
+    TENANT_BYTES = 32,
+    NEAR_BURSTS = 2, /* of ends: how near a promise is that holds its place */
+};
+
+int srv_retry_init(struct srv_retry *r, const uint64_t key[2])
+{
+    memset(r, 0, sizeof(*r));
+    memcpy(r->key, key, sizeof(r->key));
+    return pthread_mutex_init(&r->lock, NULL) ? -1 : 0;
+}
+
+void srv_retry_finish(struct srv_retry *r)
+{
+    pthread_mutex_destroy(&r->lock);
+}
+
+struct srv_returner srv_retry_name(const struct srv_retry *r, const uint8_t *tenant,
+                                   const char *path, const char *body, size_t len)
+{
+    struct srv_returner who = {.owner = siphash(r->key, tenant, TENANT_BYTES)};
+    uint64_t key[2] = {r->key[0], r->key[1] ^ who.owner};
+    key[1] ^= siphash(key, path, strlen(path));
+    who.hash = siphash(key, body, len);
+    return who;
+}
+
+void srv_retry_note_end(struct srv_retry *r, uint64_t now_us, bool busy)
+{
+    pthread_mutex_lock(&r->lock);
+    uint64_t last = r->last_end_us;
+    r->last_end_us = now_us;
+    /* Only a server with work left over shows how fast it is. */
+    bool was_busy = r->was_busy;
+    r->was_busy = busy;
+    if (busy && was_busy && now_us >= last) {
+        double gap = (double)(now_us - last), old = (double)r->interval_us;
+        if (r->n_gaps < SMOOTHING) r->n_gaps++;
+        double smoothed = old + (gap - old) / r->n_gaps;
+        r->interval_us = smoothed > 1 ? (uint64_t)smoothed : 1;
+    }
+    pthread_mutex_unlock(&r->lock);
+}
+
+/* Between two ends, as measured; where none has come for longer than that says, longer. */
+static uint64_t interval(const struct srv_retry *r, uint64_t now_us)
+{
+    uint64_t measured = r->interval_us ? r->interval_us : FIRST_INTERVAL_US;
+    uint64_t open_us = r->was_busy && now_us > r->last_end_us ? now_us - r->last_end_us : 0;
+    uint64_t at_least = r->n_slots > 0 ? open_us / (uint64_t)r->n_slots : 0;
+    return at_least > measured ? at_least : measured;
+}
+
+static void drop(struct srv_retry *r, int i)
+{
+    r->promises[i] = r->promises[--r->n_promises];
+}
+
+int srv_retry_ask(struct srv_retry *r, struct srv_returner *who, uint64_t now_us, int n_slots,
+                  bool busy)
+{
+    pthread_mutex_lock(&r->lock);
+    r->n_slots = n_slots;
+    r->was_busy &= busy;
+    uint64_t near_us = now_us + EARLY_US + interval(r, now_us) * (uint64_t)n_slots * NEAR_BURSTS;
+    int n_near = 0, own = -1;
+    for (int i = r->n_promises; i-- > 0;) {
+        const struct srv_promise *p = &r->promises[i];
+        if (p->expires_us < now_us) {
+            drop(r, i); /* what comes in its stead has been looked at */
+            if (own == r->n_promises) own = i;
+            continue;
+        }
+        if (p->due_us <= near_us) n_near++;
+        bool redeems = p->hash == who->hash && p->due_us <= now_us + EARLY_US;
+        if (redeems && (own < 0 || p->expires_us < r->promises[own].expires_us)) own = i;
+    }
+    who->redeems = own >= 0;
+    if (who->redeems) drop(r, own);
+    pthread_mutex_unlock(&r->lock);
+    return who->redeems ? 0 : n_near;
+}
+
+static void promise(struct srv_retry *r, const struct srv_returner *who, uint64_t now_us,
+                    uint64_t wait_us)
+{
+    int n_own = 0;
+    for (int i = 0; i < r->n_promises; i++)
+        n_own += r->promises[i].owner == who->owner;
+    if (r->n_promises >= SRV_PROMISES_MAX || n_own >= SRV_PROMISES_OF_KEY_MAX) return;
+    r->promises[r->n_promises++] = (struct srv_promise){
+        .hash = who->hash,
+        .owner = who->owner,
+        .due_us = now_us + wait_us,
+        .expires_us = now_us + wait_us + GRACE_US + wait_us / 4,
+    };
+}
+
+/* The moment after `last`, or the first one there is. */
+static uint64_t next_moment(uint64_t last_us, uint64_t now_us, uint64_t spacing_us)
+{
+    uint64_t moment = (last_us > now_us ? last_us : now_us) + spacing_us;
+    uint64_t first = now_us + MIN_MS * 1000ull;
+    if (moment > now_us + MAX_MS * 1000ull) return now_us + MAX_MS * 500ull;
+    return moment < first ? first : moment;
+}
+
+int64_t srv_retry_next_ms(struct srv_retry *r, const struct srv_returner *who, uint64_t now_us)
+{
+    pthread_mutex_lock(&r->lock);
+    uint64_t spacing_us = interval(r, now_us) + interval(r, now_us) / SPACING_PARTS;
+    bool again = who && who->redeems;
+    uint64_t *last = again ? &r->last_again_us : &r->last_us;
+    /* Those whose promise was broken have a line of their own, which the others stand behind. */
+    uint64_t behind = !again && r->last_again_us > *last ? r->last_again_us : *last;
+    *last = next_moment(behind, now_us, spacing_us);
+    int64_t ms = (int64_t)((*last - now_us + 999) / 1000);
+    if (ms > MAX_MS) ms = MAX_MS;
+    if (who) promise(r, who, now_us, (uint64_t)ms * 1000);
+    pthread_mutex_unlock(&r->lock);
+    return ms;
+}

@@ -1,0 +1,46 @@
+/* SPDX-License-Identifier: MIT */
+/*
+ * What the parts of one running server share: private to the core (http*.c, request.c, serve.c,
+ * loader.c, health.c). Handlers see struct srv_app only.
+ *
+ * Written by the main thread before the HTTP threads start, but for the atomics, and for `app` and
+ * what hangs on it, which the loader fills before it sets `state` to SRV_READY.
+ */
+#ifndef HEARTH_SERVER_HTTP_SERVER_H
+#define HEARTH_SERVER_HTTP_SERVER_H
+
+#include <stdatomic.h>
+#include <stdbool.h>
+#include <stdint.h>
+#include <time.h>
+
+#include "server/http/endpoint.h"
+#include "server/http/guard.h"
+#include "server/http/retry_slots.h"
+
+struct srv_keys;
+struct srv_metrics;
+struct srv_watch;
+struct srv_work;
+
+struct srv_server {
+    const struct srv_config *config;
+    struct srv_app app;
+    const struct srv_route *const *routes;     /* NULL-terminated list of tables */
+    struct srv_guard_rules rules, admin_rules; /* of the main and of the metrics listener */
+    struct srv_keys *keys;
+    struct srv_metrics *metrics;
+    struct srv_work *work;
+    struct srv_watch *watch;
+    struct srv_retry retry;
+    atomic_bool refusing;     /* draining, and past the delay: new requests get 503 */
+    atomic_bool stalled;      /* work waits and the engine does not step */
+    atomic_ullong monitor_us; /* when the main thread last looked */
+    atomic_int n_requests;    /* alive, answered or not */
+    atomic_ullong n_requests_ever;
+    atomic_llong body_bytes;   /* of bodies held */
+    atomic_llong answer_bytes; /* charged for answers; at most the engine's plan says */
+    double start_time_s;       /* unix seconds */
+};
+
+#endif

@@ -1,0 +1,173 @@
+/* SPDX-License-Identifier: MIT */
+/*
+ * The text workers. One mutex guards all queues; each item wakes one worker. The queue of wakes is
+ * first in, first out; the other two are sorted by turn, which is one more than that of the key's
+ * last item, and at least that of the first item in the queue.
+ */
+#include "server/http/text_workers.h"
+
+#include <pthread.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "server/bounds.h"
+
+struct queue {
+    struct srv_work_item *first, *last;
+};
+
+struct srv_work {
+    pthread_mutex_t lock; /* guards everything below */
+    pthread_cond_t wake;
+    struct queue queues[SRV_WORK_CLASSES];
+    int n_busy[SRV_WORK_CLASSES]; /* workers inside an item of the class */
+    bool small_is_next;           /* where there is one worker for new requests of both sizes */
+    bool stopping;
+    int n_workers; /* started */
+    pthread_t *threads;
+};
+
+static uint64_t next_turn(const struct queue *q, const struct srv_work_item *item)
+{
+    uint64_t turn = q->first ? q->first->turn : 0;
+    if (item->class == SRV_WORK_WAKE) return turn;
+    for (const struct srv_work_item *i = q->first; i; i = i->next)
+        if (i->key == item->key) turn = i->turn + 1;
+    return turn;
+}
+
+static void insert(struct queue *q, struct srv_work_item *item)
+{
+    item->turn = next_turn(q, item);
+    struct srv_work_item **at = &q->first;
+    if (q->last && q->last->turn <= item->turn) at = &q->last->next;
+    while (*at && (*at)->turn <= item->turn)
+        at = &(*at)->next;
+    item->next = *at;
+    *at = item;
+    if (!item->next) q->last = item;
+}
+
+static struct srv_work_item *take_first(struct queue *q)
+{
+    struct srv_work_item *item = q->first;
+    if (!item) return NULL;
+    q->first = item->next;
+    if (!q->first) q->last = NULL;
+    return item;
+}
+
+/*
+ * Whether a new request of this size may begin. Of n workers n - 1 are for new requests, and n - 2
+ * of them for large ones, but one at least.
+ */
+static bool may_begin(const struct srv_work *w, enum srv_work_class class)
+{
+    int n_new = w->n_busy[SRV_WORK_SMALL] + w->n_busy[SRV_WORK_LARGE];
+    int max_new = w->n_workers > 1 ? w->n_workers - 1 : 1;
+    int max_large = w->n_workers > 3 ? w->n_workers - 2 : 1;
+    if (!w->queues[class].first || n_new >= max_new) return false;
+    return class == SRV_WORK_SMALL || w->n_busy[SRV_WORK_LARGE] < max_large;
+}
+
+/* The next item this worker may run, or NULL. Called with the lock held. */
+static struct srv_work_item *take(struct srv_work *w)
+{
+    struct srv_work_item *item = take_first(&w->queues[SRV_WORK_WAKE]);
+    if (item) return item;
+    bool small = may_begin(w, SRV_WORK_SMALL), large = may_begin(w, SRV_WORK_LARGE);
+    /* Large ones first, as they cannot take the last worker for new requests where there are two. */
+    if (small && large && w->n_workers < 3) large = !w->small_is_next;
+    if (small || large) w->small_is_next = large;
+    if (large) return take_first(&w->queues[SRV_WORK_LARGE]);
+    return small ? take_first(&w->queues[SRV_WORK_SMALL]) : NULL;
+}
+
+static bool is_empty(const struct srv_work *w)
+{
+    for (int i = 0; i < SRV_WORK_CLASSES; i++)
+        if (w->queues[i].first) return false;
+    return true;
+}
+
+static void *worker(void *arg)
+{
+    struct srv_work *w = arg;
+    pthread_mutex_lock(&w->lock);
+    for (;;) {
+        struct srv_work_item *item = take(w);
+        if (!item) {
+            if (w->stopping && is_empty(w)) break;
+            pthread_cond_wait(&w->wake, &w->lock);
+            continue;
+        }
+        enum srv_work_class class = item->class;
+        w->n_busy[class]++;
+        pthread_mutex_unlock(&w->lock);
+        item->run(item); /* the item may be gone afterwards */
+        pthread_mutex_lock(&w->lock);
+        w->n_busy[class]--;
+        /* A new request may have been held back for this worker's sake. */
+        if (class != SRV_WORK_WAKE) pthread_cond_signal(&w->wake);
+    }
+    pthread_cond_broadcast(&w->wake);
+    pthread_mutex_unlock(&w->lock);
+    return NULL;
+}
+
+int srv_work_create(struct srv_work **ret, int n_workers, char *err, size_t errlen)
+{
+    struct srv_work *w = calloc(1, sizeof(*w));
+    pthread_attr_t attr;
+    int rc = -1;
+    snprintf(err, errlen, "no memory for the text workers");
+    if (!w || pthread_mutex_init(&w->lock, NULL) || pthread_cond_init(&w->wake, NULL)) {
+        free(w);
+        return -1;
+    }
+    w->threads = calloc((size_t)n_workers, sizeof(*w->threads));
+    if (!w->threads || pthread_attr_init(&attr)) goto out;
+    pthread_attr_setstacksize(&attr, SRV_WORKER_STACK_BYTES);
+    pthread_mutex_lock(&w->lock);
+    int failed = 0;
+    for (int i = 0; i < n_workers && !failed; i++) {
+        failed = pthread_create(&w->threads[i], &attr, worker, w);
+        if (!failed) pthread_setname_np(w->threads[w->n_workers++], "hearth-text");
+    }
+    pthread_mutex_unlock(&w->lock);
+    pthread_attr_destroy(&attr);
+    if (failed) {
+        snprintf(err, errlen, "text worker thread: %s", strerror(failed));
+        goto out;
+    }
+    *ret = w;
+    w = NULL;
+    rc = 0;
+out:
+    srv_work_destroy(w);
+    return rc;
+}
+
+void srv_work_destroy(struct srv_work *w)
+{
+    if (!w) return;
+    pthread_mutex_lock(&w->lock);
+    w->stopping = true;
+    pthread_cond_broadcast(&w->wake);
+    pthread_mutex_unlock(&w->lock);
+    for (int i = 0; i < w->n_workers; i++)
+        pthread_join(w->threads[i], NULL);
+    pthread_cond_destroy(&w->wake);
+    pthread_mutex_destroy(&w->lock);
+    free(w->threads);
+    free(w);
+}
+
+void srv_work_push(struct srv_work *w, struct srv_work_item *item)
+{
+    pthread_mutex_lock(&w->lock);
+    insert(&w->queues[item->class], item);
+    pthread_cond_signal(&w->wake);
+    pthread_mutex_unlock(&w->lock);
+}

@@ -1,0 +1,43 @@
+/* SPDX-License-Identifier: MIT */
+/*
+ * Finds model directories: a path, a repository name in the Hugging Face cache on disk, the demo
+ * model. Reads only; nothing is fetched.
+ *
+ * Cache layout: ROOT/models--ORG--NAME/refs/REVISION holds a commit, snapshots/COMMIT/ the files.
+ * ROOT is HF_HUB_CACHE, HUGGINGFACE_HUB_CACHE, HF_HOME/hub, XDG_CACHE_HOME/huggingface/hub or
+ * ~/.cache/huggingface/hub, the first that is set.
+ *
+ * Threads: safe; called once by main.
+ */
+#ifndef HEARTH_SERVER_MODEL_LOOKUP_H
+#define HEARTH_SERVER_MODEL_LOOKUP_H
+
+#include <stdbool.h>
+#include <stddef.h>
+
+/*
+ * spec: a directory, or org/name or org/name@revision. Writes the directory into ret_dir. env as
+ * getenv. Returns 0, or -1 with a sentence in err.
+ */
+int srv_hub_resolve(const char *spec, const char *(*env)(const char *name), char *ret_dir,
+                    size_t size, char *err, size_t errlen);
+
+/*
+ * Checks that the files of a model exist: config.json, weights. Their contents are checked when
+ * they are read. Returns 0, or -1 with a sentence in err.
+ */
+int srv_hub_check(const char *dir, char *err, size_t errlen);
+
+/* Returns true if a directory holds GGUF files and no config.json; err then says so. */
+bool srv_hub_has_only_gguf(const char *dir, char *err, size_t errlen);
+
+/* The demo model that came with this executable, installed or in the build tree. */
+int srv_hub_find_demo(char *ret_dir, size_t size, char *err, size_t errlen);
+
+/*
+ * The name a model is shown under: org/name as given, or a directory's last part (of a cache
+ * snapshot: the repository's name). Writes into buf and returns it.
+ */
+const char *srv_hub_model_name(const char *spec, char *buf, size_t size);
+
+#endif

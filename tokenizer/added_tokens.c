@@ -1,0 +1,439 @@
+/* SPDX-License-Identifier: MIT */
+/*
+ * A set of patterns is a sorted array; a match narrows the range of patterns that agree so far,
+ * byte by byte. Text that holds no first byte of any pattern is passed over at a load a byte.
+ */
+#include "tokenizer/added_tokens.h"
+
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "base/utf8.h"
+#include "tokenizer/json_component.h"
+
+/* ---- loading ------------------------------------------------------------------------------- */
+
+static int refuse(const struct tok_added_token *t, const char *what, char *err, size_t errlen)
+{
+    char shown[64];
+
+    snprintf(err, errlen, "added token \"%s\" with id %d: %s",
+             tok_printable(shown, sizeof(shown), t->content, t->len), t->id, what);
+    return TOK_EINVAL;
+}
+
+static int load_token(struct tok_added_token *t, const json_t *json, char *err, size_t errlen)
+{
+    struct tok_component_text content = {0};
+    uint32_t id = 0;
+    const struct {
+        const char *name;
+        bool *value;
+    } flags[] = {{"special", &t->special},
+                 {"normalized", &t->normalized},
+                 {"single_word", &t->single_word},
+                 {"lstrip", &t->lstrip},
+                 {"rstrip", &t->rstrip}};
+
+    int rc = tok_component_string(json, "content", &content, err, errlen);
+    if (rc) return rc;
+    t->content = content.s;
+    t->len = content.len;
+    rc = tok_component_uint(json, "id", TOK_MAX_IDS - 1, &id, err, errlen);
+    t->id = (int32_t)id;
+    for (size_t i = 0; i < sizeof(flags) / sizeof(flags[0]) && !rc; i++) {
+        rc = tok_component_bool(json, flags[i].name, NULL, flags[i].value, err, errlen);
+    }
+    if (rc) return rc;
+    if (t->len > TOK_MAX_ADDED_BYTES) return refuse(t, "it is longer than 1024 bytes", err, errlen);
+    return 0;
+}
+
+/* No two added tokens share their content or their id. */
+static int check_twice(const struct tok_added *a, char *err, size_t errlen)
+{
+    struct tok_vocab seen = {0};
+    int rc = 0;
+
+    for (size_t i = 0; i < a->n_tokens && !rc; i++) {
+        const struct tok_added_token *t = &a->tokens[i];
+        rc = tok_vocab_add(&seen, t->content, t->len, (uint32_t)t->id, err, errlen);
+        if (rc == TOK_EINVAL) refuse(t, "its content or its id occurs twice", err, errlen);
+    }
+    tok_vocab_finish(&seen);
+    return rc;
+}
+
+/*
+ * The reference does not take the ids of the file: a token of the vocabulary keeps its id there,
+ * any other gets the next free one. Only where both agree is it plain what the file means.
+ */
+static int check_ids(const struct tok_added *a, const struct tok_vocab *vocab, char *err,
+                     size_t errlen)
+{
+    int64_t largest = -1;
+    size_t len;
+
+    for (size_t i = 0; i < a->n_tokens; i++) {
+        const struct tok_added_token *t = &a->tokens[i];
+        int64_t expected = tok_vocab_find(vocab, t->content, t->len);
+        bool known = expected >= 0;
+        if (!known) expected = largest >= (int64_t)vocab->n_tokens ? largest + 1 : vocab->n_tokens;
+        if (expected != t->id)
+            return refuse(t, "by its place in the file it should have another id", err, errlen);
+        if (!known && tok_vocab_string(vocab, t->id, &len)) {
+            return refuse(t, "another token of the vocabulary has this id", err, errlen);
+        }
+        if (t->id > largest) largest = t->id;
+    }
+    return 0;
+}
+
+static int compare_patterns(const void *a, const void *b)
+{
+    const struct tok_added_pattern *x = a, *y = b;
+    size_t n = x->len < y->len ? x->len : y->len;
+    int c = memcmp(x->s, y->s, n);
+
+    if (c) return c;
+    if (x->len != y->len) return x->len < y->len ? -1 : 1;
+    return x->token < y->token ? -1 : x->token > y->token;
+}
+
+/* The budgets of one set: all its contents count as one text. */
+struct builder {
+    const struct tok_normalizer *normalizer;
+    struct tok_norm_scratch norm;
+    struct tok_regex_scratch regex;
+    struct tok_growth growth;
+};
+
+static void builder_init(struct builder *b, const struct tok_added *a,
+                         const struct tok_normalizer *normalizer)
+{
+    size_t len = 0;
+
+    for (uint32_t i = 0; i < a->n_tokens; i++)
+        len += a->tokens[i].len;
+    *b = (struct builder){.normalizer = normalizer, .growth = tok_growth(len)};
+    tok_regex_scratch_init(&b->regex, len);
+}
+
+static void builder_finish(struct builder *b)
+{
+    tok_norm_scratch_finish(&b->norm);
+    tok_regex_scratch_finish(&b->regex);
+}
+
+/* Makes the pattern of a token in the set it belongs to: its content, or the normalized form. */
+static int make_pattern(const struct tok_added *a, uint32_t index, struct builder *b,
+                        struct tok_added_pattern *ret, char *err, size_t errlen)
+{
+    const struct tok_added_token *t = &a->tokens[index];
+    const char *s = t->content;
+    const uint32_t *origin;
+    size_t len = t->len;
+    int rc = 0;
+
+    if (t->normalized) {
+        rc = tok_normalize(b->normalizer, &b->norm, &b->regex, &b->growth, t->content, t->len, 0,
+                           &s, &len, &origin, err, errlen);
+    }
+    if (!rc && len == 0) rc = refuse(t, "the normalizer leaves nothing of it", err, errlen);
+    if (!rc && len > TOK_MAX_ADDED_BYTES)
+        rc = refuse(t, "it is longer than 1024 bytes", err, errlen);
+    if (!rc) {
+        *ret = (struct tok_added_pattern){malloc(len), len, index};
+        if (ret->s)
+            memcpy(ret->s, s, len);
+        else
+            rc = TOK_ENOMEM;
+    }
+    return rc;
+}
+
+static int build_set(struct tok_added *a, int which, const struct tok_normalizer *normalizer,
+                     char *err, size_t errlen)
+{
+    struct tok_added_set *set = &a->sets[which];
+
+    struct builder b;
+    int rc = 0;
+
+    set->patterns = calloc(a->n_tokens + 1, sizeof(*set->patterns));
+    if (!set->patterns) return TOK_ENOMEM;
+    builder_init(&b, a, normalizer);
+    for (uint32_t i = 0; i < a->n_tokens && !rc; i++) {
+        if (a->tokens[i].normalized != (which == 1)) continue;
+        rc = make_pattern(a, i, &b, &set->patterns[set->n], err, errlen);
+        if (!rc) set->n++;
+    }
+    builder_finish(&b);
+    if (rc) return rc;
+    qsort(set->patterns, set->n, sizeof(*set->patterns), compare_patterns);
+    for (size_t i = 0; i < set->n; i++)
+        set->first[(unsigned char)set->patterns[i].s[0] + 1]++;
+    for (int c = 0; c < 256; c++)
+        set->first[c + 1] += set->first[c];
+    return 0;
+}
+
+static int compare_ids(const void *a, const void *b, void *tokens)
+{
+    const struct tok_added_token *t = tokens;
+    int32_t x = t[*(const uint32_t *)a].id, y = t[*(const uint32_t *)b].id;
+    return x < y ? -1 : x > y;
+}
+
+static int index_ids(struct tok_added *a)
+{
+    a->by_id = malloc((a->n_tokens + 1) * sizeof(*a->by_id));
+    if (!a->by_id) return TOK_ENOMEM;
+    for (uint32_t i = 0; i < a->n_tokens; i++)
+        a->by_id[i] = i;
+    qsort_r(a->by_id, a->n_tokens, sizeof(*a->by_id), compare_ids, a->tokens);
+    return 0;
+}
+
+/* Tokens in the order in which the reference builds its sets: special ones first. */
+static int order_tokens(struct tok_added *a)
+{
+    struct tok_added_token *sorted = malloc((a->n_tokens + 1) * sizeof(*sorted));
+    size_t n = 0;
+
+    if (!sorted) return TOK_ENOMEM;
+    for (int special = 1; special >= 0; special--) {
+        for (size_t i = 0; i < a->n_tokens; i++) {
+            if (a->tokens[i].special == (bool)special) sorted[n++] = a->tokens[i];
+        }
+    }
+    free(a->tokens);
+    a->tokens = sorted;
+    return 0;
+}
+
+int tok_added_load(struct tok_added *a, const struct tok_uni *uni, const json_t *json,
+                   const struct tok_vocab *vocab, const struct tok_normalizer *normalizer,
+                   char *err, size_t errlen)
+{
+    const json_t *item;
+    size_t i;
+
+    a->uni = uni;
+    if (json && !json_is_array(json) && !json_is_null(json)) {
+        snprintf(err, errlen, "\"added_tokens\" should be an array");
+        return TOK_EINVAL;
+    }
+    a->tokens = calloc(json_array_size(json) + 1, sizeof(*a->tokens));
+    if (!a->tokens) return TOK_ENOMEM;
+    json_array_foreach(json, i, item)
+    {
+        struct tok_added_token *t = &a->tokens[a->n_tokens++];
+        int rc = load_token(t, item, err, errlen);
+        if (rc) return rc;
+        if (t->len == 0) { /* the reference passes over it */
+            free(t->content);
+            memset(t, 0, sizeof(*t));
+            a->n_tokens--;
+        }
+    }
+    int rc = check_twice(a, err, errlen);
+    if (!rc) rc = check_ids(a, vocab, err, errlen);
+    if (!rc) rc = order_tokens(a);
+    if (!rc) rc = index_ids(a);
+    for (int which = 0; which < 2 && !rc; which++)
+        rc = build_set(a, which, normalizer, err, errlen);
+    return rc;
+}
+
+void tok_added_finish(struct tok_added *a)
+{
+    for (int which = 0; which < 2; which++) {
+        for (size_t i = 0; i < a->sets[which].n; i++)
+            free(a->sets[which].patterns[i].s);
+        free(a->sets[which].patterns);
+    }
+    for (size_t i = 0; i < a->n_tokens; i++)
+        free(a->tokens[i].content);
+    free(a->tokens);
+    free(a->by_id);
+    memset(a, 0, sizeof(*a));
+}
+
+/* ---- looking up ---------------------------------------------------------------------------- */
+
+const struct tok_added_token *tok_added_by_id(const struct tok_added *a, int32_t id)
+{
+    size_t low = 0, high = a->n_tokens;
+
+    while (low < high) {
+        size_t mid = low + (high - low) / 2;
+        if (a->tokens[a->by_id[mid]].id < id)
+            low = mid + 1;
+        else
+            high = mid;
+    }
+    if (low == a->n_tokens || a->tokens[a->by_id[low]].id != id) return NULL;
+    return &a->tokens[a->by_id[low]];
+}
+
+const struct tok_added_token *tok_added_by_content(const struct tok_added *a, const char *s,
+                                                   size_t len)
+{
+    for (size_t i = 0; i < a->n_tokens; i++) {
+        if (a->tokens[i].len == len && memcmp(a->tokens[i].content, s, len) == 0)
+            return &a->tokens[i];
+    }
+    return NULL;
+}
+
+/* ---- searching ----------------------------------------------------------------------------- */
+
+/* Whether a position of the caller's text lies in the input. */
+static bool is_input(const struct tok_added_scope *scope, size_t at)
+{
+    size_t low = 0, high = scope->n_input;
+
+    while (low < high) {
+        size_t mid = low + (high - low) / 2;
+        if (scope->input[mid].end <= at)
+            low = mid + 1;
+        else
+            high = mid;
+    }
+    return low < scope->n_input && at >= scope->input[low].begin;
+}
+
+static bool touches_input(const struct tok_added_scope *scope, size_t begin, size_t end)
+{
+    for (size_t i = begin; i < end && scope->n_input; i++) {
+        if (is_input(scope, scope->origin ? scope->origin[i] : scope->base + i)) return true;
+    }
+    return false;
+}
+
+/* First pattern of [low, high) whose byte at depth is at least c; all are longer than depth. */
+static size_t lower_bound(const struct tok_added_set *set, size_t low, size_t high, size_t depth,
+                          int c)
+{
+    while (low < high) {
+        size_t mid = low + (high - low) / 2;
+        if ((unsigned char)set->patterns[mid].s[depth] < c)
+            low = mid + 1;
+        else
+            high = mid;
+    }
+    return low;
+}
+
+/* The longest pattern at position pos that is allowed there, or NULL. */
+static const struct tok_added_pattern *longest_at(const struct tok_added_iter *it, size_t pos)
+{
+    const struct tok_added_set *set = it->set;
+    const struct tok_added_pattern *best = NULL;
+    unsigned char c = (unsigned char)it->text[pos];
+    size_t low = set->first[c], high = set->first[c + 1];
+
+    for (size_t depth = 1; low < high; depth++) {
+        if (set->patterns[low].len == depth) {
+            const struct tok_added_pattern *p = &set->patterns[low];
+            bool special = it->a->tokens[p->token].special;
+            if (!special || !touches_input(it->scope, pos, pos + depth)) best = p;
+            while (low < high && set->patterns[low].len == depth)
+                low++;
+        }
+        if (pos + depth == it->len) break;
+        c = (unsigned char)it->text[pos + depth];
+        low = lower_bound(set, low, high, depth, c);
+        high = lower_bound(set, low, high, depth, c + 1);
+    }
+    return best;
+}
+
+static unsigned props_before(const struct tok_added_iter *it, size_t pos, size_t *ret_begin)
+{
+    const unsigned char *text = (const unsigned char *)it->text, *begin;
+    unsigned props = tok_uni_props(it->a->uni, utf8_before(text + pos, &begin));
+
+    *ret_begin = (size_t)(begin - text);
+    return props;
+}
+
+static unsigned props_at(const struct tok_added_iter *it, size_t pos, size_t *ret_end)
+{
+    const unsigned char *text = (const unsigned char *)it->text, *p = text + pos;
+    unsigned props = tok_uni_props(it->a->uni, utf8_next(&p));
+
+    *ret_end = (size_t)(p - text);
+    return props;
+}
+
+/* Whether a match found is a match that counts. What does not count is passed over all the same. */
+static bool counts(const struct tok_added_iter *it, const struct tok_added_token *t, size_t begin,
+                   size_t end)
+{
+    size_t unused;
+
+    if (t->special && !it->scope->parse_special) return false;
+    if (!t->single_word) return true;
+    if (begin > 0 && props_before(it, begin, &unused) & TOK_UNI_WORD) return false;
+    return end == it->len || !(props_at(it, end, &unused) & TOK_UNI_WORD);
+}
+
+static size_t strip_left(const struct tok_added_iter *it, size_t begin)
+{
+    size_t before;
+
+    while (begin > it->done && props_before(it, begin, &before) & TOK_UNI_WHITE)
+        begin = before;
+    return begin > it->done ? begin : it->done;
+}
+
+static size_t strip_right(const struct tok_added_iter *it, size_t end)
+{
+    size_t behind;
+
+    while (end < it->len && props_at(it, end, &behind) & TOK_UNI_WHITE)
+        end = behind;
+    return end;
+}
+
+struct tok_added_iter tok_added_iter(const struct tok_added *a, int which,
+                                     const struct tok_added_scope *scope, const char *text,
+                                     size_t len)
+{
+    return (struct tok_added_iter){a, &a->sets[which], scope, text, len, 0, 0};
+}
+
+bool tok_added_next(struct tok_added_iter *it, size_t *ret_begin, size_t *ret_end,
+                    const struct tok_added_token **ret_token)
+{
+    const uint32_t *first = it->set->first;
+
+    while (it->set->n && it->pos < it->len) {
+        unsigned char c = (unsigned char)it->text[it->pos];
+        const struct tok_added_pattern *p =
+            first[c] < first[c + 1] ? longest_at(it, it->pos) : NULL;
+        if (!p) {
+            it->pos++;
+            continue;
+        }
+        const struct tok_added_token *t = &it->a->tokens[p->token];
+        size_t begin = it->pos, end = begin + p->len;
+        it->pos = end;
+        if (!counts(it, t, begin, end)) continue;
+        if (t->lstrip) begin = strip_left(it, begin);
+        if (t->rstrip) end = strip_right(it, end);
+        *ret_begin = it->done;
+        *ret_end = begin > it->done ? begin : it->done;
+        *ret_token = t;
+        it->done = end;
+        return true;
+    }
+    if (it->done >= it->len) return false;
+    *ret_begin = it->done;
+    *ret_end = it->done = it->len;
+    *ret_token = NULL;
+    return true;
+}

@@ -1,0 +1,50 @@
+/* SPDX-License-Identifier: MIT */
+/*
+ * Inside of struct tok_chat: what chat.c (rendering), template_files.c (loading), probe.c (finding
+ * out what a template needs) and prepare.c (giving it that) share.
+ */
+#ifndef HEARTH_TOKENIZER_CHAT_CHAT_INTERNAL_H
+#define HEARTH_TOKENIZER_CHAT_CHAT_INTERNAL_H
+
+#include "tokenizer/chat/chat.h"
+#include "tokenizer/template/template.h"
+
+/* What messages need to be for a template; beyond the public caps. */
+struct tok_chat_needs {
+    bool developer_as_system; /* the template refuses or drops the developer role, not system */
+    bool only_parts;          /* content must be a list of parts */
+    bool short_call_ids;      /* tool call ids must be nine letters or digits */
+};
+
+struct tok_chat {
+    struct jinja_template *plain;      /* the default template */
+    struct jinja_template *with_tools; /* the one named tool_use, or NULL; plain may then be NULL */
+    char *variables;                   /* special tokens, a JSON object */
+    size_t max_output_bytes, max_memory_bytes;
+    uint64_t max_steps;
+    unsigned max_cpu_ms;
+    struct tok_chat_caps caps;
+    struct tok_chat_needs needs;
+};
+
+/* Template sources and special tokens of a model directory. Owned: tok_chat_files_finish. */
+struct tok_chat_files {
+    char *plain; /* template source, or NULL */
+    char *with_tools;
+    char *variables;
+};
+
+int tok_chat_files_read(struct tok_chat_files *ret, const char *dir, const char *template_file,
+                        char *err, size_t errlen);
+void tok_chat_files_finish(struct tok_chat_files *f);
+
+/* Fills caps and needs by rendering small conversations. Fails only for want of memory. */
+int tok_chat_probe(struct tok_chat *c);
+
+/* Brings messages (a list, changed in place) to what the template needs. Runs in a guard. */
+void tok_chat_prepare(struct jinja_run *r, const struct tok_chat *c, struct jinja_value messages);
+
+/* Roles of the API are names the server itself has checked: they count as the template's text. */
+void tok_chat_trust_roles(struct jinja_run *r, struct jinja_value messages);
+
+#endif

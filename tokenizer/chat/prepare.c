@@ -1,0 +1,182 @@
+/* SPDX-License-Identifier: MIT */
+/*
+ * Messages as an OpenAI-style client sends them, brought to the form this model's template was
+ * found to need (probe.c). Works in place on the values of a run. Everything that stays text
+ * of the request stays marked as such.
+ */
+#include <string.h>
+
+#include "tokenizer/chat/chat_internal.h"
+#include "tokenizer/template/json.h"
+#include "tokenizer/template/print.h"
+
+enum { CALL_ID_CHARS = 9 };
+
+static struct jinja_value *find(struct jinja_run *r, struct jinja_value object, const char *name)
+{
+    return jinja_is(object, JINJA_DICT) ? jinja_dict_get_name(r, object.u.dict, name) : NULL;
+}
+
+static bool is_text(const struct jinja_value *v, const char *text)
+{
+    return v && jinja_is(*v, JINJA_STR) && jinja_str_is(v->u.str, text);
+}
+
+static struct jinja_value input_text(struct jinja_run *r, const char *text)
+{
+    return jinja_from_str(jinja_str_new(r, text, strlen(text), JINJA_INPUT));
+}
+
+/* ---- roles --------------------------------------------------------------------------------- */
+
+static void trust_role(struct jinja_run *r, struct jinja_value message)
+{
+    static const char *const roles[] = {"system",    "developer", "user",
+                                        "assistant", "tool",      "function"};
+    struct jinja_value *role = find(r, message, "role");
+    for (size_t i = 0; i < sizeof(roles) / sizeof(roles[0]); i++)
+        if (is_text(role, roles[i])) *role = jinja_lit(r, roles[i]);
+}
+
+void tok_chat_trust_roles(struct jinja_run *r, struct jinja_value messages)
+{
+    for (size_t i = 0; i < messages.u.list->n; i++)
+        trust_role(r, messages.u.list->items[i]);
+}
+
+/* ---- content ------------------------------------------------------------------------------- */
+
+static bool only_text_parts(struct jinja_run *r, const struct jinja_list *parts)
+{
+    for (size_t i = 0; i < parts->n; i++) {
+        const struct jinja_value *text = find(r, parts->items[i], "text");
+        if (!is_text(find(r, parts->items[i], "type"), "text") || !text ||
+            !jinja_is(*text, JINJA_STR))
+            return false;
+    }
+    return true;
+}
+
+/* The texts of the parts, one a line. */
+static struct jinja_value join_parts(struct jinja_run *r, const struct jinja_list *parts)
+{
+    struct jinja_sb sb;
+    jinja_sb_init(&sb, r);
+    for (size_t i = 0; i < parts->n; i++) {
+        if (i) jinja_sb_add_bytes(&sb, "\n", 1, JINJA_INPUT);
+        jinja_sb_add(&sb, find(r, parts->items[i], "text")->u.str);
+    }
+    return jinja_sb_value(&sb);
+}
+
+static struct jinja_value as_part(struct jinja_run *r, struct jinja_value text)
+{
+    struct jinja_dict *part = jinja_dict_new(r);
+    struct jinja_list *parts = jinja_list_new(r, 1);
+    jinja_dict_put_name(r, part, "type", jinja_lit(r, "text"));
+    jinja_dict_put_name(r, part, "text", text);
+    jinja_list_add(r, parts, jinja_tainted(jinja_from_dict(part), true));
+    return jinja_tainted(jinja_from_list(parts), true);
+}
+
+/* Always there, and of the one kind the template takes. */
+static void prepare_content(struct jinja_run *r, const struct tok_chat *c,
+                            struct jinja_value message)
+{
+    struct jinja_value *content = find(r, message, "content");
+    if (!content) {
+        jinja_dict_put_name(r, message.u.dict, "content", jinja_none());
+        content = find(r, message, "content");
+    }
+    if (jinja_is(*content, JINJA_NONE) && !c->caps.null_content) *content = input_text(r, "");
+    if (jinja_is(*content, JINJA_STR) && c->needs.only_parts) *content = as_part(r, *content);
+    if (jinja_is(*content, JINJA_LIST) && !c->caps.content_parts && !c->needs.only_parts &&
+        only_text_parts(r, content->u.list))
+        *content = join_parts(r, content->u.list);
+}
+
+/* ---- tool calls ---------------------------------------------------------------------------- */
+
+struct parse {
+    const struct jinja_str *text;
+    struct jinja_value value;
+};
+
+static void parse_arguments(struct jinja_run *r, void *arg)
+{
+    struct parse *p = arg;
+    p->value = jinja_json_parse(r, p->text->s, p->text->len, JINJA_INPUT, "arguments");
+}
+
+/* JSON text to the object it stands for; text that is not JSON stays as it is. */
+static void arguments_to_object(struct jinja_run *r, struct jinja_value *arguments)
+{
+    struct parse p = {.text = arguments->u.str};
+    int rc = jinja_guard(r, parse_arguments, &p);
+    if (rc && rc != TOK_EINVAL) jinja_fail(r, rc, "%s", "tool call arguments are too large");
+    if (rc == 0) *arguments = p.value;
+}
+
+/* As json.dumps writes it. */
+static void arguments_to_text(struct jinja_run *r, struct jinja_value *arguments)
+{
+    const struct jinja_json_style style = {.item_sep = jinja_lit(r, ", ").u.str,
+                                           .key_sep = jinja_lit(r, ": ").u.str};
+    *arguments = jinja_json_dumps(r, *arguments, &style);
+}
+
+static bool is_short_id(const struct jinja_str *id)
+{
+    for (size_t i = 0; i < id->len; i++) {
+        char c = id->s[i];
+        bool alnum = (c >= '0' && c <= '9') || (c >= 'a' && c <= 'z') || (c >= 'A' && c <= 'Z');
+        if (!alnum) return false;
+    }
+    return id->len == CALL_ID_CHARS;
+}
+
+/* The same nine characters for the same id, so that calls and their results still match. */
+static void shorten_id(struct jinja_run *r, struct jinja_value *id)
+{
+    static const char digits[] = "0123456789abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ";
+    char text[CALL_ID_CHARS + 1] = "";
+    if (!id || !jinja_is(*id, JINJA_STR) || is_short_id(id->u.str)) return;
+    uint64_t hash = jinja_hash(r, *id);
+    for (size_t i = 0; i < CALL_ID_CHARS; i++) {
+        text[i] = digits[hash % 62];
+        hash /= 62;
+    }
+    *id = input_text(r, text);
+}
+
+/* Arguments in the form that was found to come out well. */
+static void prepare_call(struct jinja_run *r, const struct tok_chat *c, struct jinja_value call)
+{
+    const struct jinja_value *function = find(r, call, "function");
+    struct jinja_value *arguments = function ? find(r, *function, "arguments") : NULL;
+    if (arguments && jinja_is(*arguments, JINJA_STR) && c->caps.object_arguments)
+        arguments_to_object(r, arguments);
+    else if (arguments && !jinja_is(*arguments, JINJA_STR) && !c->caps.object_arguments)
+        arguments_to_text(r, arguments);
+    if (c->needs.short_call_ids) shorten_id(r, find(r, call, "id"));
+}
+
+static void prepare_message(struct jinja_run *r, const struct tok_chat *c,
+                            struct jinja_value message)
+{
+    if (!jinja_is(message, JINJA_DICT)) return;
+    struct jinja_value *role = find(r, message, "role");
+    if (is_text(role, "developer") && c->needs.developer_as_system) *role = jinja_lit(r, "system");
+    prepare_content(r, c, message);
+    const struct jinja_value *calls = find(r, message, "tool_calls");
+    if (calls && jinja_is(*calls, JINJA_LIST))
+        for (size_t i = 0; i < calls->u.list->n; i++)
+            prepare_call(r, c, calls->u.list->items[i]);
+    if (c->needs.short_call_ids) shorten_id(r, find(r, message, "tool_call_id"));
+}
+
+void tok_chat_prepare(struct jinja_run *r, const struct tok_chat *c, struct jinja_value messages)
+{
+    for (size_t i = 0; i < messages.u.list->n; i++)
+        prepare_message(r, c, messages.u.list->items[i]);
+}

@@ -1,0 +1,296 @@
+/* SPDX-License-Identifier: MIT */
+/*
+ * The files of a model directory that chat rendering needs, chosen as transformers chooses:
+ *
+ * - templates: chat_template.jinja and additional_chat_templates/<name>.jinja, else "chat_template"
+ *   of tokenizer_config.json (a string, a list of {name, template}, or an object by name). Of
+ * several only `default` and `tool_use` can be chosen by a request.
+ * - special tokens: tokenizer_config.json; special_tokens_map.json over it where the former has no
+ *   added_tokens_decoder; the tokenizer class's own for what neither mentions.
+ */
+#include <limits.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "base/file.h"
+#include "tokenizer/chat/chat_internal.h"
+#include "tokenizer/template/json.h"
+#include "tokenizer/template/print.h"
+
+enum {
+    MAX_FILE_BYTES = 32 << 20,
+    LOAD_MEMORY_BYTES = 1 << 30,
+    LOAD_STEPS = 100 * 1000 * 1000,
+};
+
+enum { CONFIG, SPECIAL_MAP, TEMPLATE, TOOL_TEMPLATE, N_FILES };
+
+static const char *const file_names[N_FILES] = {"tokenizer_config.json", "special_tokens_map.json",
+                                                "chat_template.jinja",
+                                                "additional_chat_templates/tool_use.jinja"};
+
+/* A file as read; data NULL: there is none. */
+struct file {
+    char *data;
+    size_t len;
+};
+
+struct loader {
+    struct file files[N_FILES];
+    struct tok_chat_files *ret;
+};
+
+static const char *const token_names[] = {"bos_token", "eos_token", "unk_token", "sep_token",
+                                          "pad_token", "cls_token", "mask_token"};
+
+/* What a tokenizer class takes for a token that no file mentions. */
+static const struct {
+    const char *class_name; /* with or without "Fast" */
+    const char *token, *content;
+} class_defaults[] = {
+    {"LlamaTokenizer", "bos_token", "<s>"},
+    {"LlamaTokenizer", "eos_token", "</s>"},
+    {"LlamaTokenizer", "unk_token", "<unk>"},
+    {"GPT2Tokenizer", "bos_token", "<|endoftext|>"},
+    {"GPT2Tokenizer", "eos_token", "<|endoftext|>"},
+    {"GPT2Tokenizer", "unk_token", "<|endoftext|>"},
+    {"Qwen2Tokenizer", "eos_token", "<|endoftext|>"},
+    {"Qwen2Tokenizer", "unk_token", "<|endoftext|>"},
+    {"Qwen2Tokenizer", "pad_token", "<|endoftext|>"},
+};
+
+/* ---- files --------------------------------------------------------------------------------- */
+
+/* Leaves *ret empty if there is no such file. */
+static int read_in_dir(const char *dir, const char *name, struct file *ret, char *err,
+                       size_t errlen)
+{
+    int rc = file_load(dir, name, MAX_FILE_BYTES, &ret->data, &ret->len, err, errlen);
+    return rc == FILE_ENOENT ? 0 : rc;
+}
+
+/* Copies text out of a run; what is there already goes. */
+static void set_text(struct jinja_run *r, char **slot, const char *s, size_t len, const char *what)
+{
+    if (len && memchr(s, '\0', len)) jinja_raise(r, "%s holds a NUL", what);
+    char *text = malloc(len + 1);
+    if (!text) jinja_fail(r, TOK_ENOMEM, "out of memory");
+    if (len) memcpy(text, s, len);
+    text[len] = '\0';
+    free(*slot);
+    *slot = text;
+}
+
+/* An empty dict where there is no such file. */
+static const struct jinja_dict *read_object(struct jinja_run *r, const struct file *f,
+                                            const char *name)
+{
+    if (!f->data) return jinja_dict_new(r);
+    struct jinja_value v = jinja_json_parse(r, f->data, f->len, JINJA_TRUSTED, name);
+    if (!jinja_is(v, JINJA_DICT)) jinja_raise(r, "%s must be an object", name);
+    return v.u.dict;
+}
+
+/* ---- templates ----------------------------------------------------------------------------- */
+
+static void take_template(struct jinja_run *r, struct tok_chat_files *f, struct jinja_value name,
+                          struct jinja_value source)
+{
+    if (!jinja_is(name, JINJA_STR) || !jinja_is(source, JINJA_STR))
+        jinja_raise(r, "chat_template in tokenizer_config.json must be text, or named texts");
+    char **slot = jinja_str_is(name.u.str, "default")    ? &f->plain
+                  : jinja_str_is(name.u.str, "tool_use") ? &f->with_tools
+                                                         : NULL;
+    if (slot) set_text(r, slot, source.u.str->s, source.u.str->len, "the chat template");
+}
+
+static struct jinja_value member(struct jinja_run *r, struct jinja_value v, const char *name)
+{
+    struct jinja_value *m = jinja_is(v, JINJA_DICT) ? jinja_dict_get_name(r, v.u.dict, name) : NULL;
+    return m ? *m : jinja_none();
+}
+
+/* One template as text, several as a list of {name, template} or by name. */
+static void templates_of_config(struct jinja_run *r, struct tok_chat_files *f,
+                                const struct jinja_dict *config)
+{
+    const struct jinja_value *v = jinja_dict_get_name(r, config, "chat_template");
+    if (!v || jinja_is(*v, JINJA_NONE))
+        jinja_fail(r, TOK_ENOENT,
+                   "the model has no chat template: neither chat_template.jinja nor "
+                   "chat_template in tokenizer_config.json");
+    if (jinja_is(*v, JINJA_STR)) {
+        take_template(r, f, jinja_lit(r, "default"), *v);
+    } else if (jinja_is(*v, JINJA_LIST)) {
+        for (size_t i = 0; i < v->u.list->n; i++)
+            take_template(r, f, member(r, v->u.list->items[i], "name"),
+                          member(r, v->u.list->items[i], "template"));
+    } else if (jinja_is(*v, JINJA_DICT)) {
+        for (size_t i = 0; i < v->u.dict->n; i++)
+            take_template(r, f, v->u.dict->pairs[i].key, v->u.dict->pairs[i].value);
+    } else {
+        jinja_raise(r, "chat_template in tokenizer_config.json must be text, or named texts");
+    }
+    if (!f->plain && !f->with_tools)
+        jinja_raise(r, "the model has several chat templates, but none named default");
+}
+
+/* Files win over the configuration, all of them together. */
+static void read_templates(struct jinja_run *r, struct loader *l, const struct jinja_dict *config)
+{
+    const struct file *plain = &l->files[TEMPLATE], *tools = &l->files[TOOL_TEMPLATE];
+    if (plain->data) set_text(r, &l->ret->plain, plain->data, plain->len, "the chat template");
+    if (tools->data) set_text(r, &l->ret->with_tools, tools->data, tools->len, "tool_use.jinja");
+    if (!plain->data && !tools->data) templates_of_config(r, l->ret, config);
+}
+
+/* ---- special tokens ------------------------------------------------------------------------ */
+
+/* The text of a token: a string, or an object with "content". NULL: none. */
+static const struct jinja_str *token_text(struct jinja_run *r, struct jinja_value v)
+{
+    if (jinja_is(v, JINJA_DICT)) v = member(r, v, "content");
+    return jinja_is(v, JINJA_STR) && v.u.str->len ? v.u.str : NULL;
+}
+
+/* Tokenizer classes differ by "Fast" at most. */
+static const char *class_default(const struct jinja_str *class_name, const char *token)
+{
+    for (size_t i = 0; i < sizeof(class_defaults) / sizeof(class_defaults[0]); i++) {
+        size_t n = strlen(class_defaults[i].class_name);
+        bool same = class_name->len >= n &&
+                    memcmp(class_name->s, class_defaults[i].class_name, n) == 0 &&
+                    (class_name->len == n ||
+                     (class_name->len == n + 4 && memcmp(class_name->s + n, "Fast", 4) == 0));
+        if (same && strcmp(class_defaults[i].token, token) == 0) return class_defaults[i].content;
+    }
+    return NULL;
+}
+
+struct sources {
+    const struct jinja_dict *config,
+        *map;                           /* map: overrides config where it has the name, or NULL */
+    const struct jinja_str *class_name; /* or NULL */
+};
+
+/* The token map is read over the configuration, null included. */
+static const struct jinja_value *find_setting(struct jinja_run *r, const struct sources *s,
+                                              const char *name)
+{
+    const struct jinja_value *v = s->map ? jinja_dict_get_name(r, s->map, name) : NULL;
+    return v ? v : jinja_dict_get_name(r, s->config, name);
+}
+
+/* A token that a file mentions, if only as null, has no default. */
+static void add_token(struct jinja_run *r, struct jinja_dict *to, const struct sources *s,
+                      const char *name)
+{
+    const struct jinja_value *v = find_setting(r, s, name);
+    const struct jinja_str *text = v ? token_text(r, *v) : NULL;
+    const char *otherwise = !v && s->class_name ? class_default(s->class_name, name) : NULL;
+    if (otherwise) text = jinja_lit(r, otherwise).u.str;
+    if (text) jinja_dict_put_name(r, to, name, jinja_from_str(text));
+}
+
+/* In order, each once. */
+static void collect_tokens(struct jinja_run *r, struct jinja_list *to,
+                           const struct jinja_dict *from)
+{
+    const struct jinja_value *v = jinja_dict_get_name(r, from, "additional_special_tokens");
+    if (!v || !jinja_is(*v, JINJA_LIST)) return;
+    for (size_t i = 0; i < v->u.list->n; i++) {
+        const struct jinja_str *text = token_text(r, v->u.list->items[i]);
+        if (text && !jinja_contains(r, jinja_from_list(to), jinja_from_str(text)))
+            jinja_list_add(r, to, jinja_from_str(text));
+    }
+}
+
+/* Tokens that a model names itself: {"image_token": "<image>"} */
+static void add_extra_tokens(struct jinja_run *r, struct jinja_dict *to, const struct sources *s)
+{
+    const struct jinja_value *v = find_setting(r, s, "extra_special_tokens");
+    if (!v || !jinja_is(*v, JINJA_DICT)) return;
+    for (size_t i = 0; i < v->u.dict->n; i++) {
+        const struct jinja_str *text = token_text(r, v->u.dict->pairs[i].value);
+        if (text) jinja_dict_put(r, to, v->u.dict->pairs[i].key, jinja_from_str(text));
+    }
+}
+
+static struct jinja_value special_tokens(struct jinja_run *r, const struct sources *s)
+{
+    struct jinja_dict *d = jinja_dict_new(r);
+    struct jinja_list *more = jinja_list_new(r, 4);
+    for (size_t i = 0; i < sizeof(token_names) / sizeof(token_names[0]); i++)
+        add_token(r, d, s, token_names[i]);
+    collect_tokens(r, more, s->config);
+    if (s->map) collect_tokens(r, more, s->map);
+    if (more->n) jinja_dict_put_name(r, d, "additional_special_tokens", jinja_from_list(more));
+    add_extra_tokens(r, d, s);
+    return jinja_from_dict(d);
+}
+
+/* ---- all ----------------------------------------------------------------------------------- */
+
+static void load(struct jinja_run *r, void *arg)
+{
+    struct loader *l = arg;
+    const struct jinja_dict *config = read_object(r, &l->files[CONFIG], file_names[CONFIG]);
+    const struct jinja_json_style style = {.item_sep = jinja_lit(r, ", ").u.str,
+                                           .key_sep = jinja_lit(r, ": ").u.str};
+    struct sources s = {.config = config};
+    if (!jinja_dict_get_name(r, config, "added_tokens_decoder"))
+        s.map = read_object(r, &l->files[SPECIAL_MAP], file_names[SPECIAL_MAP]);
+    const struct jinja_value *class_name = jinja_dict_get_name(r, config, "tokenizer_class");
+    if (class_name && jinja_is(*class_name, JINJA_STR)) s.class_name = class_name->u.str;
+    read_templates(r, l, config);
+    const struct jinja_str *text = jinja_json_dumps(r, special_tokens(r, &s), &style).u.str;
+    set_text(r, &l->ret->variables, text->s, text->len, "the special tokens");
+}
+
+/* With a template file of the caller's the directory's own templates are not looked at. */
+static int read_files(struct loader *l, const char *dir, const char *template_file, char *err,
+                      size_t errlen)
+{
+    int rc = 0;
+    for (int i = 0; i < N_FILES && !rc; i++) {
+        if (template_file && i >= TEMPLATE) break;
+        rc = read_in_dir(dir, file_names[i], &l->files[i], err, errlen);
+    }
+    if (rc || !template_file) return rc;
+    rc = read_in_dir(NULL, template_file, &l->files[TEMPLATE], err, errlen);
+    if (rc || l->files[TEMPLATE].data) return rc;
+    snprintf(err, errlen, "there is no chat template file %s", template_file);
+    return TOK_ENOENT;
+}
+
+int tok_chat_files_read(struct tok_chat_files *ret, const char *dir, const char *template_file,
+                        char *err, size_t errlen)
+{
+    struct loader l = {.ret = ret};
+    struct jinja_run *r = calloc(1, sizeof(*r));
+    int rc = TOK_ENOMEM;
+    if (!r) {
+        snprintf(err, errlen, "out of memory");
+        goto out;
+    }
+    jinja_run_init(r, LOAD_MEMORY_BYTES, LOAD_STEPS);
+    rc = read_files(&l, dir, template_file, err, errlen);
+    if (rc) goto out;
+    rc = jinja_guard(r, load, &l);
+    if (rc) jinja_copy_sentence(err, errlen, r->err);
+    jinja_run_finish(r);
+out:
+    for (int i = 0; i < N_FILES; i++)
+        free(l.files[i].data);
+    free(r);
+    return rc;
+}
+
+void tok_chat_files_finish(struct tok_chat_files *f)
+{
+    free(f->plain);
+    free(f->with_tools);
+    free(f->variables);
+    *f = (struct tok_chat_files){0};
+}

@@ -1,0 +1,99 @@
+/* SPDX-License-Identifier: MIT */
+/*
+ * What the components of tokenizer.json have in common: typed access to their members, sequences of
+ * them, and patterns ({"String": ...} or {"Regex": ...}) with the successive matches in a text.
+ *
+ * Errors: TOK_EINVAL with a sentence in err that names the component and the member.
+ */
+#ifndef HEARTH_TOKENIZER_JSON_COMPONENT_H
+#define HEARTH_TOKENIZER_JSON_COMPONENT_H
+
+#include <jansson.h>
+#include <stdbool.h>
+#include <stddef.h>
+#include <stdint.h>
+
+#include "tokenizer/bounded_regex.h"
+
+/* Components a Sequence may hold in all. */
+#define TOK_MAX_COMPONENTS 64
+
+/*
+ * Bytes that normalizers and pre-tokenizers may add to one text, all of them together and over all
+ * stretches of it. Most components replace a character by another or by a few, but a Sequence may
+ * multiply what it is given: 24 steps that replace "a" by "aa" make 16 MiB of one letter. The bound
+ * is 16 bytes per byte of the text, which is above the worst that Unicode's forms do (11 for U+FDFA
+ * under NFKC, 13 with a space mark for each blank), and 64 KiB. It bounds memory, and also time,
+ * because no step ever sees more than the text and what was added to it.
+ */
+#define TOK_GROWTH_PER_BYTE 16
+#define TOK_GROWTH_BASE (64u << 10)
+
+struct tok_growth {
+    size_t text_len; /* bytes */
+    size_t max;      /* bytes that may be added */
+    size_t left;     /* of max */
+};
+
+/* The budget of a text. text_len is at most 1 GiB; text and growth stay below 4 GiB. */
+struct tok_growth tok_growth(size_t text_len);
+
+/* A component made `after` bytes of `before`. TOK_ELIMIT, with a sentence, when that is too many. */
+int tok_growth_spend(struct tok_growth *g, size_t before, size_t after, char *err, size_t errlen);
+
+/* A string of ours, owned. */
+struct tok_component_text {
+    char *s;
+    size_t len;
+};
+void tok_component_text_finish(struct tok_component_text *t);
+
+/* Members of a component. fallback NULL: the member is required. JSON null counts as absent. */
+int tok_component_bool(const json_t *json, const char *name, const bool *fallback, bool *ret,
+                       char *err, size_t errlen);
+int tok_component_uint(const json_t *json, const char *name, uint32_t max, uint32_t *ret, char *err,
+                       size_t errlen);
+/* ret->s is owned: tok_component_text_finish. */
+int tok_component_string(const json_t *json, const char *name, struct tok_component_text *ret,
+                         char *err, size_t errlen);
+/* A string of exactly one character. */
+int tok_component_char(const json_t *json, const char *name, uint32_t *ret, char *err,
+                       size_t errlen);
+
+/* The "unknown component" sentence; returns TOK_EINVAL. what is "normalizer" or the like. */
+int tok_component_unknown(const char *what, const char *type, char *err, size_t errlen);
+
+typedef int tok_component_fn(void *data, const char *type, const json_t *json, char *err,
+                             size_t errlen);
+
+/*
+ * Calls fn for the component, or for each one of a Sequence in order (sequences may nest); `list`
+ * is the Sequence's member. NULL and JSON null are no component. Stops at fn's first error.
+ */
+int tok_component_visit(const char *what, const char *list, const json_t *json,
+                        tok_component_fn *fn, void *data, char *err, size_t errlen);
+
+/* A pattern: a literal, or a regular expression when re is set. */
+struct tok_component_pattern {
+    struct tok_component_text literal;
+    struct tok_regex *re;
+};
+
+/* Loads the member "pattern". Release with tok_component_pattern_finish. */
+int tok_component_pattern(const json_t *json, const struct tok_uni *uni,
+                          struct tok_component_pattern *ret, char *err, size_t errlen);
+void tok_component_pattern_finish(struct tok_component_pattern *p);
+
+struct tok_pattern_iter {
+    const struct tok_component_pattern *p;
+    struct tok_regex_iter re;
+};
+
+struct tok_pattern_iter tok_pattern_iter(const struct tok_component_pattern *p, const char *text,
+                                         size_t len);
+
+/* As tok_regex_next. */
+int tok_pattern_next(struct tok_pattern_iter *it, struct tok_regex_scratch *s, size_t *ret_begin,
+                     size_t *ret_end, char *err, size_t errlen);
+
+#endif

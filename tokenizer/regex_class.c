@@ -1,0 +1,268 @@
+/* SPDX-License-Identifier: MIT */
+/*
+ * A set is put as PCRE2's own property plus the code points that its Unicode version lacks.
+ */
+#include "tokenizer/regex_class.h"
+
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <strings.h>
+
+/* ---- output -------------------------------------------------------------------------------- */
+
+void tok_pattern_put_bytes(struct tok_pattern_out *o, const char *s, size_t len)
+{
+    if (o->oom) return;
+    if (o->cap - o->n < len) {
+        size_t cap = (o->n + len) * 2;
+        char *p = realloc(o->s, cap);
+        if (!p) {
+            o->oom = true;
+            return;
+        }
+        o->s = p;
+        o->cap = cap;
+    }
+    memcpy(o->s + o->n, s, len);
+    o->n += len;
+}
+
+void tok_pattern_put(struct tok_pattern_out *o, const char *s)
+{
+    tok_pattern_put_bytes(o, s, strlen(s));
+}
+
+/* Letters and digits as they are, everything else by number. */
+static void put_char(struct tok_pattern_out *o, uint32_t cp)
+{
+    char buf[16];
+
+    if ((cp >= 'a' && cp <= 'z') || (cp >= 'A' && cp <= 'Z') || (cp >= '0' && cp <= '9')) {
+        snprintf(buf, sizeof(buf), "%c", (int)cp);
+    } else {
+        snprintf(buf, sizeof(buf), "\\x{%x}", cp);
+    }
+    tok_pattern_put(o, buf);
+}
+
+void tok_pattern_put_range(struct tok_pattern_out *o, uint32_t first, uint32_t last)
+{
+    put_char(o, first);
+    if (first == last) return;
+    tok_pattern_put(o, "-");
+    put_char(o, last);
+}
+
+/* ---- sets ---------------------------------------------------------------------------------- */
+
+#define BIT(category) (1u << (category))
+#define CATEGORIES_L                                                                               \
+    (BIT(TOK_UNI_LU) | BIT(TOK_UNI_LL) | BIT(TOK_UNI_LT) | BIT(TOK_UNI_LM) | BIT(TOK_UNI_LO))
+#define CATEGORIES_M (BIT(TOK_UNI_MN) | BIT(TOK_UNI_MC) | BIT(TOK_UNI_ME))
+#define CATEGORIES_N (BIT(TOK_UNI_ND) | BIT(TOK_UNI_NL) | BIT(TOK_UNI_NO))
+#define CATEGORIES_P                                                                               \
+    (BIT(TOK_UNI_PC) | BIT(TOK_UNI_PD) | BIT(TOK_UNI_PS) | BIT(TOK_UNI_PE) | BIT(TOK_UNI_PI) |     \
+     BIT(TOK_UNI_PF) | BIT(TOK_UNI_PO))
+#define CATEGORIES_S (BIT(TOK_UNI_SM) | BIT(TOK_UNI_SC) | BIT(TOK_UNI_SK) | BIT(TOK_UNI_SO))
+#define CATEGORIES_Z (BIT(TOK_UNI_ZS) | BIT(TOK_UNI_ZL) | BIT(TOK_UNI_ZP))
+#define CATEGORIES_CASED (BIT(TOK_UNI_LU) | BIT(TOK_UNI_LL) | BIT(TOK_UNI_LT))
+
+static const struct {
+    const char *name, *long_name;
+    uint32_t categories;
+} properties[] = {
+    {"L", "Letter", CATEGORIES_L},
+    {"M", "Mark", CATEGORIES_M},
+    {"N", "Number", CATEGORIES_N},
+    {"P", "Punctuation", CATEGORIES_P},
+    {"S", "Symbol", CATEGORIES_S},
+    {"Z", "Separator", CATEGORIES_Z},
+    {"Lu", "UppercaseLetter", BIT(TOK_UNI_LU)},
+    {"Ll", "LowercaseLetter", BIT(TOK_UNI_LL)},
+    {"Lt", "TitlecaseLetter", BIT(TOK_UNI_LT)},
+    {"Lm", "ModifierLetter", BIT(TOK_UNI_LM)},
+    {"Lo", "OtherLetter", BIT(TOK_UNI_LO)},
+    {"Mn", "NonspacingMark", BIT(TOK_UNI_MN)},
+    {"Mc", "SpacingMark", BIT(TOK_UNI_MC)},
+    {"Me", "EnclosingMark", BIT(TOK_UNI_ME)},
+    {"Nd", "DecimalNumber", BIT(TOK_UNI_ND)},
+    {"Nl", "LetterNumber", BIT(TOK_UNI_NL)},
+    {"No", "OtherNumber", BIT(TOK_UNI_NO)},
+    {"Pc", "ConnectorPunctuation", BIT(TOK_UNI_PC)},
+    {"Pd", "DashPunctuation", BIT(TOK_UNI_PD)},
+    {"Ps", "OpenPunctuation", BIT(TOK_UNI_PS)},
+    {"Pe", "ClosePunctuation", BIT(TOK_UNI_PE)},
+    {"Pi", "InitialPunctuation", BIT(TOK_UNI_PI)},
+    {"Pf", "FinalPunctuation", BIT(TOK_UNI_PF)},
+    {"Po", "OtherPunctuation", BIT(TOK_UNI_PO)},
+    {"Sm", "MathSymbol", BIT(TOK_UNI_SM)},
+    {"Sc", "CurrencySymbol", BIT(TOK_UNI_SC)},
+    {"Sk", "ModifierSymbol", BIT(TOK_UNI_SK)},
+    {"So", "OtherSymbol", BIT(TOK_UNI_SO)},
+    {"Zs", "SpaceSeparator", BIT(TOK_UNI_ZS)},
+    {"Zl", "LineSeparator", BIT(TOK_UNI_ZL)},
+    {"Zp", "ParagraphSeparator", BIT(TOK_UNI_ZP)},
+    {"Cc", "Control", BIT(TOK_UNI_CC)},
+    {"Cf", "Format", BIT(TOK_UNI_CF)},
+    {"Co", "PrivateUse", BIT(TOK_UNI_CO)},
+};
+
+#define N_PROPERTIES (sizeof(properties) / sizeof(properties[0]))
+
+/* What \w has beside its categories. Inside a class the reference has none of it below U+0100. */
+static const struct tok_uni_range *word_extra(const struct tok_char_set *set, size_t *ret_n)
+{
+    const struct tok_uni_range *extra = tok_uni_word_extra(ret_n);
+
+    while (set->in_class && *ret_n && extra->first < 0x100) {
+        extra++;
+        --*ret_n;
+    }
+    return extra;
+}
+
+static bool in_set(const struct tok_uni *uni, const struct tok_char_set *set, uint32_t cp)
+{
+    unsigned props = tok_uni_props(uni, cp);
+    size_t n;
+
+    if (set->white && props & TOK_UNI_WHITE) return true;
+    if (set->categories >> (props & TOK_UNI_CATEGORY) & 1) return true;
+    if (set->hex && cp < 0x80 && strchr("0123456789abcdefABCDEF", (int)cp) && cp) return true;
+    if (!set->word) return false;
+    const struct tok_uni_range *extra = word_extra(set, &n);
+    for (size_t i = 0; i < n; i++) {
+        if (cp >= extra[i].first && cp <= extra[i].last) return true;
+    }
+    return false;
+}
+
+void tok_char_set_put_complement(struct tok_pattern_out *o, const struct tok_uni *uni,
+                                 const struct tok_char_set *set)
+{
+    uint32_t first = UINT32_MAX;
+
+    for (uint32_t cp = 0; cp <= 0x110000; cp++) {
+        bool surrogate = cp >= 0xD800 && cp <= 0xDFFF;
+        bool outside = cp < 0x110000 && !surrogate && !in_set(uni, set, cp);
+        if (outside && first == UINT32_MAX) first = cp;
+        if (!outside && first != UINT32_MAX) {
+            tok_pattern_put_range(o, first, cp - 1);
+            first = UINT32_MAX;
+        }
+    }
+}
+
+static void put_ranges(struct tok_pattern_out *o, const struct tok_uni_range *ranges, size_t n)
+{
+    for (size_t i = 0; i < n; i++)
+        tok_pattern_put_range(o, ranges[i].first, ranges[i].last);
+}
+
+static void put_categories(struct tok_pattern_out *o, uint32_t categories)
+{
+    uint32_t left = categories;
+    char buf[16];
+    size_t n;
+
+    for (size_t i = 0; i < N_PROPERTIES; i++) { /* the wide ones come first */
+        uint32_t own = properties[i].categories;
+        if ((left & own) != own) continue;
+        snprintf(buf, sizeof(buf), "\\p{%s}", properties[i].name);
+        tok_pattern_put(o, buf);
+        left &= ~own;
+    }
+    const struct tok_uni_range *newer = tok_uni_newer(&n);
+    for (size_t i = 0; i < n; i++) {
+        if (categories >> newer[i].value & 1)
+            tok_pattern_put_range(o, newer[i].first, newer[i].last);
+    }
+}
+
+static void put_script(struct tok_pattern_out *o, const struct tok_char_set *set)
+{
+    char buf[48];
+    size_t n;
+
+    snprintf(buf, sizeof(buf), "\\p{sc:%s}", set->script);
+    tok_pattern_put(o, buf);
+    const struct tok_uni_range *newer = tok_uni_newer_script(&n);
+    for (size_t i = 0; i < n; i++) {
+        if (newer[i].value == set->script_index)
+            tok_pattern_put_range(o, newer[i].first, newer[i].last);
+    }
+}
+
+void tok_char_set_put(struct tok_pattern_out *o, const struct tok_char_set *set)
+{
+    size_t n;
+
+    if (set->white) {
+        const struct tok_uni_range *white = tok_uni_white(&n);
+        put_ranges(o, white, n);
+    }
+    if (set->hex) tok_pattern_put(o, "0-9A-Fa-f");
+    if (set->categories) put_categories(o, set->categories);
+    if (set->folded && set->categories == CATEGORIES_L) tok_pattern_put_range(o, 0x345, 0x345);
+    if (set->script) put_script(o, set);
+    if (set->word) {
+        const struct tok_uni_range *extra = word_extra(set, &n);
+        put_ranges(o, extra, n);
+    }
+}
+
+/* ---- names --------------------------------------------------------------------------------- */
+
+/* Compares names as the reference does: case, blanks, '-' and '_' do not count. */
+static bool same_name(const char *known, const char *s, size_t len)
+{
+    for (size_t i = 0; i < len; i++) {
+        if (s[i] == ' ' || s[i] == '-' || s[i] == '_') continue;
+        if (!*known || strncasecmp(known++, s + i, 1) != 0) return false;
+    }
+    return !*known;
+}
+
+bool tok_char_set_find(const char *name, size_t len, struct tok_char_set *set)
+{
+    for (size_t i = 0; i < N_PROPERTIES; i++) {
+        if (same_name(properties[i].name, name, len) ||
+            same_name(properties[i].long_name, name, len)) {
+            set->categories = properties[i].categories;
+            return true;
+        }
+    }
+    return tok_uni_script(name, len, &set->script_index, &set->script);
+}
+
+bool tok_char_set_escape(unsigned char c, struct tok_char_set *set)
+{
+    *set = (struct tok_char_set){.negated = c >= 'A' && c <= 'Z'};
+    switch (c | 0x20) {
+    case 's': set->white = true; return true;
+    case 'd': set->categories = BIT(TOK_UNI_ND); return true;
+    case 'h': set->hex = true; return true;
+    case 'w':
+        set->categories =
+            CATEGORIES_L | CATEGORIES_M | BIT(TOK_UNI_ND) | BIT(TOK_UNI_NL) | BIT(TOK_UNI_PC);
+        set->word = true;
+        return true;
+    default: return false;
+    }
+}
+
+bool tok_char_set_is_cased(const struct tok_char_set *set)
+{
+    return set->categories & CATEGORIES_CASED && set->categories != CATEGORIES_L;
+}
+
+bool tok_char_set_folds(const struct tok_uni *uni, const struct tok_char_set *set,
+                        bool class_negated)
+{
+    bool sharp_s = in_set(uni, set, 0xDF) != set->negated;
+
+    if (set->script || (sharp_s && !class_negated)) return true;
+    if (set->word) return false;
+    return set->categories & CATEGORIES_M || (set->categories & CATEGORIES_L && set->negated);
+}

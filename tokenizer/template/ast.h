@@ -1,0 +1,343 @@
+/* SPDX-License-Identifier: MIT */
+/*
+ * A parsed template: the syntax tree, and what resolving its names has added to it. Built by
+ * parser.c and parse_expr.c from the tokens of lexer.c, completed by scope.c, walked
+ * by exec.c and eval.c. Read-only once complete.
+ *
+ * Names are resolved before anything runs, by the reference's own rules: a template is a nest of
+ * units (the template, macros, recursive loops, loop conditions), each with numbered slots for its
+ * variables; a name is a slot some units further out. Scopes inside a unit (loop bodies, with,
+ * captures) have their own slots, and a list of loads that fills them when the scope is entered.
+ */
+#ifndef HEARTH_TOKENIZER_TEMPLATE_AST_H
+#define HEARTH_TOKENIZER_TEMPLATE_AST_H
+
+#include "tokenizer/template/number.h"
+#include "tokenizer/template/str.h"
+
+struct jinja_filter;
+struct jinja_test;
+
+enum jinja_token_type {
+    JINJA_T_EOF,
+    JINJA_T_DATA,
+    JINJA_T_VARIABLE_BEGIN,
+    JINJA_T_VARIABLE_END,
+    JINJA_T_BLOCK_BEGIN,
+    JINJA_T_BLOCK_END,
+    JINJA_T_NAME,
+    JINJA_T_STRING,
+    JINJA_T_INTEGER,
+    JINJA_T_FLOAT,
+    JINJA_T_ADD,
+    JINJA_T_SUB,
+    JINJA_T_DIV,
+    JINJA_T_FLOORDIV,
+    JINJA_T_MUL,
+    JINJA_T_MOD,
+    JINJA_T_POW,
+    JINJA_T_TILDE,
+    JINJA_T_LBRACKET,
+    JINJA_T_RBRACKET,
+    JINJA_T_LPAREN,
+    JINJA_T_RPAREN,
+    JINJA_T_LBRACE,
+    JINJA_T_RBRACE,
+    JINJA_T_EQ,
+    JINJA_T_NE,
+    JINJA_T_GT,
+    JINJA_T_GTEQ,
+    JINJA_T_LT,
+    JINJA_T_LTEQ,
+    JINJA_T_ASSIGN,
+    JINJA_T_DOT,
+    JINJA_T_COLON,
+    JINJA_T_PIPE,
+    JINJA_T_COMMA,
+    JINJA_T_SEMICOLON,
+};
+
+struct jinja_token {
+    enum jinja_token_type type;
+    int line;
+    const struct jinja_str *text; /* DATA, NAME, STRING */
+    struct jinja_value number;    /* INTEGER, FLOAT */
+};
+
+struct jinja_tokens {
+    struct jinja_token *all; /* the last is EOF */
+    size_t n;
+    size_t cap;
+};
+
+/* Cuts a template into tokens; fails on what no token fits. */
+void jinja_lex(struct jinja_run *r, const char *source, size_t len, struct jinja_tokens *ret);
+/* What a token is called in errors. */
+const char *jinja_token_name(const struct jinja_token *t, struct jinja_run *r);
+
+enum jinja_kind {
+    /* expressions */
+    JINJA_CONST,
+    JINJA_NAME,
+    JINJA_NSREF, /* ns.attr as the target of an assignment */
+    JINJA_TUPLE_EXPR,
+    JINJA_LIST_EXPR,
+    JINJA_DICT_EXPR, /* seq: key, value, key, value ... */
+    JINJA_BINARY,
+    JINJA_AND,
+    JINJA_OR,
+    JINJA_NOT,
+    JINJA_NEG,
+    JINJA_POS,
+    JINJA_CONCAT,
+    JINJA_COMPARE,
+    JINJA_COND,
+    JINJA_GETATTR,
+    JINJA_GETITEM,
+    JINJA_SLICE,
+    JINJA_CALL,
+    JINJA_FILTER,
+    JINJA_TEST,
+    /* statements */
+    JINJA_DATA,
+    JINJA_OUTPUT, /* unary: print its value */
+    JINJA_IF,
+    JINJA_FOR,
+    JINJA_SET,
+    JINJA_SET_BLOCK,
+    JINJA_MACRO_DEF,
+    JINJA_CALL_BLOCK,
+    JINJA_FILTER_BLOCK,
+    JINJA_WITH,
+    JINJA_SCOPE, /* a body with a scope of its own and nothing else */
+    JINJA_BREAK,
+    JINJA_CONTINUE,
+};
+
+struct jinja_node;
+
+struct jinja_nodes {
+    struct jinja_node **all;
+    size_t n;
+    size_t cap;
+};
+
+/* Where a variable lives: `up` units further out, slot number `slot`. */
+struct jinja_ref {
+    uint32_t up;
+    uint32_t slot;
+};
+
+enum jinja_load_action {
+    JINJA_LOAD_RESOLVE, /* from the template's variables, by name */
+    JINJA_LOAD_ALIAS,   /* from an outer scope's slot */
+    JINJA_LOAD_UNSET,
+};
+
+struct jinja_load {
+    enum jinja_load_action action;
+    struct jinja_ref to;
+    struct jinja_ref from;
+    const struct jinja_str *name;
+};
+
+struct jinja_scope_code {
+    struct jinja_load *loads;
+    size_t n_loads;
+};
+
+/* The arguments of a call, filter or test, in source order. */
+struct jinja_call {
+    struct jinja_nodes args;
+    const struct jinja_str **keys; /* kwargs.n of them */
+    struct jinja_nodes kwargs;
+    struct jinja_node *dyn_args;   /* *args, or NULL */
+    struct jinja_node *dyn_kwargs; /* **kwargs, or NULL */
+};
+
+enum jinja_compare_op {
+    JINJA_EQ,
+    JINJA_NE,
+    JINJA_LT,
+    JINJA_LE,
+    JINJA_GT,
+    JINJA_GE,
+    JINJA_IN,
+    JINJA_NOT_IN
+};
+
+struct jinja_operand {
+    enum jinja_compare_op op;
+    struct jinja_node *expr;
+};
+
+struct jinja_branch {
+    struct jinja_node *test;
+    struct jinja_nodes body;
+};
+
+/* A macro, or the body of a call block. */
+struct jinja_macro_code {
+    const struct jinja_str *name; /* NULL: a call block */
+    struct jinja_nodes params;    /* NAME nodes */
+    struct jinja_nodes defaults;  /* of the last params */
+    struct jinja_nodes body;
+    uint32_t n_slots;
+    struct jinja_scope_code scope;
+    struct jinja_ref *param_refs;                   /* params.n slots */
+    bool takes_caller, takes_kwargs, takes_varargs; /* used in the body but not declared */
+    bool explicit_caller;                           /* a parameter is named caller */
+    struct jinja_ref caller, kwargs, varargs;
+};
+
+struct jinja_for {
+    struct jinja_node *target, *iter;
+    struct jinja_node *test; /* or NULL */
+    struct jinja_nodes body, otherwise;
+    bool recursive;
+    bool uses_loop;        /* the body mentions `loop`, or the loop is recursive */
+    struct jinja_ref loop; /* where `loop` lives, if used */
+    struct jinja_scope_code scope, else_scope;
+    uint32_t n_slots;               /* of the loop's own unit, when recursive */
+    struct jinja_node *test_target; /* target and test again, in the unit of the condition */
+    struct jinja_scope_code test_scope;
+    uint32_t n_test_slots;
+};
+
+struct jinja_node {
+    enum jinja_kind kind;
+    int line;
+    int height; /* of the tree below: bounds the recursion over it */
+    union {
+        struct jinja_value value;     /* CONST */
+        const struct jinja_str *data; /* DATA */
+        struct {
+            const struct jinja_str *name;
+            const char *text; /* the name, for errors */
+            struct jinja_ref ref;
+            bool store, param; /* else: load */
+        } name;                /* NAME */
+        struct {
+            const struct jinja_str *name;
+            struct jinja_value attr;
+            struct jinja_ref ref;
+        } nsref;                /* NSREF */
+        struct jinja_nodes seq; /* TUPLE, LIST, DICT, CONCAT */
+        struct {
+            enum jinja_op op;
+            struct jinja_node *left, *right;
+        } binary;                   /* BINARY, AND, OR */
+        struct jinja_node *operand; /* NOT, NEG, POS, OUTPUT */
+        struct {
+            struct jinja_node *left;
+            struct jinja_operand *ops;
+            size_t n_ops, cap_ops;
+        } compare;
+        struct {
+            struct jinja_node *test, *yes, *no; /* no: or NULL */
+        } cond;
+        struct {
+            struct jinja_node *object;
+            struct jinja_value name;
+        } getattr;
+        struct {
+            struct jinja_node *object, *index;
+        } getitem;
+        struct {
+            struct jinja_node *start, *stop, *step; /* each or NULL */
+        } slice;
+        struct {
+            struct jinja_node *callee;
+            struct jinja_call args;
+        } call;
+        struct {
+            struct jinja_node *subject; /* NULL: of a filter or set block */
+            const struct jinja_str *name;
+            struct jinja_call args;
+            const struct jinja_filter *filter; /* NULL: unknown, fails when reached */
+            const struct jinja_test *test;
+        } apply; /* FILTER, TEST */
+        struct {
+            struct jinja_branch *branches; /* if, elif ... */
+            size_t n_branches, cap_branches;
+            struct jinja_nodes otherwise;
+        } cond_block;           /* IF */
+        struct jinja_for *loop; /* FOR */
+        struct {
+            struct jinja_node *target;
+            struct jinja_node *value;  /* SET */
+            struct jinja_node *filter; /* SET_BLOCK: a FILTER chain or NULL */
+            struct jinja_nodes body;
+            struct jinja_scope_code scope;
+        } set; /* SET, SET_BLOCK */
+        struct {
+            struct jinja_macro_code *code;
+            struct jinja_ref ref;    /* of the macro's name */
+            struct jinja_node *call; /* CALL_BLOCK */
+        } macro;                     /* MACRO_DEF, CALL_BLOCK */
+        struct {
+            struct jinja_node *filter;          /* FILTER_BLOCK */
+            struct jinja_nodes targets, values; /* WITH */
+            struct jinja_nodes body;
+            struct jinja_scope_code scope;
+            bool detached; /* no break or continue out of it */
+        } scoped;          /* FILTER_BLOCK, WITH, SCOPE */
+    } u;
+};
+
+struct jinja_tree {
+    struct jinja_nodes body;
+    struct jinja_scope_code scope;
+    uint32_t n_slots;
+};
+
+struct jinja_parser {
+    struct jinja_run *r;
+    struct jinja_tokens tokens;
+    size_t at;
+    int depth;         /* of the recursive descent */
+    const char **tags; /* the statements being parsed, innermost last */
+    size_t n_tags;
+    size_t cap_tags;
+};
+
+/* ---- shared by the two halves of the parser ------------------------------------------------ */
+
+struct jinja_node *jinja_node_new(struct jinja_parser *p, enum jinja_kind kind, int line);
+/* Notes that `child` stands below `node`; fails where the tree gets too deep. */
+void jinja_node_adopt(struct jinja_parser *p, struct jinja_node *node,
+                      const struct jinja_node *child);
+void jinja_nodes_add(struct jinja_run *r, struct jinja_nodes *list, struct jinja_node *node);
+const struct jinja_token *jinja_peek(const struct jinja_parser *p);
+const struct jinja_token *jinja_look(const struct jinja_parser *p); /* one further */
+const struct jinja_token *jinja_advance(struct jinja_parser *p); /* returns the one left behind */
+bool jinja_at_name(const struct jinja_parser *p, const char *name);
+bool jinja_skip_name(struct jinja_parser *p, const char *name);
+bool jinja_skip(struct jinja_parser *p, enum jinja_token_type type);
+const struct jinja_token *jinja_expect(struct jinja_parser *p, enum jinja_token_type type,
+                                       const char *what);
+void jinja_descend(struct jinja_parser *p); /* one level deeper; fails at JINJA_MAX_NESTING */
+void jinja_ascend(struct jinja_parser *p);
+_Noreturn void jinja_parse_fail(struct jinja_parser *p, int line, const char *fmt, ...)
+    __attribute__((format(printf, 3, 4)));
+
+struct jinja_node *jinja_parse_expression(struct jinja_parser *p, bool with_cond);
+
+enum jinja_tuple_flags {
+    JINJA_TUPLE_SIMPLE = 1,    /* names and literals only: targets */
+    JINJA_TUPLE_NO_COND = 2,   /* elements are not conditional expressions */
+    JINJA_TUPLE_PAREN = 4,     /* in parentheses: may be empty */
+    JINJA_TUPLE_NAMESPACE = 8, /* ns.attr is allowed */
+};
+struct jinja_node *jinja_parse_tuple(struct jinja_parser *p, unsigned flags);
+/* A chain of filters on `subject` (NULL in filter blocks); with `inline_` the first has no '|'. */
+struct jinja_node *jinja_parse_filters(struct jinja_parser *p, struct jinja_node *subject,
+                                       bool inline_);
+
+/* Parses a template. */
+void jinja_parse(struct jinja_run *r, const char *source, size_t len, struct jinja_tree *ret);
+
+/* Resolves every name; fails on what the reference refuses at this point. */
+void jinja_resolve_names(struct jinja_run *r, struct jinja_tree *tree);
+
+#endif

@@ -1,0 +1,428 @@
+/* SPDX-License-Identifier: MIT */
+/*
+ * Attributes and items, as the immutable sandbox gives them out: attributes come from a table per
+ * type, methods that would change their object are undefined and say so when called, and names with
+ * a leading underscore are not looked up on objects at all.
+ */
+#include <string.h>
+
+#include "tokenizer/template/eval.h"
+#include "tokenizer/template/iterate.h"
+#include "tokenizer/template/library.h"
+#include "tokenizer/template/number.h"
+
+static struct jinja_value unsafe_attr(struct jinja_run *r, struct jinja_value obj, const char *name)
+{
+    struct jinja_sb sb;
+    jinja_sb_init(&sb, r);
+    jinja_sb_add_lit(&sb, "access to attribute '");
+    jinja_sb_add_lit(&sb, name);
+    jinja_sb_add_lit(&sb, "' of '");
+    jinja_sb_add_lit(&sb, jinja_type_name(obj));
+    jinja_sb_add_lit(&sb, "' object is unsafe.");
+    return jinja_undefined_hint(r, jinja_copy(r, sb.data, sb.len));
+}
+
+/* obj.method without a call: a value that can be passed on and called later. */
+static struct jinja_value bind_method(struct jinja_run *r, struct jinja_value self,
+                                      const struct jinja_method *method)
+{
+    struct jinja_bound *bound = JINJA_NEW(r, struct jinja_bound);
+    bound->method = method;
+    bound->self = self;
+    return (struct jinja_value){.type = JINJA_METHOD, .u.method = bound};
+}
+
+/* ---- methods of lists, tuples, dicts, loops, cyclers, numbers ------------------------------ */
+
+JINJA_METHOD_FN(list_count)
+{
+    int64_t n = 0;
+    for (size_t i = 0; i < self.u.list->n; i++)
+        n += jinja_equal(r, self.u.list->items[i], a[0]);
+    return jinja_int(n);
+}
+
+/* A start or end counted from the end where negative, never before the first element. */
+static int64_t from_end(int64_t i, int64_t n)
+{
+    return i < 0 ? (i + n < 0 ? 0 : i + n) : i;
+}
+
+/* Python raises where there is none; there is no -1 as for strings. */
+JINJA_METHOD_FN(list_index)
+{
+    int64_t n = (int64_t)self.u.list->n;
+    int64_t begin = from_end(jinja_to_bound(r, jinja_or(a[1], jinja_int(0))), n);
+    int64_t end = from_end(jinja_to_bound(r, jinja_or(a[2], jinja_int(n))), n);
+    for (int64_t i = begin; i < end && i < n; i++)
+        if (jinja_equal(r, self.u.list->items[i], a[0])) return jinja_int(i);
+    jinja_raise(r, "value is not in the %s", jinja_type_name(self));
+}
+
+JINJA_METHOD_FN(list_copy)
+{
+    return jinja_tainted(jinja_from_list(jinja_to_list(r, self)), self.input);
+}
+
+JINJA_METHOD_FN(dict_get)
+{
+    const struct jinja_value *v = jinja_dict_get(r, self.u.dict, a[0]);
+    return v ? *v : jinja_or(a[1], jinja_none());
+}
+
+/* A view looks at the dict it was made from and can be walked any number of times. */
+static struct jinja_value dict_view(struct jinja_run *r, struct jinja_value self,
+                                    enum jinja_view_kind kind)
+{
+    struct jinja_view *view = JINJA_NEW(r, struct jinja_view);
+    view->kind = kind;
+    view->dict = self;
+    return jinja_tainted((struct jinja_value){.type = JINJA_VIEW, .u.view = view}, self.input);
+}
+
+JINJA_METHOD_FN(dict_keys)
+{
+    return dict_view(r, self, JINJA_KEYS);
+}
+
+JINJA_METHOD_FN(dict_values)
+{
+    return dict_view(r, self, JINJA_VALUES);
+}
+
+JINJA_METHOD_FN(dict_items)
+{
+    return dict_view(r, self, JINJA_ITEMS);
+}
+
+JINJA_METHOD_FN(dict_copy)
+{
+    struct jinja_dict *d = jinja_dict_new(r);
+    for (size_t i = 0; i < self.u.dict->n; i++)
+        jinja_dict_put(r, d, self.u.dict->pairs[i].key, self.u.dict->pairs[i].value);
+    return jinja_tainted(jinja_from_dict(d), self.input);
+}
+
+JINJA_METHOD_FN(dict_fromkeys)
+{
+    struct jinja_dict *d = jinja_dict_new(r);
+    struct jinja_iter it;
+    struct jinja_value key;
+    jinja_iter_start(r, &it, a[0]);
+    while (jinja_iter_next(r, &it, &key))
+        jinja_dict_put(r, d, key, jinja_or(a[1], jinja_none()));
+    return jinja_from_dict(d);
+}
+
+JINJA_METHOD_FN(range_index)
+{
+    const struct jinja_range *range = self.u.range;
+    for (int64_t i = 0; i < range->n; i++) {
+        jinja_spend(r, 1);
+        if (jinja_equal(r, jinja_int(range->start + i * range->step), a[0])) return jinja_int(i);
+    }
+    jinja_raise(r, "value is not in range");
+}
+
+JINJA_METHOD_FN(range_count)
+{
+    return jinja_int(jinja_contains(r, self, a[0]));
+}
+
+/* The argument whose turn it is in this pass. */
+JINJA_METHOD_FN(loop_cycle)
+{
+    if (args->n_pos == 0 || args->n_kw) jinja_raise(r, "no items for cycling given");
+    return args->pos[(size_t)self.u.loop->index0 % args->n_pos];
+}
+
+/* Whether the arguments differ from those of the last call in this loop; true the first time. */
+JINJA_METHOD_FN(loop_changed)
+{
+    struct jinja_list *l = jinja_list_new(r, args->n_pos);
+    for (size_t i = 0; i < args->n_pos; i++)
+        jinja_list_add(r, l, args->pos[i]);
+    struct jinja_value now = jinja_from_tuple(l), before = self.u.loop->changed;
+    if (!jinja_is(before, JINJA_MISSING) && jinja_equal(r, before, now)) return jinja_bool(false);
+    self.u.loop->changed = now;
+    return jinja_bool(true);
+}
+
+JINJA_METHOD_FN(cycler_next)
+{
+    struct jinja_cycler *c = self.u.cycler;
+    struct jinja_value v = c->items->items[c->pos];
+    c->pos = (c->pos + 1) % c->items->n;
+    return v;
+}
+
+JINJA_METHOD_FN(cycler_reset)
+{
+    self.u.cycler->pos = 0;
+    return jinja_none();
+}
+
+JINJA_METHOD_FN(int_bit_length)
+{
+    const char *digits = jinja_int_digits(r, self, 2);
+    if (*digits == '-') digits++;
+    return jinja_int(*digits == '0' ? 0 : (int64_t)strlen(digits));
+}
+
+JINJA_METHOD_FN(float_is_integer)
+{
+    double d = self.u.d;
+    return jinja_bool(d - d == 0 && __builtin_floor(d) == d);
+}
+
+JINJA_METHOD_FN(number_itself)
+{
+    if (jinja_is(self, JINJA_BOOL)) self.type = JINJA_INT;
+    return self;
+}
+
+/* A row without a function is a method that would change its object. */
+static const struct {
+    enum jinja_type type;
+    struct jinja_method method;
+} methods[] = {
+    {JINJA_LIST, {"count", list_count, {"/value", 1}}},
+    {JINJA_LIST, {"index", list_index, {"/value start stop", 1}}},
+    {JINJA_LIST, {"copy", list_copy, {"/", 0}}},
+    {JINJA_LIST, {"append", NULL, {NULL, 0}}},
+    {JINJA_LIST, {"clear", NULL, {NULL, 0}}},
+    {JINJA_LIST, {"extend", NULL, {NULL, 0}}},
+    {JINJA_LIST, {"insert", NULL, {NULL, 0}}},
+    {JINJA_LIST, {"pop", NULL, {NULL, 0}}},
+    {JINJA_LIST, {"remove", NULL, {NULL, 0}}},
+    {JINJA_LIST, {"reverse", NULL, {NULL, 0}}},
+    {JINJA_LIST, {"sort", NULL, {NULL, 0}}},
+    {JINJA_TUPLE, {"count", list_count, {"/value", 1}}},
+    {JINJA_TUPLE, {"index", list_index, {"/value start stop", 1}}},
+    {JINJA_DICT, {"get", dict_get, {"/key default", 1}}},
+    {JINJA_DICT, {"keys", dict_keys, {"/", 0}}},
+    {JINJA_DICT, {"values", dict_values, {"/", 0}}},
+    {JINJA_DICT, {"items", dict_items, {"/", 0}}},
+    {JINJA_DICT, {"copy", dict_copy, {"/", 0}}},
+    {JINJA_DICT, {"fromkeys", dict_fromkeys, {"/iterable value", 1}}},
+    {JINJA_DICT, {"clear", NULL, {NULL, 0}}},
+    {JINJA_DICT, {"pop", NULL, {NULL, 0}}},
+    {JINJA_DICT, {"popitem", NULL, {NULL, 0}}},
+    {JINJA_DICT, {"setdefault", NULL, {NULL, 0}}},
+    {JINJA_DICT, {"update", NULL, {NULL, 0}}},
+    {JINJA_RANGE, {"index", range_index, {"/value", 1}}},
+    {JINJA_RANGE, {"count", range_count, {"/value", 1}}},
+    {JINJA_LOOP, {"cycle", loop_cycle, {NULL, 0}}},
+    {JINJA_LOOP, {"changed", loop_changed, {NULL, 0}}},
+    {JINJA_CYCLER, {"next", cycler_next, {"/", 0}}},
+    {JINJA_CYCLER, {"reset", cycler_reset, {"/", 0}}},
+    {JINJA_INT, {"bit_length", int_bit_length, {"/", 0}}},
+    {JINJA_INT, {"conjugate", number_itself, {"/", 0}}},
+    {JINJA_FLOAT, {"is_integer", float_is_integer, {"/", 0}}},
+    {JINJA_FLOAT, {"conjugate", number_itself, {"/", 0}}},
+};
+
+static const struct jinja_method *named(const struct jinja_method *m, const struct jinja_str *name)
+{
+    for (; m->name; m++)
+        if (jinja_str_is(name, m->name)) return m;
+    return NULL;
+}
+
+/* bool has the methods of int. */
+static struct jinja_value find_method(struct jinja_run *r, struct jinja_value obj,
+                                      const struct jinja_str *name)
+{
+    enum jinja_type type = jinja_is_integer(obj) ? JINJA_INT : (enum jinja_type)obj.type;
+    if (type == JINJA_STR) {
+        const struct jinja_method *m = named(jinja_str_methods, name);
+        if (!m && obj.u.str->markup) m = named(jinja_markup_methods, name);
+        return m ? bind_method(r, obj, m) : jinja_missing();
+    }
+    for (size_t i = 0; i < sizeof(methods) / sizeof(methods[0]); i++) {
+        const struct jinja_method *m = &methods[i].method;
+        if (methods[i].type != type || !jinja_str_is(name, m->name)) continue;
+        return m->call ? bind_method(r, obj, m) : unsafe_attr(r, obj, m->name);
+    }
+    return jinja_missing();
+}
+
+/* ---- plain attributes ---------------------------------------------------------------------- */
+
+/* Asking for the length, or for what comes next, may read a generator ahead. */
+static struct jinja_value loop_attr(struct jinja_run *r, struct jinja_loop *loop,
+                                    const struct jinja_str *name)
+{
+    if (jinja_str_is(name, "index")) return jinja_int(loop->index0 + 1);
+    if (jinja_str_is(name, "index0")) return jinja_int(loop->index0);
+    if (jinja_str_is(name, "first")) return jinja_bool(loop->index0 == 0);
+    if (jinja_str_is(name, "last"))
+        return jinja_bool(jinja_is(jinja_loop_peek(r, loop), JINJA_MISSING));
+    if (jinja_str_is(name, "length")) return jinja_int(jinja_loop_length(r, loop));
+    if (jinja_str_is(name, "revindex")) return jinja_int(jinja_loop_length(r, loop) - loop->index0);
+    if (jinja_str_is(name, "revindex0"))
+        return jinja_int(jinja_loop_length(r, loop) - loop->index0 - 1);
+    if (jinja_str_is(name, "depth")) return jinja_int(loop->depth0 + 1);
+    if (jinja_str_is(name, "depth0")) return jinja_int(loop->depth0);
+    if (jinja_str_is(name, "previtem"))
+        return loop->index0 == 0 ? jinja_undefined_hint(r, "there is no previous item")
+                                 : loop->before;
+    if (jinja_str_is(name, "nextitem"))
+        return jinja_or(jinja_loop_peek(r, loop), jinja_undefined_hint(r, "there is no next item"));
+    return jinja_missing();
+}
+
+static struct jinja_value macro_attr(struct jinja_run *r, const struct jinja_macro *macro,
+                                     const struct jinja_str *name)
+{
+    const struct jinja_macro_code *code = macro->code;
+    if (jinja_str_is(name, "name")) return code->name ? jinja_from_str(code->name) : jinja_none();
+    if (jinja_str_is(name, "catch_kwargs")) return jinja_bool(code->takes_kwargs);
+    if (jinja_str_is(name, "catch_varargs")) return jinja_bool(code->takes_varargs);
+    if (jinja_str_is(name, "caller")) return jinja_bool(code->takes_caller);
+    if (!jinja_str_is(name, "arguments")) return jinja_missing();
+    struct jinja_list *l = jinja_list_new(r, code->params.n);
+    for (size_t i = 0; i < code->params.n; i++)
+        jinja_list_add(r, l, jinja_from_str(code->params.all[i]->u.name.name));
+    return jinja_from_tuple(l);
+}
+
+static struct jinja_value number_attr(struct jinja_value v, const struct jinja_str *name)
+{
+    bool is_float = jinja_is(v, JINJA_FLOAT);
+    if (jinja_str_is(name, "real") || (!is_float && jinja_str_is(name, "numerator"))) {
+        if (jinja_is(v, JINJA_BOOL)) v.type = JINJA_INT;
+        return v;
+    }
+    if (jinja_str_is(name, "imag")) return is_float ? jinja_float(0) : jinja_int(0);
+    if (!is_float && jinja_str_is(name, "denominator")) return jinja_int(1);
+    return jinja_missing();
+}
+
+/* Attributes that are values; methods are looked for after them. */
+static struct jinja_value plain_attr(struct jinja_run *r, struct jinja_value obj,
+                                     const struct jinja_str *name)
+{
+    switch (obj.type) {
+    case JINJA_BOOL:
+    case JINJA_INT:
+    case JINJA_BIG:
+    case JINJA_FLOAT: return number_attr(obj, name);
+    case JINJA_TUPLE:
+        if (!obj.u.list->group) return jinja_missing();
+        if (jinja_str_is(name, "grouper")) return obj.u.list->items[0];
+        return jinja_str_is(name, "list") ? obj.u.list->items[1] : jinja_missing();
+    case JINJA_RANGE:
+        if (jinja_str_is(name, "start")) return jinja_int(obj.u.range->start);
+        if (jinja_str_is(name, "stop")) return jinja_int(obj.u.range->stop);
+        return jinja_str_is(name, "step") ? jinja_int(obj.u.range->step) : jinja_missing();
+    case JINJA_NAMESPACE: {
+        const struct jinja_value *v = jinja_dict_get(r, obj.u.dict, jinja_from_str(name));
+        return v ? *v : jinja_missing();
+    }
+    case JINJA_LOOP: return loop_attr(r, obj.u.loop, name);
+    case JINJA_MACRO: return macro_attr(r, obj.u.macro, name);
+    case JINJA_CYCLER:
+        if (jinja_str_is(name, "current")) return obj.u.cycler->items->items[obj.u.cycler->pos];
+        if (jinja_str_is(name, "items")) return jinja_from_tuple(obj.u.cycler->items);
+        return jinja_str_is(name, "pos") ? jinja_int((int64_t)obj.u.cycler->pos) : jinja_missing();
+    case JINJA_BUILTIN: {
+        static const struct jinja_method fromkeys = {
+            "fromkeys", dict_fromkeys, {"/iterable value", 1}};
+        bool found = strcmp(obj.u.builtin->name, "dict") == 0 && jinja_str_is(name, fromkeys.name);
+        return found ? bind_method(r, obj, &fromkeys) : jinja_missing();
+    }
+    case JINJA_JOINER:
+        if (jinja_str_is(name, "sep")) return obj.u.joiner->sep;
+        return jinja_str_is(name, "used") ? jinja_bool(obj.u.joiner->used) : jinja_missing();
+    default: return jinja_missing();
+    }
+}
+
+struct jinja_value jinja_type_attr(struct jinja_run *r, struct jinja_value obj,
+                                   const struct jinja_str *name)
+{
+    struct jinja_value v = plain_attr(r, obj, name);
+    if (jinja_is(v, JINJA_MISSING)) v = find_method(r, obj, name);
+    if (!jinja_is(v, JINJA_MISSING) && name->len && name->s[0] == '_')
+        return unsafe_attr(r, obj, jinja_copy(r, name->s, name->len));
+    return v;
+}
+
+/* ---- lookup -------------------------------------------------------------------------------- */
+
+/* The special names that every Python object has: there, but never given out. */
+static bool is_special(const struct jinja_str *s)
+{
+    static const char *const names[] = {
+        "class",   "delattr",       "dir",      "doc",    "eq",       "format",
+        "ge",      "getattribute",  "getstate", "gt",     "hash",     "init",
+        "le",      "init_subclass", "lt",       "ne",     "new",      "reduce",
+        "repr",    "reduce_ex",     "setattr",  "sizeof", "str",      "subclasshook",
+        "len",     "getitem",       "contains", "iter",   "reversed", "setitem",
+        "delitem", "class_getitem", "or",       "ror",    "ior",
+    };
+    if (s->len < 5 || memcmp(s->s, "__", 2) != 0 || memcmp(s->s + s->len - 2, "__", 2) != 0)
+        return false;
+    for (size_t i = 0; i < sizeof(names) / sizeof(names[0]); i++)
+        if (strlen(names[i]) == s->len - 4 && memcmp(names[i], s->s + 2, s->len - 4) == 0)
+            return true;
+    return false;
+}
+
+/* obj.name: an attribute first, then the item of that name. */
+struct jinja_value jinja_getattr(struct jinja_run *r, struct jinja_value obj,
+                                 struct jinja_value name)
+{
+    if (jinja_is(obj, JINJA_UNDEFINED)) jinja_fail_undefined(r, obj);
+    struct jinja_value v = jinja_type_attr(r, obj, name.u.str);
+    if (!jinja_is(v, JINJA_MISSING)) return v;
+    if (is_special(name.u.str))
+        return unsafe_attr(r, obj, jinja_copy(r, name.u.str->s, name.u.str->len));
+    if (jinja_is(obj, JINJA_DICT)) {
+        const struct jinja_value *item = jinja_dict_get(r, obj.u.dict, name);
+        if (item) return *item;
+    }
+    return jinja_undefined_attr(r, obj, name);
+}
+
+/* The nth element, counted from the end where n < 0; JINJA_MISSING if there is none. */
+static struct jinja_value element_at(struct jinja_run *r, struct jinja_value obj, int64_t n)
+{
+    int64_t len = jinja_length(r, obj);
+    if (n < 0 && n >= -len) n += len;
+    if (n < 0 || n >= len) return jinja_missing();
+    if (jinja_is(obj, JINJA_STR)) {
+        size_t begin = jinja_str_char_at(r, obj.u.str, (size_t)n), end = begin;
+        jinja_str_next(obj.u.str, &end);
+        return jinja_str_part_value(r, obj.u.str, begin, end - begin);
+    }
+    if (jinja_is(obj, JINJA_RANGE)) return jinja_int(obj.u.range->start + n * obj.u.range->step);
+    return obj.u.list->items[n];
+}
+
+/* What obj[key] finds in Python; JINJA_MISSING for every way in which it raises. */
+static struct jinja_value find_item(struct jinja_run *r, struct jinja_value obj,
+                                    struct jinja_value key)
+{
+    if (jinja_is(obj, JINJA_DICT)) {
+        if (!jinja_is_hashable(r, key)) return jinja_missing();
+        const struct jinja_value *v = jinja_dict_get(r, obj.u.dict, key);
+        return v ? *v : jinja_missing();
+    }
+    bool indexed = (obj.type >= JINJA_STR && obj.type <= JINJA_TUPLE) || jinja_is(obj, JINJA_RANGE);
+    if (!indexed || !jinja_is_integer(key) || jinja_is(key, JINJA_BIG)) return jinja_missing();
+    return element_at(r, obj, jinja_to_index(r, key));
+}
+
+/* obj[key]: an item first, then, for names, the attribute. */
+struct jinja_value jinja_getitem(struct jinja_run *r, struct jinja_value obj,
+                                 struct jinja_value key)
+{
+    if (jinja_is(obj, JINJA_UNDEFINED)) jinja_fail_undefined(r, obj);
+    struct jinja_value v = find_item(r, obj, key);
+    if (jinja_is(v, JINJA_MISSING) && jinja_is(key, JINJA_STR))
+        v = jinja_type_attr(r, obj, key.u.str);
+    return jinja_is(v, JINJA_MISSING) ? jinja_undefined_attr(r, obj, key) : v;
+}

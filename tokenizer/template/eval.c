@@ -1,0 +1,327 @@
+/* SPDX-License-Identifier: MIT */
+/*
+ * Expressions: a walk over the tree, one case a kind of node. What the operators, attributes and
+ * calls mean is elsewhere (operators.c, attributes.c, the library).
+ */
+#include "tokenizer/template/eval.h"
+
+#include "tokenizer/template/iterate.h"
+#include "tokenizer/template/print.h"
+
+enum { LOADS_PER_STEP = 16 };
+
+struct jinja_frame *jinja_frame_new(struct jinja_run *r, struct jinja_frame *up, uint32_t n_slots)
+{
+    struct jinja_frame *f = JINJA_NEW(r, struct jinja_frame);
+    f->up = up;
+    f->slots = JINJA_NEW_N(r, n_slots, struct jinja_value);
+    return f;
+}
+
+struct jinja_value *jinja_slot(struct jinja_frame *f, struct jinja_ref ref)
+{
+    for (uint32_t i = 0; i < ref.up; i++)
+        f = f->up;
+    return &f->slots[ref.slot];
+}
+
+void jinja_enter_scope(struct jinja_run *r, struct jinja_frame *f,
+                       const struct jinja_scope_code *scope)
+{
+    jinja_spend(r, scope->n_loads / LOADS_PER_STEP);
+    for (size_t i = 0; i < scope->n_loads; i++) {
+        const struct jinja_load *l = &scope->loads[i];
+        struct jinja_value v = jinja_missing();
+        if (l->action == JINJA_LOAD_ALIAS) {
+            v = *jinja_slot(f, l->from);
+        } else if (l->action == JINJA_LOAD_RESOLVE) {
+            const struct jinja_value *found =
+                jinja_dict_get(r, r->context, jinja_from_str(l->name));
+            if (found) v = *found;
+        }
+        *jinja_slot(f, l->to) = v;
+    }
+}
+
+/* A slot that nothing was put into reads as undefined, under the name the template used. */
+static struct jinja_value eval_name(struct jinja_run *r, struct jinja_frame *f,
+                                    const struct jinja_node *node)
+{
+    struct jinja_value v = *jinja_slot(f, node->u.name.ref);
+    return jinja_is(v, JINJA_MISSING) ? jinja_undefined_name(r, node->u.name.text) : v;
+}
+
+static struct jinja_list *eval_all(struct jinja_run *r, struct jinja_frame *f,
+                                   const struct jinja_nodes *nodes)
+{
+    struct jinja_list *l = jinja_list_new(r, nodes->n);
+    for (size_t i = 0; i < nodes->n; i++)
+        jinja_list_add(r, l, jinja_eval(r, f, nodes->all[i]));
+    return l;
+}
+
+/* Keys and values in turn; a key that comes again keeps its place and takes the new value. */
+static struct jinja_value eval_dict(struct jinja_run *r, struct jinja_frame *f,
+                                    const struct jinja_nodes *pairs)
+{
+    struct jinja_dict *d = jinja_dict_new(r);
+    for (size_t i = 0; i + 1 < pairs->n; i += 2) {
+        struct jinja_value key = jinja_eval(r, f, pairs->all[i]);
+        jinja_dict_put(r, d, key, jinja_eval(r, f, pairs->all[i + 1]));
+    }
+    return jinja_from_dict(d);
+}
+
+/* str() of every part; a Markup among them counts as plain text here. */
+static struct jinja_value eval_concat(struct jinja_run *r, struct jinja_frame *f,
+                                      const struct jinja_nodes *parts)
+{
+    struct jinja_sb sb;
+    jinja_sb_init(&sb, r);
+    struct jinja_list *values = eval_all(r, f, parts);
+    for (size_t i = 0; i < values->n; i++)
+        jinja_print(&sb, values->items[i]);
+    return jinja_sb_value(&sb);
+}
+
+/* <= and >= are asked as two questions, which comes to the same for all values that order. */
+static bool compare(struct jinja_run *r, enum jinja_compare_op op, struct jinja_value a,
+                    struct jinja_value b)
+{
+    switch (op) {
+    case JINJA_EQ: return jinja_equal(r, a, b);
+    case JINJA_NE: return !jinja_equal(r, a, b);
+    case JINJA_LT: return jinja_less(r, a, b, "<");
+    case JINJA_GT: return jinja_less(r, b, a, ">");
+    case JINJA_LE: return jinja_less(r, a, b, "<=") || jinja_equal(r, a, b);
+    case JINJA_GE: return jinja_less(r, b, a, ">=") || jinja_equal(r, a, b);
+    case JINJA_IN: return jinja_contains(r, b, a);
+    default: return !jinja_contains(r, b, a);
+    }
+}
+
+/* a < b < c: every neighbouring pair, up to the first that fails. */
+static struct jinja_value eval_compare(struct jinja_run *r, struct jinja_frame *f,
+                                       const struct jinja_node *node)
+{
+    struct jinja_value left = jinja_eval(r, f, node->u.compare.left);
+    for (size_t i = 0; i < node->u.compare.n_ops; i++) {
+        struct jinja_value right = jinja_eval(r, f, node->u.compare.ops[i].expr);
+        if (!compare(r, node->u.compare.ops[i].op, left, right)) return jinja_bool(false);
+        left = right;
+    }
+    return jinja_bool(true);
+}
+
+/* The branch not taken is not evaluated, unknown filters in it included. */
+static struct jinja_value eval_cond(struct jinja_run *r, struct jinja_frame *f,
+                                    const struct jinja_node *node)
+{
+    if (jinja_truth(jinja_eval(r, f, node->u.cond.test))) return jinja_eval(r, f, node->u.cond.yes);
+    if (node->u.cond.no) return jinja_eval(r, f, node->u.cond.no);
+    return jinja_undefined_hint(r, "the inline if-expression evaluated to false and no else "
+                                   "section was defined.");
+}
+
+static struct jinja_value eval_optional(struct jinja_run *r, struct jinja_frame *f,
+                                        const struct jinja_node *node)
+{
+    return node ? jinja_eval(r, f, node) : jinja_none();
+}
+
+/* A slice never falls back to attributes and fails where an index would be undefined. */
+static struct jinja_value eval_getitem(struct jinja_run *r, struct jinja_frame *f,
+                                       const struct jinja_node *node)
+{
+    const struct jinja_node *index = node->u.getitem.index;
+    struct jinja_value obj = jinja_eval(r, f, node->u.getitem.object);
+    if (index->kind != JINJA_SLICE) return jinja_getitem(r, obj, jinja_eval(r, f, index));
+    struct jinja_value start = eval_optional(r, f, index->u.slice.start);
+    struct jinja_value stop = eval_optional(r, f, index->u.slice.stop);
+    return jinja_slice(r, obj, start, stop, eval_optional(r, f, index->u.slice.step));
+}
+
+/* ---- calls --------------------------------------------------------------------------------- */
+
+/* Each keyword once, whether spelled out or from a ** dict. */
+static void add_kw(struct jinja_run *r, struct jinja_args *args, const struct jinja_str *key,
+                   struct jinja_value v)
+{
+    for (size_t i = 0; i < args->n_kw; i++)
+        if (jinja_str_equal(args->keys[i], key))
+            jinja_raise(r, "got multiple values for keyword argument '%.*s'", (int)key->len,
+                        key->s);
+    args->keys[args->n_kw] = key;
+    args->kw[args->n_kw++] = v;
+}
+
+static void add_dynamic_kw(struct jinja_run *r, struct jinja_args *args, const struct jinja_dict *d)
+{
+    jinja_spend(r, (uint64_t)d->n * (d->n + args->n_kw) / 8);
+    for (size_t i = 0; i < d->n; i++) {
+        if (!jinja_is(d->pairs[i].key, JINJA_STR)) jinja_raise(r, "keywords must be strings");
+        add_kw(r, args, d->pairs[i].key.u.str, d->pairs[i].value);
+    }
+}
+
+void jinja_eval_args(struct jinja_run *r, struct jinja_frame *f, const struct jinja_call *call,
+                     struct jinja_value caller, struct jinja_args *ret)
+{
+    struct jinja_list *pos = eval_all(r, f, &call->args);
+    struct jinja_list *kw = eval_all(r, f, &call->kwargs);
+    struct jinja_value more = jinja_missing();
+    if (call->dyn_args) {
+        struct jinja_list *l = jinja_to_list(r, jinja_eval(r, f, call->dyn_args));
+        for (size_t i = 0; i < l->n; i++)
+            jinja_list_add(r, pos, l->items[i]);
+    }
+    if (call->dyn_kwargs) more = jinja_eval(r, f, call->dyn_kwargs);
+    if (!jinja_is(more, JINJA_MISSING) && !jinja_is(more, JINJA_DICT))
+        jinja_raise(r, "argument after ** must be a mapping, not %s", jinja_type_name(more));
+    size_t n_max = kw->n + 1 + (jinja_is(more, JINJA_DICT) ? more.u.dict->n : 0);
+    *ret = (struct jinja_args){.pos = pos->items, .n_pos = pos->n};
+    ret->keys = JINJA_NEW_N(r, n_max, const struct jinja_str *);
+    ret->kw = JINJA_NEW_N(r, n_max, struct jinja_value);
+    jinja_spend(r, (uint64_t)kw->n * kw->n / 8);
+    for (size_t i = 0; i < kw->n; i++)
+        add_kw(r, ret, call->keys[i], kw->items[i]);
+    if (!jinja_is(caller, JINJA_MISSING)) add_kw(r, ret, jinja_lit(r, "caller").u.str, caller);
+    if (jinja_is(more, JINJA_DICT)) add_dynamic_kw(r, ret, more.u.dict);
+}
+
+static struct jinja_value call_builtin(struct jinja_run *r, const struct jinja_builtin *b,
+                                       const struct jinja_args *args)
+{
+    struct jinja_value bound[JINJA_MAX_PARAMS];
+    if (b->signature.params) jinja_bind(r, b->name, b->signature, args, bound);
+    return b->call(r, bound, args);
+}
+
+static struct jinja_value call_method(struct jinja_run *r, const struct jinja_bound *m,
+                                      const struct jinja_args *args)
+{
+    struct jinja_value bound[JINJA_MAX_PARAMS];
+    if (m->method->signature.params)
+        jinja_bind(r, m->method->name, m->method->signature, args, bound);
+    return m->method->call(r, m->self, bound, args);
+}
+
+static struct jinja_value call_joiner(struct jinja_run *r, struct jinja_joiner *j)
+{
+    if (j->used) return j->sep;
+    j->used = true;
+    return jinja_lit(r, "");
+}
+
+struct jinja_value jinja_call_value(struct jinja_run *r, struct jinja_value callee,
+                                    const struct jinja_args *args)
+{
+    switch (callee.type) {
+    case JINJA_BUILTIN: return call_builtin(r, callee.u.builtin, args);
+    case JINJA_METHOD: return call_method(r, callee.u.method, args);
+    case JINJA_MACRO: return jinja_call_macro(r, callee.u.macro, args);
+    case JINJA_LOOP: return jinja_call_loop(r, callee.u.loop, args);
+    case JINJA_JOINER: return call_joiner(r, callee.u.joiner);
+    case JINJA_UNDEFINED: jinja_fail_undefined(r, callee);
+    default: jinja_raise(r, "'%s' object is not callable", jinja_type_name(callee));
+    }
+}
+
+/* A macro moves the line of the run; errors after it are the caller's again. */
+static struct jinja_value eval_call(struct jinja_run *r, struct jinja_frame *f,
+                                    const struct jinja_node *node)
+{
+    struct jinja_args args;
+    struct jinja_value callee = jinja_eval(r, f, node->u.call.callee);
+    jinja_eval_args(r, f, &node->u.call.args, jinja_missing(), &args);
+    int line = r->line;
+    struct jinja_value v = jinja_call_value(r, callee, &args);
+    r->line = line;
+    return v;
+}
+
+/* Names that are unknown were let pass inside conditions: here they are reached. */
+static struct jinja_value eval_apply(struct jinja_run *r, struct jinja_frame *f,
+                                     const struct jinja_node *node)
+{
+    struct jinja_args args;
+    bool is_filter = node->kind == JINJA_FILTER;
+    if (!node->u.apply.filter && !node->u.apply.test)
+        jinja_raise(r, "No %s named '%.*s' found.", is_filter ? "filter" : "test",
+                    (int)node->u.apply.name->len, node->u.apply.name->s);
+    struct jinja_value v = node->u.apply.subject ? jinja_eval(r, f, node->u.apply.subject)
+                                                 : jinja_from_str(r->block_text);
+    jinja_eval_args(r, f, &node->u.apply.args, jinja_missing(), &args);
+    if (is_filter) return jinja_apply_filter(r, node->u.apply.filter, v, &args);
+    return jinja_bool(jinja_apply_test(r, node->u.apply.test, v, &args));
+}
+
+/* ---- all ----------------------------------------------------------------------------------- */
+
+/* +true and -true are integers. */
+static struct jinja_value eval_sign(struct jinja_run *r, struct jinja_frame *f,
+                                    const struct jinja_node *node)
+{
+    struct jinja_value v = jinja_eval(r, f, node->u.operand);
+    if (jinja_is(v, JINJA_UNDEFINED)) jinja_fail_undefined(r, v);
+    if (!jinja_is_number(v))
+        jinja_raise(r, "bad operand type for unary %s: '%s'", node->kind == JINJA_NEG ? "-" : "+",
+                    jinja_type_name(v));
+    if (node->kind == JINJA_NEG) return jinja_negate(r, v);
+    if (jinja_is(v, JINJA_BOOL)) v.type = JINJA_INT;
+    return v;
+}
+
+/* The operand that decided, not a bool. */
+static struct jinja_value eval_logic(struct jinja_run *r, struct jinja_frame *f,
+                                     const struct jinja_node *node)
+{
+    struct jinja_value left = jinja_eval(r, f, node->u.binary.left);
+    if (jinja_truth(left) == (node->kind == JINJA_OR)) return left;
+    return jinja_eval(r, f, node->u.binary.right);
+}
+
+static struct jinja_value eval_binary(struct jinja_run *r, struct jinja_frame *f,
+                                      const struct jinja_node *node)
+{
+    struct jinja_value left = jinja_eval(r, f, node->u.binary.left);
+    return jinja_binary(r, node->u.binary.op, left, jinja_eval(r, f, node->u.binary.right));
+}
+
+static struct jinja_value eval_node(struct jinja_run *r, struct jinja_frame *f,
+                                    const struct jinja_node *node)
+{
+    switch (node->kind) {
+    case JINJA_CONST: return node->u.value;
+    case JINJA_NAME: return eval_name(r, f, node);
+    case JINJA_TUPLE_EXPR: return jinja_from_tuple(eval_all(r, f, &node->u.seq));
+    case JINJA_LIST_EXPR: return jinja_from_list(eval_all(r, f, &node->u.seq));
+    case JINJA_DICT_EXPR: return eval_dict(r, f, &node->u.seq);
+    case JINJA_BINARY: return eval_binary(r, f, node);
+    case JINJA_AND:
+    case JINJA_OR: return eval_logic(r, f, node);
+    case JINJA_NOT: return jinja_bool(!jinja_truth(jinja_eval(r, f, node->u.operand)));
+    case JINJA_NEG:
+    case JINJA_POS: return eval_sign(r, f, node);
+    case JINJA_CONCAT: return eval_concat(r, f, &node->u.seq);
+    case JINJA_COMPARE: return eval_compare(r, f, node);
+    case JINJA_COND: return eval_cond(r, f, node);
+    case JINJA_GETATTR:
+        return jinja_getattr(r, jinja_eval(r, f, node->u.getattr.object), node->u.getattr.name);
+    case JINJA_GETITEM: return eval_getitem(r, f, node);
+    case JINJA_CALL: return eval_call(r, f, node);
+    case JINJA_FILTER:
+    case JINJA_TEST: return eval_apply(r, f, node);
+    default: jinja_raise(r, "not an expression");
+    }
+}
+
+/* Where evaluation recurses, and so where its depth is counted and each step paid for. */
+struct jinja_value jinja_eval(struct jinja_run *r, struct jinja_frame *f,
+                              const struct jinja_node *node)
+{
+    jinja_enter(r);
+    struct jinja_value v = eval_node(r, f, node);
+    jinja_leave(r);
+    return v;
+}

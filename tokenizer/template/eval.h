@@ -1,0 +1,49 @@
+/* SPDX-License-Identifier: MIT */
+/*
+ * Running a parsed template: expressions (eval.c) and statements (exec.c).
+ */
+#ifndef HEARTH_TOKENIZER_TEMPLATE_EVAL_H
+#define HEARTH_TOKENIZER_TEMPLATE_EVAL_H
+
+#include "tokenizer/template/ast.h"
+#include "tokenizer/template/library.h"
+
+/* The variables of one running unit. */
+struct jinja_frame {
+    struct jinja_frame *up; /* of the unit it was defined in */
+    struct jinja_value *slots;
+};
+
+struct jinja_macro {
+    const struct jinja_macro_code *code;
+    struct jinja_frame *frame; /* where it was defined */
+};
+
+struct jinja_frame *jinja_frame_new(struct jinja_run *r, struct jinja_frame *up, uint32_t n_slots);
+/* The slot itself. */
+struct jinja_value *jinja_slot(struct jinja_frame *f, struct jinja_ref ref);
+/* Fills the slots of a scope that is being entered. */
+void jinja_enter_scope(struct jinja_run *r, struct jinja_frame *f,
+                       const struct jinja_scope_code *scope);
+
+struct jinja_value jinja_eval(struct jinja_run *r, struct jinja_frame *f,
+                              const struct jinja_node *node);
+
+/* Evaluates the arguments of a call; `caller` is added as a keyword unless JINJA_MISSING. */
+void jinja_eval_args(struct jinja_run *r, struct jinja_frame *f, const struct jinja_call *call,
+                     struct jinja_value caller, struct jinja_args *ret);
+
+/* callee(args); fails for what cannot be called. */
+struct jinja_value jinja_call_value(struct jinja_run *r, struct jinja_value callee,
+                                    const struct jinja_args *args);
+
+/* The text a macro or a recursive loop renders. */
+struct jinja_value jinja_call_macro(struct jinja_run *r, const struct jinja_macro *macro,
+                                    const struct jinja_args *args);
+struct jinja_value jinja_call_loop(struct jinja_run *r, struct jinja_loop *loop,
+                                   const struct jinja_args *args);
+
+/* Renders the whole template; r->context holds its variables, r->out takes the text. */
+void jinja_exec_tree(struct jinja_run *r, const struct jinja_tree *tree);
+
+#endif

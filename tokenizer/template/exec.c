@@ -1,0 +1,450 @@
+/* SPDX-License-Identifier: MIT */
+/*
+ * Statements: what a template does. Output goes to r->out; whatever captures text (macros, set and
+ * filter blocks, recursive loops) puts a buffer of its own there for the time.
+ */
+#include "tokenizer/template/eval.h"
+#include "tokenizer/template/iterate.h"
+#include "tokenizer/template/print.h"
+
+/* How a body ended: at its end, or by break or continue on the way to its loop. */
+enum flow { FLOW_NEXT, FLOW_BREAK, FLOW_CONTINUE };
+
+static enum flow exec(struct jinja_run *r, struct jinja_frame *f, const struct jinja_node *node);
+
+static enum flow exec_body(struct jinja_run *r, struct jinja_frame *f,
+                           const struct jinja_nodes *body)
+{
+    for (size_t i = 0; i < body->n; i++) {
+        enum flow flow = exec(r, f, body->all[i]);
+        if (flow != FLOW_NEXT) return flow;
+    }
+    return FLOW_NEXT;
+}
+
+/* ---- capturing output ---------------------------------------------------------------------- */
+
+struct capture {
+    struct jinja_sb sb;
+    struct jinja_sb *outer;
+};
+
+/* Output from here on goes to the capture's own buffer, up to capture_end. */
+static void capture_start(struct jinja_run *r, struct capture *c)
+{
+    jinja_sb_init(&c->sb, r);
+    c->outer = r->out;
+    r->out = &c->sb;
+}
+
+static const struct jinja_str *capture_end(struct jinja_run *r, struct capture *c)
+{
+    r->out = c->outer;
+    return jinja_sb_str(&c->sb);
+}
+
+/* Text that renders text: bounded more tightly than evaluation as such. */
+static void enter_call(struct jinja_run *r)
+{
+    if (++r->n_calls > JINJA_MAX_CALLS)
+        jinja_fail(r, JINJA_ELIMIT, "macros or loops call each other deeper than %d",
+                   JINJA_MAX_CALLS);
+}
+
+/* What a block puts out must be text already, as in the reference. */
+static void put_text(struct jinja_run *r, struct jinja_value v)
+{
+    if (!jinja_is(v, JINJA_STR))
+        jinja_raise(r, "expected str instance, %s found", jinja_type_name(v));
+    jinja_print(r->out, v);
+}
+
+/* ---- assignment ---------------------------------------------------------------------------- */
+
+static void assign(struct jinja_run *r, struct jinja_frame *f, const struct jinja_node *target,
+                   struct jinja_value v);
+
+/* All elements are taken before the first is assigned, as in Python. */
+static void unpack(struct jinja_run *r, struct jinja_frame *f, const struct jinja_nodes *targets,
+                   struct jinja_value v)
+{
+    struct jinja_iter it;
+    struct jinja_value item, *items = JINJA_NEW_N(r, targets->n, struct jinja_value);
+    size_t n = 0;
+    jinja_iter_start(r, &it, v);
+    while (jinja_iter_next(r, &it, &item)) {
+        if (n == targets->n) jinja_raise(r, "too many values to unpack (expected %zu)", targets->n);
+        items[n++] = item;
+    }
+    if (n < targets->n)
+        jinja_raise(r, "not enough values to unpack (expected %zu, got %zu)", targets->n, n);
+    for (size_t i = 0; i < n; i++)
+        assign(r, f, targets->all[i], items[i]);
+}
+
+static void assign(struct jinja_run *r, struct jinja_frame *f, const struct jinja_node *target,
+                   struct jinja_value v)
+{
+    if (target->kind == JINJA_NAME) {
+        *jinja_slot(f, target->u.name.ref) = v;
+    } else if (target->kind == JINJA_TUPLE_EXPR) {
+        unpack(r, f, &target->u.seq, v);
+    } else {
+        struct jinja_value ns = *jinja_slot(f, target->u.nsref.ref);
+        jinja_dict_put(r, ns.u.dict, target->u.nsref.attr, v);
+    }
+}
+
+/* Assignment to an attribute works on namespaces only, which is found out beforehand. */
+static void check_namespaces(struct jinja_run *r, struct jinja_frame *f,
+                             const struct jinja_node *target)
+{
+    if (target->kind == JINJA_TUPLE_EXPR) {
+        for (size_t i = 0; i < target->u.seq.n; i++)
+            check_namespaces(r, f, target->u.seq.all[i]);
+    } else if (target->kind == JINJA_NSREF &&
+               !jinja_is(*jinja_slot(f, target->u.nsref.ref), JINJA_NAMESPACE)) {
+        jinja_raise(r, "cannot assign attribute on non-namespace object");
+    }
+}
+
+/* break and continue leave the block, and with it what it captured. */
+static enum flow exec_set_block(struct jinja_run *r, struct jinja_frame *f,
+                                const struct jinja_node *node)
+{
+    struct capture c;
+    jinja_enter_scope(r, f, &node->u.set.scope);
+    capture_start(r, &c);
+    enum flow flow = exec_body(r, f, &node->u.set.body);
+    struct jinja_value v = jinja_from_str(capture_end(r, &c));
+    if (flow != FLOW_NEXT) return flow;
+    if (node->u.set.filter) {
+        const struct jinja_str *outer = r->block_text;
+        r->block_text = v.u.str;
+        v = jinja_eval(r, f, node->u.set.filter);
+        r->block_text = outer;
+    }
+    check_namespaces(r, f, node->u.set.target);
+    assign(r, f, node->u.set.target, v);
+    return FLOW_NEXT;
+}
+
+static enum flow exec_filter_block(struct jinja_run *r, struct jinja_frame *f,
+                                   const struct jinja_node *node)
+{
+    struct capture c;
+    jinja_enter_scope(r, f, &node->u.scoped.scope);
+    capture_start(r, &c);
+    enum flow flow = exec_body(r, f, &node->u.scoped.body);
+    const struct jinja_str *text = capture_end(r, &c), *outer = r->block_text;
+    if (flow != FLOW_NEXT) return flow;
+    r->block_text = text;
+    put_text(r, jinja_eval(r, f, node->u.scoped.filter));
+    r->block_text = outer;
+    return FLOW_NEXT;
+}
+
+/* Values belong to the scope outside: with a=1, b=a does not see its own a. */
+static enum flow exec_with(struct jinja_run *r, struct jinja_frame *f,
+                           const struct jinja_node *node)
+{
+    jinja_enter_scope(r, f, &node->u.scoped.scope);
+    for (size_t i = 0; i < node->u.scoped.targets.n; i++)
+        assign(r, f, node->u.scoped.targets.all[i], jinja_eval(r, f, node->u.scoped.values.all[i]));
+    return exec_body(r, f, &node->u.scoped.body);
+}
+
+/* ---- loops --------------------------------------------------------------------------------- */
+
+/* The elements of a loop that pass its condition, tested as they are asked for. */
+struct tested {
+    const struct jinja_for *code;
+    struct jinja_frame *frame;
+    struct jinja_iter iter;
+    bool started;
+};
+
+static bool next_tested(struct jinja_run *r, void *state, struct jinja_value *ret)
+{
+    struct tested *t = state;
+    if (!t->started) jinja_enter_scope(r, t->frame, &t->code->test_scope);
+    t->started = true;
+    while (jinja_iter_next(r, &t->iter, ret)) {
+        assign(r, t->frame, t->code->test_target, *ret);
+        if (jinja_truth(jinja_eval(r, t->frame, t->code->test))) return true;
+    }
+    return false;
+}
+
+/* `outer`: the frame in which the condition is defined. */
+static struct jinja_value filter_elements(struct jinja_run *r, struct jinja_frame *outer,
+                                          const struct jinja_for *code, struct jinja_value v)
+{
+    struct tested *t = JINJA_NEW(r, struct tested);
+    t->code = code;
+    t->frame = jinja_frame_new(r, outer, code->n_test_slots);
+    jinja_iter_start(r, &t->iter, v);
+    return jinja_gen_new(r, "generator", next_tested, t);
+}
+
+/* The loop itself, in frame f; `loop` is ready to give its elements. */
+static enum flow run_loop(struct jinja_run *r, struct jinja_frame *f, const struct jinja_for *code,
+                          struct jinja_loop *loop)
+{
+    struct jinja_value v;
+    bool ran = false; /* some pass came to its end: the reference's condition for no else */
+    while (jinja_loop_next(r, loop, &v)) {
+        assign(r, f, code->target, v);
+        if (code->uses_loop)
+            *jinja_slot(f, code->loop) = (struct jinja_value){.type = JINJA_LOOP, .u.loop = loop};
+        jinja_enter_scope(r, f, &code->scope);
+        enum flow flow = exec_body(r, f, &code->body);
+        if (flow == FLOW_BREAK) break;
+        ran = ran || flow == FLOW_NEXT;
+    }
+    if (ran || code->otherwise.n == 0) return FLOW_NEXT;
+    jinja_enter_scope(r, f, &code->else_scope);
+    return exec_body(r, f, &code->otherwise);
+}
+
+/* Fails, as the reference does, for what cannot be walked, before anything of the loop runs. */
+static struct jinja_loop *new_loop(struct jinja_run *r, struct jinja_frame *outer,
+                                   const struct jinja_for *code, struct jinja_value iterable)
+{
+    struct jinja_loop *loop = JINJA_NEW(r, struct jinja_loop);
+    if (code->test) iterable = filter_elements(r, outer, code, iterable);
+    jinja_loop_init(r, loop, iterable);
+    return loop;
+}
+
+/* One level of a recursive loop, to text. */
+static const struct jinja_str *render_level(struct jinja_run *r, struct jinja_frame *outer,
+                                            const struct jinja_node *node,
+                                            struct jinja_value iterable, int64_t depth0)
+{
+    const struct jinja_for *code = node->u.loop;
+    struct capture c;
+    struct jinja_loop *loop = new_loop(r, outer, code, iterable);
+    loop->depth0 = depth0;
+    loop->recursive = node;
+    loop->frame = outer;
+    enter_call(r);
+    capture_start(r, &c);
+    run_loop(r, jinja_frame_new(r, outer, code->n_slots), code, loop);
+    r->n_calls--;
+    return capture_end(r, &c);
+}
+
+/* loop(children): the same statement over other elements, one level deeper. */
+struct jinja_value jinja_call_loop(struct jinja_run *r, struct jinja_loop *loop,
+                                   const struct jinja_args *args)
+{
+    if (!loop->recursive)
+        jinja_raise(r, "The loop must have the 'recursive' marker to be called recursively.");
+    if (args->n_pos != 1 || args->n_kw) jinja_raise(r, "loop() takes one argument");
+    return jinja_from_str(
+        render_level(r, loop->frame, loop->recursive, args->pos[0], loop->depth0 + 1));
+}
+
+/* The elements are evaluated outside the loop's scope. */
+static enum flow exec_for(struct jinja_run *r, struct jinja_frame *f, const struct jinja_node *node)
+{
+    struct jinja_value iterable = jinja_eval(r, f, node->u.loop->iter);
+    if (node->u.loop->recursive) {
+        jinja_sb_add(r->out, render_level(r, f, node, iterable, 0));
+        return FLOW_NEXT;
+    }
+    return run_loop(r, f, node->u.loop, new_loop(r, f, node->u.loop, iterable));
+}
+
+/* ---- macros -------------------------------------------------------------------------------- */
+
+const struct jinja_str *jinja_macro_name(const struct jinja_macro *macro)
+{
+    return macro->code->name;
+}
+
+/* A macro remembers the frame it was defined in; it sees later changes of its variables. */
+static struct jinja_value new_macro(struct jinja_run *r, struct jinja_frame *f,
+                                    const struct jinja_macro_code *code)
+{
+    struct jinja_macro *macro = JINJA_NEW(r, struct jinja_macro);
+    macro->code = code;
+    macro->frame = f;
+    return (struct jinja_value){.type = JINJA_MACRO, .u.macro = macro};
+}
+
+/* Takes a keyword argument out of the array; JINJA_MISSING if it was not given. */
+static struct jinja_value take_kw(struct jinja_run *r, struct jinja_args *args,
+                                  const struct jinja_str *name)
+{
+    jinja_spend(r, args->n_kw / 8);
+    for (size_t i = 0; i < args->n_kw; i++) {
+        if (!jinja_str_equal(args->keys[i], name)) continue;
+        struct jinja_value v = args->kw[i];
+        for (size_t j = i + 1; j < args->n_kw; j++) {
+            args->keys[j - 1] = args->keys[j];
+            args->kw[j - 1] = args->kw[j];
+        }
+        args->n_kw--;
+        return v;
+    }
+    return jinja_missing();
+}
+
+static struct jinja_value kwargs_dict(struct jinja_run *r, const struct jinja_args *args)
+{
+    struct jinja_dict *d = jinja_dict_new(r);
+    for (size_t i = 0; i < args->n_kw; i++)
+        jinja_dict_put(r, d, jinja_from_str(args->keys[i]), args->kw[i]);
+    return jinja_from_dict(d);
+}
+
+static struct jinja_value varargs_tuple(struct jinja_run *r, const struct jinja_args *args,
+                                        size_t from)
+{
+    struct jinja_list *l = jinja_list_new(r, 0);
+    for (size_t i = from; i < args->n_pos; i++)
+        jinja_list_add(r, l, args->pos[i]);
+    return jinja_from_tuple(l);
+}
+
+/* What is left over goes to kwargs and varargs where the macro uses them, else it is an error. */
+static void bind_rest(struct jinja_run *r, struct jinja_frame *f,
+                      const struct jinja_macro_code *code, const struct jinja_args *args)
+{
+    const struct jinja_str anonymous = {.s = "caller", .len = 6};
+    const struct jinja_str *name = code->name ? code->name : &anonymous;
+    if (code->takes_kwargs)
+        *jinja_slot(f, code->kwargs) = kwargs_dict(r, args);
+    else if (args->n_kw)
+        jinja_raise(r, "macro '%.*s' takes no keyword argument '%.*s'", (int)name->len, name->s,
+                    (int)args->keys[0]->len, args->keys[0]->s);
+    if (code->takes_varargs)
+        *jinja_slot(f, code->varargs) = varargs_tuple(r, args, code->params.n);
+    else if (args->n_pos > code->params.n)
+        jinja_raise(r, "macro '%.*s' takes not more than %zu argument(s)", (int)name->len, name->s,
+                    code->params.n);
+}
+
+static void bind_caller(struct jinja_run *r, struct jinja_frame *f,
+                        const struct jinja_macro_code *code, struct jinja_args *args, bool found)
+{
+    if (!code->takes_caller || found) return;
+    if (code->explicit_caller) jinja_raise(r, "a macro takes its caller as a keyword");
+    const struct jinja_str name = {.s = "caller", .len = 6, .origin = JINJA_TRUSTED};
+    struct jinja_value caller = take_kw(r, args, &name);
+    if (jinja_is(caller, JINJA_MISSING) || jinja_is(caller, JINJA_NONE))
+        caller = jinja_undefined_hint(r, "No caller defined");
+    *jinja_slot(f, code->caller) = caller;
+}
+
+/* Parameters not given have their default, evaluated now, or are undefined. */
+static void fill_defaults(struct jinja_run *r, struct jinja_frame *f,
+                          const struct jinja_macro_code *code)
+{
+    size_t first = code->params.n - code->defaults.n;
+    for (size_t i = 0; i < code->params.n; i++) {
+        struct jinja_value *slot = jinja_slot(f, code->param_refs[i]);
+        if (!jinja_is(*slot, JINJA_MISSING)) continue;
+        struct jinja_value v = i >= first
+                                   ? jinja_eval(r, f, code->defaults.all[i - first])
+                                   : jinja_undefined_name(r, code->params.all[i]->u.name.text);
+        *jinja_slot(f, code->param_refs[i]) = v;
+    }
+}
+
+struct jinja_value jinja_call_macro(struct jinja_run *r, const struct jinja_macro *macro,
+                                    const struct jinja_args *args)
+{
+    const struct jinja_macro_code *code = macro->code;
+    struct jinja_frame *f = jinja_frame_new(r, macro->frame, code->n_slots);
+    struct jinja_args rest = *args;
+    struct capture c;
+    bool found_caller = code->explicit_caller && args->n_pos >= code->params.n;
+    enter_call(r);
+    for (size_t i = 0; i < code->params.n; i++) {
+        const struct jinja_str *name = code->params.all[i]->u.name.name;
+        bool given = i < args->n_pos;
+        *jinja_slot(f, code->param_refs[i]) = given ? args->pos[i] : take_kw(r, &rest, name);
+        found_caller = found_caller || (!given && jinja_str_is(name, "caller"));
+    }
+    bind_caller(r, f, code, &rest, found_caller);
+    bind_rest(r, f, code, &rest);
+    jinja_enter_scope(r, f, &code->scope);
+    fill_defaults(r, f, code);
+    capture_start(r, &c);
+    exec_body(r, f, &code->body);
+    r->n_calls--;
+    return jinja_from_str(capture_end(r, &c));
+}
+
+/* The block's body goes to the callee as its keyword `caller`. */
+static void exec_call_block(struct jinja_run *r, struct jinja_frame *f,
+                            const struct jinja_node *node)
+{
+    struct jinja_args args;
+    const struct jinja_node *call = node->u.macro.call;
+    struct jinja_value callee = jinja_eval(r, f, call->u.call.callee);
+    jinja_eval_args(r, f, &call->u.call.args, new_macro(r, f, node->u.macro.code), &args);
+    put_text(r, jinja_call_value(r, callee, &args));
+}
+
+/* ---- all ----------------------------------------------------------------------------------- */
+
+static enum flow exec_if(struct jinja_run *r, struct jinja_frame *f, const struct jinja_node *node)
+{
+    for (size_t i = 0; i < node->u.cond_block.n_branches; i++) {
+        const struct jinja_branch *b = &node->u.cond_block.branches[i];
+        r->line = b->test->line;
+        if (jinja_truth(jinja_eval(r, f, b->test))) return exec_body(r, f, &b->body);
+    }
+    return exec_body(r, f, &node->u.cond_block.otherwise);
+}
+
+static enum flow exec_node(struct jinja_run *r, struct jinja_frame *f,
+                           const struct jinja_node *node)
+{
+    switch (node->kind) {
+    case JINJA_DATA:
+        jinja_spend_bytes(r, node->u.data->len);
+        jinja_sb_add(r->out, node->u.data);
+        break;
+    case JINJA_OUTPUT: jinja_print(r->out, jinja_eval(r, f, node->u.operand)); break;
+    case JINJA_IF: return exec_if(r, f, node);
+    case JINJA_FOR: return exec_for(r, f, node);
+    case JINJA_SET:
+        check_namespaces(r, f, node->u.set.target);
+        assign(r, f, node->u.set.target, jinja_eval(r, f, node->u.set.value));
+        break;
+    case JINJA_SET_BLOCK: return exec_set_block(r, f, node);
+    case JINJA_MACRO_DEF:
+        *jinja_slot(f, node->u.macro.ref) = new_macro(r, f, node->u.macro.code);
+        break;
+    case JINJA_CALL_BLOCK: exec_call_block(r, f, node); break;
+    case JINJA_FILTER_BLOCK: return exec_filter_block(r, f, node);
+    case JINJA_WITH:
+    case JINJA_SCOPE: return exec_with(r, f, node);
+    case JINJA_BREAK: return FLOW_BREAK;
+    case JINJA_CONTINUE: return FLOW_CONTINUE;
+    default: break;
+    }
+    return FLOW_NEXT;
+}
+
+static enum flow exec(struct jinja_run *r, struct jinja_frame *f, const struct jinja_node *node)
+{
+    jinja_enter(r);
+    r->line = node->line;
+    enum flow flow = exec_node(r, f, node);
+    jinja_leave(r);
+    return flow;
+}
+
+void jinja_exec_tree(struct jinja_run *r, const struct jinja_tree *tree)
+{
+    struct jinja_frame *f = jinja_frame_new(r, NULL, tree->n_slots);
+    jinja_enter_scope(r, f, &tree->scope);
+    exec_body(r, f, &tree->body);
+    r->line = 0;
+}

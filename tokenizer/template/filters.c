@@ -1,0 +1,673 @@
+/* SPDX-License-Identifier: MIT */
+/*
+ * Filters on sequences, mappings and numbers. Those that give a generator in the reference give one
+ * here, and find their mistakes, as there, when the first element is asked for.
+ */
+#include <math.h>
+
+#include "tokenizer/template/iterate.h"
+#include "tokenizer/template/library.h"
+#include "tokenizer/template/number.h"
+#include "tokenizer/template/print.h"
+
+/* ---- attribute paths ----------------------------------------------------------------------- */
+
+/* "a.b.0": looked up one after the other. No parts: the element itself. */
+struct path {
+    struct jinja_value *parts;
+    size_t n;
+    struct jinja_value otherwise; /* for what is undefined on the way, or JINJA_MISSING */
+    bool fold_case;               /* strings at the end are compared in lower case */
+};
+
+static bool is_number_text(const struct jinja_str *s)
+{
+    for (size_t i = 0; i < s->len; i++)
+        if (s->s[i] < '0' || s->s[i] > '9') return false;
+    return s->len > 0;
+}
+
+/* Digits between dots are indices: "calls.0.name". */
+static struct path make_path(struct jinja_run *r, struct jinja_value attr, bool fold_case)
+{
+    struct path p = {.otherwise = jinja_missing(), .fold_case = fold_case};
+    struct jinja_str dot = {.s = ".", .len = 1, .origin = JINJA_TRUSTED};
+    if (jinja_is(attr, JINJA_NONE) || jinja_is(attr, JINJA_MISSING)) return p;
+    if (!jinja_is(attr, JINJA_STR)) {
+        p.parts = JINJA_NEW(r, struct jinja_value);
+        p.parts[p.n++] = attr;
+        return p;
+    }
+    struct jinja_list *l = jinja_str_split(r, attr.u.str, &dot, -1, false);
+    for (size_t i = 0; i < l->n; i++) {
+        const struct jinja_str *s = l->items[i].u.str;
+        if (is_number_text(s)) jinja_int_parse(r, s->s, s->len, 10, false, &l->items[i]);
+    }
+    p.parts = l->items;
+    p.n = l->n;
+    return p;
+}
+
+/* Sorting and comparing by default do not tell upper from lower case. */
+static struct jinja_value fold(struct jinja_run *r, struct jinja_value v)
+{
+    return jinja_is(v, JINJA_STR) ? jinja_str_case(r, v.u.str, JINJA_LOWER) : v;
+}
+
+/* Every step is obj[part]; what is undefined on the way becomes the default, if there is one. */
+static struct jinja_value follow(struct jinja_run *r, const struct path *p, struct jinja_value v)
+{
+    for (size_t i = 0; i < p->n; i++) {
+        v = jinja_getitem(r, v, p->parts[i]);
+        if (jinja_is(v, JINJA_UNDEFINED) && !jinja_is(p->otherwise, JINJA_MISSING) &&
+            !jinja_is(p->otherwise, JINJA_NONE))
+            v = p->otherwise;
+    }
+    return p->fold_case ? fold(r, v) : v;
+}
+
+/* ---- one element --------------------------------------------------------------------------- */
+
+JINJA_FILTER_FN(f_first)
+{
+    struct jinja_iter it;
+    struct jinja_value first;
+    jinja_iter_start(r, &it, v);
+    if (jinja_iter_next(r, &it, &first)) return first;
+    return jinja_undefined_hint(r, "No first item, sequence was empty.");
+}
+
+JINJA_FILTER_FN(f_last)
+{
+    if (jinja_is(v, JINJA_STR) && v.u.str->len) {
+        int32_t cp;
+        size_t at = jinja_str_prev(v.u.str, v.u.str->len, &cp);
+        return jinja_str_part_value(r, v.u.str, at, v.u.str->len - at);
+    }
+    const struct jinja_list *l = jinja_reversed(r, v);
+    return l->n ? l->items[0] : jinja_undefined_hint(r, "No last item, sequence was empty.");
+}
+
+/* Of equal elements the first. */
+static struct jinja_value extreme(struct jinja_run *r, struct jinja_value v,
+                                  const struct jinja_value *a, bool max)
+{
+    struct path p = make_path(r, a[1], !jinja_truth(a[0]));
+    struct jinja_iter it;
+    struct jinja_value item, best, best_key = jinja_missing();
+    jinja_iter_start(r, &it, v);
+    while (jinja_iter_next(r, &it, &item)) {
+        struct jinja_value key = follow(r, &p, item);
+        bool better = jinja_is(best_key, JINJA_MISSING) ||
+                      (max ? jinja_less(r, best_key, key, ">") : jinja_less(r, key, best_key, "<"));
+        if (!better) continue;
+        best = item;
+        best_key = key;
+    }
+    if (!jinja_is(best_key, JINJA_MISSING)) return best;
+    return jinja_undefined_hint(r, "No aggregated item, sequence was empty.");
+}
+
+JINJA_FILTER_FN(f_max)
+{
+    return extreme(r, v, a, true);
+}
+JINJA_FILTER_FN(f_min)
+{
+    return extreme(r, v, a, false);
+}
+
+/* Attributes only: unlike obj.name it does not fall back to items. */
+JINJA_FILTER_FN(f_attr)
+{
+    const struct jinja_str *name = jinja_need_str(r, a[0], "attribute name");
+    if (jinja_is(v, JINJA_UNDEFINED)) jinja_fail_undefined(r, v);
+    struct jinja_value attr = jinja_type_attr(r, v, name);
+    return jinja_is(attr, JINJA_MISSING) ? jinja_undefined_attr(r, v, a[0]) : attr;
+}
+
+JINJA_FILTER_FN(f_default)
+{
+    bool replace = jinja_is(v, JINJA_UNDEFINED) || (jinja_truth(a[1]) && !jinja_truth(v));
+    return replace ? jinja_or(a[0], jinja_lit(r, "")) : v;
+}
+
+JINJA_FILTER_FN(f_length)
+{
+    return jinja_int(jinja_length(r, v));
+}
+
+/* ---- whole sequences ----------------------------------------------------------------------- */
+
+JINJA_FILTER_FN(f_list)
+{
+    return jinja_tainted(jinja_from_list(jinja_to_list(r, v)), v.input);
+}
+
+/* Text gives text, what has a length a generator, a generator a list. */
+JINJA_FILTER_FN(f_reverse)
+{
+    if (jinja_is(v, JINJA_STR)) return jinja_slice(r, v, jinja_none(), jinja_none(), jinja_int(-1));
+    if (jinja_has_length(v) && !jinja_is(v, JINJA_LOOP))
+        return jinja_gen_over(r, "reversed", jinja_from_list(jinja_reversed(r, v)));
+    return jinja_from_list(jinja_reversed(r, jinja_from_list(jinja_to_list(r, v))));
+}
+
+/* Sort keys of the sort filter are lists: one entry for each of "a,b". */
+static struct jinja_value sort_key(struct jinja_run *r, const struct path *paths, size_t n,
+                                   struct jinja_value item)
+{
+    struct jinja_list *key = jinja_list_new(r, n);
+    for (size_t i = 0; i < n; i++)
+        jinja_list_add(r, key, follow(r, &paths[i], item));
+    return jinja_from_list(key);
+}
+
+JINJA_FILTER_FN(f_sort)
+{
+    struct jinja_str comma = {.s = ",", .len = 1, .origin = JINJA_TRUSTED};
+    struct jinja_list *attrs = jinja_list_new(r, 1);
+    if (jinja_is(a[2], JINJA_STR))
+        attrs = jinja_str_split(r, a[2].u.str, &comma, -1, false);
+    else
+        jinja_list_add(r, attrs, a[2]);
+    struct path *paths = JINJA_NEW_N(r, attrs->n, struct path);
+    for (size_t i = 0; i < attrs->n; i++)
+        paths[i] = make_path(r, attrs->items[i], !jinja_truth(a[1]));
+    struct jinja_list *l = jinja_to_list(r, v);
+    struct jinja_value *keys = JINJA_NEW_N(r, l->n, struct jinja_value);
+    for (size_t i = 0; i < l->n; i++)
+        keys[i] = sort_key(r, paths, attrs->n, l->items[i]);
+    jinja_sort(r, keys, l->items, l->n, jinja_truth(a[0]));
+    return jinja_tainted(jinja_from_list(l), v.input);
+}
+
+static size_t dictsort_position(struct jinja_run *r, struct jinja_value by)
+{
+    if (jinja_is(by, JINJA_MISSING)) return 0;
+    if (jinja_is(by, JINJA_STR) && jinja_str_is(by.u.str, "key")) return 0;
+    if (jinja_is(by, JINJA_STR) && jinja_str_is(by.u.str, "value")) return 1;
+    jinja_raise(r, "You can only sort by either \"key\" or \"value\"");
+}
+
+/* Pairs by key or value; without case unless asked for. */
+JINJA_FILTER_FN(f_dictsort)
+{
+    size_t by = dictsort_position(r, a[1]);
+    if (jinja_is(v, JINJA_UNDEFINED)) jinja_fail_undefined(r, v);
+    if (!jinja_is(v, JINJA_DICT))
+        jinja_raise(r, "'%s' has no attribute 'items'", jinja_object_name(v));
+    const struct jinja_dict *d = v.u.dict;
+    struct jinja_list *l = jinja_list_new(r, d->n);
+    struct jinja_value *keys = JINJA_NEW_N(r, d->n, struct jinja_value);
+    for (size_t i = 0; i < d->n; i++) {
+        jinja_list_add(r, l, jinja_pair_tuple(r, d->pairs[i].key, d->pairs[i].value));
+        keys[i] = by ? d->pairs[i].value : d->pairs[i].key;
+        if (!jinja_truth(a[0])) keys[i] = fold(r, keys[i]);
+    }
+    jinja_sort(r, keys, l->items, l->n, jinja_truth(a[2]));
+    return jinja_tainted(jinja_from_list(l), v.input);
+}
+
+/*
+ * Sorted by the attribute first, so each value is one group; it shows as its first element has it.
+ */
+JINJA_FILTER_FN(f_groupby)
+{
+    struct path p = make_path(r, a[0], !jinja_truth(a[2])), plain = make_path(r, a[0], false);
+    p.otherwise = plain.otherwise = jinja_or(a[1], jinja_none());
+    struct jinja_list *l = jinja_to_list(r, v), *groups = jinja_list_new(r, 4);
+    struct jinja_value *keys = JINJA_NEW_N(r, l->n, struct jinja_value);
+    for (size_t i = 0; i < l->n; i++)
+        keys[i] = follow(r, &p, l->items[i]);
+    jinja_sort(r, keys, l->items, l->n, false);
+    for (size_t i = 0; i < l->n;) {
+        struct jinja_list *items = jinja_list_new(r, 4);
+        size_t first = i;
+        while (i < l->n && jinja_equal(r, keys[i], keys[first]))
+            jinja_list_add(r, items, l->items[i++]);
+        if (i == first) jinja_list_add(r, items, l->items[i++]); /* NaN differs from itself */
+        struct jinja_value group =
+            jinja_pair_tuple(r, follow(r, &plain, items->items[0]), jinja_from_list(items));
+        group.u.list->group = true;
+        jinja_list_add(r, groups, group);
+    }
+    return jinja_from_list(groups);
+}
+
+/* By the + operator from `start` on, so lists can be summed and strings cannot. */
+JINJA_FILTER_FN(f_sum)
+{
+    struct path p = make_path(r, a[0], false);
+    struct jinja_iter it;
+    struct jinja_value item, sum = jinja_or(a[1], jinja_int(0));
+    if (jinja_is(sum, JINJA_STR))
+        jinja_raise(r, "sum() can't sum strings [use ''.join(seq) instead]");
+    jinja_iter_start(r, &it, v);
+    while (jinja_iter_next(r, &it, &item))
+        sum = jinja_binary(r, JINJA_ADD, sum, follow(r, &p, item));
+    return sum;
+}
+
+JINJA_FILTER_FN(f_join)
+{
+    struct path p = make_path(r, a[1], false);
+    const struct jinja_str *sep = jinja_to_str(r, jinja_or(a[0], jinja_lit(r, "")));
+    if (p.n == 0) return jinja_str_join(r, sep, v, false);
+    struct jinja_list *l = jinja_to_list(r, v);
+    for (size_t i = 0; i < l->n; i++)
+        l->items[i] = follow(r, &p, l->items[i]);
+    return jinja_str_join(r, sep, jinja_from_list(l), false);
+}
+
+/* ---- generators ---------------------------------------------------------------------------- */
+
+/* The state of map, select, reject, selectattr, rejectattr, unique, batch, slice, items. */
+struct stage {
+    struct jinja_value source;
+    struct jinja_iter iter;
+    struct jinja_args args;
+    bool started;
+    bool by_attr, reject; /* select and its like */
+    struct path path;
+    const struct jinja_filter *filter;
+    const struct jinja_test *test;
+    struct jinja_dict *seen; /* unique */
+    struct jinja_list *all;  /* slice */
+    int64_t size, at;        /* batch, slice */
+    struct jinja_value fill;
+    struct jinja_value held; /* batch: the element that began the next one */
+};
+
+/* The arguments outlive the call: the generator uses them when it is walked. */
+static struct jinja_args copy_args(struct jinja_run *r, const struct jinja_args *args)
+{
+    struct jinja_args copy = *args;
+    copy.pos = JINJA_NEW_N(r, args->n_pos, struct jinja_value);
+    for (size_t i = 0; i < args->n_pos; i++)
+        copy.pos[i] = args->pos[i];
+    return copy;
+}
+
+static struct stage *new_stage(struct jinja_run *r, struct jinja_value source,
+                               const struct jinja_args *args)
+{
+    struct stage *s = JINJA_NEW(r, struct stage);
+    s->source = source;
+    s->args = copy_args(r, args);
+    return s;
+}
+
+static void drop_args(struct jinja_args *args, size_t n)
+{
+    args->pos += n;
+    args->n_pos -= n;
+}
+
+static struct jinja_value keyword(const struct jinja_args *args, const char *name)
+{
+    for (size_t i = 0; i < args->n_kw; i++)
+        if (jinja_str_is(args->keys[i], name)) return args->kw[i];
+    return jinja_missing();
+}
+
+_Noreturn static void fail_unknown(struct jinja_run *r, const char *what, struct jinja_value name)
+{
+    const struct jinja_str *s = jinja_repr(r, name, false);
+    jinja_raise(r, "No %s named %.*s.", what, (int)s->len, s->s);
+}
+
+/* map('filter', ...) or map(attribute='a.b', default=x) */
+static void start_map(struct jinja_run *r, struct stage *s)
+{
+    struct jinja_value attr = keyword(&s->args, "attribute");
+    if (s->args.n_pos == 0 && !jinja_is(attr, JINJA_MISSING)) {
+        struct jinja_value otherwise = keyword(&s->args, "default");
+        if (s->args.n_kw > 1u + !jinja_is(otherwise, JINJA_MISSING))
+            jinja_raise(r, "map got an unexpected keyword argument");
+        s->path = make_path(r, attr, false);
+        s->path.otherwise = otherwise;
+        return;
+    }
+    if (s->args.n_pos == 0) jinja_raise(r, "map requires a filter argument");
+    struct jinja_value name = s->args.pos[0];
+    s->filter = jinja_is(name, JINJA_STR) ? jinja_find_filter(name.u.str) : NULL;
+    if (!s->filter) fail_unknown(r, "filter", name);
+    drop_args(&s->args, 1);
+}
+
+/* A value that is false gives nothing and is not looked into. */
+static bool next_mapped(struct jinja_run *r, void *state, struct jinja_value *ret)
+{
+    struct stage *s = state;
+    if (!s->started) {
+        if (!jinja_truth(s->source)) return false;
+        start_map(r, s);
+        jinja_iter_start(r, &s->iter, s->source);
+        s->started = true;
+    }
+    if (!jinja_iter_next(r, &s->iter, ret)) return false;
+    *ret = s->filter ? jinja_apply_filter(r, s->filter, *ret, &s->args) : follow(r, &s->path, *ret);
+    return true;
+}
+
+JINJA_FILTER_FN(f_map)
+{
+    return jinja_gen_new(r, "generator", next_mapped, new_stage(r, v, args));
+}
+
+/* select('test', ...), selectattr('a.b', 'test', ...); without a test truth decides. */
+static void start_select(struct jinja_run *r, struct stage *s)
+{
+    if (s->by_attr) {
+        if (s->args.n_pos == 0) jinja_raise(r, "Missing parameter for attribute name");
+        s->path = make_path(r, s->args.pos[0], false);
+        drop_args(&s->args, 1);
+    }
+    if (s->args.n_pos == 0) return;
+    struct jinja_value name = s->args.pos[0];
+    s->test = jinja_is(name, JINJA_STR) ? jinja_find_test(name.u.str) : NULL;
+    if (!s->test) fail_unknown(r, "test", name);
+    drop_args(&s->args, 1);
+}
+
+static bool next_selected(struct jinja_run *r, void *state, struct jinja_value *ret)
+{
+    struct stage *s = state;
+    if (!s->started) {
+        if (!jinja_truth(s->source)) return false;
+        start_select(r, s);
+        jinja_iter_start(r, &s->iter, s->source);
+        s->started = true;
+    }
+    while (jinja_iter_next(r, &s->iter, ret)) {
+        struct jinja_value v = follow(r, &s->path, *ret);
+        bool passes = s->test ? jinja_apply_test(r, s->test, v, &s->args) : jinja_truth(v);
+        if (passes != s->reject) return true;
+    }
+    return false;
+}
+
+static struct jinja_value select(struct jinja_run *r, struct jinja_value v,
+                                 const struct jinja_args *args, bool by_attr, bool reject)
+{
+    struct stage *s = new_stage(r, v, args);
+    s->by_attr = by_attr;
+    s->reject = reject;
+    return jinja_gen_new(r, "generator", next_selected, s);
+}
+
+JINJA_FILTER_FN(f_select)
+{
+    return select(r, v, args, false, false);
+}
+JINJA_FILTER_FN(f_reject)
+{
+    return select(r, v, args, false, true);
+}
+JINJA_FILTER_FN(f_selectattr)
+{
+    return select(r, v, args, true, false);
+}
+JINJA_FILTER_FN(f_rejectattr)
+{
+    return select(r, v, args, true, true);
+}
+
+/* Remembers what it has given; elements that cannot be hashed cannot be compared so. */
+static bool next_unique(struct jinja_run *r, void *state, struct jinja_value *ret)
+{
+    struct stage *s = state;
+    if (!s->started) jinja_iter_start(r, &s->iter, s->source);
+    s->started = true;
+    while (jinja_iter_next(r, &s->iter, ret)) {
+        struct jinja_value key = follow(r, &s->path, *ret);
+        if (jinja_dict_get(r, s->seen, key)) continue;
+        jinja_dict_put(r, s->seen, key, jinja_none());
+        return true;
+    }
+    return false;
+}
+
+JINJA_FILTER_FN(f_unique)
+{
+    struct stage *s = new_stage(r, v, args);
+    s->path = make_path(r, a[1], !jinja_truth(a[0]));
+    s->seen = jinja_dict_new(r);
+    return jinja_gen_new(r, "generator", next_unique, s);
+}
+
+/* Rows of `size` elements; the last is filled up if there is something to fill it with. */
+static bool next_batch(struct jinja_run *r, void *state, struct jinja_value *ret)
+{
+    struct stage *s = state;
+    if (!s->started) jinja_iter_start(r, &s->iter, s->source);
+    s->started = true;
+    struct jinja_list *row = jinja_list_new(r, 0);
+    struct jinja_value item;
+    if (!jinja_is(s->held, JINJA_MISSING)) jinja_list_add(r, row, s->held);
+    s->held = jinja_missing();
+    while (jinja_iter_next(r, &s->iter, &item)) {
+        if ((int64_t)row->n == s->size) {
+            s->held = item;
+            *ret = jinja_from_list(row);
+            return true;
+        }
+        jinja_list_add(r, row, item);
+    }
+    if (row->n == 0) return false;
+    while (!jinja_is(s->fill, JINJA_NONE) && (int64_t)row->n < s->size)
+        jinja_list_add(r, row, s->fill);
+    *ret = jinja_from_list(row);
+    return true;
+}
+
+/* Batches of fewer than one element never fill: the reference gives out empty ones for ever. */
+JINJA_FILTER_FN(f_batch)
+{
+    struct stage *s = new_stage(r, v, args);
+    s->size = jinja_to_bound(r, a[0]);
+    s->fill = jinja_or(a[1], jinja_none());
+    return jinja_gen_new(r, "generator", next_batch, s);
+}
+
+/* `size` parts of about the same length, the longer ones first. */
+static bool next_slice(struct jinja_run *r, void *state, struct jinja_value *ret)
+{
+    struct stage *s = state;
+    if (!s->started) {
+        s->all = jinja_to_list(r, s->source);
+        if (s->size == 0) jinja_raise(r, "integer division or modulo by zero");
+    }
+    s->started = true;
+    if (s->at >= s->size) return false;
+    int64_t n = (int64_t)s->all->n, per = n / s->size, extra = n % s->size, i = s->at++;
+    int64_t begin = i * per + (i < extra ? i : extra), len = per + (i < extra);
+    struct jinja_list *part = jinja_list_new(r, (size_t)len);
+    for (int64_t k = 0; k < len; k++)
+        jinja_list_add(r, part, s->all->items[begin + k]);
+    if (!jinja_is(s->fill, JINJA_NONE) && i >= extra) jinja_list_add(r, part, s->fill);
+    *ret = jinja_from_list(part);
+    return true;
+}
+
+JINJA_FILTER_FN(f_slice)
+{
+    struct stage *s = new_stage(r, v, args);
+    s->size = jinja_to_index(r, a[0]);
+    s->fill = jinja_or(a[1], jinja_none());
+    return jinja_gen_new(r, "generator", next_slice, s);
+}
+
+/* Undefined is an empty mapping here, which is what the filter is for. */
+static bool next_item(struct jinja_run *r, void *state, struct jinja_value *ret)
+{
+    struct stage *s = state;
+    if (jinja_is(s->source, JINJA_UNDEFINED)) return false;
+    if (!jinja_is(s->source, JINJA_DICT)) jinja_raise(r, "Can only get item pairs from a mapping.");
+    const struct jinja_dict *d = s->source.u.dict;
+    if ((size_t)s->at >= d->n) return false;
+    const struct jinja_pair *p = &d->pairs[s->at++];
+    *ret = jinja_pair_tuple(r, p->key, p->value);
+    return true;
+}
+
+JINJA_FILTER_FN(f_items)
+{
+    return jinja_gen_new(r, "generator", next_item, new_stage(r, v, args));
+}
+
+/* ---- numbers ------------------------------------------------------------------------------- */
+
+JINJA_FILTER_FN(f_abs)
+{
+    if (!jinja_is_number(v)) jinja_raise(r, "bad operand type for abs(): '%s'", jinja_type_name(v));
+    if (jinja_is(v, JINJA_FLOAT)) return jinja_tainted(jinja_float(fabs(v.u.d)), v.input);
+    if (jinja_is(v, JINJA_BOOL)) v.type = JINJA_INT;
+    return jinja_int_sign(v) < 0 ? jinja_negate(r, v) : v;
+}
+
+/* int(float(v)), or false where that fails in a way the filter forgives. */
+static bool int_by_float(struct jinja_run *r, struct jinja_value v, struct jinja_value *ret)
+{
+    double d;
+    if (!jinja_is(v, JINJA_STR) || !jinja_float_parse(r, v.u.str->s, v.u.str->len, &d))
+        return false;
+    if (!isfinite(d)) return false;
+    *ret = jinja_int_from_double(r, d);
+    return true;
+}
+
+/* int(v), for text with a base, then int(float(v)), then the default; infinities still raise. */
+JINJA_FILTER_FN(f_int)
+{
+    struct jinja_value n;
+    if (jinja_is(v, JINJA_UNDEFINED)) jinja_fail_undefined(r, v);
+    if (jinja_is_integer(v)) {
+        if (jinja_is(v, JINJA_BOOL)) v.type = JINJA_INT;
+        return v;
+    }
+    if (jinja_is(v, JINJA_FLOAT) && !isnan(v.u.d))
+        return jinja_tainted(jinja_int_from_double(r, v.u.d), v.input);
+    int64_t base = jinja_to_index(r, jinja_or(a[1], jinja_int(10)));
+    bool based = base == 0 || (base >= 2 && base <= 36);
+    if (jinja_is(v, JINJA_STR) &&
+        ((based && jinja_int_from_text(r, &v, (int)base, &n)) || int_by_float(r, v, &n)))
+        return jinja_tainted(n, (v.u.str->origin & JINJA_INPUT) != 0);
+    return jinja_or(a[0], jinja_int(0));
+}
+
+JINJA_FILTER_FN(f_float)
+{
+    double d;
+    if (jinja_is(v, JINJA_UNDEFINED)) jinja_fail_undefined(r, v);
+    if (jinja_is_number(v)) return jinja_tainted(jinja_float(jinja_to_double(r, v)), v.input);
+    if (jinja_is(v, JINJA_STR) && jinja_float_parse(r, v.u.str->s, v.u.str->len, &d))
+        return jinja_tainted(jinja_float(d), (v.u.str->origin & JINJA_INPUT) != 0);
+    return jinja_or(a[0], jinja_float(0));
+}
+
+/* ceil and floor: func(value * 10**precision) / 10**precision */
+static struct jinja_value round_towards(struct jinja_run *r, struct jinja_value v,
+                                        struct jinja_value precision, bool up)
+{
+    struct jinja_value unit = jinja_arith(r, JINJA_POW, jinja_int(10), precision);
+    struct jinja_value scaled = jinja_arith(r, JINJA_MUL, v, unit);
+    if (jinja_is(scaled, JINJA_FLOAT))
+        scaled = jinja_int_from_double(r, up ? ceil(scaled.u.d) : floor(scaled.u.d));
+    return jinja_tainted(jinja_arith(r, JINJA_DIV, scaled, unit), v.input);
+}
+
+/* round() keeps integers integers; ceil and floor give floats. */
+JINJA_FILTER_FN(f_round)
+{
+    const struct jinja_str *method = jinja_is(a[1], JINJA_STR) ? a[1].u.str : NULL;
+    bool common = jinja_is(a[1], JINJA_MISSING) || (method && jinja_str_is(method, "common"));
+    bool up = method && jinja_str_is(method, "ceil");
+    if (!common && !up && !(method && jinja_str_is(method, "floor")))
+        jinja_raise(r, "method must be common, ceil or floor");
+    if (!jinja_is_number(v))
+        jinja_raise(r, "type %s doesn't define __round__ method", jinja_type_name(v));
+    struct jinja_value precision = jinja_or(a[0], jinja_int(0));
+    if (!common) {
+        if (!jinja_is_number(precision)) jinja_raise(r, "precision must be a number");
+        return round_towards(r, v, precision, up);
+    }
+    if (!jinja_is(precision, JINJA_NONE)) return jinja_round(r, v, jinja_to_bound(r, precision));
+    if (!jinja_is(v, JINJA_FLOAT)) return v;
+    struct jinja_value whole = jinja_round(r, v, 0);
+    return jinja_tainted(jinja_int_from_double(r, whole.u.d), v.input);
+}
+
+/* ---- JSON ---------------------------------------------------------------------------------- */
+
+/* A number of blanks, or the text itself; none is not 0: that one breaks lines. */
+static const struct jinja_str *json_indent(struct jinja_run *r, struct jinja_value v)
+{
+    if (jinja_is(v, JINJA_NONE) || jinja_is(v, JINJA_MISSING)) return NULL;
+    if (jinja_is(v, JINJA_STR)) return v.u.str;
+    struct jinja_sb sb;
+    struct jinja_str blank = {.s = " ", .len = 1, .origin = JINJA_TRUSTED};
+    jinja_sb_init(&sb, r);
+    jinja_sb_repeat(&sb, &blank, jinja_to_index(r, v));
+    return jinja_sb_str(&sb);
+}
+
+/* json.dumps with transformers' defaults: nothing escaped for HTML, nothing for ASCII. */
+JINJA_FILTER_FN(f_tojson)
+{
+    struct jinja_json_style style = {.ensure_ascii = jinja_truth(a[0]),
+                                     .sort_keys = jinja_truth(a[3])};
+    style.indent = json_indent(r, a[1]);
+    style.item_sep = jinja_lit(r, style.indent ? "," : ", ").u.str;
+    style.key_sep = jinja_lit(r, ": ").u.str;
+    if (!jinja_is(a[2], JINJA_MISSING) && !jinja_is(a[2], JINJA_NONE)) {
+        const struct jinja_list *l = jinja_to_list(r, a[2]);
+        if (l->n != 2) jinja_raise(r, "separators must be two strings, not %zu", l->n);
+        style.item_sep = jinja_need_str(r, l->items[0], "item separator");
+        style.key_sep = jinja_need_str(r, l->items[1], "key separator");
+    }
+    return jinja_json_dumps(r, v, &style);
+}
+
+static const struct jinja_filter filters[] = {
+    {"tojson", f_tojson, {"ensure_ascii indent separators sort_keys", 0}},
+    {"length", f_length, {"", 0}},
+    {"count", f_length, {"", 0}},
+    {"items", f_items, {"", 0}},
+    {"join", f_join, {"d attribute", 0}},
+    {"default", f_default, {"default_value boolean", 0}},
+    {"d", f_default, {"default_value boolean", 0}},
+    {"list", f_list, {"", 0}},
+    {"selectattr", f_selectattr, {NULL, 0}},
+    {"rejectattr", f_rejectattr, {NULL, 0}},
+    {"select", f_select, {NULL, 0}},
+    {"reject", f_reject, {NULL, 0}},
+    {"map", f_map, {NULL, 0}},
+    {"dictsort", f_dictsort, {"case_sensitive by reverse", 0}},
+    {"unique", f_unique, {"case_sensitive attribute", 0}},
+    {"sort", f_sort, {"reverse case_sensitive attribute", 0}},
+    {"first", f_first, {"", 0}},
+    {"last", f_last, {"", 0}},
+    {"min", f_min, {"case_sensitive attribute", 0}},
+    {"max", f_max, {"case_sensitive attribute", 0}},
+    {"sum", f_sum, {"attribute start", 0}},
+    {"reverse", f_reverse, {"", 0}},
+    {"groupby", f_groupby, {"attribute default case_sensitive", 1}},
+    {"batch", f_batch, {"linecount fill_with", 1}},
+    {"slice", f_slice, {"slices fill_with", 1}},
+    {"attr", f_attr, {"name", 1}},
+    {"int", f_int, {"default base", 0}},
+    {"float", f_float, {"default", 0}},
+    {"abs", f_abs, {"", 0}},
+    {"round", f_round, {"precision method", 0}},
+};
+
+const struct jinja_filter *jinja_find_filter(const struct jinja_str *name)
+{
+    for (size_t i = 0; i < sizeof(filters) / sizeof(filters[0]); i++)
+        if (jinja_str_is(name, filters[i].name)) return &filters[i];
+    for (const struct jinja_filter *f = jinja_text_filters; f->name; f++)
+        if (jinja_str_is(name, f->name)) return f;
+    return NULL;
+}

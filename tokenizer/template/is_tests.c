@@ -1,0 +1,189 @@
+/* SPDX-License-Identifier: MIT */
+/*
+ * The tests of `is`.
+ */
+#include "tokenizer/template/library.h"
+#include "tokenizer/template/number.h"
+#include "tokenizer/template/print.h"
+
+static bool remainder_is(struct jinja_run *r, struct jinja_value v, struct jinja_value by,
+                         int wanted)
+{
+    return jinja_equal(r, jinja_binary(r, JINJA_MOD, v, by), jinja_int(wanted));
+}
+
+JINJA_TEST_FN(is_odd)
+{
+    return remainder_is(r, v, jinja_int(2), 1);
+}
+JINJA_TEST_FN(is_even)
+{
+    return remainder_is(r, v, jinja_int(2), 0);
+}
+JINJA_TEST_FN(is_divisible)
+{
+    return remainder_is(r, v, arg, 0);
+}
+JINJA_TEST_FN(is_defined)
+{
+    return !jinja_is(v, JINJA_UNDEFINED);
+}
+JINJA_TEST_FN(is_undefined)
+{
+    return jinja_is(v, JINJA_UNDEFINED);
+}
+JINJA_TEST_FN(is_none)
+{
+    return jinja_is(v, JINJA_NONE);
+}
+JINJA_TEST_FN(is_boolean)
+{
+    return jinja_is(v, JINJA_BOOL);
+}
+JINJA_TEST_FN(is_false)
+{
+    return jinja_is(v, JINJA_BOOL) && !v.u.i;
+}
+JINJA_TEST_FN(is_true)
+{
+    return jinja_is(v, JINJA_BOOL) && v.u.i;
+}
+JINJA_TEST_FN(is_integer)
+{
+    return jinja_is(v, JINJA_INT) || jinja_is(v, JINJA_BIG);
+}
+JINJA_TEST_FN(is_float)
+{
+    return jinja_is(v, JINJA_FLOAT);
+}
+JINJA_TEST_FN(is_lower)
+{
+    return jinja_str_is_case(r, jinja_to_str(r, v), JINJA_LOWER);
+}
+JINJA_TEST_FN(is_upper)
+{
+    return jinja_str_is_case(r, jinja_to_str(r, v), JINJA_UPPER);
+}
+JINJA_TEST_FN(is_string)
+{
+    return jinja_is(v, JINJA_STR);
+}
+JINJA_TEST_FN(is_mapping)
+{
+    return jinja_is(v, JINJA_DICT);
+}
+JINJA_TEST_FN(is_number)
+{
+    return jinja_is_number(v);
+}
+JINJA_TEST_FN(is_iterable)
+{
+    return jinja_is_iterable(v);
+}
+JINJA_TEST_FN(is_callable)
+{
+    return jinja_is_callable(v);
+}
+JINJA_TEST_FN(is_sameas)
+{
+    return jinja_same(v, arg);
+}
+JINJA_TEST_FN(is_escaped)
+{
+    return jinja_is(v, JINJA_STR) && v.u.str->markup;
+}
+JINJA_TEST_FN(is_in)
+{
+    return jinja_contains(r, arg, v);
+}
+JINJA_TEST_FN(is_eq)
+{
+    return jinja_equal(r, v, arg);
+}
+JINJA_TEST_FN(is_ne)
+{
+    return !jinja_equal(r, v, arg);
+}
+JINJA_TEST_FN(is_lt)
+{
+    return jinja_less(r, v, arg, "<");
+}
+JINJA_TEST_FN(is_gt)
+{
+    return jinja_less(r, arg, v, ">");
+}
+JINJA_TEST_FN(is_le)
+{
+    return jinja_less(r, v, arg, "<=") || jinja_equal(r, v, arg);
+}
+JINJA_TEST_FN(is_ge)
+{
+    return jinja_less(r, arg, v, ">=") || jinja_equal(r, v, arg);
+}
+
+/* Has a length and elements by index or key. */
+JINJA_TEST_FN(is_sequence)
+{
+    return jinja_is(v, JINJA_UNDEFINED) || (v.type >= JINJA_STR && v.type <= JINJA_RANGE);
+}
+
+JINJA_TEST_FN(is_filter)
+{
+    if (!jinja_is_hashable(r, v)) jinja_raise(r, "unhashable type: '%s'", jinja_type_name(v));
+    return jinja_is(v, JINJA_STR) && jinja_find_filter(v.u.str);
+}
+
+JINJA_TEST_FN(is_test)
+{
+    if (!jinja_is_hashable(r, v)) jinja_raise(r, "unhashable type: '%s'", jinja_type_name(v));
+    return jinja_is(v, JINJA_STR) && jinja_find_test(v.u.str);
+}
+
+static const struct jinja_test tests[] = {
+    {"odd", is_odd, 0},
+    {"even", is_even, 0},
+    {"divisibleby", is_divisible, 1},
+    {"defined", is_defined, 0},
+    {"undefined", is_undefined, 0},
+    {"filter", is_filter, 0},
+    {"test", is_test, 0},
+    {"none", is_none, 0},
+    {"boolean", is_boolean, 0},
+    {"false", is_false, 0},
+    {"true", is_true, 0},
+    {"integer", is_integer, 0},
+    {"float", is_float, 0},
+    {"lower", is_lower, 0},
+    {"upper", is_upper, 0},
+    {"string", is_string, 0},
+    {"mapping", is_mapping, 0},
+    {"number", is_number, 0},
+    {"sequence", is_sequence, 0},
+    {"iterable", is_iterable, 0},
+    {"callable", is_callable, 0},
+    {"sameas", is_sameas, 1},
+    {"escaped", is_escaped, 0},
+    {"in", is_in, 1},
+    {"==", is_eq, 1},
+    {"eq", is_eq, 1},
+    {"equalto", is_eq, 1},
+    {"!=", is_ne, 1},
+    {"ne", is_ne, 1},
+    {">", is_gt, 1},
+    {"gt", is_gt, 1},
+    {"greaterthan", is_gt, 1},
+    {"ge", is_ge, 1},
+    {">=", is_ge, 1},
+    {"<", is_lt, 1},
+    {"lt", is_lt, 1},
+    {"lessthan", is_lt, 1},
+    {"<=", is_le, 1},
+    {"le", is_le, 1},
+};
+
+const struct jinja_test *jinja_find_test(const struct jinja_str *name)
+{
+    for (size_t i = 0; i < sizeof(tests) / sizeof(tests[0]); i++)
+        if (jinja_str_is(name, tests[i].name)) return &tests[i];
+    return NULL;
+}

@@ -1,0 +1,56 @@
+/* SPDX-License-Identifier: MIT */
+/*
+ * Values with a state of their own while a template runs: generators, which compute their elements
+ * as they are asked for, and the `loop` of a for statement.
+ */
+#ifndef HEARTH_TOKENIZER_TEMPLATE_ITERATE_H
+#define HEARTH_TOKENIZER_TEMPLATE_ITERATE_H
+
+#include "tokenizer/template/value.h"
+
+/*
+ * A generator gives each element once. `next` computes the next one from `state` or returns false
+ * for ever after.
+ */
+struct jinja_gen {
+    const char *name; /* its Python type */
+    bool (*next)(struct jinja_run *r, void *state, struct jinja_value *ret);
+    void *state;
+    bool done;
+};
+
+struct jinja_value jinja_gen_new(struct jinja_run *r, const char *name,
+                                 bool (*next)(struct jinja_run *, void *, struct jinja_value *),
+                                 void *state);
+/* A generator over the elements of a value. */
+struct jinja_value jinja_gen_over(struct jinja_run *r, const char *name, struct jinja_value v);
+bool jinja_gen_next(struct jinja_run *r, struct jinja_gen *gen, struct jinja_value *ret);
+const char *jinja_gen_name(const struct jinja_gen *gen);
+
+struct jinja_node;
+
+/* The special variable of a for loop, and the walk itself. */
+struct jinja_loop {
+    struct jinja_value iterable;
+    struct jinja_iter iter;
+    int64_t index0;                            /* -1 before the first element */
+    int64_t length;                            /* -1: not known yet */
+    struct jinja_value before, current, after; /* after: peeked, or JINJA_MISSING */
+    struct jinja_value changed;                /* the last arguments of changed(), as a tuple */
+    bool exhausted;
+    int64_t depth0;
+    const struct jinja_node *recursive; /* the statement, or NULL: cannot be called */
+    struct jinja_frame *frame;          /* where a recursive loop was defined */
+};
+
+void jinja_loop_init(struct jinja_run *r, struct jinja_loop *loop, struct jinja_value iterable);
+/* The next element; `loop` now describes it. */
+bool jinja_loop_next(struct jinja_run *r, struct jinja_loop *loop, struct jinja_value *ret);
+/* The same for a template that walks over its own `loop`: (element, loop). */
+bool jinja_loop_next_pair(struct jinja_run *r, struct jinja_value loop, struct jinja_value *ret);
+/* The number of elements; reads a generator to its end to know. */
+int64_t jinja_loop_length(struct jinja_run *r, struct jinja_loop *loop);
+/* The element after the current one, or JINJA_MISSING. */
+struct jinja_value jinja_loop_peek(struct jinja_run *r, struct jinja_loop *loop);
+
+#endif

@@ -1,0 +1,544 @@
+/* SPDX-License-Identifier: MIT */
+/*
+ * Template source to tokens, by the rules of the reference's lexer with trim_blocks and
+ * lstrip_blocks on:
+ *
+ * - one newline at the very end of the source is dropped, and all newlines become \n;
+ * - the first newline after a statement or comment is dropped, "%}" or "#}" permitting no blank;
+ * - blanks between the start of a line and a statement or comment are dropped; "{%+" keeps them;
+ * - "-" next to a delimiter drops all white space on that side.
+ *
+ * Positions are bytes. White space is Unicode's, as in the reference's regular expressions.
+ */
+#include <string.h>
+
+#include "base/utf8.h"
+#include "tokenizer/template/ast.h"
+#include "tokenizer/template/char_class.h"
+
+enum { MAX_BRACKETS = 1000 };
+
+struct lexer {
+    struct jinja_run *r;
+    struct jinja_str src;
+    size_t at;
+    int line;
+    bool line_starting; /* what was read last ended a line (or nothing was read) */
+    struct jinja_tokens *out;
+    char brackets[MAX_BRACKETS]; /* closers wanted, innermost last */
+    size_t n_brackets;
+};
+
+static struct jinja_token *emit(struct lexer *lx, enum jinja_token_type type)
+{
+    struct jinja_tokens *t = lx->out;
+    if (t->n == t->cap) {
+        size_t cap = t->cap ? t->cap * 2 : 256;
+        t->all = jinja_grow(lx->r, t->all, t->cap * sizeof(*t->all), cap * sizeof(*t->all));
+        t->cap = cap;
+    }
+    t->all[t->n] = (struct jinja_token){.type = type, .line = lx->line};
+    return &t->all[t->n++];
+}
+
+static void emit_data(struct lexer *lx, size_t begin, size_t end)
+{
+    if (end > begin)
+        emit(lx, JINJA_T_DATA)->text = jinja_str_part(lx->r, &lx->src, begin, end - begin);
+}
+
+static bool at_text(const struct lexer *lx, size_t at, const char *text)
+{
+    size_t n = strlen(text);
+    return lx->src.len - at >= n && memcmp(lx->src.s + at, text, n) == 0;
+}
+
+static int char_at(const struct lexer *lx, size_t at)
+{
+    return at < lx->src.len ? (unsigned char)lx->src.s[at] : -1;
+}
+
+static size_t skip_space(const struct lexer *lx, size_t at)
+{
+    while (at < lx->src.len) {
+        size_t next = at;
+        if (!jinja_cp_space(jinja_str_next(&lx->src, &next))) break;
+        at = next;
+    }
+    return at;
+}
+
+/* Moves on to `to`, counting lines. */
+static void move_to(struct lexer *lx, size_t to)
+{
+    for (size_t i = lx->at; i < to; i++)
+        lx->line += lx->src.s[i] == '\n';
+    if (to > lx->at) lx->line_starting = lx->src.s[to - 1] == '\n';
+    lx->at = to;
+}
+
+static _Noreturn void fail(struct lexer *lx, const char *message)
+{
+    lx->r->line = lx->line;
+    jinja_raise(lx->r, "%s", message);
+}
+
+/* ---- text between tags --------------------------------------------------------------------- */
+
+/*
+ * The end of text [begin, end) once the tag behind it has had its say: sign '-' strips all white
+ * space, and blanks at the start of the tag's line go unless the sign is '+' or it is a variable.
+ */
+static size_t strip_before_tag(const struct lexer *lx, size_t begin, size_t end, int sign,
+                               bool variable)
+{
+    struct jinja_str text = lx->src;
+    text.s += begin;
+    text.len = end - begin;
+    if (sign == '-') return begin + jinja_str_strip(lx->r, &text, NULL, JINJA_RIGHT).u.str->len;
+    if (sign == '+' || variable) return end;
+    const char *nl = text.len ? memrchr(text.s, '\n', text.len) : NULL;
+    size_t line = nl ? begin + (size_t)(nl - text.s) + 1 : begin;
+    if (!nl && !lx->line_starting) return end;
+    return skip_space(lx, line) >= end ? line : end;
+}
+
+/* "{% raw %}" in any of its spellings at `at`: returns its end, else 0. */
+static size_t match_raw(const struct lexer *lx, size_t at)
+{
+    at += 2;
+    if (char_at(lx, at) == '-' || char_at(lx, at) == '+') at++;
+    at = skip_space(lx, at);
+    if (!at_text(lx, at, "raw")) return 0;
+    at = skip_space(lx, at + 3);
+    if (at_text(lx, at, "-%}")) return skip_space(lx, at + 3);
+    return at_text(lx, at, "%}") ? at + 2 : 0;
+}
+
+/* The end of a statement or comment: returns where the text goes on, 0 if `at` is none. */
+static size_t match_end(const struct lexer *lx, size_t at, const char *closer)
+{
+    if (char_at(lx, at) == '-' && at_text(lx, at + 1, closer)) return skip_space(lx, at + 3);
+    if (char_at(lx, at) == '+' && at_text(lx, at + 1, closer)) return at + 3;
+    if (!at_text(lx, at, closer)) return 0;
+    return at + 2 + (char_at(lx, at + 2) == '\n');
+}
+
+/* "{% endraw %}" at `at`: returns its end, else 0. */
+static size_t match_endraw(const struct lexer *lx, size_t at)
+{
+    at += 2;
+    if (char_at(lx, at) == '-' || char_at(lx, at) == '+') at++;
+    at = skip_space(lx, at);
+    if (!at_text(lx, at, "endraw")) return 0;
+    return match_end(lx, skip_space(lx, at + 6), "%}");
+}
+
+static void lex_raw(struct lexer *lx)
+{
+    size_t begin = lx->at;
+    for (size_t at = begin; at < lx->src.len; at++) {
+        size_t end = at_text(lx, at, "{%") ? match_endraw(lx, at) : 0;
+        if (!end) continue;
+        emit_data(lx, begin, strip_before_tag(lx, begin, at, char_at(lx, at + 2), false));
+        move_to(lx, end);
+        return;
+    }
+    fail(lx, "Missing end of raw directive");
+}
+
+static void lex_comment(struct lexer *lx)
+{
+    for (size_t at = lx->at; at < lx->src.len; at++) {
+        size_t end = match_end(lx, at, "#}");
+        if (!end) continue;
+        move_to(lx, end);
+        return;
+    }
+    fail(lx, "Missing end of comment tag");
+}
+
+/* ---- inside a tag -------------------------------------------------------------------------- */
+
+static bool is_digit(int c)
+{
+    return c >= '0' && c <= '9';
+}
+
+/* Digits, single underscores allowed between them. */
+static size_t skip_digits(const struct lexer *lx, size_t at)
+{
+    while (is_digit(char_at(lx, at)) ||
+           (char_at(lx, at) == '_' && is_digit(char_at(lx, at + 1)) && at > lx->at))
+        at++;
+    return at;
+}
+
+/* The end of a float at the current position, or 0. */
+static size_t match_float(const struct lexer *lx)
+{
+    if (lx->at > 0 && lx->src.s[lx->at - 1] == '.') return 0;
+    size_t at = skip_digits(lx, lx->at), end = 0;
+    if (char_at(lx, at) == '.' && is_digit(char_at(lx, at + 1))) end = at = skip_digits(lx, at + 1);
+    if (char_at(lx, at) == 'e' || char_at(lx, at) == 'E') {
+        size_t exp = at + 1;
+        if (char_at(lx, exp) == '+' || char_at(lx, exp) == '-') exp++;
+        if (is_digit(char_at(lx, exp))) end = skip_digits(lx, exp);
+    }
+    return end;
+}
+
+static bool is_digit_of(int c, int base)
+{
+    if (base == 16 && ((c >= 'a' && c <= 'f') || (c >= 'A' && c <= 'F'))) return true;
+    return c >= '0' && c < '0' + (base < 10 ? base : 10);
+}
+
+/* Digits of a base, each with an underscore before it at most. */
+static size_t skip_base_digits(const struct lexer *lx, size_t at, int base)
+{
+    for (;;) {
+        size_t digit = at + (char_at(lx, at) == '_');
+        if (!is_digit_of(char_at(lx, digit), base)) return at;
+        at = digit + 1;
+    }
+}
+
+static void lex_integer(struct lexer *lx)
+{
+    int base = 10, c = char_at(lx, lx->at + 1) | 0x20;
+    size_t begin = lx->at, end;
+    if (lx->src.s[begin] == '0') {
+        int wanted = c == 'x' ? 16 : c == 'o' ? 8 : c == 'b' ? 2 : 0;
+        end = wanted ? skip_base_digits(lx, begin + 2, wanted) : 0;
+        if (wanted && end > begin + 2) {
+            base = wanted;
+            begin += 2;
+        } else {
+            end = skip_base_digits(lx, lx->at + 1, 1);
+        }
+    } else {
+        end = skip_digits(lx, begin);
+    }
+    if (lx->src.s[begin] == '_') begin++;
+    struct jinja_value v;
+    lx->r->line = lx->line;
+    if (!jinja_int_parse(lx->r, lx->src.s + begin, end - begin, base, false, &v))
+        fail(lx, "an integer with too many digits");
+    emit(lx, JINJA_T_INTEGER)->number = v;
+    move_to(lx, end);
+}
+
+static void lex_number(struct lexer *lx)
+{
+    size_t end = match_float(lx);
+    double d = 0;
+    if (!end) {
+        lex_integer(lx);
+        return;
+    }
+    jinja_float_parse(lx->r, lx->src.s + lx->at, end - lx->at, &d);
+    emit(lx, JINJA_T_FLOAT)->number = jinja_float(d);
+    move_to(lx, end);
+}
+
+/* Letters, digits and what else identifiers are made of. Returns false if there is none here. */
+static bool lex_name(struct lexer *lx)
+{
+    size_t at = lx->at;
+    bool valid = true;
+    while (at < lx->src.len) {
+        size_t next = at;
+        int32_t cp = jinja_str_next(&lx->src, &next);
+        if (!jinja_cp_word(cp) && !jinja_cp_ident(cp)) break;
+        valid = valid && (at == lx->at ? jinja_cp_ident_start(cp) : jinja_cp_ident(cp));
+        at = next;
+    }
+    if (at == lx->at) return false;
+    if (!valid) fail(lx, "Invalid character in identifier");
+    struct jinja_token *t = emit(lx, JINJA_T_NAME);
+    t->text = jinja_str_new(lx->r, lx->src.s + lx->at, at - lx->at, JINJA_TRUSTED);
+    move_to(lx, at);
+    return true;
+}
+
+static int hex_value(int c)
+{
+    if (is_digit(c)) return c - '0';
+    c |= 0x20;
+    return c >= 'a' && c <= 'f' ? c - 'a' + 10 : -1;
+}
+
+/* n hexadecimal digits at `at`. */
+static size_t unescape_hex(struct lexer *lx, struct jinja_sb *sb, size_t at, size_t end, size_t n)
+{
+    int32_t cp = 0;
+    for (size_t i = 0; i < n; i++) {
+        int digit = at + i < end ? hex_value(char_at(lx, at + i)) : -1;
+        if (digit < 0) fail(lx, "truncated escape in a string");
+        cp = (cp << 4 | digit) & 0xFFFFFFF;
+    }
+    if (cp > 0x10FFFF) fail(lx, "illegal Unicode character in a string");
+    if (cp >= 0xD800 && cp <= 0xDFFF) fail(lx, "half of a surrogate pair in a string");
+    jinja_sb_add_cp(sb, cp, JINJA_TRUSTED);
+    return at + n;
+}
+
+static size_t unescape_octal(struct lexer *lx, struct jinja_sb *sb, size_t at, size_t end)
+{
+    int32_t cp = 0;
+    size_t n = 0;
+    while (n < 3 && at + n < end && char_at(lx, at + n) >= '0' && char_at(lx, at + n) <= '7')
+        cp = cp * 8 + (char_at(lx, at + n++) - '0');
+    jinja_sb_add_cp(sb, cp, JINJA_TRUSTED);
+    return at + n;
+}
+
+/*
+ * A backslash and a character beyond ASCII: the reference spells the character as an escape first,
+ * so what is left is a backslash and the rest of that spelling.
+ */
+static size_t unescape_foreign(struct lexer *lx, struct jinja_sb *sb, size_t at)
+{
+    static const char digits[] = "0123456789abcdef";
+    int32_t cp = jinja_str_next(&lx->src, &at);
+    int n = cp <= 0xFF ? 2 : cp <= 0xFFFF ? 4 : 8;
+    jinja_sb_add_lit(sb, n == 2 ? "\\x" : n == 4 ? "\\u" : "\\U");
+    for (int i = n - 1; i >= 0; i--)
+        jinja_sb_add_bytes(sb, &digits[((uint32_t)cp >> (4 * i)) & 15], 1, JINJA_TRUSTED);
+    return at;
+}
+
+/* What follows a backslash at `at`; returns where the string goes on. */
+static size_t unescape(struct lexer *lx, struct jinja_sb *sb, size_t at, size_t end)
+{
+    static const char from[] = "\\'\"abfnrtv", to[] = "\\'\"\a\b\f\n\r\t\v";
+    int c = char_at(lx, at);
+    const char *p = c > 0 && c < 0x80 ? strchr(from, c) : NULL;
+    if (p) {
+        jinja_sb_add_bytes(sb, to + (p - from), 1, JINJA_TRUSTED);
+        return at + 1;
+    }
+    switch (c) {
+    case '\n': return at + 1;
+    case 'x': return unescape_hex(lx, sb, at + 1, end, 2);
+    case 'u': return unescape_hex(lx, sb, at + 1, end, 4);
+    case 'U': return unescape_hex(lx, sb, at + 1, end, 8);
+    case 'N': fail(lx, "characters by name (\\N{...}) are not supported");
+    default: break;
+    }
+    if (c >= '0' && c <= '7') return unescape_octal(lx, sb, at, end);
+    if (c >= 0x80) return unescape_foreign(lx, sb, at);
+    jinja_sb_add_lit(sb, "\\"); /* no escape after all: the character follows as it is */
+    return at;
+}
+
+static const struct jinja_str *unescape_string(struct lexer *lx, size_t begin, size_t end)
+{
+    struct jinja_sb sb;
+    jinja_sb_init(&sb, lx->r);
+    for (size_t at = begin; at < end;) {
+        size_t plain = at;
+        while (plain < end && lx->src.s[plain] != '\\')
+            plain++;
+        jinja_sb_add_part(&sb, &lx->src, at, plain - at);
+        at = plain < end ? unescape(lx, &sb, plain + 1, end) : end;
+    }
+    return jinja_sb_str(&sb);
+}
+
+/* Returns false if the string has no end. */
+static bool lex_string(struct lexer *lx)
+{
+    char quote = lx->src.s[lx->at];
+    size_t end = lx->at + 1;
+    while (end < lx->src.len && lx->src.s[end] != quote)
+        end += lx->src.s[end] == '\\' ? 2 : 1;
+    if (end >= lx->src.len) return false;
+    const struct jinja_str *text = unescape_string(lx, lx->at + 1, end);
+    emit(lx, JINJA_T_STRING)->text = text;
+    move_to(lx, end + 1);
+    return true;
+}
+
+/* Longest first. */
+static const struct {
+    const char *text;
+    enum jinja_token_type type;
+} operators[] = {
+    {"//", JINJA_T_FLOORDIV}, {"**", JINJA_T_POW},      {"==", JINJA_T_EQ},
+    {"!=", JINJA_T_NE},       {">=", JINJA_T_GTEQ},     {"<=", JINJA_T_LTEQ},
+    {"+", JINJA_T_ADD},       {"-", JINJA_T_SUB},       {"/", JINJA_T_DIV},
+    {"*", JINJA_T_MUL},       {"%", JINJA_T_MOD},       {"~", JINJA_T_TILDE},
+    {"[", JINJA_T_LBRACKET},  {"]", JINJA_T_RBRACKET},  {"(", JINJA_T_LPAREN},
+    {")", JINJA_T_RPAREN},    {"{", JINJA_T_LBRACE},    {"}", JINJA_T_RBRACE},
+    {">", JINJA_T_GT},        {"<", JINJA_T_LT},        {"=", JINJA_T_ASSIGN},
+    {".", JINJA_T_DOT},       {":", JINJA_T_COLON},     {"|", JINJA_T_PIPE},
+    {",", JINJA_T_COMMA},     {";", JINJA_T_SEMICOLON},
+};
+
+enum { N_OPERATORS = sizeof(operators) / sizeof(operators[0]) };
+
+static const char *operator_text(enum jinja_token_type type)
+{
+    for (size_t i = 0; i < N_OPERATORS; i++)
+        if (operators[i].type == type) return operators[i].text;
+    return NULL;
+}
+
+/* The ends of tags are recognised only where no bracket is open. */
+static void balance(struct lexer *lx, char c)
+{
+    static const char open[] = "([{", close[] = ")]}";
+    const char *p = strchr(open, c);
+    lx->r->line = lx->line;
+    if (p) {
+        if (lx->n_brackets == MAX_BRACKETS) fail(lx, "too many open brackets");
+        lx->brackets[lx->n_brackets++] = close[p - open];
+        return;
+    }
+    if (!strchr(close, c)) return;
+    if (lx->n_brackets == 0) jinja_raise(lx->r, "unexpected '%c'", c);
+    char wanted = lx->brackets[--lx->n_brackets];
+    if (wanted != c) jinja_raise(lx->r, "unexpected '%c', expected '%c'", c, wanted);
+}
+
+static bool lex_operator(struct lexer *lx)
+{
+    for (size_t i = 0; i < N_OPERATORS; i++) {
+        if (!at_text(lx, lx->at, operators[i].text)) continue;
+        if (!operators[i].text[1]) balance(lx, operators[i].text[0]);
+        emit(lx, operators[i].type);
+        move_to(lx, lx->at + strlen(operators[i].text));
+        return true;
+    }
+    return false;
+}
+
+static void lex_one(struct lexer *lx)
+{
+    int c = char_at(lx, lx->at);
+    size_t space = skip_space(lx, lx->at);
+    if (space > lx->at) {
+        move_to(lx, space);
+        return;
+    }
+    if (is_digit(c)) {
+        lex_number(lx);
+        return;
+    }
+    if (lex_name(lx)) return;
+    if ((c == '\'' || c == '"') && lex_string(lx)) return;
+    if (lex_operator(lx)) return;
+    size_t next = lx->at;
+    jinja_str_next(&lx->src, &next);
+    lx->r->line = lx->line;
+    jinja_raise(lx->r, "unexpected char '%.*s'", (int)(next - lx->at), lx->src.s + lx->at);
+}
+
+/* "-}}" and "}}" end a variable; "+}}" does not exist. */
+static size_t match_variable_end(const struct lexer *lx)
+{
+    if (at_text(lx, lx->at, "-}}")) return skip_space(lx, lx->at + 3);
+    return at_text(lx, lx->at, "}}") ? lx->at + 2 : 0;
+}
+
+static void lex_tag(struct lexer *lx, bool variable)
+{
+    emit(lx, variable ? JINJA_T_VARIABLE_BEGIN : JINJA_T_BLOCK_BEGIN);
+    lx->n_brackets = 0;
+    while (lx->at < lx->src.len) {
+        size_t end = 0;
+        if (lx->n_brackets == 0)
+            end = variable ? match_variable_end(lx) : match_end(lx, lx->at, "%}");
+        if (end) {
+            emit(lx, variable ? JINJA_T_VARIABLE_END : JINJA_T_BLOCK_END);
+            move_to(lx, end);
+            return;
+        }
+        lex_one(lx);
+    }
+}
+
+/* ---- the whole ----------------------------------------------------------------------------- */
+
+/* The next "{%", "{{" or "{#", or the end of the source. */
+static size_t find_tag(const struct lexer *lx, size_t at)
+{
+    while (at + 1 < lx->src.len) {
+        const char *p = memchr(lx->src.s + at, '{', lx->src.len - at - 1);
+        if (!p) break;
+        at = (size_t)(p - lx->src.s);
+        if (p[1] == '%' || p[1] == '{' || p[1] == '#') return at;
+        at++;
+    }
+    return lx->src.len;
+}
+
+static void lex_root(struct lexer *lx)
+{
+    while (lx->at < lx->src.len) {
+        size_t begin = lx->at, tag = find_tag(lx, begin);
+        if (tag == lx->src.len) {
+            emit_data(lx, begin, tag);
+            move_to(lx, tag);
+            break;
+        }
+        char kind = lx->src.s[tag + 1];
+        int sign = char_at(lx, tag + 2);
+        size_t raw_end = kind == '%' ? match_raw(lx, tag) : 0;
+        emit_data(lx, begin, strip_before_tag(lx, begin, tag, sign, kind == '{'));
+        move_to(lx, raw_end ? raw_end : tag + 2 + (sign == '-' || sign == '+'));
+        if (raw_end)
+            lex_raw(lx);
+        else if (kind == '#')
+            lex_comment(lx);
+        else
+            lex_tag(lx, kind == '{');
+    }
+}
+
+/* All line ends become \n, and the last one of the source goes. */
+static struct jinja_str normalize_newlines(struct jinja_run *r, const char *source, size_t len)
+{
+    char *text = jinja_alloc(r, len + 1, 1);
+    size_t n = 0;
+    for (size_t i = 0; i < len; i++) {
+        if (source[i] == '\r' && i + 1 < len && source[i + 1] == '\n') continue;
+        text[n++] = source[i] == '\r' ? '\n' : source[i];
+    }
+    if (n > 0 && text[n - 1] == '\n') n--;
+    return (struct jinja_str){.s = text, .len = n, .origin = JINJA_TRUSTED};
+}
+
+void jinja_lex(struct jinja_run *r, const char *source, size_t len, struct jinja_tokens *ret)
+{
+    struct lexer *lx = JINJA_NEW(r, struct lexer);
+    *ret = (struct jinja_tokens){0};
+    if (!utf8_valid(source, len)) jinja_raise(r, "the template is not valid UTF-8");
+    lx->r = r;
+    lx->src = normalize_newlines(r, source, len);
+    lx->line = 1;
+    lx->line_starting = true;
+    lx->out = ret;
+    lex_root(lx);
+    emit(lx, JINJA_T_EOF);
+    r->line = 0;
+}
+
+const char *jinja_token_name(const struct jinja_token *t, struct jinja_run *r)
+{
+    switch (t->type) {
+    case JINJA_T_EOF: return "end of template";
+    case JINJA_T_DATA: return "template data / text";
+    case JINJA_T_VARIABLE_BEGIN: return "begin of print statement";
+    case JINJA_T_VARIABLE_END: return "end of print statement";
+    case JINJA_T_BLOCK_BEGIN: return "begin of statement block";
+    case JINJA_T_BLOCK_END: return "end of statement block";
+    case JINJA_T_NAME: return jinja_copy(r, t->text->s, t->text->len);
+    case JINJA_T_STRING: return "string";
+    case JINJA_T_INTEGER: return "integer";
+    case JINJA_T_FLOAT: return "float";
+    default: return operator_text(t->type);
+    }
+}

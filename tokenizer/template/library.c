@@ -1,0 +1,85 @@
+/* SPDX-License-Identifier: MIT */
+/*
+ * What all library functions need: binding arguments to parameters, applying filters and tests,
+ * checking arguments. The tables themselves are in the files of each kind.
+ */
+#include "tokenizer/template/library.h"
+
+#include <string.h>
+
+/* The position of a name among the parameters, or -1. */
+static int find_param(const char *params, const struct jinja_str *name)
+{
+    for (int i = 0; *params; i++) {
+        size_t n = strcspn(params, " ");
+        if (n == name->len && memcmp(params, name->s, n) == 0) return i;
+        params += n + (params[n] == ' ');
+    }
+    return -1;
+}
+
+static size_t count_params(const char *params)
+{
+    size_t n = *params != '\0';
+    for (; *params; params++)
+        n += *params == ' ';
+    return n;
+}
+
+void jinja_bind(struct jinja_run *r, const char *name, struct jinja_signature signature,
+                const struct jinja_args *args, struct jinja_value ret[JINJA_MAX_PARAMS])
+{
+    bool by_name = signature.params[0] != '/';
+    const char *params = signature.params + !by_name;
+    size_t n = count_params(params);
+    for (size_t i = 0; i < JINJA_MAX_PARAMS; i++)
+        ret[i] = jinja_missing();
+    if (args->n_pos > n)
+        jinja_raise(r, "%s takes at most %zu argument(s), %zu given", name, n, args->n_pos);
+    for (size_t i = 0; i < args->n_pos; i++)
+        ret[i] = args->pos[i];
+    for (size_t i = 0; i < args->n_kw; i++) {
+        int at = by_name ? find_param(params, args->keys[i]) : -1;
+        if (at < 0)
+            jinja_raise(r, "%s got an unexpected keyword argument '%.*s'", name,
+                        (int)args->keys[i]->len, args->keys[i]->s);
+        if (!jinja_is(ret[at], JINJA_MISSING))
+            jinja_raise(r, "%s got multiple values for argument '%.*s'", name,
+                        (int)args->keys[i]->len, args->keys[i]->s);
+        ret[at] = args->kw[i];
+    }
+    for (size_t i = 0; i < signature.n_required; i++)
+        if (jinja_is(ret[i], JINJA_MISSING))
+            jinja_raise(r, "%s is missing a required argument (%zu of %zu)", name, i + 1, n);
+}
+
+struct jinja_value jinja_apply_filter(struct jinja_run *r, const struct jinja_filter *f,
+                                      struct jinja_value v, const struct jinja_args *args)
+{
+    struct jinja_value bound[JINJA_MAX_PARAMS];
+    if (f->signature.params) jinja_bind(r, f->name, f->signature, args, bound);
+    return f->apply(r, v, bound, args);
+}
+
+bool jinja_apply_test(struct jinja_run *r, const struct jinja_test *t, struct jinja_value v,
+                      const struct jinja_args *args)
+{
+    size_t n = args->n_pos + args->n_kw;
+    if (n != t->n_args)
+        jinja_raise(r, "test '%s' takes %zu argument(s), %zu given", t->name, t->n_args, n);
+    struct jinja_value arg = jinja_missing();
+    if (n == 1) arg = args->n_pos ? args->pos[0] : args->kw[0];
+    return t->check(r, v, arg);
+}
+
+const struct jinja_str *jinja_need_str(struct jinja_run *r, struct jinja_value v, const char *what)
+{
+    if (!jinja_is(v, JINJA_STR)) jinja_raise(r, "%s must be str, not %s", what, jinja_type_name(v));
+    return v.u.str;
+}
+
+const struct jinja_str *jinja_maybe_str(struct jinja_run *r, struct jinja_value v, const char *what)
+{
+    if (jinja_is(v, JINJA_NONE) || jinja_is(v, JINJA_MISSING)) return NULL;
+    return jinja_need_str(r, v, what);
+}

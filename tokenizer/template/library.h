@@ -1,0 +1,145 @@
+/* SPDX-License-Identifier: MIT */
+/*
+ * What templates can call: filters, tests, methods and global functions, each a row of a table.
+ */
+#ifndef HEARTH_TOKENIZER_TEMPLATE_LIBRARY_H
+#define HEARTH_TOKENIZER_TEMPLATE_LIBRARY_H
+
+#include "tokenizer/template/str.h"
+
+/* The arguments of a call, evaluated. */
+struct jinja_args {
+    struct jinja_value *pos;
+    size_t n_pos;
+    const struct jinja_str **keys;
+    struct jinja_value *kw;
+    size_t n_kw;
+};
+
+enum { JINJA_MAX_PARAMS = 6 };
+
+/*
+ * A function with Python-like parameters: `params` names them, separated by blanks, the first
+ * n_required of them must be given. After a leading '/' they cannot be given by name. A function
+ * with params NULL takes whatever comes, as `args`.
+ */
+struct jinja_signature {
+    const char *params;
+    size_t n_required;
+};
+
+/*
+ * Sorts arguments into parameters: ret[i] is the ith, or JINJA_MISSING. Fails on too many, too few,
+ * unknown or repeated ones. `name` is the function's, for errors.
+ */
+void jinja_bind(struct jinja_run *r, const char *name, struct jinja_signature signature,
+                const struct jinja_args *args, struct jinja_value ret[JINJA_MAX_PARAMS]);
+
+/* A filter: `v` stands before the bar; `a` are the bound parameters, `args` the raw arguments. */
+struct jinja_filter {
+    const char *name;
+    struct jinja_value (*apply)(struct jinja_run *r, struct jinja_value v,
+                                const struct jinja_value *a, const struct jinja_args *args);
+    struct jinja_signature signature;
+};
+
+struct jinja_test {
+    const char *name;
+    bool (*check)(struct jinja_run *r, struct jinja_value v, struct jinja_value arg);
+    size_t n_args; /* 0 or 1 */
+};
+
+/* A method of a built-in type; `self` is the object. */
+struct jinja_method {
+    const char *name;
+    struct jinja_value (*call)(struct jinja_run *r, struct jinja_value self,
+                               const struct jinja_value *a, const struct jinja_args *args);
+    struct jinja_signature signature;
+};
+
+struct jinja_bound {
+    const struct jinja_method *method; /* NULL: looking at it is fine, calling it is not */
+    struct jinja_value self;
+    const char *name;
+};
+
+struct jinja_builtin {
+    const char *name;
+    struct jinja_value (*call)(struct jinja_run *r, const struct jinja_value *a,
+                               const struct jinja_args *args);
+    struct jinja_signature signature;
+};
+
+/* The heads of table functions; not every one needs all it is given. */
+#define JINJA_UNUSED __attribute__((unused))
+#define JINJA_FILTER_FN(fn)                                                                        \
+    static struct jinja_value fn(                                                                  \
+        JINJA_UNUSED struct jinja_run *r, JINJA_UNUSED struct jinja_value v,                       \
+        JINJA_UNUSED const struct jinja_value *a, JINJA_UNUSED const struct jinja_args *args)
+#define JINJA_METHOD_FN(fn)                                                                        \
+    static struct jinja_value fn(                                                                  \
+        JINJA_UNUSED struct jinja_run *r, JINJA_UNUSED struct jinja_value self,                    \
+        JINJA_UNUSED const struct jinja_value *a, JINJA_UNUSED const struct jinja_args *args)
+#define JINJA_BUILTIN_FN(fn)                                                                       \
+    static struct jinja_value fn(JINJA_UNUSED struct jinja_run *r,                                 \
+                                 JINJA_UNUSED const struct jinja_value *a,                         \
+                                 JINJA_UNUSED const struct jinja_args *args)
+#define JINJA_TEST_FN(fn)                                                                          \
+    static bool fn(JINJA_UNUSED struct jinja_run *r, JINJA_UNUSED struct jinja_value v,            \
+                   JINJA_UNUSED struct jinja_value arg)
+
+/* Filters on text; the last has no name. The others are in filters.c. */
+extern const struct jinja_filter jinja_text_filters[];
+
+/* By name, or NULL. */
+const struct jinja_filter *jinja_find_filter(const struct jinja_str *name);
+const struct jinja_test *jinja_find_test(const struct jinja_str *name);
+
+struct jinja_value jinja_apply_filter(struct jinja_run *r, const struct jinja_filter *f,
+                                      struct jinja_value v, const struct jinja_args *args);
+bool jinja_apply_test(struct jinja_run *r, const struct jinja_test *t, struct jinja_value v,
+                      const struct jinja_args *args);
+
+/* obj.name and obj[key] as the sandbox has them: what is not there, or not safe, is undefined. */
+struct jinja_value jinja_getattr(struct jinja_run *r, struct jinja_value obj,
+                                 struct jinja_value name);
+struct jinja_value jinja_getitem(struct jinja_run *r, struct jinja_value obj,
+                                 struct jinja_value key);
+/* obj[start:stop:step]; JINJA_NONE or JINJA_MISSING for what is left out. */
+struct jinja_value jinja_slice(struct jinja_run *r, struct jinja_value obj,
+                               struct jinja_value start, struct jinja_value stop,
+                               struct jinja_value step);
+
+/* Attributes of the type itself, methods included; JINJA_MISSING if there is none of that name. */
+struct jinja_value jinja_type_attr(struct jinja_run *r, struct jinja_value obj,
+                                   const struct jinja_str *name);
+/* Of all strings, and of Markup beyond them; the last has no name. */
+extern const struct jinja_method jinja_str_methods[], jinja_markup_methods[];
+
+/* a op b with all that Python's operators do: numbers, strings, lists, % formatting. */
+struct jinja_value jinja_binary(struct jinja_run *r, int op, struct jinja_value a,
+                                struct jinja_value b);
+
+/* format % args */
+struct jinja_value jinja_percent(struct jinja_run *r, const struct jinja_str *format,
+                                 struct jinja_value args);
+/* format.format(*args, **kwargs); `map` instead of kwargs when given (format_map). */
+struct jinja_value jinja_format(struct jinja_run *r, const struct jinja_str *format,
+                                const struct jinja_args *args, struct jinja_value map);
+
+/* The global functions of every template, added to a context that does not have them. */
+void jinja_add_globals(struct jinja_run *r, struct jinja_dict *context);
+
+/* A default for a parameter that was not given. */
+static inline struct jinja_value jinja_or(struct jinja_value v, struct jinja_value otherwise)
+{
+    return v.type == JINJA_MISSING ? otherwise : v;
+}
+
+/* An argument that must be a string. */
+const struct jinja_str *jinja_need_str(struct jinja_run *r, struct jinja_value v, const char *what);
+/* The same, but none and missing are NULL. */
+const struct jinja_str *jinja_maybe_str(struct jinja_run *r, struct jinja_value v,
+                                        const char *what);
+
+#endif

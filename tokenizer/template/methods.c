@@ -1,0 +1,597 @@
+/* SPDX-License-Identifier: MIT */
+/*
+ * The methods of str. Those with arguments that stand for text escape them when the string is
+ * Markup, as markupsafe does.
+ */
+#include <string.h>
+
+#include "tokenizer/template/char_class.h"
+#include "tokenizer/template/library.h"
+#include "tokenizer/template/number.h"
+#include "tokenizer/template/print.h"
+
+/* ---- arguments ----------------------------------------------------------------------------- */
+
+static const struct jinja_str *need(struct jinja_run *r, struct jinja_value v)
+{
+    return jinja_need_str(r, v, "argument");
+}
+
+/* Text that goes into the result. */
+static const struct jinja_str *inserted(struct jinja_run *r, struct jinja_value self,
+                                        struct jinja_value v)
+{
+    const struct jinja_str *s = need(r, v);
+    return self.u.str->markup ? jinja_str_escape(r, s) : s;
+}
+
+static int64_t bound_or(struct jinja_run *r, struct jinja_value v, int64_t otherwise)
+{
+    if (jinja_is(v, JINJA_MISSING) || jinja_is(v, JINJA_NONE)) return otherwise;
+    return jinja_to_bound(r, v);
+}
+
+static int64_t count_or(struct jinja_run *r, struct jinja_value v, int64_t otherwise)
+{
+    return jinja_is(v, JINJA_MISSING) ? otherwise : jinja_to_index(r, v);
+}
+
+/* Bytes [begin, end) for the character positions in a[1], a[2]; false where the span is empty of
+ * any. */
+static bool byte_span(struct jinja_run *r, const struct jinja_str *s, const struct jinja_value *a,
+                      size_t *ret_begin, size_t *ret_end)
+{
+    int64_t n = (int64_t)jinja_str_chars(r, s);
+    int64_t begin = bound_or(r, a[1], 0), end = bound_or(r, a[2], n);
+    if (begin < 0) begin = begin + n < 0 ? 0 : begin + n;
+    if (end < 0) end = end + n < 0 ? 0 : end + n;
+    if (end > n) end = n;
+    if (begin > end) return false;
+    *ret_begin = jinja_str_char_at(r, s, (size_t)begin);
+    *ret_end = end == n ? s->len : jinja_str_char_at(r, s, (size_t)end);
+    return true;
+}
+
+/* ---- case and strip ------------------------------------------------------------------------ */
+
+JINJA_METHOD_FN(str_upper)
+{
+    return jinja_str_case(r, self.u.str, JINJA_UPPER);
+}
+JINJA_METHOD_FN(str_lower)
+{
+    return jinja_str_case(r, self.u.str, JINJA_LOWER);
+}
+JINJA_METHOD_FN(str_title)
+{
+    return jinja_str_case(r, self.u.str, JINJA_TITLE);
+}
+JINJA_METHOD_FN(str_capitalize)
+{
+    return jinja_str_case(r, self.u.str, JINJA_CAPITALIZE);
+}
+JINJA_METHOD_FN(str_swapcase)
+{
+    return jinja_str_case(r, self.u.str, JINJA_SWAPCASE);
+}
+JINJA_METHOD_FN(str_casefold)
+{
+    return jinja_str_case(r, self.u.str, JINJA_FOLD);
+}
+
+static struct jinja_value strip(struct jinja_run *r, struct jinja_value self,
+                                const struct jinja_value *a, enum jinja_sides sides)
+{
+    return jinja_str_strip(r, self.u.str, jinja_maybe_str(r, a[0], "strip argument"), sides);
+}
+
+JINJA_METHOD_FN(str_strip)
+{
+    return strip(r, self, a, JINJA_BOTH);
+}
+JINJA_METHOD_FN(str_lstrip)
+{
+    return strip(r, self, a, JINJA_LEFT);
+}
+JINJA_METHOD_FN(str_rstrip)
+{
+    return strip(r, self, a, JINJA_RIGHT);
+}
+
+/* Once, unlike lstrip, and only as a whole. */
+JINJA_METHOD_FN(str_removeprefix)
+{
+    const struct jinja_str *s = self.u.str, *prefix = need(r, a[0]);
+    jinja_spend_bytes(r, prefix->len);
+    size_t n = jinja_str_starts(s, prefix) ? prefix->len : 0;
+    return jinja_str_part_value(r, s, n, s->len - n);
+}
+
+JINJA_METHOD_FN(str_removesuffix)
+{
+    const struct jinja_str *s = self.u.str, *suffix = need(r, a[0]);
+    jinja_spend_bytes(r, suffix->len);
+    size_t n = jinja_str_ends(s, suffix) ? suffix->len : 0;
+    return jinja_str_part_value(r, s, 0, s->len - n);
+}
+
+/* ---- split, join, replace ------------------------------------------------------------------ */
+
+JINJA_METHOD_FN(str_split)
+{
+    const struct jinja_str *sep = jinja_maybe_str(r, a[0], "separator");
+    return jinja_from_list(jinja_str_split(r, self.u.str, sep, count_or(r, a[1], -1), false));
+}
+
+JINJA_METHOD_FN(str_rsplit)
+{
+    const struct jinja_str *sep = jinja_maybe_str(r, a[0], "separator");
+    return jinja_from_list(jinja_str_split(r, self.u.str, sep, count_or(r, a[1], -1), true));
+}
+
+JINJA_METHOD_FN(str_splitlines)
+{
+    return jinja_from_list(jinja_str_lines(r, self.u.str, jinja_truth(a[0])));
+}
+
+static struct jinja_value triple(struct jinja_run *r, struct jinja_value x, struct jinja_value y,
+                                 struct jinja_value z)
+{
+    struct jinja_list *l = jinja_list_new(r, 3);
+    jinja_list_add(r, l, x);
+    jinja_list_add(r, l, y);
+    jinja_list_add(r, l, z);
+    return jinja_from_tuple(l);
+}
+
+/* Three parts; without a separator the text is the first, or from the right the last. */
+static struct jinja_value partition(struct jinja_run *r, const struct jinja_str *s,
+                                    struct jinja_value sep_value, bool last)
+{
+    const struct jinja_str *sep = need(r, sep_value);
+    if (sep->len == 0) jinja_raise(r, "empty separator");
+    jinja_spend_search(r, s->len);
+    size_t at = last ? jinja_str_rfind(r, s, sep, s->len) : jinja_str_find(s, sep, 0);
+    struct jinja_value none = jinja_str_part_value(r, s, 0, 0);
+    if (at == SIZE_MAX && last) return triple(r, none, none, jinja_from_str(s));
+    if (at == SIZE_MAX) return triple(r, jinja_from_str(s), none, none);
+    size_t end = at + sep->len;
+    return triple(r, jinja_str_part_value(r, s, 0, at),
+                  jinja_from_str(jinja_str_as(r, sep, s->markup)),
+                  jinja_str_part_value(r, s, end, s->len - end));
+}
+
+JINJA_METHOD_FN(str_partition)
+{
+    return partition(r, self.u.str, a[0], false);
+}
+JINJA_METHOD_FN(str_rpartition)
+{
+    return partition(r, self.u.str, a[0], true);
+}
+JINJA_METHOD_FN(str_join)
+{
+    return jinja_str_join(r, self.u.str, a[0], true);
+}
+
+JINJA_METHOD_FN(str_replace)
+{
+    const struct jinja_str *old = need(r, a[0]);
+    return jinja_str_replace(r, self.u.str, old, inserted(r, self, a[1]), count_or(r, a[2], -1));
+}
+
+/* ---- search -------------------------------------------------------------------------------- */
+
+/* A tuple asks for any of its elements. */
+static bool affix(struct jinja_run *r, const struct jinja_str *s, struct jinja_value v, bool at_end)
+{
+    if (jinja_is(v, JINJA_TUPLE)) {
+        for (size_t i = 0; i < v.u.list->n; i++)
+            if (affix(r, s, v.u.list->items[i], at_end)) return true;
+        return false;
+    }
+    jinja_spend(r, 1);
+    jinja_spend_bytes(r, need(r, v)->len);
+    return at_end ? jinja_str_ends(s, need(r, v)) : jinja_str_starts(s, need(r, v));
+}
+
+/* All of a tuple's elements must be strings, also those not reached. */
+static struct jinja_value has_affix(struct jinja_run *r, struct jinja_value self,
+                                    const struct jinja_value *a, bool at_end)
+{
+    size_t begin, end;
+    if (!byte_span(r, self.u.str, a, &begin, &end)) return jinja_bool(false);
+    if (jinja_is(a[0], JINJA_TUPLE))
+        for (size_t i = 0; i < a[0].u.list->n; i++)
+            need(r, a[0].u.list->items[i]);
+    return jinja_bool(affix(r, jinja_str_part(r, self.u.str, begin, end - begin), a[0], at_end));
+}
+
+JINJA_METHOD_FN(str_startswith)
+{
+    return has_affix(r, self, a, false);
+}
+JINJA_METHOD_FN(str_endswith)
+{
+    return has_affix(r, self, a, true);
+}
+
+/* The character position of a needle, or -1. */
+static int64_t find(struct jinja_run *r, struct jinja_value self, const struct jinja_value *a,
+                    bool last)
+{
+    const struct jinja_str *s = self.u.str, *needle = need(r, a[0]);
+    size_t begin, end;
+    if (!byte_span(r, s, a, &begin, &end)) return -1;
+    const struct jinja_str *part = jinja_str_part(r, s, begin, end - begin);
+    jinja_spend_search(r, part->len);
+    size_t at =
+        last ? jinja_str_rfind(r, part, needle, part->len) : jinja_str_find(part, needle, 0);
+    return at == SIZE_MAX ? -1 : (int64_t)jinja_str_chars_before(s, begin + at);
+}
+
+static struct jinja_value index_of(struct jinja_run *r, int64_t at)
+{
+    if (at < 0) jinja_raise(r, "substring not found");
+    return jinja_int(at);
+}
+
+JINJA_METHOD_FN(str_find)
+{
+    return jinja_int(find(r, self, a, false));
+}
+JINJA_METHOD_FN(str_rfind)
+{
+    return jinja_int(find(r, self, a, true));
+}
+JINJA_METHOD_FN(str_index)
+{
+    return index_of(r, find(r, self, a, false));
+}
+JINJA_METHOD_FN(str_rindex)
+{
+    return index_of(r, find(r, self, a, true));
+}
+
+JINJA_METHOD_FN(str_count)
+{
+    const struct jinja_str *needle = need(r, a[0]);
+    size_t begin, end;
+    if (!byte_span(r, self.u.str, a, &begin, &end)) return jinja_int(0);
+    const struct jinja_str *part = jinja_str_part(r, self.u.str, begin, end - begin);
+    if (needle->len == 0) return jinja_int((int64_t)jinja_str_chars(r, part) + 1);
+    int64_t n = 0;
+    jinja_spend_search(r, part->len);
+    for (size_t at = jinja_str_find(part, needle, 0); at != SIZE_MAX; n++) {
+        jinja_spend(r, 1);
+        at = jinja_str_find(part, needle, at + needle->len);
+    }
+    return jinja_int(n);
+}
+
+/* ---- padding ------------------------------------------------------------------------------- */
+
+/* The fill character is one character, also when Markup escapes it. */
+static struct jinja_value pad(struct jinja_run *r, struct jinja_value self,
+                              const struct jinja_value *a, enum jinja_sides sides)
+{
+    const struct jinja_str space = {.s = " ", .len = 1, .origin = JINJA_TRUSTED};
+    const struct jinja_str *fill = &space;
+    if (!jinja_is(a[1], JINJA_MISSING)) {
+        if (jinja_str_chars(r, need(r, a[1])) != 1)
+            jinja_raise(r, "the fill character must be exactly one character long");
+        fill = inserted(r, self, a[1]);
+        if (jinja_str_chars(r, fill) != 1) jinja_raise(r, "the fill character cannot be escaped");
+    }
+    return jinja_str_pad(r, self.u.str, jinja_to_index(r, a[0]), fill, sides);
+}
+
+JINJA_METHOD_FN(str_center)
+{
+    return pad(r, self, a, JINJA_BOTH);
+}
+JINJA_METHOD_FN(str_ljust)
+{
+    return pad(r, self, a, JINJA_RIGHT);
+}
+JINJA_METHOD_FN(str_rjust)
+{
+    return pad(r, self, a, JINJA_LEFT);
+}
+
+/* Zeros go behind the sign. */
+JINJA_METHOD_FN(str_zfill)
+{
+    const struct jinja_str zero = {.s = "0", .len = 1, .origin = JINJA_TRUSTED};
+    const struct jinja_str *s = self.u.str;
+    bool sign = s->len && (s->s[0] == '-' || s->s[0] == '+');
+    int64_t width = jinja_to_index(r, a[0]) - sign;
+    const struct jinja_str *digits = jinja_str_part(r, s, sign, s->len - sign);
+    struct jinja_value v = jinja_str_pad(r, digits, width, &zero, JINJA_LEFT);
+    if (!sign) return v;
+    return jinja_from_str(jinja_str_concat(r, jinja_str_part(r, s, 0, 1), v.u.str));
+}
+
+/* Columns count characters and start over after a line end. */
+JINJA_METHOD_FN(str_expandtabs)
+{
+    const struct jinja_str *s = self.u.str, space = {.s = " ", .len = 1, .origin = JINJA_TRUSTED};
+    int64_t size = count_or(r, a[0], 8), column = 0;
+    struct jinja_sb sb;
+    jinja_sb_init(&sb, r);
+    jinja_spend_chars(r, s->len);
+    for (size_t at = 0; at < s->len;) {
+        size_t begin = at;
+        int32_t cp = jinja_str_next(s, &at);
+        if (cp == '\t') {
+            int64_t n = size > 0 ? size - column % size : 0;
+            jinja_sb_repeat(&sb, &space, n);
+            column += n;
+            continue;
+        }
+        jinja_sb_add_part(&sb, s, begin, at - begin);
+        column = cp == '\n' || cp == '\r' ? 0 : column + 1;
+    }
+    struct jinja_str *out = jinja_sb_str(&sb);
+    out->markup = s->markup;
+    return jinja_from_str(out);
+}
+
+/* ---- predicates ---------------------------------------------------------------------------- */
+
+/* Whether there are characters and all of them pass. */
+static struct jinja_value all_chars(struct jinja_run *r, const struct jinja_str *s,
+                                    bool (*passes)(int32_t), bool if_empty)
+{
+    jinja_spend_chars(r, s->len);
+    for (size_t at = 0; at < s->len;)
+        if (!passes(jinja_str_next(s, &at))) return jinja_bool(false);
+    return jinja_bool(s->len > 0 || if_empty);
+}
+
+static bool is_ascii(int32_t cp)
+{
+    return cp < 0x80;
+}
+
+JINJA_METHOD_FN(str_isalnum)
+{
+    return all_chars(r, self.u.str, jinja_cp_alnum, false);
+}
+JINJA_METHOD_FN(str_isalpha)
+{
+    return all_chars(r, self.u.str, jinja_cp_alpha, false);
+}
+JINJA_METHOD_FN(str_isascii)
+{
+    return all_chars(r, self.u.str, is_ascii, true);
+}
+JINJA_METHOD_FN(str_isdecimal)
+{
+    return all_chars(r, self.u.str, jinja_cp_decimal, false);
+}
+JINJA_METHOD_FN(str_isdigit)
+{
+    return all_chars(r, self.u.str, jinja_cp_digit, false);
+}
+JINJA_METHOD_FN(str_isnumeric)
+{
+    return all_chars(r, self.u.str, jinja_cp_numeric, false);
+}
+JINJA_METHOD_FN(str_isprintable)
+{
+    return all_chars(r, self.u.str, jinja_cp_printable, true);
+}
+JINJA_METHOD_FN(str_isspace)
+{
+    return all_chars(r, self.u.str, jinja_cp_space, false);
+}
+
+JINJA_METHOD_FN(str_isidentifier)
+{
+    size_t at = 0;
+    if (self.u.str->len == 0) return jinja_bool(false);
+    if (!jinja_cp_ident_start(jinja_str_next(self.u.str, &at))) return jinja_bool(false);
+    const struct jinja_str *rest = jinja_str_part(r, self.u.str, at, self.u.str->len - at);
+    return all_chars(r, rest, jinja_cp_ident, true);
+}
+
+JINJA_METHOD_FN(str_islower)
+{
+    return jinja_bool(jinja_str_is_case(r, self.u.str, JINJA_LOWER));
+}
+JINJA_METHOD_FN(str_isupper)
+{
+    return jinja_bool(jinja_str_is_case(r, self.u.str, JINJA_UPPER));
+}
+
+/* Capitals only after what is not a letter, small letters only after letters. */
+JINJA_METHOD_FN(str_istitle)
+{
+    bool in_word = false, found = false;
+    jinja_spend_chars(r, self.u.str->len);
+    for (size_t at = 0; at < self.u.str->len;) {
+        int32_t cp = jinja_str_next(self.u.str, &at);
+        bool starts = jinja_cp_upper(cp) || jinja_cp_title(cp);
+        if (starts == in_word && (starts || jinja_cp_lower(cp))) return jinja_bool(false);
+        in_word = starts || jinja_cp_lower(cp);
+        found = found || in_word;
+    }
+    return jinja_bool(found);
+}
+
+/* ---- formatting ---------------------------------------------------------------------------- */
+
+JINJA_METHOD_FN(str_format)
+{
+    return jinja_format(r, self.u.str, args, jinja_missing());
+}
+
+JINJA_METHOD_FN(str_format_map)
+{
+    const struct jinja_args none = {0};
+    return jinja_format(r, self.u.str, &none, a[0]);
+}
+
+/* What takes the place of a character: a string, a code point, none (drop it), or itself. */
+static void translate_char(struct jinja_sb *sb, const struct jinja_str *s, size_t begin, size_t end,
+                           const struct jinja_value *to)
+{
+    if (!to)
+        jinja_sb_add_part(sb, s, begin, end - begin);
+    else if (jinja_is(*to, JINJA_STR))
+        jinja_sb_add(sb, to->u.str);
+    else if (jinja_is(*to, JINJA_INT) && to->u.i >= 0 && to->u.i < 0x110000)
+        jinja_sb_add_cp(sb, (int32_t)to->u.i,
+                        to->input ? JINJA_INPUT : jinja_str_origin_at(s, begin));
+    else if (!jinja_is(*to, JINJA_NONE))
+        jinja_raise(sb->r, "character mapping must return integer, None or str");
+}
+
+JINJA_METHOD_FN(str_translate)
+{
+    const struct jinja_str *s = self.u.str;
+    struct jinja_sb sb;
+    bool cut_by_input = false;
+    if (!jinja_is(a[0], JINJA_DICT)) jinja_raise(r, "translate needs a dict");
+    jinja_sb_init(&sb, r);
+    jinja_spend(r, s->len);
+    for (size_t at = 0; at < s->len;) {
+        size_t begin = at;
+        int32_t cp = jinja_str_next(s, &at);
+        const struct jinja_value *to = jinja_dict_get(r, a[0].u.dict, jinja_int(cp));
+        translate_char(&sb, s, begin, at, to);
+        cut_by_input |= to && jinja_is(*to, JINJA_NONE) && to->input;
+    }
+    /* what a request cuts out of the template's text may join what did not belong together */
+    struct jinja_str *out = jinja_sb_str(&sb);
+    return jinja_from_str(cut_by_input ? jinja_str_tainted(r, out) : out);
+}
+
+static bool has_input(const struct jinja_str *s)
+{
+    return s->origin & JINJA_INPUT;
+}
+
+/* The key of a translation table; `v` is a code point, or a text of one character. */
+static struct jinja_value table_key(struct jinja_run *r, struct jinja_value v)
+{
+    size_t at = 0;
+    if (jinja_is_integer(v)) return v;
+    const struct jinja_str *s = jinja_need_str(r, v, "a key of a translation table");
+    if (s->len == 0) jinja_raise(r, "a key of a translation table must be one character");
+    int32_t cp = jinja_str_next(s, &at);
+    if (at != s->len) jinja_raise(r, "a key of a translation table must be one character");
+    return jinja_int(cp);
+}
+
+/* Every character of `from` to the one of `to` in the same place, or none where `to` is NULL. */
+static void map_chars(struct jinja_run *r, struct jinja_dict *d, const struct jinja_str *from,
+                      const struct jinja_str *to)
+{
+    jinja_spend_chars(r, from->len);
+    for (size_t i = 0, k = 0; i < from->len;) {
+        struct jinja_value key = jinja_int(jinja_str_next(from, &i));
+        struct jinja_value value = to ? jinja_int(jinja_str_next(to, &k)) : jinja_none();
+        jinja_dict_put(r, d, key, jinja_tainted(value, has_input(to ? to : from)));
+    }
+}
+
+/* maketrans(dict), or maketrans(from, to[, deleted]) */
+JINJA_METHOD_FN(str_maketrans)
+{
+    struct jinja_dict *d = jinja_dict_new(r);
+    if (jinja_is(a[1], JINJA_MISSING)) {
+        if (!jinja_is(a[0], JINJA_DICT)) jinja_raise(r, "maketrans of one argument needs a dict");
+        for (size_t i = 0; i < a[0].u.dict->n; i++) {
+            const struct jinja_pair *p = &a[0].u.dict->pairs[i];
+            jinja_dict_put(r, d, table_key(r, p->key), p->value);
+        }
+        return jinja_from_dict(d);
+    }
+    const struct jinja_str *from = need(r, a[0]), *to = need(r, a[1]);
+    if (jinja_str_chars(r, from) != jinja_str_chars(r, to))
+        jinja_raise(r, "the first two maketrans arguments must have equal length");
+    map_chars(r, d, from, to);
+    if (!jinja_is(a[2], JINJA_MISSING)) map_chars(r, d, need(r, a[2]), NULL);
+    return jinja_from_dict(d);
+}
+
+JINJA_METHOD_FN(str_encode)
+{
+    jinja_raise(r, "byte strings are not supported in chat templates");
+}
+
+/* ---- Markup -------------------------------------------------------------------------------- */
+
+JINJA_METHOD_FN(markup_striptags)
+{
+    return jinja_html_striptags(r, self.u.str);
+}
+JINJA_METHOD_FN(markup_unescape)
+{
+    return jinja_html_unescape(r, self.u.str);
+}
+
+JINJA_METHOD_FN(markup_escape)
+{
+    return jinja_from_str(jinja_str_escape(r, jinja_to_str(r, a[0])));
+}
+
+const struct jinja_method jinja_markup_methods[] = {
+    {"striptags", markup_striptags, {"/", 0}},
+    {"unescape", markup_unescape, {"/", 0}},
+    {"escape", markup_escape, {"/s", 1}},
+    {NULL, NULL, {NULL, 0}},
+};
+
+const struct jinja_method jinja_str_methods[] = {
+    {"split", str_split, {"sep maxsplit", 0}},
+    {"strip", str_strip, {"/chars", 0}},
+    {"lstrip", str_lstrip, {"/chars", 0}},
+    {"rstrip", str_rstrip, {"/chars", 0}},
+    {"startswith", str_startswith, {"/prefix start end", 1}},
+    {"endswith", str_endswith, {"/suffix start end", 1}},
+    {"replace", str_replace, {"/old new count", 2}},
+    {"upper", str_upper, {"/", 0}},
+    {"lower", str_lower, {"/", 0}},
+    {"title", str_title, {"/", 0}},
+    {"capitalize", str_capitalize, {"/", 0}},
+    {"swapcase", str_swapcase, {"/", 0}},
+    {"casefold", str_casefold, {"/", 0}},
+    {"removeprefix", str_removeprefix, {"/prefix", 1}},
+    {"removesuffix", str_removesuffix, {"/suffix", 1}},
+    {"rsplit", str_rsplit, {"sep maxsplit", 0}},
+    {"splitlines", str_splitlines, {"keepends", 0}},
+    {"partition", str_partition, {"/sep", 1}},
+    {"rpartition", str_rpartition, {"/sep", 1}},
+    {"join", str_join, {"/iterable", 1}},
+    {"find", str_find, {"/sub start end", 1}},
+    {"rfind", str_rfind, {"/sub start end", 1}},
+    {"index", str_index, {"/sub start end", 1}},
+    {"rindex", str_rindex, {"/sub start end", 1}},
+    {"count", str_count, {"/sub start end", 1}},
+    {"center", str_center, {"/width fillchar", 1}},
+    {"ljust", str_ljust, {"/width fillchar", 1}},
+    {"rjust", str_rjust, {"/width fillchar", 1}},
+    {"zfill", str_zfill, {"/width", 1}},
+    {"expandtabs", str_expandtabs, {"tabsize", 0}},
+    {"isalnum", str_isalnum, {"/", 0}},
+    {"isalpha", str_isalpha, {"/", 0}},
+    {"isascii", str_isascii, {"/", 0}},
+    {"isdecimal", str_isdecimal, {"/", 0}},
+    {"isdigit", str_isdigit, {"/", 0}},
+    {"isidentifier", str_isidentifier, {"/", 0}},
+    {"islower", str_islower, {"/", 0}},
+    {"isnumeric", str_isnumeric, {"/", 0}},
+    {"isprintable", str_isprintable, {"/", 0}},
+    {"isspace", str_isspace, {"/", 0}},
+    {"istitle", str_istitle, {"/", 0}},
+    {"isupper", str_isupper, {"/", 0}},
+    {"format", str_format, {NULL, 0}},
+    {"format_map", str_format_map, {"/mapping", 1}},
+    {"translate", str_translate, {"/table", 1}},
+    {"maketrans", str_maketrans, {"/x y z", 1}},
+    {"encode", str_encode, {NULL, 0}},
+    {NULL, NULL, {NULL, 0}},
+};

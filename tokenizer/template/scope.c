@@ -1,0 +1,787 @@
+/* SPDX-License-Identifier: MIT */
+/*
+ * Names to slots, by the reference's own analysis.
+ *
+ * The reference compiles a template to a function whose local variables are named by scope level,
+ * and decides beforehand what each name means: assigned anywhere in a scope, it is that scope's
+ * variable from the start (even before the assignment, even where the template was given a variable
+ * of the name); read only, it is the next outer scope's, or looked up by name once when the scope
+ * is entered. Templates can tell, so the same is done here: `visit` collects what a scope reads and
+ * assigns without looking into inner scopes, `resolve` then walks the tree and gives every name the
+ * slot that this analysis found.
+ */
+#include <string.h>
+
+#include "tokenizer/template/ast.h"
+#include "tokenizer/template/library.h"
+
+/* A function of the reference's compiled code: variables of outer units are reached by closure. */
+struct unit {
+    uint32_t depth;
+    uint32_t n_slots;
+    struct ident *idents;
+};
+
+/* A variable: unique by unit, level and name. */
+struct ident {
+    struct ident *next; /* of the unit */
+    const struct unit *unit;
+    const struct jinja_str *name;
+    uint32_t level;
+    uint32_t slot;
+};
+
+enum load_kind { LOAD_PARAM, LOAD_RESOLVE, LOAD_ALIAS, LOAD_UNSET };
+
+struct symbol {
+    const struct jinja_str *name;
+    struct ident *ident;
+};
+
+struct load {
+    struct ident *to;
+    enum load_kind kind;
+    const struct ident *from;
+};
+
+struct symbols {
+    struct symbols *parent;
+    struct unit *unit;
+    uint32_t level;
+    struct symbol *refs;
+    size_t n_refs, cap_refs;
+    struct load *loads;
+    size_t n_loads, cap_loads;
+    const struct jinja_str **stores;
+    size_t n_stores, cap_stores;
+};
+
+/* Where in the tree the second walk stands. */
+struct frame {
+    struct jinja_run *r;
+    struct symbols *sym;
+    bool soft;    /* in a condition: unknown filters fail only when reached */
+    bool in_loop; /* break and continue have a loop to go to */
+};
+
+static void *push(struct jinja_run *r, void *array, size_t n, size_t *cap, size_t size)
+{
+    jinja_spend(r, 1);
+    if (n < *cap) return array;
+    size_t more = *cap ? *cap * 2 : 8;
+    array = jinja_grow(r, array, *cap * size, more * size);
+    *cap = more;
+    return array;
+}
+
+/* ---- symbols ------------------------------------------------------------------------------- */
+
+/* A scope inside `parent`, whose variables live in `unit`. */
+static struct symbols *new_symbols(struct jinja_run *r, struct symbols *parent, struct unit *unit)
+{
+    struct symbols *sym = JINJA_NEW(r, struct symbols);
+    sym->parent = parent;
+    sym->unit = unit;
+    sym->level = parent ? parent->level + 1 : 0;
+    return sym;
+}
+
+static struct unit *new_unit(struct jinja_run *r, const struct unit *outer)
+{
+    struct unit *unit = JINJA_NEW(r, struct unit);
+    unit->depth = outer ? outer->depth + 1 : 0;
+    return unit;
+}
+
+/* The variable of this name at this level: scopes side by side share it, as in the reference. */
+static struct ident *get_ident(struct jinja_run *r, struct unit *unit, uint32_t level,
+                               const struct jinja_str *name)
+{
+    for (struct ident *id = unit->idents; id; id = id->next) {
+        jinja_spend(r, 1);
+        if (id->level == level && jinja_str_equal(id->name, name)) return id;
+    }
+    struct ident *id = JINJA_NEW(r, struct ident);
+    *id = (struct ident){
+        .next = unit->idents, .unit = unit, .name = name, .level = level, .slot = unit->n_slots++};
+    unit->idents = id;
+    return id;
+}
+
+/* What a name means in this very scope, or NULL. */
+static struct symbol *own_ref(struct jinja_run *r, const struct symbols *sym,
+                              const struct jinja_str *name)
+{
+    jinja_spend(r, 1 + sym->n_refs / 8);
+    for (size_t i = 0; i < sym->n_refs; i++)
+        if (jinja_str_equal(sym->refs[i].name, name)) return &sym->refs[i];
+    return NULL;
+}
+
+/* What a name means here: the innermost scope that knows it. */
+static struct ident *find_ref(struct jinja_run *r, const struct symbols *sym,
+                              const struct jinja_str *name)
+{
+    for (; sym; sym = sym->parent) {
+        struct symbol *s = own_ref(r, sym, name);
+        if (s) return s->ident;
+    }
+    return NULL;
+}
+
+static void set_ref(struct jinja_run *r, struct symbols *sym, const struct jinja_str *name,
+                    struct ident *id)
+{
+    struct symbol *s = own_ref(r, sym, name);
+    if (!s) {
+        sym->refs = push(r, sym->refs, sym->n_refs, &sym->cap_refs, sizeof(*sym->refs));
+        s = &sym->refs[sym->n_refs++];
+        s->name = name;
+    }
+    s->ident = id;
+}
+
+/* One load for each variable: the last decision about it counts. */
+static void set_load(struct jinja_run *r, struct symbols *sym, struct load load)
+{
+    jinja_spend(r, 1 + sym->n_loads / 8);
+    for (size_t i = 0; i < sym->n_loads; i++) {
+        if (sym->loads[i].to != load.to) continue;
+        sym->loads[i] = load;
+        return;
+    }
+    sym->loads = push(r, sym->loads, sym->n_loads, &sym->cap_loads, sizeof(*sym->loads));
+    sym->loads[sym->n_loads++] = load;
+}
+
+static bool stores(struct jinja_run *r, const struct symbols *sym, const struct jinja_str *name)
+{
+    jinja_spend(r, 1 + sym->n_stores / 8);
+    for (size_t i = 0; i < sym->n_stores; i++)
+        if (jinja_str_equal(sym->stores[i], name)) return true;
+    return false;
+}
+
+static void add_store(struct jinja_run *r, struct symbols *sym, const struct jinja_str *name)
+{
+    if (stores(r, sym, name)) return;
+    sym->stores = push(r, sym->stores, sym->n_stores, &sym->cap_stores, sizeof(*sym->stores));
+    sym->stores[sym->n_stores++] = name;
+}
+
+static struct ident *define(struct jinja_run *r, struct symbols *sym, const struct jinja_str *name,
+                            enum load_kind kind, const struct ident *from)
+{
+    struct ident *id = get_ident(r, sym->unit, sym->level, name);
+    set_ref(r, sym, name, id);
+    set_load(r, sym, (struct load){.to = id, .kind = kind, .from = from});
+    return id;
+}
+
+/* Given a value before the scope is entered: nothing is loaded. */
+static struct ident *declare_param(struct jinja_run *r, struct symbols *sym,
+                                   const struct jinja_str *name)
+{
+    add_store(r, sym, name);
+    return define(r, sym, name, LOAD_PARAM, NULL);
+}
+
+/* Read: known further out, or to be looked up by name on entering. */
+static void note_load(struct jinja_run *r, struct symbols *sym, const struct jinja_str *name)
+{
+    if (!find_ref(r, sym, name)) define(r, sym, name, LOAD_RESOLVE, NULL);
+}
+
+/* Assigned: the scope's own from the start; it begins as what it is outside, or unset. */
+static void note_store(struct jinja_run *r, struct symbols *sym, const struct jinja_str *name)
+{
+    add_store(r, sym, name);
+    if (own_ref(r, sym, name)) return;
+    struct ident *outer = sym->parent ? find_ref(r, sym->parent, name) : NULL;
+    define(r, sym, name, outer ? LOAD_ALIAS : LOAD_UNSET, outer);
+}
+
+/* ---- the tree ------------------------------------------------------------------------------ */
+
+struct walk {
+    void (*fn)(void *arg, struct jinja_node *child);
+    void *arg;
+};
+
+static void child(const struct walk *w, struct jinja_node *node)
+{
+    if (node) w->fn(w->arg, node);
+}
+
+static void children(const struct walk *w, const struct jinja_nodes *nodes)
+{
+    for (size_t i = 0; i < nodes->n; i++)
+        w->fn(w->arg, nodes->all[i]);
+}
+
+static void call_children(const struct walk *w, const struct jinja_call *call)
+{
+    children(w, &call->args);
+    children(w, &call->kwargs);
+    child(w, call->dyn_args);
+    child(w, call->dyn_kwargs);
+}
+
+static void macro_children(const struct walk *w, const struct jinja_node *node)
+{
+    child(w, node->u.macro.call);
+    children(w, &node->u.macro.code->params);
+    children(w, &node->u.macro.code->defaults);
+    children(w, &node->u.macro.code->body);
+}
+
+static void statement_children(const struct walk *w, const struct jinja_node *node)
+{
+    switch (node->kind) {
+    case JINJA_IF:
+        for (size_t i = 0; i < node->u.cond_block.n_branches; i++) {
+            child(w, node->u.cond_block.branches[i].test);
+            children(w, &node->u.cond_block.branches[i].body);
+        }
+        children(w, &node->u.cond_block.otherwise);
+        break;
+    case JINJA_FOR:
+        child(w, node->u.loop->target);
+        child(w, node->u.loop->iter);
+        children(w, &node->u.loop->body);
+        children(w, &node->u.loop->otherwise);
+        child(w, node->u.loop->test);
+        break;
+    case JINJA_SET:
+    case JINJA_SET_BLOCK:
+        child(w, node->u.set.target);
+        child(w, node->u.set.value);
+        child(w, node->u.set.filter);
+        children(w, &node->u.set.body);
+        break;
+    case JINJA_MACRO_DEF:
+    case JINJA_CALL_BLOCK: macro_children(w, node); break;
+    case JINJA_FILTER_BLOCK:
+    case JINJA_WITH:
+    case JINJA_SCOPE:
+        children(w, &node->u.scoped.targets);
+        children(w, &node->u.scoped.values);
+        children(w, &node->u.scoped.body);
+        child(w, node->u.scoped.filter);
+        break;
+    default: break;
+    }
+}
+
+/* Calls fn for every node directly below, in the order in which the reference keeps them. */
+static void each_child(const struct jinja_node *node, void (*fn)(void *, struct jinja_node *),
+                       void *arg)
+{
+    struct walk w = {.fn = fn, .arg = arg};
+    switch (node->kind) {
+    case JINJA_TUPLE_EXPR:
+    case JINJA_LIST_EXPR:
+    case JINJA_DICT_EXPR:
+    case JINJA_CONCAT: children(&w, &node->u.seq); break;
+    case JINJA_BINARY:
+    case JINJA_AND:
+    case JINJA_OR:
+        child(&w, node->u.binary.left);
+        child(&w, node->u.binary.right);
+        break;
+    case JINJA_NOT:
+    case JINJA_NEG:
+    case JINJA_POS:
+    case JINJA_OUTPUT: child(&w, node->u.operand); break;
+    case JINJA_COMPARE:
+        child(&w, node->u.compare.left);
+        for (size_t i = 0; i < node->u.compare.n_ops; i++)
+            child(&w, node->u.compare.ops[i].expr);
+        break;
+    case JINJA_COND:
+        child(&w, node->u.cond.test);
+        child(&w, node->u.cond.yes);
+        child(&w, node->u.cond.no);
+        break;
+    case JINJA_GETATTR: child(&w, node->u.getattr.object); break;
+    case JINJA_GETITEM:
+        child(&w, node->u.getitem.object);
+        child(&w, node->u.getitem.index);
+        break;
+    case JINJA_SLICE:
+        child(&w, node->u.slice.start);
+        child(&w, node->u.slice.stop);
+        child(&w, node->u.slice.step);
+        break;
+    case JINJA_CALL:
+        child(&w, node->u.call.callee);
+        call_children(&w, &node->u.call.args);
+        break;
+    case JINJA_FILTER:
+    case JINJA_TEST:
+        child(&w, node->u.apply.subject);
+        call_children(&w, &node->u.apply.args);
+        break;
+    default: statement_children(&w, node); break;
+    }
+}
+
+/* ---- first walk: what a scope reads and assigns -------------------------------------------- */
+
+struct visit {
+    struct jinja_run *r;
+    struct symbols *sym;
+    bool as_param;
+};
+
+static void visit(struct visit *v, struct jinja_node *node);
+
+static void visit_all(struct visit *v, const struct jinja_nodes *nodes)
+{
+    for (size_t i = 0; i < nodes->n; i++)
+        visit(v, nodes->all[i]);
+}
+
+/* Branches are analysed apart, each from the same state. */
+static struct symbols *copy_symbols(struct jinja_run *r, const struct symbols *sym)
+{
+    struct symbols *copy = JINJA_NEW(r, struct symbols);
+    *copy = *sym;
+    copy->refs = JINJA_NEW_N(r, sym->n_refs, struct symbol);
+    copy->loads = JINJA_NEW_N(r, sym->n_loads, struct load);
+    copy->stores = JINJA_NEW_N(r, sym->n_stores, const struct jinja_str *);
+    copy->cap_refs = sym->n_refs;
+    copy->cap_loads = sym->n_loads;
+    copy->cap_stores = sym->n_stores;
+    if (sym->n_refs) memcpy(copy->refs, sym->refs, sym->n_refs * sizeof(*sym->refs));
+    if (sym->n_loads) memcpy(copy->loads, sym->loads, sym->n_loads * sizeof(*sym->loads));
+    if (sym->n_stores) memcpy(copy->stores, sym->stores, sym->n_stores * sizeof(*sym->stores));
+    jinja_spend(r, 1 + (sym->n_refs + sym->n_loads + sym->n_stores) / 8);
+    return copy;
+}
+
+static void merge_branch(struct jinja_run *r, struct symbols *sym, const struct symbols *branch)
+{
+    for (size_t i = 0; i < branch->n_refs; i++)
+        set_ref(r, sym, branch->refs[i].name, branch->refs[i].ident);
+    for (size_t i = 0; i < branch->n_loads; i++)
+        set_load(r, sym, branch->loads[i]);
+    for (size_t i = 0; i < branch->n_stores; i++)
+        add_store(r, sym, branch->stores[i]);
+}
+
+/* A name that only branches assign is loaded beforehand, for the branches that do not. */
+static void merge_branches(struct jinja_run *r, struct symbols *sym, struct symbols **branches,
+                           size_t n)
+{
+    size_t n_before = sym->n_stores;
+    for (size_t i = 0; i < n; i++)
+        merge_branch(r, sym, branches[i]);
+    for (size_t i = n_before; i < sym->n_stores; i++) {
+        struct ident *id = find_ref(r, sym, sym->stores[i]);
+        struct ident *outer = sym->parent ? find_ref(r, sym->parent, sym->stores[i]) : NULL;
+        set_load(r, sym,
+                 (struct load){.to = id, .kind = outer ? LOAD_ALIAS : LOAD_RESOLVE, .from = outer});
+    }
+}
+
+/* One branch and, as the reference nests them, the elifs in a branch of their own. */
+static void visit_if(struct visit *v, const struct jinja_branch *b, size_t n, bool elif,
+                     const struct jinja_nodes *otherwise)
+{
+    struct symbols *sym = v->sym;
+    visit(v, b->test);
+    struct symbols *branches[3] = {copy_symbols(v->r, sym), copy_symbols(v->r, sym),
+                                   copy_symbols(v->r, sym)};
+    v->sym = branches[0];
+    visit_all(v, &b->body);
+    v->sym = branches[1];
+    for (size_t i = 1; i < n && !elif; i++)
+        visit_if(v, &b[i], 1, true, NULL);
+    v->sym = branches[2];
+    if (otherwise) visit_all(v, otherwise);
+    v->sym = sym;
+    merge_branches(v->r, sym, branches, 3);
+}
+
+/* Loop targets and parameters are declared, other targets stored, the rest loaded. */
+static void visit_name(struct visit *v, const struct jinja_node *node)
+{
+    const struct jinja_str *name = node->u.name.name;
+    if (v->as_param || node->u.name.param)
+        declare_param(v->r, v->sym, name);
+    else if (node->u.name.store)
+        note_store(v->r, v->sym, name);
+    else
+        note_load(v->r, v->sym, name);
+}
+
+static void visit_child(void *arg, struct jinja_node *node)
+{
+    visit(arg, node);
+}
+
+static void visit(struct visit *v, struct jinja_node *node)
+{
+    jinja_spend(v->r, 1);
+    switch (node->kind) {
+    case JINJA_NAME: visit_name(v, node); break;
+    case JINJA_NSREF: note_load(v->r, v->sym, node->u.nsref.name); break;
+    case JINJA_IF:
+        if (node->u.cond_block.n_branches)
+            visit_if(v, node->u.cond_block.branches, node->u.cond_block.n_branches, false,
+                     &node->u.cond_block.otherwise);
+        else
+            visit_all(v, &node->u.cond_block.otherwise);
+        break;
+    case JINJA_FOR: visit(v, node->u.loop->iter); break;
+    case JINJA_SET:
+        visit(v, node->u.set.value);
+        visit(v, node->u.set.target);
+        break;
+    case JINJA_SET_BLOCK: visit(v, node->u.set.target); break;
+    case JINJA_MACRO_DEF: note_store(v->r, v->sym, node->u.macro.code->name); break;
+    case JINJA_CALL_BLOCK: visit(v, node->u.macro.call); break;
+    case JINJA_FILTER_BLOCK: visit(v, node->u.scoped.filter); break;
+    case JINJA_WITH: visit_all(v, &node->u.scoped.values); break;
+    case JINJA_SCOPE: break;
+    default: each_child(node, visit_child, v); break;
+    }
+}
+
+static void analyze(struct frame *f, const struct jinja_nodes *nodes, bool as_param)
+{
+    struct visit v = {.r = f->r, .sym = f->sym, .as_param = as_param};
+    visit_all(&v, nodes);
+}
+
+static void analyze_one(struct frame *f, struct jinja_node *node, bool as_param)
+{
+    struct visit v = {.r = f->r, .sym = f->sym, .as_param = as_param};
+    if (node) visit(&v, node);
+}
+
+/* ---- which special names a body mentions, inner scopes included ---------------------------- */
+
+struct mentions {
+    struct jinja_run *r;
+    const char *name;
+    bool found;  /* read before any assignment that the walk came across */
+    bool hidden; /* assigned first */
+    bool stored; /* assigned anywhere */
+};
+
+/* After an assignment of the name a read is not of the outer one. */
+static void mention_name(struct mentions *m, const struct jinja_node *node)
+{
+    if (!jinja_str_is(node->u.name.name, m->name)) return;
+    bool store = node->u.name.store && !node->u.name.param;
+    m->stored = m->stored || store;
+    if (node->u.name.store)
+        m->hidden = m->hidden || !m->found;
+    else
+        m->found = m->found || !m->hidden;
+}
+
+static void mention(void *arg, struct jinja_node *node)
+{
+    struct mentions *m = arg;
+    jinja_spend(m->r, 1);
+    if (node->kind == JINJA_NAME)
+        mention_name(m, node);
+    else
+        each_child(node, mention, m);
+}
+
+/* Whether a body reads a name that it has not assigned before, in the order of the tree. */
+static bool reads(struct jinja_run *r, const struct jinja_nodes *body, const char *name)
+{
+    struct mentions m = {.r = r, .name = name};
+    for (size_t i = 0; i < body->n; i++)
+        mention(&m, body->all[i]);
+    return m.found;
+}
+
+/* ---- second walk: slots -------------------------------------------------------------------- */
+
+static void resolve(struct frame *f, struct jinja_node *node);
+
+static _Noreturn void fail_at(const struct frame *f, int line, const char *message)
+{
+    f->r->line = line;
+    jinja_raise(f->r, "%s", message);
+}
+
+static void resolve_all(struct frame *f, const struct jinja_nodes *nodes)
+{
+    for (size_t i = 0; i < nodes->n; i++)
+        resolve(f, nodes->all[i]);
+}
+
+static struct jinja_ref ref_of(const struct frame *f, const struct ident *id)
+{
+    return (struct jinja_ref){.up = f->sym->unit->depth - id->unit->depth, .slot = id->slot};
+}
+
+static struct jinja_ref ref_of_name(struct frame *f, const struct jinja_str *name, int line)
+{
+    struct ident *id = find_ref(f->r, f->sym, name);
+    if (id) return ref_of(f, id);
+    f->r->line = line;
+    jinja_raise(f->r,
+                "the name '%.*s' cannot be used in the filter of a set block unless it is used "
+                "in its body",
+                (int)name->len, name->s);
+}
+
+/* A scope inside this one, in the same unit or one of its own; conditions end here. */
+static struct frame inner(const struct frame *f, struct unit *unit)
+{
+    struct frame in = {.r = f->r, .in_loop = f->in_loop};
+    in.sym = new_symbols(f->r, f->sym, unit ? unit : f->sym->unit);
+    return in;
+}
+
+/* What to do on entering the frame's scope. */
+static struct jinja_scope_code scope_code(const struct frame *f)
+{
+    struct jinja_scope_code code = {0};
+    code.loads = JINJA_NEW_N(f->r, f->sym->n_loads, struct jinja_load);
+    for (size_t i = 0; i < f->sym->n_loads; i++) {
+        const struct load *from = &f->sym->loads[i];
+        if (from->kind == LOAD_PARAM) continue;
+        struct jinja_load *l = &code.loads[code.n_loads++];
+        l->action = from->kind == LOAD_RESOLVE ? JINJA_LOAD_RESOLVE
+                    : from->kind == LOAD_ALIAS ? JINJA_LOAD_ALIAS
+                                               : JINJA_LOAD_UNSET;
+        l->to = ref_of(f, from->to);
+        l->name = from->to->name;
+        if (from->from) l->from = ref_of(f, from->from);
+    }
+    return code;
+}
+
+static void resolve_child(void *arg, struct jinja_node *node)
+{
+    resolve(arg, node);
+}
+
+/* Filters and tests are looked up once and for all. */
+static void resolve_apply(struct frame *f, struct jinja_node *node)
+{
+    const struct jinja_str *name = node->u.apply.name;
+    bool is_filter = node->kind == JINJA_FILTER;
+    if (is_filter)
+        node->u.apply.filter = jinja_find_filter(name);
+    else
+        node->u.apply.test = jinja_find_test(name);
+    if (!f->soft && !node->u.apply.filter && !node->u.apply.test) {
+        f->r->line = node->line;
+        jinja_raise(f->r, "No %s named '%.*s'.", is_filter ? "filter" : "test", (int)name->len,
+                    name->s);
+    }
+    each_child(node, resolve_child, f);
+}
+
+/* Below a condition, names of filters and tests may be unknown until they are reached. */
+static void resolve_soft(struct frame *f, struct jinja_node *node)
+{
+    struct frame soft = *f;
+    soft.soft = true;
+    each_child(node, resolve_child, &soft);
+}
+
+/* The condition assigns the loop's target too, to variables of its own. */
+static struct jinja_node *copy_target(struct jinja_run *r, const struct jinja_node *node)
+{
+    struct jinja_node *copy = JINJA_NEW(r, struct jinja_node);
+    *copy = *node;
+    if (node->kind != JINJA_TUPLE_EXPR) return copy;
+    copy->u.seq = (struct jinja_nodes){0};
+    for (size_t i = 0; i < node->u.seq.n; i++)
+        jinja_nodes_add(r, &copy->u.seq, copy_target(r, node->u.seq.all[i]));
+    return copy;
+}
+
+/* The condition of a loop is a unit of its own: it runs ahead of the body. */
+static void resolve_loop_test(struct frame *f, struct jinja_for *loop)
+{
+    struct frame test = inner(f, new_unit(f->r, f->sym->unit));
+    loop->test_target = copy_target(f->r, loop->target);
+    analyze_one(&test, loop->test_target, true);
+    analyze_one(&test, loop->test, false);
+    loop->test_scope = scope_code(&test);
+    resolve(&test, loop->test_target);
+    resolve(&test, loop->test);
+    loop->n_test_slots = test.sym->unit->n_slots;
+}
+
+/* `loop` belongs to the statement; assigning it anywhere inside is refused. */
+static void check_loop_name(struct frame *f, struct jinja_node *node)
+{
+    struct mentions m = {.r = f->r, .name = "loop"};
+    mention(&m, node);
+    if (m.stored)
+        fail_at(f, node->line, "Can't assign to special loop variable in for-loop target");
+}
+
+/* Body and else are scopes side by side; a recursive loop is a unit around both. */
+static void resolve_for(struct frame *f, struct jinja_node *node)
+{
+    struct jinja_for *loop = node->u.loop;
+    struct unit *unit = loop->recursive ? new_unit(f->r, f->sym->unit) : NULL;
+    struct frame body = inner(f, unit), otherwise = inner(f, unit);
+    loop->uses_loop = loop->recursive || reads(f->r, &loop->body, "loop");
+    if (loop->uses_loop) {
+        const struct jinja_str *name = jinja_str_new(f->r, "loop", 4, JINJA_TRUSTED);
+        loop->loop = ref_of(&body, declare_param(f->r, body.sym, name));
+    }
+    analyze_one(&body, loop->target, true);
+    analyze(&body, &loop->body, false);
+    analyze(&otherwise, &loop->otherwise, false);
+    if (loop->test) resolve_loop_test(f, loop);
+    check_loop_name(f, node);
+    resolve(f, loop->iter);
+    body.in_loop = true;
+    otherwise.in_loop = f->in_loop && !loop->recursive;
+    resolve(&body, loop->target);
+    resolve_all(&body, &loop->body);
+    resolve_all(&otherwise, &loop->otherwise);
+    loop->scope = scope_code(&body);
+    loop->else_scope = scope_code(&otherwise);
+    if (unit) loop->n_slots = unit->n_slots;
+}
+
+/* A special name that the body reads and the signature lacks becomes a parameter. */
+static bool takes(struct frame *f, struct jinja_macro_code *code, const char *name, bool declared,
+                  struct jinja_ref *ret)
+{
+    if (declared || !reads(f->r, &code->body, name)) return false;
+    const struct jinja_str *s = jinja_str_new(f->r, name, strlen(name), JINJA_TRUSTED);
+    *ret = ref_of(f, declare_param(f->r, f->sym, s));
+    return true;
+}
+
+static bool has_param(const struct jinja_macro_code *code, const char *name, size_t *ret_at)
+{
+    for (size_t i = 0; i < code->params.n; i++) {
+        if (!jinja_str_is(code->params.all[i]->u.name.name, name)) continue;
+        *ret_at = i;
+        return true;
+    }
+    return false;
+}
+
+static void analyze_macro(struct frame *f, const struct jinja_macro_code *code)
+{
+    analyze(f, &code->params, true);
+    analyze(f, &code->defaults, false);
+    analyze(f, &code->body, false);
+}
+
+/* Analysed twice, as the reference does: the special names come to light in between. */
+static void resolve_macro(struct frame *outer, struct jinja_macro_code *code, int line)
+{
+    struct frame f = inner(outer, new_unit(outer->r, outer->sym->unit));
+    size_t at = 0;
+    f.in_loop = false;
+    analyze_macro(&f, code);
+    code->explicit_caller = has_param(code, "caller", &at);
+    if (code->explicit_caller && at + code->defaults.n < code->params.n &&
+        reads(f.r, &code->body, "caller"))
+        fail_at(&f, line,
+                "When defining macros or call blocks the special \"caller\" argument "
+                "must be omitted or be given a default.");
+    code->takes_caller = takes(&f, code, "caller", code->explicit_caller, &code->caller) ||
+                         (code->explicit_caller && reads(f.r, &code->body, "caller"));
+    code->takes_kwargs = takes(&f, code, "kwargs", has_param(code, "kwargs", &at), &code->kwargs);
+    code->takes_varargs =
+        takes(&f, code, "varargs", has_param(code, "varargs", &at), &code->varargs);
+    analyze_macro(&f, code);
+    code->param_refs = JINJA_NEW_N(f.r, code->params.n, struct jinja_ref);
+    for (size_t i = 0; i < code->params.n; i++)
+        code->param_refs[i] = ref_of_name(&f, code->params.all[i]->u.name.name, line);
+    resolve_all(&f, &code->defaults);
+    resolve_all(&f, &code->body);
+    code->scope = scope_code(&f);
+    code->n_slots = f.sym->unit->n_slots;
+}
+
+static void resolve_call_block(struct frame *f, struct jinja_node *node)
+{
+    const struct jinja_call *call = &node->u.macro.call->u.call.args;
+    for (size_t i = 0; i < call->kwargs.n; i++)
+        if (jinja_str_is(call->keys[i], "caller"))
+            fail_at(f, node->line, "keyword argument repeated: caller");
+    resolve_macro(f, node->u.macro.code, node->line);
+    resolve(f, node->u.macro.call);
+}
+
+/* The block's body is a scope; its target belongs outside. */
+static void resolve_set_block(struct frame *f, struct jinja_node *node)
+{
+    struct frame body = inner(f, NULL);
+    analyze(&body, &node->u.set.body, false); /* not the filter: so does the reference */
+    resolve_all(&body, &node->u.set.body);
+    if (node->u.set.filter) resolve(&body, node->u.set.filter);
+    resolve(f, node->u.set.target);
+    node->u.set.scope = scope_code(&body);
+}
+
+/* with, filter blocks and plain scopes: values outside, targets and body inside. */
+static void resolve_scoped(struct frame *f, struct jinja_node *node)
+{
+    struct frame body = inner(f, NULL);
+    if (node->u.scoped.detached) body.in_loop = false;
+    analyze(&body, &node->u.scoped.targets, true);
+    analyze(&body, &node->u.scoped.body, false);
+    analyze_one(&body, node->u.scoped.filter, false);
+    resolve_all(f, &node->u.scoped.values);
+    resolve_all(&body, &node->u.scoped.targets);
+    resolve_all(&body, &node->u.scoped.body);
+    if (node->u.scoped.filter) resolve(&body, node->u.scoped.filter);
+    node->u.scoped.scope = scope_code(&body);
+}
+
+static void resolve_loop_control(struct frame *f, const struct jinja_node *node)
+{
+    if (f->in_loop) return;
+    fail_at(f, node->line,
+            node->kind == JINJA_BREAK ? "'break' outside loop" : "'continue' not properly in loop");
+}
+
+static void resolve(struct frame *f, struct jinja_node *node)
+{
+    jinja_spend(f->r, 1);
+    switch (node->kind) {
+    case JINJA_NAME: node->u.name.ref = ref_of_name(f, node->u.name.name, node->line); break;
+    case JINJA_NSREF: node->u.nsref.ref = ref_of_name(f, node->u.nsref.name, node->line); break;
+    case JINJA_FILTER:
+    case JINJA_TEST: resolve_apply(f, node); break;
+    case JINJA_COND:
+    case JINJA_IF: resolve_soft(f, node); break;
+    case JINJA_FOR: resolve_for(f, node); break;
+    case JINJA_SET_BLOCK: resolve_set_block(f, node); break;
+    case JINJA_MACRO_DEF:
+        resolve_macro(f, node->u.macro.code, node->line);
+        node->u.macro.ref = ref_of_name(f, node->u.macro.code->name, node->line);
+        break;
+    case JINJA_CALL_BLOCK: resolve_call_block(f, node); break;
+    case JINJA_FILTER_BLOCK:
+    case JINJA_WITH:
+    case JINJA_SCOPE: resolve_scoped(f, node); break;
+    case JINJA_BREAK:
+    case JINJA_CONTINUE: resolve_loop_control(f, node); break;
+    default: each_child(node, resolve_child, f); break;
+    }
+}
+
+void jinja_resolve_names(struct jinja_run *r, struct jinja_tree *tree)
+{
+    struct frame root = {.r = r};
+    root.sym = new_symbols(r, NULL, new_unit(r, NULL));
+    analyze(&root, &tree->body, false);
+    resolve_all(&root, &tree->body);
+    tree->scope = scope_code(&root);
+    tree->n_slots = root.sym->unit->n_slots;
+}

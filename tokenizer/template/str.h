@@ -1,0 +1,130 @@
+/* SPDX-License-Identifier: MIT */
+/*
+ * Strings with provenance: the builder that every text operation goes through, and the operations
+ * that filters, methods and printing share.
+ *
+ * Strings are valid UTF-8 throughout. Positions and lengths here are bytes unless a name says
+ * chars, which are code points. Whatever copies text copies its origin with it.
+ */
+#ifndef HEARTH_TOKENIZER_TEMPLATE_STR_H
+#define HEARTH_TOKENIZER_TEMPLATE_STR_H
+
+#include "tokenizer/template/value.h"
+
+/* A growing text; on the stack or in the arena. Its bytes are the arena's. */
+struct jinja_sb {
+    struct jinja_run *r;
+    char *data;
+    uint8_t *mask; /* once both origins occur */
+    size_t len;
+    size_t cap;
+    size_t max_bytes; /* 0: the arena's own limit */
+    uint8_t origin;
+};
+
+void jinja_sb_init(struct jinja_sb *sb, struct jinja_run *r);
+void jinja_sb_add(struct jinja_sb *sb, const struct jinja_str *s);
+void jinja_sb_add_part(struct jinja_sb *sb, const struct jinja_str *s, size_t begin, size_t len);
+void jinja_sb_add_bytes(struct jinja_sb *sb, const char *bytes, size_t len, uint8_t origin);
+void jinja_sb_add_lit(struct jinja_sb *sb, const char *text); /* trusted */
+void jinja_sb_add_cp(struct jinja_sb *sb, int32_t cp, uint8_t origin);
+void jinja_sb_repeat(struct jinja_sb *sb, const struct jinja_str *s, int64_t times);
+
+/* The text as a string; the builder is done. */
+struct jinja_str *jinja_sb_str(struct jinja_sb *sb);
+struct jinja_value jinja_sb_value(struct jinja_sb *sb);
+
+/* ---- making strings ------------------------------------------------------------------------ */
+
+/* A copy of the bytes. */
+struct jinja_str *jinja_str_new(struct jinja_run *r, const char *bytes, size_t len, uint8_t origin);
+/* Trusted text that outlives the run, not copied. */
+struct jinja_value jinja_lit(struct jinja_run *r, const char *text);
+/* Bytes [begin, begin + len) of s, sharing its memory. */
+const struct jinja_str *jinja_str_part(struct jinja_run *r, const struct jinja_str *s, size_t begin,
+                                       size_t len);
+struct jinja_value jinja_str_part_value(struct jinja_run *r, const struct jinja_str *s,
+                                        size_t begin, size_t len);
+/* a + b; a Markup on either side escapes the other. */
+const struct jinja_str *jinja_str_concat(struct jinja_run *r, const struct jinja_str *a,
+                                         const struct jinja_str *b);
+/* The same text as Markup or as a plain string. */
+const struct jinja_str *jinja_str_as(struct jinja_run *r, const struct jinja_str *s, bool markup);
+const struct jinja_str *jinja_str_escape(struct jinja_run *r, const struct jinja_str *s);
+/* The same text, all of it counted as input. */
+const struct jinja_str *jinja_str_tainted(struct jinja_run *r, const struct jinja_str *s);
+
+/* ---- looking at strings -------------------------------------------------------------------- */
+
+bool jinja_str_is(const struct jinja_str *s, const char *text);
+bool jinja_str_equal(const struct jinja_str *a, const struct jinja_str *b);
+int jinja_str_compare(const struct jinja_str *a, const struct jinja_str *b); /* by code point */
+bool jinja_str_starts(const struct jinja_str *s, const struct jinja_str *prefix);
+bool jinja_str_ends(const struct jinja_str *s, const struct jinja_str *suffix);
+/* Position of needle at or after `from`, or SIZE_MAX. */
+size_t jinja_str_find(const struct jinja_str *s, const struct jinja_str *needle, size_t from);
+/* Position of the last needle that ends at or before `end`, or SIZE_MAX. */
+size_t jinja_str_rfind(struct jinja_run *r, const struct jinja_str *s,
+                       const struct jinja_str *needle, size_t end);
+uint8_t jinja_str_origin_at(const struct jinja_str *s, size_t at);
+
+size_t jinja_str_chars(struct jinja_run *r, const struct jinja_str *s);
+/* Position of the nth character; the length when there are fewer. */
+size_t jinja_str_char_at(struct jinja_run *r, const struct jinja_str *s, size_t nth);
+/* Number of characters in the first `bytes` bytes. */
+size_t jinja_str_chars_before(const struct jinja_str *s, size_t bytes);
+/* The code point at *at, which is moved behind it. */
+int32_t jinja_str_next(const struct jinja_str *s, size_t *at);
+/* The position of the character that ends at `end`; its code point in *ret. */
+size_t jinja_str_prev(const struct jinja_str *s, size_t end, int32_t *ret);
+
+/* ---- operations shared by filters and methods ---------------------------------------------- */
+
+enum jinja_case {
+    JINJA_UPPER,
+    JINJA_LOWER,
+    JINJA_TITLE,
+    JINJA_CAPITALIZE,
+    JINJA_SWAPCASE,
+    JINJA_FOLD
+};
+
+/* A new string in the other case; Markup stays Markup. */
+struct jinja_value jinja_str_case(struct jinja_run *r, const struct jinja_str *s,
+                                  enum jinja_case to);
+
+/* islower() or isupper(): all cased characters of that case, and at least one. */
+bool jinja_str_is_case(struct jinja_run *r, const struct jinja_str *s, enum jinja_case wanted);
+
+enum jinja_sides { JINJA_LEFT = 1, JINJA_RIGHT = 2, JINJA_BOTH = 3 };
+
+/* Without leading and/or trailing characters of `chars` (NULL: white space). */
+struct jinja_value jinja_str_strip(struct jinja_run *r, const struct jinja_str *s,
+                                   const struct jinja_str *chars, enum jinja_sides sides);
+
+/* At most `count` replacements, all where it is negative. */
+struct jinja_value jinja_str_replace(struct jinja_run *r, const struct jinja_str *s,
+                                     const struct jinja_str *old, const struct jinja_str *new_,
+                                     int64_t count);
+
+/* Pieces between separators (NULL: runs of white space); at most max splits where it is >= 0. */
+struct jinja_list *jinja_str_split(struct jinja_run *r, const struct jinja_str *s,
+                                   const struct jinja_str *sep, int64_t max, bool from_right);
+struct jinja_list *jinja_str_lines(struct jinja_run *r, const struct jinja_str *s, bool keep_ends);
+
+/* Padded to `width` characters; what is odd goes where Python puts it. */
+struct jinja_value jinja_str_pad(struct jinja_run *r, const struct jinja_str *s, int64_t width,
+                                 const struct jinja_str *fill, enum jinja_sides pad);
+
+/* sep.join(str(x) for x in items); with `strict` every element must be a string. */
+struct jinja_value jinja_str_join(struct jinja_run *r, const struct jinja_str *sep,
+                                  struct jinja_value items, bool strict);
+
+/* ---- text of HTML (html.c); plain strings, also of Markup ---------------------------- */
+
+/* Character references become the characters they name. */
+struct jinja_value jinja_html_unescape(struct jinja_run *r, const struct jinja_str *s);
+/* The same without tags and comments, and with single blanks between words. */
+struct jinja_value jinja_html_striptags(struct jinja_run *r, const struct jinja_str *s);
+
+#endif

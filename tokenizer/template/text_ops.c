@@ -1,0 +1,404 @@
+/* SPDX-License-Identifier: MIT */
+/*
+ * Text operations that filters and str methods share: case, strip, replace, split, pad, join, with
+ * Python's semantics; see str.h. All cost time linear in their input and output.
+ */
+#include <string.h>
+
+#include "tokenizer/template/char_class.h"
+#include "tokenizer/template/print.h"
+#include "tokenizer/template/str.h"
+
+static struct jinja_value finish_like(struct jinja_sb *sb, const struct jinja_str *like)
+{
+    struct jinja_str *s = jinja_sb_str(sb);
+    s->markup = like->markup;
+    return jinja_from_str(s);
+}
+
+/* ---- case ---------------------------------------------------------------------------------- */
+
+/* What title() takes for a letter of a word. */
+static bool is_cased(int32_t cp)
+{
+    return jinja_cp_lower(cp) || jinja_cp_upper(cp) || jinja_cp_title(cp);
+}
+
+/* Whether the capital sigma at [begin, end) ends a word: its lower case is then another letter. */
+static bool is_final_sigma(const struct jinja_str *s, size_t begin, size_t end)
+{
+    int32_t cp = 0;
+    bool cased_before = false;
+    while (begin > 0) {
+        begin = jinja_str_prev(s, begin, &cp);
+        if (jinja_cp_case_ignorable(cp)) continue;
+        cased_before = is_cased(cp);
+        break;
+    }
+    if (!cased_before) return false;
+    while (end < s->len) {
+        cp = jinja_str_next(s, &end);
+        if (!jinja_cp_case_ignorable(cp)) return !is_cased(cp);
+    }
+    return true;
+}
+
+/* The one mapping that depends on the neighbours. */
+static size_t lower_at(const struct jinja_str *s, size_t begin, size_t end, int32_t cp,
+                       int32_t out[3])
+{
+    if (cp == 0x3A3) {
+        out[0] = is_final_sigma(s, begin, end) ? 0x3C2 : 0x3C3;
+        return 1;
+    }
+    return jinja_cp_to_lower(cp, out);
+}
+
+/* The character [begin, end) in the other case; in_word: what stands before it is cased. */
+static size_t map_case(const struct jinja_str *s, size_t begin, size_t end, int32_t cp,
+                       enum jinja_case to, bool in_word, int32_t out[3])
+{
+    switch (to) {
+    case JINJA_UPPER: return jinja_cp_to_upper(cp, out);
+    case JINJA_FOLD: return jinja_cp_to_fold(cp, out);
+    case JINJA_TITLE:
+        return in_word ? lower_at(s, begin, end, cp, out) : jinja_cp_to_title(cp, out);
+    case JINJA_CAPITALIZE:
+        return begin ? lower_at(s, begin, end, cp, out) : jinja_cp_to_title(cp, out);
+    case JINJA_SWAPCASE:
+        if (jinja_cp_lower(cp)) return jinja_cp_to_upper(cp, out);
+        if (jinja_cp_upper(cp)) return lower_at(s, begin, end, cp, out);
+        out[0] = cp;
+        return 1;
+    default: return lower_at(s, begin, end, cp, out);
+    }
+}
+
+/* The same for ASCII, where one case is enough to know: 0 where it is not. */
+static char map_ascii(char c, enum jinja_case to)
+{
+    bool lower = c >= 'a' && c <= 'z', upper = c >= 'A' && c <= 'Z';
+    if (to == JINJA_UPPER) return lower ? (char)(c - 32) : c;
+    if (to == JINJA_LOWER || to == JINJA_FOLD) return upper ? (char)(c + 32) : c;
+    return 0;
+}
+
+struct jinja_value jinja_str_case(struct jinja_run *r, const struct jinja_str *s,
+                                  enum jinja_case to)
+{
+    struct jinja_sb sb;
+    jinja_sb_init(&sb, r);
+    jinja_spend_chars(r, 2 * s->len);
+    bool in_word = false;
+    for (size_t at = 0; at < s->len;) {
+        size_t begin = at;
+        int32_t cp = jinja_str_next(s, &at), out[3];
+        uint8_t origin = jinja_str_origin_at(s, begin);
+        char c = cp < 0x80 ? map_ascii((char)cp, to) : 0;
+        if (c) {
+            jinja_sb_add_bytes(&sb, &c, 1, origin);
+            continue;
+        }
+        size_t n = map_case(s, begin, at, cp, to, in_word, out);
+        if (to == JINJA_TITLE) in_word = is_cased(cp);
+        for (size_t i = 0; i < n; i++)
+            jinja_sb_add_cp(&sb, out[i], origin);
+    }
+    return finish_like(&sb, s);
+}
+
+bool jinja_str_is_case(struct jinja_run *r, const struct jinja_str *s, enum jinja_case wanted)
+{
+    bool found = false;
+    jinja_spend_chars(r, s->len);
+    for (size_t at = 0; at < s->len;) {
+        int32_t cp = jinja_str_next(s, &at);
+        bool lower = jinja_cp_lower(cp), upper = jinja_cp_upper(cp);
+        if (jinja_cp_title(cp) || (wanted == JINJA_UPPER ? lower : upper)) return false;
+        found = found || lower || upper;
+    }
+    return found;
+}
+
+/* ---- strip --------------------------------------------------------------------------------- */
+
+/* The characters to strip; NULL chars: white space. */
+struct strip_set {
+    const struct jinja_str *chars;
+    bool ascii[128];
+};
+
+static void strip_set_init(struct strip_set *set, const struct jinja_str *chars)
+{
+    *set = (struct strip_set){.chars = chars};
+    for (size_t i = 0; chars && i < chars->len; i++)
+        if ((unsigned char)chars->s[i] < 128) set->ascii[(unsigned char)chars->s[i]] = true;
+}
+
+static bool is_stripped(struct jinja_run *r, const struct strip_set *set, const struct jinja_str *s,
+                        size_t begin, size_t end)
+{
+    size_t at = begin;
+    int32_t cp = jinja_str_next(s, &at);
+    if (!set->chars) return jinja_cp_space(cp);
+    if (cp < 128) return set->ascii[cp];
+    jinja_spend_search(r, set->chars->len);
+    return memmem(set->chars->s, set->chars->len, s->s + begin, end - begin) != NULL;
+}
+
+struct jinja_value jinja_str_strip(struct jinja_run *r, const struct jinja_str *s,
+                                   const struct jinja_str *chars, enum jinja_sides sides)
+{
+    size_t begin = 0, end = s->len;
+    struct strip_set set;
+    strip_set_init(&set, chars);
+    while ((sides & JINJA_LEFT) && begin < end) {
+        size_t next = begin;
+        jinja_str_next(s, &next);
+        if (!is_stripped(r, &set, s, begin, next)) break;
+        begin = next;
+    }
+    while ((sides & JINJA_RIGHT) && end > begin) {
+        int32_t cp;
+        size_t last = jinja_str_prev(s, end, &cp);
+        if (!is_stripped(r, &set, s, last, end)) break;
+        end = last;
+    }
+    jinja_spend_chars(r, s->len - (end - begin));
+    return jinja_str_part_value(r, s, begin, end - begin);
+}
+
+/* ---- replace ------------------------------------------------------------------------------- */
+
+/* An empty `old` stands before every character and at the end. */
+static void replace_empty(struct jinja_sb *sb, const struct jinja_str *s,
+                          const struct jinja_str *new_, int64_t count)
+{
+    size_t at = 0;
+    while (count != 0) {
+        jinja_sb_add(sb, new_);
+        if (count > 0) count--;
+        if (at >= s->len) break;
+        size_t next = at;
+        jinja_str_next(s, &next);
+        jinja_sb_add_part(sb, s, at, next - at);
+        at = next;
+    }
+    jinja_sb_add_part(sb, s, at, s->len - at);
+}
+
+struct jinja_value jinja_str_replace(struct jinja_run *r, const struct jinja_str *s,
+                                     const struct jinja_str *old, const struct jinja_str *new_,
+                                     int64_t count)
+{
+    struct jinja_sb sb;
+    jinja_sb_init(&sb, r);
+    jinja_spend_search(r, s->len);
+    if (old->len == 0) {
+        jinja_spend_chars(r, s->len);
+        replace_empty(&sb, s, new_, count);
+        return finish_like(&sb, s);
+    }
+    size_t at = 0;
+    while (count != 0) {
+        size_t hit = jinja_str_find(s, old, at);
+        if (hit == SIZE_MAX) break;
+        jinja_spend(r, 1);
+        jinja_sb_add_part(&sb, s, at, hit - at);
+        jinja_sb_add(&sb, new_);
+        at = hit + old->len;
+        if (count > 0) count--;
+    }
+    if (at == 0) return jinja_from_str(s);
+    jinja_sb_add_part(&sb, s, at, s->len - at);
+    struct jinja_value v = finish_like(&sb, s);
+    /* what a request cuts out of the template's text may join what did not belong together */
+    return (old->origin & JINJA_INPUT) ? jinja_from_str(jinja_str_tainted(r, v.u.str)) : v;
+}
+
+/* ---- split --------------------------------------------------------------------------------- */
+
+static void add_part(struct jinja_run *r, struct jinja_list *l, const struct jinja_str *s,
+                     size_t begin, size_t end)
+{
+    jinja_spend(r, 2);
+    jinja_list_add(r, l, jinja_str_part_value(r, s, begin, end - begin));
+}
+
+static size_t skip_spaces(const struct jinja_str *s, size_t at, bool spaces)
+{
+    while (at < s->len) {
+        size_t next = at;
+        if (jinja_cp_space(jinja_str_next(s, &next)) != spaces) break;
+        at = next;
+    }
+    return at;
+}
+
+static size_t skip_spaces_back(const struct jinja_str *s, size_t end, bool spaces)
+{
+    while (end > 0) {
+        int32_t cp;
+        size_t at = jinja_str_prev(s, end, &cp);
+        if (jinja_cp_space(cp) != spaces) break;
+        end = at;
+    }
+    return end;
+}
+
+/* Runs of white space separate; what is left after the last split loses only its leading run. */
+static void split_spaces(struct jinja_run *r, struct jinja_list *l, const struct jinja_str *s,
+                         int64_t max)
+{
+    size_t at = skip_spaces(s, 0, true);
+    while (at < s->len && max != 0) {
+        size_t end = skip_spaces(s, at, false);
+        add_part(r, l, s, at, end);
+        at = skip_spaces(s, end, true);
+        if (max > 0) max--;
+    }
+    if (at < s->len) add_part(r, l, s, at, s->len);
+}
+
+static void rsplit_spaces(struct jinja_run *r, struct jinja_list *l, const struct jinja_str *s,
+                          int64_t max)
+{
+    size_t end = skip_spaces_back(s, s->len, true);
+    while (end > 0 && max != 0) {
+        size_t at = skip_spaces_back(s, end, false);
+        add_part(r, l, s, at, end);
+        end = skip_spaces_back(s, at, true);
+        if (max > 0) max--;
+    }
+    if (end > 0) add_part(r, l, s, 0, end);
+}
+
+/* Pieces may be empty, and there is always one more than separators. */
+static void split_sep(struct jinja_run *r, struct jinja_list *l, const struct jinja_str *s,
+                      const struct jinja_str *sep, int64_t max)
+{
+    size_t at = 0;
+    while (max != 0) {
+        size_t hit = jinja_str_find(s, sep, at);
+        if (hit == SIZE_MAX) break;
+        add_part(r, l, s, at, hit);
+        at = hit + sep->len;
+        if (max > 0) max--;
+    }
+    add_part(r, l, s, at, s->len);
+}
+
+/* Cuts at the last separators; a search limited to few cuts reads the text from its end. */
+static void rsplit_sep(struct jinja_run *r, struct jinja_list *l, const struct jinja_str *s,
+                       const struct jinja_str *sep, int64_t max)
+{
+    size_t end = s->len, at = end;
+    while (max != 0 && at >= sep->len) {
+        if (memcmp(s->s + at - sep->len, sep->s, sep->len) != 0) {
+            at--;
+            continue;
+        }
+        add_part(r, l, s, at, end);
+        end = at = at - sep->len;
+        if (max > 0) max--;
+    }
+    add_part(r, l, s, 0, end);
+}
+
+static void reverse_items(struct jinja_list *l)
+{
+    for (size_t i = 0, j = l->n; i + 1 < j; i++) {
+        struct jinja_value v = l->items[i];
+        l->items[i] = l->items[--j];
+        l->items[j] = v;
+    }
+}
+
+struct jinja_list *jinja_str_split(struct jinja_run *r, const struct jinja_str *s,
+                                   const struct jinja_str *sep, int64_t max, bool from_right)
+{
+    struct jinja_list *l = jinja_list_new(r, 4);
+    if (sep && sep->len == 0) jinja_raise(r, "split by an empty separator");
+    if (sep)
+        jinja_spend_search(r, s->len);
+    else
+        jinja_spend_chars(r, s->len);
+    if (from_right && sep) {
+        jinja_spend_bytes(r, sep->len > 64 ? s->len * (sep->len / 64) : 0);
+        rsplit_sep(r, l, s, sep, max);
+    } else if (from_right) {
+        rsplit_spaces(r, l, s, max);
+    } else if (sep) {
+        split_sep(r, l, s, sep, max);
+    } else {
+        split_spaces(r, l, s, max);
+    }
+    if (from_right) reverse_items(l);
+    return l;
+}
+
+/* More than the newline: all that splitlines() splits at. */
+static bool is_line_end(int32_t cp)
+{
+    return (cp >= '\n' && cp <= '\r') || (cp >= 0x1C && cp <= 0x1E) || cp == 0x85 || cp == 0x2028 ||
+           cp == 0x2029;
+}
+
+struct jinja_list *jinja_str_lines(struct jinja_run *r, const struct jinja_str *s, bool keep_ends)
+{
+    struct jinja_list *l = jinja_list_new(r, 4);
+    jinja_spend_chars(r, s->len);
+    size_t begin = 0;
+    for (size_t at = 0; at < s->len;) {
+        size_t end = at;
+        int32_t cp = jinja_str_next(s, &at);
+        if (!is_line_end(cp)) continue;
+        if (cp == '\r' && at < s->len && s->s[at] == '\n') at++;
+        add_part(r, l, s, begin, keep_ends ? at : end);
+        begin = at;
+    }
+    if (begin < s->len) add_part(r, l, s, begin, s->len);
+    return l;
+}
+
+/* ---- pad, join ----------------------------------------------------------------------------- */
+
+/* Centering puts the odd blank left or right by a rule of its own. */
+struct jinja_value jinja_str_pad(struct jinja_run *r, const struct jinja_str *s, int64_t width,
+                                 const struct jinja_str *fill, enum jinja_sides pad)
+{
+    int64_t missing = width - (int64_t)jinja_str_chars(r, s);
+    if (missing <= 0) return jinja_from_str(s);
+    int64_t left = pad == JINJA_LEFT ? missing : 0;
+    if (pad == JINJA_BOTH) left = missing / 2 + (missing & width & 1);
+    struct jinja_sb sb;
+    jinja_sb_init(&sb, r);
+    jinja_sb_repeat(&sb, fill, left);
+    jinja_sb_add(&sb, s);
+    jinja_sb_repeat(&sb, fill, missing - left);
+    return finish_like(&sb, s);
+}
+
+/* The method wants strings and escapes them for a Markup separator; the filter takes anything. */
+struct jinja_value jinja_str_join(struct jinja_run *r, const struct jinja_str *sep,
+                                  struct jinja_value items, bool strict)
+{
+    struct jinja_sb sb;
+    struct jinja_iter it;
+    struct jinja_value v;
+    jinja_sb_init(&sb, r);
+    jinja_iter_start(r, &it, items);
+    for (size_t i = 0; jinja_iter_next(r, &it, &v); i++) {
+        if (strict && !sep->markup && !jinja_is(v, JINJA_STR))
+            jinja_raise(r, "sequence item %zu: expected str instance, %s found", i,
+                        jinja_type_name(v));
+        const struct jinja_str *s = jinja_to_str(r, v);
+        if (strict && sep->markup) s = jinja_str_escape(r, s);
+        if (i) jinja_sb_add(&sb, sep);
+        jinja_spend_bytes(r, s->len);
+        jinja_sb_add(&sb, s);
+    }
+    struct jinja_str *joined = jinja_sb_str(&sb);
+    joined->markup = strict && sep->markup;
+    return jinja_from_str(joined);
+}

@@ -1,0 +1,16 @@
+/* SPDX-License-Identifier: MIT */
+/*
+ * Appending to the public list of ids. Threads: unsafe; one owner.
+ */
+#ifndef HEARTH_TOKENIZER_TOKEN_IDS_H
+#define HEARTH_TOKENIZER_TOKEN_IDS_H
+
+#include "tokenizer/tokenizer.h"
+
+/* Room for n more ids: 0 or TOK_ENOMEM. */
+int tok_ids_reserve(struct tok_ids *ids, size_t n);
+
+/* Appends n ids: 0 or TOK_ENOMEM. */
+int tok_ids_add(struct tok_ids *ids, const int32_t *more, size_t n);
+
+#endif

@@ -1,0 +1,240 @@
+/* SPDX-License-Identifier: MIT */
+/*
+ * Opening and closing a tokenizer, what may be asked about its ids, and decoders. Encoding is in
+ * encode.c, the file's format in tokenizer_json.c.
+ */
+#include "tokenizer/tokenizer.h"
+
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "base/file.h"
+#include "tokenizer/tokenizer_internal.h"
+
+#define MAX_FILE_BYTES (256u << 20)
+
+/* ---- the file ------------------------------------------------------------------------------ */
+
+static int complain(int rc, const char *path, const char *what, char *err, size_t errlen)
+{
+    snprintf(err, errlen, "%s: %s", path, what);
+    return rc;
+}
+
+static int load_text(struct tok *t, const char *path, const char *text, size_t len, char *err,
+                     size_t errlen)
+{
+    char message[384];
+    int rc = tok_load(t, text, len, message, sizeof(message));
+    return rc ? complain(rc, path, message, err, errlen) : 0;
+}
+
+int tok_open(struct tok **ret, const char *dir, char *err, size_t errlen)
+{
+    char path[4096], *text = NULL;
+    size_t len = 0;
+    struct tok *t = NULL;
+
+    if ((size_t)snprintf(path, sizeof(path), "%s/tokenizer.json", dir) >= sizeof(path)) {
+        return complain(TOK_EINVAL, dir, "the path is too long", err, errlen);
+    }
+    int rc = file_load(NULL, path, MAX_FILE_BYTES, &text, &len, err, errlen);
+    if (rc) return rc;
+    t = calloc(1, sizeof(*t));
+    rc = t ? load_text(t, path, text, len, err, errlen)
+           : complain(TOK_ENOMEM, path, "out of memory", err, errlen);
+    free(text);
+    if (rc) {
+        tok_close(t);
+        return rc;
+    }
+    *ret = t;
+    return 0;
+}
+
+void tok_close(struct tok *t)
+{
+    if (!t) return;
+    tok_decode_finish(&t->decode);
+    tok_post_finish(&t->post);
+    tok_pretok_finish(&t->pretok);
+    tok_normalizer_finish(&t->normalizer);
+    tok_added_finish(&t->added);
+    tok_bpe_finish(&t->bpe);
+    tok_vocab_finish(&t->vocab);
+    tok_uni_finish(&t->uni);
+    free(t);
+}
+
+/* ---- ids ----------------------------------------------------------------------------------- */
+
+const char *tok_string(const struct tok *t, int32_t id, size_t *ret_len)
+{
+    const struct tok_added_token *added = tok_added_by_id(&t->added, id);
+
+    if (!added) return tok_vocab_string(&t->vocab, id, ret_len);
+    *ret_len = added->len;
+    return added->content;
+}
+
+int32_t tok_vocab_size(const struct tok *t)
+{
+    int32_t size = (int32_t)t->vocab.n_ids;
+
+    if (t->added.n_tokens) {
+        int32_t last = t->added.tokens[t->added.by_id[t->added.n_tokens - 1]].id;
+        if (last >= size) size = last + 1;
+    }
+    return size;
+}
+
+int32_t tok_token_id(const struct tok *t, const char *content, size_t len)
+{
+    const struct tok_added_token *added = tok_added_by_content(&t->added, content, len);
+    return added ? added->id : tok_vocab_find(&t->vocab, content, len);
+}
+
+bool tok_is_special(const struct tok *t, int32_t id)
+{
+    const struct tok_added_token *added = tok_added_by_id(&t->added, id);
+    return added && added->special;
+}
+
+bool tok_has_id(const struct tok *t, int32_t id)
+{
+    size_t len;
+    return tok_string(t, id, &len) != NULL;
+}
+
+const char *tok_token_string(const struct tok *t, int32_t id, size_t *ret_len)
+{
+    return tok_string(t, id, ret_len);
+}
+
+size_t tok_token_bytes(const struct tok *t, int32_t id, char *buf, size_t size)
+{
+    struct tok_decode_run run = {0};
+    size_t len;
+    const char *s = tok_string(t, id, &len);
+
+    if (!s) return 0;
+    if (tok_decode_bytes(&t->decode, &run, s, len) == 0) {
+        len = run.out.len;
+        if (len && size) memcpy(buf, run.out.s, len < size ? len : size);
+    } else {
+        len = 0;
+    }
+    tok_decode_run_finish(&run);
+    return len;
+}
+
+const uint8_t *tok_fingerprint(const struct tok *t)
+{
+    return t->fingerprint;
+}
+
+/* ---- decoding ------------------------------------------------------------------------------ */
+
+struct tok_decoder {
+    const struct tok *t;
+    bool skip_special;
+    struct tok_decode_run run;
+};
+
+int tok_decoder_create(struct tok_decoder **ret, const struct tok *t, bool skip_special)
+{
+    struct tok_decoder *d = calloc(1, sizeof(*d));
+
+    if (!d) return TOK_ENOMEM;
+    d->t = t;
+    d->skip_special = skip_special;
+    tok_decode_reset(&t->decode, &d->run);
+    *ret = d;
+    return 0;
+}
+
+void tok_decoder_destroy(struct tok_decoder *d)
+{
+    if (!d) return;
+    tok_decode_run_finish(&d->run);
+    free(d);
+}
+
+void tok_decoder_reset(struct tok_decoder *d)
+{
+    tok_decode_reset(&d->t->decode, &d->run);
+}
+
+static int give(const struct tok_decoder *d, int rc, const char **ret_text, size_t *ret_len)
+{
+    if (rc) return rc;
+    *ret_text = d->run.out.s ? d->run.out.s : "";
+    *ret_len = d->run.out.len;
+    return 0;
+}
+
+int tok_decoder_push(struct tok_decoder *d, int32_t id, const char **ret_text, size_t *ret_len)
+{
+    const struct tok_added_token *added = tok_added_by_id(&d->t->added, id);
+    size_t len = added ? added->len : 0;
+    const char *s = added ? added->content : tok_vocab_string(&d->t->vocab, id, &len);
+
+    if (!s || (added && added->special && d->skip_special)) {
+        d->run.out.len = 0;
+        return give(d, 0, ret_text, ret_len);
+    }
+    return give(d, tok_decode_push(&d->t->decode, &d->run, s, len), ret_text, ret_len);
+}
+
+int tok_decoder_flush(struct tok_decoder *d, const char **ret_text, size_t *ret_len)
+{
+    return give(d, tok_decode_flush(&d->t->decode, &d->run), ret_text, ret_len);
+}
+
+/* A text that grows; freed by the caller. */
+struct joined {
+    char *s;
+    size_t len, cap;
+};
+
+static int join(struct joined *j, const char *s, size_t len)
+{
+    if (j->cap - j->len < len + 1) {
+        size_t cap = (j->len + len) * 2 + 64;
+        char *p = realloc(j->s, cap);
+        if (!p) return TOK_ENOMEM;
+        j->s = p;
+        j->cap = cap;
+    }
+    memcpy(j->s + j->len, s, len);
+    j->len += len;
+    j->s[j->len] = 0;
+    return 0;
+}
+
+int tok_decode(const struct tok *t, const int32_t *ids, size_t n, bool skip_special,
+               char **ret_text, size_t *ret_len)
+{
+    struct tok_decoder d = {.t = t, .skip_special = skip_special};
+    struct joined text = {0};
+    const char *s;
+    size_t len;
+    int rc = 0;
+
+    tok_decoder_reset(&d);
+    for (size_t i = 0; i < n && !rc; i++) {
+        rc = tok_decoder_push(&d, ids[i], &s, &len);
+        if (!rc) rc = join(&text, s, len);
+    }
+    if (!rc) rc = tok_decoder_flush(&d, &s, &len);
+    if (!rc) rc = join(&text, s, len);
+    tok_decode_run_finish(&d.run);
+    if (rc) {
+        free(text.s);
+        return rc;
+    }
+    *ret_text = text.s;
+    *ret_len = text.len;
+    return 0;
+}

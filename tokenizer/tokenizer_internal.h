@@ -1,0 +1,36 @@
+/* SPDX-License-Identifier: MIT */
+/*
+ * The inside of a tokenizer, shared by the files that load, encode and decode. Const after tok_open.
+ */
+#ifndef HEARTH_TOKENIZER_TOKENIZER_INTERNAL_H
+#define HEARTH_TOKENIZER_TOKENIZER_INTERNAL_H
+
+#include "tokenizer/added_tokens.h"
+#include "tokenizer/bpe.h"
+#include "tokenizer/decode.h"
+#include "tokenizer/normalize.h"
+#include "tokenizer/postprocess.h"
+#include "tokenizer/pretokenize.h"
+#include "tokenizer/tokenizer.h"
+#include "tokenizer/unicode.h"
+#include "tokenizer/vocab.h"
+
+struct tok {
+    struct tok_uni uni;
+    struct tok_vocab vocab;
+    struct tok_bpe bpe;
+    struct tok_added added;
+    struct tok_normalizer normalizer;
+    struct tok_pretok pretok;
+    struct tok_post post;
+    struct tok_decode_plan decode;
+    uint8_t fingerprint[32];
+};
+
+/* Fills a zeroed t from the text of a tokenizer.json. TOK_EINVAL: err says what is wrong. */
+int tok_load(struct tok *t, const char *text, size_t len, char *err, size_t errlen);
+
+/* The string of an id as the reference sees it: added tokens first. NULL for an id that is none. */
+const char *tok_string(const struct tok *t, int32_t id, size_t *ret_len);
+
+#endif

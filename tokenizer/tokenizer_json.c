@@ -1,0 +1,422 @@
+/* SPDX-License-Identifier: MIT */
+/*
+ * tokenizer.json -> struct tok. The big members, the vocabulary and the merges, are read as they
+ * stream by; the small ones are found by their text and read as trees afterwards, when everything
+ * they refer to is known.
+ */
+#include <jansson.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "base/sha256.h"
+#include "base/utf8.h"
+#include "tokenizer/json.h"
+#include "tokenizer/tokenizer_internal.h"
+
+/* The text of a member; s NULL: there is none. */
+struct span {
+    const char *s;
+    size_t len;
+};
+
+/* Top-level members that are read as trees. */
+enum { ADDED_TOKENS, NORMALIZER, PRE_TOKENIZER, POST_PROCESSOR, DECODER, VERSION, N_TREES };
+static const char *const tree_names[N_TREES] = {
+    "added_tokens", "normalizer", "pre_tokenizer", "post_processor", "decoder", "version",
+};
+
+/* Small members of the model. */
+enum {
+    TYPE,
+    DROPOUT,
+    UNK_TOKEN,
+    PREFIX,
+    SUFFIX,
+    FUSE_UNK,
+    BYTE_FALLBACK,
+    IGNORE_MERGES,
+    N_OPTIONS
+};
+static const char *const option_names[N_OPTIONS] = {
+    "type",     "dropout",       "unk_token",     "continuing_subword_prefix", "end_of_word_suffix",
+    "fuse_unk", "byte_fallback", "ignore_merges",
+};
+
+struct loader {
+    struct tok *t;
+    struct tok_json json;
+    struct span trees[N_TREES], options[N_OPTIONS];
+    struct span merges; /* when they stand before the vocabulary */
+    bool has_model, has_vocab, has_merges;
+    char *err;
+    size_t errlen;
+};
+
+static int refuse(struct loader *l, const char *what)
+{
+    snprintf(l->err, l->errlen, "%s", what);
+    return TOK_EINVAL;
+}
+
+/* ---- the big members ----------------------------------------------------------------------- */
+
+static int read_vocab(struct loader *l)
+{
+    struct tok_json *j = &l->json;
+    const char *s;
+    size_t len;
+    uint32_t id;
+    bool first = true;
+    int more, rc = tok_json_open(j, '{');
+
+    if (rc) return rc;
+    if (l->has_vocab) return refuse(l, "the member \"vocab\" occurs twice");
+    while ((more = tok_json_more(j, '}', &first)) == 1) {
+        rc = tok_json_key(j, &s, &len);
+        if (rc) return rc;
+        /* the string may lie in the reader's scratch, which a number leaves alone */
+        rc = tok_json_uint(j, TOK_MAX_IDS - 1, &id);
+        if (!rc) rc = tok_vocab_add(&l->t->vocab, s, len, id, l->err, l->errlen);
+        if (rc) return rc;
+    }
+    l->has_vocab = true;
+    return more;
+}
+
+/* "left right": exactly one blank. */
+static int add_joined_merge(struct loader *l, const char *s, size_t len)
+{
+    const char *blank = memchr(s, ' ', len);
+    size_t left = blank ? (size_t)(blank - s) : 0;
+    char shown[64];
+
+    if (!blank || memchr(blank + 1, ' ', len - left - 1)) {
+        snprintf(l->err, l->errlen,
+                 "merge %u (\"%s\"): it should be two tokens with a blank between",
+                 l->t->bpe.n_merges, tok_printable(shown, sizeof(shown), s, len));
+        return TOK_EINVAL;
+    }
+    return tok_bpe_add_merge(&l->t->bpe, s, left, blank + 1, len - left - 1, l->err, l->errlen);
+}
+
+/* ["left", "right"]; the left part is copied, for the reader may unescape both into one place. */
+static int read_pair_merge(struct loader *l, struct tok_json *j)
+{
+    const char *s;
+    size_t left_len, len;
+    bool first = true;
+    char *left = NULL;
+
+    int rc = tok_json_open(j, '[');
+    if (!rc)
+        rc = tok_json_more(j, ']', &first) == 1 ? tok_json_string(j, &s, &left_len) : TOK_EINVAL;
+    if (rc) return rc == TOK_EINVAL ? refuse(l, "a merge should be two strings") : rc;
+    left = malloc(left_len + 1);
+    if (!left) return TOK_ENOMEM;
+    memcpy(left, s, left_len);
+    rc = tok_json_more(j, ']', &first) == 1 ? tok_json_string(j, &s, &len) : TOK_EINVAL;
+    if (!rc)
+        rc = tok_bpe_add_merge(&l->t->bpe, left, left_len, s, len, l->err, l->errlen);
+    else if (rc == TOK_EINVAL)
+        refuse(l, "a merge should be two strings");
+    free(left);
+    if (!rc && tok_json_more(j, ']', &first) != 0) rc = refuse(l, "a merge should be two strings");
+    return rc;
+}
+
+/* All of one form, as the reference demands. Strings that begin with #version are comments. */
+static int read_merges(struct loader *l, struct tok_json *j)
+{
+    static const char comment[] = "#version";
+    const char *s;
+    size_t len;
+    bool first = true;
+    int more, rc = tok_json_open(j, '[');
+
+    if (rc) return rc;
+    char form = tok_json_peek(j);
+    while ((more = tok_json_more(j, ']', &first)) == 1) {
+        if (tok_json_peek(j) != form) return refuse(l, "\"merges\" mixes strings and pairs");
+        if (form == '[') {
+            rc = read_pair_merge(l, j);
+        } else {
+            rc = tok_json_string(j, &s, &len);
+            bool skip =
+                !rc && len >= sizeof(comment) - 1 && !memcmp(s, comment, sizeof(comment) - 1);
+            if (!rc && !skip) rc = add_joined_merge(l, s, len);
+        }
+        if (rc) return rc;
+    }
+    return more;
+}
+
+/* At once when the vocabulary is there, else later. */
+static int meet_merges(struct loader *l)
+{
+    if (l->has_merges) return refuse(l, "the member \"merges\" occurs twice");
+    l->has_merges = true;
+    if (l->has_vocab) return read_merges(l, &l->json);
+    return tok_json_skip(&l->json, &l->merges.s, &l->merges.len);
+}
+
+static int read_late_merges(struct loader *l)
+{
+    struct tok_json j;
+
+    if (!l->merges.s) return 0;
+    tok_json_init(&j, l->merges.s, l->merges.len, l->err, l->errlen);
+    int rc = read_merges(l, &j);
+    tok_json_finish(&j);
+    return rc;
+}
+
+/* ---- the walk ------------------------------------------------------------------------------ */
+
+/* Notes the text of a member when its name is one of n; skips it in any case. */
+static int note_member(struct loader *l, const char *const *names, struct span *spans, size_t n,
+                       const char *key, size_t key_len)
+{
+    struct span unknown, *to = &unknown;
+
+    for (size_t i = 0; i < n; i++) {
+        if (strlen(names[i]) == key_len && memcmp(names[i], key, key_len) == 0) to = &spans[i];
+    }
+    if (to != &unknown && to->s) {
+        snprintf(l->err, l->errlen, "the member \"%.*s\" occurs twice", (int)key_len, key);
+        return TOK_EINVAL;
+    }
+    return tok_json_skip(&l->json, &to->s, &to->len);
+}
+
+static bool is(const char *key, size_t len, const char *name)
+{
+    return strlen(name) == len && memcmp(key, name, len) == 0;
+}
+
+static int read_model(struct loader *l)
+{
+    const char *key;
+    size_t len;
+    bool first = true;
+    int more, rc = tok_json_open(&l->json, '{');
+
+    if (rc) return rc;
+    if (l->has_model) return refuse(l, "the member \"model\" occurs twice");
+    l->has_model = true;
+    while ((more = tok_json_more(&l->json, '}', &first)) == 1) {
+        rc = tok_json_key(&l->json, &key, &len);
+        if (rc) return rc;
+        if (is(key, len, "vocab")) {
+            /* other kinds of model have other kinds of vocabulary: the type is named first then */
+            if (tok_json_peek(&l->json) != '{')
+                rc = note_member(l, NULL, NULL, 0, key, len);
+            else
+                rc = read_vocab(l);
+        } else if (is(key, len, "merges")) {
+            rc = meet_merges(l);
+        } else {
+            rc = note_member(l, option_names, l->options, N_OPTIONS, key, len);
+        }
+        if (rc) return rc;
+    }
+    return more;
+}
+
+static int read_top(struct loader *l)
+{
+    const char *key;
+    size_t len;
+    bool first = true;
+    int more, rc = tok_json_open(&l->json, '{');
+
+    if (rc) return rc;
+    while ((more = tok_json_more(&l->json, '}', &first)) == 1) {
+        rc = tok_json_key(&l->json, &key, &len);
+        if (rc) return rc;
+        rc = is(key, len, "model") ? read_model(l)
+                                   : note_member(l, tree_names, l->trees, N_TREES, key, len);
+        if (rc) return rc;
+    }
+    return more ? more : tok_json_end(&l->json);
+}
+
+/* ---- the small members --------------------------------------------------------------------- */
+
+/* Reads a member's text as a tree. *ret is owned (json_decref), NULL for an absent member. */
+static int parse_tree(struct loader *l, const char *name, const struct span *span, json_t **ret)
+{
+    json_error_t error;
+
+    *ret = NULL;
+    if (!span->s) return 0;
+    *ret = json_loadb(span->s, span->len, JSON_REJECT_DUPLICATES | JSON_DECODE_ANY | JSON_ALLOW_NUL,
+                      &error);
+    if (*ret) return 0;
+    snprintf(l->err, l->errlen, "\"%s\": %s", name, error.text);
+    return TOK_EINVAL;
+}
+
+static int check_version(struct loader *l, const json_t *json)
+{
+    const char *version = json_string_value(json);
+
+    if (!json) return 0;
+    return version && strcmp(version, "1.0") == 0 ? 0 : refuse(l, "\"version\" should be \"1.0\"");
+}
+
+static int load_decoder(struct loader *l, const json_t *json)
+{
+    struct tok *t = l->t;
+    struct tok_decode_run run = {0};
+    int32_t n_ids = tok_vocab_size(t);
+
+    int rc = tok_decode_load(&t->decode, &t->uni, json, l->err, l->errlen);
+    for (int32_t id = 0; !rc && t->decode.by_token && id < n_ids; id++) {
+        size_t len;
+        const char *s = tok_string(t, id, &len);
+        if (s) rc = tok_decode_check(&t->decode, &run, s, len, l->err, l->errlen);
+    }
+    tok_decode_run_finish(&run);
+    return rc;
+}
+
+static int load_tree(struct loader *l, int which, const json_t *json)
+{
+    struct tok *t = l->t;
+
+    switch (which) {
+    case ADDED_TOKENS:
+        return tok_added_load(&t->added, &t->uni, json, &t->vocab, &t->normalizer, l->err,
+                              l->errlen);
+    case NORMALIZER: return tok_normalizer_load(&t->normalizer, &t->uni, json, l->err, l->errlen);
+    case PRE_TOKENIZER:
+        return tok_pretok_load(&t->pretok, &t->uni, json, !t->bpe.byte_fallback, l->err, l->errlen);
+    case POST_PROCESSOR: return tok_post_load(&t->post, json, l->err, l->errlen);
+    case DECODER: return load_decoder(l, json);
+    default: return check_version(l, json);
+    }
+}
+
+/* Loads one tree and says which member an error is about. */
+static int load_member(struct loader *l, int which)
+{
+    char message[256];
+    json_t *json;
+
+    int rc = parse_tree(l, tree_names[which], &l->trees[which], &json);
+    if (rc) return rc;
+    rc = load_tree(l, which, json);
+    json_decref(json);
+    if (rc == TOK_ELIMIT) rc = TOK_EINVAL; /* the budget of an added token's normalization */
+    if (rc == TOK_EINVAL) {
+        snprintf(message, sizeof(message), "%s", l->err);
+        snprintf(l->err, l->errlen, "\"%s\": %s", tree_names[which], message);
+    }
+    return rc;
+}
+
+static int set_flag(struct loader *l, const char *name, const json_t *json, bool *ret)
+{
+    *ret = json_is_true(json);
+    if (!json || json_is_null(json) || json_is_boolean(json)) return 0;
+    snprintf(l->err, l->errlen, "the model's \"%s\" should be true or false", name);
+    return TOK_EINVAL;
+}
+
+/* Options that only their neutral value is supported of: null, "" and, for dropout, 0. */
+static int check_neutral(struct loader *l, const char *name, const json_t *json)
+{
+    bool neutral =
+        !json || json_is_null(json) || (json_is_string(json) && json_string_length(json) == 0);
+
+    if (strcmp(name, "dropout") == 0 && json_is_number(json))
+        neutral = json_number_value(json) == 0;
+    if (neutral) return 0;
+    snprintf(l->err, l->errlen, "the model's \"%s\" is not supported", name);
+    return TOK_EINVAL;
+}
+
+static int set_unk(struct loader *l, const json_t *json)
+{
+    struct tok_bpe *b = &l->t->bpe;
+
+    b->unk_id = -1;
+    if (!json || json_is_null(json)) return 0;
+    if (!json_is_string(json)) return refuse(l, "the model's \"unk_token\" should be a string");
+    b->has_unk = true;
+    b->unk_id = tok_vocab_find(b->vocab, json_string_value(json), json_string_length(json));
+    return 0;
+}
+
+static int set_option(struct loader *l, int which, const json_t *json)
+{
+    struct tok_bpe *b = &l->t->bpe;
+    char shown[64];
+
+    switch (which) {
+    case TYPE:
+        if (!json || (json_is_string(json) && strcmp(json_string_value(json), "BPE") == 0))
+            return 0;
+        snprintf(l->err, l->errlen, "the model type \"%s\" is not supported (only BPE is)",
+                 json_is_string(json) ? tok_printable(shown, sizeof(shown), json_string_value(json),
+                                                      json_string_length(json))
+                                      : "?");
+        return TOK_EINVAL;
+    case UNK_TOKEN: return set_unk(l, json);
+    case FUSE_UNK: return set_flag(l, option_names[which], json, &b->fuse_unk);
+    case BYTE_FALLBACK: return set_flag(l, option_names[which], json, &b->byte_fallback);
+    case IGNORE_MERGES: return set_flag(l, option_names[which], json, &b->ignore_merges);
+    default: return check_neutral(l, option_names[which], json);
+    }
+}
+
+static int set_options(struct loader *l)
+{
+    int rc = 0;
+
+    for (int i = 0; i < N_OPTIONS && !rc; i++) {
+        json_t *json;
+        rc = parse_tree(l, option_names[i], &l->options[i], &json);
+        if (!rc) rc = set_option(l, i, json);
+        json_decref(json);
+    }
+    if (rc) return rc;
+    if (!l->has_vocab) return refuse(l, "the model has no \"vocab\"");
+    return l->has_merges ? 0 : refuse(l, "the model has no \"merges\"");
+}
+
+static int load(struct loader *l)
+{
+    struct tok *t = l->t;
+
+    t->bpe.vocab = &t->vocab;
+    int rc = read_top(l);
+    if (!rc && !l->has_model) rc = refuse(l, "there is no \"model\"");
+    if (!rc) rc = set_options(l);
+    if (!rc) rc = read_late_merges(l);
+    if (rc) return rc;
+    tok_vocab_trim(&t->vocab);
+    static const int order[N_TREES] = {VERSION,      NORMALIZER,     PRE_TOKENIZER,
+                                       ADDED_TOKENS, POST_PROCESSOR, DECODER};
+    for (int i = 0; i < N_TREES && !rc; i++)
+        rc = load_member(l, order[i]);
+    if (rc) return rc;
+    t->bpe.byte_mode = t->pretok.raw_bytes;
+    return tok_bpe_prepare(&t->bpe, l->err, l->errlen);
+}
+
+int tok_load(struct tok *t, const char *text, size_t len, char *err, size_t errlen)
+{
+    struct loader l = {.t = t, .err = err, .errlen = errlen};
+
+    if (!utf8_valid(text, len)) return refuse(&l, "it is not valid UTF-8");
+    int rc = tok_uni_init(&t->uni);
+    if (rc) return rc;
+    tok_json_init(&l.json, text, len, err, errlen);
+    rc = load(&l);
+    tok_json_finish(&l.json);
+    if (rc == TOK_ENOMEM) snprintf(err, errlen, "out of memory");
+    if (!rc) sha256(t->fingerprint, text, len);
+    return rc;
+}
