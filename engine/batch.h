@@ -65,7 +65,8 @@ struct batch_draw {
     const float *logits;
     int32_t id; /* the argmax; after drawing, the token or SAMPLE_NOTHING */
     bool finite;
-    bool plain; /* the argmax is the token */
+    bool plain;   /* the argmax is the token */
+    bool refused; /* the guide did not take the token: a fault of the guide */
     float logprob;
     int n_top;
     struct eng_logprob top[ENG_MAX_LOGPROBS];

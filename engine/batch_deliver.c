@@ -4,7 +4,8 @@
  *
  * Order within a step: positions of all segments advance and their full pages are published; prompt
  * rows that were asked for go out; siblings of a finished prompt fork off; then all tokens are
- * drawn, on all threads where that pays; then they are delivered one after the other.
+ * drawn, on all threads where that pays, each with its guide's mask before and the mask for the id
+ * after it at once; then they are delivered one after the other.
  */
 #include <math.h>
 
@@ -15,6 +16,7 @@
 #include "engine/prefix.h"
 #include "engine/sample.h"
 
+static const char *const BAD_GUIDE = "internal error: the guide of this choice failed";
 static const char *const NOT_FINITE = "the model gave logits that are not finite";
 
 /* ---- rows of the prompt -------------------------------------------------------------------- */
@@ -104,7 +106,9 @@ static void add_draw(struct batch *b, struct seq *s, int row)
     d->logits = b->p.model.logits(b->p.model.ctx, row);
     d->id = b->p.model.argmax(b->p.model.ctx, row, &d->finite);
     d->n_top = 0;
-    d->plain = sample_is_argmax(&s->job->p.sampling) && s->n_generated >= s->job->p.min_tokens;
+    d->plain = !s->guide && sample_is_argmax(&s->job->p.sampling) &&
+               s->n_generated >= s->job->p.min_tokens;
+    d->refused = false;
 }
 
 static bool needs_sampler(const struct batch_draw *d)
@@ -119,6 +123,7 @@ static int32_t draw_token(struct batch *b, const struct batch_draw *d, struct sa
     struct sample_row row = {
         .logits = d->logits,
         .chain = &p->sampling,
+        .mask = s->guide && s->next == ENG_GUIDE_MASK ? s->mask : NULL,
         .history = s->keeps_history ? &s->history : NULL,
         .choice = p->first_choice + s->choice,
         .index = s->n_generated,
@@ -132,14 +137,42 @@ static int32_t draw_token(struct batch *b, const struct batch_draw *d, struct sa
     return sampler_draw(sampler, &row);
 }
 
+static void ask_guide(struct seq *s)
+{
+    s->next = s->guide->mask(s->guide->ctx, s->mask);
+    s->next_known = true;
+}
+
+/* Returns true if the guide allows no id at all, not even an end. */
+static bool guide_is_over(const struct seq *s)
+{
+    return s->guide && s->next_known && (s->next == ENG_GUIDE_END || s->next == ENG_GUIDE_FAIL);
+}
+
+/* Tells the guide of the id drawn, and asks at once for the next mask: an answer that can only end
+ * ends without another step. */
+static void guide_token(struct batch *b, struct batch_draw *d)
+{
+    struct seq *s = d->seq;
+    if (job_is_stop_id(s->job, b->p.model.eos_ids, b->p.model.n_eos_ids, d->id)) return;
+    d->refused = !s->guide->take(s->guide->ctx, d->id);
+    if (!d->refused) ask_guide(s);
+}
+
 /* The chain and the log-probabilities of one token; items of one pool phase. */
 static void draw_one(void *arg, int item, int thread)
 {
     struct batch *b = arg;
     struct batch_draw *d = &b->draws[item];
+    struct seq *s = d->seq;
     if (!needs_sampler(d)) return;
-    int n_top = d->seq->job->p.n_logprobs;
-    if (!d->plain) d->id = draw_token(b, d, b->samplers[thread]);
+    int n_top = s->job->p.n_logprobs;
+    if (s->guide && !s->next_known) ask_guide(s);
+    if (guide_is_over(s))
+        d->id = SAMPLE_NOTHING;
+    else if (!d->plain)
+        d->id = draw_token(b, d, b->samplers[thread]);
+    if (s->guide && d->id != SAMPLE_NOTHING) guide_token(b, d);
     if (d->id == SAMPLE_NOTHING || n_top < 0) return;
     d->n_top = n_top < b->p.model.vocab ? n_top : b->p.model.vocab;
     d->logprob = sampler_logprobs(b->samplers[thread], d->logits, d->id, d->n_top, d->top);
@@ -180,6 +213,24 @@ static void emit_token(struct batch *b, const struct batch_draw *d, uint64_t now
     job_emit(job, &e);
 }
 
+static bool has_bans(const struct seq *s)
+{
+    const struct eng_job_params *p = &s->job->p;
+    return p->sampling.n_bias > 0 || p->sampling.allowed_ids || s->n_generated < p->min_tokens;
+}
+
+/* No id can follow: all are banned, or the guide ends the answer. */
+static void end_without_token(struct batch *b, struct seq *s, uint64_t now_us)
+{
+    bool masked = s->guide && s->next == ENG_GUIDE_MASK;
+    enum eng_finish finish = ENG_FINISH_STOP;
+    if (s->guide && s->next == ENG_GUIDE_FAIL)
+        finish = ENG_FINISH_ERROR;
+    else if (masked && !s->guide->complete(s->guide->ctx))
+        finish = has_bans(s) ? ENG_FINISH_NO_TOKEN : ENG_FINISH_ERROR;
+    batch_end_seq(b, s, finish, -1, finish == ENG_FINISH_ERROR ? BAD_GUIDE : NULL, now_us);
+}
+
 static void deliver_draw(struct batch *b, const struct batch_draw *d, uint64_t now_us)
 {
     struct seq *s = d->seq;
@@ -190,14 +241,20 @@ static void deliver_draw(struct batch *b, const struct batch_draw *d, uint64_t n
     }
     if (job->p.want_logits && s->n_done > job->p.n_prompt) /* the prompt's rows are out */
         emit_logits(b, s, s->n_done - 1, d->logits, now_us);
-    if (d->id == SAMPLE_NOTHING) { /* all is banned: there is no more to say */
-        batch_end_seq(b, s, ENG_FINISH_STOP, -1, NULL, now_us);
+    if (d->refused) {
+        batch_end_seq(b, s, ENG_FINISH_ERROR, -1, BAD_GUIDE, now_us);
+        return;
+    }
+    if (d->id == SAMPLE_NOTHING) {
+        end_without_token(b, s, now_us);
         return;
     }
     seq_push(s, d->id);
     emit_token(b, d, now_us);
     if (job_is_stop_id(job, b->p.model.eos_ids, b->p.model.n_eos_ids, d->id))
         batch_end_seq(b, s, ENG_FINISH_STOP, d->id, NULL, now_us);
+    else if (guide_is_over(s))
+        end_without_token(b, s, now_us);
     else if (s->n_generated >= job->max_new)
         batch_end_seq(b, s, ENG_FINISH_LENGTH, -1, NULL, now_us);
 }

@@ -149,16 +149,46 @@ int eng_inspect(const char *model_dir, const struct eng_inspector *in);
 
 /* ---- jobs ---------------------------------------------------------------------------------- */
 
+/*
+ * A guide says which ids may come next in one choice, so that the answer follows a grammar. The
+ * engine knows no grammar: ids go in, a set of ids comes out. The set must be a function of the
+ * grammar and the ids taken alone, or answers would depend on what else runs.
+ *
+ * Order of the calls for one choice: mask, then take of the id drawn, then mask again, until the
+ * choice ends; end-of-sequence and stop ids are not taken. `complete` may come after any mask.
+ * Calls come from the engine's threads, never two at once for one guide, never after JOB_DONE.
+ * They must not block and not allocate.
+ */
+enum eng_guide_next {
+    ENG_GUIDE_FREE, /* any id; bits were not written */
+    ENG_GUIDE_MASK, /* the ids whose bits are set */
+    ENG_GUIDE_END,  /* the answer is complete and nothing can follow: the choice ends, "stop" */
+    ENG_GUIDE_FAIL, /* a fault of the guide: the choice ends with an error */
+};
+
+struct eng_guide {
+    void *ctx;
+    /* Writes (vocab_size + 63) / 64 words: id i is bit i % 64 of word i / 64. End ids are set
+     * where the answer may end. */
+    enum eng_guide_next (*mask)(void *ctx, uint64_t *bits);
+    bool (*take)(void *ctx, int32_t id); /* false: not allowed, nothing changed */
+    bool (*complete)(void *ctx);         /* returns true if the answer may end here */
+    /* A place to come back to, of which eight are kept; for ids that are tried and given up. */
+    uint64_t (*mark)(void *ctx);
+    void (*rollback)(void *ctx, uint64_t mark);
+};
+
 struct eng_bias {
     int32_t id;
     float value; /* added to the logit; -INFINITY bans */
 };
 
 /*
- * The sampling chain, in this order: allowed ids, logit bias, penalties (as vLLM defines them:
- * repetition over prompt and output, frequency and presence over output), temperature, top-k,
- * typical-p, top-p, min-p, draw. temperature 0 is the argmax after bias and penalties, lowest id on
- * a tie. Where every id is banned the choice ends with ENG_FINISH_STOP and stop_id -1.
+ * The sampling chain, in this order: the guide's mask, allowed ids, logit bias, penalties (as vLLM
+ * defines them: repetition over prompt and output, frequency and presence over output),
+ * temperature, top-k, typical-p, top-p, min-p, draw. Temperature 0 is the argmax after bias and
+ * penalties, lowest id on a tie. Where every id is banned the choice ends with ENG_FINISH_STOP and
+ * stop_id -1; under a guide whose answer is not complete, with ENG_FINISH_NO_TOKEN.
  */
 struct eng_sampling {
     float temperature;        /* >= 0 */
@@ -186,6 +216,7 @@ enum eng_finish {
     ENG_FINISH_CANCELLED,     /* eng_job_cancel or eng_close */
     ENG_FINISH_DEADLINE,      /* deadline_us passed */
     ENG_FINISH_QUEUE_TIMEOUT, /* queue_deadline_us passed before anything started */
+    ENG_FINISH_NO_TOKEN,      /* bias, bans and allowed ids leave no id that the guide allows */
     ENG_FINISH_ERROR,         /* non-finite logits or an internal error: this job only */
 };
 
@@ -247,7 +278,9 @@ struct eng_job_params {
                                  * fit the context (a prompt that fills it still gives one token) */
     int64_t min_tokens;    /* end and stop ids are banned before that many */
     struct eng_sampling sampling;
-    const int32_t *stop_ids; /* copied */
+    const struct eng_guide *guides; /* [n_choices], copied, their ctx borrowed until JOB_DONE;
+                                     * NULL: none */
+    const int32_t *stop_ids;        /* copied */
     int n_stop_ids;
     bool ignore_eos;       /* the model's own eos ids do not stop */
     int n_logprobs;        /* -1: none; 0: of the sampled token; k: and of the k best (at most

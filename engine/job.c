@@ -98,14 +98,20 @@ static void *copy_into(uint8_t **at, const void *from, size_t n, size_t size)
     return to;
 }
 
-/* Bytes of a job with everything it copies, or 0 on overflow. All elements are 4-byte aligned. */
+/*
+ * Bytes of a job with everything it copies, or 0 on overflow. Guides come first and need 8-byte
+ * alignment, all other elements 4.
+ */
 static size_t job_bytes(const struct eng_job_params *p)
 {
-    size_t n_words = 0, bytes;
+    size_t n_words = 0, bytes, guides = 0;
+    if (p->guides && __builtin_mul_overflow((size_t)p->n_choices, sizeof(*p->guides), &guides))
+        return 0;
     if (__builtin_add_overflow((size_t)p->n_prompt, (size_t)p->n_stop_ids, &n_words) ||
         __builtin_add_overflow(n_words, (size_t)p->sampling.n_allowed_ids, &n_words) ||
         __builtin_add_overflow(n_words, 2 * (size_t)p->sampling.n_bias, &n_words) ||
         __builtin_mul_overflow(n_words, sizeof(int32_t), &bytes) ||
+        __builtin_add_overflow(bytes, guides, &bytes) ||
         __builtin_add_overflow(bytes, sizeof(struct eng_job) + 8 + (size_t)p->n_choices, &bytes))
         return 0;
     return bytes;
@@ -117,6 +123,7 @@ static void copy_params(struct eng_job *job, const struct eng_job_params *p)
     uint8_t *at = (uint8_t *)job + (head + 7) / 8 * 8;
     struct eng_sampling *s = &job->p.sampling;
     job->p = *p;
+    job->p.guides = copy_into(&at, p->guides, (size_t)p->n_choices, sizeof(*p->guides));
     job->p.prompt = copy_into(&at, p->prompt, (size_t)p->n_prompt, sizeof(*p->prompt));
     job->p.stop_ids = copy_into(&at, p->stop_ids, (size_t)p->n_stop_ids, sizeof(*p->stop_ids));
     s->bias = copy_into(&at, p->sampling.bias, (size_t)p->sampling.n_bias, sizeof(*s->bias));

@@ -181,16 +181,30 @@ static void keep_allowed(float *x, const float *logits, int32_t vocab, const str
         x[c->allowed_ids[i]] = logits[c->allowed_ids[i]];
 }
 
+/* Takes out the ids whose bit is not set, a word of 64 at a time. */
+static void keep_masked(float *x, int32_t vocab, const uint64_t *mask)
+{
+    for (int32_t at = 0; at < vocab; at += 64) {
+        uint64_t bits = mask[at / 64];
+        if (bits == UINT64_MAX) continue;
+        int32_t n = vocab - at < 64 ? vocab - at : 64;
+        for (int32_t i = 0; i < n; i++)
+            x[at + i] = bits >> i & 1 ? x[at + i] : -INFINITY;
+    }
+}
+
 /* The logits after the steps that come before temperature: the row's own where nothing changes
  * them. */
 static const float *adjust(struct sampler *s, const struct sample_row *row)
 {
     const struct eng_sampling *c = row->chain;
-    if (!has_adjustment(c) && row->n_banned[0] + row->n_banned[1] == 0) return row->logits;
+    if (!row->mask && !has_adjustment(c) && row->n_banned[0] + row->n_banned[1] == 0)
+        return row->logits;
     if (c->allowed_ids)
         keep_allowed(s->x, row->logits, s->vocab, c);
     else
         memcpy(s->x, row->logits, (size_t)s->vocab * sizeof(*s->x));
+    if (row->mask) keep_masked(s->x, s->vocab, row->mask);
     for (int i = 0; i < c->n_bias; i++)
         s->x[c->bias[i].id] += c->bias[i].value;
     for (int list = 0; list < 2; list++)

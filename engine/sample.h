@@ -2,7 +2,7 @@
 /*
  * Logits -> token: a chain of pure steps, and the random numbers it draws with.
  *
- * Chain, in this order: allowed ids, logit bias, banned ids, penalties, temperature, top-k,
+ * Chain, in this order: the guide's mask, allowed ids, logit bias, banned ids, penalties, temperature, top-k,
  * typical-p, top-p, min-p, draw. Truncating steps see candidates in order of (logit descending, id
  * ascending); sums are taken in double in that order. Where nothing truncates the candidates are
  * summed in order of id, which needs no sorting. Temperature 0 is the argmax after penalties,
@@ -51,6 +51,7 @@ void sample_history_clear(struct sample_history *h);
 struct sample_row {
     const float *logits; /* [vocab], finite or -INFINITY */
     const struct eng_sampling *chain;
+    const uint64_t *mask;                 /* one bit per id; NULL: every id is allowed */
     const struct sample_history *history; /* NULL where no penalty is on */
     const int32_t *banned[2];             /* end and stop ids while min_tokens lasts */
     int n_banned[2];

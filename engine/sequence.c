@@ -7,6 +7,11 @@
 
 #include "engine/job.h"
 
+static size_t mask_words(int32_t vocab)
+{
+    return ((size_t)vocab + 63) / 64;
+}
+
 int seq_init(struct seq *s, int max_pages, int32_t vocab, int d_model)
 {
     size_t n = (size_t)max_pages;
@@ -15,8 +20,9 @@ int seq_init(struct seq *s, int max_pages, int32_t vocab, int d_model)
     s->nodes = calloc(n, sizeof(*s->nodes));
     s->data = calloc(n, sizeof(*s->data));
     s->hidden_sum = calloc((size_t)d_model, sizeof(*s->hidden_sum));
+    s->mask = calloc(mask_words(vocab), sizeof(*s->mask));
     int rc = sample_history_init(&s->history, vocab);
-    return rc == 0 && s->pages && s->nodes && s->data && s->hidden_sum ? 0 : -1;
+    return rc == 0 && s->pages && s->nodes && s->data && s->hidden_sum && s->mask ? 0 : -1;
 }
 
 void seq_finish(struct seq *s)
@@ -25,6 +31,7 @@ void seq_finish(struct seq *s)
     free(s->nodes);
     free(s->data);
     free(s->hidden_sum);
+    free(s->mask);
     sample_history_finish(&s->history);
     *s = (struct seq){0};
 }
@@ -32,7 +39,8 @@ void seq_finish(struct seq *s)
 int64_t seq_bytes(int max_pages, int32_t vocab, int d_model)
 {
     int64_t page = 2 * sizeof(int32_t) + sizeof(uint8_t *);
-    return max_pages * page + (int64_t)vocab * 8 + (int64_t)d_model * 4;
+    return max_pages * page + (int64_t)vocab * 8 + (int64_t)d_model * 4 +
+           (int64_t)(mask_words(vocab) * sizeof(uint64_t));
 }
 
 void seq_begin(struct seq *s, struct eng_job *job, int choice)
@@ -42,6 +50,8 @@ void seq_begin(struct seq *s, struct eng_job *job, int choice)
     s->n_done = s->n_generated = 0;
     s->n_pages = s->n_published = 0;
     s->computing = s->broken = false;
+    s->guide = job->p.guides ? &job->p.guides[choice] : NULL;
+    s->next_known = false;
     s->keeps_history = sample_has_penalty(&job->p.sampling);
     if (s->keeps_history)
         for (int64_t i = 0; i < job->p.n_prompt; i++)

@@ -35,8 +35,12 @@ struct seq {
     int32_t
         tail[KV_PAGE_TOKENS]; /* token at position p in tail[p % 32], for the last generated ones */
     struct sample_history history;
-    bool keeps_history; /* some penalty is on */
-    float *hidden_sum;  /* [d_model], for embeddings */
+    bool keeps_history;            /* some penalty is on */
+    const struct eng_guide *guide; /* NULL: none */
+    enum eng_guide_next next;      /* what the guide allows for the next id, */
+    bool next_known;               /* once it was asked, */
+    uint64_t *mask;                /* [(vocab + 63) / 64] and which, for ENG_GUIDE_MASK */
+    float *hidden_sum;             /* [d_model], for embeddings */
     int d_model;
     /* Of the step being built or evaluated. */
     bool computing; /* has prompt rows in it */
