@@ -5,6 +5,7 @@
  */
 #include "base/buf.h"
 
+#include <assert.h>
 #include <inttypes.h>
 #include <math.h>
 #include <stdarg.h>
@@ -35,6 +36,7 @@ void buf_clear(struct buf *b)
 /* Room for `more` bytes and the NUL, or the buffer has failed. */
 static bool reserve(struct buf *b, size_t more)
 {
+    assert(b->len <= b->cap && b->cap <= b->max);
     if (b->failed) return false;
     if (more > b->max - b->len) {
         b->failed = b->too_large = true;
