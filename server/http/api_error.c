@@ -2,12 +2,9 @@
 /* The error table and the error object; see api_error.h. */
 #include "server/http/api_error.h"
 
-#include <stdarg.h>
-#include <stdio.h>
 #include <string.h>
 
-#include "engine/engine.h"
-#include "server/http/endpoint.h"
+#include "base/buf.h"
 
 #define INVALID "invalid_request_error"
 
@@ -80,28 +77,6 @@ void srv_error_write(struct buf *b, enum srv_error kind, const char *param, cons
     buf_puts(b, "}}");
 }
 
-/*
- * How long the refused should wait: the time the engine needs for what is queued, 1 to 60 s. The
- * engine may be looked at once the state says that it is there.
- */
-static long wait_ms(struct srv_request *req, enum srv_error kind)
-{
-    if (kind == SRV_ERR_SHUTTING_DOWN) return 5000;
-    return srv_request_server_state(req) == SRV_READY ? (long)srv_retry_after_ms(req) : 1000;
-}
-
-static void add_retry_headers(struct srv_request *req, enum srv_error kind)
-{
-    int status = table[kind].status;
-    if (status != 429 && status != 503) return;
-    long ms = wait_ms(req, kind);
-    char text[32];
-    snprintf(text, sizeof(text), "%ld", (ms + 999) / 1000);
-    srv_reply_header(req, "Retry-After", text);
-    snprintf(text, sizeof(text), "%ld", ms);
-    srv_reply_header(req, "retry-after-ms", text);
-}
-
 /* The Anthropic dialect's names for our types. */
 static const char *anthropic_type(enum srv_error kind)
 {
@@ -127,29 +102,4 @@ void srv_error_write_anthropic(struct buf *b, enum srv_error kind, const char *m
     buf_puts(b, "},\"request_id\":");
     buf_json_string(b, request_id, strlen(request_id));
     buf_puts(b, "}");
-}
-
-void srv_error_write_for(const struct srv_request *req, struct buf *b, enum srv_error kind,
-                         const char *param, const char *message, const char *extra)
-{
-    if (srv_request_dialect(req) == SRV_DIALECT_ANTHROPIC)
-        srv_error_write_anthropic(b, kind, message, srv_request_id(req));
-    else
-        srv_error_write(b, kind, param, message, extra);
-}
-
-void srv_reply_error(struct srv_request *req, enum srv_error kind, const char *param,
-                     const char *format, ...)
-{
-    char message[512];
-    va_list args;
-    va_start(args, format);
-    vsnprintf(message, sizeof(message), format, args);
-    va_end(args);
-    struct buf b;
-    buf_init(&b, 8192);
-    srv_error_write_for(req, &b, kind, param, message, NULL);
-    add_retry_headers(req, kind);
-    if (kind == SRV_ERR_API_KEY) srv_reply_header(req, "WWW-Authenticate", "Bearer");
-    srv_reply(req, table[kind].status, NULL, &b);
 }

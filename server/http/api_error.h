@@ -11,7 +11,6 @@
 #include <stddef.h>
 
 struct buf;
-struct srv_request;
 
 enum srv_error {
     SRV_ERR_INVALID_JSON,    /* 400 invalid_json */
@@ -54,14 +53,5 @@ void srv_error_write(struct buf *b, enum srv_error kind, const char *param, cons
  * {"type": "error", "error": {"type", "message"}, "request_id"}. */
 void srv_error_write_anthropic(struct buf *b, enum srv_error kind, const char *message,
                                const char *request_id);
-
-/* Either, as the request's dialect has it; param and extra are left out in Anthropic's. */
-void srv_error_write_for(const struct srv_request *req, struct buf *b, enum srv_error kind,
-                         const char *param, const char *message, const char *extra);
-
-/* Answers the request with the object, Retry-After where the kind wants it. Endpoint dialects
- * (Anthropic) are chosen by the route. */
-void srv_reply_error(struct srv_request *req, enum srv_error kind, const char *param,
-                     const char *format, ...) __attribute__((format(printf, 4, 5)));
 
 #endif

@@ -35,6 +35,7 @@
 
 #include "base/buf.h"
 #include "server/app.h"
+#include "server/http/api_error.h"
 #include "server/metrics.h"
 
 struct srv_request;
@@ -87,9 +88,6 @@ enum srv_dialect srv_request_dialect(const struct srv_request *req);
  * sequences computed at once.
  */
 int srv_request_ask_place(struct srv_request *req, int n_slots);
-/* When a refused client may come back: computed from measured throughput and spread out;
- * 1000..60000. A request that asked for a place is promised one for then. */
-int64_t srv_retry_after_ms(struct srv_request *req);
 /* Microseconds of CLOCK_MONOTONIC when the head arrived. */
 uint64_t srv_request_start_us(const struct srv_request *req);
 /* 32 bytes that name the tenant: digest of the API key, zeros without one. */
@@ -128,6 +126,14 @@ void srv_reply_header(struct srv_request *req, const char *name, const char *val
 /* Takes the buffer's contents (a failed buffer becomes a 500). content_type NULL: application/json.
  */
 void srv_reply(struct srv_request *req, int status, const char *content_type, struct buf *body);
+
+/* Appends the error object in the request's dialect; Anthropic's has no param and no extra. */
+void srv_error_write_for(const struct srv_request *req, struct buf *b, enum srv_error kind,
+                         const char *param, const char *message, const char *extra);
+
+/* Answers with that object, and with Retry-After for the statuses 429 and 503. */
+void srv_reply_error(struct srv_request *req, enum srv_error kind, const char *param,
+                     const char *format, ...) __attribute__((format(printf, 4, 5)));
 
 /*
  * Starts a JSON answer, status 200, that is written in pieces as the client takes them: by

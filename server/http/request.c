@@ -1,8 +1,7 @@
 /* SPDX-License-Identifier: MIT */
-/* A request's life: references, memory, answer, and who runs when. See request.h for the rules. */
+/* A request's life: memory, references, head, wakes, and its end. See request.h for the rules. */
 #include "server/http/request.h"
 
-#include <ctype.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -11,7 +10,6 @@
 
 #include "base/clock.h"
 #include "engine/engine.h"
-#include "server/http/api_error.h"
 #include "server/http/server.h"
 #include "server/log.h"
 #include "server/metrics.h"
@@ -68,7 +66,7 @@ bool srv_request_charge(struct srv_request *req, int64_t bytes, int64_t *ret_use
     return true;
 }
 
-static char *copy_text(struct srv_request *req, const char *text, size_t len)
+char *srv_request_copy_text(struct srv_request *req, const char *text, size_t len)
 {
     char *copy = srv_request_alloc(req, len + 1);
     if (copy) memcpy(copy, text, len);
@@ -86,8 +84,6 @@ static void free_arena(struct srv_request *req)
 
 /* ---- birth and death ----------------------------------------------------------------------- */
 
-static void run_item(struct srv_work_item *item);
-
 struct srv_request *srv_request_create(struct srv_server *server,
                                        const struct srv_transport *transport, void *connection,
                                        const char *target)
@@ -98,7 +94,6 @@ struct srv_request *srv_request_create(struct srv_server *server,
         free(req);
         return NULL;
     }
-    req->work.run = run_item;
     req->server = server;
     req->n_refs = 1;
     req->transport = transport;
@@ -108,7 +103,7 @@ struct srv_request *srv_request_create(struct srv_server *server,
     req->account.queue_us = req->account.ttft_us = -1;
     req->query = req->tail = req->path = "";
     srv_ring_init(&req->ring);
-    req->target = copy_text(req, target, strlen(target));
+    req->target = srv_request_copy_text(req, target, strlen(target));
     if (!req->target) {
         pthread_mutex_destroy(&req->lock);
         free(req);
@@ -186,8 +181,8 @@ bool srv_request_add_header(struct srv_request *req, const char *name, size_t na
                             const char *value, size_t value_len)
 {
     if (req->n_headers >= SRV_HEADERS_MAX) return false;
-    char *n = copy_text(req, name, name_len);
-    char *v = copy_text(req, value, value_len);
+    char *n = srv_request_copy_text(req, name, name_len);
+    char *v = srv_request_copy_text(req, value, value_len);
     if (!n || !v) return false;
     req->headers[req->n_headers++] = (struct srv_pair){n, v};
     return true;
@@ -260,7 +255,7 @@ const char *srv_request_query(const struct srv_request *req, const char *name)
             size_t skip = key_len < len ? key_len + 1 : key_len;
             /* Borrowed from the request's own memory, which is not part of what callers see as
              * const. */
-            char *value = copy_text((struct srv_request *)req, p + skip, len - skip);
+            char *value = srv_request_copy_text((struct srv_request *)req, p + skip, len - skip);
             if (value) srv_guard_decode(value, true);
             return value;
         }
@@ -292,28 +287,6 @@ enum srv_dialect srv_request_dialect(const struct srv_request *req)
     return either || (flags & SRV_ROUTE_ANTHROPIC) ? SRV_DIALECT_ANTHROPIC : SRV_DIALECT_OPENAI;
 }
 
-int srv_request_ask_place(struct srv_request *req, int n_slots)
-{
-    struct srv_server *s = req->server;
-    req->returner = srv_retry_name(&s->retry, req->tenant, req->path,
-                                   req->body.data ? req->body.data : "", req->body.len);
-    req->has_asked = true;
-    struct eng_stats stats;
-    eng_stats(s->app.engine, &stats);
-    int n_kept =
-        srv_retry_ask(&s->retry, &req->returner, clock_now_us(), n_slots, stats.n_waiting > 0);
-    if (req->returner.redeems) srv_metrics_count(s->metrics, SRV_COUNT_RETURNED);
-    return n_kept;
-}
-
-int64_t srv_retry_after_ms(struct srv_request *req)
-{
-    struct srv_server *s = req->server;
-    const struct srv_returner *who = req->has_asked ? &req->returner : NULL;
-    if (who && who->redeems) srv_metrics_count(s->metrics, SRV_COUNT_RETURNED_REFUSED);
-    return srv_retry_next_ms(&s->retry, who, clock_now_us());
-}
-
 uint64_t srv_request_start_us(const struct srv_request *req)
 {
     return req->start_us;
@@ -329,77 +302,20 @@ struct srv_account *srv_request_account(struct srv_request *req)
     return &req->account;
 }
 
-/* ---- running the API side ------------------------------------------------------------------ */
+/* ---- waking the API side ------------------------------------------------------------------- */
 
-static void resume(struct srv_request *req)
+void srv_request_resume(struct srv_request *req)
 {
     if (!req->suspended) return;
     req->suspended = false;
     req->transport->resume(req->connection);
 }
 
-static void push(struct srv_request *req, enum srv_work_class class)
+void srv_request_push(struct srv_request *req, enum srv_work_class class)
 {
     req->work.class = class;
     memcpy(&req->work.key, req->tenant, sizeof(req->work.key));
     srv_work_push(req->server->work, &req->work);
-}
-
-/* A handler that set no on_wake is over; what it left open is closed. True: give its reference
- * back. */
-static bool settle_handler(struct srv_request *req, bool *ret_unanswered)
-{
-    *ret_unanswered = false;
-    if (!req->api_held || req->callbacks.on_wake) return false;
-    req->api_held = false;
-    *ret_unanswered = req->answer == SRV_ANSWER_NONE && !req->gone;
-    if (req->answer >= SRV_ANSWER_PIECES) req->stream_closed = true;
-    return true;
-}
-
-static void reply_unanswered(struct srv_request *req)
-{
-    srv_log(SRV_LOG_ERROR, "request %s ended without an answer", req->id);
-    srv_reply_error(req, SRV_ERR_INTERNAL, NULL, "The server gave no answer (request %s).",
-                    req->id);
-}
-
-static void run_item(struct srv_work_item *item)
-{
-    struct srv_request *req = (struct srv_request *)item;
-    bool is_new = item->class != SRV_WORK_WAKE, unanswered;
-    pthread_mutex_lock(&req->lock);
-    req->run = SRV_RUN_ACTIVE;
-    void (*callback)(struct srv_request *) = is_new ? req->route->handle : req->callbacks.on_wake;
-    if ((is_new && req->gone) || !req->api_held) callback = NULL; /* dropped before it started */
-    pthread_mutex_unlock(&req->lock);
-    if (callback) callback(req);
-
-    pthread_mutex_lock(&req->lock);
-    bool over = settle_handler(req, &unanswered);
-    bool again = req->run == SRV_RUN_AGAIN && req->api_held;
-    req->run = again ? SRV_RUN_QUEUED : SRV_RUN_IDLE;
-    if (again)
-        push(req, SRV_WORK_WAKE);
-    else if (over)
-        resume(req); /* the stream may just have been closed */
-    pthread_mutex_unlock(&req->lock);
-    if (unanswered) reply_unanswered(req);
-    if (over) srv_request_unref(req);
-    if (!again) srv_request_unref(req);
-}
-
-void srv_request_dispatch(struct srv_request *req)
-{
-    pthread_mutex_lock(&req->lock);
-    req->api_held = true;
-    atomic_fetch_add(&req->n_refs, 2); /* the API side's, and that of the run */
-    bool is_inline = req->route->flags & SRV_ROUTE_INLINE;
-    req->run = SRV_RUN_QUEUED;
-    req->work.class = req->body.len > SRV_SMALL_BODY_BYTES ? SRV_WORK_LARGE : SRV_WORK_SMALL;
-    if (!is_inline) push(req, req->work.class);
-    pthread_mutex_unlock(&req->lock);
-    if (is_inline) run_item(&req->work);
 }
 
 void srv_request_wake(struct srv_request *req)
@@ -410,7 +326,7 @@ void srv_request_wake(struct srv_request *req)
         if (req->run == SRV_RUN_IDLE) {
             req->run = SRV_RUN_QUEUED;
             srv_request_ref(req);
-            push(req, SRV_WORK_WAKE);
+            srv_request_push(req, SRV_WORK_WAKE);
         }
     }
     pthread_mutex_unlock(&req->lock);
@@ -430,19 +346,6 @@ void *srv_request_api_data(const struct srv_request *req)
     return req->api_data;
 }
 
-void srv_request_done(struct srv_request *req)
-{
-    pthread_mutex_lock(&req->lock);
-    bool held = req->api_held;
-    bool unanswered = held && req->answer == SRV_ANSWER_NONE && !req->gone;
-    req->api_held = false;
-    if (req->answer >= SRV_ANSWER_PIECES) req->stream_closed = true;
-    if (!unanswered) resume(req);
-    pthread_mutex_unlock(&req->lock);
-    if (unanswered) reply_unanswered(req);
-    if (held) srv_request_unref(req);
-}
-
 bool srv_request_is_gone(const struct srv_request *req)
 {
     struct srv_request *r =
@@ -453,171 +356,7 @@ bool srv_request_is_gone(const struct srv_request *req)
     return gone;
 }
 
-/* ---- answers ------------------------------------------------------------------------------- */
-
-static bool is_header_text(const char *text)
-{
-    for (; *text; text++) {
-        if ((unsigned char)*text < 0x20 || *text == 0x7f) return false;
-    }
-    return true;
-}
-
-void srv_reply_header(struct srv_request *req, const char *name, const char *value)
-{
-    if (req->n_reply_headers >= SRV_REPLY_HEADERS_MAX || !is_header_text(value)) return;
-    char *n = copy_text(req, name, strlen(name));
-    char *v = copy_text(req, value, strlen(value));
-    if (n && v) req->reply_headers[req->n_reply_headers++] = (struct srv_pair){n, v};
-}
-
-void srv_reply(struct srv_request *req, int status, const char *content_type, struct buf *body)
-{
-    struct buf taken = *body;
-    int64_t used;
-    buf_init(body, body->max);
-    bool kept = !taken.failed && (taken.len <= SRV_SMALL_ANSWER_BYTES ||
-                                  srv_request_charge(req, (int64_t)taken.len, &used));
-    if (!kept) {
-        enum srv_error kind = taken.too_large ? SRV_ERR_TOO_LARGE : SRV_ERR_OVERLOADED;
-        buf_finish(&taken);
-        buf_init(&taken, 1024);
-        status = srv_error_status(kind);
-        content_type = NULL;
-        srv_error_write_for(req, &taken, kind, NULL,
-                            kind == SRV_ERR_TOO_LARGE
-                                ? "The answer is larger than this server sends."
-                                : "There is no memory for the answer.",
-                            NULL);
-    }
-    pthread_mutex_lock(&req->lock);
-    if (req->answer == SRV_ANSWER_NONE) {
-        req->answer = SRV_ANSWER_WHOLE;
-        req->status = status;
-        req->content_type = content_type ? content_type : "application/json";
-        req->reply = taken;
-        buf_init(&taken, 0);
-        resume(req);
-    }
-    pthread_mutex_unlock(&req->lock);
-    buf_finish(&taken);
-}
-
-static void open_ring(struct srv_request *req, enum srv_answer answer, const char *content_type)
-{
-    pthread_mutex_lock(&req->lock);
-    if (req->answer == SRV_ANSWER_NONE) {
-        req->answer = answer;
-        req->status = 200;
-        req->content_type = content_type;
-        req->last_write_us = clock_now_us();
-        resume(req);
-    }
-    pthread_mutex_unlock(&req->lock);
-}
-
-void srv_stream_open(struct srv_request *req)
-{
-    open_ring(req, SRV_ANSWER_STREAM, "text/event-stream; charset=utf-8");
-}
-
-void srv_reply_in_pieces(struct srv_request *req)
-{
-    open_ring(req, SRV_ANSWER_PIECES, "application/json");
-}
-
-bool srv_stream_has_room(struct srv_request *req)
-{
-    pthread_mutex_lock(&req->lock);
-    bool room = req->gone || !req->http_held || req->ring.len < SRV_STREAM_FIRST_BYTES;
-    if (!room) req->wants_room = true;
-    pthread_mutex_unlock(&req->lock);
-    return room;
-}
-
-/* A stream that cannot go on; no client may take it for whole. */
-static void cut_stream(struct srv_request *req)
-{
-    srv_request_gone(req);
-    req->transport->cut(req);
-}
-
-bool srv_stream_write(struct srv_request *req, const char *data, size_t len)
-{
-    pthread_mutex_lock(&req->lock);
-    bool open = req->http_held && !req->gone && !req->cut && !req->stream_closed;
-    bool written = open && srv_ring_write(&req->ring, data, len);
-    bool cut = open && !written;
-    if (cut) req->cut = true;
-    if (written) {
-        req->last_write_us = clock_now_us();
-        resume(req);
-    }
-    pthread_mutex_unlock(&req->lock);
-    if (cut) {
-        srv_metrics_count(req->server->metrics, SRV_COUNT_SLOW_READERS);
-        cut_stream(req);
-    }
-    return written;
-}
-
-void srv_stream_abort(struct srv_request *req)
-{
-    pthread_mutex_lock(&req->lock);
-    bool open = req->http_held && !req->gone && !req->cut && !req->stream_closed;
-    if (open) req->cut = true;
-    pthread_mutex_unlock(&req->lock);
-    if (open) cut_stream(req);
-}
-
-void srv_stream_close(struct srv_request *req)
-{
-    pthread_mutex_lock(&req->lock);
-    req->stream_closed = true;
-    resume(req);
-    pthread_mutex_unlock(&req->lock);
-}
-
 /* ---- the HTTP side ------------------------------------------------------------------------- */
-
-enum srv_poll srv_request_poll(struct srv_request *req)
-{
-    enum srv_poll poll = SRV_POLL_READY;
-    pthread_mutex_lock(&req->lock);
-    if (req->gone) {
-        poll = SRV_POLL_GONE;
-    } else if (req->answer == SRV_ANSWER_NONE) {
-        poll = SRV_POLL_WAIT;
-        req->suspended = true;
-        req->transport->suspend(req->connection);
-    }
-    pthread_mutex_unlock(&req->lock);
-    return poll;
-}
-
-ssize_t srv_request_read(struct srv_request *req, char *buf, size_t max)
-{
-    ssize_t n;
-    bool wake = false;
-    pthread_mutex_lock(&req->lock);
-    if (req->gone || req->cut) {
-        n = SRV_READ_CUT;
-    } else if (req->ring.len) {
-        n = (ssize_t)srv_ring_read(&req->ring, buf, max);
-        req->sent_bytes += (size_t)n;
-        wake = req->wants_room && req->ring.len <= SRV_STREAM_LOW_BYTES;
-        if (wake) req->wants_room = false;
-    } else if (req->stream_closed) {
-        n = SRV_READ_END;
-    } else {
-        n = 0;
-        req->suspended = true;
-        req->transport->suspend(req->connection);
-    }
-    pthread_mutex_unlock(&req->lock);
-    if (wake) srv_request_wake(req);
-    return n;
-}
 
 /* With the lock held: the callback to make for a client that left, once; NULL otherwise. */
 static void (*take_gone_callback(struct srv_request *req))(struct srv_request *)
@@ -658,7 +397,7 @@ void srv_request_gone(struct srv_request *req)
         return;
     }
     req->gone = true;
-    resume(req);
+    srv_request_resume(req);
     void (*on_gone)(struct srv_request *) = take_gone_callback(req);
     pthread_mutex_unlock(&req->lock);
     tell_gone(req, on_gone);
@@ -674,17 +413,4 @@ void srv_request_stop(struct srv_request *req)
     if (!on_stop) return;
     on_stop(req);
     srv_request_wake(req);
-}
-
-void srv_request_heartbeat(struct srv_request *req, uint64_t now_us, uint64_t silent_since_us)
-{
-    static const char comment[] = ": keep-alive\n";
-    pthread_mutex_lock(&req->lock);
-    bool idle = req->answer == SRV_ANSWER_STREAM && !req->stream_closed && !req->ring.len &&
-                req->suspended && req->last_write_us <= silent_since_us;
-    if (idle && srv_ring_write(&req->ring, comment, sizeof(comment) - 1)) {
-        req->last_write_us = now_us;
-        resume(req);
-    }
-    pthread_mutex_unlock(&req->lock);
 }

@@ -121,8 +121,16 @@ bool srv_request_add_header(struct srv_request *req, const char *name, size_t na
 /* Chooses the shown id; the headers must be there. */
 void srv_request_choose_id(struct srv_request *req);
 
+/* Copies text into the request's memory, with a NUL; NULL without memory. */
+char *srv_request_copy_text(struct srv_request *req, const char *text, size_t len);
+
 void srv_request_ref(struct srv_request *req);
 void srv_request_unref(struct srv_request *req);
+
+/* The next two are called with the lock held. Resumes the connection if it is suspended. */
+void srv_request_resume(struct srv_request *req);
+/* Queues the request for a text worker. */
+void srv_request_push(struct srv_request *req, enum srv_work_class class);
 
 /* Gives the complete request to its handler: here and now for inline routes, else to a text worker.
  */

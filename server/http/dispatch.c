@@ -1,0 +1,76 @@
+/* SPDX-License-Identifier: MIT */
+/* Runs the API side of a request, on the HTTP thread or on a text worker, and ends it. */
+#include "server/http/request.h"
+#include "server/http/server.h"
+#include "server/log.h"
+
+/* A handler that set no on_wake is over; what it left open is closed. True: give its reference
+ * back. */
+static bool settle_handler(struct srv_request *req, bool *ret_unanswered)
+{
+    *ret_unanswered = false;
+    if (!req->api_held || req->callbacks.on_wake) return false;
+    req->api_held = false;
+    *ret_unanswered = req->answer == SRV_ANSWER_NONE && !req->gone;
+    if (req->answer >= SRV_ANSWER_PIECES) req->stream_closed = true;
+    return true;
+}
+
+static void reply_unanswered(struct srv_request *req)
+{
+    srv_log(SRV_LOG_ERROR, "request %s ended without an answer", req->id);
+    srv_reply_error(req, SRV_ERR_INTERNAL, NULL, "The server gave no answer (request %s).",
+                    req->id);
+}
+
+static void run_item(struct srv_work_item *item)
+{
+    struct srv_request *req = (struct srv_request *)item;
+    bool is_new = item->class != SRV_WORK_WAKE, unanswered;
+    pthread_mutex_lock(&req->lock);
+    req->run = SRV_RUN_ACTIVE;
+    void (*callback)(struct srv_request *) = is_new ? req->route->handle : req->callbacks.on_wake;
+    if ((is_new && req->gone) || !req->api_held) callback = NULL; /* dropped before it started */
+    pthread_mutex_unlock(&req->lock);
+    if (callback) callback(req);
+
+    pthread_mutex_lock(&req->lock);
+    bool over = settle_handler(req, &unanswered);
+    bool again = req->run == SRV_RUN_AGAIN && req->api_held;
+    req->run = again ? SRV_RUN_QUEUED : SRV_RUN_IDLE;
+    if (again)
+        srv_request_push(req, SRV_WORK_WAKE);
+    else if (over)
+        srv_request_resume(req); /* the stream may just have been closed */
+    pthread_mutex_unlock(&req->lock);
+    if (unanswered) reply_unanswered(req);
+    if (over) srv_request_unref(req);
+    if (!again) srv_request_unref(req);
+}
+
+void srv_request_dispatch(struct srv_request *req)
+{
+    pthread_mutex_lock(&req->lock);
+    req->api_held = true;
+    atomic_fetch_add(&req->n_refs, 2); /* the API side's, and that of the run */
+    bool is_inline = req->route->flags & SRV_ROUTE_INLINE;
+    req->run = SRV_RUN_QUEUED;
+    req->work.run = run_item;
+    req->work.class = req->body.len > SRV_SMALL_BODY_BYTES ? SRV_WORK_LARGE : SRV_WORK_SMALL;
+    if (!is_inline) srv_request_push(req, req->work.class);
+    pthread_mutex_unlock(&req->lock);
+    if (is_inline) run_item(&req->work);
+}
+
+void srv_request_done(struct srv_request *req)
+{
+    pthread_mutex_lock(&req->lock);
+    bool held = req->api_held;
+    bool unanswered = held && req->answer == SRV_ANSWER_NONE && !req->gone;
+    req->api_held = false;
+    if (req->answer >= SRV_ANSWER_PIECES) req->stream_closed = true;
+    if (!unanswered) srv_request_resume(req);
+    pthread_mutex_unlock(&req->lock);
+    if (unanswered) reply_unanswered(req);
+    if (held) srv_request_unref(req);
+}

@@ -1,0 +1,266 @@
+/* SPDX-License-Identifier: MIT */
+/*
+ * Answers: whole ones, streams, error objects and retry times, written by the API side and taken by
+ * the HTTP side. Both hold the request's lock meanwhile; see request.h.
+ */
+#include <stdarg.h>
+#include <stdio.h>
+#include <string.h>
+
+#include "base/clock.h"
+#include "engine/engine.h"
+#include "server/http/request.h"
+#include "server/http/server.h"
+#include "server/metrics.h"
+
+/* ---- answers ------------------------------------------------------------------------------- */
+
+static bool is_header_text(const char *text)
+{
+    for (; *text; text++) {
+        if ((unsigned char)*text < 0x20 || *text == 0x7f) return false;
+    }
+    return true;
+}
+
+void srv_reply_header(struct srv_request *req, const char *name, const char *value)
+{
+    if (req->n_reply_headers >= SRV_REPLY_HEADERS_MAX || !is_header_text(value)) return;
+    char *n = srv_request_copy_text(req, name, strlen(name));
+    char *v = srv_request_copy_text(req, value, strlen(value));
+    if (n && v) req->reply_headers[req->n_reply_headers++] = (struct srv_pair){n, v};
+}
+
+void srv_reply(struct srv_request *req, int status, const char *content_type, struct buf *body)
+{
+    struct buf taken = *body;
+    int64_t used;
+    buf_init(body, body->max);
+    bool kept = !taken.failed && (taken.len <= SRV_SMALL_ANSWER_BYTES ||
+                                  srv_request_charge(req, (int64_t)taken.len, &used));
+    if (!kept) {
+        enum srv_error kind = taken.too_large ? SRV_ERR_TOO_LARGE : SRV_ERR_OVERLOADED;
+        buf_finish(&taken);
+        buf_init(&taken, 1024);
+        status = srv_error_status(kind);
+        content_type = NULL;
+        srv_error_write_for(req, &taken, kind, NULL,
+                            kind == SRV_ERR_TOO_LARGE
+                                ? "The answer is larger than this server sends."
+                                : "There is no memory for the answer.",
+                            NULL);
+    }
+    pthread_mutex_lock(&req->lock);
+    if (req->answer == SRV_ANSWER_NONE) {
+        req->answer = SRV_ANSWER_WHOLE;
+        req->status = status;
+        req->content_type = content_type ? content_type : "application/json";
+        req->reply = taken;
+        buf_init(&taken, 0);
+        srv_request_resume(req);
+    }
+    pthread_mutex_unlock(&req->lock);
+    buf_finish(&taken);
+}
+
+static void open_ring(struct srv_request *req, enum srv_answer answer, const char *content_type)
+{
+    pthread_mutex_lock(&req->lock);
+    if (req->answer == SRV_ANSWER_NONE) {
+        req->answer = answer;
+        req->status = 200;
+        req->content_type = content_type;
+        req->last_write_us = clock_now_us();
+        srv_request_resume(req);
+    }
+    pthread_mutex_unlock(&req->lock);
+}
+
+void srv_stream_open(struct srv_request *req)
+{
+    open_ring(req, SRV_ANSWER_STREAM, "text/event-stream; charset=utf-8");
+}
+
+void srv_reply_in_pieces(struct srv_request *req)
+{
+    open_ring(req, SRV_ANSWER_PIECES, "application/json");
+}
+
+bool srv_stream_has_room(struct srv_request *req)
+{
+    pthread_mutex_lock(&req->lock);
+    bool room = req->gone || !req->http_held || req->ring.len < SRV_STREAM_FIRST_BYTES;
+    if (!room) req->wants_room = true;
+    pthread_mutex_unlock(&req->lock);
+    return room;
+}
+
+/* A stream that cannot go on; no client may take it for whole. */
+static void cut_stream(struct srv_request *req)
+{
+    srv_request_gone(req);
+    req->transport->cut(req);
+}
+
+bool srv_stream_write(struct srv_request *req, const char *data, size_t len)
+{
+    pthread_mutex_lock(&req->lock);
+    bool open = req->http_held && !req->gone && !req->cut && !req->stream_closed;
+    bool written = open && srv_ring_write(&req->ring, data, len);
+    bool cut = open && !written;
+    if (cut) req->cut = true;
+    if (written) {
+        req->last_write_us = clock_now_us();
+        srv_request_resume(req);
+    }
+    pthread_mutex_unlock(&req->lock);
+    if (cut) {
+        srv_metrics_count(req->server->metrics, SRV_COUNT_SLOW_READERS);
+        cut_stream(req);
+    }
+    return written;
+}
+
+void srv_stream_abort(struct srv_request *req)
+{
+    pthread_mutex_lock(&req->lock);
+    bool open = req->http_held && !req->gone && !req->cut && !req->stream_closed;
+    if (open) req->cut = true;
+    pthread_mutex_unlock(&req->lock);
+    if (open) cut_stream(req);
+}
+
+void srv_stream_close(struct srv_request *req)
+{
+    pthread_mutex_lock(&req->lock);
+    req->stream_closed = true;
+    srv_request_resume(req);
+    pthread_mutex_unlock(&req->lock);
+}
+
+/* ---- errors -------------------------------------------------------------------------------- */
+
+int srv_request_ask_place(struct srv_request *req, int n_slots)
+{
+    struct srv_server *s = req->server;
+    req->returner = srv_retry_name(&s->retry, req->tenant, req->path,
+                                   req->body.data ? req->body.data : "", req->body.len);
+    req->has_asked = true;
+    struct eng_stats stats;
+    eng_stats(s->app.engine, &stats);
+    int n_kept =
+        srv_retry_ask(&s->retry, &req->returner, clock_now_us(), n_slots, stats.n_waiting > 0);
+    if (req->returner.redeems) srv_metrics_count(s->metrics, SRV_COUNT_RETURNED);
+    return n_kept;
+}
+
+/* When a refused client may come back: computed from measured throughput and spread out;
+ * 1000..60000. A request that asked for a place is promised one for then. */
+static int64_t retry_after_ms(struct srv_request *req)
+{
+    struct srv_server *s = req->server;
+    const struct srv_returner *who = req->has_asked ? &req->returner : NULL;
+    if (who && who->redeems) srv_metrics_count(s->metrics, SRV_COUNT_RETURNED_REFUSED);
+    return srv_retry_next_ms(&s->retry, who, clock_now_us());
+}
+
+/*
+ * How long the refused should wait: the time the engine needs for what is queued, 1 to 60 s. The
+ * engine may be looked at once the state says that it is there.
+ */
+static long wait_ms(struct srv_request *req, enum srv_error kind)
+{
+    if (kind == SRV_ERR_SHUTTING_DOWN) return 5000;
+    return srv_request_server_state(req) == SRV_READY ? (long)retry_after_ms(req) : 1000;
+}
+
+static void add_retry_headers(struct srv_request *req, enum srv_error kind)
+{
+    int status = srv_error_status(kind);
+    if (status != 429 && status != 503) return;
+    long ms = wait_ms(req, kind);
+    char text[32];
+    snprintf(text, sizeof(text), "%ld", (ms + 999) / 1000);
+    srv_reply_header(req, "Retry-After", text);
+    snprintf(text, sizeof(text), "%ld", ms);
+    srv_reply_header(req, "retry-after-ms", text);
+}
+
+void srv_error_write_for(const struct srv_request *req, struct buf *b, enum srv_error kind,
+                         const char *param, const char *message, const char *extra)
+{
+    if (srv_request_dialect(req) == SRV_DIALECT_ANTHROPIC)
+        srv_error_write_anthropic(b, kind, message, srv_request_id(req));
+    else
+        srv_error_write(b, kind, param, message, extra);
+}
+
+void srv_reply_error(struct srv_request *req, enum srv_error kind, const char *param,
+                     const char *format, ...)
+{
+    char message[512];
+    va_list args;
+    va_start(args, format);
+    vsnprintf(message, sizeof(message), format, args);
+    va_end(args);
+    struct buf b;
+    buf_init(&b, 8192);
+    srv_error_write_for(req, &b, kind, param, message, NULL);
+    add_retry_headers(req, kind);
+    if (kind == SRV_ERR_API_KEY) srv_reply_header(req, "WWW-Authenticate", "Bearer");
+    srv_reply(req, srv_error_status(kind), NULL, &b);
+}
+
+/* ---- the HTTP side ------------------------------------------------------------------------- */
+
+enum srv_poll srv_request_poll(struct srv_request *req)
+{
+    enum srv_poll poll = SRV_POLL_READY;
+    pthread_mutex_lock(&req->lock);
+    if (req->gone) {
+        poll = SRV_POLL_GONE;
+    } else if (req->answer == SRV_ANSWER_NONE) {
+        poll = SRV_POLL_WAIT;
+        req->suspended = true;
+        req->transport->suspend(req->connection);
+    }
+    pthread_mutex_unlock(&req->lock);
+    return poll;
+}
+
+ssize_t srv_request_read(struct srv_request *req, char *buf, size_t max)
+{
+    ssize_t n;
+    bool wake = false;
+    pthread_mutex_lock(&req->lock);
+    if (req->gone || req->cut) {
+        n = SRV_READ_CUT;
+    } else if (req->ring.len) {
+        n = (ssize_t)srv_ring_read(&req->ring, buf, max);
+        req->sent_bytes += (size_t)n;
+        wake = req->wants_room && req->ring.len <= SRV_STREAM_LOW_BYTES;
+        if (wake) req->wants_room = false;
+    } else if (req->stream_closed) {
+        n = SRV_READ_END;
+    } else {
+        n = 0;
+        req->suspended = true;
+        req->transport->suspend(req->connection);
+    }
+    pthread_mutex_unlock(&req->lock);
+    if (wake) srv_request_wake(req);
+    return n;
+}
+
+void srv_request_heartbeat(struct srv_request *req, uint64_t now_us, uint64_t silent_since_us)
+{
+    static const char comment[] = ": keep-alive\n";
+    pthread_mutex_lock(&req->lock);
+    bool idle = req->answer == SRV_ANSWER_STREAM && !req->stream_closed && !req->ring.len &&
+                req->suspended && req->last_write_us <= silent_since_us;
+    if (idle && srv_ring_write(&req->ring, comment, sizeof(comment) - 1)) {
+        req->last_write_us = now_us;
+        srv_request_resume(req);
+    }
+    pthread_mutex_unlock(&req->lock);
+}
