@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: MIT */
 /*
  * Hand-written splitters for the patterns that nearly every model uses. Each equals its regular
- * expression exactly (tests/unit/test_splitters.c compares them), an order faster.
+ * expression exactly (tests/unit/tokenizer/test_fast_split.c compares them), an order faster.
  */
 #ifndef HEARTH_TOKENIZER_FAST_SPLIT_H
 #define HEARTH_TOKENIZER_FAST_SPLIT_H

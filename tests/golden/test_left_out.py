@@ -1,7 +1,7 @@
 #!/usr/bin/env python3
 # SPDX-License-Identifier: MIT
 """The names that templates have in jinja2 and not here: left_out.py, docs/internals/templates.md and the
-program agree on them. That every other name is here is shown by cases.jsonl (test_jinja)."""
+program agree on them. That every other name is here is shown by cases.jsonl (template/test_template)."""
 import json
 import os
 import re

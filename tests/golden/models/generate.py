@@ -3,7 +3,7 @@
 """Writes the tiny random models of this folder and what the reference makes of them.
 
     generate.py            every model: config, weights, golden.json, logits.f32
-    generate.py --rope     RoPE frequencies of the reference as C, for tests/unit/rope_reference.inc
+    generate.py --rope     RoPE frequencies of the reference as C, for tests/unit/engine_model/rope_reference.inc
 
 Needs transformers 4.57 and PyTorch from PyPI. The weights are drawn from a fixed seed and large on
 purpose, so that a mistake shows; the reference loads them from the files, computes in float32 with

@@ -9,7 +9,7 @@
 
 static ssize_t fake_pread(int fd, void *buf, size_t n, off_t offset);
 #define pread fake_pread
-#include "../../base/file.c"
+#include "base/file.c"
 #undef pread
 
 #include "test.h"
