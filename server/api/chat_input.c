@@ -6,7 +6,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "server/http/endpoint.h"
+#include "server/api/generation.h"
 
 enum { MAX_MESSAGES = 4096 };
 
@@ -158,5 +158,18 @@ int chat_input_encode(const struct srv_app *app, const struct chat_input *in, st
     tok_prompt_finish(&prompt);
     enum srv_error kind = rc == TOK_ENOMEM ? SRV_ERR_OVERLOADED : SRV_ERR_INVALID_VALUE;
     if (rc) return param_fail(err, kind, "messages", "%s", message);
+    return 0;
+}
+
+int srv_gen_chat_prompt(struct srv_gen *g, const struct chat_input *in, struct param_error *err)
+{
+    struct tok_ids ids = {0};
+    if (chat_input_encode(g->app, in, &ids, err)) return -1;
+    g->prompts = srv_request_alloc(g->req, sizeof(*g->prompts));
+    int rc = g->prompts ? srv_gen_set_prompt(g, 0, ids.ids, ids.n) : -1;
+    tok_ids_finish(&ids);
+    if (rc) return param_fail(err, SRV_ERR_OVERLOADED, NULL, "There is no memory for the request.");
+    g->n_prompts = 1;
+    if (g->max_tokens < 0) g->max_tokens = eng_info(g->app->engine)->ctx_tokens;
     return 0;
 }

@@ -19,6 +19,7 @@
 #include "tokenizer/tokenizer.h"
 
 struct srv_app;
+struct srv_gen;
 
 struct chat_input {
     const json_t *messages;
@@ -43,5 +44,11 @@ int chat_input_render(const struct srv_app *app, const struct chat_input *in,
 /* Renders and tokenises; ids are appended. */
 int chat_input_encode(const struct srv_app *app, const struct chat_input *in, struct tok_ids *ids,
                       struct param_error *err);
+
+/*
+ * Makes the one prompt of a chat dialect: rendered, tokenised, and everything the context leaves as
+ * the default of max_tokens. Returns 0, or -1 with err.
+ */
+int srv_gen_chat_prompt(struct srv_gen *g, const struct chat_input *in, struct param_error *err);
 
 #endif

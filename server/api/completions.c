@@ -356,12 +356,11 @@ static int text_prompt(struct srv_gen *g, int i, const json_t *value, struct par
     /* Special tokens written in a completion's prompt are meant: the prompt is the template. */
     int rc = tok_encode(g->app->tok, text, len, flags | TOK_PARSE_SPECIAL, &ids, message,
                         sizeof(message));
-    int32_t *copy = rc ? NULL : srv_gen_copy_ids(g, ids.ids, ids.n);
-    if (copy) srv_gen_set_prompt(g, i, copy, (int64_t)ids.n);
+    bool is_set = !rc && !srv_gen_set_prompt(g, i, ids.ids, ids.n);
     tok_ids_finish(&ids);
     enum srv_error kind = rc == TOK_ENOMEM ? SRV_ERR_OVERLOADED : SRV_ERR_INVALID_VALUE;
     if (rc) return param_fail(err, kind, "prompt", "%s", message);
-    if (!copy) return param_fail(err, SRV_ERR_OVERLOADED, NULL, "No memory for the prompt.");
+    if (!is_set) return param_fail(err, SRV_ERR_OVERLOADED, NULL, "No memory for the prompt.");
     cp->echoes[i] = (struct echo){.text = text, .len = len, .is_text = true};
     return 0;
 }
@@ -379,7 +378,8 @@ static int ids_prompt(struct srv_gen *g, int i, const json_t *list, struct param
             return param_fail(err, SRV_ERR_INVALID_TYPE, "prompt", PROMPT_FORMS);
         if (param_read_id(value, vocab, "prompt", &ids[k], err)) return -1;
     }
-    srv_gen_set_prompt(g, i, ids, (int64_t)n);
+    g->prompts[i].ids = ids;
+    g->prompts[i].n_ids = (int64_t)n;
     if (!g->params.echo) return 0;
     char *text = NULL;
     size_t len = 0;

@@ -3,31 +3,25 @@
  * POST /v1/embeddings: the mean of the final hidden states over the tokens of each input, scaled to
  * length 1. Language models are not trained for this; the documentation says so.
  *
- * Each input is a prefill-only job; a few run at once. Threads as in generation.c: the engine writes each
- * vector once and then publishes it, the text worker answers when the last job is done.
+ * Each input is a prefill-only job; a few run at once. The engine thread writes each vector once and
+ * then publishes it; a text worker answers when the last job is done (jobs.h).
  */
 #include <math.h>
-#include <sched.h>
 #include <stdatomic.h>
 #include <string.h>
 
-#include "engine/engine.h"
-#include "server/api/generation.h"
+#include "server/api/generation_fields.h"
+#include "server/api/jobs.h"
 #include "server/api/routes.h"
-#include "server/config/config.h"
 #include "tokenizer/tokenizer.h"
 
 enum { MAX_INPUTS = 256, ANSWER_MAX = 256 << 20 };
 
 struct input {
-    struct embedding *owner;
-    int32_t *ids;
+    int32_t *ids; /* [n_ids] */
     int64_t n_ids;
-    float *vector; /* [d_model], written by the engine thread before done */
-    _Atomic(struct eng_job *) job;
+    float *vector; /* [d_model], written by the engine thread before `finish` */
     atomic_int finish;
-    atomic_bool done;
-    bool reaped;
 };
 
 struct embedding {
@@ -38,11 +32,8 @@ struct embedding {
     json_t *input;
     int64_t dimensions;
     struct input *inputs;
-    int n_inputs, n_submitted, n_outstanding;
-    int n_places_kept; /* in the queue, for others */
-    bool answered;
-    atomic_bool gone;
-    atomic_int n_inside;
+    int n_inputs;
+    struct srv_jobs jobs; /* one per input */
 };
 
 #define FIELD(name, type, member, min, max)                                                        \
@@ -58,79 +49,6 @@ static const struct param_field fields[] = {
     {"user", PARAM_IGNORED, 0, 0, 0},
     {0},
 };
-
-/* ---- engine thread ------------------------------------------------------------------------- */
-
-static void on_event(void *ctx, const struct eng_event *ev)
-{
-    struct input *in = ctx;
-    struct embedding *e = in->owner;
-    atomic_fetch_add_explicit(&e->n_inside, 1, memory_order_relaxed);
-    if (ev->type == ENG_EVENT_EMBEDDING)
-        memcpy(in->vector, ev->logits, (size_t)ev->n_logits * sizeof(float));
-    if (ev->type == ENG_EVENT_CHOICE_DONE) atomic_store(&in->finish, (int)ev->finish);
-    if (ev->type == ENG_EVENT_JOB_DONE) {
-        atomic_store_explicit(&in->done, true, memory_order_release);
-        srv_request_wake(e->req);
-    }
-    atomic_fetch_sub_explicit(&e->n_inside, 1, memory_order_release);
-}
-
-/* ---- jobs ---------------------------------------------------------------------------------- */
-
-static int submit(struct embedding *e, struct input *in, char *err, size_t errlen)
-{
-    const struct srv_config *config = e->app->config;
-    uint64_t start = srv_request_start_us(e->req);
-    struct eng_job_params jp = {
-        .prompt = in->ids,
-        .n_prompt = in->n_ids,
-        .n_choices = 1,
-        .sampling = eng_sampling_default(),
-        .n_logprobs = -1,
-        .n_prompt_logprobs = -1,
-        .want_embedding = true,
-        .n_places_kept = e->n_places_kept,
-        .goes_on = e->n_submitted > 0 && e->n_outstanding == 0,
-        .deadline_us =
-            config->request_timeout_ms ? start + (uint64_t)config->request_timeout_ms * 1000 : 0,
-        /* The first input waits for the request; once it is in, the others do not time out. */
-        .queue_deadline_us = config->queue_timeout_ms && in == e->inputs
-                                 ? start + (uint64_t)config->queue_timeout_ms * 1000
-                                 : 0,
-        .on_event = on_event,
-        .ctx = in,
-    };
-    memcpy(jp.tenant, srv_request_tenant(e->req), sizeof(jp.tenant));
-    memcpy(&jp.fair_key, jp.tenant, sizeof(jp.fair_key));
-    struct eng_job *job = NULL;
-    int rc = eng_job_submit(e->app->engine, &jp, &job, err, errlen);
-    if (rc) return rc;
-    in->job = job;
-    e->n_submitted++;
-    e->n_outstanding++;
-    if (atomic_load(&e->gone)) eng_job_cancel(job);
-    return 0;
-}
-
-static int submit_more(struct embedding *e, char *err, size_t errlen)
-{
-    int at_once = eng_info(e->app->engine)->n_parallel;
-    while (e->n_submitted < e->n_inputs && e->n_outstanding < at_once && !atomic_load(&e->gone)) {
-        int rc = submit(e, &e->inputs[e->n_submitted], err, errlen);
-        if (rc == ENG_EQUEUEFULL && e->n_outstanding > 0) return 0;
-        if (rc) return rc;
-    }
-    return 0;
-}
-
-static void cancel_jobs(struct embedding *e)
-{
-    for (int i = 0; i < e->n_inputs; i++) {
-        struct eng_job *job = e->inputs[i].job;
-        if (job) eng_job_cancel(job);
-    }
-}
 
 /* ---- answer -------------------------------------------------------------------------------- */
 
@@ -199,74 +117,53 @@ static void succeed(struct embedding *e)
     srv_reply(e->req, 200, NULL, &b);
 }
 
-static void fail(struct embedding *e, enum srv_error kind, const char *message)
+/* ---- jobs ---------------------------------------------------------------------------------- */
+
+static int describe(void *ctx, int i, struct eng_job_params *p)
 {
-    if (e->answered) return;
-    e->answered = true;
-    srv_request_account(e->req)->finish_reason = "error";
+    struct embedding *e = ctx;
+    p->prompt = e->inputs[i].ids;
+    p->n_prompt = e->inputs[i].n_ids;
+    p->want_embedding = true;
+    return 0;
+}
+
+static void event(void *ctx, int i, const struct eng_event *ev)
+{
+    struct embedding *e = ctx;
+    struct input *in = &e->inputs[i];
+    if (ev->type == ENG_EVENT_EMBEDDING)
+        memcpy(in->vector, ev->logits, (size_t)ev->n_logits * sizeof(float));
+    if (ev->type == ENG_EVENT_CHOICE_DONE)
+        atomic_store_explicit(&in->finish, (int)ev->finish, memory_order_release);
+}
+
+static void fail(void *ctx, enum srv_error kind, const char *message)
+{
+    struct embedding *e = ctx;
+    if (e->jobs.n_submitted) srv_request_account(e->req)->finish_reason = "error";
     srv_reply_error(e->req, kind, NULL, "%s", message);
-    cancel_jobs(e);
 }
 
-static void check_failures(struct embedding *e)
+static bool advance(void *ctx)
 {
-    for (int i = 0; i < e->n_submitted; i++) {
-        int finish = atomic_load(&e->inputs[i].finish);
-        if (finish == ENG_FINISH_QUEUE_TIMEOUT)
-            fail(e, SRV_ERR_QUEUE_TIMEOUT, "The request waited in the queue for too long.");
-        else if (finish == ENG_FINISH_DEADLINE)
-            fail(e, SRV_ERR_DEADLINE, "The request's deadline passed.");
-        else if (finish == ENG_FINISH_CANCELLED && !atomic_load(&e->gone))
-            fail(e, SRV_ERR_SHUTTING_DOWN, "The server ended the request.");
-        else if (finish == ENG_FINISH_ERROR)
-            fail(e, SRV_ERR_INTERNAL, "The model gave no usable numbers for this input.");
+    struct embedding *e = ctx;
+    if (srv_jobs_gone(&e->jobs)) return true;
+    for (int i = 0; i < e->jobs.n_submitted; i++) {
+        int finish = atomic_load_explicit(&e->inputs[i].finish, memory_order_acquire);
+        const struct srv_job_failure *failure = srv_jobs_failure(finish, 0);
+        if (!failure) continue;
+        fail(e, failure->kind, failure->message);
+        return true;
     }
+    if (!srv_jobs_finished(&e->jobs)) return false;
+    succeed(e);
+    return true;
 }
 
-static void on_wake(struct srv_request *req)
+static void release(void *ctx)
 {
-    struct embedding *e = srv_request_api_data(req);
-    char err[256] = "";
-    for (int i = 0; i < e->n_submitted; i++) {
-        struct input *in = &e->inputs[i];
-        if (in->reaped || !atomic_load_explicit(&in->done, memory_order_acquire)) continue;
-        in->reaped = true;
-        e->n_outstanding--;
-    }
-    if (atomic_load(&e->gone)) {
-        e->answered = true;
-        cancel_jobs(e);
-    }
-    check_failures(e);
-    if (!e->answered && e->n_submitted < e->n_inputs) {
-        int rc = submit_more(e, err, sizeof(err));
-        if (rc) fail(e, rc == ENG_EQUEUEFULL ? SRV_ERR_QUEUE_FULL : SRV_ERR_INTERNAL, err);
-    }
-    if (e->n_outstanding > 0) return;
-    if (!e->answered) succeed(e);
-    e->answered = true;
-    while (atomic_load_explicit(&e->n_inside, memory_order_acquire))
-        sched_yield();
-    srv_request_done(req);
-}
-
-static void on_gone(struct srv_request *req)
-{
-    struct embedding *e = srv_request_api_data(req);
-    atomic_store(&e->gone, true);
-    cancel_jobs(e);
-}
-
-static void on_stop(struct srv_request *req)
-{
-    cancel_jobs(srv_request_api_data(req));
-}
-
-static void on_free(struct srv_request *req)
-{
-    struct embedding *e = srv_request_api_data(req);
-    for (int i = 0; i < e->n_inputs; i++)
-        eng_job_release(e->inputs[i].job);
+    struct embedding *e = ctx;
     json_decref(e->body);
 }
 
@@ -283,7 +180,6 @@ static int take_ids(struct embedding *e, struct input *in, const int32_t *ids, s
                           "This model's maximum context length is %lld tokens. However, an input "
                           "has %zu tokens, so the request exceeds the available context size.",
                           (long long)ctx, n);
-    in->owner = e;
     in->n_ids = (int64_t)n;
     in->ids = srv_request_alloc(e->req, n * sizeof(*ids));
     in->vector =
@@ -365,25 +261,9 @@ static int check_options(struct embedding *e, struct param_error *err)
     return e->model_shown ? 0 : -1;
 }
 
-static void start(struct embedding *e)
-{
-    static const struct srv_callbacks callbacks = {on_wake, on_gone, on_free, on_stop};
-    char text[256] = "";
-    srv_request_set_callbacks(e->req, &callbacks, e);
-    if (srv_request_is_gone(e->req)) atomic_store(&e->gone, true);
-    e->n_places_kept = srv_request_ask_place(e->req, eng_info(e->app->engine)->n_parallel);
-    int rc = submit_more(e, text, sizeof(text));
-    if (e->n_outstanding > 0) return;
-    enum srv_error kind = rc == ENG_EQUEUEFULL ? SRV_ERR_QUEUE_FULL
-                          : rc == ENG_ECLOSED  ? SRV_ERR_SHUTTING_DOWN
-                          : rc == ENG_ENOMEM   ? SRV_ERR_OVERLOADED
-                                               : SRV_ERR_INTERNAL;
-    if (rc) srv_reply_error(e->req, kind, NULL, "%s", text);
-    srv_request_done(e->req); /* refused, or the client left before anything was submitted */
-}
-
 static void handle(struct srv_request *req)
 {
+    static const struct srv_jobs_ops ops = {describe, event, advance, fail, release};
     struct param_error err = {0};
     struct param_unknown unknown = {0};
     size_t len;
@@ -398,7 +278,7 @@ static void handle(struct srv_request *req)
         e->body = body;
         if (!params_read(body, fields, e, &unknown, &err) && !check_options(e, &err) &&
             !read_inputs(e, &err) && !srv_gen_note_ignored(req, &unknown, &err)) {
-            start(e);
+            srv_jobs_start(&e->jobs, req, e->n_inputs, &ops, e);
             return;
         }
     }

@@ -3,7 +3,7 @@
  * The common fields of generation requests: their table, their limits, and the sampling chain they
  * make. Called on text workers, once for each request.
  */
-#include "server/api/generation.h"
+#include "server/api/generation_fields.h"
 
 #include <errno.h>
 #include <math.h>
@@ -14,6 +14,14 @@
 #include "server/config/config.h"
 
 enum { MAX_BIAS = 1024, MAX_STOP_IDS = 64, CLIP = 64 };
+
+/* The reading of one body. */
+struct reading {
+    struct srv_request *req;
+    const struct srv_app *app;
+    json_t *body;
+    struct srv_gen_params *p;
+};
 
 #define INT_LIMIT 9007199254740992.0 /* 2^53: what a double holds exactly */
 
@@ -109,7 +117,7 @@ static const struct param_field common_fields[] = {
 
 /* ---- lists of ids -------------------------------------------------------------------------- */
 
-static int read_ids(struct srv_gen *g, json_t *list, const char *name, size_t max,
+static int read_ids(const struct reading *r, json_t *list, const char *name, size_t max,
                     int32_t **ret_ids, int *ret_n, struct param_error *err)
 {
     if (!list) return 0;
@@ -119,9 +127,9 @@ static int read_ids(struct srv_gen *g, json_t *list, const char *name, size_t ma
     if (n > max)
         return param_fail(err, SRV_ERR_INVALID_VALUE, name, "'%s' holds %zu ids; at most %zu.",
                           name, n, max);
-    int32_t *ids = srv_request_alloc(g->req, (n + 1) * sizeof(*ids));
+    int32_t *ids = srv_request_alloc(r->req, (n + 1) * sizeof(*ids));
     if (!ids) return param_fail(err, SRV_ERR_OVERLOADED, NULL, "No memory for '%s'.", name);
-    int32_t vocab = eng_info(g->app->engine)->vocab_size;
+    int32_t vocab = eng_info(r->app->engine)->vocab_size;
     for (size_t i = 0; i < n; i++)
         if (param_read_id(json_array_get(list, i), vocab, name, &ids[i], err)) return -1;
     *ret_ids = ids;
@@ -130,9 +138,9 @@ static int read_ids(struct srv_gen *g, json_t *list, const char *name, size_t ma
 }
 
 /* {"id": bias}; ids are decimal text. */
-static int read_bias(struct srv_gen *g, struct param_error *err)
+static int read_bias(const struct reading *r, struct param_error *err)
 {
-    struct srv_gen_params *p = &g->params;
+    struct srv_gen_params *p = r->p;
     if (!p->logit_bias) return 0;
     if (!json_is_object(p->logit_bias))
         return param_fail(err, SRV_ERR_INVALID_TYPE, "logit_bias",
@@ -141,9 +149,9 @@ static int read_bias(struct srv_gen *g, struct param_error *err)
     if (n > MAX_BIAS)
         return param_fail(err, SRV_ERR_INVALID_VALUE, "logit_bias",
                           "'logit_bias' holds %zu entries; at most %d.", n, MAX_BIAS);
-    struct eng_bias *bias = srv_request_alloc(g->req, (n + 1) * sizeof(*bias));
+    struct eng_bias *bias = srv_request_alloc(r->req, (n + 1) * sizeof(*bias));
     if (!bias) return param_fail(err, SRV_ERR_OVERLOADED, NULL, "No memory for 'logit_bias'.");
-    int32_t vocab = eng_info(g->app->engine)->vocab_size;
+    int32_t vocab = eng_info(r->app->engine)->vocab_size;
     const char *key;
     json_t *value;
     json_object_foreach(p->logit_bias, key, value)
@@ -249,9 +257,9 @@ static uint64_t seed_of(const struct srv_gen_params *p)
     return seed;
 }
 
-static int make_sampling(struct srv_gen *g, struct param_error *err)
+static int make_sampling(const struct reading *r, struct param_error *err)
 {
-    struct srv_gen_params *p = &g->params;
+    struct srv_gen_params *p = r->p;
     int32_t *allowed = NULL;
     p->sampling = eng_sampling_default();
     p->sampling.temperature = (float)p->temperature;
@@ -264,8 +272,8 @@ static int make_sampling(struct srv_gen *g, struct param_error *err)
     p->sampling.frequency_penalty = (float)p->frequency_penalty;
     p->sampling.presence_penalty = (float)p->presence_penalty;
     p->sampling.seed = seed_of(p);
-    size_t vocab = (size_t)eng_info(g->app->engine)->vocab_size;
-    if (read_bias(g, err) || read_ids(g, p->allowed_token_ids, "allowed_token_ids", vocab, &allowed,
+    size_t vocab = (size_t)eng_info(r->app->engine)->vocab_size;
+    if (read_bias(r, err) || read_ids(r, p->allowed_token_ids, "allowed_token_ids", vocab, &allowed,
                                       &p->sampling.n_allowed_ids, err))
         return -1;
     if (p->allowed_token_ids && p->sampling.n_allowed_ids == 0)
@@ -276,16 +284,16 @@ static int make_sampling(struct srv_gen *g, struct param_error *err)
 }
 
 /* A header sets what every client can set without touching its body. */
-static int read_deadline_header(struct srv_gen *g, struct param_error *err)
+static int read_deadline_header(const struct reading *r, struct param_error *err)
 {
-    const char *text = srv_request_header(g->req, "x-request-deadline-ms");
+    const char *text = srv_request_header(r->req, "x-request-deadline-ms");
     if (!text) return 0;
     char *end;
     long long ms = strtoll(text, &end, 10);
     if (end == text || *end || ms < 1 || ms > 86400000)
         return param_fail(err, SRV_ERR_INVALID_VALUE, "x-request-deadline-ms",
                           "The header x-request-deadline-ms must be between 1 and 86400000.");
-    g->params.deadline_ms = ms;
+    r->p->deadline_ms = ms;
     return 0;
 }
 
@@ -317,20 +325,20 @@ static int check_response_format(const struct srv_gen_params *p, struct param_er
 }
 
 /* The tokens asked for, by the request or the server's option, or -1. */
-static int64_t asked_tokens(const struct srv_gen *g)
+static int64_t asked_tokens(const struct reading *r)
 {
-    const struct srv_gen_params *p = &g->params;
+    const struct srv_gen_params *p = r->p;
     if (p->max_completion_tokens >= 0) return p->max_completion_tokens;
     if (p->max_tokens >= 0) return p->max_tokens;
-    if (p->n_predict == -1) return eng_info(g->app->engine)->ctx_tokens;
-    return p->n_predict >= 0 ? p->n_predict : g->app->defaults.max_tokens;
+    if (p->n_predict == -1) return eng_info(r->app->engine)->ctx_tokens;
+    return p->n_predict >= 0 ? p->n_predict : r->app->defaults.max_tokens;
 }
 
 /* Fields that exclude each other. */
-static int check_together(const struct srv_gen *g, struct param_error *err)
+static int check_together(const struct reading *r, struct param_error *err)
 {
-    const struct srv_gen_params *p = &g->params;
-    int64_t max = asked_tokens(g);
+    const struct srv_gen_params *p = r->p;
+    int64_t max = asked_tokens(r);
     if (max >= 0 && p->min_tokens > max)
         return param_fail(err, SRV_ERR_INVALID_VALUE, "min_tokens",
                           "'min_tokens' is %lld, but max_tokens is %lld.", (long long)p->min_tokens,
@@ -342,14 +350,14 @@ static int check_together(const struct srv_gen *g, struct param_error *err)
 }
 
 /* -1 means "no limit" to clients of llama-server; the field that takes it is named. */
-static void hint_at_n_predict(const struct srv_gen *g, struct param_error *err)
+static void hint_at_n_predict(const struct reading *r, struct param_error *err)
 {
     static const char *const fields[] = {"max_tokens", "max_completion_tokens",
                                          "max_output_tokens"};
     size_t len = strlen(err->message);
     for (size_t i = 0; i < sizeof(fields) / sizeof(fields[0]); i++) {
         if (strcmp(err->path, fields[i]) != 0) continue;
-        const json_t *value = json_object_get(g->body, fields[i]);
+        const json_t *value = json_object_get(r->body, fields[i]);
         if (json_is_number(value) && json_number_value(value) == -1)
             snprintf(err->message + len, sizeof(err->message) - len,
                      " For as many as the context holds send 'n_predict': -1.");
@@ -357,7 +365,7 @@ static void hint_at_n_predict(const struct srv_gen *g, struct param_error *err)
 }
 
 /* Which keys one of the two tables knows; both read the same object. */
-static int read_both(struct srv_gen *g, const struct param_field *own,
+static int read_both(const struct reading *r, const struct param_field *own,
                      struct param_unknown *unknown, struct param_error *err)
 {
     enum { MAX_FIELDS = 128 };
@@ -368,54 +376,31 @@ static int read_both(struct srv_gen *g, const struct param_field *own,
     for (const struct param_field *f = common_fields; f->name && n < MAX_FIELDS - 1; f++)
         all[n++] = *f;
     all[n] = (struct param_field){0};
-    int rc = params_read(g->body, all, &g->params, unknown, err);
-    if (rc) hint_at_n_predict(g, err);
+    int rc = params_read(r->body, all, r->p, unknown, err);
+    if (rc) hint_at_n_predict(r, err);
     return rc;
 }
 
-int srv_gen_params_read(struct srv_gen *g, const struct param_field *own, struct param_error *err)
+int srv_gen_params_read(struct srv_gen_params *p, struct srv_request *req, json_t *body,
+                        const struct param_field *own, struct param_error *err)
 {
-    struct srv_gen_params *p = &g->params;
+    const struct reading reading = {req, srv_request_app(req), body, p}, *r = &reading;
     struct param_unknown unknown = {0};
     int32_t *stop_ids = NULL;
-    if (read_both(g, own, &unknown, err) ||
-        !(g->model = srv_gen_model_name(g->app, p->model, err)) || read_stops(p, err) ||
-        read_stream_options(p, &unknown, err) || check_together(g, err) ||
-        read_deadline_header(g, err) || make_sampling(g, err) ||
-        read_ids(g, p->stop_token_ids, "stop_token_ids", MAX_STOP_IDS, &stop_ids, &p->n_stop_ids,
+    if (read_both(r, own, &unknown, err) ||
+        !(p->model = srv_gen_model_name(r->app, p->model, err)) || read_stops(p, err) ||
+        read_stream_options(p, &unknown, err) || check_together(r, err) ||
+        read_deadline_header(r, err) || make_sampling(r, err) ||
+        read_ids(r, p->stop_token_ids, "stop_token_ids", MAX_STOP_IDS, &stop_ids, &p->n_stop_ids,
                  err) ||
-        srv_gen_note_ignored(g->req, &unknown, err))
+        srv_gen_note_ignored(req, &unknown, err))
         return -1;
     p->stop_ids = stop_ids;
-    srv_request_suggest_id(g->req, p->request_id);
-    int max_choices = eng_info(g->app->engine)->max_choices;
+    p->asked_tokens = asked_tokens(r);
+    srv_request_suggest_id(req, p->request_id);
+    int max_choices = eng_info(r->app->engine)->max_choices;
     if (p->n > max_choices)
         return param_fail(err, SRV_ERR_INVALID_VALUE, "n", "'n' is %lld, but must be at most %d.",
                           (long long)p->n, max_choices);
-    g->max_tokens = asked_tokens(g);
-    g->n_choices = g->n_candidates = (int)p->n;
     return 0;
-}
-
-struct srv_gen *srv_gen_open(struct srv_request *req, const struct srv_gen_format *format,
-                             const struct param_field *own)
-{
-    struct param_error err = {0};
-    size_t len;
-    const char *text = srv_request_body(req, &len);
-    json_t *body = params_parse(text, len, &err);
-    if (!body) {
-        srv_reply_error(req, err.kind, NULL, "%s", err.message);
-        return NULL;
-    }
-    struct srv_gen *g = srv_gen_create(req, body, format);
-    if (!g) {
-        srv_reply_error(req, SRV_ERR_OVERLOADED, NULL, "There is no memory for the request.");
-        return NULL;
-    }
-    if (srv_gen_params_read(g, own, &err)) {
-        srv_gen_refuse(g, &err);
-        return NULL;
-    }
-    return g;
 }

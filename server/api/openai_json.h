@@ -12,6 +12,19 @@
 
 #include "server/api/generation.h"
 
+/* "usage" object of the OpenAI dialects. */
+void srv_gen_write_usage(const struct srv_gen *g, struct buf *b);
+
+/* The member "timings" in the spirit of llama-server, where the request asks for it. */
+void srv_gen_add_timings(const struct srv_gen *g, struct buf *b);
+
+/* Shown choices of a prompt in order of rank: candidate numbers (best_of picks the likeliest). */
+void srv_gen_pick(const struct srv_gen *g, const struct gen_prompt *p, int *ret_candidates);
+
+/* Writes one SSE event: data: <json>, with an event name where not NULL. Takes the buffer's
+ * contents and clears it. */
+void srv_gen_event(struct srv_gen *g, const char *name, struct buf *json);
+
 /* data: [DONE] */
 void srv_gen_done_event(struct srv_gen *g);
 

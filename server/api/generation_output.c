@@ -1,0 +1,240 @@
+/* SPDX-License-Identifier: MIT */
+/*
+ * Writes what a generation has, in the events or the answer of its format; see generation.h. Called
+ * on text workers.
+ *
+ * A client that is behind holds nothing up but its own answer: text gathers, and goes out in larger
+ * events later.
+ */
+#include "server/api/generation.h"
+
+enum {
+    WHOLE_BYTES = 1 << 20, /* answers up to about this size are written at once */
+    PIECE_BYTES_MAX = 16 << 20,
+};
+
+/* ---- usage --------------------------------------------------------------------------------- */
+
+static int stage_of(const struct gen_prompt *p)
+{
+    return atomic_load_explicit(&p->stage, memory_order_acquire);
+}
+
+struct eng_usage srv_gen_usage(const struct gen_prompt *p)
+{
+    int stage = stage_of(p);
+    return stage == GEN_DONE      ? p->usage
+           : stage == GEN_STARTED ? p->first_usage
+                                  : (struct eng_usage){0};
+}
+
+struct gen_totals srv_gen_totals(const struct srv_gen *g)
+{
+    struct gen_totals t = {0};
+    for (int i = 0; i < g->n_prompts; i++) {
+        const struct gen_prompt *p = &g->prompts[i];
+        t.n_prompt += p->n_ids;
+        t.n_cached += srv_gen_usage(p).n_cached_tokens;
+        for (int k = 0; p->choices && k < g->n_candidates; k++)
+            t.n_completion += p->choices[k].n_tokens;
+    }
+    return t;
+}
+
+void srv_gen_account(struct srv_gen *g)
+{
+    struct srv_account *a = srv_request_account(g->req);
+    struct gen_totals t = srv_gen_totals(g);
+    struct eng_usage u = srv_gen_usage(&g->prompts[0]);
+    a->model = g->model;
+    a->n_prompt_tokens = t.n_prompt;
+    a->n_cached_tokens = t.n_cached;
+    a->n_generated_tokens = t.n_completion;
+    a->n_choices = g->n_choices;
+    a->max_tokens = srv_gen_token_capacity(g, &g->prompts[0]);
+    a->queue_us = u.started_us ? (int64_t)(u.started_us - u.submitted_us) : -1;
+    uint64_t start = srv_request_start_us(g->req);
+    a->ttft_us = u.first_token_us > start ? (int64_t)(u.first_token_us - start) : -1;
+    const struct gen_choice *c = g->prompts[0].choices;
+    if (c && c->finish_reason) a->finish_reason = c->finish_reason;
+}
+
+/* ---- streams ------------------------------------------------------------------------------- */
+
+/* Everything new in one event. */
+static void stream_new(struct srv_gen *g, struct gen_prompt *p, struct gen_choice *c)
+{
+    size_t to = c->text.n_released;
+    int64_t token_to = choice_text_showable(c);
+    bool new_tokens =
+        token_to > c->n_shown && (g->params.want_logprobs || g->params.return_token_ids);
+    if (to > c->n_sent || new_tokens)
+        g->format->stream_delta(g, p, c, c->n_sent, to, c->n_shown, token_to);
+    c->n_sent = to;
+    c->n_shown = token_to;
+}
+
+/*
+ * Everything new in events of at most chunk_tokens tokens, each with the text of its tokens. Tokens
+ * that a stop string has swallowed have events without text. Returns false if the client lags.
+ */
+static bool stream_by_tokens(struct srv_gen *g, struct gen_prompt *p, struct gen_choice *c)
+{
+    int64_t n_showable = choice_text_showable(c);
+    int64_t end = choice_text_eventable(c, n_showable);
+    while (c->n_shown < end) {
+        if (!srv_stream_has_room(g->req)) return false;
+        int64_t from = c->n_shown;
+        int64_t next = end - from > g->params.chunk_tokens ? from + g->params.chunk_tokens : end;
+        size_t to = c->text.n_released;
+        if (next < c->n_tokens && c->offsets[next] < to) to = c->offsets[next];
+        g->format->stream_delta(g, p, c, c->n_sent, to, from < n_showable ? from : n_showable,
+                                next < n_showable ? next : n_showable);
+        c->n_sent = to;
+        c->n_shown = next;
+    }
+    size_t rest = c->ended ? c->text.n_released : c->n_sent;
+    if (rest > c->n_sent) g->format->stream_delta(g, p, c, c->n_sent, rest, c->n_shown, c->n_shown);
+    c->n_sent = rest;
+    return true;
+}
+
+void srv_gen_stream_choice(struct srv_gen *g, struct gen_prompt *p, struct gen_choice *c)
+{
+    if (g->params.chunk_tokens > 0) {
+        if (!stream_by_tokens(g, p, c)) return;
+    } else {
+        stream_new(g, p, c);
+    }
+    if (c->ended && !c->closed) {
+        g->format->stream_finish(g, p, c);
+        c->closed = true;
+    }
+}
+
+void srv_gen_open_stream(struct srv_gen *g)
+{
+    bool ready = false;
+    for (int i = 0; i < g->jobs.n_submitted && !ready; i++) {
+        struct gen_prompt *p = &g->prompts[i];
+        bool has_token = false;
+        for (int k = 0; k < g->n_candidates; k++)
+            has_token |= atomic_load(&p->choices[k].log.n_written) > 0;
+        /* With a deadline of its own the status must stay open until the first token. */
+        ready = stage_of(p) == GEN_DONE || has_token ||
+                (g->params.deadline_ms <= 0 && stage_of(p) == GEN_STARTED);
+    }
+    if (!ready) return;
+    g->streaming = true;
+    srv_stream_open(g->req);
+    g->format->stream_begin(g);
+}
+
+static void send_progress(struct srv_gen *g, struct gen_prompt *p, struct gen_step step)
+{
+    struct gen_progress t = {.us = step.us};
+    p->reported = step;
+    for (int i = 0; i < g->n_prompts; i++) {
+        t.n_total += g->prompts[i].n_ids;
+        t.n_done += g->prompts[i].reported.n_done;
+        t.n_cached += g->prompts[i].reported.n_cached;
+    }
+    if (t.n_done <= g->n_progress_sent) return; /* a later prompt's start, nothing of it cached */
+    g->n_progress_sent = t.n_done;
+    g->format->stream_progress(g, &t);
+}
+
+bool srv_gen_stream_progress(struct srv_gen *g, struct gen_prompt *p)
+{
+    if (stage_of(p) == GEN_WAITING || !p->first_usage.started_us) return true;
+    int64_t n = atomic_load_explicit(&p->n_steps, memory_order_acquire);
+    if (!p->start_reported) {
+        if (!srv_stream_has_room(g->req)) return false;
+        int32_t n_cached = (int32_t)p->first_usage.n_cached_tokens;
+        p->start_reported = true;
+        send_progress(g, p, (struct gen_step){n_cached, n_cached, 0});
+    }
+    for (; p->n_steps_reported < n; p->n_steps_reported++) {
+        if (!srv_stream_has_room(g->req)) return false;
+        send_progress(g, p, p->steps[p->n_steps_reported]);
+    }
+    return true;
+}
+
+/* ---- whole answers ------------------------------------------------------------------------- */
+
+/* About how long the answer will be: log-probabilities are by far the largest part. */
+static int64_t estimate_answer(const struct srv_gen *g)
+{
+    enum { ENTRY_BYTES = 64 };
+    int64_t bytes = 0;
+    for (int i = 0; i < g->n_prompts; i++) {
+        const struct gen_prompt *p = &g->prompts[i];
+        int64_t n_shown = g->params.echo ? g->n_candidates : 1;
+        bytes += p->log.capacity * (1 + p->log.top_width) * ENTRY_BYTES * n_shown;
+        for (int k = 0; k < g->n_candidates; k++) {
+            const struct gen_choice *c = &p->choices[k];
+            bytes += (int64_t)c->text.text.len + c->n_tokens * (1 + c->log.top_width) * ENTRY_BYTES;
+        }
+    }
+    return bytes;
+}
+
+static void write_at_once(struct srv_gen *g)
+{
+    struct buf body;
+    buf_init(&body, 256u << 20);
+    while (!g->format->whole(g, &g->cursor, &body) && !body.failed)
+        ;
+    srv_reply(g->req, 200, NULL, &body);
+}
+
+/* Returns false while the client is behind. */
+static bool write_pieces(struct srv_gen *g)
+{
+    bool last = false, failed = false;
+    if (!g->in_pieces) srv_reply_in_pieces(g->req);
+    g->in_pieces = true;
+    while (!last && !failed) {
+        if (!srv_stream_has_room(g->req)) return false;
+        struct buf piece;
+        buf_init(&piece, PIECE_BYTES_MAX);
+        last = g->format->whole(g, &g->cursor, &piece);
+        failed = piece.failed;
+        if (!failed && !srv_stream_write(g->req, piece.data, piece.len)) last = true;
+        buf_finish(&piece);
+    }
+    if (failed)
+        srv_stream_abort(g->req);
+    else
+        srv_stream_close(g->req);
+    return true;
+}
+
+/* ---- the end ------------------------------------------------------------------------------- */
+
+/* Returns true if every choice has been streamed to its end. */
+static bool all_sent(const struct srv_gen *g)
+{
+    for (int i = 0; i < g->n_prompts; i++) {
+        const struct gen_choice *choices = g->prompts[i].choices;
+        for (int k = 0; k < g->n_candidates; k++)
+            if (!choices || !choices[k].closed) return false;
+    }
+    return true;
+}
+
+bool srv_gen_end(struct srv_gen *g)
+{
+    if (g->streaming && !all_sent(g)) return false;
+    if (!g->in_pieces) srv_gen_account(g);
+    if (g->streaming) {
+        g->format->stream_end(g);
+        srv_stream_close(g->req);
+    } else if (!g->in_pieces && estimate_answer(g) <= WHOLE_BYTES) {
+        write_at_once(g);
+    } else if (!write_pieces(g)) {
+        return false;
+    }
+    return true;
+}
