@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: MIT */
-/* The ini reader. Called by config.c on the main thread before any other exists; keeps no state. */
+/* The ini reader. Called by load.c on the main thread before any other exists; keeps no state. */
 #include "server/config/ini.h"
 
 #include <stdarg.h>
@@ -44,7 +44,7 @@ static int unquote(const struct ini *ini, char **value)
     char quote = **value;
     if (quote != '"' && quote != '\'') return 0;
     char *end = strchr(*value + 1, quote);
-    if (!end) return refuse(ini, "the quote %c is not closed", quote);
+    if (!end) return refuse(ini, "unclosed quote %c", quote);
     const char *rest = trim(end + 1);
     if (*rest && *rest != '#' && *rest != ';') {
         return refuse(ini, "text after the closing quote: %.40s", rest);
@@ -60,7 +60,7 @@ static int read_line(struct ini *ini, char *line, srv_ini_setting *setting, void
     if (!*line || *line == '#' || *line == ';') return 0;
     if (*line == '[') {
         char *end = strchr(line, ']');
-        if (!end || end[1]) return refuse(ini, "a section is written [name]: %.40s", line);
+        if (!end || end[1]) return refuse(ini, "expected a section as [name]: %.40s", line);
         *end = '\0';
         ini->section = trim(line + 1);
         return 0;
@@ -82,9 +82,10 @@ int srv_ini_parse(const char *name, const char *text, size_t len, srv_ini_settin
                   void *ctx, char *err, size_t errlen)
 {
     struct ini ini = {.name = name, .line = 1, .section = "", .err = err, .errlen = errlen};
-    if (memchr(text, '\0', len)) return refuse(&ini, "the file holds NUL bytes: it is no text");
+    if (memchr(text, '\0', len))
+        return refuse(&ini, "the file contains NUL bytes; it is not a text file");
     char *copy = malloc(len + 1);
-    if (!copy) return refuse(&ini, "no memory for %zu bytes", len);
+    if (!copy) return refuse(&ini, "out of memory (%zu bytes)", len);
     memcpy(copy, text, len);
     copy[len] = '\0';
     char *line = copy;

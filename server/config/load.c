@@ -113,7 +113,7 @@ static int set_list(struct loader *l, const struct srv_option *o, const char *te
         size_t kept = len;
         while (kept && (text[kept - 1] == ' ' || text[kept - 1] == '\t'))
             kept--;
-        if (kept && append_item(list, text, kept)) return refuse(l, "no memory");
+        if (kept && append_item(list, text, kept)) return refuse(l, "out of memory");
         text += len;
     }
     return 0;
@@ -130,7 +130,7 @@ static bool word_is(const char *text, const char *words)
     return false;
 }
 
-/* 1, 0, or -1 for a text that is no boolean. */
+/* 1, 0, or -1 for a text that is not a boolean. */
 static int parse_bool(const char *text)
 {
     if (word_is(text, "1 true on yes enabled")) return 1;
@@ -168,9 +168,9 @@ static int parse_number(struct loader *l, const struct srv_option *o, const char
     char *end;
     errno = 0;
     double value = strtod(text, &end);
-    if (end == text) return refuse(l, "'%.60s' is no number", text);
+    if (end == text) return refuse(l, "'%.60s' is not a number", text);
     double factor = o->type == SRV_OPT_BYTES ? suffix_factor(end) : !*end;
-    if (factor == 0) return refuse(l, "'%.60s' is no number", text);
+    if (factor == 0) return refuse(l, "'%.60s' is not a number", text);
     value *= factor;
     if (!isfinite(value) || value < o->min || value > o->max) return out_of_range(l, o, text);
     *ret = value;
@@ -182,7 +182,7 @@ static int parse_integer(struct loader *l, const struct srv_option *o, const cha
 {
     double value;
     if (parse_number(l, o, text, &value)) return -1;
-    if (value != floor(value)) return refuse(l, "'%.60s' is no integer", text);
+    if (value != floor(value)) return refuse(l, "'%.60s' is not an integer", text);
     *ret = (int64_t)value;
     return 0;
 }
@@ -196,7 +196,7 @@ static void unset(void *field, enum srv_option_type type)
 
 static int set_string(struct loader *l, const char **field, const char *text)
 {
-    return srv_config_replace(field, text) ? refuse(l, "no memory") : 0;
+    return srv_config_replace(field, text) ? refuse(l, "out of memory") : 0;
 }
 
 static int set_value(struct loader *l, const struct srv_option *o, const char *text)
@@ -342,9 +342,9 @@ static int load_environment(struct loader *l, const char *(*env)(const char *nam
         if (value && is_number && srv_config_is_service_link(name, value)) {
             if (srv_config_warn(l->config,
                                 "%s=%.60s is ignored: Kubernetes sets it for a Service of that "
-                                "name; enableServiceLinks: false in the pod keeps it away",
+                                "name; enableServiceLinks: false in the pod prevents it",
                                 name, value))
-                return refuse(l, "no memory");
+                return refuse(l, "out of memory");
             continue;
         }
         l->label = name;
@@ -422,7 +422,7 @@ static int read_flag(struct loader *l, struct args *a)
     if (o->flags & SRV_OPT_ENV_ONLY) {
         char env[80];
         srv_option_env_name(o, env, sizeof(env));
-        rc = refuse(l, "a secret is not taken from the command line; use %s or api-key-file", env);
+        rc = refuse(l, "a secret is not accepted on the command line; use %s or api-key-file", env);
     } else if (!a->only_config_file && !(o->commands & (1u << l->config->command))) {
         rc = refuse(l, "not an option of '%s'", srv_command_name(l->config->command));
     } else {
@@ -442,11 +442,11 @@ static int read_positional(struct loader *l, struct args *a)
     bool is_url = c->command == SRV_CMD_HEALTHCHECK;
     const char **field = is_url ? &c->url : &c->model;
     if (a->positional) {
-        return refuse(l, "one %s is taken, not both '%.200s' and '%.200s'",
+        return refuse(l, "only one %s is allowed, not both '%.200s' and '%.200s'",
                       is_url ? "URL" : "model", a->positional, arg);
     }
     a->positional = arg;
-    return srv_config_replace(field, arg) ? refuse(l, "no memory") : 0;
+    return srv_config_replace(field, arg) ? refuse(l, "out of memory") : 0;
 }
 
 static int read_flags(struct loader *l, struct args a)
@@ -503,10 +503,10 @@ static int check_together(struct loader *l)
     const struct srv_config *c = l->config;
     l->label = NULL;
     if (!c->tls_cert_file != !c->tls_key_file) {
-        return refuse(l, "tls-cert-file and tls-key-file are needed together");
+        return refuse(l, "tls-cert-file and tls-key-file must be given together");
     }
     if (c->strict_model && c->accept_any_model) {
-        return refuse(l, "strict-model and accept-any-model exclude each other");
+        return refuse(l, "strict-model and accept-any-model cannot be used together");
     }
     if (c->metrics_port > 0 && c->metrics_port == c->port && !c->unix_socket) {
         return refuse(l, "port and metrics-port are both %d", c->port);
@@ -530,7 +530,8 @@ int srv_config_load(struct srv_config *ret, int argc, char **argv,
 
     args.only_config_file = true;
     const char *from_env = env("HEARTH_CONFIG");
-    if (from_env && srv_config_replace(&ret->config_file, from_env)) return refuse(&l, "no memory");
+    if (from_env && srv_config_replace(&ret->config_file, from_env))
+        return refuse(&l, "out of memory");
     if (read_flags(&l, args)) return -1;
     args.only_config_file = false;
 

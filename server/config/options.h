@@ -1,8 +1,7 @@
 /* SPDX-License-Identifier: MIT */
 /*
- * One row per option: private to load.c and print.c. Everything about an option that
- * can be said in data stands in its row; nothing about it stands elsewhere but the code that uses
- * its field.
+ * One row per option; private to server/config and to the program that prints docs/. All that data
+ * can say about an option is in its row.
  */
 #ifndef HEARTH_SERVER_CONFIG_OPTIONS_H
 #define HEARTH_SERVER_CONFIG_OPTIONS_H
@@ -14,7 +13,7 @@ enum srv_option_type {
     SRV_OPT_CHOICE, /* const char *, one of `choices` */
     SRV_OPT_INT,    /* int */
     SRV_OPT_INT64,  /* int64_t */
-    SRV_OPT_BYTES,  /* int64_t, with K, M, G or T behind */
+    SRV_OPT_BYTES,  /* int64_t, may end in K, M, G or T */
     SRV_OPT_NUMBER, /* double */
     SRV_OPT_BOOL,   /* bool: on/off; --no-NAME switches off */
     SRV_OPT_LIST,   /* struct srv_list: repeated, or separated by commas */
@@ -24,7 +23,7 @@ enum srv_option_flags {
     SRV_OPT_FLAG_ONLY = 1, /* neither in the environment nor in files */
     SRV_OPT_ENV_ONLY = 2,  /* a secret: never on the command line, never printed */
     SRV_OPT_HIDDEN = 4,    /* for tests: works everywhere, shown nowhere */
-    SRV_OPT_UNSET = 8,     /* a number >= 0; SRV_UNSET unless it is given, by an empty text too */
+    SRV_OPT_UNSET = 8,     /* a number >= 0; SRV_UNSET if not given or empty */
 };
 
 struct srv_option {
@@ -44,7 +43,7 @@ struct srv_option {
 extern const struct srv_option srv_options[];
 extern const int srv_n_options;
 
-/* The environment's name of an option, into buf. */
+/* Writes the option's environment variable into buf. */
 void srv_option_env_name(const struct srv_option *o, char *buf, size_t size);
 
 #endif

@@ -145,8 +145,8 @@ static void errors_name_option_value_and_what_is_valid(void **state)
         const char *line, *wanted;
     } cases[] = {
         {"--port 99999", "--port: 99999 is out of range; valid: 0 to 65535"},
-        {"--port x", "--port: 'x' is no number"},
-        {"--port 1.5", "--port: '1.5' is no integer"},
+        {"--port x", "--port: 'x' is not a number"},
+        {"--port 1.5", "--port: '1.5' is not an integer"},
         {"--port 1e400", "out of range"},
         {"--port nan", "out of range"},
         {"--port", "--port: a value is missing"},
@@ -159,12 +159,12 @@ static void errors_name_option_value_and_what_is_valid(void **state)
         {"--debug-hook", "unknown option; see --help"},         /* hidden ones stay so */
         {"generat", "unknown subcommand 'generat'; did you mean 'generate'?"},
         {"a/model", "did you mean 'hearth serve a/model'?"},
-        {"serve a b", "one model is taken, not both 'a' and 'b'"},
+        {"serve a b", "only one model is allowed, not both 'a' and 'b'"},
         {"--no-port", "--no-port: unknown option"},
         {"dance", "unknown subcommand 'dance'"},
         {"generate --port 1", "--port: not an option of 'generate'"},
         {"--api-key sk-123", "HEARTH_API_KEY"},
-        {"--max-body-bytes 5X", "'5X' is no number"},
+        {"--max-body-bytes 5X", "'5X' is not a number"},
         {"--tls-key-file x", "tls-cert-file and tls-key-file"},
         {"--config /nonexistent.ini", "/nonexistent.ini"},
     };
@@ -316,12 +316,12 @@ static void ini_texts(void **state)
         {"k =", "1:.k=|", NULL},
         {"a=1\n  b=2\n", "1:.a=1|2:.b=2|", NULL},
         {"a=x=y", "1:.a=x=y|", NULL},
-        {"k = \"open", "", "x.ini:1: the quote"},
+        {"k = \"open", "", "x.ini:1: unclosed quote"},
         {"k = \"a\" b", "", "x.ini:1: text after the closing quote"},
         {"\n\njust words", "", "x.ini:3: expected key = value"},
         {"=v", "", "x.ini:1: expected key"},
-        {"[s", "", "x.ini:1: a section"},
-        {"[s] k=1", "", "x.ini:1: a section"},
+        {"[s", "", "x.ini:1: expected a section"},
+        {"[s] k=1", "", "x.ini:1: expected a section"},
         {"a=1\nbad=2\nc=3", "1:.a=1|", "x.ini:2: bad key"},
     };
     (void)state;
