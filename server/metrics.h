@@ -1,8 +1,7 @@
 /* SPDX-License-Identifier: MIT */
 /*
  * Counters and histograms, and their Prometheus text. All families and label values are fixed, so
- * every series stands at zero before the first request. What the engine counts is read from it when
- * asked.
+ * every series is zero before the first request. The engine's own counts are read on each render.
  *
  * Threads: safe; atomics only.
  */
@@ -17,7 +16,7 @@ struct eng_stats;
 struct buf;
 struct srv_metrics;
 
-/* One request's facts, for its counters and its line in the access log. */
+/* The facts of one request, for its counters and its line in the access log. */
 struct srv_account {
     const char *endpoint; /* a fixed string */
     const char *model;    /* borrowed from the request's arena or app */
@@ -28,27 +27,27 @@ struct srv_account {
 };
 
 enum srv_count {
-    SRV_COUNT_GONE, /* requests whose client left, or was cut, before the end */
+    SRV_COUNT_GONE, /* requests whose client disconnected or was cut before the end */
     SRV_COUNT_SLOW_READERS,
     SRV_COUNT_HEADER_TIMEOUTS,
     SRV_COUNT_BODY_TIMEOUTS,
     SRV_COUNT_REFUSED_CONNECTIONS,
-    SRV_COUNT_RETURNED,         /* refused requests that came back when they were told to */
+    SRV_COUNT_RETURNED,         /* refused requests that came back at their retry time */
     SRV_COUNT_RETURNED_REFUSED, /* and were refused again */
     SRV_COUNT_N
 };
 
-/* Returns owned: srv_metrics_destroy; NULL without memory. */
+/* Returns owned: srv_metrics_destroy; NULL if out of memory. */
 struct srv_metrics *srv_metrics_create(void);
 void srv_metrics_destroy(struct srv_metrics *m);
 
 void srv_metrics_count(struct srv_metrics *m, enum srv_count what);
 
-/* A request has ended. status 0: no answer was sent. gone: its client had left. */
+/* A request has ended. status 0: no answer was sent. gone: its client had disconnected. */
 void srv_metrics_count_request(struct srv_metrics *m, int status, bool gone,
                                const struct srv_account *account, int64_t total_us);
 
-/* What is read, not counted. Pointers may be NULL while the model loads. */
+/* Values that are read, not counted. Pointers may be NULL while the model loads. */
 struct srv_metrics_view {
     const struct eng_info *info;
     const struct eng_stats *stats;
@@ -59,7 +58,7 @@ struct srv_metrics_view {
     double start_time_s; /* of the process, unix seconds */
 };
 
-/* Appends the whole text; with vLLM's names too when asked. */
+/* Appends the whole text; vllm: with vLLM's names too. */
 void srv_metrics_render(const struct srv_metrics *m, const struct srv_metrics_view *view, bool vllm,
                         struct buf *b);
 
