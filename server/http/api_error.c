@@ -8,35 +8,72 @@
 
 #define INVALID "invalid_request_error"
 
+#define ROW(kind, status_, type_, code_, when_, advice_)                                           \
+    [SRV_ERR_##kind] = {                                                                           \
+        .status = status_, .type = type_, .code = code_, .when = when_, .advice = advice_}
+
 static const struct {
     int status;
     const char *type;
     const char *code;
+    const char *when, *advice; /* for docs/errors.md */
 } table[SRV_ERR_COUNT] = {
-    [SRV_ERR_INVALID_JSON] = {400, INVALID, "invalid_json"},
-    [SRV_ERR_INVALID_TYPE] = {400, INVALID, "invalid_type"},
-    [SRV_ERR_INVALID_VALUE] = {400, INVALID, "invalid_value"},
-    [SRV_ERR_MISSING] = {400, INVALID, "missing_required_parameter"},
-    [SRV_ERR_UNSUPPORTED] = {400, INVALID, "unsupported_parameter"},
-    [SRV_ERR_CONTEXT] = {400, INVALID, "context_length_exceeded"},
-    [SRV_ERR_TEMPLATE] = {400, INVALID, "invalid_value"},
-    [SRV_ERR_BAD_REQUEST] = {400, INVALID, "bad_request"},
-    [SRV_ERR_API_KEY] = {401, "authentication_error", "invalid_api_key"},
-    [SRV_ERR_FORBIDDEN] = {403, INVALID, "forbidden"},
-    [SRV_ERR_MODEL_NOT_FOUND] = {404, INVALID, "model_not_found"},
-    [SRV_ERR_UNKNOWN_URL] = {404, INVALID, "unknown_url"},
-    [SRV_ERR_METHOD] = {405, INVALID, "method_not_allowed"},
-    [SRV_ERR_TIMEOUT] = {408, INVALID, "request_timeout"},
-    [SRV_ERR_TOO_LARGE] = {413, INVALID, "request_too_large"},
-    [SRV_ERR_MEDIA_TYPE] = {415, INVALID, "unsupported_media_type"},
-    [SRV_ERR_HEADERS] = {431, INVALID, "headers_too_large"},
-    [SRV_ERR_QUEUE_FULL] = {429, "rate_limit_error", "queue_full"},
-    [SRV_ERR_INTERNAL] = {500, "server_error", "internal_error"},
-    [SRV_ERR_LOADING] = {503, "service_unavailable", "model_loading"},
-    [SRV_ERR_SHUTTING_DOWN] = {503, "service_unavailable", "shutting_down"},
-    [SRV_ERR_OVERLOADED] = {503, "service_unavailable", "server_overloaded"},
-    [SRV_ERR_QUEUE_TIMEOUT] = {503, "service_unavailable", "queue_timeout"},
-    [SRV_ERR_DEADLINE] = {504, "timeout_error", "deadline_exceeded"},
+    ROW(INVALID_JSON, 400, INVALID, "invalid_json",
+        "the body is not one JSON object, or nests too deeply", "send one JSON object in UTF-8"),
+    ROW(INVALID_TYPE, 400, INVALID, "invalid_type", "a field has the wrong JSON type",
+        "correct the field that `param` names"),
+    ROW(INVALID_VALUE, 400, INVALID, "invalid_value", "a field has a value outside its range",
+        "correct the field that `param` names; the message has the range"),
+    ROW(MISSING, 400, INVALID, "missing_required_parameter", "a required field is absent or null",
+        "add the field that `param` names"),
+    ROW(UNSUPPORTED, 400, INVALID, "unsupported_parameter",
+        "a field asks for a feature that is not supported", "leave the field out"),
+    ROW(CONTEXT, 400, INVALID, "context_length_exceeded",
+        "the prompt and the tokens to generate exceed the context",
+        "shorten the prompt or lower `max_tokens`; the error object has the numbers"),
+    ROW(TEMPLATE, 400, INVALID, "invalid_value", "the chat template refused the messages",
+        "correct the messages; the message is the template's own"),
+    ROW(BAD_REQUEST, 400, INVALID, "bad_request",
+        "the head of the request is malformed, or its Host header is missing or not valid",
+        "correct the client or the proxy"),
+    ROW(API_KEY, 401, "authentication_error", "invalid_api_key", "the API key is missing or wrong",
+        "send `Authorization: Bearer KEY` or `x-api-key: KEY`"),
+    ROW(FORBIDDEN, 403, INVALID, "forbidden", "the Host or Origin header is not an accepted one",
+        "name it in `--allowed-hosts` or `--cors-origins`"),
+    ROW(MODEL_NOT_FOUND, 404, INVALID, "model_not_found",
+        "`model` is not a name of the served model", "use a name that `GET /v1/models` lists"),
+    ROW(UNKNOWN_URL, 404, INVALID, "unknown_url", "the path is not an endpoint",
+        "correct the path"),
+    ROW(METHOD, 405, INVALID, "method_not_allowed", "the endpoint does not accept this method",
+        "use a method of the `Allow` header"),
+    ROW(TIMEOUT, 408, INVALID, "request_timeout", "the head or body did not arrive in time",
+        "send it again, faster"),
+    ROW(TOO_LARGE, 413, INVALID, "request_too_large",
+        "the body is larger than `--max-body-bytes`, or the answer needs more memory than there is",
+        "send a shorter body, ask for less, or raise the limit"),
+    ROW(MEDIA_TYPE, 415, INVALID, "unsupported_media_type",
+        "the Content-Type is not JSON, or the body is compressed",
+        "send plain JSON with `Content-Type: application/json`"),
+    ROW(HEADERS, 431, INVALID, "headers_too_large", "the head of the request is too large",
+        "send fewer or shorter headers"),
+    ROW(QUEUE_FULL, 429, "rate_limit_error", "queue_full",
+        "the queue or the memory for answers is full",
+        "send the same request again after `Retry-After`"),
+    ROW(INTERNAL, 500, "server_error", "internal_error", "the server or the model failed",
+        "look for the request id in the log"),
+    ROW(LOADING, 503, "service_unavailable", "model_loading", "the model is still loading",
+        "send it again after `Retry-After`"),
+    ROW(SHUTTING_DOWN, 503, "service_unavailable", "shutting_down", "the server is stopping",
+        "send it to another replica, or after `Retry-After`"),
+    ROW(OVERLOADED, 503, "service_unavailable", "server_overloaded",
+        "too many connections, or no memory for the body or the answer",
+        "send it again after `Retry-After`"),
+    ROW(QUEUE_TIMEOUT, 503, "service_unavailable", "queue_timeout",
+        "the request waited in the queue for `--queue-timeout-ms`",
+        "send it again after `Retry-After`"),
+    ROW(DEADLINE, 504, "timeout_error", "deadline_exceeded",
+        "the deadline of the request passed before its first token",
+        "allow more time, or ask for less"),
 };
 
 int srv_error_status(enum srv_error kind)
@@ -52,6 +89,16 @@ const char *srv_error_code(enum srv_error kind)
 const char *srv_error_type(enum srv_error kind)
 {
     return table[kind].type;
+}
+
+const char *srv_error_when(enum srv_error kind)
+{
+    return table[kind].when;
+}
+
+const char *srv_error_advice(enum srv_error kind)
+{
+    return table[kind].advice;
 }
 
 static void add_nullable(struct buf *b, const char *text)

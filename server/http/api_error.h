@@ -44,6 +44,10 @@ int srv_error_status(enum srv_error kind);
 const char *srv_error_code(enum srv_error kind);
 const char *srv_error_type(enum srv_error kind);
 
+/* For docs/errors.md: when the error occurs and what the caller can do; Markdown, no full stop. */
+const char *srv_error_when(enum srv_error kind);
+const char *srv_error_advice(enum srv_error kind);
+
 /* Appends the whole object. param may be NULL. extra: further members as JSON text beginning with a
  * comma, or NULL. */
 void srv_error_write(struct buf *b, enum srv_error kind, const char *param, const char *message,
