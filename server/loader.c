@@ -135,9 +135,8 @@ static void check_vocabulary(const struct srv_loader *l)
 {
     int32_t n_rows = eng_info(l->engine)->vocab_size, n_ids = tok_vocab_size(l->tok);
     if (n_ids > n_rows)
-        srv_log(SRV_LOG_WARNING,
-                "the tokenizer knows %d ids, the model %d: the ids beyond are refused", n_ids,
-                n_rows);
+        srv_log(SRV_LOG_WARNING, "the tokenizer has %d ids, the model %d: larger ids are refused",
+                n_ids, n_rows);
 }
 
 static void *load(void *arg)
@@ -176,7 +175,7 @@ static void *load(void *arg)
     atomic_compare_exchange_strong(&l->app->state, &loading, rc ? SRV_FAILED : SRV_READY);
     uint64_t one = 1;
     if (write(l->event_fd, &one, sizeof(one)) < 0)
-        srv_log(SRV_LOG_ERROR, "the loader cannot tell that it has ended");
+        srv_log(SRV_LOG_ERROR, "the loader cannot report its end");
     return NULL;
 }
 

@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: MIT */
 /*
- * Log lines as text or as one JSON object each, and the queue between those who log and the thread
- * that writes. The queue is a ring of whole lines under one mutex; the thread copies a piece out of
- * it and writes that without the lock.
+ * Log lines as text or as one JSON object each, and the queue between the threads that log and the
+ * one that writes. The queue is a ring of whole lines under one mutex; the writing thread copies a
+ * piece out of it and writes that without the lock.
  */
 #include "server/log.h"
 
@@ -34,7 +34,7 @@ static struct {
     char ring[SRV_LOG_QUEUE_BYTES];
     size_t begin, len;
     bool started, writing;
-    uint64_t n_dropped, n_told; /* lines; of these, told in a line of the log */
+    uint64_t n_dropped, n_reported; /* lines; of these, reported in a line of the log */
 } queue = {.lock = PTHREAD_MUTEX_INITIALIZER, .filled = PTHREAD_COND_INITIALIZER};
 
 void srv_log_init(const char *format, const char *level)
@@ -56,7 +56,7 @@ static void add_time(struct buf *b)
                utc.tm_mday, utc.tm_hour, utc.tm_min, utc.tm_sec, now.tv_nsec / 1000000);
 }
 
-/* Text for a line: what is not printable, and what `also` holds, is written \xNN. */
+/* Text for a line. Bytes that are not printable or are in `also` become \xNN. */
 static void add_escaped(struct buf *b, const char *text, size_t len, const char *also)
 {
     for (size_t i = 0; i < len; i++) {
@@ -70,7 +70,7 @@ static void add_escaped(struct buf *b, const char *text, size_t len, const char 
 
 /* ---- the queue ----------------------------------------------------------------------------- */
 
-/* Writes all of it, waiting where it must; -1 when stderr takes no more. */
+/* Writes all of it, waiting if needed. Returns -1 if stderr accepts no more. */
 static int write_all(const char *data, size_t len)
 {
     while (len) {
@@ -78,7 +78,7 @@ static int write_all(const char *data, size_t len)
         if (n >= 0) {
             data += n;
             len -= (size_t)n;
-        } else if (errno == EAGAIN) { /* somebody who shares it made it non-blocking */
+        } else if (errno == EAGAIN) { /* another process that shares it made it non-blocking */
             poll(&(struct pollfd){.fd = STDERR_FILENO, .events = POLLOUT}, 1, -1);
         } else if (errno != EINTR) {
             return -1;
@@ -87,7 +87,7 @@ static int write_all(const char *data, size_t len)
     return 0;
 }
 
-/* With the lock held: false without room. */
+/* Returns false if there is no room. The lock is held. */
 static bool append(const char *data, size_t len)
 {
     if (len > sizeof(queue.ring) - queue.len) return false;
@@ -108,11 +108,11 @@ static void write_line(struct buf *b)
     bool kept = !by_thread || (!b->failed && append(b->data, b->len));
     if (!kept) queue.n_dropped++;
     pthread_mutex_unlock(&queue.lock);
-    /* A log that cannot be written is nothing that could be reported anywhere. */
+    /* A failure to write the log cannot be reported anywhere. */
     if (!by_thread && !b->failed && write_all(b->data, b->len)) return;
 }
 
-/* Takes a piece of the ring's lines. With the lock held. */
+/* Takes up to size bytes of lines out of the ring. The lock is held. */
 static size_t take(char *buf, size_t size)
 {
     size_t len = queue.len < size ? queue.len : size;
@@ -131,9 +131,9 @@ static uint64_t count_lines(const char *text, size_t len)
     return n;
 }
 
-static void tell_dropped(uint64_t n)
+static void report_dropped(uint64_t n)
 {
-    srv_log(SRV_LOG_WARNING, "%llu log lines were dropped: stderr did not take them in time",
+    srv_log(SRV_LOG_WARNING, "dropped %llu log lines: stderr did not accept them in time",
             (unsigned long long)n);
 }
 
@@ -154,11 +154,11 @@ static void *write_thread(void *arg)
         uint64_t n_lost = rc ? count_lines(piece, len) : 0;
         pthread_mutex_lock(&queue.lock);
         queue.n_dropped += n_lost;
-        uint64_t n_untold = rc ? 0 : queue.n_dropped - queue.n_told;
-        if (!n_untold) continue;
-        queue.n_told += n_untold;
+        uint64_t n_unreported = rc ? 0 : queue.n_dropped - queue.n_reported;
+        if (!n_unreported) continue;
+        queue.n_reported += n_unreported;
         pthread_mutex_unlock(&queue.lock);
-        tell_dropped(n_untold);
+        report_dropped(n_unreported);
         pthread_mutex_lock(&queue.lock);
     }
     return arg;

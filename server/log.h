@@ -1,11 +1,11 @@
 /* SPDX-License-Identifier: MIT */
 /*
- * The only writer to stderr. Control characters are escaped, and blanks and '=' inside the fields of
- * a text line, so nothing from outside can forge a line or a field, or drive a terminal.
+ * The only writer to stderr. Control characters are escaped, and spaces and '=' inside the fields of
+ * a text line, so input can neither forge a line or field nor control a terminal.
  *
- * A server's lines go through a bounded queue to a thread that writes them, so nobody who logs ever
+ * A server's lines go through a bounded queue to a thread that writes them, so a thread that logs never
  * waits for the reader of stderr. Lines for which the queue has no room, or which stderr refuses,
- * are dropped and counted; once writing works again a line says how many. Without the thread
+ * are dropped and counted; a later line says how many. Without the thread
  * (before srv_log_start, and in the other subcommands) lines are written by the caller.
  *
  * Threads: safe after srv_log_init, which runs before any other thread exists.
@@ -19,14 +19,15 @@
 
 enum srv_log_level { SRV_LOG_ERROR, SRV_LOG_WARNING, SRV_LOG_INFO, SRV_LOG_DEBUG };
 
-/* Names as the options have them; NULL: format auto, level info. */
+/* format and level: as the options name them; NULL: auto, info. */
 void srv_log_init(const char *format, const char *level);
 
-/* Starts the writing thread; signals must be blocked as it is to inherit that. 0 or -1 with err. */
+/* Starts the writing thread; it inherits the signal mask, so block signals first. Returns
+ * 0, or -1 with err. */
 int srv_log_start(char *err, size_t errlen);
 
-/* Waits until all lines are written, at most so long. For the end of the process: a thread that is
- * stuck in write(2) is left behind. */
+/* Waits until all lines are written, at most limit_ms. For the end of the process: a thread stuck in
+ * write(2) is left behind. */
 void srv_log_flush(int limit_ms);
 
 /* Lines dropped since the start. */
@@ -35,7 +36,7 @@ uint64_t srv_log_n_dropped(void);
 void srv_log(enum srv_log_level level, const char *format, ...)
     __attribute__((format(printf, 2, 3)));
 
-/* One line for each request: facts and texts that may come from outside. Strings may be NULL. */
+/* One line per request. Its texts may come from outside. Strings may be NULL. */
 struct srv_log_access {
     const char *request_id, *method, *path, *model, *endpoint, *finish_reason, *trace_parent,
         *session_id;

@@ -105,7 +105,7 @@ static int open_signals(struct serve *s, char *err, size_t errlen)
     s->signal_fd = signalfd(-1, &set, SFD_CLOEXEC | SFD_NONBLOCK);
     s->loaded_fd = eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK);
     if (s->signal_fd >= 0 && s->loaded_fd >= 0) return 0;
-    snprintf(err, errlen, "signals cannot be taken: %s", strerror(errno));
+    snprintf(err, errlen, "cannot receive signals: %s", strerror(errno));
     return -1;
 }
 
@@ -127,8 +127,9 @@ static void raise_fd_limit(const struct srv_config *c)
     if (getrlimit(RLIMIT_NOFILE, &limit) || limit.rlim_cur >= wanted) return;
     limit.rlim_cur = limit.rlim_max < wanted ? limit.rlim_max : wanted;
     if (setrlimit(RLIMIT_NOFILE, &limit) || limit.rlim_cur < wanted) {
-        srv_log(SRV_LOG_WARNING, "%llu descriptors are allowed, %llu wanted for max-connections %d",
-                (unsigned long long)limit.rlim_cur, (unsigned long long)wanted, c->max_connections);
+        srv_log(SRV_LOG_WARNING,
+                "max-connections %d needs %llu file descriptors; the limit is %llu",
+                c->max_connections, (unsigned long long)wanted, (unsigned long long)limit.rlim_cur);
     }
 }
 
@@ -163,7 +164,7 @@ static void warn_if_exposed(const char *option, const char *path)
     unsigned mode;
     if (!path || !file_is_exposed(path, &mode)) return;
     srv_log(SRV_LOG_WARNING,
-            "%s %s is open to every user of this machine (mode %04o); chmod o= keeps it from them",
+            "%s %s is readable by every user of this machine (mode %04o); chmod o= prevents that",
             option, path, mode);
 }
 
@@ -321,14 +322,12 @@ static void announce_ready(struct serve *s)
         (double)i->memory.logits_bytes / mib, (double)i->memory.answer_bytes / mib,
         (double)i->memory.limit_bytes / mib, i->load_seconds);
     if (!i->repeatable) {
-        srv_log(
-            SRV_LOG_WARNING,
-            "this machine's BLAS gives different bits from call to call; --gemm native does not");
+        srv_log(SRV_LOG_WARNING,
+                "the BLAS library gives different bits from call to call; use --gemm native");
     }
     if (app->is_demo) {
-        srv_log(SRV_LOG_WARNING,
-                "this is the demonstration model: a toy that tells little stories; "
-                "serve a real one with --model DIR or --model org/name");
+        srv_log(SRV_LOG_WARNING, "this is the demo model, a toy that tells short stories; "
+                                 "serve a real one with --model DIR or --model org/name");
     }
     show_first_call(s);
     srv_notify("READY=1\nSTATUS=Serving %s on %s", app->model_names[0], s->url);
@@ -366,10 +365,10 @@ static void monitor(struct serve *s)
     atomic_store(&s->server.stalled, stalled);
     atomic_store(&s->server.monitor_us, now_us);
     if (stalled && !was) {
-        srv_log(SRV_LOG_ERROR, "%d sequences wait, and no step has ended for %d ms",
+        srv_log(SRV_LOG_ERROR, "%d sequences are waiting and no engine step has finished for %d ms",
                 stats.n_running + stats.n_waiting, s->config->watchdog_ms);
     }
-    if (was && !stalled) srv_log(SRV_LOG_INFO, "the engine steps again");
+    if (was && !stalled) srv_log(SRV_LOG_INFO, "the engine is running again");
     if (!s->notify_us || stalled || now_us - s->notified_us < s->notify_us / 2) return;
     srv_notify("WATCHDOG=1");
     s->notified_us = now_us;
@@ -394,9 +393,9 @@ static void reload_keys(struct serve *s)
     char err[512];
     srv_notify("RELOADING=1\nMONOTONIC_USEC=%llu", (unsigned long long)clock_now_us());
     if (srv_keys_reload(s->server.keys, err, sizeof(err))) {
-        srv_log(SRV_LOG_ERROR, "the API keys stay as they are: %s", err);
+        srv_log(SRV_LOG_ERROR, "the API keys are unchanged: %s", err);
     } else {
-        srv_log(SRV_LOG_INFO, "the API keys have been read again");
+        srv_log(SRV_LOG_INFO, "read the API keys again");
         warn_if_exposed("api-key-file", s->config->api_key_file);
     }
     srv_notify("READY=1");
@@ -493,7 +492,7 @@ static void drain(struct serve *s)
     struct srv_server *server = &s->server;
     int n = atomic_load(&server->n_requests);
     atomic_store(&server->app.state, SRV_DRAINING);
-    srv_log(SRV_LOG_INFO, "draining: %d requests may end within %d ms", n,
+    srv_log(SRV_LOG_INFO, "draining: %d requests have %d ms to finish", n,
             s->config->drain_timeout_ms);
     srv_notify("STOPPING=1\nSTATUS=Draining\nEXTEND_TIMEOUT_USEC=%llu",
                1000ull * (unsigned)(s->config->drain_delay_ms + s->config->drain_timeout_ms +
@@ -505,7 +504,7 @@ static void drain(struct serve *s)
     srv_watch_close_idle(server->watch, true);
     if (wait_for_requests(s, s->config->drain_timeout_ms)) return;
 
-    srv_log(SRV_LOG_WARNING, "the drain time is over: ending %d requests",
+    srv_log(SRV_LOG_WARNING, "the drain time is over: stopping %d requests",
             atomic_load(&server->n_requests));
     if (s->loaded) eng_drain(server->app.engine);
     srv_watch_visit(server->watch, srv_request_stop);
@@ -514,7 +513,7 @@ static void drain(struct serve *s)
     srv_watch_visit(server->watch, srv_request_gone);
     srv_watch_close_all(server->watch);
     if (!wait_for_requests(s, GONE_GRACE_MS)) {
-        srv_log(SRV_LOG_ERROR, "%d requests do not end", atomic_load(&server->n_requests));
+        srv_log(SRV_LOG_ERROR, "%d requests did not end", atomic_load(&server->n_requests));
         end_process(EXIT_FAILURE);
     }
 }
@@ -596,7 +595,7 @@ int srv_cmd_serve(const struct srv_config *config)
         end_process(EXIT_SUCCESS);
     }
     drain(&s);
-    srv_log(SRV_LOG_INFO, "ending");
+    srv_log(SRV_LOG_INFO, "stopped");
     close_parts(&s);
     srv_log_flush(LOG_FLUSH_MS);
     return EXIT_SUCCESS;

@@ -235,8 +235,8 @@ static void log_refused_origin(const char *origin)
     static atomic_flag told = ATOMIC_FLAG_INIT;
     if (atomic_flag_test_and_set(&told)) return;
     srv_log(SRV_LOG_WARNING,
-            "a web page of %.100s may not use the API: --cors-origins does not name it (further "
-            "origins are refused without a line)",
+            "refused a web page of %.100s, an origin that --cors-origins does not name (later "
+            "refusals are not logged)",
             origin);
 }
 

@@ -160,7 +160,7 @@ def test_61_log_lines_cannot_be_forged():
     with Hearth() as h:
         h.get("/version")
         # the lines of the start, of which the last is the notice, and this request's
-        h.wait_until(lambda: all(any(w in line for line in h.log) for w in ("demonstration", '"event"')), 5)
+        h.wait_until(lambda: all(any(w in line for line in h.log) for w in ("demo model", '"event"')), 5)
         lines = len(h.log)
         odd = "%0d%0a{%22level%22:%22error%22}%1b[31m%e2%80%ae"
         h.get("/v1/models/" + odd, {"X-Request-Id": "a b", "traceparent": "\x1b[0m" + "t" * 5000})
@@ -173,7 +173,7 @@ def test_61_log_lines_cannot_be_forged():
             assert not re.search(r"[\x00-\x09\x0b-\x1f\x7f]", line)
     with Hearth("--log-format", "text") as h:
         h.get("/version")
-        h.wait_until(lambda: all(any(w in line for line in h.log) for w in ("demonstration", "path=/version")), 5)
+        h.wait_until(lambda: all(any(w in line for line in h.log) for w in ("demo model", "path=/version")), 5)
         lines = len(h.log)
         h.get("/v1/models/" + odd)
         h.wait_until(lambda: len(h.log) >= lines + 1, 5)

@@ -75,7 +75,7 @@ def test_check_config_tells_of_secrets_that_others_can_read():
         for mode, wanted in ((0o644, 1), (0o600, 0)):
             os.chmod(key, mode)
             status, _, err = run("serve", "--check-config", "--tls-cert-file", cert, "--tls-key-file", key)
-            lines = [l for l in err.splitlines() if "open to every user" in l]
+            lines = [l for l in err.splitlines() if "readable by every user" in l]
             assert status == 0 and len(lines) == wanted and all(key in l for l in lines), err
 
 
