@@ -1,8 +1,5 @@
 /* SPDX-License-Identifier: MIT */
-/*
- * Picks a kernel level, and the sizes that all levels share. No state: safe from any thread.
- */
-#include "engine/kernels/b12.h"
+/* Picks a kernel level, and how a weight is kept on it. No state: any thread. */
 #include "engine/kernels/kernels.h"
 #include "engine/kernels/levels.h"
 
@@ -76,16 +73,6 @@ bool kern_has_bf16(void)
     return (kern_cpu_flags() & KERN_CPU_AVX512_BF16) != 0;
 }
 
-size_t kern_panel_bytes(enum kern_wfmt fmt, int k_pad)
-{
-    static const size_t group_bytes[KERN_W_COUNT] = {
-        [KERN_W_F32] = 4096, [KERN_W_BF16] = 2048, [KERN_W_B12] = B12_GROUP_BYTES,
-        [KERN_W_I8] = 1088,  [KERN_W_I4] = 576,
-    };
-    size_t head = fmt == KERN_W_B12 ? b12_head_bytes(k_pad) : 0;
-    return head + (size_t)k_pad / KERN_GROUP * group_bytes[fmt];
-}
-
 enum kern_wfmt kern_kept_as(const struct kern *kern, enum kern_wfmt fmt, int k_pad)
 {
     bool coded = fmt == KERN_W_BF16 && kern->codes_bf16 && k_pad <= KERN_B12_MAX_K;
@@ -98,14 +85,4 @@ bool kern_pack_panel(const struct kern *kern, enum kern_wfmt fmt, enum kern_src 
     bool coded = fmt == KERN_W_B12;
     kern->pack_panel(coded ? KERN_W_BF16 : fmt, src, rows, k, k_pad, coded ? words : panel);
     return !coded || kern->encode_panel(words, k_pad, panel);
-}
-
-size_t kern_act_bytes(enum kern_afmt fmt, int k_pad)
-{
-    static const size_t group_bytes[KERN_A_COUNT] = {
-        [KERN_A_F32] = 128,
-        [KERN_A_BF16] = 64,
-        [KERN_A_I8] = 32 + sizeof(float) + sizeof(int32_t),
-    };
-    return (size_t)k_pad / KERN_GROUP * group_bytes[fmt];
 }
