@@ -12,17 +12,15 @@ import argparse
 import contextlib
 import http.client
 import json
-import os
 import random
 import statistics
-import subprocess
 import sys
-import tempfile
 import time
 
-from hearth_server import ROOT, Hearth
+from hearth_server import Hearth
 from proxies import PROXIES, Through, installed, proxy
 from test_disconnect import leave, start_request
+from tiny_models import random_model
 
 MEDIAN_MS, WORST_MS, SEED = 100, 200, 11
 
@@ -157,11 +155,7 @@ def main():
     p.add_argument("--rounds", type=int, default=10)
     p.add_argument("--only", help="one way: direct, haproxy ...")
     a = p.parse_args()
-    with tempfile.TemporaryDirectory() as scratch:
-        model = a.model or os.path.join(scratch, "model")
-        if not a.model:
-            maker = os.path.join(ROOT, "tests", "bench", "make_model.py")
-            subprocess.run([sys.executable, maker, model], check=True)
+    with random_model("smollm2-135m", a.model) as model:
         with Hearth("--model", model, "--parallel", "4", "--allowed-hosts", "*") as h, ways(h) as found:
             prompt = [5 + i * 7 % 250 for i in range(a.prompt_tokens)]
             stages = Stages(h, prompt)

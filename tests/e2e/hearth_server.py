@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: MIT
-"""A running `hearth serve` for tests: a free port, the ready line, HTTP and SSE helpers, a clean end.
+"""A running `hearth serve` for tests: a free port or a socket file, the ready line, HTTP and SSE helpers, a clean exit.
 
     with Hearth("--parallel", "8") as h:
         status, headers, body = h.post("/v1/completions", {"prompt": "Once", "max_tokens": 4})
@@ -7,13 +7,13 @@
 
 Standard library only. The binary is $HEARTH_BIN (default build/hearth).
 """
-import contextlib
 import http.client
 import json
 import os
 import re
 import signal
 import socket
+import ssl
 import subprocess
 import sys
 import tempfile
@@ -28,8 +28,17 @@ SKIPPED = 77
 START_SECONDS = 60 if not os.environ.get("HEARTH_SLOW") else 240
 
 
+# Runs the command that follows with an inherited socket as systemd passes it: descriptor 3, announced to this process.
+SOCKET_ACTIVATION = """import os, sys
+os.dup2(int(sys.argv[1]), 3)
+os.set_inheritable(3, True)
+os.environ.update(LISTEN_FDS="1", LISTEN_PID=str(os.getpid()))
+os.execv(sys.argv[2], sys.argv[2:])
+"""
+
+
 def reference(*parts):
-    """A path inside $HEARTH_REFERENCE; exits as skipped where that is unset."""
+    """A path inside $HEARTH_REFERENCE; exits as skipped if that is unset."""
     base = os.environ.get("HEARTH_REFERENCE")
     if not base:
         print("HEARTH_REFERENCE is not set; it names the directory of the reference data")
@@ -37,61 +46,55 @@ def reference(*parts):
     return os.path.join(base, *parts)
 
 
+def reference_model(name):
+    """The directory of a reference model: goldens/models has the random ones, models the public ones."""
+    inside = reference("goldens", "models", name)
+    return inside if os.path.isdir(inside) else reference("models", name)
+
+
 def enter_clients_venv():
-    """Starts the script anew with the interpreter of $HEARTH_VENV; exits as skipped where there is none."""
+    """Starts the script again with the interpreter of $HEARTH_VENV; exits as skipped if there is none."""
     if os.environ.get("HEARTH_IN_VENV"):
         return
     python = os.path.join(os.environ.get("HEARTH_VENV", ""), "bin", "python")
     if not os.path.exists(python):
-        print("HEARTH_VENV names no virtual environment with the Python clients; tests/run.sh makes one")
+        print("HEARTH_VENV is not a virtual environment with the Python clients; tests/run.sh makes one")
         sys.exit(SKIPPED)
     os.environ["HEARTH_IN_VENV"] = "1"
     os.execv(python, [python, *sys.argv])
 
 
-def link_demo(directory, *without):
-    """Links to the files of the demo model, but for some, in a directory."""
-    for name in os.listdir(DEMO):
-        path = os.path.join(DEMO, name)
-        if name not in without and os.path.isfile(path):
-            os.symlink(path, os.path.join(directory, name))
+class SocketFileConnection(http.client.HTTPConnection):
+    """HTTP over a socket file."""
 
+    def __init__(self, path, timeout):
+        super().__init__("localhost", timeout=timeout)
+        self.path = path
 
-@contextlib.contextmanager
-def demo_without(*names):
-    """A directory with the demo model, but for some of its files, until the end of the block."""
-    with tempfile.TemporaryDirectory() as directory:
-        link_demo(directory, *names)
-        yield directory
-
-
-@contextlib.contextmanager
-def serve_on_socket():
-    """A server on a socket file, which is yielded; it must end well."""
-    with tempfile.TemporaryDirectory() as directory:
-        path = os.path.join(directory, "hearth.sock")
-        p = subprocess.Popen([BIN, "serve", "--unix-socket", path], stderr=subprocess.PIPE, text=True)
-        try:
-            for line in p.stderr:
-                if "ready on" in line:
-                    break
-            yield path
-        finally:
-            p.send_signal(signal.SIGTERM)
-            p.communicate(timeout=20)
-        assert p.returncode == 0, p.returncode
+    def connect(self):
+        self.sock = socket.socket(socket.AF_UNIX)
+        self.sock.settimeout(self.timeout)
+        self.sock.connect(self.path)
 
 
 class Hearth:
-    """The server process. wait_ready=False returns as soon as the socket listens."""
+    """The server process.
 
-    def __init__(self, *args, env=None, wait_ready=True, command=None):
+    wait_ready=False: start() returns as soon as the socket listens. command: another command line than that of
+    $HEARTH_BIN. unix_socket=True: on a socket file in a directory of its own. listener: a listening socket that the
+    server inherits as from systemd. host, port, url or path say where it answers, log holds its lines so far.
+    """
+
+    def __init__(self, *args, env=None, wait_ready=True, command=None, unix_socket=False, listener=None):
         self.args = list(args)
         self.env = dict(os.environ, **(env or {}))
         self.wait_ready = wait_ready
-        self.command = command or [BIN, "serve", "--port", "0"]
+        self.command = command or [BIN, "serve", *([] if listener else ["--port", "0"])]
+        self.directory = tempfile.TemporaryDirectory() if unix_socket else None
+        self.listener = listener
         self.log = []
-        self.process = None
+        self.process = self.path = None
+        self.scheme = "http"
 
     def __enter__(self):
         self.start()
@@ -101,36 +104,49 @@ class Hearth:
         status = self.stop()
         passed = kind is None or (kind is SystemExit and not value.code)
         if passed and status != 0:
-            raise AssertionError(f"server ended with {status}:\n" + "".join(self.log[-40:]))
+            raise AssertionError(f"the server exits with {status}:\n" + "".join(self.log[-40:]))
         if not passed:
             shown = [line for line in self.log if '"/slots"' not in line]
             sys.stderr.write("".join(shown[-30:]))
 
-    def start(self):
-        self.process = subprocess.Popen(self.command + self.args, env=self.env,
-                                        stdin=subprocess.DEVNULL, stdout=subprocess.DEVNULL,
+    def launch(self):
+        """Starts the process and the thread that reads its log, and waits for nothing."""
+        command = self.command + self.args
+        if self.directory:
+            command += ["--unix-socket", os.path.join(self.directory.name, "hearth.sock")]
+        if self.listener:
+            command = [sys.executable, "-c", SOCKET_ACTIVATION, str(self.listener.fileno()), *command]
+        self.process = subprocess.Popen(command, env=self.env, stdin=subprocess.DEVNULL, stdout=subprocess.DEVNULL,
+                                        pass_fds=[self.listener.fileno()] if self.listener else [],
                                         stderr=subprocess.PIPE, text=True, errors="replace")
         self.ready = threading.Event()
         self.listening = threading.Event()
         self.reader = threading.Thread(target=self._read_log, daemon=True)
         self.reader.start()
+
+    def start(self):
+        self.launch()
         wanted = self.ready if self.wait_ready else self.listening
         deadline = time.monotonic() + START_SECONDS
         while not wanted.wait(0.02):
             if self.process.poll() is not None or time.monotonic() > deadline:
                 self.process.kill()
                 self.reader.join(5)
-                raise AssertionError("server did not start:\n" + "".join(self.log))
+                raise AssertionError("the server did not start:\n" + "".join(self.log))
 
     def _read_log(self):
         for line in self.process.stderr:
             self.log.append(line)
-            found = re.search(r"(ready|listening) on http://([\d.]+|localhost|\[[0-9a-f:]+\]):(\d+)", line)
+            found = re.search(r"(ready|listening) on (?:(https?)://([\d.]+|localhost|\[[0-9a-f:]+\]):(\d+)|unix:(\S+))", line)
             if found:
-                self.host, self.port = found.group(2).strip("[]"), int(found.group(3))
-                self.url = f"http://{found.group(2)}:{self.port}"
+                state, scheme, host, port, self.path = found.groups()
+                if self.path:
+                    self.url = f"unix:{self.path}"
+                else:
+                    self.scheme, self.host, self.port = scheme, host.strip("[]"), int(port)
+                    self.url = f"{scheme}://{host}:{port}"
                 self.listening.set()
-                if found.group(1) == "ready":
+                if state == "ready":
                     self.ready.set()
 
     def stop(self, how=signal.SIGTERM, timeout=60):
@@ -144,12 +160,29 @@ class Hearth:
             self.process.wait()
             status = "killed: it did not end"
         self.reader.join(5)
+        if self.directory and status == 0:
+            assert not os.path.exists(os.path.join(self.directory.name, "hearth.sock")), "the socket file is still there"
+            self.directory.cleanup()
         return status
 
     # ---- HTTP -----------------------------------------------------------------------------------
 
     def connect(self, timeout=120):
+        if self.path:
+            return SocketFileConnection(self.path, timeout)
+        if self.scheme == "https":  # certificates of tests are their own authority
+            return http.client.HTTPSConnection(self.host, self.port, timeout=timeout,
+                                               context=ssl._create_unverified_context())
         return http.client.HTTPConnection(self.host, self.port, timeout=timeout)
+
+    def open_socket(self, timeout=10, receive_buffer=0):
+        """A connected stream socket; receive_buffer: bytes the kernel takes for a client that does not read."""
+        s = socket.socket(socket.AF_UNIX if self.path else socket.AF_INET6 if ":" in self.host else socket.AF_INET)
+        s.settimeout(timeout)
+        if receive_buffer:
+            s.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, receive_buffer)
+        s.connect(self.path or (self.host, self.port))
+        return s
 
     def request(self, method, path, body=None, headers=None, timeout=120):
         """(status, headers with lower-case names, body bytes)"""
@@ -187,7 +220,7 @@ class Hearth:
 
     def raw(self, data, timeout=10, half_close=False):
         """Sends bytes as they are and returns all that comes back until the close or the timeout."""
-        with socket.create_connection((self.host, self.port), timeout=timeout) as s:
+        with self.open_socket(timeout) as s:
             s.sendall(data)
             if half_close:
                 s.shutdown(socket.SHUT_WR)
@@ -218,6 +251,40 @@ class Hearth:
                 raise AssertionError(f"{what}: not within {seconds} s")
             time.sleep(0.002)
         return time.monotonic() - start
+
+    def holds_for(self, condition, seconds, what="condition"):
+        """Polls that condition() stays true."""
+        start = time.monotonic()
+        while time.monotonic() - start < seconds:
+            assert condition(), f"{what}: not for {seconds} s"
+            time.sleep(0.01)
+
+    def wait_log(self, text, seconds=10):
+        """Waits for a line of the log that holds the text, and returns it."""
+        def lines():
+            return [line for line in list(self.log) if text in line]
+        self.wait_until(lines, seconds, f"a line with {text!r}")
+        return lines()[0]
+
+    def _toggle_engine(self, line):
+        lines = sum(line in l for l in self.log)
+        self.process.send_signal(signal.SIGUSR1)
+        self.wait_until(lambda: sum(line in l for l in self.log) > lines, 10, line)
+
+    def pause_engine(self):
+        """Holds the engine between two steps until resume_engine(); both need --debug-hooks on."""
+        self._toggle_engine("the engine is paused")
+
+    def resume_engine(self):
+        self._toggle_engine("the engine is running")
+
+    def admin(self):
+        """The same helpers for the listener of health and metrics (needs --metrics-port)."""
+        other = Hearth()
+        line = self.wait_log("health and metrics on")
+        other.host, other.port = "127.0.0.1", int(re.search(r"metrics on http://[\d.]+:(\d+)", line).group(1))
+        other.process = self.process
+        return other
 
     def memory_kib(self, field="VmRSS"):
         with open(f"/proc/{self.process.pid}/status", encoding="ascii") as f:

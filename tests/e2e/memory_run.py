@@ -27,7 +27,7 @@ def many_choices(h, rng):
 def drip_reader(h, rng):
     ids = [5 + rng.randrange(200) for _ in range(rng.choice([300, 1500]))]
     body = {"prompt": ids, "max_tokens": 4, "echo": True, "logprobs": rng.choice([5, 20]), "n": rng.choice([1, 4, 16])}
-    s = start_request(h, "/v1/completions", body, rcvbuf=4096)
+    s = start_request(h, "/v1/completions", body, receive_buffer=4096)
     s.settimeout(5)
     try:
         for _ in range(rng.randrange(8)):

@@ -11,102 +11,15 @@ import os
 import resource
 import shutil
 import socket
-import struct
 import subprocess
 import tempfile
 import time
 
-from hearth_server import BIN, DEMO, Hearth, link_demo, run_cases
+from hearth_server import BIN, DEMO, Hearth, run_cases
+from tiny_models import INDEX, DemoCopy, pack, subset, tensors
 
 LFS = b"version https://git-lfs.github.com/spec/v1\noid sha256:4d7a\nsize 12345\n"
 LIMIT_SECONDS = 5 if not os.environ.get("HEARTH_SLOW") else 30
-INDEX = "model.safetensors.index.json"
-
-
-# ---- safetensors, as far as the cases need them ------------------------------------------------------
-
-def read_weights(directory=DEMO):
-    """(header, data) of model.safetensors"""
-    with open(os.path.join(directory, "model.safetensors"), "rb") as f:
-        n = struct.unpack("<Q", f.read(8))[0]
-        return json.loads(f.read(n)), f.read()
-
-
-def pack(header, data, length=None):
-    text = json.dumps(header).encode() if not isinstance(header, bytes) else header
-    return struct.pack("<Q", len(text) if length is None else length) + text + data
-
-
-def tensors(header):
-    return sorted((n for n in header if n != "__metadata__"), key=lambda n: header[n]["data_offsets"])
-
-
-def subset(header, data, names):
-    """The file that holds only these tensors."""
-    out, blob = {}, b""
-    for name in names:
-        begin, end = header[name]["data_offsets"]
-        out[name] = dict(header[name], data_offsets=[len(blob), len(blob) + end - begin])
-        blob += data[begin:end]
-    return pack(out, blob)
-
-
-class Model:
-    """A copy of the demo model whose files are replaced one by one."""
-
-    def __enter__(self):
-        self.tmp = tempfile.TemporaryDirectory()
-        self.dir = os.path.join(self.tmp.name, "model")
-        os.mkdir(self.dir)
-        link_demo(self.dir)
-        return self
-
-    def __exit__(self, *_):
-        self.tmp.cleanup()
-
-    def path(self, name):
-        return os.path.join(self.dir, name)
-
-    def remove(self, name):
-        os.unlink(self.path(name))
-
-    def put(self, name, data):
-        if os.path.lexists(self.path(name)):
-            self.remove(name)
-        with open(self.path(name), "wb") as f:
-            f.write(data if isinstance(data, bytes) else json.dumps(data).encode())
-
-    def config(self, **changes):
-        with open(os.path.join(DEMO, "config.json"), encoding="utf-8") as f:
-            config = json.load(f)
-        config.update(changes)
-        self.put("config.json", config)
-
-    def tokenizer(self, change):
-        """change(the file as an object) edits it"""
-        with open(os.path.join(DEMO, "tokenizer.json"), encoding="utf-8") as f:
-            tokenizer = json.load(f)
-        change(tokenizer)
-        self.put("tokenizer.json", tokenizer)
-
-    def template(self, source):
-        self.put("chat_template.jinja", source.encode())
-
-    def weights(self, change):
-        """change(header, data) -> the bytes of the new file"""
-        self.put("model.safetensors", change(*read_weights()))
-
-    def shard(self):
-        """Two shards and an index; returns (header, data, names of each shard)."""
-        header, data = read_weights()
-        names = tensors(header)
-        parts = [names[::2], names[1::2]]
-        for i, part in enumerate(parts):
-            self.put(f"{i + 1}.safetensors", subset(header, data, part))
-        self.put(INDEX, {"weight_map": {n: f"{i + 1}.safetensors"
-                                        for i, part in enumerate(parts) for n in part}})
-        self.remove("model.safetensors")
-        return header, data, parts
 
 
 # ---- running ----------------------------------------------------------------------------------------
@@ -149,9 +62,9 @@ def score(directory):
 
 
 def refuse_all(cases):
-    """cases: (what, function of a Model, what the line says)"""
+    """cases: (what, function of a DemoCopy, what the line says)"""
     for what, change, says in cases:
-        with Model() as m:
+        with DemoCopy() as m:
             change(m)
             refused(m.dir, says, what)
 
@@ -190,7 +103,7 @@ def test_01_files_that_are_none():
     for i, name in enumerate(names):
         some = kinds if i < 2 else {"a pipe": os.mkfifo, "a directory": os.mkdir}
         for kind, make in some.items():
-            with Model() as m:
+            with DemoCopy() as m:
                 if name == INDEX:
                     m.remove("model.safetensors")
                 replace(m, name, make)
@@ -210,7 +123,7 @@ def test_01_options_that_name_no_file():
 
 
 def test_01_unreadable_file():
-    with Model() as m:
+    with DemoCopy() as m:
         shutil.copy(os.path.join(DEMO, "config.json"), m.path("copy"))
         m.remove("config.json")
         os.rename(m.path("copy"), m.path("config.json"))
@@ -223,11 +136,11 @@ def test_02_lfs_pointers():
     refuse_all([(name, lambda m, n=name: m.put(n, LFS), "git-lfs pointer")
                 for name in ("model.safetensors", "config.json", "generation_config.json", "tokenizer.json",
                              "tokenizer_config.json", "chat_template.jinja")])
-    with Model() as m:
+    with DemoCopy() as m:
         m.shard()
         m.put(INDEX, LFS)
         refused(m.dir, "git-lfs pointer", INDEX)
-    with Model() as m:
+    with DemoCopy() as m:
         m.shard()
         m.put("2.safetensors", LFS)
         refused(m.dir, "2.safetensors: is a git-lfs pointer", "shard")
@@ -247,7 +160,7 @@ def test_03_nothing_is_allocated_by_a_length():
     if os.environ.get("HEARTH_SLOW"):
         return  # sanitizers need more address space than this
     for length in (100000001, 1 << 31, 1 << 63, (1 << 64) - 1):
-        with Model() as m:
+        with DemoCopy() as m:
             m.weights(lambda h, d, n=length: pack(h, d, length=n))
             status, err, _ = run("inspect", m.dir, limit=little_memory)
             assert status == 1 and "memory" not in err and str(length) in err, (length, status, err)
@@ -302,7 +215,7 @@ def test_05_shapes_and_dtypes():
 
 
 def test_06_odd_but_legal():
-    with Model() as m:
+    with DemoCopy() as m:
         plain = score(m.dir)
 
         def odd(header, data):  # everything at an odd offset, beside tensors of no use
@@ -315,7 +228,7 @@ def test_06_odd_but_legal():
             return pack(out, bytes(5) + data)
         m.weights(odd)
         assert score(m.dir) == plain, "odd offsets"
-    with Model() as m:
+    with DemoCopy() as m:
         m.shard()
         assert score(m.dir) == plain, "two shards"
 
@@ -450,7 +363,7 @@ def test_09_patterns_made_to_backtrack():
     text = "a" * 50000 + "!"
     for regex in ("(a+)+$", "(a|aa)+$", "(a*)*b", "(?:a?){30}a{30}", "^(([a-z])+.)+[A-Z]([a-z])+$",
                   "(?=(a+))\\1b", "(x+x+)+y|(a+a+)+b"):
-        with Model() as m:
+        with DemoCopy() as m:
             with_pattern(regex)(m)
             start = time.monotonic()
             p = subprocess.run([BIN, "tokenize", "--model", m.dir], text=True, check=False, timeout=120,
@@ -471,7 +384,7 @@ def with_replacements(pattern, n=24):
 def test_09_normalizers_that_multiply():
     """Refused at load when their own pattern shows it, else by each request, without the memory."""
     refuse_all([("doubling steps", with_replacements({"String": "a"}), "16 times its length")])
-    with Model() as m:
+    with DemoCopy() as m:
         with_replacements({"Regex": "[ab]"})(m)
         with Hearth("--model", m.dir) as h:
             before = h.memory_kib()
@@ -534,7 +447,7 @@ def test_11_renders_are_bounded():
         "{% elif text == 'digits' %}{% for i in range(99999) %}{% set x = 1.5e300 | round(2) %}{% endfor %}"
         "{% elif text == 'memory' %}{% set x = 'x' * 66 * 1024 * 1024 %}"
         "{% elif text == 'ranges' %}{{ (text[0] ~ 'x') * 6000000 }}{% endif %}{{ text }}")
-    with Model() as m:
+    with DemoCopy() as m:
         m.template(source)
         with Hearth("--model", m.dir) as h:
             before = h.memory_kib()
@@ -553,7 +466,7 @@ def test_11_renders_are_bounded():
 
 def test_13_memory_that_is_not_there():
     """Refused at start, with the sums."""
-    with Model() as m:
+    with DemoCopy() as m:
         refused(m.dir, "KV cache", "8 MiB", "--memory", "8M", "--ctx-size", "2048", "--parallel", "64",
                 commands=("serve",))
         _, err, _ = run("serve", m.dir, "--memory", "8M", "--ctx-size", "2048", "--parallel", "64")
@@ -561,7 +474,7 @@ def test_13_memory_that_is_not_there():
 
 
 def test_good_model():
-    with Model() as m:
+    with DemoCopy() as m:
         status, err, _ = run("inspect", m.dir)
         assert status == 0 and not err, err
 

@@ -9,7 +9,8 @@ import subprocess
 import tempfile
 import threading
 
-from hearth_server import BIN, DEMO, Hearth, demo_without, run_cases, serve_on_socket
+from hearth_server import BIN, DEMO, Hearth, run_cases
+from tiny_models import demo_without
 
 
 def run(*args, timeout=120, **env):
@@ -147,9 +148,9 @@ def test_healthcheck():
 
 
 def test_healthcheck_of_a_socket_file():
-    with serve_on_socket() as path:
-        assert run("healthcheck", "unix:" + path)[0] == 0
-        assert run("healthcheck", HEARTH_UNIX_SOCKET=path)[0] == 0
+    with Hearth(unix_socket=True) as h:
+        assert run("healthcheck", h.url)[0] == 0
+        assert run("healthcheck", HEARTH_UNIX_SOCKET=h.path)[0] == 0
 
 
 if __name__ == "__main__":

@@ -11,7 +11,7 @@ import math
 import os
 import sys
 
-from hearth_server import Hearth, enter_clients_venv, reference
+from hearth_server import Hearth, enter_clients_venv, reference, reference_model
 
 enter_clients_venv()
 
@@ -20,11 +20,6 @@ try:
 except ImportError as e:
     print(e)
     sys.exit(77)
-
-
-def model_directory(name):
-    inside = reference("goldens", "models", name)
-    return inside if os.path.isdir(inside) else reference("models", name)
 
 
 def far_from(got, want):
@@ -99,7 +94,7 @@ class Model:
 def check_model(name, path):
     with open(path, encoding="utf-8") as f:
         golden = json.load(f)
-    with Hearth("--model", model_directory(name), "--numerics", "exact") as h:
+    with Hearth("--model", reference_model(name), "--numerics", "exact") as h:
         client = openai.OpenAI(base_url=h.url + "/v1", api_key="none", max_retries=0)
         model = Model(client, golden)
         model.check_ids()

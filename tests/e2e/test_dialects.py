@@ -6,7 +6,8 @@ import json
 import os
 import tempfile
 
-from hearth_server import Hearth, chunks, demo_without, parse_events, run_cases
+from hearth_server import Hearth, chunks, parse_events, run_cases
+from tiny_models import demo_without
 
 SERVER = None
 GREEDY = {"prompt": "Once upon a time", "max_tokens": 24, "temperature": 0}
@@ -460,7 +461,7 @@ def test_a_refused_preflight_is_logged_once():
         assert preflight(h, "https://good.example")
         for i in range(3):
             assert not preflight(h, f"https://bad{i}.example")
-        h.wait_until(lambda: any("bad2" in l or "bad0" in l for l in h.log), 5, "the line")
+        h.wait_until(lambda: any("bad2" in l or "bad0" in l for l in list(h.log)), 5, "the line")
         h.stop()
         told = [l for l in h.log if "cors-origins" in l]
         assert len(told) == 1 and "https://bad0.example" in told[0] and '"warning"' in told[0], told

@@ -12,22 +12,16 @@ import random
 import socket
 import statistics
 import struct
-import subprocess
-import sys
-import tempfile
 import threading
 import time
 
-from hearth_server import ROOT, Hearth
+from hearth_server import Hearth
+from tiny_models import random_model
 
 
-def start_request(h, path, body, rcvbuf=0):
+def start_request(h, path, body, receive_buffer=0):
     data = json.dumps(body).encode()
-    s = socket.socket()
-    s.settimeout(60)
-    if rcvbuf:
-        s.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, rcvbuf)
-    s.connect((h.host, h.port))
+    s = h.open_socket(60, receive_buffer)
     s.sendall(b"POST %s HTTP/1.1\r\nHost: %s:%d\r\nContent-Type: application/json\r\n"
               b"Connection: close\r\nContent-Length: %d\r\n\r\n"
               % (path.encode(), h.host.encode(), h.port, len(data)) + data)
@@ -47,9 +41,9 @@ def idle(h):
 
 def stage_prefill(h, body, n):
     """Row 67: before the first token, during a long prompt."""
+    computed = h.metrics()["hearth_computed_prompt_tokens_total"]
     s = start_request(h, "/v1/completions", dict(body, stream=True, max_tokens=4))
-    h.wait_until(lambda: h.slots()["running"] > 0, 20, "prefill started")
-    time.sleep(0.05)
+    h.wait_until(lambda: h.metrics()["hearth_computed_prompt_tokens_total"] > computed, 20, "a part is computed")
     return s
 
 
@@ -86,10 +80,11 @@ def check_queued(h, body):
     blockers = [stage_decode(h, body, 1) for _ in range(h.slots()["total"])]
     waiting = start_request(h, "/v1/completions", dict(body, max_tokens=4))
     h.wait_until(lambda: h.slots()["waiting"] == 1, 10, "request queued")
-    computed = h.metrics()
+    computed = h.metrics()["hearth_computed_prompt_tokens_total"]
     leave(waiting, False)
     seconds = h.wait_until(lambda: h.slots()["waiting"] == 0, 10, "queued request dropped")
     assert h.slots()["running"] == len(blockers)
+    assert h.metrics()["hearth_computed_prompt_tokens_total"] == computed
     for s in blockers:
         leave(s, False)
     h.wait_until(lambda: idle(h), 10, "all free")
@@ -159,12 +154,7 @@ def main():
     p.add_argument("--storm", type=float, default=2, help="seconds of half-closed connections")
     p.add_argument("--limit-ms", type=float, default=10000, help="of the slowest; 200 on a quiet machine")
     a = p.parse_args()
-    with tempfile.TemporaryDirectory() as scratch:
-        model = a.model
-        if not model:
-            model = os.path.join(scratch, "model")
-            maker = os.path.join(ROOT, "tests", "bench", "make_model.py")
-            subprocess.run([sys.executable, maker, model, "--shape", "small"], check=True)
+    with random_model(given=a.model) as model:
         body = {"prompt": [5 + i * 7 % 250 for i in range(a.prompt_tokens)], "temperature": 0,
                 "ignore_eos": True, "cache_prompt": False}
         with Hearth("--model", model, "--parallel", "4") as h:

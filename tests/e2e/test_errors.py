@@ -14,7 +14,7 @@ import threading
 import time
 
 from hearth_server import ROOT, Hearth, run_cases
-from test_bad_models import Model, pack
+from tiny_models import DemoCopy, pack
 
 SERVER = None
 SEEN = set()
@@ -146,15 +146,6 @@ def test_anthropic_dialect():
     assert got == 401 and a["error"]["type"] == "authentication_error", a
 
 
-def paused(h):
-    h.process.send_signal(signal.SIGUSR1)
-    h.wait_until(lambda: any("paused" in l for l in h.log), 5)
-
-
-def resumed(h):
-    h.process.send_signal(signal.SIGUSR1)
-
-
 def wait_for_waiting(h, n):
     h.wait_until(lambda: h.metrics()["hearth_sequences_waiting"] >= n, 20)
 
@@ -171,14 +162,14 @@ def hold(h, n):
 def test_queue():
     """429 when the queue is full, 503 when a request waited too long there, 504 at its own deadline."""
     with Hearth("--parallel", "1", "--max-queue", "1", "--debug-hooks", "on", "--queue-timeout-ms", "0") as h:
-        paused(h)
+        h.pause_engine()
         threads = hold(h, 2)
         ask("POST", "/v1/completions", BODY, JSON, 429, "queue_full", server=h)
-        resumed(h)
+        h.resume_engine()
         for t in threads:
             t.join()
     with Hearth("--parallel", "1", "--debug-hooks", "on", "--queue-timeout-ms", "300", "--watchdog-ms", "200") as h:
-        paused(h)
+        h.pause_engine()
         held = []
         for headers in ({}, {"x-request-deadline-ms": "200"}):
             held.append(threading.Thread(target=lambda hd=headers: got.append(h.request(
@@ -191,7 +182,7 @@ def test_queue():
         h.wait_until(lambda: h.get("/healthz")[0] == 503, 10, "the watchdog's word")
         ask("GET", "/healthz", None, {}, 503, "server_overloaded", server=h)
         h.wait_until(lambda: time.monotonic() > over, 5)
-        resumed(h)
+        h.resume_engine()
         for t in held:
             t.join()
         for status, head, body in got:
@@ -209,7 +200,7 @@ def test_loading_and_draining():
     h = Hearth("--drain-delay-ms", "1500")
     h.start()
     h.process.send_signal(signal.SIGTERM)
-    h.wait_until(lambda: "draining" in "".join(h.log), 5)
+    h.wait_log("draining", 5)
     ask("GET", "/readyz", None, {}, 503, "shutting_down", server=h)
     assert h.stop(how=0) == 0
 
@@ -231,7 +222,7 @@ def poison(header, data):
 
 def test_83_internal_error_of_one_request():
     """What the engine cannot compute is that request's 500; the others go on, with the answers they have alone."""
-    with Model() as m:
+    with DemoCopy() as m:
         m.weights(poison)
         m.config(tie_word_embeddings=False)
         with Hearth("--model", m.dir, "--parallel", "4") as h:

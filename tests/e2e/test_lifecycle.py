@@ -1,22 +1,19 @@
 #!/usr/bin/env python3
 # SPDX-License-Identifier: MIT
 """The process: start, loading, signals, drain, watchdog, notification, sockets handed in."""
-import contextlib
-import http.client
 import json
 import os
 import re
 import shutil
 import signal
 import socket
-import ssl
 import subprocess
-import sys
 import tempfile
 import threading
 import time
 
-from hearth_server import BIN, DEMO, Hearth, demo_without, run_cases, serve_on_socket
+from hearth_server import BIN, DEMO, Hearth, chunks, run_cases
+from tiny_models import demo_without
 
 BODY = {"prompt": "Once upon a time", "max_tokens": 4, "temperature": 0}
 SLOW = bool(os.environ.get("HEARTH_SLOW"))
@@ -195,31 +192,28 @@ def test_78_sigterm_while_idle():
 
 def test_79_drain_lets_streams_end():
     """Readiness falls at once, new connections are refused, all that runs or waits ends well."""
-    h = Hearth("--parallel", "2", "--metrics-port", "0", "--max-queue", "64", "--drain-timeout-ms", "60000")
+    h = Hearth("--parallel", "2", "--metrics-port", "0", "--max-queue", "64", "--drain-timeout-ms", "60000",
+               "--debug-hooks", "on")
     h.start()
-    h.wait_until(lambda: any("health and metrics on" in line for line in h.log), 5)
-    admin = int([l for l in h.log if "health and metrics on" in l][0].split("metrics on http://127.0.0.1:")[1].split('"')[0])
     kept = h.connect()  # an idle kept-alive connection
     kept.request("GET", "/version")
     kept.getresponse().read()
     results = []
 
     def client():
-        events = list(h.stream("/v1/completions", dict(BODY, max_tokens=200 if SLOW else 1500, ignore_eos=True, stream=True)))
+        events = list(h.stream("/v1/completions", dict(BODY, max_tokens=200 if SLOW else 600, ignore_eos=True, stream=True)))
         results.append(events[-1][1] if len(events) > 10 else f"{len(events)} events")
 
     threads = [threading.Thread(target=client) for _ in range(16)]
-    h.process.send_signal(signal.SIGSTOP)  # all requests are there before anything is answered
+    h.pause_engine()  # all requests are there before anything is answered
     for t in threads:
         t.start()
-    time.sleep(0.3)
-    h.process.send_signal(signal.SIGCONT)
+    h.wait_until(lambda: h.metrics()["hearth_sequences_waiting"] == 16, 30, "all requests are queued")
+    h.resume_engine()
     h.wait_until(lambda: h.metrics()["hearth_sequences_running"] >= 2, 10)
     h.process.send_signal(signal.SIGTERM)
-    probe = http.client.HTTPConnection("127.0.0.1", admin, timeout=10)
-    h.wait_until(lambda: "draining" in "".join(h.log), 5)
-    probe.request("GET", "/readyz")
-    assert probe.getresponse().status == 503
+    h.wait_log("draining", 5)
+    assert h.admin().get("/readyz")[0] == 503
     h.wait_until(lambda: not can_connect(h), 5, "new connections are refused")
     for t in threads:
         t.join(60)
@@ -234,7 +228,7 @@ def test_79_drain_delay():
     h.start()
     c, r = open_stream(h, max_tokens=300 if SLOW else 1900, n=4)
     h.process.send_signal(signal.SIGTERM)
-    h.wait_until(lambda: "draining" in "".join(h.log), 5)
+    h.wait_log("draining", 5)
     status, head, _ = h.post("/v1/completions", BODY)
     assert status == 200 and head["connection"] == "close"
     assert h.get("/readyz")[0] == 503 and h.get("/healthz")[0] == 200
@@ -287,8 +281,7 @@ def test_80_drain_time_over():
                "--drain-timeout-ms", "300", "--queue-timeout-ms", "60000", "--debug-hooks", "on")
     h.start()
     c, r = open_stream(h)
-    h.process.send_signal(signal.SIGUSR1)  # the engine stands still: nothing can end in time
-    h.wait_until(lambda: any("paused" in l for l in h.log), 5)
+    h.pause_engine()  # nothing can end in time
     waiting = []
     t = threading.Thread(target=lambda: waiting.append(h.post("/v1/completions", BODY)))
     t.start()
@@ -306,13 +299,11 @@ def test_80_shutdown_with_readers_that_do_not_read():
     h.start()
     held = []
     for _ in range(2):
-        s = socket.socket()
-        s.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, 4096)
-        s.connect((h.host, h.port))
-        data = json.dumps({"prompt": "a", "max_tokens": 1500, "ignore_eos": True, "stream": True, "logprobs": 5}).encode()
+        s = h.open_socket(receive_buffer=4096)
+        data = json.dumps({"prompt": "a", "max_tokens": 100000, "ignore_eos": True, "stream": True, "logprobs": 5}).encode()
         s.sendall(b"POST /v1/completions HTTP/1.1\r\nHost: localhost\r\nContent-Length: %d\r\n\r\n" % len(data) + data)
         held.append(s)
-    h.wait_until(lambda: h.metrics()["hearth_endpoint_requests_total{endpoint=\"metrics\"}"] > 2, 5)
+    h.wait_until(lambda: h.metrics()["hearth_sequences_running"] == 2, 10, "both have begun")
     assert h.stop() == 0, h.log[-5:]
     for s in held:
         s.close()
@@ -322,10 +313,9 @@ def test_81_second_signal_ends_at_once():
     h = Hearth("--drain-timeout-ms", "60000", "--debug-hooks", "on")
     h.start()
     c, r = open_stream(h)
-    h.process.send_signal(signal.SIGUSR1)
-    h.wait_until(lambda: any("paused" in l for l in h.log), 5)
+    h.pause_engine()
     h.process.send_signal(signal.SIGTERM)
-    h.wait_until(lambda: "draining" in "".join(h.log), 5)
+    h.wait_log("draining", 5)
     start = time.monotonic()
     assert h.stop(signal.SIGTERM) == 128 + signal.SIGTERM
     assert time.monotonic() - start < 2
@@ -358,17 +348,16 @@ def test_81_sighup_reads_the_keys_again():
 def test_82_stuck_engine_fails_liveness():
     with Hearth("--watchdog-ms", "500", "--debug-hooks") as h:
         assert h.get("/healthz")[0] == 200
-        h.process.send_signal(signal.SIGUSR1)
-        h.wait_until(lambda: any("paused" in l for l in h.log), 5)
-        time.sleep(0.8)
-        assert h.get("/healthz")[0] == 200  # nothing waits: standing still is no fault
+        h.pause_engine()
+        # nothing waits: a paused engine is no fault
+        h.holds_for(lambda: h.get("/healthz")[0] == 200, 0.8, "liveness while nothing waits")
         t = threading.Thread(target=lambda: h.post("/v1/completions", BODY))
         t.start()
         took = h.wait_until(lambda: h.get("/healthz")[0] == 503, 5, "liveness fails")
         assert took > 0.3, took
         assert any("no engine step has finished" in l for l in h.log)
         assert h.get("/readyz")[0] == 200
-        h.process.send_signal(signal.SIGUSR1)
+        h.resume_engine()
         h.wait_until(lambda: h.get("/healthz")[0] == 200, 5, "liveness comes back")
         t.join(10)
 
@@ -376,23 +365,23 @@ def test_82_stuck_engine_fails_liveness():
 def test_idle_uses_no_cpu():
     with Hearth() as h:
         h.post("/v1/completions", BODY)
-        time.sleep(0.3)
+        h.wait_until(lambda: h.metrics()["hearth_sequences_running"] == 0)
 
-        def ticks():
-            with open(f"/proc/{h.process.pid}/stat", encoding="ascii") as f:
-                fields = f.read().rsplit(")", 1)[1].split()
-            return int(fields[11]) + int(fields[12])
-        before = ticks()
-        time.sleep(2)
-        used = (ticks() - before) / os.sysconf("SC_CLK_TCK") / 2
+        def cpu_seconds():
+            total = 0
+            for task in os.listdir(f"/proc/{h.process.pid}/task"):
+                with open(f"/proc/{h.process.pid}/task/{task}/schedstat", encoding="ascii") as f:
+                    total += int(f.read().split()[0])
+            return total / 1e9
+        before, seconds = cpu_seconds(), 1
+        time.sleep(seconds)  # the time that is measured
+        used = (cpu_seconds() - before) / seconds
         assert used < 0.02, f"{used:.1%} of a core while idle"
 
 
 def test_unix_socket():
-    with serve_on_socket() as path, socket.socket(socket.AF_UNIX) as s:
-        s.connect(path)
-        s.sendall(b"GET /readyz HTTP/1.1\r\nHost: localhost\r\nConnection: close\r\n\r\n")
-        assert b"200" in s.recv(65536)
+    with Hearth(unix_socket=True) as h:
+        assert h.get("/readyz")[0] == 200
 
 
 def test_healthcheck_command():
@@ -409,14 +398,9 @@ def test_healthcheck_command():
 def test_metrics_listener():
     """Health and metrics without a key on their own port, and nothing else there."""
     with Hearth("--metrics-port", "0", env={"HEARTH_API_KEY": "k"}) as h:
-        line = [l for l in h.log if "health and metrics on" in l][0]
-        port = int(line.split("metrics on http://127.0.0.1:")[1].split('"')[0])
-        def get(path, method="GET"):
-            c = http.client.HTTPConnection("127.0.0.1", port, timeout=10)
-            c.request(method, path)
-            return c.getresponse().status
-        assert get("/metrics") == 200 and get("/readyz") == 200 and get("/healthz") == 200
-        assert get("/v1/models") == 404 and get("/v1/completions", "POST") == 404
+        admin = h.admin()
+        assert all(admin.get(path)[0] == 200 for path in ("/metrics", "/readyz", "/healthz"))
+        assert admin.get("/v1/models")[0] == 404 and admin.post("/v1/completions", {})[0] == 404
         assert h.get("/metrics")[0] == 401 and h.get("/readyz")[0] == 200
 
 
@@ -479,23 +463,10 @@ def test_tls():
         key, cert = os.path.join(d, "key.pem"), os.path.join(d, "cert.pem")
         subprocess.run([openssl, "req", "-x509", "-newkey", "rsa:2048", "-nodes", "-days", "2", "-subj",
                         "/CN=localhost", "-keyout", key, "-out", cert], check=True, capture_output=True)
-        p = subprocess.Popen([BIN, "serve", "--port", "0", "--tls-key-file", key, "--tls-cert-file", cert],
-                             stderr=subprocess.PIPE, text=True)
-        for line in p.stderr:
-            if "ready on https://" in line:
-                break
-        port = int(line.split("https://127.0.0.1:")[1].split(" ")[0])
-        context = ssl.create_default_context()
-        context.check_hostname, context.verify_mode = False, ssl.CERT_NONE
-        c = http.client.HTTPSConnection("127.0.0.1", port, timeout=30, context=context)
-        c.request("POST", "/v1/completions", json.dumps(dict(BODY, stream=True)), {"Content-Type": "application/json"})
-        r = c.getresponse()
-        assert r.status == 200 and r.read().endswith(b"data: [DONE]\n\n")
-        c.close()
-        check_tls_versions(openssl, port)
-        p.send_signal(signal.SIGTERM)
-        p.stderr.read()
-        assert p.wait(30) == 0
+        with Hearth("--tls-key-file", key, "--tls-cert-file", cert) as h:
+            assert h.scheme == "https" and h.post("/v1/completions", BODY)[0] == 200
+            assert chunks(h.stream("/v1/completions", dict(BODY, stream=True)))
+            check_tls_versions(openssl, h.port)
         with open(cert, "w", encoding="ascii") as f:
             f.write("nonsense")
         status, _, err, _ = run("serve", "--port", "0", "--tls-key-file", key, "--tls-cert-file", cert)
@@ -543,55 +514,18 @@ def test_notification():
         assert wait_for_end(h) == 0
 
 
-@contextlib.contextmanager
-def start_on(listener, *args):
-    """A server that is handed this listening socket as systemd does it: descriptor 3."""
-    script = (f"import os,sys; os.dup2({listener.fileno()}, 3); os.set_inheritable(3, True); "
-              f"os.environ.update(LISTEN_FDS='1', LISTEN_PID=str(os.getpid())); "
-              f"os.execv(sys.argv[1], sys.argv[1:])")
-    p = subprocess.Popen([sys.executable, "-c", script, BIN, "serve", *args], pass_fds=[listener.fileno()],
-                         stderr=subprocess.PIPE, text=True)
-    try:
-        yield p
-    finally:
-        p.kill()
-        p.communicate()
-
-
-def wait_for_line(process, text):
-    """The first line of the log that holds the text."""
-    for line in process.stderr:
-        if text in line:
-            return line
-    raise AssertionError(f"no line with {text!r}; status {process.wait(10)}")
-
-
-def end(process):
-    process.send_signal(signal.SIGTERM)
-    process.stderr.read()
-    assert process.wait(30) == 0, process.returncode
-
-
 def refusal_on(listener, *args):
-    """What a server says that must not start on this socket."""
-    with start_on(listener, *args) as p:
-        try:
-            _, err = p.communicate(timeout=20)
-        except subprocess.TimeoutExpired:
-            raise AssertionError("the server started") from None
-    assert p.returncode > 0, p.returncode
-    return err
-
-
-def models_status(port):
-    c = http.client.HTTPConnection("127.0.0.1", port, timeout=30)
+    """The log of a server that must not start on this socket."""
+    h = Hearth(*args, listener=listener)
+    h.launch()
     try:
-        c.request("GET", "/v1/models")
-        return c.getresponse().status
-    except OSError as e:
-        return str(e)
-    finally:
-        c.close()
+        status = h.process.wait(20)
+    except subprocess.TimeoutExpired:
+        h.stop(signal.SIGKILL)
+        raise AssertionError("the server started") from None
+    h.stop()
+    assert status > 0, status
+    return "".join(h.log)
 
 
 def test_socket_activation():
@@ -599,19 +533,15 @@ def test_socket_activation():
     with socket.create_server(("127.0.0.1", 0)) as s:
         port = s.getsockname()[1]
         for n in (1, 2):
-            with start_on(s) as p:
-                line = wait_for_line(p, "ready on")
-                assert f":{port}" in line, line
-                assert models_status(port) == 200, f"server {n}: {models_status(port)}"
-                end(p)
+            with Hearth(listener=s) as h:
+                assert h.port == port, (h.port, port)
+                assert h.get("/v1/models")[0] == 200, f"server {n}"
         # nor does a server take it away that cannot load its model
         assert "memory" in refusal_on(s, "--memory", "8M", "--ctx-size", "1024", "--parallel", "64")
         # a client that comes between two servers waits for the next one and is served by it
-        with socket.create_connection(("127.0.0.1", port), timeout=60) as early, start_on(s) as p:
+        with socket.create_connection(("127.0.0.1", port), timeout=60) as early, Hearth(listener=s):
             early.sendall(b"GET /readyz HTTP/1.1\r\nHost: localhost\r\nConnection: close\r\n\r\n")
-            wait_for_line(p, "ready on")
             assert early.recv(100).startswith(b"HTTP/1.1 "), "not served"
-            end(p)
 
 
 def test_socket_activation_keeps_the_socket_file():
@@ -620,26 +550,19 @@ def test_socket_activation_keeps_the_socket_file():
         s.bind(path)
         s.listen()
         for args in (("--unix-socket", path), ()):
-            with start_on(s, *args) as p:
-                wait_for_line(p, "ready on")
-                with socket.socket(socket.AF_UNIX) as c:  # whatever the Host: no name leads to a path
-                    c.connect(path)
-                    c.sendall(b"GET /v1/models HTTP/1.1\r\nHost: any.name\r\nConnection: close\r\n\r\n")
-                    assert c.recv(100).startswith(b"HTTP/1.1 200"), "refused"
-                end(p)
+            with Hearth(*args, listener=s) as h:  # whatever the Host: no name leads to a path
+                assert h.get("/v1/models", {"Host": "any.name"})[0] == 200, "refused"
             assert os.path.exists(path), "the server removed a socket file that is not its own"
 
 
-def test_socket_activation_judges_the_real_address():
-    """A public socket that is handed in needs a key as much as --host 0.0.0.0 does."""
+def test_socket_activation_checks_the_real_address():
+    """A public inherited socket needs a key as much as --host 0.0.0.0 does."""
     with socket.create_server(("0.0.0.0", 0)) as s:
         assert "--allow-public-without-key" in refusal_on(s)
-        with start_on(s, "--allow-public-without-key") as p:
-            wait_for_line(p, "ready on")
-            end(p)
-    with socket.create_server(("127.0.0.1", 0)) as s, start_on(s, "--host", "0.0.0.0") as p:
-        wait_for_line(p, "ready on")  # --host is not used, so it asks for no key
-        end(p)
+        with Hearth("--allow-public-without-key", listener=s):
+            pass
+    with socket.create_server(("127.0.0.1", 0)) as s, Hearth("--host", "0.0.0.0", listener=s):
+        pass  # --host is not used, so the server needs no key
 
 
 def test_socket_activation_with_no_listening_socket():

@@ -4,7 +4,6 @@
 import concurrent.futures
 import json
 import os
-import signal
 import socket
 import tempfile
 import threading
@@ -235,14 +234,13 @@ def serve_in_order(policy, jobs):
                 status, _, _ = h.post("/v1/completions", dict(BODY, max_tokens=400, **more),
                                       {"Authorization": f"Bearer {key}"})
                 order.append((name, status))
-            h.process.send_signal(signal.SIGUSR1)
-            h.wait_until(lambda: any("paused" in line for line in h.log), 10, "paused")
+            h.pause_engine()
             threads = []
             for name, key, priority in jobs:
                 threads.append(threading.Thread(target=ask, args=(name, key), kwargs={"priority": priority}))
                 threads[-1].start()
                 h.wait_until(lambda: slots()["waiting"] == len(threads), 10, "queued")
-            h.process.send_signal(signal.SIGUSR1)
+            h.resume_engine()
             for t in threads:
                 t.join()
             assert all(status == 200 for _, status in order), order
@@ -261,7 +259,6 @@ def test_priority_of_another_key():
 def test_prefix_cache():
     with Hearth("--parallel", "8") as h:
         prefix = [5 + i * 3 % 200 for i in range(320)]
-        fresh = h.metrics()
         def body(i, **kw):
             return dict(BODY, prompt=prefix + [10 + i], max_tokens=8, return_token_ids=True, **kw)
         cold = [h.post("/v1/completions", body(i, cache_prompt=False))[2] for i in range(4)]
@@ -336,8 +333,7 @@ def test_86_answers_have_a_budget():
         assert status == 413 and answer["error"]["code"] == "request_too_large", (status, answer)
         for number in ("4 prompts", "16 choices", "2000 tokens", "21 log-probabilities", "16 MiB"):
             assert number in answer["error"]["message"], answer
-        h.process.send_signal(signal.SIGUSR1)
-        h.wait_until(lambda: any("paused" in line for line in h.log), 10, "paused")
+        h.pause_engine()
         held = [start_request(h, "/v1/completions", large) for _ in range(2)]
         h.wait_until(lambda: h.slots()["waiting"] == 32, 10, "two wait")
         status, head, answer = h.post("/v1/completions", large)
@@ -348,7 +344,7 @@ def test_86_answers_have_a_budget():
         leave(held.pop(), reset=False)
         h.wait_until(lambda: h.slots()["waiting"] == 17, 10, "one has left")
         leave(held.pop(), reset=False)
-        h.process.send_signal(signal.SIGUSR1)
+        h.resume_engine()
         small.join()
         h.wait_until(lambda: h.slots()["running"] == 0, 60, "idle")
         assert h.post("/v1/completions", dict(large, stop="e"))[0] == 200
@@ -377,7 +373,7 @@ def test_86_large_answers_come_in_pieces():
                 assert one[key] == many_choices[key], key
         # A client that reads slowly gets all of it, one that leaves costs nothing.
         for stays in (True, False):
-            s = start_request(h, "/v1/completions", dict(scored, n=4), rcvbuf=4096)
+            s = start_request(h, "/v1/completions", dict(scored, n=4), receive_buffer=4096)
             answer = b""
             while (chunk := s.recv(16384)) and (stays or len(answer) < 100000):
                 answer += chunk

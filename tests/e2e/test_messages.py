@@ -11,7 +11,8 @@ import shutil
 import subprocess
 import tempfile
 
-from hearth_server import BIN, DEMO, START_SECONDS, Hearth, demo_without, run_cases
+from hearth_server import BIN, DEMO, START_SECONDS, Hearth, run_cases
+from tiny_models import demo_without
 
 LINKS = {"HEARTH_PORT": "tcp://10.96.36.139:80", "HEARTH_METRICS_PORT": "tcp://10.96.36.140:9090",
          "HEARTH_SERVICE_HOST": "10.96.36.139", "HEARTH_SERVICE_PORT": "80", "HEARTH_SERVICE_PORT_HTTP": "80",
