@@ -14,7 +14,7 @@ command -v "$cc" >/dev/null && [ -n "$qemu" ] || {
 mkdir -p "$work"
 rm -f "$work"/*.o
 flags="-std=gnu11 -D_GNU_SOURCE -ffp-contract=off -fno-math-errno -Wall -Wextra -I$root"
-for f in ref select cpu neon; do
+for f in ref select cpu layout neon; do
     "$cc" $flags -O3 -c "$root/engine/kernels/$f.c" -o "$work/$f.o"
 done
 # -O2: gcc 12 fails in its vectoriser on the check at -O3
