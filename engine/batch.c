@@ -19,11 +19,6 @@ static const char *const NO_PAGE = "a reserved page of KV cache was not to be ha
 
 /* ---- memory -------------------------------------------------------------------------------- */
 
-static int max_pages_of(int64_t ctx)
-{
-    return (int)((ctx + KV_PAGE_TOKENS - 1) / KV_PAGE_TOKENS);
-}
-
 static void tell_free(struct batch *b)
 {
     atomic_store(&b->n_free_slots, b->p.n_parallel - b->n_running);
@@ -36,7 +31,8 @@ static int init_seqs(struct batch *b)
     b->slots = calloc((size_t)n, sizeof(*b->slots));
     if (!b->slots) return -1;
     for (int i = 0; i < n; i++)
-        if (seq_init(&b->slots[i], max_pages_of(b->p.ctx), b->p.model.vocab, b->p.model.d_model))
+        if (seq_init(&b->slots[i], (int)kv_pages_of(b->p.ctx), b->p.model.vocab,
+                     b->p.model.d_model))
             return -1;
     return 0;
 }
@@ -90,7 +86,7 @@ void batch_finish(struct batch *b)
 int64_t batch_bytes(int n_parallel, int n_threads, int64_t n_pages, int64_t ctx, int32_t vocab,
                     int d_model)
 {
-    int64_t one = seq_bytes(max_pages_of(ctx), vocab, d_model) +
+    int64_t one = seq_bytes((int)kv_pages_of(ctx), vocab, d_model) +
                   (int64_t)sizeof(struct batch_draw) + (int64_t)sizeof(struct seq) +
                   (int64_t)sizeof(struct fwd_segment);
     return n_parallel * one + n_threads * sampler_bytes(vocab) + prefix_bytes(n_pages);

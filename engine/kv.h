@@ -23,6 +23,12 @@
 
 enum { KV_PAGE_TOKENS = 32 };
 
+/* Pages that hold n_tokens positions. */
+static inline int64_t kv_pages_of(int64_t n_tokens)
+{
+    return (n_tokens + KV_PAGE_TOKENS - 1) / KV_PAGE_TOKENS;
+}
+
 struct kv_layout {
     int n_layers, n_kv_heads, d_head;
     int d_pad; /* d_head up to a multiple of 32 */

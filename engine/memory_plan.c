@@ -7,9 +7,9 @@
 #include <stdbool.h>
 #include <stdio.h>
 #include <stdlib.h>
-#include <string.h>
 #include <unistd.h>
 
+#include "base/cgroup.h"
 #include "engine/batch.h"
 #include "engine/kv.h"
 #include "engine/model/model.h"
@@ -19,81 +19,33 @@ enum { MIN_CTX_TOKENS = 256 };
 
 /* ---- the limit ----------------------------------------------------------------------------- */
 
-/* The number in a file of one line, INT64_MAX for "max", for no file, and for what is no number. */
-static int64_t read_limit(const char *dir, const char *name)
-{
-    char path[4400], line[64];
-    int len = snprintf(path, sizeof(path), "%s/%s", dir, name);
-    FILE *f = len > 0 && (size_t)len < sizeof(path) ? fopen(path, "re") : NULL;
-    if (!f) return INT64_MAX;
-    char *got = fgets(line, sizeof(line), f);
-    fclose(f);
-    if (!got) return INT64_MAX;
-    char *end;
-    errno = 0;
-    long long n = strtoll(line, &end, 10);
-    return errno == 0 && end != line && n > 0 ? n : INT64_MAX;
-}
-
 static int64_t min_i64(int64_t a, int64_t b)
 {
     return a < b ? a : b;
 }
 
-/* The tightest limit from a group up to the mount point: every level above binds too. */
-static int64_t tightest(const char *root, const char *mount, const char *group, const char *name)
+/* The number in a group's file; "max" and nonsense are no limit. */
+static void take_limit(void *ctx, const char *dir, int version)
 {
-    char dir[4300];
-    int len = snprintf(dir, sizeof(dir), "%s%s%s", root, mount, group);
-    if (len < 0 || (size_t)len >= sizeof(dir)) return INT64_MAX;
-    size_t stem = strlen(root) + strlen(mount);
-    int64_t best = read_limit(dir, name);
-    for (char *slash; (slash = strrchr(dir + stem, '/')) != NULL;) {
-        *slash = '\0';
-        best = min_i64(best, read_limit(dir, name));
-    }
-    return best;
-}
-
-/* One line of /proc/self/cgroup: "0::/group" (version 2), or "4:memory:/group". */
-static int64_t line_limit(const char *root, char *line)
-{
-    line[strcspn(line, "\n")] = '\0';
-    char *controllers = strchr(line, ':');
-    char *group = controllers ? strchr(controllers + 1, ':') : NULL;
-    if (!group) return INT64_MAX;
-    *group++ = '\0';
-    controllers++;
-    if (!*controllers) return tightest(root, "/sys/fs/cgroup", group, "memory.max");
-    if (!strstr(controllers, "memory")) return INT64_MAX;
-    return tightest(root, "/sys/fs/cgroup/memory", group, "memory.limit_in_bytes");
-}
-
-static int64_t cgroup_limit(const char *root)
-{
-    char path[4200], line[4096];
-    snprintf(path, sizeof(path), "%s/proc/self/cgroup", root);
-    FILE *f = fopen(path, "re");
-    int64_t best = INT64_MAX;
-    while (f && fgets(line, sizeof(line), f))
-        best = min_i64(best, line_limit(root, line));
-    if (f) fclose(f);
-    return best;
+    int64_t *best = ctx;
+    char line[64], *end;
+    const char *name = version == 2 ? "memory.max" : "memory.limit_in_bytes";
+    if (!cgroup_read_line(dir, name, line, sizeof(line))) return;
+    errno = 0;
+    long long n = strtoll(line, &end, 10);
+    if (errno == 0 && end != line && n > 0) *best = min_i64(*best, n);
 }
 
 int64_t mem_limit_bytes(const char *root)
 {
     int64_t pages = sysconf(_SC_PHYS_PAGES), page_bytes = sysconf(_SC_PAGESIZE);
     int64_t physical = pages > 0 && page_bytes > 0 ? pages * page_bytes : INT64_MAX;
-    return min_i64(cgroup_limit(root), physical / 4 * 3);
+    int64_t limit = physical / 4 * 3;
+    cgroup_visit(root, "memory", take_limit, &limit);
+    return limit;
 }
 
 /* ---- the plan ------------------------------------------------------------------------------ */
-
-static int64_t pages_of(int64_t ctx)
-{
-    return (ctx + KV_PAGE_TOKENS - 1) / KV_PAGE_TOKENS;
-}
 
 static int64_t add_up(const struct eng_memory *m)
 {
@@ -139,14 +91,14 @@ static bool fits(const struct mem_params *p, int64_t ctx, int64_t n_pages, struc
 static int64_t wanted_pages(const struct mem_params *p, int64_t ctx)
 {
     if (p->kv_bytes > 0) return p->kv_bytes / (int64_t)p->fwd.layout->page_bytes;
-    return pages_of(ctx) * p->n_parallel;
+    return kv_pages_of(ctx) * p->n_parallel;
 }
 
 /* The same, or where memory is short of it as many as fit, but at least one sequence's. */
 static int64_t choose_pages(const struct mem_params *p, int64_t ctx)
 {
     struct mem_plan plan;
-    int64_t wanted = wanted_pages(p, ctx), least = pages_of(ctx);
+    int64_t wanted = wanted_pages(p, ctx), least = kv_pages_of(ctx);
     if (p->kv_bytes > 0 || fits(p, ctx, wanted, &plan)) return wanted;
     if (!plan_at(p, ctx, least, &plan)) return least;
     int64_t rest = p->limit_bytes - add_up(&plan.memory);
@@ -160,7 +112,7 @@ static int64_t choose_ctx(const struct mem_params *p, int64_t ctx_max)
     struct mem_plan plan;
     if (p->kv_bytes > 0) ctx_max = min_i64(ctx_max, wanted_pages(p, 0) * KV_PAGE_TOKENS);
     if (fits(p, ctx_max, wanted_pages(p, ctx_max), &plan)) return ctx_max;
-    int64_t low = pages_of(min_i64(ctx_max, MIN_CTX_TOKENS)), high = pages_of(ctx_max);
+    int64_t low = kv_pages_of(min_i64(ctx_max, MIN_CTX_TOKENS)), high = kv_pages_of(ctx_max);
     while (high - low > 1) { /* low fits or is the least; high does not fit */
         int64_t mid = low + (high - low) / 2, ctx = mid * KV_PAGE_TOKENS;
         if (fits(p, ctx, wanted_pages(p, ctx), &plan))
@@ -200,7 +152,7 @@ int mem_plan_make(struct mem_plan *ret, const struct mem_params *p, char *err, s
     }
     int64_t ctx = p->ctx_tokens > 0 ? p->ctx_tokens : choose_ctx(p, ctx_max);
     int64_t n_pages = choose_pages(p, ctx);
-    if (ctx < 1 || n_pages < pages_of(ctx)) {
+    if (ctx < 1 || n_pages < kv_pages_of(ctx)) {
         snprintf(err, errlen,
                  "a KV cache of %lld MiB holds %lld tokens, fewer than the context of %lld",
                  mib(p->kv_bytes), (long long)n_pages * KV_PAGE_TOKENS, (long long)ctx);

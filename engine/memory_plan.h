@@ -22,7 +22,7 @@
 /*
  * Bytes this process may use: the tightest memory limit of its cgroups (versions 1 and 2, each
  * level up to the root), else three quarters of the physical memory, which others need too. root is
- * put before /proc and /sys paths, "" in earnest.
+ * for cgroup_visit: "" except in tests.
  */
 int64_t mem_limit_bytes(const char *root);
 

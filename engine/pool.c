@@ -22,23 +22,24 @@
  */
 #include "engine/pool.h"
 
-#include <limits.h>
-#include <pthread.h> /* and with it the system's scheduler.h */
+#include <pthread.h>
+#include <sched.h>
 #include <signal.h>
 #include <stdint.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
-#include <time.h>
 
-#include "engine/engine.h"
+#include "base/cgroup.h"
+#include "base/clock.h"
+#include "engine/eng_error.h"
 
 enum { FIELD_BITS = 20 };
 static const uint64_t FIELD_MASK = ((uint64_t)1 << FIELD_BITS) - 1;
 static const uint64_t NUMBER_MASK = ((uint64_t)1 << 24) - 1;
 
 /* How long to wait in which way, measured: see "waiting" in tests/bench/AB_LOG.md. */
-enum { SPIN_NS = 40000, YIELD_NS = 100000, PAUSES_PER_LOOK = 32 };
+enum { SPIN_US = 40, YIELD_US = 100, PAUSES_PER_LOOK = 32 };
 
 struct worker {
     struct pool *pool;
@@ -134,13 +135,6 @@ static void cpu_pause(void)
 #endif
 }
 
-static int64_t now_ns(void)
-{
-    struct timespec t;
-    clock_gettime(CLOCK_MONOTONIC, &t);
-    return (int64_t)t.tv_sec * 1000000000 + t.tv_nsec;
-}
-
 /* What a thread waits for: an item, and the caller also for the end of the run. */
 static bool has_news(struct pool *p, bool caller, uint64_t end)
 {
@@ -162,16 +156,16 @@ static void sleep_for_news(struct pool *p, bool caller, uint64_t end)
 
 static void wait_for_news(struct pool *p, bool caller, uint64_t end)
 {
-    int64_t start = 0;
+    uint64_t start = 0;
     for (;;) {
         for (int i = 0; i < PAUSES_PER_LOOK; i++) {
             if (has_news(p, caller, end)) return;
             cpu_pause();
         }
-        int64_t now = now_ns();
+        uint64_t now = clock_now_us();
         if (start == 0) start = now;
-        if (now - start > YIELD_NS) break;
-        if (now - start > SPIN_NS) sched_yield();
+        if (now - start > YIELD_US) break;
+        if (now - start > SPIN_US) sched_yield();
     }
     sleep_for_news(p, caller, end);
 }
@@ -271,90 +265,19 @@ int pool_n_threads(const struct pool *p)
 
 /* ---- usable cores -------------------------------------------------------------------------- */
 
-static bool read_line(const char *path, char *line, size_t size)
+/* cpu.max of version 2 holds quota and period, "max 100000" or "150000 100000"; else two files. */
+static void take_quota(void *ctx, const char *dir, int version)
 {
-    FILE *f = fopen(path, "re");
-    if (!f) return false;
-    bool ok = fgets(line, (int)size, f) != NULL;
-    fclose(f);
-    return ok;
-}
-
-/* Cores by quota and period in microseconds, rounded up; INT_MAX where there is no quota. */
-static int quota_cores(int64_t quota, int64_t period)
-{
-    if (quota <= 0 || period <= 0) return INT_MAX;
+    int64_t *best = ctx;
+    char line[128], second[64], *end;
+    if (!cgroup_read_line(dir, version == 2 ? "cpu.max" : "cpu.cfs_quota_us", line, sizeof(line)) ||
+        (version == 1 && !cgroup_read_line(dir, "cpu.cfs_period_us", second, sizeof(second))))
+        return;
+    int64_t quota = strtoll(line, &end, 10);
+    int64_t period = strtoll(version == 2 ? end : second, NULL, 10);
+    if (quota <= 0 || period <= 0) return;
     int64_t cores = (quota - 1) / period + 1;
-    return cores < INT_MAX ? (int)cores : INT_MAX;
-}
-
-/* cpu.max of one version 2 group: "max 100000" or "150000 100000". */
-static int group_v2_cores(const char *dir)
-{
-    char path[4200], line[128];
-    snprintf(path, sizeof(path), "%s/cpu.max", dir);
-    if (!read_line(path, line, sizeof(line))) return INT_MAX;
-    char *end;
-    long long quota = strtoll(line, &end, 10);
-    return end == line ? INT_MAX : quota_cores(quota, strtoll(end, NULL, 10));
-}
-
-static int group_v1_cores(const char *dir)
-{
-    char path[4200], quota[64], period[64];
-    snprintf(path, sizeof(path), "%s/cpu.cfs_quota_us", dir);
-    if (!read_line(path, quota, sizeof(quota))) return INT_MAX;
-    snprintf(path, sizeof(path), "%s/cpu.cfs_period_us", dir);
-    if (!read_line(path, period, sizeof(period))) return INT_MAX;
-    return quota_cores(strtoll(quota, NULL, 10), strtoll(period, NULL, 10));
-}
-
-/* The tightest quota from a group up to the mount point: every level above binds too. */
-static int path_cores(const char *mount, const char *group, int (*cores_of)(const char *dir))
-{
-    char dir[4100];
-    int len = snprintf(dir, sizeof(dir), "%s%s", mount, group);
-    if (len < 0 || (size_t)len >= sizeof(dir)) return INT_MAX;
-    int best = INT_MAX;
-    size_t root = strlen(mount);
-    for (;;) {
-        int cores = cores_of(dir);
-        if (cores < best) best = cores;
-        char *slash = strrchr(dir + root, '/');
-        if (!slash) return best;
-        *slash = '\0';
-    }
-}
-
-/* One line of /proc/self/cgroup: "0::/group" (version 2), or "4:cpu,cpuacct:/group". */
-static int line_cores(char *line)
-{
-    line[strcspn(line, "\n")] = '\0';
-    char *controllers = strchr(line, ':');
-    char *group = controllers ? strchr(controllers + 1, ':') : NULL;
-    if (!group) return INT_MAX;
-    *group++ = '\0';
-    controllers++;
-    if (!*controllers) return path_cores("/sys/fs/cgroup", group, group_v2_cores);
-    if (strcmp(controllers, "cpu") != 0 && !strstr(controllers, "cpu,") &&
-        !strstr(controllers, ",cpu"))
-        return INT_MAX;
-    /* in a container the group's own path is often not mounted, its limits stand at the root */
-    return path_cores("/sys/fs/cgroup/cpu", group, group_v1_cores);
-}
-
-static int cgroup_cores(void)
-{
-    FILE *f = fopen("/proc/self/cgroup", "re");
-    if (!f) return INT_MAX;
-    char line[4096];
-    int best = INT_MAX;
-    while (fgets(line, sizeof(line), f)) {
-        int cores = line_cores(line);
-        if (cores < best) best = cores;
-    }
-    fclose(f);
-    return best;
+    if (cores < *best) *best = cores;
 }
 
 static int affinity_cores(void)
@@ -368,10 +291,10 @@ static int affinity_cores(void)
     return n;
 }
 
-int pool_usable_cores(void)
+int pool_usable_cores(const char *root)
 {
-    int n = affinity_cores(), quota = cgroup_cores();
-    if (quota < n) n = quota;
+    int64_t n = affinity_cores();
+    cgroup_visit(root, "cpu", take_quota, &n);
     if (n > POOL_MAX_THREADS) n = POOL_MAX_THREADS;
-    return n < 1 ? 1 : n;
+    return n < 1 ? 1 : (int)n;
 }

@@ -52,7 +52,10 @@ int pool_n_threads(const struct pool *p);
 bool pool_run(struct pool *p, const struct pool_phase *phases, int n_phases,
               const atomic_bool *stop);
 
-/* Cores this process may use: affinity, then the cgroup's CPU quota rounded up; at least 1. */
-int pool_usable_cores(void);
+/*
+ * Cores this process may use: affinity, then the CPU quotas of its cgroups rounded up; at least 1.
+ * root is for cgroup_visit: "" except in tests.
+ */
+int pool_usable_cores(const char *root);
 
 #endif

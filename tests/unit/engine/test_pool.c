@@ -3,6 +3,7 @@
  * The pool: every item once, phases in order, `stop`, reuse, idleness, and threads that come late.
  */
 #include "engine/pool.h"
+#include "fake_root.h"
 
 #include <time.h>
 #include <unistd.h>
@@ -165,8 +166,28 @@ static void test_bad_sizes_and_cores(void **state)
         REQUIRE(p == NULL && strstr(err, "threads") != NULL);
     }
     pool_destroy(NULL);
-    int cores = pool_usable_cores();
+    int cores = pool_usable_cores("");
     REQUIRE(cores >= 1 && cores <= (int)sysconf(_SC_NPROCESSORS_CONF));
+}
+
+static void test_cpu_quotas(void **state)
+{
+    (void)state;
+    int all = pool_usable_cores(fake_root), two = all < 2 ? all : 2;
+    fake_root_put("/proc/self/cgroup", "0::/a/b\n");
+    fake_root_put("/sys/fs/cgroup/a/b/cpu.max", "max 100000\n");
+    REQUIRE_EQ_INT(pool_usable_cores(fake_root), all);
+    fake_root_put("/sys/fs/cgroup/a/b/cpu.max", "100001 100000\n"); /* rounded up */
+    REQUIRE_EQ_INT(pool_usable_cores(fake_root), two);
+    fake_root_put("/sys/fs/cgroup/a/cpu.max", "50000 100000\n"); /* a level above is tighter */
+    REQUIRE_EQ_INT(pool_usable_cores(fake_root), 1);
+    fake_root_put("/proc/self/cgroup", "3:cpu,cpuacct:/g\n");
+    fake_root_put("/sys/fs/cgroup/cpu/g/cpu.cfs_quota_us", "100000\n");
+    REQUIRE_EQ_INT(pool_usable_cores(fake_root), all); /* no period: no quota */
+    fake_root_put("/sys/fs/cgroup/cpu/g/cpu.cfs_period_us", "100000\n");
+    REQUIRE_EQ_INT(pool_usable_cores(fake_root), 1);
+    fake_root_put("/sys/fs/cgroup/cpu/g/cpu.cfs_quota_us", "-1\n");
+    REQUIRE_EQ_INT(pool_usable_cores(fake_root), all);
 }
 
 int main(void)
@@ -177,6 +198,7 @@ int main(void)
         cmocka_unit_test(test_stop_passes_over_the_rest),
         cmocka_unit_test(test_idle_pool_uses_no_cpu),
         cmocka_unit_test(test_bad_sizes_and_cores),
+        cmocka_unit_test_setup_teardown(test_cpu_quotas, fake_root_make, fake_root_remove),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }
