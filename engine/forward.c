@@ -25,6 +25,7 @@
 #include "engine/attention.h"
 #include "engine/engine.h"
 #include "engine/gemm.h"
+#include "engine/gemm_blas.h"
 #include "engine/kv.h"
 #include "engine/model/model.h"
 #include "engine/pool.h"

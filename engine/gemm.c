@@ -14,6 +14,9 @@
 
 #include <string.h>
 
+#include "engine/gemm_blas.h"
+#include "engine/model/numerics.h"
+
 /*
  * Rows up to which the next panel is fetched ahead; measured, see tests/bench/AB_LOG.md. From how
  * many on is the kernels' to say (fetch_rows).

@@ -11,7 +11,7 @@
  * kernels and summation orders by shape. Panels of f32 are used as they lie; other formats are
  * expanded to 32 rows of f32 first.
  */
-#include "engine/gemm.h"
+#include "engine/gemm_blas.h"
 
 #include <dlfcn.h>
 #include <stdlib.h>

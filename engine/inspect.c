@@ -3,6 +3,8 @@
 #include <stdlib.h>
 
 #include "engine/engine.h"
+#include "engine/model/family.h"
+#include "engine/model/numerics.h"
 #include "engine/model/plan.h"
 
 static void tell_config(const struct eng_hparams *hp, const struct eng_inspector *in)
@@ -54,7 +56,7 @@ static void tell_tensors(const struct eng_weights *w, const struct eng_inspector
 static void tell_paths(struct eng_model *m, const struct eng_inspector *in)
 {
     bool bf16 = kern_has_bf16() && eng_plan_is_bf16(m->load);
-    for (const char *const *name = eng_numerics_names(); *name; name++) {
+    for (const char *const *name = eng_path_names(); *name; name++) {
         m->numerics = eng_numerics_find(*name);
         eng_plan_place(m, "native");
         in->path(in->ctx,

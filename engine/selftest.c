@@ -11,6 +11,7 @@
 #include "engine/kernels/kernels.h"
 #include "engine/kv.h"
 #include "engine/model/model.h"
+#include "engine/model/numerics.h"
 
 enum { ROWS = 3, K = 96, SCRATCH_BYTES = 64 << 10 };
 

@@ -11,6 +11,7 @@
 
 #include "engine/eng_error.h"
 #include "engine/model/config_json.h"
+#include "engine/model/family.h"
 #include "engine/model/rope.h"
 #include "engine/model/weight_hash.h"
 

@@ -3,9 +3,10 @@
  * The families of models that are served, one row each. Defaults are those of the reference's
  * configuration classes; eps is 1e-6 and the activation silu in all of them.
  */
-#include <string.h>
+#include "engine/model/family.h"
 
-#include "engine/model/model.h"
+#include <stddef.h>
+#include <string.h>
 
 /* clang-format off */
 static const struct eng_family families[] = {

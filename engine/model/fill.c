@@ -17,7 +17,6 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
-#include <sys/mman.h>
 
 #include "base/file.h"
 #include "engine/eng_error.h"
@@ -26,9 +25,6 @@
 #include "engine/model/rope.h"
 #include "engine/model/weight_hash.h"
 #include "engine/pool.h"
-
-/* Mappings are cut at multiples of the largest small page of any system. */
-static const size_t huge_page_bytes = 2u << 20, small_page_bytes = 64u << 10;
 
 /* What one thread needs and what it found; on a cache line of its own. */
 struct worker {
@@ -53,35 +49,12 @@ struct fill {
 
 /* ---- the arena ----------------------------------------------------------------------------- */
 
-static size_t round_up(size_t n, size_t to)
-{
-    return (n + to - 1) / to * to;
-}
-
-/*
- * An anonymous mapping aligned to a huge page, so that the system can give huge pages for all of
- * it.
- */
-static void *map_aligned(size_t bytes)
-{
-    bytes = round_up(bytes, small_page_bytes);
-    size_t room = bytes + huge_page_bytes;
-    uint8_t *at = mmap(NULL, room, PROT_READ | PROT_WRITE,
-                       MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
-    if (at == MAP_FAILED) return NULL;
-    size_t before = round_up((uintptr_t)at, huge_page_bytes) - (uintptr_t)at;
-    if (before) munmap(at, before);
-    if (before + bytes < room) munmap(at + before + bytes, room - before - bytes);
-    madvise(at + before, bytes, MADV_HUGEPAGE); /* a wish; its refusal costs only speed */
-    return at + before;
-}
-
 static int make_arena(struct eng_model *m, int64_t ctx, char *err, size_t errlen)
 {
     struct eng_load *load = m->load;
     size_t rope_at = load->arena_bytes, rope_bytes = (size_t)eng_model_rope_bytes(m, ctx);
     m->arena_bytes = rope_at + rope_bytes;
-    m->arena = map_aligned(m->arena_bytes);
+    m->arena = eng_arena_map(m->arena_bytes);
     if (!m->arena) {
         snprintf(err, errlen, "no memory for %zu MiB of weights", m->arena_bytes >> 20);
         return ENG_ENOMEM;
@@ -240,15 +213,6 @@ static void pack_item(void *arg, int item, int thread)
 
 /* ---- matrices that do not fit 12 bits ------------------------------------------------------ */
 
-/* Gives back the whole pages of a range of the arena. */
-static void give_back(uint8_t *from, size_t bytes)
-{
-    size_t before = round_up((uintptr_t)from, small_page_bytes) - (uintptr_t)from;
-    if (before < bytes)
-        madvise(from + before, (bytes - before) / small_page_bytes * small_page_bytes,
-                MADV_DONTNEED);
-}
-
 /* Makes plain BF16 of those matrices: places for them in a mapping of their own. */
 static int place_plain(struct fill *f, char *err, size_t errlen)
 {
@@ -260,7 +224,7 @@ static int place_plain(struct fill *f, char *err, size_t errlen)
             bytes += (size_t)mat->n_panels * kern_panel_bytes(KERN_W_BF16, mat->k_pad);
     }
     if (bytes == 0) return 0;
-    m->plain = map_aligned(bytes);
+    m->plain = eng_arena_map(bytes);
     m->plain_bytes = bytes;
     if (!m->plain) {
         snprintf(err, errlen, "no memory for %zu MiB of weights", bytes >> 20);
@@ -271,7 +235,7 @@ static int place_plain(struct fill *f, char *err, size_t errlen)
         struct eng_mat *mat = m->load->mats[i].mat;
         if (!f->too_odd[i]) continue;
         size_t coded_bytes = (size_t)mat->n_panels * mat->panel_bytes;
-        give_back(mat->panels, coded_bytes);
+        eng_arena_give_back(mat->panels, coded_bytes);
         mat->fmt = KERN_W_BF16;
         mat->panel_bytes = kern_panel_bytes(KERN_W_BF16, mat->k_pad);
         mat->panels = at;
@@ -346,7 +310,7 @@ static size_t staging_bytes(const struct eng_load *load)
         if (n > most) most = n;
         if (n_bias > most) most = n_bias;
     }
-    return round_up(most * sizeof(float), 64);
+    return (most * sizeof(float) + 63) / 64 * 64;
 }
 
 static int *count_panels(const struct eng_load *load)
@@ -455,14 +419,4 @@ int eng_model_fill(struct eng_model *m, struct pool *pool, int64_t ctx, char *er
         m->load = NULL;
     }
     return rc;
-}
-
-void eng_model_close(struct eng_model *m)
-{
-    if (!m) return;
-    eng_load_destroy(m->load);
-    if (m->arena) munmap(m->arena, round_up(m->arena_bytes, small_page_bytes));
-    if (m->plain) munmap(m->plain, round_up(m->plain_bytes, small_page_bytes));
-    free(m->layers);
-    free(m);
 }

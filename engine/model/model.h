@@ -14,23 +14,9 @@
 
 #include "engine/kernels/kernels.h"
 
+struct eng_family;
+struct eng_numerics;
 struct pool;
-
-/* One numeric path: which arithmetic a request gets. One table row each (numerics.c). */
-struct eng_numerics {
-    const char *name;
-    enum kern_afmt act;          /* activations into every matrix product */
-    bool keep_source;            /* matrices as stored (BF16 stays, F16 and F32 become F32) ... */
-    enum kern_wfmt matrix, head; /* ... otherwise these. BF16 is kept as B12 where
-                                      the kernels ask for it and the weights allow it */
-    enum kern_kvfmt kv;          /* KV cache, where nothing else is asked for */
-};
-
-/* NULL: unknown; "auto" is the caller's business. */
-const struct eng_numerics *eng_numerics_find(const char *name);
-
-/* NULL-terminated. */
-const char *const *eng_path_names(void);
 
 /* One packed matrix, n_out outputs of n_in inputs; row n of the source is output n. */
 struct eng_mat {
@@ -43,34 +29,6 @@ struct eng_mat {
     uint8_t *panels;   /* 64-byte aligned, in the model's arena */
     const float *bias; /* [32 * n_panels], or NULL */
 };
-
-/*
- * What differs between the families of config.json's `architectures`: one table row each
- * (family.c).
- */
-struct eng_family {
-    const char *architecture;   /* "LlamaForCausalLM" */
-    const char *model_type;     /* "llama" */
-    bool qkv_bias;              /* q, k, v have a bias whatever the config says (Qwen2) */
-    bool attention_bias_option; /* attention_bias is read: q, k, v, o */
-    bool mlp_bias_option;       /* mlp_bias is read: gate, up, down */
-    bool qk_norm;               /* q_norm and k_norm before RoPE (Qwen3) */
-    bool window_always;         /* sliding_window applies to every layer when not null (Mistral) */
-    bool window_from_layer;     /* use_sliding_window: from max_window_layers on (Qwen2, Qwen3) */
-    bool nope_layers;           /* no_rope_layers, which also take the window in use (SmolLM3) */
-    /* defaults the reference assumes where config.json is silent */
-    int vocab_size, hidden_size, intermediate_size, n_layers, n_heads;
-    int n_kv_heads; /* 0: as many as heads */
-    int head_dim;   /* 0: hidden_size / heads */
-    int max_position_embeddings;
-    int sliding_window; /* 0: none */
-    int bos_id, eos_id; /* -1: none */
-    double rope_theta;
-    bool tie_word_embeddings;
-};
-const struct eng_family *eng_family_by_architecture(const char *architecture); /* NULL: unknown */
-const struct eng_family *eng_family_by_model_type(const char *model_type);
-const struct eng_family *eng_family_at(int i); /* i-th row, NULL past the last */
 
 enum eng_rope_type {
     ENG_ROPE_DEFAULT,

@@ -1,9 +1,9 @@
 /* SPDX-License-Identifier: MIT */
 /* The numeric paths, one row each. */
-#include <string.h>
+#include "engine/model/numerics.h"
 
-#include "engine/eng_error.h"
-#include "engine/model/model.h"
+#include <stddef.h>
+#include <string.h>
 
 static const struct eng_numerics paths[] = {
     {.name = "exact",

@@ -13,6 +13,8 @@
 
 #include "engine/eng_error.h"
 #include "engine/model/config.h"
+#include "engine/model/family.h"
+#include "engine/model/numerics.h"
 #include "engine/model/plan.h"
 
 enum { MATS_PER_LAYER = 4, VECS_PER_LAYER = 4, NAME_BYTES = 96 };
@@ -281,59 +283,4 @@ void eng_plan_place(struct eng_model *m, const char *gemm)
 int64_t eng_model_rope_bytes(const struct eng_model *m, int64_t ctx)
 {
     return 2 * ctx * (m->hp.d_head / 2) * (int64_t)sizeof(float);
-}
-
-/* ---- opening and closing ------------------------------------------------------------------- */
-
-static int choose_numerics(struct eng_model *m, const struct eng_model_params *params,
-                           struct eng_report *r)
-{
-    const char *gemm = params->gemm;
-    bool bf16 = kern_has_bf16() && eng_plan_is_bf16(m->load) && strcmp(gemm, "blas") != 0;
-    m->numerics = params->numerics ? params->numerics : eng_numerics_find(bf16 ? "bf16" : "exact");
-    if (strcmp(gemm, "blas") == 0 && m->numerics->act != KERN_A_F32)
-        return eng_report_problem(r, ENG_EUNSUPPORTED,
-                                  "--gemm blas works on --numerics exact, not "
-                                  "on %s",
-                                  m->numerics->name);
-    return 0;
-}
-
-int eng_model_open(struct eng_model **ret, const struct eng_model_params *params, char *err,
-                   size_t errlen)
-{
-    struct eng_report r = {.err = err, .errlen = errlen};
-    struct eng_model *m = calloc(1, sizeof(*m));
-    int rc = ENG_ENOMEM;
-    if (!m) {
-        eng_report_problem(&r, rc, "no memory to open the model");
-        goto out;
-    }
-    m->kern = params->kern;
-    rc = eng_plan_make(m, params->dir, &r);
-    if (rc == 0) rc = choose_numerics(m, params, &r);
-    if (rc) goto out;
-    eng_plan_place(m, params->gemm);
-    if (params->memory_bytes && m->weights_bytes > params->memory_bytes) {
-        rc = eng_report_problem(&r, ENG_ENOMEM,
-                                "the weights may take %lld MiB on --numerics %s, the "
-                                "memory limit is %lld MiB",
-                                (long long)(m->weights_bytes >> 20), m->numerics->name,
-                                (long long)(params->memory_bytes >> 20));
-        goto out;
-    }
-    *ret = m;
-    m = NULL;
-out:
-    eng_model_close(m);
-    return rc;
-}
-
-void eng_load_destroy(struct eng_load *load)
-{
-    if (!load) return;
-    eng_weights_close(load->weights);
-    free(load->mats);
-    free(load->vecs);
-    free(load);
 }

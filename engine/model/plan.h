@@ -13,7 +13,7 @@
 
 #include "engine/model/model.h"
 #include "engine/model/problems.h"
-#include "engine/model/safetensors.h"
+#include "engine/model/weights.h"
 
 /* Rows of a packed matrix that come from one tensor, and the piece of bias that goes with them. */
 struct plan_part {
@@ -78,6 +78,16 @@ bool eng_plan_is_bf16(const struct eng_load *load);
  */
 const struct plan_part *eng_plan_row(const struct plan_mat *pm, int row, int *ret_row);
 
-void eng_load_destroy(struct eng_load *load); /* NULL is fine */
+/* NULL is fine. */
+void eng_load_destroy(struct eng_load *load);
+
+/*
+ * An anonymous mapping aligned to a huge page, so that the system can use huge pages for all of it.
+ * NULL if out of memory. eng_model_close unmaps those of a model.
+ */
+void *eng_arena_map(size_t bytes);
+
+/* Gives the memory of the whole pages of a range of a mapping back to the system. */
+void eng_arena_give_back(uint8_t *from, size_t bytes);
 
 #endif

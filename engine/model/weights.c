@@ -3,6 +3,8 @@
  * The set of safetensors files that make a model: one file, or the shards an index names. Every
  * tensor must lie in the one shard the index says, and names may not lead out of the directory.
  */
+#include "engine/model/weights.h"
+
 #include <jansson.h>
 #include <stdbool.h>
 #include <stdio.h>
@@ -12,7 +14,6 @@
 #include "base/file.h"
 #include "engine/eng_error.h"
 #include "engine/model/config_json.h"
-#include "engine/model/safetensors.h"
 
 static const char single_name[] = "model.safetensors";
 static const char index_name[] = "model.safetensors.index.json";

@@ -19,6 +19,7 @@
 
 #include "engine/forward.h"
 #include "engine/gemm.h"
+#include "engine/gemm_blas.h"
 #include "engine/kv.h"
 #include "engine/model/model.h"
 #include "engine/pool.h"

@@ -16,6 +16,7 @@
 #include <unistd.h>
 
 #include "engine/gemm.h"
+#include "engine/gemm_blas.h"
 #include "engine/model/model.h"
 
 enum { MAX_ROWS = 512, MAX_IN = 1536, MAX_OUT = 3072, MAX_LIST = 8, LEAST_RUNS = 3 };

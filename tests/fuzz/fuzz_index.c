@@ -5,6 +5,7 @@
 #include <string.h>
 
 #include "engine/model/safetensors.h"
+#include "engine/model/weights.h"
 
 int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size);
 

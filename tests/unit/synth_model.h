@@ -13,6 +13,7 @@
 
 #include "engine/kernels/kernels.h"
 #include "engine/model/model.h"
+#include "engine/model/numerics.h"
 #include "test.h"
 
 struct synth_shape {

@@ -7,7 +7,9 @@
 #include "engine/forward.h"
 
 #include "engine/gemm.h"
+#include "engine/gemm_blas.h"
 #include "engine/kv.h"
+#include "engine/model/numerics.h"
 #include "engine/pool.h"
 #include "synth_model.h"
 #include "test.h"

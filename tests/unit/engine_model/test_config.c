@@ -7,6 +7,7 @@
 
 #include "engine/engine.h"
 #include "engine/model/config_json.h"
+#include "engine/model/family.h"
 #include "test.h"
 
 enum { ERR_BYTES = 512 };

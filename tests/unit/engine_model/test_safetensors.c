@@ -7,6 +7,7 @@
 #include <unistd.h>
 
 #include "engine/engine.h"
+#include "engine/model/weights.h"
 #include "test.h"
 
 enum { ERR_BYTES = 512 };

@@ -1,0 +1,113 @@
+/* SPDX-License-Identifier: MIT */
+/* The life of a model: opened by its plan, closed, and the mappings that hold its weights. */
+#include "engine/model/model.h"
+
+#include <stdlib.h>
+#include <string.h>
+#include <sys/mman.h>
+
+#include "engine/eng_error.h"
+#include "engine/model/numerics.h"
+#include "engine/model/plan.h"
+
+/* ---- mappings ------------------------------------------------------------------------------ */
+
+/* Mappings are cut at multiples of the largest small page of any system. */
+static const size_t huge_page_bytes = 2u << 20, small_page_bytes = 64u << 10;
+
+static size_t round_up(size_t n, size_t to)
+{
+    return (n + to - 1) / to * to;
+}
+
+void *eng_arena_map(size_t bytes)
+{
+    bytes = round_up(bytes, small_page_bytes);
+    size_t room = bytes + huge_page_bytes;
+    uint8_t *at = mmap(NULL, room, PROT_READ | PROT_WRITE,
+                       MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
+    if (at == MAP_FAILED) return NULL;
+    size_t before = round_up((uintptr_t)at, huge_page_bytes) - (uintptr_t)at;
+    if (before) munmap(at, before);
+    if (before + bytes < room) munmap(at + before + bytes, room - before - bytes);
+    madvise(at + before, bytes, MADV_HUGEPAGE); /* only faster */
+    return at + before;
+}
+
+void eng_arena_give_back(uint8_t *from, size_t bytes)
+{
+    size_t before = round_up((uintptr_t)from, small_page_bytes) - (uintptr_t)from;
+    if (before < bytes)
+        madvise(from + before, (bytes - before) / small_page_bytes * small_page_bytes,
+                MADV_DONTNEED);
+}
+
+static void arena_unmap(void *arena, size_t bytes)
+{
+    if (arena) munmap(arena, round_up(bytes, small_page_bytes));
+}
+
+/* ---- opening and closing ------------------------------------------------------------------- */
+
+static int choose_numerics(struct eng_model *m, const struct eng_model_params *params,
+                           struct eng_report *r)
+{
+    const char *gemm = params->gemm;
+    bool bf16 = kern_has_bf16() && eng_plan_is_bf16(m->load) && strcmp(gemm, "blas") != 0;
+    m->numerics = params->numerics ? params->numerics : eng_numerics_find(bf16 ? "bf16" : "exact");
+    if (strcmp(gemm, "blas") == 0 && m->numerics->act != KERN_A_F32)
+        return eng_report_problem(r, ENG_EUNSUPPORTED,
+                                  "--gemm blas works on --numerics exact, not "
+                                  "on %s",
+                                  m->numerics->name);
+    return 0;
+}
+
+int eng_model_open(struct eng_model **ret, const struct eng_model_params *params, char *err,
+                   size_t errlen)
+{
+    struct eng_report r = {.err = err, .errlen = errlen};
+    struct eng_model *m = calloc(1, sizeof(*m));
+    int rc = ENG_ENOMEM;
+    if (!m) {
+        eng_report_problem(&r, rc, "no memory to open the model");
+        goto out;
+    }
+    m->kern = params->kern;
+    rc = eng_plan_make(m, params->dir, &r);
+    if (rc == 0) rc = choose_numerics(m, params, &r);
+    if (rc) goto out;
+    eng_plan_place(m, params->gemm);
+    if (params->memory_bytes && m->weights_bytes > params->memory_bytes) {
+        rc = eng_report_problem(&r, ENG_ENOMEM,
+                                "the weights may take %lld MiB on --numerics %s, the "
+                                "memory limit is %lld MiB",
+                                (long long)(m->weights_bytes >> 20), m->numerics->name,
+                                (long long)(params->memory_bytes >> 20));
+        goto out;
+    }
+    *ret = m;
+    m = NULL;
+out:
+    eng_model_close(m);
+    return rc;
+}
+
+void eng_load_destroy(struct eng_load *load)
+{
+    if (!load) return;
+    eng_weights_close(load->weights);
+    free(load->mats);
+    free(load->vecs);
+    free(load);
+}
+
+void eng_model_close(struct eng_model *m)
+{
+    if (!m) return;
+    eng_load_destroy(m->load);
+    arena_unmap(m->arena, m->arena_bytes);
+    arena_unmap(m->plain, m->plain_bytes);
+    free(m->layers);
+    free(m);
+}

@@ -1,0 +1,26 @@
+/* SPDX-License-Identifier: MIT */
+/* Numeric paths: the arithmetic and the formats that a model is served with. Const; any thread. */
+#ifndef HEARTH_ENGINE_MODEL_NUMERICS_H
+#define HEARTH_ENGINE_MODEL_NUMERICS_H
+
+#include <stdbool.h>
+
+#include "engine/kernels/kernels.h"
+
+/* One row per path. */
+struct eng_numerics {
+    const char *name;
+    enum kern_afmt act; /* activations into every matrix product */
+    bool keep_source;   /* matrices as stored: BF16 stays, F16 and F32 become F32 */
+    enum kern_wfmt matrix,
+        head;           /* formats otherwise; BF16 becomes B12 if kernels and weights allow */
+    enum kern_kvfmt kv; /* KV cache, unless another type is asked for */
+};
+
+/* NULL if no path has this name; "auto" has no row. */
+const struct eng_numerics *eng_numerics_find(const char *name);
+
+/* Names of all paths, NULL-terminated. */
+const char *const *eng_path_names(void);
+
+#endif
