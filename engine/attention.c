@@ -8,6 +8,8 @@
  */
 #include "engine/attention.h"
 
+#include <assert.h>
+#include <limits.h>
 #include <math.h>
 #include <string.h>
 
@@ -20,6 +22,7 @@ enum {
     SPLIT_PAGES = ATTN_SPLIT / KV_PAGE_TOKENS,
     STORE_TOKENS = 16, /* of an item: the positions of a page that share cache lines */
 };
+_Static_assert(ATTN_SPLIT % KV_PAGE_TOKENS == 0, "a split is whole pages");
 
 /*
  * Memory for the results of splits computed apart, at most: what does not fit is computed in one
@@ -93,8 +96,8 @@ struct attn {
     /* of the present step */
     const struct fwd_segment *segs;
     const int *row0;
-    struct unit *units;
-    int n_units;
+    struct unit *units; /* [max_units] */
+    int n_units, max_units;
     struct store *stores;
     int n_stores;
     struct merge *merges;
@@ -174,6 +177,7 @@ struct attn *attn_init(struct scratch *s, const struct attn_params *params)
     zero.threads = scratch_take(s, (size_t)params->n_threads, sizeof(*zero.threads));
     zero.parts = scratch_take(s, max_parts, sizeof(*zero.parts));
     size_t max_units = max_rows * tiles_per_row * kv_heads + max_parts;
+    zero.max_units = max_units < INT_MAX ? (int)max_units : INT_MAX;
     zero.units = scratch_take(s, max_units, sizeof(*zero.units));
     zero.stores = scratch_take(s, max_rows, sizeof(*zero.stores));
     zero.merges = scratch_take(s, (size_t)params->max_segs * kv_heads, sizeof(*zero.merges));
@@ -264,6 +268,8 @@ void attn_begin(struct attn *a, const struct fwd_segment *segs, const int *row0,
         else
             add_token(a, i);
     }
+    assert(n_parts <= a->max_parts && a->n_units <= a->max_units);
+    assert(a->n_stores <= a->p.max_rows && a->n_merges <= a->p.max_segs * n_heads);
 }
 
 int attn_n_store_items(const struct attn *a)

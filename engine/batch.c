@@ -2,6 +2,7 @@
 /* Slots and the building of steps; batch.h has the idea. */
 #include "engine/batch.h"
 
+#include <assert.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -102,8 +103,10 @@ bool batch_has_room(const struct batch *b, int n_pages)
 static struct seq *free_slot(struct batch *b)
 {
     struct seq *s = b->slots;
+    assert(b->n_running < b->p.n_parallel);
     while (s->job)
         s++;
+    assert(s < b->slots + b->p.n_parallel);
     return s;
 }
 
@@ -125,8 +128,9 @@ static void insert_running(struct batch *b, struct seq *s)
 static void remove_running(struct batch *b, const struct seq *s)
 {
     int i = 0;
-    while (b->order[i] != s)
+    while (i < b->n_running && b->order[i] != s)
         i++;
+    assert(i < b->n_running);
     b->n_running--;
     memmove(&b->order[i], &b->order[i + 1], (size_t)(b->n_running - i) * sizeof(struct seq *));
 }
@@ -146,6 +150,7 @@ void batch_admit(struct batch *b, struct eng_job *job, int choice, uint64_t now_
     struct seq *s = free_slot(b);
     seq_begin(s, job, choice);
     b->n_reserved += job->n_pages;
+    assert(b->n_reserved <= b->stats.n_pages_total);
     insert_running(b, s);
     tell_free(b);
     attach_cached(b, s);
@@ -173,6 +178,7 @@ void batch_end_seq(struct batch *b, struct seq *s, enum eng_finish finish, int32
     int choice = s->choice;
     remove_running(b, s);
     b->n_reserved -= job->n_pages;
+    assert(b->n_reserved >= 0);
     seq_end(s, b->cache);
     tell_free(b);
     batch_choice_done(b, job, choice, finish, stop_id, error, now_us);
@@ -206,6 +212,7 @@ static void add_segment(struct batch *b, struct seq *s, int n_tokens, enum fwd_w
 {
     s->broken = !seq_reserve(s, s->n_done + n_tokens, b->cache, b->p.pages);
     if (s->broken) return;
+    assert(b->n_segs < b->p.n_parallel);
     b->segs[b->n_segs] = (struct fwd_segment){
         .tokens = seq_tokens(s, s->n_done),
         .n_tokens = n_tokens,
@@ -274,6 +281,7 @@ void batch_build(struct batch *b)
     for (int i = 0; i < b->n_running && b->n_prompt_rows < b->p.chunk_tokens; i++)
         if (seq_in_prefill(b->order[i]))
             b->n_prompt_rows += add_prompt_rows(b, i, b->p.chunk_tokens - b->n_prompt_rows);
+    assert(b->n_prompt_rows <= b->p.chunk_tokens);
 }
 
 /* ---- running it ---------------------------------------------------------------------------- */

@@ -7,6 +7,7 @@
  * drawn, on all threads where that pays, each with its guide's mask before and the mask for the id
  * after it at once; then they are delivered one after the other.
  */
+#include <assert.h>
 #include <math.h>
 
 #include "engine/batch.h"
@@ -100,6 +101,7 @@ static bool emit_embedding(struct seq *s, uint64_t now_us)
 
 static void add_draw(struct batch *b, struct seq *s, int row)
 {
+    assert(b->n_draws < b->p.n_parallel);
     struct batch_draw *d = &b->draws[b->n_draws++];
     d->seq = s;
     d->row = row;
@@ -235,6 +237,7 @@ static void deliver_draw(struct batch *b, const struct batch_draw *d, uint64_t n
 {
     struct seq *s = d->seq;
     struct eng_job *job = s->job;
+    assert(job);
     if (!d->finite) {
         batch_end_seq(b, s, ENG_FINISH_ERROR, -1, NOT_FINITE, now_us);
         return;

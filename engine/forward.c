@@ -689,6 +689,7 @@ int fwd_create(struct fwd **ret, const struct fwd_params *params, char *err, siz
     struct scratch s = {f->mapping, 0};
     take_scratch(f, &s);
     take_logits(f, &s);
+    assert(s.used == f->mapping_bytes);
     build_program(f);
     *ret = f;
     return 0;

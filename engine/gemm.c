@@ -12,6 +12,7 @@
  */
 #include "engine/gemm.h"
 
+#include <assert.h>
 #include <string.h>
 
 #include "engine/gemm_blas.h"
@@ -36,6 +37,7 @@ static int tallest_tile(const struct eng_model *model, const struct gemm_rows *r
 void gemm_rows_init(struct gemm_rows *r, const struct eng_model *model, const struct eng_mat *m,
                     int n_rows)
 {
+    assert(n_rows > 0);
     r->fmt = model->numerics->act;
     r->wfmt = m->fmt;
     r->blas = m->use_blas;
@@ -272,6 +274,7 @@ size_t gemm_gate_up_floats(const struct eng_model *model, int max_rows)
 int gemm_units_per_item(int n_units, size_t unit_bytes, int n_threads)
 {
     enum { ITEMS_PER_THREAD = 3, SMALL_ITEM = 100 << 10, LARGE_ITEM = 512 << 10 };
+    assert(n_threads > 0 && n_units > 0 && unit_bytes > 0);
     if (n_threads == 1) return n_units;
     int share = (n_units + n_threads - 1) / n_threads;
     int low = (int)((SMALL_ITEM + unit_bytes - 1) / unit_bytes);

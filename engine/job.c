@@ -2,6 +2,7 @@
 /* Jobs: checking, copying into one allocation, and telling the caller what happens. */
 #include "engine/job.h"
 
+#include <assert.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -88,6 +89,11 @@ static int check_params(const struct eng_job_params *p, const struct job_limits 
 
 /* ---- copying ------------------------------------------------------------------------------- */
 
+/* job_bytes counts in words of 4 bytes. */
+_Static_assert(sizeof(struct eng_bias) == 2 * sizeof(int32_t), "a bias is two words");
+_Static_assert(sizeof(atomic_bool) == 1, "one byte per choice");
+_Static_assert(sizeof(struct eng_guide) % sizeof(int32_t) == 0, "guides keep words aligned");
+
 /* Copies n elements to *at, moves *at behind them, and returns the copy (NULL for none). */
 static void *copy_into(uint8_t **at, const void *from, size_t n, size_t size)
 {
@@ -126,6 +132,7 @@ static void copy_params(struct eng_job *job, const struct eng_job_params *p)
     job->p.guides = copy_into(&at, p->guides, (size_t)p->n_choices, sizeof(*p->guides));
     job->p.prompt = copy_into(&at, p->prompt, (size_t)p->n_prompt, sizeof(*p->prompt));
     job->p.stop_ids = copy_into(&at, p->stop_ids, (size_t)p->n_stop_ids, sizeof(*p->stop_ids));
+    assert((uintptr_t)at % _Alignof(int32_t) == 0);
     s->bias = copy_into(&at, p->sampling.bias, (size_t)p->sampling.n_bias, sizeof(*s->bias));
     if (p->sampling.allowed_ids && p->sampling.n_allowed_ids == 0)
         s->allowed_ids = (const int32_t *)(const void *)at; /* an empty list is not "all" */
@@ -150,7 +157,7 @@ static void derive(struct eng_job *job, const struct job_limits *l)
     job->max_new = clamp_max_new(p, l->ctx);
     /* The last token is never fed back, so it takes no position. */
     int64_t n_positions = p->n_prompt + (job->max_new > 0 ? job->max_new - 1 : 0);
-    job->n_pages = (int)((n_positions + KV_PAGE_TOKENS - 1) / KV_PAGE_TOKENS);
+    job->n_pages = (int)kv_pages_of(n_positions);
     job->needs_rows = p->n_prompt_logprobs >= 0 || p->want_logits || p->want_embedding;
 
     bool shares = !p->no_cache && !l->no_prefix_cache;
@@ -158,6 +165,7 @@ static void derive(struct eng_job *job, const struct job_limits *l)
     job->scope.private_id = shares ? 0 : job->serial;
     job->publishes = shares || p->n_choices > 1;
     job->usage.n_prompt_tokens = p->n_prompt;
+    assert(job->n_pages >= 1 && job->n_pages <= kv_pages_of(l->ctx));
 }
 
 int job_create(struct eng_job **ret, const struct eng_job_params *params,
@@ -172,6 +180,7 @@ int job_create(struct eng_job **ret, const struct eng_job_params *params,
                  (long long)params->n_prompt);
         return ENG_ENOMEM;
     }
+    assert(serial > 0);
     atomic_init(&job->refs, 2);
     atomic_init(&job->cancel, false);
     for (int i = 0; i < params->n_choices; i++)
@@ -186,7 +195,10 @@ int job_create(struct eng_job **ret, const struct eng_job_params *params,
 
 void job_unref(struct eng_job *job)
 {
-    if (job && atomic_fetch_sub_explicit(&job->refs, 1, memory_order_acq_rel) == 1) free(job);
+    if (!job) return;
+    int n_refs = atomic_fetch_sub_explicit(&job->refs, 1, memory_order_acq_rel);
+    assert(n_refs > 0);
+    if (n_refs == 1) free(job);
 }
 
 /* ---- the handle, on any thread ------------------------------------------------------------- */
@@ -231,6 +243,7 @@ bool job_reads_cache(const struct eng_job *job)
 
 void job_emit(struct eng_job *job, struct eng_event *event)
 {
+    assert(job->n_done < job->p.n_choices || event->type == ENG_EVENT_JOB_DONE);
     job->p.on_event(job->p.ctx, event);
 }
 

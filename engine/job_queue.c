@@ -2,6 +2,7 @@
 /* The waiting jobs: one sorted list, searched from its end; see job_queue.h for the order. */
 #include "engine/job_queue.h"
 
+#include <assert.h>
 #include <stddef.h>
 
 #include "engine/job.h"
@@ -43,6 +44,8 @@ static void link_in(struct queue *q, struct eng_job *job)
         after->next = job;
     else
         q->head = job;
+    assert(!after || !queue_before(job, after));
+    assert(!job->next || queue_before(job, job->next));
 }
 
 static void swap_places(struct queue *q, struct eng_job *a, struct eng_job *b)
@@ -84,6 +87,8 @@ void queue_promote(struct queue *q, struct eng_job *job)
 
 void queue_remove(struct queue *q, struct eng_job *job)
 {
+    assert((job->prev ? job->prev->next : q->head) == job);
+    assert((job->next ? job->next->prev : q->tail) == job);
     if (job->prev)
         job->prev->next = job->next;
     else

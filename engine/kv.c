@@ -15,6 +15,8 @@
 #include "engine/engine.h"
 
 enum { KV_ALIGN = 32, HUGE_PAGE_BYTES = 2 << 20 };
+_Static_assert((int)KV_PAGE_TOKENS == KERN_PANEL, "a page of keys is a panel");
+_Static_assert((int)KV_PAGE_TOKENS == KERN_GROUP, "a page of values is a group of inputs");
 
 struct kv_pages {
     struct kv_layout layout;
@@ -31,6 +33,7 @@ struct kv_pages {
 void kv_layout_init(struct kv_layout *l, int n_layers, int n_kv_heads, int d_head,
                     enum kern_kvfmt fmt)
 {
+    assert(n_layers > 0 && n_kv_heads > 0 && d_head > 0);
     int d_pad = (d_head + KV_ALIGN - 1) / KV_ALIGN * KV_ALIGN;
     static const size_t panel_bytes[] = {
         [KERN_KV_F32] = 4 * KV_PAGE_TOKENS,
@@ -154,6 +157,7 @@ int kv_page_refs(const struct kv_pages *p, int32_t page)
 
 uint8_t *kv_page_data(const struct kv_pages *p, int32_t page)
 {
+    assert(page >= 0 && page < p->n_used);
     return p->data + (size_t)page * p->layout.page_bytes;
 }
 

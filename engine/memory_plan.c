@@ -2,6 +2,7 @@
 /* The memory limit and the plan against it; see memory_plan.h. */
 #include "engine/memory_plan.h"
 
+#include <assert.h>
 #include <errno.h>
 #include <inttypes.h>
 #include <stdbool.h>
@@ -165,6 +166,7 @@ int mem_plan_make(struct mem_plan *ret, const struct mem_params *p, char *err, s
         return ENG_ENOMEM;
     }
     if (add_up(&plan.memory) > p->limit_bytes) return refuse(p, &plan, err, errlen);
+    assert(plan.n_pages >= kv_pages_of(plan.ctx_tokens));
     *ret = plan;
     return 0;
 }

@@ -22,6 +22,7 @@
  */
 #include "engine/pool.h"
 
+#include <assert.h>
 #include <pthread.h>
 #include <sched.h>
 #include <signal.h>
@@ -37,6 +38,8 @@
 enum { FIELD_BITS = 20 };
 static const uint64_t FIELD_MASK = ((uint64_t)1 << FIELD_BITS) - 1;
 static const uint64_t NUMBER_MASK = ((uint64_t)1 << 24) - 1;
+_Static_assert(POOL_MAX_ITEMS + POOL_MAX_THREADS < 1 << FIELD_BITS,
+               "claims overshoot by a thread each");
 
 /* How long to wait in which way, measured: see "waiting" in tests/bench/AB_LOG.md. */
 enum { SPIN_US = 40, YIELD_US = 100, PAUSES_PER_LOOK = 32 };
@@ -101,6 +104,7 @@ static void open_phase(struct pool *p, int i)
     while (i < p->n_phases && (p->stopped || p->phases[i].n_items == 0))
         i++;
     uint64_t count = i < p->n_phases ? (uint64_t)p->phases[i].n_items : 0;
+    assert(count <= POOL_MAX_ITEMS);
     uint64_t number = (p->base + (uint64_t)i) & NUMBER_MASK;
     atomic_store_explicit(&p->done, 0, memory_order_relaxed);
     atomic_store(&p->claim, number << (2 * FIELD_BITS) | count << FIELD_BITS);
@@ -184,6 +188,8 @@ static void *worker_main(void *arg)
 bool pool_run(struct pool *p, const struct pool_phase *phases, int n_phases,
               const atomic_bool *stop)
 {
+    assert(n_phases >= 0 && (uint64_t)n_phases < NUMBER_MASK);
+    assert(!word_has_item(atomic_load(&p->claim))); /* one run at a time */
     p->phases = phases;
     p->n_phases = n_phases;
     p->stop = stop;

@@ -2,11 +2,13 @@
 /* Prefix cache; prefix.h has the invariants. One node per page at most, so nodes never run out. */
 #include "engine/prefix.h"
 
+#include <assert.h>
 #include <stdlib.h>
 #include <string.h>
 
 struct node {
     int32_t parent;
+    int32_t n_children;
     int32_t page;
     int32_t hash_next;            /* next node of the bucket, or of the free list */
     int32_t idle_prev, idle_next; /* in the idle list; PREFIX_NONE at its ends */
@@ -80,6 +82,9 @@ bool prefix_scope_equal(const struct prefix_scope *a, const struct prefix_scope 
 
 /* ---- looking up ---------------------------------------------------------------------------- */
 
+_Static_assert(KV_PAGE_TOKENS % 2 == 0, "tokens are hashed in pairs");
+_Static_assert(sizeof(((struct prefix_scope *)0)->tenant) % 8 == 0, "tenants are hashed in words");
+
 /* Multiply and fold, starting from the seed: spreads well, and is unknown from outside. */
 static uint64_t mix(uint64_t h, uint64_t w)
 {
@@ -138,6 +143,7 @@ static void idle_append(struct prefix *p, int32_t i)
 static void idle_remove(struct prefix *p, int32_t i)
 {
     struct node *n = &p->nodes[i];
+    assert(p->n_idle > 0);
     if (n->idle_prev != PREFIX_NONE)
         p->nodes[n->idle_prev].idle_next = n->idle_next;
     else
@@ -149,14 +155,23 @@ static void idle_remove(struct prefix *p, int32_t i)
     p->n_idle--;
 }
 
+static void add_children(struct prefix *p, int32_t parent, int n)
+{
+    if (parent != PREFIX_NONE) p->nodes[parent].n_children += n;
+}
+
 /* Takes an idle node out of the tree; its page becomes free. */
 static void evict(struct prefix *p, int32_t i)
 {
     struct node *n = &p->nodes[i];
+    assert(n->n_children == 0 && kv_page_refs(p->pages, n->page) == 1);
+    add_children(p, n->parent, -1);
     idle_remove(p, i);
     int32_t *link = &p->buckets[n->hash & p->bucket_mask];
-    while (*link != i)
+    while (*link != i) {
+        assert(*link != PREFIX_NONE);
         link = &p->nodes[*link].hash_next;
+    }
     *link = n->hash_next;
     n->hash_next = p->free_node;
     p->free_node = i;
@@ -167,6 +182,7 @@ static void evict(struct prefix *p, int32_t i)
 
 int32_t prefix_acquire(struct prefix *p, int32_t node)
 {
+    assert(node >= 0 && node < kv_pages_total(p->pages));
     int32_t page = p->nodes[node].page;
     if (kv_page_refs(p->pages, page) == 1) idle_remove(p, node);
     kv_page_ref(p->pages, page);
@@ -184,9 +200,12 @@ int32_t prefix_publish(struct prefix *p, int32_t parent, const struct prefix_sco
         return i;
     }
     i = p->free_node; /* there is one: every node in use holds a page of its own */
+    assert(i != PREFIX_NONE);
     struct node *n = &p->nodes[i];
     p->free_node = n->hash_next;
     n->parent = parent;
+    n->n_children = 0;
+    add_children(p, parent, 1);
     n->page = *page;
     n->hash = hash;
     n->scope = *scope;

@@ -8,6 +8,7 @@
  */
 #include "engine/sample.h"
 
+#include <assert.h>
 #include <math.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -328,6 +329,7 @@ static int32_t draw_ranked(struct sampler *s, struct pick p, double u)
 {
     double sum = 0.0, target = u * p.total;
     int last = 0;
+    assert(p.n > 0);
     for (int i = 0; i < p.n; i++) {
         double w = weight_at(s, i);
         if (w <= 0.0) break;

@@ -2,6 +2,7 @@
 /* The scheduler thread and what crosses into it; scheduler.h has the order of a round. */
 #include "engine/scheduler.h"
 
+#include <assert.h>
 #include <pthread.h>
 #include <signal.h>
 #include <stdio.h>
@@ -202,6 +203,7 @@ static void reap_queue(struct sched *s, bool closing, uint64_t now)
     enum eng_finish finish;
     while ((job = take_ended(s, closing, now, &finish))) {
         int n = job->p.n_choices - job->n_admitted;
+        assert(n > 0);
         while (n-- > 0) /* with the last one the job may be gone */
             batch_choice_done(&s->batch, job, job->n_admitted++, finish, -1, NULL, now);
     }
@@ -255,6 +257,7 @@ static struct eng_job *take_choice(struct sched *s, int *ret_choice, uint64_t *r
     if (job && !batch_has_room(&s->batch, job->n_pages)) job = NULL;
     if (job) {
         note_served(s, job->p.fair_key, now);
+        assert(job->n_admitted < job->p.n_choices);
         *ret_choice = job->n_admitted++;
         if (job->n_admitted == job->p.n_choices) queue_remove(&s->queue, job);
     }
@@ -374,12 +377,14 @@ void sched_destroy(struct sched *s)
 {
     if (!s) return;
     if (s->has_thread) {
+        assert(!pthread_equal(pthread_self(), s->thread)); /* it would wait for itself */
         pthread_mutex_lock(&s->lock);
         atomic_store(&s->closing, true);
         if (s->solo) eng_job_cancel(s->solo);
         pthread_cond_signal(&s->wake);
         pthread_mutex_unlock(&s->lock);
         pthread_join(s->thread, NULL);
+        assert(idle(s));
     }
     batch_finish(&s->batch);
     if (s->has_wake) pthread_cond_destroy(&s->wake);

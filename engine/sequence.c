@@ -2,6 +2,7 @@
 /* A running sequence and its pages; sequence.h has the terms. */
 #include "engine/sequence.h"
 
+#include <assert.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -45,6 +46,7 @@ int64_t seq_bytes(int max_pages, int32_t vocab, int d_model)
 
 void seq_begin(struct seq *s, struct eng_job *job, int choice)
 {
+    assert(!s->job && choice >= 0 && choice < job->p.n_choices);
     s->job = job;
     s->choice = choice;
     s->n_done = s->n_generated = 0;
@@ -94,6 +96,7 @@ static int32_t chain_end(const struct seq *s)
 
 static void add_page(struct seq *s, int32_t node, int32_t page, const struct kv_pages *pages)
 {
+    assert(s->n_pages < s->job->n_pages);
     s->nodes[s->n_pages] = node;
     s->pages[s->n_pages] = page;
     s->data[s->n_pages] = kv_page_data(pages, page);
@@ -170,11 +173,13 @@ static void publish(struct seq *s, struct prefix *cache, const struct kv_pages *
 void seq_advance(struct seq *s, int n_tokens, struct prefix *cache, const struct kv_pages *pages)
 {
     s->n_done += n_tokens;
+    assert(n_tokens > 0 && s->n_done <= (int64_t)s->n_pages * KV_PAGE_TOKENS);
     publish(s, cache, pages);
 }
 
 void seq_push(struct seq *s, int32_t id)
 {
+    assert(s->n_generated < s->job->max_new);
     int64_t pos = s->job->p.n_prompt + s->n_generated++;
     s->tail[pos % KV_PAGE_TOKENS] = id;
     if (s->keeps_history) sample_history_add(&s->history, id, false);
@@ -183,6 +188,7 @@ void seq_push(struct seq *s, int32_t id)
 bool seq_fork(struct seq *s, const struct seq *from, struct prefix *cache,
               const struct kv_pages *pages, size_t page_bytes)
 {
+    assert(s->job == from->job && s->n_done <= from->n_done);
     drop_pages(s, 0, cache);
     for (int i = 0; i < from->n_published; i++)
         add_page(s, from->nodes[i], prefix_acquire(cache, from->nodes[i]), pages);

@@ -2,6 +2,7 @@
 /* Partial descending order of one row of values; see topk.h for the idea. */
 #include "engine/topk.h"
 
+#include <assert.h>
 #include <math.h>
 #include <stdlib.h>
 #include <string.h>
@@ -52,6 +53,7 @@ static float max_of_block(const float *v)
 
 void rank_begin(struct rank *r, const float *values, int n)
 {
+    assert(n > 0 && n <= r->n_max);
     r->values = values;
     r->n = n;
     r->n_blocks = (n + BLOCK - 1) / BLOCK;
@@ -174,6 +176,7 @@ int rank_upto(struct rank *r, int k)
         low = kth_largest(r->select, r->n_blocks, target);
     }
     int n = collect(r, low);
+    assert(r->n_sorted + n >= k && r->n_sorted + n <= r->n);
     const uint64_t *sorted = sort_keys(r, n);
     for (int i = 0; i < n; i++)
         r->ids[r->n_sorted + i] = (int32_t)(uint32_t)sorted[i];

@@ -12,6 +12,7 @@
  * again in the end and kept as BF16, in a mapping of its own, and its place in the arena is given
  * back: memory never exceeds that of BF16 panels.
  */
+#include <assert.h>
 #include <errno.h>
 #include <stdatomic.h>
 #include <stdio.h>
@@ -34,6 +35,8 @@ struct worker {
     int error;                     /* errno of a failed read; -1: the file became shorter */
     const struct eng_tensor *at;   /* where */
 };
+
+_Static_assert(sizeof(struct worker) % 64 == 0, "workers share no cache line");
 
 struct fill {
     struct eng_model *m;
@@ -242,6 +245,7 @@ static int place_plain(struct fill *f, char *err, size_t errlen)
         at += (size_t)mat->n_panels * mat->panel_bytes;
         m->weights_bytes -= (int64_t)coded_bytes;
     }
+    assert(at == (uint8_t *)m->plain + bytes);
     m->weights_bytes += (int64_t)bytes;
     if (m->hp.tied) m->head = m->embed;
     return 0;

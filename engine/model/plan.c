@@ -6,6 +6,7 @@
  * Tensors that the model has no use for (frequencies of old files, a head beside tied embeddings)
  * are left alone, as the reference does.
  */
+#include <assert.h>
 #include <stdarg.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -56,6 +57,7 @@ static const struct eng_tensor *need(const struct check *c, const char *name, in
 static struct plan_mat *add_mat(const struct check *c, struct eng_mat *mat, enum plan_role role,
                                 int n_in)
 {
+    assert(c->m->load->n_mats < c->m->hp.n_layers * MATS_PER_LAYER + 2);
     struct plan_mat *pm = &c->m->load->mats[c->m->load->n_mats++];
     *pm = (struct plan_mat){.mat = mat, .role = role};
     mat->n_in = n_in;
@@ -80,6 +82,7 @@ static void add_part(const struct check *c, struct plan_mat *pm, const char *pre
 static void add_vec(const struct check *c, const float **vec, const char *name, int n,
                     const char *fields)
 {
+    assert(c->m->load->n_vecs < c->m->hp.n_layers * VECS_PER_LAYER + 1);
     struct plan_vec *pv = &c->m->load->vecs[c->m->load->n_vecs++];
     *pv = (struct plan_vec){.vec = vec, .n = n, .tensor = need(c, name, n, 0, fields)};
 }

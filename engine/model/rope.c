@@ -2,6 +2,7 @@
 /* Rotary position embeddings; see rope.h. */
 #include "engine/model/rope.h"
 
+#include <assert.h>
 #include <math.h>
 
 #include "engine/model/model.h"
@@ -76,6 +77,7 @@ double eng_rope_yarn_attention(double factor, double mscale, double mscale_all_d
 void eng_rope_rows(const double *freqs, int n_freqs, double scale, int64_t pos0, int n,
                    float *cos_rows, float *sin_rows)
 {
+    assert(pos0 % ENG_ROPE_BLOCK == 0 && n <= ENG_ROPE_BLOCK);
     for (int i = 0; i < n_freqs; i++) {
         double base_cos = cos((double)pos0 * freqs[i]), base_sin = sin((double)pos0 * freqs[i]);
         double step_cos = cos(freqs[i]), step_sin = sin(freqs[i]);

@@ -16,6 +16,11 @@
 
 enum { MAX_HEADER_BYTES = 100000000, LENGTH_BYTES = 8 };
 
+/* Errors of base/file.h are passed on here and by the other loaders. */
+_Static_assert((int)FILE_EINVAL == ENG_EINVAL && (int)FILE_ENOMEM == ENG_ENOMEM &&
+                   (int)FILE_EIO == ENG_EIO && (int)FILE_ENOENT == ENG_ENOENT,
+               "file errors are engine errors");
+
 static const struct {
     const char *name;
     int bits;

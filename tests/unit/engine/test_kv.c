@@ -4,6 +4,11 @@
  */
 #include "engine/kv.h"
 
+#include <signal.h>
+#include <sys/resource.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
 #include "engine/engine.h"
 #include "test.h"
 
@@ -110,6 +115,28 @@ static void test_bad_sizes(void **state)
     REQUIRE(p == NULL && strstr(err, "KV") != NULL);
 }
 
+/* Asserts stay on in every kind of build. */
+static void test_broken_invariant_aborts(void **state)
+{
+    (void)state;
+    pid_t child = fork();
+    REQUIRE(child >= 0);
+    if (child == 0) {
+        struct kv_layout l;
+        signal(SIGABRT, SIG_DFL);
+        setrlimit(RLIMIT_CORE, &(struct rlimit){0, 0});
+        kv_layout_init(&l, 1, 1, 32, KERN_KV_F32);
+        struct kv_pages *p = make_pages(&l, 1);
+        int32_t page = kv_page_get(p);
+        kv_page_unref(p, page);
+        kv_page_unref(p, page);
+        _exit(0);
+    }
+    int status = 0;
+    REQUIRE_EQ_INT(waitpid(child, &status, 0), child);
+    REQUIRE(WIFSIGNALED(status) && WTERMSIG(status) == SIGABRT);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -117,6 +144,7 @@ int main(void)
         cmocka_unit_test(test_references_and_exhaustion),
         cmocka_unit_test(test_recycled_values_are_zero),
         cmocka_unit_test(test_bad_sizes),
+        cmocka_unit_test(test_broken_invariant_aborts),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }
