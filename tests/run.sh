@@ -17,6 +17,7 @@ PROXY_PACKAGES="nginx-light haproxy caddy"
 NEON_PACKAGES="gcc-aarch64-linux-gnu libc6-dev-arm64-cross qemu-user-static"
 COMPILER_PACKAGES="clang"
 FORMAT_PACKAGES="clang-format-14"
+MANUAL_PACKAGES="mandoc"
 logs=()
 
 # A table of result counts from the logs Meson leaves: one JSON object a line.
@@ -119,6 +120,8 @@ if [ "${HEARTH_OFFLINE:-0}" != 1 ]; then
     install_packages $BUILD_PACKAGES $TEST_PACKAGES || exit 1
     # shellcheck disable=SC2086
     install_packages $FORMAT_PACKAGES || echo "hearth: the format of the C files will not be checked"
+    # shellcheck disable=SC2086
+    install_packages $MANUAL_PACKAGES || echo "hearth: the man page will not be checked"
     if [ "$mode" = all ]; then
         # shellcheck disable=SC2086
         install_packages $PROXY_PACKAGES || echo "hearth: tests behind missing proxies will be skipped"

@@ -24,7 +24,7 @@ def install():
 def options():
     shown = subprocess.run(["meson", "introspect", BUILD, "--buildoptions"], capture_output=True, check=True, timeout=60)
     values = {o["name"]: o["value"] for o in json.loads(shown.stdout)}
-    return {name: os.path.join(values["prefix"], values[name]) for name in ("bindir", "datadir", "sysconfdir")} | {
+    return {name: os.path.join(values["prefix"], values[name]) for name in ("bindir", "datadir", "mandir", "sysconfdir")} | {
         "units": os.path.join(values["prefix"], "lib/systemd/system")}
 
 
@@ -43,7 +43,7 @@ def text_of(*where):
 def test_01_files_are_where_the_prefix_says():
     install()
     for where in (("bindir", "hearth"), ("datadir", "doc/hearth/LICENSE"), ("datadir", "hearth/config.example.ini"),
-                  ("datadir", "hearth/demo/model.safetensors"), ("datadir", "hearth/api-keys.conf"),
+                  ("datadir", "hearth/demo/model.safetensors"), ("datadir", "hearth/api-keys.conf"), ("mandir", "man1/hearth.1"),
                   ("units", "hearth.service"), ("units", "hearth.socket"), ("sysconfdir", "hearth/hearth.ini")):
         assert os.path.isfile(installed(*where)), where
     unit = text_of("units", "hearth.service")

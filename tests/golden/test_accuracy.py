@@ -1,6 +1,6 @@
 #!/usr/bin/env python3
 # SPDX-License-Identifier: MIT
-"""Each numeric path on the demo model and text of its kind: within the bounds that ACCURACY.md states.
+"""Each numeric path on the demo model and text of its kind: within the bounds that docs/accuracy.md states.
 
 The figures are those of tests/bench/accuracy.py; without numpy the test is skipped.
 """
