@@ -17,9 +17,8 @@ import statistics
 import sys
 import time
 
-from hearth_server import Hearth
+from hearth_server import Hearth, leave, start_request
 from proxies import PROXIES, Through, installed, proxy
-from test_disconnect import leave, start_request
 from tiny_models import random_model
 
 MEDIAN_MS, WORST_MS, SEED = 100, 200, 11

@@ -14,6 +14,7 @@ import re
 import signal
 import socket
 import ssl
+import struct
 import subprocess
 import sys
 import tempfile
@@ -289,6 +290,22 @@ class Hearth:
     def memory_kib(self, field="VmRSS"):
         with open(f"/proc/{self.process.pid}/status", encoding="ascii") as f:
             return int(re.search(field + r":\s+(\d+)", f.read()).group(1))
+
+
+def start_request(h, path, body, receive_buffer=0):
+    """Sends a POST and returns its socket, for tests of clients that leave or do not read."""
+    data = json.dumps(body).encode()
+    s = h.open_socket(60, receive_buffer)
+    s.sendall(b"POST %s HTTP/1.1\r\nHost: %s:%d\r\nContent-Type: application/json\r\n"
+              b"Connection: close\r\nContent-Length: %d\r\n\r\n"
+              % (path.encode(), h.host.encode(), h.port, len(data)) + data)
+    return s
+
+
+def leave(s, reset):
+    if reset:
+        s.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, struct.pack("ii", 1, 0))
+    s.close()
 
 
 def parse_events(lines):

@@ -10,8 +10,7 @@ import random
 import sys
 import time
 
-from hearth_server import Hearth
-from test_disconnect import leave, start_request
+from hearth_server import Hearth, leave, start_request
 
 LIMIT_MIB = 64
 

@@ -3,9 +3,7 @@
 """Wrong model files of every kind, through `hearth inspect` and `hearth serve`: a status other than 0 within
 5 seconds, and one line that names what is wrong. Odd but legal files give the same numbers as plain ones.
 
-Names carry the row of the catalogue of faults: 1 files missing, 2 git-lfs pointers, 3 header lengths,
-4 offsets, 5 spans, 6 odd but legal, 7 shards, 8 config.json, 9 patterns, 10 and 11 chat templates, 13 memory.
-Rows 12, 14 and 15 are in test_lifecycle.py."""
+Numbers are rows of CATALOGUE.md."""
 import json
 import os
 import resource
@@ -86,7 +84,7 @@ def test_01_missing_files():
     ])
 
 
-def test_01_files_that_are_none():
+def test_01_not_regular_files():
     """Pipes, directories, sockets and devices in place of each file that is read: refused at once, never waited for."""
     def replace(m, name, make):
         if os.path.lexists(m.path(name)):
@@ -111,7 +109,7 @@ def test_01_files_that_are_none():
                         ("inspect", "serve"))
 
 
-def test_01_options_that_name_no_file():
+def test_01_options_without_their_file():
     with tempfile.TemporaryDirectory() as directory:
         pipe = os.path.join(directory, "pipe")
         os.mkfifo(pipe)
@@ -464,7 +462,7 @@ def test_11_renders_are_bounded():
             assert grown < 80 << 10 or os.environ.get("HEARTH_SLOW"), f"{grown} KiB"
 
 
-def test_13_memory_that_is_not_there():
+def test_13_memory_above_the_limit():
     """Refused at start, with the sums."""
     with DemoCopy() as m:
         refused(m.dir, "KV cache", "8 MiB", "--memory", "8M", "--ctx-size", "2048", "--parallel", "64",

@@ -57,7 +57,7 @@ def test_continue_final_message_excludes_a_generation_prompt():
         ok(path, body)
 
 
-def test_64_stop_strings():
+def test_many_stop_strings():
     text = ok("/v1/completions", GREEDY)["choices"][0]["text"]
     stops = [f"never {i}" for i in range(63)] + [text[8:12]]
     assert ok("/v1/completions", dict(GREEDY, stop=stops))["choices"][0]["text"] == text[:text.index(text[8:12])]

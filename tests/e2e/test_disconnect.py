@@ -11,27 +11,11 @@ import os
 import random
 import socket
 import statistics
-import struct
 import threading
 import time
 
-from hearth_server import Hearth
+from hearth_server import Hearth, leave, start_request
 from tiny_models import random_model
-
-
-def start_request(h, path, body, receive_buffer=0):
-    data = json.dumps(body).encode()
-    s = h.open_socket(60, receive_buffer)
-    s.sendall(b"POST %s HTTP/1.1\r\nHost: %s:%d\r\nContent-Type: application/json\r\n"
-              b"Connection: close\r\nContent-Length: %d\r\n\r\n"
-              % (path.encode(), h.host.encode(), h.port, len(data)) + data)
-    return s
-
-
-def leave(s, reset):
-    if reset:
-        s.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, struct.pack("ii", 1, 0))
-    s.close()
 
 
 def idle(h):

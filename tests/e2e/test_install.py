@@ -40,7 +40,7 @@ def text_of(*where):
         return f.read()
 
 
-def test_01_files_are_where_the_prefix_says():
+def test_files_are_where_the_prefix_says():
     install()
     for where in (("bindir", "hearth"), ("datadir", "doc/hearth/LICENSE"), ("datadir", "hearth/config.example.ini"),
                   ("datadir", "hearth/demo/model.safetensors"), ("datadir", "hearth/api-keys.conf"), ("mandir", "man1/hearth.1"),
@@ -53,7 +53,7 @@ def test_01_files_are_where_the_prefix_says():
         assert not re.search(r"@\w+@", text), text
 
 
-def test_02_the_program_serves_its_demo_model():
+def test_the_program_serves_its_demo_model():
     assert os.path.exists(os.path.join(DEMO, "config.json"))
     ini = installed("sysconfdir", "hearth/hearth.ini")
     command = [installed("bindir", "hearth"), "serve", "--config", ini]
@@ -63,14 +63,14 @@ def test_02_the_program_serves_its_demo_model():
         assert h.get("/v1/models")[2]["data"][0]["id"] == "hearth-demo"
 
 
-def test_03_a_changed_configuration_stays():
+def test_a_changed_configuration_stays():
     with open(installed("sysconfdir", "hearth/hearth.ini"), "a", encoding="utf-8") as f:
         f.write("# mine\n")
     install()
     assert text_of("sysconfdir", "hearth/hearth.ini").endswith("# mine\n")
 
 
-def test_04_what_ends_a_service_that_cannot_start():
+def test_what_ends_a_service_that_cannot_start():
     unit = text_of("units", "hearth.service")
     values = dict(re.findall(r"^(\w+)=(\w+)$", unit, re.M))
     assert values["RestartPreventExitStatus"] == "2", values
@@ -79,7 +79,7 @@ def test_04_what_ends_a_service_that_cannot_start():
     assert "/bin/kill" not in re.sub("#.*", "", unit), "procps is not on every system"
 
 
-def test_05_systemd_takes_the_units():
+def test_systemd_takes_the_units():
     program = shutil.which("systemd-analyze")
     if not program:
         print("  (no systemd-analyze: apt install systemd)")

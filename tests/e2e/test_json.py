@@ -39,7 +39,7 @@ def refuse_everywhere(*bodies):
     served()
 
 
-def test_30_no_object():
+def test_30_not_an_object():
     refuse_everywhere(b"", b"   \n\t ", b"null", b"[]", b"[{}]", b'"text"', b"5", b"true")
 
 
@@ -61,7 +61,7 @@ def test_32_bad_utf8():
     served()
 
 
-def test_32_surrogates_that_stand_alone():
+def test_32_lone_surrogates():
     for bad in (rb"\ud800", rb"\udc00", rb"\ud800\u0041", rb"\udc00\ud800"):
         refuse(b'{"prompt":"' + bad + b'"}')
     served()

@@ -1,6 +1,6 @@
 #!/usr/bin/env python3
 # SPDX-License-Identifier: MIT
-"""Parameters that clients get wrong on purpose: the rows 36 to 54 of the acceptance catalogue, one case a row."""
+"""Parameters that clients get wrong on purpose: rows 36 to 54 of CATALOGUE.md, one case per row."""
 import json
 import threading
 import time

@@ -6,9 +6,8 @@ passed over; with none the test is skipped."""
 import sys
 import time
 
-from hearth_server import SKIPPED, Hearth, chunks
+from hearth_server import Hearth, SKIPPED, chunks, start_request
 from proxies import PROXIES, Through, installed, proxy, tried
-from test_disconnect import start_request
 
 def stream_times(through):
     """Seconds until the first and the last event of a long stream."""

@@ -127,7 +127,7 @@ def test_17_two_lengths():
         assert len(statuses(refused(data + SMUGGLED, 400))) == 1
 
 
-def test_17_lengths_that_are_no_number():
+def test_17_lengths_that_are_not_a_number():
     # The library itself answers some of these, in its own words, and says so twice.
     for value in (b"5, 5", b"+5", b"-5", b"0x5", b"5 5", b"abc", b"5a", b"", b"1e3", b"5;"):
         answer = SERVER.raw(head(b"Content-Length: " + value) + b"hello" + SMUGGLED, 10)
@@ -135,7 +135,7 @@ def test_17_lengths_that_are_no_number():
         assert b'"server":"hearth"' not in answer, value
 
 
-def test_17_length_beyond_all_numbers():
+def test_17_length_out_of_range():
     for value in (b"1" + b"0" * 30, b"18446744073709551616", b"9223372036854775808"):
         assert set(statuses(SERVER.raw(head(b"Content-Length: " + value), 10))) <= {400, 413}
 
@@ -163,7 +163,7 @@ def test_19_host_missing_or_twice():
     refused(head(host=HOST + HOST, method=b"GET", target=b"/version"), 400)
 
 
-def test_19_host_that_is_no_name():
+def test_19_host_that_is_not_a_name():
     for name in (b"a b", b"a,b", b"a/b", b"user@a"):
         refused(head(host=b"Host: " + name + b"\r\n", method=b"GET", target=b"/version"), 400)
 
@@ -206,7 +206,7 @@ def test_22_large_body_in_chunks():
     alive()
 
 
-def test_22_body_one_byte_too_long_in_chunks_is_told():
+def test_22_body_one_byte_too_long_in_chunks_is_413():
     with open_socket() as s:
         s.sendall(head(b"Content-Type: application/json", b"Transfer-Encoding: chunked"))
         s.sendall(b"%x\r\n" % (LIMIT + 1) + b" " * (LIMIT + 1) + b"\r\n")

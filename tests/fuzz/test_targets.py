@@ -1,6 +1,6 @@
 #!/usr/bin/env python3
 # SPDX-License-Identifier: MIT
-"""Row 84 of the catalogue of faults: every parser of foreign bytes has a fuzz target with seeds, which every
+"""Row 84 of e2e/CATALOGUE.md: every parser of foreign bytes has a fuzz target with seeds, which every
 run of the tests replays. Standard library only."""
 import os
 import re
