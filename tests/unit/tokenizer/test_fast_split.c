@@ -60,23 +60,21 @@ static size_t random_text(char *out, size_t n_chars, uint64_t *seed)
 }
 
 /* Every match of the pattern is a piece of the splitter, and they leave nothing out. */
-static void compare(enum tok_split_kind kind, const struct tok_regex *re, const char *text,
-                    size_t len, uint64_t seed)
+static void compare(enum tok_split_kind kind, const struct tok_regex *re,
+                    struct tok_regex_scratch *rs, const char *text, size_t len, uint64_t seed)
 {
-    struct tok_regex_scratch rs;
     struct tok_regex_iter it = tok_regex_iter(re, text, len);
     size_t begin, end, at = 0;
 
-    tok_regex_scratch_init(&rs, len);
+    tok_regex_scratch_next(rs, len);
     while (at < len) {
-        int more = tok_regex_next(&it, &rs, &begin, &end, err, sizeof(err));
+        int more = tok_regex_next(&it, rs, &begin, &end, err, sizeof(err));
         size_t n = tok_split_next(kind, &uni, text + at, len - at);
         REQUIRE_MSG(more == 1 && begin == at && end == at + n,
                     "splitter %d, seed %llx, byte %zu: pattern [%zu, %zu), splitter %zu bytes",
                     (int)kind, (unsigned long long)seed, at, begin, end, n);
         at += n;
     }
-    tok_regex_scratch_finish(&rs);
 }
 
 static struct tok_regex *compile(const char *pattern)
@@ -95,11 +93,14 @@ static void splitters_equal_their_patterns(void **state)
     (void)state;
     for (int kind = TOK_SPLIT_GPT2; kind <= TOK_SPLIT_QWEN2; kind++) {
         struct tok_regex *re = compile(tok_split_pattern((enum tok_split_kind)kind));
+        struct tok_regex_scratch rs;
+        tok_regex_scratch_init(&rs, 0);
         for (uint64_t i = 1; i <= 20000; i++) {
             uint64_t seed = i * 0x9E3779B97F4A7C15u, s = seed;
             size_t len = random_text(text, 1 + i % 40, &s);
-            compare((enum tok_split_kind)kind, re, text, len, seed);
+            compare((enum tok_split_kind)kind, re, &rs, text, len, seed);
         }
+        tok_regex_scratch_finish(&rs);
         tok_regex_destroy(re);
     }
 }
@@ -112,6 +113,8 @@ static void splitters_agree_on_every_code_point(void **state)
     (void)state;
     for (int kind = TOK_SPLIT_GPT2; kind <= TOK_SPLIT_QWEN2; kind++) {
         struct tok_regex *re = compile(tok_split_pattern((enum tok_split_kind)kind));
+        struct tok_regex_scratch rs;
+        tok_regex_scratch_init(&rs, 0);
         for (uint32_t cp = 0; cp < 0x110000; cp += cp < 0x3100 ? 1 : 13) {
             size_t n = 0;
             if (cp >= 0xD800 && cp <= 0xDFFF) continue;
@@ -122,8 +125,9 @@ static void splitters_agree_on_every_code_point(void **state)
             n += utf8_put(text + n, cp);
             n += utf8_put(text + n, '1');
             n += utf8_put(text + n, cp);
-            compare((enum tok_split_kind)kind, re, text, n, cp);
+            compare((enum tok_split_kind)kind, re, &rs, text, n, cp);
         }
+        tok_regex_scratch_finish(&rs);
         tok_regex_destroy(re);
     }
 }
