@@ -264,12 +264,11 @@ static void refuse_context(struct srv_gen *g, const struct param_error *err)
     int64_t ctx = eng_info(g->app->engine)->ctx_tokens, longest = 0;
     for (int i = 0; i < g->n_prompts; i++)
         if (g->prompts[i].n_ids > longest) longest = g->prompts[i].n_ids;
-    char extra[160];
-    snprintf(extra, sizeof(extra), ",\"n_prompt_tokens\":%lld,\"n_ctx\":%lld,\"max_tokens\":%lld",
-             (long long)longest, (long long)ctx, (long long)g->max_tokens);
+    const struct srv_error_number numbers[] = {
+        {"n_prompt_tokens", longest}, {"n_ctx", ctx}, {"max_tokens", g->max_tokens}, {0}};
     struct buf b;
     buf_init(&b, 4096);
-    srv_error_write_for(g->req, &b, err->kind, err->path, err->message, extra);
+    srv_error_write_for(g->req, &b, err->kind, err->path, err->message, numbers);
     srv_reply(g->req, srv_error_status(err->kind), NULL, &b);
     release(g);
 }

@@ -2,9 +2,8 @@
 /* The error table and the error object; see api_error.h. */
 #include "server/http/api_error.h"
 
-#include <string.h>
-
 #include "base/buf.h"
+#include "base/json_writer.h"
 
 #define INVALID "invalid_request_error"
 
@@ -101,27 +100,22 @@ const char *srv_error_advice(enum srv_error kind)
     return table[kind].advice;
 }
 
-static void add_nullable(struct buf *b, const char *text)
-{
-    if (text)
-        buf_json_string(b, text, strlen(text));
-    else
-        buf_puts(b, "null");
-}
-
 void srv_error_write(struct buf *b, enum srv_error kind, const char *param, const char *message,
-                     const char *extra)
+                     const struct srv_error_number *numbers)
 {
-    buf_puts(b, "{\"error\":{\"message\":");
-    buf_json_string(b, message, strlen(message));
-    buf_puts(b, ",\"type\":");
-    add_nullable(b, table[kind].type);
-    buf_puts(b, ",\"param\":");
-    add_nullable(b, param);
-    buf_puts(b, ",\"code\":");
-    add_nullable(b, table[kind].code);
-    if (extra) buf_puts(b, extra);
-    buf_puts(b, "}}");
+    struct jw w;
+    jw_init(&w, b);
+    jw_open(&w, NULL, '{');
+    jw_open(&w, "error", '{');
+    jw_text(&w, "message", message);
+    jw_text(&w, "type", table[kind].type);
+    jw_text(&w, "param", param);
+    jw_text(&w, "code", table[kind].code);
+    for (; numbers && numbers->name; numbers++)
+        jw_int(&w, numbers->name, numbers->value);
+    jw_close(&w);
+    jw_close(&w);
+    jw_end(&w);
 }
 
 /* The Anthropic dialect's names for our types. */
@@ -143,10 +137,15 @@ static const char *anthropic_type(enum srv_error kind)
 void srv_error_write_anthropic(struct buf *b, enum srv_error kind, const char *message,
                                const char *request_id)
 {
-    buf_printf(b,
-               "{\"type\":\"error\",\"error\":{\"type\":\"%s\",\"message\":", anthropic_type(kind));
-    buf_json_string(b, message, strlen(message));
-    buf_puts(b, "},\"request_id\":");
-    buf_json_string(b, request_id, strlen(request_id));
-    buf_puts(b, "}");
+    struct jw w;
+    jw_init(&w, b);
+    jw_open(&w, NULL, '{');
+    jw_text(&w, "type", "error");
+    jw_open(&w, "error", '{');
+    jw_text(&w, "type", anthropic_type(kind));
+    jw_text(&w, "message", message);
+    jw_close(&w);
+    jw_text(&w, "request_id", request_id);
+    jw_close(&w);
+    jw_end(&w);
 }

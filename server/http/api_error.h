@@ -8,7 +8,7 @@
 #ifndef HEARTH_SERVER_HTTP_API_ERROR_H
 #define HEARTH_SERVER_HTTP_API_ERROR_H
 
-#include <stddef.h>
+#include <stdint.h>
 
 struct buf;
 
@@ -48,10 +48,15 @@ const char *srv_error_type(enum srv_error kind);
 const char *srv_error_when(enum srv_error kind);
 const char *srv_error_advice(enum srv_error kind);
 
-/* Appends the whole object. param may be NULL. extra: further members as JSON text beginning with a
- * comma, or NULL. */
+/* A further member of the error object. Lists end with a NULL name. */
+struct srv_error_number {
+    const char *name;
+    int64_t value;
+};
+
+/* Appends the whole object. param and numbers may be NULL. */
 void srv_error_write(struct buf *b, enum srv_error kind, const char *param, const char *message,
-                     const char *extra);
+                     const struct srv_error_number *numbers);
 
 /* The same kinds in the Anthropic dialect's shape:
  * {"type": "error", "error": {"type", "message"}, "request_id"}. */

@@ -127,9 +127,10 @@ void srv_reply_header(struct srv_request *req, const char *name, const char *val
  */
 void srv_reply(struct srv_request *req, int status, const char *content_type, struct buf *body);
 
-/* Appends the error object in the request's dialect; Anthropic's has no param and no extra. */
+/* Appends the error object in the request's dialect; Anthropic's has no param and no numbers. */
 void srv_error_write_for(const struct srv_request *req, struct buf *b, enum srv_error kind,
-                         const char *param, const char *message, const char *extra);
+                         const char *param, const char *message,
+                         const struct srv_error_number *numbers);
 
 /* Answers with that object, and with Retry-After for the statuses 429 and 503. */
 void srv_reply_error(struct srv_request *req, enum srv_error kind, const char *param,

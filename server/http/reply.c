@@ -187,12 +187,13 @@ static void add_retry_headers(struct srv_request *req, enum srv_error kind)
 }
 
 void srv_error_write_for(const struct srv_request *req, struct buf *b, enum srv_error kind,
-                         const char *param, const char *message, const char *extra)
+                         const char *param, const char *message,
+                         const struct srv_error_number *numbers)
 {
     if (srv_request_dialect(req) == SRV_DIALECT_ANTHROPIC)
         srv_error_write_anthropic(b, kind, message, srv_request_id(req));
     else
-        srv_error_write(b, kind, param, message, extra);
+        srv_error_write(b, kind, param, message, numbers);
 }
 
 void srv_reply_error(struct srv_request *req, enum srv_error kind, const char *param,
