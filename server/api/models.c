@@ -7,50 +7,56 @@
 #include <string.h>
 #include <time.h>
 
+#include "base/json_writer.h"
 #include "engine/engine.h"
 #include "server/api/routes.h"
 #include "server/http/api_error.h"
 
 enum { ROUTE = SRV_ROUTE_INLINE | SRV_ROUTE_EITHER, PAGE_MODELS = 20, MAX_PAGE_MODELS = 1000 };
 
-static void write_model(const struct srv_app *app, struct buf *b, const char *name)
+static void write_model(const struct srv_app *app, struct jw *w, const char *name)
 {
     const struct eng_info *info = eng_info(app->engine);
-    buf_puts(b, "{\"id\":");
-    buf_json_string(b, name, strlen(name));
-    buf_printf(b,
-               ",\"object\":\"model\",\"created\":%lld,\"owned_by\":\"hearth\","
-               "\"max_model_len\":%lld,\"root\":",
-               (long long)app->created, (long long)info->ctx_tokens);
-    buf_json_string(b, app->model_names[0], strlen(app->model_names[0]));
-    buf_printf(b,
-               ",\"parent\":null,\"meta\":{\"architecture\":\"%s\",\"n_params\":%lld,"
-               "\"n_vocab\":%d,\"n_ctx_train\":%lld,\"n_embd\":%d,\"dtype\":\"%s\","
-               "\"numerics\":\"%s\",\"size\":%lld,\"fingerprint\":",
-               info->architecture, (long long)info->n_params, (int)info->vocab_size,
-               (long long)info->ctx_train_tokens, info->d_model, info->weights_dtype,
-               info->numerics, (long long)info->memory.weights_bytes);
-    buf_json_string(b, app->fingerprint, strlen(app->fingerprint));
-    buf_puts(b, "}}");
+    jw_open(w, NULL, '{');
+    jw_text(w, "id", name);
+    jw_text(w, "object", "model");
+    jw_int(w, "created", app->created);
+    jw_text(w, "owned_by", "hearth");
+    jw_int(w, "max_model_len", info->ctx_tokens);
+    jw_text(w, "root", app->model_names[0]);
+    jw_null(w, "parent");
+    jw_open(w, "meta", '{');
+    jw_text(w, "architecture", info->architecture);
+    jw_int(w, "n_params", info->n_params);
+    jw_int(w, "n_vocab", info->vocab_size);
+    jw_int(w, "n_ctx_train", info->ctx_train_tokens);
+    jw_int(w, "n_embd", info->d_model);
+    jw_text(w, "dtype", info->weights_dtype);
+    jw_text(w, "numerics", info->numerics);
+    jw_int(w, "size", info->memory.weights_bytes);
+    jw_text(w, "fingerprint", app->fingerprint);
+    jw_close(w);
+    jw_close(w);
 }
 
 /* ---- the Anthropic dialect ----------------------------------------------------------------- */
 
-static void write_anthropic_model(const struct srv_app *app, struct buf *b, const char *name)
+static void write_anthropic_model(const struct srv_app *app, struct jw *w, const char *name)
 {
     char created[32] = "";
     struct tm t;
     time_t seconds = (time_t)app->created;
-    long long ctx = (long long)eng_info(app->engine)->ctx_tokens;
+    int64_t ctx = eng_info(app->engine)->ctx_tokens;
     if (gmtime_r(&seconds, &t)) strftime(created, sizeof(created), "%Y-%m-%dT%H:%M:%SZ", &t);
-    buf_puts(b, "{\"type\":\"model\",\"id\":");
-    buf_json_string(b, name, strlen(name));
-    buf_puts(b, ",\"display_name\":");
-    buf_json_string(b, name, strlen(name));
-    buf_printf(b,
-               ",\"created_at\":\"%s\",\"lifecycle\":\"active\",\"max_input_tokens\":%lld,"
-               "\"max_tokens\":%lld}",
-               created, ctx, ctx);
+    jw_open(w, NULL, '{');
+    jw_text(w, "type", "model");
+    jw_text(w, "id", name);
+    jw_text(w, "display_name", name);
+    jw_text(w, "created_at", created);
+    jw_text(w, "lifecycle", "active");
+    jw_int(w, "max_input_tokens", ctx);
+    jw_int(w, "max_tokens", ctx);
+    jw_close(w);
 }
 
 /* The numbers of the names on the page that the query asks for: [from, to) of n. */
@@ -94,34 +100,27 @@ static bool read_page(struct srv_request *req, struct page *p)
     return true;
 }
 
-static void add_id(struct buf *b, const char *key, const char *name)
-{
-    buf_printf(b, ",\"%s\":", key);
-    if (name)
-        buf_json_string(b, name, strlen(name));
-    else
-        buf_puts(b, "null");
-}
-
 static void list_anthropic(struct srv_request *req)
 {
     const struct srv_app *app = srv_request_app(req);
     struct page p = {0};
     struct buf b;
+    struct jw w;
     while (app->model_names[p.n])
         p.n++;
     if (!read_page(req, &p)) return;
     buf_init(&b, 1 << 20);
-    buf_puts(&b, "{\"data\":[");
-    for (int i = p.from; i < p.to; i++) {
-        if (i > p.from) buf_puts(&b, ",");
-        write_anthropic_model(app, &b, app->model_names[i]);
-    }
-    buf_printf(&b, "],\"has_more\":%s", p.has_more ? "true" : "false");
-    add_id(&b, "first_id", p.from < p.to ? app->model_names[p.from] : NULL);
-    add_id(&b, "last_id", p.from < p.to ? app->model_names[p.to - 1] : NULL);
-    buf_puts(&b, "}");
-    srv_reply(req, 200, NULL, &b);
+    jw_init(&w, &b);
+    jw_open(&w, NULL, '{');
+    jw_open(&w, "data", '[');
+    for (int i = p.from; i < p.to; i++)
+        write_anthropic_model(app, &w, app->model_names[i]);
+    jw_close(&w);
+    jw_bool(&w, "has_more", p.has_more);
+    jw_text(&w, "first_id", p.from < p.to ? app->model_names[p.from] : NULL);
+    jw_text(&w, "last_id", p.from < p.to ? app->model_names[p.to - 1] : NULL);
+    jw_close(&w);
+    srv_reply(req, 200, NULL, jw_end(&w));
 }
 
 /* ---- routes -------------------------------------------------------------------------------- */
@@ -130,19 +129,22 @@ static void list(struct srv_request *req)
 {
     const struct srv_app *app = srv_request_app(req);
     struct buf b;
+    struct jw w;
     srv_request_account(req)->endpoint = "models";
     if (srv_request_dialect(req) == SRV_DIALECT_ANTHROPIC) {
         list_anthropic(req);
         return;
     }
     buf_init(&b, 1 << 20);
-    buf_puts(&b, "{\"object\":\"list\",\"data\":[");
-    for (int i = 0; app->model_names[i]; i++) {
-        if (i) buf_puts(&b, ",");
-        write_model(app, &b, app->model_names[i]);
-    }
-    buf_puts(&b, "]}");
-    srv_reply(req, 200, NULL, &b);
+    jw_init(&w, &b);
+    jw_open(&w, NULL, '{');
+    jw_text(&w, "object", "list");
+    jw_open(&w, "data", '[');
+    for (int i = 0; app->model_names[i]; i++)
+        write_model(app, &w, app->model_names[i]);
+    jw_close(&w);
+    jw_close(&w);
+    srv_reply(req, 200, NULL, jw_end(&w));
 }
 
 static void item(struct srv_request *req)
@@ -153,12 +155,14 @@ static void item(struct srv_request *req)
     for (int i = 0; app->model_names[i]; i++) {
         if (strcmp(app->model_names[i], id) != 0) continue;
         struct buf b;
+        struct jw w;
         buf_init(&b, 65536);
+        jw_init(&w, &b);
         if (srv_request_dialect(req) == SRV_DIALECT_ANTHROPIC)
-            write_anthropic_model(app, &b, id);
+            write_anthropic_model(app, &w, id);
         else
-            write_model(app, &b, id);
-        srv_reply(req, 200, NULL, &b);
+            write_model(app, &w, id);
+        srv_reply(req, 200, NULL, jw_end(&w));
         return;
     }
     srv_reply_error(req, SRV_ERR_MODEL_NOT_FOUND, "model",
