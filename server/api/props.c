@@ -1,79 +1,60 @@
 /* SPDX-License-Identifier: MIT */
 /* GET /props and GET /slots: what is served, on which path, and how busy it is; no prompt text. */
-#include <string.h>
-
+#include "base/json_writer.h"
 #include "engine/engine.h"
 #include "server/api/routes.h"
 #include "server/config/config.h"
 #include "tokenizer/chat/chat.h"
 #include "tokenizer/tokenizer.h"
 
-static void add_string(struct buf *b, const char *key, const char *value)
+static void write_memory(struct jw *w, const struct eng_memory *m)
 {
-    buf_printf(b, ",\"%s\":", key);
-    if (value)
-        buf_json_string(b, value, strlen(value));
-    else
-        buf_puts(b, "null");
+    jw_open(w, "memory", '{');
+    jw_int(w, "weights_bytes", m->weights_bytes);
+    jw_int(w, "kv_bytes", m->kv_bytes);
+    jw_int(w, "scratch_bytes", m->scratch_bytes);
+    jw_int(w, "logits_bytes", m->logits_bytes);
+    jw_int(w, "answer_bytes", m->answer_bytes);
+    jw_int(w, "limit_bytes", m->limit_bytes);
+    jw_close(w);
 }
 
-static void add_int(struct buf *b, const char *key, int64_t value)
-{
-    buf_printf(b, ",\"%s\":%lld", key, (long long)value);
-}
-
-static void add_memory(struct buf *b, const struct eng_memory *m)
-{
-    buf_printf(b,
-               ",\"memory\":{\"weights_bytes\":%lld,\"kv_bytes\":%lld,\"scratch_bytes\":%lld,"
-               "\"logits_bytes\":%lld,\"answer_bytes\":%lld,\"limit_bytes\":%lld}",
-               (long long)m->weights_bytes, (long long)m->kv_bytes, (long long)m->scratch_bytes,
-               (long long)m->logits_bytes, (long long)m->answer_bytes, (long long)m->limit_bytes);
-}
-
-/* null for -1: there is none. */
-static void add_limit(struct buf *b, const char *key, int64_t value)
+/* null for -1: not set. */
+static void write_limit(struct jw *w, const char *name, int64_t value)
 {
     if (value < 0)
-        buf_printf(b, ",\"%s\":null", key);
+        jw_null(w, name);
     else
-        add_int(b, key, value);
+        jw_int(w, name, value);
 }
 
-/* What a request gets that does not say. */
-static void add_defaults(struct buf *b, const struct srv_defaults *d)
+/* The defaults of requests. */
+static void write_defaults(struct jw *w, const struct srv_defaults *d)
 {
-    const struct {
-        const char *key;
-        double value;
-    } rows[] = {
-        {"temperature", d->temperature},
-        {"top_p", d->top_p},
-        {"min_p", d->min_p},
-        {"typical_p", d->typical_p},
-        {"repetition_penalty", d->repetition_penalty},
-    };
-    buf_printf(b, ",\"default_sampling\":{\"top_k\":%lld", (long long)d->top_k);
-    for (size_t i = 0; i < sizeof(rows) / sizeof(rows[0]); i++) {
-        buf_printf(b, ",\"%s\":", rows[i].key);
-        buf_json_number(b, rows[i].value);
-    }
-    add_limit(b, "seed", d->seed);
-    add_limit(b, "max_tokens", d->max_tokens);
-    buf_puts(b, "}");
+    jw_open(w, "default_sampling", '{');
+    jw_int(w, "top_k", d->top_k);
+    jw_number(w, "temperature", d->temperature);
+    jw_number(w, "top_p", d->top_p);
+    jw_number(w, "min_p", d->min_p);
+    jw_number(w, "typical_p", d->typical_p);
+    jw_number(w, "repetition_penalty", d->repetition_penalty);
+    write_limit(w, "seed", d->seed);
+    write_limit(w, "max_tokens", d->max_tokens);
+    jw_close(w);
 }
 
-static void add_chat(struct buf *b, const struct tok_chat *chat)
+static void write_chat(struct jw *w, const struct tok_chat *chat)
 {
-    add_string(b, "chat_template", chat ? tok_chat_source(chat) : NULL);
+    jw_text(w, "chat_template", chat ? tok_chat_source(chat) : NULL);
     if (!chat) return;
     const struct tok_chat_caps *caps = tok_chat_caps(chat);
-    buf_printf(b,
-               ",\"chat_template_caps\":{\"system_role\":%s,\"null_content\":%s,"
-               "\"content_parts\":%s,\"tools\":%s,\"object_arguments\":%s}",
-               caps->system_role ? "true" : "false", caps->null_content ? "true" : "false",
-               caps->content_parts ? "true" : "false", caps->tools ? "true" : "false",
-               caps->object_arguments ? "true" : "false");
+    jw_open(w, "chat_template_caps", '{');
+    jw_bool(w, "system_role", caps->system_role);
+    jw_bool(w, "null_content", caps->null_content);
+    jw_bool(w, "content_parts", caps->content_parts);
+    jw_bool(w, "tools", caps->tools);
+    jw_bool(w, "object_arguments", caps->object_arguments);
+    jw_close(w);
 }
 
 static void props(struct srv_request *req)
@@ -81,36 +62,38 @@ static void props(struct srv_request *req)
     const struct srv_app *app = srv_request_app(req);
     const struct eng_info *info = eng_info(app->engine);
     struct buf b;
+    struct jw w;
     srv_request_account(req)->endpoint = "props";
     buf_init(&b, 8 << 20);
-    buf_puts(&b, "{\"server\":\"hearth\"");
-    add_string(&b, "version", HEARTH_VERSION);
-    add_string(&b, "model", app->model_names[0]);
-    buf_printf(&b, ",\"demo\":%s", app->is_demo ? "true" : "false");
-    add_string(&b, "architecture", info->architecture);
-    add_string(&b, "system_fingerprint", app->fingerprint);
-    add_string(&b, "numerics", info->numerics);
-    add_string(&b, "kernels", info->kernels);
-    add_string(&b, "gemm", info->gemm);
-    add_string(&b, "kv_dtype", info->kv_dtype);
-    add_string(&b, "weights_dtype", info->weights_dtype);
-    buf_printf(&b, ",\"repeatable\":%s", info->repeatable ? "true" : "false");
-    add_int(&b, "threads", info->n_threads);
-    add_int(&b, "total_slots", info->n_parallel);
-    add_int(&b, "chunk_tokens", info->chunk_tokens);
-    add_int(&b, "page_tokens", info->page_tokens);
-    add_int(&b, "n_pages", info->n_pages);
-    add_int(&b, "n_ctx", info->ctx_tokens);
-    add_int(&b, "n_ctx_train", info->ctx_train_tokens);
-    add_int(&b, "n_params", info->n_params);
-    add_int(&b, "n_vocab", info->vocab_size);
-    add_memory(&b, &info->memory);
-    buf_puts(&b, ",\"load_seconds\":");
-    buf_json_number(&b, info->load_seconds);
-    add_defaults(&b, &app->defaults);
-    add_chat(&b, app->chat);
-    buf_puts(&b, "}");
-    srv_reply(req, 200, NULL, &b);
+    jw_init(&w, &b);
+    jw_open(&w, NULL, '{');
+    jw_text(&w, "server", "hearth");
+    jw_text(&w, "version", HEARTH_VERSION);
+    jw_text(&w, "model", app->model_names[0]);
+    jw_bool(&w, "demo", app->is_demo);
+    jw_text(&w, "architecture", info->architecture);
+    jw_text(&w, "system_fingerprint", app->fingerprint);
+    jw_text(&w, "numerics", info->numerics);
+    jw_text(&w, "kernels", info->kernels);
+    jw_text(&w, "gemm", info->gemm);
+    jw_text(&w, "kv_dtype", info->kv_dtype);
+    jw_text(&w, "weights_dtype", info->weights_dtype);
+    jw_bool(&w, "repeatable", info->repeatable);
+    jw_int(&w, "threads", info->n_threads);
+    jw_int(&w, "total_slots", info->n_parallel);
+    jw_int(&w, "chunk_tokens", info->chunk_tokens);
+    jw_int(&w, "page_tokens", info->page_tokens);
+    jw_int(&w, "n_pages", info->n_pages);
+    jw_int(&w, "n_ctx", info->ctx_tokens);
+    jw_int(&w, "n_ctx_train", info->ctx_train_tokens);
+    jw_int(&w, "n_params", info->n_params);
+    jw_int(&w, "n_vocab", info->vocab_size);
+    write_memory(&w, &info->memory);
+    jw_number(&w, "load_seconds", info->load_seconds);
+    write_defaults(&w, &app->defaults);
+    write_chat(&w, app->chat);
+    jw_close(&w);
+    srv_reply(req, 200, NULL, jw_end(&w));
 }
 
 static void slots(struct srv_request *req)
@@ -119,15 +102,24 @@ static void slots(struct srv_request *req)
     const struct eng_info *info = eng_info(app->engine);
     struct eng_stats s;
     struct buf b;
+    struct jw w;
     srv_request_account(req)->endpoint = "slots";
     eng_stats(app->engine, &s);
     buf_init(&b, 65536);
-    buf_printf(&b,
-               "{\"total\":%d,\"running\":%d,\"waiting\":%d,\"waiting_tokens\":%lld,"
-               "\"pages\":{\"total\":%d,\"used\":%d,\"cached\":%d,\"tokens\":%d}}",
-               info->n_parallel, s.n_running, s.n_waiting, (long long)s.n_waiting_tokens,
-               s.n_pages_total, s.n_pages_used, s.n_pages_cached, info->page_tokens);
-    srv_reply(req, 200, NULL, &b);
+    jw_init(&w, &b);
+    jw_open(&w, NULL, '{');
+    jw_int(&w, "total", info->n_parallel);
+    jw_int(&w, "running", s.n_running);
+    jw_int(&w, "waiting", s.n_waiting);
+    jw_int(&w, "waiting_tokens", s.n_waiting_tokens);
+    jw_open(&w, "pages", '{');
+    jw_int(&w, "total", s.n_pages_total);
+    jw_int(&w, "used", s.n_pages_used);
+    jw_int(&w, "cached", s.n_pages_cached);
+    jw_int(&w, "tokens", info->page_tokens);
+    jw_close(&w);
+    jw_close(&w);
+    srv_reply(req, 200, NULL, jw_end(&w));
 }
 
 const struct srv_route srv_routes_props[] = {
