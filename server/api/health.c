@@ -4,9 +4,8 @@
  * go on? GET /version; GET /metrics. All on the HTTP thread, also while the model loads and while
  * draining.
  */
-#include <string.h>
-
 #include "base/clock.h"
+#include "base/json_writer.h"
 #include "engine/engine.h"
 #include "server/api/routes.h"
 #include "server/bounds.h"
@@ -24,10 +23,14 @@ enum { MONITOR_LATE_US = 30 * 1000000 };
 static void reply_status(struct srv_request *req, const char *status)
 {
     struct buf b;
+    struct jw w;
     buf_init(&b, 256);
-    buf_printf(&b, "{\"status\":\"%s\"}", status);
+    jw_init(&w, &b);
+    jw_open(&w, NULL, '{');
+    jw_text(&w, "status", status);
+    jw_close(&w);
     srv_reply_header(req, "Cache-Control", "no-store");
-    srv_reply(req, 200, NULL, &b);
+    srv_reply(req, 200, NULL, jw_end(&w));
 }
 
 static bool is_alive(struct srv_server *s)
@@ -66,10 +69,15 @@ static void ready(struct srv_request *req)
 static void version(struct srv_request *req)
 {
     struct buf b;
+    struct jw w;
     srv_request_account(req)->endpoint = "version";
     buf_init(&b, 256);
-    buf_puts(&b, "{\"version\":\"" HEARTH_VERSION "\",\"server\":\"hearth\"}");
-    srv_reply(req, 200, NULL, &b);
+    jw_init(&w, &b);
+    jw_open(&w, NULL, '{');
+    jw_text(&w, "version", HEARTH_VERSION);
+    jw_text(&w, "server", "hearth");
+    jw_close(&w);
+    srv_reply(req, 200, NULL, jw_end(&w));
 }
 
 static void metrics(struct srv_request *req)
