@@ -6,6 +6,8 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "base/json_writer.h"
+#include "base/utf8.h"
 #include "engine/engine.h"
 #include "server/api/chat_input.h"
 #include "server/api/generation.h"
@@ -86,55 +88,56 @@ static int encode_text(const struct srv_app *app, const json_t *value, const cha
     return 0;
 }
 
-static void write_ids(struct buf *b, const struct tok_ids *ids)
+static void write_ids(struct jw *w, const struct tok_ids *ids)
 {
-    buf_puts(b, "[");
+    jw_open(w, "tokens", '[');
     for (size_t i = 0; i < ids->n; i++)
-        buf_printf(b, "%s%d", i ? "," : "", (int)ids->ids[i]);
-    buf_puts(b, "]");
+        jw_int(w, NULL, ids->ids[i]);
+    jw_close(w);
 }
 
 /* ---- llama-server -------------------------------------------------------------------------- */
 
-/* {"id", "piece"}: the piece as text, or as a list of bytes where it is no UTF-8 alone. */
-static void write_pieces(const struct srv_app *app, struct buf *b, const struct tok_ids *ids)
+/* The piece as text, or as a list of bytes if it is not UTF-8 alone. */
+static void write_piece(struct jw *w, const char *bytes, size_t len)
+{
+    if (utf8_valid(bytes, len)) {
+        jw_string(w, "piece", bytes, len);
+        return;
+    }
+    jw_open(w, "piece", '[');
+    for (size_t i = 0; i < len; i++)
+        jw_int(w, NULL, (unsigned char)bytes[i]);
+    jw_close(w);
+}
+
+static void write_pieces(const struct srv_app *app, struct jw *w, const struct tok_ids *ids)
 {
     char bytes[TOKEN_TEXT_MAX];
-    buf_puts(b, "[");
+    jw_open(w, "tokens", '[');
     for (size_t i = 0; i < ids->n; i++) {
         size_t len = tok_token_bytes(app->tok, ids->ids[i], bytes, sizeof(bytes));
-        if (len > sizeof(bytes)) len = sizeof(bytes);
-        buf_printf(b, "%s{\"id\":%d,\"piece\":", i ? "," : "", (int)ids->ids[i]);
-        json_t *text = json_stringn(bytes, len);
-        if (text) {
-            buf_json_string(b, bytes, len);
-        } else {
-            buf_puts(b, "[");
-            for (size_t k = 0; k < len; k++)
-                buf_printf(b, "%s%d", k ? "," : "", (int)(unsigned char)bytes[k]);
-            buf_puts(b, "]");
-        }
-        json_decref(text);
-        buf_puts(b, "}");
+        jw_open(w, NULL, '{');
+        jw_int(w, "id", ids->ids[i]);
+        write_piece(w, bytes, len < sizeof(bytes) ? len : sizeof(bytes));
+        jw_close(w);
     }
-    buf_puts(b, "]");
+    jw_close(w);
 }
 
 static int tokenize_content(const struct srv_app *app, const struct tokenize_params *p,
-                            struct buf *b, struct param_error *err)
+                            struct jw *w, struct param_error *err)
 {
     struct tok_ids ids = {0};
     unsigned flags =
         (p->add_special ? TOK_ADD_SPECIAL : 0) | (p->parse_special ? TOK_PARSE_SPECIAL : 0);
     int rc = encode_text(app, p->content, "content", flags, &ids, err);
-    if (!rc) {
-        buf_puts(b, "{\"tokens\":");
-        if (p->with_pieces)
-            write_pieces(app, b, &ids);
-        else
-            write_ids(b, &ids);
-        buf_puts(b, "}");
-    }
+    jw_open(w, NULL, '{');
+    if (p->with_pieces)
+        write_pieces(app, w, &ids);
+    else
+        write_ids(w, &ids);
+    jw_close(w);
     tok_ids_finish(&ids);
     return rc;
 }
@@ -164,54 +167,60 @@ static int encode_vllm(const struct srv_app *app, const struct tokenize_params *
     return chat_input_encode(app, &in, ids, err);
 }
 
-static int tokenize_prompt(const struct srv_app *app, const struct tokenize_params *p,
-                           struct buf *b, struct param_error *err)
+static void write_token_strings(const struct srv_app *app, struct jw *w, const struct tok_ids *ids)
+{
+    jw_open(w, "token_strs", '[');
+    for (size_t i = 0; i < ids->n; i++) {
+        size_t len = 0;
+        const char *text = tok_token_string(app->tok, ids->ids[i], &len);
+        jw_string(w, NULL, text, text ? len : 0);
+    }
+    jw_close(w);
+}
+
+static int tokenize_prompt(const struct srv_app *app, const struct tokenize_params *p, struct jw *w,
+                           struct param_error *err)
 {
     struct tok_ids ids = {0};
     int rc = encode_vllm(app, p, &ids, err);
-    if (!rc) {
-        buf_printf(b, "{\"count\":%zu,\"max_model_len\":%lld,\"tokens\":", ids.n,
-                   (long long)eng_info(app->engine)->ctx_tokens);
-        write_ids(b, &ids);
-        buf_puts(b, ",\"token_strs\":");
-        if (!p->return_token_strs) buf_puts(b, "null");
-        for (size_t i = 0; p->return_token_strs && i < ids.n; i++) {
-            size_t len = 0;
-            const char *text = tok_token_string(app->tok, ids.ids[i], &len);
-            buf_puts(b, i ? "," : "[");
-            buf_json_string(b, text ? text : "", text ? len : 0);
-        }
-        if (p->return_token_strs)
-            buf_puts(b, ids.n ? "]}" : "[]}");
-        else
-            buf_puts(b, "}");
-    }
+    jw_open(w, NULL, '{');
+    jw_int(w, "count", (int64_t)ids.n);
+    jw_int(w, "max_model_len", eng_info(app->engine)->ctx_tokens);
+    write_ids(w, &ids);
+    if (p->return_token_strs)
+        write_token_strings(app, w, &ids);
+    else
+        jw_null(w, "token_strs");
+    jw_close(w);
     tok_ids_finish(&ids);
     return rc;
 }
 
 /* ---- TGI ----------------------------------------------------------------------------------- */
 
-static int tokenize_inputs(const struct srv_app *app, const struct tokenize_params *p,
-                           struct buf *b, struct param_error *err)
+static int tokenize_inputs(const struct srv_app *app, const struct tokenize_params *p, struct jw *w,
+                           struct param_error *err)
 {
     struct tok_ids ids = {0};
     struct tok_decoder *decoder = NULL;
-    size_t at = 0;
+    int64_t at = 0;
     int rc = encode_text(app, p->inputs, "inputs", TOK_PARSE_SPECIAL | TOK_ADD_SPECIAL, &ids, err);
     if (!rc && tok_decoder_create(&decoder, app->tok, true))
         rc = param_fail(err, SRV_ERR_OVERLOADED, NULL, "There is no memory for the request.");
-    buf_puts(b, "[");
+    jw_open(w, NULL, '[');
     for (size_t i = 0; !rc && i < ids.n; i++) {
         const char *text = "";
         size_t len = 0;
         tok_decoder_push(decoder, ids.ids[i], &text, &len);
-        buf_printf(b, "%s{\"id\":%d,\"text\":", i ? "," : "", (int)ids.ids[i]);
-        buf_json_string(b, text, len);
-        buf_printf(b, ",\"start\":%zu,\"stop\":%zu}", at, at + len);
-        at += len;
+        jw_open(w, NULL, '{');
+        jw_int(w, "id", ids.ids[i]);
+        jw_string(w, "text", text, len);
+        jw_int(w, "start", at);
+        at += (int64_t)len;
+        jw_int(w, "stop", at);
+        jw_close(w);
     }
-    buf_puts(b, "]");
+    jw_close(w);
     tok_decoder_destroy(decoder);
     tok_ids_finish(&ids);
     return rc;
@@ -223,16 +232,18 @@ static void tokenize(struct srv_request *req)
     struct tokenize_params p;
     struct param_error err = {0};
     struct buf b;
+    struct jw w;
     json_t *body = open_body(req, &p, "tokenize");
     if (!body) return;
     buf_init(&b, ANSWER_MAX);
+    jw_init(&w, &b);
     int rc;
     if (p.content)
-        rc = tokenize_content(app, &p, &b, &err);
+        rc = tokenize_content(app, &p, &w, &err);
     else if (p.prompt || p.messages)
-        rc = tokenize_prompt(app, &p, &b, &err);
+        rc = tokenize_prompt(app, &p, &w, &err);
     else if (p.inputs)
-        rc = tokenize_inputs(app, &p, &b, &err);
+        rc = tokenize_inputs(app, &p, &w, &err);
     else
         rc = param_fail(&err, SRV_ERR_MISSING, "content",
                         "One of 'content', 'prompt', 'messages' or 'inputs' is required.");
@@ -240,7 +251,7 @@ static void tokenize(struct srv_request *req)
         refuse(req, &err);
         buf_finish(&b);
     } else {
-        srv_reply(req, 200, NULL, &b);
+        srv_reply(req, 200, NULL, jw_end(&w));
     }
     json_decref(body);
 }
@@ -284,16 +295,15 @@ static void detokenize(struct srv_request *req)
         refuse(req, &err);
     } else {
         struct buf b;
+        struct jw w;
         buf_init(&b, ANSWER_MAX);
+        jw_init(&w, &b);
+        jw_open(&w, NULL, '{');
         /* vLLM's clients name a model and expect exactly {"prompt"}. */
-        buf_puts(&b, p.model ? "{\"prompt\":" : "{\"content\":");
-        buf_json_string(&b, text, len);
-        if (!p.model) {
-            buf_puts(&b, ",\"prompt\":");
-            buf_json_string(&b, text, len);
-        }
-        buf_puts(&b, "}");
-        srv_reply(req, 200, NULL, &b);
+        if (!p.model) jw_string(&w, "content", text, len);
+        jw_string(&w, "prompt", text, len);
+        jw_close(&w);
+        srv_reply(req, 200, NULL, jw_end(&w));
     }
     free(text);
     free(ids);
@@ -313,11 +323,13 @@ static void apply_template(struct srv_request *req)
         refuse(req, &err);
     } else {
         struct buf b;
+        struct jw w;
         buf_init(&b, ANSWER_MAX);
-        buf_puts(&b, "{\"prompt\":");
-        buf_json_string(&b, prompt.text, prompt.len);
-        buf_puts(&b, "}");
-        srv_reply(req, 200, NULL, &b);
+        jw_init(&w, &b);
+        jw_open(&w, NULL, '{');
+        jw_string(&w, "prompt", prompt.text, prompt.len);
+        jw_close(&w);
+        srv_reply(req, 200, NULL, jw_end(&w));
         tok_prompt_finish(&prompt);
     }
     json_decref(body);
