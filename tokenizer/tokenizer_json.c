@@ -9,9 +9,9 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "base/json_reader.h"
 #include "base/sha256.h"
 #include "base/utf8.h"
-#include "tokenizer/json.h"
 #include "tokenizer/tokenizer_internal.h"
 
 /* The text of a member; s NULL: there is none. */
@@ -43,9 +43,16 @@ static const char *const option_names[N_OPTIONS] = {
     "fuse_unk", "byte_fallback", "ignore_merges",
 };
 
+/* The reader's errors are handed on. */
+_Static_assert((int)JR_EINVAL == (int)TOK_EINVAL && (int)JR_ENOMEM == (int)TOK_ENOMEM,
+               "the same codes");
+
+/* Deepest nesting inside a member that is read as a tree. */
+enum { MAX_MEMBER_DEPTH = 128 };
+
 struct loader {
     struct tok *t;
-    struct tok_json json;
+    struct jr json;
     struct span trees[N_TREES], options[N_OPTIONS];
     struct span merges; /* when they stand before the vocabulary */
     bool has_model, has_vocab, has_merges;
@@ -63,20 +70,20 @@ static int refuse(struct loader *l, const char *what)
 
 static int read_vocab(struct loader *l)
 {
-    struct tok_json *j = &l->json;
+    struct jr *j = &l->json;
     const char *s;
     size_t len;
     uint32_t id;
     bool first = true;
-    int more, rc = tok_json_open(j, '{');
+    int more, rc = jr_open(j, '{');
 
     if (rc) return rc;
     if (l->has_vocab) return refuse(l, "the member \"vocab\" occurs twice");
-    while ((more = tok_json_more(j, '}', &first)) == 1) {
-        rc = tok_json_key(j, &s, &len);
+    while ((more = jr_more(j, '}', &first)) == 1) {
+        rc = jr_key(j, &s, &len);
         if (rc) return rc;
         /* the string may lie in the reader's scratch, which a number leaves alone */
-        rc = tok_json_uint(j, TOK_MAX_IDS - 1, &id);
+        rc = jr_uint(j, TOK_MAX_IDS - 1, &id);
         if (!rc) rc = tok_vocab_add(&l->t->vocab, s, len, id, l->err, l->errlen);
         if (rc) return rc;
     }
@@ -101,47 +108,46 @@ static int add_joined_merge(struct loader *l, const char *s, size_t len)
 }
 
 /* ["left", "right"]; the left part is copied, for the reader may unescape both into one place. */
-static int read_pair_merge(struct loader *l, struct tok_json *j)
+static int read_pair_merge(struct loader *l, struct jr *j)
 {
     const char *s;
     size_t left_len, len;
     bool first = true;
     char *left = NULL;
 
-    int rc = tok_json_open(j, '[');
-    if (!rc)
-        rc = tok_json_more(j, ']', &first) == 1 ? tok_json_string(j, &s, &left_len) : TOK_EINVAL;
+    int rc = jr_open(j, '[');
+    if (!rc) rc = jr_more(j, ']', &first) == 1 ? jr_string(j, &s, &left_len) : TOK_EINVAL;
     if (rc) return rc == TOK_EINVAL ? refuse(l, "a merge should be two strings") : rc;
     left = malloc(left_len + 1);
     if (!left) return TOK_ENOMEM;
     memcpy(left, s, left_len);
-    rc = tok_json_more(j, ']', &first) == 1 ? tok_json_string(j, &s, &len) : TOK_EINVAL;
+    rc = jr_more(j, ']', &first) == 1 ? jr_string(j, &s, &len) : TOK_EINVAL;
     if (!rc)
         rc = tok_bpe_add_merge(&l->t->bpe, left, left_len, s, len, l->err, l->errlen);
     else if (rc == TOK_EINVAL)
         refuse(l, "a merge should be two strings");
     free(left);
-    if (!rc && tok_json_more(j, ']', &first) != 0) rc = refuse(l, "a merge should be two strings");
+    if (!rc && jr_more(j, ']', &first) != 0) rc = refuse(l, "a merge should be two strings");
     return rc;
 }
 
 /* All of one form, as the reference demands. Strings that begin with #version are comments. */
-static int read_merges(struct loader *l, struct tok_json *j)
+static int read_merges(struct loader *l, struct jr *j)
 {
     static const char comment[] = "#version";
     const char *s;
     size_t len;
     bool first = true;
-    int more, rc = tok_json_open(j, '[');
+    int more, rc = jr_open(j, '[');
 
     if (rc) return rc;
-    char form = tok_json_peek(j);
-    while ((more = tok_json_more(j, ']', &first)) == 1) {
-        if (tok_json_peek(j) != form) return refuse(l, "\"merges\" mixes strings and pairs");
+    char form = jr_peek(j);
+    while ((more = jr_more(j, ']', &first)) == 1) {
+        if (jr_peek(j) != form) return refuse(l, "\"merges\" mixes strings and pairs");
         if (form == '[') {
             rc = read_pair_merge(l, j);
         } else {
-            rc = tok_json_string(j, &s, &len);
+            rc = jr_string(j, &s, &len);
             bool skip =
                 !rc && len >= sizeof(comment) - 1 && !memcmp(s, comment, sizeof(comment) - 1);
             if (!rc && !skip) rc = add_joined_merge(l, s, len);
@@ -151,23 +157,29 @@ static int read_merges(struct loader *l, struct tok_json *j)
     return more;
 }
 
+static int skip_member(struct loader *l, struct span *ret)
+{
+    l->json.max_depth = l->json.depth + MAX_MEMBER_DEPTH;
+    return jr_skip(&l->json, &ret->s, &ret->len);
+}
+
 /* At once when the vocabulary is there, else later. */
 static int meet_merges(struct loader *l)
 {
     if (l->has_merges) return refuse(l, "the member \"merges\" occurs twice");
     l->has_merges = true;
     if (l->has_vocab) return read_merges(l, &l->json);
-    return tok_json_skip(&l->json, &l->merges.s, &l->merges.len);
+    return skip_member(l, &l->merges);
 }
 
 static int read_late_merges(struct loader *l)
 {
-    struct tok_json j;
+    struct jr j;
 
     if (!l->merges.s) return 0;
-    tok_json_init(&j, l->merges.s, l->merges.len, l->err, l->errlen);
+    jr_init(&j, l->merges.s, l->merges.len, JR_NUL, l->err, l->errlen);
     int rc = read_merges(l, &j);
-    tok_json_finish(&j);
+    jr_finish(&j);
     return rc;
 }
 
@@ -186,7 +198,7 @@ static int note_member(struct loader *l, const char *const *names, struct span *
         snprintf(l->err, l->errlen, "the member \"%.*s\" occurs twice", (int)key_len, key);
         return TOK_EINVAL;
     }
-    return tok_json_skip(&l->json, &to->s, &to->len);
+    return skip_member(l, to);
 }
 
 static bool is(const char *key, size_t len, const char *name)
@@ -199,17 +211,17 @@ static int read_model(struct loader *l)
     const char *key;
     size_t len;
     bool first = true;
-    int more, rc = tok_json_open(&l->json, '{');
+    int more, rc = jr_open(&l->json, '{');
 
     if (rc) return rc;
     if (l->has_model) return refuse(l, "the member \"model\" occurs twice");
     l->has_model = true;
-    while ((more = tok_json_more(&l->json, '}', &first)) == 1) {
-        rc = tok_json_key(&l->json, &key, &len);
+    while ((more = jr_more(&l->json, '}', &first)) == 1) {
+        rc = jr_key(&l->json, &key, &len);
         if (rc) return rc;
         if (is(key, len, "vocab")) {
             /* other kinds of model have other kinds of vocabulary: the type is named first then */
-            if (tok_json_peek(&l->json) != '{')
+            if (jr_peek(&l->json) != '{')
                 rc = note_member(l, NULL, NULL, 0, key, len);
             else
                 rc = read_vocab(l);
@@ -228,17 +240,17 @@ static int read_top(struct loader *l)
     const char *key;
     size_t len;
     bool first = true;
-    int more, rc = tok_json_open(&l->json, '{');
+    int more, rc = jr_open(&l->json, '{');
 
     if (rc) return rc;
-    while ((more = tok_json_more(&l->json, '}', &first)) == 1) {
-        rc = tok_json_key(&l->json, &key, &len);
+    while ((more = jr_more(&l->json, '}', &first)) == 1) {
+        rc = jr_key(&l->json, &key, &len);
         if (rc) return rc;
         rc = is(key, len, "model") ? read_model(l)
                                    : note_member(l, tree_names, l->trees, N_TREES, key, len);
         if (rc) return rc;
     }
-    return more ? more : tok_json_end(&l->json);
+    return more ? more : jr_end(&l->json);
 }
 
 /* ---- the small members --------------------------------------------------------------------- */
@@ -413,9 +425,9 @@ int tok_load(struct tok *t, const char *text, size_t len, char *err, size_t errl
     if (!utf8_valid(text, len)) return refuse(&l, "it is not valid UTF-8");
     int rc = tok_uni_init(&t->uni);
     if (rc) return rc;
-    tok_json_init(&l.json, text, len, err, errlen);
+    jr_init(&l.json, text, len, JR_NUL, err, errlen);
     rc = load(&l);
-    tok_json_finish(&l.json);
+    jr_finish(&l.json);
     if (rc == TOK_ENOMEM) snprintf(err, errlen, "out of memory");
     if (!rc) sha256(t->fingerprint, text, len);
     return rc;

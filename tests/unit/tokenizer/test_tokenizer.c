@@ -13,7 +13,6 @@
 
 #include "base/sha256.h"
 #include "base/utf8.h"
-#include "tokenizer/json.h"
 #include "tokenizer/tokenizer_internal.h"
 
 static char err[512];
@@ -103,14 +102,14 @@ static void wrong_files_are_refused_with_a_reason(void **state)
         {"", "byte 0"},
         {"{", "byte 1"},
         {"[]", "object"},
-        {"{} x", "follows the end"},
+        {"{} x", "follows the value"},
         {"{}", "no \"model\""},
         {"{'model':null}", "object"},
         {"{'model':{}}", "\"vocab\""},
         {"{'model':{'vocab':{}}}", "\"merges\""},
-        {"{'model':{'vocab':{},'merges':[],}}", "a string should"},
-        {"{'model':{'vocab':{'a':-1},'merges':[]}}", "whole number"},
-        {"{'model':{'vocab':{'a':1.0},'merges':[]}}", "whole number"},
+        {"{'model':{'vocab':{},'merges':[],}}", "expected a string"},
+        {"{'model':{'vocab':{'a':-1},'merges':[]}}", "an integer from 0"},
+        {"{'model':{'vocab':{'a':1.0},'merges':[]}}", "an integer from 0"},
         {"{'model':{'vocab':{'a':01},'merges':[]}}", "comma"},
         {"{'model':{'vocab':{'a':2097152},'merges':[]}}", "limit"},
         {"{'model':{'vocab':{'a':99999999999999999999},'merges':[]}}", "limit"},
@@ -178,7 +177,7 @@ static void wrong_files_are_refused_with_a_reason(void **state)
         {"{'model':{'vocab':{'\\udc00':0},'merges':[]}}", "surrogate"},
         {"{'model':{'vocab':{'\\q':0},'merges':[]}}", "escape"},
         {"{'model':{'vocab':{'\n':0},'merges':[]}}", "control character"},
-        {"{'truncation':tru," MODEL "}", "a value should"},
+        {"{'truncation':tru," MODEL "}", "true or false"},
         {"{'truncation':1e," MODEL "}", "exponent"},
         {"{'truncation':1.," MODEL "}", "point"},
         {"{'decoder':null,'decoder':null," MODEL "}", "twice"},
@@ -201,7 +200,7 @@ static void deep_nesting_is_refused(void **state)
     snprintf(json, sizeof(json), "{'x':");
     memset(json + 5, '[', 2000);
     REQUIRE(!load(json));
-    REQUIRE(strstr(err, "nested too deep"));
+    REQUIRE(strstr(err, "nests deeper than 129 levels"));
 }
 
 static void a_file_cut_anywhere_is_refused(void **state)
