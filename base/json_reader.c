@@ -376,8 +376,7 @@ int jr_end(struct jr *r)
     return r->pos < r->len ? fail(r, "something follows the value") : 0;
 }
 
-/* Behind the string that begins at p, or the end of the text. */
-static const char *behind_string(const char *p, const char *end)
+const char *jr_behind_string(const char *p, const char *end)
 {
     while (p < end && *p != '"')
         p += *p == '\\' && end - p > 1 ? 2 : 1;
@@ -392,7 +391,7 @@ void jr_shape(const char *text, size_t len, int *ret_depth, size_t *ret_values)
 
     while (p < end) {
         char c = *p++;
-        if (c == '"') p = behind_string(p, end);
+        if (c == '"') p = jr_behind_string(p, end);
         if (c == '[' || c == '{') depth++;
         if ((c == ']' || c == '}') && depth > 0) depth--;
         n += c == '[' || c == '{' || c == ',';

@@ -95,4 +95,8 @@ int jr_end(struct jr *r);
  */
 void jr_shape(const char *text, size_t len, int *ret_depth, size_t *ret_values);
 
+/* For scans of such a text: the end of the string whose inside begins at p, behind its closing
+ * quote, or end. Any thread. */
+const char *jr_behind_string(const char *p, const char *end);
+
 #endif

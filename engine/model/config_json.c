@@ -5,24 +5,19 @@
 #include <jansson.h>
 #include <stdio.h>
 
+#include "base/json_reader.h"
 #include "engine/eng_error.h"
 
 /* A value takes jansson about 100 bytes, so this bounds a file's tree to some 100 MB. */
 enum { MAX_JSON_VALUES = 1000000 };
 
-/* At least as many as there are values: each but the first follows one of these. */
-static size_t count_values(const char *text, size_t len)
-{
-    size_t n = 1;
-    for (size_t i = 0; i < len; i++)
-        n += text[i] == ',' || text[i] == '[' || text[i] == '{';
-    return n;
-}
-
 int eng_json_parse(json_t **ret, const char *text, size_t len, const char *name, char *err,
                    size_t errlen)
 {
-    if (count_values(text, len) > MAX_JSON_VALUES) {
+    size_t n_values;
+    int depth;
+    jr_shape(text, len, &depth, &n_values);
+    if (n_values > MAX_JSON_VALUES) {
         snprintf(err, errlen, "%s: more than %d JSON values", name, MAX_JSON_VALUES);
         return ENG_EINVAL;
     }
