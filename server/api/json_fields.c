@@ -12,6 +12,7 @@
 #include <string.h>
 #include <sys/mman.h>
 
+#include "base/json_reader.h"
 #include "server/api/json_text.h"
 
 #define INT64_LIMIT 9223372036854775808.0 /* 2^63: the first real no int64_t holds */
@@ -139,32 +140,17 @@ bool params_out_of_memory(void)
 
 /* ---- parsing ------------------------------------------------------------------------------- */
 
-/* Bounds depth and the number of values by looking at brackets and commas outside strings. */
+/* Bounds depth and the number of values. */
 static int check_shape(const char *body, size_t len, size_t *ret_n_values, struct param_error *err)
 {
-    const char *end = body + len;
-    int depth = 0;
-    long n_values = 1;
-    for (const char *p = body; p < end; p++) {
-        switch (*p) {
-        case '"': p = srv_json_skip_string(p + 1, end); break;
-        case '[':
-        case '{':
-            if (++depth > MAX_DEPTH)
-                return param_fail(err, SRV_ERR_INVALID_JSON, NULL,
-                                  "The request body nests deeper than %d levels.", MAX_DEPTH);
-            n_values++;
-            break;
-        case ']':
-        case '}': depth--; break;
-        case ',': n_values++; break;
-        default: break;
-        }
-        if (n_values > MAX_VALUES)
-            return param_fail(err, SRV_ERR_INVALID_JSON, NULL,
-                              "The request body holds more than %d values.", MAX_VALUES);
-    }
-    *ret_n_values = (size_t)n_values;
+    int depth;
+    jr_shape(body, len, &depth, ret_n_values);
+    if (depth > MAX_DEPTH)
+        return param_fail(err, SRV_ERR_INVALID_JSON, NULL,
+                          "The request body nests deeper than %d levels.", MAX_DEPTH);
+    if (*ret_n_values > MAX_VALUES)
+        return param_fail(err, SRV_ERR_INVALID_JSON, NULL,
+                          "The request body holds more than %d values.", MAX_VALUES);
     return 0;
 }
 

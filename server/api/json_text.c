@@ -8,14 +8,9 @@
 #include <stdlib.h>
 #include <string.h>
 
-enum { INT64_DIGITS = 19 };
+#include "base/json_reader.h"
 
-const char *srv_json_skip_string(const char *p, const char *end)
-{
-    while (p < end && *p != '"')
-        p += (*p == '\\' && p + 1 < end) ? 2 : 1;
-    return p < end ? p : end;
-}
+enum { INT64_DIGITS = 19 };
 
 /* ---- integers beyond 64 bits --------------------------------------------------------------- */
 
@@ -55,8 +50,10 @@ static const char *next_huge(const char *p, const char *end, size_t *ret_len)
             *ret_len = n;
             return p;
         }
-        if (*p == '"') p = srv_json_skip_string(p + 1, end);
-        p += n ? n : p < end;
+        if (*p == '"')
+            p = jr_behind_string(p + 1, end);
+        else
+            p += n ? n : 1;
     }
     return NULL;
 }
@@ -85,72 +82,20 @@ void srv_json_round_huge_integers(char *text, size_t len)
 
 /* ---- members ------------------------------------------------------------------------------- */
 
-static const char *skip_blanks(const char *p, const char *end)
-{
-    while (p < end && (*p == ' ' || *p == '\t' || *p == '\n' || *p == '\r'))
-        p++;
-    return p;
-}
-
-/* Skips a value of valid JSON. */
-static const char *skip_value(const char *p, const char *end)
-{
-    int depth = 0;
-    for (; p < end; p++) {
-        if (*p == '"') p = srv_json_skip_string(p + 1, end);
-        if (p >= end) break;
-        if (*p == '[' || *p == '{') depth++;
-        if (depth == 0 && strchr(",]} \t\n\r", *p)) return p;
-        if (*p == ']' || *p == '}') depth--;
-    }
-    return p;
-}
-
-/* The character of an escape sequence after its backslash; -1 if it is not ASCII. */
-static int escaped_character(const char *p, const char *end, size_t *ret_len)
-{
-    static const char names[] = "bfnrt", values[] = "\b\f\n\r\t";
-    const char *name = strchr(names, *p);
-    *ret_len = *p == 'u' ? 5 : 1;
-    if (*p != 'u') return name ? values[name - names] : *p;
-    char hex[5] = {0};
-    if (end - p >= 5) memcpy(hex, p + 1, 4);
-    long code = strtol(hex, NULL, 16);
-    return code < 128 ? (int)code : -1;
-}
-
-/* Compares the inside of a JSON string with an ASCII key. */
-static bool is_key(const char *p, const char *end, const char *key)
-{
-    while (p < end && *key) {
-        size_t n = 1;
-        int c = (unsigned char)*p;
-        if (c == '\\') {
-            c = escaped_character(p + 1, end, &n);
-            n++;
-        }
-        if (c != *key++) return false;
-        p += n;
-    }
-    return p >= end && !*key;
-}
-
 bool srv_json_member(const char *object, size_t len, const char *key, struct srv_span *ret)
 {
-    const char *end = object + len;
-    const char *p = skip_blanks(object, end) + 1; /* after the brace */
-    while ((p = skip_blanks(p, end)) < end && *p == '"') {
-        const char *name = p + 1, *name_end = srv_json_skip_string(name, end);
-        bool found = is_key(name, name_end, key);
-        p = skip_blanks(name_end + 1, end);
-        const char *value = skip_blanks(p + 1, end); /* after the colon */
-        p = skip_value(value, end);
-        if (found) {
-            *ret = (struct srv_span){value, (size_t)(p - value)};
-            return true;
-        }
-        p = skip_blanks(p, end);
-        if (p < end && *p == ',') p++;
+    struct jr r;
+    const char *name;
+    size_t name_len;
+    char err[64]; /* valid JSON gives none */
+    bool first = true, found = false;
+    jr_init(&r, object, len, JR_NUL, err, sizeof(err));
+    int rc = jr_open(&r, '{');
+    while (!rc && !found && jr_more(&r, '}', &first) == 1) {
+        rc = jr_key(&r, &name, &name_len);
+        found = !rc && name_len == strlen(key) && memcmp(name, key, name_len) == 0;
+        if (!rc) rc = jr_skip(&r, &ret->text, &ret->len);
     }
-    return false;
+    jr_finish(&r);
+    return found && !rc;
 }

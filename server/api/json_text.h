@@ -20,9 +20,6 @@ struct srv_span {
     size_t len;
 };
 
-/* Skips a string after its opening quote; returns the closing quote or end. */
-const char *srv_json_skip_string(const char *p, const char *end);
-
 /*
  * Returns true if the text holds an integer that no int64_t holds. The text need not be valid; what
  * is not a JSON integer is not looked at.
@@ -38,7 +35,7 @@ void srv_json_round_huge_integers(char *text, size_t len);
 
 /*
  * Finds the value of a member in the text of an object. The text must be valid JSON (params_parse
- * has accepted it). Returns false if the object has no such member.
+ * has accepted it). Returns false if the object has no such member, or when out of memory.
  */
 bool srv_json_member(const char *object, size_t len, const char *key, struct srv_span *ret);
 
