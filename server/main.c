@@ -11,7 +11,7 @@
 #include <unistd.h>
 
 #include "engine/engine.h"
-#include "server/api/json_fields.h"
+#include "server/api/json_memory.h"
 #include "server/cli/cli.h"
 #include "server/config/config.h"
 #include "server/model_lookup.h"
@@ -116,7 +116,7 @@ int main(int argc, char **argv)
     /* The BLAS library reads this while it is loaded, which happens after main has begun; our own
      * threads divide the work, and its pool would only take cores from them. */
     setenv("OPENBLAS_NUM_THREADS", "1", 1);
-    params_watch_memory();
+    srv_json_watch_memory();
 
     char err[1024] = "";
     struct srv_config config;

@@ -6,13 +6,12 @@
 
 #include <math.h>
 #include <stdarg.h>
-#include <stdint.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
-#include <sys/mman.h>
 
 #include "base/json_reader.h"
+#include "server/api/json_memory.h"
 #include "server/api/json_text.h"
 
 #define INT64_LIMIT 9223372036854775808.0 /* 2^63: the first real no int64_t holds */
@@ -40,104 +39,6 @@ const char *param_word(const char *text, char buf[PARAM_WORD_MAX])
     return buf;
 }
 
-/* ---- memory -------------------------------------------------------------------------------- */
-
-/*
- * jansson ignores that its lexer could not append to a token, and reads past the token's end later,
- * so a parse must never see NULL. Each is given a reserve that suffices even when every allocation
- * fails: address space, whose pages are touched only then. A tree that took from it is dropped.
- *
- * What jansson 2.14 takes at most on 64 bits, each rounded up to 16 bytes. A value: an object with
- * its first buckets (80 + 128), its string (32), a pair (64) and its shares of growing tables (96).
- * A byte of text: 4 in the token's doubling buffer, 2 in a key and its copy. Both with some room.
- */
-enum { RESERVE_VALUE_BYTES = 512, RESERVE_FACTOR = 8, RESERVE_BYTES = 4096, ALIGNMENT = 16 };
-/* What a thread keeps from one body to the next, so that most take no system call. */
-enum { RESERVE_KEPT_BYTES = 16 << 20 };
-
-struct reserve {
-    char *base;
-    size_t mapped;
-    size_t size, used; /* of the parse under way; both 0 between */
-};
-
-static _Thread_local struct reserve reserve;
-static _Thread_local bool out_of_memory;
-
-static int reserve_map(size_t size)
-{
-    void *base = mmap(NULL, size, PROT_READ | PROT_WRITE,
-                      MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
-    if (base == MAP_FAILED) return -1;
-    reserve = (struct reserve){.base = base, .mapped = size};
-    return 0;
-}
-
-static void reserve_unmap(void)
-{
-    if (reserve.base) munmap(reserve.base, reserve.mapped);
-    reserve = (struct reserve){0};
-}
-
-static int reserve_open(size_t len, size_t n_values)
-{
-    size_t text, values, size;
-    if (__builtin_mul_overflow(len, (size_t)RESERVE_FACTOR, &text) ||
-        __builtin_mul_overflow(n_values, (size_t)RESERVE_VALUE_BYTES, &values) ||
-        __builtin_add_overflow(text, values, &size) ||
-        __builtin_add_overflow(size, (size_t)RESERVE_BYTES, &size))
-        return -1;
-    if (size > reserve.mapped) {
-        reserve_unmap();
-        bool kept = size <= RESERVE_KEPT_BYTES && reserve_map(RESERVE_KEPT_BYTES) == 0;
-        if (!kept && reserve_map(size)) return -1;
-    }
-    reserve.size = size;
-    return 0;
-}
-
-static void reserve_close(void)
-{
-    if (reserve.used) madvise(reserve.base, reserve.mapped, MADV_DONTNEED);
-    reserve.size = reserve.used = 0;
-    if (reserve.mapped > RESERVE_KEPT_BYTES) reserve_unmap();
-}
-
-static void *reserve_take(size_t size)
-{
-    size_t room = reserve.size - reserve.used;
-    if (size > room || room - size < ALIGNMENT) return NULL;
-    void *p = reserve.base + reserve.used;
-    reserve.used += (size + ALIGNMENT - 1) / ALIGNMENT * ALIGNMENT;
-    return p;
-}
-
-static void *json_alloc(size_t size)
-{
-    void *p = malloc(size);
-    if (p) return p;
-    out_of_memory = true;
-    return reserve_take(size);
-}
-
-static void json_free(void *p)
-{
-    uintptr_t base = (uintptr_t)reserve.base, at = (uintptr_t)p;
-    if (at < base || at >= base + reserve.mapped) free(p);
-}
-
-void params_watch_memory(void)
-{
-    json_set_alloc_funcs(json_alloc, json_free);
-}
-
-bool params_out_of_memory(void)
-{
-    bool was = out_of_memory;
-    out_of_memory = false;
-    return was;
-}
-
 /* ---- parsing ------------------------------------------------------------------------------- */
 
 /* Bounds depth and the number of values. */
@@ -159,14 +60,14 @@ static void no_memory(struct param_error *err)
     param_fail(err, SRV_ERR_OVERLOADED, NULL, "There is no memory for the request.");
 }
 
-/* jansson, with memory that does not run out; *ret_short: it would have. */
+/* jansson with the reserve behind it. *ret_short: malloc failed, and there is no tree. */
 static json_t *load(const char *text, size_t len, json_error_t *where, bool *ret_short)
 {
-    params_out_of_memory();
+    srv_json_ran_out();
     json_t *root = json_loadb(text, len, JSON_REJECT_DUPLICATES | JSON_ALLOW_NUL, where);
-    *ret_short = params_out_of_memory();
+    *ret_short = srv_json_ran_out();
     if (*ret_short) json_decref(root);
-    reserve_close();
+    srv_json_release();
     return *ret_short ? NULL : root;
 }
 
@@ -187,7 +88,7 @@ json_t *params_parse(const char *body, size_t len, struct param_error *err)
     if (check_shape(body, len, &n_values, err)) return NULL;
     bool has_huge = srv_json_has_huge_integer(body, len);
     char *rounded = has_huge ? rounded_copy(body, len) : NULL;
-    if ((has_huge && !rounded) || reserve_open(len, n_values)) {
+    if ((has_huge && !rounded) || srv_json_reserve(len, n_values)) {
         free(rounded);
         no_memory(err);
         return NULL;

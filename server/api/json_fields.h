@@ -22,16 +22,7 @@
 
 enum { PARAM_PATH_MAX = 96, PARAM_MESSAGE_MAX = 320, PARAM_WORD_MAX = 44 };
 
-/*
- * jansson takes memory that runs out for bad syntax, and drops what it cannot append. Once
- * params_watch_memory has been called (at start, before any JSON is made), params_out_of_memory
- * tells whether an allocation of jansson's has failed on this thread since it was last asked, and
- * params_parse gives jansson other memory then, and SRV_ERR_OVERLOADED to its caller.
- */
-void params_watch_memory(void);
-bool params_out_of_memory(void);
-
-/* The first thing that was wrong. */
+/* The first fault found. */
 struct param_error {
     enum srv_error kind;
     char path[PARAM_PATH_MAX];

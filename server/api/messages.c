@@ -5,6 +5,7 @@
 #include <string.h>
 
 #include "server/api/chat_input.h"
+#include "server/api/json_memory.h"
 #include "server/api/openai_json.h"
 #include "server/api/routes.h"
 
@@ -79,7 +80,7 @@ static int make_prompt(struct srv_gen *g, struct param_error *err)
     struct chat_input in = {.messages = messages,
                             .add_generation_prompt = true,
                             .continue_final_message = ends_with_assistant(messages)};
-    int rc = params_out_of_memory()
+    int rc = srv_json_ran_out()
                  ? param_fail(err, SRV_ERR_OVERLOADED, NULL, "There is no memory for the request.")
                  : chat_input_check(messages, err) || srv_gen_chat_prompt(g, &in, err);
     json_decref(messages);

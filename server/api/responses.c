@@ -7,6 +7,7 @@
 #include <string.h>
 
 #include "server/api/chat_input.h"
+#include "server/api/json_memory.h"
 #include "server/api/openai_json.h"
 #include "server/api/routes.h"
 
@@ -244,7 +245,7 @@ static int prompt_of(struct srv_gen *g, json_t **messages, struct param_error *e
     if (chat_input_check(*messages, err) || (is_auto(g) && drop_oldest(g, messages, err)))
         return -1;
     /* Out of memory, jansson leaves out what it cannot append. */
-    if (params_out_of_memory())
+    if (srv_json_ran_out())
         return param_fail(err, SRV_ERR_OVERLOADED, NULL, "There is no memory for the request.");
     struct chat_input in = {.messages = *messages, .add_generation_prompt = true};
     return srv_gen_chat_prompt(g, &in, err);
@@ -254,7 +255,7 @@ static int make_prompt(struct srv_gen *g, struct param_error *err)
 {
     if (check_fields(g, err)) return -1;
     json_t *messages = messages_of(&g->params, err);
-    bool no_memory = params_out_of_memory();
+    bool no_memory = srv_json_ran_out();
     if (!messages && !no_memory) return -1;
     int rc = no_memory
                  ? param_fail(err, SRV_ERR_OVERLOADED, NULL, "There is no memory for the request.")

@@ -1,0 +1,32 @@
+/* SPDX-License-Identifier: MIT */
+/*
+ * Memory for jansson when there is none left. jansson reports failed allocations as bad syntax,
+ * drops what it cannot append, and reads past a token that its lexer could not extend, so a parse
+ * must never see NULL. It gets a reserve instead: address space whose pages are touched only when
+ * malloc fails. A tree that took from the reserve must be released, and its sender gets an error.
+ *
+ * The size of the reserve is measured for jansson 2.14; a unit test fails with another version.
+ *
+ * Threads: any; each has its own reserve.
+ */
+#ifndef HEARTH_SERVER_API_JSON_MEMORY_H
+#define HEARTH_SERVER_API_JSON_MEMORY_H
+
+#include <stdbool.h>
+#include <stddef.h>
+
+/* Sets jansson's allocator. Once, at start, before any JSON is made. */
+void srv_json_watch_memory(void);
+
+/* Returns true if an allocation of jansson's has failed on this thread since the last call. */
+bool srv_json_ran_out(void);
+
+/*
+ * Readies the thread's reserve for one parse of a text of len bytes with at most n_values values.
+ * Returns 0, or -1 if there is no address space. srv_json_release ends the parse, after a tree that
+ * took from the reserve has been released.
+ */
+int srv_json_reserve(size_t len, size_t n_values);
+void srv_json_release(void);
+
+#endif
