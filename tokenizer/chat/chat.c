@@ -14,7 +14,9 @@
 #include <string.h>
 #include <time.h>
 
+#include "tokenizer/template/dict.h"
 #include "tokenizer/template/json.h"
+#include "tokenizer/template/text_ops.h"
 
 /* What a template fails with is passed on as it is. */
 _Static_assert((int)JINJA_EINVAL == (int)TOK_EINVAL && (int)JINJA_ENOMEM == (int)TOK_ENOMEM &&

@@ -7,6 +7,7 @@
 #include <string.h>
 
 #include "tokenizer/chat/chat_internal.h"
+#include "tokenizer/template/dict.h"
 #include "tokenizer/template/json.h"
 #include "tokenizer/template/print.h"
 

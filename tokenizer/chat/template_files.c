@@ -15,7 +15,9 @@
 
 #include "base/file.h"
 #include "tokenizer/chat/chat_internal.h"
+#include "tokenizer/template/dict.h"
 #include "tokenizer/template/json.h"
+#include "tokenizer/template/order.h"
 #include "tokenizer/template/print.h"
 
 enum {

@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: MIT */
 /*
  * A parsed template: the syntax tree, and what resolving its names has added to it. Built by
- * parser.c and parse_expr.c from the tokens of lexer.c, completed by scope.c, walked
- * by exec.c and eval.c. Read-only once complete.
+ * parser.c and parse_expr.c, completed by scope.c, walked by exec.c and eval.c. Read-only once
+ * complete.
  *
  * Names are resolved before anything runs, by the reference's own rules: a template is a nest of
  * units (the template, macros, recursive loops, loop conditions), each with numbered slots for its
@@ -15,65 +15,9 @@
 #include "tokenizer/template/number.h"
 #include "tokenizer/template/str.h"
 
+struct jinja_cursor;
 struct jinja_filter;
 struct jinja_test;
-
-enum jinja_token_type {
-    JINJA_T_EOF,
-    JINJA_T_DATA,
-    JINJA_T_VARIABLE_BEGIN,
-    JINJA_T_VARIABLE_END,
-    JINJA_T_BLOCK_BEGIN,
-    JINJA_T_BLOCK_END,
-    JINJA_T_NAME,
-    JINJA_T_STRING,
-    JINJA_T_INTEGER,
-    JINJA_T_FLOAT,
-    JINJA_T_ADD,
-    JINJA_T_SUB,
-    JINJA_T_DIV,
-    JINJA_T_FLOORDIV,
-    JINJA_T_MUL,
-    JINJA_T_MOD,
-    JINJA_T_POW,
-    JINJA_T_TILDE,
-    JINJA_T_LBRACKET,
-    JINJA_T_RBRACKET,
-    JINJA_T_LPAREN,
-    JINJA_T_RPAREN,
-    JINJA_T_LBRACE,
-    JINJA_T_RBRACE,
-    JINJA_T_EQ,
-    JINJA_T_NE,
-    JINJA_T_GT,
-    JINJA_T_GTEQ,
-    JINJA_T_LT,
-    JINJA_T_LTEQ,
-    JINJA_T_ASSIGN,
-    JINJA_T_DOT,
-    JINJA_T_COLON,
-    JINJA_T_PIPE,
-    JINJA_T_COMMA,
-    JINJA_T_SEMICOLON,
-};
-
-struct jinja_token {
-    enum jinja_token_type type;
-    int line;
-    const struct jinja_str *text; /* DATA, NAME, STRING */
-    struct jinja_value number;    /* INTEGER, FLOAT */
-};
-
-struct jinja_tokens {
-    struct jinja_token *all; /* the last is EOF */
-    size_t n;
-    size_t cap;
-};
-
-/* Cuts a template into tokens; fails on what no token fits. */
-void jinja_lex(struct jinja_run *r, const char *source, size_t len, struct jinja_tokens *ret);
-/* What a token is called in errors. */
-const char *jinja_token_name(const struct jinja_token *t, struct jinja_run *r);
 
 enum jinja_kind {
     /* expressions */
@@ -178,15 +122,14 @@ struct jinja_branch {
 
 /* A macro, or the body of a call block. */
 struct jinja_macro_code {
-    const struct jinja_str *name; /* NULL: a call block */
-    struct jinja_nodes params;    /* NAME nodes */
-    struct jinja_nodes defaults;  /* of the last params */
+    struct jinja_macro_info info;
+    struct jinja_nodes params;   /* NAME nodes */
+    struct jinja_nodes defaults; /* of the last params */
     struct jinja_nodes body;
     uint32_t n_slots;
     struct jinja_scope_code scope;
-    struct jinja_ref *param_refs;                   /* params.n slots */
-    bool takes_caller, takes_kwargs, takes_varargs; /* used in the body but not declared */
-    bool explicit_caller;                           /* a parameter is named caller */
+    struct jinja_ref *param_refs; /* params.n slots */
+    bool explicit_caller;         /* a parameter is named caller */
     struct jinja_ref caller, kwargs, varargs;
 };
 
@@ -291,53 +234,10 @@ struct jinja_tree {
     uint32_t n_slots;
 };
 
-struct jinja_parser {
-    struct jinja_run *r;
-    struct jinja_tokens tokens;
-    size_t at;
-    int depth;         /* of the recursive descent */
-    const char **tags; /* the statements being parsed, innermost last */
-    size_t n_tags;
-    size_t cap_tags;
-};
-
-/* ---- shared by the two halves of the parser ------------------------------------------------ */
-
-struct jinja_node *jinja_node_new(struct jinja_parser *p, enum jinja_kind kind, int line);
-/* Notes that `child` stands below `node`; fails where the tree gets too deep. */
-void jinja_node_adopt(struct jinja_parser *p, struct jinja_node *node,
+struct jinja_node *jinja_node_new(struct jinja_cursor *c, enum jinja_kind kind, int line);
+/* Notes that `child` is below `node`; fails if the tree gets too deep. */
+void jinja_node_adopt(struct jinja_cursor *c, struct jinja_node *node,
                       const struct jinja_node *child);
 void jinja_nodes_add(struct jinja_run *r, struct jinja_nodes *list, struct jinja_node *node);
-const struct jinja_token *jinja_peek(const struct jinja_parser *p);
-const struct jinja_token *jinja_look(const struct jinja_parser *p); /* one further */
-const struct jinja_token *jinja_advance(struct jinja_parser *p); /* returns the one left behind */
-bool jinja_at_name(const struct jinja_parser *p, const char *name);
-bool jinja_skip_name(struct jinja_parser *p, const char *name);
-bool jinja_skip(struct jinja_parser *p, enum jinja_token_type type);
-const struct jinja_token *jinja_expect(struct jinja_parser *p, enum jinja_token_type type,
-                                       const char *what);
-void jinja_descend(struct jinja_parser *p); /* one level deeper; fails at JINJA_MAX_NESTING */
-void jinja_ascend(struct jinja_parser *p);
-_Noreturn void jinja_parse_fail(struct jinja_parser *p, int line, const char *fmt, ...)
-    __attribute__((format(printf, 3, 4)));
-
-struct jinja_node *jinja_parse_expression(struct jinja_parser *p, bool with_cond);
-
-enum jinja_tuple_flags {
-    JINJA_TUPLE_SIMPLE = 1,    /* names and literals only: targets */
-    JINJA_TUPLE_NO_COND = 2,   /* elements are not conditional expressions */
-    JINJA_TUPLE_PAREN = 4,     /* in parentheses: may be empty */
-    JINJA_TUPLE_NAMESPACE = 8, /* ns.attr is allowed */
-};
-struct jinja_node *jinja_parse_tuple(struct jinja_parser *p, unsigned flags);
-/* A chain of filters on `subject` (NULL in filter blocks); with `inline_` the first has no '|'. */
-struct jinja_node *jinja_parse_filters(struct jinja_parser *p, struct jinja_node *subject,
-                                       bool inline_);
-
-/* Parses a template. */
-void jinja_parse(struct jinja_run *r, const char *source, size_t len, struct jinja_tree *ret);
-
-/* Resolves every name; fails on what the reference refuses at this point. */
-void jinja_resolve_names(struct jinja_run *r, struct jinja_tree *tree);
 
 #endif

@@ -6,10 +6,13 @@
  */
 #include <string.h>
 
-#include "tokenizer/template/eval.h"
+#include "tokenizer/template/dict.h"
 #include "tokenizer/template/iterate.h"
 #include "tokenizer/template/library.h"
 #include "tokenizer/template/number.h"
+#include "tokenizer/template/order.h"
+#include "tokenizer/template/print.h"
+#include "tokenizer/template/undefined.h"
 
 static struct jinja_value unsafe_attr(struct jinja_run *r, struct jinja_value obj, const char *name)
 {
@@ -176,6 +179,18 @@ JINJA_METHOD_FN(float_is_integer)
     return jinja_bool(d - d == 0 && __builtin_floor(d) == d);
 }
 
+/* Formats look up attributes and items, so these two are here and not with the others of str. */
+JINJA_METHOD_FN(str_format)
+{
+    return jinja_format(r, self.u.str, args, jinja_missing(), jinja_getattr, jinja_getitem);
+}
+
+JINJA_METHOD_FN(str_format_map)
+{
+    const struct jinja_args none = {0};
+    return jinja_format(r, self.u.str, &none, a[0], jinja_getattr, jinja_getitem);
+}
+
 JINJA_METHOD_FN(number_itself)
 {
     if (jinja_is(self, JINJA_BOOL)) self.type = JINJA_INT;
@@ -211,6 +226,8 @@ static const struct {
     {JINJA_DICT, {"popitem", NULL, {NULL, 0}}},
     {JINJA_DICT, {"setdefault", NULL, {NULL, 0}}},
     {JINJA_DICT, {"update", NULL, {NULL, 0}}},
+    {JINJA_STR, {"format", str_format, {NULL, 0}}},
+    {JINJA_STR, {"format_map", str_format_map, {"/mapping", 1}}},
     {JINJA_RANGE, {"index", range_index, {"/value", 1}}},
     {JINJA_RANGE, {"count", range_count, {"/value", 1}}},
     {JINJA_LOOP, {"cycle", loop_cycle, {NULL, 0}}},
@@ -238,7 +255,7 @@ static struct jinja_value find_method(struct jinja_run *r, struct jinja_value ob
     if (type == JINJA_STR) {
         const struct jinja_method *m = named(jinja_str_methods, name);
         if (!m && obj.u.str->markup) m = named(jinja_markup_methods, name);
-        return m ? bind_method(r, obj, m) : jinja_missing();
+        if (m) return bind_method(r, obj, m);
     }
     for (size_t i = 0; i < sizeof(methods) / sizeof(methods[0]); i++) {
         const struct jinja_method *m = &methods[i].method;
@@ -273,19 +290,13 @@ static struct jinja_value loop_attr(struct jinja_run *r, struct jinja_loop *loop
     return jinja_missing();
 }
 
-static struct jinja_value macro_attr(struct jinja_run *r, const struct jinja_macro *macro,
-                                     const struct jinja_str *name)
+static struct jinja_value macro_attr(const struct jinja_macro_info *m, const struct jinja_str *name)
 {
-    const struct jinja_macro_code *code = macro->code;
-    if (jinja_str_is(name, "name")) return code->name ? jinja_from_str(code->name) : jinja_none();
-    if (jinja_str_is(name, "catch_kwargs")) return jinja_bool(code->takes_kwargs);
-    if (jinja_str_is(name, "catch_varargs")) return jinja_bool(code->takes_varargs);
-    if (jinja_str_is(name, "caller")) return jinja_bool(code->takes_caller);
-    if (!jinja_str_is(name, "arguments")) return jinja_missing();
-    struct jinja_list *l = jinja_list_new(r, code->params.n);
-    for (size_t i = 0; i < code->params.n; i++)
-        jinja_list_add(r, l, jinja_from_str(code->params.all[i]->u.name.name));
-    return jinja_from_tuple(l);
+    if (jinja_str_is(name, "name")) return m->name ? jinja_from_str(m->name) : jinja_none();
+    if (jinja_str_is(name, "catch_kwargs")) return jinja_bool(m->takes_kwargs);
+    if (jinja_str_is(name, "catch_varargs")) return jinja_bool(m->takes_varargs);
+    if (jinja_str_is(name, "caller")) return jinja_bool(m->takes_caller);
+    return jinja_str_is(name, "arguments") ? jinja_from_tuple(m->arguments) : jinja_missing();
 }
 
 static struct jinja_value number_attr(struct jinja_value v, const struct jinja_str *name)
@@ -322,7 +333,7 @@ static struct jinja_value plain_attr(struct jinja_run *r, struct jinja_value obj
         return v ? *v : jinja_missing();
     }
     case JINJA_LOOP: return loop_attr(r, obj.u.loop, name);
-    case JINJA_MACRO: return macro_attr(r, obj.u.macro, name);
+    case JINJA_MACRO: return macro_attr(obj.u.macro->info, name);
     case JINJA_CYCLER:
         if (jinja_str_is(name, "current")) return obj.u.cycler->items->items[obj.u.cycler->pos];
         if (jinja_str_is(name, "items")) return jinja_from_tuple(obj.u.cycler->items);
@@ -384,7 +395,7 @@ struct jinja_value jinja_getattr(struct jinja_run *r, struct jinja_value obj,
         const struct jinja_value *item = jinja_dict_get(r, obj.u.dict, name);
         if (item) return *item;
     }
-    return jinja_undefined_attr(r, obj, name);
+    return jinja_undefined_attr(r, obj, name.u.str);
 }
 
 /* The nth element, counted from the end where n < 0; JINJA_MISSING if there is none. */
@@ -424,5 +435,7 @@ struct jinja_value jinja_getitem(struct jinja_run *r, struct jinja_value obj,
     struct jinja_value v = find_item(r, obj, key);
     if (jinja_is(v, JINJA_MISSING) && jinja_is(key, JINJA_STR))
         v = jinja_type_attr(r, obj, key.u.str);
-    return jinja_is(v, JINJA_MISSING) ? jinja_undefined_attr(r, obj, key) : v;
+    if (!jinja_is(v, JINJA_MISSING)) return v;
+    bool text = jinja_is(key, JINJA_STR);
+    return jinja_undefined_attr(r, obj, text ? key.u.str : jinja_repr(r, key, false));
 }

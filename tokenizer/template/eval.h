@@ -14,11 +14,6 @@ struct jinja_frame {
     struct jinja_value *slots;
 };
 
-struct jinja_macro {
-    const struct jinja_macro_code *code;
-    struct jinja_frame *frame; /* where it was defined */
-};
-
 struct jinja_frame *jinja_frame_new(struct jinja_run *r, struct jinja_frame *up, uint32_t n_slots);
 /* The slot itself. */
 struct jinja_value *jinja_slot(struct jinja_frame *f, struct jinja_ref ref);

@@ -3,9 +3,12 @@
  * Statements: what a template does. Output goes to r->out; whatever captures text (macros, set and
  * filter blocks, recursive loops) puts a buffer of its own there for the time.
  */
+#include "tokenizer/template/dict.h"
 #include "tokenizer/template/eval.h"
 #include "tokenizer/template/iterate.h"
+#include "tokenizer/template/library.h"
 #include "tokenizer/template/print.h"
+#include "tokenizer/template/undefined.h"
 
 /* How a body ended: at its end, or by break or continue on the way to its loop. */
 enum flow { FLOW_NEXT, FLOW_BREAK, FLOW_CONTINUE };
@@ -259,16 +262,12 @@ static enum flow exec_for(struct jinja_run *r, struct jinja_frame *f, const stru
 
 /* ---- macros -------------------------------------------------------------------------------- */
 
-const struct jinja_str *jinja_macro_name(const struct jinja_macro *macro)
-{
-    return macro->code->name;
-}
-
 /* A macro remembers the frame it was defined in; it sees later changes of its variables. */
 static struct jinja_value new_macro(struct jinja_run *r, struct jinja_frame *f,
                                     const struct jinja_macro_code *code)
 {
     struct jinja_macro *macro = JINJA_NEW(r, struct jinja_macro);
+    macro->info = &code->info;
     macro->code = code;
     macro->frame = f;
     return (struct jinja_value){.type = JINJA_MACRO, .u.macro = macro};
@@ -314,13 +313,13 @@ static void bind_rest(struct jinja_run *r, struct jinja_frame *f,
                       const struct jinja_macro_code *code, const struct jinja_args *args)
 {
     const struct jinja_str anonymous = {.s = "caller", .len = 6};
-    const struct jinja_str *name = code->name ? code->name : &anonymous;
-    if (code->takes_kwargs)
+    const struct jinja_str *name = code->info.name ? code->info.name : &anonymous;
+    if (code->info.takes_kwargs)
         *jinja_slot(f, code->kwargs) = kwargs_dict(r, args);
     else if (args->n_kw)
         jinja_raise(r, "macro '%.*s' takes no keyword argument '%.*s'", (int)name->len, name->s,
                     (int)args->keys[0]->len, args->keys[0]->s);
-    if (code->takes_varargs)
+    if (code->info.takes_varargs)
         *jinja_slot(f, code->varargs) = varargs_tuple(r, args, code->params.n);
     else if (args->n_pos > code->params.n)
         jinja_raise(r, "macro '%.*s' takes not more than %zu argument(s)", (int)name->len, name->s,
@@ -330,7 +329,7 @@ static void bind_rest(struct jinja_run *r, struct jinja_frame *f,
 static void bind_caller(struct jinja_run *r, struct jinja_frame *f,
                         const struct jinja_macro_code *code, struct jinja_args *args, bool found)
 {
-    if (!code->takes_caller || found) return;
+    if (!code->info.takes_caller || found) return;
     if (code->explicit_caller) jinja_raise(r, "a macro takes its caller as a keyword");
     const struct jinja_str name = {.s = "caller", .len = 6, .origin = JINJA_TRUSTED};
     struct jinja_value caller = take_kw(r, args, &name);

@@ -5,10 +5,14 @@
  */
 #include <math.h>
 
+#include "tokenizer/template/dict.h"
 #include "tokenizer/template/iterate.h"
 #include "tokenizer/template/library.h"
 #include "tokenizer/template/number.h"
+#include "tokenizer/template/order.h"
 #include "tokenizer/template/print.h"
+#include "tokenizer/template/text_ops.h"
+#include "tokenizer/template/undefined.h"
 
 /* ---- attribute paths ----------------------------------------------------------------------- */
 
@@ -123,7 +127,7 @@ JINJA_FILTER_FN(f_attr)
     const struct jinja_str *name = jinja_need_str(r, a[0], "attribute name");
     if (jinja_is(v, JINJA_UNDEFINED)) jinja_fail_undefined(r, v);
     struct jinja_value attr = jinja_type_attr(r, v, name);
-    return jinja_is(attr, JINJA_MISSING) ? jinja_undefined_attr(r, v, a[0]) : attr;
+    return jinja_is(attr, JINJA_MISSING) ? jinja_undefined_attr(r, v, name) : attr;
 }
 
 JINJA_FILTER_FN(f_default)
@@ -630,7 +634,7 @@ JINJA_FILTER_FN(f_tojson)
     return jinja_json_dumps(r, v, &style);
 }
 
-static const struct jinja_filter filters[] = {
+const struct jinja_filter jinja_filters[] = {
     {"tojson", f_tojson, {"ensure_ascii indent separators sort_keys", 0}},
     {"length", f_length, {"", 0}},
     {"count", f_length, {"", 0}},
@@ -661,13 +665,5 @@ static const struct jinja_filter filters[] = {
     {"float", f_float, {"default", 0}},
     {"abs", f_abs, {"", 0}},
     {"round", f_round, {"precision method", 0}},
+    {NULL, NULL, {NULL, 0}},
 };
-
-const struct jinja_filter *jinja_find_filter(const struct jinja_str *name)
-{
-    for (size_t i = 0; i < sizeof(filters) / sizeof(filters[0]); i++)
-        if (jinja_str_is(name, filters[i].name)) return &filters[i];
-    for (const struct jinja_filter *f = jinja_text_filters; f->name; f++)
-        if (jinja_str_is(name, f->name)) return f;
-    return NULL;
-}

@@ -7,9 +7,14 @@
 #include <string.h>
 
 #include "tokenizer/template/char_class.h"
+#include "tokenizer/template/dict.h"
+#include "tokenizer/template/html.h"
+#include "tokenizer/template/iterate.h"
 #include "tokenizer/template/library.h"
 #include "tokenizer/template/number.h"
 #include "tokenizer/template/print.h"
+#include "tokenizer/template/text_ops.h"
+#include "tokenizer/template/undefined.h"
 
 static const struct jinja_str blank = {.s = " ", .len = 1, .origin = JINJA_TRUSTED};
 
@@ -103,6 +108,32 @@ JINJA_FILTER_FN(f_format)
         jinja_dict_put(r, d, jinja_from_str(args->keys[i]), args->kw[i]);
     return jinja_percent(r, jinja_to_str(r, v),
                          args->n_kw ? jinja_from_dict(d) : jinja_from_tuple(l));
+}
+
+/* ---- join ---------------------------------------------------------------------------------- */
+
+/* The method wants strings and escapes them for a Markup separator; the filter takes anything. */
+struct jinja_value jinja_str_join(struct jinja_run *r, const struct jinja_str *sep,
+                                  struct jinja_value items, bool strict)
+{
+    struct jinja_sb sb;
+    struct jinja_iter it;
+    struct jinja_value v;
+    jinja_sb_init(&sb, r);
+    jinja_iter_start(r, &it, items);
+    for (size_t i = 0; jinja_iter_next(r, &it, &v); i++) {
+        if (strict && !sep->markup && !jinja_is(v, JINJA_STR))
+            jinja_raise(r, "sequence item %zu: expected str instance, %s found", i,
+                        jinja_type_name(v));
+        const struct jinja_str *s = jinja_to_str(r, v);
+        if (strict && sep->markup) s = jinja_str_escape(r, s);
+        if (i) jinja_sb_add(&sb, sep);
+        jinja_spend_bytes(r, s->len);
+        jinja_sb_add(&sb, s);
+    }
+    struct jinja_str *joined = jinja_sb_str(&sb);
+    joined->markup = strict && sep->markup;
+    return jinja_from_str(joined);
 }
 
 /* ---- HTML ---------------------------------------------------------------------------------- */

@@ -12,9 +12,11 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "tokenizer/template/dict.h"
 #include "tokenizer/template/library.h"
 #include "tokenizer/template/number.h"
 #include "tokenizer/template/print.h"
+#include "tokenizer/template/undefined.h"
 
 enum { MAX_PRECISION = 1200, MAX_WIDTH = 1 << 24, MAX_FORMAT_NESTING = 2 };
 
@@ -412,6 +414,7 @@ struct formatter {
     const struct jinja_args *args;
     struct jinja_value map; /* instead of keyword arguments */
     bool markup;
+    jinja_lookup *getattr, *getitem;
     int64_t next;           /* argument of "{}" */
     bool automatic, manual; /* numbering seen so far */
 };
@@ -582,10 +585,9 @@ static struct jinja_value look_up(struct formatter *f, const struct jinja_str *n
         const struct jinja_str *key = jinja_str_part(r, name, begin, at - begin);
         if (key->len == 0) jinja_raise(r, "Empty attribute in format string");
         if (!item)
-            v = jinja_getattr(r, v, jinja_from_str(key));
+            v = f->getattr(r, v, jinja_from_str(key));
         else
-            v = jinja_getitem(r, v,
-                              all_digits(key) ? jinja_int(to_number(key)) : jinja_from_str(key));
+            v = f->getitem(r, v, all_digits(key) ? jinja_int(to_number(key)) : jinja_from_str(key));
         at += item;
     }
     return v;
@@ -668,9 +670,15 @@ static const struct jinja_str *expand(struct formatter *f, const struct jinja_st
 }
 
 struct jinja_value jinja_format(struct jinja_run *r, const struct jinja_str *format,
-                                const struct jinja_args *args, struct jinja_value map)
+                                const struct jinja_args *args, struct jinja_value map,
+                                jinja_lookup *getattr, jinja_lookup *getitem)
 {
-    struct formatter f = {.r = r, .args = args, .map = map, .markup = format->markup};
+    struct formatter f = {.r = r,
+                          .args = args,
+                          .map = map,
+                          .markup = format->markup,
+                          .getattr = getattr,
+                          .getitem = getitem};
     const struct jinja_str *s = expand(&f, format, MAX_FORMAT_NESTING);
     return jinja_from_str(jinja_str_as(r, s, format->markup));
 }

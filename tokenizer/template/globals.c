@@ -8,7 +8,10 @@
 #include <time.h>
 
 #include "base/utf8.h"
+#include "tokenizer/template/dict.h"
+#include "tokenizer/template/iterate.h"
 #include "tokenizer/template/library.h"
+#include "tokenizer/template/number.h"
 #include "tokenizer/template/print.h"
 
 enum {

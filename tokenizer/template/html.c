@@ -6,12 +6,13 @@
  * that the request has put between two stretches of the template's text would join them when it
  * goes; then the whole text counts as input, as in jinja_str_replace.
  */
+#include "tokenizer/template/html.h"
+
 #include <string.h>
 
 #include "tokenizer/template/char_class.h"
 #include "tokenizer/template/html_entities.h"
 #include "tokenizer/template/number.h"
-#include "tokenizer/template/str.h"
 
 enum {
     MAX_NAME_CHARS = 32,      /* between & and ; */

@@ -2,9 +2,12 @@
 /*
  * The tests of `is`.
  */
+#include "tokenizer/template/dict.h"
 #include "tokenizer/template/library.h"
 #include "tokenizer/template/number.h"
+#include "tokenizer/template/order.h"
 #include "tokenizer/template/print.h"
+#include "tokenizer/template/text_ops.h"
 
 static bool remainder_is(struct jinja_run *r, struct jinja_value v, struct jinja_value by,
                          int wanted)
@@ -139,7 +142,7 @@ JINJA_TEST_FN(is_test)
     return jinja_is(v, JINJA_STR) && jinja_find_test(v.u.str);
 }
 
-static const struct jinja_test tests[] = {
+const struct jinja_test jinja_tests[] = {
     {"odd", is_odd, 0},
     {"even", is_even, 0},
     {"divisibleby", is_divisible, 1},
@@ -179,11 +182,5 @@ static const struct jinja_test tests[] = {
     {"lessthan", is_lt, 1},
     {"<=", is_le, 1},
     {"le", is_le, 1},
+    {NULL, NULL, 0},
 };
-
-const struct jinja_test *jinja_find_test(const struct jinja_str *name)
-{
-    for (size_t i = 0; i < sizeof(tests) / sizeof(tests[0]); i++)
-        if (jinja_str_is(name, tests[i].name)) return &tests[i];
-    return NULL;
-}

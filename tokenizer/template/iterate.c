@@ -1,8 +1,102 @@
 /* SPDX-License-Identifier: MIT */
 /*
- * Generators and the state of for loops; see iterate.h.
+ * Walks over values, generators and the state of for loops; see iterate.h. They are one file
+ * because each is made of the others: a walk asks a generator, and a generator may be a walk.
  */
 #include "tokenizer/template/iterate.h"
+
+#include "tokenizer/template/str.h"
+
+/* ---- walks --------------------------------------------------------------------------------- */
+
+void jinja_iter_start(struct jinja_run *r, struct jinja_iter *it, struct jinja_value v)
+{
+    if (!jinja_is_iterable(v)) jinja_raise(r, "'%s' object is not iterable", jinja_type_name(v));
+    *it = (struct jinja_iter){.over = v};
+}
+
+static bool next_char(struct jinja_run *r, struct jinja_iter *it, struct jinja_value *ret)
+{
+    const struct jinja_str *s = it->over.u.str;
+    if (it->at >= s->len) return false;
+    size_t begin = it->at;
+    jinja_str_next(s, &it->at);
+    const struct jinja_str *c = jinja_str_part(r, s, begin, it->at - begin);
+    *ret = jinja_from_str(jinja_str_as(r, c, false)); /* the elements of a Markup are plain */
+    return true;
+}
+
+static struct jinja_value view_at(struct jinja_run *r, enum jinja_view_kind kind,
+                                  const struct jinja_pair *p)
+{
+    if (kind == JINJA_KEYS) return p->key;
+    return kind == JINJA_VALUES ? p->value : jinja_pair_tuple(r, p->key, p->value);
+}
+
+/* A template that walks over its own `loop` gets (element, loop). */
+static bool next_of_loop(struct jinja_run *r, struct jinja_value loop, struct jinja_value *ret)
+{
+    struct jinja_value v;
+    if (!jinja_loop_next(r, loop.u.loop, &v)) return false;
+    *ret = jinja_pair_tuple(r, v, loop);
+    return true;
+}
+
+/* Nothing that can be walked changes its length, so a position is enough of a state. */
+bool jinja_iter_next(struct jinja_run *r, struct jinja_iter *it, struct jinja_value *ret)
+{
+    struct jinja_value v = it->over;
+    jinja_spend(r, 1);
+    switch (v.type) {
+    case JINJA_STR: return next_char(r, it, ret);
+    case JINJA_LIST:
+    case JINJA_TUPLE:
+        if (it->at >= v.u.list->n) return false;
+        *ret = v.u.list->items[it->at++];
+        return true;
+    case JINJA_DICT:
+        if (it->at >= v.u.dict->n) return false;
+        *ret = v.u.dict->pairs[it->at++].key;
+        return true;
+    case JINJA_VIEW:
+        if (it->at >= v.u.view->dict.u.dict->n) return false;
+        *ret = view_at(r, v.u.view->kind, &v.u.view->dict.u.dict->pairs[it->at++]);
+        return true;
+    case JINJA_RANGE:
+        if (it->at >= (size_t)v.u.range->n) return false;
+        *ret = jinja_int(v.u.range->start + (int64_t)it->at++ * v.u.range->step);
+        return true;
+    case JINJA_GEN: return jinja_gen_next(r, v.u.gen, ret);
+    case JINJA_LOOP: return next_of_loop(r, v, ret);
+    default: return false;
+    }
+}
+
+struct jinja_list *jinja_to_list(struct jinja_run *r, struct jinja_value v)
+{
+    struct jinja_list *l =
+        jinja_list_new(r, jinja_has_length(v) && !jinja_is(v, JINJA_STR) && !jinja_is(v, JINJA_LOOP)
+                              ? (size_t)jinja_length(r, v)
+                              : 0);
+    struct jinja_iter it;
+    struct jinja_value item;
+    jinja_iter_start(r, &it, v);
+    while (jinja_iter_next(r, &it, &item))
+        jinja_list_add(r, l, item);
+    return l;
+}
+
+/* Python asks for a length and items by number, or for a method of its own. */
+struct jinja_list *jinja_reversed(struct jinja_run *r, struct jinja_value v)
+{
+    bool ok = jinja_has_length(v) && !jinja_is(v, JINJA_LOOP);
+    if (!ok) jinja_raise(r, "'%s' object is not reversible", jinja_type_name(v));
+    struct jinja_list *l = jinja_to_list(r, v);
+    jinja_list_reverse(l);
+    return l;
+}
+
+/* ---- generators ---------------------------------------------------------------------------- */
 
 struct jinja_value jinja_gen_new(struct jinja_run *r, const char *name,
                                  bool (*next)(struct jinja_run *, void *, struct jinja_value *),
@@ -35,10 +129,7 @@ bool jinja_gen_next(struct jinja_run *r, struct jinja_gen *gen, struct jinja_val
     return more;
 }
 
-const char *jinja_gen_name(const struct jinja_gen *gen)
-{
-    return gen->name;
-}
+/* ---- loops --------------------------------------------------------------------------------- */
 
 void jinja_loop_init(struct jinja_run *r, struct jinja_loop *loop, struct jinja_value iterable)
 {
@@ -65,14 +156,6 @@ bool jinja_loop_next(struct jinja_run *r, struct jinja_loop *loop, struct jinja_
     return true;
 }
 
-bool jinja_loop_next_pair(struct jinja_run *r, struct jinja_value loop, struct jinja_value *ret)
-{
-    struct jinja_value v;
-    if (!jinja_loop_next(r, loop.u.loop, &v)) return false;
-    *ret = jinja_pair_tuple(r, v, loop);
-    return true;
-}
-
 struct jinja_value jinja_loop_peek(struct jinja_run *r, struct jinja_loop *loop)
 {
     struct jinja_value v;
@@ -92,4 +175,19 @@ int64_t jinja_loop_length(struct jinja_run *r, struct jinja_loop *loop)
     loop->exhausted = false;
     bool peeked = !jinja_is(loop->after, JINJA_MISSING);
     return loop->length = (int64_t)rest->n + loop->index0 + 1 + peeked;
+}
+
+int64_t jinja_length(struct jinja_run *r, struct jinja_value v)
+{
+    switch (v.type) {
+    case JINJA_UNDEFINED: return 0;
+    case JINJA_STR: return (int64_t)jinja_str_chars(r, v.u.str);
+    case JINJA_LIST:
+    case JINJA_TUPLE: return (int64_t)v.u.list->n;
+    case JINJA_DICT: return (int64_t)v.u.dict->n;
+    case JINJA_RANGE: return v.u.range->n;
+    case JINJA_VIEW: return (int64_t)v.u.view->dict.u.dict->n;
+    case JINJA_LOOP: return jinja_loop_length(r, v.u.loop);
+    default: jinja_raise(r, "object of type '%s' has no len()", jinja_type_name(v));
+    }
 }

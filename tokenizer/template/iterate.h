@@ -1,12 +1,30 @@
 /* SPDX-License-Identifier: MIT */
 /*
- * Values with a state of their own while a template runs: generators, which compute their elements
- * as they are asked for, and the `loop` of a for statement.
+ * Walks over the elements of a value, and the two kinds of value that have a state of their own
+ * while a template runs: generators, which compute their elements as they are asked for, and the
+ * `loop` of a for statement.
  */
 #ifndef HEARTH_TOKENIZER_TEMPLATE_ITERATE_H
 #define HEARTH_TOKENIZER_TEMPLATE_ITERATE_H
 
 #include "tokenizer/template/value.h"
+
+/* A place in a walk over the elements of a value. */
+struct jinja_iter {
+    struct jinja_value over;
+    size_t at; /* element, or byte of a string */
+};
+
+/* Fails for values that are not iterable. */
+void jinja_iter_start(struct jinja_run *r, struct jinja_iter *it, struct jinja_value v);
+bool jinja_iter_next(struct jinja_run *r, struct jinja_iter *it, struct jinja_value *ret);
+struct jinja_list *jinja_to_list(struct jinja_run *r, struct jinja_value v);
+
+/* The elements of v from the last to the first, as a list; fails for what cannot be reversed. */
+struct jinja_list *jinja_reversed(struct jinja_run *r, struct jinja_value v);
+
+/* len(v) */
+int64_t jinja_length(struct jinja_run *r, struct jinja_value v);
 
 /*
  * A generator gives each element once. `next` computes the next one from `state` or returns false
@@ -25,7 +43,6 @@ struct jinja_value jinja_gen_new(struct jinja_run *r, const char *name,
 /* A generator over the elements of a value. */
 struct jinja_value jinja_gen_over(struct jinja_run *r, const char *name, struct jinja_value v);
 bool jinja_gen_next(struct jinja_run *r, struct jinja_gen *gen, struct jinja_value *ret);
-const char *jinja_gen_name(const struct jinja_gen *gen);
 
 struct jinja_node;
 
@@ -46,8 +63,6 @@ struct jinja_loop {
 void jinja_loop_init(struct jinja_run *r, struct jinja_loop *loop, struct jinja_value iterable);
 /* The next element; `loop` now describes it. */
 bool jinja_loop_next(struct jinja_run *r, struct jinja_loop *loop, struct jinja_value *ret);
-/* The same for a template that walks over its own `loop`: (element, loop). */
-bool jinja_loop_next_pair(struct jinja_run *r, struct jinja_value loop, struct jinja_value *ret);
 /* The number of elements; reads a generator to its end to know. */
 int64_t jinja_loop_length(struct jinja_run *r, struct jinja_loop *loop);
 /* The element after the current one, or JINJA_MISSING. */

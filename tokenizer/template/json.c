@@ -12,9 +12,10 @@
 #include <string.h>
 
 #include "base/utf8.h"
+#include "tokenizer/template/dict.h"
 #include "tokenizer/template/number.h"
+#include "tokenizer/template/order.h"
 #include "tokenizer/template/print.h"
-#include "tokenizer/template/str.h"
 
 /* ---- reading ------------------------------------------------------------------------------- */
 
@@ -398,9 +399,7 @@ static void write_dict(struct writer *w, struct jinja_value v, int depth)
 
 static void write_value(struct writer *w, struct jinja_value v, int depth)
 {
-    jinja_spend(w->sb.r, 1);
-    if (depth > JINJA_MAX_VALUE_DEPTH)
-        jinja_fail(w->sb.r, JINJA_ELIMIT, "a value nested deeper than %d", JINJA_MAX_VALUE_DEPTH);
+    jinja_check_depth(w->sb.r, depth);
     switch (v.type) {
     case JINJA_NONE: add(w, v, "null"); break;
     case JINJA_BOOL: add(w, v, v.u.i ? "true" : "false"); break;

@@ -10,11 +10,16 @@
  *
  * Positions are bytes. White space is Unicode's, as in the reference's regular expressions.
  */
+#include "tokenizer/template/lexer.h"
+
+#include <stdarg.h>
+#include <stdio.h>
 #include <string.h>
 
 #include "base/utf8.h"
-#include "tokenizer/template/ast.h"
 #include "tokenizer/template/char_class.h"
+#include "tokenizer/template/number.h"
+#include "tokenizer/template/text_ops.h"
 
 enum { MAX_BRACKETS = 1000 };
 
@@ -24,21 +29,17 @@ struct lexer {
     size_t at;
     int line;
     bool line_starting; /* what was read last ended a line (or nothing was read) */
-    struct jinja_tokens *out;
+    struct jinja_cursor *out;
     char brackets[MAX_BRACKETS]; /* closers wanted, innermost last */
     size_t n_brackets;
 };
 
 static struct jinja_token *emit(struct lexer *lx, enum jinja_token_type type)
 {
-    struct jinja_tokens *t = lx->out;
-    if (t->n == t->cap) {
-        size_t cap = t->cap ? t->cap * 2 : 256;
-        t->all = jinja_grow(lx->r, t->all, t->cap * sizeof(*t->all), cap * sizeof(*t->all));
-        t->cap = cap;
-    }
-    t->all[t->n] = (struct jinja_token){.type = type, .line = lx->line};
-    return &t->all[t->n++];
+    struct jinja_cursor *out = lx->out;
+    out->tokens = jinja_room(lx->r, out->tokens, out->n, &out->cap, sizeof(*out->tokens));
+    out->tokens[out->n] = (struct jinja_token){.type = type, .line = lx->line};
+    return &out->tokens[out->n++];
 }
 
 static void emit_data(struct lexer *lx, size_t begin, size_t end)
@@ -511,10 +512,10 @@ static struct jinja_str normalize_newlines(struct jinja_run *r, const char *sour
     return (struct jinja_str){.s = text, .len = n, .origin = JINJA_TRUSTED};
 }
 
-void jinja_lex(struct jinja_run *r, const char *source, size_t len, struct jinja_tokens *ret)
+void jinja_lex(struct jinja_run *r, const char *source, size_t len, struct jinja_cursor *ret)
 {
     struct lexer *lx = JINJA_NEW(r, struct lexer);
-    *ret = (struct jinja_tokens){0};
+    *ret = (struct jinja_cursor){.r = r};
     if (!utf8_valid(source, len)) jinja_raise(r, "the template is not valid UTF-8");
     lx->r = r;
     lx->src = normalize_newlines(r, source, len);
@@ -525,6 +526,8 @@ void jinja_lex(struct jinja_run *r, const char *source, size_t len, struct jinja
     emit(lx, JINJA_T_EOF);
     r->line = 0;
 }
+
+/* ---- the cursor ---------------------------------------------------------------------------- */
 
 const char *jinja_token_name(const struct jinja_token *t, struct jinja_run *r)
 {
@@ -541,4 +544,73 @@ const char *jinja_token_name(const struct jinja_token *t, struct jinja_run *r)
     case JINJA_T_FLOAT: return "float";
     default: return operator_text(t->type);
     }
+}
+
+void jinja_parse_fail(struct jinja_cursor *c, int line, const char *fmt, ...)
+{
+    char message[JINJA_ERR_BYTES];
+    va_list ap;
+    va_start(ap, fmt);
+    vsnprintf(message, sizeof(message), fmt, ap);
+    va_end(ap);
+    c->r->line = line;
+    jinja_raise(c->r, "%s", message);
+}
+
+const struct jinja_token *jinja_peek(const struct jinja_cursor *c)
+{
+    return &c->tokens[c->at];
+}
+
+const struct jinja_token *jinja_look(const struct jinja_cursor *c)
+{
+    return &c->tokens[c->at + 1 < c->n ? c->at + 1 : c->at];
+}
+
+const struct jinja_token *jinja_advance(struct jinja_cursor *c)
+{
+    const struct jinja_token *t = jinja_peek(c);
+    if (t->type != JINJA_T_EOF) c->at++;
+    return t;
+}
+
+bool jinja_at_name(const struct jinja_cursor *c, const char *name)
+{
+    const struct jinja_token *t = jinja_peek(c);
+    return t->type == JINJA_T_NAME && jinja_str_is(t->text, name);
+}
+
+bool jinja_skip_name(struct jinja_cursor *c, const char *name)
+{
+    if (!jinja_at_name(c, name)) return false;
+    jinja_advance(c);
+    return true;
+}
+
+bool jinja_skip(struct jinja_cursor *c, enum jinja_token_type type)
+{
+    if (jinja_peek(c)->type != type) return false;
+    jinja_advance(c);
+    return true;
+}
+
+const struct jinja_token *jinja_expect(struct jinja_cursor *c, enum jinja_token_type type,
+                                       const char *what)
+{
+    const struct jinja_token *t = jinja_peek(c);
+    if (t->type == type) return jinja_advance(c);
+    if (t->type == JINJA_T_EOF)
+        jinja_parse_fail(c, t->line, "unexpected end of template, expected '%s'.", what);
+    jinja_parse_fail(c, t->line, "expected token '%s', got '%s'", what, jinja_token_name(t, c->r));
+}
+
+void jinja_descend(struct jinja_cursor *c)
+{
+    if (++c->depth > JINJA_MAX_NESTING)
+        jinja_parse_fail(c, jinja_peek(c)->line, "nested deeper than %d", JINJA_MAX_NESTING);
+}
+
+void jinja_ascend(struct jinja_cursor *c)
+{
+    c->depth--;
 }

@@ -1,11 +1,27 @@
 /* SPDX-License-Identifier: MIT */
 /*
- * What all library functions need: binding arguments to parameters, applying filters and tests,
- * checking arguments. The tables themselves are in the files of each kind.
+ * Finding filters and tests by name, binding arguments to parameters, and applying. The tables are
+ * in the files of each kind.
  */
 #include "tokenizer/template/library.h"
 
 #include <string.h>
+
+const struct jinja_filter *jinja_find_filter(const struct jinja_str *name)
+{
+    static const struct jinja_filter *const tables[] = {jinja_filters, jinja_text_filters};
+    for (size_t i = 0; i < sizeof(tables) / sizeof(tables[0]); i++)
+        for (const struct jinja_filter *f = tables[i]; f->name; f++)
+            if (jinja_str_is(name, f->name)) return f;
+    return NULL;
+}
+
+const struct jinja_test *jinja_find_test(const struct jinja_str *name)
+{
+    for (const struct jinja_test *t = jinja_tests; t->name; t++)
+        if (jinja_str_is(name, t->name)) return t;
+    return NULL;
+}
 
 /* The position of a name among the parameters, or -1. */
 static int find_param(const char *params, const struct jinja_str *name)
@@ -70,16 +86,4 @@ bool jinja_apply_test(struct jinja_run *r, const struct jinja_test *t, struct ji
     struct jinja_value arg = jinja_missing();
     if (n == 1) arg = args->n_pos ? args->pos[0] : args->kw[0];
     return t->check(r, v, arg);
-}
-
-const struct jinja_str *jinja_need_str(struct jinja_run *r, struct jinja_value v, const char *what)
-{
-    if (!jinja_is(v, JINJA_STR)) jinja_raise(r, "%s must be str, not %s", what, jinja_type_name(v));
-    return v.u.str;
-}
-
-const struct jinja_str *jinja_maybe_str(struct jinja_run *r, struct jinja_value v, const char *what)
-{
-    if (jinja_is(v, JINJA_NONE) || jinja_is(v, JINJA_MISSING)) return NULL;
-    return jinja_need_str(r, v, what);
 }

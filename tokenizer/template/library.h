@@ -88,8 +88,12 @@ struct jinja_builtin {
     static bool fn(JINJA_UNUSED struct jinja_run *r, JINJA_UNUSED struct jinja_value v,            \
                    JINJA_UNUSED struct jinja_value arg)
 
-/* Filters on text; the last has no name. The others are in filters.c. */
-extern const struct jinja_filter jinja_text_filters[];
+/* The tables; the last row has no name. */
+extern const struct jinja_filter jinja_filters[];        /* filters.c */
+extern const struct jinja_filter jinja_text_filters[];   /* filters_text.c */
+extern const struct jinja_test jinja_tests[];            /* is_tests.c */
+extern const struct jinja_method jinja_str_methods[];    /* methods.c: of all strings */
+extern const struct jinja_method jinja_markup_methods[]; /* and of Markup beyond them */
 
 /* By name, or NULL. */
 const struct jinja_filter *jinja_find_filter(const struct jinja_str *name);
@@ -113,8 +117,6 @@ struct jinja_value jinja_slice(struct jinja_run *r, struct jinja_value obj,
 /* Attributes of the type itself, methods included; JINJA_MISSING if there is none of that name. */
 struct jinja_value jinja_type_attr(struct jinja_run *r, struct jinja_value obj,
                                    const struct jinja_str *name);
-/* Of all strings, and of Markup beyond them; the last has no name. */
-extern const struct jinja_method jinja_str_methods[], jinja_markup_methods[];
 
 /* a op b with all that Python's operators do: numbers, strings, lists, % formatting. */
 struct jinja_value jinja_binary(struct jinja_run *r, int op, struct jinja_value a,
@@ -123,9 +125,21 @@ struct jinja_value jinja_binary(struct jinja_run *r, int op, struct jinja_value 
 /* format % args */
 struct jinja_value jinja_percent(struct jinja_run *r, const struct jinja_str *format,
                                  struct jinja_value args);
-/* format.format(*args, **kwargs); `map` instead of kwargs when given (format_map). */
+/* sep.join(str(x) for x in items); with `strict` every element must be a string. (filters_text.c) */
+struct jinja_value jinja_str_join(struct jinja_run *r, const struct jinja_str *sep,
+                                  struct jinja_value items, bool strict);
+
+/* Looks up obj.key or obj[key]. */
+typedef struct jinja_value jinja_lookup(struct jinja_run *r, struct jinja_value obj,
+                                        struct jinja_value key);
+
+/*
+ * format.format(*args, **kwargs); `map` instead of kwargs if given (format_map). The fields of a
+ * format look up attributes and items by these two.
+ */
 struct jinja_value jinja_format(struct jinja_run *r, const struct jinja_str *format,
-                                const struct jinja_args *args, struct jinja_value map);
+                                const struct jinja_args *args, struct jinja_value map,
+                                jinja_lookup *getattr, jinja_lookup *getitem);
 
 /* The global functions of every template, added to a context that does not have them. */
 void jinja_add_globals(struct jinja_run *r, struct jinja_dict *context);
@@ -135,11 +149,5 @@ static inline struct jinja_value jinja_or(struct jinja_value v, struct jinja_val
 {
     return v.type == JINJA_MISSING ? otherwise : v;
 }
-
-/* An argument that must be a string. */
-const struct jinja_str *jinja_need_str(struct jinja_run *r, struct jinja_value v, const char *what);
-/* The same, but none and missing are NULL. */
-const struct jinja_str *jinja_maybe_str(struct jinja_run *r, struct jinja_value v,
-                                        const char *what);
 
 #endif

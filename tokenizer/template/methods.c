@@ -6,9 +6,12 @@
 #include <string.h>
 
 #include "tokenizer/template/char_class.h"
+#include "tokenizer/template/dict.h"
+#include "tokenizer/template/html.h"
 #include "tokenizer/template/library.h"
 #include "tokenizer/template/number.h"
 #include "tokenizer/template/print.h"
+#include "tokenizer/template/text_ops.h"
 
 /* ---- arguments ----------------------------------------------------------------------------- */
 
@@ -420,18 +423,7 @@ JINJA_METHOD_FN(str_istitle)
     return jinja_bool(found);
 }
 
-/* ---- formatting ---------------------------------------------------------------------------- */
-
-JINJA_METHOD_FN(str_format)
-{
-    return jinja_format(r, self.u.str, args, jinja_missing());
-}
-
-JINJA_METHOD_FN(str_format_map)
-{
-    const struct jinja_args none = {0};
-    return jinja_format(r, self.u.str, &none, a[0]);
-}
+/* ---- translate ----------------------------------------------------------------------------- */
 
 /* What takes the place of a character: a string, a code point, none (drop it), or itself. */
 static void translate_char(struct jinja_sb *sb, const struct jinja_str *s, size_t begin, size_t end,
@@ -588,8 +580,6 @@ const struct jinja_method jinja_str_methods[] = {
     {"isspace", str_isspace, {"/", 0}},
     {"istitle", str_istitle, {"/", 0}},
     {"isupper", str_isupper, {"/", 0}},
-    {"format", str_format, {NULL, 0}},
-    {"format_map", str_format_map, {"/mapping", 1}},
     {"translate", str_translate, {"/table", 1}},
     {"maketrans", str_maketrans, {"/x y z", 1}},
     {"encode", str_encode, {NULL, 0}},

@@ -19,6 +19,7 @@
 enum {
     MAX_INT_DIGITS = 4300, /* what Python converts between text and integer */
     MAX_EXACT_BITS = 53,
+    BIG_STEPS = 8,   /* of looking at all limbs of an integer beyond 64 bits */
     FMOD_STEPS = 24, /* fmod works bit by bit where the exponents are far apart */
 };
 
@@ -213,16 +214,18 @@ static int compare_int_double(struct jinja_value a, double d)
     return compare_doubles(0.0, d - (double)whole);
 }
 
-int jinja_num_compare(struct jinja_value a, struct jinja_value b)
+/* Those beyond 64 bits have up to a thousand limbs. */
+int jinja_num_compare(struct jinja_run *r, struct jinja_value a, struct jinja_value b)
 {
     bool a_float = jinja_is(a, JINJA_FLOAT), b_float = jinja_is(b, JINJA_FLOAT);
+    bool a_big = jinja_is(a, JINJA_BIG), b_big = jinja_is(b, JINJA_BIG);
+    if (a_big || b_big) jinja_spend(r, BIG_STEPS);
     if (a_float && b_float) return compare_doubles(a.u.d, b.u.d);
     if (b_float) return compare_int_double(a, b.u.d);
     if (a_float) {
         int c = compare_int_double(b, a.u.d);
         return c == 2 ? 2 : -c;
     }
-    bool a_big = jinja_is(a, JINJA_BIG), b_big = jinja_is(b, JINJA_BIG);
     if (a_big && b_big) return jinja_big_compare(a.u.big, b.u.big);
     if (a_big) return a.u.big->negative ? -1 : 1;
     if (b_big) return b.u.big->negative ? 1 : -1;
@@ -238,14 +241,31 @@ static uint64_t mix(uint64_t h)
 }
 
 /* By value, so that a whole float hashes as the integer it equals. */
-uint64_t jinja_num_hash(struct jinja_value v)
+uint64_t jinja_num_hash(struct jinja_run *r, struct jinja_value v)
 {
     if (!jinja_is(v, JINJA_FLOAT) && !jinja_is(v, JINJA_BIG)) return mix((uint64_t)v.u.i);
+    if (jinja_is(v, JINJA_BIG)) jinja_spend(r, BIG_STEPS);
     double d = jinja_is(v, JINJA_BIG) ? jinja_big_double(v.u.big) : v.u.d;
     if (d == floor(d) && fabs(d) < 9.0e18) return mix((uint64_t)(int64_t)d);
     uint64_t bits;
     memcpy(&bits, &d, sizeof(bits));
     return mix(bits);
+}
+
+/* ---- indices ------------------------------------------------------------------------------- */
+
+int64_t jinja_to_bound(struct jinja_run *r, struct jinja_value v)
+{
+    if (jinja_is(v, JINJA_BIG)) return jinja_int_sign(v) < 0 ? INT64_MIN : INT64_MAX;
+    return jinja_to_index(r, v);
+}
+
+int64_t jinja_to_index(struct jinja_run *r, struct jinja_value v)
+{
+    if (jinja_is(v, JINJA_BIG)) jinja_raise(r, "cannot fit 'int' into an index-sized integer");
+    if (!jinja_is_integer(v))
+        jinja_raise(r, "'%s' object cannot be interpreted as an integer", jinja_type_name(v));
+    return v.u.i;
 }
 
 /* ---- text ---------------------------------------------------------------------------------- */
@@ -313,20 +333,24 @@ char *jinja_int_digits(struct jinja_run *r, struct jinja_value v, int base)
     return jinja_copy(r, buf, n > 0 ? (size_t)n : 0);
 }
 
-/* Text without surrounding white space, decimal digits of any script made ASCII; NULL: not ASCII
- * else. */
+/* Text without white space around it, decimal digits of any script made ASCII; NULL if anything
+ * else is not ASCII. */
 static char *plain_number(struct jinja_run *r, const struct jinja_str *s, size_t *ret_len)
 {
-    const struct jinja_str *t = jinja_str_strip(r, s, NULL, JINJA_BOTH).u.str;
-    char *plain = jinja_alloc(r, t->len + 1, 1);
+    char *plain = jinja_alloc(r, s->len + 1, 1);
     size_t n = 0;
-    jinja_spend(r, t->len);
-    for (size_t at = 0; at < t->len;) {
-        int32_t cp = jinja_str_next(t, &at);
+    jinja_spend(r, s->len);
+    for (size_t at = 0; at < s->len;) {
+        int32_t cp = jinja_str_next(s, &at);
         int digit = jinja_cp_decimal_value(cp);
-        if (cp >= 0x80 && digit < 0) return NULL;
-        plain[n++] = digit >= 0 ? (char)('0' + digit) : (char)cp;
+        bool space = jinja_cp_space(cp);
+        if (cp >= 0x80 && digit < 0 && !space) return NULL;
+        if (space && n == 0) continue;
+        plain[n++] = space ? ' ' : digit >= 0 ? (char)('0' + digit) : (char)cp;
     }
+    while (n > 0 && plain[n - 1] == ' ')
+        n--;
+    plain[n] = '\0';
     *ret_len = n;
     return plain;
 }
@@ -421,7 +445,7 @@ static struct jinja_value round_int(struct jinja_run *r, struct jinja_value v, i
     struct jinja_value unit = int_pow(r, jinja_int(10), jinja_int(-digits));
     struct jinja_value rem = jinja_arith(r, JINJA_MOD, v, unit);
     struct jinja_value low = jinja_arith(r, JINJA_SUB, v, rem);
-    int c = jinja_num_compare(jinja_arith(r, JINJA_MUL, rem, jinja_int(2)), unit);
+    int c = jinja_num_compare(r, jinja_arith(r, JINJA_MUL, rem, jinja_int(2)), unit);
     struct jinja_value q = jinja_arith(r, JINJA_FLOORDIV, low, unit);
     bool odd = jinja_int_sign(jinja_arith(r, JINJA_MOD, q, jinja_int(2))) != 0;
     return c > 0 || (c == 0 && odd) ? jinja_arith(r, JINJA_ADD, low, unit) : low;

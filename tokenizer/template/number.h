@@ -25,8 +25,8 @@ struct jinja_value jinja_arith(struct jinja_run *r, enum jinja_op op, struct jin
                                struct jinja_value b);
 struct jinja_value jinja_negate(struct jinja_run *r, struct jinja_value v);
 /* -1, 0, 1; 2 where one is not a number (NaN). */
-int jinja_num_compare(struct jinja_value a, struct jinja_value b);
-uint64_t jinja_num_hash(struct jinja_value v);
+int jinja_num_compare(struct jinja_run *r, struct jinja_value a, struct jinja_value b);
+uint64_t jinja_num_hash(struct jinja_run *r, struct jinja_value v);
 
 /* float(v) of a number; fails where an integer is too large. */
 double jinja_to_double(struct jinja_run *r, struct jinja_value v);
@@ -34,6 +34,11 @@ double jinja_to_double(struct jinja_run *r, struct jinja_value v);
 struct jinja_value jinja_int_from_double(struct jinja_run *r, double d);
 /* The sign of an integer: -1, 0, 1. */
 int jinja_int_sign(struct jinja_value v);
+
+/* An index or a count: an int or a bool. Fails otherwise, and for integers beyond 64 bits. */
+int64_t jinja_to_index(struct jinja_run *r, struct jinja_value v);
+/* The same for the ends of a slice, where integers beyond 64 bits stand for the furthest. */
+int64_t jinja_to_bound(struct jinja_run *r, struct jinja_value v);
 
 /* 0 to 35 for a digit or an ASCII letter, 99 for anything else. */
 int jinja_digit_value(char c);

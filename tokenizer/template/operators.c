@@ -4,6 +4,7 @@
  */
 #include "tokenizer/template/library.h"
 #include "tokenizer/template/number.h"
+#include "tokenizer/template/undefined.h"
 
 /* ---- binary operators ---------------------------------------------------------------------- */
 

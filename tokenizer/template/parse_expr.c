@@ -5,96 +5,95 @@
  * reference's; what looks odd here (a unary minus that binds tighter than a filter, tests without
  * parentheses) is so there.
  */
-#include <string.h>
+#include "tokenizer/template/number.h"
+#include "tokenizer/template/parser.h"
 
-#include "tokenizer/template/ast.h"
+static struct jinja_node *parse_or(struct jinja_cursor *c);
+static struct jinja_node *parse_unary(struct jinja_cursor *c, bool with_filter);
+static struct jinja_node *parse_primary(struct jinja_cursor *c, bool with_namespace);
+static struct jinja_node *parse_postfix(struct jinja_cursor *c, struct jinja_node *node);
 
-static struct jinja_node *parse_or(struct jinja_parser *p);
-static struct jinja_node *parse_unary(struct jinja_parser *p, bool with_filter);
-static struct jinja_node *parse_primary(struct jinja_parser *p, bool with_namespace);
-static struct jinja_node *parse_postfix(struct jinja_parser *p, struct jinja_node *node);
-
-static enum jinja_token_type type_of(const struct jinja_parser *p)
+static enum jinja_token_type type_of(const struct jinja_cursor *c)
 {
-    return jinja_peek(p)->type;
+    return jinja_peek(c)->type;
 }
 
-static int line_of(const struct jinja_parser *p)
+static int line_of(const struct jinja_cursor *c)
 {
-    return jinja_peek(p)->line;
+    return jinja_peek(c)->line;
 }
 
-static struct jinja_node *new_binary(struct jinja_parser *p, enum jinja_kind kind, int line,
+static struct jinja_node *new_binary(struct jinja_cursor *c, enum jinja_kind kind, int line,
                                      struct jinja_node *left, struct jinja_node *right)
 {
-    struct jinja_node *node = jinja_node_new(p, kind, line);
+    struct jinja_node *node = jinja_node_new(c, kind, line);
     node->u.binary.left = left;
     node->u.binary.right = right;
-    jinja_node_adopt(p, node, left);
-    jinja_node_adopt(p, node, right);
+    jinja_node_adopt(c, node, left);
+    jinja_node_adopt(c, node, right);
     return node;
 }
 
-static struct jinja_node *new_unary(struct jinja_parser *p, enum jinja_kind kind, int line,
+static struct jinja_node *new_unary(struct jinja_cursor *c, enum jinja_kind kind, int line,
                                     struct jinja_node *operand)
 {
-    struct jinja_node *node = jinja_node_new(p, kind, line);
+    struct jinja_node *node = jinja_node_new(c, kind, line);
     node->u.operand = operand;
-    jinja_node_adopt(p, node, operand);
+    jinja_node_adopt(c, node, operand);
     return node;
 }
 
-static struct jinja_node *new_const(struct jinja_parser *p, int line, struct jinja_value v)
+static struct jinja_node *new_const(struct jinja_cursor *c, int line, struct jinja_value v)
 {
-    struct jinja_node *node = jinja_node_new(p, JINJA_CONST, line);
+    struct jinja_node *node = jinja_node_new(c, JINJA_CONST, line);
     node->u.value = v;
     return node;
 }
 
-static void add_element(struct jinja_parser *p, struct jinja_node *seq, struct jinja_node *element)
+static void add_element(struct jinja_cursor *c, struct jinja_node *seq, struct jinja_node *element)
 {
-    jinja_nodes_add(p->r, &seq->u.seq, element);
-    jinja_node_adopt(p, seq, element);
+    jinja_nodes_add(c->r, &seq->u.seq, element);
+    jinja_node_adopt(c, seq, element);
 }
 
 /* ---- operators, loosest first -------------------------------------------------------------- */
 
 /* or { 'if' or [ 'else' cond ] }: without an else the value is undefined. */
-static struct jinja_node *parse_cond(struct jinja_parser *p)
+static struct jinja_node *parse_cond(struct jinja_cursor *c)
 {
-    int line = line_of(p);
-    struct jinja_node *node = parse_or(p);
-    while (jinja_skip_name(p, "if")) {
-        struct jinja_node *cond = jinja_node_new(p, JINJA_COND, line);
+    int line = line_of(c);
+    struct jinja_node *node = parse_or(c);
+    while (jinja_skip_name(c, "if")) {
+        struct jinja_node *cond = jinja_node_new(c, JINJA_COND, line);
         cond->u.cond.yes = node;
-        cond->u.cond.test = parse_or(p);
-        jinja_node_adopt(p, cond, cond->u.cond.yes);
-        jinja_node_adopt(p, cond, cond->u.cond.test);
-        if (jinja_skip_name(p, "else")) {
-            jinja_descend(p);
-            cond->u.cond.no = parse_cond(p);
-            jinja_ascend(p);
-            jinja_node_adopt(p, cond, cond->u.cond.no);
+        cond->u.cond.test = parse_or(c);
+        jinja_node_adopt(c, cond, cond->u.cond.yes);
+        jinja_node_adopt(c, cond, cond->u.cond.test);
+        if (jinja_skip_name(c, "else")) {
+            jinja_descend(c);
+            cond->u.cond.no = parse_cond(c);
+            jinja_ascend(c);
+            jinja_node_adopt(c, cond, cond->u.cond.no);
         }
         node = cond;
-        line = line_of(p);
+        line = line_of(c);
     }
     return node;
 }
 
 /* Every nested expression passes here, so this is where the depth of the descent is counted. */
-struct jinja_node *jinja_parse_expression(struct jinja_parser *p, bool with_cond)
+struct jinja_node *jinja_parse_expression(struct jinja_cursor *c, bool with_cond)
 {
-    jinja_descend(p);
-    struct jinja_node *node = with_cond ? parse_cond(p) : parse_or(p);
-    jinja_ascend(p);
+    jinja_descend(c);
+    struct jinja_node *node = with_cond ? parse_cond(c) : parse_or(c);
+    jinja_ascend(c);
     return node;
 }
 
-static struct jinja_node *parse_sum(struct jinja_parser *p);
+static struct jinja_node *parse_sum(struct jinja_cursor *c);
 
 /* An operator of comparison, 'in' or 'not in'; the latter needs a look past the 'not'. */
-static bool next_compare_op(struct jinja_parser *p, enum jinja_compare_op *ret)
+static bool next_compare_op(struct jinja_cursor *c, enum jinja_compare_op *ret)
 {
     static const struct {
         enum jinja_token_type token;
@@ -102,85 +101,79 @@ static bool next_compare_op(struct jinja_parser *p, enum jinja_compare_op *ret)
     } ops[] = {{JINJA_T_EQ, JINJA_EQ},   {JINJA_T_NE, JINJA_NE}, {JINJA_T_LT, JINJA_LT},
                {JINJA_T_LTEQ, JINJA_LE}, {JINJA_T_GT, JINJA_GT}, {JINJA_T_GTEQ, JINJA_GE}};
     for (size_t i = 0; i < sizeof(ops) / sizeof(ops[0]); i++) {
-        if (!jinja_skip(p, ops[i].token)) continue;
+        if (!jinja_skip(c, ops[i].token)) continue;
         *ret = ops[i].op;
         return true;
     }
     *ret = JINJA_IN;
-    if (jinja_skip_name(p, "in")) return true;
-    const struct jinja_token *next = jinja_look(p);
-    if (!jinja_at_name(p, "not") || next->type != JINJA_T_NAME || !jinja_str_is(next->text, "in"))
+    if (jinja_skip_name(c, "in")) return true;
+    const struct jinja_token *next = jinja_look(c);
+    if (!jinja_at_name(c, "not") || next->type != JINJA_T_NAME || !jinja_str_is(next->text, "in"))
         return false;
-    jinja_advance(p);
-    jinja_advance(p);
+    jinja_advance(c);
+    jinja_advance(c);
     *ret = JINJA_NOT_IN;
     return true;
 }
 
-static void add_operand(struct jinja_parser *p, struct jinja_node *node, enum jinja_compare_op op,
+static void add_operand(struct jinja_cursor *c, struct jinja_node *node, enum jinja_compare_op op,
                         struct jinja_node *expr)
 {
-    size_t n = node->u.compare.n_ops, cap = node->u.compare.cap_ops;
-    if (n == cap) {
-        size_t more = cap ? cap * 2 : 2;
-        node->u.compare.ops =
-            jinja_grow(p->r, node->u.compare.ops, cap * sizeof(struct jinja_operand),
-                       more * sizeof(struct jinja_operand));
-        node->u.compare.cap_ops = more;
-    }
+    size_t n = node->u.compare.n_ops++;
+    node->u.compare.ops = jinja_room(c->r, node->u.compare.ops, n, &node->u.compare.cap_ops,
+                                     sizeof(struct jinja_operand));
     node->u.compare.ops[n] = (struct jinja_operand){.op = op, .expr = expr};
-    node->u.compare.n_ops++;
-    jinja_node_adopt(p, node, expr);
+    jinja_node_adopt(c, node, expr);
 }
 
 /* sum { op sum }: a chain compares neighbours, so it is one node and not nested ones. */
-static struct jinja_node *parse_compare(struct jinja_parser *p)
+static struct jinja_node *parse_compare(struct jinja_cursor *c)
 {
-    int line = line_of(p);
-    struct jinja_node *left = parse_sum(p), *node = NULL;
+    int line = line_of(c);
+    struct jinja_node *left = parse_sum(c), *node = NULL;
     enum jinja_compare_op op;
-    while (next_compare_op(p, &op)) {
+    while (next_compare_op(c, &op)) {
         if (!node) {
-            node = jinja_node_new(p, JINJA_COMPARE, line);
+            node = jinja_node_new(c, JINJA_COMPARE, line);
             node->u.compare.left = left;
-            jinja_node_adopt(p, node, left);
+            jinja_node_adopt(c, node, left);
         }
-        add_operand(p, node, op, parse_sum(p));
+        add_operand(c, node, op, parse_sum(c));
     }
     return node ? node : left;
 }
 
 /* { 'not' } compare: 'not' binds looser than comparison, tighter than 'and'. */
-static struct jinja_node *parse_not(struct jinja_parser *p)
+static struct jinja_node *parse_not(struct jinja_cursor *c)
 {
-    if (!jinja_at_name(p, "not")) return parse_compare(p);
-    int line = jinja_advance(p)->line;
-    jinja_descend(p);
-    struct jinja_node *node = new_unary(p, JINJA_NOT, line, parse_not(p));
-    jinja_ascend(p);
+    if (!jinja_at_name(c, "not")) return parse_compare(c);
+    int line = jinja_advance(c)->line;
+    jinja_descend(c);
+    struct jinja_node *node = new_unary(c, JINJA_NOT, line, parse_not(c));
+    jinja_ascend(c);
     return node;
 }
 
 /* not { 'and' not } */
-static struct jinja_node *parse_and(struct jinja_parser *p)
+static struct jinja_node *parse_and(struct jinja_cursor *c)
 {
-    int line = line_of(p);
-    struct jinja_node *left = parse_not(p);
-    while (jinja_skip_name(p, "and")) {
-        left = new_binary(p, JINJA_AND, line, left, parse_not(p));
-        line = line_of(p);
+    int line = line_of(c);
+    struct jinja_node *left = parse_not(c);
+    while (jinja_skip_name(c, "and")) {
+        left = new_binary(c, JINJA_AND, line, left, parse_not(c));
+        line = line_of(c);
     }
     return left;
 }
 
 /* and { 'or' and } */
-static struct jinja_node *parse_or(struct jinja_parser *p)
+static struct jinja_node *parse_or(struct jinja_cursor *c)
 {
-    int line = line_of(p);
-    struct jinja_node *left = parse_and(p);
-    while (jinja_skip_name(p, "or")) {
-        left = new_binary(p, JINJA_OR, line, left, parse_and(p));
-        line = line_of(p);
+    int line = line_of(c);
+    struct jinja_node *left = parse_and(c);
+    while (jinja_skip_name(c, "or")) {
+        left = new_binary(c, JINJA_OR, line, left, parse_and(c));
+        line = line_of(c);
     }
     return left;
 }
@@ -192,153 +185,153 @@ struct level {
 };
 
 /* Left-associative operators of one level, on operands of the next. */
-static struct jinja_node *parse_level(struct jinja_parser *p, const struct level *ops, size_t n,
-                                      struct jinja_node *(*operand)(struct jinja_parser *))
+static struct jinja_node *parse_level(struct jinja_cursor *c, const struct level *ops, size_t n,
+                                      struct jinja_node *(*operand)(struct jinja_cursor *))
 {
-    int line = line_of(p);
-    struct jinja_node *left = operand(p);
+    int line = line_of(c);
+    struct jinja_node *left = operand(c);
     for (size_t i = 0; i < n;) {
-        if (!jinja_skip(p, ops[i].token)) {
+        if (!jinja_skip(c, ops[i].token)) {
             i++;
             continue;
         }
-        struct jinja_node *node = new_binary(p, JINJA_BINARY, line, left, operand(p));
+        struct jinja_node *node = new_binary(c, JINJA_BINARY, line, left, operand(c));
         node->u.binary.op = ops[i].op;
         left = node;
-        line = line_of(p);
+        line = line_of(c);
         i = 0;
     }
     return left;
 }
 
-static struct jinja_node *parse_signed(struct jinja_parser *p)
+static struct jinja_node *parse_signed(struct jinja_cursor *c)
 {
-    return parse_unary(p, true);
+    return parse_unary(c, true);
 }
 
 /* unary { '**' unary }: left to right, unlike Python's. */
-static struct jinja_node *parse_power(struct jinja_parser *p)
+static struct jinja_node *parse_power(struct jinja_cursor *c)
 {
     static const struct level ops[] = {{JINJA_T_POW, JINJA_POW}};
-    return parse_level(p, ops, 1, parse_signed);
+    return parse_level(c, ops, 1, parse_signed);
 }
 
 /* power { ('*' | '/' | '//' | '%') power } */
-static struct jinja_node *parse_product(struct jinja_parser *p)
+static struct jinja_node *parse_product(struct jinja_cursor *c)
 {
     static const struct level ops[] = {{JINJA_T_MUL, JINJA_MUL},
                                        {JINJA_T_DIV, JINJA_DIV},
                                        {JINJA_T_FLOORDIV, JINJA_FLOORDIV},
                                        {JINJA_T_MOD, JINJA_MOD}};
-    return parse_level(p, ops, 4, parse_power);
+    return parse_level(c, ops, 4, parse_power);
 }
 
 /* product { '~' product }: between sums and products, so 1 + 2 ~ 3 is 1 + '23'. */
-static struct jinja_node *parse_concat(struct jinja_parser *p)
+static struct jinja_node *parse_concat(struct jinja_cursor *c)
 {
-    int line = line_of(p);
-    struct jinja_node *first = parse_product(p);
-    if (type_of(p) != JINJA_T_TILDE) return first;
-    struct jinja_node *node = jinja_node_new(p, JINJA_CONCAT, line);
-    add_element(p, node, first);
-    while (jinja_skip(p, JINJA_T_TILDE))
-        add_element(p, node, parse_product(p));
+    int line = line_of(c);
+    struct jinja_node *first = parse_product(c);
+    if (type_of(c) != JINJA_T_TILDE) return first;
+    struct jinja_node *node = jinja_node_new(c, JINJA_CONCAT, line);
+    add_element(c, node, first);
+    while (jinja_skip(c, JINJA_T_TILDE))
+        add_element(c, node, parse_product(c));
     return node;
 }
 
 /* concat { ('+' | '-') concat } */
-static struct jinja_node *parse_sum(struct jinja_parser *p)
+static struct jinja_node *parse_sum(struct jinja_cursor *c)
 {
     static const struct level ops[] = {{JINJA_T_ADD, JINJA_ADD}, {JINJA_T_SUB, JINJA_SUB}};
-    return parse_level(p, ops, 2, parse_concat);
+    return parse_level(c, ops, 2, parse_concat);
 }
 
 /* ---- calls, filters, tests ----------------------------------------------------------------- */
 
 /* name '=' expression; the name and the sign are still ahead. */
-static void add_keyword(struct jinja_parser *p, struct jinja_node *owner, struct jinja_call *call)
+static void add_keyword(struct jinja_cursor *c, struct jinja_node *owner, struct jinja_call *call)
 {
-    const struct jinja_token *key = jinja_advance(p);
-    jinja_advance(p);
+    const struct jinja_token *key = jinja_advance(c);
+    jinja_advance(c);
     for (size_t i = 0; i < call->kwargs.n; i++)
         if (jinja_str_equal(call->keys[i], key->text))
-            jinja_parse_fail(p, key->line, "keyword argument repeated: %s",
-                             jinja_token_name(key, p->r));
+            jinja_parse_fail(c, key->line, "keyword argument repeated: %s",
+                             jinja_token_name(key, c->r));
     size_t n = call->kwargs.n;
-    struct jinja_node *value = jinja_parse_expression(p, true);
+    struct jinja_node *value = jinja_parse_expression(c, true);
     call->keys =
-        jinja_grow(p->r, call->keys, n * sizeof(*call->keys), (n + 1) * sizeof(*call->keys));
+        jinja_grow(c->r, call->keys, n * sizeof(*call->keys), (n + 1) * sizeof(*call->keys));
     call->keys[n] = key->text;
-    jinja_nodes_add(p->r, &call->kwargs, value);
-    jinja_node_adopt(p, owner, value);
+    jinja_nodes_add(c->r, &call->kwargs, value);
+    jinja_node_adopt(c, owner, value);
 }
 
-static struct jinja_node *parse_dynamic(struct jinja_parser *p, struct jinja_node *owner)
+static struct jinja_node *parse_dynamic(struct jinja_cursor *c, struct jinja_node *owner)
 {
-    jinja_advance(p);
-    struct jinja_node *node = jinja_parse_expression(p, true);
-    jinja_node_adopt(p, owner, node);
+    jinja_advance(c);
+    struct jinja_node *node = jinja_parse_expression(c, true);
+    jinja_node_adopt(c, owner, node);
     return node;
 }
 
 /* One argument of a call; the order positional, keyword, *args, **kwargs is the reference's. */
-static void parse_argument(struct jinja_parser *p, struct jinja_node *owner,
+static void parse_argument(struct jinja_cursor *c, struct jinja_node *owner,
                            struct jinja_call *call, int line)
 {
-    bool keyword = type_of(p) == JINJA_T_NAME && jinja_look(p)->type == JINJA_T_ASSIGN;
+    bool keyword = type_of(c) == JINJA_T_NAME && jinja_look(c)->type == JINJA_T_ASSIGN;
     bool late = call->dyn_args || call->dyn_kwargs;
-    if (type_of(p) == JINJA_T_MUL && !late) {
-        call->dyn_args = parse_dynamic(p, owner);
-    } else if (type_of(p) == JINJA_T_POW && !call->dyn_kwargs) {
-        call->dyn_kwargs = parse_dynamic(p, owner);
-    } else if (type_of(p) == JINJA_T_MUL || type_of(p) == JINJA_T_POW ||
+    if (type_of(c) == JINJA_T_MUL && !late) {
+        call->dyn_args = parse_dynamic(c, owner);
+    } else if (type_of(c) == JINJA_T_POW && !call->dyn_kwargs) {
+        call->dyn_kwargs = parse_dynamic(c, owner);
+    } else if (type_of(c) == JINJA_T_MUL || type_of(c) == JINJA_T_POW ||
                (keyword ? call->dyn_kwargs != NULL : late || call->kwargs.n > 0)) {
-        jinja_parse_fail(p, line, "invalid syntax for function call expression");
+        jinja_parse_fail(c, line, "invalid syntax for function call expression");
     } else if (keyword) {
-        add_keyword(p, owner, call);
+        add_keyword(c, owner, call);
     } else {
-        struct jinja_node *arg = jinja_parse_expression(p, true);
-        jinja_nodes_add(p->r, &call->args, arg);
-        jinja_node_adopt(p, owner, arg);
+        struct jinja_node *arg = jinja_parse_expression(c, true);
+        jinja_nodes_add(c->r, &call->args, arg);
+        jinja_node_adopt(c, owner, arg);
     }
 }
 
-static void parse_call_args(struct jinja_parser *p, struct jinja_node *owner,
+static void parse_call_args(struct jinja_cursor *c, struct jinja_node *owner,
                             struct jinja_call *call)
 {
-    int line = jinja_expect(p, JINJA_T_LPAREN, "(")->line;
+    int line = jinja_expect(c, JINJA_T_LPAREN, "(")->line;
     bool comma = false;
-    while (type_of(p) != JINJA_T_RPAREN) {
+    while (type_of(c) != JINJA_T_RPAREN) {
         if (comma) {
-            jinja_expect(p, JINJA_T_COMMA, ",");
-            if (type_of(p) == JINJA_T_RPAREN) break;
+            jinja_expect(c, JINJA_T_COMMA, ",");
+            if (type_of(c) == JINJA_T_RPAREN) break;
         }
-        parse_argument(p, owner, call, line);
+        parse_argument(c, owner, call, line);
         comma = true;
     }
-    jinja_advance(p);
+    jinja_advance(c);
 }
 
 /* callee '(' arguments ')' */
-static struct jinja_node *parse_call(struct jinja_parser *p, struct jinja_node *callee)
+static struct jinja_node *parse_call(struct jinja_cursor *c, struct jinja_node *callee)
 {
-    struct jinja_node *node = jinja_node_new(p, JINJA_CALL, line_of(p));
+    struct jinja_node *node = jinja_node_new(c, JINJA_CALL, line_of(c));
     node->u.call.callee = callee;
-    jinja_node_adopt(p, node, callee);
-    parse_call_args(p, node, &node->u.call.args);
+    jinja_node_adopt(c, node, callee);
+    parse_call_args(c, node, &node->u.call.args);
     return node;
 }
 
 /* A name of a filter or test: name { . name } */
-static const struct jinja_str *parse_dotted(struct jinja_parser *p, int *ret_line)
+static const struct jinja_str *parse_dotted(struct jinja_cursor *c, int *ret_line)
 {
-    const struct jinja_token *t = jinja_expect(p, JINJA_T_NAME, "name");
+    const struct jinja_token *t = jinja_expect(c, JINJA_T_NAME, "name");
     const struct jinja_str *name = t->text;
     *ret_line = t->line;
     struct jinja_str dot = {.s = ".", .len = 1, .origin = JINJA_TRUSTED};
-    while (jinja_skip(p, JINJA_T_DOT)) {
-        name = jinja_str_concat(p->r, name, &dot);
-        name = jinja_str_concat(p->r, name, jinja_expect(p, JINJA_T_NAME, "name")->text);
+    while (jinja_skip(c, JINJA_T_DOT)) {
+        name = jinja_str_concat(c->r, name, &dot);
+        name = jinja_str_concat(c->r, name, jinja_expect(c, JINJA_T_NAME, "name")->text);
     }
     return name;
 }
@@ -346,31 +339,31 @@ static const struct jinja_str *parse_dotted(struct jinja_parser *p, int *ret_lin
 /*
  * name [ '(' arguments ')' ]; the bar is behind. The filter itself is looked up by scope.c.
  */
-static struct jinja_node *parse_filter(struct jinja_parser *p, struct jinja_node *subject)
+static struct jinja_node *parse_filter(struct jinja_cursor *c, struct jinja_node *subject)
 {
-    struct jinja_node *node = jinja_node_new(p, JINJA_FILTER, 0);
-    node->u.apply.name = parse_dotted(p, &node->line);
+    struct jinja_node *node = jinja_node_new(c, JINJA_FILTER, 0);
+    node->u.apply.name = parse_dotted(c, &node->line);
     node->u.apply.subject = subject;
-    if (subject) jinja_node_adopt(p, node, subject);
-    if (type_of(p) == JINJA_T_LPAREN) parse_call_args(p, node, &node->u.apply.args);
+    if (subject) jinja_node_adopt(c, node, subject);
+    if (type_of(c) == JINJA_T_LPAREN) parse_call_args(c, node, &node->u.apply.args);
     return node;
 }
 
-struct jinja_node *jinja_parse_filters(struct jinja_parser *p, struct jinja_node *subject,
+struct jinja_node *jinja_parse_filters(struct jinja_cursor *c, struct jinja_node *subject,
                                        bool inline_)
 {
-    if (inline_) subject = parse_filter(p, subject);
-    while (jinja_skip(p, JINJA_T_PIPE))
-        subject = parse_filter(p, subject);
+    if (inline_) subject = parse_filter(c, subject);
+    while (jinja_skip(c, JINJA_T_PIPE))
+        subject = parse_filter(c, subject);
     return subject;
 }
 
 /* Whether what follows a test's name is an argument without parentheses. */
-static bool at_bare_argument(struct jinja_parser *p)
+static bool at_bare_argument(struct jinja_cursor *c)
 {
-    switch (type_of(p)) {
+    switch (type_of(c)) {
     case JINJA_T_NAME:
-        return !jinja_at_name(p, "else") && !jinja_at_name(p, "or") && !jinja_at_name(p, "and");
+        return !jinja_at_name(c, "else") && !jinja_at_name(c, "or") && !jinja_at_name(c, "and");
     case JINJA_T_STRING:
     case JINJA_T_INTEGER:
     case JINJA_T_FLOAT:
@@ -381,39 +374,39 @@ static bool at_bare_argument(struct jinja_parser *p)
 }
 
 /* 'is' [ 'not' ] name [ argument ]: x is divisibleby 3 needs no parentheses. */
-static struct jinja_node *parse_test(struct jinja_parser *p, struct jinja_node *subject)
+static struct jinja_node *parse_test(struct jinja_cursor *c, struct jinja_node *subject)
 {
-    int line = jinja_advance(p)->line, name_line;
-    bool negated = jinja_skip_name(p, "not");
-    struct jinja_node *node = jinja_node_new(p, JINJA_TEST, line);
-    node->u.apply.name = parse_dotted(p, &name_line);
+    int line = jinja_advance(c)->line, name_line;
+    bool negated = jinja_skip_name(c, "not");
+    struct jinja_node *node = jinja_node_new(c, JINJA_TEST, line);
+    node->u.apply.name = parse_dotted(c, &name_line);
     node->u.apply.subject = subject;
-    jinja_node_adopt(p, node, subject);
-    if (type_of(p) == JINJA_T_LPAREN) {
-        parse_call_args(p, node, &node->u.apply.args);
-    } else if (at_bare_argument(p)) {
-        if (jinja_at_name(p, "is"))
-            jinja_parse_fail(p, line, "You cannot chain multiple tests with is");
-        struct jinja_node *arg = parse_postfix(p, parse_primary(p, false));
-        jinja_nodes_add(p->r, &node->u.apply.args.args, arg);
-        jinja_node_adopt(p, node, arg);
+    jinja_node_adopt(c, node, subject);
+    if (type_of(c) == JINJA_T_LPAREN) {
+        parse_call_args(c, node, &node->u.apply.args);
+    } else if (at_bare_argument(c)) {
+        if (jinja_at_name(c, "is"))
+            jinja_parse_fail(c, line, "You cannot chain multiple tests with is");
+        struct jinja_node *arg = parse_postfix(c, parse_primary(c, false));
+        jinja_nodes_add(c->r, &node->u.apply.args.args, arg);
+        jinja_node_adopt(c, node, arg);
     }
-    return negated ? new_unary(p, JINJA_NOT, line, node) : node;
+    return negated ? new_unary(c, JINJA_NOT, line, node) : node;
 }
 
 /*
  * { '|' filter | 'is' test | call }: what may follow an operand and applies to all of it, sign
  * included.
  */
-static struct jinja_node *parse_filter_expr(struct jinja_parser *p, struct jinja_node *node)
+static struct jinja_node *parse_filter_expr(struct jinja_cursor *c, struct jinja_node *node)
 {
     for (;;) {
-        if (jinja_skip(p, JINJA_T_PIPE))
-            node = parse_filter(p, node);
-        else if (jinja_at_name(p, "is"))
-            node = parse_test(p, node);
-        else if (type_of(p) == JINJA_T_LPAREN)
-            node = parse_call(p, node);
+        if (jinja_skip(c, JINJA_T_PIPE))
+            node = parse_filter(c, node);
+        else if (jinja_at_name(c, "is"))
+            node = parse_test(c, node);
+        else if (type_of(c) == JINJA_T_LPAREN)
+            node = parse_call(c, node);
         else
             return node;
     }
@@ -421,84 +414,84 @@ static struct jinja_node *parse_filter_expr(struct jinja_parser *p, struct jinja
 
 /* ---- subscripts ---------------------------------------------------------------------------- */
 
-static struct jinja_node *parse_slice_part(struct jinja_parser *p, struct jinja_node *slice)
+static struct jinja_node *parse_slice_part(struct jinja_cursor *c, struct jinja_node *slice)
 {
-    if (type_of(p) == JINJA_T_COLON || type_of(p) == JINJA_T_RBRACKET ||
-        type_of(p) == JINJA_T_COMMA)
+    if (type_of(c) == JINJA_T_COLON || type_of(c) == JINJA_T_RBRACKET ||
+        type_of(c) == JINJA_T_COMMA)
         return NULL;
-    struct jinja_node *part = jinja_parse_expression(p, true);
-    jinja_node_adopt(p, slice, part);
+    struct jinja_node *part = jinja_parse_expression(c, true);
+    jinja_node_adopt(c, slice, part);
     return part;
 }
 
 /* An index, or start:stop:step with any of them left out. */
-static struct jinja_node *parse_subscribed(struct jinja_parser *p)
+static struct jinja_node *parse_subscribed(struct jinja_cursor *c)
 {
-    int line = line_of(p);
+    int line = line_of(c);
     struct jinja_node *start = NULL;
-    if (type_of(p) != JINJA_T_COLON) {
-        start = jinja_parse_expression(p, true);
-        if (type_of(p) != JINJA_T_COLON) return start;
+    if (type_of(c) != JINJA_T_COLON) {
+        start = jinja_parse_expression(c, true);
+        if (type_of(c) != JINJA_T_COLON) return start;
     }
-    jinja_advance(p);
-    struct jinja_node *slice = jinja_node_new(p, JINJA_SLICE, line);
+    jinja_advance(c);
+    struct jinja_node *slice = jinja_node_new(c, JINJA_SLICE, line);
     slice->u.slice.start = start;
-    if (start) jinja_node_adopt(p, slice, start);
-    slice->u.slice.stop = parse_slice_part(p, slice);
-    if (jinja_skip(p, JINJA_T_COLON)) slice->u.slice.step = parse_slice_part(p, slice);
+    if (start) jinja_node_adopt(c, slice, start);
+    slice->u.slice.stop = parse_slice_part(c, slice);
+    if (jinja_skip(c, JINJA_T_COLON)) slice->u.slice.step = parse_slice_part(c, slice);
     return slice;
 }
 
-static struct jinja_node *new_getitem(struct jinja_parser *p, int line, struct jinja_node *object,
+static struct jinja_node *new_getitem(struct jinja_cursor *c, int line, struct jinja_node *object,
                                       struct jinja_node *index)
 {
-    struct jinja_node *node = jinja_node_new(p, JINJA_GETITEM, line);
+    struct jinja_node *node = jinja_node_new(c, JINJA_GETITEM, line);
     node->u.getitem.object = object;
     node->u.getitem.index = index;
-    jinja_node_adopt(p, node, object);
-    jinja_node_adopt(p, node, index);
+    jinja_node_adopt(c, node, object);
+    jinja_node_adopt(c, node, index);
     return node;
 }
 
 /* '.' name is an attribute, '.' integer an item. */
-static struct jinja_node *parse_dot(struct jinja_parser *p, struct jinja_node *object)
+static struct jinja_node *parse_dot(struct jinja_cursor *c, struct jinja_node *object)
 {
-    int line = jinja_advance(p)->line;
-    const struct jinja_token *attr = jinja_advance(p);
+    int line = jinja_advance(c)->line;
+    const struct jinja_token *attr = jinja_advance(c);
     if (attr->type == JINJA_T_INTEGER)
-        return new_getitem(p, line, object, new_const(p, attr->line, attr->number));
-    if (attr->type != JINJA_T_NAME) jinja_parse_fail(p, attr->line, "expected name or number");
-    struct jinja_node *node = jinja_node_new(p, JINJA_GETATTR, line);
+        return new_getitem(c, line, object, new_const(c, attr->line, attr->number));
+    if (attr->type != JINJA_T_NAME) jinja_parse_fail(c, attr->line, "expected name or number");
+    struct jinja_node *node = jinja_node_new(c, JINJA_GETATTR, line);
     node->u.getattr.object = object;
     node->u.getattr.name = jinja_from_str(attr->text);
-    jinja_node_adopt(p, node, object);
+    jinja_node_adopt(c, node, object);
     return node;
 }
 
 /* '[' index { ',' index } ']': several make a tuple, in which slices have no place. */
-static struct jinja_node *parse_bracket(struct jinja_parser *p, struct jinja_node *object)
+static struct jinja_node *parse_bracket(struct jinja_cursor *c, struct jinja_node *object)
 {
-    int line = jinja_advance(p)->line;
-    struct jinja_node *tuple = jinja_node_new(p, JINJA_TUPLE_EXPR, line);
-    while (type_of(p) != JINJA_T_RBRACKET) {
-        if (tuple->u.seq.n) jinja_expect(p, JINJA_T_COMMA, ",");
-        add_element(p, tuple, parse_subscribed(p));
+    int line = jinja_advance(c)->line;
+    struct jinja_node *tuple = jinja_node_new(c, JINJA_TUPLE_EXPR, line);
+    while (type_of(c) != JINJA_T_RBRACKET) {
+        if (tuple->u.seq.n) jinja_expect(c, JINJA_T_COMMA, ",");
+        add_element(c, tuple, parse_subscribed(c));
     }
-    jinja_advance(p);
-    if (tuple->u.seq.n == 1) return new_getitem(p, line, object, tuple->u.seq.all[0]);
+    jinja_advance(c);
+    if (tuple->u.seq.n == 1) return new_getitem(c, line, object, tuple->u.seq.all[0]);
     for (size_t i = 0; i < tuple->u.seq.n; i++)
-        if (tuple->u.seq.all[i]->kind == JINJA_SLICE) jinja_parse_fail(p, line, "invalid slice");
-    return new_getitem(p, line, object, tuple);
+        if (tuple->u.seq.all[i]->kind == JINJA_SLICE) jinja_parse_fail(c, line, "invalid slice");
+    return new_getitem(c, line, object, tuple);
 }
 
 /* { '.' ... | '[' ... ']' | '(' ... ')' } */
-static struct jinja_node *parse_postfix(struct jinja_parser *p, struct jinja_node *node)
+static struct jinja_node *parse_postfix(struct jinja_cursor *c, struct jinja_node *node)
 {
     for (;;) {
-        switch (type_of(p)) {
-        case JINJA_T_DOT: node = parse_dot(p, node); break;
-        case JINJA_T_LBRACKET: node = parse_bracket(p, node); break;
-        case JINJA_T_LPAREN: node = parse_call(p, node); break;
+        switch (type_of(c)) {
+        case JINJA_T_DOT: node = parse_dot(c, node); break;
+        case JINJA_T_LBRACKET: node = parse_bracket(c, node); break;
+        case JINJA_T_LPAREN: node = parse_call(c, node); break;
         default: return node;
         }
     }
@@ -507,52 +500,52 @@ static struct jinja_node *parse_postfix(struct jinja_parser *p, struct jinja_nod
 /* ---- the innermost ------------------------------------------------------------------------- */
 
 /* { '-' | '+' } primary postfix; filters apply to the signed value: -1|abs is 1. */
-static struct jinja_node *parse_unary(struct jinja_parser *p, bool with_filter)
+static struct jinja_node *parse_unary(struct jinja_cursor *c, bool with_filter)
 {
-    int line = line_of(p);
+    int line = line_of(c);
     struct jinja_node *node;
-    if (type_of(p) == JINJA_T_SUB || type_of(p) == JINJA_T_ADD) {
-        enum jinja_kind kind = jinja_advance(p)->type == JINJA_T_SUB ? JINJA_NEG : JINJA_POS;
-        jinja_descend(p);
-        node = new_unary(p, kind, line, parse_unary(p, false));
-        jinja_ascend(p);
+    if (type_of(c) == JINJA_T_SUB || type_of(c) == JINJA_T_ADD) {
+        enum jinja_kind kind = jinja_advance(c)->type == JINJA_T_SUB ? JINJA_NEG : JINJA_POS;
+        jinja_descend(c);
+        node = new_unary(c, kind, line, parse_unary(c, false));
+        jinja_ascend(c);
     } else {
-        node = parse_primary(p, false);
+        node = parse_primary(c, false);
     }
-    node = parse_postfix(p, node);
-    return with_filter ? parse_filter_expr(p, node) : node;
+    node = parse_postfix(c, node);
+    return with_filter ? parse_filter_expr(c, node) : node;
 }
 
 /* '[' { expression ',' } ']', a last comma being welcome. */
-static struct jinja_node *parse_list(struct jinja_parser *p)
+static struct jinja_node *parse_list(struct jinja_cursor *c)
 {
-    struct jinja_node *node = jinja_node_new(p, JINJA_LIST_EXPR, jinja_advance(p)->line);
-    while (type_of(p) != JINJA_T_RBRACKET) {
-        if (node->u.seq.n) jinja_expect(p, JINJA_T_COMMA, ",");
-        if (type_of(p) == JINJA_T_RBRACKET) break;
-        add_element(p, node, jinja_parse_expression(p, true));
+    struct jinja_node *node = jinja_node_new(c, JINJA_LIST_EXPR, jinja_advance(c)->line);
+    while (type_of(c) != JINJA_T_RBRACKET) {
+        if (node->u.seq.n) jinja_expect(c, JINJA_T_COMMA, ",");
+        if (type_of(c) == JINJA_T_RBRACKET) break;
+        add_element(c, node, jinja_parse_expression(c, true));
     }
-    jinja_advance(p);
+    jinja_advance(c);
     return node;
 }
 
 /* '{' { expression ':' expression ',' } '}' */
-static struct jinja_node *parse_dict(struct jinja_parser *p)
+static struct jinja_node *parse_dict(struct jinja_cursor *c)
 {
-    struct jinja_node *node = jinja_node_new(p, JINJA_DICT_EXPR, jinja_advance(p)->line);
-    while (type_of(p) != JINJA_T_RBRACE) {
-        if (node->u.seq.n) jinja_expect(p, JINJA_T_COMMA, ",");
-        if (type_of(p) == JINJA_T_RBRACE) break;
-        add_element(p, node, jinja_parse_expression(p, true));
-        jinja_expect(p, JINJA_T_COLON, ":");
-        add_element(p, node, jinja_parse_expression(p, true));
+    struct jinja_node *node = jinja_node_new(c, JINJA_DICT_EXPR, jinja_advance(c)->line);
+    while (type_of(c) != JINJA_T_RBRACE) {
+        if (node->u.seq.n) jinja_expect(c, JINJA_T_COMMA, ",");
+        if (type_of(c) == JINJA_T_RBRACE) break;
+        add_element(c, node, jinja_parse_expression(c, true));
+        jinja_expect(c, JINJA_T_COLON, ":");
+        add_element(c, node, jinja_parse_expression(c, true));
     }
-    jinja_advance(p);
+    jinja_advance(c);
     return node;
 }
 
 /* A name, a word that is a constant, or (in targets) an attribute of a namespace. */
-static struct jinja_node *parse_name(struct jinja_parser *p, bool with_namespace)
+static struct jinja_node *parse_name(struct jinja_cursor *c, bool with_namespace)
 {
     static const struct {
         const char *name;
@@ -561,88 +554,88 @@ static struct jinja_node *parse_name(struct jinja_parser *p, bool with_namespace
     } words[] = {{"true", JINJA_BOOL, true},   {"True", JINJA_BOOL, true},
                  {"false", JINJA_BOOL, false}, {"False", JINJA_BOOL, false},
                  {"none", JINJA_NONE, false},  {"None", JINJA_NONE, false}};
-    const struct jinja_token *t = jinja_advance(p);
+    const struct jinja_token *t = jinja_advance(c);
     for (size_t i = 0; i < sizeof(words) / sizeof(words[0]); i++)
         if (jinja_str_is(t->text, words[i].name))
-            return new_const(p, t->line,
+            return new_const(c, t->line,
                              words[i].type == JINJA_NONE ? jinja_none()
                                                          : jinja_bool(words[i].value));
-    if (with_namespace && jinja_skip(p, JINJA_T_DOT)) {
-        struct jinja_node *ref = jinja_node_new(p, JINJA_NSREF, t->line);
+    if (with_namespace && jinja_skip(c, JINJA_T_DOT)) {
+        struct jinja_node *ref = jinja_node_new(c, JINJA_NSREF, t->line);
         ref->u.nsref.name = t->text;
-        ref->u.nsref.attr = jinja_from_str(jinja_expect(p, JINJA_T_NAME, "name")->text);
+        ref->u.nsref.attr = jinja_from_str(jinja_expect(c, JINJA_T_NAME, "name")->text);
         return ref;
     }
-    struct jinja_node *node = jinja_node_new(p, JINJA_NAME, t->line);
+    struct jinja_node *node = jinja_node_new(c, JINJA_NAME, t->line);
     node->u.name.name = t->text;
-    node->u.name.text = jinja_copy(p->r, t->text->s, t->text->len);
+    node->u.name.text = jinja_copy(c->r, t->text->s, t->text->len);
     return node;
 }
 
 /* Neighbouring string literals are one. */
-static struct jinja_node *parse_string(struct jinja_parser *p)
+static struct jinja_node *parse_string(struct jinja_cursor *c)
 {
-    const struct jinja_token *t = jinja_advance(p);
+    const struct jinja_token *t = jinja_advance(c);
     const struct jinja_str *text = t->text;
-    while (type_of(p) == JINJA_T_STRING)
-        text = jinja_str_concat(p->r, text, jinja_advance(p)->text);
+    while (type_of(c) == JINJA_T_STRING)
+        text = jinja_str_concat(c->r, text, jinja_advance(c)->text);
     if (text->tail) { /* a constant must not be appended to by threads that render */
-        struct jinja_str *copy = jinja_str_new(p->r, text->s, text->len, JINJA_TRUSTED);
+        struct jinja_str *copy = jinja_str_new(c->r, text->s, text->len, JINJA_TRUSTED);
         text = copy;
     }
-    return new_const(p, t->line, jinja_from_str(text));
+    return new_const(c, t->line, jinja_from_str(text));
 }
 
-static struct jinja_node *parse_primary(struct jinja_parser *p, bool with_namespace)
+static struct jinja_node *parse_primary(struct jinja_cursor *c, bool with_namespace)
 {
-    const struct jinja_token *t = jinja_peek(p);
+    const struct jinja_token *t = jinja_peek(c);
     struct jinja_node *node;
     switch (t->type) {
-    case JINJA_T_NAME: return parse_name(p, with_namespace);
-    case JINJA_T_STRING: return parse_string(p);
+    case JINJA_T_NAME: return parse_name(c, with_namespace);
+    case JINJA_T_STRING: return parse_string(c);
     case JINJA_T_INTEGER:
-    case JINJA_T_FLOAT: return new_const(p, t->line, jinja_advance(p)->number);
+    case JINJA_T_FLOAT: return new_const(c, t->line, jinja_advance(c)->number);
     case JINJA_T_LPAREN:
-        jinja_advance(p);
-        node = jinja_parse_tuple(p, JINJA_TUPLE_PAREN);
-        jinja_expect(p, JINJA_T_RPAREN, ")");
+        jinja_advance(c);
+        node = jinja_parse_tuple(c, JINJA_TUPLE_PAREN);
+        jinja_expect(c, JINJA_T_RPAREN, ")");
         return node;
-    case JINJA_T_LBRACKET: return parse_list(p);
-    case JINJA_T_LBRACE: return parse_dict(p);
-    default: jinja_parse_fail(p, t->line, "unexpected '%s'", jinja_token_name(t, p->r));
+    case JINJA_T_LBRACKET: return parse_list(c);
+    case JINJA_T_LBRACE: return parse_dict(c);
+    default: jinja_parse_fail(c, t->line, "unexpected '%s'", jinja_token_name(t, c->r));
     }
 }
 
 /* Where a tuple without brackets may stop after a comma. */
-static bool at_tuple_end(const struct jinja_parser *p)
+static bool at_tuple_end(const struct jinja_cursor *c)
 {
-    enum jinja_token_type type = type_of(p);
+    enum jinja_token_type type = type_of(c);
     return type == JINJA_T_VARIABLE_END || type == JINJA_T_BLOCK_END || type == JINJA_T_RPAREN;
 }
 
 /* expression { ',' expression } [ ',' ]: a tuple once there is a comma, else the one expression. */
-struct jinja_node *jinja_parse_tuple(struct jinja_parser *p, unsigned flags)
+struct jinja_node *jinja_parse_tuple(struct jinja_cursor *c, unsigned flags)
 {
-    struct jinja_node *tuple = jinja_node_new(p, JINJA_TUPLE_EXPR, line_of(p));
+    struct jinja_node *tuple = jinja_node_new(c, JINJA_TUPLE_EXPR, line_of(c));
     bool is_tuple = false;
     for (;;) {
-        if (tuple->u.seq.n) jinja_expect(p, JINJA_T_COMMA, ",");
-        if (at_tuple_end(p)) break;
+        if (tuple->u.seq.n) jinja_expect(c, JINJA_T_COMMA, ",");
+        if (at_tuple_end(c)) break;
         struct jinja_node *element = NULL;
-        jinja_descend(p);
+        jinja_descend(c);
         if (flags & JINJA_TUPLE_SIMPLE)
-            element = parse_primary(p, (flags & JINJA_TUPLE_NAMESPACE) != 0);
+            element = parse_primary(c, (flags & JINJA_TUPLE_NAMESPACE) != 0);
         else
-            element = jinja_parse_expression(p, !(flags & JINJA_TUPLE_NO_COND));
-        jinja_ascend(p);
-        add_element(p, tuple, element);
-        if (type_of(p) != JINJA_T_COMMA) break;
+            element = jinja_parse_expression(c, !(flags & JINJA_TUPLE_NO_COND));
+        jinja_ascend(c);
+        add_element(c, tuple, element);
+        if (type_of(c) != JINJA_T_COMMA) break;
         is_tuple = true;
     }
     if (is_tuple) return tuple;
     if (tuple->u.seq.n) return tuple->u.seq.all[0];
     if (!(flags & JINJA_TUPLE_PAREN))
-        jinja_parse_fail(p, line_of(p), "Expected an expression, got '%s'",
-                         jinja_token_name(jinja_peek(p), p->r));
+        jinja_parse_fail(c, line_of(c), "Expected an expression, got '%s'",
+                         jinja_token_name(jinja_peek(c), c->r));
     return tuple;
 }

@@ -208,7 +208,7 @@ static void repr_loop(struct jinja_sb *sb, struct jinja_value v)
 
 static void repr_macro(struct jinja_sb *sb, struct jinja_value v)
 {
-    const struct jinja_str *name = jinja_macro_name(v.u.macro);
+    const struct jinja_str *name = v.u.macro->info->name;
     add(sb, v, "<Macro ");
     if (name)
         repr_str(sb, name, false);
@@ -227,9 +227,7 @@ static void repr_object(struct jinja_sb *sb, struct jinja_value v)
 
 static void repr_in(struct jinja_sb *sb, struct jinja_value v, bool ascii, int depth)
 {
-    jinja_spend(sb->r, 1);
-    if (depth > JINJA_MAX_VALUE_DEPTH)
-        jinja_fail(sb->r, JINJA_ELIMIT, "a value nested deeper than %d", JINJA_MAX_VALUE_DEPTH);
+    jinja_check_depth(sb->r, depth);
     switch (v.type) {
     case JINJA_UNDEFINED: add(sb, v, "Undefined"); break;
     case JINJA_NONE: add(sb, v, "None"); break;

@@ -210,6 +210,15 @@ void *jinja_grow(struct jinja_run *r, void *old, size_t old_bytes, size_t new_by
     return memcpy(alloc_raw(r, new_bytes), old, old_bytes);
 }
 
+void *jinja_room(struct jinja_run *r, void *array, size_t n, size_t *cap, size_t size)
+{
+    if (n < *cap) return array;
+    size_t more = *cap ? *cap * 2 : 4;
+    array = jinja_grow(r, array, *cap * size, more * size);
+    *cap = more;
+    return array;
+}
+
 char *jinja_copy(struct jinja_run *r, const char *bytes, size_t len)
 {
     char *p = jinja_alloc(r, len + 1, 1);
@@ -267,4 +276,11 @@ void jinja_enter(struct jinja_run *r)
 void jinja_leave(struct jinja_run *r)
 {
     r->n_eval--;
+}
+
+void jinja_check_depth(struct jinja_run *r, int depth)
+{
+    jinja_spend(r, 1);
+    if (depth > JINJA_MAX_VALUE_DEPTH)
+        jinja_fail(r, JINJA_ELIMIT, "a value nested deeper than %d", JINJA_MAX_VALUE_DEPTH);
 }

@@ -100,6 +100,9 @@ void *jinja_alloc(struct jinja_run *r, size_t n, size_t size);
 /* The same bytes with room for new_bytes >= old_bytes; the old place must not be used any more. */
 void *jinja_grow(struct jinja_run *r, void *old, size_t old_bytes, size_t new_bytes);
 
+/* An array of n elements with room for one more; *cap is its capacity. */
+void *jinja_room(struct jinja_run *r, void *array, size_t n, size_t *cap, size_t size);
+
 /* Copies bytes, NUL-terminated for convenience. */
 char *jinja_copy(struct jinja_run *r, const char *bytes, size_t len);
 
@@ -120,6 +123,9 @@ void jinja_spend_digits(struct jinja_run *r, size_t n);
 /* Counts one more evaluation inside another; jinja_leave takes it back. */
 void jinja_enter(struct jinja_run *r);
 void jinja_leave(struct jinja_run *r);
+
+/* Pays a step for a walk into a container; fails beyond JINJA_MAX_VALUE_DEPTH. */
+void jinja_check_depth(struct jinja_run *r, int depth);
 
 #define JINJA_NEW(r, type) ((type *)jinja_alloc((r), 1, sizeof(type)))
 #define JINJA_NEW_N(r, n, type) ((type *)jinja_alloc((r), (n), sizeof(type)))

@@ -10,9 +10,10 @@
  * assigns without looking into inner scopes, `resolve` then walks the tree and gives every name the
  * slot that this analysis found.
  */
+#include "tokenizer/template/scope.h"
+
 #include <string.h>
 
-#include "tokenizer/template/ast.h"
 #include "tokenizer/template/library.h"
 
 /* A function of the reference's compiled code: variables of outer units are reached by closure. */
@@ -67,11 +68,7 @@ struct frame {
 static void *push(struct jinja_run *r, void *array, size_t n, size_t *cap, size_t size)
 {
     jinja_spend(r, 1);
-    if (n < *cap) return array;
-    size_t more = *cap ? *cap * 2 : 8;
-    array = jinja_grow(r, array, *cap * size, more * size);
-    *cap = more;
-    return array;
+    return jinja_room(r, array, n, cap, size);
 }
 
 /* ---- symbols ------------------------------------------------------------------------------- */
@@ -440,7 +437,7 @@ static void visit(struct visit *v, struct jinja_node *node)
         visit(v, node->u.set.target);
         break;
     case JINJA_SET_BLOCK: visit(v, node->u.set.target); break;
-    case JINJA_MACRO_DEF: note_store(v->r, v->sym, node->u.macro.code->name); break;
+    case JINJA_MACRO_DEF: note_store(v->r, v->sym, node->u.macro.code->info.name); break;
     case JINJA_CALL_BLOCK: visit(v, node->u.macro.call); break;
     case JINJA_FILTER_BLOCK: visit(v, node->u.scoped.filter); break;
     case JINJA_WITH: visit_all(v, &node->u.scoped.values); break;
@@ -692,10 +689,11 @@ static void resolve_macro(struct frame *outer, struct jinja_macro_code *code, in
         fail_at(&f, line,
                 "When defining macros or call blocks the special \"caller\" argument "
                 "must be omitted or be given a default.");
-    code->takes_caller = takes(&f, code, "caller", code->explicit_caller, &code->caller) ||
-                         (code->explicit_caller && reads(f.r, &code->body, "caller"));
-    code->takes_kwargs = takes(&f, code, "kwargs", has_param(code, "kwargs", &at), &code->kwargs);
-    code->takes_varargs =
+    code->info.takes_caller = takes(&f, code, "caller", code->explicit_caller, &code->caller) ||
+                              (code->explicit_caller && reads(f.r, &code->body, "caller"));
+    code->info.takes_kwargs =
+        takes(&f, code, "kwargs", has_param(code, "kwargs", &at), &code->kwargs);
+    code->info.takes_varargs =
         takes(&f, code, "varargs", has_param(code, "varargs", &at), &code->varargs);
     analyze_macro(&f, code);
     code->param_refs = JINJA_NEW_N(f.r, code->params.n, struct jinja_ref);
@@ -764,7 +762,7 @@ static void resolve(struct frame *f, struct jinja_node *node)
     case JINJA_SET_BLOCK: resolve_set_block(f, node); break;
     case JINJA_MACRO_DEF:
         resolve_macro(f, node->u.macro.code, node->line);
-        node->u.macro.ref = ref_of_name(f, node->u.macro.code->name, node->line);
+        node->u.macro.ref = ref_of_name(f, node->u.macro.code->info.name, node->line);
         break;
     case JINJA_CALL_BLOCK: resolve_call_block(f, node); break;
     case JINJA_FILTER_BLOCK:

@@ -8,6 +8,9 @@
 #include <stdlib.h>
 
 #include "tokenizer/template/eval.h"
+#include "tokenizer/template/library.h"
+#include "tokenizer/template/parser.h"
+#include "tokenizer/template/scope.h"
 
 enum {
     MAX_SOURCE_BYTES = 1 << 20,
@@ -27,6 +30,8 @@ static void parse(struct jinja_run *r, void *arg)
     struct jinja_template *t = arg;
     t->source = jinja_copy(r, t->source, t->len);
     jinja_parse(r, t->source, t->len, &t->tree);
+    jinja_resolve_names(r, &t->tree);
+    r->line = 0;
 }
 
 int jinja_template_open(struct jinja_template **ret, const char *source, size_t len, char *err,

@@ -1,13 +1,13 @@
 /* SPDX-License-Identifier: MIT */
 /*
- * Text operations that filters and str methods share: case, strip, replace, split, pad, join, with
- * Python's semantics; see str.h. All cost time linear in their input and output.
+ * Text operations that filters and str methods share: case, strip, replace, split, pad, with
+ * Python's semantics; see text_ops.h. All cost time linear in their input and output.
  */
+#include "tokenizer/template/text_ops.h"
+
 #include <string.h>
 
 #include "tokenizer/template/char_class.h"
-#include "tokenizer/template/print.h"
-#include "tokenizer/template/str.h"
 
 static struct jinja_value finish_like(struct jinja_sb *sb, const struct jinja_str *like)
 {
@@ -305,15 +305,6 @@ static void rsplit_sep(struct jinja_run *r, struct jinja_list *l, const struct j
     add_part(r, l, s, 0, end);
 }
 
-static void reverse_items(struct jinja_list *l)
-{
-    for (size_t i = 0, j = l->n; i + 1 < j; i++) {
-        struct jinja_value v = l->items[i];
-        l->items[i] = l->items[--j];
-        l->items[j] = v;
-    }
-}
-
 struct jinja_list *jinja_str_split(struct jinja_run *r, const struct jinja_str *s,
                                    const struct jinja_str *sep, int64_t max, bool from_right)
 {
@@ -333,7 +324,7 @@ struct jinja_list *jinja_str_split(struct jinja_run *r, const struct jinja_str *
     } else {
         split_spaces(r, l, s, max);
     }
-    if (from_right) reverse_items(l);
+    if (from_right) jinja_list_reverse(l);
     return l;
 }
 
@@ -361,7 +352,7 @@ struct jinja_list *jinja_str_lines(struct jinja_run *r, const struct jinja_str *
     return l;
 }
 
-/* ---- pad, join ----------------------------------------------------------------------------- */
+/* ---- pad ----------------------------------------------------------------------------------- */
 
 /* Centering puts the odd blank left or right by a rule of its own. */
 struct jinja_value jinja_str_pad(struct jinja_run *r, const struct jinja_str *s, int64_t width,
@@ -377,28 +368,4 @@ struct jinja_value jinja_str_pad(struct jinja_run *r, const struct jinja_str *s,
     jinja_sb_add(&sb, s);
     jinja_sb_repeat(&sb, fill, missing - left);
     return finish_like(&sb, s);
-}
-
-/* The method wants strings and escapes them for a Markup separator; the filter takes anything. */
-struct jinja_value jinja_str_join(struct jinja_run *r, const struct jinja_str *sep,
-                                  struct jinja_value items, bool strict)
-{
-    struct jinja_sb sb;
-    struct jinja_iter it;
-    struct jinja_value v;
-    jinja_sb_init(&sb, r);
-    jinja_iter_start(r, &it, items);
-    for (size_t i = 0; jinja_iter_next(r, &it, &v); i++) {
-        if (strict && !sep->markup && !jinja_is(v, JINJA_STR))
-            jinja_raise(r, "sequence item %zu: expected str instance, %s found", i,
-                        jinja_type_name(v));
-        const struct jinja_str *s = jinja_to_str(r, v);
-        if (strict && sep->markup) s = jinja_str_escape(r, s);
-        if (i) jinja_sb_add(&sb, sep);
-        jinja_spend_bytes(r, s->len);
-        jinja_sb_add(&sb, s);
-    }
-    struct jinja_str *joined = jinja_sb_str(&sb);
-    joined->markup = strict && sep->markup;
-    return jinja_from_str(joined);
 }

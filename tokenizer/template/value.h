@@ -21,11 +21,11 @@
 #include "tokenizer/template/run.h"
 
 struct jinja_big;
-struct jinja_frame;
-struct jinja_loop;
-struct jinja_macro;
 struct jinja_builtin;
+struct jinja_frame;
 struct jinja_gen;
+struct jinja_loop;
+struct jinja_macro_code;
 
 enum jinja_type {
     JINJA_MISSING, /* no value at all: an unset variable, an argument not given; never seen by
@@ -138,10 +138,17 @@ struct jinja_joiner {
     bool used;
 };
 
-/* A place in a walk over the elements of a value. */
-struct jinja_iter {
-    struct jinja_value over;
-    size_t at; /* element, or byte of a string */
+/* What can be asked of a macro. */
+struct jinja_macro_info {
+    const struct jinja_str *name;                   /* NULL: the body of a call block */
+    struct jinja_list *arguments;                   /* names */
+    bool takes_caller, takes_kwargs, takes_varargs; /* used in the body but not declared */
+};
+
+struct jinja_macro {
+    const struct jinja_macro_info *info;
+    const struct jinja_macro_code *code;
+    struct jinja_frame *frame; /* where it was defined */
 };
 
 /* ---- making values ------------------------------------------------------------------------- */
@@ -188,14 +195,7 @@ static inline struct jinja_value jinja_tainted(struct jinja_value v, bool input)
     return v;
 }
 
-/* Undefined: by variable name, by attribute of an object, or with a sentence of its own. */
-struct jinja_value jinja_undefined_name(struct jinja_run *r, const char *name);
-struct jinja_value jinja_undefined_attr(struct jinja_run *r, struct jinja_value owner,
-                                        struct jinja_value name);
-struct jinja_value jinja_undefined_hint(struct jinja_run *r, const char *hint);
-_Noreturn void jinja_fail_undefined(struct jinja_run *r, struct jinja_value v);
-
-/* ---- lists, tuples, dicts ------------------------------------------------------------------ */
+/* ---- lists, tuples ------------------------------------------------------------------------- */
 
 /* An empty list with room for n elements; as a value by the two calls after it. */
 struct jinja_list *jinja_list_new(struct jinja_run *r, size_t n);
@@ -204,19 +204,7 @@ struct jinja_value jinja_from_tuple(struct jinja_list *l);
 void jinja_list_add(struct jinja_run *r, struct jinja_list *l, struct jinja_value v);
 struct jinja_value jinja_pair_tuple(struct jinja_run *r, struct jinja_value a,
                                     struct jinja_value b);
-
-struct jinja_dict *jinja_dict_new(struct jinja_run *r);
-struct jinja_value jinja_from_dict(struct jinja_dict *d);
-/* An equal key keeps its place and gets the new value. Fails for unhashable keys. */
-void jinja_dict_put(struct jinja_run *r, struct jinja_dict *d, struct jinja_value key,
-                    struct jinja_value value);
-void jinja_dict_put_name(struct jinja_run *r, struct jinja_dict *d, const char *name,
-                         struct jinja_value value);
-/* The value of a key, or NULL. Fails for unhashable keys. */
-struct jinja_value *jinja_dict_get(struct jinja_run *r, const struct jinja_dict *d,
-                                   struct jinja_value key);
-struct jinja_value *jinja_dict_get_name(struct jinja_run *r, const struct jinja_dict *d,
-                                        const char *name);
+void jinja_list_reverse(struct jinja_list *l);
 
 /* ---- what Python's built-in functions say of a value --------------------------------------- */
 
@@ -224,42 +212,17 @@ struct jinja_value *jinja_dict_get_name(struct jinja_run *r, const struct jinja_
 const char *jinja_type_name(struct jinja_value v);
 /* The same as the reference's messages have it: "dict object", "None". */
 const char *jinja_object_name(struct jinja_value v);
-/* NULL: the body of a call block. (exec.c) */
-const struct jinja_str *jinja_macro_name(const struct jinja_macro *macro);
 bool jinja_truth(struct jinja_value v);
 bool jinja_is_number(struct jinja_value v);  /* bool, int, big, float */
 bool jinja_is_integer(struct jinja_value v); /* bool, int, big */
 bool jinja_has_length(struct jinja_value v);
 bool jinja_is_iterable(struct jinja_value v);
 bool jinja_is_callable(struct jinja_value v);
-bool jinja_is_hashable(struct jinja_run *r, struct jinja_value v);
 
-/* len(v) */
-int64_t jinja_length(struct jinja_run *r, struct jinja_value v);
-
-bool jinja_equal(struct jinja_run *r, struct jinja_value a, struct jinja_value b);
-bool jinja_same(struct jinja_value a, struct jinja_value b); /* a is b */
-/* a < b; `op` names the operator in the error. */
-bool jinja_less(struct jinja_run *r, struct jinja_value a, struct jinja_value b, const char *op);
-/* item in container */
-bool jinja_contains(struct jinja_run *r, struct jinja_value container, struct jinja_value item);
-uint64_t jinja_hash(struct jinja_run *r, struct jinja_value v);
-
-/* Walks; fails for what cannot be walked. */
-void jinja_iter_start(struct jinja_run *r, struct jinja_iter *it, struct jinja_value v);
-bool jinja_iter_next(struct jinja_run *r, struct jinja_iter *it, struct jinja_value *ret);
-struct jinja_list *jinja_to_list(struct jinja_run *r, struct jinja_value v);
-
-/* The elements of v from the last to the first, as a list; fails for what cannot be reversed. */
-struct jinja_list *jinja_reversed(struct jinja_run *r, struct jinja_value v);
-
-/* An index or a count: an int or a bool. Fails otherwise, and for integers beyond 64 bits. */
-int64_t jinja_to_index(struct jinja_run *r, struct jinja_value v);
-/* The same for the ends of a slice, where integers beyond 64 bits stand for the furthest. */
-int64_t jinja_to_bound(struct jinja_run *r, struct jinja_value v);
-
-/* Orders `keys` ascending (Python's sorted: stable, by < alone) and permutes `items` alike. */
-void jinja_sort(struct jinja_run *r, struct jinja_value *keys, struct jinja_value *items, size_t n,
-                bool reverse);
+/* An argument that must be a string; `what` names it in the error. */
+const struct jinja_str *jinja_need_str(struct jinja_run *r, struct jinja_value v, const char *what);
+/* The same, but none and missing are NULL. */
+const struct jinja_str *jinja_maybe_str(struct jinja_run *r, struct jinja_value v,
+                                        const char *what);
 
 #endif

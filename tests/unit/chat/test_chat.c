@@ -11,6 +11,7 @@
 #include <unistd.h>
 
 #include "tokenizer/chat/chat.h"
+#include "tokenizer/template/dict.h"
 #include "tokenizer/template/json.h"
 #include "tokenizer/template/print.h"
 #include "tokenizer/tokenizer.h"

@@ -1,0 +1,85 @@
+/* SPDX-License-Identifier: MIT */
+/*
+ * Template source as tokens, and the cursor with which the parser reads them.
+ */
+#ifndef HEARTH_TOKENIZER_TEMPLATE_LEXER_H
+#define HEARTH_TOKENIZER_TEMPLATE_LEXER_H
+
+#include "tokenizer/template/value.h"
+
+enum jinja_token_type {
+    JINJA_T_EOF,
+    JINJA_T_DATA,
+    JINJA_T_VARIABLE_BEGIN,
+    JINJA_T_VARIABLE_END,
+    JINJA_T_BLOCK_BEGIN,
+    JINJA_T_BLOCK_END,
+    JINJA_T_NAME,
+    JINJA_T_STRING,
+    JINJA_T_INTEGER,
+    JINJA_T_FLOAT,
+    JINJA_T_ADD,
+    JINJA_T_SUB,
+    JINJA_T_DIV,
+    JINJA_T_FLOORDIV,
+    JINJA_T_MUL,
+    JINJA_T_MOD,
+    JINJA_T_POW,
+    JINJA_T_TILDE,
+    JINJA_T_LBRACKET,
+    JINJA_T_RBRACKET,
+    JINJA_T_LPAREN,
+    JINJA_T_RPAREN,
+    JINJA_T_LBRACE,
+    JINJA_T_RBRACE,
+    JINJA_T_EQ,
+    JINJA_T_NE,
+    JINJA_T_GT,
+    JINJA_T_GTEQ,
+    JINJA_T_LT,
+    JINJA_T_LTEQ,
+    JINJA_T_ASSIGN,
+    JINJA_T_DOT,
+    JINJA_T_COLON,
+    JINJA_T_PIPE,
+    JINJA_T_COMMA,
+    JINJA_T_SEMICOLON,
+};
+
+struct jinja_token {
+    enum jinja_token_type type;
+    int line;
+    const struct jinja_str *text; /* DATA, NAME, STRING */
+    struct jinja_value number;    /* INTEGER, FLOAT */
+};
+
+/* The tokens of a template and the place of the parser among them. */
+struct jinja_cursor {
+    struct jinja_run *r;
+    struct jinja_token *tokens; /* the last is EOF */
+    size_t n, cap;
+    size_t at;
+    int depth; /* of the recursive descent */
+};
+
+/* Cuts a template into tokens and starts at the first; fails on text that is not a token. */
+void jinja_lex(struct jinja_run *r, const char *source, size_t len, struct jinja_cursor *ret);
+
+const struct jinja_token *jinja_peek(const struct jinja_cursor *c);
+const struct jinja_token *jinja_look(const struct jinja_cursor *c); /* one further */
+const struct jinja_token *jinja_advance(struct jinja_cursor *c); /* returns the one left behind */
+bool jinja_at_name(const struct jinja_cursor *c, const char *name);
+bool jinja_skip_name(struct jinja_cursor *c, const char *name);
+bool jinja_skip(struct jinja_cursor *c, enum jinja_token_type type);
+const struct jinja_token *jinja_expect(struct jinja_cursor *c, enum jinja_token_type type,
+                                       const char *what);
+
+void jinja_descend(struct jinja_cursor *c); /* one level deeper; fails at JINJA_MAX_NESTING */
+void jinja_ascend(struct jinja_cursor *c);
+
+/* The name of a token in errors. */
+const char *jinja_token_name(const struct jinja_token *t, struct jinja_run *r);
+_Noreturn void jinja_parse_fail(struct jinja_cursor *c, int line, const char *fmt, ...)
+    __attribute__((format(printf, 3, 4)));
+
+#endif
