@@ -1,14 +1,17 @@
 /* SPDX-License-Identifier: MIT */
 /*
- * Bounded big integers, schoolbook algorithms throughout: numbers of a few thousand bits at most
- * meet here, and hardly ever. See big_int.h.
+ * Bounded big integers with schoolbook algorithms; see big_int.h. No known model's template computes
+ * with one. They are kept for equality with the reference: a request's 70-bit id prints as it came.
  */
 #include "tokenizer/template/big_int.h"
 
+#include <assert.h>
 #include <math.h>
 #include <string.h>
 
-/* One limb more than n is allocated, so that shifts by limbs never read outside. */
+__extension__ typedef __int128 wide;
+
+/* One limb more than n is allocated, for the carry out of the highest. */
 static struct jinja_big *new_big(struct jinja_run *r, size_t n)
 {
     if (n > JINJA_BIG_LIMBS)
@@ -27,28 +30,29 @@ static void trim(struct jinja_big *a)
     if (a->n == 0) a->negative = false;
 }
 
-struct jinja_value jinja_big_value(struct jinja_run *r, struct jinja_big *a)
+struct jinja_value jinja_big_value(struct jinja_big *a)
 {
-    (void)r;
     trim(a);
-    if (a->n <= 2) {
-        uint64_t m = (a->n > 0 ? a->limb[0] : 0) | (a->n > 1 ? (uint64_t)a->limb[1] << 32 : 0);
-        if (!a->negative && m <= INT64_MAX) return jinja_int((int64_t)m);
-        if (a->negative && m <= (uint64_t)INT64_MAX + 1) return jinja_int((int64_t)(0 - m));
-    }
+    wide m = (a->n > 0 ? a->limb[0] : 0) | (a->n > 1 ? (wide)a->limb[1] << 32 : 0);
+    if (a->negative) m = -m;
+    if (a->n <= 2 && m == (int64_t)m) return jinja_int((int64_t)m);
     return (struct jinja_value){.type = JINJA_BIG, .u.big = a};
 }
 
-const struct jinja_big *jinja_big_of(struct jinja_run *r, struct jinja_value v)
+struct jinja_big *jinja_big_start(struct jinja_run *r, int64_t i, size_t n)
 {
-    if (jinja_is(v, JINJA_BIG)) return v.u.big;
-    struct jinja_big *b = new_big(r, 2);
-    uint64_t m = v.u.i < 0 ? 0 - (uint64_t)v.u.i : (uint64_t)v.u.i;
-    b->negative = v.u.i < 0;
+    struct jinja_big *b = new_big(r, n);
+    uint64_t m = i < 0 ? 0 - (uint64_t)i : (uint64_t)i;
+    b->negative = i < 0;
     b->limb[0] = (uint32_t)m;
     b->limb[1] = (uint32_t)(m >> 32);
     trim(b);
     return b;
+}
+
+const struct jinja_big *jinja_big_of(struct jinja_run *r, struct jinja_value v)
+{
+    return jinja_is(v, JINJA_BIG) ? v.u.big : jinja_big_start(r, v.u.i, 2);
 }
 
 /* By length, then from the highest limb down. */
@@ -63,56 +67,45 @@ static int compare_magnitude(const struct jinja_big *a, const struct jinja_big *
 int jinja_big_compare(const struct jinja_big *a, const struct jinja_big *b)
 {
     if (a->negative != b->negative) return a->negative ? -1 : 1;
-    int c = compare_magnitude(a, b);
-    return a->negative ? -c : c;
+    return compare_magnitude(a, b) * (a->negative ? -1 : 1);
 }
 
-static struct jinja_big *add_magnitude(struct jinja_run *r, const struct jinja_big *a,
-                                       const struct jinja_big *b)
+/*
+ * u[0..n) += q * |v| + add, where v has at most n limbs and may be u itself; |q| < 2^32. Returns the
+ * carry out of u: below zero if the sum is negative, which u then holds in two's complement.
+ */
+static int64_t add_multiple(uint32_t *u, uint32_t n, const struct jinja_big *v, int64_t q,
+                            uint32_t add)
 {
-    uint32_t n = a->n > b->n ? a->n : b->n;
-    struct jinja_big *sum = new_big(r, n + 1);
-    uint64_t carry = 0;
+    wide carry = add;
     for (uint32_t i = 0; i < n; i++) {
-        carry += (i < a->n ? a->limb[i] : 0) + (uint64_t)(i < b->n ? b->limb[i] : 0);
-        sum->limb[i] = (uint32_t)carry;
+        carry += u[i] + (i < v->n ? (wide)q * v->limb[i] : 0);
+        u[i] = (uint32_t)carry;
         carry >>= 32;
     }
-    sum->limb[n] = (uint32_t)carry;
+    return (int64_t)carry;
+}
+
+/* |a| + sign * |b|; not negative. */
+static struct jinja_big *add_magnitude(struct jinja_run *r, const struct jinja_big *a,
+                                       const struct jinja_big *b, int sign)
+{
+    uint32_t n = (a->n > b->n ? a->n : b->n) + (sign > 0);
+    struct jinja_big *sum = new_big(r, n);
+    memcpy(sum->limb, a->limb, a->n * sizeof(a->limb[0]));
+    int64_t carry = add_multiple(sum->limb, n, b, sign, 0);
+    assert(carry == 0);
     return sum;
 }
 
-/* |a| >= |b| */
-static struct jinja_big *sub_magnitude(struct jinja_run *r, const struct jinja_big *a,
-                                       const struct jinja_big *b)
-{
-    struct jinja_big *diff = new_big(r, a->n);
-    int64_t borrow = 0;
-    for (uint32_t i = 0; i < a->n; i++) {
-        borrow += (int64_t)a->limb[i] - (i < b->n ? b->limb[i] : 0);
-        diff->limb[i] = (uint32_t)borrow;
-        borrow >>= 32;
-    }
-    return diff;
-}
-
-/* Equal signs add, unlike ones subtract the smaller from the larger. */
 struct jinja_value jinja_big_add(struct jinja_run *r, const struct jinja_big *a,
                                  const struct jinja_big *b, bool subtract)
 {
-    struct jinja_big *sum;
-    bool b_negative = b->negative != subtract;
-    if (a->negative == b_negative) {
-        sum = add_magnitude(r, a, b);
-        sum->negative = a->negative;
-    } else if (compare_magnitude(a, b) >= 0) {
-        sum = sub_magnitude(r, a, b);
-        sum->negative = a->negative;
-    } else {
-        sum = sub_magnitude(r, b, a);
-        sum->negative = b_negative;
-    }
-    return jinja_big_value(r, sum);
+    bool b_negative = b->negative != subtract, swap = compare_magnitude(a, b) < 0;
+    int sign = a->negative == b_negative ? 1 : -1;
+    struct jinja_big *sum = add_magnitude(r, swap ? b : a, swap ? a : b, sign);
+    sum->negative = swap ? b_negative : a->negative;
+    return jinja_big_value(sum);
 }
 
 struct jinja_value jinja_big_mul(struct jinja_run *r, const struct jinja_big *a,
@@ -120,255 +113,132 @@ struct jinja_value jinja_big_mul(struct jinja_run *r, const struct jinja_big *a,
 {
     struct jinja_big *p = new_big(r, (size_t)a->n + b->n);
     jinja_spend(r, 1 + (uint64_t)a->n * b->n / 16);
-    for (uint32_t i = 0; i < a->n; i++) {
-        uint64_t carry = 0;
-        for (uint32_t j = 0; j < b->n; j++) {
-            carry += (uint64_t)a->limb[i] * b->limb[j] + p->limb[i + j];
-            p->limb[i + j] = (uint32_t)carry;
-            carry >>= 32;
-        }
-        p->limb[i + b->n] = (uint32_t)carry;
-    }
+    for (uint32_t i = 0; i < a->n; i++)
+        add_multiple(p->limb + i, b->n + 1, b, a->limb[i], 0);
     p->negative = a->negative != b->negative;
-    return jinja_big_value(r, p);
+    return jinja_big_value(p);
 }
 
-/* q = a / d, returns the remainder. q has room for a->n limbs and may be a itself. */
-static uint32_t divide_small(const struct jinja_big *a, uint32_t d, struct jinja_big *q)
+/*
+ * One limb of the quotient of u[0..n] by v of n limbs, where u < v * 2^32; u becomes the remainder.
+ * The top three limbs by the top two, which have at least 33 bits, give the limb or a little more.
+ */
+static uint32_t divide_step(uint32_t *u, const struct jinja_big *v)
 {
-    uint64_t rem = 0;
-    for (uint32_t i = a->n; i-- > 0;) {
-        rem = rem << 32 | a->limb[i];
-        q->limb[i] = (uint32_t)(rem / d);
-        rem %= d;
-    }
-    return (uint32_t)rem;
+    uint32_t n = v->n;
+    wide top = (wide)u[n] << 64 | (uint64_t)u[n - 1] << 32 | (n > 1 ? u[n - 2] : 0);
+    wide digit = top / (wide)((uint64_t)v->limb[n - 1] << 32 | (n > 1 ? v->limb[n - 2] : 0));
+    if (digit > UINT32_MAX) digit = UINT32_MAX;
+    add_multiple(u, n + 1, v, -(int64_t)digit, 0);
+    for (; u[n] != 0; digit--) /* negative: too much was taken */
+        add_multiple(u, n + 1, v, 1, 0);
+    return (uint32_t)digit;
 }
 
-/* Shifts left by bits < 32 into `out`, which has n + 1 limbs. */
-static void shift_left(const struct jinja_big *a, int bits, uint32_t *out)
+/* Magnitudes only, towards zero. b is not 0. */
+static struct jinja_big *divide(struct jinja_run *r, const struct jinja_big *a,
+                                const struct jinja_big *b, struct jinja_big **ret_rem)
 {
-    uint64_t carry = 0;
-    for (uint32_t i = 0; i < a->n; i++) {
-        carry |= (uint64_t)a->limb[i] << bits;
-        out[i] = (uint32_t)carry;
-        carry >>= 32;
-    }
-    out[a->n] = (uint32_t)carry;
-}
-
-/* u[0..n] -= q * v[0..n); returns the borrow out of the top. */
-static bool subtract_multiple(uint32_t *u, const uint32_t *v, uint32_t n, uint64_t q)
-{
-    uint64_t carry = 0;
-    int64_t borrow = 0;
-    for (uint32_t i = 0; i < n; i++) {
-        carry += q * v[i];
-        borrow += (int64_t)u[i] - (int64_t)(uint32_t)carry;
-        u[i] = (uint32_t)borrow;
-        borrow >>= 32;
-        carry >>= 32;
-    }
-    borrow += (int64_t)u[n] - (int64_t)carry;
-    u[n] = (uint32_t)borrow;
-    return borrow < 0;
-}
-
-/* Undoes one subtraction too many in long division. */
-static void add_back(uint32_t *u, const uint32_t *v, uint32_t n)
-{
-    uint64_t carry = 0;
-    for (uint32_t i = 0; i < n; i++) {
-        carry += (uint64_t)u[i] + v[i];
-        u[i] = (uint32_t)carry;
-        carry >>= 32;
-    }
-    u[n] += (uint32_t)carry;
-}
-
-/* Long division (Knuth's algorithm D) of magnitudes; b has 2 limbs or more, a at least as many. */
-static void divide_long(struct jinja_run *r, const struct jinja_big *a, const struct jinja_big *b,
-                        struct jinja_big *q, struct jinja_big *rem)
-{
-    int bits = __builtin_clz(b->limb[b->n - 1]);
-    uint32_t *u = JINJA_NEW_N(r, (size_t)a->n + 1, uint32_t);
-    uint32_t *v = JINJA_NEW_N(r, (size_t)b->n + 1, uint32_t);
-    shift_left(a, bits, u);
-    shift_left(b, bits, v);
-    uint32_t n = b->n;
-    for (uint32_t j = a->n - n + 1; j-- > 0;) {
-        uint64_t top = (uint64_t)u[j + n] << 32 | u[j + n - 1];
-        uint64_t digit = top / v[n - 1], rest = top % v[n - 1];
-        while (digit > UINT32_MAX || digit * v[n - 2] > (rest << 32 | u[j + n - 2])) {
-            digit--;
-            rest += v[n - 1];
-            if (rest > UINT32_MAX) break;
-        }
-        if (subtract_multiple(u + j, v, n, digit)) {
-            digit--;
-            add_back(u + j, v, n);
-        }
-        q->limb[j] = (uint32_t)digit;
-    }
-    for (uint32_t i = 0; i < n; i++)
-        rem->limb[i] = (uint32_t)(((uint64_t)u[i + 1] << 32 | u[i]) >> bits);
-}
-
-/* Magnitudes only, towards zero. */
-static void divide(struct jinja_run *r, const struct jinja_big *a, const struct jinja_big *b,
-                   struct jinja_big **ret_q, struct jinja_big **ret_rem)
-{
-    struct jinja_big *q = new_big(r, a->n), *rem = new_big(r, b->n > a->n ? b->n : a->n);
+    struct jinja_big *q = new_big(r, a->n), *rem = new_big(r, a->n);
+    assert(b->n > 0);
     jinja_spend(r, 1 + (uint64_t)a->n * b->n / 16);
-    if (compare_magnitude(a, b) < 0)
-        memcpy(rem->limb, a->limb, a->n * sizeof(a->limb[0]));
-    else if (b->n == 1)
-        rem->limb[0] = divide_small(a, b->limb[0], q);
-    else
-        divide_long(r, a, b, q, rem);
+    memcpy(rem->limb, a->limb, a->n * sizeof(a->limb[0]));
+    for (uint32_t j = a->n; j-- >= b->n;)
+        q->limb[j + 1 - b->n] = divide_step(rem->limb + (j + 1 - b->n), b);
     trim(q);
     trim(rem);
-    *ret_q = q;
     *ret_rem = rem;
+    return q;
 }
 
-/* Division of magnitudes, then moved towards the floor where signs differ. */
+/* Division of magnitudes, then moved towards the floor if signs differ. */
 void jinja_big_divmod(struct jinja_run *r, const struct jinja_big *a, const struct jinja_big *b,
                       struct jinja_value *ret_q, struct jinja_value *ret_rem)
 {
-    struct jinja_big *q, *rem;
-    divide(r, a, b, &q, &rem);
+    struct jinja_big *rem, *q = divide(r, a, b, &rem);
     bool negative = a->negative != b->negative;
-    if (negative && rem->n > 0) { /* floor, not truncation */
-        q = add_magnitude(r, q, jinja_big_of(r, jinja_int(1)));
-        rem = sub_magnitude(r, b, rem);
+    if (negative && rem->n > 0) {
+        q = add_magnitude(r, q, jinja_big_start(r, 1, 2), 1);
+        rem = add_magnitude(r, b, rem, -1);
     }
     q->negative = negative;
     rem->negative = b->negative;
-    *ret_q = jinja_big_value(r, q);
-    *ret_rem = jinja_big_value(r, rem);
+    *ret_q = jinja_big_value(q);
+    *ret_rem = jinja_big_value(rem);
 }
 
-/* The top 64 bits, the exponent they are scaled by, and whether anything was cut off below them. */
-static uint64_t top_bits(const struct jinja_big *a, int *ret_exp, bool *ret_more)
+/* Rounded once: of three limbs, with all below folded into the lowest bit. */
+double jinja_big_double(const struct jinja_big *a, uint32_t down)
 {
-    uint64_t m = 0;
-    uint32_t taken = 0;
-    *ret_more = false;
-    for (uint32_t i = a->n; i-- > 0 && taken < 2; taken++)
-        m = m << 32 | a->limb[i];
-    *ret_exp = ((int)a->n - (int)taken) * 32;
-    if (m == 0 || a->n <= 2) return m;
-    int shift = __builtin_clzll(m);
-    uint32_t next = a->limb[a->n - 3];
-    if (shift) m = m << shift | next >> (32 - shift);
-    *ret_exp -= shift;
-    *ret_more = shift < 32 ? (uint32_t)(next << shift) != 0 : false;
-    for (uint32_t i = 0; i + 3 < a->n; i++)
-        *ret_more |= a->limb[i] != 0;
-    return m;
+    wide top = 0;
+    uint32_t i = a->n, low = a->n > 3 ? a->n - 3 : 0;
+    while (i > low)
+        top = top << 32 | a->limb[--i];
+    while (i-- > 0)
+        top |= a->limb[i] != 0;
+    return (a->negative ? -1 : 1) * ldexp((double)top, 32 * ((int)low - (int)down));
 }
 
-/* Rounds a 64-bit magnitude with a sticky tail to the nearest double, ties to even. */
-static double round_bits(uint64_t m, int exp, bool more)
-{
-    if (m >> 63) { /* keep 55 bits and fold the rest into the last: the conversion rounds right */
-        bool tail = (m & 0x1FF) != 0 || more;
-        m = m >> 9 | tail;
-        exp += 9;
-    }
-    return ldexp((double)m, exp);
-}
-
-double jinja_big_double(const struct jinja_big *a)
-{
-    int exp;
-    bool more;
-    uint64_t m = top_bits(a, &exp, &more);
-    double d = round_bits(m, exp, more);
-    return a->negative ? -d : d;
-}
-
+/* a is moved up so that the quotient has more bits than a double keeps, and the rest is one bit. */
 double jinja_big_ratio(struct jinja_run *r, const struct jinja_big *a, const struct jinja_big *b)
 {
-    /* scale a so that the quotient has at least 64 bits, then round once */
     uint32_t up = a->n >= b->n + 3 ? 0 : b->n + 3 - a->n;
-    struct jinja_big *scaled = new_big(r, (size_t)a->n + up);
-    memcpy(scaled->limb + up, a->limb, a->n * sizeof(a->limb[0]));
-    trim(scaled);
-    struct jinja_big *q, *rem;
-    divide(r, scaled, b, &q, &rem);
-    int exp;
-    bool more;
-    uint64_t m = top_bits(q, &exp, &more);
-    double d = round_bits(m, exp - (int)up * 32, more || rem->n > 0);
-    return a->negative != b->negative ? -d : d;
+    struct jinja_big *rem, *moved = new_big(r, (size_t)a->n + up);
+    memcpy(moved->limb + up, a->limb, a->n * sizeof(a->limb[0]));
+    struct jinja_big *q = divide(r, moved, b, &rem);
+    if (rem->n > 0) q->limb[0] |= 1;
+    q->negative = a->negative != b->negative;
+    return jinja_big_double(q, up);
+}
+
+void jinja_big_push(struct jinja_run *r, struct jinja_big *a, uint32_t factor, uint32_t digit)
+{
+    jinja_spend(r, 1 + a->n / 32);
+    int64_t carry = add_multiple(a->limb, a->n, a, (int64_t)factor - 1, digit);
+    if (carry == 0) return;
+    if (a->n == JINJA_BIG_LIMBS)
+        jinja_fail(r, JINJA_ELIMIT, "an integer of more than %d bits", JINJA_BIG_LIMBS * 32);
+    a->limb[a->n++] = (uint32_t)carry;
 }
 
 struct jinja_value jinja_big_from_double(struct jinja_run *r, double d)
 {
     int exp;
-    double f = frexp(fabs(trunc(d)), &exp);
-    struct jinja_big *b = new_big(r, (size_t)(exp > 0 ? exp : 0) / 32 + 4);
-    uint64_t m = (uint64_t)ldexp(f, 53);
-    int shift = exp - 53;
-    if (shift < 0) {
-        m >>= -shift > 63 ? 63 : -shift;
-        shift = 0;
-    }
-    uint32_t at = (uint32_t)shift / 32;
-    int bits = shift % 32;
-    b->limb[at] = (uint32_t)(m << bits);
-    b->limb[at + 1] = (uint32_t)(m >> (32 - bits));
-    b->limb[at + 2] = bits ? (uint32_t)(m >> (64 - bits)) : 0;
+    int64_t m = (int64_t)ldexp(frexp(fabs(d), &exp), 53);
+    struct jinja_big *b = jinja_big_start(r, m, JINJA_BIG_LIMBS);
+    assert(exp >= 53);
+    for (exp -= 53; exp > 0; exp -= 31)
+        jinja_big_push(r, b, 1u << (exp < 31 ? exp : 31), 0);
     b->negative = d < 0;
-    return jinja_big_value(r, b);
+    return jinja_big_value(b);
 }
 
-struct jinja_big *jinja_big_zero(struct jinja_run *r)
+/* a /= d, returns the remainder. */
+static uint32_t divide_small(struct jinja_big *a, uint32_t d)
 {
-    struct jinja_big *b = new_big(r, JINJA_BIG_LIMBS);
-    b->n = 0;
-    return b;
-}
-
-void jinja_big_push(struct jinja_run *r, struct jinja_big *a, uint32_t factor, uint32_t digit)
-{
-    uint64_t carry = digit;
-    jinja_spend(r, 1 + a->n / 32);
-    for (uint32_t i = 0; i < a->n; i++) {
-        carry += (uint64_t)a->limb[i] * factor;
-        a->limb[i] = (uint32_t)carry;
-        carry >>= 32;
+    uint64_t rem = 0;
+    for (uint32_t i = a->n; i-- > 0; rem %= d) {
+        rem = rem << 32 | a->limb[i];
+        a->limb[i] = (uint32_t)(rem / d);
     }
-    if (carry == 0) return;
-    if (a->n >= JINJA_BIG_LIMBS)
-        jinja_fail(r, JINJA_ELIMIT, "an integer of more than %d bits", JINJA_BIG_LIMBS * 32);
-    a->limb[a->n++] = (uint32_t)carry;
+    trim(a);
+    return (uint32_t)rem;
 }
 
-/* The largest power of the base that fits a limb, and its exponent. */
-static uint32_t largest_power(int base, int *ret_exp)
-{
-    uint64_t power = (uint64_t)base;
-    for (*ret_exp = 1; power * (uint64_t)base <= UINT32_MAX; (*ret_exp)++)
-        power *= (uint64_t)base;
-    return (uint32_t)power;
-}
-
-/* Digits fall out from the lowest, as many at once as one division by a limb gives. */
+/* Digits from the lowest up, as many at once as one division by a limb gives. */
 char *jinja_big_digits(struct jinja_run *r, const struct jinja_big *a, int base)
 {
-    int per_limb;
-    uint32_t power = largest_power(base, &per_limb);
+    uint32_t power = (uint32_t)base;
+    int per_limb = 1;
+    for (; (uint64_t)power * (uint32_t)base <= UINT32_MAX; per_limb++)
+        power *= (uint32_t)base;
     size_t room = (size_t)a->n * 32 + (size_t)per_limb + 3, at = room;
     char *text = jinja_alloc(r, room + 1, 1);
     struct jinja_big *rest = new_big(r, a->n);
     memcpy(rest->limb, a->limb, a->n * sizeof(a->limb[0]));
     jinja_spend(r, 1 + (uint64_t)a->n * a->n / 8 + room / 16);
     do {
-        uint32_t digits = divide_small(rest, power, rest);
-        trim(rest);
+        uint32_t digits = divide_small(rest, power);
         for (int i = 0; i < per_limb && (rest->n > 0 || digits > 0 || at == room); i++) {
             text[--at] = "0123456789abcdef"[digits % (uint32_t)base];
             digits /= (uint32_t)base;

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: MIT */
 /*
- * Integers beyond 64 bits, as far as a template can want them: sign and magnitude, bounded.
- * Results come back as the smallest kind of value that holds them.
+ * Integers beyond 64 bits: sign and magnitude, bounded. Results come back as the smallest kind of
+ * value that holds them.
  */
 #ifndef HEARTH_TOKENIZER_TEMPLATE_BIG_INT_H
 #define HEARTH_TOKENIZER_TEMPLATE_BIG_INT_H
@@ -29,14 +29,17 @@ void jinja_big_divmod(struct jinja_run *r, const struct jinja_big *a, const stru
 int jinja_big_compare(const struct jinja_big *a, const struct jinja_big *b);
 /* a / b to the nearest double. b is not 0. */
 double jinja_big_ratio(struct jinja_run *r, const struct jinja_big *a, const struct jinja_big *b);
-/* Nearest double, infinite where it does not fit. */
-double jinja_big_double(const struct jinja_big *a);
-struct jinja_value jinja_big_from_double(struct jinja_run *r, double d); /* finite, truncated */
+/* a / 2^(32 down) as the nearest double, infinite if it does not fit. */
+double jinja_big_double(const struct jinja_big *a, uint32_t down);
+/* An integral double of 2^53 or more. */
+struct jinja_value jinja_big_from_double(struct jinja_run *r, double d);
 
-/* magnitude = magnitude * factor + digit, for reading digits. */
-struct jinja_big *jinja_big_zero(struct jinja_run *r);
+/* A 64-bit integer with room for n >= 2 limbs. */
+struct jinja_big *jinja_big_start(struct jinja_run *r, int64_t i, size_t n);
+/* a = a * factor + digit, for reading digits. Takes a not negative, with room for all limbs. */
 void jinja_big_push(struct jinja_run *r, struct jinja_big *a, uint32_t factor, uint32_t digit);
-struct jinja_value jinja_big_value(struct jinja_run *r, struct jinja_big *a);
+/* The value of a, which the caller does not change any more. */
+struct jinja_value jinja_big_value(struct jinja_big *a);
 char *jinja_big_digits(struct jinja_run *r, const struct jinja_big *a, int base);
 
 #endif

@@ -182,7 +182,7 @@ double jinja_to_double(struct jinja_run *r, struct jinja_value v)
 {
     if (jinja_is(v, JINJA_FLOAT)) return v.u.d;
     if (!jinja_is(v, JINJA_BIG)) return (double)v.u.i;
-    double d = jinja_big_double(v.u.big);
+    double d = jinja_big_double(v.u.big, 0);
     if (isinf(d)) jinja_raise(r, "int too large to convert to float");
     return d;
 }
@@ -206,7 +206,7 @@ static int compare_int_double(struct jinja_value a, double d)
 {
     if (isnan(d)) return 2;
     if (isinf(d)) return d > 0 ? -1 : 1;
-    if (jinja_is(a, JINJA_BIG)) return compare_doubles(jinja_big_double(a.u.big), d);
+    if (jinja_is(a, JINJA_BIG)) return compare_doubles(jinja_big_double(a.u.big, 0), d);
     if (d >= 9223372036854775808.0) return -1;
     if (d < -9223372036854775808.0) return 1;
     int64_t whole = (int64_t)d;
@@ -245,7 +245,7 @@ uint64_t jinja_num_hash(struct jinja_run *r, struct jinja_value v)
 {
     if (!jinja_is(v, JINJA_FLOAT) && !jinja_is(v, JINJA_BIG)) return mix((uint64_t)v.u.i);
     if (jinja_is(v, JINJA_BIG)) jinja_spend(r, BIG_STEPS);
-    double d = jinja_is(v, JINJA_BIG) ? jinja_big_double(v.u.big) : v.u.d;
+    double d = jinja_is(v, JINJA_BIG) ? jinja_big_double(v.u.big, 0) : v.u.d;
     if (d == floor(d) && fabs(d) < 9.0e18) return mix((uint64_t)(int64_t)d);
     uint64_t bits;
     memcpy(&bits, &d, sizeof(bits));
@@ -278,17 +278,6 @@ int jinja_digit_value(char c)
     return 99;
 }
 
-/* A non-negative integer as a big that can grow. */
-static struct jinja_big *widen(struct jinja_run *r, int64_t n)
-{
-    struct jinja_big *big = jinja_big_zero(r);
-    jinja_big_push(r, big, 1, (uint32_t)(n >> 32));
-    jinja_big_push(r, big, 1u << 16, 0);
-    jinja_big_push(r, big, 1u << 16, 0);
-    jinja_big_push(r, big, 1, (uint32_t)n);
-    return big;
-}
-
 /* 64 bits as long as they hold, then a big integer takes over. */
 bool jinja_int_parse(struct jinja_run *r, const char *digits, size_t len, int base, bool negative,
                      struct jinja_value *ret)
@@ -308,7 +297,7 @@ bool jinja_int_parse(struct jinja_run *r, const char *digits, size_t len, int ba
             small = next;
             continue;
         }
-        if (!big) big = widen(r, small);
+        if (!big) big = jinja_big_start(r, small, JINJA_BIG_LIMBS);
         jinja_big_push(r, big, (uint32_t)base, (uint32_t)d);
     }
     if (!big) {
@@ -316,7 +305,7 @@ bool jinja_int_parse(struct jinja_run *r, const char *digits, size_t len, int ba
         return true;
     }
     big->negative = negative;
-    *ret = jinja_big_value(r, big);
+    *ret = jinja_big_value(big);
     return true;
 }
 
