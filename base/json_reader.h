@@ -34,7 +34,7 @@ enum jr_flags {
     JR_CONSTANTS = 2, /* NaN, Infinity and -Infinity are numbers, as Python writes them */
 };
 
-/* Deepest nesting that jr_skip can follow, and the default of max_depth. */
+/* Deepest nesting that jr_skip follows, and the default of max_depth. */
 #define JR_MAX_DEPTH 256
 
 struct jr {
@@ -42,7 +42,7 @@ struct jr {
     size_t len;
     size_t pos;
     unsigned flags;
-    int max_depth; /* containers open at once; may be set after jr_init, up to JR_MAX_DEPTH */
+    int max_depth; /* containers open at once; may be set after jr_init */
     int depth;
     char *scratch; /* an unescaped string */
     size_t scratch_cap;

@@ -1,9 +1,6 @@
 /* SPDX-License-Identifier: MIT */
 /*
- * JSON in and out: json.loads and json.dumps; see json.h and print.h.
- *
- * The reader exists beside the JSON library the server has because values here need what that one
- * drops: integers beyond 64 bits, NUL in strings, and the origin of every string.
+ * JSON in and out: json.loads and json.dumps; see json.h.
  */
 #include "tokenizer/template/json.h"
 
@@ -11,6 +8,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "base/json_reader.h"
 #include "base/utf8.h"
 #include "tokenizer/template/dict.h"
 #include "tokenizer/template/number.h"
@@ -21,141 +19,66 @@
 
 struct reader {
     struct jinja_run *r;
-    const char *text;
-    size_t len;
-    size_t at;
+    struct jr json;
     uint8_t origin;
     const char *what;
+    struct jinja_value value; /* the whole */
+    char err[160];
 };
 
 static struct jinja_value read_value(struct reader *rd, int depth);
 
 _Noreturn static void fail_at(const struct reader *rd, const char *problem)
 {
-    jinja_raise(rd->r, "%s: %s at byte %zu", rd->what, problem, rd->at);
+    jinja_raise(rd->r, "%s: %s at byte %zu", rd->what, problem, rd->json.pos);
 }
 
-static int peek(const struct reader *rd)
+/* Ends the run if rc is an error of the JSON reader. */
+static void check(const struct reader *rd, int rc)
 {
-    return rd->at < rd->len ? (unsigned char)rd->text[rd->at] : -1;
+    if (rc < 0)
+        jinja_fail(rd->r, rc == JR_ENOMEM ? JINJA_ENOMEM : JINJA_EINVAL, "%s: %s", rd->what,
+                   rd->err);
 }
 
-/* JSON's white space is these four characters. */
-static void skip_blanks(struct reader *rd)
+/* An escape costs a step, so that a text of nothing else is paid for. */
+static void spend_escapes(struct jinja_run *r, const char *text, size_t len)
 {
-    while (rd->at < rd->len && strchr(" \t\n\r", rd->text[rd->at]) && rd->text[rd->at])
-        rd->at++;
-}
-
-static bool accept(struct reader *rd, const char *word)
-{
-    size_t n = strlen(word);
-    if (rd->len - rd->at < n || memcmp(rd->text + rd->at, word, n) != 0) return false;
-    rd->at += n;
-    return true;
-}
-
-/* The four digits of \uXXXX. */
-static uint32_t read_hex4(struct reader *rd)
-{
-    uint32_t cp = 0;
-    for (int i = 0; i < 4; i++, rd->at++) {
-        int c = peek(rd);
-        int digit = c >= '0' && c <= '9'   ? c - '0'
-                    : c >= 'a' && c <= 'f' ? c - 'a' + 10
-                    : c >= 'A' && c <= 'F' ? c - 'A' + 10
-                                           : -1;
-        if (digit < 0) fail_at(rd, "invalid \\u escape");
-        cp = cp << 4 | (uint32_t)digit;
-    }
-    return cp;
-}
-
-/* A character beyond the first 65536 is two escapes, high half first. */
-static int32_t read_unicode_escape(struct reader *rd)
-{
-    uint32_t cp = read_hex4(rd);
-    if (cp < 0xD800 || cp > 0xDFFF) return (int32_t)cp;
-    if (cp > 0xDBFF || !accept(rd, "\\u")) fail_at(rd, "half of a surrogate pair");
-    uint32_t low = read_hex4(rd);
-    if (low < 0xDC00 || low > 0xDFFF) fail_at(rd, "half of a surrogate pair");
-    return (int32_t)(0x10000 + ((cp - 0xD800) << 10) + (low - 0xDC00));
-}
-
-static void read_escape(struct reader *rd, struct jinja_sb *sb)
-{
-    static const char from[] = "\"\\/bfnrt", to[] = "\"\\/\b\f\n\r\t";
-    int c = peek(rd);
-    const char *p = c > 0 ? strchr(from, c) : NULL;
-    if (!p && c != 'u') fail_at(rd, "invalid escape");
-    rd->at++;
-    jinja_spend(rd->r, 1);
-    if (p)
-        jinja_sb_add_bytes(sb, to + (p - from), 1, rd->origin);
-    else
-        jinja_sb_add_cp(sb, read_unicode_escape(rd), rd->origin);
-}
-
-static struct jinja_value read_string(struct reader *rd)
-{
-    struct jinja_sb sb;
-    jinja_sb_init(&sb, rd->r);
-    rd->at++;
-    for (;;) {
-        size_t begin = rd->at;
-        while (rd->at < rd->len && rd->text[rd->at] != '"' && rd->text[rd->at] != '\\' &&
-               (unsigned char)rd->text[rd->at] >= 0x20)
-            rd->at++;
-        jinja_sb_add_bytes(&sb, rd->text + begin, rd->at - begin, rd->origin);
-        int c = peek(rd);
-        if (c < 0) fail_at(rd, "unterminated string");
-        if (c < 0x20) fail_at(rd, "control character in a string");
-        rd->at++;
-        if (c == '"') break;
-        read_escape(rd, &sb);
-    }
-    jinja_spend_bytes(rd->r, sb.len);
-    struct jinja_str *s = jinja_sb_str(&sb);
-    s->origin = rd->origin; /* also of the empty string: it is a value from there */
-    return jinja_from_str(s);
-}
-
-static size_t count_digits(const struct reader *rd, size_t at)
-{
-    size_t n = 0;
-    while (at + n < rd->len && rd->text[at + n] >= '0' && rd->text[at + n] <= '9')
+    uint64_t n = 0;
+    const char *p = text, *end = text + len;
+    while ((p = memchr(p, '\\', (size_t)(end - p)))) {
         n++;
-    return n;
+        p += 2;
+    }
+    jinja_spend(r, n);
 }
 
-/* -? (0 | [1-9] digits) [. digits] [e [sign] digits] */
+/* A value, or the key of a member. */
+static struct jinja_value read_string(struct reader *rd, bool key)
+{
+    const char *text;
+    size_t len, begin = rd->json.pos;
+    check(rd, key ? jr_key(&rd->json, &text, &len) : jr_string(&rd->json, &text, &len));
+    size_t n_written = rd->json.pos - begin;
+    if (n_written > len + 2) spend_escapes(rd->r, rd->json.text + begin, n_written);
+    return jinja_from_str(jinja_str_new(rd->r, text, len, rd->origin));
+}
+
+/* Integers of any size; NaN and the infinities as json.loads reads them. */
 static struct jinja_value read_number(struct reader *rd)
 {
-    size_t begin = rd->at, at = begin + (rd->text[begin] == '-');
-    bool is_float = false;
-    size_t n = count_digits(rd, at);
-    if (n == 0) fail_at(rd, "a value is expected");
-    at += rd->text[at] == '0' ? 1 : n;
-    if (at < rd->len && rd->text[at] == '.' && (n = count_digits(rd, at + 1)) > 0) {
-        at += 1 + n;
-        is_float = true;
-    }
-    if (at < rd->len && (rd->text[at] == 'e' || rd->text[at] == 'E')) {
-        size_t sign = at + 1 < rd->len && (rd->text[at + 1] == '-' || rd->text[at + 1] == '+');
-        if ((n = count_digits(rd, at + 1 + sign)) > 0) {
-            at += 1 + sign + n;
-            is_float = true;
-        }
-    }
+    const char *text;
+    size_t len;
     struct jinja_value v;
-    bool negative = rd->text[begin] == '-';
-    rd->at = at;
+    check(rd, jr_number(&rd->json, &text, &len));
+    bool negative = *text == '-', is_float = false;
+    for (size_t i = 0; i < len; i++)
+        is_float |= strchr(".eENI", text[i]) != NULL;
     if (is_float) {
-        jinja_spend_digits(rd->r, at - begin);
-        return jinja_float(strtod(jinja_copy(rd->r, rd->text + begin, at - begin), NULL));
+        jinja_spend_digits(rd->r, len);
+        return jinja_float(strtod(jinja_copy(rd->r, text, len), NULL));
     }
-    if (!jinja_int_parse(rd->r, rd->text + begin + negative, at - begin - negative, 10, negative,
-                         &v))
+    if (!jinja_int_parse(rd->r, text + negative, len - negative, 10, negative, &v))
         fail_at(rd, "an integer with too many digits");
     return v;
 }
@@ -163,76 +86,71 @@ static struct jinja_value read_number(struct reader *rd)
 static struct jinja_value read_array(struct reader *rd, int depth)
 {
     struct jinja_list *l = jinja_list_new(rd->r, 0);
-    rd->at++;
-    skip_blanks(rd);
-    if (accept(rd, "]")) return jinja_from_list(l);
-    for (;;) {
+    bool first = true;
+    int more;
+    check(rd, jr_open(&rd->json, '['));
+    while ((more = jr_more(&rd->json, ']', &first)) > 0)
         jinja_list_add(rd->r, l, read_value(rd, depth + 1));
-        skip_blanks(rd);
-        if (accept(rd, "]")) return jinja_from_list(l);
-        if (!accept(rd, ",")) fail_at(rd, "',' or ']' is expected");
-    }
+    check(rd, more);
+    return jinja_from_list(l);
 }
 
-/* The last of equal keys wins and stands where the first stood. */
+/* The last of equal keys wins and has the place of the first. */
 static struct jinja_value read_object(struct reader *rd, int depth)
 {
     struct jinja_dict *d = jinja_dict_new(rd->r);
-    rd->at++;
-    skip_blanks(rd);
-    if (accept(rd, "}")) return jinja_from_dict(d);
-    for (;;) {
-        skip_blanks(rd);
-        if (peek(rd) != '"') fail_at(rd, "a key in double quotes is expected");
-        struct jinja_value key = read_string(rd);
-        skip_blanks(rd);
-        if (!accept(rd, ":")) fail_at(rd, "':' is expected");
+    bool first = true;
+    int more;
+    check(rd, jr_open(&rd->json, '{'));
+    while ((more = jr_more(&rd->json, '}', &first)) > 0) {
+        struct jinja_value key = read_string(rd, true);
         jinja_dict_put(rd->r, d, key, read_value(rd, depth + 1));
-        skip_blanks(rd);
-        if (accept(rd, "}")) return jinja_from_dict(d);
-        if (!accept(rd, ",")) fail_at(rd, "',' or '}' is expected");
     }
-}
-
-/* NaN and the infinities are no JSON, but json.loads reads them. */
-static struct jinja_value read_plain(struct reader *rd)
-{
-    if (accept(rd, "null")) return jinja_none();
-    if (accept(rd, "true")) return jinja_bool(true);
-    if (accept(rd, "false")) return jinja_bool(false);
-    if (accept(rd, "NaN")) return jinja_float(__builtin_nan(""));
-    if (accept(rd, "Infinity")) return jinja_float(__builtin_inf());
-    if (accept(rd, "-Infinity")) return jinja_float(-__builtin_inf());
-    int c = peek(rd);
-    if (c == '-' || (c >= '0' && c <= '9')) return read_number(rd);
-    fail_at(rd, "a value is expected");
+    check(rd, more);
+    return jinja_from_dict(d);
 }
 
 /* Lists and dicts from the request are marked too: their brackets, printed, are its text. */
 static struct jinja_value read_value(struct reader *rd, int depth)
 {
-    struct jinja_value v;
+    struct jinja_value v = jinja_none();
+    bool b;
     jinja_spend(rd->r, 1);
     if (depth > JINJA_MAX_VALUE_DEPTH) fail_at(rd, "too deeply nested");
-    skip_blanks(rd);
-    switch (peek(rd)) {
-    case '"': return read_string(rd);
+    switch (jr_peek(&rd->json)) {
+    case '"': return read_string(rd, false);
     case '[': v = read_array(rd, depth); break;
     case '{': v = read_object(rd, depth); break;
-    default: v = read_plain(rd); break;
+    case 't':
+    case 'f':
+        check(rd, jr_bool(&rd->json, &b));
+        v = jinja_bool(b);
+        break;
+    case 'n': check(rd, jr_null(&rd->json)); break;
+    default: v = read_number(rd); break;
     }
     return jinja_tainted(v, rd->origin == JINJA_INPUT);
 }
 
+static void read_all(struct jinja_run *r, void *arg)
+{
+    struct reader *rd = arg;
+    rd->value = read_value(rd, 0);
+    check(rd, jr_end(&rd->json));
+}
+
+/* Guarded, because the JSON reader holds memory of its own. */
 struct jinja_value jinja_json_parse(struct jinja_run *r, const char *text, size_t len,
                                     uint8_t origin, const char *what)
 {
-    struct reader rd = {.r = r, .text = text, .len = len, .origin = origin, .what = what};
+    struct reader rd = {.r = r, .origin = origin, .what = what};
     if (!utf8_valid(text, len)) jinja_raise(r, "%s is not valid UTF-8", what);
-    struct jinja_value v = read_value(&rd, 0);
-    skip_blanks(&rd);
-    if (rd.at != len) fail_at(&rd, "more text after the value");
-    return v;
+    jr_init(&rd.json, text, len, JR_NUL | JR_CONSTANTS, rd.err, sizeof(rd.err));
+    rd.json.max_depth = JINJA_MAX_VALUE_DEPTH + 1;
+    int rc = jinja_guard(r, read_all, &rd);
+    jr_finish(&rd.json);
+    if (rc) jinja_fail_again(r);
+    return rd.value;
 }
 
 /* ---- writing ------------------------------------------------------------------------------- */

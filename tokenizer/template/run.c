@@ -7,6 +7,7 @@
  */
 #include "tokenizer/template/run.h"
 
+#include <assert.h>
 #include <stdarg.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -118,6 +119,12 @@ void jinja_fail(struct jinja_run *r, int rc, const char *fmt, ...)
     va_end(ap);
     jinja_copy_sentence(r->err, sizeof(r->err), sentence);
     r->rc = rc;
+    longjmp(*r->unwind, 1);
+}
+
+void jinja_fail_again(struct jinja_run *r)
+{
+    assert(r->rc != 0);
     longjmp(*r->unwind, 1);
 }
 

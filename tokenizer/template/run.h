@@ -88,6 +88,9 @@ int jinja_guard(struct jinja_run *r, void (*body)(struct jinja_run *r, void *arg
 _Noreturn void jinja_fail(struct jinja_run *r, int rc, const char *fmt, ...)
     __attribute__((format(printf, 3, 4)));
 
+/* Ends the run with the error that a guard inside it has just returned. */
+_Noreturn void jinja_fail_again(struct jinja_run *r);
+
 /* Copies a sentence; where it does not fit it is cut between characters. */
 void jinja_copy_sentence(char *to, size_t size, const char *from);
 
