@@ -33,6 +33,7 @@ MAY_INCLUDE = {
     "tokenizer/template": [BASE],
     "tokenizer/chat": [BASE, r"tokenizer/template/\w+\.h", TYPES],
     "tokenizer/grammar": [BASE],
+    "tokenizer/grammar/schema": [BASE, r"tokenizer/grammar/\w+\.h"],
     "tokenizer/tools": [BASE, CHAT, r"tokenizer/grammar/grammar\.h", TYPES],
     "server": [BASE, CONFIG, *DOORS],
     "server/config": [BASE],

@@ -1,0 +1,211 @@
+/* SPDX-License-Identifier: MIT */
+/* Memory, budget and errors of a compilation; see build.h. */
+#include "tokenizer/grammar/build.h"
+
+#include <stdarg.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "base/utf8.h"
+#include "tokenizer/grammar/json_doc.h"
+
+/* A chunk is about a third of what is there already, so that little stays unused. */
+enum { CHUNK_BYTES = 4096, MAX_CHUNK_BYTES = 1 << 18, STEP_BYTES = 64 };
+
+/* ---- memory -------------------------------------------------------------------------------- */
+
+static void *arena_alloc(struct gram_build *b, struct gram_arena *a, size_t n)
+{
+    struct gram_chunk *c = a->chunks;
+
+    if (n > SIZE_MAX / 4) gram_fail_memory(b);
+    n = (n + 15) & ~(size_t)15;
+    gram_steps(b, n / STEP_BYTES + 1);
+    if (!c || c->cap - c->used < n) {
+        size_t cap = a->bytes / 3 > CHUNK_BYTES ? a->bytes / 3 : CHUNK_BYTES;
+        if (cap > MAX_CHUNK_BYTES) cap = MAX_CHUNK_BYTES;
+        if (cap < n) cap = n;
+        c = calloc(1, sizeof(*c) + cap);
+        if (!c) gram_fail_memory(b);
+        c->cap = cap;
+        c->next = a->chunks;
+        a->chunks = c;
+        a->bytes += sizeof(*c) + cap;
+    }
+    void *p = c->data + c->used;
+    c->used += n;
+    return p;
+}
+
+void gram_arena_finish(struct gram_arena *a)
+{
+    while (a->chunks) {
+        struct gram_chunk *c = a->chunks;
+        a->chunks = c->next;
+        free(c);
+    }
+    a->bytes = 0;
+}
+
+void *gram_temp(struct gram_build *b, size_t n)
+{
+    return arena_alloc(b, &b->temp, n);
+}
+
+void *gram_keep(struct gram_build *b, size_t n)
+{
+    return arena_alloc(b, b->keep_nothing ? &b->temp : &b->keep, n);
+}
+
+static size_t product(struct gram_build *b, size_t n, size_t size)
+{
+    size_t bytes;
+    if (__builtin_mul_overflow(n, size, &bytes)) gram_fail_memory(b);
+    return bytes;
+}
+
+void *gram_temp_array(struct gram_build *b, size_t n, size_t size)
+{
+    return gram_temp(b, product(b, n, size));
+}
+
+void *gram_keep_array(struct gram_build *b, size_t n, size_t size)
+{
+    return gram_keep(b, product(b, n, size));
+}
+
+void *gram_keep_copy(struct gram_build *b, const void *data, size_t n, size_t size)
+{
+    void *p = gram_keep_array(b, n, size);
+    if (n) memcpy(p, data, n * size);
+    return p;
+}
+
+void *gram_grow(struct gram_build *b, void *items, uint32_t n, uint32_t *cap, size_t size)
+{
+    if (n < *cap) return items;
+    uint32_t bigger = *cap ? *cap * 2 : 8;
+    if (bigger <= n) gram_fail_memory(b);
+    void *p = gram_temp_array(b, bigger, size);
+    if (n) memcpy(p, items, n * size);
+    *cap = bigger;
+    return p;
+}
+
+/* ---- texts --------------------------------------------------------------------------------- */
+
+const char *gram_text(struct gram_build *b, const char *format, ...)
+{
+    char text[400];
+    va_list ap;
+    va_start(ap, format);
+    vsnprintf(text, sizeof(text), format, ap);
+    va_end(ap);
+    char *p = gram_temp(b, strlen(text) + 1);
+    memcpy(p, text, strlen(text) + 1);
+    return p;
+}
+
+/* Writes one character of a quotation: as it is, or escaped. Its length in text goes to *taken. */
+static size_t quote_char(char *out, const unsigned char *text, size_t len, size_t *taken)
+{
+    int n = utf8_classify(text, len < 4 ? len : 4);
+    if (n <= 0 || text[0] < 0x20 || text[0] == 0x7f) {
+        *taken = 1;
+        return (size_t)snprintf(out, 5, "\\x%02x", text[0]);
+    }
+    *taken = (size_t)n;
+    memcpy(out, text, (size_t)n);
+    return (size_t)n;
+}
+
+const char *gram_quote(struct gram_build *b, const char *text, size_t len)
+{
+    enum { LIMIT = 60 };
+    char *out = gram_temp(b, LIMIT + 8);
+    size_t n = 0, at = 0, taken;
+    char one[8];
+
+    out[n++] = '\'';
+    while (at < len) {
+        size_t k = quote_char(one, (const unsigned char *)text + at, len - at, &taken);
+        if (n + k > LIMIT - (at + taken < len ? 3 : 0)) break;
+        memcpy(out + n, one, k);
+        n += k;
+        at += taken;
+    }
+    if (at < len) {
+        memcpy(out + n, "...", 3);
+        n += 3;
+    }
+    out[n++] = '\'';
+    return out;
+}
+
+/* ---- errors and budget --------------------------------------------------------------------- */
+
+/* Cuts a text that was too long for its buffer behind its last whole character. */
+static void cut_to_characters(char *s)
+{
+    size_t n = strlen(s);
+    while (n > 0 && !utf8_valid(s, n))
+        s[--n] = '\0';
+}
+
+static void write_message(struct gram_error *err, const char *prefix, const char *format,
+                          va_list ap)
+{
+    int n = snprintf(err->message, 301, "%s", prefix);
+    if (n < 0 || n > 200) {
+        memcpy(err->message + 190, "...: ", 6);
+        n = 195;
+    }
+    vsnprintf(err->message + n, 301 - (size_t)n, format, ap);
+    cut_to_characters(err->message);
+}
+
+void gram_fail(struct gram_build *b, enum gram_error_code code, const char *format, ...)
+{
+    va_list ap;
+    *b->err = (struct gram_error){.code = code};
+    va_start(ap, format);
+    write_message(b->err, "", format, ap);
+    va_end(ap);
+    longjmp(b->out, 1);
+}
+
+void gram_fail_at(struct gram_build *b, const struct gram_js *at, const char *keyword,
+                  const char *format, ...)
+{
+    char prefix[GRAM_POINTER_BYTES + 4];
+    va_list ap;
+
+    *b->err = (struct gram_error){.code = GRAM_EINVAL, .has_pointer = true};
+    size_t n = gram_js_pointer(at, b->err->pointer, sizeof(b->err->pointer));
+    cut_to_characters(b->err->pointer);
+    if (keyword) snprintf(b->err->keyword, sizeof(b->err->keyword), "%s", keyword);
+    cut_to_characters(b->err->keyword);
+    snprintf(prefix, sizeof(prefix), "%s: ", n ? b->err->pointer : "/");
+    va_start(ap, format);
+    write_message(b->err, prefix, format, ap);
+    va_end(ap);
+    longjmp(b->out, 1);
+}
+
+void gram_fail_memory(struct gram_build *b)
+{
+    gram_fail(b, GRAM_ENOMEM, "There is no memory to compile the grammar.");
+}
+
+void gram_steps(struct gram_build *b, uint64_t n)
+{
+    b->steps += n;
+    if (b->steps <= b->max_steps) return;
+    b->steps = 0; /* the error itself needs some */
+    if (b->schema)
+        gram_fail_at(b, NULL, NULL, "the schema needs more than %llu compile steps.",
+                     (unsigned long long)b->max_steps);
+    gram_fail(b, GRAM_EGRAMMAR, "The grammar needs more than %llu compile steps.",
+              (unsigned long long)b->max_steps);
+}

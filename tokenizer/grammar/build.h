@@ -1,0 +1,89 @@
+/* SPDX-License-Identifier: MIT */
+/*
+ * The context of one compilation: its memory, its step budget, and the way out when something is
+ * wrong. Everything that compiles takes a struct gram_build and either succeeds or leaves by
+ * gram_fail, which jumps back to gram_compile; nothing needs to be undone, since all memory of a
+ * compilation lies in two arenas: `temp` ends with it, `keep` becomes the grammar.
+ *
+ * Steps are counted instead of time so that the same text is always answered the same way. One step
+ * is about 50 ns of work; every 64 bytes allocated are one step too, which bounds the memory.
+ *
+ * Threads: unsafe; one compilation, one thread.
+ */
+#ifndef HEARTH_GRAMMAR_BUILD_H
+#define HEARTH_GRAMMAR_BUILD_H
+
+#include <setjmp.h>
+#include <stdbool.h>
+#include <stddef.h>
+#include <stdint.h>
+
+#include "tokenizer/grammar/grammar.h"
+
+struct jr;
+struct gram_js;
+struct gram_rules;
+struct gram_schema;
+
+struct gram_chunk {
+    struct gram_chunk *next;
+    size_t used, cap;
+    _Alignas(16) char data[];
+};
+
+struct gram_arena {
+    struct gram_chunk *chunks;
+    size_t bytes; /* of all chunks */
+};
+
+struct gram_build {
+    jmp_buf out;
+    struct gram_arena temp, keep;
+    uint64_t steps, max_steps;
+    struct gram_error *err;
+    struct jr *reader; /* in use: to be finished if the compilation ends by a jump */
+    const struct gram_vocab *vocab;
+    const struct gram_options *options;
+    bool keep_nothing;          /* gram_keep gives temporary memory */
+    struct gram_rules *rules;   /* what is being built */
+    struct gram_schema *schema; /* NULL unless a schema is compiled */
+};
+
+/* Zeroed memory, aligned to 16 bytes, that lives as long as the compilation or the grammar. */
+void *gram_temp(struct gram_build *b, size_t n);
+void *gram_keep(struct gram_build *b, size_t n);
+
+/* As gram_temp for n items of a size; the product is checked. */
+void *gram_temp_array(struct gram_build *b, size_t n, size_t size);
+void *gram_keep_array(struct gram_build *b, size_t n, size_t size);
+void *gram_keep_copy(struct gram_build *b, const void *data, size_t n, size_t size);
+
+void gram_arena_finish(struct gram_arena *a);
+
+/*
+ * Room for one more item at the end of a growing array of temporary memory: n items are used,
+ * *cap are there. Returns the array, perhaps moved.
+ */
+void *gram_grow(struct gram_build *b, void *items, uint32_t n, uint32_t *cap, size_t size);
+
+/* Counts work; leaves with the step limit's error when the budget is used up. */
+void gram_steps(struct gram_build *b, uint64_t n);
+
+/* Leaves the compilation with an error that has no place in a schema. */
+_Noreturn void gram_fail(struct gram_build *b, enum gram_error_code code, const char *format, ...)
+    __attribute__((format(printf, 3, 4)));
+
+/* Leaves with an error at a value of the schema; see gram_error. keyword may be NULL. */
+_Noreturn void gram_fail_at(struct gram_build *b, const struct gram_js *at, const char *keyword,
+                            const char *format, ...) __attribute__((format(printf, 4, 5)));
+
+_Noreturn void gram_fail_memory(struct gram_build *b);
+
+/* At most 60 bytes of text in single quotes, control characters escaped, cut at a character. */
+const char *gram_quote(struct gram_build *b, const char *text, size_t len);
+
+/* A formatted string in temporary memory. */
+const char *gram_text(struct gram_build *b, const char *format, ...)
+    __attribute__((format(printf, 2, 3)));
+
+#endif

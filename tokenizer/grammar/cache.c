@@ -1,0 +1,92 @@
+/* SPDX-License-Identifier: MIT */
+/* Masks of automaton states; see cache.h. */
+#include "tokenizer/grammar/cache.h"
+
+#include <stdbool.h>
+#include <string.h>
+
+#include "tokenizer/grammar/dfa.h"
+#include "tokenizer/grammar/vocab.h"
+
+/* Values of a state's slot; entry i is READY + i. */
+enum { EMPTY, BUSY, READY };
+
+/* Where the walk stands at a depth. */
+struct place {
+    uint16_t q, decoder;
+};
+
+/* gram_dfa_take without lengths and quotes. */
+static bool step(const struct gram_dfa *d, struct place *p, uint8_t byte)
+{
+    uint16_t to = gram_decoder_step(&d->decoder, p->decoder, byte);
+
+    if (to >= GRAM_DEC_QUOTE) return false;
+    if (to & GRAM_DEC_CLASS) {
+        p->q = (uint16_t)gram_dfa_next(d, p->q, to & 0xFF);
+        p->decoder = 0;
+        return p->q != GRAM_DFA_DEAD;
+    }
+    p->decoder = to;
+    const uint64_t *live = d->live + (size_t)p->q * d->decoder.n_words;
+    const uint64_t *reach = d->decoder.reach + (size_t)to * d->decoder.n_words;
+    for (uint32_t w = 0; w < d->decoder.n_words; w++)
+        if (live[w] & reach[w]) return true;
+    return false;
+}
+
+void gram_inside_compute(const struct gram_vocab *v, const struct gram_dfa *d, uint32_t q,
+                         uint64_t *bits)
+{
+    struct place places[GRAM_MAX_TOKEN_BYTES + 1];
+
+    places[0] = (struct place){(uint16_t)q, 0};
+    for (uint32_t i = 1; i < v->n_nodes;) {
+        const struct gram_tok_node *node = &v->nodes[i];
+        struct place p = places[node->depth - 1];
+        if (!step(d, &p, node->byte)) {
+            i = node->skip;
+            continue;
+        }
+        places[node->depth] = p;
+        if (node->id >= 0) gram_set_token(v, node, bits);
+        i++;
+    }
+}
+
+/* The set of a state from which everything is accepted is the vocabulary's own. */
+static const uint64_t *known_set(const struct gram_vocab *v, const struct gram_dfa *d, uint32_t q)
+{
+    return d->decoder.json && q == d->all ? v->inside[GRAM_LEX_PLAIN] : NULL;
+}
+
+const uint64_t *gram_cache_get(struct gram_cache *c, const struct gram_vocab *v,
+                               const struct gram_dfa *d, uint32_t q)
+{
+    const uint64_t *known = known_set(v, d, q);
+
+    if (known || !d->slots) return known;
+    uint32_t slot = atomic_load_explicit(&d->slots[q], memory_order_acquire);
+    if (slot >= READY) return c->bits + (size_t)(slot - READY) * v->n_words;
+    if (slot == BUSY || atomic_load_explicit(&c->used, memory_order_relaxed) >= c->n) return NULL;
+    if (!atomic_compare_exchange_strong(&d->slots[q], &slot, BUSY)) return NULL;
+    uint32_t i = atomic_fetch_add(&c->used, 1);
+    if (i >= c->n) return NULL; /* the slot stays busy: there is no entry left for it */
+    uint64_t *bits = c->bits + (size_t)i * v->n_words;
+    gram_inside_compute(v, d, q, bits);
+    atomic_store_explicit(&d->slots[q], READY + i, memory_order_release);
+    return bits;
+}
+
+void gram_cache_add(struct gram_cache *c, const struct gram_vocab *v, const struct gram_dfa *d,
+                    uint32_t q, uint64_t *bits)
+{
+    const uint64_t *set = gram_cache_get(c, v, d, q);
+
+    if (!set) {
+        gram_inside_compute(v, d, q, bits);
+        return;
+    }
+    for (size_t w = 0; w < v->n_words; w++)
+        bits[w] |= set[w];
+}

@@ -1,0 +1,260 @@
+/* SPDX-License-Identifier: MIT */
+/* Sets of code points; see charset.h. */
+#include "tokenizer/grammar/charset.h"
+
+#include <stdlib.h>
+#include <string.h>
+#include <utf8proc.h>
+
+#include "tokenizer/grammar/build.h"
+#include "tokenizer/grammar/script_data.h"
+
+#define N_OF(array) (sizeof(array) / sizeof((array)[0]))
+
+void gram_charset_add(struct gram_build *b, struct gram_charset *s, uint32_t lo, uint32_t hi)
+{
+    s->ranges = gram_grow(b, s->ranges, s->n, &s->cap, sizeof(*s->ranges));
+    s->ranges[s->n++] = (struct gram_range){lo, hi};
+}
+
+void gram_charset_add_set(struct gram_build *b, struct gram_charset *s,
+                          const struct gram_charset *other)
+{
+    for (uint32_t i = 0; i < other->n; i++)
+        gram_charset_add(b, s, other->ranges[i].lo, other->ranges[i].hi);
+}
+
+static int by_lo(const void *x, const void *y)
+{
+    const struct gram_range *a = x, *b = y;
+    return (a->lo > b->lo) - (a->lo < b->lo);
+}
+
+/* Sorted ranges joined where they overlap or touch. */
+static uint32_t join(struct gram_range *r, uint32_t n)
+{
+    uint32_t out = 0;
+    for (uint32_t i = 0; i < n; i++) {
+        if (out && r[i].lo <= r[out - 1].hi + 1) {
+            if (r[i].hi > r[out - 1].hi) r[out - 1].hi = r[i].hi;
+        } else {
+            r[out++] = r[i];
+        }
+    }
+    return out;
+}
+
+void gram_charset_finish(struct gram_build *b, struct gram_charset *s)
+{
+    bool sorted = true;
+    for (uint32_t i = 1; i < s->n; i++)
+        sorted &= s->ranges[i - 1].lo <= s->ranges[i].lo;
+    if (!sorted) qsort(s->ranges, s->n, sizeof(*s->ranges), by_lo);
+    s->n = join(s->ranges, s->n);
+    gram_steps(b, s->n);
+    /* The surrogates: at most one range holds some, or some lie inside. */
+    struct gram_charset out = {0};
+    for (uint32_t i = 0; i < s->n; i++) {
+        struct gram_range r = s->ranges[i];
+        if (r.hi < 0xD800 || r.lo > 0xDFFF) {
+            gram_charset_add(b, &out, r.lo, r.hi);
+            continue;
+        }
+        if (r.lo < 0xD800) gram_charset_add(b, &out, r.lo, 0xD7FF);
+        if (r.hi > 0xDFFF) gram_charset_add(b, &out, 0xE000, r.hi);
+    }
+    *s = out;
+}
+
+void gram_charset_invert(struct gram_build *b, struct gram_charset *s)
+{
+    struct gram_charset out = {0};
+    uint32_t next = 0;
+
+    for (uint32_t i = 0; i < s->n; i++) {
+        if (s->ranges[i].lo > next) gram_charset_add(b, &out, next, s->ranges[i].lo - 1);
+        next = s->ranges[i].hi + 1;
+    }
+    if (next <= GRAM_MAX_CODE_POINT) gram_charset_add(b, &out, next, GRAM_MAX_CODE_POINT);
+    gram_charset_finish(b, &out);
+    *s = out;
+}
+
+bool gram_charset_has(const struct gram_charset *s, uint32_t cp)
+{
+    uint32_t lo = 0, hi = s->n;
+    while (lo < hi) {
+        uint32_t mid = (lo + hi) / 2;
+        if (s->ranges[mid].hi < cp)
+            lo = mid + 1;
+        else
+            hi = mid;
+    }
+    return lo < s->n && s->ranges[lo].lo <= cp;
+}
+
+/* ---- classes ------------------------------------------------------------------------------- */
+
+static const struct gram_range digits[] = {{'0', '9'}};
+static const struct gram_range words[] = {{'0', '9'}, {'A', 'Z'}, {'_', '_'}, {'a', 'z'}};
+static const struct gram_range line_ends[] = {{'\n', '\n'}, {'\r', '\r'}, {0x2028, 0x2029}};
+/* WhiteSpace and LineTerminator of ECMA-262 */
+static const struct gram_range spaces[] = {
+    {0x9, 0xD},       {0x20, 0x20},     {0xA0, 0xA0},     {0x1680, 0x1680}, {0x2000, 0x200A},
+    {0x2028, 0x2029}, {0x202F, 0x202F}, {0x205F, 0x205F}, {0x3000, 0x3000}, {0xFEFF, 0xFEFF},
+};
+
+static void add_table(struct gram_build *b, struct gram_charset *s, const struct gram_range *table,
+                      size_t n, bool inverted)
+{
+    struct gram_charset set = {0};
+    for (size_t i = 0; i < n; i++)
+        gram_charset_add(b, &set, table[i].lo, table[i].hi);
+    if (inverted) gram_charset_invert(b, &set);
+    gram_charset_add_set(b, s, &set);
+}
+
+void gram_charset_add_class(struct gram_build *b, struct gram_charset *s, char name)
+{
+    switch (name) {
+    case 'd':
+    case 'D': add_table(b, s, digits, N_OF(digits), name == 'D'); break;
+    case 'w':
+    case 'W': add_table(b, s, words, N_OF(words), name == 'W'); break;
+    case 's':
+    case 'S': add_table(b, s, spaces, N_OF(spaces), name == 'S'); break;
+    default: add_table(b, s, line_ends, N_OF(line_ends), true); break;
+    }
+}
+
+/* ---- properties ---------------------------------------------------------------------------- */
+
+#define CAT(name) (1u << UTF8PROC_CATEGORY_##name)
+#define CAT_LC (CAT(LU) | CAT(LL) | CAT(LT))
+#define CAT_L (CAT_LC | CAT(LM) | CAT(LO))
+#define CAT_M (CAT(MN) | CAT(MC) | CAT(ME))
+#define CAT_N (CAT(ND) | CAT(NL) | CAT(NO))
+#define CAT_P (CAT(PC) | CAT(PD) | CAT(PS) | CAT(PE) | CAT(PI) | CAT(PF) | CAT(PO))
+#define CAT_S (CAT(SM) | CAT(SC) | CAT(SK) | CAT(SO))
+#define CAT_Z (CAT(ZS) | CAT(ZL) | CAT(ZP))
+#define CAT_C (CAT(CC) | CAT(CF) | CAT(CS) | CAT(CO) | CAT(CN))
+
+/* Short and long names of PropertyValueAliases.txt for gc. */
+static const struct {
+    const char *name, *full;
+    uint32_t categories;
+} categories[] = {
+    {"L", "Letter", CAT_L},
+    {"LC", "Cased_Letter", CAT_LC},
+    {"Lu", "Uppercase_Letter", CAT(LU)},
+    {"Ll", "Lowercase_Letter", CAT(LL)},
+    {"Lt", "Titlecase_Letter", CAT(LT)},
+    {"Lm", "Modifier_Letter", CAT(LM)},
+    {"Lo", "Other_Letter", CAT(LO)},
+    {"M", "Mark", CAT_M},
+    {"M", "Combining_Mark", CAT_M},
+    {"Mn", "Nonspacing_Mark", CAT(MN)},
+    {"Mc", "Spacing_Mark", CAT(MC)},
+    {"Me", "Enclosing_Mark", CAT(ME)},
+    {"N", "Number", CAT_N},
+    {"Nd", "Decimal_Number", CAT(ND)},
+    {"Nd", "digit", CAT(ND)},
+    {"Nl", "Letter_Number", CAT(NL)},
+    {"No", "Other_Number", CAT(NO)},
+    {"P", "Punctuation", CAT_P},
+    {"P", "punct", CAT_P},
+    {"Pc", "Connector_Punctuation", CAT(PC)},
+    {"Pd", "Dash_Punctuation", CAT(PD)},
+    {"Ps", "Open_Punctuation", CAT(PS)},
+    {"Pe", "Close_Punctuation", CAT(PE)},
+    {"Pi", "Initial_Punctuation", CAT(PI)},
+    {"Pf", "Final_Punctuation", CAT(PF)},
+    {"Po", "Other_Punctuation", CAT(PO)},
+    {"S", "Symbol", CAT_S},
+    {"Sm", "Math_Symbol", CAT(SM)},
+    {"Sc", "Currency_Symbol", CAT(SC)},
+    {"Sk", "Modifier_Symbol", CAT(SK)},
+    {"So", "Other_Symbol", CAT(SO)},
+    {"Z", "Separator", CAT_Z},
+    {"Zs", "Space_Separator", CAT(ZS)},
+    {"Zl", "Line_Separator", CAT(ZL)},
+    {"Zp", "Paragraph_Separator", CAT(ZP)},
+    {"C", "Other", CAT_C},
+    {"Cc", "Control", CAT(CC)},
+    {"Cc", "cntrl", CAT(CC)},
+    {"Cf", "Format", CAT(CF)},
+    {"Co", "Private_Use", CAT(CO)},
+    {"Cn", "Unassigned", CAT(CN)},
+};
+
+static bool same(const char *name, size_t len, const char *text)
+{
+    return strlen(text) == len && memcmp(name, text, len) == 0;
+}
+
+/* Cuts "prefix=" off; false if it is not there. */
+static bool cut_prefix(const char **name, size_t *len, const char *prefix)
+{
+    size_t n = strlen(prefix);
+    if (*len <= n || memcmp(*name, prefix, n) != 0) return false;
+    *name += n;
+    *len -= n;
+    return true;
+}
+
+/* Planes 4 to 13 are unassigned as a whole: one look is enough for 4,096 code points there. */
+static void add_categories(struct gram_build *b, struct gram_charset *s, uint32_t wanted)
+{
+    uint32_t begin = 0;
+    bool inside = false;
+
+    for (uint32_t cp = 0; cp <= GRAM_MAX_CODE_POINT;) {
+        bool in = wanted >> utf8proc_category((utf8proc_int32_t)cp) & 1;
+        if (in && !inside) begin = cp;
+        if (!in && inside) gram_charset_add(b, s, begin, cp - 1);
+        inside = in;
+        cp += cp >= 0x40000 && cp < 0xE0000 ? 0x1000 : 1;
+    }
+    if (inside) gram_charset_add(b, s, begin, GRAM_MAX_CODE_POINT);
+    gram_steps(b, 20000);
+}
+
+static bool add_category(struct gram_build *b, struct gram_charset *s, const char *name, size_t len)
+{
+    for (size_t i = 0; i < N_OF(categories); i++) {
+        if (!same(name, len, categories[i].name) && !same(name, len, categories[i].full)) continue;
+        add_categories(b, s, categories[i].categories);
+        return true;
+    }
+    return false;
+}
+
+static bool add_script(struct gram_build *b, struct gram_charset *s, const char *name, size_t len)
+{
+    for (size_t i = 0; i < N_OF(gram_scripts); i++) {
+        if (!same(name, len, gram_scripts[i].name) && !same(name, len, gram_scripts[i].full))
+            continue;
+        for (uint32_t r = gram_scripts[i].first; r < gram_scripts[i].first + gram_scripts[i].n; r++)
+            gram_charset_add(b, s, gram_script_ranges[r].lo, gram_script_ranges[r].hi);
+        return true;
+    }
+    return false;
+}
+
+bool gram_charset_add_property(struct gram_build *b, struct gram_charset *s, const char *name,
+                               size_t len)
+{
+    if (cut_prefix(&name, &len, "Script=") || cut_prefix(&name, &len, "sc="))
+        return add_script(b, s, name, len);
+    if (cut_prefix(&name, &len, "General_Category=") || cut_prefix(&name, &len, "gc="))
+        return add_category(b, s, name, len);
+    if (same(name, len, "Any")) {
+        gram_charset_add(b, s, 0, GRAM_MAX_CODE_POINT);
+        return true;
+    }
+    if (same(name, len, "ASCII")) {
+        gram_charset_add(b, s, 0, 0x7F);
+        return true;
+    }
+    return add_category(b, s, name, len);
+}

@@ -1,0 +1,411 @@
+/* SPDX-License-Identifier: MIT */
+/*
+ * A recursive descent parser of ECMA-262 patterns:
+ *
+ *   alternatives: terms | terms ...     terms: (assertion | atom quantifier?)*
+ *
+ * Groups do not capture anything here, lazy quantifiers mean the same language as greedy ones.
+ */
+#include "tokenizer/grammar/ecma_regex.h"
+
+#include <stdarg.h>
+#include <stdio.h>
+#include <string.h>
+
+#include "base/utf8.h"
+#include "tokenizer/grammar/build.h"
+#include "tokenizer/grammar/charset.h"
+#include "tokenizer/grammar/expr.h"
+
+enum { MAX_GROUPS = 100 };
+
+struct parser {
+    struct gram_build *b;
+    const struct gram_regex_source *source;
+    const char *text;
+    size_t len, pos;
+    int depth;
+};
+
+static struct gram_ex *read_alternatives(struct parser *p);
+
+__attribute__((format(printf, 2, 3))) _Noreturn static void refuse(struct parser *p,
+                                                                   const char *format, ...)
+{
+    char problem[200];
+    va_list ap;
+    va_start(ap, format);
+    vsnprintf(problem, sizeof(problem), format, ap);
+    va_end(ap);
+    if (p->source->at) gram_fail_at(p->b, p->source->at, p->source->keyword, "%s", problem);
+    gram_fail(p->b, GRAM_EGRAMMAR, "%s: %s", p->source->what, problem);
+}
+
+static bool at(const struct parser *p, const char *word)
+{
+    size_t n = strlen(word);
+    return p->len - p->pos >= n && memcmp(p->text + p->pos, word, n) == 0;
+}
+
+static bool accept(struct parser *p, const char *word)
+{
+    if (!at(p, word)) return false;
+    p->pos += strlen(word);
+    return true;
+}
+
+static bool at_end(const struct parser *p)
+{
+    return p->pos == p->len;
+}
+
+/* The next character; the text is valid UTF-8 and not at its end. */
+static uint32_t read_char(struct parser *p)
+{
+    const unsigned char *s = (const unsigned char *)p->text + p->pos;
+    uint32_t cp = utf8_next(&s);
+    p->pos = (size_t)((const char *)s - p->text);
+    return cp;
+}
+
+/* ---- escapes ------------------------------------------------------------------------------- */
+
+static int hex_digit(int c)
+{
+    if (c >= '0' && c <= '9') return c - '0';
+    if (c >= 'a' && c <= 'f') return c - 'a' + 10;
+    if (c >= 'A' && c <= 'F') return c - 'A' + 10;
+    return -1;
+}
+
+/* n hexadecimal digits, or -1 and nothing taken. */
+static int32_t read_hex(struct parser *p, size_t n)
+{
+    int32_t v = 0;
+    if (p->len - p->pos < n) return -1;
+    for (size_t i = 0; i < n; i++) {
+        int digit = hex_digit((unsigned char)p->text[p->pos + i]);
+        if (digit < 0) return -1;
+        v = v * 16 + digit;
+    }
+    p->pos += n;
+    return v;
+}
+
+/* \u{H...} behind the brace. */
+static uint32_t read_braced_hex(struct parser *p, size_t begin)
+{
+    uint32_t v = 0;
+    size_t n = 0;
+
+    for (; !at_end(p) && hex_digit((unsigned char)p->text[p->pos]) >= 0; n++) {
+        v = v * 16 + (uint32_t)hex_digit((unsigned char)p->text[p->pos++]);
+        if (v > GRAM_MAX_CODE_POINT) refuse(p, "the escape at byte %zu is above U+10FFFF.", begin);
+    }
+    if (n == 0 || !accept(p, "}")) refuse(p, "malformed escape \\u{} at byte %zu.", begin);
+    return v;
+}
+
+/* \uHHHH, two of them for a surrogate pair, or \u{H}; begin is at the backslash. */
+static uint32_t read_unicode_escape(struct parser *p, size_t begin)
+{
+    if (accept(p, "{")) return read_braced_hex(p, begin);
+    int32_t high = read_hex(p, 4);
+    if (high < 0) refuse(p, "malformed escape \\u at byte %zu.", begin);
+    if (high < 0xD800 || high > 0xDBFF || !at(p, "\\u")) return (uint32_t)high;
+    size_t second = p->pos;
+    p->pos += 2;
+    int32_t low = read_hex(p, 4);
+    if (low < 0xDC00 || low > 0xDFFF) {
+        p->pos = second;
+        return (uint32_t)high;
+    }
+    return 0x10000 + (((uint32_t)high - 0xD800) << 10) + ((uint32_t)low - 0xDC00);
+}
+
+/* A character escape; p is behind the backslash and its letter c. */
+static uint32_t read_char_escape(struct parser *p, uint32_t c, size_t begin)
+{
+    static const char from[] = "tnvfr", to[] = "\t\n\v\f\r";
+    const char *known = c < 0x80 && c ? strchr(from, (int)c) : NULL;
+
+    if (known) return (uint32_t)to[known - from];
+    if (c == '0' && (at_end(p) || p->text[p->pos] < '0' || p->text[p->pos] > '9')) return 0;
+    if (c >= '0' && c <= '9') refuse(p, "back-reference at byte %zu is not supported.", begin);
+    if (c == 'x') {
+        int32_t v = read_hex(p, 2);
+        if (v < 0) refuse(p, "malformed escape \\x at byte %zu.", begin);
+        return (uint32_t)v;
+    }
+    if (c == 'u') return read_unicode_escape(p, begin);
+    if (c == 'c' && !at_end(p)) {
+        uint32_t letter = read_char(p);
+        if ((letter >= 'a' && letter <= 'z') || (letter >= 'A' && letter <= 'Z'))
+            return letter % 32;
+        refuse(p, "malformed escape \\c at byte %zu.", begin);
+    }
+    if (c == 'k') refuse(p, "back-reference at byte %zu is not supported.", begin);
+    if ((c >= 'a' && c <= 'z') || (c >= 'A' && c <= 'Z'))
+        refuse(p, "escape \\%c at byte %zu is not supported.", (int)c, begin);
+    return c;
+}
+
+/* \p{name} or \P{name}, behind the letter. */
+static void read_property(struct parser *p, bool inverted, size_t begin, struct gram_charset *set)
+{
+    struct gram_charset property = {0};
+    const char *close = accept(p, "{") ? memchr(p->text + p->pos, '}', p->len - p->pos) : NULL;
+
+    if (!close) refuse(p, "malformed property at byte %zu.", begin);
+    size_t n = (size_t)(close - p->text) - p->pos;
+    if (!gram_charset_add_property(p->b, &property, p->text + p->pos, n))
+        refuse(p, "the property %s at byte %zu is not supported.",
+               gram_quote(p->b, p->text + p->pos, n), begin);
+    p->pos += n + 1;
+    gram_charset_finish(p->b, &property);
+    if (inverted) gram_charset_invert(p->b, &property);
+    gram_charset_add_set(p->b, set, &property);
+}
+
+/* \d \D \w \W \s \S \p \P: true if it was one, with its characters added to the set. */
+static bool read_class_escape(struct parser *p, uint32_t c, size_t begin, struct gram_charset *set)
+{
+    if (c == 'p' || c == 'P') {
+        read_property(p, c == 'P', begin, set);
+        return true;
+    }
+    if (c >= 0x80 || !c || !strchr("dDwWsS", (int)c)) return false;
+    gram_charset_add_class(p->b, set, (char)c);
+    return true;
+}
+
+/* ---- classes ------------------------------------------------------------------------------- */
+
+/* One atom of a class. True: a character, in *ret; false: a class escape, added to the set. */
+static bool read_class_atom(struct parser *p, struct gram_charset *set, uint32_t *ret)
+{
+    size_t begin = p->pos;
+    uint32_t c = read_char(p);
+
+    if (c == '\\') {
+        if (at_end(p)) refuse(p, "the pattern ends in a backslash.");
+        c = read_char(p);
+        if (read_class_escape(p, c, begin, set)) return false;
+        *ret = c == 'b' ? '\b' : c == '-' ? '-' : read_char_escape(p, c, begin);
+        return true;
+    }
+    *ret = c;
+    return true;
+}
+
+/* Behind the '[', up to and with the ']'. */
+static struct gram_ex *read_class(struct parser *p)
+{
+    struct gram_charset *set = gram_temp(p->b, sizeof(*set));
+    size_t begin = p->pos - 1;
+    bool inverted = accept(p, "^");
+
+    while (!accept(p, "]")) {
+        uint32_t lo, hi;
+        if (at_end(p)) refuse(p, "the class at byte %zu does not end.", begin);
+        size_t atom = p->pos;
+        bool is_char = read_class_atom(p, set, &lo);
+        if (!at(p, "-") || at(p, "-]") || p->pos + 1 == p->len) {
+            if (is_char) gram_charset_add(p->b, set, lo, lo);
+            continue;
+        }
+        p->pos++;
+        bool is_range = read_class_atom(p, set, &hi) && is_char;
+        if (!is_range) { /* as in [\w-.]: the dash is a dash */
+            gram_charset_add(p->b, set, '-', '-');
+            if (is_char)
+                gram_charset_add(p->b, set, lo, lo);
+            else
+                gram_charset_add(p->b, set, hi, hi);
+            continue;
+        }
+        if (lo > hi) refuse(p, "the range at byte %zu is out of order.", atom);
+        gram_charset_add(p->b, set, lo, hi);
+    }
+    gram_charset_finish(p->b, set);
+    if (inverted) gram_charset_invert(p->b, set);
+    return gram_ex_set(p->b, set);
+}
+
+/* ---- quantifiers --------------------------------------------------------------------------- */
+
+/* A count up to 2^31 - 1, more is as good as that; false if there is no digit. */
+static bool read_count(struct parser *p, uint32_t *ret)
+{
+    uint64_t v = 0;
+    size_t begin = p->pos;
+
+    while (!at_end(p) && p->text[p->pos] >= '0' && p->text[p->pos] <= '9') {
+        v = v * 10 + (uint64_t)(p->text[p->pos++] - '0');
+        if (v > INT32_MAX) refuse(p, "the count at byte %zu is above 2147483647.", begin);
+    }
+    *ret = (uint32_t)v;
+    return p->pos > begin;
+}
+
+/* {n}, {n,} or {n,m}; anything else leaves the brace to be itself. */
+static bool read_braces(struct parser *p, uint32_t *min, uint32_t *max)
+{
+    size_t begin = p->pos;
+
+    if (accept(p, "{") && read_count(p, min)) {
+        *max = *min;
+        if (accept(p, ",") && !read_count(p, max)) *max = GRAM_INFINITE;
+        if (accept(p, "}")) {
+            if (*max < *min) refuse(p, "the quantifier at byte %zu is out of order.", begin);
+            return true;
+        }
+    }
+    p->pos = begin;
+    return false;
+}
+
+static bool read_quantifier(struct parser *p, uint32_t *min, uint32_t *max)
+{
+    *min = 0;
+    *max = GRAM_INFINITE;
+    if (accept(p, "*")) return true;
+    if (accept(p, "+")) {
+        *min = 1;
+        return true;
+    }
+    if (accept(p, "?")) {
+        *max = 1;
+        return true;
+    }
+    return read_braces(p, min, max);
+}
+
+static struct gram_ex *read_quantified(struct parser *p, struct gram_ex *x)
+{
+    uint32_t min, max;
+    size_t begin = p->pos;
+
+    if (!read_quantifier(p, &min, &max)) return x;
+    accept(p, "?"); /* lazy: the same language */
+    size_t next = p->pos;
+    uint32_t ignored, too;
+    if (read_quantifier(p, &ignored, &too)) {
+        if (p->text[next] == '+')
+            refuse(p, "possessive quantifier at byte %zu is not supported.", begin);
+        refuse(p, "there is nothing to repeat at byte %zu.", next);
+    }
+    return gram_ex_rep(p->b, x, min, max);
+}
+
+/* ---- atoms --------------------------------------------------------------------------------- */
+
+/* (?<name> behind the '<' */
+static void read_group_name(struct parser *p, size_t begin)
+{
+    size_t first = p->pos;
+    while (!at_end(p) && p->text[p->pos] != '>')
+        p->pos++;
+    if (p->pos == first || !accept(p, ">")) refuse(p, "malformed group at byte %zu.", begin);
+}
+
+/* Behind the '('. */
+static struct gram_ex *read_group(struct parser *p)
+{
+    size_t begin = p->pos - 1;
+
+    if (at(p, "?=") || at(p, "?!")) refuse(p, "look-ahead at byte %zu is not supported.", begin);
+    if (at(p, "?<=") || at(p, "?<!")) refuse(p, "look-behind at byte %zu is not supported.", begin);
+    if (accept(p, "?<"))
+        read_group_name(p, begin);
+    else if (at(p, "?") && !accept(p, "?:"))
+        refuse(p, "the group at byte %zu is not supported.", begin);
+    if (++p->depth > MAX_GROUPS)
+        refuse(p, "groups nest deeper than %d at byte %zu.", MAX_GROUPS, begin);
+    struct gram_ex *x = read_alternatives(p);
+    p->depth--;
+    if (!accept(p, ")")) refuse(p, "the group at byte %zu does not end.", begin);
+    return x;
+}
+
+/* Behind the backslash; an assertion comes back with *quantifiable false. */
+static struct gram_ex *read_escape(struct parser *p, bool *quantifiable)
+{
+    size_t begin = p->pos - 1;
+
+    if (at_end(p)) refuse(p, "the pattern ends in a backslash.");
+    uint32_t c = read_char(p);
+    if (c == 'b' || c == 'B') {
+        *quantifiable = false;
+        return gram_ex_new(p->b, c == 'b' ? GRAM_EX_WORD : GRAM_EX_NOT_WORD);
+    }
+    struct gram_charset *set = gram_temp(p->b, sizeof(*set));
+    if (!read_class_escape(p, c, begin, set)) {
+        c = read_char_escape(p, c, begin);
+        gram_charset_add(p->b, set, c, c);
+    }
+    gram_charset_finish(p->b, set);
+    return gram_ex_set(p->b, set);
+}
+
+static struct gram_ex *read_dot(struct parser *p)
+{
+    struct gram_charset *set = gram_temp(p->b, sizeof(*set));
+    gram_charset_add_class(p->b, set, '.');
+    gram_charset_finish(p->b, set);
+    return gram_ex_set(p->b, set);
+}
+
+static struct gram_ex *read_term(struct parser *p)
+{
+    bool quantifiable = true;
+    size_t begin = p->pos;
+    uint32_t min, max;
+    struct gram_ex *x;
+
+    if (at(p, "*") || at(p, "+") || at(p, "?") || read_braces(p, &min, &max))
+        refuse(p, "there is nothing to repeat at byte %zu.", begin);
+    if (accept(p, "(")) {
+        x = read_group(p);
+    } else if (accept(p, "[")) {
+        x = read_class(p);
+    } else if (accept(p, "\\")) {
+        x = read_escape(p, &quantifiable);
+    } else if (accept(p, ".")) {
+        x = read_dot(p);
+    } else if (at(p, "^") || at(p, "$")) {
+        x = gram_ex_new(p->b, at(p, "^") ? GRAM_EX_BEGIN : GRAM_EX_END);
+        quantifiable = false;
+        p->pos++;
+    } else {
+        x = gram_ex_char(p->b, read_char(p));
+    }
+    begin = p->pos;
+    if (quantifiable) return read_quantified(p, x);
+    if (read_quantifier(p, &min, &max)) refuse(p, "there is nothing to repeat at byte %zu.", begin);
+    return x;
+}
+
+static struct gram_ex *read_alternatives(struct parser *p)
+{
+    struct gram_ex_list alternatives = {0};
+
+    do {
+        struct gram_ex_list terms = {0};
+        while (!at_end(p) && !at(p, "|") && !at(p, ")"))
+            gram_ex_push(p->b, &terms, read_term(p));
+        gram_ex_push(p->b, &alternatives, gram_ex_seq(p->b, &terms));
+    } while (accept(p, "|"));
+    return gram_ex_alt(p->b, &alternatives);
+}
+
+struct gram_ex *gram_regex_parse(struct gram_build *b, const char *text, size_t len,
+                                 const struct gram_regex_source *source)
+{
+    struct parser p = {.b = b, .source = source, .text = text, .len = len};
+
+    if (!utf8_valid(text, len)) refuse(&p, "not valid UTF-8.");
+    struct gram_ex *x = read_alternatives(&p);
+    if (!at_end(&p)) refuse(&p, "unmatched ) at byte %zu.", p.pos);
+    return x;
+}

@@ -1,0 +1,77 @@
+/* SPDX-License-Identifier: MIT */
+/*
+ * Expressions: what a regular expression or a GBNF rule says, as a tree in temporary memory. Sets
+ * of code points are the leaves; sequences are flat; repetitions keep their counts. The builders
+ * below simplify as they go, and share nothing they change.
+ */
+#ifndef HEARTH_GRAMMAR_EXPR_H
+#define HEARTH_GRAMMAR_EXPR_H
+
+#include <stdbool.h>
+#include <stddef.h>
+#include <stdint.h>
+
+struct gram_build;
+struct gram_charset;
+
+#define GRAM_INFINITE UINT32_MAX
+
+enum gram_ex_kind {
+    GRAM_EX_EMPTY, /* the empty text */
+    GRAM_EX_NONE,  /* no text at all */
+    GRAM_EX_SET,   /* one code point of a set */
+    GRAM_EX_SEQ,   /* kids in a row */
+    GRAM_EX_ALT,   /* one of the kids */
+    GRAM_EX_REP,   /* kids[0], min to max times */
+    GRAM_EX_BEGIN, /* assertions: nothing before, nothing behind, (not) between words */
+    GRAM_EX_END,
+    GRAM_EX_WORD,
+    GRAM_EX_NOT_WORD,
+    GRAM_EX_RULE,    /* rule number `ref` of a grammar */
+    GRAM_EX_VALUE,   /* a JSON value by value rule `ref` */
+    GRAM_EX_CAPTURE, /* kids[0], reported as capture `ref` */
+};
+
+struct gram_ex {
+    uint8_t kind;
+    uint32_t n;        /* kids */
+    uint32_t min, max; /* of a repetition; max may be GRAM_INFINITE */
+    uint32_t ref;
+    const struct gram_charset *set;
+    struct gram_ex **kids;
+};
+
+/* A list of expressions being collected. Zero-initialise. */
+struct gram_ex_list {
+    struct gram_ex **items;
+    uint32_t n, cap;
+};
+
+void gram_ex_push(struct gram_build *b, struct gram_ex_list *list, struct gram_ex *x);
+
+struct gram_ex *gram_ex_new(struct gram_build *b, enum gram_ex_kind kind);
+struct gram_ex *gram_ex_set(struct gram_build *b, const struct gram_charset *finished);
+struct gram_ex *gram_ex_char(struct gram_build *b, uint32_t cp);
+struct gram_ex *gram_ex_any(struct gram_build *b);
+struct gram_ex *gram_ex_seq(struct gram_build *b, const struct gram_ex_list *list);
+struct gram_ex *gram_ex_alt(struct gram_build *b, const struct gram_ex_list *list);
+struct gram_ex *gram_ex_rep(struct gram_build *b, struct gram_ex *x, uint32_t min, uint32_t max);
+
+/* The characters of valid UTF-8 in a row. */
+struct gram_ex *gram_ex_text(struct gram_build *b, const char *text, size_t len);
+
+/* Returns true if every text of x has the same length in code points. */
+bool gram_ex_fixed_length(const struct gram_ex *x, uint64_t *ret);
+
+/*
+ * Takes a large counter out of an expression that is anchored at both ends: X C{m,n} Y with X, C, Y
+ * of fixed length is X C* Y where the whole length lies in *min..*max. Returns true, and the
+ * changed expression in *x, if it had that form; *max may be GRAM_INFINITE.
+ */
+bool gram_ex_hoist_count(struct gram_build *b, struct gram_ex **x, uint32_t *ret_min,
+                         uint32_t *ret_max);
+
+/* Automaton states that x needs when repetitions are written out; saturates at UINT32_MAX. */
+uint32_t gram_ex_size(const struct gram_ex *x);
+
+#endif

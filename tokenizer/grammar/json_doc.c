@@ -1,0 +1,302 @@
+/* SPDX-License-Identifier: MIT */
+/* The tree of a schema's text; see json_doc.h. */
+#include "tokenizer/grammar/json_doc.h"
+
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "base/json_reader.h"
+#include "base/utf8.h"
+#include "tokenizer/grammar/build.h"
+
+struct parser {
+    struct gram_build *b;
+    struct jr r;
+    char err[200];
+    int code;
+    const char *what;
+    uint32_t n_nodes;
+};
+
+_Noreturn static void refuse(struct parser *p, int rc)
+{
+    if (rc == JR_ENOMEM) gram_fail_memory(p->b);
+    gram_fail(p->b, p->code, "%s is %s.", p->what, p->err);
+}
+
+static void check(struct parser *p, int rc)
+{
+    if (rc < 0) refuse(p, rc);
+}
+
+static const char *copy(struct parser *p, const char *s, size_t n)
+{
+    char *text = gram_temp(p->b, n + 1);
+    memcpy(text, s, n);
+    return text;
+}
+
+struct gram_js *gram_js_new(struct gram_build *b, enum gram_js_type type, const char *text,
+                            size_t len)
+{
+    struct gram_js *v = gram_temp(b, sizeof(*v));
+    v->type = (uint8_t)type;
+    v->text = text;
+    v->len = (uint32_t)len;
+    return v;
+}
+
+void gram_js_append(struct gram_js *parent, struct gram_js *child, const char *key, size_t key_len)
+{
+    child->parent = parent;
+    child->key = key;
+    child->key_len = (uint32_t)key_len;
+    child->index = parent->n++;
+    if (parent->last)
+        parent->last->next = child;
+    else
+        parent->child = child;
+    parent->last = child;
+}
+
+static struct gram_js *read_scalar(struct parser *p, char first)
+{
+    const char *s = "";
+    size_t n = 0;
+    enum gram_js_type type = GRAM_JS_NULL;
+    bool truth;
+
+    switch (first) {
+    case '"':
+        type = GRAM_JS_STRING;
+        check(p, jr_string(&p->r, &s, &n));
+        s = copy(p, s, n);
+        break;
+    case 't':
+    case 'f':
+        check(p, jr_bool(&p->r, &truth));
+        type = truth ? GRAM_JS_TRUE : GRAM_JS_FALSE;
+        break;
+    case 'n': check(p, jr_null(&p->r)); break;
+    default:
+        type = GRAM_JS_NUMBER;
+        check(p, jr_number(&p->r, &s, &n));
+        s = copy(p, s, n);
+        break;
+    }
+    return gram_js_new(p->b, type, s, n);
+}
+
+static struct gram_js *find(const struct gram_js *object, const char *key, size_t len)
+{
+    for (struct gram_js *v = object->child; v; v = v->next)
+        if (v->key_len == len && memcmp(v->key, key, len) == 0) return v;
+    return NULL;
+}
+
+static int by_key(const void *x, const void *y)
+{
+    const struct gram_js *a = *(struct gram_js *const *)x, *b = *(struct gram_js *const *)y;
+    uint32_t n = a->key_len < b->key_len ? a->key_len : b->key_len;
+    int order = memcmp(a->key, b->key, n);
+    if (order) return order;
+    if (a->key_len != b->key_len) return a->key_len < b->key_len ? -1 : 1;
+    return a->index < b->index ? -1 : 1;
+}
+
+/* A member's value takes the place of an earlier one of the same key, which is to be dropped. */
+static void take_place(struct gram_js *first, const struct gram_js *later)
+{
+    uint32_t index = first->index;
+    struct gram_js *next = first->next;
+    *first = *later;
+    first->index = index;
+    first->next = next;
+    first->last = NULL;
+    for (struct gram_js *v = first->child; v; v = v->next) {
+        v->parent = first;
+        first->last = v;
+    }
+}
+
+/* When an object is complete: of equal keys the last value counts, at the place of the first. */
+static void drop_doubled_keys(struct gram_build *b, struct gram_js *object)
+{
+    uint32_t n = 0;
+    bool dropped = false;
+    struct gram_js **sorted = gram_temp_array(b, object->n, sizeof(struct gram_js *));
+
+    for (struct gram_js *v = object->child; v; v = v->next)
+        sorted[n++] = v;
+    gram_steps(b, n);
+    qsort(sorted, n, sizeof(struct gram_js *), by_key);
+    for (uint32_t i = 0, first = 0; i < n; i++) {
+        if (i == first || sorted[i]->key_len != sorted[first]->key_len ||
+            memcmp(sorted[i]->key, sorted[first]->key, sorted[i]->key_len) != 0) {
+            first = i;
+            continue;
+        }
+        take_place(sorted[first], sorted[i]);
+        sorted[i]->marks = 1;
+        dropped = true;
+    }
+    if (!dropped) return;
+    struct gram_js **link = &object->child;
+    for (object->last = NULL, object->n = 0; *link;) {
+        if ((*link)->marks) {
+            *link = (*link)->next;
+            continue;
+        }
+        object->last = *link;
+        object->n++;
+        link = &(*link)->next;
+    }
+}
+
+/*
+ * One step of the walk: reads the next value into `parent` (NULL: the root) and returns it; an
+ * object or array comes back open.
+ */
+static struct gram_js *read_value(struct parser *p, struct gram_js *parent, const char *key,
+                                  size_t key_len)
+{
+    struct gram_js *v;
+    char c = jr_peek(&p->r);
+
+    if (c == '{' || c == '[') {
+        check(p, jr_open(&p->r, c));
+        v = gram_js_new(p->b, c == '{' ? GRAM_JS_OBJECT : GRAM_JS_ARRAY, "", 0);
+    } else {
+        v = read_scalar(p, c);
+    }
+    v->id = p->n_nodes++;
+    if (!parent) return v;
+    gram_js_append(parent, v, key, key_len);
+    return v;
+}
+
+/* Reads on behind `v`, which is open, until it is closed. */
+static void read_inside(struct parser *p, struct gram_js *v)
+{
+    bool first[JR_MAX_DEPTH];
+    int depth = 0;
+
+    first[0] = true;
+    for (;;) {
+        char close = v->type == GRAM_JS_OBJECT ? '}' : ']';
+        int more = jr_more(&p->r, close, &first[depth]);
+        check(p, more);
+        if (more == 0) {
+            if (v->type == GRAM_JS_OBJECT && v->n > 1) drop_doubled_keys(p->b, v);
+            if (depth-- == 0) return;
+            v = v->parent;
+            continue;
+        }
+        const char *key = NULL;
+        size_t n = 0;
+        if (close == '}') {
+            check(p, jr_key(&p->r, &key, &n));
+            key = copy(p, key, n);
+        }
+        struct gram_js *child = read_value(p, v, key, n);
+        if (child->type < GRAM_JS_ARRAY) continue;
+        v = child;
+        first[++depth] = true;
+    }
+}
+
+struct gram_js *gram_js_parse(struct gram_build *b, const char *text, size_t len, int max_depth,
+                              int code, const char *what, uint32_t *n_nodes)
+{
+    if (!utf8_valid(text, len)) gram_fail(b, code, "%s is not valid UTF-8.", what);
+    struct parser *p = gram_temp(b, sizeof(*p));
+    *p = (struct parser){.b = b, .code = code, .what = what, .n_nodes = *n_nodes};
+    jr_init(&p->r, text, len, JR_NUL, p->err, sizeof(p->err));
+    p->r.max_depth = max_depth;
+    b->reader = &p->r; /* finished by gram_compile if this is left by a jump */
+    struct gram_js *root = read_value(p, NULL, NULL, 0);
+    if (root->type >= GRAM_JS_ARRAY) read_inside(p, root);
+    check(p, jr_end(&p->r));
+    jr_finish(&p->r);
+    b->reader = NULL;
+    *n_nodes = p->n_nodes;
+    return root;
+}
+
+struct gram_js *gram_js_get_n(const struct gram_js *object, const char *key, size_t len)
+{
+    return object->type == GRAM_JS_OBJECT ? find(object, key, len) : NULL;
+}
+
+struct gram_js *gram_js_get(const struct gram_js *object, const char *key)
+{
+    return gram_js_get_n(object, key, strlen(key));
+}
+
+bool gram_js_key_is(const struct gram_js *v, const char *key)
+{
+    size_t n = strlen(key);
+    return v->key && v->key_len == n && memcmp(v->key, key, n) == 0;
+}
+
+bool gram_js_text_is(const struct gram_js *v, const char *text)
+{
+    size_t n = strlen(text);
+    return v->type == GRAM_JS_STRING && v->len == n && memcmp(v->text, text, n) == 0;
+}
+
+const char *gram_js_type_name(const struct gram_js *v)
+{
+    static const char *const names[] = {
+        [GRAM_JS_NULL] = "null",        [GRAM_JS_FALSE] = "a boolean", [GRAM_JS_TRUE] = "a boolean",
+        [GRAM_JS_NUMBER] = "a number",  [GRAM_JS_STRING] = "a string", [GRAM_JS_ARRAY] = "an array",
+        [GRAM_JS_OBJECT] = "an object",
+    };
+    return names[v->type];
+}
+
+/* ---- pointers ------------------------------------------------------------------------------ */
+
+struct sink {
+    char *buf;
+    size_t size, n;
+};
+
+static void put(struct sink *s, char c)
+{
+    if (s->n + 1 < s->size) s->buf[s->n] = c;
+    s->n++;
+}
+
+static void put_token(struct sink *s, const struct gram_js *v)
+{
+    char number[16];
+    const char *text = v->key;
+    size_t len = v->key_len;
+
+    if (!text) {
+        len = (size_t)snprintf(number, sizeof(number), "%u", v->index);
+        text = number;
+    }
+    put(s, '/');
+    for (size_t i = 0; i < len; i++) {
+        bool special = text[i] == '~' || text[i] == '/';
+        put(s, special ? '~' : text[i]);
+        if (special) put(s, text[i] == '~' ? '0' : '1');
+    }
+}
+
+size_t gram_js_pointer(const struct gram_js *v, char *buf, size_t size)
+{
+    const struct gram_js *path[JR_MAX_DEPTH + 8];
+    size_t n = 0;
+    struct sink s = {.buf = buf, .size = size};
+
+    for (; v && v->parent && n < sizeof(path) / sizeof(path[0]); v = v->parent)
+        path[n++] = v;
+    while (n > 0)
+        put_token(&s, path[--n]);
+    if (size) buf[s.n < size ? s.n : size - 1] = '\0';
+    return s.n;
+}

@@ -1,0 +1,236 @@
+/* SPDX-License-Identifier: MIT */
+/*
+ * Leaves of the machine, byte by byte: literals, strings, numbers, automata. See machine.h for what
+ * the fields of a configuration mean in each.
+ */
+#include <stddef.h>
+
+#include "tokenizer/grammar/compiled.h"
+#include "tokenizer/grammar/format.h"
+#include "tokenizer/grammar/lexer.h"
+#include "tokenizer/grammar/machine.h"
+#include "tokenizer/grammar/vocab.h"
+
+/* ---- literals ------------------------------------------------------------------------------ */
+
+/* Among unique items: some literal below the node is not there yet. */
+static bool literal_is_new(const struct gram_machine *m, const struct gram_trie *t, uint32_t node,
+                           uint32_t stack)
+{
+    const struct gram_trie_node *n = &t->nodes[node];
+    uint32_t frame;
+
+    while (gram_next_frame(m->cells, &stack, &frame)) {
+        const struct gram_frame *f = gram_frame_at(m->cells, frame);
+        if (f->kind != GRAM_FRAME_ARRAY || !m->g->rules.arrays[f->node].unique) return true;
+        for (uint32_t i = n->leaf_lo; i < n->leaf_hi; i++)
+            if (!gram_key_known(m->cells, f->list, gram_hash_end(t->hashes[i]))) return true;
+    }
+    return false;
+}
+
+static void step_literal(struct gram_machine *m, const struct gram_config *c, uint8_t byte)
+{
+    const struct gram_trie *t = &m->g->rules.tries[c->node];
+    uint32_t node = gram_trie_step(t, (uint32_t)c->s1, byte);
+
+    if (node == GRAM_TRIE_NONE) return;
+    if (c->hashed && !literal_is_new(m, t, node, c->stack)) return;
+    struct gram_config next = *c;
+    next.s1 = node;
+    if (t->nodes[node].n_edges) gram_emit(m, &next);
+    if (t->nodes[node].is_leaf)
+        gram_leave_item(m, &next, c->hashed ? t->hashes[t->nodes[node].leaf_lo] : 0, false);
+}
+
+static void step_words(struct gram_machine *m, const struct gram_config *c, uint8_t byte)
+{
+    const struct gram_trie *t = m->g->rules.nodes[c->node].trie;
+    uint32_t node = gram_trie_step(t, (uint32_t)c->s1, byte);
+
+    if (node == GRAM_TRIE_NONE) return;
+    struct gram_config next = *c;
+    next.s1 = node;
+    if (t->nodes[node].n_edges) gram_emit(m, &next);
+    if (t->nodes[node].is_leaf) gram_leave(m, c->stack, c->events);
+}
+
+/* ---- free strings -------------------------------------------------------------------------- */
+
+static void step_string(struct gram_machine *m, const struct gram_config *c, uint8_t byte)
+{
+    const struct gram_string *s = &m->g->rules.strings[c->node];
+    uint8_t to = m->g->vocab->lexer.next[GRAM_LEX_FREE][c->d][byte];
+    uint32_t length = (uint32_t)c->s1, escape = (uint32_t)(c->s1 >> 32);
+    struct gram_config next = *c;
+
+    if (to == GRAM_LEX_DEAD) return;
+    if (to == GRAM_LEX_QUOTE) {
+        if (length >= s->min) gram_leave_item(m, c, c->s2, length == s->max);
+        return;
+    }
+    if (c->d == GRAM_LEX_BODY) {
+        if (length == s->max) return;
+        /* Beyond the bounds the length need not be known. */
+        if (s->max != GRAM_INFINITE || length < s->min) length++;
+    }
+    if (c->hashed) next.s2 = gram_hash_free(c->s2, (uint8_t)c->d, to, byte, &escape);
+    next.d = to;
+    next.s1 = length | (uint64_t)escape << 32;
+    gram_emit(m, &next);
+}
+
+/* ---- automata ------------------------------------------------------------------------------ */
+
+static bool is_last_digit(uint32_t decoder)
+{
+    return decoder == GRAM_DEC_U000 || decoder == GRAM_DEC_U001;
+}
+
+static void step_dfa(struct gram_machine *m, const struct gram_config *c, uint8_t byte)
+{
+    const struct gram_dfa *d = m->g->rules.strings[c->node].dfa;
+    struct gram_dfa_place p = {(uint32_t)c->s1, c->d, (uint32_t)(c->s1 >> 32)};
+    struct gram_config next = *c;
+
+    switch (gram_dfa_take(d, &p, byte)) {
+    case GRAM_DFA_STEP_DEAD: return;
+    case GRAM_DFA_STEP_QUOTE:
+        gram_leave_item(m, c, c->s2, c->hashed && !gram_dfa_extends(d, p.q, p.n));
+        return;
+    default: break;
+    }
+    if (c->hashed) next.s2 = gram_hash_plain(c->s2, byte, is_last_digit(c->d));
+    next.d = (uint16_t)p.decoder;
+    next.s1 = p.q | (uint64_t)p.n << 32;
+    gram_emit(m, &next);
+}
+
+/* Expression leaves have no quote: they may end wherever the automaton accepts. */
+static void step_expression(struct gram_machine *m, const struct gram_config *c, uint8_t byte)
+{
+    const struct gram_dfa *d = m->g->rules.nodes[c->node].dfa;
+    struct gram_dfa_place p = {(uint32_t)c->s1, c->d, (uint32_t)(c->s1 >> 32)};
+    struct gram_config next = *c;
+
+    if (gram_dfa_take(d, &p, byte) != GRAM_DFA_STEP_ON) return;
+    next.d = (uint16_t)p.decoder;
+    next.s1 = p.q | (uint64_t)p.n << 32;
+    if (p.decoder || gram_dfa_extends(d, p.q, p.n)) gram_emit(m, &next);
+    if (!p.decoder && d->outcome[p.q] && p.n >= d->min) gram_leave(m, c->stack, c->events);
+}
+
+static void step_format(struct gram_machine *m, const struct gram_config *c, uint8_t byte)
+{
+    enum gram_format f = m->g->rules.strings[c->node].format;
+    struct gram_config next = *c;
+
+    if (byte == '"') {
+        if (gram_format_complete(f, c->s1)) gram_leave_item(m, c, c->s2, false);
+        return;
+    }
+    next.s1 = gram_format_step(f, c->s1, byte);
+    if (next.s1 == GRAM_FORMAT_DEAD) return;
+    if (c->hashed) next.s2 = gram_hash_byte(c->s2, byte);
+    gram_emit(m, &next);
+}
+
+/* ---- numbers ------------------------------------------------------------------------------- */
+
+static void step_number(struct gram_machine *m, const struct gram_config *c, uint8_t byte)
+{
+    const struct gram_number *n = &m->g->rules.numbers[c->node];
+    struct gram_config next = *c;
+    struct gram_num_state s;
+    uint64_t bits[2] = {c->s1, c->s2};
+
+    gram_number_unpack(n, &s, c->d, bits);
+    if (!gram_number_step(n, &s, byte)) return;
+    bits[1] = 0;
+    gram_number_pack(n, &s, &next.d, bits);
+    next.s1 = bits[0];
+    next.s2 = n->exact ? bits[1] : c->hashed ? gram_hash_byte(c->s2, byte) : 0;
+    bool extends = gram_number_extends(n, &s);
+    if (extends) gram_emit(m, &next);
+    if (gram_number_complete(n, &s)) {
+        uint64_t hash = !c->hashed ? 0 : n->exact ? gram_number_hash(&s) : next.s2;
+        gram_leave_item(m, &next, hash, !extends);
+    }
+}
+
+/* ---- beginning and going on ---------------------------------------------------------------- */
+
+static void begin_string(struct gram_machine *m, const struct gram_string *s, struct gram_config *c)
+{
+    c->s2 = c->hashed ? GRAM_HASH_SEED : 0;
+    switch (s->kind) {
+    case GRAM_STRING_FREE: c->kind = GRAM_IN_STRING; break;
+    case GRAM_STRING_FORMAT: c->kind = GRAM_IN_FORMAT; break;
+    default:
+        c->kind = GRAM_IN_DFA;
+        c->s1 = s->dfa->start;
+        break;
+    }
+    gram_emit(m, c);
+}
+
+static void begin_container(struct gram_machine *m, bool object, struct gram_config *c)
+{
+    const struct gram_rules *r = &m->g->rules;
+    uint32_t height = object ? r->objects[c->node].height : r->arrays[c->node].height;
+    uint32_t cells = object ? r->objects[c->node].cells : r->arrays[c->node].cells;
+    struct gram_frame f = {.kind = object ? GRAM_FRAME_OBJECT : GRAM_FRAME_ARRAY, .node = c->node};
+
+    if (!gram_fits(m, c->stack, height, cells)) return;
+    c->stack = gram_push(m, c->stack, &f);
+    c->kind = object ? GRAM_AT_OBJECT : GRAM_AT_ARRAY;
+    c->node = 0;
+    c->hashed = 0;
+    if (c->stack) gram_emit(m, c);
+}
+
+void gram_begin_branch(struct gram_machine *m, const struct gram_branch *branch,
+                       const struct gram_config *at, bool hashed, uint8_t byte)
+{
+    struct gram_config c = {
+        .node = branch->node, .stack = at->stack, .events = at->events, .hashed = hashed};
+    bool digit = (byte >= '0' && byte <= '9') || byte == '-';
+
+    switch (branch->kind) {
+    case GRAM_BRANCH_STRING:
+        if (byte == '"') begin_string(m, &m->g->rules.strings[c.node], &c);
+        break;
+    case GRAM_BRANCH_NUMBER:
+        c.kind = GRAM_IN_NUMBER;
+        c.s2 = hashed && !m->g->rules.numbers[c.node].exact ? GRAM_HASH_SEED : 0;
+        struct gram_num_state start = {.phase = 0};
+        uint64_t bits[2] = {0, 0};
+        gram_number_pack(&m->g->rules.numbers[c.node], &start, &c.d, bits);
+        c.s1 = bits[0];
+        if (digit) step_number(m, &c, byte);
+        break;
+    case GRAM_BRANCH_OBJECT:
+        if (byte == '{') begin_container(m, true, &c);
+        break;
+    case GRAM_BRANCH_ARRAY:
+        if (byte == '[') begin_container(m, false, &c);
+        break;
+    default:
+        c.kind = GRAM_IN_LITERAL;
+        step_literal(m, &c, byte);
+        break;
+    }
+}
+
+void gram_step_leaf(struct gram_machine *m, const struct gram_config *c, uint8_t byte)
+{
+    switch (c->kind) {
+    case GRAM_IN_LITERAL: step_literal(m, c, byte); break;
+    case GRAM_IN_STRING: step_string(m, c, byte); break;
+    case GRAM_IN_DFA: step_dfa(m, c, byte); break;
+    case GRAM_IN_FORMAT: step_format(m, c, byte); break;
+    case GRAM_IN_NUMBER: step_number(m, c, byte); break;
+    case GRAM_IN_LEAF: step_expression(m, c, byte); break;
+    default: step_words(m, c, byte); break;
+    }
+}

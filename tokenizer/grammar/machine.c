@@ -1,0 +1,497 @@
+/* SPDX-License-Identifier: MIT */
+/* Sets of configurations, punctuation, arrays, and expression nodes; see machine.h. */
+#include "tokenizer/grammar/machine.h"
+
+#include <assert.h>
+#include <string.h>
+
+#include "tokenizer/grammar/compiled.h"
+#include "tokenizer/grammar/lexer.h"
+
+void gram_set_init(struct gram_set *s, struct gram_config *storage, uint32_t cap)
+{
+    *s = (struct gram_set){.c = storage, .cap = cap};
+}
+
+/* ---- emitting ------------------------------------------------------------------------------ */
+
+/* All but the stack and the events are equal. */
+static bool same_place(const struct gram_config *x, const struct gram_config *y)
+{
+    return x->kind == y->kind && x->node == y->node && x->s1 == y->s1 && x->s2 == y->s2 &&
+           x->d == y->d && x->hashed == y->hashed;
+}
+
+/* Adds the stacks of c to those of an equal configuration, one by one. */
+static void join(struct gram_machine *m, struct gram_config *into, uint32_t stack)
+{
+    uint32_t frame;
+
+    while (gram_next_frame(m->cells, &stack, &frame)) {
+        uint32_t before = gram_stack_size(m->cells, into->stack);
+        uint32_t joined = gram_union_add(m->cells, frame, into->stack);
+        if (!joined) continue; /* no room: cells.full says so */
+        uint32_t more = gram_stack_size(m->cells, joined) - before;
+        if (m->out->stacks + more > GRAM_MAX_CONFIGS) {
+            m->out->overflow = true;
+            return;
+        }
+        m->out->stacks += more;
+        into->stack = joined;
+    }
+}
+
+void gram_emit(struct gram_machine *m, const struct gram_config *c)
+{
+    struct gram_set *out = m->out;
+
+    for (uint32_t i = 0; i < out->n; i++) {
+        if (!same_place(&out->c[i], c)) continue;
+        if (out->c[i].stack == c->stack) return;
+        if (out->c[i].stack && c->stack && out->c[i].events == c->events) {
+            join(m, &out->c[i], c->stack);
+            return;
+        }
+    }
+    uint32_t size = gram_stack_size(m->cells, c->stack);
+    if (out->stacks + size > GRAM_MAX_CONFIGS) {
+        out->overflow = true;
+        return;
+    }
+    if (out->n == out->cap) {
+        out->full = true;
+        return;
+    }
+    out->stacks += size;
+    out->c[out->n++] = *c;
+}
+
+/* ---- frames -------------------------------------------------------------------------------- */
+
+static const struct gram_frame bottom = {0};
+
+static const struct gram_frame *top_of(const struct gram_machine *m, uint32_t stack)
+{
+    if (!stack) return &bottom;
+    if (gram_is_union(m->cells, stack)) stack = m->cells->cell[stack].u.first;
+    return gram_frame_at(m->cells, stack);
+}
+
+/* Of a union the largest values count, so that every member has room. */
+static struct gram_frame measure(const struct gram_machine *m, uint32_t stack)
+{
+    struct gram_frame most = *top_of(m, stack);
+    uint32_t frame, rest = stack;
+
+    if (!stack || !gram_is_union(m->cells, stack)) return most;
+    while (gram_next_frame(m->cells, &rest, &frame)) {
+        const struct gram_frame *f = gram_frame_at(m->cells, frame);
+        if (f->depth > most.depth) most.depth = f->depth;
+        if (f->containers > most.containers) most.containers = f->containers;
+        if (f->weight > most.weight) most.weight = f->weight;
+    }
+    most.weight = (uint16_t)(most.weight + gram_stack_size(m->cells, stack));
+    return most;
+}
+
+/* The stack has room for so many frames more. */
+static bool has_room(const struct gram_machine *m, uint32_t stack, uint32_t frames)
+{
+    struct gram_frame top = measure(m, stack);
+    return top.depth + frames <= GRAM_MAX_FRAMES && top.weight + 2 * frames <= GRAM_LIVE_CELLS;
+}
+
+bool gram_fits(const struct gram_machine *m, uint32_t stack, uint32_t height, uint32_t cells)
+{
+    struct gram_frame top = measure(m, stack);
+    return top.containers + height <= GRAM_MAX_CONTAINERS &&
+           top.depth + height <= GRAM_MAX_FRAMES && top.weight + cells <= GRAM_LIVE_CELLS;
+}
+
+uint32_t gram_push(struct gram_machine *m, uint32_t stack, const struct gram_frame *frame)
+{
+    struct gram_frame f = *frame, below = measure(m, stack);
+
+    f.parent = stack;
+    f.depth = (uint16_t)(below.depth + 1);
+    f.containers = (uint8_t)(below.containers + (f.kind <= GRAM_FRAME_ARRAY));
+    f.weight = (uint16_t)(below.weight + 2);
+    return gram_frame_add(m->cells, &f);
+}
+
+uint32_t gram_replace(struct gram_machine *m, const struct gram_frame *like, uint32_t pos,
+                      uint32_t count, uint32_t list)
+{
+    struct gram_frame f = *like;
+    f.weight =
+        (uint16_t)(f.weight - gram_key_count(m->cells, f.list) + gram_key_count(m->cells, list));
+    f.pos = pos;
+    f.count = count;
+    f.list = list;
+    return gram_frame_add(m->cells, &f);
+}
+
+/* ---- expression nodes ---------------------------------------------------------------------- */
+
+/* Entered before in this step; only for nodes that may be empty, where that could go on forever. */
+static bool seen(struct gram_machine *m, uint32_t node, uint32_t stack)
+{
+    uint64_t pair = node | (uint64_t)stack << 32;
+    for (uint32_t i = 0; i < m->n_visited; i++)
+        if (m->visited[i] == pair) return true;
+    if (m->n_visited == GRAM_VISITED) {
+        m->out->overflow = true;
+        return true;
+    }
+    m->visited[m->n_visited++] = pair;
+    return false;
+}
+
+static void emit_leaf(struct gram_machine *m, uint32_t node, uint32_t stack, uint32_t events)
+{
+    const struct gram_node *n = &m->g->rules.nodes[node];
+    struct gram_config c = {.node = node, .stack = stack, .events = events};
+
+    if (n->kind == GRAM_NODE_VALUE) {
+        c.kind = GRAM_AT_VALUE;
+        c.node = n->ref;
+        c.d = m->g->spaces.n; /* no white space before the answer; see gram_space_step */
+        const struct gram_value *v = &m->g->rules.values[n->ref];
+        if (!gram_fits(m, stack, v->height, v->cells)) return;
+    } else if (n->kind == GRAM_NODE_LITERALS) {
+        c.kind = GRAM_IN_WORDS;
+        if (n->nullable) gram_leave(m, stack, events);
+        if (n->trie->nodes[0].n_edges == 0) return;
+    } else {
+        c.kind = GRAM_IN_LEAF;
+        c.s1 = n->dfa->start;
+        if (n->nullable) gram_leave(m, stack, events);
+        if (!gram_dfa_extends(n->dfa, n->dfa->start, 0)) return;
+    }
+    gram_emit(m, &c);
+}
+
+/* Another round of a repetition whose frame counts those that were begun. */
+static void enter_round(struct gram_machine *m, uint32_t node, uint32_t parent, uint32_t count,
+                        uint32_t events)
+{
+    const struct gram_node *n = &m->g->rules.nodes[node];
+    bool forever = n->max == GRAM_INFINITE && count >= n->min;
+    struct gram_frame f = {.kind = GRAM_FRAME_REP, .node = node, .count = count + !forever};
+
+    if (count >= n->max) return;
+    if (!has_room(m, parent, m->g->rules.nodes[n->kids[0]].height + 1u)) return;
+    uint32_t frame = gram_push(m, parent, &f);
+    if (frame) gram_enter(m, n->kids[0], frame, events);
+}
+
+static void enter_rep(struct gram_machine *m, uint32_t node, uint32_t stack, uint32_t events)
+{
+    const struct gram_node *n = &m->g->rules.nodes[node];
+    if (n->min == 0 || n->nullable) gram_leave(m, stack, events);
+    enter_round(m, node, stack, 0, events);
+}
+
+/* The kid at `pos` of a sequence; the last one needs no frame. */
+static void enter_kid(struct gram_machine *m, uint32_t node, uint32_t pos, uint32_t stack,
+                      uint32_t events)
+{
+    const struct gram_node *n = &m->g->rules.nodes[node];
+    struct gram_frame f = {.kind = GRAM_FRAME_SEQ, .node = node, .pos = pos + 1};
+
+    if (pos + 1 < n->n) stack = gram_push(m, stack, &f);
+    if (stack || pos + 1 == n->n) gram_enter(m, n->kids[pos], stack, events);
+}
+
+static uint32_t add_event(struct gram_machine *m, uint32_t number, bool begin, uint32_t events)
+{
+    return gram_event_add(m->cells, number * 2 + begin, m->offset, events);
+}
+
+static void enter_capture(struct gram_machine *m, uint32_t node, uint32_t stack, uint32_t events)
+{
+    const struct gram_node *n = &m->g->rules.nodes[node];
+    struct gram_frame f = {.kind = GRAM_FRAME_CAPTURE, .node = node};
+
+    stack = gram_push(m, stack, &f);
+    if (stack) gram_enter(m, n->kids[0], stack, add_event(m, n->ref, true, events));
+}
+
+void gram_enter(struct gram_machine *m, uint32_t node, uint32_t stack, uint32_t events)
+{
+    const struct gram_node *n = &m->g->rules.nodes[node];
+
+    if (n->height == GRAM_NEVER || !has_room(m, stack, n->height)) return;
+    if (n->nullable && seen(m, node, stack)) return;
+    switch (n->kind) {
+    case GRAM_NODE_EMPTY: gram_leave(m, stack, events); break;
+    case GRAM_NODE_SEQ: enter_kid(m, node, 0, stack, events); break;
+    case GRAM_NODE_ALT:
+        for (uint32_t i = 0; i < n->n; i++)
+            gram_enter(m, n->kids[i], stack, events);
+        break;
+    case GRAM_NODE_REP: enter_rep(m, node, stack, events); break;
+    case GRAM_NODE_CAPTURE: enter_capture(m, node, stack, events); break;
+    default: emit_leaf(m, node, stack, events); break;
+    }
+}
+
+/* A round of a repetition is over. One that was empty is not followed by another. */
+static void leave_round(struct gram_machine *m, uint32_t frame, uint32_t events)
+{
+    const struct gram_frame f = *gram_frame_at(m->cells, frame);
+    const struct gram_node *n = &m->g->rules.nodes[f.node];
+    bool nullable = m->g->rules.nodes[n->kids[0]].nullable;
+
+    if (nullable && frame >= m->closure_top) return;
+    if (f.count >= n->min || nullable) gram_leave(m, f.parent, events);
+    enter_round(m, f.node, f.parent, f.count, events);
+}
+
+void gram_leave_frame(struct gram_machine *m, uint32_t frame, uint32_t events)
+{
+    const struct gram_frame f = *gram_frame_at(m->cells, frame);
+    struct gram_config c = {.stack = frame, .events = events};
+
+    switch (f.kind) {
+    case GRAM_FRAME_OBJECT:
+    case GRAM_FRAME_ARRAY:
+        c.kind = GRAM_AT_NEXT;
+        gram_emit(m, &c);
+        break;
+    case GRAM_FRAME_SEQ: enter_kid(m, f.node, f.pos, f.parent, events); break;
+    case GRAM_FRAME_REP: leave_round(m, frame, events); break;
+    default:
+        events = add_event(m, m->g->rules.nodes[f.node].ref, false, events);
+        gram_leave(m, f.parent, events);
+        break;
+    }
+}
+
+void gram_leave(struct gram_machine *m, uint32_t stack, uint32_t events)
+{
+    uint32_t frame;
+
+    if (!stack) {
+        gram_emit(m, &(struct gram_config){.kind = GRAM_AT_END, .events = events});
+        return;
+    }
+    while (gram_next_frame(m->cells, &stack, &frame))
+        gram_leave_frame(m, frame, events);
+}
+
+void gram_leave_item(struct gram_machine *m, const struct gram_config *c, uint64_t hash,
+                     bool last_chance)
+{
+    uint32_t stack = c->stack, frame;
+
+    if (!c->hashed) {
+        gram_leave(m, stack, c->events);
+        return;
+    }
+    hash = gram_hash_end(hash);
+    while (gram_next_frame(m->cells, &stack, &frame)) {
+        const struct gram_frame f = *gram_frame_at(m->cells, frame);
+        bool unique = f.kind == GRAM_FRAME_ARRAY && m->g->rules.arrays[f.node].unique;
+        bool known = unique && gram_key_known(m->cells, f.list, hash);
+        if (known && !last_chance) continue;
+        if (unique && !known) {
+            uint32_t list = gram_key_add(m->cells, hash, f.list);
+            frame = list ? gram_replace(m, &f, f.pos, f.count, list) : 0;
+        }
+        if (frame) gram_leave_frame(m, frame, c->events);
+    }
+}
+
+/* ---- white space --------------------------------------------------------------------------- */
+
+uint16_t gram_space_step(const struct gram *g, uint16_t state, uint8_t byte)
+{
+    static const char spaces[] = " \n\t\r";
+    const char *p = byte ? strchr(spaces, byte) : NULL;
+
+    if (!p || state >= g->spaces.n) return GRAM_NO_SPACE;
+    return g->spaces.next[state][p - spaces];
+}
+
+/* Behind the last state is the one where there is no white space at all. */
+bool gram_space_ends(const struct gram *g, uint16_t state)
+{
+    return state >= g->spaces.n || g->spaces.ends[state];
+}
+
+/* ---- arrays -------------------------------------------------------------------------------- */
+
+static uint32_t item_value(const struct gram_array *a, uint32_t i)
+{
+    return i < a->n_prefix ? a->prefix[i] : a->rest;
+}
+
+/* One more item may begin in an array of which `count` items were begun. */
+static bool has_item(const struct gram_machine *m, uint32_t frame)
+{
+    const struct gram_frame *f = gram_frame_at(m->cells, frame);
+    const struct gram_array *a = &m->g->rules.arrays[f->node];
+    uint32_t value = f->count < a->max ? item_value(a, f->count) : GRAM_NONE;
+
+    if (value == GRAM_NONE) return false;
+    const struct gram_value *v = &m->g->rules.values[value];
+    if (a->unique && gram_key_count(m->cells, f->list) >= GRAM_MAX_REMEMBERED) return false;
+    return gram_fits(m, frame, v->height, v->cells + a->unique);
+}
+
+/* The array's frame with one more item begun, and that item's place. */
+static void begin_item(struct gram_machine *m, const struct gram_config *c, uint32_t frame,
+                       struct gram_config *ret)
+{
+    const struct gram_frame f = *gram_frame_at(m->cells, frame);
+    const struct gram_array *a = &m->g->rules.arrays[f.node];
+    uint32_t count = f.count + 1;
+
+    /* Once the items are alike, more of them need not be counted. */
+    if (count > a->n_prefix && count > a->min && a->max == GRAM_INFINITE)
+        count = (a->min > a->n_prefix ? a->min : a->n_prefix) + 1;
+    *ret = (struct gram_config){.kind = GRAM_AT_VALUE, .events = c->events};
+    ret->node = item_value(a, f.count);
+    ret->stack = gram_replace(m, &f, 0, count, f.list);
+}
+
+static bool can_close(const struct gram_machine *m, uint32_t frame)
+{
+    const struct gram_frame *f = gram_frame_at(m->cells, frame);
+    if (f->kind == GRAM_FRAME_OBJECT) return gram_object_can_close(m, frame);
+    return f->count >= m->g->rules.arrays[f->node].min;
+}
+
+static void close(struct gram_machine *m, const struct gram_config *c, uint8_t byte)
+{
+    uint32_t stack = c->stack, frame;
+    uint8_t kind = byte == '}' ? GRAM_FRAME_OBJECT : GRAM_FRAME_ARRAY;
+
+    while (gram_next_frame(m->cells, &stack, &frame)) {
+        const struct gram_frame *f = gram_frame_at(m->cells, frame);
+        if (f->kind == kind && can_close(m, frame)) gram_leave(m, f->parent, c->events);
+    }
+}
+
+/* Behind '[': an item or the end. */
+static void step_array(struct gram_machine *m, const struct gram_config *c, uint8_t byte)
+{
+    uint32_t stack = c->stack, frame;
+    struct gram_config item;
+
+    if (byte == ']') {
+        close(m, c, byte);
+        return;
+    }
+    while (gram_next_frame(m->cells, &stack, &frame)) {
+        if (!has_item(m, frame)) continue;
+        begin_item(m, c, frame, &item);
+        if (item.stack) gram_begin_value(m, &item, byte);
+    }
+}
+
+/* Behind a value in a container: a comma or the end. */
+static void step_next(struct gram_machine *m, const struct gram_config *c, uint8_t byte)
+{
+    uint32_t stack = c->stack, frame;
+
+    if (byte == '}' || byte == ']') close(m, c, byte);
+    if (byte != ',') return;
+    while (gram_next_frame(m->cells, &stack, &frame)) {
+        struct gram_config next = {.kind = GRAM_AT_KEY, .stack = frame, .events = c->events};
+        if (gram_frame_at(m->cells, frame)->kind == GRAM_FRAME_OBJECT) {
+            if (gram_object_has_key(m, frame)) gram_emit(m, &next);
+        } else if (has_item(m, frame)) {
+            begin_item(m, c, frame, &next);
+            if (next.stack) gram_emit(m, &next);
+        }
+    }
+}
+
+/* ---- values -------------------------------------------------------------------------------- */
+
+/* Some array on top of the stack wants its items to be unique. */
+static bool wants_hash(const struct gram_machine *m, uint32_t stack)
+{
+    uint32_t frame;
+    while (stack && gram_next_frame(m->cells, &stack, &frame)) {
+        const struct gram_frame *f = gram_frame_at(m->cells, frame);
+        if (f->kind == GRAM_FRAME_ARRAY && m->g->rules.arrays[f->node].unique) return true;
+    }
+    return false;
+}
+
+void gram_begin_value(struct gram_machine *m, const struct gram_config *c, uint8_t byte)
+{
+    const struct gram_value *v = &m->g->rules.values[c->node];
+
+    if (byte >= 128 || !(v->first[byte / 64] >> byte % 64 & 1)) return;
+    bool hashed = wants_hash(m, c->stack);
+    for (uint32_t i = 0; i < v->n_branches; i++)
+        gram_begin_branch(m, &v->branches[i], c, hashed, byte);
+}
+
+/* ---- one byte ------------------------------------------------------------------------------ */
+
+/* White space at a place where it may be; true if the byte was some. */
+static bool step_space(struct gram_machine *m, const struct gram_config *c, uint8_t byte)
+{
+    uint16_t next = gram_space_step(m->g, c->d, byte);
+    if (next == GRAM_NO_SPACE) return false;
+    struct gram_config moved = *c;
+    moved.d = next;
+    gram_emit(m, &moved);
+    return true;
+}
+
+static void step_colon(struct gram_machine *m, const struct gram_config *c, uint8_t byte)
+{
+    if (byte != ':') return;
+    struct gram_config next = *c;
+    next.kind = GRAM_AT_VALUE;
+    next.d = 0;
+    gram_emit(m, &next);
+}
+
+static void step_between(struct gram_machine *m, const struct gram_config *c, uint8_t byte)
+{
+    if (step_space(m, c, byte) || !gram_space_ends(m->g, c->d)) return;
+    switch (c->kind) {
+    case GRAM_AT_VALUE: gram_begin_value(m, c, byte); break;
+    case GRAM_AT_OBJECT:
+        if (byte == '}')
+            close(m, c, byte);
+        else
+            gram_step_object(m, c, byte);
+        break;
+    case GRAM_AT_KEY: gram_step_object(m, c, byte); break;
+    case GRAM_AT_COLON: step_colon(m, c, byte); break;
+    case GRAM_AT_ARRAY: step_array(m, c, byte); break;
+    default: step_next(m, c, byte); break;
+    }
+}
+
+void gram_step(struct gram_machine *m, const struct gram_config *c, uint8_t byte)
+{
+    m->closure_top = m->cells->top;
+    m->n_visited = 0;
+    switch (c->kind) {
+    case GRAM_AT_END: break;
+    case GRAM_IN_KEY: gram_step_key(m, c, byte); break;
+    case GRAM_IN_FREE_KEY: gram_step_free_key(m, c, byte); break;
+    default:
+        if (c->kind <= GRAM_AT_NEXT)
+            step_between(m, c, byte);
+        else
+            gram_step_leaf(m, c, byte);
+        break;
+    }
+}
+
+void gram_machine_start(struct gram_machine *m)
+{
+    m->closure_top = m->cells->top;
+    m->n_visited = 0;
+    gram_enter(m, m->g->rules.root, 0, 0);
+}

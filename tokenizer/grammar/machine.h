@@ -1,0 +1,147 @@
+/* SPDX-License-Identifier: MIT */
+/*
+ * The machine: configurations, and what a byte does to one.
+ *
+ * A configuration is a leaf (a string, a number, punctuation, white space...), where it stands in
+ * it, and a stack of what is open around it. Its kind says what the two numbers s1, s2 and d mean.
+ * Configurations that differ only in their stacks are one configuration with a union of stacks, so
+ * a hundred alternatives inside equal strings cost as much as one.
+ *
+ * A step takes one configuration and a byte and emits what follows into the set `out`. Everything
+ * emitted can be completed.
+ */
+#ifndef HEARTH_GRAMMAR_MACHINE_H
+#define HEARTH_GRAMMAR_MACHINE_H
+
+#include <stdbool.h>
+#include <stdint.h>
+
+#include "tokenizer/grammar/cells.h"
+#include "tokenizer/grammar/rules.h"
+
+struct gram;
+
+enum gram_config_kind {
+    GRAM_AT_END,      /* the answer is complete */
+    GRAM_AT_VALUE,    /* before a JSON value; node: value rule; d: white space */
+    GRAM_AT_OBJECT,   /* behind '{'; d: white space */
+    GRAM_AT_KEY,      /* behind ',' in an object; d: white space */
+    GRAM_AT_COLON,    /* behind a key; node: value rule; d: white space */
+    GRAM_AT_ARRAY,    /* behind '['; d: white space */
+    GRAM_AT_NEXT,     /* behind a value in a container; d: white space */
+    GRAM_IN_LITERAL,  /* node: trie; s1: its node */
+    GRAM_IN_STRING,   /* free; node: string; d: lexer; s1: length | escape << 32; s2: hash */
+    GRAM_IN_DFA,      /* node: string; d: decoder; s1: state | length << 32; s2: hash */
+    GRAM_IN_FORMAT,   /* node: string; d: -; s1: state of the format; s2: hash */
+    GRAM_IN_NUMBER,   /* node: number; d, s1, s2: gram_number_pack; s2 is the hash if not exact */
+    GRAM_IN_KEY,      /* node: object; d: lexer or decoder; s1: automaton | trie << 32; s2: hash */
+    GRAM_IN_FREE_KEY, /* a key that is not declared, any characters; d: lexer; s2: hash */
+    GRAM_IN_LEAF,     /* node: expression leaf; d: decoder; s1: state | length << 32 */
+    GRAM_IN_WORDS,    /* node: expression literals; s1: trie node */
+};
+
+struct gram_config {
+    uint8_t kind;
+    uint8_t hashed; /* an item of an array of unique items: s2 is the hash of it so far */
+    uint16_t d;
+    uint32_t node;
+    uint32_t stack; /* frame or union; 0: the bottom */
+    uint32_t events;
+    uint64_t s1, s2;
+};
+
+_Static_assert(sizeof(struct gram_config) == 32, "sets are sized by it");
+
+/* Configurations in storage of the owner. */
+struct gram_set {
+    struct gram_config *c;
+    uint32_t n, cap;
+    uint32_t stacks; /* unions counted by their members */
+    bool overflow;   /* alternatives were dropped: more than GRAM_MAX_CONFIGS stacks */
+    bool full;       /* the storage was too small; the set is not usable */
+};
+
+enum { GRAM_VISITED = 128 };
+
+struct gram_machine {
+    const struct gram *g;
+    struct gram_cells *cells;
+    struct gram_set *out;
+    uint32_t offset;      /* bytes of the answer before the byte that is taken */
+    uint32_t closure_top; /* cells that were there when the step began */
+    uint32_t n_visited;
+    uint64_t visited[GRAM_VISITED]; /* expression node | stack << 32, entered in this step */
+};
+
+void gram_set_init(struct gram_set *s, struct gram_config *storage, uint32_t cap);
+
+/* Emits the configurations at the beginning of an answer. */
+void gram_machine_start(struct gram_machine *m);
+
+/* Emits what follows configuration c at a byte. */
+void gram_step(struct gram_machine *m, const struct gram_config *c, uint8_t byte);
+
+/* The bytes that gram_step may do something with: a superset, a bit each. */
+void gram_config_bytes(const struct gram *g, const struct gram_config *c, uint64_t bytes[4]);
+
+/* ---- between the files of the machine ------------------------------------------------------ */
+
+/* Adds a configuration to the set, or its stack to an equal one. */
+void gram_emit(struct gram_machine *m, const struct gram_config *c);
+
+/* Goes on behind a leaf: everything that can come next on this stack. */
+void gram_leave(struct gram_machine *m, uint32_t stack, uint32_t events);
+
+/* The same behind an item whose hash is known; drops stacks whose array has such an item. */
+void gram_leave_item(struct gram_machine *m, const struct gram_config *c, uint64_t hash,
+                     bool last_chance);
+
+/* Enters an expression node. */
+void gram_enter(struct gram_machine *m, uint32_t node, uint32_t stack, uint32_t events);
+void gram_leave_frame(struct gram_machine *m, uint32_t frame, uint32_t events);
+
+/* A value's first byte. */
+void gram_begin_value(struct gram_machine *m, const struct gram_config *c, uint8_t byte);
+
+/* A frame on top of a stack; 0 if there is no room. */
+uint32_t gram_push(struct gram_machine *m, uint32_t stack, const struct gram_frame *frame);
+
+/* A frame like this one with other fields; its weight follows from its list. */
+uint32_t gram_replace(struct gram_machine *m, const struct gram_frame *like, uint32_t pos,
+                      uint32_t count, uint32_t list);
+
+/* The stack has room for what a rule needs at least. */
+bool gram_fits(const struct gram_machine *m, uint32_t stack, uint32_t height, uint32_t cells);
+
+/* The next state of white space, or GRAM_NO_SPACE. */
+#define GRAM_NO_SPACE 0xFFFF
+uint16_t gram_space_step(const struct gram *g, uint16_t state, uint8_t byte);
+bool gram_space_ends(const struct gram *g, uint16_t state);
+
+/* The members of a stack: for (uint32_t f, s = stack; gram_next_frame(cells, &s, &f);) */
+static inline bool gram_next_frame(const struct gram_cells *c, uint32_t *stack, uint32_t *frame)
+{
+    if (*stack == GRAM_NONE) return false;
+    if (gram_is_union(c, *stack)) {
+        *frame = c->cell[*stack].u.first;
+        *stack = c->cell[*stack].u.rest;
+    } else {
+        *frame = *stack;
+        *stack = GRAM_NONE;
+    }
+    return true;
+}
+
+/* Objects and their keys, object.c. */
+void gram_step_object(struct gram_machine *m, const struct gram_config *c, uint8_t byte);
+void gram_step_key(struct gram_machine *m, const struct gram_config *c, uint8_t byte);
+void gram_step_free_key(struct gram_machine *m, const struct gram_config *c, uint8_t byte);
+bool gram_object_can_close(const struct gram_machine *m, uint32_t frame);
+bool gram_object_has_key(const struct gram_machine *m, uint32_t frame);
+
+/* Leaves, leaf.c. */
+void gram_step_leaf(struct gram_machine *m, const struct gram_config *c, uint8_t byte);
+void gram_begin_branch(struct gram_machine *m, const struct gram_branch *branch,
+                       const struct gram_config *at, bool hashed, uint8_t byte);
+
+#endif

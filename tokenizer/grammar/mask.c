@@ -1,0 +1,524 @@
+/* SPDX-License-Identifier: MIT */
+/*
+ * Masks: which tokens a set of configurations allows.
+ *
+ * In general the trie of the vocabulary is walked: a node's set is what its byte makes of the set
+ * above it, and a subtree whose set is empty is skipped. Sets and cells are kept like a stack, by
+ * depth. Inside strings nearly all tokens are allowed, and a walk would see all of them; there the
+ * tokens that stay inside come from a bitset of the vocabulary or of the automaton's state, and
+ * only the few that close the string ("exits") are looked at one by one, with a walk over what they
+ * have behind the quote.
+ */
+#include <string.h>
+
+#include "tokenizer/grammar/compiled.h"
+#include "tokenizer/grammar/state.h"
+#include "tokenizer/grammar/vocab.h"
+
+enum { FEW_NODES = 6 };
+
+struct walk {
+    struct gram_state *s;
+    const struct gram_vocab *v;
+    uint64_t *bits;
+    bool overflow; /* alternatives were dropped somewhere, or would be in one walk for all */
+    uint32_t peak; /* the most stacks that a set of this walk had */
+    /* by depth below the root of the walk: its set in the pool, and the cells with it */
+    uint16_t begin[GRAM_MAX_TOKEN_BYTES + 2], n[GRAM_MAX_TOKEN_BYTES + 2];
+    uint16_t stacks[GRAM_MAX_TOKEN_BYTES + 2], top[GRAM_MAX_TOKEN_BYTES + 2];
+};
+
+/* The pool's last sets are for tokens that are tried one by one. */
+enum { WALK_POOL = GRAM_POOL - 2 * GRAM_MAX_CONFIGS };
+
+/* The cache is the one part of a grammar that answers change. */
+static struct gram_cache *cache_of(const struct walk *w)
+{
+    return (struct gram_cache *)&w->s->g->cache;
+}
+
+static struct gram_set set_at(const struct walk *w, uint32_t depth)
+{
+    return (struct gram_set){.c = w->s->pool + w->begin[depth],
+                             .n = w->n[depth],
+                             .cap = w->n[depth],
+                             .stacks = w->stacks[depth]};
+}
+
+/* Puts a set at depth 0, as copies. */
+static void plant(struct walk *w, const struct gram_config *c, uint32_t n)
+{
+    memmove(w->s->pool, c, n * sizeof(*c));
+    w->begin[0] = 0;
+    w->n[0] = (uint16_t)n;
+    w->stacks[0] = 0;
+    w->top[0] = (uint16_t)w->s->cells.top;
+}
+
+/* ---- tokens one by one, where the stack of sets is too small ------------------------------- */
+
+static bool try_token(struct walk *w, uint32_t depth, uint32_t n_before, int32_t id)
+{
+    struct gram_set two[2], above = set_at(w, depth), *from = &above;
+    size_t n;
+    const char *text = gram_vocab_text(w->v, id, &n);
+
+    gram_set_init(&two[0], w->s->pool + WALK_POOL, GRAM_MAX_CONFIGS);
+    gram_set_init(&two[1], w->s->pool + WALK_POOL + GRAM_MAX_CONFIGS, GRAM_MAX_CONFIGS);
+    gram_cells_pop(&w->s->cells, w->top[depth]);
+    for (size_t i = n_before; i < n && from->n > 0; i++) {
+        struct gram_set *to = from == &two[0] ? &two[1] : &two[0];
+        to->n = to->stacks = 0;
+        gram_step_set(&w->s->m, from, to, (uint8_t)text[i]);
+        w->overflow |= to->overflow;
+        if (w->s->cells.full) return false;
+        from = to;
+    }
+    return from->n > 0;
+}
+
+static void try_tokens(struct walk *w, uint32_t depth, uint32_t node)
+{
+    uint32_t n_before = w->v->nodes[node].depth - 1u;
+    for (uint32_t i = node; i < w->v->nodes[node].skip; i++) {
+        if (w->v->nodes[i].id < 0 || !try_token(w, depth, n_before, w->v->nodes[i].id)) continue;
+        gram_set_token(w->v, &w->v->nodes[i], w->bits);
+    }
+}
+
+/* ---- the walk ------------------------------------------------------------------------------ */
+
+/* The set of a node, at `depth`, from the one above. False: it could not be held. */
+static bool descend(struct walk *w, uint32_t depth, uint8_t byte)
+{
+    struct gram_set above = set_at(w, depth - 1), to;
+    uint32_t begin = w->begin[depth - 1] + (uint32_t)w->n[depth - 1];
+
+    gram_set_init(&to, w->s->pool + begin, WALK_POOL - begin);
+    gram_step_set(&w->s->m, &above, &to, byte);
+    w->begin[depth] = (uint16_t)begin;
+    w->n[depth] = (uint16_t)to.n;
+    w->stacks[depth] = (uint16_t)to.stacks;
+    w->top[depth] = (uint16_t)w->s->cells.top;
+    w->overflow |= to.overflow;
+    if (to.stacks > w->peak) w->peak = to.stacks;
+    return !to.full && !w->s->cells.full;
+}
+
+/* All nodes first..end-1, which lie below a node of depth `base` whose set is at depth 0. */
+static void walk_nodes(struct walk *w, uint32_t first, uint32_t end, uint32_t base)
+{
+    for (uint32_t i = first; i < end;) {
+        const struct gram_tok_node *node = &w->v->nodes[i];
+        uint32_t depth = node->depth - base;
+        gram_cells_pop(&w->s->cells, w->top[depth - 1]);
+        if (!descend(w, depth, node->byte)) {
+            try_tokens(w, depth - 1, i);
+            i = node->skip;
+            continue;
+        }
+        if (w->n[depth] == 0) {
+            i = node->skip;
+            continue;
+        }
+        if (node->id >= 0) gram_set_token(w->v, node, w->bits);
+        i++;
+    }
+    gram_cells_pop(&w->s->cells, w->top[0]);
+}
+
+/* The bytes that the set at depth 0 may take. */
+static void first_bytes(const struct walk *w, uint64_t bytes[4])
+{
+    memset(bytes, 0, 4 * sizeof(*bytes));
+    for (uint32_t i = 0; i < w->n[0]; i++)
+        gram_config_bytes(w->s->g, &w->s->pool[i], bytes);
+}
+
+/* What the set at depth 0 allows below a node. */
+static void walk_below(struct walk *w, uint32_t node)
+{
+    uint64_t bytes[4];
+    uint32_t base = w->v->nodes[node].depth, end = w->v->nodes[node].skip;
+
+    if (end - node <= FEW_NODES) {
+        walk_nodes(w, node + 1, end, base);
+        return;
+    }
+    first_bytes(w, bytes);
+    for (uint32_t i = node + 1; i < end; i = w->v->nodes[i].skip) {
+        uint8_t byte = w->v->nodes[i].byte;
+        if (bytes[byte / 64] >> byte % 64 & 1) walk_nodes(w, i, w->v->nodes[i].skip, base);
+    }
+}
+
+/* The same for the whole vocabulary. */
+static void walk_all(struct walk *w)
+{
+    uint64_t bytes[4];
+
+    first_bytes(w, bytes);
+    for (uint32_t word = 0; word < 4; word++) {
+        for (uint64_t left = bytes[word]; left; left &= left - 1) {
+            uint32_t node = w->v->root_child[word * 64 + (uint32_t)__builtin_ctzll(left)];
+            if (node) walk_nodes(w, node, w->v->nodes[node].skip, 0);
+        }
+    }
+}
+
+/* ---- exits --------------------------------------------------------------------------------- */
+
+/* One exit: the set behind it is at depth 0; n is 0 if there is none. */
+static void take_exit(struct walk *w, const struct gram_exit *e)
+{
+    const struct gram_tok_node *node = &w->v->nodes[e->node];
+    if (!w->n[0]) return;
+    if (node->id >= 0) gram_set_token(w->v, node, w->bits);
+    if (node->skip > e->node + 1) walk_below(w, e->node);
+}
+
+static void note_planted(struct walk *w, const struct gram_set *to)
+{
+    w->overflow |= to->overflow || to->full || w->s->cells.full;
+    if (to->stacks > w->peak) w->peak = to->stacks;
+    w->begin[0] = 0;
+    w->n[0] = (uint16_t)to->n;
+    w->top[0] = (uint16_t)w->s->cells.top;
+}
+
+/* Makes depth 0 what a quote makes of c. */
+static void plant_behind_quote(struct walk *w, const struct gram_config *c)
+{
+    struct gram_set to, from = {.c = w->s->pool + WALK_POOL, .n = 1, .cap = 1};
+
+    from.c[0] = *c;
+    gram_set_init(&to, w->s->pool, GRAM_MAX_CONFIGS);
+    gram_step_set(&w->s->m, &from, &to, '"');
+    note_planted(w, &to);
+}
+
+/* Makes depth 0 what follows the end of a leaf. */
+static void plant_behind_leaf(struct walk *w, const struct gram_config *c)
+{
+    struct gram_machine *m = &w->s->m;
+    struct gram_set to;
+
+    gram_set_init(&to, w->s->pool, GRAM_MAX_CONFIGS);
+    m->out = &to;
+    m->closure_top = w->s->cells.top;
+    m->n_visited = 0;
+    gram_leave(m, c->stack, c->events);
+    gram_settle(&w->s->cells, &to);
+    note_planted(w, &to);
+}
+
+/* Bytes of the exit before the quote, from c; false if they cannot come. */
+static bool step_prefix(struct walk *w, const struct gram_config *c, const struct gram_exit *e,
+                        struct gram_config *ret)
+{
+    struct gram_set to, from = {.n = 1, .cap = 1};
+    struct gram_config one = *c;
+    const char *text = w->v->text + e->text;
+
+    from.c = &one;
+    for (uint32_t i = 0; i + 1 < e->n_bytes; i++) {
+        gram_set_init(&to, w->s->pool, GRAM_MAX_CONFIGS);
+        gram_step_set(&w->s->m, &from, &to, (uint8_t)text[i]);
+        if (to.n != 1) return false;
+        one = to.c[0];
+    }
+    *ret = one;
+    return true;
+}
+
+/* Every exit by itself, byte by byte. */
+static void walk_exits(struct walk *w, const struct gram_config *c, enum gram_dialect dialect)
+{
+    uint32_t top = w->s->cells.top;
+
+    for (uint32_t i = 0; i < w->v->n_exits[dialect]; i++) {
+        const struct gram_exit *e = &w->v->exits[dialect][i];
+        struct gram_config at;
+        if (step_prefix(w, c, e, &at)) {
+            plant_behind_quote(w, &at);
+            take_exit(w, e);
+        }
+        gram_cells_pop(&w->s->cells, top);
+    }
+}
+
+/* ---- free strings -------------------------------------------------------------------------- */
+
+static void add_bits(struct walk *w, const uint64_t *set)
+{
+    for (size_t i = 0; i < w->v->n_words; i++)
+        w->bits[i] |= set[i];
+}
+
+/* Tokens inside a free string with at most n characters. */
+static void add_at_most(struct walk *w, uint32_t n)
+{
+    const struct gram_vocab *v = w->v;
+
+    if (n >= v->max_chars) {
+        add_bits(w, v->inside[GRAM_LEX_FREE]);
+        return;
+    }
+    uint32_t known = n < GRAM_CHAR_SETS ? n : GRAM_CHAR_SETS;
+    if (known) add_bits(w, v->at_most[known]);
+    for (uint32_t i = v->first_with[known + 1]; i < v->first_with[n + 1]; i++)
+        gram_set_bit(w->bits, v->by_chars[i]);
+}
+
+static void mask_string(struct walk *w, const struct gram_config *c)
+{
+    const struct gram_string *s = &w->s->g->rules.strings[c->node];
+    uint32_t length = (uint32_t)c->s1, top = w->s->cells.top;
+
+    add_at_most(w, s->max == GRAM_INFINITE ? UINT32_MAX - 1 : s->max - length);
+    if (c->hashed) {
+        walk_exits(w, c, GRAM_LEX_FREE);
+        return;
+    }
+    /* The same follows every quote, whatever came before it; only the length decides. */
+    struct gram_config closing = *c;
+    closing.s1 = s->min;
+    plant_behind_quote(w, &closing);
+    for (uint32_t i = 0; i < w->v->n_exits[GRAM_LEX_FREE]; i++) {
+        const struct gram_exit *e = &w->v->exits[GRAM_LEX_FREE][i];
+        uint64_t n = (uint64_t)length + e->n_chars;
+        if (n >= s->min && n <= s->max) take_exit(w, e);
+    }
+    gram_cells_pop(&w->s->cells, top);
+}
+
+/* ---- automata ------------------------------------------------------------------------------ */
+
+/* The characters of a token fit: tried one by one. */
+static bool token_fits(const struct gram_vocab *v, const struct gram_dfa *d, uint32_t q, uint32_t n,
+                       int32_t id)
+{
+    struct gram_dfa_place p = {q, 0, n};
+    size_t len;
+    const char *text = gram_vocab_text(v, id, &len);
+
+    for (size_t i = 0; i < len; i++)
+        if (gram_dfa_take(d, &p, (uint8_t)text[i]) != GRAM_DFA_STEP_ON) return false;
+    return true;
+}
+
+/*
+ * How many characters a token may have so that, if it stays inside, the length cannot matter; false
+ * if the length may matter for all.
+ */
+static bool safe_chars(const struct gram_dfa *d, uint32_t q, uint32_t n, uint32_t *ret)
+{
+    uint32_t slack = d->tail[q];
+
+    if (n < d->min) {
+        if (!d->all_endless || d->period != 1) return false;
+        if (d->n_rows > slack) slack = d->n_rows;
+    }
+    if (d->max == GRAM_INFINITE)
+        *ret = UINT32_MAX - 1;
+    else if (d->max - n < slack)
+        return false;
+    else
+        *ret = d->max - n - slack;
+    return true;
+}
+
+enum { FEW_TOKENS = 3000 };
+
+/* Tokens that stay inside an automaton of bounded length. False: better walk. */
+static bool add_bounded(struct walk *w, const struct gram_dfa *d, uint32_t q, uint32_t n)
+{
+    const struct gram_vocab *v = w->v;
+    uint32_t safe, most = d->max == GRAM_INFINITE ? UINT32_MAX - 1 : d->max - n;
+
+    if (!safe_chars(d, q, n, &safe)) return false;
+    if (safe >= v->max_chars) {
+        gram_cache_add(cache_of(w), v, d, q, w->bits);
+        return true;
+    }
+    uint32_t known = safe < GRAM_CHAR_SETS ? safe : GRAM_CHAR_SETS;
+    if (most > v->max_chars) most = v->max_chars;
+    if (v->first_with[most + 1] - v->first_with[known + 1] > FEW_TOKENS) return false;
+    const uint64_t *inside = gram_cache_get(cache_of(w), v, d, q);
+    if (!inside) return false;
+    for (size_t i = 0; known && i < v->n_words; i++)
+        w->bits[i] |= inside[i] & v->at_most[known][i];
+    for (uint32_t i = v->first_with[known + 1]; i < v->first_with[most + 1]; i++) {
+        int32_t id = v->by_chars[i];
+        if ((inside[id / 64] >> id % 64 & 1) && token_fits(v, d, q, n, id))
+            gram_set_bit(w->bits, id);
+    }
+    return true;
+}
+
+static bool mask_dfa(struct walk *w, const struct gram_config *c)
+{
+    const struct gram_dfa *d = w->s->g->rules.strings[c->node].dfa;
+    uint32_t q = (uint32_t)c->s1;
+
+    if (d->bounded) {
+        if (!add_bounded(w, d, q, (uint32_t)(c->s1 >> 32))) return false;
+    } else {
+        gram_cache_add(cache_of(w), w->v, d, q, w->bits);
+    }
+    walk_exits(w, c, GRAM_LEX_PLAIN);
+    return true;
+}
+
+/* ---- keys ---------------------------------------------------------------------------------- */
+
+/* The declared keys that the configuration can still become, without the free ones. */
+static void walk_declared(struct walk *w, const struct gram_config *c)
+{
+    struct gram_config declared = *c;
+
+    if ((uint32_t)(c->s1 >> 32) == UINT32_MAX) return;
+    declared.s1 |= UINT32_MAX;
+    declared.s2 = 0;
+    plant(w, &declared, 1);
+    walk_all(w);
+}
+
+static bool mask_key(struct walk *w, const struct gram_config *c)
+{
+    if (c->kind == GRAM_IN_KEY) {
+        const struct gram_object *o = &w->s->g->rules.objects[c->node];
+        if ((uint32_t)c->s1 == UINT32_MAX) return false;
+        if (o->free_kind == GRAM_FREE_DFA) {
+            if (!o->all_alive) return false;
+            gram_cache_add(cache_of(w), w->v, o->free_keys, (uint32_t)c->s1, w->bits);
+            walk_declared(w, c);
+            walk_exits(w, c, GRAM_LEX_PLAIN);
+            return true;
+        }
+    }
+    add_bits(w, w->v->inside[GRAM_LEX_PLAIN]);
+    walk_exits(w, c, GRAM_LEX_PLAIN);
+    return true;
+}
+
+/* Adds what one configuration allows if there is a quick way to know. */
+static bool mask_quickly(struct walk *w, const struct gram_config *c)
+{
+    if (c->d) return false; /* inside a character */
+    switch (c->kind) {
+    case GRAM_IN_STRING: mask_string(w, c); return true;
+    case GRAM_IN_DFA: return mask_dfa(w, c);
+    case GRAM_IN_KEY:
+    case GRAM_IN_FREE_KEY: return mask_key(w, c);
+    default: return false;
+    }
+}
+
+/* ---- leaves of grammars -------------------------------------------------------------------- */
+
+enum { MANY_NODES = 20000 };
+
+/* No token is long enough for the bounds to matter. */
+static bool is_far_from_bounds(const struct walk *w, const struct gram_dfa *d, uint32_t q,
+                               uint32_t n)
+{
+    uint32_t safe;
+    if (!d->bounded) return true;
+    return safe_chars(d, q, n, &safe) && safe >= w->v->max_bytes;
+}
+
+/* The automaton takes the first bytes of a node and is then at an end. */
+static bool ends_before(const struct walk *w, const struct gram_dfa *d, struct gram_dfa_place p,
+                        uint32_t node)
+{
+    const char *text = w->v->text + gram_text_of_node(w->v, node);
+
+    for (uint32_t i = 0; i + 1 < w->v->nodes[node].depth; i++)
+        if (gram_dfa_take(d, &p, (uint8_t)text[i]) != GRAM_DFA_STEP_ON) return false;
+    return !p.decoder && d->outcome[p.q] && p.n >= d->min;
+}
+
+/* What may come behind a leaf that ends inside a token, wherever that is. */
+static bool walk_leaf_ends(struct walk *w, const struct gram_config *c, const struct gram_dfa *d)
+{
+    const struct gram_vocab *v = w->v;
+    struct gram_dfa_place p = {(uint32_t)c->s1, 0, (uint32_t)(c->s1 >> 32)};
+    uint64_t bytes[4];
+    uint32_t n = 0, top = w->s->cells.top;
+
+    plant_behind_leaf(w, c);
+    first_bytes(w, bytes);
+    for (int byte = 0; byte < 256; byte++)
+        if (bytes[byte / 64] >> byte % 64 & 1)
+            n += v->first_by_byte[byte + 1] - v->first_by_byte[byte];
+    if (n > MANY_NODES || w->overflow) return false;
+    for (int byte = 0; byte < 256; byte++) {
+        if (!(bytes[byte / 64] >> byte % 64 & 1)) continue;
+        for (uint32_t i = v->first_by_byte[byte]; i < v->first_by_byte[byte + 1]; i++) {
+            uint32_t node = v->by_byte[i];
+            if (ends_before(w, d, p, node))
+                walk_nodes(w, node, v->nodes[node].skip, v->nodes[node].depth - 1u);
+        }
+    }
+    gram_cells_pop(&w->s->cells, top);
+    return true;
+}
+
+static bool mask_leaf(struct walk *w, const struct gram_config *c)
+{
+    if (c->kind != GRAM_IN_LEAF || c->d) return false;
+    const struct gram_dfa *d = w->s->g->rules.nodes[c->node].dfa;
+    uint32_t q = (uint32_t)c->s1, n = (uint32_t)(c->s1 >> 32);
+    if (!is_far_from_bounds(w, d, q, n)) return false;
+    if (c->stack && !walk_leaf_ends(w, c, d)) return false;
+    gram_cache_add(cache_of(w), w->v, d, q, w->bits);
+    return true;
+}
+
+/* ---- all of it ----------------------------------------------------------------------------- */
+
+static void mask_set(struct walk *w, bool quick)
+{
+    struct gram_state *s = w->s;
+    struct gram_config rest[GRAM_MAX_CONFIGS];
+    uint32_t n = 0, peaks = 0;
+
+    for (uint32_t i = 0; i < s->set.n; i++) {
+        const struct gram_config *c = &s->set.c[i];
+        if (c->kind == GRAM_AT_END) continue;
+        w->peak = gram_stack_size(&s->cells, c->stack);
+        if (quick && (mask_quickly(w, c) || mask_leaf(w, c)))
+            peaks += w->peak;
+        else
+            rest[n++] = *c;
+    }
+    w->peak = 0;
+    if (n) {
+        plant(w, rest, n);
+        walk_all(w);
+    }
+    if (peaks && peaks + w->peak > GRAM_MAX_CONFIGS) w->overflow = true;
+}
+
+enum gram_next gram_mask(struct gram_state *s, uint64_t *bits)
+{
+    struct walk w = {.s = s, .v = s->g->vocab, .bits = bits};
+    bool only_end = s->set.n > 0, accepting = gram_accepting(s);
+
+    memset(bits, 0, w.v->n_words * sizeof(*bits));
+    if (s->set.n == 0) return GRAM_NEXT_FAIL;
+    if (s->cells.top > GRAM_LIVE_CELLS / 2) gram_collect(&s->cells, &s->set, NULL);
+    for (uint32_t i = 0; i < s->set.n; i++)
+        only_end &= s->set.c[i].kind == GRAM_AT_END;
+    if (!only_end) {
+        mask_set(&w, true);
+        if (w.overflow) { /* configurations apart and together differ then */
+            memset(bits, 0, w.v->n_words * sizeof(*bits));
+            mask_set(&w, false);
+        }
+    }
+    for (size_t i = 0; accepting && i < w.v->n_end_ids; i++)
+        gram_set_bit(bits, w.v->end_ids[i]);
+    return only_end ? GRAM_NEXT_END : GRAM_NEXT_MASK;
+}

@@ -1,0 +1,77 @@
+/* SPDX-License-Identifier: MIT */
+/*
+ * Non-deterministic automata: one or several expressions ("parts") side by side, over classes of
+ * code points that none of them tells apart. In temporary memory; dfa.c makes them deterministic.
+ *
+ * Thompson's construction, built from the end: a state is compiled with the state that follows it.
+ */
+#ifndef HEARTH_GRAMMAR_NFA_H
+#define HEARTH_GRAMMAR_NFA_H
+
+#include <stdbool.h>
+#include <stddef.h>
+#include <stdint.h>
+
+struct gram_build;
+struct gram_charset;
+struct gram_ex;
+
+enum { GRAM_MAX_CLASSES = 255, GRAM_MAX_PARTS = 64 };
+
+/* An expression as part of an automaton. */
+struct gram_part {
+    const struct gram_ex *x;
+    bool search; /* it matches if some part of the text does; else the whole text must */
+};
+
+enum gram_nfa_kind {
+    GRAM_NFA_SET,   /* takes a code point of set `set`, goes to a */
+    GRAM_NFA_SPLIT, /* goes to a and b */
+    GRAM_NFA_BEGIN, /* assertions: goes to a if they hold */
+    GRAM_NFA_END,
+    GRAM_NFA_WORD,
+    GRAM_NFA_NOT_WORD,
+    GRAM_NFA_MATCH, /* the end of part `set` */
+};
+
+struct gram_nfa_state {
+    uint8_t kind;
+    uint32_t a, b;
+    uint32_t set;
+};
+
+/* A run of code points of one class; it ends where the next begins. */
+struct gram_class_run {
+    uint32_t lo;
+    uint8_t class;
+};
+
+/* Every code point has one class; the surrogates have none of use. */
+struct gram_classes {
+    struct gram_class_run *runs;
+    uint32_t n_runs;
+    uint32_t n; /* classes */
+};
+
+struct gram_nfa {
+    struct gram_nfa_state *states;
+    uint32_t n, cap;
+    uint32_t start[GRAM_MAX_PARTS];
+    uint32_t n_parts;
+    const struct gram_part *parts;
+    const struct gram_charset **sets;
+    uint32_t n_sets, cap_sets;
+    struct gram_classes classes;
+    const uint8_t **set_classes; /* per set: its classes, a byte each */
+    uint32_t *n_set_classes;
+    bool has_words;                        /* \b or \B is used: */
+    uint8_t is_word[GRAM_MAX_CLASSES + 1]; /* per class */
+};
+
+/* Borrows parts. NULL if it would need more than max_states states or too many classes. */
+struct gram_nfa *gram_nfa_build(struct gram_build *b, const struct gram_part *parts,
+                                uint32_t n_parts, uint32_t max_states);
+
+uint8_t gram_class_of(const struct gram_classes *classes, uint32_t cp);
+
+#endif

@@ -1,0 +1,188 @@
+/* SPDX-License-Identifier: MIT */
+/* Expressions to nodes of the machine; see nodes.h. */
+#include "tokenizer/grammar/nodes.h"
+
+#include "base/utf8.h"
+#include "tokenizer/grammar/build.h"
+#include "tokenizer/grammar/charset.h"
+#include "tokenizer/grammar/rules.h"
+#include "tokenizer/grammar/vocab.h"
+
+/* Larger expressions are taken apart before anybody tries to make an automaton of them. */
+enum { MAX_LEAF_SIZE = 4000 };
+
+static bool is_regular(const struct gram_ex *x)
+{
+    if (x->kind >= GRAM_EX_RULE) return false;
+    for (uint32_t i = 0; i < x->n; i++)
+        if (!is_regular(x->kids[i])) return false;
+    return true;
+}
+
+static uint32_t matched(const void *ctx, uint64_t bits)
+{
+    (void)ctx;
+    return bits != 0;
+}
+
+/* An automaton for all of x, or GRAM_NONE if it would be too large. */
+static uint32_t leaf_of(struct gram_build *b, const struct gram_ex *x)
+{
+    struct gram_part part = {.x = x};
+    struct gram_ex *shorter = (struct gram_ex *)x;
+    struct gram_dfa_params params = {.parts = &part,
+                                     .n_parts = 1,
+                                     .outcome = matched,
+                                     .max = GRAM_INFINITE,
+                                     .spellable = b->vocab->spellable};
+
+    if (gram_ex_hoist_count(b, &shorter, &params.min, &params.max)) part.x = shorter;
+    if (gram_ex_size(part.x) > MAX_LEAF_SIZE) return GRAM_NONE;
+    struct gram_dfa *d = gram_add_dfa(b, &params);
+    if (!d) return GRAM_NONE;
+    uint32_t node = gram_add_node(b, GRAM_NODE_LEAF);
+    b->rules->nodes[node].dfa = d;
+    return node;
+}
+
+/* ---- texts --------------------------------------------------------------------------------- */
+
+static bool is_char(const struct gram_ex *x)
+{
+    return x->kind == GRAM_EX_SET && x->set->n == 1 && x->set->ranges[0].lo == x->set->ranges[0].hi;
+}
+
+static bool is_text(const struct gram_ex *x)
+{
+    if (x->kind != GRAM_EX_SEQ) return is_char(x);
+    for (uint32_t i = 0; i < x->n; i++)
+        if (!is_char(x->kids[i])) return false;
+    return true;
+}
+
+static bool can_spell(const struct gram_build *b, const char *text, size_t n)
+{
+    for (size_t i = 0; i < n; i++)
+        if (gram_vocab_byte_id(b->vocab, (uint8_t)text[i]) < 0) return false;
+    return true;
+}
+
+/* A literal needs no automaton. */
+static uint32_t text_node(struct gram_build *b, const struct gram_ex *x)
+{
+    uint32_t n = x->kind == GRAM_EX_SEQ ? x->n : 1;
+    char *text = gram_temp(b, 4 * (size_t)n);
+    size_t len = 0;
+    struct gram_trie_builder trie = {0};
+    struct gram_trie *kept = gram_keep(b, sizeof(*kept));
+
+    for (uint32_t i = 0; i < n; i++) {
+        const struct gram_ex *c = x->kind == GRAM_EX_SEQ ? x->kids[i] : x;
+        len += utf8_put(text + len, c->set->ranges[0].lo);
+    }
+    if (can_spell(b, text, len)) gram_trie_add(b, &trie, text, len, false, 0);
+    gram_trie_finish(b, &trie, kept);
+    uint32_t node = gram_add_node(b, GRAM_NODE_LITERALS);
+    b->rules->nodes[node].trie = kept;
+    return node;
+}
+
+/* ---- taking apart -------------------------------------------------------------------------- */
+
+static uint32_t with_kids(struct gram_build *b, enum gram_node_kind kind, uint32_t n,
+                          const uint32_t *kids)
+{
+    uint32_t node = gram_add_node(b, kind);
+    b->rules->nodes[node].n = n;
+    b->rules->nodes[node].kids = (uint32_t *)kids;
+    return node;
+}
+
+/* Kids from..to-1 of a sequence as one expression. */
+static const struct gram_ex *slice(struct gram_build *b, const struct gram_ex *x, uint32_t from,
+                                   uint32_t to)
+{
+    struct gram_ex_list list = {.items = x->kids + from, .n = to - from, .cap = to - from};
+    return gram_ex_seq(b, &list);
+}
+
+/* Neighbours that are regular become one leaf, as long as it is not too large. */
+static uint32_t seq_node(struct gram_build *b, const struct gram_ex *x, const uint32_t *rules)
+{
+    uint32_t *kids = gram_temp_array(b, x->n, sizeof(*kids)), n = 0;
+
+    for (uint32_t i = 0, end; i < x->n; i = end) {
+        uint64_t size = gram_ex_size(x->kids[i]);
+        for (end = i + 1; end < x->n && is_regular(x->kids[i]) && is_regular(x->kids[end]); end++) {
+            size += gram_ex_size(x->kids[end]);
+            if (size > MAX_LEAF_SIZE || (i == 0 && end + 1 == x->n)) break;
+        }
+        kids[n++] = gram_node_of(b, slice(b, x, i, end), rules);
+    }
+    return n == 1 ? kids[0] : with_kids(b, GRAM_NODE_SEQ, n, kids);
+}
+
+static uint32_t alt_node(struct gram_build *b, const struct gram_ex *x, const uint32_t *rules)
+{
+    uint32_t *kids = gram_temp_array(b, x->n + 1, sizeof(*kids)), n = 0;
+    struct gram_ex_list regular = {0};
+
+    for (uint32_t i = 0; i < x->n; i++) {
+        if (is_regular(x->kids[i]) && gram_ex_size(x->kids[i]) <= MAX_LEAF_SIZE / 8)
+            gram_ex_push(b, &regular, x->kids[i]);
+        else
+            kids[n++] = gram_node_of(b, x->kids[i], rules);
+    }
+    if (regular.n == x->n) { /* all together were too large */
+        for (uint32_t i = 0; i < x->n; i++)
+            kids[n++] = gram_node_of(b, x->kids[i], rules);
+    } else if (regular.n) {
+        kids[n++] = gram_node_of(b, gram_ex_alt(b, &regular), rules);
+    }
+    return n == 1 ? kids[0] : with_kids(b, GRAM_NODE_ALT, n, kids);
+}
+
+static uint32_t rep_node(struct gram_build *b, const struct gram_ex *x, const uint32_t *rules)
+{
+    uint32_t *kid = gram_temp(b, sizeof(*kid));
+
+    *kid = gram_node_of(b, x->kids[0], rules);
+    uint32_t node = with_kids(b, GRAM_NODE_REP, 1, kid);
+    b->rules->nodes[node].min = x->min;
+    b->rules->nodes[node].max = x->max;
+    return node;
+}
+
+static uint32_t capture_node(struct gram_build *b, const struct gram_ex *x, const uint32_t *rules)
+{
+    uint32_t *kid = gram_temp(b, sizeof(*kid));
+
+    *kid = gram_node_of(b, x->kids[0], rules);
+    uint32_t node = with_kids(b, GRAM_NODE_CAPTURE, 1, kid);
+    b->rules->nodes[node].ref = x->ref;
+    return node;
+}
+
+uint32_t gram_node_of(struct gram_build *b, const struct gram_ex *x, const uint32_t *rules)
+{
+    uint32_t node;
+
+    if (is_text(x)) return text_node(b, x);
+    if (x->kind != GRAM_EX_EMPTY && is_regular(x)) {
+        node = leaf_of(b, x);
+        if (node != GRAM_NONE) return node;
+    }
+    switch (x->kind) {
+    case GRAM_EX_EMPTY: return gram_add_node(b, GRAM_NODE_EMPTY);
+    case GRAM_EX_SEQ: return seq_node(b, x, rules);
+    case GRAM_EX_ALT: return alt_node(b, x, rules);
+    case GRAM_EX_REP: return rep_node(b, x, rules);
+    case GRAM_EX_CAPTURE: return capture_node(b, x, rules);
+    case GRAM_EX_RULE: return rules[x->ref];
+    case GRAM_EX_VALUE:
+        node = gram_add_node(b, GRAM_NODE_VALUE);
+        b->rules->nodes[node].ref = x->ref;
+        return node;
+    default: gram_fail(b, GRAM_EGRAMMAR, "The expression is too complex.");
+    }
+}

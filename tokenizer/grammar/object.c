@@ -1,0 +1,346 @@
+/* SPDX-License-Identifier: MIT */
+/*
+ * Objects: which keys may come next, and keys byte by byte.
+ *
+ * Declared keys come in their order; `pos` of the frame is the first that may still come. Behind
+ * the last required one follow free words (keys of a finite language, and undeclared ones that
+ * dependencies name, in any order) and free keys. A frame is feasible if its object can still be
+ * completed; a key may come if the frame behind it is feasible, so no object ever gets stuck.
+ */
+#include "tokenizer/grammar/compiled.h"
+#include "tokenizer/grammar/lexer.h"
+#include "tokenizer/grammar/machine.h"
+#include "tokenizer/grammar/vocab.h"
+
+static const struct gram_object *object_of(const struct gram_machine *m, const struct gram_frame *f)
+{
+    return &m->g->rules.objects[f->node];
+}
+
+/* The key has come and was worth remembering. */
+static bool was_seen(const struct gram_machine *m, const struct gram_frame *f, uint32_t key)
+{
+    return gram_key_known(m->cells, f->list, key);
+}
+
+static bool is_word(const struct gram_object *o, uint32_t key)
+{
+    return key >= o->n_declared;
+}
+
+/* ---- feasibility --------------------------------------------------------------------------- */
+
+/* A key that must still come: required, or wanted by a key that has come. */
+static bool is_needed(const struct gram_machine *m, const struct gram_frame *f, uint32_t key)
+{
+    const struct gram_object *o = object_of(m, f);
+    bool needed = o->keys[key].required;
+
+    for (uint32_t i = 0; !needed && i < o->n_dependencies; i++)
+        needed = o->dependencies[i].then_key == key && was_seen(m, f, o->dependencies[i].if_key);
+    if (!needed) return false;
+    if (is_word(o, key) || o->keys[key].watched) return !was_seen(m, f, key);
+    return key >= f->pos;
+}
+
+/* The next declared key that must come, or n_declared. */
+static uint32_t next_needed(const struct gram_machine *m, const struct gram_frame *f)
+{
+    const struct gram_object *o = object_of(m, f);
+    uint32_t key = f->pos;
+
+    if (!o->n_dependencies) return o->next_required[f->pos];
+    while (key < o->n_declared && !is_needed(m, f, key))
+        key++;
+    return key;
+}
+
+/*
+ * How many keys must still come; with dependencies, those that they need in turn are not counted.
+ */
+static uint32_t count_needed(const struct gram_machine *m, const struct gram_frame *f)
+{
+    const struct gram_object *o = object_of(m, f);
+    uint32_t n = 0;
+
+    if (!o->n_dependencies && !o->n_words_required) return o->required_left[f->pos];
+    for (uint32_t key = 0; key < o->n_keys; key++)
+        n += is_needed(m, f, key);
+    return n;
+}
+
+/* Keys that may still come besides free ones. */
+static uint32_t count_possible(const struct gram_machine *m, const struct gram_frame *f)
+{
+    const struct gram_object *o = object_of(m, f);
+    uint32_t n = o->possible_left[f->pos];
+
+    for (uint32_t key = o->n_declared; key < o->n_keys; key++)
+        n += o->keys[key].value != GRAM_NONE && !was_seen(m, f, key);
+    return n;
+}
+
+static bool value_fits(const struct gram_machine *m, uint32_t frame, uint32_t value, bool remember)
+{
+    const struct gram_frame *f = gram_frame_at(m->cells, frame);
+    const struct gram_value *v = &m->g->rules.values[value];
+
+    if (remember && gram_key_count(m->cells, f->list) >= GRAM_MAX_REMEMBERED) return false;
+    return gram_fits(m, frame, v->height, v->cells + remember);
+}
+
+/* Key `key` may come now, in a frame where some key needed before it does not come first. */
+static bool may_come(const struct gram_machine *m, uint32_t frame, uint32_t key, uint32_t needed)
+{
+    const struct gram_frame *f = gram_frame_at(m->cells, frame);
+    const struct gram_object *o = object_of(m, f);
+    const struct gram_key *k = &o->keys[key];
+
+    if (k->value == GRAM_NONE) return false;
+    if (is_word(o, key) ? needed < o->n_declared || was_seen(m, f, key)
+                        : key < f->pos || key > needed)
+        return false;
+    if (!value_fits(m, frame, k->value, k->watched)) return false;
+    if (o->n_dependencies) return gram_object_feasible(o, m->cells, f, key);
+    if (o->max != GRAM_INFINITE && f->count + count_needed(m, f) + !k->required > o->max)
+        return false;
+    if (f->count + 1 >= o->min || o->free_kind != GRAM_FREE_NONE) return true;
+    uint32_t behind = is_word(o, key) ? count_possible(m, f) - o->possible_left[f->pos] - 1
+                                      : count_possible(m, f) - o->possible_left[f->pos] +
+                                            o->possible_left[key + 1];
+    return f->count + 1 + behind >= o->min;
+}
+
+/* A key that is not in the trie may come. */
+static bool free_may_come(const struct gram_machine *m, uint32_t frame, uint32_t needed)
+{
+    const struct gram_frame *f = gram_frame_at(m->cells, frame);
+    const struct gram_object *o = object_of(m, f);
+
+    if (o->free_kind == GRAM_FREE_NONE || needed < o->n_declared) return false;
+    if (o->max != GRAM_INFINITE && f->count + count_needed(m, f) + 1 > o->max) return false;
+    return gram_fits(m, frame, o->free_height, o->free_cells + 1u) &&
+           gram_key_count(m->cells, f->list) < GRAM_MAX_REMEMBERED;
+}
+
+bool gram_object_can_close(const struct gram_machine *m, uint32_t frame)
+{
+    const struct gram_frame *f = gram_frame_at(m->cells, frame);
+    return f->count >= object_of(m, f)->min && count_needed(m, f) == 0;
+}
+
+/* Some leaf of the trie below the node may come. */
+static bool below_may_come(const struct gram_machine *m, uint32_t frame, uint32_t node)
+{
+    const struct gram_frame *f = gram_frame_at(m->cells, frame);
+    const struct gram_object *o = object_of(m, f);
+    uint32_t needed = next_needed(m, f);
+
+    for (uint32_t i = o->trie.nodes[node].leaf_lo; i < o->trie.nodes[node].leaf_hi; i++)
+        if (may_come(m, frame, o->trie.leaves[i], needed)) return true;
+    return false;
+}
+
+bool gram_object_has_key(const struct gram_machine *m, uint32_t frame)
+{
+    const struct gram_frame *f = gram_frame_at(m->cells, frame);
+    const struct gram_object *o = object_of(m, f);
+    uint32_t needed = next_needed(m, f);
+
+    if (needed < o->n_declared || free_may_come(m, frame, needed)) return true;
+    for (uint32_t key = f->pos; key < o->n_keys; key++)
+        if (may_come(m, frame, key, needed)) return true;
+    return false;
+}
+
+/* ---- keys ---------------------------------------------------------------------------------- */
+
+#define OFF_TRIE UINT32_MAX
+#define NO_FREE UINT32_MAX
+
+static uint64_t pack(uint32_t free_state, uint32_t node)
+{
+    return free_state | (uint64_t)node << 32;
+}
+
+/* The frame behind a key. */
+static uint32_t take_key(struct gram_machine *m, uint32_t frame, uint32_t pos, uint64_t remember,
+                         bool watched)
+{
+    const struct gram_frame f = *gram_frame_at(m->cells, frame);
+    const struct gram_object *o = object_of(m, &f);
+    uint32_t list = watched ? gram_key_add(m->cells, remember, f.list) : f.list;
+    uint32_t count = f.count + 1;
+
+    if (o->max == GRAM_INFINITE && count > o->min) count = o->min;
+    if (watched && !list) return 0;
+    return gram_replace(m, &f, pos, count, list);
+}
+
+static void emit_colon(struct gram_machine *m, const struct gram_config *c, uint32_t stack,
+                       uint32_t value)
+{
+    struct gram_config next = {
+        .kind = GRAM_AT_COLON, .node = value, .stack = stack, .events = c->events};
+    if (stack) gram_emit(m, &next);
+}
+
+static void close_known(struct gram_machine *m, const struct gram_config *c, uint32_t key)
+{
+    uint32_t stack = c->stack, frame;
+
+    while (gram_next_frame(m->cells, &stack, &frame)) {
+        const struct gram_frame *f = gram_frame_at(m->cells, frame);
+        const struct gram_object *o = object_of(m, f);
+        if (!may_come(m, frame, key, next_needed(m, f))) continue;
+        uint32_t pos = is_word(o, key) ? o->n_declared : key + 1;
+        uint32_t taken = take_key(m, frame, pos, key, o->keys[key].watched);
+        emit_colon(m, c, taken, o->keys[key].value);
+    }
+}
+
+/* last_chance: no other free key can come of what was written so far. node: in the trie. */
+static void close_free(struct gram_machine *m, const struct gram_config *c, uint32_t index,
+                       bool last_chance, uint32_t node)
+{
+    uint32_t stack = c->stack, frame;
+    uint64_t hash = gram_hash_end(c->s2);
+
+    while (gram_next_frame(m->cells, &stack, &frame)) {
+        const struct gram_frame *f = gram_frame_at(m->cells, frame);
+        const struct gram_object *o = object_of(m, f);
+        bool known = gram_key_known(m->cells, f->list, hash);
+        bool may_go_on = node != OFF_TRIE && below_may_come(m, frame, node);
+        if (known && (!last_chance || may_go_on)) continue;
+        uint32_t taken = take_key(m, frame, o->n_declared, hash, !known);
+        uint32_t value = o->free_kind == GRAM_FREE_ANY ? o->free_value : o->free_values[index];
+        emit_colon(m, c, taken, value);
+    }
+}
+
+/* The opening quote of a key. */
+void gram_step_object(struct gram_machine *m, const struct gram_config *c, uint8_t byte)
+{
+    uint32_t stack = c->stack, frame;
+
+    while (byte == '"' && gram_next_frame(m->cells, &stack, &frame)) {
+        const struct gram_frame *f = gram_frame_at(m->cells, frame);
+        const struct gram_object *o = object_of(m, f);
+        struct gram_config next = {.kind = GRAM_IN_KEY,
+                                   .node = f->node,
+                                   .stack = frame,
+                                   .events = c->events,
+                                   .s2 = GRAM_HASH_SEED};
+        bool free = free_may_come(m, frame, next_needed(m, f));
+        if (!free && !gram_object_has_key(m, frame)) continue;
+        uint32_t start = o->free_kind == GRAM_FREE_DFA ? o->free_keys->start : 0;
+        next.s1 = pack(free ? start : NO_FREE, 0);
+        if (!free) next.s2 = 0;
+        if (free && o->free_kind == GRAM_FREE_ANY && !o->n_keys) {
+            next.kind = GRAM_IN_FREE_KEY;
+            next.node = 0;
+            next.s1 = 0;
+        }
+        gram_emit(m, &next);
+    }
+}
+
+/* The closing quote of a key that may be declared or free. */
+static void close_key(struct gram_machine *m, const struct gram_config *c)
+{
+    const struct gram_object *o = &m->g->rules.objects[c->node];
+    uint32_t node = (uint32_t)(c->s1 >> 32), state = (uint32_t)c->s1;
+
+    if (node != OFF_TRIE && o->trie.nodes[node].is_leaf) {
+        close_known(m, c, o->trie.leaves[o->trie.nodes[node].leaf_lo]);
+        return;
+    }
+    if (state == NO_FREE || c->d) return;
+    if (o->free_kind == GRAM_FREE_ANY) {
+        close_free(m, c, 0, false, OFF_TRIE);
+        return;
+    }
+    const struct gram_dfa *d = o->free_keys;
+    if (!d->outcome[state]) return;
+    bool last = node == OFF_TRIE ? !gram_dfa_extends(d, state, 0) : !o->prefix_more[node];
+    close_free(m, c, d->outcome[state] - 1, last, node);
+}
+
+/* The free part of a key goes on by one byte; false: no free key begins so. */
+static bool step_free_part(const struct gram_machine *m, const struct gram_object *o,
+                           struct gram_config *c, uint8_t byte)
+{
+    uint32_t state = (uint32_t)c->s1;
+
+    if (o->free_kind == GRAM_FREE_ANY) {
+        uint8_t from = (uint8_t)c->d, to = m->g->vocab->lexer.next[GRAM_LEX_PLAIN][from][byte];
+        bool digit = from == GRAM_LEX_U0000 || from == GRAM_LEX_U0010;
+        c->d = to;
+        c->s2 = gram_hash_plain(c->s2, byte, digit);
+        return to != GRAM_LEX_DEAD;
+    }
+    struct gram_dfa_place p = {state, c->d, 0};
+    bool digit = c->d == GRAM_DEC_U000 || c->d == GRAM_DEC_U001;
+    if (gram_dfa_take(o->free_keys, &p, byte) != GRAM_DFA_STEP_ON) return false;
+    c->d = (uint16_t)p.decoder;
+    c->s1 = pack(p.q, (uint32_t)(c->s1 >> 32));
+    c->s2 = gram_hash_plain(c->s2, byte, digit);
+    return true;
+}
+
+/* Some stack of c allows a declared key or word below the trie's node. */
+static uint32_t keep_stacks(struct gram_machine *m, const struct gram_config *c, uint32_t node)
+{
+    uint32_t stack = c->stack, frame, kept = 0;
+
+    if (!gram_is_union(m->cells, stack)) return below_may_come(m, stack, node) ? stack : 0;
+    while (gram_next_frame(m->cells, &stack, &frame)) {
+        if (!below_may_come(m, frame, node)) continue;
+        kept = kept ? gram_union_add(m->cells, frame, kept) : frame;
+    }
+    return kept;
+}
+
+void gram_step_key(struct gram_machine *m, const struct gram_config *c, uint8_t byte)
+{
+    const struct gram_object *o = &m->g->rules.objects[c->node];
+    uint32_t node = (uint32_t)(c->s1 >> 32);
+    struct gram_config next = *c;
+    bool free = (uint32_t)c->s1 != NO_FREE;
+    bool escaped = free ? c->d != 0 : gram_trie_step(&o->trie, node, '"') != GRAM_TRIE_NONE;
+
+    if (byte == '"' && !escaped) {
+        close_key(m, c);
+        return;
+    }
+    free = free && step_free_part(m, o, &next, byte);
+    if (node != OFF_TRIE) node = gram_trie_step(&o->trie, node, byte);
+    if (free && o->free_kind == GRAM_FREE_DFA && node != OFF_TRIE) free = o->prefix_alive[node];
+    if (!free) {
+        next.d = 0;
+        next.s2 = 0;
+        if (node == OFF_TRIE || !(next.stack = keep_stacks(m, c, node))) return;
+    }
+    next.s1 = pack(free ? (uint32_t)next.s1 : NO_FREE, node);
+    if (free && node == OFF_TRIE && o->free_kind == GRAM_FREE_ANY) {
+        next.kind = GRAM_IN_FREE_KEY;
+        next.node = 0;
+        next.s1 = 0;
+    }
+    gram_emit(m, &next);
+}
+
+void gram_step_free_key(struct gram_machine *m, const struct gram_config *c, uint8_t byte)
+{
+    uint8_t from = (uint8_t)c->d, to = m->g->vocab->lexer.next[GRAM_LEX_PLAIN][from][byte];
+    struct gram_config next = *c;
+
+    if (to == GRAM_LEX_DEAD) return;
+    if (to == GRAM_LEX_QUOTE) {
+        close_free(m, c, 0, false, OFF_TRIE);
+        return;
+    }
+    next.d = to;
+    next.s2 = gram_hash_plain(c->s2, byte, from == GRAM_LEX_U0000 || from == GRAM_LEX_U0010);
+    gram_emit(m, &next);
+}

@@ -1,0 +1,223 @@
+/* SPDX-License-Identifier: MIT */
+/*
+ * The intermediate form, which is also what the machine runs: value rules (what a JSON value may
+ * be), the nodes they are made of, and expression nodes for grammars that are not JSON. Everything
+ * is referred to by number, so that rules may be recursive.
+ *
+ * While a grammar is compiled the arrays grow in temporary memory; gram_rules_finish removes what
+ * cannot be completed, works out least heights, and copies the rest into the grammar.
+ */
+#ifndef HEARTH_GRAMMAR_RULES_H
+#define HEARTH_GRAMMAR_RULES_H
+
+#include <stdbool.h>
+#include <stddef.h>
+#include <stdint.h>
+
+#include "tokenizer/grammar/dfa.h"
+#include "tokenizer/grammar/expr.h"
+#include "tokenizer/grammar/number.h"
+#include "tokenizer/grammar/trie.h"
+
+struct gram_js;
+
+#define GRAM_NONE UINT32_MAX
+
+/*
+ * Containers of one value that are open at once; keys or unique items that a container remembers.
+ */
+enum { GRAM_MAX_CONTAINERS = 128, GRAM_MAX_REMEMBERED = 1024 };
+
+/* Heights and cells that nothing has; larger ones count as that. */
+#define GRAM_NEVER UINT16_MAX
+
+/* ---- values -------------------------------------------------------------------------------- */
+
+enum gram_branch_kind {
+    GRAM_BRANCH_STRING, /* node: a gram_string */
+    GRAM_BRANCH_NUMBER,
+    GRAM_BRANCH_OBJECT,
+    GRAM_BRANCH_ARRAY,
+    GRAM_BRANCH_LITERAL, /* a gram_trie: null, true, false, constants and enums */
+};
+
+struct gram_branch {
+    uint8_t kind;
+    uint32_t node;
+};
+
+/* What a value may be: one of its branches. */
+struct gram_value {
+    struct gram_branch *branches;
+    uint32_t n_branches;
+    uint16_t height;   /* containers that its least member nests; GRAM_NEVER: it has none */
+    uint16_t cells;    /* memory its least member needs on the stack, see cells.h */
+    uint64_t first[2]; /* a bit per ASCII character: the value can begin so */
+};
+
+/* ---- leaves -------------------------------------------------------------------------------- */
+
+enum gram_string_kind {
+    GRAM_STRING_FREE,   /* any characters, any escapes */
+    GRAM_STRING_DFA,    /* one spelling per character, by an automaton */
+    GRAM_STRING_FORMAT, /* by a function, see format.h */
+};
+
+struct gram_string {
+    uint8_t kind;
+    uint8_t format;
+    uint32_t min, max;          /* code points, for GRAM_STRING_FREE */
+    const struct gram_dfa *dfa; /* with its own min and max */
+};
+
+/* ---- containers ---------------------------------------------------------------------------- */
+
+struct gram_key {
+    uint32_t value; /* value rule; GRAM_NONE: the key is impossible */
+    bool required;
+    bool watched; /* remembered when it comes, for dependencies or because it is free */
+};
+
+/* If key `if_key` is there, `then_key` must be. */
+struct gram_dependency {
+    uint32_t if_key, then_key;
+};
+
+enum gram_free_kind {
+    GRAM_FREE_NONE, /* no keys but those in the trie */
+    GRAM_FREE_ANY,  /* any key that is not in the trie, with value rule `free_value` */
+    GRAM_FREE_DFA,  /* keys that `free_keys` accepts; outcome - 1 is an index of free_values */
+};
+
+/* Keys by an automaton, while it may still have to be built again without some of its outcomes. */
+struct gram_key_draft {
+    struct gram_dfa_params params;                           /* without outcome */
+    uint32_t (*classify)(const void *ctx, uint64_t matched); /* index of values + 1, or 0 */
+    const void *ctx;
+    uint32_t *values; /* value rules; GRAM_NONE: such keys are impossible */
+    uint32_t n_values;
+};
+
+struct gram_object {
+    struct gram_key *keys; /* [n_keys]: declared ones in their order, then free words */
+    uint32_t n_declared, n_keys;
+    struct gram_trie trie;         /* of all keys with their closing quote cut off */
+    const uint32_t *next_required; /* [n_declared + 1]: first required key from here */
+    const uint32_t *required_left; /* [n_declared + 1]: required keys from here */
+    const uint32_t *possible_left; /* [n_declared + 1]: possible keys from here */
+    uint32_t n_words_required;     /* free words that are required */
+    uint32_t n_words_possible;
+    uint32_t min, max; /* keys */
+    uint8_t free_kind;
+    uint32_t free_value;
+    const struct gram_dfa *free_keys;
+    const uint32_t *free_values;
+    uint16_t free_height, free_cells; /* what the values of free keys need at least */
+    const uint8_t *prefix_alive; /* [trie nodes], with GRAM_FREE_DFA: a free key may begin so */
+    const uint8_t *prefix_more;  /* and a longer one may */
+    bool all_alive;              /* a free key may begin wherever the automaton does not say no */
+    const struct gram_dependency *dependencies;
+    uint32_t n_dependencies;
+    uint16_t height, cells;       /* of its least member, this container included */
+    struct gram_key_draft *draft; /* while compiling, with GRAM_FREE_DFA */
+};
+
+struct gram_array {
+    const uint32_t *prefix; /* value rules of the first items */
+    uint32_t n_prefix;
+    uint32_t rest; /* of the others; GRAM_NONE: there are none */
+    uint32_t min, max;
+    bool unique;
+    uint16_t height, cells;
+};
+
+/* ---- expressions of grammars --------------------------------------------------------------- */
+
+enum gram_node_kind {
+    GRAM_NODE_LEAF, /* `dfa` over plain UTF-8 */
+    GRAM_NODE_SEQ,  /* kids in a row */
+    GRAM_NODE_ALT,
+    GRAM_NODE_REP,     /* kids[0] min to max times */
+    GRAM_NODE_VALUE,   /* value rule `ref` */
+    GRAM_NODE_CAPTURE, /* kids[0], reported as number `ref` */
+    GRAM_NODE_EMPTY,
+    GRAM_NODE_LITERALS, /* `trie`: one of its strings */
+};
+
+struct gram_node {
+    uint8_t kind;
+    bool nullable;
+    uint16_t height; /* frames that the least member needs; GRAM_NEVER: it has none */
+    uint32_t n;
+    uint32_t min, max, ref;
+    const struct gram_dfa *dfa;
+    const struct gram_trie *trie;
+    uint32_t *kids; /* node numbers */
+};
+
+/*
+ * With dependencies: the object can still be completed if `key` comes next in the frame; see
+ * object_deps.c.
+ */
+struct gram_cells;
+struct gram_frame;
+bool gram_object_feasible(const struct gram_object *o, const struct gram_cells *cells,
+                          const struct gram_frame *f, uint32_t key);
+
+/* Keys of an object with dependencies. */
+enum { GRAM_MAX_DEPENDENT_KEYS = 1024 };
+
+/* ---- building ------------------------------------------------------------------------------ */
+
+/* Why a rule has no member, to be told if the root has none. */
+struct gram_reason {
+    const struct gram_js *at;
+    const char *text; /* NULL: unknown */
+    uint32_t because; /* a value rule that has no member, or GRAM_NONE */
+};
+
+struct gram_rules {
+    struct gram_value *values;
+    struct gram_reason *reasons; /* [n_values], while compiling */
+    uint32_t n_values, cap_values, cap_reasons;
+    struct gram_string *strings;
+    uint32_t n_strings, cap_strings;
+    struct gram_number *numbers;
+    uint32_t n_numbers, cap_numbers;
+    struct gram_object *objects;
+    uint32_t n_objects, cap_objects;
+    struct gram_array *arrays;
+    uint32_t n_arrays, cap_arrays;
+    struct gram_trie *tries;
+    uint32_t n_tries, cap_tries;
+    struct gram_node *nodes;
+    uint32_t n_nodes, cap_nodes;
+    struct gram_dfa **dfas; /* all automata, for their caches */
+    uint32_t n_dfas, cap_dfas;
+    uint32_t root; /* a node */
+    bool has_captures;
+};
+
+enum { GRAM_MAX_RULES = 20000 };
+
+uint32_t gram_add_value(struct gram_build *b);
+uint32_t gram_add_string(struct gram_build *b, const struct gram_string *s);
+uint32_t gram_add_number(struct gram_build *b, const struct gram_number *n);
+uint32_t gram_add_object(struct gram_build *b, const struct gram_object *o);
+uint32_t gram_add_array(struct gram_build *b, const struct gram_array *a);
+uint32_t gram_add_trie(struct gram_build *b, const struct gram_trie *t);
+uint32_t gram_add_node(struct gram_build *b, enum gram_node_kind kind);
+
+/* A new automaton, or NULL if it is too large. It becomes part of the grammar. */
+struct gram_dfa *gram_add_dfa(struct gram_build *b, const struct gram_dfa_params *params);
+
+/* Works out what the automaton of an object's free keys decides; builds it if free_keys is NULL. */
+void gram_object_build_free(struct gram_build *b, struct gram_object *o);
+
+/*
+ * When all rules are there: removes what has no member, computes heights, lays everything out in
+ * kept memory. Leaves by gram_fail if the root has no member; its reason is the schema's to tell.
+ */
+void gram_rules_finish(struct gram_build *b);
+
+#endif

@@ -1,0 +1,253 @@
+/* SPDX-License-Identifier: MIT */
+/*
+ * oneOf, and the contradictions that show that branches are disjoint: their types, constants and
+ * enums, lengths and bounds, keys that one requires and the other forbids, and the same for the
+ * values of keys that both require.
+ */
+#include <string.h>
+
+#include "tokenizer/grammar/schema/goals.h"
+
+/* ---- contradictions ------------------------------------------------------------------------ */
+
+static bool is_values(const struct gram_item *i)
+{
+    return i->kw == GRAM_KW_CONST || i->kw == GRAM_KW_ENUM;
+}
+
+static bool lists_value(struct gram_build *b, const struct gram_item *i, const struct gram_js *v)
+{
+    if (i->kw == GRAM_KW_CONST) return gram_js_equal(b, i->value, v);
+    for (const struct gram_js *e = i->value->child; e; e = e->next)
+        if (gram_js_equal(b, e, v)) return true;
+    return false;
+}
+
+/* A value of one const or enum is of a right type and fits the others. */
+static bool value_fits(struct gram_build *b, const struct gram_alt *alt, const struct gram_js *v)
+{
+    if (!(gram_type_of_value(b, v) & alt->types)) return false;
+    for (const struct gram_item *i = alt->last; i; i = i->before)
+        if (is_values(i) && lists_value(b, i, v) == i->negated) return false;
+    return true;
+}
+
+/* There are constants or enums, and no value fits all of them. */
+static bool values_contradict(struct gram_build *b, const struct gram_alt *alt)
+{
+    const struct gram_item *first = alt->last;
+
+    while (first && (!is_values(first) || first->negated))
+        first = first->before;
+    if (!first) return false;
+    if (first->kw == GRAM_KW_CONST) return !value_fits(b, alt, first->value);
+    for (const struct gram_js *v = first->value->child; v; v = v->next)
+        if (value_fits(b, alt, v)) return false;
+    return true;
+}
+
+/* A pair of keywords that count something allows no count. */
+static bool counts_contradict(struct gram_build *b, const struct gram_alt *alt, enum gram_kw min,
+                              enum gram_kw max)
+{
+    uint64_t low = 0, high = GRAM_INFINITE;
+
+    for (const struct gram_item *i = alt->last; i; i = i->before) {
+        if (i->kw != min && i->kw != max) continue;
+        uint64_t n = gram_count_of(b, i->value);
+        if ((i->kw == min) != i->negated) {
+            uint64_t least = n + i->negated;
+            if (least > low) low = least;
+        } else {
+            if (n == 0 && i->negated) return true;
+            uint64_t most = n - i->negated;
+            if (most < high) high = most;
+        }
+    }
+    return low > high;
+}
+
+static bool same_name(const struct gram_item *i, const char *name, uint32_t len)
+{
+    return i->name_len == len && memcmp(i->name, name, len) == 0;
+}
+
+static bool is_absent(const struct gram_alt *alt, const char *name, uint32_t len)
+{
+    for (const struct gram_item *i = alt->last; i; i = i->before)
+        if (i->kw == GRAM_KW_ABSENT && same_name(i, name, len)) return true;
+    return false;
+}
+
+/* The schemas that apply to the value of a key, as far as `properties` says. */
+static uint32_t collect_members(const struct gram_alt *alt, const char *name, uint32_t len,
+                                struct gram_member *out, uint32_t max)
+{
+    uint32_t n = 0;
+
+    for (const struct gram_item *i = alt->last; i && n < max; i = i->before) {
+        if (i->kw == GRAM_KW_PROPERTIES) {
+            struct gram_js *s = gram_js_get_n(i->value, name, len);
+            if (s) out[n++] = (struct gram_member){s, false};
+        } else if (i->kw == GRAM_KW_NOT_PROPERTY && same_name(i, name, len)) {
+            out[n++] = (struct gram_member){(struct gram_js *)i->value, true};
+        }
+    }
+    return n;
+}
+
+/* A key that must be there has no value. */
+static bool key_contradicts(struct gram_build *b, const struct gram_alt *alt, const char *name,
+                            uint32_t len, int depth)
+{
+    enum { MAX_MEMBERS = 8 };
+    struct gram_member members[MAX_MEMBERS];
+    bool contradicts = true;
+
+    gram_steps(b, 1);
+    if (is_absent(alt, name, len)) return true;
+    if (depth == 0) return false;
+    uint32_t n = collect_members(alt, name, len, members, MAX_MEMBERS);
+    if (n < 2 && !(n == 1 && members[0].schema->type == GRAM_JS_FALSE)) return false;
+    b->schema->level++;
+    struct gram_alts alts = {0};
+    gram_alts_push(b, &alts, (struct gram_alt){.types = GRAM_T_ALL});
+    for (uint32_t i = 0; i < n; i++)
+        alts = gram_apply(b, alts, members[i].schema, members[i].negated);
+    for (uint32_t i = 0; i < alts.n && contradicts; i++)
+        contradicts = gram_alt_contradicts(b, &alts.alts[i], depth - 1);
+    b->schema->level--;
+    return contradicts && !alts.too_many;
+}
+
+static bool object_contradicts(struct gram_build *b, const struct gram_alt *alt, int depth)
+{
+    for (const struct gram_item *i = alt->last; i; i = i->before) {
+        if (i->kw == GRAM_KW_PRESENT && key_contradicts(b, alt, i->name, i->name_len, depth))
+            return true;
+        if (i->kw != GRAM_KW_REQUIRED) continue;
+        for (const struct gram_js *v = i->value->child; v; v = v->next)
+            if (key_contradicts(b, alt, v->text, v->len, depth)) return true;
+    }
+    return counts_contradict(b, alt, GRAM_KW_MIN_PROPERTIES, GRAM_KW_MAX_PROPERTIES);
+}
+
+bool gram_alt_contradicts(struct gram_build *b, const struct gram_alt *alt, int depth)
+{
+    uint32_t types = alt->types;
+
+    gram_steps(b, 1 + alt->n / 4);
+    if (!types || values_contradict(b, alt)) return true;
+    if ((types & GRAM_T_STRING) &&
+        counts_contradict(b, alt, GRAM_KW_MIN_LENGTH, GRAM_KW_MAX_LENGTH))
+        types &= ~(uint32_t)GRAM_T_STRING;
+    if ((types & GRAM_T_ARRAY) && counts_contradict(b, alt, GRAM_KW_MIN_ITEMS, GRAM_KW_MAX_ITEMS))
+        types &= ~(uint32_t)GRAM_T_ARRAY;
+    if ((types & GRAM_T_NUMBER) && !gram_number_possible(b, alt)) types &= ~(uint32_t)GRAM_T_NUMBER;
+    if ((types & GRAM_T_OBJECT) && object_contradicts(b, alt, depth))
+        types &= ~(uint32_t)GRAM_T_OBJECT;
+    return types == 0;
+}
+
+/* ---- oneOf --------------------------------------------------------------------------------- */
+
+/* No value fits both schemas, as far as it shows. */
+static bool are_disjoint(struct gram_build *b, struct gram_js *x, struct gram_js *y)
+{
+    enum { MAX_LOOKED_AT = 64 };
+    struct gram_alts alts = {0};
+    bool disjoint = true;
+
+    b->schema->level++;
+    gram_alts_push(b, &alts, (struct gram_alt){.types = GRAM_T_ALL});
+    alts = gram_apply(b, alts, x, false);
+    if (alts.n <= MAX_LOOKED_AT) alts = gram_apply(b, alts, y, false);
+    if (alts.n > MAX_LOOKED_AT || alts.too_many) disjoint = false;
+    for (uint32_t i = 0; i < alts.n && disjoint; i++)
+        disjoint = gram_alt_contradicts(b, &alts.alts[i], 2);
+    b->schema->level--;
+    return disjoint;
+}
+
+/* The pairs of branches that may overlap, as a matrix; returns how many there are. */
+static uint32_t find_overlaps(struct gram_build *b, const struct gram_js *list, uint8_t *overlap,
+                              uint32_t ret_first[2])
+{
+    uint32_t n = 0, i = 0, j;
+
+    for (struct gram_js *x = list->child; x; x = x->next, i++) {
+        j = i + 1;
+        for (struct gram_js *y = x->next; y; y = y->next, j++) {
+            if (are_disjoint(b, x, y)) continue;
+            overlap[i * list->n + j] = overlap[j * list->n + i] = 1;
+            if (n++ == 0) ret_first[0] = i, ret_first[1] = j;
+        }
+    }
+    return n;
+}
+
+static struct gram_alts apply_any(struct gram_build *b, struct gram_alts in,
+                                  const struct gram_js *list)
+{
+    struct gram_alts out = {0};
+    for (struct gram_js *s = list->child; s; s = s->next)
+        out = gram_alts_join(b, out, gram_apply(b, in, s, false));
+    return out;
+}
+
+static struct gram_alts without_contradictions(struct gram_build *b, struct gram_alts in)
+{
+    struct gram_alts out = {.too_many = in.too_many};
+    for (uint32_t i = 0; i < in.n; i++)
+        if (!gram_alt_contradicts(b, &in.alts[i], 2)) gram_alts_push(b, &out, in.alts[i]);
+    return out;
+}
+
+/*
+ * Each branch, and none of those it may overlap with. False if that cannot be said, or is too long.
+ */
+static bool apply_exactly(struct gram_build *b, struct gram_alts in, const struct gram_js *list,
+                          const uint8_t *overlap, struct gram_alts *ret)
+{
+    struct gram_alts out = {0};
+    uint32_t i = 0, j;
+
+    for (struct gram_js *x = list->child; x; x = x->next, i++) {
+        struct gram_alts one = gram_apply(b, in, x, false);
+        j = 0;
+        for (struct gram_js *y = list->child; y; y = y->next, j++) {
+            if (!overlap[i * list->n + j]) continue;
+            if (!gram_can_negate(b, y)) return false;
+            one = without_contradictions(b, gram_apply(b, one, y, true));
+            if (one.too_many || one.n > GRAM_MAX_ALTERNATIVES / 2) return false;
+        }
+        out = gram_alts_join(b, out, one);
+        if (out.too_many || out.n > GRAM_MAX_ALTERNATIVES) return false;
+    }
+    *ret = out;
+    return true;
+}
+
+struct gram_alts gram_apply_one_of(struct gram_build *b, struct gram_alts in, struct gram_js *list)
+{
+    uint32_t first[2] = {0, 0};
+    struct gram_alts out;
+
+    if (list->n == 1) return gram_apply(b, in, list->child, false);
+    if (b->schema->level > 1) return apply_any(b, in, list); /* a look only: more is as good */
+    uint8_t *overlap = gram_temp_array(b, list->n, list->n);
+    if (find_overlaps(b, list, overlap, first)) {
+        if (apply_exactly(b, in, list, overlap, &out)) return out;
+        gram_relax(b, list,
+                   gram_text(b,
+                             "branches %u and %u may overlap; it can only be treated as "
+                             "anyOf",
+                             first[0], first[1]));
+    }
+    out = apply_any(b, in, list);
+    if (in.n > 1 && out.n > 16) out = without_contradictions(b, out);
+    if (out.too_many || (in.n > 1 && out.n > GRAM_MAX_ALTERNATIVES))
+        gram_fail_at(b, list, "oneOf", "merging gives more than %d alternatives.",
+                     GRAM_MAX_ALTERNATIVES);
+    return out;
+}

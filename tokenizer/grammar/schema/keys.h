@@ -1,0 +1,70 @@
+/* SPDX-License-Identifier: MIT */
+/*
+ * Objects under construction: their keys, and the goals of keys' values. Shared by schema_object.c
+ * and schema_keys.c.
+ */
+#ifndef HEARTH_GRAMMAR_SCHEMA_KEYS_H
+#define HEARTH_GRAMMAR_SCHEMA_KEYS_H
+
+#include "tokenizer/grammar/schema/goals.h"
+
+/* A schema that some `properties` gives to a key. */
+struct gram_key_schema {
+    struct gram_key_schema *next;
+    const struct gram_item *item;
+    struct gram_js *schema;
+};
+
+/* A key that is named somewhere. */
+struct gram_named_key {
+    const char *name;
+    uint32_t len, hash_next;
+    bool declared; /* has a place in the order; else it may come among the free keys */
+    bool required, forbidden, watched;
+    uint32_t value; /* GRAM_NONE: impossible */
+    struct gram_key_schema *schemas;
+};
+
+struct gram_key_list {
+    struct gram_named_key *keys;
+    uint32_t n, cap, n_buckets;
+    uint32_t *buckets;
+};
+
+/* An object while its alternative is read. */
+struct gram_object_facts {
+    struct gram_build *b;
+    const struct gram_alt *alt;
+    const struct gram_item **items; /* [alt->n], in text order */
+    struct gram_key_list list;
+    uint64_t min, max;
+    /* patterns of patternProperties, each once, as parts of the automaton of free keys */
+    const struct gram_js *patterns[GRAM_MAX_PARTS];
+    uint32_t n_patterns;
+    bool has_names;                /* propertyNames restricts keys */
+    struct gram_dfa *name_checker; /* NULL: not needed yet */
+};
+
+/* The key of a name, made if need be. The pointer is good until the next one is made. */
+struct gram_named_key *gram_named_key(struct gram_build *b, struct gram_key_list *list,
+                                      const char *name, uint32_t len);
+
+/* The value rule of a key by its name, all keywords looked at; GRAM_NONE if it is false. */
+uint32_t gram_value_of_key(struct gram_object_facts *f, const struct gram_named_key *key);
+
+/* The value rule of keys that match the patterns of a set and are not declared. */
+uint32_t gram_value_of_class(struct gram_object_facts *f, uint64_t patterns);
+
+/* Finds the patterns of the object, and whether its names are restricted. */
+void gram_collect_patterns(struct gram_object_facts *f);
+
+/* propertyNames allows the name. */
+bool gram_name_fits(struct gram_object_facts *f, const char *name, uint32_t len);
+
+/*
+ * Sets what free keys the object has. Keys of a small finite language are added to the list as
+ * words instead.
+ */
+void gram_find_free_keys(struct gram_object_facts *f, struct gram_object *o);
+
+#endif

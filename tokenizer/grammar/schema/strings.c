@@ -1,0 +1,373 @@
+/* SPDX-License-Identifier: MIT */
+/*
+ * Strings: patterns, formats, lengths and excluded constants become the parts of one automaton, or
+ * nothing but a length. Equal strings are one node.
+ */
+#include <stdio.h>
+#include <string.h>
+
+#include "base/utf8.h"
+#include "tokenizer/grammar/expr.h"
+#include "tokenizer/grammar/format.h"
+#include "tokenizer/grammar/ecma_regex.h"
+#include "tokenizer/grammar/schema/goals.h"
+#include "tokenizer/grammar/vocab.h"
+
+/* ---- patterns ------------------------------------------------------------------------------ */
+
+/* A pattern or format that was parsed, and its automaton, if it was needed to check a text. */
+struct gram_pattern_entry {
+    struct gram_pattern_entry *next;
+    const char *text;
+    uint32_t len;
+    const struct gram_ex *x;
+    struct gram_dfa *checker;
+};
+
+static const uint64_t all_bytes[4] = {UINT64_MAX, UINT64_MAX, UINT64_MAX, UINT64_MAX};
+
+/*
+ * pydantic's patterns for Decimal look ahead: "^(?!^[-+.]*$)[+-]?0*" and one of
+ *
+ * \\d*\\.?\\d*$                  digits: at least one of them, since signs alone are excluded
+ * \\d*\\.?\\d{0,N}0*$             the same with N places (?:\\d{0,N}|(?=...)...)        its first
+ * branch is satisfied by nothing at all, so that anything but signs and points is enough
+ *
+ * Returns the same language without look-ahead, or NULL for any other pattern.
+ */
+static const char *rewrite_decimal(struct gram_build *b, const char *text, size_t len)
+{
+    static const char head[] = "^(?!^[-+.]*$)[+-]?0*";
+    char tail[200];
+    unsigned n;
+    int end = 0;
+
+    if (len < sizeof(head) - 1 || memcmp(text, head, sizeof(head) - 1) != 0) return NULL;
+    len -= sizeof(head) - 1;
+    if (len >= sizeof(tail)) return NULL;
+    memcpy(tail, text + sizeof(head) - 1, len);
+    tail[len] = '\0';
+    if (strcmp(tail, "\\d*\\.?\\d*$") == 0) return "^[+-]?(?:\\d+\\.?\\d*|\\.\\d+)$";
+    if (sscanf(tail, "(?:\\d{0,%9u}|(?=%n", &n, &end) == 1 && end) return "[^-+.]";
+    if (sscanf(tail, "\\d*\\.?\\d{0,%9u}0*$%n", &n, &end) != 1 || (size_t)end != len) return NULL;
+    if (n == 0) return "^[+-]?(?:\\d+\\.?0*|\\.0+)$";
+    return gram_text(b, "^[+-]?(?:\\d+\\.?\\d{0,%u}0*|\\.(?:\\d{1,%u}0*|0+))$", n, n);
+}
+
+static struct gram_pattern_entry *find_pattern(struct gram_build *b, const struct gram_js *at,
+                                               const char *keyword, const char *text, uint32_t len)
+{
+    struct gram_schema *s = b->schema;
+    struct gram_regex_source source = {.at = at, .keyword = keyword, .what = "pattern"};
+
+    for (struct gram_pattern_entry *e = s->patterns; e; e = e->next)
+        if (e->len == len && memcmp(e->text, text, len) == 0) return e;
+    if (len > GRAM_MAX_PATTERN_BYTES)
+        gram_fail_at(b, at, keyword, "%u bytes; at most %d.", len, GRAM_MAX_PATTERN_BYTES);
+    struct gram_pattern_entry *e = gram_temp(b, sizeof(*e));
+    *e = (struct gram_pattern_entry){.text = text, .len = len};
+    const char *rewritten = rewrite_decimal(b, text, len);
+    e->x = rewritten ? gram_regex_parse(b, rewritten, strlen(rewritten), &source)
+                     : gram_regex_parse(b, text, len, &source);
+    e->next = s->patterns;
+    s->patterns = e;
+    return e;
+}
+
+const struct gram_ex *gram_pattern(struct gram_build *b, const struct gram_js *at,
+                                   const char *keyword, const char *text, uint32_t len)
+{
+    return find_pattern(b, at, keyword, text, len)->x;
+}
+
+static uint32_t found(const void *ctx, uint64_t matched)
+{
+    (void)ctx;
+    return matched != 0;
+}
+
+bool gram_pattern_matches(struct gram_build *b, const struct gram_js *at, const char *keyword,
+                          const char *pattern, uint32_t pattern_len, const char *text, size_t len)
+{
+    struct gram_pattern_entry *e = find_pattern(b, at, keyword, pattern, pattern_len);
+
+    if (!e->checker) {
+        struct gram_part part = {.x = e->x, .search = true};
+        struct gram_dfa_params params = {.parts = &part,
+                                         .n_parts = 1,
+                                         .outcome = found,
+                                         .max = GRAM_INFINITE,
+                                         .spellable = all_bytes};
+        b->keep_nothing = true;
+        e->checker = gram_dfa_build(b, &params);
+        b->keep_nothing = false;
+        if (!e->checker) gram_fail_at(b, at, keyword, "too complex.");
+    }
+    gram_steps(b, 1 + len / 8);
+    return gram_dfa_accepts(e->checker, text, len);
+}
+
+/* ---- facts --------------------------------------------------------------------------------- */
+
+static void add_part(struct gram_build *b, struct gram_string_facts *f, const struct gram_ex *x,
+                     const struct gram_ex *source, bool search, bool wanted)
+{
+    if (f->n_parts == GRAM_MAX_PARTS)
+        gram_fail_at(b, f->at, NULL, "too complex: more than %d patterns.", GRAM_MAX_PARTS);
+    f->parts[f->n_parts] = (struct gram_part){.x = x, .search = search};
+    f->sources[f->n_parts] = source;
+    f->wanted[f->n_parts++] = wanted;
+}
+
+static void raise(uint64_t *min, uint64_t n)
+{
+    if (n > *min) *min = n;
+}
+
+static void lower(uint64_t *max, uint64_t n)
+{
+    if (n < *max) *max = n;
+}
+
+/* A pattern between ^ and $ needs no search, and a long count in it is a length of the whole. */
+static void add_pattern(struct gram_build *b, struct gram_string_facts *f,
+                        const struct gram_item *i)
+{
+    const struct gram_js *v = i->value;
+    struct gram_ex *x = (struct gram_ex *)gram_pattern(b, v, "pattern", v->text, v->len);
+    bool anchored = x->kind == GRAM_EX_SEQ && x->kids[0]->kind == GRAM_EX_BEGIN &&
+                    x->kids[x->n - 1]->kind == GRAM_EX_END;
+    const struct gram_ex *source = x;
+    uint32_t min, max;
+
+    f->at = v;
+    if (anchored && x->n > 2 && !i->negated) {
+        struct gram_ex_list inside = {.items = x->kids + 1, .n = x->n - 2, .cap = x->n - 2};
+        x = gram_ex_seq(b, &inside);
+        if (gram_ex_hoist_count(b, &x, &min, &max)) {
+            raise(&f->min, min);
+            lower(&f->max, max);
+        }
+    } else {
+        anchored = false;
+    }
+    add_part(b, f, x, source, !anchored, !i->negated);
+}
+
+static void add_format(struct gram_build *b, struct gram_string_facts *f, const struct gram_js *v)
+{
+    uint32_t max = 0;
+    enum gram_format format = gram_format_find(v->text, v->len);
+    const char *regex = gram_format_regex(v->text, v->len, &max);
+
+    if (format == GRAM_FORMAT_INTEGER) return;
+    f->at = v;
+    if (max) lower(&f->max, max);
+    if (format != GRAM_FORMAT_REGEX) {
+        f->function = format;
+        f->n_functions++;
+    }
+    const struct gram_ex *x = gram_pattern(b, v, "format", regex, (uint32_t)strlen(regex));
+    add_part(b, f, x, x, false, true);
+}
+
+/* The strings among the excluded constants, as one part that must not match. */
+static void exclude_values(struct gram_build *b, struct gram_string_facts *f,
+                           const struct gram_item *i)
+{
+    struct gram_ex_list texts = {0};
+    const struct gram_js *v = i->kw == GRAM_KW_ENUM ? i->value->child : i->value;
+
+    for (; v; v = i->kw == GRAM_KW_ENUM ? v->next : NULL)
+        if (v->type == GRAM_JS_STRING) gram_ex_push(b, &texts, gram_ex_text(b, v->text, v->len));
+    if (texts.n) add_part(b, f, gram_ex_alt(b, &texts), NULL, false, false);
+}
+
+static void add_fact(struct gram_build *b, struct gram_string_facts *f, const struct gram_item *i)
+{
+    switch (i->kw) {
+    case GRAM_KW_MIN_LENGTH:
+    case GRAM_KW_MAX_LENGTH: {
+        uint64_t n = gram_count_of(b, i->value);
+        if ((i->kw == GRAM_KW_MIN_LENGTH) != i->negated)
+            raise(&f->min, n + i->negated);
+        else if (n == 0 && i->negated)
+            f->min = UINT64_MAX; /* shorter than nothing */
+        else
+            lower(&f->max, n - i->negated);
+        break;
+    }
+    case GRAM_KW_PATTERN: add_pattern(b, f, i); break;
+    case GRAM_KW_FORMAT: add_format(b, f, i->value); break;
+    case GRAM_KW_CONST:
+    case GRAM_KW_ENUM:
+        if (i->negated) exclude_values(b, f, i);
+        break;
+    default: break;
+    }
+}
+
+void gram_string_facts(struct gram_build *b, const struct gram_alt *alt,
+                       struct gram_string_facts *f)
+{
+    memset(f, 0, sizeof(*f));
+    f->max = GRAM_INFINITE;
+    for (const struct gram_item *i = alt->last; i; i = i->before)
+        add_fact(b, f, i);
+    gram_steps(b, 1 + alt->n / 4);
+}
+
+uint32_t gram_wanted_outcome(const void *wanted, uint64_t matched)
+{
+    const struct gram_wanted *w = wanted;
+    return (matched & w->must) == w->must && !(matched & w->must_not);
+}
+
+struct gram_wanted *gram_wanted_of(struct gram_build *b, const struct gram_string_facts *f)
+{
+    struct gram_wanted *w = gram_temp(b, sizeof(*w));
+    for (uint32_t i = 0; i < f->n_parts; i++)
+        *(f->wanted[i] ? &w->must : &w->must_not) |= (uint64_t)1 << i;
+    return w;
+}
+
+/* ---- checking constants -------------------------------------------------------------------- */
+
+/* An automaton for what the alternative says; kept for the next constant of the same one. */
+static struct gram_dfa *checker_of(struct gram_build *b, const struct gram_alt *alt,
+                                   const struct gram_string_facts *f)
+{
+    struct gram_schema *s = b->schema;
+    struct gram_dfa_params params = {.parts = f->parts,
+                                     .n_parts = f->n_parts,
+                                     .outcome = gram_wanted_outcome,
+                                     .max = GRAM_INFINITE,
+                                     .spellable = all_bytes};
+
+    if (s->checked == alt->last && s->checker && s->n_checked == alt->n) return s->checker;
+    params.ctx = gram_wanted_of(b, f);
+    b->keep_nothing = true;
+    s->checker = gram_dfa_build(b, &params);
+    b->keep_nothing = false;
+    if (!s->checker) gram_fail_at(b, f->at, NULL, "too complex.");
+    s->checked = alt->last;
+    s->n_checked = alt->n;
+    return s->checker;
+}
+
+static bool has_string_facts(const struct gram_alt *alt)
+{
+    for (const struct gram_item *i = alt->last; i; i = i->before)
+        if (i->kw >= GRAM_KW_CONST && i->kw <= GRAM_KW_MAX_LENGTH) return true;
+    return false;
+}
+
+bool gram_string_fits(struct gram_build *b, const struct gram_alt *alt, const char *text,
+                      size_t len)
+{
+    struct gram_string_facts *f;
+    uint64_t n = 0;
+
+    if (!has_string_facts(alt)) return true;
+    f = gram_temp(b, sizeof(*f));
+    gram_string_facts(b, alt, f);
+    for (size_t i = 0; i < len; i++)
+        n += ((unsigned char)text[i] & 0xC0) != 0x80;
+    if (n < f->min || (f->max < GRAM_INFINITE && n > f->max)) return false;
+    return !f->n_parts || gram_dfa_accepts(checker_of(b, alt, f), text, len);
+}
+
+/* ---- nodes --------------------------------------------------------------------------------- */
+
+/* A string that was built from parts that all have a text. */
+struct gram_string_entry {
+    struct gram_string_entry *next;
+    const struct gram_string_facts *facts;
+    uint32_t node;
+};
+
+static bool same_facts(const struct gram_string_facts *x, const struct gram_string_facts *y)
+{
+    if (x->n_parts != y->n_parts || x->min != y->min || x->max != y->max) return false;
+    for (uint32_t i = 0; i < x->n_parts; i++) {
+        if (x->wanted[i] != y->wanted[i] || x->parts[i].search != y->parts[i].search) return false;
+        if (!x->sources[i] || x->sources[i] != y->sources[i]) return false;
+    }
+    return true;
+}
+
+static uint32_t find_node(struct gram_build *b, const struct gram_string_facts *f)
+{
+    for (struct gram_string_entry *e = b->schema->strings; e; e = e->next) {
+        gram_steps(b, 1);
+        if (same_facts(e->facts, f)) return e->node;
+    }
+    return GRAM_NONE;
+}
+
+/* Borrows f, which lies in temporary memory. */
+static uint32_t build_node(struct gram_build *b, const struct gram_string_facts *f)
+{
+    struct gram_string s;
+    struct gram_dfa_params params = {.parts = f->parts,
+                                     .n_parts = f->n_parts,
+                                     .outcome = gram_wanted_outcome,
+                                     .json = true,
+                                     .spellable = b->vocab->spellable};
+    struct gram_string_entry *e = gram_temp(b, sizeof(*e));
+
+    memset(&s, 0, sizeof(s));
+    if (f->n_functions == 1 && f->n_parts == 1 && f->min == 0 && f->max >= GRAM_INFINITE) {
+        s.kind = GRAM_STRING_FORMAT;
+        s.format = (uint8_t)f->function;
+    } else {
+        s.kind = GRAM_STRING_DFA;
+        params.ctx = gram_wanted_of(b, f);
+        params.min = (uint32_t)f->min;
+        params.max = f->max < GRAM_INFINITE ? (uint32_t)f->max : GRAM_INFINITE;
+        s.dfa = gram_add_dfa(b, &params);
+        if (!s.dfa) gram_fail_at(b, f->at, NULL, "too complex.");
+    }
+    *e = (struct gram_string_entry){b->schema->strings, f, gram_add_string(b, &s)};
+    b->schema->strings = e;
+    return e->node;
+}
+
+static void add_free(struct gram_build *b, struct gram_value_draft *d, uint32_t min, uint32_t max)
+{
+    struct gram_string s;
+    memset(&s, 0, sizeof(s));
+    s.kind = GRAM_STRING_FREE;
+    s.min = min;
+    s.max = max;
+    gram_add_branch(b, d, GRAM_BRANCH_STRING, gram_add_string(b, &s));
+}
+
+void gram_build_string(struct gram_build *b, struct gram_value_draft *d, const struct gram_alt *alt)
+{
+    if (!has_string_facts(alt)) {
+        add_free(b, d, 0, GRAM_INFINITE);
+        return;
+    }
+    struct gram_string_facts *f = gram_temp(b, sizeof(*f));
+    gram_string_facts(b, alt, f);
+    if (f->min > f->max || f->min >= GRAM_INFINITE) {
+        gram_note_reason(b, d->value, NULL,
+                         f->min >= GRAM_INFINITE
+                             ? "no length is possible"
+                             : gram_text(b, "minLength is %llu and maxLength is %llu",
+                                         (unsigned long long)f->min, (unsigned long long)f->max));
+        return;
+    }
+    if (!f->n_parts) {
+        add_free(b, d, (uint32_t)f->min, (uint32_t)f->max);
+        return;
+    }
+    uint32_t node = find_node(b, f);
+    if (node == GRAM_NONE) node = build_node(b, f);
+    const struct gram_string *built = &b->rules->strings[node];
+    if (built->kind == GRAM_STRING_DFA && built->dfa->n_states == 0)
+        gram_note_reason(b, d->value, NULL, "no string fits its pattern, format and lengths");
+    else
+        gram_add_branch(b, d, GRAM_BRANCH_STRING, node);
+}

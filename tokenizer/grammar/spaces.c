@@ -1,0 +1,136 @@
+/* SPDX-License-Identifier: MIT */
+/*
+ * The automaton of white space. The rule: nothing, one blank, or one or two newlines and at most 20
+ * blanks or tabs. A pattern of the request is followed for at most 200 characters.
+ */
+#include "tokenizer/grammar/spaces.h"
+
+#include <string.h>
+
+#include "tokenizer/grammar/compiled.h"
+#include "tokenizer/grammar/ecma_regex.h"
+#include "tokenizer/grammar/vocab.h"
+
+enum { MAX_INDENT = 20, MAX_LENGTH = 200, MAX_PATTERN_BYTES = 1024, MAX_STATES = 8000 };
+
+/* States of the rule: the start, behind a blank, one newline, two; then by the indent. */
+enum { START, BLANK, NEWLINE, NEWLINES, INDENT, RULE_STATES = INDENT + MAX_INDENT };
+
+static const char characters[4] = {' ', '\n', '\t', '\r'};
+
+static void set(const struct gram_build *b, uint16_t (*next)[4], int from, int character, int to)
+{
+    if (gram_vocab_byte_id(b->vocab, (uint8_t)characters[character]) >= 0)
+        next[from][character] = (uint16_t)to;
+}
+
+static void build_rule(struct gram_build *b, struct gram_spaces *ret)
+{
+    uint16_t(*next)[4] = gram_keep_array(b, RULE_STATES, sizeof(*next));
+    uint8_t *ends = gram_keep(b, RULE_STATES);
+
+    memset(next, 0xFF, RULE_STATES * sizeof(*next));
+    memset(ends, 1, RULE_STATES);
+    set(b, next, START, 0, BLANK);
+    set(b, next, START, 1, NEWLINE);
+    set(b, next, NEWLINE, 1, NEWLINES);
+    for (int state = NEWLINE; state < RULE_STATES; state++) {
+        int to = state < INDENT ? INDENT : state + 1;
+        if (to == RULE_STATES) break;
+        set(b, next, state, 0, to);
+        set(b, next, state, 2, to);
+    }
+    *ret = (struct gram_spaces){next, ends, RULE_STATES};
+}
+
+static void build_nothing(struct gram_build *b, struct gram_spaces *ret)
+{
+    uint16_t(*next)[4] = gram_keep(b, sizeof(*next));
+    uint8_t *ends = gram_keep(b, 1);
+
+    memset(next, 0xFF, sizeof(*next));
+    ends[0] = 1;
+    *ret = (struct gram_spaces){next, ends, 1};
+}
+
+/* ---- patterns ------------------------------------------------------------------------------ */
+
+static uint32_t matched(const void *ctx, uint64_t bits)
+{
+    (void)ctx;
+    return bits != 0;
+}
+
+static struct gram_dfa *pattern_dfa(struct gram_build *b)
+{
+    static const struct gram_regex_source source = {.what = "whitespace_pattern"};
+    uint64_t spaces[4] = {0};
+    const char *text = b->options->whitespace_pattern;
+    size_t len = b->options->whitespace_pattern_len;
+
+    if (len > MAX_PATTERN_BYTES)
+        gram_fail(b, GRAM_EGRAMMAR, "whitespace_pattern: %zu bytes; at most %d.", len,
+                  MAX_PATTERN_BYTES);
+    for (int i = 0; i < 4; i++)
+        spaces[0] |= b->vocab->spellable[0] & (uint64_t)1 << characters[i];
+    struct gram_part part = {.x = gram_regex_parse(b, text, len, &source)};
+    struct gram_dfa_params params = {
+        .parts = &part, .n_parts = 1, .outcome = matched, .max = MAX_LENGTH, .spellable = spaces};
+    struct gram_dfa *d = gram_dfa_build(b, &params);
+    if (!d) gram_fail(b, GRAM_EGRAMMAR, "whitespace_pattern: too complex.");
+    if (!d->n_states) gram_fail(b, GRAM_EGRAMMAR, "whitespace_pattern: it admits no white space.");
+    return d;
+}
+
+/* States of the automaton with their lengths, in the order they are found. */
+struct search {
+    struct gram_build *b;
+    const struct gram_dfa *d;
+    struct gram_dfa_place *places;
+    uint16_t *number; /* [n_states][MAX_LENGTH + 1] -> place + 1 */
+    uint32_t n, cap;
+};
+
+static uint16_t number_of(struct search *s, struct gram_dfa_place p)
+{
+    uint16_t *number = &s->number[p.q * (MAX_LENGTH + 1) + p.n];
+
+    if (*number) return (uint16_t)(*number - 1);
+    if (s->n == MAX_STATES) gram_fail(s->b, GRAM_EGRAMMAR, "whitespace_pattern: too complex.");
+    s->places = gram_grow(s->b, s->places, s->n, &s->cap, sizeof(*s->places));
+    s->places[s->n++] = p;
+    *number = (uint16_t)s->n;
+    return (uint16_t)(s->n - 1);
+}
+
+static void build_pattern(struct gram_build *b, struct gram_spaces *ret)
+{
+    struct search s = {.b = b, .d = pattern_dfa(b)};
+    uint16_t(*next)[4] = gram_temp_array(b, MAX_STATES, sizeof(*next));
+    uint8_t *ends = gram_temp(b, MAX_STATES);
+
+    s.number = gram_temp_array(b, (size_t)s.d->n_states * (MAX_LENGTH + 1), sizeof(*s.number));
+    number_of(&s, (struct gram_dfa_place){s.d->start, 0, 0});
+    for (uint32_t i = 0; i < s.n; i++) {
+        ends[i] = s.d->outcome[s.places[i].q] != 0;
+        for (int k = 0; k < 4; k++) {
+            struct gram_dfa_place p = s.places[i];
+            next[i][k] = GRAM_DFA_DEAD;
+            if (gram_dfa_take(s.d, &p, (uint8_t)characters[k]) == GRAM_DFA_STEP_ON)
+                next[i][k] = number_of(&s, p);
+        }
+        gram_steps(b, 1);
+    }
+    *ret = (struct gram_spaces){gram_keep_copy(b, next, s.n, sizeof(*next)),
+                                gram_keep_copy(b, ends, s.n, 1), s.n};
+}
+
+void gram_spaces_build(struct gram_build *b, struct gram_spaces *ret)
+{
+    if (b->options->no_whitespace)
+        build_nothing(b, ret);
+    else if (b->options->whitespace_pattern)
+        build_pattern(b, ret);
+    else
+        build_rule(b, ret);
+}

@@ -1,0 +1,352 @@
+/* SPDX-License-Identifier: MIT */
+/*
+ * Taking tokens, marks, captures.
+ *
+ * A token is taken byte by byte from the current set into two others in turn; only when all of its
+ * bytes are taken does the result become current. A mark is the number of bytes taken since the
+ * oldest mark that is kept; going back restores the state at that one and takes the bytes again, so
+ * a rollback cannot differ from not having gone on.
+ */
+#include "tokenizer/grammar/state.h"
+
+#include <assert.h>
+#include <string.h>
+
+#include "tokenizer/grammar/vocab.h"
+
+_Static_assert(sizeof(struct gram_state) <= 128 * 1024, "planned per slot, see the README");
+
+size_t gram_state_bytes(void)
+{
+    return (sizeof(struct gram_state) + 63) & ~(size_t)63;
+}
+
+/* ---- cells --------------------------------------------------------------------------------- */
+
+static uint32_t mark_set(struct gram_cells *cells, const struct gram_set *set)
+{
+    uint32_t n = 0;
+    for (uint32_t i = 0; set && i < set->n; i++)
+        n += gram_cells_mark(cells, set->c[i].stack) + gram_cells_mark(cells, set->c[i].events);
+    return n;
+}
+
+static void renumber(const struct gram_cells *cells, struct gram_set *set)
+{
+    for (uint32_t i = 0; set && i < set->n; i++) {
+        set->c[i].stack = cells->moved[set->c[i].stack];
+        set->c[i].events = cells->moved[set->c[i].events];
+    }
+}
+
+void gram_collect(struct gram_cells *cells, struct gram_set *set, struct gram_set *more)
+{
+    mark_set(cells, set);
+    mark_set(cells, more);
+    gram_cells_mark_all(cells);
+    gram_cells_collect(cells);
+    renumber(cells, set);
+    renumber(cells, more);
+}
+
+static uint32_t count_live(struct gram_cells *cells, const struct gram_set *set)
+{
+    uint32_t n = mark_set(cells, set);
+    n += gram_cells_mark_all(cells);
+    gram_cells_unmark(cells);
+    return n;
+}
+
+void gram_settle(struct gram_cells *cells, struct gram_set *set)
+{
+    while (cells->top > GRAM_LIVE_CELLS && set->n > 1 && count_live(cells, set) > GRAM_LIVE_CELLS) {
+        set->n--;
+        set->stacks -= gram_stack_size(cells, set->c[set->n].stack);
+        set->overflow = true;
+    }
+}
+
+/* ---- stepping ------------------------------------------------------------------------------ */
+
+void gram_step_set(struct gram_machine *m, const struct gram_set *from, struct gram_set *to,
+                   uint8_t byte)
+{
+    m->out = to;
+    for (uint32_t i = 0; i < from->n; i++)
+        gram_step(m, &from->c[i], byte);
+    gram_settle(m->cells, to);
+}
+
+/* A token, or more, on its way. */
+struct advance {
+    struct gram_set two[2];
+    bool overflow;
+    bool collected; /* cells have been renumbered */
+    bool lost;      /* the current set had to be given up */
+};
+
+/*
+ * Room for what a byte can add. The current set is kept too, to come back to; only if both are huge
+ * it is given up, which shows only if the bytes are refused after all (masks do not allow such).
+ */
+static void make_room(struct gram_state *s, struct gram_set *from, struct advance *a)
+{
+    if (s->cells.top <= GRAM_CELLS - GRAM_STEP_CELLS) return;
+    gram_collect(&s->cells, from, from == &s->set || a->lost ? NULL : &s->set);
+    a->collected = true;
+    if (s->cells.top <= GRAM_CELLS - GRAM_STEP_CELLS || from == &s->set) return;
+    gram_collect(&s->cells, from, NULL);
+    a->lost = true;
+}
+
+/* All bytes, from the current set into another. NULL if some cannot be taken. */
+static struct gram_set *step_bytes(struct gram_state *s, struct advance *a, const char *bytes,
+                                   size_t n)
+{
+    struct gram_set *from = &s->set, *to = &a->two[0];
+
+    for (size_t i = 0; i < n; i++) {
+        make_room(s, from, a);
+        to->n = to->stacks = 0;
+        to->overflow = to->full = false;
+        s->m.offset = (uint32_t)(s->offset + i + 1);
+        gram_step_set(&s->m, from, to, (uint8_t)bytes[i]);
+        a->overflow |= to->overflow;
+        if (to->n == 0) return NULL;
+        from = to;
+        to = to == &a->two[0] ? &a->two[1] : &a->two[0];
+    }
+    return from;
+}
+
+/* ---- captures ------------------------------------------------------------------------------ */
+
+enum { MAX_PENDING = 64 };
+
+/* The events of a list, oldest first; only the newest MAX_PENDING of them. */
+static uint32_t list_events(const struct gram_cells *c, uint32_t list, uint32_t out[MAX_PENDING])
+{
+    uint32_t n = 0;
+    for (uint32_t e = list; e && n < MAX_PENDING; e = c->cell[e].e.next)
+        n++;
+    uint32_t i = n;
+    for (uint32_t e = list; e && i > 0; e = c->cell[e].e.next)
+        out[--i] = e;
+    return n;
+}
+
+static bool same_event(const struct gram_cells *c, uint32_t x, uint32_t y)
+{
+    return c->cell[x].e.what == c->cell[y].e.what && c->cell[x].e.offset == c->cell[y].e.offset;
+}
+
+/* How many events all configurations have in common, from the oldest on; they go to out. */
+static uint32_t agreed_events(const struct gram_state *s, uint32_t out[MAX_PENDING])
+{
+    uint32_t n = list_events(&s->cells, s->set.c[0].events, out), other[MAX_PENDING];
+
+    for (uint32_t i = 1; i < s->set.n && n > 0; i++) {
+        uint32_t k = list_events(&s->cells, s->set.c[i].events, other), same = 0;
+        while (same < n && same < k && same_event(&s->cells, out[same], other[same]))
+            same++;
+        n = same;
+    }
+    return n;
+}
+
+/* The list without its n oldest events. */
+static uint32_t cut_events(struct gram_cells *c, uint32_t list, uint32_t n)
+{
+    uint32_t events[MAX_PENDING], total = list_events(c, list, events), out = 0;
+    for (uint32_t i = n; i < total; i++) {
+        const struct gram_event *e = &c->cell[events[i]].e;
+        out = gram_event_add(c, e->what, e->offset, out);
+    }
+    return out;
+}
+
+static void report_events(struct gram_state *s, bool silent)
+{
+    uint32_t events[MAX_PENDING];
+
+    if (!s->g->rules.has_captures) return;
+    uint32_t n = agreed_events(s, events);
+    for (uint32_t i = 0; i < n && s->capture && !silent; i++) {
+        const struct gram_event *e = &s->cells.cell[events[i]].e;
+        uint64_t offset = (s->offset & ~(uint64_t)UINT32_MAX) | e->offset;
+        if (offset > s->offset) offset -= (uint64_t)UINT32_MAX + 1;
+        s->capture(s->ctx, e->what / 2, e->what & 1, offset);
+    }
+    for (uint32_t i = 0; n > 0 && i < s->set.n; i++)
+        s->set.c[i].events = cut_events(&s->cells, s->set.c[i].events, n);
+}
+
+/* ---- taking -------------------------------------------------------------------------------- */
+
+static void forget_old_marks(struct gram_state *s, size_t n);
+
+static bool advance(struct gram_state *s, const char *bytes, size_t n, bool silent)
+{
+    struct advance a = {.overflow = false};
+    uint32_t top = s->cells.top;
+
+    gram_set_init(&a.two[0], s->pool, GRAM_MAX_CONFIGS);
+    gram_set_init(&a.two[1], s->pool + GRAM_MAX_CONFIGS, GRAM_MAX_CONFIGS);
+    const struct gram_set *result = step_bytes(s, &a, bytes, n);
+    if (!result) {
+        if (!a.collected) gram_cells_pop(&s->cells, top);
+        if (a.lost) s->set.n = 0;
+        return false;
+    }
+    if (result != &s->set) {
+        memcpy(s->current, result->c, result->n * sizeof(result->c[0]));
+        s->set.n = result->n;
+        s->set.stacks = result->stacks;
+    }
+    s->offset += n;
+    s->overflows += a.overflow && !silent;
+    report_events(s, silent);
+    return true;
+}
+
+bool gram_take_bytes(struct gram_state *s, const char *bytes, size_t n)
+{
+    if (s->n_marks) forget_old_marks(s, n);
+    if (!advance(s, bytes, n, false)) return false;
+    if (s->n_marks) {
+        memcpy(s->log + s->log_len, bytes, n);
+        s->log_len += (uint32_t)n;
+    }
+    return true;
+}
+
+bool gram_take(struct gram_state *s, int32_t id)
+{
+    size_t n;
+    const char *text = gram_vocab_text(s->g->vocab, id, &n);
+
+    for (size_t i = 0; i < s->g->vocab->n_end_ids; i++)
+        if (s->g->vocab->end_ids[i] == id) return false;
+    return text && gram_take_bytes(s, text, n);
+}
+
+bool gram_accepting(const struct gram_state *s)
+{
+    for (uint32_t i = 0; i < s->set.n; i++)
+        if (s->set.c[i].kind == GRAM_AT_END) return true;
+    return false;
+}
+
+uint64_t gram_overflows(const struct gram_state *s)
+{
+    return s->overflows;
+}
+
+/* ---- marks --------------------------------------------------------------------------------- */
+
+/* Keeps the present state as the base of marks. */
+static void save_base(struct gram_state *s)
+{
+    struct gram_snapshot *b = &s->base;
+
+    mark_set(&s->cells, &s->set);
+    gram_cells_mark_all(&s->cells);
+    b->n_cells = gram_cells_copy_out(&s->cells, b->cells, b->kinds);
+    memcpy(b->c, s->current, s->set.n * sizeof(b->c[0]));
+    struct gram_set copy = {.c = b->c, .n = s->set.n};
+    renumber(&s->cells, &copy);
+    b->n = s->set.n;
+    b->stacks = s->set.stacks;
+    b->offset = s->offset;
+    s->log_len = 0;
+}
+
+/* Goes back to the base, then on by n bytes of the log. */
+static void replay(struct gram_state *s, uint32_t n)
+{
+    const struct gram_snapshot *b = &s->base;
+
+    gram_cells_copy_in(&s->cells, b->cells, b->kinds, b->n_cells);
+    memcpy(s->current, b->c, b->n * sizeof(b->c[0]));
+    s->set.n = b->n;
+    s->set.stacks = b->stacks;
+    s->offset = b->offset;
+    bool taken = advance(s, s->log, n, true);
+    assert(taken);
+    (void)taken;
+}
+
+static void drop_first_mark(struct gram_state *s)
+{
+    s->n_marks--;
+    memmove(s->marks, s->marks + 1, s->n_marks * sizeof(s->marks[0]));
+}
+
+/*
+ * Before n bytes are taken: drops marks that will be too far back, and moves the base behind them.
+ */
+static void forget_old_marks(struct gram_state *s, size_t n)
+{
+    uint32_t len = s->log_len;
+
+    if (len + n <= GRAM_LOG_BYTES) return;
+    while (s->n_marks && len + n - s->marks[0].at > GRAM_MARK_BYTES)
+        drop_first_mark(s);
+    if (!s->n_marks) return;
+    uint32_t first = s->marks[0].at;
+    replay(s, first);
+    save_base(s);
+    bool taken = advance(s, s->log + first, len - first, true);
+    assert(taken);
+    (void)taken;
+    memmove(s->log, s->log + first, len - first);
+    s->log_len = len - first;
+    for (uint32_t i = 0; i < s->n_marks; i++)
+        s->marks[i].at -= first;
+}
+
+uint64_t gram_mark(struct gram_state *s)
+{
+    if (s->n_marks == GRAM_MAX_MARKS) drop_first_mark(s);
+    if (s->n_marks == 0) save_base(s);
+    s->marks[s->n_marks++] = (struct gram_mark){++s->next_mark, s->log_len};
+    return s->next_mark;
+}
+
+bool gram_rollback(struct gram_state *s, uint64_t mark)
+{
+    for (uint32_t i = 0; i < s->n_marks; i++) {
+        if (s->marks[i].id != mark) continue;
+        if (s->log_len - s->marks[i].at > GRAM_MARK_BYTES) return false;
+        s->n_marks = i + 1;
+        if (s->marks[i].at == s->log_len) return true; /* nothing has been taken since */
+        replay(s, s->marks[i].at);
+        s->log_len = s->marks[i].at;
+        return true;
+    }
+    return false;
+}
+
+/* ---- beginning ----------------------------------------------------------------------------- */
+
+struct gram_state *gram_state_init(void *memory, const struct gram *g, gram_capture_fn capture,
+                                   void *ctx)
+{
+    struct gram_state *s = memory;
+
+    s->g = g;
+    s->capture = capture;
+    s->ctx = ctx;
+    s->offset = s->overflows = s->next_mark = 0;
+    s->n_marks = s->log_len = 0;
+    gram_cells_init(&s->cells);
+    gram_set_init(&s->set, s->current, GRAM_MAX_CONFIGS);
+    s->m.g = g;
+    s->m.cells = &s->cells;
+    s->m.out = &s->set;
+    s->m.offset = 0;
+    gram_machine_start(&s->m);
+    gram_settle(&s->cells, &s->set);
+    report_events(s, false);
+    return s;
+}

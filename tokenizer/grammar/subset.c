@@ -1,0 +1,280 @@
+/* SPDX-License-Identifier: MIT */
+/*
+ * The subset construction. A deterministic state is what was read last (nothing, a word character,
+ * another) and the sorted set of automaton states that stand between code points: sets, matches,
+ * and assertions that look ahead. Splits are followed and ^ is decided at once; $ and \b wait until
+ * the next code point, or the end, is known. Once a part that searches has matched, its other
+ * states do not matter any more.
+ */
+#include "tokenizer/grammar/subset.h"
+
+#include <string.h>
+
+#include "tokenizer/grammar/build.h"
+#include "tokenizer/grammar/nfa.h"
+
+enum before { BEGIN, OTHER, WORD };
+
+struct state {
+    uint32_t first, n; /* its members in `members` */
+    uint32_t hash_next;
+    uint8_t before;
+};
+
+struct maker {
+    struct gram_build *b;
+    const struct gram_nfa *nfa;
+    struct gram_subset *out;
+    struct state *states;
+    uint32_t cap_states, cap_next, cap_matched;
+    uint32_t *members;
+    uint32_t n_members, cap_members;
+    uint32_t *buckets, n_buckets;
+    /* the set being made */
+    uint32_t *set, n_set;
+    uint32_t *stamp, stamp_now; /* [nfa->n] */
+    uint32_t *stack;
+    uint8_t *part_of; /* [nfa->n] */
+    /* targets per class while a state is expanded */
+    uint32_t **targets, *n_targets, *cap_targets;
+    uint32_t max_states;
+};
+
+/* ---- sets ---------------------------------------------------------------------------------- */
+
+/* Adds a state and all that it leads to without a code point being read. */
+static void add(struct maker *m, uint32_t s, enum before before)
+{
+    uint32_t depth = 0;
+
+    m->stack[depth++] = s;
+    while (depth > 0) {
+        s = m->stack[--depth];
+        if (m->stamp[s] == m->stamp_now) continue;
+        m->stamp[s] = m->stamp_now;
+        const struct gram_nfa_state *n = &m->nfa->states[s];
+        if (n->kind == GRAM_NFA_SPLIT) {
+            m->stack[depth++] = n->b;
+            m->stack[depth++] = n->a;
+        } else if (n->kind == GRAM_NFA_BEGIN) {
+            if (before == BEGIN) m->stack[depth++] = n->a;
+        } else {
+            m->set[m->n_set++] = s;
+        }
+    }
+}
+
+static void sort(uint32_t *v, uint32_t n)
+{
+    for (uint32_t i = 1; i < n; i++) {
+        uint32_t x = v[i], k = i;
+        for (; k > 0 && v[k - 1] > x; k--)
+            v[k] = v[k - 1];
+        v[k] = x;
+    }
+}
+
+/* Of a part that searches and has matched, keeps the match alone. */
+static void absorb(struct maker *m)
+{
+    uint64_t done = 0;
+    uint32_t out = 0;
+
+    for (uint32_t i = 0; i < m->n_set; i++) {
+        const struct gram_nfa_state *n = &m->nfa->states[m->set[i]];
+        if (n->kind == GRAM_NFA_MATCH && m->nfa->parts[n->set].search)
+            done |= (uint64_t)1 << n->set;
+    }
+    if (!done) return;
+    for (uint32_t i = 0; i < m->n_set; i++) {
+        bool keep = !(done >> m->part_of[m->set[i]] & 1) ||
+                    m->nfa->states[m->set[i]].kind == GRAM_NFA_MATCH;
+        if (keep) m->set[out++] = m->set[i];
+    }
+    m->n_set = out;
+}
+
+/* The parts that match if the text ends here, or if a character of the given kind follows. */
+static uint64_t look_ahead(struct maker *m, const struct state *d, bool at_end, bool word_next)
+{
+    uint64_t matched = 0;
+
+    m->stamp_now++;
+    m->n_set = 0;
+    for (uint32_t i = 0; i < d->n; i++)
+        add(m, m->members[d->first + i], d->before);
+    for (uint32_t i = 0; i < m->n_set; i++) { /* the set grows while it is walked */
+        const struct gram_nfa_state *n = &m->nfa->states[m->set[i]];
+        bool boundary = (d->before == WORD) != word_next;
+        if (n->kind == GRAM_NFA_MATCH) matched |= (uint64_t)1 << n->set;
+        if ((n->kind == GRAM_NFA_END && at_end) || (n->kind == GRAM_NFA_WORD && boundary) ||
+            (n->kind == GRAM_NFA_NOT_WORD && !boundary))
+            add(m, n->a, d->before);
+    }
+    gram_steps(m->b, 1 + m->n_set / 8);
+    return matched;
+}
+
+static uint32_t hash_of(const uint32_t *v, uint32_t n, uint32_t before)
+{
+    uint32_t h = before * 0x9E3779B1u;
+    for (uint32_t i = 0; i < n; i++)
+        h = (h ^ v[i]) * 0x85EBCA6Bu, h ^= h >> 15;
+    return h;
+}
+
+static void rehash(struct maker *m)
+{
+    m->n_buckets = m->n_buckets ? m->n_buckets * 4 : 64;
+    m->buckets = gram_temp_array(m->b, m->n_buckets, sizeof(*m->buckets));
+    for (uint32_t i = 0; i < m->out->n_states; i++) {
+        struct state *d = &m->states[i];
+        uint32_t *bucket =
+            &m->buckets[hash_of(m->members + d->first, d->n, d->before) % m->n_buckets];
+        d->hash_next = *bucket;
+        *bucket = i + 1;
+    }
+}
+
+static uint32_t new_state(struct maker *m, enum before before, uint32_t hash)
+{
+    struct gram_subset *out = m->out;
+    uint32_t n = out->n_states, cap = m->cap_states;
+
+    m->states = gram_grow(m->b, m->states, n, &m->cap_states, sizeof(*m->states));
+    cap = m->cap_matched;
+    out->matched = gram_grow(m->b, out->matched, n, &cap, sizeof(*out->matched));
+    m->cap_matched = cap;
+    while (m->n_members + m->n_set > m->cap_members)
+        m->members =
+            gram_grow(m->b, m->members, m->cap_members, &m->cap_members, sizeof(*m->members));
+    memcpy(m->members + m->n_members, m->set, m->n_set * sizeof(*m->set));
+    uint32_t *bucket = &m->buckets[hash % m->n_buckets];
+    m->states[n] = (struct state){m->n_members, m->n_set, *bucket, (uint8_t)before};
+    *bucket = n + 1;
+    m->n_members += m->n_set;
+    out->n_states++;
+    if (out->n_states > m->n_buckets) rehash(m);
+    return n;
+}
+
+/* The number of the state that m->set is, after what was read last. */
+static uint32_t intern(struct maker *m, enum before before)
+{
+    absorb(m);
+    sort(m->set, m->n_set);
+    uint32_t h = hash_of(m->set, m->n_set, before);
+    for (uint32_t i = m->buckets[h % m->n_buckets]; i; i = m->states[i - 1].hash_next) {
+        const struct state *d = &m->states[i - 1];
+        if (d->n == m->n_set && d->before == before &&
+            memcmp(m->members + d->first, m->set, m->n_set * sizeof(*m->set)) == 0)
+            return i - 1;
+    }
+    return new_state(m, before, h);
+}
+
+/* ---- transitions --------------------------------------------------------------------------- */
+
+static void push_target(struct maker *m, uint32_t class, uint32_t s)
+{
+    m->targets[class] = gram_grow(m->b, m->targets[class], m->n_targets[class],
+                                  &m->cap_targets[class], sizeof(uint32_t));
+    m->targets[class][m->n_targets[class]++] = s;
+}
+
+/* Sorts what m->set leads to by class; only classes of one kind, if kinds matter. */
+static void collect_targets(struct maker *m, bool word)
+{
+    for (uint32_t i = 0; i < m->n_set; i++) {
+        const struct gram_nfa_state *n = &m->nfa->states[m->set[i]];
+        bool lasting = n->kind == GRAM_NFA_MATCH && m->nfa->parts[n->set].search;
+        uint32_t n_classes = lasting ? m->nfa->classes.n : m->nfa->n_set_classes[n->set];
+        if (n->kind != GRAM_NFA_SET && !lasting) continue;
+        for (uint32_t k = 0; k < n_classes; k++) {
+            uint32_t class = lasting ? k : m->nfa->set_classes[n->set][k];
+            if (m->nfa->has_words && m->nfa->is_word[class] != word) continue;
+            push_target(m, class, lasting ? m->set[i] : n->a);
+        }
+        gram_steps(m->b, 1 + n_classes / 16);
+    }
+}
+
+/* The state behind a class: most classes lead where one before them leads. */
+static uint32_t go(struct maker *m, uint32_t from, uint32_t class)
+{
+    const uint32_t *next = m->out->next + (size_t)from * m->out->n_classes;
+    uint32_t n = m->n_targets[class];
+    bool word = m->nfa->has_words && m->nfa->is_word[class];
+
+    for (uint32_t c = class; c-- > 0 && c + 8 > class;)
+        if (m->n_targets[c] == n && m->nfa->is_word[c] == m->nfa->is_word[class] &&
+            (n == 0 || memcmp(m->targets[c], m->targets[class], n * sizeof(uint32_t)) == 0))
+            return next[c];
+    m->stamp_now++;
+    m->n_set = 0;
+    for (uint32_t i = 0; i < n; i++)
+        add(m, m->targets[class][i], word ? WORD : OTHER);
+    gram_steps(m->b, 1 + n / 4);
+    return intern(m, word ? WORD : OTHER);
+}
+
+static void expand(struct maker *m, uint32_t from)
+{
+    uint32_t n_classes = m->out->n_classes;
+
+    memset(m->n_targets, 0, n_classes * sizeof(*m->n_targets));
+    struct state d = m->states[from];
+    for (int word = 0; word <= m->nfa->has_words; word++) {
+        look_ahead(m, &d, false, word);
+        collect_targets(m, word);
+    }
+    while ((from + 1) * n_classes > m->cap_next)
+        m->out->next = gram_grow(m->b, m->out->next, m->cap_next, &m->cap_next, sizeof(uint32_t));
+    for (uint32_t c = 0; c < n_classes; c++) {
+        uint32_t to = go(m, from, c);
+        m->out->next[(size_t)from * n_classes + c] = to;
+    }
+    m->out->matched[from] = look_ahead(m, &d, true, false);
+}
+
+/* ---- all of it ----------------------------------------------------------------------------- */
+
+static struct maker *prepare(struct gram_build *b, const struct gram_nfa *nfa)
+{
+    struct maker *m = gram_temp(b, sizeof(*m));
+    uint32_t part = 0;
+
+    m->b = b;
+    m->nfa = nfa;
+    m->out = gram_temp(b, sizeof(*m->out));
+    m->out->n_classes = nfa->classes.n;
+    m->set = gram_temp_array(b, nfa->n + 1, sizeof(uint32_t));
+    m->stamp = gram_temp_array(b, nfa->n, sizeof(uint32_t));
+    m->stack = gram_temp_array(b, 2 * (size_t)nfa->n + 2, sizeof(uint32_t));
+    m->part_of = gram_temp(b, nfa->n);
+    m->targets = gram_temp_array(b, nfa->classes.n, sizeof(uint32_t *));
+    m->n_targets = gram_temp_array(b, nfa->classes.n, sizeof(uint32_t));
+    m->cap_targets = gram_temp_array(b, nfa->classes.n, sizeof(uint32_t));
+    for (uint32_t s = 0; s < nfa->n; s++) { /* a part's states begin with its match */
+        if (nfa->states[s].kind == GRAM_NFA_MATCH) part = nfa->states[s].set;
+        m->part_of[s] = (uint8_t)part;
+    }
+    rehash(m);
+    return m;
+}
+
+struct gram_subset *gram_subset_build(struct gram_build *b, const struct gram_nfa *nfa,
+                                      uint32_t max_states)
+{
+    struct maker *m = prepare(b, nfa);
+
+    m->stamp_now++;
+    for (uint32_t p = 0; p < nfa->n_parts; p++)
+        add(m, nfa->start[p], BEGIN);
+    intern(m, BEGIN);
+    for (uint32_t s = 0; s < m->out->n_states; s++) {
+        if (m->out->n_states > max_states) return NULL;
+        expand(m, s);
+    }
+    return m->out;
+}

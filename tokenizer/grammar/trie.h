@@ -1,0 +1,60 @@
+/* SPDX-License-Identifier: MIT */
+/*
+ * A trie of byte strings: the literals of enum and const, the declared keys of an object, the texts
+ * of a choice. Leaves are numbered in the order of a walk, so the leaves below a node are a range.
+ */
+#ifndef HEARTH_GRAMMAR_TRIE_H
+#define HEARTH_GRAMMAR_TRIE_H
+
+#include <stdbool.h>
+#include <stddef.h>
+#include <stdint.h>
+
+struct gram_build;
+
+#define GRAM_TRIE_NONE UINT32_MAX
+
+struct gram_trie_node {
+    uint32_t edges; /* the first of its edges */
+    uint32_t leaf_lo, leaf_hi;
+    uint16_t n_edges;
+    bool is_leaf; /* a string ends here: leaf leaf_lo */
+};
+
+struct gram_trie {
+    const struct gram_trie_node *nodes; /* [n_nodes]; 0 is the root */
+    const uint8_t *bytes;               /* of the edges */
+    const uint32_t *to;                 /* [n_edges] */
+    const uint32_t *leaves;             /* [n_leaves]: the caller's number of the string */
+    const uint64_t *hashes;             /* [n_leaves], or NULL; filled by the caller */
+    uint32_t n_nodes, n_edges, n_leaves;
+};
+
+/* A trie under construction, in temporary memory. Zero-initialise. */
+struct gram_trie_builder {
+    struct gram_trie_draft *nodes;
+    uint32_t n, cap, n_strings;
+};
+
+/*
+ * Adds a string under a number. Of two equal strings the first counts; returns false for the
+ * second. any_case: behind "\\u", as JSON writes control characters, the letters of hexadecimal
+ * digits may have either case.
+ */
+bool gram_trie_add(struct gram_build *b, struct gram_trie_builder *t, const char *text, size_t len,
+                   bool any_case, uint32_t number);
+
+/* Lays it out in kept memory. */
+void gram_trie_finish(struct gram_build *b, const struct gram_trie_builder *t,
+                      struct gram_trie *ret);
+
+/* The node behind a byte, or GRAM_TRIE_NONE. */
+static inline uint32_t gram_trie_step(const struct gram_trie *t, uint32_t node, uint8_t byte)
+{
+    const struct gram_trie_node *n = &t->nodes[node];
+    for (uint32_t e = n->edges; e < n->edges + n->n_edges; e++)
+        if (t->bytes[e] == byte) return t->to[e];
+    return GRAM_TRIE_NONE;
+}
+
+#endif

@@ -1,0 +1,369 @@
+/* SPDX-License-Identifier: MIT */
+/* Reads a vocabulary into a trie; see vocab.h. */
+#include "tokenizer/grammar/vocab.h"
+
+#include <stdlib.h>
+#include <string.h>
+
+/* ---- reading ------------------------------------------------------------------------------- */
+
+/* Appends the text of one id. */
+static int read_token(struct gram_vocab *v, const struct gram_vocab_params *p, int32_t id,
+                      size_t *cap, uint32_t *len)
+{
+    char buf[GRAM_MAX_TOKEN_BYTES];
+    size_t n = p->bytes(p->ctx, id, buf, sizeof(buf));
+
+    if (n > sizeof(buf)) n = 0; /* too long to be generated under a grammar */
+    if (*len + n > UINT32_MAX / 2) return GRAM_ENOMEM;
+    if (*len + n > *cap) {
+        size_t bigger = *cap * 2 > *len + n ? *cap * 2 : *len + n;
+        char *text = realloc(v->text, bigger);
+        if (!text) return GRAM_ENOMEM;
+        v->text = text;
+        *cap = bigger;
+    }
+    memcpy(v->text + *len, buf, n);
+    v->offsets[id] = *len;
+    *len += (uint32_t)n;
+    return 0;
+}
+
+static int read_texts(struct gram_vocab *v, const struct gram_vocab_params *p)
+{
+    size_t cap = (size_t)v->n_ids * 8 + 64;
+    uint32_t len = 0;
+
+    v->text = malloc(cap);
+    v->offsets = calloc((size_t)v->n_ids + 1, sizeof(*v->offsets));
+    if (!v->text || !v->offsets) return GRAM_ENOMEM;
+    for (int32_t id = 0; id < v->n_ids; id++) {
+        int rc = read_token(v, p, id, &cap, &len);
+        if (rc) return rc;
+    }
+    v->offsets[v->n_ids] = len;
+    return 0;
+}
+
+const char *gram_vocab_text(const struct gram_vocab *v, int32_t id, size_t *ret_len)
+{
+    if (id < 0 || id >= v->n_ids) return NULL;
+    *ret_len = v->offsets[id + 1] - v->offsets[id];
+    return *ret_len ? v->text + v->offsets[id] : NULL;
+}
+
+static int read_end_ids(struct gram_vocab *v, const struct gram_vocab_params *p)
+{
+    v->end_ids = calloc(p->n_end_ids + 1, sizeof(*v->end_ids));
+    if (!v->end_ids) return GRAM_ENOMEM;
+    for (size_t i = 0; i < p->n_end_ids; i++)
+        if (p->end_ids[i] >= 0 && p->end_ids[i] < v->n_ids)
+            v->end_ids[v->n_end_ids++] = p->end_ids[i];
+    return 0;
+}
+
+static bool is_end_id(const struct gram_vocab *v, int32_t id)
+{
+    for (size_t i = 0; i < v->n_end_ids; i++)
+        if (v->end_ids[i] == id) return true;
+    return false;
+}
+
+/* ---- sorting ------------------------------------------------------------------------------- */
+
+/* A token by its first eight bytes, for sorting; shorter ones are padded with zeros. */
+struct entry {
+    uint64_t head;
+    int32_t id;
+};
+
+static uint64_t head_of(const char *text, size_t n)
+{
+    uint64_t h = 0;
+    for (size_t i = 0; i < 8; i++)
+        h = h << 8 | (i < n ? (uint8_t)text[i] : 0);
+    return h;
+}
+
+/* By one byte of the heads; stable. */
+static void sort_by_byte(const struct entry *from, struct entry *to, size_t n, int shift)
+{
+    size_t count[257] = {0};
+
+    for (size_t i = 0; i < n; i++)
+        count[(from[i].head >> shift & 0xFF) + 1]++;
+    for (int b = 0; b < 256; b++)
+        count[b + 1] += count[b];
+    for (size_t i = 0; i < n; i++)
+        to[count[from[i].head >> shift & 0xFF]++] = from[i];
+}
+
+static int compare(const struct gram_vocab *v, int32_t a, int32_t b)
+{
+    size_t n, k;
+    const char *x = gram_vocab_text(v, a, &n), *y = gram_vocab_text(v, b, &k);
+    int order = memcmp(x, y, n < k ? n : k);
+    if (order) return order;
+    if (n != k) return n < k ? -1 : 1;
+    return a < b ? -1 : 1;
+}
+
+/* Tokens with equal heads, by their whole texts: a heap sort, since whole pages may be equal. */
+static void sift(const struct gram_vocab *v, struct entry *e, size_t root, size_t n)
+{
+    for (size_t child; (child = 2 * root + 1) < n; root = child) {
+        if (child + 1 < n && compare(v, e[child].id, e[child + 1].id) < 0) child++;
+        if (compare(v, e[root].id, e[child].id) >= 0) return;
+        struct entry x = e[root];
+        e[root] = e[child];
+        e[child] = x;
+    }
+}
+
+static void sort_equal_heads(const struct gram_vocab *v, struct entry *e, size_t n)
+{
+    for (size_t i = n / 2; i-- > 0;)
+        sift(v, e, i, n);
+    for (size_t i = n; i-- > 1;) {
+        struct entry x = e[0];
+        e[0] = e[i];
+        e[i] = x;
+        sift(v, e, 0, i);
+    }
+}
+
+/* Entries of all tokens that may be generated, in the order of their texts. NULL: no memory. */
+static struct entry *sorted_entries(const struct gram_vocab *v, size_t *ret_n)
+{
+    struct entry *a = calloc((size_t)v->n_ids + 1, sizeof(*a));
+    struct entry *b = calloc((size_t)v->n_ids + 1, sizeof(*b));
+    size_t n = 0, len;
+
+    for (int32_t id = 0; a && b && id < v->n_ids; id++) {
+        const char *text = gram_vocab_text(v, id, &len);
+        if (text && !is_end_id(v, id)) a[n++] = (struct entry){head_of(text, len), id};
+    }
+    for (int shift = 0; a && b && shift < 64; shift += 16) {
+        sort_by_byte(a, b, n, shift);
+        sort_by_byte(b, a, n, shift + 8);
+    }
+    for (size_t i = 0, end; a && b && i < n; i = end) {
+        for (end = i + 1; end < n && a[end].head == a[i].head;)
+            end++;
+        if (end - i > 1) sort_equal_heads(v, a + i, end - i);
+    }
+    if (!b) {
+        free(a);
+        a = NULL;
+    }
+    free(b);
+    *ret_n = n;
+    return a;
+}
+
+/* ---- the trie ------------------------------------------------------------------------------ */
+
+static size_t common_prefix(const struct gram_vocab *v, int32_t a, int32_t b)
+{
+    size_t n, k, i = 0;
+    const char *x = gram_vocab_text(v, a, &n), *y = gram_vocab_text(v, b, &k);
+    while (i < n && i < k && x[i] == y[i])
+        i++;
+    return i;
+}
+
+static size_t count_nodes(const struct gram_vocab *v, const struct entry *e, size_t n)
+{
+    size_t nodes = 1, len;
+    for (size_t i = 0; i < n; i++) {
+        gram_vocab_text(v, e[i].id, &len);
+        nodes += len - (i ? common_prefix(v, e[i - 1].id, e[i].id) : 0);
+    }
+    return nodes;
+}
+
+/* Puts a token with the text of the one before it into its chain. */
+static void add_same(struct gram_vocab *v, struct gram_tok_node *node, int32_t id)
+{
+    int32_t last = v->n_same && node->has_same ? v->same[v->n_same - 1].next : node->id;
+    v->same[v->n_same++] = (struct gram_same_text){last, id};
+    node->has_same = true;
+}
+
+static void fill_nodes(struct gram_vocab *v, const struct entry *e, size_t n)
+{
+    uint32_t open[GRAM_MAX_TOKEN_BYTES + 1] = {0}; /* by depth */
+    size_t depth = 0, len;
+
+    v->nodes[0] = (struct gram_tok_node){.id = -1};
+    v->n_nodes = 1;
+    for (size_t i = 0; i < n; i++) {
+        const char *text = gram_vocab_text(v, e[i].id, &len);
+        size_t shared = i ? common_prefix(v, e[i - 1].id, e[i].id) : 0;
+        for (; depth > shared; depth--)
+            v->nodes[open[depth]].skip = v->n_nodes;
+        while (depth < len) {
+            uint8_t byte = (uint8_t)text[depth++];
+            open[depth] = v->n_nodes;
+            if (depth == 1) v->root_child[byte] = v->n_nodes;
+            v->nodes[v->n_nodes++] =
+                (struct gram_tok_node){.id = -1, .depth = (uint16_t)depth, .byte = byte};
+        }
+        struct gram_tok_node *node = &v->nodes[open[depth]];
+        if (node->id >= 0)
+            add_same(v, node, e[i].id);
+        else
+            node->id = e[i].id;
+    }
+    for (; depth > 0; depth--)
+        v->nodes[open[depth]].skip = v->n_nodes;
+    v->nodes[0].skip = v->n_nodes;
+}
+
+static int by_id(const void *x, const void *y)
+{
+    const struct gram_same_text *a = x, *b = y;
+    return (a->id > b->id) - (a->id < b->id);
+}
+
+static int build_trie(struct gram_vocab *v)
+{
+    size_t n;
+    struct entry *e = sorted_entries(v, &n);
+
+    if (!e) return GRAM_ENOMEM;
+    size_t n_nodes = count_nodes(v, e, n);
+    v->nodes = calloc(n_nodes, sizeof(*v->nodes));
+    v->same = calloc(n + 1, sizeof(*v->same));
+    if (!v->nodes || !v->same) {
+        free(e);
+        return GRAM_ENOMEM;
+    }
+    fill_nodes(v, e, n);
+    free(e);
+    qsort(v->same, v->n_same, sizeof(*v->same), by_id);
+    struct gram_same_text *fewer = realloc(v->same, (v->n_same + 1) * sizeof(*v->same));
+    if (fewer) v->same = fewer;
+    for (int byte = 0; byte < 256; byte++) {
+        uint32_t node = v->root_child[byte];
+        v->byte_ids[byte] = node ? v->nodes[node].id : -1;
+        if (v->byte_ids[byte] >= 0) v->spellable[byte / 64] |= (uint64_t)1 << byte % 64;
+    }
+    return 0;
+}
+
+/* Sorts nodes by their byte, by counting. */
+static int index_bytes(struct gram_vocab *v)
+{
+    uint32_t *first = v->first_by_byte, next[256];
+
+    v->by_byte = calloc(v->n_nodes, sizeof(*v->by_byte));
+    if (!v->by_byte) return GRAM_ENOMEM;
+    for (uint32_t i = 1; i < v->n_nodes; i++) {
+        if (v->nodes[i].depth > v->max_bytes) v->max_bytes = v->nodes[i].depth;
+        if (v->nodes[i].depth > 1) first[v->nodes[i].byte + 1]++;
+    }
+    for (int byte = 0; byte < 256; byte++)
+        first[byte + 1] += first[byte];
+    for (int byte = 0; byte < 256; byte++)
+        next[byte] = first[byte];
+    for (uint32_t i = 1; i < v->n_nodes; i++)
+        if (v->nodes[i].depth > 1) v->by_byte[next[v->nodes[i].byte]++] = i;
+    return 0;
+}
+
+void gram_set_same_bits(const struct gram_vocab *v, int32_t id, uint64_t *bits)
+{
+    for (;;) {
+        struct gram_same_text key = {.id = id};
+        const struct gram_same_text *found =
+            bsearch(&key, v->same, v->n_same, sizeof(*v->same), by_id);
+        if (!found) return;
+        id = found->next;
+        gram_set_bit(bits, id);
+    }
+}
+
+/* ---- all of it ----------------------------------------------------------------------------- */
+
+static size_t count_bytes(const struct gram_vocab *v)
+{
+    size_t words = v->n_words * 8 * (2 + GRAM_CHAR_SETS);
+    size_t ids =
+        (size_t)v->n_ids * (sizeof(*v->offsets) + sizeof(*v->n_chars) + sizeof(*v->by_chars));
+    size_t exits = (v->n_exits[0] + (size_t)v->n_exits[1]) * sizeof(struct gram_exit);
+    return sizeof(*v) + v->n_nodes * (sizeof(*v->nodes) + sizeof(*v->by_byte)) +
+           v->offsets[v->n_ids] + words + ids + exits + v->n_same * sizeof(*v->same);
+}
+
+int gram_vocab_create(struct gram_vocab **ret, const struct gram_vocab_params *params)
+{
+    struct gram_vocab *v = calloc(1, sizeof(*v));
+    int rc = GRAM_ENOMEM;
+
+    if (!v) return rc;
+    rc = GRAM_EINVAL;
+    if (params->n_ids <= 0) goto out;
+    v->n_ids = params->n_ids;
+    v->n_words = ((size_t)v->n_ids + 63) / 64;
+    rc = read_texts(v, params);
+    if (!rc) rc = read_end_ids(v, params);
+    if (!rc) rc = build_trie(v);
+    if (!rc) rc = index_bytes(v);
+    if (rc) goto out;
+    rc = GRAM_EINVAL;
+    if (!v->spellable[0] && !v->spellable[1] && !v->spellable[2] && !v->spellable[3]) goto out;
+    gram_lexer_build(&v->lexer, v->spellable);
+    rc = gram_vocab_read_strings(v);
+    if (rc) goto out;
+    v->bytes = count_bytes(v);
+    *ret = v;
+    v = NULL;
+out:
+    gram_vocab_destroy(v);
+    return rc;
+}
+
+void gram_vocab_destroy(struct gram_vocab *v)
+{
+    if (!v) return;
+    for (int i = 0; i < 2; i++) {
+        free(v->inside[i]);
+        free(v->exits[i]);
+    }
+    free(v->at_most[1]);
+    free(v->n_chars);
+    free(v->by_chars);
+    free(v->first_with);
+    free(v->by_byte);
+    free(v->nodes);
+    free(v->same);
+    free(v->text);
+    free(v->offsets);
+    free(v->end_ids);
+    free(v);
+}
+
+size_t gram_vocab_bytes(const struct gram_vocab *v)
+{
+    return v->bytes;
+}
+
+size_t gram_vocab_mask_words(const struct gram_vocab *v)
+{
+    return v->n_words;
+}
+
+int32_t gram_vocab_byte_id(const struct gram_vocab *v, uint8_t byte)
+{
+    return v->byte_ids[byte];
+}
+
+bool gram_vocab_spells_json(const struct gram_vocab *v, uint8_t *ret_missing)
+{
+    for (const char *p = "{}[]:,\"\\0123456789-+.abcdeflnrstuABCDEF"; *p; p++) {
+        *ret_missing = (uint8_t)*p;
+        if (v->byte_ids[(uint8_t)*p] < 0) return false;
+    }
+    return true;
+}

@@ -1,0 +1,153 @@
+/* SPDX-License-Identifier: MIT */
+/*
+ * What every grammar needs to know about tokens inside strings: which of them stay there, with how
+ * many characters, and which close the string. One walk over the trie for each dialect.
+ */
+#include <stdlib.h>
+#include <string.h>
+
+#include "tokenizer/grammar/vocab.h"
+
+/* Where the walk stands at a depth. */
+struct place {
+    uint8_t state;
+    uint16_t n_chars;
+};
+
+struct walk {
+    struct gram_vocab *v;
+    enum gram_dialect dialect;
+    struct place places[GRAM_MAX_TOKEN_BYTES + 1];
+    uint32_t cap_exits;
+};
+
+uint32_t gram_text_of_node(const struct gram_vocab *v, uint32_t node)
+{
+    while (v->nodes[node].id < 0)
+        node++;
+    return v->offsets[v->nodes[node].id];
+}
+
+static int add_exit(struct walk *w, uint32_t node, uint16_t n_chars)
+{
+    struct gram_vocab *v = w->v;
+    uint32_t n = v->n_exits[w->dialect];
+
+    if (n == w->cap_exits) {
+        w->cap_exits = n ? n * 2 : 64;
+        struct gram_exit *p = realloc(v->exits[w->dialect], w->cap_exits * sizeof(*p));
+        if (!p) return GRAM_ENOMEM;
+        v->exits[w->dialect] = p;
+    }
+    v->exits[w->dialect][n] = (struct gram_exit){.node = node,
+                                                 .text = gram_text_of_node(v, node),
+                                                 .n_bytes = v->nodes[node].depth,
+                                                 .n_chars = n_chars};
+    v->n_exits[w->dialect]++;
+    return 0;
+}
+
+static void note_token(struct walk *w, const struct gram_tok_node *node, uint16_t n_chars)
+{
+    struct gram_vocab *v = w->v;
+    uint64_t *inside = v->inside[w->dialect];
+
+    gram_set_token(v, node, inside);
+    if (w->dialect == GRAM_LEX_FREE) v->n_chars[node->id] = n_chars;
+}
+
+static int walk_trie(struct walk *w)
+{
+    struct gram_vocab *v = w->v;
+    const uint8_t(*next)[256] = v->lexer.next[w->dialect];
+
+    w->places[0] = (struct place){GRAM_LEX_BODY, 0};
+    for (uint32_t i = 1; i < v->n_nodes;) {
+        const struct gram_tok_node *node = &v->nodes[i];
+        struct place p = w->places[node->depth - 1];
+        uint8_t to = next[p.state][node->byte];
+        if (to == GRAM_LEX_QUOTE) {
+            int rc = add_exit(w, i, p.n_chars);
+            if (rc) return rc;
+        }
+        if (to >= GRAM_LEX_QUOTE) {
+            i = node->skip;
+            continue;
+        }
+        p.n_chars = (uint16_t)(p.n_chars + (p.state == GRAM_LEX_BODY));
+        p.state = to;
+        w->places[node->depth] = p;
+        if (node->id >= 0) note_token(w, node, p.n_chars);
+        i++;
+    }
+    return 0;
+}
+
+/* Ids that share a text share its count. */
+static void spread_counts(struct gram_vocab *v)
+{
+    for (uint32_t i = 0; i < v->n_same;
+         i++) /* chains may be out of order: twice is enough for all */
+        v->n_chars[v->same[i].next] = v->n_chars[v->same[i].id];
+    for (uint32_t i = v->n_same; i-- > 0;)
+        v->n_chars[v->same[i].next] = v->n_chars[v->same[i].id];
+}
+
+static bool is_inside(const struct gram_vocab *v, int32_t id)
+{
+    return v->inside[GRAM_LEX_FREE][id / 64] >> id % 64 & 1;
+}
+
+/* Ids by their number of characters, by counting. */
+static int sort_by_chars(struct gram_vocab *v)
+{
+    uint32_t n = 0;
+
+    for (int32_t id = 0; id < v->n_ids; id++)
+        if (is_inside(v, id) && v->n_chars[id] > v->max_chars) v->max_chars = v->n_chars[id];
+    v->by_chars = calloc((size_t)v->n_ids + 1, sizeof(*v->by_chars));
+    v->first_with = calloc(v->max_chars + 3, sizeof(*v->first_with));
+    if (!v->by_chars || !v->first_with) return GRAM_ENOMEM;
+    uint32_t *first = v->first_with;
+    for (int32_t id = 0; id < v->n_ids; id++)
+        if (is_inside(v, id)) first[v->n_chars[id] + 2]++;
+    for (uint32_t k = 2; k < v->max_chars + 3; k++)
+        first[k] += first[k - 1];
+    for (int32_t id = 0; id < v->n_ids; id++, n++)
+        if (is_inside(v, id)) v->by_chars[first[v->n_chars[id] + 1]++] = id;
+    return 0;
+}
+
+static void fill_at_most(struct gram_vocab *v)
+{
+    for (int32_t id = 0; id < v->n_ids; id++)
+        if (is_inside(v, id) && v->n_chars[id] <= GRAM_CHAR_SETS)
+            gram_set_bit(v->at_most[v->n_chars[id]], id);
+    for (int k = 2; k <= GRAM_CHAR_SETS; k++)
+        for (size_t w = 0; w < v->n_words; w++)
+            v->at_most[k][w] |= v->at_most[k - 1][w];
+}
+
+int gram_vocab_read_strings(struct gram_vocab *v)
+{
+    uint64_t *sets = calloc(GRAM_CHAR_SETS * v->n_words, sizeof(*sets));
+
+    v->at_most[1] = sets;
+    v->n_chars = calloc((size_t)v->n_ids, sizeof(*v->n_chars));
+    v->inside[0] = calloc(v->n_words, sizeof(*v->inside[0]));
+    v->inside[1] = calloc(v->n_words, sizeof(*v->inside[1]));
+    struct walk *w = calloc(1, sizeof(*w));
+    int rc = sets && v->n_chars && v->inside[0] && v->inside[1] && w ? 0 : GRAM_ENOMEM;
+    for (int k = 2; !rc && k <= GRAM_CHAR_SETS; k++)
+        v->at_most[k] = sets + (size_t)(k - 1) * v->n_words;
+    for (int dialect = 0; !rc && dialect < 2; dialect++) {
+        *w = (struct walk){.v = v, .dialect = dialect};
+        rc = walk_trie(w);
+    }
+    free(w);
+    if (rc) return rc;
+    spread_counts(v);
+    rc = sort_by_chars(v);
+    if (!rc) fill_at_most(v);
+    return rc;
+}
