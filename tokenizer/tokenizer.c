@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: MIT */
 /*
- * Opening and closing a tokenizer, what may be asked about its ids, and decoders. Encoding is in
- * encode.c, the file's format in tokenizer_json.c.
+ * Opening and closing a tokenizer, and decoders. Encoding is in encode.c, questions about ids in
+ * token_lookup.c, the file's format in tokenizer_json.c.
  */
 #include "tokenizer/tokenizer.h"
 
@@ -65,68 +65,6 @@ void tok_close(struct tok *t)
     tok_vocab_finish(&t->vocab);
     tok_uni_finish(&t->uni);
     free(t);
-}
-
-/* ---- ids ----------------------------------------------------------------------------------- */
-
-const char *tok_string(const struct tok *t, int32_t id, size_t *ret_len)
-{
-    const struct tok_added_token *added = tok_added_by_id(&t->added, id);
-
-    if (!added) return tok_vocab_string(&t->vocab, id, ret_len);
-    *ret_len = added->len;
-    return added->content;
-}
-
-int32_t tok_vocab_size(const struct tok *t)
-{
-    int32_t size = (int32_t)t->vocab.n_ids;
-
-    if (t->added.n_tokens) {
-        int32_t last = t->added.tokens[t->added.by_id[t->added.n_tokens - 1]].id;
-        if (last >= size) size = last + 1;
-    }
-    return size;
-}
-
-int32_t tok_token_id(const struct tok *t, const char *content, size_t len)
-{
-    const struct tok_added_token *added = tok_added_by_content(&t->added, content, len);
-    return added ? added->id : tok_vocab_find(&t->vocab, content, len);
-}
-
-bool tok_is_special(const struct tok *t, int32_t id)
-{
-    const struct tok_added_token *added = tok_added_by_id(&t->added, id);
-    return added && added->special;
-}
-
-bool tok_has_id(const struct tok *t, int32_t id)
-{
-    size_t len;
-    return tok_string(t, id, &len) != NULL;
-}
-
-const char *tok_token_string(const struct tok *t, int32_t id, size_t *ret_len)
-{
-    return tok_string(t, id, ret_len);
-}
-
-size_t tok_token_bytes(const struct tok *t, int32_t id, char *buf, size_t size)
-{
-    struct tok_decode_run run = {0};
-    size_t len;
-    const char *s = tok_string(t, id, &len);
-
-    if (!s) return 0;
-    if (tok_decode_bytes(&t->decode, &run, s, len) == 0) {
-        len = run.out.len;
-        if (len && size) memcpy(buf, run.out.s, len < size ? len : size);
-    } else {
-        len = 0;
-    }
-    tok_decode_run_finish(&run);
-    return len;
 }
 
 const uint8_t *tok_fingerprint(const struct tok *t)

@@ -30,7 +30,4 @@ struct tok {
 /* Fills a zeroed t from the text of a tokenizer.json. TOK_EINVAL: err says what is wrong. */
 int tok_load(struct tok *t, const char *text, size_t len, char *err, size_t errlen);
 
-/* The string of an id as the reference sees it: added tokens first. NULL for an id that is none. */
-const char *tok_string(const struct tok *t, int32_t id, size_t *ret_len);
-
 #endif

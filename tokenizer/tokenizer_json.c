@@ -286,7 +286,7 @@ static int load_decoder(struct loader *l, const json_t *json)
     int rc = tok_decode_load(&t->decode, &t->uni, json, l->err, l->errlen);
     for (int32_t id = 0; !rc && t->decode.by_token && id < n_ids; id++) {
         size_t len;
-        const char *s = tok_string(t, id, &len);
+        const char *s = tok_token_string(t, id, &len);
         if (s) rc = tok_decode_check(&t->decode, &run, s, len, l->err, l->errlen);
     }
     tok_decode_run_finish(&run);
