@@ -323,7 +323,7 @@ static void read_rule(struct parser *p)
     skip_spaces(p, true);
 }
 
-void gram_front_gbnf(struct gram_build *b, const char *text, size_t len)
+void gram_front_gbnf(struct gram_build *b, const void *text, size_t len)
 {
     struct parser p = {.b = b, .text = text, .len = len};
 

@@ -24,7 +24,7 @@ enum {
 
 /* ---- the small front ends ------------------------------------------------------------------ */
 
-void gram_front_regex(struct gram_build *b, const char *text, size_t len)
+void gram_front_regex(struct gram_build *b, const void *text, size_t len)
 {
     static const struct gram_regex_source source = {.what = "regex"};
 
@@ -49,7 +49,7 @@ static void add_choice(struct gram_build *b, struct gram_trie_builder *trie,
     gram_trie_add(b, trie, v->text, v->len, false, v->index);
 }
 
-void gram_front_choice(struct gram_build *b, const char *text, size_t len)
+void gram_front_choice(struct gram_build *b, const void *text, size_t len)
 {
     uint32_t n_nodes = 0;
     struct gram_trie_builder trie = {0};
@@ -79,22 +79,24 @@ static void require_json(struct gram_build *b)
               missing);
 }
 
-static void run_front(struct gram_build *b, enum gram_kind kind, const char *text, size_t len)
+static void front_json_schema(struct gram_build *b, const void *text, size_t len)
 {
-    switch (kind) {
-    case GRAM_SCHEMA:
-        require_json(b);
-        gram_front_schema(b, text, len);
-        break;
-    case GRAM_JSON_OBJECT:
-        require_json(b);
-        gram_front_schema(b, "{\"type\":\"object\"}", 17);
-        break;
-    case GRAM_REGEX: gram_front_regex(b, text, len); break;
-    case GRAM_CHOICE: gram_front_choice(b, text, len); break;
-    default: gram_front_gbnf(b, text, len); break;
-    }
+    require_json(b);
+    gram_front_schema(b, text, len);
 }
+
+static void front_json_object(struct gram_build *b, const void *text, size_t len)
+{
+    (void)text;
+    (void)len;
+    front_json_schema(b, "{\"type\":\"object\"}", 17);
+}
+
+static const gram_front_fn fronts[] = {
+    [GRAM_SCHEMA] = front_json_schema, [GRAM_JSON_OBJECT] = front_json_object,
+    [GRAM_REGEX] = gram_front_regex,   [GRAM_CHOICE] = gram_front_choice,
+    [GRAM_GBNF] = gram_front_gbnf,
+};
 
 /* Entries of the mask cache, and each state's place for the number of its entry. */
 static void plan_cache(struct gram_build *b, struct gram *g)
@@ -112,13 +114,13 @@ static void plan_cache(struct gram_build *b, struct gram *g)
     g->cache.n = n;
 }
 
-static void build(struct gram_build *b, struct gram *g, enum gram_kind kind, const char *text,
+static void build(struct gram_build *b, struct gram *g, gram_front_fn front, const void *text,
                   size_t len)
 {
     struct gram_rules *r = b->rules;
 
     gram_spaces_build(b, &g->spaces);
-    run_front(b, kind, text, len);
+    front(b, text, len);
     gram_rules_finish(b);
     if (r->nodes[r->root].height == GRAM_NEVER) {
         if (b->schema) gram_schema_empty(b);
@@ -136,9 +138,9 @@ static void destroy(struct gram *g)
     free(g);
 }
 
-int gram_compile(struct gram **ret, const struct gram_vocab *vocab, enum gram_kind kind,
-                 const char *text, size_t len, const struct gram_options *options,
-                 struct gram_error *err)
+int gram_compile_front(struct gram **ret, const struct gram_vocab *vocab, gram_front_fn front,
+                       const void *text, size_t len, const struct gram_options *options,
+                       struct gram_error *err)
 {
     static const struct gram_options defaults = {0};
     struct gram *g = calloc(1, sizeof(*g));
@@ -153,7 +155,7 @@ int gram_compile(struct gram **ret, const struct gram_vocab *vocab, enum gram_ki
         b->max_steps = b->options->max_steps ? b->options->max_steps : MAX_STEPS;
         b->rules = rules;
         if (!setjmp(b->out)) {
-            build(b, g, kind, text, len);
+            build(b, g, front, text, len);
             *err = (struct gram_error){.code = GRAM_OK};
         }
         if (b->reader) jr_finish(b->reader);
@@ -170,6 +172,13 @@ int gram_compile(struct gram **ret, const struct gram_vocab *vocab, enum gram_ki
     atomic_init(&g->refs, 1);
     *ret = g;
     return 0;
+}
+
+int gram_compile(struct gram **ret, const struct gram_vocab *vocab, enum gram_kind kind,
+                 const char *text, size_t len, const struct gram_options *options,
+                 struct gram_error *err)
+{
+    return gram_compile_front(ret, vocab, fronts[kind], text, len, options, err);
 }
 
 struct gram *gram_retain(struct gram *g)

@@ -512,7 +512,7 @@ static bool uses_unique(const struct gram_js *v)
     return false;
 }
 
-void gram_front_schema(struct gram_build *b, const char *text, size_t len)
+void gram_front_schema(struct gram_build *b, const void *text, size_t len)
 {
     struct gram_schema *s = gram_temp(b, sizeof(*s));
 

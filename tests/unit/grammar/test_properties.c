@@ -1,0 +1,457 @@
+/* SPDX-License-Identifier: MIT */
+/*
+ * What holds for every grammar, on random answers with a fixed seed: the mask is what taking each id
+ * says; a text has one verdict however it is cut into tokens; rollback equals replay; there are no
+ * dead ends; captures are reported in order. And one cold grammar serves many threads.
+ */
+#include "test.h"
+
+#include <pthread.h>
+
+#include "tokenizer/grammar/front.h"
+#include "tokenizer/grammar/grammar.h"
+#include "tokenizer/grammar/nodes.h"
+#include "tokenizer/grammar/build.h"
+#include "tokenizer/grammar/expr.h"
+#include "tokenizer/grammar/rules.h"
+#include "toy_vocab.h"
+
+#define S GRAM_SCHEMA
+
+static const struct {
+    enum gram_kind kind;
+    const char *text;
+} sources[] = {
+    {S, "true"},
+    {GRAM_JSON_OBJECT, ""},
+    {S, "{\"type\":\"number\",\"minimum\":-2.5,\"maximum\":1000}"},
+    {S, "{\"type\":\"integer\",\"multipleOf\":12,\"not\":{\"const\":24}}"},
+    {S, "{\"type\":\"string\",\"minLength\":3,\"maxLength\":9}"},
+    {S, "{\"type\":\"string\",\"pattern\":\"^(a|bc){2,40}d?$\"}"},
+    {S, "{\"type\":\"string\",\"pattern\":\"a.*b\",\"minLength\":4,\"maxLength\":12}"},
+    {S, "{\"type\":\"array\",\"items\":{\"type\":\"string\",\"format\":\"date-time\"},\"maxItems\":"
+        "3}"},
+    {S, "{\"type\":\"string\",\"format\":\"uri\",\"maxLength\":30}"},
+    {S,
+     "{\"type\":\"object\",\"properties\":{\"name\":{\"type\":\"string\"},\"a\":{\"type\":["
+     "\"null\","
+     "\"integer\"]},\"ab\":{\"enum\":[\"ab\",12,null]}},\"required\":[\"a\"],\"minProperties\":2}"},
+    {S, "{\"type\":\"object\",\"patternProperties\":{\"^a\":{\"type\":\"null\"}},"
+        "\"additionalProperties\":{\"type\":\"boolean\"},\"maxProperties\":4}"},
+    {S, "{\"type\":\"object\",\"propertyNames\":{\"pattern\":\"^[ab]{1,2}$\"},\"minProperties\":3,"
+        "\"additionalProperties\":{\"type\":\"integer\",\"maximum\":12}}"},
+    {S, "{\"type\":\"array\",\"uniqueItems\":true,\"items\":{\"enum\":[\"a\",\"ab\",1,12,null]},"
+        "\"minItems\":3}"},
+    {S,
+     "{\"type\":\"array\",\"uniqueItems\":true,\"items\":{\"type\":\"string\",\"maxLength\":1}}"},
+    {S,
+     "{\"anyOf\":[{\"type\":\"object\",\"properties\":{\"a\":{\"const\":1}},\"required\":[\"a\"]},"
+     "{\"type\":\"object\",\"properties\":{\"a\":{\"const\":12},\"b\":{\"$ref\":\"#\"}},"
+     "\"required\":[\"a\",\"b\"]}]}"},
+    {S, "{\"type\":\"object\",\"properties\":{\"a\":{},\"b\":{},\"ab\":{},\"abc\":{}},"
+        "\"dependentRequired\":{\"a\":[\"abc\"],\"b\":[\"ab\"]},\"additionalProperties\":false}"},
+    {S, "{\"$ref\":\"#/$defs/t\",\"$defs\":{\"t\":{\"type\":\"array\",\"maxItems\":2,\"items\":{"
+        "\"anyOf\":[{\"$ref\":\"#/$defs/t\"},{\"const\":null}]}}}}"},
+    {GRAM_REGEX, "(?:hello|the|aa+b){1,3}[^x]{0,5}"},
+    {GRAM_REGEX, "[a-c]{3,900}\\d"},
+    {GRAM_CHOICE, "[\"hello\",\"hell\",\"the aa\",\"\xf0\x9f\x98\x80\"]"},
+    {GRAM_GBNF, "root ::= (expr \";\")+\nexpr ::= term (\"+\" term)*\nterm ::= [0-9]{1,3} | "
+                "\"(\" expr \")\" | \"the\""},
+    {GRAM_GBNF, "root ::= \"\xc3\xa4\"{2,300} (\" \" [a-h]+){0,2}"},
+};
+
+#undef S
+
+enum { MAX_ANSWER = 6000 };
+
+/* What the tests share: a vocabulary, and room for two states. */
+struct bench {
+    struct gram_vocab *v;
+    void *memory, *other;
+};
+
+static struct bench bench_open(void)
+{
+    return (struct bench){toy_vocab(), toy_state_memory(), toy_state_memory()};
+}
+
+static void bench_close(struct bench *b)
+{
+    free(b->memory);
+    free(b->other);
+    gram_vocab_destroy(b->v);
+}
+
+/* Ids that bring an answer to its end rather soon. */
+static int closing_rank(int32_t id)
+{
+    static const char order[] = "\"}]);:,";
+    const char *p =
+        id >= TOY_BYTES && id < TOY_WORDS && id > TOY_BYTES ? strchr(order, id - TOY_BYTES) : NULL;
+    return p ? (int)(p - order) : -1;
+}
+
+/* A random id of the mask: with `closing` one that closes something, if there is one. */
+static int32_t pick(const uint64_t *bits, uint64_t *seed, bool closing)
+{
+    int32_t ids[TOY_IDS], best = -1;
+    uint32_t n = 0;
+
+    for (int32_t id = 1; id < TOY_IDS; id++) {
+        if (!toy_allows(bits, id)) continue;
+        ids[n++] = id;
+        int rank = closing_rank(id);
+        if (rank >= 0 && (best < 0 || rank < closing_rank(best))) best = id;
+    }
+    if (!n) return -1;
+    return closing && best >= 0 ? best : ids[toy_draw(seed, n)];
+}
+
+/* ---- masks --------------------------------------------------------------------------------- */
+
+/* Each id alone, taken and taken back, says what the mask says. */
+static void check_mask(struct gram_state *s, const uint64_t *bits, const char *source)
+{
+    uint64_t mark = gram_mark(s);
+    bool taken = false;
+
+    for (int32_t id = 0; id < TOY_IDS; id++) {
+        bool allowed = toy_allows(bits, id);
+        if (id == TOY_END) {
+            REQUIRE(allowed == gram_accepting(s));
+            REQUIRE(!gram_take(s, id));
+            continue;
+        }
+        taken = gram_take(s, id);
+        REQUIRE_MSG(taken == allowed, "%s: id %d: mask %d, taken %d", source, id, allowed, taken);
+        if (taken) REQUIRE(gram_rollback(s, mark));
+    }
+}
+
+/* Answers by random ids; what is not complete always has a next id, and the end comes. */
+static void walk(const struct bench *b, const struct gram *g, const char *source, uint64_t seed,
+                 bool check)
+{
+    struct gram_state *s = gram_state_init(b->memory, g, NULL, NULL);
+    uint64_t bits[TOY_MASK_WORDS], again[TOY_MASK_WORDS];
+
+    for (int i = 0; i < MAX_ANSWER; i++) {
+        enum gram_next next = gram_mask(s, bits);
+        REQUIRE_MSG(next != GRAM_NEXT_FAIL, "%s: dead end", source);
+        if (check && i < 24) {
+            check_mask(s, bits, source);
+            gram_mask(s, again); /* by warm caches now */
+            REQUIRE(memcmp(bits, again, sizeof(bits)) == 0);
+        }
+        if (next == GRAM_NEXT_END || (i > 24 && gram_accepting(s))) return;
+        int32_t id = pick(bits, &seed, i > 24);
+        REQUIRE_MSG(id >= 0, "%s: the mask is empty after %d tokens", source, i);
+        REQUIRE(gram_take(s, id));
+    }
+    fail_msg("%s: no end within %d tokens", source, MAX_ANSWER);
+}
+
+static void test_masks_are_what_taking_says(void **state)
+{
+    (void)state;
+    struct bench b = bench_open();
+    for (size_t i = 0; i < N_OF(sources); i++) {
+        struct gram *g = toy_compile(b.v, sources[i].kind, sources[i].text, NULL);
+        for (uint64_t seed = 1; seed <= 6; seed++)
+            walk(&b, g, sources[i].text, seed * 7919, true);
+        gram_release(g);
+    }
+    bench_close(&b);
+}
+
+static void test_there_are_no_dead_ends(void **state)
+{
+    (void)state;
+    struct bench b = bench_open();
+    for (size_t i = 0; i < N_OF(sources); i++) {
+        struct gram *g = toy_compile(b.v, sources[i].kind, sources[i].text, NULL);
+        for (uint64_t seed = 1; seed <= 100; seed++)
+            walk(&b, g, sources[i].text, seed, false);
+        gram_release(g);
+    }
+    bench_close(&b);
+}
+
+/* ---- cutting ------------------------------------------------------------------------------- */
+
+/* A random answer of at most `cap` bytes, perhaps not complete; returns its length. */
+static size_t random_text(const struct bench *b, const struct gram *g, uint64_t seed, char *out,
+                          size_t cap)
+{
+    struct gram_state *s = gram_state_init(b->memory, g, NULL, NULL);
+    uint64_t bits[TOY_MASK_WORDS];
+    size_t n = 0;
+
+    while (n + 16 < cap && gram_mask(s, bits) == GRAM_NEXT_MASK) {
+        int32_t id = pick(bits, &seed, toy_draw(&seed, 4) == 0);
+        if (id < 0) break;
+        REQUIRE(gram_take(s, id));
+        n += toy_bytes(NULL, id, out + n, cap - n);
+    }
+    return n;
+}
+
+/* The longest, or a random, token that the text goes on with. */
+static int32_t next_token(const char *text, size_t n, uint64_t *seed)
+{
+    char token[64];
+    int32_t id = TOY_BYTES + (uint8_t)text[0];
+
+    for (int32_t i = TOY_WORDS; i < TOY_IDS; i++) {
+        size_t len = toy_bytes(NULL, i, token, sizeof(token));
+        if (len <= n && memcmp(token, text, len) == 0 && toy_draw(seed, 2)) id = i;
+    }
+    return id;
+}
+
+/* 2: complete, 1: can go on, 0: refused. */
+static int verdict_cut(void *memory, const struct gram *g, const char *text, size_t n,
+                       uint64_t seed)
+{
+    struct gram_state *s = gram_state_init(memory, g, NULL, NULL);
+    uint64_t bits[TOY_MASK_WORDS];
+    char token[64];
+
+    for (size_t at = 0; at < n;) {
+        int32_t id = next_token(text + at, n - at, &seed);
+        gram_mask(s, bits);
+        bool taken = gram_take(s, id);
+        REQUIRE_EQ_INT(taken, toy_allows(bits, id));
+        if (!taken) return 0;
+        at += toy_bytes(NULL, id, token, sizeof(token));
+    }
+    return 1 + gram_accepting(s);
+}
+
+static int verdict_bytes(void *memory, const struct gram *g, const char *text, size_t n)
+{
+    struct gram_state *s = gram_state_init(memory, g, NULL, NULL);
+    return gram_take_bytes(s, text, n) ? 1 + gram_accepting(s) : 0;
+}
+
+/* Whole, byte by byte, and cut at random; the answer itself and with one byte changed. */
+static void test_cutting_does_not_show(void **state)
+{
+    (void)state;
+    static const char changes[] = "\"\\,:{}[]0a \n\x80";
+    struct bench b = bench_open();
+    int n_refused = 0, n_complete = 0;
+
+    for (size_t i = 0; i < N_OF(sources); i++) {
+        struct gram *g = toy_compile(b.v, sources[i].kind, sources[i].text, NULL);
+        for (uint64_t seed = 1; seed <= 60; seed++) {
+            char text[120];
+            uint64_t draw = seed * 104729;
+            size_t n = random_text(&b, g, draw, text, sizeof(text));
+            if (n && seed % 3 == 0)
+                text[toy_draw(&draw, (uint32_t)n)] = changes[toy_draw(&draw, sizeof(changes) - 1)];
+            int whole = verdict_bytes(b.memory, g, text, n);
+            REQUIRE_MSG(whole > 0 || seed % 3 == 0, "%s: %.*s", sources[i].text, (int)n, text);
+            for (uint64_t cut = 1; cut <= 4; cut++)
+                REQUIRE_MSG(verdict_cut(b.memory, g, text, n, cut * 31 + seed) == whole, "%s: %.*s",
+                            sources[i].text, (int)n, text);
+            n_refused += whole == 0;
+            n_complete += whole == 2;
+        }
+        gram_release(g);
+    }
+    REQUIRE_MSG(n_refused > 50 && n_complete > 50, "%d refused, %d complete", n_refused,
+                n_complete);
+    bench_close(&b);
+}
+
+/* ---- marks --------------------------------------------------------------------------------- */
+
+/* Goes on, comes back, and is where another state is that never went on. */
+static void test_rollback_is_replay(void **state)
+{
+    (void)state;
+    struct bench b = bench_open();
+    for (size_t i = 0; i < N_OF(sources); i++) {
+        struct gram *g = toy_compile(b.v, sources[i].kind, sources[i].text, NULL);
+        for (uint64_t seed = 1; seed <= 20; seed++) {
+            struct gram_state *s = gram_state_init(b.memory, g, NULL, NULL),
+                              *plain = gram_state_init(b.other, g, NULL, NULL);
+            uint64_t bits[TOY_MASK_WORDS], same[TOY_MASK_WORDS], draw = seed * 1299709;
+            for (int step = 0; step < 60 && gram_mask(s, bits) == GRAM_NEXT_MASK; step++) {
+                uint64_t mark = gram_mark(s);
+                for (uint32_t ahead = toy_draw(&draw, 6); ahead > 0; ahead--) {
+                    int32_t id = pick(bits, &draw, false);
+                    if (id < 0) break;
+                    REQUIRE(gram_take(s, id));
+                    if (gram_mask(s, bits) != GRAM_NEXT_MASK) break;
+                }
+                REQUIRE(gram_rollback(s, mark));
+                REQUIRE(gram_mask(s, bits) == gram_mask(plain, same));
+                REQUIRE_MSG(memcmp(bits, same, sizeof(bits)) == 0, "%s", sources[i].text);
+                REQUIRE(gram_accepting(s) == gram_accepting(plain));
+                int32_t id = pick(bits, &draw, false);
+                if (id < 0) break;
+                REQUIRE(gram_take(s, id) && gram_take(plain, id));
+            }
+        }
+        gram_release(g);
+    }
+    bench_close(&b);
+}
+
+static void test_marks_are_kept_for_a_while(void **state)
+{
+    (void)state;
+    struct bench b = bench_open();
+    struct gram *g = toy_compile(b.v, GRAM_SCHEMA, "true", NULL);
+    struct gram_state *s = gram_state_init(b.memory, g, NULL, NULL);
+    uint64_t marks[GRAM_MAX_MARKS + 1];
+
+    REQUIRE(gram_take_bytes(s, "[\"", 2));
+    for (int i = 0; i <= GRAM_MAX_MARKS; i++) {
+        marks[i] = gram_mark(s);
+        REQUIRE(gram_take_bytes(s, "a", 1));
+    }
+    REQUIRE(!gram_rollback(s, marks[0])); /* one too many */
+    REQUIRE(gram_rollback(s, marks[3]));
+    REQUIRE(!gram_rollback(s, marks[4])); /* it lay behind */
+    REQUIRE(gram_rollback(s, marks[2]));
+    for (int i = 0; i < GRAM_MARK_BYTES; i++)
+        REQUIRE(gram_take_bytes(s, "b", 1));
+    REQUIRE(!gram_rollback(s, marks[1])); /* too far back */
+    REQUIRE(gram_rollback(s, marks[2]));
+    for (int i = 0; i < 5 * GRAM_MARK_BYTES; i++)
+        REQUIRE(gram_take_bytes(s, "c", 1));
+    REQUIRE(!gram_rollback(s, marks[2]));
+    REQUIRE(gram_take_bytes(s, "\"]", 2) && gram_accepting(s));
+    gram_release(g);
+    bench_close(&b);
+}
+
+/* ---- captures ------------------------------------------------------------------------------ */
+
+/* <word>: [word] as capture 1, its value as capture 2, any text until ';' as capture 3. */
+static void front_with_captures(struct gram_build *b, const void *source, size_t len)
+{
+    (void)source;
+    (void)len;
+    struct gram_ex_list list = {0}, words = {0}, free = {0};
+    gram_ex_push(b, &words, gram_ex_text(b, "name", 4));
+    gram_ex_push(b, &words, gram_ex_text(b, "namely", 6));
+    struct gram_ex *captures[3];
+    for (uint32_t i = 0; i < 3; i++) {
+        captures[i] = gram_ex_new(b, GRAM_EX_CAPTURE);
+        captures[i]->ref = i + 1;
+        captures[i]->n = 1;
+        captures[i]->kids = gram_temp_array(b, 1, sizeof(struct gram_ex *));
+    }
+    captures[0]->kids[0] = gram_ex_alt(b, &words);
+    captures[1]->kids[0] = gram_ex_rep(b, gram_ex_char(b, 'a'), 0, GRAM_INFINITE);
+    gram_ex_push(b, &free, gram_ex_any(b));
+    captures[2]->kids[0] = gram_ex_rep(b, gram_ex_seq(b, &free), 0, GRAM_INFINITE);
+    gram_ex_push(b, &list, captures[0]);
+    gram_ex_push(b, &list, gram_ex_text(b, ": ", 2));
+    gram_ex_push(b, &list, captures[1]);
+    gram_ex_push(b, &list, gram_ex_text(b, ".", 1));
+    gram_ex_push(b, &list, captures[2]);
+    gram_ex_push(b, &list, gram_ex_text(b, ";", 1));
+    b->rules->root = gram_node_of(b, gram_ex_seq(b, &list), NULL);
+}
+
+static void note_capture(void *ctx, uint32_t number, bool begin, uint64_t offset)
+{
+    char *log = ctx;
+    size_t n = strlen(log);
+    snprintf(log + n, 200 - n, "%s%u@%llu ", begin ? "+" : "-", number, (unsigned long long)offset);
+}
+
+static void test_captures_are_reported_in_order(void **state)
+{
+    (void)state;
+    struct bench b = bench_open();
+    struct gram *g;
+    struct gram_error err;
+    char log[200] = "";
+
+    REQUIRE_EQ_INT(gram_compile_front(&g, b.v, front_with_captures, NULL, 0, NULL, &err), 0);
+    struct gram_state *s = gram_state_init(b.memory, g, note_capture, log);
+    REQUIRE(gram_take_bytes(s, "name", 4));
+    REQUIRE_EQ_STR(log, "+1@0 ");
+    REQUIRE(gram_take_bytes(s, "ly: ", 4));
+    REQUIRE_EQ_STR(log, "+1@0 -1@6 +2@8 ");
+    uint64_t mark = gram_mark(s);
+    REQUIRE(gram_take_bytes(s, "aa.", 3));
+    REQUIRE_EQ_STR(log, "+1@0 -1@6 +2@8 -2@10 +3@11 ");
+    REQUIRE(gram_rollback(s, mark));
+    REQUIRE(gram_take_bytes(s, "aaa.x", 5));
+    REQUIRE_EQ_STR(log, "+1@0 -1@6 +2@8 -2@10 +3@11 -2@11 +3@12 ");
+    REQUIRE(gram_take_bytes(s, ";y;", 3) && gram_accepting(s));
+    gram_release(g);
+    bench_close(&b);
+}
+
+/* ---- threads ------------------------------------------------------------------------------- */
+
+enum { N_THREADS = 16 };
+
+struct choice {
+    pthread_t thread;
+    const struct gram *g;
+    uint64_t digest;
+};
+
+/* One answer under a grammar whose caches are cold; the digest is of all its masks. */
+static void *answer(void *ctx)
+{
+    struct choice *c = ctx;
+    void *memory = aligned_alloc(64, gram_state_bytes());
+    struct gram_state *s = gram_state_init(memory, c->g, NULL, NULL);
+    uint64_t bits[TOY_MASK_WORDS], seed = 12345;
+
+    c->digest = 1;
+    for (int i = 0; i < 400 && gram_mask(s, bits) == GRAM_NEXT_MASK; i++) {
+        for (size_t w = 0; w < TOY_MASK_WORDS; w++)
+            c->digest = (c->digest ^ bits[w]) * 0x9E3779B97F4A7C15u;
+        int32_t id = pick(bits, &seed, false);
+        if (id < 0 || !gram_take(s, id)) break;
+    }
+    free(memory);
+    return NULL;
+}
+
+static void test_threads_share_a_cold_grammar(void **state)
+{
+    (void)state;
+    static struct choice choices[N_THREADS];
+    struct gram_vocab *v = toy_vocab();
+    for (size_t i = 0; i < N_OF(sources); i++) {
+        struct gram *g = toy_compile(v, sources[i].kind, sources[i].text, NULL);
+        for (int t = 0; t < N_THREADS; t++) {
+            choices[t].g = gram_retain(g);
+            REQUIRE_EQ_INT(pthread_create(&choices[t].thread, NULL, answer, &choices[t]), 0);
+        }
+        for (int t = 0; t < N_THREADS; t++) {
+            pthread_join(choices[t].thread, NULL);
+            REQUIRE_MSG(choices[t].digest == choices[0].digest, "%s: thread %d", sources[i].text,
+                        t);
+            gram_release(g);
+        }
+        gram_release(g);
+    }
+    gram_vocab_destroy(v);
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(test_masks_are_what_taking_says),
+        cmocka_unit_test(test_there_are_no_dead_ends),
+        cmocka_unit_test(test_cutting_does_not_show),
+        cmocka_unit_test(test_rollback_is_replay),
+        cmocka_unit_test(test_marks_are_kept_for_a_while),
+        cmocka_unit_test(test_captures_are_reported_in_order),
+        cmocka_unit_test(test_threads_share_a_cold_grammar),
+    };
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}
