@@ -18,6 +18,10 @@ WANTED = {
     "chunk of SSE writer": "request",  # its events are taken apart and must be valid
     "tokens to text": "decoder",
     "option file": "ini",
+    "JSON schema": "schema",
+    "regular expression": "regex",
+    "GBNF": "gbnf",
+    "ids under a grammar": "guide",
 }
 
 

@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: MIT */
 /*
- * What holds for every grammar, on random answers with a fixed seed: the mask is what taking each id
- * says; a text has one verdict however it is cut into tokens; rollback equals replay; there are no
- * dead ends; captures are reported in order. And one cold grammar serves many threads.
+ * What holds for every grammar, on random answers with a fixed seed: the mask is what taking each
+ * id says; a text has one verdict however it is cut into tokens; rollback equals replay; there are
+ * no dead ends; captures are reported in order. And one cold grammar serves many threads.
  */
 #include "test.h"
 
