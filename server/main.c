@@ -17,10 +17,15 @@
 #include "server/model_lookup.h"
 
 static int (*const commands[SRV_CMD_COUNT])(const struct srv_config *config) = {
-    [SRV_CMD_SERVE] = srv_cmd_serve,       [SRV_CMD_GENERATE] = srv_cmd_generate,
-    [SRV_CMD_BENCH] = srv_cmd_bench,       [SRV_CMD_INSPECT] = srv_cmd_inspect,
-    [SRV_CMD_TOKENIZE] = srv_cmd_tokenize, [SRV_CMD_RENDER] = srv_cmd_render,
-    [SRV_CMD_SCORE] = srv_cmd_score,       [SRV_CMD_HEALTHCHECK] = srv_cmd_healthcheck,
+    [SRV_CMD_SERVE] = srv_cmd_serve,
+    [SRV_CMD_GENERATE] = srv_cmd_generate,
+    [SRV_CMD_BENCH] = srv_cmd_bench,
+    [SRV_CMD_INSPECT] = srv_cmd_inspect,
+    [SRV_CMD_TOKENIZE] = srv_cmd_tokenize,
+    [SRV_CMD_RENDER] = srv_cmd_render,
+    [SRV_CMD_SCORE] = srv_cmd_score,
+    [SRV_CMD_ACCEPT] = srv_cmd_accept,
+    [SRV_CMD_HEALTHCHECK] = srv_cmd_healthcheck,
 };
 
 static const char *environment(const char *name)

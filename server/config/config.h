@@ -24,6 +24,7 @@ enum srv_command {
     SRV_CMD_TOKENIZE,
     SRV_CMD_RENDER,
     SRV_CMD_SCORE,
+    SRV_CMD_ACCEPT,
     SRV_CMD_HEALTHCHECK,
     SRV_CMD_COUNT
 };

@@ -13,6 +13,7 @@ static const char *const command_lines[SRV_CMD_COUNT] = {
     [SRV_CMD_TOKENIZE] = "JSON lines in, token ids out",
     [SRV_CMD_RENDER] = "JSON lines of messages in, prompts out",
     [SRV_CMD_SCORE] = "JSON lines in, log-probabilities out",
+    [SRV_CMD_ACCEPT] = "JSON lines of schemas and texts in, verdicts out",
     [SRV_CMD_HEALTHCHECK] = "ask a running server whether it is ready",
 };
 
@@ -47,6 +48,17 @@ static const char *const examples[SRV_CMD_COUNT] = {
         "  {\"text\"} or {\"ids\"} -> {\"ids\", \"logprobs\", \"argmax\", \"perplexity\"}\n"
         "  \"logits\": FILE  also every row of logits, f32 [n_tokens, vocab_size]\n"
         "  \"greedy\": N     also \"greedy_ids\" and \"greedy_margins\" of N more tokens\n"
+        "  what is wrong with a line -> {\"error\"}\n",
+    [SRV_CMD_ACCEPT] =
+        "  echo '{\"regex\": \"[a-z]+\", \"texts\": [\"abc\", \"ABC\"]}' | hearth accept --model "
+        "org/name\n\n"
+        "One JSON object per line in, one per line out:\n"
+        "  one of \"schema\", \"json_object\", \"regex\", \"choice\", \"grammar\"; \"texts\"; "
+        "optional\n"
+        "  \"strict\", \"whitespace_pattern\", \"disable_any_whitespace\",\n"
+        "  \"disable_additional_properties\", \"mask_ns\"\n"
+        "  -> {\"compiled\", \"relaxed\", \"accepted\", \"by_bytes\", \"compile_ms\", \"bytes\", "
+        "\"masks\"}\n"
         "  what is wrong with a line -> {\"error\"}\n",
     [SRV_CMD_HEALTHCHECK] = "  hearth healthcheck http://127.0.0.1:8080/readyz\n",
 };
