@@ -27,8 +27,8 @@ int file_open(const char *dir, const char *name, int *ret_fd, int64_t *ret_bytes
               size_t errlen);
 
 /*
- * The whole file, at most max_bytes long; one that holds a git-lfs pointer is an error. *ret is owned
- * (free) and NUL-terminated; ret_len may be NULL.
+ * The whole file, at most max_bytes long; one that holds a git-lfs pointer is an error. *ret is
+ * owned (free) and NUL-terminated; ret_len may be NULL.
  */
 int file_load(const char *dir, const char *name, size_t max_bytes, char **ret, size_t *ret_len,
               char *err, size_t errlen);

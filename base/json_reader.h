@@ -2,8 +2,8 @@
 /*
  * A pull reader of JSON text: the caller asks for the value it expects, and gets strings, numbers
  * and spans without a tree. Strict as RFC 8259: no comments, no trailing commas, no control
- * characters or lone surrogates in strings. It does not check that plain bytes are UTF-8; the caller
- * does, once. Nothing recurses.
+ * characters or lone surrogates in strings. It does not check that plain bytes are UTF-8; the
+ * caller does, once. Nothing recurses.
  *
  *     jr_init(&r, text, len, 0, err, sizeof(err));
  *     rc = jr_open(&r, '{');

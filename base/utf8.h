@@ -9,7 +9,9 @@
 #include <stddef.h>
 #include <stdint.h>
 
-/* Whether text[0..len) is well-formed UTF-8: no surrogates, no overlong forms, up to U+10FFFF. */
+/*
+ * Returns true if text[0..len) is well-formed UTF-8: no surrogate or overlong form, up to U+10FFFF.
+ */
 bool utf8_valid(const char *text, size_t len);
 
 /* Bytes of text[0..len) before the first one above 0x7F. */

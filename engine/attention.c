@@ -4,7 +4,7 @@
  *
  * Both products run on the matmul kernels: a page holds its keys as a panel of 32 outputs, and its
  * values as panels of 32 inputs. The sums within a split start at the first page that any row of
- * the tile sees: the terms left out, and those of keys a row must not see, are exactly +0.
+ * the tile sees: the terms left out, and those of keys that a row must not see, are exactly +0.
  */
 #include "engine/attention.h"
 
@@ -25,14 +25,14 @@ enum {
 _Static_assert(ATTN_SPLIT % KV_PAGE_TOKENS == 0, "a split is whole pages");
 
 /*
- * Memory for the results of splits computed apart, at most: what does not fit is computed in one
+ * Most memory for the results of splits computed apart; a unit that does not fit is computed in one
  * piece.
  */
 enum { MAX_PARTS_BYTES = 16 << 20 };
 
 /*
- * Keys and values fetched ahead of a layer, at most: what a core's share of the last-level cache
- * holds beside the weights that pass through it.
+ * Most keys and values prefetched for a layer: what a core's share of the last-level cache holds
+ * next to the weights that pass through it.
  */
 enum { MAX_READS_BYTES = 6 << 20 };
 
@@ -43,9 +43,9 @@ enum { MAX_READS_BYTES = 6 << 20 };
 struct unit {
     int seg, head;
     int row0, n_rows;
-    int split; /* the only split to compute, kept in parts[part]; -1: all, merged and finished */
+    int split; /* the only split to compute, into parts[part]; -1: all, merged and finished */
     int part;
-    bool stores; /* a single token, whose key and value are stored first */
+    bool stores; /* a single token: its key and value are stored first */
 };
 
 /* Tokens of a segment whose keys and values one item stores. */
@@ -58,13 +58,13 @@ struct merge {
     int seg, head, part, n_splits;
 };
 
-/* What is known of a row after some splits. */
+/* The state of a row after some splits. */
 struct row_state {
     float max, sum;
     bool any; /* false: no key seen yet, acc is not set */
 };
 
-/* One split's results of a tile: sums of values [n_rows][d_pad] and what scales them. */
+/* One split's results of a tile: sums of values [n_rows][d_pad] and their scales. */
 struct part {
     float *values;
     struct kern_softmax *soft; /* [n_rows] */
@@ -75,7 +75,7 @@ struct thread_scratch {
     float *scores;    /* [max_tile][ATTN_SPLIT] */
     uint8_t *probs;   /* packed tile, K = ATTN_SPLIT */
     struct part part; /* of one split */
-    float *acc;       /* [max_tile][d_pad]: merged values; the first split's lie here at once */
+    float *acc;       /* [max_tile][d_pad]: merged values; the first split writes here directly */
     struct row_state *rows; /* [max_tile] */
     float *head;            /* [d_pad] */
     uint8_t *panels;        /* int8 pages: a key panel, or a split's value panels, as bf16 */
@@ -84,7 +84,7 @@ struct thread_scratch {
 struct attn {
     struct attn_params p;
     enum kern_afmt act;
-    enum kern_wfmt page_fmt; /* of the panels that are multiplied: int8 pages become bf16 first */
+    enum kern_wfmt page_fmt; /* of the panels multiplied: int8 pages become bf16 first */
     kern_matmul_fn *matmul;
     kern_matmul_segs_fn *matmul_segs;
     int group;    /* query heads per kv head */
@@ -93,7 +93,7 @@ struct attn {
     struct thread_scratch *threads; /* [n_threads] */
     struct part *parts;             /* [max_parts] */
     int max_parts;
-    /* of the present step */
+    /* of the current step */
     const struct fwd_segment *segs;
     const int *row0;
     struct unit *units; /* [max_units] */
@@ -207,8 +207,8 @@ static void add_stores(struct attn *a, int seg)
 }
 
 /*
- * A prompt chunk: for each kv head its tiles, so that neighbouring items share keys in a cache; the
- * last ones, which see most, first. Also single tokens whose group is taller than a tile.
+ * A prompt chunk: per kv head its tiles, so that neighbouring items share keys in a cache; the last
+ * ones, which see most, first. Also single tokens whose group is taller than a tile.
  */
 static void add_chunk(struct attn *a, int seg)
 {
@@ -246,7 +246,7 @@ static void add_token(struct attn *a, int seg)
             .seg = seg, .head = head, .n_rows = a->group, .split = -1, .stores = true};
 }
 
-/* Whether single tokens are too few to keep all threads busy. */
+/* Returns true if single tokens are too few to keep all threads busy. */
 static bool shares_splits(const struct attn *a, int n_segs)
 {
     return a->p.n_threads > 1 && n_segs * a->p.layout->n_kv_heads < 4 * a->p.n_threads;
@@ -301,7 +301,7 @@ struct gemm_blocks attn_reads(const struct attn *a, int layer)
 
 /* ---- one row ------------------------------------------------------------------------------- */
 
-/* The query or key of one head: RMSNorm where the family has it, RoPE where the layer has it. */
+/* The query or key of one head: RMSNorm if the family has it, RoPE if the layer has it. */
 static void prepare_head(const struct attn *a, int layer, const float *x, const float *norm,
                          int64_t pos, float *o)
 {
@@ -364,7 +364,7 @@ static struct kern_tile pack_queries(struct attn *a, int layer, const struct uni
     return tile;
 }
 
-/* Keys [lo, hi) that the token at pos sees within a split: both 0 where there are none. */
+/* Keys [lo, hi) that the token at pos sees within a split: both 0 if there are none. */
 struct range {
     int64_t lo, hi;
 };
@@ -390,14 +390,14 @@ static struct pages visible_pages(const struct attn *a, const struct unit *u, in
     struct range low = visible_range(row_position(a, u, 0), window, split);
     struct range high = visible_range(row_position(a, u, u->n_rows - 1), window, split);
     if (low.hi == 0 && high.hi == 0) return (struct pages){0, 0};
-    /* the first row may lie before the split, the last one's window behind it */
+    /* the first row may be before the split, the last one's window after it */
     int64_t lo = low.hi > 0 ? low.lo : (int64_t)split * ATTN_SPLIT;
     int64_t hi = high.hi > 0 ? high.hi : (int64_t)(split + 1) * ATTN_SPLIT;
     int64_t first = lo / KV_PAGE_TOKENS;
     return (struct pages){first, (int)((hi - 1) / KV_PAGE_TOKENS - first + 1)};
 }
 
-/* The panels of a page as they are multiplied: int8 ones unpacked to `room`. */
+/* The panels of a page in the format for products: int8 ones unpacked to `room`. */
 static const uint8_t *key_panel(const struct attn *a, const uint8_t *panel, uint8_t *room)
 {
     if (a->p.layout->fmt != KERN_KV_I8) return panel;
@@ -436,9 +436,9 @@ static void score(struct attn *a, int layer, const struct unit *u, const struct 
 /*
  * Scores to probabilities (not yet divided by their sum), packed for the product with the values.
  */
-static struct kern_tile soften(struct attn *a, const struct unit *u, int window, int split,
-                               const struct pages *pages, struct thread_scratch *t,
-                               struct kern_softmax *soft)
+static struct kern_tile softmax(struct attn *a, const struct unit *u, int window, int split,
+                                const struct pages *pages, struct thread_scratch *t,
+                                struct kern_softmax *soft)
 {
     const struct kern *kern = a->p.model->kern;
     struct kern_tile tile = {.data = t->probs, .n_rows = u->n_rows};
@@ -473,7 +473,7 @@ static void weigh_values(struct attn *a, int layer, const struct unit *u, const 
     }
 }
 
-/* One split of a unit into `part`. False: no row sees any of it, and part is untouched. */
+/* One split of a unit into `part`. Returns false, with part unchanged, if no row sees any of it. */
 static bool attend_split(struct attn *a, int layer, const struct unit *u, int split,
                          const struct kern_tile *queries, const struct unit *next,
                          struct thread_scratch *t, const struct part *part)
@@ -482,14 +482,14 @@ static bool attend_split(struct attn *a, int layer, const struct unit *u, int sp
     struct pages pages = visible_pages(a, u, window, split);
     if (pages.n == 0) return false;
     score(a, layer, u, &pages, queries, next, t);
-    struct kern_tile probs = soften(a, u, window, split, &pages, t, part->soft);
+    struct kern_tile probs = softmax(a, u, window, split, &pages, t, part->soft);
     weigh_values(a, layer, u, &pages, &probs, t, part->values);
     return true;
 }
 
 /* ---- merging splits ------------------------------------------------------------------------ */
 
-/* Adds one split's result to a row's: always in ascending order of splits. */
+/* Merges one split's result into a row's: always in ascending order of splits. */
 static void merge_row(const struct kern *kern, struct row_state *row, float *acc,
                       const struct kern_softmax *soft, const float *values, int d_pad)
 {
@@ -530,7 +530,7 @@ static void finish_rows(struct attn *a, const struct unit *u, struct thread_scra
     }
 }
 
-static void forget_rows(const struct unit *u, struct thread_scratch *t)
+static void clear_rows(const struct unit *u, struct thread_scratch *t)
 {
     for (int i = 0; i < u->n_rows; i++)
         t->rows[i].any = false;
@@ -539,8 +539,8 @@ static void forget_rows(const struct unit *u, struct thread_scratch *t)
 /* ---- items --------------------------------------------------------------------------------- */
 
 /*
- * The unit this thread will probably take next, when its keys and values are worth fetching ahead:
- * single tokens, each of its own sequence. Prompt tiles share theirs.
+ * The unit this thread will probably take next, if prefetching its keys and values pays: single
+ * tokens, each of its own sequence. Prompt tiles share theirs.
  */
 static const struct unit *guess_next(const struct attn *a, int item)
 {
@@ -562,7 +562,7 @@ void attn_item(struct attn *a, int layer, int item, int thread)
     const struct unit *next = guess_next(a, item);
     int last = (int)(row_position(a, u, u->n_rows - 1) / ATTN_SPLIT);
     struct part part = {t->acc, t->part.soft};
-    forget_rows(u, t);
+    clear_rows(u, t);
     for (int split = 0; split <= last; split++)
         if (attend_split(a, layer, u, split, &queries, next, t, &part)) {
             merge_split(a, layer, u, split, &part, t);
@@ -576,7 +576,7 @@ void attn_merge_item(struct attn *a, int layer, int item, int thread)
     const struct merge *m = &a->merges[item];
     struct thread_scratch *t = &a->threads[thread];
     struct unit u = {.seg = m->seg, .head = m->head, .n_rows = a->group};
-    forget_rows(&u, t);
+    clear_rows(&u, t);
     for (int split = 0; split < m->n_splits; split++)
         merge_split(a, layer, &u, split, &a->parts[m->part + split], t);
     finish_rows(a, &u, t);

@@ -4,10 +4,10 @@
  *
  * For one kv head, the rows of a segment are its (token, query head) pairs, the query heads of the
  * group innermost; tiles of these rows walk the keys in splits of ATTN_SPLIT positions, at absolute
- * multiples. Each split gives scores, a softmax of its own, and a weighted sum of values; splits
- * are merged in ascending order. Who computes which split is free, so a row's result is the same
- * bits whether one thread walks a long context, many do, or the rows come one by one or in chunks.
- * Sliding windows mask; splits that a row does not see at all leave no trace in it.
+ * multiples. Each split yields scores, a softmax of its own, and a weighted sum of values; splits
+ * are merged in ascending order. Any thread may compute a split, so a row's result is the same bits
+ * whether one thread walks a long context, many do, or the rows come one by one or in chunks.
+ * Sliding windows mask; splits that a row does not see at all do not affect it.
  *
  * Keys and values of the step's own tokens are stored first: by attn_store_item for prompt chunks
  * and long contexts, within attn_item for single tokens.
@@ -43,7 +43,7 @@ struct attn_params {
     size_t ld_out;
 };
 
-/* Cut from s; while that only counts, NULL. Nothing to destroy. */
+/* Cut from s; NULL while s only counts. Nothing to destroy. */
 struct attn *attn_init(struct scratch *s, const struct attn_params *params);
 
 /*
@@ -52,14 +52,14 @@ struct attn *attn_init(struct scratch *s, const struct attn_params *params);
  */
 void attn_begin(struct attn *a, const struct fwd_segment *segs, const int *row0, int n_segs);
 
-/* Items of the three phases of every layer, in this order; any may be 0. */
+/* Items of the three phases of every layer, in this order; each may be 0. */
 int attn_n_store_items(const struct attn *a);
 int attn_n_items(const struct attn *a);
 int attn_n_merge_items(const struct attn *a);
 
 /*
- * The keys and values that the single tokens of this step will read in one layer, so that they can
- * be brought nearer while matrices are multiplied: as much as is worth it, in the order of reading.
+ * The keys and values that the single tokens of this step will read in one layer, to be prefetched
+ * while matrices are multiplied: as many as pay off, in the order of reading.
  */
 struct gemm_blocks attn_reads(const struct attn *a, int layer);
 

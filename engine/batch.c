@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: MIT */
-/* Slots and the building of steps; batch.h has the idea. */
+/* Slots and the building of steps; see batch.h for the design. */
 #include "engine/batch.h"
 
 #include <assert.h>
@@ -13,14 +13,14 @@
 #include "engine/prefix.h"
 #include "engine/sample.h"
 
-/* Time constant of the measured rates: about the last seconds of work. */
+/* Time constant of the measured rates: they cover about the last 5 seconds of work. */
 static const double RATE_WINDOW_US = 5e6;
 
-static const char *const NO_PAGE = "a reserved page of KV cache was not to be had";
+static const char *const NO_PAGE = "internal error: reserved KV page not available";
 
 /* ---- memory -------------------------------------------------------------------------------- */
 
-static void tell_free(struct batch *b)
+static void publish_free(struct batch *b)
 {
     atomic_store(&b->n_free_slots, b->p.n_parallel - b->n_running);
     atomic_store(&b->n_free_pages, b->stats.n_pages_total - b->n_reserved);
@@ -55,7 +55,7 @@ int batch_init(struct batch *b, const struct batch_params *params, char *err, si
     size_t n = (size_t)params->n_parallel;
     *b = (struct batch){.p = *params};
     b->stats.n_pages_total = kv_pages_total(params->pages);
-    tell_free(b);
+    publish_free(b);
     b->cache = prefix_create(params->pages, params->hash_seed);
     b->order = calloc(n, sizeof(struct seq *));
     b->segs = calloc(n, sizeof(*b->segs));
@@ -110,7 +110,7 @@ static struct seq *free_slot(struct batch *b)
     return s;
 }
 
-/* Behind all of the same or a better rank, and before less urgent ones of its own key. */
+/* After all of the same or a better rank, and before less urgent ones of its own key. */
 static void insert_running(struct batch *b, struct seq *s)
 {
     int i = b->n_running++;
@@ -135,7 +135,7 @@ static void remove_running(struct batch *b, const struct seq *s)
     memmove(&b->order[i], &b->order[i + 1], (size_t)(b->n_running - i) * sizeof(struct seq *));
 }
 
-/* Takes what the cache has now; more may come while the prompt is computed. */
+/* Takes the pages that are cached now; more may appear while the prompt is computed. */
 static void attach_cached(struct batch *b, struct seq *s)
 {
     int n = seq_attach_cached(s, b->cache, b->p.pages);
@@ -152,7 +152,7 @@ void batch_admit(struct batch *b, struct eng_job *job, int choice, uint64_t now_
     b->n_reserved += job->n_pages;
     assert(b->n_reserved <= b->stats.n_pages_total);
     insert_running(b, s);
-    tell_free(b);
+    publish_free(b);
     attach_cached(b, s);
     if (!job->usage.started_us) {
         b->stats.n_prompt_tokens += (uint64_t)job->p.n_prompt;
@@ -180,7 +180,7 @@ void batch_end_seq(struct batch *b, struct seq *s, enum eng_finish finish, int32
     b->n_reserved -= job->n_pages;
     assert(b->n_reserved >= 0);
     seq_end(s, b->cache);
-    tell_free(b);
+    publish_free(b);
     batch_choice_done(b, job, choice, finish, stop_id, error, now_us);
 }
 
@@ -224,7 +224,7 @@ static void add_segment(struct batch *b, struct seq *s, int n_tokens, enum fwd_w
     b->seg_seqs[b->n_segs++] = s;
 }
 
-/* One prefill serves all choices of a job: those behind the first one in prefill wait for it. */
+/* One prefill serves all choices of a job: the later ones wait for the first. */
 static bool follows_sibling(const struct batch *b, int i)
 {
     for (int j = 0; j < i; j++)
@@ -232,7 +232,7 @@ static bool follows_sibling(const struct batch *b, int i)
     return false;
 }
 
-/* Whether a sequence of this step, before it in order, is computing the page it would compute. */
+/* Returns true if an earlier sequence of this step is computing the page that the i-th needs. */
 static bool waits_for_page(const struct batch *b, int i)
 {
     for (int j = 0; j < i; j++)
@@ -293,7 +293,7 @@ struct eng_job *batch_solo_job(const struct batch *b)
     return b->n_segs > 0 ? b->seg_seqs[0]->job : NULL;
 }
 
-/* Sums that forget with the time worked, for rates over the last seconds of work. */
+/* Sums that decay with the time worked, for rates over the last seconds of work. */
 static void decay_add(double *tokens, double *us, double n, double took_us)
 {
     double keep = 1.0 / (1.0 + took_us / RATE_WINDOW_US);

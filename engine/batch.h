@@ -1,14 +1,15 @@
 /* SPDX-License-Identifier: MIT */
 /*
- * The running sequences and what a step makes of them.
+ * The running sequences, and the steps that compute them.
  *
- * batch.c   slots, admission against the reservation of pages, ending, building a step: one row
- *           for every decoding sequence, then up to chunk_tokens prompt rows in order.
- * batch_deliver.c what a step gave: positions advance, pages are published, tokens drawn, events sent.
+ * batch.c          slots, admission against the reserved pages, ending, building a step: one row
+ *                  per decoding sequence, then up to chunk_tokens prompt rows in order.
+ * batch_deliver.c  results of a step: positions advance, pages are published, tokens drawn, events
+ *                  sent.
  *
- * The reservations of the running sequences never exceed the pages there are, whatever they share;
- * pages beyond them are at most idle ones of the prefix cache, which can be evicted. So a sequence
- * that was admitted always gets its pages, and nothing is preempted.
+ * The reservations of the running sequences never exceed the number of pages, whatever they share;
+ * other pages are at most idle ones of the prefix cache, which can be evicted. So an admitted
+ * sequence always gets its pages, and nothing is preempted.
  *
  * Threads: the scheduler thread only. Nothing is allocated after batch_init.
  */
@@ -42,14 +43,14 @@ struct batch_model {
     int n_eos_ids;
 };
 
-/* A step may give this many rows of logits beyond one for each sequence. */
+/* A step may compute this many rows of logits beyond one per sequence. */
 enum { BATCH_EXTRA_LOGIT_ROWS = 32 };
 
 /* Everything is borrowed as long as the batch lives. */
 struct batch_params {
     struct batch_model model;
     const struct kern *kern;
-    struct pool *pool; /* tokens of one step are drawn on all its threads; NULL: on this one */
+    struct pool *pool; /* draws the tokens of a step on all its threads; NULL: on this one */
     struct kv_pages *pages;
     size_t page_bytes;
     uint64_t hash_seed;
@@ -76,28 +77,28 @@ struct batch {
     struct batch_params p;
     struct prefix *cache;
     struct seq *slots;  /* [n_parallel] */
-    struct seq **order; /* [n_parallel] the running ones: rank, admission, within a key priority */
+    struct seq **order; /* [n_parallel] running: by rank, admission, within a key priority */
     int n_running;
     int n_reserved; /* pages */
-    /* What is free for others to see; a client that hears of a job's end finds its slot here. */
+    /* For other threads; when a client sees the end of a job, its slot is already counted. */
     atomic_int n_free_slots;
     atomic_int n_free_pages;   /* not reserved */
-    struct sampler **samplers; /* one a thread of the pool */
+    struct sampler **samplers; /* one per thread of the pool */
     int n_samplers;
     /* the step at hand */
     struct fwd_segment *segs; /* [n_parallel] */
     struct seq **seg_seqs;    /* [n_parallel] */
     int n_segs;
-    int n_extra_rows; /* of logits, beyond one a segment */
+    int n_extra_rows; /* of logits, beyond one per segment */
     int n_prompt_rows;
     struct batch_draw *draws; /* [n_parallel] */
     int n_draws;
-    struct eng_stats stats; /* copied out by the scheduler; its counts of waiting are not kept here */
+    struct eng_stats stats; /* without the counts of waiting jobs, which the scheduler adds */
     double prompt_tokens, prompt_us, generated_tokens,
         generated_us; /* decayed sums for the rates */
 };
 
-/* 0 or ENG_ENOMEM; batch_finish is due either way. */
+/* 0 or ENG_ENOMEM; call batch_finish in either case. */
 int batch_init(struct batch *b, const struct batch_params *params, char *err, size_t errlen);
 void batch_finish(struct batch *b);
 
@@ -105,20 +106,20 @@ void batch_finish(struct batch *b);
 int64_t batch_bytes(int n_parallel, int n_threads, int64_t n_pages, int64_t ctx, int32_t vocab,
                     int d_model);
 
-/* Whether a slot and n_pages unreserved pages are there. */
+/* Returns true if a slot and n_pages unreserved pages are available. */
 bool batch_has_room(const struct batch *b, int n_pages);
 
-/* Takes a choice of the job into a slot; there is room. */
+/* Takes a choice of the job into a slot; batch_has_room was true. */
 void batch_admit(struct batch *b, struct eng_job *job, int choice, uint64_t now_us);
 
-/* Why a job must end now, or 0: closing, cancelled, past its deadline. */
+/* The reason why a job must end now: closing, cancelled or past its deadline; else 0. */
 enum eng_finish batch_verdict(const struct eng_job *job, bool closing, uint64_t now_us);
 
-/* Ends the sequences that were cancelled or stopped from outside, or are late. */
+/* Ends the sequences that were cancelled or stopped from outside or are past their deadline. */
 void batch_reap(struct batch *b, bool closing, uint64_t now_us);
 
 /*
- * Tells that a choice is over; with the last one the job is counted and the scheduler's reference
+ * Reports the end of a choice; with the last one the job is counted and the scheduler's reference
  * to it dropped.
  */
 void batch_choice_done(struct batch *b, struct eng_job *job, int choice, enum eng_finish finish,
@@ -129,9 +130,9 @@ void batch_end_seq(struct batch *b, struct seq *s, enum eng_finish finish, int32
                    const char *error, uint64_t now_us);
 
 /*
- * One step in three parts. batch_build chooses the rows; n_segs is 0 where there are none.
- * batch_compute runs them: false where the step was given up, by the cancellation of the one job
- * that all its rows belong to, or because of closing. batch_deliver evaluates a complete step.
+ * One step in three parts. batch_build chooses the rows; n_segs is 0 if there are none.
+ * batch_compute runs them; it returns false if the step was abandoned because the one job that all
+ * its rows belong to was cancelled, or because of closing. batch_deliver evaluates a complete step.
  */
 void batch_build(struct batch *b);
 bool batch_compute(struct batch *b, const atomic_bool *closing, uint64_t *ret_now_us);

@@ -1,11 +1,11 @@
 /* SPDX-License-Identifier: MIT */
 /*
- * What a step gave, turned into tokens and events.
+ * The results of a step, turned into tokens and events.
  *
- * Order within a step: positions of all segments advance and their full pages are published; prompt
- * rows that were asked for go out; siblings of a finished prompt fork off; then all tokens are
- * drawn, on all threads where that pays, each with its guide's mask before and the mask for the id
- * after it at once; then they are delivered one after the other.
+ * Order within a step: positions of all segments advance and their full pages are published; the
+ * requested prompt rows are sent; siblings of a finished prompt fork; all tokens are drawn, on all
+ * threads if that pays, each with its guide's mask before it and a request for the next mask right
+ * after it; then they are delivered one after the other.
  */
 #include <assert.h>
 #include <math.h>
@@ -18,7 +18,7 @@
 #include "engine/sample.h"
 
 static const char *const BAD_GUIDE = "internal error: the guide of this choice failed";
-static const char *const NOT_FINITE = "the model gave logits that are not finite";
+static const char *const NOT_FINITE = "the model's logits are not finite";
 
 /* ---- rows of the prompt -------------------------------------------------------------------- */
 
@@ -35,7 +35,7 @@ static void emit_logits(struct batch *b, struct seq *s, int64_t pos, const float
     job_emit(s->job, &e);
 }
 
-/* The row after position pos tells how likely prompt token pos + 1 was. */
+/* The row after position pos gives the probability of prompt token pos + 1. */
 static void emit_prompt_token(struct batch *b, struct seq *s, int64_t pos, const float *logits,
                               uint64_t now_us)
 {
@@ -58,7 +58,7 @@ static void emit_prompt_token(struct batch *b, struct seq *s, int64_t pos, const
 
 /*
  * Rows of n_tokens prompt positions from pos0, the first in logits row `row`. Rows that another
- * choice has given out already are passed over. False where one is not finite.
+ * choice has already sent are skipped. Returns false if one is not finite.
  */
 static bool deliver_prompt_rows(struct batch *b, struct seq *s, int64_t pos0, int n_tokens, int row,
                                 uint64_t now_us)
@@ -79,7 +79,7 @@ static bool deliver_prompt_rows(struct batch *b, struct seq *s, int64_t pos0, in
     return true;
 }
 
-/* False where the mean is not finite: then nothing is sent. */
+/* Returns false, and sends nothing, if the mean is not finite. */
 static bool emit_embedding(struct seq *s, uint64_t now_us)
 {
     for (int i = 0; i < s->d_model; i++) {
@@ -151,8 +151,10 @@ static bool guide_is_over(const struct seq *s)
     return s->guide && s->next_known && (s->next == ENG_GUIDE_END || s->next == ENG_GUIDE_FAIL);
 }
 
-/* Tells the guide of the id drawn, and asks at once for the next mask: an answer that can only end
- * ends without another step. */
+/*
+ * Passes the id drawn to the guide and asks at once for the next mask: an answer that can only end
+ * ends without another step.
+ */
 static void guide_token(struct batch *b, struct batch_draw *d)
 {
     struct seq *s = d->seq;
@@ -242,7 +244,7 @@ static void deliver_draw(struct batch *b, const struct batch_draw *d, uint64_t n
         batch_end_seq(b, s, ENG_FINISH_ERROR, -1, NOT_FINITE, now_us);
         return;
     }
-    if (job->p.want_logits && s->n_done > job->p.n_prompt) /* the prompt's rows are out */
+    if (job->p.want_logits && s->n_done > job->p.n_prompt) /* the prompt's rows are sent */
         emit_logits(b, s, s->n_done - 1, d->logits, now_us);
     if (d->refused) {
         batch_end_seq(b, s, ENG_FINISH_ERROR, -1, BAD_GUIDE, now_us);
@@ -262,7 +264,7 @@ static void deliver_draw(struct batch *b, const struct batch_draw *d, uint64_t n
         batch_end_seq(b, s, ENG_FINISH_LENGTH, -1, NULL, now_us);
 }
 
-/* A job of prompts only is over when its prompt is. */
+/* A job without generated tokens ends with its prompt. */
 static void end_prefill_only(struct batch *b, struct seq *s, uint64_t now_us)
 {
     if (s->job->p.want_embedding && !emit_embedding(s, now_us))
@@ -272,7 +274,7 @@ static void end_prefill_only(struct batch *b, struct seq *s, uint64_t now_us)
 }
 
 /*
- * The prompt of s is computed, its last logits in `row`: it goes on from there, and so do the
+ * The prompt of s is computed, its last logits are in `row`: s continues from there, and so do the
  * siblings that waited for it.
  */
 static void finish_prefill(struct batch *b, struct seq *s, int row, uint64_t now_us)

@@ -1,14 +1,16 @@
 /* SPDX-License-Identifier: MIT */
-/* The error codes of the engine library; a sentence in the caller's `err` buffer goes with each. */
+/*
+ * The error codes of the engine library; each comes with a sentence in the caller's `err` buffer.
+ */
 #ifndef HEARTH_ENGINE_ENG_ERROR_H
 #define HEARTH_ENGINE_ENG_ERROR_H
 
 enum eng_error {
-    ENG_EINVAL = -1,       /* wrong model file, or a parameter out of range; err says which */
-    ENG_ENOMEM = -2,       /* memory cannot be had, or the plan does not fit the limit */
+    ENG_EINVAL = -1,       /* invalid model file, or a parameter out of range; err names it */
+    ENG_ENOMEM = -2,       /* out of memory, or the plan exceeds the limit */
     ENG_EIO = -3,          /* a file cannot be read */
     ENG_ENOENT = -4,       /* a file is missing */
-    ENG_EUNSUPPORTED = -5, /* a model feature that is not built; err names it */
+    ENG_EUNSUPPORTED = -5, /* a model feature that is not supported; err names it */
     ENG_ECONTEXT = -6,     /* the prompt is longer than the context */
     ENG_EQUEUEFULL = -7,   /* the bounded queue has no room: requests or prompt tokens */
     ENG_ECLOSED = -8,      /* the engine is draining or closed */

@@ -1,11 +1,11 @@
 /* SPDX-License-Identifier: MIT */
 /*
- * The engine's life: who owns model, pool, pages, forward pass and scheduler, and in which order
- * they come and go. Everything that a request needs is sized here; afterwards only jobs are
+ * The engine's life: it owns model, pool, pages, forward pass and scheduler, and creates and
+ * destroys them in order. Everything that a request needs is sized here; afterwards only jobs are
  * allocated.
  *
- * Threads: eng_open and eng_close on the caller's; the scheduler's thread is born last and dies
- * first.
+ * Threads: eng_open and eng_close on the caller's; the scheduler's thread is started last and
+ * joined first.
  */
 #include "engine/engine.h"
 
@@ -36,7 +36,7 @@ enum {
     MAX_CHUNK = 65536,
     DEFAULT_CHOICES = 16,
     MAX_CHOICES = 1024,
-    QUEUE_PER_SLOT = 4, /* waiting jobs for each slot, by default */
+    QUEUE_PER_SLOT = 4, /* waiting jobs per slot, by default */
     QUEUE_CONTEXTS = 8, /* waiting prompt tokens, in contexts, by default */
     STARVING_US = 15000000,
     ANSWER_SHARE = 16, /* of the memory, by default */
@@ -48,7 +48,7 @@ enum {
 struct eng {
     struct eng_params p; /* defaults filled in; its strings are not kept */
     const struct kern *kern;
-    const char *gemm;      /* what the loader is told: "native", "blas" or "auto" */
+    const char *gemm;      /* passed to the loader: "native", "blas" or "auto" */
     const char *blas_core; /* NULL: no BLAS loaded */
     char gemm_name[64];
     struct pool *pool;
@@ -68,7 +68,7 @@ static bool is_auto(const char *s)
     return !s || !*s || strcmp(s, "auto") == 0;
 }
 
-/* value, or the default where it is 0; false where it is outside [1, max]. */
+/* Sets the default if the value is 0. Returns false if it is outside [1, max]. */
 static bool settle(int *value, int def, int max)
 {
     if (*value == 0) *value = def;
@@ -121,20 +121,19 @@ static int choose_kernels(struct eng *e, char *err, size_t errlen)
     return ENG_EUNSUPPORTED;
 }
 
-/* OpenBLAS is loaded only where it may be used: asked for, or the plain C kernels are all there is.
- */
+/* OpenBLAS is loaded only if it may be used: on request, or if only the plain C kernels run. */
 static int choose_gemm(struct eng *e, char *err, size_t errlen)
 {
     const char *asked = is_auto(e->p.gemm) ? "auto" : e->p.gemm;
     bool blas = strcmp(asked, "blas") == 0, native = strcmp(asked, "native") == 0;
     if (!blas && !native && strcmp(asked, "auto") != 0) {
-        snprintf(err, errlen, "gemm \"%s\" is unknown: auto, native or blas", asked);
+        snprintf(err, errlen, "gemm \"%s\" is unknown; supported: auto, native, blas", asked);
         return ENG_EINVAL;
     }
     if (blas || (!native && strcmp(e->kern->name, "c") == 0)) e->blas_core = gemm_blas_init();
     if (blas && !e->blas_core) {
         snprintf(err, errlen,
-                 "gemm \"blas\": OpenBLAS cannot be loaded, or was left out of the build");
+                 "gemm \"blas\": OpenBLAS cannot be loaded, or is not part of this build");
         return ENG_EUNSUPPORTED;
     }
     e->gemm = e->blas_core ? asked : "native";
@@ -154,8 +153,8 @@ static int choose_kv(const struct eng *e, enum kern_kvfmt *ret_fmt, char *err, s
         *ret_fmt = KERN_KV_I8;
         return 0;
     }
-    snprintf(err, errlen, "a KV cache of %s is not built for numerics %s: it is %s there", asked,
-             e->model->numerics->name, own == KERN_KV_F32 ? "always f32" : "bf16 or int8");
+    snprintf(err, errlen, "KV cache type %s is not supported with numerics %s; supported: %s",
+             asked, e->model->numerics->name, own == KERN_KV_F32 ? "f32" : "bf16, int8");
     return ENG_EUNSUPPORTED;
 }
 
@@ -216,7 +215,7 @@ static int plan_memory(struct eng *e, char *err, size_t errlen)
     return rc;
 }
 
-/* What the weights take, now that they are packed. */
+/* The memory of the weights is known exactly once they are packed. */
 static void settle_plan(struct eng *e)
 {
     struct eng_memory *m = &e->plan.memory;
@@ -299,7 +298,7 @@ static bool uses_blas(const struct eng_model *m)
     return blas;
 }
 
-/* Whether BLAS gives a row the same bits wherever it stands, for every K of this model. */
+/* Returns true if BLAS computes the same bits for a row at any place, for every K of this model. */
 static bool blas_is_repeatable(const struct eng_model *m)
 {
     const struct eng_layer *l = &m->layers[0];

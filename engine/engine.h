@@ -1,23 +1,23 @@
 /* SPDX-License-Identifier: MIT */
 /*
- * Token ids in, token ids out: all that the server knows of the engine.
+ * Token ids in, token ids out: the interface of the engine.
  *
  * An engine is one model, loaded once and read-only, a fixed pool of compute threads, and one
  * scheduler with continuous batching. Every step runs all decoding rows and a bounded chunk of
  * prompt rows in one forward pass; sequences join and leave between steps.
  *
- * What must never leak through this header: tensors, kernels, pages, locks, text, HTTP, JSON.
+ * This header never shows tensors, kernels, pages, locks, text, HTTP or JSON.
  *
- * Threads: one scheduler thread owns all mutable state and takes part in the computing. Every
+ * Threads: one scheduler thread owns all mutable state and computes along with the pool. Every
  * function here may be called from any thread unless it says otherwise. Event callbacks run on the
  * scheduler thread; they must not block, allocate much, or call back into the engine except
  * eng_job_stop_choice and eng_job_cancel.
  *
  * Repeatability: for one triple (numeric path, kernel level, gemm) a request's logits are the same
- * bits whatever the batch, the slot, the chunk size, the threads, the cache, or the neighbours.
+ * bits for any batch, slot, chunk size, number of threads, cache state and neighbours.
  *
  * Errors: 0 or a negative enum eng_error, and one sentence in `err`. Outputs (ret_...) are written
- * only on success. The engine neither logs nor exits.
+ * only on success. The engine does not log and does not exit.
  */
 #ifndef HEARTH_ENGINE_H
 #define HEARTH_ENGINE_H
@@ -40,46 +40,47 @@ struct eng_params {
     const char *gemm;          /* "auto" (default), "native", "blas" */
     const char *kernels;       /* highest allowed: "auto" (default) or one of eng_kernel_names */
     const char *kv_dtype;      /* "auto" (default: f32 on exact, else bf16), "f32", "bf16", "int8";
-                                * one that the path does not have is ENG_EUNSUPPORTED */
+                                * ENG_EUNSUPPORTED if the path does not have it */
     int n_threads;             /* 0: usable cores (affinity and cgroup quota) */
     int n_parallel;            /* sequences running at once; 0: 4 */
-    int64_t ctx_tokens;        /* tokens a sequence may hold; 0: the smaller of the model's and what
-                                * memory holds */
-    int chunk_tokens;          /* prompt rows a step; 0: 128 */
+    int64_t ctx_tokens;        /* tokens per sequence; 0: the model's, or fewer if memory is too
+                                * small */
+    int chunk_tokens;          /* prompt rows per step; 0: 128 */
     int64_t memory_bytes;      /* budget for everything; 0: the cgroup limit or physical memory */
-    int64_t kv_bytes;          /* KV cache budget; 0: n_parallel x context, as far as memory goes */
-    int64_t answer_bytes;      /* memory the caller keeps for answers, counted in the plan; 0: none,
+    int64_t kv_bytes;          /* KV cache budget; 0: n_parallel x context, as memory allows */
+    int64_t answer_bytes;      /* the caller's memory for answers, counted in the plan; 0: none,
                                 * -1: a sixteenth of memory_bytes, from 16 MiB to 1 GiB */
-    bool no_prefix_cache;      /* switch prefix sharing between requests off */
+    bool no_prefix_cache;      /* requests share no prefixes */
     int max_queued_jobs;       /* waiting beyond the running ones; 0: 4 x n_parallel */
     int64_t max_queued_tokens; /* prompt tokens waiting; 0: 8 x context */
-    int n_batch_choices;       /* most choices of one job; 0: 16 */
-    bool global_priority;      /* priority counts between keys too; a key that has waited for 15 s
-                                * and got nothing meanwhile comes next all the same */
+    int n_batch_choices;       /* most choices per job; 0: 16 */
+    bool global_priority;      /* priority counts between keys too; a key that was not served for
+                                * 15 s still comes next */
 };
 
 /*
- * Loads the model on all threads and starts the scheduler. Blocks until ready; call it from a
- * thread of its own where that matters. Returns owned: eng_close.
+ * Loads the model on all threads and starts the scheduler. Blocks until ready. Returns owned:
+ * eng_close.
  */
 int eng_open(struct eng **ret, const struct eng_params *params, char *err, size_t errlen);
 
 /*
- * Cancels what still runs, delivers the last events, frees all. No job may be submitted meanwhile;
- * handles of jobs stay valid until they are released. NULL is fine.
+ * Cancels running jobs, delivers the last events, frees everything. No job may be submitted
+ * meanwhile, and no callback may call it; handles of jobs stay valid until they are released. NULL
+ * is fine.
  */
 void eng_close(struct eng *e);
 
-/* Where the memory goes: the plan made, and checked against the limit, before the first request. */
+/* The memory plan, checked against the limit before the first request. */
 struct eng_memory {
     int64_t weights_bytes;
     int64_t kv_bytes;
     int64_t scratch_bytes; /* activations, attention, packing */
     int64_t logits_bytes;
-    int64_t limit_bytes;  /* what they were checked against */
-    int64_t answer_bytes; /* kept by the caller, see eng_params */
+    int64_t limit_bytes;  /* the limit */
+    int64_t answer_bytes; /* of the caller, see eng_params */
     int64_t other_bytes;  /* allowance for the program, the tokenizer and requests in flight */
-    int64_t spare_bytes; /* planned for weights that might not have fitted 12 bits, and not needed */
+    int64_t spare_bytes;  /* planned for weights that could not be compressed, and not needed */
 };
 
 /* Facts that do not change while the engine is open; borrowed until eng_close. */
@@ -87,12 +88,12 @@ struct eng_info {
     const char *architecture; /* "LlamaForCausalLM" */
     const char *numerics;     /* the path chosen: "exact", "bf16", ... */
     const char *kernels;      /* the kernel level chosen */
-    const char *gemm;         /* "native", "blas:<core name>" or "mixed" */
+    const char *gemm;         /* "native" or "blas:<core name>" */
     const char *kv_dtype;
     bool repeatable; /* false: this machine's BLAS failed the repeatability test */
     int n_threads, n_parallel, chunk_tokens, page_tokens, n_pages;
     int max_choices;
-    int64_t ctx_tokens;       /* tokens a sequence may hold */
+    int64_t ctx_tokens;       /* tokens per sequence */
     int64_t ctx_train_tokens; /* max_position_embeddings */
     int64_t n_params;
     int32_t vocab_size; /* of config.json: the width of a row of logits */
@@ -101,16 +102,16 @@ struct eng_info {
     int n_eos_ids;
     int32_t bos_id;            /* or -1 */
     const char *weights_dtype; /* of the files: "BF16", "F16", "F32", "mixed" */
-    uint8_t fingerprint[16];   /* of weights and configuration, whatever the threads and packing */
+    uint8_t fingerprint[16];   /* of weights and configuration, for any threads and packing */
     struct eng_memory memory;
     double load_seconds;
 };
 const struct eng_info *eng_info(const struct eng *e);
 
 /*
- * A model directory piece by piece, as inspection finds it: problems first, then what is known in
- * spite of them. Strings are borrowed for the call; those of tensors come from files and may hold
- * any bytes. Functions may be NULL.
+ * The contents of a model directory: problems first, then what is known despite them. Strings are
+ * borrowed for the call; those of tensors come from files and may hold any bytes. Functions may be
+ * NULL.
  */
 struct eng_inspect_config {
     const char *architecture, *model_type, *rope;
@@ -134,25 +135,25 @@ struct eng_inspect_tensor {
 struct eng_inspect_path {
     const char *numerics;
     int64_t weights_bytes; /* at most, in memory */
-    bool is_default;       /* what numerics "auto" takes on this machine */
+    bool is_default;       /* numerics "auto" selects it on this machine */
 };
 struct eng_inspector {
     void (*problem)(void *ctx, const char *sentence);
     void (*config)(void *ctx, const struct eng_inspect_config *c);
     void (*tensor)(void *ctx, const struct eng_inspect_tensor *t);
-    void (*weights)(void *ctx, int64_t n_params, const char *dtype); /* when it can be served */
+    void (*weights)(void *ctx, int64_t n_params, const char *dtype); /* if it can be served */
     void (*path)(void *ctx, const struct eng_inspect_path *p);       /* likewise, one each */
     void *ctx;
 };
-/* Reads headers only. Returns 0 when the model could be served, else an enum eng_error. */
+/* Reads headers only. Returns 0 if the model can be served, else an enum eng_error. */
 int eng_inspect(const char *model_dir, const struct eng_inspector *in);
 
 /* ---- jobs ---------------------------------------------------------------------------------- */
 
 /*
- * A guide says which ids may come next in one choice, so that the answer follows a grammar. The
+ * A guide defines which ids may come next in one choice, so that the answer follows a grammar. The
  * engine knows no grammar: ids go in, a set of ids comes out. The set must be a function of the
- * grammar and the ids taken alone, or answers would depend on what else runs.
+ * grammar and the ids taken alone, or answers would depend on other requests.
  *
  * Order of the calls for one choice: mask, then take of the id drawn, then mask again, until the
  * choice ends; end-of-sequence and stop ids are not taken. `complete` may come after any mask.
@@ -168,12 +169,12 @@ enum eng_guide_next {
 
 struct eng_guide {
     void *ctx;
-    /* Writes (vocab_size + 63) / 64 words: id i is bit i % 64 of word i / 64. End ids are set
-     * where the answer may end. */
+    /* Writes (vocab_size + 63) / 64 words: id i is bit i % 64 of word i / 64. End ids are set if
+     * the answer may end. */
     enum eng_guide_next (*mask)(void *ctx, uint64_t *bits);
     bool (*take)(void *ctx, int32_t id); /* false: not allowed, nothing changed */
     bool (*complete)(void *ctx);         /* returns true if the answer may end here */
-    /* A place to come back to, of which eight are kept; for ids that are tried and given up. */
+    /* A position to return to, of which eight are kept; for ids that are tried and abandoned. */
     uint64_t (*mark)(void *ctx);
     void (*rollback)(void *ctx, uint64_t mark);
 };
@@ -187,8 +188,8 @@ struct eng_bias {
  * The sampling chain, in this order: the guide's mask, allowed ids, logit bias, penalties (as vLLM
  * defines them: repetition over prompt and output, frequency and presence over output),
  * temperature, top-k, typical-p, top-p, min-p, draw. Temperature 0 is the argmax after bias and
- * penalties, lowest id on a tie. Where every id is banned the choice ends with ENG_FINISH_STOP and
- * stop_id -1; under a guide whose answer is not complete, with ENG_FINISH_NO_TOKEN.
+ * penalties, lowest id on a tie. If every id is banned, the choice ends with ENG_FINISH_STOP and
+ * stop_id -1; if its guide's answer is not complete, with ENG_FINISH_NO_TOKEN.
  */
 struct eng_sampling {
     float temperature;        /* >= 0 */
@@ -206,7 +207,7 @@ struct eng_sampling {
     int n_allowed_ids;
 };
 
-/* What the neutral chain is: temperature 1, nothing else switched on, seed 0. */
+/* The neutral chain: temperature 1, everything else off, seed 0. */
 struct eng_sampling eng_sampling_default(void);
 
 enum eng_finish {
@@ -241,24 +242,24 @@ enum eng_event_type {
     ENG_EVENT_JOB_DONE,     /* the last event of a job; usage is set */
 };
 
-/* Counted and measured for one job. Times: microseconds of CLOCK_MONOTONIC, 0: never happened. */
+/* Counts and times of one job. Times: microseconds of CLOCK_MONOTONIC; 0: has not happened. */
 struct eng_usage {
-    int64_t n_prompt_tokens;    /* once, whatever the number of choices */
+    int64_t n_prompt_tokens;    /* once for all choices */
     int64_t n_cached_tokens;    /* of these, taken from the prefix cache by the first choice */
     int64_t n_generated_tokens; /* over all choices */
-    int64_t n_computed_prompt_tokens; /* prompt rows really computed, over all choices */
+    int64_t n_computed_prompt_tokens; /* prompt rows computed, over all choices */
     uint64_t submitted_us, started_us, first_token_us, done_us;
 };
 
-/* Everything a callback is given; pointers are borrowed for the call. */
+/* The argument of a callback; pointers are borrowed for the call. */
 struct eng_event {
     enum eng_event_type type;
     int choice;
     int64_t index;
     int32_t id;                    /* TOKEN, PROMPT_TOKEN */
     float logprob;                 /* TOKEN with n_logprobs >= 0, PROMPT_TOKEN */
-    int rank;                      /* PROMPT_TOKEN: 1 for the most likely; 0 elsewhere */
-    const struct eng_logprob *top; /* best first, ties by lower id; NULL: not asked */
+    int rank;                      /* PROMPT_TOKEN: 1 for the most likely; else 0 */
+    const struct eng_logprob *top; /* best first, ties by lower id; NULL: not requested */
     int n_top;
     const float *logits; /* LOGITS, EMBEDDING */
     int64_t n_logits;
@@ -266,7 +267,7 @@ struct eng_event {
     const char *error;             /* CHOICE_DONE with ENG_FINISH_ERROR */
     int32_t stop_id;               /* CHOICE_DONE by an id: that id; else -1 */
     const struct eng_usage *usage; /* STARTED, PROGRESS, JOB_DONE */
-    uint64_t now_us;               /* when the step that made it ended */
+    uint64_t now_us;               /* end of the step that produced it */
 };
 
 struct eng_job_params {
@@ -289,14 +290,14 @@ struct eng_job_params {
     bool want_logits;
     bool want_embedding; /* prompt only; max_tokens must be 0 */
     bool want_progress;
-    bool no_cache;              /* neither reads nor fills the prefix cache */
+    bool no_cache;              /* does not read or fill the prefix cache */
     uint8_t tenant[32];         /* prefix pages are shared by equal tenants; 0: the common one */
-    uint64_t fair_key;          /* waiting keys take turns; 0 is a key too */
-    int priority;               /* among the jobs of a key smaller runs earlier, FIFO within; see
-                                 * eng_params.global_priority */
-    int n_places_kept;          /* places in the queue this job leaves to others: where no more
-                                 * are free it is refused; at most three quarters of all count */
-    bool goes_on;               /* of a request that was let in: no bound of the queue refuses it */
+    uint64_t fair_key;          /* waiting keys take turns; 0 is also a key */
+    int priority;               /* within a key smaller runs earlier, equal ones in order of
+                                 * submission; see eng_params.global_priority */
+    int n_reserved_slots;       /* queue slots reserved for others: the job is refused if no other
+                                 * is free; at most three quarters of all count */
+    bool continuation;          /* of an admitted request: no bound of the queue refuses it */
     uint64_t deadline_us;       /* CLOCK_MONOTONIC; 0: none */
     uint64_t queue_deadline_us; /* 0: none */
     void (*on_event)(void *ctx, const struct eng_event *event);
@@ -307,33 +308,33 @@ enum { ENG_MAX_LOGPROBS = 20 };
 
 /*
  * Validates and queues. On success *ret, set before the first callback, is owned by the caller
- * (eng_job_release) and on_event will be called until and including ENG_EVENT_JOB_DONE; on failure
- * on_event is never called. A job that could start at once is never refused for a full queue.
+ * (eng_job_release), and on_event is called up to and including ENG_EVENT_JOB_DONE; on failure it
+ * is never called. A job that can start at once is never refused for a full queue.
  */
 int eng_job_submit(struct eng *e, const struct eng_job_params *params, struct eng_job **ret,
                    char *err, size_t errlen);
 
 /*
- * Asks for the end of a job: seen before the next step, and between layers where no other job lives
- * in the step. JOB_DONE still comes. Never blocks.
+ * Requests the end of a job: it ends before the next step, or between layers if the step has no
+ * other job. JOB_DONE still comes. Never blocks.
  */
 void eng_job_cancel(struct eng_job *job);
 
 /*
- * Ends one choice from outside (a stop string was found). Tokens already on their way may still be
+ * Ends one choice from outside (a stop string was found). Tokens of the running step may still be
  * delivered. Never blocks.
  */
 void eng_job_stop_choice(struct eng_job *job, int choice);
 
 /*
- * Gives the handle back; allowed at any time, after which on_event may still be called until
+ * Releases the handle; allowed at any time, after which on_event may still be called until
  * JOB_DONE. NULL is fine.
  */
 void eng_job_release(struct eng_job *job);
 
 /* ---- watching ------------------------------------------------------------------------------ */
 
-/* Steps are counted by the tokens they took in and gave out: at most 1, 8, 16, 32 and so on up to
+/* Steps are counted by their prompt rows and generated tokens: at most 1, 8, 16, 32 and so on up to
  * 16384, and more. */
 enum { ENG_STEP_SIZES = 14 };
 static inline int64_t eng_step_size(int i)
@@ -346,7 +347,7 @@ struct eng_stats {
     int n_waiting;            /* sequences queued */
     int64_t n_waiting_tokens; /* prompt tokens queued */
     int n_pages_used;         /* held by running sequences */
-    int n_pages_cached;       /* only by the prefix cache: free when needed */
+    int n_pages_cached;       /* held only by the prefix cache: free if needed */
     int n_pages_total;
     uint64_t n_steps;
     uint64_t last_step_us; /* when the last step ended, CLOCK_MONOTONIC */
@@ -354,20 +355,20 @@ struct eng_stats {
     uint64_t n_jobs_done, n_jobs_cancelled, n_jobs_failed;
     double prompt_tokens_per_s; /* measured over the last seconds of work; 0: none yet */
     double generated_tokens_per_s;
-    uint64_t compute_us;                      /* wall time spent inside steps */
+    uint64_t compute_us;                      /* wall time inside steps */
     uint64_t n_steps_of_size[ENG_STEP_SIZES]; /* completed ones; not cumulative */
     uint64_t n_step_tokens;                   /* their prompt rows and generated tokens */
 };
-/* A snapshot; it follows the events of a step at once, but not before them. */
+/* A snapshot; it is updated right after the events of a step. */
 void eng_stats(struct eng *e, struct eng_stats *ret_stats);
 
-/* Refuses new jobs from now on (ENG_ECLOSED); what was accepted goes on. */
+/* Refuses new jobs from now on (ENG_ECLOSED); accepted ones continue. */
 void eng_drain(struct eng *e);
 
-/* Test hook: the scheduler stops stepping until resumed, so that a watchdog can be seen to fire. */
+/* For tests of the watchdog: the scheduler stops stepping until resumed. */
 void eng_debug_pause(struct eng *e, bool paused);
 
-/* The numeric paths and kernel levels a build knows: NULL-terminated names. */
+/* Names of the numeric paths and kernel levels of this build, NULL-terminated. */
 const char *const *eng_numerics_names(void);
 const char *const *eng_kernel_names(void);
 

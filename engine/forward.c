@@ -2,16 +2,16 @@
 /*
  * The transformer, in reading order: see build_program.
  *
- * At start the whole step is written down once as a list of ops; an op is a phase of the pool. A
- * step only counts each op's items (0: the phase is passed over) and lets the pool run the list.
+ * The whole step is set up once as a list of ops; an op is a phase of the pool. A step only counts
+ * each op's items (0: the phase is skipped) and lets the pool run the list.
  *
  * Packing. Rows are normalised and packed for a product either by a phase of their own, tile by
- * tile into a common buffer, or, while they are few, by every thread for itself at its first item
- * of the product: that costs less than another phase. What gate and up give is packed where it is
- * made, for the down product.
+ * tile into a common buffer, or, if they are few, by every thread for itself at its first item of
+ * the product: that costs less than another phase. The results of gate and up are packed for the
+ * down product as soon as they are computed.
  *
- * The last layer. What follows its keys and values is only needed for rows that want logits or
- * hidden states: these "kept" rows are gathered, and attention's output is read through a map.
+ * The last layer. After its keys and values, only rows that want logits or hidden states are
+ * needed: these "kept" rows are gathered, and attention's output is read through a map.
  */
 #include "engine/forward.h"
 
@@ -51,7 +51,7 @@ enum op_kind {
     OP_HEAD,
 };
 
-/* Whose rows an op works on. */
+/* The rows that an op works on. */
 enum op_rows { ROWS_ALL, ROWS_KEPT, ROWS_LOGITS };
 
 /* One phase. */
@@ -62,10 +62,10 @@ struct op {
     int layer;
     const struct eng_mat *mat;  /* products and their packing */
     const struct eng_mat *next; /* the matrix read after this one */
-    struct gemm_source src;     /* without x: the op before has left its rows packed in f->ffn */
+    struct gemm_source src;     /* x NULL: the op before left its rows packed in f->ffn */
     struct kern_out out;
     int units_per_item, n_units; /* panels, or pairs of them */
-    int reads_layer;             /* whose keys and values are fetched beside a product; -1: none */
+    int reads_layer; /* the layer whose keys and values the product prefetches; -1: none */
     double reads_from, reads_to; /* this product's share of them, 0 .. 1 */
 };
 
@@ -76,7 +76,7 @@ struct packed {
     int32_t *corr;
 };
 
-/* The part of a row of logits that one item of the head made. */
+/* Argmax over the part of a row of logits that one item of the head computed. */
 struct best {
     float value;
     int32_t id;
@@ -85,7 +85,7 @@ struct best {
 
 struct thread_state {
     struct packed own;
-    const struct op *packed_for; /* what `own` holds, of which step */
+    const struct op *packed_for; /* the op and step whose rows `own` holds */
     uint64_t packed_step;
     float *row; /* [as long as its rows] */
     struct gemm_thread gemm;
@@ -107,7 +107,7 @@ struct fwd {
     struct best *best; /* [max_logit_rows][n_head_items] */
     int n_head_items;
 
-    struct packed packed; /* [max_rows][d_model, or attention's output where that is longer] */
+    struct packed packed; /* [max_rows][d_model, or attention's output if that is longer] */
     struct packed ffn;    /* [max_rows][d_ff]: silu(gate) * up */
     struct attn *attn;
     struct thread_state *threads; /* [n_threads] */
@@ -188,7 +188,7 @@ static size_t unit_bytes(const struct op *op)
     return op->mat->panel_bytes * (op->kind == OP_GATE_UP ? 2 : 1);
 }
 
-/* The part of the coming attention's keys and values that is this product's to fetch. */
+/* This product's share of the keys and values that the next attention reads. */
 static struct gemm_blocks coming_reads(const struct op *op)
 {
     if (op->reads_layer < 0) return (struct gemm_blocks){.end = 0};
@@ -200,8 +200,8 @@ static struct gemm_blocks coming_reads(const struct op *op)
 }
 
 /*
- * What to have in L2 at the end of an item: the start of the item this thread will probably claim
- * next, or, at the end of a matrix, of its first item of the next one.
+ * The data to have in L2 at the end of an item: the start of the item this thread will probably
+ * claim next, or, at the end of a matrix, of its first item of the next matrix.
  */
 static struct gemm_ahead guess_ahead(const struct op *op, int item, int thread)
 {
@@ -323,7 +323,7 @@ static void add_layer_op(struct fwd *f, enum op_kind kind, int layer,
     add_op(f, kind, ROWS_ALL, fn)->layer = layer;
 }
 
-/* The packing of rows, where src has any, and their product with a matrix. */
+/* The packing of rows, if src has any, and their product with a matrix. */
 static struct op *add_product(struct fwd *f, enum op_kind kind, enum op_rows rows,
                               struct gemm_source src, const struct eng_mat *m, struct kern_out out)
 {
@@ -370,7 +370,7 @@ static bool is_product(const struct op *op)
     return op->mat && op->kind != OP_PACK;
 }
 
-/* Every product knows the matrix read after it; after the last comes the first of the next step. */
+/* Links every product to the matrix read after it; the last one to the first of the next step. */
 static void link_products(struct fwd *f)
 {
     const struct eng_mat *next = &f->p.model->layers[0].qkv;
@@ -382,7 +382,7 @@ static void link_products(struct fwd *f)
     }
 }
 
-/* The products between two attentions share the fetching for the second by their sizes. */
+/* The products between two attentions share the prefetch for the second by their sizes. */
 static void link_attention(struct fwd *f)
 {
     size_t total = 0, done = 0;
@@ -651,8 +651,8 @@ static int map_memory(struct fwd *f, char *err, size_t errlen)
     if (count.used != SIZE_MAX)
         map = mmap(NULL, count.used, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
     if (map == MAP_FAILED) {
-        snprintf(err, errlen, "%zu bytes for activations and logits cannot be had: %s", count.used,
-                 strerror(count.used == SIZE_MAX ? ENOMEM : errno));
+        snprintf(err, errlen, "%zu bytes for activations and logits cannot be allocated: %s",
+                 count.used, strerror(count.used == SIZE_MAX ? ENOMEM : errno));
         return ENG_ENOMEM;
     }
     madvise(map, count.used, MADV_HUGEPAGE); /* only faster */

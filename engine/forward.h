@@ -4,7 +4,7 @@
  *
  * A step is a list of segments; a segment is n_tokens consecutive positions of one sequence. A
  * decode row is a segment of one token. Every row's result depends on its own sequence alone, bit
- * for bit: not on the other rows, their number, the cutting of prompts into steps, or the threads.
+ * for bit: not on the other rows, their number, the split of prompts into steps, or the threads.
  *
  * Threads: everything here belongs to the scheduler thread; fwd_run uses the pool.
  */
@@ -23,7 +23,7 @@ struct pool;
 
 struct fwd;
 
-/* Sizes fixed at start; nothing is allocated later. Borrowed as long as the fwd lives. */
+/* Sizes are fixed; nothing is allocated later. Pointers are borrowed until fwd_destroy. */
 struct fwd_params {
     const struct eng_model *model;
     const struct kv_layout *layout;
@@ -36,7 +36,7 @@ struct fwd_params {
 
 /*
  * Bytes of scratch and of the logits buffer that fwd_create would take, for the memory plan;
- * INT64_MAX where they are beyond the address space. params->pool is not looked at.
+ * INT64_MAX if they exceed the address space. params->pool is not used.
  */
 void fwd_plan(const struct fwd_params *params, int n_threads, int64_t *ret_scratch_bytes,
               int64_t *ret_logits_bytes);
@@ -47,8 +47,8 @@ int fwd_create(struct fwd **ret, const struct fwd_params *params, char *err, siz
 void fwd_destroy(struct fwd *f);
 
 /*
- * False when `stop` ended it early: then the step's positions must be computed again. Allocates
- * nothing. Exceeding the sizes of fwd_params is the caller's mistake (asserted).
+ * Returns false if `stop` ended it early: then the step's positions must be computed again.
+ * Allocates nothing. Sizes beyond those of fwd_params are the caller's mistake (asserted).
  */
 bool fwd_run(struct fwd *f, const struct fwd_step *step);
 
@@ -58,7 +58,7 @@ bool fwd_run(struct fwd *f, const struct fwd_step *step);
  */
 const float *fwd_logits(const struct fwd *f, int i);
 
-/* argmax of that row (lowest id on a tie) and whether all its values are finite or -inf. */
+/* Argmax of that row, the lowest id on a tie. *ret_finite: all its values are finite or -inf. */
 int32_t fwd_argmax(const struct fwd *f, int i, bool *ret_finite);
 
 #endif

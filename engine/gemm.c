@@ -2,13 +2,13 @@
 /*
  * Tiles of rows times runs of panels.
  *
- * Few rows wait for panels to arrive from memory: the hardware's own prefetchers, which see one
- * long stream, do best alone. From some height on the computing takes longer, and the panel after
- * this one is fetched meanwhile. With many rows (prefill) a panel is used so often that fetching
- * ahead only costs; each panel is multiplied with all tiles while it is in L2.
+ * Few rows wait for panels from memory: the hardware's own prefetchers, which see one long stream,
+ * do best alone. With more rows computing takes longer, and the next panel is prefetched meanwhile.
+ * With many rows (prefill) a panel is used so often that a prefetch only costs; each panel is
+ * multiplied with all tiles while it is in L2.
  *
- * Where several tiles share a panel, memory has time to spare: the keys and values that the coming
- * attention will read are fetched then, since attention itself waits for nothing else.
+ * If several tiles share a panel, memory bandwidth is left over: the keys and values of the next
+ * attention are prefetched then, since attention itself waits for memory alone.
  */
 #include "engine/gemm.h"
 
@@ -19,8 +19,8 @@
 #include "engine/model/numerics.h"
 
 /*
- * Rows up to which the next panel is fetched ahead; measured, see tests/bench/AB_LOG.md. From how
- * many on is the kernels' to say (fetch_rows).
+ * Rows up to which the next panel is prefetched; measured, see tests/bench/AB_LOG.md. The kernel
+ * table has the number from which it is (fetch_rows).
  */
 enum { AHEAD_MAX_ROWS = 160 };
 
@@ -49,7 +49,7 @@ void gemm_rows_init(struct gemm_rows *r, const struct eng_model *model, const st
     r->n_longer = n_rows % r->n_tiles;
 }
 
-/* Asked for at every product of a tile and a panel: no division here. */
+/* Called for every product of a tile and a panel, so without a division. */
 static int tile_first_row(const struct gemm_rows *r, int i)
 {
     return i * r->even + (i < r->n_longer ? i : r->n_longer);
@@ -144,7 +144,7 @@ static bool fetches_ahead(const struct eng_model *model, const struct eng_mat *m
            rows->n_rows <= AHEAD_MAX_ROWS;
 }
 
-/* Share i of n of what comes after panel + n_panels: as many panels, or what follows the item. */
+/* The i-th of n equal shares of the n_panels panels after these, or of what follows the item. */
 static void share_ahead(const struct product *p, int panel, int n_panels, int i, int n,
                         struct kern_fetch *ret)
 {
@@ -162,8 +162,8 @@ static void share_ahead(const struct product *p, int panel, int n_panels, int i,
     ret->bytes = bytes - start < share ? bytes - start : share;
 }
 
-/* Share i of n of the blocks beside, without those that lie in another run than its first. */
-static void share_beside(const struct gemm_blocks *b, int i, int n, struct kern_fetch *ret)
+/* The i-th of n equal shares of the prefetch range, cut at the end of its first run. */
+static void share_range(const struct gemm_blocks *b, int i, int n, struct kern_fetch *ret)
 {
     int n_blocks = b->end - b->first;
     int first = b->first + (int)((int64_t)n_blocks * i / n);
@@ -176,9 +176,9 @@ static void share_beside(const struct gemm_blocks *b, int i, int n, struct kern_
 }
 
 /*
- * Tile i times n panels; out->c is where its first row and column go. A single tile takes them in
- * one call, in which the kernel fetches each next panel. Several tiles take turns at the same panels,
- * and each call fetches its share of the ones after them.
+ * Tile i times n panels; its first row and column go to out->c. A single tile takes them in one
+ * call, in which the kernel prefetches each next panel. Several tiles take turns at the same
+ * panels, and each call prefetches its share of the ones after them.
  */
 static void multiply(const struct product *p, int i, int panel, int n, const struct kern_out *out)
 {
@@ -198,8 +198,7 @@ static void multiply(const struct product *p, int i, int panel, int n, const str
         int n_tiles = p->rows->n_tiles;
         if (p->fetches) share_ahead(p, panel, n, i * n_calls + k, n_tiles * n_calls, &fetch);
         if (n_tiles > 1)
-            share_beside(&p->ahead->beside, (panel + k) * n_tiles + i, m->n_panels * n_tiles,
-                         &fetch);
+            share_range(&p->ahead->range, (panel + k) * n_tiles + i, m->n_panels * n_tiles, &fetch);
         kern->matmul[p->rows->fmt][m->fmt](
             &tile, m->k_pad, m->panels + (size_t)(panel + k) * m->panel_bytes, m->panel_bytes,
             per_call, &at, p->fetches || fetch.more_bytes ? &fetch : NULL);
@@ -283,7 +282,7 @@ int gemm_units_per_item(int n_units, size_t unit_bytes, int n_threads)
         high = n_units / (ITEMS_PER_THREAD * n_threads);
     if (low > share) low = share;
     if (high < low) high = low;
-    /* the size under which the busiest thread has least to do; the larger one on a tie */
+    /* the size that gives the busiest thread the least work; the larger one on a tie */
     int best = high, best_load = 0;
     for (int size = high; size >= low; size--) {
         int n_items = (n_units + size - 1) / size;
@@ -293,6 +292,6 @@ int gemm_units_per_item(int n_units, size_t unit_bytes, int n_threads)
             best_load = load;
         }
     }
-    /* a matrix too small for many items: one a thread, if that is fairer */
+    /* a matrix too small for many items: one per thread, if that is fairer */
     return best_load > share ? share : best;
 }

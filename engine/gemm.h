@@ -2,11 +2,10 @@
 /*
  * Products of many rows with a packed matrix, cut into items for the pool.
  *
- * gemm.c packs rows into tiles and walks panels; gemm_blas.c, the only file that sees BLAS, expands
- * panels to f32 and calls sgemm with one fixed shape. Which of the two a matrix uses is fixed at
- * load (eng_mat.use_blas), never by the number of rows.
+ * gemm.c packs rows into tiles and walks panels; gemm_blas.h does it through BLAS. Which of the two
+ * a matrix uses is fixed at load (eng_mat.use_blas), never by the number of rows.
  *
- * Threads: any; what is written is disjoint between items.
+ * Threads: any; items write disjoint memory.
  */
 #ifndef HEARTH_ENGINE_GEMM_H
 #define HEARTH_ENGINE_GEMM_H
@@ -19,12 +18,12 @@
 
 /* ---- rows on their way into a product ------------------------------------------------------ */
 
-/* Where f32 rows come from, and what is done to them first. */
+/* The f32 rows to pack. */
 struct gemm_source {
     const float *x; /* row i at x + (map ? map[i] : i) * ld */
     size_t ld;
-    const int32_t *map; /* NULL: rows lie one after the other */
-    const float *norm;  /* RMSNorm weights [n_in], or NULL */
+    const int32_t *map; /* NULL: rows are consecutive */
+    const float *norm;  /* weights [n_in] of an RMSNorm before packing, or NULL */
     float eps;
 };
 
@@ -37,7 +36,7 @@ struct gemm_rows {
     float *scale; /* of int8 rows only, with corr */
     int32_t *corr;
     enum kern_afmt fmt;
-    enum kern_wfmt wfmt; /* of the weights they meet */
+    enum kern_wfmt wfmt; /* of the weights they are multiplied with */
     bool blas;
     int k_pad;
     int n_rows, n_tiles;
@@ -45,8 +44,8 @@ struct gemm_rows {
 };
 
 /*
- * Describes n_rows (>= 1) rows packed for m; the buffers are set by the caller: data k_pad * 4
- * bytes a row, scale and corr k_pad / 32.
+ * Describes n_rows (>= 1) rows packed for m; the caller sets the buffers: data k_pad * 4 bytes per
+ * row, scale and corr k_pad / 32 elements.
  */
 void gemm_rows_init(struct gemm_rows *r, const struct eng_model *model, const struct eng_mat *m,
                     int n_rows);
@@ -58,14 +57,14 @@ void gemm_pack_tile(const struct eng_model *model, const struct eng_mat *m,
 
 /* ---- products ------------------------------------------------------------------------------ */
 
-/* What one thread needs besides. */
+/* Scratch of one thread. */
 struct gemm_thread {
     float *gate_up; /* gemm_gate_up_floats */
     void *blas;     /* gemm_blas_scratch_bytes of the largest matrix; NULL: none uses BLAS */
 };
 
 /*
- * Blocks first .. end - 1 of memory that lies in runs of per_run blocks: block i is at
+ * Blocks first .. end - 1 of memory in runs of per_run blocks: block i is at
  * runs[i / per_run] + offset + (i % per_run) * block_bytes. first == end: none.
  */
 struct gemm_blocks {
@@ -76,17 +75,17 @@ struct gemm_blocks {
 };
 
 /*
- * What to bring nearer meanwhile: something worth having in L2 when this item ends (data NULL:
- * nothing), and blocks that all items of the matrix together bring, each its share.
+ * Memory to prefetch into L2 during an item: data for the next item of the thread (NULL: none), and
+ * a range of blocks, of which each item of the matrix prefetches its share.
  */
 struct gemm_ahead {
     const void *data;
     size_t bytes;
-    struct gemm_blocks beside;
+    struct gemm_blocks range;
 };
 
 /*
- * All rows times panels p0 .. p0 + n - 1 of m, bias added, into columns 32 * p0 ... of `out`, whose
+ * All rows times panels p0 .. p0 + n - 1 of m, plus bias, into columns 32 * p0 ... of `out`, whose
  * c is column 0 of the matrix.
  */
 void gemm_panels(const struct eng_model *model, const struct eng_mat *m,
@@ -95,8 +94,8 @@ void gemm_panels(const struct eng_model *model, const struct eng_mat *m,
 
 /*
  * The same for a gate-up matrix, whose panels alternate: pairs p0 .. p0 + n - 1 of them give inputs
- * 32 * p0 ... of the down matrix, silu(gate) * up, packed at once into `ret`: as many rows, described
- * for that matrix.
+ * 32 * p0 ... of the down matrix, silu(gate) * up, packed into `ret`: as many rows, described for
+ * that matrix.
  */
 void gemm_gate_up(const struct eng_model *model, const struct eng_mat *m,
                   const struct gemm_rows *rows, int p0, int n, const struct gemm_rows *ret,
@@ -106,8 +105,8 @@ void gemm_gate_up(const struct eng_model *model, const struct eng_mat *m,
 size_t gemm_gate_up_floats(const struct eng_model *model, int max_rows);
 
 /*
- * How many units (panels, or pairs of them) one item takes when n_units of unit_bytes are shared by
- * n_threads: few items, evenly divisible, and each large enough to be worth its claim.
+ * Units (panels, or pairs of them) per item if n_threads share n_units of unit_bytes: few items,
+ * evenly divisible, and each large enough to be worth its claim.
  */
 int gemm_units_per_item(int n_units, size_t unit_bytes, int n_threads);
 

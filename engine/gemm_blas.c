@@ -3,12 +3,12 @@
  * Products through OpenBLAS: the portable backend, and a second opinion for tests. This is the only
  * file that sees BLAS.
  *
- * The library is loaded when it is first wanted, not linked: its constructor starts one thread a
- * core before main, which only an environment variable set before that can prevent, and loading
- * costs start-up time that the native path need not pay.
+ * The library is loaded on first use, not linked: its constructor starts one thread per core before
+ * main, which only an environment variable set before that can prevent, and loading costs start-up
+ * time that the native path saves.
  *
  * Every call has one shape, BLOCK_ROWS x 32 x k_pad, whatever the number of rows: the library picks
- * kernels and summation orders by shape. Panels of f32 are used as they lie; other formats are
+ * kernels and summation orders by shape. Panels of f32 are used as stored; other formats are
  * expanded to 32 rows of f32 first.
  */
 #include "engine/gemm_blas.h"
@@ -26,12 +26,12 @@ typedef void sgemm_fn(int order, int trans_a, int trans_b, int m, int n, int k, 
                       const float *a, int lda, const float *b, int ldb, float beta, float *c,
                       int ldc);
 
-/* Written once by gemm_blas_init, before there are threads. */
+/* Written once by gemm_blas_init, before other threads exist. */
 static sgemm_fn *blas_sgemm;
 
 #ifdef HEARTH_HAVE_BLAS
 
-/* A function of a shared object, by way of a union: ISO C has no cast from void * to a function. */
+/* A function of a shared object, through a union: ISO C has no cast from void * to a function. */
 static void (*function_of(void *lib, const char *name))(void)
 {
     union {
@@ -45,7 +45,7 @@ const char *gemm_blas_init(void)
 {
     if (setenv("OPENBLAS_NUM_THREADS", "1", 1) != 0) return NULL;
     void *lib = dlopen("libopenblas.so.0", RTLD_NOW | RTLD_LOCAL);
-    if (!lib) return NULL; /* kept open for good: blas_sgemm points into it */
+    if (!lib) return NULL; /* stays open: blas_sgemm points into it */
     blas_sgemm = (sgemm_fn *)function_of(lib, "cblas_sgemm");
     void (*set_threads)(int) = (void (*)(int))function_of(lib, "openblas_set_num_threads");
     char *(*core_name)(void) = (char *(*)(void))function_of(lib, "openblas_get_corename");
@@ -88,7 +88,7 @@ static struct blas_scratch cut_scratch(void *memory, int k_pad)
     return s;
 }
 
-/* Rows x [BLOCK_ROWS][k] times the panel: as it lies ([k][32]) or expanded ([32][k]). */
+/* Rows x [BLOCK_ROWS][k] times the panel: as stored ([k][32]) or expanded ([32][k]). */
 static void multiply_block(const float *x, const float *panel, bool expanded, int k, float *c)
 {
     blas_sgemm(ROW_MAJOR, NO_TRANS, expanded ? TRANS : NO_TRANS, BLOCK_ROWS, KERN_PANEL, k, 1.0f, x,
@@ -141,7 +141,7 @@ static void fill_random(float *x, size_t n, uint32_t seed)
     }
 }
 
-/* The same row at every place among other rows: are its results the same bits? */
+/* Returns true if a row at every place among other rows has the same result bits. */
 static bool same_at_every_place(const struct blas_scratch *s, const float *row, bool expanded,
                                 int k)
 {

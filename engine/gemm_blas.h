@@ -13,15 +13,15 @@
 #include "engine/model/model.h"
 
 /*
- * Loads OpenBLAS with one thread and returns its core name ("Cooperlake"); NULL where it was built
- * out or cannot be loaded. Call it once, before other threads exist: it sets an environment
- * variable.
+ * Loads OpenBLAS with one thread and returns its core name ("Cooperlake"); NULL if it is not part
+ * of the build or cannot be loaded. Call it once, before other threads exist: it sets an
+ * environment variable.
  */
 const char *gemm_blas_init(void);
 
 /*
- * Puts one row at every place of the call shape and compares bits, for the given K. False: BLAS is
- * not repeatable on this machine.
+ * Puts one row at every place of the call shape and compares bits, for the given K. Returns false
+ * if BLAS is not repeatable on this machine.
  */
 bool gemm_blas_is_repeatable(int k_pad);
 

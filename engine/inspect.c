@@ -1,5 +1,7 @@
 /* SPDX-License-Identifier: MIT */
-/* A model directory piece by piece: what it is, what is in it, what would be served. */
+/*
+ * The contents of a model directory: configuration, tensors, and the paths it can be served with.
+ */
 #include <stdlib.h>
 
 #include "engine/engine.h"
@@ -7,7 +9,7 @@
 #include "engine/model/numerics.h"
 #include "engine/model/plan.h"
 
-static void tell_config(const struct eng_hparams *hp, const struct eng_inspector *in)
+static void report_config(const struct eng_hparams *hp, const struct eng_inspector *in)
 {
     static const char *const rope_names[] = {"default", "linear", "llama3", "yarn", "dynamic"};
     struct eng_inspect_config c = {
@@ -36,7 +38,7 @@ static void tell_config(const struct eng_hparams *hp, const struct eng_inspector
     in->config(in->ctx, &c);
 }
 
-static void tell_tensors(const struct eng_weights *w, const struct eng_inspector *in)
+static void report_tensors(const struct eng_weights *w, const struct eng_inspector *in)
 {
     for (size_t i = 0; i < w->n_tensors; i++) {
         const struct eng_tensor *t = w->by_name[i];
@@ -52,8 +54,8 @@ static void tell_tensors(const struct eng_weights *w, const struct eng_inspector
     }
 }
 
-/* What each numeric path would take. */
-static void tell_paths(struct eng_model *m, const struct eng_inspector *in)
+/* The memory that each numeric path needs. */
+static void report_paths(struct eng_model *m, const struct eng_inspector *in)
 {
     bool bf16 = kern_has_bf16() && eng_plan_is_bf16(m->load);
     for (const char *const *name = eng_path_names(); *name; name++) {
@@ -77,10 +79,10 @@ int eng_inspect(const char *model_dir, const struct eng_inspector *in)
     if (!m) return ENG_ENOMEM;
     m->kern = kern_select("auto");
     int rc = eng_plan_make(m, model_dir, &r);
-    if (m->hp.family && in->config) tell_config(&m->hp, in);
-    if (m->load && m->load->weights && in->tensor) tell_tensors(m->load->weights, in);
+    if (m->hp.family && in->config) report_config(&m->hp, in);
+    if (m->load && m->load->weights && in->tensor) report_tensors(m->load->weights, in);
     if (rc == 0 && in->weights) in->weights(in->ctx, m->n_params, m->weights_dtype);
-    if (rc == 0 && in->path) tell_paths(m, in);
+    if (rc == 0 && in->path) report_paths(m, in);
     eng_model_close(m);
     return rc;
 }

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: MIT */
-/* Jobs: checking, copying into one allocation, and telling the caller what happens. */
+/* Jobs: checking, copying into one allocation, and events to the caller. */
 #include "engine/job.h"
 
 #include <assert.h>
@@ -94,7 +94,7 @@ _Static_assert(sizeof(struct eng_bias) == 2 * sizeof(int32_t), "a bias is two wo
 _Static_assert(sizeof(atomic_bool) == 1, "one byte per choice");
 _Static_assert(sizeof(struct eng_guide) % sizeof(int32_t) == 0, "guides keep words aligned");
 
-/* Copies n elements to *at, moves *at behind them, and returns the copy (NULL for none). */
+/* Copies n elements to *at, moves *at past them, and returns the copy (NULL if n is 0). */
 static void *copy_into(uint8_t **at, const void *from, size_t n, size_t size)
 {
     if (!from || n == 0) return NULL;
@@ -143,7 +143,7 @@ static void copy_params(struct eng_job *job, const struct eng_job_params *p)
 
 /*
  * Tokens a choice may generate. Prompt and answer share the context; a prompt that fills it still
- * gives one token, which needs no cache of its own.
+ * yields one token, which needs no position in the cache.
  */
 static int64_t clamp_max_new(const struct eng_job_params *p, int64_t ctx)
 {

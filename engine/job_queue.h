@@ -1,12 +1,12 @@
 /* SPDX-License-Identifier: MIT */
 /*
- * Jobs that wait for a slot, in the order they will be taken: by rank, then turn, then age.
+ * Jobs that wait for a slot, in the order of admission: by rank, then turn, then age.
  *
  * Turns let the keys (eng_job_params.fair_key) alternate: a job's turn is one more than that of the
  * last waiting job of its key, and at least that of the first waiting job, so that a key with a
- * backlog does not hold up the others, and one that keeps coming back does not pass those who wait.
- * Within a key, priority decides which of its jobs takes which of its turns. Ranks are all 0, so
- * nobody passes another key by asking for it; with global_priority a job's rank is its priority.
+ * backlog does not hold up the others, and a key that keeps submitting does not pass waiting ones.
+ * Within a key, priority decides which of its jobs takes which of its turns. Ranks are all 0, so no
+ * priority passes another key; with global_priority a job's rank is its priority.
  *
  * Threads: unsafe; the scheduler's lock is held. Lists are intrusive; nothing is allocated.
  */
@@ -26,7 +26,7 @@ struct queue {
     bool global_priority; /* set before the first insert */
 };
 
-/* Whether a is to be taken before b. */
+/* Returns true if a is admitted before b. */
 bool queue_before(const struct eng_job *a, const struct eng_job *b);
 
 /* Sets the job's rank and turn and puts it in its place. */

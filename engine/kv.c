@@ -38,7 +38,7 @@ void kv_layout_init(struct kv_layout *l, int n_layers, int n_kv_heads, int d_hea
     static const size_t panel_bytes[] = {
         [KERN_KV_F32] = 4 * KV_PAGE_TOKENS,
         [KERN_KV_BF16] = 2 * KV_PAGE_TOKENS,
-        [KERN_KV_I8] = KV_PAGE_TOKENS + 2, /* and a scale for every 32 dims of a position */
+        [KERN_KV_I8] = KV_PAGE_TOKENS + 2, /* and a scale per 32 dims of a position */
     };
     size_t panel = (size_t)d_pad * panel_bytes[fmt];
     *l = (struct kv_layout){
@@ -57,7 +57,7 @@ static int reserve(struct kv_pages *p, char *err, size_t errlen)
     size_t bytes;
     if (__builtin_mul_overflow(p->layout.page_bytes, (size_t)p->n_pages, &bytes) ||
         __builtin_add_overflow(bytes, (size_t)HUGE_PAGE_BYTES, &bytes)) {
-        snprintf(err, errlen, "%d KV pages of %zu bytes are beyond the address space", p->n_pages,
+        snprintf(err, errlen, "%d KV pages of %zu bytes exceed the address space", p->n_pages,
                  p->layout.page_bytes);
         return ENG_ENOMEM;
     }

@@ -1,16 +1,16 @@
 /* SPDX-License-Identifier: MIT */
 /*
  * Pages of KV cache. One page holds KV_PAGE_TOKENS = 32 positions of one sequence for all layers
- * and kv heads, laid out for the kernels: for each (layer, kv head) one K panel (K = d_pad dims, 32
+ * and kv heads, in the layout of the kernels: per (layer, kv head) one K panel (K = d_pad dims, 32
  * positions), then d_pad / 32 V panels (K = 32 positions, 32 dims each).
  *
  * The address space for all pages is reserved at start; a page is touched when it is first handed
- * out, and its memory stays with the process: freed pages are handed out again before fresh ones.
+ * out, and its memory stays with the process: freed pages are handed out again before new ones.
  * The values of a page that was used before are zeroed when it is handed out, because a masked
  * probability of 0 times a stale NaN would leak between requests.
  *
  * Threads: the pool of pages belongs to the scheduler thread; compute threads only read and write
- * inside pages they were given.
+ * inside the pages of their items.
  */
 #ifndef HEARTH_ENGINE_KV_H
 #define HEARTH_ENGINE_KV_H
@@ -41,7 +41,7 @@ struct kv_layout {
 void kv_layout_init(struct kv_layout *l, int n_layers, int n_kv_heads, int d_head,
                     enum kern_kvfmt fmt);
 
-/* Where the K panel (and the first V panel) of a layer and kv head lie in a page. */
+/* Offsets of the K panel, and of the first V panel, of a layer and kv head in a page. */
 static inline size_t kv_key_offset(const struct kv_layout *l, int layer, int head)
 {
     return ((size_t)layer * (size_t)l->n_kv_heads + (size_t)head) * 2 * l->panel_bytes;
@@ -59,10 +59,10 @@ int kv_pages_create(struct kv_pages **ret, const struct kv_layout *layout, int n
 /* NULL is fine. */
 void kv_pages_destroy(struct kv_pages *p);
 
-/* A free page with one reference, its values zero, or -1 when none is free. */
+/* A free page with one reference, its values zero, or -1 if none is free. */
 int32_t kv_page_get(struct kv_pages *p);
 void kv_page_ref(struct kv_pages *p, int32_t page);
-/* Drops one reference; at none the page is free again. */
+/* Drops one reference; with the last one the page is free again. */
 void kv_page_unref(struct kv_pages *p, int32_t page);
 int kv_page_refs(const struct kv_pages *p, int32_t page);
 /* 64-byte aligned, layout->page_bytes long. */

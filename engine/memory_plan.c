@@ -15,7 +15,7 @@
 #include "engine/kv.h"
 #include "engine/model/model.h"
 
-/* A shorter context is not worth starting with, unless the model's own is. */
+/* Shorter contexts are chosen only if the model's own is shorter. */
 enum { MIN_CTX_TOKENS = 256 };
 
 /* ---- the limit ----------------------------------------------------------------------------- */
@@ -25,7 +25,7 @@ static int64_t min_i64(int64_t a, int64_t b)
     return a < b ? a : b;
 }
 
-/* The number in a group's file; "max" and nonsense are no limit. */
+/* The number in a group's file; "max" and anything else is not a limit. */
 static void take_limit(void *ctx, const char *dir, int version)
 {
     int64_t *best = ctx;
@@ -58,7 +58,7 @@ static int64_t add_up(const struct eng_memory *m)
     return sum;
 }
 
-/* Everything for a context of ctx tokens and n_pages pages. False where that is beyond counting. */
+/* The plan for ctx tokens and n_pages pages. Returns false if a sum overflows. */
 static bool plan_at(const struct mem_params *p, int64_t ctx, int64_t n_pages, struct mem_plan *ret)
 {
     const struct eng_model *model = p->fwd.model;
@@ -88,14 +88,14 @@ static bool fits(const struct mem_params *p, int64_t ctx, int64_t n_pages, struc
     return plan_at(p, ctx, n_pages, ret) && add_up(&ret->memory) <= p->limit_bytes;
 }
 
-/* Pages for a context: what kv_bytes says, else all slots at full length. */
+/* Pages for a context: as many as kv_bytes holds, else all slots at full length. */
 static int64_t wanted_pages(const struct mem_params *p, int64_t ctx)
 {
     if (p->kv_bytes > 0) return p->kv_bytes / (int64_t)p->fwd.layout->page_bytes;
     return kv_pages_of(ctx) * p->n_parallel;
 }
 
-/* The same, or where memory is short of it as many as fit, but at least one sequence's. */
+/* The same, or if memory is too small as many as fit, but at least those of one sequence. */
 static int64_t choose_pages(const struct mem_params *p, int64_t ctx)
 {
     struct mem_plan plan;
@@ -107,7 +107,7 @@ static int64_t choose_pages(const struct mem_params *p, int64_t ctx)
     return more > 0 ? min_i64(wanted, least + more) : least;
 }
 
-/* The longest context for which all slots fit; it shrinks by whole pages. */
+/* The longest context, in whole pages, for which all slots fit. */
 static int64_t choose_ctx(const struct mem_params *p, int64_t ctx_max)
 {
     struct mem_plan plan;
@@ -147,7 +147,7 @@ int mem_plan_make(struct mem_plan *ret, const struct mem_params *p, char *err, s
 {
     int64_t ctx_max = p->fwd.model->hp.ctx_max;
     if (p->ctx_tokens > ctx_max) {
-        snprintf(err, errlen, "a context of %lld tokens is beyond the %lld of the model",
+        snprintf(err, errlen, "a context of %lld tokens exceeds the model's %lld",
                  (long long)p->ctx_tokens, (long long)ctx_max);
         return ENG_EINVAL;
     }
@@ -161,7 +161,7 @@ int mem_plan_make(struct mem_plan *ret, const struct mem_params *p, char *err, s
     }
     struct mem_plan plan;
     if (!plan_at(p, ctx, n_pages, &plan)) {
-        snprintf(err, errlen, "%lld pages of KV cache are beyond the address space",
+        snprintf(err, errlen, "%lld pages of KV cache exceed the address space",
                  (long long)n_pages);
         return ENG_ENOMEM;
     }

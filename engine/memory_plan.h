@@ -1,11 +1,11 @@
 /* SPDX-License-Identifier: MIT */
 /*
- * Where the memory goes: the limit this process lives under, and the plan that is made and checked
- * against it before anything large is allocated.
+ * The memory limit of this process, and the plan that is checked against it before anything large
+ * is allocated.
  *
- * With overcommit a failing allocation is no signal one can rely on, so sums are compared instead:
- * weights (with RoPE tables), KV cache, scratch, logits, the caller's answers, and an allowance for
- * the program itself.
+ * With overcommit allocations rarely fail, so sums are compared instead: weights (with RoPE
+ * tables), KV cache, scratch, logits, the caller's answers, and an allowance for the program
+ * itself.
  */
 #ifndef HEARTH_ENGINE_MEMORY_PLAN_H
 #define HEARTH_ENGINE_MEMORY_PLAN_H
@@ -21,17 +21,17 @@
 
 /*
  * Bytes this process may use: the tightest memory limit of its cgroups (versions 1 and 2, each
- * level up to the root), else three quarters of the physical memory, which others need too. root is
- * for cgroup_visit: "" except in tests.
+ * level up to the root), else three quarters of the physical memory: other processes need some.
+ * root is for cgroup_visit: "" except in tests.
  */
 int64_t mem_limit_bytes(const char *root);
 
 struct mem_params {
-    struct fwd_params fwd; /* ctx and pool are not looked at */
+    struct fwd_params fwd; /* ctx and pool are not used */
     int n_threads;
     int n_parallel;
     int64_t ctx_tokens;   /* 0: the most that the model and the memory allow */
-    int64_t kv_bytes;     /* 0: n_parallel x context, as far as memory goes */
+    int64_t kv_bytes;     /* 0: n_parallel x context, as far as memory allows */
     int64_t answer_bytes; /* the caller's */
     int64_t limit_bytes;
 };

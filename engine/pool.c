@@ -1,24 +1,24 @@
 /* SPDX-License-Identifier: MIT */
 /*
- * The pool. Everything turns on one 64-bit word, `claim`:
+ * The pool. Its state is one 64-bit word, `claim`:
  *
- *     bits 63..40  number of the open phase, counted on over all runs (wraps)
+ *     bits 63..40  number of the open phase, counted over all runs (wraps)
  *     bits 39..20  its items
  *     bits 19..0   the next item to be claimed
  *
- * A thread claims by adding 1 and looks at the word it got back: number, count and item come from
- * one atomic step, so that a thread which slept through several phases can only claim an item of
- * the phase open at that moment, never a stale one. Whoever holds an item keeps its phase, and so
- * the run, from ending: phases[] and base may be read without a lock. The add is made only after
- * a look that found an item, so that the low field overshoots by at most the number of threads.
+ * A thread claims an item by adding 1 and uses the word returned: number, count and item come from
+ * one atomic step, so a thread that slept through several phases can only claim an item of the
+ * phase that is open now. A thread that holds an item keeps its phase, and so the run, from ending:
+ * phases[] and base may be read without a lock. A thread adds only after it has seen an item, so
+ * the low field overshoots by at most the number of threads.
  *
  * `done` counts finished items; the thread that brings it to the phase's count opens the next phase
- * by storing a new word. After the last phase a word without items is stored, whose number tells
- * the caller that the run is over.
+ * by storing a new word. After the last phase a word without items is stored; the caller sees by
+ * its number that the run has ended.
  *
- * Sleeping is a mutex and a condition variable, used only after spinning and yielding. A sleeper
- * counts itself and then looks at the word again; an opener stores the word and then looks at the
- * count (all sequentially consistent), so that one of the two sees the other.
+ * Threads sleep on a mutex and a condition variable, only after spinning and yielding. A sleeper
+ * counts itself and then reads the word again; an opener stores the word and then reads the count
+ * (all sequentially consistent), so that one of the two sees the other.
  */
 #include "engine/pool.h"
 
@@ -41,7 +41,7 @@ static const uint64_t NUMBER_MASK = ((uint64_t)1 << 24) - 1;
 _Static_assert(POOL_MAX_ITEMS + POOL_MAX_THREADS < 1 << FIELD_BITS,
                "claims overshoot by a thread each");
 
-/* How long to wait in which way, measured: see "waiting" in tests/bench/AB_LOG.md. */
+/* Times after which waiting threads yield and sleep; see "waiting" in tests/bench/AB_LOG.md. */
 enum { SPIN_US = 40, YIELD_US = 100, PAUSES_PER_LOOK = 32 };
 
 struct worker {
@@ -55,7 +55,7 @@ struct pool {
     _Alignas(64) atomic_int done;
     _Alignas(64) atomic_int n_sleeping;
     atomic_bool quit;
-    /* of the present run; written before its first word is stored */
+    /* of the current run; written before its first word is stored */
     const struct pool_phase *phases;
     int n_phases;
     const atomic_bool *stop;
@@ -108,11 +108,11 @@ static void open_phase(struct pool *p, int i)
     uint64_t number = (p->base + (uint64_t)i) & NUMBER_MASK;
     atomic_store_explicit(&p->done, 0, memory_order_relaxed);
     atomic_store(&p->claim, number << (2 * FIELD_BITS) | count << FIELD_BITS);
-    /* A single item is for whoever opened it; the end concerns the caller alone. */
+    /* A single item is for the thread that opened it; the end concerns the caller alone. */
     if (count != 1 && atomic_load(&p->n_sleeping) > 0) wake_sleepers(p, count > 0);
 }
 
-/* Claims one item and runs it; false when there was none. */
+/* Claims one item and runs it. Returns false if there is none. */
 static bool run_item(struct pool *p, int thread)
 {
     uint64_t word = atomic_load_explicit(&p->claim, memory_order_relaxed);
@@ -139,7 +139,7 @@ static void cpu_pause(void)
 #endif
 }
 
-/* What a thread waits for: an item, and the caller also for the end of the run. */
+/* Returns true if there is an item or, for the caller, if the run has ended. */
 static bool has_news(struct pool *p, bool caller, uint64_t end)
 {
     uint64_t word = atomic_load(&p->claim);
@@ -271,7 +271,7 @@ int pool_n_threads(const struct pool *p)
 
 /* ---- usable cores -------------------------------------------------------------------------- */
 
-/* cpu.max of version 2 holds quota and period, "max 100000" or "150000 100000"; else two files. */
+/* Version 2 has quota and period in one file, "max 100000" or "150000 100000"; version 1 in two. */
 static void take_quota(void *ctx, const char *dir, int version)
 {
     int64_t *best = ctx;

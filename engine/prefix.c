@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: MIT */
-/* Prefix cache; prefix.h has the invariants. One node per page at most, so nodes never run out. */
+/* Prefix cache; see prefix.h for the invariants. At most one node per page: nodes never run out. */
 #include "engine/prefix.h"
 
 #include <assert.h>
@@ -85,7 +85,7 @@ bool prefix_scope_equal(const struct prefix_scope *a, const struct prefix_scope 
 _Static_assert(KV_PAGE_TOKENS % 2 == 0, "tokens are hashed in pairs");
 _Static_assert(sizeof(((struct prefix_scope *)0)->tenant) % 8 == 0, "tenants are hashed in words");
 
-/* Multiply and fold, starting from the seed: spreads well, and is unknown from outside. */
+/* Multiply and fold, starting from the seed: spreads well and cannot be predicted from outside. */
 static uint64_t mix(uint64_t h, uint64_t w)
 {
     unsigned __int128 product =
@@ -199,7 +199,7 @@ int32_t prefix_publish(struct prefix *p, int32_t parent, const struct prefix_sco
         *page = prefix_acquire(p, i);
         return i;
     }
-    i = p->free_node; /* there is one: every node in use holds a page of its own */
+    i = p->free_node; /* exists: every node in use has a page of its own */
     assert(i != PREFIX_NONE);
     struct node *n = &p->nodes[i];
     p->free_node = n->hash_next;

@@ -1,16 +1,16 @@
 /* SPDX-License-Identifier: MIT */
 /*
- * Prefix cache: full pages of KV that several sequences share, found by the tokens themselves.
+ * Prefix cache: full KV pages that several sequences share, found by their tokens.
  *
  * A published page is a node of a tree: (parent node, scope, its 32 tokens). Two sequences that
- * reach the same node have the same tokens from the first on. The seeded hash only helps to look;
- * tokens and scope are always compared in full. Page contents are the same bits whoever computed
- * them, so a sequence that comes second with a page of its own gives that up and takes the first's.
+ * reach the same node have the same tokens from the first on. The seeded hash only speeds up the
+ * search; tokens and scope are always compared in full. A page has the same bits whichever sequence
+ * computed it, so the second sequence with an equal page drops its own and takes the first's.
  *
- * A node holds one reference to its page. While it is the only one the node is idle, stands in the
- * idle list and may be evicted. Whoever holds a page holds all pages before it too, and gives them
- * back last page first; therefore a node always stands behind all its descendants in the idle list,
- * and the head of the list, the least recently used, is always a leaf.
+ * A node holds one reference to its page. While that is the only one the node is idle: it is in the
+ * idle list and may be evicted. A sequence that holds a page holds all pages before it too, and
+ * releases them last page first; so a node comes after all its descendants in the idle list, and
+ * the head of the list, the least recently used, is always a leaf.
  *
  * Threads: everything here belongs to the scheduler thread. Nothing is allocated after create.
  */
@@ -24,7 +24,7 @@
 
 enum { PREFIX_NONE = -1 }; /* no node; as a parent: the start of a sequence */
 
-/* Who may share: equal tenants, and with private_id != 0 only the choices of that one job. */
+/* Sequences share within equal scopes: one tenant, and with private_id != 0 one job. */
 struct prefix_scope {
     uint8_t tenant[32];
     uint64_t private_id;
@@ -33,7 +33,7 @@ bool prefix_scope_equal(const struct prefix_scope *a, const struct prefix_scope 
 
 struct prefix;
 
-/* A cache over all pages, borrowed until destroy. Returns owned, or NULL without memory. */
+/* A cache over all pages, borrowed until destroy. Returns owned; NULL if out of memory. */
 struct prefix *prefix_create(struct kv_pages *pages, uint64_t seed);
 void prefix_destroy(struct prefix *p);
 
@@ -48,16 +48,16 @@ int32_t prefix_find(const struct prefix *p, int32_t parent, const struct prefix_
 int32_t prefix_acquire(struct prefix *p, int32_t node);
 
 /*
- * Publishes a full page that the caller holds, below a node it holds too. Returns the node. Where
- * an equal node exists the caller's page is given up and *page becomes that node's, acquired.
+ * Publishes a full page that the caller holds, below a node it holds too. Returns the node. If an
+ * equal node exists, the caller's page is released and *page becomes that node's, acquired.
  */
 int32_t prefix_publish(struct prefix *p, int32_t parent, const struct prefix_scope *scope,
                        const int32_t *tokens, int32_t *page);
 
-/* Gives a page back; node is its node or PREFIX_NONE. Pages of a sequence go last page first. */
+/* Releases a page; node is its node or PREFIX_NONE. Pages of a sequence go last page first. */
 void prefix_release(struct prefix *p, int32_t node, int32_t page);
 
-/* A free zeroed page with one reference, made by evicting if need be; -1 when all are in use. */
+/* A free zeroed page with one reference, by eviction if necessary; -1 if all are in use. */
 int32_t prefix_page_get(struct prefix *p);
 
 /* Drops the idle nodes of one private scope. */

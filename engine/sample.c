@@ -2,9 +2,9 @@
 /*
  * The sampling chain; see sample.h for its order and its rules.
  *
- * Two arrays describe the candidates all along: x, the adjusted logits, which give the order, and
- * weight, by id, the unnormalised probability exp((x - max) / temperature). A truncating step only
- * shortens the ranked list and recounts its mass; nothing is ever renormalised.
+ * Two arrays describe the candidates: x, the adjusted logits, which define the order, and weight,
+ * by id, the unnormalised probability exp((x - max) / temperature). A truncating step only shortens
+ * the ranked list and sums its mass again; nothing is renormalised.
  */
 #include "engine/sample.h"
 
@@ -19,7 +19,7 @@
 
 enum { KEY_ALIGN = 32 };
 
-/* A temperature below this is as good as none, and its inverse would leave the range of floats. */
+/* A temperature below this counts as 0: its inverse would exceed the range of floats. */
 static const float MIN_TEMPERATURE = 1e-5f;
 
 struct sampler {
@@ -27,11 +27,11 @@ struct sampler {
     const struct kern *kern;
     float *x;      /* [vocab_pad] adjusted logits */
     float *weight; /* [vocab_pad] by id */
-    float *gather; /* [vocab_pad] weights by rank, while they are made */
+    float *gather; /* [vocab_pad] weights by rank, while they are computed */
     struct rank rank;
 };
 
-/* The candidates that are left: the first n in order of rank, and their mass. */
+/* The remaining candidates: the first n in order of rank, and their mass. */
 struct pick {
     int n;
     double total;
@@ -182,7 +182,7 @@ static void keep_allowed(float *x, const float *logits, int32_t vocab, const str
         x[c->allowed_ids[i]] = logits[c->allowed_ids[i]];
 }
 
-/* Takes out the ids whose bit is not set, a word of 64 at a time. */
+/* Removes the ids whose bit is not set, 64 at a time. */
 static void keep_masked(float *x, int32_t vocab, const uint64_t *mask)
 {
     for (int32_t at = 0; at < vocab; at += 64) {
@@ -194,8 +194,7 @@ static void keep_masked(float *x, int32_t vocab, const uint64_t *mask)
     }
 }
 
-/* The logits after the steps that come before temperature: the row's own where nothing changes
- * them. */
+/* The logits after the steps before temperature: the row's own if no step changes them. */
 static const float *adjust(struct sampler *s, const struct sample_row *row)
 {
     const struct eng_sampling *c = row->chain;
@@ -277,9 +276,9 @@ static double mean_below_max(struct sampler *s, struct pick p, const float *x)
 }
 
 /*
- * Typical-p (Meister et al. 2022): keeps the candidates whose surprise lies nearest the mean
+ * Typical-p (Meister et al. 2022): keeps the candidates whose surprise is nearest the mean
  * surprise, until their mass reaches p. The log of the total cancels and the temperature only
- * scales, so the distance is |x - mean(x)|. Then the survivors alone are ranked again.
+ * scales, so the distance is |x - mean(x)|. Then the candidates kept are ranked again.
  */
 static struct pick truncate_typical(struct sampler *s, struct pick p, const float *x,
                                     float typical_p)
@@ -323,8 +322,9 @@ static struct pick truncate_min_p(struct sampler *s, struct pick p, float min_p)
 
 /* ---- the draw ------------------------------------------------------------------------------ */
 
-/* Where the running sum by rank passes u; rounding may leave it short, then the last candidate with
- * mass. */
+/*
+ * The candidate at which the sum by rank passes u; if rounding keeps it below, the last with mass.
+ */
 static int32_t draw_ranked(struct sampler *s, struct pick p, double u)
 {
     double sum = 0.0, target = u * p.total;

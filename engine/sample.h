@@ -1,16 +1,16 @@
 /* SPDX-License-Identifier: MIT */
 /*
- * Logits -> token: a chain of pure steps, and the random numbers it draws with.
+ * Logits -> token: a chain of pure steps, and the random numbers for the draw.
  *
- * Chain, in this order: the guide's mask, allowed ids, logit bias, banned ids, penalties, temperature, top-k,
- * typical-p, top-p, min-p, draw. Truncating steps see candidates in order of (logit descending, id
- * ascending); sums are taken in double in that order. Where nothing truncates the candidates are
- * summed in order of id, which needs no sorting. Temperature 0 is the argmax after penalties,
- * lowest id on a tie.
+ * Chain, in this order: the guide's mask, allowed ids, logit bias, banned ids, penalties,
+ * temperature, top-k, typical-p, top-p, min-p, draw. Truncating steps see candidates in order of
+ * (logit descending, id ascending); sums are taken in double in that order. If no step truncates,
+ * candidates are summed in order of id, which avoids sorting. Temperature 0 is the argmax after
+ * penalties, lowest id on a tie.
  *
  * The random number of a draw is Philox4x32-10 (Salmon, Moraes, Dror, Shaw: "Parallel random
  * numbers: as easy as 1, 2, 3", SC 2011) with the seed as key and (token index, choice) as counter:
- * no state, so a token's draw depends on nothing that ran before it.
+ * without state, so a token's draw does not depend on earlier draws.
  *
  * Threads: a sampler belongs to one thread at a time. Nothing is allocated after create.
  */
@@ -25,14 +25,14 @@
 struct kern;
 struct sampler;
 
-/* Scratch for rows of `vocab` logits, borrowing kern. Returns owned, or NULL without memory. */
+/* Scratch for rows of `vocab` logits; borrows kern. Returns owned; NULL if out of memory. */
 struct sampler *sampler_create(int32_t vocab, const struct kern *kern);
 void sampler_destroy(struct sampler *s);
 
 /* Bytes that sampler_create takes, for the memory plan. */
 int64_t sampler_bytes(int32_t vocab);
 
-/* What penalties look at: which ids the prompt has, and how often each was generated. */
+/* Input of penalties: the ids of the prompt, and how often each id was generated. */
 struct sample_history {
     uint32_t *counts; /* [vocab]: SAMPLE_IN_PROMPT and the number of times generated */
     int32_t *touched; /* [vocab]: ids whose count is not 0 */
@@ -41,7 +41,7 @@ struct sample_history {
 
 #define SAMPLE_IN_PROMPT 0x80000000u
 
-/* 0, or -1 without memory; sample_history_finish is due either way. */
+/* 0, or -1 if out of memory; call sample_history_finish in either case. */
 int sample_history_init(struct sample_history *h, int32_t vocab);
 void sample_history_finish(struct sample_history *h);
 void sample_history_add(struct sample_history *h, int32_t id, bool in_prompt);
@@ -52,7 +52,7 @@ struct sample_row {
     const float *logits; /* [vocab], finite or -INFINITY */
     const struct eng_sampling *chain;
     const uint64_t *mask;                 /* one bit per id; NULL: every id is allowed */
-    const struct sample_history *history; /* NULL where no penalty is on */
+    const struct sample_history *history; /* NULL: no penalty is on */
     const int32_t *banned[2];             /* end and stop ids while min_tokens lasts */
     int n_banned[2];
     int choice;
@@ -64,13 +64,13 @@ enum { SAMPLE_NOTHING = -1 }; /* every id is banned */
 /* The id drawn, or SAMPLE_NOTHING. */
 int32_t sampler_draw(struct sampler *s, const struct sample_row *row);
 
-/* True where the draw is the argmax of the untouched logits. */
+/* Returns true if the draw is the argmax of the raw logits. */
 bool sample_is_argmax(const struct eng_sampling *chain);
 bool sample_has_penalty(const struct eng_sampling *chain);
 
 /*
  * Log-probability of id under the softmax of the raw logits, and the n_top most likely into top
- * (best first, ties by lower id; NULL where n_top is 0).
+ * (best first, ties by lower id; NULL if n_top is 0).
  */
 float sampler_logprobs(struct sampler *s, const float *logits, int32_t id, int n_top,
                        struct eng_logprob *top);
@@ -81,7 +81,7 @@ int sample_rank(const float *logits, int32_t vocab, int32_t id);
 /* Uniform in [0, 1), 53 bits, a function of its arguments alone. */
 double sample_uniform(uint64_t seed, uint32_t choice, uint64_t index);
 
-/* Philox4x32 with ten rounds: counter in, four random words out in its place. Here for its test. */
+/* Philox4x32 with ten rounds: replaces the counter by four random words. Public for its test. */
 void sample_philox(uint32_t counter[4], const uint32_t key[2]);
 
 /* 0, or ENG_EINVAL and a sentence naming the field. */

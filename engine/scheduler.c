@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: MIT */
-/* The scheduler thread and what crosses into it; scheduler.h has the order of a round. */
+/* The scheduler thread and its queue; see scheduler.h for the order of a round. */
 #include "engine/scheduler.h"
 
 #include <assert.h>
@@ -14,10 +14,10 @@
 #include "engine/job_queue.h"
 #include "engine/prefix.h"
 
-/* Sequences, jobs and tokens that wait, and the pages they would reserve. */
+/* Waiting sequences, jobs and tokens, and the pages they would reserve. */
 struct backlog {
     int n_seqs;
-    int n_jobs;       /* of which nothing has started and that had to wait when they came */
+    int n_jobs;       /* jobs that had to wait on arrival and of which no choice has started */
     int64_t n_tokens; /* their prompts */
     int64_t n_pages;
 };
@@ -30,7 +30,7 @@ struct served_key {
 
 struct sched {
     struct batch batch;                 /* scheduler thread */
-    struct served_key served[N_SERVED]; /* scheduler thread: keys that were admitted last */
+    struct served_key served[N_SERVED]; /* scheduler thread: keys admitted last */
     struct sched_params p;
     struct job_limits limits;
     atomic_uint_fast64_t n_submitted;
@@ -38,7 +38,7 @@ struct sched {
     pthread_t thread;
     bool has_lock, has_wake, has_thread;
 
-    pthread_mutex_t lock;   /* guards what follows; held for a walk of the queue at most */
+    pthread_mutex_t lock;   /* guards the fields below; held for a walk of the queue at most */
     pthread_cond_t wake;    /* new jobs, closing, resumed */
     struct queue queue;     /* jobs with choices that have not been admitted */
     struct eng_job *solo;   /* the one job of the step that is running, or NULL */
@@ -48,7 +48,7 @@ struct sched {
 
 /* ---- submitting, on any thread ------------------------------------------------------------- */
 
-/* With the lock held. Jobs of clients that have left do not count: they end before the next step. */
+/* With the lock held. Cancelled jobs do not count: they end before the next step. */
 static struct backlog count_waiting(const struct sched *s)
 {
     struct backlog b = {0};
@@ -64,14 +64,14 @@ static struct backlog count_waiting(const struct sched *s)
     return b;
 }
 
-/* A quarter of the queue is for newcomers, whoever else was told to come. */
-static int places_kept(const struct sched *s, const struct eng_job *job)
+/* A quarter of the queue is never reserved. */
+static int reserved_slots(const struct sched *s, const struct eng_job *job)
 {
     int most = s->p.max_queued_jobs - s->p.max_queued_jobs / 4;
-    return job->p.n_places_kept < most ? job->p.n_places_kept : most;
+    return job->p.n_reserved_slots < most ? job->p.n_reserved_slots : most;
 }
 
-/* Whether the queue's bounds let the job in. One that can start at once is never refused. */
+/* Checks the bounds of the queue. A job that can start at once is never refused. */
 static int check_bounds(const struct sched *s, struct eng_job *job, char *err, size_t errlen)
 {
     struct backlog b = count_waiting(s);
@@ -81,19 +81,19 @@ static int check_bounds(const struct sched *s, struct eng_job *job, char *err, s
     }
     job->waits = b.n_seqs >= atomic_load(&s->batch.n_free_slots) ||
                  b.n_pages + job->n_pages > atomic_load(&s->batch.n_free_pages);
-    if (!job->waits || job->p.goes_on) return 0;
-    int n_kept = places_kept(s, job);
-    if (b.n_jobs + n_kept >= s->p.max_queued_jobs) {
+    if (!job->waits || job->p.continuation) return 0;
+    int n_reserved = reserved_slots(s, job);
+    if (b.n_jobs + n_reserved >= s->p.max_queued_jobs) {
         snprintf(err, errlen,
-                 "the queue is full: %d requests wait, %d places are kept, the limit is %d",
-                 b.n_jobs, n_kept, s->p.max_queued_jobs);
+                 "the queue is full: %d requests wait, %d slots are reserved, the limit is %d",
+                 b.n_jobs, n_reserved, s->p.max_queued_jobs);
         return ENG_EQUEUEFULL;
     }
     if (job->p.n_prompt > s->p.max_queued_tokens - b.n_tokens) {
-        snprintf(
-            err, errlen,
-            "the queue is full: %lld prompt tokens wait, %lld more are beyond the limit of %lld",
-            (long long)b.n_tokens, (long long)job->p.n_prompt, (long long)s->p.max_queued_tokens);
+        snprintf(err, errlen,
+                 "the queue is full: %lld prompt tokens wait, %lld more exceed the limit of %lld",
+                 (long long)b.n_tokens, (long long)job->p.n_prompt,
+                 (long long)s->p.max_queued_tokens);
         return ENG_EQUEUEFULL;
     }
     return 0;
@@ -153,7 +153,7 @@ static bool idle(const struct sched *s)
     return s->batch.n_running == 0 && !s->queue.head;
 }
 
-/* Copies the thread's own state to where others may look. With the lock held. */
+/* Copies the thread's own state for other threads. With the lock held. */
 static void publish(struct sched *s)
 {
     struct eng_stats *st = &s->batch.stats;
@@ -164,7 +164,7 @@ static void publish(struct sched *s)
     s->stats = *st;
 }
 
-/* Tells the state and sleeps while there is nothing to do. False: the end. */
+/* Publishes the state and sleeps while there is nothing to do. Returns false at the end. */
 static bool wait_for_work(struct sched *s)
 {
     pthread_mutex_lock(&s->lock);
@@ -176,7 +176,7 @@ static bool wait_for_work(struct sched *s)
     return !end;
 }
 
-/* Why a waiting job must end now, or 0. */
+/* The reason why a waiting job must end now, or 0. */
 static enum eng_finish waiting_verdict(const struct eng_job *job, bool closing, uint64_t now)
 {
     enum eng_finish finish = batch_verdict(job, closing, now);
@@ -204,12 +204,12 @@ static void reap_queue(struct sched *s, bool closing, uint64_t now)
     while ((job = take_ended(s, closing, now, &finish))) {
         int n = job->p.n_choices - job->n_admitted;
         assert(n > 0);
-        while (n-- > 0) /* with the last one the job may be gone */
+        while (n-- > 0) /* with the last one the job may be freed */
             batch_choice_done(&s->batch, job, job->n_admitted++, finish, -1, NULL, now);
     }
 }
 
-/* When a job of the key was last admitted; 0: never, as far as remembered. */
+/* When a job of the key was last admitted; 0: not among the last N_SERVED keys. */
 static uint64_t last_served_us(const struct sched *s, uint64_t fair_key)
 {
     for (int i = 0; i < N_SERVED; i++)
@@ -217,7 +217,7 @@ static uint64_t last_served_us(const struct sched *s, uint64_t fair_key)
     return 0;
 }
 
-/* The key, or the one that was served longest ago, makes room. */
+/* Replaces the entry of the key, or the one that was served longest ago. */
 static void note_served(struct sched *s, uint64_t fair_key, uint64_t now)
 {
     struct served_key *at = s->served;
@@ -227,8 +227,8 @@ static void note_served(struct sched *s, uint64_t fair_key, uint64_t now)
 }
 
 /*
- * Under a global priority: where a job has waited for long, and its key has got nothing meanwhile,
- * it comes next. Of several keys the one that was served longest ago, of its jobs the oldest.
+ * With a global priority: a job that has waited long while its key was not served comes next. Of
+ * several keys the one that was served longest ago, of its jobs the oldest.
  */
 static void serve_starving(struct sched *s, uint64_t now)
 {
@@ -247,11 +247,11 @@ static void serve_starving(struct sched *s, uint64_t now)
     if (best) queue_promote(&s->queue, best);
 }
 
-/* Takes the next choice of the first waiting job where there is room for it; NULL otherwise. */
+/* Takes the next choice of the first waiting job if there is room for it, else returns NULL. */
 static struct eng_job *take_choice(struct sched *s, int *ret_choice, uint64_t *ret_now)
 {
     pthread_mutex_lock(&s->lock);
-    uint64_t now = clock_now_us(); /* jobs may have come since the round began */
+    uint64_t now = clock_now_us(); /* jobs may have arrived since the round began */
     if (s->queue.global_priority) serve_starving(s, now);
     struct eng_job *job = s->queue.head;
     if (job && !batch_has_room(&s->batch, job->n_pages)) job = NULL;
@@ -272,14 +272,14 @@ static void admit(struct sched *s)
     int choice;
     uint64_t now;
     while ((job = take_choice(s, &choice, &now))) {
-        if (atomic_load(&job->stop[choice])) /* it need not run at all */
+        if (atomic_load(&job->stop[choice])) /* it does not have to run at all */
             batch_choice_done(&s->batch, job, choice, ENG_FINISH_STOP, -1, NULL, now);
         else
             batch_admit(&s->batch, job, choice, now);
     }
 }
 
-/* Says which job the closing must cancel to end the step at once. */
+/* Sets the job that closing must cancel to end the step at once. */
 static void set_solo(struct sched *s, struct eng_job *job)
 {
     pthread_mutex_lock(&s->lock);

@@ -1,14 +1,14 @@
 /* SPDX-License-Identifier: MIT */
 /*
- * The scheduler: one thread that takes jobs in, steps the batch, and ends jobs.
+ * The scheduler: one thread that admits jobs, steps the batch, and ends jobs.
  *
- * Each round: what was cancelled, stopped or is late ends; waiting jobs are admitted in order while
- * slots and pages last (the first that does not fit holds back those behind it, so that big ones
- * are not starved); one step runs. With nothing to do the thread sleeps.
+ * Each round: cancelled, stopped and late jobs end; waiting jobs are admitted in order while slots
+ * and pages last (the first that does not fit holds back the later ones, so that big jobs are not
+ * starved); one step runs. With nothing to do the thread sleeps.
  *
- * Other threads meet it at the queue, which sched_submit fills under a short lock, through the
- * atomic flags of a job, and in the snapshot that sched_stats copies. The forward pass comes as
- * function pointers, so all of this is tested without a model.
+ * Other threads share with it the queue, which sched_submit fills under a short lock, the atomic
+ * flags of a job, and the snapshot that sched_stats copies. The forward pass comes as function
+ * pointers, so all of this is tested without a model.
  */
 #ifndef HEARTH_ENGINE_SCHEDULER_H
 #define HEARTH_ENGINE_SCHEDULER_H
@@ -29,16 +29,16 @@ struct sched_params {
     int64_t max_queued_tokens;
     bool no_prefix_cache;
     bool global_priority; /* priority counts between keys too */
-    uint64_t starving_us; /* then: a key that has waited so long in vain comes next */
+    uint64_t starving_us; /* then: a key that was not served for this long comes next */
 };
 
 /* Starts the thread, all signals blocked in it. Returns owned. */
 int sched_create(struct sched **ret, const struct sched_params *params, char *err, size_t errlen);
 
-/* Cancels what still runs, delivers the last events, joins. NULL is fine. */
+/* Cancels running jobs, delivers the last events, joins. Not on the thread itself. NULL is fine. */
 void sched_destroy(struct sched *s);
 
-/* The rest is as the functions of engine.h that bear the same names say. */
+/* As the functions of the same names in engine.h. */
 int sched_submit(struct sched *s, const struct eng_job_params *params, struct eng_job **ret,
                  char *err, size_t errlen);
 void sched_stats(struct sched *s, struct eng_stats *ret_stats);

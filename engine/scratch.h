@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: MIT */
 /*
- * One block of memory cut into pieces. The same cutting runs twice: with base NULL it only counts,
- * which is how the memory plan knows the size before anything is allocated.
+ * One block of memory cut into pieces. The same code runs twice: with base NULL it only counts, so
+ * that the memory plan knows the size before anything is allocated.
  *
  * Used by forward.c and attention.c while they are set up, on one thread.
  */
@@ -13,7 +13,7 @@
 
 struct scratch {
     uint8_t *base; /* NULL: count only */
-    size_t used;   /* SIZE_MAX: more than the address space */
+    size_t used;   /* SIZE_MAX: exceeds the address space */
 };
 
 /* n elements of `size` bytes, 64-byte aligned; NULL while counting. */

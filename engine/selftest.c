@@ -36,7 +36,7 @@ static void multiply(const struct kern *kern, enum kern_afmt act, enum kern_wfmt
         rows[n] = w[n];
     }
     size_t panel_bytes = kern_panel_bytes(fmt, K);
-    uint8_t *words = memory + SCRATCH_BYTES / 2; /* a BF16 panel that is coded next */
+    uint8_t *words = memory + SCRATCH_BYTES / 2; /* a BF16 panel that is compressed next */
     kern_pack_panel(kern, fmt, KERN_SRC_F32, rows, K, K, words, memory); /* these numbers fit B12 */
     float scale[ROWS * K / KERN_GROUP];
     int32_t corr[ROWS * K / KERN_GROUP];
@@ -60,7 +60,7 @@ static int compare_kernels(const struct eng_model *model, const struct eng_mat *
     multiply(kern_select("c"), act, m->fmt, memory, want);
     for (int i = 0; i < ROWS * KERN_PANEL; i++) {
         if (fabsf(got[i] - want[i]) <= TOLERANCE * (1.0f + fabsf(want[i]))) continue;
-        snprintf(err, errlen, "self-test: the %s kernels give %g where the plain ones give %g",
+        snprintf(err, errlen, "self-test: the %s kernels give %g, the plain C kernels %g",
                  model->kern->name, (double)got[i], (double)want[i]);
         return ENG_EFAILED;
     }

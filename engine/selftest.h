@@ -1,8 +1,7 @@
 /* SPDX-License-Identifier: MIT */
 /*
- * What is tried at every start: that the kernels chosen multiply as the plain C ones do, and that
- * the model gives finite logits. Takes a few milliseconds. Scheduler's side, before its thread
- * exists.
+ * The self-test at every start: the selected kernels multiply as the plain C ones do, and the
+ * model's logits are finite. Takes a few milliseconds. Runs before the scheduler's thread exists.
  */
 #ifndef HEARTH_ENGINE_SELFTEST_H
 #define HEARTH_ENGINE_SELFTEST_H

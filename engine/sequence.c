@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: MIT */
-/* A running sequence and its pages; sequence.h has the terms. */
+/* A running sequence and its pages; see sequence.h for the terms. */
 #include "engine/sequence.h"
 
 #include <assert.h>
@@ -88,7 +88,7 @@ const int32_t *seq_tokens(const struct seq *s, int64_t pos)
     return s->tail + pos % KV_PAGE_TOKENS;
 }
 
-/* The node that the next published page hangs below. */
+/* The parent node of the next published page. */
 static int32_t chain_end(const struct seq *s)
 {
     return s->n_published > 0 ? s->nodes[s->n_published - 1] : PREFIX_NONE;
@@ -104,8 +104,8 @@ static void add_page(struct seq *s, int32_t node, int32_t page, const struct kv_
 }
 
 /*
- * Whether the sequence stands at a page boundary with all before it published, may read the cache,
- * and has a whole page of prompt to come with a token left over to compute.
+ * Returns true if the sequence is at a page boundary with all before it published, may read the
+ * cache, and has another whole page of prompt with a token left over to compute.
  */
 static bool wants_cached_page(const struct seq *s)
 {
@@ -121,7 +121,7 @@ int seq_attach_cached(struct seq *s, struct prefix *cache, const struct kv_pages
         int32_t node =
             prefix_find(cache, chain_end(s), &s->job->scope, s->job->p.prompt + s->n_done);
         if (node == PREFIX_NONE) break;
-        drop_pages(s, s->n_published, cache); /* taken for a step that was given up */
+        drop_pages(s, s->n_published, cache); /* taken for a step that was abandoned */
         add_page(s, node, prefix_acquire(cache, node), pages);
         s->n_published++;
         s->n_done += KV_PAGE_TOKENS;
@@ -151,8 +151,8 @@ bool seq_reserve(struct seq *s, int64_t n_positions, struct prefix *cache,
 }
 
 /*
- * Publishes the pages that have become full. Private scopes keep prompt pages only: nobody could
- * ask for more.
+ * Publishes the pages that have become full. Private scopes keep prompt pages only: no other
+ * sequence could use more.
  */
 static void publish(struct seq *s, struct prefix *cache, const struct kv_pages *pages)
 {

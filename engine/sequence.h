@@ -28,42 +28,39 @@ struct seq {
     int choice;          /* within the job */
     int64_t n_done;      /* positions computed */
     int64_t n_generated;
-    int n_pages, n_published; /* pages held; of these, the first n_published have a node */
-    int32_t *pages;           /* [max_pages] */
-    int32_t *nodes;           /* [max_pages] PREFIX_NONE for pages that are not published */
-    uint8_t **data;           /* [max_pages] */
-    int32_t
-        tail[KV_PAGE_TOKENS]; /* token at position p in tail[p % 32], for the last generated ones */
+    int n_pages, n_published;     /* pages held; of these, the first n_published have a node */
+    int32_t *pages;               /* [max_pages] */
+    int32_t *nodes;               /* [max_pages] PREFIX_NONE for pages that are not published */
+    uint8_t **data;               /* [max_pages] */
+    int32_t tail[KV_PAGE_TOKENS]; /* last generated tokens: position p in tail[p % 32] */
     struct sample_history history;
     bool keeps_history;            /* some penalty is on */
     const struct eng_guide *guide; /* NULL: none */
-    enum eng_guide_next next;      /* what the guide allows for the next id, */
-    bool next_known;               /* once it was asked, */
-    uint64_t *mask;                /* [(vocab + 63) / 64] and which, for ENG_GUIDE_MASK */
+    enum eng_guide_next next;      /* the guide's answer for the next id */
+    bool next_known;               /* next is set */
+    uint64_t *mask;                /* [(vocab + 63) / 64] allowed ids, for ENG_GUIDE_MASK */
     float *hidden_sum;             /* [d_model], for embeddings */
     int d_model;
     /* Of the step being built or evaluated. */
     bool computing; /* has prompt rows in it */
-    bool broken;    /* a page could not be had: ends before the next step */
+    bool broken;    /* a page could not be allocated: ends before the next step */
 };
 
-/* Buffers for sequences of max_pages pages. 0, or -1 without memory; seq_finish is due either way.
- */
+/* Buffers for max_pages pages. 0, or -1 if out of memory; call seq_finish in either case. */
 int seq_init(struct seq *s, int max_pages, int32_t vocab, int d_model);
 void seq_finish(struct seq *s);
 
 /* Bytes that seq_init takes, for the memory plan. */
 int64_t seq_bytes(int max_pages, int32_t vocab, int d_model);
 
-/* Takes a choice of a job into a free slot. */
+/* Starts a choice of a job in a free slot. */
 void seq_begin(struct seq *s, struct eng_job *job, int choice);
 
-/* Gives all pages back, last first, and frees the slot. */
+/* Releases all pages, last first, and frees the slot. */
 void seq_end(struct seq *s, struct prefix *cache);
 
 bool seq_in_prefill(const struct seq *s);
-/* Where the tokens from position pos on lie: the whole rest of the prompt, or one generated token.
- */
+/* The tokens from position pos on: the rest of the prompt, or one generated token. */
 const int32_t *seq_tokens(const struct seq *s, int64_t pos);
 
 /*
@@ -72,12 +69,10 @@ const int32_t *seq_tokens(const struct seq *s, int64_t pos);
  */
 int seq_attach_cached(struct seq *s, struct prefix *cache, const struct kv_pages *pages);
 
-/* Whether t is computing now the very page that s, at the end of its cached pages, would compute.
- */
+/* Returns true if t is computing the page that s needs next, so that s should wait. */
 bool seq_same_page_ahead(const struct seq *s, const struct seq *t);
 
-/* Pages for positions up to n_positions. The reservation guarantees them; false is an internal
- * error. */
+/* Allocates pages for n_positions. The reservation guarantees them; false is an internal error. */
 bool seq_reserve(struct seq *s, int64_t n_positions, struct prefix *cache,
                  const struct kv_pages *pages);
 
@@ -89,7 +84,7 @@ void seq_push(struct seq *s, int32_t id);
 
 /*
  * Makes s a copy of its sibling `from`, whose prompt has just been computed: full pages are shared,
- * the last partial one is copied. False where no page could be had (an internal error).
+ * the last partial one is copied. Returns false if no page is available (an internal error).
  */
 bool seq_fork(struct seq *s, const struct seq *from, struct prefix *cache,
               const struct kv_pages *pages, size_t page_bytes);

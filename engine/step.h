@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: MIT */
 /*
- * What one step computes: pieces of sequences, each with its tokens and pages. Everything is
+ * The input of one step: segments of sequences, each with its tokens and pages. Everything is
  * borrowed until the step ends.
  */
 #ifndef HEARTH_ENGINE_STEP_H
@@ -9,7 +9,7 @@
 #include <stdatomic.h>
 #include <stdint.h>
 
-/* Which rows of a segment want logits. */
+/* The rows of a segment that want logits. */
 enum fwd_want { FWD_WANT_NONE, FWD_WANT_LAST, FWD_WANT_ALL };
 
 struct fwd_segment {
@@ -27,7 +27,7 @@ struct fwd_segment {
 struct fwd_step {
     const struct fwd_segment *segs;
     int n_segs;
-    const atomic_bool *stop; /* NULL, or: give up between layers when true */
+    const atomic_bool *stop; /* NULL, or: abandon the step between layers once true */
 };
 
 #endif

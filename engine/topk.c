@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: MIT */
-/* Partial descending order of one row of values; see topk.h for the idea. */
+/* Partial descending order of one row of values; see topk.h for the design. */
 #include "engine/topk.h"
 
 #include <assert.h>
@@ -70,7 +70,8 @@ void rank_begin(struct rank *r, const float *values, int n)
     }
 }
 
-/* The k-th largest (k >= 1) of v[0..n), which is reordered: quickselect around the middle element.
+/*
+ * The k-th largest (k >= 1) of v[0..n), which is reordered: quickselect, middle element as pivot.
  */
 static float kth_largest(float *v, int n, int k)
 {
@@ -99,7 +100,7 @@ static float kth_largest(float *v, int n, int k)
     return v[k - 1];
 }
 
-/* Bits that order as the values do, largest first; -0 and +0 are one value. */
+/* Bits in the order of the values, largest first; -0 and +0 are equal. */
 static uint32_t descending_bits(float v)
 {
     uint32_t u;
@@ -150,7 +151,7 @@ static void radix_pass(const uint64_t *from, uint64_t *to, int n, int shift)
         to[start[from[i] >> shift & (RADIX - 1)]++] = from[i];
 }
 
-/* Sorts keys[0][0..n), which come in order of id, by value; returns where they lie then. */
+/* Sorts keys[0][0..n), which are in order of id, by value; returns the sorted array. */
 static const uint64_t *sort_keys(struct rank *r, int n)
 {
     if (n <= SMALL_SORT) {
@@ -167,7 +168,7 @@ int rank_upto(struct rank *r, int k)
 {
     k = k < r->n ? k : r->n;
     if (k <= r->n_sorted) return k;
-    /* Growing by steps keeps the work linear for a caller that asks for one more each time. */
+    /* Growing by steps keeps the work linear if each call asks for one more. */
     int target = 4 * r->n_sorted > k ? 4 * r->n_sorted : k;
     target = target > MIN_STEP ? target : MIN_STEP;
     float low = -INFINITY;

@@ -2,10 +2,10 @@
 /*
  * One row of values in descending order, ties by lower id, sorted only as far as asked.
  *
- * Sampling and log-probabilities want the few best of some ten thousand values. The row is cut into
- * blocks of 32 whose maxima are taken once; the k-th largest of the maxima is a bound that at least
- * k values reach, so only the blocks at or above it are looked at again. How far the order has been
- * worked out never shows in the result.
+ * Sampling and log-probabilities need the few best of some ten thousand values. The row is cut into
+ * blocks of 32 whose maxima are computed once; the k-th largest of the maxima is a bound that at
+ * least k values reach, so only the blocks at or above it are read again. The result does not
+ * depend on how far the order has been computed.
  *
  * Threads: an object belongs to one thread at a time. Nothing is allocated after rank_init.
  */
@@ -22,13 +22,11 @@ struct rank {
     float bound;       /* every value at or above it is among them */
     float *block_max;  /* [ceil(n_max / 32)] */
     float *select;     /* [ceil(n_max / 32)] scratch of the selection */
-    uint64_t *keys[2]; /* [n_max] each: order of the value in the high half, id in the low; sort
-                          buffers */
+    uint64_t *keys[2]; /* [n_max] each, sort buffers: order of the value above the id */
     int32_t *ids;      /* [n_max] */
 };
 
-/* Scratch for rows of at most n_max values. 0, or -1 without memory; rank_finish is due either way.
- */
+/* Scratch for rows of n_max values. 0, or -1 if out of memory; call rank_finish in either case. */
 int rank_init(struct rank *r, int n_max);
 void rank_finish(struct rank *r);
 

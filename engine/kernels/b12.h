@@ -1,25 +1,25 @@
 /* SPDX-License-Identifier: MIT */
 /*
- * bf16 weights without loss in 12 bits each: what is read from memory a token, and so the time of one
- * token, is a quarter less, and every product has the bits of the bf16 panel.
+ * bf16 weights compressed without loss to 12 bits each: a quarter less is read from memory per
+ * token, a token takes a quarter less time, and every product has the bits of the bf16 panel.
  *
  * The upper byte of a bf16 is the sign and seven bits of the exponent. Weights of one matrix hardly
- * differ there: 16 values, eight exponents of both signs, cover 16 octaves, beyond which lie about 5
- * in 100,000 normally distributed weights. So a panel keeps the lower bytes as they are and of the
- * upper ones their 4-bit codes, with a table of the 16 values; the few others are exceptions. (The
- * redundancy is well known: "70% Size, 100% Accuracy", Zhang et al. 2025, removes it by a Huffman code
- * of 11 bits. Codes of one length are what a vector shuffle decodes.)
+ * differ there: 16 values, eight exponents of both signs, cover 16 octaves; about 5 in 100,000
+ * normally distributed weights are outside. So a panel keeps the lower bytes and, for the upper
+ * ones, 4-bit codes with a table of the 16 values; the few others are exceptions. (The redundancy
+ * is well known: "70% Size, 100% Accuracy", Zhang et al. 2025, removes it by a Huffman code of 11
+ * bits. Codes of one length can be decoded by a vector shuffle.)
  *
  * A panel of n groups of 32 k:
  *
  *   16 u8   table: upper byte of each code
- *   u32     exceptions, ascending, ended by B12_END: place of the weight in the bf16 panel << 8 |
- *           its upper byte. There is room for B12_PER_GROUP a group; the whole head is a multiple of
+ *   u32     exceptions, ascending, then B12_END: index of the weight in the bf16 panel << 8 | its
+ *           upper byte. There is room for B12_PER_GROUP per group; the whole head is a multiple of
  *           64 bytes
  *   groups  of eight blocks of two k-pairs: 64 bytes of codes (low nibbles of the first pair, high
- *           ones of the second), 64 lower bytes of the first pair, 64 of the second. Word w of a pair
- *           is byte 16 (w / 8 mod 4) + 8 (w / 32) + w mod 8, so that interleaving two vectors within
- *           each 16 bytes gives words in their order
+ *           ones of the second), 64 lower bytes of the first pair, 64 of the second. Word w of a
+ *           pair is byte 16 (w / 8 mod 4) + 8 (w / 32) + w mod 8, so that interleaving two vectors
+ *           within each 16 bytes gives words in their order
  *
  * Plain C that every level compiles with its own flags; vectors decode in tmpl_b12.h.
  */
@@ -56,7 +56,9 @@ static inline const uint32_t *b12_exceptions(const void *panel)
     return (const uint32_t *)(const void *)((const char *)panel + B12_TABLE_BYTES);
 }
 
-/* Puts the exceptions of group g, of which e is the first, into its words; returns the one after. */
+/*
+ * Puts the exceptions of group g, of which e is the first, into its words; returns the one after.
+ */
 static inline const uint32_t *b12_patch(const uint32_t *e, int g, void *words)
 {
     for (; *e >> 18 == (uint32_t)g; e++)
@@ -66,10 +68,10 @@ static inline const uint32_t *b12_patch(const uint32_t *e, int g, void *words)
 
 /* ---- encoding ------------------------------------------------------------------------------ */
 
-/* Which upper bytes have codes: exponents base .. base + 7, or 0 and base + 1 .. base + 7. */
+/* The upper bytes that have codes: exponents base .. base + 7, or 0 and base + 1 .. base + 7. */
 struct b12_code {
     uint16_t base;
-    uint16_t zero; /* 1: exponent 0 in the place of base */
+    uint16_t zero; /* 1: exponent 0 instead of base */
 };
 
 static inline unsigned b12_sum(const unsigned *count, int n)
@@ -81,8 +83,8 @@ static inline unsigned b12_sum(const unsigned *count, int n)
 }
 
 /*
- * The code that covers most of every eighth pair of the panel (of a small one, of all pairs), the
- * highest where several do. Zeros are counted all: they come in runs.
+ * The code that covers most of every eighth pair of the panel (of all pairs in a small panel), the
+ * highest of equal ones. All zeros are counted: they come in runs.
  */
 static inline struct b12_code b12_choose(const uint16_t *words, int n_pairs)
 {
@@ -120,7 +122,7 @@ static inline uint16_t b12_digit(uint16_t word, const struct b12_code code)
     return e == 0 ? 0 : d == 0 ? 8 : d;
 }
 
-/* 64 words of one k-pair; returns whether there are exceptions. */
+/* 64 words of one k-pair. Returns true if there are exceptions. */
 static inline bool b12_encode_pair(const uint16_t *words, struct b12_code code, uint8_t low[64],
                                    uint8_t codes[64])
 {
@@ -141,7 +143,7 @@ static inline void b12_place(const uint8_t *from, uint8_t *to)
         memcpy(to + u % 4 * 16 + u / 4 * 8, from + u * 8, 8);
 }
 
-/* Appends the exceptions of one k-pair; returns how many there are then. More than room: stops. */
+/* Appends the exceptions of one k-pair, up to `room`; returns the new count. */
 static inline size_t b12_except(const uint16_t *words, int pair, struct b12_code code, uint32_t *e,
                                 size_t n, size_t room)
 {

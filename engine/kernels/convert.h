@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: MIT */
 /*
- * Number formats: the one definition of how f32 becomes bf16, f16, int8 and int4, and back.
+ * Number formats: the definition of the conversions from f32 to bf16, f16, int8 and int4, and back.
  *
  * Every kernel level must give these bits when it packs weights. Pure functions, any thread.
  *
@@ -8,8 +8,8 @@
  *   int8       32 weights share an F16 scale s; q in -127..127, stored as q + 128; w = s * q.
  *   int4       32 weights share an F16 scale s, which may be negative; q in -8..7, stored as q + 8.
  *
- * Scales: int8 takes max|w| / 127, rounded to F16 and then up one step where the largest weight
- * would not fit. int4 tries a few scales for which the weight of largest magnitude (with its sign)
+ * Scales: int8 takes max|w| / 127, rounded to F16 and then up one step if the largest weight would
+ * not fit. int4 tries a few scales for which the weight of largest magnitude (with its sign)
  * stands for -8 steps or nearly, and keeps the one of least squared error: 5 % less error than -8
  * alone for normally distributed weights; many more tries would give another 1 %.
  */
@@ -84,7 +84,7 @@ static inline float kern_clamp(float v, float lo, float hi)
     return v < hi ? v : hi;
 }
 
-/* Larger weights have the largest F16 scale there is, or nearly. */
+/* Larger weights get about the largest F16 scale. */
 #define KERN_I8_LIMIT 8.3e6f
 
 /* The F16 scale of 32 weights whose largest magnitude is amax, as int8. */

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: MIT */
 /*
- * What this CPU can run. Asks cpuid, and xgetbv for what the operating system saves on a switch.
+ * Features of this CPU, from cpuid, and from xgetbv the registers that the system saves.
  */
 #include "engine/kernels/levels.h"
 

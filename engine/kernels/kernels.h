@@ -11,14 +11,14 @@
  *
  *   K is padded with zeros to a multiple of KERN_K_ALIGN (k_pad). A panel holds KERN_PANEL = 32
  *   outputs, K outermost:
- *     F32   [k_pad][32] float                                                128 bytes a k
- *     BF16  [k_pad/2][32][2] u16: two k of one output side by side           128 bytes a k-pair
- *     B12   the same weights without loss in 12 bits each, see b12.h: 1536 bytes a group of 32 k, and
- *           a head of a table and the few exceptions
- *     I8    for each group of 32 k: [8][32][4] u8 (q + 128, four k of one
- *           output), then 32 F16 scales                                      1088 bytes a group
- *     I4    for each group of 32 k: [4][32][4] u8, low nibble k-quad j, high
- *           nibble k-quad j + 4, values q + 8 in 0..15, then 32 F16 scales   576 bytes a group
+ *     F32   [k_pad][32] float                                              128 bytes per k
+ *     BF16  [k_pad/2][32][2] u16: two k of one output side by side       128 bytes per k-pair
+ *     B12   the same weights, compressed without loss to 12 bits each, see b12.h: a head of a
+ *           table and the few exceptions, then                           1536 bytes per group
+ *     I8    per group of 32 k: [8][32][4] u8 (q + 128, four k of one
+ *           output), then 32 F16 scales                                  1088 bytes per group
+ *     I4    per group of 32 k: [4][32][4] u8, low nibble k-quad j, high
+ *           nibble k-quad j + 4, values q + 8 in 0..15, then 32 F16 scales   576 bytes per group
  *
  *   A tile of activations holds n_rows rows, [k][row], so that a kernel reads one stream:
  *     F32   [k_pad][n_rows] float
@@ -29,8 +29,8 @@
  * NaN and infinity in a row of activations come out as NaN or infinity in that row, also through
  * I8.
  *
- * Threads: everything here is pure; tables are const. Kernels know nobody: no engine header is
- * included. Pointers to panels are 64-byte aligned; other pointers have their element's alignment.
+ * Threads: everything here is pure; tables are const. Kernels include no engine header. Pointers to
+ * panels are 64-byte aligned; other pointers have their element's alignment.
  */
 #ifndef HEARTH_KERNELS_H
 #define HEARTH_KERNELS_H
@@ -46,7 +46,7 @@ enum kern_wfmt { KERN_W_F32, KERN_W_BF16, KERN_W_B12, KERN_W_I8, KERN_W_I4, KERN
 /* Longest k_pad of B12. */
 enum { KERN_B12_MAX_K = 16383 * KERN_GROUP };
 enum kern_afmt { KERN_A_F32, KERN_A_BF16, KERN_A_I8, KERN_A_COUNT };
-/* Numbers in the KV cache. I8: int8 with a scale for each position and 32 dims, see kv_int8.h. */
+/* Numbers in the KV cache. I8: int8 with a scale per position and 32 dims, see kv_int8.h. */
 enum kern_kvfmt { KERN_KV_F32, KERN_KV_BF16, KERN_KV_I8, KERN_KV_COUNT };
 /* Element types of files, little-endian. */
 enum kern_src { KERN_SRC_F32, KERN_SRC_F16, KERN_SRC_BF16 };
@@ -68,7 +68,7 @@ struct kern_tile {
     int n_rows;
 };
 
-/* Where a product goes. */
+/* The destination of a product. */
 struct kern_out {
     float *c; /* [n_rows][ld], first column of the first panel */
     size_t ld;
@@ -76,8 +76,8 @@ struct kern_out {
 };
 
 /*
- * Memory to be brought into L2, first what `data` names, then `more`; either may be of 0 bytes. Two
- * panels' bytes in all are brought at most.
+ * Memory to prefetch into L2: first `data`, then `more`; each may be of 0 bytes. At most the size
+ * of two panels is prefetched.
  */
 struct kern_fetch {
     const void *data, *more;
@@ -88,22 +88,23 @@ struct kern_fetch {
  * tile [n_rows, k_pad] times n_panels consecutive panels -> out columns 0 .. 32 * n_panels - 1.
  * 1 <= n_rows <= max_rows of the activation format. Panels lie panel_bytes apart.
  *
- * While one panel is multiplied the next one of the run is brought into L2, and beside the last one
- * what `fetch` names (a hint: kernels may ignore it); NULL: nothing is. See fetch_rows below for when it pays.
+ * While one panel is multiplied, the next one of the run is prefetched into L2, and during the last
+ * one `fetch` (a hint: kernels may ignore it). NULL: no prefetch. fetch_rows below says when it
+ * pays.
  */
 typedef void kern_matmul_fn(const struct kern_tile *tile, int k_pad, const void *panels,
                             size_t panel_bytes, int n_panels, const struct kern_out *out,
                             const struct kern_fetch *fetch);
 
 /*
- * The same product where K is cut into n_segs segments of 32 each, whose panels lie apart (pages of
+ * The same product with K cut into n_segs segments of 32 each, whose panels are separate (pages of
  * the KV cache): tile [n_rows, 32 * n_segs], segs[i] one panel of k_pad = 32 -> out 32 columns. The
  * order of summation is that of one long panel.
  */
 typedef void kern_matmul_segs_fn(const struct kern_tile *tile, int n_segs, const void *const *segs,
                                  const struct kern_out *out);
 
-/* What softmax_keys found in one row of scores. */
+/* Result of softmax_keys for one row of scores. */
 struct kern_softmax {
     float max; /* largest scaled score */
     float sum; /* of the exponentials */
@@ -116,15 +117,15 @@ struct kern {
     int max_rows[KERN_A_COUNT];
 
     /*
-     * Rows of a step (all tiles together) from which on a prefetch pays: below, give matmul none.
+     * Rows of a step (all tiles together) from which a prefetch pays; with fewer, pass matmul NULL.
      */
     int fetch_rows[KERN_A_COUNT][KERN_W_COUNT];
 
     /*
-     * Whether BF16 weights are better kept as B12: products take no longer then, and a quarter less is
-     * read. (Not so where registers are few; measured.)
+     * BF16 weights are better kept as B12: products are as fast, and a quarter less is read. (Not
+     * so with few registers; measured.)
      */
-    bool codes_bf16;
+    bool prefers_b12;
 
     /*
      * Packs row x[k] (k valid values, zero-padded to k_pad) as row `row` of a tile, and touches no
@@ -135,8 +136,8 @@ struct kern {
                                    const struct kern_tile *tile, int row);
 
     /*
-     * NULL where a combination is not used: F32 and BF16 meet BF16 and B12, which give the same bits,
-     * F32 meets F32, I8 meets I8 and I4.
+     * NULL if a combination is not used: F32 and BF16 go with BF16 and B12, which give the same
+     * bits, F32 with F32, I8 with I8 and I4.
      */
     kern_matmul_fn *matmul[KERN_A_COUNT][KERN_W_COUNT];
 
@@ -161,9 +162,9 @@ struct kern {
     void (*add)(float *y, const float *x, int n);
 
     /*
-     * s[0..n) (n a multiple of 32): keys outside [lo, hi) become exactly 0 whatever was there,
-     * the others exp(scale * s[i] - max) with max the largest scaled score within; scale > 0. lo
-     * < hi or both 0 (empty: max = -INFINITY, sum = 0). The result does not depend on n.
+     * s[0..n) (n a multiple of 32): keys outside [lo, hi) become exactly 0 from any value, the
+     * others exp(scale * s[i] - max) with max the largest scaled score within; scale > 0. lo < hi
+     * or both 0 (empty: max = -INFINITY, sum = 0). The result does not depend on n.
      */
     struct kern_softmax (*softmax_keys)(float *s, int n, int lo, int hi, float scale);
 
@@ -172,8 +173,8 @@ struct kern {
     void (*scale)(float *y, float a, int n);
 
     /*
-     * Index of the largest value, the lowest on a tie; *ret_finite is false when any value is NaN
-     * or +inf (then the index is any in range). n >= 1.
+     * Index of the largest value, the lowest on a tie; *ret_finite is false if any value is NaN or
+     * +inf (then the index is any in range). n >= 1.
      */
     int (*argmax)(const float *x, int n, bool *ret_finite);
 
@@ -184,26 +185,26 @@ struct kern {
      * One position's key (or value) into a page. K pages are one panel with K = dims, outputs = 32
      * positions; V pages are d_pad / 32 panels with K = 32 positions, outputs = 32 dims. x[d], d
      * valid, zero-padded to d_pad. slot in [0, 32). Other threads may write other slots of the same
-     * page at the same time: nothing beside the slot is touched.
+     * page at the same time: nothing but the slot is touched.
      */
     void (*put_key[KERN_KV_COUNT])(void *panel, const float *x, int d, int d_pad, int slot);
     void (*put_value[KERN_KV_COUNT])(void *panels, const float *x, int d, int d_pad, int slot);
 
-    /* An I8 key panel, and one I8 value panel (32 dims), as the BF16 panels they stand for. */
+    /* An I8 key panel, and one I8 value panel (32 dims), to BF16 panels. */
     void (*unpack_key)(const void *panel, int d_pad, void *bf16_panel);
     void (*unpack_value)(const void *panel, void *bf16_panel);
 
     /*
-     * 32 rows of a matrix into one panel of any format but B12. rows[i] points at k elements of type
-     * src (any alignment), or is NULL (a row of zeros). Bit-identical at every level for finite
-     * weights: BF16 from F32 rounds to nearest even; I8 and I4 as convert.h defines.
+     * 32 rows of a matrix into one panel of any format but B12. rows[i] points at k elements of
+     * type src (any alignment), or is NULL (a row of zeros). Bit-identical at every level for
+     * finite weights: BF16 from F32 rounds to nearest even; I8 and I4 as convert.h defines.
      */
     void (*pack_panel)(enum kern_wfmt fmt, enum kern_src src, const void *const rows[KERN_PANEL],
                        int k, int k_pad, void *panel);
 
     /*
-     * A BF16 panel as a B12 panel, the same bytes at every level. False, and the panel nothing, where
-     * too many weights are exceptions.
+     * A BF16 panel to a B12 panel, the same bytes at every level. Returns false and leaves the
+     * panel undefined if there are too many exceptions.
      */
     bool (*encode_panel)(const void *bf16_panel, int k_pad, void *panel);
 
@@ -211,12 +212,12 @@ struct kern {
     void (*unpack_row)(enum kern_wfmt fmt, const void *panel, int n, int k, float *ret_row);
 };
 
-/* The format in which weights of format fmt are best kept at this level: BF16 may become B12. */
+/* The best format for weights of format fmt at this level: BF16 may become B12. */
 enum kern_wfmt kern_kept_as(const struct kern *kern, enum kern_wfmt fmt, int k_pad);
 
 /*
- * pack_panel for any format; B12 by way of a BF16 panel, for which `words` has room (else unused).
- * False, and the panel nothing: the weights do not fit B12.
+ * pack_panel for any format; B12 through a BF16 panel in `words` (unused for other formats).
+ * Returns false and leaves the panel undefined if the weights do not fit B12.
  */
 bool kern_pack_panel(const struct kern *kern, enum kern_wfmt fmt, enum kern_src src,
                      const void *const rows[KERN_PANEL], int k, int k_pad, void *words,
@@ -233,7 +234,7 @@ const struct kern *kern_select(const char *limit);
 const char *const *kern_names(void);
 bool kern_runs_here(const char *name);
 
-/* Whether the CPU has bf16 dot products, which makes the bf16 path the default one. */
+/* Returns true if the CPU has bf16 dot products, which makes the bf16 path the default. */
 bool kern_has_bf16(void);
 
 #endif

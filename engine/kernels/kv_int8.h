@@ -3,12 +3,12 @@
  * Keys and values of one position as int8, and a whole page of them back as bf16 panels. Plain C
  * that every level compiles with its own flags: the bits are the same at all of them.
  *
- * A panel consists of blocks of 32 x 32 numbers, 1088 bytes each: [16][32][2] s8 in the order of the
- * bf16 panel, then 32 bf16 scales, one for each position. A key panel has one block for each 32
- * dims, with dim pairs outermost; a value panel is one block, with position pairs outermost.
+ * A panel consists of blocks of 32 x 32 numbers, 1088 bytes each: [16][32][2] s8 in the order of
+ * the bf16 panel, then 32 bf16 scales, one per position. A key panel has one block per 32 dims,
+ * with dim pairs outermost; a value panel is one block, with position pairs outermost.
  *
- * A scale is max|x| / 127 over the position's 32 dims, rounded up to bf16, so that no q lies beyond
- * 127; NaN where x is not finite, which comes out as NaN in all 32 dims.
+ * A scale is max|x| / 127 over the position's 32 dims, rounded up to bf16, so that no q exceeds
+ * 127; NaN if x is not finite, which yields NaN in all 32 dims.
  */
 #ifndef HEARTH_KERNELS_KV_INT8_H
 #define HEARTH_KERNELS_KV_INT8_H

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: MIT */
 /*
- * Private to engine/kernels: the const tables of the levels, and the functions that one level lends
- * to another. A level's table names a lower level's function where it has nothing better.
+ * Private to engine/kernels: the const tables of the levels, and functions that levels share. A
+ * level's table has a lower level's function if it has no faster one.
  */
 #ifndef HEARTH_KERNELS_LEVELS_H
 #define HEARTH_KERNELS_LEVELS_H
@@ -14,7 +14,7 @@ extern const struct kern kern_avx512;
 extern const struct kern kern_avx512bf16;
 extern const struct kern kern_neon;
 
-/* What the CPU and the system offer, as bits of a level's requirements (cpu.c). */
+/* Features of the CPU and the system that levels require, as bits (cpu.c). */
 enum kern_cpu {
     KERN_CPU_AVX2 = 1,        /* AVX2, FMA, F16C, and the system saves ymm */
     KERN_CPU_AVX512 = 2,      /* F, BW, VL, DQ, and the system saves zmm */
@@ -26,7 +26,7 @@ unsigned kern_cpu_flags(void);
 /* log(x) for finite x > 0, within 2 ulp; the scalar end of every level's log_sum_exp. */
 double kern_log(double x);
 
-/* unpack_row of every level: the time goes into cache misses. */
+/* unpack_row of every level: its time is spent on cache misses. */
 void kern_ref_unpack_row(enum kern_wfmt fmt, const void *panel, int n, int k, float *ret_row);
 
 #endif

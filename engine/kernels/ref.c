@@ -94,8 +94,7 @@ static void pack_row_bf16(const float *x, int k, int k_pad, enum kern_wfmt wfmt,
 }
 
 /*
- * The largest magnitude of a group, NaN above all; a group that cannot be quantised gets inverse
- * 0.
+ * The largest magnitude of a group, NaN above all; a group that cannot be quantised gets inverse 0.
  */
 static float group_max(const float *x, int n, float *ret_inverse)
 {
@@ -170,9 +169,8 @@ static void group_bf16_bf16(float acc[KERN_PANEL], const void *a, size_t n_rows,
 }
 
 /*
- * All rows times one panel, whose groups of 32 k lie group_bytes apart (b) or where segs says. In
- * both float formats the tile has 4 bytes for each row between one step of k (or pair) and the
- * next.
+ * All rows times one panel, whose groups of 32 k are group_bytes apart from b on, or at segs. In
+ * both float formats the tile has 4 bytes per row between one step of k (or pair) and the next.
  */
 static inline void panel_product(const struct kern_tile *tile, int k_pad, const char *b,
                                  const struct kern_out *out, int panel, group_fn *group,
@@ -191,7 +189,7 @@ static inline void panel_product(const struct kern_tile *tile, int k_pad, const 
     }
 }
 
-/* Word w of a k-pair of a B12 panel, where it is no exception. */
+/* Word w of a k-pair of a B12 panel, if it is not an exception. */
 static inline uint16_t coded_word(const uint8_t *table, const uint8_t *blocks, size_t pair, int w)
 {
     const uint8_t *b = blocks + pair / 2 * B12_BLOCK_BYTES;

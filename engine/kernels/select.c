@@ -1,11 +1,11 @@
 /* SPDX-License-Identifier: MIT */
-/* Picks a kernel level, and how a weight is kept on it. No state: any thread. */
+/* Selects a kernel level, and the format of weights on it. No state: any thread. */
 #include "engine/kernels/kernels.h"
 #include "engine/kernels/levels.h"
 
 #include <string.h>
 
-/* Lowest first; each needs its own flags and is better than the ones before. */
+/* Lowest first; each needs its own flags and is faster than the ones before. */
 static const struct {
     const struct kern *table;
     unsigned needs;
@@ -32,7 +32,7 @@ static const char *const names[] = {
 };
 
 enum { N_LEVELS = sizeof(levels) / sizeof(levels[0]) };
-_Static_assert(sizeof(names) / sizeof(names[0]) == N_LEVELS + 1, "one name a level");
+_Static_assert(sizeof(names) / sizeof(names[0]) == N_LEVELS + 1, "one name per level");
 
 static bool runs_here(int level)
 {
@@ -75,14 +75,14 @@ bool kern_has_bf16(void)
 
 enum kern_wfmt kern_kept_as(const struct kern *kern, enum kern_wfmt fmt, int k_pad)
 {
-    bool coded = fmt == KERN_W_BF16 && kern->codes_bf16 && k_pad <= KERN_B12_MAX_K;
-    return coded ? KERN_W_B12 : fmt;
+    bool b12 = fmt == KERN_W_BF16 && kern->prefers_b12 && k_pad <= KERN_B12_MAX_K;
+    return b12 ? KERN_W_B12 : fmt;
 }
 
 bool kern_pack_panel(const struct kern *kern, enum kern_wfmt fmt, enum kern_src src,
                      const void *const rows[KERN_PANEL], int k, int k_pad, void *words, void *panel)
 {
-    bool coded = fmt == KERN_W_B12;
-    kern->pack_panel(coded ? KERN_W_BF16 : fmt, src, rows, k, k_pad, coded ? words : panel);
-    return !coded || kern->encode_panel(words, k_pad, panel);
+    bool b12 = fmt == KERN_W_B12;
+    kern->pack_panel(b12 ? KERN_W_BF16 : fmt, src, rows, k, k_pad, b12 ? words : panel);
+    return !b12 || kern->encode_panel(words, k_pad, panel);
 }

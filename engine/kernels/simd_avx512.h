@@ -2,8 +2,8 @@
 /*
  * The vector operations of AVX-512 (F, BW, VL, DQ) under the names that the tmpl_*.h files use.
  *
- * vf: VN floats; vi: VN 32-bit integers; vm: one truth value a lane. "part" loads and stores touch
- * n elements only, 0 <= n <= VN; lanes beyond are zero.
+ * vf: VN floats; vi: VN 32-bit integers; vm: one truth value per lane. "part" loads and stores
+ * touch n elements only, 0 <= n <= VN; lanes beyond are zero.
  */
 #ifndef HEARTH_KERNELS_SIMD_AVX512_H
 #define HEARTH_KERNELS_SIMD_AVX512_H

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: MIT */
 /*
- * The vector operations of AArch64's base NEON under the names that the tmpl_*.h files use; what
- * each does stands in simd_avx512.h.
+ * The vector operations of AArch64's base NEON under the names that the tmpl_*.h files use; see
+ * simd_avx512.h for their meaning.
  */
 #ifndef HEARTH_KERNELS_SIMD_NEON_H
 #define HEARTH_KERNELS_SIMD_NEON_H

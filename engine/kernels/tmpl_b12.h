@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: MIT */
 /*
- * Decoding of b12.h's panels, written once over the operations of a simd_*.h: a table lookup for the
- * upper bytes, and two vectors of bytes interleaved within each 16.
+ * Decoding of b12.h's panels, written once over the operations of a simd_*.h: a table lookup for
+ * the upper bytes, and two vectors of bytes interleaved within each 16.
  */
 #ifndef HEARTH_KERNELS_TMPL_B12_H
 #define HEARTH_KERNELS_TMPL_B12_H
@@ -10,7 +10,9 @@
 
 enum { CODE_VECS = 64 / (VN * 4) };
 
-/* The words of `vecs` vectors of outputs, of pair 0 or 1 of a block: half a panel's or all of them. */
+/*
+ * The words of `vecs` vectors of outputs, of pair 0 or 1 of a block: half a panel's or all of them.
+ */
 INLINE void b12_pair(const int vecs, const int pair, const bool upper, vi table, const char *block,
                      vi w[2 * CODE_VECS])
 {

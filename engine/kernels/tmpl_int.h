@@ -6,13 +6,13 @@
  *   INT_MAX_ROWS, INT_VECS(rows)   as in tmpl_product.h
  *   vi dot8_start(int32_t corr)    sums before the first product: the correction, if it is needed
  *   vi dot8(vi acc, vi w, vi x)    acc + the four products of each lane: w u8 1..255, x s8
- *   vi dot4(vi acc, vi w, vi x)    the same for w 0..15; acc in whatever form suits,
+ *   vi dot4(vi acc, vi w, vi x)    the same for w 0..15; acc in any form,
  *   vi dot4_start(int32_t corr)    from its start ...
  *   vi dot4_end(vi acc, int32_t corr)   ... to 32-bit sums with the correction added once
  *
  * A group of 32 k is summed exactly in integers, starting from the correction (weights are stored
  * with an offset); then (float)group times (activation scale x weight scale) is added to one f32
- * sum an output, group after group.
+ * sum per output, group after group.
  */
 #ifndef HEARTH_KERNELS_TMPL_INT_H
 #define HEARTH_KERNELS_TMPL_INT_H
@@ -20,8 +20,8 @@
 #include "engine/kernels/tmpl_product.h"
 
 /*
- * Tiles of one or two rows are never given anything to fetch (fetch_rows is larger), and the code
- * for it would cost their loops registers.
+ * Tiles of one or two rows never prefetch (fetch_rows is larger), and the code for it would cost
+ * their loops registers.
  */
 INLINE bool may_fetch(const int rows)
 {

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: MIT */
 /*
- * A whole level from the templates. The including file has defined what tmpl_product.h and
- * tmpl_int.h ask for, and LEVEL_TABLE and LEVEL_NAME.
+ * A whole level from the templates. The including file has defined the macros of tmpl_product.h and
+ * tmpl_int.h, and LEVEL_TABLE and LEVEL_NAME.
  */
 #ifndef HEARTH_KERNELS_TMPL_LEVEL_H
 #define HEARTH_KERNELS_TMPL_LEVEL_H
@@ -37,7 +37,7 @@ const struct kern LEVEL_TABLE = {
             [KERN_A_BF16] = {[KERN_W_BF16] = 7, [KERN_W_B12] = 6},
             [KERN_A_I8] = {[KERN_W_I8] = 6, [KERN_W_I4] = 4},
         },
-    .codes_bf16 = VN == 16,
+    .prefers_b12 = VN == 16,
     .pack_row = {pack_row_f32, pack_row_bf16, pack_row_i8},
     .matmul =
         {

@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: MIT */
 /*
  * Packing of activations, of keys and values, and of weights, written once over the operations of a
- * simd_*.h. Weights come out with the bits that convert.h defines: divisions are divisions, and
- * nothing is fused.
+ * simd_*.h. Weights get the bits that convert.h defines: divisions are divisions, and nothing is
+ * fused.
  */
 #ifndef HEARTH_KERNELS_TMPL_PACK_H
 #define HEARTH_KERNELS_TMPL_PACK_H
@@ -76,7 +76,7 @@ static void pack_row_bf16(const float *x, int k, int k_pad, enum kern_wfmt wfmt,
 
 enum { GROUP_VECS = KERN_GROUP / VN };
 
-/* Largest magnitude of a group, NaN above all; *ret_inverse is 0 where it cannot be quantised. */
+/* Largest magnitude of a group, NaN above all; *ret_inverse is 0 if it cannot be quantised. */
 INLINE float group_max(const vf x[GROUP_VECS], float *ret_inverse)
 {
     vi max = vi_set1(0);

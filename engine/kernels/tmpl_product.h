@@ -1,16 +1,16 @@
 /* SPDX-License-Identifier: MIT */
 /*
  * Products of float tiles with panels, written once over the operations of a simd_*.h, which the
- * including file has included before. That file also defines
+ * including file includes first. That file also defines
  *
  *   STRIP_VECS(rows)  vectors of one panel that are summed in registers at once; divides 32 / VN
  *   MAX_ROWS          tallest tile, at most 12
  *   VF_DOT_BF16       optional: vf_dot_bf16(acc, a, b) adds the products of bf16 pairs, and
  *                     store_bf16(p, low, high) rounds two vectors of activations to bf16
  *
- * Every output has one sum over k = 0, 1, 2 ... in one register, whatever the tile's height and the
- * strip's width: that is what makes a row's bits independent of its neighbours. (Two panels at once
- * would hide latency where rows are few, but two streams from memory are slower than one.)
+ * Every output has one sum over k = 0, 1, 2 ... in one register, for any height of the tile and
+ * width of the strip: so a row's bits do not depend on its neighbours. (Two panels at once would
+ * hide latency with few rows, but two streams from memory are slower than one.)
  */
 #ifndef HEARTH_KERNELS_TMPL_PRODUCT_H
 #define HEARTH_KERNELS_TMPL_PRODUCT_H
@@ -28,9 +28,8 @@
 #include "engine/kernels/tmpl_b12.h" /* unrolls too */
 
 /*
- * Bytes to be brought into L2 while a panel is multiplied: from `at` on, then from `more` on,
- * evenly over the panel. Each line that is read asks for the next `stride` bytes, at most two
- * lines.
+ * Bytes to prefetch into L2 while a panel is multiplied: from `at` on, then from `more` on, evenly
+ * over the panel. Each line that is read prefetches the next `stride` bytes, at most two lines.
  */
 struct fetch {
     const char *at, *end, *more, *more_end;
@@ -38,7 +37,7 @@ struct fetch {
 };
 static const struct fetch fetch_nothing;
 
-/* Goes on to `more`; looked at once a group, to keep it out of the inner loops. */
+/* Continues with `more`; checked once per group, to keep it out of the inner loops. */
 INLINE void fetch_turn(struct fetch *f)
 {
     if (f->at < f->end || f->more == f->more_end) return;
@@ -47,7 +46,7 @@ INLINE void fetch_turn(struct fetch *f)
     f->more = f->more_end;
 }
 
-/* n lines have been read: asks for as much as goes with them. */
+/* Prefetches the bytes that belong to n lines read. */
 INLINE void fetch_lines(struct fetch *f, const int n)
 {
     if (f->at >= f->end) return;
@@ -59,8 +58,7 @@ INLINE void fetch_lines(struct fetch *f, const int n)
 }
 
 /*
- * What to fetch beside a panel: the next one of the run, and beside the last what the caller
- * named.
+ * The prefetch during a panel: the next one of the run, and during the last one the caller's.
  */
 INLINE struct fetch fetch_plan(const char *panel, size_t panel_bytes, bool is_last,
                                const struct kern_fetch *wanted)
@@ -80,7 +78,7 @@ INLINE struct fetch fetch_plan(const char *panel, size_t panel_bytes, bool is_la
 
 /*
  * Keeps the compiler from moving loads across: with few rows memory is the limit, and the
- * hardware's prefetchers want a panel read strictly upwards (measured: out of order costs a
+ * hardware's prefetchers need a panel read strictly upwards (measured: out of order costs a
  * quarter).
  */
 INLINE void loads_in_order(void)
@@ -94,7 +92,7 @@ INLINE void store_vec(const struct kern_out *out, int row, int column, vf v)
     vf_store(c, out->add ? vf_add(vf_load(c), v) : v);
 }
 
-/* Which elements meet: activations x weights. DOT is BF16 x BF16 by the instruction for it. */
+/* Element types, activations x weights. DOT is BF16 x BF16 by the dot product instruction. */
 enum kind { F32_F32, F32_BF16, BF16_BF16, DOT, F32_B12, BF16_B12, DOT_B12 };
 
 INLINE bool is_coded(const enum kind kind)
@@ -102,7 +100,7 @@ INLINE bool is_coded(const enum kind kind)
     return kind >= F32_B12;
 }
 
-/* What meets once a B12 panel is decoded. */
+/* Element types after a B12 panel is decoded. */
 INLINE enum kind decoded(const enum kind kind)
 {
     return kind == F32_B12 ? F32_BF16 : kind == BF16_B12 ? BF16_BF16 : kind == DOT_B12 ? DOT : kind;
@@ -144,7 +142,7 @@ INLINE vf activation(const enum kind kind, const char *a, const int rows, const 
 }
 
 /*
- * Where one strip's operands lie. Groups of 32 k follow each other from b on, or where segs says.
+ * The operands of one strip. Groups of 32 k follow each other from b on, or are at segs.
  */
 struct strip {
     const char *a, *b;
@@ -220,7 +218,7 @@ INLINE void strip_run(const enum kind kind, const int rows, const int vecs, cons
 {
     const size_t pair_a = (kind == F32_F32 || kind == F32_BF16 ? 8 : 4) * (size_t)rows;
     const size_t pair_b = kind == F32_F32 ? 256 : 128;
-    const int step = rows <= 4 ? 4 : 1; /* the loop's own work shows where rows are few */
+    const int step = rows <= 4 ? 4 : 1; /* the loop's own work shows with few rows */
     const char *a = s->a, *b = s->b;
     vf sum[MAX_ROWS][MAX_VECS];
 
@@ -240,8 +238,8 @@ INLINE void strip_run(const enum kind kind, const int rows, const int vecs, cons
 }
 
 /*
- * The same over a B12 panel. Weights are decoded in registers, but for groups with exceptions: those
- * are decoded into words first, where the exceptions can be put right.
+ * The same over a B12 panel. Weights are decoded in registers, except groups with exceptions: those
+ * are decoded into words first, and the exceptions are replaced there.
  */
 INLINE void coded_run(const enum kind coded_kind, const int rows, const int vecs,
                       const struct strip *s, const struct kern_out *out, struct fetch fetch)

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: MIT */
 /*
- * Everything that works on one vector of floats, written once over the operations of a simd_*.h:
+ * Operations on one vector of floats, written once over the operations of a simd_*.h:
  * norms, RoPE, SiLU, softmax, argmax, log-sum-exp.
  *
  * Sums run in partial sums by index modulo some lanes, added by halves at the end: the order is a
@@ -154,8 +154,8 @@ static float keys_max(const float *s, int lo, int hi)
 }
 
 /*
- * The partial sums are the lanes of one vector, so that n and zeros behind the last key do not
- * matter to them. exp(factor * (s - max)) is 2^(s - max times factor / ln 2).
+ * The partial sums are the lanes of one vector, so that n and zeros after the last key do not
+ * change them. exp(factor * (s - max)) is 2^(s - max times factor / ln 2).
  */
 static struct kern_softmax softmax_keys(float *s, int n, int lo, int hi, float factor)
 {

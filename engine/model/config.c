@@ -18,7 +18,7 @@
 static const char config_name[] = "config.json";
 static const char generation_name[] = "generation_config.json";
 
-/* Beyond any model of the family; products of any three of them fit into 63 bits. */
+/* Larger than any known model; products of any three fit into 63 bits. */
 enum {
     MAX_CONFIG_BYTES = 4 << 20,
     MAX_SIZE = 1 << 20,
@@ -50,7 +50,7 @@ static void wrong(const struct object *o, const char *key, const char *what)
     eng_report_problem(o->report, ENG_EINVAL, "%s: %s %s", o->where, key, what);
 }
 
-/* A whole number in [min, max]; the fallback where absent or null, min where wrong. */
+/* An integer in [min, max]; the fallback if absent or null, min if invalid. */
 static int64_t read_int(const struct object *o, const char *key, int64_t min, int64_t max,
                         int64_t fallback)
 {
@@ -58,7 +58,7 @@ static int64_t read_int(const struct object *o, const char *key, int64_t min, in
     if (!value) return fallback;
     int64_t n = json_integer_value(value);
     if (json_is_integer(value) && n >= min && n <= max) return n;
-    char got[64] = "no whole number";
+    char got[64] = "not an integer";
     if (json_is_integer(value)) snprintf(got, sizeof(got), "%lld", (long long)n);
     eng_report_problem(o->report, ENG_EINVAL, "%s: %s must be within %lld..%lld, it is %s",
                        o->where, key, (long long)min, (long long)max, got);
@@ -73,7 +73,7 @@ static bool read_bool(const struct object *o, const char *key, bool fallback)
     return json_is_true(value);
 }
 
-/* A number in [min, max]; the fallback where absent or null. */
+/* A number in [min, max]; the fallback if absent or null. */
 static double read_real(const struct object *o, const char *key, double min, double max,
                         double fallback)
 {
@@ -81,14 +81,14 @@ static double read_real(const struct object *o, const char *key, double min, dou
     if (!value) return fallback;
     double x = json_number_value(value);
     if (json_is_number(value) && x >= min && x <= max) return x;
-    char got[64] = "no number";
+    char got[64] = "not a number";
     if (json_is_number(value)) snprintf(got, sizeof(got), "%g", x);
     eng_report_problem(o->report, ENG_EINVAL, "%s: %s must be within %g..%g, it is %s", o->where,
                        key, min, max, got);
     return max;
 }
 
-/* As read_real, but must be there. */
+/* As read_real, but the field is required. */
 static double need_real(const struct object *o, const char *key, double min, double max)
 {
     if (!find(o, key)) wrong(o, key, "is missing");
@@ -125,7 +125,7 @@ static void refuse_family(const struct object *o, const char *field, const char 
 }
 
 /*
- * The reference goes by model_type, people by architectures: where both are there, they must
+ * The reference reads model_type, most other tools architectures: if both are present, they must
  * agree.
  */
 static const struct eng_family *read_family(const struct object *o)
@@ -143,13 +143,13 @@ static const struct eng_family *read_family(const struct object *o)
     }
     if (family && type && strcmp(type, family->model_type) != 0)
         eng_report_problem(o->report, ENG_EINVAL,
-                           "%s: model_type is %.100s, which does not go "
-                           "with architecture %s",
+                           "%s: model_type is %.100s, which does not match "
+                           "architecture %s",
                            o->where, type, family->architecture);
     return family;
 }
 
-/* ---- features that are not built ----------------------------------------------------------- */
+/* ---- unsupported features ------------------------------------------------------------------ */
 
 static void refuse_if_set(const struct object *o, const char *key, const char *why)
 {
@@ -177,7 +177,7 @@ static void refuse_unsupported(const struct object *o)
     refuse_if_set(o, "is_encoder_decoder", "encoder-decoder models are not supported");
     refuse_if_set(o, "add_cross_attention", "cross attention is not supported");
     refuse_partial_rotary(o);
-    /* A way of splitting products in training; the products are the same. */
+    /* Splits products in training; the results are the same. */
     read_int(o, "pretraining_tp", 1, MAX_SIZE, 1);
     const char *act = read_string(o, "hidden_act");
     if (act && strcmp(act, "silu") != 0 && strcmp(act, "swish") != 0)
@@ -193,7 +193,7 @@ static void read_heads(const struct object *o, struct eng_hparams *hp)
 {
     const struct eng_family *f = hp->family;
     hp->n_heads = (int)read_int(o, "num_attention_heads", 1, MAX_HEADS, f->n_heads);
-    /* null means as many as heads; absent means the family's default, which may say so too. */
+    /* null means as many as heads; absent means the family's default, which may be the same. */
     bool given = json_object_get(o->json, "num_key_value_heads");
     int n_kv_heads = given || f->n_kv_heads == 0 ? hp->n_heads : f->n_kv_heads;
     hp->n_kv_heads = (int)read_int(o, "num_key_value_heads", 1, MAX_HEADS, n_kv_heads);
@@ -252,7 +252,7 @@ static enum eng_rope_type read_rope_type(const struct object *o)
 {
     const char *now = read_string(o, "rope_type"), *old = read_string(o, "type");
     const char *name = now ? now : old ? old : "default";
-    if (now && old && strcmp(now, old) != 0) wrong(o, "rope_type and type", "say different things");
+    if (now && old && strcmp(now, old) != 0) wrong(o, "rope_type and type", "differ");
     for (size_t i = 0; i < sizeof(rope_types) / sizeof(rope_types[0]); i++)
         if (strcmp(name, rope_types[i].name) == 0) return rope_types[i].type;
     eng_report_problem(o->report, ENG_EUNSUPPORTED,
@@ -285,13 +285,13 @@ static void read_rope_yarn(const struct object *o, struct eng_rope *rope)
     if (rope->theta <= 1) wrong(o, "rope_theta", "must be greater than 1 for yarn");
 }
 
-/* The original context of llama3 and yarn: here, else beside, else the model's. */
+/* The original context of llama3 and yarn: of this object, else of the config, else the model's. */
 static double read_original_ctx(const struct object *o, const struct object *config,
                                 const struct eng_hparams *hp)
 {
     static const char key[] = "original_max_position_embeddings";
-    double beside = read_real(config, key, 1, MAX_CTX, (double)hp->ctx_train);
-    return read_real(o, key, 1, MAX_CTX, beside);
+    double outer = read_real(config, key, 1, MAX_CTX, (double)hp->ctx_train);
+    return read_real(o, key, 1, MAX_CTX, outer);
 }
 
 static void refuse_rope_by_layer(const struct object *o)
@@ -302,7 +302,7 @@ static void refuse_rope_by_layer(const struct object *o)
     {
         if (json_is_object(value))
             eng_report_problem(o->report, ENG_EUNSUPPORTED,
-                               "%s: %.100s: RoPE that differs by kind "
+                               "%s: %.100s: RoPE that differs by type "
                                "of layer is not supported",
                                o->where, key);
     }
@@ -349,15 +349,15 @@ static void read_rope(const struct object *o, struct eng_hparams *hp)
     }
 }
 
-/* ---- what differs by layer ----------------------------------------------------------------- */
+/* ---- differences between layers ------------------------------------------------------------ */
 
-/* no_rope_layers holds 1 where a layer HAS RoPE. */
+/* no_rope_layers holds 1 for a layer that HAS RoPE. */
 static void read_nope(const struct object *o, struct eng_hparams *hp)
 {
     int64_t interval = read_int(o, "no_rope_layer_interval", 1, INT32_MAX, 4);
     const json_t *list = find(o, "no_rope_layers");
     if (list && json_array_size(list) < (size_t)hp->n_layers) {
-        wrong(o, "no_rope_layers", "must be a list of a number for each layer");
+        wrong(o, "no_rope_layers", "must be a list with one number per layer");
         return;
     }
     for (int i = 0; i < hp->n_layers; i++) {
@@ -369,7 +369,7 @@ static void read_nope(const struct object *o, struct eng_hparams *hp)
     }
 }
 
-/* Whether layer_types says that layer i has the window. */
+/* Returns true if layer i has the window according to layer_types. */
 static bool listed_window(const struct object *o, const json_t *list, int i)
 {
     const char *type = json_string_value(json_array_get(list, (size_t)i));
@@ -378,7 +378,7 @@ static bool listed_window(const struct object *o, const json_t *list, int i)
     eng_report_problem(o->report, ENG_EUNSUPPORTED,
                        "%s: layer_types[%d] is %.100s; supported: "
                        "full_attention, sliding_attention",
-                       o->where, i, type ? type : "no string");
+                       o->where, i, type ? type : "not a string");
     return false;
 }
 
@@ -386,7 +386,7 @@ static void read_listed_windows(const struct object *o, const json_t *list, int 
                                 struct eng_hparams *hp)
 {
     if (!json_is_array(list) || json_array_size(list) != (size_t)hp->n_layers) {
-        wrong(o, "layer_types", "must be a list of a string for each layer");
+        wrong(o, "layer_types", "must be a list with one string per layer");
         return;
     }
     for (int i = 0; i < hp->n_layers; i++) {
@@ -438,7 +438,7 @@ static void add_eos(const struct object *o, const json_t *id, struct eng_hparams
     }
 }
 
-/* Whether this file says something about the ends; null is a statement only in config.json. */
+/* Returns true if this file sets the end ids; null sets them only in config.json. */
 static bool read_eos(const struct object *o, struct eng_hparams *hp)
 {
     const json_t *value = find(o, "eos_token_id");
@@ -449,7 +449,7 @@ static bool read_eos(const struct object *o, struct eng_hparams *hp)
     return true;
 }
 
-/* A begin-of-text id is only passed on, so one out of range is none. */
+/* A begin-of-text id is only passed on, so one out of range is ignored. */
 static bool read_bos(const struct object *o, struct eng_hparams *hp)
 {
     const json_t *value = find(o, "bos_token_id");

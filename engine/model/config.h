@@ -3,8 +3,8 @@
  * config.json and generation_config.json -> struct eng_hparams.
  *
  * Both spellings of the reference (rope_theta and rope_scaling, or rope_parameters) and its
- * defaults are understood; every number is checked for its range, and a feature that is not built
- * is refused by the name of its field. All problems go to the report, not only the first.
+ * defaults are accepted; every number is checked for its range, and an unsupported feature is
+ * refused by the name of its field. All problems go to the report, not only the first.
  */
 #ifndef HEARTH_ENGINE_MODEL_CONFIG_H
 #define HEARTH_ENGINE_MODEL_CONFIG_H

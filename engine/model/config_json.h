@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: MIT */
-/* JSON files of a model directory as jansson's trees, of bounded size. Pure; any thread. */
+/* JSON files of a model directory as jansson trees of bounded size. Pure; any thread. */
 #ifndef HEARTH_ENGINE_MODEL_CONFIG_JSON_H
 #define HEARTH_ENGINE_MODEL_CONFIG_JSON_H
 
@@ -7,8 +7,8 @@
 #include <stddef.h>
 
 /*
- * Parses an object without duplicate keys. `name` is for the error sentence; errors are enum
- * eng_error. *ret is owned: json_decref.
+ * Parses an object without duplicate keys. `name` is for error messages; errors are enum eng_error.
+ * *ret is owned: json_decref.
  */
 int eng_json_parse(json_t **ret, const char *text, size_t len, const char *name, char *err,
                    size_t errlen);

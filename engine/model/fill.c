@@ -1,16 +1,16 @@
 /* SPDX-License-Identifier: MIT */
 /*
- * Carries out the plan of a model: allocates the arena, reads every tensor once and packs it as it
- * comes, on all threads of the pool.
+ * Executes the plan of a model: allocates the arena, reads every tensor once and packs it, on all
+ * threads of the pool.
  *
- * An item of the pool is one panel: 32 rows are read by plain pread into a staging buffer of the
- * thread, folded into the fingerprint, and packed to their place. So there is no second copy of the
- * weights, any file offset will do, a failing disk is an error and not a signal, and a thread that
- * waits for the disk holds up nobody.
+ * An item of the pool is one panel: 32 rows are read by pread into a staging buffer of the thread,
+ * hashed into the fingerprint, and packed to their place. So there is no second copy of the
+ * weights, any file offset is possible, a failing disk is an error and not a signal, and a thread
+ * that waits for the disk does not delay the others.
  *
- * BF16 panels are coded in 12 bits a weight (B12). A matrix of which some panel cannot be is read
- * again in the end and kept as BF16, in a mapping of its own, and its place in the arena is given
- * back: memory never exceeds that of BF16 panels.
+ * BF16 panels are compressed to 12 bits per weight (B12). If a panel of a matrix has too many
+ * exceptions, the matrix is read again at the end and kept as BF16, in a mapping of its own, and
+ * its memory in the arena is released: memory never exceeds that of BF16 panels.
  */
 #include <assert.h>
 #include <errno.h>
@@ -27,13 +27,13 @@
 #include "engine/model/weight_hash.h"
 #include "engine/pool.h"
 
-/* What one thread needs and what it found; on a cache line of its own. */
+/* Buffers and results of one thread; on cache lines of its own. */
 struct worker {
     _Alignas(64) uint8_t *staging; /* 32 rows as in the file */
-    void *words;                   /* a BF16 panel on its way to B12 */
+    void *words;                   /* a BF16 panel before compression */
     struct eng_hash hash;          /* sum over the rows this thread read */
     int error;                     /* errno of a failed read; -1: the file became shorter */
-    const struct eng_tensor *at;   /* where */
+    const struct eng_tensor *at;   /* the tensor of the failed read */
 };
 
 _Static_assert(sizeof(struct worker) % 64 == 0, "workers share no cache line");
@@ -45,9 +45,9 @@ struct fill {
     struct worker *workers; /* [n_threads] */
     int n_threads;
     atomic_bool failed;
-    atomic_bool *too_odd; /* [n_mats]: a panel does not fit B12 */
-    bool again;           /* those matrices are being read again */
-    double *freqs;        /* [d_head / 2] */
+    atomic_bool *too_many_exceptions; /* [n_mats]: a panel does not fit B12 */
+    bool again;                       /* those matrices are being read again */
+    double *freqs;                    /* [d_head / 2] */
 };
 
 /* ---- the arena ----------------------------------------------------------------------------- */
@@ -92,7 +92,7 @@ static bool read_rows(const struct eng_tensor *t, int64_t row, int n, size_t row
 }
 
 /*
- * Every row is hashed under its tensor's name and its place there: no packing can change the sum.
+ * Every row is hashed with its tensor's name and its index, so the sum does not depend on packing.
  */
 static void hash_rows(const struct eng_tensor *t, int64_t row, int n, size_t row_bytes,
                       const uint8_t *rows, struct worker *w)
@@ -112,7 +112,7 @@ static enum kern_src source_of(enum eng_dtype dtype)
                                     : KERN_SRC_BF16;
 }
 
-/* n elements widened to f32; src and dst may start at the same place when walked from the end. */
+/* n elements widened to f32, from the last to the first: src and dst may start at one address. */
 static void widen(enum eng_dtype dtype, const uint8_t *src, float *dst, size_t n)
 {
     for (size_t i = n; i-- > 0;) {
@@ -137,7 +137,7 @@ static bool read_vector(const struct eng_tensor *t, float *to, struct worker *w)
 
 /* ---- packing ------------------------------------------------------------------------------- */
 
-/* Whether the parts differ in dtype, so that their rows have to meet as f32. */
+/* Returns true if the parts differ in dtype, so that their rows are combined as f32. */
 static bool is_mixed(const struct plan_mat *pm)
 {
     for (int i = 1; i < pm->n_parts; i++)
@@ -182,7 +182,7 @@ static bool pack_panel(const struct fill *f, int i, int panel, struct worker *w)
     if (!kern_pack_panel(
             f->m->kern, mat->fmt, mixed ? KERN_SRC_F32 : source_of(pm->parts[0].weight->dtype),
             rows, mat->n_in, mat->k_pad, w->words, mat->panels + (size_t)panel * mat->panel_bytes))
-        atomic_store_explicit(&f->too_odd[i], true, memory_order_relaxed);
+        atomic_store_explicit(&f->too_many_exceptions[i], true, memory_order_relaxed);
     return true;
 }
 
@@ -208,22 +208,22 @@ static void pack_item(void *arg, int item, int thread)
     for (; panel < last && panel < end; panel++) {
         if (atomic_load_explicit(&f->failed, memory_order_relaxed)) return;
         int i = find_mat(f, panel);
-        if (f->again && !f->too_odd[i]) continue;
+        if (f->again && !f->too_many_exceptions[i]) continue;
         if (!pack_panel(f, i, panel - f->first_panel[i], &f->workers[thread]))
             atomic_store(&f->failed, true);
     }
 }
 
-/* ---- matrices that do not fit 12 bits ------------------------------------------------------ */
+/* ---- matrices that stay BF16 --------------------------------------------------------------- */
 
-/* Makes plain BF16 of those matrices: places for them in a mapping of their own. */
+/* Moves those matrices to a mapping of their own, as plain BF16. */
 static int place_plain(struct fill *f, char *err, size_t errlen)
 {
     struct eng_model *m = f->m;
     size_t bytes = 0;
     for (int i = 0; i < m->load->n_mats; i++) {
         const struct eng_mat *mat = m->load->mats[i].mat;
-        if (f->too_odd[i])
+        if (f->too_many_exceptions[i])
             bytes += (size_t)mat->n_panels * kern_panel_bytes(KERN_W_BF16, mat->k_pad);
     }
     if (bytes == 0) return 0;
@@ -236,14 +236,14 @@ static int place_plain(struct fill *f, char *err, size_t errlen)
     uint8_t *at = m->plain;
     for (int i = 0; i < m->load->n_mats; i++) {
         struct eng_mat *mat = m->load->mats[i].mat;
-        if (!f->too_odd[i]) continue;
-        size_t coded_bytes = (size_t)mat->n_panels * mat->panel_bytes;
-        eng_arena_give_back(mat->panels, coded_bytes);
+        if (!f->too_many_exceptions[i]) continue;
+        size_t compressed_bytes = (size_t)mat->n_panels * mat->panel_bytes;
+        eng_arena_give_back(mat->panels, compressed_bytes);
         mat->fmt = KERN_W_BF16;
         mat->panel_bytes = kern_panel_bytes(KERN_W_BF16, mat->k_pad);
         mat->panels = at;
         at += (size_t)mat->n_panels * mat->panel_bytes;
-        m->weights_bytes -= (int64_t)coded_bytes;
+        m->weights_bytes -= (int64_t)compressed_bytes;
     }
     assert(at == (uint8_t *)m->plain + bytes);
     m->weights_bytes += (int64_t)bytes;
@@ -253,7 +253,7 @@ static int place_plain(struct fill *f, char *err, size_t errlen)
 
 /* ---- vectors and tables -------------------------------------------------------------------- */
 
-/* Biases lie as the rows do; fill is 0 beyond them, as the mapping came. */
+/* Biases are in the order of the rows; the padding after them is 0 from the mapping. */
 static bool fill_bias(const struct plan_mat *pm, struct worker *w)
 {
     float *bias = (float *)pm->mat->bias;
@@ -302,7 +302,7 @@ static void fill_rope_block(void *arg, int item, int thread)
 
 /* ---- the whole ----------------------------------------------------------------------------- */
 
-/* The largest thing a thread stages: 32 rows of the widest matrix as f32, or the longest vector. */
+/* The most a thread stages: 32 rows of the widest matrix as f32, or the longest vector. */
 static size_t staging_bytes(const struct eng_load *load)
 {
     size_t most = 0;
@@ -403,9 +403,9 @@ int eng_model_fill(struct eng_model *m, struct pool *pool, int64_t ctx, char *er
     first_panel = count_panels(m->load);
     f.first_panel = first_panel;
     f.freqs = calloc((size_t)m->hp.d_head, sizeof(*f.freqs));
-    f.too_odd = calloc((size_t)m->load->n_mats, sizeof(*f.too_odd));
-    if (!first_panel || !f.freqs || !f.too_odd || !make_workers(&f)) {
-        snprintf(err, errlen, "no memory to load the model with");
+    f.too_many_exceptions = calloc((size_t)m->load->n_mats, sizeof(*f.too_many_exceptions));
+    if (!first_panel || !f.freqs || !f.too_many_exceptions || !make_workers(&f)) {
+        snprintf(err, errlen, "no memory to load the model");
         rc = ENG_ENOMEM;
     } else {
         rc = run(&f, pool, err, errlen);
@@ -415,7 +415,7 @@ int eng_model_fill(struct eng_model *m, struct pool *pool, int64_t ctx, char *er
         free(f.workers[i].words);
     }
     free(f.workers);
-    free(f.too_odd);
+    free(f.too_many_exceptions);
     free(f.freqs);
     free(first_panel);
     if (rc == 0) {

@@ -12,7 +12,7 @@
 
 /* ---- mappings ------------------------------------------------------------------------------ */
 
-/* Mappings are cut at multiples of the largest small page of any system. */
+/* Mappings are cut at multiples of the largest base page of any system. */
 static const size_t huge_page_bytes = 2u << 20, small_page_bytes = 64u << 10;
 
 static size_t round_up(size_t n, size_t to)
@@ -56,9 +56,7 @@ static int choose_numerics(struct eng_model *m, const struct eng_model_params *p
     bool bf16 = kern_has_bf16() && eng_plan_is_bf16(m->load) && strcmp(gemm, "blas") != 0;
     m->numerics = params->numerics ? params->numerics : eng_numerics_find(bf16 ? "bf16" : "exact");
     if (strcmp(gemm, "blas") == 0 && m->numerics->act != KERN_A_F32)
-        return eng_report_problem(r, ENG_EUNSUPPORTED,
-                                  "--gemm blas works on --numerics exact, not "
-                                  "on %s",
+        return eng_report_problem(r, ENG_EUNSUPPORTED, "--gemm blas needs --numerics exact, not %s",
                                   m->numerics->name);
     return 0;
 }

@@ -1,7 +1,6 @@
 /* SPDX-License-Identifier: MIT */
 /*
- * The model: hyper-parameters and packed weights. Everything here is const once eng_model_fill
- * has returned.
+ * The model: hyper-parameters and packed weights. Everything is const after eng_model_fill.
  *
  * Shapes in comments use n_layers, n_heads, n_kv_heads, d_head, d_model, d_ff, vocab.
  */
@@ -57,7 +56,7 @@ struct eng_hparams {
     int64_t ctx_train; /* max_position_embeddings */
     int64_t ctx_max;   /* longest context that can be served exactly */
     double rms_eps;
-    bool tied; /* the head is the embedding */
+    bool tied; /* the embedding is also the head */
     bool attn_bias_qkv, attn_bias_o, mlp_bias;
     struct eng_rope rope;
     int32_t eos_ids[ENG_MAX_EOS];
@@ -65,7 +64,7 @@ struct eng_hparams {
     int32_t bos_id; /* -1: none */
     bool layer_rope[ENG_MAX_LAYERS];
     int32_t layer_window[ENG_MAX_LAYERS]; /* keys visible, the token itself included; 0: all */
-    uint64_t config_hash[2]; /* of config.json and generation_config.json as they are */
+    uint64_t config_hash[2]; /* of the bytes of config.json and generation_config.json */
 };
 
 struct eng_layer {
@@ -94,7 +93,7 @@ struct eng_model {
     const float *rope_sin;
     int64_t ctx; /* rows of the RoPE tables */
     int64_t n_params;
-    int64_t weights_bytes; /* packed size; before eng_model_fill the most it can be */
+    int64_t weights_bytes; /* packed size; before eng_model_fill its maximum */
     const char *weights_dtype;
     uint8_t fingerprint[16];
     void *arena; /* one mapping for all panels and vectors */
@@ -106,10 +105,10 @@ struct eng_model {
 
 struct eng_model_params {
     const char *dir;
-    const struct eng_numerics *numerics; /* NULL: bf16 where the chip has it and the matrices are
-                                            BF16, else exact */
+    const struct eng_numerics *numerics; /* NULL: bf16 if the CPU has it and the matrices are BF16,
+                                          * else exact */
     const struct kern *kern;
-    const char *gemm;     /* "auto", "native", "blas"; "native" where no BLAS is to be had */
+    const char *gemm;     /* "auto", "native", "blas"; "native" if BLAS is not available */
     int64_t memory_bytes; /* weights beyond this are refused with the sums; 0: no limit */
 };
 

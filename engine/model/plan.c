@@ -1,10 +1,10 @@
 /* SPDX-License-Identifier: MIT */
 /*
  * The tensors a model must have, by the reference's names: found, checked against the
- * configuration, and planned into one arena. Nothing is allocated for weights here.
+ * configuration, and planned into one arena. No memory for weights is allocated here.
  *
- * Tensors that the model has no use for (frequencies of old files, a head beside tied embeddings)
- * are left alone, as the reference does.
+ * Tensors that the model does not use (frequencies of old files, a head next to tied embeddings)
+ * are ignored, as in the reference.
  */
 #include <assert.h>
 #include <stdarg.h>
@@ -26,7 +26,7 @@ struct check {
     struct eng_report *report;
 };
 
-/* The tensor of that name when it is there with this dtype and shape; n_cols 0: a vector. */
+/* The tensor of that name if its dtype and shape are right, else NULL; n_cols 0: a vector. */
 static const struct eng_tensor *need(const struct check *c, const char *name, int64_t n_rows,
                                      int64_t n_cols, const char *fields)
 {
@@ -48,7 +48,7 @@ static const struct eng_tensor *need(const struct check *c, const char *name, in
     char got[ENG_SHAPE_TEXT], want[ENG_SHAPE_TEXT];
     eng_tensor_shape(t, got);
     eng_tensor_shape(&(struct eng_tensor){.rank = rank, .shape = {n_rows, n_cols}}, want);
-    eng_report_problem(c->report, ENG_EINVAL, "%s: tensor %s is %s; config.json asks for %s (%s)",
+    eng_report_problem(c->report, ENG_EINVAL, "%s: tensor %s is %s; config.json requires %s (%s)",
                        t->shard->name, name, got, want, fields);
     return NULL;
 }
@@ -64,7 +64,7 @@ static struct plan_mat *add_mat(const struct check *c, struct eng_mat *mat, enum
     return pm;
 }
 
-/* Rows from the tensor PREFIX.weight, and PREFIX.bias where there is a bias. */
+/* Rows from the tensor PREFIX.weight, and PREFIX.bias if there is a bias. */
 static void add_part(const struct check *c, struct plan_mat *pm, const char *prefix, int n_rows,
                      bool bias, const char *fields)
 {
@@ -229,7 +229,7 @@ const struct plan_part *eng_plan_row(const struct plan_mat *pm, int row, int *re
 
 /* ---- formats and places -------------------------------------------------------------------- */
 
-/* Before coding. */
+/* The format before compression. */
 static enum kern_wfmt choose_format(const struct eng_numerics *numerics, const struct plan_mat *pm)
 {
     bool bf16 = true;
@@ -239,7 +239,7 @@ static enum kern_wfmt choose_format(const struct eng_numerics *numerics, const s
     return pm->role == PLAN_HEAD ? numerics->head : numerics->matrix;
 }
 
-/* BLAS multiplies in f32: it wins only over the plain C kernels. */
+/* BLAS multiplies in f32: it is faster only than the plain C kernels. */
 static bool choose_blas(const struct eng_model *m, const char *gemm)
 {
     if (m->numerics->act != KERN_A_F32) return false;
@@ -259,7 +259,7 @@ void eng_plan_place(struct eng_model *m, const char *gemm)
 {
     struct eng_load *load = m->load;
     bool blas = choose_blas(m, gemm);
-    size_t reserve = 0; /* what coded matrices need more if they turn out not to fit 12 bits */
+    size_t reserve = 0; /* what compressed matrices need more if they must stay BF16 */
     load->arena_bytes = 0;
     for (int i = 0; i < load->n_vecs; i++)
         load->vecs[i].at = take(load, (size_t)load->vecs[i].n * sizeof(float));
@@ -279,7 +279,7 @@ void eng_plan_place(struct eng_model *m, const char *gemm)
         if (pm->parts[0].bias)
             pm->bias_at = take(load, (size_t)mat->n_panels * KERN_PANEL * sizeof(float));
     }
-    if (m->hp.tied) m->head = m->embed; /* its shape, for memory plans; the panels come later */
+    if (m->hp.tied) m->head = m->embed; /* its shape, for memory plans; panels are set later */
     m->weights_bytes = (int64_t)(load->arena_bytes + reserve);
 }
 

@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: MIT */
 /*
- * What lies between opening a model and filling it: which tensors make which packed matrix, and
- * where in the arena it goes. Shared by plan.c (makes the plan), fill.c (carries it
- * out) and inspect.c (shows it).
+ * The plan between opening a model and filling it: which tensors form which packed matrix, and its
+ * place in the arena. Shared by plan.c (makes the plan), fill.c (executes it) and inspect.c (shows
+ * it).
  */
 #ifndef HEARTH_ENGINE_MODEL_PLAN_H
 #define HEARTH_ENGINE_MODEL_PLAN_H
@@ -22,7 +22,7 @@ struct plan_part {
     int n_rows;
 };
 
-/* What sort of matrix it is decides its format. */
+/* The role of a matrix decides its format. */
 enum plan_role { PLAN_MATRIX, PLAN_HEAD, PLAN_LOOKUP };
 
 /*
@@ -60,21 +60,22 @@ enum { PLAN_ALIGN = 64 };
 /*
  * Reads the configuration and all headers of a directory and checks them against each other.
  * Every problem goes to the report. On 0, m->hp, m->layers and m->load->mats and vecs (without
- * places) are filled; m->load->weights is set in any case to what could be read.
+ * places) are filled; m->load->weights always holds what could be read.
  */
 int eng_plan_make(struct eng_model *m, const char *dir, struct eng_report *r);
 
 /*
- * Chooses formats and places for m->numerics; fills m->weights_bytes with the most that can be needed.
+ * Chooses formats and places for m->numerics; sets m->weights_bytes to the most that may be needed.
  * Pure arithmetic.
  */
 void eng_plan_place(struct eng_model *m, const char *gemm);
 
-/* Whether every matrix of the file is BF16. */
+/* Returns true if every matrix is BF16 in the files. */
 bool eng_plan_is_bf16(const struct eng_load *load);
 
 /*
- * Where row `row` of a packed matrix comes from; NULL: a row of zeros. *ret_row is the row there.
+ * The part that row `row` of a packed matrix comes from, *ret_row its row there; NULL: a row of
+ * zeros.
  */
 const struct plan_part *eng_plan_row(const struct plan_mat *pm, int row, int *ret_row);
 
@@ -87,7 +88,7 @@ void eng_load_destroy(struct eng_load *load);
  */
 void *eng_arena_map(size_t bytes);
 
-/* Gives the memory of the whole pages of a range of a mapping back to the system. */
+/* Releases the memory of the whole pages in a range of a mapping. */
 void eng_arena_give_back(uint8_t *from, size_t bytes);
 
 #endif

@@ -5,10 +5,10 @@
 #include <stdarg.h>
 #include <stdio.h>
 
-/* A listing of a thoroughly wrong model stops here; the count goes on. */
+/* The listing stops here; the count continues. */
 enum { MAX_LISTED = 50, LINE_BYTES = 1024 };
 
-/* Names from a file may hold anything; a problem is one line of text. */
+/* Names from a file may hold any bytes; a problem is one line of text. */
 static void blank_controls(char *text)
 {
     for (; *text; text++)

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: MIT */
 /*
- * Where the checks of a model directory put what they find. Opening a model wants the first problem
- * as one sentence; inspecting one wants them all, so checks report and go on where they can.
+ * Problems that the checks of a model directory find. Opening a model needs the first as one
+ * sentence, inspection all of them, so checks report and continue if they can.
  *
  * One thread at a time.
  */
@@ -15,11 +15,11 @@ struct eng_report {
     size_t errlen;
     int rc; /* error code of the first problem; 0: none so far */
     int n_problems;
-    void (*problem)(void *ctx, const char *sentence); /* NULL, or: also given every problem */
+    void (*problem)(void *ctx, const char *sentence); /* NULL, or called for every problem */
     void *ctx;
 };
 
-/* Notes a problem and returns rc, so that a check can end with it. */
+/* Records a problem and returns rc, so that a check can return the call. */
 int eng_report_problem(struct eng_report *r, int rc, const char *fmt, ...)
     __attribute__((format(printf, 3, 4)));
 

@@ -11,7 +11,7 @@ static const double two_pi = 6.283185307179586476925287;
 
 /*
  * llama3: long waves are slowed down by the factor, short ones stay, those between are blended by
- * how many times the original context holds them.
+ * how many times they fit the original context.
  */
 static double scale_llama3(const struct eng_rope *rope, double freq)
 {
@@ -29,7 +29,7 @@ static double yarn_index(const struct eng_rope *rope, int d_head, double turns)
     return d_head * log(rope->original_ctx / (turns * two_pi)) / (2 * log(rope->theta));
 }
 
-/* yarn: pairs below low keep their frequency, those beyond high are slowed, a ramp lies between. */
+/* yarn: pairs below low keep their frequency, those above high are slowed, with a ramp between. */
 static void scale_yarn(const struct eng_rope *rope, int d_head, double *freqs)
 {
     double low = yarn_index(rope, d_head, rope->beta_fast);
@@ -53,7 +53,7 @@ void eng_rope_freqs(const struct eng_rope *rope, int d_head, double *ret_freqs)
         double freq = pow(rope->theta, -2.0 * i / d_head);
         if (rope->type == ENG_ROPE_LINEAR) freq /= rope->factor;
         if (rope->type == ENG_ROPE_LLAMA3) freq = scale_llama3(rope, freq);
-        ret_freqs[i] = freq; /* dynamic: as default up to the original length, where we stop */
+        ret_freqs[i] = freq; /* dynamic: as default up to the original length, which is the limit */
     }
     if (rope->type == ENG_ROPE_YARN) scale_yarn(rope, d_head, ret_freqs);
 }
@@ -71,8 +71,8 @@ double eng_rope_yarn_attention(double factor, double mscale, double mscale_all_d
 }
 
 /*
- * One exact angle for the block, then turned step by step by the addition theorem: some rounding
- * errors of double, far below those of float, at a fraction of the cost of sin and cos each.
+ * One exact angle per block, then turned step by step by the addition theorem: a few rounding
+ * errors of double, far below those of float, much cheaper than sin and cos for each position.
  */
 void eng_rope_rows(const double *freqs, int n_freqs, double scale, int64_t pos0, int n,
                    float *cos_rows, float *sin_rows)

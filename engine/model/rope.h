@@ -13,12 +13,12 @@ struct eng_rope;
 /* Angle per position of each pair of dimensions: ret_freqs [d_head / 2]. d_head is even. */
 void eng_rope_freqs(const struct eng_rope *rope, int d_head, double *ret_freqs);
 
-/* yarn's factor of cos and sin where the config gives none; mscale values are 0 where absent. */
+/* yarn's factor of cos and sin if the config has none; mscale values are 0 if absent. */
 double eng_rope_yarn_attention(double factor, double mscale, double mscale_all_dim);
 
 /*
  * Rows pos0 .. pos0 + n - 1 of the tables: cos, sin [n][n_freqs], times scale. pos0 is a multiple
- * of ENG_ROPE_BLOCK and n at most that, so that a table's values do not depend on how it is cut.
+ * of ENG_ROPE_BLOCK and n at most that, so that values do not depend on the number of calls.
  */
 enum { ENG_ROPE_BLOCK = 64 };
 void eng_rope_rows(const double *freqs, int n_freqs, double scale, int64_t pos0, int n,

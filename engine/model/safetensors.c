@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: MIT */
-/* Safetensors headers; see safetensors.h. The set of files that make a model is in weights.c. */
+/* Safetensors headers; see safetensors.h. weights.c reads the set of files of a model. */
 #include "base/file.h"
 #include "engine/model/safetensors.h"
 
@@ -57,7 +57,7 @@ void eng_tensor_shape(const struct eng_tensor *t, char ret_text[ENG_SHAPE_TEXT])
              t->rank > ENG_TENSOR_DIMS ? ", ..." : "");
 }
 
-/* What is wrong with one tensor; NULL: nothing. */
+/* These return the fault of a tensor, or NULL. */
 static const char *read_dtype(struct eng_tensor *t, const json_t *info)
 {
     const char *name = json_string_value(json_object_get(info, "dtype"));
@@ -67,7 +67,7 @@ static const char *read_dtype(struct eng_tensor *t, const json_t *info)
             return NULL;
         }
     }
-    return name ? "has a dtype that the format does not know" : "has no dtype";
+    return name ? "has an unknown dtype" : "has no dtype";
 }
 
 static const char *read_shape(struct eng_tensor *t, const json_t *info)
@@ -80,11 +80,11 @@ static const char *read_shape(struct eng_tensor *t, const json_t *info)
     for (int i = 0; i < t->rank; i++) {
         const json_t *extent = json_array_get(shape, (size_t)i);
         if (!json_is_integer(extent) || json_integer_value(extent) < 0)
-            return "has an extent that is no whole number >= 0";
+            return "has an extent that is not an integer >= 0";
         int64_t n = json_integer_value(extent);
         if (i < ENG_TENSOR_DIMS) t->shape[i] = n;
         if (__builtin_mul_overflow(t->n_elements, n, &t->n_elements))
-            return "has more elements than 64 bits can count";
+            return "has more than 2^63 elements";
     }
     return NULL;
 }
@@ -95,14 +95,15 @@ static const char *read_span(struct eng_tensor *t, const json_t *info)
     if (!json_is_array(offsets) || json_array_size(offsets) != 2) return "has no data_offsets";
     const json_t *begin = json_array_get(offsets, 0), *end = json_array_get(offsets, 1);
     if (!json_is_integer(begin) || !json_is_integer(end) || json_integer_value(begin) < 0)
-        return "has data_offsets that are no whole numbers >= 0";
+        return "has data_offsets that are not integers >= 0";
     if (json_integer_value(end) < json_integer_value(begin)) return "ends before it begins";
     t->offset = json_integer_value(begin);
     t->n_bytes = json_integer_value(end) - t->offset;
     int64_t bits;
     if (__builtin_mul_overflow(t->n_elements, (int64_t)dtypes[t->dtype].bits, &bits))
-        return "has more bits than 64 bits can count";
-    if (bits % 8 != 0 || bits / 8 != t->n_bytes) return "spans other bytes than shape x dtype";
+        return "has more than 2^63 bits";
+    if (bits % 8 != 0 || bits / 8 != t->n_bytes)
+        return "spans a different number of bytes than shape x dtype";
     return NULL;
 }
 
@@ -131,7 +132,7 @@ static int check_metadata(const json_t *metadata, const char *file, char *err, s
     return ENG_EINVAL;
 }
 
-/* By place in the file; tensors of no bytes come before the one that starts there too. */
+/* By offset in the file; empty tensors come before the one that starts at the same offset. */
 static int compare_place(const void *a, const void *b)
 {
     const struct eng_tensor *x = a, *y = b;
@@ -149,7 +150,7 @@ static int check_spans(const struct eng_shard *s, int64_t data_bytes, char *err,
         if (t->offset != at) {
             snprintf(err, errlen, "%s: tensor %.200s begins at data byte %lld, %s %lld", s->name,
                      t->name, (long long)t->offset,
-                     t->offset < at ? "overlapping what goes on to" : "leaving a hole from",
+                     t->offset < at ? "overlapping data up to" : "leaving a hole from",
                      (long long)at);
             return ENG_EINVAL;
         }
@@ -158,7 +159,7 @@ static int check_spans(const struct eng_shard *s, int64_t data_bytes, char *err,
     if (at == data_bytes) return 0;
     snprintf(err, errlen, "%s: the header describes %lld bytes of data, the file has %lld%s",
              s->name, (long long)at, (long long)data_bytes,
-             at > data_bytes ? " (a cut download?)" : "");
+             at > data_bytes ? " (truncated download?)" : "");
     return ENG_EINVAL;
 }
 
@@ -232,7 +233,7 @@ static int read_length(const struct eng_shard *s, int64_t file_bytes, size_t *re
         return ENG_EINVAL;
     }
     if (len > (uint64_t)file_bytes - LENGTH_BYTES) {
-        snprintf(err, errlen, "%s: header of %llu bytes in a file of %lld (a cut download?)",
+        snprintf(err, errlen, "%s: header of %llu bytes in a file of %lld (truncated download?)",
                  s->name, (unsigned long long)len, (long long)file_bytes);
         return ENG_EINVAL;
     }

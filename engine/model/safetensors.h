@@ -1,12 +1,12 @@
 /* SPDX-License-Identifier: MIT */
 /*
- * Safetensors files: what lies where. Trusts nothing and reads no tensor data.
+ * Headers of safetensors files. Checks everything and reads no tensor data.
  *
  * A file is 8 bytes of header length (little-endian), the header (JSON: name -> dtype, shape,
- * data_offsets, and "__metadata__"), then the data. The reference reader's rules are kept: header
- * at most 100 MB and inside the file, beginning with '{', UTF-8, no name twice; spans that start
- * at 0, follow each other without hole or overlap and end with the file; every span as long as
- * shape and dtype say, by checked arithmetic. Tensors of no elements and of rank 0 are fine.
+ * data_offsets, and "__metadata__"), then the data. The rules are those of the reference reader:
+ * header at most 100 MB and inside the file, beginning with '{', UTF-8, no duplicate name; spans
+ * that start at 0, follow each other without hole or overlap and end with the file; every span as
+ * long as shape and dtype require, by checked arithmetic. Empty tensors and rank 0 are fine.
  *
  * Opened and checked by one thread; afterwards tensors may be read from any.
  */
@@ -17,7 +17,7 @@
 #include <stddef.h>
 #include <stdint.h>
 
-/* Element types a file may hold, by the names of the format; weights use the first three. */
+/* Element types of the format; weights use the first three. */
 enum eng_dtype {
     ENG_DTYPE_F32,
     ENG_DTYPE_F16,
@@ -44,7 +44,7 @@ enum eng_dtype {
 const char *eng_dtype_name(enum eng_dtype dtype);
 int eng_dtype_bits(enum eng_dtype dtype);
 
-/* Extents beyond these are checked and counted, but not kept. */
+/* Further extents are checked and multiplied, but not stored. */
 enum { ENG_TENSOR_DIMS = 4 };
 
 struct eng_tensor {
@@ -56,7 +56,7 @@ struct eng_tensor {
     int64_t offset; /* from the start of the file's data */
     int64_t n_bytes;
     const struct eng_shard *shard;
-    bool used; /* a model has asked for it */
+    bool used; /* the model uses it */
 };
 
 /* "[320, 64]", for messages. */
@@ -75,8 +75,7 @@ struct eng_shard {
 
 /*
  * Checks a header of len bytes that is followed by data_bytes of data, and fills the shard's
- * tensors (shard->name is for messages). ENG_EINVAL with a sentence that names the file and the
- * tensor.
+ * tensors (shard->name is for messages). ENG_EINVAL names the file and the tensor in err.
  */
 int eng_shard_parse(struct eng_shard *shard, const char *header, size_t len, int64_t data_bytes,
                     char *err, size_t errlen);

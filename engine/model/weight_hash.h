@@ -1,9 +1,10 @@
 /* SPDX-License-Identifier: MIT */
 /*
- * A fast 128-bit hash that tells weights apart; not one that resists an adversary. Pieces are
- * hashed each with its own seed and summed, so their order does not matter.
+ * A fast 128-bit hash that distinguishes weights; it does not resist an adversary. Each piece is
+ * hashed with its own seed, and the hashes are summed, so their order does not matter.
  *
- * Each 32 bytes go, two words a lane, through a 64 x 64 -> 128 bit product whose halves are folded.
+ * Each 32 bytes go, two words per lane, through a 64 x 64 -> 128 bit product whose halves are
+ * folded.
  */
 #ifndef HEARTH_ENGINE_MODEL_WEIGHT_HASH_H
 #define HEARTH_ENGINE_MODEL_WEIGHT_HASH_H

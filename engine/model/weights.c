@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: MIT */
 /*
- * The set of safetensors files that make a model: one file, or the shards an index names. Every
- * tensor must lie in the one shard the index says, and names may not lead out of the directory.
+ * The safetensors files of a model: one file, or the shards that an index names. Every tensor must
+ * be in the shard that the index says, and names must not lead out of the directory.
  */
 #include "engine/model/weights.h"
 
@@ -21,7 +21,8 @@ static const char index_name[] = "model.safetensors.index.json";
 enum { MAX_INDEX_BYTES = 64 << 20, MAX_SHARDS = 4096, ERR_BYTES = 512 };
 
 /*
- * A relative path of plain parts. Links are the owner's business: the hub's cache is made of them.
+ * Returns true for a relative path without "." and "..". Links are allowed: the hub's cache
+ * consists of them.
  */
 static bool stays_inside(const char *name)
 {
@@ -43,9 +44,9 @@ static int add_file(struct eng_index *index, json_t *seen, const char *tensor, c
     const char *file = json_string_value(value);
     if (!file || !stays_inside(file)) {
         snprintf(err, errlen,
-                 "%s: tensor %.200s lies in \"%.200s\", which is no file name within "
+                 "%s: tensor %.200s is in \"%.200s\", which is not a file name within "
                  "the directory",
-                 index_name, tensor, file ? file : "(no string)");
+                 index_name, tensor, file ? file : "(not a string)");
         return ENG_EINVAL;
     }
     if (json_object_get(seen, file)) return 0;
@@ -106,7 +107,7 @@ static int compare_name(const void *a, const void *b)
     return strcmp((*x)->name, (*y)->name);
 }
 
-/* Sorts all tensors by name and reports those that lie in two files. */
+/* Sorts all tensors by name and reports those that are in two files. */
 static int list_tensors(struct eng_weights *w, struct eng_report *r)
 {
     size_t n = 0;
@@ -148,7 +149,7 @@ static void check_index(const struct eng_weights *w, const struct eng_index *ind
         const char *file = json_string_value(value);
         if (!t || strcmp(t->shard->name, file) != 0)
             eng_report_problem(r, ENG_EINVAL,
-                               "%s: tensor %.200s is not in %s, where %s has it: "
+                               "%s: tensor %.200s is not in %s, where %s lists it: "
                                "is the file from another model?",
                                file, name, file, index_name);
     }
@@ -203,8 +204,8 @@ int eng_weights_open(struct eng_weights **ret_weights, const char *dir, struct e
     if (file_exists(dir, index_name)) return open_sharded(w, dir, r);
     if (file_exists(dir, "pytorch_model.bin") || file_exists(dir, "pytorch_model.bin.index.json"))
         return eng_report_problem(r, ENG_EUNSUPPORTED,
-                                  "%s: only pytorch_model.bin is there; "
-                                  "convert the weights to safetensors",
+                                  "%s: has only pytorch_model.bin; convert the weights to "
+                                  "safetensors",
                                   dir);
     return eng_report_problem(r, ENG_ENOENT, "%s: has neither %s nor %s", dir, single_name,
                               index_name);

@@ -36,8 +36,8 @@ struct eng_weights {
 };
 
 /*
- * Opens every file of the model in dir; problems go to the report. Returns 0 only when there are
- * none; *ret_weights is set in any case to what could be read. Returns owned: eng_weights_close.
+ * Opens every file of the model in dir; problems go to the report. Returns 0 only if there are
+ * none; *ret_weights always holds what could be read. Returns owned: eng_weights_close.
  */
 int eng_weights_open(struct eng_weights **ret_weights, const char *dir, struct eng_report *r);
 void eng_weights_close(struct eng_weights *w);

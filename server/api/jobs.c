@@ -72,8 +72,8 @@ static int submit_next(struct srv_jobs *j, char *err, size_t errlen)
         .n_choices = 1,
         .n_logprobs = -1,
         .n_prompt_logprobs = -1,
-        .n_places_kept = j->n_reserved,
-        .goes_on = i > 0 && j->n_running == 0,
+        .n_reserved_slots = j->n_reserved,
+        .continuation = i > 0 && j->n_running == 0,
         .deadline_us = deadline_after(j->req, app->config->request_timeout_ms),
         /* The first job waits for the request; once it is in, the others do not time out. */
         .queue_deadline_us = i == 0 ? deadline_after(j->req, app->config->queue_timeout_ms) : 0,

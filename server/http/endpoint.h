@@ -84,7 +84,7 @@ enum srv_dialect { SRV_DIALECT_OPENAI, SRV_DIALECT_ANTHROPIC };
 enum srv_dialect srv_request_dialect(const struct srv_request *req);
 /*
  * Before the first job of a request: how many places in the queue it must leave to clients that
- * were told to come back about now (eng_job_params.n_places_kept); 0 for one of these. n_slots:
+ * were told to come back about now (eng_job_params.n_reserved_slots); 0 for one of these. n_slots:
  * sequences computed at once.
  */
 int srv_request_ask_place(struct srv_request *req, int n_slots);

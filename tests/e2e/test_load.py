@@ -57,7 +57,7 @@ def test_the_refused_get_in_when_they_come_back_and_newcomers_do_not_overtake():
         first.close()
         wait_for(1, "the second runs")
         status, head, answer = ask("newcomer")
-        assert status == 429 and "1 places are kept" in answer["error"]["message"], (status, answer)
+        assert status == 429 and "1 slots are reserved" in answer["error"]["message"], (status, answer)
         time.sleep(max(0, due - time.monotonic()))
         answers = []
         returned = threading.Thread(target=lambda: answers.append(ask("refused")[0]))

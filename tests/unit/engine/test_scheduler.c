@@ -911,7 +911,7 @@ static void test_queue_bounds(void **state)
     struct eng_job_params p = greedy_job(c[5], prompt_of(1), 5, 5);
     REQUIRE_EQ_INT(sched_submit(b.sched, &p, &c[5]->job, err, sizeof(err)), ENG_EQUEUEFULL);
     REQUIRE(strstr(err, "3 requests"));
-    p.goes_on = true; /* a later part of a request that was let in */
+    p.continuation = true; /* a later part of an admitted request */
     submit(&b, c[5], &p);
     sched_pause(b.sched, false);
     await_done(c[5]);
@@ -985,7 +985,7 @@ static void test_places_are_kept(void **state)
     for (size_t i = 0; i < N_OF(rows); i++) {
         struct client *one = new_client();
         struct eng_job_params p = greedy_job(one, prompt_of(1), 5, 5);
-        p.n_places_kept = rows[i].n_kept;
+        p.n_reserved_slots = rows[i].n_kept;
         int rc = sched_submit(b.sched, &p, &one->job, err, sizeof(err));
         REQUIRE_MSG(rc == rows[i].rc, "row %zu: %d %s", i, rc, err);
         if (rc)

@@ -179,7 +179,7 @@ static void test_places(void **state)
 
 static enum kern_wfmt kept_as(const struct eng_model *m, enum kern_wfmt fmt)
 {
-    return fmt == KERN_W_BF16 && m->kern->codes_bf16 ? KERN_W_B12 : fmt;
+    return fmt == KERN_W_BF16 && m->kern->prefers_b12 ? KERN_W_B12 : fmt;
 }
 
 static void test_formats(void **state)
@@ -234,7 +234,7 @@ static void test_refusals(void **state)
     (void)state;
     struct eng_model *m = NULL;
     REQUIRE_EQ_INT(open_model(&m, fixture("llama-yarn-bf16"), "bf16", "blas", 0), ENG_EUNSUPPORTED);
-    REQUIRE_MSG(strstr(err, "--gemm blas works on --numerics exact"), "%s", err);
+    REQUIRE_MSG(strstr(err, "--gemm blas needs --numerics exact"), "%s", err);
     REQUIRE_EQ_INT(open_model(&m, fixture("llama-yarn-bf16"), "exact", "native", 1000), ENG_ENOMEM);
     REQUIRE_MSG(strstr(err, "memory limit"), "%s", err);
     REQUIRE_EQ_INT(open_model(&m, "/nonexistent", "exact", "native", 0), ENG_ENOENT);
@@ -394,7 +394,7 @@ static void test_odd_weights(void **state)
     for (int n_threads = 1; n_threads <= 3; n_threads += 2) {
         struct eng_model *m = load(copy, "bf16", n_threads);
         const struct eng_layer *l = &m->layers[1];
-        if (m->kern->codes_bf16) REQUIRE(m->plain && m->weights_bytes > plain->weights_bytes);
+        if (m->kern->prefers_b12) REQUIRE(m->plain && m->weights_bytes > plain->weights_bytes);
         REQUIRE_EQ_INT(l->gate_up.fmt, KERN_W_BF16);
         REQUIRE_EQ_INT(l->down.fmt, kept_as(m, KERN_W_BF16));
         REQUIRE_EQ_INT(m->layers[0].gate_up.fmt, kept_as(m, KERN_W_BF16));
