@@ -94,7 +94,7 @@ static void test_nothing_is_allocated(void **state)
     REQUIRE_EQ_INT(before - before_start, 0); /* nor while prompts are computed */
     for (int i = 0; i < N_JOBS; i++) {
         test_job_finish(&jobs[i]);
-        REQUIRE_EQ_INT(jobs[i].n_ids, N_NEW);
+        REQUIRE_EQ_INT(jobs[i].n_ids[0], N_NEW);
     }
     eng_close(e);
 }
@@ -139,7 +139,7 @@ static void test_submitting_without_memory(void **state)
     atomic_store(&fail_at, 0);
     test_job_submit(e, &job, &p);
     test_job_finish(&job);
-    REQUIRE_EQ_INT(job.n_ids, 5);
+    REQUIRE_EQ_INT(job.n_ids[0], 5);
     eng_close(e);
 }
 

@@ -146,9 +146,9 @@ static void check_greedy(struct eng *e, const int32_t *prompt, int n_prompt, con
     struct eng_job_params p = test_job_params(&j, prompt, n_prompt, n);
     test_job_submit(e, &j, &p);
     test_job_finish(&j);
-    REQUIRE_EQ_INT(j.n_ids, n);
+    REQUIRE_EQ_INT(j.n_ids[0], n);
     for (int i = 0; i < n; i++)
-        REQUIRE_MSG(j.ids[i] == want[i], "%s: token %d is %d, not %d", name, i, (int)j.ids[i],
+        REQUIRE_MSG(j.ids[0][i] == want[i], "%s: token %d is %d, not %d", name, i, (int)j.ids[0][i],
                     (int)want[i]);
 }
 
@@ -224,7 +224,7 @@ static void test_close_with_running_jobs(void **state)
     eng_close(e);
     for (int i = 0; i < 5; i++) {
         REQUIRE(j[i].done);
-        REQUIRE(j[i].finish == ENG_FINISH_CANCELLED || j[i].finish == ENG_FINISH_LENGTH);
+        REQUIRE(j[i].finish[0] == ENG_FINISH_CANCELLED || j[i].finish[0] == ENG_FINISH_LENGTH);
         test_job_finish(&j[i]); /* the handle outlives the engine */
     }
 }

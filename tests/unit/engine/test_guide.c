@@ -100,9 +100,9 @@ static void run(struct eng *e, struct script *s, struct test_job *j,
 
 static void check_chain(const struct test_job *j, int n)
 {
-    REQUIRE_EQ_INT(j->n_ids, n);
+    REQUIRE_EQ_INT(j->n_ids[0], n);
     for (int i = 0; i < n; i++)
-        REQUIRE_EQ_INT(j->ids[i], 20 + i);
+        REQUIRE_EQ_INT(j->ids[0][i], 20 + i);
 }
 
 /* The masks leave one id per position; after the last the answer ends without an end id. */
@@ -117,14 +117,14 @@ static void test_forced_end(void **state)
     run(e, &s, &j, NULL);
     eng_stats(e, &after);
     check_chain(&j, 5);
-    REQUIRE_EQ_INT(j.finish, ENG_FINISH_STOP);
+    REQUIRE_EQ_INT(j.finish[0], ENG_FINISH_STOP);
     REQUIRE_EQ_INT(j.usage.n_generated_tokens, 5);
     REQUIRE_EQ_INT(after.n_steps - before.n_steps, 5); /* the end takes no forward pass */
 
     s = chain(e, 0);
     run(e, &s, &j, NULL);
     check_chain(&j, 0);
-    REQUIRE_EQ_INT(j.finish, ENG_FINISH_STOP);
+    REQUIRE_EQ_INT(j.finish[0], ENG_FINISH_STOP);
     eng_close(e);
 }
 
@@ -141,11 +141,11 @@ static void test_length(void **state)
     struct script s = chain(e, 5);
     run(e, &s, &j, at_most_3);
     check_chain(&j, 3);
-    REQUIRE_EQ_INT(j.finish, ENG_FINISH_LENGTH);
+    REQUIRE_EQ_INT(j.finish[0], ENG_FINISH_LENGTH);
     s = chain(e, 3); /* complete with its last token: that is an end, not a cut */
     run(e, &s, &j, at_most_3);
     check_chain(&j, 3);
-    REQUIRE_EQ_INT(j.finish, ENG_FINISH_STOP);
+    REQUIRE_EQ_INT(j.finish[0], ENG_FINISH_STOP);
     eng_close(e);
 }
 
@@ -161,10 +161,10 @@ static void test_free_then_bound(void **state)
     struct script s = chain(e, 6);
     s.free_until = 3;
     run(e, &s, &j, NULL);
-    REQUIRE_EQ_INT(j.n_ids, 6);
-    REQUIRE_EQ_INT(memcmp(j.ids, plain.ids, 3 * sizeof(j.ids[0])), 0);
+    REQUIRE_EQ_INT(j.n_ids[0], 6);
+    REQUIRE_EQ_INT(memcmp(j.ids[0], plain.ids[0], 3 * sizeof(j.ids[0][0])), 0);
     for (int i = 3; i < 6; i++)
-        REQUIRE_EQ_INT(j.ids[i], 20 + i);
+        REQUIRE_EQ_INT(j.ids[0][i], 20 + i);
     eng_close(e);
 }
 
@@ -201,12 +201,12 @@ static void test_nothing_left(void **state)
         struct script s = chain(e, 5);
         run(e, &s, &j, changes[i]);
         check_chain(&j, 2);
-        REQUIRE_EQ_INT(j.finish, ENG_FINISH_NO_TOKEN);
+        REQUIRE_EQ_INT(j.finish[0], ENG_FINISH_NO_TOKEN);
         s = chain(e, 5);
         s.complete[2] = true;
         run(e, &s, &j, changes[i]);
         check_chain(&j, 2);
-        REQUIRE_EQ_INT(j.finish, ENG_FINISH_STOP);
+        REQUIRE_EQ_INT(j.finish[0], ENG_FINISH_STOP);
     }
     eng_close(e);
 }
@@ -226,11 +226,11 @@ static void test_faults(void **state)
         if (place == 2) s.n[2] = 0; /* an empty mask where nothing is complete */
         run(e, &s, &j, NULL);
         check_chain(&j, 2);
-        REQUIRE_EQ_INT(j.finish, ENG_FINISH_ERROR);
+        REQUIRE_EQ_INT(j.finish[0], ENG_FINISH_ERROR);
     }
     test_job_finish(&other);
-    REQUIRE_EQ_INT(other.finish, ENG_FINISH_LENGTH);
-    REQUIRE_EQ_INT(other.n_ids, 200);
+    REQUIRE_EQ_INT(other.finish[0], ENG_FINISH_LENGTH);
+    REQUIRE_EQ_INT(other.n_ids[0], 200);
     eng_close(e);
 }
 
@@ -257,15 +257,15 @@ static void test_end_ids(void **state)
     s.complete[2] = true;
     s.n[2] = 0;
     run(e, &s, &j, with_eos);
-    REQUIRE_EQ_INT(j.finish, ENG_FINISH_STOP);
-    REQUIRE_EQ_INT(j.n_ids, 3);
-    REQUIRE_EQ_INT(j.ids[2], eos);
+    REQUIRE_EQ_INT(j.finish[0], ENG_FINISH_STOP);
+    REQUIRE_EQ_INT(j.n_ids[0], 3);
+    REQUIRE_EQ_INT(j.ids[0][2], eos);
 
     s = chain(e, 5);
     s.end_id = eos;
     s.complete[1] = s.complete[2] = true;
     run(e, &s, &j, with_eos_not_before_3);
-    REQUIRE(j.n_ids >= 3);
+    REQUIRE(j.n_ids[0] >= 3);
     check_chain(&j, 5);
     eng_close(e);
 }

@@ -6,6 +6,7 @@
 #include "engine/job.h"
 #include "engine/kernels/kernels.h"
 #include "engine/scheduler.h"
+#include "engine_job.h"
 #include "fake_model.h"
 
 /* ---- an engine without a model ------------------------------------------------------------- */
@@ -91,143 +92,14 @@ static void close_bench(struct bench *b)
     free(b->model);
 }
 
-/* ---- a client ------------------------------------------------------------------------------ */
+/* ---- jobs ---------------------------------------------------------------------------------- */
 
-enum { MAX_OUT = 600, MAX_CHOICES = 4, MAX_PROMPT = 600 };
+enum { MAX_PROMPT = 600 };
 
-struct client {
-    struct eng_job *job;
-    pthread_mutex_t lock;
-    pthread_cond_t change;
-    bool started, done;
-    int started_at; /* place among all jobs started, see n_started */
-    int32_t out[MAX_CHOICES][MAX_OUT];
-    int n_out[MAX_CHOICES];
-    float logprob[MAX_CHOICES][MAX_OUT];
-    enum eng_finish finish[MAX_CHOICES];
-    int32_t stop_id[MAX_CHOICES];
-    int n_choices_done;
-    struct eng_event prompt_tokens[MAX_PROMPT];
-    int n_prompt_tokens;
-    float rows[MAX_PROMPT][FAKE_VOCAB]; /* want_logits, by position */
-    int n_rows;
-    float embedding[FAKE_D_MODEL];
-    struct eng_usage usage;
-    int64_t n_progress;
-    int n_progress_events;
-    int cancel_at; /* cancel from the callback at this token; 0: never */
-    int stop_at;   /* stop the choice likewise */
-};
-
-static int n_started; /* scheduler thread */
-
-static void take_event(struct client *c, const struct eng_event *e)
-{
-    int i = e->choice;
-    switch (e->type) {
-    case ENG_EVENT_STARTED:
-        c->started = true;
-        c->started_at = n_started++;
-        break;
-    case ENG_EVENT_PROMPT_TOKEN: c->prompt_tokens[c->n_prompt_tokens++] = *e; break;
-    case ENG_EVENT_TOKEN:
-        assert_int_equal(e->index, c->n_out[i]);
-        c->logprob[i][c->n_out[i]] = e->logprob;
-        c->out[i][c->n_out[i]++] = e->id;
-        if (c->cancel_at && c->n_out[i] == c->cancel_at) eng_job_cancel(c->job);
-        if (c->stop_at && c->n_out[i] == c->stop_at) eng_job_stop_choice(c->job, i);
-        break;
-    case ENG_EVENT_LOGITS:
-        assert_int_equal(e->index, c->n_rows);
-        memcpy(c->rows[c->n_rows++], e->logits, sizeof(c->rows[0]));
-        break;
-    case ENG_EVENT_EMBEDDING: memcpy(c->embedding, e->logits, sizeof(c->embedding)); break;
-    case ENG_EVENT_PROGRESS:
-        REQUIRE(e->index > c->n_progress && e->usage->n_cached_tokens <= e->index);
-        REQUIRE_EQ_INT(c->n_out[i], 0);
-        c->n_progress = e->index;
-        c->n_progress_events++;
-        break;
-    case ENG_EVENT_CHOICE_DONE:
-        assert_int_equal(c->finish[i], 0);
-        c->finish[i] = e->finish;
-        c->stop_id[i] = e->stop_id;
-        c->n_choices_done++;
-        break;
-    case ENG_EVENT_JOB_DONE:
-        assert_false(c->done);
-        c->usage = *e->usage;
-        c->done = true;
-        break;
-    }
-}
-
-static void on_event(void *ctx, const struct eng_event *e)
-{
-    struct client *c = ctx;
-    pthread_mutex_lock(&c->lock);
-    assert_false(c->done);
-    take_event(c, e);
-    pthread_cond_broadcast(&c->change);
-    pthread_mutex_unlock(&c->lock);
-}
-
-static struct client *new_client(void)
-{
-    struct client *c = calloc(1, sizeof(*c));
-    pthread_mutex_init(&c->lock, NULL);
-    pthread_cond_init(&c->change, NULL);
-    return c;
-}
-
-static void await_done(struct client *c)
-{
-    pthread_mutex_lock(&c->lock);
-    while (!c->done)
-        pthread_cond_wait(&c->change, &c->lock);
-    pthread_mutex_unlock(&c->lock);
-}
-
-static void await_started(struct client *c)
-{
-    pthread_mutex_lock(&c->lock);
-    while (!c->started)
-        pthread_cond_wait(&c->change, &c->lock);
-    pthread_mutex_unlock(&c->lock);
-}
-
-static void free_client(struct client *c)
-{
-    eng_job_release(c->job);
-    pthread_mutex_destroy(&c->lock);
-    pthread_cond_destroy(&c->change);
-    free(c);
-}
-
-/* A greedy job without end tokens; tests change what they are about. */
-static struct eng_job_params greedy_job(struct client *c, const int32_t *prompt, int n_prompt,
-                                        int max_tokens)
-{
-    struct eng_job_params p = {
-        .prompt = prompt,
-        .n_prompt = n_prompt,
-        .n_choices = 1,
-        .max_tokens = max_tokens,
-        .sampling = eng_sampling_default(),
-        .ignore_eos = true,
-        .n_logprobs = -1,
-        .n_prompt_logprobs = -1,
-        .on_event = on_event,
-        .ctx = c,
-    };
-    p.sampling.temperature = 0;
-    return p;
-}
-
-static void submit(struct bench *b, struct client *c, const struct eng_job_params *p)
+static void submit(struct bench *b, struct test_job *c, const struct eng_job_params *p)
 {
     char err[200] = "";
-    int rc = sched_submit(b->sched, p, &c->job, err, sizeof(err));
+    int rc = sched_submit(b->sched, p, &c->handle, err, sizeof(err));
     REQUIRE_MSG(rc == 0, "%s", err);
 }
 
@@ -244,14 +116,14 @@ static const int32_t *prompt_of(int which)
     return p;
 }
 
-static void check_greedy(const struct client *c, int choice, const int32_t *prompt, int n_prompt,
+static void check_greedy(const struct test_job *c, int choice, const int32_t *prompt, int n_prompt,
                          int n)
 {
-    int32_t want[MAX_OUT];
+    int32_t want[TEST_JOB_MAX_TOKENS];
     fake_expect(prompt, n_prompt, want, n);
-    REQUIRE_EQ_INT(c->n_out[choice], n);
+    REQUIRE_EQ_INT(c->n_ids[choice], n);
     for (int i = 0; i < n; i++)
-        REQUIRE_MSG(c->out[choice][i] == want[i], "token %d: %d, not %d", i, (int)c->out[choice][i],
+        REQUIRE_MSG(c->ids[choice][i] == want[i], "token %d: %d, not %d", i, (int)c->ids[choice][i],
                     (int)want[i]);
 }
 
@@ -261,16 +133,16 @@ static void run_many(const struct setup *setup)
 {
     static const int lengths[] = {1, 2, 31, 32, 33, 64, 65, 100, 129, 200};
     enum { N = 20 };
-    struct client *c[N];
+    struct test_job *c[N];
     struct bench b = open_bench(setup);
     for (int i = 0; i < N; i++) {
-        c[i] = new_client();
+        c[i] = test_job_new();
         struct eng_job_params p =
-            greedy_job(c[i], prompt_of(i % 4), lengths[i % 10], 1 + i * 7 % 50);
+            test_job_greedy(c[i], prompt_of(i % 4), lengths[i % 10], 1 + i * 7 % 50);
         submit(&b, c[i], &p);
     }
     for (int i = 0; i < N; i++) {
-        await_done(c[i]);
+        test_job_await_done(c[i]);
         check_greedy(c[i], 0, prompt_of(i % 4), lengths[i % 10], 1 + i * 7 % 50);
         REQUIRE_EQ_INT(c[i]->finish[0], ENG_FINISH_LENGTH);
         REQUIRE_EQ_INT(c[i]->usage.n_prompt_tokens, lengths[i % 10]);
@@ -280,7 +152,7 @@ static void run_many(const struct setup *setup)
         REQUIRE(c[i]->usage.submitted_us <= c[i]->usage.started_us);
         REQUIRE(c[i]->usage.started_us <= c[i]->usage.first_token_us);
         REQUIRE(c[i]->usage.first_token_us <= c[i]->usage.done_us);
-        free_client(c[i]);
+        test_job_free(c[i]);
     }
     check_all_given_back(&b);
     close_bench(&b);
@@ -304,16 +176,16 @@ static void test_steps_keep_their_bounds(void **state)
     (void)state;
     struct setup setup = {.n_parallel = 4, .chunk = 24};
     struct bench b = open_bench(&setup);
-    struct client *c[8];
+    struct test_job *c[8];
     for (int i = 0; i < 8; i++) {
-        c[i] = new_client();
-        struct eng_job_params p = greedy_job(c[i], prompt_of(i), 100, 20);
+        c[i] = test_job_new();
+        struct eng_job_params p = test_job_greedy(c[i], prompt_of(i), 100, 20);
         if (i % 2) p.n_prompt_logprobs = 0;
         submit(&b, c[i], &p);
     }
     for (int i = 0; i < 8; i++) {
-        await_done(c[i]);
-        free_client(c[i]);
+        test_job_await_done(c[i]);
+        test_job_free(c[i]);
     }
     int most_rows = 0;
     for (int i = 0; i < b.model->n_steps; i++) {
@@ -329,10 +201,10 @@ static void test_steps_keep_their_bounds(void **state)
 
 /* ---- choices ------------------------------------------------------------------------------- */
 
-static struct eng_job_params sampled_job(struct client *c, const int32_t *prompt, int n_prompt,
+static struct eng_job_params sampled_job(struct test_job *c, const int32_t *prompt, int n_prompt,
                                          int max_tokens, uint64_t seed)
 {
-    struct eng_job_params p = greedy_job(c, prompt, n_prompt, max_tokens);
+    struct eng_job_params p = test_job_greedy(c, prompt, n_prompt, max_tokens);
     p.sampling.temperature = 1.0f;
     p.sampling.seed = seed;
     return p;
@@ -341,28 +213,28 @@ static struct eng_job_params sampled_job(struct client *c, const int32_t *prompt
 static void check_choices(const struct setup *setup, bool no_cache, bool *ret_one_prefill)
 {
     struct bench b = open_bench(setup);
-    struct client *all = new_client();
+    struct test_job *all = test_job_new();
     struct eng_job_params p = sampled_job(all, prompt_of(1), 77, 30, 4242);
     p.n_choices = 4;
     p.no_cache = no_cache;
     submit(&b, all, &p);
-    await_done(all);
+    test_job_await_done(all);
     *ret_one_prefill = all->usage.n_computed_prompt_tokens == 77;
     REQUIRE_MSG(all->usage.n_computed_prompt_tokens <= 77 + 3 * 32, "%d rows",
                 (int)all->usage.n_computed_prompt_tokens);
     for (int i = 0; i < 4; i++) {
-        struct client *one = new_client();
+        struct test_job *one = test_job_new();
         struct eng_job_params q = sampled_job(one, prompt_of(1), 77, 30, 4242);
         q.first_choice = i;
         q.no_cache = no_cache;
         submit(&b, one, &q);
-        await_done(one);
-        REQUIRE_EQ_INT(one->n_out[0], all->n_out[i]);
-        REQUIRE(memcmp(one->out[0], all->out[i], sizeof(int32_t) * 30) == 0);
-        free_client(one);
+        test_job_await_done(one);
+        REQUIRE_EQ_INT(one->n_ids[0], all->n_ids[i]);
+        REQUIRE(memcmp(one->ids[0], all->ids[i], sizeof(int32_t) * 30) == 0);
+        test_job_free(one);
     }
-    REQUIRE(memcmp(all->out[0], all->out[1], sizeof(int32_t) * 30) != 0);
-    free_client(all);
+    REQUIRE(memcmp(all->ids[0], all->ids[1], sizeof(int32_t) * 30) != 0);
+    test_job_free(all);
     check_all_given_back(&b);
     close_bench(&b);
 }
@@ -384,15 +256,15 @@ static void test_choices_equal_single_jobs_and_prefill_once(void **state)
 
 static struct eng_usage run_one(struct bench *b, const struct eng_job_params *params)
 {
-    struct client *c = new_client();
+    struct test_job *c = test_job_new();
     struct eng_job_params p = *params;
     p.ctx = c;
     submit(b, c, &p);
-    await_done(c);
+    test_job_await_done(c);
     if (p.n_choices == 1 && p.max_tokens > 0 && p.sampling.temperature == 0)
         check_greedy(c, 0, p.prompt, (int)p.n_prompt, (int)p.max_tokens);
     struct eng_usage usage = c->usage;
-    free_client(c);
+    test_job_free(c);
     return usage;
 }
 
@@ -404,7 +276,7 @@ static void test_cached_tokens_are_exact(void **state)
     } cases[] = {{1, 0}, {32, 0}, {33, 32}, {64, 32}, {65, 64}, {200, 192}, {224, 192}, {225, 224}};
     struct setup setup = {.n_parallel = 2};
     struct bench b = open_bench(&setup);
-    struct eng_job_params p = greedy_job(NULL, prompt_of(2), 300, 4);
+    struct eng_job_params p = test_job_greedy(NULL, prompt_of(2), 300, 4);
     REQUIRE_EQ_INT(run_one(&b, &p).n_cached_tokens, 0);
     for (size_t i = 0; i < N_OF(cases); i++) {
         p.n_prompt = cases[i].n_prompt;
@@ -434,7 +306,7 @@ static void test_answers_are_cached_too(void **state)
     memcpy(turn, prompt_of(3), 50 * sizeof(*turn));
     fake_expect(turn, 50, turn + 50, 60);
     memcpy(turn + 110, prompt_of(4), 20 * sizeof(*turn));
-    struct eng_job_params p = greedy_job(NULL, turn, 50, 60);
+    struct eng_job_params p = test_job_greedy(NULL, turn, 50, 60);
     run_one(&b, &p);
     p.n_prompt = 130;
     REQUIRE_EQ_INT(run_one(&b, &p).n_cached_tokens, 96); /* 109 positions were computed */
@@ -449,23 +321,23 @@ static void test_prefix_is_shared_while_it_is_computed(void **state)
     struct setup setup = {.n_parallel = N, .chunk = 48};
     struct bench b = open_bench(&setup);
     static int32_t prompts[N][LENGTH];
-    struct client *c[N];
+    struct test_job *c[N];
     sched_pause(b.sched, true);
     for (int i = 0; i < N; i++) {
         memcpy(prompts[i], prompt_of(5), SHARED * sizeof(int32_t));
         memcpy(prompts[i] + SHARED, prompt_of(6 + i), (LENGTH - SHARED) * sizeof(int32_t));
-        c[i] = new_client();
-        struct eng_job_params p = greedy_job(c[i], prompts[i], LENGTH, 10);
+        c[i] = test_job_new();
+        struct eng_job_params p = test_job_greedy(c[i], prompts[i], LENGTH, 10);
         submit(&b, c[i], &p);
     }
     sched_pause(b.sched, false);
     int64_t n_computed = 0, n_cached = 0;
     for (int i = 0; i < N; i++) {
-        await_done(c[i]);
+        test_job_await_done(c[i]);
         check_greedy(c[i], 0, prompts[i], LENGTH, 10);
         n_computed += c[i]->usage.n_computed_prompt_tokens;
         n_cached += c[i]->usage.n_cached_tokens;
-        free_client(c[i]);
+        test_job_free(c[i]);
     }
     REQUIRE_EQ_INT(n_computed, SHARED + N * (LENGTH - SHARED));
     REQUIRE_EQ_INT(n_cached, (N - 1) * SHARED);
@@ -478,11 +350,11 @@ static void test_waiter_takes_over_from_a_cancelled_owner(void **state)
     (void)state;
     struct setup setup = {.n_parallel = 3, .chunk = 20};
     struct bench b = open_bench(&setup);
-    struct client *c[3];
+    struct test_job *c[3];
     fake_close_gate(b.model);
     for (int i = 0; i < 3; i++) {
-        c[i] = new_client();
-        struct eng_job_params p = greedy_job(c[i], prompt_of(9), 150, 5);
+        c[i] = test_job_new();
+        struct eng_job_params p = test_job_greedy(c[i], prompt_of(9), 150, 5);
         submit(&b, c[i], &p);
     }
     fake_await_step(b.model);
@@ -490,18 +362,18 @@ static void test_waiter_takes_over_from_a_cancelled_owner(void **state)
         fake_let_one(b.model);
         fake_await_step(b.model);
     }
-    eng_job_cancel(c[0]->job); /* in the middle of a page, with the others waiting for it */
+    eng_job_cancel(c[0]->handle); /* in the middle of a page, with the others waiting for it */
     fake_open_gate(b.model);
-    await_done(c[0]);
+    test_job_await_done(c[0]);
     REQUIRE_EQ_INT(c[0]->finish[0], ENG_FINISH_CANCELLED);
     for (int i = 1; i < 3; i++) {
-        await_done(c[i]);
+        test_job_await_done(c[i]);
         check_greedy(c[i], 0, prompt_of(9), 150, 5);
     }
     int64_t n = c[1]->usage.n_computed_prompt_tokens + c[2]->usage.n_computed_prompt_tokens;
     REQUIRE_MSG(n <= 150 + 32, "%d rows", (int)n);
     for (int i = 0; i < 3; i++)
-        free_client(c[i]);
+        test_job_free(c[i]);
     check_all_given_back(&b);
     close_bench(&b);
 }
@@ -512,8 +384,8 @@ static void test_sibling_takes_over_from_a_stopped_choice(void **state)
     (void)state;
     struct setup setup = {.n_parallel = 4, .chunk = 20};
     struct bench b = open_bench(&setup);
-    struct client *c = new_client();
-    struct eng_job_params p = greedy_job(c, prompt_of(9), 90, 5);
+    struct test_job *c = test_job_new();
+    struct eng_job_params p = test_job_greedy(c, prompt_of(9), 90, 5);
     p.n_choices = 3;
     p.no_cache = true;
     fake_close_gate(b.model);
@@ -521,14 +393,14 @@ static void test_sibling_takes_over_from_a_stopped_choice(void **state)
     fake_await_step(b.model);
     fake_let_one(b.model);
     fake_await_step(b.model);
-    eng_job_stop_choice(c->job, 0);
+    eng_job_stop_choice(c->handle, 0);
     fake_open_gate(b.model);
-    await_done(c);
+    test_job_await_done(c);
     REQUIRE_EQ_INT(c->finish[0], ENG_FINISH_STOP);
-    REQUIRE_EQ_INT(c->n_out[0], 0);
+    REQUIRE_EQ_INT(c->n_ids[0], 0);
     check_greedy(c, 1, prompt_of(9), 90, 5);
     check_greedy(c, 2, prompt_of(9), 90, 5);
-    free_client(c);
+    test_job_free(c);
     check_all_given_back(&b);
     close_bench(&b);
 }
@@ -539,7 +411,7 @@ static void test_small_cache_evicts_and_stays_right(void **state)
     struct setup setup = {.n_parallel = 2, .n_pages = 16, .ctx = 256, .chunk = 64};
     struct bench b = open_bench(&setup);
     for (int round = 0; round < 40; round++) {
-        struct eng_job_params p = greedy_job(NULL, prompt_of(round * 5 % 7), 100 + round, 20);
+        struct eng_job_params p = test_job_greedy(NULL, prompt_of(round * 5 % 7), 100 + round, 20);
         run_one(&b, &p);
     }
     check_all_given_back(&b);
@@ -558,28 +430,28 @@ static void test_end_of_context(void **state)
     struct setup setup = {.n_parallel = 1, .ctx = 256};
     struct bench b = open_bench(&setup);
     for (size_t i = 0; i < N_OF(cases); i++) {
-        struct client *c = new_client();
+        struct test_job *c = test_job_new();
         struct eng_job_params p =
-            greedy_job(c, prompt_of(1), cases[i].n_prompt, cases[i].max_tokens);
+            test_job_greedy(c, prompt_of(1), cases[i].n_prompt, cases[i].max_tokens);
         submit(&b, c, &p);
-        await_done(c);
+        test_job_await_done(c);
         check_greedy(c, 0, prompt_of(1), cases[i].n_prompt, cases[i].want);
         REQUIRE_EQ_INT(c->finish[0], ENG_FINISH_LENGTH);
-        free_client(c);
+        test_job_free(c);
     }
-    struct client *c = new_client();
+    struct test_job *c = test_job_new();
     char err[200] = "";
-    struct eng_job_params p = greedy_job(c, prompt_of(1), 257, 1);
-    REQUIRE_EQ_INT(sched_submit(b.sched, &p, &c->job, err, sizeof(err)), ENG_ECONTEXT);
+    struct eng_job_params p = test_job_greedy(c, prompt_of(1), 257, 1);
+    REQUIRE_EQ_INT(sched_submit(b.sched, &p, &c->handle, err, sizeof(err)), ENG_ECONTEXT);
     REQUIRE(strstr(err, "257") && strstr(err, "256"));
-    free_client(c);
+    test_job_free(c);
     close_bench(&b);
 }
 
 /* The first place at which the greedy answer gives a token, and that token. */
 static int32_t token_at(const int32_t *prompt, int n_prompt, int place)
 {
-    int32_t out[MAX_OUT];
+    int32_t out[TEST_JOB_MAX_TOKENS];
     fake_expect(prompt, n_prompt, out, place + 1);
     return out[place];
 }
@@ -593,26 +465,26 @@ static void test_stop_ids(void **state)
     int first = 0;
     while (token_at(prompt_of(2), 40, first) != stop)
         first++;
-    struct client *c = new_client();
-    struct eng_job_params p = greedy_job(c, prompt_of(2), 40, 30);
+    struct test_job *c = test_job_new();
+    struct eng_job_params p = test_job_greedy(c, prompt_of(2), 40, 30);
     p.stop_ids = &stop;
     p.n_stop_ids = 1;
     submit(&b, c, &p);
-    await_done(c);
+    test_job_await_done(c);
     check_greedy(c, 0, prompt_of(2), 40, first + 1); /* the stop id is delivered */
     REQUIRE_EQ_INT(c->finish[0], ENG_FINISH_STOP);
     REQUIRE_EQ_INT(c->stop_id[0], stop);
-    free_client(c);
+    test_job_free(c);
 
-    c = new_client(); /* min_tokens bans it until then */
+    c = test_job_new(); /* min_tokens bans it until then */
     p.ctx = c;
     p.min_tokens = 20;
     submit(&b, c, &p);
-    await_done(c);
-    for (int i = 0; i < 20 && i < c->n_out[0]; i++)
-        REQUIRE(c->out[0][i] != stop);
-    REQUIRE(c->n_out[0] >= 20);
-    free_client(c);
+    test_job_await_done(c);
+    for (int i = 0; i < 20 && i < c->n_ids[0]; i++)
+        REQUIRE(c->ids[0][i] != stop);
+    REQUIRE(c->n_ids[0] >= 20);
+    test_job_free(c);
     close_bench(&b);
 }
 
@@ -623,17 +495,17 @@ static void test_eos_stops_unless_ignored(void **state)
     struct setup setup = {.n_parallel = 1};
     struct bench b = open_bench(&setup);
     for (int ignore = 0; ignore < 2; ignore++) {
-        struct client *c = new_client();
-        struct eng_job_params p = greedy_job(c, prompt_of(2), 10, 5);
+        struct test_job *c = test_job_new();
+        struct eng_job_params p = test_job_greedy(c, prompt_of(2), 10, 5);
         p.sampling.bias = &want_eos;
         p.sampling.n_bias = 1;
         p.ignore_eos = ignore;
         submit(&b, c, &p);
-        await_done(c);
-        REQUIRE_EQ_INT(c->n_out[0], ignore ? 5 : 1);
+        test_job_await_done(c);
+        REQUIRE_EQ_INT(c->n_ids[0], ignore ? 5 : 1);
         REQUIRE_EQ_INT(c->finish[0], ignore ? ENG_FINISH_LENGTH : ENG_FINISH_STOP);
         REQUIRE_EQ_INT(c->stop_id[0], ignore ? -1 : FAKE_EOS);
-        free_client(c);
+        test_job_free(c);
     }
     close_bench(&b);
 }
@@ -644,15 +516,15 @@ static void test_everything_banned_ends(void **state)
     static const int32_t none[1];
     struct setup setup = {.n_parallel = 1};
     struct bench b = open_bench(&setup);
-    struct client *c = new_client();
-    struct eng_job_params p = greedy_job(c, prompt_of(2), 10, 5);
+    struct test_job *c = test_job_new();
+    struct eng_job_params p = test_job_greedy(c, prompt_of(2), 10, 5);
     p.sampling.allowed_ids = none;
     p.sampling.n_allowed_ids = 0;
     submit(&b, c, &p);
-    await_done(c);
-    REQUIRE_EQ_INT(c->n_out[0], 0);
+    test_job_await_done(c);
+    REQUIRE_EQ_INT(c->n_ids[0], 0);
     REQUIRE_EQ_INT(c->finish[0], ENG_FINISH_STOP);
-    free_client(c);
+    test_job_free(c);
     close_bench(&b);
 }
 
@@ -664,27 +536,27 @@ static void test_non_finite_logits_end_one_job(void **state)
     int32_t poisoned[40];
     memcpy(poisoned, prompt_of(1), sizeof(poisoned));
     poisoned[20] = FAKE_POISON;
-    struct client *bad = new_client(), *scored = new_client(), *good = new_client();
-    struct eng_job_params p = greedy_job(bad, poisoned, 40, 10);
+    struct test_job *bad = test_job_new(), *scored = test_job_new(), *good = test_job_new();
+    struct eng_job_params p = test_job_greedy(bad, poisoned, 40, 10);
     submit(&b, bad, &p);
     p.ctx = scored;
     p.n_prompt_logprobs = 0;
     submit(&b, scored, &p);
-    struct eng_job_params q = greedy_job(good, prompt_of(1), 40, 10);
+    struct eng_job_params q = test_job_greedy(good, prompt_of(1), 40, 10);
     submit(&b, good, &q);
-    await_done(bad);
-    await_done(scored);
-    await_done(good);
+    test_job_await_done(bad);
+    test_job_await_done(scored);
+    test_job_await_done(good);
     REQUIRE_EQ_INT(bad->finish[0], ENG_FINISH_ERROR);
-    REQUIRE_EQ_INT(bad->n_out[0], 0);
+    REQUIRE_EQ_INT(bad->n_ids[0], 0);
     REQUIRE_EQ_INT(scored->finish[0], ENG_FINISH_ERROR);
     REQUIRE_EQ_INT(scored->n_prompt_tokens, 20);
     check_greedy(good, 0, prompt_of(1), 40, 10);
     struct eng_stats st;
     sched_stats(b.sched, &st);
-    free_client(bad);
-    free_client(scored);
-    free_client(good);
+    test_job_free(bad);
+    test_job_free(scored);
+    test_job_free(good);
     check_all_given_back(&b);
     sched_stats(b.sched, &st);
     REQUIRE_EQ_INT(st.n_jobs_failed, 2);
@@ -701,20 +573,20 @@ static void test_prompt_logprobs_and_logits(void **state)
     for (int chunk = 3; chunk < 300; chunk *= 7) {
         struct setup setup = {.n_parallel = 2, .chunk = chunk};
         struct bench b = open_bench(&setup);
-        struct client *c = new_client();
-        struct eng_job_params p = greedy_job(c, prompt_of(7), N_PROMPT, N_NEW);
+        struct test_job *c = test_job_new();
+        struct eng_job_params p = test_job_greedy(c, prompt_of(7), N_PROMPT, N_NEW);
         p.n_prompt_logprobs = 3;
         p.n_logprobs = 2;
         p.want_logits = true;
         p.n_choices = 2;
         p.max_tokens = N_NEW;
-        struct client *again = new_client();
+        struct test_job *again = test_job_new();
         p.n_choices = 1;
         submit(&b, c, &p);
-        await_done(c);
+        test_job_await_done(c);
         p.ctx = again;
         submit(&b, again, &p);
-        await_done(again);
+        test_job_await_done(again);
         REQUIRE_EQ_INT(c->n_prompt_tokens, N_PROMPT - 1);
         REQUIRE_EQ_INT(c->n_rows, N_PROMPT + N_NEW - 1);
         uint64_t h = 1;
@@ -722,8 +594,8 @@ static void test_prompt_logprobs_and_logits(void **state)
         for (int i = 0; i < N_PROMPT; i++) {
             h = fake_hash(h, prompt_of(7)[i]);
             fake_row(h, false, row);
-            REQUIRE(memcmp(row, c->rows[i], sizeof(row)) == 0);
-            REQUIRE(memcmp(row, again->rows[i], sizeof(row)) == 0);
+            REQUIRE(memcmp(row, c->rows + (size_t)i * FAKE_VOCAB, sizeof(row)) == 0);
+            REQUIRE(memcmp(row, again->rows + (size_t)i * FAKE_VOCAB, sizeof(row)) == 0);
             if (i == N_PROMPT - 1) break;
             const struct eng_event *e = &c->prompt_tokens[i];
             REQUIRE_EQ_INT(e->index, i + 1);
@@ -734,8 +606,8 @@ static void test_prompt_logprobs_and_logits(void **state)
         check_greedy(c, 0, prompt_of(7), N_PROMPT, N_NEW);
         for (int i = 0; i < N_NEW; i++)
             REQUIRE(c->logprob[0][i] < 0 && c->logprob[0][i] > -5);
-        free_client(c);
-        free_client(again);
+        test_job_free(c);
+        test_job_free(again);
         close_bench(&b);
     }
 }
@@ -746,16 +618,16 @@ static void test_prompt_rows_go_out_once_for_all_choices(void **state)
     (void)state;
     struct setup setup = {.n_parallel = 2, .chunk = 16};
     struct bench b = open_bench(&setup);
-    struct client *c = new_client();
-    struct eng_job_params p = greedy_job(c, prompt_of(7), 75, 5);
+    struct test_job *c = test_job_new();
+    struct eng_job_params p = test_job_greedy(c, prompt_of(7), 75, 5);
     p.n_prompt_logprobs = 0;
     p.n_choices = 4; /* the last two find the slots full */
     submit(&b, c, &p);
-    await_done(c);
+    test_job_await_done(c);
     REQUIRE_EQ_INT(c->n_prompt_tokens, 74);
     for (int i = 0; i < 4; i++)
         check_greedy(c, i, prompt_of(7), 75, 5);
-    free_client(c);
+    test_job_free(c);
     close_bench(&b);
 }
 
@@ -766,18 +638,18 @@ static void test_embedding_is_the_mean(void **state)
     struct bench b = open_bench(&setup);
     for (int round = 0; round < 2;
          round++) { /* the second time the pages are cached, and not read */
-        struct client *c = new_client();
-        struct eng_job_params p = greedy_job(c, prompt_of(8), 70, 0);
+        struct test_job *c = test_job_new();
+        struct eng_job_params p = test_job_greedy(c, prompt_of(8), 70, 0);
         p.want_embedding = true;
         submit(&b, c, &p);
-        await_done(c);
+        test_job_await_done(c);
         float sum = 0;
         for (int i = 0; i < 70; i++)
             sum += (float)prompt_of(8)[i];
         for (int d = 0; d < FAKE_D_MODEL; d++)
             REQUIRE(fabsf(c->embedding[d] - sum * (float)(d + 1) / 70) < 1e-3f);
         REQUIRE_EQ_INT(c->finish[0], ENG_FINISH_LENGTH);
-        free_client(c);
+        test_job_free(c);
     }
     close_bench(&b);
 }
@@ -789,24 +661,25 @@ static void test_cancel_in_a_step_waiting_and_running(void **state)
     (void)state;
     struct setup setup = {.n_parallel = 1, .chunk = 16};
     struct bench b = open_bench(&setup);
-    struct client *running = new_client(), *waiting = new_client();
+    struct test_job *running = test_job_new(), *waiting = test_job_new();
     fake_close_gate(b.model);
-    struct eng_job_params p = greedy_job(running, prompt_of(1), 400, 10);
+    struct eng_job_params p = test_job_greedy(running, prompt_of(1), 400, 10);
     submit(&b, running, &p);
     fake_await_step(b.model);
     p.ctx = waiting;
     submit(&b, waiting, &p);
-    eng_job_cancel(waiting->job);
-    eng_job_cancel(running->job); /* the gate stays closed: only the step's own flag can end it */
-    await_done(running);
-    await_done(waiting);
+    eng_job_cancel(waiting->handle);
+    eng_job_cancel(
+        running->handle); /* the gate stays closed: only the step's own flag can end it */
+    test_job_await_done(running);
+    test_job_await_done(waiting);
     REQUIRE_EQ_INT(running->finish[0], ENG_FINISH_CANCELLED);
     REQUIRE_EQ_INT(waiting->finish[0], ENG_FINISH_CANCELLED);
     REQUIRE(!waiting->started);
     REQUIRE_EQ_INT(waiting->usage.started_us, 0);
     check_all_given_back(&b);
-    free_client(running);
-    free_client(waiting);
+    test_job_free(running);
+    test_job_free(waiting);
     close_bench(&b);
 }
 
@@ -815,22 +688,22 @@ static void test_cancelling_one_leaves_the_others(void **state)
     (void)state;
     struct setup setup = {.n_parallel = 4, .chunk = 16};
     struct bench b = open_bench(&setup);
-    struct client *c[6];
+    struct test_job *c[6];
     for (int i = 0; i < 6; i++) {
-        c[i] = new_client();
+        c[i] = test_job_new();
         c[i]->cancel_at = i % 2 ? 7 : 0;
-        struct eng_job_params p = greedy_job(c[i], prompt_of(i), 40, 40);
+        struct eng_job_params p = test_job_greedy(c[i], prompt_of(i), 40, 40);
         if (i == 3) p.n_choices = 4;
         fake_close_gate(b.model); /* the handle is stored before the callback may use it */
         submit(&b, c[i], &p);
         fake_open_gate(b.model);
     }
     for (int i = 0; i < 6; i++) {
-        await_done(c[i]);
+        test_job_await_done(c[i]);
         if (i % 2 == 0) check_greedy(c[i], 0, prompt_of(i), 40, 40);
-        if (i % 2) REQUIRE(c[i]->n_out[0] < 10);
+        if (i % 2) REQUIRE(c[i]->n_ids[0] < 10);
         if (i == 3) REQUIRE_EQ_INT(c[i]->n_choices_done, 4);
-        free_client(c[i]);
+        test_job_free(c[i]);
     }
     check_all_given_back(&b);
     close_bench(&b);
@@ -841,15 +714,15 @@ static void test_stop_choice_from_callback(void **state)
     (void)state;
     struct setup setup = {.n_parallel = 2};
     struct bench b = open_bench(&setup);
-    struct client *c = new_client();
+    struct test_job *c = test_job_new();
     c->stop_at = 4;
-    struct eng_job_params p = greedy_job(c, prompt_of(3), 40, 40);
+    struct eng_job_params p = test_job_greedy(c, prompt_of(3), 40, 40);
     submit(&b, c, &p);
-    await_done(c);
+    test_job_await_done(c);
     REQUIRE_EQ_INT(c->finish[0], ENG_FINISH_STOP);
     REQUIRE_EQ_INT(c->stop_id[0], -1);
-    REQUIRE_EQ_INT(c->n_out[0], 4);
-    free_client(c);
+    REQUIRE_EQ_INT(c->n_ids[0], 4);
+    test_job_free(c);
     close_bench(&b);
 }
 
@@ -858,9 +731,9 @@ static void test_deadlines(void **state)
     (void)state;
     struct setup setup = {.n_parallel = 1};
     struct bench b = open_bench(&setup);
-    struct client *first = new_client(), *queued = new_client(), *late = new_client();
+    struct test_job *first = test_job_new(), *queued = test_job_new(), *late = test_job_new();
     fake_close_gate(b.model);
-    struct eng_job_params p = greedy_job(first, prompt_of(1), 40, 400);
+    struct eng_job_params p = test_job_greedy(first, prompt_of(1), 40, 400);
     p.deadline_us = clock_now_us() + 20000;
     submit(&b, first, &p);
     fake_await_step(b.model);
@@ -872,19 +745,19 @@ static void test_deadlines(void **state)
     p.deadline_us = 1;
     p.ctx = late;
     submit(&b, late, &p);
-    while (clock_now_us() < first->job->p.deadline_us)
+    while (clock_now_us() < first->handle->p.deadline_us)
         ;
     fake_open_gate(b.model);
-    await_done(first);
-    await_done(queued);
-    await_done(late);
+    test_job_await_done(first);
+    test_job_await_done(queued);
+    test_job_await_done(late);
     REQUIRE_EQ_INT(first->finish[0], ENG_FINISH_DEADLINE);
     REQUIRE_EQ_INT(queued->finish[0], ENG_FINISH_QUEUE_TIMEOUT);
     REQUIRE_EQ_INT(late->finish[0], ENG_FINISH_DEADLINE);
     REQUIRE(first->started && !queued->started && !late->started);
-    free_client(first);
-    free_client(queued);
-    free_client(late);
+    test_job_free(first);
+    test_job_free(queued);
+    test_job_free(late);
     close_bench(&b);
 }
 
@@ -895,34 +768,34 @@ static void test_queue_bounds(void **state)
     (void)state;
     struct setup setup = {.n_parallel = 2, .max_queued_jobs = 3, .max_queued_tokens = 100};
     struct bench b = open_bench(&setup);
-    struct client *c[8];
+    struct test_job *c[8];
     char err[200] = "";
     sched_pause(b.sched, true); /* none is taken in meanwhile: free slots count all the same */
     for (int i = 0; i < 8; i++)
-        c[i] = new_client();
+        c[i] = test_job_new();
     for (int i = 0; i < 5; i++) { /* two can start, three wait */
-        struct eng_job_params p = greedy_job(c[i], prompt_of(1), i < 2 ? 90 : 30, 5);
+        struct eng_job_params p = test_job_greedy(c[i], prompt_of(1), i < 2 ? 90 : 30, 5);
         submit(&b, c[i], &p);
     }
     struct eng_stats st;
     sched_stats(b.sched, &st);
     REQUIRE_EQ_INT(st.n_waiting, 5);
     REQUIRE_EQ_INT(st.n_waiting_tokens, 90); /* of those that must wait */
-    struct eng_job_params p = greedy_job(c[5], prompt_of(1), 5, 5);
-    REQUIRE_EQ_INT(sched_submit(b.sched, &p, &c[5]->job, err, sizeof(err)), ENG_EQUEUEFULL);
+    struct eng_job_params p = test_job_greedy(c[5], prompt_of(1), 5, 5);
+    REQUIRE_EQ_INT(sched_submit(b.sched, &p, &c[5]->handle, err, sizeof(err)), ENG_EQUEUEFULL);
     REQUIRE(strstr(err, "3 requests"));
     p.continuation = true; /* a later part of an admitted request */
     submit(&b, c[5], &p);
     sched_pause(b.sched, false);
-    await_done(c[5]);
-    free_client(c[5]);
-    c[5] = new_client();
+    test_job_await_done(c[5]);
+    test_job_free(c[5]);
+    c[5] = test_job_new();
     for (int i = 0; i < 5; i++)
-        await_done(c[i]);
+        test_job_await_done(c[i]);
     check_all_given_back(&b);
 
     sched_pause(b.sched, true);
-    p = greedy_job(c[5], prompt_of(1), 40, 5);
+    p = test_job_greedy(c[5], prompt_of(1), 40, 5);
     p.n_choices = 2;
     submit(&b, c[5], &p);
     p.n_choices = 1;
@@ -930,13 +803,13 @@ static void test_queue_bounds(void **state)
     p.ctx = c[6];
     submit(&b, c[6], &p);
     p.ctx = c[7];
-    REQUIRE_EQ_INT(sched_submit(b.sched, &p, &c[7]->job, err, sizeof(err)), ENG_EQUEUEFULL);
+    REQUIRE_EQ_INT(sched_submit(b.sched, &p, &c[7]->handle, err, sizeof(err)), ENG_EQUEUEFULL);
     REQUIRE(strstr(err, "prompt tokens"));
     sched_pause(b.sched, false);
-    await_done(c[5]);
-    await_done(c[6]);
+    test_job_await_done(c[5]);
+    test_job_await_done(c[6]);
     for (int i = 0; i < 8; i++)
-        free_client(c[i]);
+        test_job_free(c[i]);
     close_bench(&b);
 }
 
@@ -946,15 +819,15 @@ static void test_progress_of_the_prefill(void **state)
     struct setup setup = {.n_parallel = 2, .chunk = 32};
     struct bench b = open_bench(&setup);
     for (int round = 0; round < 2; round++) { /* the second finds three pages in the cache */
-        struct client *c = new_client();
-        struct eng_job_params p = greedy_job(c, prompt_of(3), 100, 3);
+        struct test_job *c = test_job_new();
+        struct eng_job_params p = test_job_greedy(c, prompt_of(3), 100, 3);
         p.want_progress = true;
         p.n_choices = 2;
         submit(&b, c, &p);
-        await_done(c);
+        test_job_await_done(c);
         REQUIRE_EQ_INT(c->n_progress, 100);
         REQUIRE_EQ_INT(c->n_progress_events, round ? 1 : 4);
-        free_client(c);
+        test_job_free(c);
     }
     check_all_given_back(&b);
     close_bench(&b);
@@ -966,7 +839,7 @@ static void test_places_are_kept(void **state)
     (void)state;
     struct setup setup = {.n_parallel = 1, .max_queued_jobs = 4};
     struct bench b = open_bench(&setup);
-    struct client *c[5];
+    struct test_job *c[5];
     char err[200] = "";
     int n_in = 0;
     static const struct {
@@ -983,20 +856,20 @@ static void test_places_are_kept(void **state)
                 {0, ENG_EQUEUEFULL}};
     sched_pause(b.sched, true);
     for (size_t i = 0; i < N_OF(rows); i++) {
-        struct client *one = new_client();
-        struct eng_job_params p = greedy_job(one, prompt_of(1), 5, 5);
+        struct test_job *one = test_job_new();
+        struct eng_job_params p = test_job_greedy(one, prompt_of(1), 5, 5);
         p.n_reserved_slots = rows[i].n_kept;
-        int rc = sched_submit(b.sched, &p, &one->job, err, sizeof(err));
+        int rc = sched_submit(b.sched, &p, &one->handle, err, sizeof(err));
         REQUIRE_MSG(rc == rows[i].rc, "row %zu: %d %s", i, rc, err);
         if (rc)
-            free_client(one);
+            test_job_free(one);
         else
             c[n_in++] = one;
     }
     sched_pause(b.sched, false);
     for (int i = 0; i < n_in; i++) {
-        await_done(c[i]);
-        free_client(c[i]);
+        test_job_await_done(c[i]);
+        test_job_free(c[i]);
     }
     close_bench(&b);
 }
@@ -1011,23 +884,23 @@ struct wanted_place {
 static void check_places(const struct setup *setup, const struct wanted_place *jobs, size_t n)
 {
     struct bench b = open_bench(setup);
-    struct client *c[16];
+    struct test_job *c[16];
     sched_pause(b.sched, true);
-    n_started = 0;
+    test_jobs_started = 0;
     for (size_t i = 0; i < n; i++) {
-        c[i] = new_client();
-        struct eng_job_params p = greedy_job(c[i], prompt_of(1), 10, 3);
+        c[i] = test_job_new();
+        struct eng_job_params p = test_job_greedy(c[i], prompt_of(1), 10, 3);
         p.priority = jobs[i].priority;
         p.fair_key = jobs[i].key;
         submit(&b, c[i], &p);
     }
     sched_pause(b.sched, false);
     for (size_t i = 0; i < n; i++)
-        await_done(c[i]);
+        test_job_await_done(c[i]);
     for (size_t i = 0; i < n; i++) {
         REQUIRE_MSG(c[i]->started_at == jobs[i].want, "job %zu came %d, not %d", i,
                     c[i]->started_at, jobs[i].want);
-        free_client(c[i]);
+        test_job_free(c[i]);
     }
     close_bench(&b);
 }
@@ -1072,13 +945,13 @@ static void test_cancelled_jobs_do_not_wait(void **state)
     (void)state;
     struct setup setup = {.n_parallel = 1, .max_queued_jobs = 2};
     struct bench b = open_bench(&setup);
-    struct client *c[5];
+    struct test_job *c[5];
     struct eng_stats st;
     char err[200] = "";
     fake_close_gate(b.model); /* no round begins meanwhile */
     for (int i = 0; i < 5; i++)
-        c[i] = new_client();
-    struct eng_job_params p = greedy_job(c[0], prompt_of(1), 20, 3);
+        c[i] = test_job_new();
+    struct eng_job_params p = test_job_greedy(c[0], prompt_of(1), 20, 3);
     submit(&b, c[0], &p);
     fake_await_step(b.model);
     for (int i = 1; i < 3; i++) {
@@ -1086,22 +959,22 @@ static void test_cancelled_jobs_do_not_wait(void **state)
         submit(&b, c[i], &p);
     }
     p.ctx = c[3];
-    REQUIRE_EQ_INT(sched_submit(b.sched, &p, &c[3]->job, err, sizeof(err)), ENG_EQUEUEFULL);
-    eng_job_cancel(c[1]->job);
+    REQUIRE_EQ_INT(sched_submit(b.sched, &p, &c[3]->handle, err, sizeof(err)), ENG_EQUEUEFULL);
+    eng_job_cancel(c[1]->handle);
     sched_stats(b.sched, &st);
     REQUIRE_EQ_INT(st.n_waiting, 1);
     REQUIRE_EQ_INT(st.n_waiting_tokens, 20);
     submit(&b, c[3], &p); /* its place is free at once */
     p.ctx = c[4];
-    REQUIRE_EQ_INT(sched_submit(b.sched, &p, &c[4]->job, err, sizeof(err)), ENG_EQUEUEFULL);
+    REQUIRE_EQ_INT(sched_submit(b.sched, &p, &c[4]->handle, err, sizeof(err)), ENG_EQUEUEFULL);
     fake_open_gate(b.model);
     for (int i = 0; i < 4; i++)
-        await_done(c[i]);
+        test_job_await_done(c[i]);
     REQUIRE_EQ_INT(c[1]->finish[0], ENG_FINISH_CANCELLED);
     REQUIRE_EQ_INT(c[3]->finish[0], ENG_FINISH_LENGTH);
     check_all_given_back(&b);
     for (int i = 0; i < 5; i++)
-        free_client(c[i]);
+        test_job_free(c[i]);
     close_bench(&b);
 }
 
@@ -1112,38 +985,38 @@ static void test_turns_do_not_starve(void **state)
     enum { BACKLOG = 6, RETURNS = 6 };
     struct setup setup = {.n_parallel = 1};
     struct bench b = open_bench(&setup);
-    struct client *backlog[BACKLOG], *again[RETURNS];
+    struct test_job *backlog[BACKLOG], *again[RETURNS];
     sched_pause(b.sched, true);
-    n_started = 0;
+    test_jobs_started = 0;
     for (int i = 0; i < BACKLOG; i++) {
-        backlog[i] = new_client();
-        struct eng_job_params p = greedy_job(backlog[i], prompt_of(1), 10, 3);
+        backlog[i] = test_job_new();
+        struct eng_job_params p = test_job_greedy(backlog[i], prompt_of(1), 10, 3);
         p.fair_key = 1;
         submit(&b, backlog[i], &p);
     }
     fake_close_gate(b.model);
     sched_pause(b.sched, false);
     for (int i = 0; i < RETURNS; i++) {
-        again[i] = new_client();
-        struct eng_job_params p = greedy_job(again[i], prompt_of(2), 10, 3);
+        again[i] = test_job_new();
+        struct eng_job_params p = test_job_greedy(again[i], prompt_of(2), 10, 3);
         p.fair_key = 2;
         submit(&b, again[i], &p);
         fake_open_gate(b.model);
-        await_started(again[i]);
+        test_job_await_started(again[i]);
         fake_close_gate(b.model); /* the next one is queued while this one runs */
     }
     fake_open_gate(b.model);
     for (int i = 0; i < BACKLOG; i++)
-        await_done(backlog[i]);
+        test_job_await_done(backlog[i]);
     for (int i = 0; i < RETURNS; i++)
-        await_done(again[i]);
+        test_job_await_done(again[i]);
     REQUIRE_MSG(backlog[3]->started_at <= 8, "the fourth of the backlog came %d",
                 backlog[3]->started_at);
     REQUIRE_MSG(again[0]->started_at <= 2, "the first newcomer came %d", again[0]->started_at);
     for (int i = 0; i < BACKLOG; i++)
-        free_client(backlog[i]);
+        test_job_free(backlog[i]);
     for (int i = 0; i < RETURNS; i++)
-        free_client(again[i]);
+        test_job_free(again[i]);
     close_bench(&b);
 }
 
@@ -1153,20 +1026,20 @@ static void test_big_job_is_not_starved(void **state)
     (void)state;
     struct setup setup = {.n_parallel = 4, .n_pages = 16, .ctx = 512};
     struct bench b = open_bench(&setup);
-    struct client *c[4];
+    struct test_job *c[4];
     sched_pause(b.sched, true);
-    n_started = 0;
+    test_jobs_started = 0;
     static const int lengths[] = {40, 480, 40, 40};
     for (int i = 0; i < 4; i++) {
-        c[i] = new_client();
-        struct eng_job_params p = greedy_job(c[i], prompt_of(i), lengths[i], 20);
+        c[i] = test_job_new();
+        struct eng_job_params p = test_job_greedy(c[i], prompt_of(i), lengths[i], 20);
         submit(&b, c[i], &p);
     }
     sched_pause(b.sched, false);
     for (int i = 0; i < 4; i++) {
-        await_done(c[i]);
+        test_job_await_done(c[i]);
         REQUIRE_EQ_INT(c[i]->started_at, i);
-        free_client(c[i]);
+        test_job_free(c[i]);
     }
     close_bench(&b);
 }
@@ -1178,19 +1051,19 @@ static void test_drain_and_destroy(void **state)
     (void)state;
     struct setup setup = {.n_parallel = 2};
     struct bench b = open_bench(&setup);
-    struct client *c[5];
+    struct test_job *c[5];
     char err[200] = "";
     fake_close_gate(b.model);
     for (int i = 0; i < 4; i++) {
-        c[i] = new_client();
-        struct eng_job_params p = greedy_job(c[i], prompt_of(i), 40, 400);
+        c[i] = test_job_new();
+        struct eng_job_params p = test_job_greedy(c[i], prompt_of(i), 40, 400);
         submit(&b, c[i], &p);
     }
     fake_await_step(b.model);
     sched_drain(b.sched);
-    c[4] = new_client();
-    struct eng_job_params p = greedy_job(c[4], prompt_of(1), 40, 4);
-    REQUIRE_EQ_INT(sched_submit(b.sched, &p, &c[4]->job, err, sizeof(err)), ENG_ECLOSED);
+    c[4] = test_job_new();
+    struct eng_job_params p = test_job_greedy(c[4], prompt_of(1), 40, 4);
+    REQUIRE_EQ_INT(sched_submit(b.sched, &p, &c[4]->handle, err, sizeof(err)), ENG_ECLOSED);
     sched_destroy(b.sched); /* with a step at the gate, which the closing ends */
     b.sched = NULL;
     for (int i = 0; i < 4; i++) {
@@ -1198,7 +1071,7 @@ static void test_drain_and_destroy(void **state)
         REQUIRE_EQ_INT(c[i]->finish[0], ENG_FINISH_CANCELLED);
     }
     for (int i = 0; i < 5; i++)
-        free_client(c[i]);
+        test_job_free(c[i]);
     close_bench(&b);
 }
 
@@ -1207,8 +1080,8 @@ static void test_submit_refuses_what_is_wrong(void **state)
     (void)state;
     struct setup setup = {.n_parallel = 1};
     struct bench b = open_bench(&setup);
-    struct client *c = new_client();
-    const struct eng_job_params good = greedy_job(c, prompt_of(1), 10, 5);
+    struct test_job *c = test_job_new();
+    const struct eng_job_params good = test_job_greedy(c, prompt_of(1), 10, 5);
     const int32_t outside[] = {3, FAKE_VOCAB}, negative[] = {-1};
     struct eng_job_params cases[12];
     for (size_t i = 0; i < N_OF(cases); i++)
@@ -1235,7 +1108,7 @@ static void test_submit_refuses_what_is_wrong(void **state)
         REQUIRE_MSG(rc == ENG_EINVAL, "case %zu: %d", i, rc);
         REQUIRE_MSG(err[0] && !job, "case %zu", i);
     }
-    free_client(c);
+    test_job_free(c);
     close_bench(&b);
 }
 
@@ -1248,14 +1121,15 @@ static void test_mixed_load(void **state)
     enum { N = 300 };
     struct setup setup = {.n_parallel = 6, .n_pages = 40, .chunk = 40, .ctx = 256};
     struct bench b = open_bench(&setup);
-    struct client *c[N];
+    struct test_job *c[N];
     uint32_t seed = 2024;
     for (int i = 0; i < N; i++) {
         seed = seed * 1664525u + 1013904223u;
         uint32_t r = seed >> 8;
-        c[i] = new_client();
+        c[i] = test_job_new();
         int which = (int)(r % 6), n_prompt = 1 + (int)(r / 7 % 250);
-        struct eng_job_params p = greedy_job(c[i], prompt_of(which), n_prompt, (int)(r / 11 % 40));
+        struct eng_job_params p =
+            test_job_greedy(c[i], prompt_of(which), n_prompt, (int)(r / 11 % 40));
         p.n_choices = r / 13 % 5 == 0 ? 3 : 1;
         p.no_cache = r / 17 % 4 == 0;
         p.tenant[0] = r / 19 % 2;
@@ -1264,23 +1138,23 @@ static void test_mixed_load(void **state)
         if (r / 31 % 6 == 0) p.n_prompt_logprobs = 1;
         if (r / 37 % 8 == 0) p.n_logprobs = 5;
         submit(&b, c[i], &p);
-        if (r / 41 % 5 == 0) eng_job_cancel(c[i]->job);
-        if (i > 20 && r / 43 % 5 == 0) eng_job_cancel(c[i - 20]->job);
+        if (r / 41 % 5 == 0) eng_job_cancel(c[i]->handle);
+        if (i > 20 && r / 43 % 5 == 0) eng_job_cancel(c[i - 20]->handle);
     }
     int n_whole = 0;
     for (int i = 0; i < N; i++) {
-        await_done(c[i]);
-        const struct eng_job_params *p = &c[i]->job->p;
+        test_job_await_done(c[i]);
+        const struct eng_job_params *p = &c[i]->handle->p;
         for (int j = 0; j < p->n_choices; j++) {
             if (c[i]->finish[j] != ENG_FINISH_LENGTH) continue;
-            int n = (int)c[i]->job->max_new;
+            int n = (int)c[i]->handle->max_new;
             check_greedy(c[i], j, p->prompt, (int)p->n_prompt, n);
             n_whole++;
         }
     }
     REQUIRE_MSG(n_whole > N / 2, "%d answers were whole", n_whole);
     for (int i = 0; i < N; i++)
-        free_client(c[i]);
+        test_job_free(c[i]);
     check_all_given_back(&b);
     close_bench(&b);
 }
