@@ -149,7 +149,7 @@ static int search(const struct tok_regex_iter *it, struct tok_regex_scratch *s)
     return n;
 }
 
-/* An empty match right behind the last one does not count: the search goes on a character further. */
+/* An empty match right after the last one does not count: the search continues one character on. */
 int tok_regex_next(struct tok_regex_iter *it, struct tok_regex_scratch *s, size_t *ret_begin,
                    size_t *ret_end, char *err, size_t errlen)
 {

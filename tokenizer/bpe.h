@@ -3,8 +3,8 @@
  * Byte-pair encoding: one piece of text -> ids.
  *
  * A piece is cut into symbols (bytes in byte mode, characters otherwise); then, as long as some
- * neighbours are a known merge, the one of lowest rank is merged, the leftmost of equals. What a
- * character without a token becomes (byte tokens, the unknown token, nothing) is the reference's way.
+ * neighbours are a known merge, the one of lowest rank is merged, the leftmost of equals. A
+ * character without a token becomes byte tokens, the unknown token or nothing, as in the reference.
  *
  * Threads: a bpe is const once built. A scratch belongs to one call at a time.
  */

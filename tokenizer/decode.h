@@ -5,7 +5,7 @@
  * text.
  *
  * What a Replace makes longer is bounded when the file is loaded, so that no stream fails on it: on
- * tokens by looking at each token of the vocabulary, on the text by the ratio of content to pattern.
+ * tokens by checking each token of the vocabulary, on the text by the ratio of content to pattern.
  *
  * Threads: a plan is const once loaded. A run belongs to one decoder or call.
  */

@@ -38,7 +38,7 @@ struct tok_growth {
 /* The budget of a text. text_len is at most 1 GiB; text and growth stay below 4 GiB. */
 struct tok_growth tok_growth(size_t text_len);
 
-/* A component made `after` bytes of `before`. TOK_ELIMIT, with a sentence, when that is too many. */
+/* A component made `after` bytes of `before`. TOK_ELIMIT, with a sentence, if that is too many. */
 int tok_growth_spend(struct tok_growth *g, size_t before, size_t after, char *err, size_t errlen);
 
 /* A string of ours, owned. */

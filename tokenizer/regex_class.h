@@ -37,7 +37,7 @@ struct tok_char_set {
     bool folded;   /* case does not count: \p{L} gains U+0345 there */
 };
 
-/* \s \d \w \h and their negations, by the letter behind the backslash. False: no set (\p is none). */
+/* \s \d \w \h and their negations, by the letter after the backslash. False: not a set, as \p. */
 bool tok_char_set_escape(unsigned char c, struct tok_char_set *set);
 
 /* A property or script by its name; sets only what it is. False: unknown. */

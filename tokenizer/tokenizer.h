@@ -22,7 +22,7 @@
 struct tok;
 struct tok_decoder;
 
-/* A growable list of token ids. Zero-initialise, fill by the calls below, tok_ids_finish at the end. */
+/* A growable list of token ids. Zero-initialise, fill by the calls below, then tok_ids_finish. */
 struct tok_ids {
     int32_t *ids;
     size_t n;
@@ -33,7 +33,7 @@ void tok_ids_finish(struct tok_ids *ids);
 
 /* ---- tokenizer ----------------------------------------------------------------------------- */
 
-/* Reads DIR/tokenizer.json. An unknown component is refused with its name. Returns owned: tok_close. */
+/* Reads DIR/tokenizer.json. Refuses an unknown component by its name. Returns owned: tok_close. */
 int tok_open(struct tok **ret, const char *dir, char *err, size_t errlen);
 
 /* NULL is fine. */
@@ -54,8 +54,8 @@ int tok_encode(const struct tok *t, const char *text, size_t len, unsigned flags
 
 /*
  * The same for text of which some ranges came from outside: a special token is recognised only
- * where none of its bytes lies in a range. Ranges are sorted and do not overlap. Apart from that the
- * text is encoded as one piece, so harmless input gives the ids of the plain call.
+ * where none of its bytes lies in a range. Ranges are sorted and do not overlap. Apart from that
+ * the text is encoded as one piece, so harmless input gives the ids of the plain call.
  */
 int tok_encode_marked(const struct tok *t, const char *text, size_t len,
                       const struct tok_range *input, size_t n_input, unsigned flags,
@@ -79,7 +79,7 @@ bool tok_has_id(const struct tok *t, int32_t id);
  */
 size_t tok_token_bytes(const struct tok *t, int32_t id, char *buf, size_t size);
 
-/* The token as the vocabulary file spells it (byte alphabet and space marks untouched). Borrowed from t. */
+/* The token as in the vocabulary file, with byte alphabet and space marks. Borrowed from t. */
 const char *tok_token_string(const struct tok *t, int32_t id, size_t *ret_len);
 
 /* SHA-256 of tokenizer.json, 32 bytes, borrowed from t. */
@@ -95,9 +95,9 @@ void tok_decoder_destroy(struct tok_decoder *d);
 void tok_decoder_reset(struct tok_decoder *d);
 
 /*
- * Takes the next id and gives out every character that is now complete; never half a character,
- * nothing complete is held back. Invalid bytes come out as U+FFFD by the reference's rules. The text
- * is valid UTF-8, may be empty, and is borrowed until the next call. Ids that are no token are skipped.
+ * Takes the next id and returns every character that is complete now, and no incomplete one.
+ * Invalid bytes become U+FFFD by the reference's rules. The text is valid UTF-8, may be empty, and
+ * is borrowed until the next call. Ids that are not tokens are skipped.
  */
 int tok_decoder_push(struct tok_decoder *d, int32_t id, const char **ret_text, size_t *ret_len);
 

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: MIT */
 /*
- * The inside of a tokenizer, shared by the files that load, encode and decode. Const after tok_open.
+ * The parts of a tokenizer, shared by the files that load, encode and decode. Const after tok_open.
  */
 #ifndef HEARTH_TOKENIZER_TOKENIZER_INTERNAL_H
 #define HEARTH_TOKENIZER_TOKENIZER_INTERNAL_H

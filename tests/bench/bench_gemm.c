@@ -1,13 +1,13 @@
 /* SPDX-License-Identifier: MIT */
 /*
- * One matrix product through the engine's own kernels and through BLAS, on one thread: the table that
- * `--gemm auto` rests on. Packing the rows counts, as it does in a step.
+ * One matrix product through the engine's own kernels and through BLAS, on one thread: the table
+ * that `--gemm auto` rests on. Packing the rows counts, as it does in a step.
  *
  *   bench_gemm [-s least milliseconds a case] [-r rows,...]
  *
- * One JSON object a case on stdout: level, weights, rows, n_in, n_out and GFLOP/s of both (the best of
- * some runs, which alternate). The weights are f32 and bf16 with f32 activations, as on path `exact`;
- * BLAS takes nothing else.
+ * One JSON object a case on stdout: level, weights, rows, n_in, n_out and GFLOP/s of both (the best
+ * of some runs, which alternate). The weights are f32 and bf16 with f32 activations, as on path
+ * `exact`; BLAS takes nothing else.
  */
 #include <stdio.h>
 #include <stdlib.h>
@@ -109,7 +109,10 @@ static double seconds_of(struct bench *b, int n_rows, bool blas)
     return now() - start;
 }
 
-/* Both in turns until each had its time; the least seconds of a run go to ret[0] native, ret[1] BLAS. */
+/*
+ * Both in turns until each had its time; the least seconds of a run go to ret[0] native, ret[1]
+ * BLAS.
+ */
 static void measure(struct bench *b, int n_rows, double ret[2])
 {
     double spent = 0;

@@ -196,7 +196,9 @@ static void random_panel(enum kern_wfmt fmt, int k, int k_pad, void *panel)
         edge_free((void *)(uintptr_t)rows[i], (size_t)k * 4);
 }
 
-/* Output n of a panel unpacks at level "c" to the same bits as of another panel, format and level. */
+/*
+ * Output n of a panel unpacks at level "c" to the same bits as of another panel, format and level.
+ */
 static void check_unpack_row(enum kern_wfmt ref_fmt, const void *ref_panel, enum kern_wfmt fmt,
                              const void *panel, int n, int k)
 {

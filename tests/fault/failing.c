@@ -4,7 +4,7 @@
  *
  *   FAIL_ALLOC_AT=k      the k-th allocation of the process (1 is the first) returns NULL
  *   FAIL_ALLOC_FROM=k    that one and all after it
- *   FAIL_READ=eio|short  every read of a regular file: EIO, or at most 1,000 bytes of what was asked
+ *   FAIL_READ=eio|short  every read of a regular file: EIO, or at most 1,000 of the bytes asked
  *   FAIL_ACCEPT=k        the first k calls of accept fail with EMFILE
  *   FAIL_COUNT_FILE=path the number of allocations is written there at exit
  *   FAIL_ARM_SIGNAL=1    counting begins with SIGURG, sent by the test when the server is ready

@@ -4,10 +4,10 @@
  * template, tokens to text, stop strings, events of every dialect. The first byte picks the route,
  * the second seeds what the engine and the client do, the rest is the body.
  *
- * The engine is a stand-in (functions wrapped at link time) that gives out drawn ids; queue, engine,
- * and reader take turns on this one thread in a drawn order, so every run repeats. Checked: an answer
- * always comes, whole answers and events are valid JSON, errors have their shape and are short, no
- * request is left over, and with the same ids the streamed text is the whole one.
+ * The engine is a stand-in (functions wrapped at link time) that gives out drawn ids; queue,
+ * engine, and reader take turns on this one thread in a drawn order, so every run repeats. Checked:
+ * an answer always comes, whole answers and events are valid JSON, errors have their shape and are
+ * short, no request is left over, and with the same ids the streamed text is the whole one.
  */
 #include <stdint.h>
 #include <stdio.h>

@@ -1,8 +1,9 @@
 /* SPDX-License-Identifier: MIT */
 /*
- * Template source and context: the bytes up to the first NUL are a template, the rest the JSON object
- * of its variables (none: a small one of our own). Parsing and rendering must end within their
- * budgets, leave a sentence where they fail, and give valid UTF-8 with a mask of the right length.
+ * Template source and context: the bytes up to the first NUL are a template, the rest the JSON
+ * object of its variables (none: a small one of our own). Parsing and rendering must end within
+ * their budgets, leave a sentence where they fail, and give valid UTF-8 with a mask of the right
+ * length.
  */
 #include <stdint.h>
 #include <stdio.h>

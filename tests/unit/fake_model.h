@@ -2,9 +2,9 @@
 /*
  * A forward pass for tests of the scheduler: exact, tiny, and unforgiving.
  *
- * Its "KV cache" holds the token at each position, in the pages it is given; a row's logits are a hash of
- * every token up to that position, read back from the pages. So a wrong page, a stale token or a
- * row computed twice at the wrong place changes the answer.
+ * Its "KV cache" holds the token at each position, in the pages it is given; a row's logits are a
+ * hash of every token up to that position, read back from the pages. So a wrong page, a stale token
+ * or a row computed twice at the wrong place changes the answer.
  *
  * fake_expect says what a sequence must give, computed from the tokens alone. A gate holds steps
  * back until the test lets them go, so that nothing depends on timing.

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: MIT */
 /*
- * The JSON reader: values accepted and refused, with the place of the fault; strings, raw numbers and
- * spans as they are handed out; limits. In the cases ' stands for ".
+ * The JSON reader: values accepted and refused, with the place of the fault; strings, raw numbers
+ * and spans as they are handed out; limits. In the cases ' stands for ".
  */
 #include "test.h"
 

@@ -154,7 +154,10 @@ static void test_forgets_private_scopes(void **state)
 
 /* ---- against a list of what ought to be there ---------------------------------------------- */
 
-/* Random chains held and released; afterwards every page is free or idle, and no more is found than is held. */
+/*
+ * Random chains held and released; afterwards every page is free or idle, and no more is found than
+ * is held.
+ */
 static void test_random_use_keeps_count(void **state)
 {
     (void)state;

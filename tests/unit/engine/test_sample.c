@@ -159,7 +159,9 @@ static int until_mass(const struct candidate *c, int n, double mass)
     return m;
 }
 
-/* The chain as its definition reads, in double and with whole sorts; returns the candidates left. */
+/*
+ * The chain as its definition reads, in double and with whole sorts; returns the candidates left.
+ */
 static int slow_chain(const float *logits, int vocab, const struct eng_sampling *s,
                       struct candidate *c)
 {

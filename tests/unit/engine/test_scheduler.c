@@ -1114,7 +1114,10 @@ static void test_submit_refuses_what_is_wrong(void **state)
 
 /* ---- everything at once -------------------------------------------------------------------- */
 
-/* A mixed load with cancellations, choices, tenants and little memory; every finished answer is checked. */
+/*
+ * A mixed load with cancellations, choices, tenants and little memory; every finished answer is
+ * checked.
+ */
 static void test_mixed_load(void **state)
 {
     (void)state;

@@ -1,5 +1,7 @@
 /* SPDX-License-Identifier: MIT */
-/* Request bodies into structs: types, ranges, null, unknown keys, and texts no parser should see. */
+/*
+ * Request bodies into structs: types, ranges, null, unknown keys, and texts no parser should see.
+ */
 #include "test.h"
 
 #include "base/buf.h"

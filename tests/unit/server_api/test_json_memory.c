@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: MIT */
 /*
- * The reserve of jansson's parses: whichever allocations fail, a parse ends in an error and never in
- * a wrong tree. The reserve is measured for one version of jansson.
+ * The reserve of jansson's parses: whichever allocations fail, a parse ends in an error and never
+ * in a wrong tree. The reserve is measured for one version of jansson.
  */
 #include "test.h"
 
@@ -11,7 +11,9 @@
 #include "server/api/json_fields.h"
 #include "server/api/json_memory.h"
 
-/* Every malloc of the server's sources comes through here (the linker sends it, see meson.build). */
+/*
+ * Every malloc of the server's sources comes through here (the linker sends it, see meson.build).
+ */
 void *__real_malloc(size_t n);
 void *__wrap_malloc(size_t n);
 static long n_allocations, fail_from, fail_to; /* calls from..to - 1 fail */
@@ -56,7 +58,9 @@ static void check_short_of_memory(const char *text, size_t len, long step)
     }
 }
 
-/* `head`, then n times `item` with a comma between, then `tail`; a '#' of the item is its number. */
+/*
+ * `head`, then n times `item` with a comma between, then `tail`; a '#' of the item is its number.
+ */
 static void check_repeated(const char *head, const char *item, const char *tail, int n)
 {
     struct buf b;

@@ -181,7 +181,10 @@ static void errors_name_option_value_and_what_is_valid(void **state)
     }
 }
 
-/* Sampling options have no value until one is given, on every subcommand, and an empty one takes it back. */
+/*
+ * Sampling options have no value until one is given, on every subcommand, and an empty one takes it
+ * back.
+ */
 static void sampling_is_unset_until_given(void **state)
 {
     static const char *const commands[] = {"serve", "generate", "bench"};

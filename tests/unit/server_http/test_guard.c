@@ -1,5 +1,8 @@
 /* SPDX-License-Identifier: MIT */
-/* First touch: every rule with what it refuses and what it lets through. Keys, digests, routes, watchdog. */
+/*
+ * First touch: every rule with what it refuses and what it lets through. Keys, digests, routes,
+ * watchdog.
+ */
 #include "test.h"
 
 #include <unistd.h>

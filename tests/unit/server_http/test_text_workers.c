@@ -98,7 +98,9 @@ static void test_small_items_pass_large_ones(void **state)
     }
 }
 
-/* One or two workers take the sizes in turns, so that neither line waits for the whole other one. */
+/*
+ * One or two workers take the sizes in turns, so that neither line waits for the whole other one.
+ */
 static void test_few_workers_alternate(void **state)
 {
     (void)state;
