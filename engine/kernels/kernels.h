@@ -86,7 +86,7 @@ struct kern_fetch {
 
 /*
  * tile [n_rows, k_pad] times n_panels consecutive panels -> out columns 0 .. 32 * n_panels - 1.
- * 1 <= n_rows <= max_rows of the activation format. Panels lie panel_bytes apart.
+ * 1 <= n_rows <= max_rows of the activation format. Panels are panel_bytes apart.
  *
  * While one panel is multiplied, the next one of the run is prefetched into L2, and during the last
  * one `fetch` (a hint: kernels may ignore it). NULL: no prefetch. fetch_rows below says when it

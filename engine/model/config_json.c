@@ -8,7 +8,7 @@
 #include "base/json_reader.h"
 #include "engine/eng_error.h"
 
-/* A value takes jansson about 100 bytes, so this bounds a file's tree to some 100 MB. */
+/* A value takes about 100 bytes in jansson, so this bounds a file's tree to about 100 MB. */
 enum { MAX_JSON_VALUES = 1000000 };
 
 int eng_json_parse(json_t **ret, const char *text, size_t len, const char *name, char *err,
