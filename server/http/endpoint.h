@@ -57,7 +57,7 @@ struct srv_route {
     void (*handle)(struct srv_request *req);
 };
 
-/* Rows are in arrays that end with a NULL method; the server gets a NULL-terminated list of them. */
+/* Arrays of rows end with a NULL method; the server has a NULL-terminated list of arrays. */
 
 /* ---- the request --------------------------------------------------------------------------- */
 

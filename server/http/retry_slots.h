@@ -4,11 +4,11 @@
  *
  * A refused request is told a moment: a virtual queue behind the real one, spaced by the measured
  * time between two ends. With the moment goes a promise, kept under a keyed hash of what the
- * request is (tenant, path, body); equal requests hold one each. Whoever comes back at the moment or
- * some time after it redeems the promise and may take any place that is there. Everybody else must
- * leave a place in the queue for each promise that is due or nearly so: newcomers cannot overtake.
- * Promises hold places in the queue and never slots, the engine counts at most three quarters of the
- * queue for them, and they expire: clients that gave up idle nothing.
+ * request is (tenant, path, body); equal requests hold one each. Whoever comes back at the moment
+ * or some time after it redeems the promise and may take any place that is there. Everybody else
+ * must leave a place in the queue for each promise that is due or nearly so: newcomers cannot
+ * overtake. Promises hold places in the queue and never slots, the engine counts at most three
+ * quarters of the queue for them, and they expire: clients that gave up idle nothing.
  *
  * Threads: safe; one lock, held for one walk of the table.
  */

@@ -77,7 +77,7 @@ static struct srv_work_item *take(struct srv_work *w)
     struct srv_work_item *item = take_first(&w->queues[SRV_WORK_WAKE]);
     if (item) return item;
     bool small = may_begin(w, SRV_WORK_SMALL), large = may_begin(w, SRV_WORK_LARGE);
-    /* Large ones first, as they cannot take the last worker for new requests where there are two. */
+    /* Large ones first, as they cannot take the last worker for new requests if there are two. */
     if (small && large && w->n_workers < 3) large = !w->small_is_next;
     if (small || large) w->small_is_next = large;
     if (large) return take_first(&w->queues[SRV_WORK_LARGE]);

@@ -5,8 +5,8 @@
  * long prompt being tokenized does not hold up running streams.
  *
  * New requests wait in two lines, by the size of their body: large ones never take all workers that
- * new requests may have, so a small request waits for other small ones only. Within a line keys take
- * turns, so one that sends many does not hold up the others.
+ * new requests may have, so a small request waits for other small ones only. Within a line keys
+ * take turns, so one that sends many does not hold up the others.
  *
  * Threads: safe. A request is in at most one queue at a time (request.c sees to it).
  */

@@ -81,8 +81,8 @@ void srv_watch_refuse_body(struct srv_watch *w, uint64_t id, int64_t max_bytes);
 void srv_watch_visit(struct srv_watch *w, void (*visit)(struct srv_request *req));
 
 /*
- * Shuts down the connections that carry no request. from_now_on (the server drains): also those that
- * come to it later, and soon those whose request is not complete.
+ * Shuts down the connections that carry no request. from_now_on (the server drains): also those
+ * that come to it later, and soon those whose request is not complete.
  */
 void srv_watch_close_idle(struct srv_watch *w, bool from_now_on);
 
