@@ -155,9 +155,9 @@ static size_t endpoint_index(const char *endpoint)
     return i;
 }
 
-static enum reason reason_of(int status, bool gone, const struct srv_account *a)
+static enum reason reason_of(int status, bool disconnected, const struct srv_account *a)
 {
-    if (gone) return R_CANCELLED;
+    if (disconnected) return R_CANCELLED;
     if (status == 429 || status == 503) return R_REJECTED;
     if (status != 200) return R_ERROR;
     for (int i = 0; a->finish_reason && i <= R_ERROR; i++) {
@@ -191,14 +191,14 @@ static void observe_times(struct srv_metrics *m, const struct srv_account *a, in
     observe(m, H_INTER_TOKEN, (total - ttft) / (double)gaps, gaps);
 }
 
-void srv_metrics_count_request(struct srv_metrics *m, int status, bool gone,
+void srv_metrics_count_request(struct srv_metrics *m, int status, bool disconnected,
                                const struct srv_account *a, int64_t total_us)
 {
     size_t endpoint = endpoint_index(a->endpoint);
     atomic_fetch_add_explicit(&m->by_status[status_index(status)], 1, memory_order_relaxed);
     atomic_fetch_add_explicit(&m->by_endpoint[endpoint], 1, memory_order_relaxed);
     if (!is_inference(endpoint)) return;
-    enum reason reason = reason_of(status, gone, a);
+    enum reason reason = reason_of(status, disconnected, a);
     atomic_fetch_add_explicit(&m->by_reason[reason], 1, memory_order_relaxed);
     if (reason == R_REJECTED || status != 200) return;
     observe(m, H_PROMPT_TOKENS, (double)a->n_prompt_tokens, 1);

@@ -43,8 +43,8 @@ void srv_metrics_destroy(struct srv_metrics *m);
 
 void srv_metrics_count(struct srv_metrics *m, enum srv_count what);
 
-/* A request has ended. status 0: no answer was sent. gone: its client had disconnected. */
-void srv_metrics_count_request(struct srv_metrics *m, int status, bool gone,
+/* A request has ended. status 0: no answer was sent. disconnected: its client had left. */
+void srv_metrics_count_request(struct srv_metrics *m, int status, bool disconnected,
                                const struct srv_account *account, int64_t total_us);
 
 /* Values that are read, not counted. Pointers may be NULL while the model loads. */

@@ -29,7 +29,7 @@ enum srv_command {
     SRV_CMD_COUNT
 };
 
-/* The value of a numeric option that was not given, if that differs from every value. */
+/* The value of a numeric option that was not given, if being given matters. */
 enum {
     SRV_UNSET = -1,
     /* A file of options is small; anything larger is the wrong file. */
@@ -42,14 +42,14 @@ struct srv_list {
     int n;
 };
 
-/* Strings are owned by the structure; NULL where an option without a default was not given. */
+/* Strings are owned by the structure; NULL if an option without a default was not given. */
 struct srv_config {
     enum srv_command command;
 
     /* this program */
     bool help, version, check_config, print_config;
     const char *config_file;
-    struct srv_list warnings; /* sentences about what was read and not used */
+    struct srv_list warnings; /* sentences about settings that were read and not used */
 
     /* model */
     const char *model;       /* as given; the subcommands see the resolved directory */
@@ -108,8 +108,8 @@ struct srv_config {
 
 /*
  * Reads the whole configuration. env NULL: the process's own environment (getenv). On failure err
- * holds one sentence that names the option, where it came from, the value and what is valid.
- * Returns 0 or a negative number; *ret is to be finished in both cases.
+ * holds one sentence that names the option, its source, the value and the valid ones.
+ * Returns 0 or a negative number; finish *ret in both cases.
  */
 int srv_config_load(struct srv_config *ret, int argc, char **argv,
                     const char *(*env)(const char *name), char *err, size_t errlen);
@@ -127,11 +127,11 @@ int srv_config_warn(struct srv_config *c, const char *format, ...)
 /* Returns true if a container manager sets such a variable for a service: *_PORT=tcp://... */
 bool srv_config_is_service_link(const char *name, const char *value);
 
-/* Frees what load allocated. A zeroed structure is fine. */
+/* Frees everything that load allocated. A zeroed structure is valid. */
 void srv_config_finish(struct srv_config *c);
 
-/* Replaces a string option's value, by field; keeps the ownership rule. Returns 0 or -1 without
- * memory. */
+/* Replaces a string option's value, by field; the structure owns the copy. Returns 0, or -1 if
+ * out of memory. */
 int srv_config_replace(const char **field, const char *value);
 
 /* --help of a subcommand, from the table. */

@@ -5,8 +5,8 @@
  *
  * Kubernetes gives every pod variables for each Service of its namespace, and Docker for each
  * linked container. Those of one named hearth, or hearth-something, look like ours: HEARTH_PORT is
- * then "tcp://10.96.36.139:80", and HEARTH_SERVICE_HOST, HEARTH_PORT_80_TCP_ADDR and so on are
- * there too.
+ * then "tcp://10.96.36.139:80", and HEARTH_SERVICE_HOST, HEARTH_PORT_80_TCP_ADDR and similar are
+ * set too.
  */
 #include <ctype.h>
 #include <stdarg.h>
@@ -34,7 +34,7 @@ bool srv_config_is_service_link(const char *name, const char *value)
            scheme > 0 && strncmp(value + scheme, "://", 3) == 0;
 }
 
-/* SERVICE_HOST, SERVICE_PORT..., PORT_80_TCP..., alone or behind the rest of a Service's name. */
+/* SERVICE_HOST, SERVICE_PORT..., PORT_80_TCP..., alone or after the rest of a Service's name. */
 static bool has_service_part(const char *name)
 {
     for (const char *p = name; p; p = strchr(p, '_')) {
@@ -45,7 +45,7 @@ static bool has_service_part(const char *name)
     return false;
 }
 
-/* name: behind the prefix. */
+/* name: without the prefix. */
 static bool is_test_name(const char *name, size_t len)
 {
     for (size_t i = 0; i < sizeof(test_names) / sizeof(test_names[0]); i++) {
@@ -54,7 +54,7 @@ static bool is_test_name(const char *name, size_t len)
     return false;
 }
 
-/* Returns true if the variable is an option's; else *ret_near is the one like it, or "". */
+/* Returns true if the variable is an option's; else *ret_near is the most similar one, or "". */
 static bool find_variable(const char *variable, size_t len, char *ret_near, size_t size)
 {
     struct srv_nearest nearest;

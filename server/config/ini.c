@@ -38,7 +38,7 @@ static char *trim(char *text)
     return text;
 }
 
-/* Takes the quotes off; only a comment may follow the closing one. */
+/* Removes the quotes; only a comment may follow the closing one. */
 static int unquote(const struct ini *ini, char **value)
 {
     char quote = **value;

@@ -23,9 +23,9 @@ enum { MAX_OPTIONS = 128 };
 
 struct loader {
     struct srv_config *config;
-    enum source from;                   /* what is being read */
+    enum source from;                   /* the source being read */
     const char *label;                  /* the option as its source spells it, for messages */
-    unsigned char sources[MAX_OPTIONS]; /* where a list's items came from */
+    unsigned char sources[MAX_OPTIONS]; /* the source of a list's items */
     char *err;
     size_t errlen;
 };
@@ -135,7 +135,7 @@ static bool word_is(const char *text, const char *words)
     return false;
 }
 
-/* 1, 0, or -1 for a text that is not a boolean. */
+/* Returns 1, 0, or -1 for a text that is not a boolean. */
 static int parse_bool(const char *text)
 {
     if (word_is(text, "1 true on yes enabled")) return 1;
@@ -143,7 +143,7 @@ static int parse_bool(const char *text)
     return -1;
 }
 
-/* The multiplier of K, M, G, T (powers of 1024, also written KiB or KB), or 0. */
+/* Returns the multiplier of K, M, G, T (powers of 1024, also written KiB or KB), or 0. */
 static double suffix_factor(const char *suffix)
 {
     static const struct {
@@ -251,7 +251,7 @@ static const struct srv_option *find_option(const char *name, size_t len)
     return NULL;
 }
 
-/* The spelling like `name` of an option that the subcommand knows, or NULL with *ret_len 0. */
+/* Returns the most similar spelling of an option of the subcommand, or NULL with *ret_len 0. */
 static const char *find_similar(const struct loader *l, const char *name, size_t len,
                                 bool switches_only, int *ret_len)
 {
@@ -365,7 +365,7 @@ struct args {
     int argc, next;
     char **argv;
     const char *positional; /* the one that has been read */
-    bool only_config_file;  /* first pass: find --config, judge nothing */
+    bool only_config_file;  /* first pass: find --config, check nothing */
 };
 
 static bool is_flag(const char *arg)
@@ -373,7 +373,7 @@ static bool is_flag(const char *arg)
     return arg[0] == '-' && arg[1] && !(arg[1] >= '0' && arg[1] <= '9') && arg[1] != '.';
 }
 
-/* The value of the flag just read: after '=', or the next argument; booleans may do without. */
+/* The value of the flag just read: after '=', or the next argument; booleans need none. */
 static const char *flag_value(struct args *a, const struct srv_option *o, const char *attached)
 {
     if (attached) return attached;
@@ -438,7 +438,7 @@ out:
     return rc;
 }
 
-/* What stands alone after the subcommand: the URL of healthcheck, else the model. */
+/* The argument without a flag: the URL of healthcheck, else the model. */
 static int read_positional(struct loader *l, struct args *a)
 {
     const char *arg = a->argv[a->next++];

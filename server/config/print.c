@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: MIT */
-/* What the options table says to people: --help and --print-config. Main thread only. */
+/* The options table as text: --help and --print-config. Main thread only. */
 #include <string.h>
 
 #include "server/config/config.h"
@@ -17,7 +17,7 @@ static const char *const command_lines[SRV_CMD_COUNT] = {
     [SRV_CMD_HEALTHCHECK] = "ask a running server whether it is ready",
 };
 
-/* How the subcommand is used, in examples and where it reads lines in their shape. */
+/* Examples of each subcommand, and the shape of the lines that it reads. */
 static const char *const examples[SRV_CMD_COUNT] = {
     [SRV_CMD_SERVE] =
         "  hearth serve                                       the demo model, on 127.0.0.1:8080\n"
@@ -33,7 +33,7 @@ static const char *const examples[SRV_CMD_COUNT] = {
         "One JSON object per line in, one per line out:\n"
         "  {\"text\", \"add_special\": false, \"parse_special\": true} -> {\"ids\"}\n"
         "  {\"ids\", \"skip_special\": false} -> {\"text\", \"pieces\", \"tail\"}\n"
-        "  what is wrong with a line -> {\"error\"}\n",
+        "  a line with a fault -> {\"error\"}\n",
     [SRV_CMD_RENDER] =
         "  echo '{\"messages\": [{\"role\": \"user\", \"content\": \"Hi\"}]}' | hearth render "
         "--model org/name\n\n"
@@ -41,14 +41,14 @@ static const char *const examples[SRV_CMD_COUNT] = {
         "  {\"messages\", \"tools\", \"add_generation_prompt\", \"continue_final_message\", "
         "\"kwargs\"} -> {\"text\"}\n"
         "  {\"context\": {all variables of the template}} -> {\"text\"}\n"
-        "  what is wrong with a line -> {\"error\"}\n",
+        "  a line with a fault -> {\"error\"}\n",
     [SRV_CMD_SCORE] =
         "  echo '{\"text\": \"Once upon a time\"}' | hearth score --model org/name\n\n"
         "One JSON object per line in, one per line out:\n"
         "  {\"text\"} or {\"ids\"} -> {\"ids\", \"logprobs\", \"argmax\", \"perplexity\"}\n"
         "  \"logits\": FILE  also every row of logits, f32 [n_tokens, vocab_size]\n"
         "  \"greedy\": N     also \"greedy_ids\" and \"greedy_margins\" of N more tokens\n"
-        "  what is wrong with a line -> {\"error\"}\n",
+        "  a line with a fault -> {\"error\"}\n",
     [SRV_CMD_ACCEPT] =
         "  echo '{\"regex\": \"[a-z]+\", \"texts\": [\"abc\", \"ABC\"]}' | hearth accept --model "
         "org/name\n\n"
@@ -59,7 +59,7 @@ static const char *const examples[SRV_CMD_COUNT] = {
         "  \"disable_additional_properties\", \"mask_ns\"\n"
         "  -> {\"compiled\", \"relaxed\", \"accepted\", \"by_bytes\", \"compile_ms\", \"bytes\", "
         "\"masks\"}\n"
-        "  what is wrong with a line -> {\"error\"}\n",
+        "  a line with a fault -> {\"error\"}\n",
     [SRV_CMD_HEALTHCHECK] = "  hearth healthcheck http://127.0.0.1:8080/readyz\n",
 };
 
@@ -126,7 +126,7 @@ static void print_list(FILE *out, const struct srv_list *list)
         fprintf(out, "%s%s", i ? ", " : " ", list->items[i]);
 }
 
-/* A text as the ini reader takes it back: quoted where it would otherwise be read differently. */
+/* A text as the ini reader reads it back: quoted if it would otherwise be read differently. */
 static void print_text(FILE *out, const char *text)
 {
     if (!text) return;
@@ -170,7 +170,7 @@ void srv_config_print(FILE *out, const struct srv_config *c)
           "FILE.\n"
           "# Each is also a flag (--ctx-size 4096) and an environment variable "
           "(HEARTH_CTX_SIZE=4096).\n"
-          "# An empty value is the same as none.\n",
+          "# An empty value leaves the option unset.\n",
           out);
     const char *group = "";
     for (int i = 0; i < srv_n_options; i++) {
