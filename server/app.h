@@ -35,7 +35,7 @@ struct srv_app {
     int64_t created; /* unix seconds: when the model was loaded */
     bool is_demo;
     atomic_int state;   /* enum srv_state */
-    atomic_bool loaded; /* everything above is there; stays so while draining */
+    atomic_bool loaded; /* everything above is set; stays true while draining */
 };
 
 #endif

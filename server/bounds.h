@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: MIT */
 /*
- * Every maximum of the server in one list, each with its reason. What an operator may want to
- * change is an option (options.c); what stands here follows from the design.
+ * The maxima of HTTP, keys, streams and the log, each with its reason. Bounds that follow from one
+ * file's own design are in that file; those that an operator may want to change are options.
  */
 #ifndef HEARTH_SERVER_BOUNDS_H
 #define HEARTH_SERVER_BOUNDS_H

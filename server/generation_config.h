@@ -13,16 +13,16 @@
 
 struct srv_config;
 
-/* Sampling of a request that does not say: an option's, else the model's (option generation-config),
+/* Sampling defaults of requests: an option's, else the model's (option generation-config),
  * else neutral. */
 struct srv_defaults {
     double temperature, top_p, min_p, typical_p, repetition_penalty;
     int64_t top_k;
-    int64_t seed;       /* -1: another for each request */
+    int64_t seed;       /* -1: a new one per request */
     int64_t max_tokens; /* -1: the endpoint's own */
 };
 
-/* Temperature 1 and nothing else switched on. */
+/* Temperature 1, everything else off. */
 struct srv_defaults srv_defaults_neutral(void);
 
 /*

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: MIT */
-/* The loader: one thread for the engine, one beside it for text. See loader.h. */
+/* The loader: one thread for the engine, another for text. See loader.h. */
 #include "server/loader.h"
 
 #include <pthread.h>
@@ -37,7 +37,7 @@ struct srv_loader {
     char text_error[ERROR_BYTES], error[ERROR_BYTES];
 };
 
-/* Prefixes an error with what was being read, unless it says so itself. */
+/* Prefixes an error with the part that was being read, unless it names it. */
 static void fail_text(struct srv_loader *l, const char *what, const char *reason)
 {
     l->text_failed = true;
@@ -86,7 +86,7 @@ static int load_engine(struct srv_loader *l)
     return eng_open(&l->engine, &params, l->error, sizeof(l->error));
 }
 
-/* The names the model answers to: the aliases, or the one it has. */
+/* The names the model answers to: the aliases, else its own name. */
 static int choose_names(struct srv_loader *l)
 {
     const struct srv_config *c = l->app->config;
@@ -104,7 +104,7 @@ static int choose_names(struct srv_loader *l)
     return 0;
 }
 
-/* b<version>-<weights and tokenizer>-<path>[-kv8]-<kernels>-<gemm>: what decides its bits. */
+/* b<version>-<weights and tokenizer>-<path>[-kv8]-<kernels>-<gemm>: all that decides the bits. */
 static void make_fingerprint(struct srv_loader *l)
 {
     const struct eng_info *info = eng_info(l->engine);
@@ -145,9 +145,9 @@ static void *load(void *arg)
     pthread_t text;
     while (l->app->config->debug_hold_load)
         pause();
-    bool beside = pthread_create(&text, NULL, load_text, l) == 0;
+    bool in_parallel = pthread_create(&text, NULL, load_text, l) == 0;
     int rc = load_engine(l);
-    if (beside)
+    if (in_parallel)
         pthread_join(text, NULL);
     else
         load_text(l);
@@ -162,7 +162,7 @@ static void *load(void *arg)
     }
     srv_defaults_override(&l->defaults, l->app->config);
     if (rc == 0 && choose_names(l)) {
-        snprintf(l->error, sizeof(l->error), "no memory for the model's names");
+        snprintf(l->error, sizeof(l->error), "out of memory");
         rc = -1;
     }
     if (rc == 0) {
@@ -187,7 +187,7 @@ int srv_loader_start(struct srv_loader **ret, struct srv_app *app, int event_fd,
     int rc = -1;
     if (!l || pthread_attr_init(&attr)) {
         free(l);
-        snprintf(err, errlen, "no memory for the loader");
+        snprintf(err, errlen, "out of memory");
         return -1;
     }
     l->app = app;

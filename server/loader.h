@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: MIT */
 /*
  * Loads what the server serves, on threads of its own: weights by the engine, tokenizer and chat
- * template alongside. Fills the app, then sets its state; nobody reads it before that.
+ * template alongside. Fills the app, then sets its state; it is not read before that.
  */
 #ifndef HEARTH_SERVER_LOADER_H
 #define HEARTH_SERVER_LOADER_H
@@ -12,18 +12,18 @@
 struct srv_loader;
 struct srv_app;
 
-/* Starts loading. event_fd (an eventfd, borrowed) becomes readable at the end, good or bad. Returns
+/* Starts loading. event_fd (an eventfd, borrowed) becomes readable at the end, also after an error. Returns
  * owned. */
 int srv_loader_start(struct srv_loader **ret, struct srv_app *app, int event_fd, char *err,
                      size_t errlen);
 
-/* After event_fd: 0, or -1 with the reason. May be asked again. */
+/* After event_fd: 0, or -1 with the reason. May be called again. */
 int srv_loader_result(struct srv_loader *l, char *err, size_t errlen);
 
-/* Leaves the threads alone; the process is about to end. */
+/* Leaves the threads running; the process is about to end. */
 void srv_loader_abandon(struct srv_loader *l);
 
-/* Waits for the threads, closes all that was loaded; no request may live. NULL is fine. */
+/* Waits for the threads, closes everything that was loaded; no request may exist. NULL is fine. */
 void srv_loader_finish(struct srv_loader *l);
 
 #endif

@@ -50,7 +50,7 @@ static bool needs_weights(enum srv_command command)
            command == SRV_CMD_SCORE;
 }
 
-/* --model as given -> a directory; without one the demo model. */
+/* Resolves --model to a directory; the demo model if none was given. */
 static int find_model(struct srv_config *c, char *err, size_t errlen)
 {
     char dir[PATH_MAX];
@@ -62,7 +62,7 @@ static int find_model(struct srv_config *c, char *err, size_t errlen)
     c->model_shown = c->model;
     c->model = NULL;
     if (srv_config_replace(&c->model, dir)) {
-        snprintf(err, errlen, "no memory");
+        snprintf(err, errlen, "out of memory");
         return -1;
     }
     return 0;
@@ -79,7 +79,7 @@ static int answer_and_exit(const struct srv_config *c)
     return ferror(stdout) || fflush(stdout) ? EXIT_FAILURE : EXIT_SUCCESS;
 }
 
-/* A server logs them in its own way, once its log is set up; a health check has no reader. */
+/* A server logs them itself, once its log is set up; nobody reads those of a health check. */
 static void print_warnings(const struct srv_config *c)
 {
     bool runs = !c->check_config && !c->print_config;
@@ -89,7 +89,7 @@ static void print_warnings(const struct srv_config *c)
         fprintf(stderr, "hearth: warning: %s\n", c->warnings.items[i]);
 }
 
-/* --check-config: what the subcommand would find before its work begins. */
+/* --check-config: the checks that the subcommand makes before its work begins. */
 static int check(const struct srv_config *c)
 {
     char err[1024];
@@ -99,7 +99,7 @@ static int check(const struct srv_config *c)
         fprintf(stderr, "hearth: %s\n", err);
         status = EXIT_FAILURE;
     }
-    if (status == EXIT_SUCCESS) printf("the configuration is good\n");
+    if (status == EXIT_SUCCESS) printf("the configuration is valid\n");
     return status;
 }
 

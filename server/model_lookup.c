@@ -97,7 +97,7 @@ static int read_reference(const char *repo_dir, const char *revision, char commi
     return found ? 0 : -1;
 }
 
-/* The only snapshot there is: caches copied by hand have no refs. */
+/* The only snapshot: caches copied by hand have no refs. */
 static int only_snapshot(const char *repo_dir, char commit[COMMIT_LEN + 1])
 {
     char path[PATH_MAX];
@@ -123,13 +123,14 @@ static int resolve_in_cache(const char *spec, const char *(*env)(const char *nam
     const char *slash = memchr(spec, '/', len);
     bool one_slash = !slash || !memchr(slash + 1, '/', (size_t)(spec + len - slash - 1));
     if (!one_slash || !is_safe(spec, len, "/") || !is_safe(revision, strlen(revision), "/")) {
-        snprintf(err, errlen, "model '%.200s' is no directory, and no org/name", spec);
+        snprintf(err, errlen, "model '%.200s': neither a directory nor an org/name repository",
+                 spec);
         return -1;
     }
     if (cache_root(env, root, sizeof(root)) ||
         repository_dir(root, spec, len, repo_dir, sizeof(repo_dir))) {
-        snprintf(err, errlen, "model '%.200s' is no directory, and HOME is not set to look further",
-                 spec);
+        snprintf(err, errlen,
+                 "model '%.200s' is not a directory, and HOME is not set to find the cache", spec);
         return -1;
     }
     if (!is_directory(repo_dir)) {
@@ -143,8 +144,7 @@ static int resolve_in_cache(const char *spec, const char *(*env)(const char *nam
         memcpy(commit, revision, COMMIT_LEN + 1);
     else if (read_reference(repo_dir, revision, commit) &&
              (spec[len] || only_snapshot(repo_dir, commit))) {
-        snprintf(err, errlen, "model '%.200s': the cache has no revision '%.100s' of it", spec,
-                 revision);
+        snprintf(err, errlen, "model '%.200s': the cache has no revision '%.100s'", spec, revision);
         return -1;
     }
     if (join(dir, sizeof(dir), "%s/snapshots/%s", repo_dir, commit) || !is_directory(dir) ||
@@ -177,7 +177,9 @@ bool srv_hub_has_only_gguf(const char *path, char *err, size_t errlen)
     for (struct dirent *entry; !found && (entry = readdir(dir));)
         found = is_gguf(entry->d_name);
     closedir(dir);
-    if (found) snprintf(err, errlen, "%.300s holds only GGUF, which is not read; " MODEL_IS, path);
+    if (found)
+        snprintf(err, errlen, "%.300s has only GGUF files, which are not supported; " MODEL_IS,
+                 path);
     return found;
 }
 
@@ -215,7 +217,7 @@ int srv_hub_resolve(const char *spec, const char *(*env)(const char *name), char
     return 0;
 }
 
-/* The source tree's root, which the build leaves in a file beside the executable; "" without it. */
+/* The source tree's root, which the build writes into a file next to the executable; "" if there is none. */
 static void source_root(const char *exe_dir, char *buf, size_t size)
 {
     char err[64], *text = NULL;

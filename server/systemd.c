@@ -33,7 +33,7 @@ void srv_notify(const char *format, ...)
     if (fd < 0) return;
     socklen_t addr_len = (socklen_t)(offsetof(struct sockaddr_un, sun_path) + strlen(path));
     if (sendto(fd, text, (size_t)len, MSG_NOSIGNAL, (struct sockaddr *)&addr, addr_len) < 0) {
-        /* The manager will act on what it does not hear. */
+        /* The manager acts on a missing message by itself. */
     }
     close(fd);
 }
@@ -71,7 +71,7 @@ int srv_notify_listen_fd(int *ret_fd, char *err, size_t errlen)
     *ret_fd = -1;
     if (n == 0) return 0;
     if (n > 1) {
-        snprintf(err, errlen, "LISTEN_FDS: %llu sockets are handed in, but one is served",
+        snprintf(err, errlen, "LISTEN_FDS is %llu, but only one socket can be served",
                  (unsigned long long)n);
         return -1;
     }

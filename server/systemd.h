@@ -9,7 +9,7 @@
 #include <stddef.h>
 #include <stdint.h>
 
-/* Sends lines such as "READY=1\nSTATUS=...". Failures are not the server's business. */
+/* Sends lines such as "READY=1\nSTATUS=...". Failures are ignored. */
 void srv_notify(const char *format, ...) __attribute__((format(printf, 1, 2)));
 
 /* Microseconds within which WATCHDOG=1 is expected, or 0. */

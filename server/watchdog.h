@@ -10,11 +10,11 @@
 #include <stdint.h>
 
 struct srv_watchdog {
-    uint64_t n_steps;  /* when last looked at */
-    uint64_t since_us; /* since when no step ended although there was work; 0: no work */
+    uint64_t n_steps;  /* at the last check */
+    uint64_t since_us; /* start of the time with work and without a step; 0: no work */
 };
 
-/* Takes a look; returns true while stalled. limit_us 0: never. */
+/* Checks; returns true while stalled. limit_us 0: never. */
 bool srv_watchdog_look(struct srv_watchdog *d, uint64_t now_us, bool has_work, uint64_t n_steps,
                        uint64_t limit_us);
 

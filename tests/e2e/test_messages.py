@@ -31,7 +31,7 @@ def run(*args, stdin="", timeout=60, **env):
 # ---- --check-config -------------------------------------------------------------------------------------
 
 def test_check_config_finds_what_serve_finds():
-    assert run("serve", "--check-config")[:2] == (0, "the configuration is good\n")
+    assert run("serve", "--check-config")[:2] == (0, "the configuration is valid\n")
     with tempfile.TemporaryDirectory() as d:
         empty_keys = os.path.join(d, "keys")
         with open(empty_keys, "w", encoding="ascii") as f:
