@@ -4,6 +4,7 @@
  */
 #include <errno.h>
 #include <stdbool.h>
+#include <sys/stat.h>
 #include <sys/types.h>
 #include <unistd.h>
 
@@ -14,7 +15,7 @@ static ssize_t fake_pread(int fd, void *buf, size_t n, off_t offset);
 
 #include "test.h"
 
-/* What the fake does, call by call: bytes to give, or an error; the last row repeats. */
+/* What the fake does, call by call: bytes to give (-1: those of the file), or an error; the last row repeats. */
 struct step {
     ssize_t n;
     int error;
@@ -25,8 +26,8 @@ static int n_steps, at_step;
 
 static ssize_t fake_pread(int fd, void *buf, size_t n, off_t offset)
 {
-    (void)fd;
     const struct step *s = &plan[at_step < n_steps - 1 ? at_step++ : n_steps - 1];
+    if (s->n < 0) return pread(fd, buf, n, offset);
     if (s->error) {
         errno = s->error;
         return -1;
@@ -112,12 +113,107 @@ static void test_open(void **state)
     REQUIRE_EQ_INT(fd, -1);
 }
 
+/* ---- on the real disk ---------------------------------------------------------------------- */
+
+static const struct step real[] = {{-1, 0}};
+
+static char *new_directory(void)
+{
+    static char dir[] = "/tmp/test_file_XXXXXX";
+    memcpy(dir + sizeof(dir) - 7, "XXXXXX", 6);
+    REQUIRE(mkdtemp(dir));
+    return dir;
+}
+
+static void put(const char *dir, const char *name, const char *text)
+{
+    char path[200];
+    snprintf(path, sizeof(path), "%s/%s", dir, name);
+    FILE *f = fopen(path, "w");
+    REQUIRE(f && fputs(text, f) >= 0 && fclose(f) == 0);
+}
+
+static void drop(const char *dir, const char *name)
+{
+    char path[200];
+    snprintf(path, sizeof(path), "%s/%s", dir, name);
+    REQUIRE_EQ_INT(remove(path), 0);
+}
+
+/* A pipe that nobody writes to, a directory and a link to nothing are errors at once. */
+static void test_not_regular(void **state)
+{
+    const char *dir = new_directory();
+    char path[200], err[300] = "", *text = NULL;
+    (void)state;
+    snprintf(path, sizeof(path), "%s/pipe", dir);
+    REQUIRE_EQ_INT(mkfifo(path, 0600), 0);
+    REQUIRE_EQ_INT(file_load(dir, "pipe", 100, &text, NULL, err, sizeof(err)), FILE_EINVAL);
+    REQUIRE_MSG(strncmp(err, path, strlen(path)) == 0, "%s", err);
+    drop(dir, "pipe");
+    REQUIRE_EQ_INT(file_load(NULL, dir, 100, &text, NULL, err, sizeof(err)), FILE_EINVAL);
+    snprintf(path, sizeof(path), "%s/link", dir);
+    REQUIRE_EQ_INT(symlink("nothing", path), 0);
+    REQUIRE_EQ_INT(file_load(dir, "link", 100, &text, NULL, err, sizeof(err)), FILE_ENOENT);
+    REQUIRE(!file_exists(dir, "link") && !text);
+    drop(dir, "link");
+    REQUIRE_EQ_INT(rmdir(dir), 0);
+}
+
+static void test_whole_files(void **state)
+{
+    static const char pointer[] =
+        "version https://git-lfs.github.com/spec/v1\noid sha256:00\nsize 5\n";
+    const char *dir = new_directory();
+    char err[300] = "", *text = NULL;
+    size_t len = 9;
+    plan = real;
+    n_steps = 1;
+    (void)state;
+    put(dir, "empty", "");
+    REQUIRE(file_exists(dir, "empty") && !file_exists(dir, "other"));
+    REQUIRE_EQ_INT(file_load(dir, "empty", 0, &text, &len, err, sizeof(err)), 0);
+    REQUIRE(len == 0 && text[0] == '\0');
+    free(text);
+    drop(dir, "empty");
+    put(dir, "pointer", pointer);
+    text = NULL;
+    REQUIRE_EQ_INT(file_load(dir, "pointer", 1000, &text, &len, err, sizeof(err)), FILE_EINVAL);
+    REQUIRE_MSG(strstr(err, "git-lfs") && !text, "%s", err);
+    drop(dir, "pointer");
+    REQUIRE(file_is_lfs_pointer(pointer, sizeof(pointer) - 1));
+    REQUIRE(!file_is_lfs_pointer(pointer, 10) && !file_is_lfs_pointer("{}", 2));
+    REQUIRE_EQ_INT(rmdir(dir), 0);
+}
+
+static void test_exposed(void **state)
+{
+    static const struct {
+        unsigned mode;
+        bool exposed;
+    } cases[] = {{0600, false}, {0640, false}, {0660, false}, {0644, true}, {0602, true}};
+    const char *dir = new_directory();
+    char path[200];
+    unsigned mode = 0;
+    (void)state;
+    put(dir, "keys", "x");
+    snprintf(path, sizeof(path), "%s/keys", dir);
+    for (size_t i = 0; i < N_OF(cases); i++) {
+        REQUIRE_EQ_INT(chmod(path, cases[i].mode), 0);
+        REQUIRE_MSG(file_is_exposed(path, &mode) == cases[i].exposed, "%o", cases[i].mode);
+        if (cases[i].exposed) REQUIRE_EQ_INT(mode, cases[i].mode);
+    }
+    drop(dir, "keys");
+    REQUIRE(!file_is_exposed(path, &mode));
+    REQUIRE_EQ_INT(rmdir(dir), 0);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_pread),
-        cmocka_unit_test(test_load),
-        cmocka_unit_test(test_open),
+        cmocka_unit_test(test_pread),       cmocka_unit_test(test_load),
+        cmocka_unit_test(test_open),        cmocka_unit_test(test_not_regular),
+        cmocka_unit_test(test_whole_files), cmocka_unit_test(test_exposed),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -1,40 +1,11 @@
 /* SPDX-License-Identifier: MIT */
-/* The options table: precedence, spellings, errors that say what is valid, and the example file. */
+/* Options from flags, environment and file: precedence, spellings, errors that say what is valid. */
 #include "test.h"
 
 #include <unistd.h>
 
+#include "command_line.h"
 #include "server/config/config.h"
-#include "server/config/ini.h"
-#include "server/config/options.h"
-
-/* The environment of a test: pairs, ended by NULL. */
-static const char *const *environment;
-
-static const char *fake_env(const char *name)
-{
-    for (int i = 0; environment && environment[i]; i += 2) {
-        if (strcmp(environment[i], name) == 0) return environment[i + 1];
-    }
-    return NULL;
-}
-
-enum { MAX_ARGS = 16 };
-
-/* Loads from a command line written with blanks. */
-static int load(struct srv_config *c, const char *line, char *err, size_t errlen)
-{
-    char text[1024] = "hearth ";
-    char *argv[MAX_ARGS];
-    int argc = 0;
-    snprintf(text + 7, sizeof(text) - 7, "%s", line);
-    for (char *p = text; *p && argc < MAX_ARGS;) {
-        argv[argc++] = p;
-        p += strcspn(p, " ");
-        if (*p) *p++ = '\0';
-    }
-    return srv_config_load(c, argc, argv, fake_env, err, errlen);
-}
 
 static void defaults(void **state)
 {
@@ -283,142 +254,6 @@ static void sizes_have_suffixes(void **state)
     }
 }
 
-/* ---- the ini reader ------------------------------------------------------------------------ */
-
-struct seen {
-    char text[512];
-};
-
-static int note(void *ctx, int line, const char *section, const char *key, const char *value,
-                char *err, size_t errlen)
-{
-    struct seen *s = ctx;
-    size_t n = strlen(s->text);
-    if (strcmp(key, "bad") == 0) {
-        snprintf(err, errlen, "bad key");
-        return -1;
-    }
-    snprintf(s->text + n, sizeof(s->text) - n, "%d:%s.%s=%s|", line, section, key, value);
-    return 0;
-}
-
-static void ini_texts(void **state)
-{
-    static const struct {
-        const char *text, *wanted, *error;
-    } cases[] = {
-        {"", "", NULL},
-        {"a=1", "1:.a=1|", NULL},
-        {"\xef\xbb\xbf"
-         "a=1\r\n",
-         "1:.a=1|", NULL},
-        {"# x\n; y\n\n  [ s ]\n\tk  =  v w  \n", "5:s.k=v w|", NULL},
-        {"k = a # not a comment; nor this", "1:.k=a # not a comment; nor this|", NULL},
-        {"k = \"a # b\"  # comment", "1:.k=a # b|", NULL},
-        {"k = ' x ' ; comment", "1:.k= x |", NULL},
-        {"k =", "1:.k=|", NULL},
-        {"a=1\n  b=2\n", "1:.a=1|2:.b=2|", NULL},
-        {"a=x=y", "1:.a=x=y|", NULL},
-        {"k = \"open", "", "x.ini:1: unclosed quote"},
-        {"k = \"a\" b", "", "x.ini:1: text after the closing quote"},
-        {"\n\njust words", "", "x.ini:3: expected key = value"},
-        {"=v", "", "x.ini:1: expected key"},
-        {"[s", "", "x.ini:1: expected a section"},
-        {"[s] k=1", "", "x.ini:1: expected a section"},
-        {"a=1\nbad=2\nc=3", "1:.a=1|", "x.ini:2: bad key"},
-    };
-    (void)state;
-    for (size_t i = 0; i < N_OF(cases); i++) {
-        struct seen seen = {""};
-        char err[600] = "";
-        int rc = srv_ini_parse("x.ini", cases[i].text, strlen(cases[i].text), note, &seen, err,
-                               sizeof(err));
-        REQUIRE_EQ_STR(seen.text, cases[i].wanted);
-        REQUIRE_EQ_INT(rc, cases[i].error ? -1 : 0);
-        if (cases[i].error)
-            REQUIRE_MSG(strncmp(err, cases[i].error, strlen(cases[i].error)) == 0, "%s", err);
-    }
-    char err[100];
-    struct seen seen = {""};
-    REQUIRE_EQ_INT(srv_ini_parse("x", "a=\0", 3, note, &seen, err, sizeof(err)), -1);
-}
-
-/* ---- what is printed ----------------------------------------------------------------------- */
-
-static char *printed(const struct srv_config *c)
-{
-    char *text = NULL;
-    size_t len;
-    FILE *f = open_memstream(&text, &len);
-    srv_config_print(f, c);
-    fclose(f);
-    return text;
-}
-
-static void printed_configuration_reads_back_the_same(void **state)
-{
-    char path[] = "/tmp/test_config_XXXXXX", err[512] = "", line[256];
-    struct srv_config a, b;
-    (void)state;
-    const char *const env[] = {
-        "HEARTH_API_KEY", "topsecret", "HEARTH_UNIX_SOCKET", "/x y", "HEARTH_ALIAS", "p,q", NULL};
-    environment = env;
-    REQUIRE_EQ_INT(load(&a, "--port 5 --no-prefix-cache --memory 3M", err, sizeof(err)), 0);
-    char *first = printed(&a);
-    REQUIRE(!strstr(first, "topsecret"));
-    environment = NULL;
-    int fd = mkstemp(path);
-    REQUIRE(write(fd, first, strlen(first)) == (ssize_t)strlen(first));
-    close(fd);
-    snprintf(line, sizeof(line), "--config %s", path);
-    REQUIRE_MSG(load(&b, line, err, sizeof(err)) == 0, "%s", err);
-    char *second = printed(&b);
-    REQUIRE_EQ_STR(first, second);
-    free(first);
-    free(second);
-    srv_config_finish(&a);
-    srv_config_finish(&b);
-    unlink(path);
-}
-
-static void example_file_is_the_printed_defaults(void **state)
-{
-    char path[512], err[512];
-    struct srv_config c;
-    (void)state;
-    environment = NULL;
-    REQUIRE_EQ_INT(load(&c, "", err, sizeof(err)), 0);
-    char *wanted = printed(&c);
-    snprintf(path, sizeof(path), "%s/config.example.ini", test_source_root());
-    FILE *f = fopen(path, "r");
-    REQUIRE(f != NULL);
-    char *text = calloc(1, 1 << 16);
-    size_t n = fread(text, 1, (1 << 16) - 1, f);
-    fclose(f);
-    REQUIRE(n > 0);
-    REQUIRE_MSG(strcmp(text, wanted) == 0,
-                "write it anew: hearth --print-config > config.example.ini");
-    free(text);
-    free(wanted);
-    srv_config_finish(&c);
-}
-
-static void table_is_consistent(void **state)
-{
-    (void)state;
-    REQUIRE(srv_n_options < 128); /* MAX_OPTIONS of config_load.c */
-    for (int i = 0; i < srv_n_options; i++) {
-        const struct srv_option *o = &srv_options[i];
-        REQUIRE(o->key && o->help && o->group && o->commands);
-        REQUIRE_EQ_INT(strncmp(o->key, "no-", 3) == 0, 0);
-        for (int k = 0; k < i; k++) {
-            REQUIRE_MSG(strcmp(srv_options[k].key, o->key) != 0, "%s twice", o->key);
-            REQUIRE_MSG(srv_options[k].offset != o->offset, "%s and %s share a field", o->key,
-                        srv_options[k].key);
-        }
-    }
-}
-
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -431,10 +266,6 @@ int main(void)
         cmocka_unit_test(variables_of_container_links),
         cmocka_unit_test(variables_that_nothing_is_read_from),
         cmocka_unit_test(sizes_have_suffixes),
-        cmocka_unit_test(ini_texts),
-        cmocka_unit_test(printed_configuration_reads_back_the_same),
-        cmocka_unit_test(example_file_is_the_printed_defaults),
-        cmocka_unit_test(table_is_consistent),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -276,36 +276,7 @@ static void decoding(void **state)
     }
 }
 
-/* ---- digests and keys ---------------------------------------------------------------------- */
-
-static void digests(void **state)
-{
-    static const struct {
-        const char *text, *hex;
-    } cases[] = {
-        /* the standard's own examples */
-        {"", "e3b0c44298fc1c149afbf4c8996fb92427ae41e4649b934ca495991b7852b855"},
-        {"abc", "ba7816bf8f01cfea414140de5dae2223b00361a396177a9cb410ff61f20015ad"},
-        {"abcdbcdecdefdefgefghfghighijhijkijkljklmklmnlmnomnopnopq",
-         "248d6a61d20638b8e5c026930c3e6039a33ce45964ff2167f6ecedd419db06c1"},
-    };
-    (void)state;
-    for (size_t i = 0; i < N_OF(cases); i++) {
-        size_t len = strlen(cases[i].text);
-        for (size_t cut = 0; cut <= len; cut++) {
-            struct sha256 hash;
-            uint8_t digest[SHA256_BYTES];
-            char hex[2 * SHA256_BYTES + 1];
-            sha256_init(&hash);
-            sha256_update(&hash, cases[i].text, cut);
-            sha256_update(&hash, cases[i].text + cut, len - cut);
-            sha256_final(&hash, digest);
-            for (int k = 0; k < SHA256_BYTES; k++)
-                snprintf(hex + 2 * k, 3, "%02x", digest[k]);
-            REQUIRE_EQ_STR(hex, cases[i].hex);
-        }
-    }
-}
+/* ---- keys ---------------------------------------------------------------------------------- */
 
 static void key_files(void **state)
 {
@@ -373,7 +344,6 @@ int main(void)
         cmocka_unit_test(presented_keys),
         cmocka_unit_test(routes),
         cmocka_unit_test(decoding),
-        cmocka_unit_test(digests),
         cmocka_unit_test(key_files),
         cmocka_unit_test(watchdog_sees_only_work_that_stands_still),
     };

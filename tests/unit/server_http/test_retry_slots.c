@@ -45,16 +45,6 @@ static uint64_t refuse(struct srv_retry *r, const char *body, uint64_t now)
     return now + (uint64_t)srv_retry_next_ms(r, &who, now) * MS;
 }
 
-/* The first vectors of the paper: key 00 01 .. 0f, input 00 01 ... */
-static void the_keyed_digest_is_siphash(void **state)
-{
-    static const uint64_t paper_key[2] = {0x0706050403020100u, 0x0f0e0d0c0b0a0908u};
-    static const uint8_t input[15] = {0, 1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 11, 12, 13, 14};
-    (void)state;
-    REQUIRE(siphash(paper_key, input, 15) == 0xa129ca6149be45e5u);
-    REQUIRE(siphash(paper_key, input, 0) == 0x726fdb47dd0e0e31u);
-}
-
 static void names_tell_tenant_path_and_body_apart(void **state)
 {
     struct srv_retry *r = open_retry();
@@ -269,7 +259,6 @@ static void most_that_come_back_get_in(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(the_keyed_digest_is_siphash),
         cmocka_unit_test(names_tell_tenant_path_and_body_apart),
         cmocka_unit_test(refused_clients_come_back_one_by_one),
         cmocka_unit_test(a_promise_is_redeemed_once_and_in_time),

@@ -287,25 +287,6 @@ static void opening_names_the_file_and_the_fault(void **state)
     tok_close(NULL);
 }
 
-static void sha256_of_known_texts(void **state)
-{
-    static const struct {
-        const char *text;
-        uint8_t begin[4];
-    } cases[] = {
-        {"", {0xe3, 0xb0, 0xc4, 0x42}},
-        {"abc", {0xba, 0x78, 0x16, 0xbf}},
-        {"abcdbcdecdefdefgefghfghighijhijkijkljklmklmnlmnomnopnopq", {0x24, 0x8d, 0x6a, 0x61}},
-    };
-    uint8_t digest[32];
-
-    (void)state;
-    for (size_t i = 0; i < N_OF(cases); i++) {
-        sha256(digest, cases[i].text, strlen(cases[i].text));
-        REQUIRE(memcmp(digest, cases[i].begin, 4) == 0);
-    }
-}
-
 /* ---- ids ----------------------------------------------------------------------------------- */
 
 static void ids_may_have_holes(void **state)
@@ -1005,7 +986,6 @@ int main(void)
         cmocka_unit_test(a_file_cut_anywhere_is_refused),
         cmocka_unit_test(escapes_and_the_order_of_members_do_not_matter),
         cmocka_unit_test(opening_names_the_file_and_the_fault),
-        cmocka_unit_test(sha256_of_known_texts),
         cmocka_unit_test(ids_may_have_holes),
         cmocka_unit_test(tokens_stand_for_bytes),
         cmocka_unit_test(text_that_is_not_utf8_is_refused),

@@ -1,0 +1,69 @@
+/* SPDX-License-Identifier: MIT */
+/* SHA-256: the examples of FIPS 180-4, in pieces cut everywhere. */
+#include "test.h"
+
+#include "base/sha256.h"
+
+static void require_digest(const uint8_t digest[SHA256_BYTES], const char *wanted)
+{
+    char hex[2 * SHA256_BYTES + 1];
+    for (int k = 0; k < SHA256_BYTES; k++)
+        snprintf(hex + 2 * k, 3, "%02x", digest[k]);
+    REQUIRE_EQ_STR(hex, wanted);
+}
+
+static void published_vectors(void **state)
+{
+    static const struct {
+        const char *text, *hex;
+    } cases[] = {
+        {"", "e3b0c44298fc1c149afbf4c8996fb92427ae41e4649b934ca495991b7852b855"},
+        {"abc", "ba7816bf8f01cfea414140de5dae2223b00361a396177a9cb410ff61f20015ad"},
+        {"abcdbcdecdefdefgefghfghighijhijkijkljklmklmnlmnomnopnopq",
+         "248d6a61d20638b8e5c026930c3e6039a33ce45964ff2167f6ecedd419db06c1"},
+        {"abcdefghbcdefghicdefghijdefghijkefghijklfghijklmghijklmnhijklmnoijklmnopjklmnopqklmnopqr"
+         "lmnopqrsmnopqrstnopqrstu",
+         "cf5b16a778af8380036ce59e7b0492370b249b11e8f07a51afac45037afee9d1"},
+    };
+    (void)state;
+    for (size_t i = 0; i < N_OF(cases); i++) {
+        size_t len = strlen(cases[i].text);
+        uint8_t digest[SHA256_BYTES];
+        sha256(digest, cases[i].text, len);
+        require_digest(digest, cases[i].hex);
+        for (size_t cut = 0; cut <= len; cut++) {
+            struct sha256 hash;
+            sha256_init(&hash);
+            sha256_update(&hash, cases[i].text, cut);
+            sha256_update(&hash, cases[i].text + cut, len - cut);
+            sha256_final(&hash, digest);
+            require_digest(digest, cases[i].hex);
+        }
+    }
+}
+
+static void a_million_letters(void **state)
+{
+    char text[997];
+    uint8_t digest[SHA256_BYTES];
+    struct sha256 hash;
+    (void)state;
+    memset(text, 'a', sizeof(text));
+    sha256_init(&hash);
+    for (size_t left = 1000000; left;) {
+        size_t n = left < sizeof(text) ? left : sizeof(text);
+        sha256_update(&hash, text, n);
+        left -= n;
+    }
+    sha256_final(&hash, digest);
+    require_digest(digest, "cdc76e5c9914fb9281a1c7e284d73e67f1809a48a497200e046d39ccc7112cd0");
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(published_vectors),
+        cmocka_unit_test(a_million_letters),
+    };
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}
