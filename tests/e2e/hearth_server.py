@@ -11,6 +11,7 @@ import http.client
 import json
 import os
 import re
+import shutil
 import signal
 import socket
 import ssl
@@ -63,6 +64,36 @@ def enter_clients_venv():
         sys.exit(SKIPPED)
     os.environ["HEARTH_IN_VENV"] = "1"
     os.execv(python, [python, *sys.argv])
+
+
+def run(*args, stdin="", timeout=60, **env):
+    """(status, stdout, stderr) of a hearth command, with some variables changed."""
+    p = subprocess.run([BIN, *args], text=True, env=dict(os.environ, **env), input=stdin, capture_output=True,
+                       timeout=timeout, check=False)
+    return p.returncode, p.stdout, p.stderr
+
+
+def make_certificate(directory):
+    """(key file, certificate file) for localhost, or None without openssl, which is then said."""
+    openssl = shutil.which("openssl")
+    if not openssl:
+        print("  (no openssl: apt install openssl)")
+        return None
+    key, cert = os.path.join(directory, "key.pem"), os.path.join(directory, "cert.pem")
+    subprocess.run([openssl, "req", "-x509", "-newkey", "rsa:2048", "-nodes", "-days", "2", "-subj",
+                    "/CN=localhost", "-keyout", key, "-out", cert], check=True, capture_output=True)
+    return key, cert
+
+
+def read_all(s):
+    """All bytes from a socket until it is closed or times out."""
+    data = b""
+    try:
+        while chunk := s.recv(65536):
+            data += chunk
+    except (TimeoutError, ConnectionResetError):
+        pass
+    return data
 
 
 class SocketFileConnection(http.client.HTTPConnection):
@@ -225,13 +256,7 @@ class Hearth:
             s.sendall(data)
             if half_close:
                 s.shutdown(socket.SHUT_WR)
-            answer = b""
-            try:
-                while chunk := s.recv(65536):
-                    answer += chunk
-            except (TimeoutError, ConnectionResetError):
-                pass
-            return answer
+            return read_all(s)
 
     # ---- watching ---------------------------------------------------------------------------------
 

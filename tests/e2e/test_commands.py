@@ -5,18 +5,11 @@ import json
 import os
 import re
 import socket
-import subprocess
 import tempfile
 import threading
 
-from hearth_server import BIN, DEMO, Hearth, run_cases
+from hearth_server import DEMO, Hearth, run, run_cases
 from tiny_models import demo_without
-
-
-def run(*args, timeout=120, **env):
-    p = subprocess.run([BIN, *args], text=True, env=dict(os.environ, **env), stdout=subprocess.PIPE, stderr=subprocess.PIPE,
-                       stdin=subprocess.DEVNULL, timeout=timeout, check=False)
-    return p.returncode, p.stdout, p.stderr
 
 
 def bench(*args):

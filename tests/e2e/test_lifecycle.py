@@ -12,18 +12,17 @@ import tempfile
 import threading
 import time
 
-from hearth_server import BIN, DEMO, Hearth, chunks, run_cases
+from hearth_server import BIN, DEMO, Hearth, chunks, make_certificate, run, run_cases
 from tiny_models import demo_without
 
 BODY = {"prompt": "Once upon a time", "max_tokens": 4, "temperature": 0}
 SLOW = bool(os.environ.get("HEARTH_SLOW"))
 
 
-def run(*args, env=None, timeout=30):
+def run_timed(*args, timeout=30, **env):
+    """As run, and the seconds it took."""
     start = time.monotonic()
-    p = subprocess.run([BIN, *args], env=dict(os.environ, **(env or {})), timeout=timeout, text=True,
-                       stdout=subprocess.PIPE, stderr=subprocess.PIPE)
-    return p.returncode, p.stdout, p.stderr, time.monotonic() - start
+    return *run(*args, timeout=timeout, **env), time.monotonic() - start
 
 
 def open_stream(h, max_tokens=100000, **more):
@@ -54,10 +53,10 @@ def wait_for_end(h):
 # ---- start ----------------------------------------------------------------------------------------------
 
 def test_01_missing_model():
-    status, _, err, took = run("serve", "--port", "0", "--model", "/nonexistent/model")
+    status, _, err, took = run_timed("serve", "--port", "0", "--model", "/nonexistent/model")
     assert status != 0 and "/nonexistent/model" in err and took < 5, (status, err)
     with tempfile.TemporaryDirectory() as empty:
-        status, _, err, took = run("serve", "--port", "0", "--model", empty)
+        status, _, err, took = run_timed("serve", "--port", "0", "--model", empty)
         assert status != 0 and "config.json" in err and "ready on" not in err and took < 5, (status, err)
 
 
@@ -66,10 +65,10 @@ def test_14_port_taken_and_address_absent():
         s.bind(("127.0.0.1", 0))
         s.listen()
         port = s.getsockname()[1]
-        status, _, err, took = run("serve", "--port", str(port))
+        status, _, err, took = run_timed("serve", "--port", str(port))
         assert status != 0 and str(port) in err and took < 2, (status, err)
         assert len(err.strip().splitlines()) <= 2, err
-    status, _, err, took = run("serve", "--port", "0", "--host", "192.0.2.1", "--allow-public-without-key")
+    status, _, err, took = run_timed("serve", "--port", "0", "--host", "192.0.2.1", "--allow-public-without-key")
     assert status != 0 and "192.0.2.1" in err and took < 2, (status, err)
 
 
@@ -88,28 +87,28 @@ def test_15_requests_while_loading():
 
 
 def test_13_memory_refused_with_the_sums():
-    status, _, err, _ = run("serve", "--port", "0", "--memory", "8M", "--ctx-size", "1024", "--parallel", "64")
+    status, _, err = run("serve", "--port", "0", "--memory", "8M", "--ctx-size", "1024", "--parallel", "64")
     assert status != 0 and re.search(r"\d", err) and ("memory" in err.lower() or "limit" in err.lower()), err
 
 
 def test_configuration_errors():
     for args, word in [(["--threads", "-1"], "threads"), (["--numerics", "fast"], "exact"),
                        (["--nonsense"], "nonsense"), (["--port", "70000"], "65535")]:
-        status, _, err, _ = run("serve", *args)
+        status, _, err = run("serve", *args)
         assert status != 0 and word in err, (args, err)
-    status, out, err, _ = run("serve", "--port", "99999")
+    status, out, err = run("serve", "--port", "99999")
     assert status == 2 and "0 to 65535" in err
-    status, out, _, _ = run("--print-config", "--port", "7")
+    status, out, _ = run("--print-config", "--port", "7")
     assert status == 0 and "port = 7" in out
-    status, out, _, _ = run("--check-config")
+    status, out, _ = run("--check-config")
     assert status == 0
-    status, out, _, _ = run("--version")
+    status, out, _ = run("--version")
     assert status == 0 and re.match(r"hearth \d+\.\d+", out)
-    status, out, _, _ = run("--help")
+    status, out, _ = run("--help")
     assert status == 0 and "--model" in out and "healthcheck" in out
-    status, out, _, _ = run("serve", "--help")
+    status, out, _ = run("serve", "--help")
     assert status == 0 and "--model" in out and "--ctx-size" in out
-    assert run(env={"HEARTH_PARALLEL": "none"})[0] == 2
+    assert run(HEARTH_PARALLEL="none")[0] == 2
 
 
 def test_options_precedence():
@@ -118,7 +117,7 @@ def test_options_precedence():
         f.write("[compute]\nthreads = 1\nparallel = 5\n")
         f.flush()
         def shown(*args, **env):
-            status, out, err, _ = run("serve", "--config", f.name, *args, "--print-config", env=env)
+            status, out, err = run("serve", "--config", f.name, *args, "--print-config", **env)
             assert status == 0, err
             return out
         out = shown("--threads", "3", HEARTH_THREADS="2")
@@ -129,7 +128,7 @@ def test_options_precedence():
 
 
 def test_59_public_bind_without_key():
-    status, _, err, took = run("serve", "--port", "0", "--host", "0.0.0.0")
+    status, _, err, took = run_timed("serve", "--port", "0", "--host", "0.0.0.0")
     assert status != 0 and "--allow-public-without-key" in err and took < 2
     with Hearth("--host", "0.0.0.0", "--allow-public-without-key"):
         pass
@@ -163,7 +162,7 @@ def test_hub_cache():
             f.write(commit)
         with Hearth("--model", "some/demo", env={"HF_HOME": home}) as h:
             assert h.get("/v1/models")[2]["data"][0]["id"] == "some/demo"
-        status, _, err, _ = run("serve", "--port", "0", "--model", "some/none", env={"HF_HOME": home})
+        status, _, err = run("serve", "--port", "0", "--model", "some/none", HF_HOME=home)
         assert status != 0 and "some/none" in err
 
 
@@ -389,7 +388,7 @@ def test_healthcheck_command():
         assert run("healthcheck", h.url + "/readyz")[0] == 0
         assert run("--healthcheck", h.url + "/healthz")[0] == 0
         assert run("healthcheck", h.url)[0] == 0
-        assert run("healthcheck", env={"HEARTH_PORT": str(h.port)})[0] == 0
+        assert run("healthcheck", HEARTH_PORT=str(h.port))[0] == 0
         assert run("healthcheck", h.url + "/nothing")[0] == 1
     assert run("healthcheck", h.url)[0] == 1 and run("healthcheck", h.url + "/healthz")[0] == 1
     assert run("healthcheck", "ftp://x")[0] == 1
@@ -427,7 +426,7 @@ def test_generation_config():
             hot = h.post("/v1/completions", dict(plain, temperature=2))[2]["choices"][0]["text"]
             assert hot != greedy
         write(temperature=-1)
-        status, _, err, _ = run("serve", "--port", "0", "--model", directory, "--generation-config")
+        status, _, err = run("serve", "--port", "0", "--model", directory, "--generation-config")
         assert status == 1 and "temperature" in err, (status, err)
 
 
@@ -438,10 +437,10 @@ def test_prompts_are_logged_only_when_asked():
         assert ("xylophonequartz" in "".join(h.log)) == wanted, args
 
 
-def check_tls_versions(openssl, port):
+def check_tls_versions(port):
     """1.2 and above only, and only with forward secrecy."""
     def handshake(*args):
-        p = subprocess.run([openssl, "s_client", "-connect", f"127.0.0.1:{port}", *args], input=b"", timeout=30,
+        p = subprocess.run(["openssl", "s_client", "-connect", f"127.0.0.1:{port}", *args], input=b"", timeout=30,
                            capture_output=True)
         found = re.search(rb"New, (TLSv[\d.]+), Cipher is (\S+)", p.stdout)
         return found.groups() if found else None
@@ -455,21 +454,18 @@ def check_tls_versions(openssl, port):
 
 
 def test_tls():
-    openssl = shutil.which("openssl")
-    if not openssl:
-        print("  (no openssl here)")
-        return
     with tempfile.TemporaryDirectory() as d:
-        key, cert = os.path.join(d, "key.pem"), os.path.join(d, "cert.pem")
-        subprocess.run([openssl, "req", "-x509", "-newkey", "rsa:2048", "-nodes", "-days", "2", "-subj",
-                        "/CN=localhost", "-keyout", key, "-out", cert], check=True, capture_output=True)
+        files = make_certificate(d)
+        if not files:
+            return
+        key, cert = files
         with Hearth("--tls-key-file", key, "--tls-cert-file", cert) as h:
             assert h.scheme == "https" and h.post("/v1/completions", BODY)[0] == 200
             assert chunks(h.stream("/v1/completions", dict(BODY, stream=True)))
-            check_tls_versions(openssl, h.port)
+            check_tls_versions(h.port)
         with open(cert, "w", encoding="ascii") as f:
             f.write("nonsense")
-        status, _, err, _ = run("serve", "--port", "0", "--tls-key-file", key, "--tls-cert-file", cert)
+        status, _, err = run("serve", "--port", "0", "--tls-key-file", key, "--tls-cert-file", cert)
         assert status == 1 and "certificate" in err, (status, err)
 
 
@@ -488,7 +484,7 @@ def test_start_beside_a_live_server_that_is_busy():
                 s.connect(path)
             except BlockingIOError:
                 break
-        status, _, err, took = run("serve", "--unix-socket", path, timeout=20)
+        status, _, err, took = run_timed("serve", "--unix-socket", path, timeout=20)
         assert status == 1 and path in err and "in use" in err and took < 10, (status, err, took)
         assert os.path.exists(path)
         for s in waiting:

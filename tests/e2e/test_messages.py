@@ -7,11 +7,10 @@ import os
 import pty
 import re
 import select
-import shutil
 import subprocess
 import tempfile
 
-from hearth_server import BIN, DEMO, START_SECONDS, Hearth, run_cases
+from hearth_server import BIN, DEMO, START_SECONDS, Hearth, make_certificate, run, run_cases
 from tiny_models import demo_without
 
 LINKS = {"HEARTH_PORT": "tcp://10.96.36.139:80", "HEARTH_METRICS_PORT": "tcp://10.96.36.140:9090",
@@ -20,12 +19,6 @@ LINKS = {"HEARTH_PORT": "tcp://10.96.36.139:80", "HEARTH_METRICS_PORT": "tcp://1
          "HEARTH_PORT_80_TCP_PORT": "80", "HEARTH_PORT_80_TCP_ADDR": "10.96.36.139",
          "HEARTH_METRICS_SERVICE_HOST": "10.96.36.140", "HEARTH_METRICS_PORT_9090_TCP": "tcp://10.96.36.140:9090",
          "HEARTH_PROXY_PORT": "tcp://10.96.36.141:80"}
-
-
-def run(*args, stdin="", timeout=60, **env):
-    p = subprocess.run([BIN, *args], text=True, env=dict(os.environ, **env), input=stdin, capture_output=True,
-                       timeout=timeout, check=False)
-    return p.returncode, p.stdout, p.stderr
 
 
 # ---- --check-config -------------------------------------------------------------------------------------
@@ -65,14 +58,11 @@ def test_check_config_of_other_subcommands():
 
 
 def test_check_config_tells_of_secrets_that_others_can_read():
-    openssl = shutil.which("openssl")
-    if not openssl:
-        print("  (no openssl: apt install openssl)")
-        return
     with tempfile.TemporaryDirectory() as d:
-        key, cert = os.path.join(d, "key.pem"), os.path.join(d, "cert.pem")
-        subprocess.run([openssl, "req", "-x509", "-newkey", "rsa:2048", "-nodes", "-days", "2", "-subj",
-                        "/CN=localhost", "-keyout", key, "-out", cert], check=True, capture_output=True)
+        files = make_certificate(d)
+        if not files:
+            return
+        key, cert = files
         for mode, wanted in ((0o644, 1), (0o600, 0)):
             os.chmod(key, mode)
             status, _, err = run("serve", "--check-config", "--tls-cert-file", cert, "--tls-key-file", key)
