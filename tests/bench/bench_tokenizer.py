@@ -1,6 +1,6 @@
 #!/usr/bin/env python3
 # SPDX-License-Identifier: MIT
-"""Encoding speed of `hearth tokenize` beside the published tokenizers library, on the same text in the
+"""Encoding speed of `hearth tokenize` and of the published tokenizers library, on the same text in the
 same run, one thread each, every text read once and cold, the two by turns.
 
     bench_tokenizer.py --model DIR [--text FILE] [--megabytes 5] [--chunk 65536]
@@ -8,7 +8,7 @@ same run, one thread each, every text read once and cold, the two by turns.
 HEARTH_BIN names the program; needs the PyPI package tokenizers. Without --text the text is made of the
 documentation strings and manuals found on this machine, each line once. The program's time includes
 reading JSON lines and writing the ids; the library's is that of encode() and taking the ids. Times are
-of the processor, so that a busy machine does not blur them; wall time is given beside them.
+of the processor, so that a busy machine does not blur them; wall time is given too.
 """
 import argparse
 import ast

@@ -1,6 +1,6 @@
 #!/usr/bin/env python3
 # SPDX-License-Identifier: MIT
-"""Hearth beside llama.cpp on the same random weights, in turns, one process at a time.
+"""Hearth and llama.cpp on the same random weights, in turns, one process at a time.
 
     compare_llama.py [--hearth build/hearth] [--work build/compare] [--formats bf16,q8_0,q4_0] [--threads 1,2]
                      [--prefill 128,512,2048] [--decode 128] [--batch 1] [--rounds 5] [--json FILE]

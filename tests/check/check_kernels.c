@@ -516,7 +516,7 @@ static void check_segs(const struct case_data *d, int n_rows)
     free(segs);
 }
 
-/* Coded weights give the bits of the weights they stand for. */
+/* Compressed weights give the bits of the weights they encode. */
 static void check_against_plain(const struct case_data *d, int row)
 {
     size_t bytes = kern_panel_bytes(KERN_W_BF16, d->k_pad);

@@ -1,10 +1,10 @@
 #!/usr/bin/env python3
 # SPDX-License-Identifier: MIT
-"""Ten times the slots for a minute, beside as many clients as slots and queue hold. By hand.
+"""Ten times the slots for a minute, with as many clients as slots and queue hold. By hand.
 
     overload_run.py [--seconds 60] [--slots 4] [--queue 8] [--tokens 400]
 
-Closed-loop clients on the demo model. Whoever is refused comes back after `retry-after-ms`. Shown, and
+Closed-loop clients on the demo model. A refused client comes back after `retry-after-ms`. Shown, and
 exit status 1 where they do not hold: only 200, 429 and 503; the p95 of the 200s at most 1.5 times that of the
 quiet run; at least 80 % of those that come back admitted; memory within the plan.
 """
@@ -17,7 +17,7 @@ from hearth_server import Hearth
 
 
 class Load:
-    """n closed-loop clients until a moment."""
+    """n closed-loop clients until a time."""
 
     def __init__(self, h, n, seconds, tokens):
         self.h, self.tokens, self.end = h, tokens, time.monotonic() + seconds

@@ -105,7 +105,7 @@ class Load:
                 print("FAULT", text, flush=True)
 
     def leave(self, rng, path, body):
-        """Sends a request, or a part of it, and goes away after a moment or a few bytes."""
+        """Sends a request, or a part of it, and leaves after some time or a few bytes."""
         data = json.dumps(body).encode()
         head = (f"POST {path} HTTP/1.1\r\nHost: localhost\r\nContent-Type: application/json\r\n"
                 f"Content-Length: {len(data)}\r\n\r\n").encode()

@@ -319,7 +319,7 @@ def test_ignored_params():
 
 
 def test_named_when_without_effect():
-    """What is accepted and does nothing is told; its neutral values are not."""
+    """Accepted fields without effect are named in the answer; their neutral values are not."""
     _, head, _ = SERVER.post("/v1/chat/completions", dict(
         CHAT, store=True, reasoning_effort="high", verbosity="low", user="u", metadata={"a": "b"},
         enable_thinking=True, max_tokens=1))
@@ -536,9 +536,9 @@ def test_return_progress():
                         stream_options={"include_usage": True})
             for cached in (False, True):
                 events = chunks(h.stream(path, body))
-                told = [e for e in events if "prompt_progress" in e]
-                assert told and all(e["choices"] == [] and e["usage"] is None for e in told), told
-                steps = [e["prompt_progress"] for e in told]
+                progress = [e for e in events if "prompt_progress" in e]
+                assert progress and all(e["choices"] == [] and e["usage"] is None for e in progress), progress
+                steps = [e["prompt_progress"] for e in progress]
                 usage = events[-1]["usage"]
                 assert all(set(s) == {"total", "cache", "processed", "time_ms"} for s in steps), steps
                 assert [s["processed"] for s in steps] == sorted({s["processed"] for s in steps}), steps
@@ -546,7 +546,7 @@ def test_return_progress():
                 assert (steps[-1]["cache"] > 0) == cached, steps
                 text = [i for i, e in enumerate(events) if e["choices"] and (
                     e["choices"][0].get("text") or e["choices"][0].get("delta", {}).get("content"))]
-                assert events.index(told[-1]) < text[0], events
+                assert events.index(progress[-1]) < text[0], events
             body.pop("return_progress")
             assert not any("prompt_progress" in e for e in chunks(h.stream(path, body)))
             body.update(stream=False, return_progress=True)

@@ -1,7 +1,7 @@
 #!/usr/bin/env python3
 # SPDX-License-Identifier: MIT
-"""Wrong model files of every kind, through `hearth inspect` and `hearth serve`: a status other than 0 within
-5 seconds, and one line that names what is wrong. Odd but legal files give the same numbers as plain ones.
+"""Wrong model files of every kind with `hearth inspect` and `hearth serve`: a status other than 0 within
+5 seconds and one line that names the fault. Odd but legal files give the same numbers as plain ones.
 
 Numbers are rows of CATALOGUE.md."""
 import json
@@ -216,7 +216,7 @@ def test_06_odd_but_legal():
     with DemoCopy() as m:
         plain = score(m.dir)
 
-        def odd(header, data):  # everything at an odd offset, beside tensors of no use
+        def odd(header, data):  # everything at an odd offset, with unused tensors
             out = {"a": {"dtype": "U8", "shape": [1], "data_offsets": [0, 1]},
                    "b.empty": {"dtype": "F32", "shape": [3, 0], "data_offsets": [1, 1]},
                    "c.rank9": {"dtype": "U8", "shape": [1, 1, 1, 1, 2, 1, 1, 1, 1], "data_offsets": [1, 3]},
@@ -311,7 +311,7 @@ def test_08_config():
     refuse_all([
         ("end token beyond the vocabulary",
          lambda m: m.put("generation_config.json", {"eos_token_id": 10 ** 6}), "eos_token_id"),
-        ("config is no JSON", lambda m: m.put("config.json", b"{,}"), "config.json"),
+        ("config is not JSON", lambda m: m.put("config.json", b"{,}"), "config.json"),
         ("config is empty", lambda m: m.put("config.json", b""), "config.json"),
         ("a key twice", lambda m: m.put("config.json", b'{"a":1,"a":2}'), "config.json"),
     ])
@@ -334,7 +334,7 @@ def test_01_tokenizer_files():
          "tokenizer.json"),
         ("huge id", lambda m: m.tokenizer(lambda t: t["model"]["vocab"].update({"zzz": 1 << 40})),
          "tokenizer.json"),
-        ("configuration is no JSON", lambda m: m.put("tokenizer_config.json", b"{"), "tokenizer_config.json"),
+        ("configuration is not JSON", lambda m: m.put("tokenizer_config.json", b"{"), "tokenizer_config.json"),
         ("configuration is a list", lambda m: m.put("tokenizer_config.json", b"[]"), "tokenizer_config.json"),
         ("template is a number", lambda m: m.put("tokenizer_config.json", {"chat_template": 5}),
          "chat_template in tokenizer_config.json"),

@@ -81,7 +81,7 @@ class Model:
             self.check_choice(case, choice, "array")
 
     def check_prompt_logprobs(self):
-        """The same numbers by id, with rank, beside a generated token."""
+        """The same numbers by id, with rank, of a generated token."""
         for case in self.cases:
             answer = self.client.completions.create(model="default", prompt=case["ids"], max_tokens=1,
                                                     temperature=0, extra_body={"prompt_logprobs": 1})

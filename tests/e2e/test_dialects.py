@@ -243,7 +243,7 @@ def test_response_usage():
 
 
 def test_response_include():
-    """Values that ask for what is never there are accepted and named; the one that applies is refused."""
+    """Values that ask for nothing are accepted and named; a value that has an effect is refused."""
     for value in (["reasoning.encrypted_content"], ["file_search_call.results", "web_search_call.action.sources"],
                   [], None):
         status, head, answer = SERVER.post("/v1/responses", dict(ASK, include=value))
@@ -312,12 +312,12 @@ def test_response_progress_and_timings():
     with Hearth("--chunk", "64") as h:
         events = response_events(h, dict(body, ignore_eos=True))
         assert [e["sequence_number"] for e in events] == list(range(len(events)))
-        told = [e for e in events if "prompt_progress" in e]
-        steps = [e["prompt_progress"] for e in told]
+        progress = [e for e in events if "prompt_progress" in e]
+        steps = [e["prompt_progress"] for e in progress]
         assert steps[0]["processed"] == 0 and steps[-1]["processed"] == steps[-1]["total"] and len(steps) > 3, steps
-        assert all(e["type"] == "response.in_progress" and e["response"]["status"] == "in_progress" for e in told)
+        assert all(e["type"] == "response.in_progress" and e["response"]["status"] == "in_progress" for e in progress)
         first = next(i for i, e in enumerate(events) if e["type"] == "response.output_text.delta")
-        assert events.index(told[-1]) < first
+        assert events.index(progress[-1]) < first
         assert events[-1]["response"]["timings"]["predicted_n"] == 3, events[-1]
         assert not any("timings" in e["response"] for e in events[:-1] if "response" in e)
         assert ok_of(h, "/v1/responses", body)["timings"]["prompt_n"] >= 1
@@ -427,8 +427,8 @@ def test_sampling_options():
         drawn = text(h, seed=5, max_tokens=12)[0]
         assert len({text(h, max_tokens=12)[0] for _ in range(4)}) > 1
     with Hearth("--temperature", "0", "--max-tokens", "12", "--seed", "7", "--top-p", "0.9") as h:
-        told = h.get("/props")[2]["default_sampling"]
-        assert (told["temperature"], told["max_tokens"], told["seed"], told["top_p"]) == (0, 12, 7, 0.9), told
+        shown = h.get("/props")[2]["default_sampling"]
+        assert (shown["temperature"], shown["max_tokens"], shown["seed"], shown["top_p"]) == (0, 12, 7, 0.9), shown
         assert text(h) == (greedy, 12)
         assert text(h, max_tokens=3)[1] == 3 and text(h, n_predict=4)[1] == 4
         assert text(h, temperature=1, seed=5, top_p=1)[0] == drawn
@@ -463,8 +463,8 @@ def test_a_refused_preflight_is_logged_once():
             assert not preflight(h, f"https://bad{i}.example")
         h.wait_until(lambda: any("bad2" in l or "bad0" in l for l in list(h.log)), 5, "the line")
         h.stop()
-        told = [l for l in h.log if "cors-origins" in l]
-        assert len(told) == 1 and "https://bad0.example" in told[0] and '"warning"' in told[0], told
+        lines = [l for l in h.log if "cors-origins" in l]
+        assert len(lines) == 1 and "https://bad0.example" in lines[0] and '"warning"' in lines[0], lines
 
 
 # ---- metrics -----------------------------------------------------------------------------------------

@@ -205,7 +205,7 @@ def test_loading_and_draining():
     assert h.stop(how=0) == 0
 
 
-POISON = 700  # a token whose embedding is no number
+POISON = 700  # a token whose embedding is not a number
 
 
 def poison(header, data):

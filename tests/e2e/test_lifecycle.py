@@ -1,6 +1,6 @@
 #!/usr/bin/env python3
 # SPDX-License-Identifier: MIT
-"""The process: start, loading, signals, drain, watchdog, notification, sockets handed in."""
+"""The process: start, loading, signals, drain, watchdog, notification, inherited sockets."""
 import json
 import os
 import re
@@ -173,7 +173,7 @@ def test_12_any_user():
     command = ["setpriv", "--reuid=54321", "--regid=54321", "--clear-groups", "env", "-i", BIN]
     if subprocess.run([*command, "--version"], stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL,
                       check=False).returncode:
-        return  # where the program lies that user may not go
+        return  # that user cannot reach the program
     with Hearth(command=[*command, "serve", "--port", "0"]) as h:
         assert h.post("/v1/completions", BODY)[0] == 200
 
@@ -348,7 +348,7 @@ def test_82_stuck_engine_fails_liveness():
     with Hearth("--watchdog-ms", "500", "--debug-hooks") as h:
         assert h.get("/healthz")[0] == 200
         h.pause_engine()
-        # nothing waits: a paused engine is no fault
+        # nothing waits: a paused engine is not a fault
         h.holds_for(lambda: h.get("/healthz")[0] == 200, 0.8, "liveness while nothing waits")
         t = threading.Thread(target=lambda: h.post("/v1/completions", BODY))
         t.start()
@@ -469,8 +469,8 @@ def test_tls():
         assert status == 1 and "certificate" in err, (status, err)
 
 
-def test_start_beside_a_live_server_that_is_busy():
-    """The backlog of the socket file is full: the second server says so at once, and the first goes on."""
+def test_start_next_to_a_busy_server():
+    """The backlog of the socket file is full: the second server says so at once, and the first is not disturbed."""
     with tempfile.TemporaryDirectory() as d, socket.socket(socket.AF_UNIX) as live:
         path = os.path.join(d, "h.sock")
         live.bind(path)
@@ -525,7 +525,7 @@ def refusal_on(listener, *args):
 
 
 def test_socket_activation():
-    """Two servers, one after the other, on the one socket that stays open all the time as systemd's does."""
+    """Two servers, one after the other, on one socket that stays open, as systemd's does."""
     with socket.create_server(("127.0.0.1", 0)) as s:
         port = s.getsockname()[1]
         for n in (1, 2):
@@ -570,7 +570,7 @@ def test_socket_activation_with_no_listening_socket():
 # ---- what a start may find --------------------------------------------------------------------------------------
 
 def test_standard_descriptors_closed():
-    """Whoever starts the server without descriptors 0 to 2: no socket may come to lie there and get log lines."""
+    """Started without descriptors 0 to 2, the server opens no socket as one of them, which would get log lines."""
     with tempfile.TemporaryDirectory() as d:
         path = os.path.join(d, "hearth.sock")
         p = subprocess.Popen(["sh", "-c", 'exec "$@" 0<&- 1>&- 2>&-', "sh", BIN, "serve", "--unix-socket", path])

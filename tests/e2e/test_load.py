@@ -11,6 +11,7 @@ import time
 
 from hearth_server import Hearth, chunks, leave, run_cases, start_request
 
+SLOW = bool(os.environ.get("HEARTH_SLOW"))
 BODY = {"prompt": "Once upon a time", "max_tokens": 60, "ignore_eos": True, "temperature": 0}
 
 
@@ -86,8 +87,8 @@ def test_64_queue_deadline():
 
 
 def test_64_prompts_of_an_array_do_not_time_out():
-    """The queue deadline is for the request: once it is in, its later prompts may take as long as they take."""
-    long = [[5 + i] * 1900 for i in range(6)]
+    """The queue deadline is for the request: once it is in, its later prompts may take any time."""
+    long = [[5 + i] * (200 if SLOW else 1900) for i in range(6)]
     with Hearth("--parallel", "1", "--queue-timeout-ms", "200") as h:
         for path, body, n in (("/v1/completions", dict(BODY, prompt=long, max_tokens=100), "choices"),
                               ("/v1/embeddings", {"input": long}, "data")):
@@ -328,7 +329,7 @@ def test_86_choices_cost_what_they_use():
 
 
 def test_86_answers_have_a_budget():
-    """Logs of all that may come are charged before anything is computed; what does not fit is told in numbers."""
+    """Logs of all that may come are charged before anything is computed; the error names what does not fit in numbers."""
     with Hearth("--answer-memory", "16M", "--debug-hooks", "on") as h:
         large = dict(BODY, n=16, max_tokens=2000, logprobs=20)  # 5.6 MiB
         status, _, answer = h.post("/v1/completions", dict(large, prompt=[BODY["prompt"]] * 4))
@@ -386,7 +387,7 @@ def test_86_large_answers_come_in_pieces():
 
 
 def test_77_memory_and_descriptors_stay_flat():
-    n = 60 if os.environ.get("HEARTH_SLOW") else 300
+    n = 60 if SLOW else 300
     with Hearth("--parallel", "4") as h:
         def round_trip(i):
             assert h.post("/v1/completions", dict(BODY, prompt=f"Tom {i % 7}", max_tokens=4))[0] == 200

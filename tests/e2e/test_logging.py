@@ -1,6 +1,6 @@
 #!/usr/bin/env python3
 # SPDX-License-Identifier: MIT
-"""The log never holds up the server: nobody reads stderr, stderr takes nothing, fields cannot be forged."""
+"""The log never holds up the server: stderr is not read or accepts nothing, fields cannot be forged."""
 import contextlib
 import fcntl
 import http.client
@@ -76,7 +76,7 @@ def dropped(port):
 
 
 def test_nobody_reads_stderr():
-    """More lines than pipe and queue hold: all requests are answered, drops are counted and told."""
+    """More lines than pipe and queue hold: all requests are answered, drops are counted and logged."""
     read_end, write_end = small_pipe()
     with serving(write_end) as port:
         os.close(write_end)

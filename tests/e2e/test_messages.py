@@ -1,6 +1,6 @@
 #!/usr/bin/env python3
 # SPDX-License-Identifier: MIT
-"""What people are told before anything runs: --check-config, --help, warnings about the environment, and messages
+"""Messages before anything runs: --check-config, --help, warnings about the environment, and messages
 that name the next step."""
 import json
 import os
@@ -85,7 +85,7 @@ def test_variables_of_a_kubernetes_service():
         assert sum("is ignored" in l for l in h.log) == 2, h.log
 
 
-def test_unknown_variables_are_told():
+def test_unknown_variables_are_named():
     status, _, err = run("serve", "--check-config", HEARTH_PARALEL="2", HEARTH_FROBNICATE="x")
     assert status == 0, err
     lines = sorted(err.splitlines())

@@ -2,7 +2,7 @@
 # SPDX-License-Identifier: MIT
 """`promtool check metrics` over /metrics, before and after requests of every kind. The only complaints allowed are
 of vLLM's own names: their colon, and a histogram that ends in _total; without those there is none. `promtool test
-rules` over the alerts of deploy/. Skipped where there is no promtool."""
+rules` over the alerts of deploy/. Skipped if there is no promtool."""
 import os
 import re
 import shutil

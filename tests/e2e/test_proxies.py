@@ -47,7 +47,7 @@ def check_disconnect(through, direct):
 
 def main():
     ran, failed = 0, 0
-    # proxies pass on the Host they were asked by; the server is told to accept any
+    # proxies pass on the Host they were asked by; the server must accept any
     with Hearth("--parallel", "8", "--allowed-hosts", "*") as direct:
         for name in PROXIES:
             if not installed(name):

@@ -67,8 +67,8 @@ def check_calls(tree, *args, port=None, **env):
         streamed = subprocess.run(["sh", "-c", calls[1]], capture_output=True, text=True, timeout=60, check=False,
                                   env=dict(os.environ, **env))
         assert streamed.stdout.endswith("data: [DONE]\n\n"), (calls[1], streamed)
-        told = [l for l in text[:text.index("Once the server")].splitlines() if l]
-        assert told == ["hearth: building, about a minute the first time"], told
+        shown = [l for l in text[:text.index("Once the server")].splitlines() if l]
+        assert shown == ["hearth: building, about a minute the first time"], shown
     finally:
         p.terminate()
         p.communicate(timeout=30)
@@ -88,7 +88,7 @@ def test_calls_are_those_of_the_address():
     check_calls(tree, "--port", "0", HEARTH_API_KEY="secret")
 
 
-def test_a_port_that_is_taken_is_told_before_the_build():
+def test_a_taken_port_is_an_error_before_the_build():
     with socket.create_server(("127.0.0.1", 0)) as s:
         port = s.getsockname()[1]
         tree = Tree(None)

@@ -1,6 +1,6 @@
 #!/usr/bin/env python3
 # SPDX-License-Identifier: MIT
-"""HTTP as bytes on a socket: framing, sizes, deadlines, slow and vanishing clients. One case a rule."""
+"""HTTP as bytes on a socket: framing, sizes, deadlines, slow and vanishing clients. One case per rule."""
 import concurrent.futures
 import json
 import os
@@ -230,7 +230,7 @@ def test_chunked_body_is_read():
     assert statuses(SERVER.raw(data + b"0\r\n\r\n")) == [200]
 
 
-# ---- what is no request: rows 24 to 28 ------------------------------------------------------------------------
+# ---- not a request: rows 24 to 28 -----------------------------------------------------------------------
 
 def test_24_other_protocols():
     texts = (b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n", b"\x16\x03\x01\x02\x00\x01\x00\x01\xfc\x03\x03" + b"\x00" * 500,
@@ -342,7 +342,7 @@ def test_trailing_slash_and_absolute_target():
 
 
 def test_absolute_target_without_path():
-    """The query of http://host?query is no path."""
+    """The query of http://host?query is not a path."""
     for target in (b"http://localhost?/health", b"http://localhost"):
         answer = SERVER.raw(head(b"Connection: close", method=b"GET", target=target))
         assert statuses(answer) == [404] and b"GET / " in answer, answer
@@ -571,7 +571,7 @@ def test_connection_limit_answers():
         held = []
         for _ in range(4):
             s = socket.create_connection((h.host, h.port), timeout=10)
-            s.sendall(b"GET /version HT")  # a head that goes on: not idle, not to be evicted
+            s.sendall(b"GET /version HT")  # an unfinished head: not idle, not to be evicted
             held.append(s)
         answer = h.raw(head(method=b"GET", target=b"/version"))
         assert statuses(answer) == [503] and b"Retry-After:" in answer and b"server_overloaded" in answer, answer

@@ -45,7 +45,7 @@ static uint32_t draw(uint32_t *state)
     return *state;
 }
 
-/* ---- the engine's stand-in ----------------------------------------------------------------- */
+/* ---- the fake engine ----------------------------------------------------------------------- */
 
 struct eng_job {
     struct eng_job_params params;

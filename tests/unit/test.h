@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: MIT */
 /*
- * What every unit test includes: cmocka with the headers it wants before it, checks that print both
- * values, and the way to skip. One program per module; table-driven where there are cases.
+ * Included by every unit test: cmocka with the headers it needs before it, checks that print both
+ * values, and the way to skip. One program per source file; table-driven if there are cases.
  */
 #ifndef HEARTH_TESTS_TEST_H
 #define HEARTH_TESTS_TEST_H

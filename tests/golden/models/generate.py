@@ -152,7 +152,7 @@ def write_safetensors(path, tensors, first=None):
 
 def write_weights(out, tensors, storage, rng):
     tensors = [(n, x, choose_dtype(storage, i)) for i, (n, x) in enumerate(tensors)]
-    if storage.get("extra"):  # what old files hold beside the weights
+    if storage.get("extra"):  # what old files hold besides the weights
         tensors.append(("model.layers.0.self_attn.rotary_emb.inv_freq", np.ones(4), "F32"))
         tensors.append(("lm_head.weight", rng.standard_normal(tensors[0][1].shape), "F32"))
     n = storage.get("shards", 1)

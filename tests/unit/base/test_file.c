@@ -15,7 +15,7 @@ static ssize_t fake_pread(int fd, void *buf, size_t n, off_t offset);
 
 #include "test.h"
 
-/* What the fake does, call by call: bytes to give (-1: those of the file), or an error; the last row repeats. */
+/* One call of the fake: bytes to give (-1: those of the file), or an error. The last row repeats. */
 struct step {
     ssize_t n;
     int error;

@@ -395,7 +395,7 @@ static char *inject(const char *format, const char *token)
     return text;
 }
 
-/* Every occurrence of a token that the template itself does not write lies in an input range. */
+/* Every occurrence of a token that the template itself does not write is in an input range. */
 static size_t check_marked(const struct tok_prompt *p, const char *token, const char *what)
 {
     size_t n = 0;
@@ -461,7 +461,7 @@ static void test_injection(void **state)
     }
 }
 
-/* The template's own tokens are not marked, the same tokens beside them from the request are. */
+/* The template's own tokens are not marked, the same tokens from the request are. */
 static void test_own_tokens(void **state)
 {
     (void)state;

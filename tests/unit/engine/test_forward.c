@@ -444,7 +444,7 @@ static void test_stop(void **state)
     synth_destroy(m);
 }
 
-/* A sequence whose numbers overflow is told apart, and its neighbours keep their bits. */
+/* A sequence whose numbers overflow is reported as such, and its neighbours keep their bits. */
 static void check_overflow(size_t path)
 {
     struct eng_model *m = make_model(0, path);
@@ -471,7 +471,7 @@ static void check_overflow(size_t path)
     REQUIRE(finite);
     memcpy(good.logits + 9 * m->hp.vocab, fwd_logits(g.fwd, 1),
            (size_t)m->hp.vocab * sizeof(float));
-    require_same(&alone, &good, m->hp.vocab, "beside a sequence with NaN");
+    require_same(&alone, &good, m->hp.vocab, "next to a sequence with NaN");
     sequence_finish(&good, &g);
     sequence_finish(&alone, &g);
     sequence_finish(&bad, &g);

@@ -106,7 +106,7 @@ static void check_zero_row(const struct eng_model *m, const struct eng_mat *mat,
 }
 
 /*
- * Rows [0, n) of PREFIX.weight at packed rows place(row), and the bias likewise where there is
+ * Rows [0, n) of PREFIX.weight at packed rows place(row), and the bias likewise if there is
  * one.
  */
 static void check_part(const struct eng_model *m, const char *where, const char *prefix,
@@ -460,7 +460,7 @@ static void test_inspect(void **state)
                                      note_weights,  count_path,   &n};
     REQUIRE_EQ_INT(eng_inspect(fixture("llama-bias-tied-f32"), &in), 0);
     REQUIRE(n.configs == 1 && n.problems == 0 && n.n_params > 0);
-    REQUIRE_EQ_INT(n.unused, 2); /* old frequencies, and a head beside tied embeddings */
+    REQUIRE_EQ_INT(n.unused, 2); /* old frequencies, and a head with tied embeddings */
     REQUIRE_MSG(n.tensors > 20, "%d tensors", n.tensors);
     REQUIRE_EQ_INT(n.paths, 4);
     REQUIRE_EQ_INT(n.defaults, 1);

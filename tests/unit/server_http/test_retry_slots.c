@@ -38,7 +38,7 @@ static int ask(struct srv_retry *r, const char *body, uint64_t now, bool *ret_re
     return n_kept;
 }
 
-/* Refuses a request; the moment it is told. */
+/* Refuses a request; returns the retry time it gets. */
 static uint64_t refuse(struct srv_retry *r, const char *body, uint64_t now)
 {
     struct srv_returner who = name(r, body);
@@ -185,7 +185,7 @@ struct sim {
     int slot[SLOTS]; /* a client, or -1 */
     int64_t ends_ms[SLOTS];
     int64_t back_ms[CLIENTS]; /* when it sends again; -1: it is inside */
-    bool was_told[CLIENTS];
+    bool has_time[CLIENTS];
     int n_done, n_back, n_admitted;
     unsigned random;
 };
@@ -196,7 +196,7 @@ static void start_waiting(struct sim *s, int64_t now)
         if (s->slot[i] >= 0 && s->ends_ms[i] <= now) {
             srv_retry_note_end(s->r, (uint64_t)now * MS, s->n_waiting > 0);
             s->back_ms[s->slot[i]] = now;
-            s->was_told[s->slot[i]] = false;
+            s->has_time[s->slot[i]] = false;
             s->slot[i] = -1;
             s->n_done++;
         }
@@ -216,18 +216,18 @@ static void send_one(struct sim *s, int client, int64_t now, bool keep)
     int n_kept = srv_retry_ask(s->r, &who, (uint64_t)now * MS, SLOTS, s->n_waiting > 0);
     if (n_kept > QUEUE - QUEUE / 4) n_kept = QUEUE - QUEUE / 4;
     bool admitted = s->n_waiting + (keep ? n_kept : 0) < QUEUE;
-    s->n_back += s->was_told[client];
-    s->n_admitted += s->was_told[client] && admitted;
+    s->n_back += s->has_time[client];
+    s->n_admitted += s->has_time[client] && admitted;
     s->back_ms[client] = -1;
     if (admitted) {
         s->waiting[s->n_waiting++] = client;
         return;
     }
     s->back_ms[client] = now + srv_retry_next_ms(s->r, &who, (uint64_t)now * MS);
-    s->was_told[client] = true;
+    s->has_time[client] = true;
 }
 
-/* The share of those told to come back that got in when they did. */
+/* The share of clients with a retry time that were admitted when they came back. */
 static double simulate(bool keep, int *ret_done)
 {
     struct sim s = {.r = open_retry(), .random = SEED};

@@ -74,7 +74,7 @@ static void await(const int *counter, int n)
     pthread_mutex_unlock(&lock);
 }
 
-/* Twelve large items stand in front; small ones and wakes pass them, and they all end. */
+/* Twelve large items are queued first; small ones and wakes pass them, and all end. */
 static void test_small_items_pass_large_ones(void **state)
 {
     (void)state;

@@ -61,7 +61,7 @@ static void special_tokens_from_input_are_plain_text(void **state)
         {"<a>[x]", {{2, 4}}, 1, TOK_PARSE_SPECIAL, "0 2 1 7 8 9"},
         {"<a>[x]", {{1, 2}, {5, 6}}, 2, TOK_PARSE_SPECIAL, "0 2 1 7 8 9"},
         {"<a><b>", {{0, 0}}, 0, TOK_PARSE_SPECIAL, "4"},
-        {"<a><b>", {{3, 6}}, 1, TOK_PARSE_SPECIAL, "3 0 6 1"}, /* the template's own token survives */
+        {"<a><b>", {{3, 6}}, 1, TOK_PARSE_SPECIAL, "3 0 6 1"}, /* the template's token stays */
         {"<a><a>", {{0, 1}}, 1, TOK_PARSE_SPECIAL, "0 2 1 3"},
     };
     struct tok *t = load_good("{" SPECIALS "}");
@@ -207,7 +207,10 @@ static void runs_of_combining_marks_are_ordered(void **state)
     tok_close(t);
 }
 
-/* Processor seconds to encode `len` bytes of one repeated unit, or of drawn letters where it is NULL. */
+/*
+ * Processor seconds to encode `len` bytes of one repeated unit, or of drawn letters where it is
+ * NULL.
+ */
 static double seconds_for(const struct tok *t, const char *unit, char *text, size_t len)
 {
     struct timespec from, to;
@@ -230,8 +233,8 @@ static double seconds_for(const struct tok *t, const char *unit, char *text, siz
 }
 
 /*
- * A megabyte without a break takes about 8 times as long as an 8th of one, where quadratic work would
- * take 64 times as long; the best of three tries.
+ * A megabyte without a break takes about 8 times as long as an 8th of one, where quadratic work
+ * would take 64 times as long; the best of three tries.
  */
 static void a_megabyte_without_a_break_takes_linear_time(void **state)
 {

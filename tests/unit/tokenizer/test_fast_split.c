@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: MIT */
 /*
- * The hand-written splitters against the patterns they stand for, the translation of patterns, and
+ * The hand-written splitters against the patterns they replace, the translation of patterns, and
  * the bound on their work. Random text is seeded; the seed of a failure is printed.
  */
 #include "test.h"
