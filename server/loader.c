@@ -14,6 +14,7 @@
 #include "server/app.h"
 #include "server/bounds.h"
 #include "server/config/config.h"
+#include "server/engine_params.h"
 #include "server/generation_config.h"
 #include "server/log.h"
 #include "server/model_lookup.h"
@@ -64,25 +65,14 @@ static void *load_text(void *arg)
 static int load_engine(struct srv_loader *l)
 {
     const struct srv_config *c = l->app->config;
-    struct eng_params params = {
-        .model_dir = c->model,
-        .numerics = c->numerics,
-        .gemm = c->gemm,
-        .kernels = c->kernels,
-        .kv_dtype = c->kv_dtype,
-        .n_threads = c->threads,
-        .n_parallel = c->parallel,
-        .ctx_tokens = c->ctx_size,
-        .chunk_tokens = c->chunk,
-        .memory_bytes = c->memory_bytes,
-        .kv_bytes = c->kv_memory_bytes,
-        .answer_bytes = c->answer_memory_bytes ? c->answer_memory_bytes : -1,
-        .no_prefix_cache = !c->prefix_cache,
-        .max_queued_jobs = c->max_queue,
-        .max_queued_tokens = c->max_queue_tokens,
-        .n_batch_choices = c->max_choices,
-        .global_priority = strcmp(c->priority_policy, "global") == 0,
-    };
+    struct eng_params params = srv_engine_params(c);
+    params.n_parallel = c->parallel;
+    params.answer_bytes = c->answer_memory_bytes ? c->answer_memory_bytes : -1;
+    params.no_prefix_cache = !c->prefix_cache;
+    params.max_queued_jobs = c->max_queue;
+    params.max_queued_tokens = c->max_queue_tokens;
+    params.n_batch_choices = c->max_choices;
+    params.global_priority = strcmp(c->priority_policy, "global") == 0;
     return eng_open(&l->engine, &params, l->error, sizeof(l->error));
 }
 

@@ -22,6 +22,7 @@
 #include "engine/engine.h"
 #include "server/cli/cli.h"
 #include "server/config/config.h"
+#include "server/engine_params.h"
 
 enum { MAX_CASES = 64, MAX_BATCH = 1024, REQUESTS_PER_CLIENT = 4 };
 static const int64_t MAX_TOKENS = 10000000;
@@ -431,22 +432,12 @@ static int open_engine(struct bench *b)
     n_parallel = max_i64(max_i64(n_parallel, largest(&b->clients)), 1);
     b->max_prompt = max_i64(max_i64(largest(&b->prefill), context + 1), b->prompt_tokens);
     int64_t new_tokens = max_i64(c->decode + 1 + n_parallel / 4, c->gen);
-    struct eng_params params = {
-        .model_dir = c->model,
-        .numerics = c->numerics,
-        .gemm = c->gemm,
-        .kernels = c->kernels,
-        .kv_dtype = c->kv_dtype,
-        .n_threads = c->threads,
-        .n_parallel = (int)n_parallel,
-        .ctx_tokens =
-            max_i64(b->max_prompt + 1, max_i64(context + 1, b->prompt_tokens) + new_tokens),
-        .chunk_tokens = c->chunk,
-        .memory_bytes = c->memory_bytes,
-        .kv_bytes = c->kv_memory_bytes,
-        .max_queued_jobs = (int)n_parallel,
-        .max_queued_tokens = INT64_MAX,
-    };
+    struct eng_params params = srv_engine_params(c);
+    params.n_parallel = (int)n_parallel;
+    params.ctx_tokens =
+        max_i64(b->max_prompt + 1, max_i64(context + 1, b->prompt_tokens) + new_tokens);
+    params.max_queued_jobs = (int)n_parallel;
+    params.max_queued_tokens = INT64_MAX;
     if (eng_open(&b->engine, &params, b->err, sizeof(b->err))) return -1;
     b->n_streams = (int)n_parallel;
     b->ids = calloc((size_t)b->max_prompt, sizeof(*b->ids));

@@ -17,6 +17,7 @@
 #include "engine/engine.h"
 #include "server/cli/cli.h"
 #include "server/config/config.h"
+#include "server/engine_params.h"
 #include "server/generation_config.h"
 #include "tokenizer/chat/chat.h"
 #include "tokenizer/tokenizer.h"
@@ -209,19 +210,7 @@ static int write_answer(struct generation *g, struct eng_job *job)
 static int open_engine(struct generation *g)
 {
     const struct srv_config *c = g->config;
-    struct eng_params params = {
-        .model_dir = c->model,
-        .numerics = c->numerics,
-        .gemm = c->gemm,
-        .kernels = c->kernels,
-        .kv_dtype = c->kv_dtype,
-        .n_threads = c->threads,
-        .n_parallel = 1,
-        .ctx_tokens = c->ctx_size,
-        .chunk_tokens = c->chunk,
-        .memory_bytes = c->memory_bytes,
-        .kv_bytes = c->kv_memory_bytes,
-    };
+    const struct eng_params params = srv_engine_params(c);
     if (eng_open(&g->engine, &params, g->err, sizeof(g->err))) return -1;
     int64_t ctx = eng_info(g->engine)->ctx_tokens;
     int64_t asked = c->max_tokens == SRV_UNSET ? DEFAULT_TOKENS : c->max_tokens;

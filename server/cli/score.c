@@ -25,6 +25,7 @@
 #include "engine/engine.h"
 #include "server/cli/cli.h"
 #include "server/config/config.h"
+#include "server/engine_params.h"
 #include "tokenizer/tokenizer.h"
 
 enum { MAX_GREEDY = 1000000 };
@@ -279,19 +280,9 @@ int srv_cmd_score(const struct srv_config *config)
 {
     struct filter f = {.config = config};
     char err[1024] = "";
-    struct eng_params params = {
-        .model_dir = config->model,
-        .numerics = config->numerics,
-        .gemm = config->gemm,
-        .kernels = config->kernels,
-        .kv_dtype = config->kv_dtype,
-        .n_threads = config->threads,
-        .n_parallel = 1,
-        .ctx_tokens = config->ctx_size,
-        .chunk_tokens = config->chunk,
-        .memory_bytes = config->memory_bytes,
-        .no_prefix_cache = true,
-    };
+    struct eng_params params = srv_engine_params(config);
+    params.kv_bytes = 0; /* the option is not for this subcommand */
+    params.no_prefix_cache = true;
     int status = EXIT_FAILURE;
     if (eng_open(&f.engine, &params, err, sizeof(err)))
         fprintf(stderr, "hearth: %s\n", err);

@@ -1,0 +1,22 @@
+/* SPDX-License-Identifier: MIT */
+/* The one place where options become engine parameters; see engine_params.h. */
+#include "server/engine_params.h"
+
+#include "server/config/config.h"
+
+struct eng_params srv_engine_params(const struct srv_config *config)
+{
+    return (struct eng_params){
+        .model_dir = config->model,
+        .numerics = config->numerics,
+        .gemm = config->gemm,
+        .kernels = config->kernels,
+        .kv_dtype = config->kv_dtype,
+        .n_threads = config->threads,
+        .n_parallel = 1,
+        .ctx_tokens = config->ctx_size,
+        .chunk_tokens = config->chunk,
+        .memory_bytes = config->memory_bytes,
+        .kv_bytes = config->kv_memory_bytes,
+    };
+}
