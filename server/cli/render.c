@@ -17,24 +17,16 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "base/buf.h"
+#include "base/json_reader.h"
+#include "base/json_writer.h"
 #include "server/cli/cli.h"
+#include "server/cli/filter.h"
 #include "server/config/config.h"
 #include "tokenizer/chat/chat.h"
 #include "tokenizer/tokenizer.h"
 
 #define MAX_LINE_BYTES (64u << 20)
 #define MAX_ANSWER_BYTES (256u << 20)
-
-struct error {
-    char text[1024];
-};
-
-static int fail(struct error *e, const char *what)
-{
-    snprintf(e->text, sizeof(e->text), "%s", what);
-    return -1;
-}
 
 /* ---- members of a line --------------------------------------------------------------------- */
 
@@ -71,116 +63,54 @@ static void request_finish(struct request *q)
         free(*slot_of(q, i));
 }
 
-struct scan {
-    const char *s;
-    size_t len, at;
-};
-
-static void skip_blanks(struct scan *sc)
-{
-    while (sc->at < sc->len && memchr(" \t\r\n", sc->s[sc->at], 4))
-        sc->at++;
-}
-
-static bool take(struct scan *sc, char c)
-{
-    skip_blanks(sc);
-    if (sc->at >= sc->len || sc->s[sc->at] != c) return false;
-    sc->at++;
-    return true;
-}
-
-static void skip_string(struct scan *sc)
-{
-    for (sc->at++; sc->at < sc->len && sc->s[sc->at] != '"'; sc->at++)
-        if (sc->s[sc->at] == '\\') sc->at++;
-    sc->at = sc->at < sc->len ? sc->at + 1 : sc->len;
-}
-
-/* Over a value, up to the comma or bracket behind it; what it is made of others will check. */
-static void skip_value(struct scan *sc)
-{
-    size_t depth = 0;
-    while (sc->at < sc->len) {
-        char c = sc->s[sc->at];
-        if (c == '"') {
-            skip_string(sc);
-            continue;
-        }
-        if (depth == 0 && (c == ',' || c == '}' || c == ']')) return;
-        if (c == '{' || c == '[') depth++;
-        if (c == '}' || c == ']') depth--;
-        sc->at++;
-    }
-}
-
-static char *copy_text(const char *s, size_t len)
-{
-    char *text = malloc(len + 1);
-    if (!text) return NULL;
-    memcpy(text, s, len);
-    text[len] = '\0';
-    return text;
-}
-
-/* Keeps a value under its name; names that are not known are passed over. */
+/* Keeps a value under its name; other names are skipped. */
 static int keep(struct request *q, const char *name, size_t name_len, const char *value, size_t len,
-                struct error *e)
+                struct filter_error *e)
 {
     for (size_t i = 0; i < N_MEMBERS; i++) {
         if (strlen(members[i].name) != name_len || memcmp(members[i].name, name, name_len) != 0)
             continue;
-        if (memchr(value, '\0', len)) return fail(e, "the line holds a NUL");
-        char *text = copy_text(value, len);
-        if (!text) return fail(e, "no memory for the line");
         free(*slot_of(q, i));
-        *slot_of(q, i) = text;
+        *slot_of(q, i) = strndup(value, len);
+        if (!*slot_of(q, i)) return filter_fail(e, "no memory for the line");
     }
     return 0;
 }
 
-static int read_request(const char *s, size_t len, struct request *q, struct error *e)
+static int read_request(const char *line, size_t len, struct request *q, struct filter_error *e)
 {
-    struct scan sc = {.s = s, .len = len};
-    if (!take(&sc, '{')) return fail(e, "the line must be an object");
-    bool more = !take(&sc, '}');
-    while (more) {
-        skip_blanks(&sc);
-        size_t name = sc.at;
-        if (name >= len || s[name] != '"')
-            return fail(e, "the line is not JSON: a name is expected");
-        skip_string(&sc);
-        size_t name_end = sc.at;
-        if (!take(&sc, ':')) return fail(e, "the line is not JSON: a colon is expected");
-        size_t value = sc.at;
-        skip_value(&sc);
-        if (keep(q, s + name + 1, name_end - name - 2, s + value, sc.at - value, e)) return -1;
-        more = take(&sc, ',');
-        if (!more && !take(&sc, '}')) return fail(e, "the line is not JSON: it does not end");
+    struct jr r;
+    const char *s;
+    size_t n;
+    bool first = true;
+    int more = 0;
+    jr_init(&r, line, len, JR_NUL | JR_CONSTANTS, e->text, sizeof(e->text));
+    int rc = jr_open(&r, '{');
+    while (!rc && (more = jr_more(&r, '}', &first)) == 1) {
+        char name[32]; /* longer than any that is kept */
+        rc = jr_key(&r, &s, &n);
+        size_t name_len = !rc && n < sizeof(name) ? n : 0;
+        memcpy(name, s, name_len);
+        if (!rc) rc = jr_skip(&r, &s, &n);
+        if (!rc) rc = keep(q, name, name_len, s, n, e);
     }
-    skip_blanks(&sc);
-    return sc.at == len ? 0 : fail(e, "the line is not JSON: there is more after the object");
+    if (!rc) rc = more < 0 ? more : jr_end(&r);
+    jr_finish(&r);
+    return rc;
 }
 
 /* A member that is true or false; absent and null are false. */
-static int get_flag(const char *text, const char *name, bool *ret, struct error *e)
+static int get_flag(const char *text, const char *name, bool *ret, struct filter_error *e)
 {
-    char word[8] = "";
-    *ret = false;
-    if (!text) return 0;
-    if (sscanf(text, " %7s", word) == 1 && strcmp(word, "true") == 0)
-        *ret = true;
-    else if (strcmp(word, "false") != 0 && strcmp(word, "null") != 0) {
-        snprintf(e->text, sizeof(e->text), "%s must be true or false", name);
-        return -1;
-    }
-    return 0;
+    *ret = text && strcmp(text, "true") == 0;
+    if (!text || *ret || !strcmp(text, "false") || !strcmp(text, "null")) return 0;
+    return filter_fail(e, "%s must be true or false", name);
 }
 
 /* ---- answers ------------------------------------------------------------------------------- */
 
-static int render(const struct tok_chat *chat, const struct request *q, struct buf *out,
-                  struct error *e)
+static int render(const struct tok_chat *chat, const struct request *q, struct jw *w,
+                  struct filter_error *e)
 {
     struct tok_chat_input in = {.messages = q->messages,
                                 .tools = q->tools,
@@ -192,70 +122,43 @@ static int render(const struct tok_chat *chat, const struct request *q, struct b
         get_flag(q->continue_final_message, "continue_final_message", &in.continue_final_message,
                  e))
         return -1;
-    if (!q->messages == !q->context) return fail(e, "one of messages and context is needed");
+    if (!q->messages == !q->context) return filter_fail(e, "one of messages and context is needed");
     if (tok_chat_render(chat, &in, &prompt, e->text, sizeof(e->text))) return -1;
-    buf_puts(out, "{\"text\":");
-    buf_json_string(out, prompt.text, prompt.len);
-    buf_puts(out, "}");
+    jw_open(w, NULL, '{');
+    jw_string(w, "text", prompt.text, prompt.len);
+    jw_close(w);
     tok_prompt_finish(&prompt);
     return 0;
 }
 
-/* chat NULL: `broken` says why there is none. */
-static int answer(const struct tok_chat *chat, const char *broken, const char *line, size_t len,
-                  struct buf *out, struct error *e)
-{
-    struct request q = {0};
-    if (!chat) return fail(e, broken);
-    if (len > MAX_LINE_BYTES) return fail(e, "the line is longer than 67108864 bytes");
-    int rc = read_request(line, len, &q, e);
-    if (!rc) rc = render(chat, &q, out, e);
-    request_finish(&q);
-    return rc;
-}
+/* chat NULL: `problem` says why there is none. */
+struct renderer {
+    struct tok_chat *chat;
+    char problem[1024];
+};
 
-/* Answers every line; -1 when one cannot be read or an answer not be written. */
-static int run_filter(const struct tok_chat *chat, const char *broken, FILE *in, FILE *to)
+static int answer(void *ctx, const char *line, size_t len, struct jw *w, struct filter_error *e)
 {
-    struct buf out;
-    char *line = NULL;
-    size_t cap = 0;
-    ssize_t n;
-    int rc = 0;
-    buf_init(&out, MAX_ANSWER_BYTES);
-    while (!rc && (n = getline(&line, &cap, in)) >= 0) {
-        struct error e = {""};
-        size_t len = (size_t)n;
-        if (len && line[len - 1] == '\n') len--;
-        buf_clear(&out);
-        if (answer(chat, broken, line, len, &out, &e) || out.failed) {
-            buf_clear(&out);
-            buf_puts(&out, "{\"error\":");
-            if (!e.text[0]) fail(&e, "no memory for the answer");
-            buf_json_string(&out, e.text, strlen(e.text));
-            buf_puts(&out, "}");
-        }
-        buf_puts(&out, "\n");
-        if (fwrite(out.data, 1, out.len, to) != out.len || fflush(to) != 0) rc = -1;
-    }
-    if (ferror(in)) rc = -1;
-    buf_finish(&out);
-    free(line);
+    const struct renderer *r = ctx;
+    struct request q = {0};
+    if (!r->chat) return filter_fail(e, "%s", r->problem);
+    int rc = read_request(line, len, &q, e);
+    if (!rc) rc = render(r->chat, &q, w, e);
+    request_finish(&q);
     return rc;
 }
 
 int srv_cmd_render(const struct srv_config *config)
 {
     struct tok_chat_params params = {.template_file = config->chat_template_file};
-    struct tok_chat *chat = NULL;
-    char err[1024] = "";
-    int rc = tok_chat_open(&chat, config->model, &params, err, sizeof(err));
+    struct renderer r = {.chat = NULL};
+    int rc = tok_chat_open(&r.chat, config->model, &params, r.problem, sizeof(r.problem));
     if (rc && rc != TOK_EINVAL && rc != TOK_ELIMIT) {
-        fprintf(stderr, "hearth: %s\n", err);
-        return 1;
+        fprintf(stderr, "hearth: %s\n", r.problem);
+        return EXIT_FAILURE;
     }
-    rc = run_filter(chat, err, stdin, stdout);
-    if (rc) fprintf(stderr, "hearth: the lines cannot be read or the answers not be written\n");
-    tok_chat_close(chat);
-    return rc ? 1 : 0;
+    const struct filter filter = {MAX_LINE_BYTES, MAX_ANSWER_BYTES, answer, &r};
+    int status = filter_run(&filter);
+    tok_chat_close(r.chat);
+    return status;
 }

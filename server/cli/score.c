@@ -22,13 +22,17 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "base/json_writer.h"
 #include "engine/engine.h"
 #include "server/cli/cli.h"
+#include "server/cli/filter.h"
 #include "server/config/config.h"
 #include "server/engine_params.h"
 #include "tokenizer/tokenizer.h"
 
 enum { MAX_GREEDY = 1000000 };
+#define MAX_LINE_BYTES (1u << 30)
+#define MAX_ANSWER_BYTES (4ull << 30)
 
 /* One line's work. Filled by the callback, read after `done`. */
 struct score {
@@ -46,7 +50,7 @@ struct score {
     bool done;
 };
 
-struct filter {
+struct scorer {
     const struct srv_config *config;
     struct eng *engine;
     struct tok *tok; /* opened for the first text */
@@ -108,7 +112,7 @@ static int fail(struct score *s, const char *what)
     return -1;
 }
 
-static int ids_of_list(const struct filter *f, const json_t *list, struct tok_ids *ids,
+static int ids_of_list(const struct scorer *f, const json_t *list, struct tok_ids *ids,
                        struct score *s)
 {
     if (!json_is_array(list)) return fail(s, "ids must be a list of token ids");
@@ -126,7 +130,7 @@ static int ids_of_list(const struct filter *f, const json_t *list, struct tok_id
     return 0;
 }
 
-static int ids_of_text(struct filter *f, const json_t *text, struct tok_ids *ids, struct score *s)
+static int ids_of_text(struct scorer *f, const json_t *text, struct tok_ids *ids, struct score *s)
 {
     if (!json_is_string(text)) return fail(s, "one of ids and text is needed");
     if (!f->tok && tok_open(&f->tok, f->config->model, s->error, sizeof(s->error))) return -1;
@@ -157,7 +161,7 @@ static int prepare(struct score *s, const json_t *request, const struct tok_ids 
     return 0;
 }
 
-static int run(const struct filter *f, struct score *s, const struct tok_ids *ids)
+static int run(const struct scorer *f, struct score *s, const struct tok_ids *ids)
 {
     struct eng_job_params params = {
         .prompt = ids->ids,
@@ -187,46 +191,48 @@ static int run(const struct filter *f, struct score *s, const struct tok_ids *id
 
 /* ---- one line out -------------------------------------------------------------------------- */
 
-static json_t *list_of_ids(const int32_t *ids, int64_t n)
+static void write_ids(struct jw *w, const char *name, const int32_t *ids, int64_t n)
 {
-    json_t *list = json_array();
+    jw_open(w, name, '[');
     for (int64_t i = 0; i < n; i++)
-        json_array_append_new(list, json_integer(ids[i]));
-    return list;
+        jw_int(w, NULL, ids[i]);
+    jw_close(w);
 }
 
-static json_t *list_of_reals(const double *values, int64_t n)
+static void write_reals(struct jw *w, const char *name, const double *values, int64_t n)
 {
-    json_t *list = json_array();
+    jw_open(w, name, '[');
     for (int64_t i = 0; i < n; i++)
-        json_array_append_new(list, json_real(values[i]));
-    return list;
+        jw_number(w, NULL, values[i]);
+    jw_close(w);
 }
 
-static json_t *answer_of(const struct score *s, const struct tok_ids *ids)
+static void write_score(struct jw *w, const struct score *s, const struct tok_ids *ids)
 {
     double sum = 0;
     int64_t n = s->n_ids - 1;
     for (int64_t i = 0; i < n; i++)
         sum += s->logprobs[i];
-    json_t *answer = json_object();
-    json_object_set_new(answer, "ids", list_of_ids(ids->ids, s->n_ids));
-    json_object_set_new(answer, "logprobs", list_of_reals(s->logprobs, n));
-    json_object_set_new(answer, "argmax", list_of_ids(s->argmax, s->n_ids));
-    json_object_set_new(answer, "perplexity", n ? json_real(exp(-sum / (double)n)) : json_null());
+    jw_open(w, NULL, '{');
+    write_ids(w, "ids", ids->ids, s->n_ids);
+    write_reals(w, "logprobs", s->logprobs, n);
+    write_ids(w, "argmax", s->argmax, s->n_ids);
+    if (n)
+        jw_number(w, "perplexity", exp(-sum / (double)n));
+    else
+        jw_null(w, "perplexity");
     if (s->n_greedy > 0) {
-        json_object_set_new(answer, "greedy_ids", list_of_ids(s->greedy_ids, s->n_generated));
-        json_object_set_new(answer, "greedy_margins",
-                            list_of_reals(s->greedy_margins, s->n_generated));
+        write_ids(w, "greedy_ids", s->greedy_ids, s->n_generated);
+        write_reals(w, "greedy_margins", s->greedy_margins, s->n_generated);
     }
-    return answer;
+    jw_close(w);
 }
 
-static json_t *score_request(struct filter *f, const json_t *request)
+static int score_request(struct scorer *f, const json_t *request, struct jw *w,
+                         struct filter_error *e)
 {
     struct score s = {.n_ids = 0};
     struct tok_ids ids = {0};
-    json_t *answer = NULL;
     pthread_mutex_init(&s.lock, NULL);
     pthread_cond_init(&s.changed, NULL);
     const json_t *list = json_object_get(request, "ids");
@@ -236,7 +242,10 @@ static json_t *score_request(struct filter *f, const json_t *request)
     if (rc == 0) rc = run(f, &s, &ids);
     if (s.logits && fclose(s.logits) != 0 && rc == 0)
         rc = fail(&s, "the file of logits cannot be written");
-    answer = rc ? json_pack("{s:s}", "error", s.error) : answer_of(&s, &ids);
+    if (rc)
+        filter_fail(e, "%s", s.error);
+    else
+        write_score(w, &s, &ids);
     pthread_cond_destroy(&s.changed);
     pthread_mutex_destroy(&s.lock);
     tok_ids_finish(&ids);
@@ -244,41 +253,24 @@ static json_t *score_request(struct filter *f, const json_t *request)
     free(s.argmax);
     free(s.greedy_ids);
     free(s.greedy_margins);
-    return answer;
+    return rc;
 }
 
-static json_t *score_line(struct filter *f, const char *line, size_t len)
+static int answer(void *ctx, const char *line, size_t len, struct jw *w, struct filter_error *e)
 {
     json_error_t error;
-    json_t *request = json_loadb(line, len, JSON_REJECT_DUPLICATES, &error);
-    json_t *answer = json_is_object(request) ? score_request(f, request)
-                     : request ? json_pack("{s:s}", "error", "a line must be a JSON object")
-                               : json_pack("{s:s}", "error", error.text);
+    json_t *request = json_loadb(len ? line : "", len, JSON_REJECT_DUPLICATES, &error);
+    int rc = json_is_object(request) ? score_request(ctx, request, w, e)
+             : request               ? filter_fail(e, "a line must be a JSON object")
+                                     : filter_fail(e, "%s", error.text);
     json_decref(request);
-    return answer;
-}
-
-/* Answers every line; -1 when an answer cannot be written. */
-static int run_filter(struct filter *f)
-{
-    char *line = NULL;
-    size_t cap = 0;
-    int rc = 0;
-    ssize_t len;
-    while (rc == 0 && (len = getline(&line, &cap, stdin)) >= 0) {
-        json_t *answer = score_line(f, line, (size_t)len);
-        /* 9 digits tell any two floats apart. */
-        rc = answer ? json_dumpf(answer, stdout, JSON_COMPACT | JSON_REAL_PRECISION(9)) : -1;
-        if (rc == 0 && (putchar('\n') == EOF || fflush(stdout))) rc = -1;
-        json_decref(answer);
-    }
-    free(line);
     return rc;
 }
 
 int srv_cmd_score(const struct srv_config *config)
 {
-    struct filter f = {.config = config};
+    struct scorer f = {.config = config};
+    const struct filter filter = {MAX_LINE_BYTES, MAX_ANSWER_BYTES, answer, &f};
     char err[1024] = "";
     struct eng_params params = srv_engine_params(config);
     params.kv_bytes = 0; /* the option is not for this subcommand */
@@ -286,10 +278,8 @@ int srv_cmd_score(const struct srv_config *config)
     int status = EXIT_FAILURE;
     if (eng_open(&f.engine, &params, err, sizeof(err)))
         fprintf(stderr, "hearth: %s\n", err);
-    else if (run_filter(&f))
-        fprintf(stderr, "hearth: an answer cannot be written\n");
     else
-        status = EXIT_SUCCESS;
+        status = filter_run(&filter);
     eng_close(f.engine);
     tok_close(f.tok);
     return status;
