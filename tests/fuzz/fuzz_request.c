@@ -380,6 +380,7 @@ static void open_server(void)
     server.app.state = SRV_READY;
     engine.eos_id = 2;
     engine.info = (struct eng_info){.n_parallel = 3,
+                                    .memory = {.answer_bytes = 64 << 20},
                                     .max_choices = 16,
                                     .ctx_tokens = CTX_TOKENS,
                                     .d_model = D_MODEL,
