@@ -3,8 +3,6 @@
  * POST /v1/chat/completions: messages in; role chunk, text chunks, finish chunk, usage chunk,
  * [DONE] out.
  */
-#include <string.h>
-
 #include "server/api/chat_input.h"
 #include "server/api/openai_json.h"
 #include "server/api/routes.h"
@@ -23,126 +21,132 @@ static const struct param_field fields[] = {
 
 /* ---- log-probabilities --------------------------------------------------------------------- */
 
-/* The end-of-turn token is no part of the content, so that joined bytes rebuild the text. */
+/* The end-of-turn token is not part of the content, so that joined bytes rebuild the text. */
 static bool is_end_token(const struct gen_choice *c, int64_t i)
 {
     return c->ended && c->stop_id >= 0 && i + 1 == c->n_tokens &&
            c->log.records[i].id == c->stop_id;
 }
 
-static void write_token(struct srv_gen *g, struct buf *b, const struct gen_choice *c, int64_t i)
+static void write_token(struct srv_gen *g, struct jw *w, const struct gen_choice *c, int64_t i)
 {
     const struct gen_record *r = &c->log.records[i];
     const struct eng_logprob *top = gen_log_top(&c->log, i);
-    buf_puts(b, "{");
-    srv_gen_write_token_bytes(g, b, r->id);
-    buf_puts(b, ",\"logprob\":");
-    buf_json_number(b, r->logprob);
-    buf_puts(b, ",\"top_logprobs\":[");
+    jw_open(w, NULL, '{');
+    srv_gen_write_token_bytes(g, w, r->id);
+    jw_number(w, "logprob", r->logprob);
+    jw_open(w, "top_logprobs", '[');
     for (int k = 0; k < r->n_top; k++) {
-        buf_puts(b, k ? ",{" : "{");
-        srv_gen_write_token_bytes(g, b, top[k].id);
-        buf_puts(b, ",\"logprob\":");
-        buf_json_number(b, top[k].logprob);
-        buf_puts(b, "}");
+        jw_open(w, NULL, '{');
+        srv_gen_write_token_bytes(g, w, top[k].id);
+        jw_number(w, "logprob", top[k].logprob);
+        jw_close(w);
     }
-    buf_puts(b, "]}");
+    jw_close(w);
+    jw_close(w);
 }
 
-/* Tokens [from, to) of a list that begins with token `first`. */
-static void write_token_list(struct srv_gen *g, struct buf *b, const struct gen_choice *c,
-                             int64_t first, int64_t from, int64_t to)
+static void open_tokens(struct jw *w)
 {
-    for (int64_t i = from; i < to; i++) {
-        if (is_end_token(c, i)) continue;
-        if (i > first) buf_puts(b, ",");
-        write_token(g, b, c, i);
-    }
+    jw_open(w, "logprobs", '{');
+    jw_open(w, "content", '[');
+}
+
+static void write_tokens(struct srv_gen *g, struct jw *w, const struct gen_choice *c, int64_t from,
+                         int64_t to)
+{
+    for (int64_t i = from; i < to; i++)
+        if (!is_end_token(c, i)) write_token(g, w, c, i);
+}
+
+static void close_tokens(struct jw *w)
+{
+    jw_close(w);
+    jw_null(w, "refusal");
+    jw_close(w);
 }
 
 /* ---- whole answers ------------------------------------------------------------------------- */
 
-static void write_head(struct srv_gen *g, struct buf *b, const char *object)
+static void write_head(struct srv_gen *g, struct jw *w, const char *object)
 {
-    buf_printf(b, "{\"id\":\"%s\",\"object\":\"%s\",\"created\":%lld,\"model\":", g->id, object,
-               (long long)g->created);
-    buf_json_string(b, g->model, strlen(g->model));
-    buf_puts(b, ",\"system_fingerprint\":");
-    buf_json_string(b, g->app->fingerprint, strlen(g->app->fingerprint));
-    if (g->params.service_tier) buf_puts(b, ",\"service_tier\":\"default\"");
-    buf_puts(b, ",\"choices\":[");
+    jw_open(w, NULL, '{');
+    jw_text(w, "id", g->id);
+    jw_text(w, "object", object);
+    jw_int(w, "created", g->created);
+    jw_text(w, "model", g->model);
+    jw_text(w, "system_fingerprint", g->app->fingerprint);
+    if (g->params.service_tier) jw_text(w, "service_tier", "default");
+    jw_open(w, "choices", '[');
 }
 
-static void whole_head(struct srv_gen *g, struct buf *b)
+static void whole_head(struct srv_gen *g, struct jw *w)
 {
-    write_head(g, b, "chat.completion");
+    write_head(g, w, "chat.completion");
 }
 
 /* The next log-probabilities of a choice; returns true after the last. */
-static bool write_tokens_part(struct srv_gen *g, struct buf *b, const struct gen_choice *c,
+static bool write_tokens_part(struct srv_gen *g, struct jw *w, const struct gen_choice *c,
                               int64_t *at)
 {
     enum { PART_TOKENS = 16 };
     int64_t n = srv_gen_shown_tokens(c);
     int64_t to = n - *at > PART_TOKENS ? *at + PART_TOKENS : n;
-    write_token_list(g, b, c, 0, *at, to);
+    if (*at == 0) open_tokens(w);
+    write_tokens(g, w, c, *at, to);
+    if (to == n) close_tokens(w);
     *at = to == n ? 0 : to;
     return to == n;
 }
 
-static void write_end(struct srv_gen *g, struct buf *b, const struct gen_choice *c)
-{
-    buf_printf(b, ",\"finish_reason\":\"%s\"", c->finish_reason);
-    if (g->params.return_token_ids) {
-        buf_puts(b, ",\"token_ids\":");
-        srv_gen_write_ids(b, c, 0, c->n_tokens);
-    }
-    buf_puts(b, "}");
-}
-
-static bool whole_choice(struct srv_gen *g, struct buf *b, struct gen_prompt *p,
+static bool whole_choice(struct srv_gen *g, struct jw *w, struct gen_prompt *p,
                          struct gen_choice *c, struct gen_cursor *at)
 {
     enum { OPEN, TEXT, TOKENS, END };
     switch (at->part) {
     case OPEN:
-        buf_printf(b, "{\"index\":%d,\"message\":{\"role\":\"assistant\",\"content\":\"",
-                   at->choice);
+        jw_open(w, NULL, '{');
+        jw_int(w, "index", at->choice);
+        jw_open(w, "message", '{');
+        jw_text(w, "role", "assistant");
+        jw_string_begin(w, "content");
         at->part = TEXT;
         return false;
     case TEXT:
-        if (!srv_gen_write_text_part(b, c->text.text.data, c->text.text.len, &at->at)) return false;
-        buf_puts(b, "\",\"refusal\":null},\"logprobs\":");
-        buf_puts(b, g->params.want_logprobs ? "{\"content\":[" : "null");
-        at->part = g->params.want_logprobs ? TOKENS : END;
+        if (!srv_gen_write_text_part(w, c->text.text.data, c->text.text.len, &at->at)) return false;
+        jw_string_end(w);
+        jw_null(w, "refusal");
+        jw_close(w);
+        at->part = TOKENS;
         return false;
     case TOKENS:
-        if (!write_tokens_part(g, b, c, &at->at)) return false;
-        buf_puts(b, "],\"refusal\":null}");
+        if (!g->params.want_logprobs)
+            jw_null(w, "logprobs");
+        else if (!write_tokens_part(g, w, c, &at->at))
+            return false;
         at->part = END;
         return false;
-    default: write_end(g, b, c); return true;
+    default:
+        jw_text(w, "finish_reason", c->finish_reason);
+        if (g->params.return_token_ids) srv_gen_write_ids(w, "token_ids", c, 0, c->n_tokens);
+        jw_close(w);
+        return true;
     }
 }
 
-static bool whole_tail(struct srv_gen *g, struct buf *b, struct gen_cursor *at)
+static bool whole_tail(struct srv_gen *g, struct jw *w, struct gen_cursor *at)
 {
     enum { OPEN, PROMPT };
     const struct gen_prompt *p = &g->prompts[0];
     if (at->part == OPEN) {
-        buf_puts(b, "],\"usage\":");
-        srv_gen_write_usage(g, b);
-        srv_gen_add_timings(g, b);
-        if (g->params.return_token_ids) {
-            buf_puts(b, ",\"prompt_token_ids\":");
-            srv_gen_write_prompt_ids(b, p);
-        }
-        if (p->log.records) buf_puts(b, ",\"prompt_logprobs\":");
+        jw_close(w);
+        srv_gen_write_usage(g, w);
+        if (g->params.return_token_ids) srv_gen_write_prompt_ids(w, "prompt_token_ids", p);
         at->part = PROMPT;
         return false;
     }
-    if (p->log.records && !srv_gen_write_prompt_logprobs_part(g, b, p, &at->at)) return false;
-    buf_puts(b, "}");
+    if (p->log.records && !srv_gen_write_prompt_logprobs_part(g, w, p, &at->at)) return false;
+    jw_close(w);
     return true;
 }
 
@@ -154,78 +158,81 @@ static bool whole(struct srv_gen *g, struct gen_cursor *at, struct buf *b)
 
 /* ---- stream -------------------------------------------------------------------------------- */
 
-static void begin_chunk(struct srv_gen *g, struct buf *b, int index)
+static void begin_chunk(struct srv_gen *g, struct gen_event *e)
 {
-    buf_init(b, 64 << 20);
-    write_head(g, b, "chat.completion.chunk");
-    buf_printf(b, "{\"index\":%d,\"delta\":", index);
+    srv_gen_begin_event(e, NULL);
+    write_head(g, &e->w, "chat.completion.chunk");
+}
+
+/* A chunk's choice up to its delta, which the caller fills and closes. */
+static void begin_delta(struct srv_gen *g, struct gen_event *e, int index)
+{
+    begin_chunk(g, e);
+    jw_open(&e->w, NULL, '{');
+    jw_int(&e->w, "index", index);
+    jw_open(&e->w, "delta", '{');
 }
 
 /* Choices are introduced in order of their index, each with its role, once. */
 static void stream_begin(struct srv_gen *g)
 {
     for (int k = 0; k < g->n_choices; k++) {
-        struct buf b;
-        begin_chunk(g, &b, k);
-        buf_puts(&b, "{\"role\":\"assistant\",\"content\":\"\"},\"logprobs\":null,"
-                     "\"finish_reason\":null}");
-        srv_gen_end_chunk(g, &b, &g->prompts[0], 0);
+        struct gen_event e;
+        begin_delta(g, &e, k);
+        jw_text(&e.w, "role", "assistant");
+        jw_text(&e.w, "content", "");
+        jw_close(&e.w);
+        jw_null(&e.w, "logprobs");
+        jw_null(&e.w, "finish_reason");
+        jw_close(&e.w);
+        srv_gen_end_chunk(g, &e, &g->prompts[0], 0);
     }
-}
-
-static void write_new_logprobs(struct srv_gen *g, struct buf *b, const struct gen_choice *c,
-                               int64_t from, int64_t to)
-{
-    if (!g->params.want_logprobs) {
-        buf_puts(b, "null");
-        return;
-    }
-    buf_puts(b, "{\"content\":[");
-    write_token_list(g, b, c, from, from, to);
-    buf_puts(b, "],\"refusal\":null}");
 }
 
 static void stream_delta(struct srv_gen *g, struct gen_prompt *p, struct gen_choice *c, size_t from,
                          size_t to, int64_t token_from, int64_t token_to)
 {
-    struct buf b;
-    begin_chunk(g, &b, c->index);
-    buf_puts(&b, "{\"content\":");
-    buf_json_string(&b, c->text.text.data ? c->text.text.data + from : "", to - from);
-    buf_puts(&b, "},\"logprobs\":");
-    write_new_logprobs(g, &b, c, token_from, token_to);
-    buf_puts(&b, ",\"finish_reason\":null");
-    if (g->params.return_token_ids) {
-        buf_puts(&b, ",\"token_ids\":");
-        srv_gen_write_ids(&b, c, token_from, token_to);
+    struct gen_event e;
+    begin_delta(g, &e, c->index);
+    srv_gen_write_text(&e.w, "content", c, from, to);
+    jw_close(&e.w);
+    if (g->params.want_logprobs) {
+        open_tokens(&e.w);
+        write_tokens(g, &e.w, c, token_from, token_to);
+        close_tokens(&e.w);
+    } else {
+        jw_null(&e.w, "logprobs");
     }
-    buf_puts(&b, "}");
-    srv_gen_end_chunk(g, &b, p, token_to);
+    jw_null(&e.w, "finish_reason");
+    if (g->params.return_token_ids) srv_gen_write_ids(&e.w, "token_ids", c, token_from, token_to);
+    jw_close(&e.w);
+    srv_gen_end_chunk(g, &e, p, token_to);
 }
 
 static void stream_finish(struct srv_gen *g, struct gen_prompt *p, struct gen_choice *c)
 {
-    struct buf b;
-    begin_chunk(g, &b, c->index);
-    buf_printf(&b, "{},\"logprobs\":null,\"finish_reason\":\"%s\"}", c->finish_reason);
-    srv_gen_end_chunk(g, &b, p, c->n_tokens);
+    struct gen_event e;
+    begin_delta(g, &e, c->index);
+    jw_close(&e.w);
+    jw_null(&e.w, "logprobs");
+    jw_text(&e.w, "finish_reason", c->finish_reason);
+    jw_close(&e.w);
+    srv_gen_end_chunk(g, &e, p, c->n_tokens);
 }
 
 static void stream_progress(struct srv_gen *g, const struct gen_progress *progress)
 {
-    struct buf b;
-    buf_init(&b, 65536);
-    write_head(g, &b, "chat.completion.chunk");
-    srv_gen_end_progress_chunk(g, &b, progress);
+    struct gen_event e;
+    begin_chunk(g, &e);
+    srv_gen_end_progress_chunk(g, &e, progress);
 }
 
 static void stream_end(struct srv_gen *g)
 {
     if (g->params.include_usage || g->params.timings) {
-        struct buf b;
-        buf_init(&b, 65536);
-        write_head(g, &b, "chat.completion.chunk");
-        srv_gen_end_last_chunk(g, &b);
+        struct gen_event e;
+        begin_chunk(g, &e);
+        srv_gen_end_last_chunk(g, &e);
     }
     srv_gen_done_event(g);
 }
@@ -291,7 +298,7 @@ static void count(struct srv_request *req)
     if (derive(g, &err) || make_prompt(g, &err))
         srv_gen_refuse(g, &err);
     else
-        srv_gen_reply_count(g, "\"object\":\"response.input_tokens\",");
+        srv_gen_reply_count(g, "response.input_tokens");
 }
 
 const struct srv_route srv_routes_chat[] = {

@@ -62,25 +62,23 @@ static struct tokens tokens_of(struct srv_gen *g, struct gen_prompt *p, struct g
     return (struct tokens){g, p, c, with_echo && g->params.echo ? p->n_ids : 0};
 }
 
-static void add_top(struct srv_gen *g, struct buf *b, const struct gen_record *r,
-                    const struct eng_logprob *top)
+static void write_top_one(struct srv_gen *g, struct jw *w, int32_t id, float logprob)
+{
+    srv_gen_write_token_key(g, w, id);
+    jw_number(w, NULL, logprob);
+}
+
+static void write_top(struct srv_gen *g, struct jw *w, const struct gen_record *r,
+                      const struct eng_logprob *top)
 {
     bool has_own = false;
-    buf_puts(b, "{");
+    jw_open(w, NULL, '{');
     for (int i = 0; i < r->n_top; i++) {
-        if (i) buf_puts(b, ",");
-        srv_gen_write_token(g, b, top[i].id);
-        buf_puts(b, ":");
-        buf_json_number(b, top[i].logprob);
+        write_top_one(g, w, top[i].id, top[i].logprob);
         has_own |= top[i].id == r->id;
     }
-    if (!has_own) {
-        if (r->n_top) buf_puts(b, ",");
-        srv_gen_write_token(g, b, r->id);
-        buf_puts(b, ":");
-        buf_json_number(b, r->logprob);
-    }
-    buf_puts(b, "}");
+    if (!has_own) write_top_one(g, w, r->id, r->logprob);
+    jw_close(w);
 }
 
 /* Code points of the shown text before token i. */
@@ -93,105 +91,93 @@ static int64_t offset_of(const struct tokens *t, int64_t i)
     return e->n_characters + srv_gen_characters_before(t->c, start < end ? start : end);
 }
 
-static void add_cell(const struct tokens *t, struct buf *b, enum column column, int64_t i)
+static void write_cell(const struct tokens *t, struct jw *w, enum column column, int64_t i)
 {
     bool echoed = i < t->n_echoed;
     int64_t at = echoed ? i - 1 : i - t->n_echoed; /* the prompt's first token has no record */
     const struct gen_log *log = echoed ? &t->p->log : &t->c->log;
     const struct gen_record *r = at >= 0 ? &log->records[at] : NULL;
     if (column == OFFSETS)
-        buf_json_int(b, offset_of(t, i));
+        jw_int(w, NULL, offset_of(t, i));
     else if (column == TOKENS)
-        srv_gen_write_token(t->g, b, echoed ? t->p->ids[i] : r->id);
+        srv_gen_write_token(t->g, w, NULL, echoed ? t->p->ids[i] : r->id);
     else if (!r)
-        buf_puts(b, "null");
+        jw_null(w, NULL);
     else if (column == LOGPROBS)
-        buf_json_number(b, r->logprob);
+        jw_number(w, NULL, r->logprob);
     else
-        add_top(t->g, b, r, gen_log_top(log, at));
+        write_top(t->g, w, r, gen_log_top(log, at));
 }
 
-/* Cells [from, to) of an array that begins with token `first`. */
-static void add_cells(const struct tokens *t, struct buf *b, enum column column, int64_t first,
-                      int64_t from, int64_t to)
+static void write_cells(const struct tokens *t, struct jw *w, enum column column, int64_t from,
+                        int64_t to)
 {
-    for (int64_t i = from; i < to; i++) {
-        if (i > first) buf_puts(b, ",");
-        add_cell(t, b, column, i);
-    }
-}
-
-static void open_column(struct buf *b, enum column column)
-{
-    buf_printf(b, "%s\"%s\":[", column == TOKENS ? "{" : "],", column_names[column]);
+    for (int64_t i = from; i < to; i++)
+        write_cell(t, w, column, i);
 }
 
 /* The whole object for tokens [from, to), of a stream's event. */
-static void add_arrays(const struct tokens *t, struct buf *b, int64_t from, int64_t to)
+static void write_arrays(const struct tokens *t, struct jw *w, int64_t from, int64_t to)
 {
+    jw_open(w, "logprobs", '{');
     for (int column = 0; column < N_COLUMNS; column++) {
-        open_column(b, (enum column)column);
-        add_cells(t, b, (enum column)column, from, from, to);
+        jw_open(w, column_names[column], '[');
+        write_cells(t, w, (enum column)column, from, to);
+        jw_close(w);
     }
-    buf_puts(b, "]}");
+    jw_close(w);
 }
 
 /* ---- choices ------------------------------------------------------------------------------- */
 
-static void write_head(struct srv_gen *g, struct buf *b)
+static void write_head(struct srv_gen *g, struct jw *w)
 {
-    buf_printf(b,
-               "{\"id\":\"%s\",\"object\":\"text_completion\",\"created\":%lld,\"model\":", g->id,
-               (long long)g->created);
-    buf_json_string(b, g->model, strlen(g->model));
-    buf_puts(b, ",\"system_fingerprint\":");
-    buf_json_string(b, g->app->fingerprint, strlen(g->app->fingerprint));
-    buf_puts(b, ",\"choices\":[");
+    jw_open(w, NULL, '{');
+    jw_text(w, "id", g->id);
+    jw_text(w, "object", "text_completion");
+    jw_int(w, "created", g->created);
+    jw_text(w, "model", g->model);
+    jw_text(w, "system_fingerprint", g->app->fingerprint);
+    jw_open(w, "choices", '[');
 }
 
 /* The next cells of an array of a whole choice; returns true after the last. */
-static bool write_column_part(const struct tokens *t, struct buf *b, enum column column,
-                              int64_t *at)
+static bool write_column_part(const struct tokens *t, struct jw *w, enum column column, int64_t *at)
 {
     enum { PART_CELLS = 16 };
     int64_t n = t->n_echoed + srv_gen_shown_tokens(t->c);
     int64_t to = n - *at > PART_CELLS ? *at + PART_CELLS : n;
-    if (*at == 0) open_column(b, column);
-    add_cells(t, b, column, 0, *at, to);
+    if (*at == 0) jw_open(w, column_names[column], '[');
+    write_cells(t, w, column, *at, to);
+    if (to == n) jw_close(w);
     *at = to == n ? 0 : to;
     return to == n;
 }
 
-static void write_end(struct srv_gen *g, struct buf *b, const struct gen_prompt *p,
+static void write_end(struct srv_gen *g, struct jw *w, const struct gen_prompt *p,
                       const struct gen_choice *c)
 {
-    buf_printf(b, ",\"finish_reason\":\"%s\"", c->finish_reason);
-    if (c->stop_string) {
-        buf_puts(b, ",\"stop_reason\":");
-        buf_json_string(b, c->stop_string, strlen(c->stop_string));
-    } else if (c->stop_id >= 0 && g->params.n_stop_ids) {
-        buf_printf(b, ",\"stop_reason\":%d", (int)c->stop_id);
-    }
-    if (g->params.return_token_ids) {
-        buf_puts(b, ",\"prompt_token_ids\":");
-        srv_gen_write_prompt_ids(b, p);
-        buf_puts(b, ",\"token_ids\":");
-        srv_gen_write_ids(b, c, 0, c->n_tokens);
-    }
+    jw_text(w, "finish_reason", c->finish_reason);
+    if (c->stop_string)
+        jw_text(w, "stop_reason", c->stop_string);
+    else if (c->stop_id >= 0 && g->params.n_stop_ids)
+        jw_int(w, "stop_reason", c->stop_id);
+    if (!g->params.return_token_ids) return;
+    srv_gen_write_prompt_ids(w, "prompt_token_ids", p);
+    srv_gen_write_ids(w, "token_ids", c, 0, c->n_tokens);
 }
 
-/* They are long: once for each prompt, in its first choice, and null in the others. */
-static bool write_prompt_logprobs(struct srv_gen *g, struct buf *b, const struct gen_prompt *p,
+/* They are long: once per prompt, in its first choice, and null in the others. */
+static bool write_prompt_logprobs(struct srv_gen *g, struct jw *w, const struct gen_prompt *p,
                                   struct gen_cursor *at)
 {
     bool wanted = p->log.records && !g->params.echo;
-    if (wanted && at->at == 0) buf_puts(b, ",\"prompt_logprobs\":");
-    if (wanted && at->choice == 0) return srv_gen_write_prompt_logprobs_part(g, b, p, &at->at);
-    if (wanted) buf_puts(b, "null");
+    if (wanted && at->choice == 0) return srv_gen_write_prompt_logprobs_part(g, w, p, &at->at);
+    if (wanted) jw_null(w, "prompt_logprobs");
     return true;
 }
 
-static bool whole_choice(struct srv_gen *g, struct buf *b, struct gen_prompt *p,
+static bool whole_choice(struct srv_gen *g, struct jw *w, struct gen_prompt *p,
                          struct gen_choice *c, struct gen_cursor *at)
 {
     enum { OPEN, ECHO, TEXT, ARRAYS, END = ARRAYS + N_COLUMNS, PROMPT };
@@ -199,38 +185,44 @@ static bool whole_choice(struct srv_gen *g, struct buf *b, struct gen_prompt *p,
     struct tokens t = tokens_of(g, p, c, true);
     switch (at->part) {
     case OPEN:
-        buf_printf(b, "{\"index\":%d,\"text\":\"", at->prompt * g->n_choices + at->choice);
+        jw_open(w, NULL, '{');
+        jw_int(w, "index", at->prompt * g->n_choices + at->choice);
+        jw_string_begin(w, "text");
         at->part = g->params.echo ? ECHO : TEXT;
         return false;
     case ECHO:
-        if (srv_gen_write_text_part(b, e->text, e->len, &at->at)) at->part = TEXT;
+        if (srv_gen_write_text_part(w, e->text, e->len, &at->at)) at->part = TEXT;
         return false;
     case TEXT:
-        if (!srv_gen_write_text_part(b, c->text.text.data, c->text.text.len, &at->at)) return false;
-        buf_puts(b, g->params.want_logprobs ? "\",\"logprobs\":" : "\",\"logprobs\":null");
+        if (!srv_gen_write_text_part(w, c->text.text.data, c->text.text.len, &at->at)) return false;
+        jw_string_end(w);
+        if (g->params.want_logprobs)
+            jw_open(w, "logprobs", '{');
+        else
+            jw_null(w, "logprobs");
         at->part = g->params.want_logprobs ? ARRAYS : END;
         return false;
     case END:
-        write_end(g, b, p, c);
+        write_end(g, w, p, c);
         at->part = PROMPT;
         return false;
     case PROMPT:
-        if (!write_prompt_logprobs(g, b, p, at)) return false;
-        buf_puts(b, "}");
+        if (!write_prompt_logprobs(g, w, p, at)) return false;
+        jw_close(w);
         return true;
     default: /* one of the arrays */
-        if (!write_column_part(&t, b, (enum column)(at->part - ARRAYS), &at->at)) return false;
-        if (++at->part == END) buf_puts(b, "]}");
+        if (!write_column_part(&t, w, (enum column)(at->part - ARRAYS), &at->at)) return false;
+        if (++at->part == END) jw_close(w);
         return false;
     }
 }
 
-static bool whole_tail(struct srv_gen *g, struct buf *b, struct gen_cursor *at)
+static bool whole_tail(struct srv_gen *g, struct jw *w, struct gen_cursor *at)
 {
-    buf_puts(b, "],\"usage\":");
-    srv_gen_write_usage(g, b);
-    srv_gen_add_timings(g, b);
-    buf_puts(b, "}");
+    (void)at;
+    jw_close(w);
+    srv_gen_write_usage(g, w);
+    jw_close(w);
     return true;
 }
 
@@ -242,13 +234,18 @@ static bool whole(struct srv_gen *g, struct gen_cursor *at, struct buf *b)
 
 /* ---- stream -------------------------------------------------------------------------------- */
 
-static void begin_chunk(struct srv_gen *g, struct buf *b, int index, const char *text, size_t len)
+static void begin_chunk(struct srv_gen *g, struct gen_event *e)
 {
-    buf_init(b, 64 << 20);
-    write_head(g, b);
-    buf_printf(b, "{\"index\":%d,\"text\":", index);
-    buf_json_string(b, text, len);
-    buf_puts(b, ",\"logprobs\":");
+    srv_gen_begin_event(e, NULL);
+    write_head(g, &e->w);
+}
+
+/* A chunk's choice up to its text. */
+static void begin_choice(struct srv_gen *g, struct gen_event *e, int index)
+{
+    begin_chunk(g, e);
+    jw_open(&e->w, NULL, '{');
+    jw_int(&e->w, "index", index);
 }
 
 /* Echoed prompts are the first chunk of each of their choices. */
@@ -259,17 +256,18 @@ static void stream_begin(struct srv_gen *g)
 
 static void echo_chunk(struct srv_gen *g, struct gen_prompt *p, struct gen_choice *c)
 {
-    const struct echo *e = echo_of(g, p);
-    struct buf b;
-    begin_chunk(g, &b, c->index, e->text, e->len);
-    if (g->params.want_logprobs) {
-        struct tokens t = tokens_of(g, p, NULL, true);
-        add_arrays(&t, &b, 0, p->n_ids);
-    } else {
-        buf_puts(&b, "null");
-    }
-    buf_puts(&b, ",\"finish_reason\":null}");
-    srv_gen_end_chunk(g, &b, p, 0);
+    const struct echo *echo = echo_of(g, p);
+    struct tokens t = tokens_of(g, p, NULL, true);
+    struct gen_event e;
+    begin_choice(g, &e, c->index);
+    jw_string(&e.w, "text", echo->text, echo->len);
+    if (g->params.want_logprobs)
+        write_arrays(&t, &e.w, 0, p->n_ids);
+    else
+        jw_null(&e.w, "logprobs");
+    jw_null(&e.w, "finish_reason");
+    jw_close(&e.w);
+    srv_gen_end_chunk(g, &e, p, 0);
 }
 
 static void introduce(struct srv_gen *g, struct gen_prompt *p, struct gen_choice *c)
@@ -281,48 +279,46 @@ static void introduce(struct srv_gen *g, struct gen_prompt *p, struct gen_choice
 static void stream_delta(struct srv_gen *g, struct gen_prompt *p, struct gen_choice *c, size_t from,
                          size_t to, int64_t token_from, int64_t token_to)
 {
-    struct buf b;
+    struct tokens t = tokens_of(g, p, c, false);
+    struct gen_event e;
     introduce(g, p, c);
-    begin_chunk(g, &b, c->index, c->text.text.data ? c->text.text.data + from : "", to - from);
-    if (g->params.want_logprobs && token_to > token_from) {
-        struct tokens t = tokens_of(g, p, c, false);
-        add_arrays(&t, &b, token_from, token_to);
-    } else {
-        buf_puts(&b, "null");
-    }
-    buf_puts(&b, ",\"finish_reason\":null");
-    if (g->params.return_token_ids) {
-        buf_puts(&b, ",\"token_ids\":");
-        srv_gen_write_ids(&b, c, token_from, token_to);
-    }
-    buf_puts(&b, "}");
-    srv_gen_end_chunk(g, &b, p, token_to);
+    begin_choice(g, &e, c->index);
+    srv_gen_write_text(&e.w, "text", c, from, to);
+    if (g->params.want_logprobs && token_to > token_from)
+        write_arrays(&t, &e.w, token_from, token_to);
+    else
+        jw_null(&e.w, "logprobs");
+    jw_null(&e.w, "finish_reason");
+    if (g->params.return_token_ids) srv_gen_write_ids(&e.w, "token_ids", c, token_from, token_to);
+    jw_close(&e.w);
+    srv_gen_end_chunk(g, &e, p, token_to);
 }
 
 static void stream_finish(struct srv_gen *g, struct gen_prompt *p, struct gen_choice *c)
 {
-    struct buf b;
+    struct gen_event e;
     introduce(g, p, c);
-    begin_chunk(g, &b, c->index, "", 0);
-    buf_printf(&b, "null,\"finish_reason\":\"%s\"}", c->finish_reason);
-    srv_gen_end_chunk(g, &b, p, c->n_tokens);
+    begin_choice(g, &e, c->index);
+    jw_text(&e.w, "text", "");
+    jw_null(&e.w, "logprobs");
+    jw_text(&e.w, "finish_reason", c->finish_reason);
+    jw_close(&e.w);
+    srv_gen_end_chunk(g, &e, p, c->n_tokens);
 }
 
 static void stream_progress(struct srv_gen *g, const struct gen_progress *progress)
 {
-    struct buf b;
-    buf_init(&b, 65536);
-    write_head(g, &b);
-    srv_gen_end_progress_chunk(g, &b, progress);
+    struct gen_event e;
+    begin_chunk(g, &e);
+    srv_gen_end_progress_chunk(g, &e, progress);
 }
 
 static void stream_end(struct srv_gen *g)
 {
     if (g->params.include_usage || g->params.timings) {
-        struct buf b;
-        buf_init(&b, 65536);
-        write_head(g, &b);
-        srv_gen_end_last_chunk(g, &b);
+        struct gen_event e;
+        begin_chunk(g, &e);
+        srv_gen_end_last_chunk(g, &e);
     }
     srv_gen_done_event(g);
 }

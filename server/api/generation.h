@@ -18,6 +18,7 @@
 
 #include <jansson.h>
 
+#include "base/json_writer.h"
 #include "server/api/choice_text.h"
 #include "server/api/generation_fields.h"
 #include "server/api/jobs.h"
@@ -62,6 +63,7 @@ struct gen_progress {
  * takes little memory.
  */
 struct gen_cursor {
+    struct jw w; /* its buffer is the piece being written */
     bool begun;
     int prompt, choice;          /* being written; the choice as shown */
     int part;                    /* of the choice or of the end: the format's */

@@ -95,103 +95,129 @@ static const char *stop_reason(const struct gen_choice *c)
     return strcmp(c->finish_reason, "length") ? "end_turn" : "max_tokens";
 }
 
-static void add_stop(struct buf *b, const struct gen_choice *c)
+static void write_stop(struct jw *w, const struct gen_choice *c)
 {
-    buf_printf(b, "\"stop_reason\":\"%s\",\"stop_sequence\":", stop_reason(c));
-    if (c->stop_string)
-        buf_json_string(b, c->stop_string, strlen(c->stop_string));
-    else
-        buf_puts(b, "null");
+    jw_text(w, "stop_reason", stop_reason(c));
+    jw_text(w, "stop_sequence", c->stop_string);
 }
 
-static void add_usage(const struct srv_gen *g, struct buf *b, int64_t n_output)
+static void write_usage(const struct srv_gen *g, struct jw *w, int64_t n_output)
 {
     struct gen_totals t = srv_gen_totals(g);
-    buf_printf(b,
-               "\"usage\":{\"input_tokens\":%lld,\"output_tokens\":%lld,"
-               "\"cache_read_input_tokens\":%lld,\"cache_creation_input_tokens\":0}",
-               (long long)(t.n_prompt - t.n_cached), (long long)n_output, (long long)t.n_cached);
+    jw_open(w, "usage", '{');
+    jw_int(w, "input_tokens", t.n_prompt - t.n_cached);
+    jw_int(w, "output_tokens", n_output);
+    jw_int(w, "cache_read_input_tokens", t.n_cached);
+    jw_int(w, "cache_creation_input_tokens", 0);
+    jw_close(w);
 }
 
-static void add_head(struct srv_gen *g, struct buf *b)
+/* The message up to its content, which is left open. */
+static void open_message(struct srv_gen *g, struct jw *w, const char *name)
 {
-    buf_printf(b, "{\"id\":\"%s\",\"type\":\"message\",\"role\":\"assistant\",\"model\":", g->id);
-    buf_json_string(b, g->model, strlen(g->model));
+    jw_open(w, name, '{');
+    jw_text(w, "id", g->id);
+    jw_text(w, "type", "message");
+    jw_text(w, "role", "assistant");
+    jw_text(w, "model", g->model);
+    jw_open(w, "content", '[');
+}
+
+/* A text block, or the delta of one. */
+static void write_block(struct jw *w, const char *name, const char *type,
+                        const struct gen_choice *c, size_t from, size_t to)
+{
+    jw_open(w, name, '{');
+    jw_text(w, "type", type);
+    srv_gen_write_text(w, "text", c, from, to);
+    jw_close(w);
 }
 
 static bool whole(struct srv_gen *g, struct gen_cursor *at, struct buf *b)
 {
     const struct gen_choice *c = &g->prompts[0].choices[0];
-    add_head(g, b);
-    buf_puts(b, ",\"content\":[{\"type\":\"text\",\"text\":");
-    buf_json_string(b, c->text.text.data ? c->text.text.data : "", c->text.text.len);
-    buf_puts(b, "}],");
-    add_stop(b, c);
-    buf_puts(b, ",");
-    add_usage(g, b, c->n_tokens);
-    buf_puts(b, "}");
+    struct jw *w = &at->w;
+    jw_init(w, b);
+    open_message(g, w, NULL);
+    write_block(w, NULL, "text", c, 0, c->text.text.len);
+    jw_close(w);
+    write_stop(w, c);
+    write_usage(g, w, c->n_tokens);
+    jw_close(w);
+    jw_end(w);
     return true;
+}
+
+static void begin(struct gen_event *e, const char *type)
+{
+    srv_gen_begin_event(e, type);
+    jw_open(&e->w, NULL, '{');
+    jw_text(&e->w, "type", type);
+}
+
+static void send(struct srv_gen *g, struct gen_event *e)
+{
+    jw_close(&e->w);
+    srv_gen_send_event(g, e);
 }
 
 static void stream_begin(struct srv_gen *g)
 {
-    struct buf b;
-    buf_init(&b, 65536);
-    buf_puts(&b, "{\"type\":\"message_start\",\"message\":");
-    add_head(g, &b);
-    buf_puts(&b, ",\"content\":[],\"stop_reason\":null,\"stop_sequence\":null,");
-    add_usage(g, &b, 0);
-    buf_puts(&b, "}}");
-    srv_gen_event(g, "message_start", &b);
-    buf_puts(&b, "{\"type\":\"content_block_start\",\"index\":0,"
-                 "\"content_block\":{\"type\":\"text\",\"text\":\"\"}}");
-    srv_gen_event(g, "content_block_start", &b);
-    buf_finish(&b);
+    struct gen_event e;
+    begin(&e, "message_start");
+    open_message(g, &e.w, "message");
+    jw_close(&e.w);
+    jw_null(&e.w, "stop_reason");
+    jw_null(&e.w, "stop_sequence");
+    write_usage(g, &e.w, 0);
+    jw_close(&e.w);
+    send(g, &e);
+    begin(&e, "content_block_start");
+    jw_int(&e.w, "index", 0);
+    write_block(&e.w, "content_block", "text", &g->prompts[0].choices[0], 0, 0);
+    send(g, &e);
 }
 
 static void stream_delta(struct srv_gen *g, struct gen_prompt *p, struct gen_choice *c, size_t from,
                          size_t to, int64_t token_from, int64_t token_to)
 {
-    struct buf b;
+    struct gen_event e;
     if (to == from && !g->params.chunk_tokens) return;
-    buf_init(&b, 64 << 20);
-    buf_puts(&b, "{\"type\":\"content_block_delta\",\"index\":0,"
-                 "\"delta\":{\"type\":\"text_delta\",\"text\":");
-    buf_json_string(&b, c->text.text.data ? c->text.text.data + from : "", to - from);
-    buf_puts(&b, "}}");
-    srv_gen_event(g, "content_block_delta", &b);
-    buf_finish(&b);
+    begin(&e, "content_block_delta");
+    jw_int(&e.w, "index", 0);
+    write_block(&e.w, "delta", "text_delta", c, from, to);
+    send(g, &e);
 }
 
 static void stream_finish(struct srv_gen *g, struct gen_prompt *p, struct gen_choice *c)
 {
-    struct buf b;
-    buf_init(&b, 65536);
-    buf_puts(&b, "{\"type\":\"content_block_stop\",\"index\":0}");
-    srv_gen_event(g, "content_block_stop", &b);
-    buf_puts(&b, "{\"type\":\"message_delta\",\"delta\":{");
-    add_stop(&b, c);
-    buf_printf(&b, "},\"usage\":{\"output_tokens\":%lld}}", (long long)c->n_tokens);
-    srv_gen_event(g, "message_delta", &b);
-    buf_finish(&b);
+    struct gen_event e;
+    begin(&e, "content_block_stop");
+    jw_int(&e.w, "index", 0);
+    send(g, &e);
+    begin(&e, "message_delta");
+    jw_open(&e.w, "delta", '{');
+    write_stop(&e.w, c);
+    jw_close(&e.w);
+    jw_open(&e.w, "usage", '{');
+    jw_int(&e.w, "output_tokens", c->n_tokens);
+    jw_close(&e.w);
+    send(g, &e);
 }
 
 static void stream_end(struct srv_gen *g)
 {
-    struct buf b;
-    buf_init(&b, 4096);
-    buf_puts(&b, "{\"type\":\"message_stop\"}");
-    srv_gen_event(g, "message_stop", &b);
-    buf_finish(&b);
+    struct gen_event e;
+    begin(&e, "message_stop");
+    send(g, &e);
 }
 
 static void stream_error(struct srv_gen *g, enum srv_error kind, const char *message)
 {
-    struct buf b;
-    buf_init(&b, 8192);
-    srv_error_write_anthropic(&b, kind, message, srv_request_id(g->req));
-    srv_gen_event(g, "error", &b);
-    buf_finish(&b);
+    struct gen_event e;
+    srv_gen_begin_event(&e, "error");
+    srv_error_write_anthropic(&e.text, kind, message, srv_request_id(g->req));
+    srv_gen_send_event(g, &e);
 }
 
 static const struct srv_gen_format format = {
@@ -231,7 +257,7 @@ static void count(struct srv_request *req)
     if (make_prompt(g, &err))
         srv_gen_refuse(g, &err);
     else
-        srv_gen_reply_count(g, "");
+        srv_gen_reply_count(g, NULL);
 }
 
 const struct srv_route srv_routes_messages[] = {

@@ -1,12 +1,14 @@
 /* SPDX-License-Identifier: MIT */
 /*
- * What the dialects share in writing: events, usage, timings, which candidates are shown, and token
+ * Writing that the dialects share: events, usage, timings, which candidates are shown, and token
  * texts for log-probabilities. Called on text workers.
  */
 #include "server/api/openai_json.h"
 
+#include <stdio.h>
 #include <string.h>
 
+#include "base/utf8.h"
 #include "server/api/generation.h"
 #include "tokenizer/tokenizer.h"
 
@@ -18,17 +20,22 @@ enum {
     PART_TOKENS = 16,       /* with their log-probabilities */
 };
 
-void srv_gen_event(struct srv_gen *g, const char *name, struct buf *json)
+/* ---- events -------------------------------------------------------------------------------- */
+
+void srv_gen_begin_event(struct gen_event *e, const char *name)
 {
-    struct buf event;
-    buf_init(&event, EVENT_MAX);
-    if (name) buf_printf(&event, "event: %s\n", name);
-    buf_puts(&event, "data: ");
-    buf_add(&event, json->data ? json->data : "", json->len);
-    buf_puts(&event, "\n\n");
-    if (!event.failed && !json->failed) srv_stream_write(g->req, event.data, event.len);
-    buf_finish(&event);
-    buf_clear(json);
+    buf_init(&e->text, EVENT_MAX);
+    if (name) buf_printf(&e->text, "event: %s\n", name);
+    buf_puts(&e->text, "data: ");
+    jw_init(&e->w, &e->text);
+}
+
+void srv_gen_send_event(struct srv_gen *g, struct gen_event *e)
+{
+    struct buf *text = jw_end(&e->w);
+    buf_add(text, "\n\n", 2);
+    if (!text->failed) srv_stream_write(g->req, text->data, text->len);
+    buf_finish(text);
 }
 
 void srv_gen_done_event(struct srv_gen *g)
@@ -39,26 +46,23 @@ void srv_gen_done_event(struct srv_gen *g)
 
 void srv_gen_error_event(struct srv_gen *g, enum srv_error kind, const char *message)
 {
-    struct buf b;
-    buf_init(&b, 8192);
-    srv_error_write(&b, kind, NULL, message, NULL);
-    srv_gen_event(g, NULL, &b);
-    buf_finish(&b);
+    struct gen_event e;
+    srv_gen_begin_event(&e, NULL);
+    srv_error_write(&e.text, kind, NULL, message, NULL);
+    srv_gen_send_event(g, &e);
     srv_gen_done_event(g);
 }
 
-static void write_usage(struct buf *b, struct gen_totals t)
+static void write_usage(struct jw *w, struct gen_totals t)
 {
-    buf_printf(b,
-               "{\"prompt_tokens\":%lld,\"completion_tokens\":%lld,\"total_tokens\":%lld,"
-               "\"prompt_tokens_details\":{\"cached_tokens\":%lld}}",
-               (long long)t.n_prompt, (long long)t.n_completion,
-               (long long)(t.n_prompt + t.n_completion), (long long)t.n_cached);
-}
-
-void srv_gen_write_usage(const struct srv_gen *g, struct buf *b)
-{
-    write_usage(b, srv_gen_totals(g));
+    jw_open(w, "usage", '{');
+    jw_int(w, "prompt_tokens", t.n_prompt);
+    jw_int(w, "completion_tokens", t.n_completion);
+    jw_int(w, "total_tokens", t.n_prompt + t.n_completion);
+    jw_open(w, "prompt_tokens_details", '{');
+    jw_int(w, "cached_tokens", t.n_cached);
+    jw_close(w);
+    jw_close(w);
 }
 
 static double ms_between(uint64_t from, uint64_t to)
@@ -66,76 +70,76 @@ static double ms_between(uint64_t from, uint64_t to)
     return from && to > from ? (double)(to - from) / 1000 : 0;
 }
 
-void srv_gen_add_timings(const struct srv_gen *g, struct buf *b)
+void srv_gen_write_timings(const struct srv_gen *g, struct jw *w)
 {
     if (!g->params.timings) return;
     struct eng_usage u = srv_gen_usage(&g->prompts[0]);
     struct gen_totals t = srv_gen_totals(g);
     double prompt_ms = ms_between(u.started_us, u.first_token_us);
     double predicted_ms = ms_between(u.first_token_us, u.done_us);
-    long long computed = (long long)u.n_computed_prompt_tokens;
-    buf_printf(b, ",\"timings\":{\"cache_n\":%lld,\"prompt_n\":%lld,\"queue_ms\":",
-               (long long)t.n_cached, computed);
-    buf_json_number(b, ms_between(u.submitted_us, u.started_us));
-    buf_puts(b, ",\"prompt_ms\":");
-    buf_json_number(b, prompt_ms);
-    buf_puts(b, ",\"prompt_per_second\":");
-    buf_json_number(b, prompt_ms > 0 ? (double)computed * 1000 / prompt_ms : 0);
-    buf_printf(b, ",\"predicted_n\":%lld,\"predicted_ms\":", (long long)t.n_completion);
-    buf_json_number(b, predicted_ms);
-    buf_puts(b, ",\"predicted_per_second\":");
-    buf_json_number(b, predicted_ms > 0 ? (double)t.n_completion * 1000 / predicted_ms : 0);
-    buf_puts(b, "}");
+    int64_t computed = u.n_computed_prompt_tokens;
+    jw_open(w, "timings", '{');
+    jw_int(w, "cache_n", t.n_cached);
+    jw_int(w, "prompt_n", computed);
+    jw_number(w, "queue_ms", ms_between(u.submitted_us, u.started_us));
+    jw_number(w, "prompt_ms", prompt_ms);
+    jw_number(w, "prompt_per_second", prompt_ms > 0 ? (double)computed * 1000 / prompt_ms : 0);
+    jw_int(w, "predicted_n", t.n_completion);
+    jw_number(w, "predicted_ms", predicted_ms);
+    jw_number(w, "predicted_per_second",
+              predicted_ms > 0 ? (double)t.n_completion * 1000 / predicted_ms : 0);
+    jw_close(w);
 }
 
-void srv_gen_add_progress(struct buf *b, const struct gen_progress *progress)
+void srv_gen_write_usage(const struct srv_gen *g, struct jw *w)
 {
-    buf_printf(b,
-               ",\"prompt_progress\":{\"total\":%lld,\"cache\":%lld,\"processed\":%lld,"
-               "\"time_ms\":%llu}",
-               (long long)progress->n_total, (long long)progress->n_cached,
-               (long long)progress->n_done, (unsigned long long)progress->us / 1000);
+    write_usage(w, srv_gen_totals(g));
+    srv_gen_write_timings(g, w);
 }
 
-static void send_chunk(struct srv_gen *g, struct buf *b)
+void srv_gen_write_progress(struct jw *w, const struct gen_progress *progress)
 {
-    buf_puts(b, "}");
-    srv_gen_event(g, NULL, b);
-    buf_finish(b);
+    jw_open(w, "prompt_progress", '{');
+    jw_int(w, "total", progress->n_total);
+    jw_int(w, "cache", progress->n_cached);
+    jw_int(w, "processed", progress->n_done);
+    jw_int(w, "time_ms", (int64_t)(progress->us / 1000));
+    jw_close(w);
 }
 
-void srv_gen_end_chunk(struct srv_gen *g, struct buf *b, const struct gen_prompt *p,
+static void send_chunk(struct srv_gen *g, struct gen_event *e)
+{
+    jw_close(&e->w);
+    srv_gen_send_event(g, e);
+}
+
+void srv_gen_end_chunk(struct srv_gen *g, struct gen_event *e, const struct gen_prompt *p,
                        int64_t n_tokens)
 {
-    bool has_usage = g->params.include_usage && g->params.continuous_usage;
-    buf_puts(b, "]");
-    if (has_usage) {
-        buf_puts(b, ",\"usage\":");
-        write_usage(b, (struct gen_totals){p->n_ids, srv_gen_usage(p).n_cached_tokens, n_tokens});
-    } else if (g->params.include_usage) {
-        buf_puts(b, ",\"usage\":null");
-    }
-    send_chunk(g, b);
+    jw_close(&e->w);
+    if (g->params.include_usage && g->params.continuous_usage)
+        write_usage(&e->w,
+                    (struct gen_totals){p->n_ids, srv_gen_usage(p).n_cached_tokens, n_tokens});
+    else if (g->params.include_usage)
+        jw_null(&e->w, "usage");
+    send_chunk(g, e);
 }
 
-void srv_gen_end_progress_chunk(struct srv_gen *g, struct buf *b,
+void srv_gen_end_progress_chunk(struct srv_gen *g, struct gen_event *e,
                                 const struct gen_progress *progress)
 {
-    buf_puts(b, "]");
-    if (g->params.include_usage) buf_puts(b, ",\"usage\":null");
-    srv_gen_add_progress(b, progress);
-    send_chunk(g, b);
+    jw_close(&e->w);
+    if (g->params.include_usage) jw_null(&e->w, "usage");
+    srv_gen_write_progress(&e->w, progress);
+    send_chunk(g, e);
 }
 
-void srv_gen_end_last_chunk(struct srv_gen *g, struct buf *b)
+void srv_gen_end_last_chunk(struct srv_gen *g, struct gen_event *e)
 {
-    buf_puts(b, "]");
-    if (g->params.include_usage) {
-        buf_puts(b, ",\"usage\":");
-        srv_gen_write_usage(g, b);
-    }
-    srv_gen_add_timings(g, b);
-    send_chunk(g, b);
+    jw_close(&e->w);
+    if (g->params.include_usage) write_usage(&e->w, srv_gen_totals(g));
+    srv_gen_write_timings(g, &e->w);
+    send_chunk(g, e);
 }
 
 void srv_gen_pick(const struct srv_gen *g, const struct gen_prompt *p, int *ret_candidates)
@@ -154,62 +158,46 @@ void srv_gen_pick(const struct srv_gen *g, const struct gen_prompt *p, int *ret_
     }
 }
 
-void srv_gen_reply_count(struct srv_gen *g, const char *members)
+void srv_gen_reply_count(struct srv_gen *g, const char *object)
 {
     struct buf b;
+    struct jw w;
     buf_init(&b, 256);
-    buf_printf(&b, "{%s\"input_tokens\":%lld}", members, (long long)g->prompts[0].n_ids);
+    jw_init(&w, &b);
+    jw_open(&w, NULL, '{');
+    if (object) jw_text(&w, "object", object);
+    jw_int(&w, "input_tokens", g->prompts[0].n_ids);
+    jw_close(&w);
     json_decref(g->body);
     g->body = NULL;
     srv_request_account(g->req)->endpoint = "count_tokens";
-    srv_reply(g->req, 200, NULL, &b);
+    srv_reply(g->req, 200, NULL, jw_end(&w));
 }
 
-/* ---- ids ----------------------------------------------------------------------------------- */
+/* ---- ids and texts ------------------------------------------------------------------------- */
 
-void srv_gen_write_ids(struct buf *b, const struct gen_choice *c, int64_t from, int64_t to)
+void srv_gen_write_ids(struct jw *w, const char *name, const struct gen_choice *c, int64_t from,
+                       int64_t to)
 {
-    buf_puts(b, "[");
+    jw_open(w, name, '[');
     for (int64_t i = from; i < to; i++)
-        buf_printf(b, "%s%d", i > from ? "," : "", (int)c->log.records[i].id);
-    buf_puts(b, "]");
+        jw_int(w, NULL, c->log.records[i].id);
+    jw_close(w);
 }
 
-void srv_gen_write_prompt_ids(struct buf *b, const struct gen_prompt *p)
+void srv_gen_write_prompt_ids(struct jw *w, const char *name, const struct gen_prompt *p)
 {
-    buf_puts(b, "[");
+    jw_open(w, name, '[');
     for (int64_t i = 0; i < p->n_ids; i++)
-        buf_printf(b, "%s%d", i ? "," : "", (int)p->ids[i]);
-    buf_puts(b, "]");
+        jw_int(w, NULL, p->ids[i]);
+    jw_close(w);
 }
 
-/* ---- token texts --------------------------------------------------------------------------- */
-
-/* Length of the valid UTF-8 character at p, or 0. Overlong forms and surrogates are invalid. */
-static size_t character_length(const unsigned char *p, size_t len)
+void srv_gen_write_text(struct jw *w, const char *name, const struct gen_choice *c, size_t from,
+                        size_t to)
 {
-    if (p[0] < 0x80) return 1;
-    size_t n = p[0] >= 0xF0 && p[0] <= 0xF4  ? 4
-               : p[0] >= 0xE0 && p[0] < 0xF0 ? 3
-               : p[0] >= 0xC2 && p[0] < 0xE0 ? 2
-                                             : 0;
-    if (n == 0 || n > len) return 0;
-    for (size_t i = 1; i < n; i++)
-        if ((p[i] & 0xC0) != 0x80) return 0;
-    if (n == 3 && ((p[0] == 0xE0 && p[1] < 0xA0) || (p[0] == 0xED && p[1] > 0x9F))) return 0;
-    if (n == 4 && ((p[0] == 0xF0 && p[1] < 0x90) || (p[0] == 0xF4 && p[1] > 0x8F))) return 0;
-    return n;
-}
-
-static bool is_utf8(const char *text, size_t len)
-{
-    const unsigned char *p = (const unsigned char *)text;
-    for (size_t i = 0; i < len;) {
-        size_t n = character_length(p + i, len - i);
-        if (n == 0) return false;
-        i += n;
-    }
-    return true;
+    const char *text = c->text.text.data;
+    jw_string(w, name, text ? text + from : NULL, to - from);
 }
 
 size_t srv_gen_characters(const char *text, size_t len)
@@ -230,86 +218,107 @@ int64_t srv_gen_characters_before(struct gen_choice *c, size_t bytes)
     return c->counted_characters;
 }
 
-static size_t token_bytes(const struct srv_gen *g, int32_t id, char *buf, size_t size)
+/* ---- tokens -------------------------------------------------------------------------------- */
+
+static size_t token_bytes(const struct srv_gen *g, int32_t id, char bytes[TOKEN_TEXT_MAX])
 {
-    size_t len = tok_token_bytes(g->app->tok, id, buf, size);
-    return len < size ? len : size;
+    size_t len = tok_token_bytes(g->app->tok, id, bytes, TOKEN_TEXT_MAX);
+    return len < TOKEN_TEXT_MAX ? len : TOKEN_TEXT_MAX;
 }
 
-void srv_gen_write_token(const struct srv_gen *g, struct buf *b, int32_t id)
+/* A token as the legacy arrays show it. */
+struct token_text {
+    char text[4 * TOKEN_TEXT_MAX + 8]; /* \xNN per byte */
+    size_t len;
+};
+
+static void show_token(const struct srv_gen *g, int32_t id, struct token_text *t)
 {
     char bytes[TOKEN_TEXT_MAX];
     if (g->params.tokens_as_ids) {
-        buf_printf(b, "\"token_id:%d\"", (int)id);
+        t->len = (size_t)snprintf(t->text, sizeof(t->text), "token_id:%d", (int)id);
         return;
     }
-    size_t len = token_bytes(g, id, bytes, sizeof(bytes));
-    if (is_utf8(bytes, len)) {
-        buf_json_string(b, bytes, len);
-        return;
-    }
-    buf_puts(b, "\"bytes:");
-    for (size_t i = 0; i < len; i++)
-        buf_printf(b, "\\\\x%02x", (unsigned char)bytes[i]);
-    buf_puts(b, "\"");
+    t->len = token_bytes(g, id, t->text);
+    if (utf8_valid(t->text, t->len)) return;
+    size_t n = t->len;
+    memcpy(bytes, t->text, n);
+    t->len = (size_t)snprintf(t->text, sizeof(t->text), "bytes:");
+    for (size_t i = 0; i < n; i++)
+        t->len += (size_t)snprintf(t->text + t->len, 5, "\\x%02x", (unsigned char)bytes[i]);
 }
 
-void srv_gen_write_token_bytes(const struct srv_gen *g, struct buf *b, int32_t id)
+void srv_gen_write_token(const struct srv_gen *g, struct jw *w, const char *name, int32_t id)
+{
+    struct token_text t;
+    show_token(g, id, &t);
+    jw_string(w, name, t.text, t.len);
+}
+
+void srv_gen_write_token_key(const struct srv_gen *g, struct jw *w, int32_t id)
+{
+    struct token_text t;
+    show_token(g, id, &t);
+    jw_key(w, t.text, t.len);
+}
+
+void srv_gen_write_token_bytes(const struct srv_gen *g, struct jw *w, int32_t id)
 {
     char bytes[TOKEN_TEXT_MAX];
-    size_t len = token_bytes(g, id, bytes, sizeof(bytes));
+    size_t len = token_bytes(g, id, bytes);
     if (g->params.tokens_as_ids)
-        buf_printf(b, "\"token\":\"token_id:%d\",\"bytes\":[", (int)id);
-    else {
-        buf_puts(b, "\"token\":");
-        buf_json_string(b, bytes, len);
-        buf_puts(b, ",\"bytes\":[");
-    }
+        srv_gen_write_token(g, w, "token", id);
+    else
+        jw_string(w, "token", bytes, len);
+    jw_open(w, "bytes", '[');
     for (size_t i = 0; i < len; i++)
-        buf_printf(b, "%s%d", i ? "," : "", (int)(unsigned char)bytes[i]);
-    buf_puts(b, "]");
+        jw_int(w, NULL, (unsigned char)bytes[i]);
+    jw_close(w);
 }
 
-static void write_prompt_token(const struct srv_gen *g, struct buf *b, const struct gen_prompt *p,
+static void write_prompt_token(const struct srv_gen *g, struct jw *w, const struct gen_prompt *p,
                                int64_t i)
 {
     const struct gen_record *r = &p->log.records[i];
     const struct eng_logprob *top = gen_log_top(&p->log, i);
     bool has_own = false;
-    buf_puts(b, "{");
+    jw_open(w, NULL, '{');
     for (int k = 0; k <= r->n_top; k++) {
+        char name[16];
         bool own = k == r->n_top;
         if (own && has_own) break;
         int32_t id = own ? r->id : top[k].id;
         has_own |= id == r->id;
-        buf_printf(b, "%s\"%d\":{\"logprob\":", k ? "," : "", (int)id);
-        buf_json_number(b, own ? r->logprob : top[k].logprob);
-        if (!own) buf_printf(b, ",\"rank\":%d", k + 1);
-        buf_puts(b, ",\"decoded_token\":");
-        srv_gen_write_token(g, b, id);
-        buf_puts(b, "}");
+        snprintf(name, sizeof(name), "%d", (int)id);
+        jw_open(w, name, '{');
+        jw_number(w, "logprob", own ? r->logprob : top[k].logprob);
+        if (!own) jw_int(w, "rank", k + 1);
+        srv_gen_write_token(g, w, "decoded_token", id);
+        jw_close(w);
     }
-    buf_puts(b, "}");
+    jw_close(w);
 }
 
 /* ---- whole answers, in pieces -------------------------------------------------------------- */
 
-bool srv_gen_write_piece(struct srv_gen *g, const struct gen_writer *w, struct gen_cursor *at,
+bool srv_gen_write_piece(struct srv_gen *g, const struct gen_writer *writer, struct gen_cursor *at,
                          struct buf *b)
 {
     size_t end = b->len + PIECE_BYTES;
-    if (!at->begun) w->head(g, b);
+    struct jw *w = &at->w;
+    if (!at->begun) jw_init(w, b);
+    w->out = b;
+    if (!at->begun) writer->head(g, w);
     at->begun = true;
     while (b->len < end && !b->failed) {
         if (at->prompt == g->n_prompts) {
-            if (w->tail(g, b, at)) return true;
-            continue;
+            if (!writer->tail(g, w, at)) continue;
+            jw_end(w);
+            return true;
         }
         struct gen_prompt *p = &g->prompts[at->prompt];
-        bool begins = at->part == 0 && at->at == 0;
-        if (begins && at->choice == 0) srv_gen_pick(g, p, at->picked);
-        if (begins && (at->prompt || at->choice)) buf_puts(b, ",");
-        if (!w->choice(g, b, p, &p->choices[at->picked[at->choice]], at)) continue;
+        if (at->part == 0 && at->at == 0 && at->choice == 0) srv_gen_pick(g, p, at->picked);
+        if (!writer->choice(g, w, p, &p->choices[at->picked[at->choice]], at)) continue;
         at->part = 0;
         at->at = 0;
         if (++at->choice < g->n_choices) continue;
@@ -319,28 +328,29 @@ bool srv_gen_write_piece(struct srv_gen *g, const struct gen_writer *w, struct g
     return false;
 }
 
-bool srv_gen_write_text_part(struct buf *b, const char *text, size_t len, int64_t *at)
+bool srv_gen_write_text_part(struct jw *w, const char *text, size_t len, int64_t *at)
 {
     size_t from = (size_t)*at;
     size_t to = len - from > PART_BYTES ? from + PART_BYTES : len;
     while (to < len && to > from && ((unsigned char)text[to] & 0xC0) == 0x80)
         to--;
-    buf_json_text(b, text + from, to - from);
+    if (to > from) jw_string_part(w, text + from, to - from);
     *at = to == len ? 0 : (int64_t)to;
     return to == len;
 }
 
-bool srv_gen_write_prompt_logprobs_part(const struct srv_gen *g, struct buf *b,
+bool srv_gen_write_prompt_logprobs_part(const struct srv_gen *g, struct jw *w,
                                         const struct gen_prompt *p, int64_t *at)
 {
     int64_t n = p->n_ids - 1;
     int64_t to = n - *at > PART_TOKENS ? *at + PART_TOKENS : n;
-    if (*at == 0) buf_puts(b, "[null");
-    for (int64_t i = *at; i < to; i++) {
-        buf_puts(b, ",");
-        write_prompt_token(g, b, p, i);
+    if (*at == 0) {
+        jw_open(w, "prompt_logprobs", '[');
+        jw_null(w, NULL);
     }
-    if (to == n) buf_puts(b, "]");
+    for (int64_t i = *at; i < to; i++)
+        write_prompt_token(g, w, p, i);
+    if (to == n) jw_close(w);
     *at = to == n ? 0 : to;
     return to == n;
 }

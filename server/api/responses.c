@@ -271,73 +271,121 @@ static bool is_cut(const struct gen_choice *c)
     return c->finish_reason && !strcmp(c->finish_reason, "length");
 }
 
-static void write_part(struct buf *b, const struct gen_choice *c)
+static void write_part(struct jw *w, const char *name, const struct gen_choice *c, size_t len)
 {
-    buf_puts(b, "{\"type\":\"output_text\",\"text\":");
-    buf_json_string(b, c->text.text.data ? c->text.text.data : "", c->text.text.len);
-    buf_puts(b, ",\"annotations\":[],\"logprobs\":[]}");
+    jw_open(w, name, '{');
+    jw_text(w, "type", "output_text");
+    srv_gen_write_text(w, "text", c, 0, len);
+    jw_open(w, "annotations", '[');
+    jw_close(w);
+    jw_open(w, "logprobs", '[');
+    jw_close(w);
+    jw_close(w);
 }
 
-static void write_item(struct srv_gen *g, struct buf *b, const char *status)
+static void write_item_id(struct srv_gen *g, struct jw *w, const char *name)
+{
+    char id[64];
+    snprintf(id, sizeof(id), "msg_%s", srv_request_unique(g->req));
+    jw_text(w, name, id);
+}
+
+static void write_item(struct srv_gen *g, struct jw *w, const char *name, const char *status)
 {
     const struct gen_choice *c = &g->prompts[0].choices[0];
-    buf_printf(b,
-               "{\"type\":\"message\",\"id\":\"msg_%s\",\"role\":\"assistant\","
-               "\"status\":\"%s\",\"content\":[",
-               srv_request_unique(g->req), status);
-    if (strcmp(status, "in_progress") != 0) write_part(b, c);
-    buf_puts(b, "]}");
+    jw_open(w, name, '{');
+    jw_text(w, "type", "message");
+    write_item_id(g, w, "id");
+    jw_text(w, "role", "assistant");
+    jw_text(w, "status", status);
+    jw_open(w, "content", '[');
+    if (strcmp(status, "in_progress") != 0) write_part(w, NULL, c, c->text.text.len);
+    jw_close(w);
+    jw_close(w);
 }
 
-static void write_usage(struct srv_gen *g, struct buf *b)
+static void write_usage(struct srv_gen *g, struct jw *w)
 {
     struct gen_totals t = srv_gen_totals(g);
-    buf_printf(b,
-               "{\"input_tokens\":%lld,\"input_tokens_details\":{\"cached_tokens\":%lld,"
-               "\"cache_write_tokens\":0},"
-               "\"output_tokens\":%lld,\"output_tokens_details\":{\"reasoning_tokens\":0},"
-               "\"total_tokens\":%lld}",
-               (long long)t.n_prompt, (long long)t.n_cached, (long long)t.n_completion,
-               (long long)(t.n_prompt + t.n_completion));
+    jw_open(w, "usage", '{');
+    jw_int(w, "input_tokens", t.n_prompt);
+    jw_open(w, "input_tokens_details", '{');
+    jw_int(w, "cached_tokens", t.n_cached);
+    jw_int(w, "cache_write_tokens", 0);
+    jw_close(w);
+    jw_int(w, "output_tokens", t.n_completion);
+    jw_open(w, "output_tokens_details", '{');
+    jw_int(w, "reasoning_tokens", 0);
+    jw_close(w);
+    jw_int(w, "total_tokens", t.n_prompt + t.n_completion);
+    jw_close(w);
+}
+
+/* The members that repeat the request, or say what is not supported. */
+static void write_request(struct srv_gen *g, struct jw *w)
+{
+    jw_bool(w, "parallel_tool_calls", false);
+    jw_null(w, "previous_response_id");
+    jw_bool(w, "store", false);
+    jw_number(w, "temperature", g->params.temperature);
+    jw_open(w, "text", '{');
+    jw_open(w, "format", '{');
+    jw_text(w, "type", "text");
+    jw_close(w);
+    jw_close(w);
+    jw_text(w, "tool_choice", "none");
+    jw_open(w, "tools", '[');
+    jw_close(w);
+    jw_number(w, "top_p", g->params.top_p);
+    jw_text(w, "truncation", is_auto(g) ? "auto" : "disabled");
+    jw_open(w, "metadata", '{');
+    jw_close(w);
+}
+
+static void write_incomplete(struct jw *w, const char *status)
+{
+    if (strcmp(status, "incomplete") != 0) {
+        jw_null(w, "incomplete_details");
+        return;
+    }
+    jw_open(w, "incomplete_details", '{');
+    jw_text(w, "reason", "max_output_tokens");
+    jw_close(w);
 }
 
 /* status: in_progress, completed or incomplete. */
-static void write_response(struct srv_gen *g, struct buf *b, const char *status)
+static void write_response(struct srv_gen *g, struct jw *w, const char *name, const char *status)
 {
     bool over = strcmp(status, "in_progress") != 0;
-    buf_printf(b,
-               "{\"id\":\"%s\",\"object\":\"response\",\"created_at\":%lld,\"status\":\"%s\","
-               "\"error\":null,\"incomplete_details\":%s,\"instructions\":",
-               g->id, (long long)g->created, status,
-               strcmp(status, "incomplete") ? "null" : "{\"reason\":\"max_output_tokens\"}");
-    if (g->params.extra)
-        buf_json_string(b, json_string_value(g->params.extra), json_string_length(g->params.extra));
+    const json_t *instructions = g->params.extra;
+    jw_open(w, name, '{');
+    jw_text(w, "id", g->id);
+    jw_text(w, "object", "response");
+    jw_int(w, "created_at", g->created);
+    jw_text(w, "status", status);
+    jw_null(w, "error");
+    write_incomplete(w, status);
+    if (instructions)
+        jw_string(w, "instructions", json_string_value(instructions),
+                  json_string_length(instructions));
     else
-        buf_puts(b, "null");
-    buf_puts(b, ",\"max_output_tokens\":");
+        jw_null(w, "instructions");
     if (g->params.max_completion_tokens >= 0)
-        buf_json_int(b, g->params.max_completion_tokens);
+        jw_int(w, "max_output_tokens", g->params.max_completion_tokens);
     else
-        buf_puts(b, "null");
-    buf_puts(b, ",\"model\":");
-    buf_json_string(b, g->model, strlen(g->model));
-    buf_puts(b, ",\"output\":[");
-    if (over) write_item(g, b, status);
-    buf_puts(b, "],\"parallel_tool_calls\":false,\"previous_response_id\":null,"
-                "\"store\":false,\"temperature\":");
-    buf_json_number(b, g->params.temperature);
-    buf_puts(b, ",\"text\":{\"format\":{\"type\":\"text\"}},\"tool_choice\":\"none\","
-                "\"tools\":[],\"top_p\":");
-    buf_json_number(b, g->params.top_p);
-    buf_printf(
-        b, ",\"truncation\":\"%s\",\"metadata\":{},\"usage\":", is_auto(g) ? "auto" : "disabled");
+        jw_null(w, "max_output_tokens");
+    jw_text(w, "model", g->model);
+    jw_open(w, "output", '[');
+    if (over) write_item(g, w, NULL, status);
+    jw_close(w);
+    write_request(g, w);
     if (over) {
-        write_usage(g, b);
-        srv_gen_add_timings(g, b);
+        write_usage(g, w);
+        srv_gen_write_timings(g, w);
     } else {
-        buf_puts(b, "null");
+        jw_null(w, "usage");
     }
-    buf_puts(b, "}");
+    jw_close(w);
 }
 
 static const char *final_status(const struct srv_gen *g)
@@ -347,103 +395,104 @@ static const char *final_status(const struct srv_gen *g)
 
 static bool whole(struct srv_gen *g, struct gen_cursor *at, struct buf *b)
 {
-    write_response(g, b, final_status(g));
+    jw_init(&at->w, b);
+    write_response(g, &at->w, NULL, final_status(g));
+    jw_end(&at->w);
     return true;
 }
 
 /* ---- stream -------------------------------------------------------------------------------- */
 
-/* Opens {"type": name, "sequence_number": n; the caller adds members and ends the object by send.
- */
-static void begin(struct srv_gen *g, struct buf *b, const char *name)
+/* The caller adds members to the event and sends it. */
+static void begin(struct srv_gen *g, struct gen_event *e, const char *name)
 {
-    buf_init(b, 64 << 20);
-    buf_printf(b, "{\"type\":\"%s\",\"sequence_number\":%d", name, g->sequence++);
+    srv_gen_begin_event(e, name);
+    jw_open(&e->w, NULL, '{');
+    jw_text(&e->w, "type", name);
+    jw_int(&e->w, "sequence_number", g->sequence++);
 }
 
-static void send(struct srv_gen *g, struct buf *b, const char *name)
+static void send(struct srv_gen *g, struct gen_event *e)
 {
-    buf_puts(b, "}");
-    srv_gen_event(g, name, b);
-    buf_finish(b);
+    jw_close(&e->w);
+    srv_gen_send_event(g, e);
 }
 
 static void send_response(struct srv_gen *g, const char *name, const char *status)
 {
-    struct buf b;
-    begin(g, &b, name);
-    buf_puts(&b, ",\"response\":");
-    write_response(g, &b, status);
-    send(g, &b, name);
+    struct gen_event e;
+    begin(g, &e, name);
+    write_response(g, &e.w, "response", status);
+    send(g, &e);
 }
 
 static void send_item(struct srv_gen *g, const char *name, const char *status)
 {
-    struct buf b;
-    begin(g, &b, name);
-    buf_puts(&b, ",\"output_index\":0,\"item\":");
-    write_item(g, &b, status);
-    send(g, &b, name);
+    struct gen_event e;
+    begin(g, &e, name);
+    jw_int(&e.w, "output_index", 0);
+    write_item(g, &e.w, "item", status);
+    send(g, &e);
 }
 
-static void add_place(struct srv_gen *g, struct buf *b)
+/* An event about the one text. */
+static void begin_in_text(struct srv_gen *g, struct gen_event *e, const char *name)
 {
-    buf_printf(b, ",\"item_id\":\"msg_%s\",\"output_index\":0,\"content_index\":0",
-               srv_request_unique(g->req));
+    begin(g, e, name);
+    write_item_id(g, &e->w, "item_id");
+    jw_int(&e->w, "output_index", 0);
+    jw_int(&e->w, "content_index", 0);
+}
+
+static void send_text(struct srv_gen *g, const char *name, const char *member,
+                      const struct gen_choice *c, size_t from, size_t to)
+{
+    struct gen_event e;
+    begin_in_text(g, &e, name);
+    srv_gen_write_text(&e.w, member, c, from, to);
+    jw_open(&e.w, "logprobs", '[');
+    jw_close(&e.w);
+    send(g, &e);
+}
+
+static void send_part(struct srv_gen *g, const char *name, const struct gen_choice *c, size_t len)
+{
+    struct gen_event e;
+    begin_in_text(g, &e, name);
+    write_part(&e.w, "part", c, len);
+    send(g, &e);
 }
 
 static void stream_begin(struct srv_gen *g)
 {
-    struct buf b;
     send_response(g, "response.created", "in_progress");
     send_response(g, "response.in_progress", "in_progress");
     send_item(g, "response.output_item.added", "in_progress");
-    begin(g, &b, "response.content_part.added");
-    add_place(g, &b);
-    buf_puts(&b, ",\"part\":{\"type\":\"output_text\",\"text\":\"\",\"annotations\":[],"
-                 "\"logprobs\":[]}");
-    send(g, &b, "response.content_part.added");
+    send_part(g, "response.content_part.added", &g->prompts[0].choices[0], 0);
 }
 
 static void stream_delta(struct srv_gen *g, struct gen_prompt *p, struct gen_choice *c, size_t from,
                          size_t to, int64_t token_from, int64_t token_to)
 {
-    struct buf b;
     if (to == from && !g->params.chunk_tokens) return;
-    begin(g, &b, "response.output_text.delta");
-    add_place(g, &b);
-    buf_puts(&b, ",\"delta\":");
-    buf_json_string(&b, c->text.text.data ? c->text.text.data + from : "", to - from);
-    buf_puts(&b, ",\"logprobs\":[]");
-    send(g, &b, "response.output_text.delta");
+    send_text(g, "response.output_text.delta", "delta", c, from, to);
 }
 
 static void stream_finish(struct srv_gen *g, struct gen_prompt *p, struct gen_choice *c)
 {
-    struct buf b;
-    begin(g, &b, "response.output_text.done");
-    add_place(g, &b);
-    buf_puts(&b, ",\"text\":");
-    buf_json_string(&b, c->text.text.data ? c->text.text.data : "", c->text.text.len);
-    buf_puts(&b, ",\"logprobs\":[]");
-    send(g, &b, "response.output_text.done");
-    begin(g, &b, "response.content_part.done");
-    add_place(g, &b);
-    buf_puts(&b, ",\"part\":");
-    write_part(&b, c);
-    send(g, &b, "response.content_part.done");
+    send_text(g, "response.output_text.done", "text", c, 0, c->text.text.len);
+    send_part(g, "response.content_part.done", c, c->text.text.len);
     send_item(g, "response.output_item.done", is_cut(c) ? "incomplete" : "completed");
 }
 
-/* An event that every client knows, with a member more. */
+/* An event that every client knows, with one more member. */
 static void stream_progress(struct srv_gen *g, const struct gen_progress *progress)
 {
-    struct buf b;
-    begin(g, &b, "response.in_progress");
-    buf_puts(&b, ",\"response\":");
-    write_response(g, &b, "in_progress");
-    srv_gen_add_progress(&b, progress);
-    send(g, &b, "response.in_progress");
+    struct gen_event e;
+    begin(g, &e, "response.in_progress");
+    write_response(g, &e.w, "response", "in_progress");
+    srv_gen_write_progress(&e.w, progress);
+    send(g, &e);
 }
 
 static void stream_end(struct srv_gen *g)
@@ -455,12 +504,12 @@ static void stream_end(struct srv_gen *g)
 
 static void stream_error(struct srv_gen *g, enum srv_error kind, const char *message)
 {
-    struct buf b;
-    begin(g, &b, "error");
-    buf_printf(&b, ",\"code\":\"%s\",\"message\":", srv_error_code(kind));
-    buf_json_string(&b, message, strlen(message));
-    buf_puts(&b, ",\"param\":null");
-    send(g, &b, "error");
+    struct gen_event e;
+    begin(g, &e, "error");
+    jw_text(&e.w, "code", srv_error_code(kind));
+    jw_text(&e.w, "message", message);
+    jw_null(&e.w, "param");
+    send(g, &e);
 }
 
 static const struct srv_gen_format format = {
@@ -499,7 +548,7 @@ static void count(struct srv_request *req)
     if (make_prompt(g, &err))
         srv_gen_refuse(g, &err);
     else
-        srv_gen_reply_count(g, "\"object\":\"response.input_tokens\",");
+        srv_gen_reply_count(g, "response.input_tokens");
 }
 
 const struct srv_route srv_routes_responses[] = {
