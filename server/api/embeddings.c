@@ -10,6 +10,7 @@
 #include <stdatomic.h>
 #include <string.h>
 
+#include "base/json_writer.h"
 #include "server/api/generation_fields.h"
 #include "server/api/jobs.h"
 #include "server/api/routes.h"
@@ -52,19 +53,19 @@ static const struct param_field fields[] = {
 
 /* ---- answer -------------------------------------------------------------------------------- */
 
-static void write_base64(struct buf *b, const uint8_t *data, size_t len)
+static void write_base64(struct jw *w, const char *name, const uint8_t *data, size_t len)
 {
     static const char digits[] = "ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789+/";
-    buf_puts(b, "\"");
+    jw_string_begin(w, name);
     for (size_t i = 0; i < len; i += 3) {
         size_t left = len - i;
         uint32_t v = (uint32_t)data[i] << 16 | (left > 1 ? (uint32_t)data[i + 1] << 8 : 0) |
                      (left > 2 ? data[i + 2] : 0);
         char out[4] = {digits[v >> 18], digits[v >> 12 & 63], left > 1 ? digits[v >> 6 & 63] : '=',
                        left > 2 ? digits[v & 63] : '='};
-        buf_add(b, out, 4);
+        jw_string_part(w, out, sizeof(out));
     }
-    buf_puts(b, "\"");
+    jw_string_end(w);
 }
 
 static void normalise(float *v, int n)
@@ -77,44 +78,51 @@ static void normalise(float *v, int n)
         v[i] = (float)(v[i] * scale);
 }
 
-static void write_vector(const struct embedding *e, struct buf *b, float *v)
+static void write_vector(const struct embedding *e, struct jw *w, float *v)
 {
     int n = eng_info(e->app->engine)->d_model;
     if (e->dimensions && e->dimensions < n) n = (int)e->dimensions;
     normalise(v, n);
     if (e->encoding_format && !strcmp(e->encoding_format, "base64")) {
         /* Little-endian float32, as every machine this runs on stores it. */
-        write_base64(b, (const uint8_t *)v, (size_t)n * sizeof(float));
+        write_base64(w, "embedding", (const uint8_t *)v, (size_t)n * sizeof(float));
         return;
     }
-    buf_puts(b, "[");
-    for (int i = 0; i < n; i++) {
-        if (i) buf_puts(b, ",");
-        buf_json_number(b, v[i]);
-    }
-    buf_puts(b, "]");
+    jw_open(w, "embedding", '[');
+    for (int i = 0; i < n; i++)
+        jw_number(w, NULL, v[i]);
+    jw_close(w);
 }
 
 static void succeed(struct embedding *e)
 {
     struct buf b;
+    struct jw w;
     int64_t n_tokens = 0;
     buf_init(&b, ANSWER_MAX);
-    buf_puts(&b, "{\"object\":\"list\",\"data\":[");
+    jw_init(&w, &b);
+    jw_open(&w, NULL, '{');
+    jw_text(&w, "object", "list");
+    jw_open(&w, "data", '[');
     for (int i = 0; i < e->n_inputs; i++) {
         n_tokens += e->inputs[i].n_ids;
-        buf_printf(&b, "%s{\"object\":\"embedding\",\"index\":%d,\"embedding\":", i ? "," : "", i);
-        write_vector(e, &b, e->inputs[i].vector);
-        buf_puts(&b, "}");
+        jw_open(&w, NULL, '{');
+        jw_text(&w, "object", "embedding");
+        jw_int(&w, "index", i);
+        write_vector(e, &w, e->inputs[i].vector);
+        jw_close(&w);
     }
-    buf_puts(&b, "],\"model\":");
-    buf_json_string(&b, e->model_shown, strlen(e->model_shown));
-    buf_printf(&b, ",\"usage\":{\"prompt_tokens\":%lld,\"total_tokens\":%lld}}",
-               (long long)n_tokens, (long long)n_tokens);
+    jw_close(&w);
+    jw_text(&w, "model", e->model_shown);
+    jw_open(&w, "usage", '{');
+    jw_int(&w, "prompt_tokens", n_tokens);
+    jw_int(&w, "total_tokens", n_tokens);
+    jw_close(&w);
+    jw_close(&w);
     struct srv_account *a = srv_request_account(e->req);
     a->n_prompt_tokens = n_tokens;
     a->finish_reason = "stop";
-    srv_reply(e->req, 200, NULL, &b);
+    srv_reply(e->req, 200, NULL, jw_end(&w));
 }
 
 /* ---- jobs ---------------------------------------------------------------------------------- */
