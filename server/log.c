@@ -17,6 +17,7 @@
 #include <unistd.h>
 
 #include "base/buf.h"
+#include "base/json_writer.h"
 #include "server/bounds.h"
 
 static struct {
@@ -46,14 +47,20 @@ void srv_log_init(const char *format, const char *level)
     }
 }
 
-static void add_time(struct buf *b)
+/* A line while it is written: its JSON object, or text. */
+struct line {
+    struct buf text;
+    struct jw w;
+};
+
+static void format_time(char *text, size_t size)
 {
     struct timespec now;
     struct tm utc;
     clock_gettime(CLOCK_REALTIME, &now);
     gmtime_r(&now.tv_sec, &utc);
-    buf_printf(b, "%04d-%02d-%02dT%02d:%02d:%02d.%03ldZ", utc.tm_year + 1900, utc.tm_mon + 1,
-               utc.tm_mday, utc.tm_hour, utc.tm_min, utc.tm_sec, now.tv_nsec / 1000000);
+    snprintf(text, size, "%04d-%02d-%02dT%02d:%02d:%02d.%03ldZ", utc.tm_year + 1900, utc.tm_mon + 1,
+             utc.tm_mday, utc.tm_hour, utc.tm_min, utc.tm_sec, now.tv_nsec / 1000000);
 }
 
 /* Text for a line. Bytes that are not printable or are in `also` become \xNN. */
@@ -207,6 +214,28 @@ uint64_t srv_log_n_dropped(void)
     return n;
 }
 
+/* ---- lines --------------------------------------------------------------------------------- */
+
+static void begin_json(struct line *l, enum srv_log_level level)
+{
+    char now[80];
+    format_time(now, sizeof(now));
+    jw_init(&l->w, &l->text);
+    jw_open(&l->w, NULL, '{');
+    jw_text(&l->w, "time", now);
+    jw_text(&l->w, "level", level_names[level]);
+}
+
+static void end_line(struct line *l)
+{
+    if (how.json) {
+        jw_close(&l->w);
+        jw_end(&l->w);
+    }
+    write_line(&l->text);
+    buf_finish(&l->text);
+}
+
 /* ---- messages ------------------------------------------------------------------------------ */
 
 void srv_log(enum srv_log_level level, const char *format, ...)
@@ -217,21 +246,17 @@ void srv_log(enum srv_log_level level, const char *format, ...)
     va_start(args, format);
     vsnprintf(text, sizeof(text), format, args);
     va_end(args);
-    struct buf line;
-    buf_init(&line, 6 * sizeof(text) + 256); /* every byte of the text may need an escape */
+    struct line line;
+    buf_init(&line.text, 6 * sizeof(text) + 256); /* every byte of the text may need an escape */
     if (how.json) {
-        buf_puts(&line, "{\"time\":\"");
-        add_time(&line);
-        buf_printf(&line, "\",\"level\":\"%s\",\"message\":", level_names[level]);
-        buf_json_string(&line, text, strlen(text));
-        buf_puts(&line, "}");
+        begin_json(&line, level);
+        jw_text(&line.w, "message", text);
     } else {
-        buf_puts(&line, level <= SRV_LOG_WARNING ? level_names[level] : "hearth");
-        buf_puts(&line, ": ");
-        add_escaped(&line, text, strlen(text), "");
+        buf_puts(&line.text, level <= SRV_LOG_WARNING ? level_names[level] : "hearth");
+        buf_puts(&line.text, ": ");
+        add_escaped(&line.text, text, strlen(text), "");
     }
-    write_line(&line);
-    buf_finish(&line);
+    end_line(&line);
 }
 
 /* ---- the access log ------------------------------------------------------------------------ */
@@ -245,36 +270,52 @@ static size_t bounded_len(const char *text)
     return len;
 }
 
-static void add_text_field(struct buf *b, const char *name, const char *value)
+static void add_text_field(struct line *l, const char *name, const char *value)
 {
     if (!value) return;
     if (how.json) {
-        buf_printf(b, ",\"%s\":", name);
-        buf_json_string(b, value, bounded_len(value));
+        jw_string(&l->w, name, value, bounded_len(value));
     } else {
-        buf_printf(b, " %s=", name);
-        add_escaped(b, value, bounded_len(value), " =");
+        buf_printf(&l->text, " %s=", name);
+        add_escaped(&l->text, value, bounded_len(value), " =");
     }
 }
 
-static void add_number_field(struct buf *b, const char *name, int64_t value)
+static void add_number_field(struct line *l, const char *name, int64_t value)
 {
-    buf_printf(b, how.json ? ",\"%s\":%lld" : " %s=%lld", name, (long long)value);
+    if (how.json)
+        jw_int(&l->w, name, value);
+    else
+        buf_printf(&l->text, " %s=%lld", name, (long long)value);
 }
 
-static void add_ms_field(struct buf *b, const char *name, int64_t us)
+static void add_ms_field(struct line *l, const char *name, int64_t us)
 {
-    if (us >= 0) buf_printf(b, how.json ? ",\"%s\":%.3f" : " %s=%.3f", name, (double)us / 1000.0);
+    if (us < 0) return;
+    if (how.json)
+        jw_fixed(&l->w, name, (double)us / 1000.0, 3);
+    else
+        buf_printf(&l->text, " %s=%.3f", name, (double)us / 1000.0);
+}
+
+static void begin_access(struct line *l)
+{
+    char now[80];
+    buf_init(&l->text, 16 * SRV_LOG_LINE_MAX_BYTES);
+    if (how.json) {
+        begin_json(l, SRV_LOG_INFO);
+        jw_text(&l->w, "event", "request");
+    } else {
+        format_time(now, sizeof(now));
+        buf_printf(&l->text, "%s request", now);
+    }
 }
 
 void srv_log_access(const struct srv_log_access *a)
 {
     if (how.level < SRV_LOG_INFO) return;
-    struct buf line;
-    buf_init(&line, 16 * SRV_LOG_LINE_MAX_BYTES);
-    buf_puts(&line, how.json ? "{\"time\":\"" : "");
-    add_time(&line);
-    buf_puts(&line, how.json ? "\",\"level\":\"info\",\"event\":\"request\"" : " request");
+    struct line line;
+    begin_access(&line);
     add_text_field(&line, "id", a->request_id);
     add_text_field(&line, "method", a->method);
     add_text_field(&line, "path", a->path);
@@ -295,7 +336,5 @@ void srv_log_access(const struct srv_log_access *a)
     add_text_field(&line, "traceparent", a->trace_parent);
     add_text_field(&line, "session", a->session_id);
     add_text_field(&line, "peer", a->peer);
-    buf_puts(&line, how.json ? "}" : "");
-    write_line(&line);
-    buf_finish(&line);
+    end_line(&line);
 }
