@@ -19,6 +19,8 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "base/buf.h"
+#include "base/json_writer.h"
 #include "engine/engine.h"
 #include "server/cli/cli.h"
 #include "server/config/config.h"
@@ -310,12 +312,31 @@ static int run_loop(struct bench *b, struct loop *l, double *ret_seconds)
 
 /* ---- output -------------------------------------------------------------------------------- */
 
-static void print_common(const struct bench *b)
+/* Opens a line of JSON. */
+static void begin_json(struct jw *w, struct buf *out, const char *test)
+{
+    buf_init(out, 4096);
+    jw_init(w, out);
+    jw_open(w, NULL, '{');
+    jw_text(w, "test", test);
+}
+
+static void write_common(const struct bench *b, struct jw *w)
 {
     const struct eng_info *info = eng_info(b->engine);
-    printf("\"threads\": %d, \"numerics\": \"%s\", \"kernels\": \"%s\", \"gemm\": \"%s\", "
-           "\"chunk\": %d",
-           info->n_threads, info->numerics, info->kernels, info->gemm, info->chunk_tokens);
+    jw_int(w, "threads", info->n_threads);
+    jw_text(w, "numerics", info->numerics);
+    jw_text(w, "kernels", info->kernels);
+    jw_text(w, "gemm", info->gemm);
+    jw_int(w, "chunk", info->chunk_tokens);
+}
+
+static void print_json(struct jw *w)
+{
+    jw_close(w);
+    struct buf *out = jw_end(w);
+    printf("%s\n", out->failed ? "" : out->data);
+    buf_finish(out);
 }
 
 /* batch < 0: a prefill. v sorted. */
@@ -331,13 +352,45 @@ static void print_speed(const struct bench *b, int64_t tokens, int64_t batch, in
                    (long long)batch, (long long)context);
         printf("%9.1f tok/s (%.1f to %.1f)\n", median, v[0], v[n - 1]);
     } else {
-        printf("{\"test\": \"%s\", \"tokens\": %lld, \"batch\": %lld, \"context\": %lld, ",
-               batch < 0 ? "prefill" : "decode", (long long)tokens,
-               (long long)(batch < 0 ? 1 : batch), (long long)context);
-        print_common(b);
-        printf(", \"tok_s\": %.2f, \"min\": %.2f, \"max\": %.2f}\n", median, v[0], v[n - 1]);
+        struct buf out;
+        struct jw w;
+        begin_json(&w, &out, batch < 0 ? "prefill" : "decode");
+        jw_int(&w, "tokens", tokens);
+        jw_int(&w, "batch", batch < 0 ? 1 : batch);
+        jw_int(&w, "context", context);
+        write_common(b, &w);
+        jw_fixed(&w, "tok_s", median, 2);
+        jw_fixed(&w, "min", v[0], 2);
+        jw_fixed(&w, "max", v[n - 1], 2);
+        print_json(&w);
     }
     fflush(stdout);
+}
+
+static void print_loop_json(const struct bench *b, const struct loop *l, double out_rate,
+                            double all_rate)
+{
+    static const double parts[] = {0.5, 0.95, 0.99, 1};
+    static const char *const names[] = {"p50", "p95", "p99", "max"};
+    struct buf out;
+    struct jw w;
+    begin_json(&w, &out, "clients");
+    jw_int(&w, "clients", l->n_clients);
+    jw_int(&w, "requests", l->n_done);
+    jw_int(&w, "prompt", b->prompt_tokens);
+    jw_int(&w, "gen", b->config->gen);
+    write_common(b, &w);
+    jw_fixed(&w, "tok_s", out_rate, 2);
+    jw_fixed(&w, "total_tok_s", all_rate, 2);
+    jw_open(&w, "ttft_ms", '{');
+    for (int i = 0; i < 3; i++)
+        jw_fixed(&w, names[i], percentile(l->ttft, l->n_done, parts[i]), 3);
+    jw_close(&w);
+    jw_open(&w, "gap_ms", '{');
+    for (int i = 0; i < 4; i++)
+        jw_fixed(&w, names[i], percentile(l->gaps, l->n_gaps, parts[i]), 3);
+    jw_close(&w);
+    print_json(&w);
 }
 
 static void print_loop(const struct bench *b, struct loop *l, double seconds)
@@ -354,17 +407,7 @@ static void print_loop(const struct bench *b, struct loop *l, double seconds)
                all, percentile(l->ttft, l->n_done, 0.5), percentile(l->ttft, l->n_done, 0.99),
                percentile(l->gaps, l->n_gaps, 0.5), percentile(l->gaps, l->n_gaps, 0.99), worst);
     } else {
-        printf("{\"test\": \"clients\", \"clients\": %d, \"requests\": %lld, \"prompt\": %lld, "
-               "\"gen\": %d, ",
-               l->n_clients, (long long)l->n_done, (long long)b->prompt_tokens, b->config->gen);
-        print_common(b);
-        printf(
-            ", \"tok_s\": %.2f, \"total_tok_s\": %.2f, \"ttft_ms\": {\"p50\": %.3f, \"p95\": %.3f, "
-            "\"p99\": %.3f}, \"gap_ms\": {\"p50\": %.3f, \"p95\": %.3f, \"p99\": %.3f, \"max\": "
-            "%.3f}}\n",
-            out, all, percentile(l->ttft, l->n_done, 0.5), percentile(l->ttft, l->n_done, 0.95),
-            percentile(l->ttft, l->n_done, 0.99), percentile(l->gaps, l->n_gaps, 0.5),
-            percentile(l->gaps, l->n_gaps, 0.95), percentile(l->gaps, l->n_gaps, 0.99), worst);
+        print_loop_json(b, l, out, all);
     }
     fflush(stdout);
 }
