@@ -27,8 +27,8 @@ int filter_flag(const json_t *request, const char *name, bool preset, bool *ret,
     return filter_fail(e, "%s must be true or false", name);
 }
 
-/* Reads a line without its end. 1: there is one, cut and b->too_large set if it does not fit; 0: the
- * end of the input; -1: no memory, or the input failed. */
+/* Reads a line without its end. 1: there is one, cut and b->too_large set if it does not fit; 0:
+ * the end of the input; -1: no memory, or the input failed. */
 static int read_line(FILE *in, struct buf *b)
 {
     char chunk[4096];
@@ -46,6 +46,13 @@ static int read_line(FILE *in, struct buf *b)
     return c == '\n' || b->len > 0 || b->failed;
 }
 
+static void write_error(struct jw *w, const char *message)
+{
+    jw_open(w, NULL, '{');
+    jw_text(w, "error", message);
+    jw_close(w);
+}
+
 static void answer(const struct filter *f, const struct buf *line, struct buf *out)
 {
     struct filter_error e = {""};
@@ -58,9 +65,7 @@ static void answer(const struct filter *f, const struct buf *line, struct buf *o
     if (!rc && !out->failed) return;
     buf_clear(out);
     jw_init(&w, out);
-    jw_open(&w, NULL, '{');
-    jw_text(&w, "error", e.text[0] ? e.text : "no memory for the answer");
-    jw_close(&w);
+    (f->error ? f->error : write_error)(&w, e.text[0] ? e.text : "no memory for the answer");
     jw_end(&w);
 }
 

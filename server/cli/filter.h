@@ -24,6 +24,8 @@ struct filter {
     size_t max_line_bytes, max_answer_bytes;
     /* Writes the answer, one value, and returns 0; or -1 with e filled, whatever it has written. */
     int (*answer)(void *ctx, const char *line, size_t len, struct jw *out, struct filter_error *e);
+    /* Writes the answer to a line that has none; NULL: {"error": message}. */
+    void (*error)(struct jw *out, const char *message);
     void *ctx;
 };
 

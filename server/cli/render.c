@@ -157,7 +157,10 @@ int srv_cmd_render(const struct srv_config *config)
         fprintf(stderr, "hearth: %s\n", r.problem);
         return EXIT_FAILURE;
     }
-    const struct filter filter = {MAX_LINE_BYTES, MAX_ANSWER_BYTES, answer, &r};
+    const struct filter filter = {.max_line_bytes = MAX_LINE_BYTES,
+                                  .max_answer_bytes = MAX_ANSWER_BYTES,
+                                  .answer = answer,
+                                  .ctx = &r};
     int status = filter_run(&filter);
     tok_chat_close(r.chat);
     return status;

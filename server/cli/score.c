@@ -270,7 +270,10 @@ static int answer(void *ctx, const char *line, size_t len, struct jw *w, struct 
 int srv_cmd_score(const struct srv_config *config)
 {
     struct scorer f = {.config = config};
-    const struct filter filter = {MAX_LINE_BYTES, MAX_ANSWER_BYTES, answer, &f};
+    const struct filter filter = {.max_line_bytes = MAX_LINE_BYTES,
+                                  .max_answer_bytes = MAX_ANSWER_BYTES,
+                                  .answer = answer,
+                                  .ctx = &f};
     char err[1024] = "";
     struct eng_params params = srv_engine_params(config);
     params.kv_bytes = 0; /* the option is not for this subcommand */
