@@ -11,7 +11,6 @@
 
 #include <stdbool.h>
 #include <stddef.h>
-#include <stdint.h>
 
 struct buf {
     char *data; /* NUL-terminated whenever not NULL */
@@ -29,15 +28,5 @@ void buf_clear(struct buf *b);
 void buf_add(struct buf *b, const char *data, size_t len);
 void buf_puts(struct buf *b, const char *text);
 void buf_printf(struct buf *b, const char *format, ...) __attribute__((format(printf, 2, 3)));
-
-/* ---- JSON, written by hand: quoted and escaped strings, numbers that are always finite ----- */
-
-/* "text" with quotes; invalid UTF-8 becomes U+FFFD, so the output is always valid. */
-void buf_json_string(struct buf *b, const char *text, size_t len);
-/* The same without the quotes, for a string that comes in pieces; each ends with a character. */
-void buf_json_text(struct buf *b, const char *text, size_t len);
-void buf_json_int(struct buf *b, int64_t value);
-/* 9 significant digits; NaN and infinities become -9999.0 or 9999.0 by sign (NaN: -9999.0). */
-void buf_json_number(struct buf *b, double value);
 
 #endif
