@@ -20,14 +20,14 @@ enum {
     /* Beyond the application's own limit, so that a refused connection still gets its 503. */
     SRV_CONNECTION_MARGIN = 64,
     SRV_ADMIN_CONNECTIONS = 64,
-    /* What a refused connection may take to send its head. */
+    /* Time for a refused connection to send its head. */
     SRV_REFUSED_HEADER_MS = 2000,
     /* A client that closed its sending side may still read an answer that is being made at once. */
     SRV_HALF_CLOSE_GRACE_MS = 500,
     /* While draining: for the rest of a request that has begun to arrive; with the watcher's tick
        of at most a second it is over within two. */
     SRV_DRAIN_UNFINISHED_MS = 1000,
-    /* A client must take this much of its answer per send-timeout-ms: 300 bytes a second by
+    /* A client must take this much of its answer per send-timeout-ms: 300 bytes per second by
        default, so that a byte now and then does not hold an answer in memory. */
     SRV_SEND_MIN_BYTES = 16 << 10,
     SRV_HEADERS_MAX = 100, /* header lines of one request */
@@ -36,7 +36,7 @@ enum {
     SRV_REQUEST_ID_MAX = 128,
 
     /* Bytes a stream holds for its client. From the first bound on the text worker puts no more
-     * events together until the second is reached again; a writer that goes on all the same is cut
+     * events together until the second is reached again; a writer that continues all the same is cut
      * at the third. One event may be larger than all: log-probabilities of many tokens come in one.
      */
     SRV_STREAM_FIRST_BYTES = 64 << 10,
@@ -49,7 +49,7 @@ enum {
 
     /* Bodies held at once, as a multiple of the largest body: counted as they arrive. */
     SRV_BODIES_FACTOR = 16,
-    /* What is read and thrown away of a body that is too large, so that its sender sees the 413. */
+    /* Read and discarded of a body that is too large, so that its sender sees the 413. */
     SRV_DISCARD_MAX_BYTES = 512 << 10,
     /* Memory of one request's own data: logs of tokens sized at admission are the largest part. */
     SRV_ARENA_MAX_BYTES = 128 << 20,

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: MIT */
 /*
- * What systemd says and hears: readiness and watchdog messages over NOTIFY_SOCKET, sockets handed
+ * Messages from and to systemd: readiness and watchdog messages over NOTIFY_SOCKET, sockets handed
  * in by LISTEN_FDS. Without systemd all of it does nothing. Main thread.
  */
 #ifndef HEARTH_SERVER_SYSTEMD_H

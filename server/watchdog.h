@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: MIT */
 /*
- * Is the engine alive? It is stalled when work has waited for the whole limit without a step
+ * Tells whether the engine is alive. It is stalled if work has waited for the whole limit without a step
  * ending. Idle time does not count, and load alone never stalls it. Pure; one thread.
  */
 #ifndef HEARTH_SERVER_WATCHDOG_H

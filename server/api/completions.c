@@ -13,7 +13,7 @@
 
 enum { DEFAULT_MAX_TOKENS = 16 };
 
-/* What a prompt looks like when it is echoed. */
+/* A prompt as it is echoed. */
 struct echo {
     const char *text;
     size_t len;

@@ -16,8 +16,7 @@
 #include "server/http/watch.h"
 #include "server/metrics.h"
 
-/* The main thread looks at the engine many times a second; when it has not for so long, it hangs
- * itself. */
+/* The main thread looks at the engine many times per second. After this long without, it hangs. */
 enum { MONITOR_LATE_US = 30 * 1000000 };
 
 static void reply_status(struct srv_request *req, const char *status)

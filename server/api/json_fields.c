@@ -199,7 +199,7 @@ static bool is_neutral_word(const char *word)
 }
 
 /*
- * Whether a value of a feature that is not built asks for nothing: false, 0, -1, an empty string,
+ * Returns true if a value of a feature that is not supported asks for nothing: false, 0, -1, an empty string,
  * array or object, a neutral word, ["text"], and an object whose type is a neutral word.
  */
 static bool is_neutral(const json_t *value)

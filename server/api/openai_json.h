@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: MIT */
 /*
- * What the dialects share in writing an answer. Everything appends to a caller's buffer or stream.
+ * Writing that the dialects share. Everything appends to a caller's writer or stream.
  *
  * Threads: the text worker that holds the request.
  */

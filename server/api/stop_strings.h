@@ -5,7 +5,7 @@
  *
  * Bytes are looked at one by one, so the outcome does not depend on how the text was cut into
  * pieces: the match that completes first wins, among several completing on one byte the longest.
- * Matching advances one failure-function automaton (Knuth, Morris, Pratt 1977) for each stop
+ * Matching advances one failure-function automaton (Knuth, Morris, Pratt 1977) per stop
  * string: linear.
  *
  * Threads: unsafe; one owner at a time.
@@ -30,7 +30,7 @@ struct textout_stops {
     } stop[TEXTOUT_MAX_STOPS];
 };
 
-/* texts are borrowed until finish. Empty strings are not allowed. Returns -1 without memory. */
+/* texts are borrowed until finish. Empty strings are not allowed. Returns -1 when out of memory. */
 int textout_stops_init(struct textout_stops *s, const char *const *texts, const size_t *lens,
                        int n);
 void textout_stops_finish(struct textout_stops *s);
@@ -38,7 +38,7 @@ void textout_stops_finish(struct textout_stops *s);
 struct textout {
     const struct textout_stops *stops;
     bool include_stop;                         /* the stop string belongs to the text */
-    unsigned short matched[TEXTOUT_MAX_STOPS]; /* length of the prefix each automaton stands in */
+    unsigned short matched[TEXTOUT_MAX_STOPS]; /* length of the prefix each automaton has matched */
     struct buf text;                           /* everything so far, held-back tail included */
     size_t n_released;                         /* bytes of text that may be sent */
     int stop_index;                            /* the stop string that was found, or -1 */
@@ -50,7 +50,7 @@ void textout_init(struct textout *t, const struct textout_stops *stops, bool inc
 void textout_finish(struct textout *t);
 
 /*
- * Takes a piece. `armed` false: stop strings are not looked for in it. Returns true when a stop
+ * Takes a piece. `armed` false: it is not searched for stop strings. Returns true if a stop
  * string is complete: text ends before it (or with it), all of text is released, and no more may be
  * pushed.
  */

@@ -210,7 +210,7 @@ static int measure_prefill(struct bench *b, int64_t n_tokens, double *ret_tok_s)
     return 0;
 }
 
-/* Tokens a second over the steps in which all n streams decode. */
+/* Tokens per second over the steps in which all n streams decode. */
 static int rate_of_common_steps(struct bench *b, int n, double *ret_tok_s)
 {
     uint64_t from = 0, to = UINT64_MAX;

@@ -20,7 +20,7 @@ int srv_cmd_generate(
 int srv_cmd_bench(const struct srv_config *config);
 int srv_cmd_inspect(const struct srv_config *config);
 int srv_cmd_tokenize(
-    const struct srv_config *config); /* JSON lines filters: one answer a line, in order */
+    const struct srv_config *config); /* JSON lines filters: one answer per line, in order */
 int srv_cmd_render(const struct srv_config *config);
 int srv_cmd_score(const struct srv_config *config);
 int srv_cmd_accept(const struct srv_config *config);

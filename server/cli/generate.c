@@ -104,7 +104,7 @@ static int encode_chat(struct generation *g)
         json_pack("[{s:s, s:s%}]", "role", "user", "content", g->text ? g->text : "", g->text_len);
     char *messages = list ? json_dumps(list, JSON_COMPACT) : NULL;
     json_decref(list);
-    if (!messages) return fail(g, "the prompt is no valid UTF-8");
+    if (!messages) return fail(g, "the prompt is not valid UTF-8");
     int rc = tok_chat_open(&chat, c->model, &params, g->err, sizeof(g->err));
     if (rc) goto out;
     struct tok_chat_input input = {.messages = messages, .add_generation_prompt = true};

@@ -126,7 +126,7 @@ int srv_cmd_healthcheck(const struct srv_config *config)
 {
     struct target t;
     if (parse(config, &t)) {
-        fprintf(stderr, "hearth: healthcheck: '%.100s' is no http:// or unix: address\n",
+        fprintf(stderr, "hearth: healthcheck: '%.100s' is not an http:// or unix: address\n",
                 config->url);
         return EXIT_FAILURE;
     }

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: MIT */
 /*
- * hearth inspect --model DIR: what a model directory holds, what would be served, and every problem
- * found. The report goes to stdout, as text or with --json as one JSON object; the first problem
+ * hearth inspect --model DIR: the contents of a model directory, what would be served, and every
+ * problem found. The report goes to stdout, as text or with --json as one JSON object; the first problem
  * also to stderr, and the status is then 1. --check-config looks in the same way and prints none.
  */
 #include <jansson.h>
@@ -45,7 +45,7 @@ __attribute__((format(printf, 2, 3))) static void say(const struct inspection *i
     printf("%s\n", text);
 }
 
-/* Takes the value, which is thrown away where the report is text. */
+/* Takes the value, which is discarded if the report is text. */
 static void add(struct inspection *in, const char *name, json_t *value)
 {
     if (!in->report)
@@ -73,7 +73,7 @@ static void note_problem(void *ctx, const char *sentence)
     append(in, in->problems, text ? text : json_string("a name that is not UTF-8"));
 }
 
-/* ---- what the engine tells ----------------------------------------------------------------- */
+/* ---- from the engine ----------------------------------------------------------------------- */
 
 static void show_config(void *ctx, const struct eng_inspect_config *c)
 {
@@ -152,7 +152,7 @@ static void show_path(void *ctx, const struct eng_inspect_path *p)
                      (json_int_t)p->weights_bytes, "default", p->is_default));
 }
 
-/* ---- what the tokenizer tells -------------------------------------------------------------- */
+/* ---- from the tokenizer -------------------------------------------------------------------- */
 
 static void inspect_tokenizer(struct inspection *in)
 {

@@ -1,16 +1,15 @@
 /* SPDX-License-Identifier: MIT */
 /*
  * hearth render --model DIR: chat messages to prompts, with nothing of the directory but its chat
- * template and special tokens. JSON lines on stdin to JSON lines on stdout, in order, one answer a
- * line, at once:
+ * template and special tokens. JSON lines on stdin to JSON lines on stdout, in order, one answer
+ * per line, at once:
  *
  *   {"messages", "tools", "add_generation_prompt", "continue_final_message", "kwargs"} -> {"text"}
  *   {"context": {...}}                                                                 -> {"text"}
  *
- * Messages reach the template exactly as they stand; a context is the template's whole set of
- * variables. What is wrong with a line is its answer: {"error": "..."}; so is a template that does
- * not parse, for every line. Members are handed on as the text they are, so that numbers keep their
- * spelling until the template's own reader sees them.
+ * Messages reach the template as they are; a context is the template's whole set of variables. A
+ * line that cannot be rendered gets {"error": "..."}, as does every line if the template does not
+ * parse. Members are passed on as JSON text, so that numbers keep their digits.
  */
 #include <stdbool.h>
 #include <stdio.h>

@@ -1,14 +1,14 @@
 /* SPDX-License-Identifier: MIT */
 /*
  * hearth score --model DIR: how likely a model finds token sequences. JSON lines on stdin to JSON
- * lines on stdout, in order, one answer a line:
+ * lines on stdout, in order, one answer per line:
  *
  *   {"ids": [...]} or {"text": "..."}   -> {"ids", "logprobs", "argmax", "perplexity"}
  *   "logits": FILE    every row of logits to that file, raw f32 [n_tokens, vocab_size]
- *   "greedy": N       also "greedy_ids" and "greedy_margins", going on past end-of-sequence
+ *   "greedy": N       also "greedy_ids" and "greedy_margins", past the end of sequence too
  *
- * logprobs[i] is ln p(ids[i + 1] | ids[..i]), argmax[i] the likeliest token after ids[i]. What is
- * wrong with a line is its answer: {"error": "..."}.
+ * logprobs[i] is ln p(ids[i + 1] | ids[..i]), argmax[i] the likeliest token after ids[i]. A line
+ * that cannot be answered gets {"error": "..."}.
  *
  * Threads: the main thread reads and writes; the engine's scheduler thread hands over the numbers
  * of the one job under way, so its callback may write the file of logits itself.

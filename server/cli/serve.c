@@ -139,7 +139,7 @@ static bool has_path(const struct serve *s)
     return s->config->unix_socket != NULL;
 }
 
-/* Whether only this machine can reach the main socket. */
+/* Returns true if only this machine can reach the main socket. */
 static bool is_local(const struct serve *s)
 {
     if (s->inherited_fd >= 0) return srv_listen_socket_is_local(s->inherited_fd);
@@ -421,7 +421,7 @@ static int handle_signal(struct serve *s)
     return sig == SIGTERM || sig == SIGINT ? sig : 0;
 }
 
-/* systemd gives more time as long as it hears that loading goes on. */
+/* systemd gives more time as long as it hears that loading continues. */
 static void notify_loading(struct serve *s)
 {
     uint64_t now_us = clock_now_us();

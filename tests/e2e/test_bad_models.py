@@ -70,7 +70,7 @@ def refuse_all(cases):
 # ---- the cases ----------------------------------------------------------------------------------------
 
 def test_01_missing_files():
-    refused("/nonexistent/model", "/nonexistent/model", "no directory")
+    refused("/nonexistent/model", "/nonexistent/model", "neither a directory")
     for name in ("config.json", "tokenizer.json"):
         refuse_all([(f"no {name}", lambda m, n=name: m.remove(n), name)])
     refuse_all([

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: MIT */
-/* The bounded buffer: its bound, its failure, and JSON that is always valid. */
+/* The bounded buffer: its bound, and its failure. */
 #include "test.h"
 
 #include "base/buf.h"
