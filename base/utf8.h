@@ -21,9 +21,9 @@ size_t utf8_ascii_prefix(const char *text, size_t len);
 size_t utf8_put(char *out, uint32_t cp);
 
 /*
- * Classifies the start of the bytes s[0..len), 1 to 4 of them, whatever they are:
- * n > 0: a complete character of n bytes; 0: the beginning of a character; n < 0: -n bad bytes, the maximal
- * part of a broken character, which readers replace by one U+FFFD.
+ * Classifies the start of the bytes s[0..len), 1 to 4 of them, whatever they are.
+ * n > 0: a complete character of n bytes; 0: the beginning of a character; n < 0: -n bad bytes, the
+ * maximal part of a broken character, which readers replace by one U+FFFD.
  */
 int utf8_classify(const unsigned char *s, size_t len);
 

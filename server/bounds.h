@@ -36,9 +36,9 @@ enum {
     SRV_REQUEST_ID_MAX = 128,
 
     /* Bytes a stream holds for its client. From the first bound on the text worker puts no more
-     * events together until the second is reached again; a writer that continues all the same is cut
-     * at the third. One event may be larger than all: log-probabilities of many tokens come in one.
-     */
+     * events together until the second is reached again; a writer that continues all the same is
+     * cut at the third. One event may be larger than all: log-probabilities of many tokens come in
+     * one. */
     SRV_STREAM_FIRST_BYTES = 64 << 10,
     SRV_STREAM_LOW_BYTES = 16 << 10,
     SRV_STREAM_MAX_BYTES = 256 << 10,

@@ -10,8 +10,8 @@
 struct srv_config;
 
 /*
- * Model, compute options and memory budgets for one sequence at a time. The caller sets what differs
- * for it; the queue, answers and the prefix cache have the engine's defaults.
+ * Model, compute options and memory budgets for one sequence at a time. The caller sets what
+ * differs for it; the queue, answers and the prefix cache have the engine's defaults.
  */
 struct eng_params srv_engine_params(const struct srv_config *config);
 

@@ -1,12 +1,12 @@
 /* SPDX-License-Identifier: MIT */
 /*
- * The only writer to stderr. Control characters are escaped, and spaces and '=' inside the fields of
- * a text line, so input can neither forge a line or field nor control a terminal.
+ * The only writer to stderr. Control characters are escaped, and spaces and '=' inside the fields
+ * of a text line, so input can neither forge a line or field nor control a terminal.
  *
- * A server's lines go through a bounded queue to a thread that writes them, so a thread that logs never
- * waits for the reader of stderr. Lines for which the queue has no room, or which stderr refuses,
- * are dropped and counted; a later line says how many. Without the thread
- * (before srv_log_start, and in the other subcommands) lines are written by the caller.
+ * A server's lines go through a bounded queue to a thread that writes them, so a thread that logs
+ * never waits for the reader of stderr. Lines for which the queue has no room, or which stderr
+ * refuses, are dropped and counted; a later line says how many. Without the thread (before
+ * srv_log_start, and in the other subcommands) lines are written by the caller.
  *
  * Threads: safe after srv_log_init, which runs before any other thread exists.
  */
@@ -26,8 +26,8 @@ void srv_log_init(const char *format, const char *level);
  * 0, or -1 with err. */
 int srv_log_start(char *err, size_t errlen);
 
-/* Waits until all lines are written, at most limit_ms. For the end of the process: a thread stuck in
- * write(2) is left behind. */
+/* Waits until all lines are written, at most limit_ms. For the end of the process: a thread stuck
+ * in write(2) is left behind. */
 void srv_log_flush(int limit_ms);
 
 /* Lines dropped since the start. */

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: MIT */
 /*
- * Tells whether the engine is alive. It is stalled if work has waited for the whole limit without a step
- * ending. Idle time does not count, and load alone never stalls it. Pure; one thread.
+ * Tells whether the engine is alive. It is stalled if work has waited for the whole limit without a
+ * step ending. Idle time does not count, and load alone never stalls it. Pure; one thread.
  */
 #ifndef HEARTH_SERVER_WATCHDOG_H
 #define HEARTH_SERVER_WATCHDOG_H

@@ -111,7 +111,8 @@ static int render_failure(int rc, const char *message, struct param_error *err)
     }
 }
 
-/* Returns the JSON text of a value, owned: its part of the body if there is one. NULL: no memory. */
+/* Returns the JSON text of a value, owned: its part of the body if there is one.
+ * NULL: out of memory. */
 static char *text_of(const struct chat_input *in, const char *key, const json_t *value)
 {
     struct srv_span span;

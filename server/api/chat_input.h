@@ -24,8 +24,8 @@ struct srv_gen;
 struct chat_input {
     const json_t *messages;
     const json_t *kwargs; /* chat_template_kwargs, or NULL */
-    /* The body whose members "messages" and "chat_template_kwargs" they are, so that integers of any
-     * size reach the template; empty: the endpoint has made the messages. */
+    /* The body whose members "messages" and "chat_template_kwargs" they are, so that integers of
+     * any size reach the template; empty: the endpoint has made the messages. */
     struct srv_span body;
     bool add_generation_prompt;
     bool continue_final_message;

@@ -199,8 +199,9 @@ static bool is_neutral_word(const char *word)
 }
 
 /*
- * Returns true if a value of a feature that is not supported asks for nothing: false, 0, -1, an empty string,
- * array or object, a neutral word, ["text"], and an object whose type is a neutral word.
+ * Returns true if a value of a feature that is not supported asks for nothing: false, 0, -1, an
+ * empty string, array or object, a neutral word, ["text"], and an object whose type is a neutral
+ * word.
  */
 static bool is_neutral(const json_t *value)
 {

@@ -4,8 +4,9 @@
  *
  * Every optional field accepts null (= absent). A wrong type or a value out of range is an error
  * with the JSON path of the field. Keys that no table row names are collected for x-ignored-params;
- * under --strict-params they are an error. Fields that would change the answer and are not supported
- * are rows too (PARAM_UNSUPPORTED): their neutral values are accepted, anything else is refused.
+ * under --strict-params they are an error. Fields that would change the answer and are not
+ * supported are rows too (PARAM_UNSUPPORTED): their neutral values are accepted, anything else is
+ * refused.
  *
  * Threads: pure; each call works on its caller's data.
  */
@@ -32,8 +33,8 @@ struct param_error {
 int param_fail(struct param_error *err, enum srv_error kind, const char *path, const char *format,
                ...) __attribute__((format(printf, 4, 5)));
 
-/* Copies a word of the request for a message, cut, with '?' for anything but printable ASCII. Returns
- * buf. */
+/* Copies a word of the request for a message, cut, with '?' for anything but printable ASCII.
+ * Returns buf. */
 const char *param_word(const char *text, char buf[PARAM_WORD_MAX]);
 
 enum param_type {
@@ -70,8 +71,8 @@ int params_read(json_t *object, const struct param_field *fields, void *out,
 /*
  * Parses a body. Checks first, in one pass over the text, that it holds at most max_values values
  * and nests at most 64 deep, so that building the tree is cheap whatever the sender wrote.
- * Duplicate keys, invalid UTF-8 and trailing bytes are errors. An integer beyond 64 bits is a real in
- * the tree (param_is_huge); json_text.h finds its digits. Returns a new reference, an object, or
+ * Duplicate keys, invalid UTF-8 and trailing bytes are errors. An integer beyond 64 bits is a real
+ * in the tree (param_is_huge); json_text.h finds its digits. Returns a new reference, an object, or
  * NULL.
  */
 json_t *params_parse(const char *body, size_t len, struct param_error *err);

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: MIT */
 /*
- * Reads the text of a JSON body if the parsed tree is not enough: jansson refuses integers beyond 64
- * bits, although they are valid JSON, and a number in its tree has lost its digits.
+ * Reads the text of a JSON body if the parsed tree is not enough: jansson refuses integers beyond
+ * 64 bits, although they are valid JSON, and a number in its tree has lost its digits.
  *
  * JSON that a request passes through (messages, template variables, later schemas) is taken from
  * the body by its span, so its integers may have any size.

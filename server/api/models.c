@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: MIT */
 /*
- * GET /v1/models and GET /v1/models/{id}; ids may contain slashes. With the header anthropic-version
- * both answer in that dialect's shape, the list in pages.
+ * GET /v1/models and GET /v1/models/{id}; ids may contain slashes. With the header
+ * anthropic-version both answer in that dialect's shape, the list in pages.
  */
 #include <stdlib.h>
 #include <string.h>
@@ -65,7 +65,8 @@ struct page {
     bool has_more;
 };
 
-/* Returns the number of the name a cursor holds, `preset` without a cursor, -1 for an unknown name. */
+/* Returns the number of the name a cursor holds, `preset` without a cursor, -1 for an unknown
+ * name. */
 static int cursor(struct srv_request *req, const char *key, int preset)
 {
     const struct srv_app *app = srv_request_app(req);

@@ -47,8 +47,8 @@ void srv_gen_done_event(struct srv_gen *g);
 void srv_gen_error_event(struct srv_gen *g, enum srv_error kind, const char *message);
 
 /*
- * Ends an OpenAI dialect's chunk after its choices, and sends it. If usage was asked for it is null,
- * or with continuous_usage_stats that of one choice after n_tokens of its tokens.
+ * Ends an OpenAI dialect's chunk after its choices, and sends it. If usage was asked for it is
+ * null, or with continuous_usage_stats that of one choice after n_tokens of its tokens.
  */
 void srv_gen_end_chunk(struct srv_gen *g, struct gen_event *e, const struct gen_prompt *p,
                        int64_t n_tokens);
@@ -87,8 +87,8 @@ size_t srv_gen_characters(const char *text, size_t len);
 /* Code points in the first `bytes` bytes of a choice's text; quick where they only grow. */
 int64_t srv_gen_characters_before(struct gen_choice *c, size_t bytes);
 
-/* Tokens of a choice whose log-probabilities are shown: those that a stop string has swallowed whole
- * are not. */
+/* Tokens of a choice whose log-probabilities are shown: those that a stop string has swallowed
+ * whole are not. */
 int64_t srv_gen_shown_tokens(const struct gen_choice *c);
 
 /* ---- whole answers, in pieces -------------------------------------------------------------- */
@@ -96,8 +96,9 @@ int64_t srv_gen_shown_tokens(const struct gen_choice *c);
 /* How a dialect writes its choices and what is around them. */
 struct gen_writer {
     void (*head)(struct srv_gen *g, struct jw *w);
-    /* The next part of the choice or of the end, of some ten kilobytes at most where it may be long;
-     * returns true if that was the last. at->part and at->at begin at 0 and are the function's. */
+    /* The next part of the choice or of the end, of some ten kilobytes at most where it may be
+     * long; returns true if that was the last. at->part and at->at begin at 0 and are the
+     * function's. */
     bool (*choice)(struct srv_gen *g, struct jw *w, struct gen_prompt *p, struct gen_choice *c,
                    struct gen_cursor *at);
     bool (*tail)(struct srv_gen *g, struct jw *w, struct gen_cursor *at);

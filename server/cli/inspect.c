@@ -1,8 +1,9 @@
 /* SPDX-License-Identifier: MIT */
 /*
  * hearth inspect --model DIR: the contents of a model directory, what would be served, and every
- * problem found. The report goes to stdout, as text or with --json as one JSON object; the first problem
- * also to stderr, and the status is then 1. --check-config looks in the same way and prints none.
+ * problem found. The report goes to stdout, as text or with --json as one JSON object; the first
+ * problem also to stderr, and the status is then 1. --check-config looks in the same way and prints
+ * none.
  */
 #include <jansson.h>
 #include <stdarg.h>

@@ -6,8 +6,8 @@
  *   {"text", "add_special": false, "parse_special": true}   -> {"ids"}
  *   {"ids", "skip_special": false}                          -> {"text", "pieces", "tail"}
  *
- * pieces[i] is the output of the streaming decoder after ids[i] (null for nothing), tail that of the
- * last flush. A line that cannot be answered gets {"error": "..."}.
+ * pieces[i] is the output of the streaming decoder after ids[i] (null for nothing), tail that of
+ * the last flush. A line that cannot be answered gets {"error": "..."}.
  */
 #include <jansson.h>
 #include <stdbool.h>
@@ -151,7 +151,10 @@ int srv_cmd_tokenize(const struct srv_config *config)
         fprintf(stderr, "hearth: %s\n", err);
         return EXIT_FAILURE;
     }
-    const struct filter filter = {MAX_LINE_BYTES, MAX_ANSWER_BYTES, answer, t};
+    const struct filter filter = {.max_line_bytes = MAX_LINE_BYTES,
+                                  .max_answer_bytes = MAX_ANSWER_BYTES,
+                                  .answer = answer,
+                                  .ctx = t};
     int status = filter_run(&filter);
     tok_close(t);
     return status;
