@@ -307,6 +307,26 @@ static bool token_fits(const struct gram_vocab *v, const struct gram_dfa *d, uin
     return true;
 }
 
+/* All tokens that fit, where the length matters for most of them. */
+static void walk_bounded(struct walk *w, const struct gram_dfa *d, uint32_t q, uint32_t n)
+{
+    const struct gram_vocab *v = w->v;
+    struct gram_dfa_place places[GRAM_MAX_TOKEN_BYTES + 1];
+
+    places[0] = (struct gram_dfa_place){q, 0, n};
+    for (uint32_t i = 1; i < v->n_nodes;) {
+        const struct gram_tok_node *node = &v->nodes[i];
+        struct gram_dfa_place p = places[node->depth - 1];
+        if (gram_dfa_take(d, &p, node->byte) != GRAM_DFA_STEP_ON) {
+            i = node->skip;
+            continue;
+        }
+        places[node->depth] = p;
+        if (node->id >= 0) gram_set_token(v, node, w->bits);
+        i++;
+    }
+}
+
 /*
  * How many characters a token may have so that, if it stays inside, the length cannot matter; false
  * if the length may matter for all.
@@ -330,8 +350,8 @@ static bool safe_chars(const struct gram_dfa *d, uint32_t q, uint32_t n, uint32_
 
 enum { FEW_TOKENS = 3000 };
 
-/* Tokens that stay inside an automaton of bounded length. False: better walk. */
-static bool add_bounded(struct walk *w, const struct gram_dfa *d, uint32_t q, uint32_t n)
+/* Tokens that stay inside an automaton of bounded length, if there are few to try; else false. */
+static bool add_few(struct walk *w, const struct gram_dfa *d, uint32_t q, uint32_t n)
 {
     const struct gram_vocab *v = w->v;
     uint32_t safe, most = d->max == GRAM_INFINITE ? UINT32_MAX - 1 : d->max - n;
@@ -356,18 +376,16 @@ static bool add_bounded(struct walk *w, const struct gram_dfa *d, uint32_t q, ui
     return true;
 }
 
-static bool mask_dfa(struct walk *w, const struct gram_config *c)
+static void mask_dfa(struct walk *w, const struct gram_config *c)
 {
     const struct gram_dfa *d = w->s->g->rules.strings[c->node].dfa;
-    uint32_t q = (uint32_t)c->s1;
+    uint32_t q = (uint32_t)c->s1, n = (uint32_t)(c->s1 >> 32);
 
-    if (d->bounded) {
-        if (!add_bounded(w, d, q, (uint32_t)(c->s1 >> 32))) return false;
-    } else {
+    if (!d->bounded)
         gram_cache_add(cache_of(w), w->v, d, q, w->bits);
-    }
+    else if (!add_few(w, d, q, n))
+        walk_bounded(w, d, q, n);
     walk_exits(w, c, GRAM_LEX_PLAIN);
-    return true;
 }
 
 /* ---- keys ---------------------------------------------------------------------------------- */
@@ -408,7 +426,7 @@ static bool mask_quickly(struct walk *w, const struct gram_config *c)
     if (c->d) return false; /* inside a character */
     switch (c->kind) {
     case GRAM_IN_STRING: mask_string(w, c); return true;
-    case GRAM_IN_DFA: return mask_dfa(w, c);
+    case GRAM_IN_DFA: mask_dfa(w, c); return true;
     case GRAM_IN_KEY:
     case GRAM_IN_FREE_KEY: return mask_key(w, c);
     default: return false;
