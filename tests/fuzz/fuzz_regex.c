@@ -11,7 +11,8 @@
 /* Spellings that mean other things to PCRE2. */
 static bool means_the_same(const uint8_t *pattern, size_t n)
 {
-    static const char *const others[] = {"[:", "[.", "[=", "{,", "\\p", "\\P", "\\0", "\\u", "(?<"};
+    static const char *const others[] = {"[:",  "[]",  "[.",  "[=",  "{,",
+                                         "\\p", "\\P", "\\0", "\\u", "(?<"};
     static const size_t n_others = sizeof(others) / sizeof(others[0]);
 
     for (size_t i = 0; i < n; i++) {

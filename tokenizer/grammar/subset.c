@@ -145,7 +145,7 @@ static uint32_t new_state(struct maker *m, enum before before, uint32_t hash)
     cap = m->cap_matched;
     out->matched = gram_grow(m->b, out->matched, n, &cap, sizeof(*out->matched));
     m->cap_matched = cap;
-    while (m->n_members + m->n_set > m->cap_members)
+    while (!m->members || m->n_members + m->n_set > m->cap_members)
         m->members =
             gram_grow(m->b, m->members, m->cap_members, &m->cap_members, sizeof(*m->members));
     memcpy(m->members + m->n_members, m->set, m->n_set * sizeof(*m->set));
