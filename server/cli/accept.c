@@ -2,7 +2,7 @@
 /*
  * hearth accept --model DIR: which texts a schema, regex, choice or grammar accepts, with nothing
  * of the directory but tokenizer.json and the end ids. JSON lines on stdin to JSON lines on stdout,
- * in order, one answer per line, at once:
+ * in order, one answer a line, at once:
  *
  *   one of {"schema": S, "json_object": true, "regex", "choice": [...], "grammar"}, "texts": [...],
  *   and if wanted "strict", "whitespace_pattern", "disable_any_whitespace",
@@ -10,8 +10,8 @@
  *
  *   -> {"compiled": true, "relaxed", "accepted", "by_bytes", "compile_ms", "bytes", "masks"}
  *
- * accepted: the text as the tokenizer cuts it; by_bytes: one token per byte. A line that cannot be
- * answered gets {"error": {"code", "pointer", "keyword", "message"}}.
+ * accepted: the text as the tokenizer cuts it; by_bytes: one token per byte. What is wrong with a
+ * line is its answer: {"error": {"code", "pointer", "keyword", "message"}}.
  */
 #include <stdbool.h>
 #include <stdint.h>
@@ -23,9 +23,9 @@
 #include "base/buf.h"
 #include "base/json_reader.h"
 #include "base/json_writer.h"
+#include "base/utf8.h"
 #include "server/cli/accept_model.h"
 #include "server/cli/cli.h"
-#include "server/cli/filter.h"
 #include "server/config/config.h"
 #include "tokenizer/grammar/grammar.h"
 #include "tokenizer/tokenizer.h"
@@ -112,6 +112,7 @@ static int read_request(const char *line, size_t len, struct request *q, struct 
     size_t n;
     bool first = true;
 
+    if (!utf8_valid(line, len)) return fail(e, "invalid_json", "the line is not valid UTF-8");
     snprintf(e->code, sizeof(e->code), "invalid_json");
     jr_init(&r, line, len, JR_NUL, e->message, sizeof(e->message));
     r.max_depth = MAX_DEPTH;
@@ -126,6 +127,7 @@ static int read_request(const char *line, size_t len, struct request *q, struct 
     }
     if (!rc) rc = jr_end(&r);
     jr_finish(&r);
+    if (!rc) e->code[0] = '\0';
     return rc ? -1 : 0;
 }
 
@@ -247,14 +249,15 @@ out:
 static int try_text(struct trial *t, const char *text, size_t n, bool *ret, struct error *e)
 {
     struct tok_ids ids = {0};
-    int rc = accept_model_encode(t->model, text, n, &ids, e->message, sizeof(e->message));
+    char err[256] = "no memory";
+    int rc = accept_model_encode(t->model, text, n, &ids, err, sizeof(err));
 
     if (!rc) *ret = try_ids(t, ids.ids, ids.n, true);
     tok_ids_finish(&ids);
-    return rc ? fail(e, "invalid_value", e->message[0] ? e->message : "no memory") : 0;
+    return rc ? fail(e, "invalid_value", err) : 0;
 }
 
-/* Tries all texts; appends a character per verdict: t, f, or n for none. */
+/* Tries all texts. Both lists get a letter per text: yes, no, or unknown. */
 static int try_texts(struct trial *t, struct span texts, struct buf *accepted, struct buf *by_bytes,
                      struct error *e)
 {
@@ -269,9 +272,9 @@ static int try_texts(struct trial *t, struct span texts, struct buf *accepted, s
         rc = jr_string(&r, &s, &n);
         if (!rc) rc = try_text(t, s, n, &verdict, e);
         if (rc) break;
+        buf_add(accepted, verdict ? "y" : "n", 1);
         int bytes = try_bytes(t, s, n);
-        buf_puts(accepted, verdict ? "t" : "f");
-        buf_puts(by_bytes, bytes < 0 ? "n" : bytes ? "t" : "f");
+        buf_add(by_bytes, bytes < 0 ? "u" : bytes ? "y" : "n", 1);
     }
     jr_finish(&r);
     if (rc && !e->code[0]) snprintf(e->code, sizeof(e->code), "invalid_value");
@@ -286,90 +289,96 @@ static int by_value(const void *x, const void *y)
     return (a > b) - (a < b);
 }
 
-static void write_times(struct jw *w, struct times *t, bool all)
+static double percentile(const struct times *t, size_t percent)
+{
+    return t->n ? t->us[percent == 100 ? t->n - 1 : t->n * percent / 100] : 0;
+}
+
+static void put_times(struct jw *w, struct times *t, bool all)
 {
     double sum = 0;
 
-    if (all) {
-        jw_open(w, "mask_ns", '[');
-        for (size_t i = 0; i < t->n; i++)
-            jw_fixed(w, NULL, t->us[i] * 1e3, 0);
-        jw_close(w);
-    }
-    if (t->n) qsort(t->us, t->n, sizeof(*t->us), by_value);
-    for (size_t i = 0; i < t->n; i++)
+    if (all) jw_open(w, "mask_ns", '[');
+    for (size_t i = 0; i < t->n; i++) {
+        if (all) jw_int(w, NULL, (int64_t)(t->us[i] * 1e3));
         sum += t->us[i];
+    }
+    if (all) jw_close(w);
+    if (t->n) qsort(t->us, t->n, sizeof(*t->us), by_value);
     jw_open(w, "masks", '{');
     jw_int(w, "n", (int64_t)t->n);
     jw_fixed(w, "avg_us", t->n ? sum / (double)t->n : 0, 3);
-    jw_fixed(w, "p50_us", t->n ? t->us[t->n / 2] : 0, 3);
-    jw_fixed(w, "p99_us", t->n ? t->us[t->n * 99 / 100] : 0, 3);
-    jw_fixed(w, "max_us", t->n ? t->us[t->n - 1] : 0, 3);
+    jw_fixed(w, "p50_us", percentile(t, 50), 3);
+    jw_fixed(w, "p99_us", percentile(t, 99), 3);
+    jw_fixed(w, "max_us", percentile(t, 100), 3);
     jw_close(w);
 }
 
-static void write_error(struct jw *w, const char *code, const char *pointer, const char *keyword,
-                        const char *message)
+static void put_verdicts(struct jw *w, const char *name, const struct buf *letters)
 {
-    jw_open(w, NULL, '{');
-    jw_open(w, "error", '{');
-    jw_text(w, "code", code);
-    jw_text(w, "pointer", pointer);
-    jw_text(w, "keyword", keyword);
-    jw_text(w, "message", message);
-    jw_close(w);
+    jw_open(w, name, '[');
+    for (size_t i = 0; i < letters->len; i++) {
+        if (letters->data[i] == 'u')
+            jw_null(w, NULL);
+        else
+            jw_bool(w, NULL, letters->data[i] == 'y');
+    }
     jw_close(w);
 }
 
-static void write_compile_error(struct jw *w, const struct gram_error *err)
+static void put_error(struct buf *out, const char *code, const char *pointer, const char *keyword,
+                      const char *message)
+{
+    struct jw w;
+
+    buf_clear(out);
+    jw_init(&w, out);
+    jw_open(&w, NULL, '{');
+    jw_open(&w, "error", '{');
+    jw_text(&w, "code", code);
+    jw_text(&w, "pointer", pointer);
+    jw_text(&w, "keyword", keyword);
+    jw_text(&w, "message", message);
+    jw_close(&w);
+    jw_close(&w);
+    jw_end(&w);
+}
+
+static void put_compile_error(struct buf *out, const struct gram_error *err)
 {
     const char *code = err->code == GRAM_EINVAL         ? "invalid_json_schema"
                        : err->code == GRAM_EGRAMMAR     ? "invalid_grammar"
                        : err->code == GRAM_EUNSUPPORTED ? "unsupported_parameter"
                                                         : "internal_error";
-    write_error(w, code, err->has_pointer ? err->pointer : NULL,
-                err->keyword[0] ? err->keyword : NULL, err->message);
+    put_error(out, code, err->has_pointer ? err->pointer : NULL,
+              err->keyword[0] ? err->keyword : NULL, err->message);
 }
 
-/* For a line that is too long, or an answer that does not fit. */
-static void write_line_error(struct jw *w, const char *message)
+static void put_answer(struct buf *out, struct trial *t, const struct request *q, double compile_ms,
+                       const struct buf *accepted, const struct buf *by_bytes)
 {
-    bool too_long = !strncmp(message, "the line", 8);
-    write_error(w, too_long ? "invalid_value" : "internal_error", NULL, NULL, message);
-}
+    struct jw w;
 
-static void write_verdicts(struct jw *w, const char *name, const struct buf *verdicts)
-{
-    jw_open(w, name, '[');
-    for (size_t i = 0; i < verdicts->len; i++)
-        if (verdicts->data[i] == 'n')
-            jw_null(w, NULL);
-        else
-            jw_bool(w, NULL, verdicts->data[i] == 't');
-    jw_close(w);
-}
-
-static void write_answer(struct jw *w, struct trial *t, const struct request *q, double compile_ms,
-                         const struct buf *accepted, const struct buf *by_bytes)
-{
-    jw_open(w, NULL, '{');
-    jw_bool(w, "compiled", true);
-    jw_open(w, "relaxed", '[');
+    jw_init(&w, out);
+    jw_open(&w, NULL, '{');
+    jw_bool(&w, "compiled", true);
+    jw_open(&w, "relaxed", '[');
     for (size_t i = 0; i < gram_n_relaxed(t->g); i++)
-        jw_text(w, NULL, gram_relaxed(t->g, i));
-    jw_close(w);
-    write_verdicts(w, "accepted", accepted);
-    write_verdicts(w, "by_bytes", by_bytes);
-    jw_fixed(w, "compile_ms", compile_ms, 3);
-    jw_int(w, "bytes", (int64_t)gram_bytes(t->g));
-    write_times(w, &t->times, q->mask_ns);
-    jw_close(w);
+        jw_text(&w, NULL, gram_relaxed(t->g, i));
+    jw_close(&w);
+    put_verdicts(&w, "accepted", accepted);
+    put_verdicts(&w, "by_bytes", by_bytes);
+    jw_fixed(&w, "compile_ms", compile_ms, 3);
+    jw_int(&w, "bytes", (int64_t)gram_bytes(t->g));
+    put_times(&w, &t->times, q->mask_ns);
+    jw_close(&w);
+    jw_end(&w);
 }
 
 /* ---- one line ------------------------------------------------------------------------------ */
 
 static int answer_request(const struct accept_model *m, const struct request *q, struct gram *g,
-                          double compile_ms, struct jw *w, struct error *e)
+                          double compile_ms, struct buf *out, struct error *e)
 {
     struct trial t = {.model = m, .g = g};
     struct buf accepted, by_bytes;
@@ -379,9 +388,10 @@ static int answer_request(const struct accept_model *m, const struct request *q,
     t.memory = aligned_alloc(64, gram_state_bytes());
     t.bits = calloc(gram_vocab_mask_words(m->vocab), sizeof(*t.bits));
     int rc = t.memory && t.bits ? 0 : fail(e, "internal_error", "no memory");
-    e->code[0] = '\0';
     if (!rc) rc = try_texts(&t, q->texts, &accepted, &by_bytes, e);
-    if (!rc) write_answer(w, &t, q, compile_ms, &accepted, &by_bytes);
+    if (!rc && (accepted.failed || by_bytes.failed))
+        rc = fail(e, "internal_error", "no memory for the answer");
+    if (!rc) put_answer(out, &t, q, compile_ms, &accepted, &by_bytes);
     buf_finish(&accepted);
     buf_finish(&by_bytes);
     free(t.memory);
@@ -390,27 +400,55 @@ static int answer_request(const struct accept_model *m, const struct request *q,
     return rc;
 }
 
-static int answer(void *ctx, const char *line, size_t len, struct jw *w, struct filter_error *none)
+static void answer(const struct accept_model *m, const char *line, size_t len, struct buf *out)
 {
-    const struct accept_model *m = ctx;
     struct request q = {.json_object = false};
     struct error e = {"", ""};
     struct gram_error err;
     struct gram *g = NULL;
 
-    (void)none; /* errors are answers with more members */
-    int rc = read_request(line, len, &q, &e);
+    int rc = len > MAX_LINE_BYTES
+                 ? fail(&e, "invalid_value", "the line is longer than 16777216 bytes")
+                 : read_request(line, len, &q, &e);
     if (!rc) rc = check_request(&q, &e);
+    if (rc) {
+        put_error(out, e.code, NULL, NULL, e.message);
+        request_finish(&q);
+        return;
+    }
     double begin = cpu_us();
-    if (rc)
-        write_error(w, e.code, NULL, NULL, e.message);
-    else if (compile(m, &q, &g, &err))
-        write_compile_error(w, &err);
-    else if (answer_request(m, &q, g, (cpu_us() - begin) / 1e3, w, &e))
-        write_error(w, e.code, NULL, NULL, e.message);
+    if (compile(m, &q, &g, &err)) {
+        put_compile_error(out, &err);
+    } else if (answer_request(m, &q, g, (cpu_us() - begin) / 1e3, out, &e)) {
+        put_error(out, e.code, NULL, NULL, e.message);
+    }
     gram_release(g);
     request_finish(&q);
-    return 0;
+}
+
+/* Answers every line; -1 if one cannot be read or an answer not be written. */
+static int run_filter(const struct accept_model *m)
+{
+    struct buf out;
+    char *line = NULL;
+    size_t cap = 0;
+    ssize_t n;
+    int rc = 0;
+
+    buf_init(&out, MAX_ANSWER_BYTES);
+    while (!rc && (n = getline(&line, &cap, stdin)) >= 0) {
+        buf_clear(&out);
+        answer(m, line, (size_t)n, &out);
+        if (out.failed) {
+            put_error(&out, "internal_error", NULL, NULL, "no memory for the answer");
+        }
+        buf_puts(&out, "\n");
+        if (fwrite(out.data, 1, out.len, stdout) != out.len || fflush(stdout) != 0) rc = -1;
+    }
+    if (ferror(stdin)) rc = -1;
+    buf_finish(&out);
+    free(line);
+    return rc;
 }
 
 int srv_cmd_accept(const struct srv_config *config)
@@ -420,14 +458,10 @@ int srv_cmd_accept(const struct srv_config *config)
 
     if (accept_model_open(&m, config->model, err, sizeof(err))) {
         fprintf(stderr, "hearth: %s\n", err);
-        return EXIT_FAILURE;
+        return 1;
     }
-    const struct filter filter = {.max_line_bytes = MAX_LINE_BYTES,
-                                  .max_answer_bytes = MAX_ANSWER_BYTES,
-                                  .answer = answer,
-                                  .error = write_line_error,
-                                  .ctx = &m};
-    int status = filter_run(&filter);
+    int rc = run_filter(&m);
+    if (rc) fprintf(stderr, "hearth: the lines cannot be read or the answers not be written\n");
     accept_model_close(&m);
-    return status;
+    return rc ? 1 : 0;
 }

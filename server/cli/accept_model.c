@@ -8,8 +8,11 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "base/file.h"
 #include "tokenizer/grammar/grammar.h"
 #include "tokenizer/tokenizer.h"
+
+enum { MAX_CONFIG_BYTES = 4 << 20 };
 
 /* ---- end ids ------------------------------------------------------------------------------- */
 
@@ -20,16 +23,15 @@ static void add_end_id(struct accept_model *m, const json_t *id)
         m->end_ids[m->n_end_ids++] = (int32_t)v;
 }
 
-/* eos_token_id of one file: an id or a list of them. */
+/* eos_token_id of one file: an id or a list of them. A file that cannot be read has none. */
 static void read_end_ids(struct accept_model *m, const char *dir, const char *name)
 {
-    char path[4096];
-    json_error_t error;
+    char *text, err[256];
     const json_t *id;
-    size_t i;
+    size_t i, len;
 
-    int n = snprintf(path, sizeof(path), "%s/%s", dir, name);
-    json_t *root = n > 0 && n < (int)sizeof(path) ? json_load_file(path, 0, &error) : NULL;
+    if (file_load(dir, name, MAX_CONFIG_BYTES, &text, &len, err, sizeof(err))) return;
+    json_t *root = json_loadb(text, len, 0, NULL);
     const json_t *eos = json_object_get(root, "eos_token_id");
     if (json_is_array(eos)) {
         json_array_foreach(eos, i, id) add_end_id(m, id);
@@ -37,6 +39,7 @@ static void read_end_ids(struct accept_model *m, const char *dir, const char *na
         add_end_id(m, eos);
     }
     json_decref(root);
+    free(text);
 }
 
 static void guess_end_ids(struct accept_model *m)
