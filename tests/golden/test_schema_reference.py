@@ -6,7 +6,7 @@ Schema test suite, real schemas with their valid and invalid texts, and the case
 Every difference is either a keyword that is relaxed and named, a refusal, or listed here with its reason.
 Standard library only; needs the tokenizer in $HEARTH_REFERENCE/models/smollm2-135m.
 
-    test_schema_reference.py [--all]     the real schemas all; else every eighth
+    test_schema_reference.py [--all]     all; else every sixteenth real schema, and no text of over 60 bytes under GBNF
 """
 import collections
 import json
@@ -116,6 +116,9 @@ class Check:
             if not row.get("use", True) or row.get("root", "root") != "root" or row[field] == "":
                 self.count["not used"] += 1
                 continue
+            if field == "grammar" and len(row.get("text", "")) > 60 and "--all" not in sys.argv:
+                self.count["long"] += 1
+                continue
             source = json.loads(row[field]) if field == "schema" and isinstance(row[field], str) else row[field]
             answer = self.accept.ask(**{field: source}, texts=[row["text"]] if "text" in row else [])
             built = "error" not in answer
@@ -181,7 +184,7 @@ def main():
                             ("ebnf-xgrammar", "grammar"), ("regex-xgrammar", "regex")):
             check.cases(name + ".jsonl", field)
         check.grammar_files()
-        check.real_schemas(1 if "--all" in sys.argv else 8)
+        check.real_schemas(1 if "--all" in sys.argv else 16)
     sys.exit(1 if check.problems else 0)
 
 
