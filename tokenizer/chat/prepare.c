@@ -61,8 +61,7 @@ static bool only_text_parts(struct jinja_run *r, const struct jinja_list *parts)
 /* The texts of the parts, one a line. */
 static struct jinja_value join_parts(struct jinja_run *r, const struct jinja_list *parts)
 {
-    struct jinja_sb sb;
-    jinja_sb_init(&sb, r);
+    struct jinja_sb sb = {.r = r};
     for (size_t i = 0; i < parts->n; i++) {
         if (i) jinja_sb_add_bytes(&sb, "\n", 1, JINJA_INPUT);
         jinja_sb_add(&sb, find(r, parts->items[i], "text")->u.str);

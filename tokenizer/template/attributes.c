@@ -16,8 +16,7 @@
 
 static struct jinja_value unsafe_attr(struct jinja_run *r, struct jinja_value obj, const char *name)
 {
-    struct jinja_sb sb;
-    jinja_sb_init(&sb, r);
+    struct jinja_sb sb = {.r = r};
     jinja_sb_add_lit(&sb, "access to attribute '");
     jinja_sb_add_lit(&sb, name);
     jinja_sb_add_lit(&sb, "' of '");

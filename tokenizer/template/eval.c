@@ -79,8 +79,7 @@ static struct jinja_value eval_dict(struct jinja_run *r, struct jinja_frame *f,
 static struct jinja_value eval_concat(struct jinja_run *r, struct jinja_frame *f,
                                       const struct jinja_nodes *parts)
 {
-    struct jinja_sb sb;
-    jinja_sb_init(&sb, r);
+    struct jinja_sb sb = {.r = r};
     struct jinja_list *values = eval_all(r, f, parts);
     for (size_t i = 0; i < values->n; i++)
         jinja_print(&sb, values->items[i]);

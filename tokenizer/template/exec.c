@@ -35,7 +35,7 @@ struct capture {
 /* Output from here on goes to the capture's own buffer, up to capture_end. */
 static void capture_start(struct jinja_run *r, struct capture *c)
 {
-    jinja_sb_init(&c->sb, r);
+    c->sb = (struct jinja_sb){.r = r};
     c->outer = r->out;
     r->out = &c->sb;
 }
@@ -312,7 +312,7 @@ static struct jinja_value varargs_tuple(struct jinja_run *r, const struct jinja_
 static void bind_rest(struct jinja_run *r, struct jinja_frame *f,
                       const struct jinja_macro_code *code, const struct jinja_args *args)
 {
-    const struct jinja_str anonymous = {.s = "caller", .len = 6};
+    const struct jinja_str anonymous = JINJA_TEXT("caller");
     const struct jinja_str *name = code->info.name ? code->info.name : &anonymous;
     if (code->info.takes_kwargs)
         *jinja_slot(f, code->kwargs) = kwargs_dict(r, args);
@@ -331,7 +331,7 @@ static void bind_caller(struct jinja_run *r, struct jinja_frame *f,
 {
     if (!code->info.takes_caller || found) return;
     if (code->explicit_caller) jinja_raise(r, "a macro takes its caller as a keyword");
-    const struct jinja_str name = {.s = "caller", .len = 6, .origin = JINJA_TRUSTED};
+    const struct jinja_str name = JINJA_TEXT("caller");
     struct jinja_value caller = take_kw(r, args, &name);
     if (jinja_is(caller, JINJA_MISSING) || jinja_is(caller, JINJA_NONE))
         caller = jinja_undefined_hint(r, "No caller defined");

@@ -24,18 +24,11 @@ struct path {
     bool fold_case;               /* strings at the end are compared in lower case */
 };
 
-static bool is_number_text(const struct jinja_str *s)
-{
-    for (size_t i = 0; i < s->len; i++)
-        if (s->s[i] < '0' || s->s[i] > '9') return false;
-    return s->len > 0;
-}
-
 /* Digits between dots are indices: "calls.0.name". */
 static struct path make_path(struct jinja_run *r, struct jinja_value attr, bool fold_case)
 {
     struct path p = {.otherwise = jinja_missing(), .fold_case = fold_case};
-    struct jinja_str dot = {.s = ".", .len = 1, .origin = JINJA_TRUSTED};
+    struct jinja_str dot = JINJA_TEXT(".");
     if (jinja_is(attr, JINJA_NONE) || jinja_is(attr, JINJA_MISSING)) return p;
     if (!jinja_is(attr, JINJA_STR)) {
         p.parts = JINJA_NEW(r, struct jinja_value);
@@ -45,7 +38,7 @@ static struct path make_path(struct jinja_run *r, struct jinja_value attr, bool 
     struct jinja_list *l = jinja_str_split(r, attr.u.str, &dot, -1, false);
     for (size_t i = 0; i < l->n; i++) {
         const struct jinja_str *s = l->items[i].u.str;
-        if (is_number_text(s)) jinja_int_parse(r, s->s, s->len, 10, false, &l->items[i]);
+        if (jinja_str_is_digits(s)) jinja_int_parse(r, s->s, s->len, 10, false, &l->items[i]);
     }
     p.parts = l->items;
     p.n = l->n;
@@ -169,7 +162,7 @@ static struct jinja_value sort_key(struct jinja_run *r, const struct path *paths
 
 JINJA_FILTER_FN(f_sort)
 {
-    struct jinja_str comma = {.s = ",", .len = 1, .origin = JINJA_TRUSTED};
+    struct jinja_str comma = JINJA_TEXT(",");
     struct jinja_list *attrs = jinja_list_new(r, 1);
     if (jinja_is(a[2], JINJA_STR))
         attrs = jinja_str_split(r, a[2].u.str, &comma, -1, false);
@@ -610,9 +603,8 @@ static const struct jinja_str *json_indent(struct jinja_run *r, struct jinja_val
 {
     if (jinja_is(v, JINJA_NONE) || jinja_is(v, JINJA_MISSING)) return NULL;
     if (jinja_is(v, JINJA_STR)) return v.u.str;
-    struct jinja_sb sb;
-    struct jinja_str blank = {.s = " ", .len = 1, .origin = JINJA_TRUSTED};
-    jinja_sb_init(&sb, r);
+    struct jinja_sb sb = {.r = r};
+    struct jinja_str blank = JINJA_TEXT(" ");
     jinja_sb_repeat(&sb, &blank, jinja_to_index(r, v));
     return jinja_sb_str(&sb);
 }

@@ -16,7 +16,7 @@
 #include "tokenizer/template/text_ops.h"
 #include "tokenizer/template/undefined.h"
 
-static const struct jinja_str blank = {.s = " ", .len = 1, .origin = JINJA_TRUSTED};
+static const struct jinja_str blank = JINJA_TEXT(" ");
 
 /* The length of a value that is sliced like text; anything else is an error. */
 static const struct jinja_str *text_of(struct jinja_run *r, struct jinja_value v)
@@ -53,8 +53,7 @@ static bool splits_words(int32_t cp)
 JINJA_FILTER_FN(f_title)
 {
     const struct jinja_str *s = jinja_to_str(r, v);
-    struct jinja_sb sb;
-    jinja_sb_init(&sb, r);
+    struct jinja_sb sb = {.r = r};
     jinja_spend_chars(r, s->len);
     for (size_t at = 0; at < s->len;) {
         jinja_spend(r, 4);
@@ -116,10 +115,9 @@ JINJA_FILTER_FN(f_format)
 struct jinja_value jinja_str_join(struct jinja_run *r, const struct jinja_str *sep,
                                   struct jinja_value items, bool strict)
 {
-    struct jinja_sb sb;
+    struct jinja_sb sb = {.r = r};
     struct jinja_iter it;
     struct jinja_value v;
-    jinja_sb_init(&sb, r);
     jinja_iter_start(r, &it, items);
     for (size_t i = 0; jinja_iter_next(r, &it, &v); i++) {
         if (strict && !sep->markup && !jinja_is(v, JINJA_STR))
@@ -166,8 +164,7 @@ static bool is_bad_key_char(char c)
 /* name="value" pairs; none and undefined are left out. */
 JINJA_FILTER_FN(f_xmlattr)
 {
-    struct jinja_sb sb;
-    jinja_sb_init(&sb, r);
+    struct jinja_sb sb = {.r = r};
     if (!jinja_is(v, JINJA_DICT)) jinja_raise(r, "xmlattr needs a mapping");
     bool autospace = jinja_truth(jinja_or(a[0], jinja_bool(true)));
     for (size_t i = 0; i < v.u.dict->n; i++) {
@@ -190,11 +187,8 @@ JINJA_FILTER_FN(f_xmlattr)
 /* Every line but the first and the empty ones, unless asked for. */
 JINJA_FILTER_FN(f_indent)
 {
-    const struct jinja_str *s = text_of(r, v),
-                           newline = {.s = "\n", .len = 1, .origin = JINJA_TRUSTED};
-    struct jinja_sb sb, in;
-    jinja_sb_init(&sb, r);
-    jinja_sb_init(&in, r);
+    const struct jinja_str *s = text_of(r, v), newline = JINJA_TEXT("\n");
+    struct jinja_sb sb = {.r = r}, in = {.r = r};
     if (jinja_is(a[0], JINJA_STR))
         jinja_sb_add(&in, a[0].u.str);
     else
@@ -212,9 +206,7 @@ JINJA_FILTER_FN(f_indent)
         }
         jinja_sb_add(&sb, line);
     }
-    struct jinja_str *out = jinja_sb_str(&sb);
-    out->markup = s->markup;
-    return jinja_from_str(out);
+    return jinja_sb_value_like(&sb, s);
 }
 
 /* Longer by the leeway is not long enough to be cut; words stay whole unless killwords. */
@@ -451,10 +443,9 @@ static void add_quoted(struct jinja_sb *sb, const struct jinja_str *s, bool quer
 
 JINJA_FILTER_FN(f_urlencode)
 {
-    struct jinja_sb sb;
+    struct jinja_sb sb = {.r = r};
     struct jinja_iter it;
     struct jinja_value pair;
-    jinja_sb_init(&sb, r);
     if (jinja_is(v, JINJA_STR) || !jinja_is_iterable(v)) {
         add_quoted(&sb, jinja_to_str(r, v), false);
         return jinja_sb_value(&sb);

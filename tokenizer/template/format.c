@@ -77,9 +77,7 @@ static void set_in_field(struct jinja_sb *sb, const struct field *f, char align,
 static void set_number(struct jinja_sb *sb, const struct field *f, const struct number *num,
                        uint8_t origin)
 {
-    struct jinja_sb head, body;
-    jinja_sb_init(&head, sb->r);
-    jinja_sb_init(&body, sb->r);
+    struct jinja_sb head = {.r = sb->r}, body = {.r = sb->r};
     char sign = num->sign == '-' ? '-' : f->sign;
     if (sign) jinja_sb_add_bytes(&head, &sign, 1, origin);
     jinja_sb_add_bytes(&head, num->prefix, strlen(num->prefix), origin);
@@ -316,8 +314,7 @@ static void add_float(struct percent *p, struct field *f, struct jinja_value v)
 /* %c and :c take a code point or a string of one character. */
 static const struct jinja_str *one_char(struct percent *p, struct jinja_value v)
 {
-    struct jinja_sb sb;
-    jinja_sb_init(&sb, p->r);
+    struct jinja_sb sb = {.r = p->r};
     if (jinja_is(v, JINJA_STR) && jinja_str_chars(p->r, v.u.str) == 1) return v.u.str;
     if (!jinja_is_integer(v)) jinja_raise(p->r, "%%c requires int or char");
     int64_t cp = jinja_to_index(p->r, v);
@@ -390,9 +387,8 @@ static void check_all_used(const struct percent *p)
 struct jinja_value jinja_percent(struct jinja_run *r, const struct jinja_str *format,
                                  struct jinja_value args)
 {
-    struct percent p = {.r = r, .format = format, .args = args};
+    struct percent p = {.r = r, .format = format, .args = args, .out = {.r = r}};
     p.is_tuple = jinja_is(args, JINJA_TUPLE);
-    jinja_sb_init(&p.out, r);
     jinja_spend_bytes(r, format->len);
     while (p.at < format->len) {
         const char *hit = memchr(format->s + p.at, '%', format->len - p.at);
@@ -402,9 +398,7 @@ struct jinja_value jinja_percent(struct jinja_run *r, const struct jinja_str *fo
         if (hit) add_conversion(&p);
     }
     check_all_used(&p);
-    struct jinja_str *s = jinja_sb_str(&p.out);
-    s->markup = format->markup;
-    return jinja_from_str(s);
+    return jinja_sb_value_like(&p.out, format);
 }
 
 /* ---- str.format ---------------------------------------------------------------------------- */
@@ -498,8 +492,7 @@ static void format_text(struct jinja_sb *sb, struct field *f, struct jinja_value
 static const struct jinja_str *format_value(struct jinja_run *r, struct jinja_value v,
                                             const struct jinja_str *spec, bool markup)
 {
-    struct jinja_sb sb;
-    jinja_sb_init(&sb, r);
+    struct jinja_sb sb = {.r = r};
     if (spec->len == 0) return jinja_to_str(r, v);
     if (!jinja_is_number(v) && !jinja_is(v, JINJA_STR))
         jinja_raise(r, "unsupported format string passed to %s.__format__", jinja_type_name(v));
@@ -519,11 +512,10 @@ static const struct jinja_str *format_value(struct jinja_run *r, struct jinja_va
     return jinja_sb_str(&sb);
 }
 
-static bool all_digits(const struct jinja_str *s)
+/* An index is short: longer digits are a name. */
+static bool is_index(const struct jinja_str *s)
 {
-    for (size_t i = 0; i < s->len; i++)
-        if (!isdigit((unsigned char)s->s[i])) return false;
-    return s->len > 0 && s->len < 10;
+    return jinja_str_is_digits(s) && s->len < 10;
 }
 
 static int64_t to_number(const struct jinja_str *s)
@@ -558,13 +550,13 @@ static struct jinja_value named(struct formatter *f, const struct jinja_str *nam
 static struct jinja_value first_of_field(struct formatter *f, const struct jinja_str *name,
                                          bool whole)
 {
-    bool automatic = whole && name->len == 0, manual = whole && all_digits(name);
+    bool automatic = whole && name->len == 0, manual = whole && is_index(name);
     f->automatic = f->automatic || automatic;
     f->manual = f->manual || manual;
     if (f->automatic && f->manual)
         jinja_raise(f->r, "cannot switch between automatic and manual field numbering");
     if (automatic) return positional(f, f->next++);
-    return all_digits(name) ? positional(f, to_number(name)) : named(f, name);
+    return is_index(name) ? positional(f, to_number(name)) : named(f, name);
 }
 
 /* first { .attr | [item] } */
@@ -587,7 +579,7 @@ static struct jinja_value look_up(struct formatter *f, const struct jinja_str *n
         if (!item)
             v = f->getattr(r, v, jinja_from_str(key));
         else
-            v = f->getitem(r, v, all_digits(key) ? jinja_int(to_number(key)) : jinja_from_str(key));
+            v = f->getitem(r, v, is_index(key) ? jinja_int(to_number(key)) : jinja_from_str(key));
         at += item;
     }
     return v;
@@ -648,8 +640,7 @@ static size_t field_end(struct formatter *f, const struct jinja_str *s, size_t a
 static const struct jinja_str *expand(struct formatter *f, const struct jinja_str *format,
                                       int depth)
 {
-    struct jinja_sb out;
-    jinja_sb_init(&out, f->r);
+    struct jinja_sb out = {.r = f->r};
     if (depth < 0) jinja_raise(f->r, "Max string recursion exceeded");
     jinja_spend_chars(f->r, format->len);
     for (size_t at = 0; at < format->len; at++) {

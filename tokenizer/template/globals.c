@@ -115,8 +115,7 @@ JINJA_BUILTIN_FN(refuse_lipsum)
 /* What a naive datetime makes of %f, %z and %Z; the rest is the C library's. */
 static const char *python_format(struct jinja_run *r, const struct jinja_str *format)
 {
-    struct jinja_sb sb;
-    jinja_sb_init(&sb, r);
+    struct jinja_sb sb = {.r = r};
     for (size_t i = 0; i < format->len; i++) {
         char c = format->s[i], next = i + 1 < format->len ? format->s[i + 1] : '\0';
         if (c != '%' || next == '\0') {

@@ -47,11 +47,10 @@ static size_t tag_end(const struct jinja_str *s, size_t start)
 /* The text outside of tags. A tag that is not closed stays, and so does everything behind it. */
 static const struct jinja_str *without_tags(struct jinja_run *r, const struct jinja_str *s)
 {
-    struct jinja_sb sb;
+    struct jinja_sb sb = {.r = r};
     size_t at = 0, start, end;
     bool joins = false,
          left_is_input = true; /* of the last byte kept; at the front nothing joins */
-    jinja_sb_init(&sb, r);
     while ((start = find_from(s, "<", at)) != SIZE_MAX && (end = tag_end(s, start)) != SIZE_MAX) {
         jinja_sb_add_part(&sb, s, at, start - at);
         if (start > at) left_is_input = is_input(s, start - 1, start);
@@ -68,9 +67,8 @@ static const struct jinja_str *without_tags(struct jinja_run *r, const struct ji
 /* One blank between words, none at the ends. */
 static const struct jinja_str *with_single_blanks(struct jinja_run *r, const struct jinja_str *s)
 {
-    struct jinja_sb sb;
+    struct jinja_sb sb = {.r = r};
     size_t gap = 0;
-    jinja_sb_init(&sb, r);
     for (size_t at = 0; at < s->len;) {
         size_t begin = at;
         if (jinja_cp_space(jinja_str_next(s, &at))) continue;
@@ -178,9 +176,8 @@ static size_t add_numbered(struct jinja_sb *sb, const struct jinja_str *s, size_
 
 struct jinja_value jinja_html_unescape(struct jinja_run *r, const struct jinja_str *s)
 {
-    struct jinja_sb sb;
+    struct jinja_sb sb = {.r = r};
     size_t at = 0, hit;
-    jinja_sb_init(&sb, r);
     jinja_spend_chars(r, s->len);
     while ((hit = find_from(s, "&", at)) != SIZE_MAX) {
         jinja_spend(r, REFERENCE_STEPS);

@@ -335,8 +335,7 @@ static void write_value(struct writer *w, struct jinja_value v, int depth)
 struct jinja_value jinja_json_dumps(struct jinja_run *r, struct jinja_value v,
                                     const struct jinja_json_style *style)
 {
-    struct writer w = {.style = style};
-    jinja_sb_init(&w.sb, r);
+    struct writer w = {.style = style, .sb = {.r = r}};
     write_value(&w, v, 0);
     return jinja_sb_value(&w.sb);
 }

@@ -61,12 +61,7 @@ static int char_at(const struct lexer *lx, size_t at)
 
 static size_t skip_space(const struct lexer *lx, size_t at)
 {
-    while (at < lx->src.len) {
-        size_t next = at;
-        if (!jinja_cp_space(jinja_str_next(&lx->src, &next))) break;
-        at = next;
-    }
-    return at;
+    return jinja_str_skip(&lx->src, at, jinja_cp_space);
 }
 
 /* Moves on to `to`, counting lines. */
@@ -189,10 +184,10 @@ static size_t match_float(const struct lexer *lx)
     return end;
 }
 
-static bool is_digit_of(int c, int base)
+/* 0 to 35, or 99 if there is no digit or letter. */
+static int digit_at(const struct lexer *lx, size_t at)
 {
-    if (base == 16 && ((c >= 'a' && c <= 'f') || (c >= 'A' && c <= 'F'))) return true;
-    return c >= '0' && c < '0' + (base < 10 ? base : 10);
+    return at < lx->src.len ? jinja_digit_value(lx->src.s[at]) : 99;
 }
 
 /* Digits of a base, each with an underscore before it at most. */
@@ -200,7 +195,7 @@ static size_t skip_base_digits(const struct lexer *lx, size_t at, int base)
 {
     for (;;) {
         size_t digit = at + (char_at(lx, at) == '_');
-        if (!is_digit_of(char_at(lx, digit), base)) return at;
+        if (digit_at(lx, digit) >= base) return at;
         at = digit + 1;
     }
 }
@@ -263,20 +258,13 @@ static bool lex_name(struct lexer *lx)
     return true;
 }
 
-static int hex_value(int c)
-{
-    if (is_digit(c)) return c - '0';
-    c |= 0x20;
-    return c >= 'a' && c <= 'f' ? c - 'a' + 10 : -1;
-}
-
 /* n hexadecimal digits at `at`. */
 static size_t unescape_hex(struct lexer *lx, struct jinja_sb *sb, size_t at, size_t end, size_t n)
 {
     int32_t cp = 0;
     for (size_t i = 0; i < n; i++) {
-        int digit = at + i < end ? hex_value(char_at(lx, at + i)) : -1;
-        if (digit < 0) fail(lx, "truncated escape in a string");
+        int digit = at + i < end ? digit_at(lx, at + i) : 99;
+        if (digit >= 16) fail(lx, "truncated escape in a string");
         cp = (cp << 4 | digit) & 0xFFFFFFF;
     }
     if (cp > 0x10FFFF) fail(lx, "illegal Unicode character in a string");
@@ -336,8 +324,7 @@ static size_t unescape(struct lexer *lx, struct jinja_sb *sb, size_t at, size_t 
 
 static const struct jinja_str *unescape_string(struct lexer *lx, size_t begin, size_t end)
 {
-    struct jinja_sb sb;
-    jinja_sb_init(&sb, lx->r);
+    struct jinja_sb sb = {.r = lx->r};
     for (size_t at = begin; at < end;) {
         size_t plain = at;
         while (plain < end && lx->src.s[plain] != '\\')

@@ -278,7 +278,7 @@ JINJA_METHOD_FN(str_count)
 static struct jinja_value pad(struct jinja_run *r, struct jinja_value self,
                               const struct jinja_value *a, enum jinja_sides sides)
 {
-    const struct jinja_str space = {.s = " ", .len = 1, .origin = JINJA_TRUSTED};
+    const struct jinja_str space = JINJA_TEXT(" ");
     const struct jinja_str *fill = &space;
     if (!jinja_is(a[1], JINJA_MISSING)) {
         if (jinja_str_chars(r, need(r, a[1])) != 1)
@@ -305,7 +305,7 @@ JINJA_METHOD_FN(str_rjust)
 /* Zeros go behind the sign. */
 JINJA_METHOD_FN(str_zfill)
 {
-    const struct jinja_str zero = {.s = "0", .len = 1, .origin = JINJA_TRUSTED};
+    const struct jinja_str zero = JINJA_TEXT("0");
     const struct jinja_str *s = self.u.str;
     bool sign = s->len && (s->s[0] == '-' || s->s[0] == '+');
     int64_t width = jinja_to_index(r, a[0]) - sign;
@@ -318,10 +318,9 @@ JINJA_METHOD_FN(str_zfill)
 /* Columns count characters and start over after a line end. */
 JINJA_METHOD_FN(str_expandtabs)
 {
-    const struct jinja_str *s = self.u.str, space = {.s = " ", .len = 1, .origin = JINJA_TRUSTED};
+    const struct jinja_str *s = self.u.str, space = JINJA_TEXT(" ");
     int64_t size = count_or(r, a[0], 8), column = 0;
-    struct jinja_sb sb;
-    jinja_sb_init(&sb, r);
+    struct jinja_sb sb = {.r = r};
     jinja_spend_chars(r, s->len);
     for (size_t at = 0; at < s->len;) {
         size_t begin = at;
@@ -335,9 +334,7 @@ JINJA_METHOD_FN(str_expandtabs)
         jinja_sb_add_part(&sb, s, begin, at - begin);
         column = cp == '\n' || cp == '\r' ? 0 : column + 1;
     }
-    struct jinja_str *out = jinja_sb_str(&sb);
-    out->markup = s->markup;
-    return jinja_from_str(out);
+    return jinja_sb_value_like(&sb, s);
 }
 
 /* ---- predicates ---------------------------------------------------------------------------- */
@@ -443,10 +440,9 @@ static void translate_char(struct jinja_sb *sb, const struct jinja_str *s, size_
 JINJA_METHOD_FN(str_translate)
 {
     const struct jinja_str *s = self.u.str;
-    struct jinja_sb sb;
+    struct jinja_sb sb = {.r = r};
     bool cut_by_input = false;
     if (!jinja_is(a[0], JINJA_DICT)) jinja_raise(r, "translate needs a dict");
-    jinja_sb_init(&sb, r);
     jinja_spend(r, s->len);
     for (size_t at = 0; at < s->len;) {
         size_t begin = at;

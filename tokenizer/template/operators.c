@@ -29,12 +29,9 @@ static struct jinja_value repeat(struct jinja_run *r, struct jinja_value seq, st
     int64_t times = jinja_to_index(r, by);
     if (times < 0) times = 0;
     if (jinja_is(seq, JINJA_STR)) {
-        struct jinja_sb sb;
-        jinja_sb_init(&sb, r);
+        struct jinja_sb sb = {.r = r};
         jinja_sb_repeat(&sb, seq.u.str, times);
-        struct jinja_str *s = jinja_sb_str(&sb);
-        s->markup = seq.u.str->markup;
-        return jinja_from_str(s);
+        return jinja_sb_value_like(&sb, seq.u.str);
     }
     const struct jinja_list *from = seq.u.list;
     uint64_t total;
@@ -133,7 +130,7 @@ static struct jinja_value pick_chars(struct jinja_run *r, const struct jinja_str
                                      struct span s, int64_t n_chars)
 {
     size_t *offsets = JINJA_NEW_N(r, (size_t)n_chars + 1, size_t);
-    struct jinja_sb sb;
+    struct jinja_sb sb = {.r = r};
     size_t at = 0;
     jinja_spend_chars(r, str->len);
     for (int64_t i = 0; i < n_chars; i++) {
@@ -141,12 +138,9 @@ static struct jinja_value pick_chars(struct jinja_run *r, const struct jinja_str
         jinja_str_next(str, &at);
     }
     offsets[n_chars] = str->len;
-    jinja_sb_init(&sb, r);
     for (int64_t i = 0, k = s.start; i < s.n; i++, k += s.step)
         jinja_sb_add_part(&sb, str, offsets[k], offsets[k + 1] - offsets[k]);
-    struct jinja_str *picked = jinja_sb_str(&sb);
-    picked->markup = str->markup;
-    return jinja_from_str(picked);
+    return jinja_sb_value_like(&sb, str);
 }
 
 static struct jinja_value slice_str(struct jinja_run *r, const struct jinja_str *str,

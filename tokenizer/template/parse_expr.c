@@ -328,7 +328,7 @@ static const struct jinja_str *parse_dotted(struct jinja_cursor *c, int *ret_lin
     const struct jinja_token *t = jinja_expect(c, JINJA_T_NAME, "name");
     const struct jinja_str *name = t->text;
     *ret_line = t->line;
-    struct jinja_str dot = {.s = ".", .len = 1, .origin = JINJA_TRUSTED};
+    struct jinja_str dot = JINJA_TEXT(".");
     while (jinja_skip(c, JINJA_T_DOT)) {
         name = jinja_str_concat(c->r, name, &dot);
         name = jinja_str_concat(c->r, name, jinja_expect(c, JINJA_T_NAME, "name")->text);

@@ -274,16 +274,14 @@ void jinja_print(struct jinja_sb *sb, struct jinja_value v)
 const struct jinja_str *jinja_to_str(struct jinja_run *r, struct jinja_value v)
 {
     if (jinja_is(v, JINJA_STR)) return v.u.str;
-    struct jinja_sb sb;
-    jinja_sb_init(&sb, r);
+    struct jinja_sb sb = {.r = r};
     jinja_print(&sb, v);
     return jinja_sb_str(&sb);
 }
 
 const struct jinja_str *jinja_repr(struct jinja_run *r, struct jinja_value v, bool ascii)
 {
-    struct jinja_sb sb;
-    jinja_sb_init(&sb, r);
+    struct jinja_sb sb = {.r = r};
     repr_in(&sb, v, ascii, 0);
     return jinja_sb_str(&sb);
 }

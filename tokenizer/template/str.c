@@ -14,11 +14,6 @@
 
 enum { LARGE_BYTES = 1 << 20 };
 
-void jinja_sb_init(struct jinja_sb *sb, struct jinja_run *r)
-{
-    *sb = (struct jinja_sb){.r = r};
-}
-
 /* Makes room and keeps the mask as long as the text. Long texts grow by less than double: a few of
  * them are all that a run's memory holds. */
 static void reserve(struct jinja_sb *sb, size_t more)
@@ -126,6 +121,13 @@ struct jinja_value jinja_sb_value(struct jinja_sb *sb)
     return jinja_from_str(jinja_sb_str(sb));
 }
 
+struct jinja_value jinja_sb_value_like(struct jinja_sb *sb, const struct jinja_str *like)
+{
+    struct jinja_str *s = jinja_sb_str(sb);
+    s->markup = like->markup;
+    return jinja_from_str(s);
+}
+
 /* ---- making strings ------------------------------------------------------------------------ */
 
 struct jinja_str *jinja_str_new(struct jinja_run *r, const char *bytes, size_t len, uint8_t origin)
@@ -189,8 +191,7 @@ const struct jinja_str *jinja_str_tainted(struct jinja_run *r, const struct jinj
 const struct jinja_str *jinja_str_escape(struct jinja_run *r, const struct jinja_str *s)
 {
     if (s->markup) return s;
-    struct jinja_sb sb;
-    jinja_sb_init(&sb, r);
+    struct jinja_sb sb = {.r = r};
     jinja_spend_chars(r, s->len);
     for (size_t i = 0; i < s->len; i++) {
         const char *entity = s->s[i] == '&'    ? "&amp;"
@@ -215,7 +216,7 @@ static struct jinja_sb *concat_buffer(struct jinja_run *r, const struct jinja_st
     struct jinja_sb *sb = a->tail;
     if (sb && a->s + a->len == sb->data + sb->len && sb->cap - sb->len >= more) return sb;
     struct jinja_sb *fresh = JINJA_NEW(r, struct jinja_sb);
-    jinja_sb_init(fresh, r);
+    fresh->r = r;
     size_t total;
     if (__builtin_add_overflow(a->len, more, &total) || total > SIZE_MAX / 4)
         jinja_fail(r, JINJA_ELIMIT, "a text of more than %zu bytes", a->len);
@@ -269,6 +270,13 @@ int jinja_str_compare(const struct jinja_str *a, const struct jinja_str *b)
     int c = n ? memcmp(a->s, b->s, n) : 0;
     if (c) return c;
     return a->len < b->len ? -1 : a->len > b->len;
+}
+
+bool jinja_str_is_digits(const struct jinja_str *s)
+{
+    for (size_t i = 0; i < s->len; i++)
+        if (s->s[i] < '0' || s->s[i] > '9') return false;
+    return s->len > 0;
 }
 
 bool jinja_str_starts(const struct jinja_str *s, const struct jinja_str *prefix)
@@ -357,6 +365,16 @@ int32_t jinja_str_next(const struct jinja_str *s, size_t *at)
                                           (utf8proc_ssize_t)(s->len - *at), &cp);
     *at += n > 0 ? (size_t)n : 1;
     return n > 0 ? cp : 0xFFFD;
+}
+
+size_t jinja_str_skip(const struct jinja_str *s, size_t at, bool (*wanted)(int32_t cp))
+{
+    while (at < s->len) {
+        size_t next = at;
+        if (!wanted(jinja_str_next(s, &next))) break;
+        at = next;
+    }
+    return at;
 }
 
 size_t jinja_str_prev(const struct jinja_str *s, size_t end, int32_t *ret)

@@ -11,7 +11,7 @@
 
 #include "tokenizer/template/value.h"
 
-/* A growing text; on the stack or in the arena. Its bytes are the arena's. */
+/* A growing text, on the stack or in the arena; starts as {.r = run}. Its bytes are the arena's. */
 struct jinja_sb {
     struct jinja_run *r;
     char *data;
@@ -22,7 +22,6 @@ struct jinja_sb {
     uint8_t origin;
 };
 
-void jinja_sb_init(struct jinja_sb *sb, struct jinja_run *r);
 void jinja_sb_add(struct jinja_sb *sb, const struct jinja_str *s);
 void jinja_sb_add_part(struct jinja_sb *sb, const struct jinja_str *s, size_t begin, size_t len);
 void jinja_sb_add_bytes(struct jinja_sb *sb, const char *bytes, size_t len, uint8_t origin);
@@ -33,6 +32,14 @@ void jinja_sb_repeat(struct jinja_sb *sb, const struct jinja_str *s, int64_t tim
 /* The text as a string; the builder is done. */
 struct jinja_str *jinja_sb_str(struct jinja_sb *sb);
 struct jinja_value jinja_sb_value(struct jinja_sb *sb);
+/* The same, Markup if `like` is. */
+struct jinja_value jinja_sb_value_like(struct jinja_sb *sb, const struct jinja_str *like);
+
+/* Initializer of a string with trusted text that outlives it. */
+#define JINJA_TEXT(text)                                                                           \
+    {                                                                                              \
+        .s = (text), .len = sizeof(text) - 1, .origin = JINJA_TRUSTED                              \
+    }
 
 /* ---- making strings ------------------------------------------------------------------------ */
 
@@ -59,6 +66,7 @@ const struct jinja_str *jinja_str_tainted(struct jinja_run *r, const struct jinj
 bool jinja_str_is(const struct jinja_str *s, const char *text);
 bool jinja_str_equal(const struct jinja_str *a, const struct jinja_str *b);
 int jinja_str_compare(const struct jinja_str *a, const struct jinja_str *b); /* by code point */
+bool jinja_str_is_digits(const struct jinja_str *s); /* ASCII, and not empty */
 bool jinja_str_starts(const struct jinja_str *s, const struct jinja_str *prefix);
 bool jinja_str_ends(const struct jinja_str *s, const struct jinja_str *suffix);
 /* Position of needle at or after `from`, or SIZE_MAX. */
@@ -75,6 +83,8 @@ size_t jinja_str_char_at(struct jinja_run *r, const struct jinja_str *s, size_t 
 size_t jinja_str_chars_before(const struct jinja_str *s, size_t bytes);
 /* The code point at *at, which is moved behind it. */
 int32_t jinja_str_next(const struct jinja_str *s, size_t *at);
+/* The position from `at` on of the first character that is not wanted. */
+size_t jinja_str_skip(const struct jinja_str *s, size_t at, bool (*wanted)(int32_t cp));
 /* The position of the character that ends at `end`; its code point in *ret. */
 size_t jinja_str_prev(const struct jinja_str *s, size_t end, int32_t *ret);
 

@@ -75,8 +75,7 @@ const char *jinja_template_source(const struct jinja_template *t)
 const struct jinja_str *jinja_template_render(struct jinja_run *r, const struct jinja_template *t,
                                               struct jinja_dict *context, const struct tm *now)
 {
-    struct jinja_sb out;
-    jinja_sb_init(&out, r);
+    struct jinja_sb out = {.r = r};
     out.max_bytes = r->max_output_bytes;
     jinja_add_globals(r, context);
     r->context = context;

@@ -9,13 +9,6 @@
 
 #include "tokenizer/template/char_class.h"
 
-static struct jinja_value finish_like(struct jinja_sb *sb, const struct jinja_str *like)
-{
-    struct jinja_str *s = jinja_sb_str(sb);
-    s->markup = like->markup;
-    return jinja_from_str(s);
-}
-
 /* ---- case ---------------------------------------------------------------------------------- */
 
 /* What title() takes for a letter of a word. */
@@ -86,8 +79,7 @@ static char map_ascii(char c, enum jinja_case to)
 struct jinja_value jinja_str_case(struct jinja_run *r, const struct jinja_str *s,
                                   enum jinja_case to)
 {
-    struct jinja_sb sb;
-    jinja_sb_init(&sb, r);
+    struct jinja_sb sb = {.r = r};
     jinja_spend_chars(r, 2 * s->len);
     bool in_word = false;
     for (size_t at = 0; at < s->len;) {
@@ -104,7 +96,7 @@ struct jinja_value jinja_str_case(struct jinja_run *r, const struct jinja_str *s
         for (size_t i = 0; i < n; i++)
             jinja_sb_add_cp(&sb, out[i], origin);
     }
-    return finish_like(&sb, s);
+    return jinja_sb_value_like(&sb, s);
 }
 
 bool jinja_str_is_case(struct jinja_run *r, const struct jinja_str *s, enum jinja_case wanted)
@@ -191,13 +183,12 @@ struct jinja_value jinja_str_replace(struct jinja_run *r, const struct jinja_str
                                      const struct jinja_str *old, const struct jinja_str *new_,
                                      int64_t count)
 {
-    struct jinja_sb sb;
-    jinja_sb_init(&sb, r);
+    struct jinja_sb sb = {.r = r};
     jinja_spend_search(r, s->len);
     if (old->len == 0) {
         jinja_spend_chars(r, s->len);
         replace_empty(&sb, s, new_, count);
-        return finish_like(&sb, s);
+        return jinja_sb_value_like(&sb, s);
     }
     size_t at = 0;
     while (count != 0) {
@@ -211,7 +202,7 @@ struct jinja_value jinja_str_replace(struct jinja_run *r, const struct jinja_str
     }
     if (at == 0) return jinja_from_str(s);
     jinja_sb_add_part(&sb, s, at, s->len - at);
-    struct jinja_value v = finish_like(&sb, s);
+    struct jinja_value v = jinja_sb_value_like(&sb, s);
     /* what a request cuts out of the template's text may join what did not belong together */
     return (old->origin & JINJA_INPUT) ? jinja_from_str(jinja_str_tainted(r, v.u.str)) : v;
 }
@@ -225,14 +216,9 @@ static void add_part(struct jinja_run *r, struct jinja_list *l, const struct jin
     jinja_list_add(r, l, jinja_str_part_value(r, s, begin, end - begin));
 }
 
-static size_t skip_spaces(const struct jinja_str *s, size_t at, bool spaces)
+static bool is_not_space(int32_t cp)
 {
-    while (at < s->len) {
-        size_t next = at;
-        if (jinja_cp_space(jinja_str_next(s, &next)) != spaces) break;
-        at = next;
-    }
-    return at;
+    return !jinja_cp_space(cp);
 }
 
 static size_t skip_spaces_back(const struct jinja_str *s, size_t end, bool spaces)
@@ -250,11 +236,11 @@ static size_t skip_spaces_back(const struct jinja_str *s, size_t end, bool space
 static void split_spaces(struct jinja_run *r, struct jinja_list *l, const struct jinja_str *s,
                          int64_t max)
 {
-    size_t at = skip_spaces(s, 0, true);
+    size_t at = jinja_str_skip(s, 0, jinja_cp_space);
     while (at < s->len && max != 0) {
-        size_t end = skip_spaces(s, at, false);
+        size_t end = jinja_str_skip(s, at, is_not_space);
         add_part(r, l, s, at, end);
-        at = skip_spaces(s, end, true);
+        at = jinja_str_skip(s, end, jinja_cp_space);
         if (max > 0) max--;
     }
     if (at < s->len) add_part(r, l, s, at, s->len);
@@ -362,10 +348,9 @@ struct jinja_value jinja_str_pad(struct jinja_run *r, const struct jinja_str *s,
     if (missing <= 0) return jinja_from_str(s);
     int64_t left = pad == JINJA_LEFT ? missing : 0;
     if (pad == JINJA_BOTH) left = missing / 2 + (missing & width & 1);
-    struct jinja_sb sb;
-    jinja_sb_init(&sb, r);
+    struct jinja_sb sb = {.r = r};
     jinja_sb_repeat(&sb, fill, left);
     jinja_sb_add(&sb, s);
     jinja_sb_repeat(&sb, fill, missing - left);
-    return finish_like(&sb, s);
+    return jinja_sb_value_like(&sb, s);
 }
