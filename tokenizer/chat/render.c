@@ -48,12 +48,6 @@ static struct jinja_value parse_input(struct jinja_run *r, const char *text, con
     return jinja_json_parse(r, text, strlen(text), JINJA_INPUT, what);
 }
 
-static void add_all(struct jinja_run *r, struct jinja_dict *to, const struct jinja_dict *from)
-{
-    for (size_t i = 0; i < from->n; i++)
-        jinja_dict_put(r, to, from->pairs[i].key, from->pairs[i].value);
-}
-
 /* Roles that the API knows are taken for the server's own words; see tok_chat_trust_roles. */
 static struct jinja_value read_messages(struct jinja_run *r, const struct tok_chat_input *in)
 {
@@ -88,7 +82,7 @@ static void add_kwargs(struct jinja_run *r, struct jinja_dict *to, const struct 
     for (size_t i = 0; i < sizeof(reserved) / sizeof(reserved[0]); i++)
         if (jinja_dict_get_name(r, v.u.dict, reserved[i]))
             jinja_raise(r, "kwargs must not name '%s'", reserved[i]);
-    add_all(r, to, v.u.dict);
+    jinja_dict_add_all(r, to, v.u.dict);
 }
 
 /* The variables of apply_chat_template. */
@@ -99,7 +93,7 @@ static struct jinja_dict *build_context(struct jinja_run *r, const struct tok_ch
     struct jinja_dict *d = jinja_dict_new(r);
     struct jinja_value special =
         jinja_json_parse(r, c->variables, strlen(c->variables), JINJA_TRUSTED, "special tokens");
-    add_all(r, d, special.u.dict);
+    jinja_dict_add_all(r, d, special.u.dict);
     jinja_dict_put_name(r, d, "documents", jinja_none());
     add_kwargs(r, d, in);
     jinja_dict_put_name(r, d, "messages", messages);

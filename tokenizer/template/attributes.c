@@ -101,8 +101,7 @@ JINJA_METHOD_FN(dict_items)
 JINJA_METHOD_FN(dict_copy)
 {
     struct jinja_dict *d = jinja_dict_new(r);
-    for (size_t i = 0; i < self.u.dict->n; i++)
-        jinja_dict_put(r, d, self.u.dict->pairs[i].key, self.u.dict->pairs[i].value);
+    jinja_dict_add_all(r, d, self.u.dict);
     return jinja_tainted(jinja_from_dict(d), self.input);
 }
 
@@ -142,10 +141,8 @@ JINJA_METHOD_FN(loop_cycle)
 /* Whether the arguments differ from those of the last call in this loop; true the first time. */
 JINJA_METHOD_FN(loop_changed)
 {
-    struct jinja_list *l = jinja_list_new(r, args->n_pos);
-    for (size_t i = 0; i < args->n_pos; i++)
-        jinja_list_add(r, l, args->pos[i]);
-    struct jinja_value now = jinja_from_tuple(l), before = self.u.loop->changed;
+    struct jinja_value now = jinja_from_tuple(jinja_list_of(r, args->pos, args->n_pos)),
+                       before = self.u.loop->changed;
     if (!jinja_is(before, JINJA_MISSING) && jinja_equal(r, before, now)) return jinja_bool(false);
     self.u.loop->changed = now;
     return jinja_bool(true);

@@ -221,6 +221,12 @@ void jinja_dict_put_name(struct jinja_run *r, struct jinja_dict *d, const char *
     jinja_dict_put(r, d, jinja_lit(r, name), value);
 }
 
+void jinja_dict_add_all(struct jinja_run *r, struct jinja_dict *to, const struct jinja_dict *from)
+{
+    for (size_t i = 0; i < from->n; i++)
+        jinja_dict_put(r, to, from->pairs[i].key, from->pairs[i].value);
+}
+
 struct jinja_value *jinja_dict_get(struct jinja_run *r, const struct jinja_dict *d,
                                    struct jinja_value key)
 {

@@ -15,6 +15,7 @@ void jinja_dict_put(struct jinja_run *r, struct jinja_dict *d, struct jinja_valu
                     struct jinja_value value);
 void jinja_dict_put_name(struct jinja_run *r, struct jinja_dict *d, const char *name,
                          struct jinja_value value);
+void jinja_dict_add_all(struct jinja_run *r, struct jinja_dict *to, const struct jinja_dict *from);
 /* The value of a key, or NULL. Fails for unhashable keys. */
 struct jinja_value *jinja_dict_get(struct jinja_run *r, const struct jinja_dict *d,
                                    struct jinja_value key);

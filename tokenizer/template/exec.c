@@ -294,18 +294,15 @@ static struct jinja_value take_kw(struct jinja_run *r, struct jinja_args *args,
 static struct jinja_value kwargs_dict(struct jinja_run *r, const struct jinja_args *args)
 {
     struct jinja_dict *d = jinja_dict_new(r);
-    for (size_t i = 0; i < args->n_kw; i++)
-        jinja_dict_put(r, d, jinja_from_str(args->keys[i]), args->kw[i]);
+    jinja_dict_add_kw(r, d, args);
     return jinja_from_dict(d);
 }
 
 static struct jinja_value varargs_tuple(struct jinja_run *r, const struct jinja_args *args,
                                         size_t from)
 {
-    struct jinja_list *l = jinja_list_new(r, 0);
-    for (size_t i = from; i < args->n_pos; i++)
-        jinja_list_add(r, l, args->pos[i]);
-    return jinja_from_tuple(l);
+    size_t n = args->n_pos > from ? args->n_pos - from : 0;
+    return jinja_from_tuple(jinja_list_of(r, args->pos + (n ? from : 0), n));
 }
 
 /* What is left over goes to kwargs and varargs where the macro uses them, else it is an error. */

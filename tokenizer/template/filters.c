@@ -105,14 +105,8 @@ static struct jinja_value extreme(struct jinja_run *r, struct jinja_value v,
     return jinja_undefined_hint(r, "No aggregated item, sequence was empty.");
 }
 
-JINJA_FILTER_FN(f_max)
-{
-    return extreme(r, v, a, true);
-}
-JINJA_FILTER_FN(f_min)
-{
-    return extreme(r, v, a, false);
-}
+JINJA_FILTER_IS(f_max, extreme(r, v, a, true))
+JINJA_FILTER_IS(f_min, extreme(r, v, a, false))
 
 /* Attributes only: unlike obj.name it does not fall back to items. */
 JINJA_FILTER_FN(f_attr)
@@ -129,17 +123,11 @@ JINJA_FILTER_FN(f_default)
     return replace ? jinja_or(a[0], jinja_lit(r, "")) : v;
 }
 
-JINJA_FILTER_FN(f_length)
-{
-    return jinja_int(jinja_length(r, v));
-}
+JINJA_FILTER_IS(f_length, jinja_int(jinja_length(r, v)))
 
 /* ---- whole sequences ----------------------------------------------------------------------- */
 
-JINJA_FILTER_FN(f_list)
-{
-    return jinja_tainted(jinja_from_list(jinja_to_list(r, v)), v.input);
-}
+JINJA_FILTER_IS(f_list, jinja_tainted(jinja_from_list(jinja_to_list(r, v)), v.input))
 
 /* Text gives text, what has a length a generator, a generator a list. */
 JINJA_FILTER_FN(f_reverse)
@@ -280,9 +268,7 @@ struct stage {
 static struct jinja_args copy_args(struct jinja_run *r, const struct jinja_args *args)
 {
     struct jinja_args copy = *args;
-    copy.pos = JINJA_NEW_N(r, args->n_pos, struct jinja_value);
-    for (size_t i = 0; i < args->n_pos; i++)
-        copy.pos[i] = args->pos[i];
+    copy.pos = jinja_list_of(r, args->pos, args->n_pos)->items;
     return copy;
 }
 
@@ -348,10 +334,7 @@ static bool next_mapped(struct jinja_run *r, void *state, struct jinja_value *re
     return true;
 }
 
-JINJA_FILTER_FN(f_map)
-{
-    return jinja_gen_new(r, "generator", next_mapped, new_stage(r, v, args));
-}
+JINJA_FILTER_IS(f_map, jinja_gen_new(r, "generator", next_mapped, new_stage(r, v, args)))
 
 /* select('test', ...), selectattr('a.b', 'test', ...); without a test truth decides. */
 static void start_select(struct jinja_run *r, struct stage *s)
@@ -394,22 +377,10 @@ static struct jinja_value select(struct jinja_run *r, struct jinja_value v,
     return jinja_gen_new(r, "generator", next_selected, s);
 }
 
-JINJA_FILTER_FN(f_select)
-{
-    return select(r, v, args, false, false);
-}
-JINJA_FILTER_FN(f_reject)
-{
-    return select(r, v, args, false, true);
-}
-JINJA_FILTER_FN(f_selectattr)
-{
-    return select(r, v, args, true, false);
-}
-JINJA_FILTER_FN(f_rejectattr)
-{
-    return select(r, v, args, true, true);
-}
+JINJA_FILTER_IS(f_select, select(r, v, args, false, false))
+JINJA_FILTER_IS(f_reject, select(r, v, args, false, true))
+JINJA_FILTER_IS(f_selectattr, select(r, v, args, true, false))
+JINJA_FILTER_IS(f_rejectattr, select(r, v, args, true, true))
 
 /* Remembers what it has given; elements that cannot be hashed cannot be compared so. */
 static bool next_unique(struct jinja_run *r, void *state, struct jinja_value *ret)
@@ -480,9 +451,7 @@ static bool next_slice(struct jinja_run *r, void *state, struct jinja_value *ret
     if (s->at >= s->size) return false;
     int64_t n = (int64_t)s->all->n, per = n / s->size, extra = n % s->size, i = s->at++;
     int64_t begin = i * per + (i < extra ? i : extra), len = per + (i < extra);
-    struct jinja_list *part = jinja_list_new(r, (size_t)len);
-    for (int64_t k = 0; k < len; k++)
-        jinja_list_add(r, part, s->all->items[begin + k]);
+    struct jinja_list *part = jinja_list_of(r, s->all->items + begin, (size_t)len);
     if (!jinja_is(s->fill, JINJA_NONE) && i >= extra) jinja_list_add(r, part, s->fill);
     *ret = jinja_from_list(part);
     return true;
@@ -509,10 +478,7 @@ static bool next_item(struct jinja_run *r, void *state, struct jinja_value *ret)
     return true;
 }
 
-JINJA_FILTER_FN(f_items)
-{
-    return jinja_gen_new(r, "generator", next_item, new_stage(r, v, args));
-}
+JINJA_FILTER_IS(f_items, jinja_gen_new(r, "generator", next_item, new_stage(r, v, args)))
 
 /* ---- numbers ------------------------------------------------------------------------------- */
 

@@ -27,22 +27,10 @@ static const struct jinja_str *text_of(struct jinja_run *r, struct jinja_value v
 
 /* ---- case, trim ---------------------------------------------------------------------------- */
 
-JINJA_FILTER_FN(f_upper)
-{
-    return jinja_str_case(r, jinja_to_str(r, v), JINJA_UPPER);
-}
-JINJA_FILTER_FN(f_lower)
-{
-    return jinja_str_case(r, jinja_to_str(r, v), JINJA_LOWER);
-}
-JINJA_FILTER_FN(f_capitalize)
-{
-    return jinja_str_case(r, jinja_to_str(r, v), JINJA_CAPITALIZE);
-}
-JINJA_FILTER_FN(f_string)
-{
-    return jinja_from_str(jinja_to_str(r, v));
-}
+JINJA_FILTER_IS(f_upper, jinja_str_case(r, jinja_to_str(r, v), JINJA_UPPER))
+JINJA_FILTER_IS(f_lower, jinja_str_case(r, jinja_to_str(r, v), JINJA_LOWER))
+JINJA_FILTER_IS(f_capitalize, jinja_str_case(r, jinja_to_str(r, v), JINJA_CAPITALIZE))
+JINJA_FILTER_IS(f_string, jinja_from_str(jinja_to_str(r, v)))
 
 static bool splits_words(int32_t cp)
 {
@@ -99,14 +87,12 @@ JINJA_FILTER_FN(f_format)
 {
     if (args->n_pos && args->n_kw)
         jinja_raise(r, "can't handle positional and keyword arguments at the same time");
-    struct jinja_list *l = jinja_list_new(r, args->n_pos);
-    for (size_t i = 0; i < args->n_pos; i++)
-        jinja_list_add(r, l, args->pos[i]);
     struct jinja_dict *d = jinja_dict_new(r);
-    for (size_t i = 0; i < args->n_kw; i++)
-        jinja_dict_put(r, d, jinja_from_str(args->keys[i]), args->kw[i]);
-    return jinja_percent(r, jinja_to_str(r, v),
-                         args->n_kw ? jinja_from_dict(d) : jinja_from_tuple(l));
+    jinja_dict_add_kw(r, d, args);
+    struct jinja_value values = args->n_kw
+                                    ? jinja_from_dict(d)
+                                    : jinja_from_tuple(jinja_list_of(r, args->pos, args->n_pos));
+    return jinja_percent(r, jinja_to_str(r, v), values);
 }
 
 /* ---- join ---------------------------------------------------------------------------------- */
@@ -136,25 +122,11 @@ struct jinja_value jinja_str_join(struct jinja_run *r, const struct jinja_str *s
 
 /* ---- HTML ---------------------------------------------------------------------------------- */
 
-JINJA_FILTER_FN(f_escape)
-{
-    return jinja_from_str(jinja_str_escape(r, jinja_to_str(r, v)));
-}
-
-JINJA_FILTER_FN(f_forceescape)
-{
-    return jinja_from_str(jinja_str_escape(r, jinja_str_as(r, jinja_to_str(r, v), false)));
-}
-
-JINJA_FILTER_FN(f_safe)
-{
-    return jinja_from_str(jinja_str_as(r, jinja_to_str(r, v), true));
-}
-
-JINJA_FILTER_FN(f_striptags)
-{
-    return jinja_html_striptags(r, jinja_to_str(r, v));
-}
+JINJA_FILTER_IS(f_escape, jinja_from_str(jinja_str_escape(r, jinja_to_str(r, v))))
+JINJA_FILTER_IS(f_forceescape,
+                jinja_from_str(jinja_str_escape(r, jinja_str_as(r, jinja_to_str(r, v), false))))
+JINJA_FILTER_IS(f_safe, jinja_from_str(jinja_str_as(r, jinja_to_str(r, v), true)))
+JINJA_FILTER_IS(f_striptags, jinja_html_striptags(r, jinja_to_str(r, v)))
 
 static bool is_bad_key_char(char c)
 {

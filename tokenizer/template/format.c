@@ -37,7 +37,9 @@ struct field {
 struct number {
     char sign;          /* 0: none */
     const char *prefix; /* "0x" */
-    const char *digits;
+    int64_t zeros;      /* before the digits */
+    char *digits;
+    const char *suffix; /* "%" */
 };
 
 /* ---- fields -------------------------------------------------------------------------------- */
@@ -47,14 +49,22 @@ static uint8_t value_origin(struct jinja_value v)
     return v.input ? JINJA_INPUT : JINJA_TRUSTED;
 }
 
+static void add_char(struct jinja_sb *sb, char c, int64_t n, uint8_t origin)
+{
+    const struct jinja_str s = {.s = &c, .len = 1, .origin = origin};
+    jinja_sb_repeat(sb, &s, n);
+}
+
 /* Fill counts as the value's own text: a width may come from the request too. */
 static void add_fill(struct jinja_sb *sb, const struct field *f, int64_t n, uint8_t origin)
 {
-    struct jinja_str blank = {.s = f->zero ? "0" : " ", .len = 1};
-    struct jinja_str fill = f->fill.len ? f->fill : blank;
+    struct jinja_str fill = f->fill;
     fill.mask = NULL;
     fill.origin = origin;
-    jinja_sb_repeat(sb, &fill, n);
+    if (fill.len)
+        jinja_sb_repeat(sb, &fill, n);
+    else
+        add_char(sb, f->zero ? '0' : ' ', n, origin);
 }
 
 /* Head and body in a field; '=' puts the fill between them. */
@@ -81,7 +91,9 @@ static void set_number(struct jinja_sb *sb, const struct field *f, const struct 
     char sign = num->sign == '-' ? '-' : f->sign;
     if (sign) jinja_sb_add_bytes(&head, &sign, 1, origin);
     jinja_sb_add_bytes(&head, num->prefix, strlen(num->prefix), origin);
+    add_char(&body, '0', num->zeros, origin);
     jinja_sb_add_bytes(&body, num->digits, strlen(num->digits), origin);
+    jinja_sb_add_bytes(&body, num->suffix, strlen(num->suffix), origin);
     char align = f->align ? f->align : f->zero ? '=' : '>';
     set_in_field(sb, f, align, jinja_sb_str(&head), jinja_sb_str(&body), origin);
 }
@@ -111,18 +123,16 @@ static char *with_groups(struct jinja_run *r, const char *digits, char group, si
     return out;
 }
 
-static const char *upper_case(struct jinja_run *r, const char *text)
+static void upper_case(char *text)
 {
-    char *out = jinja_copy(r, text, strlen(text));
-    for (char *p = out; *p; p++)
-        *p = (char)toupper((unsigned char)*p);
-    return out;
+    for (; *text; text++)
+        *text = (char)toupper((unsigned char)*text);
 }
 
 /* Digits of an integer in the base its type letter names. */
 static struct number int_number(struct jinja_run *r, const struct field *f, struct jinja_value v)
 {
-    struct number num = {.prefix = "", .sign = jinja_int_sign(v) < 0 ? '-' : 0};
+    struct number num = {.prefix = "", .suffix = "", .sign = jinja_int_sign(v) < 0 ? '-' : 0};
     char type = (char)tolower((unsigned char)f->type);
     int base = type == 'x' ? 16 : type == 'o' ? 8 : type == 'b' ? 2 : 10;
     num.digits = jinja_int_digits(r, v, base);
@@ -130,7 +140,7 @@ static struct number int_number(struct jinja_run *r, const struct field *f, stru
     if (f->group) num.digits = with_groups(r, num.digits, f->group, base == 10 ? 3 : 4);
     if (f->alt && base != 10) num.prefix = base == 16 ? "0x" : base == 8 ? "0o" : "0b";
     if (f->type == 'X') {
-        num.digits = upper_case(r, num.digits);
+        upper_case(num.digits);
         if (f->alt) num.prefix = "0X";
     }
     return num;
@@ -170,18 +180,16 @@ static char *print_general(struct jinja_run *r, double d, int precision)
         memcpy(out + n, e, strlen(e));
         return out;
     }
-    size_t len = strlen(text);
-    char *out = jinja_alloc(r, len + 3, 1);
-    memcpy(out, text, len);
-    memcpy(out + len, ".0", 2);
-    return out;
+    memcpy(text + strlen(text), ".0", 3); /* print_float leaves room */
+    return text;
 }
 
 /* Sign aside; what a letter means (fixed, exponent, percent, upper case) comes one by one. */
 static struct number float_number(struct jinja_run *r, const struct field *f, double d)
 {
-    struct number num = {.prefix = "", .sign = signbit(d) && !isnan(d) ? '-' : 0};
     bool percent = f->type == '%';
+    struct number num = {
+        .prefix = "", .suffix = percent ? "%" : "", .sign = signbit(d) && !isnan(d) ? '-' : 0};
     d = isnan(d) ? d : fabs(d);
     if (f->precision > MAX_PRECISION) jinja_raise(r, "precision too big");
     int precision = f->precision < 0 ? 6 : (int)f->precision;
@@ -196,14 +204,8 @@ static struct number float_number(struct jinja_run *r, const struct field *f, do
         text = print_float(r, percent ? d * 100 : d, type, f->alt, precision);
     }
     if (f->group && isfinite(d)) text = with_groups(r, text, f->group, 3);
+    if (isupper((unsigned char)f->type)) upper_case(text);
     num.digits = text;
-    if (isupper((unsigned char)f->type)) num.digits = upper_case(r, text);
-    if (percent) {
-        char *out = jinja_alloc(r, strlen(text) + 2, 1);
-        memcpy(out, text, strlen(text));
-        out[strlen(text)] = '%';
-        num.digits = out;
-    }
     return num;
 }
 
@@ -293,13 +295,7 @@ static void add_int(struct percent *p, struct field *f, struct jinja_value v)
     uint8_t origin = value_origin(v);
     if (jinja_is(v, JINJA_FLOAT)) v = jinja_int_from_double(p->r, v.u.d);
     struct number num = int_number(p->r, f, v);
-    size_t n = strlen(num.digits);
-    if (f->precision > (int64_t)n) {
-        char *padded = jinja_alloc(p->r, (size_t)f->precision + 1, 1);
-        memset(padded, '0', (size_t)f->precision - n);
-        memcpy(padded + f->precision - n, num.digits, n);
-        num.digits = padded;
-    }
+    num.zeros = f->precision - (int64_t)strlen(num.digits);
     set_number(&p->out, f, &num, origin);
 }
 

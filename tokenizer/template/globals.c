@@ -60,16 +60,13 @@ static struct jinja_dict *new_dict(struct jinja_run *r, const struct jinja_args 
     struct jinja_value v;
     if (args->n_pos > 1) jinja_raise(r, "dict expected at most 1 argument, got %zu", args->n_pos);
     if (args->n_pos && jinja_is(args->pos[0], JINJA_DICT)) {
-        const struct jinja_dict *from = args->pos[0].u.dict;
-        for (size_t i = 0; i < from->n; i++)
-            jinja_dict_put(r, d, from->pairs[i].key, from->pairs[i].value);
+        jinja_dict_add_all(r, d, args->pos[0].u.dict);
     } else if (args->n_pos) {
         jinja_iter_start(r, &it, args->pos[0]);
         while (jinja_iter_next(r, &it, &v))
             add_pair(r, d, v);
     }
-    for (size_t i = 0; i < args->n_kw; i++)
-        jinja_dict_put(r, d, jinja_from_str(args->keys[i]), args->kw[i]);
+    jinja_dict_add_kw(r, d, args);
     return d;
 }
 
@@ -87,9 +84,7 @@ JINJA_BUILTIN_FN(make_cycler)
 {
     if (args->n_pos == 0 || args->n_kw) jinja_raise(r, "at least one item has to be provided");
     struct jinja_cycler *c = JINJA_NEW(r, struct jinja_cycler);
-    c->items = jinja_list_new(r, args->n_pos);
-    for (size_t i = 0; i < args->n_pos; i++)
-        jinja_list_add(r, c->items, args->pos[i]);
+    c->items = jinja_list_of(r, args->pos, args->n_pos);
     return (struct jinja_value){.type = JINJA_CYCLER, .u.cycler = c};
 }
 

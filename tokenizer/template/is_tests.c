@@ -15,120 +15,37 @@ static bool remainder_is(struct jinja_run *r, struct jinja_value v, struct jinja
     return jinja_equal(r, jinja_binary(r, JINJA_MOD, v, by), jinja_int(wanted));
 }
 
-JINJA_TEST_FN(is_odd)
-{
-    return remainder_is(r, v, jinja_int(2), 1);
-}
-JINJA_TEST_FN(is_even)
-{
-    return remainder_is(r, v, jinja_int(2), 0);
-}
-JINJA_TEST_FN(is_divisible)
-{
-    return remainder_is(r, v, arg, 0);
-}
-JINJA_TEST_FN(is_defined)
-{
-    return !jinja_is(v, JINJA_UNDEFINED);
-}
-JINJA_TEST_FN(is_undefined)
-{
-    return jinja_is(v, JINJA_UNDEFINED);
-}
-JINJA_TEST_FN(is_none)
-{
-    return jinja_is(v, JINJA_NONE);
-}
-JINJA_TEST_FN(is_boolean)
-{
-    return jinja_is(v, JINJA_BOOL);
-}
-JINJA_TEST_FN(is_false)
-{
-    return jinja_is(v, JINJA_BOOL) && !v.u.i;
-}
-JINJA_TEST_FN(is_true)
-{
-    return jinja_is(v, JINJA_BOOL) && v.u.i;
-}
-JINJA_TEST_FN(is_integer)
-{
-    return jinja_is(v, JINJA_INT) || jinja_is(v, JINJA_BIG);
-}
-JINJA_TEST_FN(is_float)
-{
-    return jinja_is(v, JINJA_FLOAT);
-}
-JINJA_TEST_FN(is_lower)
-{
-    return jinja_str_is_case(r, jinja_to_str(r, v), JINJA_LOWER);
-}
-JINJA_TEST_FN(is_upper)
-{
-    return jinja_str_is_case(r, jinja_to_str(r, v), JINJA_UPPER);
-}
-JINJA_TEST_FN(is_string)
-{
-    return jinja_is(v, JINJA_STR);
-}
-JINJA_TEST_FN(is_mapping)
-{
-    return jinja_is(v, JINJA_DICT);
-}
-JINJA_TEST_FN(is_number)
-{
-    return jinja_is_number(v);
-}
-JINJA_TEST_FN(is_iterable)
-{
-    return jinja_is_iterable(v);
-}
-JINJA_TEST_FN(is_callable)
-{
-    return jinja_is_callable(v);
-}
-JINJA_TEST_FN(is_sameas)
-{
-    return jinja_same(v, arg);
-}
-JINJA_TEST_FN(is_escaped)
-{
-    return jinja_is(v, JINJA_STR) && v.u.str->markup;
-}
-JINJA_TEST_FN(is_in)
-{
-    return jinja_contains(r, arg, v);
-}
-JINJA_TEST_FN(is_eq)
-{
-    return jinja_equal(r, v, arg);
-}
-JINJA_TEST_FN(is_ne)
-{
-    return !jinja_equal(r, v, arg);
-}
-JINJA_TEST_FN(is_lt)
-{
-    return jinja_less(r, v, arg, "<");
-}
-JINJA_TEST_FN(is_gt)
-{
-    return jinja_less(r, arg, v, ">");
-}
-JINJA_TEST_FN(is_le)
-{
-    return jinja_less(r, v, arg, "<=") || jinja_equal(r, v, arg);
-}
-JINJA_TEST_FN(is_ge)
-{
-    return jinja_less(r, arg, v, ">=") || jinja_equal(r, v, arg);
-}
+JINJA_TEST_IS(is_odd, remainder_is(r, v, jinja_int(2), 1))
+JINJA_TEST_IS(is_even, remainder_is(r, v, jinja_int(2), 0))
+JINJA_TEST_IS(is_divisible, remainder_is(r, v, arg, 0))
+JINJA_TEST_IS(is_defined, !jinja_is(v, JINJA_UNDEFINED))
+JINJA_TEST_IS(is_undefined, jinja_is(v, JINJA_UNDEFINED))
+JINJA_TEST_IS(is_none, jinja_is(v, JINJA_NONE))
+JINJA_TEST_IS(is_boolean, jinja_is(v, JINJA_BOOL))
+JINJA_TEST_IS(is_false, jinja_is(v, JINJA_BOOL) && !v.u.i)
+JINJA_TEST_IS(is_true, jinja_is(v, JINJA_BOOL) && v.u.i)
+JINJA_TEST_IS(is_integer, jinja_is(v, JINJA_INT) || jinja_is(v, JINJA_BIG))
+JINJA_TEST_IS(is_float, jinja_is(v, JINJA_FLOAT))
+JINJA_TEST_IS(is_lower, jinja_str_is_case(r, jinja_to_str(r, v), JINJA_LOWER))
+JINJA_TEST_IS(is_upper, jinja_str_is_case(r, jinja_to_str(r, v), JINJA_UPPER))
+JINJA_TEST_IS(is_string, jinja_is(v, JINJA_STR))
+JINJA_TEST_IS(is_mapping, jinja_is(v, JINJA_DICT))
+JINJA_TEST_IS(is_number, jinja_is_number(v))
+JINJA_TEST_IS(is_iterable, jinja_is_iterable(v))
+JINJA_TEST_IS(is_callable, jinja_is_callable(v))
+JINJA_TEST_IS(is_sameas, jinja_same(v, arg))
+JINJA_TEST_IS(is_escaped, jinja_is(v, JINJA_STR) && v.u.str->markup)
+JINJA_TEST_IS(is_in, jinja_contains(r, arg, v))
+JINJA_TEST_IS(is_eq, jinja_equal(r, v, arg))
+JINJA_TEST_IS(is_ne, !jinja_equal(r, v, arg))
+JINJA_TEST_IS(is_lt, jinja_less(r, v, arg, "<"))
+JINJA_TEST_IS(is_gt, jinja_less(r, arg, v, ">"))
+JINJA_TEST_IS(is_le, jinja_less(r, v, arg, "<=") || jinja_equal(r, v, arg))
+JINJA_TEST_IS(is_ge, jinja_less(r, arg, v, ">=") || jinja_equal(r, v, arg))
 
 /* Has a length and elements by index or key. */
-JINJA_TEST_FN(is_sequence)
-{
-    return jinja_is(v, JINJA_UNDEFINED) || (v.type >= JINJA_STR && v.type <= JINJA_RANGE);
-}
+JINJA_TEST_IS(is_sequence,
+              jinja_is(v, JINJA_UNDEFINED) || (v.type >= JINJA_STR && v.type <= JINJA_RANGE))
 
 JINJA_TEST_FN(is_filter)
 {

@@ -35,6 +35,9 @@ struct jinja_signature {
 void jinja_bind(struct jinja_run *r, const char *name, struct jinja_signature signature,
                 const struct jinja_args *args, struct jinja_value ret[JINJA_MAX_PARAMS]);
 
+/* Adds the keyword arguments to a dict. */
+void jinja_dict_add_kw(struct jinja_run *r, struct jinja_dict *d, const struct jinja_args *args);
+
 /* A filter: `v` stands before the bar; `a` are the bound parameters, `args` the raw arguments. */
 struct jinja_filter {
     const char *name;
@@ -87,6 +90,23 @@ struct jinja_builtin {
 #define JINJA_TEST_FN(fn)                                                                          \
     static bool fn(JINJA_UNUSED struct jinja_run *r, JINJA_UNUSED struct jinja_value v,            \
                    JINJA_UNUSED struct jinja_value arg)
+
+/* The same with a body of one expression. */
+#define JINJA_FILTER_IS(fn, result)                                                                \
+    JINJA_FILTER_FN(fn)                                                                            \
+    {                                                                                              \
+        return result;                                                                             \
+    }
+#define JINJA_METHOD_IS(fn, result)                                                                \
+    JINJA_METHOD_FN(fn)                                                                            \
+    {                                                                                              \
+        return result;                                                                             \
+    }
+#define JINJA_TEST_IS(fn, result)                                                                  \
+    JINJA_TEST_FN(fn)                                                                              \
+    {                                                                                              \
+        return result;                                                                             \
+    }
 
 /* The tables; the last row has no name. */
 extern const struct jinja_filter jinja_filters[];        /* filters.c */

@@ -57,30 +57,12 @@ static bool byte_span(struct jinja_run *r, const struct jinja_str *s, const stru
 
 /* ---- case and strip ------------------------------------------------------------------------ */
 
-JINJA_METHOD_FN(str_upper)
-{
-    return jinja_str_case(r, self.u.str, JINJA_UPPER);
-}
-JINJA_METHOD_FN(str_lower)
-{
-    return jinja_str_case(r, self.u.str, JINJA_LOWER);
-}
-JINJA_METHOD_FN(str_title)
-{
-    return jinja_str_case(r, self.u.str, JINJA_TITLE);
-}
-JINJA_METHOD_FN(str_capitalize)
-{
-    return jinja_str_case(r, self.u.str, JINJA_CAPITALIZE);
-}
-JINJA_METHOD_FN(str_swapcase)
-{
-    return jinja_str_case(r, self.u.str, JINJA_SWAPCASE);
-}
-JINJA_METHOD_FN(str_casefold)
-{
-    return jinja_str_case(r, self.u.str, JINJA_FOLD);
-}
+JINJA_METHOD_IS(str_upper, jinja_str_case(r, self.u.str, JINJA_UPPER))
+JINJA_METHOD_IS(str_lower, jinja_str_case(r, self.u.str, JINJA_LOWER))
+JINJA_METHOD_IS(str_title, jinja_str_case(r, self.u.str, JINJA_TITLE))
+JINJA_METHOD_IS(str_capitalize, jinja_str_case(r, self.u.str, JINJA_CAPITALIZE))
+JINJA_METHOD_IS(str_swapcase, jinja_str_case(r, self.u.str, JINJA_SWAPCASE))
+JINJA_METHOD_IS(str_casefold, jinja_str_case(r, self.u.str, JINJA_FOLD))
 
 static struct jinja_value strip(struct jinja_run *r, struct jinja_value self,
                                 const struct jinja_value *a, enum jinja_sides sides)
@@ -88,18 +70,9 @@ static struct jinja_value strip(struct jinja_run *r, struct jinja_value self,
     return jinja_str_strip(r, self.u.str, jinja_maybe_str(r, a[0], "strip argument"), sides);
 }
 
-JINJA_METHOD_FN(str_strip)
-{
-    return strip(r, self, a, JINJA_BOTH);
-}
-JINJA_METHOD_FN(str_lstrip)
-{
-    return strip(r, self, a, JINJA_LEFT);
-}
-JINJA_METHOD_FN(str_rstrip)
-{
-    return strip(r, self, a, JINJA_RIGHT);
-}
+JINJA_METHOD_IS(str_strip, strip(r, self, a, JINJA_BOTH))
+JINJA_METHOD_IS(str_lstrip, strip(r, self, a, JINJA_LEFT))
+JINJA_METHOD_IS(str_rstrip, strip(r, self, a, JINJA_RIGHT))
 
 /* Once, unlike lstrip, and only as a whole. */
 JINJA_METHOD_FN(str_removeprefix)
@@ -132,19 +105,12 @@ JINJA_METHOD_FN(str_rsplit)
     return jinja_from_list(jinja_str_split(r, self.u.str, sep, count_or(r, a[1], -1), true));
 }
 
-JINJA_METHOD_FN(str_splitlines)
-{
-    return jinja_from_list(jinja_str_lines(r, self.u.str, jinja_truth(a[0])));
-}
+JINJA_METHOD_IS(str_splitlines, jinja_from_list(jinja_str_lines(r, self.u.str, jinja_truth(a[0]))))
 
 static struct jinja_value triple(struct jinja_run *r, struct jinja_value x, struct jinja_value y,
                                  struct jinja_value z)
 {
-    struct jinja_list *l = jinja_list_new(r, 3);
-    jinja_list_add(r, l, x);
-    jinja_list_add(r, l, y);
-    jinja_list_add(r, l, z);
-    return jinja_from_tuple(l);
+    return jinja_from_tuple(jinja_list_of(r, (struct jinja_value[]){x, y, z}, 3));
 }
 
 /* Three parts; without a separator the text is the first, or from the right the last. */
@@ -164,18 +130,9 @@ static struct jinja_value partition(struct jinja_run *r, const struct jinja_str 
                   jinja_str_part_value(r, s, end, s->len - end));
 }
 
-JINJA_METHOD_FN(str_partition)
-{
-    return partition(r, self.u.str, a[0], false);
-}
-JINJA_METHOD_FN(str_rpartition)
-{
-    return partition(r, self.u.str, a[0], true);
-}
-JINJA_METHOD_FN(str_join)
-{
-    return jinja_str_join(r, self.u.str, a[0], true);
-}
+JINJA_METHOD_IS(str_partition, partition(r, self.u.str, a[0], false))
+JINJA_METHOD_IS(str_rpartition, partition(r, self.u.str, a[0], true))
+JINJA_METHOD_IS(str_join, jinja_str_join(r, self.u.str, a[0], true))
 
 JINJA_METHOD_FN(str_replace)
 {
@@ -210,14 +167,8 @@ static struct jinja_value has_affix(struct jinja_run *r, struct jinja_value self
     return jinja_bool(affix(r, jinja_str_part(r, self.u.str, begin, end - begin), a[0], at_end));
 }
 
-JINJA_METHOD_FN(str_startswith)
-{
-    return has_affix(r, self, a, false);
-}
-JINJA_METHOD_FN(str_endswith)
-{
-    return has_affix(r, self, a, true);
-}
+JINJA_METHOD_IS(str_startswith, has_affix(r, self, a, false))
+JINJA_METHOD_IS(str_endswith, has_affix(r, self, a, true))
 
 /* The character position of a needle, or -1. */
 static int64_t find(struct jinja_run *r, struct jinja_value self, const struct jinja_value *a,
@@ -239,22 +190,10 @@ static struct jinja_value index_of(struct jinja_run *r, int64_t at)
     return jinja_int(at);
 }
 
-JINJA_METHOD_FN(str_find)
-{
-    return jinja_int(find(r, self, a, false));
-}
-JINJA_METHOD_FN(str_rfind)
-{
-    return jinja_int(find(r, self, a, true));
-}
-JINJA_METHOD_FN(str_index)
-{
-    return index_of(r, find(r, self, a, false));
-}
-JINJA_METHOD_FN(str_rindex)
-{
-    return index_of(r, find(r, self, a, true));
-}
+JINJA_METHOD_IS(str_find, jinja_int(find(r, self, a, false)))
+JINJA_METHOD_IS(str_rfind, jinja_int(find(r, self, a, true)))
+JINJA_METHOD_IS(str_index, index_of(r, find(r, self, a, false)))
+JINJA_METHOD_IS(str_rindex, index_of(r, find(r, self, a, true)))
 
 JINJA_METHOD_FN(str_count)
 {
@@ -289,18 +228,9 @@ static struct jinja_value pad(struct jinja_run *r, struct jinja_value self,
     return jinja_str_pad(r, self.u.str, jinja_to_index(r, a[0]), fill, sides);
 }
 
-JINJA_METHOD_FN(str_center)
-{
-    return pad(r, self, a, JINJA_BOTH);
-}
-JINJA_METHOD_FN(str_ljust)
-{
-    return pad(r, self, a, JINJA_RIGHT);
-}
-JINJA_METHOD_FN(str_rjust)
-{
-    return pad(r, self, a, JINJA_LEFT);
-}
+JINJA_METHOD_IS(str_center, pad(r, self, a, JINJA_BOTH))
+JINJA_METHOD_IS(str_ljust, pad(r, self, a, JINJA_RIGHT))
+JINJA_METHOD_IS(str_rjust, pad(r, self, a, JINJA_LEFT))
 
 /* Zeros go behind the sign. */
 JINJA_METHOD_FN(str_zfill)
@@ -354,38 +284,14 @@ static bool is_ascii(int32_t cp)
     return cp < 0x80;
 }
 
-JINJA_METHOD_FN(str_isalnum)
-{
-    return all_chars(r, self.u.str, jinja_cp_alnum, false);
-}
-JINJA_METHOD_FN(str_isalpha)
-{
-    return all_chars(r, self.u.str, jinja_cp_alpha, false);
-}
-JINJA_METHOD_FN(str_isascii)
-{
-    return all_chars(r, self.u.str, is_ascii, true);
-}
-JINJA_METHOD_FN(str_isdecimal)
-{
-    return all_chars(r, self.u.str, jinja_cp_decimal, false);
-}
-JINJA_METHOD_FN(str_isdigit)
-{
-    return all_chars(r, self.u.str, jinja_cp_digit, false);
-}
-JINJA_METHOD_FN(str_isnumeric)
-{
-    return all_chars(r, self.u.str, jinja_cp_numeric, false);
-}
-JINJA_METHOD_FN(str_isprintable)
-{
-    return all_chars(r, self.u.str, jinja_cp_printable, true);
-}
-JINJA_METHOD_FN(str_isspace)
-{
-    return all_chars(r, self.u.str, jinja_cp_space, false);
-}
+JINJA_METHOD_IS(str_isalnum, all_chars(r, self.u.str, jinja_cp_alnum, false))
+JINJA_METHOD_IS(str_isalpha, all_chars(r, self.u.str, jinja_cp_alpha, false))
+JINJA_METHOD_IS(str_isascii, all_chars(r, self.u.str, is_ascii, true))
+JINJA_METHOD_IS(str_isdecimal, all_chars(r, self.u.str, jinja_cp_decimal, false))
+JINJA_METHOD_IS(str_isdigit, all_chars(r, self.u.str, jinja_cp_digit, false))
+JINJA_METHOD_IS(str_isnumeric, all_chars(r, self.u.str, jinja_cp_numeric, false))
+JINJA_METHOD_IS(str_isprintable, all_chars(r, self.u.str, jinja_cp_printable, true))
+JINJA_METHOD_IS(str_isspace, all_chars(r, self.u.str, jinja_cp_space, false))
 
 JINJA_METHOD_FN(str_isidentifier)
 {
@@ -396,14 +302,8 @@ JINJA_METHOD_FN(str_isidentifier)
     return all_chars(r, rest, jinja_cp_ident, true);
 }
 
-JINJA_METHOD_FN(str_islower)
-{
-    return jinja_bool(jinja_str_is_case(r, self.u.str, JINJA_LOWER));
-}
-JINJA_METHOD_FN(str_isupper)
-{
-    return jinja_bool(jinja_str_is_case(r, self.u.str, JINJA_UPPER));
-}
+JINJA_METHOD_IS(str_islower, jinja_bool(jinja_str_is_case(r, self.u.str, JINJA_LOWER)))
+JINJA_METHOD_IS(str_isupper, jinja_bool(jinja_str_is_case(r, self.u.str, JINJA_UPPER)))
 
 /* Capitals only after what is not a letter, small letters only after letters. */
 JINJA_METHOD_FN(str_istitle)
@@ -512,19 +412,9 @@ JINJA_METHOD_FN(str_encode)
 
 /* ---- Markup -------------------------------------------------------------------------------- */
 
-JINJA_METHOD_FN(markup_striptags)
-{
-    return jinja_html_striptags(r, self.u.str);
-}
-JINJA_METHOD_FN(markup_unescape)
-{
-    return jinja_html_unescape(r, self.u.str);
-}
-
-JINJA_METHOD_FN(markup_escape)
-{
-    return jinja_from_str(jinja_str_escape(r, jinja_to_str(r, a[0])));
-}
+JINJA_METHOD_IS(markup_striptags, jinja_html_striptags(r, self.u.str))
+JINJA_METHOD_IS(markup_unescape, jinja_html_unescape(r, self.u.str))
+JINJA_METHOD_IS(markup_escape, jinja_from_str(jinja_str_escape(r, jinja_to_str(r, a[0]))))
 
 const struct jinja_method jinja_markup_methods[] = {
     {"striptags", markup_striptags, {"/", 0}},

@@ -4,6 +4,8 @@
  */
 #include "tokenizer/template/value.h"
 
+#include <string.h>
+
 #include "tokenizer/template/iterate.h"
 
 /* ---- lists --------------------------------------------------------------------------------- */
@@ -32,12 +34,17 @@ void jinja_list_add(struct jinja_run *r, struct jinja_list *l, struct jinja_valu
     l->items[l->n++] = v;
 }
 
+struct jinja_list *jinja_list_of(struct jinja_run *r, const struct jinja_value *items, size_t n)
+{
+    struct jinja_list *l = jinja_list_new(r, n);
+    if (n) memcpy(l->items, items, n * sizeof(*items));
+    l->n = n;
+    return l;
+}
+
 struct jinja_value jinja_pair_tuple(struct jinja_run *r, struct jinja_value a, struct jinja_value b)
 {
-    struct jinja_list *l = jinja_list_new(r, 2);
-    jinja_list_add(r, l, a);
-    jinja_list_add(r, l, b);
-    return jinja_from_tuple(l);
+    return jinja_from_tuple(jinja_list_of(r, (struct jinja_value[]){a, b}, 2));
 }
 
 void jinja_list_reverse(struct jinja_list *l)

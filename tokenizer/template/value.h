@@ -197,8 +197,10 @@ static inline struct jinja_value jinja_tainted(struct jinja_value v, bool input)
 
 /* ---- lists, tuples ------------------------------------------------------------------------- */
 
-/* An empty list with room for n elements; as a value by the two calls after it. */
+/* An empty list with room for n elements. */
 struct jinja_list *jinja_list_new(struct jinja_run *r, size_t n);
+/* A list of these elements. */
+struct jinja_list *jinja_list_of(struct jinja_run *r, const struct jinja_value *items, size_t n);
 struct jinja_value jinja_from_list(struct jinja_list *l);
 struct jinja_value jinja_from_tuple(struct jinja_list *l);
 void jinja_list_add(struct jinja_run *r, struct jinja_list *l, struct jinja_value v);
