@@ -8,7 +8,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-/* What a template fails with is passed on as it is. */
+/* Error codes of templates are passed on as they are. */
 _Static_assert((int)JINJA_EINVAL == (int)TOK_EINVAL && (int)JINJA_ENOMEM == (int)TOK_ENOMEM &&
                    (int)JINJA_ELIMIT == (int)TOK_ELIMIT && (int)JINJA_ERAISE == (int)TOK_ERAISE,
                "error codes of templates and of the tokenizer differ");

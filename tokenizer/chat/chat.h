@@ -76,7 +76,7 @@ void tok_prompt_finish(struct tok_prompt *p);
 /* Template source, borrowed, NUL-terminated: for /props. */
 const char *tok_chat_source(const struct tok_chat *c);
 
-/* What probing found, for /props and the server's own checks. */
+/* The results of probing, for /props and the server's own checks. */
 struct tok_chat_caps {
     bool system_role;      /* a system message is accepted */
     bool null_content;     /* content: null is accepted */

@@ -9,7 +9,7 @@
 #include "tokenizer/chat/chat.h"
 #include "tokenizer/template/template.h"
 
-/* What messages need to be for a template; beyond the public caps. */
+/* The form of messages that a template needs, beyond the public caps. */
 struct tok_chat_needs {
     bool developer_as_system; /* the template refuses or drops the developer role, not system */
     bool only_parts;          /* content must be a list of parts */
@@ -38,7 +38,7 @@ int tok_chat_files_read(struct tok_chat_files *ret, const char *dir, const char 
                         char *err, size_t errlen);
 void tok_chat_files_finish(struct tok_chat_files *f);
 
-/* Fills caps and needs by rendering small conversations. Fails only for want of memory. */
+/* Fills caps and needs by rendering small conversations. Fails only when out of memory. */
 int tok_chat_probe(struct tok_chat *c);
 
 /* Brings messages (a list, changed in place) to what the template needs. Runs in a guard. */

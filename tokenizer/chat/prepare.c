@@ -108,7 +108,7 @@ static void parse_arguments(struct jinja_run *r, void *arg)
     p->value = jinja_json_parse(r, p->text->s, p->text->len, JINJA_INPUT, "arguments");
 }
 
-/* JSON text to the object it stands for; text that is not JSON stays as it is. */
+/* JSON text to its object; text that is not JSON stays as it is. */
 static void arguments_to_object(struct jinja_run *r, struct jinja_value *arguments)
 {
     struct parse p = {.text = arguments->u.str};

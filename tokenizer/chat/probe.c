@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: MIT */
 /*
- * What a template needs of its messages, found out by rendering small conversations at load and
- * looking for their words in the text. A question that a template leaves open (it fails on
+ * Probing: small conversations are rendered at load, and the words found in the text show which form
+ * of messages the template needs. A question that a template leaves open (it fails on
  * everything, or ignores what is asked about) is answered the way the field's templates mostly are.
  */
 #include <stdio.h>
@@ -48,7 +48,7 @@ static char *try_render(struct probe *p, const char *messages, const char *tools
     return text;
 }
 
-/* Whether messages render to a text with the word in it. */
+/* True if messages render to a text with the word in it. */
 static bool shows(struct probe *p, const char *messages, const char *word)
 {
     char *text = try_render(p, messages, NULL);
@@ -88,7 +88,7 @@ static void probe_roles(struct probe *p, struct tok_chat *c)
     c->needs.developer_as_system = c->caps.system_role && !developer;
 }
 
-/* Parts are understood where they give the same text as the string they stand for. */
+/* Parts are understood if they render to the same text as their string. */
 static void probe_parts(struct probe *p, struct tok_chat *c)
 {
     char *plain = try_render(p, "[" USER_MESSAGE "]", NULL);

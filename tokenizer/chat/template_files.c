@@ -46,7 +46,7 @@ struct loader {
 static const char *const token_names[] = {"bos_token", "eos_token", "unk_token", "sep_token",
                                           "pad_token", "cls_token", "mask_token"};
 
-/* What a tokenizer class takes for a token that no file mentions. */
+/* Tokens of tokenizer classes that no file mentions. */
 static const struct {
     const char *class_name; /* with or without "Fast" */
     const char *token, *content;
@@ -84,7 +84,7 @@ static void set_text(struct jinja_run *r, char **slot, const char *s, size_t len
     *slot = text;
 }
 
-/* An empty dict where there is no such file. */
+/* An empty dict if there is no such file. */
 static const struct jinja_dict *read_object(struct jinja_run *r, const struct file *f,
                                             const char *name)
 {
@@ -262,7 +262,7 @@ static int read_files(struct loader *l, const char *dir, const char *template_fi
     if (rc || !template_file) return rc;
     rc = read_in_dir(NULL, template_file, &l->files[TEMPLATE], err, errlen);
     if (rc || l->files[TEMPLATE].data) return rc;
-    snprintf(err, errlen, "there is no chat template file %s", template_file);
+    snprintf(err, errlen, "chat template file %s: no such file", template_file);
     return TOK_ENOENT;
 }
 

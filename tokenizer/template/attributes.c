@@ -51,7 +51,7 @@ static int64_t from_end(int64_t i, int64_t n)
     return i < 0 ? (i + n < 0 ? 0 : i + n) : i;
 }
 
-/* Python raises where there is none; there is no -1 as for strings. */
+/* Raises if there is none; only strings return -1. */
 JINJA_METHOD_FN(list_index)
 {
     int64_t n = (int64_t)self.u.list->n;
@@ -138,7 +138,7 @@ JINJA_METHOD_FN(loop_cycle)
     return args->pos[(size_t)self.u.loop->index0 % args->n_pos];
 }
 
-/* Whether the arguments differ from those of the last call in this loop; true the first time. */
+/* True if the arguments differ from those of the last call in this loop, and the first time. */
 JINJA_METHOD_FN(loop_changed)
 {
     struct jinja_value now = jinja_from_tuple(jinja_list_of(r, args->pos, args->n_pos)),
@@ -409,7 +409,7 @@ static struct jinja_value element_at(struct jinja_run *r, struct jinja_value obj
     return obj.u.list->items[n];
 }
 
-/* What obj[key] finds in Python; JINJA_MISSING for every way in which it raises. */
+/* obj[key] of Python; JINJA_MISSING if that raises. */
 static struct jinja_value find_item(struct jinja_run *r, struct jinja_value obj,
                                     struct jinja_value key)
 {

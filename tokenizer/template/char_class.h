@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: MIT */
 /*
- * What Python's str methods ask of a character. Pure functions of one code point, from utf8proc's
+ * Character classes and case mappings of Python's str. Pure functions of one code point, from utf8proc's
  * tables and the few lists utf8proc does not have.
  */
 #ifndef HEARTH_TOKENIZER_TEMPLATE_CHAR_CLASS_H
@@ -23,7 +23,7 @@ bool jinja_cp_title(int32_t cp);
 bool jinja_cp_printable(int32_t cp);
 bool jinja_cp_ident_start(int32_t cp);
 bool jinja_cp_ident(int32_t cp);
-/* Whether case mapping looks through it (for the final sigma). */
+/* True if case mapping looks through it (for the final sigma). */
 bool jinja_cp_case_ignorable(int32_t cp);
 /* 0-9 of any script, or -1. */
 int jinja_cp_decimal_value(int32_t cp);

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: MIT */
 /*
- * Expressions: a walk over the tree, one case a kind of node. What the operators, attributes and
- * calls mean is elsewhere (operators.c, attributes.c, the library).
+ * Expressions: a walk over the tree, one case per kind of node. Operators, attributes and
+ * calls are in operators.c, attributes.c and the library.
  */
 #include "tokenizer/template/eval.h"
 

@@ -54,7 +54,7 @@ static void enter_call(struct jinja_run *r)
                    JINJA_MAX_CALLS);
 }
 
-/* What a block puts out must be text already, as in the reference. */
+/* The output of a block must be text already, as in the reference. */
 static void put_text(struct jinja_run *r, struct jinja_value v)
 {
     if (!jinja_is(v, JINJA_STR))
@@ -305,7 +305,7 @@ static struct jinja_value varargs_tuple(struct jinja_run *r, const struct jinja_
     return jinja_from_tuple(jinja_list_of(r, args->pos + (n ? from : 0), n));
 }
 
-/* What is left over goes to kwargs and varargs where the macro uses them, else it is an error. */
+/* Further arguments go to kwargs and varargs if the macro uses them, else they are an error. */
 static void bind_rest(struct jinja_run *r, struct jinja_frame *f,
                       const struct jinja_macro_code *code, const struct jinja_args *args)
 {

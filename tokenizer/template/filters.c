@@ -253,7 +253,7 @@ struct stage {
     struct jinja_iter iter;
     struct jinja_args args;
     bool started;
-    bool by_attr, reject; /* select and its like */
+    bool by_attr, reject; /* select and similar */
     struct path path;
     const struct jinja_filter *filter;
     const struct jinja_test *test;

@@ -259,7 +259,7 @@ static int32_t cp_before(const struct wrap *w, size_t at, size_t *ret_at)
     return cp;
 }
 
-/* A run of two or more dashes at `at` that stands before a word: its end, or 0. */
+/* A run of two or more dashes at `at` before a word: its end, or 0. */
 static size_t dash_end(const struct wrap *w, size_t at)
 {
     size_t end = at;
@@ -268,7 +268,7 @@ static size_t dash_end(const struct wrap *w, size_t at)
     return end - at >= 2 && jinja_cp_word(cp_at(w, end)) ? end : 0;
 }
 
-/* Whether a word may be broken behind the hyphen at `at`: letters on both sides. */
+/* True if a word may be broken after the hyphen at `at`: letters on both sides. */
 static bool is_hyphen_break(const struct wrap *w, size_t at)
 {
     size_t one, two, next = at + 1;
@@ -315,7 +315,7 @@ static bool is_blank(const struct jinja_str *s)
     return true;
 }
 
-/* Cuts the chunk at i so that its head fits into `room`, behind a hyphen where there is one. */
+/* Cuts the chunk at i so that its head fits into `room`, after a hyphen if there is one. */
 static const struct jinja_str *break_chunk(struct wrap *w, size_t i, size_t room)
 {
     const struct jinja_str *s = w->chunks->items[i].u.str;

@@ -218,7 +218,7 @@ struct percent {
     struct jinja_value args; /* as given */
     bool is_tuple;
     size_t next; /* argument, of a tuple */
-    bool used;   /* the one argument that is no tuple */
+    bool used;   /* the one argument that is not a tuple */
     struct jinja_sb out;
 };
 
@@ -227,7 +227,7 @@ static int peek(const struct percent *p)
     return p->at < p->format->len ? (unsigned char)p->format->s[p->at] : -1;
 }
 
-/* A value that is no tuple can be used once. */
+/* A value that is not a tuple can be used once. */
 static struct jinja_value next_arg(struct percent *p)
 {
     if (p->is_tuple && p->next < p->args.u.list->n) return p->args.u.list->items[p->next++];

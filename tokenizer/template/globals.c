@@ -107,7 +107,7 @@ JINJA_BUILTIN_FN(refuse_lipsum)
     jinja_raise(r, "lipsum() is not supported in chat templates");
 }
 
-/* What a naive datetime makes of %f, %z and %Z; the rest is the C library's. */
+/* %f, %z and %Z as of a naive datetime; the rest is the C library's. */
 static const char *python_format(struct jinja_run *r, const struct jinja_str *format)
 {
     struct jinja_sb sb = {.r = r};

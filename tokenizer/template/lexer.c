@@ -184,7 +184,7 @@ static size_t match_float(const struct lexer *lx)
     return end;
 }
 
-/* 0 to 35, or 99 if there is no digit or letter. */
+/* 0 to 35 for a digit or letter, else 99. */
 static int digit_at(const struct lexer *lx, size_t at)
 {
     return at < lx->src.len ? jinja_digit_value(lx->src.s[at]) : 99;
@@ -298,7 +298,7 @@ static size_t unescape_foreign(struct lexer *lx, struct jinja_sb *sb, size_t at)
     return at;
 }
 
-/* What follows a backslash at `at`; returns where the string goes on. */
+/* The escape after a backslash, at `at`; returns the position after it. */
 static size_t unescape(struct lexer *lx, struct jinja_sb *sb, size_t at, size_t end)
 {
     static const char from[] = "\\'\"abfnrtv", to[] = "\\'\"\a\b\f\n\r\t\v";

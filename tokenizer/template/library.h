@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: MIT */
 /*
- * What templates can call: filters, tests, methods and global functions, each a row of a table.
+ * The library of templates: filters, tests, methods and global functions, each a row of a table.
  */
 #ifndef HEARTH_TOKENIZER_TEMPLATE_LIBRARY_H
 #define HEARTH_TOKENIZER_TEMPLATE_LIBRARY_H
@@ -38,7 +38,7 @@ void jinja_bind(struct jinja_run *r, const char *name, struct jinja_signature si
 /* Adds the keyword arguments to a dict. */
 void jinja_dict_add_kw(struct jinja_run *r, struct jinja_dict *d, const struct jinja_args *args);
 
-/* A filter: `v` stands before the bar; `a` are the bound parameters, `args` the raw arguments. */
+/* A filter: `v` is the value before the bar; `a` are the bound parameters, `args` the raw arguments. */
 struct jinja_filter {
     const char *name;
     struct jinja_value (*apply)(struct jinja_run *r, struct jinja_value v,

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: MIT */
 /*
- * The methods of str. Those with arguments that stand for text escape them when the string is
+ * The methods of str. Those that insert text escape it if the string is
  * Markup, as markupsafe does.
  */
 #include <string.h>
@@ -269,7 +269,7 @@ JINJA_METHOD_FN(str_expandtabs)
 
 /* ---- predicates ---------------------------------------------------------------------------- */
 
-/* Whether there are characters and all of them pass. */
+/* True if there are characters and all of them pass. */
 static struct jinja_value all_chars(struct jinja_run *r, const struct jinja_str *s,
                                     bool (*passes)(int32_t), bool if_empty)
 {
@@ -322,7 +322,7 @@ JINJA_METHOD_FN(str_istitle)
 
 /* ---- translate ----------------------------------------------------------------------------- */
 
-/* What takes the place of a character: a string, a code point, none (drop it), or itself. */
+/* Replaces a character by a string, a code point, nothing (none), or itself (NULL). */
 static void translate_char(struct jinja_sb *sb, const struct jinja_str *s, size_t begin, size_t end,
                            const struct jinja_value *to)
 {

@@ -31,7 +31,7 @@ const char *jinja_op_name(enum jinja_op op)
 
 /* ---- integers ------------------------------------------------------------------------------ */
 
-/* What does not fit 64 bits, or might not. */
+/* Results that do not fit 64 bits, or might not. */
 static struct jinja_value slow_int_arith(struct jinja_run *r, enum jinja_op op,
                                          struct jinja_value a, struct jinja_value b)
 {
@@ -390,7 +390,7 @@ bool jinja_float_parse(struct jinja_run *r, const char *text, size_t len, double
     return true;
 }
 
-/* The base a prefix such as 0x stands for, or 0. */
+/* The base of a prefix such as 0x, or 0. */
 static int prefix_base(const char *p)
 {
     if (p[0] != '0') return 0;

@@ -37,7 +37,7 @@ int jinja_int_sign(struct jinja_value v);
 
 /* An index or a count: an int or a bool. Fails otherwise, and for integers beyond 64 bits. */
 int64_t jinja_to_index(struct jinja_run *r, struct jinja_value v);
-/* The same for the ends of a slice, where integers beyond 64 bits stand for the furthest. */
+/* The same for the ends of a slice, where integers beyond 64 bits mean the furthest. */
 int64_t jinja_to_bound(struct jinja_run *r, struct jinja_value v);
 
 /* 0 to 35 for a digit or an ASCII letter, 99 for anything else. */

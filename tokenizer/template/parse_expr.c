@@ -358,7 +358,7 @@ struct jinja_node *jinja_parse_filters(struct jinja_cursor *c, struct jinja_node
     return subject;
 }
 
-/* Whether what follows a test's name is an argument without parentheses. */
+/* True if an argument without parentheses follows a test's name. */
 static bool at_bare_argument(struct jinja_cursor *c)
 {
     switch (type_of(c)) {

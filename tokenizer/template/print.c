@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: MIT */
 /*
- * str() and repr() of values, as Python has them; see print.h. Text that stands for a value
+ * str() and repr() of values, as Python has them; see print.h. The text of a value
  * from the request carries the value's origin, brackets and quotes included.
  */
 #include "tokenizer/template/print.h"
@@ -121,7 +121,7 @@ static void add_repr_char(struct jinja_sb *sb, int32_t cp, char quote, bool asci
     }
 }
 
-/* What is copied without a second look. */
+/* Copied as it is. */
 static bool is_plain(char c, char quote)
 {
     return c >= 0x20 && c < 0x7F && c != quote && c != '\\';
@@ -217,7 +217,7 @@ static void repr_macro(struct jinja_sb *sb, struct jinja_value v)
     add(sb, v, ">");
 }
 
-/* What Python would print with an address: never the same twice, so templates cannot rely on it. */
+/* Objects that Python prints with an address, which templates cannot rely on. */
 static void repr_object(struct jinja_sb *sb, struct jinja_value v)
 {
     add(sb, v, "<");

@@ -14,7 +14,7 @@
  * is counted likewise. The thread's processor time is looked at every few thousand steps as a last
  * resort: it ends a run on a much slower machine, or one whose price we got wrong.
  *
- * Threads: a run belongs to one thread. What a finished parse leaves behind is only read.
+ * Threads: a run belongs to one thread. The result of a parse is only read.
  */
 #ifndef HEARTH_TOKENIZER_TEMPLATE_RUN_H
 #define HEARTH_TOKENIZER_TEMPLATE_RUN_H

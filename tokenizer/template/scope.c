@@ -105,7 +105,7 @@ static struct ident *get_ident(struct jinja_run *r, struct unit *unit, uint32_t 
     return id;
 }
 
-/* What a name means in this very scope, or NULL. */
+/* The meaning of a name in this very scope, or NULL. */
 static struct symbol *own_ref(struct jinja_run *r, const struct symbols *sym,
                               const struct jinja_str *name)
 {
@@ -115,7 +115,7 @@ static struct symbol *own_ref(struct jinja_run *r, const struct symbols *sym,
     return NULL;
 }
 
-/* What a name means here: the innermost scope that knows it. */
+/* The meaning of a name here: that of the innermost scope that knows it. */
 static struct ident *find_ref(struct jinja_run *r, const struct symbols *sym,
                               const struct jinja_str *name)
 {
@@ -490,7 +490,7 @@ static void mention(void *arg, struct jinja_node *node)
         each_child(node, mention, m);
 }
 
-/* Whether a body reads a name that it has not assigned before, in the order of the tree. */
+/* True if a body reads a name before it assigns it, in the order of the tree. */
 static bool reads(struct jinja_run *r, const struct jinja_nodes *body, const char *name)
 {
     struct mentions m = {.r = r, .name = name};
@@ -539,7 +539,7 @@ static struct frame inner(const struct frame *f, struct unit *unit)
     return in;
 }
 
-/* What to do on entering the frame's scope. */
+/* The loads on entering the frame's scope. */
 static struct jinja_scope_code scope_code(const struct frame *f)
 {
     struct jinja_scope_code code = {0};

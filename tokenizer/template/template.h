@@ -6,9 +6,16 @@
  * render: docs/internals/templates.md.
  *
  * A parsed template is immutable: any number of threads may render it, each in a run of its own.
- * How the pieces fit: run.h (memory, budgets, errors), value.h and str.h (values
- * and strings with provenance), ast.h (tokens, tree, scopes), eval.h (running),
- * library.h (what templates can call).
+ * The files are layers; each rests on those below it:
+ *
+ *   template                                         the door
+ *   eval, exec                                       running; an expression may call a macro
+ *   lexer, ast, parse_expr, parser, scope            syntax
+ *   library, attributes, operators, format, methods, filters, filters_text, is_tests, globals
+ *   print, json, text_ops, html                      output
+ *   value, undefined, number, big_int, dict, iterate, order    values
+ *   str, char_class                                  text with provenance
+ *   run                                              memory, budgets, errors
  */
 #ifndef HEARTH_TOKENIZER_TEMPLATE_TEMPLATE_H
 #define HEARTH_TOKENIZER_TEMPLATE_TEMPLATE_H

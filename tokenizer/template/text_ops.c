@@ -11,13 +11,13 @@
 
 /* ---- case ---------------------------------------------------------------------------------- */
 
-/* What title() takes for a letter of a word. */
+/* A letter of a word, for title(). */
 static bool is_cased(int32_t cp)
 {
     return jinja_cp_lower(cp) || jinja_cp_upper(cp) || jinja_cp_title(cp);
 }
 
-/* Whether the capital sigma at [begin, end) ends a word: its lower case is then another letter. */
+/* True if the capital sigma at [begin, end) ends a word: its lower case is then another letter. */
 static bool is_final_sigma(const struct jinja_str *s, size_t begin, size_t end)
 {
     int32_t cp = 0;
@@ -47,7 +47,7 @@ static size_t lower_at(const struct jinja_str *s, size_t begin, size_t end, int3
     return jinja_cp_to_lower(cp, out);
 }
 
-/* The character [begin, end) in the other case; in_word: what stands before it is cased. */
+/* The character [begin, end) in the other case; in_word: the character before it is cased. */
 static size_t map_case(const struct jinja_str *s, size_t begin, size_t end, int32_t cp,
                        enum jinja_case to, bool in_word, int32_t out[3])
 {
@@ -162,7 +162,7 @@ struct jinja_value jinja_str_strip(struct jinja_run *r, const struct jinja_str *
 
 /* ---- replace ------------------------------------------------------------------------------- */
 
-/* An empty `old` stands before every character and at the end. */
+/* An empty `old` is found before every character and at the end. */
 static void replace_empty(struct jinja_sb *sb, const struct jinja_str *s,
                           const struct jinja_str *new_, int64_t count)
 {

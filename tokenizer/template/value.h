@@ -42,7 +42,7 @@ enum jinja_type {
     JINJA_DICT,
     JINJA_RANGE,
     JINJA_VIEW, /* dict.keys(), .values(), .items() */
-    JINJA_GEN,  /* an iterator: what map, select, reverse and their like return */
+    JINJA_GEN,  /* an iterator: the result of map, select, reverse and similar */
     JINJA_NAMESPACE,
     JINJA_BUILTIN, /* a global function */
     JINJA_METHOD,  /* a built-in method with its object */
@@ -138,7 +138,7 @@ struct jinja_joiner {
     bool used;
 };
 
-/* What can be asked of a macro. */
+/* The attributes of a macro. */
 struct jinja_macro_info {
     const struct jinja_str *name;                   /* NULL: the body of a call block */
     struct jinja_list *arguments;                   /* names */
