@@ -259,7 +259,7 @@ static int derive(struct srv_gen *g, struct param_error *err)
                           "'top_logprobs' is only allowed when 'logprobs' is true.");
     if (p->logprobs_flag) p->logprobs_count = p->top_logprobs > 0 ? p->top_logprobs : 0;
     p->want_logprobs = p->logprobs_flag;
-    return chat_input_check_flags(g->body, err) || chat_input_check(p->messages, err);
+    return 0;
 }
 
 static int make_prompt(struct srv_gen *g, struct param_error *err)
@@ -273,7 +273,7 @@ static int make_prompt(struct srv_gen *g, struct param_error *err)
         .add_generation_prompt = g->params.add_generation_prompt,
         .continue_final_message = g->params.continue_final_message,
     };
-    return srv_gen_chat_prompt(g, &in, err);
+    return chat_input_check_flags(g->body, err) || srv_gen_chat_prompt(g, &in, err);
 }
 
 static void handle(struct srv_request *req)

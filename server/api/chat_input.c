@@ -165,7 +165,7 @@ int chat_input_encode(const struct srv_app *app, const struct chat_input *in, st
 int srv_gen_chat_prompt(struct srv_gen *g, const struct chat_input *in, struct param_error *err)
 {
     struct tok_ids ids = {0};
-    if (chat_input_encode(g->app, in, &ids, err)) return -1;
+    if (chat_input_check(in->messages, err) || chat_input_encode(g->app, in, &ids, err)) return -1;
     g->prompts = srv_request_alloc(g->req, sizeof(*g->prompts));
     int rc = g->prompts ? srv_gen_set_prompt(g, 0, ids.ids, ids.n) : -1;
     tok_ids_finish(&ids);

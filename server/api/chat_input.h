@@ -46,7 +46,7 @@ int chat_input_encode(const struct srv_app *app, const struct chat_input *in, st
                       struct param_error *err);
 
 /*
- * Makes the one prompt of a chat dialect: rendered, tokenised, and everything the context leaves as
+ * Makes the one prompt of a chat dialect: checked, rendered, tokenised, and everything the context leaves as
  * the default of max_tokens. Returns 0, or -1 with err.
  */
 int srv_gen_chat_prompt(struct srv_gen *g, const struct chat_input *in, struct param_error *err);

@@ -52,25 +52,24 @@ static bool is_stop_id(const struct choice_rules *rules, int32_t id)
     return false;
 }
 
-static void end_choice(struct gen_choice *c, const char *reason)
-{
-    assert(!c->ended);
-    c->ended = true;
-    c->finish_reason = reason;
-    if (c->text.stop_index >= 0) c->stop_string = c->text.stops->stop[c->text.stop_index].text;
-    textout_flush(&c->text);
-    tok_decoder_destroy(c->decoder);
-    c->decoder = NULL;
-}
-
-/* Makes text of what the decoder still holds (an incomplete UTF-8 sequence). Returns true if that
- * completes a stop string. */
-static bool flush_decoder(struct gen_choice *c, bool armed)
+/* Makes text of what the decoder still holds (an incomplete UTF-8 sequence). */
+static void flush_decoder(struct gen_choice *c, bool armed)
 {
     const char *text = "";
     size_t len = 0;
-    if (tok_decoder_flush(c->decoder, &text, &len)) return false;
-    return textout_push(&c->text, text, len, armed);
+    if (!tok_decoder_flush(c->decoder, &text, &len)) textout_push(&c->text, text, len, armed);
+}
+
+static void end_choice(struct gen_choice *c, const char *reason)
+{
+    assert(!c->ended);
+    bool stopped = c->text.stop_index >= 0;
+    c->ended = true;
+    c->finish_reason = stopped ? "stop" : reason;
+    if (stopped) c->stop_string = c->text.stops->stop[c->text.stop_index].text;
+    textout_flush(&c->text);
+    tok_decoder_destroy(c->decoder);
+    c->decoder = NULL;
 }
 
 /* Returns true if the token completes a stop string. */
@@ -106,8 +105,8 @@ bool choice_text_advance(struct gen_choice *c, const struct choice_rules *rules)
     for (; c->log.n_read < n; c->log.n_read++)
         if (!c->ended) stopped |= take_record(c, rules, c->log.n_read);
     if (c->ended || !finish || finish == ENG_FINISH_CANCELLED) return stopped;
-    bool cut = flush_decoder(c, c->n_tokens >= rules->min_tokens);
-    end_choice(c, cut || finish == ENG_FINISH_STOP ? "stop" : "length");
+    flush_decoder(c, c->n_tokens >= rules->min_tokens);
+    end_choice(c, finish == ENG_FINISH_STOP ? "stop" : "length");
     return false;
 }
 

@@ -2,12 +2,18 @@
 /* A generation from its body to the last byte of its answer; see generation.h for the threads. */
 #include "server/api/generation.h"
 
+#include <assert.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include <time.h>
 
 #include "base/sha256.h"
+
+enum { CHOICE_BYTES = 1024 }; /* of a choice besides its logs and text: its struct and decoder */
+
+_Static_assert(sizeof(struct gen_choice) <= CHOICE_BYTES - 256,
+               "CHOICE_BYTES covers the decoder too");
 
 /* ---- engine thread ------------------------------------------------------------------------- */
 
@@ -47,7 +53,83 @@ static void event(void *ctx, int i, const struct eng_event *ev)
     }
 }
 
-/* ---- running: srv_jobs_ops ----------------------------------------------------------------- */
+/* ---- memory -------------------------------------------------------------------------------- */
+
+int64_t srv_gen_token_capacity(const struct srv_gen *g, const struct gen_prompt *p)
+{
+    int64_t room = eng_info(g->app->engine)->ctx_tokens - p->n_ids + 1;
+    return g->max_tokens < room ? g->max_tokens : room;
+}
+
+static int64_t prompt_log_capacity(const struct srv_gen *g, const struct gen_prompt *p)
+{
+    return g->params.prompt_logprobs >= 0 ? p->n_ids : 0;
+}
+
+static int64_t steps_bytes(const struct srv_gen *g, const struct gen_prompt *p)
+{
+    return srv_gen_reports_progress(g) ? p->n_ids * (int64_t)sizeof(struct gen_step) : 0;
+}
+
+/* No overflow: prompts and contexts are far below 2^40 tokens. */
+static int64_t prompt_bytes(const struct srv_gen *g, const struct gen_prompt *p)
+{
+    int64_t choice = choice_text_bytes(srv_gen_token_capacity(g, p), g->params.logprobs_count);
+    return choice_log_bytes(prompt_log_capacity(g, p), g->params.prompt_logprobs) +
+           steps_bytes(g, p) + g->n_candidates * (choice + CHOICE_BYTES);
+}
+
+static long long mib(int64_t bytes)
+{
+    return (long long)((bytes + (1 << 20) - 1) >> 20);
+}
+
+/* Charges the memory of all logs to the budget for answers, before anything is computed. */
+static int charge_logs(struct srv_gen *g, struct param_error *err)
+{
+    int64_t bytes = 0, used = 0, limit = eng_info(g->app->engine)->memory.answer_bytes;
+    for (int i = 0; i < g->n_prompts; i++)
+        bytes += prompt_bytes(g, &g->prompts[i]);
+    if (bytes > limit)
+        return param_fail(
+            err, SRV_ERR_TOO_LARGE, NULL,
+            "The answer may take %lld MiB of memory (%d prompts, %d choices each, up "
+            "to %lld tokens per choice, %d log-probabilities per token), but this server "
+            "has %lld MiB for all answers.",
+            mib(bytes), g->n_prompts, g->n_candidates,
+            (long long)srv_gen_token_capacity(g, &g->prompts[0]), (int)g->params.logprobs_count + 1,
+            mib(limit));
+    if (srv_request_charge(g->req, bytes, &used)) return 0;
+    return param_fail(err, SRV_ERR_QUEUE_FULL, NULL,
+                      "The answer may take %lld MiB of memory, but answers under way hold %lld of "
+                      "the %lld MiB there are.",
+                      mib(bytes), mib(used), mib(limit));
+}
+
+/* Allocates a prompt's choices and logs. Zero pages from the system: of the logs only what is used
+ * becomes resident. */
+static int prepare_prompt(struct srv_gen *g, struct gen_prompt *p)
+{
+    int64_t bytes = prompt_bytes(g, p);
+    p->choices = srv_request_alloc(g->req, (size_t)g->n_candidates * sizeof(*p->choices));
+    p->memory = calloc(1, (size_t)bytes);
+    if (!p->choices || !p->memory) return -1;
+    char *at = p->memory;
+    choice_log_init(&p->log, prompt_log_capacity(g, p), g->params.prompt_logprobs, &at);
+    for (int k = 0; k < g->n_candidates; k++) {
+        struct gen_choice *c = &p->choices[k];
+        c->index = (int)(p - g->prompts) * g->n_choices + k;
+        if (choice_text_init(c, &g->rules, p->ids, p->n_ids, srv_gen_token_capacity(g, p),
+                             g->params.logprobs_count, &at))
+            return -1;
+    }
+    if (srv_gen_reports_progress(g)) p->steps = (struct gen_step *)(void *)at;
+    at += steps_bytes(g, p);
+    assert(at - p->memory <= bytes);
+    return 0;
+}
+
+/* ---- jobs: srv_jobs_ops; its other part is in generation_output.c ---------------------------- */
 
 /* A salt makes a tenant of its own within the key's. */
 static void salt_tenant(const char *salt, struct eng_job_params *jp)
@@ -64,7 +146,7 @@ static int describe(void *ctx, int i, struct eng_job_params *jp)
     struct srv_gen *g = ctx;
     struct gen_prompt *p = &g->prompts[i];
     const struct srv_gen_params *gp = &g->params;
-    if (!p->choices && srv_gen_prepare(g, p)) return -1;
+    if (!p->choices && prepare_prompt(g, p)) return -1;
     jp->prompt = p->ids;
     jp->n_prompt = p->n_ids;
     jp->n_choices = g->n_candidates;
@@ -83,69 +165,6 @@ static int describe(void *ctx, int i, struct eng_job_params *jp)
         jp->deadline_us = srv_request_start_us(g->req) + (uint64_t)gp->deadline_ms * 1000;
     if (gp->cache_salt) salt_tenant(gp->cache_salt, jp);
     return 0;
-}
-
-static void fail(void *ctx, enum srv_error kind, const char *message)
-{
-    struct srv_gen *g = ctx;
-    if (g->answered) return;
-    g->answered = true;
-    if (g->jobs.n_submitted) srv_request_account(g->req)->finish_reason = "error";
-    if (g->streaming) {
-        g->format->stream_error(g, kind, message);
-        srv_stream_close(g->req);
-    } else {
-        srv_reply_error(g->req, kind, NULL, "%s", message);
-    }
-}
-
-/* The text grows with what is generated, so it is charged as it does. */
-static void charge_text(struct srv_gen *g, struct gen_choice *c)
-{
-    int64_t grown = (int64_t)c->text.text.cap - c->text_charged, used = 0;
-    if (c->text.text.failed)
-        fail(g, SRV_ERR_OVERLOADED, "There is no memory for the answer.");
-    else if (grown > 0 && !srv_request_charge(g->req, grown, &used))
-        fail(g, SRV_ERR_OVERLOADED, "The memory for all answers is spent.");
-    else
-        c->text_charged += grown;
-}
-
-/* Fails the request if the engine ended the choice without an answer. */
-static void check_failure(struct srv_gen *g, const struct gen_choice *c)
-{
-    int finish = atomic_load_explicit(&c->finish, memory_order_acquire);
-    if (finish == ENG_FINISH_CANCELLED && c->ended) return; /* by its stop string */
-    const struct srv_job_failure *failure = srv_jobs_failure(finish, c->log.n_written);
-    if (failure) fail(g, failure->kind, failure->message);
-}
-
-static void advance_prompt(struct srv_gen *g, struct gen_prompt *p)
-{
-    /* The prefill is reported before the text that follows from it. */
-    bool ready = g->streaming && (!srv_gen_reports_progress(g) || srv_gen_stream_progress(g, p));
-    for (int k = 0; k < g->n_candidates && !g->answered; k++) {
-        struct gen_choice *c = &p->choices[k];
-        if (choice_text_advance(c, &g->rules))
-            srv_jobs_stop_choice(&g->jobs, (int)(p - g->prompts), k);
-        charge_text(g, c);
-        check_failure(g, c);
-        if (!g->answered && ready && srv_stream_has_room(g->req)) srv_gen_stream_choice(g, p, c);
-    }
-}
-
-static bool advance(void *ctx)
-{
-    struct srv_gen *g = ctx;
-    if (srv_jobs_gone(&g->jobs)) {
-        srv_gen_account(g);
-        g->answered = true;
-    }
-    if (!g->answered && g->params.stream && !g->streaming) srv_gen_open_stream(g);
-    for (int i = 0; i < g->jobs.n_submitted && !g->answered; i++)
-        advance_prompt(g, &g->prompts[i]);
-    if (!g->answered && srv_jobs_finished(&g->jobs)) g->answered = srv_gen_end(g);
-    return g->answered;
 }
 
 static void release(void *ctx)
@@ -205,16 +224,14 @@ struct srv_gen *srv_gen_open(struct srv_request *req, const struct srv_gen_forma
                              const struct param_field *own)
 {
     struct param_error err = {0};
-    size_t len;
-    const char *text = srv_request_body(req, &len);
     struct srv_gen *g = create(req, format);
     if (!g) {
         srv_reply_error(req, SRV_ERR_OVERLOADED, NULL, "There is no memory for the request.");
         return NULL;
     }
-    g->body = params_parse(text, len, &err);
+    int rc = srv_gen_params_read(&g->params, req, own, &g->body, &err);
     if (g->body) srv_request_account(req)->endpoint = format->endpoint;
-    if (!g->body || srv_gen_params_read(&g->params, req, g->body, own, &err)) {
+    if (rc) {
         srv_gen_refuse(g, &err);
         return NULL;
     }
@@ -291,9 +308,10 @@ static int make_rules(struct srv_gen *g, struct param_error *err)
 
 void srv_gen_start(struct srv_gen *g)
 {
-    static const struct srv_jobs_ops ops = {describe, event, advance, fail, release};
+    static const struct srv_jobs_ops ops = {describe, event, srv_gen_advance, srv_gen_fail,
+                                            release};
     struct param_error err = {0};
-    if (!check_lengths(g, &err) && !make_rules(g, &err) && !srv_gen_charge(g, &err))
+    if (!check_lengths(g, &err) && !make_rules(g, &err) && !charge_logs(g, &err))
         srv_jobs_start(&g->jobs, g->req, g->n_prompts, &ops, g);
     else if (err.kind == SRV_ERR_CONTEXT)
         refuse_context(g, &err);

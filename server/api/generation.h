@@ -135,22 +135,6 @@ struct gen_totals {
 };
 struct gen_totals srv_gen_totals(const struct srv_gen *g);
 
-/* ---- output: generation_output.c, for generation.c --------------------------------------------- */
-
-/* Opens the stream once its status can no longer change. */
-void srv_gen_open_stream(struct srv_gen *g);
-/* Reports the cached tokens of a prompt, then every step of its prefill. Returns false if the client
- * is behind. */
-bool srv_gen_stream_progress(struct srv_gen *g, struct gen_prompt *p);
-/* Sends what is new of a choice, as far as the client keeps up. */
-void srv_gen_stream_choice(struct srv_gen *g, struct gen_prompt *p, struct gen_choice *c);
-/* All jobs have ended: writes the rest. Returns false while the client is behind. */
-bool srv_gen_end(struct srv_gen *g);
-/* Notes the request's numbers for the access log and the metrics. */
-void srv_gen_account(struct srv_gen *g);
-
-/* ---- memory: generation_memory.c -------------------------------------------------------------- */
-
 /* Returns true if the stream reports the steps of the prefill. */
 static inline bool srv_gen_reports_progress(const struct srv_gen *g)
 {
@@ -160,11 +144,8 @@ static inline bool srv_gen_reports_progress(const struct srv_gen *g)
 /* Returns the most tokens that a choice of the prompt can have. */
 int64_t srv_gen_token_capacity(const struct srv_gen *g, const struct gen_prompt *p);
 
-/* Charges the memory of all logs to the budget for answers, before anything is computed. Returns 0,
- * or -1 with err. */
-int srv_gen_charge(struct srv_gen *g, struct param_error *err);
-
-/* Allocates a prompt's choices and logs. Returns 0, or -1 when out of memory. */
-int srv_gen_prepare(struct srv_gen *g, struct gen_prompt *p);
+/* The text worker's part of srv_jobs_ops; ctx is the generation. */
+bool srv_gen_advance(void *ctx);
+void srv_gen_fail(void *ctx, enum srv_error kind, const char *message);
 
 #endif

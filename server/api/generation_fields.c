@@ -5,6 +5,7 @@
  */
 #include "server/api/generation_fields.h"
 
+#include <assert.h>
 #include <errno.h>
 #include <math.h>
 #include <stdlib.h>
@@ -13,7 +14,7 @@
 
 #include "server/config/config.h"
 
-enum { MAX_BIAS = 1024, MAX_STOP_IDS = 64, CLIP = 64 };
+enum { MAX_BIAS = 1024, MAX_STOP_IDS = 64, MAX_FIELDS = 128, CLIP = 64 };
 
 /* The reading of one body. */
 struct reading {
@@ -364,31 +365,36 @@ static void hint_at_n_predict(const struct reading *r, struct param_error *err)
     }
 }
 
-/* Which keys one of the two tables knows; both read the same object. */
-static int read_both(const struct reading *r, const struct param_field *own,
-                     struct param_unknown *unknown, struct param_error *err)
+/* Both tables in one, as they read the same object. */
+static void join_fields(const struct param_field *own, struct param_field all[MAX_FIELDS])
 {
-    enum { MAX_FIELDS = 128 };
-    struct param_field all[MAX_FIELDS];
     int n = 0;
     for (const struct param_field *f = own; f->name; f++)
         all[n++] = *f;
     for (const struct param_field *f = common_fields; f->name && n < MAX_FIELDS - 1; f++)
         all[n++] = *f;
+    assert(n < MAX_FIELDS - 1);
     all[n] = (struct param_field){0};
-    int rc = params_read(r->body, all, r->p, unknown, err);
-    if (rc) hint_at_n_predict(r, err);
-    return rc;
 }
 
-int srv_gen_params_read(struct srv_gen_params *p, struct srv_request *req, json_t *body,
-                        const struct param_field *own, struct param_error *err)
+int srv_gen_params_read(struct srv_gen_params *p, struct srv_request *req,
+                        const struct param_field *own, json_t **ret_body, struct param_error *err)
 {
-    const struct reading reading = {req, srv_request_app(req), body, p}, *r = &reading;
+    struct reading reading = {req, srv_request_app(req), NULL, p};
+    const struct reading *r = &reading;
+    struct param_field fields[MAX_FIELDS];
     struct param_unknown unknown = {0};
     int32_t *stop_ids = NULL;
-    if (read_both(r, own, &unknown, err) ||
-        !(p->model = srv_gen_model_name(r->app, p->model, err)) || read_stops(p, err) ||
+    size_t len;
+    const char *text = srv_request_body(req, &len);
+    join_fields(own, fields);
+    *ret_body = reading.body = params_parse(text, len, err);
+    if (!*ret_body) return -1;
+    if (params_read(*ret_body, fields, p, &unknown, err)) {
+        hint_at_n_predict(r, err);
+        return -1;
+    }
+    if (!(p->model = srv_gen_model_name(r->app, p->model, err)) || read_stops(p, err) ||
         read_stream_options(p, &unknown, err) || check_together(r, err) ||
         read_deadline_header(r, err) || make_sampling(r, err) ||
         read_ids(r, p->stop_token_ids, "stop_token_ids", MAX_STOP_IDS, &stop_ids, &p->n_stop_ids,

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: MIT */
 /*
- * Writes what a generation has, in the events or the answer of its format; see generation.h. Called
- * on text workers.
+ * The wake loop of a generation: new records to text, text to the events or the answer of its
+ * format; see generation.h. Called on text workers, never twice at once for a request.
  *
  * A client that is behind holds nothing up but its own answer: text gathers, and goes out in larger
  * events later.
@@ -41,7 +41,7 @@ struct gen_totals srv_gen_totals(const struct srv_gen *g)
     return t;
 }
 
-void srv_gen_account(struct srv_gen *g)
+static void account(struct srv_gen *g)
 {
     struct srv_account *a = srv_request_account(g->req);
     struct gen_totals t = srv_gen_totals(g);
@@ -99,7 +99,7 @@ static bool stream_by_tokens(struct srv_gen *g, struct gen_prompt *p, struct gen
     return true;
 }
 
-void srv_gen_stream_choice(struct srv_gen *g, struct gen_prompt *p, struct gen_choice *c)
+static void stream_choice(struct srv_gen *g, struct gen_prompt *p, struct gen_choice *c)
 {
     if (g->params.chunk_tokens > 0) {
         if (!stream_by_tokens(g, p, c)) return;
@@ -112,7 +112,7 @@ void srv_gen_stream_choice(struct srv_gen *g, struct gen_prompt *p, struct gen_c
     }
 }
 
-void srv_gen_open_stream(struct srv_gen *g)
+static void open_stream(struct srv_gen *g)
 {
     bool ready = false;
     for (int i = 0; i < g->jobs.n_submitted && !ready; i++) {
@@ -144,7 +144,8 @@ static void send_progress(struct srv_gen *g, struct gen_prompt *p, struct gen_st
     g->format->stream_progress(g, &t);
 }
 
-bool srv_gen_stream_progress(struct srv_gen *g, struct gen_prompt *p)
+/* Reports the cached tokens, then every step of the prefill. Returns false if the client is behind. */
+static bool stream_progress(struct srv_gen *g, struct gen_prompt *p)
 {
     if (stage_of(p) == GEN_WAITING || !p->first_usage.started_us) return true;
     int64_t n = atomic_load_explicit(&p->n_steps, memory_order_acquire);
@@ -204,10 +205,7 @@ static bool write_pieces(struct srv_gen *g)
         if (!failed && !srv_stream_write(g->req, piece.data, piece.len)) last = true;
         buf_finish(&piece);
     }
-    if (failed)
-        srv_stream_abort(g->req);
-    else
-        srv_stream_close(g->req);
+    if (failed) srv_stream_abort(g->req);
     return true;
 }
 
@@ -224,17 +222,82 @@ static bool all_sent(const struct srv_gen *g)
     return true;
 }
 
-bool srv_gen_end(struct srv_gen *g)
+/* All jobs have ended: writes the rest. Returns false while the client is behind. */
+static bool end_answer(struct srv_gen *g)
 {
     if (g->streaming && !all_sent(g)) return false;
-    if (!g->in_pieces) srv_gen_account(g);
+    if (!g->in_pieces) account(g);
     if (g->streaming) {
-        g->format->stream_end(g);
-        srv_stream_close(g->req);
+        g->format->stream_end(g); /* srv_request_done closes the stream */
     } else if (!g->in_pieces && estimate_answer(g) <= WHOLE_BYTES) {
         write_at_once(g);
     } else if (!write_pieces(g)) {
         return false;
     }
     return true;
+}
+
+/* ---- the wake loop: srv_jobs_ops --------------------------------------------------------------- */
+
+void srv_gen_fail(void *ctx, enum srv_error kind, const char *message)
+{
+    struct srv_gen *g = ctx;
+    if (g->answered) return;
+    g->answered = true;
+    if (g->jobs.n_submitted) srv_request_account(g->req)->finish_reason = "error";
+    if (g->streaming) {
+        g->format->stream_error(g, kind, message);
+        srv_stream_close(g->req);
+    } else {
+        srv_reply_error(g->req, kind, NULL, "%s", message);
+    }
+}
+
+/* The text grows with what is generated, so it is charged as it does. */
+static void charge_text(struct srv_gen *g, struct gen_choice *c)
+{
+    int64_t grown = (int64_t)c->text.text.cap - c->text_charged, used = 0;
+    if (c->text.text.failed)
+        srv_gen_fail(g, SRV_ERR_OVERLOADED, "There is no memory for the answer.");
+    else if (grown > 0 && !srv_request_charge(g->req, grown, &used))
+        srv_gen_fail(g, SRV_ERR_OVERLOADED, "The memory for all answers is spent.");
+    else
+        c->text_charged += grown;
+}
+
+/* Fails the request if the engine ended the choice without an answer. */
+static void check_failure(struct srv_gen *g, const struct gen_choice *c)
+{
+    int finish = atomic_load_explicit(&c->finish, memory_order_acquire);
+    if (finish == ENG_FINISH_CANCELLED && c->ended) return; /* by its stop string */
+    const struct srv_job_failure *failure = srv_jobs_failure(finish, c->log.n_written);
+    if (failure) srv_gen_fail(g, failure->kind, failure->message);
+}
+
+static void advance_prompt(struct srv_gen *g, struct gen_prompt *p)
+{
+    /* The prefill is reported before the text that follows from it. */
+    bool ready = g->streaming && (!srv_gen_reports_progress(g) || stream_progress(g, p));
+    for (int k = 0; k < g->n_candidates && !g->answered; k++) {
+        struct gen_choice *c = &p->choices[k];
+        if (choice_text_advance(c, &g->rules))
+            srv_jobs_stop_choice(&g->jobs, (int)(p - g->prompts), k);
+        charge_text(g, c);
+        check_failure(g, c);
+        if (!g->answered && ready && srv_stream_has_room(g->req)) stream_choice(g, p, c);
+    }
+}
+
+bool srv_gen_advance(void *ctx)
+{
+    struct srv_gen *g = ctx;
+    if (srv_jobs_gone(&g->jobs)) {
+        account(g);
+        g->answered = true;
+    }
+    if (!g->answered && g->params.stream && !g->streaming) open_stream(g);
+    for (int i = 0; i < g->jobs.n_submitted && !g->answered; i++)
+        advance_prompt(g, &g->prompts[i]);
+    if (!g->answered && srv_jobs_finished(&g->jobs)) g->answered = end_answer(g);
+    return g->answered;
 }

@@ -82,7 +82,7 @@ static int make_prompt(struct srv_gen *g, struct param_error *err)
                             .continue_final_message = ends_with_assistant(messages)};
     int rc = srv_json_ran_out()
                  ? param_fail(err, SRV_ERR_OVERLOADED, NULL, "There is no memory for the request.")
-                 : chat_input_check(messages, err) || srv_gen_chat_prompt(g, &in, err);
+                 : srv_gen_chat_prompt(g, &in, err);
     json_decref(messages);
     return rc ? -1 : 0;
 }
