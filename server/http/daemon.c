@@ -27,7 +27,6 @@
 
 #include "base/clock.h"
 #include "server/http/guard.h"
-#include "server/http/keys.h"
 #include "server/http/request.h"
 #include "server/http/server.h"
 #include "server/http/watch.h"
@@ -54,14 +53,17 @@ struct connection {
 
 /* ---- suspending ---------------------------------------------------------------------------- */
 
-static void suspend_connection(void *connection)
+static void suspend_connection(struct srv_request *req)
 {
-    MHD_suspend_connection(connection);
+    req->suspended = true;
+    MHD_suspend_connection(req->connection);
 }
 
-static void resume_connection(void *connection)
+static void resume_connection(struct srv_request *req)
 {
-    MHD_resume_connection(connection);
+    if (!req->suspended) return;
+    req->suspended = false;
+    MHD_resume_connection(req->connection);
 }
 
 static void cut_connection(struct srv_request *req)
@@ -119,108 +121,8 @@ static enum MHD_Result collect(void *cls, enum MHD_ValueKind kind, const char *n
     return MHD_YES;
 }
 
-/* Splits the raw target into decoded path and raw query; an absolute one loses its host. */
-static bool split_target(struct srv_request *req)
+static void add_cors(struct srv_request *req, const char *origin)
 {
-    const char *target = req->target;
-    const char *scheme = strstr(target, "://");
-    if (target[0] != '/' && scheme) target = scheme + 3 + strcspn(scheme + 3, "/?");
-    size_t len = strcspn(target, "?");
-    char *path = srv_request_alloc(req, len + 2);
-    if (!path) return false;
-    memcpy(path, target, len);
-    srv_guard_decode(path, false);
-    len = strlen(path);
-    while (len > 1 && path[len - 1] == '/')
-        path[--len] = '\0';
-    if (len == 0) path[0] = '/';
-    req->path = path;
-    const char *query = strchr(target, '?');
-    req->query = query ? query + 1 : "";
-    return true;
-}
-
-__attribute__((format(printf, 3, 4))) static void
-refuse(struct srv_guard_verdict *v, enum srv_error kind, const char *format, ...)
-{
-    va_list args;
-    va_start(args, format);
-    vsnprintf(v->message, sizeof(v->message), format, args);
-    va_end(args);
-    v->refused = true;
-    v->kind = kind;
-}
-
-static void check_route(struct srv_request *req, const struct srv_guard_route *found,
-                        struct srv_guard_verdict *v)
-{
-    bool hidden = req->admin && found->route && !(found->route->flags & SRV_ROUTE_EARLY);
-    if (!found->path_known || hidden) {
-        char hint[80] = "/openapi.json lists what there is.";
-        if (found->nearest) snprintf(hint, sizeof(hint), "did you mean %.60s?", found->nearest);
-        refuse(v, SRV_ERR_UNKNOWN_URL, "There is no %.12s %.80s here; %s", req->method, req->path,
-               hint);
-        return;
-    }
-    if (!found->route) {
-        srv_reply_header(req, "Allow", found->allow);
-        refuse(v, SRV_ERR_METHOD, "%.60s does not take %.12s; it takes %s.", req->path, req->method,
-               found->allow);
-        return;
-    }
-    req->route = found->route;
-    req->tail = found->tail;
-}
-
-static void check_key(struct srv_request *req, const struct srv_guard_head *head,
-                      struct srv_guard_verdict *v)
-{
-    struct srv_keys *keys = req->server->keys;
-    bool open = req->admin || (req->route->flags & SRV_ROUTE_OPEN) || !srv_keys_required(keys);
-    size_t len = 0;
-    const char *key = srv_guard_key(head, &len);
-    bool known = key && srv_keys_required(keys) && srv_keys_check(keys, key, len, req->tenant);
-    if (open || known) return;
-    bool given = head->authorization || head->api_key;
-    refuse(v, SRV_ERR_API_KEY,
-           given ? "The API key is not valid."
-                 : "An API key is needed: Authorization: Bearer KEY.");
-}
-
-static void check_state(struct srv_request *req, struct srv_guard_verdict *v)
-{
-    struct srv_server *s = req->server;
-    if (req->route->flags & SRV_ROUTE_EARLY) return;
-    if (atomic_load(&s->app.state) == SRV_LOADING)
-        refuse(v, SRV_ERR_LOADING, "The model is still loading.");
-    else if (atomic_load(&s->app.state) == SRV_FAILED)
-        refuse(v, SRV_ERR_INTERNAL, "The model could not be loaded.");
-    else if (atomic_load(&s->refusing))
-        refuse(v, SRV_ERR_SHUTTING_DOWN, "The server is shutting down.");
-}
-
-/* All checks of first touch, cheapest first; those of later steps assume the earlier ones. */
-static void check_head(struct srv_request *req, struct srv_guard_head *head, bool conn_refused,
-                       struct srv_guard_verdict *v)
-{
-    const struct srv_server *s = req->server;
-    const struct srv_guard_rules *rules = req->admin ? &s->admin_rules : &s->rules;
-    struct srv_guard_route found;
-    srv_guard_find_route(req->server->routes, req->method, req->path, &found);
-    bool any_host = found.route && (found.route->flags & SRV_ROUTE_ANY_HOST);
-    if (conn_refused) refuse(v, SRV_ERR_OVERLOADED, "There are too many connections.");
-    if (!v->refused) srv_guard_framing(head, v);
-    if (!v->refused && !any_host) srv_guard_host(head, rules, v);
-    if (v->refused || strcmp(req->method, "OPTIONS") == 0) return;
-    check_route(req, &found, v);
-    if (!v->refused) check_key(req, head, v);
-    if (!v->refused) check_state(req, v);
-    if (!v->refused) srv_guard_body(head, rules, v);
-}
-
-static void add_cors(struct srv_request *req)
-{
-    const char *origin = srv_guard_cors(srv_request_header(req, "Origin"), &req->server->rules);
     if (!origin) return;
     srv_reply_header(req, "Access-Control-Allow-Origin", origin);
     srv_reply_header(req, "Vary", "Origin");
@@ -261,6 +163,32 @@ static void reply_options(struct srv_request *req)
     srv_reply(req, 204, NULL, &empty);
 }
 
+/* Judges the head, and keeps of it what later steps need. */
+static void check_head(struct srv_request *req, struct srv_guard_head *head, bool conn_refused,
+                       bool too_many_headers, struct srv_guard_verdict *v)
+{
+    struct srv_server *s = req->server;
+    char *path = srv_request_alloc(req, strlen(req->target) + 2);
+    const struct srv_guard_input in = {
+        .routes = s->routes,
+        .rules = req->admin ? &s->admin_rules : &s->rules,
+        .keys = req->admin ? NULL : s->keys,
+        .state = (enum srv_state)atomic_load(&s->app.state),
+        .refusing = atomic_load(&s->refusing),
+        .admin = req->admin,
+        .too_many_connections = conn_refused,
+        .too_many_headers = too_many_headers,
+    };
+    srv_guard_check(head, &in, path, v);
+    if (path) req->path = path;
+    req->query = v->query;
+    req->route = v->route;
+    req->tail = v->tail;
+    memcpy(req->tenant, v->tenant, sizeof(req->tenant));
+    if (v->refused && v->kind == SRV_ERR_METHOD) srv_reply_header(req, "Allow", v->allow);
+    add_cors(req, srv_guard_cors(head->origin, &s->rules));
+}
+
 static enum MHD_Result send_answer(struct srv_request *req, struct MHD_Connection *connection);
 
 /* The head is complete. Either an answer is queued now, or the body is awaited. */
@@ -275,13 +203,7 @@ static enum MHD_Result take_head(struct srv_request *req, struct MHD_Connection 
     note_peer(req, connection);
     MHD_get_connection_values_n(connection, MHD_HEADER_KIND, collect, &collector);
     srv_request_choose_id(req);
-    if (collector.too_many)
-        refuse(&verdict, SRV_ERR_HEADERS, "There are too many headers.");
-    else if (!split_target(req))
-        refuse(&verdict, SRV_ERR_OVERLOADED, "There is no memory for the request.");
-    else
-        check_head(req, &head, context->refused, &verdict);
-    add_cors(req);
+    check_head(req, &head, context->refused, collector.too_many, &verdict);
     if (verdict.refused) {
         if (context->refused)
             srv_metrics_count(req->server->metrics, SRV_COUNT_REFUSED_CONNECTIONS);
@@ -336,9 +258,10 @@ static enum MHD_Result take_body(struct srv_request *req, const char *data, size
     return MHD_YES;
 }
 
-static enum MHD_Result answer_or_wait(struct srv_request *req, struct MHD_Connection *connection)
+static enum MHD_Result answer_or_wait(struct srv_request *req, struct MHD_Connection *connection,
+                                      enum srv_poll poll)
 {
-    switch (srv_request_poll(req)) {
+    switch (poll) {
     case SRV_POLL_WAIT: return MHD_YES;
     case SRV_POLL_READY: return send_answer(req, connection);
     case SRV_POLL_GONE: break;
@@ -368,8 +291,7 @@ static enum MHD_Result finish_body(struct srv_request *req, struct MHD_Connectio
     if (!is_inline) srv_watch_set_phase(watch, req->connection_id, SRV_PHASE_WORKING);
     if (!is_inline && srv_watch_is_hung_up(watch, req->connection_id)) return MHD_NO;
     log_body(req);
-    srv_request_dispatch(req);
-    return answer_or_wait(req, connection);
+    return answer_or_wait(req, connection, srv_request_dispatch(req));
 }
 
 /* ---- the answer ---------------------------------------------------------------------------- */
@@ -476,7 +398,7 @@ static enum MHD_Result on_request(void *cls, struct MHD_Connection *connection, 
         enum MHD_Result rc = take_body(req, upload_data, *upload_data_size);
         *upload_data_size = 0;
         return rc;
-    case SRV_STAGE_DISPATCHED: return answer_or_wait(req, connection);
+    case SRV_STAGE_DISPATCHED: return answer_or_wait(req, connection, srv_request_poll(req));
     case SRV_STAGE_ANSWERED: break;
     }
     return MHD_YES;

@@ -41,25 +41,49 @@ static void run_item(struct srv_work_item *item)
     if (again)
         srv_request_push(req, SRV_WORK_WAKE);
     else if (over)
-        srv_request_resume(req); /* the stream may just have been closed */
+        req->transport->resume(req); /* the stream may just have been closed */
     pthread_mutex_unlock(&req->lock);
     if (unanswered) reply_unanswered(req);
     if (over) srv_request_unref(req);
     if (!again) srv_request_unref(req);
 }
 
-void srv_request_dispatch(struct srv_request *req)
+/* With the lock held. */
+static enum srv_poll poll_answer(struct srv_request *req)
 {
+    if (req->gone) return SRV_POLL_GONE;
+    if (req->answer != SRV_ANSWER_NONE) return SRV_POLL_READY;
+    req->transport->suspend(req);
+    return SRV_POLL_WAIT;
+}
+
+enum srv_poll srv_request_poll(struct srv_request *req)
+{
+    pthread_mutex_lock(&req->lock);
+    enum srv_poll poll = poll_answer(req);
+    pthread_mutex_unlock(&req->lock);
+    return poll;
+}
+
+enum srv_poll srv_request_dispatch(struct srv_request *req)
+{
+    enum srv_poll poll = SRV_POLL_WAIT;
     pthread_mutex_lock(&req->lock);
     req->api_held = true;
     atomic_fetch_add(&req->n_refs, 2); /* the API side's, and that of the run */
     bool is_inline = req->route->flags & SRV_ROUTE_INLINE;
     req->run = SRV_RUN_QUEUED;
     req->work.run = run_item;
-    req->work.class = req->body.len > SRV_SMALL_BODY_BYTES ? SRV_WORK_LARGE : SRV_WORK_SMALL;
-    if (!is_inline) srv_request_push(req, req->work.class);
+    if (!is_inline) {
+        poll = poll_answer(req);
+        srv_request_push(req,
+                         req->body.len > SRV_SMALL_BODY_BYTES ? SRV_WORK_LARGE : SRV_WORK_SMALL);
+    }
     pthread_mutex_unlock(&req->lock);
-    if (is_inline) run_item(&req->work);
+    if (!is_inline) return poll;
+    req->work.class = SRV_WORK_SMALL;
+    run_item(&req->work);
+    return srv_request_poll(req);
 }
 
 void srv_request_done(struct srv_request *req)
@@ -69,7 +93,7 @@ void srv_request_done(struct srv_request *req)
     bool unanswered = held && req->answer == SRV_ANSWER_NONE && !req->gone;
     req->api_held = false;
     if (req->answer >= SRV_ANSWER_PIECES) req->stream_closed = true;
-    if (!unanswered) srv_request_resume(req);
+    if (!unanswered) req->transport->resume(req);
     pthread_mutex_unlock(&req->lock);
     if (unanswered) reply_unanswered(req);
     if (held) srv_request_unref(req);

@@ -11,6 +11,7 @@
 #include "base/nearest.h"
 #include "server/bounds.h"
 #include "server/http/endpoint.h"
+#include "server/http/keys.h"
 
 __attribute__((format(printf, 3, 4))) static void
 refuse(struct srv_guard_verdict *v, enum srv_error kind, const char *format, ...)
@@ -322,4 +323,89 @@ void srv_guard_find_route(const struct srv_route *const *tables, const char *met
         size_t len = strlen(ret->allow);
         snprintf(ret->allow + len, sizeof(ret->allow) - len, ", OPTIONS");
     }
+}
+
+/* ---- all of them --------------------------------------------------------------------------- */
+
+/* Splits the raw target into decoded path and raw query; an absolute one loses its host. */
+static const char *split_target(const char *target, char *path)
+{
+    const char *scheme = strstr(target, "://");
+    if (target[0] != '/' && scheme) target = scheme + 3 + strcspn(scheme + 3, "/?");
+    size_t len = strcspn(target, "?");
+    memcpy(path, target, len);
+    path[len] = '\0';
+    srv_guard_decode(path, false);
+    len = strlen(path);
+    while (len > 1 && path[len - 1] == '/')
+        path[--len] = '\0';
+    if (len == 0) memcpy(path, "/", 2);
+    const char *query = strchr(target, '?');
+    return query ? query + 1 : "";
+}
+
+static void check_route(const struct srv_guard_head *h, const struct srv_guard_input *in,
+                        const char *path, const struct srv_guard_route *found,
+                        struct srv_guard_verdict *v)
+{
+    bool hidden = in->admin && found->route && !(found->route->flags & SRV_ROUTE_EARLY);
+    if (!found->path_known || hidden) {
+        char hint[80] = "/openapi.json lists what there is.";
+        if (found->nearest) snprintf(hint, sizeof(hint), "did you mean %.60s?", found->nearest);
+        refuse(v, SRV_ERR_UNKNOWN_URL, "There is no %.12s %.80s here; %s", h->method, path, hint);
+        return;
+    }
+    if (!found->route) {
+        memcpy(v->allow, found->allow, sizeof(v->allow));
+        refuse(v, SRV_ERR_METHOD, "%.60s does not take %.12s; it takes %s.", path, h->method,
+               found->allow);
+        return;
+    }
+    v->route = found->route;
+    v->tail = found->tail;
+}
+
+static void check_key(const struct srv_guard_head *h, struct srv_keys *keys,
+                      struct srv_guard_verdict *v)
+{
+    if (!keys || !srv_keys_required(keys)) return;
+    size_t len = 0;
+    const char *key = srv_guard_key(h, &len);
+    bool known = key && srv_keys_check(keys, key, len, v->tenant);
+    if (known || (v->route->flags & SRV_ROUTE_OPEN)) return;
+    refuse(v, SRV_ERR_API_KEY,
+           h->authorization || h->api_key ? "The API key is not valid."
+                                          : "An API key is needed: Authorization: Bearer KEY.");
+}
+
+static void check_state(const struct srv_guard_input *in, struct srv_guard_verdict *v)
+{
+    if (v->route->flags & SRV_ROUTE_EARLY) return;
+    if (in->state == SRV_LOADING)
+        refuse(v, SRV_ERR_LOADING, "The model is still loading.");
+    else if (in->state == SRV_FAILED)
+        refuse(v, SRV_ERR_INTERNAL, "The model could not be loaded.");
+    else if (in->refusing)
+        refuse(v, SRV_ERR_SHUTTING_DOWN, "The server is shutting down.");
+}
+
+void srv_guard_check(struct srv_guard_head *h, const struct srv_guard_input *in, char *path,
+                     struct srv_guard_verdict *v)
+{
+    *v = (struct srv_guard_verdict){.query = "", .tail = ""};
+    if (in->too_many_headers) refuse(v, SRV_ERR_HEADERS, "There are too many headers.");
+    if (!path) refuse(v, SRV_ERR_OVERLOADED, "There is no memory for the request.");
+    if (v->refused) return;
+    struct srv_guard_route found;
+    v->query = split_target(h->target, path);
+    srv_guard_find_route(in->routes, h->method, path, &found);
+    bool any_host = found.route && (found.route->flags & SRV_ROUTE_ANY_HOST);
+    if (in->too_many_connections) refuse(v, SRV_ERR_OVERLOADED, "There are too many connections.");
+    if (!v->refused) srv_guard_framing(h, v);
+    if (!v->refused && !any_host) srv_guard_host(h, in->rules, v);
+    if (v->refused || strcmp(h->method, "OPTIONS") == 0) return;
+    check_route(h, in, path, &found, v);
+    if (!v->refused) check_key(h, in->keys, v);
+    if (!v->refused) check_state(in, v);
+    if (!v->refused) srv_guard_body(h, in->rules, v);
 }

@@ -14,6 +14,7 @@
 #include <stddef.h>
 #include <stdint.h>
 
+#include "server/app.h"
 #include "server/config/config.h"
 #include "server/http/api_error.h"
 
@@ -44,11 +45,38 @@ struct srv_guard_verdict {
     bool refused;
     enum srv_error kind;
     char message[256];
+    /* filled by srv_guard_check */
+    const struct srv_route *route; /* NULL: none, or refused before it was looked for */
+    const char *tail;              /* of a prefix route: points into the path; else "" */
+    const char *query;             /* raw, after '?': points into the target; else "" */
+    char allow[64];                /* with SRV_ERR_METHOD: the methods of the path */
+    uint8_t tenant[32];            /* of the key; zeros without one */
 };
 
 /* Takes note of one header; strings are borrowed for as long as the head is used. */
 void srv_guard_add_header(struct srv_guard_head *h, const char *name, size_t name_len,
                           const char *value, size_t value_len);
+
+struct srv_keys;
+
+/* What srv_guard_check judges the head by. Borrowed. */
+struct srv_guard_input {
+    const struct srv_route *const *routes; /* NULL-terminated list of tables */
+    const struct srv_guard_rules *rules;
+    struct srv_keys *keys; /* NULL: no key is asked for */
+    enum srv_state state;
+    bool refusing; /* draining, and past the delay */
+    bool admin;    /* came in on the metrics listener */
+    bool too_many_connections, too_many_headers;
+};
+
+/*
+ * All checks, cheapest first; those of later steps assume the earlier ones. path: room for the
+ * decoded path of h->target, as many bytes as that and 2 more; NULL: out of memory. An OPTIONS
+ * request is checked up to its Host.
+ */
+void srv_guard_check(struct srv_guard_head *h, const struct srv_guard_input *in, char *path,
+                     struct srv_guard_verdict *v);
 
 /* The steps, in order of cost. Each sets the verdict when it refuses. */
 void srv_guard_framing(struct srv_guard_head *h, struct srv_guard_verdict *v);

@@ -57,7 +57,7 @@ void srv_reply(struct srv_request *req, int status, const char *content_type, st
         req->content_type = content_type ? content_type : "application/json";
         req->reply = taken;
         buf_init(&taken, 0);
-        srv_request_resume(req);
+        req->transport->resume(req);
     }
     pthread_mutex_unlock(&req->lock);
     buf_finish(&taken);
@@ -71,7 +71,7 @@ static void open_ring(struct srv_request *req, enum srv_answer answer, const cha
         req->status = 200;
         req->content_type = content_type;
         req->last_write_us = clock_now_us();
-        srv_request_resume(req);
+        req->transport->resume(req);
     }
     pthread_mutex_unlock(&req->lock);
 }
@@ -111,7 +111,7 @@ bool srv_stream_write(struct srv_request *req, const char *data, size_t len)
     if (cut) req->cut = true;
     if (written) {
         req->last_write_us = clock_now_us();
-        srv_request_resume(req);
+        req->transport->resume(req);
     }
     pthread_mutex_unlock(&req->lock);
     if (cut) {
@@ -134,7 +134,7 @@ void srv_stream_close(struct srv_request *req)
 {
     pthread_mutex_lock(&req->lock);
     req->stream_closed = true;
-    srv_request_resume(req);
+    req->transport->resume(req);
     pthread_mutex_unlock(&req->lock);
 }
 
@@ -214,21 +214,6 @@ void srv_reply_error(struct srv_request *req, enum srv_error kind, const char *p
 
 /* ---- the HTTP side ------------------------------------------------------------------------- */
 
-enum srv_poll srv_request_poll(struct srv_request *req)
-{
-    enum srv_poll poll = SRV_POLL_READY;
-    pthread_mutex_lock(&req->lock);
-    if (req->gone) {
-        poll = SRV_POLL_GONE;
-    } else if (req->answer == SRV_ANSWER_NONE) {
-        poll = SRV_POLL_WAIT;
-        req->suspended = true;
-        req->transport->suspend(req->connection);
-    }
-    pthread_mutex_unlock(&req->lock);
-    return poll;
-}
-
 ssize_t srv_request_read(struct srv_request *req, char *buf, size_t max)
 {
     ssize_t n;
@@ -245,8 +230,7 @@ ssize_t srv_request_read(struct srv_request *req, char *buf, size_t max)
         n = SRV_READ_END;
     } else {
         n = 0;
-        req->suspended = true;
-        req->transport->suspend(req->connection);
+        req->transport->suspend(req);
     }
     pthread_mutex_unlock(&req->lock);
     if (wake) srv_request_wake(req);
@@ -261,7 +245,7 @@ void srv_request_heartbeat(struct srv_request *req, uint64_t now_us, uint64_t si
                 req->suspended && req->last_write_us <= silent_since_us;
     if (idle && srv_ring_write(&req->ring, comment, sizeof(comment) - 1)) {
         req->last_write_us = now_us;
-        srv_request_resume(req);
+        req->transport->resume(req);
     }
     pthread_mutex_unlock(&req->lock);
 }

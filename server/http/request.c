@@ -304,13 +304,6 @@ struct srv_account *srv_request_account(struct srv_request *req)
 
 /* ---- waking the API side ------------------------------------------------------------------- */
 
-void srv_request_resume(struct srv_request *req)
-{
-    if (!req->suspended) return;
-    req->suspended = false;
-    req->transport->resume(req->connection);
-}
-
 void srv_request_push(struct srv_request *req, enum srv_work_class class)
 {
     req->work.class = class;
@@ -397,7 +390,7 @@ void srv_request_gone(struct srv_request *req)
         return;
     }
     req->gone = true;
-    srv_request_resume(req);
+    req->transport->resume(req);
     void (*on_gone)(struct srv_request *) = take_gone_callback(req);
     pthread_mutex_unlock(&req->lock);
     tell_gone(req, on_gone);

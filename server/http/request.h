@@ -32,11 +32,11 @@ struct srv_pair {
     const char *name, *value;
 };
 
-/* What a request needs of the HTTP side. */
+/* What a request needs of the HTTP side. The first two are called with the request's lock held. */
 struct srv_transport {
-    void (*suspend)(void *connection);    /* called with the request's lock held */
-    void (*resume)(void *connection);     /* the same */
-    void (*cut)(struct srv_request *req); /* shuts the socket down; called without the lock */
+    void (*suspend)(struct srv_request *req); /* the connection, until it is resumed */
+    void (*resume)(struct srv_request *req);  /* the connection, if it is suspended */
+    void (*cut)(struct srv_request *req);     /* shuts the socket down; called without the lock */
 };
 
 enum srv_stage { SRV_STAGE_HEAD, SRV_STAGE_BODY, SRV_STAGE_DISPATCHED, SRV_STAGE_ANSWERED };
@@ -127,18 +127,17 @@ char *srv_request_copy_text(struct srv_request *req, const char *text, size_t le
 void srv_request_ref(struct srv_request *req);
 void srv_request_unref(struct srv_request *req);
 
-/* The next two are called with the lock held. Resumes the connection if it is suspended. */
-void srv_request_resume(struct srv_request *req);
-/* Queues the request for a text worker. */
+/* Queues the request for a text worker. Called with the lock held. */
 void srv_request_push(struct srv_request *req, enum srv_work_class class);
+
+/* WAIT: the connection has been suspended, and will be resumed once there is an answer. */
+enum srv_poll { SRV_POLL_WAIT, SRV_POLL_READY, SRV_POLL_GONE };
 
 /* Gives the complete request to its handler: here and now for inline routes, else to a text worker.
  */
-void srv_request_dispatch(struct srv_request *req);
+enum srv_poll srv_request_dispatch(struct srv_request *req);
 
-enum srv_poll { SRV_POLL_WAIT, SRV_POLL_READY, SRV_POLL_GONE };
-
-/* HTTP thread: is there an answer? WAIT: the connection has been suspended and will be resumed. */
+/* HTTP thread: is there an answer? */
 enum srv_poll srv_request_poll(struct srv_request *req);
 
 enum { SRV_READ_END = -1, SRV_READ_CUT = -2 };

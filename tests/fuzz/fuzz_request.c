@@ -284,14 +284,16 @@ struct client {
     struct buf got;
 };
 
-static void suspend(void *connection)
+static void suspend(struct srv_request *req)
 {
-    ((struct client *)connection)->suspended = true;
+    struct client *c = req->connection;
+    req->suspended = c->suspended = true;
 }
 
-static void resume(void *connection)
+static void resume(struct srv_request *req)
 {
-    ((struct client *)connection)->suspended = false;
+    struct client *c = req->connection;
+    if (req->suspended) req->suspended = c->suspended = false;
 }
 
 static void cut(struct srv_request *req)
