@@ -106,7 +106,7 @@ static void submit(struct srv_jobs *j)
     while (!rc && j->n_submitted < j->n && j->n_running < at_once && !srv_jobs_gone(j))
         rc = submit_next(j, err, sizeof(err));
     if (!rc || (rc == ENG_EQUEUEFULL && j->n_running > 0)) return;
-    j->ops->fail(j->ctx, error_of_engine(rc), err);
+    j->ops->refuse(j->ctx, error_of_engine(rc), err);
     j->answered = true;
 }
 
@@ -190,7 +190,7 @@ void srv_jobs_start(struct srv_jobs *j, struct srv_request *req, int n,
             srv_request_ask_place(req, eng_info(srv_request_app(req)->engine)->n_parallel);
         submit(j);
     } else {
-        ops->fail(ctx, SRV_ERR_OVERLOADED, "There is no memory for the request.");
+        ops->refuse(ctx, SRV_ERR_OVERLOADED, "There is no memory for the request.");
         j->answered = true;
     }
     if (j->n_submitted == 0) j->answered = true; /* refused, or the client has disconnected */

@@ -7,7 +7,7 @@
  * lets the endpoint write its answer, and ends the request once that is written and no job runs.
  *
  *   engine thread   event: stores what came and publishes it
- *   text worker     describe, advance, fail: never two at once for a request
+ *   text worker     describe, advance, refuse: never two at once for a request
  *   any thread      a client that disconnects, the end of the drain: the jobs are cancelled
  *
  * Lives in the request's memory, zeroed before srv_jobs_start.
@@ -35,7 +35,7 @@ struct srv_jobs_ops {
      * answered, or its client has disconnected. Not called again afterwards. */
     bool (*advance)(void *ctx);
     /* Answers the error. Not called after advance has returned true. */
-    void (*fail)(void *ctx, enum srv_error kind, const char *message);
+    void (*refuse)(void *ctx, enum srv_error kind, const char *message);
     /* Frees what the endpoint owns; nothing runs any more. */
     void (*release)(void *ctx);
 };
