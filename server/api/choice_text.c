@@ -96,7 +96,8 @@ static bool take_record(struct gen_choice *c, const struct choice_rules *rules, 
     return stopped;
 }
 
-bool choice_text_advance(struct gen_choice *c, const struct choice_rules *rules)
+/* Reads the new records; returns true if a stop string was found. */
+static bool read_log(struct gen_choice *c, const struct choice_rules *rules)
 {
     bool stopped = false;
     int finish = atomic_load_explicit(&c->finish, memory_order_acquire);
@@ -110,7 +111,7 @@ bool choice_text_advance(struct gen_choice *c, const struct choice_rules *rules)
     return false;
 }
 
-int64_t choice_text_showable(const struct gen_choice *c)
+static int64_t showable_tokens(const struct gen_choice *c)
 {
     int64_t n = c->n_shown;
     if (c->ended) {
@@ -125,9 +126,17 @@ int64_t choice_text_showable(const struct gen_choice *c)
     return n;
 }
 
-int64_t choice_text_eventable(const struct gen_choice *c, int64_t n_showable)
+static int64_t eventable_tokens(const struct gen_choice *c, int64_t n_showable)
 {
     if (c->ended) return c->n_tokens;
     bool is_last = n_showable > 0 && n_showable == c->n_tokens;
     return is_last && c->offsets[n_showable - 1] == c->text.text.len ? n_showable - 1 : n_showable;
+}
+
+bool choice_text_advance(struct gen_choice *c, const struct choice_rules *rules)
+{
+    bool stopped = read_log(c, rules);
+    c->n_showable = showable_tokens(c);
+    c->n_eventable = eventable_tokens(c, c->n_showable);
+    return stopped;
 }

@@ -47,9 +47,13 @@ struct gen_choice {
     struct tok_decoder *decoder; /* NULL once the choice has ended */
     uint32_t *offsets;           /* [capacity]: bytes of text before each token's piece */
     int64_t n_tokens;            /* that count: up to the one that completed a stop */
-    int64_t n_shown;             /* whose log-probabilities have been sent */
-    size_t n_sent;               /* bytes of text sent */
-    size_t counted_bytes;        /* of the text, and the characters in them: see openai_json.h */
+    int64_t n_showable; /* that lie wholly in text that may be sent, or will never be longer */
+    /* Those that may have events of their own: a last token without text may hold the first bytes of
+     * a character, so it waits for the next token or the end. */
+    int64_t n_eventable;
+    int64_t n_shown;      /* whose log-probabilities have been sent: the caller's */
+    size_t n_sent;        /* bytes of text sent */
+    size_t counted_bytes; /* of the text, and the characters in them: see openai_json.h */
     int64_t counted_characters;
     bool introduced;           /* its first event has been sent (the format's) */
     bool ended;                /* finish_reason is decided */
@@ -76,17 +80,8 @@ void choice_text_finish(struct gen_choice *c);
 /*
  * Reads the new records, and decides the choice's end if the engine has ended it. Returns true if a
  * stop string was found, so that the engine need not go on with this choice. A choice that was
- * cancelled has no end of its own.
+ * cancelled has no end of its own. Call it before each look at what may be sent.
  */
 bool choice_text_advance(struct gen_choice *c, const struct choice_rules *rules);
-
-/* Returns how many tokens lie wholly in text that may be sent, or will never be longer. */
-int64_t choice_text_showable(const struct gen_choice *c);
-
-/*
- * Returns how many of the showable tokens may have events of their own. A last token without text
- * may hold the first bytes of a character: it waits for the next token or the end.
- */
-int64_t choice_text_eventable(const struct gen_choice *c, int64_t n_showable);
 
 #endif

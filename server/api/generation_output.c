@@ -65,7 +65,7 @@ static void account(struct srv_gen *g)
 static void stream_new(struct srv_gen *g, struct gen_prompt *p, struct gen_choice *c)
 {
     size_t to = c->text.n_released;
-    int64_t token_to = choice_text_showable(c);
+    int64_t token_to = c->n_showable;
     bool new_tokens =
         token_to > c->n_shown && (g->params.want_logprobs || g->params.return_token_ids);
     if (to > c->n_sent || new_tokens)
@@ -80,8 +80,7 @@ static void stream_new(struct srv_gen *g, struct gen_prompt *p, struct gen_choic
  */
 static bool stream_by_tokens(struct srv_gen *g, struct gen_prompt *p, struct gen_choice *c)
 {
-    int64_t n_showable = choice_text_showable(c);
-    int64_t end = choice_text_eventable(c, n_showable);
+    int64_t n_showable = c->n_showable, end = c->n_eventable;
     while (c->n_shown < end) {
         if (!srv_stream_has_room(g->req)) return false;
         int64_t from = c->n_shown;
@@ -269,6 +268,7 @@ static void charge_text(struct srv_gen *g, struct gen_choice *c)
 static void check_failure(struct srv_gen *g, const struct gen_choice *c)
 {
     int finish = atomic_load_explicit(&c->finish, memory_order_acquire);
+    if (finish <= ENG_FINISH_LENGTH) return;
     if (finish == ENG_FINISH_CANCELLED && c->ended) return; /* by its stop string */
     const struct srv_job_failure *failure = srv_jobs_failure(finish, c->log.n_written);
     if (failure) srv_gen_fail(g, failure->kind, failure->message);

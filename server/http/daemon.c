@@ -202,7 +202,6 @@ static enum MHD_Result take_head(struct srv_request *req, struct MHD_Connection 
     snprintf(req->method, sizeof(req->method), "%s", method);
     note_peer(req, connection);
     MHD_get_connection_values_n(connection, MHD_HEADER_KIND, collect, &collector);
-    srv_request_choose_id(req);
     check_head(req, &head, context->refused, collector.too_many, &verdict);
     if (verdict.refused) {
         if (context->refused)

@@ -140,20 +140,6 @@ void srv_stream_close(struct srv_request *req)
 
 /* ---- errors -------------------------------------------------------------------------------- */
 
-int srv_request_ask_place(struct srv_request *req, int n_slots)
-{
-    struct srv_server *s = req->server;
-    req->returner = srv_retry_name(&s->retry, req->tenant, req->path,
-                                   req->body.data ? req->body.data : "", req->body.len);
-    req->has_asked = true;
-    struct eng_stats stats;
-    eng_stats(s->app.engine, &stats);
-    int n_kept =
-        srv_retry_ask(&s->retry, &req->returner, clock_now_us(), n_slots, stats.n_waiting > 0);
-    if (req->returner.redeems) srv_metrics_count(s->metrics, SRV_COUNT_RETURNED);
-    return n_kept;
-}
-
 /* When a refused client may come back: computed from measured throughput and spread out;
  * 1000..60000. A request that asked for a place is promised one for then. */
 static int64_t retry_after_ms(struct srv_request *req)

@@ -84,6 +84,19 @@ static void free_arena(struct srv_request *req)
 
 /* ---- birth and death ----------------------------------------------------------------------- */
 
+/* Only uniqueness is wanted; the address and the clock give it where random bytes fail. */
+static void make_id(struct srv_request *req)
+{
+    unsigned char random[12];
+    if (getrandom(random, sizeof(random), GRND_NONBLOCK) != (ssize_t)sizeof(random)) {
+        uint64_t words[2] = {(uint64_t)(uintptr_t)req * 0x9e3779b97f4a7c15u, clock_now_us()};
+        memcpy(random, words, sizeof(random));
+    }
+    for (size_t i = 0; i < sizeof(random); i++)
+        snprintf(req->unique + 2 * i, 3, "%02x", random[i]);
+    snprintf(req->id, sizeof(req->id), "req_%s", req->unique);
+}
+
 struct srv_request *srv_request_create(struct srv_server *server,
                                        const struct srv_transport *transport, void *connection,
                                        const char *target)
@@ -102,6 +115,7 @@ struct srv_request *srv_request_create(struct srv_server *server,
     req->start_us = clock_now_us();
     req->account.queue_us = req->account.ttft_us = -1;
     req->query = req->tail = req->path = "";
+    make_id(req);
     srv_ring_init(&req->ring);
     req->target = srv_request_copy_text(req, target, strlen(target));
     if (!req->target) {
@@ -177,17 +191,6 @@ void srv_request_unref(struct srv_request *req)
 
 /* ---- facts of the head --------------------------------------------------------------------- */
 
-bool srv_request_add_header(struct srv_request *req, const char *name, size_t name_len,
-                            const char *value, size_t value_len)
-{
-    if (req->n_headers >= SRV_HEADERS_MAX) return false;
-    char *n = srv_request_copy_text(req, name, name_len);
-    char *v = srv_request_copy_text(req, value, value_len);
-    if (!n || !v) return false;
-    req->headers[req->n_headers++] = (struct srv_pair){n, v};
-    return true;
-}
-
 static bool is_sane_id(const char *id)
 {
     size_t len = strlen(id);
@@ -198,21 +201,17 @@ static bool is_sane_id(const char *id)
     return true;
 }
 
-void srv_request_choose_id(struct srv_request *req)
+bool srv_request_add_header(struct srv_request *req, const char *name, size_t name_len,
+                            const char *value, size_t value_len)
 {
-    unsigned char random[12];
-    /* Only uniqueness is wanted; the address and the clock give it where random bytes fail. */
-    if (getrandom(random, sizeof(random), GRND_NONBLOCK) != (ssize_t)sizeof(random)) {
-        uint64_t words[2] = {(uint64_t)(uintptr_t)req * 0x9e3779b97f4a7c15u, clock_now_us()};
-        memcpy(random, words, sizeof(random));
-    }
-    for (size_t i = 0; i < sizeof(random); i++)
-        snprintf(req->unique + 2 * i, 3, "%02x", random[i]);
-    const char *given = srv_request_header(req, "x-request-id");
-    if (given && is_sane_id(given))
-        snprintf(req->id, sizeof(req->id), "%s", given);
-    else
-        snprintf(req->id, sizeof(req->id), "req_%s", req->unique);
+    if (req->n_headers >= SRV_HEADERS_MAX) return false;
+    char *n = srv_request_copy_text(req, name, name_len);
+    char *v = srv_request_copy_text(req, value, value_len);
+    if (!n || !v) return false;
+    bool names_id = !strcasecmp(n, "x-request-id") && !srv_request_header(req, n);
+    if (names_id && is_sane_id(v)) snprintf(req->id, sizeof(req->id), "%s", v);
+    req->headers[req->n_headers++] = (struct srv_pair){n, v};
+    return true;
 }
 
 void srv_request_suggest_id(struct srv_request *req, const char *id)
@@ -323,6 +322,20 @@ void srv_request_wake(struct srv_request *req)
         }
     }
     pthread_mutex_unlock(&req->lock);
+}
+
+int srv_request_ask_place(struct srv_request *req, int n_slots)
+{
+    struct srv_server *s = req->server;
+    req->returner = srv_retry_name(&s->retry, req->tenant, req->path,
+                                   req->body.data ? req->body.data : "", req->body.len);
+    req->has_asked = true;
+    struct eng_stats stats;
+    eng_stats(s->app.engine, &stats);
+    int n_kept =
+        srv_retry_ask(&s->retry, &req->returner, clock_now_us(), n_slots, stats.n_waiting > 0);
+    if (req->returner.redeems) srv_metrics_count(s->metrics, SRV_COUNT_RETURNED);
+    return n_kept;
 }
 
 void srv_request_set_callbacks(struct srv_request *req, const struct srv_callbacks *callbacks,

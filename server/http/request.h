@@ -114,12 +114,10 @@ struct srv_request *srv_request_create(struct srv_server *server,
                                        const struct srv_transport *transport, void *connection,
                                        const char *target);
 
-/* Keeps a copy of a header; false beyond SRV_HEADERS_MAX or without memory. */
+/* Keeps a copy of a header; a sane x-request-id becomes the shown id. Returns false beyond
+ * SRV_HEADERS_MAX or when out of memory. */
 bool srv_request_add_header(struct srv_request *req, const char *name, size_t name_len,
                             const char *value, size_t value_len);
-
-/* Chooses the shown id; the headers must be there. */
-void srv_request_choose_id(struct srv_request *req);
 
 /* Copies text into the request's memory, with a NUL; NULL without memory. */
 char *srv_request_copy_text(struct srv_request *req, const char *text, size_t len);

@@ -441,7 +441,6 @@ static void run_request(struct client *c, const struct srv_route *route, const c
     req->route = route;
     req->path = req->target;
     snprintf(req->method, sizeof(req->method), "POST");
-    srv_request_choose_id(req);
     buf_init(&req->body, 4 << 20);
     buf_add(&req->body, body, len);
     srv_request_dispatch(req);

@@ -181,7 +181,7 @@ static int look(struct subject *s)
     struct gen_choice *c = &s->choice;
     size_t before = c->text.n_released;
     bool stopped = choice_text_advance(c, &s->rules);
-    int64_t showable = choice_text_showable(c), eventable = choice_text_eventable(c, showable);
+    int64_t showable = c->n_showable, eventable = c->n_eventable;
     REQUIRE(c->text.n_released >= before && c->text.n_released <= c->text.text.len);
     REQUIRE(showable >= c->n_shown && showable <= c->n_tokens);
     REQUIRE(eventable <= c->n_tokens && (c->ended || eventable <= showable));
