@@ -247,7 +247,7 @@ static void test_all_run(void **state)
     REQUIRE_EQ_INT(w.jobs[0].p.deadline_us, 7000000);
     REQUIRE_EQ_INT(w.jobs[0].p.queue_deadline_us, 6000000);
     REQUIRE_EQ_INT(w.jobs[1].p.queue_deadline_us, 0);
-    REQUIRE_EQ_INT(w.jobs[1].p.n_places_kept, 3);
+    REQUIRE_EQ_INT(w.jobs[1].p.n_reserved_slots, 3);
     emit(&w.jobs[0], ENG_EVENT_PROMPT_TOKEN);
     emit(&w.jobs[0], ENG_EVENT_EMBEDDING);
     REQUIRE_EQ_INT(w.req.n_wakes, 0);
@@ -257,7 +257,7 @@ static void test_all_run(void **state)
     REQUIRE_EQ_INT(w.req.n_wakes, 3);
     wake();
     REQUIRE_EQ_INT(w.n_jobs, 3);
-    REQUIRE(!w.jobs[2].p.goes_on);
+    REQUIRE(!w.jobs[2].p.continuation);
     run_at_once(&w.jobs[0]);
     run_at_once(&w.jobs[2]);
     REQUIRE_EQ_INT(w.req.n_done, 0);
@@ -279,7 +279,7 @@ static void test_events_before_submit_returns(void **state)
     REQUIRE_EQ_INT(w.n_jobs, N_PARALLEL);
     wake();
     REQUIRE_EQ_INT(w.n_jobs, 3);
-    REQUIRE(w.jobs[2].p.goes_on); /* none of the others runs any more */
+    REQUIRE(w.jobs[2].p.continuation); /* none of the others runs any more */
     wake();
     REQUIRE_EQ_INT(w.req.n_done, 1);
     REQUIRE_EQ_INT(w.n_failed, 0);
@@ -365,7 +365,7 @@ static void test_engine_refuses_a_later_one(void **state)
     run_at_once(&w.jobs[0]);
     wake();
     REQUIRE_EQ_INT(w.n_jobs, 2);
-    REQUIRE(w.jobs[1].p.goes_on);
+    REQUIRE(w.jobs[1].p.continuation);
 
     set_up(NULL);
     w.refuse_with[1] = ENG_EINVAL;
