@@ -44,6 +44,12 @@ JINJA_BUILTIN_FN(make_range)
     return (struct jinja_value){.type = JINJA_RANGE, .u.range = range};
 }
 
+void jinja_dict_add_kw(struct jinja_run *r, struct jinja_dict *d, const struct jinja_args *args)
+{
+    for (size_t i = 0; i < args->n_kw; i++)
+        jinja_dict_put(r, d, jinja_from_str(args->keys[i]), args->kw[i]);
+}
+
 static void add_pair(struct jinja_run *r, struct jinja_dict *d, struct jinja_value pair)
 {
     const struct jinja_list *l = jinja_to_list(r, pair);

@@ -7,8 +7,6 @@
 
 #include <string.h>
 
-#include "tokenizer/template/dict.h"
-
 const struct jinja_filter *jinja_find_filter(const struct jinja_str *name)
 {
     static const struct jinja_filter *const tables[] = {jinja_filters, jinja_text_filters};
@@ -88,10 +86,4 @@ bool jinja_apply_test(struct jinja_run *r, const struct jinja_test *t, struct ji
     struct jinja_value arg = jinja_missing();
     if (n == 1) arg = args->n_pos ? args->pos[0] : args->kw[0];
     return t->check(r, v, arg);
-}
-
-void jinja_dict_add_kw(struct jinja_run *r, struct jinja_dict *d, const struct jinja_args *args)
-{
-    for (size_t i = 0; i < args->n_kw; i++)
-        jinja_dict_put(r, d, jinja_from_str(args->keys[i]), args->kw[i]);
 }

@@ -35,7 +35,7 @@ struct jinja_signature {
 void jinja_bind(struct jinja_run *r, const char *name, struct jinja_signature signature,
                 const struct jinja_args *args, struct jinja_value ret[JINJA_MAX_PARAMS]);
 
-/* Adds the keyword arguments to a dict. */
+/* Adds the keyword arguments to a dict. (globals.c) */
 void jinja_dict_add_kw(struct jinja_run *r, struct jinja_dict *d, const struct jinja_args *args);
 
 /* A filter: `v` is the value before the bar; `a` are the bound parameters, `args` the raw arguments. */
