@@ -478,6 +478,9 @@ def test_metrics_as_vllm_names_them():
         assert h.post("/v1/completions", body)[0] == 200
         assert h.post("/v1/chat/completions", {"messages": CHAT["messages"]})[0] == 200
         assert h.post("/v1/embeddings", {"input": "a"})[0] == 200
+        # a request is counted when its answer has been sent, a step after its events
+        h.wait_until(lambda: h.metrics()["hearth_requests_finished_total{reason=\"length\"}"]
+                     + h.metrics()["hearth_requests_finished_total{reason=\"stop\"}"] == 3)
         m = h.metrics()
         rows = m["hearth_computed_prompt_tokens_total"] + m["hearth_generated_tokens_total"]
         assert value("vllm:iteration_tokens_total_sum", m) == rows > 0, rows
