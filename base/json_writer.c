@@ -189,6 +189,17 @@ void jw_fixed(struct jw *w, const char *name, double value, int decimals)
     buf_printf(w->out, "%.*f", decimals, value);
 }
 
+/* JSON has line ends only between its tokens. */
+void jw_json(struct jw *w, const char *name, const char *json, size_t len)
+{
+    begin_value(w, name);
+    for (size_t i = 0, n; i < len; i += n + 1) {
+        for (n = 0; i + n < len && json[i + n] != '\n' && json[i + n] != '\r';)
+            n++;
+        buf_add(w->out, json + i, n);
+    }
+}
+
 void jw_bool(struct jw *w, const char *name, bool value)
 {
     add_value(w, name, value ? "true" : "false", value ? 4 : 5);

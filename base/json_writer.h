@@ -73,6 +73,9 @@ void jw_number(struct jw *w, const char *name, double value);
 /* So many decimals; the value must be finite. */
 void jw_fixed(struct jw *w, const char *name, double value, int decimals);
 
+/* A value that is JSON text already, valid; it is put on one line. */
+void jw_json(struct jw *w, const char *name, const char *json, size_t len);
+
 void jw_bool(struct jw *w, const char *name, bool value);
 void jw_null(struct jw *w, const char *name);
 

@@ -48,6 +48,7 @@ struct eng_params {
     int chunk_tokens;          /* prompt rows per step; 0: 128 */
     int64_t memory_bytes;      /* budget for everything; 0: the cgroup limit or physical memory */
     int64_t kv_bytes;          /* KV cache budget; 0: n_parallel x context, as memory allows */
+    int64_t caller_bytes;      /* the caller's memory for its own, counted in the plan */
     int64_t answer_bytes;      /* the caller's memory for answers, counted in the plan; 0: none,
                                 * -1: a sixteenth of memory_bytes, from 16 MiB to 1 GiB */
     bool no_prefix_cache;      /* requests share no prefixes */

@@ -32,7 +32,8 @@ struct mem_params {
     int n_parallel;
     int64_t ctx_tokens;   /* 0: the most that the model and the memory allow */
     int64_t kv_bytes;     /* 0: n_parallel x context, as far as memory allows */
-    int64_t answer_bytes; /* the caller's */
+    int64_t answer_bytes; /* the caller's, for answers */
+    int64_t caller_bytes; /* and for its own */
     int64_t limit_bytes;
 };
 

@@ -16,6 +16,7 @@
 #include "server/generation_config.h"
 
 struct eng;
+struct grammar_cache;
 struct srv_config;
 struct srv_metrics;
 struct tok;
@@ -29,6 +30,7 @@ struct srv_app {
     struct eng *engine;
     struct tok *tok;
     struct tok_chat *chat;          /* NULL: the model has no template */
+    struct grammar_cache *grammars; /* NULL: the tokens of the model spell no single bytes */
     const char *const *model_names; /* answered to, NULL-terminated; the first is shown */
     const char *fingerprint;        /* build, weights, numeric path, kernels, gemm */
     struct srv_defaults defaults;

@@ -16,6 +16,7 @@
 #include "server/config/config.h"
 #include "server/engine_params.h"
 #include "server/generation_config.h"
+#include "server/grammar_cache.h"
 #include "server/log.h"
 #include "server/model_lookup.h"
 #include "tokenizer/chat/chat.h"
@@ -30,6 +31,7 @@ struct srv_loader {
     struct eng *engine;
     struct tok *tok;
     struct tok_chat *chat;
+    struct grammar_cache *grammars;
     const char **names; /* NULL-terminated; the strings are the configuration's, or default_name */
     struct srv_defaults defaults;
     char default_name[256];
@@ -67,6 +69,8 @@ static int load_engine(struct srv_loader *l)
     const struct srv_config *c = l->app->config;
     struct eng_params params = srv_engine_params(c);
     params.n_parallel = c->parallel;
+    /* The vocabulary takes up to 4 MiB for 49,152 tokens. */
+    params.caller_bytes = (c->grammar_cache_mb + 4) << 20;
     params.answer_bytes = c->answer_memory_bytes ? c->answer_memory_bytes : -1;
     params.no_prefix_cache = !c->prefix_cache;
     params.max_queued_jobs = c->max_queue;
@@ -113,6 +117,7 @@ static void publish(struct srv_loader *l)
     app->engine = l->engine;
     app->tok = l->tok;
     app->chat = l->chat;
+    app->grammars = l->grammars;
     app->model_names = l->names;
     app->fingerprint = l->fingerprint;
     app->defaults = l->defaults;
@@ -127,6 +132,23 @@ static void check_vocabulary(const struct srv_loader *l)
     if (n_ids > n_rows)
         srv_log(SRV_LOG_WARNING, "the tokenizer has %d ids, the model %d: larger ids are refused",
                 n_ids, n_rows);
+}
+
+/* Structured output needs tokens that spell bytes; a model without them serves the rest. */
+static int make_grammars(struct srv_loader *l)
+{
+    const struct eng_info *info = eng_info(l->engine);
+    const struct grammar_cache_params params = {
+        .tok = l->tok,
+        .n_ids = info->vocab_size,
+        .end_ids = info->eos_ids,
+        .n_end_ids = (size_t)info->n_eos_ids,
+        .max_bytes = l->app->config->grammar_cache_mb << 20,
+    };
+    int rc = grammar_cache_create(&l->grammars, &params);
+    if (rc != GRAM_ENOMEM) return 0;
+    snprintf(l->error, sizeof(l->error), "no memory for the vocabulary of structured output");
+    return -1;
 }
 
 static void *load(void *arg)
@@ -146,6 +168,7 @@ static void *load(void *arg)
         rc = -1;
     }
     if (rc == 0) check_vocabulary(l);
+    if (rc == 0) rc = make_grammars(l);
     l->defaults = srv_defaults_neutral();
     if (rc == 0 && l->app->config->generation_config) {
         rc = srv_defaults_read(&l->defaults, l->app->config->model, l->error, sizeof(l->error));
@@ -214,6 +237,7 @@ void srv_loader_finish(struct srv_loader *l)
     if (!l) return;
     if (!l->joined) pthread_join(l->thread, NULL);
     eng_close(l->engine);
+    grammar_cache_destroy(l->grammars);
     tok_chat_close(l->chat);
     tok_close(l->tok);
     free(l->names);

@@ -41,9 +41,15 @@ enum histogram_id {
     H_GENERATED_TOKENS,
     H_CHOICES,
     H_MAX_TOKENS,
+    H_GRAMMAR_COMPILE,
+    H_GRAMMAR_MASK,
     H_COUNT
 };
 
+static const double compile_bounds[] = {0.0001, 0.00025, 0.0005, 0.001, 0.0025, 0.005,
+                                        0.01,   0.025,   0.05,   0.1,   0.25,   0.5};
+static const double mask_bounds[] = {0.000001, 0.000002, 0.000005, 0.00001, 0.00002, 0.00005,
+                                     0.0001,   0.0002,   0.0005,   0.001,   0.002,   0.005};
 static const double choice_bounds[] = {1, 2, 5, 10, 20};
 
 #define BOUNDS(array) array, sizeof(array) / sizeof((array)[0])
@@ -81,6 +87,11 @@ static const struct {
     [H_MAX_TOKENS] = {"hearth_request_max_tokens", "vllm:request_params_max_tokens",
                       "Most tokens per choice: max_tokens, or the rest of the context.",
                       BOUNDS(count_bounds)},
+    [H_GRAMMAR_COMPILE] = {"hearth_grammar_compile_seconds", NULL,
+                           "Time to compile a grammar or to find it in the cache.",
+                           BOUNDS(compile_bounds)},
+    [H_GRAMMAR_MASK] = {"hearth_grammar_mask_seconds", NULL,
+                        "Time to find the tokens that a grammar allows next.", BOUNDS(mask_bounds)},
 };
 
 static const int statuses[] = {200, 204, 400, 401, 403, 404, 405, 408,
@@ -137,6 +148,11 @@ static void observe(struct srv_metrics *m, enum histogram_id id, double value, u
     atomic_fetch_add_explicit(&h->buckets[i], n, memory_order_relaxed);
     atomic_fetch_add_explicit(&h->sum_micro, (unsigned long long)(value * 1e6 * (double)n + 0.5),
                               memory_order_relaxed);
+}
+
+void srv_metrics_observe(struct srv_metrics *m, enum srv_time what, uint64_t us)
+{
+    observe(m, what == SRV_TIME_MASK ? H_GRAMMAR_MASK : H_GRAMMAR_COMPILE, (double)us * 1e-6, 1);
 }
 
 static size_t status_index(int status)
@@ -298,9 +314,8 @@ static void write_histograms(struct out *o, const struct srv_metrics *m, const s
 {
     for (int id = 0; id < H_COUNT; id++)
         histogram(o, m, id, histograms[id].name, "");
-    for (int id = 0; id < H_COUNT && o->vllm; id++) {
-        histogram(o, m, id, histograms[id].alias, o->model_label.data);
-    }
+    for (int id = 0; id < H_COUNT && o->vllm; id++)
+        if (histograms[id].alias) histogram(o, m, id, histograms[id].alias, o->model_label.data);
     step_histogram(o, s, "hearth_engine_step_tokens", "");
     if (o->vllm) step_histogram(o, s, "vllm:iteration_tokens_total", o->model_label.data);
 }
@@ -366,6 +381,30 @@ static void write_wire(struct out *o, const struct srv_metrics *m, const struct 
                load(&m->counts[SRV_COUNT_HEADER_TIMEOUTS]));
     buf_printf(o->b, "hearth_http_timeouts_total{part=\"body\"} %.15g\n",
                load(&m->counts[SRV_COUNT_BODY_TIMEOUTS]));
+}
+
+static void write_grammars(struct out *o, const struct srv_metrics *m,
+                           const struct srv_metrics_view *v)
+{
+    one(o, "hearth_grammar_cache_hits_total", "counter",
+        "Constrained requests whose grammar was in the cache.", (double)v->n_grammar_hits);
+    one(o, "hearth_grammar_cache_misses_total", "counter",
+        "Constrained requests whose grammar had to be compiled.", (double)v->n_grammar_misses);
+    head(o, "hearth_grammar_refused_total", "counter",
+         "Requests refused because of their schema or grammar, by error code.");
+    buf_printf(o->b,
+               "hearth_grammar_refused_total{code=\"invalid_json_schema\"} %.15g\n"
+               "hearth_grammar_refused_total{code=\"invalid_grammar\"} %.15g\n"
+               "hearth_grammar_refused_total{code=\"unsupported_parameter\"} %.15g\n",
+               load(&m->counts[SRV_COUNT_SCHEMAS_REFUSED]),
+               load(&m->counts[SRV_COUNT_GRAMMARS_REFUSED]),
+               load(&m->counts[SRV_COUNT_GRAMMARS_UNSUPPORTED]));
+    one(o, "hearth_grammar_relaxed_total", "counter",
+        "Requests with a schema keyword that is only approximated.",
+        load(&m->counts[SRV_COUNT_GRAMMAR_RELAXED]));
+    one(o, "hearth_grammar_overflow_total", "counter",
+        "Tokens at which alternatives of a grammar were dropped because there were too many.",
+        load(&m->counts[SRV_COUNT_GRAMMAR_OVERFLOWS]));
 }
 
 static double ratio(double part, double whole)
@@ -497,6 +536,7 @@ void srv_metrics_render(const struct srv_metrics *m, const struct srv_metrics_vi
     write_process(&o, view);
     write_requests(&o, m);
     write_wire(&o, m, view);
+    write_grammars(&o, m, view);
     write_queue(&o, stats);
     write_tokens(&o, stats);
     write_histograms(&o, m, stats);

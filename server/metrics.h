@@ -34,14 +34,24 @@ enum srv_count {
     SRV_COUNT_REFUSED_CONNECTIONS,
     SRV_COUNT_RETURNED,         /* refused requests that came back at their retry time */
     SRV_COUNT_RETURNED_REFUSED, /* and were refused again */
+    /* Structured output. */
+    SRV_COUNT_SCHEMAS_REFUSED,
+    SRV_COUNT_GRAMMARS_REFUSED,
+    SRV_COUNT_GRAMMARS_UNSUPPORTED,
+    SRV_COUNT_GRAMMAR_RELAXED,   /* requests with a keyword that is only approximated */
+    SRV_COUNT_GRAMMAR_OVERFLOWS, /* alternatives dropped because there were too many */
     SRV_COUNT_N
 };
+
+/* Times that are observed one by one. */
+enum srv_time { SRV_TIME_COMPILE, SRV_TIME_MASK };
 
 /* Returns owned: srv_metrics_destroy; NULL if out of memory. */
 struct srv_metrics *srv_metrics_create(void);
 void srv_metrics_destroy(struct srv_metrics *m);
 
 void srv_metrics_count(struct srv_metrics *m, enum srv_count what);
+void srv_metrics_observe(struct srv_metrics *m, enum srv_time what, uint64_t us);
 
 /* A request has ended. status 0: no answer was sent. disconnected: its client had left. */
 void srv_metrics_count_request(struct srv_metrics *m, int status, bool disconnected,
@@ -51,6 +61,7 @@ void srv_metrics_count_request(struct srv_metrics *m, int status, bool disconnec
 struct srv_metrics_view {
     const struct eng_info *info;
     const struct eng_stats *stats;
+    uint64_t n_grammar_hits, n_grammar_misses; /* of the cache of compiled grammars */
     const char *model;
     int n_connections;
     int n_requests;

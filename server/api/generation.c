@@ -141,6 +141,12 @@ static void salt_tenant(const char *salt, struct eng_job_params *jp)
     sha256_final(&digest, jp->tenant);
 }
 
+static bool prompt_is_done(const void *ctx, int i)
+{
+    const struct srv_gen *g = ctx;
+    return atomic_load_explicit(&g->prompts[i].stage, memory_order_acquire) == GEN_DONE;
+}
+
 static int describe(void *ctx, int i, struct eng_job_params *jp)
 {
     struct srv_gen *g = ctx;
@@ -161,6 +167,7 @@ static int describe(void *ctx, int i, struct eng_job_params *jp)
     jp->no_cache = !gp->cache_prompt;
     jp->want_progress = srv_gen_reports_progress(g);
     jp->priority = (int)gp->priority;
+    jp->guides = srv_guide_begin(&g->guide, i, prompt_is_done, g);
     if (gp->deadline_ms > 0)
         jp->deadline_us = srv_request_start_us(g->req) + (uint64_t)gp->deadline_ms * 1000;
     if (gp->cache_salt) salt_tenant(gp->cache_salt, jp);
@@ -176,6 +183,7 @@ static void release(void *ctx)
             choice_text_finish(&p->choices[k]);
         free(p->memory);
     }
+    srv_guide_release(&g->guide);
     textout_stops_finish(&g->rules.stops);
     json_decref(g->body);
     g->body = NULL;
@@ -231,7 +239,9 @@ struct srv_gen *srv_gen_open(struct srv_request *req, const struct srv_gen_forma
     }
     int rc = srv_gen_params_read(&g->params, req, own, &g->body, &err);
     if (g->body) srv_request_account(req)->endpoint = format->endpoint;
-    if (rc) {
+    struct srv_span text;
+    text.text = srv_request_body(req, &text.len);
+    if (rc || guide_ask_read(&g->guide.ask, text, g->body, &err)) {
         srv_gen_refuse(g, &err);
         return NULL;
     }
@@ -311,7 +321,9 @@ void srv_gen_start(struct srv_gen *g)
     static const struct srv_jobs_ops ops = {describe, event, srv_gen_advance, srv_gen_fail,
                                             release};
     struct param_error err = {0};
-    if (!check_lengths(g, &err) && !make_rules(g, &err) && !charge_logs(g, &err))
+    if (!check_lengths(g, &err) && !make_rules(g, &err) &&
+        !srv_guide_open(&g->guide, g->req, &g->params, g->n_prompts, g->n_candidates, &err) &&
+        !charge_logs(g, &err))
         srv_jobs_start(&g->jobs, g->req, g->n_prompts, &ops, g);
     else if (err.kind == SRV_ERR_CONTEXT)
         refuse_context(g, &err);

@@ -21,6 +21,7 @@
 #include "base/json_writer.h"
 #include "server/api/choice_text.h"
 #include "server/api/generation_fields.h"
+#include "server/api/guide.h"
 #include "server/api/jobs.h"
 
 enum { GEN_MAX_PROMPTS = 256 };
@@ -93,6 +94,7 @@ struct srv_gen {
     json_t *body; /* owned: params borrow from it */
     struct srv_gen_params params;
     struct choice_rules rules;
+    struct srv_guide guide;
     struct srv_jobs jobs; /* one per prompt */
     struct gen_prompt *prompts;
     int n_prompts;

@@ -78,7 +78,6 @@ static const struct param_field common_fields[] = {
     GEN_OTHER("reasoning", PARAM_NAMED),
     GEN_OTHER("verbosity", PARAM_NAMED),
     /* refused unless neutral: they would change the answer */
-    GEN_FIELD("response_format", PARAM_JSON, response_format),
     GEN_OTHER("tools", PARAM_UNSUPPORTED),
     GEN_OTHER("tool_choice", PARAM_UNSUPPORTED),
     GEN_OTHER("functions", PARAM_UNSUPPORTED),
@@ -96,13 +95,20 @@ static const struct param_field common_fields[] = {
     GEN_OTHER("logprob_token_ids", PARAM_UNSUPPORTED),
     GEN_OTHER("repetition_detection", PARAM_UNSUPPORTED),
     GEN_OTHER("t_max_predict_ms", PARAM_UNSUPPORTED),
-    GEN_OTHER("guided_json", PARAM_UNSUPPORTED),
-    GEN_OTHER("guided_regex", PARAM_UNSUPPORTED),
-    GEN_OTHER("guided_choice", PARAM_UNSUPPORTED),
-    GEN_OTHER("guided_grammar", PARAM_UNSUPPORTED),
-    GEN_OTHER("structured_outputs", PARAM_UNSUPPORTED),
-    GEN_OTHER("grammar", PARAM_UNSUPPORTED),
-    GEN_OTHER("json_schema", PARAM_UNSUPPORTED),
+    /* guide_fields.c reads these */
+    GEN_OTHER("response_format", PARAM_IGNORED),
+    GEN_OTHER("structured_outputs", PARAM_IGNORED),
+    GEN_OTHER("guided_json", PARAM_IGNORED),
+    GEN_OTHER("guided_regex", PARAM_IGNORED),
+    GEN_OTHER("guided_choice", PARAM_IGNORED),
+    GEN_OTHER("guided_grammar", PARAM_IGNORED),
+    GEN_OTHER("guided_json_object", PARAM_IGNORED),
+    GEN_OTHER("guided_whitespace_pattern", PARAM_IGNORED),
+    GEN_OTHER("grammar", PARAM_IGNORED),
+    GEN_OTHER("json_schema", PARAM_IGNORED),
+    GEN_OTHER("guided_decoding_backend", PARAM_NAMED),
+    GEN_OTHER("grammar_lazy", PARAM_UNSUPPORTED),
+    GEN_OTHER("grammar_triggers", PARAM_UNSUPPORTED),
     GEN_OTHER("bad_words", PARAM_UNSUPPORTED),
     GEN_OTHER("logits_processors", PARAM_UNSUPPORTED),
     GEN_OTHER("use_beam_search", PARAM_UNSUPPORTED),
@@ -308,23 +314,6 @@ int srv_gen_note_ignored(struct srv_request *req, const struct param_unknown *un
     return 0;
 }
 
-/* {"type": "text"} is what is served; other known types are not built. */
-static int check_response_format(const struct srv_gen_params *p, struct param_error *err)
-{
-    const json_t *format = p->response_format;
-    const char *type = json_string_value(json_object_get(format, "type"));
-    if (!format || (json_is_object(format) && json_object_size(format) == 0)) return 0;
-    if (!type)
-        return param_fail(err, SRV_ERR_INVALID_TYPE, "response_format",
-                          "'response_format' must be an object with a type.");
-    if (!strcmp(type, "text")) return 0;
-    if (!strcmp(type, "json_object") || !strcmp(type, "json_schema"))
-        return param_fail(err, SRV_ERR_UNSUPPORTED, "response_format",
-                          "'response_format' of type '%s' is not supported by this server.", type);
-    return param_fail(err, SRV_ERR_INVALID_VALUE, "response_format.type",
-                      "'response_format.type' must be 'text'.");
-}
-
 /* The tokens asked for, by the request or the server's option, or -1. */
 static int64_t asked_tokens(const struct reading *r)
 {
@@ -347,7 +336,7 @@ static int check_together(const struct reading *r, struct param_error *err)
     if (p->stream && p->prompt_logprobs >= 0)
         return param_fail(err, SRV_ERR_INVALID_VALUE, "prompt_logprobs",
                           "'prompt_logprobs' cannot be streamed.");
-    return check_response_format(p, err);
+    return 0;
 }
 
 /* -1 means "no limit" to clients of llama-server; the field that takes it is named. */

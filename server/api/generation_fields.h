@@ -37,7 +37,6 @@ struct srv_gen_params {
     const char *model; /* once read: the name to show */
     const char *cache_salt, *request_id, *service_tier;
     json_t *stop, *stop_token_ids, *logit_bias, *allowed_token_ids, *stream_options;
-    json_t *response_format;
     /* of some dialects only */
     json_t *prompt, *messages, *chat_template_kwargs, *extra;
     int64_t top_logprobs; /* -1: absent */

@@ -10,6 +10,7 @@
 #include "server/api/routes.h"
 #include "server/bounds.h"
 #include "server/config/config.h"
+#include "server/grammar_cache.h"
 #include "server/http/api_error.h"
 #include "server/http/request.h"
 #include "server/http/server.h"
@@ -95,6 +96,11 @@ static void metrics(struct srv_request *req)
         eng_stats(s->app.engine, &stats);
         view.stats = &stats;
         view.info = eng_info(s->app.engine);
+        if (s->app.grammars) {
+            struct grammar_cache_stats cache = grammar_cache_stats(s->app.grammars);
+            view.n_grammar_hits = cache.n_hits;
+            view.n_grammar_misses = cache.n_misses;
+        }
         view.model = s->app.model_names[0];
     }
     srv_request_account(req)->endpoint = "metrics";

@@ -32,6 +32,9 @@ const struct srv_job_failure *srv_jobs_failure(int finish, int64_t n_tokens)
                                  "The request's deadline passed before its first token."},
         [ENG_FINISH_QUEUE_TIMEOUT] = {SRV_ERR_QUEUE_TIMEOUT,
                                       "The request waited in the queue for too long."},
+        [ENG_FINISH_NO_TOKEN] = {SRV_ERR_NO_TOKEN_LEFT,
+                                 "logit_bias, allowed_token_ids and min_tokens leave no token that "
+                                 "the grammar allows."},
         [ENG_FINISH_ERROR] = {SRV_ERR_INTERNAL,
                               "The model gave no usable numbers for this request."},
     };

@@ -16,7 +16,7 @@
 
 #define INT64_LIMIT 9223372036854775808.0 /* 2^63: the first real no int64_t holds */
 
-enum { MAX_DEPTH = 64, MAX_VALUES = 200000, ECHO_BYTES = 64 };
+enum { MAX_DEPTH = 160, MAX_VALUES = 200000, ECHO_BYTES = 64 };
 
 int param_fail(struct param_error *err, enum srv_error kind, const char *path, const char *format,
                ...)

@@ -70,7 +70,7 @@ int params_read(json_t *object, const struct param_field *fields, void *out,
 
 /*
  * Parses a body. Checks first, in one pass over the text, that it holds at most max_values values
- * and nests at most 64 deep, so that building the tree is cheap whatever the sender wrote.
+ * and nests at most 160 deep, so that building the tree is cheap whatever the sender wrote.
  * Duplicate keys, invalid UTF-8 and trailing bytes are errors. An integer beyond 64 bits is a real
  * in the tree (param_is_huge); json_text.h finds its digits. Returns a new reference, an object, or
  * NULL.

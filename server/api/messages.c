@@ -20,8 +20,8 @@ static const struct param_field fields[] = {
     GEN_OTHER("return_progress", PARAM_NAMED),
     GEN_OTHER("mcp_servers", PARAM_UNSUPPORTED),
     GEN_OTHER("container", PARAM_UNSUPPORTED),
-    GEN_OTHER("output_format", PARAM_UNSUPPORTED),
-    GEN_OTHER("output_config", PARAM_NAMED), /* but for its format: see check_output */
+    GEN_OTHER("output_format", PARAM_IGNORED),
+    GEN_OTHER("output_config", PARAM_NAMED), /* but for its format */
     {0},
 };
 
@@ -49,18 +49,6 @@ static int make_messages(const struct srv_gen_params *p, json_t **ret, struct pa
     return 0;
 }
 
-/* A format of the output must not be ignored; the other members (effort) may. */
-static int check_output(const json_t *config, struct param_error *err)
-{
-    const json_t *format = json_object_get(config, "format");
-    if (config && !json_is_null(config) && !json_is_object(config))
-        return param_fail(err, SRV_ERR_INVALID_TYPE, "output_config",
-                          "'output_config' must be an object.");
-    if (!format || json_is_null(format)) return 0;
-    return param_fail(err, SRV_ERR_UNSUPPORTED, "output_config.format",
-                      "'output_config.format' is not supported by this server.");
-}
-
 /* An assistant message at the end is the beginning of the answer. */
 static bool ends_with_assistant(const json_t *messages)
 {
@@ -75,7 +63,11 @@ static int make_prompt(struct srv_gen *g, struct param_error *err)
     if (!g->params.messages)
         return param_fail(err, SRV_ERR_MISSING, "messages",
                           "The parameter 'messages' is required.");
-    if (check_output(json_object_get(g->body, "output_config"), err)) return -1;
+    struct srv_span body;
+    body.text = srv_request_body(g->req, &body.len);
+    if (guide_ask_read_format(&g->guide.ask, body, g->body, "output_config.format", err) ||
+        guide_ask_read_format(&g->guide.ask, body, g->body, "output_format", err))
+        return -1;
     if (make_messages(&g->params, &messages, err)) return -1;
     struct chat_input in = {.messages = messages,
                             .add_generation_prompt = true,

@@ -130,7 +130,7 @@ static int check_truncation(const json_t *truncation, struct param_error *err)
                       "'truncation' must be 'auto' or 'disabled'.");
 }
 
-static int check_fields(const struct srv_gen *g, struct param_error *err)
+static int check_fields(struct srv_gen *g, struct param_error *err)
 {
     const struct srv_gen_params *p = &g->params;
     if (!p->messages)
@@ -141,12 +141,10 @@ static int check_fields(const struct srv_gen *g, struct param_error *err)
     if (p->extra && !json_is_string(p->extra))
         return param_fail(err, SRV_ERR_INVALID_TYPE, "instructions",
                           "'instructions' must be a string.");
-    const char *format =
-        json_string_value(json_object_get(json_object_get(p->prompt, "format"), "type"));
-    if (format && strcmp(format, "text") != 0)
-        return param_fail(err, SRV_ERR_UNSUPPORTED, "text.format",
-                          "Only the text format 'text' is supported.");
-    return check_include(json_object_get(g->body, "include"), err) ||
+    struct srv_span body;
+    body.text = srv_request_body(g->req, &body.len);
+    return guide_ask_read_format(&g->guide.ask, body, g->body, "text.format", err) ||
+           check_include(json_object_get(g->body, "include"), err) ||
            check_truncation(json_object_get(g->body, "truncation"), err);
 }
 
@@ -324,14 +322,17 @@ static void write_usage(struct srv_gen *g, struct jw *w)
 /* The members that repeat the request, or say what is not supported. */
 static void write_request(struct srv_gen *g, struct jw *w)
 {
+    static const char free_text[] = "{\"type\":\"text\"}";
+    const struct srv_span *format = &g->guide.ask.format;
     jw_bool(w, "parallel_tool_calls", false);
     jw_null(w, "previous_response_id");
     jw_bool(w, "store", false);
     jw_number(w, "temperature", g->params.temperature);
     jw_open(w, "text", '{');
-    jw_open(w, "format", '{');
-    jw_text(w, "type", "text");
-    jw_close(w);
+    if (format->text)
+        jw_json(w, "format", format->text, format->len);
+    else
+        jw_json(w, "format", free_text, strlen(free_text));
     jw_close(w);
     jw_text(w, "tool_choice", "none");
     jw_open(w, "tools", '[');

@@ -94,6 +94,8 @@ const struct srv_option srv_options[] = {
           "memory budget of the KV cache; 0: parallel x context, capped by memory"),
     BYTES("compute", "answer-memory", NULL, answer_memory_bytes, 0, 1024 * TERA, "0", SERVE,
           "memory budget of unsent answers; 0: a sixteenth of the memory"),
+    INT64("compute", "grammar-cache-mb", NULL, grammar_cache_mb, 0, 65536, "32", SERVE,
+          "MiB for compiled grammars that are kept for later requests; 0: none is kept"),
     SWITCH("compute", "prefix-cache", "enable-prefix-caching", prefix_cache, "on", SERVE,
            "share the KV pages of equal prompt prefixes among the requests of a key"),
     SWITCH("compute", "memory-lock", "mlock", memory_lock, "off", SERVE,

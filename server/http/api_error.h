@@ -18,6 +18,9 @@ enum srv_error {
     SRV_ERR_INVALID_VALUE,   /* 400 invalid_value */
     SRV_ERR_MISSING,         /* 400 missing_required_parameter */
     SRV_ERR_UNSUPPORTED,     /* 400 unsupported_parameter */
+    SRV_ERR_INVALID_SCHEMA,  /* 400 invalid_json_schema */
+    SRV_ERR_INVALID_GRAMMAR, /* 400 invalid_grammar */
+    SRV_ERR_NO_TOKEN_LEFT,   /* 400 no_token_left, or the stream's error event */
     SRV_ERR_CONTEXT,         /* 400 context_length_exceeded */
     SRV_ERR_TEMPLATE,        /* 400 invalid_value, the template's own message */
     SRV_ERR_BAD_REQUEST,     /* 400 bad_request: framing, Host */

@@ -397,19 +397,18 @@ def test_an_answer_that_is_refused_late_has_the_dialects_error():
             assert answer["request_id"] == head["request-id"]
 
 
-def test_messages_output_format_is_refused():
-    schema = {"type": "json_schema", "schema": {"type": "object"}}
+def test_messages_output_config():
+    schema = {"type": "json_schema", "schema": {"enum": [17]}}
     for path in ("/v1/messages", "/v1/messages/count_tokens"):
-        for fields, name in (({"output_config": {"format": schema}}, "output_config.format"),
-                             ({"output_format": schema}, "output_format")):
-            status, _, answer = SERVER.post(path, dict(CHAT, **fields))
-            assert status == 400 and name in answer["error"]["message"], answer
         for fields in ({"output_config": {}}, {"output_config": None}, {"output_format": None},
-                       {"output_config": {"format": None}}):
+                       {"output_config": {"format": None}}, {"output_config": {"format": schema}},
+                       {"output_format": schema}):
             assert SERVER.post(path, dict(CHAT, **fields))[0] == 200, fields
         status, head, _ = SERVER.post(path, dict(CHAT, output_config={"effort": "high"}))
         assert status == 200 and head["x-ignored-params"] == "output_config", head
         assert SERVER.post(path, dict(CHAT, output_config="high"))[0] == 400
+        status, _, answer = SERVER.post(path, dict(CHAT, output_config={"format": schema}, output_format=schema))
+        assert status == 400 and "output_format" in answer["error"]["message"], answer
 
 
 # ---- defaults of the server --------------------------------------------------------------------------

@@ -88,6 +88,22 @@ static void pieces_make_the_same_text(void **state)
     buf_finish(&b);
 }
 
+static void json_goes_on_one_line(void **state)
+{
+    struct buf b;
+    struct jw w;
+    (void)state;
+    buf_init(&b, 100);
+    jw_init(&w, &b);
+    jw_open(&w, NULL, '{');
+    jw_json(&w, "a", "{\r\n \"x\\n\":1\n}\n", 14);
+    jw_json(&w, "b", "2", 1);
+    jw_close(&w);
+    jw_end(&w);
+    REQUIRE_EQ_STR(b.data, "{\"a\":{ \"x\\n\":1},\"b\":2}");
+    buf_finish(&b);
+}
+
 static void strings_are_valid_json(void **state)
 {
     static const struct {
@@ -282,6 +298,7 @@ int main(void)
         cmocka_unit_test(nested_values_have_commas_and_names),
         cmocka_unit_test(deepest_nesting_closes_with_the_right_brackets),
         cmocka_unit_test(pieces_make_the_same_text),
+        cmocka_unit_test(json_goes_on_one_line),
         cmocka_unit_test(strings_are_valid_json),
         cmocka_unit_test(integers_are_whole),
         cmocka_unit_test(numbers_are_finite_and_real),

@@ -1,0 +1,237 @@
+/* SPDX-License-Identifier: MIT */
+/* Between the grammar library and the engine; see guide.h. */
+#include "server/api/guide.h"
+
+#include <assert.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "base/buf.h"
+#include "base/clock.h"
+#include "server/api/generation_fields.h"
+#include "server/app.h"
+#include "server/grammar_cache.h"
+#include "server/http/endpoint.h"
+#include "server/metrics.h"
+#include "tokenizer/tokenizer.h"
+
+/* A header line that proxies pass. */
+enum { MAX_RELAXED_BYTES = 1000 };
+
+/* ---- engine threads ------------------------------------------------------------------------ */
+
+static void set_bit(uint64_t *bits, int32_t id, bool on)
+{
+    uint64_t bit = 1ull << id % 64;
+    bits[id / 64] = on ? bits[id / 64] | bit : bits[id / 64] & ~bit;
+}
+
+/* Ids that end an answer and stand for no text: allowed where it is complete. */
+static void set_ends(const struct srv_guide *guide, uint64_t *bits, bool complete)
+{
+    const struct eng_info *info = eng_info(guide->app->engine);
+    for (int i = 0; i < info->n_eos_ids; i++)
+        set_bit(bits, info->eos_ids[i], complete && !guide->ignore_eos);
+    for (int i = 0; i < guide->n_stop_ids; i++)
+        if (tok_is_special(guide->app->tok, guide->stop_ids[i]))
+            set_bit(bits, guide->stop_ids[i], complete);
+}
+
+static enum eng_guide_next mask(void *ctx, uint64_t *bits)
+{
+    struct guide_choice *c = ctx;
+    uint64_t start = clock_now_us();
+    enum gram_next next = gram_mask(c->state, bits);
+    srv_metrics_observe(c->owner->app->metrics, SRV_TIME_MASK, clock_now_us() - start);
+    if (next == GRAM_NEXT_END) return ENG_GUIDE_END;
+    if (next == GRAM_NEXT_FAIL) return ENG_GUIDE_FAIL;
+    set_ends(c->owner, bits, gram_accepting(c->state));
+    return ENG_GUIDE_MASK;
+}
+
+static bool take(void *ctx, int32_t id)
+{
+    struct guide_choice *c = ctx;
+    bool taken = gram_take(c->state, id);
+    uint64_t n = gram_overflows(c->state);
+    if (n > c->n_overflows) srv_metrics_count(c->owner->app->metrics, SRV_COUNT_GRAMMAR_OVERFLOWS);
+    c->n_overflows = n;
+    return taken;
+}
+
+static bool complete(void *ctx)
+{
+    const struct guide_choice *c = ctx;
+    return gram_accepting(c->state);
+}
+
+static uint64_t mark(void *ctx)
+{
+    struct guide_choice *c = ctx;
+    return gram_mark(c->state);
+}
+
+static void rollback(void *ctx, uint64_t to)
+{
+    struct guide_choice *c = ctx;
+    bool known = gram_rollback(c->state, to);
+    assert(known);
+    (void)known;
+}
+
+/* ---- compiling ----------------------------------------------------------------------------- */
+
+static int refuse(struct srv_guide *guide, const struct gram_error *e, struct param_error *err)
+{
+    enum srv_error kind = e->code == GRAM_ENOMEM         ? SRV_ERR_OVERLOADED
+                          : e->code == GRAM_EGRAMMAR     ? SRV_ERR_INVALID_GRAMMAR
+                          : e->code == GRAM_EUNSUPPORTED ? SRV_ERR_UNSUPPORTED
+                                                         : SRV_ERR_INVALID_SCHEMA;
+    if (kind != SRV_ERR_OVERLOADED)
+        srv_metrics_count(guide->app->metrics,
+                          kind == SRV_ERR_INVALID_SCHEMA    ? SRV_COUNT_SCHEMAS_REFUSED
+                          : kind == SRV_ERR_INVALID_GRAMMAR ? SRV_COUNT_GRAMMARS_REFUSED
+                                                            : SRV_COUNT_GRAMMARS_UNSUPPORTED);
+    return param_fail(err, kind, guide->ask.param, "%s", e->message);
+}
+
+static void append_encoded(struct buf *b, const char *text)
+{
+    static const char plain[] =
+        "ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789/_~.-";
+    for (const char *p = text; *p; p++) {
+        if (strchr(plain, *p))
+            buf_add(b, p, 1);
+        else
+            buf_printf(b, "%%%02X", (unsigned char)*p);
+    }
+}
+
+/* Pointers in text order, and how many more there are once the header is full. */
+static void name_relaxed(struct srv_guide *guide, struct srv_request *req)
+{
+    size_t n = gram_n_relaxed(guide->gram), i = 0;
+    if (n == 0) return;
+    srv_metrics_count(guide->app->metrics, SRV_COUNT_GRAMMAR_RELAXED);
+    struct buf b, one;
+    buf_init(&b, 4096);
+    for (; i < n; i++) {
+        buf_init(&one, 4096);
+        append_encoded(&one, gram_relaxed(guide->gram, i));
+        bool fits = !one.failed && b.len + one.len + 2 <= MAX_RELAXED_BYTES - 16;
+        if (fits) buf_printf(&b, "%s%.*s", i ? ", " : "", (int)one.len, one.data ? one.data : "");
+        buf_finish(&one);
+        if (!fits) break;
+    }
+    if (i < n) buf_printf(&b, "%s...+%zu", i ? ", " : "", n - i);
+    if (!b.failed && b.data) srv_reply_header(req, "x-schema-relaxed", b.data);
+    buf_finish(&b);
+}
+
+static int compile(struct srv_guide *guide, struct srv_request *req, struct param_error *err)
+{
+    const struct guide_ask *ask = &guide->ask;
+    struct gram_error failure = {0};
+    bool kept = false;
+    int64_t used;
+    if (!guide->app->grammars)
+        return param_fail(err, SRV_ERR_UNSUPPORTED, ask->param,
+                          "'%s' is not supported: the tokens of this model spell no single bytes.",
+                          ask->param);
+    uint64_t start = clock_now_us();
+    int rc = grammar_cache_get(guide->app->grammars, ask->kind, ask->text.text, ask->text.len,
+                               &ask->options, &guide->gram, &kept, &failure);
+    srv_metrics_observe(guide->app->metrics, SRV_TIME_COMPILE, clock_now_us() - start);
+    if (rc) return refuse(guide, &failure, err);
+    int64_t bytes = (int64_t)(gram_bytes(guide->gram) + gram_cache_bytes(guide->gram));
+    if (!kept && !srv_request_charge(req, bytes, &used))
+        return param_fail(err, SRV_ERR_OVERLOADED, ask->param,
+                          "The grammar takes %lld bytes, but the memory for all answers is spent.",
+                          (long long)bytes);
+    return 0;
+}
+
+/* ---- states -------------------------------------------------------------------------------- */
+
+static int no_memory(struct param_error *err)
+{
+    return param_fail(err, SRV_ERR_OVERLOADED, NULL, "There is no memory for the request.");
+}
+
+static int allocate(struct srv_guide *guide, struct srv_request *req, struct param_error *err)
+{
+    size_t n = (size_t)guide->n_slots * (size_t)guide->n_choices, one = gram_state_bytes();
+    int64_t used;
+    if (!srv_request_charge(req, (int64_t)(n * one), &used)) return no_memory(err);
+    guide->prompt_of = srv_request_alloc(req, (size_t)guide->n_slots * sizeof(int));
+    guide->choices = srv_request_alloc(req, n * sizeof(*guide->choices));
+    guide->guides = srv_request_alloc(req, n * sizeof(*guide->guides));
+    guide->memory = aligned_alloc(64, n * one);
+    if (!guide->prompt_of || !guide->choices || !guide->guides || !guide->memory)
+        return no_memory(err);
+    for (int i = 0; i < guide->n_slots; i++)
+        guide->prompt_of[i] = -1;
+    for (size_t i = 0; i < n; i++) {
+        guide->choices[i].owner = guide;
+        guide->guides[i] =
+            (struct eng_guide){&guide->choices[i], mask, take, complete, mark, rollback};
+    }
+    return 0;
+}
+
+int srv_guide_open(struct srv_guide *guide, struct srv_request *req,
+                   const struct srv_gen_params *params, int n_prompts, int n_choices,
+                   struct param_error *err)
+{
+    if (!guide->ask.param) return 0;
+    guide->app = srv_request_app(req);
+    int n_parallel = eng_info(guide->app->engine)->n_parallel;
+    guide->n_slots = n_prompts < n_parallel ? n_prompts : n_parallel;
+    guide->n_choices = n_choices;
+    guide->stop_ids = params->stop_ids;
+    guide->n_stop_ids = params->n_stop_ids;
+    guide->ignore_eos = params->ignore_eos;
+    if (compile(guide, req, err) || allocate(guide, req, err)) return -1;
+    name_relaxed(guide, req);
+    return 0;
+}
+
+/* The prompt's own slot, if its job was refused before; else one that no running job has. */
+static int choose_slot(const struct srv_guide *guide, int prompt,
+                       bool (*is_done)(const void *ctx, int prompt), const void *ctx)
+{
+    int free_slot = -1;
+    for (int i = 0; i < guide->n_slots; i++) {
+        int holder = guide->prompt_of[i];
+        if (holder == prompt) return i;
+        if (holder < 0 || is_done(ctx, holder)) free_slot = i;
+    }
+    return free_slot;
+}
+
+const struct eng_guide *srv_guide_begin(struct srv_guide *guide, int prompt,
+                                        bool (*is_done)(const void *ctx, int prompt),
+                                        const void *ctx)
+{
+    if (!guide->gram) return NULL;
+    int slot = choose_slot(guide, prompt, is_done, ctx);
+    assert(slot >= 0); /* no more jobs run at once than there are slots */
+    guide->prompt_of[slot] = prompt;
+    size_t first = (size_t)slot * (size_t)guide->n_choices;
+    for (size_t i = first; i < first + (size_t)guide->n_choices; i++) {
+        char *memory = guide->memory + i * gram_state_bytes();
+        guide->choices[i].state = gram_state_init(memory, guide->gram, NULL, NULL);
+        guide->choices[i].n_overflows = 0;
+    }
+    return guide->guides + first;
+}
+
+void srv_guide_release(struct srv_guide *guide)
+{
+    if (!guide->app) return;
+    if (guide->gram) grammar_cache_put(guide->app->grammars, guide->gram);
+    free(guide->memory);
+    guide->gram = NULL;
+    guide->memory = NULL;
+}

@@ -1,0 +1,67 @@
+/* SPDX-License-Identifier: MIT */
+/*
+ * The guides of one request: its constraint compiled, and one state per choice that the engine asks
+ * which ids may come next.
+ *
+ *   text worker     compile, prepare, release
+ *   engine threads  mask, take: on the states, one thread at a time per choice
+ *
+ * Lives in the request's memory, zeroed at first.
+ */
+#ifndef HEARTH_SERVER_API_GUIDE_H
+#define HEARTH_SERVER_API_GUIDE_H
+
+#include <stdbool.h>
+#include <stdint.h>
+
+#include "engine/engine.h"
+#include "server/api/guide_fields.h"
+
+struct srv_app;
+struct srv_gen_params;
+struct srv_request;
+
+/* One choice in the engine. */
+struct guide_choice {
+    struct srv_guide *owner;
+    struct gram_state *state;
+    uint64_t n_overflows; /* of the state, as counted so far */
+};
+
+struct srv_guide {
+    struct guide_ask ask;
+    const struct srv_app *app;
+    struct gram *gram;       /* owned; NULL: the answers are free */
+    const int32_t *stop_ids; /* of the request: the special ones end only complete answers */
+    int n_stop_ids;
+    bool ignore_eos;
+    /* States for as many prompts as can run at once. */
+    int n_slots, n_choices;
+    int *prompt_of;               /* [n_slots]: the prompt that has the slot, -1: none yet */
+    char *memory;                 /* [n_slots][n_choices] states */
+    struct guide_choice *choices; /* [n_slots][n_choices] */
+    struct eng_guide *guides;     /* [n_slots][n_choices] */
+};
+
+/*
+ * Compiles what was asked for, allocates the states, and names relaxed keywords in
+ * x-schema-relaxed. Nothing was asked: does nothing. n_prompts prompts with n_choices each. Returns
+ * 0, or -1 with err.
+ */
+int srv_guide_open(struct srv_guide *guide, struct srv_request *req,
+                   const struct srv_gen_params *params, int n_prompts, int n_choices,
+                   struct param_error *err);
+
+/*
+ * Puts the states of a prompt at the beginning and returns its guides [n_choices], or NULL if
+ * nothing constrains the answer. is_done says whether the job of a prompt has ended: its states are
+ * then taken over.
+ */
+const struct eng_guide *srv_guide_begin(struct srv_guide *guide, int prompt,
+                                        bool (*is_done)(const void *ctx, int prompt),
+                                        const void *ctx);
+
+/* After the last job has ended. */
+void srv_guide_release(struct srv_guide *guide);
+
+#endif

@@ -1,0 +1,60 @@
+/* SPDX-License-Identifier: MIT */
+/*
+ * The vocabulary that grammars are compiled for, and the grammars compiled last.
+ *
+ * Compiled grammars are kept up to a number of bytes and of entries; the least recently used one
+ * that no request holds goes first. A grammar that does not fit belongs to its request alone.
+ * Equal kind, options and text give the same grammar (compared by SHA-256), so requests that
+ * repeat a schema do not compile it again. Two threads that miss together both compile; the second
+ * drops its result.
+ *
+ * Threads: any; compiling holds no lock.
+ */
+#ifndef HEARTH_SERVER_GRAMMAR_CACHE_H
+#define HEARTH_SERVER_GRAMMAR_CACHE_H
+
+#include <stdbool.h>
+#include <stddef.h>
+#include <stdint.h>
+
+#include "tokenizer/grammar/grammar.h"
+
+struct grammar_cache;
+struct tok;
+
+struct grammar_cache_params {
+    const struct tok *tok; /* borrowed */
+    int32_t n_ids;         /* of the model; ids that the tokenizer does not know spell nothing */
+    const int32_t *end_ids;
+    size_t n_end_ids;
+    int64_t max_bytes; /* of grammars kept; 0: none is kept */
+};
+
+/* 0, GRAM_ENOMEM, or GRAM_EINVAL for a tokenizer whose tokens spell no bytes. *ret is owned. */
+int grammar_cache_create(struct grammar_cache **ret, const struct grammar_cache_params *params);
+/* After the last grammar has been given back. NULL is fine. */
+void grammar_cache_destroy(struct grammar_cache *c);
+
+/*
+ * The compiled grammar of a text; see gram_compile. *ret is owned: grammar_cache_put. *ret_kept:
+ * the cache holds it too, so its memory is accounted for. Returns 0 or the code in *err.
+ */
+int grammar_cache_get(struct grammar_cache *c, enum gram_kind kind, const char *text, size_t len,
+                      const struct gram_options *options, struct gram **ret, bool *ret_kept,
+                      struct gram_error *err);
+
+/* Gives a grammar back. NULL is fine. */
+void grammar_cache_put(struct grammar_cache *c, struct gram *g);
+
+/* Counted since the start. */
+struct grammar_cache_stats {
+    uint64_t n_hits, n_misses;
+    int n_entries;
+    int64_t bytes;
+};
+struct grammar_cache_stats grammar_cache_stats(struct grammar_cache *c);
+
+/* Bytes of the vocabulary and of a full cache, for the memory plan. */
+int64_t grammar_cache_bytes(const struct grammar_cache *c);
+
+#endif

@@ -1,0 +1,276 @@
+#!/usr/bin/env python3
+# SPDX-License-Identifier: MIT
+"""Structured output: every spelling of a constraint in every dialect, every finished answer a member of its
+language, errors before anything is computed, and how constraints meet the rest of the sampling."""
+import json
+import re
+
+from hearth_server import Hearth, chunks, run_cases
+
+SERVER = None
+PERSON = {"type": "object", "properties": {"name": {"type": "string", "maxLength": 8},
+                                           "age": {"type": "integer", "minimum": 0, "maximum": 120}},
+          "required": ["name", "age"], "additionalProperties": False}
+PROMPT = {"prompt": "Once upon a time", "max_tokens": 200, "temperature": 1, "seed": 7}
+CHAT = {"messages": [{"role": "user", "content": "Who?"}], "max_tokens": 200, "temperature": 1, "seed": 7}
+WRAPPED = {"type": "json_schema", "json_schema": {"name": "person", "schema": PERSON}}
+
+
+def ok(path, body):
+    status, head, answer = SERVER.post(path, body)
+    assert status == 200, f"{status}: {answer}"
+    return answer, head
+
+
+def refused(body, code, param=None, path="/v1/completions"):
+    status, _, answer = SERVER.post(path, dict({"prompt": "a"} if path == "/v1/completions" else {}, **body))
+    assert status == 400, f"{status}: {str(answer)[:300]}"
+    error = answer["error"]
+    assert error["type"] == "invalid_request_error" and error["code"] == code, error
+    assert param is None or error["param"] == param, error
+    assert len(error["message"].encode()) <= 320, error
+    return error["message"]
+
+
+def text_of(path, body):
+    """The text of an answer in any dialect, and why it ended."""
+    answer, _ = ok(path, body)
+    if path == "/v1/messages":
+        return answer["content"][0]["text"], answer["stop_reason"]
+    if path == "/v1/responses":
+        return answer["output"][0]["content"][0]["text"], answer["status"]
+    choice = answer["choices"][0]
+    return choice["message"]["content"] if "message" in choice else choice["text"], choice["finish_reason"]
+
+
+def is_person(text):
+    value = json.loads(text)
+    assert sorted(value) == ["age", "name"] and 0 <= value["age"] <= 120 and len(value["name"]) <= 8, text
+    assert type(value["age"]) is int and type(value["name"]) is str, text
+
+
+# ---- spellings ---------------------------------------------------------------------------------------
+
+def test_every_spelling_of_a_schema():
+    spellings = [
+        {"response_format": WRAPPED},
+        {"response_format": {"type": "json_schema", "schema": PERSON}},
+        {"response_format": {"type": "json_object", "schema": PERSON}},
+        {"structured_outputs": {"json": PERSON}},
+        {"structured_outputs": {"json": json.dumps(PERSON)}},
+        {"guided_json": PERSON},
+        {"guided_json": json.dumps(PERSON, indent=2)},
+        {"json_schema": PERSON},
+    ]
+    for path, body in (("/v1/completions", PROMPT), ("/v1/chat/completions", CHAT)):
+        for fields in spellings:
+            text, reason = text_of(path, dict(body, **fields))
+            assert reason == "stop", (fields, text, reason)
+            is_person(text)
+
+
+def test_responses_and_messages():
+    flat = {"type": "json_schema", "name": "person", "schema": PERSON}
+    body = {"input": "Who?", "max_output_tokens": 200, "text": {"format": flat}}
+    answer, _ = ok("/v1/responses", body)
+    is_person(answer["output"][0]["content"][0]["text"])
+    assert answer["text"]["format"] == flat and answer["status"] == "completed", answer
+    events = [json.loads(data) for _, data in SERVER.stream("/v1/responses", dict(body, stream=True))]
+    assert events[-1]["response"]["text"]["format"] == flat
+    indented = json.dumps(body, indent=1)
+    assert ok("/v1/responses", indented)[0]["text"]["format"] == flat
+    for fields in ({"output_config": {"format": {"type": "json_schema", "schema": PERSON}}},
+                   {"output_format": {"type": "json_schema", "schema": PERSON}}):
+        body = {"model": "hearth-demo", "max_tokens": 200, "messages": CHAT["messages"]}
+        text, reason = text_of("/v1/messages", dict(body, **fields))
+        assert reason == "end_turn", reason
+        is_person(text)
+
+
+def test_other_kinds():
+    kinds = [
+        ({"guided_choice": ["yes", "no", "perhaps"]}, r"yes|no|perhaps"),
+        ({"structured_outputs": {"choice": ["yes", "no"]}}, r"yes|no"),
+        ({"guided_regex": "[a-c]{3}-\\d+!"}, r"[a-c]{3}-\d+!"),
+        ({"structured_outputs": {"regex": "x{2,5}"}}, r"x{2,5}"),
+        ({"guided_grammar": 'root ::= "a" ("b" | "c"){2} "d"?'}, r"a[bc]{2}d?"),
+        ({"structured_outputs": {"grammar": 'root ::= "1"+ "2"'}}, r"1+2"),
+        ({"grammar": 'root ::= word "."\nword ::= [a-f]{1,4}'}, r"[a-f]{1,4}\."),
+    ]
+    for fields, pattern in kinds:
+        for seed in range(3):
+            text, reason = text_of("/v1/completions", dict(PROMPT, **fields, seed=seed))
+            assert reason == "length" or re.fullmatch(pattern, text), (fields, text)
+    for fields in ({"response_format": {"type": "json_object"}}, {"guided_json_object": True},
+                   {"structured_outputs": {"json_object": True}}):
+        text, reason = text_of("/v1/completions", dict(PROMPT, **fields, max_tokens=400))
+        assert text.startswith("{"), text
+        assert reason == "length" or isinstance(json.loads(text), dict), text
+
+
+def test_no_constraint():
+    free, _ = text_of("/v1/completions", PROMPT)
+    for fields in ({"response_format": {"type": "text"}}, {"response_format": None}, {"response_format": {}},
+                   {"guided_json_object": False}, {"guided_json": None}):
+        assert text_of("/v1/completions", dict(PROMPT, **fields))[0] == free
+
+
+# ---- errors ------------------------------------------------------------------------------------------
+
+def test_errors_name_field_and_place():
+    schema = {"type": "object", "properties": {"age": {"type": "integer", "minimum": "x"}}}
+    message = refused({"json_schema": schema}, "invalid_json_schema", "json_schema")
+    assert "/properties/age/minimum" in message, message
+    for path in ("/v1/completions", "/v1/chat/completions"):
+        body = dict(CHAT if "chat" in path else {}, response_format={"type": "json_schema", "json_schema": {
+            "schema": {"properties": {"a": {"$ref": "https://x.org/y.json"}}}}})
+        message = refused(body, "invalid_json_schema", "response_format.json_schema.schema", path=path)
+        assert "$ref" in message and "https://x.org/y.json" in message, message
+    relaxed = {"type": "array", "contains": {"type": "integer"}}
+    strict = {"type": "json_schema", "json_schema": {"schema": relaxed, "strict": True}}
+    assert "strict" in refused({"response_format": strict}, "invalid_json_schema")
+    refused({"json_schema": False}, "invalid_json_schema")
+    assert "byte 2" in refused({"guided_regex": "ab(?=c)"}, "invalid_grammar", "guided_regex")
+    assert "'numbr'" in refused({"grammar": "root ::= numbr"}, "invalid_grammar", "grammar")
+    refused({"guided_choice": []}, "invalid_grammar", "guided_choice")
+    refused({"guided_regex": ""}, "invalid_grammar")
+    refused({"structured_outputs": {"structural_tag": {}}}, "unsupported_parameter",
+            "structured_outputs.structural_tag")
+    refused({"grammar": "root ::= \"a\"", "grammar_lazy": True}, "unsupported_parameter", "grammar_lazy")
+    refused({"response_format": {"type": "json_schema"}}, "missing_required_parameter")
+    refused({"response_format": {"type": "yaml"}}, "invalid_value", "response_format.type")
+    refused({"json_schema": 5}, "invalid_type", "json_schema")
+    refused({"guided_choice": "yes"}, "invalid_type", "guided_choice")
+
+
+def test_one_constraint_per_request():
+    message = refused({"response_format": WRAPPED, "guided_regex": "a"}, "invalid_value", "guided_regex")
+    assert "response_format" in message, message
+    refused({"structured_outputs": {"regex": "a", "json": {}}}, "invalid_value")
+    refused({"structured_outputs": {}}, "invalid_value", "structured_outputs")
+    refused({"grammar": "root ::= \"a\"", "json_schema": {}}, "invalid_value", "json_schema")
+    refused({"structured_outputs": {"json": {}, "whitespace_pattern": " ", "disable_any_whitespace": True}},
+            "invalid_value")
+
+
+def test_relaxed_keywords_are_named():
+    schema = {"properties": {"a": {"contains": {}}, "é": {"contains": {}}}}
+    _, head = ok("/v1/completions", dict(PROMPT, json_schema=schema, max_tokens=5))
+    assert head["x-schema-relaxed"].split(", ") == ["/properties/a/contains", "/properties/%C3%A9/contains"], head
+    many = {"properties": {f"property_{i}": {"contains": {}} for i in range(100)}}
+    named = ok("/v1/completions", dict(PROMPT, json_schema=many, max_tokens=5))[1]["x-schema-relaxed"]
+    shown, left = named.rsplit(", ...+", 1)
+    assert len(named) <= 1000 and len(shown.split(", ")) + int(left) == 100, named
+    assert "x-schema-relaxed" not in ok("/v1/completions", dict(PROMPT, json_schema=PERSON))[1]
+
+
+def test_limits():
+    deep = {"type": "integer"}
+    for _ in range(100):
+        deep = {"items": deep}
+    ok("/v1/completions", dict(PROMPT, json_schema=deep, max_tokens=5))
+    for _ in range(29):
+        deep = {"items": deep}
+    refused({"json_schema": deep}, "invalid_json_schema")
+    refused({"guided_choice": ["x" * 5000]}, "invalid_grammar")
+    ok("/v1/completions", dict(PROMPT, json_schema={"type": "string", "maxLength": 2147483647}, max_tokens=5))
+    huge = '{"prompt": "a", "max_tokens": 60, "json_schema": {"const": 123456789012345678901234567890}}'
+    text, _ = text_of("/v1/completions", huge)
+    assert json.loads(text) == 1.2345678901234568e29, text
+
+
+# ---- together with the rest ----------------------------------------------------------------------------
+
+def test_streams_give_the_same_text():
+    body = dict(PROMPT, json_schema=PERSON)
+    whole, _ = text_of("/v1/completions", body)
+    for extra in ({}, {"stream_options": {"chunk_tokens": 1}}):
+        events = chunks(SERVER.stream("/v1/completions", dict(body, stream=True, **extra)))
+        assert "".join(e["choices"][0]["text"] for e in events) == whole
+        assert events[-1]["choices"][0]["finish_reason"] == "stop"
+
+
+def test_choices_and_prompts():
+    answer, _ = ok("/v1/completions", dict(PROMPT, prompt=["a", "b", "c", "d", "e", "f"], n=3, json_schema=PERSON))
+    assert len(answer["choices"]) == 18
+    for choice in answer["choices"]:
+        if choice["finish_reason"] == "stop":
+            is_person(choice["text"])
+    single, _ = ok("/v1/completions", dict(PROMPT, prompt="c", n=3, json_schema=PERSON))
+    assert [c["text"] for c in single["choices"]] == [c["text"] for c in answer["choices"][6:9]]
+    best, _ = ok("/v1/completions", dict(PROMPT, best_of=4, n=2, json_schema=PERSON))
+    for choice in best["choices"]:
+        is_person(choice["text"])
+
+
+def test_forced_end_needs_no_end_token():
+    answer, _ = ok("/v1/completions", dict(PROMPT, guided_choice=["yes"], ignore_eos=True))
+    assert answer["choices"][0]["text"] == "yes" and answer["choices"][0]["finish_reason"] == "stop"
+    text, reason = text_of("/v1/completions", dict(PROMPT, guided_choice=["yes"], min_tokens=50))
+    assert (text, reason) == ("yes", "stop")
+    text, reason = text_of("/v1/completions", dict(PROMPT, json_schema=PERSON, max_tokens=4))
+    assert reason == "length"
+
+
+def test_min_tokens_while_the_value_can_go_on():
+    body = dict(PROMPT, guided_regex="a+", max_tokens=64)
+    for n in (5, 20):
+        answer, _ = ok("/v1/completions", dict(body, min_tokens=n))
+        assert answer["usage"]["completion_tokens"] >= n
+        assert set(answer["choices"][0]["text"]) == {"a"}
+
+
+def test_stop_strings_are_found_inside():
+    answer, _ = ok("/v1/completions", dict(PROMPT, guided_regex="ab{3}cd", stop="c"))
+    assert answer["choices"][0]["text"] == "abbb" and answer["choices"][0]["finish_reason"] == "stop"
+
+
+def test_nothing_left():
+    body = {"guided_choice": ["yes"], "allowed_token_ids": SERVER.post("/tokenize", {"content": "q"})[2]["tokens"][-1:]}
+    before = SERVER.metrics()['hearth_http_requests_total{code="500"}']
+    assert "logit_bias" in refused(body, "no_token_left")
+    events = list(SERVER.stream("/v1/completions", dict(PROMPT, **body, stream=True)))
+    assert any("no_token_left" in data for _, data in events), events
+    assert SERVER.metrics()['hearth_http_requests_total{code="500"}'] == before
+
+
+def test_logprobs_are_those_of_the_model():
+    """The alternatives are the raw distribution, whatever the mask allows."""
+    plain, _ = ok("/v1/completions", dict(PROMPT, temperature=0, max_tokens=1, logprobs=5))
+    bound, _ = ok("/v1/completions", dict(PROMPT, temperature=0, max_tokens=1, logprobs=5, json_schema=PERSON))
+    best, seen = (a["choices"][0]["logprobs"]["top_logprobs"][0] for a in (plain, bound))
+    assert len(best) == 5 and best.items() <= seen.items(), (best, seen)
+
+
+def test_answers_do_not_depend_on_what_runs_beside():
+    bodies = [dict(PROMPT, json_schema=PERSON, seed=i) for i in range(4)]
+    bodies += [dict(PROMPT, guided_regex="[a-z ]{20,40}", seed=i) for i in range(4)] + [dict(PROMPT, seed=3)]
+    alone = [text_of("/v1/completions", b) for b in bodies]
+    import concurrent.futures
+    with concurrent.futures.ThreadPoolExecutor(len(bodies)) as pool:
+        assert list(pool.map(lambda b: text_of("/v1/completions", b), bodies)) == alone
+
+
+def test_cache_and_metrics():
+    schema = dict(PERSON, title="only here")
+    before = SERVER.metrics()
+    for _ in range(3):
+        ok("/v1/completions", dict(PROMPT, json_schema=schema))
+    refused({"json_schema": {"type": 5}}, "invalid_json_schema")
+    after = SERVER.metrics()
+
+    def grown(name):
+        return after[name] - before[name]
+    assert grown("hearth_grammar_cache_misses_total") == 2 and grown("hearth_grammar_cache_hits_total") == 2
+    assert grown('hearth_grammar_refused_total{code="invalid_json_schema"}') == 1
+    assert grown("hearth_grammar_compile_seconds_count") == 4 and grown("hearth_grammar_mask_seconds_count") > 10
+
+
+def main():
+    global SERVER
+    with Hearth() as SERVER:
+        run_cases(globals())
+
+
+if __name__ == "__main__":
+    main()
