@@ -12,4 +12,16 @@
 extern const unsigned char srv_embedded_openapi_json[];
 extern const size_t srv_embedded_openapi_json_bytes;
 
+/* The chat page, and a gzip copy of it. */
+extern const unsigned char srv_embedded_page_html[];
+extern const size_t srv_embedded_page_html_bytes;
+extern const unsigned char srv_embedded_page_html_gzip[];
+extern const size_t srv_embedded_page_html_gzip_bytes;
+/* Their entity tags, quoted. */
+extern const char srv_embedded_page_html_etag[];
+extern const char srv_embedded_page_html_gzip_etag[];
+/* Source expressions of a content security policy: 'sha256-...', quoted. */
+extern const char srv_embedded_page_html_script_hash[];
+extern const char srv_embedded_page_html_style_hash[];
+
 #endif

@@ -127,6 +127,8 @@ if [ "${HEARTH_OFFLINE:-0}" != 1 ]; then
         install_packages $PROXY_PACKAGES || echo "hearth: tests behind missing proxies will be skipped"
         command -v npm >/dev/null || install_packages nodejs npm ||
             echo "hearth: tests with the Node clients will be skipped"
+        command -v chromium >/dev/null || install_packages chromium ||
+            echo "hearth: the chat page will not be tested in a browser"
         # shellcheck disable=SC2086
         install_packages $NEON_PACKAGES || echo "hearth: the NEON kernels will not be checked"
         # shellcheck disable=SC2086

@@ -91,7 +91,7 @@ struct srv_config {
     /* operation */
     int drain_timeout_ms, drain_delay_ms, watchdog_ms;
     const char *log_format, *log_level;
-    bool log_prompts, vllm_metrics, debug_hooks, debug_hold_load;
+    bool page, log_prompts, vllm_metrics, debug_hooks, debug_hold_load;
 
     /* sampling defaults of requests and of generate; SRV_UNSET if not given */
     double temperature, top_p, min_p;

@@ -116,6 +116,7 @@ const struct srv_option srv_options[] = {
            "PEM certificate chain; with tls-key-file: serve HTTPS"),
     STRING("listen", "tls-key-file", "ssl-key-file ssl-keyfile", tls_key_file, NULL, SERVE,
            "PEM private key"),
+    SWITCH("listen", "page", "webui", page, "on", SERVE, "serve the chat page at /"),
     INT("listen", "max-connections", NULL, max_connections, 1, 65536, "1024", SERVE,
         "most open connections; further ones get 503"),
 

@@ -98,7 +98,7 @@ def test_refused_content_parts_are_named():
 def test_did_you_mean_only_what_is_near():
     for path, hint in (("/v1/completion", "/v1/completions"), ("/v1/chat/completion", "/v1/chat/completions"),
                        ("/v1/embedding", "/v1/embeddings"), ("/chat/completions/", None), ("/rerank", None),
-                       ("/v1/rerank", None), ("/api/generate", None), ("/v1/audio/speech", None), ("/", None),
+                       ("/v1/rerank", None), ("/api/generate", None), ("/v1/audio/speech", None),
                        ("/v1/model", "/v1/models"), ("/helth", "/health"), ("/x", None)):
         status, _, answer = SERVER.request("GET", path)
         message = answer.decode()
