@@ -149,6 +149,13 @@ struct eng_inspector {
 /* Reads headers only. Returns 0 if the model can be served, else an enum eng_error. */
 int eng_inspect(const char *model_dir, const struct eng_inspector *in);
 
+/*
+ * Checks whether a model with this config.json is supported, as far as that file tells. Reads no
+ * other file, so it can be asked before the weights are there. Returns 0, or a negative enum
+ * eng_error with the first problem in err. Any thread.
+ */
+int eng_check_config(const char *text, size_t len, char *err, size_t errlen);
+
 /* ---- jobs ---------------------------------------------------------------------------------- */
 
 /*

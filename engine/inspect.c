@@ -5,6 +5,7 @@
 #include <stdlib.h>
 
 #include "engine/engine.h"
+#include "engine/model/config.h"
 #include "engine/model/family.h"
 #include "engine/model/numerics.h"
 #include "engine/model/plan.h"
@@ -84,5 +85,15 @@ int eng_inspect(const char *model_dir, const struct eng_inspector *in)
     if (rc == 0 && in->weights) in->weights(in->ctx, m->n_params, m->weights_dtype);
     if (rc == 0 && in->path) report_paths(m, in);
     eng_model_close(m);
+    return rc;
+}
+
+int eng_check_config(const char *text, size_t len, char *err, size_t errlen)
+{
+    struct eng_report r = {.err = err, .errlen = errlen};
+    struct eng_hparams *hp = calloc(1, sizeof(*hp));
+    if (!hp) return ENG_ENOMEM;
+    int rc = eng_config_parse(hp, text, len, NULL, 0, &r);
+    free(hp);
     return rc;
 }
