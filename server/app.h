@@ -19,6 +19,7 @@ struct eng;
 struct grammar_cache;
 struct srv_config;
 struct srv_metrics;
+struct srv_pull;
 struct tok;
 struct tok_chat;
 
@@ -27,6 +28,7 @@ enum srv_state { SRV_LOADING, SRV_READY, SRV_DRAINING, SRV_FAILED };
 struct srv_app {
     const struct srv_config *config;
     struct srv_metrics *metrics;
+    struct srv_pull *pull; /* NULL without --pull */
     struct eng *engine;
     struct tok *tok;
     struct tok_chat *chat;          /* NULL: the model has no template */

@@ -2,6 +2,7 @@
 /* The loader: one thread for the engine, another for text. See loader.h. */
 #include "server/loader.h"
 
+#include <limits.h>
 #include <pthread.h>
 #include <stdint.h>
 #include <stdio.h>
@@ -19,6 +20,7 @@
 #include "server/grammar_cache.h"
 #include "server/log.h"
 #include "server/model_lookup.h"
+#include "server/serve_pull.h"
 #include "tokenizer/chat/chat.h"
 #include "tokenizer/tokenizer.h"
 
@@ -36,7 +38,9 @@ struct srv_loader {
     struct srv_defaults defaults;
     char default_name[256];
     char fingerprint[160];
-    bool text_failed, failed, joined;
+    char model_dir[PATH_MAX];
+    bool text_failed, joined;
+    int status; /* exit status, once loading has ended */
     char text_error[ERROR_BYTES], error[ERROR_BYTES];
 };
 
@@ -52,12 +56,12 @@ static void *load_text(void *arg)
     struct srv_loader *l = arg;
     const struct srv_config *c = l->app->config;
     char err[ERROR_BYTES - 64] = "";
-    if (tok_open(&l->tok, c->model, err, sizeof(err))) {
+    if (tok_open(&l->tok, l->model_dir, err, sizeof(err))) {
         fail_text(l, "tokenizer", err);
         return NULL;
     }
     struct tok_chat_params params = {.template_file = c->chat_template_file};
-    int rc = tok_chat_open(&l->chat, c->model, &params, err, sizeof(err));
+    int rc = tok_chat_open(&l->chat, l->model_dir, &params, err, sizeof(err));
     if (rc == TOK_ENOENT && !c->chat_template_file)
         return NULL; /* a model without a template is fine */
     if (rc) fail_text(l, "chat template", err);
@@ -68,6 +72,7 @@ static int load_engine(struct srv_loader *l)
 {
     const struct srv_config *c = l->app->config;
     struct eng_params params = srv_engine_params(c);
+    params.model_dir = l->model_dir;
     params.n_parallel = c->parallel;
     /* The vocabulary takes up to 4 MiB for 49,152 tokens. */
     params.caller_bytes = (c->grammar_cache_mb + 4) << 20;
@@ -151,12 +156,22 @@ static int make_grammars(struct srv_loader *l)
     return -1;
 }
 
-static void *load(void *arg)
+/* The directory of the model, fetched first if that is asked for. Returns the exit status. */
+static int find_model(struct srv_loader *l)
 {
-    struct srv_loader *l = arg;
+    struct srv_pull *pull = l->app->pull;
+    if (pull)
+        return srv_pull_run(pull, l->model_dir, sizeof(l->model_dir), l->error, sizeof(l->error));
+    int len = snprintf(l->model_dir, sizeof(l->model_dir), "%s", l->app->config->model);
+    if ((size_t)len < sizeof(l->model_dir)) return EXIT_SUCCESS;
+    snprintf(l->error, sizeof(l->error), "the path of the model is too long");
+    return EXIT_FAILURE;
+}
+
+/* Everything from the files of the directory. Returns 0 or -1. */
+static int load_files(struct srv_loader *l)
+{
     pthread_t text;
-    while (l->app->config->debug_hold_load)
-        pause();
     bool in_parallel = pthread_create(&text, NULL, load_text, l) == 0;
     int rc = load_engine(l);
     if (in_parallel)
@@ -170,22 +185,30 @@ static void *load(void *arg)
     if (rc == 0) check_vocabulary(l);
     if (rc == 0) rc = make_grammars(l);
     l->defaults = srv_defaults_neutral();
-    if (rc == 0 && l->app->config->generation_config) {
-        rc = srv_defaults_read(&l->defaults, l->app->config->model, l->error, sizeof(l->error));
-    }
+    if (rc == 0 && l->app->config->generation_config)
+        rc = srv_defaults_read(&l->defaults, l->model_dir, l->error, sizeof(l->error));
     srv_defaults_override(&l->defaults, l->app->config);
     if (rc == 0 && choose_names(l)) {
         snprintf(l->error, sizeof(l->error), "out of memory");
         rc = -1;
     }
-    if (rc == 0) {
+    return rc;
+}
+
+static void *load(void *arg)
+{
+    struct srv_loader *l = arg;
+    while (l->app->config->debug_hold_load)
+        pause();
+    l->status = find_model(l);
+    if (!l->status && load_files(l)) l->status = EXIT_FAILURE;
+    if (!l->status) {
         make_fingerprint(l);
         publish(l);
     }
-    l->failed = rc != 0;
     int loading = SRV_LOADING;
     /* A drain that has begun meanwhile keeps its state. */
-    atomic_compare_exchange_strong(&l->app->state, &loading, rc ? SRV_FAILED : SRV_READY);
+    atomic_compare_exchange_strong(&l->app->state, &loading, l->status ? SRV_FAILED : SRV_READY);
     uint64_t one = 1;
     if (write(l->event_fd, &one, sizeof(one)) < 0)
         srv_log(SRV_LOG_ERROR, "the loader cannot report its end");
@@ -222,9 +245,8 @@ int srv_loader_result(struct srv_loader *l, char *err, size_t errlen)
 {
     if (!l->joined) pthread_join(l->thread, NULL);
     l->joined = true;
-    if (!l->failed) return 0;
-    snprintf(err, errlen, "%s", l->error);
-    return -1;
+    if (l->status) snprintf(err, errlen, "%s", l->error);
+    return l->status;
 }
 
 void srv_loader_abandon(struct srv_loader *l)

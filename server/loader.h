@@ -1,7 +1,8 @@
 /* SPDX-License-Identifier: MIT */
 /*
- * Loads what the server serves, on threads of its own: weights by the engine, tokenizer and chat
- * template alongside. Fills the app, then sets its state; it is not read before that.
+ * Loads what the server serves, on threads of its own: with --pull the files are fetched from the
+ * hub first; then weights by the engine, tokenizer and chat template alongside. Fills the app, then
+ * sets its state; nobody reads it before that.
  */
 #ifndef HEARTH_SERVER_LOADER_H
 #define HEARTH_SERVER_LOADER_H
@@ -17,7 +18,7 @@ struct srv_app;
 int srv_loader_start(struct srv_loader **ret, struct srv_app *app, int event_fd, char *err,
                      size_t errlen);
 
-/* After event_fd: 0, or -1 with the reason. May be called again. */
+/* After event_fd: 0, or the exit status with the reason. May be asked again. */
 int srv_loader_result(struct srv_loader *l, char *err, size_t errlen);
 
 /* Leaves the threads running; the process is about to end. */

@@ -5,6 +5,7 @@
  */
 #include <fcntl.h>
 #include <limits.h>
+#include <stdbool.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -15,6 +16,7 @@
 #include "server/cli/cli.h"
 #include "server/config/config.h"
 #include "server/model_lookup.h"
+#include "server/pull_run.h"
 
 static int (*const commands[SRV_CMD_COUNT])(const struct srv_config *config) = {
     [SRV_CMD_SERVE] = srv_cmd_serve,
@@ -26,6 +28,8 @@ static int (*const commands[SRV_CMD_COUNT])(const struct srv_config *config) = {
     [SRV_CMD_SCORE] = srv_cmd_score,
     [SRV_CMD_ACCEPT] = srv_cmd_accept,
     [SRV_CMD_HEALTHCHECK] = srv_cmd_healthcheck,
+    [SRV_CMD_PULL] = srv_cmd_pull,
+    [SRV_CMD_LIST] = srv_cmd_list,
 };
 
 static const char *environment(const char *name)
@@ -50,22 +54,43 @@ static bool needs_weights(enum srv_command command)
            command == SRV_CMD_SCORE;
 }
 
-/* Resolves --model to a directory; the demo model if none was given. */
-static int find_model(struct srv_config *c, char *err, size_t errlen)
+static bool needs_model(enum srv_command command)
 {
-    char dir[PATH_MAX];
-    c->model_is_demo = !c->model;
-    int rc = c->model ? srv_hub_resolve(c->model, environment, dir, sizeof(dir), err, errlen)
-                      : srv_hub_find_demo(dir, sizeof(dir), err, errlen);
-    if (!rc && needs_weights(c->command)) rc = srv_hub_check(dir, err, errlen);
-    if (rc) return rc;
+    return command != SRV_CMD_HEALTHCHECK && command != SRV_CMD_PULL && command != SRV_CMD_LIST;
+}
+
+/* Keeps the directory besides the name that was given. Returns the exit status. */
+static int set_model(struct srv_config *c, const char *dir)
+{
     c->model_shown = c->model;
     c->model = NULL;
-    if (srv_config_replace(&c->model, dir)) {
-        snprintf(err, errlen, "out of memory");
-        return -1;
-    }
-    return 0;
+    if (srv_config_replace(&c->model, dir) == 0) return EXIT_SUCCESS;
+    fprintf(stderr, "hearth: out of memory\n");
+    return EXIT_FAILURE;
+}
+
+/* Fetches the model; the loader of serve does that by itself. Returns the exit status. */
+static int pull_model(struct srv_config *c)
+{
+    char dir[PATH_MAX];
+    if (c->command == SRV_CMD_SERVE) return set_model(c, c->model);
+    int status = pull_run(c, true, dir, sizeof(dir));
+    return status ? status : set_model(c, dir);
+}
+
+/* --model as given -> a directory; without one the demo model. Returns the exit status. */
+static int find_model(struct srv_config *c)
+{
+    char dir[PATH_MAX], err[1024];
+    c->model_is_demo = !c->model;
+    c->pull = c->pull && !c->check_config && !srv_hub_is_directory(c->model);
+    if (c->pull) return pull_model(c);
+    int rc = c->model ? srv_hub_resolve(c->model, environment, dir, sizeof(dir), err, sizeof(err))
+                      : srv_hub_find_demo(dir, sizeof(dir), err, sizeof(err));
+    if (!rc && needs_weights(c->command)) rc = srv_hub_check(dir, err, sizeof(err));
+    if (!rc) return set_model(c, dir);
+    fprintf(stderr, "hearth: %s\n", err);
+    return EXIT_FAILURE;
 }
 
 static int answer_and_exit(const struct srv_config *c)
@@ -136,11 +161,8 @@ int main(int argc, char **argv)
         status = answer_and_exit(&config);
         goto out;
     }
-    if (config.command != SRV_CMD_HEALTHCHECK && find_model(&config, err, sizeof(err))) {
-        fprintf(stderr, "hearth: %s\n", err);
-        status = EXIT_FAILURE;
-        goto out;
-    }
+    status = needs_model(config.command) ? find_model(&config) : EXIT_SUCCESS;
+    if (status) goto out;
     status = config.check_config ? check(&config) : commands[config.command](&config);
 out:
     srv_config_finish(&config);

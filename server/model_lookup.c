@@ -2,7 +2,6 @@
 /* Looking up model directories on disk. No state; main thread, before anything else runs. */
 #include "server/model_lookup.h"
 
-#include <ctype.h>
 #include <dirent.h>
 #include <limits.h>
 #include <stdarg.h>
@@ -15,12 +14,13 @@
 #include <unistd.h>
 
 #include "base/file.h"
+#include "server/hub_cache.h"
+#include "server/hub_names.h"
+#include "server/hub_snapshot.h"
 
 #ifndef HEARTH_DATADIR
 #define HEARTH_DATADIR "/usr/share"
 #endif
-
-enum { COMMIT_LEN = 40 };
 
 #define MODEL_IS "a model is a directory with config.json, tokenizer.json and *.safetensors"
 
@@ -40,119 +40,63 @@ static bool is_directory(const char *path)
     return stat(path, &st) == 0 && S_ISDIR(st.st_mode);
 }
 
-/* Names become parts of a path: letters, digits and . _ - only, no part that begins with a dot. */
-static bool is_safe(const char *text, size_t len, const char *extra)
+/* The commit of a revision that the cache has; without references the only snapshot there is. */
+static int find_commit(const struct hub_cache *cache, const struct hub_name *name,
+                       char commit[HUB_COMMIT_LEN + 1])
 {
-    if (len == 0 || text[0] == '.' || text[0] == '/' || text[len - 1] == '/') return false;
-    for (size_t i = 0; i < len; i++) {
-        char c = text[i];
-        if (!isalnum((unsigned char)c) && !strchr("._-", c) && !strchr(extra, c)) return false;
-        if (c == '/' && (text[i + 1] == '.' || text[i + 1] == '/')) return false;
+    if (name->is_commit) {
+        memcpy(commit, name->revision, HUB_COMMIT_LEN + 1);
+        return 0;
     }
-    return true;
+    if (hub_cache_read_ref(cache, name->revision, commit) == 0) return 0;
+    return name->has_revision ? -1 : hub_snapshot_only(cache->repo_fd, commit);
 }
 
-/* "org/name" -> "ROOT/models--org--name". */
-static int repository_dir(const char *root, const char *repo, size_t len, char *buf, size_t size)
+static int find_snapshot(const char *spec, const struct hub_name *name, const char *root,
+                         char *ret_dir, size_t size, char *err, size_t errlen)
 {
-    const char *slash = memchr(repo, '/', len);
-    if (!slash) return join(buf, size, "%s/models--%.*s", root, (int)len, repo);
-    return join(buf, size, "%s/models--%.*s--%.*s", root, (int)(slash - repo), repo,
-                (int)(repo + len - slash - 1), slash + 1);
-}
-
-static int cache_root(const char *(*env)(const char *name), char *buf, size_t size)
-{
-    static const struct {
-        const char *variable, *below;
-    } places[] = {
-        {"HF_HUB_CACHE", ""},
-        {"HUGGINGFACE_HUB_CACHE", ""},
-        {"HF_HOME", "/hub"},
-        {"XDG_CACHE_HOME", "/huggingface/hub"},
-        {"HOME", "/.cache/huggingface/hub"},
-    };
-    for (size_t i = 0; i < sizeof(places) / sizeof(places[0]); i++) {
-        const char *value = env(places[i].variable);
-        if (value && *value) return join(buf, size, "%s%s", value, places[i].below);
-    }
+    char commit[HUB_COMMIT_LEN + 1] = "";
+    struct hub_cache cache;
+    if (hub_cache_open(&cache, root, name->repo, err, errlen)) return -1;
+    bool known = cache.repo_fd >= 0;
+    int rc = known ? find_commit(&cache, name, commit) : -1;
+    hub_cache_close(&cache);
+    if (!rc && !join(ret_dir, size, "%s/%s/snapshots/%s", root, cache.folder, commit) &&
+        is_directory(ret_dir))
+        return 0;
+    if (known)
+        snprintf(err, errlen,
+                 "model '%.200s': the cache has no complete snapshot of revision '%.100s'; "
+                 "`hearth pull %.200s` fetches it, or add --pull",
+                 spec, name->revision, spec);
+    else
+        snprintf(err, errlen,
+                 "model '%.200s' is neither a directory nor in the Hugging Face cache "
+                 "(%.300s/%.200s); `hearth pull %.200s` fetches it, or add --pull",
+                 spec, root, cache.folder, spec);
     return -1;
-}
-
-static bool is_commit(const char *text)
-{
-    return strspn(text, "0123456789abcdef") == COMMIT_LEN && strlen(text) == COMMIT_LEN;
-}
-
-/* The commit a reference names. */
-static int read_reference(const char *repo_dir, const char *revision, char commit[COMMIT_LEN + 1])
-{
-    char path[PATH_MAX], err[64], *text;
-    if (join(path, sizeof(path), "refs/%s", revision)) return -1;
-    if (file_load(repo_dir, path, COMMIT_LEN + 8, &text, NULL, err, sizeof(err))) return -1;
-    text[strcspn(text, "\r\n ")] = '\0';
-    bool found = is_commit(text);
-    if (found) memcpy(commit, text, COMMIT_LEN + 1);
-    free(text);
-    return found ? 0 : -1;
-}
-
-/* The only snapshot: caches copied by hand have no refs. */
-static int only_snapshot(const char *repo_dir, char commit[COMMIT_LEN + 1])
-{
-    char path[PATH_MAX];
-    if (join(path, sizeof(path), "%s/snapshots", repo_dir)) return -1;
-    DIR *dir = opendir(path);
-    if (!dir) return -1;
-    int n = 0;
-    for (struct dirent *entry; (entry = readdir(dir));) {
-        if (!is_commit(entry->d_name)) continue;
-        memcpy(commit, entry->d_name, COMMIT_LEN + 1);
-        n++;
-    }
-    closedir(dir);
-    return n == 1 ? 0 : -1;
 }
 
 static int resolve_in_cache(const char *spec, const char *(*env)(const char *name), char *ret_dir,
                             size_t size, char *err, size_t errlen)
 {
-    size_t len = strcspn(spec, "@");
-    const char *revision = spec[len] ? spec + len + 1 : "main";
-    char root[PATH_MAX], repo_dir[PATH_MAX], commit[COMMIT_LEN + 1], dir[PATH_MAX];
-    const char *slash = memchr(spec, '/', len);
-    bool one_slash = !slash || !memchr(slash + 1, '/', (size_t)(spec + len - slash - 1));
-    if (!one_slash || !is_safe(spec, len, "/") || !is_safe(revision, strlen(revision), "/")) {
+    char reason[300], root[PATH_MAX];
+    struct hub_name name;
+    if (hub_name_parse(&name, spec, reason, sizeof(reason))) {
         snprintf(err, errlen, "model '%.200s': neither a directory nor an org/name repository",
                  spec);
         return -1;
     }
-    if (cache_root(env, root, sizeof(root)) ||
-        repository_dir(root, spec, len, repo_dir, sizeof(repo_dir))) {
-        snprintf(err, errlen,
-                 "model '%.200s' is not a directory, and HOME is not set to find the cache", spec);
-        return -1;
-    }
-    if (!is_directory(repo_dir)) {
-        snprintf(err, errlen,
-                 "model '%.200s' is neither a directory nor in the Hugging Face cache (%.300s); to "
-                 "fetch it: hf download %.*s",
-                 spec, repo_dir, (int)len, spec);
-        return -1;
-    }
-    if (is_commit(revision))
-        memcpy(commit, revision, COMMIT_LEN + 1);
-    else if (read_reference(repo_dir, revision, commit) &&
-             (spec[len] || only_snapshot(repo_dir, commit))) {
-        snprintf(err, errlen, "model '%.200s': the cache has no revision '%.100s'", spec, revision);
-        return -1;
-    }
-    if (join(dir, sizeof(dir), "%s/snapshots/%s", repo_dir, commit) || !is_directory(dir) ||
-        join(ret_dir, size, "%s", dir)) {
-        snprintf(err, errlen, "model '%.200s': the cache lacks snapshot %.40s", spec, commit);
-        return -1;
-    }
-    return 0;
+    if (hub_cache_root(env, root, sizeof(root)) == 0)
+        return find_snapshot(spec, &name, root, ret_dir, size, err, errlen);
+    snprintf(err, errlen, "model '%.200s' is not a directory, and HOME is not set to look further",
+             spec);
+    return -1;
+}
+
+bool srv_hub_is_directory(const char *spec)
+{
+    return is_directory(spec);
 }
 
 static bool has_file(const char *dir, const char *name)

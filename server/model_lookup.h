@@ -15,6 +15,8 @@
 #include <stdbool.h>
 #include <stddef.h>
 
+bool srv_hub_is_directory(const char *spec);
+
 /*
  * spec: a directory, or org/name or org/name@revision. Writes the directory into ret_dir. env as
  * getenv. Returns 0, or -1 with a sentence in err.

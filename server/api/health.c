@@ -16,6 +16,7 @@
 #include "server/http/server.h"
 #include "server/http/watch.h"
 #include "server/metrics.h"
+#include "server/serve_pull.h"
 
 /* The main thread looks at the engine many times per second. After this long without, it hangs. */
 enum { MONITOR_LATE_US = 30 * 1000000 };
@@ -31,6 +32,22 @@ static void reply_status(struct srv_request *req, const char *status)
     jw_close(&w);
     srv_reply_header(req, "Cache-Control", "no-store");
     srv_reply(req, 200, NULL, jw_end(&w));
+}
+
+/* --pull: the model is being fetched. */
+static void reply_pulling(struct srv_request *req, int percent)
+{
+    struct buf b;
+    struct jw w;
+    buf_init(&b, 256);
+    jw_init(&w, &b);
+    jw_open(&w, NULL, '{');
+    jw_text(&w, "status", "pulling");
+    jw_int(&w, "percent", percent);
+    jw_close(&w);
+    srv_reply_header(req, "Cache-Control", "no-store");
+    srv_reply_header(req, "Retry-After", "1");
+    srv_reply(req, 503, NULL, jw_end(&w));
 }
 
 static bool is_alive(struct srv_server *s)
@@ -51,11 +68,15 @@ static void live(struct srv_request *req)
 
 static void ready(struct srv_request *req)
 {
+    int percent = srv_pull_percent(srv_request_app(req)->pull);
     srv_request_account(req)->endpoint = "health";
     switch (srv_request_server_state(req)) {
     case SRV_READY: reply_status(req, "ok"); break;
     case SRV_LOADING:
-        srv_reply_error(req, SRV_ERR_LOADING, NULL, "The model is still loading.");
+        if (percent >= 0)
+            reply_pulling(req, percent);
+        else
+            srv_reply_error(req, SRV_ERR_LOADING, NULL, "The model is still loading.");
         break;
     case SRV_DRAINING:
         srv_reply_error(req, SRV_ERR_SHUTTING_DOWN, NULL, "The server is shutting down.");

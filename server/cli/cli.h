@@ -25,6 +25,8 @@ int srv_cmd_render(const struct srv_config *config);
 int srv_cmd_score(const struct srv_config *config);
 int srv_cmd_accept(const struct srv_config *config);
 int srv_cmd_healthcheck(const struct srv_config *config);
+int srv_cmd_pull(const struct srv_config *config); /* a model from the hub into the cache */
+int srv_cmd_list(const struct srv_config *config); /* the models in the cache */
 
 /*
  * For --check-config. The first looks at keys, exposure and certificates of serve, logs what is

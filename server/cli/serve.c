@@ -46,6 +46,7 @@
 #include "server/loader.h"
 #include "server/log.h"
 #include "server/metrics.h"
+#include "server/serve_pull.h"
 #include "server/systemd.h"
 #include "server/watchdog.h"
 
@@ -346,7 +347,11 @@ static int finish_loading(struct serve *s, char *err, size_t errlen)
     uint64_t count;
     if (read(s->loaded_fd, &count, sizeof(count)) != sizeof(count))
         return 0; /* not yet, after all */
-    if (srv_loader_result(s->loader, err, errlen)) return -1;
+    int status = srv_loader_result(s->loader, err, errlen);
+    if (status) {
+        s->status = status;
+        return -1;
+    }
     s->loaded = true;
     lock_memory(s->config);
     if (atomic_load(&s->server.app.state) == SRV_READY) announce_ready(s);
@@ -427,6 +432,7 @@ static void notify_loading(struct serve *s)
     uint64_t now_us = clock_now_us();
     if (now_us - s->loading_notified_us < LOADING_NOTICE_US) return;
     s->loading_notified_us = now_us;
+    if (srv_pull_note(s->server.app.pull)) return;
     srv_notify("EXTEND_TIMEOUT_USEC=%d\nSTATUS=Loading the model", 6 * LOADING_NOTICE_US);
 }
 
@@ -529,6 +535,7 @@ static void close_parts(struct serve *s)
     srv_loader_finish(s->loader);
     srv_metrics_destroy(s->server.metrics);
     srv_keys_destroy(s->server.keys);
+    srv_pull_destroy(s->server.app.pull);
     if (s->has_retry) srv_retry_finish(&s->server.retry);
     free(s->tls_cert);
     free(s->tls_key);
@@ -578,6 +585,11 @@ int srv_cmd_serve(const struct srv_config *config)
     srv_log_init(config->log_format, config->log_level);
     raise_fd_limit(config);
 
+    if (config->pull) {
+        s.status = srv_pull_create(&s.server.app.pull, config, err, sizeof(err));
+        if (s.status) return fail(&s, err);
+        s.status = EXIT_FAILURE;
+    }
     if (srv_notify_listen_fd(&s.inherited_fd, err, sizeof(err)) ||
         open_signals(&s, err, sizeof(err)) || start_log(&s, err, sizeof(err)) ||
         read_secrets(&s, err, sizeof(err)) || create_parts(&s, err, sizeof(err)))

@@ -26,6 +26,8 @@ enum srv_command {
     SRV_CMD_SCORE,
     SRV_CMD_ACCEPT,
     SRV_CMD_HEALTHCHECK,
+    SRV_CMD_PULL,
+    SRV_CMD_LIST,
     SRV_CMD_COUNT
 };
 
@@ -58,6 +60,12 @@ struct srv_config {
     struct srv_list alias;
     const char *chat_template_file;
     bool generation_config;
+
+    /* the Hugging Face hub */
+    bool pull;           /* fetch the model first */
+    const char *hf_repo; /* model and pull in one; loading turns it into them */
+    bool dry_run, force; /* pull */
+    int debug_retry_ms;
 
     /* compute */
     int threads;

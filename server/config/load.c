@@ -40,6 +40,8 @@ static const char *const command_names[SRV_CMD_COUNT] = {
     [SRV_CMD_SCORE] = "score",
     [SRV_CMD_ACCEPT] = "accept",
     [SRV_CMD_HEALTHCHECK] = "healthcheck",
+    [SRV_CMD_PULL] = "pull",
+    [SRV_CMD_LIST] = "list",
 };
 
 const char *srv_command_name(enum srv_command command)
@@ -444,6 +446,7 @@ static int read_positional(struct loader *l, struct args *a)
     const char *arg = a->argv[a->next++];
     if (a->only_config_file) return 0;
     struct srv_config *c = l->config;
+    if (c->command == SRV_CMD_LIST) return refuse(l, "list takes no argument: '%.60s'", arg);
     bool is_url = c->command == SRV_CMD_HEALTHCHECK;
     const char **field = is_url ? &c->url : &c->model;
     if (a->positional) {
@@ -503,10 +506,23 @@ static const char *process_environment(const char *name)
     return getenv(name);
 }
 
+/* --hf-repo NAME is --model NAME --pull. */
+static int take_hf_repo(struct loader *l)
+{
+    struct srv_config *c = l->config;
+    if (!c->hf_repo) return 0;
+    if (c->model) return refuse(l, "model and hf-repo cannot be used together");
+    c->pull = true;
+    return srv_config_replace(&c->model, c->hf_repo) ? refuse(l, "out of memory") : 0;
+}
+
 static int check_together(struct loader *l)
 {
     const struct srv_config *c = l->config;
     l->label = NULL;
+    if (take_hf_repo(l)) return -1;
+    if (c->pull && !c->model && c->command != SRV_CMD_PULL && c->command != SRV_CMD_LIST)
+        return refuse(l, "pull needs the name of a model: --model org/name");
     if (!c->tls_cert_file != !c->tls_key_file) {
         return refuse(l, "tls-cert-file and tls-key-file must be given together");
     }

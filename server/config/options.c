@@ -12,6 +12,7 @@
 
 #define BIT(command) (1u << SRV_CMD_##command)
 #define SERVE BIT(SERVE)
+#define PULL BIT(PULL)
 #define ENGINE (BIT(SERVE) | BIT(GENERATE) | BIT(BENCH) | BIT(SCORE))
 #define MODEL (ENGINE | BIT(INSPECT) | BIT(TOKENIZE) | BIT(RENDER) | BIT(ACCEPT))
 #define TEMPLATE (BIT(SERVE) | BIT(GENERATE) | BIT(RENDER) | BIT(INSPECT))
@@ -62,8 +63,12 @@ const struct srv_option srv_options[] = {
     ROW("program", "config", NULL, STRING, config_file, 0, 0, NULL, NULL, ALL, 0,
         "read options from this ini file"),
 
-    STRING("model", "model", "m model-path", model, NULL, MODEL,
+    STRING("model", "model", "m model-path", model, NULL, MODEL | PULL,
            "model directory, or org/name in the Hugging Face cache (default: the demo model)"),
+    SWITCH("model", "pull", NULL, pull, "off", MODEL,
+           "fetch the model from the Hugging Face hub first, unless the cache has it"),
+    STRING("model", "hf-repo", "hf hfr", hf_repo, NULL, MODEL,
+           "org/name on the Hugging Face hub: model and pull in one"),
     LIST("model", "alias", "a served-model-name", alias, SERVE,
          "names the model answers to; the first is shown (default: the model's own name)"),
     STRING("model", "chat-template-file", "chat-template", chat_template_file, NULL, TEMPLATE,
@@ -200,7 +205,15 @@ const struct srv_option srv_options[] = {
     SWITCH("generate", "chat", NULL, chat, "off", BIT(GENERATE),
            "apply the chat template to the prompt"),
 
-    SWITCH("bench", "json", NULL, json, "off", BENCH | BIT(INSPECT), "print results as JSON"),
+    ROW("pull", "dry-run", NULL, BOOL, dry_run, 0, 0, "off", NULL, PULL, SRV_OPT_FLAG_ONLY,
+        "list the files without fetching them; write nothing"),
+    ROW("pull", "force", NULL, BOOL, force, 0, 0, "off", NULL, PULL, SRV_OPT_FLAG_ONLY,
+        "fetch files again that the cache has"),
+    ROW("pull", "debug-retry-ms", NULL, INT, debug_retry_ms, 1, 60000, "500", NULL, MODEL | PULL,
+        SRV_OPT_HIDDEN, "wait before the second try; each further one waits twice as long"),
+
+    SWITCH("bench", "json", NULL, json, "off", BENCH | BIT(INSPECT) | PULL | BIT(LIST),
+           "print results as JSON; of pull: progress, one object per line"),
     LIST("bench", "prefill", NULL, prefill, BENCH,
          "prompt lengths of the prefill measurement (default: 512)"),
     INT("bench", "decode", NULL, decode, 0, 1e6, "128", BENCH,

@@ -15,6 +15,8 @@ static const char *const command_lines[SRV_CMD_COUNT] = {
     [SRV_CMD_SCORE] = "JSON lines in, log-probabilities out",
     [SRV_CMD_ACCEPT] = "JSON lines of schemas and texts in, verdicts out",
     [SRV_CMD_HEALTHCHECK] = "ask a running server whether it is ready",
+    [SRV_CMD_PULL] = "fetch a model from the Hugging Face hub into its cache",
+    [SRV_CMD_LIST] = "list the models in the Hugging Face cache",
 };
 
 /* Examples of each subcommand, and the shape of the lines that it reads. */
@@ -61,6 +63,9 @@ static const char *const examples[SRV_CMD_COUNT] = {
         "\"masks\"}\n"
         "  a line with a fault -> {\"error\"}\n",
     [SRV_CMD_HEALTHCHECK] = "  hearth healthcheck http://127.0.0.1:8080/readyz\n",
+    [SRV_CMD_PULL] = "  hearth pull HuggingFaceTB/SmolLM2-135M-Instruct\n"
+                     "  hearth pull org/name@revision --dry-run\n",
+    [SRV_CMD_LIST] = "  hearth list --json\n",
 };
 
 /* The flag as it is typed: "-t, --threads N". */

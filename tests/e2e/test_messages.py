@@ -131,7 +131,7 @@ def test_did_you_mean_a_path():
 def test_models_that_are_not_there():
     with tempfile.TemporaryDirectory() as d:
         status, _, err = run("serve", "--port", "0", "--model", "some/model", HF_HOME=d)
-        assert status == 1 and "hf download some/model" in err, err
+        assert status == 1 and "hearth pull some/model" in err, err
         gguf = os.path.join(d, "tiny.Q4_K_M.gguf")
         with open(gguf, "wb") as f:
             f.write(b"GGUF")

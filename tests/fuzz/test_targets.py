@@ -22,6 +22,7 @@ WANTED = {
     "regular expression": "regex",
     "GBNF": "gbnf",
     "ids under a grammar": "guide",
+    "listings, headers and index of a model hub": "hub",
 }
 
 

@@ -53,6 +53,12 @@ static int setup(void **state)
     make_file("models--org--name/refs/refs/pr/1", COMMIT_B);
     make_file("models--org--name/refs/broken", "../../../etc");
     make_dir("models--bare/snapshots/" COMMIT_B);
+    make_file("models--bare/snapshots/" COMMIT_B "/config.json", "{}");
+    make_file("models--bare/snapshots/" COMMIT_B "/model.safetensors", "x");
+    make_dir("models--half/snapshots/" COMMIT_B);
+    make_file("models--half/snapshots/" COMMIT_B "/config.json", "{}");
+    make_file("models--half/snapshots/" COMMIT_B "/model.safetensors.index.json",
+              "{\"weight_map\": {\"a\": \"m-1.safetensors\"}}");
     make_dir("hub/models--a--b/snapshots/" COMMIT_A);
     make_dir("hub/models--a--b/refs");
     make_file("hub/models--a--b/refs/main", COMMIT_A);
@@ -80,6 +86,7 @@ static void lookups(void **state)
         {"HF_HUB_CACHE", "org/name@refs/pr/1", "models--org--name/snapshots/" COMMIT_B},
         {"HF_HUB_CACHE", "org/name@" COMMIT_B, "models--org--name/snapshots/" COMMIT_B},
         {"HF_HUB_CACHE", "bare", "models--bare/snapshots/" COMMIT_B},
+        {"HF_HUB_CACHE", "half", NULL},
         {"HF_HOME", "a/b", "hub/models--a--b/snapshots/" COMMIT_A},
         {"HF_HUB_CACHE", "org/name@missing", NULL},
         {"HF_HUB_CACHE", "org/name@broken", NULL},

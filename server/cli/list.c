@@ -1,0 +1,76 @@
+/* SPDX-License-Identifier: MIT */
+/*
+ * hearth list: a line for each model of the Hugging Face cache, with how much of it is there and
+ * whether it could be served; --json: an object per line.
+ */
+#include <limits.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "base/buf.h"
+#include "base/json_writer.h"
+#include "server/cli/cli.h"
+#include "server/config/config.h"
+#include "server/hub_inventory.h"
+#include "server/pull_progress.h"
+
+enum { ROW_MAX_BYTES = 64 << 10 };
+
+static const char *environment(const char *name)
+{
+    return getenv(name);
+}
+
+static void print_row(void *ctx, const struct hub_model *m)
+{
+    char size[32], state[32] = "complete";
+    (void)ctx;
+    pull_format_bytes(m->n_bytes, size, sizeof(size));
+    if (!m->complete) snprintf(state, sizeof(state), "partial");
+    if (!m->complete && m->percent >= 0)
+        snprintf(state, sizeof(state), "partial %d %%", m->percent);
+    /* A revision that is a commit is in the next column already, shortened. */
+    printf("%-40s  %-12.40s  %.12s  %8s  %-12s  %s%s\n", m->repo,
+           hub_is_commit(m->revision) ? "-" : m->revision, m->commit, size, state,
+           m->servable ? "served" : "not served: ", m->servable ? "" : m->reason);
+}
+
+static void print_json(void *ctx, const struct hub_model *m)
+{
+    struct buf b;
+    struct jw w;
+    (void)ctx;
+    buf_init(&b, ROW_MAX_BYTES);
+    jw_init(&w, &b);
+    jw_open(&w, NULL, '{');
+    jw_text(&w, "name", m->repo);
+    jw_text(&w, "revision", m->revision);
+    jw_text(&w, "commit", m->commit);
+    jw_text(&w, "path", m->path);
+    jw_int(&w, "bytes", m->n_bytes);
+    jw_bool(&w, "complete", m->complete);
+    jw_bool(&w, "servable", m->servable);
+    jw_text(&w, "reason", m->servable ? NULL : m->reason);
+    jw_close(&w);
+    jw_end(&w);
+    buf_puts(&b, "\n");
+    if (!b.failed) fwrite(b.data, 1, b.len, stdout);
+    buf_finish(&b);
+}
+
+int srv_cmd_list(const struct srv_config *config)
+{
+    char root[PATH_MAX], err[400] = "neither HF_HUB_CACHE nor HOME is set: no place for models";
+    int rc = hub_cache_root(environment, root, sizeof(root));
+    if (!rc)
+        rc = hub_inventory_visit(root, config->json ? print_json : print_row, NULL, err,
+                                 sizeof(err));
+    if (rc) {
+        fprintf(stderr, "hearth: %s\n", err);
+        return EXIT_FAILURE;
+    }
+    if (fflush(stdout) == 0 && !ferror(stdout)) return EXIT_SUCCESS;
+    fprintf(stderr, "hearth: stdout cannot be written\n");
+    return EXIT_FAILURE;
+}

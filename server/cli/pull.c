@@ -1,0 +1,28 @@
+/* SPDX-License-Identifier: MIT */
+/*
+ * hearth pull NAME[@REVISION]: fetches a model from the Hugging Face hub into its cache. stdout gets
+ * the snapshot's path, as `hf download` prints it; --dry-run a list of files; --json events.
+ */
+#include <limits.h>
+#include <stdio.h>
+#include <stdlib.h>
+
+#include "server/cli/cli.h"
+#include "server/config/config.h"
+#include "server/pull_run.h"
+
+int srv_cmd_pull(const struct srv_config *config)
+{
+    char path[PATH_MAX] = "";
+    if (!config->model) {
+        fprintf(stderr, "hearth: pull needs the name of a model, such as "
+                        "HuggingFaceTB/SmolLM2-135M-Instruct\n");
+        return SRV_EXIT_USAGE;
+    }
+    int status = pull_run(config, false, path, sizeof(path));
+    if (status) return status;
+    if (!config->json && !config->dry_run) printf("%s\n", path);
+    if (fflush(stdout) == 0 && !ferror(stdout)) return EXIT_SUCCESS;
+    fprintf(stderr, "hearth: stdout cannot be written\n");
+    return EXIT_FAILURE;
+}

@@ -1,0 +1,152 @@
+/* SPDX-License-Identifier: MIT */
+/* A pull by the server; see serve_pull.h. */
+#include "server/serve_pull.h"
+
+#include <stdatomic.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "server/config/config.h"
+#include "server/hub_pull.h"
+#include "server/log.h"
+#include "server/systemd.h"
+#include "server/pull_progress.h"
+
+enum { NOTICE_US = 30000000 };
+
+struct srv_pull {
+    struct hub_settings settings;
+    struct hub_name name;
+    struct hub_pull *pull;
+    atomic_bool running;
+};
+
+static const char *environment(const char *name)
+{
+    return getenv(name);
+}
+
+/* ---- events -> log -------------------------------------------------------------------------- */
+
+static void on_plan(void *ctx, const struct hub_plan *plan)
+{
+    struct srv_pull *p = ctx;
+    char total[32], cached[32];
+    srv_log(SRV_LOG_INFO, "pulling %s (%s, commit %.12s): %d files, %s, of which the cache has %s",
+            p->name.repo, p->name.revision, plan->commit, plan->n_files,
+            pull_format_bytes(plan->n_total, total, sizeof(total)),
+            pull_format_bytes(plan->n_cached, cached, sizeof(cached)));
+}
+
+static void on_retry(void *ctx, const char *what, const char *reason, int n_try, int wait_ms)
+{
+    srv_log(SRV_LOG_WARNING, "pull: %s; try %d follows in %.1f s", reason, n_try, wait_ms / 1000.0);
+}
+
+static void on_wait(void *ctx, const char *path)
+{
+    srv_log(SRV_LOG_INFO, "pull: %s: another program is fetching it; waiting for that", path);
+}
+
+static void on_warning(void *ctx, const char *text)
+{
+    srv_log(SRV_LOG_WARNING, "pull: %s", text);
+}
+
+static const struct hub_pull_events events = {
+    .plan = on_plan,
+    .retry = on_retry,
+    .wait = on_wait,
+    .warning = on_warning,
+};
+
+/* ---- life ----------------------------------------------------------------------------------- */
+
+int srv_pull_create(struct srv_pull **ret, const struct srv_config *config, char *err,
+                    size_t errlen)
+{
+    struct srv_pull *p = calloc(1, sizeof(*p));
+    int rc = p ? hub_name_parse(&p->name, config->model, err, errlen) : HUB_EINTERNAL;
+    if (!p)
+        snprintf(err, errlen, "out of memory");
+    else if (rc)
+        rc = HUB_EUSAGE;
+    if (!rc) rc = hub_pull_prepare(&p->settings, environment, err, errlen);
+    if (rc) {
+        free(p);
+        return -rc;
+    }
+    p->settings.first_wait_ms = config->debug_retry_ms;
+    struct hub_pull_params params = {
+        .settings = &p->settings,
+        .name = &p->name,
+        .events = &events,
+        .ctx = p,
+    };
+    p->pull = hub_pull_create(&params);
+    atomic_store(&p->running, p->pull != NULL);
+    *ret = p;
+    if (p->pull) return 0;
+    snprintf(err, errlen, "out of memory");
+    return -HUB_EINTERNAL;
+}
+
+void srv_pull_destroy(struct srv_pull *p)
+{
+    if (!p) return;
+    hub_pull_destroy(p->pull);
+    explicit_bzero(&p->settings, sizeof(p->settings));
+    free(p);
+}
+
+/* A complete copy serves as well when the hub cannot be reached. */
+static bool use_cached(struct srv_pull *p, int rc, const char *err)
+{
+    char date[11];
+    if (rc != HUB_ENETWORK || p->settings.offline || !hub_pull_use_cached(p->pull, date))
+        return false;
+    srv_log(SRV_LOG_WARNING, "pull: %s", err);
+    srv_log(SRV_LOG_WARNING, "the hub cannot be reached; serving the copy of %s", date);
+    return true;
+}
+
+int srv_pull_run(struct srv_pull *p, char *ret_dir, size_t size, char *err, size_t errlen)
+{
+    int rc = hub_pull_run(p->pull, err, errlen);
+    bool cached = rc && use_cached(p, rc, err);
+    struct hub_progress progress;
+    char total[32];
+    hub_pull_progress(p->pull, &progress);
+    atomic_store(&p->running, false);
+    if (rc && !cached) return -rc;
+    if (!cached && progress.n_fetched > 0)
+        srv_log(SRV_LOG_INFO, "pulled %s: %s", p->name.repo,
+                pull_format_bytes(progress.n_total, total, sizeof(total)));
+    snprintf(ret_dir, size, "%s", hub_pull_snapshot(p->pull));
+    return 0;
+}
+
+int srv_pull_percent(struct srv_pull *p)
+{
+    struct hub_progress progress;
+    if (!p || !atomic_load(&p->running)) return -1;
+    hub_pull_progress(p->pull, &progress);
+    return hub_progress_percent(&progress);
+}
+
+bool srv_pull_note(struct srv_pull *p)
+{
+    struct hub_progress progress;
+    char there[32], total[32];
+    int percent = srv_pull_percent(p);
+    if (percent < 0) return false;
+    hub_pull_progress(p->pull, &progress);
+    srv_notify("EXTEND_TIMEOUT_USEC=%d\nSTATUS=Pulling %s, %d %%", NOTICE_US, p->name.repo,
+               percent);
+    if (progress.n_total > 0)
+        srv_log(SRV_LOG_INFO, "pulling %s: %d %%, %s of %s", p->name.repo, percent,
+                pull_format_bytes(progress.n_bytes, there, sizeof(there)),
+                pull_format_bytes(progress.n_total, total, sizeof(total)));
+    return true;
+}

@@ -1,0 +1,775 @@
+#!/usr/bin/env python3
+# SPDX-License-Identifier: MIT
+"""`hearth pull`, `hearth list` and `--pull` against fake_hub.py on loopback: requests, files, tries, exit statuses,
+progress, security. No network. test_pull_client.py compares trees with huggingface_hub's own."""
+import contextlib
+import fcntl
+import hashlib
+import json
+import os
+import pty
+import re
+import resource
+import shutil
+import signal
+import stat
+import struct
+import subprocess
+import sys
+import tempfile
+import termios
+import threading
+import time
+
+import fake_hub
+from fake_hub import FakeHub, changed, corrupt, cut, http_date, ignore_range, no_answer, redirect, reset, stall, status
+from hearth_server import BIN, DEMO, SKIPPED, Hearth, run_cases
+
+HUB = None
+VARIABLES = ("HF_TOKEN", "HUGGING_FACE_HUB_TOKEN", "HF_TOKEN_PATH", "HF_HOME", "HF_HUB_CACHE", "HF_HUB_OFFLINE",
+             "TRANSFORMERS_OFFLINE", "HUGGINGFACE_HUB_CACHE", "HF_ENDPOINT", "http_proxy", "https_proxy", "XDG_CACHE_HOME", "SSL_CERT_FILE", "SSL_CERT_DIR", "CURL_CA_BUNDLE")
+
+
+def read(name):
+    with open(os.path.join(DEMO, name), "rb") as f:
+        return f.read()
+
+
+TAKEN = ("config.json", "generation_config.json", "tokenizer.json", "tokenizer_config.json", "special_tokens_map.json",
+         "model.safetensors")
+FILES = {name: read(name) for name in TAKEN}
+WEIGHTS = FILES["model.safetensors"]
+OTHERS = {"README.md": b"# x", "pytorch_model.bin": b"pickle", "model.fp16.safetensors": b"v", "original/params.json": b"{}",
+          "code.py": b"x", "model.onnx": b"o", "additional_chat_templates/rag.jinja": b"{{ x }}",
+          "additional_chat_templates/deep/no.jinja": b"no"}
+
+
+class Result:
+    def __init__(self, code, out, err):
+        self.code, self.out, self.err = code, out, err
+        self.last = err.strip().splitlines()[-1] if err.strip() else ""
+
+    def __str__(self):
+        return f"exit {self.code}, stdout {self.out!r}, stderr {self.err!r}"
+
+
+class Home:
+    """An empty home whose cache is `self.cache`."""
+
+    def __init__(self, directory):
+        self.directory, self.cache = directory, os.path.join(directory, "hub")
+
+    def env(self, **more):
+        env = {k: v for k, v in os.environ.items() if k not in VARIABLES}
+        env.update({"HOME": self.directory, "HF_HUB_CACHE": self.cache, "HF_ENDPOINT": HUB.url,
+                    "HF_HUB_ETAG_TIMEOUT": "5", "HF_HUB_DOWNLOAD_TIMEOUT": "1"})
+        env.update(more)
+        return {k: v for k, v in env.items() if v is not None}
+
+    def start(self, *args, **env):
+        return subprocess.Popen([BIN, *args], env=self.env(**env), stdin=subprocess.DEVNULL, stdout=subprocess.PIPE,
+                                stderr=subprocess.PIPE, text=True)
+
+    def run(self, *args, limit=None, **env):
+        def before():
+            os.umask(0o022)
+            if limit is not None:
+                resource.setrlimit(resource.RLIMIT_FSIZE, (limit, limit))
+        p = subprocess.run([BIN, *args], env=self.env(**env), stdin=subprocess.DEVNULL, capture_output=True, text=True,
+                           timeout=60, check=False, preexec_fn=before)
+        return Result(p.returncode, p.stdout, p.stderr)
+
+    def pull(self, name="acme/tiny", *args, **kw):
+        return self.run("pull", name, "--debug-retry-ms", "5", *args, **kw)
+
+    def repo(self, name="acme/tiny"):
+        return os.path.join(self.cache, "models--" + name.replace("/", "--"))
+
+    def wait_for_part(self, n_bytes):
+        """Until the part file has this many bytes."""
+        deadline = time.monotonic() + 10
+
+        def size(name):
+            with contextlib.suppress(FileNotFoundError):  # complete meanwhile
+                return os.path.getsize(os.path.join(self.repo(), "blobs", name))
+            return 0
+        while max(map(size, self.parts()), default=0) < n_bytes:
+            assert time.monotonic() < deadline, "the bytes do not reach the disk"
+            time.sleep(0.005)
+
+    def parts(self, name="acme/tiny"):
+        blobs = os.path.join(self.repo(name), "blobs")
+        return sorted(n for n in os.listdir(blobs) if n.endswith(".incomplete")) if os.path.isdir(blobs) else []
+
+
+@contextlib.contextmanager
+def home():
+    HUB.forget()
+    with tempfile.TemporaryDirectory() as directory:
+        yield Home(directory)
+
+
+def add(name="acme/tiny", **kind):
+    return HUB.add(name, dict(FILES, **OTHERS), **kind)
+
+
+def must(result, code, pattern=""):
+    assert result.code == code, result
+    assert re.search(pattern, result.last), f"{pattern!r}: {result}"
+    if code not in (0, 130, 143):
+        assert result.last.startswith("hearth: "), result
+    return result
+
+
+def snapshot_of(path):
+    found = {}
+    for folder, _, names in os.walk(path):
+        for name in names:
+            full = os.path.join(folder, name)
+            with open(full, "rb") as f:
+                found[os.path.relpath(full, path)] = f.read()
+    return found
+
+
+WANTED = dict(FILES, **{"additional_chat_templates/rag.jinja": OTHERS["additional_chat_templates/rag.jinja"]})
+
+
+# ---- the order of requests, the files taken (A3, A4) -------------------------------------------------------------
+
+def test_whole_model():
+    repo = add()
+    with home() as h:
+        r = must(h.pull(), 0)
+        path = os.path.join(h.repo(), "snapshots", repo.refs["main"])
+        assert r.out == path + "\n", r
+        assert snapshot_of(path) == WANTED
+        paths = HUB.paths("hub")
+        assert paths[0] == "/api/models/acme/tiny/revision/main"
+        assert paths[1] == f"/api/models/acme/tiny/tree/{repo.refs['main']}"
+        resolved = [p.split("/", 5)[5] for p in paths if "/resolve/" in p]
+        assert resolved[0] == "config.json" and sorted(resolved) == sorted(WANTED)
+        assert resolved[-1] == "model.safetensors", resolved
+        assert all(r.method == "GET" for r in HUB.requests)
+        tree = next(r for r in HUB.requests if "/tree/" in r.path)
+        assert tree.path.endswith("?recursive=true&expand=false")
+        assert all(r.headers["User-Agent"].startswith("hearth/") for r in HUB.requests)
+        assert all(r.headers["Accept-Encoding"] == "identity" for r in HUB.requests)
+
+
+def test_what_is_written():
+    repo = add()
+    with home() as h:
+        must(h.pull(), 0)
+        sha = repo.refs["main"]
+        with open(os.path.join(h.cache, "CACHEDIR.TAG"), encoding="ascii") as f:
+            assert f.readline() == "Signature: 8a477f597d28d172789f06886806bc55\n"
+        with open(os.path.join(h.repo(), "refs", "main"), encoding="ascii") as f:
+            assert f.read() == sha
+        with open(os.path.join(h.repo(), "trees", sha + ".json"), encoding="ascii") as f:
+            text = f.read()
+        tree = json.loads(text)
+        assert json.dumps(tree, indent=1) == text and list(tree["files"]) == sorted(tree["files"])
+        assert set(tree["files"]) == set(FILES) | set(OTHERS)
+        for path, content in WANTED.items():
+            link = os.path.join(h.repo(), "snapshots", sha, path)
+            target = os.readlink(link)
+            assert target.startswith("../" * (2 + path.count("/")) + "blobs/"), target
+            mode = os.stat(link).st_mode
+            assert stat.S_IMODE(mode) == 0o644, oct(mode)
+            lfs = path.endswith(".safetensors")
+            etag = hashlib.sha256(content).hexdigest() if lfs else fake_hub.git_blob(content)
+            assert os.path.basename(target) == etag
+        assert not h.parts()
+
+
+def test_nothing_to_do_is_one_request():
+    add()
+    with home() as h:
+        must(h.pull(), 0)
+        HUB.forget()
+        start = time.monotonic()
+        must(h.pull(), 0)
+        assert time.monotonic() - start < 2
+        assert HUB.paths() == ["/api/models/acme/tiny/revision/main"]
+
+
+def test_revisions():
+    repo = add()
+    first = repo.refs["main"]
+    second = repo.commit(dict(FILES, **{"generation_config.json": b"{}"}), "refs/pr/1")
+    with home() as h:
+        assert must(h.pull("acme/tiny@refs/pr/1"), 0).out.strip().endswith(second)
+        assert HUB.paths()[0] == "/api/models/acme/tiny/revision/refs%2Fpr%2F1"
+        assert os.path.exists(os.path.join(h.repo(), "refs", "refs", "pr", "1"))
+        HUB.forget()
+        assert must(h.pull(f"acme/tiny@{first}"), 0).out.strip().endswith(first)
+        assert not any("/revision/" in p for p in HUB.paths()), "a commit is not asked for"
+        assert not os.path.exists(os.path.join(h.repo(), "refs", "main"))
+
+
+def test_a_renamed_repository_keeps_its_name():
+    add("acme/new")
+    HUB.add("acme/old", {}, moved_to="acme/new")
+    with home() as h:
+        assert "models--acme--old" in must(h.pull("acme/old"), 0).out
+
+
+def test_shards():
+    half = len(WEIGHTS) // 2
+    index = json.dumps({"weight_map": {"a": "m-1.safetensors", "b": "m-2.safetensors"}}).encode()
+    files = {k: v for k, v in FILES.items() if k != "model.safetensors"}
+    files.update({"model.safetensors.index.json": index, "m-1.safetensors": WEIGHTS[:half], "m-2.safetensors": WEIGHTS[half:],
+                  "m-3.safetensors": b"not named"})
+    HUB.add("acme/shards", files)
+    with home() as h:
+        path = must(h.pull("acme/shards"), 0).out.strip()
+        assert set(snapshot_of(path)) == set(files) - {"m-3.safetensors"}
+    del files["m-2.safetensors"]
+    HUB.add("acme/shards", files)
+    with home() as h:
+        must(h.pull("acme/shards"), 6, "m-2.safetensors")
+        assert not any("safetensors" in p and "index" not in p for p in HUB.paths()), "before any shard"
+
+
+def test_unsupported_models_end_before_any_weight():
+    HUB.add("acme/whisper", dict(FILES, **{"config.json": b'{"architectures": ["WhisperForConditionalGeneration"]}'}))
+    pickle = {k: v for k, v in FILES.items() if k != "model.safetensors"}
+    HUB.add("acme/pickle", dict(pickle, **{"pytorch_model.bin": b"x"}))
+    with home() as h:
+        must(h.pull("acme/whisper"), 8, "WhisperForConditionalGeneration")
+        assert not any(p.endswith(".safetensors") for p in HUB.paths())
+        must(h.pull("acme/pickle"), 8, r"no safetensors weights \(it has pytorch_model.bin; pickle files can run code")
+        assert not any("/resolve/" in p and "pickle" in p for p in HUB.paths())
+
+
+# ---- listings ----------------------------------------------------------------------------------------------------
+
+def test_pages():
+    add()
+    HUB.page_entries = 3
+    try:
+        with home() as h:
+            must(h.pull(), 0)
+            assert sum("/tree/" in p for p in HUB.paths()) == 6, "17 entries, 3 per page"
+            sha = HUB.repos["acme/tiny"].refs["main"]
+        with home() as h:
+            loop = {"Link": f'<{HUB.url}/api/models/acme/tiny/tree/{sha}?recursive=true&expand=false>; rel="next"'}
+            HUB.on("/tree/", changed(headers=loop))
+            must(h.pull(), 6, "leads back")
+        with home() as h:
+            HUB.on("/tree/", changed(headers={"Link": f'<{HUB.store_url}/x>; rel="next"'}))
+            must(h.pull(), 6, "another host")
+            assert not HUB.paths("store") and not os.path.exists(h.cache)
+    finally:
+        HUB.page_entries = 1000
+
+
+def test_listings_that_are_not_safe():
+    rows = [{"type": "file", "oid": "0" * 40, "size": 1, "path": "config.json"}]
+    bad = ["../x", "/etc/x", "a//b", "a/./b", "", "a\\b", "a\nb", "x" * 256, "a/" * 600 + "b"]
+    add()
+    for path in bad:
+        with home() as h:
+            body = json.dumps(rows + [dict(rows[0], path=path)]).encode()
+            HUB.on("/tree/", changed(body=body, length=len(body)))
+            must(h.pull(), 6)
+            assert not os.path.exists(h.cache), path
+    odd = [json.dumps(rows + rows), json.dumps([dict(rows[0], size=-1)]), json.dumps([dict(rows[0], size=1 << 63)]),
+           json.dumps([dict(rows[0], oid="xyz")]), json.dumps([dict(rows[0], size="1")]), "<html>", "{}", "[1]", "["]
+    for text in odd:
+        with home() as h:
+            HUB.on("/tree/", changed(body=text.encode(), length=len(text)))
+            must(h.pull(), 6)
+            assert not os.path.exists(h.cache), text
+    with home() as h:
+        HUB.on("/revision/", changed(body=b'{"sha": "main"}', length=15))
+        must(h.pull(), 6, "HF_ENDPOINT")
+
+
+# ---- who may (A6) ------------------------------------------------------------------------------------------------
+
+def test_not_found_and_not_allowed():
+    add()
+    add("acme/hidden", private=True)
+    add("acme/gated", gated=True)
+    with home() as h:
+        must(h.pull("acme/none"), 3, "no such model on .*, or a private one .no token was sent.")
+        must(h.pull("acme/none", HF_TOKEN="hf_good"), 3)
+        must(h.pull("acme/tiny@v9"), 3, "acme/tiny has no revision 'v9'")
+        must(h.pull("acme/hidden"), 3)
+        must(h.pull("acme/hidden", HF_TOKEN="hf_good"), 0)
+        must(h.pull("acme/gated"), 4, "is gated: accept its licence at .*/acme/gated, then set HF_TOKEN")
+        must(h.pull("acme/gated", HF_TOKEN="hf_noaccess"), 4, "gated")
+        must(h.pull("acme/gated", HUGGING_FACE_HUB_TOKEN=" hf_good\n"), 0)
+        must(h.pull("acme/tiny", HF_TOKEN="hf_wrong"), 4, "the hub does not accept the token in HF_TOKEN")
+
+
+def test_usage():
+    with home() as h:
+        for name in ("a/b/c", "../x", "a b", "acme/", "-x/y@", "acme/x@../y"):
+            must(h.pull(name), 2)
+        must(h.pull("acme/x", HF_ENDPOINT="ftp://x"), 2)
+        must(h.pull("acme/x", HF_TOKEN="a\x01b"), 2)
+        must(h.run("pull"), 2)
+        assert HUB.paths() == []
+
+
+def test_token_from_its_file_and_where_it_goes():
+    add()
+    with home() as h:
+        path = os.path.join(h.directory, "token")
+        with open(path, "w", encoding="ascii") as f:
+            f.write(" hf_good\n")
+        r = must(h.pull(HF_TOKEN_PATH=path), 0)
+        for request in HUB.requests:
+            wanted = "Bearer hf_good" if request.server == "hub" else None
+            assert request.headers.get("Authorization") == wanted, request
+        assert "hf_good" not in r.out + r.err
+    with home() as h:
+        must(h.pull(HF_TOKEN_PATH=path, HF_HUB_DISABLE_IMPLICIT_TOKEN="1"), 0)
+        assert not any("Authorization" in r.headers for r in HUB.requests)
+
+
+def test_redirects():
+    add()
+    for target, code in (("file:///etc/passwd", 6), ("ftp://127.0.0.1/x", 6)):
+        with home() as h:
+            HUB.on(r"/resolve/.*/config.json", redirect(target), times=None)
+            must(h.pull(), code, "which is not followed")
+    with home() as h:
+        HUB.on(r"/resolve/", redirect(HUB.url + "/acme/tiny/resolve/main/config.json"), times=None)
+        must(h.pull(), 5, "more than 5 redirects")
+
+
+def make_certificate(directory):
+    cert, key = os.path.join(directory, "cert.pem"), os.path.join(directory, "key.pem")
+    subprocess.run(["openssl", "req", "-x509", "-newkey", "rsa:2048", "-nodes", "-days", "2", "-subj", "/CN=127.0.0.1",
+                    "-addext", "subjectAltName=IP:127.0.0.1", "-keyout", key, "-out", cert], check=True, capture_output=True)
+    return cert, key
+
+
+def test_tls():
+    if not shutil.which("openssl"):
+        print("no openssl to make a certificate with: TLS to the hub is not tested")
+        return
+    with home() as h:
+        cert, key = make_certificate(h.directory)
+        with FakeHub(tls=(cert, key)) as hub:
+            hub.add("acme/tiny", dict(FILES, **OTHERS))
+            must(h.pull(HF_ENDPOINT=hub.url), 5, "the hub's certificate is not trusted")
+            assert hub.requests == [], "no request before the certificate is checked"
+            hub.on(r"/resolve/", redirect(HUB.url + "/acme/tiny/resolve/main/config.json"))
+            must(h.pull(HF_ENDPOINT=hub.url, SSL_CERT_FILE=cert), 6, "redirected to http:, which is not followed")
+            must(h.pull(HF_ENDPOINT=hub.url, CURL_CA_BUNDLE=cert), 0)
+        assert HUB.paths() == []
+
+
+# ---- bodies (A5) -------------------------------------------------------------------------------------------------
+
+def ranges():
+    return [r.headers.get("Range") for r in HUB.requests if r.server == "store"]
+
+
+def test_a_cut_body_is_resumed_at_the_byte():
+    add()
+    with home() as h:
+        HUB.on("/", cut(1000001), server="store")
+        must(h.pull(), 0)
+        assert ranges() == [None, "bytes=1000001-"] and HUB.sent["store"] == len(WEIGHTS), (ranges(), HUB.sent)
+
+
+def test_answers_to_a_range_that_are_not_the_rest():
+    add()
+    size = len(WEIGHTS)
+    wrong = [ignore_range, changed(headers={"Content-Range": f"bytes 5-{size - 1}/{size}"}),
+             changed(headers={"Content-Range": None}), changed(headers={"Content-Range": f"bytes 500000-{size - 1}/{size + 1}"}),
+             status(416)]
+    for fault in wrong:
+        with home() as h:
+            HUB.on("/", cut(500000), server="store")
+            HUB.on("/", fault, server="store")
+            must(h.pull(), 0)
+            assert ranges()[1] == "bytes=500000-" and (len(ranges()) == 2 or ranges()[2] is None), ranges()
+
+
+def test_wrong_content():
+    add()
+    with home() as h:
+        HUB.on("/", corrupt, server="store")
+        must(h.pull(), 0)
+        assert ranges() == [None, None]
+    with home() as h:
+        HUB.on("/", corrupt, times=None, server="store")
+        must(h.pull(), 6, r"model.safetensors: wrong SHA-256 twice \(")
+        assert len(ranges()) == 2 and HUB.sent["store"] <= 2 * len(WEIGHTS)
+        assert not os.path.exists(os.path.join(h.repo(), "refs", "main")), "a half pull does not resolve"
+        must(h.run("inspect", "acme/tiny"), 1, "hearth pull acme/tiny")
+    with home() as h:
+        HUB.on("/acme/tiny/resolve/.*/tokenizer.json|resolve-cache.*/tokenizer.json", corrupt, times=None)
+        must(h.pull(), 6, r"tokenizer.json: wrong SHA-1 twice")
+
+
+def test_a_body_that_is_too_long_is_cut():
+    add()
+    with home() as h:
+        HUB.on("/", changed(body=WEIGHTS + b"x" * 100000, length=len(WEIGHTS) + 100000), server="store")
+        must(h.pull(), 0)
+
+
+def test_mirrors_without_etags():
+    add()
+    bare = changed(headers={"ETag": None, "X-Linked-ETag": None, "X-Linked-Size": None})
+    with home() as h:
+        HUB.on("/resolve", bare, times=None)
+        HUB.on("/", bare, times=None, server="store")
+        must(h.pull(), 0)
+    with home() as h:
+        HUB.on("/resolve", changed(headers={"ETag": '"x"', "X-Linked-ETag": '"y"', "X-Linked-Size": "3"}), times=None)
+        must(h.pull(), 0)
+
+
+def test_equal_content_is_one_transfer():
+    HUB.add("acme/equal", dict(FILES, **{"vocab.json": FILES["tokenizer_config.json"]}))
+    with home() as h:
+        path = must(h.pull("acme/equal"), 0).out.strip()
+        assert os.readlink(path + "/vocab.json") == os.readlink(path + "/tokenizer_config.json")
+        assert sum(p.endswith(("vocab.json", "tokenizer_config.json")) and "/resolve/" in p for p in HUB.paths()) == 1
+
+
+def test_found_damage_is_fetched_again():
+    add()
+    with home() as h:
+        path = must(h.pull(), 0).out.strip()
+        blob = os.path.realpath(path + "/model.safetensors")
+        os.truncate(blob, 1000)
+        must(h.pull(), 0)
+        assert snapshot_of(path) == WANTED
+        os.unlink(os.path.realpath(path + "/tokenizer.json"))
+        must(h.pull(), 0)
+        assert snapshot_of(path) == WANTED
+        HUB.forget()
+        must(h.pull("acme/tiny", "--force"), 0)
+        assert sum("/resolve/" in p for p in HUB.paths()) == len(WANTED), HUB.paths()
+
+
+def test_parts_of_other_tools_are_adopted():
+    add()
+    etag = hashlib.sha256(WEIGHTS).hexdigest()
+    cases = {"half": (WEIGHTS[:1000], ["bytes=1000-"]), "whole": (WEIGHTS, []), "longer": (WEIGHTS + b"x", [None]),
+             "wrong": (b"x" * 1000, ["bytes=1000-", None])}
+    for name, (content, wanted) in cases.items():
+        with home() as h:
+            os.makedirs(os.path.join(h.repo(), "blobs"))
+            with open(os.path.join(h.repo(), "blobs", f"{etag}.0123abcd.incomplete"), "wb") as f:
+                f.write(content)
+            must(h.pull(), 0)
+            assert ranges() == wanted, (name, ranges())
+            assert h.parts() == []
+
+
+def test_links_that_expire():
+    add()
+    with home() as h:
+        HUB.on("/", status(403), server="store")
+        must(h.pull(), 0)
+        assert sum("/resolve/" in p and "safetensors" in p for p in HUB.paths("hub")) == 2, "a new link is asked for"
+
+
+# ---- tries and stops (A6) ----------------------------------------------------------------------------------------
+
+def test_what_is_tried_again():
+    add()
+    for fault in (status(408), status(429), status(500), status(502), status(503), status(504), reset, cut(1)):
+        for pattern in ("/revision/", "/tree/", "/resolve/.*config.json"):
+            with home() as h:
+                HUB.on(pattern, fault, times=2)
+                must(h.pull(), 0)
+    with home() as h:
+        HUB.on("/revision/", status(503), times=None)
+        must(h.pull(), 5, "status 503, 5 tries")
+        assert len(HUB.paths()) == 5
+    with home() as h:
+        HUB.on("/revision/", status(429, {"Retry-After": "3600"}), times=None)
+        must(h.pull(), 5, "the hub asks to come back in 60 min")
+        assert len(HUB.paths()) == 1
+    with home() as h:
+        HUB.on("/revision/", status(429, {"Retry-After": http_date(1.5)}))
+        start = time.monotonic()
+        must(h.pull(), 0)
+        assert time.monotonic() - start > 0.3, "the date is waited for"
+    with home() as h:
+        HUB.on("/revision/", status(429, {"RateLimit": '"api";r=0;t=900'}))
+        must(h.pull(), 5, "15 min")
+
+
+def test_progress_resets_the_count_of_tries():
+    add()
+    with home() as h:
+        for n in range(8):
+            HUB.on("/", cut(100000), server="store")
+        must(h.pull(), 0)
+        assert len(ranges()) == 9
+    with home() as h:
+        HUB.on("/", cut(10), times=None, server="store")
+        must(h.pull(), 5, r"5 tries; \d+ % is kept, the next pull goes on from there")
+
+
+def test_stalls_end():
+    add()
+    with home() as h:
+        HUB.on("/", stall(1000), times=None, server="store")
+        must(h.pull(), 5, r"model.safetensors: .*byte for 1 s, 5 tries")
+    with home() as h:
+        HUB.on("/revision/", no_answer, times=None)
+        must(h.pull(HF_HUB_ETAG_TIMEOUT="1"), 5, "no answer")
+    with home() as h:
+        HUB.on("/revision/", fake_hub.raw(b"HTTP/1.1 200 OK\r\n" + b"X-A: " + b"y" * 1000 + b"\r\n" * 1 + b"X: z\r\n" * 20000), times=None)
+        must(h.pull(), 5, "header")
+
+
+def test_signals_keep_what_came():
+    for sig, code in ((signal.SIGINT, 130), (signal.SIGTERM, 143)):
+        add()
+        with home() as h:
+            HUB.on("/", stall(len(WEIGHTS) // 2), server="store")
+            p = h.start("pull", "acme/tiny", HF_HUB_DOWNLOAD_TIMEOUT="30")
+            assert HUB.stalled.wait(20)
+            h.wait_for_part(len(WEIGHTS) // 2)
+            start = time.monotonic()
+            p.send_signal(sig)
+            out, err = p.communicate(timeout=10)
+            assert p.returncode == code and time.monotonic() - start < 1, (p.returncode, err)
+            assert re.search(r"hearth: stopped; \d+ % is kept$", err.strip()), err
+            HUB.forget()
+            must(h.pull(), 0)
+            assert HUB.sent["store"] <= len(WEIGHTS) // 2 + (256 << 10), HUB.sent
+
+
+def test_kill_at_a_byte_and_resume():
+    add()
+    for at in (1, 70000, 1500000, len(WEIGHTS) - 1):
+        with home() as h:
+            HUB.on("/", stall(at), server="store")
+            p = h.start("pull", "acme/tiny", HF_HUB_DOWNLOAD_TIMEOUT="30")
+            assert HUB.stalled.wait(20)
+            h.wait_for_part(at)
+            p.kill()
+            p.communicate()
+            HUB.forget()
+            path = must(h.pull(), 0).out.strip()
+            assert snapshot_of(path) == WANTED
+            assert HUB.sent["store"] <= len(WEIGHTS) - at + (256 << 10), (at, HUB.sent)
+
+
+def test_two_pulls_at_once():
+    add()
+    with home() as h:
+        HUB.on("/", stall(1000), server="store")
+        first = h.start("pull", "acme/tiny", HF_HUB_DOWNLOAD_TIMEOUT="30")
+        assert HUB.stalled.wait(20)
+        second = h.start("pull", "acme/tiny", HF_HUB_DOWNLOAD_TIMEOUT="30")
+        lines = []
+        reader = threading.Thread(target=lambda: lines.extend(second.stderr))
+        reader.start()
+        deadline = time.monotonic() + 10
+        while not any("wait" in line for line in lines) and time.monotonic() < deadline:
+            time.sleep(0.01)
+        HUB.go_on.set()
+        assert first.wait(30) == 0 and second.wait(30) == 0, lines
+        reader.join()
+        assert any("wait" in line for line in lines), lines
+        first.communicate()
+        second.stdout.close()
+        assert snapshot_of(os.path.join(h.repo(), "snapshots", HUB.repos["acme/tiny"].refs["main"])) == WANTED
+
+
+def test_locks_that_cannot_be_had():
+    add()
+    with home() as h:
+        os.makedirs(h.cache)
+        with open(os.path.join(h.cache, ".locks"), "w", encoding="ascii"):
+            pass
+        must(h.pull(), 0)
+
+
+# ---- the disk ----------------------------------------------------------------------------------------------------
+
+def test_no_space():
+    add()
+    with home() as h:
+        must(h.pull("acme/tiny", limit=1 << 20), 7, "no space")
+        assert h.parts(), "the part is kept"
+        must(h.pull(), 0)
+
+
+def test_links_in_place_of_folders():
+    add()
+    with home() as h, tempfile.TemporaryDirectory() as elsewhere:
+        os.makedirs(h.repo())
+        os.symlink(elsewhere, os.path.join(h.repo(), "blobs"))
+        must(h.pull(), 7, "is not a folder")
+        assert os.listdir(elsewhere) == []
+
+
+# ---- offline, unreachable, --pull --------------------------------------------------------------------------------
+
+def test_offline_and_unreachable():
+    add()
+    nowhere = "http://127.0.0.1:1"
+    with home() as h:
+        must(h.pull(HF_HUB_OFFLINE="1"), 5, r"offline \(HF_HUB_OFFLINE\), and acme/tiny is not in the cache")
+        must(h.pull(), 0)
+        HUB.forget()
+        for variable in ("HF_HUB_OFFLINE", "TRANSFORMERS_OFFLINE"):
+            must(h.pull(**{variable: "1"}), 0)
+        assert HUB.paths() == []
+        must(h.pull(HF_ENDPOINT=nowhere), 5)
+        generate = ("generate", "--prompt", "Once", "-n", "1", "--debug-retry-ms", "5", "--model", "acme/tiny", "--pull")
+        r = must(h.run(*generate, HF_ENDPOINT=nowhere), 0)
+        assert re.search(r"the hub cannot be reached; serving the copy of \d{4}-\d\d-\d\d", r.err), r
+        HUB.on("/revision/", status(429, {"Retry-After": "3600"}))
+        must(h.run(*generate), 0)
+        must(h.run("generate", "--prompt", "Once", "-n", "1", "--model", "acme/none", "--pull"), 3)
+        must(h.run("generate", "--prompt", "Once", "-n", "1", "-hf", "acme/tiny"), 0)
+        HUB.forget()
+        must(h.run("generate", "--prompt", "Once", "-n", "1", "--model", "acme/tiny"), 0)
+        assert HUB.paths() == [], "without --pull nothing goes to the network"
+
+
+def test_serve_pull():
+    add()
+    with home() as h:
+        HUB.on("/", stall(len(WEIGHTS) // 2), server="store")
+        server = Hearth("--model", "acme/tiny", "--pull", env=h.env(HF_HUB_DOWNLOAD_TIMEOUT="30"), wait_ready=False)
+        for name in VARIABLES:
+            if name not in h.env():
+                server.env.pop(name, None)
+        server.start()
+        try:
+            assert HUB.stalled.wait(20)
+            state = lambda: server.get("/readyz")[2]
+            server.wait_until(lambda: state().get("percent", 0) >= 40, 10, "the percentage")
+            status_code, head, body = server.get("/readyz")
+            assert status_code == 503 and body["status"] == "pulling" and 40 <= body["percent"] <= 60, body
+            assert server.get("/livez")[0] == 200 and server.request("GET", "/")[0] == 200
+            code, head, answer = server.post("/v1/completions", {"prompt": "x"})
+            assert code == 503 and answer["error"]["code"] == "model_loading" and "retry-after" in head, answer
+            HUB.go_on.set()
+            server.wait_until(server.ready.is_set, 20, "ready")
+            assert server.get("/v1/models")[2]["data"][0]["id"] == "acme/tiny"
+        finally:
+            assert server.stop() == 0
+
+
+def test_serve_pull_fails_with_its_status():
+    with home() as h:
+        r = h.run("serve", "--port", "0", "--model", "acme/none", "--pull")
+        assert r.code == 3 and "no such model" in r.err, r
+
+
+# ---- progress, dry run, list -------------------------------------------------------------------------------------
+
+def test_json_lines():
+    add()
+    with home() as h:
+        HUB.on("/resolve/", status(503))
+        r = must(h.pull("acme/tiny", "--json"), 0)
+        events = [json.loads(line) for line in r.out.splitlines()]
+        start, done = next(e for e in events if e["event"] == "start"), events[-1]
+        total = sum(len(v) for v in WANTED.values())
+        assert start["total"] == total and start["files"] == len(WANTED) and start["model"] == "acme/tiny"
+        assert any(e["event"] == "retry" for e in events)
+        progress = [e for e in events if e["event"] == "progress"]
+        counts = [e["bytes"] for e in progress]
+        assert counts == sorted(counts) and all(0 <= n <= total for n in counts) and len(progress) >= 5
+        assert set(progress[0]) == {"event", "bytes", "total", "bytes_per_s", "eta_s", "files"}
+        assert done["event"] == "done" and done["bytes"] == total and os.path.isdir(done["path"])
+        r = h.pull("acme/none", "--json")
+        last = json.loads(r.out.splitlines()[-1])
+        assert last["event"] == "error" and last["exit"] == r.code == 3 and last["message"], r
+
+
+def in_terminal(h, *args, **env):
+    """(exit status, what a terminal of 80 columns gets)"""
+    main, side = pty.openpty()
+    fcntl.ioctl(side, termios.TIOCSWINSZ, struct.pack("HHHH", 25, 80, 0, 0))
+    p = subprocess.Popen([BIN, *args], env=h.env(TERM="xterm", **env), stdin=side, stdout=subprocess.PIPE, stderr=side)
+    os.close(side)
+    seen = b""
+    with contextlib.suppress(OSError):
+        while piece := os.read(main, 65536):
+            seen += piece
+    os.close(main)
+    p.stdout.close()
+    return p.wait(30), seen.decode()
+
+
+def test_bar():
+    add()
+    for locale, full in (("C.UTF-8", "\u2588"), ("C", "#")):
+        with home() as h:
+            HUB.on("/", changed(pace=4 << 20), server="store")
+            code, seen = in_terminal(h, "pull", "acme/tiny", LC_ALL=locale)
+            frames = [f for f in re.split(r"[\r\n]", seen) if "%" in f]
+            assert code == 0 and len(frames) >= 3, seen
+            assert all(len(f) <= 80 for f in frames), frames
+            assert any(full in f for f in frames) and re.search(r"model.safetensors.*\d+%.*MB/s", frames[-1]), frames
+            assert len(frames) <= 14, "at most ten a second"
+            assert re.search(r"pulled acme/tiny: 2.3 MB in [\d.]+ s, [\d.]+ .B/s", seen), seen
+    with home() as h:
+        _, seen = in_terminal(h, "pull", "acme/tiny", HF_HUB_DISABLE_PROGRESS_BARS="1")
+        assert "%" not in seen, seen
+
+
+def test_dry_run_writes_nothing():
+    add()
+    with home() as h:
+        r = must(h.pull("acme/tiny", "--dry-run"), 0)
+        rows = [line.split("\t") for line in r.out.splitlines()]
+        assert {row[0] for row in rows[:-1]} == set(WANTED) and all(row[2] == "missing" for row in rows[:-1]), r
+        assert int(rows[-1][1]) == sum(len(v) for v in WANTED.values())
+        assert not os.path.exists(h.cache)
+
+
+def test_list():
+    repo = add()
+    with home() as h:
+        assert must(h.run("list"), 0).out == ""
+        must(h.pull(), 0)
+        HUB.add("acme/half", dict(FILES, **{"model.safetensors": WEIGHTS[::-1]}))
+        HUB.on("/", cut(1000000), server="store")
+        HUB.on("/", status(404), times=None, server="store")
+        must(h.pull("acme/half"), 6, "status 404")
+        rows = must(h.run("list"), 0).out.splitlines()
+        assert re.search(r"acme/tiny +main +" + repo.refs["main"][:12] + r" .*complete +served$", "\n".join(rows), re.M), rows
+        objects = {o["name"]: o for o in map(json.loads, must(h.run("list", "--json"), 0).out.splitlines())}
+        tiny = objects["acme/tiny"]
+        assert set(tiny) == {"name", "revision", "commit", "path", "bytes", "complete", "servable", "reason"}
+        assert tiny["complete"] and tiny["servable"] and tiny["reason"] is None and os.path.isdir(tiny["path"])
+        assert list(objects) == sorted(objects)
+        half = objects["acme/half"]
+        assert not half["complete"] and not half["servable"] and half["reason"], half
+        assert re.search(r"^acme/half .* partial 4\d % +not served: ", "\n".join(rows), re.M), rows
+
+
+def test_no_library_of_the_hub_is_linked():
+    out = subprocess.run(["ldd", BIN], capture_output=True, text=True, check=True).stdout
+    assert "libcurl" not in out and "libssl" not in out, out
+    with Hearth() as server:
+        with open(f"/proc/{server.process.pid}/maps", encoding="ascii") as f:
+            assert "libcurl" not in f.read()
+
+
+def need_libcurl():
+    """Exits as skipped if this build, or this machine, cannot fetch models."""
+    p = subprocess.run([BIN, "pull", "acme/tiny"], env=dict(os.environ, HF_ENDPOINT="ftp://x"), capture_output=True, text=True,
+                       timeout=60, check=False)
+    if "hf download" in p.stderr:
+        print(p.stderr.strip())
+        sys.exit(SKIPPED)
+
+
+if __name__ == "__main__":
+    need_libcurl()
+    with FakeHub() as HUB:
+        run_cases(globals())
