@@ -57,8 +57,8 @@ enum {
 
     /* Refused clients whose return is remembered; walked for each request that generates. One key
        may hold a quarter. */
-    SRV_PROMISES_MAX = 1024,
-    SRV_PROMISES_OF_KEY_MAX = 256,
+    SRV_RESERVATIONS_MAX = 1024,
+    SRV_RESERVATIONS_OF_KEY_MAX = 256,
 
     /* A body up to this is parsed, rendered and tokenized in some milliseconds. */
     SRV_SMALL_BODY_BYTES = 64 << 10,

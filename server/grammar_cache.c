@@ -2,6 +2,7 @@
 /* Compiled grammars by the digest of what they were made from; see grammar_cache.h. */
 #include "server/grammar_cache.h"
 
+#include <assert.h>
 #include <pthread.h>
 #include <stdlib.h>
 #include <string.h>
@@ -59,6 +60,7 @@ int grammar_cache_create(struct grammar_cache **ret, const struct grammar_cache_
 
 static void drop(struct grammar_cache *c, struct entry *e)
 {
+    assert(e->n_users == 0 && e->bytes <= c->stats.bytes && c->stats.n_entries > 0);
     c->stats.bytes -= e->bytes;
     c->stats.n_entries--;
     gram_release(e->gram);
@@ -136,6 +138,7 @@ static bool keep(struct grammar_cache *c, const uint8_t key[SHA256_BYTES], struc
     while (c->stats.bytes + bytes > c->max_bytes || !free_entry(c))
         if (!drop_oldest(c)) return false;
     struct entry *e = free_entry(c);
+    assert(e && c->stats.bytes + bytes <= c->max_bytes);
     *e = (struct entry){.gram = g, .bytes = bytes, .n_users = 1, .used = ++c->clock};
     memcpy(e->key, key, SHA256_BYTES);
     c->stats.bytes += bytes;
@@ -180,6 +183,7 @@ void grammar_cache_put(struct grammar_cache *c, struct gram *g)
     struct entry *e = c->entries, *end = e + MAX_ENTRIES;
     while (e < end && e->gram != g)
         e++;
+    assert(e == end || e->n_users > 0);
     if (e < end) e->n_users--;
     pthread_mutex_unlock(&c->lock);
     if (e == end) gram_release(g);

@@ -2,7 +2,7 @@
 /*
  * Loads what the server serves, on threads of its own: with --pull the files are fetched from the
  * hub first; then weights by the engine, tokenizer and chat template alongside. Fills the app, then
- * sets its state; nobody reads it before that.
+ * sets its state; it is not read before that.
  */
 #ifndef HEARTH_SERVER_LOADER_H
 #define HEARTH_SERVER_LOADER_H

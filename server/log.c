@@ -6,6 +6,7 @@
  */
 #include "server/log.h"
 
+#include <assert.h>
 #include <errno.h>
 #include <poll.h>
 #include <pthread.h>
@@ -98,6 +99,7 @@ static int write_all(const char *data, size_t len)
 static bool append(const char *data, size_t len)
 {
     if (len > sizeof(queue.ring) - queue.len) return false;
+    assert(queue.begin < sizeof(queue.ring) && queue.len <= sizeof(queue.ring));
     size_t at = (queue.begin + queue.len) % sizeof(queue.ring);
     size_t first = sizeof(queue.ring) - at < len ? sizeof(queue.ring) - at : len;
     memcpy(queue.ring + at, data, first);
@@ -126,6 +128,7 @@ static size_t take(char *buf, size_t size)
     if (len > sizeof(queue.ring) - queue.begin) len = sizeof(queue.ring) - queue.begin;
     memcpy(buf, queue.ring + queue.begin, len);
     queue.begin = (queue.begin + len) % sizeof(queue.ring);
+    assert(len <= queue.len);
     queue.len -= len;
     return len;
 }
@@ -161,6 +164,7 @@ static void *write_thread(void *arg)
         uint64_t n_lost = rc ? count_lines(piece, len) : 0;
         pthread_mutex_lock(&queue.lock);
         queue.n_dropped += n_lost;
+        assert(queue.n_reported <= queue.n_dropped);
         uint64_t n_unreported = rc ? 0 : queue.n_dropped - queue.n_reported;
         if (!n_unreported) continue;
         queue.n_reported += n_unreported;

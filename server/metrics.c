@@ -5,6 +5,7 @@
  */
 #include "server/metrics.h"
 
+#include <assert.h>
 #include <dirent.h>
 #include <stdatomic.h>
 #include <stdio.h>
@@ -134,6 +135,7 @@ void srv_metrics_destroy(struct srv_metrics *m)
 
 void srv_metrics_count(struct srv_metrics *m, enum srv_count what)
 {
+    assert(what < SRV_COUNT_N);
     atomic_fetch_add_explicit(&m->counts[what], 1, memory_order_relaxed);
 }
 
@@ -142,6 +144,7 @@ static void observe(struct srv_metrics *m, enum histogram_id id, double value, u
 {
     struct histogram *h = &m->histograms[id];
     size_t i = 0;
+    assert(histograms[id].n_bounds <= MAX_BOUNDS);
     if (value < 0) value = 0;
     while (i < histograms[id].n_bounds && value > histograms[id].bounds[i])
         i++;

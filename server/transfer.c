@@ -165,7 +165,7 @@ static size_t take_body(char *data, size_t size, size_t n, void *ctx)
     return t->refused ? 0 : len;
 }
 
-/* https_proxy and the like do not apply to this machine. */
+/* https_proxy and similar variables do not apply to this machine. */
 static const char *proxy_for(const char *url)
 {
     struct transfer_origin origin;

@@ -290,7 +290,7 @@ const struct tok_added_token *tok_added_by_content(const struct tok_added *a, co
 
 /* ---- searching ----------------------------------------------------------------------------- */
 
-/* Whether a position of the caller's text lies in the input. */
+/* Returns true if a position of the caller's text is in the input. */
 static bool is_input(const struct tok_added_scope *scope, size_t at)
 {
     size_t low = 0, high = scope->n_input;
@@ -369,7 +369,7 @@ static unsigned props_at(const struct tok_added_iter *it, size_t pos, size_t *re
     return props;
 }
 
-/* Whether a match found is a match that counts. What does not count is passed over all the same. */
+/* Returns true if a match counts. One that does not is skipped all the same. */
 static bool counts(const struct tok_added_iter *it, const struct tok_added_token *t, size_t begin,
                    size_t end)
 {

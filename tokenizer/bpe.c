@@ -89,7 +89,7 @@ static int append_merge_id(struct tok_bpe *b, uint32_t id)
     return 0;
 }
 
-/* Whether the token with this id is left + right. */
+/* Returns true if the token with this id is left + right. */
 static bool is_joined(const struct tok_vocab *v, uint32_t id, const char *left, size_t left_len,
                       const char *right, size_t right_len)
 {
@@ -237,7 +237,7 @@ static int build_raw(struct tok_bpe *b, char *err, size_t errlen)
     return rc;
 }
 
-/* Whether a token has U+2581 behind another character. */
+/* Returns true if a token has U+2581 behind another character. */
 static bool has_inner_mark(const char *s, size_t len)
 {
     const unsigned char *p = (const unsigned char *)s, *end = p + len;

@@ -86,7 +86,7 @@ static bool by_character(const struct tok_decode_op *op)
            literal->len == utf8_len((unsigned char)literal->s[0]);
 }
 
-/* What each op may stand behind. */
+/* The ops that each op may follow. */
 static int check_order(const struct tok_decode_plan *p, const struct tok_decode_op *op,
                        const char *type, char *err, size_t errlen)
 {

@@ -21,7 +21,7 @@ enum tok_split_kind {
 /* The regular expression that a splitter stands for. */
 const char *tok_split_pattern(enum tok_split_kind kind);
 
-/* Whether a pattern is one of the known; then which. */
+/* Returns true if the pattern is a known one; then which. */
 bool tok_split_find(const char *pattern, size_t len, enum tok_split_kind *ret);
 
 /* Length of the match at the front of s[0..len), len > 0, valid UTF-8. s is seen as a text of its

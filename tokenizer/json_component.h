@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: MIT */
 /*
- * What the components of tokenizer.json have in common: typed access to their members, sequences of
+ * Shared by the components of tokenizer.json: typed access to their members, sequences of
  * them, and patterns ({"String": ...} or {"Regex": ...}) with the successive matches in a text.
  *
  * Errors: TOK_EINVAL with a sentence in err that names the component and the member.

@@ -31,7 +31,7 @@ struct tok_norm_step {
     struct tok_component_pattern what; /* NORM_REPLACE */
 };
 
-/* What a step works on. origin NULL: part of the text as it came, whose first byte is at base. */
+/* Input of a step. origin NULL: part of the text as it came, whose first byte is at base. */
 struct view {
     const char *bytes;
     const uint32_t *origin;
@@ -267,7 +267,7 @@ static void look_at(struct norm_run *run, struct view *v, const struct tok_norm_
 
 /* ---- steps --------------------------------------------------------------------------------- */
 
-/* Whether a form may change a character or join it to the one before it. */
+/* Returns true if a form may change a character or join it to the one before it. */
 static bool needs_care(const struct tok_normalizer *n, const struct tok_norm_step *step,
                        uint32_t cp)
 {
@@ -393,7 +393,7 @@ static int apply_prepend(struct norm_run *run, const struct tok_norm_step *step,
     return rc;
 }
 
-/* What replaces a match has the origin of the last character replaced. */
+/* The replacement of a match has the origin of the last character replaced. */
 static int apply_replace(struct norm_run *run, const struct tok_norm_step *step, struct view *v)
 {
     struct tok_pattern_iter it = tok_pattern_iter(&step->what, v->bytes, v->len);

@@ -245,7 +245,7 @@ struct folder {
     bool was_match;    /* the last span */
 };
 
-/* Whether the span goes into the result held back. */
+/* Returns true if the span goes into the result held back. */
 static bool joins(const struct folder *f, bool match)
 {
     switch (f->behavior) {
@@ -361,7 +361,7 @@ static int spend(struct pre_run *run, size_t before, size_t after)
     return tok_growth_spend(run->growth, before, after, run->err, run->errlen);
 }
 
-/* The stage's own buffer with room for n bytes; its content is lost. NULL without memory. */
+/* The stage's own buffer with room for n bytes; its content is lost. NULL if out of memory. */
 static char *buffer(struct pre_run *run, size_t index, size_t n)
 {
     struct tok_component_text *b = &run->s->buffer[index];

@@ -43,11 +43,11 @@ bool tok_char_set_escape(unsigned char c, struct tok_char_set *set);
 /* A property or script by its name; sets only what it is. False: unknown. */
 bool tok_char_set_find(const char *name, size_t len, struct tok_char_set *set);
 
-/* Whether the set tells upper from lower case. */
+/* Returns true if the set tells upper from lower case. */
 bool tok_char_set_is_cased(const struct tok_char_set *set);
 
 /*
- * Whether the reference makes more of this item of a class when case does not count: the sharp s
+ * Returns true if the reference makes more of this item of a class when case does not count: the sharp s
  * also matches "ss", for one, but not in a negated class.
  */
 bool tok_char_set_folds(const struct tok_uni *uni, const struct tok_char_set *set,

@@ -120,7 +120,7 @@ static int parse_property(struct translator *t, struct tok_char_set *set)
     return rc;
 }
 
-/* Whether the escape names a set; then it is parsed. c is the letter behind the backslash. */
+/* Returns true if the escape names a set; then it is parsed. c is the letter behind the backslash. */
 static int parse_set(struct translator *t, unsigned char c, struct tok_char_set *set,
                      bool *ret_is_set)
 {
@@ -160,7 +160,7 @@ static int parse_code_point(struct translator *t, unsigned char kind, uint32_t *
     if (braces && (t->p == t->end || *t->p++ != '}')) n = 0;
     if (n == 0 || (kind == 'u' && n != 4)) return refuse(t, "a broken \\%c escape", kind);
     if (*ret > 0x10FFFF || (*ret >= 0xD800 && *ret <= 0xDFFF)) {
-        return refuse(t, "\\%c{%x}, which is no character,", kind, *ret);
+        return refuse(t, "\\%c{%x}, which is not a character,", kind, *ret);
     }
     if (kind == 'x' && !braces && *ret > 0x7F) return refuse(t, "\\x%02X (a lone byte)", *ret);
     return 0;

@@ -67,10 +67,10 @@ int32_t tok_vocab_size(const struct tok *t);
 /* The id of a token by its exact content (added tokens first), or -1. */
 int32_t tok_token_id(const struct tok *t, const char *content, size_t len);
 
-/* Whether the id is an added token marked special (control token). False for ids out of range. */
+/* Returns true if the id is an added token marked special (control token); false out of range. */
 bool tok_is_special(const struct tok *t, int32_t id);
 
-/* Whether the id names a token at all (vocabularies may have holes). */
+/* Returns true if the id names a token (vocabularies may have holes). */
 bool tok_has_id(const struct tok *t, int32_t id);
 
 /*

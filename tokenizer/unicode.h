@@ -78,7 +78,7 @@ static inline unsigned tok_uni_props(const struct tok_uni *u, uint32_t cp)
     return u->props[u->page[cp >> 8][cp & 0xFF]];
 }
 
-/* Whether the reference's normalization is too old to know cp and leaves it alone. */
+/* Returns true if the reference's normalization is too old to know cp and leaves it alone. */
 bool tok_uni_is_inert(uint32_t cp);
 
 /* Lowercase of cp: one or two code points into out; returns how many. */
@@ -86,9 +86,9 @@ size_t tok_uni_lower(uint32_t cp, uint32_t out[2]);
 
 /* For the pattern translator: what it must add to PCRE2's own classes. Borrowed, constant. */
 const struct tok_uni_range *tok_uni_newer(size_t *ret_n);      /* value: the category */
-const struct tok_uni_range *tok_uni_word_extra(size_t *ret_n); /* \w beside L, M, Nd, Nl, Pc */
+const struct tok_uni_range *tok_uni_word_extra(size_t *ret_n); /* \w besides L, M, Nd, Nl, Pc */
 
-/* Whether a script name (any case) is known; then its index and PCRE2's spelling. */
+/* Returns true if a script name (any case) is known; then its index and PCRE2's spelling. */
 bool tok_uni_script(const char *name, size_t len, uint32_t *ret_index, const char **ret_spelling);
 const struct tok_uni_range *tok_uni_newer_script(size_t *ret_n); /* value: the script's index */
 

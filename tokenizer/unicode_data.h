@@ -589,7 +589,7 @@ static const struct tok_uni_range uni_newer[] = {
     {0x2b739, 0x2b739, 5}, {0x2ebf0, 0x2ee5d, 5}, {0x31350, 0x323af, 5},
 };
 
-/* Matched by the word class of the reference's regular expressions beside L, M, Nd, Nl, Pc. */
+/* Matched by the word class of the reference's regular expressions besides L, M, Nd, Nl, Pc. */
 static const struct tok_uni_range uni_regex_word_extra[] = {
     {0xb2, 0xb3, 0}, {0xb9, 0xb9, 0}, {0xbc, 0xbe, 0}, {0x24b6, 0x24e9, 0},
     {0x1f130, 0x1f149, 0}, {0x1f150, 0x1f169, 0}, {0x1f170, 0x1f189, 0},

@@ -77,6 +77,7 @@ static bool take_record(struct gen_choice *c, const struct choice_rules *rules, 
 {
     const struct gen_record *record = &c->log.records[at];
     bool armed = at >= rules->min_tokens;
+    assert(at == c->n_tokens && at < c->log.capacity);
     c->offsets[at] = (uint32_t)c->text.text.len;
     c->n_tokens = at + 1;
     c->sum_logprob += record->logprob;
@@ -138,5 +139,6 @@ bool choice_text_advance(struct gen_choice *c, const struct choice_rules *rules)
     bool stopped = read_log(c, rules);
     c->n_showable = showable_tokens(c);
     c->n_eventable = eventable_tokens(c, c->n_showable);
+    assert(c->n_shown <= c->n_tokens && c->n_showable <= c->n_tokens);
     return stopped;
 }

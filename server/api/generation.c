@@ -55,12 +55,6 @@ static void event(void *ctx, int i, const struct eng_event *ev)
 
 /* ---- memory -------------------------------------------------------------------------------- */
 
-int64_t srv_gen_token_capacity(const struct srv_gen *g, const struct gen_prompt *p)
-{
-    int64_t room = eng_info(g->app->engine)->ctx_tokens - p->n_ids + 1;
-    return g->max_tokens < room ? g->max_tokens : room;
-}
-
 static int64_t prompt_log_capacity(const struct srv_gen *g, const struct gen_prompt *p)
 {
     return g->params.prompt_logprobs >= 0 ? p->n_ids : 0;

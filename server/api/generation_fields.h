@@ -23,7 +23,7 @@ enum {
     GEN_MAX_LOGPROBS = ENG_MAX_LOGPROBS,
 };
 
-/* What a body asks for, whatever its dialect. Filled by srv_gen_params_read. */
+/* The request of a body in any dialect. Filled by srv_gen_params_read. */
 struct srv_gen_params {
     /* fields read as they stand */
     double temperature, top_p, min_p, typical_p;

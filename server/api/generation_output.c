@@ -8,6 +8,8 @@
  */
 #include "server/api/generation.h"
 
+#include <assert.h>
+
 enum {
     WHOLE_BYTES = 1 << 20, /* answers up to about this size are written at once */
     PIECE_BYTES_MAX = 16 << 20,
@@ -41,6 +43,12 @@ struct gen_totals srv_gen_totals(const struct srv_gen *g)
     return t;
 }
 
+int64_t srv_gen_token_capacity(const struct srv_gen *g, const struct gen_prompt *p)
+{
+    int64_t room = eng_info(g->app->engine)->ctx_tokens - p->n_ids + 1;
+    return g->max_tokens < room ? g->max_tokens : room;
+}
+
 static void account(struct srv_gen *g)
 {
     struct srv_account *a = srv_request_account(g->req);
@@ -66,6 +74,7 @@ static void stream_new(struct srv_gen *g, struct gen_prompt *p, struct gen_choic
 {
     size_t to = c->text.n_released;
     int64_t token_to = c->n_showable;
+    assert(c->n_sent <= to && to <= c->text.text.len && !c->closed);
     bool new_tokens =
         token_to > c->n_shown && (g->params.want_logprobs || g->params.return_token_ids);
     if (to > c->n_sent || new_tokens)
@@ -89,6 +98,7 @@ static bool stream_by_tokens(struct srv_gen *g, struct gen_prompt *p, struct gen
         if (next < c->n_tokens && c->offsets[next] < to) to = c->offsets[next];
         g->format->stream_delta(g, p, c, c->n_sent, to, from < n_showable ? from : n_showable,
                                 next < n_showable ? next : n_showable);
+        assert(next > from && to <= c->text.text.len);
         c->n_sent = to;
         c->n_shown = next;
     }
@@ -124,6 +134,7 @@ static void open_stream(struct srv_gen *g)
                 (g->params.deadline_ms <= 0 && stage_of(p) == GEN_STARTED);
     }
     if (!ready) return;
+    assert(!g->streaming && !g->in_pieces);
     g->streaming = true;
     srv_stream_open(g->req);
     g->format->stream_begin(g);
@@ -154,6 +165,7 @@ static bool stream_progress(struct srv_gen *g, struct gen_prompt *p)
         p->start_reported = true;
         send_progress(g, p, (struct gen_step){n_cached, n_cached, 0});
     }
+    assert(p->n_steps_reported <= n && n <= p->n_ids);
     for (; p->n_steps_reported < n; p->n_steps_reported++) {
         if (!srv_stream_has_room(g->req)) return false;
         send_progress(g, p, p->steps[p->n_steps_reported]);

@@ -42,6 +42,7 @@ static enum eng_guide_next mask(void *ctx, uint64_t *bits)
 {
     struct guide_choice *c = ctx;
     uint64_t start = clock_now_us();
+    assert(c->state);
     enum gram_next next = gram_mask(c->state, bits);
     srv_metrics_observe(c->owner->app->metrics, SRV_TIME_MASK, clock_now_us() - start);
     if (next == GRAM_NEXT_END) return ENG_GUIDE_END;
@@ -217,6 +218,7 @@ const struct eng_guide *srv_guide_begin(struct srv_guide *guide, int prompt,
     if (!guide->gram) return NULL;
     int slot = choose_slot(guide, prompt, is_done, ctx);
     assert(slot >= 0); /* no more jobs run at once than there are slots */
+    assert(slot < guide->n_slots);
     guide->prompt_of[slot] = prompt;
     size_t first = (size_t)slot * (size_t)guide->n_choices;
     for (size_t i = first; i < first + (size_t)guide->n_choices; i++) {

@@ -109,7 +109,7 @@ static int read_whitespace(struct guide_ask *a, const struct field *f, struct pa
 
 /* ---- format objects ------------------------------------------------------------------------ */
 
-/* The schema is in the member json_schema, or beside the type. */
+/* The schema is in the member json_schema, or next to the type. */
 static int ask_json_schema(struct guide_ask *a, const struct field *format, struct param_error *err)
 {
     struct field nested = member(format, "json_schema");

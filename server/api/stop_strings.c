@@ -2,6 +2,7 @@
 /* Stop strings and hold-back; see stop_strings.h. Called on text workers. */
 #include "server/api/stop_strings.h"
 
+#include <assert.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -19,8 +20,10 @@ static void fill_failure(const char *text, size_t len, unsigned short *failure)
 
 int textout_stops_init(struct textout_stops *s, const char *const *texts, const size_t *lens, int n)
 {
+    assert(n >= 0 && n <= TEXTOUT_MAX_STOPS);
     memset(s, 0, sizeof(*s));
     for (int i = 0; i < n; i++) {
+        assert(lens[i] > 0 && lens[i] <= TEXTOUT_MAX_STOP_BYTES);
         unsigned short *failure = malloc(lens[i] * sizeof(*failure));
         if (!failure) {
             textout_stops_finish(s);
@@ -63,6 +66,7 @@ static int match_byte(struct textout *t, char byte)
     int found = -1;
     for (int i = 0; i < t->stops->n; i++) {
         size_t k = t->matched[i];
+        assert(k < t->stops->stop[i].len);
         const char *text = t->stops->stop[i].text;
         while (k > 0 && text[k] != byte)
             k = t->stops->stop[i].failure[k - 1];
@@ -104,12 +108,14 @@ bool textout_push(struct textout *t, const char *piece, size_t len, bool armed)
         size_t end = before + i + 1;
         size_t cut = t->include_stop ? end : end - t->stops->stop[found].len;
         if (cut < t->n_released) cut = t->n_released;
+        assert(cut <= t->text.len);
         t->text.len = cut;
         t->text.data[cut] = '\0';
         t->n_released = cut;
         t->stop_index = found;
         return true;
     }
+    assert(longest_match(t) <= t->text.len && t->n_released <= t->text.len);
     size_t free_to_go = t->text.len - longest_match(t);
     if (free_to_go > t->n_released) t->n_released = character_start(t, free_to_go);
     return false;
@@ -117,5 +123,6 @@ bool textout_push(struct textout *t, const char *piece, size_t len, bool armed)
 
 void textout_flush(struct textout *t)
 {
+    assert(t->n_released <= t->text.len);
     t->n_released = t->text.len;
 }

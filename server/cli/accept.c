@@ -202,7 +202,7 @@ static void note_time(struct times *t, double us)
     t->us[t->n++] = us;
 }
 
-/* What every text is tried with. */
+/* Shared by the trials of all texts. */
 struct trial {
     const struct accept_model *model;
     const struct gram *g;

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: MIT */
-/* What `hearth accept` needs of a model directory; see accept_model.h. */
+/* The part of a model directory that `hearth accept` uses; see accept_model.h. */
 #include "server/cli/accept_model.h"
 
 #include <jansson.h>

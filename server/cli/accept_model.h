@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: MIT */
 /*
- * What `hearth accept` needs of a model directory: the tokenizer, its vocabulary as grammars see
+ * The part of a model directory that `hearth accept` uses: the tokenizer, its vocabulary as grammars see
  * it, and the ids that end an answer. Main thread only.
  */
 #ifndef HEARTH_SERVER_CLI_ACCEPT_MODEL_H

@@ -70,7 +70,7 @@ static void note_problem(void *ctx, const char *sentence)
     if (!in->first_problem[0])
         snprintf(in->first_problem, sizeof(in->first_problem), "%s", sentence);
     if (!in->report) return;
-    json_t *text = json_string(sentence); /* NULL where a cut has left half a character */
+    json_t *text = json_string(sentence); /* NULL if a cut has left an incomplete UTF-8 sequence */
     append(in, in->problems, text ? text : json_string("a name that is not UTF-8"));
 }
 

@@ -25,15 +25,6 @@ static const char *const test_names[] = {
     "REFERENCE", "SLOW",       "SOURCE_ROOT", "VENV",
 };
 
-bool srv_config_is_service_link(const char *name, const char *value)
-{
-    static const char suffix[] = "_PORT";
-    size_t len = strlen(name);
-    size_t scheme = strspn(value, "abcdefghijklmnopqrstuvwxyz");
-    return len >= sizeof(suffix) && strcmp(name + len - (sizeof(suffix) - 1), suffix) == 0 &&
-           scheme > 0 && strncmp(value + scheme, "://", 3) == 0;
-}
-
 /* SERVICE_HOST, SERVICE_PORT..., PORT_80_TCP..., alone or after the rest of a Service's name. */
 static bool has_service_part(const char *name)
 {

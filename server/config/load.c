@@ -98,6 +98,15 @@ static int append_item(struct srv_list *list, const char *text, size_t len)
     return 0;
 }
 
+bool srv_config_is_service_link(const char *name, const char *value)
+{
+    static const char suffix[] = "_PORT";
+    size_t len = strlen(name);
+    size_t scheme = strspn(value, "abcdefghijklmnopqrstuvwxyz");
+    return len >= sizeof(suffix) && strcmp(name + len - (sizeof(suffix) - 1), suffix) == 0 &&
+           scheme > 0 && strncmp(value + scheme, "://", 3) == 0;
+}
+
 int srv_config_warn(struct srv_config *c, const char *format, ...)
 {
     char text[400];

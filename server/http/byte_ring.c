@@ -2,6 +2,7 @@
 /* The byte ring; see byte_ring.h. */
 #include "server/http/byte_ring.h"
 
+#include <assert.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -26,6 +27,7 @@ static size_t min_size(size_t a, size_t b)
 /* Copies the waiting bytes out in order without taking them. */
 static void peek(const struct srv_ring *r, char *buf, size_t len)
 {
+    assert(len <= r->len && r->len <= r->cap && r->begin < r->cap);
     size_t first = min_size(len, r->cap - r->begin);
     memcpy(buf, r->data + r->begin, first);
     memcpy(buf + first, r->data, len - first);
@@ -44,6 +46,7 @@ static bool grow(struct srv_ring *r, size_t wanted)
     r->data = data;
     r->cap = cap;
     r->begin = 0;
+    assert((cap & (cap - 1)) == 0); /* positions wrap by a mask */
     return true;
 }
 
@@ -57,6 +60,7 @@ bool srv_ring_write(struct srv_ring *r, const char *data, size_t len)
     memcpy(r->data + at, data, first);
     memcpy(r->data, data + first, len - first);
     r->len += len;
+    assert(r->len <= r->cap);
     return true;
 }
 

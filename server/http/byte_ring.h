@@ -24,7 +24,7 @@ struct srv_ring {
 void srv_ring_init(struct srv_ring *r);
 void srv_ring_finish(struct srv_ring *r);
 
-/* Appends all of it, or nothing: false when too much is waiting, without memory, or for an event
+/* Appends all of it, or nothing: false if too much is waiting, out of memory, or for an event
  * beyond SRV_STREAM_EVENT_MAX_BYTES. */
 bool srv_ring_write(struct srv_ring *r, const char *data, size_t len);
 

@@ -206,7 +206,7 @@ static enum MHD_Result take_head(struct srv_request *req, struct MHD_Connection 
     if (verdict.refused) {
         if (context->refused)
             srv_metrics_count(req->server->metrics, SRV_COUNT_REFUSED_CONNECTIONS);
-        /* With a body on its way, or doubtful framing, what follows is no request. */
+        /* With a body on its way, or doubtful framing, what follows is not a request. */
         req->close_after = context->refused || head.body_bytes != 0 || head.n_content_lengths > 1 ||
                            verdict.kind == SRV_ERR_BAD_REQUEST ||
                            verdict.kind == SRV_ERR_TOO_LARGE || verdict.kind == SRV_ERR_HEADERS;
@@ -548,7 +548,7 @@ void srv_http_quiesce(struct srv_http *h)
     if (h->quiesced) return;
     h->quiesced = MHD_quiesce_daemon(h->daemon) != MHD_INVALID_SOCKET;
     if (!h->quiesced) return;
-    /* Without the shutdown the kernel would go on taking connections that nobody accepts. It ends
+    /* Without the shutdown the kernel would go on taking connections that are never accepted. It ends
      * the socket in every process that holds it, so not where the next server is to have it. */
     if (!h->shared) shutdown(h->listen_fd, SHUT_RDWR);
 }

@@ -27,7 +27,7 @@ struct srv_http_params {
 int srv_http_start(struct srv_http **ret, struct srv_server *server,
                    const struct srv_http_params *params, char *err, size_t errlen);
 
-/* Whether TLS can be served with these PEM texts. Returns 0, or -1 with a sentence in err. */
+/* Checks that TLS can be served with these PEM texts. Returns 0, or -1 with a sentence in err. */
 int srv_http_check_tls(const char *cert, const char *key, char *err, size_t errlen);
 
 /*

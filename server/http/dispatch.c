@@ -1,6 +1,8 @@
 /* SPDX-License-Identifier: MIT */
 /* Runs the API side of a request, on the HTTP thread or on a text worker, and ends it. */
 #include "server/http/request.h"
+
+#include <assert.h>
 #include "server/http/server.h"
 #include "server/log.h"
 
@@ -28,6 +30,7 @@ static void run_item(struct srv_work_item *item)
     struct srv_request *req = (struct srv_request *)item;
     bool is_new = item->class != SRV_WORK_WAKE, unanswered;
     pthread_mutex_lock(&req->lock);
+    assert(req->run == SRV_RUN_QUEUED); /* never two runs of one request */
     req->run = SRV_RUN_ACTIVE;
     void (*callback)(struct srv_request *) = is_new ? req->route->handle : req->callbacks.on_wake;
     if ((is_new && req->gone) || !req->api_held) callback = NULL; /* dropped before it started */
@@ -35,6 +38,7 @@ static void run_item(struct srv_work_item *item)
     if (callback) callback(req);
 
     pthread_mutex_lock(&req->lock);
+    assert(req->run == SRV_RUN_ACTIVE || req->run == SRV_RUN_AGAIN);
     bool over = settle_handler(req, &unanswered);
     bool again = req->run == SRV_RUN_AGAIN && req->api_held;
     req->run = again ? SRV_RUN_QUEUED : SRV_RUN_IDLE;
@@ -69,6 +73,7 @@ enum srv_poll srv_request_dispatch(struct srv_request *req)
 {
     enum srv_poll poll = SRV_POLL_WAIT;
     pthread_mutex_lock(&req->lock);
+    assert(req->http_held && !req->api_held && req->run == SRV_RUN_IDLE);
     req->api_held = true;
     atomic_fetch_add(&req->n_refs, 2); /* the API side's, and that of the run */
     bool is_inline = req->route->flags & SRV_ROUTE_INLINE;

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: MIT */
 /*
- * What an endpoint sees: the route table's row, the request, and how to answer.
+ * The view of an endpoint: the route table's row, the request, and how to answer.
  *
  * A request's life. daemon.c collects the head and the body; when the body is complete the route's
  * `handle` runs: on the HTTP thread for SRV_ROUTE_INLINE (it must be quick), else on a text worker
@@ -64,7 +64,7 @@ struct srv_route {
 const struct srv_app *srv_request_app(const struct srv_request *req);
 enum srv_state srv_request_server_state(const struct srv_request *req);
 
-/* What follows a SRV_ROUTE_PREFIX path, percent-decoded, or "". Borrowed. */
+/* The path after a SRV_ROUTE_PREFIX, percent-decoded, or "". Borrowed. */
 const char *srv_request_tail(const struct srv_request *req);
 /* First value of a header (any case), or NULL. Borrowed. */
 const char *srv_request_header(const struct srv_request *req, const char *name);
@@ -74,7 +74,7 @@ const char *srv_request_query(const struct srv_request *req, const char *name);
 const char *srv_request_body(const struct srv_request *req, size_t *ret_len);
 /* The id shown to the client: its own x-request-id where sane, else generated. */
 const char *srv_request_id(const struct srv_request *req);
-/* Shows the client's own id, told in the body, where its header told none; NULL or an odd one: no
+/* Shows the client's own id from the body if its header had none; NULL or a malformed id: no
  * change. Before the answer. */
 void srv_request_suggest_id(struct srv_request *req, const char *id);
 /* 24 random hex digits of this request, for ids of answers (cmpl-..., chatcmpl-...). */
@@ -145,11 +145,11 @@ void srv_reply_in_pieces(struct srv_request *req);
 /* Starts a stream: text/event-stream with the headers against buffering. Status 200. */
 void srv_stream_open(struct srv_request *req);
 /*
- * Whether the client keeps up. False: it is behind; write no more for now, on_wake is called when
- * there is room again. True for a client that has gone, whose bytes lead nowhere.
+ * Returns true if the client keeps up. False: it is behind; write no more for now, on_wake is called when
+ * there is room again. True for a client that has disconnected, whose output is discarded.
  */
 bool srv_stream_has_room(struct srv_request *req);
-/* Appends bytes; false when the client is gone or has been cut as a slow reader: stop writing. */
+/* Appends bytes; false if the client has disconnected or was cut as a slow reader: stop writing. */
 bool srv_stream_write(struct srv_request *req, const char *data, size_t len);
 void srv_stream_close(struct srv_request *req);
 /* Ends an answer that cannot be completed: the connection is cut. */

@@ -16,7 +16,7 @@
 __attribute__((format(printf, 3, 4))) static void
 refuse(struct srv_guard_verdict *v, enum srv_error kind, const char *format, ...)
 {
-    if (v->refused) return; /* the first reason is the one that is told */
+    if (v->refused) return; /* only the first reason is sent */
     va_list args;
     va_start(args, format);
     vsnprintf(v->message, sizeof(v->message), format, args);
@@ -80,7 +80,7 @@ static void read_length(struct srv_guard_head *h, struct srv_guard_verdict *v)
     const char *text = h->content_length;
     size_t n_digits = strspn(text, "0123456789");
     if (n_digits == 0 || text[n_digits]) {
-        refuse(v, SRV_ERR_BAD_REQUEST, "The Content-Length header is no number.");
+        refuse(v, SRV_ERR_BAD_REQUEST, "The Content-Length header is not a number.");
         return;
     }
     if (n_digits > 18) {
@@ -123,7 +123,7 @@ void srv_guard_framing(struct srv_guard_head *h, struct srv_guard_verdict *v)
     if (h->n_hosts > 1) refuse(v, SRV_ERR_BAD_REQUEST, "There is more than one Host header.");
     if (!h->n_hosts && !is_1_0) refuse(v, SRV_ERR_BAD_REQUEST, "The Host header is missing.");
     if (h->host && !is_host_text(h->host))
-        refuse(v, SRV_ERR_BAD_REQUEST, "The Host header is no host name.");
+        refuse(v, SRV_ERR_BAD_REQUEST, "The Host header is not a valid host name.");
     if (!srv_guard_target_is_good(h->target)) {
         refuse(v, SRV_ERR_BAD_REQUEST, "The request target holds characters that are not allowed.");
     }

@@ -20,7 +20,7 @@
 
 struct srv_route;
 
-/* What the server's configuration asks of every head. Strings are borrowed. */
+/* Rules of the configuration for every head. Strings are borrowed. */
 struct srv_guard_rules {
     const struct srv_list *allowed_hosts; /* checked when not empty; "*" allows all */
     const struct srv_list *cors_origins;  /* "*" allows all */
@@ -28,7 +28,7 @@ struct srv_guard_rules {
     int64_t max_body_bytes;
 };
 
-/* What is collected of a head, header by header. */
+/* Facts of a head, collected header by header. */
 struct srv_guard_head {
     const char *method, *version, *target;
     const char *host, *origin, *content_type, *content_length, *transfer_encoding,
@@ -59,7 +59,7 @@ void srv_guard_add_header(struct srv_guard_head *h, const char *name, size_t nam
 
 struct srv_keys;
 
-/* What srv_guard_check judges the head by. Borrowed. */
+/* Input of srv_guard_check. Borrowed. */
 struct srv_guard_input {
     const struct srv_route *const *routes; /* NULL-terminated list of tables */
     const struct srv_guard_rules *rules;
@@ -85,7 +85,7 @@ void srv_guard_host(const struct srv_guard_head *h, const struct srv_guard_rules
 void srv_guard_body(const struct srv_guard_head *h, const struct srv_guard_rules *r,
                     struct srv_guard_verdict *v);
 
-/* Whether the raw target can be used: printable, starts with '/', good escapes, no %00. */
+/* Returns true if the raw target can be used: printable, starts with '/', good escapes, no %00. */
 bool srv_guard_target_is_good(const char *target);
 
 /* The key of Authorization: Bearer KEY, or of x-api-key; NULL without a well-formed one. */

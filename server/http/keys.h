@@ -26,10 +26,10 @@ void srv_keys_destroy(struct srv_keys *k);
 /* Reads the file again; on failure the old keys stay. */
 int srv_keys_reload(struct srv_keys *k, char *err, size_t errlen);
 
-/* Whether requests need a key at all. */
+/* Returns true if requests need a key. */
 bool srv_keys_required(const struct srv_keys *k);
 
-/* Whether the text is a key; its digest into ret_digest (32 bytes), the key's identity, if so. */
+/* Returns true if the text is a key; its digest into ret_digest (32 bytes), the key's identity, if so. */
 bool srv_keys_check(struct srv_keys *k, const char *text, size_t len, uint8_t *ret_digest);
 
 #endif

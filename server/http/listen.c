@@ -59,7 +59,7 @@ int srv_listen_tcp(int *ret_fd, const char *host, int port, char *err, size_t er
 }
 
 /*
- * The socket file of a server that is gone refuses connections: then it may be removed. A live one
+ * The socket file of a server that has ended refuses connections: then it may be removed. A live one
  * with a full backlog would make a blocking connect wait; EAGAIN says that it lives.
  */
 static void remove_stale(const struct sockaddr_un *addr)

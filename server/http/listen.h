@@ -11,10 +11,10 @@
 /* Opens and listens. "localhost" is IPv4, "::" takes IPv4 too. The descriptor is the caller's. */
 int srv_listen_tcp(int *ret_fd, const char *host, int port, char *err, size_t errlen);
 
-/* The same at a path; a socket file that nobody serves is replaced. */
+/* The same at a path; a socket file of a server that has ended is replaced. */
 int srv_listen_unix(int *ret_fd, const char *path, char *err, size_t errlen);
 
-/* Whether only this machine can reach the address. Names that cannot be resolved are not. */
+/* Returns true if only this machine can reach the address; false for unresolved names. */
 bool srv_listen_is_local(const char *host);
 
 /* The same for an open socket; and true if it has a path instead of an address (local as well). */

@@ -3,6 +3,7 @@
  * Answers: whole ones, streams, error objects and retry times, written by the API side and taken by
  * the HTTP side. Both hold the request's lock meanwhile; see request.h.
  */
+#include <assert.h>
 #include <stdarg.h>
 #include <stdio.h>
 #include <string.h>
@@ -52,6 +53,7 @@ void srv_reply(struct srv_request *req, int status, const char *content_type, st
     }
     pthread_mutex_lock(&req->lock);
     if (req->answer == SRV_ANSWER_NONE) {
+        assert(status >= 200 && status < 600);
         req->answer = SRV_ANSWER_WHOLE;
         req->status = status;
         req->content_type = content_type ? content_type : "application/json";
@@ -105,6 +107,7 @@ static void cut_stream(struct srv_request *req)
 bool srv_stream_write(struct srv_request *req, const char *data, size_t len)
 {
     pthread_mutex_lock(&req->lock);
+    assert(req->answer >= SRV_ANSWER_PIECES || req->answer == SRV_ANSWER_WHOLE);
     bool open = req->http_held && !req->gone && !req->cut && !req->stream_closed;
     bool written = open && srv_ring_write(&req->ring, data, len);
     bool cut = open && !written;
@@ -141,12 +144,12 @@ void srv_stream_close(struct srv_request *req)
 /* ---- errors -------------------------------------------------------------------------------- */
 
 /* When a refused client may come back: computed from measured throughput and spread out;
- * 1000..60000. A request that asked for a place is promised one for then. */
+ * 1000..60000. A request that asked for a queue slot gets a reservation for then. */
 static int64_t retry_after_ms(struct srv_request *req)
 {
     struct srv_server *s = req->server;
     const struct srv_returner *who = req->has_asked ? &req->returner : NULL;
-    if (who && who->redeems) srv_metrics_count(s->metrics, SRV_COUNT_RETURNED_REFUSED);
+    if (who && who->has_reservation) srv_metrics_count(s->metrics, SRV_COUNT_RETURNED_REFUSED);
     return srv_retry_next_ms(&s->retry, who, clock_now_us());
 }
 

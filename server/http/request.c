@@ -2,6 +2,7 @@
 /* A request's life: memory, references, head, wakes, and its end. See request.h for the rules. */
 #include "server/http/request.h"
 
+#include <assert.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -63,6 +64,7 @@ bool srv_request_charge(struct srv_request *req, int64_t bytes, int64_t *ret_use
         if (bytes > limit - used) return false;
     } while (!atomic_compare_exchange_weak(&s->answer_bytes, &used, used + bytes));
     req->answer_bytes += bytes;
+    assert(bytes >= 0 && req->answer_bytes >= bytes);
     return true;
 }
 
@@ -153,10 +155,11 @@ static void log_access(const struct srv_request *req)
     });
 }
 
-/* The last reference has gone: account for it, then free. */
+/* The last reference was dropped: account for it, then free. */
 static void destroy(struct srv_request *req)
 {
     struct srv_server *s = req->server;
+    assert(!req->http_held && !req->api_held && req->run <= SRV_RUN_IDLE);
     if (req->method[0]) {
         srv_metrics_count_request(s->metrics, req->status, req->gone, &req->account,
                                   (int64_t)(req->end_us - req->start_us));
@@ -168,25 +171,33 @@ static void destroy(struct srv_request *req)
         }
     }
     if (req->callbacks.on_free) req->callbacks.on_free(req);
-    atomic_fetch_sub(&s->body_bytes, (long long)req->charged_bytes);
-    atomic_fetch_sub(&s->answer_bytes, req->answer_bytes);
+    long long bodies = atomic_fetch_sub(&s->body_bytes, (long long)req->charged_bytes);
+    long long answers = atomic_fetch_sub(&s->answer_bytes, req->answer_bytes);
+    assert(bodies >= (long long)req->charged_bytes && answers >= req->answer_bytes);
+    (void)bodies, (void)answers;
     buf_finish(&req->body);
     buf_finish(&req->reply);
     srv_ring_finish(&req->ring);
     free_arena(req);
     pthread_mutex_destroy(&req->lock);
     free(req);
-    atomic_fetch_sub(&s->n_requests, 1);
+    int others = atomic_fetch_sub(&s->n_requests, 1);
+    assert(others > 0);
+    (void)others;
 }
 
 void srv_request_ref(struct srv_request *req)
 {
-    atomic_fetch_add(&req->n_refs, 1);
+    int before = atomic_fetch_add(&req->n_refs, 1);
+    assert(before > 0);
+    (void)before;
 }
 
 void srv_request_unref(struct srv_request *req)
 {
-    if (atomic_fetch_sub(&req->n_refs, 1) == 1) destroy(req);
+    int before = atomic_fetch_sub(&req->n_refs, 1);
+    assert(before > 0);
+    if (before == 1) destroy(req);
 }
 
 /* ---- facts of the head --------------------------------------------------------------------- */
@@ -334,7 +345,7 @@ int srv_request_ask_place(struct srv_request *req, int n_slots)
     eng_stats(s->app.engine, &stats);
     int n_kept =
         srv_retry_ask(&s->retry, &req->returner, clock_now_us(), n_slots, stats.n_waiting > 0);
-    if (req->returner.redeems) srv_metrics_count(s->metrics, SRV_COUNT_RETURNED);
+    if (req->returner.has_reservation) srv_metrics_count(s->metrics, SRV_COUNT_RETURNED);
     return n_kept;
 }
 
@@ -382,6 +393,7 @@ static void tell_gone(struct srv_request *req, void (*on_gone)(struct srv_reques
 void srv_request_completed(struct srv_request *req, bool finished)
 {
     pthread_mutex_lock(&req->lock);
+    assert(req->http_held);
     req->end_us = clock_now_us();
     req->connection = NULL;
     req->http_held = req->suspended = false;

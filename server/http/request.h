@@ -32,7 +32,7 @@ struct srv_pair {
     const char *name, *value;
 };
 
-/* What a request needs of the HTTP side. The first two are called with the request's lock held. */
+/* The HTTP side's part of a request. The first two are called with the request's lock held. */
 struct srv_transport {
     void (*suspend)(struct srv_request *req); /* the connection, until it is resumed */
     void (*resume)(struct srv_request *req);  /* the connection, if it is suspended */
@@ -108,7 +108,7 @@ struct srv_request {
     size_t arena_bytes;
 };
 
-/* A request with its target copied; NULL without memory. The HTTP side's reference is the caller's.
+/* A request with its target copied; NULL if out of memory. The HTTP side's reference is the caller's.
  */
 struct srv_request *srv_request_create(struct srv_server *server,
                                        const struct srv_transport *transport, void *connection,
@@ -119,7 +119,7 @@ struct srv_request *srv_request_create(struct srv_server *server,
 bool srv_request_add_header(struct srv_request *req, const char *name, size_t name_len,
                             const char *value, size_t value_len);
 
-/* Copies text into the request's memory, with a NUL; NULL without memory. */
+/* Copies text into the request's memory, with a NUL; NULL if out of memory. */
 char *srv_request_copy_text(struct srv_request *req, const char *text, size_t len);
 
 void srv_request_ref(struct srv_request *req);
@@ -146,7 +146,7 @@ ssize_t srv_request_read(struct srv_request *req, char *buf, size_t max);
 /* HTTP thread: the connection is done with it; finished: the answer was sent to its end. */
 void srv_request_completed(struct srv_request *req, bool finished);
 
-/* Watcher and main thread; the caller holds a reference. The client has gone or is cut. */
+/* Watcher and main thread; the caller holds a reference. The client has disconnected or is cut. */
 void srv_request_gone(struct srv_request *req);
 /* The drain time is over: asks the API side to end, with an error answer where it still can. */
 void srv_request_stop(struct srv_request *req);

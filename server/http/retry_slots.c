@@ -1,10 +1,11 @@
 /* SPDX-License-Identifier: MIT */
 /*
- * Moments and promises for refused clients; see retry_slots.h. Beyond the longest wait that clients
- * honour the moments are spread over its second half.
+ * Retry times and reservations of refused requests; see retry_slots.h. Retry times beyond the
+ * longest wait that clients honour are spread over its second half.
  */
 #include "server/http/retry_slots.h"
 
+#include <assert.h>
 #include <string.h>
 
 #include "base/siphash.h"
@@ -13,12 +14,12 @@ enum {
     MIN_MS = 1000,
     MAX_MS = 60000,
     FIRST_INTERVAL_US = 1000000,
-    SMOOTHING = 16,     /* gaps; ends come in bursts of as many as there are slots */
-    SPACING_PARTS = 16, /* moments lie one part of so many wider than ends */
+    SMOOTHING = 16,     /* gaps; completions come in bursts of as many as there are slots */
+    SPACING_PARTS = 16, /* retry times are spaced wider than completions by one part in this many */
     EARLY_US = 100000,  /* clocks and sleeps that are not exact */
     GRACE_US = 2000000, /* and a quarter of the wait, for clients that add to it */
     TENANT_BYTES = 32,
-    NEAR_BURSTS = 2, /* of ends: how near a promise is that holds its place */
+    NEAR_BURSTS = 2, /* of completions: a reservation due within them holds its slot */
 };
 
 int srv_retry_init(struct srv_retry *r, const uint64_t key[2])
@@ -60,7 +61,7 @@ void srv_retry_note_end(struct srv_retry *r, uint64_t now_us, bool busy)
     pthread_mutex_unlock(&r->lock);
 }
 
-/* Between two ends, as measured; where none has come for longer than that says, longer. */
+/* Time between completions as measured; longer if none has come for longer than that. */
 static uint64_t interval(const struct srv_retry *r, uint64_t now_us)
 {
     uint64_t measured = r->interval_us ? r->interval_us : FIRST_INTERVAL_US;
@@ -71,7 +72,8 @@ static uint64_t interval(const struct srv_retry *r, uint64_t now_us)
 
 static void drop(struct srv_retry *r, int i)
 {
-    r->promises[i] = r->promises[--r->n_promises];
+    assert(i >= 0 && i < r->n_reservations);
+    r->reservations[i] = r->reservations[--r->n_reservations];
 }
 
 int srv_retry_ask(struct srv_retry *r, struct srv_returner *who, uint64_t now_us, int n_slots,
@@ -82,31 +84,33 @@ int srv_retry_ask(struct srv_retry *r, struct srv_returner *who, uint64_t now_us
     r->was_busy &= busy;
     uint64_t near_us = now_us + EARLY_US + interval(r, now_us) * (uint64_t)n_slots * NEAR_BURSTS;
     int n_near = 0, own = -1;
-    for (int i = r->n_promises; i-- > 0;) {
-        const struct srv_promise *p = &r->promises[i];
+    for (int i = r->n_reservations; i-- > 0;) {
+        const struct srv_reservation *p = &r->reservations[i];
         if (p->expires_us < now_us) {
-            drop(r, i); /* what comes in its stead has been looked at */
-            if (own == r->n_promises) own = i;
+            drop(r, i); /* the one that replaces it has been looked at */
+            if (own == r->n_reservations) own = i;
             continue;
         }
         if (p->due_us <= near_us) n_near++;
-        bool redeems = p->hash == who->hash && p->due_us <= now_us + EARLY_US;
-        if (redeems && (own < 0 || p->expires_us < r->promises[own].expires_us)) own = i;
+        bool has_reservation = p->hash == who->hash && p->due_us <= now_us + EARLY_US;
+        if (has_reservation && (own < 0 || p->expires_us < r->reservations[own].expires_us))
+            own = i;
     }
-    who->redeems = own >= 0;
-    if (who->redeems) drop(r, own);
+    assert(n_near <= r->n_reservations && own < r->n_reservations);
+    who->has_reservation = own >= 0;
+    if (who->has_reservation) drop(r, own);
     pthread_mutex_unlock(&r->lock);
-    return who->redeems ? 0 : n_near;
+    return who->has_reservation ? 0 : n_near;
 }
 
-static void promise(struct srv_retry *r, const struct srv_returner *who, uint64_t now_us,
+static void reserve(struct srv_retry *r, const struct srv_returner *who, uint64_t now_us,
                     uint64_t wait_us)
 {
     int n_own = 0;
-    for (int i = 0; i < r->n_promises; i++)
-        n_own += r->promises[i].owner == who->owner;
-    if (r->n_promises >= SRV_PROMISES_MAX || n_own >= SRV_PROMISES_OF_KEY_MAX) return;
-    r->promises[r->n_promises++] = (struct srv_promise){
+    for (int i = 0; i < r->n_reservations; i++)
+        n_own += r->reservations[i].owner == who->owner;
+    if (r->n_reservations >= SRV_RESERVATIONS_MAX || n_own >= SRV_RESERVATIONS_OF_KEY_MAX) return;
+    r->reservations[r->n_reservations++] = (struct srv_reservation){
         .hash = who->hash,
         .owner = who->owner,
         .due_us = now_us + wait_us,
@@ -114,27 +118,28 @@ static void promise(struct srv_retry *r, const struct srv_returner *who, uint64_
     };
 }
 
-/* The moment after `last`, or the first one there is. */
-static uint64_t next_moment(uint64_t last_us, uint64_t now_us, uint64_t spacing_us)
+/* The retry time after `last`, or the first possible one. */
+static uint64_t next_time(uint64_t last_us, uint64_t now_us, uint64_t spacing_us)
 {
-    uint64_t moment = (last_us > now_us ? last_us : now_us) + spacing_us;
+    uint64_t time = (last_us > now_us ? last_us : now_us) + spacing_us;
     uint64_t first = now_us + MIN_MS * 1000ull;
-    if (moment > now_us + MAX_MS * 1000ull) return now_us + MAX_MS * 500ull;
-    return moment < first ? first : moment;
+    if (time > now_us + MAX_MS * 1000ull) return now_us + MAX_MS * 500ull;
+    return time < first ? first : time;
 }
 
 int64_t srv_retry_next_ms(struct srv_retry *r, const struct srv_returner *who, uint64_t now_us)
 {
     pthread_mutex_lock(&r->lock);
     uint64_t spacing_us = interval(r, now_us) + interval(r, now_us) / SPACING_PARTS;
-    bool again = who && who->redeems;
+    bool again = who && who->has_reservation;
     uint64_t *last = again ? &r->last_again_us : &r->last_us;
-    /* Those whose promise was broken have a line of their own, which the others stand behind. */
+    /* Requests refused in spite of a reservation have a queue of their own, before the others. */
     uint64_t behind = !again && r->last_again_us > *last ? r->last_again_us : *last;
-    *last = next_moment(behind, now_us, spacing_us);
+    *last = next_time(behind, now_us, spacing_us);
+    assert(*last > now_us);
     int64_t ms = (int64_t)((*last - now_us + 999) / 1000);
     if (ms > MAX_MS) ms = MAX_MS;
-    if (who) promise(r, who, now_us, (uint64_t)ms * 1000);
+    if (who) reserve(r, who, now_us, (uint64_t)ms * 1000);
     pthread_mutex_unlock(&r->lock);
     return ms;
 }

@@ -1,16 +1,16 @@
 /* SPDX-License-Identifier: MIT */
 /*
- * When refused clients should come back, and that they get in when they do.
+ * The retry time of a refused request, and the queue slot reserved for it then.
  *
- * A refused request is told a moment: a virtual queue behind the real one, spaced by the measured
- * time between two ends. With the moment goes a promise, kept under a keyed hash of what the
- * request is (tenant, path, body); equal requests hold one each. Whoever comes back at the moment
- * or some time after it redeems the promise and may take any place that is there. Everybody else
- * must leave a place in the queue for each promise that is due or nearly so: newcomers cannot
- * overtake. Promises hold places in the queue and never slots, the engine counts at most three
- * quarters of the queue for them, and they expire: clients that gave up idle nothing.
+ * A refused request gets a retry time: its place in a virtual queue behind the real one, spaced by
+ * the measured time between completions. With it goes a reservation, kept under a keyed hash of the
+ * request (tenant, path, body); equal requests have one each. A request that comes back at its retry
+ * time, or somewhat later, uses its reservation and may take any free slot of the queue. All others
+ * must leave one queue slot free per reservation that is due or nearly due: newcomers cannot
+ * overtake. Reservations never hold an engine slot, the engine counts them for at most three
+ * quarters of the queue, and they expire, so clients that give up leave nothing idle.
  *
- * Threads: safe; one lock, held for one walk of the table.
+ * Threads: safe; one lock, held while the table is walked.
  */
 #ifndef HEARTH_SERVER_HTTP_RETRY_SLOTS_H
 #define HEARTH_SERVER_HTTP_RETRY_SLOTS_H
@@ -22,7 +22,7 @@
 
 #include "server/bounds.h"
 
-struct srv_promise {
+struct srv_reservation {
     uint64_t hash, owner;
     uint64_t due_us, expires_us;
 };
@@ -30,28 +30,29 @@ struct srv_promise {
 struct srv_retry {
     pthread_mutex_t lock;
     uint64_t key[2];      /* of the hashes */
-    uint64_t interval_us; /* between two requests that end, smoothed; 0: not known yet */
+    uint64_t interval_us; /* between completions, smoothed; 0: not known yet */
     uint64_t last_end_us;
-    bool was_busy;          /* then */
-    uint64_t last_us;       /* the last moment given away, */
-    uint64_t last_again_us; /* and the last to a request whose promise could not be kept */
-    int n_slots;            /* ends come in bursts of as many */
-    int n_gaps;             /* that interval_us has seen, up to a limit */
-    int n_promises;
-    struct srv_promise promises[SRV_PROMISES_MAX];
+    bool was_busy;    /* at last_end_us */
+    uint64_t last_us; /* the latest retry time given, */
+    uint64_t
+        last_again_us; /* and the latest given to a request refused in spite of its reservation */
+    int n_slots;       /* completions come in bursts of this many */
+    int n_gaps;        /* averaged in interval_us, up to a limit */
+    int n_reservations;
+    struct srv_reservation reservations[SRV_RESERVATIONS_MAX];
 };
 
-/* One request in the eyes of this module. */
+/* One request, as this module knows it. */
 struct srv_returner {
     uint64_t hash, owner;
-    bool redeems; /* it came back as it was told to */
+    bool has_reservation; /* it came back at its retry time */
 };
 
-/* The key makes hashes unpredictable. 0, or -1 without a lock. */
+/* The key makes hashes unpredictable. Returns 0, or -1 if the lock cannot be made. */
 int srv_retry_init(struct srv_retry *r, const uint64_t key[2]);
 void srv_retry_finish(struct srv_retry *r);
 
-/* What a request is, for the calls below. tenant: 32 bytes. */
+/* Identifies a request for the calls below. tenant: 32 bytes. */
 struct srv_returner srv_retry_name(const struct srv_retry *r, const uint8_t *tenant,
                                    const char *path, const char *body, size_t len);
 
@@ -59,15 +60,16 @@ struct srv_returner srv_retry_name(const struct srv_retry *r, const uint8_t *ten
 void srv_retry_note_end(struct srv_retry *r, uint64_t now_us, bool busy);
 
 /*
- * A request asks for a place: how many it must leave free. 0 where it redeems a promise, which is
- * used up and noted in `who`. busy: others wait for one of the n_slots.
+ * Returns how many queue slots the request must leave free: 0 if it has a reservation, which is then
+ * used up and noted in `who`. busy: others wait for one of the n_slots engine slots.
  */
 int srv_retry_ask(struct srv_retry *r, struct srv_returner *who, uint64_t now_us, int n_slots,
                   bool busy);
 
 /*
- * Milliseconds from now to the moment given to a refused client, 1000..60000, with a promise for
- * `who` (NULL: none). Where a promise could not be kept the next moment is near.
+ * Returns the retry time of a refused request, in milliseconds from now, 1000..60000, and reserves a
+ * queue slot for `who` then (NULL: none). A request refused in spite of its reservation gets an
+ * early one.
  */
 int64_t srv_retry_next_ms(struct srv_retry *r, const struct srv_returner *who, uint64_t now_us);
 

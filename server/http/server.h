@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: MIT */
 /*
- * What the parts of one running server share: private to the core (http*.c, request.c, serve.c,
+ * Shared by the parts of one running server: private to the core (http*.c, request.c, serve.c,
  * loader.c, health.c). Handlers see struct srv_app only.
  *
  * Written by the main thread before the HTTP threads start, but for the atomics, and for `app` and

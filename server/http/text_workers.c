@@ -6,6 +6,7 @@
  */
 #include "server/http/text_workers.h"
 
+#include <assert.h>
 #include <pthread.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -44,9 +45,11 @@ static void insert(struct queue *q, struct srv_work_item *item)
     if (q->last && q->last->turn <= item->turn) at = &q->last->next;
     while (*at && (*at)->turn <= item->turn)
         at = &(*at)->next;
+    assert(*at != item); /* a request is in one queue, once */
     item->next = *at;
     *at = item;
     if (!item->next) q->last = item;
+    assert(q->first && q->last && !q->last->next);
 }
 
 static struct srv_work_item *take_first(struct queue *q)
@@ -55,11 +58,13 @@ static struct srv_work_item *take_first(struct queue *q)
     if (!item) return NULL;
     q->first = item->next;
     if (!q->first) q->last = NULL;
+    assert(item->next || !q->first);
+    item->next = NULL;
     return item;
 }
 
 /*
- * Whether a new request of this size may begin. Of n workers n - 1 are for new requests, and n - 2
+ * Returns true if a new request of this size may begin. Of n workers n - 1 are for new requests, and n - 2
  * of them for large ones, but one at least.
  */
 static bool may_begin(const struct srv_work *w, enum srv_work_class class)
@@ -105,9 +110,10 @@ static void *worker(void *arg)
         enum srv_work_class class = item->class;
         w->n_busy[class]++;
         pthread_mutex_unlock(&w->lock);
-        item->run(item); /* the item may be gone afterwards */
+        item->run(item); /* the item may be freed by now */
         pthread_mutex_lock(&w->lock);
         w->n_busy[class]--;
+        assert(w->n_busy[class] >= 0);
         /* A new request may have been held back for this worker's sake. */
         if (class != SRV_WORK_WAKE) pthread_cond_signal(&w->wake);
     }
@@ -158,6 +164,7 @@ void srv_work_destroy(struct srv_work *w)
     pthread_mutex_unlock(&w->lock);
     for (int i = 0; i < w->n_workers; i++)
         pthread_join(w->threads[i], NULL);
+    assert(is_empty(w));
     pthread_cond_destroy(&w->wake);
     pthread_mutex_destroy(&w->lock);
     free(w->threads);
@@ -167,6 +174,7 @@ void srv_work_destroy(struct srv_work *w)
 void srv_work_push(struct srv_work *w, struct srv_work_item *item)
 {
     pthread_mutex_lock(&w->lock);
+    assert(!item->next && item->class < SRV_WORK_CLASSES);
     insert(&w->queues[item->class], item);
     pthread_cond_signal(&w->wake);
     pthread_mutex_unlock(&w->lock);

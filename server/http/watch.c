@@ -6,6 +6,7 @@
  */
 #include "server/http/watch.h"
 
+#include <assert.h>
 #include <errno.h>
 #include <linux/sockios.h>
 #include <linux/tcp.h>
@@ -139,6 +140,7 @@ static bool evict_idle(struct srv_watch *w)
     shut(oldest);
     oldest->counted = false;
     w->n_counted--;
+    assert(w->n_counted >= 0);
     return true;
 }
 
@@ -161,6 +163,7 @@ uint64_t srv_watch_add(struct srv_watch *w, int fd, bool admin, bool tls, bool *
                            .is_unix = is_unix_socket(fd)};
         w->n_counted += s->counted;
         w->n_open++;
+        assert(w->n_open <= w->n_slots && w->n_counted <= w->n_open);
         enter(s, SRV_PHASE_HEAD);
         id = id_of(w, s);
         struct epoll_event event = {.events = EPOLLRDHUP | EPOLLET, .data.u64 = id};
@@ -178,6 +181,7 @@ void srv_watch_remove(struct srv_watch *w, uint64_t id)
         epoll_ctl(w->epoll_fd, EPOLL_CTL_DEL, s->fd, NULL);
         w->n_counted -= s->counted;
         w->n_open--;
+        assert(w->n_counted >= 0 && w->n_open >= w->n_counted);
         s->fd = -1;
         s->req = NULL;
     }
@@ -189,6 +193,7 @@ void srv_watch_bind(struct srv_watch *w, uint64_t id, struct srv_request *req)
     pthread_mutex_lock(&w->lock);
     struct slot *s = find(w, id);
     if (s) {
+        assert(!s->req); /* one request at a time per connection */
         s->req = req;
         /* The first head's clock has run since the connection was made. */
         if (s->phase != SRV_PHASE_HEAD) enter(s, SRV_PHASE_HEAD);

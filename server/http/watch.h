@@ -7,7 +7,7 @@
  *   phase       bound by                          what happens when it is late or the peer leaves
  *   HEAD        header-timeout-ms, total          408 and shutdown
  *   BODY        body-timeout-ms, total            408 and shutdown
- *   WORKING     nothing (the engine's deadlines)  the request is told the client has gone
+ *   WORKING     nothing (the engine's deadlines)  the request hears that the client left
  *   ANSWERING   send-timeout-ms for each          shutdown; on a stream the request is told
  *               SRV_SEND_MIN_BYTES
  *   IDLE        idle-timeout-ms                   shutdown
@@ -63,7 +63,7 @@ void srv_watch_set_phase(struct srv_watch *w, uint64_t id, enum srv_phase phase)
 /* The request is over; the connection is idle. */
 void srv_watch_unbind(struct srv_watch *w, uint64_t id);
 
-/* Whether the peer has closed its sending side. */
+/* Returns true if the peer has closed its sending side. */
 bool srv_watch_is_hung_up(struct srv_watch *w, uint64_t id);
 
 /* Shuts the socket down. */

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: MIT */
 /*
  * Chat messages -> prompt text, by the template of a model directory. JSON crosses this header as
- * text; which bytes of a prompt came from the request is told with it, so that the tokenizer
+ * text; which bytes of a prompt came from the request comes with it, so that the tokenizer
  * recognises special tokens in the template's own text alone.
  *
  * Threads: an opened tok_chat is immutable and may be used from any number of threads at once.

@@ -58,7 +58,7 @@ static bool only_text_parts(struct jinja_run *r, const struct jinja_list *parts)
     return true;
 }
 
-/* The texts of the parts, one a line. */
+/* The texts of the parts, one per line. */
 static struct jinja_value join_parts(struct jinja_run *r, const struct jinja_list *parts)
 {
     struct jinja_sb sb = {.r = r};

@@ -3,7 +3,7 @@
  * From bytes to classes of code points: a small automaton over UTF-8, shared by all states of a
  * deterministic automaton. Between characters it is in state 0. For strings of JSON it also takes
  * escapes apart, in their one spelling, and knows the closing quote. Bytes that no token spells
- * alone lead nowhere.
+ * alone match nothing.
  */
 #ifndef HEARTH_GRAMMAR_DECODER_H
 #define HEARTH_GRAMMAR_DECODER_H

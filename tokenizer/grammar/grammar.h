@@ -110,7 +110,7 @@ struct gram_error {
 /*
  * Compiles text[0..len), which need not be valid UTF-8 or JSON. Deterministic: the same input gives
  * the same grammar or the same error. Borrows the vocabulary as long as the grammar lives. *ret is
- * owned: gram_release. Returns 0 or the code that stands in *err.
+ * owned: gram_release. Returns 0 or the code in *err.
  */
 int gram_compile(struct gram **ret, const struct gram_vocab *vocab, enum gram_kind kind,
                  const char *text, size_t len, const struct gram_options *options,

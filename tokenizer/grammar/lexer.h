@@ -53,7 +53,7 @@ struct gram_lexer {
     uint8_t next[2][GRAM_LEX_STATES][256];
 };
 
-/* spellable: a bit per byte; others lead nowhere. */
+/* spellable: a bit per byte; others match nothing. */
 void gram_lexer_build(struct gram_lexer *l, const uint64_t spellable[4]);
 
 /* ---- hashes of strings: over their spelling in the plain dialect --------------------------- */

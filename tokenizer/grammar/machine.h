@@ -2,7 +2,7 @@
 /*
  * The machine: configurations, and what a byte does to one.
  *
- * A configuration is a leaf (a string, a number, punctuation, white space...), where it stands in
+ * A configuration is a leaf (a string, a number, punctuation, white space...), its place in
  * it, and a stack of what is open around it. Its kind says what the two numbers s1, s2 and d mean.
  * Configurations that differ only in their stacks are one configuration with a union of stacks, so
  * a hundred alternatives inside equal strings cost as much as one.

@@ -430,7 +430,7 @@ static bool next_batch(struct jinja_run *r, void *state, struct jinja_value *ret
     return true;
 }
 
-/* Batches of fewer than one element never fill: the reference gives out empty ones for ever. */
+/* Batches of fewer than one element never fill: the reference gives out empty ones without end. */
 JINJA_FILTER_FN(f_batch)
 {
     struct stage *s = new_stage(r, v, args);

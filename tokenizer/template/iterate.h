@@ -28,7 +28,7 @@ int64_t jinja_length(struct jinja_run *r, struct jinja_value v);
 
 /*
  * A generator gives each element once. `next` computes the next one from `state` or returns false
- * for ever after.
+ * from then on.
  */
 struct jinja_gen {
     const char *name; /* its Python type */

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: MIT */
 /*
- * Parsed templates: what template.h promises, put together from the parts.
+ * Parsed templates: the door of template.h, put together from the parts.
  */
 #include "tokenizer/template/template.h"
 

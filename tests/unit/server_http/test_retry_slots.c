@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: MIT */
-/* Moments and promises for refused clients: the table, then a simulated overload. */
+/* Retry times and reservations of refused requests: the table, then a simulated overload. */
 #include "test.h"
 
 #include <stdbool.h>
@@ -30,11 +30,11 @@ static struct srv_returner name(const struct srv_retry *r, const char *body)
     return srv_retry_name(r, tenant_a, "/v1/completions", body, strlen(body));
 }
 
-static int ask(struct srv_retry *r, const char *body, uint64_t now, bool *ret_redeems)
+static int ask(struct srv_retry *r, const char *body, uint64_t now, bool *ret_used)
 {
     struct srv_returner who = name(r, body);
     int n_kept = srv_retry_ask(r, &who, now, SLOTS, true);
-    *ret_redeems = who.redeems;
+    *ret_used = who.has_reservation;
     return n_kept;
 }
 
@@ -92,60 +92,60 @@ static void refused_clients_come_back_one_by_one(void **state)
     close_retry(r);
 }
 
-static void a_promise_is_redeemed_once_and_in_time(void **state)
+static void a_reservation_is_used_once_and_in_time(void **state)
 {
     struct srv_retry *r = open_retry();
     uint64_t now = 100 * (uint64_t)SECOND;
-    bool redeems;
+    bool has_reservation;
     (void)state;
     uint64_t due = refuse(r, "x", now);
     REQUIRE(due >= now + SECOND && due <= now + 60 * (uint64_t)SECOND);
-    ask(r, "x", due - 500 * MS, &redeems);
-    REQUIRE(!redeems);
-    REQUIRE_EQ_INT(ask(r, "y", due, &redeems), 1); /* another body */
-    REQUIRE(!redeems);
-    REQUIRE_EQ_INT(ask(r, "x", due, &redeems), 0);
-    REQUIRE(redeems);
-    ask(r, "x", due, &redeems);
-    REQUIRE(!redeems);
+    ask(r, "x", due - 500 * MS, &has_reservation);
+    REQUIRE(!has_reservation);
+    REQUIRE_EQ_INT(ask(r, "y", due, &has_reservation), 1); /* another body */
+    REQUIRE(!has_reservation);
+    REQUIRE_EQ_INT(ask(r, "x", due, &has_reservation), 0);
+    REQUIRE(has_reservation);
+    ask(r, "x", due, &has_reservation);
+    REQUIRE(!has_reservation);
     due = refuse(r, "x", now);
-    ask(r, "x", due + 30 * (uint64_t)SECOND, &redeems); /* too late */
-    REQUIRE(!redeems);
-    REQUIRE_EQ_INT(r->n_promises, 0);
+    ask(r, "x", due + 30 * (uint64_t)SECOND, &has_reservation); /* too late */
+    REQUIRE(!has_reservation);
+    REQUIRE_EQ_INT(r->n_reservations, 0);
     close_retry(r);
 }
 
-static void equal_requests_hold_one_promise_each(void **state)
+static void equal_requests_have_one_reservation_each(void **state)
 {
     struct srv_retry *r = open_retry();
     uint64_t now = SECOND, due = 0;
-    bool redeems;
+    bool has_reservation;
     (void)state;
     for (int i = 0; i < 3; i++)
         due = refuse(r, "same", now);
     for (int i = 0; i < 4; i++) {
-        ask(r, "same", due, &redeems);
-        REQUIRE_EQ_INT(redeems, i < 3);
+        ask(r, "same", due, &has_reservation);
+        REQUIRE_EQ_INT(has_reservation, i < 3);
     }
     close_retry(r);
 }
 
-static void a_broken_promise_becomes_a_near_one(void **state)
+static void a_request_refused_again_gets_an_early_time(void **state)
 {
     struct srv_retry *r = open_retry();
     uint64_t now = SECOND, due = 0;
-    bool redeems;
+    bool has_reservation;
     (void)state;
     for (int i = 0; i < 20; i++)
         due = refuse(r, "x", now);
     REQUIRE(due > now + 15 * (uint64_t)SECOND);
     struct srv_returner who = name(r, "x");
     srv_retry_ask(r, &who, due, SLOTS, true);
-    REQUIRE(who.redeems);
+    REQUIRE(who.has_reservation);
     int64_t ms = srv_retry_next_ms(r, &who, due);
     REQUIRE(ms >= 1000 && ms <= 1500);
-    ask(r, "x", due + (uint64_t)ms * MS, &redeems);
-    REQUIRE(redeems);
+    ask(r, "x", due + (uint64_t)ms * MS, &has_reservation);
+    REQUIRE(has_reservation);
     close_retry(r);
 }
 
@@ -154,24 +154,24 @@ static void the_table_and_a_key_s_share_are_bounded(void **state)
     struct srv_retry *r = open_retry();
     char body[16];
     (void)state;
-    for (int i = 0; i < 3 * SRV_PROMISES_OF_KEY_MAX; i++) {
+    for (int i = 0; i < 3 * SRV_RESERVATIONS_OF_KEY_MAX; i++) {
         snprintf(body, sizeof(body), "%d", i);
         uint64_t due = refuse(r, body, SECOND);
         REQUIRE(due <= 61 * (uint64_t)SECOND);
     }
-    REQUIRE_EQ_INT(r->n_promises, SRV_PROMISES_OF_KEY_MAX);
+    REQUIRE_EQ_INT(r->n_reservations, SRV_RESERVATIONS_OF_KEY_MAX);
     struct srv_returner other = srv_retry_name(r, tenant_b, "/p", "x", 1);
     srv_retry_next_ms(r, &other, SECOND);
-    REQUIRE_EQ_INT(r->n_promises, SRV_PROMISES_OF_KEY_MAX + 1);
-    for (int i = 0; i < 2 * SRV_PROMISES_MAX; i++) {
+    REQUIRE_EQ_INT(r->n_reservations, SRV_RESERVATIONS_OF_KEY_MAX + 1);
+    for (int i = 0; i < 2 * SRV_RESERVATIONS_MAX; i++) {
         uint8_t tenant[32] = {1, (uint8_t)i, (uint8_t)(i >> 8)};
         struct srv_returner one = srv_retry_name(r, tenant, "/p", "x", 1);
         srv_retry_next_ms(r, &one, SECOND);
     }
-    REQUIRE_EQ_INT(r->n_promises, SRV_PROMISES_MAX);
-    bool redeems;
-    REQUIRE_EQ_INT(ask(r, "none", 200 * (uint64_t)SECOND, &redeems), 0);
-    REQUIRE_EQ_INT(r->n_promises, 0); /* all have expired */
+    REQUIRE_EQ_INT(r->n_reservations, SRV_RESERVATIONS_MAX);
+    bool has_reservation;
+    REQUIRE_EQ_INT(ask(r, "none", 200 * (uint64_t)SECOND, &has_reservation), 0);
+    REQUIRE_EQ_INT(r->n_reservations, 0); /* all have expired */
     close_retry(r);
 }
 
@@ -261,9 +261,9 @@ int main(void)
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(names_tell_tenant_path_and_body_apart),
         cmocka_unit_test(refused_clients_come_back_one_by_one),
-        cmocka_unit_test(a_promise_is_redeemed_once_and_in_time),
-        cmocka_unit_test(equal_requests_hold_one_promise_each),
-        cmocka_unit_test(a_broken_promise_becomes_a_near_one),
+        cmocka_unit_test(a_reservation_is_used_once_and_in_time),
+        cmocka_unit_test(equal_requests_have_one_reservation_each),
+        cmocka_unit_test(a_request_refused_again_gets_an_early_time),
         cmocka_unit_test(the_table_and_a_key_s_share_are_bounded),
         cmocka_unit_test(most_that_come_back_get_in),
     };

@@ -371,7 +371,7 @@ static void place_nodes(const struct gram_object *o, struct gram_dfa_place *plac
 }
 
 /* Some longer key that is not in the trie begins like node i. */
-static bool goes_on(const struct gram_object *o, uint32_t i, const struct gram_dfa_place *place,
+static bool continues(const struct gram_object *o, uint32_t i, const struct gram_dfa_place *place,
                     const uint8_t *alive)
 {
     for (int byte = 255; byte >= 0; byte--) {
@@ -402,7 +402,7 @@ void gram_object_build_free(struct gram_build *b, struct gram_object *o)
     for (uint32_t i = n; i-- > 0;) {
         const struct gram_dfa_place *p = &places[i];
         if (p->q == GRAM_DFA_DEAD) continue;
-        more[i] = goes_on(o, i, p, alive);
+        more[i] = continues(o, i, p, alive);
         bool is_key = !p->decoder && o->free_keys->outcome[p->q] && !o->trie.nodes[i].is_leaf;
         alive[i] = more[i] || is_key;
         o->all_alive &= alive[i];

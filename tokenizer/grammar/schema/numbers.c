@@ -43,7 +43,7 @@ static void set_high(struct facts *f, const struct gram_decimal *v, bool exclusi
         f->high.exclusive |= exclusive;
 }
 
-/* Draft 4: a flag beside the bound makes it exclusive. */
+/* Draft 4: a flag next to the bound makes it exclusive. */
 static bool flag_beside(const struct gram_item *i, const char *name)
 {
     const struct gram_js *flag = i->schema ? gram_js_get(i->schema, name) : NULL;
