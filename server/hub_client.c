@@ -92,7 +92,8 @@ static void judge_end(struct hub_client *c, const struct exchange *x, enum trans
     case TRANSFER_NOMEM: fail(f, HUB_EINTERNAL, false, "out of memory"); break;
     case TRANSFER_UNREACHED:
         who = x->r->is_api ? "the hub cannot be reached: " : "no connection: ";
-        /* fallthrough */
+        fail(f, HUB_ENETWORK, true, "%s%s", who, reason);
+        break;
     default: fail(f, HUB_ENETWORK, true, "%s%s", who, reason); break;
     }
 }

@@ -74,7 +74,7 @@ static void stream_new(struct srv_gen *g, struct gen_prompt *p, struct gen_choic
 {
     size_t to = c->text.n_released;
     int64_t token_to = c->n_showable;
-    assert(c->n_sent <= to && to <= c->text.text.len && !c->closed);
+    assert(c->n_sent <= to && to <= c->text.text.len);
     bool new_tokens =
         token_to > c->n_shown && (g->params.want_logprobs || g->params.return_token_ids);
     if (to > c->n_sent || new_tokens)

@@ -153,8 +153,8 @@ static void cut_to_characters(char *s)
         s[--n] = '\0';
 }
 
-static void write_message(struct gram_error *err, const char *prefix, const char *format,
-                          va_list ap)
+__attribute__((format(printf, 3, 0))) static void
+write_message(struct gram_error *err, const char *prefix, const char *format, va_list ap)
 {
     int n = snprintf(err->message, 301, "%s", prefix);
     if (n < 0 || n > 200) {

@@ -223,7 +223,7 @@ static void patterns_without_an_equal_are_refused_by_name(void **state)
         {"\\", "backslash"},
         {"[z-a]", "out of order"},
         {"\\xff", "\\xFF"},
-        {"\\x{d800}", "no character"},
+        {"\\x{d800}", "not a character"},
         {"\\u12", "\\u"},
         {"(?i:\\p{Lu})", "\\p{Lu}"},
         {"(?i:[\\S])", "(?i)"},

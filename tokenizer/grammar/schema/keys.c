@@ -372,7 +372,7 @@ static void place_nodes(const struct gram_object *o, struct gram_dfa_place *plac
 
 /* Some longer key that is not in the trie begins like node i. */
 static bool continues(const struct gram_object *o, uint32_t i, const struct gram_dfa_place *place,
-                    const uint8_t *alive)
+                      const uint8_t *alive)
 {
     for (int byte = 255; byte >= 0; byte--) {
         struct gram_dfa_place p = *place;
