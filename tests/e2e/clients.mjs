@@ -69,6 +69,29 @@ const cases = {
     for (let i = 0; i < 500 && !(await free()); i++) await new Promise((r) => setTimeout(r, 10));
     assert.ok(await free());
   },
+  async structuredOutput() {
+    const { z } = await load("zod");
+    const { zodResponseFormat, zodTextFormat } = await load("openai/helpers/zod");
+    const Person = z.object({ name: z.string().max(8), age: z.number().int().min(0).max(120) });
+    const chat = await client.chat.completions.parse({
+      model, messages: question, max_tokens: 200, response_format: zodResponseFormat(Person, "person") });
+    assert.deepEqual(Object.keys(chat.choices[0].message.parsed), ["name", "age"]);
+    const answer = await client.responses.parse({
+      model, input: "Who?", max_output_tokens: 200, text: { format: zodTextFormat(Person, "person") } });
+    assert.ok(answer.output_parsed.age <= 120);
+    const { generateObject } = await load("ai");
+    const { createOpenAICompatible } = await load("@ai-sdk/openai-compatible");
+    const provider = createOpenAICompatible({
+      name: "hearth", baseURL: `${base}/v1`, supportsStructuredOutputs: true });
+    const { object } = await generateObject({
+      model: provider(model), prompt: "Who?", schema: Person, maxOutputTokens: 200 });
+    assert.ok(object.name.length <= 8);
+    const { ChatOpenAI } = await load("@langchain/openai");
+    const langchain = new ChatOpenAI({
+      model, maxTokens: 200, apiKey: "none", configuration: { baseURL: `${base}/v1` } });
+    const parsed = await langchain.withStructuredOutput(Person, { method: "jsonSchema" }).invoke("Who?");
+    assert.ok(parsed.age >= 0);
+  },
   async vercelAi() {
     const { generateText, streamText } = await load("ai");
     const { createOpenAICompatible } = await load("@ai-sdk/openai-compatible");

@@ -29,7 +29,7 @@ try:
     from openai.types import CreateEmbeddingResponse, Model
     from openai.types.chat import ChatCompletion, ChatCompletionChunk
     from openai.types.responses import Response, ResponseStreamEvent
-    from pydantic import TypeAdapter, ValidationError
+    from pydantic import BaseModel, Field, TypeAdapter, ValidationError
 except ImportError as e:
     print(e)
     sys.exit(77)
@@ -194,6 +194,57 @@ def test_anthropic_errors():
         raise AssertionError("accepted")
     except anthropic.BadRequestError as e:
         assert "/type" in str(e) and e.request_id == e.body["request_id"]
+
+
+# ---- structured output --------------------------------------------------------------------------
+
+PERSON = {"type": "object", "properties": {"name": {"type": "string", "maxLength": 8},
+                                           "age": {"type": "integer", "minimum": 0, "maximum": 120}},
+          "required": ["name", "age"], "additionalProperties": False}
+
+
+class Person(BaseModel):
+    name: str = Field(max_length=8)
+    age: int = Field(ge=0, le=120)
+
+
+def test_parse_of_chat_and_responses():
+    chat = client().chat.completions.parse(model=model(), messages=QUESTION, response_format=Person, max_tokens=200)
+    assert isinstance(chat.choices[0].message.parsed, Person), chat
+    answer = client().responses.parse(model=model(), input="Who?", text_format=Person, max_output_tokens=200)
+    assert isinstance(answer.output_parsed, Person), answer
+
+
+def test_streamed_parse():
+    with client().chat.completions.stream(model=model(), messages=QUESTION, response_format=Person,
+                                          max_tokens=200) as stream:
+        for _ in stream:
+            pass
+        assert isinstance(stream.get_final_completion().choices[0].message.parsed, Person)
+
+
+def test_anthropic_output_config():
+    message = claude().messages.create(model=model(), max_tokens=200, messages=QUESTION,
+                                       output_config={"format": {"type": "json_schema", "schema": PERSON}})
+    assert message.stop_reason == "end_turn"
+    Person.model_validate_json(message.content[0].text)
+
+
+def test_vllm_and_llama_server_spellings():
+    for extra in ({"guided_json": PERSON}, {"structured_outputs": {"json": PERSON}}, {"json_schema": PERSON}):
+        r = client().completions.create(model=model(), prompt="Who?", max_tokens=200, extra_body=extra)
+        Person.model_validate_json(r.choices[0].text)
+    r = client().chat.completions.create(model=model(), messages=QUESTION, extra_body={"guided_choice": ["4", "5"]})
+    assert r.choices[0].message.content in ("4", "5")
+
+
+def test_langchain_structured_output():
+    """Two of its three methods; the third, function_calling, needs tools."""
+    from langchain_openai import ChatOpenAI
+    chat = ChatOpenAI(base_url=SERVER.url + "/v1", api_key="none", model=model(), temperature=0, max_tokens=200)
+    for method in ("json_schema", "json_mode"):
+        answer = chat.with_structured_output(Person if method == "json_schema" else None, method=method).invoke("Who?")
+        assert isinstance(answer, Person if method == "json_schema" else dict), answer
 
 
 def test_errors():
