@@ -4,6 +4,7 @@
 #include "engine/engine.h"
 #include "server/api/routes.h"
 #include "server/config/config.h"
+#include "server/grammar_cache.h"
 #include "tokenizer/chat/chat.h"
 #include "tokenizer/tokenizer.h"
 
@@ -57,6 +58,25 @@ static void write_chat(struct jw *w, const struct tok_chat *chat)
     jw_close(w);
 }
 
+/* null: the tokens of the model spell no single bytes. */
+static void write_structured_output(struct jw *w, struct grammar_cache *grammars)
+{
+    static const char *const kinds[] = {"json_schema", "json_object", "regex", "choice", "grammar"};
+    if (!grammars) {
+        jw_null(w, "structured_output");
+        return;
+    }
+    struct grammar_cache_stats stats = grammar_cache_stats(grammars);
+    jw_open(w, "structured_output", '{');
+    jw_open(w, "kinds", '[');
+    for (size_t i = 0; i < sizeof(kinds) / sizeof(kinds[0]); i++)
+        jw_text(w, NULL, kinds[i]);
+    jw_close(w);
+    jw_int(w, "cached_grammars", stats.n_entries);
+    jw_int(w, "cached_bytes", stats.bytes);
+    jw_close(w);
+}
+
 static void props(struct srv_request *req)
 {
     const struct srv_app *app = srv_request_app(req);
@@ -92,6 +112,7 @@ static void props(struct srv_request *req)
     jw_number(&w, "load_seconds", info->load_seconds);
     write_defaults(&w, &app->defaults);
     write_chat(&w, app->chat);
+    write_structured_output(&w, app->grammars);
     jw_close(&w);
     srv_reply(req, 200, NULL, jw_end(&w));
 }
