@@ -14,72 +14,9 @@
 #include "server/grammar_cache.h"
 #include "server/http/endpoint.h"
 #include "server/metrics.h"
-#include "tokenizer/tokenizer.h"
 
 /* A header line that proxies pass. */
 enum { MAX_RELAXED_BYTES = 1000 };
-
-/* ---- engine threads ------------------------------------------------------------------------ */
-
-static void set_bit(uint64_t *bits, int32_t id, bool on)
-{
-    uint64_t bit = 1ull << id % 64;
-    bits[id / 64] = on ? bits[id / 64] | bit : bits[id / 64] & ~bit;
-}
-
-/* Ids that end an answer and stand for no text: allowed where it is complete. */
-static void set_ends(const struct srv_guide *guide, uint64_t *bits, bool complete)
-{
-    const struct eng_info *info = eng_info(guide->app->engine);
-    for (int i = 0; i < info->n_eos_ids; i++)
-        set_bit(bits, info->eos_ids[i], complete && !guide->ignore_eos);
-    for (int i = 0; i < guide->n_stop_ids; i++)
-        if (tok_is_special(guide->app->tok, guide->stop_ids[i]))
-            set_bit(bits, guide->stop_ids[i], complete);
-}
-
-static enum eng_guide_next mask(void *ctx, uint64_t *bits)
-{
-    struct guide_choice *c = ctx;
-    uint64_t start = clock_now_us();
-    assert(c->state);
-    enum gram_next next = gram_mask(c->state, bits);
-    srv_metrics_observe(c->owner->app->metrics, SRV_TIME_MASK, clock_now_us() - start);
-    if (next == GRAM_NEXT_END) return ENG_GUIDE_END;
-    if (next == GRAM_NEXT_FAIL) return ENG_GUIDE_FAIL;
-    set_ends(c->owner, bits, gram_accepting(c->state));
-    return ENG_GUIDE_MASK;
-}
-
-static bool take(void *ctx, int32_t id)
-{
-    struct guide_choice *c = ctx;
-    bool taken = gram_take(c->state, id);
-    uint64_t n = gram_overflows(c->state);
-    if (n > c->n_overflows) srv_metrics_count(c->owner->app->metrics, SRV_COUNT_GRAMMAR_OVERFLOWS);
-    c->n_overflows = n;
-    return taken;
-}
-
-static bool complete(void *ctx)
-{
-    const struct guide_choice *c = ctx;
-    return gram_accepting(c->state);
-}
-
-static uint64_t mark(void *ctx)
-{
-    struct guide_choice *c = ctx;
-    return gram_mark(c->state);
-}
-
-static void rollback(void *ctx, uint64_t to)
-{
-    struct guide_choice *c = ctx;
-    bool known = gram_rollback(c->state, to);
-    assert(known);
-    (void)known;
-}
 
 /* ---- compiling ----------------------------------------------------------------------------- */
 
@@ -174,9 +111,8 @@ static int allocate(struct srv_guide *guide, struct srv_request *req, struct par
     for (int i = 0; i < guide->n_slots; i++)
         guide->prompt_of[i] = -1;
     for (size_t i = 0; i < n; i++) {
-        guide->choices[i].owner = guide;
-        guide->guides[i] =
-            (struct eng_guide){&guide->choices[i], mask, take, complete, mark, rollback};
+        guide->choices[i].rules = &guide->rules;
+        guide->guides[i] = grammar_guide(&guide->choices[i]);
     }
     return 0;
 }
@@ -190,9 +126,14 @@ int srv_guide_open(struct srv_guide *guide, struct srv_request *req,
     int n_parallel = eng_info(guide->app->engine)->n_parallel;
     guide->n_slots = n_prompts < n_parallel ? n_prompts : n_parallel;
     guide->n_choices = n_choices;
-    guide->stop_ids = params->stop_ids;
-    guide->n_stop_ids = params->n_stop_ids;
-    guide->ignore_eos = params->ignore_eos;
+    guide->rules = (struct grammar_rules){
+        .info = eng_info(guide->app->engine),
+        .tok = guide->app->tok,
+        .stop_ids = params->stop_ids,
+        .n_stop_ids = params->n_stop_ids,
+        .ignore_eos = params->ignore_eos,
+        .metrics = guide->app->metrics,
+    };
     if (compile(guide, req, err) || allocate(guide, req, err)) return -1;
     name_relaxed(guide, req);
     return 0;
@@ -223,8 +164,7 @@ const struct eng_guide *srv_guide_begin(struct srv_guide *guide, int prompt,
     size_t first = (size_t)slot * (size_t)guide->n_choices;
     for (size_t i = first; i < first + (size_t)guide->n_choices; i++) {
         char *memory = guide->memory + i * gram_state_bytes();
-        guide->choices[i].state = gram_state_init(memory, guide->gram, NULL, NULL);
-        guide->choices[i].n_overflows = 0;
+        grammar_guide_begin(&guide->choices[i], memory, guide->gram);
     }
     return guide->guides + first;
 }

@@ -16,31 +16,23 @@
 
 #include "engine/engine.h"
 #include "server/api/guide_fields.h"
+#include "server/grammar_guide.h"
 
 struct srv_app;
 struct srv_gen_params;
 struct srv_request;
 
-/* One choice in the engine. */
-struct guide_choice {
-    struct srv_guide *owner;
-    struct gram_state *state;
-    uint64_t n_overflows; /* of the state, as counted so far */
-};
-
 struct srv_guide {
     struct guide_ask ask;
     const struct srv_app *app;
-    struct gram *gram;       /* owned; NULL: the answers are free */
-    const int32_t *stop_ids; /* of the request: the special ones end only complete answers */
-    int n_stop_ids;
-    bool ignore_eos;
+    struct gram *gram; /* owned; NULL: the answers are free */
+    struct grammar_rules rules;
     /* States for as many prompts as can run at once. */
     int n_slots, n_choices;
-    int *prompt_of;               /* [n_slots]: the prompt that has the slot, -1: none yet */
-    char *memory;                 /* [n_slots][n_choices] states */
-    struct guide_choice *choices; /* [n_slots][n_choices] */
-    struct eng_guide *guides;     /* [n_slots][n_choices] */
+    int *prompt_of;                 /* [n_slots]: the prompt that has the slot, -1: none yet */
+    char *memory;                   /* [n_slots][n_choices] states */
+    struct grammar_choice *choices; /* [n_slots][n_choices] */
+    struct eng_guide *guides;       /* [n_slots][n_choices] */
 };
 
 /*

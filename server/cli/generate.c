@@ -14,15 +14,20 @@
 #include <string.h>
 
 #include "base/buf.h"
+#include "base/file.h"
 #include "engine/engine.h"
 #include "server/cli/cli.h"
 #include "server/config/config.h"
 #include "server/engine_params.h"
 #include "server/generation_config.h"
+#include "server/grammar_cache.h"
+#include "server/grammar_guide.h"
 #include "tokenizer/chat/chat.h"
 #include "tokenizer/tokenizer.h"
 
 enum { DEFAULT_TOKENS = 128 };
+
+enum { MAX_GRAMMAR_BYTES = 1 << 20 }; /* the compiler's own limits are lower */
 
 /* More than any context holds. */
 #define MAX_STDIN_BYTES (64u << 20)
@@ -35,6 +40,11 @@ struct generation {
     char *text; /* the prompt, owned; NULL for an empty one from stdin */
     size_t text_len;
     struct tok_ids prompt;
+    struct grammar_cache *grammars; /* with a constraint: its vocabulary */
+    struct gram *gram;
+    struct grammar_rules rules;
+    struct grammar_choice choice;
+    void *state;
     char err[1024];
 
     pthread_mutex_t lock; /* guards what the callback writes */
@@ -239,14 +249,73 @@ static int read_sampling(struct generation *g, struct eng_sampling *s)
     return 0;
 }
 
+/* ---- constraints --------------------------------------------------------------------------- */
+
+/* The text of the constraint, owned; NULL: none was asked for. */
+static int read_constraint(struct generation *g, enum gram_kind *ret_kind, char **ret_text,
+                           size_t *ret_len)
+{
+    const struct srv_config *c = g->config;
+    const char *file = c->json_schema ? c->json_schema : c->grammar;
+    if (!!c->json_schema + !!c->regex + !!c->grammar > 1)
+        return fail(g, "at most one of --json-schema, --regex and --grammar may be given");
+    *ret_kind = c->json_schema ? GRAM_SCHEMA : c->regex ? GRAM_REGEX : GRAM_GBNF;
+    if (file)
+        return file_load(NULL, file, MAX_GRAMMAR_BYTES, ret_text, ret_len, g->err, sizeof(g->err));
+    if (!c->regex) return 0;
+    *ret_text = strdup(c->regex);
+    *ret_len = strlen(c->regex);
+    return *ret_text ? 0 : fail(g, "no memory");
+}
+
+static int compile_constraint(struct generation *g, enum gram_kind kind, const char *text,
+                              size_t len)
+{
+    const struct eng_info *info = eng_info(g->engine);
+    const struct gram_options options = {.strict = false};
+    struct gram_error failure = {0};
+    bool kept;
+    const struct grammar_cache_params params = {.tok = g->tok,
+                                                .n_ids = info->vocab_size,
+                                                .end_ids = info->eos_ids,
+                                                .n_end_ids = (size_t)info->n_eos_ids};
+    if (grammar_cache_create(&g->grammars, &params))
+        return fail(g, "the tokens of this model spell no single bytes");
+    if (grammar_cache_get(g->grammars, kind, text, len, &options, &g->gram, &kept, &failure))
+        return fail(g, failure.message);
+    for (size_t i = 0; i < gram_n_relaxed(g->gram); i++)
+        fprintf(stderr, "hearth: %s is only approximated\n", gram_relaxed(g->gram, i));
+    g->state = aligned_alloc(64, gram_state_bytes());
+    if (!g->state) return fail(g, "no memory");
+    g->rules = (struct grammar_rules){.info = info, .tok = g->tok};
+    g->choice.rules = &g->rules;
+    grammar_guide_begin(&g->choice, g->state, g->gram);
+    return 0;
+}
+
+static int open_constraint(struct generation *g)
+{
+    enum gram_kind kind;
+    char *text = NULL;
+    size_t len = 0;
+    int rc = read_constraint(g, &kind, &text, &len);
+    if (!rc && text) rc = compile_constraint(g, kind, text, len);
+    free(text);
+    return rc;
+}
+
+/* ---- the job ------------------------------------------------------------------------------- */
+
 static int generate(struct generation *g)
 {
+    const struct eng_guide guide = grammar_guide(&g->choice);
     struct eng_job_params p = {
         .prompt = g->prompt.ids,
         .n_prompt = (int64_t)g->prompt.n,
         .n_choices = 1,
         .max_tokens = g->max_tokens,
         .sampling = eng_sampling_default(),
+        .guides = g->gram ? &guide : NULL,
         .n_logprobs = -1,
         .n_prompt_logprobs = -1,
         .on_event = on_event,
@@ -276,12 +345,12 @@ static void print_statistics(const struct generation *g)
         stderr,
         "hearth: %s, numerics %s, kernels %s, %d threads, loaded in %.2f s\n"
         "hearth: prompt %lld tokens in %.1f ms (%.0f tok/s); %lld generated, %.1f ms (%.1f tok/s); "
-        "ended by %s\n",
+        "finish reason: %s\n",
         info->architecture, info->numerics, info->kernels, info->n_threads, info->load_seconds,
         (long long)u->n_prompt_tokens, (double)(first - u->started_us) * 1e-3,
         per_second(u->n_prompt_tokens, u->started_us, first), (long long)u->n_generated_tokens,
         (double)(u->done_us - first) * 1e-3, per_second(n_after, first, u->done_us),
-        g->finish == ENG_FINISH_STOP ? "its end" : "length");
+        g->finish == ENG_FINISH_STOP ? "stop" : "length");
 }
 
 int srv_cmd_generate(const struct srv_config *config)
@@ -291,12 +360,16 @@ int srv_cmd_generate(const struct srv_config *config)
     pthread_cond_init(&g.changed, NULL);
     int rc = read_prompt(&g);
     if (!rc) rc = open_engine(&g);
+    if (!rc) rc = open_constraint(&g);
     if (!rc) rc = generate(&g);
     if (rc)
         fprintf(stderr, "hearth: %s\n", g.err);
     else
         print_statistics(&g);
     eng_close(g.engine);
+    if (g.gram) grammar_cache_put(g.grammars, g.gram);
+    grammar_cache_destroy(g.grammars);
+    free(g.state);
     tok_decoder_destroy(g.decoder);
     tok_ids_finish(&g.prompt);
     tok_close(g.tok);

@@ -107,7 +107,7 @@ struct srv_config {
     int64_t seed;
 
     /* generate, bench and the filters */
-    const char *prompt;
+    const char *prompt, *json_schema, *regex, *grammar;
     bool chat, json;
     struct srv_list prefill, batch, context, clients; /* numbers, read by bench.c */
     int decode, reps, gen, prompt_tokens;

@@ -202,6 +202,12 @@ const struct srv_option srv_options[] = {
     STRING(
         "generate", "prompt", "p", prompt, NULL, BIT(GENERATE) | BENCH,
         "text to continue, or with --chat to answer; -: read from stdin; for bench: prompt-tokens"),
+    STRING("generate", "json-schema", NULL, json_schema, NULL, BIT(GENERATE),
+           "file with a JSON schema that the answer must fit"),
+    STRING("generate", "regex", NULL, regex, NULL, BIT(GENERATE),
+           "regular expression that the answer must match"),
+    STRING("generate", "grammar", "grammar-file", grammar, NULL, BIT(GENERATE),
+           "file with a GBNF grammar that the answer must follow"),
     SWITCH("generate", "chat", NULL, chat, "off", BIT(GENERATE),
            "apply the chat template to the prompt"),
 

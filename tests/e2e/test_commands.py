@@ -59,6 +59,28 @@ def test_generate():
     assert seeded[0] == seeded[1] != seeded[2], seeded
 
 
+def test_generate_bound_to_a_grammar():
+    with tempfile.TemporaryDirectory() as d:
+        def written(name, text):
+            path = os.path.join(d, name)
+            with open(path, "w", encoding="utf-8") as f:
+                f.write(text)
+            return path
+        schema = written("schema.json", '{"enum": ["yes", {"a": [1, true]}]}')
+        grammar = written("x.gbnf", 'root ::= "a" [bc]+ "."')
+        status, out, err = run("generate", "--prompt", "Once", "--json-schema", schema)
+        assert status == 0 and json.loads(out) in ("yes", {"a": [1, True]}) and "finish reason: stop" in err, (out, err)
+        status, out, err = run("generate", "--prompt", "Once", "--regex", "[0-9]{2}-x", "--temperature", "1")
+        assert status == 0 and re.fullmatch(r"[0-9]{2}-x\n", out), (out, err)
+        status, out, err = run("generate", "--prompt", "Once", "--grammar", grammar, "-n", "40")
+        assert status == 0 and re.match(r"a[bc]+", out), (out, err)
+        for args, said in ((("--regex", "("), "regex"), (("--regex", "a", "--grammar", grammar), "--json-schema"),
+                           (("--json-schema", os.path.join(d, "none")), "none"),
+                           (("--grammar", schema), "grammar line 1")):
+            status, out, err = run("generate", "--prompt", "Once", *args)
+            assert status == 1 and said in err and not out, (args, err)
+
+
 def test_generate_has_defaults_of_its_own():
     """The likeliest tokens, 128 of them; with --generation-config the model's values, and flags before both."""
     def generate(*args):
@@ -68,7 +90,7 @@ def test_generate_has_defaults_of_its_own():
     greedy = generate("-n", "20", "--temperature", "0")[0]
     assert generate("-n", "20")[0] == greedy and generate("--max-tokens", "20", "--seed", "3")[0] == greedy
     whole = generate()[1]
-    assert re.search(r"128 generated|ended by its end", whole), whole
+    assert re.search(r"128 generated|finish reason: stop", whole), whole
     drawn = generate("-n", "20", "--temperature", "1", "--seed", "0")[0]
     assert generate("-n", "20", "--temperature", "1")[0] == drawn
     with demo_without("generation_config.json") as directory:

@@ -1,0 +1,43 @@
+/* SPDX-License-Identifier: MIT */
+/*
+ * The engine's guide (engine.h) of one choice whose answer is bound to a grammar.
+ *
+ * Ids that end an answer and stand for no text of their own (the model's end ids, special stop ids
+ * of the request) are allowed exactly where the answer is complete.
+ *
+ * Threads: the engine's, one at a time per choice.
+ */
+#ifndef HEARTH_SERVER_GRAMMAR_GUIDE_H
+#define HEARTH_SERVER_GRAMMAR_GUIDE_H
+
+#include <stdbool.h>
+#include <stdint.h>
+
+#include "engine/engine.h"
+#include "tokenizer/grammar/grammar.h"
+
+struct srv_metrics;
+struct tok;
+
+/* Shared by the choices of a request; all borrowed. */
+struct grammar_rules {
+    const struct eng_info *info;
+    const struct tok *tok;
+    const int32_t *stop_ids;
+    int n_stop_ids;
+    bool ignore_eos;             /* end ids are never allowed */
+    struct srv_metrics *metrics; /* NULL: nothing is counted */
+};
+
+struct grammar_choice {
+    const struct grammar_rules *rules;
+    struct gram_state *state;
+    uint64_t n_overflows; /* of the state, as counted so far */
+};
+
+/* memory: gram_state_bytes() at an address that is a multiple of 64, the caller's. */
+void grammar_guide_begin(struct grammar_choice *c, void *memory, const struct gram *gram);
+
+struct eng_guide grammar_guide(struct grammar_choice *c);
+
+#endif
