@@ -23,7 +23,7 @@ struct srv_request {
     void *data;
     bool gone, no_memory;
     int n_wakes, n_done;
-    char memory[4096];
+    _Alignas(16) char memory[4096];
 };
 
 static struct {
