@@ -5,6 +5,7 @@
  */
 #include "tokenizer/template/print.h"
 
+#include <fenv.h>
 #include <math.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -30,12 +31,23 @@ static void add(struct jinja_sb *sb, struct jinja_value v, const char *text)
 
 enum { DIGITS_TRIED = 64 /* up to 17 precisions are printed and read back */ };
 
-/* Decimal digits of d (positive, finite) that read back the same, and the exponent of the first. */
+/*
+ * The fewest decimal digits of d (positive, finite) that read back the same, and the exponent of the
+ * first. Below a power of two doubles lie half as far apart as above it, so there the digits next
+ * above may read back although the nearest ones do not.
+ */
 static int shortest_digits(double d, char digits[20])
 {
     char buf[40];
+    int binary_exponent;
+    bool is_power = frexp(d, &binary_exponent) == 0.5;
     for (int precision = 0; precision < 17; precision++) {
         snprintf(buf, sizeof(buf), "%.*e", precision, d);
+        if (strtod(buf, NULL) == d) break;
+        if (!is_power) continue;
+        fesetround(FE_UPWARD);
+        snprintf(buf, sizeof(buf), "%.*e", precision, d);
+        fesetround(FE_TONEAREST);
         if (strtod(buf, NULL) == d) break;
     }
     size_t n = 0;

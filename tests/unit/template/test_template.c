@@ -555,6 +555,32 @@ static void test_float_repr(void **state)
     }
 }
 
+/* Python's repr of powers of two whose nearest 16 digits do not read back. */
+static void test_float_repr_of_powers_of_two(void **state)
+{
+    static const struct {
+        int exponent;
+        const char *text;
+    } cases[] = {
+        {-1017, "7.120236347223045e-307"},
+        {-1007, "7.291122019556398e-304"},
+        {-97, "6.310887241768095e-30"},
+        {-44, "5.684341886080802e-14"},
+        {-1074, "5e-324"},
+        {1023, "8.98846567431158e+307"},
+        {0, "1.0"},
+        {10, "1024.0"},
+    };
+    char buf[JINJA_FLOAT_BYTES];
+    struct jinja_run r;
+    (void)state;
+    jinja_run_init(&r, MEMORY_BYTES, UINT64_MAX);
+    for (size_t i = 0; i < N_OF(cases); i++) {
+        jinja_float_repr(&r, ldexp(1, cases[i].exponent), buf);
+        REQUIRE_EQ_STR(buf, cases[i].text);
+    }
+}
+
 static struct jinja_value random_int(struct jinja_run *r, uint64_t *seed)
 {
     struct jinja_value v = jinja_int((int64_t)next_random(seed));
@@ -697,13 +723,21 @@ static void test_json_errors(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_cases),           cmocka_unit_test(test_errors),
-        cmocka_unit_test(test_budgets),         cmocka_unit_test(test_prices),
-        cmocka_unit_test(test_price_of_scopes), cmocka_unit_test(test_price_of_collisions),
-        cmocka_unit_test(test_cpu_bound),       cmocka_unit_test(test_nesting),
-        cmocka_unit_test(test_marks),           cmocka_unit_test(test_float_repr),
-        cmocka_unit_test(test_integers),        cmocka_unit_test(test_concat),
-        cmocka_unit_test(test_accumulation),    cmocka_unit_test(test_json_errors),
+        cmocka_unit_test(test_cases),
+        cmocka_unit_test(test_errors),
+        cmocka_unit_test(test_budgets),
+        cmocka_unit_test(test_prices),
+        cmocka_unit_test(test_price_of_scopes),
+        cmocka_unit_test(test_price_of_collisions),
+        cmocka_unit_test(test_cpu_bound),
+        cmocka_unit_test(test_nesting),
+        cmocka_unit_test(test_marks),
+        cmocka_unit_test(test_float_repr),
+        cmocka_unit_test(test_float_repr_of_powers_of_two),
+        cmocka_unit_test(test_integers),
+        cmocka_unit_test(test_concat),
+        cmocka_unit_test(test_accumulation),
+        cmocka_unit_test(test_json_errors),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }
