@@ -9,7 +9,7 @@
  *   on_read          the stream's next bytes
  *   on_completed     the request is over, however it ended
  *
- * What this version of the library does not see or allows too much of is in guard.c and
+ * Checks that this version of the library does not make, or not strictly, are in guard.c and
  * watch.c.
  */
 #include "server/http/daemon.h"

@@ -168,7 +168,7 @@ uint32_t gram_cells_mark(struct gram_cells *c, uint32_t i)
     return frame ? 2 : 1;
 }
 
-/* What a cell refers to, directly. */
+/* Cells that a cell refers to directly. */
 static uint32_t mark_children(struct gram_cells *c, uint32_t i)
 {
     switch (c->kind[i] & ~MARK) {

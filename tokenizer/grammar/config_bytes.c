@@ -29,7 +29,7 @@ static void add_edges(const struct gram_trie *t, uint32_t node, uint64_t bytes[4
         add_byte(bytes, t->bytes[e]);
 }
 
-/* What begins any value at all. */
+/* Bytes that any value can begin with. */
 #define VALUE_BEGINNINGS "\"{[-0123456789tfn"
 
 static void add_between(const struct gram *g, const struct gram_config *c, uint64_t bytes[4])

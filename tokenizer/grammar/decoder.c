@@ -62,7 +62,7 @@ static uint32_t find_run(const struct gram_classes *c, uint32_t cp)
 }
 
 /*
- * What stands for the code points lo .. lo + 64^n - 1, n bytes still to come. Those outside of
+ * Node for the code points lo .. lo + 64^n - 1, n bytes still to come. Those outside of
  * min..max cannot be spelled (overlong forms, surrogates, beyond the end).
  */
 static uint16_t block(struct builder *d, uint32_t lo, int n, uint32_t min, uint32_t max)

@@ -15,7 +15,7 @@
 struct gram_build;
 struct gram_classes;
 
-/* What a byte leads to: a state below GRAM_DEC_CLASS, a class, or one of these. */
+/* Target of a byte: a state below GRAM_DEC_CLASS, a class, or one of these. */
 enum {
     GRAM_DEC_CLASS = 0x8000, /* | class */
     GRAM_DEC_QUOTE = 0xFFFE,

@@ -135,7 +135,7 @@ static void first_bytes(const struct walk *w, uint64_t bytes[4])
         gram_config_bytes(w->s->g, &w->s->pool[i], bytes);
 }
 
-/* What the set at depth 0 allows below a node. */
+/* Tokens that the set at depth 0 allows below a node. */
 static void walk_below(struct walk *w, uint32_t node)
 {
     uint64_t bytes[4];
@@ -457,7 +457,7 @@ static bool ends_before(const struct walk *w, const struct gram_dfa *d, struct g
     return !p.decoder && d->outcome[p.q] && p.n >= d->min;
 }
 
-/* What may come behind a leaf that ends inside a token, wherever that is. */
+/* Tokens that may follow a leaf that ends inside a token, wherever that is. */
 static bool walk_leaf_ends(struct walk *w, const struct gram_config *c, const struct gram_dfa *d)
 {
     const struct gram_vocab *v = w->v;

@@ -95,7 +95,7 @@ struct gram_dfa *gram_add_dfa(struct gram_build *b, const struct gram_dfa_params
 
 /* ---- heights of values --------------------------------------------------------------------- */
 
-/* What a least member needs. */
+/* Needs of a least member. */
 struct need {
     uint32_t height, cells;
 };
@@ -338,7 +338,7 @@ static void prune_value(const struct gram_rules *r, struct gram_value *v)
     v->n_branches = n;
 }
 
-/* What a value can begin with. */
+/* Bytes that a value can begin with. */
 static void find_first(const struct gram_rules *r, struct gram_value *v)
 {
     static const char *const beginnings[] = {

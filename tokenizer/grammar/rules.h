@@ -46,7 +46,7 @@ struct gram_branch {
     uint32_t node;
 };
 
-/* What a value may be: one of its branches. */
+/* Alternatives: a value is one of the branches. */
 struct gram_value {
     struct gram_branch *branches;
     uint32_t n_branches;

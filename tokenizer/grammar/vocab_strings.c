@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: MIT */
 /*
- * What every grammar needs to know about tokens inside strings: which of them stay there, with how
+ * Facts about tokens inside strings, for every grammar: which of them stay there, with how
  * many characters, and which close the string. One walk over the trie for each dialect.
  */
 #include <stdlib.h>

@@ -11,7 +11,7 @@
 
 /* ---- keywords ------------------------------------------------------------------------------ */
 
-/* What the value of a keyword must be; 0: looked at elsewhere. */
+/* Required type of a keyword's value; 0: looked at elsewhere. */
 enum {
     IS_SCHEMA = 1,
     IS_SCHEMAS = 2, /* an array of them, not empty */

@@ -157,7 +157,7 @@ struct gram_member {
     bool negated;
 };
 
-/* What several schemas say together. Leaves if there are too many alternatives. */
+/* Several schemas taken together. Leaves if there are too many alternatives. */
 struct gram_alts gram_expand(struct gram_build *b, const struct gram_member *members, uint32_t n);
 
 /* The same for one more schema, on top of alternatives. */
@@ -250,7 +250,7 @@ const struct gram_ex *gram_pattern(struct gram_build *b, const struct gram_js *a
 bool gram_pattern_matches(struct gram_build *b, const struct gram_js *at, const char *keyword,
                           const char *pattern, uint32_t pattern_len, const char *text, size_t len);
 
-/* What an alternative says of strings: parts of an automaton, and the length. */
+/* Rules of an alternative for strings: parts of an automaton, and the length. */
 struct gram_string_facts {
     uint64_t min, max; /* code points; max: GRAM_INFINITE, or more, is no limit */
     struct gram_part parts[GRAM_MAX_PARTS];
