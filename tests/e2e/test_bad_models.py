@@ -455,7 +455,9 @@ def test_11_renders_are_bounded():
                     request = {"messages": [{"role": "user", "content": content}], "max_tokens": 1}
                     status, _, body = h.post(path, request, timeout=LIMIT_SECONDS)
                     assert status == 400 and body["error"]["param"] == "messages", f"{content}: {status} {body}"
-                    assert says in body["error"]["message"], body
+                    message = body["error"]["message"]
+                    # under a sanitizer the bound in processor time may come first
+                    assert says in message or (os.environ.get("HEARTH_SLOW") and "250 ms" in message), body
             status, _, body = h.post("/apply-template", {"messages": [{"role": "user", "content": "The mill"}]})
             assert status == 200 and body["prompt"] == "The mill", body
             grown = h.memory_kib("VmHWM") - before
