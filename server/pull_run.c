@@ -95,13 +95,13 @@ static bool watch(struct run *r, int ms)
 
 /* ---- the end -------------------------------------------------------------------------------- */
 
-/* Adds how much is kept for the next pull. */
-static void add_kept(struct run *r)
+/* Adds to a text how much is kept for the next pull. */
+static void add_kept(const struct run *r, char *text, size_t size)
 {
     int percent = hub_pull_kept_percent(r->pull);
-    size_t len = strlen(r->err);
+    size_t len = strlen(text);
     if (percent <= 0) return;
-    snprintf(r->err + len, sizeof(r->err) - len, "; %d %% is kept%s", percent,
+    snprintf(text + len, size - len, "; %d %% is kept%s", percent,
              r->signal ? "" : ", the next pull goes on from there");
 }
 
@@ -111,11 +111,11 @@ static void add_kept(struct run *r)
  */
 static int end_by_signal(struct run *r)
 {
+    char text[HUB_ERR_SIZE] = "stopped"; /* r->err is the thread's until it has ended */
     hub_pull_stop(r->pull);
     bool ended = watch(r, STOP_GRACE_MS);
-    snprintf(r->err, sizeof(r->err), "stopped");
-    add_kept(r);
-    pull_view_failed(&r->view, 128 + r->signal, HUB_ESTOPPED, r->err);
+    add_kept(r, text, sizeof(text));
+    pull_view_failed(&r->view, 128 + r->signal, HUB_ESTOPPED, text);
     if (!ended) _exit(128 + r->signal);
     pthread_join(r->thread, NULL);
     return 128 + r->signal;
@@ -153,7 +153,7 @@ static int end_by_itself(struct run *r, bool to_serve, bool dry_run, char *ret_p
     pthread_join(r->thread, NULL);
     bool cached = r->rc && to_serve && use_cached(r);
     if (r->rc && !cached) {
-        if (r->rc == HUB_ENETWORK || r->rc == HUB_EDISK) add_kept(r);
+        if (r->rc == HUB_ENETWORK || r->rc == HUB_EDISK) add_kept(r, r->err, sizeof(r->err));
         pull_view_failed(&r->view, -r->rc, r->rc, r->err);
         return -r->rc;
     }

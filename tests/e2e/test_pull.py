@@ -148,7 +148,7 @@ def test_whole_model():
         assert paths[1] == f"/api/models/acme/tiny/tree/{repo.refs['main']}"
         resolved = [p.split("/", 5)[5] for p in paths if "/resolve/" in p]
         assert resolved[0] == "config.json" and sorted(resolved) == sorted(WANTED)
-        assert resolved[-1] == "model.safetensors", resolved
+        assert "model.safetensors" in resolved[-2:], resolved  # two are fetched at once
         assert all(r.method == "GET" for r in HUB.requests)
         tree = next(r for r in HUB.requests if "/tree/" in r.path)
         assert tree.path.endswith("?recursive=true&expand=false")
