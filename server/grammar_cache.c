@@ -196,8 +196,3 @@ struct grammar_cache_stats grammar_cache_stats(struct grammar_cache *c)
     pthread_mutex_unlock(&c->lock);
     return stats;
 }
-
-int64_t grammar_cache_bytes(const struct grammar_cache *c)
-{
-    return (int64_t)gram_vocab_bytes(c->vocab) + c->max_bytes;
-}

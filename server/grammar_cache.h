@@ -54,7 +54,4 @@ struct grammar_cache_stats {
 };
 struct grammar_cache_stats grammar_cache_stats(struct grammar_cache *c);
 
-/* Bytes of the vocabulary and of a full cache, for the memory plan. */
-int64_t grammar_cache_bytes(const struct grammar_cache *c);
-
 #endif

@@ -77,7 +77,11 @@ __attribute__((format(printf, 4, 5))) static void fail(struct hub_failure *f, in
 static void judge_end(struct hub_client *c, const struct exchange *x, enum transfer_end end,
                       struct hub_failure *f)
 {
-    const char *reason = transfer_reason(c->transfer), *who = x->r->is_api ? "the hub: " : "";
+    bool unreached = end == TRANSFER_UNREACHED, is_api = x->r->is_api;
+    const char *reason = transfer_reason(c->transfer);
+    const char *who = unreached ? is_api ? "the hub cannot be reached: " : "no connection: "
+                      : is_api  ? "the hub: "
+                                : "";
     f->status = transfer_status(c->transfer);
     switch (end) {
     case TRANSFER_OK: break;
@@ -90,10 +94,6 @@ static void judge_end(struct hub_client *c, const struct exchange *x, enum trans
         fail(f, HUB_ENETWORK, false, "the hub's certificate is not trusted: %s", reason);
         break;
     case TRANSFER_NOMEM: fail(f, HUB_EINTERNAL, false, "out of memory"); break;
-    case TRANSFER_UNREACHED:
-        who = x->r->is_api ? "the hub cannot be reached: " : "no connection: ";
-        fail(f, HUB_ENETWORK, true, "%s%s", who, reason);
-        break;
     default: fail(f, HUB_ENETWORK, true, "%s%s", who, reason); break;
     }
 }

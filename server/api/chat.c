@@ -264,10 +264,8 @@ static int derive(struct srv_gen *g, struct param_error *err)
 
 static int make_prompt(struct srv_gen *g, struct param_error *err)
 {
-    struct srv_span body;
-    body.text = srv_request_body(g->req, &body.len);
     struct chat_input in = {
-        .body = body,
+        .body = g->text,
         .messages = g->params.messages,
         .kwargs = g->params.chat_template_kwargs,
         .add_generation_prompt = g->params.add_generation_prompt,

@@ -138,7 +138,7 @@ static void salt_tenant(const char *salt, struct eng_job_params *jp)
 static bool prompt_is_done(const void *ctx, int i)
 {
     const struct srv_gen *g = ctx;
-    return atomic_load_explicit(&g->prompts[i].stage, memory_order_acquire) == GEN_DONE;
+    return gen_prompt_stage(&g->prompts[i]) == GEN_DONE;
 }
 
 static int describe(void *ctx, int i, struct eng_job_params *jp)
@@ -233,9 +233,8 @@ struct srv_gen *srv_gen_open(struct srv_request *req, const struct srv_gen_forma
     }
     int rc = srv_gen_params_read(&g->params, req, own, &g->body, &err);
     if (g->body) srv_request_account(req)->endpoint = format->endpoint;
-    struct srv_span text;
-    text.text = srv_request_body(req, &text.len);
-    if (rc || guide_ask_read(&g->guide.ask, text, g->body, &err)) {
+    g->text.text = srv_request_body(req, &g->text.len);
+    if (rc || guide_ask_read(&g->guide.ask, g->text, g->body, &err)) {
         srv_gen_refuse(g, &err);
         return NULL;
     }

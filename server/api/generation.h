@@ -51,6 +51,11 @@ struct gen_prompt {
     struct gen_step reported; /* the last one that was */
 };
 
+static inline enum gen_stage gen_prompt_stage(const struct gen_prompt *p)
+{
+    return (enum gen_stage)atomic_load_explicit(&p->stage, memory_order_acquire);
+}
+
 struct srv_gen;
 
 /* Of all prompts of a request together; us: of the last report's prompt. */
@@ -91,7 +96,8 @@ struct srv_gen {
     struct srv_request *req;
     const struct srv_app *app;
     const struct srv_gen_format *format;
-    json_t *body; /* owned: params borrow from it */
+    struct srv_span text; /* of the body, as received */
+    json_t *body;         /* its tree, owned: params borrow from it */
     struct srv_gen_params params;
     struct choice_rules rules;
     struct srv_guide guide;

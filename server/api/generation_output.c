@@ -17,14 +17,9 @@ enum {
 
 /* ---- usage --------------------------------------------------------------------------------- */
 
-static int stage_of(const struct gen_prompt *p)
-{
-    return atomic_load_explicit(&p->stage, memory_order_acquire);
-}
-
 struct eng_usage srv_gen_usage(const struct gen_prompt *p)
 {
-    int stage = stage_of(p);
+    enum gen_stage stage = gen_prompt_stage(p);
     return stage == GEN_DONE      ? p->usage
            : stage == GEN_STARTED ? p->first_usage
                                   : (struct eng_usage){0};
@@ -130,8 +125,8 @@ static void open_stream(struct srv_gen *g)
         for (int k = 0; k < g->n_candidates; k++)
             has_token |= atomic_load(&p->choices[k].log.n_written) > 0;
         /* With a deadline of its own the status must stay open until the first token. */
-        ready = stage_of(p) == GEN_DONE || has_token ||
-                (g->params.deadline_ms <= 0 && stage_of(p) == GEN_STARTED);
+        ready = gen_prompt_stage(p) == GEN_DONE || has_token ||
+                (g->params.deadline_ms <= 0 && gen_prompt_stage(p) == GEN_STARTED);
     }
     if (!ready) return;
     assert(!g->streaming && !g->in_pieces);
@@ -157,7 +152,7 @@ static void send_progress(struct srv_gen *g, struct gen_prompt *p, struct gen_st
 /* Reports the cached tokens, then every step of the prefill. Returns false if the client is behind. */
 static bool stream_progress(struct srv_gen *g, struct gen_prompt *p)
 {
-    if (stage_of(p) == GEN_WAITING || !p->first_usage.started_us) return true;
+    if (gen_prompt_stage(p) == GEN_WAITING || !p->first_usage.started_us) return true;
     int64_t n = atomic_load_explicit(&p->n_steps, memory_order_acquire);
     if (!p->start_reported) {
         if (!srv_stream_has_room(g->req)) return false;

@@ -158,8 +158,7 @@ const struct eng_guide *srv_guide_begin(struct srv_guide *guide, int prompt,
 {
     if (!guide->gram) return NULL;
     int slot = choose_slot(guide, prompt, is_done, ctx);
-    assert(slot >= 0); /* no more jobs run at once than there are slots */
-    assert(slot < guide->n_slots);
+    assert(slot >= 0 && slot < guide->n_slots); /* one per job that runs */
     guide->prompt_of[slot] = prompt;
     size_t first = (size_t)slot * (size_t)guide->n_choices;
     for (size_t i = first; i < first + (size_t)guide->n_choices; i++) {

@@ -63,10 +63,8 @@ static int make_prompt(struct srv_gen *g, struct param_error *err)
     if (!g->params.messages)
         return param_fail(err, SRV_ERR_MISSING, "messages",
                           "The parameter 'messages' is required.");
-    struct srv_span body;
-    body.text = srv_request_body(g->req, &body.len);
-    if (guide_ask_read_format(&g->guide.ask, body, g->body, "output_config.format", err) ||
-        guide_ask_read_format(&g->guide.ask, body, g->body, "output_format", err))
+    if (guide_ask_read_format(&g->guide.ask, g->text, g->body, "output_config.format", err) ||
+        guide_ask_read_format(&g->guide.ask, g->text, g->body, "output_format", err))
         return -1;
     if (make_messages(&g->params, &messages, err)) return -1;
     struct chat_input in = {.messages = messages,

@@ -141,9 +141,7 @@ static int check_fields(struct srv_gen *g, struct param_error *err)
     if (p->extra && !json_is_string(p->extra))
         return param_fail(err, SRV_ERR_INVALID_TYPE, "instructions",
                           "'instructions' must be a string.");
-    struct srv_span body;
-    body.text = srv_request_body(g->req, &body.len);
-    return guide_ask_read_format(&g->guide.ask, body, g->body, "text.format", err) ||
+    return guide_ask_read_format(&g->guide.ask, g->text, g->body, "text.format", err) ||
            check_include(json_object_get(g->body, "include"), err) ||
            check_truncation(json_object_get(g->body, "truncation"), err);
 }
