@@ -155,8 +155,9 @@ else
     link_check "the program linked with LTO" build-lto -Db_lto=true
     CC=clang link_check "the program by clang" build-clang
     build build-asan --native-file tests/presets/asan.ini || { echo "0 passed, 1 failed"; exit 1; }
-    run_tests build-asan --no-suite clients --no-suite slow
+    run_tests build-asan --no-suite clients --no-suite slow --no-suite source
     build build-tsan --native-file tests/presets/tsan.ini || { echo "0 passed, 1 failed"; exit 1; }
-    run_tests build-tsan --no-suite clients --no-suite slow --no-suite golden --no-suite check
+    run_tests build-tsan --no-suite clients --no-suite slow --no-suite source --no-suite one-thread \
+        --no-suite golden --no-suite check --no-suite fuzz-corpus
 fi
 summarise "${logs[@]}"

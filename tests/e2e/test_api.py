@@ -5,7 +5,7 @@ import base64
 import json
 import struct
 
-from hearth_server import Hearth, chunks, run_cases
+from hearth_server import SMALL_CONTEXT, Hearth, chunks, run_cases
 
 SERVER = None
 GREEDY = {"prompt": "Once upon a time", "max_tokens": 24, "temperature": 0}
@@ -553,5 +553,5 @@ def test_return_progress():
 
 
 if __name__ == "__main__":
-    with Hearth() as SERVER:
+    with Hearth(*SMALL_CONTEXT) as SERVER:
         run_cases(globals())

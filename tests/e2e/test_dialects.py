@@ -6,7 +6,7 @@ import json
 import os
 import tempfile
 
-from hearth_server import Hearth, chunks, parse_events, run_cases
+from hearth_server import SMALL_CONTEXT, Hearth, chunks, parse_events, run_cases
 from tiny_models import demo_without
 
 SERVER = None
@@ -159,7 +159,8 @@ def test_one_event_per_token():
 
 def test_one_event_per_token_for_a_slow_reader():
     """Events that a client is late to read wait for it: none is lost, and it is not cut."""
-    body = {"prompt": "a", "max_tokens": 2000, "ignore_eos": True, "temperature": 0, "stream": True,
+    n = SERVER.get("/props")[2]["n_ctx"] - 12
+    body = {"prompt": "a", "max_tokens": n, "ignore_eos": True, "temperature": 0, "stream": True,
             "stream_options": {"chunk_tokens": 1, "include_usage": True}}
     connection = SERVER.connect()
     connection.request("POST", "/v1/completions", json.dumps(body), {"Content-Type": "application/json"})
@@ -167,7 +168,7 @@ def test_one_event_per_token_for_a_slow_reader():
     SERVER.wait_until(lambda: SERVER.slots()["running"] == 0, 60, "the engine is done")
     events = chunks(parse_events(answer))
     connection.close()
-    assert len(deltas(events)) == events[-1]["usage"]["completion_tokens"] == 2000
+    assert len(deltas(events)) == events[-1]["usage"]["completion_tokens"] == n
 
 
 def test_usage_with_every_chunk():
@@ -511,5 +512,5 @@ def test_input_tokens():
 
 
 if __name__ == "__main__":
-    with Hearth() as SERVER:
+    with Hearth(*SMALL_CONTEXT) as SERVER:
         run_cases(globals())

@@ -5,7 +5,7 @@ import json
 import threading
 import time
 
-from hearth_server import Hearth, chunks, run_cases
+from hearth_server import SMALL_CONTEXT, Hearth, chunks, run_cases
 
 SERVER = None
 BODY = {"prompt": "Once upon a time", "max_tokens": 24, "temperature": 0}
@@ -164,5 +164,5 @@ def test_54_split_characters():
 
 
 if __name__ == "__main__":
-    with Hearth() as SERVER:
+    with Hearth(*SMALL_CONTEXT) as SERVER:
         run_cases(globals())

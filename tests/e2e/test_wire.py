@@ -474,17 +474,18 @@ def test_72_readers_that_never_read():
         full = {"prompt": [[5 + i] * 2000 for i in range(4)], "max_tokens": 1}
         assert h.post("/v1/completions", full)[0] == 200
         rises = []
-        for _ in range(5):
+        for _ in range(1 if SLOW else 5):
             before = h.memory_kib()
             rises.append(stall_two(h) - before)
-        assert sorted(rises)[2] < 2048 or SLOW, rises  # sanitizers keep what was freed
+        assert sorted(rises)[len(rises) // 2] < 2048 or SLOW, rises  # sanitizers keep what was freed
         status, _, _ = h.post("/v1/completions", json.loads(BODY))
         assert status == 200
 
 
 def test_72_slow_but_steady_reader_gets_everything():
     """The model is far ahead of this client; text gathers and goes out in larger events."""
-    body = {"prompt": "a", "max_tokens": 1500, "ignore_eos": True, "temperature": 0, "n": 4, "seed": 1}
+    n_tokens = 400 if SLOW else 1500
+    body = {"prompt": "a", "max_tokens": n_tokens, "ignore_eos": True, "temperature": 0, "n": 4, "seed": 1}
     plain = SERVER.post("/v1/completions", body)[2]
     body.update(stream=True, logprobs=5)
     data = json.dumps(body).encode()
@@ -508,7 +509,7 @@ def test_72_slow_but_steady_reader_gets_everything():
             texts[c["index"]] += c["text"]
             tokens[c["index"]] += len(c["logprobs"]["tokens"]) if c["logprobs"] else 0
     assert texts == [c["text"] for c in plain["choices"]]
-    assert tokens == [1500] * 4, tokens
+    assert tokens == [n_tokens] * 4, tokens
 
 
 def test_72_reader_that_stops_in_the_middle():

@@ -290,7 +290,7 @@ static void check_model(struct eng_model *m, const char *what, double bound)
  * looks at.
  */
 #if defined(__SANITIZE_THREAD__)
-enum { LOWEST_LEVEL = 1, N_CHECKED_PATHS = 1, N_CHECKED_SHAPES = 4 };
+enum { LOWEST_LEVEL = 1, N_CHECKED_PATHS = 1, N_CHECKED_SHAPES = 2 };
 #else
 enum { LOWEST_LEVEL = 0, N_CHECKED_PATHS = N_OF(paths), N_CHECKED_SHAPES = N_OF(shapes) };
 #endif
