@@ -8,7 +8,6 @@
 #include <string.h>
 
 #include "base/utf8.h"
-#include "tokenizer/grammar/json_doc.h"
 
 /* A chunk is about a third of what is there already, so that little stays unused. */
 enum { CHUNK_BYTES = 4096, MAX_CHUNK_BYTES = 1 << 18, STEP_BYTES = 64 };
@@ -175,22 +174,35 @@ void gram_fail(struct gram_build *b, enum gram_error_code code, const char *form
     longjmp(b->out, 1);
 }
 
-void gram_fail_at(struct gram_build *b, const struct gram_js *at, const char *keyword,
-                  const char *format, ...)
+void gram_fail_pointer(struct gram_build *b, const char *pointer, const char *keyword,
+                       const char *format, va_list ap)
 {
     char prefix[GRAM_POINTER_BYTES + 4];
-    va_list ap;
+    struct gram_error *err = b->err;
 
-    *b->err = (struct gram_error){.code = GRAM_EINVAL, .has_pointer = true};
-    size_t n = gram_js_pointer(at, b->err->pointer, sizeof(b->err->pointer));
-    cut_to_characters(b->err->pointer);
-    if (keyword) snprintf(b->err->keyword, sizeof(b->err->keyword), "%s", keyword);
-    cut_to_characters(b->err->keyword);
-    snprintf(prefix, sizeof(prefix), "%s: ", n ? b->err->pointer : "/");
-    va_start(ap, format);
-    write_message(b->err, prefix, format, ap);
-    va_end(ap);
+    *err = (struct gram_error){.code = GRAM_EINVAL, .has_pointer = true};
+    snprintf(err->pointer, sizeof(err->pointer), "%s%s", b->pointer, pointer);
+    cut_to_characters(err->pointer);
+    if (keyword) snprintf(err->keyword, sizeof(err->keyword), "%s", keyword);
+    cut_to_characters(err->keyword);
+    snprintf(prefix, sizeof(prefix), "%s: ", err->pointer[0] ? err->pointer : "/");
+    write_message(err, prefix, format, ap);
     longjmp(b->out, 1);
+}
+
+__attribute__((format(printf, 2, 3))) _Noreturn static void fail_schema(struct gram_build *b,
+                                                                        const char *format, ...)
+{
+    va_list ap;
+    va_start(ap, format);
+    gram_fail_pointer(b, "", NULL, format, ap);
+}
+
+void gram_fail_limit(struct gram_build *b, uint64_t limit, const char *what)
+{
+    unsigned long long n = limit;
+    if (b->schema) fail_schema(b, "the schema needs more than %llu %s.", n, what);
+    gram_fail(b, GRAM_EGRAMMAR, "The grammar needs more than %llu %s.", n, what);
 }
 
 void gram_fail_memory(struct gram_build *b)
@@ -203,9 +215,5 @@ void gram_steps(struct gram_build *b, uint64_t n)
     b->steps += n;
     if (b->steps <= b->max_steps) return;
     b->steps = 0; /* the error itself needs some */
-    if (b->schema)
-        gram_fail_at(b, NULL, NULL, "the schema needs more than %llu compile steps.",
-                     (unsigned long long)b->max_steps);
-    gram_fail(b, GRAM_EGRAMMAR, "The grammar needs more than %llu compile steps.",
-              (unsigned long long)b->max_steps);
+    gram_fail_limit(b, b->max_steps, "compile steps");
 }

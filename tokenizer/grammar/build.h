@@ -14,6 +14,7 @@
 #define HEARTH_GRAMMAR_BUILD_H
 
 #include <setjmp.h>
+#include <stdarg.h>
 #include <stdbool.h>
 #include <stddef.h>
 #include <stdint.h>
@@ -21,7 +22,7 @@
 #include "tokenizer/grammar/grammar.h"
 
 struct jr;
-struct gram_js;
+struct gram_leaf;
 struct gram_rules;
 struct gram_schema;
 
@@ -46,7 +47,11 @@ struct gram_build {
     const struct gram_options *options;
     bool keep_nothing;          /* gram_keep gives temporary memory */
     struct gram_rules *rules;   /* what is being built */
-    struct gram_schema *schema; /* NULL unless a schema is compiled */
+    struct gram_schema *schema; /* the one in hand, or the last one; NULL: none */
+    const char *pointer;        /* put before the pointers of errors */
+    struct gram_leaf *leaves;
+    const char **relaxed; /* pointers */
+    uint32_t n_relaxed, cap_relaxed;
 };
 
 /* Zeroed memory, aligned to 16 bytes, that lives as long as the compilation or the grammar. */
@@ -73,9 +78,13 @@ void gram_steps(struct gram_build *b, uint64_t n);
 _Noreturn void gram_fail(struct gram_build *b, enum gram_error_code code, const char *format, ...)
     __attribute__((format(printf, 3, 4)));
 
-/* Leaves with an error at a value of the schema; see gram_error. keyword may be NULL. */
-_Noreturn void gram_fail_at(struct gram_build *b, const struct gram_js *at, const char *keyword,
-                            const char *format, ...) __attribute__((format(printf, 4, 5)));
+/* Leaves with an error at a pointer into the schema in hand; keyword may be NULL. */
+_Noreturn void gram_fail_pointer(struct gram_build *b, const char *pointer, const char *keyword,
+                                 const char *format, va_list ap)
+    __attribute__((format(printf, 4, 0)));
+
+/* Leaves since more than `limit` of something are needed. */
+_Noreturn void gram_fail_limit(struct gram_build *b, uint64_t limit, const char *what);
 
 _Noreturn void gram_fail_memory(struct gram_build *b);
 

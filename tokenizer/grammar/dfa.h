@@ -47,7 +47,7 @@ struct gram_dfa {
 };
 
 struct gram_dfa_params {
-    const struct gram_part *parts;
+    const struct gram_ex_part *parts;
     uint32_t n_parts;
     bool json; /* inside a JSON string, up to the quote; else plain UTF-8 */
     /* Which outcome a text has that matches the parts whose bits are set; 0: none. */

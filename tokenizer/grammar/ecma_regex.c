@@ -14,6 +14,7 @@
 
 #include "base/utf8.h"
 #include "tokenizer/grammar/build.h"
+#include "tokenizer/grammar/json_doc.h"
 #include "tokenizer/grammar/charset.h"
 #include "tokenizer/grammar/expr.h"
 

@@ -11,10 +11,10 @@
 #include <stddef.h>
 #include <stdint.h>
 
+#include "tokenizer/grammar/grammar.h"
+
 struct gram_build;
 struct gram_charset;
-
-#define GRAM_INFINITE UINT32_MAX
 
 enum gram_ex_kind {
     GRAM_EX_EMPTY, /* the empty text */
@@ -27,9 +27,7 @@ enum gram_ex_kind {
     GRAM_EX_END,
     GRAM_EX_WORD,
     GRAM_EX_NOT_WORD,
-    GRAM_EX_RULE,    /* rule number `ref` of a grammar */
-    GRAM_EX_VALUE,   /* a JSON value by value rule `ref` */
-    GRAM_EX_CAPTURE, /* kids[0], reported as capture `ref` */
+    GRAM_EX_RULE, /* rule number `ref` of a grammar */
 };
 
 struct gram_ex {

@@ -323,7 +323,7 @@ static void read_rule(struct parser *p)
     skip_spaces(p, true);
 }
 
-void gram_front_gbnf(struct gram_build *b, const void *text, size_t len)
+uint32_t gram_gbnf_node(struct gram_build *b, const char *text, size_t len)
 {
     struct parser p = {.b = b, .text = text, .len = len};
 
@@ -335,5 +335,5 @@ void gram_front_gbnf(struct gram_build *b, const void *text, size_t len)
     if (p.pos == len) gram_fail(b, GRAM_EGRAMMAR, "grammar: it is empty.");
     while (p.pos < len)
         read_rule(&p);
-    gram_gbnf_finish(b, p.out);
+    return gram_gbnf_finish(b, p.out);
 }

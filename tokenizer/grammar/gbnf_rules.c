@@ -264,7 +264,7 @@ static uint32_t build_nodes(struct gram_build *b, struct gram_gbnf *g, uint32_t 
     return nodes[root];
 }
 
-void gram_gbnf_finish(struct gram_build *b, struct gram_gbnf *g)
+uint32_t gram_gbnf_finish(struct gram_build *b, struct gram_gbnf *g)
 {
     uint32_t n = g->n, root = gram_gbnf_rule(b, g, "root", 4, 0);
 
@@ -284,5 +284,5 @@ void gram_gbnf_finish(struct gram_build *b, struct gram_gbnf *g)
         find_recursion(b, g, i, 0);
     for (uint32_t i = 0; i < g->n; i++)
         g->rules[i].x = inlined(b, g, g->rules[i].x);
-    b->rules->root = build_nodes(b, g, root);
+    return build_nodes(b, g, root);
 }

@@ -37,7 +37,7 @@ uint32_t gram_gbnf_rule(struct gram_build *b, struct gram_gbnf *g, const char *n
 void gram_gbnf_define(struct gram_build *b, struct gram_gbnf *g, const char *name, size_t len,
                       uint32_t line, struct gram_ex *x);
 
-/* Checks that all is defined and nothing left-recursive, and sets the root of the rules. */
-void gram_gbnf_finish(struct gram_build *b, struct gram_gbnf *g);
+/* Checks that all is defined and nothing left-recursive; returns the node of the root rule. */
+uint32_t gram_gbnf_finish(struct gram_build *b, struct gram_gbnf *g);
 
 #endif

@@ -44,7 +44,8 @@ struct gram_vocab_params {
     int32_t n_ids; /* ids are 0 .. n_ids - 1 */
     /*
      * The bytes that an id stands for in the middle of a text: copies at most size bytes, returns
-     * the full length; 0 for ids that stand for no text (special tokens, holes).
+     * the full length; 0 for ids that can never come (holes). A special token is 0 too, or 0xFF
+     * and its text; see struct gram_part. Ids with a 0xFF elsewhere never come.
      */
     size_t (*bytes)(void *ctx, int32_t id, char *buf, size_t size);
     void *ctx;
@@ -77,6 +78,12 @@ enum gram_kind {
     GRAM_REGEX,       /* ECMA-262 with Unicode, matching the whole answer */
     GRAM_CHOICE,      /* a JSON list of strings; the answer is one of them */
     GRAM_GBNF,        /* llama.cpp's grammar notation, root rule "root" */
+    /* only of parts, see struct gram_part: */
+    GRAM_LITERAL,  /* the text itself, any bytes */
+    GRAM_UNTIL,    /* any UTF-8 text, empty too, in which the text does not occur */
+    GRAM_SEQUENCE, /* all kids in a row */
+    GRAM_EITHER,   /* one of the kids */
+    GRAM_REPEAT,   /* kids[0], min to max times, kids[1] in between if there is one */
 };
 
 /* Zero is the default of every field. */
@@ -115,6 +122,43 @@ struct gram_error {
 int gram_compile(struct gram **ret, const struct gram_vocab *vocab, enum gram_kind kind,
                  const char *text, size_t len, const struct gram_options *options,
                  struct gram_error *err);
+
+/* ---- composed languages -------------------------------------------------------------------- */
+
+#define GRAM_INFINITE UINT32_MAX
+
+/*
+ * A part of a language. Parts form a tree; the same array of kids may be used in several places.
+ *
+ * Byte 0xFF marks special tokens: a vocabulary spells one as 0xFF and its text, and of all parts
+ * only a literal can contain that. Offsets in an answer count these bytes.
+ *
+ * Of GRAM_EITHER, all kids that begin with a literal are matched as one, if they do so under the
+ * same capture number: a literal, or a sequence without a capture of its own whose first kid is
+ * one. So a choice among tools costs the same for one or a hundred, provided that each kid begins
+ * with the tool's name, and all they have in common before it comes before the choice.
+ */
+struct gram_part {
+    enum gram_kind kind;
+    uint32_t capture; /* reported as this number; 0: not */
+    const char *text;
+    size_t len;
+    const struct gram_part *kids; /* [n_kids] */
+    size_t n_kids;
+    uint32_t min, max;   /* of a repetition; max may be GRAM_INFINITE */
+    const char *pointer; /* of a schema: put before all pointers into it; NULL: nothing */
+    bool strict;         /* of a schema: refuse what would be relaxed */
+    bool object;         /* of a schema: only values that are objects */
+};
+
+/*
+ * Compiles the language of a tree, whose parts are only read during the call. One budget of steps
+ * for all; equal schemas are compiled once. options->strict holds for every schema. A schema or an
+ * expression that nothing fits, and a literal that no tokens spell, is an error wherever it is.
+ */
+int gram_compile_parts(struct gram **ret, const struct gram_vocab *vocab,
+                       const struct gram_part *root, const struct gram_options *options,
+                       struct gram_error *err);
 
 /* Counts references; any thread. The last release frees. NULL is fine. */
 struct gram *gram_retain(struct gram *g);

@@ -19,15 +19,18 @@ struct parser {
     uint32_t n_nodes;
 };
 
-_Noreturn static void refuse(struct parser *p, int rc)
+/* Of one schema among several, its place is told. */
+_Noreturn static void refuse(struct gram_build *b, int code, const char *what, const char *problem)
 {
-    if (rc == JR_ENOMEM) gram_fail_memory(p->b);
-    gram_fail(p->b, p->code, "%s is %s.", p->what, p->err);
+    if (code == GRAM_EINVAL && b->pointer[0])
+        gram_fail_at(b, NULL, NULL, "%s is %s.", what, problem);
+    gram_fail(b, code, "%s is %s.", what, problem);
 }
 
 static void check(struct parser *p, int rc)
 {
-    if (rc < 0) refuse(p, rc);
+    if (rc == JR_ENOMEM) gram_fail_memory(p->b);
+    if (rc < 0) refuse(p->b, p->code, p->what, p->err);
 }
 
 static const char *copy(struct parser *p, const char *s, size_t n)
@@ -209,7 +212,7 @@ static void read_inside(struct parser *p, struct gram_js *v)
 struct gram_js *gram_js_parse(struct gram_build *b, const char *text, size_t len, int max_depth,
                               int code, const char *what, uint32_t *n_nodes)
 {
-    if (!utf8_valid(text, len)) gram_fail(b, code, "%s is not valid UTF-8.", what);
+    if (!utf8_valid(text, len)) refuse(b, code, what, "not valid UTF-8");
     struct parser *p = gram_temp(b, sizeof(*p));
     *p = (struct parser){.b = b, .code = code, .what = what, .n_nodes = *n_nodes};
     jr_init(&p->r, text, len, JR_NUL, p->err, sizeof(p->err));
@@ -299,4 +302,15 @@ size_t gram_js_pointer(const struct gram_js *v, char *buf, size_t size)
         put_token(&s, path[--n]);
     if (size) buf[s.n < size ? s.n : size - 1] = '\0';
     return s.n;
+}
+
+void gram_fail_at(struct gram_build *b, const struct gram_js *at, const char *keyword,
+                  const char *format, ...)
+{
+    char pointer[GRAM_POINTER_BYTES];
+    va_list ap;
+
+    gram_js_pointer(at, pointer, sizeof(pointer));
+    va_start(ap, format);
+    gram_fail_pointer(b, pointer, keyword, format, ap);
 }

@@ -59,6 +59,10 @@ const char *gram_js_type_name(const struct gram_js *v);
 /* Writes the RFC 6901 pointer of v (NULL: the root), cut at size - 1; returns its full length. */
 size_t gram_js_pointer(const struct gram_js *v, char *buf, size_t size);
 
+/* Leaves with an error at a value of the schema; see gram_error. keyword may be NULL. */
+_Noreturn void gram_fail_at(struct gram_build *b, const struct gram_js *at, const char *keyword,
+                            const char *format, ...) __attribute__((format(printf, 4, 5)));
+
 /* New values, for schemas that the compiler writes itself. They have no place in the text. */
 struct gram_js *gram_js_new(struct gram_build *b, enum gram_js_type type, const char *text,
                             size_t len);

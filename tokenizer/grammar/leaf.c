@@ -45,14 +45,20 @@ static void step_literal(struct gram_machine *m, const struct gram_config *c, ui
 
 static void step_words(struct gram_machine *m, const struct gram_config *c, uint8_t byte)
 {
-    const struct gram_trie *t = m->g->rules.nodes[c->node].trie;
+    const struct gram_node *n = &m->g->rules.nodes[c->node];
+    const struct gram_trie *t = n->trie;
     uint32_t node = gram_trie_step(t, (uint32_t)c->s1, byte);
 
     if (node == GRAM_TRIE_NONE) return;
     struct gram_config next = *c;
     next.s1 = node;
     if (t->nodes[node].n_edges) gram_emit(m, &next);
-    if (t->nodes[node].is_leaf) gram_leave(m, c->stack, c->events);
+    if (!t->nodes[node].is_leaf) return;
+    uint32_t events = n->ref ? gram_event(m, n->ref, false, c->events) : c->events;
+    if (n->n)
+        gram_enter(m, n->kids[t->leaves[t->nodes[node].leaf_lo]], c->stack, events);
+    else
+        gram_leave(m, c->stack, events);
 }
 
 /* ---- free strings -------------------------------------------------------------------------- */

@@ -147,6 +147,11 @@ static bool seen(struct gram_machine *m, uint32_t node, uint32_t stack)
     return false;
 }
 
+uint32_t gram_event(struct gram_machine *m, uint32_t number, bool begin, uint32_t events)
+{
+    return gram_event_add(m->cells, number * 2 + begin, m->offset, events);
+}
+
 static void emit_leaf(struct gram_machine *m, uint32_t node, uint32_t stack, uint32_t events)
 {
     const struct gram_node *n = &m->g->rules.nodes[node];
@@ -160,6 +165,7 @@ static void emit_leaf(struct gram_machine *m, uint32_t node, uint32_t stack, uin
         if (!gram_fits(m, stack, v->height, v->cells)) return;
     } else if (n->kind == GRAM_NODE_LITERALS) {
         c.kind = GRAM_IN_WORDS;
+        if (n->ref) c.events = gram_event(m, n->ref, true, events);
         if (n->nullable) gram_leave(m, stack, events);
         if (n->trie->nodes[0].n_edges == 0) return;
     } else {
@@ -203,18 +209,13 @@ static void enter_kid(struct gram_machine *m, uint32_t node, uint32_t pos, uint3
     if (stack || pos + 1 == n->n) gram_enter(m, n->kids[pos], stack, events);
 }
 
-static uint32_t add_event(struct gram_machine *m, uint32_t number, bool begin, uint32_t events)
-{
-    return gram_event_add(m->cells, number * 2 + begin, m->offset, events);
-}
-
 static void enter_capture(struct gram_machine *m, uint32_t node, uint32_t stack, uint32_t events)
 {
     const struct gram_node *n = &m->g->rules.nodes[node];
     struct gram_frame f = {.kind = GRAM_FRAME_CAPTURE, .node = node};
 
     stack = gram_push(m, stack, &f);
-    if (stack) gram_enter(m, n->kids[0], stack, add_event(m, n->ref, true, events));
+    if (stack) gram_enter(m, n->kids[0], stack, gram_event(m, n->ref, true, events));
 }
 
 void gram_enter(struct gram_machine *m, uint32_t node, uint32_t stack, uint32_t events)
@@ -262,7 +263,7 @@ void gram_leave_frame(struct gram_machine *m, uint32_t frame, uint32_t events)
     case GRAM_FRAME_SEQ: enter_kid(m, f.node, f.pos, f.parent, events); break;
     case GRAM_FRAME_REP: leave_round(m, frame, events); break;
     default:
-        events = add_event(m, m->g->rules.nodes[f.node].ref, false, events);
+        events = gram_event(m, m->g->rules.nodes[f.node].ref, false, events);
         gram_leave(m, f.parent, events);
         break;
     }

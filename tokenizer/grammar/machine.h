@@ -98,6 +98,10 @@ void gram_leave_item(struct gram_machine *m, const struct gram_config *c, uint64
 
 /* Enters an expression node. */
 void gram_enter(struct gram_machine *m, uint32_t node, uint32_t stack, uint32_t events);
+
+/* The events with one more, at the byte that is taken. */
+uint32_t gram_event(struct gram_machine *m, uint32_t number, bool begin, uint32_t events);
+
 void gram_leave_frame(struct gram_machine *m, uint32_t frame, uint32_t events);
 
 /* A value's first byte. */

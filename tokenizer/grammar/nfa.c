@@ -206,7 +206,7 @@ uint8_t gram_class_of(const struct gram_classes *classes, uint32_t cp)
     return classes->runs[lo].class;
 }
 
-struct gram_nfa *gram_nfa_build(struct gram_build *b, const struct gram_part *parts,
+struct gram_nfa *gram_nfa_build(struct gram_build *b, const struct gram_ex_part *parts,
                                 uint32_t n_parts, uint32_t max_states)
 {
     struct gram_nfa *nfa = gram_temp(b, sizeof(*nfa));

@@ -19,7 +19,7 @@ struct gram_ex;
 enum { GRAM_MAX_CLASSES = 255, GRAM_MAX_PARTS = 64 };
 
 /* An expression as part of an automaton. */
-struct gram_part {
+struct gram_ex_part {
     const struct gram_ex *x;
     bool search; /* it matches if some part of the text does; else the whole text must */
 };
@@ -58,7 +58,7 @@ struct gram_nfa {
     uint32_t n, cap;
     uint32_t start[GRAM_MAX_PARTS];
     uint32_t n_parts;
-    const struct gram_part *parts;
+    const struct gram_ex_part *parts;
     const struct gram_charset **sets;
     uint32_t n_sets, cap_sets;
     struct gram_classes classes;
@@ -69,7 +69,7 @@ struct gram_nfa {
 };
 
 /* Borrows parts. NULL if it would need more than max_states states or too many classes. */
-struct gram_nfa *gram_nfa_build(struct gram_build *b, const struct gram_part *parts,
+struct gram_nfa *gram_nfa_build(struct gram_build *b, const struct gram_ex_part *parts,
                                 uint32_t n_parts, uint32_t max_states);
 
 uint8_t gram_class_of(const struct gram_classes *classes, uint32_t cp);

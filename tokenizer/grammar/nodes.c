@@ -2,6 +2,8 @@
 /* Expressions to nodes of the machine; see nodes.h. */
 #include "tokenizer/grammar/nodes.h"
 
+#include <string.h>
+
 #include "base/utf8.h"
 #include "tokenizer/grammar/build.h"
 #include "tokenizer/grammar/charset.h"
@@ -28,7 +30,7 @@ static uint32_t matched(const void *ctx, uint64_t bits)
 /* An automaton for all of x, or GRAM_NONE if it would be too large. */
 static uint32_t leaf_of(struct gram_build *b, const struct gram_ex *x)
 {
-    struct gram_part part = {.x = x};
+    struct gram_ex_part part = {.x = x};
     struct gram_ex *shorter = (struct gram_ex *)x;
     struct gram_dfa_params params = {.parts = &part,
                                      .n_parts = 1,
@@ -60,11 +62,22 @@ static bool is_text(const struct gram_ex *x)
     return true;
 }
 
-static bool can_spell(const struct gram_build *b, const char *text, size_t n)
+uint32_t gram_node_text(struct gram_build *b, const char *text, size_t len)
 {
-    for (size_t i = 0; i < n; i++)
-        if (gram_vocab_byte_id(b->vocab, (uint8_t)text[i]) < 0) return false;
-    return true;
+    struct gram_trie_builder trie = {0};
+    if (gram_vocab_spells(b->vocab, text, len)) gram_trie_add(b, &trie, text, len, false, 0);
+    return gram_node_texts(b, &trie, 0, NULL);
+}
+
+uint32_t gram_node_texts(struct gram_build *b, const struct gram_trie_builder *texts, uint32_t n,
+                         const uint32_t *kids)
+{
+    struct gram_trie *kept = gram_keep(b, sizeof(*kept));
+
+    gram_trie_finish(b, texts, kept);
+    uint32_t node = gram_node_with(b, GRAM_NODE_LITERALS, n, kids);
+    b->rules->nodes[node].trie = kept;
+    return node;
 }
 
 /* A literal needs no automaton. */
@@ -73,28 +86,23 @@ static uint32_t text_node(struct gram_build *b, const struct gram_ex *x)
     uint32_t n = x->kind == GRAM_EX_SEQ ? x->n : 1;
     char *text = gram_temp(b, 4 * (size_t)n);
     size_t len = 0;
-    struct gram_trie_builder trie = {0};
-    struct gram_trie *kept = gram_keep(b, sizeof(*kept));
 
     for (uint32_t i = 0; i < n; i++) {
         const struct gram_ex *c = x->kind == GRAM_EX_SEQ ? x->kids[i] : x;
         len += utf8_put(text + len, c->set->ranges[0].lo);
     }
-    if (can_spell(b, text, len)) gram_trie_add(b, &trie, text, len, false, 0);
-    gram_trie_finish(b, &trie, kept);
-    uint32_t node = gram_add_node(b, GRAM_NODE_LITERALS);
-    b->rules->nodes[node].trie = kept;
-    return node;
+    return gram_node_text(b, text, len);
 }
 
 /* ---- taking apart -------------------------------------------------------------------------- */
 
-static uint32_t with_kids(struct gram_build *b, enum gram_node_kind kind, uint32_t n,
-                          const uint32_t *kids)
+uint32_t gram_node_with(struct gram_build *b, enum gram_node_kind kind, uint32_t n,
+                        const uint32_t *kids)
 {
     uint32_t node = gram_add_node(b, kind);
     b->rules->nodes[node].n = n;
-    b->rules->nodes[node].kids = (uint32_t *)kids;
+    b->rules->nodes[node].kids = gram_temp_array(b, n, sizeof(*kids));
+    if (n) memcpy(b->rules->nodes[node].kids, kids, n * sizeof(*kids));
     return node;
 }
 
@@ -119,7 +127,7 @@ static uint32_t seq_node(struct gram_build *b, const struct gram_ex *x, const ui
         }
         kids[n++] = gram_node_of(b, slice(b, x, i, end), rules);
     }
-    return n == 1 ? kids[0] : with_kids(b, GRAM_NODE_SEQ, n, kids);
+    return n == 1 ? kids[0] : gram_node_with(b, GRAM_NODE_SEQ, n, kids);
 }
 
 static uint32_t alt_node(struct gram_build *b, const struct gram_ex *x, const uint32_t *rules)
@@ -139,27 +147,14 @@ static uint32_t alt_node(struct gram_build *b, const struct gram_ex *x, const ui
     } else if (regular.n) {
         kids[n++] = gram_node_of(b, gram_ex_alt(b, &regular), rules);
     }
-    return n == 1 ? kids[0] : with_kids(b, GRAM_NODE_ALT, n, kids);
+    return n == 1 ? kids[0] : gram_node_with(b, GRAM_NODE_ALT, n, kids);
 }
 
-static uint32_t rep_node(struct gram_build *b, const struct gram_ex *x, const uint32_t *rules)
+uint32_t gram_node_rep(struct gram_build *b, uint32_t kid, uint32_t min, uint32_t max)
 {
-    uint32_t *kid = gram_temp(b, sizeof(*kid));
-
-    *kid = gram_node_of(b, x->kids[0], rules);
-    uint32_t node = with_kids(b, GRAM_NODE_REP, 1, kid);
-    b->rules->nodes[node].min = x->min;
-    b->rules->nodes[node].max = x->max;
-    return node;
-}
-
-static uint32_t capture_node(struct gram_build *b, const struct gram_ex *x, const uint32_t *rules)
-{
-    uint32_t *kid = gram_temp(b, sizeof(*kid));
-
-    *kid = gram_node_of(b, x->kids[0], rules);
-    uint32_t node = with_kids(b, GRAM_NODE_CAPTURE, 1, kid);
-    b->rules->nodes[node].ref = x->ref;
+    uint32_t node = gram_node_with(b, GRAM_NODE_REP, 1, &kid);
+    b->rules->nodes[node].min = min;
+    b->rules->nodes[node].max = max;
     return node;
 }
 
@@ -176,13 +171,8 @@ uint32_t gram_node_of(struct gram_build *b, const struct gram_ex *x, const uint3
     case GRAM_EX_EMPTY: return gram_add_node(b, GRAM_NODE_EMPTY);
     case GRAM_EX_SEQ: return seq_node(b, x, rules);
     case GRAM_EX_ALT: return alt_node(b, x, rules);
-    case GRAM_EX_REP: return rep_node(b, x, rules);
-    case GRAM_EX_CAPTURE: return capture_node(b, x, rules);
+    case GRAM_EX_REP: return gram_node_rep(b, gram_node_of(b, x->kids[0], rules), x->min, x->max);
     case GRAM_EX_RULE: return rules[x->ref];
-    case GRAM_EX_VALUE:
-        node = gram_add_node(b, GRAM_NODE_VALUE);
-        b->rules->nodes[node].ref = x->ref;
-        return node;
     default: gram_fail(b, GRAM_EGRAMMAR, "The expression is too complex.");
     }
 }

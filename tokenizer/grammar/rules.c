@@ -19,18 +19,11 @@
 #define ADD(list, item)                                                                            \
     do {                                                                                           \
         struct gram_rules *r_ = b->rules;                                                          \
-        if (r_->n_##list >= GRAM_MAX_RULES) too_many(b);                                           \
+        if (r_->n_##list >= GRAM_MAX_RULES) gram_fail_limit(b, GRAM_MAX_RULES, "rules");           \
         r_->list = gram_grow(b, r_->list, r_->n_##list, &r_->cap_##list, sizeof(*r_->list));       \
         r_->list[r_->n_##list] = item;                                                             \
         return r_->n_##list++;                                                                     \
     } while (0)
-
-_Noreturn static void too_many(struct gram_build *b)
-{
-    if (b->schema)
-        gram_fail_at(b, NULL, NULL, "the schema needs more than %d rules.", GRAM_MAX_RULES);
-    gram_fail(b, GRAM_EGRAMMAR, "The grammar needs more than %d rules.", GRAM_MAX_RULES);
-}
 
 uint32_t gram_add_value(struct gram_build *b)
 {
@@ -424,13 +417,22 @@ static uint32_t seq_height(const struct gram_rules *r, const struct gram_node *n
     return all;
 }
 
+/* Any of the strings may come, so all kids need room. */
+static uint32_t literals_height(const struct gram_rules *r, const struct gram_node *n)
+{
+    uint32_t most = n->trie->n_leaves ? 0 : GRAM_NEVER;
+    for (uint32_t i = 0; i < n->n; i++)
+        if (r->nodes[n->kids[i]].height > most) most = r->nodes[n->kids[i]].height;
+    return most;
+}
+
 static uint32_t node_height(const struct gram_rules *r, const struct gram_node *n)
 {
     uint32_t least = GRAM_NEVER, inside = n->n ? r->nodes[n->kids[0]].height : 0;
 
     switch (n->kind) {
     case GRAM_NODE_LEAF: return n->dfa->n_states ? 0 : GRAM_NEVER;
-    case GRAM_NODE_LITERALS: return n->trie->n_leaves ? 0 : GRAM_NEVER;
+    case GRAM_NODE_LITERALS: return literals_height(r, n);
     case GRAM_NODE_VALUE: return r->values[n->ref].height;
     case GRAM_NODE_SEQ: return seq_height(r, n);
     case GRAM_NODE_ALT:
@@ -463,7 +465,8 @@ static void finish_nodes(struct gram_build *b)
     for (uint32_t i = 0; i < r->n_nodes; i++) {
         struct gram_node *n = &r->nodes[i];
         n->kids = gram_keep_copy(b, n->kids, n->n, sizeof(*n->kids));
-        if (n->kind == GRAM_NODE_CAPTURE) r->has_captures = true;
+        bool literals = n->kind == GRAM_NODE_LITERALS;
+        if (n->kind == GRAM_NODE_CAPTURE || (literals && n->ref)) r->has_captures = true;
     }
 }
 

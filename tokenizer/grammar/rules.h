@@ -141,7 +141,7 @@ enum gram_node_kind {
     GRAM_NODE_VALUE,   /* value rule `ref` */
     GRAM_NODE_CAPTURE, /* kids[0], reported as number `ref` */
     GRAM_NODE_EMPTY,
-    GRAM_NODE_LITERALS, /* `trie`: one of its strings */
+    GRAM_NODE_LITERALS, /* `trie`: one of its strings, as capture `ref` unless 0; then its kid */
 };
 
 struct gram_node {

@@ -73,7 +73,7 @@ static struct gram_dfa *pattern_dfa(struct gram_build *b)
                   MAX_PATTERN_BYTES);
     for (int i = 0; i < 4; i++)
         spaces[0] |= b->vocab->spellable[0] & (uint64_t)1 << characters[i];
-    struct gram_part part = {.x = gram_regex_parse(b, text, len, &source)};
+    struct gram_ex_part part = {.x = gram_regex_parse(b, text, len, &source)};
     struct gram_dfa_params params = {
         .parts = &part, .n_parts = 1, .outcome = matched, .max = MAX_LENGTH, .spellable = spaces};
     struct gram_dfa *d = gram_dfa_build(b, &params);

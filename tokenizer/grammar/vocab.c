@@ -15,6 +15,7 @@ static int read_token(struct gram_vocab *v, const struct gram_vocab_params *p, i
     size_t n = p->bytes(p->ctx, id, buf, sizeof(buf));
 
     if (n > sizeof(buf)) n = 0; /* too long to be generated under a grammar */
+    if (n > 0 && (n == 1 ? buf[0] == '\xff' : memchr(buf + 1, 0xFF, n - 1) != NULL)) n = 0;
     if (*len + n > UINT32_MAX / 2) return GRAM_ENOMEM;
     if (*len + n > *cap) {
         size_t bigger = *cap * 2 > *len + n ? *cap * 2 : *len + n;
@@ -357,6 +358,31 @@ size_t gram_vocab_mask_words(const struct gram_vocab *v)
 int32_t gram_vocab_byte_id(const struct gram_vocab *v, uint8_t byte)
 {
     return v->byte_ids[byte];
+}
+
+/* The length of the special token that a text begins with, or 0. */
+static size_t special_token(const struct gram_vocab *v, const char *text, size_t len)
+{
+    uint32_t node = v->root_child[0xFF], end;
+    size_t depth = 1;
+
+    while (node && v->nodes[node].id < 0 && depth < len) {
+        for (end = v->nodes[node++].skip; node < end; node = v->nodes[node].skip)
+            if (v->nodes[node].byte == (uint8_t)text[depth]) break;
+        if (node >= end) return 0;
+        depth++;
+    }
+    return node && v->nodes[node].id >= 0 ? depth : 0;
+}
+
+bool gram_vocab_spells(const struct gram_vocab *v, const char *text, size_t len)
+{
+    for (size_t i = 0, n; i < len; i += n) {
+        n = (uint8_t)text[i] == 0xFF ? special_token(v, text + i, len - i)
+                                     : v->byte_ids[(uint8_t)text[i]] >= 0;
+        if (n == 0) return false;
+    }
+    return true;
 }
 
 bool gram_vocab_spells_json(const struct gram_vocab *v, uint8_t *ret_missing)

@@ -95,6 +95,11 @@ const char *gram_vocab_text(const struct gram_vocab *v, int32_t id, size_t *ret_
  */
 bool gram_vocab_spells_json(const struct gram_vocab *v, uint8_t *ret_missing);
 
+/*
+ * Tokens spell the text: every byte by itself, and behind each 0xFF a special token as a whole.
+ */
+bool gram_vocab_spells(const struct gram_vocab *v, const char *text, size_t len);
+
 /* The offset in v->text of some token below a node: its first `depth` bytes lead to the node. */
 uint32_t gram_text_of_node(const struct gram_vocab *v, uint32_t node);
 

@@ -2,6 +2,7 @@
 /* The front end of JSON schemas: keywords, goals, and what the whole comes to. See schema.h. */
 #include "tokenizer/grammar/schema/goals.h"
 
+#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -265,7 +266,7 @@ void gram_relax(struct gram_build *b, struct gram_js *value, const char *why)
     bool annotation = gram_js_key_is(value, "format");
 
     if (s->level > 1) return; /* nobody asked for it yet */
-    if (b->options->strict && !annotation) {
+    if (s->strict && !annotation) {
         const char *keyword =
             gram_text(b, "%.*s", (int)(value->key_len < 60 ? value->key_len : 60), value->key);
         gram_fail_at(b, value, keyword, "%s, which 'strict' forbids.", why);
@@ -282,20 +283,19 @@ static int by_id(const void *x, const void *y)
     return (a->id > b->id) - (a->id < b->id);
 }
 
-size_t gram_schema_relaxed(struct gram_build *b, const char ***ret)
+void gram_schema_relaxed(struct gram_build *b, struct gram_schema *s)
 {
-    struct gram_schema *s = b->schema;
     char pointer[8 * GRAM_POINTER_BYTES];
 
-    if (!s) return 0;
     if (s->n_relaxed) qsort(s->relaxed, s->n_relaxed, sizeof(*s->relaxed), by_id);
-    const char **list = gram_keep_array(b, s->n_relaxed, sizeof(*list));
     for (uint32_t i = 0; i < s->n_relaxed; i++) {
-        size_t n = gram_js_pointer(s->relaxed[i], pointer, sizeof(pointer));
-        list[i] = gram_keep_copy(b, pointer, n < sizeof(pointer) ? n + 1 : sizeof(pointer), 1);
+        size_t n =
+            (size_t)snprintf(pointer, sizeof(pointer), "%.*s", GRAM_POINTER_BYTES, b->pointer);
+        n += gram_js_pointer(s->relaxed[i], pointer + n, sizeof(pointer) - n);
+        b->relaxed = gram_grow(b, b->relaxed, b->n_relaxed, &b->cap_relaxed, sizeof(*b->relaxed));
+        b->relaxed[b->n_relaxed++] =
+            gram_keep_copy(b, pointer, n < sizeof(pointer) ? n + 1 : sizeof(pointer), 1);
     }
-    *ret = list;
-    return s->n_relaxed;
 }
 
 /* ---- goals --------------------------------------------------------------------------------- */
@@ -512,11 +512,39 @@ static bool uses_unique(const struct gram_js *v)
     return false;
 }
 
-void gram_front_schema(struct gram_build *b, const void *text, size_t len)
+/* The document's root, and a schema for objects if only those are wanted. */
+static uint32_t root_goal(struct gram_build *b, bool object)
 {
+    static const char any_object[] = "{\"type\":\"object\"}";
+    struct gram_schema *s = b->schema;
+    struct gram_member members[2] = {{.schema = s->root}};
+
+    if (object)
+        members[1].schema = gram_js_parse(b, any_object, sizeof(any_object) - 1, 4, GRAM_EINVAL,
+                                          "schema", &s->n_ids);
+    return gram_goal(b, members, object ? 2 : 1);
+}
+
+/* Patterns and strings are shared with the schema before. */
+static void begin_schema(struct gram_build *b, bool strict)
+{
+    const struct gram_schema *before = b->schema;
     struct gram_schema *s = gram_temp(b, sizeof(*s));
 
+    if (before) {
+        s->patterns = before->patterns;
+        s->strings = before->strings;
+    }
+    s->strict = strict;
+    s->level = 1;
+    s->buckets = gram_temp_array(b, GOAL_BUCKETS, sizeof(*s->buckets));
     b->schema = s;
+}
+
+static void read_schema(struct gram_build *b, const char *text, size_t len)
+{
+    struct gram_schema *s = b->schema;
+
     if (len > GRAM_MAX_SCHEMA_BYTES)
         gram_fail_at(b, NULL, NULL, "the schema has %zu bytes; at most %d.", len,
                      GRAM_MAX_SCHEMA_BYTES);
@@ -526,30 +554,39 @@ void gram_front_schema(struct gram_build *b, const void *text, size_t len)
                      gram_js_type_name(s->root));
     s->draft = draft_of(s->root);
     s->siblings = s->draft >= 2019;
-    s->level = 1;
-    s->buckets = gram_temp_array(b, GOAL_BUCKETS, sizeof(*s->buckets));
     s->has_unique = uses_unique(s->root);
     gram_find_resources(b);
-    struct gram_member root = {s->root, false};
-    uint32_t value = gram_goal(b, &root, 1);
-    for (struct gram_goal_entry *e = s->first; e; e = e->next)
+}
+
+static void require_json(struct gram_build *b)
+{
+    uint8_t missing;
+    if (gram_vocab_spells_json(b->vocab, &missing)) return;
+    gram_fail(b, GRAM_EUNSUPPORTED, "JSON cannot be written with this tokenizer: no token is '%c'.",
+              missing);
+}
+
+uint32_t gram_schema_node(struct gram_build *b, const char *text, size_t len, bool strict,
+                          bool object)
+{
+    require_json(b);
+    begin_schema(b, strict);
+    read_schema(b, text, len);
+    b->schema->value = root_goal(b, object);
+    for (struct gram_goal_entry *e = b->schema->first; e; e = e->next)
         build_goal(b, e);
-    b->rules->root = gram_add_node(b, GRAM_NODE_VALUE);
-    b->rules->nodes[b->rules->root].ref = value;
+    uint32_t node = gram_add_node(b, GRAM_NODE_VALUE);
+    b->rules->nodes[node].ref = b->schema->value;
+    return node;
 }
 
 /* Follows the reasons from the root to the rule where the trouble begins. */
-void gram_schema_empty(struct gram_build *b)
+void gram_schema_empty(struct gram_build *b, const struct gram_schema *s)
 {
-    const struct gram_rules *r = b->rules;
-    uint32_t value = r->nodes[r->root].ref;
+    const struct gram_reason *why = &b->rules->reasons[s->value];
 
-    for (int i = 0; i < 1000; i++) {
-        const struct gram_reason *why = &r->reasons[value];
-        if (why->text || why->because == GRAM_NONE) break;
-        value = why->because;
-    }
-    const struct gram_reason *why = &r->reasons[value];
+    for (int i = 0; i < 1000 && !why->text && why->because != GRAM_NONE; i++)
+        why = &b->rules->reasons[why->because];
     gram_fail_at(b, why->at, NULL, "no value is possible: %s.",
                  why->text ? why->text : "it refers to itself without an end");
 }

@@ -253,7 +253,7 @@ bool gram_pattern_matches(struct gram_build *b, const struct gram_js *at, const 
 /* Rules of an alternative for strings: parts of an automaton, and the length. */
 struct gram_string_facts {
     uint64_t min, max; /* code points; max: GRAM_INFINITE, or more, is no limit */
-    struct gram_part parts[GRAM_MAX_PARTS];
+    struct gram_ex_part parts[GRAM_MAX_PARTS];
     const struct gram_ex *sources[GRAM_MAX_PARTS]; /* as it was parsed; NULL: not from a text */
     bool wanted[GRAM_MAX_PARTS];                   /* the part must match; else it must not */
     uint32_t n_parts;
@@ -296,9 +296,11 @@ struct gram_string_entry;
 struct gram_schema {
     struct gram_js *root;
     int draft;       /* 3, 4, 6, 7, 2019, 2020 */
+    bool strict;     /* nothing may be relaxed */
     bool siblings;   /* those of $ref count */
     bool has_unique; /* uniqueItems is used: literals need hashes */
     uint32_t n_ids;
+    uint32_t value; /* rule of the root */
     struct gram_goal_entry **buckets;
     struct gram_goal_entry *first, *last; /* in the order of being asked for */
     struct gram_resource *resources;

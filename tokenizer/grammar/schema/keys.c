@@ -36,7 +36,7 @@ struct classes {
     uint64_t *sets;    /* of patterns, by class */
     uint32_t *values;  /* value rules of the classes */
     uint32_t n, cap_sets, cap_values;
-    struct gram_part parts[GRAM_MAX_PARTS];
+    struct gram_ex_part parts[GRAM_MAX_PARTS];
     uint32_t n_parts;
 };
 
@@ -45,7 +45,7 @@ static uint32_t add_part(struct classes *c, const struct gram_js *at, const stru
 {
     if (c->n_parts == GRAM_MAX_PARTS)
         gram_fail_at(c->f->b, at, NULL, "too complex: more than %d patterns.", GRAM_MAX_PARTS);
-    c->parts[c->n_parts] = (struct gram_part){x, search};
+    c->parts[c->n_parts] = (struct gram_ex_part){x, search};
     return c->n_parts++;
 }
 

@@ -92,7 +92,7 @@ bool gram_pattern_matches(struct gram_build *b, const struct gram_js *at, const 
     struct gram_pattern_entry *e = find_pattern(b, at, keyword, pattern, pattern_len);
 
     if (!e->checker) {
-        struct gram_part part = {.x = e->x, .search = true};
+        struct gram_ex_part part = {.x = e->x, .search = true};
         struct gram_dfa_params params = {.parts = &part,
                                          .n_parts = 1,
                                          .outcome = found,
@@ -114,7 +114,7 @@ static void add_part(struct gram_build *b, struct gram_string_facts *f, const st
 {
     if (f->n_parts == GRAM_MAX_PARTS)
         gram_fail_at(b, f->at, NULL, "too complex: more than %d patterns.", GRAM_MAX_PARTS);
-    f->parts[f->n_parts] = (struct gram_part){.x = x, .search = search};
+    f->parts[f->n_parts] = (struct gram_ex_part){.x = x, .search = search};
     f->sources[f->n_parts] = source;
     f->wanted[f->n_parts++] = wanted;
 }

@@ -1,0 +1,263 @@
+/* SPDX-License-Identifier: MIT */
+/*
+ * From a tree of parts to nodes. Leaves that a text says are made once for each text, so that a
+ * hundred equal schemas, or values that end alike, cost as much as one.
+ */
+#include <assert.h>
+#include <string.h>
+
+#include "base/utf8.h"
+#include "tokenizer/grammar/build.h"
+#include "tokenizer/grammar/ecma_regex.h"
+#include "tokenizer/grammar/front.h"
+#include "tokenizer/grammar/json_doc.h"
+#include "tokenizer/grammar/nodes.h"
+#include "tokenizer/grammar/vocab.h"
+
+enum {
+    MAX_REGEX_BYTES = 16 * 1024,
+    MAX_CHOICES = 1000,
+    MAX_CHOICE_BYTES = 4096,
+    MAX_DEPTH = 64,
+};
+
+/* A leaf that was made of a text. It must have a member. */
+struct gram_leaf {
+    struct gram_leaf *next;
+    const struct gram_part *part;
+    struct gram_schema *schema; /* NULL: of another kind */
+    uint32_t node;
+};
+
+/* ---- regular expressions and texts --------------------------------------------------------- */
+
+static uint32_t regex_node(struct gram_build *b, const char *text, size_t len)
+{
+    static const struct gram_regex_source source = {.what = "regex"};
+
+    if (len > MAX_REGEX_BYTES)
+        gram_fail(b, GRAM_EGRAMMAR, "regex: %zu bytes; at most %d.", len, MAX_REGEX_BYTES);
+    if (len == 0) gram_fail(b, GRAM_EGRAMMAR, "regex: it is empty.");
+    return gram_node_of(b, gram_regex_parse(b, text, len, &source), NULL);
+}
+
+static void add_choice(struct gram_build *b, struct gram_trie_builder *trie,
+                       const struct gram_js *v)
+{
+    if (v->type != GRAM_JS_STRING)
+        gram_fail(b, GRAM_EGRAMMAR, "choice: item %u must be a string, is %s.", v->index,
+                  gram_js_type_name(v));
+    if (v->len == 0) gram_fail(b, GRAM_EGRAMMAR, "choice: item %u is empty.", v->index);
+    if (v->len > MAX_CHOICE_BYTES)
+        gram_fail(b, GRAM_EGRAMMAR, "choice: item %u has %u bytes; at most %d.", v->index, v->len,
+                  MAX_CHOICE_BYTES);
+    if (gram_vocab_spells(b->vocab, v->text, v->len))
+        gram_trie_add(b, trie, v->text, v->len, false, v->index);
+}
+
+static uint32_t choice_node(struct gram_build *b, const char *text, size_t len)
+{
+    uint32_t n_nodes = 0;
+    struct gram_trie_builder trie = {0};
+    const struct gram_js *list = gram_js_parse(b, text, len, 4, GRAM_EGRAMMAR, "choice", &n_nodes);
+
+    if (list->type != GRAM_JS_ARRAY)
+        gram_fail(b, GRAM_EGRAMMAR, "choice: must be a list of strings, is %s.",
+                  gram_js_type_name(list));
+    if (list->n == 0) gram_fail(b, GRAM_EGRAMMAR, "choice: it is empty.");
+    if (list->n > MAX_CHOICES)
+        gram_fail(b, GRAM_EGRAMMAR, "choice: %u items; at most %d.", list->n, MAX_CHOICES);
+    for (const struct gram_js *v = list->child; v; v = v->next)
+        add_choice(b, &trie, v);
+    return gram_node_texts(b, &trie, 0, NULL);
+}
+
+static uint32_t not_found(const void *ctx, uint64_t matched)
+{
+    (void)ctx;
+    return matched == 0;
+}
+
+/* Any text that `text` is not found in; with a special token in it, that is any text. */
+static uint32_t until_node(struct gram_build *b, const char *text, size_t len)
+{
+    bool special = len && memchr(text, 0xFF, len);
+    struct gram_ex_part part = {.x = gram_ex_new(b, GRAM_EX_NONE), .search = true};
+    struct gram_dfa_params params = {.parts = &part,
+                                     .n_parts = 1,
+                                     .outcome = not_found,
+                                     .max = GRAM_INFINITE,
+                                     .spellable = b->vocab->spellable};
+
+    if (!special && (!len || !utf8_valid(text, len)))
+        gram_fail(b, GRAM_EGRAMMAR, "A text can only end at valid UTF-8 or a special token.");
+    if (!special) part.x = gram_ex_text(b, text, len);
+    struct gram_dfa *d = gram_add_dfa(b, &params);
+    if (!d) gram_fail(b, GRAM_EGRAMMAR, "The end of a text has %zu bytes, which is too many.", len);
+    uint32_t node = gram_add_node(b, GRAM_NODE_LEAF);
+    b->rules->nodes[node].dfa = d;
+    return node;
+}
+
+static uint32_t literal_node(struct gram_build *b, const char *text, size_t len)
+{
+    if (!len) return gram_add_node(b, GRAM_NODE_EMPTY);
+    if (!gram_vocab_spells(b->vocab, text, len))
+        gram_fail(b, GRAM_EUNSUPPORTED, "%s cannot be written with this tokenizer.",
+                  gram_quote(b, text, len));
+    return gram_node_text(b, text, len);
+}
+
+/* ---- leaves -------------------------------------------------------------------------------- */
+
+static bool same_leaf(const struct gram_part *x, const struct gram_part *y)
+{
+    return x->kind == y->kind && x->len == y->len && x->strict == y->strict &&
+           x->object == y->object && (!x->len || memcmp(x->text, y->text, x->len) == 0);
+}
+
+static uint32_t make_leaf(struct gram_build *b, const struct gram_part *p)
+{
+    static const char any_object[] = "{\"type\":\"object\"}";
+    bool strict = p->strict || b->options->strict;
+
+    switch (p->kind) {
+    case GRAM_SCHEMA: return gram_schema_node(b, p->text, p->len, strict, p->object);
+    case GRAM_JSON_OBJECT:
+        return gram_schema_node(b, any_object, sizeof(any_object) - 1, false, false);
+    case GRAM_REGEX: return regex_node(b, p->text, p->len);
+    case GRAM_CHOICE: return choice_node(b, p->text, p->len);
+    case GRAM_GBNF: return gram_gbnf_node(b, p->text, p->len);
+    default: return until_node(b, p->text, p->len);
+    }
+}
+
+static uint32_t leaf_node(struct gram_build *b, const struct gram_part *p)
+{
+    struct gram_leaf *leaf = b->leaves;
+
+    for (; leaf && !same_leaf(leaf->part, p); leaf = leaf->next)
+        gram_steps(b, 1);
+    b->pointer = p->pointer ? p->pointer : "";
+    if (!leaf) {
+        leaf = gram_temp(b, sizeof(*leaf));
+        leaf->part = p;
+        leaf->node = make_leaf(b, p);
+        if (p->kind == GRAM_SCHEMA || p->kind == GRAM_JSON_OBJECT) leaf->schema = b->schema;
+        leaf->next = b->leaves;
+        b->leaves = leaf;
+    }
+    if (leaf->schema) gram_schema_relaxed(b, leaf->schema);
+    b->pointer = "";
+    return leaf->node;
+}
+
+void gram_parts_check(struct gram_build *b)
+{
+    const struct gram_leaf *first = NULL;
+
+    for (const struct gram_leaf *l = b->leaves; l; l = l->next)
+        if (b->rules->nodes[l->node].height == GRAM_NEVER) first = l;
+    if (!first) return;
+    b->pointer = first->part->pointer ? first->part->pointer : "";
+    if (first->schema) gram_schema_empty(b, first->schema);
+    gram_fail(b, GRAM_EGRAMMAR, "The grammar has no text at all.");
+}
+
+/* ---- trees --------------------------------------------------------------------------------- */
+
+static uint32_t node_of(struct gram_build *b, const struct gram_part *p, int depth);
+
+static uint32_t sequence_node(struct gram_build *b, const struct gram_part *kids, size_t n,
+                              int depth)
+{
+    uint32_t *nodes = gram_temp_array(b, n, sizeof(*nodes));
+
+    for (size_t i = 0; i < n; i++)
+        nodes[i] = node_of(b, &kids[i], depth);
+    if (n == 0) return gram_add_node(b, GRAM_NODE_EMPTY);
+    return n == 1 ? nodes[0] : gram_node_with(b, GRAM_NODE_SEQ, (uint32_t)n, nodes);
+}
+
+/* The literal that a kid of a choice begins with, or NULL. */
+static const struct gram_part *head_of(const struct gram_part *p)
+{
+    if (p->kind == GRAM_SEQUENCE && !p->capture && p->n_kids) p = p->kids;
+    return p->kind == GRAM_LITERAL && p->len ? p : NULL;
+}
+
+/* Of a kid of a choice, what comes behind its literal. */
+static uint32_t tail_node(struct gram_build *b, const struct gram_part *p, int depth)
+{
+    if (p->kind == GRAM_LITERAL) return gram_add_node(b, GRAM_NODE_EMPTY);
+    return sequence_node(b, p->kids + 1, p->n_kids - 1, depth);
+}
+
+/* Kids with different literals under one capture become one trie; the others stay as they are. */
+static uint32_t either_node(struct gram_build *b, const struct gram_part *p, int depth)
+{
+    uint32_t *alts = gram_temp_array(b, p->n_kids + 1, sizeof(*alts)), n = 0;
+    uint32_t *tails = gram_temp_array(b, p->n_kids, sizeof(*tails)), n_tails = 0;
+    struct gram_trie_builder trie = {0};
+    const struct gram_part *first = NULL;
+
+    for (size_t i = 0; i < p->n_kids; i++) {
+        const struct gram_part *head = head_of(&p->kids[i]);
+        if (!first) first = head;
+        bool joins = head && head->capture == first->capture &&
+                     gram_vocab_spells(b->vocab, head->text, head->len) &&
+                     gram_trie_add(b, &trie, head->text, head->len, false, n_tails);
+        if (joins)
+            tails[n_tails++] = tail_node(b, &p->kids[i], depth);
+        else
+            alts[n++] = node_of(b, &p->kids[i], depth);
+    }
+    if (n_tails) {
+        uint32_t node = gram_node_texts(b, &trie, n_tails, tails);
+        b->rules->nodes[node].ref = first->capture;
+        alts[n++] = node;
+    }
+    return n == 1 ? alts[0] : gram_node_with(b, GRAM_NODE_ALT, n, alts);
+}
+
+/* x, then rounds of a separator and x. */
+static uint32_t repeat_node(struct gram_build *b, const struct gram_part *p, int depth)
+{
+    uint32_t x = node_of(b, &p->kids[0], depth), more = p->max == GRAM_INFINITE ? 0 : 1;
+
+    assert(p->min <= p->max);
+    if (p->max == 0) return gram_add_node(b, GRAM_NODE_EMPTY);
+    if (p->n_kids == 1) return gram_node_rep(b, x, p->min, p->max);
+    uint32_t round[2] = {node_of(b, &p->kids[1], depth), x};
+    uint32_t rounds = gram_node_rep(b, gram_node_with(b, GRAM_NODE_SEQ, 2, round),
+                                    p->min ? p->min - 1 : 0, p->max - more);
+    uint32_t all[2] = {x, rounds}, node = gram_node_with(b, GRAM_NODE_SEQ, 2, all);
+    return p->min ? node : gram_node_rep(b, node, 0, 1);
+}
+
+static uint32_t bare_node(struct gram_build *b, const struct gram_part *p, int depth)
+{
+    switch (p->kind) {
+    case GRAM_LITERAL: return literal_node(b, p->text, p->len);
+    case GRAM_SEQUENCE: return sequence_node(b, p->kids, p->n_kids, depth);
+    case GRAM_EITHER: return either_node(b, p, depth);
+    case GRAM_REPEAT: return repeat_node(b, p, depth);
+    default: return leaf_node(b, p);
+    }
+}
+
+static uint32_t node_of(struct gram_build *b, const struct gram_part *p, int depth)
+{
+    if (depth == MAX_DEPTH) gram_fail(b, GRAM_EGRAMMAR, "Parts nest deeper than %d.", MAX_DEPTH);
+    gram_steps(b, 1);
+    uint32_t node = bare_node(b, p, depth + 1);
+    if (!p->capture) return node;
+    node = gram_node_with(b, GRAM_NODE_CAPTURE, 1, &node);
+    b->rules->nodes[node].ref = p->capture;
+    return node;
+}
+
+uint32_t gram_part_node(struct gram_build *b, const struct gram_part *root)
+{
+    return node_of(b, root, 0);
+}
