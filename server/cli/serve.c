@@ -151,7 +151,7 @@ static int check_exposure(const struct serve *s, char *err, size_t errlen)
 {
     const struct srv_config *c = s->config;
     char url[256];
-    if (is_local(s) || srv_keys_required(s->server.keys) || c->allow_public_without_key) return 0;
+    if (is_local(s) || s->server.keys || c->allow_public_without_key) return 0;
     snprintf(
         err, errlen,
         "listening on %.100s without an API key would serve everybody who can reach it; set a key "
@@ -175,7 +175,7 @@ static void set_rules(struct serve *s)
     s->server.rules = (struct srv_guard_rules){
         .allowed_hosts = &c->allowed_hosts,
         .cors_origins = &c->cors_origins,
-        .only_loopback_hosts = is_local(s) && !has_path(s) && !srv_keys_required(s->server.keys),
+        .only_loopback_hosts = is_local(s) && !has_path(s) && !s->server.keys,
         .max_body_bytes = c->max_body_bytes,
     };
     s->server.admin_rules = (struct srv_guard_rules){
@@ -301,9 +301,7 @@ static void show_first_call(const struct serve *s)
     srv_log(SRV_LOG_INFO,
             "try: curl %s%s%s/v1/chat/completions -H 'Content-Type: application/json' -d "
             "'{\"messages\": [{\"role\": \"user\", \"content\": \"What is 2+2?\"}]}'",
-            tls ? "-k " : "",
-            srv_keys_required(s->server.keys) ? "-H \"Authorization: Bearer $HEARTH_API_KEY\" "
-                                              : "",
+            tls ? "-k " : "", s->server.keys ? "-H \"Authorization: Bearer $HEARTH_API_KEY\" " : "",
             where);
 }
 

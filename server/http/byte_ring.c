@@ -8,15 +8,10 @@
 
 #include "server/bounds.h"
 
-void srv_ring_init(struct srv_ring *r)
-{
-    *r = (struct srv_ring){0};
-}
-
 void srv_ring_finish(struct srv_ring *r)
 {
     free(r->data);
-    srv_ring_init(r);
+    *r = (struct srv_ring){0};
 }
 
 static size_t min_size(size_t a, size_t b)

@@ -14,6 +14,7 @@
 #include <stdbool.h>
 #include <stddef.h>
 
+/* Zeroed: empty. */
 struct srv_ring {
     char *data;
     size_t cap;   /* a power of two, or 0 before the first write */
@@ -21,7 +22,7 @@ struct srv_ring {
     size_t len;   /* waiting bytes */
 };
 
-void srv_ring_init(struct srv_ring *r);
+/* Frees what a ring holds; it may be used again. */
 void srv_ring_finish(struct srv_ring *r);
 
 /* Appends all of it, or nothing: false if too much is waiting, out of memory, or for an event

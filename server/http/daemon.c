@@ -121,74 +121,6 @@ static enum MHD_Result collect(void *cls, enum MHD_ValueKind kind, const char *n
     return MHD_YES;
 }
 
-static void add_cors(struct srv_request *req, const char *origin)
-{
-    if (!origin) return;
-    srv_reply_header(req, "Access-Control-Allow-Origin", origin);
-    srv_reply_header(req, "Vary", "Origin");
-    srv_reply_header(req, "Access-Control-Expose-Headers",
-                     "x-request-id, request-id, openai-processing-ms, retry-after, retry-after-ms, "
-                     "x-ignored-params, x-dropped-input-items");
-}
-
-/* The page only learns that something failed; the operator learns what, once. */
-static void log_refused_origin(const char *origin)
-{
-    static atomic_flag told = ATOMIC_FLAG_INIT;
-    if (atomic_flag_test_and_set(&told)) return;
-    srv_log(SRV_LOG_WARNING,
-            "refused a web page of %.100s, an origin that --cors-origins does not name (later "
-            "refusals are not logged)",
-            origin);
-}
-
-/* OPTIONS: what the path takes; to an allowed origin, what a browser wants to know first. */
-static void reply_options(struct srv_request *req)
-{
-    struct srv_guard_route found;
-    struct buf empty;
-    buf_init(&empty, 1);
-    srv_guard_find_route(req->server->routes, "OPTIONS", req->path, &found);
-    srv_reply_header(req, "Allow", found.path_known ? found.allow : "GET, HEAD, POST, OPTIONS");
-    const char *origin = srv_request_header(req, "Origin");
-    bool allowed = srv_guard_cors(origin, &req->server->rules) != NULL;
-    if (origin && !allowed) log_refused_origin(origin);
-    if (allowed) {
-        const char *wanted = srv_request_header(req, "Access-Control-Request-Headers");
-        srv_reply_header(req, "Access-Control-Allow-Methods", "GET, HEAD, POST, OPTIONS");
-        srv_reply_header(req, "Access-Control-Allow-Headers",
-                         wanted ? wanted : "authorization, content-type");
-        srv_reply_header(req, "Access-Control-Max-Age", "600");
-    }
-    srv_reply(req, 204, NULL, &empty);
-}
-
-/* Judges the head, and keeps of it what later steps need. */
-static void check_head(struct srv_request *req, struct srv_guard_head *head, bool conn_refused,
-                       bool too_many_headers, struct srv_guard_verdict *v)
-{
-    struct srv_server *s = req->server;
-    char *path = srv_request_alloc(req, strlen(req->target) + 2);
-    const struct srv_guard_input in = {
-        .routes = s->routes,
-        .rules = req->admin ? &s->admin_rules : &s->rules,
-        .keys = req->admin ? NULL : s->keys,
-        .state = (enum srv_state)atomic_load(&s->app.state),
-        .refusing = atomic_load(&s->refusing),
-        .admin = req->admin,
-        .too_many_connections = conn_refused,
-        .too_many_headers = too_many_headers,
-    };
-    srv_guard_check(head, &in, path, v);
-    if (path) req->path = path;
-    req->query = v->query;
-    req->route = v->route;
-    req->tail = v->tail;
-    memcpy(req->tenant, v->tenant, sizeof(req->tenant));
-    if (v->refused && v->kind == SRV_ERR_METHOD) srv_reply_header(req, "Allow", v->allow);
-    add_cors(req, srv_guard_cors(head->origin, &s->rules));
-}
-
 static enum MHD_Result send_answer(struct srv_request *req, struct MHD_Connection *connection);
 
 /* The head is complete. Either an answer is queued now, or the body is awaited. */
@@ -202,7 +134,7 @@ static enum MHD_Result take_head(struct srv_request *req, struct MHD_Connection 
     snprintf(req->method, sizeof(req->method), "%s", method);
     note_peer(req, connection);
     MHD_get_connection_values_n(connection, MHD_HEADER_KIND, collect, &collector);
-    check_head(req, &head, context->refused, collector.too_many, &verdict);
+    srv_guard_judge(req, &head, context->refused, collector.too_many, &verdict);
     if (verdict.refused) {
         if (context->refused)
             srv_metrics_count(req->server->metrics, SRV_COUNT_REFUSED_CONNECTIONS);
@@ -215,7 +147,7 @@ static enum MHD_Result take_head(struct srv_request *req, struct MHD_Connection 
     }
     if (strcmp(req->method, "OPTIONS") == 0) {
         req->close_after = head.body_bytes != 0;
-        reply_options(req);
+        srv_guard_reply_options(req);
         return send_answer(req, connection);
     }
     buf_init(&req->body, (size_t)req->server->config->max_body_bytes);
@@ -287,8 +219,8 @@ static enum MHD_Result finish_body(struct srv_request *req, struct MHD_Connectio
                         "There is no memory for the request's body.");
         return send_answer(req, connection);
     }
-    if (!is_inline) srv_watch_set_phase(watch, req->connection_id, SRV_PHASE_WORKING);
-    if (!is_inline && srv_watch_is_hung_up(watch, req->connection_id)) return MHD_NO;
+    if (!is_inline && !srv_watch_set_phase(watch, req->connection_id, SRV_PHASE_WORKING))
+        return MHD_NO;
     log_body(req);
     return answer_or_wait(req, connection, srv_request_dispatch(req));
 }

@@ -3,19 +3,17 @@
 #include "server/http/request.h"
 
 #include <assert.h>
+#include <string.h>
+
 #include "server/http/server.h"
 #include "server/log.h"
 
-/* A handler that set no on_wake is over; what it left open is closed. True: give its reference
- * back. */
-static bool settle_handler(struct srv_request *req, bool *ret_unanswered)
+/* Queues the request for a text worker. With the lock held. */
+static void push(struct srv_request *req, enum srv_work_class class)
 {
-    *ret_unanswered = false;
-    if (!req->api_held || req->callbacks.on_wake) return false;
-    req->api_held = false;
-    *ret_unanswered = req->answer == SRV_ANSWER_NONE && !req->gone;
-    if (req->answer >= SRV_ANSWER_PIECES) req->stream_closed = true;
-    return true;
+    req->work.class = class;
+    memcpy(&req->work.key, req->tenant, sizeof(req->work.key));
+    srv_work_push(req->server->work, &req->work);
 }
 
 static void reply_unanswered(struct srv_request *req)
@@ -25,10 +23,23 @@ static void reply_unanswered(struct srv_request *req)
                     req->id);
 }
 
+void srv_request_done(struct srv_request *req)
+{
+    pthread_mutex_lock(&req->lock);
+    bool held = req->api_held;
+    bool unanswered = held && req->answer == SRV_ANSWER_NONE && !req->gone;
+    req->api_held = false;
+    if (req->answer >= SRV_ANSWER_PIECES) req->stream_closed = true;
+    if (!unanswered) req->transport->resume(req);
+    pthread_mutex_unlock(&req->lock);
+    if (unanswered) reply_unanswered(req);
+    if (held) srv_request_unref(req);
+}
+
 static void run_item(struct srv_work_item *item)
 {
     struct srv_request *req = (struct srv_request *)item;
-    bool is_new = item->class != SRV_WORK_WAKE, unanswered;
+    bool is_new = item->class != SRV_WORK_WAKE;
     pthread_mutex_lock(&req->lock);
     assert(req->run == SRV_RUN_QUEUED); /* never two runs of one request */
     req->run = SRV_RUN_ACTIVE;
@@ -39,17 +50,27 @@ static void run_item(struct srv_work_item *item)
 
     pthread_mutex_lock(&req->lock);
     assert(req->run == SRV_RUN_ACTIVE || req->run == SRV_RUN_AGAIN);
-    bool over = settle_handler(req, &unanswered);
     bool again = req->run == SRV_RUN_AGAIN && req->api_held;
+    bool waits = req->callbacks.on_wake != NULL;
     req->run = again ? SRV_RUN_QUEUED : SRV_RUN_IDLE;
-    if (again)
-        srv_request_push(req, SRV_WORK_WAKE);
-    else if (over)
-        req->transport->resume(req); /* the stream may just have been closed */
+    if (again) push(req, SRV_WORK_WAKE);
     pthread_mutex_unlock(&req->lock);
-    if (unanswered) reply_unanswered(req);
-    if (over) srv_request_unref(req);
+    if (!waits) srv_request_done(req);
     if (!again) srv_request_unref(req);
+}
+
+void srv_request_wake(struct srv_request *req)
+{
+    pthread_mutex_lock(&req->lock);
+    if (req->api_held && req->callbacks.on_wake) {
+        if (req->run == SRV_RUN_ACTIVE) req->run = SRV_RUN_AGAIN;
+        if (req->run == SRV_RUN_IDLE) {
+            req->run = SRV_RUN_QUEUED;
+            srv_request_ref(req);
+            push(req, SRV_WORK_WAKE);
+        }
+    }
+    pthread_mutex_unlock(&req->lock);
 }
 
 /* With the lock held. */
@@ -81,25 +102,11 @@ enum srv_poll srv_request_dispatch(struct srv_request *req)
     req->work.run = run_item;
     if (!is_inline) {
         poll = poll_answer(req);
-        srv_request_push(req,
-                         req->body.len > SRV_SMALL_BODY_BYTES ? SRV_WORK_LARGE : SRV_WORK_SMALL);
+        push(req, req->body.len > SRV_SMALL_BODY_BYTES ? SRV_WORK_LARGE : SRV_WORK_SMALL);
     }
     pthread_mutex_unlock(&req->lock);
     if (!is_inline) return poll;
     req->work.class = SRV_WORK_SMALL;
     run_item(&req->work);
     return srv_request_poll(req);
-}
-
-void srv_request_done(struct srv_request *req)
-{
-    pthread_mutex_lock(&req->lock);
-    bool held = req->api_held;
-    bool unanswered = held && req->answer == SRV_ANSWER_NONE && !req->gone;
-    req->api_held = false;
-    if (req->answer >= SRV_ANSWER_PIECES) req->stream_closed = true;
-    if (!unanswered) req->transport->resume(req);
-    pthread_mutex_unlock(&req->lock);
-    if (unanswered) reply_unanswered(req);
-    if (held) srv_request_unref(req);
 }

@@ -10,8 +10,10 @@
 
 #include "base/nearest.h"
 #include "server/bounds.h"
-#include "server/http/endpoint.h"
 #include "server/http/keys.h"
+#include "server/http/request.h"
+#include "server/http/server.h"
+#include "server/log.h"
 
 __attribute__((format(printf, 3, 4))) static void
 refuse(struct srv_guard_verdict *v, enum srv_error kind, const char *format, ...)
@@ -368,7 +370,7 @@ static void check_route(const struct srv_guard_head *h, const struct srv_guard_i
 static void check_key(const struct srv_guard_head *h, struct srv_keys *keys,
                       struct srv_guard_verdict *v)
 {
-    if (!keys || !srv_keys_required(keys)) return;
+    if (!keys) return;
     size_t len = 0;
     const char *key = srv_guard_key(h, &len);
     bool known = key && srv_keys_check(keys, key, len, v->tenant);
@@ -408,4 +410,72 @@ void srv_guard_check(struct srv_guard_head *h, const struct srv_guard_input *in,
     if (!v->refused) check_key(h, in->keys, v);
     if (!v->refused) check_state(in, v);
     if (!v->refused) srv_guard_body(h, in->rules, v);
+}
+
+/* ---- a request ----------------------------------------------------------------------------- */
+
+static void add_cors(struct srv_request *req, const char *origin)
+{
+    if (!origin) return;
+    srv_reply_header(req, "Access-Control-Allow-Origin", origin);
+    srv_reply_header(req, "Vary", "Origin");
+    srv_reply_header(req, "Access-Control-Expose-Headers",
+                     "x-request-id, request-id, openai-processing-ms, retry-after, retry-after-ms, "
+                     "x-ignored-params, x-dropped-input-items");
+}
+
+/* The page only learns that something failed; the operator learns what, once. */
+static void log_refused_origin(const char *origin)
+{
+    static atomic_flag told = ATOMIC_FLAG_INIT;
+    if (atomic_flag_test_and_set(&told)) return;
+    srv_log(SRV_LOG_WARNING,
+            "refused a web page of %.100s, an origin that --cors-origins does not name (later "
+            "refusals are not logged)",
+            origin);
+}
+
+void srv_guard_reply_options(struct srv_request *req)
+{
+    struct srv_guard_route found;
+    struct buf empty;
+    buf_init(&empty, 1);
+    srv_guard_find_route(req->server->routes, "OPTIONS", req->path, &found);
+    srv_reply_header(req, "Allow", found.path_known ? found.allow : "GET, HEAD, POST, OPTIONS");
+    const char *origin = srv_request_header(req, "Origin");
+    bool allowed = srv_guard_cors(origin, &req->server->rules) != NULL;
+    if (origin && !allowed) log_refused_origin(origin);
+    if (allowed) {
+        const char *wanted = srv_request_header(req, "Access-Control-Request-Headers");
+        srv_reply_header(req, "Access-Control-Allow-Methods", "GET, HEAD, POST, OPTIONS");
+        srv_reply_header(req, "Access-Control-Allow-Headers",
+                         wanted ? wanted : "authorization, content-type");
+        srv_reply_header(req, "Access-Control-Max-Age", "600");
+    }
+    srv_reply(req, 204, NULL, &empty);
+}
+
+void srv_guard_judge(struct srv_request *req, struct srv_guard_head *head, bool conn_refused,
+                     bool too_many_headers, struct srv_guard_verdict *v)
+{
+    struct srv_server *s = req->server;
+    char *path = srv_request_alloc(req, strlen(req->target) + 2);
+    const struct srv_guard_input in = {
+        .routes = s->routes,
+        .rules = req->admin ? &s->admin_rules : &s->rules,
+        .keys = req->admin ? NULL : s->keys,
+        .state = (enum srv_state)atomic_load(&s->app.state),
+        .refusing = atomic_load(&s->refusing),
+        .admin = req->admin,
+        .too_many_connections = conn_refused,
+        .too_many_headers = too_many_headers,
+    };
+    srv_guard_check(head, &in, path, v);
+    if (path) req->path = path;
+    req->query = v->query;
+    req->route = v->route;
+    req->tail = v->tail;
+    memcpy(req->tenant, v->tenant, sizeof(req->tenant));
+    if (v->refused && v->kind == SRV_ERR_METHOD) srv_reply_header(req, "Allow", v->allow);
+    add_cors(req, srv_guard_cors(head->origin, &s->rules));
 }

@@ -18,6 +18,7 @@
 #include "server/config/config.h"
 #include "server/http/api_error.h"
 
+struct srv_request;
 struct srv_route;
 
 /* Rules of the configuration for every head. Strings are borrowed. */
@@ -96,6 +97,18 @@ const char *srv_guard_cors(const char *origin, const struct srv_guard_rules *r);
 
 /* Decodes %XX in place (and '+' as a blank in queries); malformed escapes stay. */
 void srv_guard_decode(char *text, bool is_query);
+
+/* ---- a request ----------------------------------------------------------------------------- */
+
+/*
+ * Applies srv_guard_check to the head of req, whose headers are in `head`, and keeps in req what
+ * later steps need. Adds the headers that let an allowed origin's web page read the answer.
+ */
+void srv_guard_judge(struct srv_request *req, struct srv_guard_head *head, bool conn_refused,
+                     bool too_many_headers, struct srv_guard_verdict *v);
+
+/* Answers OPTIONS: the methods of the path, and to an allowed origin the headers it may send. */
+void srv_guard_reply_options(struct srv_request *req);
 
 /* ---- routes -------------------------------------------------------------------------------- */
 

@@ -104,6 +104,8 @@ static int read_set(struct key_set *ret, const struct srv_keys *k, char *err, si
 int srv_keys_create(struct srv_keys **ret, const char *file, const char *more, char *err,
                     size_t errlen)
 {
+    *ret = NULL;
+    if (!file && !more) return 0;
     struct srv_keys *k = calloc(1, sizeof(*k));
     int rc = -1;
     snprintf(err, errlen, "no memory for the API keys");
@@ -135,6 +137,7 @@ void srv_keys_destroy(struct srv_keys *k)
 int srv_keys_reload(struct srv_keys *k, char *err, size_t errlen)
 {
     struct key_set set, old;
+    if (!k) return 0;
     int rc = read_set(&set, k, err, errlen);
     if (rc) return rc;
     pthread_mutex_lock(&k->lock);
@@ -143,11 +146,6 @@ int srv_keys_reload(struct srv_keys *k, char *err, size_t errlen)
     pthread_mutex_unlock(&k->lock);
     free(old.digests);
     return 0;
-}
-
-bool srv_keys_required(const struct srv_keys *k)
-{
-    return k->file || k->more;
 }
 
 /* 0 when equal; looks at every byte whatever it finds. */

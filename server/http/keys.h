@@ -16,8 +16,9 @@
 struct srv_keys;
 
 /*
- * file: path of a key file, or NULL. more: further keys separated by commas, or NULL. With neither
- * no key is required. A file without a key in it is refused. Returns owned: srv_keys_destroy.
+ * file: path of a key file, or NULL. more: further keys separated by commas, or NULL. With neither no
+ * key is required, and *ret is NULL, which the functions below accept. A file without a key in it is
+ * refused. Returns owned: srv_keys_destroy.
  */
 int srv_keys_create(struct srv_keys **ret, const char *file, const char *more, char *err,
                     size_t errlen);
@@ -25,9 +26,6 @@ void srv_keys_destroy(struct srv_keys *k);
 
 /* Reads the file again; on failure the old keys stay. */
 int srv_keys_reload(struct srv_keys *k, char *err, size_t errlen);
-
-/* Returns true if requests need a key. */
-bool srv_keys_required(const struct srv_keys *k);
 
 /* Returns true if the text is a key; its digest into ret_digest (32 bytes), the key's identity, if so. */
 bool srv_keys_check(struct srv_keys *k, const char *text, size_t len, uint8_t *ret_digest);

@@ -118,7 +118,6 @@ struct srv_request *srv_request_create(struct srv_server *server,
     req->account.queue_us = req->account.ttft_us = -1;
     req->query = req->tail = req->path = "";
     make_id(req);
-    srv_ring_init(&req->ring);
     req->target = srv_request_copy_text(req, target, strlen(target));
     if (!req->target) {
         pthread_mutex_destroy(&req->lock);
@@ -312,28 +311,7 @@ struct srv_account *srv_request_account(struct srv_request *req)
     return &req->account;
 }
 
-/* ---- waking the API side ------------------------------------------------------------------- */
-
-void srv_request_push(struct srv_request *req, enum srv_work_class class)
-{
-    req->work.class = class;
-    memcpy(&req->work.key, req->tenant, sizeof(req->work.key));
-    srv_work_push(req->server->work, &req->work);
-}
-
-void srv_request_wake(struct srv_request *req)
-{
-    pthread_mutex_lock(&req->lock);
-    if (req->api_held && req->callbacks.on_wake) {
-        if (req->run == SRV_RUN_ACTIVE) req->run = SRV_RUN_AGAIN;
-        if (req->run == SRV_RUN_IDLE) {
-            req->run = SRV_RUN_QUEUED;
-            srv_request_ref(req);
-            srv_request_push(req, SRV_WORK_WAKE);
-        }
-    }
-    pthread_mutex_unlock(&req->lock);
-}
+/* ---- the API side --------------------------------------------------------------------------- */
 
 int srv_request_ask_place(struct srv_request *req, int n_slots)
 {

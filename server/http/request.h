@@ -125,9 +125,6 @@ char *srv_request_copy_text(struct srv_request *req, const char *text, size_t le
 void srv_request_ref(struct srv_request *req);
 void srv_request_unref(struct srv_request *req);
 
-/* Queues the request for a text worker. Called with the lock held. */
-void srv_request_push(struct srv_request *req, enum srv_work_class class);
-
 /* WAIT: the connection has been suspended, and will be resumed once there is an answer. */
 enum srv_poll { SRV_POLL_WAIT, SRV_POLL_READY, SRV_POLL_GONE };
 

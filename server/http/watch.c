@@ -201,12 +201,14 @@ void srv_watch_bind(struct srv_watch *w, uint64_t id, struct srv_request *req)
     pthread_mutex_unlock(&w->lock);
 }
 
-void srv_watch_set_phase(struct srv_watch *w, uint64_t id, enum srv_phase phase)
+bool srv_watch_set_phase(struct srv_watch *w, uint64_t id, enum srv_phase phase)
 {
     pthread_mutex_lock(&w->lock);
     struct slot *s = find(w, id);
     if (s) enter(s, phase);
+    bool hung_up = s && s->hung_up_us;
     pthread_mutex_unlock(&w->lock);
+    return !hung_up;
 }
 
 void srv_watch_unbind(struct srv_watch *w, uint64_t id)
@@ -219,15 +221,6 @@ void srv_watch_unbind(struct srv_watch *w, uint64_t id)
         if (w->drain_us && !s->admin) s->hung_up_us = s->since_us;
     }
     pthread_mutex_unlock(&w->lock);
-}
-
-bool srv_watch_is_hung_up(struct srv_watch *w, uint64_t id)
-{
-    pthread_mutex_lock(&w->lock);
-    struct slot *s = find(w, id);
-    bool hung_up = s && s->hung_up_us;
-    pthread_mutex_unlock(&w->lock);
-    return hung_up;
 }
 
 void srv_watch_cut(struct srv_watch *w, uint64_t id)

@@ -59,12 +59,10 @@ void srv_watch_remove(struct srv_watch *w, uint64_t id);
 /* A request's head begins: borrows req until unbind; both from the thread that holds its HTTP
  * reference. */
 void srv_watch_bind(struct srv_watch *w, uint64_t id, struct srv_request *req);
-void srv_watch_set_phase(struct srv_watch *w, uint64_t id, enum srv_phase phase);
+/* Returns false if the peer has closed its sending side. */
+bool srv_watch_set_phase(struct srv_watch *w, uint64_t id, enum srv_phase phase);
 /* The request is over; the connection is idle. */
 void srv_watch_unbind(struct srv_watch *w, uint64_t id);
-
-/* Returns true if the peer has closed its sending side. */
-bool srv_watch_is_hung_up(struct srv_watch *w, uint64_t id);
 
 /* Shuts the socket down. */
 void srv_watch_cut(struct srv_watch *w, uint64_t id);

@@ -21,12 +21,11 @@ static char byte_at(size_t i)
 
 static void bytes_come_out_in_order(void **state)
 {
-    struct srv_ring r;
+    struct srv_ring r = {0};
     unsigned random = SEED;
     size_t n_in = 0, n_out = 0;
     static char buf[70000];
     (void)state;
-    srv_ring_init(&r);
     for (int round = 0; round < ROUNDS; round++) {
         size_t len = next_random(&random) % (round % 100 == 0 ? sizeof(buf) : 300);
         if (next_random(&random) % 2) {
@@ -53,11 +52,10 @@ static void bytes_come_out_in_order(void **state)
 
 static void a_reader_too_far_behind_is_refused(void **state)
 {
-    struct srv_ring r;
+    struct srv_ring r = {0};
     static char block[4096];
     size_t written = 0;
     (void)state;
-    srv_ring_init(&r);
     while (srv_ring_write(&r, block, sizeof(block)))
         written += sizeof(block);
     REQUIRE(written > SRV_STREAM_MAX_BYTES && written <= SRV_STREAM_MAX_BYTES + sizeof(block));
@@ -71,11 +69,10 @@ static void a_reader_too_far_behind_is_refused(void **state)
 
 static void one_large_event_is_taken(void **state)
 {
-    struct srv_ring r;
+    struct srv_ring r = {0};
     (void)state;
     char *event = calloc(1, SRV_STREAM_EVENT_MAX_BYTES + 1);
     REQUIRE(event != NULL);
-    srv_ring_init(&r);
     REQUIRE(srv_ring_write(&r, "x", 1));
     REQUIRE(srv_ring_write(&r, event, SRV_STREAM_EVENT_MAX_BYTES));
     REQUIRE(!srv_ring_write(&r, "x", 1));
