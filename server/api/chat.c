@@ -283,7 +283,7 @@ static void handle(struct srv_request *req)
         srv_gen_refuse(g, &err);
         return;
     }
-    snprintf(g->id, sizeof(g->id), "chatcmpl-%s", srv_request_unique(req));
+    snprintf(g->id, sizeof(g->id), "chatcmpl-%s", srv_facts(req)->unique);
     srv_gen_start(g);
 }
 

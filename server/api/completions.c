@@ -488,7 +488,7 @@ static void handle(struct srv_request *req)
     if (!g->dialect)
         param_fail(&err, SRV_ERR_OVERLOADED, NULL, "There is no memory for the request.");
     else if (!check_best_of(g, &err) && !read_prompts(g, &err)) {
-        snprintf(g->id, sizeof(g->id), "cmpl-%s", srv_request_unique(req));
+        snprintf(g->id, sizeof(g->id), "cmpl-%s", srv_facts(req)->unique);
         derive(g);
         if (!measure_echoes(g, &err)) {
             srv_gen_start(g);

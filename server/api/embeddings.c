@@ -119,7 +119,7 @@ static void succeed(struct embedding *e)
     jw_int(&w, "total_tokens", n_tokens);
     jw_close(&w);
     jw_close(&w);
-    struct srv_account *a = srv_request_account(e->req);
+    struct srv_account *a = &srv_facts(e->req)->account;
     a->n_prompt_tokens = n_tokens;
     a->finish_reason = "stop";
     srv_reply(e->req, 200, NULL, jw_end(&w));
@@ -149,7 +149,7 @@ static void event(void *ctx, int i, const struct eng_event *ev)
 static void fail(void *ctx, enum srv_error kind, const char *message)
 {
     struct embedding *e = ctx;
-    if (e->jobs.n_submitted) srv_request_account(e->req)->finish_reason = "error";
+    if (e->jobs.n_submitted) srv_facts(e->req)->account.finish_reason = "error";
     srv_reply_error(e->req, kind, NULL, "%s", message);
 }
 
@@ -274,15 +274,14 @@ static void handle(struct srv_request *req)
     static const struct srv_jobs_ops ops = {describe, event, advance, fail, release};
     struct param_error err = {0};
     struct param_unknown unknown = {0};
-    size_t len;
-    const char *text = srv_request_body(req, &len);
+    struct srv_facts *facts = srv_facts(req);
     struct embedding *e = srv_request_alloc(req, sizeof(*e));
-    srv_request_account(req)->endpoint = "embeddings";
-    json_t *body = e ? params_parse(text, len, &err) : NULL;
+    facts->account.endpoint = "embeddings";
+    json_t *body = e ? params_parse(facts->body, facts->body_len, &err) : NULL;
     if (!e) param_fail(&err, SRV_ERR_OVERLOADED, NULL, "There is no memory for the request.");
     if (body) {
         e->req = req;
-        e->app = srv_request_app(req);
+        e->app = facts->app;
         e->body = body;
         if (!params_read(body, fields, e, &unknown, &err) && !check_options(e, &err) &&
             !read_inputs(e, &err) && !srv_gen_note_ignored(req, &unknown, &err)) {

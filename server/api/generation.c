@@ -163,7 +163,7 @@ static int describe(void *ctx, int i, struct eng_job_params *jp)
     jp->priority = (int)gp->priority;
     jp->guides = srv_guide_begin(&g->guide, i, prompt_is_done, g);
     if (gp->deadline_ms > 0)
-        jp->deadline_us = srv_request_start_us(g->req) + (uint64_t)gp->deadline_ms * 1000;
+        jp->deadline_us = srv_facts(g->req)->start_us + (uint64_t)gp->deadline_ms * 1000;
     if (gp->cache_salt) salt_tenant(gp->cache_salt, jp);
     return 0;
 }
@@ -214,7 +214,7 @@ static struct srv_gen *create(struct srv_request *req, const struct srv_gen_form
     struct srv_gen *g = srv_request_alloc(req, sizeof(*g));
     if (!g) return NULL;
     g->req = req;
-    g->app = srv_request_app(req);
+    g->app = srv_facts(req)->app;
     g->format = format;
     g->created = (int64_t)time(NULL);
     g->n_progress_sent = -1;
@@ -232,8 +232,8 @@ struct srv_gen *srv_gen_open(struct srv_request *req, const struct srv_gen_forma
         return NULL;
     }
     int rc = srv_gen_params_read(&g->params, req, own, &g->body, &err);
-    if (g->body) srv_request_account(req)->endpoint = format->endpoint;
-    g->text.text = srv_request_body(req, &g->text.len);
+    if (g->body) srv_facts(req)->account.endpoint = format->endpoint;
+    g->text = (struct srv_span){srv_facts(req)->body, srv_facts(req)->body_len};
     if (rc || guide_ask_read(&g->guide.ask, g->text, g->body, &err)) {
         srv_gen_refuse(g, &err);
         return NULL;

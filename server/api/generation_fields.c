@@ -307,7 +307,7 @@ static int read_deadline_header(const struct reading *r, struct param_error *err
 int srv_gen_note_ignored(struct srv_request *req, const struct param_unknown *unknown,
                          struct param_error *err)
 {
-    if (unknown->n > 0 && srv_request_app(req)->config->strict_params)
+    if (unknown->n > 0 && srv_facts(req)->app->config->strict_params)
         return param_fail(err, SRV_ERR_UNSUPPORTED, NULL, "Unknown parameters: %s.",
                           unknown->list[0] ? unknown->list : "(not printable)");
     if (unknown->list[0]) srv_reply_header(req, "x-ignored-params", unknown->list);
@@ -369,15 +369,14 @@ static void join_fields(const struct param_field *own, struct param_field all[MA
 int srv_gen_params_read(struct srv_gen_params *p, struct srv_request *req,
                         const struct param_field *own, json_t **ret_body, struct param_error *err)
 {
-    struct reading reading = {req, srv_request_app(req), NULL, p};
+    const struct srv_facts *facts = srv_facts(req);
+    struct reading reading = {req, facts->app, NULL, p};
     const struct reading *r = &reading;
     struct param_field fields[MAX_FIELDS];
     struct param_unknown unknown = {0};
     int32_t *stop_ids = NULL;
-    size_t len;
-    const char *text = srv_request_body(req, &len);
     join_fields(own, fields);
-    *ret_body = reading.body = params_parse(text, len, err);
+    *ret_body = reading.body = params_parse(facts->body, facts->body_len, err);
     if (!*ret_body) return -1;
     if (params_read(*ret_body, fields, p, &unknown, err)) {
         hint_at_n_predict(r, err);

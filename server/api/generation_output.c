@@ -46,7 +46,7 @@ int64_t srv_gen_token_capacity(const struct srv_gen *g, const struct gen_prompt 
 
 static void account(struct srv_gen *g)
 {
-    struct srv_account *a = srv_request_account(g->req);
+    struct srv_account *a = &srv_facts(g->req)->account;
     struct gen_totals t = srv_gen_totals(g);
     struct eng_usage u = srv_gen_usage(&g->prompts[0]);
     a->model = g->model;
@@ -56,7 +56,7 @@ static void account(struct srv_gen *g)
     a->n_choices = g->n_choices;
     a->max_tokens = srv_gen_token_capacity(g, &g->prompts[0]);
     a->queue_us = u.started_us ? (int64_t)(u.started_us - u.submitted_us) : -1;
-    uint64_t start = srv_request_start_us(g->req);
+    uint64_t start = srv_facts(g->req)->start_us;
     a->ttft_us = u.first_token_us > start ? (int64_t)(u.first_token_us - start) : -1;
     const struct gen_choice *c = g->prompts[0].choices;
     if (c && c->finish_reason) a->finish_reason = c->finish_reason;
@@ -250,7 +250,7 @@ void srv_gen_fail(void *ctx, enum srv_error kind, const char *message)
     struct srv_gen *g = ctx;
     if (g->answered) return;
     g->answered = true;
-    if (g->jobs.n_submitted) srv_request_account(g->req)->finish_reason = "error";
+    if (g->jobs.n_submitted) srv_facts(g->req)->account.finish_reason = "error";
     if (g->streaming) {
         g->format->stream_error(g, kind, message);
         srv_stream_close(g->req);

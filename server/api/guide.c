@@ -122,7 +122,7 @@ int srv_guide_open(struct srv_guide *guide, struct srv_request *req,
                    struct param_error *err)
 {
     if (!guide->ask.param) return 0;
-    guide->app = srv_request_app(req);
+    guide->app = srv_facts(req)->app;
     int n_parallel = eng_info(guide->app->engine)->n_parallel;
     guide->n_slots = n_prompts < n_parallel ? n_prompts : n_parallel;
     guide->n_choices = n_choices;

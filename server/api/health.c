@@ -59,7 +59,7 @@ static bool is_alive(struct srv_server *s)
 
 static void live(struct srv_request *req)
 {
-    srv_request_account(req)->endpoint = "health";
+    srv_facts(req)->account.endpoint = "health";
     if (is_alive(req->server))
         reply_status(req, "ok");
     else
@@ -68,9 +68,9 @@ static void live(struct srv_request *req)
 
 static void ready(struct srv_request *req)
 {
-    int percent = srv_pull_percent(srv_request_app(req)->pull);
-    srv_request_account(req)->endpoint = "health";
-    switch (srv_request_server_state(req)) {
+    int percent = srv_pull_percent(srv_facts(req)->app->pull);
+    srv_facts(req)->account.endpoint = "health";
+    switch ((enum srv_state)atomic_load(&srv_facts(req)->app->state)) {
     case SRV_READY: reply_status(req, "ok"); break;
     case SRV_LOADING:
         if (percent >= 0)
@@ -91,7 +91,7 @@ static void version(struct srv_request *req)
 {
     struct buf b;
     struct jw w;
-    srv_request_account(req)->endpoint = "version";
+    srv_facts(req)->account.endpoint = "version";
     buf_init(&b, 256);
     jw_init(&w, &b);
     jw_open(&w, NULL, '{');
@@ -104,7 +104,7 @@ static void version(struct srv_request *req)
 static void metrics(struct srv_request *req)
 {
     struct srv_server *s = req->server;
-    enum srv_state state = srv_request_server_state(req);
+    enum srv_state state = (enum srv_state)atomic_load(&srv_facts(req)->app->state);
     bool loaded = atomic_load(&s->app.loaded);
     struct eng_stats stats;
     struct srv_metrics_view view = {
@@ -124,7 +124,7 @@ static void metrics(struct srv_request *req)
         }
         view.model = s->app.model_names[0];
     }
-    srv_request_account(req)->endpoint = "metrics";
+    srv_facts(req)->account.endpoint = "metrics";
     struct buf b;
     buf_init(&b, SRV_METRICS_MAX_BYTES);
     srv_metrics_render(s->metrics, &view, s->config->vllm_metrics, &b);

@@ -59,15 +59,16 @@ static void on_event(void *ctx, const struct eng_event *ev)
     atomic_fetch_sub_explicit(&j->n_inside, 1, memory_order_release);
 }
 
-static uint64_t deadline_after(struct srv_request *req, int64_t ms)
+static uint64_t deadline_after(const struct srv_facts *facts, int64_t ms)
 {
-    return ms > 0 ? srv_request_start_us(req) + (uint64_t)ms * 1000 : 0;
+    return ms > 0 ? facts->start_us + (uint64_t)ms * 1000 : 0;
 }
 
 static int submit_next(struct srv_jobs *j, char *err, size_t errlen)
 {
     int i = j->n_submitted;
-    const struct srv_app *app = srv_request_app(j->req);
+    const struct srv_facts *facts = srv_facts(j->req);
+    const struct srv_config *config = facts->app->config;
     struct srv_job *job = &j->jobs[i];
     struct eng_job *handle = NULL;
     struct eng_job_params p = {
@@ -77,20 +78,20 @@ static int submit_next(struct srv_jobs *j, char *err, size_t errlen)
         .n_prompt_logprobs = -1,
         .n_reserved_slots = j->n_reserved,
         .continuation = i > 0 && j->n_running == 0,
-        .deadline_us = deadline_after(j->req, app->config->request_timeout_ms),
+        .deadline_us = deadline_after(facts, config->request_timeout_ms),
         /* The first job waits for the request; once it is in, the others do not time out. */
-        .queue_deadline_us = i == 0 ? deadline_after(j->req, app->config->queue_timeout_ms) : 0,
+        .queue_deadline_us = i == 0 ? deadline_after(facts, config->queue_timeout_ms) : 0,
         .on_event = on_event,
         .ctx = job,
     };
-    memcpy(p.tenant, srv_request_tenant(j->req), sizeof(p.tenant));
+    memcpy(p.tenant, facts->tenant, sizeof(p.tenant));
     memcpy(&p.fair_key, p.tenant, sizeof(p.fair_key));
     job->owner = j;
     if (j->ops->describe(j->ctx, i, &p)) {
         snprintf(err, errlen, "There is no memory for the request.");
         return ENG_ENOMEM;
     }
-    int rc = eng_job_submit(app->engine, &p, &handle, err, errlen);
+    int rc = eng_job_submit(facts->app->engine, &p, &handle, err, errlen);
     if (rc) return rc;
     atomic_store(&job->handle, handle);
     j->n_submitted++;
@@ -105,7 +106,7 @@ static int submit_next(struct srv_jobs *j, char *err, size_t errlen)
 static void submit(struct srv_jobs *j)
 {
     char err[256] = "";
-    int rc = 0, at_once = eng_info(srv_request_app(j->req)->engine)->n_parallel;
+    int rc = 0, at_once = eng_info(srv_facts(j->req)->app->engine)->n_parallel;
     while (!rc && j->n_submitted < j->n && j->n_running < at_once && !srv_jobs_gone(j))
         rc = submit_next(j, err, sizeof(err));
     if (!rc || (rc == ENG_EQUEUEFULL && j->n_running > 0)) return;
@@ -125,19 +126,19 @@ static void cancel(struct srv_jobs *j)
 
 static void on_gone(struct srv_request *req)
 {
-    struct srv_jobs *j = srv_request_api_data(req);
+    struct srv_jobs *j = srv_facts(req)->api_data;
     atomic_store(&j->gone, true);
     cancel(j);
 }
 
 static void on_stop(struct srv_request *req)
 {
-    cancel(srv_request_api_data(req));
+    cancel(srv_facts(req)->api_data);
 }
 
 static void on_free(struct srv_request *req)
 {
-    struct srv_jobs *j = srv_request_api_data(req);
+    struct srv_jobs *j = srv_facts(req)->api_data;
     for (int i = 0; i < j->n; i++)
         eng_job_release(j->jobs[i].handle);
     j->ops->release(j->ctx);
@@ -169,7 +170,7 @@ static void settle(struct srv_jobs *j)
 
 static void on_wake(struct srv_request *req)
 {
-    struct srv_jobs *j = srv_request_api_data(req);
+    struct srv_jobs *j = srv_facts(req)->api_data;
     reap(j);
     if (!j->answered) j->answered = j->ops->advance(j->ctx);
     if (!j->answered) submit(j);
@@ -190,7 +191,7 @@ void srv_jobs_start(struct srv_jobs *j, struct srv_request *req, int n,
     if (srv_request_is_gone(req)) atomic_store(&j->gone, true);
     if (j->jobs) {
         j->n_reserved =
-            srv_request_ask_place(req, eng_info(srv_request_app(req)->engine)->n_parallel);
+            srv_request_ask_place(req, eng_info(srv_facts(req)->app->engine)->n_parallel);
         submit(j);
     } else {
         ops->refuse(ctx, SRV_ERR_OVERLOADED, "There is no memory for the request.");

@@ -206,7 +206,7 @@ static void stream_error(struct srv_gen *g, enum srv_error kind, const char *mes
 {
     struct gen_event e;
     srv_gen_begin_event(&e, "error");
-    srv_error_write_anthropic(&e.text, kind, message, srv_request_id(g->req));
+    srv_error_write_anthropic(&e.text, kind, message, srv_facts(g->req)->id);
     srv_gen_send_event(g, &e);
 }
 
@@ -231,7 +231,7 @@ static void handle(struct srv_request *req)
     else if (g->n_choices != 1)
         param_fail(&err, SRV_ERR_UNSUPPORTED, "n", "'n' must be 1 here.");
     else if (!make_prompt(g, &err)) {
-        snprintf(g->id, sizeof(g->id), "msg_%s", srv_request_unique(req));
+        snprintf(g->id, sizeof(g->id), "msg_%s", srv_facts(req)->unique);
         srv_gen_start(g);
         return;
     }

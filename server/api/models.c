@@ -69,7 +69,7 @@ struct page {
  * name. */
 static int cursor(struct srv_request *req, const char *key, int preset)
 {
-    const struct srv_app *app = srv_request_app(req);
+    const struct srv_app *app = srv_facts(req)->app;
     const char *id = srv_request_query(req, key);
     if (!id) return preset;
     for (int i = 0; app->model_names[i]; i++)
@@ -103,7 +103,7 @@ static bool read_page(struct srv_request *req, struct page *p)
 
 static void list_anthropic(struct srv_request *req)
 {
-    const struct srv_app *app = srv_request_app(req);
+    const struct srv_app *app = srv_facts(req)->app;
     struct page p = {0};
     struct buf b;
     struct jw w;
@@ -128,11 +128,11 @@ static void list_anthropic(struct srv_request *req)
 
 static void list(struct srv_request *req)
 {
-    const struct srv_app *app = srv_request_app(req);
+    const struct srv_app *app = srv_facts(req)->app;
     struct buf b;
     struct jw w;
-    srv_request_account(req)->endpoint = "models";
-    if (srv_request_dialect(req) == SRV_DIALECT_ANTHROPIC) {
+    srv_facts(req)->account.endpoint = "models";
+    if (srv_facts(req)->dialect == SRV_DIALECT_ANTHROPIC) {
         list_anthropic(req);
         return;
     }
@@ -150,16 +150,16 @@ static void list(struct srv_request *req)
 
 static void item(struct srv_request *req)
 {
-    const struct srv_app *app = srv_request_app(req);
-    const char *id = srv_request_tail(req);
-    srv_request_account(req)->endpoint = "models";
+    const struct srv_app *app = srv_facts(req)->app;
+    const char *id = srv_facts(req)->tail;
+    srv_facts(req)->account.endpoint = "models";
     for (int i = 0; app->model_names[i]; i++) {
         if (strcmp(app->model_names[i], id) != 0) continue;
         struct buf b;
         struct jw w;
         buf_init(&b, 65536);
         jw_init(&w, &b);
-        if (srv_request_dialect(req) == SRV_DIALECT_ANTHROPIC)
+        if (srv_facts(req)->dialect == SRV_DIALECT_ANTHROPIC)
             write_anthropic_model(app, &w, id);
         else
             write_model(app, &w, id);

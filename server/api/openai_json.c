@@ -170,7 +170,7 @@ void srv_gen_reply_count(struct srv_gen *g, const char *object)
     jw_close(&w);
     json_decref(g->body);
     g->body = NULL;
-    srv_request_account(g->req)->endpoint = "count_tokens";
+    srv_facts(g->req)->account.endpoint = "count_tokens";
     srv_reply(g->req, 200, NULL, jw_end(&w));
 }
 

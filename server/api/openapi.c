@@ -6,7 +6,7 @@
 static void handle(struct srv_request *req)
 {
     struct buf b;
-    srv_request_account(req)->endpoint = "openapi";
+    srv_facts(req)->account.endpoint = "openapi";
     buf_init(&b, 1 << 20);
     buf_add(&b, (const char *)srv_embedded_openapi_json, srv_embedded_openapi_json_bytes);
     srv_reply(req, 200, NULL, &b);

@@ -96,8 +96,8 @@ static void add_security_headers(struct srv_request *req)
 
 static void page(struct srv_request *req)
 {
-    srv_request_account(req)->endpoint = "page";
-    if (req->admin || !srv_request_app(req)->config->page) {
+    srv_facts(req)->account.endpoint = "page";
+    if (req->admin || !srv_facts(req)->app->config->page) {
         srv_reply_error(req, SRV_ERR_UNKNOWN_URL, NULL,
                         req->admin ? "There is no page on the metrics listener."
                                    : "The chat page is off (option page).");

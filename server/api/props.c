@@ -79,11 +79,11 @@ static void write_structured_output(struct jw *w, struct grammar_cache *grammars
 
 static void props(struct srv_request *req)
 {
-    const struct srv_app *app = srv_request_app(req);
+    const struct srv_app *app = srv_facts(req)->app;
     const struct eng_info *info = eng_info(app->engine);
     struct buf b;
     struct jw w;
-    srv_request_account(req)->endpoint = "props";
+    srv_facts(req)->account.endpoint = "props";
     buf_init(&b, 8 << 20);
     jw_init(&w, &b);
     jw_open(&w, NULL, '{');
@@ -119,12 +119,12 @@ static void props(struct srv_request *req)
 
 static void slots(struct srv_request *req)
 {
-    const struct srv_app *app = srv_request_app(req);
+    const struct srv_app *app = srv_facts(req)->app;
     const struct eng_info *info = eng_info(app->engine);
     struct eng_stats s;
     struct buf b;
     struct jw w;
-    srv_request_account(req)->endpoint = "slots";
+    srv_facts(req)->account.endpoint = "slots";
     eng_stats(app->engine, &s);
     buf_init(&b, 65536);
     jw_init(&w, &b);

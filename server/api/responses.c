@@ -282,7 +282,7 @@ static void write_part(struct jw *w, const char *name, const struct gen_choice *
 static void write_item_id(struct srv_gen *g, struct jw *w, const char *name)
 {
     char id[64];
-    snprintf(id, sizeof(id), "msg_%s", srv_request_unique(g->req));
+    snprintf(id, sizeof(id), "msg_%s", srv_facts(g->req)->unique);
     jw_text(w, name, id);
 }
 
@@ -531,7 +531,7 @@ static void handle(struct srv_request *req)
     if (g->n_choices != 1)
         param_fail(&err, SRV_ERR_UNSUPPORTED, "n", "'n' must be 1 here.");
     else if (!make_prompt(g, &err)) {
-        snprintf(g->id, sizeof(g->id), "resp_%s", srv_request_unique(req));
+        snprintf(g->id, sizeof(g->id), "resp_%s", srv_facts(req)->unique);
         srv_gen_start(g);
         return;
     }

@@ -56,13 +56,13 @@ static json_t *open_body(struct srv_request *req, struct tokenize_params *p, con
 {
     struct param_error err = {0};
     struct param_unknown unknown = {0};
-    srv_request_account(req)->endpoint = endpoint;
+    srv_facts(req)->account.endpoint = endpoint;
     *p = (struct tokenize_params){
         .parse_special = true, .add_special_tokens = true, .add_generation_prompt = true};
-    p->text.text = srv_request_body(req, &p->text.len);
+    p->text = (struct srv_span){srv_facts(req)->body, srv_facts(req)->body_len};
     json_t *body = params_parse(p->text.text, p->text.len, &err);
     if (body && !params_read(body, fields, p, &unknown, &err) &&
-        srv_gen_model_name(srv_request_app(req), p->model, &err) &&
+        srv_gen_model_name(srv_facts(req)->app, p->model, &err) &&
         !chat_input_check_flags(body, &err) && !srv_gen_note_ignored(req, &unknown, &err))
         return body;
     srv_reply_error(req, err.kind, err.path[0] ? err.path : NULL, "%s", err.message);
@@ -228,7 +228,7 @@ static int tokenize_inputs(const struct srv_app *app, const struct tokenize_para
 
 static void tokenize(struct srv_request *req)
 {
-    const struct srv_app *app = srv_request_app(req);
+    const struct srv_app *app = srv_facts(req)->app;
     struct tokenize_params p;
     struct param_error err = {0};
     struct buf b;
@@ -280,7 +280,7 @@ static int read_tokens(const struct srv_app *app, const json_t *list, int32_t **
 
 static void detokenize(struct srv_request *req)
 {
-    const struct srv_app *app = srv_request_app(req);
+    const struct srv_app *app = srv_facts(req)->app;
     struct tokenize_params p;
     struct param_error err = {0};
     int32_t *ids = NULL;
@@ -312,7 +312,7 @@ static void detokenize(struct srv_request *req)
 
 static void apply_template(struct srv_request *req)
 {
-    const struct srv_app *app = srv_request_app(req);
+    const struct srv_app *app = srv_facts(req)->app;
     struct tokenize_params p;
     struct param_error err = {0};
     struct tok_prompt prompt = {0};

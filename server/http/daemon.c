@@ -204,7 +204,7 @@ static enum MHD_Result answer_or_wait(struct srv_request *req, struct MHD_Connec
 static void log_body(const struct srv_request *req)
 {
     if (!req->server->config->log_prompts || !req->body.len) return;
-    srv_log(SRV_LOG_INFO, "request %s body: %s", req->id, req->body.data);
+    srv_log(SRV_LOG_INFO, "request %s body: %s", req->facts.id, req->body.data);
 }
 
 /* The request is complete. */
@@ -245,8 +245,8 @@ static ssize_t on_read(void *cls, uint64_t pos, char *buf, size_t max)
 static void add_times(struct srv_request *req, struct MHD_Response *response)
 {
     char text[160];
-    double total_ms = (double)(clock_now_us() - req->start_us) / 1000.0;
-    const struct srv_account *a = &req->account;
+    double total_ms = (double)(clock_now_us() - req->facts.start_us) / 1000.0;
+    const struct srv_account *a = &req->facts.account;
     snprintf(text, sizeof(text), "%.0f", total_ms);
     MHD_add_response_header(response, "openai-processing-ms", text);
     if (req->answer != SRV_ANSWER_WHOLE || a->queue_us < 0 || a->ttft_us < a->queue_us) return;
@@ -260,9 +260,9 @@ static void add_headers(struct srv_request *req, struct MHD_Response *response)
     bool draining = atomic_load(&req->server->app.state) == SRV_DRAINING;
     bool has_body = req->status != 204 && req->status != 304;
     if (has_body) MHD_add_response_header(response, "Content-Type", req->content_type);
-    MHD_add_response_header(response, "x-request-id", req->id);
-    if (srv_request_dialect(req) == SRV_DIALECT_ANTHROPIC)
-        MHD_add_response_header(response, "request-id", req->id);
+    MHD_add_response_header(response, "x-request-id", req->facts.id);
+    if (req->facts.dialect == SRV_DIALECT_ANTHROPIC)
+        MHD_add_response_header(response, "request-id", req->facts.id);
     add_times(req, response);
     if (req->answer == SRV_ANSWER_STREAM) {
         MHD_add_response_header(response, "Cache-Control", "no-cache, no-store");

@@ -3,6 +3,7 @@
 #include "server/http/request.h"
 
 #include <assert.h>
+#include <stddef.h>
 #include <string.h>
 
 #include "server/http/server.h"
@@ -12,15 +13,15 @@
 static void push(struct srv_request *req, enum srv_work_class class)
 {
     req->work.class = class;
-    memcpy(&req->work.key, req->tenant, sizeof(req->work.key));
+    memcpy(&req->work.key, req->facts.tenant, sizeof(req->work.key));
     srv_work_push(req->server->work, &req->work);
 }
 
 static void reply_unanswered(struct srv_request *req)
 {
-    srv_log(SRV_LOG_ERROR, "request %s ended without an answer", req->id);
+    srv_log(SRV_LOG_ERROR, "request %s ended without an answer", req->facts.id);
     srv_reply_error(req, SRV_ERR_INTERNAL, NULL, "The server gave no answer (request %s).",
-                    req->id);
+                    req->facts.id);
 }
 
 void srv_request_done(struct srv_request *req)
@@ -38,7 +39,8 @@ void srv_request_done(struct srv_request *req)
 
 static void run_item(struct srv_work_item *item)
 {
-    struct srv_request *req = (struct srv_request *)item;
+    struct srv_request *req =
+        (struct srv_request *)(void *)((char *)item - offsetof(struct srv_request, work));
     bool is_new = item->class != SRV_WORK_WAKE;
     pthread_mutex_lock(&req->lock);
     assert(req->run == SRV_RUN_QUEUED); /* never two runs of one request */
@@ -96,6 +98,8 @@ enum srv_poll srv_request_dispatch(struct srv_request *req)
     pthread_mutex_lock(&req->lock);
     assert(req->http_held && !req->api_held && req->run == SRV_RUN_IDLE);
     req->api_held = true;
+    req->facts.body = req->body.data ? req->body.data : "";
+    req->facts.body_len = req->body.len;
     atomic_fetch_add(&req->n_refs, 2); /* the API side's, and that of the run */
     bool is_inline = req->route->flags & SRV_ROUTE_INLINE;
     req->run = SRV_RUN_QUEUED;

@@ -35,6 +35,7 @@
 
 #include "base/buf.h"
 #include "server/app.h"
+#include "server/bounds.h"
 #include "server/http/api_error.h"
 #include "server/metrics.h"
 
@@ -61,38 +62,44 @@ struct srv_route {
 
 /* ---- the request --------------------------------------------------------------------------- */
 
-const struct srv_app *srv_request_app(const struct srv_request *req);
-enum srv_state srv_request_server_state(const struct srv_request *req);
+enum srv_dialect { SRV_DIALECT_OPENAI, SRV_DIALECT_ANTHROPIC };
 
-/* The path after a SRV_ROUTE_PREFIX, percent-decoded, or "". Borrowed. */
-const char *srv_request_tail(const struct srv_request *req);
+/* The facts of a request that its handler may read; every request begins with them. Set before the
+ * handler runs; the handler writes the account. */
+struct srv_facts {
+    const struct srv_app *app;
+    const char *tail; /* the path after a SRV_ROUTE_PREFIX, percent-decoded, or "" */
+    const char *body; /* NUL-terminated */
+    size_t body_len;
+    /* The id shown to the client: its own x-request-id if that is well-formed, else generated. */
+    char id[SRV_REQUEST_ID_MAX + 1];
+    char unique[25];    /* 24 random hex digits, for ids of answers (cmpl-..., chatcmpl-...) */
+    uint64_t start_us;  /* CLOCK_MONOTONIC when the head arrived */
+    uint8_t tenant[32]; /* digest of the API key, zeros without one */
+    enum srv_dialect dialect;   /* of the route, or of the request if the route has none */
+    struct srv_account account; /* for the access log and the metrics; before the answer ends */
+    void *api_data;             /* of srv_request_set_callbacks */
+};
+
+/* Borrowed until the request is freed. */
+static inline struct srv_facts *srv_facts(struct srv_request *req)
+{
+    return (struct srv_facts *)req;
+}
+
 /* First value of a header (any case), or NULL. Borrowed. */
 const char *srv_request_header(const struct srv_request *req, const char *name);
 /* First value of a query argument, or NULL. Borrowed. */
 const char *srv_request_query(const struct srv_request *req, const char *name);
-/* The body, NUL-terminated, borrowed until the request is freed. */
-const char *srv_request_body(const struct srv_request *req, size_t *ret_len);
-/* The id shown to the client: its own x-request-id where sane, else generated. */
-const char *srv_request_id(const struct srv_request *req);
 /* Shows the client's own id from the body if its header had none; NULL or a malformed id: no
  * change. Before the answer. */
 void srv_request_suggest_id(struct srv_request *req, const char *id);
-/* 24 random hex digits of this request, for ids of answers (cmpl-..., chatcmpl-...). */
-const char *srv_request_unique(const struct srv_request *req);
-/* The dialect of the route, or of the request if the route has none: how errors are shaped. */
-enum srv_dialect { SRV_DIALECT_OPENAI, SRV_DIALECT_ANTHROPIC };
-enum srv_dialect srv_request_dialect(const struct srv_request *req);
 /*
  * Before the first job of a request: how many places in the queue it must leave to clients that
  * were told to come back about now (eng_job_params.n_reserved_slots); 0 for one of these. n_slots:
  * sequences computed at once.
  */
 int srv_request_ask_place(struct srv_request *req, int n_slots);
-/* Microseconds of CLOCK_MONOTONIC when the head arrived. */
-uint64_t srv_request_start_us(const struct srv_request *req);
-/* 32 bytes that name the tenant: digest of the API key, zeros without one. */
-const uint8_t *srv_request_tenant(const struct srv_request *req);
-
 /* Memory that lives as long as the request; NULL when its budget is spent. 16-byte aligned, zeroed.
  */
 void *srv_request_alloc(struct srv_request *req, size_t bytes);
@@ -112,7 +119,6 @@ struct srv_callbacks {
 };
 void srv_request_set_callbacks(struct srv_request *req, const struct srv_callbacks *callbacks,
                                void *api_data);
-void *srv_request_api_data(const struct srv_request *req);
 void srv_request_wake(struct srv_request *req);
 void srv_request_done(struct srv_request *req);
 bool srv_request_is_gone(const struct srv_request *req);
@@ -154,8 +160,5 @@ bool srv_stream_write(struct srv_request *req, const char *data, size_t len);
 void srv_stream_close(struct srv_request *req);
 /* Ends an answer that cannot be completed: the connection is cut. */
 void srv_stream_abort(struct srv_request *req);
-
-/* Facts for the access log and the metrics; to be set before the answer ends. */
-struct srv_account *srv_request_account(struct srv_request *req);
 
 #endif

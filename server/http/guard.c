@@ -455,6 +455,13 @@ void srv_guard_reply_options(struct srv_request *req)
     srv_reply(req, 204, NULL, &empty);
 }
 
+static enum srv_dialect dialect_of(const struct srv_request *req)
+{
+    unsigned flags = req->route ? req->route->flags : SRV_ROUTE_EITHER;
+    bool either = (flags & SRV_ROUTE_EITHER) && srv_request_header(req, "anthropic-version");
+    return either || (flags & SRV_ROUTE_ANTHROPIC) ? SRV_DIALECT_ANTHROPIC : SRV_DIALECT_OPENAI;
+}
+
 void srv_guard_judge(struct srv_request *req, struct srv_guard_head *head, bool conn_refused,
                      bool too_many_headers, struct srv_guard_verdict *v)
 {
@@ -474,8 +481,9 @@ void srv_guard_judge(struct srv_request *req, struct srv_guard_head *head, bool 
     if (path) req->path = path;
     req->query = v->query;
     req->route = v->route;
-    req->tail = v->tail;
-    memcpy(req->tenant, v->tenant, sizeof(req->tenant));
+    req->facts.tail = v->tail;
+    req->facts.dialect = dialect_of(req);
+    memcpy(req->facts.tenant, v->tenant, sizeof(req->facts.tenant));
     if (v->refused && v->kind == SRV_ERR_METHOD) srv_reply_header(req, "Allow", v->allow);
     add_cors(req, srv_guard_cors(head->origin, &s->rules));
 }

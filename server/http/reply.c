@@ -160,7 +160,7 @@ static int64_t retry_after_ms(struct srv_request *req)
 static long wait_ms(struct srv_request *req, enum srv_error kind)
 {
     if (kind == SRV_ERR_SHUTTING_DOWN) return 5000;
-    return srv_request_server_state(req) == SRV_READY ? (long)retry_after_ms(req) : 1000;
+    return atomic_load(&req->server->app.state) == SRV_READY ? (long)retry_after_ms(req) : 1000;
 }
 
 static void add_retry_headers(struct srv_request *req, enum srv_error kind)
@@ -179,8 +179,8 @@ void srv_error_write_for(const struct srv_request *req, struct buf *b, enum srv_
                          const char *param, const char *message,
                          const struct srv_error_number *numbers)
 {
-    if (srv_request_dialect(req) == SRV_DIALECT_ANTHROPIC)
-        srv_error_write_anthropic(b, kind, message, srv_request_id(req));
+    if (req->facts.dialect == SRV_DIALECT_ANTHROPIC)
+        srv_error_write_anthropic(b, kind, message, req->facts.id);
     else
         srv_error_write(b, kind, param, message, numbers);
 }

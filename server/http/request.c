@@ -95,8 +95,8 @@ static void make_id(struct srv_request *req)
         memcpy(random, words, sizeof(random));
     }
     for (size_t i = 0; i < sizeof(random); i++)
-        snprintf(req->unique + 2 * i, 3, "%02x", random[i]);
-    snprintf(req->id, sizeof(req->id), "req_%s", req->unique);
+        snprintf(req->facts.unique + 2 * i, 3, "%02x", random[i]);
+    snprintf(req->facts.id, sizeof(req->facts.id), "req_%s", req->facts.unique);
 }
 
 struct srv_request *srv_request_create(struct srv_server *server,
@@ -114,9 +114,10 @@ struct srv_request *srv_request_create(struct srv_server *server,
     req->transport = transport;
     req->connection = connection;
     req->http_held = true;
-    req->start_us = clock_now_us();
-    req->account.queue_us = req->account.ttft_us = -1;
-    req->query = req->tail = req->path = "";
+    req->facts.start_us = clock_now_us();
+    req->facts.account.queue_us = req->facts.account.ttft_us = -1;
+    req->facts.app = &server->app;
+    req->query = req->facts.tail = req->facts.body = req->path = "";
     make_id(req);
     req->target = srv_request_copy_text(req, target, strlen(target));
     if (!req->target) {
@@ -131,9 +132,9 @@ struct srv_request *srv_request_create(struct srv_server *server,
 
 static void log_access(const struct srv_request *req)
 {
-    const struct srv_account *a = &req->account;
+    const struct srv_account *a = &req->facts.account;
     srv_log_access(&(struct srv_log_access){
-        .request_id = req->id,
+        .request_id = req->facts.id,
         .method = req->method,
         .path = *req->path ? req->path : req->target,
         .model = a->model,
@@ -149,7 +150,7 @@ static void log_access(const struct srv_request *req)
         .n_generated_tokens = a->n_generated_tokens,
         .queue_us = a->queue_us,
         .ttft_us = a->ttft_us,
-        .total_us = (int64_t)(req->end_us - req->start_us),
+        .total_us = (int64_t)(req->end_us - req->facts.start_us),
         .sent_bytes = req->sent_bytes,
     });
 }
@@ -160,10 +161,10 @@ static void destroy(struct srv_request *req)
     struct srv_server *s = req->server;
     assert(!req->http_held && !req->api_held && req->run <= SRV_RUN_IDLE);
     if (req->method[0]) {
-        srv_metrics_count_request(s->metrics, req->status, req->gone, &req->account,
-                                  (int64_t)(req->end_us - req->start_us));
+        srv_metrics_count_request(s->metrics, req->status, req->gone, &req->facts.account,
+                                  (int64_t)(req->end_us - req->facts.start_us));
         log_access(req);
-        if (req->account.queue_us >= 0) {
+        if (req->facts.account.queue_us >= 0) {
             struct eng_stats stats;
             eng_stats(s->app.engine, &stats);
             srv_retry_note_end(&s->retry, clock_now_us(), stats.n_waiting > 0);
@@ -219,7 +220,7 @@ bool srv_request_add_header(struct srv_request *req, const char *name, size_t na
     char *v = srv_request_copy_text(req, value, value_len);
     if (!n || !v) return false;
     bool names_id = !strcasecmp(n, "x-request-id") && !srv_request_header(req, n);
-    if (names_id && is_sane_id(v)) snprintf(req->id, sizeof(req->id), "%s", v);
+    if (names_id && is_sane_id(v)) snprintf(req->facts.id, sizeof(req->facts.id), "%s", v);
     req->headers[req->n_headers++] = (struct srv_pair){n, v};
     return true;
 }
@@ -228,22 +229,7 @@ void srv_request_suggest_id(struct srv_request *req, const char *id)
 {
     const char *given = srv_request_header(req, "x-request-id");
     if (!id || !is_sane_id(id) || (given && is_sane_id(given))) return;
-    snprintf(req->id, sizeof(req->id), "%s", id);
-}
-
-const struct srv_app *srv_request_app(const struct srv_request *req)
-{
-    return &req->server->app;
-}
-
-enum srv_state srv_request_server_state(const struct srv_request *req)
-{
-    return (enum srv_state)atomic_load(&req->server->app.state);
-}
-
-const char *srv_request_tail(const struct srv_request *req)
-{
-    return req->tail;
+    snprintf(req->facts.id, sizeof(req->facts.id), "%s", id);
 }
 
 const char *srv_request_header(const struct srv_request *req, const char *name)
@@ -273,50 +259,12 @@ const char *srv_request_query(const struct srv_request *req, const char *name)
     return NULL;
 }
 
-const char *srv_request_body(const struct srv_request *req, size_t *ret_len)
-{
-    *ret_len = req->body.len;
-    return req->body.data ? req->body.data : "";
-}
-
-const char *srv_request_id(const struct srv_request *req)
-{
-    return req->id;
-}
-
-const char *srv_request_unique(const struct srv_request *req)
-{
-    return req->unique;
-}
-
-enum srv_dialect srv_request_dialect(const struct srv_request *req)
-{
-    unsigned flags = req->route ? req->route->flags : SRV_ROUTE_EITHER;
-    bool either = (flags & SRV_ROUTE_EITHER) && srv_request_header(req, "anthropic-version");
-    return either || (flags & SRV_ROUTE_ANTHROPIC) ? SRV_DIALECT_ANTHROPIC : SRV_DIALECT_OPENAI;
-}
-
-uint64_t srv_request_start_us(const struct srv_request *req)
-{
-    return req->start_us;
-}
-
-const uint8_t *srv_request_tenant(const struct srv_request *req)
-{
-    return req->tenant;
-}
-
-struct srv_account *srv_request_account(struct srv_request *req)
-{
-    return &req->account;
-}
-
 /* ---- the API side --------------------------------------------------------------------------- */
 
 int srv_request_ask_place(struct srv_request *req, int n_slots)
 {
     struct srv_server *s = req->server;
-    req->returner = srv_retry_name(&s->retry, req->tenant, req->path,
+    req->returner = srv_retry_name(&s->retry, req->facts.tenant, req->path,
                                    req->body.data ? req->body.data : "", req->body.len);
     req->has_asked = true;
     struct eng_stats stats;
@@ -332,13 +280,8 @@ void srv_request_set_callbacks(struct srv_request *req, const struct srv_callbac
 {
     pthread_mutex_lock(&req->lock);
     req->callbacks = *callbacks;
-    req->api_data = api_data;
+    req->facts.api_data = api_data;
     pthread_mutex_unlock(&req->lock);
-}
-
-void *srv_request_api_data(const struct srv_request *req)
-{
-    return req->api_data;
 }
 
 bool srv_request_is_gone(const struct srv_request *req)

@@ -51,7 +51,8 @@ enum srv_run { SRV_RUN_IDLE, SRV_RUN_QUEUED, SRV_RUN_ACTIVE, SRV_RUN_AGAIN };
 struct arena_block;
 
 struct srv_request {
-    struct srv_work_item work; /* first: a worker gets from it to the request */
+    struct srv_facts facts; /* first: endpoint.h gets to them by a cast */
+    struct srv_work_item work;
     struct srv_server *server;
     atomic_int n_refs;
 
@@ -60,15 +61,10 @@ struct srv_request {
     const char *target;            /* the raw request target */
     const char *path;              /* decoded, without query and trailing slash */
     const char *query;             /* raw, after '?', or "" */
-    const char *tail;
     char method[16];
     char peer[64];
     struct srv_pair headers[SRV_HEADERS_MAX];
     int n_headers;
-    char id[SRV_REQUEST_ID_MAX + 1];
-    char unique[25];
-    uint8_t tenant[32];
-    uint64_t start_us;
     uint64_t connection_id; /* the watcher's */
     bool admin;             /* came in on the metrics listener */
     bool close_after;       /* the connection ends with this answer */
@@ -94,12 +90,10 @@ struct srv_request {
     uint64_t last_write_us; /* when the stream last got bytes */
     size_t sent_bytes;      /* taken by the HTTP library */
     struct srv_callbacks callbacks;
-    void *api_data;
 
     /* The API side's, before the answer. */
     struct srv_pair reply_headers[SRV_REPLY_HEADERS_MAX];
     int n_reply_headers;
-    struct srv_account account;
     struct srv_returner returner;
     bool has_asked;  /* for a place: returner is set */
     uint64_t end_us; /* when the HTTP side was done */

@@ -19,8 +19,8 @@ struct eng_job {
 
 /* The request: one at a time. */
 struct srv_request {
+    struct srv_facts facts;
     struct srv_callbacks callbacks;
-    void *data;
     bool gone, no_memory;
     int n_wakes, n_done;
     _Alignas(16) char memory[4096];
@@ -48,25 +48,6 @@ static struct srv_jobs jobs;
 
 /* ---- the played request -------------------------------------------------------------------- */
 
-const struct srv_app *srv_request_app(const struct srv_request *req)
-{
-    (void)req;
-    return &w.app;
-}
-
-uint64_t srv_request_start_us(const struct srv_request *req)
-{
-    (void)req;
-    return 5000000;
-}
-
-const uint8_t *srv_request_tenant(const struct srv_request *req)
-{
-    static const uint8_t tenant[32] = {7, 8, 9};
-    (void)req;
-    return tenant;
-}
-
 void *srv_request_alloc(struct srv_request *req, size_t bytes)
 {
     REQUIRE(bytes <= sizeof(req->memory));
@@ -77,12 +58,7 @@ void srv_request_set_callbacks(struct srv_request *req, const struct srv_callbac
                                void *api_data)
 {
     req->callbacks = *callbacks;
-    req->data = api_data;
-}
-
-void *srv_request_api_data(const struct srv_request *req)
-{
-    return req->data;
+    req->facts.api_data = api_data;
 }
 
 bool srv_request_is_gone(const struct srv_request *req)
@@ -221,6 +197,7 @@ static int set_up(void **state)
     w.config.request_timeout_ms = 2000;
     w.config.queue_timeout_ms = 1000;
     w.app.config = &w.config;
+    w.req.facts = (struct srv_facts){.app = &w.app, .start_us = 5000000, .tenant = {7, 8, 9}};
     return 0;
 }
 
