@@ -91,10 +91,9 @@ enum gram_free_kind {
 
 /* Keys by an automaton, while it may still have to be built again without some of its outcomes. */
 struct gram_key_draft {
-    struct gram_dfa_params params;                           /* without outcome */
-    uint32_t (*classify)(const void *ctx, uint64_t matched); /* index of values + 1, or 0 */
-    const void *ctx;
-    uint32_t *values; /* value rules; GRAM_NONE: such keys are impossible */
+    struct gram_dfa_params params; /* its outcome is an index of values + 1 */
+    const struct gram_js *at;      /* to blame if it is too large */
+    uint32_t *values;              /* value rules; GRAM_NONE: such keys are impossible */
     uint32_t n_values;
 };
 
@@ -155,15 +154,6 @@ struct gram_node {
     uint32_t *kids; /* node numbers */
 };
 
-/*
- * With dependencies: the object can still be completed if `key` comes next in the frame; see
- * object_deps.c.
- */
-struct gram_cells;
-struct gram_frame;
-bool gram_object_feasible(const struct gram_object *o, const struct gram_cells *cells,
-                          const struct gram_frame *f, uint32_t key);
-
 /* Keys of an object with dependencies. */
 enum { GRAM_MAX_DEPENDENT_KEYS = 1024 };
 
@@ -210,9 +200,6 @@ uint32_t gram_add_node(struct gram_build *b, enum gram_node_kind kind);
 
 /* A new automaton, or NULL if it is too large. It becomes part of the grammar. */
 struct gram_dfa *gram_add_dfa(struct gram_build *b, const struct gram_dfa_params *params);
-
-/* Works out what the automaton of an object's free keys decides; builds it if free_keys is NULL. */
-void gram_object_build_free(struct gram_build *b, struct gram_object *o);
 
 /*
  * When all rules are there: removes what has no member, computes heights, lays everything out in

@@ -183,14 +183,6 @@ static size_t count_nodes(const struct gram_vocab *v, const struct entry *e, siz
     return nodes;
 }
 
-/* Puts a token with the text of the one before it into its chain. */
-static void add_same(struct gram_vocab *v, struct gram_tok_node *node, int32_t id)
-{
-    int32_t last = v->n_same && node->has_same ? v->same[v->n_same - 1].next : node->id;
-    v->same[v->n_same++] = (struct gram_same_text){last, id};
-    node->has_same = true;
-}
-
 static void fill_nodes(struct gram_vocab *v, const struct entry *e, size_t n)
 {
     uint32_t open[GRAM_MAX_TOKEN_BYTES + 1] = {0}; /* by depth */
@@ -211,20 +203,16 @@ static void fill_nodes(struct gram_vocab *v, const struct entry *e, size_t n)
                 (struct gram_tok_node){.id = -1, .depth = (uint16_t)depth, .byte = byte};
         }
         struct gram_tok_node *node = &v->nodes[open[depth]];
-        if (node->id >= 0)
-            add_same(v, node, e[i].id);
-        else
+        if (node->id >= 0) { /* the text of the token before, which has a lower id */
+            v->next_same[e[i - 1].id] = e[i].id;
+            node->has_same = true;
+        } else {
             node->id = e[i].id;
+        }
     }
     for (; depth > 0; depth--)
         v->nodes[open[depth]].skip = v->n_nodes;
     v->nodes[0].skip = v->n_nodes;
-}
-
-static int by_id(const void *x, const void *y)
-{
-    const struct gram_same_text *a = x, *b = y;
-    return (a->id > b->id) - (a->id < b->id);
 }
 
 static int build_trie(struct gram_vocab *v)
@@ -235,16 +223,13 @@ static int build_trie(struct gram_vocab *v)
     if (!e) return GRAM_ENOMEM;
     size_t n_nodes = count_nodes(v, e, n);
     v->nodes = calloc(n_nodes, sizeof(*v->nodes));
-    v->same = calloc(n + 1, sizeof(*v->same));
-    if (!v->nodes || !v->same) {
+    v->next_same = calloc((size_t)v->n_ids, sizeof(*v->next_same));
+    if (!v->nodes || !v->next_same) {
         free(e);
         return GRAM_ENOMEM;
     }
     fill_nodes(v, e, n);
     free(e);
-    qsort(v->same, v->n_same, sizeof(*v->same), by_id);
-    struct gram_same_text *fewer = realloc(v->same, (v->n_same + 1) * sizeof(*v->same));
-    if (fewer) v->same = fewer;
     for (int byte = 0; byte < 256; byte++) {
         uint32_t node = v->root_child[byte];
         v->byte_ids[byte] = node ? v->nodes[node].id : -1;
@@ -273,28 +258,16 @@ static int index_bytes(struct gram_vocab *v)
     return 0;
 }
 
-void gram_set_same_bits(const struct gram_vocab *v, int32_t id, uint64_t *bits)
-{
-    for (;;) {
-        struct gram_same_text key = {.id = id};
-        const struct gram_same_text *found =
-            bsearch(&key, v->same, v->n_same, sizeof(*v->same), by_id);
-        if (!found) return;
-        id = found->next;
-        gram_set_bit(bits, id);
-    }
-}
-
 /* ---- all of it ----------------------------------------------------------------------------- */
 
 static size_t count_bytes(const struct gram_vocab *v)
 {
     size_t words = v->n_words * 8 * (2 + GRAM_CHAR_SETS);
-    size_t ids =
-        (size_t)v->n_ids * (sizeof(*v->offsets) + sizeof(*v->n_chars) + sizeof(*v->by_chars));
+    size_t ids = (size_t)v->n_ids * (sizeof(*v->offsets) + sizeof(*v->n_chars) +
+                                     sizeof(*v->by_chars) + sizeof(*v->next_same));
     size_t exits = (v->n_exits[0] + (size_t)v->n_exits[1]) * sizeof(struct gram_exit);
     return sizeof(*v) + v->n_nodes * (sizeof(*v->nodes) + sizeof(*v->by_byte)) +
-           v->offsets[v->n_ids] + words + ids + exits + v->n_same * sizeof(*v->same);
+           v->offsets[v->n_ids] + words + ids + exits;
 }
 
 int gram_vocab_create(struct gram_vocab **ret, const struct gram_vocab_params *params)
@@ -338,7 +311,7 @@ void gram_vocab_destroy(struct gram_vocab *v)
     free(v->first_with);
     free(v->by_byte);
     free(v->nodes);
-    free(v->same);
+    free(v->next_same);
     free(v->text);
     free(v->offsets);
     free(v->end_ids);

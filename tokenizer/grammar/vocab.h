@@ -18,15 +18,10 @@
 
 struct gram_tok_node {
     uint32_t skip;
-    int32_t id; /* of the token that ends here, or -1; others with the same text follow by `same` */
+    int32_t id; /* of the token that ends here, or -1; others with its text: next_same */
     uint16_t depth;
     uint8_t byte;
     bool has_same;
-};
-
-/* Ids with the same text, chained from the one in the trie. Sorted by id. */
-struct gram_same_text {
-    int32_t id, next;
 };
 
 /* A place in the trie right behind the closing quote of a string that a token began inside. */
@@ -48,8 +43,7 @@ struct gram_vocab {
     uint32_t root_child[256]; /* 0: none */
     char *text;               /* of all tokens */
     uint32_t *offsets;        /* [n_ids + 1] */
-    struct gram_same_text *same;
-    uint32_t n_same;
+    int32_t *next_same;       /* [n_ids]: the next higher id with the same text, or 0 */
     int32_t byte_ids[256];
     uint64_t spellable[4];
     int32_t *end_ids;
@@ -78,13 +72,12 @@ static inline void gram_set_bit(uint64_t *bits, int32_t id)
     bits[id / 64] |= (uint64_t)1 << id % 64;
 }
 
-void gram_set_same_bits(const struct gram_vocab *v, int32_t id, uint64_t *bits);
-
 static inline void gram_set_token(const struct gram_vocab *v, const struct gram_tok_node *n,
                                   uint64_t *bits)
 {
     gram_set_bit(bits, n->id);
-    if (n->has_same) gram_set_same_bits(v, n->id, bits);
+    for (int32_t id = n->has_same ? v->next_same[n->id] : 0; id; id = v->next_same[id])
+        gram_set_bit(bits, id);
 }
 
 /* The bytes of an id; NULL if it has none or is not an id. */

@@ -86,11 +86,8 @@ static int walk_trie(struct walk *w)
 /* Ids that share a text share its count. */
 static void spread_counts(struct gram_vocab *v)
 {
-    for (uint32_t i = 0; i < v->n_same;
-         i++) /* chains may be out of order: twice is enough for all */
-        v->n_chars[v->same[i].next] = v->n_chars[v->same[i].id];
-    for (uint32_t i = v->n_same; i-- > 0;)
-        v->n_chars[v->same[i].next] = v->n_chars[v->same[i].id];
+    for (int32_t id = 0; id < v->n_ids; id++)
+        if (v->next_same[id]) v->n_chars[v->next_same[id]] = v->n_chars[id];
 }
 
 static bool is_inside(const struct gram_vocab *v, int32_t id)

@@ -9,9 +9,10 @@
  * rules. The schemas of a property or an item are goals again; equal goals are one rule, so
  * recursion ends.
  *
- * Files: front.c (the whole, keywords, goals), ref.c ($ref), expand.c (alternatives), negate.c
- * (what can be negated), disjoint.c (oneOf), values.c (const, enum), strings.c, numbers.c,
- * arrays.c, objects.c and keys.c (keys that are not declared).
+ * Files, each resting on those before it: keywords.c; ref.c ($ref); goals.c; numbers.c; expand.c
+ * (alternatives), negate.c (what can be negated) and disjoint.c (oneOf), which call each other;
+ * strings.c; arrays.c; names.c, members.c, keys.c and objects.c; values.c (const, enum, and
+ * alternatives by type); front.c (the whole).
  */
 #ifndef HEARTH_GRAMMAR_SCHEMA_GOALS_H
 #define HEARTH_GRAMMAR_SCHEMA_GOALS_H
@@ -122,6 +123,9 @@ bool gram_js_equal(struct gram_build *b, const struct gram_js *x, const struct g
 uint32_t gram_type_of_value(struct gram_build *b, const struct gram_js *v);
 uint32_t gram_types_named(struct gram_build *b, const struct gram_js *type);
 
+/* An object or a boolean. */
+bool gram_js_is_schema(const struct gram_js *v);
+
 /* Checks that the value of a keyword has the right type; leaves if not. */
 void gram_check_keyword(struct gram_build *b, enum gram_kw kw, struct gram_js *value);
 
@@ -194,6 +198,16 @@ bool gram_alt_contradicts(struct gram_build *b, const struct gram_alt *alt, int 
 
 /* ---- rules --------------------------------------------------------------------------------- */
 
+/* A goal that was asked for. */
+struct gram_goal_entry {
+    struct gram_goal_entry *hash_next, *next;
+    struct gram_member *members;
+    uint32_t n;
+    uint32_t value;
+};
+
+enum { GRAM_GOAL_BUCKETS = 1024 };
+
 /* The rule of a goal; it is built later, unless it is there. No members: any value. */
 uint32_t gram_goal(struct gram_build *b, const struct gram_member *members, uint32_t n);
 
@@ -217,9 +231,10 @@ void gram_add_branch(struct gram_build *b, struct gram_value_draft *d, enum gram
 void gram_add_literal(struct gram_build *b, struct gram_value_draft *d, const char *text,
                       size_t len, const char *same, size_t same_len);
 
+/* The draft becomes the value rule. */
+void gram_finish_draft(struct gram_build *b, struct gram_value_draft *d);
+
 /* Nodes for one type of an alternative; `why` of a value is set if there is none. */
-void gram_build_values(struct gram_build *b, struct gram_value_draft *d,
-                       const struct gram_alt *alt);
 void gram_build_string(struct gram_build *b, struct gram_value_draft *d,
                        const struct gram_alt *alt);
 void gram_build_number(struct gram_build *b, struct gram_value_draft *d,
@@ -288,7 +303,6 @@ struct gram_js *gram_resolve(struct gram_build *b, struct gram_js *ref);
 
 /* ---- the whole ----------------------------------------------------------------------------- */
 
-struct gram_goal_entry;
 struct gram_resource;
 struct gram_pattern_entry;
 struct gram_string_entry;

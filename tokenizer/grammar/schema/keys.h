@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: MIT */
 /*
- * Objects under construction: their keys, and the goals of keys' values. Shared by schema_object.c
- * and schema_keys.c.
+ * Objects under construction: their keys, and the goals of keys' values. names.c, members.c, keys.c
+ * and objects.c, each resting on those before it.
  */
 #ifndef HEARTH_GRAMMAR_SCHEMA_KEYS_H
 #define HEARTH_GRAMMAR_SCHEMA_KEYS_H
@@ -45,6 +45,24 @@ struct gram_object_facts {
     struct gram_dfa *name_checker; /* NULL: not needed yet */
 };
 
+/* Expressions that run side by side over a key; from some of them follows whether it may be. */
+struct gram_name_parts {
+    struct gram_build *b;
+    struct gram_name_rule *rules;
+    struct gram_ex_part parts[GRAM_MAX_PARTS];
+    uint32_t n_parts;
+};
+
+/* Adds a part; returns its number. */
+uint32_t gram_name_part(struct gram_name_parts *p, const struct gram_js *at,
+                        const struct gram_ex *x, bool search);
+
+/* Adds all of propertyNames. */
+void gram_name_rules(struct gram_name_parts *p, const struct gram_object_facts *f);
+
+/* propertyNames allows a key that matches these parts. */
+bool gram_names_hold(const struct gram_name_parts *p, uint64_t matched);
+
 /* The key of a name, made if need be. The pointer is good until the next one is made. */
 struct gram_named_key *gram_named_key(struct gram_build *b, struct gram_key_list *list,
                                       const char *name, uint32_t len);
@@ -53,7 +71,7 @@ struct gram_named_key *gram_named_key(struct gram_build *b, struct gram_key_list
 uint32_t gram_value_of_key(struct gram_object_facts *f, const struct gram_named_key *key);
 
 /* The value rule of keys that match the patterns of a set and are not declared. */
-uint32_t gram_value_of_class(struct gram_object_facts *f, uint64_t patterns);
+uint32_t gram_value_of_class(const struct gram_object_facts *f, uint64_t patterns);
 
 /* Finds the patterns of the object, and whether its names are restricted. */
 void gram_collect_patterns(struct gram_object_facts *f);

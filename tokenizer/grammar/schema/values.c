@@ -3,56 +3,11 @@
  * const and enum. A scalar is a literal; an object or array is a schema that says the same: its
  * keys and items, all of them required, in the order of the text.
  */
-#include <stdio.h>
 #include <string.h>
 
-#include "base/utf8.h"
-#include "tokenizer/grammar/decoder.h"
 #include "tokenizer/grammar/schema/goals.h"
 
-/* ---- equality ------------------------------------------------------------------------------ */
-
-bool gram_js_equal(struct gram_build *b, const struct gram_js *x, const struct gram_js *y)
-{
-    gram_steps(b, 1);
-    if (x->type != y->type || x->n != y->n) return false;
-    if (x->type == GRAM_JS_STRING) return x->len == y->len && !memcmp(x->text, y->text, x->len);
-    if (x->type == GRAM_JS_NUMBER) return gram_decimal_compare_text(b, x, y) == 0;
-    if (x->type == GRAM_JS_ARRAY) {
-        const struct gram_js *e = y->child;
-        for (const struct gram_js *v = x->child; v; v = v->next, e = e->next)
-            if (!gram_js_equal(b, v, e)) return false;
-    }
-    if (x->type == GRAM_JS_OBJECT) {
-        for (const struct gram_js *v = x->child; v; v = v->next) {
-            const struct gram_js *e = gram_js_get_n(y, v->key, v->key_len);
-            if (!e || !gram_js_equal(b, v, e)) return false;
-        }
-    }
-    return true;
-}
-
-/* ---- spelling ------------------------------------------------------------------------------ */
-
-const char *gram_json_spell(struct gram_build *b, const char *text, size_t len, size_t *ret_len)
-{
-    char *out = gram_temp(b, 6 * len + 1);
-    size_t n = 0;
-
-    for (size_t i = 0; i < len; i++) {
-        uint8_t c = (uint8_t)text[i], letter = gram_escape_letter(c);
-        if (letter) {
-            out[n++] = '\\';
-            out[n++] = (char)letter;
-        } else if (c < 0x20) {
-            n += (size_t)snprintf(out + n, 7, "\\u%04x", c);
-        } else {
-            out[n++] = text[i];
-        }
-    }
-    *ret_len = n;
-    return out;
-}
+/* ---- scalars ------------------------------------------------------------------------------- */
 
 static void add_string(struct gram_build *b, struct gram_value_draft *d, const struct gram_js *v)
 {
@@ -205,7 +160,8 @@ static void build_container(struct gram_build *b, struct gram_value_draft *d,
         gram_build_alt(b, d, &one.alts[i]);
 }
 
-void gram_build_values(struct gram_build *b, struct gram_value_draft *d, const struct gram_alt *alt)
+static void build_values(struct gram_build *b, struct gram_value_draft *d,
+                         const struct gram_alt *alt)
 {
     const struct gram_item *from = NULL;
     uint32_t n = 0;
@@ -229,4 +185,44 @@ void gram_build_values(struct gram_build *b, struct gram_value_draft *d, const s
                                  from->value->n == 0
                              ? "enum is empty"
                              : "no listed value fits the other keywords");
+}
+
+/* ---- alternatives -------------------------------------------------------------------------- */
+
+static bool excludes(struct gram_build *b, const struct gram_alt *alt, enum gram_js_type type)
+{
+    for (const struct gram_item *i = alt->last; i; i = i->before) {
+        if (!i->negated || (i->kw != GRAM_KW_CONST && i->kw != GRAM_KW_ENUM)) continue;
+        if (i->kw == GRAM_KW_CONST && i->value->type == type) return true;
+        for (const struct gram_js *v = i->value->child; i->kw == GRAM_KW_ENUM && v; v = v->next)
+            if (v->type == type) return true;
+    }
+    gram_steps(b, 1);
+    return false;
+}
+
+static bool has_values(const struct gram_alt *alt)
+{
+    for (const struct gram_item *i = alt->last; i; i = i->before)
+        if (!i->negated && (i->kw == GRAM_KW_CONST || i->kw == GRAM_KW_ENUM)) return true;
+    return false;
+}
+
+void gram_build_alt(struct gram_build *b, struct gram_value_draft *d, const struct gram_alt *alt)
+{
+    gram_steps(b, 1);
+    if (has_values(alt)) {
+        build_values(b, d, alt);
+        return;
+    }
+    if ((alt->types & GRAM_T_NULL) && !excludes(b, alt, GRAM_JS_NULL))
+        gram_add_literal(b, d, "null", 4, "null", 4);
+    if ((alt->types & GRAM_T_BOOLEAN) && !excludes(b, alt, GRAM_JS_TRUE))
+        gram_add_literal(b, d, "true", 4, "true", 4);
+    if ((alt->types & GRAM_T_BOOLEAN) && !excludes(b, alt, GRAM_JS_FALSE))
+        gram_add_literal(b, d, "false", 5, "false", 5);
+    if (alt->types & GRAM_T_NUMBER) gram_build_number(b, d, alt);
+    if (alt->types & GRAM_T_STRING) gram_build_string(b, d, alt);
+    if (alt->types & GRAM_T_ARRAY) gram_build_array(b, d, alt);
+    if (alt->types & GRAM_T_OBJECT) gram_build_object(b, d, alt);
 }

@@ -1,0 +1,72 @@
+/* SPDX-License-Identifier: MIT */
+/* The automaton of an object's free keys, next to the trie of its declared ones. */
+#include "tokenizer/grammar/free_keys.h"
+
+#include "tokenizer/grammar/build.h"
+#include "tokenizer/grammar/json_doc.h"
+
+struct gram_dfa *gram_free_automaton(struct gram_build *b, const struct gram_key_draft *draft)
+{
+    struct gram_dfa *d = gram_add_dfa(b, &draft->params);
+    if (!d) gram_fail_at(b, draft->at, NULL, "too complex: patterns of keys.");
+    return d;
+}
+
+/* Where the automaton stands at a node of the trie; dead: q is GRAM_DFA_DEAD. */
+static void place_nodes(const struct gram_object *o, struct gram_dfa_place *places)
+{
+    const struct gram_trie *t = &o->trie;
+
+    for (uint32_t i = 0; i < t->n_nodes; i++)
+        places[i].q = GRAM_DFA_DEAD;
+    places[0] = (struct gram_dfa_place){o->free_keys->start, 0, 0};
+    for (uint32_t i = 0; i < t->n_nodes; i++) {
+        for (uint32_t e = t->nodes[i].edges; e < t->nodes[i].edges + t->nodes[i].n_edges; e++) {
+            struct gram_dfa_place p = places[i];
+            if (p.q == GRAM_DFA_DEAD) continue;
+            if (gram_dfa_take(o->free_keys, &p, t->bytes[e]) == GRAM_DFA_STEP_ON)
+                places[t->to[e]] = p;
+        }
+    }
+}
+
+/* Some longer key that is not in the trie begins like node i. */
+static bool continues(const struct gram_object *o, uint32_t i, const struct gram_dfa_place *place,
+                      const uint8_t *alive)
+{
+    for (int byte = 255; byte >= 0; byte--) {
+        struct gram_dfa_place p = *place;
+        uint32_t child = gram_trie_step(&o->trie, i, (uint8_t)byte);
+        if (child != GRAM_TRIE_NONE && !alive[child]) continue;
+        if (gram_dfa_take(o->free_keys, &p, (uint8_t)byte) == GRAM_DFA_STEP_ON) return true;
+    }
+    return false;
+}
+
+void gram_object_build_free(struct gram_build *b, struct gram_object *o)
+{
+    uint32_t n = o->trie.n_nodes;
+    uint8_t *alive = gram_keep(b, n), *more = gram_keep(b, n);
+    struct gram_dfa_place *places = gram_temp_array(b, n, sizeof(*places));
+
+    if (!o->free_keys) o->free_keys = gram_free_automaton(b, o->draft);
+    o->free_values = gram_keep_copy(b, o->draft->values, o->draft->n_values, sizeof(uint32_t));
+    o->prefix_alive = alive;
+    o->prefix_more = more;
+    if (o->free_keys->n_states == 0) {
+        o->free_kind = GRAM_FREE_NONE;
+        return;
+    }
+    place_nodes(o, places);
+    o->all_alive = true;
+    for (uint32_t i = n; i-- > 0;) {
+        const struct gram_dfa_place *p = &places[i];
+        if (p->q == GRAM_DFA_DEAD) continue;
+        more[i] = continues(o, i, p, alive);
+        bool is_key = !p->decoder && o->free_keys->outcome[p->q] && !o->trie.nodes[i].is_leaf;
+        alive[i] = more[i] || is_key;
+        o->all_alive &= alive[i];
+    }
+    gram_steps(b, n / 4 + 1);
+    if (!alive[0]) o->free_kind = GRAM_FREE_NONE;
+}

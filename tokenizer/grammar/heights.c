@@ -1,0 +1,477 @@
+/* SPDX-License-Identifier: MIT */
+/*
+ * What is worked out when all rules are there: heights, which of them have no member, the layout.
+ *
+ * A rule's height is how many containers its least member nests, its cells are how much memory that
+ * one needs on a stack. Both come of the rules it refers to, so they are computed in rounds until
+ * nothing changes, from "never": a rule that keeps that has no member (Knuth, "A generalization of
+ * Dijkstra's algorithm", 1977, without the queue).
+ */
+#include <stdlib.h>
+#include <string.h>
+
+#include "tokenizer/grammar/build.h"
+#include "tokenizer/grammar/free_keys.h"
+
+/* ---- heights of values --------------------------------------------------------------------- */
+
+/* Needs of a least member. */
+struct need {
+    uint32_t height, cells;
+};
+
+static struct need need_of(const struct gram_rules *r, uint32_t value)
+{
+    struct need never = {GRAM_NEVER, 0};
+    if (value == GRAM_NONE) return never;
+    return (struct need){r->values[value].height, r->values[value].cells};
+}
+
+static void enlarge(struct need *all, struct need one)
+{
+    if (one.height > all->height) all->height = one.height;
+    if (one.cells > all->cells) all->cells = one.cells;
+}
+
+/* One container around, with so many things to remember. */
+static struct need around(struct need inside, uint32_t remembered)
+{
+    struct need never = {GRAM_NEVER, 0};
+    if (inside.height >= GRAM_MAX_CONTAINERS || remembered > GRAM_MAX_REMEMBERED) return never;
+    return (struct need){inside.height + 1, inside.cells + 2 + remembered};
+}
+
+static int by_height(const void *x, const void *y)
+{
+    const struct need *a = x, *b = y;
+    return (a->height > b->height) - (a->height < b->height);
+}
+
+/* Marks the keys that must come in any member; false if one of them cannot. */
+static bool mark_needed(const struct gram_rules *r, const struct gram_object *o, uint8_t *needed)
+{
+    bool changed = true;
+
+    for (uint32_t k = 0; k < o->n_keys; k++)
+        needed[k] = o->keys[k].required;
+    while (changed) {
+        changed = false;
+        for (uint32_t i = 0; i < o->n_dependencies; i++) {
+            const struct gram_dependency *d = &o->dependencies[i];
+            if (!needed[d->if_key] || needed[d->then_key]) continue;
+            needed[d->then_key] = 1;
+            changed = true;
+        }
+    }
+    for (uint32_t k = 0; k < o->n_keys; k++)
+        if (needed[k] && need_of(r, o->keys[k].value).height == GRAM_NEVER) return false;
+    return true;
+}
+
+/* The keys beyond the needed ones that make up the least number of keys, smallest first. */
+static bool add_extra(struct gram_build *b, const struct gram_object *o, const uint8_t *needed,
+                      uint32_t extra, struct need *all, uint32_t *remembered)
+{
+    const struct gram_rules *r = b->rules;
+    struct need *candidates = gram_temp_array(b, o->n_keys + 1, sizeof(*candidates));
+    struct need free = need_of(r, o->free_kind == GRAM_FREE_ANY ? o->free_value : GRAM_NONE);
+    uint32_t n = 0;
+
+    for (uint32_t i = 0; o->free_kind == GRAM_FREE_DFA && i < o->draft->n_values; i++) {
+        struct need one = need_of(r, o->draft->values[i]);
+        if (one.height < free.height) free = one;
+    }
+    for (uint32_t k = 0; k < o->n_keys; k++) {
+        struct need one = need_of(r, o->keys[k].value);
+        if (!needed[k] && one.height != GRAM_NEVER) candidates[n++] = one;
+    }
+    qsort(candidates, n, sizeof(*candidates), by_height);
+    uint32_t taken = 0;
+    while (taken < n && taken < extra && candidates[taken].height <= free.height)
+        enlarge(all, candidates[taken++]);
+    *remembered += extra;
+    if (taken == extra) return true;
+    if (free.height == GRAM_NEVER) return false;
+    enlarge(all, free);
+    return true;
+}
+
+static struct need object_need(struct gram_build *b, const struct gram_object *o, uint8_t *needed)
+{
+    const struct gram_rules *r = b->rules;
+    struct need all = {0, 0}, never = {GRAM_NEVER, 0};
+    uint32_t n = 0, remembered = 0;
+
+    if (!mark_needed(r, o, needed)) return never;
+    for (uint32_t k = 0; k < o->n_keys; k++) {
+        if (!needed[k]) continue;
+        enlarge(&all, need_of(r, o->keys[k].value));
+        n++;
+        remembered += o->keys[k].watched;
+    }
+    if (n > o->max) return never;
+    if (n < o->min && !add_extra(b, o, needed, o->min - n, &all, &remembered)) return never;
+    return around(all, remembered);
+}
+
+static struct need array_need(const struct gram_rules *r, const struct gram_array *a)
+{
+    struct need all = {0, 0}, never = {GRAM_NEVER, 0};
+
+    if (a->min > a->max) return never;
+    for (uint32_t i = 0; i < a->min && i <= a->n_prefix; i++) {
+        struct need one = need_of(r, i < a->n_prefix ? a->prefix[i] : a->rest);
+        if (one.height == GRAM_NEVER) return never;
+        enlarge(&all, one);
+    }
+    return around(all, a->unique ? a->min : 0);
+}
+
+/* Of a branch, with containers as they are known so far. */
+static struct need branch_need(const struct gram_rules *r, const struct gram_branch *branch)
+{
+    switch (branch->kind) {
+    case GRAM_BRANCH_OBJECT:
+        return (struct need){r->objects[branch->node].height, r->objects[branch->node].cells};
+    case GRAM_BRANCH_ARRAY:
+        return (struct need){r->arrays[branch->node].height, r->arrays[branch->node].cells};
+    default: return (struct need){0, 0};
+    }
+}
+
+static bool improve_value(const struct gram_rules *r, struct gram_value *v)
+{
+    bool better = false;
+    for (uint32_t i = 0; i < v->n_branches; i++) {
+        struct need one = branch_need(r, &v->branches[i]);
+        if (one.height > v->height || (one.height == v->height && one.cells >= v->cells)) continue;
+        if (one.height == GRAM_NEVER) continue;
+        v->height = (uint16_t)one.height;
+        v->cells = (uint16_t)(one.cells < UINT16_MAX ? one.cells : UINT16_MAX);
+        better = true;
+    }
+    return better;
+}
+
+static void find_heights(struct gram_build *b)
+{
+    struct gram_rules *r = b->rules;
+    uint32_t n_keys = 0;
+    bool changed = true;
+
+    for (uint32_t i = 0; i < r->n_objects; i++)
+        if (r->objects[i].n_keys > n_keys) n_keys = r->objects[i].n_keys;
+    uint8_t *needed = gram_temp(b, n_keys + 1);
+    for (uint32_t i = 0; i < r->n_values; i++)
+        r->values[i].height = GRAM_NEVER;
+    for (uint32_t i = 0; i < r->n_objects; i++)
+        r->objects[i].height = GRAM_NEVER;
+    for (uint32_t i = 0; i < r->n_arrays; i++)
+        r->arrays[i].height = GRAM_NEVER;
+    while (changed) {
+        changed = false;
+        for (uint32_t i = r->n_values; i-- > 0;)
+            changed |= improve_value(r, &r->values[i]);
+        for (uint32_t i = r->n_objects; i-- > 0;) {
+            struct need one = object_need(b, &r->objects[i], needed);
+            r->objects[i].height = (uint16_t)one.height;
+            r->objects[i].cells = (uint16_t)one.cells;
+            gram_steps(b, r->objects[i].n_keys / 16 + 1);
+        }
+        for (uint32_t i = r->n_arrays; i-- > 0;) {
+            struct need one = array_need(r, &r->arrays[i]);
+            r->arrays[i].height = (uint16_t)one.height;
+            r->arrays[i].cells = (uint16_t)one.cells;
+        }
+        for (uint32_t i = r->n_values; i-- > 0;)
+            changed |= improve_value(r, &r->values[i]);
+        gram_steps(b, r->n_values / 16 + 1);
+    }
+}
+
+/* Why a value has no member: a rule of something that every member of its container must have. */
+static void find_reason(const struct gram_rules *r, uint32_t value)
+{
+    const struct gram_value *v = &r->values[value];
+    uint32_t *because = &r->reasons[value].because;
+
+    for (uint32_t i = 0; i < v->n_branches && *because == GRAM_NONE; i++) {
+        const struct gram_branch *branch = &v->branches[i];
+        if (branch->kind == GRAM_BRANCH_OBJECT) {
+            const struct gram_object *o = &r->objects[branch->node];
+            for (uint32_t k = 0; k < o->n_keys && *because == GRAM_NONE; k++)
+                if (o->keys[k].required && need_of(r, o->keys[k].value).height == GRAM_NEVER)
+                    *because = o->keys[k].value;
+        } else if (branch->kind == GRAM_BRANCH_ARRAY) {
+            const struct gram_array *a = &r->arrays[branch->node];
+            for (uint32_t k = 0; k < a->min && k <= a->n_prefix && *because == GRAM_NONE; k++) {
+                uint32_t item = k < a->n_prefix ? a->prefix[k] : a->rest;
+                if (need_of(r, item).height == GRAM_NEVER) *because = item;
+            }
+        }
+    }
+}
+
+/* ---- taking out what has no member --------------------------------------------------------- */
+
+static bool is_empty(const struct gram_rules *r, uint32_t value)
+{
+    return value == GRAM_NONE || r->values[value].height == GRAM_NEVER;
+}
+
+/* Impossible keys; true if an automaton had to be built again without some. */
+static bool prune_object(struct gram_build *b, struct gram_object *o)
+{
+    const struct gram_rules *r = b->rules;
+    bool rebuild = false;
+
+    for (uint32_t k = 0; k < o->n_keys; k++)
+        if (is_empty(r, o->keys[k].value)) o->keys[k].value = GRAM_NONE;
+    if (o->free_kind == GRAM_FREE_ANY && is_empty(r, o->free_value)) o->free_kind = GRAM_FREE_NONE;
+    for (uint32_t i = 0; o->free_kind == GRAM_FREE_DFA && i < o->draft->n_values; i++) {
+        if (o->draft->values[i] == GRAM_NONE || !is_empty(r, o->draft->values[i])) continue;
+        o->draft->values[i] = GRAM_NONE;
+        rebuild = true;
+    }
+    if (rebuild) {
+        o->free_keys = NULL;
+        gram_object_build_free(b, o);
+    }
+    return rebuild;
+}
+
+static void prune_array(const struct gram_rules *r, struct gram_array *a)
+{
+    for (uint32_t i = 0; i < a->n_prefix; i++)
+        if (is_empty(r, a->prefix[i]) && a->max > i) a->max = i;
+    if (is_empty(r, a->rest)) {
+        a->rest = GRAM_NONE;
+        if (a->max > a->n_prefix) a->max = a->n_prefix;
+    }
+}
+
+static void prune_value(const struct gram_rules *r, struct gram_value *v)
+{
+    uint32_t n = 0;
+    for (uint32_t i = 0; i < v->n_branches; i++)
+        if (branch_need(r, &v->branches[i]).height != GRAM_NEVER) v->branches[n++] = v->branches[i];
+    v->n_branches = n;
+}
+
+/* Bytes that a value can begin with. */
+static void find_first(const struct gram_rules *r, struct gram_value *v)
+{
+    static const char *const beginnings[] = {
+        [GRAM_BRANCH_STRING] = "\"",
+        [GRAM_BRANCH_NUMBER] = "-0123456789",
+        [GRAM_BRANCH_OBJECT] = "{",
+        [GRAM_BRANCH_ARRAY] = "[",
+    };
+    for (uint32_t i = 0; i < v->n_branches; i++) {
+        const struct gram_branch *branch = &v->branches[i];
+        if (branch->kind != GRAM_BRANCH_LITERAL) {
+            for (const char *p = beginnings[branch->kind]; *p; p++)
+                v->first[*p / 64] |= (uint64_t)1 << *p % 64;
+            continue;
+        }
+        const struct gram_trie *t = &r->tries[branch->node];
+        for (uint32_t e = 0; e < t->nodes[0].n_edges; e++)
+            v->first[t->bytes[e] / 64] |= (uint64_t)1 << t->bytes[e] % 64;
+    }
+}
+
+/* Sums over the declared keys, and what free keys need. */
+static void finish_object(struct gram_build *b, struct gram_object *o)
+{
+    const struct gram_rules *r = b->rules;
+    uint32_t n = o->n_declared;
+    uint32_t *next = gram_keep_array(b, n + 1, sizeof(*next));
+    uint32_t *required = gram_keep_array(b, n + 1, sizeof(*required));
+    uint32_t *possible = gram_keep_array(b, n + 1, sizeof(*possible));
+
+    next[n] = n;
+    for (uint32_t k = n; k-- > 0;) {
+        next[k] = o->keys[k].required ? k : next[k + 1];
+        required[k] = required[k + 1] + o->keys[k].required;
+        possible[k] = possible[k + 1] + (o->keys[k].value != GRAM_NONE);
+    }
+    for (uint32_t k = n; k < o->n_keys; k++)
+        o->n_words_required += o->keys[k].required;
+    o->next_required = next;
+    o->required_left = required;
+    o->possible_left = possible;
+    struct need all = {0, 0};
+    if (o->free_kind == GRAM_FREE_ANY) enlarge(&all, need_of(r, o->free_value));
+    for (uint32_t i = 0; o->free_kind == GRAM_FREE_DFA && i < o->draft->n_values; i++)
+        if (o->draft->values[i] != GRAM_NONE) enlarge(&all, need_of(r, o->draft->values[i]));
+    o->free_height = (uint16_t)all.height;
+    o->free_cells = (uint16_t)all.cells;
+    o->draft = NULL;
+}
+
+/* ---- expression nodes ---------------------------------------------------------------------- */
+
+static bool is_nullable(const struct gram_rules *r, const struct gram_node *n)
+{
+    switch (n->kind) {
+    case GRAM_NODE_EMPTY: return true;
+    case GRAM_NODE_LEAF:
+        return n->dfa->n_states && n->dfa->outcome[n->dfa->start] && n->dfa->min == 0;
+    case GRAM_NODE_LITERALS: return n->trie->nodes[0].is_leaf;
+    case GRAM_NODE_SEQ:
+        for (uint32_t i = 0; i < n->n; i++)
+            if (!r->nodes[n->kids[i]].nullable) return false;
+        return true;
+    case GRAM_NODE_ALT:
+        for (uint32_t i = 0; i < n->n; i++)
+            if (r->nodes[n->kids[i]].nullable) return true;
+        return false;
+    case GRAM_NODE_REP: return n->min == 0 || r->nodes[n->kids[0]].nullable;
+    case GRAM_NODE_CAPTURE: return r->nodes[n->kids[0]].nullable;
+    default: return false;
+    }
+}
+
+static uint32_t seq_height(const struct gram_rules *r, const struct gram_node *n)
+{
+    uint32_t all = 0;
+    for (uint32_t i = 0; i < n->n; i++) {
+        uint32_t one = r->nodes[n->kids[i]].height;
+        if (one == GRAM_NEVER) return GRAM_NEVER;
+        if (i + 1 < n->n) one++;
+        if (one > all) all = one;
+    }
+    return all;
+}
+
+/* Any of the strings may come, so all kids need room. */
+static uint32_t literals_height(const struct gram_rules *r, const struct gram_node *n)
+{
+    uint32_t most = n->trie->n_leaves ? 0 : GRAM_NEVER;
+    for (uint32_t i = 0; i < n->n; i++)
+        if (r->nodes[n->kids[i]].height > most) most = r->nodes[n->kids[i]].height;
+    return most;
+}
+
+static uint32_t node_height(const struct gram_rules *r, const struct gram_node *n)
+{
+    uint32_t least = GRAM_NEVER, inside = n->n ? r->nodes[n->kids[0]].height : 0;
+
+    switch (n->kind) {
+    case GRAM_NODE_LEAF: return n->dfa->n_states ? 0 : GRAM_NEVER;
+    case GRAM_NODE_LITERALS: return literals_height(r, n);
+    case GRAM_NODE_VALUE: return r->values[n->ref].height;
+    case GRAM_NODE_SEQ: return seq_height(r, n);
+    case GRAM_NODE_ALT:
+        for (uint32_t i = 0; i < n->n; i++)
+            if (r->nodes[n->kids[i]].height < least) least = r->nodes[n->kids[i]].height;
+        return least;
+    case GRAM_NODE_REP:
+        if (n->min == 0 || n->nullable) return 0;
+        return inside < GRAM_NEVER - 1 ? inside + 1 : GRAM_NEVER;
+    case GRAM_NODE_CAPTURE: return inside < GRAM_NEVER - 1 ? inside + 1 : GRAM_NEVER;
+    default: return 0;
+    }
+}
+
+static void finish_nodes(struct gram_build *b)
+{
+    struct gram_rules *r = b->rules;
+    bool changed = true;
+
+    while (changed) {
+        changed = false;
+        for (uint32_t i = r->n_nodes; i-- > 0;) {
+            struct gram_node *n = &r->nodes[i];
+            if (!n->nullable && is_nullable(r, n)) changed = n->nullable = true;
+            uint32_t height = node_height(r, n);
+            if (height < n->height) changed = true, n->height = (uint16_t)height;
+        }
+        gram_steps(b, r->n_nodes / 8 + 1);
+    }
+    for (uint32_t i = 0; i < r->n_nodes; i++) {
+        struct gram_node *n = &r->nodes[i];
+        n->kids = gram_keep_copy(b, n->kids, n->n, sizeof(*n->kids));
+        bool literals = n->kind == GRAM_NODE_LITERALS;
+        if (n->kind == GRAM_NODE_CAPTURE || (literals && n->ref)) r->has_captures = true;
+    }
+}
+
+/* ---- all of it ----------------------------------------------------------------------------- */
+
+static void keep_arrays(struct gram_build *b)
+{
+    struct gram_rules *r = b->rules;
+
+    for (uint32_t i = 0; i < r->n_values; i++) {
+        struct gram_value *v = &r->values[i];
+        v->branches = gram_keep_copy(b, v->branches, v->n_branches, sizeof(*v->branches));
+    }
+    for (uint32_t i = 0; i < r->n_objects; i++) {
+        struct gram_object *o = &r->objects[i];
+        o->keys = gram_keep_copy(b, o->keys, o->n_keys, sizeof(*o->keys));
+    }
+    r->values = gram_keep_copy(b, r->values, r->n_values, sizeof(*r->values));
+    r->strings = gram_keep_copy(b, r->strings, r->n_strings, sizeof(*r->strings));
+    r->numbers = gram_keep_copy(b, r->numbers, r->n_numbers, sizeof(*r->numbers));
+    r->objects = gram_keep_copy(b, r->objects, r->n_objects, sizeof(*r->objects));
+    r->arrays = gram_keep_copy(b, r->arrays, r->n_arrays, sizeof(*r->arrays));
+    r->tries = gram_keep_copy(b, r->tries, r->n_tries, sizeof(*r->tries));
+    r->nodes = gram_keep_copy(b, r->nodes, r->n_nodes, sizeof(*r->nodes));
+    r->dfas = gram_keep_copy(b, r->dfas, r->n_dfas, sizeof(*r->dfas));
+}
+
+/* Different values among the literals of a value rule that has nothing else; GRAM_NONE: unknown. */
+static uint32_t count_literals(struct gram_build *b, uint32_t value)
+{
+    const struct gram_rules *r = b->rules;
+    const struct gram_value *v = &r->values[value];
+    uint32_t n = 0;
+
+    if (v->n_branches != 1 || v->branches[0].kind != GRAM_BRANCH_LITERAL) return GRAM_NONE;
+    const struct gram_trie *t = &r->tries[v->branches[0].node];
+    for (uint32_t i = 0; i < t->n_leaves; i++) {
+        bool known = false;
+        for (uint32_t k = 0; k < i && !known; k++)
+            known = t->hashes[k] == t->hashes[i];
+        n += !known;
+        gram_steps(b, i / 16);
+    }
+    return n;
+}
+
+/* Unique items end when there is no other. */
+static void limit_unique(struct gram_build *b, struct gram_array *a)
+{
+    if (!a->unique || a->rest == GRAM_NONE) return;
+    uint32_t n = count_literals(b, a->rest);
+    if (n < a->max) a->max = n;
+}
+
+void gram_rules_finish(struct gram_build *b)
+{
+    struct gram_rules *r = b->rules;
+    bool again = true;
+
+    for (uint32_t i = 0; i < r->n_arrays; i++)
+        limit_unique(b, &r->arrays[i]);
+
+    while (again) {
+        again = false;
+        find_heights(b);
+        for (uint32_t i = 0; i < r->n_values; i++)
+            if (r->values[i].height == GRAM_NEVER) find_reason(r, i);
+        for (uint32_t i = 0; i < r->n_objects; i++)
+            again |= prune_object(b, &r->objects[i]);
+    }
+    for (uint32_t i = 0; i < r->n_arrays; i++)
+        prune_array(r, &r->arrays[i]);
+    for (uint32_t i = 0; i < r->n_values; i++) {
+        prune_value(r, &r->values[i]);
+        find_first(r, &r->values[i]);
+    }
+    for (uint32_t i = 0; i < r->n_objects; i++)
+        finish_object(b, &r->objects[i]);
+    finish_nodes(b);
+    keep_arrays(b);
+}
