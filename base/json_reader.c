@@ -400,3 +400,21 @@ void jr_shape(const char *text, size_t len, int *ret_depth, size_t *ret_values)
     *ret_depth = deepest;
     *ret_values = n;
 }
+
+bool jr_member(const char *object, size_t len, const char *key, const char **ret, size_t *ret_len)
+{
+    struct jr r;
+    const char *name;
+    size_t name_len;
+    char err[64]; /* valid JSON gives none */
+    bool first = true, found = false;
+    jr_init(&r, object, len, JR_NUL, err, sizeof(err));
+    int rc = jr_open(&r, '{');
+    while (!rc && !found && jr_more(&r, '}', &first) == 1) {
+        rc = jr_key(&r, &name, &name_len);
+        found = !rc && name_len == strlen(key) && memcmp(name, key, name_len) == 0;
+        if (!rc) rc = jr_skip(&r, ret, ret_len);
+    }
+    jr_finish(&r);
+    return found && !rc;
+}

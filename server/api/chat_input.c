@@ -6,6 +6,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "base/json_reader.h"
 #include "server/api/generation.h"
 
 enum { MAX_MESSAGES = 4096 };
@@ -116,7 +117,7 @@ static int render_failure(int rc, const char *message, struct param_error *err)
 static char *text_of(const struct chat_input *in, const char *key, const json_t *value)
 {
     struct srv_span span;
-    if (in->body.text && srv_json_member(in->body.text, in->body.len, key, &span))
+    if (in->body.text && jr_member(in->body.text, in->body.len, key, &span.text, &span.len))
         return strndup(span.text, span.len);
     return json_dumps(value, JSON_COMPACT);
 }

@@ -1,12 +1,174 @@
 /* SPDX-License-Identifier: MIT */
-/* Records to text; see choice_text.h. */
+/* Records to text, with the stop strings in it; see choice_text.h. */
 #include "server/api/choice_text.h"
 
 #include <assert.h>
+#include <stdlib.h>
+#include <string.h>
 
 #include "tokenizer/tokenizer.h"
 
 enum { PRIME_TOKENS = 8 };
+
+/* ---- the log --------------------------------------------------------------------------------- */
+
+/* A log begins at a multiple of 16 bytes and its rows of tops follow the records directly. */
+_Static_assert(sizeof(struct gen_record) % _Alignof(struct eng_logprob) == 0, "rows of tops");
+_Static_assert(_Alignof(struct gen_record) <= 16 && _Alignof(struct eng_logprob) <= 16, "logs");
+
+int64_t choice_log_bytes(int64_t capacity, int64_t n_top)
+{
+    int64_t records = capacity * (int64_t)sizeof(struct gen_record);
+    int64_t tops = n_top > 0 ? capacity * n_top * (int64_t)sizeof(struct eng_logprob) : 0;
+    return (records + tops + 15) / 16 * 16;
+}
+
+void choice_log_init(struct gen_log *log, int64_t capacity, int64_t n_top, char **at)
+{
+    if (!capacity) return;
+    log->capacity = capacity;
+    log->top_width = n_top > 0 ? (int)n_top : 0;
+    log->records = (struct gen_record *)(void *)*at;
+    if (log->top_width) log->tops = (struct eng_logprob *)(void *)(log->records + capacity);
+    *at += choice_log_bytes(capacity, n_top);
+}
+
+void choice_log_append(struct gen_log *log, const struct eng_event *ev)
+{
+    long long at = atomic_load_explicit(&log->n_written, memory_order_relaxed);
+    assert(at < log->capacity);
+    int n_top = ev->n_top < log->top_width ? ev->n_top : log->top_width;
+    if (!ev->top) n_top = 0;
+    log->records[at] = (struct gen_record){ev->id, ev->logprob, n_top};
+    if (n_top > 0)
+        memcpy(log->tops + at * log->top_width, ev->top, (size_t)n_top * sizeof(*ev->top));
+    atomic_store_explicit(&log->n_written, at + 1, memory_order_release);
+}
+
+/* ---- stop strings ---------------------------------------------------------------------------- */
+
+static void fill_failure(const char *text, size_t len, unsigned short *failure)
+{
+    failure[0] = 0;
+    size_t k = 0;
+    for (size_t i = 1; i < len; i++) {
+        while (k > 0 && text[i] != text[k])
+            k = failure[k - 1];
+        if (text[i] == text[k]) k++;
+        failure[i] = (unsigned short)k;
+    }
+}
+
+int textout_stops_init(struct textout_stops *s, const char *const *texts, const size_t *lens, int n)
+{
+    assert(n >= 0 && n <= TEXTOUT_MAX_STOPS);
+    memset(s, 0, sizeof(*s));
+    for (int i = 0; i < n; i++) {
+        assert(lens[i] > 0 && lens[i] <= TEXTOUT_MAX_STOP_BYTES);
+        unsigned short *failure = malloc(lens[i] * sizeof(*failure));
+        if (!failure) {
+            textout_stops_finish(s);
+            return -1;
+        }
+        fill_failure(texts[i], lens[i], failure);
+        s->stop[i].text = texts[i];
+        s->stop[i].len = lens[i];
+        s->stop[i].failure = failure;
+        s->n = i + 1;
+    }
+    return 0;
+}
+
+void textout_stops_finish(struct textout_stops *s)
+{
+    for (int i = 0; i < s->n; i++)
+        free(s->stop[i].failure);
+    s->n = 0;
+}
+
+void textout_init(struct textout *t, const struct textout_stops *stops, bool include_stop,
+                  size_t max_bytes)
+{
+    memset(t, 0, sizeof(*t));
+    t->stops = stops;
+    t->include_stop = include_stop;
+    t->stop_index = -1;
+    buf_init(&t->text, max_bytes);
+}
+
+void textout_finish(struct textout *t)
+{
+    buf_finish(&t->text);
+}
+
+/* Feeds one byte to every automaton; returns the longest stop that it completes, or -1. */
+static int match_byte(struct textout *t, char byte)
+{
+    int found = -1;
+    for (int i = 0; i < t->stops->n; i++) {
+        size_t k = t->matched[i];
+        assert(k < t->stops->stop[i].len);
+        const char *text = t->stops->stop[i].text;
+        while (k > 0 && text[k] != byte)
+            k = t->stops->stop[i].failure[k - 1];
+        if (text[k] == byte) k++;
+        t->matched[i] = (unsigned short)k;
+        if (k == t->stops->stop[i].len) {
+            if (found < 0 || k > t->stops->stop[found].len) found = i;
+            t->matched[i] = 0;
+        }
+    }
+    return found;
+}
+
+static size_t longest_match(const struct textout *t)
+{
+    size_t longest = 0;
+    for (int i = 0; i < t->stops->n; i++)
+        if (t->matched[i] > longest) longest = t->matched[i];
+    return longest;
+}
+
+/* Back to the start of the character that byte `at` lies in. */
+static size_t character_start(const struct textout *t, size_t at)
+{
+    while (at > t->n_released && at < t->text.len &&
+           ((unsigned char)t->text.data[at] & 0xC0) == 0x80)
+        at--;
+    return at;
+}
+
+bool textout_push(struct textout *t, const char *piece, size_t len, bool armed)
+{
+    size_t before = t->text.len;
+    buf_add(&t->text, piece, len);
+    if (t->text.failed) return false;
+    for (size_t i = 0; armed && i < len; i++) {
+        int found = match_byte(t, piece[i]);
+        if (found < 0) continue;
+        size_t end = before + i + 1;
+        size_t cut = t->include_stop ? end : end - t->stops->stop[found].len;
+        if (cut < t->n_released) cut = t->n_released;
+        assert(cut <= t->text.len);
+        t->text.len = cut;
+        t->text.data[cut] = '\0';
+        t->n_released = cut;
+        t->stop_index = found;
+        return true;
+    }
+    assert(longest_match(t) <= t->text.len && t->n_released <= t->text.len);
+    size_t free_to_go = t->text.len - longest_match(t);
+    if (free_to_go > t->n_released) t->n_released = character_start(t, free_to_go);
+    return false;
+}
+
+void textout_flush(struct textout *t)
+{
+    assert(t->n_released <= t->text.len);
+    t->n_released = t->text.len;
+}
+
+/* ---- a choice -------------------------------------------------------------------------------- */
 
 static int64_t offsets_bytes(int64_t capacity)
 {

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: MIT */
 /*
- * One choice of an answer: the records of its log become text, stop strings end it, and how much of
- * it may be sent is known.
+ * One choice of an answer: the engine's tokens are logged, become text, stop strings end it, and how
+ * much of it may be sent is known.
  *
  * A choice's text depends on its records alone, never on how wakes cut them: tokens are decoded one
  * by one, stop strings matched byte by byte, and everything after the token that ended the choice is
@@ -19,8 +19,106 @@
 #include <stddef.h>
 #include <stdint.h>
 
-#include "server/api/choice_log.h"
-#include "server/api/stop_strings.h"
+#include "base/buf.h"
+#include "engine/engine.h"
+
+/* ---- the log --------------------------------------------------------------------------------- */
+
+/*
+ * The tokens of one choice, or of one prompt, on their way from the engine to the text worker. A log
+ * is sized at admission for all tokens that may come, so the engine never waits for a client. A
+ * record is written once and then published by an atomic count: one writer (the engine's thread), one
+ * reader, no lock.
+ */
+
+/* A token as the engine reported it. */
+struct gen_record {
+    int32_t id;
+    float logprob;
+    int32_t n_top;
+};
+
+struct gen_log {
+    struct gen_record *records; /* [capacity] */
+    struct eng_logprob *tops;   /* [capacity][top_width], or NULL */
+    int64_t capacity;
+    int top_width;          /* of a row of tops; 0: none */
+    atomic_llong n_written; /* published by the engine thread */
+    int64_t n_read;         /* the text worker's */
+};
+
+/* Bytes of a log of `capacity` tokens, a multiple of 16. No overflow below 2^40 tokens. */
+int64_t choice_log_bytes(int64_t capacity, int64_t n_top);
+
+/*
+ * Lays a log out in the zeroed, 16-byte aligned memory at *at, which it borrows, and moves *at
+ * behind it. n_top <= 0: no likeliest tokens. No capacity: no log, and no bytes of *at.
+ */
+void choice_log_init(struct gen_log *log, int64_t capacity, int64_t n_top, char **at);
+
+/* Engine thread: adds the event's token; there must be room. */
+void choice_log_append(struct gen_log *log, const struct eng_event *ev);
+
+/* The likeliest tokens of record i; NULL if none were asked for. */
+static inline const struct eng_logprob *gen_log_top(const struct gen_log *log, int64_t i)
+{
+    return log->tops ? log->tops + i * log->top_width : NULL;
+}
+
+/* ---- stop strings ---------------------------------------------------------------------------- */
+
+/*
+ * Text of one choice: stop strings are found, and text that may still become one is held back.
+ * Pieces of valid UTF-8 in, pieces of valid UTF-8 out.
+ *
+ * Bytes are looked at one by one, so the outcome does not depend on how the text was cut into
+ * pieces: the match that completes first wins, among several completing on one byte the longest.
+ * Matching advances one failure-function automaton (Knuth, Morris, Pratt 1977) per stop string:
+ * linear.
+ */
+
+enum { TEXTOUT_MAX_STOPS = 64, TEXTOUT_MAX_STOP_BYTES = 1024 };
+
+/* The stop strings of a request with their failure functions: made once, shared by its choices. */
+struct textout_stops {
+    int n;
+    struct {
+        const char *text; /* borrowed */
+        size_t len;
+        unsigned short *failure; /* [len] */
+    } stop[TEXTOUT_MAX_STOPS];
+};
+
+/* texts are borrowed until finish. Empty strings are not allowed. Returns -1 when out of memory. */
+int textout_stops_init(struct textout_stops *s, const char *const *texts, const size_t *lens,
+                       int n);
+void textout_stops_finish(struct textout_stops *s);
+
+struct textout {
+    const struct textout_stops *stops;
+    bool include_stop;                         /* the stop string belongs to the text */
+    unsigned short matched[TEXTOUT_MAX_STOPS]; /* length of the prefix each automaton has matched */
+    struct buf text;                           /* everything so far, held-back tail included */
+    size_t n_released;                         /* bytes of text that may be sent */
+    int stop_index;                            /* the stop string that was found, or -1 */
+};
+
+/* Borrows stops. max_bytes bounds the text. */
+void textout_init(struct textout *t, const struct textout_stops *stops, bool include_stop,
+                  size_t max_bytes);
+void textout_finish(struct textout *t);
+
+/*
+ * Takes a piece. `armed` false: it is not searched for stop strings. Returns true if a stop
+ * string is complete: text ends before it (or with it), all of text is released, and no more may be
+ * pushed.
+ */
+bool textout_push(struct textout *t, const char *piece, size_t len, bool armed);
+
+/* No more is to come: what was held back is released. */
+void textout_flush(struct textout *t);
+
+/* ---- a choice -------------------------------------------------------------------------------- */
 
 struct tok;
 struct tok_decoder;

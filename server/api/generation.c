@@ -161,7 +161,7 @@ static int describe(void *ctx, int i, struct eng_job_params *jp)
     jp->no_cache = !gp->cache_prompt;
     jp->want_progress = srv_gen_reports_progress(g);
     jp->priority = (int)gp->priority;
-    jp->guides = srv_guide_begin(&g->guide, i, prompt_is_done, g);
+    if (g->guide.gram) jp->guides = srv_guide_begin(&g->guide, i, prompt_is_done, g);
     if (gp->deadline_ms > 0)
         jp->deadline_us = srv_facts(g->req)->start_us + (uint64_t)gp->deadline_ms * 1000;
     if (gp->cache_salt) salt_tenant(gp->cache_salt, jp);
@@ -309,13 +309,18 @@ static int make_rules(struct srv_gen *g, struct param_error *err)
     return param_fail(err, SRV_ERR_OVERLOADED, NULL, "There is no memory for the request.");
 }
 
+static int open_guide(struct srv_gen *g, struct param_error *err)
+{
+    if (!g->guide.ask.param) return 0; /* the answers are free */
+    return srv_guide_open(&g->guide, g->req, &g->params, g->n_prompts, g->n_candidates, err);
+}
+
 void srv_gen_start(struct srv_gen *g)
 {
     static const struct srv_jobs_ops ops = {describe, event, srv_gen_advance, srv_gen_fail,
                                             release};
     struct param_error err = {0};
-    if (!check_lengths(g, &err) && !make_rules(g, &err) &&
-        !srv_guide_open(&g->guide, g->req, &g->params, g->n_prompts, g->n_candidates, &err) &&
+    if (!check_lengths(g, &err) && !make_rules(g, &err) && !open_guide(g, &err) &&
         !charge_logs(g, &err))
         srv_jobs_start(&g->jobs, g->req, g->n_prompts, &ops, g);
     else if (err.kind == SRV_ERR_CONTEXT)

@@ -6,7 +6,7 @@
  * srv_gen_format: how its dialect writes text, ends and usage. From then on the request is run by
  * jobs.h, one job per prompt:
  *
- *   engine thread   appends to the logs of prompt and choices (choice_log.h)
+ *   engine thread   appends to the logs of prompt and choices (choice_text.h)
  *   text worker     records to text (choice_text.h), text to the format's events or answer
  */
 #ifndef HEARTH_SERVER_API_GENERATION_H

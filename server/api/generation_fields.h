@@ -15,7 +15,7 @@
 
 #include "engine/engine.h"
 #include "server/api/json_fields.h"
-#include "server/api/stop_strings.h"
+#include "server/api/choice_text.h"
 #include "server/http/endpoint.h"
 
 enum {

@@ -121,7 +121,6 @@ int srv_guide_open(struct srv_guide *guide, struct srv_request *req,
                    const struct srv_gen_params *params, int n_prompts, int n_choices,
                    struct param_error *err)
 {
-    if (!guide->ask.param) return 0;
     guide->app = srv_facts(req)->app;
     int n_parallel = eng_info(guide->app->engine)->n_parallel;
     guide->n_slots = n_prompts < n_parallel ? n_prompts : n_parallel;
@@ -156,7 +155,6 @@ const struct eng_guide *srv_guide_begin(struct srv_guide *guide, int prompt,
                                         bool (*is_done)(const void *ctx, int prompt),
                                         const void *ctx)
 {
-    if (!guide->gram) return NULL;
     int slot = choose_slot(guide, prompt, is_done, ctx);
     assert(slot >= 0 && slot < guide->n_slots); /* one per job that runs */
     guide->prompt_of[slot] = prompt;

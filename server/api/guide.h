@@ -36,18 +36,16 @@ struct srv_guide {
 };
 
 /*
- * Compiles what was asked for, allocates the states, and names relaxed keywords in
- * x-schema-relaxed. Nothing was asked: does nothing. n_prompts prompts with n_choices each. Returns
- * 0, or -1 with err.
+ * Compiles what was asked for (ask.param must be set), allocates the states, and names relaxed
+ * keywords in x-schema-relaxed. n_prompts prompts with n_choices each. Returns 0, or -1 with err.
  */
 int srv_guide_open(struct srv_guide *guide, struct srv_request *req,
                    const struct srv_gen_params *params, int n_prompts, int n_choices,
                    struct param_error *err);
 
 /*
- * Puts the states of a prompt at the beginning and returns its guides [n_choices], or NULL if
- * nothing constrains the answer. is_done says whether the job of a prompt has ended: its states are
- * then taken over.
+ * Puts the states of a prompt at the beginning and returns its guides [n_choices]. Only after
+ * srv_guide_open. is_done tells if the job of a prompt has ended: its states are then taken over.
  */
 const struct eng_guide *srv_guide_begin(struct srv_guide *guide, int prompt,
                                         bool (*is_done)(const void *ctx, int prompt),

@@ -5,6 +5,8 @@
 #include <stdio.h>
 #include <string.h>
 
+#include "base/json_reader.h"
+
 /* A field on its way: its value in the tree, and its text. */
 struct field {
     const json_t *value; /* NULL: absent or null */
@@ -18,7 +20,7 @@ static struct field member(const struct field *of, const char *name)
     snprintf(f.path, sizeof(f.path), "%.50s%s%.40s", of->path, of->path[0] ? "." : "", name);
     const json_t *value = json_object_get(of->value, name);
     if (!value || json_is_null(value)) return f;
-    if (srv_json_member(of->text.text, of->text.len, name, &f.text)) f.value = value;
+    if (jr_member(of->text.text, of->text.len, name, &f.text.text, &f.text.len)) f.value = value;
     return f;
 }
 

@@ -14,7 +14,6 @@
 #include <jansson.h>
 
 #include "server/api/json_fields.h"
-#include "server/api/json_text.h"
 #include "tokenizer/grammar/grammar.h"
 
 struct guide_ask {

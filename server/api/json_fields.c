@@ -4,6 +4,7 @@
  */
 #include "server/api/json_fields.h"
 
+#include <float.h>
 #include <math.h>
 #include <stdarg.h>
 #include <stdio.h>
@@ -12,11 +13,10 @@
 
 #include "base/json_reader.h"
 #include "server/api/json_memory.h"
-#include "server/api/json_text.h"
 
 #define INT64_LIMIT 9223372036854775808.0 /* 2^63: the first real no int64_t holds */
 
-enum { MAX_DEPTH = 160, MAX_VALUES = 200000, ECHO_BYTES = 64 };
+enum { MAX_DEPTH = 160, MAX_VALUES = 200000, ECHO_BYTES = 64, INT64_DIGITS = 19 };
 
 int param_fail(struct param_error *err, enum srv_error kind, const char *path, const char *format,
                ...)
@@ -39,6 +39,79 @@ const char *param_word(const char *text, char buf[PARAM_WORD_MAX])
     return buf;
 }
 
+/* ---- integers beyond 64 bits --------------------------------------------------------------- */
+
+static bool is_digit(char c)
+{
+    return c >= '0' && c <= '9';
+}
+
+/* Length of the run of characters that numbers are made of. */
+static size_t number_length(const char *p, const char *end)
+{
+    size_t n = 0;
+    while (p + n < end && (is_digit(p[n]) || (p[n] && strchr("+-.eE", p[n]))))
+        n++;
+    return n;
+}
+
+/* Returns true for -?[1-9][0-9]* outside the range of int64_t. */
+static bool is_huge_integer(const char *p, size_t len)
+{
+    bool negative = len > 0 && p[0] == '-';
+    p += negative;
+    len -= negative;
+    if (len < INT64_DIGITS || p[0] == '0') return false;
+    for (size_t i = 0; i < len; i++)
+        if (!is_digit(p[i])) return false;
+    const char *limit = negative ? "9223372036854775808" : "9223372036854775807";
+    return len > INT64_DIGITS || memcmp(p, limit, INT64_DIGITS) > 0;
+}
+
+/* The next huge integer from p on; NULL if there is none. */
+static const char *next_huge(const char *p, const char *end, size_t *ret_len)
+{
+    while (p < end) {
+        size_t n = number_length(p, end);
+        if (is_huge_integer(p, n)) {
+            *ret_len = n;
+            return p;
+        }
+        if (*p == '"')
+            p = jr_behind_string(p + 1, end);
+        else
+            p += n ? n : 1;
+    }
+    return NULL;
+}
+
+static bool has_huge_integer(const char *text, size_t len)
+{
+    size_t n;
+    return next_huge(text, text + len, &n) != NULL;
+}
+
+/*
+ * Overwrites each huge integer with a real number of the same length (blanks fill it up) near its
+ * value, beyond the range of int64_t too. A text that was not valid JSON does not become valid. The
+ * text must be NUL-terminated.
+ */
+static void round_huge_integers(char *text, size_t len)
+{
+    const char *end = text + len;
+    size_t n;
+    for (const char *p = next_huge(text, end, &n); p; p = next_huge(p + n, end, &n)) {
+        char real[32];
+        double value = strtod(p, NULL);
+        if (!isfinite(value)) value = value > 0 ? DBL_MAX / 2 : -DBL_MAX / 2;
+        /* 12 digits after the point keep the value above 2^63 and fit in 19 characters. */
+        size_t used = (size_t)snprintf(real, sizeof(real), "%.12e", value);
+        char *at = text + (p - text);
+        memset(at, ' ', n);
+        memcpy(at, real, used < n ? used : n);
+    }
+}
+
 /* ---- parsing ------------------------------------------------------------------------------- */
 
 /* Bounds depth and the number of values. */
@@ -55,30 +128,14 @@ static int check_shape(const char *body, size_t len, size_t *ret_n_values, struc
     return 0;
 }
 
-static void no_memory(struct param_error *err)
-{
-    param_fail(err, SRV_ERR_OVERLOADED, NULL, "There is no memory for the request.");
-}
-
-/* jansson with the reserve behind it. *ret_short: malloc failed, and there is no tree. */
-static json_t *load(const char *text, size_t len, json_error_t *where, bool *ret_short)
-{
-    srv_json_ran_out();
-    json_t *root = json_loadb(text, len, JSON_REJECT_DUPLICATES | JSON_ALLOW_NUL, where);
-    *ret_short = srv_json_ran_out();
-    if (*ret_short) json_decref(root);
-    srv_json_release();
-    return *ret_short ? NULL : root;
-}
-
-/* The body as jansson reads it; NULL if out of memory. */
+/* The body as jansson reads it, owned; NULL if out of memory. */
 static char *rounded_copy(const char *body, size_t len)
 {
     char *copy = malloc(len + 1);
     if (!copy) return NULL;
     memcpy(copy, body, len);
     copy[len] = '\0';
-    srv_json_round_huge_integers(copy, len);
+    round_huge_integers(copy, len);
     return copy;
 }
 
@@ -86,34 +143,24 @@ json_t *params_parse(const char *body, size_t len, struct param_error *err)
 {
     size_t n_values = 0;
     if (check_shape(body, len, &n_values, err)) return NULL;
-    bool has_huge = srv_json_has_huge_integer(body, len);
+    bool has_huge = has_huge_integer(body, len);
     char *rounded = has_huge ? rounded_copy(body, len) : NULL;
-    if ((has_huge && !rounded) || srv_json_reserve(len, n_values)) {
-        free(rounded);
-        no_memory(err);
-        return NULL;
-    }
-    json_error_t where;
-    bool short_of_memory;
-    json_t *root = load(has_huge ? rounded : body, len, &where, &short_of_memory);
+    bool no_memory = has_huge && !rounded;
+    json_error_t where = {0};
+    const char *text = has_huge ? rounded : body;
+    json_t *root = no_memory ? NULL : srv_json_load(text, len, n_values, &where, &no_memory);
     free(rounded);
-    if (short_of_memory) {
-        no_memory(err);
-        return NULL;
-    }
-    if (!root) {
-        /* jansson's text may quote the body; only its position is passed on. */
+    if (json_is_object(root)) return root;
+    if (no_memory)
+        param_fail(err, SRV_ERR_OVERLOADED, NULL, "There is no memory for the request.");
+    else if (root)
+        param_fail(err, SRV_ERR_INVALID_JSON, NULL, "The request body must be a JSON object.");
+    else /* jansson's text may quote the body; only its position is passed on */
         param_fail(err, SRV_ERR_INVALID_JSON, NULL,
                    "The request body is not valid JSON (line %d, column %d).", where.line,
                    where.column);
-        return NULL;
-    }
-    if (!json_is_object(root)) {
-        param_fail(err, SRV_ERR_INVALID_JSON, NULL, "The request body must be a JSON object.");
-        json_decref(root);
-        return NULL;
-    }
-    return root;
+    json_decref(root);
+    return NULL;
 }
 
 /* ---- fields -------------------------------------------------------------------------------- */

@@ -23,6 +23,12 @@
 
 enum { PARAM_PATH_MAX = 96, PARAM_MESSAGE_MAX = 320, PARAM_WORD_MAX = 44 };
 
+/* A part of a body's text; borrowed from it, not NUL-terminated. */
+struct srv_span {
+    const char *text;
+    size_t len;
+};
+
 /* The first fault found. */
 struct param_error {
     enum srv_error kind;
@@ -72,7 +78,7 @@ int params_read(json_t *object, const struct param_field *fields, void *out,
  * Parses a body. Checks first, in one pass over the text, that it holds at most max_values values
  * and nests at most 160 deep, so that building the tree is cheap whatever the sender wrote.
  * Duplicate keys, invalid UTF-8 and trailing bytes are errors. An integer beyond 64 bits is a real
- * in the tree (param_is_huge); json_text.h finds its digits. Returns a new reference, an object, or
+ * in the tree (param_is_huge); jr_member finds its digits. Returns a new reference, an object, or
  * NULL.
  */
 json_t *params_parse(const char *body, size_t len, struct param_error *err);

@@ -7,8 +7,6 @@
 #include <stdlib.h>
 #include <sys/mman.h>
 
-#include <jansson.h>
-
 /*
  * jansson 2.14 takes at most, on 64 bits, each rounded up to 16 bytes. A value: an object with its
  * first buckets (80 + 128), its string (32), a pair (64) and its shares of growing tables (96). A
@@ -42,7 +40,7 @@ static void reserve_unmap(void)
     reserve = (struct reserve){0};
 }
 
-int srv_json_reserve(size_t len, size_t n_values)
+static int open_reserve(size_t len, size_t n_values)
 {
     size_t text, values, size;
     assert(reserve.size == 0); /* one parse at a time */
@@ -60,7 +58,7 @@ int srv_json_reserve(size_t len, size_t n_values)
     return 0;
 }
 
-void srv_json_release(void)
+static void close_reserve(void)
 {
     if (reserve.used) madvise(reserve.base, reserve.mapped, MADV_DONTNEED);
     reserve.size = reserve.used = 0;
@@ -101,4 +99,17 @@ bool srv_json_ran_out(void)
     bool was = out_of_memory;
     out_of_memory = false;
     return was;
+}
+
+json_t *srv_json_load(const char *text, size_t len, size_t n_values, json_error_t *where,
+                      bool *ret_no_memory)
+{
+    srv_json_ran_out();
+    *ret_no_memory = true;
+    if (open_reserve(len, n_values)) return NULL;
+    json_t *root = json_loadb(text, len, JSON_REJECT_DUPLICATES | JSON_ALLOW_NUL, where);
+    *ret_no_memory = srv_json_ran_out();
+    if (*ret_no_memory) json_decref(root); /* before the reserve, which holds parts of it */
+    close_reserve();
+    return *ret_no_memory ? NULL : root;
 }

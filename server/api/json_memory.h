@@ -15,6 +15,8 @@
 #include <stdbool.h>
 #include <stddef.h>
 
+#include <jansson.h>
+
 /* Sets jansson's allocator. Once, at start, before any JSON is made. */
 void srv_json_watch_memory(void);
 
@@ -22,11 +24,10 @@ void srv_json_watch_memory(void);
 bool srv_json_ran_out(void);
 
 /*
- * Readies the thread's reserve for one parse of a text of len bytes with at most n_values values.
- * Returns 0, or -1 if there is no address space. srv_json_release ends the parse, after a tree that
- * took from the reserve has been released.
+ * Parses a text of at most n_values values: no duplicate keys, any Unicode in strings. Returns a new
+ * reference, or NULL: with *ret_no_memory if memory ran out, else with the fault in *where.
  */
-int srv_json_reserve(size_t len, size_t n_values);
-void srv_json_release(void);
+json_t *srv_json_load(const char *text, size_t len, size_t n_values, json_error_t *where,
+                      bool *ret_no_memory);
 
 #endif

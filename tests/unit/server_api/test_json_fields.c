@@ -5,8 +5,8 @@
 #include "test.h"
 
 #include "base/buf.h"
+#include "base/json_reader.h"
 #include "server/api/json_fields.h"
-#include "server/api/json_text.h"
 
 struct target {
     bool flag;
@@ -199,7 +199,7 @@ static void test_integers_beyond_64_bits(void **state)
     REQUIRE(json_real_value(json_object_get(body, "n")) < -1.2e29);
     for (size_t i = 0; i < N_OF(members); i++) {
         struct srv_span span;
-        bool found = srv_json_member(text, sizeof(text) - 1, members[i].key, &span);
+        bool found = jr_member(text, sizeof(text) - 1, members[i].key, &span.text, &span.len);
         REQUIRE_MSG(found == (members[i].span != NULL), "%s", members[i].key);
         if (found)
             REQUIRE(span.len == strlen(members[i].span) &&

@@ -5,7 +5,7 @@
  */
 #include "test.h"
 
-#include "server/api/stop_strings.h"
+#include "server/api/choice_text.h"
 
 struct stop_case {
     const char *name;
