@@ -133,6 +133,17 @@ void jw_string_end(struct jw *w)
     w->in_string = false;
 }
 
+bool jw_string_next(struct jw *w, const char *text, size_t len, size_t max, int64_t *at)
+{
+    size_t from = (size_t)*at;
+    size_t to = len - from > max ? from + max : len;
+    while (to < len && to > from && ((unsigned char)text[to] & 0xC0) == 0x80)
+        to--;
+    if (to > from) jw_string_part(w, text + from, to - from);
+    *at = to == len ? 0 : (int64_t)to;
+    return to == len;
+}
+
 void jw_string(struct jw *w, const char *name, const char *text, size_t len)
 {
     jw_string_begin(w, name);

@@ -64,6 +64,10 @@ void jw_string_begin(struct jw *w, const char *name);
 void jw_string_part(struct jw *w, const char *text, size_t len);
 void jw_string_end(struct jw *w);
 
+/* The next part of a text inside a string, from byte *at on: whole characters, about max bytes.
+ * Returns true, and sets *at to 0, after the last. */
+bool jw_string_next(struct jw *w, const char *text, size_t len, size_t max, int64_t *at);
+
 void jw_int(struct jw *w, const char *name, int64_t value);
 
 /* 9 significant digits, always with a point or an exponent; NaN and infinities become -9999.0 or

@@ -68,23 +68,6 @@ static void close_tokens(struct jw *w)
 
 /* ---- whole answers ------------------------------------------------------------------------- */
 
-static void write_head(struct srv_gen *g, struct jw *w, const char *object)
-{
-    jw_open(w, NULL, '{');
-    jw_text(w, "id", g->id);
-    jw_text(w, "object", object);
-    jw_int(w, "created", g->created);
-    jw_text(w, "model", g->model);
-    jw_text(w, "system_fingerprint", g->app->fingerprint);
-    if (g->params.service_tier) jw_text(w, "service_tier", "default");
-    jw_open(w, "choices", '[');
-}
-
-static void whole_head(struct srv_gen *g, struct jw *w)
-{
-    write_head(g, w, "chat.completion");
-}
-
 /* The next log-probabilities of a choice; returns true after the last. */
 static bool write_tokens_part(struct srv_gen *g, struct jw *w, const struct gen_choice *c,
                               int64_t *at)
@@ -113,7 +96,8 @@ static bool whole_choice(struct srv_gen *g, struct jw *w, struct gen_prompt *p,
         at->part = TEXT;
         return false;
     case TEXT:
-        if (!srv_gen_write_text_part(w, c->text.text.data, c->text.text.len, &at->at)) return false;
+        if (!jw_string_next(w, c->text.text.data, c->text.text.len, GEN_PART_BYTES, &at->at))
+            return false;
         jw_string_end(w);
         jw_null(w, "refusal");
         jw_close(w);
@@ -150,26 +134,12 @@ static bool whole_tail(struct srv_gen *g, struct jw *w, struct gen_cursor *at)
     return true;
 }
 
-static bool whole(struct srv_gen *g, struct gen_cursor *at, struct buf *b)
-{
-    static const struct gen_writer writer = {whole_head, whole_choice, whole_tail};
-    return srv_gen_write_piece(g, &writer, at, b);
-}
-
 /* ---- stream -------------------------------------------------------------------------------- */
 
-static void begin_chunk(struct srv_gen *g, struct gen_event *e)
-{
-    srv_gen_begin_event(e, NULL);
-    write_head(g, &e->w, "chat.completion.chunk");
-}
-
-/* A chunk's choice up to its delta, which the caller fills and closes. */
+/* A chunk up to the members of its delta. */
 static void begin_delta(struct srv_gen *g, struct gen_event *e, int index)
 {
-    begin_chunk(g, e);
-    jw_open(&e->w, NULL, '{');
-    jw_int(&e->w, "index", index);
+    srv_gen_begin_chunk(g, e, index);
     jw_open(&e->w, "delta", '{');
 }
 
@@ -184,7 +154,6 @@ static void stream_begin(struct srv_gen *g)
         jw_close(&e.w);
         jw_null(&e.w, "logprobs");
         jw_null(&e.w, "finish_reason");
-        jw_close(&e.w);
         srv_gen_end_chunk(g, &e, &g->prompts[0], 0);
     }
 }
@@ -205,7 +174,6 @@ static void stream_delta(struct srv_gen *g, struct gen_prompt *p, struct gen_cho
     }
     jw_null(&e.w, "finish_reason");
     if (g->params.return_token_ids) srv_gen_write_ids(&e.w, "token_ids", c, token_from, token_to);
-    jw_close(&e.w);
     srv_gen_end_chunk(g, &e, p, token_to);
 }
 
@@ -216,37 +184,24 @@ static void stream_finish(struct srv_gen *g, struct gen_prompt *p, struct gen_ch
     jw_close(&e.w);
     jw_null(&e.w, "logprobs");
     jw_text(&e.w, "finish_reason", c->finish_reason);
-    jw_close(&e.w);
     srv_gen_end_chunk(g, &e, p, c->n_tokens);
-}
-
-static void stream_progress(struct srv_gen *g, const struct gen_progress *progress)
-{
-    struct gen_event e;
-    begin_chunk(g, &e);
-    srv_gen_end_progress_chunk(g, &e, progress);
-}
-
-static void stream_end(struct srv_gen *g)
-{
-    if (g->params.include_usage || g->params.timings) {
-        struct gen_event e;
-        begin_chunk(g, &e);
-        srv_gen_end_last_chunk(g, &e);
-    }
-    srv_gen_done_event(g);
 }
 
 static const struct srv_gen_format format = {
     .endpoint = "chat",
     .input = "messages",
+    .object = "chat.completion",
+    .chunk_object = "chat.completion.chunk",
+    .shows_tier = true,
     .stream_begin = stream_begin,
     .stream_delta = stream_delta,
     .stream_finish = stream_finish,
-    .stream_progress = stream_progress,
-    .stream_end = stream_end,
-    .stream_error = srv_gen_error_event,
-    .whole = whole,
+    .stream_progress = srv_gen_progress_chunk,
+    .stream_end = srv_gen_last_chunk,
+    .stream_error = srv_gen_error_chunk,
+    .head = srv_gen_open_answer,
+    .choice = whole_choice,
+    .tail = whole_tail,
 };
 
 /* ---- request ------------------------------------------------------------------------------- */

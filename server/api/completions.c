@@ -130,17 +130,6 @@ static void write_arrays(const struct tokens *t, struct jw *w, int64_t from, int
 
 /* ---- choices ------------------------------------------------------------------------------- */
 
-static void write_head(struct srv_gen *g, struct jw *w)
-{
-    jw_open(w, NULL, '{');
-    jw_text(w, "id", g->id);
-    jw_text(w, "object", "text_completion");
-    jw_int(w, "created", g->created);
-    jw_text(w, "model", g->model);
-    jw_text(w, "system_fingerprint", g->app->fingerprint);
-    jw_open(w, "choices", '[');
-}
-
 /* The next cells of an array of a whole choice; returns true after the last. */
 static bool write_column_part(const struct tokens *t, struct jw *w, enum column column, int64_t *at)
 {
@@ -191,10 +180,11 @@ static bool whole_choice(struct srv_gen *g, struct jw *w, struct gen_prompt *p,
         at->part = g->params.echo ? ECHO : TEXT;
         return false;
     case ECHO:
-        if (srv_gen_write_text_part(w, e->text, e->len, &at->at)) at->part = TEXT;
+        if (jw_string_next(w, e->text, e->len, GEN_PART_BYTES, &at->at)) at->part = TEXT;
         return false;
     case TEXT:
-        if (!srv_gen_write_text_part(w, c->text.text.data, c->text.text.len, &at->at)) return false;
+        if (!jw_string_next(w, c->text.text.data, c->text.text.len, GEN_PART_BYTES, &at->at))
+            return false;
         jw_string_end(w);
         if (g->params.want_logprobs)
             jw_open(w, "logprobs", '{');
@@ -226,47 +216,21 @@ static bool whole_tail(struct srv_gen *g, struct jw *w, struct gen_cursor *at)
     return true;
 }
 
-static bool whole(struct srv_gen *g, struct gen_cursor *at, struct buf *b)
-{
-    static const struct gen_writer writer = {write_head, whole_choice, whole_tail};
-    return srv_gen_write_piece(g, &writer, at, b);
-}
-
 /* ---- stream -------------------------------------------------------------------------------- */
 
-static void begin_chunk(struct srv_gen *g, struct gen_event *e)
-{
-    srv_gen_begin_event(e, NULL);
-    write_head(g, &e->w);
-}
-
-/* A chunk's choice up to its text. */
-static void begin_choice(struct srv_gen *g, struct gen_event *e, int index)
-{
-    begin_chunk(g, e);
-    jw_open(&e->w, NULL, '{');
-    jw_int(&e->w, "index", index);
-}
-
-/* Echoed prompts are the first chunk of each of their choices. */
-static void stream_begin(struct srv_gen *g)
-{
-    (void)g;
-}
-
+/* An echoed prompt is the first chunk of each of its choices. */
 static void echo_chunk(struct srv_gen *g, struct gen_prompt *p, struct gen_choice *c)
 {
     const struct echo *echo = echo_of(g, p);
     struct tokens t = tokens_of(g, p, NULL, true);
     struct gen_event e;
-    begin_choice(g, &e, c->index);
+    srv_gen_begin_chunk(g, &e, c->index);
     jw_string(&e.w, "text", echo->text, echo->len);
     if (g->params.want_logprobs)
         write_arrays(&t, &e.w, 0, p->n_ids);
     else
         jw_null(&e.w, "logprobs");
     jw_null(&e.w, "finish_reason");
-    jw_close(&e.w);
     srv_gen_end_chunk(g, &e, p, 0);
 }
 
@@ -282,7 +246,7 @@ static void stream_delta(struct srv_gen *g, struct gen_prompt *p, struct gen_cho
     struct tokens t = tokens_of(g, p, c, false);
     struct gen_event e;
     introduce(g, p, c);
-    begin_choice(g, &e, c->index);
+    srv_gen_begin_chunk(g, &e, c->index);
     srv_gen_write_text(&e.w, "text", c, from, to);
     if (g->params.want_logprobs && token_to > token_from)
         write_arrays(&t, &e.w, token_from, token_to);
@@ -290,7 +254,6 @@ static void stream_delta(struct srv_gen *g, struct gen_prompt *p, struct gen_cho
         jw_null(&e.w, "logprobs");
     jw_null(&e.w, "finish_reason");
     if (g->params.return_token_ids) srv_gen_write_ids(&e.w, "token_ids", c, token_from, token_to);
-    jw_close(&e.w);
     srv_gen_end_chunk(g, &e, p, token_to);
 }
 
@@ -298,41 +261,26 @@ static void stream_finish(struct srv_gen *g, struct gen_prompt *p, struct gen_ch
 {
     struct gen_event e;
     introduce(g, p, c);
-    begin_choice(g, &e, c->index);
+    srv_gen_begin_chunk(g, &e, c->index);
     jw_text(&e.w, "text", "");
     jw_null(&e.w, "logprobs");
     jw_text(&e.w, "finish_reason", c->finish_reason);
-    jw_close(&e.w);
     srv_gen_end_chunk(g, &e, p, c->n_tokens);
-}
-
-static void stream_progress(struct srv_gen *g, const struct gen_progress *progress)
-{
-    struct gen_event e;
-    begin_chunk(g, &e);
-    srv_gen_end_progress_chunk(g, &e, progress);
-}
-
-static void stream_end(struct srv_gen *g)
-{
-    if (g->params.include_usage || g->params.timings) {
-        struct gen_event e;
-        begin_chunk(g, &e);
-        srv_gen_end_last_chunk(g, &e);
-    }
-    srv_gen_done_event(g);
 }
 
 static const struct srv_gen_format format = {
     .endpoint = "completions",
     .input = "prompt",
-    .stream_begin = stream_begin,
+    .object = "text_completion",
+    .chunk_object = "text_completion",
     .stream_delta = stream_delta,
     .stream_finish = stream_finish,
-    .stream_progress = stream_progress,
-    .stream_end = stream_end,
-    .stream_error = srv_gen_error_event,
-    .whole = whole,
+    .stream_progress = srv_gen_progress_chunk,
+    .stream_end = srv_gen_last_chunk,
+    .stream_error = srv_gen_error_chunk,
+    .head = srv_gen_open_answer,
+    .choice = whole_choice,
+    .tail = whole_tail,
 };
 
 /* ---- prompts ------------------------------------------------------------------------------- */

@@ -24,7 +24,10 @@
 #include "server/api/guide.h"
 #include "server/api/jobs.h"
 
-enum { GEN_MAX_PROMPTS = 256 };
+enum {
+    GEN_MAX_PROMPTS = 256,
+    GEN_PART_BYTES = 16 << 10, /* of a text that is written in parts */
+};
 
 /* How far the prefill of a prompt was after a step. */
 struct gen_step {
@@ -81,15 +84,26 @@ struct gen_cursor {
 struct srv_gen_format {
     const char *endpoint; /* for the access log and metrics */
     const char *input;    /* the parameter that holds the prompt */
-    void (*stream_begin)(struct srv_gen *g);
+    /* Of the two OpenAI dialects that write chunks, else NULL: the member "object" of a whole answer
+     * and of a chunk. shows_tier: with the member "service_tier". */
+    const char *object, *chunk_object;
+    bool shows_tier;
+    void (*stream_begin)(struct srv_gen *g); /* or NULL */
     void (*stream_delta)(struct srv_gen *g, struct gen_prompt *p, struct gen_choice *c, size_t from,
                          size_t to, int64_t token_from, int64_t token_to);
     void (*stream_finish)(struct srv_gen *g, struct gen_prompt *p, struct gen_choice *c);
     void (*stream_progress)(struct srv_gen *g, const struct gen_progress *progress); /* or NULL */
     void (*stream_end)(struct srv_gen *g);
     void (*stream_error)(struct srv_gen *g, enum srv_error kind, const char *message);
-    /* Appends the next piece of a whole answer; returns true if that was the last. */
-    bool (*whole)(struct srv_gen *g, struct gen_cursor *at, struct buf *body);
+    /*
+     * A whole answer: head, all shown choices, tail; head and choice may be NULL. choice and tail
+     * write their next part, of some ten kilobytes at most if they may be long, and return true if
+     * that was the last. at->part and at->at begin at 0 and are theirs.
+     */
+    void (*head)(struct srv_gen *g, struct jw *w);
+    bool (*choice)(struct srv_gen *g, struct jw *w, struct gen_prompt *p, struct gen_choice *c,
+                   struct gen_cursor *at);
+    bool (*tail)(struct srv_gen *g, struct jw *w, struct gen_cursor *at);
 };
 
 struct srv_gen {

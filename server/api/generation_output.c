@@ -11,7 +11,8 @@
 #include <assert.h>
 
 enum {
-    WHOLE_BYTES = 1 << 20, /* answers up to about this size are written at once */
+    WHOLE_BYTES = 1 << 20,  /* answers up to about this size are written at once */
+    PIECE_BYTES = 32 << 10, /* beyond which a piece ends */
     PIECE_BYTES_MAX = 16 << 20,
 };
 
@@ -132,7 +133,7 @@ static void open_stream(struct srv_gen *g)
     assert(!g->streaming && !g->in_pieces);
     g->streaming = true;
     srv_stream_open(g->req);
-    g->format->stream_begin(g);
+    if (g->format->stream_begin) g->format->stream_begin(g);
 }
 
 static void send_progress(struct srv_gen *g, struct gen_prompt *p, struct gen_step step)
@@ -187,11 +188,57 @@ static int64_t estimate_answer(const struct srv_gen *g)
     return bytes;
 }
 
+/* Shown choices of a prompt in order of rank: candidate numbers (best_of picks the likeliest). */
+static void pick(const struct srv_gen *g, const struct gen_prompt *p, int *ret_candidates)
+{
+    bool taken[GEN_MAX_CHOICES] = {false};
+    for (int shown = 0; shown < g->n_choices; shown++) {
+        int best = -1;
+        for (int k = 0; k < g->n_candidates; k++) {
+            if (taken[k]) continue;
+            bool better = best < 0 || (g->n_candidates > g->n_choices &&
+                                       p->choices[k].sum_logprob > p->choices[best].sum_logprob);
+            if (better) best = k;
+        }
+        taken[best] = true;
+        ret_candidates[shown] = best;
+    }
+}
+
+/* Appends the next piece of the answer; returns true if that was the last. */
+static bool write_piece(struct srv_gen *g, struct buf *b)
+{
+    const struct srv_gen_format *f = g->format;
+    struct gen_cursor *at = &g->cursor;
+    struct jw *w = &at->w;
+    size_t end = b->len + PIECE_BYTES;
+    if (!at->begun) jw_init(w, b);
+    w->out = b;
+    if (!at->begun && f->head) f->head(g, w);
+    at->begun = true;
+    while (b->len < end && !b->failed) {
+        if (!f->choice || at->prompt == g->n_prompts) {
+            if (!f->tail(g, w, at)) continue;
+            jw_end(w);
+            return true;
+        }
+        struct gen_prompt *p = &g->prompts[at->prompt];
+        if (at->part == 0 && at->at == 0 && at->choice == 0) pick(g, p, at->picked);
+        if (!f->choice(g, w, p, &p->choices[at->picked[at->choice]], at)) continue;
+        at->part = 0;
+        at->at = 0;
+        if (++at->choice < g->n_choices) continue;
+        at->choice = 0;
+        at->prompt++;
+    }
+    return false;
+}
+
 static void write_at_once(struct srv_gen *g)
 {
     struct buf body;
     buf_init(&body, 256u << 20);
-    while (!g->format->whole(g, &g->cursor, &body) && !body.failed)
+    while (!write_piece(g, &body) && !body.failed)
         ;
     srv_reply(g->req, 200, NULL, &body);
 }
@@ -206,7 +253,7 @@ static bool write_pieces(struct srv_gen *g)
         if (!srv_stream_has_room(g->req)) return false;
         struct buf piece;
         buf_init(&piece, PIECE_BYTES_MAX);
-        last = g->format->whole(g, &g->cursor, &piece);
+        last = write_piece(g, &piece);
         failed = piece.failed;
         if (!failed && !srv_stream_write(g->req, piece.data, piece.len)) last = true;
         buf_finish(&piece);

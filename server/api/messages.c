@@ -123,49 +123,33 @@ static void write_block(struct jw *w, const char *name, const char *type,
     jw_close(w);
 }
 
-static bool whole(struct srv_gen *g, struct gen_cursor *at, struct buf *b)
+static bool whole(struct srv_gen *g, struct jw *w, struct gen_cursor *at)
 {
     const struct gen_choice *c = &g->prompts[0].choices[0];
-    struct jw *w = &at->w;
-    jw_init(w, b);
     open_message(g, w, NULL);
     write_block(w, NULL, "text", c, 0, c->text.text.len);
     jw_close(w);
     write_stop(w, c);
     write_usage(g, w, c->n_tokens);
     jw_close(w);
-    jw_end(w);
     return true;
-}
-
-static void begin(struct gen_event *e, const char *type)
-{
-    srv_gen_begin_event(e, type);
-    jw_open(&e->w, NULL, '{');
-    jw_text(&e->w, "type", type);
-}
-
-static void send(struct srv_gen *g, struct gen_event *e)
-{
-    jw_close(&e->w);
-    srv_gen_send_event(g, e);
 }
 
 static void stream_begin(struct srv_gen *g)
 {
     struct gen_event e;
-    begin(&e, "message_start");
+    srv_gen_begin_typed_event(&e, "message_start");
     open_message(g, &e.w, "message");
     jw_close(&e.w);
     jw_null(&e.w, "stop_reason");
     jw_null(&e.w, "stop_sequence");
     write_usage(g, &e.w, 0);
     jw_close(&e.w);
-    send(g, &e);
-    begin(&e, "content_block_start");
+    srv_gen_close_event(g, &e);
+    srv_gen_begin_typed_event(&e, "content_block_start");
     jw_int(&e.w, "index", 0);
     write_block(&e.w, "content_block", "text", &g->prompts[0].choices[0], 0, 0);
-    send(g, &e);
+    srv_gen_close_event(g, &e);
 }
 
 static void stream_delta(struct srv_gen *g, struct gen_prompt *p, struct gen_choice *c, size_t from,
@@ -173,33 +157,33 @@ static void stream_delta(struct srv_gen *g, struct gen_prompt *p, struct gen_cho
 {
     struct gen_event e;
     if (to == from && !g->params.chunk_tokens) return;
-    begin(&e, "content_block_delta");
+    srv_gen_begin_typed_event(&e, "content_block_delta");
     jw_int(&e.w, "index", 0);
     write_block(&e.w, "delta", "text_delta", c, from, to);
-    send(g, &e);
+    srv_gen_close_event(g, &e);
 }
 
 static void stream_finish(struct srv_gen *g, struct gen_prompt *p, struct gen_choice *c)
 {
     struct gen_event e;
-    begin(&e, "content_block_stop");
+    srv_gen_begin_typed_event(&e, "content_block_stop");
     jw_int(&e.w, "index", 0);
-    send(g, &e);
-    begin(&e, "message_delta");
+    srv_gen_close_event(g, &e);
+    srv_gen_begin_typed_event(&e, "message_delta");
     jw_open(&e.w, "delta", '{');
     write_stop(&e.w, c);
     jw_close(&e.w);
     jw_open(&e.w, "usage", '{');
     jw_int(&e.w, "output_tokens", c->n_tokens);
     jw_close(&e.w);
-    send(g, &e);
+    srv_gen_close_event(g, &e);
 }
 
 static void stream_end(struct srv_gen *g)
 {
     struct gen_event e;
-    begin(&e, "message_stop");
-    send(g, &e);
+    srv_gen_begin_typed_event(&e, "message_stop");
+    srv_gen_close_event(g, &e);
 }
 
 static void stream_error(struct srv_gen *g, enum srv_error kind, const char *message)
@@ -218,7 +202,7 @@ static const struct srv_gen_format format = {
     .stream_finish = stream_finish,
     .stream_end = stream_end,
     .stream_error = stream_error,
-    .whole = whole,
+    .tail = whole,
 };
 
 static void handle(struct srv_request *req)

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: MIT */
 /*
- * Writing that the dialects share: events, usage, timings, which candidates are shown, and token
- * texts for log-probabilities. Called on text workers.
+ * Writing that the dialects share: events, chunks, usage, timings, and token texts for
+ * log-probabilities. Called on text workers.
  */
 #include "server/api/openai_json.h"
 
@@ -15,9 +15,7 @@
 enum {
     EVENT_MAX = 32 << 20,
     TOKEN_TEXT_MAX = 4096,
-    PIECE_BYTES = 32 << 10, /* of a whole answer, beyond which a piece ends */
-    PART_BYTES = 16 << 10,  /* of a text */
-    PART_TOKENS = 16,       /* with their log-probabilities */
+    PART_TOKENS = 16, /* with their log-probabilities */
 };
 
 /* ---- events -------------------------------------------------------------------------------- */
@@ -38,20 +36,20 @@ void srv_gen_send_event(struct srv_gen *g, struct gen_event *e)
     buf_finish(text);
 }
 
-void srv_gen_done_event(struct srv_gen *g)
+void srv_gen_begin_typed_event(struct gen_event *e, const char *type)
 {
-    static const char done[] = "data: [DONE]\n\n";
-    srv_stream_write(g->req, done, sizeof(done) - 1);
+    srv_gen_begin_event(e, type);
+    jw_open(&e->w, NULL, '{');
+    jw_text(&e->w, "type", type);
 }
 
-void srv_gen_error_event(struct srv_gen *g, enum srv_error kind, const char *message)
+void srv_gen_close_event(struct srv_gen *g, struct gen_event *e)
 {
-    struct gen_event e;
-    srv_gen_begin_event(&e, NULL);
-    srv_error_write(&e.text, kind, NULL, message, NULL);
-    srv_gen_send_event(g, &e);
-    srv_gen_done_event(g);
+    jw_close(&e->w);
+    srv_gen_send_event(g, e);
 }
+
+/* ---- usage and progress -------------------------------------------------------------------- */
 
 static void write_usage(struct jw *w, struct gen_totals t)
 {
@@ -107,57 +105,6 @@ void srv_gen_write_progress(struct jw *w, const struct gen_progress *progress)
     jw_close(w);
 }
 
-static void send_chunk(struct srv_gen *g, struct gen_event *e)
-{
-    jw_close(&e->w);
-    srv_gen_send_event(g, e);
-}
-
-void srv_gen_end_chunk(struct srv_gen *g, struct gen_event *e, const struct gen_prompt *p,
-                       int64_t n_tokens)
-{
-    jw_close(&e->w);
-    if (g->params.include_usage && g->params.continuous_usage)
-        write_usage(&e->w,
-                    (struct gen_totals){p->n_ids, srv_gen_usage(p).n_cached_tokens, n_tokens});
-    else if (g->params.include_usage)
-        jw_null(&e->w, "usage");
-    send_chunk(g, e);
-}
-
-void srv_gen_end_progress_chunk(struct srv_gen *g, struct gen_event *e,
-                                const struct gen_progress *progress)
-{
-    jw_close(&e->w);
-    if (g->params.include_usage) jw_null(&e->w, "usage");
-    srv_gen_write_progress(&e->w, progress);
-    send_chunk(g, e);
-}
-
-void srv_gen_end_last_chunk(struct srv_gen *g, struct gen_event *e)
-{
-    jw_close(&e->w);
-    if (g->params.include_usage) write_usage(&e->w, srv_gen_totals(g));
-    srv_gen_write_timings(g, &e->w);
-    send_chunk(g, e);
-}
-
-void srv_gen_pick(const struct srv_gen *g, const struct gen_prompt *p, int *ret_candidates)
-{
-    bool taken[GEN_MAX_CHOICES] = {false};
-    for (int shown = 0; shown < g->n_choices; shown++) {
-        int best = -1;
-        for (int k = 0; k < g->n_candidates; k++) {
-            if (taken[k]) continue;
-            bool better = best < 0 || (g->n_candidates > g->n_choices &&
-                                       p->choices[k].sum_logprob > p->choices[best].sum_logprob);
-            if (better) best = k;
-        }
-        taken[best] = true;
-        ret_candidates[shown] = best;
-    }
-}
-
 void srv_gen_reply_count(struct srv_gen *g, const char *object)
 {
     struct buf b;
@@ -172,6 +119,89 @@ void srv_gen_reply_count(struct srv_gen *g, const char *object)
     g->body = NULL;
     srv_facts(g->req)->account.endpoint = "count_tokens";
     srv_reply(g->req, 200, NULL, jw_end(&w));
+}
+
+/* ---- chunks -------------------------------------------------------------------------------- */
+
+static void open_answer(struct srv_gen *g, struct jw *w, const char *object)
+{
+    jw_open(w, NULL, '{');
+    jw_text(w, "id", g->id);
+    jw_text(w, "object", object);
+    jw_int(w, "created", g->created);
+    jw_text(w, "model", g->model);
+    jw_text(w, "system_fingerprint", g->app->fingerprint);
+    if (g->params.service_tier && g->format->shows_tier) jw_text(w, "service_tier", "default");
+    jw_open(w, "choices", '[');
+}
+
+void srv_gen_open_answer(struct srv_gen *g, struct jw *w)
+{
+    open_answer(g, w, g->format->object);
+}
+
+static void begin_chunk(struct srv_gen *g, struct gen_event *e)
+{
+    srv_gen_begin_event(e, NULL);
+    open_answer(g, &e->w, g->format->chunk_object);
+}
+
+void srv_gen_begin_chunk(struct srv_gen *g, struct gen_event *e, int choice_index)
+{
+    begin_chunk(g, e);
+    jw_open(&e->w, NULL, '{');
+    jw_int(&e->w, "index", choice_index);
+}
+
+void srv_gen_end_chunk(struct srv_gen *g, struct gen_event *e, const struct gen_prompt *p,
+                       int64_t n_tokens)
+{
+    jw_close(&e->w);
+    jw_close(&e->w);
+    if (g->params.include_usage && g->params.continuous_usage)
+        write_usage(&e->w,
+                    (struct gen_totals){p->n_ids, srv_gen_usage(p).n_cached_tokens, n_tokens});
+    else if (g->params.include_usage)
+        jw_null(&e->w, "usage");
+    srv_gen_close_event(g, e);
+}
+
+void srv_gen_progress_chunk(struct srv_gen *g, const struct gen_progress *progress)
+{
+    struct gen_event e;
+    begin_chunk(g, &e);
+    jw_close(&e.w);
+    if (g->params.include_usage) jw_null(&e.w, "usage");
+    srv_gen_write_progress(&e.w, progress);
+    srv_gen_close_event(g, &e);
+}
+
+static void send_done(struct srv_gen *g)
+{
+    static const char done[] = "data: [DONE]\n\n";
+    srv_stream_write(g->req, done, sizeof(done) - 1);
+}
+
+void srv_gen_last_chunk(struct srv_gen *g)
+{
+    if (g->params.include_usage || g->params.timings) {
+        struct gen_event e;
+        begin_chunk(g, &e);
+        jw_close(&e.w);
+        if (g->params.include_usage) write_usage(&e.w, srv_gen_totals(g));
+        srv_gen_write_timings(g, &e.w);
+        srv_gen_close_event(g, &e);
+    }
+    send_done(g);
+}
+
+void srv_gen_error_chunk(struct srv_gen *g, enum srv_error kind, const char *message)
+{
+    struct gen_event e;
+    srv_gen_begin_event(&e, NULL);
+    srv_error_write(&e.text, kind, NULL, message, NULL);
+    srv_gen_send_event(g, &e);
+    send_done(g);
 }
 
 /* ---- ids and texts ------------------------------------------------------------------------- */
@@ -297,46 +327,6 @@ static void write_prompt_token(const struct srv_gen *g, struct jw *w, const stru
         jw_close(w);
     }
     jw_close(w);
-}
-
-/* ---- whole answers, in pieces -------------------------------------------------------------- */
-
-bool srv_gen_write_piece(struct srv_gen *g, const struct gen_writer *writer, struct gen_cursor *at,
-                         struct buf *b)
-{
-    size_t end = b->len + PIECE_BYTES;
-    struct jw *w = &at->w;
-    if (!at->begun) jw_init(w, b);
-    w->out = b;
-    if (!at->begun) writer->head(g, w);
-    at->begun = true;
-    while (b->len < end && !b->failed) {
-        if (at->prompt == g->n_prompts) {
-            if (!writer->tail(g, w, at)) continue;
-            jw_end(w);
-            return true;
-        }
-        struct gen_prompt *p = &g->prompts[at->prompt];
-        if (at->part == 0 && at->at == 0 && at->choice == 0) srv_gen_pick(g, p, at->picked);
-        if (!writer->choice(g, w, p, &p->choices[at->picked[at->choice]], at)) continue;
-        at->part = 0;
-        at->at = 0;
-        if (++at->choice < g->n_choices) continue;
-        at->choice = 0;
-        at->prompt++;
-    }
-    return false;
-}
-
-bool srv_gen_write_text_part(struct jw *w, const char *text, size_t len, int64_t *at)
-{
-    size_t from = (size_t)*at;
-    size_t to = len - from > PART_BYTES ? from + PART_BYTES : len;
-    while (to < len && to > from && ((unsigned char)text[to] & 0xC0) == 0x80)
-        to--;
-    if (to > from) jw_string_part(w, text + from, to - from);
-    *at = to == len ? 0 : (int64_t)to;
-    return to == len;
 }
 
 bool srv_gen_write_prompt_logprobs_part(const struct srv_gen *g, struct jw *w,

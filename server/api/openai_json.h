@@ -23,9 +23,6 @@ void srv_gen_write_usage(const struct srv_gen *g, struct jw *w);
 /* The member "prompt_progress" in llama-server's shape. */
 void srv_gen_write_progress(struct jw *w, const struct gen_progress *progress);
 
-/* Shown choices of a prompt in order of rank: candidate numbers (best_of picks the likeliest). */
-void srv_gen_pick(const struct srv_gen *g, const struct gen_prompt *p, int *ret_candidates);
-
 /* ---- events -------------------------------------------------------------------------------- */
 
 /* A server-sent event while its JSON is written. */
@@ -40,25 +37,35 @@ void srv_gen_begin_event(struct gen_event *e, const char *name);
 /* Writes the event to the stream, and frees it. */
 void srv_gen_send_event(struct srv_gen *g, struct gen_event *e);
 
-/* data: [DONE] */
-void srv_gen_done_event(struct srv_gen *g);
+/* An event {"type": type, ...} with that name; srv_gen_close_event ends it. */
+void srv_gen_begin_typed_event(struct gen_event *e, const char *type);
 
-/* The OpenAI dialects' error event followed by [DONE]: a format's stream_error. */
-void srv_gen_error_event(struct srv_gen *g, enum srv_error kind, const char *message);
+/* Closes the event's object and sends it. */
+void srv_gen_close_event(struct srv_gen *g, struct gen_event *e);
+
+/* ---- chunks: chat completions and completions ---------------------------------------------- */
+
+/* Opens an answer's object up to its choices: a format's head. */
+void srv_gen_open_answer(struct srv_gen *g, struct jw *w);
+
+/* A chunk up to the members of its choice. */
+void srv_gen_begin_chunk(struct srv_gen *g, struct gen_event *e, int choice_index);
 
 /*
- * Ends an OpenAI dialect's chunk after its choices, and sends it. If usage was asked for it is
- * null, or with continuous_usage_stats that of one choice after n_tokens of its tokens.
+ * Ends a chunk after its choice, and sends it. If usage was asked for it is null, or with
+ * continuous_usage_stats that of one choice after n_tokens of its tokens.
  */
 void srv_gen_end_chunk(struct srv_gen *g, struct gen_event *e, const struct gen_prompt *p,
                        int64_t n_tokens);
 
-/* The same for a chunk without choices that reports the progress. */
-void srv_gen_end_progress_chunk(struct srv_gen *g, struct gen_event *e,
-                                const struct gen_progress *progress);
+/* A format's stream_progress: a chunk without choices. */
+void srv_gen_progress_chunk(struct srv_gen *g, const struct gen_progress *progress);
 
-/* The same for the last chunk, with the usage and timings that were asked for. */
-void srv_gen_end_last_chunk(struct srv_gen *g, struct gen_event *e);
+/* A format's stream_error: the error object, and [DONE]. */
+void srv_gen_error_chunk(struct srv_gen *g, enum srv_error kind, const char *message);
+
+/* A format's stream_end: the usage and timings that were asked for, and [DONE]. */
+void srv_gen_last_chunk(struct srv_gen *g);
 
 /* Answers {"object", "input_tokens"}, without object if that is NULL, and ends the request. */
 void srv_gen_reply_count(struct srv_gen *g, const char *object);
@@ -90,26 +97,6 @@ int64_t srv_gen_characters_before(struct gen_choice *c, size_t bytes);
 /* Tokens of a choice whose log-probabilities are shown: those that a stop string has swallowed
  * whole are not. */
 int64_t srv_gen_shown_tokens(const struct gen_choice *c);
-
-/* ---- whole answers, in pieces -------------------------------------------------------------- */
-
-/* How a dialect writes its choices and what is around them. */
-struct gen_writer {
-    void (*head)(struct srv_gen *g, struct jw *w);
-    /* The next part of the choice or of the end, of some ten kilobytes at most where it may be
-     * long; returns true if that was the last. at->part and at->at begin at 0 and are the
-     * function's. */
-    bool (*choice)(struct srv_gen *g, struct jw *w, struct gen_prompt *p, struct gen_choice *c,
-                   struct gen_cursor *at);
-    bool (*tail)(struct srv_gen *g, struct jw *w, struct gen_cursor *at);
-};
-
-/* A format's `whole`: head, all shown choices, tail. */
-bool srv_gen_write_piece(struct srv_gen *g, const struct gen_writer *writer, struct gen_cursor *at,
-                         struct buf *b);
-
-/* The next part of a text inside a string; returns true, and sets *at to 0, after the last. */
-bool srv_gen_write_text_part(struct jw *w, const char *text, size_t len, int64_t *at);
 
 /*
  * The next part of vLLM's "prompt_logprobs": null for the first token, then for each a map

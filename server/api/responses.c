@@ -392,11 +392,9 @@ static const char *final_status(const struct srv_gen *g)
     return is_cut(&g->prompts[0].choices[0]) ? "incomplete" : "completed";
 }
 
-static bool whole(struct srv_gen *g, struct gen_cursor *at, struct buf *b)
+static bool whole(struct srv_gen *g, struct jw *w, struct gen_cursor *at)
 {
-    jw_init(&at->w, b);
-    write_response(g, &at->w, NULL, final_status(g));
-    jw_end(&at->w);
+    write_response(g, w, NULL, final_status(g));
     return true;
 }
 
@@ -405,16 +403,8 @@ static bool whole(struct srv_gen *g, struct gen_cursor *at, struct buf *b)
 /* The caller adds members to the event and sends it. */
 static void begin(struct srv_gen *g, struct gen_event *e, const char *name)
 {
-    srv_gen_begin_event(e, name);
-    jw_open(&e->w, NULL, '{');
-    jw_text(&e->w, "type", name);
+    srv_gen_begin_typed_event(e, name);
     jw_int(&e->w, "sequence_number", g->sequence++);
-}
-
-static void send(struct srv_gen *g, struct gen_event *e)
-{
-    jw_close(&e->w);
-    srv_gen_send_event(g, e);
 }
 
 static void send_response(struct srv_gen *g, const char *name, const char *status)
@@ -422,7 +412,7 @@ static void send_response(struct srv_gen *g, const char *name, const char *statu
     struct gen_event e;
     begin(g, &e, name);
     write_response(g, &e.w, "response", status);
-    send(g, &e);
+    srv_gen_close_event(g, &e);
 }
 
 static void send_item(struct srv_gen *g, const char *name, const char *status)
@@ -431,7 +421,7 @@ static void send_item(struct srv_gen *g, const char *name, const char *status)
     begin(g, &e, name);
     jw_int(&e.w, "output_index", 0);
     write_item(g, &e.w, "item", status);
-    send(g, &e);
+    srv_gen_close_event(g, &e);
 }
 
 /* An event about the one text. */
@@ -451,7 +441,7 @@ static void send_text(struct srv_gen *g, const char *name, const char *member,
     srv_gen_write_text(&e.w, member, c, from, to);
     jw_open(&e.w, "logprobs", '[');
     jw_close(&e.w);
-    send(g, &e);
+    srv_gen_close_event(g, &e);
 }
 
 static void send_part(struct srv_gen *g, const char *name, const struct gen_choice *c, size_t len)
@@ -459,7 +449,7 @@ static void send_part(struct srv_gen *g, const char *name, const struct gen_choi
     struct gen_event e;
     begin_in_text(g, &e, name);
     write_part(&e.w, "part", c, len);
-    send(g, &e);
+    srv_gen_close_event(g, &e);
 }
 
 static void stream_begin(struct srv_gen *g)
@@ -491,7 +481,7 @@ static void stream_progress(struct srv_gen *g, const struct gen_progress *progre
     begin(g, &e, "response.in_progress");
     write_response(g, &e.w, "response", "in_progress");
     srv_gen_write_progress(&e.w, progress);
-    send(g, &e);
+    srv_gen_close_event(g, &e);
 }
 
 static void stream_end(struct srv_gen *g)
@@ -508,7 +498,7 @@ static void stream_error(struct srv_gen *g, enum srv_error kind, const char *mes
     jw_text(&e.w, "code", srv_error_code(kind));
     jw_text(&e.w, "message", message);
     jw_null(&e.w, "param");
-    send(g, &e);
+    srv_gen_close_event(g, &e);
 }
 
 static const struct srv_gen_format format = {
@@ -520,7 +510,7 @@ static const struct srv_gen_format format = {
     .stream_progress = stream_progress,
     .stream_end = stream_end,
     .stream_error = stream_error,
-    .whole = whole,
+    .tail = whole,
 };
 
 static void handle(struct srv_request *req)
