@@ -156,10 +156,6 @@ __attribute__((format(printf, 3, 0))) static void
 write_message(struct gram_error *err, const char *prefix, const char *format, va_list ap)
 {
     int n = snprintf(err->message, 301, "%s", prefix);
-    if (n < 0 || n > 200) {
-        memcpy(err->message + 190, "...: ", 6);
-        n = 195;
-    }
     vsnprintf(err->message + n, 301 - (size_t)n, format, ap);
     cut_to_characters(err->message);
 }
@@ -174,10 +170,26 @@ void gram_fail(struct gram_build *b, enum gram_error_code code, const char *form
     longjmp(b->out, 1);
 }
 
+enum { PREFIX_BYTES = 200 };
+
+/* A pointer as messages begin with it: control characters escaped, a long one cut. */
+static void write_prefix(char out[PREFIX_BYTES], const char *pointer)
+{
+    size_t n = 0, at = 0, len = strlen(pointer), taken;
+    char one[8];
+    for (; at < len; at += taken) {
+        size_t k = quote_char(one, (const unsigned char *)pointer + at, len - at, &taken);
+        if (n + k > PREFIX_BYTES - 8) break;
+        memcpy(out + n, one, k);
+        n += k;
+    }
+    snprintf(out + n, PREFIX_BYTES - n, "%s: ", at < len ? "..." : len ? "" : "/");
+}
+
 void gram_fail_pointer(struct gram_build *b, const char *pointer, const char *keyword,
                        const char *format, va_list ap)
 {
-    char prefix[GRAM_POINTER_BYTES + 4];
+    char prefix[PREFIX_BYTES];
     struct gram_error *err = b->err;
 
     *err = (struct gram_error){.code = GRAM_EINVAL, .has_pointer = true};
@@ -185,7 +197,7 @@ void gram_fail_pointer(struct gram_build *b, const char *pointer, const char *ke
     cut_to_characters(err->pointer);
     if (keyword) snprintf(err->keyword, sizeof(err->keyword), "%s", keyword);
     cut_to_characters(err->keyword);
-    snprintf(prefix, sizeof(prefix), "%s: ", err->pointer[0] ? err->pointer : "/");
+    write_prefix(prefix, err->pointer);
     write_message(err, prefix, format, ap);
     longjmp(b->out, 1);
 }

@@ -558,6 +558,10 @@ static void test_relaxed_keywords_are_named(void **state)
     gram_vocab_destroy(v);
 }
 
+/* 50 characters of two bytes. */
+#define E10 "\xc3\xa4\xc3\xa4\xc3\xa4\xc3\xa4\xc3\xa4\xc3\xa4\xc3\xa4\xc3\xa4\xc3\xa4\xc3\xa4"
+#define E50 E10 E10 E10 E10 E10
+
 static void test_errors_name_place_and_reason(void **state)
 {
     (void)state;
@@ -588,6 +592,11 @@ static void test_errors_name_place_and_reason(void **state)
         {GRAM_SCHEMA, "false", GRAM_EINVAL, NULL, "", "no value is possible"},
         {GRAM_SCHEMA, "{\"enum\":[]}", GRAM_EINVAL, NULL, NULL, ""},
         {GRAM_SCHEMA, "{\"type\":\"text\"}", GRAM_EINVAL, "/type", "type", "'text'"},
+        {GRAM_SCHEMA, "{\"properties\":{\"a\\fb\":{\"type\":5}}}", GRAM_EINVAL,
+         "/properties/a\fb/type", "type", "/properties/a\\x0cb/type: "},
+        {GRAM_SCHEMA,
+         "{\"properties\":{\"" E50 E50 "\":{\"properties\":{\"" E50 "\":{\"type\":5}}}}}",
+         GRAM_EINVAL, NULL, "type", "...: must be"},
         {GRAM_SCHEMA, "[]", GRAM_EINVAL, NULL, "", "an object or a boolean"},
         {GRAM_SCHEMA, "{\"a\":", GRAM_EINVAL, NULL, "", ""},
         {GRAM_REGEX, "(?=a)b", GRAM_EGRAMMAR, NULL, "",
