@@ -6,11 +6,16 @@
 #include <pthread.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/resource.h>
 
 #include "base/sha256.h"
+#include "server/bounds.h"
 #include "tokenizer/tokenizer.h"
 
-enum { MAX_ENTRIES = 64 };
+enum {
+    MAX_ENTRIES = 64,
+    COMPILE_NICE = 10, /* about a tenth of a core that computing threads want too */
+};
 
 struct entry {
     uint8_t key[SHA256_BYTES];
@@ -146,6 +151,54 @@ static bool keep(struct grammar_cache *c, const uint8_t key[SHA256_BYTES], struc
     return true;
 }
 
+/* ---- compiling ----------------------------------------------------------------------------- */
+
+/* The arguments of gram_compile, and its result. */
+struct compile {
+    const struct gram_vocab *vocab;
+    enum gram_kind kind;
+    const char *text;
+    size_t len;
+    const struct gram_options *options;
+    struct gram *made;
+    struct gram_error *err;
+    int rc;
+};
+
+static void run_compile(struct compile *c)
+{
+    c->rc = gram_compile(&c->made, c->vocab, c->kind, c->text, c->len, c->options, c->err);
+}
+
+static void *compile_thread(void *arg)
+{
+    /* on Linux of this thread alone */
+    setpriority(PRIO_PROCESS, 0, getpriority(PRIO_PROCESS, 0) + COMPILE_NICE);
+    run_compile(arg);
+    return NULL;
+}
+
+/*
+ * Compiles on a thread of its own with a lower priority, so that streams keep their pace. A text
+ * worker could not get its priority back.
+ */
+static int compile(struct compile *c)
+{
+    pthread_attr_t attr;
+    pthread_t thread;
+    bool started = false;
+    if (pthread_attr_init(&attr) == 0) {
+        started = pthread_attr_setstacksize(&attr, SRV_WORKER_STACK_BYTES) == 0 &&
+                  pthread_create(&thread, &attr, compile_thread, c) == 0;
+        pthread_attr_destroy(&attr);
+    }
+    if (started)
+        pthread_join(thread, NULL);
+    else
+        run_compile(c);
+    return c->rc;
+}
+
 /* ---- asking -------------------------------------------------------------------------------- */
 
 int grammar_cache_get(struct grammar_cache *c, enum gram_kind kind, const char *text, size_t len,
@@ -164,15 +217,14 @@ int grammar_cache_get(struct grammar_cache *c, enum gram_kind kind, const char *
         *ret_kept = true;
         return 0;
     }
-    struct gram *made = NULL;
-    int rc = gram_compile(&made, c->vocab, kind, text, len, options, err);
-    if (rc) return rc;
+    struct compile work = {c->vocab, kind, text, len, options, .err = err};
+    if (compile(&work)) return work.rc;
     pthread_mutex_lock(&c->lock);
     found = find(c, key);
-    *ret_kept = found || keep(c, key, made);
+    *ret_kept = found || keep(c, key, work.made);
     pthread_mutex_unlock(&c->lock);
-    if (found) gram_release(made);
-    *ret = found ? found : made;
+    if (found) gram_release(work.made);
+    *ret = found ? found : work.made;
     return 0;
 }
 

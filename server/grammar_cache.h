@@ -6,7 +6,7 @@
  * that no request holds goes first. A grammar that does not fit belongs to its request alone.
  * Equal kind, options and text give the same grammar (compared by SHA-256), so requests that
  * repeat a schema do not compile it again. Two threads that miss together both compile; the second
- * drops its result.
+ * drops its result. Compiling has a lower priority than computing, so that streams keep their pace.
  *
  * Threads: any; compiling holds no lock.
  */
