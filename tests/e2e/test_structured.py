@@ -2,6 +2,7 @@
 # SPDX-License-Identifier: MIT
 """Structured output: every spelling of a constraint in every dialect, every finished answer a member of its
 language, errors before anything is computed, and how constraints meet the rest of the sampling."""
+import concurrent.futures
 import json
 import os
 import re
@@ -235,6 +236,66 @@ def test_nothing_left():
     assert SERVER.metrics()['hearth_http_requests_total{code="500"}'] == before
 
 
+def test_four_choices():
+    """Every choice has a state of its own under the one grammar; streamed they are the same."""
+    body = dict(PROMPT, n=4, json_schema=PERSON)
+    whole = ok("/v1/completions", body)[0]["choices"]
+    assert [c["index"] for c in whole] == [0, 1, 2, 3] and len({c["text"] for c in whole}) > 1, whole
+    for choice in whole:
+        assert choice["finish_reason"] == "stop", choice
+        is_person(choice["text"])
+    texts = [""] * 4
+    for event in chunks(SERVER.stream("/v1/completions", dict(body, stream=True))):
+        for choice in event["choices"]:
+            texts[choice["index"]] += choice["text"]
+    assert texts == [c["text"] for c in whole]
+
+
+def id_of(text):
+    [token] = SERVER.post("/tokenize", {"content": text, "add_special": False})[2]["tokens"]
+    return token
+
+
+def test_logit_bias_chooses_among_what_is_allowed():
+    body = dict(PROMPT, guided_choice=["y", "n"])
+    for wanted, other in (("y", "n"), ("n", "y")):
+        bias = {str(id_of(wanted)): 100, str(id_of(other)): -100, str(id_of("c")): 100}
+        for seed in range(3):
+            assert text_of("/v1/completions", dict(body, logit_bias=bias, seed=seed)) == (wanted, "stop")
+
+
+def test_allowed_ids_meet_the_grammar():
+    body = dict(PROMPT, guided_regex="[a-c0-9]{30}", allowed_token_ids=[id_of(c) for c in "bcd12"])
+    text, reason = text_of("/v1/completions", body)
+    assert reason == "stop" and re.fullmatch("[bc12]{30}", text) and len(set(text)) > 2, text
+
+
+def test_ignore_eos_goes_on_as_long_as_the_value_can():
+    text, reason = text_of("/v1/completions", dict(PROMPT, guided_regex="a+", ignore_eos=True, max_tokens=40))
+    assert reason == "length" and set(text) == {"a"}, (text, reason)
+    text, reason = text_of("/v1/completions", dict(PROMPT, json_schema={"type": "integer"}, ignore_eos=True))
+    assert reason == "stop" and re.fullmatch(r"0|-?[1-9]\d{18}", text), text
+
+
+def test_several_end_ids_wait_for_a_complete_value():
+    """An end id that every draw would take comes exactly where the value is complete."""
+    [endoftext, im_start, im_end] = (id_of(t) for t in ("<|endoftext|>", "<|im_start|>", "<|im_end|>"))
+    for i in (endoftext, im_start, im_end):
+        body = dict(PROMPT, guided_regex="[a-z]{30}[a-z]*", logit_bias={str(i): 100}, max_tokens=60)
+        answer, _ = ok("/v1/completions", dict(body, stop_token_ids=[im_start]))
+        choice = answer["choices"][0]
+        assert choice["finish_reason"] == "stop" and 30 <= len(choice["text"]) < 38, choice
+        assert choice["stop_reason"] in (i, None), choice
+        text, reason = text_of("/v1/completions", dict(body, ignore_eos=True))
+        assert reason == "length" and re.fullmatch("[a-z]+", text), (text, reason)
+
+
+def test_stop_ids_with_text_are_found_inside():
+    body = dict(PROMPT, guided_regex="ab{3}cd", logit_bias={str(id_of(c)): 50 for c in "abcd"})
+    choice = ok("/v1/completions", dict(body, stop_token_ids=[id_of("c")]))[0]["choices"][0]
+    assert (choice["text"], choice["finish_reason"], choice["stop_reason"]) == ("abbb", "stop", id_of("c")), choice
+
+
 def test_logprobs_are_those_of_the_model():
     """The alternatives are the raw distribution, whatever the mask allows."""
     plain, _ = ok("/v1/completions", dict(PROMPT, temperature=0, max_tokens=1, logprobs=5))
@@ -247,9 +308,55 @@ def test_answers_do_not_depend_on_what_runs_beside():
     bodies = [dict(PROMPT, json_schema=PERSON, seed=i) for i in range(4)]
     bodies += [dict(PROMPT, guided_regex="[a-z ]{20,40}", seed=i) for i in range(4)] + [dict(PROMPT, seed=3)]
     alone = [text_of("/v1/completions", b) for b in bodies]
-    import concurrent.futures
     with concurrent.futures.ThreadPoolExecutor(len(bodies)) as pool:
         assert list(pool.map(lambda b: text_of("/v1/completions", b), bodies)) == alone
+
+
+def test_repeatable_on_every_server():
+    """Mixed grammars: one alone, one thread, no cache; then all at once with other batches, chunks and threads, the
+    second time from warm caches."""
+    alone = ["--threads", "1", "--parallel", "1", "--chunk", "128", "--prefix-cache", "off", "--grammar-cache-mb", "0"]
+    others = [["--threads", "2", "--parallel", "16", "--chunk", "16"], ["--threads", "2", "--parallel", "5", "--chunk", "1"],
+              ["--threads", "1", "--parallel", "4", "--chunk", "33"],
+              ["--threads", "2", "--parallel", "16", "--chunk", "128", "--prefix-cache", "off"]]
+    kinds = [{"json_schema": PERSON}, {"response_format": {"type": "json_object"}}, {"guided_regex": "([a-z]+ ){3,9}[a-z]+[.]"},
+             {"guided_choice": ["yes", "no", "perhaps not"]}, {"grammar": 'root ::= "(" root? ")" [a-z]{1,5}'}, {},
+             {"json_schema": {"type": "array", "items": {"type": "string", "format": "date"}, "maxItems": 9}}]
+    bodies = [dict(PROMPT, prompt="Tom has a red ball. " * (i % 4 * 3) + "Anna", max_tokens=60, logprobs=3, seed=i,
+                   temperature=i % 3 / 2, n=1 + i % 4 // 3 * 3, **kind) for i, kind in enumerate(kinds * 2)]
+
+    def answers(h, clients):
+        with concurrent.futures.ThreadPoolExecutor(clients) as pool:
+            return [a[2]["choices"] for a in pool.map(lambda b: h.post("/v1/completions", b), bodies)]
+
+    with Hearth(*alone) as h:
+        wanted = answers(h, 1)
+    assert {c["finish_reason"] for a in wanted for c in a} == {"stop", "length"}
+    for options in others:
+        with Hearth(*options) as h:
+            for clients in (len(bodies), 3):
+                for body, right, got in zip(bodies, wanted, answers(h, clients)):
+                    assert got == right, (options, body, right, got)
+
+
+def test_schemas_compile_beside_each_other_and_beside_guided_requests():
+    """New and known schemas at once from many clients: every answer is that of the schema alone."""
+    def body(i):
+        schema = {"type": "object", "additionalProperties": False, "required": ["kind"], "properties": {
+            "kind": {"const": f"kind {i % 12}"}, "size": {"type": "integer", "maximum": 99 + i % 12},
+            **{f"field_{k}": {"type": "string", "format": "date-time"} for k in range(i % 12 * 4)}}}
+        return dict(PROMPT, json_schema=schema, seed=i % 12, max_tokens=24)
+
+    def answer(i):
+        status, _, a = SERVER.post("/v1/completions", body(i))
+        assert status == 200, a
+        return a["choices"][0]["text"]
+    before = SERVER.metrics()["hearth_grammar_cache_misses_total"]
+    with concurrent.futures.ThreadPoolExecutor(12) as pool:
+        texts = list(pool.map(answer, range(96)))
+    assert texts == [answer(i) for i in range(12)] * 8
+    assert all(t.startswith("{") for t in texts) and len(set(texts)) == 12
+    assert SERVER.metrics()["hearth_grammar_cache_misses_total"] - before >= 12
 
 
 def test_cache_and_metrics():
