@@ -6,7 +6,8 @@ Schema test suite, real schemas with their valid and invalid texts, and the case
 Every difference is either a keyword that is relaxed and named, a refusal, or listed here with its reason.
 Standard library only; needs the tokenizer in $HEARTH_REFERENCE/models/smollm2-135m.
 
-    test_schema_reference.py [--all]     all; else every sixteenth real schema (128th under sanitizers), and no text of over 60 bytes under GBNF
+    test_schema_reference.py [--all]     all; else every sixteenth real schema (every 128th under a sanitizer), and
+                                         no text of over 60 bytes under GBNF
 """
 import collections
 import json
