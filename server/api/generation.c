@@ -65,12 +65,20 @@ static int64_t steps_bytes(const struct srv_gen *g, const struct gen_prompt *p)
     return srv_gen_reports_progress(g) ? p->n_ids * (int64_t)sizeof(struct gen_step) : 0;
 }
 
+int64_t srv_gen_token_capacity(const struct srv_gen *g, const struct gen_prompt *p)
+{
+    int64_t room = eng_info(g->app->engine)->ctx_tokens - p->n_ids + 1;
+    return g->max_tokens < room ? g->max_tokens : room;
+}
+
 /* No overflow: prompts and contexts are far below 2^40 tokens. */
 static int64_t prompt_bytes(const struct srv_gen *g, const struct gen_prompt *p)
 {
-    int64_t choice = choice_text_bytes(srv_gen_token_capacity(g, p), g->params.logprobs_count);
-    return choice_log_bytes(prompt_log_capacity(g, p), g->params.prompt_logprobs) +
-           steps_bytes(g, p) + g->n_candidates * (choice + CHOICE_BYTES);
+    int64_t prompt_tokens = prompt_log_capacity(g, p), tokens = srv_gen_token_capacity(g, p);
+    int64_t steps = steps_bytes(g, p);
+    int64_t choice = choice_text_bytes(tokens, g->params.logprobs_count) + CHOICE_BYTES;
+    return choice_log_bytes(prompt_tokens, g->params.prompt_logprobs) + steps +
+           g->n_candidates * choice;
 }
 
 static long long mib(int64_t bytes)
@@ -305,7 +313,8 @@ static int make_rules(struct srv_gen *g, struct param_error *err)
     g->rules.min_tokens = p->min_tokens;
     g->rules.include_stop = p->include_stop;
     g->rules.skip_special = p->skip_special;
-    if (!textout_stops_init(&g->rules.stops, p->stops, p->stop_lens, p->n_stops)) return 0;
+    if (!p->n_stops || !textout_stops_init(&g->rules.stops, p->stops, p->stop_lens, p->n_stops))
+        return 0;
     return param_fail(err, SRV_ERR_OVERLOADED, NULL, "There is no memory for the request.");
 }
 

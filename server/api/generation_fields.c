@@ -383,11 +383,10 @@ int srv_gen_params_read(struct srv_gen_params *p, struct srv_request *req,
         return -1;
     }
     if (!(p->model = srv_gen_model_name(r->app, p->model, err)) || read_stops(p, err) ||
-        read_stream_options(p, &unknown, err) || check_together(r, err) ||
-        read_deadline_header(r, err) || make_sampling(r, err) ||
+        read_stream_options(p, &unknown, err) || check_together(r, err) || make_sampling(r, err) ||
         read_ids(r, p->stop_token_ids, "stop_token_ids", MAX_STOP_IDS, &stop_ids, &p->n_stop_ids,
                  err) ||
-        srv_gen_note_ignored(req, &unknown, err))
+        srv_gen_note_ignored(req, &unknown, err) || read_deadline_header(r, err))
         return -1;
     p->stop_ids = stop_ids;
     p->asked_tokens = asked_tokens(r);

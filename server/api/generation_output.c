@@ -39,12 +39,6 @@ struct gen_totals srv_gen_totals(const struct srv_gen *g)
     return t;
 }
 
-int64_t srv_gen_token_capacity(const struct srv_gen *g, const struct gen_prompt *p)
-{
-    int64_t room = eng_info(g->app->engine)->ctx_tokens - p->n_ids + 1;
-    return g->max_tokens < room ? g->max_tokens : room;
-}
-
 static void account(struct srv_gen *g)
 {
     struct srv_account *a = &srv_facts(g->req)->account;
@@ -205,6 +199,15 @@ static void pick(const struct srv_gen *g, const struct gen_prompt *p, int *ret_c
     }
 }
 
+static void begin_answer(struct srv_gen *g, struct buf *b)
+{
+    struct gen_cursor *at = &g->cursor;
+    at->begun = true;
+    jw_init(&at->w, b);
+    pick(g, &g->prompts[0], at->picked);
+    if (g->format->head) g->format->head(g, &at->w);
+}
+
 /* Appends the next piece of the answer; returns true if that was the last. */
 static bool write_piece(struct srv_gen *g, struct buf *b)
 {
@@ -212,10 +215,8 @@ static bool write_piece(struct srv_gen *g, struct buf *b)
     struct gen_cursor *at = &g->cursor;
     struct jw *w = &at->w;
     size_t end = b->len + PIECE_BYTES;
-    if (!at->begun) jw_init(w, b);
+    if (!at->begun) begin_answer(g, b);
     w->out = b;
-    if (!at->begun && f->head) f->head(g, w);
-    at->begun = true;
     while (b->len < end && !b->failed) {
         if (!f->choice || at->prompt == g->n_prompts) {
             if (!f->tail(g, w, at)) continue;
@@ -223,13 +224,12 @@ static bool write_piece(struct srv_gen *g, struct buf *b)
             return true;
         }
         struct gen_prompt *p = &g->prompts[at->prompt];
-        if (at->part == 0 && at->at == 0 && at->choice == 0) pick(g, p, at->picked);
         if (!f->choice(g, w, p, &p->choices[at->picked[at->choice]], at)) continue;
         at->part = 0;
         at->at = 0;
         if (++at->choice < g->n_choices) continue;
         at->choice = 0;
-        at->prompt++;
+        if (++at->prompt < g->n_prompts) pick(g, p + 1, at->picked);
     }
     return false;
 }

@@ -223,13 +223,6 @@ void srv_gen_write_prompt_ids(struct jw *w, const char *name, const struct gen_p
     jw_close(w);
 }
 
-void srv_gen_write_text(struct jw *w, const char *name, const struct gen_choice *c, size_t from,
-                        size_t to)
-{
-    const char *text = c->text.text.data;
-    jw_string(w, name, text ? text + from : NULL, to - from);
-}
-
 size_t srv_gen_characters(const char *text, size_t len)
 {
     size_t n = 0;

@@ -78,8 +78,11 @@ void srv_gen_write_ids(struct jw *w, const char *name, const struct gen_choice *
 void srv_gen_write_prompt_ids(struct jw *w, const char *name, const struct gen_prompt *p);
 
 /* Bytes [from, to) of a choice's text. */
-void srv_gen_write_text(struct jw *w, const char *name, const struct gen_choice *c, size_t from,
-                        size_t to);
+static inline void srv_gen_write_text(struct jw *w, const char *name, const struct gen_choice *c,
+                                      size_t from, size_t to)
+{
+    jw_string(w, name, to > from ? c->text.text.data + from : NULL, to - from);
+}
 
 /* A token as the legacy arrays show it: its text, or bytes:\xNN if that is not UTF-8 alone. As a
  * value and as the name of a member. */

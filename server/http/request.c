@@ -155,8 +155,7 @@ static void log_access(const struct srv_request *req)
     });
 }
 
-/* The last reference was dropped: account for it, then free. */
-static void destroy(struct srv_request *req)
+void srv_request_destroy(struct srv_request *req)
 {
     struct srv_server *s = req->server;
     assert(!req->http_held && !req->api_held && req->run <= SRV_RUN_IDLE);
@@ -184,20 +183,6 @@ static void destroy(struct srv_request *req)
     int others = atomic_fetch_sub(&s->n_requests, 1);
     assert(others > 0);
     (void)others;
-}
-
-void srv_request_ref(struct srv_request *req)
-{
-    int before = atomic_fetch_add(&req->n_refs, 1);
-    assert(before > 0);
-    (void)before;
-}
-
-void srv_request_unref(struct srv_request *req)
-{
-    int before = atomic_fetch_sub(&req->n_refs, 1);
-    assert(before > 0);
-    if (before == 1) destroy(req);
 }
 
 /* ---- facts of the head --------------------------------------------------------------------- */

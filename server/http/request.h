@@ -14,6 +14,7 @@
 #ifndef HEARTH_SERVER_HTTP_REQUEST_H
 #define HEARTH_SERVER_HTTP_REQUEST_H
 
+#include <assert.h>
 #include <pthread.h>
 #include <stdatomic.h>
 #include <stdbool.h>
@@ -116,8 +117,22 @@ bool srv_request_add_header(struct srv_request *req, const char *name, size_t na
 /* Copies text into the request's memory, with a NUL; NULL if out of memory. */
 char *srv_request_copy_text(struct srv_request *req, const char *text, size_t len);
 
-void srv_request_ref(struct srv_request *req);
-void srv_request_unref(struct srv_request *req);
+static inline void srv_request_ref(struct srv_request *req)
+{
+    int before = atomic_fetch_add(&req->n_refs, 1);
+    assert(before > 0);
+    (void)before;
+}
+
+/* The last reference was dropped: accounts for the request, then frees it. */
+void srv_request_destroy(struct srv_request *req);
+
+static inline void srv_request_unref(struct srv_request *req)
+{
+    int before = atomic_fetch_sub(&req->n_refs, 1);
+    assert(before > 0);
+    if (before == 1) srv_request_destroy(req);
+}
 
 /* WAIT: the connection has been suspended, and will be resumed once there is an answer. */
 enum srv_poll { SRV_POLL_WAIT, SRV_POLL_READY, SRV_POLL_GONE };
