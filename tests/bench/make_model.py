@@ -21,6 +21,7 @@ ROOT = os.path.dirname(os.path.dirname(os.path.dirname(os.path.abspath(__file__)
 SHAPES = {
     "smollm2-135m": (576, 30, 9, 3, 1536, 49152, 100000.0, 8192),
     "smollm2-360m": (960, 32, 15, 5, 2560, 49152, 100000.0, 8192),
+    "narrow": (64, 2, 4, 2, 128, 49152, 10000.0, 2048),
     "small": (192, 4, 6, 2, 512, 4096, 10000.0, 2048),
 }
 TOKENIZER_FILES = ("tokenizer.json", "tokenizer_config.json", "special_tokens_map.json")

@@ -1,18 +1,25 @@
 #!/usr/bin/env python3
 # SPDX-License-Identifier: MIT
-"""Random schemas and random texts: `hearth accept` and python-jsonschema must agree.
+"""Random schemas and random texts: `hearth accept`, python-jsonschema and llguidance must agree.
 
     differential_schema.py [--model DIR] [--cases 2000] [--seed 1]
 
-Needs jsonschema with its format checks (PyPI: jsonschema[format-nongpl]). Values keep to
-the spellings and the key order of our language, so that verdicts can be compared. A difference is printed with its
-seed and makes the status 1. Not differences, but counted: more is accepted where a keyword is relaxed; a schema is too
-complex; a duplicate of `uniqueItems` is let through because its digits or characters leave nothing else possible.
+Needs llguidance and jsonschema with its format checks (PyPI: llguidance, jsonschema[format-nongpl]). Texts are values
+in the spelling and the order of keys of our language, and texts with one character changed. A difference is printed
+with its seed and makes the status 1. Not differences, but counted:
+
+- relaxed: more is accepted where a keyword is named as relaxed
+- duplicate: one of `uniqueItems` is let through because its digits or characters leave nothing else possible
+- spelling: a valid value whose spelling or order of keys our language has not
+- email: jsonschema takes any text with an @; llguidance refuses it as we do
+- empty, complex: no value is possible, and jsonschema takes none of the texts; a schema is too complex
+- llguidance alone: jsonschema says what we say (it takes 29 February of every year, and no 28.50 with a bound)
 """
 import argparse
 import json
 import os
 import random
+import re
 import sys
 
 sys.path.insert(0, os.path.join(os.path.dirname(os.path.abspath(__file__)), os.pardir, "e2e"))
@@ -126,7 +133,7 @@ def ordered(value, schema):
     """Declared keys first, as our language has them."""
     if isinstance(value, dict):
         declared = schema.get("properties", {})
-        keys = [k for k in value if k in declared] + [k for k in value if k not in declared]
+        keys = [k for k in declared if k in value] + [k for k in value if k not in declared]
         return {k: ordered(value[k], declared.get(k, {})) for k in keys}
     if isinstance(value, list):
         return [ordered(v, schema.get("items", {})) for v in value]
@@ -139,43 +146,136 @@ def few_keys(value):
     return all(map(few_keys, value)) if isinstance(value, list) else True
 
 
+class Llguidance:
+    """Verdicts of llguidance over single bytes; None where it does not compile a schema."""
+
+    def __init__(self):
+        import llguidance
+        self.lib = llguidance
+        self.tokens = llguidance.LLTokenizer("byte")
+
+    def verdicts(self, schema, texts):
+        try:
+            grammar = self.lib.LLMatcher.grammar_from_json_schema(json.dumps(schema), overrides={"lenient": False})
+            matcher = self.lib.LLMatcher(self.tokens, grammar)
+        except ValueError:
+            return [None] * len(texts)
+        return [None if matcher.is_error() else self.verdict(matcher, text) for text in texts]
+
+    def verdict(self, matcher, text):
+        matcher.reset()
+        ids = list(text.encode())
+        return matcher.try_consume_tokens(ids) == len(ids) and matcher.is_accepting()
+
+
+MUTATIONS = list('0159-.eE"\\,:[]{} \ntfnabu') + ["\u00e4", "", "", '""', "null", "true"]
+
+
+class Case:
+    """A schema, texts, whether jsonschema takes their values, and whether they are spelled as our language has them."""
+
+    def __init__(self, seed):
+        self.seed, maker = seed, Maker(seed)
+        self.schema = maker.schema()
+        values = [maker.fitting(self.schema) if i % 3 else maker.value() for i in range(12)]
+        self.texts = [spell(ordered(v, self.schema)) for v in values]
+        self.texts += [self.mutated(maker, text) for text in self.texts[:6]]
+        self.check = jsonschema.Draft202012Validator(
+            self.schema, format_checker=jsonschema.Draft202012Validator.FORMAT_CHECKER)
+
+    def mutated(self, maker, text):
+        at = maker.r.randrange(len(text) + 1)
+        return text[:at] + maker.r.choice(MUTATIONS) + text[at + maker.r.randrange(2):]
+
+    def judge(self, text):
+        """(valid, spelled as ours)"""
+        try:
+            value = json.loads(text)
+        except ValueError:
+            return False, True
+        ours = spell(ordered(value, self.schema)) == text and not NARROWED.search(text)
+        return self.check.is_valid(value), ours and (order_is_ours(self.schema) or few_keys(value))
+
+    def has(self, keyword):
+        return json.dumps(keyword) in json.dumps(self.schema)
+
+
+def spell(value):
+    return json.dumps(value, ensure_ascii=False)
+
+
+# numbers that validators take and our language has not: -0, and 1.0, which is an integer to them
+NARROWED = re.compile(r"-0(?![.\d])|\d\.0+(?!\d)")
+KINDS = ("accepted", "refused", "relaxed", "duplicate", "spelling", "email", "empty", "complex", "llguidance agrees",
+         "llguidance alone", "llguidance refuses the schema")
+
+
+class Report:
+    def __init__(self):
+        self.count, self.wrong = dict.fromkeys(KINDS, 0), 0
+
+    def note(self, case, text):
+        self.wrong += 1
+        print(f"seed {case.seed}: {json.dumps(case.schema)}: {text}", flush=True)
+
+    def error(self, case, message):
+        if "too complex" in message:
+            self.count["complex"] += 1
+        elif "no value is possible" in message and not any(case.judge(text)[0] for text in case.texts):
+            self.count["empty"] += 1
+        else:
+            self.note(case, message)
+
+    def text(self, case, text, ours, relaxed, peer):
+        """relaxed: some keyword is. peer: llguidance's verdict, or None."""
+        valid, spelled = case.judge(text)
+        why = "accepted" if ours else "refused"
+        if ours and not valid:
+            why = "relaxed" if relaxed else "duplicate" if case.has("uniqueItems") else None
+        elif valid and not ours:
+            why = "spelling" if not spelled else "email" if case.has("email") and not peer else None
+        if why:
+            self.count[why] += 1
+        else:
+            self.note(case, f"{text}: jsonschema {valid}, hearth {ours}, llguidance {peer}")
+        if peer is None:
+            self.count["llguidance refuses the schema"] += 1
+        elif peer == ours:
+            self.count["llguidance agrees"] += 1
+        elif ours == valid:
+            self.count["llguidance alone"] += 1
+            print(f"llguidance alone: {json.dumps(case.schema)}: {text}: {peer}")
+        elif why != "spelling":
+            self.note(case, f"{text}: hearth {ours}, llguidance {peer}")
+
+
+def run(model, cases, first_seed):
+    """The report of so many schemas, each of its own seed."""
+    report, peer = Report(), Llguidance()
+    with Accept(model) as accept:
+        for seed in range(first_seed, first_seed + cases):
+            case = Case(seed)
+            answer = accept.ask(schema=case.schema, texts=case.texts)
+            if "error" in answer:
+                report.error(case, answer["error"]["message"])
+                continue
+            if any(b not in (None, a) for a, b in zip(answer["accepted"], answer["by_bytes"])):
+                report.note(case, "whole tokens and single bytes differ")
+            verdicts = peer.verdicts(case.schema, case.texts)
+            for text, ours, other in zip(case.texts, answer["accepted"], verdicts):
+                report.text(case, text, ours, bool(answer["relaxed"]), other)
+    return report
+
+
 def main():
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--model", default=DEMO)
     parser.add_argument("--cases", type=int, default=2000, help="schemas")
     parser.add_argument("--seed", type=int, default=1)
     args = parser.parse_args()
-    count, wrong = {"accepted": 0, "refused": 0, "relaxed": 0, "empty": 0, "complex": 0, "duplicate": 0}, 0
-    with Accept(args.model) as accept:
-        for seed in range(args.seed, args.seed + args.cases):
-            maker = Maker(seed)
-            schema = maker.schema()
-            values = [maker.fitting(schema) if i % 3 else maker.value() for i in range(12)]
-            values = [ordered(v, schema) for v in values]
-            if not order_is_ours(schema):
-                values = [v for v in values if few_keys(v)]
-            check = jsonschema.Draft202012Validator(
-                schema, format_checker=jsonschema.Draft202012Validator.FORMAT_CHECKER)
-            expected = [check.is_valid(v) for v in values]
-            answer = accept.ask(schema=schema, texts=[json.dumps(v, ensure_ascii=False) for v in values])
-            if "error" in answer:
-                message = answer["error"]["message"]
-                count["complex" if "too complex" in message else "empty"] += 1
-                if "too complex" not in message and (any(expected) or "no value is possible" not in message):
-                    wrong += 1
-                    print(f"seed {seed}: {json.dumps(schema)}: {message}")
-                continue
-            for value, right, ours in zip(values, expected, answer["accepted"]):
-                count["accepted" if ours else "refused"] += 1
-                if ours and not right and answer["relaxed"]:
-                    count["relaxed"] += 1
-                elif ours and not right and '"uniqueItems": true' in json.dumps(schema):
-                    count["duplicate"] += 1
-                elif ours != right:
-                    wrong += 1
-                    print(f"seed {seed}: {json.dumps(schema)}: {json.dumps(value)}: jsonschema {right}, hearth {ours}")
-    print(f"{args.cases} schemas: {count}, {wrong} differences")
-    sys.exit(1 if wrong else 0)
+    report = run(args.model, args.cases, args.seed)
+    print(f"{args.cases} schemas: {report.count}, {report.wrong} differences")
+    sys.exit(1 if report.wrong else 0)
 
 
 if __name__ == "__main__":
