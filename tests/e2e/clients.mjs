@@ -91,6 +91,15 @@ const cases = {
       model, maxTokens: 200, apiKey: "none", configuration: { baseURL: `${base}/v1` } });
     const parsed = await langchain.withStructuredOutput(Person, { method: "jsonSchema" }).invoke("Who?");
     assert.ok(parsed.age >= 0);
+    // any object; favoured quotes and brackets end it soon
+    const { tokens } = await (await fetch(`${base}/tokenize`, {
+      method: "POST", headers: { "Content-Type": "application/json" },
+      body: JSON.stringify({ content: "\"}", add_special: false }) })).json();
+    const closing = new ChatOpenAI({
+      model, maxTokens: 200, temperature: 0, apiKey: "none", configuration: { baseURL: `${base}/v1` },
+      modelKwargs: { logit_bias: Object.fromEntries(tokens.map((id) => [id, 4])) } });
+    const any = await closing.withStructuredOutput(z.looseObject({}), { method: "jsonMode" }).invoke("Answer in JSON.");
+    assert.equal(typeof any, "object");
   },
   async vercelAi() {
     const { generateText, streamText } = await load("ai");

@@ -231,11 +231,25 @@ def test_anthropic_output_config():
 
 
 def test_vllm_and_llama_server_spellings():
-    for extra in ({"guided_json": PERSON}, {"structured_outputs": {"json": PERSON}}, {"json_schema": PERSON}):
-        r = client().completions.create(model=model(), prompt="Who?", max_tokens=200, extra_body=extra)
-        Person.model_validate_json(r.choices[0].text)
-    r = client().chat.completions.create(model=model(), messages=QUESTION, extra_body={"guided_choice": ["4", "5"]})
-    assert r.choices[0].message.content in ("4", "5")
+    """As their own clients send them: in the extra body of openai-python, for completions and chats."""
+    numbers = [("guided_regex", "[0-9]{3}"), ("guided_grammar", "root ::= [0-9]{3}"), ("guided_choice", ["123", "456"]),
+               ("guided_json", {"enum": [123, 456]}), ("grammar", "root ::= [0-9]{3}"), ("json_schema", {"enum": [123, 456]}),
+               ("response_format", {"type": "json_object", "schema": PERSON}), ("guided_json", json.dumps(PERSON)),
+               ("response_format", {"type": "json_schema", "schema": PERSON}), ("json_schema", PERSON)]
+    numbers += [("structured_outputs", {kind: value}) for kind, value in (
+        ("regex", "[0-9]{3}"), ("grammar", "root ::= [0-9]{3}"), ("choice", ["123", "456"]), ("json", PERSON))]
+    for name, value in numbers:
+        texts = [client().completions.create(model=model(), prompt="Who?", max_tokens=200, extra_body={name: value}).choices[0].text,
+                 client().chat.completions.create(model=model(), messages=QUESTION, max_tokens=200,
+                                                  extra_body={name: value}).choices[0].message.content]
+        for text in texts:
+            if "name" in json.dumps(value):
+                Person.model_validate_json(text)
+            else:
+                assert text.isdigit() and len(text) == 3, (name, text)
+    spaced = client().chat.completions.create(model=model(), messages=QUESTION, max_tokens=200, extra_body={
+        "guided_json": PERSON, "guided_whitespace_pattern": " "}).choices[0].message.content
+    assert spaced.startswith('{ "name" : "'), spaced
 
 
 def test_langchain_structured_output():
