@@ -152,7 +152,7 @@ static enum MHD_Result take_head(struct srv_request *req, struct MHD_Connection 
     }
     buf_init(&req->body, (size_t)req->server->config->max_body_bytes);
     req->stage = SRV_STAGE_BODY;
-    srv_watch_set_phase(req->server->watch, req->connection_id, SRV_PHASE_BODY);
+    srv_watch_enter(req->server->watch, req->connection_id, SRV_PHASE_BODY, req);
     return MHD_YES;
 }
 
@@ -219,7 +219,7 @@ static enum MHD_Result finish_body(struct srv_request *req, struct MHD_Connectio
                         "There is no memory for the request's body.");
         return send_answer(req, connection);
     }
-    if (!is_inline && !srv_watch_set_phase(watch, req->connection_id, SRV_PHASE_WORKING))
+    if (!is_inline && !srv_watch_enter(watch, req->connection_id, SRV_PHASE_WORKING, req))
         return MHD_NO;
     log_body(req);
     return answer_or_wait(req, connection, srv_request_dispatch(req));
@@ -294,7 +294,7 @@ static enum MHD_Result send_answer(struct srv_request *req, struct MHD_Connectio
     if (!response) return MHD_NO;
     add_headers(req, response);
     req->stage = SRV_STAGE_ANSWERED;
-    srv_watch_set_phase(req->server->watch, req->connection_id, SRV_PHASE_ANSWERING);
+    srv_watch_enter(req->server->watch, req->connection_id, SRV_PHASE_ANSWERING, req);
     enum MHD_Result rc = MHD_queue_response(connection, (unsigned)req->status, response);
     MHD_destroy_response(response);
     return rc;
@@ -311,7 +311,7 @@ static void *on_target(void *cls, const char *target, struct MHD_Connection *con
     if (!req) return NULL;
     req->admin = h->admin;
     req->connection_id = context->id;
-    srv_watch_bind(h->server->watch, context->id, req);
+    srv_watch_enter(h->server->watch, context->id, SRV_PHASE_HEAD, req);
     return req;
 }
 
@@ -344,7 +344,7 @@ static void on_completed(void *cls, struct MHD_Connection *connection, void **co
     struct srv_request *req = *con_cls;
     if (!req) return;
     *con_cls = NULL;
-    srv_watch_unbind(req->server->watch, req->connection_id);
+    srv_watch_enter(req->server->watch, req->connection_id, SRV_PHASE_IDLE, NULL);
     srv_request_completed(req, code == MHD_REQUEST_TERMINATED_COMPLETED_OK);
 }
 

@@ -188,39 +188,21 @@ void srv_watch_remove(struct srv_watch *w, uint64_t id)
     pthread_mutex_unlock(&w->lock);
 }
 
-void srv_watch_bind(struct srv_watch *w, uint64_t id, struct srv_request *req)
+bool srv_watch_enter(struct srv_watch *w, uint64_t id, enum srv_phase phase,
+                     struct srv_request *req)
 {
     pthread_mutex_lock(&w->lock);
     struct slot *s = find(w, id);
     if (s) {
-        assert(!s->req); /* one request at a time per connection */
+        assert(!s->req || s->req == req || !req); /* one request at a time per connection */
         s->req = req;
         /* The first head's clock has run since the connection was made. */
-        if (s->phase != SRV_PHASE_HEAD) enter(s, SRV_PHASE_HEAD);
+        if (phase != SRV_PHASE_HEAD || s->phase != SRV_PHASE_HEAD) enter(s, phase);
+        if (phase == SRV_PHASE_IDLE && w->drain_us && !s->admin) s->hung_up_us = s->since_us;
     }
-    pthread_mutex_unlock(&w->lock);
-}
-
-bool srv_watch_set_phase(struct srv_watch *w, uint64_t id, enum srv_phase phase)
-{
-    pthread_mutex_lock(&w->lock);
-    struct slot *s = find(w, id);
-    if (s) enter(s, phase);
     bool hung_up = s && s->hung_up_us;
     pthread_mutex_unlock(&w->lock);
     return !hung_up;
-}
-
-void srv_watch_unbind(struct srv_watch *w, uint64_t id)
-{
-    pthread_mutex_lock(&w->lock);
-    struct slot *s = find(w, id);
-    if (s) {
-        s->req = NULL;
-        enter(s, SRV_PHASE_IDLE);
-        if (w->drain_us && !s->admin) s->hung_up_us = s->since_us;
-    }
-    pthread_mutex_unlock(&w->lock);
 }
 
 void srv_watch_cut(struct srv_watch *w, uint64_t id)

@@ -56,13 +56,13 @@ uint64_t srv_watch_add(struct srv_watch *w, int fd, bool admin, bool tls, bool *
 /* Before the library closes the socket. */
 void srv_watch_remove(struct srv_watch *w, uint64_t id);
 
-/* A request's head begins: borrows req until unbind; both from the thread that holds its HTTP
- * reference. */
-void srv_watch_bind(struct srv_watch *w, uint64_t id, struct srv_request *req);
-/* Returns false if the peer has closed its sending side. */
-bool srv_watch_set_phase(struct srv_watch *w, uint64_t id, enum srv_phase phase);
-/* The request is over; the connection is idle. */
-void srv_watch_unbind(struct srv_watch *w, uint64_t id);
+/*
+ * The connection enters a phase, with its request, which the watcher borrows until SRV_PHASE_IDLE
+ * with NULL. From the thread that holds the request's HTTP reference. Returns false if the peer has
+ * closed its sending side.
+ */
+bool srv_watch_enter(struct srv_watch *w, uint64_t id, enum srv_phase phase,
+                     struct srv_request *req);
 
 /* Shuts the socket down. */
 void srv_watch_cut(struct srv_watch *w, uint64_t id);
