@@ -103,7 +103,8 @@ static int settle_params(struct eng *e, char *err, size_t errlen)
         return ENG_EINVAL;
     }
     if (p->ctx_tokens < 0 || p->memory_bytes < 0 || p->kv_bytes < 0 || p->caller_bytes < 0 ||
-        p->answer_bytes < -1 || p->max_queued_jobs < 0 || p->max_queued_tokens < 0) {
+        p->caller_bytes_per_id < 0 || p->answer_bytes < -1 || p->max_queued_jobs < 0 ||
+        p->max_queued_tokens < 0) {
         snprintf(err, errlen, "sizes of context, memory and queue must not be negative");
         return ENG_EINVAL;
     }
@@ -208,6 +209,7 @@ static int plan_memory(struct eng *e, char *err, size_t errlen)
         .kv_bytes = e->p.kv_bytes,
         .answer_bytes = e->p.answer_bytes,
         .caller_bytes = e->p.caller_bytes,
+        .caller_bytes_per_id = e->p.caller_bytes_per_id,
         .limit_bytes = e->p.memory_bytes,
     };
     rc = mem_plan_make(&e->plan, &params, err, errlen);

@@ -48,7 +48,8 @@ struct eng_params {
     int chunk_tokens;          /* prompt rows per step; 0: 128 */
     int64_t memory_bytes;      /* budget for everything; 0: the cgroup limit or physical memory */
     int64_t kv_bytes;          /* KV cache budget; 0: n_parallel x context, as memory allows */
-    int64_t caller_bytes;      /* the caller's memory for its own, counted in the plan */
+    int64_t caller_bytes;      /* memory that the caller needs itself, counted in the plan, */
+    int caller_bytes_per_id;   /* and this much per id of the model's vocabulary */
     int64_t answer_bytes;      /* the caller's memory for answers, counted in the plan; 0: none,
                                 * -1: a sixteenth of memory_bytes, from 16 MiB to 1 GiB */
     bool no_prefix_cache;      /* requests share no prefixes */
@@ -80,7 +81,7 @@ struct eng_memory {
     int64_t logits_bytes;
     int64_t limit_bytes;  /* the limit */
     int64_t answer_bytes; /* of the caller, see eng_params */
-    int64_t other_bytes;  /* allowance for the program, the tokenizer and requests in flight */
+    int64_t other_bytes;  /* program, tokenizer, requests in flight, caller_bytes of eng_params */
     int64_t spare_bytes;  /* planned for weights that could not be compressed, and not needed */
 };
 

@@ -68,7 +68,8 @@ static bool plan_at(const struct mem_params *p, int64_t ctx, int64_t n_pages, st
     *m = (struct eng_memory){
         .weights_bytes = model->weights_bytes + eng_model_rope_bytes(model, ctx),
         .answer_bytes = p->answer_bytes,
-        .other_bytes = MEM_ALLOWANCE_BYTES + p->caller_bytes,
+        .other_bytes = MEM_ALLOWANCE_BYTES + p->caller_bytes +
+                       (int64_t)p->caller_bytes_per_id * model->hp.vocab,
         .limit_bytes = p->limit_bytes,
     };
     fwd_plan(&fwd, p->n_threads, &m->scratch_bytes, &m->logits_bytes);

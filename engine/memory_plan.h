@@ -16,7 +16,7 @@
 #include "engine/engine.h"
 #include "engine/forward.h"
 
-/* Code, stacks, tokenizer, requests in flight. */
+/* For code, stacks, tokenizer and requests in flight. */
 #define MEM_ALLOWANCE_BYTES ((int64_t)64 << 20)
 
 /*
@@ -30,10 +30,11 @@ struct mem_params {
     struct fwd_params fwd; /* ctx and pool are not used */
     int n_threads;
     int n_parallel;
-    int64_t ctx_tokens;   /* 0: the most that the model and the memory allow */
-    int64_t kv_bytes;     /* 0: n_parallel x context, as far as memory allows */
-    int64_t answer_bytes; /* the caller's, for answers */
-    int64_t caller_bytes; /* and for its own */
+    int64_t ctx_tokens;      /* 0: the most that the model and the memory allow */
+    int64_t kv_bytes;        /* 0: n_parallel x context, as far as memory allows */
+    int64_t answer_bytes;    /* the caller's, for answers */
+    int64_t caller_bytes;    /* and what it needs itself, */
+    int caller_bytes_per_id; /* with so much per id of the vocabulary */
     int64_t limit_bytes;
 };
 

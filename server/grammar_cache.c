@@ -58,6 +58,7 @@ int grammar_cache_create(struct grammar_cache **ret, const struct grammar_cache_
         return rc;
     }
     c->max_bytes = params->max_bytes;
+    c->stats.vocab_bytes = (int64_t)gram_vocab_bytes(c->vocab);
     pthread_mutex_init(&c->lock, NULL);
     *ret = c;
     return 0;

@@ -50,7 +50,8 @@ void grammar_cache_put(struct grammar_cache *c, struct gram *g);
 struct grammar_cache_stats {
     uint64_t n_hits, n_misses;
     int n_entries;
-    int64_t bytes;
+    int64_t bytes;       /* of the grammars kept */
+    int64_t vocab_bytes; /* of the vocabulary, always */
 };
 struct grammar_cache_stats grammar_cache_stats(struct grammar_cache *c);
 

@@ -24,7 +24,7 @@
 #include "tokenizer/chat/chat.h"
 #include "tokenizer/tokenizer.h"
 
-enum { ERROR_BYTES = 512 };
+enum { ERROR_BYTES = 512, MIB = 1 << 20 };
 
 struct srv_loader {
     struct srv_app *app;
@@ -74,8 +74,8 @@ static int load_engine(struct srv_loader *l)
     struct eng_params params = srv_engine_params(c);
     params.model_dir = l->model_dir;
     params.n_parallel = c->parallel;
-    /* The vocabulary takes up to 4 MiB for 49,152 tokens. */
-    params.caller_bytes = (c->grammar_cache_mb + 4) << 20;
+    params.caller_bytes = c->grammar_cache_mb << 20;
+    params.caller_bytes_per_id = GRAM_VOCAB_BYTES_PER_ID;
     params.answer_bytes = c->answer_memory_bytes ? c->answer_memory_bytes : -1;
     params.no_prefix_cache = !c->prefix_cache;
     params.max_queued_jobs = c->max_queue;
@@ -151,9 +151,17 @@ static int make_grammars(struct srv_loader *l)
         .max_bytes = l->app->config->grammar_cache_mb << 20,
     };
     int rc = grammar_cache_create(&l->grammars, &params);
-    if (rc != GRAM_ENOMEM) return 0;
-    snprintf(l->error, sizeof(l->error), "no memory for the vocabulary of structured output");
-    return -1;
+    if (rc == GRAM_ENOMEM) {
+        snprintf(l->error, sizeof(l->error), "no memory for the vocabulary of structured output");
+        return -1;
+    }
+    int64_t bytes = rc ? 0 : grammar_cache_stats(l->grammars).vocab_bytes;
+    int64_t planned = (int64_t)GRAM_VOCAB_BYTES_PER_ID * info->vocab_size + MIB;
+    if (bytes > planned)
+        srv_log(SRV_LOG_WARNING,
+                "the vocabulary of structured output takes %lld MiB; the memory plan has %lld MiB",
+                (long long)(bytes / MIB), (long long)(planned / MIB));
+    return 0;
 }
 
 /* The directory of the model, fetched first if that is asked for. Returns the exit status. */

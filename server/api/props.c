@@ -16,6 +16,7 @@ static void write_memory(struct jw *w, const struct eng_memory *m)
     jw_int(w, "scratch_bytes", m->scratch_bytes);
     jw_int(w, "logits_bytes", m->logits_bytes);
     jw_int(w, "answer_bytes", m->answer_bytes);
+    jw_int(w, "other_bytes", m->other_bytes);
     jw_int(w, "limit_bytes", m->limit_bytes);
     jw_close(w);
 }
@@ -74,6 +75,7 @@ static void write_structured_output(struct jw *w, struct grammar_cache *grammars
     jw_close(w);
     jw_int(w, "cached_grammars", stats.n_entries);
     jw_int(w, "cached_bytes", stats.bytes);
+    jw_int(w, "vocabulary_bytes", stats.vocab_bytes);
     jw_close(w);
 }
 

@@ -313,13 +313,13 @@ static void announce_ready(struct serve *s)
     srv_log(
         SRV_LOG_INFO,
         "ready on %s model=%s numerics=%s kernels=%s gemm=%s threads=%d parallel=%d ctx=%lld "
-        "weights=%.0fMiB kv=%.0fMiB scratch=%.0fMiB logits=%.0fMiB answers=%.0fMiB limit=%.0fMiB "
-        "load=%.2fs",
+        "weights=%.0fMiB kv=%.0fMiB scratch=%.0fMiB logits=%.0fMiB answers=%.0fMiB other=%.0fMiB "
+        "limit=%.0fMiB load=%.2fs",
         s->url, app->model_names[0], i->numerics, i->kernels, i->gemm, i->n_threads, i->n_parallel,
         (long long)i->ctx_tokens, (double)i->memory.weights_bytes / mib,
         (double)i->memory.kv_bytes / mib, (double)i->memory.scratch_bytes / mib,
         (double)i->memory.logits_bytes / mib, (double)i->memory.answer_bytes / mib,
-        (double)i->memory.limit_bytes / mib, i->load_seconds);
+        (double)i->memory.other_bytes / mib, (double)i->memory.limit_bytes / mib, i->load_seconds);
     if (!i->repeatable) {
         srv_log(SRV_LOG_WARNING,
                 "the BLAS library gives different bits from call to call; use --gemm native");

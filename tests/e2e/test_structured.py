@@ -371,7 +371,10 @@ def test_cache_and_metrics():
         return after[name] - before[name]
     assert grown("hearth_grammar_cache_misses_total") == 2 and grown("hearth_grammar_cache_hits_total") == 2
     assert grown('hearth_grammar_refused_total{code="invalid_json_schema"}') == 1
-    props = SERVER.get("/props")[2]["structured_output"]
+    all_props = SERVER.get("/props")[2]
+    props = all_props["structured_output"]
+    planned = all_props["memory"]["other_bytes"] - (64 << 20) - (32 << 20)  # program, --grammar-cache-mb
+    assert planned == 80 * all_props["n_vocab"] and 0 < props["vocabulary_bytes"] <= planned, (planned, props)
     assert "regex" in props["kinds"] and 1 <= props["cached_grammars"] <= 64 and props["cached_bytes"] > 0, props
     assert grown("hearth_grammar_compile_seconds_count") == 4 and grown("hearth_grammar_mask_seconds_count") > 10
 

@@ -48,6 +48,10 @@ static void test_facts(void **state)
     struct eng_stats st;
     eng_stats(e, &st);
     REQUIRE_EQ_INT(st.n_pages_total, i->n_pages);
+    struct eng *own = open_engine(&(struct eng_params){
+        .numerics = "exact", .n_parallel = 3, .caller_bytes = 5, .caller_bytes_per_id = 80});
+    REQUIRE_EQ_INT(eng_info(own)->memory.other_bytes, m->other_bytes + 5 + 80 * i->vocab_size);
+    eng_close(own);
     REQUIRE_EQ_INT(st.n_pages_used, 0);
     eng_close(e);
 }
