@@ -160,6 +160,21 @@ def test_quoted_messages_are_the_programs():
     assert n >= 15, n
 
 
+def test_shown_answers_are_given():
+    """A chat by curl with structured output, and the content that the page shows behind it in a fence or in ``."""
+    n = 0
+    with Hearth() as h:
+        for page in ("README.md", os.path.join("docs", "structured-output.md")):
+            shown = r"^curl \S*(/v1/chat/completions) .*?-d '(\{.*?\})'\n```\n(?:.*?)(?:```\n(.*?)\n```|`(\{.*?)`)"
+            for path, body, fenced, inline in re.findall(shown, text_of(page), re.M | re.S):
+                status, _, answer = h.post(path, body)
+                assert status == 200, f"{page}: {answer}"
+                content = answer["choices"][0]["message"]["content"]
+                assert content == (fenced or inline), f"{page}: {content!r}, shown is {fenced or inline!r}"
+                n += 1
+    assert n >= 2, n
+
+
 def test_pages_are_short():
     for page in pages():
         lines = text_of(page).splitlines()
