@@ -28,6 +28,10 @@ REQUESTS = [
     ("/v1/chat/completions", {"messages": [{"role": "user", "content": "Hi"}], "max_tokens": 4, "stream": True}),
     ("/v1/responses", {"input": "Hi", "instructions": "Be nice", "max_output_tokens": 3}),
     ("/v1/messages", {"system": "Be nice", "messages": [{"role": "user", "content": "Hi"}], "max_tokens": 3}),
+    ("/v1/completions", {"prompt": "Tom", "max_tokens": 20, "n": 2, "json_schema": {
+        "type": "object", "required": ["a"], "additionalProperties": False, "properties": {
+            "a": {"type": "string", "pattern": "^[a-z]{2,9}$"}, "b": {"type": "string", "format": "date-time"},
+            "c": {"anyOf": [{"$ref": "#"}, {"enum": [1, "two", None]}]}}}}),
     ("/v1/embeddings", {"input": ["Tom", "Anna"]}), ("/tokenize", {"prompt": "Tom has a ball"}),
     ("/detokenize", {"tokens": [5, 6, 7]}), ("/apply-template", {"messages": [{"role": "user", "content": "Hi"}]})]
 

@@ -58,15 +58,38 @@ static int open_engine(struct eng **ret, int n_parallel, char *err, size_t errle
     return eng_open(ret, &params, err, errlen);
 }
 
+/* A guide that allows every other id, and never an end. ctx: the size of the vocabulary. */
+static enum eng_guide_next odd_ids(void *ctx, uint64_t *bits)
+{
+    const int32_t *vocab = ctx;
+    memset(bits, 0, ((size_t)*vocab + 63) / 64 * sizeof(*bits));
+    for (int32_t id = 1; id < *vocab; id += 2)
+        bits[id / 64] |= 1ull << id % 64;
+    return ENG_GUIDE_MASK;
+}
+
+static bool take_odd(void *ctx, int32_t id)
+{
+    (void)ctx;
+    return id % 2 == 1;
+}
+
+static bool never(void *ctx)
+{
+    (void)ctx;
+    return false;
+}
+
 static void test_nothing_is_allocated(void **state)
 {
     (void)state;
-    enum { N_JOBS = 6, N_PROMPT = 60, N_NEW = 150, N_COUNTED = 100 };
+    enum { N_JOBS = 8, N_PROMPT = 60, N_NEW = 150, N_COUNTED = 100 };
     char err[500] = "";
     struct eng *e = NULL;
     REQUIRE_MSG(open_engine(&e, N_JOBS, err, sizeof(err)) == 0, "%s", err);
     static struct test_job jobs[N_JOBS];
-    int32_t prompt[N_PROMPT];
+    int32_t prompt[N_PROMPT], vocab = eng_info(e)->vocab_size;
+    struct eng_guide guide = {.ctx = &vocab, .mask = odd_ids, .take = take_odd, .complete = never};
     for (int i = 0; i < N_PROMPT; i++)
         prompt[i] = i % 50 + 3;
     eng_debug_pause(e, true);
@@ -79,6 +102,7 @@ static void test_nothing_is_allocated(void **state)
         s->typical_p = i == 3 ? 0.8f : 1.0f;
         s->repetition_penalty = i == 4 ? 1.1f : 1.0f;
         p.n_logprobs = i == 5 ? 20 : -1;
+        if (i >= 6) p.guides = &guide;
         test_job_submit(e, &jobs[i], &p);
     }
     int before_start = atomic_load(&n_allocations);
@@ -95,6 +119,8 @@ static void test_nothing_is_allocated(void **state)
     for (int i = 0; i < N_JOBS; i++) {
         test_job_finish(&jobs[i]);
         REQUIRE_EQ_INT(jobs[i].n_ids[0], N_NEW);
+        for (int k = 0; k < N_NEW && i >= 6; k++)
+            REQUIRE(jobs[i].ids[0][k] % 2 == 1);
     }
     eng_close(e);
 }
