@@ -27,6 +27,7 @@ static int (*const commands[SRV_CMD_COUNT])(const struct srv_config *config) = {
     [SRV_CMD_RENDER] = srv_cmd_render,
     [SRV_CMD_SCORE] = srv_cmd_score,
     [SRV_CMD_ACCEPT] = srv_cmd_accept,
+    [SRV_CMD_PARSE] = srv_cmd_parse,
     [SRV_CMD_HEALTHCHECK] = srv_cmd_healthcheck,
     [SRV_CMD_PULL] = srv_cmd_pull,
     [SRV_CMD_LIST] = srv_cmd_list,
@@ -54,9 +55,12 @@ static bool needs_weights(enum srv_command command)
            command == SRV_CMD_SCORE;
 }
 
-static bool needs_model(enum srv_command command)
+/* Lines of parse may name a format instead of a model's template. */
+static bool needs_model(const struct srv_config *c)
 {
-    return command != SRV_CMD_HEALTHCHECK && command != SRV_CMD_PULL && command != SRV_CMD_LIST;
+    if (c->command == SRV_CMD_PARSE) return c->model != NULL;
+    return c->command != SRV_CMD_HEALTHCHECK && c->command != SRV_CMD_PULL &&
+           c->command != SRV_CMD_LIST;
 }
 
 /* Keeps the directory besides the name that was given. Returns the exit status. */
@@ -161,7 +165,7 @@ int main(int argc, char **argv)
         status = answer_and_exit(&config);
         goto out;
     }
-    status = needs_model(config.command) ? find_model(&config) : EXIT_SUCCESS;
+    status = needs_model(&config) ? find_model(&config) : EXIT_SUCCESS;
     if (status) goto out;
     status = config.check_config ? check(&config) : commands[config.command](&config);
 out:

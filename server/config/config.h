@@ -25,6 +25,7 @@ enum srv_command {
     SRV_CMD_RENDER,
     SRV_CMD_SCORE,
     SRV_CMD_ACCEPT,
+    SRV_CMD_PARSE,
     SRV_CMD_HEALTHCHECK,
     SRV_CMD_PULL,
     SRV_CMD_LIST,

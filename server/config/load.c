@@ -39,6 +39,7 @@ static const char *const command_names[SRV_CMD_COUNT] = {
     [SRV_CMD_RENDER] = "render",
     [SRV_CMD_SCORE] = "score",
     [SRV_CMD_ACCEPT] = "accept",
+    [SRV_CMD_PARSE] = "parse",
     [SRV_CMD_HEALTHCHECK] = "healthcheck",
     [SRV_CMD_PULL] = "pull",
     [SRV_CMD_LIST] = "list",

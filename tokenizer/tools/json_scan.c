@@ -1,0 +1,221 @@
+/* SPDX-License-Identifier: MIT */
+/* A JSON value checked as its bytes come; see json_scan.h. */
+#include "tokenizer/tools/json_scan.h"
+
+#include <string.h>
+
+enum state {
+    VALUE,     /* a value must come */
+    FIRST,     /* behind '[': a value or ']' */
+    FIRST_KEY, /* behind '{': a name or '}' */
+    KEY,       /* behind ',' of an object */
+    COLON,
+    AFTER, /* behind a value in a container */
+    STRING,
+    ESCAPE,
+    HEX,
+    LITERAL,
+    MINUS, /* the states of a number, by what came last */
+    ZERO,
+    INTEGER,
+    POINT,
+    FRACTION,
+    EXPONENT,
+    EXPONENT_SIGN,
+    EXPONENT_DIGITS,
+    DONE,
+};
+
+void json_scan_begin(struct json_scan *s)
+{
+    memset(s, 0, sizeof(*s));
+}
+
+static bool is_space(char c)
+{
+    return c == ' ' || c == '\t' || c == '\n' || c == '\r';
+}
+
+static bool is_digit(char c)
+{
+    return c >= '0' && c <= '9';
+}
+
+static bool in_object(const struct json_scan *s)
+{
+    unsigned d = s->depth - 1u;
+    return s->objects[d / 64] >> d % 64 & 1;
+}
+
+static void value_ended(struct json_scan *s)
+{
+    s->state = s->depth ? AFTER : DONE;
+}
+
+static bool open_container(struct json_scan *s, bool object)
+{
+    if (s->depth == JSON_SCAN_DEPTH) return false;
+    uint64_t bit = 1ull << s->depth % 64, *word = &s->objects[s->depth / 64];
+    *word = object ? *word | bit : *word & ~bit;
+    s->depth++;
+    s->state = object ? FIRST_KEY : FIRST;
+    return true;
+}
+
+static bool close_container(struct json_scan *s, char c)
+{
+    if (!s->depth || in_object(s) != (c == '}')) return false;
+    s->depth--;
+    value_ended(s);
+    return true;
+}
+
+static bool begin_string(struct json_scan *s, bool key)
+{
+    s->key = key;
+    s->state = STRING;
+    return true;
+}
+
+static bool begin_literal(struct json_scan *s, const char *rest)
+{
+    s->literal = rest;
+    s->state = LITERAL;
+    return true;
+}
+
+static bool begin_value(struct json_scan *s, char c)
+{
+    switch (c) {
+    case '{': return open_container(s, true);
+    case '[': return open_container(s, false);
+    case '"': return begin_string(s, false);
+    case 't': return begin_literal(s, "rue");
+    case 'f': return begin_literal(s, "alse");
+    case 'n': return begin_literal(s, "ull");
+    case '-': s->state = MINUS; return true;
+    case '0': s->state = ZERO; return true;
+    }
+    s->state = INTEGER;
+    return is_digit(c);
+}
+
+static bool is_number_end(unsigned state)
+{
+    return state == ZERO || state == INTEGER || state == FRACTION || state == EXPONENT_DIGITS;
+}
+
+/* The state behind a byte of a number, or AFTER if the number ended before it; -1: cannot come. */
+static int next_in_number(unsigned state, char c)
+{
+    bool exponent = c == 'e' || c == 'E';
+    if (is_digit(c)) {
+        if (state == MINUS) return c == '0' ? ZERO : INTEGER;
+        if (state == ZERO) return -1;
+        if (state == POINT) return FRACTION;
+        if (state == EXPONENT || state == EXPONENT_SIGN) return EXPONENT_DIGITS;
+        return (int)state;
+    }
+    if (c == '.' && (state == ZERO || state == INTEGER)) return POINT;
+    if (exponent && is_number_end(state) && state != EXPONENT_DIGITS) return EXPONENT;
+    if ((c == '+' || c == '-') && state == EXPONENT) return EXPONENT_SIGN;
+    return is_number_end(state) ? AFTER : -1;
+}
+
+static bool after_value(struct json_scan *s, char c)
+{
+    if (c != ',') return close_container(s, c);
+    s->state = in_object(s) ? KEY : VALUE;
+    return true;
+}
+
+static bool in_string(struct json_scan *s, char c)
+{
+    if (c == '\\')
+        s->state = ESCAPE;
+    else if (c == '"' && s->key)
+        s->state = COLON;
+    else if (c == '"')
+        value_ended(s);
+    return (unsigned char)c >= 0x20;
+}
+
+static bool in_escape(struct json_scan *s, char c)
+{
+    s->state = c == 'u' ? HEX : STRING;
+    s->digits = 4;
+    return c && strchr("\"\\/bfnrtu", c);
+}
+
+static bool in_hex(struct json_scan *s, char c)
+{
+    char lower = (char)(c | 0x20);
+    if (--s->digits == 0) s->state = STRING;
+    return is_digit(c) || (lower >= 'a' && lower <= 'f');
+}
+
+static bool in_literal(struct json_scan *s, char c)
+{
+    if (c != *s->literal) return false;
+    if (!*++s->literal) value_ended(s);
+    return true;
+}
+
+/* Takes a byte. *again: the byte ended a number and is still to be taken. */
+static bool take(struct json_scan *s, char c, bool *again)
+{
+    *again = false;
+    if (s->state <= AFTER && is_space(c)) return true;
+    switch ((enum state)s->state) {
+    case FIRST:
+        if (c == ']') return close_container(s, c);
+        return begin_value(s, c);
+    case VALUE: return begin_value(s, c);
+    case FIRST_KEY:
+        if (c == '}') return close_container(s, c);
+        return c == '"' && begin_string(s, true);
+    case KEY: return c == '"' && begin_string(s, true);
+    case COLON: s->state = VALUE; return c == ':';
+    case AFTER: return after_value(s, c);
+    case STRING: return in_string(s, c);
+    case ESCAPE: return in_escape(s, c);
+    case HEX: return in_hex(s, c);
+    case LITERAL: return in_literal(s, c);
+    case DONE: return false;
+    default: break;
+    }
+    int next = next_in_number(s->state, c);
+    *again = next == AFTER;
+    if (*again)
+        value_ended(s);
+    else if (next >= 0)
+        s->state = (uint8_t)next;
+    return next >= 0;
+}
+
+/* The end of the plain characters of a string. */
+static const char *skip_plain(const char *p, const char *end)
+{
+    while (p < end && (unsigned char)*p >= 0x20 && *p != '"' && *p != '\\')
+        p++;
+    return p;
+}
+
+enum json_scan_result json_scan(struct json_scan *s, const char *p, const char *end,
+                                const char **ret)
+{
+    while (p < end && s->state != DONE) {
+        bool again;
+        if (s->state == STRING && (p = skip_plain(p, end)) == end) break;
+        *ret = p;
+        if (!take(s, *p, &again)) return JSON_SCAN_FAIL;
+        p += !again;
+    }
+    *ret = p;
+    return s->state == DONE ? JSON_SCAN_DONE : JSON_SCAN_MORE;
+}
+
+bool json_scan_complete(const struct json_scan *s)
+{
+    return s->state == DONE || (s->depth == 0 && is_number_end(s->state));
+}

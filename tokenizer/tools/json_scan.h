@@ -1,0 +1,42 @@
+/* SPDX-License-Identifier: MIT */
+/*
+ * A JSON value checked as its bytes come, in pieces of any size. Strict as RFC 8259, but lone
+ * surrogates in escapes pass; plain bytes need not be UTF-8. No memory, no recursion.
+ *
+ * Threads: unsafe; one owner.
+ */
+#ifndef HEARTH_TOOLS_JSON_SCAN_H
+#define HEARTH_TOOLS_JSON_SCAN_H
+
+#include <stdbool.h>
+#include <stddef.h>
+#include <stdint.h>
+
+/* Containers open at once. */
+enum { JSON_SCAN_DEPTH = 128 };
+
+enum json_scan_result {
+    JSON_SCAN_MORE, /* all bytes were taken, the value goes on (a number: may go on) */
+    JSON_SCAN_DONE, /* the value is complete */
+    JSON_SCAN_FAIL, /* the next byte cannot come here */
+};
+
+struct json_scan {
+    uint8_t state;
+    uint8_t depth;
+    bool key;                               /* the string is a member's name */
+    uint8_t digits;                         /* hex digits of an escape that are still to come */
+    const char *literal;                    /* what is left of true, false or null */
+    uint64_t objects[JSON_SCAN_DEPTH / 64]; /* bit d: the container at depth d is an object */
+};
+
+void json_scan_begin(struct json_scan *s);
+
+/* Takes bytes of [p, end) and returns the place behind the last one taken in *ret. */
+enum json_scan_result json_scan(struct json_scan *s, const char *p, const char *end,
+                                const char **ret);
+
+/* Returns true if the bytes so far are a value: a number needs no byte behind it. */
+bool json_scan_complete(const struct json_scan *s);
+
+#endif

@@ -1,0 +1,34 @@
+/* SPDX-License-Identifier: MIT */
+/*
+ * Which JSON types the schema of a tool allows each of its parameters: qwen-xml writes values
+ * without quotes, so the schema says what a text stands for.
+ *
+ * Read are type, enum, const, anyOf, oneOf, allOf and local $ref. Threads: pure functions.
+ */
+#ifndef HEARTH_TOOLS_PARAM_TYPES_H
+#define HEARTH_TOOLS_PARAM_TYPES_H
+
+#include <stddef.h>
+
+enum param_type {
+    PARAM_NULL = 1,
+    PARAM_BOOLEAN = 2,
+    PARAM_NUMBER = 4,
+    PARAM_STRING = 8,
+    PARAM_ARRAY = 16,
+    PARAM_OBJECT = 32,
+    PARAM_ANY = 63,
+    PARAM_KNOWN = 64, /* the schema says something about the type */
+};
+
+struct param {
+    char *name; /* owned */
+    size_t name_len;
+    unsigned types;
+};
+
+/* The parameters of a schema's text, valid JSON. Owned: param_types_free. 0 or TOK_ENOMEM. */
+int param_types(const char *schema, size_t len, struct param **ret, size_t *ret_n);
+void param_types_free(struct param *params, size_t n);
+
+#endif
