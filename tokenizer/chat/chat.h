@@ -46,6 +46,34 @@ int tok_chat_open(struct tok_chat **ret, const char *dir, const struct tok_chat_
                   char *err, size_t errlen);
 void tok_chat_close(struct tok_chat *c);
 
+/*
+ * How calls of tools are written where the template has no form for them: `begin` and `end` around
+ * the calls of a message, `separator` between two, and for each call `before_name`, its name,
+ * `before_arguments`, its arguments, `after`. Borrowed; none is NULL.
+ */
+struct tok_chat_call_form {
+    const char *begin, *end, *separator;
+    const char *before_name, *before_arguments, *after;
+    bool tags; /* the arguments are <parameter=K>V</parameter>, each on its lines, not an object */
+};
+
+/* A list of tools for a template that has no place for one: a sentence, JSON, a sentence. */
+struct tok_chat_tool_text {
+    const char *before, *tools, *after; /* borrowed */
+};
+
+/*
+ * Tools put into the messages as text. The fixed parts count as the template's own, so that markers
+ * in them become the tokens that the model writes; names, arguments, results and the list of tools
+ * are text of the request.
+ */
+struct tok_chat_tool_writing {
+    const struct tok_chat_call_form *calls; /* NULL: the template writes past calls */
+    const struct tok_chat_tool_text
+        *tools;   /* NULL: the template lists the tools, or there are none */
+    bool results; /* past results become user messages; otherwise the template writes them */
+};
+
 struct tok_chat_input {
     const char *messages; /* JSON array; required unless context is set */
     const char *tools;    /* JSON array or NULL (none) */
@@ -53,6 +81,8 @@ struct tok_chat_input {
     const char *context;  /* JSON object: the template's whole set of variables, or NULL */
     bool add_generation_prompt;
     bool continue_final_message; /* the last message is left open; excludes add_generation_prompt */
+    const struct tok_chat_tool_writing *writing; /* NULL: the template writes everything */
+    uint64_t max_steps;                          /* fewer than the template's own bound; 0: that */
     bool verbatim; /* messages reach the template as they stand; otherwise they are first
                                  brought to what the probing at load found this template to need */
 };
@@ -83,6 +113,7 @@ struct tok_chat_caps {
     bool content_parts;    /* content as a list of parts is understood */
     bool tools;            /* tools change the output */
     bool object_arguments; /* tool-call arguments are wanted as an object, not as JSON text */
+    bool short_call_ids;   /* tool call ids must be nine letters or digits */
 };
 const struct tok_chat_caps *tok_chat_caps(const struct tok_chat *c);
 

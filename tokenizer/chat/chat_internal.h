@@ -13,7 +13,6 @@
 struct tok_chat_needs {
     bool developer_as_system; /* the template refuses or drops the developer role, not system */
     bool only_parts;          /* content must be a list of parts */
-    bool short_call_ids;      /* tool call ids must be nine letters or digits */
 };
 
 struct tok_chat {
@@ -43,6 +42,23 @@ int tok_chat_probe(struct tok_chat *c);
 
 /* Brings messages (a list, changed in place) to what the template needs. Runs in a guard. */
 void tok_chat_prepare(struct jinja_run *r, const struct tok_chat *c, struct jinja_value messages);
+
+/* Puts tools, calls and results into messages as text (a list; the new one is returned). */
+struct jinja_value tok_chat_write_tools(struct jinja_run *r, struct jinja_value messages,
+                                        const struct tok_chat_tool_writing *writing,
+                                        bool system_role);
+
+/* A member of a value, NULL where it is not an object or has none. */
+struct jinja_value *tok_chat_member(struct jinja_run *r, struct jinja_value object,
+                                    const char *name);
+/* True if v is this string. */
+bool tok_chat_is_text(const struct jinja_value *v, const char *text);
+/* The text of a content: of parts one per line, of anything else as it prints; "" for none. */
+struct jinja_value tok_chat_content_text(struct jinja_run *r, const struct jinja_value *content);
+/* An object, or the object that a JSON text is; false where it is neither. */
+bool tok_chat_as_object(struct jinja_run *r, struct jinja_value v, struct jinja_value *ret);
+/* As json.dumps writes it. */
+struct jinja_value tok_chat_json(struct jinja_run *r, struct jinja_value v);
 
 /* Roles of the API are names the server itself has checked: they count as the template's text. */
 void tok_chat_trust_roles(struct jinja_run *r, struct jinja_value messages);

@@ -13,12 +13,13 @@
 
 enum { CALL_ID_CHARS = 9 };
 
-static struct jinja_value *find(struct jinja_run *r, struct jinja_value object, const char *name)
+struct jinja_value *tok_chat_member(struct jinja_run *r, struct jinja_value object,
+                                    const char *name)
 {
     return jinja_is(object, JINJA_DICT) ? jinja_dict_get_name(r, object.u.dict, name) : NULL;
 }
 
-static bool is_text(const struct jinja_value *v, const char *text)
+bool tok_chat_is_text(const struct jinja_value *v, const char *text)
 {
     return v && jinja_is(*v, JINJA_STR) && jinja_str_is(v->u.str, text);
 }
@@ -34,9 +35,9 @@ static void trust_role(struct jinja_run *r, struct jinja_value message)
 {
     static const char *const roles[] = {"system",    "developer", "user",
                                         "assistant", "tool",      "function"};
-    struct jinja_value *role = find(r, message, "role");
+    struct jinja_value *role = tok_chat_member(r, message, "role");
     for (size_t i = 0; i < sizeof(roles) / sizeof(roles[0]); i++)
-        if (is_text(role, roles[i])) *role = jinja_lit(r, roles[i]);
+        if (tok_chat_is_text(role, roles[i])) *role = jinja_lit(r, roles[i]);
 }
 
 void tok_chat_trust_roles(struct jinja_run *r, struct jinja_value messages)
@@ -50,21 +51,20 @@ void tok_chat_trust_roles(struct jinja_run *r, struct jinja_value messages)
 static bool only_text_parts(struct jinja_run *r, const struct jinja_list *parts)
 {
     for (size_t i = 0; i < parts->n; i++) {
-        const struct jinja_value *text = find(r, parts->items[i], "text");
-        if (!is_text(find(r, parts->items[i], "type"), "text") || !text ||
+        const struct jinja_value *text = tok_chat_member(r, parts->items[i], "text");
+        if (!tok_chat_is_text(tok_chat_member(r, parts->items[i], "type"), "text") || !text ||
             !jinja_is(*text, JINJA_STR))
             return false;
     }
     return true;
 }
 
-/* The texts of the parts, one per line. */
 static struct jinja_value join_parts(struct jinja_run *r, const struct jinja_list *parts)
 {
     struct jinja_sb sb = {.r = r};
     for (size_t i = 0; i < parts->n; i++) {
         if (i) jinja_sb_add_bytes(&sb, "\n", 1, JINJA_INPUT);
-        jinja_sb_add(&sb, find(r, parts->items[i], "text")->u.str);
+        jinja_sb_add(&sb, tok_chat_member(r, parts->items[i], "text")->u.str);
     }
     return jinja_sb_value(&sb);
 }
@@ -79,14 +79,22 @@ static struct jinja_value as_part(struct jinja_run *r, struct jinja_value text)
     return jinja_tainted(jinja_from_list(parts), true);
 }
 
+struct jinja_value tok_chat_content_text(struct jinja_run *r, const struct jinja_value *content)
+{
+    if (!content || jinja_is(*content, JINJA_NONE)) return input_text(r, "");
+    if (jinja_is(*content, JINJA_LIST) && only_text_parts(r, content->u.list))
+        return join_parts(r, content->u.list);
+    return jinja_from_str(jinja_to_str(r, *content));
+}
+
 /* Always there, and of the one kind the template takes. */
 static void prepare_content(struct jinja_run *r, const struct tok_chat *c,
                             struct jinja_value message)
 {
-    struct jinja_value *content = find(r, message, "content");
+    struct jinja_value *content = tok_chat_member(r, message, "content");
     if (!content) {
         jinja_dict_put_name(r, message.u.dict, "content", jinja_none());
-        content = find(r, message, "content");
+        content = tok_chat_member(r, message, "content");
     }
     if (jinja_is(*content, JINJA_NONE) && !c->caps.null_content) *content = input_text(r, "");
     if (jinja_is(*content, JINJA_STR) && c->needs.only_parts) *content = as_part(r, *content);
@@ -102,27 +110,54 @@ struct parse {
     struct jinja_value value;
 };
 
-static void parse_arguments(struct jinja_run *r, void *arg)
+static void parse_text(struct jinja_run *r, void *arg)
 {
     struct parse *p = arg;
     p->value = jinja_json_parse(r, p->text->s, p->text->len, JINJA_INPUT, "arguments");
 }
 
-/* JSON text to its object; text that is not JSON stays as it is. */
-static void arguments_to_object(struct jinja_run *r, struct jinja_value *arguments)
+bool tok_chat_as_object(struct jinja_run *r, struct jinja_value v, struct jinja_value *ret)
 {
-    struct parse p = {.text = arguments->u.str};
-    int rc = jinja_guard(r, parse_arguments, &p);
-    if (rc && rc != TOK_EINVAL) jinja_fail(r, rc, "%s", "tool call arguments are too large");
-    if (rc == 0) *arguments = p.value;
+    struct parse p = {.value = v};
+    if (jinja_is(v, JINJA_STR)) {
+        p.text = v.u.str;
+        int rc = jinja_guard(r, parse_text, &p);
+        if (rc && rc != JINJA_EINVAL) jinja_fail_again(r);
+        if (rc) return false;
+    }
+    if (jinja_is(p.value, JINJA_DICT)) *ret = p.value;
+    return jinja_is(p.value, JINJA_DICT);
 }
 
-/* As json.dumps writes it. */
-static void arguments_to_text(struct jinja_run *r, struct jinja_value *arguments)
+struct jinja_value tok_chat_json(struct jinja_run *r, struct jinja_value v)
 {
     const struct jinja_json_style style = {.item_sep = jinja_lit(r, ", ").u.str,
                                            .key_sep = jinja_lit(r, ": ").u.str};
-    *arguments = jinja_json_dumps(r, *arguments, &style);
+    return jinja_json_dumps(r, v, &style);
+}
+
+/* Arguments in the form that was found to come out well; text that is no object stays as it is. */
+static struct jinja_value prepare_arguments(struct jinja_run *r, const struct tok_chat *c,
+                                            struct jinja_value arguments)
+{
+    if (tok_chat_is_text(&arguments, "")) arguments = input_text(r, "{}");
+    if (c->caps.object_arguments)
+        tok_chat_as_object(r, arguments, &arguments);
+    else if (!jinja_is(arguments, JINJA_STR))
+        arguments = tok_chat_json(r, arguments);
+    return arguments;
+}
+
+/* The name first, whatever the order of the request: templates may print the object as it is. */
+static void prepare_function(struct jinja_run *r, const struct tok_chat *c,
+                             struct jinja_value *function)
+{
+    struct jinja_dict *d = jinja_dict_new(r);
+    const struct jinja_value *name = tok_chat_member(r, *function, "name");
+    const struct jinja_value *arguments = tok_chat_member(r, *function, "arguments");
+    if (name) jinja_dict_put_name(r, d, "name", *name);
+    if (arguments) jinja_dict_put_name(r, d, "arguments", prepare_arguments(r, c, *arguments));
+    *function = jinja_tainted(jinja_from_dict(d), true);
 }
 
 static bool is_short_id(const struct jinja_str *id)
@@ -149,34 +184,59 @@ static void shorten_id(struct jinja_run *r, struct jinja_value *id)
     *id = input_text(r, text);
 }
 
-/* Arguments in the form that was found to come out well. */
 static void prepare_call(struct jinja_run *r, const struct tok_chat *c, struct jinja_value call)
 {
-    const struct jinja_value *function = find(r, call, "function");
-    struct jinja_value *arguments = function ? find(r, *function, "arguments") : NULL;
-    if (arguments && jinja_is(*arguments, JINJA_STR) && c->caps.object_arguments)
-        arguments_to_object(r, arguments);
-    else if (arguments && !jinja_is(*arguments, JINJA_STR) && !c->caps.object_arguments)
-        arguments_to_text(r, arguments);
-    if (c->needs.short_call_ids) shorten_id(r, find(r, call, "id"));
+    struct jinja_value *function = tok_chat_member(r, call, "function");
+    if (function && jinja_is(*function, JINJA_DICT)) prepare_function(r, c, function);
+    if (c->caps.short_call_ids) shorten_id(r, tok_chat_member(r, call, "id"));
+}
+
+/* Without the member: templates ask whether it is there, so null and [] would be calls. */
+static struct jinja_value without(struct jinja_run *r, struct jinja_value object, const char *name)
+{
+    struct jinja_dict *d = jinja_dict_new(r);
+    for (size_t i = 0; i < object.u.dict->n; i++) {
+        const struct jinja_pair *p = &object.u.dict->pairs[i];
+        if (!tok_chat_is_text(&p->key, name)) jinja_dict_put(r, d, p->key, p->value);
+    }
+    return jinja_tainted(jinja_from_dict(d), object.input);
+}
+
+static void prepare_calls(struct jinja_run *r, const struct tok_chat *c,
+                          struct jinja_value *message)
+{
+    const struct jinja_value *calls = tok_chat_member(r, *message, "tool_calls");
+    if (!calls) return;
+    if (!jinja_truth(*calls)) *message = without(r, *message, "tool_calls");
+    if (!jinja_is(*calls, JINJA_LIST)) return;
+    for (size_t i = 0; i < calls->u.list->n; i++)
+        prepare_call(r, c, calls->u.list->items[i]);
+}
+
+/* Both names are in use; templates know the longer one. */
+static void prepare_reasoning(struct jinja_run *r, struct jinja_value message)
+{
+    const struct jinja_value *reasoning = tok_chat_member(r, message, "reasoning");
+    const struct jinja_value *known = tok_chat_member(r, message, "reasoning_content");
+    if (reasoning && jinja_is(*reasoning, JINJA_STR) && (!known || jinja_is(*known, JINJA_NONE)))
+        jinja_dict_put_name(r, message.u.dict, "reasoning_content", *reasoning);
 }
 
 static void prepare_message(struct jinja_run *r, const struct tok_chat *c,
-                            struct jinja_value message)
+                            struct jinja_value *message)
 {
-    if (!jinja_is(message, JINJA_DICT)) return;
-    struct jinja_value *role = find(r, message, "role");
-    if (is_text(role, "developer") && c->needs.developer_as_system) *role = jinja_lit(r, "system");
-    prepare_content(r, c, message);
-    const struct jinja_value *calls = find(r, message, "tool_calls");
-    if (calls && jinja_is(*calls, JINJA_LIST))
-        for (size_t i = 0; i < calls->u.list->n; i++)
-            prepare_call(r, c, calls->u.list->items[i]);
-    if (c->needs.short_call_ids) shorten_id(r, find(r, message, "tool_call_id"));
+    if (!jinja_is(*message, JINJA_DICT)) return;
+    struct jinja_value *role = tok_chat_member(r, *message, "role");
+    bool developer = tok_chat_is_text(role, "developer");
+    if (developer && c->needs.developer_as_system) *role = jinja_lit(r, "system");
+    prepare_content(r, c, *message);
+    prepare_reasoning(r, *message);
+    prepare_calls(r, c, message);
+    if (c->caps.short_call_ids) shorten_id(r, tok_chat_member(r, *message, "tool_call_id"));
 }
 
 void tok_chat_prepare(struct jinja_run *r, const struct tok_chat *c, struct jinja_value messages)
 {
     for (size_t i = 0; i < messages.u.list->n; i++)
-        prepare_message(r, c, messages.u.list->items[i]);
+        prepare_message(r, c, &messages.u.list->items[i]);
 }

@@ -149,7 +149,7 @@ static void probe_ids(struct probe *p, struct tok_chat *c)
     const char *arguments = c->caps.object_arguments ? OBJECT_ARGUMENTS : TEXT_ARGUMENTS;
     char *brief = render_call(p, "\"\"", arguments, "call00001");
     char *full = render_call(p, "\"\"", arguments, "call_0123456789abcdefghijkl");
-    c->needs.short_call_ids = brief && !full;
+    c->caps.short_call_ids = brief && !full;
     free(brief);
     free(full);
 }

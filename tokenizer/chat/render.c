@@ -220,6 +220,8 @@ static void render_context(struct jinja_run *r, struct job *job, const struct tm
 static void render_messages(struct jinja_run *r, struct job *job, const struct tm *now)
 {
     struct jinja_value messages = read_messages(r, job->in), tools = read_tools(r, job->in);
+    if (job->in->writing)
+        messages = tok_chat_write_tools(r, messages, job->in->writing, job->chat->caps.system_role);
     if (!job->in->verbatim) tok_chat_prepare(r, job->chat, messages);
     const struct jinja_str *open = tag_final_message(r, job->in, messages);
     struct jinja_dict *context = build_context(r, job->chat, job->in, messages, tools);
@@ -265,7 +267,8 @@ int tok_chat_render(const struct tok_chat *c, const struct tok_chat_input *in,
         snprintf(err, errlen, "out of memory");
         return TOK_ENOMEM;
     }
-    jinja_run_init(r, c->max_memory_bytes, c->max_steps);
+    bool fewer = in->max_steps && in->max_steps < c->max_steps;
+    jinja_run_init(r, c->max_memory_bytes, fewer ? in->max_steps : c->max_steps);
     r->max_output_bytes = c->max_output_bytes;
     jinja_run_bound_cpu(r, c->max_cpu_ms);
     int rc = jinja_guard(r, render, &job);

@@ -202,15 +202,15 @@ static void test_caps(void **state)
         const char *template;
         struct tok_chat_caps caps;
     } cases[] = {
-        {"chatml.jinja", {true, false, false, false, true}},
-        {"turns.jinja", {true, false, false, false, true}},
-        {"nosystem.jinja", {false, false, false, false, true}},
-        {"tools-object.jinja", {true, false, false, true, true}},
-        {"tools-text.jinja", {true, true, false, false, false}},
-        {"short-ids.jinja", {false, true, false, true, true}},
-        {"parts.jinja", {true, true, true, false, true}},
-        {"only-parts.jinja", {false, false, true, false, true}},
-        {"reasoning.jinja", {true, false, false, false, true}},
+        {"chatml.jinja", {true, false, false, false, true, false}},
+        {"turns.jinja", {true, false, false, false, true, false}},
+        {"nosystem.jinja", {false, false, false, false, true, false}},
+        {"tools-object.jinja", {true, false, false, true, true, false}},
+        {"tools-text.jinja", {true, true, false, false, false, false}},
+        {"short-ids.jinja", {false, true, false, true, true, true}},
+        {"parts.jinja", {true, true, true, false, true, false}},
+        {"only-parts.jinja", {false, false, true, false, true, false}},
+        {"reasoning.jinja", {true, false, false, false, true, false}},
     };
     (void)state;
     for (size_t i = 0; i < N_OF(cases); i++) {
@@ -219,7 +219,8 @@ static void test_caps(void **state)
         bool same = got->system_role == want->system_role &&
                     got->null_content == want->null_content &&
                     got->content_parts == want->content_parts && got->tools == want->tools &&
-                    got->object_arguments == want->object_arguments;
+                    got->object_arguments == want->object_arguments &&
+                    got->short_call_ids == want->short_call_ids;
         REQUIRE_MSG(same, "%s: system %d null %d parts %d tools %d object %d", cases[i].template,
                     got->system_role, got->null_content, got->content_parts, got->tools,
                     got->object_arguments);
@@ -270,6 +271,23 @@ static void test_prepare(void **state)
         {"short-ids.jinja",
          "[" USER "," CALL("null", "\"{}\"", "abcABC123") "," RESULT("abcABC123") "]",
          "[" USER "," CALL("null", "{}", "abcABC123") "," RESULT("abcABC123") "]"},
+        {"tools-object.jinja", "[" USER "," CALL("\"\"", "\"[1]\"", "x") "," RESULT("x") "]",
+         "[" USER "," CALL("\"\"", "\"[1]\"", "x") "," RESULT("x") "]"},
+        {"tools-object.jinja", "[" USER "," CALL("\"\"", "\"\"", "x") "," RESULT("x") "]",
+         "[" USER "," CALL("\"\"", "{}", "x") "," RESULT("x") "]"},
+        {"short-ids.jinja",
+         "[" USER ",{\"role\":\"assistant\",\"tool_calls\":[{\"id\":\"abcABC123\",\"function\":"
+         "{\"arguments\":\"{}\",\"name\":\"f\",\"parsed_arguments\":null}}]}]",
+         "[" USER "," CALL("null", "{}", "abcABC123") "]"},
+        {"tools-text.jinja",
+         "[" USER ",{\"role\":\"assistant\",\"content\":\"a\",\"tool_calls\":[]}]",
+         "[" USER ",{\"role\":\"assistant\",\"content\":\"a\"}]"},
+        {"tools-text.jinja",
+         "[" USER ",{\"role\":\"assistant\",\"content\":\"a\",\"tool_calls\":null}]",
+         "[" USER ",{\"role\":\"assistant\",\"content\":\"a\"}]"},
+        {"reasoning.jinja",
+         "[" USER ",{\"role\":\"assistant\",\"content\":\"a\",\"reasoning\":\"because\"}]",
+         "[" USER ",{\"role\":\"assistant\",\"content\":\"a\",\"reasoning_content\":\"because\"}]"},
     };
     (void)state;
     for (size_t i = 0; i < N_OF(cases); i++) {
