@@ -57,7 +57,8 @@ struct tok_chat_call_form {
     bool tags; /* the arguments are <parameter=K>V</parameter>, each on its lines, not an object */
 };
 
-/* A list of tools for a template that has no place for one: a sentence, JSON, a sentence. */
+/* A list of tools for a template that has no place for one: a sentence, a JSON text that is written
+ * as json.dumps does, a sentence. */
 struct tok_chat_tool_text {
     const char *before, *tools, *after; /* borrowed */
 };

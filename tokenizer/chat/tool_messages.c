@@ -8,6 +8,7 @@
 
 #include "tokenizer/chat/chat_internal.h"
 #include "tokenizer/template/dict.h"
+#include "tokenizer/template/json.h"
 
 /* The run of one rewriting: old messages in, new ones out. */
 struct rewrite {
@@ -141,13 +142,15 @@ static size_t write_results(struct rewrite *rw, const struct jinja_list *message
 static struct jinja_value add_tools(struct rewrite *rw, const struct jinja_str *text, bool in_front)
 {
     const struct tok_chat_tool_text *t = rw->w->tools;
+    struct jinja_value tools =
+        jinja_json_parse(rw->r, t->tools, strlen(t->tools), JINJA_INPUT, "tools");
     struct jinja_sb sb = {.r = rw->r};
     if (text->len && !in_front) {
         jinja_sb_add(&sb, text);
         jinja_sb_add_lit(&sb, "\n\n");
     }
     jinja_sb_add_lit(&sb, t->before);
-    jinja_sb_add_bytes(&sb, t->tools, strlen(t->tools), JINJA_INPUT);
+    jinja_sb_add(&sb, tok_chat_json(rw->r, tools).u.str);
     jinja_sb_add_lit(&sb, t->after);
     if (text->len && in_front) {
         jinja_sb_add_lit(&sb, "\n\n");

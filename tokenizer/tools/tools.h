@@ -23,6 +23,7 @@
 #include <stddef.h>
 #include <stdint.h>
 
+#include "tokenizer/chat/chat.h"
 #include "tokenizer/grammar/grammar.h"
 #include "tokenizer/tok_types.h"
 
@@ -80,7 +81,8 @@ struct tools_style {
     bool think_kept;   /* past reasoning is rendered where a later turn follows */
 
     /* The prompt side: parts that the template leaves out, so that we write them. */
-    bool writes_tools, writes_calls, writes_results; /* by the template */
+    bool writes_tools, writes_calls, writes_results; /* by the template, given tools */
+    bool plain_writes_calls, plain_writes_results;   /* by the template, given none */
     bool object_arguments;                           /* of past calls; else text */
     bool reads_enable_thinking, reads_reasoning_effort, reads_xml_tools;
 };
@@ -89,6 +91,15 @@ struct tools_style {
  * TOOLS_OPTION. Texts longer than TOOLS_TEXT_BYTES - 1 are refused: false. */
 bool tools_style_of(struct tools_style *ret, enum tools_format format, const char *think_open,
                     const char *think_close);
+
+/*
+ * Finds the style of a chat template by rendering small conversations and comparing the texts.
+ * option: the format that --tool-format names, or NULL (auto); a style that is found to have this
+ * format is kept, else the canonical one is used and calls are written by us. chat may be NULL (a
+ * model without a template): TOOLS_NONE. Takes a few milliseconds. Returns 0 or TOK_ENOMEM.
+ */
+int tools_detect(struct tools_style *ret, const struct tok_chat *chat,
+                 const enum tools_format *option);
 
 /* Returns true if a text that ends with text[0..len) (a prompt) ends inside a reasoning block. */
 bool tools_think_is_open(const struct tools_style *style, const char *text, size_t len);
@@ -163,6 +174,34 @@ bool tools_name_valid(const char *name, size_t len);
 struct tools_set;
 int tools_set_create(struct tools_set **ret, const struct tools_request *request);
 void tools_set_destroy(struct tools_set *s);
+
+/* ---- prompts ------------------------------------------------------------------------------- */
+
+enum tools_thinking { TOOLS_THINKING_UNSAID, TOOLS_THINKING_ON, TOOLS_THINKING_OFF };
+
+/* What is rendered; borrowed. Every text is JSON, NULL where there is none. */
+struct tools_prompt_params {
+    const struct tools_style *style;
+    const char *messages;         /* array, as tok_chat_input has it */
+    const char *tools;            /* array of {"name", "description"?, "parameters"?} to be shown */
+    const char *server_kwargs;    /* object: --chat-template-kwargs */
+    enum tools_thinking thinking; /* overrides them as enable_thinking */
+    const char *effort;           /* likewise as reasoning_effort; a word, not JSON */
+    const char *kwargs;           /* object: chat_template_kwargs of the request, overrides all */
+    bool add_generation_prompt, continue_final_message; /* as in tok_chat_input */
+};
+
+/* A prompt and how the answer begins. Owned: tok_prompt_finish(&p->prompt). */
+struct tools_prompt {
+    struct tok_prompt prompt;
+    bool think_open; /* it ends inside a reasoning block */
+    bool begun;      /* it ends with a beginning of the answer that the request gave */
+};
+
+/* Renders the messages with their tools in the way of the style: what generation, /apply-template,
+ * /tokenize and counting have in common. Errors as tok_chat_render. */
+int tools_prompt_render(struct tools_prompt *ret, const struct tok_chat *chat,
+                        const struct tools_prompt_params *params, char *err, size_t errlen);
 
 /* ---- reading ------------------------------------------------------------------------------- */
 

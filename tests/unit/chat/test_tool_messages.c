@@ -49,7 +49,7 @@ static const struct tok_chat_call_form tags = {
     .tags = true,
 };
 static const struct tok_chat_tool_text text = {
-    .before = "Tools: ", .tools = "[\"a\"]", .after = ".<end>"};
+    .before = "Tools: ", .tools = "[{\"a\":[1,2]}]", .after = ".<end>"};
 
 static struct tok_chat *open_source(const char *source)
 {
@@ -169,24 +169,24 @@ static void test_tools(void **state)
         {chatml,
          {.tools = &text},
          "[{\"role\":\"system\",\"content\":\"S\"}," USER "]",
-         "[system]S\n\nTools: [\"a\"].<end>;[user]U;"},
+         "[system]S\n\nTools: [{\"a\": [1, 2]}].<end>;[user]U;"},
         {chatml,
          {.tools = &text},
          "[{\"role\":\"system\",\"content\":\"\"}," USER "]",
-         "[system]Tools: [\"a\"].<end>;[user]U;"},
+         "[system]Tools: [{\"a\": [1, 2]}].<end>;[user]U;"},
         {chatml,
          {.tools = &text},
          "[" USER ",{\"role\":\"developer\",\"content\":[{\"type\":\"text\",\"text\":\"D\"}]}]",
-         "[user]U;[developer]D\n\nTools: [\"a\"].<end>;"},
-        {chatml, {.tools = &text}, "[" USER "]", "[system]Tools: [\"a\"].<end>;[user]U;"},
+         "[user]U;[developer]D\n\nTools: [{\"a\": [1, 2]}].<end>;"},
+        {chatml, {.tools = &text}, "[" USER "]", "[system]Tools: [{\"a\": [1, 2]}].<end>;[user]U;"},
         {no_system,
          {.tools = &text},
          "[" USER "," USER "]",
-         "[user]Tools: [\"a\"].<end>\n\nU;[user]U;"},
+         "[user]Tools: [{\"a\": [1, 2]}].<end>\n\nU;[user]U;"},
         {no_system,
          {.tools = &text},
          "[{\"role\":\"assistant\",\"content\":\"a\"}]",
-         "[user]Tools: [\"a\"].<end>;[assistant]a;"},
+         "[user]Tools: [{\"a\": [1, 2]}].<end>;[assistant]a;"},
     };
     (void)state;
     for (size_t i = 0; i < N_OF(cases); i++)
@@ -198,7 +198,7 @@ static void test_provenance(void **state)
 {
     (void)state;
     static const struct tok_chat_tool_text asked = {
-        .before = "<own>", .tools = "<tool_call>in", .after = "</own>"};
+        .before = "<own>", .tools = "\"<tool_call>in\"", .after = "</own>"};
     const struct tok_chat_tool_writing writing = {
         .calls = &hermes, .tools = &asked, .results = true};
     struct tok_chat *c = open_source("{% for m in messages %}{{ m.content }}{% endfor %}");

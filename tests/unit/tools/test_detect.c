@@ -1,0 +1,349 @@
+/* SPDX-License-Identifier: MIT */
+/*
+ * Finding the style of a template: of the project's own templates and, where HEARTH_REFERENCE names
+ * them, of published ones; with one byte of a marker changed it is the generic form or unknown; an
+ * option; and the time it takes.
+ */
+#include "test.h"
+
+#include <time.h>
+#include <unistd.h>
+
+#include "tokenizer/tools/tools.h"
+
+#define CONFIG "{\"bos_token\": \"<s>\", \"eos_token\": \"</s>\"}"
+
+/* ---- templates ----------------------------------------------------------------------------- */
+
+static char *read_text(const char *path)
+{
+    FILE *f = fopen(path, "r");
+    REQUIRE_MSG(f, "%s", path);
+    char *text = calloc(1, 1 << 16);
+    REQUIRE(text && fread(text, 1, (1 << 16) - 1, f) > 0);
+    fclose(f);
+    return text;
+}
+
+/* A template of ours, or with `reference` of the published ones. Returns owned. */
+static char *read_template(const char *name, bool reference)
+{
+    char path[4096];
+    if (reference)
+        snprintf(path, sizeof(path), "%s/goldens/tools/templates/%s", test_reference(), name);
+    else
+        snprintf(path, sizeof(path), "%s/tests/golden/tools/templates/%s", test_source_root(),
+                 name);
+    return read_text(path);
+}
+
+static void put_file(const char *path, const char *text)
+{
+    FILE *f = fopen(path, "w");
+    REQUIRE(f && fputs(text, f) >= 0 && fclose(f) == 0);
+}
+
+/* NULL: it does not parse. */
+static struct tok_chat *open_source(const char *source, const char *config)
+{
+    char dir[] = "/tmp/hearth-detect-XXXXXX", template[64], config_path[64], err[1200];
+    struct tok_chat *c = NULL;
+    REQUIRE(mkdtemp(dir));
+    snprintf(template, sizeof(template), "%s/chat_template.jinja", dir);
+    snprintf(config_path, sizeof(config_path), "%s/tokenizer_config.json", dir);
+    if (source) put_file(template, source);
+    put_file(config_path, config);
+    if (tok_chat_open(&c, dir, NULL, err, sizeof(err))) c = NULL;
+    unlink(template);
+    unlink(config_path);
+    rmdir(dir);
+    return c;
+}
+
+static struct tools_style detect(const char *source, const enum tools_format *option)
+{
+    struct tools_style s;
+    struct tok_chat *c = open_source(source, CONFIG);
+    REQUIRE_MSG(c, "%s", source);
+    REQUIRE_EQ_INT(tools_detect(&s, c, option), 0);
+    tok_chat_close(c);
+    return s;
+}
+
+/* ---- what is found ------------------------------------------------------------------------- */
+
+struct wanted {
+    const char *template;
+    enum tools_format format;
+    const char *open, *close, *think_open;
+    const char *flags; /* letters, as flags_of writes them */
+};
+
+/* f: fallback; T, C, R: the template writes tools, calls, results; c, r: the last two without
+ * tools; i: ids; s: short ids; F: forced; k: reasoning is kept; e, o, x: variables that are read. */
+static const char *flags_of(const struct tools_style *s)
+{
+    static char text[20];
+    const struct {
+        bool is;
+        char letter;
+    } flags[] = {
+        {s->source == TOOLS_FALLBACK, 'f'},
+        {s->writes_tools, 'T'},
+        {s->writes_calls, 'C'},
+        {s->writes_results, 'R'},
+        {s->plain_writes_calls, 'c'},
+        {s->plain_writes_results, 'r'},
+        {s->writes_id, 'i'},
+        {s->short_ids, 's'},
+        {s->think_forced, 'F'},
+        {s->think_kept, 'k'},
+        {s->reads_enable_thinking, 'e'},
+        {s->reads_reasoning_effort, 'o'},
+        {s->reads_xml_tools, 'x'},
+    };
+    size_t n = 0;
+    for (size_t i = 0; i < N_OF(flags); i++)
+        if (flags[i].is) text[n++] = flags[i].letter;
+    text[n] = '\0';
+    return text;
+}
+
+static const struct wanted own[] = {
+    {"hermes.jinja", TOOLS_HERMES, "<tool_call>", "</tool_call>", "", "TCRcr"},
+    {"marked.jinja", TOOLS_HERMES, "<call>", "</call>", "<reason>", "TCRcrFe"},
+    {"tags.jinja", TOOLS_QWEN_XML, "<tool_call>", "</tool_call>", "<think>", "TCRcrF"},
+    {"bare.jinja", TOOLS_LLAMA3, "", "", "", "TCRcr"},
+    {"id-list.jinja", TOOLS_MISTRAL, "[TOOL_CALLS]", "", "", "TCRcris"},
+    {"args.jinja", TOOLS_MISTRAL_ARGS, "[TOOL_CALLS]", "", "[THINK]", "TCRcr"},
+    {"dropped.jinja", TOOLS_HERMES, "<tool_call>", "</tool_call>", "<think>", "Tex"},
+    {"code.jinja", TOOLS_UNKNOWN, "", "", "", "TCRcr"},
+};
+
+static const struct wanted published[] = {
+    {"qwen2.5.jinja", TOOLS_HERMES, "<tool_call>", "</tool_call>", "", "TCRcr"},
+    {"qwen3.jinja", TOOLS_HERMES, "<tool_call>", "</tool_call>", "<think>", "TCRcre"},
+    {"smollm3.jinja", TOOLS_HERMES, "<tool_call>", "</tool_call>", "<think>", "Tex"},
+    {"hermes3-tools.jinja", TOOLS_HERMES, "<tool_call>", "</tool_call>", "", "TCR"},
+    {"smollm2-instruct.jinja", TOOLS_LIST, "<tool_call>", "</tool_call>", "", "f"},
+    {"qwen3-coder.jinja", TOOLS_QWEN_XML, "<tool_call>", "</tool_call>", "", "TCRcr"},
+    {"llama-3.1.jinja", TOOLS_LLAMA3, "", "", "", "TCRcr"},
+    {"llama-3.2.jinja", TOOLS_LLAMA3, "", "", "", "TCRcr"},
+    {"mistral-nemo.jinja", TOOLS_MISTRAL, "[TOOL_CALLS]", "", "", "TCRcris"},
+    {"mistral-small-3.2.jinja", TOOLS_MISTRAL_ARGS, "[TOOL_CALLS]", "", "", "TCRcris"},
+};
+
+static void check_wanted(const struct wanted *w, bool reference)
+{
+    char *source = read_template(w->template, reference);
+    struct tools_style s = detect(source, NULL);
+    REQUIRE_EQ_STR(tools_format_name(s.format), tools_format_name(w->format));
+    REQUIRE_EQ_STR(s.open, w->open);
+    REQUIRE_EQ_STR(s.close, w->close);
+    REQUIRE_EQ_STR(s.think_open, w->think_open);
+    REQUIRE_EQ_STR(flags_of(&s), w->flags);
+    free(source);
+}
+
+static void test_own(void **state)
+{
+    (void)state;
+    for (size_t i = 0; i < N_OF(own); i++)
+        check_wanted(&own[i], false);
+}
+
+static void test_published(void **state)
+{
+    (void)state;
+    if (!test_reference()) skip();
+    for (size_t i = 0; i < N_OF(published); i++)
+        check_wanted(&published[i], true);
+}
+
+/* ---- texts of a call ----------------------------------------------------------------------- */
+
+/* The texts are the template's, not only the markers. */
+static void test_texts(void **state)
+{
+    (void)state;
+    char *source = read_template("marked.jinja", false);
+    struct tools_style s = detect(source, NULL);
+    REQUIRE_EQ_STR(s.block_open, "<call>\n");
+    REQUIRE_EQ_STR(s.block_close, "\n</call>");
+    REQUIRE_EQ_STR(s.block_sep, "\n");
+    REQUIRE_EQ_STR(s.call_open, "{\"name\":\"");
+    REQUIRE_EQ_STR(s.name_close, "\",\"arguments\":");
+    REQUIRE_EQ_STR(s.call_close, "}");
+    REQUIRE_EQ_STR(s.think_close, "</reason>");
+    free(source);
+    source = read_template("id-list.jinja", false);
+    s = detect(source, NULL);
+    REQUIRE_EQ_STR(s.block_open, "[TOOL_CALLS] [");
+    REQUIRE_EQ_STR(s.block_close, "]");
+    REQUIRE_EQ_STR(s.id_open, ", \"id\": \"");
+    REQUIRE_EQ_STR(s.id_close, "\"");
+    REQUIRE_EQ_STR(s.call_close, "}");
+    REQUIRE_EQ_STR(s.call_sep, ", ");
+    free(source);
+}
+
+/* Of a pair of templates the one without tools may drop calls that the other writes. */
+static void test_two_templates(void **state)
+{
+    (void)state;
+    struct tools_style s;
+    struct tok_chat *c = open_source(
+        NULL,
+        "{\"chat_template\": {\"default\": \"{% for m in messages %}{{ m.content }}|{% endfor %}\","
+        "\"tool_use\": \"{{ tools }}{% for m in messages %}{{ m.content }}{% for c in m.tool_calls"
+        " or [] %}<tool_call>{{ c.function | tojson }}</tool_call>{% endfor %}|{% endfor %}\"}}");
+    REQUIRE(c);
+    REQUIRE_EQ_INT(tools_detect(&s, c, NULL), 0);
+    REQUIRE_EQ_STR(tools_format_name(s.format), "hermes");
+    REQUIRE_EQ_STR(flags_of(&s), "TCR");
+    tok_chat_close(c);
+}
+
+static void test_option(void **state)
+{
+    (void)state;
+    const enum tools_format hermes = TOOLS_HERMES, list = TOOLS_LIST, none = TOOLS_NONE;
+    char *source = read_template("marked.jinja", false);
+    struct tools_style s = detect(source, &hermes);
+    REQUIRE_EQ_STR(s.open, "<call>"); /* found, and the same */
+    REQUIRE_EQ_INT(s.source, TOOLS_OPTION);
+    s = detect(source, &list);
+    REQUIRE_EQ_STR(s.open, "<tool_call>");
+    REQUIRE_EQ_STR(s.think_open, "<reason>");
+    REQUIRE_EQ_STR(flags_of(&s), "TFe"); /* calls in this form are written by us */
+    s = detect(source, &none);
+    REQUIRE_EQ_INT(s.format, TOOLS_NONE);
+    free(source);
+    REQUIRE_EQ_INT(tools_detect(&s, NULL, NULL), 0);
+    REQUIRE_EQ_INT(s.format, TOOLS_NONE);
+}
+
+/* ---- one changed byte ---------------------------------------------------------------------- */
+
+/* The same format, with markers that it has in the text, or unknown. */
+static void check_one_changed(const char *source, const char *name, enum tools_format format,
+                              size_t at)
+{
+    struct tok_chat *c = open_source(source, CONFIG);
+    if (!c) return; /* it was an escape sequence */
+    struct tools_style s;
+    REQUIRE_EQ_INT(tools_detect(&s, c, NULL), 0);
+    tok_chat_close(c);
+    bool found = s.format == format && strstr(source, s.open) && strstr(source, s.close);
+    REQUIRE_MSG(found || s.format == TOOLS_UNKNOWN, "%s: byte %zu: %s '%s' '%s'", name, at,
+                tools_format_name(s.format), s.open, s.close);
+}
+
+/* Changes each byte of each place of a marker, in turn. */
+static void check_changed(const char *name, bool reference, const char *marker,
+                          enum tools_format format)
+{
+    static const char others[] = {'x', ' ', '['};
+    char *source = read_template(name, reference);
+    size_t n = 0;
+    for (char *at = source; (at = strstr(at, marker)); at += strlen(marker)) {
+        for (size_t i = 0; i < strlen(marker) * N_OF(others); i++, n++) {
+            char *changed = at + i / N_OF(others), byte = *changed;
+            *changed = others[i % N_OF(others)];
+            if (*changed != byte)
+                check_one_changed(source, name, format, (size_t)(changed - source));
+            *changed = byte;
+        }
+    }
+    REQUIRE_MSG(n > 0, "%s: %s", name, marker);
+    free(source);
+}
+
+static void check_markers(const char *name, bool reference, enum tools_format format)
+{
+    static const char *const markers[TOOLS_N_FORMATS][8] = {
+        [TOOLS_HERMES] = {"<tool_call>\\n{\"name\": \"", "\", \"arguments\": ", "}\\n</tool_call>"},
+        [TOOLS_QWEN_XML] = {"<tool_call>\\n<function=", "<parameter=", "\\n</parameter>",
+                            "</function>\\n</tool_call>"},
+        [TOOLS_LLAMA3] = {"{\"name\": \"", "\"parameters\": "},
+        [TOOLS_MISTRAL] = {"[TOOL_CALLS]", ", \"id\": \"", "[:-1]", "]' + eos", "\"]\" + eos"},
+        [TOOLS_MISTRAL_ARGS] = {"[TOOL_CALLS]", "[CALL_ID]", "[ARGS]"},
+    };
+    char *source = read_template(name, reference);
+    for (size_t i = 0; i < N_OF(markers[format]) && markers[format][i]; i++)
+        if (strstr(source, markers[format][i]))
+            check_changed(name, reference, markers[format][i], format);
+    free(source);
+}
+
+static void test_changed_byte(void **state)
+{
+    (void)state;
+    for (size_t i = 0; i < N_OF(own); i++)
+        if (own[i].format != TOOLS_UNKNOWN) check_markers(own[i].template, false, own[i].format);
+}
+
+static void test_changed_byte_published(void **state)
+{
+    (void)state;
+    if (!test_reference()) skip();
+    for (size_t i = 0; i < N_OF(published); i++)
+        if (published[i].format != TOOLS_LIST)
+            check_markers(published[i].template, true, published[i].format);
+}
+
+/* ---- time ---------------------------------------------------------------------------------- */
+
+static double cpu_ms(void)
+{
+    struct timespec t;
+    clock_gettime(CLOCK_THREAD_CPUTIME_ID, &t);
+    return (double)t.tv_sec * 1e3 + (double)t.tv_nsec / 1e6;
+}
+
+/* The least of a few runs, so that a busy machine does not fail it. */
+static double detection_ms(const char *source)
+{
+    double best = 1e9;
+    struct tok_chat *c = open_source(source, CONFIG);
+    for (int i = 0; i < 5; i++) {
+        struct tools_style s;
+        double begin = cpu_ms();
+        tools_detect(&s, c, NULL);
+        double ms = cpu_ms() - begin;
+        if (ms < best) best = ms;
+    }
+    tok_chat_close(c);
+    return best;
+}
+
+static void test_time(void **state)
+{
+    (void)state;
+    enum { LIMIT_MS = 20 };
+    size_t n = test_reference() ? N_OF(published) : N_OF(own);
+    for (size_t i = 0; i < n; i++) {
+        const char *name = test_reference() ? published[i].template : own[i].template;
+        char *source = read_template(name, test_reference() != NULL);
+        double ms = detection_ms(source);
+#if !defined(__SANITIZE_ADDRESS__) && !defined(__SANITIZE_THREAD__)
+        REQUIRE_MSG(ms <= LIMIT_MS, "%s: %g ms", name, ms);
+#endif
+        free(source);
+    }
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(test_own),
+        cmocka_unit_test(test_published),
+        cmocka_unit_test(test_texts),
+        cmocka_unit_test(test_two_templates),
+        cmocka_unit_test(test_option),
+        cmocka_unit_test(test_changed_byte),
+        cmocka_unit_test(test_changed_byte_published),
+        cmocka_unit_test(test_time),
+    };
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}

@@ -1,0 +1,199 @@
+/* SPDX-License-Identifier: MIT */
+/*
+ * Messages with tools to a prompt, in the way of the style: the template lists the tools, writes past
+ * calls and results, or we do. See tools_prompt_render.
+ */
+#include <stdio.h>
+#include <string.h>
+
+#include "base/buf.h"
+#include "base/json_reader.h"
+#include "tokenizer/tools/tools.h"
+
+enum { MAX_TEXT_BYTES = 32 << 20, FORM_BYTES = 2 * TOOLS_TEXT_BYTES };
+
+static const char list_before[] = "You can use functions. They are listed here as JSON:\n<tools>\n";
+static const char list_after[] = "\nUse only these functions and their parameters. If none of them "
+                                 "helps, answer in plain words.";
+
+/* Texts made for one render. */
+struct texts {
+    struct buf tools, kwargs,
+        after; /* for the template; for the template; behind our list of tools */
+    char before_name[FORM_BYTES], after_call[FORM_BYTES];
+};
+
+static void texts_init(struct texts *t)
+{
+    buf_init(&t->tools, MAX_TEXT_BYTES);
+    buf_init(&t->kwargs, MAX_TEXT_BYTES);
+    buf_init(&t->after, MAX_TEXT_BYTES);
+}
+
+static void texts_finish(struct texts *t)
+{
+    buf_finish(&t->tools);
+    buf_finish(&t->kwargs);
+    buf_finish(&t->after);
+}
+
+/* ---- for the template ---------------------------------------------------------------------- */
+
+/* Each tool as the API has it: {"type": "function", "function": ...}. */
+static int wrap_tools(struct buf *b, const char *tools, char *err, size_t errlen)
+{
+    struct jr r;
+    const char *s;
+    size_t n;
+    bool first = true;
+    int more = 0;
+    jr_init(&r, tools, strlen(tools), JR_NUL | JR_CONSTANTS, err, errlen);
+    int rc = jr_open(&r, '[');
+    buf_puts(b, "[");
+    while (!rc && (more = jr_more(&r, ']', &first)) == 1) {
+        rc = jr_skip(&r, &s, &n);
+        if (rc) break;
+        buf_puts(b, b->len > 1 ? ",{\"type\":\"function\",\"function\":"
+                               : "{\"type\":\"function\",\"function\":");
+        buf_add(b, s, n);
+        buf_puts(b, "}");
+    }
+    buf_puts(b, "]");
+    if (!rc) rc = more < 0 ? more : jr_end(&r);
+    jr_finish(&r);
+    return rc == JR_ENOMEM ? TOK_ENOMEM : rc ? TOK_EINVAL : 0;
+}
+
+/* Adds the members of an object's text; of equal names the last one counts. */
+static void add_members(struct buf *b, const char *object)
+{
+    if (!object) return;
+    size_t begin = strspn(object, " \t\r\n"), end = strlen(object);
+    while (end > begin && strchr(" \t\r\n", object[end - 1]))
+        end--;
+    if (end < begin + 2 || object[begin] != '{') return;
+    begin += 1 + strspn(object + begin + 1, " \t\r\n");
+    if (begin >= end - 1) return;
+    if (b->len > 1) buf_puts(b, ",");
+    buf_add(b, object + begin, end - 1 - begin);
+}
+
+static const char *make_kwargs(struct texts *t, const struct tools_prompt_params *p, bool shown)
+{
+    struct buf *b = &t->kwargs;
+    buf_puts(b, "{");
+    if (shown && p->style->reads_xml_tools) buf_printf(b, "\"xml_tools\":%s", t->tools.data);
+    add_members(b, p->server_kwargs);
+    if (p->thinking == TOOLS_THINKING_ON) add_members(b, "{\"enable_thinking\":true}");
+    if (p->thinking == TOOLS_THINKING_OFF) add_members(b, "{\"enable_thinking\":false}");
+    if (p->effort) buf_printf(b, "%s\"reasoning_effort\":\"%s\"", b->len > 1 ? "," : "", p->effort);
+    add_members(b, p->kwargs);
+    buf_puts(b, "}");
+    return b->data;
+}
+
+/* ---- written by us ------------------------------------------------------------------------- */
+
+/* Calls of an unknown format that the template drops are written as in the list. */
+static struct tools_style writing_style(const struct tools_style *style)
+{
+    struct tools_style s = *style;
+    if (s.format == TOOLS_NONE || s.format == TOOLS_UNKNOWN)
+        tools_style_of(&s, TOOLS_LIST, NULL, NULL);
+    return s;
+}
+
+/* Without ids: no result refers to one. */
+static struct tok_chat_call_form form_of(const struct tools_style *s, struct texts *t)
+{
+    bool each = s->one_per_block;
+    snprintf(t->before_name, FORM_BYTES, "%s%s", each ? s->block_open : "", s->call_open);
+    snprintf(t->after_call, FORM_BYTES, "%s%s", s->call_close, each ? s->block_close : "");
+    return (struct tok_chat_call_form){
+        .begin = each ? "" : s->block_open,
+        .end = each ? "" : s->block_close,
+        .separator = each ? s->block_sep : s->call_sep,
+        .before_name = t->before_name,
+        .before_arguments = s->name_close,
+        .after = t->after_call,
+        .tags = s->format == TOOLS_QWEN_XML,
+    };
+}
+
+/* The list of tools, with an example of a call. */
+static struct tok_chat_tool_text list_of(const struct tools_style *s,
+                                         const struct tok_chat_call_form *form, const char *tools,
+                                         struct texts *t)
+{
+    struct buf *b = &t->after;
+    buf_puts(b, "\n</tools>\nTo use functions, write only ");
+    if (s->format == TOOLS_LIST)
+        buf_printf(b, "a JSON list between %s and %s, one object for each use:\n", s->open,
+                   s->close);
+    else
+        buf_puts(b, "this, once for each use:\n");
+    buf_printf(b, "%s%sfunction name%s%s%s%s", form->begin, form->before_name,
+               form->before_arguments,
+               form->tags ? "<parameter=parameter name>\nvalue\n</parameter>\n"
+                          : "{\"parameter name\": \"value\"}",
+               form->after, form->end);
+    buf_puts(b, list_after);
+    return (struct tok_chat_tool_text){.before = list_before, .tools = tools, .after = b->data};
+}
+
+/* ---- all of it ----------------------------------------------------------------------------- */
+
+/* A prompt ends inside a reasoning block by the template's own last text; one that goes on with a
+ * message of the request by that message. */
+static bool is_think_open(const struct tools_style *style, const struct tok_prompt *p)
+{
+    const struct tok_range *last = p->n_input ? &p->input[p->n_input - 1] : NULL;
+    size_t from = !last ? 0 : last->end < p->len ? last->end : last->begin;
+    return tools_think_is_open(style, p->text + from, p->len - from);
+}
+
+static int render(struct tools_prompt *ret, const struct tok_chat *chat,
+                  const struct tools_prompt_params *p, struct texts *t, char *err, size_t errlen)
+{
+    const struct tools_style *style = p->style, ours = writing_style(style);
+    const struct tok_chat_call_form form = form_of(&ours, t);
+    struct tok_chat_tool_text list;
+    bool shown = p->tools && style->writes_tools;
+    int rc = shown ? wrap_tools(&t->tools, p->tools, err, errlen) : 0;
+    if (rc) return rc;
+    bool calls = shown ? style->writes_calls : style->plain_writes_calls;
+    bool results = shown ? style->writes_results : style->plain_writes_results;
+    struct tok_chat_tool_writing writing = {.calls = calls ? NULL : &form, .results = !results};
+    if (p->tools && !shown) {
+        list = list_of(&ours, &form, p->tools, t);
+        writing.tools = &list;
+    }
+    const struct tok_chat_input in = {
+        .messages = p->messages,
+        .tools = shown ? t->tools.data : NULL,
+        .kwargs = make_kwargs(t, p, shown),
+        .writing = &writing,
+        .add_generation_prompt = p->add_generation_prompt,
+        .continue_final_message = p->continue_final_message,
+    };
+    if (t->tools.failed || t->kwargs.failed || t->after.failed) {
+        snprintf(err, errlen, "out of memory");
+        return TOK_ENOMEM;
+    }
+    rc = tok_chat_render(chat, &in, &ret->prompt, err, errlen);
+    if (rc) return rc;
+    ret->think_open = is_think_open(style, &ret->prompt);
+    ret->begun = p->continue_final_message;
+    return 0;
+}
+
+int tools_prompt_render(struct tools_prompt *ret, const struct tok_chat *chat,
+                        const struct tools_prompt_params *params, char *err, size_t errlen)
+{
+    struct texts t;
+    *ret = (struct tools_prompt){0};
+    texts_init(&t);
+    int rc = render(ret, chat, params, &t, err, errlen);
+    texts_finish(&t);
+    return rc;
+}
