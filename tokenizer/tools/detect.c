@@ -22,6 +22,7 @@
     "[{\"type\":\"function\",\"function\":{\"name\":\"" TOOL "\",\"description\":\"d\","           \
     "\"parameters\":{\"type\":\"object\",\"properties\":{\"p\":{\"type\":\"string\","              \
     "\"description\":\"d\"}},\"required\":[\"p\"]}}}]"
+#define BARE_LIST "[{\"type\":\"function\",\"function\":{\"name\":\"" TOOL "\"}}]"
 #define ASK "{\"role\":\"user\",\"content\":\"" USER "\"}"
 #define ASK_NEXT "{\"role\":\"user\",\"content\":\"" NEXT_USER "\"}"
 #define ANSWER "{\"role\":\"assistant\",\"content\":\"" SAY "\"}"
@@ -42,12 +43,14 @@ static const char two_calls[] =
     "[" ASK "," CALLS(CALL(SHAPE_NAME, SHAPE_ID) "," CALL(SHAPE_NEXT_NAME, SHAPE_NEXT_ID)) "," //
     ANSWERED(SHAPE_ID) "," ANSWERED(SHAPE_NEXT_ID) "," ANSWER "," ASK_NEXT "]";
 
+static const char full_list[] = TOOL_LIST, bare_list[] = BARE_LIST;
+
 enum { PROBE_STEPS = 100 * 1000 /* for each; the conversations are small */ };
 
 struct probe {
     const struct tok_chat *chat;
-    bool tools; /* render with tools */
-    int rc;     /* TOK_ENOMEM once memory ran out */
+    const char *tools; /* rendered with these, or NULL */
+    int rc;            /* TOK_ENOMEM once memory ran out */
 };
 
 /* ---- rendering ----------------------------------------------------------------------------- */
@@ -55,14 +58,13 @@ struct probe {
 /* The text, or NULL where the template does not render. Returns owned: free. */
 static char *render(struct probe *p, const char *messages, const char *kwargs, bool prompt)
 {
-    char err[64];
+    char err[64], variables[512];
     struct tok_prompt ret = {0};
+    snprintf(variables, sizeof(variables), "{\"xml_tools\":%s}", p->tools ? p->tools : "null");
     const struct tok_chat_input in = {
         .messages = messages,
-        .tools = p->tools ? TOOL_LIST : NULL,
-        .kwargs = kwargs     ? kwargs
-                  : p->tools ? "{\"xml_tools\":" TOOL_LIST "}"
-                             : NULL,
+        .tools = p->tools,
+        .kwargs = kwargs ? kwargs : variables,
         .add_generation_prompt = prompt,
         .max_steps = PROBE_STEPS,
     };
@@ -138,7 +140,7 @@ static void look_at_separator(struct probe *p, struct tools_style *style)
 static void look_at_calls(struct probe *p, bool tools, struct calls *ret)
 {
     *ret = (struct calls){0};
-    p->tools = tools;
+    p->tools = tools ? full_list : NULL;
     char *plain = render(p, plain_turns, NULL, false);
     char *called = render(p, one_call, NULL, false);
     if (!called) called = render(p, no_result, NULL, false);
@@ -152,7 +154,7 @@ static void look_at_calls(struct probe *p, bool tools, struct calls *ret)
 static enum tools_format shown_format(struct probe *p)
 {
     enum tools_format format = TOOLS_UNKNOWN;
-    p->tools = true;
+    p->tools = full_list;
     char *text = render(p, "[" ASK "]", NULL, true);
     if (text && tools_shape_is_shown(TOOLS_HERMES, text)) format = TOOLS_HERMES;
     if (text && tools_shape_is_shown(TOOLS_QWEN_XML, text)) format = TOOLS_QWEN_XML;
@@ -177,12 +179,22 @@ static void divide_writing(struct tools_style *style, const struct calls *with,
     style->plain_writes_results = style->plain_writes_calls && without->results;
 }
 
+/* Returns true if the template lists full tools and fails on bare ones. */
+static bool needs_full_tools(struct probe *p)
+{
+    p->tools = full_list;
+    bool full = shows(p, "[" ASK "]", NULL, TOOL);
+    p->tools = bare_list;
+    bool bare = shows(p, "[" ASK "]", NULL, TOOL);
+    return full && !bare;
+}
+
 static void find_calls(struct probe *p, struct tools_style *style, const enum tools_format *option)
 {
     struct calls with, without;
     look_at_calls(p, true, &with);
     look_at_calls(p, false, &without);
-    p->tools = true;
+    p->tools = full_list;
     bool xml_tools = shows(p, "[" ASK "]", "{\"xml_tools\":" TOOL_LIST "}", TOOL);
     bool tools = shows(p, "[" ASK "]", "{}", TOOL);
     enum tools_format format = with.known ? with.style.format : TOOLS_UNKNOWN;
@@ -196,6 +208,7 @@ static void find_calls(struct probe *p, struct tools_style *style, const enum to
                                                           : TOOLS_DETECTED;
     style->reads_xml_tools = xml_tools && !tools;
     style->writes_tools = tools || xml_tools;
+    style->fills_tools = needs_full_tools(p);
     divide_writing(style, &with, &without);
 }
 
@@ -299,9 +312,9 @@ static bool is_forced(struct probe *p, const struct tools_style *style)
 
 static void find_reasoning(struct probe *p, struct tools_style *style)
 {
-    p->tools = false;
+    p->tools = NULL;
     char *text = render(p, plain_turns, NULL, false);
-    p->tools = !text; /* some templates fail without tools */
+    if (!text) p->tools = full_list; /* some templates fail without tools */
     free(text);
     find_markers(p, style);
     style->think_forced = is_forced(p, style);

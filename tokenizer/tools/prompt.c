@@ -39,24 +39,51 @@ static void texts_finish(struct texts *t)
 
 /* ---- for the template ---------------------------------------------------------------------- */
 
-/* Each tool as the API has it: {"type": "function", "function": ...}. */
-static int wrap_tools(struct buf *b, const char *tools, char *err, size_t errlen)
+/* Adds a member, unless the object (JSON text that was just skipped) has it; its brace is open. */
+static void fill(struct buf *b, const char *object, size_t len, const char *name, const char *value)
+{
+    struct jr r;
+    char err[64];
+    const char *s;
+    size_t n;
+    bool first = true, has = false;
+    jr_init(&r, object, len, JR_NUL | JR_CONSTANTS, err, sizeof(err));
+    int rc = jr_open(&r, '{');
+    while (!rc && jr_more(&r, '}', &first) == 1) {
+        rc = jr_key(&r, &s, &n);
+        has |= !rc && n == strlen(name) && memcmp(s, name, n) == 0;
+        if (!rc) rc = jr_skip(&r, &s, &n);
+    }
+    jr_finish(&r);
+    if (!has) buf_printf(b, ",\"%s\":%s", name, value);
+}
+
+/* A tool as the API has it. */
+static void wrap_tool(struct buf *b, const char *tool, size_t len, bool fills)
+{
+    buf_puts(b, "{\"type\":\"function\",\"function\":");
+    buf_add(b, tool, len - 1);
+    if (fills) fill(b, tool, len, "description", "\"\"");
+    if (fills) fill(b, tool, len, "parameters", "{\"type\":\"object\",\"properties\":{}}");
+    buf_puts(b, "}}");
+}
+
+static int wrap_tools(struct buf *b, const struct tools_prompt_params *p, char *err, size_t errlen)
 {
     struct jr r;
     const char *s;
     size_t n;
     bool first = true;
     int more = 0;
-    jr_init(&r, tools, strlen(tools), JR_NUL | JR_CONSTANTS, err, errlen);
+    jr_init(&r, p->tools, strlen(p->tools), JR_NUL | JR_CONSTANTS, err, errlen);
     int rc = jr_open(&r, '[');
     buf_puts(b, "[");
     while (!rc && (more = jr_more(&r, ']', &first)) == 1) {
-        rc = jr_skip(&r, &s, &n);
+        bool object = jr_peek(&r) == '{';
+        rc = object ? jr_skip(&r, &s, &n) : JR_EINVAL;
         if (rc) break;
-        buf_puts(b, b->len > 1 ? ",{\"type\":\"function\",\"function\":"
-                               : "{\"type\":\"function\",\"function\":");
-        buf_add(b, s, n);
-        buf_puts(b, "}");
+        if (b->len > 1) buf_puts(b, ",");
+        wrap_tool(b, s, n, p->style->fills_tools);
     }
     buf_puts(b, "]");
     if (!rc) rc = more < 0 ? more : jr_end(&r);
@@ -159,7 +186,7 @@ static int render(struct tools_prompt *ret, const struct tok_chat *chat,
     const struct tok_chat_call_form form = form_of(&ours, t);
     struct tok_chat_tool_text list;
     bool shown = p->tools && style->writes_tools;
-    int rc = shown ? wrap_tools(&t->tools, p->tools, err, errlen) : 0;
+    int rc = shown ? wrap_tools(&t->tools, p, err, errlen) : 0;
     if (rc) return rc;
     bool calls = shown ? style->writes_calls : style->plain_writes_calls;
     bool results = shown ? style->writes_results : style->plain_writes_results;

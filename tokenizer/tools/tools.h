@@ -84,6 +84,7 @@ struct tools_style {
     bool writes_tools, writes_calls, writes_results; /* by the template, given tools */
     bool plain_writes_calls, plain_writes_results;   /* by the template, given none */
     bool object_arguments;                           /* of past calls; else text */
+    bool fills_tools; /* the template fails on tools without description and parameters */
     bool reads_enable_thinking, reads_reasoning_effort, reads_xml_tools;
 };
 

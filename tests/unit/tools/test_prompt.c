@@ -1,0 +1,427 @@
+/* SPDX-License-Identifier: MIT */
+/*
+ * Prompts with tools: the texts that we write where a template does not, variables, how an answer
+ * begins, and the round trip: a prompt, then calls as the guide writes them, sent back as messages,
+ * render as the same bytes.
+ */
+#include "template_dir.h"
+
+#include "base/buf.h"
+#include "base/json_writer.h"
+
+#define ASK "{\"role\":\"user\",\"content\":\"U\"}"
+#define SYSTEM "{\"role\":\"system\",\"content\":\"S\"}"
+#define TOOL_LIST                                                                                  \
+    "[{\"name\":\"f\",\"description\":\"D\",\"parameters\":{\"type\":\"object\"}},{\"name\":"      \
+    "\"g\"}]"
+#define CALL(name, arguments)                                                                      \
+    "{\"id\":\"call_1\",\"type\":\"function\",\"function\":{\"name\":\"" name                      \
+    "\",\"arguments\":\"" arguments "\"}}"
+#define CALLS(calls) "{\"role\":\"assistant\",\"content\":null,\"tool_calls\":[" calls "]}"
+#define RESULT(text) "{\"role\":\"tool\",\"tool_call_id\":\"call_1\",\"content\":\"" text "\"}"
+
+struct model {
+    struct tok_chat *chat;
+    struct tools_style style;
+};
+
+static struct model open_model(const char *source, const enum tools_format *option)
+{
+    struct model m = {.chat = template_open(source, TEMPLATE_CONFIG)};
+    REQUIRE(m.chat);
+    REQUIRE_EQ_INT(tools_detect(&m.style, m.chat, option), 0);
+    return m;
+}
+
+static struct model open_template(const char *name, bool reference)
+{
+    char *source = template_read(name, reference);
+    struct model m = open_model(source, NULL);
+    free(source);
+    return m;
+}
+
+static struct tools_prompt render(const struct model *m, struct tools_prompt_params p)
+{
+    struct tools_prompt ret;
+    char err[300] = "";
+    p.style = &m->style;
+    int rc = tools_prompt_render(&ret, m->chat, &p, err, sizeof(err));
+    REQUIRE_MSG(rc == 0, "%s: %s", p.messages, err);
+    return ret;
+}
+
+static void require_text(const struct model *m, struct tools_prompt_params p, const char *wanted)
+{
+    struct tools_prompt got = render(m, p);
+    REQUIRE_EQ_STR(got.prompt.text, wanted);
+    tok_prompt_finish(&got.prompt);
+}
+
+/* ---- written by us ------------------------------------------------------------------------- */
+
+#define LIST_TEXT                                                                                  \
+    "You can use functions. They are listed here as JSON:\n"                                       \
+    "<tools>\n"                                                                                    \
+    "[{\"name\": \"f\", \"description\": \"D\", \"parameters\": {\"type\": \"object\"}}, "         \
+    "{\"name\": \"g\"}]\n"                                                                         \
+    "</tools>\n"                                                                                   \
+    "To use functions, write only a JSON list between <tool_call> and </tool_call>, one object "   \
+    "for each use:\n"                                                                              \
+    "<tool_call>[{\"name\": \"function name\", \"arguments\": {\"parameter name\": \"value\"}}]"   \
+    "</tool_call>\n"                                                                               \
+    "Use only these functions and their parameters. If none of them helps, answer in plain words."
+
+static const char plain_source[] =
+    "{% for m in messages %}[{{ m.role }}]{{ m.content }};{% endfor %}"
+    "{% if add_generation_prompt %}[assistant]{% endif %}";
+
+static void test_list(void **state)
+{
+    (void)state;
+    struct model m = open_model(plain_source, NULL);
+    require_text(&m,
+                 (struct tools_prompt_params){.messages = "[" SYSTEM "," ASK "]",
+                                              .tools = TOOL_LIST,
+                                              .add_generation_prompt = true},
+                 "[system]S\n\n" LIST_TEXT ";[user]U;[assistant]");
+    require_text(
+        &m,
+        (struct tools_prompt_params){
+            .messages = "[" ASK "," CALLS(CALL("f", "{\\\"a\\\":1}") "," CALL(
+                "g", "{}")) "," RESULT("R") "," RESULT("Q") "," ASK "]",
+            .tools = TOOL_LIST},
+        "[system]" LIST_TEXT ";[user]U;[assistant]<tool_call>[{\"name\": \"f\", \"arguments\": "
+        "{\"a\":1}}, {\"name\": \"g\", \"arguments\": {}}]</tool_call>;[user]<tool_response>\n"
+        "R\n</tool_response>\n<tool_response>\nQ\n</tool_response>\nU;");
+    /* without tools earlier calls still reach the model */
+    require_text(&m,
+                 (struct tools_prompt_params){
+                     .messages = "[" ASK "," CALLS(CALL("f", "{}")) "," RESULT("R") "]"},
+                 "[user]U;[assistant]<tool_call>[{\"name\": \"f\", \"arguments\": {}}]</tool_call>;"
+                 "[user]<tool_response>\nR\n</tool_response>;");
+    tok_chat_close(m.chat);
+}
+
+/* The sentence before the example and the example are those of the format that the option names. */
+static void test_other_lists(void **state)
+{
+    static const struct {
+        enum tools_format format;
+        const char *wanted;
+    } cases[] = {
+        {TOOLS_HERMES,
+         "\nTo use functions, write only this, once for each use:\n<tool_call>\n"
+         "{\"name\": \"function name\", \"arguments\": {\"parameter name\": \"value\"}}\n"
+         "</tool_call>\nUse only"},
+        {TOOLS_QWEN_XML, " each use:\n<tool_call>\n<function=function name>\n<parameter=parameter "
+                         "name>\nvalue\n</parameter>\n</function>\n</tool_call>\nUse only"},
+        {TOOLS_LLAMA3,
+         " each use:\n{\"name\": \"function name\", \"parameters\": {\"parameter name\": "
+         "\"value\"}}\nUse only"},
+        {TOOLS_MISTRAL, " each use:\n[TOOL_CALLS][{\"name\": \"function name\", \"arguments\": "
+                        "{\"parameter name\": \"value\"}}]\nUse only"},
+        {TOOLS_MISTRAL_ARGS, " each use:\n[TOOL_CALLS]function name[ARGS]{\"parameter name\": "
+                             "\"value\"}\nUse only"},
+    };
+    (void)state;
+    for (size_t i = 0; i < N_OF(cases); i++) {
+        struct model m = open_model(plain_source, &cases[i].format);
+        struct tools_prompt p =
+            render(&m, (struct tools_prompt_params){.messages = "[" ASK "]", .tools = TOOL_LIST});
+        REQUIRE_MSG(strstr(p.prompt.text, cases[i].wanted), "%s", p.prompt.text);
+        tok_prompt_finish(&p.prompt);
+        tok_chat_close(m.chat);
+    }
+}
+
+/* Calls and results that the template drops are in the format of its instructions. */
+static void test_dropped(void **state)
+{
+    (void)state;
+    struct model m = open_template("tools/templates/dropped.jinja", false);
+    require_text(
+        &m,
+        (struct tools_prompt_params){.messages =
+                                         "[" ASK "," CALLS(CALL("f", "{}")) "," RESULT("R") "]",
+                                     .tools = "[{\"name\":\"f\"}]"},
+        "<|turn|>system\nFunctions, to be called within <tool_call></tool_call>:\n"
+        "{'type': 'function', 'function': {'name': 'f'}}\nSo:\n<tool_call>\n"
+        "{\"name\": NAME, \"arguments\": OBJECT}\n</tool_call>\n<|end|>\n"
+        "<|turn|>user\nU<|end|>\n<|turn|>assistant\n<tool_call>\n{\"name\": \"f\", \"arguments\": "
+        "{}}\n"
+        "</tool_call><|end|>\n<|turn|>user\n<tool_response>\nR\n</tool_response><|end|>\n");
+    tok_chat_close(m.chat);
+}
+
+/* ---- variables, and how the answer begins -------------------------------------------------- */
+
+static void test_variables(void **state)
+{
+    static const struct {
+        const char *server, *kwargs, *effort;
+        enum tools_thinking thinking;
+        const char *wanted;
+    } cases[] = {
+        {NULL, NULL, NULL, TOOLS_THINKING_UNSAID, "||"},
+        {"{\"enable_thinking\": 1, \"v\": 2}", NULL, NULL, TOOLS_THINKING_UNSAID, "1||2"},
+        {"{\"enable_thinking\":1,\"v\":2}", NULL, "low", TOOLS_THINKING_ON, "True|low|2"},
+        {" { } ", "{}", "none", TOOLS_THINKING_OFF, "False|none|"},
+        {"{\"v\":2}", " {\"v\" : 123456789012345678901234567890} ", "low", TOOLS_THINKING_ON,
+         "True|low|123456789012345678901234567890"},
+        {"{\"v\":2}", "{\"enable_thinking\":7,\"reasoning_effort\":8}", "low", TOOLS_THINKING_ON,
+         "7|8|2"},
+    };
+    (void)state;
+    struct model m = open_model("{{ enable_thinking }}|{{ reasoning_effort }}|{{ v }}", NULL);
+    for (size_t i = 0; i < N_OF(cases); i++) {
+        require_text(&m,
+                     (struct tools_prompt_params){.messages = "[" ASK "]",
+                                                  .server_kwargs = cases[i].server,
+                                                  .kwargs = cases[i].kwargs,
+                                                  .effort = cases[i].effort,
+                                                  .thinking = cases[i].thinking},
+                     cases[i].wanted);
+    }
+    tok_chat_close(m.chat);
+}
+
+/* Some templates fail on tools that have a name alone. */
+static void test_filled_tools(void **state)
+{
+    (void)state;
+    struct model m =
+        open_model("{% for t in tools %}{{ t.function.name + '(' + t.function.description "
+                   "+ ')' }}{{ t.function.parameters.properties | length }};{% endfor %}",
+                   NULL);
+    require_text(&m,
+                 (struct tools_prompt_params){
+                     .messages = "[" ASK "]",
+                     .tools = "[{\"name\":\"f\"}, {\"name\":\"g\",\"description\":\"D\"},{\"name\":"
+                              "\"h\",\"parameters\":{\"properties\":{\"a\":{}}}}]"},
+                 "f()0;g(D)0;h()1;");
+    tok_chat_close(m.chat);
+}
+
+static void test_reserved(void **state)
+{
+    (void)state;
+    struct model m = open_model(plain_source, NULL);
+    struct tools_prompt ret;
+    char err[300] = "";
+    const struct tools_prompt_params p = {
+        .style = &m.style, .messages = "[" ASK "]", .kwargs = "{\"tools\":[]}"};
+    REQUIRE_EQ_INT(tools_prompt_render(&ret, m.chat, &p, err, sizeof(err)), TOK_EINVAL);
+    REQUIRE_EQ_STR(err, "kwargs must not name 'tools'");
+    tok_chat_close(m.chat);
+}
+
+static void test_beginning(void **state)
+{
+    static const struct {
+        const char *messages;
+        enum tools_thinking thinking;
+        bool go_on, think_open;
+    } cases[] = {
+        {"[" ASK "]", TOOLS_THINKING_UNSAID, false, true},
+        {"[" ASK "]", TOOLS_THINKING_OFF, false, false},
+        {"[{\"role\":\"user\",\"content\":\"</reason>\"}]", TOOLS_THINKING_UNSAID, false, true},
+        {"[{\"role\":\"user\",\"content\":\"<reason>\"}]", TOOLS_THINKING_OFF, false, false},
+        {"[" ASK ",{\"role\":\"assistant\",\"content\":\"<reason>\\nSo\"}]", TOOLS_THINKING_UNSAID,
+         true, true},
+        {"[{\"role\":\"user\",\"content\":\"<reason>\"},{\"role\":\"assistant\",\"content\":\"So\"}"
+         "]",
+         TOOLS_THINKING_UNSAID, true, false},
+        {"[" ASK ",{\"role\":\"assistant\",\"content\":\"So\",\"reasoning_content\":\"R\"}]",
+         TOOLS_THINKING_UNSAID, true, false},
+    };
+    (void)state;
+    struct model m = open_template("tools/templates/marked.jinja", false);
+    for (size_t i = 0; i < N_OF(cases); i++) {
+        struct tools_prompt p =
+            render(&m, (struct tools_prompt_params){.messages = cases[i].messages,
+                                                    .thinking = cases[i].thinking,
+                                                    .add_generation_prompt = !cases[i].go_on,
+                                                    .continue_final_message = cases[i].go_on});
+        REQUIRE_MSG(p.think_open == cases[i].think_open, "case %zu: %s", i, p.prompt.text);
+        REQUIRE_EQ_INT(p.begun, cases[i].go_on);
+        tok_prompt_finish(&p.prompt);
+    }
+    tok_chat_close(m.chat);
+}
+
+/* ---- round trip ---------------------------------------------------------------------------- */
+
+struct call {
+    const char *name, *arguments;
+    const char *tags; /* the same as qwen-xml has it */
+};
+
+struct answer {
+    const char *content, *reasoning;
+    struct call calls[3];
+};
+
+/* The calls as the guide writes them. Ids are of the form that every template takes. */
+static void write_calls(struct buf *b, const struct tools_style *s, const struct answer *a)
+{
+    bool tags = s->format == TOOLS_QWEN_XML;
+    for (size_t i = 0; a->calls[i].name; i++) {
+        const struct call *c = &a->calls[i];
+        bool block = i == 0 || s->one_per_block;
+        if (i) buf_puts(b, s->one_per_block ? s->block_sep : s->call_sep);
+        if (block) buf_puts(b, s->block_open);
+        buf_printf(b, "%s%s", s->call_open, c->name);
+        if (s->format == TOOLS_MISTRAL_ARGS && s->writes_id)
+            buf_printf(b, "%sabcdefgh%zu", s->id_open, i);
+        buf_printf(b, "%s%s", s->name_close, tags ? c->tags : c->arguments);
+        if (s->format == TOOLS_MISTRAL && s->writes_id)
+            buf_printf(b, "%sabcdefgh%zu%s", s->id_open, i, s->id_close);
+        buf_puts(b, s->call_close);
+        if (s->one_per_block || !a->calls[i + 1].name) buf_puts(b, s->block_close);
+    }
+}
+
+static char *generated_text(const struct tools_style *s, const struct answer *a)
+{
+    struct buf b;
+    buf_init(&b, 1 << 16);
+    if (a->reasoning) buf_printf(&b, "%s\n%s\n%s\n\n", s->think_open, a->reasoning, s->think_close);
+    if (a->content) buf_printf(&b, "%s\n", a->content);
+    write_calls(&b, s, a);
+    REQUIRE(!b.failed);
+    return b.data;
+}
+
+static char *messages_with(const struct answer *a)
+{
+    struct buf b;
+    struct jw w;
+    buf_init(&b, 1 << 16);
+    buf_puts(&b, "[" ASK ",");
+    jw_init(&w, &b);
+    jw_open(&w, NULL, '{');
+    jw_text(&w, "role", "assistant");
+    jw_text(&w, "content", a->content);
+    if (a->reasoning) jw_text(&w, "reasoning_content", a->reasoning);
+    jw_open(&w, "tool_calls", '[');
+    for (size_t i = 0; a->calls[i].name; i++) {
+        char id[] = "abcdefgh0";
+        id[8] = (char)('0' + i);
+        jw_open(&w, NULL, '{');
+        jw_text(&w, "id", id);
+        jw_text(&w, "type", "function");
+        jw_open(&w, "function", '{');
+        jw_text(&w, "arguments", a->calls[i].arguments);
+        jw_text(&w, "name", a->calls[i].name);
+        jw_close(&w);
+        jw_close(&w);
+    }
+    jw_close(&w);
+    jw_close(&w);
+    jw_end(&w);
+    buf_puts(&b, ",{\"role\":\"tool\",\"tool_call_id\":\"abcdefgh0\",\"content\":\"R\"}]");
+    REQUIRE(!b.failed);
+    return b.data;
+}
+
+/* Rendered with the answer = prompt + generated text + the end of the turn. */
+static void check_round(const struct model *m, const char *name, const struct answer *a)
+{
+    char *generated = generated_text(&m->style, a), *messages = messages_with(a);
+    struct tools_prompt before =
+        render(m, (struct tools_prompt_params){
+                      .messages = "[" ASK "]", .tools = TOOL_LIST, .add_generation_prompt = true});
+    struct tools_prompt after =
+        render(m, (struct tools_prompt_params){
+                      .messages = messages, .tools = TOOL_LIST, .add_generation_prompt = true});
+    size_t n = before.prompt.len;
+    bool same = strncmp(after.prompt.text, before.prompt.text, n) == 0 &&
+                strncmp(after.prompt.text + n, generated, strlen(generated)) == 0;
+    REQUIRE_MSG(same, "%s: %s|%s\nbut %s", name, before.prompt.text, generated, after.prompt.text);
+    tok_prompt_finish(&before.prompt);
+    tok_prompt_finish(&after.prompt);
+    free(generated);
+    free(messages);
+}
+
+#define ODD "{\"a\": \"caf\xC3\xA9 \\\"q\\\" \\\\ \\n <tool_call> </tool_call>\"}"
+#define ODD_TAGS "<parameter=a>\ncaf\xC3\xA9 \"q\" \\ \n <tool_call> </tool_call>\n</parameter>\n"
+#define NESTED                                                                                     \
+    "{\"a\": {\"b\": [1, 2.5, null, true], \"c\": {}}, \"d\": 123456789012345678901234567890}"
+
+static const struct answer answers[] = {
+    {.calls = {{"f", "{}", ""}}},
+    {.calls = {{"f", "{\"a\": \"x\"}", "<parameter=a>\nx\n</parameter>\n"}}},
+    {.calls = {{"get_weather.v-2", "{\"city\": \"Oslo\", \"unit\": \"c\"}",
+                "<parameter=city>\nOslo\n</parameter>\n<parameter=unit>\nc\n</parameter>\n"}}},
+    {.calls = {{"f", "{\"a\": \"x\\ny\"}", "<parameter=a>\nx\ny\n</parameter>\n"},
+               {"g", "{\"b\": \"2\"}", "<parameter=b>\n2\n</parameter>\n"}}},
+    {.calls = {{"f", ODD, ODD_TAGS}}},
+    {.calls = {{"f", NESTED, NULL}, {"f", NESTED, NULL}}}, /* not all are strings */
+    {.content = "Let me look.", .calls = {{"f", "{}", ""}}},
+    {.reasoning = "Hm.\nSo?", .calls = {{"f", "{}", ""}}},
+};
+
+/* Letters of what a template writes: several calls (2), text before calls (c), reasoning of the
+ * turn (r). */
+static void check_template(const char *name, bool reference, const char *can)
+{
+    struct model m = open_template(name, reference);
+    size_t n = 0;
+    for (size_t i = 0; i < N_OF(answers); i++) {
+        const struct answer *a = &answers[i];
+        if ((a->calls[1].name && !strchr(can, '2')) || (a->content && !strchr(can, 'c')) ||
+            (a->reasoning && !strchr(can, 'r')) ||
+            (m.style.format == TOOLS_QWEN_XML && !a->calls[0].tags))
+            continue;
+        check_round(&m, name, a);
+        n++;
+    }
+    REQUIRE(n >= 4);
+    tok_chat_close(m.chat);
+}
+
+static void test_round_trip(void **state)
+{
+    (void)state;
+    check_template("tools/templates/hermes.jinja", false, "2c");
+    check_template("tools/templates/dropped.jinja", false, "2c");
+    check_template("chat/templates/chatml.jinja", false, "2c");
+    check_template("tools/templates/tags.jinja", false, "2c");
+    check_template("tools/templates/bare.jinja", false, "");
+    check_template("tools/templates/id-list.jinja", false, "2");
+    check_template("tools/templates/args.jinja", false, "2");
+}
+
+static void test_round_trip_published(void **state)
+{
+    static const struct {
+        const char *name, *can;
+    } cases[] = {
+        {"qwen2.5.jinja", "2c"},          {"qwen3.jinja", "2cr"},       {"smollm3.jinja", "2c"},
+        {"smollm2-instruct.jinja", "2c"}, {"hermes3-tools.jinja", "2"}, {"qwen3-coder.jinja", "2"},
+        {"llama-3.1.jinja", ""},          {"llama-3.2.jinja", ""},      {"mistral-nemo.jinja", "2"},
+        {"mistral-small-3.2.jinja", "2"},
+    };
+    (void)state;
+    if (!test_reference()) skip();
+    for (size_t i = 0; i < N_OF(cases); i++)
+        check_template(cases[i].name, true, cases[i].can);
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(test_list),
+        cmocka_unit_test(test_other_lists),
+        cmocka_unit_test(test_dropped),
+        cmocka_unit_test(test_variables),
+        cmocka_unit_test(test_filled_tools),
+        cmocka_unit_test(test_reserved),
+        cmocka_unit_test(test_beginning),
+        cmocka_unit_test(test_round_trip),
+        cmocka_unit_test(test_round_trip_published),
+    };
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}
