@@ -14,6 +14,7 @@
 #include <stdint.h>
 
 #include "server/generation_config.h"
+#include "tokenizer/tools/tools.h"
 
 struct eng;
 struct grammar_cache;
@@ -32,6 +33,7 @@ struct srv_app {
     struct eng *engine;
     struct tok *tok;
     struct tok_chat *chat;          /* NULL: the model has no template */
+    struct tools_style style;       /* how the model writes calls of tools and reasoning */
     struct grammar_cache *grammars; /* NULL: the tokens of the model spell no single bytes */
     const char *const *model_names; /* answered to, NULL-terminated; the first is shown */
     const char *fingerprint;        /* build, weights, numeric path, kernels, gemm */

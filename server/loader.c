@@ -62,9 +62,10 @@ static void *load_text(void *arg)
     }
     struct tok_chat_params params = {.template_file = c->chat_template_file};
     int rc = tok_chat_open(&l->chat, l->model_dir, &params, err, sizeof(err));
-    if (rc == TOK_ENOENT && !c->chat_template_file)
-        return NULL; /* a model without a template is fine */
-    if (rc) fail_text(l, "chat template", err);
+    /* A model without a template is fine. */
+    if (rc && (rc != TOK_ENOENT || c->chat_template_file)) fail_text(l, "chat template", err);
+    if (tools_detect(&l->app->style, l->chat, c->tool_format))
+        fail_text(l, "chat template", "out of memory");
     return NULL;
 }
 

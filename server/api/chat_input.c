@@ -8,6 +8,7 @@
 
 #include "base/json_reader.h"
 #include "server/api/generation.h"
+#include "server/config/config.h"
 
 enum { MAX_MESSAGES = 4096 };
 
@@ -135,18 +136,23 @@ int chat_input_render(const struct srv_app *app, const struct chat_input *in,
     char *messages = text_of(in, "messages", in->messages);
     char *kwargs = in->kwargs ? text_of(in, "chat_template_kwargs", in->kwargs) : NULL;
     int rc = TOK_ENOMEM;
+    struct tools_prompt prompt = {0};
     if (messages && (kwargs || !in->kwargs)) {
-        struct tok_chat_input chat = {
+        struct tools_prompt_params params = {
+            .style = &app->style,
             .messages = messages,
+            .server_kwargs = app->config->chat_template_kwargs,
             .kwargs = kwargs,
             .add_generation_prompt = in->add_generation_prompt && !in->continue_final_message,
             .continue_final_message = in->continue_final_message,
         };
-        rc = tok_chat_render(app->chat, &chat, ret, message, sizeof(message));
+        rc = tools_prompt_render(&prompt, app->chat, &params, message, sizeof(message));
     }
     free(messages);
     free(kwargs);
-    return rc ? render_failure(rc, message, err) : 0;
+    if (rc) return render_failure(rc, message, err);
+    *ret = prompt.prompt;
+    return 0;
 }
 
 int chat_input_encode(const struct srv_app *app, const struct chat_input *in, struct tok_ids *ids,

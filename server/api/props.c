@@ -59,6 +59,26 @@ static void write_chat(struct jw *w, const struct tok_chat *chat)
     jw_close(w);
 }
 
+/* How the model writes calls of tools and reasoning; reasoning is null if it has no markers. */
+static void write_style(struct jw *w, const struct tools_style *s)
+{
+    jw_open(w, "tool_format", '{');
+    jw_text(w, "id", tools_format_name(s->format));
+    jw_text(w, "source", tools_source_name(s->source));
+    jw_text(w, "open", s->open);
+    jw_text(w, "close", s->close);
+    jw_close(w);
+    if (!s->think_open[0]) {
+        jw_null(w, "reasoning");
+        return;
+    }
+    jw_open(w, "reasoning", '{');
+    jw_text(w, "open", s->think_open);
+    jw_text(w, "close", s->think_close);
+    jw_bool(w, "forced", s->think_forced);
+    jw_close(w);
+}
+
 /* null: the tokens of the model spell no single bytes. */
 static void write_structured_output(struct jw *w, struct grammar_cache *grammars)
 {
@@ -114,6 +134,7 @@ static void props(struct srv_request *req)
     jw_number(&w, "load_seconds", info->load_seconds);
     write_defaults(&w, &app->defaults);
     write_chat(&w, app->chat);
+    write_style(&w, &app->style);
     write_structured_output(&w, app->grammars);
     jw_close(&w);
     srv_reply(req, 200, NULL, jw_end(&w));

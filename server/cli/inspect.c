@@ -18,6 +18,7 @@
 #include "server/model_lookup.h"
 #include "tokenizer/chat/chat.h"
 #include "tokenizer/tokenizer.h"
+#include "tokenizer/tools/tools.h"
 
 struct inspection {
     const struct srv_config *config;
@@ -168,6 +169,37 @@ static void inspect_tokenizer(struct inspection *in)
     tok_close(tok);
 }
 
+static void show_style(struct inspection *in, const struct tools_style *s)
+{
+    const char *format = tools_format_name(s->format), *source = tools_source_name(s->source);
+    if (s->open[0])
+        say(in, "tool calls: %s (%s), behind %s%s%s", format, source, s->open,
+            s->close[0] ? " and before " : "", s->close);
+    else
+        say(in, "tool calls: %s (%s)", format, source);
+    if (s->think_open[0])
+        say(in, "reasoning: between %s and %s%s", s->think_open, s->think_close,
+            s->think_forced ? ", begun by the prompt" : "");
+    else
+        say(in, "reasoning: none");
+    add(in, "tool_format",
+        json_pack("{s:s, s:s, s:s, s:s}", "id", format, "source", source, "open", s->open, "close",
+                  s->close));
+    add(in, "reasoning",
+        s->think_open[0] ? json_pack("{s:s, s:s, s:b}", "open", s->think_open, "close",
+                                     s->think_close, "forced", s->think_forced)
+                         : json_null());
+}
+
+static void inspect_style(struct inspection *in, const struct tok_chat *chat)
+{
+    struct tools_style style;
+    if (tools_detect(&style, chat, in->config->tool_format))
+        note_problem(in, "there is no memory to look at the chat template");
+    else
+        show_style(in, &style);
+}
+
 static void inspect_template(struct inspection *in)
 {
     struct tok_chat *chat = NULL;
@@ -183,6 +215,7 @@ static void inspect_template(struct inspection *in)
         add(in, "chat_template",
             json_pack("{s:I, s:b, s:b}", "bytes", (json_int_t)bytes, "system_role",
                       caps->system_role, "tools", caps->tools));
+        inspect_style(in, chat);
     } else if (rc == TOK_ENOENT && !file) {
         say(in, "chat template: none");
         add(in, "chat_template", json_null());

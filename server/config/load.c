@@ -13,6 +13,7 @@
 #include <string.h>
 
 #include "base/file.h"
+#include "base/json_reader.h"
 #include "base/nearest.h"
 #include "server/config/ini.h"
 #include "server/config/options.h"
@@ -526,11 +527,45 @@ static int take_hf_repo(struct loader *l)
     return srv_config_replace(&c->model, c->hf_repo) ? refuse(l, "out of memory") : 0;
 }
 
+static bool is_request_variable(const char *name, size_t len)
+{
+    static const char *const names[] = {"messages", "tools", "add_generation_prompt"};
+    for (size_t i = 0; i < sizeof(names) / sizeof(names[0]); i++)
+        if (strlen(names[i]) == len && memcmp(names[i], name, len) == 0) return true;
+    return false;
+}
+
+/* Variables of the request itself cannot be set for all requests. */
+static int check_kwargs(struct loader *l)
+{
+    const char *text = l->config->chat_template_kwargs, *s;
+    struct jr r;
+    char why[100] = "";
+    size_t n;
+    bool first = true;
+    int more = 0;
+    if (!text) return 0;
+    jr_init(&r, text, strlen(text), 0, why, sizeof(why));
+    int rc = jr_open(&r, '{');
+    while (!rc && (more = jr_more(&r, '}', &first)) == 1) {
+        rc = jr_key(&r, &s, &n);
+        if (!rc && is_request_variable(s, n)) {
+            jr_finish(&r);
+            return refuse(l, "chat-template-kwargs must not name messages, tools or "
+                             "add_generation_prompt");
+        }
+        if (!rc) rc = jr_skip(&r, &s, &n);
+    }
+    if (!rc) rc = more < 0 ? more : jr_end(&r);
+    jr_finish(&r);
+    return rc ? refuse(l, "chat-template-kwargs is not a JSON object: %s", why) : 0;
+}
+
 static int check_together(struct loader *l)
 {
     const struct srv_config *c = l->config;
     l->label = NULL;
-    if (take_hf_repo(l)) return -1;
+    if (take_hf_repo(l) || check_kwargs(l)) return -1;
     if (c->pull && !c->model && c->command != SRV_CMD_PULL && c->command != SRV_CMD_LIST)
         return refuse(l, "pull needs the name of a model: --model org/name");
     if (!c->tls_cert_file != !c->tls_key_file) {

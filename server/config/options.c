@@ -73,6 +73,12 @@ const struct srv_option srv_options[] = {
          "names the model answers to; the first is shown (default: the model's own name)"),
     STRING("model", "chat-template-file", "chat-template", chat_template_file, NULL, TEMPLATE,
            "chat template to use instead of the model's own"),
+    STRING("model", "chat-template-kwargs", "default-chat-template-kwargs", chat_template_kwargs,
+           NULL, SERVE,
+           "JSON object of variables for the chat template; a request's own come first"),
+    CHOICE("model", "tool-format", NULL, tool_format, "auto",
+           "auto hermes list qwen-xml llama3 mistral mistral-args none", SERVE | BIT(INSPECT),
+           "how the model writes tool calls; auto: as its chat template does"),
     SWITCH("model", "generation-config", NULL, generation_config, "off", SERVE | BIT(GENERATE),
            "take sampling defaults from the model's generation_config.json"),
 

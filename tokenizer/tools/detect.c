@@ -327,16 +327,18 @@ static void find_reasoning(struct probe *p, struct tools_style *style)
 
 /* ---- all of it ----------------------------------------------------------------------------- */
 
-int tools_detect(struct tools_style *ret, const struct tok_chat *chat,
-                 const enum tools_format *option)
+int tools_detect(struct tools_style *ret, const struct tok_chat *chat, const char *option)
 {
     struct probe p = {.chat = chat};
+    enum tools_format format;
+    bool given = option && strcmp(option, "auto") != 0;
+    if (given && !tools_format_find(option, &format)) return TOK_EINVAL;
     if (!chat) {
         tools_style_of(ret, TOOLS_NONE, NULL, NULL);
         ret->source = TOOLS_FALLBACK;
         return 0;
     }
-    find_calls(&p, ret, option);
+    find_calls(&p, ret, given ? &format : NULL);
     find_reasoning(&p, ret);
     ret->object_arguments = tok_chat_caps(chat)->object_arguments;
     ret->short_ids = tok_chat_caps(chat)->short_call_ids;

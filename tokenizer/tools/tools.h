@@ -95,12 +95,12 @@ bool tools_style_of(struct tools_style *ret, enum tools_format format, const cha
 
 /*
  * Finds the style of a chat template by rendering small conversations and comparing the texts.
- * option: the format that --tool-format names, or NULL (auto); a style that is found to have this
- * format is kept, else the canonical one is used and calls are written by us. chat may be NULL (a
- * model without a template): TOOLS_NONE. Takes a few milliseconds. Returns 0 or TOK_ENOMEM.
+ * option: --tool-format, the name of a format; NULL and "auto": what is found. A style that is found
+ * to have this format is kept, else the canonical one is used and calls are written by us. chat may
+ * be NULL (a model without a template): TOOLS_NONE. Takes about a millisecond. Returns 0,
+ * TOK_EINVAL (no format has this name) or TOK_ENOMEM.
  */
-int tools_detect(struct tools_style *ret, const struct tok_chat *chat,
-                 const enum tools_format *option);
+int tools_detect(struct tools_style *ret, const struct tok_chat *chat, const char *option);
 
 /* Returns true if a text that ends with text[0..len) (a prompt) ends inside a reasoning block. */
 bool tools_think_is_open(const struct tools_style *style, const char *text, size_t len);

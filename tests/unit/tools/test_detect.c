@@ -8,7 +8,7 @@
 
 #include <time.h>
 
-static struct tools_style detect(const char *source, const enum tools_format *option)
+static struct tools_style detect(const char *source, const char *option)
 {
     struct tools_style s;
     struct tok_chat *c = template_open(source, TEMPLATE_CONFIG);
@@ -158,20 +158,20 @@ static void test_two_templates(void **state)
 static void test_option(void **state)
 {
     (void)state;
-    const enum tools_format hermes = TOOLS_HERMES, list = TOOLS_LIST, none = TOOLS_NONE;
     char *source = template_read("tools/templates/marked.jinja", false);
-    struct tools_style s = detect(source, &hermes);
+    struct tools_style s = detect(source, "hermes");
     REQUIRE_EQ_STR(s.open, "<call>"); /* found, and the same */
     REQUIRE_EQ_INT(s.source, TOOLS_OPTION);
-    s = detect(source, &list);
+    s = detect(source, "list");
     REQUIRE_EQ_STR(s.open, "<tool_call>");
     REQUIRE_EQ_STR(s.think_open, "<reason>");
     REQUIRE_EQ_STR(flags_of(&s), "TFe"); /* calls in this form are written by us */
-    s = detect(source, &none);
+    s = detect(source, "none");
     REQUIRE_EQ_INT(s.format, TOOLS_NONE);
     free(source);
-    REQUIRE_EQ_INT(tools_detect(&s, NULL, NULL), 0);
+    REQUIRE_EQ_INT(tools_detect(&s, NULL, "auto"), 0);
     REQUIRE_EQ_INT(s.format, TOOLS_NONE);
+    REQUIRE_EQ_INT(tools_detect(&s, NULL, "pythonic"), TOK_EINVAL);
 }
 
 /* ---- one changed byte ---------------------------------------------------------------------- */

@@ -25,7 +25,7 @@ struct model {
     struct tools_style style;
 };
 
-static struct model open_model(const char *source, const enum tools_format *option)
+static struct model open_model(const char *source, const char *option)
 {
     struct model m = {.chat = template_open(source, TEMPLATE_CONFIG)};
     REQUIRE(m.chat);
@@ -107,26 +107,23 @@ static void test_list(void **state)
 static void test_other_lists(void **state)
 {
     static const struct {
-        enum tools_format format;
-        const char *wanted;
+        const char *format, *wanted;
     } cases[] = {
-        {TOOLS_HERMES,
-         "\nTo use functions, write only this, once for each use:\n<tool_call>\n"
-         "{\"name\": \"function name\", \"arguments\": {\"parameter name\": \"value\"}}\n"
-         "</tool_call>\nUse only"},
-        {TOOLS_QWEN_XML, " each use:\n<tool_call>\n<function=function name>\n<parameter=parameter "
-                         "name>\nvalue\n</parameter>\n</function>\n</tool_call>\nUse only"},
-        {TOOLS_LLAMA3,
-         " each use:\n{\"name\": \"function name\", \"parameters\": {\"parameter name\": "
-         "\"value\"}}\nUse only"},
-        {TOOLS_MISTRAL, " each use:\n[TOOL_CALLS][{\"name\": \"function name\", \"arguments\": "
-                        "{\"parameter name\": \"value\"}}]\nUse only"},
-        {TOOLS_MISTRAL_ARGS, " each use:\n[TOOL_CALLS]function name[ARGS]{\"parameter name\": "
-                             "\"value\"}\nUse only"},
+        {"hermes", "\nTo use functions, write only this, once for each use:\n<tool_call>\n"
+                   "{\"name\": \"function name\", \"arguments\": {\"parameter name\": \"value\"}}\n"
+                   "</tool_call>\nUse only"},
+        {"qwen-xml", " each use:\n<tool_call>\n<function=function name>\n<parameter=parameter "
+                     "name>\nvalue\n</parameter>\n</function>\n</tool_call>\nUse only"},
+        {"llama3", " each use:\n{\"name\": \"function name\", \"parameters\": {\"parameter name\": "
+                   "\"value\"}}\nUse only"},
+        {"mistral", " each use:\n[TOOL_CALLS][{\"name\": \"function name\", \"arguments\": "
+                    "{\"parameter name\": \"value\"}}]\nUse only"},
+        {"mistral-args", " each use:\n[TOOL_CALLS]function name[ARGS]{\"parameter name\": "
+                         "\"value\"}\nUse only"},
     };
     (void)state;
     for (size_t i = 0; i < N_OF(cases); i++) {
-        struct model m = open_model(plain_source, &cases[i].format);
+        struct model m = open_model(plain_source, cases[i].format);
         struct tools_prompt p =
             render(&m, (struct tools_prompt_params){.messages = "[" ASK "]", .tools = TOOL_LIST});
         REQUIRE_MSG(strstr(p.prompt.text, cases[i].wanted), "%s", p.prompt.text);
