@@ -36,4 +36,5 @@ install_packages() {
 }
 
 BUILD_PACKAGES="gcc libc6-dev meson ninja-build pkg-config libmicrohttpd-dev libjansson-dev
-    libopenblas-pthread-dev libpcre2-dev libutf8proc-dev libcurl4-gnutls-dev libgnutls28-dev"
+    libopenblas-pthread-dev libpcre2-dev libutf8proc-dev libcurl4-gnutls-dev libgnutls28-dev
+    libedit-dev"

@@ -68,6 +68,15 @@ where() {
     esac
 }
 
+# talk: the address for people.
+talk() {
+    address=$(where)
+    case $address in
+    --unix-socket*) echo "by \`build/hearth chat --url unix:$(value unix-socket)\`" ;;
+    *) echo "at ${address#-k }/ or by \`build/hearth chat\`" ;;
+    esac
+}
+
 show_calls() {
     key=
     # shellcheck disable=SC2016
@@ -81,6 +90,9 @@ Once the server says "ready", try from another terminal:
 
   curl -N $(where)/v1/chat/completions $key-H 'Content-Type: application/json' \\
        -d '{"messages": [{"role": "user", "content": "What is 2+2?"}], "stream": true}'
+
+Or talk to it $(talk),
+and for a real model \`build/hearth pull HuggingFaceTB/SmolLM2-135M-Instruct\`.
 
 TEXT
 }

@@ -29,6 +29,7 @@ enum srv_command {
     SRV_CMD_HEALTHCHECK,
     SRV_CMD_PULL,
     SRV_CMD_LIST,
+    SRV_CMD_CHAT,
     SRV_CMD_COUNT
 };
 
@@ -115,6 +116,10 @@ struct srv_config {
     struct srv_list prefill, batch, context, clients; /* numbers, read by bench.c */
     int decode, reps, gen, prompt_tokens;
     const char *url; /* healthcheck */
+
+    /* chat */
+    const char *chat_url, *system;
+    bool history, timings;
 };
 
 /*
@@ -137,6 +142,13 @@ int srv_config_warn(struct srv_config *c, const char *format, ...)
 
 /* Returns true if a container manager sets such a variable for a service: *_PORT=tcp://... */
 bool srv_config_is_service_link(const char *name, const char *value);
+
+/*
+ * Sets a numeric option of a group, by its key or alias, as a text from the user. Returns 0, or -1
+ * with a sentence in err, *c as it was. Unlike the rest of this header also later, on a copy.
+ */
+int srv_config_set(struct srv_config *c, const char *group, const char *name, const char *value,
+                   char *err, size_t errlen);
 
 /* Frees everything that load allocated. A zeroed structure is valid. */
 void srv_config_finish(struct srv_config *c);

@@ -32,18 +32,13 @@ struct loader {
 };
 
 static const char *const command_names[SRV_CMD_COUNT] = {
-    [SRV_CMD_SERVE] = "serve",
-    [SRV_CMD_GENERATE] = "generate",
-    [SRV_CMD_BENCH] = "bench",
-    [SRV_CMD_INSPECT] = "inspect",
-    [SRV_CMD_TOKENIZE] = "tokenize",
-    [SRV_CMD_RENDER] = "render",
-    [SRV_CMD_SCORE] = "score",
-    [SRV_CMD_ACCEPT] = "accept",
-    [SRV_CMD_PARSE] = "parse",
-    [SRV_CMD_HEALTHCHECK] = "healthcheck",
-    [SRV_CMD_PULL] = "pull",
-    [SRV_CMD_LIST] = "list",
+    [SRV_CMD_SERVE] = "serve",       [SRV_CMD_GENERATE] = "generate",
+    [SRV_CMD_BENCH] = "bench",       [SRV_CMD_INSPECT] = "inspect",
+    [SRV_CMD_TOKENIZE] = "tokenize", [SRV_CMD_RENDER] = "render",
+    [SRV_CMD_SCORE] = "score",       [SRV_CMD_ACCEPT] = "accept",
+    [SRV_CMD_PARSE] = "parse",       [SRV_CMD_HEALTHCHECK] = "healthcheck",
+    [SRV_CMD_PULL] = "pull",         [SRV_CMD_LIST] = "list",
+    [SRV_CMD_CHAT] = "chat",
 };
 
 const char *srv_command_name(enum srv_command command)
@@ -568,6 +563,8 @@ static int check_together(struct loader *l)
     if (take_hf_repo(l) || check_kwargs(l)) return -1;
     if (c->pull && !c->model && c->command != SRV_CMD_PULL && c->command != SRV_CMD_LIST)
         return refuse(l, "pull needs the name of a model: --model org/name");
+    if (c->command == SRV_CMD_CHAT && c->chat_url && c->pull)
+        return refuse(l, "pull and url cannot be used together");
     if (!c->tls_cert_file != !c->tls_key_file) {
         return refuse(l, "tls-cert-file and tls-key-file must be given together");
     }
@@ -608,6 +605,16 @@ int srv_config_load(struct srv_config *ret, int argc, char **argv,
     ret->version |= version;
     if (ret->url) ret->command = SRV_CMD_HEALTHCHECK;
     return check_together(&l);
+}
+
+int srv_config_set(struct srv_config *c, const char *group, const char *name, const char *value,
+                   char *err, size_t errlen)
+{
+    struct loader l = {.config = c, .label = name, .err = err, .errlen = errlen};
+    const struct srv_option *o = find_option(name, strlen(name));
+    if (!o || strcmp(o->group, group) != 0 || !(o->flags & SRV_OPT_UNSET))
+        return refuse(&l, "not a setting");
+    return set_value(&l, o, value);
 }
 
 void srv_config_finish(struct srv_config *c)

@@ -13,10 +13,12 @@
 #define BIT(command) (1u << SRV_CMD_##command)
 #define SERVE BIT(SERVE)
 #define PULL BIT(PULL)
-#define ENGINE (BIT(SERVE) | BIT(GENERATE) | BIT(BENCH) | BIT(SCORE))
+#define CHAT BIT(CHAT)
+#define ENGINE (BIT(SERVE) | BIT(GENERATE) | BIT(BENCH) | BIT(SCORE) | CHAT)
 #define MODEL (ENGINE | BIT(INSPECT) | BIT(TOKENIZE) | BIT(RENDER) | BIT(ACCEPT) | BIT(PARSE))
-#define TEMPLATE (BIT(SERVE) | BIT(GENERATE) | BIT(RENDER) | BIT(INSPECT) | BIT(PARSE))
-#define SAMPLE (BIT(SERVE) | BIT(GENERATE))
+#define TEMPLATE (BIT(SERVE) | BIT(GENERATE) | BIT(RENDER) | BIT(INSPECT) | BIT(PARSE) | CHAT)
+#define SAMPLE (BIT(SERVE) | ANSWER)
+#define ANSWER (BIT(GENERATE) | CHAT)
 #define BENCH BIT(BENCH)
 #define ALL ((1u << SRV_CMD_COUNT) - 1)
 
@@ -79,7 +81,7 @@ const struct srv_option srv_options[] = {
     CHOICE("model", "tool-format", NULL, tool_format, "auto",
            "auto hermes list qwen-xml llama3 mistral mistral-args none", SERVE | BIT(INSPECT),
            "how the model writes tool calls; auto: as its chat template does"),
-    SWITCH("model", "generation-config", NULL, generation_config, "off", SERVE | BIT(GENERATE),
+    SWITCH("model", "generation-config", NULL, generation_config, "off", SAMPLE,
            "take sampling defaults from the model's generation_config.json"),
 
     INT("compute", "threads", "t", threads, 0, 1024, "0", ENGINE,
@@ -192,30 +194,40 @@ const struct srv_option srv_options[] = {
     ROW("operation", "debug-hold-load", NULL, BOOL, debug_hold_load, 0, 0, "off", NULL, SERVE,
         SRV_OPT_HIDDEN, "loading never ends"),
 
-    UNSET("sampling", "temperature", "temp", NUMBER, temperature, 0, 100, SAMPLE,
-          "sampling temperature; 0: always the likeliest token (default: serve 1, generate 0)"),
+    UNSET(
+        "sampling", "temperature", "temp", NUMBER, temperature, 0, 100, SAMPLE,
+        "sampling temperature; 0: always the likeliest token (default: serve and chat 1, generate "
+        "0)"),
     UNSET("sampling", "top-p", NULL, NUMBER, top_p, 0, 1, SAMPLE,
           "probability mass sampled from; 1: all (default: 1)"),
-    UNSET("sampling", "top-k", NULL, INT, top_k, 0, 1e9, BIT(GENERATE),
+    UNSET("sampling", "top-k", NULL, INT, top_k, 0, 1e9, ANSWER,
           "likeliest tokens sampled from; 0: all (default: 0)"),
-    UNSET("sampling", "min-p", NULL, NUMBER, min_p, 0, 1, BIT(GENERATE),
+    UNSET("sampling", "min-p", NULL, NUMBER, min_p, 0, 1, ANSWER,
           "smallest probability, as a share of the likeliest token's; 0: off (default: 0)"),
     UNSET("sampling", "seed", "s", INT64, seed, 0, 9e15, SAMPLE,
-          "random seed (default: serve a new one per request, generate 0)"),
+          "random seed (default: serve and chat a new one per answer, generate 0)"),
     UNSET("sampling", "max-tokens", "n n-predict predict", INT, max_tokens, 0, 16777216, SAMPLE,
-          "tokens to generate (default: serve as the API says, generate 128)"),
+          "tokens to generate (default: serve as the API says, chat up to the context, generate "
+          "128)"),
 
     STRING(
-        "generate", "prompt", "p", prompt, NULL, BIT(GENERATE) | BENCH,
-        "text to continue, or with --chat to answer; -: read from stdin; for bench: prompt-tokens"),
-    STRING("generate", "json-schema", NULL, json_schema, NULL, BIT(GENERATE),
+        "generate", "prompt", "p", prompt, NULL, ANSWER | BENCH,
+        "text to continue, or with --chat to answer; -: read from stdin; chat: the first message; "
+        "bench: prompt-tokens"),
+    STRING("generate", "json-schema", NULL, json_schema, NULL, ANSWER,
            "file with a JSON schema that the answer must fit"),
-    STRING("generate", "regex", NULL, regex, NULL, BIT(GENERATE),
+    STRING("generate", "regex", NULL, regex, NULL, ANSWER,
            "regular expression that the answer must match"),
-    STRING("generate", "grammar", "grammar-file", grammar, NULL, BIT(GENERATE),
+    STRING("generate", "grammar", "grammar-file", grammar, NULL, ANSWER,
            "file with a GBNF grammar that the answer must follow"),
     SWITCH("generate", "chat", NULL, chat, "off", BIT(GENERATE),
            "apply the chat template to the prompt"),
+
+    STRING("chat", "url", NULL, chat_url, NULL, CHAT,
+           "talk to this server: http://HOST:PORT, https://HOST or unix:PATH"),
+    STRING("chat", "system", "sys", system, NULL, CHAT, "system text of the conversation"),
+    SWITCH("chat", "history", NULL, history, "on", CHAT, "keep messages for later line editing"),
+    SWITCH("chat", "timings", NULL, timings, "off", CHAT, "show tokens and times of each answer"),
 
     ROW("pull", "dry-run", NULL, BOOL, dry_run, 0, 0, "off", NULL, PULL, SRV_OPT_FLAG_ONLY,
         "list the files without fetching them; write nothing"),
@@ -224,8 +236,8 @@ const struct srv_option srv_options[] = {
     ROW("pull", "debug-retry-ms", NULL, INT, debug_retry_ms, 1, 60000, "500", NULL, MODEL | PULL,
         SRV_OPT_HIDDEN, "wait before the second try; each further one waits twice as long"),
 
-    SWITCH("bench", "json", NULL, json, "off", BENCH | BIT(INSPECT) | PULL | BIT(LIST),
-           "print results as JSON; of pull: progress, one object per line"),
+    SWITCH("bench", "json", NULL, json, "off", BENCH | BIT(INSPECT) | PULL | BIT(LIST) | CHAT,
+           "print results as JSON; of pull: progress, one object per line; of chat: one answer"),
     LIST("bench", "prefill", NULL, prefill, BENCH,
          "prompt lengths of the prefill measurement (default: 512)"),
     INT("bench", "decode", NULL, decode, 0, 1e6, "128", BENCH,

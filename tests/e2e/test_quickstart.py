@@ -67,6 +67,9 @@ def check_calls(tree, *args, port=None, **env):
         streamed = subprocess.run(["sh", "-c", calls[1]], capture_output=True, text=True, timeout=60, check=False,
                                   env=dict(os.environ, **env))
         assert streamed.stdout.endswith("data: [DONE]\n\n"), (calls[1], streamed)
+        assert re.search(r"talk to it (at https?://\S+/ or )?by `build/hearth chat", text), text
+        if port:
+            assert f"talk to it at http://127.0.0.1:{port}/ or by `build/hearth chat`,\nand for a real" in text, text
         shown = [l for l in text[:text.index("Once the server")].splitlines() if l]
         assert shown == ["hearth: building, about a minute the first time"], shown
     finally:

@@ -1,0 +1,685 @@
+/* SPDX-License-Identifier: MIT */
+/*
+ * hearth chat: a conversation on the terminal, with the model in this process or, with --url, one
+ * behind an OpenAI-style HTTP API. Without a terminal the message is read from stdin and one answer
+ * is written to stdout.
+ *
+ * SIGINT stops the answer in progress. Everything here runs on the main thread.
+ */
+#include <jansson.h>
+#include <locale.h>
+#include <langinfo.h>
+#include <limits.h>
+#include <signal.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/random.h>
+#include <unistd.h>
+
+#include "base/buf.h"
+#include "base/clock.h"
+#include "base/file.h"
+#include "base/utf8.h"
+#include "server/cli/chat_conversation.h"
+#include "server/cli/chat_input.h"
+#include "server/cli/chat_remote.h"
+#include "server/cli/chat_screen.h"
+#include "server/cli/cli.h"
+#include "server/cli/interrupt.h"
+#include "server/cli/local_model.h"
+#include "server/config/config.h"
+#include "server/model_lookup.h"
+#include "tokenizer/tokenizer.h"
+
+enum {
+    ANSWER_MAX_BYTES = 64 << 20,
+    ATTACHED_MAX_BYTES = 256 << 10,
+    PROGRESS_AFTER_US = 500000,
+};
+
+struct chat {
+    const struct srv_config *config;
+    struct srv_config settings; /* the same with what /set and /model changed; strings borrowed */
+    struct local_model local;
+    struct remote *remote; /* instead of it */
+    char dir[PATH_MAX], name[256];
+    struct screen screen;
+    struct input input;
+    bool interactive;
+    struct conversation conversation;
+    struct buf attached; /* files for the next message */
+    char *unanswered;    /* the last question, if it got no answer; else NULL */
+    int64_t n_used;      /* tokens of the conversation as last counted */
+    int status;          /* exit status */
+    bool ended;
+    char err[1024];
+};
+
+/* The answer in progress. */
+struct answer {
+    struct chat *chat;
+    struct buf text;
+    struct remote_result result;
+    uint64_t begin_us, first_us, end_us; /* first_us 0: no text has come */
+};
+
+/* 8190 -> "8,190" */
+static const char *grouped(int64_t n, char buf[32])
+{
+    char digits[24];
+    int len = snprintf(digits, sizeof(digits), "%lld", (long long)n), at = 0;
+    for (int i = 0; i < len; i++) {
+        if (i && (len - i) % 3 == 0) buf[at++] = ',';
+        buf[at++] = digits[i];
+    }
+    buf[at] = '\0';
+    return buf;
+}
+
+static int fail(struct chat *c, const char *what)
+{
+    snprintf(c->err, sizeof(c->err), "%s", what);
+    return -1;
+}
+
+/* ---- one answer ----------------------------------------------------------------------------- */
+
+static bool take_text(void *ctx, const char *text, size_t len)
+{
+    struct answer *a = ctx;
+    if (!a->first_us) a->first_us = clock_now_us();
+    buf_add(&a->text, text, len);
+    if (a->text.failed) return false;
+    return a->chat->config->json || screen_text(&a->chat->screen, text, len);
+}
+
+static void show_progress(void *ctx, int64_t n_done, int64_t n_prompt)
+{
+    struct answer *a = ctx;
+    char text[64];
+    if (a->first_us || n_prompt <= 0 || clock_now_us() - a->begin_us < PROGRESS_AFTER_US) return;
+    snprintf(text, sizeof(text), "reading %d %%", (int)(100 * n_done / n_prompt));
+    screen_progress(&a->chat->screen, text);
+}
+
+static int context_full(struct chat *c, int64_t n)
+{
+    char used[32], all[32];
+    snprintf(c->err, sizeof(c->err), "the conversation has %s of %s tokens: /new, /undo or /clear",
+             grouped(n, used), grouped(eng_info(c->local.engine)->ctx_tokens, all));
+    return -1;
+}
+
+static int run_job(struct chat *c, struct answer *a, const struct tok_ids *prompt)
+{
+    static const char *const names[] = {[ENG_FINISH_STOP] = "stop", [ENG_FINISH_LENGTH] = "length"};
+    int64_t ctx = eng_info(c->local.engine)->ctx_tokens;
+    struct eng_sampling sampling;
+    struct local_result result;
+    const struct local_job job = {
+        .prompt = prompt,
+        .max_tokens = c->settings.max_tokens == SRV_UNSET ? ctx : c->settings.max_tokens,
+        .sampling = &sampling,
+        .stop = interrupt_stop(),
+        .on_text = take_text,
+        .on_progress = show_progress,
+        .ctx = a,
+    };
+    if ((int64_t)prompt->n >= ctx) return context_full(c, (int64_t)prompt->n);
+    if (local_sampling(&c->settings, 1, &sampling, c->err, sizeof(c->err))) return -1;
+    if (c->settings.seed < 0 && getrandom(&sampling.seed, sizeof(sampling.seed), 0) < 0)
+        sampling.seed = clock_now_us();
+    if (local_run(&c->local, &job, &result, c->err, sizeof(c->err))) return -1;
+    if (result.finish <= ENG_FINISH_LENGTH)
+        snprintf(a->result.finish, sizeof(a->result.finish), "%s", names[result.finish]);
+    a->begin_us = result.usage.started_us;
+    a->first_us = result.usage.first_token_us;
+    a->end_us = result.usage.done_us;
+    a->result.n_prompt = result.usage.n_prompt_tokens;
+    a->result.n_cached = result.usage.n_cached_tokens;
+    a->result.n_generated = result.usage.n_generated_tokens;
+    return 0;
+}
+
+static int answer_here(struct chat *c, struct answer *a, json_t *messages)
+{
+    struct tok_ids prompt = {0};
+    char *text = json_dumps(messages, JSON_COMPACT);
+    int rc = text ? local_encode_chat(&c->local, text, &prompt, c->err, sizeof(c->err))
+                  : fail(c, "out of memory");
+    if (!rc) rc = run_job(c, a, &prompt);
+    tok_ids_finish(&prompt);
+    free(text);
+    return rc;
+}
+
+/* What was not set is the server's choice. */
+static int answer_there(struct chat *c, struct answer *a, json_t *messages)
+{
+    const struct srv_config *s = &c->settings;
+    const struct remote_calls calls = {take_text, show_progress, a};
+    json_t *body = json_pack("{s:O}", "messages", messages);
+    if (!body) return fail(c, "out of memory");
+    if (s->temperature >= 0) json_object_set_new(body, "temperature", json_real(s->temperature));
+    if (s->top_p >= 0) json_object_set_new(body, "top_p", json_real(s->top_p));
+    if (s->min_p >= 0) json_object_set_new(body, "min_p", json_real(s->min_p));
+    if (s->top_k >= 0) json_object_set_new(body, "top_k", json_integer(s->top_k));
+    if (s->seed >= 0) json_object_set_new(body, "seed", json_integer(s->seed));
+    if (s->max_tokens >= 0) json_object_set_new(body, "max_tokens", json_integer(s->max_tokens));
+    int rc = remote_answer(c->remote, body, &calls, &a->result, c->err, sizeof(c->err));
+    json_decref(body);
+    return rc;
+}
+
+static void say_timings(struct chat *c, const struct answer *a)
+{
+    const struct remote_result *r = &a->result;
+    uint64_t first = a->first_us ? a->first_us : a->end_us;
+    double read_s = (double)(first - a->begin_us) * 1e-6;
+    double write_s = (double)(a->end_us - first) * 1e-6;
+    char cached[40] = "";
+    if (r->n_cached >= 0)
+        snprintf(cached, sizeof(cached), " (%lld cached)", (long long)r->n_cached);
+    if (r->n_prompt < 0 || r->n_generated < 0)
+        screen_say(&c->screen, "[first text after %.2f s, the rest in %.2f s]", read_s, write_s);
+    else
+        screen_say(&c->screen, "[%lld tokens read%s in %.2f s, %lld written, %.1f tokens/s]",
+                   (long long)r->n_prompt, cached, read_s, (long long)r->n_generated,
+                   r->n_generated > 1 && write_s > 0 ? (double)(r->n_generated - 1) / write_s : 0);
+}
+
+/* The words under an answer that did not end by itself, and the figures. */
+static void say_end(struct chat *c, const struct answer *a, int rc)
+{
+    int64_t n = a->result.n_prompt + a->result.n_generated;
+    bool is_cut = strcmp(a->result.finish, "length") == 0;
+    if (rc) {
+        screen_say(&c->screen, "%s", c->err);
+    } else if (!a->result.finish[0]) {
+        screen_say(&c->screen, "[stopped]");
+    } else if (is_cut && !c->remote && n >= eng_info(c->local.engine)->ctx_tokens) {
+        context_full(c, n);
+        screen_say(&c->screen, "[cut: %s]", c->err);
+    } else if (is_cut) {
+        screen_say(&c->screen, "[cut at the most tokens of an answer: /set max-tokens N]");
+    }
+    if (!rc && c->config->timings) say_timings(c, a);
+}
+
+/* Keeps what came. A question without any answer is taken out again, for /retry. */
+static void keep_answer(struct chat *c, const struct answer *a, const char *question, int rc)
+{
+    free(c->unanswered);
+    c->unanswered = NULL;
+    if (!rc || a->text.len) {
+        const char *state = rc ? "error" : a->result.finish[0] ? "done" : "stopped";
+        conversation_add(&c->conversation, "assistant", a->text.data, a->text.len, state);
+        c->n_used = a->result.n_prompt + a->result.n_generated;
+    }
+    if (a->text.len || (!rc && a->result.finish[0])) return;
+    conversation_undo(&c->conversation);
+    c->unanswered = strdup(question);
+}
+
+static int ask(struct chat *c, const char *question, struct answer *a)
+{
+    *a = (struct answer){.chat = c, .begin_us = clock_now_us()};
+    a->result = (struct remote_result){.n_prompt = -1, .n_cached = -1, .n_generated = -1};
+    buf_init(&a->text, ANSWER_MAX_BYTES);
+    conversation_add(&c->conversation, "user", question, strlen(question), NULL);
+    json_t *messages = conversation_request(&c->conversation);
+    if (c->interactive) screen_begin_answer(&c->screen);
+    int rc = !messages   ? fail(c, "out of memory")
+             : c->remote ? answer_there(c, a, messages)
+                         : answer_here(c, a, messages);
+    if (!a->end_us) a->end_us = clock_now_us();
+    if (c->interactive) screen_end_answer(&c->screen);
+    json_decref(messages);
+    keep_answer(c, a, question, rc);
+    return rc;
+}
+
+/* After an answer, which SIGINT has stopped; sigint_ends: after other work. */
+static void take_signals(struct chat *c, bool sigint_ends)
+{
+    for (int number; !c->ended && (number = interrupt_take());) {
+        if ((number == SIGINT && !sigint_ends) || number == SIGWINCH) continue;
+        c->status = 128 + number;
+        c->ended = true;
+    }
+}
+
+static void converse(struct chat *c, const char *text)
+{
+    struct answer a;
+    struct buf message = c->attached;
+    buf_init(&c->attached, INPUT_MAX_BYTES);
+    if (message.len) buf_puts(&message, "\n\n");
+    if (!message.data) buf_init(&message, INPUT_MAX_BYTES);
+    buf_puts(&message, text);
+    if (message.failed) {
+        screen_say(&c->screen, "the message is too large");
+    } else {
+        int rc = ask(c, message.data, &a);
+        say_end(c, &a, rc);
+        buf_finish(&a.text);
+    }
+    buf_finish(&message);
+    take_signals(c, false);
+}
+
+/* ---- commands ------------------------------------------------------------------------------- */
+
+static void do_help(struct chat *c, char *arg);
+
+static void do_exit(struct chat *c, char *arg)
+{
+    (void)arg;
+    c->ended = true;
+}
+
+static void do_new(struct chat *c, char *arg)
+{
+    (void)arg;
+    conversation_clear(&c->conversation);
+    buf_clear(&c->attached);
+    free(c->unanswered);
+    c->unanswered = NULL;
+    c->n_used = 0;
+    screen_say(&c->screen, "a new conversation");
+}
+
+static void do_clear(struct chat *c, char *arg)
+{
+    if (c->screen.moves) fputs("\033[H\033[2J", stdout);
+    do_new(c, arg);
+}
+
+static void do_system(struct chat *c, char *arg)
+{
+    if (*arg && conversation_set_system(&c->conversation, arg))
+        screen_say(&c->screen, "the text is not valid UTF-8");
+    else
+        screen_say(&c->screen, "system: %s", conversation_system(&c->conversation));
+}
+
+static void do_undo(struct chat *c, char *arg)
+{
+    (void)arg;
+    char *question = conversation_undo(&c->conversation);
+    if (question)
+        screen_say(&c->screen, "removed: %.100s", question);
+    else
+        screen_say(&c->screen, "there is no question to remove");
+    free(question);
+}
+
+static void do_retry(struct chat *c, char *arg)
+{
+    (void)arg;
+    char *question = c->unanswered ? strdup(c->unanswered) : conversation_undo(&c->conversation);
+    if (question)
+        converse(c, question);
+    else
+        screen_say(&c->screen, "there is no question to ask again");
+    free(question);
+}
+
+static void do_set(struct chat *c, char *arg)
+{
+    size_t len = strcspn(arg, " ");
+    const char *value = arg + len + strspn(arg + len, " ");
+    arg[len] = '\0';
+    if (srv_config_set(&c->settings, "sampling", arg, value, c->err, sizeof(c->err)))
+        screen_say(&c->screen, "%s", c->err);
+}
+
+static void show_number(struct chat *c, const char *name, double value)
+{
+    if (value >= 0) screen_say(&c->screen, "%s: %.15g", name, value);
+}
+
+static void do_show(struct chat *c, char *arg)
+{
+    const struct srv_config *s = &c->settings;
+    char used[32], all[32];
+    (void)arg;
+    screen_say(&c->screen, "model: %s", c->remote ? remote_model(c->remote) : c->name);
+    screen_say(&c->screen, "system: %s", conversation_system(&c->conversation));
+    if (c->n_used > 0 && c->remote)
+        screen_say(&c->screen, "tokens: %s", grouped(c->n_used, used));
+    else if (!c->remote)
+        screen_say(&c->screen, "tokens: %s of %s", grouped(c->n_used, used),
+                   grouped(eng_info(c->local.engine)->ctx_tokens, all));
+    show_number(c, "temperature", s->temperature);
+    show_number(c, "top-p", s->top_p);
+    show_number(c, "top-k", s->top_k);
+    show_number(c, "min-p", s->min_p);
+    show_number(c, "seed", (double)s->seed);
+    show_number(c, "max-tokens", s->max_tokens);
+}
+
+static void do_save(struct chat *c, char *arg)
+{
+    if (conversation_save(&c->conversation, arg, c->err, sizeof(c->err)))
+        screen_say(&c->screen, "%s", c->err);
+    else
+        screen_say(&c->screen, "saved: %s", arg);
+}
+
+static void do_load(struct chat *c, char *arg)
+{
+    if (conversation_load(&c->conversation, arg, c->err, sizeof(c->err))) {
+        screen_say(&c->screen, "%s", c->err);
+        return;
+    }
+    free(c->unanswered);
+    c->unanswered = NULL;
+    c->n_used = 0;
+    screen_say(&c->screen, "loaded: %zu messages", json_array_size(c->conversation.messages));
+}
+
+static void do_file(struct chat *c, char *arg)
+{
+    char *text;
+    size_t len;
+    if (file_load(NULL, arg, ATTACHED_MAX_BYTES, &text, &len, c->err, sizeof(c->err))) {
+        screen_say(&c->screen, "%s", c->err);
+        return;
+    }
+    const char *name = strrchr(arg, '/') ? strrchr(arg, '/') + 1 : arg;
+    if (memchr(text, '\0', len) || !utf8_valid(text, len))
+        screen_say(&c->screen, "%s is not a text file", arg);
+    else
+        conversation_quote_file(&c->attached, name, text, len);
+    if (c->attached.len) screen_say(&c->screen, "%s goes with the next message", name);
+    free(text);
+}
+
+static const char *environment(const char *name)
+{
+    return getenv(name);
+}
+
+/* The present model stays until the new one is ready. */
+static int open_other(struct chat *c, const char *spec)
+{
+    struct local_model other = {0};
+    struct srv_config config = c->settings;
+    char dir[PATH_MAX];
+    if (srv_hub_resolve(spec, environment, dir, sizeof(dir), c->err, sizeof(c->err)) ||
+        srv_hub_check(dir, c->err, sizeof(c->err)))
+        return -1;
+    config.model = dir;
+    interrupt_hold(true);
+    int rc = local_open_text(&other, &config, true, c->err, sizeof(c->err));
+    if (!rc) rc = local_open_engine(&other, &config, c->err, sizeof(c->err));
+    interrupt_hold(false);
+    if (!rc && atomic_load(interrupt_stop())) rc = fail(c, "stopped");
+    if (rc) {
+        local_finish(&other);
+        return -1;
+    }
+    local_finish(&c->local);
+    c->local = other;
+    if (other.gram) c->local.choice.rules = &c->local.rules;
+    memcpy(c->dir, dir, sizeof(dir));
+    c->settings.model = c->dir;
+    srv_hub_model_name(spec, c->name, sizeof(c->name));
+    return 0;
+}
+
+static void do_model(struct chat *c, char *arg)
+{
+    int rc = c->remote ? remote_choose(c->remote, arg, c->err, sizeof(c->err)) : open_other(c, arg);
+    const char *name = c->remote ? remote_model(c->remote) : c->name;
+    if (rc)
+        screen_say(&c->screen, "%s; %s stays", c->err, name);
+    else
+        screen_say(&c->screen, "model: %s", name);
+    take_signals(c, false);
+}
+
+static const struct command {
+    const char *name, *argument; /* argument: needed, unless in brackets; NULL: none */
+    const char *help;
+    void (*run)(struct chat *c, char *arg);
+} commands[] = {
+    {"/help", NULL, "show this list", do_help},
+    {"/exit", NULL, "end, as Ctrl-D does", do_exit},
+    {"/new", NULL, "begin a new conversation; the system text stays", do_new},
+    {"/clear", NULL, "the same on an empty screen", do_clear},
+    {"/system", "[TEXT]", "set or show the system text", do_system},
+    {"/undo", NULL, "remove the last question and its answer", do_undo},
+    {"/retry", NULL, "ask the last question again", do_retry},
+    {"/set", "NAME VALUE", "temperature, top-p, top-k, min-p, seed, max-tokens", do_set},
+    {"/show", NULL, "show model, system text and settings", do_show},
+    {"/save", "FILE", "write the conversation; the chat page can import it", do_save},
+    {"/load", "FILE", "read one, as /save or the page wrote it", do_load},
+    {"/file", "FILE", "put a text file into the next message", do_file},
+    {"/model", "NAME", "talk to another model", do_model},
+};
+enum { N_COMMANDS = sizeof(commands) / sizeof(commands[0]) };
+
+static void do_help(struct chat *c, char *arg)
+{
+    (void)arg;
+    for (int i = 0; i < N_COMMANDS; i++) {
+        char left[32];
+        snprintf(left, sizeof(left), "%s %s", commands[i].name,
+                 commands[i].argument ? commands[i].argument : "");
+        screen_say(&c->screen, "%-16s %s", left, commands[i].help);
+    }
+    screen_say(&c->screen,
+               "A line that ends in \\ goes on in the next one; \"\"\" begins and ends a "
+               "message of several lines. // is a message that begins with /. Ctrl-C "
+               "stops an answer.");
+}
+
+static void run_command(struct chat *c, char *line)
+{
+    size_t len = strcspn(line, " \n"), end = strlen(line);
+    while (end > len && line[end - 1] == ' ')
+        line[--end] = '\0';
+    char *arg = line + len + strspn(line + len, " ");
+    for (int i = 0; i < N_COMMANDS; i++) {
+        const struct command *command = &commands[i];
+        if (strlen(command->name) != len || strncmp(command->name, line, len) != 0) continue;
+        bool has = *arg != '\0', needs = command->argument && command->argument[0] != '[';
+        if ((has && !command->argument) || (needs && !has))
+            screen_say(&c->screen, "it is %s%s%s", command->name, needs ? " " : "",
+                       needs ? command->argument : "");
+        else
+            command->run(c, arg);
+        return;
+    }
+    screen_say(&c->screen, "%.*s is not a command: /help lists them, // begins a message with /",
+               (int)len, line);
+}
+
+/* ---- with a terminal ------------------------------------------------------------------------ */
+
+static void take_message(struct chat *c, char *text)
+{
+    if (text[0] == '/' && text[1] == '/')
+        converse(c, text + 1);
+    else if (text[0] == '/')
+        run_command(c, text);
+    else if (text[strspn(text, " \t\n")])
+        converse(c, text);
+}
+
+static void read_one(struct chat *c, bool *was_interrupted)
+{
+    char *text = NULL;
+    int number = 0;
+    enum line_end end = input_message(&c->input, &text, &number);
+    bool is_interrupt = end == LINE_SIGNAL && number == SIGINT;
+    c->ended = end && end != LINE_CLEARED && !(is_interrupt && !*was_interrupted);
+    if (end == LINE_SIGNAL) c->status = is_interrupt && !c->ended ? 0 : 128 + number;
+    if (end == LINE_NOMEM) {
+        screen_say(&c->screen, "the line is too long");
+        c->status = EXIT_FAILURE;
+    }
+    if (is_interrupt && !c->ended) screen_say(&c->screen, "(once more, or Ctrl-D, ends)");
+    *was_interrupted = is_interrupt;
+    if (!end) take_message(c, text);
+    free(text);
+}
+
+static void talk(struct chat *c)
+{
+    const char *words[N_COMMANDS + 1] = {NULL};
+    bool was_interrupted = false;
+    for (int i = 0; i < N_COMMANDS; i++)
+        words[i] = commands[i].name;
+    screen_say(&c->screen, "%s; /help lists the commands, Ctrl-D ends",
+               c->remote ? remote_model(c->remote) : c->name);
+    if (input_init(&c->input, words, c->config->history, c->err, sizeof(c->err)))
+        screen_say(&c->screen, "%s", c->err);
+    if (c->config->prompt) {
+        screen_say(&c->screen, "> %s", c->config->prompt);
+        converse(c, c->config->prompt);
+    }
+    while (!c->ended)
+        read_one(c, &was_interrupted);
+    input_finish(&c->input);
+}
+
+/* ---- without one ---------------------------------------------------------------------------- */
+
+/* -p TEXT, then stdin unless it is a terminal and there is a text. */
+static int read_question(struct chat *c, struct buf *b)
+{
+    char block[16384];
+    bool has_prompt = c->config->prompt != NULL;
+    if (has_prompt) buf_puts(b, c->config->prompt);
+    if (has_prompt && isatty(STDIN_FILENO)) return 0;
+    size_t before = b->len;
+    for (ssize_t n; !b->failed && (n = read(STDIN_FILENO, block, sizeof(block))) > 0;) {
+        if (has_prompt && b->len == before) buf_puts(b, "\n");
+        buf_add(b, block, (size_t)n);
+    }
+    if (b->failed) return fail(c, "the message on stdin is too large");
+    if (b->len && b->data[b->len - 1] == '\n') b->data[--b->len] = '\0';
+    if (!b->len) return fail(c, "there is no message: give one by -p or on stdin");
+    if (!utf8_valid(b->data, b->len) || memchr(b->data, '\0', b->len))
+        return fail(c, "the message is not text in UTF-8");
+    return 0;
+}
+
+/* On stderr, which may be a terminal. */
+static void say_error(struct chat *c)
+{
+    screen_init(&c->screen, stderr);
+    screen_say(&c->screen, "hearth: %s", c->err);
+}
+
+static int write_json(struct chat *c, const struct answer *a)
+{
+    const struct remote_result *r = &a->result;
+    json_t *object = json_pack(
+        "{s:s, s:s, s:[{s:i, s:{s:s, s:s%}, s:s?}], s:{s:I, s:I, s:I, s:{s:I}}}", "object",
+        "chat.completion", "model", c->remote ? remote_model(c->remote) : c->name, "choices",
+        "index", 0, "message", "role", "assistant", "content", a->text.len ? a->text.data : "",
+        a->text.len, "finish_reason", r->finish[0] ? r->finish : NULL, "usage", "prompt_tokens",
+        (json_int_t)r->n_prompt, "completion_tokens", (json_int_t)r->n_generated, "total_tokens",
+        (json_int_t)(r->n_prompt + r->n_generated), "prompt_tokens_details", "cached_tokens",
+        (json_int_t)r->n_cached);
+    char *text = object ? json_dumps(object, JSON_COMPACT) : NULL;
+    json_decref(object);
+    int rc = text && puts(text) >= 0 ? 0 : fail(c, "the answer cannot be written");
+    free(text);
+    return rc;
+}
+
+static void answer_once(struct chat *c)
+{
+    struct answer a = {.chat = c};
+    struct buf question;
+    buf_init(&question, INPUT_MAX_BYTES);
+    int rc = read_question(c, &question);
+    if (rc) c->status = SRV_EXIT_USAGE;
+    if (!rc && (rc = ask(c, question.data, &a))) c->status = EXIT_FAILURE;
+    if (!rc && c->config->json) rc = write_json(c, &a);
+    if (!rc && !c->config->json && !screen_text(&c->screen, "\n", 1))
+        rc = fail(c, "the text cannot be written");
+    if (rc && !c->status) c->status = EXIT_FAILURE;
+    take_signals(c, true);
+    if (rc && !c->ended) say_error(c);
+    if (!rc && c->config->timings) {
+        screen_init(&c->screen, stderr);
+        say_timings(c, &a);
+    }
+    buf_finish(&a.text);
+    buf_finish(&question);
+}
+
+/* ---- all of it ------------------------------------------------------------------------------ */
+
+static int open_remote(struct chat *c)
+{
+    const struct srv_config *s = c->config;
+    const char *key = s->api_key ? s->api_key : getenv("OPENAI_API_KEY");
+    if (s->json_schema || s->regex || s->grammar) {
+        c->status = SRV_EXIT_USAGE;
+        return fail(c, "--json-schema, --regex and --grammar need the model in this process, and "
+                       "cannot be used with --url");
+    }
+    c->remote = remote_open(s->chat_url, key && *key ? key : NULL, s->model, interrupt_stop(),
+                            c->err, sizeof(c->err));
+    return c->remote ? 0 : -1;
+}
+
+static int open_local(struct chat *c)
+{
+    const struct srv_config *s = c->config;
+    if (s->model_is_demo)
+        snprintf(c->name, sizeof(c->name), "hearth-demo");
+    else
+        srv_hub_model_name(s->model_shown ? s->model_shown : s->model, c->name, sizeof(c->name));
+    interrupt_hold(true);
+    int rc = local_open_text(&c->local, s, true, c->err, sizeof(c->err));
+    if (!rc) rc = local_open_engine(&c->local, s, c->err, sizeof(c->err));
+    interrupt_hold(false);
+    return rc;
+}
+
+/* Widths of characters and the editor need a UTF-8 locale; numbers stay those of C. */
+static void set_locale(void)
+{
+    if (!setlocale(LC_CTYPE, "") || strcmp(nl_langinfo(CODESET), "UTF-8") != 0)
+        setlocale(LC_CTYPE, "C.UTF-8");
+}
+
+int srv_cmd_chat(const struct srv_config *config)
+{
+    struct chat c = {.config = config, .settings = *config, .status = EXIT_SUCCESS};
+    c.interactive = isatty(STDIN_FILENO) && isatty(STDOUT_FILENO) && !config->json;
+    set_locale();
+    screen_init(&c.screen, stdout);
+    c.screen.colours = c.screen.colours && c.interactive;
+    buf_init(&c.attached, INPUT_MAX_BYTES);
+    int rc = interrupt_begin() ? fail(&c, "cannot receive signals") : 0;
+    if (!rc) rc = conversation_init(&c.conversation) ? fail(&c, "out of memory") : 0;
+    if (!rc && config->system && conversation_set_system(&c.conversation, config->system))
+        rc = fail(&c, "the system text is not valid UTF-8");
+    if (!rc) rc = config->chat_url ? open_remote(&c) : open_local(&c);
+    take_signals(&c, true);
+    if (rc && !c.ended) say_error(&c);
+    if (rc || c.ended) {
+        c.status = c.status ? c.status : EXIT_FAILURE;
+    } else if (c.interactive) {
+        talk(&c);
+    } else {
+        answer_once(&c);
+    }
+    interrupt_end();
+    remote_close(c.remote);
+    local_finish(&c.local);
+    conversation_finish(&c.conversation);
+    buf_finish(&c.attached);
+    free(c.unanswered);
+    return c.status;
+}
