@@ -227,7 +227,8 @@ static int ask(struct chat *c, const char *question, struct answer *a)
     *a = (struct answer){.chat = c, .begin_us = clock_now_us()};
     a->result = (struct remote_result){.n_prompt = -1, .n_cached = -1, .n_generated = -1};
     buf_init(&a->text, ANSWER_MAX_BYTES);
-    conversation_add(&c->conversation, "user", question, strlen(question), NULL);
+    if (conversation_add(&c->conversation, "user", question, strlen(question), NULL))
+        return fail(c, "the message is not valid UTF-8");
     json_t *messages = conversation_request(&c->conversation);
     if (c->interactive) screen_begin_answer(&c->screen);
     int rc = !messages   ? fail(c, "out of memory")
@@ -308,6 +309,8 @@ static void do_undo(struct chat *c, char *arg)
 {
     (void)arg;
     char *question = conversation_undo(&c->conversation);
+    free(c->unanswered);
+    c->unanswered = NULL;
     if (question)
         screen_say(&c->screen, "removed: %.100s", question);
     else
@@ -412,10 +415,10 @@ static int open_other(struct chat *c, const char *spec)
         srv_hub_check(dir, c->err, sizeof(c->err)))
         return -1;
     config.model = dir;
-    interrupt_hold(true);
+    interrupt_ends(2);
     int rc = local_open_text(&other, &config, true, c->err, sizeof(c->err));
     if (!rc) rc = local_open_engine(&other, &config, c->err, sizeof(c->err));
-    interrupt_hold(false);
+    interrupt_ends(0);
     if (!rc && atomic_load(interrupt_stop())) rc = fail(c, "stopped");
     if (rc) {
         local_finish(&other);
@@ -579,14 +582,19 @@ static void say_error(struct chat *c)
 static int write_json(struct chat *c, const struct answer *a)
 {
     const struct remote_result *r = &a->result;
-    json_t *object = json_pack(
-        "{s:s, s:s, s:[{s:i, s:{s:s, s:s%}, s:s?}], s:{s:I, s:I, s:I, s:{s:I}}}", "object",
-        "chat.completion", "model", c->remote ? remote_model(c->remote) : c->name, "choices",
-        "index", 0, "message", "role", "assistant", "content", a->text.len ? a->text.data : "",
-        a->text.len, "finish_reason", r->finish[0] ? r->finish : NULL, "usage", "prompt_tokens",
-        (json_int_t)r->n_prompt, "completion_tokens", (json_int_t)r->n_generated, "total_tokens",
-        (json_int_t)(r->n_prompt + r->n_generated), "prompt_tokens_details", "cached_tokens",
-        (json_int_t)r->n_cached);
+    json_t *message = json_pack("{s:s, s:s%}", "role", "assistant", "content",
+                                a->text.len ? a->text.data : "", a->text.len);
+    json_t *object =
+        json_pack("{s:s, s:s, s:[{s:i, s:o, s:s?}]}", "object", "chat.completion", "model",
+                  c->remote ? remote_model(c->remote) : c->name, "choices", "index", 0, "message",
+                  message, "finish_reason", r->finish[0] ? r->finish : NULL);
+    if (r->n_prompt >= 0 && r->n_generated >= 0)
+        json_object_set_new(
+            object, "usage",
+            json_pack("{s:I, s:I, s:I, s:{s:I}}", "prompt_tokens", (json_int_t)r->n_prompt,
+                      "completion_tokens", (json_int_t)r->n_generated, "total_tokens",
+                      (json_int_t)(r->n_prompt + r->n_generated), "prompt_tokens_details",
+                      "cached_tokens", (json_int_t)(r->n_cached > 0 ? r->n_cached : 0)));
     char *text = object ? json_dumps(object, JSON_COMPACT) : NULL;
     json_decref(object);
     int rc = text && puts(text) >= 0 ? 0 : fail(c, "the answer cannot be written");
@@ -639,10 +647,10 @@ static int open_local(struct chat *c)
         snprintf(c->name, sizeof(c->name), "hearth-demo");
     else
         srv_hub_model_name(s->model_shown ? s->model_shown : s->model, c->name, sizeof(c->name));
-    interrupt_hold(true);
+    interrupt_ends(1);
     int rc = local_open_text(&c->local, s, true, c->err, sizeof(c->err));
     if (!rc) rc = local_open_engine(&c->local, s, c->err, sizeof(c->err));
-    interrupt_hold(false);
+    interrupt_ends(0);
     return rc;
 }
 

@@ -183,13 +183,18 @@ static int judge_status(struct remote *r, int status, char *err, size_t errlen)
     const char *wait = transfer_header(r->transfer, "retry-after");
     json_t *body = json_loadb(r->line.len ? r->line.data : "", r->line.len, 0, NULL);
     const char *message = message_of(body);
+    const char *code = json_string_value(json_object_get(json_object_get(body, "error"), "code"));
+    bool is_full = code && strcmp(code, "context_length_exceeded") == 0;
     if (status == 401)
         snprintf(err, errlen, "the server does not accept the API key; set HEARTH_API_KEY");
     else if (message)
-        snprintf(err, errlen, "%s%s%s%s", message, wait ? " (try again in " : "", wait ? wait : "",
-                 wait ? " s)" : "");
+        snprintf(err, errlen, "%s%s", message, is_full ? ": /new, /undo or /clear" : "");
     else
         snprintf(err, errlen, "the server answers with status %d", status);
+    if (wait && *wait >= '0' && *wait <= '9') {
+        size_t len = strlen(err);
+        snprintf(err + len, errlen - len, " (try again in %.10s s)", wait);
+    }
     json_decref(body);
     return -1;
 }
@@ -296,7 +301,12 @@ struct remote *remote_open(const char *url, const char *key, const char *model,
         .unix_socket = strncmp(url, "unix:", 5) == 0 ? url + 5 : NULL,
     };
     if (!settings.ca_file) settings.ca_file = getenv("SSL_CERT_FILE");
-    if (transfer_load(err, errlen)) return NULL;
+    if (transfer_load(err, errlen)) {
+        snprintf(err, errlen,
+                 "--url needs libcurl, which is not installed or not in this build "
+                 "(Meson option hub)");
+        return NULL;
+    }
     struct remote *r = calloc(1, sizeof(*r));
     if (r) r->transfer = transfer_create(&settings);
     if (!r || !r->transfer) {
@@ -306,7 +316,9 @@ struct remote *remote_open(const char *url, const char *key, const char *model,
     r->stop = stop;
     buf_init(&r->line, BODY_MAX_BYTES);
     if (set_base(r, url, err, errlen) || set_key(r, key, err, errlen)) goto failed;
-    if (list_models(r, err, errlen) && (!model || !transfer_status(r->transfer))) goto failed;
+    bool is_listed = list_models(r, err, errlen) == 0;
+    bool has_no_list = transfer_status(r->transfer) == 404;
+    if (!is_listed && !(model && has_no_list)) goto failed;
     if (remote_choose(r, model, err, errlen)) goto failed;
     return r;
 failed:

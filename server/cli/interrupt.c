@@ -9,8 +9,8 @@
 #include <termios.h>
 #include <unistd.h>
 
-static atomic_bool stop, interrupted, resized, held;
-static atomic_int end_signal;
+static atomic_bool stop, interrupted, resized;
+static atomic_int end_signal, ending;
 static int fd = -1;
 static struct termios saved;
 static bool has_saved;
@@ -24,8 +24,8 @@ static void handle(int number)
 {
     const uint64_t one = 1;
     int kept = errno;
-    if (atomic_load(&held) && number != SIGWINCH &&
-        (number != SIGINT || atomic_load(&interrupted))) {
+    int n = atomic_load(&ending);
+    if (n > 0 && number != SIGWINCH && (n == 1 || number != SIGINT || atomic_load(&interrupted))) {
         restore_terminal();
         _exit(128 + number);
     }
@@ -72,7 +72,8 @@ int interrupt_fd(void)
 int interrupt_take(void)
 {
     uint64_t n;
-    if (read(fd, &n, sizeof(n)) < 0 && errno != EAGAIN) return SIGTERM;
+    if (read(fd, &n, sizeof(n)) < 0) { /* no signal since */
+    }
     if (atomic_load(&end_signal)) return atomic_load(&end_signal);
     if (atomic_exchange(&resized, false)) return SIGWINCH;
     if (!atomic_exchange(&interrupted, false)) return 0;
@@ -80,7 +81,7 @@ int interrupt_take(void)
     return SIGINT;
 }
 
-void interrupt_hold(bool on)
+void interrupt_ends(int n)
 {
-    atomic_store(&held, on);
+    atomic_store(&ending, n);
 }
