@@ -101,26 +101,39 @@ static bool is_empty(const struct srv_work *w)
     return true;
 }
 
+/* With the lock held, which is given up while the item runs. */
+static bool run_next(struct srv_work *w)
+{
+    struct srv_work_item *item = take(w);
+    if (!item) return false;
+    enum srv_work_class class = item->class;
+    w->n_busy[class]++;
+    pthread_mutex_unlock(&w->lock);
+    item->run(item); /* the item may be freed by now */
+    pthread_mutex_lock(&w->lock);
+    w->n_busy[class]--;
+    assert(w->n_busy[class] >= 0);
+    /* A new request may have been held back for this worker's sake. */
+    if (class != SRV_WORK_WAKE) pthread_cond_signal(&w->wake);
+    return true;
+}
+
+bool srv_work_run_next(struct srv_work *w)
+{
+    pthread_mutex_lock(&w->lock);
+    bool ran = run_next(w);
+    pthread_mutex_unlock(&w->lock);
+    return ran;
+}
+
 static void *worker(void *arg)
 {
     struct srv_work *w = arg;
     pthread_mutex_lock(&w->lock);
     for (;;) {
-        struct srv_work_item *item = take(w);
-        if (!item) {
-            if (w->stopping && is_empty(w)) break;
-            pthread_cond_wait(&w->wake, &w->lock);
-            continue;
-        }
-        enum srv_work_class class = item->class;
-        w->n_busy[class]++;
-        pthread_mutex_unlock(&w->lock);
-        item->run(item); /* the item may be freed by now */
-        pthread_mutex_lock(&w->lock);
-        w->n_busy[class]--;
-        assert(w->n_busy[class] >= 0);
-        /* A new request may have been held back for this worker's sake. */
-        if (class != SRV_WORK_WAKE) pthread_cond_signal(&w->wake);
+        if (run_next(w)) continue;
+        if (w->stopping && is_empty(w)) break;
+        pthread_cond_wait(&w->wake, &w->lock);
     }
     pthread_cond_broadcast(&w->wake);
     pthread_mutex_unlock(&w->lock);
@@ -137,7 +150,7 @@ int srv_work_create(struct srv_work **ret, int n_workers, char *err, size_t errl
         free(w);
         return -1;
     }
-    w->threads = calloc((size_t)n_workers, sizeof(*w->threads));
+    w->threads = calloc((size_t)n_workers + 1, sizeof(*w->threads)); /* of 0 may be NULL */
     if (!w->threads || pthread_attr_init(&attr)) goto out;
     pthread_attr_setstacksize(&attr, SRV_WORKER_STACK_BYTES);
     pthread_mutex_lock(&w->lock);

@@ -30,7 +30,8 @@ struct srv_work_item {
     void (*run)(struct srv_work_item *item);
 };
 
-/* Starts the workers. Returns owned: srv_work_destroy. */
+/* Starts the workers; with none, srv_work_run_next is all that runs items. Returns owned:
+ * srv_work_destroy. */
 int srv_work_create(struct srv_work **ret, int n_workers, char *err, size_t errlen);
 
 /* Runs all queued items, then ends the threads. NULL is fine. */
@@ -38,5 +39,8 @@ void srv_work_destroy(struct srv_work *w);
 
 /* Queues the item; some worker calls item->run(item) once. */
 void srv_work_push(struct srv_work *w, struct srv_work_item *item);
+
+/* Runs the next item that may begin on the calling thread; false if there is none. */
+bool srv_work_run_next(struct srv_work *w);
 
 #endif

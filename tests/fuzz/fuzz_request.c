@@ -75,7 +75,6 @@ int __wrap_eng_job_submit(struct eng *e, const struct eng_job_params *params, st
 void __wrap_eng_job_cancel(struct eng_job *job);
 void __wrap_eng_job_stop_choice(struct eng_job *job, int choice);
 void __wrap_eng_job_release(struct eng_job *job);
-void __wrap_srv_work_push(struct srv_work *w, struct srv_work_item *item);
 
 const struct eng_info *__wrap_eng_info(const struct eng *e)
 {
@@ -257,24 +256,7 @@ static bool step_engine(void)
     return true;
 }
 
-/* ---- the queue and the client -------------------------------------------------------------- */
-
-static struct srv_work_item *queued;
-
-void __wrap_srv_work_push(struct srv_work *w, struct srv_work_item *item)
-{
-    (void)w;
-    check(!queued);
-    queued = item;
-}
-
-static bool step_queue(void)
-{
-    struct srv_work_item *item = queued;
-    queued = NULL;
-    if (item) item->run(item);
-    return item != NULL;
-}
+/* ---- the client -------------------------------------------------------------------------- */
 
 struct client {
     struct srv_request *req; /* NULL once the HTTP side is done */
@@ -368,7 +350,8 @@ static void open_server(void)
     struct srv_app *app = &server.app;
     if (srv_config_load(&config, 2, argv, no_environment, err, sizeof(err)) ||
         tok_open(&app->tok, dir, err, sizeof(err)) ||
-        tok_chat_open(&app->chat, dir, &params, err, sizeof(err))) {
+        tok_chat_open(&app->chat, dir, &params, err, sizeof(err)) ||
+        srv_work_create(&server.work, 0, err, sizeof(err))) {
         fprintf(stderr, "%s: %s\n", dir, err);
         exit(1);
     }
@@ -446,8 +429,12 @@ static void run_request(struct client *c, const struct srv_route *route, const c
     srv_request_dispatch(req);
     for (long i = 0;; i++) {
         uint32_t turn = draw(&engine.rng) % 4;
-        bool moved = turn == 0 ? step_queue() : turn == 1 ? step_client(c) : step_engine();
-        if (!moved && !step_queue() && !step_client(c) && !step_engine() && !c->req) break;
+        bool moved = turn == 0   ? srv_work_run_next(server.work)
+                     : turn == 1 ? step_client(c)
+                                 : step_engine();
+        if (!moved && !srv_work_run_next(server.work) && !step_client(c) && !step_engine() &&
+            !c->req)
+            break;
         check(i < STEPS_MAX);
     }
     check(server.n_requests == 0);
