@@ -15,17 +15,29 @@
 #include "tokenizer/grammar/state.h"
 #include "tokenizer/grammar/vocab.h"
 
-enum { FEW_NODES = 6 };
+enum { FEW_NODES = 6, MANY_NODES = 32 };
+
+/* Arrays on the stack that are written before they are read, and too large to be zeroed for that. */
+#if __has_attribute(uninitialized)
+#define SCRATCH __attribute__((uninitialized))
+#else
+#define SCRATCH
+#endif
+
+/* A set in the pool, and the cells that go with it. */
+struct level {
+    uint16_t begin, n, stacks, top;
+    bool known;        /* bytes: */
+    uint64_t bytes[4]; /* those that the set may take */
+};
 
 struct walk {
     struct gram_state *s;
     const struct gram_vocab *v;
     uint64_t *bits;
-    bool overflow; /* alternatives were dropped somewhere, or would be in one walk for all */
-    uint32_t peak; /* the most stacks that a set of this walk had */
-    /* by depth below the root of the walk: its set in the pool, and the cells with it */
-    uint16_t begin[GRAM_MAX_TOKEN_BYTES + 2], n[GRAM_MAX_TOKEN_BYTES + 2];
-    uint16_t stacks[GRAM_MAX_TOKEN_BYTES + 2], top[GRAM_MAX_TOKEN_BYTES + 2];
+    bool overflow;    /* alternatives were dropped somewhere, or would be in one walk for all */
+    uint32_t peak;    /* the most stacks that a set of this walk had */
+    struct level *at; /* [GRAM_MAX_TOKEN_BYTES + 2], by depth below the root of the walk */
 };
 
 /* The pool's last sets are for tokens that are tried one by one. */
@@ -39,20 +51,37 @@ static struct gram_cache *cache_of(const struct walk *w)
 
 static struct gram_set set_at(const struct walk *w, uint32_t depth)
 {
-    return (struct gram_set){.c = w->s->pool + w->begin[depth],
-                             .n = w->n[depth],
-                             .cap = w->n[depth],
-                             .stacks = w->stacks[depth]};
+    return (struct gram_set){.c = w->s->pool + w->at[depth].begin,
+                             .n = w->at[depth].n,
+                             .cap = w->at[depth].n,
+                             .stacks = w->at[depth].stacks};
+}
+
+static bool has_byte(const uint64_t bytes[4], uint8_t byte)
+{
+    return bytes[byte / 64] >> byte % 64 & 1;
+}
+
+/* Finds the bytes that the set at a depth may take. */
+static void find_bytes(struct walk *w, uint32_t depth)
+{
+    const struct gram_config *c = w->s->pool + w->at[depth].begin;
+
+    memset(w->at[depth].bytes, 0, sizeof(w->at[depth].bytes));
+    for (uint32_t i = 0; i < w->at[depth].n; i++)
+        gram_config_bytes(w->s->g, &c[i], w->at[depth].bytes);
+    w->at[depth].known = true;
 }
 
 /* Puts a set at depth 0, as copies. */
 static void plant(struct walk *w, const struct gram_config *c, uint32_t n)
 {
     memmove(w->s->pool, c, n * sizeof(*c));
-    w->begin[0] = 0;
-    w->n[0] = (uint16_t)n;
-    w->stacks[0] = 0;
-    w->top[0] = (uint16_t)w->s->cells.top;
+    w->at[0].begin = 0;
+    w->at[0].n = (uint16_t)n;
+    w->at[0].stacks = 0;
+    w->at[0].top = (uint16_t)w->s->cells.top;
+    w->at[0].known = false;
 }
 
 /* ---- tokens one by one, where the stack of sets is too small ------------------------------- */
@@ -65,7 +94,7 @@ static bool try_token(struct walk *w, uint32_t depth, uint32_t n_before, int32_t
 
     gram_set_init(&two[0], w->s->pool + WALK_POOL, GRAM_MAX_CONFIGS);
     gram_set_init(&two[1], w->s->pool + WALK_POOL + GRAM_MAX_CONFIGS, GRAM_MAX_CONFIGS);
-    gram_cells_pop(&w->s->cells, w->top[depth]);
+    gram_cells_pop(&w->s->cells, w->at[depth].top);
     for (size_t i = n_before; i < n && from->n > 0; i++) {
         struct gram_set *to = from == &two[0] ? &two[1] : &two[0];
         to->n = to->stacks = 0;
@@ -77,9 +106,9 @@ static bool try_token(struct walk *w, uint32_t depth, uint32_t n_before, int32_t
     return from->n > 0;
 }
 
-static void try_tokens(struct walk *w, uint32_t depth, uint32_t node)
+/* Those below a node; n_before of its bytes lead to the set at `depth`. */
+static void try_tokens(struct walk *w, uint32_t depth, uint32_t n_before, uint32_t node)
 {
-    uint32_t n_before = w->v->nodes[node].depth - 1u;
     for (uint32_t i = node; i < w->v->nodes[node].skip; i++) {
         if (w->v->nodes[i].id < 0 || !try_token(w, depth, n_before, w->v->nodes[i].id)) continue;
         gram_set_token(w->v, &w->v->nodes[i], w->bits);
@@ -92,74 +121,156 @@ static void try_tokens(struct walk *w, uint32_t depth, uint32_t node)
 static bool descend(struct walk *w, uint32_t depth, uint8_t byte)
 {
     struct gram_set above = set_at(w, depth - 1), to;
-    uint32_t begin = w->begin[depth - 1] + (uint32_t)w->n[depth - 1];
+    uint32_t begin = w->at[depth - 1].begin + (uint32_t)w->at[depth - 1].n;
 
     gram_set_init(&to, w->s->pool + begin, WALK_POOL - begin);
     gram_step_set(&w->s->m, &above, &to, byte);
-    w->begin[depth] = (uint16_t)begin;
-    w->n[depth] = (uint16_t)to.n;
-    w->stacks[depth] = (uint16_t)to.stacks;
-    w->top[depth] = (uint16_t)w->s->cells.top;
+    w->at[depth].begin = (uint16_t)begin;
+    w->at[depth].n = (uint16_t)to.n;
+    w->at[depth].stacks = (uint16_t)to.stacks;
+    w->at[depth].top = (uint16_t)w->s->cells.top;
+    w->at[depth].known = false;
     w->overflow |= to.overflow;
     if (to.stacks > w->peak) w->peak = to.stacks;
     return !to.full && !w->s->cells.full;
 }
 
-/* All nodes first..end-1, which lie below a node of depth `base` whose set is at depth 0. */
-static void walk_nodes(struct walk *w, uint32_t first, uint32_t end, uint32_t base)
+static void walk_nodes(struct walk *w, uint32_t first, uint32_t end, uint32_t base);
+
+/* ---- inside strings ------------------------------------------------------------------------ */
+
+/* A set that is one place inside a string of any characters; dialect and those left go to ret. */
+struct inside {
+    const uint8_t (*next)[256];
+    uint8_t state;
+    uint64_t left; /* characters that may still begin */
+};
+
+static bool is_inside(const struct walk *w, uint32_t depth, struct inside *ret)
 {
+    const struct gram_config *c = w->s->pool + w->at[depth].begin;
+    const struct gram_rules *r = &w->s->g->rules;
+
+    if (w->at[depth].n != 1) return false;
+    *ret = (struct inside){w->v->lexer.next[GRAM_LEX_PLAIN], (uint8_t)c->d, UINT64_MAX};
+    if (c->kind == GRAM_IN_FREE_KEY) return true;
+    if (c->kind == GRAM_IN_KEY)
+        return r->objects[c->node].free_kind == GRAM_FREE_ANY && (uint32_t)c->s1 != UINT32_MAX;
+    if (c->kind != GRAM_IN_STRING) return false;
+    ret->next = w->v->lexer.next[GRAM_LEX_FREE];
+    if (r->strings[c->node].max != GRAM_INFINITE)
+        ret->left = r->strings[c->node].max - (uint32_t)c->s1;
+    return true;
+}
+
+/* The sets of a node and those above it, from depth `from` on; false if one could not be held. */
+static bool descend_to(struct walk *w, uint32_t from, uint32_t depth, uint32_t node)
+{
+    const struct gram_tok_node *n = &w->v->nodes[node];
+    const char *text = w->v->text + gram_text_of_node(w->v, node) + n->depth - depth;
+
+    for (uint32_t d = from; d < depth; d++) {
+        gram_cells_pop(&w->s->cells, w->at[d].top);
+        if (descend(w, d + 1, (uint8_t)text[d])) continue;
+        try_tokens(w, d, n->depth - depth + d, node);
+        return false;
+    }
+    return true;
+}
+
+/*
+ * As walk_nodes, by the table of strings instead of the machine: the sets at depths behind `from`
+ * are only made where a quote closes the string.
+ */
+static void walk_string(struct walk *w, uint32_t first, uint32_t end, uint32_t base, uint32_t from,
+                        const struct inside *in)
+{
+    struct {
+        uint8_t state;
+        uint64_t left;
+    } at[GRAM_MAX_TOKEN_BYTES + 2] SCRATCH;
+    uint32_t made = from;
+
+    at[from].state = in->state;
+    at[from].left = in->left;
     for (uint32_t i = first; i < end;) {
         const struct gram_tok_node *node = &w->v->nodes[i];
         uint32_t depth = node->depth - base;
-        gram_cells_pop(&w->s->cells, w->top[depth - 1]);
-        if (!descend(w, depth, node->byte)) {
-            try_tokens(w, depth - 1, i);
+        uint8_t state = at[depth - 1].state, to = in->next[state][node->byte];
+        bool begins = state == GRAM_LEX_BODY && to != GRAM_LEX_QUOTE;
+        if (made >= depth) made = depth - 1;
+        if (to == GRAM_LEX_DEAD || (begins && !at[depth - 1].left)) {
             i = node->skip;
-            continue;
-        }
-        if (w->n[depth] == 0) {
+        } else if (to == GRAM_LEX_QUOTE) {
+            if (descend_to(w, made, depth, i) && w->at[depth].n) {
+                if (node->id >= 0) gram_set_token(w->v, node, w->bits);
+                walk_nodes(w, i + 1, node->skip, base);
+            }
+            made = depth - 1;
             i = node->skip;
-            continue;
+        } else {
+            at[depth].state = to;
+            at[depth].left = at[depth - 1].left - begins;
+            if (node->id >= 0) gram_set_token(w->v, node, w->bits);
+            i++;
         }
-        if (node->id >= 0) gram_set_token(w->v, node, w->bits);
-        i++;
     }
-    gram_cells_pop(&w->s->cells, w->top[0]);
 }
 
-/* The bytes that the set at depth 0 may take. */
-static void first_bytes(const struct walk *w, uint64_t bytes[4])
+/* ---- all nodes ----------------------------------------------------------------------------- */
+
+/* Behind a node that is allowed: what may come below it, or the next one. */
+static uint32_t walk_on(struct walk *w, uint32_t i, uint32_t base)
 {
-    memset(bytes, 0, 4 * sizeof(*bytes));
-    for (uint32_t i = 0; i < w->n[0]; i++)
-        gram_config_bytes(w->s->g, &w->s->pool[i], bytes);
+    const struct gram_tok_node *node = &w->v->nodes[i];
+    uint32_t depth = node->depth - base;
+    struct inside in;
+
+    if (node->id >= 0) gram_set_token(w->v, node, w->bits);
+    if (node->skip - i <= FEW_NODES) return i + 1;
+    if (is_inside(w, depth, &in)) {
+        walk_string(w, i + 1, node->skip, base, depth, &in);
+        return node->skip;
+    }
+    if (node->skip - i > MANY_NODES) find_bytes(w, depth);
+    return i + 1;
+}
+
+/* All nodes first..end-1, which lie below a node of depth `base` whose set is at depth 0. */
+static void walk_nodes(struct walk *w, uint32_t first, uint32_t end, uint32_t base)
+{
+    if (first == end) return;
+    uint32_t top = w->at[w->v->nodes[first].depth - base - 1].top;
+    for (uint32_t i = first; i < end;) {
+        const struct gram_tok_node *node = &w->v->nodes[i];
+        uint32_t depth = node->depth - base;
+        if (w->at[depth - 1].known && !has_byte(w->at[depth - 1].bytes, node->byte)) {
+            i = node->skip;
+            continue;
+        }
+        gram_cells_pop(&w->s->cells, w->at[depth - 1].top);
+        bool held = descend(w, depth, node->byte);
+        if (!held) try_tokens(w, depth - 1, node->depth - 1u, i);
+        i = held && w->at[depth].n ? walk_on(w, i, base) : node->skip;
+    }
+    gram_cells_pop(&w->s->cells, top);
 }
 
 /* Tokens that the set at depth 0 allows below a node. */
 static void walk_below(struct walk *w, uint32_t node)
 {
-    uint64_t bytes[4];
-    uint32_t base = w->v->nodes[node].depth, end = w->v->nodes[node].skip;
+    const struct gram_tok_node *n = &w->v->nodes[node];
 
-    if (end - node <= FEW_NODES) {
-        walk_nodes(w, node + 1, end, base);
-        return;
-    }
-    first_bytes(w, bytes);
-    for (uint32_t i = node + 1; i < end; i = w->v->nodes[i].skip) {
-        uint8_t byte = w->v->nodes[i].byte;
-        if (bytes[byte / 64] >> byte % 64 & 1) walk_nodes(w, i, w->v->nodes[i].skip, base);
-    }
+    if (!w->at[0].known && n->skip - node > FEW_NODES) find_bytes(w, 0);
+    walk_nodes(w, node + 1, n->skip, n->depth);
 }
 
 /* The same for the whole vocabulary. */
 static void walk_all(struct walk *w)
 {
-    uint64_t bytes[4];
-
-    first_bytes(w, bytes);
+    find_bytes(w, 0);
     for (uint32_t word = 0; word < 4; word++) {
-        for (uint64_t left = bytes[word]; left; left &= left - 1) {
+        for (uint64_t left = w->at[0].bytes[word]; left; left &= left - 1) {
             uint32_t node = w->v->root_child[word * 64 + (uint32_t)__builtin_ctzll(left)];
             if (node) walk_nodes(w, node, w->v->nodes[node].skip, 0);
         }
@@ -172,7 +283,7 @@ static void walk_all(struct walk *w)
 static void take_exit(struct walk *w, const struct gram_exit *e)
 {
     const struct gram_tok_node *node = &w->v->nodes[e->node];
-    if (!w->n[0]) return;
+    if (!w->at[0].n) return;
     if (node->id >= 0) gram_set_token(w->v, node, w->bits);
     if (node->skip > e->node + 1) walk_below(w, e->node);
 }
@@ -181,9 +292,11 @@ static void note_planted(struct walk *w, const struct gram_set *to)
 {
     w->overflow |= to->overflow || to->full || w->s->cells.full;
     if (to->stacks > w->peak) w->peak = to->stacks;
-    w->begin[0] = 0;
-    w->n[0] = (uint16_t)to->n;
-    w->top[0] = (uint16_t)w->s->cells.top;
+    w->at[0].begin = 0;
+    w->at[0].n = (uint16_t)to->n;
+    w->at[0].stacks = (uint16_t)to->stacks;
+    w->at[0].top = (uint16_t)w->s->cells.top;
+    w->at[0].known = false;
 }
 
 /* Makes depth 0 what a quote makes of c. */
@@ -212,39 +325,46 @@ static void plant_behind_leaf(struct walk *w, const struct gram_config *c)
     note_planted(w, &to);
 }
 
-/* Bytes of the exit before the quote, from c; false if they cannot come. */
-static bool step_prefix(struct walk *w, const struct gram_config *c, const struct gram_exit *e,
-                        struct gram_config *ret)
-{
-    struct gram_set to, from = {.n = 1, .cap = 1};
-    struct gram_config one = *c;
-    const char *text = w->v->text + e->text;
+/* A configuration inside a string, by the bytes of an exit before its quote. */
+struct prefix {
+    struct gram_config at;
+    uint32_t top; /* of the cells */
+};
 
-    from.c = &one;
-    for (uint32_t i = 0; i + 1 < e->n_bytes; i++) {
-        gram_set_init(&to, w->s->pool, GRAM_MAX_CONFIGS);
-        gram_step_set(&w->s->m, &from, &to, (uint8_t)text[i]);
-        if (to.n != 1) return false;
-        one = to.c[0];
-    }
-    *ret = one;
+/* The next byte of a prefix; false if it cannot come. */
+static bool step_prefix(struct walk *w, const struct prefix *p, uint8_t byte, struct prefix *ret)
+{
+    struct gram_config one = p->at;
+    struct gram_set to, from = {.c = &one, .n = 1, .cap = 1};
+
+    gram_cells_pop(&w->s->cells, p->top);
+    gram_set_init(&to, w->s->pool, GRAM_MAX_CONFIGS);
+    gram_step_set(&w->s->m, &from, &to, byte);
+    if (to.n != 1) return false;
+    *ret = (struct prefix){to.c[0], w->s->cells.top};
     return true;
 }
 
-/* Every exit by itself, byte by byte. */
+/* Every exit by itself; those before it have made a part of its prefix already. */
 static void walk_exits(struct walk *w, const struct gram_config *c, enum gram_dialect dialect)
 {
-    uint32_t top = w->s->cells.top;
+    struct prefix prefixes[GRAM_MAX_TOKEN_BYTES] SCRATCH;
+    uint32_t n = 0; /* bytes of the prefix in hand */
 
+    prefixes[0] = (struct prefix){*c, w->s->cells.top};
     for (uint32_t i = 0; i < w->v->n_exits[dialect]; i++) {
         const struct gram_exit *e = &w->v->exits[dialect][i];
-        struct gram_config at;
-        if (step_prefix(w, c, e, &at)) {
-            plant_behind_quote(w, &at);
-            take_exit(w, e);
-        }
-        gram_cells_pop(&w->s->cells, top);
+        const char *text = w->v->text + e->text;
+        if (n > e->n_shared) n = e->n_shared;
+        while (n + 1 < e->n_bytes &&
+               step_prefix(w, &prefixes[n], (uint8_t)text[n], &prefixes[n + 1]))
+            n++;
+        if (n + 1 < e->n_bytes) continue;
+        gram_cells_pop(&w->s->cells, prefixes[n].top);
+        plant_behind_quote(w, &prefixes[n].at);
+        take_exit(w, e);
     }
+    gram_cells_pop(&w->s->cells, prefixes[0].top);
 }
 
 /* ---- free strings -------------------------------------------------------------------------- */
@@ -311,7 +431,7 @@ static bool token_fits(const struct gram_vocab *v, const struct gram_dfa *d, uin
 static void walk_bounded(struct walk *w, const struct gram_dfa *d, uint32_t q, uint32_t n)
 {
     const struct gram_vocab *v = w->v;
-    struct gram_dfa_place places[GRAM_MAX_TOKEN_BYTES + 1];
+    struct gram_dfa_place places[GRAM_MAX_TOKEN_BYTES + 1] SCRATCH;
 
     places[0] = (struct gram_dfa_place){q, 0, n};
     for (uint32_t i = 1; i < v->n_nodes;) {
@@ -435,7 +555,7 @@ static bool mask_quickly(struct walk *w, const struct gram_config *c)
 
 /* ---- leaves of grammars -------------------------------------------------------------------- */
 
-enum { MANY_NODES = 20000 };
+enum { MANY_ENDS = 20000 };
 
 /* No token is long enough for the bounds to matter. */
 static bool is_far_from_bounds(const struct walk *w, const struct gram_dfa *d, uint32_t q,
@@ -462,17 +582,17 @@ static bool walk_leaf_ends(struct walk *w, const struct gram_config *c, const st
 {
     const struct gram_vocab *v = w->v;
     struct gram_dfa_place p = {(uint32_t)c->s1, 0, (uint32_t)(c->s1 >> 32)};
-    uint64_t bytes[4];
+    const uint64_t *bytes = w->at[0].bytes;
     uint32_t n = 0, top = w->s->cells.top;
 
     plant_behind_leaf(w, c);
-    first_bytes(w, bytes);
+    find_bytes(w, 0);
     for (int byte = 0; byte < 256; byte++)
-        if (bytes[byte / 64] >> byte % 64 & 1)
+        if (has_byte(bytes, (uint8_t)byte))
             n += v->first_by_byte[byte + 1] - v->first_by_byte[byte];
-    if (n > MANY_NODES || w->overflow) return false;
+    if (n > MANY_ENDS || w->overflow) return false;
     for (int byte = 0; byte < 256; byte++) {
-        if (!(bytes[byte / 64] >> byte % 64 & 1)) continue;
+        if (!has_byte(bytes, (uint8_t)byte)) continue;
         for (uint32_t i = v->first_by_byte[byte]; i < v->first_by_byte[byte + 1]; i++) {
             uint32_t node = v->by_byte[i];
             if (ends_before(w, d, p, node))
@@ -499,7 +619,7 @@ static bool mask_leaf(struct walk *w, const struct gram_config *c)
 static void mask_set(struct walk *w, bool quick)
 {
     struct gram_state *s = w->s;
-    struct gram_config rest[GRAM_MAX_CONFIGS];
+    struct gram_config rest[GRAM_MAX_CONFIGS] SCRATCH;
     uint32_t n = 0, peaks = 0;
 
     for (uint32_t i = 0; i < s->set.n; i++) {
@@ -521,7 +641,8 @@ static void mask_set(struct walk *w, bool quick)
 
 enum gram_next gram_mask(struct gram_state *s, uint64_t *bits)
 {
-    struct walk w = {.s = s, .v = s->g->vocab, .bits = bits};
+    struct level levels[GRAM_MAX_TOKEN_BYTES + 2] SCRATCH;
+    struct walk w = {.s = s, .v = s->g->vocab, .bits = bits, .at = levels};
     bool only_end = s->set.n > 0, accepting = gram_accepting(s);
 
     memset(bits, 0, w.v->n_words * sizeof(*bits));

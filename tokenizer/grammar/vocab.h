@@ -29,7 +29,8 @@ struct gram_exit {
     uint32_t node;
     uint32_t text; /* offset of the bytes up to and with the quote */
     uint16_t n_bytes;
-    uint16_t n_chars; /* before the quote */
+    uint16_t n_chars;  /* before the quote */
+    uint16_t n_shared; /* bytes that it has in common with the exit before it */
 };
 
 enum { GRAM_CHAR_SETS = 32 };

@@ -39,10 +39,13 @@ static int add_exit(struct walk *w, uint32_t node, uint16_t n_chars)
         if (!p) return GRAM_ENOMEM;
         v->exits[w->dialect] = p;
     }
-    v->exits[w->dialect][n] = (struct gram_exit){.node = node,
-                                                 .text = gram_text_of_node(v, node),
-                                                 .n_bytes = v->nodes[node].depth,
-                                                 .n_chars = n_chars};
+    struct gram_exit *e = &v->exits[w->dialect][n];
+    *e = (struct gram_exit){.node = node,
+                            .text = gram_text_of_node(v, node),
+                            .n_bytes = v->nodes[node].depth,
+                            .n_chars = n_chars};
+    while (n > 0 && v->text[e->text + e->n_shared] == v->text[e[-1].text + e->n_shared])
+        e->n_shared++;
     v->n_exits[w->dialect]++;
     return 0;
 }
