@@ -49,15 +49,20 @@ void gram_inside_compute(const struct gram_vocab *v, const struct gram_dfa *d, u
             continue;
         }
         places[node->depth] = p;
+        if (p.decoder == 0 && !(node->below & ~d->loops[p.q])) { /* all below stays in q */
+            for (uint32_t end = node->skip; i < end; i++)
+                if (v->nodes[i].id >= 0) gram_set_token(v, &v->nodes[i], bits);
+            continue;
+        }
         if (node->id >= 0) gram_set_token(v, node, bits);
         i++;
     }
 }
 
-/* The set of a state from which everything is accepted is the vocabulary's own. */
+/* The set of a state from which all texts go on is the vocabulary's own. */
 static const uint64_t *known_set(const struct gram_vocab *v, const struct gram_dfa *d, uint32_t q)
 {
-    return d->decoder.json && q == d->all ? v->inside[GRAM_LEX_PLAIN] : NULL;
+    return d->decoder.json && d->immortal[q] ? v->inside[GRAM_LEX_PLAIN] : NULL;
 }
 
 const uint64_t *gram_cache_get(struct gram_cache *c, const struct gram_vocab *v,

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: MIT */
 /*
- * Takes the dead ends out of a subset automaton, joins the states from which everything is
- * accepted, and works out which lengths of text are possible from each state.
+ * Takes the dead ends out of a subset automaton, and works out which lengths of text are possible
+ * from each state, and which characters leave it as it is.
  *
  * Lengths: row k says from which states some text of exactly k more code points is complete. Row 0
  * are the complete states; row k + 1 follows from row k alone, so the rows repeat after a while.
@@ -13,6 +13,7 @@
 #include "base/utf8.h"
 #include "tokenizer/grammar/build.h"
 #include "tokenizer/grammar/expr.h"
+#include "tokenizer/grammar/lexer.h"
 #include "tokenizer/grammar/subset.h"
 
 enum { MAX_NFA_STATES = 12000, MAX_STATES = 6000, MAX_ROWS = 8192, MAX_ROW_BYTES = 1 << 21 };
@@ -23,7 +24,7 @@ struct maker {
     const struct gram_dfa_params *params;
     struct gram_subset *sub;
     uint32_t *outcome; /* [n_states] */
-    uint8_t *alive, *all;
+    uint8_t *alive;
     uint16_t *number;        /* [n_states] -> state of the result */
     const uint64_t *spelled; /* classes that can be spelled at all */
 };
@@ -55,47 +56,12 @@ static void find_alive(struct maker *m)
     }
 }
 
-/* Marks the states from which every text has the one outcome of the state. */
-static void find_all(struct maker *m)
+/* Numbers the states that stay. */
+static uint32_t number_states(struct maker *m)
 {
-    uint32_t n = m->sub->n_states, k = m->sub->n_classes;
-    bool changed = true;
-
-    for (uint32_t s = 0; s < n; s++)
-        m->all[s] = m->outcome[s] != 0;
-    while (changed) {
-        changed = false;
-        for (uint32_t s = 0; s < n; s++) {
-            for (uint32_t c = 0; m->all[s] && c < k; c++) {
-                uint32_t to = m->sub->next[(size_t)s * k + c];
-                if (!has_class(m->spelled, c)) continue;
-                if (m->all[to] && m->outcome[to] == m->outcome[s]) continue;
-                m->all[s] = 0;
-                changed = true;
-            }
-        }
-        gram_steps(m->b, (uint64_t)n * k / 64 + 1);
-    }
-}
-
-/* Numbers the states that stay: one for all of "all" with one outcome, then the others. */
-static uint32_t number_states(struct maker *m, uint32_t *ret_all)
-{
-    uint32_t n = 0, first_all = GRAM_DFA_DEAD;
-
-    for (uint32_t s = 0; s < m->sub->n_states; s++) {
-        m->number[s] = GRAM_DFA_DEAD;
-        if (!m->alive[s]) continue;
-        if (!m->all[s] || (first_all != GRAM_DFA_DEAD && m->outcome[s] != m->outcome[first_all])) {
-            m->number[s] = (uint16_t)n++;
-            continue;
-        }
-        if (first_all == GRAM_DFA_DEAD) {
-            first_all = s;
-            *ret_all = n++;
-        }
-        m->number[s] = (uint16_t)*ret_all;
-    }
+    uint32_t n = 0;
+    for (uint32_t s = 0; s < m->sub->n_states; s++)
+        m->number[s] = m->alive[s] ? (uint16_t)n++ : GRAM_DFA_DEAD;
     return n;
 }
 
@@ -247,6 +213,66 @@ static bool bound_lengths(struct gram_build *b, struct gram_dfa *d)
     return true;
 }
 
+/* ---- characters that change nothing -------------------------------------------------------- */
+
+/* Adds the classes of the characters of each group, code points beyond ASCII being one group. */
+static void find_groups(const struct gram_dfa *d, uint64_t groups[GRAM_CHAR_GROUPS][4])
+{
+    for (uint8_t c = 0; c < 128; c++) {
+        uint32_t class = d->decoder.ascii[c] & 0xFF;
+        groups[gram_char_group(c)][class / 64] |= (uint64_t)1 << class % 64;
+    }
+    for (uint32_t i = 0; i < d->classes.n_runs; i++) {
+        const struct gram_class_run *run = &d->classes.runs[i];
+        uint32_t end = i + 1 < d->classes.n_runs ? run[1].lo : 0x110000;
+        if (end <= 0x80 || (run->lo >= 0xD800 && end <= 0xE000)) continue;
+        groups[GRAM_CHAR_BEYOND][run->class / 64] |= (uint64_t)1 << run->class % 64;
+    }
+}
+
+static void find_loops(struct gram_build *b, struct gram_dfa *d)
+{
+    uint32_t *loops = gram_keep_array(b, d->n_states, sizeof(*loops));
+    uint64_t groups[GRAM_CHAR_GROUPS][4] = {{0}};
+
+    find_groups(d, groups);
+    for (uint32_t q = 0; q < d->n_states; q++) {
+        uint64_t same[4] = {0};
+        for (uint32_t c = 0; c < d->n_classes; c++)
+            if (gram_dfa_next(d, q, c) == q) same[c / 64] |= (uint64_t)1 << c % 64;
+        for (int g = 0; g < GRAM_CHAR_OTHER; g++) {
+            bool all = true;
+            for (int w = 0; w < 4; w++)
+                all &= !(groups[g][w] & ~same[w]);
+            loops[q] |= (uint32_t)all << g;
+        }
+    }
+    gram_steps(b, d->n_states * (d->n_classes + 64) / 64 + 1);
+    d->loops = loops;
+}
+
+/* Marks the states from which no text leads nowhere: all of them, but those that may. */
+static void find_immortal(struct gram_build *b, struct gram_dfa *d, const uint64_t *spelled)
+{
+    uint8_t *immortal = gram_keep(b, d->n_states);
+    bool changed = true;
+
+    memset(immortal, 1, d->n_states);
+    while (changed) {
+        changed = false;
+        for (uint32_t q = d->n_states; q-- > 0;) {
+            for (uint32_t c = 0; immortal[q] && c < d->n_classes; c++) {
+                uint32_t to = gram_dfa_next(d, q, c);
+                if (!has_class(spelled, c) || (to != GRAM_DFA_DEAD && immortal[to])) continue;
+                immortal[q] = 0;
+                changed = true;
+            }
+        }
+        gram_steps(b, d->n_states * d->n_classes / 64 + 1);
+    }
+    d->immortal = immortal;
+}
+
 /* ---- all of it ----------------------------------------------------------------------------- */
 
 static struct gram_dfa *finish(struct maker *m, const struct gram_nfa *nfa)
@@ -262,9 +288,7 @@ static struct gram_dfa *finish(struct maker *m, const struct gram_nfa *nfa)
         return NULL;
     m->spelled = d->decoder.reach;
     find_alive(m);
-    find_all(m);
-    d->all = GRAM_DFA_DEAD;
-    d->n_states = number_states(m, &d->all);
+    d->n_states = number_states(m);
     d->start = m->number[0];
     d->min = m->params->min;
     d->max = m->params->max;
@@ -273,6 +297,8 @@ static struct gram_dfa *finish(struct maker *m, const struct gram_nfa *nfa)
         return d;
     }
     copy_states(m, d);
+    find_loops(b, d);
+    find_immortal(b, d, m->spelled);
     return bound_lengths(b, d) ? d : NULL;
 }
 
@@ -286,7 +312,6 @@ struct gram_dfa *gram_dfa_build(struct gram_build *b, const struct gram_dfa_para
     if (!m.sub) return NULL;
     m.outcome = gram_temp_array(b, m.sub->n_states, sizeof(*m.outcome));
     m.alive = gram_temp(b, m.sub->n_states);
-    m.all = gram_temp(b, m.sub->n_states);
     m.number = gram_temp_array(b, m.sub->n_states, sizeof(*m.number));
     for (uint32_t s = 0; s < m.sub->n_states; s++)
         m.outcome[s] = params->outcome(params->ctx, m.sub->matched[s]);

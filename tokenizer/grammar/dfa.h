@@ -26,10 +26,11 @@ struct gram_dfa {
     uint32_t n_states; /* 0: the language is empty */
     uint32_t start;
     uint32_t n_classes;
-    uint32_t all;            /* the state from which every text has one outcome; or DEAD */
     const uint16_t *next;    /* [n_states][n_classes], GRAM_DFA_DEAD: no way on */
     const uint32_t *outcome; /* [n_states], 0: the text is not complete here */
     const uint64_t *live;    /* [n_states][decoder.n_words]: classes with a way on */
+    const uint8_t *immortal; /* [n_states]: every text is the beginning of one with an outcome */
+    const uint32_t *loops;   /* [n_states]: groups of characters that lead back to the state */
     struct gram_decoder decoder;
     struct gram_classes classes; /* kept */
 

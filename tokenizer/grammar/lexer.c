@@ -98,6 +98,21 @@ void gram_lexer_build(struct gram_lexer *l, const uint64_t spellable[4])
                     l->next[dialect][state][byte] = GRAM_LEX_DEAD;
 }
 
+/* ---- groups of characters ------------------------------------------------------------------ */
+
+int gram_char_group(uint8_t byte)
+{
+    static const char alone[] = " -_./:,@#+=$%&*()[]<>?!"; /* groups 5 to 27; 28: all others */
+    const char *p = byte ? strchr(alone, byte) : NULL;
+
+    if (byte >= 0x80) return GRAM_CHAR_BEYOND;
+    if (byte < 0x20 || byte == '"' || byte == '\\') return GRAM_CHAR_OTHER;
+    if (byte >= '0' && byte <= '9') return 0;
+    if (byte >= 'a' && byte <= 'z') return byte <= 'f' ? 1 : 2;
+    if (byte >= 'A' && byte <= 'Z') return byte <= 'F' ? 3 : 4;
+    return p ? 5 + (int)(p - alone) : 28;
+}
+
 /* ---- hashes -------------------------------------------------------------------------------- */
 
 uint64_t gram_hash_bytes(uint64_t h, const char *text, uint64_t len)

@@ -49,6 +49,14 @@ enum {
     GRAM_LEX_DEAD = 0xFF,
 };
 
+/*
+ * Groups of characters that automata seldom tell apart, as bits of a set. Characters that JSON
+ * escapes, and bytes that are not UTF-8, are "other".
+ */
+enum { GRAM_CHAR_BEYOND = 29, /* ASCII */ GRAM_CHAR_OTHER, GRAM_CHAR_GROUPS };
+
+int gram_char_group(uint8_t byte);
+
 struct gram_lexer {
     uint8_t next[2][GRAM_LEX_STATES][256];
 };

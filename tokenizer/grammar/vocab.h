@@ -22,6 +22,7 @@ struct gram_tok_node {
     uint16_t depth;
     uint8_t byte;
     bool has_same;
+    uint32_t below; /* groups of the characters in its subtree, itself left out */
 };
 
 /* A place in the trie right behind the closing quote of a string that a token began inside. */

@@ -128,6 +128,31 @@ static void fill_at_most(struct gram_vocab *v)
             v->at_most[k][w] |= v->at_most[k - 1][w];
 }
 
+/* The group of each node, and from the last node to the first what is below. */
+static int find_groups(struct gram_vocab *v)
+{
+    uint8_t *groups = malloc(v->n_nodes), state[GRAM_MAX_TOKEN_BYTES + 1];
+    uint32_t sums[GRAM_MAX_TOKEN_BYTES + 2] = {0}; /* of the nodes of a depth that were passed */
+
+    if (!groups) return GRAM_ENOMEM;
+    state[0] = GRAM_LEX_BODY;
+    for (uint32_t i = 1; i < v->n_nodes; i++) {
+        const struct gram_tok_node *node = &v->nodes[i];
+        uint8_t before = state[node->depth - 1], to = GRAM_LEX_DEAD;
+        if (before < GRAM_LEX_STATES) to = v->lexer.next[GRAM_LEX_PLAIN][before][node->byte];
+        state[node->depth] = to;
+        groups[i] = (uint8_t)(to == GRAM_LEX_DEAD ? GRAM_CHAR_OTHER : gram_char_group(node->byte));
+    }
+    for (uint32_t i = v->n_nodes; i-- > 1;) {
+        struct gram_tok_node *node = &v->nodes[i];
+        node->below = sums[node->depth + 1];
+        sums[node->depth + 1] = 0;
+        sums[node->depth] |= node->below | (uint32_t)1 << groups[i];
+    }
+    free(groups);
+    return 0;
+}
+
 int gram_vocab_read_strings(struct gram_vocab *v)
 {
     uint64_t *sets = calloc(GRAM_CHAR_SETS * v->n_words, sizeof(*sets));
@@ -145,6 +170,7 @@ int gram_vocab_read_strings(struct gram_vocab *v)
         rc = walk_trie(w);
     }
     free(w);
+    if (!rc) rc = find_groups(v);
     if (rc) return rc;
     spread_counts(v);
     rc = sort_by_chars(v);
