@@ -337,8 +337,67 @@ static int write_answer(struct answer *a, const struct job *j, struct jw *w, str
 /* ---- reading ------------------------------------------------------------------------------- */
 
 struct parser {
-    void *memory; /* of the reader */
+    void *memory;             /* of the reader */
+    struct gram_vocab *vocab; /* a token per byte, for the guide */
 };
+
+/* ---- the guide ----------------------------------------------------------------------------- */
+
+/* Every byte is a token; the last id ends an answer. */
+enum { END_ID = 256, N_IDS };
+
+static size_t byte_of_id(void *ctx, int32_t id, char *buf, size_t size)
+{
+    (void)ctx;
+    if (id == END_ID) return 0;
+    if (size) *buf = (char)id;
+    return 1;
+}
+
+static int create_vocab(struct gram_vocab **ret)
+{
+    static const int32_t end = END_ID;
+    struct gram_vocab_params params = {
+        .n_ids = N_IDS, .bytes = byte_of_id, .end_ids = &end, .n_end_ids = 1};
+    return gram_vocab_create(ret, &params);
+}
+
+static int walk(const struct gram *gram, const char *text, size_t len, size_t *ret,
+                struct filter_error *e)
+{
+    void *memory = aligned_alloc(64, gram_state_bytes());
+    if (!memory) return filter_fail(e, "no memory");
+    struct gram_state *state = gram_state_init(memory, gram, NULL, NULL);
+    size_t i = 0;
+    while (i < len && gram_take_bytes(state, text + i, 1))
+        i++;
+    free(memory);
+    *ret = i;
+    return 0;
+}
+
+/* Checks a text against the language of the guide. *ret: the bytes that are within it. */
+static int check_language(const struct parser *p, const struct job *j, const char *text, size_t len,
+                          size_t *ret, struct filter_error *e)
+{
+    struct gram_options options = {.strict = false};
+    struct gram_error error;
+    struct gram *gram;
+    enum tools_format format = j->style.format;
+    *ret = len;
+    if (j->request.any_name) return filter_fail(e, "guided needs tools");
+    if (format == TOOLS_NONE || format == TOOLS_UNKNOWN || !j->request.n_tools ||
+        j->request.choice == TOOLS_CHOICE_NONE)
+        return 0;
+    if (tools_compile(&gram, p->vocab, &j->request, &j->markers, j->think_open, NULL, &options,
+                      &error))
+        return filter_fail(e, "%s: %s", error.pointer, error.message);
+    int rc = walk(gram, text, len, ret, e);
+    gram_release(gram);
+    return rc;
+}
+
+/* ---- texts --------------------------------------------------------------------------------- */
 
 /* The end of the piece behind `at`. Repeated cuts are one. */
 static int next_cut(const json_t *cuts, size_t *i, size_t at, size_t len, size_t *ret,
@@ -374,8 +433,19 @@ static int read_pieces(struct tools_reader *r, struct answer *a, const json_t *t
     return 0;
 }
 
+static void write_outside(struct jw *w, size_t offset)
+{
+    char message[64];
+    snprintf(message, sizeof(message), "byte %zu is outside the language", offset);
+    jw_open(w, NULL, '{');
+    jw_text(w, "error", message);
+    jw_int(w, "offset", (int64_t)offset);
+    jw_close(w);
+}
+
+/* Returns 1 if the answer is written: the text is not one that the guide lets come. */
 static int read_text(const struct parser *p, const json_t *request, struct job *j, struct answer *a,
-                     struct filter_error *e)
+                     struct jw *w, struct filter_error *e)
 {
     const json_t *text = json_object_get(request, "text");
     struct tools_reader_params params = {.set = j->set,
@@ -386,6 +456,12 @@ static int read_text(const struct parser *p, const json_t *request, struct job *
                                          .on_event = on_event,
                                          .ctx = a};
     if (!json_is_string(text)) return filter_fail(e, "text must be a string");
+    size_t len = json_string_length(text), within = len;
+    if (j->guided && check_language(p, j, json_string_value(text), len, &within, e)) return -1;
+    if (within < len) {
+        write_outside(w, within);
+        return 1;
+    }
     struct tools_reader *r = tools_reader_init(p->memory, &params);
     return read_pieces(r, a, text, json_object_get(request, "cuts"), e);
 }
@@ -397,11 +473,11 @@ static int parse(const struct parser *p, const json_t *request, struct jw *w,
     struct answer a;
     answer_init(&a);
     int rc = read_job(request, &j, e);
-    if (!rc) rc = read_text(p, request, &j, &a, e);
+    if (!rc) rc = read_text(p, request, &j, &a, w, e);
     if (!rc) rc = write_answer(&a, &j, w, e);
     job_finish(&j);
     answer_finish(&a);
-    return rc;
+    return rc < 0 ? rc : 0;
 }
 
 static int answer(void *ctx, const char *line, size_t len, struct jw *w, struct filter_error *e)
@@ -419,7 +495,7 @@ int srv_cmd_parse(const struct srv_config *config)
 {
     (void)config;
     struct parser p = {.memory = malloc(tools_reader_bytes(TOOLS_MAX_HELD))};
-    if (!p.memory) {
+    if (!p.memory || create_vocab(&p.vocab)) {
         fprintf(stderr, "hearth: out of memory\n");
         return EXIT_FAILURE;
     }
@@ -428,6 +504,7 @@ int srv_cmd_parse(const struct srv_config *config)
                                   .answer = answer,
                                   .ctx = &p};
     int status = filter_run(&filter);
+    gram_vocab_destroy(p.vocab);
     free(p.memory);
     return status;
 }

@@ -83,7 +83,7 @@ enum gram_kind {
     GRAM_GBNF,        /* llama.cpp's grammar notation, root rule "root" */
     /* only of parts, see struct gram_part: */
     GRAM_LITERAL,  /* the text itself, any bytes */
-    GRAM_UNTIL,    /* any UTF-8 text, empty too, in which the text does not occur */
+    GRAM_UNTIL,    /* any UTF-8 text, empty too, in which neither the text nor a kid's occurs */
     GRAM_SEQUENCE, /* all kids in a row */
     GRAM_EITHER,   /* one of the kids */
     GRAM_REPEAT,   /* kids[0], min to max times, kids[1] in between if there is one */

@@ -78,10 +78,18 @@ static uint32_t not_found(const void *ctx, uint64_t matched)
     return matched == 0;
 }
 
-/* Any text that `text` is not found in; with a special token in it, that is any text. */
-static uint32_t until_node(struct gram_build *b, const char *text, size_t len)
+static void add_end(struct gram_build *b, struct gram_ex_list *ends, const char *text, size_t len)
 {
-    bool special = len && memchr(text, 0xFF, len);
+    if (len && memchr(text, 0xFF, len)) return; /* never found in a text */
+    if (!len || !utf8_valid(text, len))
+        gram_fail(b, GRAM_EGRAMMAR, "A text can only end at valid UTF-8 or a special token.");
+    gram_ex_push(b, ends, gram_ex_text(b, text, len));
+}
+
+/* Any text that neither the part's text nor that of one of its kids is found in. */
+static uint32_t until_node(struct gram_build *b, const struct gram_part *p)
+{
+    struct gram_ex_list ends = {0};
     struct gram_ex_part part = {.x = gram_ex_new(b, GRAM_EX_NONE), .search = true};
     struct gram_dfa_params params = {.parts = &part,
                                      .n_parts = 1,
@@ -89,11 +97,12 @@ static uint32_t until_node(struct gram_build *b, const char *text, size_t len)
                                      .max = GRAM_INFINITE,
                                      .spellable = b->vocab->spellable};
 
-    if (!special && (!len || !utf8_valid(text, len)))
-        gram_fail(b, GRAM_EGRAMMAR, "A text can only end at valid UTF-8 or a special token.");
-    if (!special) part.x = gram_ex_text(b, text, len);
+    if (p->len || !p->n_kids) add_end(b, &ends, p->text, p->len);
+    for (size_t i = 0; i < p->n_kids; i++)
+        add_end(b, &ends, p->kids[i].text, p->kids[i].len);
+    if (ends.n) part.x = gram_ex_alt(b, &ends);
     struct gram_dfa *d = gram_add_dfa(b, &params);
-    if (!d) gram_fail(b, GRAM_EGRAMMAR, "The end of a text has %zu bytes, which is too many.", len);
+    if (!d) gram_fail(b, GRAM_EGRAMMAR, "The ends of a text are too long together.");
     uint32_t node = gram_add_node(b, GRAM_NODE_LEAF);
     b->rules->nodes[node].dfa = d;
     return node;
@@ -113,7 +122,8 @@ static uint32_t literal_node(struct gram_build *b, const char *text, size_t len)
 static bool same_leaf(const struct gram_part *x, const struct gram_part *y)
 {
     return x->kind == y->kind && x->len == y->len && x->strict == y->strict &&
-           x->object == y->object && (!x->len || memcmp(x->text, y->text, x->len) == 0);
+           x->object == y->object && x->kids == y->kids &&
+           (!x->len || memcmp(x->text, y->text, x->len) == 0);
 }
 
 static uint32_t make_leaf(struct gram_build *b, const struct gram_part *p)
@@ -128,7 +138,7 @@ static uint32_t make_leaf(struct gram_build *b, const struct gram_part *p)
     case GRAM_REGEX: return regex_node(b, p->text, p->len);
     case GRAM_CHOICE: return choice_node(b, p->text, p->len);
     case GRAM_GBNF: return gram_gbnf_node(b, p->text, p->len);
-    default: return until_node(b, p->text, p->len);
+    default: return until_node(b, p);
     }
 }
 

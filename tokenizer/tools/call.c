@@ -583,6 +583,7 @@ static void begin_arguments(struct tools_reader *r)
     json_scan(&c->scan, brace, brace + 1, &brace);
     c->arguments = (struct range){r->pos - 1, NOWHERE};
     c->form = ARGUMENTS_OBJECT;
+    if (c->live) r->sent = c->arguments.begin;
     if (c->named && !c->live) {
         const struct tools_style *style = &r->set->style;
         size_t n = strlen(style->call_open);

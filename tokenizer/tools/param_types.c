@@ -258,7 +258,29 @@ static bool add_param(struct types *t, struct span key, struct span value, void 
     t->no_memory |= !name;
     if (!name) return false;
     memcpy(name, key.s, key.n);
-    t->params[t->n++] = (struct param){name, key.n, types_of(t, value, 0)};
+    t->params[t->n++] = (struct param){.name = name,
+                                       .name_len = key.n,
+                                       .types = types_of(t, value, 0),
+                                       .schema = value.s,
+                                       .schema_len = value.n};
+    return true;
+}
+
+/* An item of "required": a string, whose escapes are not looked at. */
+static bool add_required(struct types *t, struct span key, struct span value, void *ctx)
+{
+    (void)key, (void)ctx;
+    for (size_t i = 0; i < t->n; i++) {
+        struct param *p = &t->params[i];
+        if (value.n == p->name_len + 2 && !memcmp(value.s + 1, p->name, p->name_len))
+            p->required = true;
+    }
+    return true;
+}
+
+static bool find_required(struct types *t, struct span key, struct span value, void *ctx)
+{
+    if (is(key, "required")) visit(t, value, add_required, ctx);
     return true;
 }
 
@@ -284,6 +306,7 @@ int param_types(const char *schema, size_t len, struct param **ret, size_t *ret_
     while (t.root.n && strchr(" \t\r\n", *t.root.s))
         t.root.s++, t.root.n--;
     visit(&t, t.root, add_params, &depth);
+    visit(&t, t.root, find_required, NULL);
     if (t.no_memory) param_types_free(t.params, t.n);
     *ret = t.no_memory ? NULL : t.params;
     *ret_n = t.no_memory ? 0 : t.n;

@@ -8,6 +8,7 @@
 #ifndef HEARTH_TOOLS_PARAM_TYPES_H
 #define HEARTH_TOOLS_PARAM_TYPES_H
 
+#include <stdbool.h>
 #include <stddef.h>
 
 enum param_type {
@@ -25,6 +26,9 @@ struct param {
     char *name; /* owned */
     size_t name_len;
     unsigned types;
+    const char *schema; /* of its own; borrowed from the tool's */
+    size_t schema_len;
+    bool required;
 };
 
 /* The parameters of a schema's text, valid JSON. Owned: param_types_free. 0 or TOK_ENOMEM. */

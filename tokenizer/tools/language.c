@@ -1,0 +1,416 @@
+/* SPDX-License-Identifier: MIT */
+/*
+ * The language of an answer with tools, as a tree of parts for tokenizer/grammar: the very texts
+ * that the template writes for a past call, with names and schemas of the request in them.
+ */
+#include <assert.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "base/json_reader.h"
+#include "tokenizer/tools/param_types.h"
+#include "tokenizer/tools/tools.h"
+
+/* The tree, and its memory. */
+struct tree {
+    const struct tools_request *q;
+    const struct tools_markers *markers;
+    void **blocks; /* each begins with the address of the next one */
+    bool failed;   /* no memory; what was made since is not to be used */
+};
+
+static void *allocate(struct tree *t, size_t n)
+{
+    void **block = calloc(1, sizeof(*block) + n);
+    t->failed |= !block;
+    if (!block) return NULL;
+    *block = t->blocks;
+    t->blocks = block;
+    return block + 1;
+}
+
+static void tree_finish(struct tree *t)
+{
+    for (void **block = t->blocks, **next; block; block = next) {
+        next = *block;
+        free(block);
+    }
+}
+
+/* ---- parts --------------------------------------------------------------------------------- */
+
+static struct gram_part with_kids(struct tree *t, enum gram_kind kind, const struct gram_part *kids,
+                                  size_t n)
+{
+    struct gram_part *copy = allocate(t, n * sizeof(*copy));
+    if (copy) memcpy(copy, kids, n * sizeof(*copy));
+    return (struct gram_part){.kind = kind, .kids = copy, .n_kids = copy ? n : 0};
+}
+
+#define KIDS(...)                                                                                  \
+    (struct gram_part[]){__VA_ARGS__},                                                             \
+        sizeof((struct gram_part[]){__VA_ARGS__}) / sizeof(struct gram_part)
+#define SEQUENCE(t, ...) with_kids(t, GRAM_SEQUENCE, KIDS(__VA_ARGS__))
+#define EITHER(t, ...) with_kids(t, GRAM_EITHER, KIDS(__VA_ARGS__))
+#define REPEAT(t, min, max, ...) repeat(with_kids(t, GRAM_REPEAT, KIDS(__VA_ARGS__)), min, max)
+
+static struct gram_part repeat(struct gram_part p, uint32_t min, uint32_t max)
+{
+    p.min = min;
+    p.max = p.n_kids ? max : min;
+    return p;
+}
+
+static struct gram_part optional(struct tree *t, struct gram_part p)
+{
+    return REPEAT(t, 0, 1, p);
+}
+
+static struct gram_part plain(const char *text, size_t len)
+{
+    return (struct gram_part){.kind = GRAM_LITERAL, .text = text, .len = len};
+}
+
+static struct gram_part plain_text(const char *text)
+{
+    return plain(text, strlen(text));
+}
+
+static struct gram_part regex(const char *text)
+{
+    return (struct gram_part){.kind = GRAM_REGEX, .text = text, .len = strlen(text)};
+}
+
+/* The marker that a text begins with and that is a token of the vocabulary, or NULL. */
+static const char *token_at(const struct tree *t, const char *text)
+{
+    for (int i = 0; i < TOOLS_N_MARKERS; i++) {
+        const char *marker = tools_marker_text(t->q->style, (enum tools_marker)i);
+        if (t->markers->id[i] >= 0 && marker[0] && !strncmp(text, marker, strlen(marker)))
+            return marker;
+    }
+    return NULL;
+}
+
+/* A text of the style, with markers that are tokens spelled as the vocabulary spells them. */
+static struct gram_part literal(struct tree *t, const char *text)
+{
+    char *out = allocate(t, 2 * strlen(text) + 1);
+    size_t n = 0;
+    while (out && *text) {
+        const char *marker = token_at(t, text);
+        size_t len = marker ? strlen(marker) : 1;
+        if (marker) out[n++] = (char)0xFF;
+        memcpy(out + n, text, len);
+        n += len;
+        text += len;
+    }
+    return plain(out ? out : "", n);
+}
+
+static struct gram_part until(struct tree *t, const char *text)
+{
+    struct gram_part p = literal(t, text);
+    p.kind = GRAM_UNTIL;
+    return p;
+}
+
+/* ---- parameters of qwen-xml ---------------------------------------------------------------- */
+
+/* Neither tag may stand in a value, or it would end there. */
+static const char value_close[] = "</parameter>", value_open[] = "<parameter=";
+
+static struct gram_part any_text(struct tree *t)
+{
+    struct gram_part p =
+        with_kids(t, GRAM_UNTIL, KIDS(plain_text(value_close), plain_text(value_open)));
+    return p;
+}
+
+/* The text of a member of an object, or NULL. */
+static const char *member(const char *object, size_t len, const char *name, size_t *ret_len)
+{
+    struct jr r;
+    char err[128];
+    const char *key, *found = NULL, *value;
+    size_t n, value_len;
+    bool first = true;
+    jr_init(&r, object, len, JR_NUL, err, sizeof(err));
+    if (!jr_open(&r, '{'))
+        while (!found && jr_more(&r, '}', &first) == 1) {
+            if (jr_key(&r, &key, &n)) break;
+            bool hit = n == strlen(name) && memcmp(key, name, n) == 0;
+            if (jr_skip(&r, &value, &value_len)) break;
+            if (!hit) continue;
+            found = value;
+            *ret_len = value_len;
+        }
+    jr_finish(&r);
+    return found;
+}
+
+/* One value of an enum as the text that stands for it; a string where strings are allowed is
+ * written without quotes, and then anything else but null would be read as a string. */
+static bool add_value(struct tree *t, struct jr *r, unsigned types, struct gram_part *ret)
+{
+    const char *s;
+    size_t n;
+    bool string = jr_peek(r) == '"', null = jr_peek(r) == 'n';
+    if (string ? jr_string(r, &s, &n) : jr_skip(r, &s, &n)) return false;
+    char *copy = allocate(t, n + 1);
+    if (!copy) return false;
+    memcpy(copy, s, n);
+    *ret = plain(copy, n);
+    bool looks_null = string && types & PARAM_NULL && n == 4 && !memcmp(copy, "null", 4);
+    return (string || null) && !looks_null && !memmem(copy, n, value_close, strlen(value_close)) &&
+           !memmem(copy, n, value_open, strlen(value_open));
+}
+
+/* The strings of an enum; any text if there is none that can be written. */
+static struct gram_part enum_values(struct tree *t, const char *list, size_t len, unsigned types)
+{
+    struct jr r;
+    char err[128];
+    bool first = true;
+    size_t n = 0, cap = len / 3 + 1; /* a value and a comma */
+    struct gram_part *values = allocate(t, cap * sizeof(*values));
+    jr_init(&r, list, len, JR_NUL, err, sizeof(err));
+    if (values && !jr_open(&r, '['))
+        while (n < cap && jr_more(&r, ']', &first) == 1)
+            n += add_value(t, &r, types, &values[n]);
+    jr_finish(&r);
+    return n ? with_kids(t, GRAM_EITHER, values, n) : any_text(t);
+}
+
+static size_t append(char *out, size_t n, const char *text, size_t len)
+{
+    memcpy(out + n, text, len);
+    return n + len;
+}
+
+/* A parameter's schema on its own: with the definitions that it may refer to. */
+static struct gram_part json_value(struct tree *t, const struct tools_tool *tool,
+                                   const struct param *p)
+{
+    static const char *const names[] = {"$defs", "definitions"};
+    struct gram_part part = {.kind = GRAM_SCHEMA,
+                             .text = p->schema,
+                             .len = p->schema_len,
+                             .pointer = tool->pointer,
+                             .strict = tool->strict};
+    if (!memmem(p->schema, p->schema_len, "$ref", 4)) return part;
+    char *out = allocate(t, p->schema_len + tool->schema_len + 64);
+    if (!out) return part;
+    size_t n = append(out, 0, "{\"allOf\":[", 10);
+    n = append(out, n, p->schema, p->schema_len);
+    n = append(out, n, "]", 1);
+    for (int i = 0; i < 2; i++) {
+        size_t len;
+        const char *defs = member(tool->schema, tool->schema_len, names[i], &len);
+        if (!defs) continue;
+        n = append(out, n, ",\"", 2);
+        n = append(out, n, names[i], strlen(names[i]));
+        n = append(out, n, "\":", 2);
+        n = append(out, n, defs, len);
+    }
+    n = append(out, n, "}", 1);
+    part.text = out;
+    part.len = n;
+    return part;
+}
+
+static struct gram_part xml_value(struct tree *t, const struct tools_tool *tool,
+                                  const struct param *p)
+{
+    size_t len;
+    if (p->types & PARAM_KNOWN && !(p->types & PARAM_STRING)) return json_value(t, tool, p);
+    const char *values = member(p->schema, p->schema_len, "enum", &len);
+    if (values) return enum_values(t, values, len, p->types);
+    return any_text(t);
+}
+
+static struct gram_part xml_param(struct tree *t, struct gram_part key, struct gram_part value)
+{
+    return SEQUENCE(t, plain_text(value_open), key, plain_text(">\n"), value,
+                    plain_text("\n</parameter>\n"));
+}
+
+/* A name is written as it is, so that it must not end its tag. */
+static bool is_writable(const struct param *p)
+{
+    for (size_t i = 0; i < p->name_len; i++)
+        if ((unsigned char)p->name[i] < 0x20 || strchr("<>", p->name[i])) return false;
+    return p->name_len <= 256;
+}
+
+static struct gram_part xml_params(struct tree *t, const struct tools_tool *tool)
+{
+    struct param *params = NULL;
+    size_t n = 0, n_kids = 0;
+    if (!tool->schema) /* any parameters */
+        return REPEAT(t, 0, 64, xml_param(t, regex("[A-Za-z0-9_.-]{1,64}"), any_text(t)));
+    t->failed |= param_types(tool->schema, tool->schema_len, &params, &n) != 0;
+    struct gram_part *kids = allocate(t, (n + 1) * sizeof(*kids));
+    for (size_t i = 0; kids && i < n; i++) {
+        char *name = is_writable(&params[i]) ? allocate(t, params[i].name_len) : NULL;
+        if (!name) continue;
+        memcpy(name, params[i].name, params[i].name_len);
+        struct gram_part p =
+            xml_param(t, plain(name, params[i].name_len), xml_value(t, tool, &params[i]));
+        kids[n_kids++] = params[i].required ? p : optional(t, p);
+    }
+    struct gram_part all = with_kids(t, GRAM_SEQUENCE, kids, kids ? n_kids : 0);
+    param_types_free(params, n);
+    return all;
+}
+
+/* ---- calls --------------------------------------------------------------------------------- */
+
+static struct gram_part arguments(struct tree *t, const struct tools_tool *tool)
+{
+    if (t->q->style->format == TOOLS_QWEN_XML) return xml_params(t, tool);
+    if (!tool->schema) return (struct gram_part){.kind = GRAM_JSON_OBJECT};
+    return (struct gram_part){.kind = GRAM_SCHEMA,
+                              .text = tool->schema,
+                              .len = tool->schema_len,
+                              .pointer = tool->pointer,
+                              .strict = tool->strict,
+                              .object = true};
+}
+
+/* The id that the template writes; the model may leave it out. */
+static struct gram_part id(struct tree *t)
+{
+    const struct tools_style *style = t->q->style;
+    if (!style->writes_id) return plain("", 0);
+    return optional(t, SEQUENCE(t, literal(t, style->id_open),
+                                regex(style->short_ids ? "[A-Za-z0-9]{9}" : "[A-Za-z0-9_-]{1,64}"),
+                                literal(t, style->id_close)));
+}
+
+/* A call without what stands around it in its block. */
+static struct gram_part call(struct tree *t)
+{
+    const struct tools_style *style = t->q->style;
+    bool id_first = style->format == TOOLS_MISTRAL_ARGS;
+    struct gram_part early = id_first ? id(t) : plain("", 0);
+    struct gram_part late = id_first ? plain("", 0) : id(t);
+    struct gram_part *kids = allocate(t, t->q->n_tools * sizeof(*kids));
+    size_t n = 0;
+    for (size_t i = 0; kids && i < t->q->n_tools; i++) {
+        const struct tools_tool *tool = &t->q->tools[i];
+        if (tool->excluded) continue;
+        kids[n++] = SEQUENCE(t, plain(tool->name, tool->name_len), early,
+                             literal(t, style->name_close), arguments(t, tool));
+    }
+    return SEQUENCE(t, literal(t, style->call_open), with_kids(t, GRAM_EITHER, kids, n), late,
+                    literal(t, style->call_close));
+}
+
+/* One block, with all calls that it may hold. */
+static struct gram_part block(struct tree *t, bool one_call)
+{
+    const struct tools_style *style = t->q->style;
+    struct gram_part calls = call(t);
+    if (!one_call && !style->one_per_block)
+        calls = REPEAT(t, 1, TOOLS_MAX_CALLS, calls, literal(t, style->call_sep));
+    return SEQUENCE(t, literal(t, style->block_open), calls, literal(t, style->block_close));
+}
+
+/* One call or more and nothing else. */
+static struct gram_part calls_alone(struct tree *t)
+{
+    const struct tools_style *style = t->q->style;
+    struct gram_part one = block(t, t->q->once);
+    if (t->q->once || !style->one_per_block) return one;
+    if (!style->block_sep[0]) return REPEAT(t, 1, TOOLS_MAX_CALLS, one);
+    return REPEAT(t, 1, TOOLS_MAX_CALLS, one, literal(t, style->block_sep));
+}
+
+/* Any text in which no call begins. */
+static struct gram_part text_alone(struct tree *t)
+{
+    const struct tools_request *q = t->q;
+    size_t n = 0;
+    if (q->style->open[0]) return until(t, q->style->open);
+    struct gram_part *heads = allocate(t, q->n_tools * sizeof(*heads));
+    for (size_t i = 0; heads && i < q->n_tools; i++) {
+        const char *open = q->style->call_open;
+        size_t n_open = strlen(open), n_name = q->tools[i].name_len;
+        char *head = q->tools[i].excluded ? NULL : allocate(t, n_open + n_name + 1);
+        if (!head) continue;
+        memcpy(head, open, n_open);
+        memcpy(head + n_open, q->tools[i].name, n_name);
+        head[n_open + n_name] = q->style->name_close[0];
+        heads[n++] = plain(head, n_open + n_name + 1);
+    }
+    return with_kids(t, GRAM_UNTIL, heads, n);
+}
+
+/* Text, with calls in it. Where a call has no marker, each is a block of its own. */
+static struct gram_part text_and_calls(struct tree *t)
+{
+    struct gram_part text = text_alone(t);
+    struct gram_part one = block(t, t->q->once || !t->q->style->open[0]);
+    struct gram_part calls =
+        t->q->once ? optional(t, one) : REPEAT(t, 0, TOOLS_MAX_CALLS, SEQUENCE(t, one, text));
+    return SEQUENCE(t, text, calls);
+}
+
+/* ---- answers ------------------------------------------------------------------------------- */
+
+static size_t n_included(const struct tools_request *q)
+{
+    size_t n = 0;
+    for (size_t i = 0; i < q->n_tools; i++)
+        n += !q->tools[i].excluded;
+    return n;
+}
+
+/* What follows reasoning. */
+static struct gram_part answer(struct tree *t, const struct gram_part *content)
+{
+    bool calls = n_included(t->q) > 0;
+    assert(calls || content);
+    if (!calls) return *content;
+    if (t->q->choice == TOOLS_CHOICE_REQUIRED) return calls_alone(t);
+    if (!content) return text_and_calls(t);
+    return EITHER(t, SEQUENCE(t, *content, optional(t, calls_alone(t))), calls_alone(t));
+}
+
+/* The answer behind a reasoning block, which may never close. White space may follow the block. */
+static struct gram_part after_reasoning(struct tree *t, struct gram_part rest, bool free)
+{
+    const struct tools_style *style = t->q->style;
+    struct gram_part spaces = free ? plain("", 0) : regex("[ \\t\\r\\n]{0,8}");
+    return SEQUENCE(t, until(t, style->think_close),
+                    optional(t, SEQUENCE(t, literal(t, style->think_close), spaces, rest)));
+}
+
+static struct gram_part language(struct tree *t, bool think_open, const struct gram_part *content)
+{
+    const struct tools_style *style = t->q->style;
+    bool free = t->q->choice == TOOLS_CHOICE_AUTO && !content;
+    bool reasons = style->think_open[0] && style->think_close[0];
+    struct gram_part rest = answer(t, content);
+    if (!reasons || (t->q->no_reasoning && free)) return rest;
+    struct gram_part thought = after_reasoning(t, rest, free);
+    if (think_open) return thought;
+    return EITHER(t, SEQUENCE(t, literal(t, style->think_open), thought), rest);
+}
+
+int tools_compile(struct gram **ret, const struct gram_vocab *vocab,
+                  const struct tools_request *request, const struct tools_markers *markers,
+                  bool think_open, const struct gram_part *content,
+                  const struct gram_options *options, struct gram_error *err)
+{
+    struct tree t = {.q = request, .markers = markers};
+    struct gram_part root = language(&t, think_open, content);
+    int rc = GRAM_ENOMEM;
+    if (t.failed)
+        *err = (struct gram_error){.code = GRAM_ENOMEM, .message = "Out of memory."};
+    else
+        rc = gram_compile_parts(ret, vocab, &root, options, err);
+    tree_finish(&t);
+    return rc;
+}
