@@ -6,6 +6,8 @@
 
 #include "base/json_reader.h"
 
+enum { MAX_CALL_BYTES = 2048 /* of a text with a call; searching it takes quadratic time */ };
+
 /* A call as JSON: an object, or the one element of a list. */
 struct json_call {
     struct tools_span whole, object; /* the same without a list */
@@ -249,6 +251,7 @@ static bool find_args(struct tools_style *style, struct tools_span text)
 
 bool tools_shape_find(struct tools_style *style, struct tools_span text, struct tools_span turn_end)
 {
+    if (text.len > MAX_CALL_BYTES || turn_end.len > MAX_CALL_BYTES) return false;
     return find_tags(style, text) || find_args(style, text) || find_json(style, text, turn_end);
 }
 
@@ -259,6 +262,7 @@ void tools_shape_find_separator(struct tools_style *style, struct tools_span tex
     struct json_call one, two;
     struct tools_span rest;
     if (style->format != TOOLS_HERMES && style->format != TOOLS_LLAMA3) return;
+    if (text.len > MAX_CALL_BYTES) return;
     if (!find_call(text, SHAPE_NAME, &one)) return;
     rest = between(end_of(one.whole), end_of(text));
     if (!find_call(rest, SHAPE_NEXT_NAME, &two)) return;

@@ -130,10 +130,12 @@ static void compare(struct calls *ret, const char *plain, const char *called)
     ret->known = tools_shape_find(&ret->style, text, turn_end);
 }
 
-static void look_at_separator(struct probe *p, struct tools_style *style)
+static void look_at_separator(struct probe *p, struct tools_style *style, const char *plain)
 {
     char *text = render(p, two_calls, NULL, false);
-    if (text) tools_shape_find_separator(style, (struct tools_span){text, strlen(text)});
+    const char *begin = text ? text + common(plain, text) : NULL;
+    const char *end = begin ? strstr(begin, RESULT) : NULL;
+    if (end) tools_shape_find_separator(style, (struct tools_span){begin, (size_t)(end - begin)});
     free(text);
 }
 
@@ -145,7 +147,7 @@ static void look_at_calls(struct probe *p, bool tools, struct calls *ret)
     char *called = render(p, one_call, NULL, false);
     if (!called) called = render(p, no_result, NULL, false);
     if (plain && called) compare(ret, plain, called);
-    if (ret->known) look_at_separator(p, &ret->style);
+    if (ret->known) look_at_separator(p, &ret->style, plain);
     free(plain);
     free(called);
 }

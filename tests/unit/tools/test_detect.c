@@ -244,6 +244,41 @@ static void test_changed_byte_published(void **state)
             check_markers(published[i].template, true, published[i].format);
 }
 
+/* ---- odd templates ------------------------------------------------------------------------- */
+
+#define EACH "{% for m in messages %}{{ m.role }}:{{ m.content }}"
+#define EACH_CALL "{% for c in m.tool_calls or [] %}"
+
+/* Nothing is found, in bounded time. */
+static void test_odd(void **state)
+{
+    static const char *const sources[] = {
+        "",
+        "x",
+        "{{ raise_exception('never') }}",
+        "{{ messages | tojson }}",
+        "{% for i in range(100000000) %}a{% endfor %}",
+        "{% for i in range(90000) %}a{% endfor %}" EACH "{% endfor %}",
+        EACH EACH_CALL
+        "{{ 'a' * 30000 }}{{ c.function.name }}{{ 'a' * 30000 }}{% endfor %}{% endfor %}",
+        EACH EACH_CALL "{{ '{' * 30000 }}{{ c.function | tojson }}{% endfor %}{% endfor %}",
+        EACH EACH_CALL
+        "{{ '[' * 900 }}{{ c.function | tojson }}{{ ']' * 900 }}{% endfor %}{% endfor %}",
+        EACH EACH_CALL
+        "{{ '<' * 64 }}{{ c.function | tojson }}{{ '>' * 64 }}{% endfor %}{% endfor %}",
+        EACH EACH_CALL
+        "{{ c.function.name }}{{ '\\0' }}{{ c.function | tojson }}{% endfor %}{% endfor %}",
+        "{{ messages[1].reasoning_content }}{{ messages[1].content }}",
+    };
+    (void)state;
+    for (size_t i = 0; i < N_OF(sources); i++) {
+        struct tools_style s = detect(sources[i], NULL);
+        REQUIRE_MSG(s.format == TOOLS_LIST && s.source == TOOLS_FALLBACK, "%s: %s", sources[i],
+                    tools_format_name(s.format));
+        REQUIRE_EQ_STR(s.think_open, "");
+    }
+}
+
 /* ---- time ---------------------------------------------------------------------------------- */
 
 static double cpu_ms(void)
@@ -295,6 +330,7 @@ int main(void)
         cmocka_unit_test(test_option),
         cmocka_unit_test(test_changed_byte),
         cmocka_unit_test(test_changed_byte_published),
+        cmocka_unit_test(test_odd),
         cmocka_unit_test(test_time),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
