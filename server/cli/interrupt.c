@@ -41,6 +41,29 @@ static void handle(int number)
     errno = kept;
 }
 
+/* Ctrl-Z: stops with the terminal as it was at the start, and comes back to the line. */
+static void suspend(int number)
+{
+    const struct sigaction stops = {.sa_handler = SIG_DFL};
+    struct sigaction ours;
+    struct termios now;
+    sigset_t set;
+    int kept = errno;
+    bool is_editing = tcgetattr(STDIN_FILENO, &now) == 0 && !(now.c_lflag & ICANON);
+    restore_terminal();
+    sigemptyset(&set);
+    sigaddset(&set, number);
+    sigaction(number, &stops, &ours);
+    raise(number);
+    pthread_sigmask(SIG_UNBLOCK, &set, NULL); /* here it stops */
+    sigaction(number, &ours, NULL);
+    if (is_editing) {
+        tcsetattr(STDIN_FILENO, TCSADRAIN, &now);
+        handle(SIGWINCH);
+    }
+    errno = kept;
+}
+
 int interrupt_begin(void)
 {
     static const int numbers[] = {SIGINT, SIGTERM, SIGHUP, SIGWINCH};
@@ -51,6 +74,8 @@ int interrupt_begin(void)
     signal(SIGPIPE, SIG_IGN);
     for (size_t i = 0; i < sizeof(numbers) / sizeof(numbers[0]); i++)
         sigaction(numbers[i], &action, NULL);
+    action.sa_handler = suspend;
+    sigaction(SIGTSTP, &action, NULL);
     return 0;
 }
 

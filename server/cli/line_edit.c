@@ -65,6 +65,12 @@ static struct line_edit *editor_of(EditLine *el)
 
 /* ---- characters ---------------------------------------------------------------------------- */
 
+static void write_terminal(const char *text)
+{
+    fputs(text, stdout);
+    fflush(stdout);
+}
+
 /* More input, or a signal that ends the line. Returns false at the end of input too. */
 static bool fill(struct line_edit *e)
 {
@@ -79,6 +85,7 @@ static bool fill(struct line_edit *e)
             int number = interrupt_take();
             if (number == SIGWINCH) {
                 api.el_resize(e->el);
+                write_terminal(PASTE_ON); /* another program may have had the terminal */
                 api.el_set(e->el, EL_REFRESH);
             } else if (number) {
                 const LineInfo *line = api.el_line(e->el);
@@ -241,12 +248,6 @@ void line_edit_add(struct line_edit *e, const char *text)
 {
     HistEvent event;
     api.history(e->history, &event, H_ENTER, text);
-}
-
-static void write_terminal(const char *text)
-{
-    fputs(text, stdout);
-    fflush(stdout);
 }
 
 enum line_end line_edit_read(struct line_edit *e, const char *prompt, char **ret, int *ret_signal)

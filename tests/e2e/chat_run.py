@@ -89,6 +89,26 @@ def test_ctrl_c_before_the_server_answers():
         assert p.wait(5) == 130
 
 
+def test_suspend():
+    with Mock() as mock:
+        t = Terminal(command=["bash", "--norc", "-i"], env={"PS1": "shell$ "})
+        t.wait("shell$ ")
+        t.send(f"{BIN} chat --url {mock.url}\r")
+        t.wait("2004h> ")
+        t.send("half")
+        t.wait("half")
+        t.send("\x1a")
+        t.wait("shell$ ")
+        t.send("fg\r")
+        t.wait("> half")
+        t.send(" more\r")
+        assert mock.heard(1) == "half more", mock.requests
+        t.wait("2004h> ")
+        t.send("\x04")
+        t.wait("shell$ ")
+        assert t.status(b"exit\r") == 0
+
+
 def test_resize():
     with Mock(["word " * 100]) as mock:
         t = Terminal("--url", mock.url, columns=80)
@@ -101,6 +121,7 @@ def test_resize():
         t.resize(30)
         t.send("\r")
         assert mock.heard(1) == "a question " * 10
+        t.wait("\x1b[36m")
         rows = re.sub(r"\x1b\[[^a-zA-Z]*[a-zA-Z]", "", t.wait("2004h> ").decode()).split("\r\n")
         rows = [row for row in rows if row.startswith("word")]
         assert rows and max(map(len, rows)) < 30, rows

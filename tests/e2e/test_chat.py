@@ -27,14 +27,14 @@ OURS = re.compile(rb"\x1b\[(\?2004[hl]|36m|0?m|\d*[ABCDGHJKP]|\d*@|\?1[hl]|[ -/]
 class Terminal:
     """`hearth chat` on a terminal of its own."""
 
-    def __init__(self, *args, columns=100, env=None, home=None):
+    def __init__(self, *args, columns=100, env=None, home=None, command=(BIN, "chat")):
         self.temporary = tempfile.TemporaryDirectory()
         self.home = home or self.temporary.name
         self.master, self.slave = pty.openpty()
         self.resize(columns)
         self.settings = termios.tcgetattr(self.slave)
         environment = dict(os.environ, TERM="xterm-256color", XDG_STATE_HOME=self.home, HOME=self.home, **(env or {}))
-        self.process = subprocess.Popen([BIN, "chat", *args], stdin=self.slave, stdout=self.slave, stderr=self.slave,
+        self.process = subprocess.Popen([*command, *args], stdin=self.slave, stdout=self.slave, stderr=self.slave,
                                         env=environment, start_new_session=True,
                                         preexec_fn=lambda: fcntl.ioctl(0, termios.TIOCSCTTY, 0))
         self.output = b""
