@@ -334,6 +334,8 @@ static void do_set(struct chat *c, char *arg)
     size_t len = strcspn(arg, " ");
     const char *value = arg + len + strspn(arg + len, " ");
     arg[len] = '\0';
+    for (char *p = arg; (p = strchr(p, '_'));) /* as in requests */
+        *p = '-';
     if (srv_config_set(&c->settings, "sampling", arg, value, c->err, sizeof(c->err)))
         screen_say(&c->screen, "%s", c->err);
 }
@@ -392,11 +394,12 @@ static void do_file(struct chat *c, char *arg)
         return;
     }
     const char *name = strrchr(arg, '/') ? strrchr(arg, '/') + 1 : arg;
-    if (memchr(text, '\0', len) || !utf8_valid(text, len))
+    if (memchr(text, '\0', len) || !utf8_valid(text, len)) {
         screen_say(&c->screen, "%s is not a text file", arg);
-    else
+    } else {
         conversation_quote_file(&c->attached, name, text, len);
-    if (c->attached.len) screen_say(&c->screen, "%s goes with the next message", name);
+        screen_say(&c->screen, "%s goes with the next message", name);
+    }
     free(text);
 }
 

@@ -18,7 +18,7 @@ import termios
 import threading
 import time
 
-from hearth_server import BIN, SKIPPED, Hearth, run, run_cases
+from hearth_server import BIN, DEMO, SKIPPED, Hearth, run, run_cases
 
 # what we send to a terminal ourselves: paste marks, colour, cursor movement and erasing of the editor and of wrapping
 OURS = re.compile(rb"\x1b\[(\?2004[hl]|36m|0?m|\d*[ABCDGHJKP]|\d*@|\?1[hl]|[ -/]*)|\x1b[=>]|[\r\n\t\b\x07]")
@@ -33,7 +33,7 @@ class Terminal:
         self.master, self.slave = pty.openpty()
         self.resize(columns)
         self.settings = termios.tcgetattr(self.slave)
-        environment = dict(os.environ, TERM="xterm-256color", XDG_STATE_HOME=self.home, HOME=self.home, **(env or {}))
+        environment = {**os.environ, "TERM": "xterm-256color", "XDG_STATE_HOME": self.home, "HOME": self.home, **(env or {})}
         self.process = subprocess.Popen([*command, *args], stdin=self.slave, stdout=self.slave, stderr=self.slave,
                                         env=environment, start_new_session=True,
                                         preexec_fn=lambda: fcntl.ioctl(0, termios.TIOCSCTTY, 0))
@@ -262,9 +262,10 @@ def test_commands_in_process():
     assert "loaded: 4 messages" in t.ask(f"/load {path}")
     assert "out of range" in t.ask("/set temperature 1000")
     assert "not a setting" in t.ask("/set port 1")
+    assert "model: demo" in t.ask(f"/model {DEMO}")
     assert "deploy/none" in t.ask("/model deploy/none")
     assert "is not a command" in t.ask("/nonsense")
-    t.ask("/set max-tokens 3")
+    t.ask("/set max_tokens 3")
     assert "[cut " in t.ask("What is 2+2?")
     t.ask("/new")
     assert "tokens: 0 of" in t.ask("/show")
