@@ -6,7 +6,6 @@
  */
 #include "template_dir.h"
 
-#include <time.h>
 
 static struct tools_style detect(const char *source, const char *option)
 {
@@ -279,47 +278,6 @@ static void test_odd(void **state)
     }
 }
 
-/* ---- time ---------------------------------------------------------------------------------- */
-
-static double cpu_ms(void)
-{
-    struct timespec t;
-    clock_gettime(CLOCK_THREAD_CPUTIME_ID, &t);
-    return (double)t.tv_sec * 1e3 + (double)t.tv_nsec / 1e6;
-}
-
-/* The least of a few runs, so that a busy machine does not fail it. */
-static double detection_ms(const char *source)
-{
-    double best = 1e9;
-    struct tok_chat *c = template_open(source, TEMPLATE_CONFIG);
-    for (int i = 0; i < 5; i++) {
-        struct tools_style s;
-        double begin = cpu_ms();
-        tools_detect(&s, c, NULL);
-        double ms = cpu_ms() - begin;
-        if (ms < best) best = ms;
-    }
-    tok_chat_close(c);
-    return best;
-}
-
-static void test_time(void **state)
-{
-    (void)state;
-    enum { LIMIT_MS = 20 };
-    size_t n = test_reference() ? N_OF(published) : N_OF(own);
-    for (size_t i = 0; i < n; i++) {
-        const char *name = test_reference() ? published[i].template : own[i].template;
-        char *source = template_read(name, test_reference() != NULL);
-        double ms = detection_ms(source);
-#if !defined(__SANITIZE_ADDRESS__) && !defined(__SANITIZE_THREAD__)
-        REQUIRE_MSG(ms <= LIMIT_MS, "%s: %g ms", name, ms);
-#endif
-        free(source);
-    }
-}
-
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -331,7 +289,6 @@ int main(void)
         cmocka_unit_test(test_changed_byte),
         cmocka_unit_test(test_changed_byte_published),
         cmocka_unit_test(test_odd),
-        cmocka_unit_test(test_time),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }
