@@ -183,6 +183,14 @@ void jw_int(struct jw *w, const char *name, int64_t value)
     add_value(w, name, text + at, sizeof(text) - at);
 }
 
+void jw_ints(struct jw *w, const char *name, const int32_t *values, size_t n)
+{
+    jw_open(w, name, '[');
+    for (size_t i = 0; i < n; i++)
+        jw_int(w, NULL, values[i]);
+    jw_close(w);
+}
+
 void jw_number(struct jw *w, const char *name, double value)
 {
     char text[40];

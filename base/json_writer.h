@@ -70,6 +70,9 @@ bool jw_string_next(struct jw *w, const char *text, size_t len, size_t max, int6
 
 void jw_int(struct jw *w, const char *name, int64_t value);
 
+/* An array of n integers. */
+void jw_ints(struct jw *w, const char *name, const int32_t *values, size_t n);
+
 /* 9 significant digits, always with a point or an exponent; NaN and infinities become -9999.0 or
  * 9999.0 by sign (NaN: -9999.0). */
 void jw_number(struct jw *w, const char *name, double value);

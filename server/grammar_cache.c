@@ -34,11 +34,9 @@ struct grammar_cache {
     uint64_t clock;
 };
 
-/* Special tokens never match bytes, whatever their text looks like. */
-static size_t token_bytes(void *ctx, int32_t id, char *buf, size_t size)
+size_t grammar_token_bytes(void *tok, int32_t id, char *buf, size_t size)
 {
-    const struct tok *t = ctx;
-    return tok_is_special(t, id) ? 0 : tok_token_bytes(t, id, buf, size);
+    return tok_is_special(tok, id) ? 0 : tok_token_bytes(tok, id, buf, size);
 }
 
 int grammar_cache_create(struct grammar_cache **ret, const struct grammar_cache_params *params)
@@ -47,7 +45,7 @@ int grammar_cache_create(struct grammar_cache **ret, const struct grammar_cache_
     if (!c) return GRAM_ENOMEM;
     struct gram_vocab_params v = {
         .n_ids = params->n_ids,
-        .bytes = token_bytes,
+        .bytes = grammar_token_bytes,
         .ctx = (void *)params->tok, /* only read */
         .end_ids = params->end_ids,
         .n_end_ids = params->n_end_ids,

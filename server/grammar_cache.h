@@ -46,6 +46,9 @@ int grammar_cache_get(struct grammar_cache *c, enum gram_kind kind, const char *
 /* Gives a grammar back. NULL is fine. */
 void grammar_cache_put(struct grammar_cache *c, struct gram *g);
 
+/* gram_vocab_params.bytes for a struct tok: special tokens stand for no text. */
+size_t grammar_token_bytes(void *tok, int32_t id, char *buf, size_t size);
+
 /* Counted since the start. */
 struct grammar_cache_stats {
     uint64_t n_hits, n_misses;

@@ -120,22 +120,33 @@ int hub_folder_parse(const char *folder, char ret[HUB_REPO_SIZE])
     return len >= 0 && len < HUB_REPO_SIZE && is_repo(ret, (size_t)len) ? 0 : -1;
 }
 
-int hub_cache_root(const char *(*env)(const char *name), char *buf, size_t size)
+static int join(const char *dir, const char *below, const char *leaf, char *buf, size_t size)
+{
+    int len = snprintf(buf, size, "%s%s%s", dir, below, leaf);
+    return len >= 0 && (size_t)len < size ? 0 : -1;
+}
+
+int hub_home_path(const char *(*env)(const char *name), const char *const *variables,
+                  const char *leaf, char *buf, size_t size)
 {
     static const struct {
         const char *variable, *below;
-    } places[] = {
-        {"HF_HUB_CACHE", ""},
-        {"HUGGINGFACE_HUB_CACHE", ""},
-        {"HF_HOME", "/hub"},
-        {"XDG_CACHE_HOME", "/huggingface/hub"},
-        {"HOME", "/.cache/huggingface/hub"},
+    } homes[] = {
+        {"HF_HOME", "/"},
+        {"XDG_CACHE_HOME", "/huggingface/"},
+        {"HOME", "/.cache/huggingface/"},
     };
-    for (size_t i = 0; i < sizeof(places) / sizeof(places[0]); i++) {
-        const char *value = env(places[i].variable);
-        if (!value || !*value) continue;
-        int len = snprintf(buf, size, "%s%s", value, places[i].below);
-        return len >= 0 && (size_t)len < size ? 0 : -1;
-    }
+    const char *value;
+    for (; *variables; variables++)
+        if ((value = env(*variables)) && *value) return join(value, "", "", buf, size);
+    for (size_t i = 0; i < sizeof(homes) / sizeof(homes[0]); i++)
+        if ((value = env(homes[i].variable)) && *value)
+            return join(value, homes[i].below, leaf, buf, size);
     return -1;
+}
+
+int hub_cache_root(const char *(*env)(const char *name), char *buf, size_t size)
+{
+    static const char *const variables[] = {"HF_HUB_CACHE", "HUGGINGFACE_HUB_CACHE", NULL};
+    return hub_home_path(env, variables, "hub", buf, size);
 }

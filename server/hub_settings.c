@@ -86,30 +86,13 @@ static int set_token(struct hub_settings *s, const char *text, const char *from,
     return 0;
 }
 
-static int token_path(env_fn env, char *buf, size_t size)
-{
-    static const struct {
-        const char *variable, *below;
-    } places[] = {
-        {"HF_TOKEN_PATH", ""},
-        {"HF_HOME", "/token"},
-        {"XDG_CACHE_HOME", "/huggingface/token"},
-        {"HOME", "/.cache/huggingface/token"},
-    };
-    for (size_t i = 0; i < sizeof(places) / sizeof(places[0]); i++) {
-        const char *value = get(env, places[i].variable);
-        if (!value) continue;
-        int len = snprintf(buf, size, "%s%s", value, places[i].below);
-        return len >= 0 && (size_t)len < size ? 0 : -1;
-    }
-    return -1;
-}
-
 static int read_token_file(struct hub_settings *s, env_fn env, char *err, size_t errlen)
 {
+    static const char *const variables[] = {"HF_TOKEN_PATH", NULL};
     char path[PATH_MAX];
     struct stat st;
-    if (is_on(env, "HF_HUB_DISABLE_IMPLICIT_TOKEN") || token_path(env, path, sizeof(path)))
+    if (is_on(env, "HF_HUB_DISABLE_IMPLICIT_TOKEN") ||
+        hub_home_path(env, variables, "token", path, sizeof(path)))
         return 0;
     if (stat(path, &st) && (errno == ENOENT || errno == ENOTDIR || errno == EACCES)) return 0;
     char *text;

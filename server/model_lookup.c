@@ -99,13 +99,6 @@ bool srv_hub_is_directory(const char *spec)
     return is_directory(spec);
 }
 
-static bool has_file(const char *dir, const char *name)
-{
-    char path[PATH_MAX];
-    struct stat st;
-    return join(path, sizeof(path), "%s/%s", dir, name) == 0 && stat(path, &st) == 0;
-}
-
 static bool is_gguf(const char *name)
 {
     static const char suffix[] = ".gguf";
@@ -115,7 +108,7 @@ static bool is_gguf(const char *name)
 
 bool srv_hub_has_only_gguf(const char *path, char *err, size_t errlen)
 {
-    DIR *dir = has_file(path, "config.json") ? NULL : opendir(path);
+    DIR *dir = file_exists(path, "config.json") ? NULL : opendir(path);
     bool found = false;
     if (!dir) return false;
     for (struct dirent *entry; !found && (entry = readdir(dir));)
@@ -134,12 +127,12 @@ int srv_hub_check(const char *dir, char *err, size_t errlen)
         "pytorch_model.bin.index.json", /* the last two are refused with a reason when read */
     };
     if (srv_hub_has_only_gguf(dir, err, errlen)) return -1;
-    if (!has_file(dir, "config.json")) {
+    if (!file_exists(dir, "config.json")) {
         snprintf(err, errlen, "%.300s has no config.json; " MODEL_IS, dir);
         return -1;
     }
     for (size_t i = 0; i < sizeof(weights) / sizeof(weights[0]); i++)
-        if (has_file(dir, weights[i])) return 0;
+        if (file_exists(dir, weights[i])) return 0;
     snprintf(err, errlen, "%.300s has neither %s nor %s; " MODEL_IS, dir, weights[0], weights[1]);
     return -1;
 }

@@ -72,14 +72,12 @@ static void close_tokens(struct jw *w)
 static bool write_tokens_part(struct srv_gen *g, struct jw *w, const struct gen_choice *c,
                               int64_t *at)
 {
-    enum { PART_TOKENS = 16 };
-    int64_t n = srv_gen_shown_tokens(c);
-    int64_t to = n - *at > PART_TOKENS ? *at + PART_TOKENS : n;
-    if (*at == 0) open_tokens(w);
-    write_tokens(g, w, c, *at, to);
-    if (to == n) close_tokens(w);
-    *at = to == n ? 0 : to;
-    return to == n;
+    int64_t from = *at, to;
+    bool last = srv_gen_next_tokens(srv_gen_shown_tokens(c), at, &to);
+    if (from == 0) open_tokens(w);
+    write_tokens(g, w, c, from, to);
+    if (last) close_tokens(w);
+    return last;
 }
 
 static bool whole_choice(struct srv_gen *g, struct jw *w, struct gen_prompt *p,
@@ -125,7 +123,7 @@ static bool whole_tail(struct srv_gen *g, struct jw *w, struct gen_cursor *at)
     if (at->part == OPEN) {
         jw_close(w);
         srv_gen_write_usage(g, w);
-        if (g->params.return_token_ids) srv_gen_write_prompt_ids(w, "prompt_token_ids", p);
+        if (g->params.return_token_ids) jw_ints(w, "prompt_token_ids", p->ids, (size_t)p->n_ids);
         at->part = PROMPT;
         return false;
     }
@@ -187,23 +185,6 @@ static void stream_finish(struct srv_gen *g, struct gen_prompt *p, struct gen_ch
     srv_gen_end_chunk(g, &e, p, c->n_tokens);
 }
 
-static const struct srv_gen_format format = {
-    .endpoint = "chat",
-    .input = "messages",
-    .object = "chat.completion",
-    .chunk_object = "chat.completion.chunk",
-    .shows_tier = true,
-    .stream_begin = stream_begin,
-    .stream_delta = stream_delta,
-    .stream_finish = stream_finish,
-    .stream_progress = srv_gen_progress_chunk,
-    .stream_end = srv_gen_last_chunk,
-    .stream_error = srv_gen_error_chunk,
-    .head = srv_gen_open_answer,
-    .choice = whole_choice,
-    .tail = whole_tail,
-};
-
 /* ---- request ------------------------------------------------------------------------------- */
 
 static int derive(struct srv_gen *g, struct param_error *err)
@@ -229,29 +210,40 @@ static int make_prompt(struct srv_gen *g, struct param_error *err)
     return chat_input_check_flags(g->body, err) || srv_gen_chat_prompt(g, &in, err);
 }
 
-static void handle(struct srv_request *req)
+static int prepare(struct srv_gen *g, struct param_error *err)
 {
-    struct param_error err = {0};
-    struct srv_gen *g = srv_gen_open(req, &format, fields);
-    if (!g) return;
-    if (derive(g, &err) || make_prompt(g, &err)) {
-        srv_gen_refuse(g, &err);
-        return;
-    }
-    snprintf(g->id, sizeof(g->id), "chatcmpl-%s", srv_facts(req)->unique);
-    srv_gen_start(g);
+    return derive(g, err) || make_prompt(g, err) ? -1 : 0;
 }
 
-/* llama-server's. Counting runs no model. */
+static const struct srv_gen_format format = {
+    .endpoint = "chat",
+    .input = "messages",
+    .id_prefix = "chatcmpl-",
+    .fields = fields,
+    .prepare = prepare,
+    .object = "chat.completion",
+    .chunk_object = "chat.completion.chunk",
+    .shows_tier = true,
+    .stream_begin = stream_begin,
+    .stream_delta = stream_delta,
+    .stream_finish = stream_finish,
+    .stream_progress = srv_gen_progress_chunk,
+    .stream_end = srv_gen_last_chunk,
+    .stream_error = srv_gen_error_chunk,
+    .head = srv_gen_open_answer,
+    .choice = whole_choice,
+    .tail = whole_tail,
+};
+
+static void handle(struct srv_request *req)
+{
+    srv_gen_handle(req, &format);
+}
+
+/* llama-server's. */
 static void count(struct srv_request *req)
 {
-    struct param_error err = {0};
-    struct srv_gen *g = srv_gen_open(req, &format, fields);
-    if (!g) return;
-    if (derive(g, &err) || make_prompt(g, &err))
-        srv_gen_refuse(g, &err);
-    else
-        srv_gen_reply_count(g, "response.input_tokens");
+    srv_gen_count(req, &format, "response.input_tokens");
 }
 
 const struct srv_route srv_routes_chat[] = {

@@ -133,14 +133,12 @@ static void write_arrays(const struct tokens *t, struct jw *w, int64_t from, int
 /* The next cells of an array of a whole choice; returns true after the last. */
 static bool write_column_part(const struct tokens *t, struct jw *w, enum column column, int64_t *at)
 {
-    enum { PART_CELLS = 16 };
-    int64_t n = t->n_echoed + srv_gen_shown_tokens(t->c);
-    int64_t to = n - *at > PART_CELLS ? *at + PART_CELLS : n;
-    if (*at == 0) jw_open(w, column_names[column], '[');
-    write_cells(t, w, column, *at, to);
-    if (to == n) jw_close(w);
-    *at = to == n ? 0 : to;
-    return to == n;
+    int64_t from = *at, to;
+    bool last = srv_gen_next_tokens(t->n_echoed + srv_gen_shown_tokens(t->c), at, &to);
+    if (from == 0) jw_open(w, column_names[column], '[');
+    write_cells(t, w, column, from, to);
+    if (last) jw_close(w);
+    return last;
 }
 
 static void write_end(struct srv_gen *g, struct jw *w, const struct gen_prompt *p,
@@ -152,7 +150,7 @@ static void write_end(struct srv_gen *g, struct jw *w, const struct gen_prompt *
     else if (c->stop_id >= 0 && g->params.n_stop_ids)
         jw_int(w, "stop_reason", c->stop_id);
     if (!g->params.return_token_ids) return;
-    srv_gen_write_prompt_ids(w, "prompt_token_ids", p);
+    jw_ints(w, "prompt_token_ids", p->ids, (size_t)p->n_ids);
     srv_gen_write_ids(w, "token_ids", c, 0, c->n_tokens);
 }
 
@@ -267,21 +265,6 @@ static void stream_finish(struct srv_gen *g, struct gen_prompt *p, struct gen_ch
     jw_text(&e.w, "finish_reason", c->finish_reason);
     srv_gen_end_chunk(g, &e, p, c->n_tokens);
 }
-
-static const struct srv_gen_format format = {
-    .endpoint = "completions",
-    .input = "prompt",
-    .object = "text_completion",
-    .chunk_object = "text_completion",
-    .stream_delta = stream_delta,
-    .stream_finish = stream_finish,
-    .stream_progress = srv_gen_progress_chunk,
-    .stream_end = srv_gen_last_chunk,
-    .stream_error = srv_gen_error_chunk,
-    .head = srv_gen_open_answer,
-    .choice = whole_choice,
-    .tail = whole_tail,
-};
 
 /* ---- prompts ------------------------------------------------------------------------------- */
 
@@ -427,23 +410,37 @@ static void derive(struct srv_gen *g)
     if (g->n_candidates > g->n_choices && p->logprobs_count < 0) p->logprobs_count = 0;
 }
 
+static int prepare(struct srv_gen *g, struct param_error *err)
+{
+    g->dialect = srv_request_alloc(g->req, sizeof(struct completion));
+    if (!g->dialect)
+        return param_fail(err, SRV_ERR_OVERLOADED, NULL, "There is no memory for the request.");
+    if (check_best_of(g, err) || read_prompts(g, err)) return -1;
+    derive(g);
+    return measure_echoes(g, err);
+}
+
+static const struct srv_gen_format format = {
+    .endpoint = "completions",
+    .input = "prompt",
+    .id_prefix = "cmpl-",
+    .fields = fields,
+    .prepare = prepare,
+    .object = "text_completion",
+    .chunk_object = "text_completion",
+    .stream_delta = stream_delta,
+    .stream_finish = stream_finish,
+    .stream_progress = srv_gen_progress_chunk,
+    .stream_end = srv_gen_last_chunk,
+    .stream_error = srv_gen_error_chunk,
+    .head = srv_gen_open_answer,
+    .choice = whole_choice,
+    .tail = whole_tail,
+};
+
 static void handle(struct srv_request *req)
 {
-    struct param_error err = {0};
-    struct srv_gen *g = srv_gen_open(req, &format, fields);
-    if (!g) return;
-    g->dialect = srv_request_alloc(req, sizeof(struct completion));
-    if (!g->dialect)
-        param_fail(&err, SRV_ERR_OVERLOADED, NULL, "There is no memory for the request.");
-    else if (!check_best_of(g, &err) && !read_prompts(g, &err)) {
-        snprintf(g->id, sizeof(g->id), "cmpl-%s", srv_facts(req)->unique);
-        derive(g);
-        if (!measure_echoes(g, &err)) {
-            srv_gen_start(g);
-            return;
-        }
-    }
-    srv_gen_refuse(g, &err);
+    srv_gen_handle(req, &format);
 }
 
 const struct srv_route srv_routes_completions[] = {

@@ -290,7 +290,7 @@ static void handle(struct srv_request *req)
         }
     }
     json_decref(body);
-    srv_reply_error(req, err.kind, err.path[0] ? err.path : NULL, "%s", err.message);
+    param_reply(req, &err);
 }
 
 const struct srv_route srv_routes_embeddings[] = {

@@ -230,32 +230,34 @@ static struct srv_gen *create(struct srv_request *req, const struct srv_gen_form
     return g;
 }
 
-struct srv_gen *srv_gen_open(struct srv_request *req, const struct srv_gen_format *format,
-                             const struct param_field *own)
+static void refuse(struct srv_gen *g, const struct param_error *err)
+{
+    param_reply(g->req, err);
+    release(g);
+}
+
+/* Reads the body and its fields. NULL: the error has been answered. */
+static struct srv_gen *open_generation(struct srv_request *req, const struct srv_gen_format *format)
 {
     struct param_error err = {0};
+    struct srv_facts *facts = srv_facts(req);
     struct srv_gen *g = create(req, format);
     if (!g) {
         srv_reply_error(req, SRV_ERR_OVERLOADED, NULL, "There is no memory for the request.");
         return NULL;
     }
-    int rc = srv_gen_params_read(&g->params, req, own, &g->body, &err);
-    if (g->body) srv_facts(req)->account.endpoint = format->endpoint;
-    g->text = (struct srv_span){srv_facts(req)->body, srv_facts(req)->body_len};
+    int rc = srv_gen_params_read(&g->params, req, format->fields, &g->body, &err);
+    if (g->body) facts->account.endpoint = format->endpoint;
+    g->text = (struct srv_span){facts->body, facts->body_len};
     if (rc || guide_ask_read(&g->guide.ask, g->text, g->body, &err)) {
-        srv_gen_refuse(g, &err);
+        refuse(g, &err);
         return NULL;
     }
+    snprintf(g->id, sizeof(g->id), "%s%s", format->id_prefix, facts->unique);
     g->model = g->params.model;
     g->max_tokens = g->params.asked_tokens;
     g->n_choices = g->n_candidates = (int)g->params.n;
     return g;
-}
-
-void srv_gen_refuse(struct srv_gen *g, const struct param_error *err)
-{
-    srv_reply_error(g->req, err->kind, err->path[0] ? err->path : NULL, "%s", err->message);
-    release(g);
 }
 
 int srv_gen_set_prompt(struct srv_gen *g, int i, const int32_t *ids, size_t n_ids)
@@ -324,16 +326,41 @@ static int open_guide(struct srv_gen *g, struct param_error *err)
     return srv_guide_open(&g->guide, g->req, &g->params, g->n_prompts, g->n_candidates, err);
 }
 
-void srv_gen_start(struct srv_gen *g)
+void srv_gen_handle(struct srv_request *req, const struct srv_gen_format *format)
 {
     static const struct srv_jobs_ops ops = {describe, event, srv_gen_advance, srv_gen_fail,
                                             release};
     struct param_error err = {0};
-    if (!check_lengths(g, &err) && !make_rules(g, &err) && !open_guide(g, &err) &&
-        !charge_logs(g, &err))
+    struct srv_gen *g = open_generation(req, format);
+    if (!g) return;
+    if (!format->prepare(g, &err) && !check_lengths(g, &err) && !make_rules(g, &err) &&
+        !open_guide(g, &err) && !charge_logs(g, &err))
         srv_jobs_start(&g->jobs, g->req, g->n_prompts, &ops, g);
     else if (err.kind == SRV_ERR_CONTEXT)
         refuse_context(g, &err);
     else
-        srv_gen_refuse(g, &err);
+        refuse(g, &err);
+}
+
+void srv_gen_count(struct srv_request *req, const struct srv_gen_format *format, const char *object)
+{
+    struct param_error err = {0};
+    struct srv_gen *g = open_generation(req, format);
+    if (!g) return;
+    g->counts = true;
+    if (format->prepare(g, &err)) {
+        refuse(g, &err);
+        return;
+    }
+    struct buf b;
+    struct jw w;
+    buf_init(&b, 256);
+    jw_init(&w, &b);
+    jw_open(&w, NULL, '{');
+    if (object) jw_text(&w, "object", object);
+    jw_int(&w, "input_tokens", g->prompts[0].n_ids);
+    jw_close(&w);
+    release(g);
+    srv_facts(req)->account.endpoint = "count_tokens";
+    srv_reply(req, 200, NULL, jw_end(&w));
 }

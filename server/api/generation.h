@@ -80,10 +80,15 @@ struct gen_cursor {
     int picked[GEN_MAX_CHOICES]; /* of the prompt: which candidates are shown */
 };
 
-/* How one dialect writes an answer. `text` ranges are valid UTF-8 and may be empty. */
+/* How one dialect reads a request and writes its answer. `text` ranges are valid UTF-8 and may be
+ * empty. */
 struct srv_gen_format {
-    const char *endpoint; /* for the access log and metrics */
-    const char *input;    /* the parameter that holds the prompt */
+    const char *endpoint;             /* for the access log and metrics */
+    const char *input;                /* the parameter that holds the prompt */
+    const char *id_prefix;            /* of the answer */
+    const struct param_field *fields; /* besides the common ones */
+    /* Checks the fields that were read and sets the prompts. Returns 0, or -1 with err. */
+    int (*prepare)(struct srv_gen *g, struct param_error *err);
     /* Of the two OpenAI dialects that write chunks, else NULL: the member "object" of a whole answer
      * and of a chunk. shows_tier: with the member "service_tier". */
     const char *object, *chunk_object;
@@ -126,6 +131,7 @@ struct srv_gen {
     bool in_pieces;           /* srv_reply_in_pieces has been called */
     struct gen_cursor cursor; /* of a whole answer */
     bool answered;            /* nothing more will be written */
+    bool counts;              /* srv_gen_count: nothing is generated */
     char id[64];
     int64_t created;
     const char *model; /* as the client named it */
@@ -133,20 +139,19 @@ struct srv_gen {
     int sequence;      /* numbers the events of dialects that want it */
 };
 
-/* Reads the request's body and its fields. In the request's arena. NULL: the error has been
- * answered. */
-struct srv_gen *srv_gen_open(struct srv_request *req, const struct srv_gen_format *format,
-                             const struct param_field *own);
+/*
+ * A route's handler: reads the body, prepares the prompts, checks lengths, submits, and takes the
+ * request over. An error has been answered when it returns.
+ */
+void srv_gen_handle(struct srv_request *req, const struct srv_gen_format *format);
 
-/* Answers an error before anything started and frees what the generation owns. */
-void srv_gen_refuse(struct srv_gen *g, const struct param_error *err);
+/* The handler of a route that counts the tokens of the prompt and runs no model. Answers {"object",
+ * "input_tokens"}, without object if that is NULL. */
+void srv_gen_count(struct srv_request *req, const struct srv_gen_format *format,
+                   const char *object);
 
 /* Copies the ids of prompt i into the arena. Returns 0, or -1 when out of memory. */
 int srv_gen_set_prompt(struct srv_gen *g, int i, const int32_t *ids, size_t n_ids);
-
-/* Prompts are set: checks lengths, submits, and takes the request over. On failure the error has
- * been answered. */
-void srv_gen_start(struct srv_gen *g);
 
 /* Returns what the engine has said of a prompt so far. Text workers. */
 struct eng_usage srv_gen_usage(const struct gen_prompt *p);

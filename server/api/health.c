@@ -21,7 +21,8 @@
 /* The main thread looks at the engine many times per second. After this long without, it hangs. */
 enum { MONITOR_LATE_US = 30 * 1000000 };
 
-static void reply_status(struct srv_request *req, const char *status)
+/* percent: of a model that is being fetched (--pull), -1 for none. */
+static void reply_status(struct srv_request *req, const char *status, int percent)
 {
     struct buf b;
     struct jw w;
@@ -29,25 +30,11 @@ static void reply_status(struct srv_request *req, const char *status)
     jw_init(&w, &b);
     jw_open(&w, NULL, '{');
     jw_text(&w, "status", status);
+    if (percent >= 0) jw_int(&w, "percent", percent);
     jw_close(&w);
     srv_reply_header(req, "Cache-Control", "no-store");
-    srv_reply(req, 200, NULL, jw_end(&w));
-}
-
-/* --pull: the model is being fetched. */
-static void reply_pulling(struct srv_request *req, int percent)
-{
-    struct buf b;
-    struct jw w;
-    buf_init(&b, 256);
-    jw_init(&w, &b);
-    jw_open(&w, NULL, '{');
-    jw_text(&w, "status", "pulling");
-    jw_int(&w, "percent", percent);
-    jw_close(&w);
-    srv_reply_header(req, "Cache-Control", "no-store");
-    srv_reply_header(req, "Retry-After", "1");
-    srv_reply(req, 503, NULL, jw_end(&w));
+    if (percent >= 0) srv_reply_header(req, "Retry-After", "1");
+    srv_reply(req, percent >= 0 ? 503 : 200, NULL, jw_end(&w));
 }
 
 static bool is_alive(struct srv_server *s)
@@ -61,7 +48,7 @@ static void live(struct srv_request *req)
 {
     srv_facts(req)->account.endpoint = "health";
     if (is_alive(req->server))
-        reply_status(req, "ok");
+        reply_status(req, "ok", -1);
     else
         srv_reply_error(req, SRV_ERR_OVERLOADED, NULL, "Work waits, and the engine does not step.");
 }
@@ -71,10 +58,10 @@ static void ready(struct srv_request *req)
     int percent = srv_pull_percent(srv_facts(req)->app->pull);
     srv_facts(req)->account.endpoint = "health";
     switch ((enum srv_state)atomic_load(&srv_facts(req)->app->state)) {
-    case SRV_READY: reply_status(req, "ok"); break;
+    case SRV_READY: reply_status(req, "ok", -1); break;
     case SRV_LOADING:
         if (percent >= 0)
-            reply_pulling(req, percent);
+            reply_status(req, "pulling", percent);
         else
             srv_reply_error(req, SRV_ERR_LOADING, NULL, "The model is still loading.");
         break;

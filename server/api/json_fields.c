@@ -30,6 +30,11 @@ int param_fail(struct param_error *err, enum srv_error kind, const char *path, c
     return -1;
 }
 
+void param_reply(struct srv_request *req, const struct param_error *err)
+{
+    srv_reply_error(req, err->kind, err->path[0] ? err->path : NULL, "%s", err->message);
+}
+
 const char *param_word(const char *text, char buf[PARAM_WORD_MAX])
 {
     size_t len = strlen(text), kept = len < PARAM_WORD_MAX ? len : PARAM_WORD_MAX - 4;

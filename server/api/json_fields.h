@@ -19,7 +19,7 @@
 
 #include <jansson.h>
 
-#include "server/http/api_error.h"
+#include "server/http/endpoint.h"
 
 enum { PARAM_PATH_MAX = 96, PARAM_MESSAGE_MAX = 320, PARAM_WORD_MAX = 44 };
 
@@ -38,6 +38,9 @@ struct param_error {
 
 int param_fail(struct param_error *err, enum srv_error kind, const char *path, const char *format,
                ...) __attribute__((format(printf, 4, 5)));
+
+/* Answers the request with the error. */
+void param_reply(struct srv_request *req, const struct param_error *err);
 
 /* Copies a word of the request for a message, cut, with '?' for anything but printable ASCII.
  * Returns buf. */

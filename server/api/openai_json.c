@@ -105,22 +105,6 @@ void srv_gen_write_progress(struct jw *w, const struct gen_progress *progress)
     jw_close(w);
 }
 
-void srv_gen_reply_count(struct srv_gen *g, const char *object)
-{
-    struct buf b;
-    struct jw w;
-    buf_init(&b, 256);
-    jw_init(&w, &b);
-    jw_open(&w, NULL, '{');
-    if (object) jw_text(&w, "object", object);
-    jw_int(&w, "input_tokens", g->prompts[0].n_ids);
-    jw_close(&w);
-    json_decref(g->body);
-    g->body = NULL;
-    srv_facts(g->req)->account.endpoint = "count_tokens";
-    srv_reply(g->req, 200, NULL, jw_end(&w));
-}
-
 /* ---- chunks -------------------------------------------------------------------------------- */
 
 static void open_answer(struct srv_gen *g, struct jw *w, const char *object)
@@ -212,14 +196,6 @@ void srv_gen_write_ids(struct jw *w, const char *name, const struct gen_choice *
     jw_open(w, name, '[');
     for (int64_t i = from; i < to; i++)
         jw_int(w, NULL, c->log.records[i].id);
-    jw_close(w);
-}
-
-void srv_gen_write_prompt_ids(struct jw *w, const char *name, const struct gen_prompt *p)
-{
-    jw_open(w, name, '[');
-    for (int64_t i = 0; i < p->n_ids; i++)
-        jw_int(w, NULL, p->ids[i]);
     jw_close(w);
 }
 
@@ -322,20 +298,28 @@ static void write_prompt_token(const struct srv_gen *g, struct jw *w, const stru
     jw_close(w);
 }
 
+bool srv_gen_next_tokens(int64_t n, int64_t *at, int64_t *ret_to)
+{
+    bool last = n - *at <= PART_TOKENS;
+    *ret_to = last ? n : *at + PART_TOKENS;
+    *at = last ? 0 : *ret_to;
+    return last;
+}
+
 bool srv_gen_write_prompt_logprobs_part(const struct srv_gen *g, struct jw *w,
                                         const struct gen_prompt *p, int64_t *at)
 {
     int64_t n = p->n_ids - 1;
-    int64_t to = n - *at > PART_TOKENS ? *at + PART_TOKENS : n;
-    if (*at == 0) {
+    int64_t i = *at, to;
+    bool last = srv_gen_next_tokens(n, at, &to);
+    if (i == 0) {
         jw_open(w, "prompt_logprobs", '[');
         jw_null(w, NULL);
     }
-    for (int64_t i = *at; i < to; i++)
+    for (; i < to; i++)
         write_prompt_token(g, w, p, i);
-    if (to == n) jw_close(w);
-    *at = to == n ? 0 : to;
-    return to == n;
+    if (last) jw_close(w);
+    return last;
 }
 
 int64_t srv_gen_shown_tokens(const struct gen_choice *c)

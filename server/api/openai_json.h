@@ -67,15 +67,11 @@ void srv_gen_error_chunk(struct srv_gen *g, enum srv_error kind, const char *mes
 /* A format's stream_end: the usage and timings that were asked for, and [DONE]. */
 void srv_gen_last_chunk(struct srv_gen *g);
 
-/* Answers {"object", "input_tokens"}, without object if that is NULL, and ends the request. */
-void srv_gen_reply_count(struct srv_gen *g, const char *object);
-
 /* ---- values -------------------------------------------------------------------------------- */
 
-/* Arrays of ids: tokens [from, to) of a choice; a prompt. */
+/* An array of the ids of tokens [from, to) of a choice. */
 void srv_gen_write_ids(struct jw *w, const char *name, const struct gen_choice *c, int64_t from,
                        int64_t to);
-void srv_gen_write_prompt_ids(struct jw *w, const char *name, const struct gen_prompt *p);
 
 /* Bytes [from, to) of a choice's text. */
 static inline void srv_gen_write_text(struct jw *w, const char *name, const struct gen_choice *c,
@@ -100,6 +96,10 @@ int64_t srv_gen_characters_before(struct gen_choice *c, size_t bytes);
 /* Tokens of a choice whose log-probabilities are shown: those that a stop string has swallowed
  * whole are not. */
 int64_t srv_gen_shown_tokens(const struct gen_choice *c);
+
+/* The next tokens of n to write, from *at to *ret_to; moves *at there. Returns true, and sets *at to 0,
+ * for the last. */
+bool srv_gen_next_tokens(int64_t n, int64_t *at, int64_t *ret_to);
 
 /*
  * The next part of vLLM's "prompt_logprobs": null for the first token, then for each a map

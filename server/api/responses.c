@@ -501,9 +501,19 @@ static void stream_error(struct srv_gen *g, enum srv_error kind, const char *mes
     srv_gen_close_event(g, &e);
 }
 
+static int prepare(struct srv_gen *g, struct param_error *err)
+{
+    if (!g->counts && g->n_choices != 1)
+        return param_fail(err, SRV_ERR_UNSUPPORTED, "n", "'n' must be 1 here.");
+    return make_prompt(g, err);
+}
+
 static const struct srv_gen_format format = {
     .endpoint = "responses",
     .input = "input",
+    .id_prefix = "resp_",
+    .fields = fields,
+    .prepare = prepare,
     .stream_begin = stream_begin,
     .stream_delta = stream_delta,
     .stream_finish = stream_finish,
@@ -515,29 +525,12 @@ static const struct srv_gen_format format = {
 
 static void handle(struct srv_request *req)
 {
-    struct param_error err = {0};
-    struct srv_gen *g = srv_gen_open(req, &format, fields);
-    if (!g) return;
-    if (g->n_choices != 1)
-        param_fail(&err, SRV_ERR_UNSUPPORTED, "n", "'n' must be 1 here.");
-    else if (!make_prompt(g, &err)) {
-        snprintf(g->id, sizeof(g->id), "resp_%s", srv_facts(req)->unique);
-        srv_gen_start(g);
-        return;
-    }
-    srv_gen_refuse(g, &err);
+    srv_gen_handle(req, &format);
 }
 
-/* Counting runs no model. */
 static void count(struct srv_request *req)
 {
-    struct param_error err = {0};
-    struct srv_gen *g = srv_gen_open(req, &format, fields);
-    if (!g) return;
-    if (make_prompt(g, &err))
-        srv_gen_refuse(g, &err);
-    else
-        srv_gen_reply_count(g, "response.input_tokens");
+    srv_gen_count(req, &format, "response.input_tokens");
 }
 
 const struct srv_route srv_routes_responses[] = {

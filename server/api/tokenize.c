@@ -65,14 +65,9 @@ static json_t *open_body(struct srv_request *req, struct tokenize_params *p, con
         srv_gen_model_name(srv_facts(req)->app, p->model, &err) &&
         !chat_input_check_flags(body, &err) && !srv_gen_note_ignored(req, &unknown, &err))
         return body;
-    srv_reply_error(req, err.kind, err.path[0] ? err.path : NULL, "%s", err.message);
+    param_reply(req, &err);
     json_decref(body);
     return NULL;
-}
-
-static void refuse(struct srv_request *req, const struct param_error *err)
-{
-    srv_reply_error(req, err->kind, err->path[0] ? err->path : NULL, "%s", err->message);
 }
 
 static int encode_text(const struct srv_app *app, const json_t *value, const char *name,
@@ -86,14 +81,6 @@ static int encode_text(const struct srv_app *app, const json_t *value, const cha
     enum srv_error kind = rc == TOK_ENOMEM ? SRV_ERR_OVERLOADED : SRV_ERR_INVALID_VALUE;
     if (rc) return param_fail(err, kind, name, "%s", message);
     return 0;
-}
-
-static void write_ids(struct jw *w, const struct tok_ids *ids)
-{
-    jw_open(w, "tokens", '[');
-    for (size_t i = 0; i < ids->n; i++)
-        jw_int(w, NULL, ids->ids[i]);
-    jw_close(w);
 }
 
 /* ---- llama-server -------------------------------------------------------------------------- */
@@ -136,7 +123,7 @@ static int tokenize_content(const struct srv_app *app, const struct tokenize_par
     if (p->with_pieces)
         write_pieces(app, w, &ids);
     else
-        write_ids(w, &ids);
+        jw_ints(w, "tokens", ids.ids, ids.n);
     jw_close(w);
     tok_ids_finish(&ids);
     return rc;
@@ -186,7 +173,7 @@ static int tokenize_prompt(const struct srv_app *app, const struct tokenize_para
     jw_open(w, NULL, '{');
     jw_int(w, "count", (int64_t)ids.n);
     jw_int(w, "max_model_len", eng_info(app->engine)->ctx_tokens);
-    write_ids(w, &ids);
+    jw_ints(w, "tokens", ids.ids, ids.n);
     if (p->return_token_strs)
         write_token_strings(app, w, &ids);
     else
@@ -248,7 +235,7 @@ static void tokenize(struct srv_request *req)
         rc = param_fail(&err, SRV_ERR_MISSING, "content",
                         "One of 'content', 'prompt', 'messages' or 'inputs' is required.");
     if (rc) {
-        refuse(req, &err);
+        param_reply(req, &err);
         buf_finish(&b);
     } else {
         srv_reply(req, 200, NULL, jw_end(&w));
@@ -292,7 +279,7 @@ static void detokenize(struct srv_request *req)
     if (!rc && tok_decode(app->tok, ids, json_array_size(p.tokens), false, &text, &len))
         rc = param_fail(&err, SRV_ERR_INTERNAL, NULL, "The ids cannot be decoded.");
     if (rc) {
-        refuse(req, &err);
+        param_reply(req, &err);
     } else {
         struct buf b;
         struct jw w;
@@ -320,7 +307,7 @@ static void apply_template(struct srv_request *req)
     if (!body) return;
     struct chat_input in = chat_of(&p);
     if (chat_input_check(p.messages, &err) || chat_input_render(app, &in, &prompt, &err)) {
-        refuse(req, &err);
+        param_reply(req, &err);
     } else {
         struct buf b;
         struct jw w;

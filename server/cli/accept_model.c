@@ -10,6 +10,7 @@
 
 #include "base/file.h"
 #include "tokenizer/grammar/grammar.h"
+#include "server/grammar_cache.h"
 #include "tokenizer/tokenizer.h"
 
 enum { MAX_CONFIG_BYTES = 4 << 20 };
@@ -55,13 +56,6 @@ static void guess_end_ids(struct accept_model *m)
 
 /* ---- the model ----------------------------------------------------------------------------- */
 
-/* Special tokens stand for no text. */
-static size_t token_bytes(void *ctx, int32_t id, char *buf, size_t size)
-{
-    const struct tok *t = ctx;
-    return tok_is_special(t, id) ? 0 : tok_token_bytes(t, id, buf, size);
-}
-
 int accept_model_open(struct accept_model *m, const char *dir, char *err, size_t errlen)
 {
     *m = (struct accept_model){.tok = NULL};
@@ -70,7 +64,7 @@ int accept_model_open(struct accept_model *m, const char *dir, char *err, size_t
     if (!m->n_end_ids) read_end_ids(m, dir, "config.json");
     if (!m->n_end_ids) guess_end_ids(m);
     struct gram_vocab_params params = {.n_ids = tok_vocab_size(m->tok),
-                                       .bytes = token_bytes,
+                                       .bytes = grammar_token_bytes,
                                        .ctx = m->tok,
                                        .end_ids = m->end_ids,
                                        .n_end_ids = m->n_end_ids};
@@ -98,7 +92,7 @@ static bool spells(const struct accept_model *m, const struct tok_ids *ids, cons
     size_t at = 0;
 
     for (size_t i = 0; i < ids->n; i++) {
-        size_t len = token_bytes(m->tok, ids->ids[i], buf, sizeof(buf));
+        size_t len = grammar_token_bytes(m->tok, ids->ids[i], buf, sizeof(buf));
         if (len == 0 || len > sizeof(buf) || n - at < len || memcmp(text + at, buf, len) != 0)
             return false;
         at += len;
@@ -115,7 +109,7 @@ static int32_t longest_token(const struct accept_model *m, const char *text, siz
 
     *ret_len = 0;
     for (int32_t id = 0; id < tok_vocab_size(m->tok); id++) {
-        size_t len = token_bytes(m->tok, id, buf, sizeof(buf));
+        size_t len = grammar_token_bytes(m->tok, id, buf, sizeof(buf));
         if (len <= *ret_len || len > n || len > sizeof(buf) || memcmp(buf, text, len) != 0)
             continue;
         best = id;

@@ -191,14 +191,6 @@ static int run(const struct scorer *f, struct score *s, const struct tok_ids *id
 
 /* ---- one line out -------------------------------------------------------------------------- */
 
-static void write_ids(struct jw *w, const char *name, const int32_t *ids, int64_t n)
-{
-    jw_open(w, name, '[');
-    for (int64_t i = 0; i < n; i++)
-        jw_int(w, NULL, ids[i]);
-    jw_close(w);
-}
-
 static void write_reals(struct jw *w, const char *name, const double *values, int64_t n)
 {
     jw_open(w, name, '[');
@@ -214,15 +206,15 @@ static void write_score(struct jw *w, const struct score *s, const struct tok_id
     for (int64_t i = 0; i < n; i++)
         sum += s->logprobs[i];
     jw_open(w, NULL, '{');
-    write_ids(w, "ids", ids->ids, s->n_ids);
+    jw_ints(w, "ids", ids->ids, (size_t)s->n_ids);
     write_reals(w, "logprobs", s->logprobs, n);
-    write_ids(w, "argmax", s->argmax, s->n_ids);
+    jw_ints(w, "argmax", s->argmax, (size_t)s->n_ids);
     if (n)
         jw_number(w, "perplexity", exp(-sum / (double)n));
     else
         jw_null(w, "perplexity");
     if (s->n_greedy > 0) {
-        write_ids(w, "greedy_ids", s->greedy_ids, s->n_generated);
+        jw_ints(w, "greedy_ids", s->greedy_ids, (size_t)s->n_generated);
         write_reals(w, "greedy_margins", s->greedy_margins, s->n_generated);
     }
     jw_close(w);

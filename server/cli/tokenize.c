@@ -26,14 +26,6 @@
 #define MAX_LINE_BYTES (16u << 20)
 #define MAX_ANSWER_BYTES (512u << 20)
 
-static void write_ids(struct jw *w, const struct tok_ids *ids)
-{
-    jw_open(w, "ids", '[');
-    for (size_t i = 0; i < ids->n; i++)
-        jw_int(w, NULL, ids->ids[i]);
-    jw_close(w);
-}
-
 static int encode(const struct tok *t, const json_t *request, struct jw *w, struct filter_error *e)
 {
     const json_t *text = json_object_get(request, "text");
@@ -48,7 +40,7 @@ static int encode(const struct tok *t, const json_t *request, struct jw *w, stru
                         (add ? TOK_ADD_SPECIAL : 0u) | (parse ? TOK_PARSE_SPECIAL : 0u), &ids,
                         e->text, sizeof(e->text));
     jw_open(w, NULL, '{');
-    write_ids(w, &ids);
+    jw_ints(w, "ids", ids.ids, ids.n);
     jw_close(w);
     tok_ids_finish(&ids);
     return rc ? -1 : 0;
