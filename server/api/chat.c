@@ -141,7 +141,7 @@ static void begin_delta(struct srv_gen *g, struct gen_event *e, int index)
     jw_open(&e->w, "delta", '{');
 }
 
-/* Choices are introduced in order of their index, each with its role, once. */
+/* Sends the first chunk of every choice, which names its role. */
 static void stream_begin(struct srv_gen *g)
 {
     for (int k = 0; k < g->n_choices; k++) {
@@ -240,7 +240,7 @@ static void handle(struct srv_request *req)
     srv_gen_handle(req, &format);
 }
 
-/* llama-server's. */
+/* The same route in llama-server. */
 static void count(struct srv_request *req)
 {
     srv_gen_count(req, &format, "response.input_tokens");

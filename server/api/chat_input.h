@@ -23,30 +23,39 @@ struct srv_gen;
 struct chat_input {
     const json_t *messages;
     const json_t *kwargs; /* chat_template_kwargs, or NULL */
-    /* The body whose members "messages" and "chat_template_kwargs" they are, so that integers of
-     * any size reach the template; empty: the endpoint has made the messages. */
+    /*
+     * The text of the body that holds "messages" and "chat_template_kwargs". The template gets them
+     * from this text, so that it sees integers of any size. Empty if the endpoint built the
+     * messages itself.
+     */
     struct srv_span body;
     bool add_generation_prompt;
     bool continue_final_message;
 };
 
-/* Roles, contents and parts are what the API allows. 0 or -1 with the path of the wrong field. */
+/*
+ * Checks that roles, contents and parts are what the API allows. Returns 0, or -1 with the path of
+ * the wrong field.
+ */
 int chat_input_check(const json_t *messages, struct param_error *err);
 
-/* An answer cannot both be continued and begun anew: 400 if the body asks for both. 0 or -1. */
+/*
+ * Checks that the body does not ask both to continue a message and to begin a new one. Returns 0,
+ * or -1 with err.
+ */
 int chat_input_check_flags(const json_t *body, struct param_error *err);
 
-/* Renders. *ret is owned: tok_prompt_finish. */
+/* Renders the messages by the model's template. *ret is owned: tok_prompt_finish. */
 int chat_input_render(const struct srv_app *app, const struct chat_input *in,
                       struct tok_prompt *ret, struct param_error *err);
 
-/* Renders and tokenises; ids are appended. */
+/* Renders the messages, tokenizes the text, and appends the ids. */
 int chat_input_encode(const struct srv_app *app, const struct chat_input *in, struct tok_ids *ids,
                       struct param_error *err);
 
 /*
- * Makes the one prompt of a chat dialect: checked, rendered, tokenised, and everything the context leaves as
- * the default of max_tokens. Returns 0, or -1 with err.
+ * Makes the one prompt of a chat request: checks the messages, renders and tokenizes them. The
+ * default of max_tokens becomes the rest of the context. Returns 0, or -1 with err.
  */
 int srv_gen_chat_prompt(struct srv_gen *g, const struct chat_input *in, struct param_error *err);
 

@@ -189,8 +189,10 @@ int choice_text_init(struct gen_choice *c, const struct choice_rules *rules, con
     c->offsets = (uint32_t *)(void *)*at;
     *at += offsets_bytes(capacity);
     int rc = tok_decoder_create(&c->decoder, rules->tok, rules->skip_special);
-    /* The decoder sees the prompt's last tokens first, so that a space mark in front of the answer
-     * stays. */
+    /*
+     * The decoder gets the prompt's last tokens first, so that it keeps a space at the start of the
+     * answer.
+     */
     int64_t from = n_prompt > PRIME_TOKENS ? n_prompt - PRIME_TOKENS : 0;
     const char *text;
     size_t len;
@@ -214,7 +216,7 @@ static bool is_stop_id(const struct choice_rules *rules, int32_t id)
     return false;
 }
 
-/* Makes text of what the decoder still holds (an incomplete UTF-8 sequence). */
+/* Adds the text that the decoder still holds: an incomplete UTF-8 sequence. */
 static void flush_decoder(struct gen_choice *c, bool armed)
 {
     const char *text = "";
@@ -243,7 +245,7 @@ static bool take_record(struct gen_choice *c, const struct choice_rules *rules, 
     c->offsets[at] = (uint32_t)c->text.text.len;
     c->n_tokens = at + 1;
     c->sum_logprob += record->logprob;
-    /* Decided by the id itself: the engine's CHOICE_DONE may come after the token. */
+    /* The id decides: the engine's CHOICE_DONE may come after the token. */
     bool is_stop = is_stop_id(rules, record->id);
     if (is_stop) c->stop_id = record->id;
     if (is_stop && !rules->include_stop) {

@@ -42,9 +42,9 @@ struct gen_log {
     struct gen_record *records; /* [capacity] */
     struct eng_logprob *tops;   /* [capacity][top_width], or NULL */
     int64_t capacity;
-    int top_width;          /* of a row of tops; 0: none */
+    int top_width;          /* entries per row of tops; 0: no tops */
     atomic_llong n_written; /* published by the engine thread */
-    int64_t n_read;         /* the text worker's */
+    int64_t n_read;         /* used by the text worker alone */
 };
 
 /* Bytes of a log of `capacity` tokens, a multiple of 16. No overflow below 2^40 tokens. */
@@ -98,7 +98,7 @@ struct textout {
     const struct textout_stops *stops;
     bool include_stop;                         /* the stop string belongs to the text */
     unsigned short matched[TEXTOUT_MAX_STOPS]; /* length of the prefix each automaton has matched */
-    struct buf text;                           /* everything so far, held-back tail included */
+    struct buf text;                           /* everything so far, with the part held back */
     size_t n_released;                         /* bytes of text that may be sent */
     int stop_index;                            /* the stop string that was found, or -1 */
 };
@@ -109,13 +109,13 @@ void textout_init(struct textout *t, const struct textout_stops *stops, bool inc
 void textout_finish(struct textout *t);
 
 /*
- * Takes a piece. `armed` false: it is not searched for stop strings. Returns true if a stop
- * string is complete: text ends before it (or with it), all of text is released, and no more may be
- * pushed.
+ * Takes a piece of text. If `armed` is false it is not searched for stop strings. Returns true if
+ * it completes a stop string: then the text ends before it (or with it), all of the text is
+ * released, and no more may be pushed.
  */
 bool textout_push(struct textout *t, const char *piece, size_t len, bool armed);
 
-/* No more is to come: what was held back is released. */
+/* Ends the text: releases the part that was held back. */
 void textout_flush(struct textout *t);
 
 /* ---- a choice -------------------------------------------------------------------------------- */
@@ -129,35 +129,37 @@ enum { CHOICE_TEXT_MAX_BYTES = 64 << 20 };
 struct choice_rules {
     const struct tok *tok;
     struct textout_stops stops;
-    const int32_t *ids[2]; /* that end a choice: those of the request, those of the model */
+    const int32_t *ids[2]; /* ids that end a choice: the request's, the model's */
     int n_ids[2];
-    int64_t min_tokens; /* before as many, stop strings are not looked for */
+    int64_t min_tokens; /* stop strings are not looked for in the tokens before this count */
     bool include_stop, skip_special;
 };
 
 struct gen_choice {
-    int index; /* as shown: prompt x n + choice */
+    int index; /* the index in the answer: prompt x n + choice */
     struct gen_log log;
     atomic_int finish; /* enum eng_finish, 0 while running; written after the last record */
     int32_t stop_id;   /* the id that ended it, or -1 */
     struct textout text;
-    int64_t text_charged;        /* bytes of text.text that the budget of answers knows of */
+    int64_t text_charged;        /* bytes of text.text that are charged to the budget for answers */
     struct tok_decoder *decoder; /* NULL once the choice has ended */
     uint32_t *offsets;           /* [capacity]: bytes of text before each token's piece */
-    int64_t n_tokens;            /* that count: up to the one that completed a stop */
-    int64_t n_showable; /* that lie wholly in text that may be sent, or will never be longer */
-    /* Those that may have events of their own: a last token without text may hold the first bytes of
-     * a character, so it waits for the next token or the end. */
+    int64_t n_tokens;            /* tokens that count: up to the one that completed a stop string */
+    int64_t n_showable; /* tokens whose whole text may be sent, or is complete */
+    /*
+     * Tokens that may have events of their own. A last token without text may hold the first bytes
+     * of a character, so it waits for the next token or the end.
+     */
     int64_t n_eventable;
-    int64_t n_shown;      /* whose log-probabilities have been sent: the caller's */
+    int64_t n_shown;      /* tokens whose log-probabilities have been sent; the caller's */
     size_t n_sent;        /* bytes of text sent */
-    size_t counted_bytes; /* of the text, and the characters in them: see openai_json.h */
+    size_t counted_bytes; /* bytes of the text whose characters are counted, see openai_json.h */
     int64_t counted_characters;
-    bool introduced;           /* its first event has been sent (the format's) */
+    bool introduced;           /* its first event has been sent; the format's */
     bool ended;                /* finish_reason is decided */
-    bool closed;               /* and sent */
+    bool closed;               /* the finish reason has been sent */
     const char *finish_reason; /* "stop" or "length" */
-    const char *stop_string;   /* the one found, or NULL; borrowed from the rules */
+    const char *stop_string;   /* the stop string that was found, or NULL; borrowed from the rules */
     double sum_logprob;
 };
 
@@ -172,13 +174,13 @@ int64_t choice_text_bytes(int64_t capacity, int64_t n_top);
 int choice_text_init(struct gen_choice *c, const struct choice_rules *rules, const int32_t *prompt,
                      int64_t n_prompt, int64_t capacity, int64_t n_top, char **at);
 
-/* A zeroed choice is fine. */
+/* Frees what the choice owns; a zeroed choice owns nothing. */
 void choice_text_finish(struct gen_choice *c);
 
 /*
- * Reads the new records, and decides the choice's end if the engine has ended it. Returns true if a
- * stop string was found, so that the engine need not go on with this choice. A choice that was
- * cancelled has no end of its own. Call it before each look at what may be sent.
+ * Reads the new records, and sets the finish reason if the engine has ended the choice. Returns
+ * true if a stop string was found: the engine can then stop the choice. A cancelled choice gets no
+ * finish reason. To be called before the caller reads how much may be sent.
  */
 bool choice_text_advance(struct gen_choice *c, const struct choice_rules *rules);
 

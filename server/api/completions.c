@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: MIT */
 /*
- * POST /v1/completions: the legacy dialect, complete: prompts as text or ids, one or many, echo,
- * the four log-probability arrays with offsets, scoring by max_tokens 0, best_of.
+ * POST /v1/completions, OpenAI's older API, with all of its fields: one or many prompts as text or
+ * ids, echo, the four log-probability arrays with offsets, scoring by max_tokens 0, and best_of.
  */
 #include <stdlib.h>
 #include <string.h>
@@ -17,7 +17,7 @@ enum { DEFAULT_MAX_TOKENS = 16 };
 struct echo {
     const char *text;
     size_t len;
-    bool is_text;         /* came as text: special tokens that were added are not part of it */
+    bool is_text;         /* the prompt was text: special tokens that the tokenizer added are not part of it */
     int64_t n_characters; /* code points of the text; 0 unless it is echoed */
     uint32_t *starts;     /* [n_ids] code points before each token; NULL unless they are shown */
 };
@@ -37,7 +37,7 @@ static const struct param_field fields[] = {
 
 /* ---- log-probabilities --------------------------------------------------------------------- */
 
-/* The tokens of the four arrays: those of the prompt where it is echoed, then those of a choice. */
+/* The tokens of the four arrays: those of the prompt if it is echoed, then those of a choice. */
 struct tokens {
     struct srv_gen *g;
     struct gen_prompt *p;
@@ -154,7 +154,9 @@ static void write_end(struct srv_gen *g, struct jw *w, const struct gen_prompt *
     srv_gen_write_ids(w, "token_ids", c, 0, c->n_tokens);
 }
 
-/* They are long: once per prompt, in its first choice, and null in the others. */
+/*
+ * Written once per prompt, in its first choice, because they are long; null in the other choices.
+ */
 static bool write_prompt_logprobs(struct srv_gen *g, struct jw *w, const struct gen_prompt *p,
                                   struct gen_cursor *at)
 {
@@ -280,7 +282,10 @@ static int text_prompt(struct srv_gen *g, int i, const json_t *value, struct par
     struct tok_ids ids = {0};
     char message[200] = "";
     unsigned flags = g->params.add_special ? TOK_ADD_SPECIAL : 0;
-    /* Special tokens written in a completion's prompt are meant: the prompt is the template. */
+    /*
+     * Special tokens in the text of the prompt are parsed: the client does the work of the chat
+     * template.
+     */
     int rc = tok_encode(g->app->tok, text, len, flags | TOK_PARSE_SPECIAL, &ids, message,
                         sizeof(message));
     bool is_set = !rc && !srv_gen_set_prompt(g, i, ids.ids, ids.n);
@@ -368,7 +373,7 @@ static int check_best_of(struct srv_gen *g, struct param_error *err)
     return 0;
 }
 
-/* Where the tokens of an echoed prompt begin in its text. */
+/* Sets where the tokens of an echoed prompt begin in its text. */
 static int note_starts(struct srv_gen *g, const struct gen_prompt *p, struct echo *e)
 {
     struct tok_decoder *decoder = NULL;
@@ -379,7 +384,7 @@ static int note_starts(struct srv_gen *g, const struct gen_prompt *p, struct ech
         const char *text = "";
         size_t len = 0;
         tok_decoder_push(decoder, p->ids[i], &text, &len);
-        /* A begin mark that the tokenizer put in front is not part of the text asked for. */
+        /* A BOS token that the tokenizer added is not part of the client's text. */
         if (e->is_text && i == 0 && tok_is_special(g->app->tok, p->ids[i])) len = 0;
         e->starts[i] = (uint32_t)n_characters;
         n_characters += srv_gen_characters(text, len);
@@ -406,7 +411,7 @@ static void derive(struct srv_gen *g)
     p->want_logprobs = p->logprobs_count >= 0;
     if (p->echo && p->want_logprobs && p->prompt_logprobs < p->logprobs_count)
         p->prompt_logprobs = p->logprobs_count;
-    /* Ranking candidates needs their log-probabilities. */
+    /* Candidates are ranked by their log-probabilities. */
     if (g->n_candidates > g->n_choices && p->logprobs_count < 0) p->logprobs_count = 0;
 }
 

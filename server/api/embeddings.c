@@ -84,7 +84,7 @@ static void write_vector(const struct embedding *e, struct jw *w, float *v)
     if (e->dimensions && e->dimensions < n) n = (int)e->dimensions;
     normalise(v, n);
     if (e->encoding_format && !strcmp(e->encoding_format, "base64")) {
-        /* Little-endian float32, as every machine this runs on stores it. */
+        /* Little-endian float32, which is the byte order of all supported machines. */
         write_base64(w, "embedding", (const uint8_t *)v, (size_t)n * sizeof(float));
         return;
     }

@@ -10,14 +10,14 @@
 
 #include "base/sha256.h"
 
-enum { CHOICE_BYTES = 1024 }; /* of a choice besides its logs and text: its struct and decoder */
+enum { CHOICE_BYTES = 1024 }; /* a choice's struct and decoder; its logs and text are counted apart */
 
 _Static_assert(sizeof(struct gen_choice) <= CHOICE_BYTES - 256,
                "CHOICE_BYTES covers the decoder too");
 
 /* ---- engine thread ------------------------------------------------------------------------- */
 
-/* A step computes at least one token, so there is room for all. */
+/* There is room for all steps, because each computes at least one token. */
 static void note_step(struct gen_prompt *p, const struct eng_event *ev)
 {
     long long at = atomic_load_explicit(&p->n_steps, memory_order_relaxed);
@@ -108,8 +108,10 @@ static int charge_logs(struct srv_gen *g, struct param_error *err)
                       mib(bytes), mib(used), mib(limit));
 }
 
-/* Allocates a prompt's choices and logs. Zero pages from the system: of the logs only what is used
- * becomes resident. */
+/*
+ * Allocates a prompt's choices and logs. calloc returns untouched pages of the system, so only the
+ * used part of the logs becomes resident.
+ */
 static int prepare_prompt(struct srv_gen *g, struct gen_prompt *p)
 {
     int64_t bytes = prompt_bytes(g, p);
@@ -133,7 +135,7 @@ static int prepare_prompt(struct srv_gen *g, struct gen_prompt *p)
 
 /* ---- jobs: srv_jobs_ops; its other part is in generation_output.c ---------------------------- */
 
-/* A salt makes a tenant of its own within the key's. */
+/* A cache salt splits the tenant of a key into separate tenants. */
 static void salt_tenant(const char *salt, struct eng_job_params *jp)
 {
     struct sha256 digest;
@@ -288,7 +290,7 @@ static int check_lengths(struct srv_gen *g, struct param_error *err)
     return 0;
 }
 
-/* The context error carries its numbers as members too; clients read them. */
+/* Writes the numbers of the context error as members too, because clients read them. */
 static void refuse_context(struct srv_gen *g, const struct param_error *err)
 {
     int64_t ctx = eng_info(g->app->engine)->ctx_tokens, longest = 0;
@@ -322,7 +324,7 @@ static int make_rules(struct srv_gen *g, struct param_error *err)
 
 static int open_guide(struct srv_gen *g, struct param_error *err)
 {
-    if (!g->guide.ask.param) return 0; /* the answers are free */
+    if (!g->guide.ask.param) return 0; /* no constraint on the answers */
     return srv_guide_open(&g->guide, g->req, &g->params, g->n_prompts, g->n_candidates, err);
 }
 

@@ -29,7 +29,7 @@ enum {
     GEN_PART_BYTES = 16 << 10, /* of a text that is written in parts */
 };
 
-/* How far the prefill of a prompt was after a step. */
+/* The progress of a prompt's prefill after a step. */
 struct gen_step {
     int32_t n_done, n_cached;
     uint64_t us; /* since it left the queue */
@@ -42,7 +42,7 @@ struct gen_prompt {
     int64_t n_ids;
     struct gen_log log;           /* prompt log-probabilities: records of positions 1.. */
     struct gen_choice *choices;   /* [n_candidates]; NULL until its job is described */
-    char *memory;                 /* of all its logs: one allocation, owned */
+    char *memory;                 /* one allocation for all its logs, owned */
     atomic_int stage;             /* enum gen_stage, published by the engine thread */
     struct eng_usage first_usage; /* of the start: valid from GEN_STARTED on */
     struct eng_usage usage;       /* of the end: valid at GEN_DONE */
@@ -51,7 +51,7 @@ struct gen_prompt {
     atomic_llong n_steps;     /* published by the engine thread */
     int64_t n_steps_reported; /* the text worker's */
     bool start_reported;
-    struct gen_step reported; /* the last one that was */
+    struct gen_step reported; /* the last step reported */
 };
 
 static inline enum gen_stage gen_prompt_stage(const struct gen_prompt *p)
@@ -61,21 +61,21 @@ static inline enum gen_stage gen_prompt_stage(const struct gen_prompt *p)
 
 struct srv_gen;
 
-/* Of all prompts of a request together; us: of the last report's prompt. */
+/* Summed over the prompts of a request; us is of the prompt reported last. */
 struct gen_progress {
     int64_t n_total, n_done, n_cached;
     uint64_t us;
 };
 
 /*
- * Where the writing of a whole answer stands. It is written in pieces, so that an answer of any size
- * takes little memory.
+ * The position in a whole answer that is written in pieces, so that an answer of any size takes
+ * little memory.
  */
 struct gen_cursor {
     struct jw w; /* its buffer is the piece being written */
     bool begun;
-    int prompt, choice;          /* being written; the choice as shown */
-    int part;                    /* of the choice or of the end: the format's */
+    int prompt, choice;          /* being written; choice is the index in the answer */
+    int part;                    /* part of the choice or of the tail; numbered by the format */
     int64_t at;                  /* within the part: a token, or a byte of the text */
     int picked[GEN_MAX_CHOICES]; /* of the prompt: which candidates are shown */
 };
@@ -125,7 +125,7 @@ struct srv_gen {
     int n_prompts;
     int n_choices;            /* shown for each prompt: n */
     int n_candidates;         /* generated for each prompt: max(n, best_of) */
-    int64_t max_tokens;       /* asked for, per choice; -1 until the endpoint has set its default */
+    int64_t max_tokens;       /* requested per choice; -1 until the endpoint has set its default */
     int64_t n_progress_sent;  /* prompt tokens last reported; -1: nothing yet */
     bool streaming;           /* srv_stream_open has been called */
     bool in_pieces;           /* srv_reply_in_pieces has been called */
@@ -135,8 +135,8 @@ struct srv_gen {
     char id[64];
     int64_t created;
     const char *model; /* as the client named it */
-    void *dialect;     /* the endpoint's own */
-    int sequence;      /* numbers the events of dialects that want it */
+    void *dialect;     /* private to the endpoint */
+    int sequence;      /* number of the next event, for dialects that number them */
 };
 
 /*
@@ -153,7 +153,7 @@ void srv_gen_count(struct srv_request *req, const struct srv_gen_format *format,
 /* Copies the ids of prompt i into the arena. Returns 0, or -1 when out of memory. */
 int srv_gen_set_prompt(struct srv_gen *g, int i, const int32_t *ids, size_t n_ids);
 
-/* Returns what the engine has said of a prompt so far. Text workers. */
+/* Returns the engine's usage of a prompt so far. Text workers. */
 struct eng_usage srv_gen_usage(const struct gen_prompt *p);
 
 /* Sums over prompts and shown choices. */
@@ -168,7 +168,7 @@ static inline bool srv_gen_reports_progress(const struct srv_gen *g)
     return g->params.return_progress && g->params.stream && g->format->stream_progress;
 }
 
-/* Returns the most tokens that a choice of the prompt can have. */
+/* Returns the largest number of tokens that a choice of the prompt can have. */
 int64_t srv_gen_token_capacity(const struct srv_gen *g, const struct gen_prompt *p);
 
 /* The text worker's part of srv_jobs_ops; ctx is the generation. */

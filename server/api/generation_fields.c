@@ -24,7 +24,7 @@ struct reading {
     struct srv_gen_params *p;
 };
 
-#define INT_LIMIT 9007199254740992.0 /* 2^53: what a double holds exactly */
+#define INT_LIMIT 9007199254740992.0 /* 2^53: a double holds all integers up to here exactly */
 
 static const struct param_field common_fields[] = {
     GEN_FIELD("model", PARAM_STRING, model),
@@ -66,13 +66,13 @@ static const struct param_field common_fields[] = {
     GEN_FIELD("return_progress", PARAM_BOOL, return_progress),
     GEN_FIELD("service_tier", PARAM_STRING, service_tier),
     GEN_FIELD("request_id", PARAM_STRING, request_id),
-    /* accepted: they do not touch the answer */
+    /* accepted; they do not change the answer */
     GEN_OTHER("user", PARAM_IGNORED),
     GEN_OTHER("metadata", PARAM_IGNORED),
     GEN_OTHER("safety_identifier", PARAM_IGNORED),
     GEN_OTHER("spaces_between_special_tokens", PARAM_IGNORED),
     GEN_OTHER("parallel_tool_calls", PARAM_IGNORED),
-    /* accepted, without effect, and said so */
+    /* accepted without effect and named in x-ignored-params */
     GEN_OTHER("store", PARAM_NAMED),
     GEN_OTHER("reasoning_effort", PARAM_NAMED),
     GEN_OTHER("reasoning", PARAM_NAMED),
@@ -236,7 +236,7 @@ static int read_stream_options(struct srv_gen_params *p, struct param_unknown *u
     return 0;
 }
 
-/* Names that clients of servers with one model send because the field must not be empty. */
+/* Placeholders that clients send to servers with one model. */
 static bool is_placeholder(const char *name)
 {
     return !strcmp(name, "default") || !strcmp(name, "tgi") || !strcmp(name, "dummy");
@@ -271,7 +271,7 @@ static int make_sampling(const struct reading *r, struct param_error *err)
     p->sampling = eng_sampling_default();
     p->sampling.temperature = (float)p->temperature;
     p->sampling.top_k = p->top_k > 0 ? (int)p->top_k : 0;
-    /* 0 is the limit of ever smaller nuclei: the most likely token alone. */
+    /* 0 keeps the most likely token alone, as a very small top_p does. */
     p->sampling.top_p = p->top_p > 0 ? (float)p->top_p : 1e-9f;
     p->sampling.min_p = (float)p->min_p;
     p->sampling.typical_p = p->typical_p > 0 ? (float)p->typical_p : 1;
@@ -290,7 +290,7 @@ static int make_sampling(const struct reading *r, struct param_error *err)
     return 0;
 }
 
-/* A header sets what every client can set without touching its body. */
+/* The header is for clients that cannot add fields to the body. */
 static int read_deadline_header(const struct reading *r, struct param_error *err)
 {
     const char *text = srv_request_header(r->req, "x-request-deadline-ms");
@@ -314,7 +314,7 @@ int srv_gen_note_ignored(struct srv_request *req, const struct param_unknown *un
     return 0;
 }
 
-/* The tokens asked for, by the request or the server's option, or -1. */
+/* Returns the number of tokens requested, else the server's option, else -1. */
 static int64_t asked_tokens(const struct reading *r)
 {
     const struct srv_gen_params *p = r->p;
@@ -339,7 +339,7 @@ static int check_together(const struct reading *r, struct param_error *err)
     return 0;
 }
 
-/* -1 means "no limit" to clients of llama-server; the field that takes it is named. */
+/* llama-server takes -1 as "no limit": the message names the field that takes it here. */
 static void hint_at_n_predict(const struct reading *r, struct param_error *err)
 {
     static const char *const fields[] = {"max_tokens", "max_completion_tokens",
@@ -354,7 +354,7 @@ static void hint_at_n_predict(const struct reading *r, struct param_error *err)
     }
 }
 
-/* Both tables in one, as they read the same object. */
+/* Joins both tables, because they read the same object. */
 static void join_fields(const struct param_field *own, struct param_field all[MAX_FIELDS])
 {
     int n = 0;

@@ -7,7 +7,7 @@
 
 #include "base/json_reader.h"
 
-/* A field on its way: its value in the tree, and its text. */
+/* A field of the body: its value in the tree, and its text. */
 struct field {
     const json_t *value; /* NULL: absent or null */
     struct srv_span text;

@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: MIT */
 /*
- * GET /health, /readyz: may requests be sent here? GET /healthz, /livez, /ping: should the process
- * go on? GET /version; GET /metrics. All on the HTTP thread, also while the model loads and while
- * draining.
+ * GET /health and /readyz: 200 if requests can be served. GET /healthz, /livez and /ping: 200
+ * unless the process hangs. GET /version; GET /metrics. All run on the HTTP thread, also while the
+ * model loads and while draining.
  */
 #include "base/clock.h"
 #include "base/json_writer.h"
@@ -18,7 +18,9 @@
 #include "server/metrics.h"
 #include "server/serve_pull.h"
 
-/* The main thread looks at the engine many times per second. After this long without, it hangs. */
+/*
+ * The main thread checks the engine many times per second. If it has not for this long, it hangs.
+ */
 enum { MONITOR_LATE_US = 30 * 1000000 };
 
 /* percent: of a model that is being fetched (--pull), -1 for none. */

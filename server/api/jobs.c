@@ -55,7 +55,7 @@ static void on_event(void *ctx, const struct eng_event *ev)
         atomic_store_explicit(&job->done, true, memory_order_release);
     if (ev->type != ENG_EVENT_PROMPT_TOKEN && ev->type != ENG_EVENT_EMBEDDING)
         srv_request_wake(j->req);
-    /* The last touch: once every job is done and this is 0 the request may be freed. */
+    /* Must be the last access: once every job is done and this is 0 the request may be freed. */
     atomic_fetch_sub_explicit(&j->n_inside, 1, memory_order_release);
 }
 
@@ -79,7 +79,7 @@ static int submit_next(struct srv_jobs *j, char *err, size_t errlen)
         .n_reserved_slots = j->n_reserved,
         .continuation = i > 0 && j->n_running == 0,
         .deadline_us = deadline_after(facts, config->request_timeout_ms),
-        /* The first job waits for the request; once it is in, the others do not time out. */
+        /* The first job has the queue timeout of the request; the others have none. */
         .queue_deadline_us = i == 0 ? deadline_after(facts, config->queue_timeout_ms) : 0,
         .on_event = on_event,
         .ctx = job,
@@ -96,13 +96,15 @@ static int submit_next(struct srv_jobs *j, char *err, size_t errlen)
     atomic_store(&job->handle, handle);
     j->n_submitted++;
     j->n_running++;
-    /* on_gone may have looked before the handle was there. */
+    /* on_gone may have run before the handle was set. */
     if (atomic_load(&j->gone)) eng_job_cancel(handle);
     return 0;
 }
 
-/* Jobs go in as earlier ones finish, so that one request does not fill the queue; a full queue fails
- * only the first. */
+/*
+ * Submits jobs as earlier ones finish, so that one request does not fill the queue. If the queue is
+ * full only the first job fails.
+ */
 static void submit(struct srv_jobs *j)
 {
     char err[256] = "";

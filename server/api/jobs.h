@@ -24,19 +24,19 @@
 
 struct srv_request;
 
-/* The endpoint's part; ctx is what srv_jobs_start got. */
+/* The endpoint's functions; ctx is that of srv_jobs_start. */
 struct srv_jobs_ops {
     /* Fills in job i: tenant, deadlines and the queue's rules are set already. Called again after a
      * full queue refused it. Returns 0, or -1 when out of memory. */
     int (*describe)(void *ctx, int i, struct eng_job_params *p);
-    /* Engine thread: must not wait, and must not use the request. */
+    /* On the engine thread: must not wait, and must not use the request. */
     void (*event)(void *ctx, int i, const struct eng_event *ev);
     /* Writes what can be written. Returns true once there is no more to write: the request is
      * answered, or its client has disconnected. Not called again afterwards. */
     bool (*advance)(void *ctx);
     /* Answers the error. Not called after advance has returned true. */
     void (*refuse)(void *ctx, enum srv_error kind, const char *message);
-    /* Frees what the endpoint owns; nothing runs any more. */
+    /* Frees what the endpoint owns, after everything has ended. */
     void (*release)(void *ctx);
 };
 

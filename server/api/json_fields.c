@@ -14,7 +14,7 @@
 #include "base/json_reader.h"
 #include "server/api/json_memory.h"
 
-#define INT64_LIMIT 9223372036854775808.0 /* 2^63: the first real no int64_t holds */
+#define INT64_LIMIT 9223372036854775808.0 /* 2^63: the smallest double beyond int64_t */
 
 enum { MAX_DEPTH = 160, MAX_VALUES = 200000, ECHO_BYTES = 64, INT64_DIGITS = 19 };
 
@@ -119,7 +119,7 @@ static void round_huge_integers(char *text, size_t len)
 
 /* ---- parsing ------------------------------------------------------------------------------- */
 
-/* Bounds depth and the number of values. */
+/* Checks the depth and the number of values. */
 static int check_shape(const char *body, size_t len, size_t *ret_n_values, struct param_error *err)
 {
     int depth;
@@ -303,7 +303,7 @@ static int read_field(const struct param_field *f, json_t *value, void *out,
     return 0;
 }
 
-/* Keys come from outside: only printable ASCII that fits a header is repeated. */
+/* Repeats only printable ASCII that fits a header, because keys come from clients. */
 void param_note(struct param_unknown *unknown, const char *key)
 {
     size_t used = strlen(unknown->list);

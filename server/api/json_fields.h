@@ -29,7 +29,7 @@ struct srv_span {
     size_t len;
 };
 
-/* The first fault found. */
+/* The first error found. */
 struct param_error {
     enum srv_error kind;
     char path[PARAM_PATH_MAX];
@@ -64,7 +64,10 @@ struct param_field {
     double min, max; /* PARAM_INT and PARAM_NUMBER */
 };
 
-/* Keys without effect as one comma-separated list cut at its size; n counts those no row names. */
+/*
+ * Keys without effect, as one comma-separated list that is cut at its size. n: the number of keys
+ * that are in no row.
+ */
 struct param_unknown {
     char list[256];
     int n;

@@ -17,7 +17,7 @@
 
 #include <jansson.h>
 
-/* Sets jansson's allocator. Once, at start, before any JSON is made. */
+/* Sets jansson's allocator. To be called once, before the first use of jansson. */
 void srv_json_watch_memory(void);
 
 /* Returns true if an allocation of jansson's has failed on this thread since the last call. */

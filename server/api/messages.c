@@ -21,7 +21,7 @@ static const struct param_field fields[] = {
     GEN_OTHER("mcp_servers", PARAM_UNSUPPORTED),
     GEN_OTHER("container", PARAM_UNSUPPORTED),
     GEN_OTHER("output_format", PARAM_IGNORED),
-    GEN_OTHER("output_config", PARAM_NAMED), /* but for its format */
+    GEN_OTHER("output_config", PARAM_NAMED), /* all but its format */
     {0},
 };
 
@@ -49,7 +49,7 @@ static int make_messages(const struct srv_gen_params *p, json_t **ret, struct pa
     return 0;
 }
 
-/* An assistant message at the end is the beginning of the answer. */
+/* If the last message is the assistant's, the answer continues it. */
 static bool ends_with_assistant(const json_t *messages)
 {
     const json_t *last = json_array_get(messages, json_array_size(messages) - 1);

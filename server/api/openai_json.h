@@ -14,7 +14,7 @@
 #include "base/json_writer.h"
 #include "server/api/generation.h"
 
-/* The member "timings" in the spirit of llama-server, if the request asks for it. */
+/* The member "timings", similar to llama-server's, if the request asks for it. */
 void srv_gen_write_timings(const struct srv_gen *g, struct jw *w);
 
 /* The member "usage" of the OpenAI dialects, and the timings. */
@@ -90,11 +90,16 @@ void srv_gen_write_token_bytes(const struct srv_gen *g, struct jw *w, int32_t id
 
 /* Code points of valid UTF-8. */
 size_t srv_gen_characters(const char *text, size_t len);
-/* Code points in the first `bytes` bytes of a choice's text; quick where they only grow. */
+/*
+ * Code points in the first `bytes` bytes of a choice's text. Fast if `bytes` grows from call to
+ * call.
+ */
 int64_t srv_gen_characters_before(struct gen_choice *c, size_t bytes);
 
-/* Tokens of a choice whose log-probabilities are shown: those that a stop string has swallowed
- * whole are not. */
+/*
+ * The number of a choice's tokens whose log-probabilities are shown: not those wholly inside the
+ * stop string that was cut.
+ */
 int64_t srv_gen_shown_tokens(const struct gen_choice *c);
 
 /* The next tokens of n to write, from *at to *ret_to; moves *at there. Returns true, and sets *at to 0,

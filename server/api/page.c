@@ -16,7 +16,7 @@
 #include "server/http/api_error.h"
 #include "server/http/request.h"
 
-/* One of the two copies. */
+/* One of the two copies of the page. */
 struct representation {
     const char *data;
     size_t len;

@@ -1,5 +1,8 @@
 /* SPDX-License-Identifier: MIT */
-/* GET /props and GET /slots: what is served, on which path, and how busy it is; no prompt text. */
+/*
+ * GET /props: the model, the numeric path and the defaults. GET /slots: how busy the server is.
+ * Neither shows prompts.
+ */
 #include "base/json_writer.h"
 #include "engine/engine.h"
 #include "server/api/routes.h"
@@ -79,7 +82,7 @@ static void write_style(struct jw *w, const struct tools_style *s)
     jw_close(w);
 }
 
-/* null: the tokens of the model spell no single bytes. */
+/* Written as null if no token of the model stands for a single byte. */
 static void write_structured_output(struct jw *w, struct grammar_cache *grammars)
 {
     static const char *const kinds[] = {"json_schema", "json_object", "regex", "choice", "grammar"};

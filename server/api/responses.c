@@ -18,8 +18,8 @@ static const struct param_field fields[] = {
     GEN_FIELD("text", PARAM_JSON, prompt),
     GEN_OTHER("prompt_logprobs", PARAM_UNSUPPORTED),
     GEN_OTHER("return_token_ids", PARAM_NAMED),
-    GEN_OTHER("truncation", PARAM_IGNORED), /* read by check_truncation */
-    GEN_OTHER("include", PARAM_NAMED),      /* and by check_include */
+    GEN_OTHER("truncation", PARAM_IGNORED), /* check_truncation reads it */
+    GEN_OTHER("include", PARAM_NAMED),      /* check_include reads it */
     GEN_OTHER("previous_response_id", PARAM_UNSUPPORTED),
     GEN_OTHER("conversation", PARAM_UNSUPPORTED),
     GEN_OTHER("background", PARAM_UNSUPPORTED),
@@ -100,7 +100,9 @@ static json_t *messages_of(const struct srv_gen_params *p, struct param_error *e
     return list;
 }
 
-/* Values ask for more output; all but one for output of a kind that there never is here. */
+/*
+ * Values ask for additional output. All but one ask for kinds of output that this server never has.
+ */
 static int check_include(const json_t *include, struct param_error *err)
 {
     if (!include || json_is_null(include)) return 0;
@@ -240,7 +242,7 @@ static int prompt_of(struct srv_gen *g, json_t **messages, struct param_error *e
 {
     if (chat_input_check(*messages, err) || (is_auto(g) && drop_oldest(g, messages, err)))
         return -1;
-    /* Out of memory, jansson leaves out what it cannot append. */
+    /* jansson leaves out what it cannot append when out of memory. */
     if (srv_json_ran_out())
         return param_fail(err, SRV_ERR_OVERLOADED, NULL, "There is no memory for the request.");
     struct chat_input in = {.messages = *messages, .add_generation_prompt = true};
@@ -317,7 +319,7 @@ static void write_usage(struct srv_gen *g, struct jw *w)
     jw_close(w);
 }
 
-/* The members that repeat the request, or say what is not supported. */
+/* The members that repeat the request or show what is not supported. */
 static void write_request(struct srv_gen *g, struct jw *w)
 {
     static const char free_text[] = "{\"type\":\"text\"}";
@@ -424,7 +426,7 @@ static void send_item(struct srv_gen *g, const char *name, const char *status)
     srv_gen_close_event(g, &e);
 }
 
-/* An event about the one text. */
+/* Begins an event about the one text. */
 static void begin_in_text(struct srv_gen *g, struct gen_event *e, const char *name)
 {
     begin(g, e, name);
@@ -474,7 +476,7 @@ static void stream_finish(struct srv_gen *g, struct gen_prompt *p, struct gen_ch
     send_item(g, "response.output_item.done", is_cut(c) ? "incomplete" : "completed");
 }
 
-/* An event that every client knows, with one more member. */
+/* Reports the progress in an event that every client knows, with one more member. */
 static void stream_progress(struct srv_gen *g, const struct gen_progress *progress)
 {
     struct gen_event e;

@@ -85,7 +85,7 @@ static int encode_text(const struct srv_app *app, const json_t *value, const cha
 
 /* ---- llama-server -------------------------------------------------------------------------- */
 
-/* The piece as text, or as a list of bytes if it is not UTF-8 alone. */
+/* Writes the piece as text, or as a list of bytes if it is not valid UTF-8 alone. */
 static void write_piece(struct jw *w, const char *bytes, size_t len)
 {
     if (utf8_valid(bytes, len)) {

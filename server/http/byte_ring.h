@@ -1,12 +1,12 @@
 /* SPDX-License-Identifier: MIT */
 /*
- * The byte ring between a text worker, who appends whole events, and the HTTP thread, who takes as
- * many bytes as the socket has room for. It starts at SRV_STREAM_FIRST_BYTES when first written and
- * doubles as needed. A write is refused when SRV_STREAM_MAX_BYTES are already waiting: the reader
- * is too slow then. One large event on top of that is taken, since no reader could have been
- * quicker.
+ * The byte ring between a text worker, which appends whole events, and the HTTP thread, which takes
+ * as many bytes as the socket has room for. It starts at SRV_STREAM_FIRST_BYTES when first written
+ * and doubles as needed. A write is refused if SRV_STREAM_MAX_BYTES are already waiting: then the
+ * reader is too slow. One large event may exceed that limit, because no reader could have been
+ * faster.
  *
- * Threads: unsafe; request.c holds the request's lock around every call.
+ * Threads: unsafe; reply.c holds the request's lock around every call.
  */
 #ifndef HEARTH_SERVER_HTTP_BYTE_RING_H
 #define HEARTH_SERVER_HTTP_BYTE_RING_H
@@ -14,11 +14,11 @@
 #include <stdbool.h>
 #include <stddef.h>
 
-/* Zeroed: empty. */
+/* A zeroed ring is empty. */
 struct srv_ring {
     char *data;
     size_t cap;   /* a power of two, or 0 before the first write */
-    size_t begin; /* of what is waiting, below cap */
+    size_t begin; /* of the waiting bytes; below cap */
     size_t len;   /* waiting bytes */
 };
 

@@ -35,7 +35,7 @@
 
 enum { READ_BLOCK_BYTES = 32 << 10, TIMEOUT_SPARE_S = 5 };
 
-/* For GnuTLS: only versions that are not broken, only key exchanges with forward secrecy. */
+/* For GnuTLS: only TLS 1.2 and 1.3, only key exchanges with forward secrecy. */
 static const char TLS_PRIORITIES[] = "PFS:-VERS-ALL:+VERS-TLS1.3:+VERS-TLS1.2";
 
 struct srv_http {
@@ -48,7 +48,7 @@ struct srv_http {
 /* The library's context of one connection. */
 struct connection {
     uint64_t id;  /* the watcher's */
-    bool refused; /* beyond the limit: every request gets 503 */
+    bool refused; /* over the connection limit: every request gets 503 */
 };
 
 /* ---- suspending ---------------------------------------------------------------------------- */
@@ -138,7 +138,7 @@ static enum MHD_Result take_head(struct srv_request *req, struct MHD_Connection 
     if (verdict.refused) {
         if (context->refused)
             srv_metrics_count(req->server->metrics, SRV_COUNT_REFUSED_CONNECTIONS);
-        /* With a body on its way, or doubtful framing, what follows is not a request. */
+        /* If a body may follow or the framing is in doubt, the next bytes are not a request. */
         req->close_after = context->refused || head.body_bytes != 0 || head.n_content_lengths > 1 ||
                            verdict.kind == SRV_ERR_BAD_REQUEST ||
                            verdict.kind == SRV_ERR_TOO_LARGE || verdict.kind == SRV_ERR_HEADERS;
@@ -158,7 +158,10 @@ static enum MHD_Result take_head(struct srv_request *req, struct MHD_Connection 
 
 /* ---- the body ------------------------------------------------------------------------------ */
 
-/* Charges the bytes to what all bodies together may hold; beyond it this one is thrown away. */
+/*
+ * Charges the bytes to the budget of all bodies. Returns false if it is exceeded: the body is
+ * discarded.
+ */
 static bool charge(struct srv_request *req, size_t len)
 {
     struct srv_server *s = req->server;
@@ -200,7 +203,7 @@ static enum MHD_Result answer_or_wait(struct srv_request *req, struct MHD_Connec
     return MHD_NO;
 }
 
-/* Only with log-prompts; the line's own bound cuts it. */
+/* Only with log-prompts. Long bodies are cut at the length limit of a log line. */
 static void log_body(const struct srv_request *req)
 {
     if (!req->server->config->log_prompts || !req->body.len) return;
@@ -284,7 +287,7 @@ static struct MHD_Response *make_response(struct srv_request *req)
         return MHD_create_response_from_buffer(0, (char[1]){0}, MHD_RESPMEM_MUST_COPY);
     struct MHD_Response *response =
         MHD_create_response_from_buffer(req->reply.len, req->reply.data, MHD_RESPMEM_MUST_FREE);
-    if (response) req->reply.data = NULL; /* the library's now */
+    if (response) req->reply.data = NULL; /* owned by the library now */
     return response;
 }
 
@@ -351,7 +354,7 @@ static void on_completed(void *cls, struct MHD_Connection *connection, void **co
 static void begin_connection(struct srv_http *h, int fd, void **socket_context)
 {
     int bytes = SRV_SEND_BUFFER_BYTES;
-    /* A failure here only makes a stopped reader cost more memory. */
+    /* If this fails, a client that stops reading only costs more memory. */
     setsockopt(fd, SOL_SOCKET, SO_SNDBUF, &bytes, sizeof(bytes));
     struct connection *context = calloc(1, sizeof(*context));
     if (context)
@@ -401,7 +404,7 @@ static void on_panic(void *cls, const char *file, unsigned int line, const char 
 
 /* ---- the daemon ---------------------------------------------------------------------------- */
 
-/* The library's own idle timeout only catches what the watcher missed. */
+/* The library's own idle timeout is a backup of the watcher's. */
 static unsigned idle_timeout_s(const struct srv_config *c)
 {
     int longest = c->idle_timeout_ms > c->send_timeout_ms ? c->idle_timeout_ms : c->send_timeout_ms;
@@ -480,8 +483,11 @@ void srv_http_quiesce(struct srv_http *h)
     if (h->quiesced) return;
     h->quiesced = MHD_quiesce_daemon(h->daemon) != MHD_INVALID_SOCKET;
     if (!h->quiesced) return;
-    /* Without the shutdown the kernel would go on taking connections that are never accepted. It ends
-     * the socket in every process that holds it, so not where the next server is to have it. */
+    /*
+     * Without the shutdown the kernel would still take connections, which nobody accepts. A
+     * shutdown ends the socket in every process that holds it, so a socket shared with the next
+     * server is left open.
+     */
     if (!h->shared) shutdown(h->listen_fd, SHUT_RDWR);
 }
 
@@ -495,7 +501,7 @@ int srv_http_n_connections(const struct srv_http *h)
 void srv_http_stop(struct srv_http *h)
 {
     if (!h) return;
-    srv_http_quiesce(h); /* the socket is ours again: the library would shut it, shared or not */
+    srv_http_quiesce(h); /* takes the socket back: the library would shut it down even if it is shared */
     MHD_stop_daemon(h->daemon);
     if (h->quiesced) close(h->listen_fd);
     free(h);

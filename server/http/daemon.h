@@ -17,7 +17,7 @@ struct srv_http;
 struct srv_server;
 
 struct srv_http_params {
-    int listen_fd; /* taken, also on failure */
+    int listen_fd; /* owned by the daemon, also on failure */
     bool shared;   /* a service manager holds the socket too: it stays open at the end */
     bool admin;    /* health and metrics only, without a key, with connections of its own */
     const char *tls_cert, *tls_key; /* PEM text, borrowed while the daemon runs; NULL: no TLS */
@@ -31,15 +31,15 @@ int srv_http_start(struct srv_http **ret, struct srv_server *server,
 int srv_http_check_tls(const char *cert, const char *key, char *err, size_t errlen);
 
 /*
- * No connection is accepted from now on; what runs goes on. New ones are refused, except on a
- * shared socket, where they wait for the next server.
+ * Accepts no more connections; open ones continue. New ones are refused, except on a shared socket,
+ * where they wait for the next server.
  */
 void srv_http_quiesce(struct srv_http *h);
 
 /* Open connections of this daemon. */
 int srv_http_n_connections(const struct srv_http *h);
 
-/* Stops, and closes what is open. No connection may be suspended any more. NULL is fine. */
+/* Stops the daemon and closes its connections, none of which may be suspended. NULL is fine. */
 void srv_http_stop(struct srv_http *h);
 
 #endif

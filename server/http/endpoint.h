@@ -46,8 +46,8 @@ enum srv_route_flags {
     SRV_ROUTE_INLINE = 2,     /* handled on the HTTP thread */
     SRV_ROUTE_EARLY = 4,      /* served while the model loads and while draining */
     SRV_ROUTE_PREFIX = 8,     /* the path matches with anything after it */
-    SRV_ROUTE_ANTHROPIC = 16, /* that dialect: its error shape, the header request-id */
-    SRV_ROUTE_EITHER = 32,    /* that dialect for requests with the header anthropic-version */
+    SRV_ROUTE_ANTHROPIC = 16, /* Anthropic's dialect: its error shape, the header request-id */
+    SRV_ROUTE_EITHER = 32,    /* Anthropic's dialect if the request has the header anthropic-version */
     SRV_ROUTE_ANY_HOST = 64,  /* served whatever the Host header says: for health checks */
 };
 
@@ -91,23 +91,27 @@ static inline struct srv_facts *srv_facts(struct srv_request *req)
 const char *srv_request_header(const struct srv_request *req, const char *name);
 /* First value of a query argument, or NULL. Borrowed. */
 const char *srv_request_query(const struct srv_request *req, const char *name);
-/* Shows the client's own id from the body if its header had none; NULL or a malformed id: no
- * change. Before the answer. */
+/*
+ * Sets the id shown to the client to its own from the body, unless a header gave one. NULL or a
+ * malformed id changes nothing. Before the answer.
+ */
 void srv_request_suggest_id(struct srv_request *req, const char *id);
 /*
- * Before the first job of a request: how many places in the queue it must leave to clients that
- * were told to come back about now (eng_job_params.n_reserved_slots); 0 for one of these. n_slots:
- * sequences computed at once.
+ * Returns how many queue slots the request must leave to clients whose retry time is now
+ * (eng_job_params.n_reserved_slots); 0 if it is one of them. To be called before the first job.
+ * n_slots: the number of sequences computed at once.
  */
 int srv_request_ask_place(struct srv_request *req, int n_slots);
-/* Memory that lives as long as the request; NULL when its budget is spent. 16-byte aligned, zeroed.
+/*
+ * Allocates zeroed, 16-byte aligned memory that lives as long as the request. NULL if its budget is
+ * spent.
  */
 void *srv_request_alloc(struct srv_request *req, size_t bytes);
 
 /*
  * Charges memory for the answer, which the caller allocates, to the budget that all answers share
- * (eng_memory.answer_bytes); it is given back when the request is freed. False where the budget has
- * no room: then *ret_used says how much of it is in use, and nothing is charged.
+ * (eng_memory.answer_bytes). It is given back when the request is freed. Returns false if the
+ * budget has no room: then nothing is charged, and *ret_used is how much of it is in use.
  */
 bool srv_request_charge(struct srv_request *req, int64_t bytes, int64_t *ret_used);
 
@@ -148,17 +152,20 @@ void srv_reply_error(struct srv_request *req, enum srv_error kind, const char *p
  */
 void srv_reply_in_pieces(struct srv_request *req);
 
-/* Starts a stream: text/event-stream with the headers against buffering. Status 200. */
+/*
+ * Starts a stream with status 200: text/event-stream, with headers that keep proxies from
+ * buffering.
+ */
 void srv_stream_open(struct srv_request *req);
 /*
- * Returns true if the client keeps up. False: it is behind; write no more for now, on_wake is called when
- * there is room again. True for a client that has disconnected, whose output is discarded.
+ * Returns true if the client keeps up, or has disconnected (its output is discarded). If false,
+ * write no more for now: on_wake is called when there is room again.
  */
 bool srv_stream_has_room(struct srv_request *req);
 /* Appends bytes; false if the client has disconnected or was cut as a slow reader: stop writing. */
 bool srv_stream_write(struct srv_request *req, const char *data, size_t len);
 void srv_stream_close(struct srv_request *req);
-/* Ends an answer that cannot be completed: the connection is cut. */
+/* Cuts the connection, to end an answer that cannot be completed. */
 void srv_stream_abort(struct srv_request *req);
 
 #endif

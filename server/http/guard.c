@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: MIT */
-/* The rules of first touch, one function each. See guard.h. */
+/* The checks of a request's head, one function per rule. See guard.h. */
 #include "server/http/guard.h"
 
 #include <ctype.h>
@@ -232,8 +232,10 @@ void srv_guard_body(const struct srv_guard_head *h, const struct srv_guard_rules
                "(with curl: -H 'Content-Type: application/json').",
                h->content_type);
     }
-    /* A web page can send a body without a type across sites, and with a JSON type only after
-     * asking. */
+    /*
+     * A web page of another site can send a body without a type. With a JSON type the browser asks
+     * the server first.
+     */
     if (!h->content_type && h->origin && !srv_guard_cors(h->origin, r)) {
         refuse(v, SRV_ERR_MEDIA_TYPE,
                "A body sent by a web page needs Content-Type: application/json.");
@@ -424,7 +426,7 @@ static void add_cors(struct srv_request *req, const char *origin)
                      "x-ignored-params, x-dropped-input-items");
 }
 
-/* The page only learns that something failed; the operator learns what, once. */
+/* The page only learns that something failed; the log tells the operator why, once. */
 static void log_refused_origin(const char *origin)
 {
     static atomic_flag told = ATOMIC_FLAG_INIT;

@@ -1,9 +1,8 @@
 /* SPDX-License-Identifier: MIT */
 /*
- * First-touch checks: what is judged of a request when its head is known and nothing of its body
- * is. The HTTP library of the distribution is lax about framing; what two servers in a row could
- * read differently is refused here. Pure functions on text, without the library, so that every rule
- * has its test.
+ * The checks of a request's head, before its body is read. The HTTP library is lax about framing:
+ * requests that a proxy and this server could read differently are refused here. The rules are pure
+ * functions on text, so that each has its test; the last two functions apply them to a request.
  *
  * Threads: safe; they keep no state.
  */
@@ -54,7 +53,7 @@ struct srv_guard_verdict {
     uint8_t tenant[32];            /* of the key; zeros without one */
 };
 
-/* Takes note of one header; strings are borrowed for as long as the head is used. */
+/* Adds one header; strings are borrowed for as long as the head is used. */
 void srv_guard_add_header(struct srv_guard_head *h, const char *name, size_t name_len,
                           const char *value, size_t value_len);
 
@@ -72,8 +71,8 @@ struct srv_guard_input {
 };
 
 /*
- * All checks, cheapest first; those of later steps assume the earlier ones. path: room for the
- * decoded path of h->target, as many bytes as that and 2 more; NULL: out of memory. An OPTIONS
+ * Makes all checks, cheapest first; later ones rely on earlier ones. path: a buffer for the decoded
+ * path of h->target, 2 bytes longer than the target; NULL is refused as out of memory. An OPTIONS
  * request is checked up to its Host.
  */
 void srv_guard_check(struct srv_guard_head *h, const struct srv_guard_input *in, char *path,
@@ -86,7 +85,9 @@ void srv_guard_host(const struct srv_guard_head *h, const struct srv_guard_rules
 void srv_guard_body(const struct srv_guard_head *h, const struct srv_guard_rules *r,
                     struct srv_guard_verdict *v);
 
-/* Returns true if the raw target can be used: printable, starts with '/', good escapes, no %00. */
+/*
+ * Returns true if the raw target is printable, starts with '/', and has valid escapes without %00.
+ */
 bool srv_guard_target_is_good(const char *target);
 
 /* The key of Authorization: Bearer KEY, or of x-api-key; NULL without a well-formed one. */
@@ -117,7 +118,7 @@ struct srv_guard_route {
     const char *tail;              /* of a prefix route: points into path */
     bool path_known;
     char allow[64];      /* methods of the path, for Allow */
-    const char *nearest; /* a path that differs in a few letters, or NULL */
+    const char *nearest; /* a known path that differs in a few letters, or NULL */
 };
 
 /* tables: a NULL-terminated list; path decoded, without trailing slash. HEAD finds GET's route. */

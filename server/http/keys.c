@@ -47,7 +47,7 @@ static int add_key(struct key_set *set, const char *text, size_t len, char *err,
     return 0;
 }
 
-/* Adds what stands between blanks and separators. */
+/* Adds the text between blanks and separators. */
 static int add_trimmed(struct key_set *set, const char *text, size_t len, char *err, size_t errlen)
 {
     static const char blanks[] = " \t\r\n";
@@ -148,7 +148,7 @@ int srv_keys_reload(struct srv_keys *k, char *err, size_t errlen)
     return 0;
 }
 
-/* 0 when equal; looks at every byte whatever it finds. */
+/* Returns 0 if they are equal. Always compares every byte. */
 static unsigned difference(const uint8_t *a, const uint8_t *b)
 {
     unsigned diff = 0;

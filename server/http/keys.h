@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: MIT */
 /*
- * The API keys. Only digests are kept; a presented key is hashed and compared with every one of
- * them in constant time. The key file has one key a line, # comments, and may be read again while
+ * The API keys. Only digests are kept. A client's key is hashed and compared with all of them in
+ * constant time. The key file has one key per line and # comments, and may be read again while
  * running.
  *
  * Threads: safe after creation.
@@ -27,7 +27,10 @@ void srv_keys_destroy(struct srv_keys *k);
 /* Reads the file again; on failure the old keys stay. */
 int srv_keys_reload(struct srv_keys *k, char *err, size_t errlen);
 
-/* Returns true if the text is a key; its digest into ret_digest (32 bytes), the key's identity, if so. */
+/*
+ * Returns true if the text is a key. Then ret_digest (32 bytes) is its digest, which identifies the
+ * key.
+ */
 bool srv_keys_check(struct srv_keys *k, const char *text, size_t len, uint8_t *ret_digest);
 
 #endif

@@ -59,8 +59,8 @@ int srv_listen_tcp(int *ret_fd, const char *host, int port, char *err, size_t er
 }
 
 /*
- * The socket file of a server that has ended refuses connections: then it may be removed. A live one
- * with a full backlog would make a blocking connect wait; EAGAIN says that it lives.
+ * The socket file of a server that has ended refuses connections and may be removed. connect does
+ * not block, so that a full backlog does not make it wait: EAGAIN means that the server is running.
  */
 static void remove_stale(const struct sockaddr_un *addr)
 {

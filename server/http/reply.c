@@ -97,7 +97,7 @@ bool srv_stream_has_room(struct srv_request *req)
     return room;
 }
 
-/* A stream that cannot go on; no client may take it for whole. */
+/* Cuts a stream that cannot continue, so that no client takes it for complete. */
 static void cut_stream(struct srv_request *req)
 {
     srv_request_gone(req);
@@ -154,8 +154,8 @@ static int64_t retry_after_ms(struct srv_request *req)
 }
 
 /*
- * How long the refused should wait: the time the engine needs for what is queued, 1 to 60 s. The
- * engine may be looked at once the state says that it is there.
+ * How long a refused client should wait: 1 to 60 s, the time the engine needs for its queue. The
+ * engine exists once the state is SRV_READY.
  */
 static long wait_ms(struct srv_request *req, enum srv_error kind)
 {

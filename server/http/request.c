@@ -31,7 +31,7 @@ static struct arena_block *add_block(struct srv_request *req, size_t bytes)
     if (!block) return NULL;
     block->size = size;
     req->arena_bytes += size;
-    /* A block made for one large thing goes behind the current one, which may have room left. */
+    /* A block for one large allocation goes behind the current one, which may have room left. */
     if (req->arena && bytes > SRV_ARENA_BLOCK_BYTES) {
         block->next = req->arena->next;
         req->arena->next = block;
@@ -86,7 +86,7 @@ static void free_arena(struct srv_request *req)
 
 /* ---- birth and death ----------------------------------------------------------------------- */
 
-/* Only uniqueness is wanted; the address and the clock give it where random bytes fail. */
+/* The id must be unique. If there are no random bytes, the address and the clock make it so. */
 static void make_id(struct srv_request *req)
 {
     unsigned char random[12];

@@ -67,7 +67,7 @@ struct srv_request {
     struct srv_pair headers[SRV_HEADERS_MAX];
     int n_headers;
     uint64_t connection_id; /* the watcher's */
-    bool admin;             /* came in on the metrics listener */
+    bool admin;             /* received on the metrics listener */
     bool close_after;       /* the connection ends with this answer */
     enum srv_stage stage;
     struct buf body;
@@ -96,7 +96,7 @@ struct srv_request {
     struct srv_pair reply_headers[SRV_REPLY_HEADERS_MAX];
     int n_reply_headers;
     struct srv_returner returner;
-    bool has_asked;  /* for a place: returner is set */
+    bool has_asked;  /* for a queue slot: returner is set */
     uint64_t end_us; /* when the HTTP side was done */
 
     struct arena_block *arena;
@@ -109,8 +109,10 @@ struct srv_request *srv_request_create(struct srv_server *server,
                                        const struct srv_transport *transport, void *connection,
                                        const char *target);
 
-/* Keeps a copy of a header; a sane x-request-id becomes the shown id. Returns false beyond
- * SRV_HEADERS_MAX or when out of memory. */
+/*
+ * Keeps a copy of a header; a well-formed x-request-id becomes the id shown. Returns false beyond
+ * SRV_HEADERS_MAX or when out of memory.
+ */
 bool srv_request_add_header(struct srv_request *req, const char *name, size_t name_len,
                             const char *value, size_t value_len);
 
@@ -141,7 +143,7 @@ enum srv_poll { SRV_POLL_WAIT, SRV_POLL_READY, SRV_POLL_GONE };
  */
 enum srv_poll srv_request_dispatch(struct srv_request *req);
 
-/* HTTP thread: is there an answer? */
+/* HTTP thread: returns the state of the answer. */
 enum srv_poll srv_request_poll(struct srv_request *req);
 
 enum { SRV_READ_END = -1, SRV_READ_CUT = -2 };
@@ -154,7 +156,7 @@ void srv_request_completed(struct srv_request *req, bool finished);
 
 /* Watcher and main thread; the caller holds a reference. The client has disconnected or is cut. */
 void srv_request_gone(struct srv_request *req);
-/* The drain time is over: asks the API side to end, with an error answer where it still can. */
+/* The drain time is over: asks the API side to end, with an error answer if it still can. */
 void srv_request_stop(struct srv_request *req);
 /* Puts a comment on a stream that has been silent since before `silent_since_us`. */
 void srv_request_heartbeat(struct srv_request *req, uint64_t now_us, uint64_t silent_since_us);

@@ -14,10 +14,10 @@ enum {
     MIN_MS = 1000,
     MAX_MS = 60000,
     FIRST_INTERVAL_US = 1000000,
-    SMOOTHING = 16,     /* gaps; completions come in bursts of as many as there are slots */
+    SMOOTHING = 16,     /* completions averaged; they come in bursts of one per slot */
     SPACING_PARTS = 16, /* retry times are spaced wider than completions by one part in this many */
-    EARLY_US = 100000,  /* clocks and sleeps that are not exact */
-    GRACE_US = 2000000, /* and a quarter of the wait, for clients that add to it */
+    EARLY_US = 100000,  /* tolerance for inexact clocks and sleeps */
+    GRACE_US = 2000000, /* plus a quarter of the wait, for clients that wait longer */
     TENANT_BYTES = 32,
     NEAR_BURSTS = 2, /* of completions: a reservation due within them holds its slot */
 };
@@ -49,7 +49,7 @@ void srv_retry_note_end(struct srv_retry *r, uint64_t now_us, bool busy)
     pthread_mutex_lock(&r->lock);
     uint64_t last = r->last_end_us;
     r->last_end_us = now_us;
-    /* Only a server with work left over shows how fast it is. */
+    /* The time between completions is the server's speed only if work was waiting. */
     bool was_busy = r->was_busy;
     r->was_busy = busy;
     if (busy && was_busy && now_us >= last) {
@@ -87,7 +87,7 @@ int srv_retry_ask(struct srv_retry *r, struct srv_returner *who, uint64_t now_us
     for (int i = r->n_reservations; i-- > 0;) {
         const struct srv_reservation *p = &r->reservations[i];
         if (p->expires_us < now_us) {
-            drop(r, i); /* the one that replaces it has been looked at */
+            drop(r, i); /* its place is taken by one that was already visited */
             if (own == r->n_reservations) own = i;
             continue;
         }
@@ -133,7 +133,10 @@ int64_t srv_retry_next_ms(struct srv_retry *r, const struct srv_returner *who, u
     uint64_t spacing_us = interval(r, now_us) + interval(r, now_us) / SPACING_PARTS;
     bool again = who && who->has_reservation;
     uint64_t *last = again ? &r->last_again_us : &r->last_us;
-    /* Requests refused in spite of a reservation have a queue of their own, before the others. */
+    /*
+     * Requests refused in spite of a reservation have a virtual queue of their own, before the
+     * others.
+     */
     uint64_t behind = !again && r->last_again_us > *last ? r->last_again_us : *last;
     *last = next_time(behind, now_us, spacing_us);
     assert(*last > now_us);

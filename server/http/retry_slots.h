@@ -30,19 +30,19 @@ struct srv_reservation {
 struct srv_retry {
     pthread_mutex_t lock;
     uint64_t key[2];      /* of the hashes */
-    uint64_t interval_us; /* between completions, smoothed; 0: not known yet */
+    uint64_t interval_us; /* time between completions, smoothed; 0: not known yet */
     uint64_t last_end_us;
     bool was_busy;    /* at last_end_us */
     uint64_t last_us; /* the latest retry time given, */
     uint64_t
         last_again_us; /* and the latest given to a request refused in spite of its reservation */
     int n_slots;       /* completions come in bursts of this many */
-    int n_gaps;        /* averaged in interval_us, up to a limit */
+    int n_gaps;        /* completions averaged in interval_us, up to a limit */
     int n_reservations;
     struct srv_reservation reservations[SRV_RESERVATIONS_MAX];
 };
 
-/* One request, as this module knows it. */
+/* A request's identity in this module. */
 struct srv_returner {
     uint64_t hash, owner;
     bool has_reservation; /* it came back at its retry time */

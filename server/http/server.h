@@ -1,10 +1,10 @@
 /* SPDX-License-Identifier: MIT */
 /*
- * Shared by the parts of one running server: private to the core (http*.c, request.c, serve.c,
- * loader.c, health.c). Handlers see struct srv_app only.
+ * The state of a running server, for server/http, serve.c and health.c. Other handlers use struct
+ * srv_app only.
  *
- * Written by the main thread before the HTTP threads start, but for the atomics, and for `app` and
- * what hangs on it, which the loader fills before it sets `state` to SRV_READY.
+ * The main thread writes it before the HTTP threads start. Exceptions: the atomics, and `app`,
+ * which the loader fills before it sets `state` to SRV_READY.
  */
 #ifndef HEARTH_SERVER_HTTP_SERVER_H
 #define HEARTH_SERVER_HTTP_SERVER_H
@@ -35,7 +35,7 @@ struct srv_server {
     struct srv_retry retry;
     atomic_bool refusing;     /* draining, and past the delay: new requests get 503 */
     atomic_bool stalled;      /* work waits and the engine does not step */
-    atomic_ullong monitor_us; /* when the main thread last looked */
+    atomic_ullong monitor_us; /* when the main thread last checked the engine */
     atomic_int n_requests;    /* alive, answered or not */
     atomic_ullong n_requests_ever;
     atomic_llong body_bytes;   /* of bodies held */

@@ -28,7 +28,7 @@ struct srv_work {
     pthread_cond_t wake;
     struct queue queues[SRV_WORK_CLASSES];
     int n_busy[SRV_WORK_CLASSES]; /* workers inside an item of the class */
-    bool small_is_next;           /* where there is one worker for new requests of both sizes */
+    bool small_is_next;           /* used if one worker serves new requests of both sizes */
     bool stopping;
     int n_workers; /* started */
     pthread_t *threads;
@@ -113,7 +113,7 @@ static bool run_next(struct srv_work *w)
     pthread_mutex_lock(&w->lock);
     w->n_busy[class]--;
     assert(w->n_busy[class] >= 0);
-    /* A new request may have been held back for this worker's sake. */
+    /* A new request may have waited for this worker to end. */
     if (class != SRV_WORK_WAKE) pthread_cond_signal(&w->wake);
     return true;
 }

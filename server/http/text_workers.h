@@ -25,8 +25,8 @@ enum srv_work_class { SRV_WORK_WAKE, SRV_WORK_SMALL, SRV_WORK_LARGE, SRV_WORK_CL
 struct srv_work_item {
     struct srv_work_item *next;
     enum srv_work_class class; /* set before each push; wakes are not the first run of a request */
-    uint64_t key;              /* whose request it is */
-    uint64_t turn;             /* the queue's */
+    uint64_t key;              /* of the tenant */
+    uint64_t turn;             /* order in the queue */
     void (*run)(struct srv_work_item *item);
 };
 

@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: MIT */
 /*
- * One thread, one epoll set, one array of slots under one mutex. Events tell of leaving peers at
- * once; a sweep several times within the shortest timeout looks at the clocks. The sweep takes the
- * lock once for each slot, so that no connection waits for it.
+ * One thread, one epoll set, one array of slots under one mutex. Events report leaving peers at
+ * once. A sweep, several times within the shortest timeout, checks the deadlines; it takes the lock
+ * once per slot, so that no connection waits for it.
  */
 #include "server/http/watch.h"
 
@@ -82,7 +82,7 @@ static void shut(struct slot *s)
     shutdown(s->fd, SHUT_RDWR);
 }
 
-/* Bytes that came in, or that the peer has taken, since the connection began; 0 where not known. */
+/* Bytes received, or taken by the peer, since the connection began; 0 if not known. */
 static uint64_t bytes_moved(const struct slot *s, bool incoming)
 {
     struct tcp_info info;
@@ -91,7 +91,10 @@ static uint64_t bytes_moved(const struct slot *s, bool incoming)
         return incoming ? info.tcpi_bytes_received : info.tcpi_bytes_acked;
     }
     int waiting = 0;
-    /* A Unix socket: what still waits in it, counted downwards, moves when the peer reads. */
+    /*
+     * On a Unix socket the number of waiting bytes falls when the peer reads; its negative counts
+     * up.
+     */
     if (!incoming && ioctl(s->fd, SIOCOUTQ, &waiting) == 0) return (uint64_t)(INT32_MAX - waiting);
     return 0;
 }
@@ -127,7 +130,7 @@ static struct slot *free_slot(struct srv_watch *w)
     return NULL;
 }
 
-/* The connection that has been idle for longest gives way to a new one. */
+/* Closes the connection that has been idle for longest, to make room for a new one. */
 static bool evict_idle(struct srv_watch *w)
 {
     struct slot *oldest = NULL;
@@ -222,9 +225,8 @@ int srv_watch_n_connections(struct srv_watch *w)
 }
 
 /*
- * Sends an error object over the bare socket. With the lock held. Nothing of an answer has been
- * sent in the phases in which this is called. What cannot be sent at once is not sent: the client
- * misbehaves anyway.
+ * Sends an error object over the bare socket. With the lock held, in phases in which no part of an
+ * answer has been sent. Bytes that cannot be sent at once are dropped: the client misbehaves.
  */
 static void send_error(struct slot *s, enum srv_error kind, const char *reason, const char *message)
 {
@@ -281,9 +283,9 @@ static bool is_streaming(const struct slot *s)
 }
 
 /*
- * RDHUP alone is a half-close. While a request works or streams it means that the client has gone;
- * an answer that is just being sent whole is let through, and so is a request whose last bytes came
- * together with the close, for a moment.
+ * RDHUP alone is a half-close. While a request is computed or streamed it counts as a disconnect. A
+ * whole answer that is being sent is finished, and so is a request whose last bytes came with the
+ * close, within SRV_HALF_CLOSE_GRACE_MS.
  */
 static void handle_event(struct srv_watch *w, const struct epoll_event *event)
 {
@@ -310,9 +312,9 @@ static bool late(uint64_t now_us, uint64_t since_us, int64_t limit_ms)
 }
 
 /*
- * True when the peer has taken too little of what waits for it within the limit: nothing, or while
- * bytes wait to be sent less than SRV_SEND_MIN_BYTES. Of a Unix socket only the bytes waiting are
- * known, and more come as the peer reads: there any change counts.
+ * Returns true if the peer has taken too few bytes within the limit: none, or fewer than
+ * SRV_SEND_MIN_BYTES while bytes wait to be sent. On a Unix socket only the number of waiting bytes
+ * is known, so any change counts as progress.
  */
 static bool is_stalled(struct slot *s, uint64_t now_us, int limit_ms)
 {
@@ -334,7 +336,7 @@ static bool is_late_for_drain(const struct srv_watch *w, const struct slot *s, u
     return w->drain_us && !s->admin && late(now_us, since_us, SRV_DRAIN_UNFINISHED_MS);
 }
 
-/* The end of a request that did not arrive in time. With the lock held. */
+/* Ends a request that did not arrive in time. With the lock held. */
 static void end_unfinished(struct srv_watch *w, struct slot *s, const char *part,
                            enum srv_count count, bool draining)
 {
@@ -349,8 +351,8 @@ static void end_unfinished(struct srv_watch *w, struct slot *s, const char *part
 }
 
 /*
- * A Unix socket does not tell that the bytes of a next head have begun to come, so there the head's
- * deadline bounds the idle time too.
+ * On a Unix socket the first bytes of the next head cannot be seen, so the head's deadline limits
+ * the idle time too.
  */
 static int idle_limit_ms(const struct srv_config *c, const struct slot *s)
 {
@@ -358,7 +360,9 @@ static int idle_limit_ms(const struct srv_config *c, const struct slot *s)
     return short_one ? c->header_timeout_ms : c->idle_timeout_ms;
 }
 
-/* Looks at one slot; returns a request to be told that its client is cut. With the lock held. */
+/*
+ * Checks one slot. Returns the request if its client was cut, with a reference. With the lock held.
+ */
 static struct srv_request *check(struct srv_watch *w, struct slot *s, uint64_t now_us)
 {
     const struct srv_config *c = w->config;
@@ -471,7 +475,7 @@ void srv_watch_close_all(struct srv_watch *w)
 
 /* ---- birth and death ----------------------------------------------------------------------- */
 
-/* A quarter of the shortest clock, within bounds. */
+/* A quarter of the shortest timeout, within bounds. */
 static int choose_tick(const struct srv_config *c)
 {
     const int clocks[] = {c->header_timeout_ms, c->body_timeout_ms, c->idle_timeout_ms,

@@ -48,12 +48,12 @@ int srv_watch_create(struct srv_watch **ret, const struct srv_config *config,
 void srv_watch_destroy(struct srv_watch *w);
 
 /*
- * A connection has been accepted. Beyond max-connections the longest idle one is shut down; without
- * such a one *ret_refused is set, and the caller answers 503. admin connections are not counted.
- * Returns the id, 0 when there is no slot.
+ * Adds an accepted connection. Beyond max-connections the one that has been idle for longest is
+ * shut down; if none is idle *ret_refused is set, and the caller answers 503. admin connections are
+ * not counted. Returns the id, or 0 if there is no slot.
  */
 uint64_t srv_watch_add(struct srv_watch *w, int fd, bool admin, bool tls, bool *ret_refused);
-/* Before the library closes the socket. */
+/* Removes a connection, before the library closes the socket. */
 void srv_watch_remove(struct srv_watch *w, uint64_t id);
 
 /*
@@ -79,8 +79,8 @@ void srv_watch_refuse_body(struct srv_watch *w, uint64_t id, int64_t max_bytes);
 void srv_watch_visit(struct srv_watch *w, void (*visit)(struct srv_request *req));
 
 /*
- * Shuts down the connections that carry no request. from_now_on (the server drains): also those
- * that come to it later, and soon those whose request is not complete.
+ * Shuts down the connections without a request. from_now_on (the server drains): also those that
+ * become idle later, and soon those whose request is incomplete.
  */
 void srv_watch_close_idle(struct srv_watch *w, bool from_now_on);
 
