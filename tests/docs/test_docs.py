@@ -206,14 +206,14 @@ def value_words(schema):
 
 
 def described_fields(text):
-    """{schema: {field: value}} from the tables below a line <!-- fields: SCHEMA ... -->."""
+    """{schema: {field: (value, default)}} from the tables below a line <!-- fields: SCHEMA ... -->."""
     found = {}
     for names, table in re.findall(r"^<!-- fields: (.*?) -->\n\n((?:\|.*\n)+)", text, re.M):
         rows = [[cell.strip() for cell in line.strip("|\n ").split("|")] for line in table.splitlines()[2:]]
         for name in names.split():
             for row in rows:
                 for field in re.findall(r"`(\w+)`", row[0]):
-                    found.setdefault(name, {})[field] = row[1]
+                    found.setdefault(name, {})[field] = (row[1], row[2])
     return found
 
 
@@ -227,7 +227,43 @@ def test_fields_and_ranges_are_described():
         assert set(described[name]) == set(properties), f"{name}: {sorted(set(described[name]) ^ set(properties))}"
         for field, schema in properties.items():
             words = value_words(schema)
-            assert words is None or described[name][field] == words, f"{name}.{field}: {described[name][field]} for {words}"
+            assert words is None or described[name][field][0] == words, f"{name}.{field}: {described[name][field]} for {words}"
+
+
+def default_values(endpoint):
+    """{field: (number, least)} of an endpoint's flags and numbers, from the tables and initial values in C."""
+    started = {}
+    for path, function in (("generation_config.c", "srv_defaults_neutral"), ("api/generation.c", "default_params")):
+        body = text_of("server", *path.split("/")).split(f"{function}(", 1)[1].split("}", 1)[0]
+        for member, value in re.findall(r"\.(\w+) = ([^,}]+)", body):
+            if not value.startswith("d->"):
+                started[member] = float({"true": "1"}.get(value, value))
+    found = {}
+    row = re.compile(r'GEN_(?:FIELD|RANGE)\(\s*"(\w+)", PARAM_(?:BOOL|INT|NUMBER), (\w+)(?:, ([-\d.]+))?')
+    for path in ("generation_fields.c", endpoint):
+        for field, member, least in row.findall(text_of("server", "api", path)):
+            found[field] = (started.get(member, 0.0), float(least or 0))
+    return found
+
+
+def test_defaults_are_those_of_the_code():
+    """The column "default": the value in the code, or words if the code has a value that means "not given"."""
+    words = {"seed": "random", "top_logprobs": "0"}
+    described, compared = described_fields(text_of("docs", "api.md")), 0
+    for name, endpoint in (("CompletionRequest", "completions.c"), ("ChatRequest", "chat.c")):
+        values = default_values(endpoint)
+        for field in sorted(set(described[name]) & set(values)):
+            shown, (value, least) = described[name][field][1], values[field]
+            if field in words:
+                assert shown == words[field], f"{field}: {shown}"
+            elif value < least:
+                assert not re.fullmatch(r"true|false|[\d.]+", shown), f"{field}: the default is {shown}, but is not set"
+            else:
+                number = {"true": 1.0, "false": 0.0}.get(shown)
+                number = float(shown) if number is None else number
+                assert number == value, f"{field}: the default is {shown}, but {value} in the code"
+            compared += 1
+    assert compared > 40, compared
 
 
 if __name__ == "__main__":
