@@ -1,16 +1,33 @@
 /* SPDX-License-Identifier: MIT */
-/* The clock of all durations and deadlines: microseconds of CLOCK_MONOTONIC. Any thread. */
+/* The clocks: one for durations and deadlines, one for dates. Any thread. */
 #ifndef HEARTH_BASE_CLOCK_H
 #define HEARTH_BASE_CLOCK_H
 
 #include <stdint.h>
 #include <time.h>
 
+/* Microseconds of CLOCK_MONOTONIC, for durations and deadlines. */
 static inline uint64_t clock_now_us(void)
 {
     struct timespec t;
     clock_gettime(CLOCK_MONOTONIC, &t);
     return (uint64_t)t.tv_sec * 1000000 + (uint64_t)t.tv_nsec / 1000;
+}
+
+/* The point in time `ms` milliseconds from now, for pthread_cond_clockwait with CLOCK_MONOTONIC. */
+static inline struct timespec clock_after_ms(int64_t ms)
+{
+    uint64_t us = clock_now_us() + (uint64_t)ms * 1000;
+    return (struct timespec){.tv_sec = (time_t)(us / 1000000),
+                             .tv_nsec = (long)(us % 1000000 * 1000)};
+}
+
+/* Milliseconds since 1970, for dates. */
+static inline int64_t clock_date_ms(void)
+{
+    struct timespec t;
+    clock_gettime(CLOCK_REALTIME, &t);
+    return (int64_t)t.tv_sec * 1000 + t.tv_nsec / 1000000;
 }
 
 #endif

@@ -18,6 +18,7 @@
 #include <unistd.h>
 
 #include "base/buf.h"
+#include "base/clock.h"
 #include "base/json_writer.h"
 #include "server/bounds.h"
 
@@ -28,10 +29,10 @@ static struct {
 
 static const char *const level_names[] = {"error", "warning", "info", "debug"};
 
-enum { WRITE_BYTES = 16 << 10 }; /* of one write(2) */
+enum { WRITE_BYTES = 16 << 10 }; /* bytes per write(2) */
 
 static struct {
-    pthread_mutex_t lock; /* guards what follows */
+    pthread_mutex_t lock; /* guards the fields below */
     pthread_cond_t filled, drained;
     char ring[SRV_LOG_QUEUE_BYTES];
     size_t begin, len;
@@ -56,12 +57,12 @@ struct line {
 
 static void format_time(char *text, size_t size)
 {
-    struct timespec now;
+    int64_t now_ms = clock_date_ms();
+    time_t seconds = (time_t)(now_ms / 1000);
     struct tm utc;
-    clock_gettime(CLOCK_REALTIME, &now);
-    gmtime_r(&now.tv_sec, &utc);
+    gmtime_r(&seconds, &utc);
     snprintf(text, size, "%04d-%02d-%02dT%02d:%02d:%02d.%03ldZ", utc.tm_year + 1900, utc.tm_mon + 1,
-             utc.tm_mday, utc.tm_hour, utc.tm_min, utc.tm_sec, now.tv_nsec / 1000000);
+             utc.tm_mday, utc.tm_hour, utc.tm_min, utc.tm_sec, (long)(now_ms % 1000));
 }
 
 /* Text for a line. Bytes that are not printable or are in `also` become \xNN. */
@@ -86,7 +87,7 @@ static int write_all(const char *data, size_t len)
         if (n >= 0) {
             data += n;
             len -= (size_t)n;
-        } else if (errno == EAGAIN) { /* another process that shares it made it non-blocking */
+        } else if (errno == EAGAIN) { /* a process that shares stderr has made it non-blocking */
             poll(&(struct pollfd){.fd = STDERR_FILENO, .events = POLLOUT}, 1, -1);
         } else if (errno != EINTR) {
             return -1;
@@ -198,11 +199,7 @@ int srv_log_start(char *err, size_t errlen)
 
 void srv_log_flush(int limit_ms)
 {
-    struct timespec end;
-    clock_gettime(CLOCK_MONOTONIC, &end);
-    end.tv_sec += limit_ms / 1000;
-    end.tv_nsec += limit_ms % 1000 * 1000000L;
-    if (end.tv_nsec >= 1000000000L) end.tv_sec++, end.tv_nsec -= 1000000000L;
+    struct timespec end = clock_after_ms(limit_ms);
     pthread_mutex_lock(&queue.lock);
     int rc = 0;
     while (queue.started && (queue.len || queue.writing) && rc == 0)

@@ -573,10 +573,8 @@ int srv_cmd_serve(const struct srv_config *config)
                       .loaded_fd = -1,
                       .inherited_fd = -1,
                       .status = EXIT_FAILURE};
-    struct timespec now;
-    clock_gettime(CLOCK_REALTIME, &now);
     s.server.config = s.server.app.config = config;
-    s.server.start_time_s = (double)now.tv_sec + (double)now.tv_nsec * 1e-9;
+    s.server.start_time_s = (double)clock_date_ms() / 1000;
     s.notify_us = srv_notify_watchdog_us();
     mallopt(M_ARENA_MAX, MALLOC_ARENAS);
     mallopt(M_MMAP_THRESHOLD, MMAP_BYTES);
