@@ -34,8 +34,8 @@ struct srv_app {
     struct tok *tok;
     struct tok_chat *chat;          /* NULL: the model has no template */
     struct tools_style style;       /* how the model writes calls of tools and reasoning */
-    struct grammar_cache *grammars; /* NULL: the tokens of the model spell no single bytes */
-    const char *const *model_names; /* answered to, NULL-terminated; the first is shown */
+    struct grammar_cache *grammars; /* NULL: no token of the model stands for a single byte */
+    const char *const *model_names; /* accepted names, NULL-terminated; the first is shown */
     const char *fingerprint;        /* build, weights, numeric path, kernels, gemm */
     struct srv_defaults defaults;
     int64_t created; /* unix seconds: when the model was loaded */

@@ -10,25 +10,27 @@ enum {
     /* API keys: a file of a few hundred lines; each request walks all of them. */
     SRV_KEYS_MAX = 4096,
     SRV_KEY_MAX_BYTES = 512,
-    SRV_KEY_FILE_MAX_BYTES = 4 << 20, /* as many keys as there may be, with comments */
+    SRV_KEY_FILE_MAX_BYTES = 4 << 20, /* room for the largest number of keys, with comments */
 
     /* One connection's pool in libmicrohttpd: bounds the head (431, 414 above it) and is the chunk
        buffer. */
     SRV_CONNECTION_POOL_BYTES = 64 << 10,
-    /* Kernel send buffer: a reader that stopped is noticed after this much, not after megabytes. */
+    /* Kernel send buffer: a client that stops reading is noticed after this many bytes. */
     SRV_SEND_BUFFER_BYTES = 64 << 10,
-    /* Beyond the application's own limit, so that a refused connection still gets its 503. */
+    /* Connections beyond max-connections that are accepted to be answered with 503. */
     SRV_CONNECTION_MARGIN = 64,
     SRV_ADMIN_CONNECTIONS = 64,
     /* Time for a refused connection to send its head. */
     SRV_REFUSED_HEADER_MS = 2000,
-    /* A client that closed its sending side may still read an answer that is being made at once. */
+    /* Grace for a client that has closed its sending side but may read an answer that is ready. */
     SRV_HALF_CLOSE_GRACE_MS = 500,
     /* While draining: for the rest of a request that has begun to arrive; with the watcher's tick
        of at most a second it is over within two. */
     SRV_DRAIN_UNFINISHED_MS = 1000,
-    /* A client must take this much of its answer per send-timeout-ms: 300 bytes per second by
-       default, so that a byte now and then does not hold an answer in memory. */
+    /*
+     * A client must take this many bytes of its answer per send-timeout-ms: 300 bytes per second by
+     * default. A client that reads single bytes cannot keep an answer in memory.
+     */
     SRV_SEND_MIN_BYTES = 16 << 10,
     SRV_HEADERS_MAX = 100, /* header lines of one request */
     SRV_URI_MAX_BYTES = 8 << 10,
@@ -55,17 +57,20 @@ enum {
     SRV_ARENA_MAX_BYTES = 128 << 20,
     SRV_ARENA_BLOCK_BYTES = 16 << 10,
 
-    /* Refused clients whose return is remembered; walked for each request that generates. One key
-       may hold a quarter. */
+    /*
+     * Reservations of refused clients; all are visited for each generating request. One key may
+     * hold a quarter.
+     */
     SRV_RESERVATIONS_MAX = 1024,
     SRV_RESERVATIONS_OF_KEY_MAX = 256,
 
-    /* A body up to this is parsed, rendered and tokenized in some milliseconds. */
+    /* A body up to this size is parsed, rendered and tokenized in a few milliseconds. */
     SRV_SMALL_BODY_BYTES = 64 << 10,
-    SRV_WORKER_STACK_BYTES = 8 << 20, /* parsers recurse to a limited depth; this holds them all */
+    SRV_WORKER_STACK_BYTES =
+        8 << 20, /* enough for every parser, which recurse to a limited depth */
     SRV_LOG_LINE_MAX_BYTES = 4 << 10,
     SRV_LOG_QUEUE_BYTES = 256 << 10, /* lines that wait for stderr: about 500 of the access log */
-    SRV_LOG_FIELD_MAX_BYTES = 256,   /* one field that came from outside */
+    SRV_LOG_FIELD_MAX_BYTES = 256,   /* one field from a client */
     SRV_METRICS_MAX_BYTES = 256 << 10,
 };
 

@@ -17,7 +17,7 @@ extern const unsigned char srv_embedded_page_html[];
 extern const size_t srv_embedded_page_html_bytes;
 extern const unsigned char srv_embedded_page_html_gzip[];
 extern const size_t srv_embedded_page_html_gzip_bytes;
-/* Their entity tags, quoted. */
+/* Entity tags of the two, quoted. */
 extern const char srv_embedded_page_html_etag[];
 extern const char srv_embedded_page_html_gzip_etag[];
 /* Source expressions of a content security policy: 'sha256-...', quoted. */

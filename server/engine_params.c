@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: MIT */
-/* The one place where options become engine parameters; see engine_params.h. */
+/* Options to engine parameters; see engine_params.h. */
 #include "server/engine_params.h"
 
 #include "server/config/config.h"

@@ -1,7 +1,5 @@
 /* SPDX-License-Identifier: MIT */
-/*
- * Engine parameters from the configuration. Pure; the texts stay the configuration's.
- */
+/* Engine parameters from the configuration. Pure; strings are borrowed from the configuration. */
 #ifndef HEARTH_SERVER_ENGINE_PARAMS_H
 #define HEARTH_SERVER_ENGINE_PARAMS_H
 
@@ -10,8 +8,8 @@
 struct srv_config;
 
 /*
- * Model, compute options and memory budgets for one sequence at a time. The caller sets what
- * differs for it; the queue, answers and the prefix cache have the engine's defaults.
+ * Model, compute options and memory budgets for one sequence at a time. The queue, answers and the
+ * prefix cache have the engine's defaults; the caller changes them if needed.
  */
 struct eng_params srv_engine_params(const struct srv_config *config);
 

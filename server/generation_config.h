@@ -18,8 +18,8 @@ struct srv_config;
 struct srv_defaults {
     double temperature, top_p, min_p, typical_p, repetition_penalty;
     int64_t top_k;
-    int64_t seed;       /* -1: a new one per request */
-    int64_t max_tokens; /* -1: the endpoint's own */
+    int64_t seed;       /* -1: a random seed per request */
+    int64_t max_tokens; /* -1: the endpoint's default */
 };
 
 /* Temperature 1, everything else off. */

@@ -22,7 +22,7 @@ struct entry {
     struct gram *gram; /* owned; NULL: the entry is free */
     int64_t bytes;
     int n_users;   /* requests that hold it */
-    uint64_t used; /* by the clock of the cache */
+    uint64_t used; /* time of the last use, by the clock of the cache */
 };
 
 struct grammar_cache {
@@ -134,7 +134,7 @@ static bool drop_oldest(struct grammar_cache *c)
     return oldest != NULL;
 }
 
-/* Takes the caller's reference and counts it as a user; returns false if there is no room. */
+/* Adds the grammar, with the caller as its user. Returns false if there is no room. */
 static bool keep(struct grammar_cache *c, const uint8_t key[SHA256_BYTES], struct gram *g)
 {
     int64_t bytes = (int64_t)(gram_bytes(g) + gram_cache_bytes(g));

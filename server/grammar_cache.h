@@ -24,10 +24,10 @@ struct tok;
 
 struct grammar_cache_params {
     const struct tok *tok; /* borrowed */
-    int32_t n_ids;         /* of the model; ids that the tokenizer does not know spell nothing */
+    int32_t n_ids;         /* ids of the model; those unknown to the tokenizer have no text */
     const int32_t *end_ids;
     size_t n_end_ids;
-    int64_t max_bytes; /* of grammars kept; 0: none is kept */
+    int64_t max_bytes; /* of cached grammars; 0: none are cached */
 };
 
 /* 0, GRAM_ENOMEM, or GRAM_EINVAL for a tokenizer whose tokens spell no bytes. *ret is owned. */

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: MIT */
-/* Blobs on their way; see hub_blob.h. */
+/* Blobs being fetched; see hub_blob.h. */
 #include "server/hub_blob.h"
 
 #include <dirent.h>
@@ -17,7 +17,7 @@
 
 enum {
     LOCK_LOOK_MS = 50,
-    WRITEBACK_BYTES = 8 << 20, /* given to the disk at once, so that the sync at the end is short */
+    WRITEBACK_BYTES = 8 << 20, /* written to disk at once, so that the sync at the end is short */
     PART_FLAGS = O_RDWR | O_CLOEXEC | O_NOFOLLOW | O_NONBLOCK,
 };
 
@@ -31,7 +31,7 @@ static int open_lock(const struct hub_blob *b)
     int folder = locks < 0 ? -1 : hub_folder_open(locks, b->cache->folder, true);
     snprintf(name, sizeof(name), "%s.lock", b->file->etag);
     int fd = -1;
-    /* As huggingface_hub makes them: others of the group may lock too. */
+    /* The mode huggingface_hub uses: other users of the group may lock too. */
     if (folder >= 0)
         fd = openat(folder, name, O_RDWR | O_CREAT | O_CLOEXEC | O_NOFOLLOW | O_NONBLOCK, 0664);
     if (locks >= 0) close(locks);
@@ -46,7 +46,7 @@ static bool is_gone(int fd)
     return fstat(fd, &st) == 0 && st.st_nlink == 0;
 }
 
-/* 0: locked, or locking does not work here; 1: somebody else has it. */
+/* Returns 0 if locked, or if locking does not work here; 1 if another process holds the lock. */
 static int try_lock(struct hub_blob *b)
 {
     for (int i = 0; i < 100; i++) {
@@ -102,7 +102,7 @@ static void visit_parts(struct hub_blob *b, void (*fn)(struct hub_blob *b, const
     closedir(dir);
 }
 
-/* Returns true if nobody else writes to it; locks it if locking works. */
+/* Returns true if no other process writes to it; locks it if locking works. */
 static bool is_free(int fd)
 {
     struct stat st;
@@ -117,7 +117,7 @@ static void new_part_name(struct hub_blob *b)
     snprintf(b->part, sizeof(b->part), "%s.%s.incomplete", b->file->etag, digits);
 }
 
-/* Remembers the part that has most to go on from; one that is too long has nothing. */
+/* Keeps the longest part found. One that is longer than the file is useless. */
 static void look_at_part(struct hub_blob *b, const char *name)
 {
     struct stat st;
@@ -129,8 +129,8 @@ static void look_at_part(struct hub_blob *b, const char *name)
 }
 
 /*
- * Takes a part over: by its lock, then by renaming it, which only one of two programs can do where
- * locks do not work.
+ * Takes a part over: locks it, then renames it. If locks do not work only one of two programs can
+ * rename it.
  */
 static bool adopt(struct hub_blob *b)
 {
@@ -266,6 +266,6 @@ void hub_blob_end(struct hub_blob *b)
     hub_hasher_destroy(b->hasher);
     b->hasher = NULL;
     if (b->fd >= 0) close(b->fd);
-    if (b->lock_fd >= 0) close(b->lock_fd); /* which unlocks */
+    if (b->lock_fd >= 0) close(b->lock_fd); /* closing unlocks */
     b->fd = b->lock_fd = -1;
 }

@@ -29,9 +29,9 @@ struct hub_blob {
     const atomic_bool *stop;
     int lock_fd, fd;
     char part[HUB_PART_NAME_SIZE];
-    int64_t n_bytes; /* what the part holds, from its first byte on */
+    int64_t n_bytes; /* bytes of the part, from its first byte on */
     struct hub_hasher *hasher;
-    char digest[HUB_ETAG_SIZE]; /* after HUB_EWRONG: what came */
+    char digest[HUB_ETAG_SIZE]; /* after HUB_EWRONG: the digest of the received bytes */
 };
 
 /*
@@ -45,10 +45,10 @@ int hub_blob_begin(struct hub_blob *ret, const struct hub_cache *c, const struct
                    void (*on_wait)(void *ctx, const char *path), void *ctx, char *err,
                    size_t errlen);
 
-/* Writes the next bytes; never beyond the file's size. 0 or HUB_EDISK. */
+/* Writes the next bytes, never beyond the file's size. Returns 0 or HUB_EDISK. */
 int hub_blob_write(struct hub_blob *b, const char *data, size_t len, char *err, size_t errlen);
 
-/* Forgets all bytes. 0, HUB_EDISK or HUB_EINTERNAL. */
+/* Drops all bytes. Returns 0, HUB_EDISK or HUB_EINTERNAL. */
 int hub_blob_restart(struct hub_blob *b, char *err, size_t errlen);
 
 /*
@@ -57,10 +57,13 @@ int hub_blob_restart(struct hub_blob *b, char *err, size_t errlen);
  */
 int hub_blob_finish(struct hub_blob *b, char *err, size_t errlen);
 
-/* Removes the part: what came is not worth keeping. */
+/* Removes the part, because its bytes are useless. */
 void hub_blob_drop(struct hub_blob *b);
 
-/* Gives back lock and part, which stays for the next run. Safe after any outcome of begin. */
+/*
+ * Releases the lock and closes the part, which stays for the next run. Safe after any result of
+ * begin.
+ */
 void hub_blob_end(struct hub_blob *b);
 
 #endif

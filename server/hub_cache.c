@@ -23,7 +23,7 @@ enum {
     FOLDER_FLAGS = O_RDONLY | O_DIRECTORY | O_CLOEXEC,
 };
 
-/* As huggingface_hub writes it, so that whichever comes first makes the same file. */
+/* The same text as huggingface_hub's, so that it does not matter which program writes it first. */
 static const char tag_text[] = "Signature: 8a477f597d28d172789f06886806bc55\n"
                                "# This file is a cache directory tag created by huggingface_hub.\n"
                                "# For information about cache directory tags, see:\n"
@@ -108,7 +108,7 @@ static int open_in_snapshot(const struct hub_cache *c, const char *commit, const
     return fd;
 }
 
-/* A folder of ours that is a link, or a file: nothing is written through it. */
+/* A folder of the cache is a link or a file: nothing is written through it. */
 static int refuse_folder(const struct hub_cache *c, const char *name, char *err, size_t errlen)
 {
     if (errno != ELOOP && errno != ENOTDIR) return hub_cache_cannot(c, "open", err, errlen);
@@ -164,7 +164,7 @@ static int make_root(struct hub_cache *c)
     return c->root_fd < 0 ? -1 : 0;
 }
 
-/* A cache without its tag is one too. */
+/* A cache without a tag is still a cache. */
 static void make_tag(const struct hub_cache *c)
 {
     int fd = openat(c->root_fd, "CACHEDIR.TAG", O_WRONLY | O_CREAT | O_EXCL | O_CLOEXEC, 0666);
@@ -243,7 +243,7 @@ static char *read_and_close(int fd, size_t max_bytes, size_t *ret_len)
     return text;
 }
 
-/* Whole, or not at all; -1 with errno. */
+/* Writes the whole file or none; -1 with errno. */
 static int write_all(int fd, const char *text, size_t len)
 {
     while (len) {
@@ -434,7 +434,7 @@ static bool has_no_links(int error)
     return error == EPERM || error == ENOTSUP || error == EOPNOTSUPP || error == ENOSYS;
 }
 
-/* The file itself in the place of a link. */
+/* Writes the file itself instead of a link. */
 static int place_without_link(const struct hub_cache *c, const struct hub_file *f, int folder,
                               const char *name, bool keep_blob)
 {

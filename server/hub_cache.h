@@ -33,15 +33,18 @@ struct hub_cache {
     int root_fd, repo_fd, blobs_fd; /* -1: not there (yet) */
 };
 
-/* Opens what there is of a repository in the cache at root. 0 even if there is nothing. */
+/*
+ * Opens the repository's folders in the cache at root, as far as they exist. Returns 0 even if
+ * there are none.
+ */
 int hub_cache_open(struct hub_cache *ret, const char *root, const char *repo, char *err,
                    size_t errlen);
 void hub_cache_close(struct hub_cache *c);
 
-/* Makes what is missing of root, tag and folders. */
+/* Creates the root, its tag and the folders if they are missing. */
 int hub_cache_make(struct hub_cache *c, char *err, size_t errlen);
 
-/* The commit that a reference names; -1 if there is none. */
+/* Reads the commit that a reference names. Returns 0, or -1 if there is none. */
 int hub_cache_read_ref(const struct hub_cache *c, const char *revision,
                        char ret[HUB_COMMIT_LEN + 1]);
 
@@ -74,7 +77,7 @@ char *hub_cache_read(const struct hub_cache *c, const char *commit, const char *
 int hub_cache_link(const struct hub_cache *c, const char *commit, const struct hub_file *f,
                    bool keep_blob, char *err, size_t errlen);
 
-/* Brings the snapshot's folder and the blobs' to the disk. */
+/* Syncs the folders of the snapshot and of the blobs. */
 int hub_cache_sync(const struct hub_cache *c, const char *commit, char *err, size_t errlen);
 
 /* Bytes that may still be written below the root, which need not exist; -1: unknown. */

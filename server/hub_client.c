@@ -17,7 +17,8 @@ enum {
     PROGRESS_BYTES = 64 << 10,
     RETRY_AFTER_MAX_S = 60,
     LOOK_MS = 50,
-    DISCARD_MAX_BYTES = 64 << 10, /* bodies nobody wants: read up to this, to keep the connection */
+    DISCARD_MAX_BYTES =
+        64 << 10, /* unwanted bodies are read up to this size, to keep the connection open */
     AUTHORIZATION_SIZE = HUB_TOKEN_SIZE + 32,
 };
 
@@ -73,7 +74,7 @@ __attribute__((format(printf, 4, 5))) static void fail(struct hub_failure *f, in
     f->again = again;
 }
 
-/* Judges the exchange itself, not the answer's status. */
+/* Checks the exchange itself, not the answer's status. */
 static void judge_end(struct hub_client *c, const struct exchange *x, enum transfer_end end,
                       struct hub_failure *f)
 {
@@ -200,7 +201,7 @@ static bool sleep_ms(const struct hub_client *c, int64_t ms)
     return !atomic_load(c->stop);
 }
 
-/* Clients that failed together do not come back together: 80 to 120 %. */
+/* Spreads the waits of clients that failed together: 80 to 120 %. */
 static int spread(int ms)
 {
     unsigned char random = 128;

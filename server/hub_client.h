@@ -30,7 +30,10 @@ struct hub_client {
     const struct hub_settings *settings; /* borrowed, as all pointers here */
     const struct hub_name *name;
     const atomic_bool *stop;
-    /* Before each wait: what is fetched, why the try failed, which try comes next, how long. */
+    /*
+     * Called before each wait: the file, why the try failed, the number of the next try, the time
+     * until then.
+     */
     void (*on_retry)(void *ctx, const char *what, const char *reason, int n_try, int wait_ms);
     void *ctx;
     struct transfer *transfer; /* owned */
@@ -45,19 +48,19 @@ struct hub_request {
     const char *what; /* in messages: a path, or NULL: the hub's own answer */
     bool is_api;
     int64_t from; /* > 0: Range from this byte on */
-    /* Of an answer with status 2xx. false ends the try with `refused`. */
+    /* Called for an answer with status 2xx. Returning false ends the try with `refused`. */
     bool (*on_head)(void *ctx, struct transfer *t);
     bool (*on_body)(void *ctx, const char *data, size_t len);
     void *ctx;
 };
 
-/* How a try ended. */
+/* The result of a try. */
 struct hub_failure {
     int rc;                /* 0 or enum hub_error */
-    bool again;            /* worth another try */
-    bool refused;          /* by a callback, which knows why; rc is then HUB_EINTERNAL */
+    bool again;            /* another try may succeed */
+    bool refused;          /* ended by a callback; rc is then HUB_EINTERNAL */
     int status;            /* of the last answer, or 0 */
-    int64_t retry_after_s; /* as the hub asks, or -1 */
+    int64_t retry_after_s; /* Retry-After of the hub, or -1 */
     char err[HUB_ERR_SIZE];
 };
 

@@ -7,14 +7,14 @@
 #define HEARTH_SERVER_HUB_ERROR_H
 
 enum hub_error {
-    HUB_EINTERNAL = -1,  /* memory, a mistake of ours */
-    HUB_EUSAGE = -2,     /* a name, revision, endpoint or token that cannot be one */
+    HUB_EINTERNAL = -1,  /* out of memory, or a bug */
+    HUB_EUSAGE = -2,     /* an invalid name, revision, endpoint or token */
     HUB_ENOTFOUND = -3,  /* no such model or revision */
-    HUB_EDENIED = -4,    /* gated, private, a token that is not accepted */
-    HUB_ENETWORK = -5,   /* not reached, too slow, rate limits, certificates; offline */
-    HUB_EWRONG = -6,     /* an answer or content that cannot be right */
-    HUB_EDISK = -7,      /* no space, no right to write */
-    HUB_ENOTSERVED = -8, /* nothing this program could serve */
+    HUB_EDENIED = -4,    /* gated or private, or the token is not accepted */
+    HUB_ENETWORK = -5,   /* not reached, too slow, rate limits, certificates, or offline */
+    HUB_EWRONG = -6,     /* an invalid answer or content */
+    HUB_EDISK = -7,      /* no space, or no permission to write */
+    HUB_ENOTSERVED = -8, /* no model that this program can serve */
     HUB_ESTOPPED = -9,   /* asked to stop; no exit status of its own */
 };
 

@@ -8,13 +8,13 @@
 #include "server/hub_blob.h"
 #include "server/hub_headers.h"
 
-/* One file on its way. */
+/* A file being fetched. */
 struct job {
     const struct hub_fetch *fetch;
     const struct hub_file *file;
     struct hub_blob blob;
     int rc;         /* of writing, while a try runs */
-    bool bad_range; /* the answer is another part than was asked for */
+    bool bad_range; /* the answer is a different part than requested */
     char err[HUB_ERR_SIZE];
 };
 
@@ -42,7 +42,7 @@ static bool take_head(void *ctx, struct transfer *t)
     return !j->bad_range;
 }
 
-/* Bytes beyond the listed size are not taken. */
+/* Bytes beyond the listed size are refused. */
 static bool take_body(void *ctx, const char *data, size_t len)
 {
     struct job *j = ctx;
@@ -58,7 +58,7 @@ static void explain(const struct job *j, struct hub_failure *f, const char *reas
     snprintf(f->err, sizeof(f->err), "%.200s: %.360s", j->file->path, reason);
 }
 
-/* One try; afterwards all bytes are there, or *f says why not. */
+/* Makes one try. Afterwards all bytes have been received, or *f is the reason. */
 static void try_once(struct job *j, const char *url, struct hub_failure *f)
 {
     struct hub_request r = {
@@ -97,7 +97,7 @@ static void try_once(struct job *j, const char *url, struct hub_failure *f)
     }
 }
 
-/* Tries until all bytes are there. */
+/* Tries until all bytes have been received. */
 static int fetch_bytes(struct job *j, const char *url)
 {
     struct hub_tries tries = {.best = j->blob.n_bytes};
@@ -120,7 +120,7 @@ static int say_wrong(struct job *j)
     return HUB_EWRONG;
 }
 
-/* *ret_wrong: the content is wrong, not something else about the answer. */
+/* *ret_wrong: the content is wrong, not another part of the answer. */
 static int fetch_and_check(struct job *j, const char *url, bool *ret_wrong)
 {
     j->blob.digest[0] = '\0';

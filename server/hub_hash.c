@@ -13,7 +13,7 @@
 #include <unistd.h>
 
 enum {
-    PIECE_BYTES = 128 << 10, /* read at once: fits the second-level cache */
+    PIECE_BYTES = 128 << 10, /* per read; fits the second-level cache */
     WAKE_BYTES = 256 << 10,  /* the writer wakes the thread for no less, but at the end */
     DIGEST_MAX_BYTES = 32,
     LOOK_MS = 50, /* how often a waiting owner looks at its stop flag */
@@ -25,12 +25,12 @@ struct hub_hasher {
     int64_t size;
     gnutls_hash_hd_t hash;
     pthread_t thread;
-    pthread_mutex_t lock; /* guards what follows */
+    pthread_mutex_t lock; /* guards the fields below */
     pthread_cond_t changed;
     int64_t n_written, n_woken; /* bytes in the file; those at the last wake */
     bool done, stop;
     int error;               /* errno of the thread */
-    char piece[PIECE_BYTES]; /* the thread's own */
+    char piece[PIECE_BYTES]; /* used by the thread alone */
 };
 
 static void to_hex(const unsigned char *digest, size_t n, char *ret)
@@ -70,7 +70,7 @@ static int hash_range(struct hub_hasher *h, int64_t from, int64_t to)
         size_t wanted = to - from < PIECE_BYTES ? (size_t)(to - from) : PIECE_BYTES;
         ssize_t n = pread(h->fd, h->piece, wanted, (off_t)from);
         if (n < 0 && errno == EINTR) continue;
-        if (n <= 0) return n ? errno : EIO; /* somebody else cut the file */
+        if (n <= 0) return n ? errno : EIO; /* another process truncated the file */
         if (gnutls_hash(h->hash, h->piece, (size_t)n)) return EIO;
         from += n;
     }

@@ -34,7 +34,7 @@ void hub_hasher_follow(struct hub_hasher *h, int64_t n_bytes);
  */
 int hub_hasher_result(struct hub_hasher *h, const atomic_bool *stop, char ret[HUB_ETAG_SIZE]);
 
-/* Ends at once; NULL is fine. */
+/* Stops hashing. NULL is fine. */
 void hub_hasher_destroy(struct hub_hasher *h);
 
 /* The same of a text in memory. 0, or -1 when out of memory. */

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: MIT */
-/* In the place of hub_hash.c in a build without the hub, which never has a file to hash. */
+/* Replaces hub_hash.c in a build without the hub, which never hashes a file. */
 #include "server/hub_hash.h"
 
 struct hub_hasher *hub_hasher_create(int fd, int64_t size, bool sha256)

@@ -43,9 +43,9 @@ void hub_folder_name(const char *repo, char buf[HUB_FOLDER_SIZE]);
 int hub_folder_parse(const char *folder, char ret[HUB_REPO_SIZE]);
 
 /*
- * A path as huggingface_hub finds it: the value of the first of the variables (NULL-terminated) that
- * is set and not empty, else `leaf` in its home directory. Returns 0, or -1 if there is none or it
- * is longer than the buffer.
+ * A path as huggingface_hub finds it: the value of the first of the variables (NULL-terminated)
+ * that is set and not empty, else `leaf` in its home directory. Returns 0, or -1 if there is none
+ * or it is longer than the buffer.
  */
 int hub_home_path(const char *(*env)(const char *name), const char *const *variables,
                   const char *leaf, char *buf, size_t size);

@@ -46,7 +46,7 @@ void hub_counts_end(struct hub_counts *c, const struct hub_file *f, bool complet
 
 void hub_counts_read(struct hub_counts *c, struct hub_progress *ret);
 
-/* Whole percent that are there; 100 only if all is. */
+/* The percentage fetched, rounded down; 100 only if everything is. */
 int hub_progress_percent(const struct hub_progress *p);
 
 #endif

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: MIT */
-/* The order of things; see hub_pull.h. */
+/* The steps of a pull; see hub_pull.h. */
 #include "server/hub_pull.h"
 
 #include <errno.h>
@@ -19,7 +19,7 @@
 #include "server/hub_snapshot.h"
 
 enum {
-    REVISION_MAX_BYTES = 16 << 20, /* the answer holds much besides the commit */
+    REVISION_MAX_BYTES = 16 << 20, /* the answer has many members besides the commit */
     CONFIG_MAX_BYTES = 4 << 20,    /* as the engine reads it */
     PAGES_MAX = 200,
     SPARE_BYTES = 1 << 20, /* besides the files: listing, links */
@@ -39,7 +39,7 @@ struct hub_pull {
     char snapshot[PATH_MAX];
     struct hub_counts counts;
     atomic_bool planned;
-    pthread_mutex_t lock;   /* guards what follows, and makes events come one at a time */
+    pthread_mutex_t lock;   /* guards the fields below, and serializes events */
     struct hub_file **jobs; /* [n_jobs] one for each content, smallest first */
     size_t n_jobs, next_job;
     int rc; /* the first failure of a worker */
@@ -402,7 +402,7 @@ static int get_listing(struct hub_pull *p, struct hub_client *c, char *err, size
 static int write_tree(struct hub_pull *p, char *err, size_t errlen)
 {
     size_t len;
-    if (p->listing.odd_xet) return 0; /* huggingface_hub would not take such a one either */
+    if (p->listing.odd_xet) return 0; /* huggingface_hub does not accept such a commit either */
     char *text = hub_listing_write(&p->listing, &len);
     if (!text) return fail(err, errlen, HUB_EINTERNAL, "out of memory");
     int rc = hub_cache_write_tree(&p->cache, p->commit, text, len, err, errlen);
@@ -576,7 +576,7 @@ static void *work_second(void *arg)
 {
     struct hub_pull *p = arg;
     struct hub_client c = make_client(p);
-    if (hub_client_init(&c) == 0) work(p, &c); /* else the first worker does all */
+    if (hub_client_init(&c) == 0) work(p, &c); /* if it fails the first worker does everything */
     hub_client_finish(&c);
     return NULL;
 }

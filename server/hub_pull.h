@@ -63,7 +63,7 @@ void hub_pull_destroy(struct hub_pull *p);
 /* Once. 0, or an enum hub_error with a sentence in err (HUB_ERR_SIZE). */
 int hub_pull_run(struct hub_pull *p, char *err, size_t errlen);
 
-/* Makes run return HUB_ESTOPPED soon. What has come stays for the next run. */
+/* Makes run return HUB_ESTOPPED soon. Received bytes stay for the next run. */
 void hub_pull_stop(struct hub_pull *p);
 
 void hub_pull_progress(struct hub_pull *p, struct hub_progress *ret);

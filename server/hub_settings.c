@@ -30,7 +30,7 @@ static const char *get(env_fn env, const char *name)
     return value && *value ? value : NULL;
 }
 
-/* As huggingface_hub understands a switch. */
+/* Returns true for the values that huggingface_hub reads as on. */
 static bool is_on(env_fn env, const char *name)
 {
     static const char *const words[] = {"1", "on", "yes", "true"};
@@ -124,7 +124,9 @@ static int read_seconds(env_fn env, const char *name, int *ret_ms, char *err, si
                  TIMEOUT_MAX_SECONDS);
         return HUB_EUSAGE;
     }
-    *ret_ms = 1000 * (int)(seconds ? seconds : TIMEOUT_SECONDS); /* 0 is the default, as there */
+    *ret_ms =
+        1000 *
+        (int)(seconds ? seconds : TIMEOUT_SECONDS); /* 0 means the default, as in huggingface_hub */
     return 0;
 }
 

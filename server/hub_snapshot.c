@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: MIT */
-/* Is a snapshot whole? See hub_snapshot.h. */
+/* Checks of snapshots; see hub_snapshot.h. */
 #include "server/hub_snapshot.h"
 
 #include <dirent.h>

@@ -20,7 +20,7 @@ struct hub_answer {
     bool from_endpoint;        /* it came from the hub itself, not from where a link led */
 };
 
-/* Judges the whole answer to a request; 2xx leaves *f as it is. */
+/* Sets *f by the answer to a request; 2xx leaves it unchanged. */
 void hub_status_judge(const struct hub_client *c, const struct hub_request *r,
                       const struct hub_answer *a, struct hub_failure *f);
 

@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: MIT */
 /*
- * Loads what the server serves, on threads of its own: with --pull the files are fetched from the
- * hub first; then weights by the engine, tokenizer and chat template alongside. Fills the app, then
- * sets its state; it is not read before that.
+ * Loads the model on threads of its own. With --pull its files are fetched from the hub first. Then
+ * the engine loads the weights, while another thread loads the tokenizer and the chat template.
+ * Fills the app, then sets its state; the app is not read before that.
  */
 #ifndef HEARTH_SERVER_LOADER_H
 #define HEARTH_SERVER_LOADER_H
@@ -13,12 +13,14 @@
 struct srv_loader;
 struct srv_app;
 
-/* Starts loading. event_fd (an eventfd, borrowed) becomes readable at the end, also after an error. Returns
- * owned. */
+/*
+ * Starts loading. event_fd (an eventfd, borrowed) becomes readable at the end, also after an error.
+ * Returns owned.
+ */
 int srv_loader_start(struct srv_loader **ret, struct srv_app *app, int event_fd, char *err,
                      size_t errlen);
 
-/* After event_fd: 0, or the exit status with the reason. May be asked again. */
+/* Once event_fd is readable: returns 0, or the exit status with the reason. May be called again. */
 int srv_loader_result(struct srv_loader *l, char *err, size_t errlen);
 
 /* Leaves the threads running; the process is about to end. */

@@ -59,7 +59,7 @@ static bool needs_model(const struct srv_config *c)
            c->command != SRV_CMD_LIST && !is_elsewhere;
 }
 
-/* Keeps the directory besides the name that was given. Returns the exit status. */
+/* Stores the directory next to the name that was given. Returns the exit status. */
 static int set_model(struct srv_config *c, const char *dir)
 {
     c->model_shown = c->model;
@@ -104,7 +104,7 @@ static int answer_and_exit(const struct srv_config *c)
     return ferror(stdout) || fflush(stdout) ? EXIT_FAILURE : EXIT_SUCCESS;
 }
 
-/* A server logs them itself, once its log is set up; nobody reads those of a health check. */
+/* serve logs the warnings itself, once its log is set up; a health check does not print them. */
 static void print_warnings(const struct srv_config *c)
 {
     bool runs = !c->check_config && !c->print_config;
@@ -143,8 +143,10 @@ static int open_standard_descriptors(void)
 int main(int argc, char **argv)
 {
     if (open_standard_descriptors()) return EXIT_FAILURE;
-    /* The BLAS library reads this while it is loaded, which happens after main has begun; our own
-     * threads divide the work, and its pool would only take cores from them. */
+    /*
+     * The BLAS library reads this variable when it is loaded, which happens later. Our own threads
+     * divide the work; a pool of its own would only take cores from them.
+     */
     setenv("OPENBLAS_NUM_THREADS", "1", 1);
     srv_json_watch_memory();
 

@@ -108,8 +108,9 @@ enum reason { R_STOP, R_LENGTH, R_ERROR, R_CANCELLED, R_REJECTED };
 #define N_OF(array) (sizeof(array) / sizeof((array)[0]))
 
 struct histogram {
-    atomic_ullong buckets[MAX_BOUNDS + 1]; /* not cumulative; the last is above all bounds */
-    atomic_ullong sum_micro;               /* of values, in millionths */
+    atomic_ullong
+        buckets[MAX_BOUNDS + 1]; /* not cumulative; the last counts values above all bounds */
+    atomic_ullong sum_micro;     /* of values, in millionths */
 };
 
 /* The last of each row of counters is "other". */

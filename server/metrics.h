@@ -22,7 +22,7 @@ struct srv_account {
     const char *model;    /* borrowed from the request's arena or app */
     int64_t n_prompt_tokens, n_cached_tokens, n_generated_tokens;
     int64_t n_choices, max_tokens; /* n, and the most tokens a choice may have; 0: no generation */
-    int64_t queue_us, ttft_us;     /* -1: never */
+    int64_t queue_us, ttft_us;     /* -1: has not happened */
     const char *finish_reason;     /* a fixed string, or NULL */
 };
 
@@ -33,7 +33,7 @@ enum srv_count {
     SRV_COUNT_BODY_TIMEOUTS,
     SRV_COUNT_REFUSED_CONNECTIONS,
     SRV_COUNT_RETURNED,         /* refused requests that came back at their retry time */
-    SRV_COUNT_RETURNED_REFUSED, /* and were refused again */
+    SRV_COUNT_RETURNED_REFUSED, /* such requests that were refused again */
     /* Structured output. */
     SRV_COUNT_SCHEMAS_REFUSED,
     SRV_COUNT_GRAMMARS_REFUSED,

@@ -154,7 +154,10 @@ int srv_hub_resolve(const char *spec, const char *(*env)(const char *name), char
     return 0;
 }
 
-/* The source tree's root, which the build writes into a file next to the executable; "" if there is none. */
+/*
+ * The source tree's root, which the build writes into a file next to the executable; "" if there is
+ * none.
+ */
 static void source_root(const char *exe_dir, char *buf, size_t size)
 {
     char err[64], *text = NULL;

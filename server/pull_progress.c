@@ -122,7 +122,7 @@ static int screen_columns(void)
     return n <= 0 ? DEFAULT_COLUMNS : n > 300 ? 300 : (int)n;
 }
 
-/* The bar goes, so that a line can be written. */
+/* Removes the bar, so that a line can be written. */
 static void clear_bar(struct pull_view *v)
 {
     if (v->bar_columns) fprintf(stderr, "\r%*s\r", v->bar_columns, "");
@@ -159,14 +159,14 @@ static double speed(const struct pull_view *v)
     return us > 0 ? n * 1e6 / us : 0;
 }
 
-/* Seconds that are left at this speed; -1: nobody knows. */
+/* Seconds left at this speed; -1: not known. */
 static double seconds_left(const struct pull_view *v)
 {
     double per_s = speed(v);
     return per_s > 0 ? (double)(v->last.n_total - v->last.n_bytes) / per_s : -1;
 }
 
-/* The file that is the larger part of what is under way. */
+/* The largest of the files being fetched. */
 static const char *active_path(const struct hub_progress *p)
 {
     int best = 0;
@@ -206,7 +206,7 @@ static void draw_bar(struct pull_view *v)
 
 /* ---- JSON ----------------------------------------------------------------------------------- */
 
-/* One line on stdout, of a buffer of its own. */
+/* Writes one line to stdout from its own buffer. */
 struct line {
     struct buf b;
     struct jw w;

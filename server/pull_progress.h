@@ -24,9 +24,9 @@ struct pull_view {
     enum pull_style style;
     bool utf8;
     const struct hub_name *name;
-    pthread_mutex_t lock; /* guards what follows, and the output */
+    pthread_mutex_t lock; /* guards the fields below, and the output */
     bool planned;
-    int bar_columns; /* of the bar that is on the screen */
+    int bar_columns; /* of the bar on the screen */
     uint64_t begin_us, shown_us;
     struct {
         uint64_t us;
@@ -46,7 +46,7 @@ extern const struct hub_pull_events pull_view_events;
 /* Every PULL_TICK_MS or so while the pull runs. */
 void pull_view_tick(struct pull_view *v, struct hub_pull *p);
 
-/* After the end: the bar goes, and a summary comes (JSON: the last object). */
+/* After the end: removes the bar and writes a summary (JSON: the last object). */
 void pull_view_done(struct pull_view *v, struct hub_pull *p);
 void pull_view_failed(struct pull_view *v, int exit_status, int rc, const char *message);
 

@@ -15,7 +15,9 @@
 struct srv_config;
 struct srv_pull;
 
-/* Before any other thread exists. config is borrowed. Returns owned; or the exit status with err. */
+/*
+ * Before any other thread exists. config is borrowed. Returns owned; or the exit status with err.
+ */
 int srv_pull_create(struct srv_pull **ret, const struct srv_config *config, char *err,
                     size_t errlen);
 void srv_pull_destroy(struct srv_pull *p); /* NULL is fine */
@@ -26,7 +28,9 @@ int srv_pull_run(struct srv_pull *p, char *ret_dir, size_t size, char *err, size
 /* How far it has come; -1: nothing is being pulled. p may be NULL. */
 int srv_pull_percent(struct srv_pull *p);
 
-/* Tells the log and systemd how far it has come; false if nothing is being pulled. p may be NULL. */
+/*
+ * Tells the log and systemd how far it has come; false if nothing is being pulled. p may be NULL.
+ */
 bool srv_pull_note(struct srv_pull *p);
 
 #endif

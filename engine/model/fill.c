@@ -3,10 +3,10 @@
  * Executes the plan of a model: allocates the arena, reads every tensor once and packs it, on all
  * threads of the pool.
  *
- * An item of the pool is one panel: 32 rows are read by pread into a staging buffer of the thread,
- * hashed into the fingerprint, and packed to their place. So there is no second copy of the
- * weights, any file offset is possible, a failing disk is an error and not a signal, and a thread
- * that waits for the disk does not delay the others.
+ * An item of the pool is one panel. The thread reads its 32 rows by pread into a staging buffer,
+ * updates the fingerprint's hash with them, and packs them into the arena. The weights are never in
+ * memory twice. Unlike mmap, pread works with any file offset, and a failing disk is an error
+ * instead of a signal. A thread that waits for the disk does not delay the others.
  *
  * BF16 panels are compressed to 12 bits per weight (B12). If a panel of a matrix has too many
  * exceptions, the matrix is read again at the end and kept as BF16, in a mapping of its own, and

@@ -1,12 +1,12 @@
 /* SPDX-License-Identifier: MIT */
 /*
- * One choice of an answer: the engine's tokens are logged, become text, stop strings end it, and how
- * much of it may be sent is known.
+ * One choice of an answer: the engine's tokens are logged, become text, stop strings end it, and
+ * how much of it may be sent is known.
  *
  * A choice's text depends on its records alone, never on how wakes cut them: tokens are decoded one
- * by one, stop strings matched byte by byte, and everything after the token that ended the choice is
- * thrown away, however late the engine hears of it. No HTTP, no JSON and no call into the engine:
- * what the caller must stop is returned.
+ * by one, stop strings matched byte by byte, and everything after the token that ended the choice
+ * is thrown away, however late the engine hears of it. No HTTP, no JSON and no call into the
+ * engine: what the caller must stop is returned.
  *
  * Threads: the text worker that holds the request, except that the engine thread appends to `log`
  * and sets `finish`.
@@ -25,10 +25,10 @@
 /* ---- the log --------------------------------------------------------------------------------- */
 
 /*
- * The tokens of one choice, or of one prompt, on their way from the engine to the text worker. A log
- * is sized at admission for all tokens that may come, so the engine never waits for a client. A
- * record is written once and then published by an atomic count: one writer (the engine's thread), one
- * reader, no lock.
+ * The tokens of one choice, or of one prompt, on their way from the engine to the text worker. A
+ * log is sized at admission for all tokens that may come, so the engine never waits for a client. A
+ * record is written once and then published by an atomic count: one writer (the engine's thread),
+ * one reader, no lock.
  */
 
 /* A token as the engine reported it. */
@@ -145,7 +145,7 @@ struct gen_choice {
     struct tok_decoder *decoder; /* NULL once the choice has ended */
     uint32_t *offsets;           /* [capacity]: bytes of text before each token's piece */
     int64_t n_tokens;            /* tokens that count: up to the one that completed a stop string */
-    int64_t n_showable; /* tokens whose whole text may be sent, or is complete */
+    int64_t n_showable;          /* tokens whose whole text may be sent, or is complete */
     /*
      * Tokens that may have events of their own. A last token without text may hold the first bytes
      * of a character, so it waits for the next token or the end.
@@ -159,7 +159,7 @@ struct gen_choice {
     bool ended;                /* finish_reason is decided */
     bool closed;               /* the finish reason has been sent */
     const char *finish_reason; /* "stop" or "length" */
-    const char *stop_string;   /* the stop string that was found, or NULL; borrowed from the rules */
+    const char *stop_string;   /* the one found, or NULL; borrowed from the rules */
     double sum_logprob;
 };
 
@@ -167,9 +167,9 @@ struct gen_choice {
 int64_t choice_text_bytes(int64_t capacity, int64_t n_top);
 
 /*
- * Readies a zeroed choice of at most `capacity` tokens after a prompt. Lays its arrays out at *at as
- * choice_log_init does; borrows the rules. Returns 0 or -1 when out of memory; choice_text_finish
- * is due in both cases.
+ * Readies a zeroed choice of at most `capacity` tokens after a prompt. Lays its arrays out at *at
+ * as choice_log_init does; borrows the rules. Returns 0 or -1 when out of memory;
+ * choice_text_finish is due in both cases.
  */
 int choice_text_init(struct gen_choice *c, const struct choice_rules *rules, const int32_t *prompt,
                      int64_t n_prompt, int64_t capacity, int64_t n_top, char **at);

@@ -17,7 +17,7 @@ enum { DEFAULT_MAX_TOKENS = 16 };
 struct echo {
     const char *text;
     size_t len;
-    bool is_text;         /* the prompt was text: special tokens that the tokenizer added are not part of it */
+    bool is_text;         /* not ids: special tokens that were added are left out */
     int64_t n_characters; /* code points of the text; 0 unless it is echoed */
     uint32_t *starts;     /* [n_ids] code points before each token; NULL unless they are shown */
 };
@@ -292,7 +292,9 @@ static int text_prompt(struct srv_gen *g, int i, const json_t *value, struct par
     tok_ids_finish(&ids);
     enum srv_error kind = rc == TOK_ENOMEM ? SRV_ERR_OVERLOADED : SRV_ERR_INVALID_VALUE;
     if (rc) return param_fail(err, kind, "prompt", "%s", message);
-    if (!is_set) return param_fail(err, SRV_ERR_OVERLOADED, NULL, "No memory for the prompt.");
+    if (!is_set)
+        return param_fail(err, SRV_ERR_OVERLOADED, NULL,
+                          "The server is out of memory for the prompt.");
     cp->echoes[i] = (struct echo){.text = text, .len = len, .is_text = true};
     return 0;
 }
@@ -303,7 +305,9 @@ static int ids_prompt(struct srv_gen *g, int i, const json_t *list, struct param
     size_t n = json_array_size(list);
     int32_t vocab = eng_info(g->app->engine)->vocab_size;
     int32_t *ids = srv_request_alloc(g->req, (n ? n : 1) * sizeof(*ids));
-    if (!ids) return param_fail(err, SRV_ERR_OVERLOADED, NULL, "No memory for the prompt.");
+    if (!ids)
+        return param_fail(err, SRV_ERR_OVERLOADED, NULL,
+                          "The server is out of memory for the prompt.");
     for (size_t k = 0; k < n; k++) {
         const json_t *value = json_array_get(list, k);
         if (!json_is_number(value))
@@ -320,7 +324,9 @@ static int ids_prompt(struct srv_gen *g, int i, const json_t *list, struct param
     char *copy = srv_request_alloc(g->req, len + 1);
     if (copy) memcpy(copy, text, len);
     free(text);
-    if (!copy) return param_fail(err, SRV_ERR_OVERLOADED, NULL, "No memory for the prompt.");
+    if (!copy)
+        return param_fail(err, SRV_ERR_OVERLOADED, NULL,
+                          "The server is out of memory for the prompt.");
     cp->echoes[i] = (struct echo){.text = copy, .len = len};
     return 0;
 }
@@ -341,7 +347,8 @@ static int read_prompts(struct srv_gen *g, struct param_error *err)
     g->prompts = srv_request_alloc(g->req, n * sizeof(*g->prompts));
     cp->echoes = srv_request_alloc(g->req, n * sizeof(*cp->echoes));
     if (!g->prompts || !cp->echoes)
-        return param_fail(err, SRV_ERR_OVERLOADED, NULL, "There is no memory for the request.");
+        return param_fail(err, SRV_ERR_OVERLOADED, NULL,
+                          "The server is out of memory for this request.");
     g->n_prompts = (int)n;
     for (int i = 0; i < g->n_prompts; i++) {
         const json_t *one = is_list ? json_array_get(prompt, (size_t)i) : prompt;
@@ -399,7 +406,8 @@ static int measure_echoes(struct srv_gen *g, struct param_error *err)
         struct echo *e = echo_of(g, &g->prompts[i]);
         e->n_characters = (int64_t)srv_gen_characters(e->text, e->len);
         if (g->params.want_logprobs && note_starts(g, &g->prompts[i], e))
-            return param_fail(err, SRV_ERR_OVERLOADED, NULL, "There is no memory for the request.");
+            return param_fail(err, SRV_ERR_OVERLOADED, NULL,
+                              "The server is out of memory for this request.");
     }
     return 0;
 }
@@ -419,7 +427,8 @@ static int prepare(struct srv_gen *g, struct param_error *err)
 {
     g->dialect = srv_request_alloc(g->req, sizeof(struct completion));
     if (!g->dialect)
-        return param_fail(err, SRV_ERR_OVERLOADED, NULL, "There is no memory for the request.");
+        return param_fail(err, SRV_ERR_OVERLOADED, NULL,
+                          "The server is out of memory for this request.");
     if (check_best_of(g, err) || read_prompts(g, err)) return -1;
     derive(g);
     return measure_echoes(g, err);

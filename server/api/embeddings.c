@@ -3,8 +3,8 @@
  * POST /v1/embeddings: the mean of the final hidden states over the tokens of each input, scaled to
  * length 1. Language models are not trained for this; the documentation says so.
  *
- * Each input is a prefill-only job; a few run at once. The engine thread writes each vector once and
- * then publishes it; a text worker answers when the last job is done (jobs.h).
+ * Each input is a prefill-only job; a few run at once. The engine thread writes each vector once
+ * and then publishes it; a text worker answers when the last job is done (jobs.h).
  */
 #include <math.h>
 #include <stdatomic.h>
@@ -193,7 +193,8 @@ static int take_ids(struct embedding *e, struct input *in, const int32_t *ids, s
     in->vector =
         srv_request_alloc(e->req, (size_t)eng_info(e->app->engine)->d_model * sizeof(float));
     if (!in->ids || !in->vector)
-        return param_fail(err, SRV_ERR_OVERLOADED, NULL, "There is no memory for the request.");
+        return param_fail(err, SRV_ERR_OVERLOADED, NULL,
+                          "The server is out of memory for this request.");
     memcpy(in->ids, ids, n * sizeof(*ids));
     return 0;
 }
@@ -220,7 +221,9 @@ static int take_list(struct embedding *e, struct input *in, const json_t *list,
     size_t n = json_array_size(list);
     int32_t vocab = eng_info(e->app->engine)->vocab_size;
     int32_t *ids = srv_request_alloc(e->req, (n ? n : 1) * sizeof(*ids));
-    if (!ids) return param_fail(err, SRV_ERR_OVERLOADED, NULL, "No memory for the request.");
+    if (!ids)
+        return param_fail(err, SRV_ERR_OVERLOADED, NULL,
+                          "The server is out of memory for this request.");
     for (size_t i = 0; i < n; i++) {
         if (param_read_id(json_array_get(list, i), vocab, "input", &ids[i], err)) return -1;
     }
@@ -238,7 +241,8 @@ static int read_inputs(struct embedding *e, struct param_error *err)
                           "'input' holds %zu inputs; 1 to %d are allowed.", n, MAX_INPUTS);
     e->inputs = srv_request_alloc(e->req, n * sizeof(*e->inputs));
     if (!e->inputs)
-        return param_fail(err, SRV_ERR_OVERLOADED, NULL, "There is no memory for the request.");
+        return param_fail(err, SRV_ERR_OVERLOADED, NULL,
+                          "The server is out of memory for this request.");
     for (size_t i = 0; i < n; i++) {
         const json_t *value = many ? json_array_get(e->input, i) : e->input;
         int rc;
@@ -278,7 +282,8 @@ static void handle(struct srv_request *req)
     struct embedding *e = srv_request_alloc(req, sizeof(*e));
     facts->account.endpoint = "embeddings";
     json_t *body = e ? params_parse(facts->body, facts->body_len, &err) : NULL;
-    if (!e) param_fail(&err, SRV_ERR_OVERLOADED, NULL, "There is no memory for the request.");
+    if (!e)
+        param_fail(&err, SRV_ERR_OVERLOADED, NULL, "The server is out of memory for this request.");
     if (body) {
         e->req = req;
         e->app = facts->app;

@@ -10,7 +10,7 @@
 
 #include "base/sha256.h"
 
-enum { CHOICE_BYTES = 1024 }; /* a choice's struct and decoder; its logs and text are counted apart */
+enum { CHOICE_BYTES = 1024 }; /* a choice's struct and decoder, without its logs */
 
 _Static_assert(sizeof(struct gen_choice) <= CHOICE_BYTES - 256,
                "CHOICE_BYTES covers the decoder too");
@@ -245,7 +245,8 @@ static struct srv_gen *open_generation(struct srv_request *req, const struct srv
     struct srv_facts *facts = srv_facts(req);
     struct srv_gen *g = create(req, format);
     if (!g) {
-        srv_reply_error(req, SRV_ERR_OVERLOADED, NULL, "There is no memory for the request.");
+        srv_reply_error(req, SRV_ERR_OVERLOADED, NULL,
+                        "The server is out of memory for this request.");
         return NULL;
     }
     int rc = srv_gen_params_read(&g->params, req, format->fields, &g->body, &err);
@@ -319,7 +320,8 @@ static int make_rules(struct srv_gen *g, struct param_error *err)
     g->rules.skip_special = p->skip_special;
     if (!p->n_stops || !textout_stops_init(&g->rules.stops, p->stops, p->stop_lens, p->n_stops))
         return 0;
-    return param_fail(err, SRV_ERR_OVERLOADED, NULL, "There is no memory for the request.");
+    return param_fail(err, SRV_ERR_OVERLOADED, NULL,
+                      "The server is out of memory for this request.");
 }
 
 static int open_guide(struct srv_gen *g, struct param_error *err)

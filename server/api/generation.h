@@ -89,8 +89,10 @@ struct srv_gen_format {
     const struct param_field *fields; /* besides the common ones */
     /* Checks the fields that were read and sets the prompts. Returns 0, or -1 with err. */
     int (*prepare)(struct srv_gen *g, struct param_error *err);
-    /* Of the two OpenAI dialects that write chunks, else NULL: the member "object" of a whole answer
-     * and of a chunk. shows_tier: with the member "service_tier". */
+    /*
+     * Of the two OpenAI dialects that write chunks, else NULL: the member "object" of a whole
+     * answer and of a chunk. shows_tier: with the member "service_tier".
+     */
     const char *object, *chunk_object;
     bool shows_tier;
     void (*stream_begin)(struct srv_gen *g); /* or NULL */

@@ -135,7 +135,9 @@ static int read_ids(const struct reading *r, json_t *list, const char *name, siz
         return param_fail(err, SRV_ERR_INVALID_VALUE, name, "'%s' holds %zu ids; at most %zu.",
                           name, n, max);
     int32_t *ids = srv_request_alloc(r->req, (n + 1) * sizeof(*ids));
-    if (!ids) return param_fail(err, SRV_ERR_OVERLOADED, NULL, "No memory for '%s'.", name);
+    if (!ids)
+        return param_fail(err, SRV_ERR_OVERLOADED, NULL, "The server is out of memory for '%s'.",
+                          name);
     int32_t vocab = eng_info(r->app->engine)->vocab_size;
     for (size_t i = 0; i < n; i++)
         if (param_read_id(json_array_get(list, i), vocab, name, &ids[i], err)) return -1;
@@ -157,7 +159,9 @@ static int read_bias(const struct reading *r, struct param_error *err)
         return param_fail(err, SRV_ERR_INVALID_VALUE, "logit_bias",
                           "'logit_bias' holds %zu entries; at most %d.", n, MAX_BIAS);
     struct eng_bias *bias = srv_request_alloc(r->req, (n + 1) * sizeof(*bias));
-    if (!bias) return param_fail(err, SRV_ERR_OVERLOADED, NULL, "No memory for 'logit_bias'.");
+    if (!bias)
+        return param_fail(err, SRV_ERR_OVERLOADED, NULL,
+                          "The server is out of memory for 'logit_bias'.");
     int32_t vocab = eng_info(r->app->engine)->vocab_size;
     const char *key;
     json_t *value;

@@ -77,8 +77,10 @@ struct srv_gen_params {
 int srv_gen_params_read(struct srv_gen_params *p, struct srv_request *req,
                         const struct param_field *own, json_t **ret_body, struct param_error *err);
 
-/* Returns the name to show for the model asked for: the served one for NULL and, unless strict-model
- * is on, for "default", "tgi" and "dummy". NULL with err: no such model. */
+/*
+ * Returns the name to show for the model asked for: the served one for NULL and, unless
+ * strict-model is on, for "default", "tgi" and "dummy". NULL with err: no such model.
+ */
 const char *srv_gen_model_name(const struct srv_app *app, const char *asked,
                                struct param_error *err);
 

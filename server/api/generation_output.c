@@ -144,7 +144,9 @@ static void send_progress(struct srv_gen *g, struct gen_prompt *p, struct gen_st
     g->format->stream_progress(g, &t);
 }
 
-/* Reports the cached tokens, then every step of the prefill. Returns false if the client is behind. */
+/*
+ * Reports the cached tokens, then every step of the prefill. Returns false if the client is behind.
+ */
 static bool stream_progress(struct srv_gen *g, struct gen_prompt *p)
 {
     if (gen_prompt_stage(p) == GEN_WAITING || !p->first_usage.started_us) return true;
@@ -290,7 +292,7 @@ static bool end_answer(struct srv_gen *g)
     return true;
 }
 
-/* ---- the wake loop: srv_jobs_ops --------------------------------------------------------------- */
+/* ---- the wake loop: srv_jobs_ops ----------------------------------------------------------- */
 
 void srv_gen_fail(void *ctx, enum srv_error kind, const char *message)
 {
@@ -311,9 +313,9 @@ static void charge_text(struct srv_gen *g, struct gen_choice *c)
 {
     int64_t grown = (int64_t)c->text.text.cap - c->text_charged, used = 0;
     if (c->text.text.failed)
-        srv_gen_fail(g, SRV_ERR_OVERLOADED, "There is no memory for the answer.");
+        srv_gen_fail(g, SRV_ERR_OVERLOADED, "The server is out of memory for this answer.");
     else if (grown > 0 && !srv_request_charge(g->req, grown, &used))
-        srv_gen_fail(g, SRV_ERR_OVERLOADED, "The memory for all answers is spent.");
+        srv_gen_fail(g, SRV_ERR_OVERLOADED, "The memory budget of all answers is used up.");
     else
         c->text_charged += grown;
 }

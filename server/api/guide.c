@@ -84,9 +84,10 @@ static int compile(struct srv_guide *guide, struct srv_request *req, struct para
     if (rc) return refuse(guide, &failure, err);
     int64_t bytes = (int64_t)(gram_bytes(guide->gram) + gram_cache_bytes(guide->gram));
     if (!kept && !srv_request_charge(req, bytes, &used))
-        return param_fail(err, SRV_ERR_OVERLOADED, ask->param,
-                          "The grammar takes %lld bytes, but the memory for all answers is spent.",
-                          (long long)bytes);
+        return param_fail(
+            err, SRV_ERR_OVERLOADED, ask->param,
+            "The grammar takes %lld bytes, but the memory budget of all answers is used up.",
+            (long long)bytes);
     return 0;
 }
 
@@ -94,7 +95,8 @@ static int compile(struct srv_guide *guide, struct srv_request *req, struct para
 
 static int no_memory(struct param_error *err)
 {
-    return param_fail(err, SRV_ERR_OVERLOADED, NULL, "There is no memory for the request.");
+    return param_fail(err, SRV_ERR_OVERLOADED, NULL,
+                      "The server is out of memory for this request.");
 }
 
 static int allocate(struct srv_guide *guide, struct srv_request *req, struct param_error *err)

@@ -88,7 +88,7 @@ static int submit_next(struct srv_jobs *j, char *err, size_t errlen)
     memcpy(&p.fair_key, p.tenant, sizeof(p.fair_key));
     job->owner = j;
     if (j->ops->describe(j->ctx, i, &p)) {
-        snprintf(err, errlen, "There is no memory for the request.");
+        snprintf(err, errlen, "The server is out of memory for this request.");
         return ENG_ENOMEM;
     }
     int rc = eng_job_submit(facts->app->engine, &p, &handle, err, errlen);
@@ -196,7 +196,7 @@ void srv_jobs_start(struct srv_jobs *j, struct srv_request *req, int n,
             srv_request_ask_place(req, eng_info(srv_facts(req)->app->engine)->n_parallel);
         submit(j);
     } else {
-        ops->refuse(ctx, SRV_ERR_OVERLOADED, "There is no memory for the request.");
+        ops->refuse(ctx, SRV_ERR_OVERLOADED, "The server is out of memory for this request.");
         j->answered = true;
     }
     if (j->n_submitted == 0) j->answered = true; /* refused, or the client has disconnected */

@@ -157,7 +157,7 @@ json_t *params_parse(const char *body, size_t len, struct param_error *err)
     free(rounded);
     if (json_is_object(root)) return root;
     if (no_memory)
-        param_fail(err, SRV_ERR_OVERLOADED, NULL, "There is no memory for the request.");
+        param_fail(err, SRV_ERR_OVERLOADED, NULL, "The server is out of memory for this request.");
     else if (root)
         param_fail(err, SRV_ERR_INVALID_JSON, NULL, "The request body must be a JSON object.");
     else /* jansson's text may quote the body; only its position is passed on */

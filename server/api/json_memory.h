@@ -24,8 +24,8 @@ void srv_json_watch_memory(void);
 bool srv_json_ran_out(void);
 
 /*
- * Parses a text of at most n_values values: no duplicate keys, any Unicode in strings. Returns a new
- * reference, or NULL: with *ret_no_memory if memory ran out, else with the fault in *where.
+ * Parses a text of at most n_values values: no duplicate keys, any Unicode in strings. Returns a
+ * new reference, or NULL: with *ret_no_memory if memory ran out, else with the fault in *where.
  */
 json_t *srv_json_load(const char *text, size_t len, size_t n_values, json_error_t *where,
                       bool *ret_no_memory);

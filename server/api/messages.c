@@ -70,9 +70,9 @@ static int make_prompt(struct srv_gen *g, struct param_error *err)
     struct chat_input in = {.messages = messages,
                             .add_generation_prompt = true,
                             .continue_final_message = ends_with_assistant(messages)};
-    int rc = srv_json_ran_out()
-                 ? param_fail(err, SRV_ERR_OVERLOADED, NULL, "There is no memory for the request.")
-                 : srv_gen_chat_prompt(g, &in, err);
+    int rc = srv_json_ran_out() ? param_fail(err, SRV_ERR_OVERLOADED, NULL,
+                                             "The server is out of memory for this request.")
+                                : srv_gen_chat_prompt(g, &in, err);
     json_decref(messages);
     return rc ? -1 : 0;
 }

@@ -102,8 +102,10 @@ int64_t srv_gen_characters_before(struct gen_choice *c, size_t bytes);
  */
 int64_t srv_gen_shown_tokens(const struct gen_choice *c);
 
-/* The next tokens of n to write, from *at to *ret_to; moves *at there. Returns true, and sets *at to 0,
- * for the last. */
+/*
+ * The next tokens of n to write, from *at to *ret_to; moves *at there. Returns true, and sets *at
+ * to 0, for the last.
+ */
 bool srv_gen_next_tokens(int64_t n, int64_t *at, int64_t *ret_to);
 
 /*

@@ -221,7 +221,8 @@ static int drop_oldest(struct srv_gen *g, json_t **messages, struct param_error 
     if (n_tokens <= ctx) return 0;
     size_t *starts = srv_request_alloc(g->req, (n + 1) * sizeof(*starts));
     if (!starts)
-        return param_fail(err, SRV_ERR_OVERLOADED, NULL, "There is no memory for the request.");
+        return param_fail(err, SRV_ERR_OVERLOADED, NULL,
+                          "The server is out of memory for this request.");
     for (size_t i = 0; i < n; i++)
         if (has_role(json_array_get(*messages, i), "user")) starts[n_starts++] = i;
     if (n_starts == 0) return 0;
@@ -244,7 +245,8 @@ static int prompt_of(struct srv_gen *g, json_t **messages, struct param_error *e
         return -1;
     /* jansson leaves out what it cannot append when out of memory. */
     if (srv_json_ran_out())
-        return param_fail(err, SRV_ERR_OVERLOADED, NULL, "There is no memory for the request.");
+        return param_fail(err, SRV_ERR_OVERLOADED, NULL,
+                          "The server is out of memory for this request.");
     struct chat_input in = {.messages = *messages, .add_generation_prompt = true};
     return srv_gen_chat_prompt(g, &in, err);
 }
@@ -255,9 +257,9 @@ static int make_prompt(struct srv_gen *g, struct param_error *err)
     json_t *messages = messages_of(&g->params, err);
     bool no_memory = srv_json_ran_out();
     if (!messages && !no_memory) return -1;
-    int rc = no_memory
-                 ? param_fail(err, SRV_ERR_OVERLOADED, NULL, "There is no memory for the request.")
-                 : prompt_of(g, &messages, err);
+    int rc = no_memory ? param_fail(err, SRV_ERR_OVERLOADED, NULL,
+                                    "The server is out of memory for this request.")
+                       : prompt_of(g, &messages, err);
     json_decref(messages);
     return rc ? -1 : 0;
 }

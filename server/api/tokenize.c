@@ -193,7 +193,8 @@ static int tokenize_inputs(const struct srv_app *app, const struct tokenize_para
     int64_t at = 0;
     int rc = encode_text(app, p->inputs, "inputs", TOK_PARSE_SPECIAL | TOK_ADD_SPECIAL, &ids, err);
     if (!rc && tok_decoder_create(&decoder, app->tok, true))
-        rc = param_fail(err, SRV_ERR_OVERLOADED, NULL, "There is no memory for the request.");
+        rc = param_fail(err, SRV_ERR_OVERLOADED, NULL,
+                        "The server is out of memory for this request.");
     jw_open(w, NULL, '[');
     for (size_t i = 0; !rc && i < ids.n; i++) {
         const char *text = "";
@@ -254,7 +255,9 @@ static int read_tokens(const struct srv_app *app, const json_t *list, int32_t **
     size_t n = json_array_size(list);
     int32_t vocab = eng_info(app->engine)->vocab_size;
     int32_t *ids = malloc((n ? n : 1) * sizeof(*ids));
-    if (!ids) return param_fail(err, SRV_ERR_OVERLOADED, NULL, "No memory for 'tokens'.");
+    if (!ids)
+        return param_fail(err, SRV_ERR_OVERLOADED, NULL,
+                          "The server is out of memory for 'tokens'.");
     for (size_t i = 0; i < n; i++) {
         if (param_read_id(json_array_get(list, i), vocab, "tokens", &ids[i], err)) {
             free(ids);

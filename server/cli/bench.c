@@ -44,7 +44,7 @@ struct stream {
     uint64_t submitted_us;
     struct eng_usage usage;
     enum eng_finish finish;
-    bool done; /* guarded by the bench's lock */
+    bool done; /* guarded by the lock of the bench */
 };
 
 struct bench {
@@ -77,7 +77,7 @@ static int parse_number(struct bench *b, const char *name, const char *text, int
     return 0;
 }
 
-/* The list's numbers, or the preset where none was given (negative: nothing). */
+/* The list's numbers, or the preset if none was given (negative: none). */
 static int parse_list(struct bench *b, const char *name, const struct srv_list *list, int64_t max,
                       int64_t preset, struct numbers *ret)
 {
@@ -106,7 +106,7 @@ static int read_cases(struct bench *b)
     b->prompt_tokens = c->prompt_tokens;
     if (c->prompt && parse_number(b, "prompt", c->prompt, 1, MAX_TOKENS, &b->prompt_tokens))
         return -1;
-    /* Asked for clients only, there is nothing else to measure. */
+    /* With clients alone requested, nothing else is measured. */
     bool only_clients = c->clients.n && !c->prefill.n && !c->batch.n && !c->context.n;
     if (parse_list(b, "prefill", &c->prefill, MAX_TOKENS, only_clients ? -1 : 512, &b->prefill) ||
         parse_list(b, "batch", &c->batch, MAX_BATCH, only_clients ? -1 : 1, &b->batch) ||
@@ -122,7 +122,7 @@ static int compare_doubles(const void *a, const void *b)
     return (x > y) - (x < y);
 }
 
-/* v sorted. */
+/* The median; v is sorted. */
 static double percentile(const double *v, int64_t n, double p)
 {
     if (n == 0) return 0;
@@ -186,7 +186,7 @@ static int start(struct bench *b, struct stream *s, int which, int64_t n_prompt,
     return eng_job_submit(b->engine, &p, &s->job, b->err, sizeof(b->err));
 }
 
-/* Waits for the end of one stream. 0, or -1 where it did not end as it should. */
+/* Waits for the end of one stream. Returns 0, or -1 if it ended in an unexpected way. */
 static int finish(struct bench *b, struct stream *s)
 {
     pthread_mutex_lock(&b->lock);

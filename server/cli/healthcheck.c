@@ -130,7 +130,7 @@ int srv_cmd_healthcheck(const struct srv_config *config)
                 config->url);
         return EXIT_FAILURE;
     }
-    alarm(2 * LIMIT_S); /* a name server that does not answer must not hold the check */
+    alarm(2 * LIMIT_S); /* a name server that does not answer must not delay the check */
     int fd = t.unix_path ? connect_unix(t.unix_path) : connect_tcp(&t);
     if (fd < 0) {
         fprintf(stderr, "hearth: healthcheck: no server answers there: %s\n", strerror(errno));

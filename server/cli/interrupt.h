@@ -22,8 +22,10 @@ int interrupt_fd(void);
 /* The next signal to handle, or 0: SIGTERM and SIGHUP (every time), SIGWINCH, SIGINT. */
 int interrupt_take(void);
 
-/* While nobody looks at the flags, as when a model loads: the n-th SIGINT and the first of the other
- * signals end the process. 0: none does. */
+/*
+ * While nobody looks at the flags, as when a model loads: the n-th SIGINT and the first of the
+ * other signals end the process. 0: none does.
+ */
 void interrupt_ends(int n);
 
 #endif

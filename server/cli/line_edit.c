@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: MIT */
 /*
- * libedit by dlopen; see line_edit.h. The editor reads its characters through this file, which waits
- * for the terminal and for signals at once.
+ * libedit by dlopen; see line_edit.h. The editor reads its characters through this file, which
+ * waits for the terminal and for signals at once.
  */
 #include "server/cli/line_edit.h"
 

@@ -23,8 +23,10 @@ enum {
     LINE_PASTE_MAX_BYTES = 1 << 20, /* a longer paste is refused with a beep */
 };
 
-/* words: completed by Tab at the start of a line; NULL-terminated, borrowed. Returns owned, or NULL:
- * libedit is not installed or not in this build. */
+/*
+ * words: completed by Tab at the start of a line; NULL-terminated, borrowed. Returns owned, or
+ * NULL: libedit is not installed or not in this build.
+ */
 struct line_edit *line_edit_create(const char *const *words);
 void line_edit_destroy(struct line_edit *e);
 

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: MIT */
 /*
- * A model in this process; see local_model.h. The engine's callback puts ids into an array sized for
- * all of them; the caller's thread turns them into text.
+ * A model in this process; see local_model.h. The engine's callback puts ids into an array sized
+ * for all of them; the caller's thread turns them into text.
  */
 #include "server/cli/local_model.h"
 

@@ -1,7 +1,8 @@
 /* SPDX-License-Identifier: MIT */
 /*
- * A model in this process, for the subcommands that talk to it themselves: tokenizer, chat template,
- * engine, and the constraint that --json-schema, --regex or --grammar sets on its answers.
+ * A model in this process, for the subcommands that talk to it themselves: tokenizer, chat
+ * template, engine, and the constraint that --json-schema, --regex or --grammar sets on its
+ * answers.
  *
  * Threads: one owner at a time. local_run calls back on its caller's thread.
  *

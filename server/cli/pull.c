@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: MIT */
 /*
- * hearth pull NAME[@REVISION]: fetches a model from the Hugging Face hub into its cache. stdout gets
- * the snapshot's path, as `hf download` prints it; --dry-run a list of files; --json events.
+ * hearth pull NAME[@REVISION]: fetches a model from the Hugging Face hub into its cache. stdout
+ * gets the snapshot's path, as `hf download` prints it; --dry-run a list of files; --json events.
  */
 #include <limits.h>
 #include <stdio.h>

@@ -33,7 +33,7 @@ enum srv_command {
     SRV_CMD_COUNT
 };
 
-/* The value of a numeric option that was not given, if being given matters. */
+/* The value of a numeric option that was not given, for options where that matters. */
 enum {
     SRV_UNSET = -1,
     /* A file of options is small; anything larger is the wrong file. */
@@ -53,7 +53,7 @@ struct srv_config {
     /* this program */
     bool help, version, check_config, print_config;
     const char *config_file;
-    struct srv_list warnings; /* sentences about settings that were read and not used */
+    struct srv_list warnings; /* sentences about settings that have no effect */
 
     /* model */
     const char *model;       /* as given; the subcommands see the resolved directory */
@@ -67,7 +67,7 @@ struct srv_config {
 
     /* the Hugging Face hub */
     bool pull;           /* fetch the model first */
-    const char *hf_repo; /* model and pull in one; loading turns it into them */
+    const char *hf_repo; /* sets model and pull */
     bool dry_run, force; /* pull */
     int debug_retry_ms;
 

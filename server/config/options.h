@@ -22,7 +22,7 @@ enum srv_option_type {
 enum srv_option_flags {
     SRV_OPT_FLAG_ONLY = 1, /* neither in the environment nor in files */
     SRV_OPT_ENV_ONLY = 2,  /* a secret: never on the command line, never printed */
-    SRV_OPT_HIDDEN = 4,    /* for tests: works everywhere, shown nowhere */
+    SRV_OPT_HIDDEN = 4,    /* for tests: accepted everywhere, shown nowhere */
     SRV_OPT_UNSET = 8,     /* a number >= 0; SRV_UNSET if not given or empty */
 };
 

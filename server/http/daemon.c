@@ -219,7 +219,7 @@ static enum MHD_Result finish_body(struct srv_request *req, struct MHD_Connectio
     req->stage = SRV_STAGE_DISPATCHED;
     if (req->over_budget) {
         srv_reply_error(req, SRV_ERR_OVERLOADED, NULL,
-                        "There is no memory for the request's body.");
+                        "The server is out of memory for the request's body.");
         return send_answer(req, connection);
     }
     if (!is_inline && !srv_watch_enter(watch, req->connection_id, SRV_PHASE_WORKING, req))
@@ -238,8 +238,9 @@ static ssize_t on_read(void *cls, uint64_t pos, char *buf, size_t max)
     if (n >= 0) return n;
     /*
      * A cut stream ends like any other, on a socket that is shut, so that no client takes it for
-     * whole: after END_WITH_ERROR this version completes the request but forgets to close the socket
-     * until its idle timeout. Other negative numbers make it send what lies behind the buffer.
+     * whole: after END_WITH_ERROR this version completes the request but forgets to close the
+     * socket until its idle timeout. Other negative numbers make it send what lies behind the
+     * buffer.
      */
     if (n != SRV_READ_END) cut_connection(req);
     return MHD_CONTENT_READER_END_OF_STREAM;
@@ -501,7 +502,8 @@ int srv_http_n_connections(const struct srv_http *h)
 void srv_http_stop(struct srv_http *h)
 {
     if (!h) return;
-    srv_http_quiesce(h); /* takes the socket back: the library would shut it down even if it is shared */
+    srv_http_quiesce(
+        h); /* takes the socket back: the library would shut it down even if it is shared */
     MHD_stop_daemon(h->daemon);
     if (h->quiesced) close(h->listen_fd);
     free(h);

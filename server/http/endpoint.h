@@ -47,7 +47,7 @@ enum srv_route_flags {
     SRV_ROUTE_EARLY = 4,      /* served while the model loads and while draining */
     SRV_ROUTE_PREFIX = 8,     /* the path matches with anything after it */
     SRV_ROUTE_ANTHROPIC = 16, /* Anthropic's dialect: its error shape, the header request-id */
-    SRV_ROUTE_EITHER = 32,    /* Anthropic's dialect if the request has the header anthropic-version */
+    SRV_ROUTE_EITHER = 32,    /* Anthropic's dialect with the header anthropic-version */
     SRV_ROUTE_ANY_HOST = 64,  /* served whatever the Host header says: for health checks */
 };
 

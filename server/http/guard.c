@@ -398,7 +398,7 @@ void srv_guard_check(struct srv_guard_head *h, const struct srv_guard_input *in,
 {
     *v = (struct srv_guard_verdict){.query = "", .tail = ""};
     if (in->too_many_headers) refuse(v, SRV_ERR_HEADERS, "There are too many headers.");
-    if (!path) refuse(v, SRV_ERR_OVERLOADED, "There is no memory for the request.");
+    if (!path) refuse(v, SRV_ERR_OVERLOADED, "The server is out of memory for this request.");
     if (v->refused) return;
     struct srv_guard_route found;
     v->query = split_target(h->target, path);

@@ -16,9 +16,9 @@
 struct srv_keys;
 
 /*
- * file: path of a key file, or NULL. more: further keys separated by commas, or NULL. With neither no
- * key is required, and *ret is NULL, which the functions below accept. A file without a key in it is
- * refused. Returns owned: srv_keys_destroy.
+ * file: path of a key file, or NULL. more: further keys separated by commas, or NULL. With neither
+ * no key is required, and *ret is NULL, which the functions below accept. A file without a key in
+ * it is refused. Returns owned: srv_keys_destroy.
  */
 int srv_keys_create(struct srv_keys **ret, const char *file, const char *more, char *err,
                     size_t errlen);

@@ -48,7 +48,7 @@ void srv_reply(struct srv_request *req, int status, const char *content_type, st
         srv_error_write_for(req, &taken, kind, NULL,
                             kind == SRV_ERR_TOO_LARGE
                                 ? "The answer is larger than this server sends."
-                                : "There is no memory for the answer.",
+                                : "The server is out of memory for this answer.",
                             NULL);
     }
     pthread_mutex_lock(&req->lock);

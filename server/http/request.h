@@ -103,7 +103,9 @@ struct srv_request {
     size_t arena_bytes;
 };
 
-/* A request with its target copied; NULL if out of memory. The HTTP side's reference is the caller's.
+/*
+ * A request with its target copied; NULL if out of memory. The HTTP side's reference is the
+ * caller's.
  */
 struct srv_request *srv_request_create(struct srv_server *server,
                                        const struct srv_transport *transport, void *connection,

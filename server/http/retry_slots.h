@@ -4,9 +4,9 @@
  *
  * A refused request gets a retry time: its place in a virtual queue behind the real one, spaced by
  * the measured time between completions. With it goes a reservation, kept under a keyed hash of the
- * request (tenant, path, body); equal requests have one each. A request that comes back at its retry
- * time, or somewhat later, uses its reservation and may take any free slot of the queue. All others
- * must leave one queue slot free per reservation that is due or nearly due: newcomers cannot
+ * request (tenant, path, body); equal requests have one each. A request that comes back at its
+ * retry time, or somewhat later, uses its reservation and may take any free slot of the queue. All
+ * others must leave one queue slot free per reservation that is due or nearly due: newcomers cannot
  * overtake. Reservations never hold an engine slot, the engine counts them for at most three
  * quarters of the queue, and they expire, so clients that give up leave nothing idle.
  *
@@ -60,15 +60,15 @@ struct srv_returner srv_retry_name(const struct srv_retry *r, const uint8_t *ten
 void srv_retry_note_end(struct srv_retry *r, uint64_t now_us, bool busy);
 
 /*
- * Returns how many queue slots the request must leave free: 0 if it has a reservation, which is then
- * used up and noted in `who`. busy: others wait for one of the n_slots engine slots.
+ * Returns how many queue slots the request must leave free: 0 if it has a reservation, which is
+ * then used up and noted in `who`. busy: others wait for one of the n_slots engine slots.
  */
 int srv_retry_ask(struct srv_retry *r, struct srv_returner *who, uint64_t now_us, int n_slots,
                   bool busy);
 
 /*
- * Returns the retry time of a refused request, in milliseconds from now, 1000..60000, and reserves a
- * queue slot for `who` then (NULL: none). A request refused in spite of its reservation gets an
+ * Returns the retry time of a refused request, in milliseconds from now, 1000..60000, and reserves
+ * a queue slot for `who` then (NULL: none). A request refused in spite of its reservation gets an
  * early one.
  */
 int64_t srv_retry_next_ms(struct srv_retry *r, const struct srv_returner *who, uint64_t now_us);

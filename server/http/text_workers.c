@@ -1,9 +1,9 @@
 /* SPDX-License-Identifier: MIT */
 /*
  * The text workers, and the API side of a request that they run. One mutex guards all queues; each
- * item wakes one worker. The queue of wakes is first in, first out; the other two are sorted by turn,
- * which is one more than that of the key's last item, and at least that of the first item in the
- * queue.
+ * item wakes one worker. The queue of wakes is first in, first out; the other two are sorted by
+ * turn, which is one more than that of the key's last item, and at least that of the first item in
+ * the queue.
  */
 #include "server/http/text_workers.h"
 
@@ -69,8 +69,8 @@ static struct srv_work_item *take_first(struct queue *q)
 }
 
 /*
- * Returns true if a new request of this size may begin. Of n workers n - 1 are for new requests, and n - 2
- * of them for large ones, but one at least.
+ * Returns true if a new request of this size may begin. Of n workers n - 1 are for new requests,
+ * and n - 2 of them for large ones, but one at least.
  */
 static bool may_begin(const struct srv_work *w, enum srv_work_class class)
 {
