@@ -11,7 +11,7 @@ import sys
 
 ROOT = os.environ.get("HEARTH_SOURCE_ROOT") or os.path.dirname(os.path.dirname(os.path.abspath(__file__)))
 TOP = ("base", "engine", "tokenizer", "server")
-MAX_COLUMNS = 112
+MAX_COLUMNS = 100
 MAX_FILES = 32  # .c files per folder
 
 BASE = r"base/\w+\.h"
@@ -41,6 +41,17 @@ MAY_INCLUDE = {
     "server/api": [BASE, CONFIG, CORE, HTTP, *DOORS],
     "server/cli": [BASE, CONFIG, CORE, HTTP, r"server/api/\w+\.h", *DOORS],
 }
+# The template room in layers, lowest first: a file includes headers of its own layer and of lower ones.
+TEMPLATE = "tokenizer/template"
+TEMPLATE_LAYERS = [names.split() for names in (
+    "run",
+    "str char_class value undefined number big_int dict iterate order",
+    "print json text_ops html html_entities",
+    "library attributes operators format methods filters filters_text is_tests globals",
+    "lexer ast parse_expr parser scope",
+    "eval exec",
+    "template",
+)]
 # files with a row of their own
 MAY_INCLUDE_FILE = {"server/main.c": MAY_INCLUDE["server/cli"] + [r"server/cli/\w+\.h"]}
 # system header -> the only files that may include it
@@ -86,11 +97,28 @@ def check_include(rel, header, breaches):
         breaches.append(f"{rel}: {room} may not include {header}")
 
 
+def template_layer(path):
+    name = os.path.splitext(os.path.basename(path))[0]
+    return next((i for i, names in enumerate(TEMPLATE_LAYERS) if name in names), None)
+
+
+def check_layer(rel, header, breaches):
+    """The layers of the template room."""
+    if os.path.dirname(rel) != TEMPLATE or os.path.dirname(header) != TEMPLATE:
+        return
+    own, other = template_layer(rel), template_layer(header)
+    if own is None or other is None:
+        breaches.append(f"{rel}: it or {header} is in no layer of {TEMPLATE}")
+    elif other > own:
+        breaches.append(f"{rel}: {header} is in a higher layer")
+
+
 def check_file(rel, text, breaches):
     if not text.startswith("/* SPDX-License-Identifier: MIT */"):
         breaches.append(f"{rel}: the first line is not the SPDX line")
     for header in INCLUDE.findall(text):
         check_include(rel, header, breaches)
+        check_layer(rel, header, breaches)
     code = COMMENT.sub(lambda m: re.sub(r"[^\n]", " ", m.group()), text)
     for n, line in enumerate(code.split("\n"), 1):
         for call in BANNED.findall(line):

@@ -123,7 +123,7 @@ static int load_op(struct tok_decode_op *op, const struct tok_uni *uni, const ch
                                              : tok_component_unknown("decoder", type, err, errlen);
 }
 
-/* tok_component_visit's callback: one component that is no Sequence. */
+/* Callback of tok_component_visit for one component that is not a Sequence. */
 static int load_decoder(void *data, const char *type, const json_t *json, char *err, size_t errlen)
 {
     struct tok_decode_plan *p = data;

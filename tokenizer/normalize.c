@@ -107,7 +107,7 @@ static int load_step(struct tok_normalizer *n, const char *type, const json_t *j
     return tok_component_unknown("normalizer", type, err, errlen);
 }
 
-/* tok_component_visit's callback: one component that is no Sequence. */
+/* Callback of tok_component_visit for one component that is not a Sequence. */
 static int visit(void *data, const char *type, const json_t *json, char *err, size_t errlen)
 {
     return load_step(data, type, json, err, errlen);

@@ -145,7 +145,7 @@ static int load_digits(struct tok_pre_stage *s, const json_t *json, char *err, s
     return rc;
 }
 
-/* tok_component_visit's callback: one component that is no Sequence. */
+/* Callback of tok_component_visit for one component that is not a Sequence. */
 static int load_stage(void *data, const char *type, const json_t *json, char *err, size_t errlen)
 {
     struct tok_pretok *p = data;

@@ -110,7 +110,10 @@ static const struct {
 
 #define N_PROPERTIES (sizeof(properties) / sizeof(properties[0]))
 
-/* Characters of \w besides its categories. Inside a class the reference has none of it below U+0100. */
+/*
+ * Characters of \w besides its categories. Inside a class the reference has none of it below
+ * U+0100.
+ */
 static const struct tok_uni_range *word_extra(const struct tok_char_set *set, size_t *ret_n)
 {
     const struct tok_uni_range *extra = tok_uni_word_extra(ret_n);

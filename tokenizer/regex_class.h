@@ -47,8 +47,8 @@ bool tok_char_set_find(const char *name, size_t len, struct tok_char_set *set);
 bool tok_char_set_is_cased(const struct tok_char_set *set);
 
 /*
- * Returns true if the reference makes more of this item of a class when case does not count: the sharp s
- * also matches "ss", for one, but not in a negated class.
+ * Returns true if the reference makes more of this item of a class when case does not count: the
+ * sharp s also matches "ss", for one, but not in a negated class.
  */
 bool tok_char_set_folds(const struct tok_uni *uni, const struct tok_char_set *set,
                         bool class_negated);

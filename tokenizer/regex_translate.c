@@ -120,7 +120,9 @@ static int parse_property(struct translator *t, struct tok_char_set *set)
     return rc;
 }
 
-/* Returns true if the escape names a set; then it is parsed. c is the letter behind the backslash. */
+/*
+ * Returns true if the escape names a set; then it is parsed. c is the letter behind the backslash.
+ */
 static int parse_set(struct translator *t, unsigned char c, struct tok_char_set *set,
                      bool *ret_is_set)
 {

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: MIT */
 /*
- * Inside of struct tok_chat: what chat.c (opening), template_files.c (loading), probe.c (finding out
- * what a template needs), prepare.c (giving it that) and render.c share.
+ * Inside of struct tok_chat: what chat.c (opening), template_files.c (loading), probe.c (finding
+ * out what a template needs), prepare.c (giving it that) and render.c share.
  */
 #ifndef HEARTH_TOKENIZER_CHAT_CHAT_INTERNAL_H
 #define HEARTH_TOKENIZER_CHAT_CHAT_INTERNAL_H

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: MIT */
 /*
- * Probing: small conversations are rendered at load, and the words found in the text show which form
- * of messages the template needs. A question that a template leaves open (it fails on
+ * Probing: small conversations are rendered at load, and the words found in the text show which
+ * form of messages the template needs. A question that a template leaves open (it fails on
  * everything, or ignores what is asked about) is answered the way the field's templates mostly are.
  */
 #include <stdio.h>

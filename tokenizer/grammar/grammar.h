@@ -64,7 +64,9 @@ int gram_vocab_create(struct gram_vocab **ret, const struct gram_vocab_params *p
 void gram_vocab_destroy(struct gram_vocab *v);
 size_t gram_vocab_bytes(const struct gram_vocab *v);
 
-/* For plans: a vocabulary takes fewer bytes per id. Tokenizers of 512 to 151,665 ids took 53 to 69. */
+/*
+ * For plans: a vocabulary takes fewer bytes per id. Tokenizers of 512 to 151,665 ids took 53 to 69.
+ */
 enum { GRAM_VOCAB_BYTES_PER_ID = 80 };
 
 /* Words of 64 bits in a mask: bit id % 64 of word id / 64 is set if the id is allowed. */

@@ -17,7 +17,9 @@
 
 enum { FEW_NODES = 6, MANY_NODES = 32 };
 
-/* Arrays on the stack that are written before they are read, and too large to be zeroed for that. */
+/*
+ * Arrays on the stack that are written before they are read, and too large to be zeroed for that.
+ */
 #if __has_attribute(uninitialized)
 #define SCRATCH __attribute__((uninitialized))
 #else

@@ -1,7 +1,8 @@
 /* SPDX-License-Identifier: MIT */
 /*
- * Bounded big integers with schoolbook algorithms; see big_int.h. No known model's template computes
- * with one. They are kept for equality with the reference: a request's 70-bit id prints as it came.
+ * Bounded big integers with schoolbook algorithms; see big_int.h. No known model's template
+ * computes with one. They are kept for equality with the reference: a request's 70-bit id prints as
+ * it came.
  */
 #include "tokenizer/template/big_int.h"
 
@@ -71,8 +72,8 @@ int jinja_big_compare(const struct jinja_big *a, const struct jinja_big *b)
 }
 
 /*
- * u[0..n) += q * |v| + add, where v has at most n limbs and may be u itself; |q| < 2^32. Returns the
- * carry out of u: below zero if the sum is negative, which u then holds in two's complement.
+ * u[0..n) += q * |v| + add, where v has at most n limbs and may be u itself; |q| < 2^32. Returns
+ * the carry out of u: below zero if the sum is negative, which u then holds in two's complement.
  */
 static int64_t add_multiple(uint32_t *u, uint32_t n, const struct jinja_big *v, int64_t q,
                             uint32_t add)

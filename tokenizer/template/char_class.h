@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: MIT */
 /*
- * Character classes and case mappings of Python's str. Pure functions of one code point, from utf8proc's
- * tables and the few lists utf8proc does not have.
+ * Character classes and case mappings of Python's str. Pure functions of one code point, from
+ * utf8proc's tables and the few lists utf8proc does not have.
  */
 #ifndef HEARTH_TOKENIZER_TEMPLATE_CHAR_CLASS_H
 #define HEARTH_TOKENIZER_TEMPLATE_CHAR_CLASS_H

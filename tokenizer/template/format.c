@@ -5,6 +5,9 @@
  *
  * Widths and precisions are bounded by the memory a run may take; precisions of floats by
  * MAX_PRECISION, beyond which digits are zeros anyway.
+ *
+ * No known model's template calls str.format or formats Markup. Both are kept because the reference
+ * renders them: a template that uses them must give the same prompt here.
  */
 #include <ctype.h>
 #include <math.h>

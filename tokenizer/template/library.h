@@ -38,7 +38,10 @@ void jinja_bind(struct jinja_run *r, const char *name, struct jinja_signature si
 /* Adds the keyword arguments to a dict. (globals.c) */
 void jinja_dict_add_kw(struct jinja_run *r, struct jinja_dict *d, const struct jinja_args *args);
 
-/* A filter: `v` is the value before the bar; `a` are the bound parameters, `args` the raw arguments. */
+/*
+ * A filter: `v` is the value before the bar; `a` are the bound parameters, `args` the raw
+ * arguments.
+ */
 struct jinja_filter {
     const char *name;
     struct jinja_value (*apply)(struct jinja_run *r, struct jinja_value v,
@@ -145,7 +148,9 @@ struct jinja_value jinja_binary(struct jinja_run *r, int op, struct jinja_value 
 /* format % args */
 struct jinja_value jinja_percent(struct jinja_run *r, const struct jinja_str *format,
                                  struct jinja_value args);
-/* sep.join(str(x) for x in items); with `strict` every element must be a string. (filters_text.c) */
+/*
+ * sep.join(str(x) for x in items); with `strict` every element must be a string. (filters_text.c)
+ */
 struct jinja_value jinja_str_join(struct jinja_run *r, const struct jinja_str *sep,
                                   struct jinja_value items, bool strict);
 

@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: MIT */
 /*
- * The parser: statements (parser.c) and expressions (parse_expr.c), recursive descent over a cursor.
+ * The parser: statements (parser.c) and expressions (parse_expr.c), recursive descent over a
+ * cursor.
  */
 #ifndef HEARTH_TOKENIZER_TEMPLATE_PARSER_H
 #define HEARTH_TOKENIZER_TEMPLATE_PARSER_H

@@ -32,9 +32,9 @@ static void add(struct jinja_sb *sb, struct jinja_value v, const char *text)
 enum { DIGITS_TRIED = 64 /* up to 17 precisions are printed and read back */ };
 
 /*
- * The fewest decimal digits of d (positive, finite) that read back the same, and the exponent of the
- * first. Below a power of two doubles lie half as far apart as above it, so there the digits next
- * above may read back although the nearest ones do not.
+ * The fewest decimal digits of d (positive, finite) that read back the same, and the exponent of
+ * the first. Below a power of two doubles lie half as far apart as above it, so there the digits
+ * next above may read back although the nearest ones do not.
  */
 static int shortest_digits(double d, char digits[20])
 {

@@ -6,15 +6,15 @@
  * render: docs/internals/templates.md.
  *
  * A parsed template is immutable: any number of threads may render it, each in a run of its own.
- * The files are layers; each rests on those below it:
+ * The files are layers; each rests on those below it (tests/check_tree.py):
  *
  *   template                                         the door
  *   eval, exec                                       running; an expression may call a macro
  *   lexer, ast, parse_expr, parser, scope            syntax
  *   library, attributes, operators, format, methods, filters, filters_text, is_tests, globals
  *   print, json, text_ops, html                      output
- *   value, undefined, number, big_int, dict, iterate, order    values
- *   str, char_class                                  text with provenance
+ *   str, char_class, value, undefined, number, big_int, dict, iterate, order
+ *                                                    text with provenance, values
  *   run                                              memory, budgets, errors
  */
 #ifndef HEARTH_TOKENIZER_TEMPLATE_TEMPLATE_H

@@ -480,7 +480,9 @@ static bool follows(const struct tools_reader *r, struct range key)
     return !same(r, c->param.key, key);
 }
 
-/* Reads a byte of a key. Returns true at its '>', and fails (*ret false) at what cannot be in it. */
+/*
+ * Reads a byte of a key. Returns true at its '>', and fails (*ret false) at what cannot be in it.
+ */
 static bool read_key_byte(const struct tools_reader *r, size_t begin, bool *ret)
 {
     char c = r->text[r->pos];

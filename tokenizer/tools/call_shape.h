@@ -29,7 +29,10 @@ struct tools_span {
 bool tools_shape_find(struct tools_style *style, struct tools_span text,
                       struct tools_span turn_end);
 
-/* Reads the separator of calls off a text with two of them. Leaves it as it is where it is not seen. */
+/*
+ * Reads the separator of calls off a text with two of them. Leaves it as it is where it is not
+ * seen.
+ */
 void tools_shape_find_separator(struct tools_style *style, struct tools_span text);
 
 /* Returns true if the instructions of a template show an example of a call in this format. */

@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: MIT */
 /*
- * Finding the style of a chat template: small conversations are rendered, and the texts around known
- * words, or between two renderings that differ in one thing, show how the template writes calls and
- * reasoning, what it drops and which variables it reads. See tools_detect.
+ * Finding the style of a chat template: small conversations are rendered, and the texts around
+ * known words, or between two renderings that differ in one thing, show how the template writes
+ * calls and reasoning, what it drops and which variables it reads. See tools_detect.
  */
 #include <stdio.h>
 #include <stdlib.h>

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: MIT */
 /*
- * Messages with tools to a prompt, in the way of the style: the template lists the tools, writes past
- * calls and results, or we do. See tools_prompt_render.
+ * Messages with tools to a prompt, in the way of the style: the template lists the tools, writes
+ * past calls and results, or we do. See tools_prompt_render.
  */
 #include <stdio.h>
 #include <string.h>

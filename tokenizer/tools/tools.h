@@ -64,10 +64,13 @@ struct tools_style {
     char open[TOOLS_TEXT_BYTES];  /* opening marker: "<tool_call>"; llama3: "" */
     char close[TOOLS_TEXT_BYTES]; /* closing marker: "</tool_call>" */
 
-    /* Texts around the values of a call, as the template writes them:
-     *   block_open (call_open NAME name_close ARGUMENTS [id_open ID id_close] call_close)+ block_close
+    /*
+     * Texts around the values of a call, as the template writes them:
+     *   block_open (call_open NAME name_close ARGUMENTS [id_open ID id_close] call_close)+
+     *   block_close
      * with call_sep between the calls of a block and block_sep between blocks. mistral-args has the
-     * id before name_close. qwen-xml writes parameters in fixed tags instead of ARGUMENTS. */
+     * id before name_close. qwen-xml writes parameters in fixed tags instead of ARGUMENTS.
+     */
     char block_open[TOOLS_TEXT_BYTES], block_close[TOOLS_TEXT_BYTES], block_sep[TOOLS_TEXT_BYTES];
     char call_open[TOOLS_TEXT_BYTES], call_close[TOOLS_TEXT_BYTES], call_sep[TOOLS_TEXT_BYTES];
     char name_close[TOOLS_TEXT_BYTES];
@@ -95,9 +98,9 @@ bool tools_style_of(struct tools_style *ret, enum tools_format format, const cha
 
 /*
  * Finds the style of a chat template by rendering small conversations and comparing the texts.
- * option: --tool-format, the name of a format; NULL and "auto": what is found. A style that is found
- * to have this format is kept, else the canonical one is used and calls are written by us. chat may
- * be NULL (a model without a template): TOOLS_NONE. Takes about a millisecond. Returns 0,
+ * option: --tool-format, the name of a format; NULL and "auto": what is found. A style that is
+ * found to have this format is kept, else the canonical one is used and calls are written by us.
+ * chat may be NULL (a model without a template): TOOLS_NONE. Takes about a millisecond. Returns 0,
  * TOK_EINVAL (no format has this name) or TOK_ENOMEM.
  */
 int tools_detect(struct tools_style *ret, const struct tok_chat *chat, const char *option);
