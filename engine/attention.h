@@ -58,8 +58,9 @@ int attn_n_items(const struct attn *a);
 int attn_n_merge_items(const struct attn *a);
 
 /*
- * The keys and values that the single tokens of this step will read in one layer, to be prefetched
- * while matrices are multiplied: as many as pay off, in the order of reading.
+ * The keys and values that this step's single tokens will read in one layer, in the order of
+ * reading, limited to the amount worth prefetching. They are prefetched while matrices are
+ * multiplied.
  */
 struct gemm_blocks attn_reads(const struct attn *a, int layer);
 

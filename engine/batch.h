@@ -85,7 +85,7 @@ struct batch {
     atomic_int n_free_pages;   /* not reserved */
     struct sampler **samplers; /* one per thread of the pool */
     int n_samplers;
-    /* the step at hand */
+    /* the current step */
     struct fwd_segment *segs; /* [n_parallel] */
     struct seq **seg_seqs;    /* [n_parallel] */
     int n_segs;

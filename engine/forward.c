@@ -32,7 +32,7 @@
 #include "engine/scratch.h"
 
 enum {
-    PRIVATE_ROWS = 4, /* up to so many rows are packed by each thread for itself */
+    PRIVATE_ROWS = 4, /* up to this many rows are packed by each thread for itself */
     EMBED_ROWS = 8,   /* of one item */
     OPS_PER_LAYER = 10,
     OPS_OUTSIDE = 5,

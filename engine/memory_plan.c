@@ -89,14 +89,14 @@ static bool fits(const struct mem_params *p, int64_t ctx, int64_t n_pages, struc
     return plan_at(p, ctx, n_pages, ret) && add_up(&ret->memory) <= p->limit_bytes;
 }
 
-/* Pages for a context: as many as kv_bytes holds, else all slots at full length. */
+/* The pages of a context: those that kv_bytes holds, else enough for all slots at full length. */
 static int64_t wanted_pages(const struct mem_params *p, int64_t ctx)
 {
     if (p->kv_bytes > 0) return p->kv_bytes / (int64_t)p->fwd.layout->page_bytes;
     return kv_pages_of(ctx) * p->n_parallel;
 }
 
-/* The same, or if memory is too small as many as fit, but at least those of one sequence. */
+/* The same, or fewer if memory is too small, but at least the pages of one sequence. */
 static int64_t choose_pages(const struct mem_params *p, int64_t ctx)
 {
     struct mem_plan plan;

@@ -19,9 +19,8 @@
 enum { HUB_INDEX_MAX_BYTES = 64 << 20 };
 
 /*
- * Marks the files that are taken whatever the weights are, and model.safetensors, or the index
- * where there is only that. 0, or HUB_ENOTSERVED with a sentence: something that is needed is
- * missing.
+ * Marks the files that are fetched with any weights, and model.safetensors, or the index if only
+ * that exists. Returns 0, or HUB_ENOTSERVED with a sentence if a required file is missing.
  */
 int hub_choose(struct hub_listing *l, const char *repo, char *err, size_t errlen);
 

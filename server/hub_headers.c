@@ -17,7 +17,7 @@ bool hub_range_is(const char *text, int64_t from, int64_t size)
     return strcmp(text, wanted) == 0;
 }
 
-/* A number at *p, which is moved behind it; -1 if there is none or it is too large. */
+/* Reads a number at *p and moves *p after it. Returns -1 if there is none or it is too large. */
 static int64_t take_number(const char **p)
 {
     int64_t n = -1;

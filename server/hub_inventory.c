@@ -23,8 +23,8 @@ struct visit {
     void (*fn)(void *ctx, const struct hub_model *m);
     void *ctx;
     struct hub_cache cache;
-    struct hub_model model;               /* the one at hand */
-    char (*revisions)[HUB_REVISION_SIZE]; /* [REVISIONS_MAX] of the repository at hand */
+    struct hub_model model;               /* the current one */
+    char (*revisions)[HUB_REVISION_SIZE]; /* [REVISIONS_MAX] of the current repository */
     int n_revisions;
 };
 

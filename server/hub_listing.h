@@ -39,7 +39,7 @@ struct hub_file {
     char xet[HUB_ETAG_SIZE];  /* "" without one */
     bool wanted;              /* chosen by hub_choice.h */
     bool fetched;             /* by this pull, with every file of the same content */
-    int64_t n_cached;         /* bytes the cache held before the pull; -1: nobody has looked */
+    int64_t n_cached;         /* bytes in the cache before the pull; -1: not looked up yet */
 };
 
 struct hub_listing {

@@ -36,10 +36,10 @@ struct hub_counts {
 void hub_counts_init(struct hub_counts *c);
 void hub_counts_finish(struct hub_counts *c);
 
-/* Sets the sums: what there is to have, and what the cache has before anything comes. */
+/* Sets the totals: the bytes of all files, and those in the cache before the pull. */
 void hub_counts_plan(struct hub_counts *c, int64_t n_bytes, int64_t n_total);
 
-/* A file begins, holding so many bytes that the plan has counted; brings bytes; ends. */
+/* A file begins with n bytes that the plan has counted; gets more bytes; ends. */
 void hub_counts_begin(struct hub_counts *c, const struct hub_file *f, int64_t n_planned);
 void hub_counts_add(struct hub_counts *c, const struct hub_file *f, int64_t n_there, int64_t n_new);
 void hub_counts_end(struct hub_counts *c, const struct hub_file *f, bool complete);

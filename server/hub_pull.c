@@ -164,7 +164,7 @@ static int64_t bytes_there(const struct hub_pull *p, const struct hub_file *f)
     return hub_cache_part_bytes(&p->cache, f);
 }
 
-/* Of the files that are wanted now; notes what the cache holds of those nobody has looked at. */
+/* Counts the files wanted now, and looks up in the cache those whose state is not known yet. */
 static struct hub_plan make_plan(struct hub_pull *p)
 {
     struct hub_plan plan = {.commit = p->commit};

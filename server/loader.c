@@ -165,7 +165,9 @@ static int make_grammars(struct srv_loader *l)
     return 0;
 }
 
-/* The directory of the model, fetched first if that is asked for. Returns the exit status. */
+/*
+ * Finds the directory of the model, after fetching it if --pull is given. Returns the exit status.
+ */
 static int find_model(struct srv_loader *l)
 {
     struct srv_pull *pull = l->app->pull;

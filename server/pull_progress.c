@@ -72,7 +72,7 @@ static int columns_of(const char *text)
     return n;
 }
 
-/* The bytes of at most so many characters. */
+/* The bytes of at most n characters. */
 static int bytes_of(const char *text, int columns)
 {
     int i = 0;
@@ -129,7 +129,7 @@ static void clear_bar(struct pull_view *v)
     v->bar_columns = 0;
 }
 
-/* A bar of so many columns, in eighths of one where the terminal has the characters. */
+/* A bar n columns wide, in eighths of a column if the terminal has the characters. */
 static void draw_blocks(const struct pull_view *v, double share, int columns, char *buf,
                         size_t size)
 {

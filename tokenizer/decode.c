@@ -76,7 +76,7 @@ static int load_metaspace(struct tok_decode_op *op, const json_t *json, char *er
     return rc;
 }
 
-/* Behind ByteFallback an op must work on each character alone, whatever tokens it comes in. */
+/* After ByteFallback an op must work on each character alone, whichever tokens it comes from. */
 static bool by_character(const struct tok_decode_op *op)
 {
     const struct tok_component_text *literal = &op->what.literal;
@@ -238,7 +238,7 @@ static size_t partial_match(const struct tok_component_text *literal, const char
     return n;
 }
 
-/* Replaces a literal; a beginning of it at the end is kept until more comes. */
+/* Replaces a literal. A prefix of it at the end is held back until more text comes. */
 static int send_replace(const struct tok_decode_plan *p, struct tok_decode_run *r, size_t at,
                         const char *s, size_t len)
 {
@@ -301,7 +301,7 @@ static int replace_in(const struct tok_decode_op *op, struct tok_regex_scratch *
     return rc ? rc : put(out, s + done, len - done);
 }
 
-/* Number of times ch stands at the front (or the end) of s, up to max. */
+/* Number of times ch occurs at the start (or the end) of s, up to max. */
 static size_t count_at_front(const char *s, size_t len, const char *ch, uint32_t max)
 {
     size_t width = strlen(ch), n = 0;
@@ -345,7 +345,7 @@ static int metaspace_token(const struct tok_decode_op *op, bool first, const cha
     return rc;
 }
 
-/* Runs the token ops [from, to) over *s; the result lies in one of the work buffers. */
+/* Runs the token ops [from, to) over *s. The result is in one of the work buffers. */
 static int run_token_ops(const struct tok_decode_plan *p, struct tok_decode_run *r, size_t from,
                          size_t to, bool first, const char **s, size_t *len)
 {
@@ -370,7 +370,7 @@ static int run_token_ops(const struct tok_decode_plan *p, struct tok_decode_run 
 
 /* ---- growth -------------------------------------------------------------------------------- */
 
-/* Returns true if what the op gives may be longer than what it is given. */
+/* Returns true if the op's output may be longer than its input. */
 static bool may_grow(const struct tok_decode_op *op)
 {
     return op->kind == OP_REPLACE && op->content.len > op->what.literal.len;
@@ -471,7 +471,7 @@ static int send_bad(const struct tok_decode_plan *p, struct tok_decode_run *r, s
     return rc;
 }
 
-/* One more byte: gives out every character and every bad part that is certain now. */
+/* Adds a byte, and outputs every character and every invalid sequence that is complete now. */
 static int take_byte(const struct tok_decode_plan *p, struct tok_decode_run *r, unsigned char byte)
 {
     int rc = 0;

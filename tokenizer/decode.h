@@ -80,20 +80,20 @@ void tok_decode_reset(const struct tok_decode_plan *p, struct tok_decode_run *r)
 void tok_decode_run_finish(struct tok_decode_run *r);
 
 /*
- * Asked for every token of the vocabulary while loading, when by_token is set. TOK_EINVAL, with a
+ * Called for every token of the vocabulary while loading, if by_token is set. TOK_EINVAL, with a
  * sentence, for a token that becomes more than TOK_GROWTH_PER_BYTE times as long.
  */
 int tok_decode_check(const struct tok_decode_plan *p, struct tok_decode_run *r, const char *token,
                      size_t len, char *err, size_t errlen);
 
-/* Empties r->out and appends to it what the token completes. 0 or a tok_error. */
+/* Empties r->out and appends the text that the token completes. Returns 0 or a tok_error. */
 int tok_decode_push(const struct tok_decode_plan *p, struct tok_decode_run *r, const char *token,
                     size_t len);
 
-/* Empties r->out and appends to it what was held back. */
+/* Empties r->out and appends the text that was held back. */
 int tok_decode_flush(const struct tok_decode_plan *p, struct tok_decode_run *r);
 
-/* The bytes that a token stands for in the middle of a text, into r->out. */
+/* Writes the bytes that a token stands for in the middle of a text to r->out. */
 int tok_decode_bytes(const struct tok_decode_plan *p, struct tok_decode_run *r, const char *token,
                      size_t len);
 

@@ -37,7 +37,7 @@ struct view {
     const uint32_t *origin;
     size_t len;
     uint32_t base;
-    int buffer; /* which of the scratch's two it lies in, or -1 */
+    int buffer; /* which of the scratch's two buffers holds it, or -1 */
 };
 
 struct norm_run {
@@ -428,7 +428,7 @@ static int apply(struct norm_run *run, const struct tok_norm_step *step, struct 
     return 0;
 }
 
-/* Applies a step and takes what it added from the budget. */
+/* Applies a step and charges the bytes it added to the budget. */
 static int apply_bounded(struct norm_run *run, const struct tok_norm_step *step, struct view *v)
 {
     size_t before = v->len;

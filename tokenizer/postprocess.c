@@ -12,7 +12,7 @@
 #include "tokenizer/token_ids.h"
 #include "tokenizer/vocab.h"
 
-#define MAX_SPECIAL_IDS 1024 /* before the sequence, and behind it */
+#define MAX_SPECIAL_IDS 1024 /* before and after the sequence */
 
 static int wrong(const char *what, char *err, size_t errlen)
 {
@@ -20,7 +20,7 @@ static int wrong(const char *what, char *err, size_t errlen)
     return TOK_EINVAL;
 }
 
-/* One list of ids may be named again and again: the file's size does not bound what comes of it. */
+/* A list of ids may be named many times: the file's size does not bound the result. */
 static int add_ids(struct tok_ids *to, const json_t *ids, char *err, size_t errlen)
 {
     const json_t *id;

@@ -1,7 +1,5 @@
 /* SPDX-License-Identifier: MIT */
-/*
- * Post-processors, as far as they concern one sequence of ids: what they put before and behind it.
- */
+/* Post-processors for one sequence of ids: the ids they add before and after it. */
 #ifndef HEARTH_TOKENIZER_POSTPROCESS_H
 #define HEARTH_TOKENIZER_POSTPROCESS_H
 

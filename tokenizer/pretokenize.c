@@ -16,7 +16,7 @@
 
 enum stage_kind {
     STAGE_BYTELEVEL,
-    STAGE_KNOWN,   /* Split by a pattern with a splitter of its own */
+    STAGE_KNOWN,   /* a Split whose pattern has a splitter of its own */
     STAGE_PATTERN, /* Split by any other */
     STAGE_CHARS,   /* Digits, Punctuation, WhitespaceSplit: single characters of a class */
     STAGE_WORDS,   /* Whitespace */
@@ -245,7 +245,7 @@ struct folder {
     bool was_match;    /* the last span */
 };
 
-/* Returns true if the span goes into the result held back. */
+/* Returns true if the span is added to the result that was held back. */
 static bool joins(const struct folder *f, bool match)
 {
     switch (f->behavior) {

@@ -101,7 +101,7 @@ void tok_decoder_reset(struct tok_decoder *d);
  */
 int tok_decoder_push(struct tok_decoder *d, int32_t id, const char **ret_text, size_t *ret_len);
 
-/* End of the stream: gives out what was held back. Borrowed as above. */
+/* Ends the stream: returns the text that was held back. Borrowed as above. */
 int tok_decoder_flush(struct tok_decoder *d, const char **ret_text, size_t *ret_len);
 
 /* All ids at once; the same text as push and flush joined. Returns owned (free), NUL-terminated. */

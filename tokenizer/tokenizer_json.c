@@ -14,7 +14,7 @@
 #include "base/utf8.h"
 #include "tokenizer/tokenizer_internal.h"
 
-/* The text of a member; s NULL: there is none. */
+/* The text of a member; s is NULL if there is none. */
 struct span {
     const char *s;
     size_t len;

@@ -50,7 +50,10 @@ static size_t count_mixed_pages(void)
     return n;
 }
 
-/* Classes of one page into block; *run is the run its first code point lies in, moved along. */
+/*
+ * Writes the classes of one page to block. *run is the run that holds its first code point, and is
+ * moved along.
+ */
 static void fill_page(uint8_t *block, uint32_t page, size_t *run)
 {
     for (uint32_t cp = page << 8; cp < (page + 1) << 8; cp++) {

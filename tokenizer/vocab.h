@@ -38,13 +38,13 @@ void tok_vocab_finish(struct tok_vocab *v);
 int tok_vocab_add(struct tok_vocab *v, const char *s, size_t len, uint32_t id, char *err,
                   size_t errlen);
 
-/* Gives back what growing left unused. */
+/* Frees the unused space that growing left. */
 void tok_vocab_trim(struct tok_vocab *v);
 
 /* The id of a string, or -1. */
 int32_t tok_vocab_find(const struct tok_vocab *v, const char *s, size_t len);
 
-/* The string of an id, borrowed, not NUL-terminated; NULL for an id that is none. */
+/* The string of an id, borrowed, not NUL-terminated; NULL if it is not an id. */
 const char *tok_vocab_string(const struct tok_vocab *v, int32_t id, size_t *ret_len);
 
 /* A fast hash of bytes, for tables whose content is ours or whose collisions cost nothing. */

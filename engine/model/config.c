@@ -193,7 +193,10 @@ static void read_heads(const struct object *o, struct eng_hparams *hp)
 {
     const struct eng_family *f = hp->family;
     hp->n_heads = (int)read_int(o, "num_attention_heads", 1, MAX_HEADS, f->n_heads);
-    /* null means as many as heads; absent means the family's default, which may be the same. */
+    /*
+     * null means the number of heads; if absent the family's default is used, which may be the
+     * same.
+     */
     bool given = json_object_get(o->json, "num_key_value_heads");
     int n_kv_heads = given || f->n_kv_heads == 0 ? hp->n_heads : f->n_kv_heads;
     hp->n_kv_heads = (int)read_int(o, "num_key_value_heads", 1, MAX_HEADS, n_kv_heads);

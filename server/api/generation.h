@@ -2,9 +2,9 @@
 /*
  * One generation request between JSON and the engine, shared by every dialect: prompts x choices.
  *
- * An endpoint opens a generation (its fields are read), sets the prompts, and starts it, with a
- * srv_gen_format: how its dialect writes text, ends and usage. From then on the request is run by
- * jobs.h, one job per prompt:
+ * An endpoint has a srv_gen_format: its fields, how its prompts are prepared, and how its dialect
+ * writes text, finish reasons and usage. srv_gen_handle reads the body, prepares the prompts and
+ * starts one job per prompt; then jobs.h runs the request:
  *
  *   engine thread   appends to the logs of prompt and choices (choice_text.h)
  *   text worker     records to text (choice_text.h), text to the format's events or answer

@@ -52,7 +52,8 @@ static void live(struct srv_request *req)
     if (is_alive(req->server))
         reply_status(req, "ok", -1);
     else
-        srv_reply_error(req, SRV_ERR_OVERLOADED, NULL, "Work waits, and the engine does not step.");
+        srv_reply_error(req, SRV_ERR_OVERLOADED, NULL,
+                        "The engine has stalled: requests wait, but no step finishes.");
 }
 
 static void ready(struct srv_request *req)

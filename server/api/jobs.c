@@ -36,7 +36,7 @@ const struct srv_job_failure *srv_jobs_failure(int finish, int64_t n_tokens)
                                  "logit_bias, allowed_token_ids and min_tokens leave no token that "
                                  "the grammar allows."},
         [ENG_FINISH_ERROR] = {SRV_ERR_INTERNAL,
-                              "The model gave no usable numbers for this request."},
+                              "The model computed NaN or infinite values for this request."},
     };
     assert(finish >= 0 && finish < (int)(sizeof(failures) / sizeof(failures[0])));
     if (finish == ENG_FINISH_DEADLINE && n_tokens > 0) return NULL;

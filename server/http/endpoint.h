@@ -13,10 +13,10 @@
  *      on_wake(req); wakes coalesce and on_wake never runs twice at once, nor while `handle` still
  *      runs. It goes on to 1 or 2.
  *
- * When the client has gone (or a server-side limit cuts the request) `on_gone` is called once, on
- * any thread, before or during other callbacks: it must only set flags and cancel engine jobs.
- * on_wake is still called afterwards, so that jobs are reaped; srv_request_is_gone() tells.
- * `on_stop` (or NULL) is called when the server is shutting down and its patience is over: cancel
+ * When the client has disconnected (or a server-side limit cuts the request) `on_gone` is called
+ * once, on any thread, before or during other callbacks: it must only set flags and cancel engine
+ * jobs. on_wake is still called afterwards, so that jobs are reaped; srv_request_is_gone() tells.
+ * `on_stop` (or NULL) is called when the server is shutting down and the drain time is over: cancel
  * the jobs, as in on_gone, but the client is still there, and an error answer that follows soon
  * still reaches it.
  *
@@ -119,7 +119,7 @@ struct srv_callbacks {
     void (*on_wake)(struct srv_request *req);
     void (*on_gone)(struct srv_request *req);
     void (*on_free)(struct srv_request *req);
-    void (*on_stop)(struct srv_request *req); /* NULL: on_gone is called instead, a little later */
+    void (*on_stop)(struct srv_request *req); /* NULL: on_gone is called instead, somewhat later */
 };
 void srv_request_set_callbacks(struct srv_request *req, const struct srv_callbacks *callbacks,
                                void *api_data);

@@ -32,7 +32,7 @@ static const char *const file_names[N_FILES] = {"tokenizer_config.json", "specia
                                                 "chat_template.jinja",
                                                 "additional_chat_templates/tool_use.jinja"};
 
-/* A file as read; data NULL: there is none. */
+/* The text of a file; data is NULL if there is none. */
 struct file {
     char *data;
     size_t len;
@@ -84,7 +84,7 @@ static void set_text(struct jinja_run *r, char **slot, const char *s, size_t len
     *slot = text;
 }
 
-/* An empty dict if there is no such file. */
+/* Returns an empty dict if there is no such file. */
 static const struct jinja_dict *read_object(struct jinja_run *r, const struct file *f,
                                             const char *name)
 {

@@ -51,7 +51,7 @@ static int64_t from_end(int64_t i, int64_t n)
     return i < 0 ? (i + n < 0 ? 0 : i + n) : i;
 }
 
-/* Raises if there is none; only strings return -1. */
+/* Raises an error if there is none; only strings return -1. */
 JINJA_METHOD_FN(list_index)
 {
     int64_t n = (int64_t)self.u.list->n;
@@ -131,7 +131,7 @@ JINJA_METHOD_FN(range_count)
     return jinja_int(jinja_contains(r, self, a[0]));
 }
 
-/* The argument whose turn it is in this pass. */
+/* The argument of this pass. */
 JINJA_METHOD_FN(loop_cycle)
 {
     if (args->n_pos == 0 || args->n_kw) jinja_raise(r, "no items for cycling given");
@@ -263,7 +263,7 @@ static struct jinja_value find_method(struct jinja_run *r, struct jinja_value ob
 
 /* ---- plain attributes ---------------------------------------------------------------------- */
 
-/* Asking for the length, or for what comes next, may read a generator ahead. */
+/* The length and the next items may be read ahead from a generator. */
 static struct jinja_value loop_attr(struct jinja_run *r, struct jinja_loop *loop,
                                     const struct jinja_str *name)
 {

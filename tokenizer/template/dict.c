@@ -158,7 +158,7 @@ struct jinja_value jinja_from_dict(struct jinja_dict *d)
     return (struct jinja_value){.type = JINJA_DICT, .u.dict = d};
 }
 
-/* Equal hash first: comparing keys is what costs. */
+/* Compares hashes first, because comparing keys is slow. */
 static struct jinja_pair *find_pair(struct jinja_run *r, const struct jinja_dict *d,
                                     struct jinja_value key, uint64_t hash)
 {

@@ -32,7 +32,7 @@ struct capture {
     struct jinja_sb *outer;
 };
 
-/* Output from here on goes to the capture's own buffer, up to capture_end. */
+/* Output goes to the capture's own buffer, until capture_end. */
 static void capture_start(struct jinja_run *r, struct capture *c)
 {
     c->sb = (struct jinja_sb){.r = r};
@@ -111,7 +111,7 @@ static void check_namespaces(struct jinja_run *r, struct jinja_frame *f,
     }
 }
 
-/* break and continue leave the block, and with it what it captured. */
+/* break and continue leave the block and drop the text it captured. */
 static enum flow exec_set_block(struct jinja_run *r, struct jinja_frame *f,
                                 const struct jinja_node *node)
 {
