@@ -7,7 +7,8 @@
 
 #include "engine/job.h"
 
-bool queue_before(const struct eng_job *a, const struct eng_job *b)
+/* Returns true if a is admitted before b. */
+static bool is_before(const struct eng_job *a, const struct eng_job *b)
 {
     if (a->rank != b->rank) return a->rank < b->rank;
     if (a->turn != b->turn) return a->turn < b->turn;
@@ -32,7 +33,7 @@ static uint64_t next_turn(const struct queue *q, const struct eng_job *job)
 static void link_in(struct queue *q, struct eng_job *job)
 {
     struct eng_job *after = q->tail;
-    while (after && queue_before(job, after))
+    while (after && is_before(job, after))
         after = after->prev;
     job->prev = after;
     job->next = after ? after->next : q->head;
@@ -44,8 +45,8 @@ static void link_in(struct queue *q, struct eng_job *job)
         after->next = job;
     else
         q->head = job;
-    assert(!after || !queue_before(job, after));
-    assert(!job->next || queue_before(job, job->next));
+    assert(!after || !is_before(job, after));
+    assert(!job->next || is_before(job, job->next));
 }
 
 static void swap_places(struct queue *q, struct eng_job *a, struct eng_job *b)

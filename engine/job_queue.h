@@ -26,10 +26,7 @@ struct queue {
     bool global_priority; /* set before the first insert */
 };
 
-/* Returns true if a is admitted before b. */
-bool queue_before(const struct eng_job *a, const struct eng_job *b);
-
-/* Sets the job's rank and turn and puts it in its place. */
+/* Sets the job's rank and turn, and inserts it in order. */
 void queue_insert(struct queue *q, struct eng_job *job);
 void queue_remove(struct queue *q, struct eng_job *job);
 

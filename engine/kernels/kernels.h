@@ -54,12 +54,6 @@ enum kern_src { KERN_SRC_F32, KERN_SRC_F16, KERN_SRC_BF16 };
 /* Bytes of one panel of k_pad inputs. */
 size_t kern_panel_bytes(enum kern_wfmt fmt, int k_pad);
 
-/*
- * Bytes of packed activations for one row of k_pad inputs. For KERN_A_I8 that is data (k_pad),
- * scales and corrections (k_pad / 32 of 4 bytes each) together.
- */
-size_t kern_act_bytes(enum kern_afmt fmt, int k_pad);
-
 /* One tile of packed activations. scale and corr only for KERN_A_I8. */
 struct kern_tile {
     void *data;

@@ -191,7 +191,8 @@ static int wrong_type(struct param_error *err, const char *name, const char *wan
                       type_name(value));
 }
 
-bool param_is_huge(const json_t *value)
+/* Returns true for a number beyond the range of int64_t. */
+static bool is_huge(const json_t *value)
 {
     return json_is_real(value) && fabs(json_real_value(value)) >= INT64_LIMIT;
 }
@@ -228,7 +229,7 @@ int param_read_id(const json_t *value, int32_t n_ids, const char *name, int32_t 
                   struct param_error *err)
 {
     json_int_t id = json_integer_value(value);
-    if (param_is_huge(value))
+    if (is_huge(value))
         return param_fail(err, SRV_ERR_INVALID_VALUE, name,
                           "'%s' holds the token id %.6g; ids run from 0 to %d.", name,
                           json_real_value(value), (int)n_ids - 1);

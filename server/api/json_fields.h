@@ -84,16 +84,13 @@ int params_read(json_t *object, const struct param_field *fields, void *out,
  * Parses a body. Checks first, in one pass over the text, that it holds at most max_values values
  * and nests at most 160 deep, so that building the tree is cheap whatever the sender wrote.
  * Duplicate keys, invalid UTF-8 and trailing bytes are errors. An integer beyond 64 bits is a real
- * in the tree (param_is_huge); jr_member finds its digits. Returns a new reference, an object, or
+ * in the tree; jr_member finds its digits. Returns a new reference, an object, or
  * NULL.
  */
 json_t *params_parse(const char *body, size_t len, struct param_error *err);
 
 /* Adds a key to the list if it is printable and there is room. */
 void param_note(struct param_unknown *unknown, const char *key);
-
-/* Returns true for a number beyond the range of int64_t. */
-bool param_is_huge(const json_t *value);
 
 /* Reads a token id below n_ids from the list called `name`. 0 or -1 with err. */
 int param_read_id(const json_t *value, int32_t n_ids, const char *name, int32_t *ret_id,

@@ -492,13 +492,6 @@ void srv_http_quiesce(struct srv_http *h)
     if (!h->shared) shutdown(h->listen_fd, SHUT_RDWR);
 }
 
-int srv_http_n_connections(const struct srv_http *h)
-{
-    const union MHD_DaemonInfo *info =
-        MHD_get_daemon_info(h->daemon, MHD_DAEMON_INFO_CURRENT_CONNECTIONS);
-    return info ? (int)info->num_connections : 0;
-}
-
 void srv_http_stop(struct srv_http *h)
 {
     if (!h) return;

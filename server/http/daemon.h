@@ -36,9 +36,6 @@ int srv_http_check_tls(const char *cert, const char *key, char *err, size_t errl
  */
 void srv_http_quiesce(struct srv_http *h);
 
-/* Open connections of this daemon. */
-int srv_http_n_connections(const struct srv_http *h);
-
 /* Stops the daemon and closes its connections, none of which may be suspended. NULL is fine. */
 void srv_http_stop(struct srv_http *h);
 
