@@ -713,7 +713,9 @@ def test_bar():
             frames = [f for f in re.split(r"[\r\n]", seen) if "%" in f]
             assert code == 0 and len(frames) >= 3, seen
             assert all(len(f) <= 80 for f in frames), frames
-            assert any(full in f for f in frames) and re.search(r"model.safetensors.*\d+%.*MB/s", frames[-1]), frames
+            # the last frame may come after the last file and before the end: it names none
+            assert any(full in f for f in frames), frames
+            assert any(re.search(r"model.safetensors.*\d+%.*MB/s", f) for f in frames[-2:]), frames
             assert len(frames) <= 14, "at most ten a second"
             assert re.search(r"pulled acme/tiny: 2.3 MB in [\d.]+ s, [\d.]+ .B/s", seen), seen
     with home() as h:
