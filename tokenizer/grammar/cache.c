@@ -50,8 +50,8 @@ void gram_inside_compute(const struct gram_vocab *v, const struct gram_dfa *d, u
         }
         places[node->depth] = p;
         if (p.decoder == 0 && !(node->below & ~d->loops[p.q])) { /* all below stays in q */
-            for (uint32_t end = node->skip; i < end; i++)
-                if (v->nodes[i].id >= 0) gram_set_token(v, &v->nodes[i], bits);
+            gram_set_tokens(v, i, node->skip, bits);
+            i = node->skip;
             continue;
         }
         if (node->id >= 0) gram_set_token(v, node, bits);

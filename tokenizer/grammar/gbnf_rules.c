@@ -176,12 +176,21 @@ static struct gram_ex *before_itself(struct gram_build *b, struct gram_ex *x, ui
     return mentions(rest, rule) ? NULL : rest;
 }
 
+/* a ::= (x a)? is a ::= x*. */
+static bool make_star(struct gram_build *b, struct gram_gbnf_rule *r, uint32_t rule)
+{
+    if (r->x->kind != GRAM_EX_REP || r->x->min != 0 || r->x->max != 1) return false;
+    struct gram_ex *round = before_itself(b, r->x->kids[0], rule);
+    if (round) r->x = gram_ex_rep(b, round, 0, GRAM_INFINITE);
+    return round;
+}
+
 /* a ::= x a | y | z a is a ::= (x | z)* y: no recursion at all. */
 static void make_loop(struct gram_build *b, struct gram_gbnf_rule *r, uint32_t rule)
 {
     struct gram_ex_list rounds = {0}, ends = {0}, both = {0};
 
-    if (r->x->kind != GRAM_EX_ALT || !mentions(r->x, rule)) return;
+    if (make_star(b, r, rule) || r->x->kind != GRAM_EX_ALT || !mentions(r->x, rule)) return;
     for (uint32_t i = 0; i < r->x->n; i++) {
         struct gram_ex *x = r->x->kids[i], *round = before_itself(b, x, rule);
         if (!round && mentions(x, rule)) return;

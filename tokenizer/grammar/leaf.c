@@ -288,12 +288,29 @@ static void add_between(const struct gram *g, const struct gram_config *c, uint6
     }
 }
 
+/* Bytes that an automaton may take, all beyond ASCII among them. */
+static void add_automaton(const struct gram_dfa *d, const struct gram_config *c, uint64_t bytes[4])
+{
+    const uint64_t *live = d->live + (size_t)(uint32_t)c->s1 * d->decoder.n_words;
+
+    bytes[2] = bytes[3] = UINT64_MAX;
+    if (c->d && c->d < GRAM_DEC_UTF8) bytes[0] = bytes[1] = UINT64_MAX;
+    for (uint32_t byte = 0; byte < 128 && !c->d; byte++) {
+        uint32_t to = d->decoder.root[byte];
+        bool class = (to & GRAM_DEC_CLASS) && to < GRAM_DEC_QUOTE;
+        if (to == GRAM_DEC_DEAD || (class && !(live[(to & 0xFF) / 64] >> (to & 63) & 1))) continue;
+        add_byte(bytes, (uint8_t)byte);
+    }
+}
+
 void gram_config_bytes(const struct gram *g, const struct gram_config *c, uint64_t bytes[4])
 {
     switch (c->kind) {
     case GRAM_AT_END: break;
     case GRAM_IN_LITERAL: add_edges(&g->rules.tries[c->node], (uint32_t)c->s1, bytes); break;
     case GRAM_IN_WORDS: add_edges(g->rules.nodes[c->node].trie, (uint32_t)c->s1, bytes); break;
+    case GRAM_IN_LEAF: add_automaton(g->rules.nodes[c->node].dfa, c, bytes); break;
+    case GRAM_IN_DFA: add_automaton(g->rules.strings[c->node].dfa, c, bytes); break;
     case GRAM_IN_NUMBER: add_text(bytes, "0123456789.eE+-"); break;
     case GRAM_IN_KEY:
         add_byte(bytes, '"');

@@ -186,6 +186,10 @@ static void enter_round(struct gram_machine *m, uint32_t node, uint32_t parent, 
     struct gram_frame f = {.kind = GRAM_FRAME_REP, .node = node, .count = count + !forever};
 
     if (count >= n->max) return;
+    if (count + 1 == n->max) { /* no other follows, so nothing has to be counted */
+        gram_enter(m, n->kids[0], parent, events);
+        return;
+    }
     if (!has_room(m, parent, m->g->rules.nodes[n->kids[0]].height + 1u)) return;
     uint32_t frame = gram_push(m, parent, &f);
     if (frame) gram_enter(m, n->kids[0], frame, events);

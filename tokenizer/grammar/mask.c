@@ -15,7 +15,7 @@
 #include "tokenizer/grammar/state.h"
 #include "tokenizer/grammar/vocab.h"
 
-enum { FEW_NODES = 6, MANY_NODES = 32 };
+enum { FEW_NODES = 6, MANY_NODES = 32, FEW_STACKS = 16 };
 
 /*
  * Arrays on the stack that are written before they are read, and too large to be zeroed for that.
@@ -221,6 +221,30 @@ static void walk_string(struct walk *w, uint32_t first, uint32_t end, uint32_t b
 
 /* ---- all nodes ----------------------------------------------------------------------------- */
 
+/* The automaton of a place between characters that no length bounds, or NULL. */
+static const struct gram_dfa *free_dfa(const struct walk *w, const struct gram_config *c)
+{
+    const struct gram_rules *r = &w->s->g->rules;
+    const struct gram_dfa *d = NULL;
+
+    if (c->kind == GRAM_IN_LEAF) d = r->nodes[c->node].dfa;
+    if (c->kind == GRAM_IN_DFA) d = r->strings[c->node].dfa;
+    return d && !d->bounded && !c->d ? d : NULL;
+}
+
+/* Some automaton stays where it is by all characters below a node. */
+static bool is_covered(const struct walk *w, uint32_t depth, const struct gram_tok_node *node)
+{
+    const struct gram_config *c = w->s->pool + w->at[depth].begin;
+
+    if (w->at[depth].stacks > FEW_STACKS) return false; /* more might have to be dropped */
+    for (uint32_t i = 0; i < w->at[depth].n; i++) {
+        const struct gram_dfa *d = free_dfa(w, &c[i]);
+        if (d && !(node->below & ~d->loops[(uint32_t)c[i].s1])) return true;
+    }
+    return false;
+}
+
 /* Behind a node that is allowed: what may come below it, or the next one. */
 static uint32_t walk_on(struct walk *w, uint32_t i, uint32_t base)
 {
@@ -230,6 +254,10 @@ static uint32_t walk_on(struct walk *w, uint32_t i, uint32_t base)
 
     if (node->id >= 0) gram_set_token(w->v, node, w->bits);
     if (node->skip - i <= FEW_NODES) return i + 1;
+    if (is_covered(w, depth, node)) {
+        gram_set_tokens(w->v, i + 1, node->skip, w->bits);
+        return node->skip;
+    }
     if (is_inside(w, depth, &in)) {
         walk_string(w, i + 1, node->skip, base, depth, &in);
         return node->skip;

@@ -82,6 +82,14 @@ static inline void gram_set_token(const struct gram_vocab *v, const struct gram_
         gram_set_bit(bits, id);
 }
 
+/* The tokens of nodes first..end-1. */
+static inline void gram_set_tokens(const struct gram_vocab *v, uint32_t first, uint32_t end,
+                                   uint64_t *bits)
+{
+    for (uint32_t i = first; i < end; i++)
+        if (v->nodes[i].id >= 0) gram_set_token(v, &v->nodes[i], bits);
+}
+
 /* The bytes of an id; NULL if it has none or is not an id. */
 const char *gram_vocab_text(const struct gram_vocab *v, int32_t id, size_t *ret_len);
 

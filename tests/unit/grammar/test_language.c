@@ -387,6 +387,14 @@ static const struct language plain[] = {
     {GRAM_GBNF, "root ::= [^a-c\\]] . \"\"?", {"d\n", "\xc3\xa4x"}, {"ax", "]x", "d"}},
     {GRAM_GBNF, "root ::= item{3}\nitem ::= \"(\" item? \")\"", {"()(())()"}, {"()()", "()()()()"}},
     {GRAM_GBNF, "root ::= \"a\"{2147483647} | \"b\"", {"b"}, {"a", "aa"}},
+    {GRAM_GBNF,
+     "root ::= \"a\" ws \"b\"\nws ::= ([ \\t] ws)?",
+     {"ab", "a b", "a \t  b"},
+     {"a", "a ", "a c", "a b "}},
+    {GRAM_GBNF,
+     "root ::= a\na ::= (\"x\" b)?\nb ::= (\"y\" a | \"z\")?",
+     {"", "x", "xy", "xyx", "xyxz"},
+     {"y", "xx", "xzx", "xyy"}},
 };
 
 #undef S

@@ -52,6 +52,9 @@ static const struct {
     {GRAM_CHOICE, "[\"hello\",\"hell\",\"the aa\",\"\xf0\x9f\x98\x80\"]"},
     {GRAM_GBNF, "root ::= (expr \";\")+\nexpr ::= term (\"+\" term)*\nterm ::= [0-9]{1,3} | "
                 "\"(\" expr \")\" | \"the\""},
+    {GRAM_GBNF,
+     "root ::= (name | name \"(\" root \")\") ws (\"+\" root)?\nname ::= [a-h] [a-h0-9]*\n"
+     "ws ::= ([ \\n] ws)?"},
     {GRAM_REPEAT, "calls"},
     {GRAM_GBNF, "root ::= \"\xc3\xa4\"{2,300} (\" \" [a-h]+){0,2}"},
 };
