@@ -144,14 +144,19 @@ static void probe_null(struct probe *p, struct tok_chat *c)
     free(none);
 }
 
+/* Ids of nine characters, where others fail or do not come out whole. */
 static void probe_ids(struct probe *p, struct tok_chat *c)
 {
+    static const char nine[] = "call00001", long_id[] = "call_0123456789abcdefghijkl";
     const char *arguments = c->caps.object_arguments ? OBJECT_ARGUMENTS : TEXT_ARGUMENTS;
-    char *brief = render_call(p, "\"\"", arguments, "call00001");
-    char *full = render_call(p, "\"\"", arguments, "call_0123456789abcdefghijkl");
-    c->caps.short_call_ids = brief && !full;
+    char *brief = render_call(p, "\"\"", arguments, nine);
+    char *full = render_call(p, "\"\"", arguments, long_id);
+    char *tiny = render_call(p, "\"\"", arguments, "c1");
+    bool cut = full && brief && strstr(brief, nine) && !strstr(full, long_id);
+    c->caps.short_call_ids = brief && (!full || !tiny || cut);
     free(brief);
     free(full);
+    free(tiny);
 }
 
 int tok_chat_probe(struct tok_chat *c)

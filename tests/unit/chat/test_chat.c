@@ -303,20 +303,34 @@ static void test_prepare(void **state)
     }
 }
 
-/* Ids that a template refuses become short ones, the same for a call and its result. */
+/* Ids that a template refuses or cuts become short ones, the same for a call and its result. */
 static void test_short_ids(void **state)
 {
+    static const char *const ids[] = {"call_a_long_id", "x", "call_0123456789", "012345678"};
+    struct dir d;
     (void)state;
-    struct tok_chat *c = open_fixture("short-ids.jinja");
-    const struct tok_chat_input in = {
-        .messages =
-            "[" USER "," CALL("null", "\"{}\"", "call_a_long_id") "," RESULT("call_a_long_id") "]"};
-    char *text = render(c, &in);
-    const char *id = strstr(text, "\"id\": \""), *answer = strstr(text, "\"call_id\": \"");
-    REQUIRE_MSG(id && answer, "%s", text);
-    REQUIRE(strncmp(id + 7, answer + 12, 9) == 0 && id[16] == '"' && answer[21] == '"');
-    free(text);
-    tok_chat_close(c);
+    dir_make(&d, CONFIG,
+             "{% for m in messages %}{% if m.tool_call_id %}{{ m.tool_call_id[-9:] }};{% endif %}"
+             "{% for c in m.tool_calls or [] %}{{ c.id[-9:] }};{% endfor %}{% endfor %}");
+    for (size_t i = 0; i < N_OF(ids); i++) {
+        struct tok_chat *c = open_fixture("short-ids.jinja"), *cut = open_in(&d);
+        REQUIRE(tok_chat_caps(cut)->short_call_ids);
+        char messages[512];
+        snprintf(messages, sizeof(messages),
+                 "[" USER "," CALL("null", "\"{}\"", "%s") "," RESULT("%s") "]", ids[i], ids[i]);
+        const struct tok_chat_input in = {.messages = messages};
+        char *text = render(c, &in), *cut_text = render(cut, &in);
+        const char *id = strstr(text, "\"id\": \""), *answer = strstr(text, "\"call_id\": \"");
+        REQUIRE_MSG(id && answer, "%s", text);
+        REQUIRE(strncmp(id + 7, answer + 12, 9) == 0 && id[16] == '"' && answer[21] == '"');
+        REQUIRE_EQ_INT(strlen(cut_text), 20);
+        REQUIRE(strncmp(cut_text, cut_text + 10, 9) == 0);
+        free(text);
+        free(cut_text);
+        tok_chat_close(c);
+        tok_chat_close(cut);
+    }
+    remove_all(d.path);
 }
 
 /* What the template refuses is refused with its words; the system role is not merged away. */
