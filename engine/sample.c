@@ -186,11 +186,15 @@ static void keep_allowed(float *x, const float *logits, int32_t vocab, const str
 static void keep_masked(float *x, int32_t vocab, const uint64_t *mask)
 {
     for (int32_t at = 0; at < vocab; at += 64) {
-        uint64_t bits = mask[at / 64];
-        if (bits == UINT64_MAX) continue;
         int32_t n = vocab - at < 64 ? vocab - at : 64;
-        for (int32_t i = 0; i < n; i++)
-            x[at + i] = bits >> i & 1 ? x[at + i] : -INFINITY;
+        uint64_t removed = ~mask[at / 64] & (UINT64_MAX >> (64 - n));
+        if (removed == UINT64_MAX) {
+            for (int32_t i = 0; i < 64; i++)
+                x[at + i] = -INFINITY;
+            continue;
+        }
+        for (; removed; removed &= removed - 1)
+            x[at + __builtin_ctzll(removed)] = -INFINITY;
     }
 }
 
