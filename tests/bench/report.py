@@ -4,7 +4,7 @@
 
     report.py [--results tests/bench/results] [--out tests/bench/RESULTS.md]
 
-Files by name: compare_llama*.json, load*.json, start*.json, spinner*.json of the tools of those names,
+Files by name: compare_llama*.json, load*.json, structured*.json, start*.json, spinner*.json of the tools of those names,
 gemm*.jsonl of bench_gemm, bench*.jsonl of `hearth bench --json`. Standard library only.
 """
 import argparse
@@ -92,6 +92,23 @@ def load_section(a):
     return out + table(head, rows) + origins
 
 
+def structured_section(a):
+    rows, origins = [], []
+    for path in find(a, "structured*.json"):
+        d = load(path)
+        for r in d.get("speed_ratios", []):
+            speeds = {kind: [x["output_tok_s"] for x in d["speed"] if (x["server"], x["clients"]) == (kind, r["clients"])]
+                      for kind in ("free", "schema")}
+            rows.append((f"tok/s, {r['clients']} clients: without, with a schema", spread(speeds["free"]),
+                         spread(speeds["schema"]), f"**{r['ratio']:.2f}** ({r['min']:.2f}-{r['max']:.2f})"))
+        if r := d.get("gap_ratio"):
+            p99 = {kind: [x["itl_ms"]["p99"] for x in d["gaps"] if x["server"] == kind] for kind in ("known", "new")}
+            rows.append((f"p99 gap of others, ms: {d['tools']} tools known, compiled", spread(p99["known"], 1),
+                         spread(p99["new"], 1), f"**{r['ratio']:.2f}** ({r['min']:.2f}-{r['max']:.2f})"))
+        origins += [d["date"] + ": " + line if line else line for line in origin(d)]
+    return ["## Structured output", "", *table(("", "without", "with", "ratio"), rows), *origins] if rows else []
+
+
 def bench_section(a):
     paths = find(a, "bench*.jsonl")
     cases = [r for path in paths for r in read_lines(path) if r.get("test") in ("prefill", "decode")]
@@ -152,7 +169,7 @@ def main():
     p.add_argument("--results", default=os.path.join(HERE, "results"))
     p.add_argument("--out", default=os.path.join(HERE, "RESULTS.md"))
     a = p.parse_args()
-    sections = (compare_section, load_section, bench_section, start_section, spinner_section, gemm_section)
+    sections = (compare_section, load_section, structured_section, bench_section, start_section, spinner_section, gemm_section)
     text = "\n".join([HEAD, *(line for section in sections for line in section(a))]).rstrip() + "\n"
     with open(a.out, "w", encoding="utf-8") as f:
         f.write(text)
