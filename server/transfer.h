@@ -26,6 +26,10 @@ enum {
 /* Opens libcurl. 0, or -1 with a sentence: it is not installed, or this build is without it. */
 int transfer_load(char *err, size_t errlen);
 
+/* For http and Unix sockets without redirects, which a build without libcurl can do too: there the
+ * timeout of bodies does not count. */
+int transfer_load_plain(char *err, size_t errlen);
+
 struct transfer;
 
 /* Shared by all exchanges of a struct transfer. Borrowed for its life; NULL: the library's own. */

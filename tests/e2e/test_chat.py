@@ -12,13 +12,12 @@ import select
 import signal
 import struct
 import subprocess
-import sys
 import tempfile
 import termios
 import threading
 import time
 
-from hearth_server import BIN, DEMO, SKIPPED, Hearth, run, run_cases
+from hearth_server import BIN, DEMO, Hearth, run, run_cases
 
 # what we send to a terminal ourselves: paste marks, colour, cursor movement and erasing of the editor and of wrapping
 OURS = re.compile(rb"\x1b\[(\?2004[hl]|36m|0?m|\d*[ABCDGHJKP]|\d*@|\?1[hl]|[ -/]*)|\x1b[=>]|[\r\n\t\b\x07]")
@@ -311,7 +310,4 @@ def test_against_our_server():
 
 
 if __name__ == "__main__":
-    if "needs libcurl" in run("chat", "--url", "http://127.0.0.1:1", stdin="x")[2]:
-        print("no libcurl: apt install libcurl4-gnutls-dev, and build with -Dhub=enabled")
-        sys.exit(SKIPPED)
     run_cases(globals())
