@@ -6,7 +6,6 @@
  */
 #include "template_dir.h"
 
-
 static struct tools_style detect(const char *source, const char *option)
 {
     struct tools_style s;
