@@ -13,7 +13,7 @@ struct facts {
     struct gram_build *b;
     struct group *groups;
     uint32_t n, cap;
-    uint64_t min, max;
+    struct gram_count count;
     struct gram_js *unique;
 };
 
@@ -71,32 +71,18 @@ static void add_items(struct facts *f, const struct gram_item *item)
     add_group(f, group_of(item->schema));
 }
 
-static void add_count(struct facts *f, const struct gram_item *item)
-{
-    uint64_t n = gram_count_of(f->b, item->value);
-
-    if ((item->kw == GRAM_KW_MIN_ITEMS) != item->negated) {
-        raise(&f->min, n + item->negated);
-    } else if (n == 0 && item->negated) {
-        f->min = UINT64_MAX;
-    } else if (n - item->negated < f->max) {
-        f->max = n - item->negated;
-    }
-}
-
 static void collect(struct gram_build *b, const struct gram_alt *alt, struct facts *f)
 {
     const struct gram_item **items = gram_items(b, alt);
 
-    *f = (struct facts){.b = b, .max = GRAM_INFINITE};
+    *f = (struct facts){.b = b, .count.max = GRAM_INFINITE};
     for (uint32_t i = 0; i < alt->n; i++) {
         const struct gram_item *item = items[i];
+        gram_count_add(b, &f->count, item, GRAM_KW_MIN_ITEMS, GRAM_KW_MAX_ITEMS);
         switch (item->kw) {
         case GRAM_KW_ITEMS:
         case GRAM_KW_PREFIX_ITEMS: add_items(f, item); break;
         case GRAM_KW_UNEVALUATED_ITEMS: add_unevaluated(f, item); break;
-        case GRAM_KW_MIN_ITEMS:
-        case GRAM_KW_MAX_ITEMS: add_count(f, item); break;
         case GRAM_KW_UNIQUE_ITEMS:
             if (item->value->type == GRAM_JS_TRUE) f->unique = (struct gram_js *)item->value;
             break;
@@ -191,17 +177,17 @@ void gram_build_array(struct gram_build *b, struct gram_value_draft *d, const st
     struct gram_array a = {.n_prefix = 0};
 
     collect(b, alt, &f);
-    if (f.min <= f.max && f.min < GRAM_INFINITE) {
-        a.min = (uint32_t)f.min;
-        a.max = f.max < GRAM_INFINITE ? (uint32_t)f.max : GRAM_INFINITE;
+    if (f.count.min <= f.count.max && f.count.min < GRAM_INFINITE) {
+        a.min = (uint32_t)f.count.min;
+        a.max = f.count.max < GRAM_INFINITE ? (uint32_t)f.count.max : GRAM_INFINITE;
         set_items(b, &f, &a);
         set_unique(b, &f, &a);
     }
-    if (f.min > f.max || f.min >= GRAM_INFINITE || a.min > a.max) {
-        uint64_t max = f.min <= f.max && a.max < f.max ? a.max : f.max;
+    if (f.count.min > f.count.max || f.count.min >= GRAM_INFINITE || a.min > a.max) {
+        uint64_t max = f.count.min <= f.count.max && a.max < f.count.max ? a.max : f.count.max;
         gram_note_reason(b, d->value, NULL,
                          gram_text(b, "minItems is %llu and maxItems is %llu",
-                                   (unsigned long long)f.min, (unsigned long long)max));
+                                   (unsigned long long)f.count.min, (unsigned long long)max));
         return;
     }
     gram_add_branch(b, d, GRAM_BRANCH_ARRAY, gram_add_array(b, &a));

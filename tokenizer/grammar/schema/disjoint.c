@@ -10,25 +10,12 @@
 
 /* ---- contradictions ------------------------------------------------------------------------ */
 
-static bool is_values(const struct gram_item *i)
-{
-    return i->kw == GRAM_KW_CONST || i->kw == GRAM_KW_ENUM;
-}
-
-static bool lists_value(struct gram_build *b, const struct gram_item *i, const struct gram_js *v)
-{
-    if (i->kw == GRAM_KW_CONST) return gram_js_equal(b, i->value, v);
-    for (const struct gram_js *e = i->value->child; e; e = e->next)
-        if (gram_js_equal(b, e, v)) return true;
-    return false;
-}
-
 /* A value of one const or enum is of a right type and fits the others. */
 static bool value_fits(struct gram_build *b, const struct gram_alt *alt, const struct gram_js *v)
 {
     if (!(gram_type_of_value(b, v) & alt->types)) return false;
     for (const struct gram_item *i = alt->last; i; i = i->before)
-        if (is_values(i) && lists_value(b, i, v) == i->negated) return false;
+        if (gram_is_values(i) && gram_lists_value(b, i, v) == i->negated) return false;
     return true;
 }
 
@@ -37,7 +24,7 @@ static bool values_contradict(struct gram_build *b, const struct gram_alt *alt)
 {
     const struct gram_item *first = alt->last;
 
-    while (first && (!is_values(first) || first->negated))
+    while (first && (!gram_is_values(first) || first->negated))
         first = first->before;
     if (!first) return false;
     if (first->kw == GRAM_KW_CONST) return !value_fits(b, alt, first->value);
@@ -50,21 +37,11 @@ static bool values_contradict(struct gram_build *b, const struct gram_alt *alt)
 static bool counts_contradict(struct gram_build *b, const struct gram_alt *alt, enum gram_kw min,
                               enum gram_kw max)
 {
-    uint64_t low = 0, high = GRAM_INFINITE;
+    struct gram_count r = {0, GRAM_INFINITE};
 
-    for (const struct gram_item *i = alt->last; i; i = i->before) {
-        if (i->kw != min && i->kw != max) continue;
-        uint64_t n = gram_count_of(b, i->value);
-        if ((i->kw == min) != i->negated) {
-            uint64_t least = n + i->negated;
-            if (least > low) low = least;
-        } else {
-            if (n == 0 && i->negated) return true;
-            uint64_t most = n - i->negated;
-            if (most < high) high = most;
-        }
-    }
-    return low > high;
+    for (const struct gram_item *i = alt->last; i; i = i->before)
+        gram_count_add(b, &r, i, min, max);
+    return r.min > r.max;
 }
 
 static bool same_name(const struct gram_item *i, const char *name, uint32_t len)
@@ -195,7 +172,7 @@ static struct gram_alts apply_any(struct gram_build *b, struct gram_alts in,
     return out;
 }
 
-static struct gram_alts without_contradictions(struct gram_build *b, struct gram_alts in)
+struct gram_alts gram_drop_contradictions(struct gram_build *b, struct gram_alts in)
 {
     struct gram_alts out = {.too_many = in.too_many};
     for (uint32_t i = 0; i < in.n; i++)
@@ -218,7 +195,7 @@ static bool apply_exactly(struct gram_build *b, struct gram_alts in, const struc
         for (struct gram_js *y = list->child; y; y = y->next, j++) {
             if (!overlap[i * list->n + j]) continue;
             if (!gram_can_negate(b, y)) return false;
-            one = without_contradictions(b, gram_apply(b, one, y, true));
+            one = gram_drop_contradictions(b, gram_apply(b, one, y, true));
             if (one.too_many || one.n > GRAM_MAX_ALTERNATIVES / 2) return false;
         }
         out = gram_alts_join(b, out, one);
@@ -245,7 +222,7 @@ struct gram_alts gram_apply_one_of(struct gram_build *b, struct gram_alts in, st
                              first[0], first[1]));
     }
     out = apply_any(b, in, list);
-    if (in.n > 1 && out.n > 16) out = without_contradictions(b, out);
+    if (in.n > 1 && out.n > 16) out = gram_drop_contradictions(b, out);
     if (out.too_many || (in.n > 1 && out.n > GRAM_MAX_ALTERNATIVES))
         gram_fail_at(b, list, "oneOf", "merging gives more than %d alternatives.",
                      GRAM_MAX_ALTERNATIVES);

@@ -73,15 +73,6 @@ const struct gram_item **gram_items(struct gram_build *b, const struct gram_alt 
     return items;
 }
 
-/* After several alternatives met several others: what is impossible need not be counted. */
-static struct gram_alts drop_contradictions(struct gram_build *b, struct gram_alts in)
-{
-    struct gram_alts out = {.too_many = in.too_many};
-    for (uint32_t i = 0; i < in.n; i++)
-        if (!gram_alt_contradicts(b, &in.alts[i], 2)) gram_alts_push(b, &out, in.alts[i]);
-    return out;
-}
-
 /* ---- keywords ------------------------------------------------------------------------------ */
 
 static struct gram_alts assert_keyword(struct gram_build *b, struct gram_alts in,
@@ -99,7 +90,7 @@ static struct gram_alts apply_any_of(struct gram_build *b, struct gram_alts in,
 
     for (struct gram_js *s = list->child; s; s = s->next)
         out = gram_alts_join(b, out, gram_apply(b, in, s, false));
-    if (in.n > 1 && out.n > 16) out = drop_contradictions(b, out);
+    if (in.n > 1 && out.n > 16) out = gram_drop_contradictions(b, out);
     if (b->schema->level > 1) return out;
     if (out.too_many || (in.n > 1 && out.n > GRAM_MAX_ALTERNATIVES))
         gram_fail_at(b, list, list->key, "merging gives more than %d alternatives.",
@@ -134,7 +125,7 @@ static struct gram_alts apply_if(struct gram_build *b, struct gram_alts in, stru
         if (then) yes = gram_apply(b, yes, then, false);
         if (other) no = gram_apply(b, no, other, false);
         struct gram_alts out = gram_alts_join(b, yes, no);
-        if (in.n > 1 && out.n > 16) out = drop_contradictions(b, out);
+        if (in.n > 1 && out.n > 16) out = gram_drop_contradictions(b, out);
         if (!out.too_many && (in.n <= 1 || out.n <= GRAM_MAX_ALTERNATIVES)) return out;
     }
     gram_relax(b, condition, "it can only be left out");
@@ -169,7 +160,7 @@ static struct gram_alts apply_dependencies(struct gram_build *b, struct gram_alt
             continue;
         }
         in = depend_on_key(b, in, v);
-        if (in.n > 16) in = drop_contradictions(b, in);
+        if (in.n > 16) in = gram_drop_contradictions(b, in);
         if (!in.too_many && in.n <= GRAM_MAX_ALTERNATIVES) continue;
         gram_relax(b, map, "it can only be left out");
         return begin;

@@ -196,6 +196,9 @@ struct gram_alts gram_apply_one_of(struct gram_build *b, struct gram_alts in, st
 /* Returns true if no value of the alternative exists, as far as a quick look shows. */
 bool gram_alt_contradicts(struct gram_build *b, const struct gram_alt *alt, int depth);
 
+/* The alternatives without those that show at a look to be impossible. */
+struct gram_alts gram_drop_contradictions(struct gram_build *b, struct gram_alts in);
+
 /* ---- rules --------------------------------------------------------------------------------- */
 
 /* A goal that was asked for. */
@@ -289,6 +292,20 @@ struct gram_wanted *gram_wanted_of(struct gram_build *b, const struct gram_strin
 
 /* The text of a string as JSON in the plain dialect, without quotes. */
 const char *gram_json_spell(struct gram_build *b, const char *text, size_t len, size_t *ret_len);
+
+/* A const or enum; and whether it lists a value. */
+static inline bool gram_is_values(const struct gram_item *i)
+{
+    return i->kw == GRAM_KW_CONST || i->kw == GRAM_KW_ENUM;
+}
+bool gram_lists_value(struct gram_build *b, const struct gram_item *i, const struct gram_js *v);
+
+/* A pair of keywords that count something; takes an item if it is one of them. */
+struct gram_count {
+    uint64_t min, max; /* max: GRAM_INFINITE, or more, is no limit */
+};
+bool gram_count_add(struct gram_build *b, struct gram_count *r, const struct gram_item *i,
+                    enum gram_kw min, enum gram_kw max);
 
 /* A non-negative integer keyword, GRAM_INFINITE if it is larger. */
 uint64_t gram_count_of(struct gram_build *b, const struct gram_js *value);

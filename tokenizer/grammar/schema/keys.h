@@ -37,7 +37,7 @@ struct gram_object_facts {
     const struct gram_alt *alt;
     const struct gram_item **items; /* [alt->n], in text order */
     struct gram_key_list list;
-    uint64_t min, max;
+    struct gram_count count;
     /* patterns of patternProperties, each once, as parts of the automaton of free keys */
     const struct gram_js *patterns[GRAM_MAX_PARTS];
     uint32_t n_patterns;

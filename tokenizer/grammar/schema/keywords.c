@@ -316,3 +316,28 @@ bool gram_js_equal(struct gram_build *b, const struct gram_js *x, const struct g
     }
     return true;
 }
+
+bool gram_lists_value(struct gram_build *b, const struct gram_item *i, const struct gram_js *v)
+{
+    if (i->kw == GRAM_KW_CONST) return gram_js_equal(b, i->value, v);
+    for (const struct gram_js *e = i->value->child; e; e = e->next)
+        if (gram_js_equal(b, e, v)) return true;
+    return false;
+}
+
+/* ---- counts -------------------------------------------------------------------------------- */
+
+bool gram_count_add(struct gram_build *b, struct gram_count *r, const struct gram_item *i,
+                    enum gram_kw min, enum gram_kw max)
+{
+    if (i->kw != min && i->kw != max) return false;
+    uint64_t n = gram_count_of(b, i->value);
+    if ((i->kw == min) != i->negated) {
+        if (n + i->negated > r->min) r->min = n + i->negated;
+    } else if (n == 0 && i->negated) {
+        r->min = UINT64_MAX; /* less than nothing */
+    } else if (n - i->negated < r->max) {
+        r->max = n - i->negated;
+    }
+    return true;
+}

@@ -54,24 +54,6 @@ static void require(struct gram_object_facts *f, const char *name, uint32_t len)
     k->required = true;
 }
 
-static void raise(uint64_t *min, uint64_t n)
-{
-    if (n > *min) *min = n;
-}
-
-static void read_count(struct gram_object_facts *f, const struct gram_item *item)
-{
-    uint64_t n = gram_count_of(f->b, item->value);
-
-    if ((item->kw == GRAM_KW_MIN_PROPERTIES) != item->negated) {
-        raise(&f->min, n + item->negated);
-    } else if (n == 0 && item->negated) {
-        f->min = UINT64_MAX;
-    } else if (n - item->negated < f->max) {
-        f->max = n - item->negated;
-    }
-}
-
 /* Names of dependencies that nothing else mentions may come among the free keys. */
 static void read_wants(struct gram_object_facts *f, const struct gram_item *item)
 {
@@ -84,14 +66,13 @@ static void read_others(struct gram_object_facts *f)
 {
     for (uint32_t i = 0; i < f->alt->n; i++) {
         const struct gram_item *item = f->items[i];
+        gram_count_add(f->b, &f->count, item, GRAM_KW_MIN_PROPERTIES, GRAM_KW_MAX_PROPERTIES);
         switch (item->kw) {
         case GRAM_KW_REQUIRED:
             for (const struct gram_js *v = item->value->child; v; v = v->next)
                 require(f, v->text, v->len);
             break;
         case GRAM_KW_PRESENT: require(f, item->name, item->name_len); break;
-        case GRAM_KW_MIN_PROPERTIES:
-        case GRAM_KW_MAX_PROPERTIES: read_count(f, item); break;
         default: break;
         }
     }
@@ -185,7 +166,7 @@ static struct gram_object_facts *read_facts(struct gram_build *b, const struct g
     struct gram_object_facts *f = gram_temp(b, sizeof(*f));
 
     *f = (struct gram_object_facts){
-        .b = b, .alt = alt, .items = gram_items(b, alt), .max = GRAM_INFINITE};
+        .b = b, .alt = alt, .items = gram_items(b, alt), .count.max = GRAM_INFINITE};
     read_properties(f);
     read_others(f);
     gram_collect_patterns(f);
@@ -201,15 +182,16 @@ void gram_build_object(struct gram_build *b, struct gram_value_draft *d, const s
     struct gram_object_facts *f = read_facts(b, alt);
     struct gram_object o = {.n_keys = 0};
 
-    if (f->min > f->max || f->min >= GRAM_INFINITE) {
+    if (f->count.min > f->count.max || f->count.min >= GRAM_INFINITE) {
         gram_note_reason(b, d->value, NULL,
                          gram_text(b, "minProperties is %llu and maxProperties is %llu",
-                                   (unsigned long long)f->min, (unsigned long long)f->max));
+                                   (unsigned long long)f->count.min,
+                                   (unsigned long long)f->count.max));
         return;
     }
     if (!check_required(f, d)) return;
-    o.min = (uint32_t)f->min;
-    o.max = f->max < GRAM_INFINITE ? (uint32_t)f->max : GRAM_INFINITE;
+    o.min = (uint32_t)f->count.min;
+    o.max = f->count.max < GRAM_INFINITE ? (uint32_t)f->count.max : GRAM_INFINITE;
     gram_find_free_keys(f, &o);
     uint32_t *number = order_keys(f, &o);
     add_keys(f, &o, number);

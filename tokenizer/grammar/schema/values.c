@@ -116,26 +116,13 @@ static struct gram_js *schema_of(struct gram_build *b, struct gram_js *v)
 
 /* ---- values of an alternative -------------------------------------------------------------- */
 
-static bool is_values(const struct gram_item *i)
-{
-    return i->kw == GRAM_KW_CONST || i->kw == GRAM_KW_ENUM;
-}
-
-static bool lists_value(struct gram_build *b, const struct gram_item *i, const struct gram_js *v)
-{
-    if (i->kw == GRAM_KW_CONST) return gram_js_equal(b, i->value, v);
-    for (const struct gram_js *e = i->value->child; e; e = e->next)
-        if (gram_js_equal(b, e, v)) return true;
-    return false;
-}
-
 /* The value fits everything else that the alternative says; containers are left to their rules. */
 static bool value_fits(struct gram_build *b, const struct gram_alt *alt,
                        const struct gram_item *from, const struct gram_js *v)
 {
     if (!(gram_type_of_value(b, v) & alt->types)) return false;
     for (const struct gram_item *i = alt->last; i; i = i->before)
-        if (i != from && is_values(i) && lists_value(b, i, v) == i->negated) return false;
+        if (i != from && gram_is_values(i) && gram_lists_value(b, i, v) == i->negated) return false;
     if (v->type == GRAM_JS_STRING) return gram_string_fits(b, alt, v->text, v->len);
     if (v->type == GRAM_JS_NUMBER) {
         struct gram_decimal x = gram_decimal_read(b, v->text, v->len);
@@ -155,7 +142,7 @@ static void build_container(struct gram_build *b, struct gram_value_draft *d,
     gram_alts_push(b, &one, plain);
     one = gram_apply(b, one, schema_of(b, v), false);
     for (uint32_t i = 0; i < alt->n; i++)
-        if (!is_values(items[i])) one = gram_assert(b, one, *items[i], GRAM_T_ALL);
+        if (!gram_is_values(items[i])) one = gram_assert(b, one, *items[i], GRAM_T_ALL);
     for (uint32_t i = 0; i < one.n; i++)
         gram_build_alt(b, d, &one.alts[i]);
 }
@@ -167,7 +154,7 @@ static void build_values(struct gram_build *b, struct gram_value_draft *d,
     uint32_t n = 0;
 
     for (const struct gram_item *i = alt->last; i; i = i->before)
-        if (is_values(i) && !i->negated) from = i;
+        if (gram_is_values(i) && !i->negated) from = i;
     struct gram_js *v =
         from->kw == GRAM_KW_CONST ? (struct gram_js *)from->value : from->value->child;
     for (; v; v = from->kw == GRAM_KW_CONST ? NULL : v->next) {
@@ -204,7 +191,7 @@ static bool excludes(struct gram_build *b, const struct gram_alt *alt, enum gram
 static bool has_values(const struct gram_alt *alt)
 {
     for (const struct gram_item *i = alt->last; i; i = i->before)
-        if (!i->negated && (i->kw == GRAM_KW_CONST || i->kw == GRAM_KW_ENUM)) return true;
+        if (!i->negated && gram_is_values(i)) return true;
     return false;
 }
 
