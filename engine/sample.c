@@ -182,19 +182,19 @@ static void keep_allowed(float *x, const float *logits, int32_t vocab, const str
         x[c->allowed_ids[i]] = logits[c->allowed_ids[i]];
 }
 
-/* Removes the ids whose bit is not set, 64 at a time. */
-static void keep_masked(float *x, int32_t vocab, const uint64_t *mask)
+/* Sets the values of the ids whose bit is not set, 64 at a time. */
+static void set_masked(float *x, int32_t vocab, const uint64_t *mask, float value)
 {
     for (int32_t at = 0; at < vocab; at += 64) {
         int32_t n = vocab - at < 64 ? vocab - at : 64;
         uint64_t removed = ~mask[at / 64] & (UINT64_MAX >> (64 - n));
         if (removed == UINT64_MAX) {
             for (int32_t i = 0; i < 64; i++)
-                x[at + i] = -INFINITY;
+                x[at + i] = value;
             continue;
         }
         for (; removed; removed &= removed - 1)
-            x[at + __builtin_ctzll(removed)] = -INFINITY;
+            x[at + __builtin_ctzll(removed)] = value;
     }
 }
 
@@ -208,7 +208,7 @@ static const float *adjust(struct sampler *s, const struct sample_row *row)
         keep_allowed(s->x, row->logits, s->vocab, c);
     else
         memcpy(s->x, row->logits, (size_t)s->vocab * sizeof(*s->x));
-    if (row->mask) keep_masked(s->x, s->vocab, row->mask);
+    if (row->mask) set_masked(s->x, s->vocab, row->mask, -INFINITY);
     for (int i = 0; i < c->n_bias; i++)
         s->x[c->bias[i].id] += c->bias[i].value;
     for (int list = 0; list < 2; list++)
@@ -249,11 +249,17 @@ static double sum_all(const float *w, int n_padded)
     return (sum[0] + sum[1]) + (sum[2] + sum[3]);
 }
 
-/* Weights of every id. */
-static struct pick weigh_all(struct sampler *s, const float *x, float temperature)
+/*
+ * Weights of every id. Those that a mask removes go through the softmax as the best one and are 0
+ * after it: exponentials that underflow take many times as long.
+ */
+static struct pick weigh_all(struct sampler *s, const float *x, float best, const uint64_t *mask,
+                             float temperature)
 {
     memcpy(s->weight, x, (size_t)s->vocab * sizeof(*x));
+    if (mask) set_masked(s->weight, s->vocab, mask, best);
     s->kern->softmax_keys(s->weight, s->vocab_pad, 0, s->vocab, 1.0f / temperature);
+    if (mask) set_masked(s->weight, s->vocab, mask, 0.0f);
     return (struct pick){s->vocab, sum_all(s->weight, s->vocab_pad)};
 }
 
@@ -369,11 +375,12 @@ int32_t sampler_draw(struct sampler *s, const struct sample_row *row)
     double u = sample_uniform(c->seed, (uint32_t)row->choice, (uint64_t)row->index);
     bool all = c->top_k <= 0 || c->top_k >= s->vocab;
     bool truncates = c->typical_p < 1.0f || c->top_p < 1.0f || c->min_p > 0.0f;
-    if (all && !truncates) return draw_by_id(s, weigh_all(s, x, c->temperature), u);
+    if (all && !truncates)
+        return draw_by_id(s, weigh_all(s, x, x[best], row->mask, c->temperature), u);
 
     rank_begin(&s->rank, x, s->vocab);
-    struct pick p =
-        all ? weigh_all(s, x, c->temperature) : weigh_best(s, c->top_k, x, c->temperature);
+    struct pick p = all ? weigh_all(s, x, x[best], row->mask, c->temperature)
+                        : weigh_best(s, c->top_k, x, c->temperature);
     if (c->typical_p < 1.0f) p = truncate_typical(s, p, x, c->typical_p);
     if (c->top_p < 1.0f) p = truncate_top_p(s, p, c->top_p);
     if (c->min_p > 0.0f) p = truncate_min_p(s, p, c->min_p);
