@@ -208,7 +208,7 @@ static void say_end(struct chat *c, const struct answer *a, int rc)
 }
 
 /* Keeps what came. A question without any answer is taken out again, for /retry. */
-static void keep_answer(struct chat *c, const struct answer *a, const char *question, int rc)
+static void keep_answer(struct chat *c, const struct answer *a, int rc)
 {
     free(c->unanswered);
     c->unanswered = NULL;
@@ -218,8 +218,7 @@ static void keep_answer(struct chat *c, const struct answer *a, const char *ques
         c->n_used = a->result.n_prompt + a->result.n_generated;
     }
     if (a->text.len || (!rc && a->result.finish[0])) return;
-    conversation_undo(&c->conversation);
-    c->unanswered = strdup(question);
+    c->unanswered = conversation_undo(&c->conversation);
 }
 
 static int ask(struct chat *c, const char *question, struct answer *a)
@@ -237,7 +236,7 @@ static int ask(struct chat *c, const char *question, struct answer *a)
     if (!a->end_us) a->end_us = clock_now_us();
     if (c->interactive) screen_end_answer(&c->screen);
     json_decref(messages);
-    keep_answer(c, a, question, rc);
+    keep_answer(c, a, rc);
     return rc;
 }
 

@@ -28,7 +28,7 @@
 /* clang-format off */
 #define EDIT_FUNCTIONS(X)                                                                          \
     X(el_init) X(el_end) X(el_set) X(el_gets) X(el_resize) X(el_line) X(el_insertstr)              \
-    X(el_get) X(el_beep) X(el_source) X(history_init) X(history) X(history_end)
+    X(el_get) X(el_wset) X(el_source) X(history_init) X(history) X(history_end)
 /* clang-format on */
 
 #define FIELD(name) __typeof__(&name) name;
@@ -207,8 +207,8 @@ static void bind_keys(EditLine *el)
         {"\033[1;5C", "em-next-word"}, {"\033[1;5D", "ed-prev-word"},
     };
     api.el_set(el, EL_EDITOR, "emacs");
-    api.el_set(el, EL_ADDFN, "hearth-complete", "complete a command", complete);
-    api.el_set(el, EL_ADDFN, "hearth-paste", "insert what is pasted", paste);
+    api.el_wset(el, EL_ADDFN, L"hearth-complete", L"complete a command", complete);
+    api.el_wset(el, EL_ADDFN, L"hearth-paste", L"insert what is pasted", paste);
     for (size_t i = 0; i < sizeof(keys) / sizeof(keys[0]); i++)
         api.el_set(el, EL_BIND, keys[i][0], keys[i][1], NULL);
     api.el_source(el, NULL); /* the user's own keys: ~/.editrc */
