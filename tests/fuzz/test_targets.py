@@ -22,6 +22,7 @@ WANTED = {
     "regular expression": "regex",
     "GBNF": "gbnf",
     "ids under a grammar": "guide",
+    "tool calls and reasoning in a model's text": "parse",
     "listings, headers and index of a model hub": "hub",
 }
 

@@ -189,9 +189,9 @@ static const struct literal *match_byte(struct tools_reader *r)
     struct call *c = &r->call;
     const struct step_row *row = &call_steps[c->step];
     size_t k = r->pos - c->match;
-    for (int i = 0; i < row->n; i++) {
+    for (unsigned left = c->alive; left; left &= left - 1) {
+        int i = __builtin_ctz(left);
         const char *text = text_of(r, &row->literals[i]);
-        if (!(c->alive >> i & 1)) continue;
         if (text[k] != r->text[r->pos])
             c->alive &= (uint8_t) ~(1u << i);
         else if (!text[k + 1])
@@ -226,28 +226,35 @@ static void take_literal(struct tools_reader *r, const struct literal *l)
     enter(r, (enum step)l->next);
 }
 
-static void read_step(struct tools_reader *r)
+/* Skips white space. Returns true if a byte is left behind it. */
+static bool skip_spaces(struct tools_reader *r, size_t limit)
+{
+    struct call *c = &r->call;
+    while (r->pos < limit && reader_is_space(r->text[r->pos])) {
+        c->opened += c->opened == r->pos;
+        r->pos++;
+    }
+    return r->pos < limit;
+}
+
+static void read_step(struct tools_reader *r, size_t limit)
 {
     struct call *c = &r->call;
     const struct step_row *row = &call_steps[c->step];
+    const struct literal *l = NULL;
     if (c->match == NOWHERE) {
-        if (row->spaces && reader_is_space(r->text[r->pos])) {
-            c->opened += c->opened == r->pos;
-            r->pos++;
-            return;
-        }
+        if (row->spaces && !skip_spaces(r, limit)) return;
         begin_literal(r);
     }
-    const struct literal *l = match_byte(r);
+    while (r->pos < limit && !(l = match_byte(r)) && c->alive)
+        r->pos++;
     if (l) {
         r->pos++;
         take_literal(r, l);
-    } else if (c->alive) {
-        r->pos++;
-    } else if (row->name && c->match == r->pos) {
+    } else if (r->pos < limit && row->name && c->match == r->pos) {
         c->match = NOWHERE;
         enter(r, READ_PLAIN_NAME);
-    } else {
+    } else if (r->pos < limit) {
         fail_call(r, restart(r));
     }
 }
@@ -647,7 +654,7 @@ static void read_any(struct tools_reader *r, size_t limit)
     case READ_XML_KEY: read_key(r); break;
     case READ_XML_VALUE: read_xml_value(r, limit); break;
     case READ_XML_NEXT_KEY: read_next_key(r); break;
-    default: read_step(r); break;
+    default: read_step(r, limit); break;
     }
 }
 

@@ -64,7 +64,7 @@ static bool open_container(struct json_scan *s, bool object)
 
 static bool close_container(struct json_scan *s, char c)
 {
-    if (!s->depth || in_object(s) != (c == '}')) return false;
+    if (!s->depth || c != (in_object(s) ? '}' : ']')) return false;
     s->depth--;
     value_ended(s);
     return true;

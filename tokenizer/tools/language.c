@@ -226,7 +226,11 @@ static struct gram_part xml_value(struct tree *t, const struct tools_tool *tool,
     if (p->types & PARAM_KNOWN && !(p->types & PARAM_STRING)) return json_value(t, tool, p);
     const char *values = member(p->schema, p->schema_len, "enum", &len);
     if (values) return enum_values(t, values, len, p->types);
-    return any_text(t);
+    const char *value = member(p->schema, p->schema_len, "const", &len);
+    char *list = value ? allocate(t, len + 2) : NULL;
+    if (!list) return any_text(t);
+    append(list, append(list, append(list, 0, "[", 1), value, len), "]", 1);
+    return enum_values(t, list, len + 2, p->types);
 }
 
 static struct gram_part xml_param(struct tree *t, struct gram_part key, struct gram_part value)

@@ -48,17 +48,30 @@ static bool is_text(const struct tools_reader *r, const struct opening *o)
     return o->marker == TOOLS_N_MARKERS || r->markers.id[o->marker] < 0;
 }
 
+/* What may follow an opening of one byte: white space or a name's quote if it is an object. */
+static void mark_all_seconds(struct tools_reader *r, int mode, int opening)
+{
+    for (int byte = 0; byte < 256; byte++)
+        r->second[mode][byte] |=
+            opening != OPENING_OBJECT || byte == '"' || reader_is_space((char)byte);
+}
+
 static void mark_first_bytes(struct tools_reader *r)
 {
     static const char spaces[] = " \t\n\r";
     memset(r->first, 0, sizeof(r->first));
+    memset(r->second, 0, sizeof(r->second));
     for (int mode = 0; mode < N_MODES; mode++) {
         for (const char *s = spaces; *s; s++)
             r->first[mode][(unsigned char)*s] = SPACE;
         for (int i = 0; i < N_OPENINGS; i++) {
             const struct opening *o = &r->openings[i];
-            if (o->modes >> mode & 1 && is_text(r, o))
-                r->first[mode][(unsigned char)o->text[0]] = OPENING;
+            if (!(o->modes >> mode & 1) || !is_text(r, o)) continue;
+            r->first[mode][(unsigned char)o->text[0]] = OPENING;
+            if (o->text[1])
+                r->second[mode][(unsigned char)o->text[1]] = true;
+            else
+                mark_all_seconds(r, mode, i);
         }
     }
 }
@@ -120,7 +133,7 @@ bool tools_reader_reasoning(const struct tools_reader *r)
 
 uint32_t tools_reader_calls(const struct tools_reader *r)
 {
-    return r->n_calls;
+    return r->n_calls + (r->in_call && r->call.live);
 }
 
 /* ---- text that goes out -------------------------------------------------------------------- */
@@ -251,9 +264,9 @@ static void begin_match(struct tools_reader *r)
 static int match_byte(struct tools_reader *r)
 {
     size_t k = r->pos - r->match;
-    for (int i = 0; i < N_OPENINGS; i++) {
+    for (unsigned left = r->alive; left; left &= left - 1) {
+        int i = __builtin_ctz(left);
         const struct opening *o = &r->openings[i];
-        if (!(r->alive >> i & 1)) continue;
         if (o->text[k] != r->text[r->pos])
             r->alive &= ~(1u << i);
         else if (k + 1 == o->len)
@@ -290,11 +303,18 @@ static void read_space(struct tools_reader *r)
     r->pos++;
 }
 
+/* Returns true if an opening could begin at p, but not with the byte behind it. */
+static bool begins_nothing(const struct tools_reader *r, const char *p, const char *end)
+{
+    return r->first[r->mode][(unsigned char)*p] == OPENING && p + 1 < end &&
+           !r->second[r->mode][(unsigned char)p[1]];
+}
+
 static void read_text(struct tools_reader *r)
 {
     const uint8_t *first = r->first[r->mode];
     const char *p = r->text + r->pos, *end = r->text + r->len;
-    while (p < end && !first[(unsigned char)*p])
+    while (p < end && (!first[(unsigned char)*p] || begins_nothing(r, p, end)))
         p++;
     if (p > r->text + r->pos) {
         decide_space(r, r->pos);
@@ -317,8 +337,8 @@ static void read_window(struct tools_reader *r)
         else
             read_text(r);
     }
-    if (r->in_call) return;
-    size_t end = r->space < r->match ? r->space : r->match;
+    if (r->in_call && r->call.live) return;
+    size_t held = r->in_call ? r->held : r->match, end = r->space < held ? r->space : held;
     send_text(r, end < r->len ? end : r->len, false);
 }
 

@@ -109,6 +109,7 @@ struct tools_reader {
     uint32_t n_calls;
     struct opening openings[N_OPENINGS];
     uint8_t first[N_MODES][256]; /* 1: white space, 2: an opening may begin */
+    bool second[N_MODES][256];   /* an opening, or a call behind it, may go on */
     struct call call;
 
     size_t sent, pos, len;

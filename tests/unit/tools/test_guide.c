@@ -1,0 +1,266 @@
+/* SPDX-License-Identifier: MIT */
+/*
+ * Texts that a guide lets come: each is read as the same calls whether it is read as guided text or
+ * not, and is complete where the guide says so.
+ */
+#include "test.h"
+
+#include "tools/read_text.h"
+#include "toy_vocab.h"
+
+enum { N_FORMATS = 6, MAX_TOKENS = 120, MAX_TEXT = 1 << 16 };
+
+static const enum tools_format formats[N_FORMATS] = {
+    TOOLS_HERMES, TOOLS_LIST, TOOLS_QWEN_XML, TOOLS_LLAMA3, TOOLS_MISTRAL, TOOLS_MISTRAL_ARGS};
+
+static struct gram *compile(const struct gram_vocab *v, const struct reading *r)
+{
+    struct gram *g = NULL;
+    struct gram_error err;
+    struct gram_options options = {.strict = false};
+    if (tools_compile(&g, v, &r->request, &r->markers, r->think_open, NULL, &options, &err)) {
+        print_error("%s: %s\n", err.pointer, err.message);
+        fail();
+    }
+    return g;
+}
+
+/* ---- random texts -------------------------------------------------------------------------- */
+
+/* A token that the mask allows, often one that closes something; the end if there is no other. */
+static int32_t draw(const uint64_t *bits, uint64_t *seed)
+{
+    static const char closers[] = "\"}]<>/\n";
+    int32_t closer = TOY_BYTES + closers[toy_draw(seed, sizeof(closers) - 1)];
+    if (toy_draw(seed, 4) && toy_allows(bits, closer)) return closer;
+    int32_t id = (int32_t)toy_draw(seed, TOY_IDS);
+    for (int32_t i = 0; i < TOY_IDS && (!toy_allows(bits, id) || id == TOY_END); i++)
+        id = (id + 1) % TOY_IDS;
+    return toy_allows(bits, id) && id != TOY_END ? id : TOY_END;
+}
+
+/* A text by the grammar. Returns its length; *complete: it may end there. */
+static size_t sample(const struct gram *g, void *memory, uint64_t seed, char *text, bool *complete)
+{
+    struct gram_state *s = gram_state_init(memory, g, NULL, NULL);
+    uint64_t bits[TOY_MASK_WORDS];
+    size_t n = 0, max = 4 + toy_draw(&seed, MAX_TOKENS);
+    for (size_t i = 0; i < max && gram_mask(s, bits) == GRAM_NEXT_MASK; i++) {
+        int32_t id = draw(bits, &seed);
+        if (id == TOY_END) break;
+        REQUIRE(gram_take(s, id));
+        n += toy_bytes(NULL, id, text + n, MAX_TEXT);
+    }
+    *complete = gram_accepting(s);
+    return n;
+}
+
+/* The calls of a line alone, since content may be cut off in another place. */
+static void check_text(struct reading *r, const char *text, size_t len, bool complete)
+{
+    r->guided = false;
+    char *plain = read_whole(r, text, len);
+    r->guided = true;
+    char *guided = read_whole(r, text, len), *bytes = read_bytes(r, text, len);
+    bool cut_value = !complete && r->style.format == TOOLS_QWEN_XML;
+    REQUIRE_EQ_STR(guided, bytes);
+    if (!cut_value) REQUIRE_EQ_STR(guided, plain);
+    if (complete && r->request.choice == TOOLS_CHOICE_REQUIRED)
+        REQUIRE_MSG(!strstr(plain, "C(") || strstr(plain, "write") || strstr(plain, "any"), "%s",
+                    plain);
+    if (complete) REQUIRE_MSG(!strstr(plain, ")!"), "%s", plain);
+    free(plain);
+    free(guided);
+    free(bytes);
+}
+
+static void sample_format(const struct gram_vocab *v, enum tools_format format,
+                          enum tools_choice choice)
+{
+    static char text[MAX_TEXT * 2];
+    void *memory = toy_state_memory();
+    struct reading r;
+    int n_complete = 0, n_calls = 0;
+    reading_init(&r, format, false);
+    r.request.choice = choice;
+    reading_prepare(&r);
+    struct gram *g = compile(v, &r);
+    for (uint64_t seed = 1; seed <= 500; seed++) {
+        bool complete;
+        size_t n = sample(g, memory, seed * 977, text, &complete);
+        check_text(&r, text, n, complete);
+        n_complete += complete;
+        char *line = read_whole(&r, text, n);
+        n_calls += strstr(line, "ping") || strstr(line, "write") || strstr(line, "any");
+        free(line);
+    }
+    REQUIRE_MSG(n_complete > 3, "%s: %d", tools_format_name(format), n_complete);
+    REQUIRE_MSG(choice == TOOLS_CHOICE_AUTO || n_calls > 200, "%d", n_calls);
+    gram_release(g);
+    tools_set_destroy(r.set);
+    free(memory);
+}
+
+static void test_guided_texts_read_the_same(void **state)
+{
+    (void)state;
+    struct gram_vocab *v = toy_vocab();
+    for (int i = 0; i < N_FORMATS; i++) {
+        sample_format(v, formats[i], TOOLS_CHOICE_AUTO);
+        sample_format(v, formats[i], TOOLS_CHOICE_REQUIRED);
+    }
+    gram_vocab_destroy(v);
+}
+
+/* ---- languages ----------------------------------------------------------------------------- */
+
+enum { REQUIRED = 1, ONCE = 2, THINK = 4, OPEN = 8, ONLY_PING = 16 };
+
+#define PING "{\"name\": \"ping\", \"arguments\": {}}"
+
+static const struct {
+    enum tools_format format;
+    unsigned flags;
+    const char *text;
+    int within; /* bytes; -1: all, and it may end there; -2: all, and it may not */
+} texts[] = {
+    {TOOLS_HERMES, 0, "plain <tool_ text", -1},
+    {TOOLS_HERMES, 0, "a<tool_call>\n" PING, -2},
+    {TOOLS_HERMES, 0, "a<tool_call>\n" PING "\n</tool_call> b", -1},
+    {TOOLS_HERMES, 0, "<tool_call> ", 11},
+    {TOOLS_HERMES, 0, "<tool_call>\n{\"name\": \"pingx", 26},
+    {TOOLS_HERMES, REQUIRED, "a", 0},
+    {TOOLS_HERMES, REQUIRED, "<tool_call>\n" PING "\n</tool_call>\n", -2},
+    {TOOLS_HERMES, REQUIRED | ONCE, "<tool_call>\n" PING "\n</tool_call>\n", 58},
+    {TOOLS_HERMES, ONCE, "<tool_call>\n" PING "\n</tool_call>\n", 58},
+    {TOOLS_HERMES, ONLY_PING, "<tool_call>\n{\"name\": \"any", 22},
+    {TOOLS_HERMES, THINK, "<think><tool_call> x</think>\n<tool_call>\n" PING "\n</tool_call>", -1},
+    {TOOLS_HERMES, THINK | REQUIRED, "<think>a", -1},
+    {TOOLS_HERMES, THINK | REQUIRED, "<think>a</think>\n\n<tool_call>\n" PING "\n</tool_call>", -1},
+    {TOOLS_HERMES, THINK | REQUIRED | OPEN, "a</think>b", 9},
+    {TOOLS_HERMES, THINK | OPEN, "a</think>b", -1},
+    {TOOLS_LIST, REQUIRED, "<tool_call>[" PING ", " PING "]</tool_call>", -1},
+    {TOOLS_MISTRAL, REQUIRED,
+     "[TOOL_CALLS][{\"name\": \"ping\", \"arguments\": {}, \"id\": \"123456789\"}]", -1},
+    {TOOLS_MISTRAL, REQUIRED,
+     "[TOOL_CALLS][{\"name\": \"ping\", \"arguments\": {}, \"id\": \"12\"}]", 56},
+    {TOOLS_MISTRAL_ARGS, REQUIRED, "[TOOL_CALLS]any[ARGS]{\"a\": 1}[TOOL_CALLS]ping[ARGS]{}", -1},
+    {TOOLS_LLAMA3, 0, "{\"name\": \"pin\"} {\"name\": \"ping\"}", 31},
+    {TOOLS_LLAMA3, 0, "{\"name\": \"ping\", \"parameters\": {}}; {\"name\": \"any\", \"p", -2},
+    {TOOLS_LLAMA3, ONLY_PING, "{\"name\": \"any\"}", -1},
+    {TOOLS_QWEN_XML, REQUIRED,
+     "<tool_call>\n<function=write>\n<parameter=path>\n\n</p\n</parameter>\n"
+     "<parameter=mode>\nnew\n</parameter>\n</function>\n</tool_call>",
+     -1},
+    {TOOLS_QWEN_XML, REQUIRED, "<tool_call>\n<function=write>\n</function>", 30},
+    {TOOLS_QWEN_XML, REQUIRED, "<tool_call>\n<function=write>\n<parameter=path>\na\n<parameter=n",
+     58},
+    {TOOLS_QWEN_XML, REQUIRED, "<tool_call>\n<function=ping_all>\n<parameter=n>\nx", 46},
+    {TOOLS_QWEN_XML, REQUIRED,
+     "<tool_call>\n<function=any>\n<parameter=k>\nv\n</parameter>\n</function>"
+     "\n</tool_call>",
+     -1},
+};
+
+static void prepare(struct reading *r, enum tools_format format, unsigned flags)
+{
+    static struct tools_tool tools[N_READ_TOOLS];
+    reading_init(r, format, flags & THINK);
+    memcpy(tools, read_tools, sizeof(tools));
+    for (int i = 1; i < N_READ_TOOLS; i++)
+        tools[i].excluded = flags & ONLY_PING;
+    r->request.tools = tools;
+    r->request.choice = flags & REQUIRED ? TOOLS_CHOICE_REQUIRED : TOOLS_CHOICE_AUTO;
+    r->request.once = flags & ONCE;
+    r->think_open = flags & OPEN;
+}
+
+static void test_languages(void **state)
+{
+    (void)state;
+    struct gram_vocab *v = toy_vocab();
+    void *memory = toy_state_memory();
+    for (size_t i = 0; i < sizeof(texts) / sizeof(texts[0]); i++) {
+        struct reading r;
+        const char *text = texts[i].text;
+        int n = 0;
+        prepare(&r, texts[i].format, texts[i].flags);
+        struct gram *g = compile(v, &r);
+        struct gram_state *s = gram_state_init(memory, g, NULL, NULL);
+        while (text[n] && gram_take_bytes(s, text + n, 1))
+            n++;
+        int within = text[n] ? n : gram_accepting(s) ? -1 : -2;
+        REQUIRE_MSG(within == texts[i].within, "%s: %d, not %d", text, within, texts[i].within);
+        gram_release(g);
+    }
+    free(memory);
+    gram_vocab_destroy(v);
+}
+
+/* ---- marker tokens ------------------------------------------------------------------------- */
+
+enum { CALL_ID = TOY_WORDS + 70, CALL_CLOSE_ID };
+
+static void take_text(struct tools_guide *g, const char *text)
+{
+    for (; *text; text++)
+        REQUIRE_MSG(tools_guide_take(g, TOY_BYTES + (unsigned char)*text), "%s", text);
+}
+
+/* Where the markers are tokens, text needs no mask, and what it holds does not matter. */
+static void test_text_is_free_with_marker_tokens(void **state)
+{
+    (void)state;
+    struct gram_vocab *v = toy_vocab();
+    struct reading r;
+    uint64_t bits[TOY_MASK_WORDS];
+    prepare(&r, TOOLS_HERMES, ONLY_PING);
+    REQUIRE_EQ_STR(toy_words[CALL_ID - TOY_WORDS], "\xff<call>");
+    snprintf(r.style.open, sizeof(r.style.open), "<call>");
+    snprintf(r.style.close, sizeof(r.style.close), "</call>");
+    snprintf(r.style.block_open, sizeof(r.style.block_open), "<call>\n");
+    snprintf(r.style.block_close, sizeof(r.style.block_close), "\n</call>");
+    r.markers.id[TOOLS_MARK_OPEN] = CALL_ID;
+    r.markers.id[TOOLS_MARK_CLOSE] = CALL_CLOSE_ID;
+    struct gram *gram = compile(v, &r);
+    void *memory = aligned_alloc(64, (tools_guide_bytes() + 63) / 64 * 64);
+    REQUIRE(memory);
+    struct tools_guide *g = tools_guide_init(memory, gram, &r.markers, true, false);
+    for (int round = 0; round < 3; round++) {
+        REQUIRE_EQ_INT(tools_guide_mask(g, bits), TOOLS_NEXT_FREE);
+        take_text(g, "text \xe2\xff");
+        REQUIRE(tools_guide_complete(g));
+        uint64_t mark = tools_guide_mark(g);
+        REQUIRE(tools_guide_take(g, CALL_ID));
+        REQUIRE_EQ_INT(tools_guide_mask(g, bits), TOOLS_NEXT_MASK);
+        REQUIRE(!toy_allows(bits, TOY_BYTES + 'a') && toy_allows(bits, TOY_BYTES + '\n'));
+        tools_guide_rollback(g, mark);
+        REQUIRE_EQ_INT(tools_guide_mask(g, bits), TOOLS_NEXT_FREE);
+        REQUIRE(tools_guide_take(g, CALL_ID));
+        take_text(g, "\n" PING "\n");
+        REQUIRE(!tools_guide_take(g, TOY_BYTES + 'x') && !tools_guide_complete(g));
+        REQUIRE(tools_guide_take(g, CALL_CLOSE_ID));
+    }
+    gram_release(gram);
+    r.request.once = true; /* nothing follows the only call */
+    gram = compile(v, &r);
+    g = tools_guide_init(memory, gram, &r.markers, true, false);
+    take_text(g, "text");
+    REQUIRE(tools_guide_take(g, CALL_ID));
+    take_text(g, "\n" PING "\n");
+    REQUIRE(tools_guide_take(g, CALL_CLOSE_ID));
+    REQUIRE_EQ_INT(tools_guide_mask(g, bits), TOOLS_NEXT_END);
+    gram_release(gram);
+    free(memory);
+    gram_vocab_destroy(v);
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(test_guided_texts_read_the_same),
+        cmocka_unit_test(test_languages),
+        cmocka_unit_test(test_text_is_free_with_marker_tokens),
+    };
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}
