@@ -4,8 +4,8 @@
  * of the directory but its chat template; with "format" not even that. JSON lines on stdin to JSON
  * lines on stdout, in order, one answer per line, at once:
  *
- *   {"text", "format", "think", "tools", "tool_choice", "parallel_tool_calls", "reasoning_format",
- *    "add_generation_prompt_suffix", "guided", "cuts"}
+ *   {"text", "template", "format", "think", "tools", "tool_choice", "parallel_tool_calls",
+ *    "reasoning_format", "add_generation_prompt_suffix", "kwargs", "guided", "cuts"}
  *   -> {"content", "reasoning", "tool_calls", "format", "deltas"}
  *
  * Markers count as tokens wherever their text stands outside of strings. "cuts" are the byte
@@ -23,6 +23,7 @@
 #include "base/json_writer.h"
 #include "server/cli/cli.h"
 #include "server/cli/filter.h"
+#include "server/cli/parse_template.h"
 #include "server/config/config.h"
 #include "tokenizer/tools/tools.h"
 
@@ -38,7 +39,14 @@ struct job {
     struct tools_tool tools[TOOLS_MAX_TOOLS];
     struct tools_request request;
     struct tools_set *set;
+    const struct tok_chat *chat; /* NULL: the line names a format, or there is no template */
     bool guided, think_open;
+};
+
+struct parser {
+    struct parse_templates templates;
+    void *memory;             /* of the reader */
+    struct gram_vocab *vocab; /* a token per byte, for the guide */
 };
 
 static const char *text_member(const json_t *o, const char *name)
@@ -147,6 +155,21 @@ static int read_choice(const json_t *choice, struct job *j, struct filter_error 
     return filter_fail(e, "tool_choice is not known");
 }
 
+/* The style of a template: the line's, else the directory's. */
+static int find_style(struct parser *p, const json_t *request, struct job *j,
+                      struct filter_error *e)
+{
+    const json_t *source = json_object_get(request, "template");
+    if (is_set(source) && !json_is_string(source))
+        return filter_fail(e, "template must be a string");
+    const struct parse_template *t =
+        parse_template_find(&p->templates, json_string_value(source), e);
+    if (!t) return -1;
+    j->style = t->style;
+    j->chat = t->chat;
+    return 0;
+}
+
 static int read_style(const json_t *request, struct job *j, struct filter_error *e)
 {
     const char *name = text_member(request, "format");
@@ -154,12 +177,35 @@ static int read_style(const json_t *request, struct job *j, struct filter_error 
     const char *open = json_string_value(json_array_get(think, 0));
     const char *close = json_string_value(json_array_get(think, 1));
     enum tools_format format;
-    if (!name) return filter_fail(e, "format is needed");
+    if (!name) return filter_fail(e, "format must be a string");
     if (!tools_format_find(name, &format)) return filter_fail(e, "format '%s' is not known", name);
     if (is_set(think) && (json_array_size(think) != 2 || !open || !*open || !close || !*close))
         return filter_fail(e, "think must be a list of two strings");
     if (!tools_style_of(&j->style, format, open, close))
         return filter_fail(e, "a marker of think is longer than %d bytes", TOOLS_TEXT_BYTES - 1);
+    return 0;
+}
+
+/* What the prompt of a plain question ends with. A template that refuses it says nothing. */
+static int render_suffix(const json_t *request, struct job *j, struct filter_error *e)
+{
+    const json_t *kwargs = json_object_get(request, "kwargs");
+    struct tools_prompt prompt;
+    char err[1024], *text = NULL;
+    if (is_set(kwargs)) text = json_dumps(kwargs, 0);
+    if (is_set(kwargs) && (!text || !json_is_object(kwargs))) {
+        free(text);
+        return filter_fail(e, "kwargs must be an object");
+    }
+    struct tools_prompt_params params = {.style = &j->style,
+                                         .messages = "[{\"role\":\"user\",\"content\":\"Hi\"}]",
+                                         .kwargs = text,
+                                         .add_generation_prompt = true};
+    if (!tools_prompt_render(&prompt, j->chat, &params, err, sizeof(err))) {
+        j->think_open = prompt.think_open;
+        tok_prompt_finish(&prompt.prompt);
+    }
+    free(text);
     return 0;
 }
 
@@ -172,14 +218,15 @@ static int read_reasoning(const json_t *request, struct job *j, struct filter_er
         return filter_fail(e, "reasoning_format must be auto or none");
     j->request.no_reasoning = strcmp(word, "none") == 0;
     if (suffix) j->think_open = tools_think_is_open(&j->style, suffix, strlen(suffix));
-    return 0;
+    return suffix || !j->chat ? 0 : render_suffix(request, j, e);
 }
 
-static int read_job(const json_t *request, struct job *j, struct filter_error *e)
+static int read_job(struct parser *p, const json_t *request, struct job *j, struct filter_error *e)
 {
-    bool parallel;
+    bool parallel, named = is_set(json_object_get(request, "format"));
     j->request.style = &j->style;
-    if (read_style(request, j, e) || read_tools(json_object_get(request, "tools"), j, e) ||
+    if ((named ? read_style(request, j, e) : find_style(p, request, j, e)) ||
+        read_tools(json_object_get(request, "tools"), j, e) ||
         read_choice(json_object_get(request, "tool_choice"), j, e) ||
         read_reasoning(request, j, e) ||
         filter_flag(request, "parallel_tool_calls", true, &parallel, e) ||
@@ -336,11 +383,6 @@ static int write_answer(struct answer *a, const struct job *j, struct jw *w, str
 
 /* ---- reading ------------------------------------------------------------------------------- */
 
-struct parser {
-    void *memory;             /* of the reader */
-    struct gram_vocab *vocab; /* a token per byte, for the guide */
-};
-
 /* ---- the guide ----------------------------------------------------------------------------- */
 
 /* Every byte is a token; the last id ends an answer. */
@@ -424,8 +466,8 @@ static int read_pieces(struct tools_reader *r, struct answer *a, const json_t *t
     if (is_set(cuts) && !json_is_array(cuts)) return filter_fail(e, "cuts must be an array");
     do {
         if (next_cut(cuts, &i, at, len, &end, e)) return -1;
-        tools_reader_text(r, s + at, end - at);
         close_delta(a);
+        tools_reader_text(r, s + at, end - at);
         at = end;
     } while (at < len);
     tools_reader_end(r);
@@ -466,13 +508,12 @@ static int read_text(const struct parser *p, const json_t *request, struct job *
     return read_pieces(r, a, text, json_object_get(request, "cuts"), e);
 }
 
-static int parse(const struct parser *p, const json_t *request, struct jw *w,
-                 struct filter_error *e)
+static int parse(struct parser *p, const json_t *request, struct jw *w, struct filter_error *e)
 {
     struct job j = {.set = NULL};
     struct answer a;
     answer_init(&a);
-    int rc = read_job(request, &j, e);
+    int rc = read_job(p, request, &j, e);
     if (!rc) rc = read_text(p, request, &j, &a, w, e);
     if (!rc) rc = write_answer(&a, &j, w, e);
     job_finish(&j);
@@ -493,17 +534,19 @@ static int answer(void *ctx, const char *line, size_t len, struct jw *w, struct 
 
 int srv_cmd_parse(const struct srv_config *config)
 {
-    (void)config;
     struct parser p = {.memory = malloc(tools_reader_bytes(TOOLS_MAX_HELD))};
     if (!p.memory || create_vocab(&p.vocab)) {
         fprintf(stderr, "hearth: out of memory\n");
+        free(p.memory);
         return EXIT_FAILURE;
     }
+    if (parse_templates_open(&p.templates, config)) return EXIT_FAILURE;
     const struct filter filter = {.max_line_bytes = MAX_LINE_BYTES,
                                   .max_answer_bytes = MAX_ANSWER_BYTES,
                                   .answer = answer,
                                   .ctx = &p};
     int status = filter_run(&filter);
+    parse_templates_close(&p.templates);
     gram_vocab_destroy(p.vocab);
     free(p.memory);
     return status;

@@ -68,9 +68,10 @@ static const char *const examples[SRV_CMD_COUNT] = {
         "  echo '{\"text\": \"<tool_call>[{\\\"name\\\": \\\"ping\\\"}]</tool_call>\"}' | hearth "
         "parse --model org/name\n\n"
         "One JSON object per line in, one per line out:\n"
-        "  \"text\"; optional \"format\", \"think\", \"tools\", \"tool_choice\", "
+        "  \"text\"; optional \"template\", \"format\", \"think\", \"tools\", \"tool_choice\", "
         "\"parallel_tool_calls\",\n"
-        "  \"add_generation_prompt_suffix\", \"reasoning_format\", \"guided\", \"cuts\"\n"
+        "  \"add_generation_prompt_suffix\", \"kwargs\", \"reasoning_format\", \"guided\", "
+        "\"cuts\"\n"
         "  -> {\"content\", \"reasoning\", \"tool_calls\", \"format\", \"deltas\"}\n"
         "  a line with a fault -> {\"error\"}\n",
     [SRV_CMD_HEALTHCHECK] = "  hearth healthcheck http://127.0.0.1:8080/readyz\n",

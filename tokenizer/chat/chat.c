@@ -49,7 +49,7 @@ int tok_chat_open(struct tok_chat **ret, const char *dir, const struct tok_chat_
     c->max_memory_bytes = p->max_memory_bytes ? p->max_memory_bytes : DEFAULT_MEMORY_BYTES;
     c->max_steps = p->max_steps ? p->max_steps : DEFAULT_STEPS;
     c->max_cpu_ms = p->max_cpu_ms ? p->max_cpu_ms : DEFAULT_CPU_MS;
-    rc = tok_chat_files_read(&files, dir, p->template_file, err, errlen);
+    rc = tok_chat_files_read(&files, dir, p, err, errlen);
     if (rc) goto out;
     rc = open_template(&c->plain, files.plain, "", err, errlen);
     if (rc) goto out;

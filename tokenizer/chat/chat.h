@@ -31,6 +31,8 @@ struct tok_chat;
 struct tok_chat_params {
     /* instead of the directory's own; NULL: chat_template.jinja, then tokenizer_config.json */
     const char *template_file;
+    /* instead of any file; NULL: none. dir may then be NULL: the special tokens are Llama's */
+    const char *template_text;
     size_t max_output_bytes; /* 0: 16 MiB */
     size_t max_memory_bytes; /* 0: 64 MiB, the messages and the text included */
     uint64_t max_steps;      /* 0: 2 million evaluation steps */

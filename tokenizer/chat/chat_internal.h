@@ -33,8 +33,8 @@ struct tok_chat_files {
     char *variables;
 };
 
-int tok_chat_files_read(struct tok_chat_files *ret, const char *dir, const char *template_file,
-                        char *err, size_t errlen);
+int tok_chat_files_read(struct tok_chat_files *ret, const char *dir,
+                        const struct tok_chat_params *params, char *err, size_t errlen);
 void tok_chat_files_finish(struct tok_chat_files *f);
 
 /* Fills caps and needs by rendering small conversations. Fails only when out of memory. */

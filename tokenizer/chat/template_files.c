@@ -40,6 +40,7 @@ struct file {
 
 struct loader {
     struct file files[N_FILES];
+    bool no_dir;
     struct tok_chat_files *ret;
 };
 
@@ -245,31 +246,42 @@ static void load(struct jinja_run *r, void *arg)
         s.map = read_object(r, &l->files[SPECIAL_MAP], file_names[SPECIAL_MAP]);
     const struct jinja_value *class_name = jinja_dict_get_name(r, config, "tokenizer_class");
     if (class_name && jinja_is(*class_name, JINJA_STR)) s.class_name = class_name->u.str;
+    if (l->no_dir) s.class_name = jinja_lit(r, "LlamaTokenizer").u.str;
     read_templates(r, l, config);
     const struct jinja_str *text = jinja_json_dumps(r, special_tokens(r, &s), &style).u.str;
     set_text(r, &l->ret->variables, text->s, text->len, "the special tokens");
 }
 
-/* With a template file of the caller's the directory's own templates are not looked at. */
-static int read_files(struct loader *l, const char *dir, const char *template_file, char *err,
-                      size_t errlen)
+static int copy_text(struct file *ret, const char *text)
 {
+    ret->data = strdup(text);
+    ret->len = strlen(text);
+    return ret->data ? 0 : TOK_ENOMEM;
+}
+
+/* With a template of the caller's the directory's own templates are not looked at. */
+static int read_files(struct loader *l, const char *dir, const struct tok_chat_params *params,
+                      char *err, size_t errlen)
+{
+    const char *template_file = params->template_file;
+    bool own = !template_file && !params->template_text;
     int rc = 0;
-    for (int i = 0; i < N_FILES && !rc; i++) {
-        if (template_file && i >= TEMPLATE) break;
+    for (int i = 0; i < N_FILES && !rc && dir; i++) {
+        if (!own && i >= TEMPLATE) break;
         rc = read_in_dir(dir, file_names[i], &l->files[i], err, errlen);
     }
-    if (rc || !template_file) return rc;
+    if (rc || own) return rc;
+    if (params->template_text) return copy_text(&l->files[TEMPLATE], params->template_text);
     rc = read_in_dir(NULL, template_file, &l->files[TEMPLATE], err, errlen);
     if (rc || l->files[TEMPLATE].data) return rc;
     snprintf(err, errlen, "chat template file %s: no such file", template_file);
     return TOK_ENOENT;
 }
 
-int tok_chat_files_read(struct tok_chat_files *ret, const char *dir, const char *template_file,
-                        char *err, size_t errlen)
+int tok_chat_files_read(struct tok_chat_files *ret, const char *dir,
+                        const struct tok_chat_params *params, char *err, size_t errlen)
 {
-    struct loader l = {.ret = ret};
+    struct loader l = {.no_dir = !dir, .ret = ret};
     struct jinja_run *r = calloc(1, sizeof(*r));
     int rc = TOK_ENOMEM;
     if (!r) {
@@ -277,7 +289,7 @@ int tok_chat_files_read(struct tok_chat_files *ret, const char *dir, const char 
         goto out;
     }
     jinja_run_init(r, LOAD_MEMORY_BYTES, LOAD_STEPS);
-    rc = read_files(&l, dir, template_file, err, errlen);
+    rc = read_files(&l, dir, params, err, errlen);
     if (rc) goto out;
     rc = jinja_guard(r, load, &l);
     if (rc) jinja_copy_sentence(err, errlen, r->err);
