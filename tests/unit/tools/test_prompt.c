@@ -290,7 +290,60 @@ static char *generated_text(const struct tools_style *s, const struct answer *a)
     return b.data;
 }
 
-static char *messages_with(const struct answer *a)
+/* The message that the reader makes of a text, with the tools of the test. */
+struct message {
+    struct buf content, reasoning, arguments[3];
+    char name[3][TOOLS_MAX_NAME + 1], id[3][16];
+    size_t n_calls;
+};
+
+static void take_event(void *ctx, const struct tools_event *e)
+{
+    struct message *m = ctx;
+    switch (e->type) {
+    case TOOLS_CONTENT: buf_add(&m->content, e->text, e->len); break;
+    case TOOLS_REASONING: buf_add(&m->reasoning, e->text, e->len); break;
+    case TOOLS_CALL_BEGIN:
+        REQUIRE(e->index < 3 && e->id_len < 16);
+        snprintf(m->name[e->index], sizeof(m->name[0]), "%.*s", (int)e->len, e->text);
+        snprintf(m->id[e->index], 16, "%.*s", (int)e->id_len, e->id ? e->id : "");
+        m->n_calls = e->index + 1;
+        break;
+    case TOOLS_CALL_ARGUMENTS: buf_add(&m->arguments[e->index], e->text, e->len); break;
+    case TOOLS_CALL_END: REQUIRE(e->complete); break;
+    }
+}
+
+static void read_message(struct message *m, const struct tools_style *style, bool think_open,
+                         const char *text)
+{
+    static const char strings[] = "{\"properties\":{\"a\":{\"type\":\"string\"}}}";
+    static const struct tools_tool known[] = {
+        {.name = "f", .name_len = 1, .schema = strings, .schema_len = sizeof(strings) - 1},
+        {.name = "g", .name_len = 1},
+        {.name = "get_weather.v-2", .name_len = 15}};
+    const struct tools_request request = {
+        .style = style, .tools = known, .n_tools = N_OF(known), .choice = TOOLS_CHOICE_AUTO};
+    struct tools_set *set = NULL;
+    struct tools_markers markers;
+    REQUIRE_EQ_INT(tools_set_create(&set, &request), 0);
+    tools_markers_by_text(style, &markers);
+    void *memory = aligned_alloc(16, tools_reader_bytes(TOOLS_MAX_HELD));
+    const struct tools_reader_params params = {.set = set,
+                                               .markers = &markers,
+                                               .think_open = think_open,
+                                               .max_held = TOOLS_MAX_HELD,
+                                               .on_event = take_event,
+                                               .ctx = m};
+    struct tools_reader *r = tools_reader_init(memory, &params);
+    tools_reader_text(r, text, strlen(text));
+    tools_reader_end(r);
+    free(memory);
+    tools_set_destroy(set);
+}
+
+/* As a client sends it back: names behind arguments, as some libraries write them. */
+static char *messages_with(const struct message *m)
 {
     struct buf b;
     struct jw w;
@@ -299,36 +352,43 @@ static char *messages_with(const struct answer *a)
     jw_init(&w, &b);
     jw_open(&w, NULL, '{');
     jw_text(&w, "role", "assistant");
-    jw_text(&w, "content", a->content);
-    if (a->reasoning) jw_text(&w, "reasoning_content", a->reasoning);
+    jw_text(&w, "content", m->content.data);
+    if (m->reasoning.len) jw_text(&w, "reasoning_content", m->reasoning.data);
     jw_open(&w, "tool_calls", '[');
-    for (size_t i = 0; a->calls[i].name; i++) {
-        char id[] = "abcdefgh0";
-        id[8] = (char)('0' + i);
+    for (size_t i = 0; i < m->n_calls; i++) {
+        char id[] = "call_0";
+        id[5] = (char)('0' + i);
         jw_open(&w, NULL, '{');
-        jw_text(&w, "id", id);
+        jw_text(&w, "id", m->id[i][0] ? m->id[i] : id);
         jw_text(&w, "type", "function");
         jw_open(&w, "function", '{');
-        jw_text(&w, "arguments", a->calls[i].arguments);
-        jw_text(&w, "name", a->calls[i].name);
+        jw_text(&w, "arguments", m->arguments[i].data);
+        jw_text(&w, "name", m->name[i]);
         jw_close(&w);
         jw_close(&w);
     }
     jw_close(&w);
     jw_close(&w);
     jw_end(&w);
-    buf_puts(&b, ",{\"role\":\"tool\",\"tool_call_id\":\"abcdefgh0\",\"content\":\"R\"}]");
+    buf_puts(&b, ",{\"role\":\"tool\",\"tool_call_id\":\"call_0\",\"content\":\"R\"}]");
     REQUIRE(!b.failed);
     return b.data;
 }
 
-/* Rendered with the answer = prompt + generated text + the end of the turn. */
+/* What was generated, read and sent back renders as the prompt and what was generated. */
 static void check_round(const struct model *m, const char *name, const struct answer *a)
 {
-    char *generated = generated_text(&m->style, a), *messages = messages_with(a);
+    struct message message = {0};
+    buf_init(&message.content, 1 << 16);
+    buf_init(&message.reasoning, 1 << 16);
+    for (size_t i = 0; i < 3; i++)
+        buf_init(&message.arguments[i], 1 << 16);
     struct tools_prompt before =
         render(m, (struct tools_prompt_params){
                       .messages = "[" ASK "]", .tools = TOOL_LIST, .add_generation_prompt = true});
+    char *generated = generated_text(&m->style, a);
+    read_message(&message, &m->style, before.think_open, generated);
+    char *messages = messages_with(&message);
     struct tools_prompt after =
         render(m, (struct tools_prompt_params){
                       .messages = messages, .tools = TOOL_LIST, .add_generation_prompt = true});
@@ -340,6 +400,10 @@ static void check_round(const struct model *m, const char *name, const struct an
     tok_prompt_finish(&after.prompt);
     free(generated);
     free(messages);
+    buf_finish(&message.content);
+    buf_finish(&message.reasoning);
+    for (size_t i = 0; i < 3; i++)
+        buf_finish(&message.arguments[i]);
 }
 
 #define ODD "{\"a\": \"caf\xC3\xA9 \\\"q\\\" \\\\ \\n <tool_call> </tool_call>\"}"
