@@ -136,6 +136,25 @@ static void test_texts(void **state)
     free(source);
 }
 
+/* A list between markers of the template's own. */
+static void test_marked_list(void **state)
+{
+    (void)state;
+    struct tools_style s = detect(
+        "{{ tools }}{% for m in messages %}[{{ m.role }}]{{ m.content }}{% if m.tool_calls "
+        "%}<CALLS>["
+        "{% for c in m.tool_calls %}{\"name\": \"{{ c.function.name }}\", \"arguments\": "
+        "{{ c.function.arguments | tojson }}}{{ ', ' if not loop.last }}{% endfor %}]</CALLS>"
+        "{% endif %};{% endfor %}",
+        NULL);
+    REQUIRE_EQ_STR(tools_format_name(s.format), "list");
+    REQUIRE_EQ_INT(s.source, TOOLS_DETECTED);
+    REQUIRE_EQ_STR(s.block_open, "<CALLS>[");
+    REQUIRE_EQ_STR(s.block_close, "]</CALLS>");
+    REQUIRE_EQ_STR(s.call_sep, ", ");
+    REQUIRE_EQ_STR(flags_of(&s), "TCRcr");
+}
+
 /* Of a pair of templates the one without tools may drop calls that the other writes. */
 static void test_two_templates(void **state)
 {
@@ -280,13 +299,10 @@ static void test_odd(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_own),
-        cmocka_unit_test(test_published),
-        cmocka_unit_test(test_texts),
-        cmocka_unit_test(test_two_templates),
-        cmocka_unit_test(test_option),
-        cmocka_unit_test(test_changed_byte),
-        cmocka_unit_test(test_changed_byte_published),
+        cmocka_unit_test(test_own),           cmocka_unit_test(test_published),
+        cmocka_unit_test(test_texts),         cmocka_unit_test(test_marked_list),
+        cmocka_unit_test(test_two_templates), cmocka_unit_test(test_option),
+        cmocka_unit_test(test_changed_byte),  cmocka_unit_test(test_changed_byte_published),
         cmocka_unit_test(test_odd),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
