@@ -265,29 +265,6 @@ const char *srv_guard_key(const struct srv_guard_head *h, size_t *ret_len)
 
 /* ---- paths and routes ---------------------------------------------------------------------- */
 
-static int hex_digit(char c)
-{
-    if (c >= '0' && c <= '9') return c - '0';
-    c = (char)tolower((unsigned char)c);
-    return c >= 'a' && c <= 'f' ? c - 'a' + 10 : -1;
-}
-
-void srv_guard_decode(char *text, bool is_query)
-{
-    char *out = text;
-    for (char *p = text; *p; p++) {
-        int high = *p == '%' ? hex_digit(p[1]) : -1;
-        int low = high >= 0 ? hex_digit(p[2]) : -1;
-        if (low >= 0) {
-            *out++ = (char)(high * 16 + low);
-            p += 2;
-        } else {
-            *out++ = is_query && *p == '+' ? ' ' : *p;
-        }
-    }
-    *out = '\0';
-}
-
 static bool path_matches(const struct srv_route *r, const char *path)
 {
     size_t len = strlen(r->path);
@@ -339,7 +316,7 @@ static const char *split_target(const char *target, char *path)
     size_t len = strcspn(target, "?");
     memcpy(path, target, len);
     path[len] = '\0';
-    srv_guard_decode(path, false);
+    srv_request_decode(path, false);
     len = strlen(path);
     while (len > 1 && path[len - 1] == '/')
         path[--len] = '\0';

@@ -96,9 +96,6 @@ const char *srv_guard_key(const struct srv_guard_head *h, size_t *ret_len);
 /* The value for Access-Control-Allow-Origin, or NULL. Borrowed. */
 const char *srv_guard_cors(const char *origin, const struct srv_guard_rules *r);
 
-/* Decodes %XX in place (and '+' as a blank in queries); malformed escapes stay. */
-void srv_guard_decode(char *text, bool is_query);
-
 /* ---- a request ----------------------------------------------------------------------------- */
 
 /*

@@ -11,6 +11,7 @@
 #include "server/http/endpoint.h"
 #include "server/http/guard.h"
 #include "server/http/keys.h"
+#include "server/http/request.h"
 #include "server/watchdog.h"
 
 /* Builds a head from "Name: value\n..." lines; the copies live until the next call. */
@@ -268,10 +269,10 @@ static void decoding(void **state)
     for (size_t i = 0; i < N_OF(cases); i++) {
         char text[32];
         snprintf(text, sizeof(text), "%s", cases[i].in);
-        srv_guard_decode(text, false);
+        srv_request_decode(text, false);
         REQUIRE_EQ_STR(text, cases[i].path);
         snprintf(text, sizeof(text), "%s", cases[i].in);
-        srv_guard_decode(text, true);
+        srv_request_decode(text, true);
         REQUIRE_EQ_STR(text, cases[i].query);
     }
 }
