@@ -34,6 +34,7 @@ struct srv_app {
     struct tok *tok;
     struct tok_chat *chat;          /* NULL: the model has no template */
     struct tools_style style;       /* how the model writes calls of tools and reasoning */
+    struct tools_markers markers;   /* its markers as tokens */
     struct grammar_cache *grammars; /* NULL: no token of the model stands for a single byte */
     const char *const *model_names; /* accepted names, NULL-terminated; the first is shown */
     const char *fingerprint;        /* build, weights, numeric path, kernels, gemm */

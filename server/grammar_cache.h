@@ -21,13 +21,18 @@
 
 struct grammar_cache;
 struct tok;
+struct tools_markers;
+struct tools_request;
+struct tools_style;
 
 struct grammar_cache_params {
     const struct tok *tok; /* borrowed */
     int32_t n_ids;         /* ids of the model; those unknown to the tokenizer have no text */
     const int32_t *end_ids;
     size_t n_end_ids;
-    int64_t max_bytes; /* of cached grammars; 0: none are cached */
+    int64_t max_bytes;                   /* of cached grammars; 0: none are cached */
+    const struct tools_style *style;     /* borrowed; NULL: grammars know no markers of calls */
+    const struct tools_markers *markers; /* borrowed: its markers that are tokens */
 };
 
 /* 0, GRAM_ENOMEM, or GRAM_EINVAL for a tokenizer whose tokens spell no bytes. *ret is owned. */
@@ -42,6 +47,18 @@ void grammar_cache_destroy(struct grammar_cache *c);
 int grammar_cache_get(struct grammar_cache *c, enum gram_kind kind, const char *text, size_t len,
                       const struct gram_options *options, struct gram **ret, bool *ret_kept,
                       struct gram_error *err);
+
+/* What tools_compile is given, but for vocabulary and options; borrowed. */
+struct grammar_tools {
+    const struct tools_request *request;
+    bool think_open;
+    const struct gram_part *content; /* without kids, or NULL */
+};
+
+/* The same for calls of tools, with the style and the markers that the cache was created with. */
+int grammar_cache_get_tools(struct grammar_cache *c, const struct grammar_tools *tools,
+                            const struct gram_options *options, struct gram **ret, bool *ret_kept,
+                            struct gram_error *err);
 
 /* Gives a grammar back. NULL is fine. */
 void grammar_cache_put(struct grammar_cache *c, struct gram *g);

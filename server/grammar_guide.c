@@ -7,6 +7,7 @@
 #include "base/clock.h"
 #include "server/metrics.h"
 #include "tokenizer/tokenizer.h"
+#include "tokenizer/tools/tools.h"
 
 static void set_bit(uint64_t *bits, int32_t id, bool on)
 {
@@ -25,54 +26,81 @@ static void set_ends(const struct grammar_rules *rules, uint64_t *bits, bool com
             set_bit(bits, rules->stop_ids[i], complete);
 }
 
+static bool complete(void *ctx)
+{
+    const struct grammar_choice *c = ctx;
+    return c->tools ? tools_guide_complete(c->tools) : gram_accepting(c->state);
+}
+
+static enum eng_guide_next next_of(struct grammar_choice *c, uint64_t *bits)
+{
+    if (c->tools) {
+        enum tools_next next = tools_guide_mask(c->tools, bits);
+        return next == TOOLS_NEXT_FREE   ? ENG_GUIDE_FREE
+               : next == TOOLS_NEXT_MASK ? ENG_GUIDE_MASK
+               : next == TOOLS_NEXT_END  ? ENG_GUIDE_END
+                                         : ENG_GUIDE_FAIL;
+    }
+    enum gram_next next = gram_mask(c->state, bits);
+    return next == GRAM_NEXT_MASK  ? ENG_GUIDE_MASK
+           : next == GRAM_NEXT_END ? ENG_GUIDE_END
+                                   : ENG_GUIDE_FAIL;
+}
+
 static enum eng_guide_next mask(void *ctx, uint64_t *bits)
 {
     struct grammar_choice *c = ctx;
     uint64_t start = clock_now_us();
-    assert(c->state);
-    enum gram_next next = gram_mask(c->state, bits);
-    if (c->rules->metrics)
+    assert(c->state || c->tools);
+    enum eng_guide_next next = next_of(c, bits);
+    if (c->rules->metrics && next != ENG_GUIDE_FREE)
         srv_metrics_observe(c->rules->metrics, SRV_TIME_MASK, clock_now_us() - start);
-    if (next == GRAM_NEXT_END) return ENG_GUIDE_END;
-    if (next == GRAM_NEXT_FAIL) return ENG_GUIDE_FAIL;
-    set_ends(c->rules, bits, gram_accepting(c->state));
-    return ENG_GUIDE_MASK;
+    if (next == ENG_GUIDE_MASK) set_ends(c->rules, bits, complete(ctx));
+    return next;
 }
 
 static bool take(void *ctx, int32_t id)
 {
     struct grammar_choice *c = ctx;
-    bool taken = gram_take(c->state, id);
-    uint64_t n = gram_overflows(c->state);
+    bool taken = c->tools ? tools_guide_take(c->tools, id) : gram_take(c->state, id);
+    uint64_t n = c->tools ? tools_guide_overflows(c->tools) : gram_overflows(c->state);
     if (n > c->n_overflows && c->rules->metrics)
         srv_metrics_count(c->rules->metrics, SRV_COUNT_GRAMMAR_OVERFLOWS);
     c->n_overflows = n;
     return taken;
 }
 
-static bool complete(void *ctx)
-{
-    const struct grammar_choice *c = ctx;
-    return gram_accepting(c->state);
-}
-
 static uint64_t mark(void *ctx)
 {
     struct grammar_choice *c = ctx;
-    return gram_mark(c->state);
+    return c->tools ? tools_guide_mark(c->tools) : gram_mark(c->state);
 }
 
 static void rollback(void *ctx, uint64_t to)
 {
     struct grammar_choice *c = ctx;
+    if (c->tools) {
+        tools_guide_rollback(c->tools, to);
+        return;
+    }
     bool known = gram_rollback(c->state, to);
     assert(known);
     (void)known;
 }
 
-void grammar_guide_begin(struct grammar_choice *c, void *memory, const struct gram *gram)
+size_t grammar_guide_bytes(void)
 {
-    c->state = gram_state_init(memory, gram, NULL, NULL);
+    size_t state = gram_state_bytes(), tools = tools_guide_bytes();
+    return ((state > tools ? state : tools) + 63) / 64 * 64;
+}
+
+void grammar_guide_begin(struct grammar_choice *c, void *memory, const struct gram *gram,
+                         const struct grammar_guide_tools *tools)
+{
+    c->state = tools ? NULL : gram_state_init(memory, gram, NULL, NULL);
+    c->tools =
+        tools ? tools_guide_init(memory, gram, tools->markers, tools->auto_free, tools->think_open)
+              : NULL;
     c->n_overflows = 0;
 }
 

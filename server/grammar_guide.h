@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: MIT */
 /*
- * The engine's guide (engine.h) of one choice whose answer is bound to a grammar.
+ * The engine's guide (engine.h) of one choice whose answer is bound to a grammar, or whose calls of
+ * tools are.
  *
  * Ids that end an answer and stand for no text of their own (the model's end ids, special stop ids
  * of the request) are allowed exactly where the answer is complete.
@@ -18,6 +19,8 @@
 
 struct srv_metrics;
 struct tok;
+struct tools_guide;
+struct tools_markers;
 
 /* Shared by the choices of a request; all borrowed. */
 struct grammar_rules {
@@ -32,11 +35,21 @@ struct grammar_rules {
 struct grammar_choice {
     const struct grammar_rules *rules;
     struct gram_state *state;
-    uint64_t n_overflows; /* of the state, as counted so far */
+    struct tools_guide *tools; /* instead of state */
+    uint64_t n_overflows;      /* of the state, as counted so far */
 };
 
-/* memory: gram_state_bytes() at an address that is a multiple of 64, the caller's. */
-void grammar_guide_begin(struct grammar_choice *c, void *memory, const struct gram *gram);
+/* Bytes for one choice, a multiple of 64. */
+size_t grammar_guide_bytes(void);
+
+/* memory: grammar_guide_bytes() at an address that is a multiple of 64, the caller's. tools NULL:
+ * the whole answer is of the grammar. */
+struct grammar_guide_tools {
+    const struct tools_markers *markers; /* borrowed */
+    bool auto_free, think_open;          /* see tools_guide_init */
+};
+void grammar_guide_begin(struct grammar_choice *c, void *memory, const struct gram *gram,
+                         const struct grammar_guide_tools *tools);
 
 struct eng_guide grammar_guide(struct grammar_choice *c);
 

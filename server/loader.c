@@ -140,6 +140,17 @@ static void check_vocabulary(const struct srv_loader *l)
                 n_ids, n_rows);
 }
 
+/* The markers of calls and reasoning that the vocabulary has as tokens. */
+static void find_markers(struct srv_loader *l)
+{
+    struct tools_markers *markers = &l->app->markers;
+    for (int m = 0; m < TOOLS_N_MARKERS; m++) {
+        const char *text = tools_marker_text(&l->app->style, (enum tools_marker)m);
+        markers->id[m] = *text ? tok_token_id(l->tok, text, strlen(text)) : -1;
+        markers->control[m] = tok_is_special(l->tok, markers->id[m]);
+    }
+}
+
 /* Structured output needs tokens that spell bytes; a model without them serves the rest. */
 static int make_grammars(struct srv_loader *l)
 {
@@ -150,6 +161,8 @@ static int make_grammars(struct srv_loader *l)
         .end_ids = info->eos_ids,
         .n_end_ids = (size_t)info->n_eos_ids,
         .max_bytes = l->app->config->grammar_cache_mb << 20,
+        .style = &l->app->style,
+        .markers = &l->app->markers,
     };
     int rc = grammar_cache_create(&l->grammars, &params);
     if (rc == GRAM_ENOMEM) {
@@ -194,6 +207,7 @@ static int load_files(struct srv_loader *l)
         rc = -1;
     }
     if (rc == 0) check_vocabulary(l);
+    if (rc == 0) find_markers(l);
     if (rc == 0) rc = make_grammars(l);
     l->defaults = srv_defaults_neutral();
     if (rc == 0 && l->app->config->generation_config)

@@ -3,6 +3,8 @@
  * POST /v1/chat/completions: messages in; role chunk, text chunks, finish chunk, usage chunk,
  * [DONE] out.
  */
+#include <string.h>
+
 #include "server/api/chat_input.h"
 #include "server/api/openai_json.h"
 #include "server/api/routes.h"
@@ -16,6 +18,13 @@ static const struct param_field fields[] = {
     GEN_FIELD("chat_template_kwargs", PARAM_JSON, chat_template_kwargs),
     GEN_FIELD("add_generation_prompt", PARAM_BOOL, add_generation_prompt),
     GEN_FIELD("continue_final_message", PARAM_BOOL, continue_final_message),
+    /* tools_fields.c and tool_calls.c read these */
+    GEN_OTHER("tools", PARAM_IGNORED),
+    GEN_OTHER("tool_choice", PARAM_IGNORED),
+    GEN_OTHER("functions", PARAM_IGNORED),
+    GEN_OTHER("function_call", PARAM_IGNORED),
+    GEN_OTHER("reasoning_effort", PARAM_IGNORED),
+    GEN_OTHER("reasoning_format", PARAM_IGNORED),
     {0},
 };
 
@@ -56,7 +65,7 @@ static void write_tokens(struct srv_gen *g, struct jw *w, const struct gen_choic
                          int64_t to)
 {
     for (int64_t i = from; i < to; i++)
-        if (!is_end_token(c, i)) write_token(g, w, c, i);
+        if (!is_end_token(c, i) && choice_token_is_content(c, i)) write_token(g, w, c, i);
 }
 
 static void close_tokens(struct jw *w)
@@ -80,24 +89,71 @@ static bool write_tokens_part(struct srv_gen *g, struct jw *w, const struct gen_
     return last;
 }
 
+/* Reasoning goes by the names that the operator has chosen. */
+static const char *const *reasoning_names(const struct srv_gen *g)
+{
+    static const char *const names[] = {"reasoning_content", "reasoning", NULL};
+    const char *field = g->app->config->reasoning_field;
+    static const char *const first[] = {"reasoning_content", NULL};
+    return !strcmp(field, "both") ? names : !strcmp(field, "reasoning") ? names + 1 : first;
+}
+
+static void write_call(struct srv_gen *g, struct jw *w, const struct gen_choice *c, int i)
+{
+    jw_open(w, NULL, '{');
+    srv_gen_write_call_id(g, w, "id", c, &c->parts[i], "call_");
+    jw_text(w, "type", "function");
+    jw_open(w, "function", '{');
+    jw_text(w, "name", c->parts[i].name);
+    srv_gen_write_part(w, "arguments", c, i);
+    jw_close(w);
+    jw_close(w);
+}
+
+/* What follows the text in a message. */
+static void write_rest_of_message(struct srv_gen *g, struct jw *w, const struct gen_choice *c)
+{
+    int reasoning = choice_next_part(c, CHOICE_REASONING, 0);
+    int call = choice_next_part(c, CHOICE_CALL, 0);
+    jw_null(w, "refusal");
+    for (const char *const *name = reasoning_names(g); reasoning >= 0 && *name; name++)
+        srv_gen_write_part(w, *name, c, reasoning);
+    if (call < 0) return;
+    jw_open(w, "tool_calls", '[');
+    for (; call >= 0; call = choice_next_part(c, CHOICE_CALL, call + 1))
+        write_call(g, w, c, call);
+    jw_close(w);
+}
+
+static bool has_content(const struct gen_choice *c)
+{
+    int i = choice_next_part(c, CHOICE_CONTENT, 0);
+    return i >= 0 && choice_part_end(c, i) > c->parts[i].from;
+}
+
 static bool whole_choice(struct srv_gen *g, struct jw *w, struct gen_prompt *p,
                          struct gen_choice *c, struct gen_cursor *at)
 {
-    enum { OPEN, TEXT, TOKENS, END };
+    enum { OPEN, TEXT, REST, TOKENS, END };
     switch (at->part) {
     case OPEN:
         jw_open(w, NULL, '{');
         jw_int(w, "index", at->choice);
         jw_open(w, "message", '{');
         jw_text(w, "role", "assistant");
-        jw_string_begin(w, "content");
-        at->part = TEXT;
+        at->part = c->n_calls > 0 && !has_content(c) ? REST : TEXT;
+        if (at->part == REST)
+            jw_null(w, "content");
+        else
+            jw_string_begin(w, "content");
         return false;
     case TEXT:
-        if (!jw_string_next(w, c->text.text.data, c->text.text.len, GEN_PART_BYTES, &at->at))
-            return false;
+        if (!srv_gen_write_kind_part(w, c, CHOICE_CONTENT, &at->at)) return false;
         jw_string_end(w);
-        jw_null(w, "refusal");
+        at->part = REST;
+        return false;
+    case REST:
+        write_rest_of_message(g, w, c);
         jw_close(w);
         at->part = TOKENS;
         return false;
@@ -156,12 +212,63 @@ static void stream_begin(struct srv_gen *g)
     }
 }
 
-static void stream_delta(struct srv_gen *g, struct gen_prompt *p, struct gen_choice *c, size_t from,
-                         size_t to, int64_t token_from, int64_t token_to)
+/* A call's entry in a delta up to its function, which the caller fills. */
+static void open_call(struct jw *w, const struct srv_gen *g, const struct gen_choice *c,
+                      const struct choice_part *call, bool begins)
+{
+    jw_open(w, "tool_calls", '[');
+    jw_open(w, NULL, '{');
+    jw_int(w, "index", call->call);
+    if (begins) srv_gen_write_call_id(g, w, "id", c, call, "call_");
+    if (begins) jw_text(w, "type", "function");
+    jw_open(w, "function", '{');
+    if (begins) jw_text(w, "name", call->name);
+}
+
+static void close_call(struct jw *w)
+{
+    jw_close(w);
+    jw_close(w);
+    jw_close(w);
+}
+
+/* Only calls begin with an event of their own. */
+static void stream_part(struct srv_gen *g, struct gen_choice *c, const struct choice_part *part,
+                        bool ended)
+{
+    struct gen_event e;
+    if (part->kind != CHOICE_CALL || ended) return;
+    begin_delta(g, &e, c->index);
+    open_call(&e.w, g, c, part, true);
+    jw_text(&e.w, "arguments", "");
+    close_call(&e.w);
+    jw_close(&e.w);
+    jw_null(&e.w, "logprobs");
+    jw_null(&e.w, "finish_reason");
+    srv_gen_end_chunk(g, &e, &g->prompts[0], c->n_shown);
+}
+
+static void write_delta(struct srv_gen *g, struct jw *w, const struct gen_choice *c,
+                        const struct choice_part *part, size_t from, size_t to)
+{
+    enum choice_kind kind = part ? part->kind : CHOICE_CONTENT;
+    if (kind == CHOICE_CONTENT) srv_gen_write_text(w, "content", c, from, to);
+    if (kind == CHOICE_REASONING)
+        for (const char *const *name = reasoning_names(g); *name; name++)
+            srv_gen_write_text(w, *name, c, from, to);
+    if (kind != CHOICE_CALL) return;
+    open_call(w, g, c, part, false);
+    srv_gen_write_text(w, "arguments", c, from, to);
+    close_call(w);
+}
+
+static void stream_delta(struct srv_gen *g, struct gen_prompt *p, struct gen_choice *c,
+                         const struct choice_part *part, size_t from, size_t to, int64_t token_from,
+                         int64_t token_to)
 {
     struct gen_event e;
     begin_delta(g, &e, c->index);
-    srv_gen_write_text(&e.w, "content", c, from, to);
+    write_delta(g, &e.w, c, part, from, to);
     jw_close(&e.w);
     if (g->params.want_logprobs) {
         open_tokens(&e.w);
@@ -206,6 +313,7 @@ static int make_prompt(struct srv_gen *g, struct param_error *err)
         .kwargs = g->params.chat_template_kwargs,
         .add_generation_prompt = g->params.add_generation_prompt,
         .continue_final_message = g->params.continue_final_message,
+        .tools = &g->tools,
     };
     return chat_input_check_flags(g->body, err) || srv_gen_chat_prompt(g, &in, err);
 }
@@ -219,12 +327,14 @@ static const struct srv_gen_format format = {
     .endpoint = "chat",
     .input = "messages",
     .id_prefix = "chatcmpl-",
+    .dialect = TOOLS_CHAT,
     .fields = fields,
     .prepare = prepare,
     .object = "chat.completion",
     .chunk_object = "chat.completion.chunk",
     .shows_tier = true,
     .stream_begin = stream_begin,
+    .stream_part = stream_part,
     .stream_delta = stream_delta,
     .stream_finish = stream_finish,
     .stream_progress = srv_gen_progress_chunk,

@@ -9,6 +9,7 @@
 #include "base/json_reader.h"
 #include "server/api/generation.h"
 #include "server/config/config.h"
+#include "server/api/tool_calls.h"
 
 enum { MAX_MESSAGES = 4096 };
 
@@ -19,7 +20,8 @@ static int bad_type(struct param_error *err, size_t i, const char *field, const 
     return param_fail(err, SRV_ERR_INVALID_TYPE, path, "'%s' must be %s.", path, wanted);
 }
 
-static int check_part(const json_t *part, size_t i, size_t k, struct param_error *err)
+static int check_part(const json_t *part, size_t i, size_t k, bool is_result,
+                      struct param_error *err)
 {
     char path[PARAM_PATH_MAX];
     snprintf(path, sizeof(path), "messages[%zu].content[%zu]", i, k);
@@ -29,6 +31,9 @@ static int check_part(const json_t *part, size_t i, size_t k, struct param_error
                           path);
     if (strcmp(type, "text") != 0) {
         char word[PARAM_WORD_MAX];
+        if (is_result)
+            return param_fail(err, SRV_ERR_UNSUPPORTED, path,
+                              "Only text is supported in tool results.");
         return param_fail(err, SRV_ERR_UNSUPPORTED, path,
                           "'%s' is of type '%s'; only content parts of type 'text' are supported.",
                           path, param_word(type, word));
@@ -52,7 +57,44 @@ static int check_content(const json_t *message, size_t i, const char *role, stru
     if (!json_is_array(content))
         return bad_type(err, i, ".content", "a string or an array of content parts");
     for (size_t k = 0; k < json_array_size(content); k++)
-        if (check_part(json_array_get(content, k), i, k, err)) return -1;
+        if (check_part(json_array_get(content, k), i, k, !strcmp(role, "tool"), err)) return -1;
+    return 0;
+}
+
+static int check_string(const json_t *value, const char *path, struct param_error *err)
+{
+    if (json_is_string(value)) return 0;
+    if (!value || json_is_null(value))
+        return param_fail(err, SRV_ERR_MISSING, path, "'%s' is required.", path);
+    return param_fail(err, SRV_ERR_INVALID_TYPE, path, "'%s' must be a string.", path);
+}
+
+static int check_call(const json_t *call, size_t i, size_t k, struct param_error *err)
+{
+    char path[PARAM_PATH_MAX];
+    const json_t *function = json_object_get(call, "function");
+    snprintf(path, sizeof(path), "messages[%zu].tool_calls[%zu].function", i, k);
+    if (!json_is_object(function))
+        return param_fail(err, function ? SRV_ERR_INVALID_TYPE : SRV_ERR_MISSING, path,
+                          "'%s' is required, an object.", path);
+    snprintf(path, sizeof(path), "messages[%zu].tool_calls[%zu].function.name", i, k);
+    if (check_string(json_object_get(function, "name"), path, err)) return -1;
+    snprintf(path, sizeof(path), "messages[%zu].tool_calls[%zu].function.arguments", i, k);
+    return check_string(json_object_get(function, "arguments"), path, err);
+}
+
+/* The calls of the assistant, and the call that a result belongs to. */
+static int check_calls(const json_t *message, size_t i, const char *role, struct param_error *err)
+{
+    char path[PARAM_PATH_MAX];
+    const json_t *calls = json_object_get(message, "tool_calls");
+    snprintf(path, sizeof(path), "messages[%zu].tool_call_id", i);
+    if (!strcmp(role, "tool"))
+        return check_string(json_object_get(message, "tool_call_id"), path, err);
+    if (strcmp(role, "assistant") != 0 || !calls || json_is_null(calls)) return 0;
+    if (!json_is_array(calls)) return bad_type(err, i, ".tool_calls", "an array of calls");
+    for (size_t k = 0; k < json_array_size(calls); k++)
+        if (check_call(json_array_get(calls, k), i, k, err)) return -1;
     return 0;
 }
 
@@ -68,7 +110,10 @@ static int check_message(const json_t *message, size_t i, struct param_error *er
     if (!json_is_string(role)) return bad_type(err, i, ".role", "a string");
     for (size_t k = 0; k < sizeof(roles) / sizeof(roles[0]); k++)
         if (!strcmp(json_string_value(role), roles[k]))
-            return check_content(message, i, roles[k], err);
+            return check_content(message, i, roles[k], err) ||
+                           check_calls(message, i, roles[k], err)
+                       ? -1
+                       : 0;
     return param_fail(err, SRV_ERR_INVALID_VALUE, path,
                       "'%s' must be one of system, developer, user, assistant, tool, function.",
                       path);
@@ -124,6 +169,13 @@ static char *text_of(const struct chat_input *in, const char *key, const json_t 
     return json_dumps(value, JSON_COMPACT);
 }
 
+static void add_tools(struct tools_prompt_params *params, const struct srv_tools *t)
+{
+    params->tools = srv_tools_active(t) ? t->ask.list.data : NULL;
+    params->thinking = t->thinking;
+    params->effort = t->effort;
+}
+
 int chat_input_render(const struct srv_app *app, const struct chat_input *in,
                       struct tok_prompt *ret, struct param_error *err)
 {
@@ -147,12 +199,15 @@ int chat_input_render(const struct srv_app *app, const struct chat_input *in,
             .add_generation_prompt = in->add_generation_prompt && !in->continue_final_message,
             .continue_final_message = in->continue_final_message,
         };
+        if (in->tools) add_tools(&params, in->tools);
         rc = tools_prompt_render(&prompt, app->chat, &params, message, sizeof(message));
     }
     free(messages);
     free(kwargs);
     if (rc) return render_failure(rc, message, err);
     *ret = prompt.prompt;
+    if (in->tools) in->tools->think_open = prompt.think_open;
+    if (in->tools) in->tools->begun = prompt.begun;
     return 0;
 }
 

@@ -19,6 +19,7 @@
 
 struct srv_app;
 struct srv_gen;
+struct srv_tools;
 
 struct chat_input {
     const json_t *messages;
@@ -31,6 +32,8 @@ struct chat_input {
     struct srv_span body;
     bool add_generation_prompt;
     bool continue_final_message;
+    /* The request's tools and reasoning fields; gets how the prompt ends. NULL: none. */
+    struct srv_tools *tools;
 };
 
 /*

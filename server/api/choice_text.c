@@ -166,6 +166,7 @@ void textout_flush(struct textout *t)
 {
     assert(t->n_released <= t->text.len);
     t->n_released = t->text.len;
+    memset(t->matched, 0, (size_t)t->stops->n * sizeof(t->matched[0]));
 }
 
 /* ---- a choice -------------------------------------------------------------------------------- */
@@ -175,19 +176,59 @@ static int64_t offsets_bytes(int64_t capacity)
     return (capacity * (int64_t)sizeof(uint32_t) + 15) / 16 * 16;
 }
 
-int64_t choice_text_bytes(int64_t capacity, int64_t n_top)
+static int64_t round_up(int64_t bytes)
 {
-    return choice_log_bytes(capacity, n_top) + offsets_bytes(capacity);
+    return (bytes + 15) / 16 * 16;
+}
+
+/* Of a reader with its parts and the places of tokens in what it was fed. */
+static int64_t reader_bytes(const struct choice_rules *rules, int64_t capacity)
+{
+    if (!rules->set) return 0;
+    return round_up((int64_t)tools_reader_bytes(rules->max_held)) + offsets_bytes(capacity) +
+           round_up(CHOICE_MAX_PARTS * (int64_t)sizeof(struct choice_part));
+}
+
+int64_t choice_text_bytes(const struct choice_rules *rules, int64_t capacity, int64_t n_top)
+{
+    return choice_log_bytes(capacity, n_top) + offsets_bytes(capacity) +
+           reader_bytes(rules, capacity);
+}
+
+static void on_event(void *ctx, const struct tools_event *event);
+
+static void init_reader(struct gen_choice *c, int64_t capacity, char *at)
+{
+    const struct choice_rules *rules = c->rules;
+    const struct tools_reader_params params = {
+        .set = rules->set,
+        .markers = rules->markers,
+        .guided = rules->guided,
+        .think_open = rules->think_open,
+        .begun = rules->begun,
+        .max_held = rules->max_held,
+        .on_event = on_event,
+        .ctx = c,
+    };
+    c->reader = tools_reader_init(at, &params);
+    at += round_up((int64_t)tools_reader_bytes(rules->max_held));
+    c->raw = (uint32_t *)(void *)at;
+    at += offsets_bytes(capacity);
+    c->parts = (struct choice_part *)(void *)at;
 }
 
 int choice_text_init(struct gen_choice *c, const struct choice_rules *rules, const int32_t *prompt,
                      int64_t n_prompt, int64_t capacity, int64_t n_top, char **at)
 {
     c->stop_id = -1;
+    c->rules = rules;
+    c->parts = &c->only;
     textout_init(&c->text, &rules->stops, rules->include_stop, CHOICE_TEXT_MAX_BYTES);
     choice_log_init(&c->log, capacity, n_top, at);
     c->offsets = (uint32_t *)(void *)*at;
     *at += offsets_bytes(capacity);
+    if (rules->set) init_reader(c, capacity, *at);
+    *at += reader_bytes(rules, capacity);
     int rc = tok_decoder_create(&c->decoder, rules->tok, rules->skip_special);
     /*
      * The decoder gets the prompt's last tokens first, so that it keeps a space at the start of the
@@ -216,22 +257,156 @@ static bool is_stop_id(const struct choice_rules *rules, int32_t id)
     return false;
 }
 
+/* ---- parts --------------------------------------------------------------------------------- */
+
+/* The last part if it is of this kind, else a new one. What was held back of the one before goes
+ * out: no stop string reaches beyond a part. */
+static struct choice_part *open_part(struct gen_choice *c, enum choice_kind kind)
+{
+    struct choice_part *last = c->n_parts > 0 ? &c->parts[c->n_parts - 1] : NULL;
+    if (last && last->kind == kind && kind != CHOICE_CALL) return last;
+    assert(c->n_parts < (c->reader ? CHOICE_MAX_PARTS : 1));
+    if (last) textout_flush(&c->text);
+    struct choice_part *part = &c->parts[c->n_parts++];
+    *part = (struct choice_part){.kind = kind, .from = (uint32_t)c->text.text.len};
+    return part;
+}
+
+/* Bytes [raw, raw + len) of what was fed come out next: tells where the tokens in them begin. */
+static void place_tokens(struct gen_choice *c, uint64_t raw, size_t len)
+{
+    size_t at = c->text.text.len;
+    for (; c->n_placed < c->n_tokens && c->raw[c->n_placed] < raw + len; c->n_placed++) {
+        uint64_t begin = c->raw[c->n_placed];
+        c->offsets[c->n_placed] = (uint32_t)(at + (begin > raw ? begin - raw : 0));
+    }
+    c->n_given = (uint32_t)(raw + len);
+}
+
+static void add_text(struct gen_choice *c, enum choice_kind kind, const struct tools_event *e)
+{
+    open_part(c, kind);
+    place_tokens(c, e->offset, e->len);
+    textout_push(&c->text, e->text, e->len, kind == CHOICE_CONTENT && c->armed);
+}
+
+static void begin_call(struct gen_choice *c, const struct tools_event *e)
+{
+    struct choice_part *part = open_part(c, CHOICE_CALL);
+    assert(e->len <= TOOLS_MAX_NAME);
+    memcpy(part->name, e->text, e->len);
+    if (e->id_len <= TOOLS_MAX_NAME && e->id) memcpy(part->id, e->id, e->id_len);
+    part->call = c->n_calls++;
+}
+
+/* All that was fed by now is in the call, or in markers. */
+static void add_arguments(struct gen_choice *c, const struct tools_event *e)
+{
+    for (; c->n_placed < c->n_tokens; c->n_placed++)
+        c->offsets[c->n_placed] = (uint32_t)c->text.text.len;
+    c->n_given = c->n_fed;
+    textout_push(&c->text, e->text, e->len, false);
+}
+
+static void on_event(void *ctx, const struct tools_event *e)
+{
+    struct gen_choice *c = ctx;
+    if (c->text.stop_index >= 0) return;
+    switch (e->type) {
+    case TOOLS_REASONING: add_text(c, CHOICE_REASONING, e); break;
+    case TOOLS_CONTENT: add_text(c, CHOICE_CONTENT, e); break;
+    case TOOLS_CALL_BEGIN: begin_call(c, e); break;
+    case TOOLS_CALL_ARGUMENTS: add_arguments(c, e); break;
+    case TOOLS_CALL_END:
+        c->parts[c->n_parts - 1].ended = true;
+        c->parts[c->n_parts - 1].complete = e->complete;
+        break;
+    }
+}
+
+int choice_next_part(const struct gen_choice *c, enum choice_kind kind, int from)
+{
+    while (from < c->n_parts && c->parts[from].kind != kind)
+        from++;
+    return from < c->n_parts ? from : -1;
+}
+
+bool choice_token_is_content(const struct gen_choice *c, int64_t i)
+{
+    if (!c->reader) return true;
+    uint32_t fed = c->raw[i];
+    while (i + 1 < c->n_tokens && c->raw[i + 1] == fed)
+        i++; /* the first bytes of a character: it comes out with its last ones */
+    size_t from = c->offsets[i], to = i + 1 < c->n_tokens ? c->offsets[i + 1] : c->text.text.len;
+    for (int k = choice_next_part(c, CHOICE_CONTENT, 0); k >= 0;
+         k = choice_next_part(c, CHOICE_CONTENT, k + 1))
+        if (from < choice_part_end(c, k) && to > c->parts[k].from) return true;
+    return false;
+}
+
+/* ---- records ------------------------------------------------------------------------------- */
+
+static void take_text(struct gen_choice *c, const char *text, size_t len)
+{
+    if (len == 0) return;
+    if (c->reader) {
+        c->n_fed += (uint32_t)len;
+        tools_reader_text(c->reader, text, len);
+    } else {
+        open_part(c, CHOICE_CONTENT);
+        textout_push(&c->text, text, len, c->armed);
+    }
+}
+
 /* Adds the text that the decoder still holds: an incomplete UTF-8 sequence. */
-static void flush_decoder(struct gen_choice *c, bool armed)
+static void flush_decoder(struct gen_choice *c)
 {
     const char *text = "";
     size_t len = 0;
-    if (!tok_decoder_flush(c->decoder, &text, &len)) textout_push(&c->text, text, len, armed);
+    if (!tok_decoder_flush(c->decoder, &text, &len)) take_text(c, text, len);
+}
+
+/* The marker that the id stands for, or -1. */
+static int find_marker(const struct gen_choice *c, int32_t id)
+{
+    for (int m = 0; c->reader && m < TOOLS_N_MARKERS; m++)
+        if (c->rules->markers->id[m] == id) return m;
+    return -1;
+}
+
+static void take_id(struct gen_choice *c, int32_t id)
+{
+    const char *text = "";
+    size_t len = 0;
+    int marker = find_marker(c, id);
+    if (marker < 0) {
+        if (!tok_decoder_push(c->decoder, id, &text, &len)) take_text(c, text, len);
+        return;
+    }
+    flush_decoder(c);
+    c->n_fed += (uint32_t)strlen(c->rules->marker_text[marker]);
+    tools_reader_marker(c->reader, (enum tools_marker)marker);
+}
+
+/* A call that was cut makes the answer one that was cut, whatever ended it. */
+static const char *final_reason(const struct gen_choice *c, const char *reason)
+{
+    const struct choice_part *last = c->n_parts > 0 ? &c->parts[c->n_parts - 1] : NULL;
+    if (c->text.stop_index >= 0) return "stop";
+    if (last && last->kind == CHOICE_CALL && !last->complete) return "length";
+    return c->n_calls > 0 && !strcmp(reason, "stop") ? "tool_calls" : reason;
 }
 
 static void end_choice(struct gen_choice *c, const char *reason)
 {
     assert(!c->ended);
-    bool stopped = c->text.stop_index >= 0;
+    if (c->reader && c->text.stop_index < 0) tools_reader_end(c->reader);
     c->ended = true;
-    c->finish_reason = stopped ? "stop" : reason;
-    if (stopped) c->stop_string = c->text.stops->stop[c->text.stop_index].text;
+    c->finish_reason = final_reason(c, reason);
+    if (c->text.stop_index >= 0) c->stop_string = c->text.stops->stop[c->text.stop_index].text;
     textout_flush(&c->text);
+    for (; c->reader && c->n_placed < c->n_tokens; c->n_placed++)
+        c->offsets[c->n_placed] = (uint32_t)c->text.text.len;
     tok_decoder_destroy(c->decoder);
     c->decoder = NULL;
 }
@@ -240,23 +415,26 @@ static void end_choice(struct gen_choice *c, const char *reason)
 static bool take_record(struct gen_choice *c, const struct choice_rules *rules, int64_t at)
 {
     const struct gen_record *record = &c->log.records[at];
-    bool armed = at >= rules->min_tokens;
     assert(at == c->n_tokens && at < c->log.capacity);
-    c->offsets[at] = (uint32_t)c->text.text.len;
+    c->armed = at >= rules->min_tokens;
+    if (c->reader)
+        c->raw[at] = c->n_fed;
+    else
+        c->offsets[c->n_placed++] = (uint32_t)c->text.text.len;
     c->n_tokens = at + 1;
     c->sum_logprob += record->logprob;
     /* The id decides: the engine's CHOICE_DONE may come after the token. */
     bool is_stop = is_stop_id(rules, record->id);
     if (is_stop) c->stop_id = record->id;
     if (is_stop && !rules->include_stop) {
-        flush_decoder(c, armed);
+        flush_decoder(c);
         end_choice(c, "stop");
         return false;
     }
-    const char *text = "";
-    size_t len = 0;
-    if (tok_decoder_push(c->decoder, record->id, &text, &len)) return false;
-    bool stopped = textout_push(&c->text, text, len, armed);
+    bool was_reasoning = c->reader && tools_reader_reasoning(c->reader);
+    take_id(c, record->id);
+    if (was_reasoning || (c->reader && tools_reader_reasoning(c->reader))) c->n_reasoning = at + 1;
+    bool stopped = c->text.stop_index >= 0;
     if (stopped || is_stop) end_choice(c, "stop");
     return stopped;
 }
@@ -271,7 +449,8 @@ static bool read_log(struct gen_choice *c, const struct choice_rules *rules)
     for (; c->log.n_read < n; c->log.n_read++)
         if (!c->ended) stopped |= take_record(c, rules, c->log.n_read);
     if (c->ended || !finish || finish == ENG_FINISH_CANCELLED) return stopped;
-    flush_decoder(c, c->n_tokens >= rules->min_tokens);
+    c->armed = c->n_tokens >= rules->min_tokens;
+    flush_decoder(c);
     end_choice(c, finish == ENG_FINISH_STOP ? "stop" : "length");
     return false;
 }
@@ -285,9 +464,10 @@ static int64_t showable_tokens(const struct gen_choice *c)
             n++;
         return n;
     }
-    while (n + 1 < c->n_tokens && c->offsets[n + 1] <= c->text.n_released)
+    while (n + 1 < c->n_placed && c->offsets[n + 1] <= c->text.n_released)
         n++;
-    if (n + 1 == c->n_tokens && c->text.text.len <= c->text.n_released) n++;
+    bool all_out = c->n_placed == c->n_tokens && c->n_given == c->n_fed;
+    if (n + 1 == c->n_tokens && all_out && c->text.text.len <= c->text.n_released) n++;
     return n;
 }
 

@@ -1,7 +1,10 @@
 /* SPDX-License-Identifier: MIT */
 /*
- * One choice of an answer: the engine's tokens are logged, become text, stop strings end it, and
- * how much of it may be sent is known.
+ * One choice of an answer: the engine's tokens are logged and become text, the text parts (content,
+ * reasoning, calls of tools), stop strings end it, and how much of it may be sent is known.
+ *
+ * The text of all parts is one, in the order in which they came; markers around them are not in it.
+ * Stop strings are looked for in content alone.
  *
  * A choice's text depends on its records alone, never on how wakes cut them: tokens are decoded one
  * by one, stop strings matched byte by byte, and everything after the token that ended the choice
@@ -21,6 +24,7 @@
 
 #include "base/buf.h"
 #include "engine/engine.h"
+#include "tokenizer/tools/tools.h"
 
 /* ---- the log --------------------------------------------------------------------------------- */
 
@@ -115,7 +119,7 @@ void textout_finish(struct textout *t);
  */
 bool textout_push(struct textout *t, const char *piece, size_t len, bool armed);
 
-/* Ends the text: releases the part that was held back. */
+/* Ends the text of a part: releases what was held back, forgets beginnings of stop strings. */
 void textout_flush(struct textout *t);
 
 /* ---- a choice -------------------------------------------------------------------------------- */
@@ -123,7 +127,22 @@ void textout_flush(struct textout *t);
 struct tok;
 struct tok_decoder;
 
-enum { CHOICE_TEXT_MAX_BYTES = 64 << 20 };
+enum {
+    CHOICE_TEXT_MAX_BYTES = 64 << 20,
+    CHOICE_MAX_PARTS = 2 * TOOLS_MAX_CALLS + 2, /* reasoning, calls, content around them */
+};
+
+enum choice_kind { CHOICE_CONTENT, CHOICE_REASONING, CHOICE_CALL };
+
+/* A part of the text: it ends where the next one begins, the last one with the text. */
+struct choice_part {
+    enum choice_kind kind;
+    uint32_t from;
+    /* of a call: */
+    bool ended, complete; /* nothing more comes; its arguments are whole */
+    int call;             /* counts from 0 */
+    char name[TOOLS_MAX_NAME + 1], id[TOOLS_MAX_NAME + 1]; /* "": the model wrote no id */
+};
 
 /* The rules that all choices of a request follow. Borrows everything. */
 struct choice_rules {
@@ -133,6 +152,12 @@ struct choice_rules {
     int n_ids[2];
     int64_t min_tokens; /* stop strings are not looked for in the tokens before this count */
     bool include_stop, skip_special;
+    /* How parts are told apart; set NULL: all is content. */
+    const struct tools_set *set;
+    const struct tools_markers *markers;
+    const char *marker_text[TOOLS_N_MARKERS];
+    size_t max_held;
+    bool guided, think_open, begun; /* see struct tools_reader_params */
 };
 
 struct gen_choice {
@@ -143,28 +168,39 @@ struct gen_choice {
     struct textout text;
     int64_t text_charged;        /* bytes of text.text that are charged to the budget for answers */
     struct tok_decoder *decoder; /* NULL once the choice has ended */
-    uint32_t *offsets;           /* [capacity]: bytes of text before each token's piece */
-    int64_t n_tokens;            /* tokens that count: up to the one that completed a stop string */
-    int64_t n_showable;          /* tokens whose whole text may be sent, or is complete */
+    struct choice_part *parts;   /* [n_parts] */
+    int n_parts, n_calls;
+    struct choice_part only;     /* the part of a text that is not told apart */
+    struct tools_reader *reader; /* in the choice's memory, or NULL */
+    const struct choice_rules *rules;
+    bool armed;              /* the current token comes after min_tokens */
+    uint32_t *raw;           /* [capacity] with a reader: bytes fed to it before each token */
+    uint32_t n_fed, n_given; /* bytes fed to it; the end of the last of them that came out */
+    int64_t n_placed;        /* tokens whose offset is known: all without a reader */
+    int64_t n_reasoning;     /* tokens up to the end of the reasoning block */
+    uint32_t *offsets;       /* [capacity]: bytes of text before each token's piece */
+    int64_t n_tokens;        /* tokens that count: up to the one that completed a stop string */
+    int64_t n_showable;      /* tokens whose whole text may be sent, or is complete */
     /*
      * Tokens that may have events of their own. A last token without text may hold the first bytes
      * of a character, so it waits for the next token or the end.
      */
     int64_t n_eventable;
-    int64_t n_shown;      /* tokens whose log-probabilities have been sent; the caller's */
-    size_t n_sent;        /* bytes of text sent */
+    int64_t n_shown;                  /* tokens whose log-probabilities were sent; the caller's */
+    size_t n_sent;                    /* bytes of text sent */
+    int n_parts_begun, n_parts_ended; /* parts introduced and closed in a stream */
     size_t counted_bytes; /* bytes of the text whose characters are counted, see openai_json.h */
     int64_t counted_characters;
     bool introduced;           /* its first event has been sent; the format's */
     bool ended;                /* finish_reason is decided */
     bool closed;               /* the finish reason has been sent */
-    const char *finish_reason; /* "stop" or "length" */
+    const char *finish_reason; /* "stop", "tool_calls" or "length" */
     const char *stop_string;   /* the one found, or NULL; borrowed from the rules */
     double sum_logprob;
 };
 
 /* Bytes of a choice's memory for `capacity` tokens, a multiple of 16. */
-int64_t choice_text_bytes(int64_t capacity, int64_t n_top);
+int64_t choice_text_bytes(const struct choice_rules *rules, int64_t capacity, int64_t n_top);
 
 /*
  * Readies a zeroed choice of at most `capacity` tokens after a prompt. Lays its arrays out at *at
@@ -183,5 +219,17 @@ void choice_text_finish(struct gen_choice *c);
  * finish reason. To be called before the caller reads how much may be sent.
  */
 bool choice_text_advance(struct gen_choice *c, const struct choice_rules *rules);
+
+/* Where part i ends in the text so far. */
+static inline size_t choice_part_end(const struct gen_choice *c, int i)
+{
+    return i + 1 < c->n_parts ? c->parts[i + 1].from : c->text.text.len;
+}
+
+/* Returns true if the token gave bytes to the content, or is a part of a character there. */
+bool choice_token_is_content(const struct gen_choice *c, int64_t i);
+
+/* The next part of a kind, from number `from` on; -1: there is none. */
+int choice_next_part(const struct gen_choice *c, enum choice_kind kind, int from);
 
 #endif

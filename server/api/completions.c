@@ -240,8 +240,9 @@ static void introduce(struct srv_gen *g, struct gen_prompt *p, struct gen_choice
     c->introduced = true;
 }
 
-static void stream_delta(struct srv_gen *g, struct gen_prompt *p, struct gen_choice *c, size_t from,
-                         size_t to, int64_t token_from, int64_t token_to)
+static void stream_delta(struct srv_gen *g, struct gen_prompt *p, struct gen_choice *c,
+                         const struct choice_part *part, size_t from, size_t to, int64_t token_from,
+                         int64_t token_to)
 {
     struct tokens t = tokens_of(g, p, c, false);
     struct gen_event e;

@@ -3,6 +3,7 @@
 #include "server/api/generation.h"
 
 #include <assert.h>
+#include <math.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -76,7 +77,7 @@ static int64_t prompt_bytes(const struct srv_gen *g, const struct gen_prompt *p)
 {
     int64_t prompt_tokens = prompt_log_capacity(g, p), tokens = srv_gen_token_capacity(g, p);
     int64_t steps = steps_bytes(g, p);
-    int64_t choice = choice_text_bytes(tokens, g->params.logprobs_count) + CHOICE_BYTES;
+    int64_t choice = choice_text_bytes(&g->rules, tokens, g->params.logprobs_count) + CHOICE_BYTES;
     return choice_log_bytes(prompt_tokens, g->params.prompt_logprobs) + steps +
            g->n_candidates * choice;
 }
@@ -188,6 +189,7 @@ static void release(void *ctx)
         free(p->memory);
     }
     srv_guide_release(&g->guide);
+    srv_tools_release(&g->tools);
     textout_stops_finish(&g->rules.stops);
     json_decref(g->body);
     g->body = NULL;
@@ -238,6 +240,14 @@ static void refuse(struct srv_gen *g, const struct param_error *err)
     release(g);
 }
 
+static int read_tools(struct srv_gen *g, struct param_error *err)
+{
+    g->guide.tools = &g->tools;
+    if (g->format->dialect == TOOLS_NO_DIALECT) return 0;
+    return srv_tools_read(&g->tools, g->app, g->format->dialect, g->text, g->body, &g->unknown,
+                          err);
+}
+
 /* Reads the body and its fields. NULL: the error has been answered. */
 static struct srv_gen *open_generation(struct srv_request *req, const struct srv_gen_format *format)
 {
@@ -249,10 +259,11 @@ static struct srv_gen *open_generation(struct srv_request *req, const struct srv
                         "The server is out of memory for this request.");
         return NULL;
     }
-    int rc = srv_gen_params_read(&g->params, req, format->fields, &g->body, &err);
+    int rc = srv_gen_params_read(&g->params, req, format->fields, &g->body, &g->unknown, &err);
     if (g->body) facts->account.endpoint = format->endpoint;
     g->text = (struct srv_span){facts->body, facts->body_len};
-    if (rc || guide_ask_read(&g->guide.ask, g->text, g->body, &err)) {
+    if (rc || guide_ask_read(&g->guide.ask, g->text, g->body, &err) || read_tools(g, &err) ||
+        srv_gen_note_ignored(req, &g->unknown, &err)) {
         refuse(g, &err);
         return NULL;
     }
@@ -306,6 +317,20 @@ static void refuse_context(struct srv_gen *g, const struct param_error *err)
     release(g);
 }
 
+/* tool_choice: "none" bans the token that begins calls, if they begin with one. */
+static int ban_calls(struct srv_gen *g)
+{
+    struct eng_sampling *s = &g->params.sampling;
+    int32_t id = g->app->markers.id[TOOLS_MARK_OPEN];
+    if (g->tools.ask.n == 0 || g->tools.ask.choice != TOOLS_CHOICE_NONE || id < 0) return 0;
+    struct eng_bias *bias = srv_request_alloc(g->req, (size_t)(s->n_bias + 1) * sizeof(*bias));
+    if (!bias) return -1;
+    if (s->n_bias > 0) memcpy(bias, s->bias, (size_t)s->n_bias * sizeof(*bias));
+    bias[s->n_bias++] = (struct eng_bias){id, -INFINITY};
+    s->bias = bias;
+    return 0;
+}
+
 static int make_rules(struct srv_gen *g, struct param_error *err)
 {
     const struct srv_gen_params *p = &g->params;
@@ -318,15 +343,17 @@ static int make_rules(struct srv_gen *g, struct param_error *err)
     g->rules.min_tokens = p->min_tokens;
     g->rules.include_stop = p->include_stop;
     g->rules.skip_special = p->skip_special;
-    if (!p->n_stops || !textout_stops_init(&g->rules.stops, p->stops, p->stop_lens, p->n_stops))
-        return 0;
-    return param_fail(err, SRV_ERR_OVERLOADED, NULL,
-                      "The server is out of memory for this request.");
+    if ((p->n_stops && textout_stops_init(&g->rules.stops, p->stops, p->stop_lens, p->n_stops)) ||
+        ban_calls(g))
+        return param_fail(err, SRV_ERR_OVERLOADED, NULL,
+                          "The server is out of memory for this request.");
+    return srv_tools_open(&g->tools, &g->rules, err);
 }
 
 static int open_guide(struct srv_gen *g, struct param_error *err)
 {
-    if (!g->guide.ask.param) return 0; /* no constraint on the answers */
+    if (!g->guide.ask.param && !srv_tools_active(&g->tools))
+        return 0; /* no constraint on the answers */
     return srv_guide_open(&g->guide, g->req, &g->params, g->n_prompts, g->n_candidates, err);
 }
 

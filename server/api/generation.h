@@ -23,6 +23,7 @@
 #include "server/api/generation_fields.h"
 #include "server/api/guide.h"
 #include "server/api/jobs.h"
+#include "server/api/tool_calls.h"
 
 enum {
     GEN_MAX_PROMPTS = 256,
@@ -86,6 +87,7 @@ struct srv_gen_format {
     const char *endpoint;             /* for the access log and metrics */
     const char *input;                /* the parameter that holds the prompt */
     const char *id_prefix;            /* of the answer */
+    enum tools_dialect dialect;       /* how tools and reasoning are spelled */
     const struct param_field *fields; /* besides the common ones */
     /* Checks the fields that were read and sets the prompts. Returns 0, or -1 with err. */
     int (*prepare)(struct srv_gen *g, struct param_error *err);
@@ -96,8 +98,13 @@ struct srv_gen_format {
     const char *object, *chunk_object;
     bool shows_tier;
     void (*stream_begin)(struct srv_gen *g); /* or NULL */
-    void (*stream_delta)(struct srv_gen *g, struct gen_prompt *p, struct gen_choice *c, size_t from,
-                         size_t to, int64_t token_from, int64_t token_to);
+    /* The part begins or has ended; NULL: the dialect does not say so. */
+    void (*stream_part)(struct srv_gen *g, struct gen_choice *c, const struct choice_part *part,
+                        bool ended);
+    /* part: that the text is of; NULL: there is no text, only tokens. */
+    void (*stream_delta)(struct srv_gen *g, struct gen_prompt *p, struct gen_choice *c,
+                         const struct choice_part *part, size_t from, size_t to, int64_t token_from,
+                         int64_t token_to);
     void (*stream_finish)(struct srv_gen *g, struct gen_prompt *p, struct gen_choice *c);
     void (*stream_progress)(struct srv_gen *g, const struct gen_progress *progress); /* or NULL */
     void (*stream_end)(struct srv_gen *g);
@@ -121,8 +128,10 @@ struct srv_gen {
     json_t *body;         /* its tree, owned: params borrow from it */
     struct srv_gen_params params;
     struct choice_rules rules;
+    struct srv_tools tools;
     struct srv_guide guide;
-    struct srv_jobs jobs; /* one per prompt */
+    struct param_unknown unknown; /* fields without effect */
+    struct srv_jobs jobs;         /* one per prompt */
     struct gen_prompt *prompts;
     int n_prompts;
     int n_choices;            /* shown for each prompt: n */
@@ -160,7 +169,7 @@ struct eng_usage srv_gen_usage(const struct gen_prompt *p);
 
 /* Sums over prompts and shown choices. */
 struct gen_totals {
-    int64_t n_prompt, n_cached, n_completion;
+    int64_t n_prompt, n_cached, n_completion, n_reasoning;
 };
 struct gen_totals srv_gen_totals(const struct srv_gen *g);
 

@@ -371,26 +371,26 @@ static void join_fields(const struct param_field *own, struct param_field all[MA
 }
 
 int srv_gen_params_read(struct srv_gen_params *p, struct srv_request *req,
-                        const struct param_field *own, json_t **ret_body, struct param_error *err)
+                        const struct param_field *own, json_t **ret_body,
+                        struct param_unknown *unknown, struct param_error *err)
 {
     const struct srv_facts *facts = srv_facts(req);
     struct reading reading = {req, facts->app, NULL, p};
     const struct reading *r = &reading;
     struct param_field fields[MAX_FIELDS];
-    struct param_unknown unknown = {0};
     int32_t *stop_ids = NULL;
     join_fields(own, fields);
     *ret_body = reading.body = params_parse(facts->body, facts->body_len, err);
     if (!*ret_body) return -1;
-    if (params_read(*ret_body, fields, p, &unknown, err)) {
+    if (params_read(*ret_body, fields, p, unknown, err)) {
         hint_at_n_predict(r, err);
         return -1;
     }
     if (!(p->model = srv_gen_model_name(r->app, p->model, err)) || read_stops(p, err) ||
-        read_stream_options(p, &unknown, err) || check_together(r, err) || make_sampling(r, err) ||
+        read_stream_options(p, unknown, err) || check_together(r, err) || make_sampling(r, err) ||
         read_ids(r, p->stop_token_ids, "stop_token_ids", MAX_STOP_IDS, &stop_ids, &p->n_stop_ids,
                  err) ||
-        srv_gen_note_ignored(req, &unknown, err) || read_deadline_header(r, err))
+        read_deadline_header(r, err))
         return -1;
     p->stop_ids = stop_ids;
     p->asked_tokens = asked_tokens(r);

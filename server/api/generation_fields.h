@@ -70,12 +70,13 @@ struct srv_gen_params {
 
 /*
  * Parses the request's body and reads the endpoint's own fields, then the common ones, checks them
- * against model and limits, derives the sampling chain, and names what was ignored. p begins at the
+ * against model and limits, derives the sampling chain, and notes what was ignored. p begins at the
  * server's defaults and borrows from *ret_body, which is owned by the caller, on failure too: NULL
  * if it is not JSON. Returns 0, or -1 with err.
  */
 int srv_gen_params_read(struct srv_gen_params *p, struct srv_request *req,
-                        const struct param_field *own, json_t **ret_body, struct param_error *err);
+                        const struct param_field *own, json_t **ret_body,
+                        struct param_unknown *unknown, struct param_error *err);
 
 /*
  * Returns the name to show for the model asked for: the served one for NULL and, unless

@@ -34,7 +34,7 @@ struct gen_totals srv_gen_totals(const struct srv_gen *g)
         t.n_prompt += p->n_ids;
         t.n_cached += srv_gen_usage(p).n_cached_tokens;
         for (int k = 0; p->choices && k < g->n_candidates; k++)
-            t.n_completion += p->choices[k].n_tokens;
+            t.n_completion += p->choices[k].n_tokens, t.n_reasoning += p->choices[k].n_reasoning;
     }
     return t;
 }
@@ -59,18 +59,90 @@ static void account(struct srv_gen *g)
 
 /* ---- streams ------------------------------------------------------------------------------- */
 
-/* Everything new in one event. */
-static void stream_new(struct srv_gen *g, struct gen_prompt *p, struct gen_choice *c)
+static void announce_part(struct srv_gen *g, struct gen_choice *c, int i, bool ended)
 {
-    size_t to = c->text.n_released;
-    int64_t token_to = c->n_showable;
-    assert(c->n_sent <= to && to <= c->text.text.len);
-    bool new_tokens =
-        token_to > c->n_shown && (g->params.want_logprobs || g->params.return_token_ids);
-    if (to > c->n_sent || new_tokens)
-        g->format->stream_delta(g, p, c, c->n_sent, to, c->n_shown, token_to);
+    if (g->format->stream_part) g->format->stream_part(g, c, &c->parts[i], ended);
+    *(ended ? &c->n_parts_ended : &c->n_parts_begun) = i + 1;
+}
+
+/* The first token from `from` on that begins at or behind a place in the text. */
+static int64_t token_at(const struct gen_choice *c, int64_t from, int64_t end, size_t place)
+{
+    while (from < end && from < c->n_placed && c->offsets[from] < place)
+        from++;
+    return from;
+}
+
+/* What one round of events sends: the text up to `to`, the tokens up to token_to, of which the
+ * log-probabilities of those below n_logged are shown. */
+struct sending {
+    struct gen_prompt *prompt;
+    struct gen_choice *choice;
+    size_t to;
+    int64_t token_to, n_logged;
+    bool is_last; /* nothing follows it */
+};
+
+static int64_t min_tokens(int64_t a, int64_t b)
+{
+    return a < b ? a : b;
+}
+
+static void send_delta(struct srv_gen *g, const struct sending *s, const struct choice_part *part,
+                       size_t to, int64_t token_to)
+{
+    struct gen_choice *c = s->choice;
+    g->format->stream_delta(g, s->prompt, c, part, c->n_sent, to,
+                            min_tokens(c->n_shown, s->n_logged), min_tokens(token_to, s->n_logged));
     c->n_sent = to;
     c->n_shown = token_to;
+}
+
+/* Tokens without text of their own have events if they are asked for or counted. */
+static void send_tokens(struct srv_gen *g, const struct sending *s, const struct choice_part *part)
+{
+    const struct srv_gen_params *p = &g->params;
+    bool wanted = p->want_logprobs || p->return_token_ids || p->chunk_tokens > 0;
+    if (s->token_to > s->choice->n_shown && wanted)
+        send_delta(g, s, part, s->choice->n_sent, s->token_to);
+    s->choice->n_shown = s->token_to;
+}
+
+/* Sends what is new of part i; returns true if it is closed. */
+static bool send_part(struct srv_gen *g, const struct sending *s, int i)
+{
+    struct gen_choice *c = s->choice;
+    const struct choice_part *part = &c->parts[i];
+    size_t part_end = choice_part_end(c, i), end = part_end < s->to ? part_end : s->to;
+    bool begins = part->kind == CHOICE_CALL || end > part->from;
+    bool is_last = i + 1 == c->n_parts || c->parts[i + 1].from > s->to;
+    if (c->n_parts_begun <= i && !begins) return false;
+    if (c->n_parts_begun <= i) announce_part(g, c, i, false);
+    if (end > c->n_sent)
+        send_delta(g, s, part, end,
+                   is_last ? s->token_to : token_at(c, c->n_shown, s->token_to, end));
+    if (is_last) send_tokens(g, s, part);
+    bool ended = end == part_end && (s->is_last || i + 1 < c->n_parts || part->ended);
+    if (ended) announce_part(g, c, i, true);
+    return ended;
+}
+
+/* Each part has events of its own; tokens go with the text that they begin in. */
+static void stream_text(struct srv_gen *g, const struct sending *s)
+{
+    struct gen_choice *c = s->choice;
+    int i = c->n_parts_ended;
+    while (i < c->n_parts && c->parts[i].from <= s->to && send_part(g, s, i))
+        i++;
+    send_tokens(g, s, NULL);
+}
+
+/* Everything new. */
+static void stream_new(struct srv_gen *g, struct gen_prompt *p, struct gen_choice *c)
+{
+    assert(c->n_sent <= c->text.n_released && c->text.n_released <= c->text.text.len);
+    stream_text(
+        g, &(struct sending){p, c, c->text.n_released, c->n_showable, c->n_showable, c->ended});
 }
 
 /*
@@ -85,16 +157,12 @@ static bool stream_by_tokens(struct srv_gen *g, struct gen_prompt *p, struct gen
         int64_t from = c->n_shown;
         int64_t next = end - from > g->params.chunk_tokens ? from + g->params.chunk_tokens : end;
         size_t to = c->text.n_released;
-        if (next < c->n_tokens && c->offsets[next] < to) to = c->offsets[next];
-        g->format->stream_delta(g, p, c, c->n_sent, to, from < n_showable ? from : n_showable,
-                                next < n_showable ? next : n_showable);
+        if (next < c->n_placed && c->offsets[next] < to) to = c->offsets[next];
+        stream_text(g, &(struct sending){p, c, to, next, n_showable, false});
         assert(next > from && to <= c->text.text.len);
-        c->n_sent = to;
-        c->n_shown = next;
     }
-    size_t rest = c->ended ? c->text.n_released : c->n_sent;
-    if (rest > c->n_sent) g->format->stream_delta(g, p, c, c->n_sent, rest, c->n_shown, c->n_shown);
-    c->n_sent = rest;
+    if (c->ended)
+        stream_text(g, &(struct sending){p, c, c->text.n_released, c->n_shown, n_showable, true});
     return true;
 }
 

@@ -10,6 +10,7 @@
 #include "base/buf.h"
 #include "base/clock.h"
 #include "server/api/generation_fields.h"
+#include "server/api/tool_calls.h"
 #include "server/app.h"
 #include "server/grammar_cache.h"
 #include "server/http/endpoint.h"
@@ -19,6 +20,12 @@
 enum { MAX_RELAXED_BYTES = 1000 };
 
 /* ---- compiling ----------------------------------------------------------------------------- */
+
+/* The field to blame if no pointer leads into a tool. */
+static const char *param_of(const struct srv_guide *guide)
+{
+    return guide->ask.param ? guide->ask.param : "tools";
+}
 
 static int refuse(struct srv_guide *guide, const struct gram_error *e, struct param_error *err)
 {
@@ -31,7 +38,10 @@ static int refuse(struct srv_guide *guide, const struct gram_error *e, struct pa
                           kind == SRV_ERR_INVALID_SCHEMA    ? SRV_COUNT_SCHEMAS_REFUSED
                           : kind == SRV_ERR_INVALID_GRAMMAR ? SRV_COUNT_GRAMMARS_REFUSED
                                                             : SRV_COUNT_GRAMMARS_UNSUPPORTED);
-    return param_fail(err, kind, guide->ask.param, "%s", e->message);
+    bool in_tool = e->has_pointer && !strncmp(e->pointer, "/tools/", 7);
+    if (kind == SRV_ERR_INVALID_SCHEMA && (in_tool || !guide->ask.param))
+        return tools_ask_refuse_schema(&guide->tools->ask, e->pointer, e->message, err);
+    return param_fail(err, kind, param_of(guide), "%s", e->message);
 }
 
 static void append_encoded(struct buf *b, const char *text)
@@ -67,6 +77,37 @@ static void name_relaxed(struct srv_guide *guide, struct srv_request *req)
     buf_finish(&b);
 }
 
+/* A reasoning block may stand before the answer, or calls in it. */
+static bool has_parts(const struct srv_guide *guide)
+{
+    const struct srv_tools *t = guide->tools;
+    if (!t || !t->app) return false;
+    return srv_tools_active(t) || (srv_tools_can_reason(t) && (t->think_open || !t->begun));
+}
+
+static int get_parts(struct srv_guide *guide, bool *kept, struct gram_error *failure)
+{
+    const struct guide_ask *ask = &guide->ask;
+    const struct gram_part content = {.kind = ask->kind,
+                                      .text = ask->text.text,
+                                      .len = ask->text.len,
+                                      .strict = ask->options.strict};
+    struct tools_request request = srv_tools_request(guide->tools);
+    if (request.choice == TOOLS_CHOICE_NONE) request.choice = TOOLS_CHOICE_AUTO;
+    bool free_content = !ask->param || request.choice == TOOLS_CHOICE_REQUIRED;
+    const struct grammar_tools tools = {.request = &request,
+                                        .think_open = guide->tools->think_open,
+                                        .content = free_content ? NULL : &content};
+    struct gram_options options = ask->options;
+    options.strict = false; /* it is that of the part, and of each tool */
+    guide->parts = (struct grammar_guide_tools){.markers = &guide->app->markers,
+                                                .auto_free = free_content &&
+                                                             request.choice == TOOLS_CHOICE_AUTO,
+                                                .think_open = guide->tools->think_open};
+    return grammar_cache_get_tools(guide->app->grammars, &tools, &options, &guide->gram, kept,
+                                   failure);
+}
+
 static int compile(struct srv_guide *guide, struct srv_request *req, struct param_error *err)
 {
     const struct guide_ask *ask = &guide->ask;
@@ -74,18 +115,21 @@ static int compile(struct srv_guide *guide, struct srv_request *req, struct para
     bool kept = false;
     int64_t used;
     if (!guide->app->grammars)
-        return param_fail(err, SRV_ERR_UNSUPPORTED, ask->param,
+        return param_fail(err, SRV_ERR_UNSUPPORTED, param_of(guide),
                           "'%s' is not supported: the tokens of this model spell no single bytes.",
-                          ask->param);
+                          param_of(guide));
     uint64_t start = clock_now_us();
-    int rc = grammar_cache_get(guide->app->grammars, ask->kind, ask->text.text, ask->text.len,
-                               &ask->options, &guide->gram, &kept, &failure);
+    guide->has_parts = has_parts(guide);
+    int rc = guide->has_parts
+                 ? get_parts(guide, &kept, &failure)
+                 : grammar_cache_get(guide->app->grammars, ask->kind, ask->text.text, ask->text.len,
+                                     &ask->options, &guide->gram, &kept, &failure);
     srv_metrics_observe(guide->app->metrics, SRV_TIME_COMPILE, clock_now_us() - start);
     if (rc) return refuse(guide, &failure, err);
     int64_t bytes = (int64_t)(gram_bytes(guide->gram) + gram_cache_bytes(guide->gram));
     if (!kept && !srv_request_charge(req, bytes, &used))
         return param_fail(
-            err, SRV_ERR_OVERLOADED, ask->param,
+            err, SRV_ERR_OVERLOADED, param_of(guide),
             "The grammar takes %lld bytes, but the memory budget of all answers is used up.",
             (long long)bytes);
     return 0;
@@ -101,7 +145,7 @@ static int no_memory(struct param_error *err)
 
 static int allocate(struct srv_guide *guide, struct srv_request *req, struct param_error *err)
 {
-    size_t n = (size_t)guide->n_slots * (size_t)guide->n_choices, one = gram_state_bytes();
+    size_t n = (size_t)guide->n_slots * (size_t)guide->n_choices, one = grammar_guide_bytes();
     int64_t used;
     if (!srv_request_charge(req, (int64_t)(n * one), &used)) return no_memory(err);
     guide->prompt_of = srv_request_alloc(req, (size_t)guide->n_slots * sizeof(int));
@@ -162,8 +206,9 @@ const struct eng_guide *srv_guide_begin(struct srv_guide *guide, int prompt,
     guide->prompt_of[slot] = prompt;
     size_t first = (size_t)slot * (size_t)guide->n_choices;
     for (size_t i = first; i < first + (size_t)guide->n_choices; i++) {
-        char *memory = guide->memory + i * gram_state_bytes();
-        grammar_guide_begin(&guide->choices[i], memory, guide->gram);
+        char *memory = guide->memory + i * grammar_guide_bytes();
+        grammar_guide_begin(&guide->choices[i], memory, guide->gram,
+                            guide->has_parts ? &guide->parts : NULL);
     }
     return guide->guides + first;
 }

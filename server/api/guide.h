@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: MIT */
 /*
- * The guides of one request: its constraint compiled, and one state per choice that the engine asks
- * which ids may come next.
+ * The guides of one request: its constraint and its tools compiled, and one state per choice that
+ * the engine asks which ids may come next.
  *
  *   text worker     compile, prepare, release
  *   engine threads  mask, take: on the states, one thread at a time per choice
@@ -21,12 +21,16 @@
 struct srv_app;
 struct srv_gen_params;
 struct srv_request;
+struct srv_tools;
 
 struct srv_guide {
     struct guide_ask ask;
     const struct srv_app *app;
     struct gram *gram; /* owned; NULL: the answers are free */
     struct grammar_rules rules;
+    const struct srv_tools *tools; /* borrowed; NULL: the endpoint knows none */
+    bool has_parts; /* the grammar is one of reasoning, content and calls: see tools_compile */
+    struct grammar_guide_tools parts;
     /* States for as many prompts as can run at once. */
     int n_slots, n_choices;
     int *prompt_of;                 /* [n_slots]: the prompt that has the slot, -1: none yet */
@@ -36,8 +40,9 @@ struct srv_guide {
 };
 
 /*
- * Compiles what was asked for (ask.param must be set), allocates the states, and names relaxed
- * keywords in x-schema-relaxed. n_prompts prompts with n_choices each. Returns 0, or -1 with err.
+ * Compiles what was asked for (ask.param must be set) and the tools, allocates the states, and
+ * names relaxed keywords in x-schema-relaxed. n_prompts prompts with n_choices each. Returns 0, or
+ * -1 with err.
  */
 int srv_guide_open(struct srv_guide *guide, struct srv_request *req,
                    const struct srv_gen_params *params, int n_prompts, int n_choices,

@@ -337,3 +337,25 @@ int params_read(json_t *object, const struct param_field *fields, void *out,
     }
     return 0;
 }
+
+/* ---- elements ------------------------------------------------------------------------------ */
+
+void srv_json_items_begin(struct srv_json_items *items, struct srv_span array)
+{
+    jr_init(&items->reader, array.text, array.len, JR_NUL, items->err, sizeof(items->err));
+    items->first = true;
+    items->open = array.text && jr_open(&items->reader, '[') == 0;
+}
+
+bool srv_json_items_next(struct srv_json_items *items, struct srv_span *ret)
+{
+    struct jr *r = &items->reader;
+    items->open = items->open && jr_more(r, ']', &items->first) == 1 &&
+                  jr_skip(r, &ret->text, &ret->len) == 0;
+    return items->open;
+}
+
+void srv_json_items_end(struct srv_json_items *items)
+{
+    jr_finish(&items->reader);
+}

@@ -19,6 +19,7 @@
 
 #include <jansson.h>
 
+#include "base/json_reader.h"
 #include "server/http/endpoint.h"
 
 enum { PARAM_PATH_MAX = 96, PARAM_MESSAGE_MAX = 320, PARAM_WORD_MAX = 44 };
@@ -28,6 +29,20 @@ struct srv_span {
     const char *text;
     size_t len;
 };
+
+/*
+ * The elements of an array, one after another, for a walk alongside the parsed tree. The text is
+ * borrowed and must be valid JSON. srv_json_items_next returns false after the last, or when out
+ * of memory.
+ */
+struct srv_json_items {
+    struct jr reader;
+    bool first, open;
+    char err[64]; /* valid JSON gives none */
+};
+void srv_json_items_begin(struct srv_json_items *items, struct srv_span array);
+bool srv_json_items_next(struct srv_json_items *items, struct srv_span *ret);
+void srv_json_items_end(struct srv_json_items *items);
 
 /* The first error found. */
 struct param_error {

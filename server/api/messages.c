@@ -1,19 +1,26 @@
 /* SPDX-License-Identifier: MIT */
 /*
- * POST /v1/messages and /v1/messages/count_tokens: the Anthropic dialect, stateless, text only.
+ * POST /v1/messages and /v1/messages/count_tokens: the Anthropic dialect, stateless; text, thinking
+ * and calls of tools.
  */
 #include <string.h>
 
+#include "base/json_reader.h"
 #include "server/api/chat_input.h"
 #include "server/api/json_memory.h"
+#include "server/api/messages_input.h"
 #include "server/api/openai_json.h"
 #include "server/api/routes.h"
 
 static const struct param_field fields[] = {
     GEN_FIELD("messages", PARAM_JSON, messages),
-    GEN_FIELD("system", PARAM_JSON, extra),
+    GEN_OTHER("system", PARAM_IGNORED), /* messages_input.c reads it */
     GEN_FIELD("stop_sequences", PARAM_JSON, stop),
-    GEN_OTHER("thinking", PARAM_UNSUPPORTED),
+    /* tools_fields.c and tool_calls.c read these */
+    GEN_OTHER("tools", PARAM_IGNORED),
+    GEN_OTHER("tool_choice", PARAM_IGNORED),
+    GEN_OTHER("thinking", PARAM_IGNORED),
+    GEN_OTHER("reasoning_format", PARAM_IGNORED),
     GEN_OTHER("prompt_logprobs", PARAM_UNSUPPORTED),
     GEN_OTHER("return_token_ids", PARAM_NAMED),
     GEN_OTHER("timings", PARAM_NAMED),
@@ -27,28 +34,6 @@ static const struct param_field fields[] = {
 
 /* ---- input --------------------------------------------------------------------------------- */
 
-static int make_messages(const struct srv_gen_params *p, json_t **ret, struct param_error *err)
-{
-    if (p->messages && !json_is_array(p->messages))
-        return param_fail(err, SRV_ERR_INVALID_TYPE, "messages", "'messages' must be an array.");
-    if (p->extra && !json_is_string(p->extra) && !json_is_array(p->extra))
-        return param_fail(err, SRV_ERR_INVALID_TYPE, "system",
-                          "'system' must be a string or an array of text blocks.");
-    for (size_t i = 0; i < json_array_size(p->messages); i++) {
-        const json_t *role = json_object_get(json_array_get(p->messages, i), "role");
-        const char *name = json_string_value(role);
-        if (name && strcmp(name, "user") && strcmp(name, "assistant"))
-            return param_fail(err, SRV_ERR_INVALID_VALUE, "messages",
-                              "Roles must be 'user' or 'assistant'.");
-    }
-    json_t *list = json_array();
-    if (p->extra)
-        json_array_append_new(list, json_pack("{s:s, s:O}", "role", "system", "content", p->extra));
-    if (p->messages) json_array_extend(list, p->messages);
-    *ret = list;
-    return 0;
-}
-
 /* If the last message is the assistant's, the answer continues it. */
 static bool ends_with_assistant(const json_t *messages)
 {
@@ -59,17 +44,18 @@ static bool ends_with_assistant(const json_t *messages)
 
 static int make_prompt(struct srv_gen *g, struct param_error *err)
 {
-    json_t *messages = NULL;
     if (!g->params.messages)
         return param_fail(err, SRV_ERR_MISSING, "messages",
                           "The parameter 'messages' is required.");
     if (guide_ask_read_format(&g->guide.ask, g->text, g->body, "output_config.format", err) ||
         guide_ask_read_format(&g->guide.ask, g->text, g->body, "output_format", err))
         return -1;
-    if (make_messages(&g->params, &messages, err)) return -1;
+    json_t *messages = messages_to_chat(g->text, g->body, err);
+    if (!messages && err->message[0]) return -1;
     struct chat_input in = {.messages = messages,
                             .add_generation_prompt = true,
-                            .continue_final_message = ends_with_assistant(messages)};
+                            .continue_final_message = ends_with_assistant(messages),
+                            .tools = &g->tools};
     int rc = srv_json_ran_out() ? param_fail(err, SRV_ERR_OVERLOADED, NULL,
                                              "The server is out of memory for this request.")
                                 : srv_gen_chat_prompt(g, &in, err);
@@ -82,7 +68,8 @@ static int make_prompt(struct srv_gen *g, struct param_error *err)
 static const char *stop_reason(const struct gen_choice *c)
 {
     if (c->stop_string) return "stop_sequence";
-    return strcmp(c->finish_reason, "length") ? "end_turn" : "max_tokens";
+    if (!strcmp(c->finish_reason, "length")) return "max_tokens";
+    return strcmp(c->finish_reason, "tool_calls") ? "end_turn" : "tool_use";
 }
 
 static void write_stop(struct jw *w, const struct gen_choice *c)
@@ -113,21 +100,100 @@ static void open_message(struct srv_gen *g, struct jw *w, const char *name)
     jw_open(w, "content", '[');
 }
 
-/* A text block, or the delta of one. */
-static void write_block(struct jw *w, const char *name, const char *type,
-                        const struct gen_choice *c, size_t from, size_t to)
+/* The members of an object that were complete when its text was cut. A number is if something
+ * follows it. */
+static void write_whole_members(struct jw *w, const char *name, const char *text, size_t len)
+{
+    struct jr r;
+    const char *key, *value;
+    size_t key_len, value_len;
+    bool first = true;
+    char err[64];
+    jr_init(&r, text, len, JR_NUL, err, sizeof(err));
+    jw_open(w, name, '{');
+    if (!jr_open(&r, '{'))
+        while (jr_more(&r, '}', &first) == 1 && !jr_key(&r, &key, &key_len)) {
+            struct buf copy;
+            buf_init(&copy, CHOICE_TEXT_MAX_BYTES);
+            buf_add(&copy, key, key_len);
+            bool whole = !jr_skip(&r, &value, &value_len) && !copy.failed &&
+                         (value[0] == '"' || value[0] == '{' || value[0] == '[' || jr_peek(&r));
+            if (whole) jw_key(w, copy.data ? copy.data : "", key_len);
+            if (whole) jw_json(w, NULL, value, value_len);
+            buf_finish(&copy);
+            if (!whole) break;
+        }
+    jw_close(w);
+    jr_finish(&r);
+}
+
+static void write_input(struct jw *w, const struct gen_choice *c, int i)
+{
+    const struct choice_part *part = &c->parts[i];
+    const char *text = c->text.text.data ? c->text.text.data + part->from : "";
+    size_t len = choice_part_end(c, i) - part->from;
+    if (part->complete)
+        jw_json(w, "input", text, len);
+    else
+        write_whole_members(w, "input", text, len);
+}
+
+/* A block as it begins, or with all that it has. */
+static void write_block(const struct srv_gen *g, struct jw *w, const char *name,
+                        const struct gen_choice *c, int i, bool whole)
+{
+    const struct choice_part *part = &c->parts[i];
+    size_t end = whole ? choice_part_end(c, i) : part->from;
+    jw_open(w, name, '{');
+    switch (part->kind) {
+    case CHOICE_CONTENT:
+        jw_text(w, "type", "text");
+        srv_gen_write_text(w, "text", c, part->from, end);
+        break;
+    case CHOICE_REASONING:
+        jw_text(w, "type", "thinking");
+        srv_gen_write_text(w, "thinking", c, part->from, end);
+        jw_text(w, "signature", "");
+        break;
+    case CHOICE_CALL:
+        jw_text(w, "type", "tool_use");
+        srv_gen_write_call_id(g, w, "id", c, part, "toolu_");
+        jw_text(w, "name", part->name);
+        if (whole)
+            write_input(w, c, i);
+        else
+            jw_json(w, "input", "{}", 2);
+        break;
+    }
+    jw_close(w);
+}
+
+/* Where an answer is empty there is one text block. */
+static void write_empty_block(struct jw *w, const char *name)
 {
     jw_open(w, name, '{');
-    jw_text(w, "type", type);
-    srv_gen_write_text(w, "text", c, from, to);
+    jw_text(w, "type", "text");
+    jw_text(w, "text", "");
     jw_close(w);
+}
+
+/* A stop string may have taken all text of the last part. */
+static bool is_shown(const struct gen_choice *c, int i)
+{
+    return c->parts[i].kind == CHOICE_CALL || choice_part_end(c, i) > c->parts[i].from;
 }
 
 static bool whole(struct srv_gen *g, struct jw *w, struct gen_cursor *at)
 {
     const struct gen_choice *c = &g->prompts[0].choices[0];
+    bool empty = true;
     open_message(g, w, NULL);
-    write_block(w, NULL, "text", c, 0, c->text.text.len);
+    for (int i = 0; i < c->n_parts; i++) {
+        if (!is_shown(c, i)) continue;
+        write_block(g, w, NULL, c, i, true);
+        empty = false;
+    }
+    if (empty) write_empty_block(w, NULL);
     jw_close(w);
     write_stop(w, c);
     write_usage(g, w, c->n_tokens);
@@ -146,29 +212,74 @@ static void stream_begin(struct srv_gen *g)
     write_usage(g, &e.w, 0);
     jw_close(&e.w);
     srv_gen_close_event(g, &e);
-    srv_gen_begin_typed_event(&e, "content_block_start");
-    jw_int(&e.w, "index", 0);
-    write_block(&e.w, "content_block", "text", &g->prompts[0].choices[0], 0, 0);
+}
+
+static void begin_block(struct gen_event *e, const char *type, int index)
+{
+    srv_gen_begin_typed_event(e, type);
+    jw_int(&e->w, "index", index);
+}
+
+/* Thinking ends with its signature, which is empty here. */
+static void end_block(struct srv_gen *g, int index, bool thinking)
+{
+    struct gen_event e;
+    if (thinking) {
+        begin_block(&e, "content_block_delta", index);
+        jw_open(&e.w, "delta", '{');
+        jw_text(&e.w, "type", "signature_delta");
+        jw_text(&e.w, "signature", "");
+        jw_close(&e.w);
+        srv_gen_close_event(g, &e);
+    }
+    begin_block(&e, "content_block_stop", index);
     srv_gen_close_event(g, &e);
 }
 
-static void stream_delta(struct srv_gen *g, struct gen_prompt *p, struct gen_choice *c, size_t from,
-                         size_t to, int64_t token_from, int64_t token_to)
+static void stream_part(struct srv_gen *g, struct gen_choice *c, const struct choice_part *part,
+                        bool ended)
 {
+    int index = (int)(part - c->parts);
     struct gen_event e;
-    if (to == from && !g->params.chunk_tokens) return;
-    srv_gen_begin_typed_event(&e, "content_block_delta");
-    jw_int(&e.w, "index", 0);
-    write_block(&e.w, "delta", "text_delta", c, from, to);
+    if (ended) {
+        end_block(g, index, part->kind == CHOICE_REASONING);
+        return;
+    }
+    begin_block(&e, "content_block_start", index);
+    write_block(g, &e.w, "content_block", c, index, false);
+    srv_gen_close_event(g, &e);
+}
+
+static void stream_delta(struct srv_gen *g, struct gen_prompt *p, struct gen_choice *c,
+                         const struct choice_part *part, size_t from, size_t to, int64_t token_from,
+                         int64_t token_to)
+{
+    static const struct {
+        const char *type, *member;
+    } deltas[] = {
+        [CHOICE_CONTENT] = {"text_delta", "text"},
+        [CHOICE_REASONING] = {"thinking_delta", "thinking"},
+        [CHOICE_CALL] = {"input_json_delta", "partial_json"},
+    };
+    struct gen_event e;
+    if (!part) return;
+    begin_block(&e, "content_block_delta", (int)(part - c->parts));
+    jw_open(&e.w, "delta", '{');
+    jw_text(&e.w, "type", deltas[part->kind].type);
+    srv_gen_write_text(&e.w, deltas[part->kind].member, c, from, to);
+    jw_close(&e.w);
     srv_gen_close_event(g, &e);
 }
 
 static void stream_finish(struct srv_gen *g, struct gen_prompt *p, struct gen_choice *c)
 {
     struct gen_event e;
-    srv_gen_begin_typed_event(&e, "content_block_stop");
-    jw_int(&e.w, "index", 0);
-    srv_gen_close_event(g, &e);
+    if (c->n_parts_begun == 0) {
+        begin_block(&e, "content_block_start", 0);
+        write_empty_block(&e.w, "content_block");
+        srv_gen_close_event(g, &e);
+        end_block(g, 0, false);
+    }
     srv_gen_begin_typed_event(&e, "message_delta");
     jw_open(&e.w, "delta", '{');
     write_stop(&e.w, c);
@@ -208,9 +319,11 @@ static const struct srv_gen_format format = {
     .endpoint = "messages",
     .input = "messages",
     .id_prefix = "msg_",
+    .dialect = TOOLS_MESSAGES,
     .fields = fields,
     .prepare = prepare,
     .stream_begin = stream_begin,
+    .stream_part = stream_part,
     .stream_delta = stream_delta,
     .stream_finish = stream_finish,
     .stream_end = stream_end,

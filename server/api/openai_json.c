@@ -51,7 +51,7 @@ void srv_gen_close_event(struct srv_gen *g, struct gen_event *e)
 
 /* ---- usage and progress -------------------------------------------------------------------- */
 
-static void write_usage(struct jw *w, struct gen_totals t)
+static void write_usage(const struct srv_gen *g, struct jw *w, struct gen_totals t)
 {
     jw_open(w, "usage", '{');
     jw_int(w, "prompt_tokens", t.n_prompt);
@@ -60,6 +60,11 @@ static void write_usage(struct jw *w, struct gen_totals t)
     jw_open(w, "prompt_tokens_details", '{');
     jw_int(w, "cached_tokens", t.n_cached);
     jw_close(w);
+    if (srv_tools_can_reason(&g->tools)) {
+        jw_open(w, "completion_tokens_details", '{');
+        jw_int(w, "reasoning_tokens", t.n_reasoning);
+        jw_close(w);
+    }
     jw_close(w);
 }
 
@@ -91,7 +96,7 @@ void srv_gen_write_timings(const struct srv_gen *g, struct jw *w)
 
 void srv_gen_write_usage(const struct srv_gen *g, struct jw *w)
 {
-    write_usage(w, srv_gen_totals(g));
+    write_usage(g, w, srv_gen_totals(g));
     srv_gen_write_timings(g, w);
 }
 
@@ -140,11 +145,15 @@ void srv_gen_begin_chunk(struct srv_gen *g, struct gen_event *e, int choice_inde
 void srv_gen_end_chunk(struct srv_gen *g, struct gen_event *e, const struct gen_prompt *p,
                        int64_t n_tokens)
 {
+    int64_t n_reasoning = 0;
+    for (int k = 0; p->choices && k < g->n_candidates; k++)
+        n_reasoning += p->choices[k].n_reasoning;
     jw_close(&e->w);
     jw_close(&e->w);
     if (g->params.include_usage && g->params.continuous_usage)
-        write_usage(&e->w,
-                    (struct gen_totals){p->n_ids, srv_gen_usage(p).n_cached_tokens, n_tokens});
+        write_usage(g, &e->w,
+                    (struct gen_totals){p->n_ids, srv_gen_usage(p).n_cached_tokens, n_tokens,
+                                        n_reasoning < n_tokens ? n_reasoning : n_tokens});
     else if (g->params.include_usage)
         jw_null(&e->w, "usage");
     srv_gen_close_event(g, e);
@@ -172,7 +181,7 @@ void srv_gen_last_chunk(struct srv_gen *g)
         struct gen_event e;
         begin_chunk(g, &e);
         jw_close(&e.w);
-        if (g->params.include_usage) write_usage(&e.w, srv_gen_totals(g));
+        if (g->params.include_usage) write_usage(g, &e.w, srv_gen_totals(g));
         srv_gen_write_timings(g, &e.w);
         srv_gen_close_event(g, &e);
     }
@@ -197,6 +206,20 @@ void srv_gen_write_ids(struct jw *w, const char *name, const struct gen_choice *
     for (int64_t i = from; i < to; i++)
         jw_int(w, NULL, c->log.records[i].id);
     jw_close(w);
+}
+
+void srv_gen_write_part(struct jw *w, const char *name, const struct gen_choice *c, int i)
+{
+    srv_gen_write_text(w, name, c, c->parts[i].from, choice_part_end(c, i));
+}
+
+void srv_gen_write_call_id(const struct srv_gen *g, struct jw *w, const char *name,
+                           const struct gen_choice *c, const struct choice_part *call,
+                           const char *prefix)
+{
+    char id[SRV_CALL_ID_MAX];
+    srv_tools_call_id(&g->tools, g->text, c, call, prefix, id);
+    jw_text(w, name, id);
 }
 
 size_t srv_gen_characters(const char *text, size_t len)
@@ -304,6 +327,25 @@ bool srv_gen_next_tokens(int64_t n, int64_t *at, int64_t *ret_to)
     *ret_to = last ? n : *at + PART_TOKENS;
     *at = last ? 0 : *ret_to;
     return last;
+}
+
+/* ---- whole answers, in parts --------------------------------------------------------------- */
+
+bool srv_gen_write_kind_part(struct jw *w, const struct gen_choice *c, enum choice_kind kind,
+                             int64_t *at)
+{
+    int i = choice_next_part(c, kind, 0);
+    while (i >= 0 && choice_part_end(c, i) <= (size_t)*at)
+        i = choice_next_part(c, kind, i + 1);
+    if (i < 0) {
+        *at = 0;
+        return true;
+    }
+    size_t from = c->parts[i].from, end = choice_part_end(c, i);
+    int64_t inside = (size_t)*at > from ? *at - (int64_t)from : 0;
+    bool last = jw_string_next(w, c->text.text.data + from, end - from, GEN_PART_BYTES, &inside);
+    *at = last ? (int64_t)end : (int64_t)from + inside;
+    return false;
 }
 
 bool srv_gen_write_prompt_logprobs_part(const struct srv_gen *g, struct jw *w,

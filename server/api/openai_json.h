@@ -80,6 +80,14 @@ static inline void srv_gen_write_text(struct jw *w, const char *name, const stru
     jw_string(w, name, to > from ? c->text.text.data + from : NULL, to - from);
 }
 
+/* Part i of it as a string. */
+void srv_gen_write_part(struct jw *w, const char *name, const struct gen_choice *c, int i);
+
+/* The id of a call; see srv_tools_call_id. */
+void srv_gen_write_call_id(const struct srv_gen *g, struct jw *w, const char *name,
+                           const struct gen_choice *c, const struct choice_part *call,
+                           const char *prefix);
+
 /* A token as the legacy arrays show it: its text, or bytes:\xNN if that is not UTF-8 alone. As a
  * value and as the name of a member. */
 void srv_gen_write_token(const struct srv_gen *g, struct jw *w, const char *name, int32_t id);
@@ -101,6 +109,11 @@ int64_t srv_gen_characters_before(struct gen_choice *c, size_t bytes);
  * stop string that was cut.
  */
 int64_t srv_gen_shown_tokens(const struct gen_choice *c);
+
+/* The next piece of all parts of a kind, joined, inside a string; returns true, and sets *at to 0,
+ * after the last. */
+bool srv_gen_write_kind_part(struct jw *w, const struct gen_choice *c, enum choice_kind kind,
+                             int64_t *at);
 
 /*
  * The next tokens of n to write, from *at to *ret_to; moves *at there. Returns true, and sets *at

@@ -9,6 +9,7 @@
 #include "server/api/chat_input.h"
 #include "server/api/json_memory.h"
 #include "server/api/openai_json.h"
+#include "server/api/responses_input.h"
 #include "server/api/routes.h"
 
 static const struct param_field fields[] = {
@@ -16,6 +17,11 @@ static const struct param_field fields[] = {
     GEN_FIELD("instructions", PARAM_JSON, extra),
     GEN_RANGE("max_output_tokens", PARAM_INT, max_completion_tokens, 0, 1e15),
     GEN_FIELD("text", PARAM_JSON, prompt),
+    /* tools_fields.c and tool_calls.c read these */
+    GEN_OTHER("tools", PARAM_IGNORED),
+    GEN_OTHER("tool_choice", PARAM_IGNORED),
+    GEN_OTHER("reasoning", PARAM_IGNORED),
+    GEN_OTHER("reasoning_format", PARAM_IGNORED),
     GEN_OTHER("prompt_logprobs", PARAM_UNSUPPORTED),
     GEN_OTHER("return_token_ids", PARAM_NAMED),
     GEN_OTHER("truncation", PARAM_IGNORED), /* check_truncation reads it */
@@ -27,78 +33,6 @@ static const struct param_field fields[] = {
 };
 
 /* ---- input --------------------------------------------------------------------------------- */
-
-/* One content part as the chat dialect's text part; NULL with err if it is not text. */
-static json_t *text_part(const json_t *part, const char *item_path, size_t k,
-                         struct param_error *err)
-{
-    char path[PARAM_PATH_MAX + 32], word[PARAM_WORD_MAX];
-    snprintf(path, sizeof(path), "%s.content[%zu]", item_path, k);
-    const char *type = json_string_value(json_object_get(part, "type"));
-    const json_t *text = json_object_get(part, "text");
-    bool is_text = type && (!strcmp(type, "input_text") || !strcmp(type, "output_text") ||
-                            !strcmp(type, "text"));
-    if (is_text && json_is_string(text))
-        return json_pack("{s:s, s:O}", "type", "text", "text", text);
-    if (is_text || !type)
-        param_fail(err, SRV_ERR_INVALID_TYPE, path,
-                   "'%s' must be an object with a type and a text.", path);
-    else
-        param_fail(err, SRV_ERR_UNSUPPORTED, path, "'%s' is of type '%s'; only text is supported.",
-                   path, param_word(type, word));
-    return NULL;
-}
-
-/* A chat message from an input item: parts become the chat dialect's text parts. */
-static json_t *message_of_item(const json_t *item, size_t i, struct param_error *err)
-{
-    char path[PARAM_PATH_MAX];
-    snprintf(path, sizeof(path), "input[%zu]", i);
-    const char *type = json_string_value(json_object_get(item, "type"));
-    if (!json_is_object(item) || (type && strcmp(type, "message") != 0)) {
-        char word[PARAM_WORD_MAX];
-        param_fail(err, SRV_ERR_UNSUPPORTED, path, "'%s' must be a message%s%s%s.", path,
-                   type ? ", but is of type '" : "", type ? param_word(type, word) : "",
-                   type ? "'" : "");
-        return NULL;
-    }
-    json_t *content = json_object_get(item, "content");
-    json_t *parts = json_array();
-    for (size_t k = 0; json_is_array(content) && k < json_array_size(content); k++) {
-        json_t *part = text_part(json_array_get(content, k), path, k, err);
-        if (!part) {
-            json_decref(parts);
-            return NULL;
-        }
-        json_array_append_new(parts, part);
-    }
-    json_t *message = json_object();
-    json_object_set(message, "role", json_object_get(item, "role"));
-    json_object_set(message, "content", json_is_array(content) ? parts : content);
-    json_decref(parts);
-    return message;
-}
-
-static json_t *messages_of(const struct srv_gen_params *p, struct param_error *err)
-{
-    json_t *list = json_array();
-    if (json_is_string(p->extra))
-        json_array_append_new(list, json_pack("{s:s, s:O}", "role", "system", "content", p->extra));
-    if (json_is_string(p->messages)) {
-        json_array_append_new(list,
-                              json_pack("{s:s, s:O}", "role", "user", "content", p->messages));
-        return list;
-    }
-    for (size_t i = 0; i < json_array_size(p->messages); i++) {
-        json_t *message = message_of_item(json_array_get(p->messages, i), i, err);
-        if (!message) {
-            json_decref(list);
-            return NULL;
-        }
-        json_array_append_new(list, message);
-    }
-    return list;
-}
 
 /*
  * Values ask for additional output. All but one ask for kinds of output that this server never has.
@@ -178,7 +112,9 @@ static json_t *without_oldest(const json_t *messages, size_t from)
 static int count_tokens(const struct srv_gen *g, const json_t *messages, int64_t *ret,
                         struct param_error *err)
 {
-    struct chat_input in = {.messages = messages, .add_generation_prompt = true};
+    struct chat_input in = {.messages = messages,
+                            .add_generation_prompt = true,
+                            .tools = (struct srv_tools *)&g->tools};
     struct tok_ids ids = {0};
     int rc = chat_input_encode(g->app, &in, &ids, err);
     *ret = (int64_t)ids.n;
@@ -247,14 +183,15 @@ static int prompt_of(struct srv_gen *g, json_t **messages, struct param_error *e
     if (srv_json_ran_out())
         return param_fail(err, SRV_ERR_OVERLOADED, NULL,
                           "The server is out of memory for this request.");
-    struct chat_input in = {.messages = *messages, .add_generation_prompt = true};
+    struct chat_input in = {
+        .messages = *messages, .add_generation_prompt = true, .tools = &g->tools};
     return srv_gen_chat_prompt(g, &in, err);
 }
 
 static int make_prompt(struct srv_gen *g, struct param_error *err)
 {
     if (check_fields(g, err)) return -1;
-    json_t *messages = messages_of(&g->params, err);
+    json_t *messages = responses_to_chat(g->params.extra, g->params.messages, err);
     bool no_memory = srv_json_ran_out();
     if (!messages && !no_memory) return -1;
     int rc = no_memory ? param_fail(err, SRV_ERR_OVERLOADED, NULL,
@@ -271,37 +208,126 @@ static bool is_cut(const struct gen_choice *c)
     return c->finish_reason && !strcmp(c->finish_reason, "length");
 }
 
-static void write_part(struct jw *w, const char *name, const struct gen_choice *c, size_t len)
+/* The items of an answer are the parts of its text; without any it is one message. */
+static const struct gen_choice *answer(const struct srv_gen *g)
 {
+    return &g->prompts[0].choices[0];
+}
+
+static enum choice_kind kind_of(const struct gen_choice *c, int i)
+{
+    return i < c->n_parts ? c->parts[i].kind : CHOICE_CONTENT;
+}
+
+/* The text of an item up to `len` bytes of it. */
+static void write_item_text(struct jw *w, const char *name, const struct gen_choice *c, int i,
+                            bool whole)
+{
+    if (i < c->n_parts && whole)
+        srv_gen_write_part(w, name, c, i);
+    else
+        jw_text(w, name, "");
+}
+
+/* A content part of a message or of reasoning. */
+static void write_part(struct jw *w, const char *name, const struct gen_choice *c, int i,
+                       bool whole)
+{
+    bool reasoning = kind_of(c, i) == CHOICE_REASONING;
     jw_open(w, name, '{');
-    jw_text(w, "type", "output_text");
-    srv_gen_write_text(w, "text", c, 0, len);
-    jw_open(w, "annotations", '[');
-    jw_close(w);
-    jw_open(w, "logprobs", '[');
-    jw_close(w);
+    jw_text(w, "type", reasoning ? "reasoning_text" : "output_text");
+    write_item_text(w, "text", c, i, whole);
+    if (!reasoning) {
+        jw_open(w, "annotations", '[');
+        jw_close(w);
+        jw_open(w, "logprobs", '[');
+        jw_close(w);
+    }
     jw_close(w);
 }
 
-static void write_item_id(struct srv_gen *g, struct jw *w, const char *name)
+/* Ids of items: of a call the letters of its call_id, else those of the answer and a number. */
+static void write_item_id(const struct srv_gen *g, struct jw *w, const char *name,
+                          const struct gen_choice *c, int i)
 {
-    char id[64];
-    snprintf(id, sizeof(id), "msg_%s", srv_facts(g->req)->unique);
+    char id[80], number[16] = "";
+    if (kind_of(c, i) == CHOICE_CALL) {
+        char letters[SRV_CALL_ID_MAX];
+        srv_tools_call_id(&g->tools, g->text, c, &c->parts[i], "", letters);
+        snprintf(id, sizeof(id), "fc_%s", letters);
+    } else {
+        if (i > 0) snprintf(number, sizeof(number), "_%d", i);
+        snprintf(id, sizeof(id), "%s_%s%s", kind_of(c, i) == CHOICE_REASONING ? "rs" : "msg",
+                 srv_facts(g->req)->unique, number);
+    }
     jw_text(w, name, id);
 }
 
-static void write_item(struct srv_gen *g, struct jw *w, const char *name, const char *status)
+static void write_call(const struct srv_gen *g, struct jw *w, const struct gen_choice *c, int i,
+                       bool whole)
 {
-    const struct gen_choice *c = &g->prompts[0].choices[0];
+    srv_gen_write_call_id(g, w, "call_id", c, &c->parts[i], "call_");
+    jw_text(w, "name", c->parts[i].name);
+    write_item_text(w, "arguments", c, i, whole);
+}
+
+static const char *item_type(enum choice_kind kind)
+{
+    return kind == CHOICE_CALL        ? "function_call"
+           : kind == CHOICE_REASONING ? "reasoning"
+                                      : "message";
+}
+
+/* status: in_progress, without its text, completed or incomplete. */
+static void write_item(const struct srv_gen *g, struct jw *w, const char *name, int i,
+                       const char *status)
+{
+    const struct gen_choice *c = answer(g);
+    enum choice_kind kind = kind_of(c, i);
+    bool whole = strcmp(status, "in_progress") != 0;
     jw_open(w, name, '{');
-    jw_text(w, "type", "message");
-    write_item_id(g, w, "id");
-    jw_text(w, "role", "assistant");
+    jw_text(w, "type", item_type(kind));
+    write_item_id(g, w, "id", c, i);
+    if (kind == CHOICE_CONTENT) jw_text(w, "role", "assistant");
+    if (kind == CHOICE_REASONING) {
+        jw_open(w, "summary", '[');
+        jw_close(w);
+    }
+    if (kind == CHOICE_CALL) {
+        write_call(g, w, c, i, whole);
+    } else {
+        jw_open(w, "content", '[');
+        if (whole) write_part(w, NULL, c, i, true);
+        jw_close(w);
+    }
     jw_text(w, "status", status);
-    jw_open(w, "content", '[');
-    if (strcmp(status, "in_progress") != 0) write_part(w, NULL, c, c->text.text.len);
     jw_close(w);
-    jw_close(w);
+}
+
+/* A stop string may have taken all text of the last part. */
+static bool is_shown(const struct gen_choice *c, int i)
+{
+    return c->parts[i].kind == CHOICE_CALL || choice_part_end(c, i) > c->parts[i].from;
+}
+
+/* Only the last item can have been cut. */
+static const char *item_status(const struct gen_choice *c, int i)
+{
+    bool cut = is_cut(c) && i + 1 >= c->n_parts;
+    if (cut && i < c->n_parts && c->parts[i].kind == CHOICE_CALL) cut = !c->parts[i].complete;
+    return cut ? "incomplete" : "completed";
+}
+
+static void write_output(const struct srv_gen *g, struct jw *w)
+{
+    const struct gen_choice *c = answer(g);
+    bool empty = true;
+    for (int i = 0; i < c->n_parts; i++) {
+        if (!is_shown(c, i)) continue;
+        write_item(g, w, NULL, i, item_status(c, i));
+        empty = false;
+    }
+    if (empty) write_item(g, w, NULL, 0, item_status(c, 0));
 }
 
 static void write_usage(struct srv_gen *g, struct jw *w)
@@ -315,10 +341,16 @@ static void write_usage(struct srv_gen *g, struct jw *w)
     jw_close(w);
     jw_int(w, "output_tokens", t.n_completion);
     jw_open(w, "output_tokens_details", '{');
-    jw_int(w, "reasoning_tokens", 0);
+    jw_int(w, "reasoning_tokens", t.n_reasoning);
     jw_close(w);
     jw_int(w, "total_tokens", t.n_prompt + t.n_completion);
     jw_close(w);
+}
+
+/* Returns true if the member is there and not null. */
+static bool is_sent(const struct srv_span *member)
+{
+    return member->text && member->text[0] != 'n';
 }
 
 /* The members that repeat the request or show what is not supported. */
@@ -326,8 +358,13 @@ static void write_request(struct srv_gen *g, struct jw *w)
 {
     static const char free_text[] = "{\"type\":\"text\"}";
     const struct srv_span *format = &g->guide.ask.format;
-    jw_bool(w, "parallel_tool_calls", false);
+    const struct tools_ask *ask = &g->tools.ask;
+    jw_bool(w, "parallel_tool_calls", ask->parallel);
     jw_null(w, "previous_response_id");
+    jw_open(w, "reasoning", '{');
+    jw_text(w, "effort", g->tools.effort);
+    jw_null(w, "summary");
+    jw_close(w);
     jw_bool(w, "store", false);
     jw_number(w, "temperature", g->params.temperature);
     jw_open(w, "text", '{');
@@ -336,9 +373,14 @@ static void write_request(struct srv_gen *g, struct jw *w)
     else
         jw_json(w, "format", free_text, strlen(free_text));
     jw_close(w);
-    jw_text(w, "tool_choice", "none");
-    jw_open(w, "tools", '[');
-    jw_close(w);
+    if (is_sent(&ask->choice_text))
+        jw_json(w, "tool_choice", ask->choice_text.text, ask->choice_text.len);
+    else
+        jw_text(w, "tool_choice", "auto");
+    if (is_sent(&ask->tools_text))
+        jw_json(w, "tools", ask->tools_text.text, ask->tools_text.len);
+    else
+        jw_json(w, "tools", "[]", 2);
     jw_number(w, "top_p", g->params.top_p);
     jw_text(w, "truncation", is_auto(g) ? "auto" : "disabled");
     jw_open(w, "metadata", '{');
@@ -379,7 +421,7 @@ static void write_response(struct srv_gen *g, struct jw *w, const char *name, co
         jw_null(w, "max_output_tokens");
     jw_text(w, "model", g->model);
     jw_open(w, "output", '[');
-    if (over) write_item(g, w, NULL, status);
+    if (over) write_output(g, w);
     jw_close(w);
     write_request(g, w);
     if (over) {
@@ -419,63 +461,101 @@ static void send_response(struct srv_gen *g, const char *name, const char *statu
     srv_gen_close_event(g, &e);
 }
 
-static void send_item(struct srv_gen *g, const char *name, const char *status)
+static void send_item(struct srv_gen *g, const char *name, int i, const char *status)
 {
     struct gen_event e;
     begin(g, &e, name);
-    jw_int(&e.w, "output_index", 0);
-    write_item(g, &e.w, "item", status);
+    jw_int(&e.w, "output_index", i);
+    write_item(g, &e.w, "item", i, status);
     srv_gen_close_event(g, &e);
 }
 
-/* Begins an event about the one text. */
-static void begin_in_text(struct srv_gen *g, struct gen_event *e, const char *name)
+/* Begins an event about the text or the arguments of an item. */
+static void begin_in_item(struct srv_gen *g, struct gen_event *e, const char *name, int i)
 {
     begin(g, e, name);
-    write_item_id(g, &e->w, "item_id");
-    jw_int(&e->w, "output_index", 0);
-    jw_int(&e->w, "content_index", 0);
+    write_item_id(g, &e->w, "item_id", answer(g), i);
+    jw_int(&e->w, "output_index", i);
+    if (kind_of(answer(g), i) != CHOICE_CALL) jw_int(&e->w, "content_index", 0);
 }
 
-static void send_text(struct srv_gen *g, const char *name, const char *member,
-                      const struct gen_choice *c, size_t from, size_t to)
+static void send_part(struct srv_gen *g, const char *name, int i, bool whole)
 {
     struct gen_event e;
-    begin_in_text(g, &e, name);
-    srv_gen_write_text(&e.w, member, c, from, to);
-    jw_open(&e.w, "logprobs", '[');
-    jw_close(&e.w);
+    begin_in_item(g, &e, name, i);
+    write_part(&e.w, "part", answer(g), i, whole);
     srv_gen_close_event(g, &e);
 }
 
-static void send_part(struct srv_gen *g, const char *name, const struct gen_choice *c, size_t len)
+/* Names of the events of a kind's text. */
+static const struct {
+    const char *delta, *done, *member;
+} text_events[] = {
+    [CHOICE_CONTENT] = {"response.output_text.delta", "response.output_text.done", "text"},
+    [CHOICE_REASONING] = {"response.reasoning_text.delta", "response.reasoning_text.done", "text"},
+    [CHOICE_CALL] = {"response.function_call_arguments.delta",
+                     "response.function_call_arguments.done", "arguments"},
+};
+
+static void end_text_event(struct srv_gen *g, struct gen_event *e, enum choice_kind kind)
 {
+    if (kind == CHOICE_CONTENT) {
+        jw_open(&e->w, "logprobs", '[');
+        jw_close(&e->w);
+    }
+    srv_gen_close_event(g, e);
+}
+
+static void begin_item(struct srv_gen *g, int i)
+{
+    send_item(g, "response.output_item.added", i, "in_progress");
+    if (kind_of(answer(g), i) != CHOICE_CALL) send_part(g, "response.content_part.added", i, false);
+}
+
+static void end_item(struct srv_gen *g, int i)
+{
+    const struct gen_choice *c = answer(g);
+    enum choice_kind kind = kind_of(c, i);
     struct gen_event e;
-    begin_in_text(g, &e, name);
-    write_part(&e.w, "part", c, len);
-    srv_gen_close_event(g, &e);
+    begin_in_item(g, &e, text_events[kind].done, i);
+    if (kind == CHOICE_CALL) jw_text(&e.w, "name", c->parts[i].name);
+    write_item_text(&e.w, text_events[kind].member, c, i, true);
+    end_text_event(g, &e, kind);
+    if (kind != CHOICE_CALL) send_part(g, "response.content_part.done", i, true);
+    send_item(g, "response.output_item.done", i, item_status(c, i));
 }
 
 static void stream_begin(struct srv_gen *g)
 {
     send_response(g, "response.created", "in_progress");
     send_response(g, "response.in_progress", "in_progress");
-    send_item(g, "response.output_item.added", "in_progress");
-    send_part(g, "response.content_part.added", &g->prompts[0].choices[0], 0);
 }
 
-static void stream_delta(struct srv_gen *g, struct gen_prompt *p, struct gen_choice *c, size_t from,
-                         size_t to, int64_t token_from, int64_t token_to)
+static void stream_part(struct srv_gen *g, struct gen_choice *c, const struct choice_part *part,
+                        bool ended)
 {
-    if (to == from && !g->params.chunk_tokens) return;
-    send_text(g, "response.output_text.delta", "delta", c, from, to);
+    if (ended)
+        end_item(g, (int)(part - c->parts));
+    else
+        begin_item(g, (int)(part - c->parts));
+}
+
+static void stream_delta(struct srv_gen *g, struct gen_prompt *p, struct gen_choice *c,
+                         const struct choice_part *part, size_t from, size_t to, int64_t token_from,
+                         int64_t token_to)
+{
+    struct gen_event e;
+    if (!part) return;
+    begin_in_item(g, &e, text_events[part->kind].delta, (int)(part - c->parts));
+    srv_gen_write_text(&e.w, "delta", c, from, to);
+    end_text_event(g, &e, part->kind);
 }
 
 static void stream_finish(struct srv_gen *g, struct gen_prompt *p, struct gen_choice *c)
 {
-    send_text(g, "response.output_text.done", "text", c, 0, c->text.text.len);
-    send_part(g, "response.content_part.done", c, c->text.text.len);
-    send_item(g, "response.output_item.done", is_cut(c) ? "incomplete" : "completed");
+    if (c->n_parts_begun > 0) return;
+    begin_item(g, 0);
+    end_item(g, 0);
 }
 
 /* Reports the progress in an event that every client knows, with one more member. */
@@ -516,9 +596,11 @@ static const struct srv_gen_format format = {
     .endpoint = "responses",
     .input = "input",
     .id_prefix = "resp_",
+    .dialect = TOOLS_RESPONSES,
     .fields = fields,
     .prepare = prepare,
     .stream_begin = stream_begin,
+    .stream_part = stream_part,
     .stream_delta = stream_delta,
     .stream_finish = stream_finish,
     .stream_progress = stream_progress,

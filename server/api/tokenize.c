@@ -13,6 +13,7 @@
 #include "server/api/generation.h"
 #include "server/api/json_fields.h"
 #include "server/api/routes.h"
+#include "server/api/tool_calls.h"
 #include "server/config/config.h"
 #include "tokenizer/chat/chat.h"
 #include "tokenizer/tokenizer.h"
@@ -22,7 +23,8 @@ enum { ANSWER_MAX = 256 << 20, TOKEN_TEXT_MAX = 4096 };
 struct tokenize_params {
     struct srv_span text; /* of the body */
     const char *model;
-    json_t *content, *prompt, *inputs, *messages, *tokens, *kwargs, *tools;
+    json_t *content, *prompt, *inputs, *messages, *tokens, *kwargs;
+    struct srv_tools tools;
     bool add_special, parse_special, with_pieces, add_special_tokens, return_token_strs;
     bool add_generation_prompt, continue_final_message;
 };
@@ -40,7 +42,11 @@ static const struct param_field fields[] = {
     FIELD("messages", PARAM_JSON, messages),
     FIELD("tokens", PARAM_JSON, tokens),
     FIELD("chat_template_kwargs", PARAM_JSON, kwargs),
-    FIELD("tools", PARAM_JSON, tools),
+    FIELD("tools", PARAM_IGNORED, tools), /* tools_fields.c reads it, as these */
+    FIELD("tool_choice", PARAM_IGNORED, tools),
+    FIELD("parallel_tool_calls", PARAM_IGNORED, tools),
+    FIELD("reasoning_effort", PARAM_IGNORED, tools),
+    FIELD("reasoning_format", PARAM_IGNORED, tools),
     FIELD("add_special", PARAM_BOOL, add_special),
     FIELD("parse_special", PARAM_BOOL, parse_special),
     FIELD("with_pieces", PARAM_BOOL, with_pieces),
@@ -51,7 +57,13 @@ static const struct param_field fields[] = {
     {0},
 };
 
-/* The parsed body (owned by the caller) with the fields read; NULL: the error has been answered. */
+static void close_body(json_t *body, struct tokenize_params *p)
+{
+    srv_tools_release(&p->tools);
+    json_decref(body);
+}
+
+/* The parsed body with the fields read, owned: close_body. NULL: the error has been answered. */
 static json_t *open_body(struct srv_request *req, struct tokenize_params *p, const char *endpoint)
 {
     struct param_error err = {0};
@@ -61,12 +73,14 @@ static json_t *open_body(struct srv_request *req, struct tokenize_params *p, con
         .parse_special = true, .add_special_tokens = true, .add_generation_prompt = true};
     p->text = (struct srv_span){srv_facts(req)->body, srv_facts(req)->body_len};
     json_t *body = params_parse(p->text.text, p->text.len, &err);
+    const struct srv_app *app = srv_facts(req)->app;
     if (body && !params_read(body, fields, p, &unknown, &err) &&
-        srv_gen_model_name(srv_facts(req)->app, p->model, &err) &&
-        !chat_input_check_flags(body, &err) && !srv_gen_note_ignored(req, &unknown, &err))
+        srv_gen_model_name(app, p->model, &err) && !chat_input_check_flags(body, &err) &&
+        !srv_tools_read(&p->tools, app, TOOLS_CHAT, p->text, body, &unknown, &err) &&
+        !srv_gen_note_ignored(req, &unknown, &err))
         return body;
     param_reply(req, &err);
-    json_decref(body);
+    close_body(body, p);
     return NULL;
 }
 
@@ -129,7 +143,7 @@ static int tokenize_content(const struct srv_app *app, const struct tokenize_par
     return rc;
 }
 
-static struct chat_input chat_of(const struct tokenize_params *p)
+static struct chat_input chat_of(struct tokenize_params *p)
 {
     return (struct chat_input){
         .messages = p->messages,
@@ -137,13 +151,14 @@ static struct chat_input chat_of(const struct tokenize_params *p)
         .body = p->text,
         .add_generation_prompt = p->add_generation_prompt,
         .continue_final_message = p->continue_final_message,
+        .tools = &p->tools,
     };
 }
 
 /* ---- vLLM ---------------------------------------------------------------------------------- */
 
-static int encode_vllm(const struct srv_app *app, const struct tokenize_params *p,
-                       struct tok_ids *ids, struct param_error *err)
+static int encode_vllm(const struct srv_app *app, struct tokenize_params *p, struct tok_ids *ids,
+                       struct param_error *err)
 {
     if (p->prompt) {
         unsigned flags = TOK_PARSE_SPECIAL | (p->add_special_tokens ? TOK_ADD_SPECIAL : 0);
@@ -165,7 +180,7 @@ static void write_token_strings(const struct srv_app *app, struct jw *w, const s
     jw_close(w);
 }
 
-static int tokenize_prompt(const struct srv_app *app, const struct tokenize_params *p, struct jw *w,
+static int tokenize_prompt(const struct srv_app *app, struct tokenize_params *p, struct jw *w,
                            struct param_error *err)
 {
     struct tok_ids ids = {0};
@@ -241,7 +256,7 @@ static void tokenize(struct srv_request *req)
     } else {
         srv_reply(req, 200, NULL, jw_end(&w));
     }
-    json_decref(body);
+    close_body(body, &p);
 }
 
 /* ---- the way back -------------------------------------------------------------------------- */
@@ -297,7 +312,7 @@ static void detokenize(struct srv_request *req)
     }
     free(text);
     free(ids);
-    json_decref(body);
+    close_body(body, &p);
 }
 
 static void apply_template(struct srv_request *req)
@@ -322,7 +337,7 @@ static void apply_template(struct srv_request *req)
         srv_reply(req, 200, NULL, jw_end(&w));
         tok_prompt_finish(&prompt);
     }
-    json_decref(body);
+    close_body(body, &p);
 }
 
 const struct srv_route srv_routes_tokenize[] = {

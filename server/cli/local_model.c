@@ -86,7 +86,7 @@ static int compile_constraint(struct local_model *m, enum gram_kind kind, const 
         return fail(err, errlen, failure.message);
     for (size_t i = 0; i < gram_n_relaxed(m->gram); i++)
         fprintf(stderr, "hearth: %s is only approximated\n", gram_relaxed(m->gram, i));
-    m->state = aligned_alloc(64, gram_state_bytes());
+    m->state = aligned_alloc(64, grammar_guide_bytes());
     if (!m->state) return fail(err, errlen, "no memory");
     m->rules = (struct grammar_rules){.info = info, .tok = m->tok};
     m->choice.rules = &m->rules;
@@ -258,7 +258,7 @@ static int run_job(struct run *r, char *err, size_t errlen)
         .ctx = r,
     };
     struct eng_job *job;
-    if (m->gram) grammar_guide_begin(&m->choice, m->state, m->gram);
+    if (m->gram) grammar_guide_begin(&m->choice, m->state, m->gram, NULL);
     tok_decoder_reset(m->decoder);
     if (eng_job_submit(m->engine, &p, &job, err, errlen)) return -1;
     int rc = follow(r, job, err, errlen);

@@ -30,6 +30,20 @@ const cases = {
     assert.ok(!two.choices[0].text.includes("."));
     assert.equal(two.choices[1].logprobs.tokens.length, two.choices[1].logprobs.token_logprobs.length);
   },
+  async tools() {
+    let ran = null;
+    const runner = client.chat.completions.runTools({
+      model, messages: question, temperature: 0, max_tokens: 300,
+      tool_choice: { type: "function", function: { name: "add" } },
+      tools: [{ type: "function", function: {
+        name: "add", description: "Add two digits.", parse: JSON.parse,
+        function: (args) => { ran = args; return String(args.a + args.b); },
+        parameters: { type: "object", required: ["a", "b"], additionalProperties: false, properties: {
+          a: { type: "integer", minimum: 0, maximum: 9 }, b: { type: "integer", minimum: 0, maximum: 9 } } } } }],
+    });
+    await runner.done();
+    assert.ok(Number.isInteger(ran?.a) && Number.isInteger(ran?.b), JSON.stringify(ran));
+  },
   async chat() {
     const body = { model, messages: question, temperature: 0 };
     const whole = await client.chat.completions.create({ ...body, logprobs: true, top_logprobs: 2 });

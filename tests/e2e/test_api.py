@@ -338,8 +338,7 @@ def test_named_when_without_effect():
 
 def test_what_would_change_the_answer_is_refused():
     """Every field of the peers that is not built, on every generating route; neutral values pass."""
-    cases = {"tools": [{"type": "function", "function": {"name": "f"}}], "tool_choice": "required",
-             "functions": [{"name": "f"}], "function_call": {"name": "f"}, "modalities": ["text", "audio"],
+    cases = {"functions": [{"name": "f"}], "function_call": {"name": "f"}, "modalities": ["text", "audio"],
              "audio": {"voice": "x"}, "prediction": {"type": "content", "content": "x"},
              "web_search_options": {"user_location": None}, "bad_words": ["a"],
              "logits_processors": ["x"], "use_beam_search": True, "truncate_prompt_tokens": 5,
@@ -352,17 +351,19 @@ def test_what_would_change_the_answer_is_refused():
     for path, body in routes.items():
         for field, value in cases.items():
             refused(path, dict(body, **{field: value}), code="unsupported_parameter", param=field)
-    neutral = {"tools": [], "tool_choice": "auto", "functions": [], "function_call": "none",
-               "modalities": ["text"], "audio": None, "top_n_sigma": -1, "mirostat": 0, "lora": [],
+    neutral = {"tools": [], "tool_choice": "auto", "modalities": ["text"], "audio": None, "top_n_sigma": -1, "mirostat": 0, "lora": [],
                "dry_multiplier": 0, "xtc_probability": 0, "use_beam_search": False, "documents": [],
                "response_format": {"type": "text"}, "truncate_prompt_tokens": -1}
     for path, body in routes.items():
-        ok(path, dict(body, **neutral))
+        old = {} if "chat" in path else {"functions": [], "function_call": "none"}
+        ok(path, dict(body, **neutral, **old))
+    for field, value in (("tools", [{"type": "function", "function": {"name": "f"}}]), ("tool_choice", "required")):
+        refused("/v1/completions", dict(GREEDY, **{field: value}), code="unsupported_parameter", param=field)
     for path, field, value in [("/v1/completions", "suffix", "x"), ("/v1/chat/completions", "best_of", 2),
                                ("/v1/chat/completions", "echo", True), ("/v1/responses", "background", True),
                                ("/v1/responses", "previous_response_id", "resp_1")]:
         refused(path, dict(routes[path], **{field: value}), code="unsupported_parameter", param=field)
-    for field, value in [("tools", [{"name": "f"}]), ("thinking", {"type": "enabled", "budget_tokens": 9})]:
+    for field, value in [("tools", [{"name": "f"}]), ("thinking", {"type": "always"})]:
         status, _, a = SERVER.post("/v1/messages", dict(CHAT, **{field: value}))
         assert status == 400 and a["error"]["type"] == "invalid_request_error", a
     assert SERVER.post("/v1/messages", dict(CHAT, thinking={"type": "disabled"}))[0] == 200

@@ -253,12 +253,106 @@ def test_vllm_and_llama_server_spellings():
 
 
 def test_langchain_structured_output():
-    """Two of its three methods; the third, function_calling, needs tools."""
+    """Two of its three methods; the third, function_calling, is with the tools below."""
     from langchain_openai import ChatOpenAI
     chat = ChatOpenAI(base_url=SERVER.url + "/v1", api_key="none", model=model(), temperature=0, max_tokens=200)
     for method in ("json_schema", "json_mode"):
         answer = chat.with_structured_output(Person if method == "json_schema" else None, method=method).invoke("Who?")
         assert isinstance(answer, Person if method == "json_schema" else dict), answer
+
+
+# ---- tools ----------------------------------------------------------------------------------------
+
+DIGITS = {"type": "object", "properties": {"a": {"type": "integer", "minimum": 0, "maximum": 9},
+                                           "b": {"type": "integer", "minimum": 0, "maximum": 9}},
+          "required": ["a", "b"], "additionalProperties": False}
+ADD = {"type": "function", "function": {"name": "add", "description": "Add two digits.", "parameters": DIGITS,
+                                        "strict": True}}
+
+
+class Sum(BaseModel):
+    a: int = Field(ge=0, le=9)
+    b: int = Field(ge=0, le=9)
+
+
+def test_loop_of_chat():
+    """A required call, its result sent back, the final text; whole, by the stream helper, and parsed."""
+    chat = client().chat.completions
+    ask = {"model": model(), "messages": QUESTION, "tools": [ADD], "temperature": 0, "max_tokens": 300,
+           "parallel_tool_calls": False}
+    first = chat.create(**ask, tool_choice="required").choices[0]
+    call, = first.message.tool_calls
+    assert first.finish_reason == "tool_calls" and call.function.name == "add", first
+    with chat.stream(**ask, tool_choice="required") as stream:
+        kinds = {event.type for event in stream}
+        again = stream.get_final_completion().choices[0].message.tool_calls[0]
+    assert again.function.arguments == call.function.arguments and "tool_calls.function.arguments.done" in kinds, kinds
+    total = sum(Sum.model_validate_json(call.function.arguments).model_dump().values())
+    talk = [*QUESTION, first.message, {"role": "tool", "tool_call_id": call.id, "content": str(total)}]
+    final = chat.create(**dict(ask, messages=talk), tool_choice="none").choices[0]
+    assert final.message.tool_calls is None and final.message.content, final
+    tool = openai.pydantic_function_tool(Sum, name="add")
+    parsed = chat.parse(**dict(ask, tools=[tool]), tool_choice="required").choices[0].message.tool_calls[0]
+    assert isinstance(parsed.function.parsed_arguments, Sum), parsed
+
+
+def test_loop_of_responses():
+    ask = {"model": model(), "tools": [{"type": "function", **ADD["function"]}], "temperature": 0,
+           "max_output_tokens": 300, "parallel_tool_calls": False}
+    first = client().responses.create(**ask, input=QUESTION, tool_choice="required")
+    call, = first.output
+    assert call.type == "function_call" and first.status == "completed", first
+    with client().responses.stream(**ask, input=QUESTION, tool_choice="required") as stream:
+        for _ in stream:
+            pass
+        assert stream.get_final_response().output[0].arguments == call.arguments
+    Sum.model_validate_json(call.arguments)
+    talk = [*QUESTION, *[item.model_dump(exclude_none=True) for item in first.output],
+            {"type": "function_call_output", "call_id": call.call_id, "output": "7"}]
+    assert client().responses.create(**ask, input=talk, tool_choice="none").output_text
+
+
+def test_loop_of_messages():
+    tools = [{"name": "add", "description": "Add two digits.", "input_schema": DIGITS}]
+    ask = {"model": model(), "max_tokens": 300, "tools": tools, "extra_body": {"temperature": 0}}
+    only = {"type": "any", "disable_parallel_tool_use": True}
+    first = claude().messages.create(**ask, messages=QUESTION, tool_choice=only)
+    call, = first.content
+    assert call.type == "tool_use" and first.stop_reason == "tool_use", first
+    with claude().messages.stream(**ask, messages=QUESTION, tool_choice=only) as stream:
+        assert stream.get_final_message().content[0].input == call.input
+    Sum(**call.input)
+    talk = [*QUESTION, {"role": "assistant", "content": first.content},
+            {"role": "user", "content": [{"type": "tool_result", "tool_use_id": call.id, "content": "7"}]}]
+    assert claude().messages.create(**ask, messages=talk, tool_choice={"type": "none"}).stop_reason == "end_turn"
+
+
+def test_anthropic_tool_runner():
+    calls = []
+
+    @anthropic.beta_tool
+    def ping() -> str:
+        """Ask whether it is there."""
+        calls.append(1)
+        return "pong"
+    runner = claude().beta.messages.tool_runner(
+        model=model(), max_tokens=200, messages=QUESTION, tools=[ping], max_iterations=2, thread=False,
+        tool_choice={"type": "tool", "name": "ping"}, extra_body={"temperature": 0})
+    for message in runner:
+        assert message.content[0].type == "tool_use", message
+    assert calls, "the tool was not run"
+
+
+def test_langchain_tools():
+    from langchain_openai import ChatOpenAI
+    chat = ChatOpenAI(base_url=SERVER.url + "/v1", api_key="none", model=model(), temperature=0, max_tokens=300)
+    bound = chat.bind_tools([ADD], tool_choice="add")
+    call, = bound.invoke("What is 2+2?").tool_calls
+    assert call["name"] == "add" and Sum(**call["args"]), call
+    answer = None
+    for chunk in bound.stream("What is 2+2?"):
+        answer = chunk if answer is None else answer + chunk
+    assert answer.tool_calls[0]["args"] == call["args"], answer
 
 
 def test_errors():

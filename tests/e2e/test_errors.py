@@ -92,7 +92,7 @@ POSTS = [  # path, body, status, code, param
     ("/v1/chat/completions", {"messages": [{"role": LONG, "content": ""}]}, 400, "invalid_value", "messages[0].role"),
     ("/v1/chat/completions", {"messages": [{"role": "user", "content": [{"type": LONG}]}]}, 400,
      "unsupported_parameter", "messages[0].content[0]"),
-    ("/v1/chat/completions", dict(CHAT, tools=[{"x": LONG}]), 400, "unsupported_parameter", "tools"),
+    ("/v1/chat/completions", dict(CHAT, tools=[{"x": LONG}]), 400, "missing_required_parameter", "tools[0].type"),
     ("/v1/chat/completions", {"messages": [{"role": "user", "content": "a " * 9000}]}, 400,
      "context_length_exceeded", "messages"),
     ("/v1/responses", {"input": 5}, 400, "invalid_type", "input"),

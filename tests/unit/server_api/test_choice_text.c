@@ -158,7 +158,7 @@ static void make(struct subject *s, const struct text_case *c)
     }
     REQUIRE_EQ_INT(textout_stops_init(&s->rules.stops, c->stops, lens, n_stops), 0);
     REQUIRE_EQ_INT(choice_text_init(&s->choice, &s->rules, prompt, 1, s->n_ids, 1, &at), 0);
-    REQUIRE_EQ_INT(at - s->memory, choice_text_bytes(s->n_ids, 1));
+    REQUIRE_EQ_INT(at - s->memory, choice_text_bytes(&s->rules, s->n_ids, 1));
 }
 
 static void unmake(struct subject *s)

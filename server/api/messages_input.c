@@ -1,0 +1,291 @@
+/* SPDX-License-Identifier: MIT */
+/* Blocks to chat messages; see messages_input.h. Called on text workers. */
+#include "server/api/messages_input.h"
+
+#include <stdio.h>
+#include <string.h>
+
+#include "base/buf.h"
+
+/* A block on its way: where it is, and its text for what the tree has rounded. */
+struct block {
+    size_t message, place;
+    const json_t *value;
+    const char *type;
+    struct srv_span text;
+};
+
+static int fail_field(const struct block *b, const char *field, enum srv_error kind,
+                      const char *wanted, struct param_error *err)
+{
+    char path[PARAM_PATH_MAX];
+    snprintf(path, sizeof(path), "messages.%zu.content.%zu%s%s", b->message, b->place,
+             *field ? "." : "", field);
+    return param_fail(err, kind, path, "%s: %s.", path, wanted);
+}
+
+/* Returns the string member of a block, or NULL with err. */
+static const json_t *string_of(const struct block *b, const char *field, struct param_error *err)
+{
+    const json_t *value = json_object_get(b->value, field);
+    if (json_is_string(value)) return value;
+    bool absent = !value || json_is_null(value);
+    fail_field(b, field, absent ? SRV_ERR_MISSING : SRV_ERR_INVALID_TYPE,
+               absent ? "this field is required" : "this field must be a string", err);
+    return NULL;
+}
+
+static int unsupported(const struct block *b, const char *where, struct param_error *err)
+{
+    char wanted[120], word[PARAM_WORD_MAX];
+    snprintf(wanted, sizeof(wanted), "blocks of type '%s' are not supported%s",
+             param_word(b->type, word), where);
+    return fail_field(b, "", SRV_ERR_UNSUPPORTED, wanted, err);
+}
+
+static int add_text(const struct block *b, json_t *parts, struct param_error *err)
+{
+    const json_t *text = string_of(b, "text", err);
+    if (!text) return -1;
+    json_array_append_new(parts, json_pack("{s:s, s:O}", "type", "text", "text", text));
+    return 0;
+}
+
+/* ---- assistant ----------------------------------------------------------------------------- */
+
+static int add_call(const struct block *b, json_t *calls, struct param_error *err)
+{
+    const json_t *id = string_of(b, "id", err);
+    const json_t *name = id ? string_of(b, "name", err) : NULL;
+    const json_t *input = json_object_get(b->value, "input");
+    struct srv_span text;
+    if (!name) return -1;
+    if (!json_is_object(input))
+        return fail_field(b, "input", input ? SRV_ERR_INVALID_TYPE : SRV_ERR_MISSING,
+                          "this field must be an object", err);
+    if (!jr_member(b->text.text, b->text.len, "input", &text.text, &text.len))
+        return param_fail(err, SRV_ERR_OVERLOADED, NULL, "There is no memory for the request.");
+    json_array_append_new(calls, json_pack("{s:O, s:s, s:{s:O, s:o}}", "id", id, "type", "function",
+                                           "function", "name", name, "arguments",
+                                           json_stringn(text.text, text.len)));
+    return 0;
+}
+
+/* Joins two texts, which may hold NUL bytes. A new reference, NULL when out of memory. */
+static json_t *join(const char *first, const char *between, const json_t *last)
+{
+    struct buf b;
+    buf_init(&b, 256u << 20);
+    buf_puts(&b, first);
+    buf_puts(&b, between);
+    buf_add(&b, json_string_value(last), json_string_length(last));
+    json_t *joined = b.failed ? NULL : json_stringn(b.data, b.len);
+    buf_finish(&b);
+    return joined;
+}
+
+/* Several blocks of thinking are lines of one. */
+static int add_thinking(const struct block *b, json_t **reasoning, struct param_error *err)
+{
+    const json_t *text = string_of(b, "thinking", err);
+    if (!text) return -1;
+    json_t *before = *reasoning;
+    *reasoning = before ? join(json_string_value(before), "\n", text) : json_incref((json_t *)text);
+    json_decref(before);
+    return 0;
+}
+
+struct assistant {
+    json_t *parts, *calls, *reasoning;
+};
+
+static int add_assistant_block(const struct block *b, void *ctx, struct param_error *err)
+{
+    struct assistant *a = ctx;
+    if (!strcmp(b->type, "text")) return add_text(b, a->parts, err);
+    if (!strcmp(b->type, "tool_use")) return add_call(b, a->calls, err);
+    if (!strcmp(b->type, "thinking")) return add_thinking(b, &a->reasoning, err);
+    return strcmp(b->type, "redacted_thinking") ? unsupported(b, "", err) : 0;
+}
+
+/* ---- user ---------------------------------------------------------------------------------- */
+
+static bool begins_as_error(const char *text)
+{
+    static const char word[] = "Error: ";
+    return !strncmp(text, word, sizeof(word) - 1);
+}
+
+static int add_result_block(const struct block *b, const json_t *block, json_t *parts,
+                            struct param_error *err)
+{
+    const json_t *text = json_object_get(block, "text");
+    const char *type = json_string_value(json_object_get(block, "type"));
+    if (!type || strcmp(type, "text") != 0 || !json_is_string(text))
+        return fail_field(b, "content", SRV_ERR_UNSUPPORTED,
+                          "Only text is supported in tool results", err);
+    json_array_append_new(parts, json_pack("{s:s, s:O}", "type", "text", "text", text));
+    return 0;
+}
+
+static int add_result_parts(const struct block *b, json_t *parts, struct param_error *err)
+{
+    const json_t *content = json_object_get(b->value, "content");
+    if (!content || json_is_null(content) || json_is_string(content)) {
+        json_t *text = json_is_string(content) ? json_incref((json_t *)content) : json_string("");
+        json_array_append_new(parts, json_pack("{s:s, s:o}", "type", "text", "text", text));
+        return 0;
+    }
+    if (!json_is_array(content))
+        return fail_field(b, "content", SRV_ERR_INVALID_TYPE,
+                          "this field must be a string or text blocks", err);
+    for (size_t k = 0; k < json_array_size(content); k++)
+        if (add_result_block(b, json_array_get(content, k), parts, err)) return -1;
+    return 0;
+}
+
+static void mark_error(json_t *parts)
+{
+    json_t *first = json_array_get(parts, 0), *text = json_object_get(first, "text");
+    if (text && !begins_as_error(json_string_value(text)))
+        json_object_set_new(first, "text", join("Error: ", "", text));
+}
+
+/* Results come before the text of their message. */
+static int add_result(const struct block *b, json_t *list, struct param_error *err)
+{
+    const json_t *id = string_of(b, "tool_use_id", err);
+    if (!id) return -1;
+    json_t *parts = json_array();
+    int rc = add_result_parts(b, parts, err);
+    if (json_is_true(json_object_get(b->value, "is_error"))) mark_error(parts);
+    json_array_append_new(
+        list, json_pack("{s:s, s:O, s:o}", "role", "tool", "tool_call_id", id, "content", parts));
+    return rc;
+}
+
+struct user {
+    json_t *list, *parts;
+};
+
+static int add_user_block(const struct block *b, void *ctx, struct param_error *err)
+{
+    struct user *u = ctx;
+    if (!strcmp(b->type, "text")) return add_text(b, u->parts, err);
+    if (!strcmp(b->type, "tool_result")) return add_result(b, u->list, err);
+    return unsupported(b, "", err);
+}
+
+/* ---- messages ------------------------------------------------------------------------------ */
+
+static int each_block(const json_t *message, struct srv_span text, size_t i,
+                      int (*add)(const struct block *b, void *ctx, struct param_error *err),
+                      void *ctx, struct param_error *err)
+{
+    const json_t *content = json_object_get(message, "content");
+    struct srv_span inner;
+    struct srv_json_items items;
+    if (!jr_member(text.text, text.len, "content", &inner.text, &inner.len))
+        return param_fail(err, SRV_ERR_OVERLOADED, NULL, "There is no memory for the request.");
+    srv_json_items_begin(&items, inner);
+    int rc = 0;
+    for (size_t k = 0; !rc && k < json_array_size(content); k++) {
+        struct block b = {.message = i, .place = k, .value = json_array_get(content, k)};
+        b.type = json_string_value(json_object_get(b.value, "type"));
+        if (!srv_json_items_next(&items, &b.text))
+            rc = param_fail(err, SRV_ERR_OVERLOADED, NULL, "There is no memory for the request.");
+        else if (!b.type)
+            rc = fail_field(&b, "type", SRV_ERR_INVALID_TYPE, "this field must be a string", err);
+        else
+            rc = add(&b, ctx, err);
+    }
+    srv_json_items_end(&items);
+    return rc;
+}
+
+static int add_assistant(json_t *list, const json_t *message, struct srv_span text, size_t i,
+                         struct param_error *err)
+{
+    struct assistant a = {json_array(), json_array(), NULL};
+    int rc = each_block(message, text, i, add_assistant_block, &a, err);
+    json_t *made = json_pack("{s:s}", "role", "assistant");
+    bool empty = json_array_size(a.parts) == 0, calls = json_array_size(a.calls) > 0;
+    json_object_set_new(made, "content",
+                        !empty  ? json_incref(a.parts)
+                        : calls ? json_null()
+                                : json_string(""));
+    if (a.reasoning) json_object_set(made, "reasoning_content", a.reasoning);
+    if (calls) json_object_set(made, "tool_calls", a.calls);
+    json_decref(a.parts);
+    json_decref(a.calls);
+    json_decref(a.reasoning);
+    json_array_append_new(list, made);
+    return rc;
+}
+
+static int add_user(json_t *list, const json_t *message, struct srv_span text, size_t i,
+                    struct param_error *err)
+{
+    struct user u = {list, json_array()};
+    int rc = each_block(message, text, i, add_user_block, &u, err);
+    if (json_array_size(u.parts) > 0)
+        json_array_append_new(list, json_pack("{s:s, s:O}", "role", "user", "content", u.parts));
+    json_decref(u.parts);
+    return rc;
+}
+
+/* Returns true if the content has blocks that are no chat parts. */
+static bool has_blocks(const json_t *message)
+{
+    static const char *const types[] = {"tool_use", "tool_result", "thinking", "redacted_thinking"};
+    const json_t *content = json_object_get(message, "content");
+    for (size_t k = 0; k < json_array_size(content); k++) {
+        const char *type = json_string_value(json_object_get(json_array_get(content, k), "type"));
+        for (size_t i = 0; type && i < sizeof(types) / sizeof(types[0]); i++)
+            if (!strcmp(type, types[i])) return true;
+    }
+    return false;
+}
+
+static int add_message(json_t *list, json_t *message, struct srv_span text, size_t i,
+                       struct param_error *err)
+{
+    const char *role = json_string_value(json_object_get(message, "role"));
+    if (role && strcmp(role, "user") && strcmp(role, "assistant"))
+        return param_fail(err, SRV_ERR_INVALID_VALUE, "messages",
+                          "Roles must be 'user' or 'assistant'.");
+    if (!role || !has_blocks(message)) return json_array_append(list, message), 0;
+    return !strcmp(role, "user") ? add_user(list, message, text, i, err)
+                                 : add_assistant(list, message, text, i, err);
+}
+
+json_t *messages_to_chat(struct srv_span text, const json_t *body, struct param_error *err)
+{
+    const json_t *messages = json_object_get(body, "messages"),
+                 *system = json_object_get(body, "system");
+    struct srv_span inner = {NULL, 0}, item = {NULL, 0};
+    struct srv_json_items items;
+    if (messages && !json_is_null(messages) && !json_is_array(messages)) {
+        param_fail(err, SRV_ERR_INVALID_TYPE, "messages", "'messages' must be an array.");
+        return NULL;
+    }
+    if (system && !json_is_null(system) && !json_is_string(system) && !json_is_array(system)) {
+        param_fail(err, SRV_ERR_INVALID_TYPE, "system",
+                   "'system' must be a string or an array of text blocks.");
+        return NULL;
+    }
+    json_t *list = json_array();
+    if (system && !json_is_null(system))
+        json_array_append_new(list, json_pack("{s:s, s:O}", "role", "system", "content", system));
+    jr_member(text.text, text.len, "messages", &inner.text, &inner.len);
+    srv_json_items_begin(&items, inner);
+    int rc = 0;
+    for (size_t i = 0; !rc && i < json_array_size(messages); i++)
+        rc = srv_json_items_next(&items, &item)
+                 ? add_message(list, json_array_get(messages, i), item, i, err)
+                 : param_fail(err, SRV_ERR_OVERLOADED, NULL, "There is no memory for the request.");
+    srv_json_items_end(&items);
+    if (!rc) return list;
+    json_decref(list);
+    return NULL;
+}

@@ -1,0 +1,443 @@
+/* SPDX-License-Identifier: MIT */
+/* Tools and their choice from a body; see tools_fields.h. */
+#include "server/api/tools_fields.h"
+
+#include <assert.h>
+#include <stdarg.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "base/json_writer.h"
+
+/* A reading on its way. */
+struct reading {
+    struct tools_ask *a;
+    const json_t *body;
+    struct param_unknown *ignored;
+    struct param_error *err;
+};
+
+/* Messages names the place in the message, since its error object has no param. */
+static int fail(const struct reading *r, enum srv_error kind, const char *path, const char *format,
+                ...) __attribute__((format(printf, 4, 5)));
+static int fail(const struct reading *r, enum srv_error kind, const char *path, const char *format,
+                ...)
+{
+    char message[PARAM_MESSAGE_MAX];
+    bool named = r->a->dialect == TOOLS_MESSAGES;
+    va_list args;
+    va_start(args, format);
+    vsnprintf(message, sizeof(message), format, args);
+    va_end(args);
+    return param_fail(r->err, kind, path, "%s%s%s", named ? path : "", named ? ": " : "", message);
+}
+
+/* The path of a tool's field as its dialect writes it; field "": of the tool itself. */
+static const char *tool_path(const struct tools_ask *a, size_t place, const char *field,
+                             char path[PARAM_PATH_MAX])
+{
+    bool inner = a->dialect == TOOLS_CHAT && strcmp(field, "type") && *field;
+    if (a->dialect == TOOLS_MESSAGES)
+        snprintf(path, PARAM_PATH_MAX, "tools.%zu%s%s", place, *field ? "." : "",
+                 strcmp(field, "parameters") ? field : "input_schema");
+    else
+        snprintf(path, PARAM_PATH_MAX, "tools[%zu]%s%s%s", place, inner ? ".function" : "",
+                 *field ? "." : "", field);
+    return path;
+}
+
+static int fail_tool(const struct reading *r, enum srv_error kind, size_t place, const char *field,
+                     const char *wanted)
+{
+    char path[PARAM_PATH_MAX];
+    tool_path(r->a, place, field, path);
+    return fail(r, kind, path, "'%s' %s.", path, wanted);
+}
+
+/* ---- one tool ------------------------------------------------------------------------------ */
+
+static int find_tool(const struct tools_ask *a, const char *name)
+{
+    for (int i = 0; i < a->n; i++)
+        if (!strcmp(a->tools[i].name, name)) return i;
+    return -1;
+}
+
+static int read_name(const struct reading *r, const json_t *function, size_t place,
+                     const char **ret)
+{
+    const json_t *value = json_object_get(function, "name");
+    char path[PARAM_PATH_MAX], word[PARAM_WORD_MAX];
+    tool_path(r->a, place, "name", path);
+    if (!value || json_is_null(value))
+        return fail(r, SRV_ERR_MISSING, path, "'%s' is required.", path);
+    if (!json_is_string(value))
+        return fail(r, SRV_ERR_INVALID_TYPE, path, "'%s' must be a string.", path);
+    const char *name = json_string_value(value);
+    if (!tools_name_valid(name, json_string_length(value)))
+        return fail(r, SRV_ERR_INVALID_VALUE, path,
+                    "The tool name '%s' must be 1 to %d characters of A-Z a-z 0-9 _ - .",
+                    param_word(name, word), TOOLS_MAX_NAME);
+    if (find_tool(r->a, name) >= 0)
+        return fail(r, SRV_ERR_INVALID_VALUE, path, "The tool name '%s' is used twice.", name);
+    *ret = name;
+    return 0;
+}
+
+/* Copies a member into the list as it was sent; absent and null members are left out. */
+static int copy_member(const struct reading *r, struct jw *w, struct srv_span object,
+                       const json_t *value, const char *key, const char *name)
+{
+    struct srv_span text;
+    if (!value || json_is_null(value)) return 0;
+    if (!jr_member(object.text, object.len, key, &text.text, &text.len))
+        return param_fail(r->err, SRV_ERR_OVERLOADED, NULL, "There is no memory for the request.");
+    jw_json(w, name, text.text, text.len);
+    return 0;
+}
+
+/* function: the object that holds name, description and schema. */
+static int add_tool(const struct reading *r, struct jw *w, const json_t *function,
+                    struct srv_span text, size_t place)
+{
+    struct tools_ask *a = r->a;
+    const char *key = a->dialect == TOOLS_MESSAGES ? "input_schema" : "parameters";
+    const json_t *description = json_object_get(function, "description");
+    const json_t *schema = json_object_get(function, key),
+                 *strict = json_object_get(function, "strict");
+    const char *name = NULL;
+    if (read_name(r, function, place, &name)) return -1;
+    if (description && !json_is_null(description) && !json_is_string(description))
+        return fail_tool(r, SRV_ERR_INVALID_TYPE, place, "description", "must be a string");
+    if (strict && !json_is_null(strict) && !json_is_boolean(strict))
+        return fail_tool(r, SRV_ERR_INVALID_TYPE, place, "strict", "must be true or false");
+    bool given = schema && !json_is_null(schema);
+    if (!given && a->dialect == TOOLS_MESSAGES)
+        return fail_tool(r, SRV_ERR_MISSING, place, "parameters", "is required");
+    if (given && !json_is_object(schema))
+        return fail_tool(r, SRV_ERR_INVALID_SCHEMA, place, "parameters",
+                         "must be a JSON schema: an object");
+    jw_open(w, NULL, '{');
+    jw_text(w, "name", name);
+    if (copy_member(r, w, text, description, "description", "description") ||
+        copy_member(r, w, text, schema, key, "parameters"))
+        return -1;
+    jw_close(w);
+    struct tools_place *where = &a->places[a->n];
+    where->index = (int)place;
+    snprintf(where->pointer, sizeof(where->pointer), "/tools/%d", (int)place);
+    struct srv_span of_schema = {NULL, 0};
+    if (given) jr_member(text.text, text.len, key, &of_schema.text, &of_schema.len);
+    a->tools[a->n++] = (struct tools_tool){.name = name,
+                                           .name_len = strlen(name),
+                                           .schema = of_schema.text,
+                                           .schema_len = of_schema.len,
+                                           .pointer = where->pointer,
+                                           .strict = json_is_true(strict)};
+    return 0;
+}
+
+/* Types of tools that other servers run themselves; coding agents send them unasked. */
+static bool is_server_tool(const char *type)
+{
+    static const char *const prefixes[] = {"web_search",     "web_fetch",    "code_interpreter",
+                                           "code_execution", "file_search",  "computer",
+                                           "bash_",          "text_editor_", "image_generation",
+                                           "local_shell",    "memory_"};
+    for (size_t i = 0; i < sizeof(prefixes) / sizeof(prefixes[0]); i++)
+        if (!strncmp(type, prefixes[i], strlen(prefixes[i]))) return true;
+    return false;
+}
+
+static int refuse_type(const struct reading *r, size_t place)
+{
+    char path[PARAM_PATH_MAX];
+    return fail(r, SRV_ERR_UNSUPPORTED, tool_path(r->a, place, "type", path),
+                "Only tools of type 'function' are supported.");
+}
+
+static void drop_tool(const struct reading *r, const char *type, size_t place)
+{
+    char name[PARAM_PATH_MAX], path[PARAM_PATH_MAX];
+    snprintf(name, sizeof(name), "%.30s=%.40s", tool_path(r->a, place, "", path), type);
+    param_note(r->ignored, name);
+}
+
+static int read_tool(const struct reading *r, struct jw *w, const json_t *tool,
+                     struct srv_span text, size_t place)
+{
+    const char *own = r->a->dialect == TOOLS_MESSAGES ? "custom" : "function";
+    const json_t *type = json_object_get(tool, "type");
+    const char *word = json_string_value(type);
+    if (!json_is_object(tool)) {
+        char path[PARAM_PATH_MAX];
+        return fail(r, SRV_ERR_INVALID_TYPE, tool_path(r->a, place, "", path),
+                    "'tools' must be an array of tool objects.");
+    }
+    if (type && !json_is_null(type) && !word)
+        return fail_tool(r, SRV_ERR_INVALID_TYPE, place, "type", "must be a string");
+    if (!word && r->a->dialect != TOOLS_MESSAGES)
+        return fail_tool(r, SRV_ERR_MISSING, place, "type", "is required");
+    if (word && is_server_tool(word)) {
+        drop_tool(r, word, place);
+        return 0;
+    }
+    if (word && strcmp(word, own) != 0) return refuse_type(r, place);
+    if (r->a->dialect != TOOLS_CHAT) return add_tool(r, w, tool, text, place);
+    const json_t *function = json_object_get(tool, "function");
+    struct srv_span inner;
+    char path[PARAM_PATH_MAX];
+    snprintf(path, sizeof(path), "tools[%zu].function", place);
+    if (!function || json_is_null(function))
+        return fail(r, SRV_ERR_MISSING, path, "'%s' is required.", path);
+    if (!json_is_object(function))
+        return fail(r, SRV_ERR_INVALID_TYPE, path, "'%s' must be an object.", path);
+    if (!jr_member(text.text, text.len, "function", &inner.text, &inner.len))
+        return param_fail(r->err, SRV_ERR_OVERLOADED, NULL, "There is no memory for the request.");
+    return add_tool(r, w, function, inner, place);
+}
+
+/* ---- the list ------------------------------------------------------------------------------ */
+
+static int write_list(const struct reading *r, const json_t *tools)
+{
+    struct tools_ask *a = r->a;
+    struct srv_json_items items;
+    struct srv_span text;
+    struct jw w;
+    int rc = 0;
+    jw_init(&w, &a->list);
+    jw_open(&w, NULL, '[');
+    srv_json_items_begin(&items, a->tools_text);
+    size_t n = json_array_size(tools), i = 0;
+    for (; !rc && i < n && srv_json_items_next(&items, &text); i++)
+        rc = read_tool(r, &w, json_array_get(tools, i), text, i);
+    srv_json_items_end(&items);
+    if (rc) return rc;
+    jw_close(&w);
+    if (i == n && !a->list.failed) return 0;
+    return param_fail(r->err, SRV_ERR_OVERLOADED, NULL, "There is no memory for the request.");
+}
+
+static int read_list(const struct reading *r)
+{
+    struct tools_ask *a = r->a;
+    const json_t *tools = json_object_get(r->body, "tools");
+    if (!tools || json_is_null(tools)) return 0;
+    if (!json_is_array(tools))
+        return fail(r, SRV_ERR_INVALID_TYPE, "tools", "'tools' must be an array of tool objects.");
+    size_t n = json_array_size(tools);
+    if (n > TOOLS_MAX_TOOLS)
+        return fail(r, SRV_ERR_INVALID_VALUE, "tools", "'tools' holds %zu tools; at most %d.", n,
+                    TOOLS_MAX_TOOLS);
+    if (a->tools_text.len > TOOLS_TEXT_MAX)
+        return fail(r, SRV_ERR_INVALID_VALUE, "tools", "'tools' has %zu bytes; at most %d.",
+                    a->tools_text.len, TOOLS_TEXT_MAX);
+    a->tools = calloc(n ? n : 1, sizeof(*a->tools));
+    a->places = calloc(n ? n : 1, sizeof(*a->places));
+    if (!a->tools || !a->places)
+        return param_fail(r->err, SRV_ERR_OVERLOADED, NULL, "There is no memory for the request.");
+    return write_list(r, tools);
+}
+
+/* ---- the choice ---------------------------------------------------------------------------- */
+
+static int bad_choice(const struct reading *r)
+{
+    static const char *const forms[] = {
+        [TOOLS_CHAT] = "'none', 'auto', 'required', {\"type\": \"function\", \"function\": "
+                       "{\"name\": ...}} or {\"type\": \"allowed_tools\", ...}",
+        [TOOLS_RESPONSES] = "'none', 'auto', 'required', {\"type\": \"function\", \"name\": ...} "
+                            "or {\"type\": \"allowed_tools\", ...}",
+        [TOOLS_MESSAGES] = "an object of type 'auto', 'any', 'tool' or 'none'",
+    };
+    return fail(r, SRV_ERR_INVALID_VALUE, "tool_choice", "'tool_choice' must be %s.",
+                forms[r->a->dialect]);
+}
+
+/* Returns false for a word that is not one of the dialect. */
+static bool read_use(struct tools_ask *a, const char *word)
+{
+    const char *required = a->dialect == TOOLS_MESSAGES ? "any" : "required";
+    if (!strcmp(word, "none"))
+        a->choice = TOOLS_CHOICE_NONE;
+    else if (!strcmp(word, "auto"))
+        a->choice = TOOLS_CHOICE_AUTO;
+    else if (!strcmp(word, required))
+        a->choice = TOOLS_CHOICE_REQUIRED;
+    else
+        return false;
+    return true;
+}
+
+/* Makes the function that `object` names callable; path: of the object. */
+static int allow_named(const struct reading *r, const json_t *object, const char *path)
+{
+    char full[PARAM_PATH_MAX + 24], word[PARAM_WORD_MAX];
+    const json_t *holder = object;
+    if (r->a->dialect == TOOLS_CHAT) holder = json_object_get(object, "function");
+    snprintf(full, sizeof(full), "%s%s.name", path, r->a->dialect == TOOLS_CHAT ? ".function" : "");
+    const char *name = json_string_value(json_object_get(holder, "name"));
+    if (!name) return fail(r, SRV_ERR_MISSING, full, "'%s' is required, a string.", full);
+    int i = find_tool(r->a, name);
+    if (i < 0)
+        return fail(r, SRV_ERR_INVALID_VALUE, full, "There is no tool '%s' in 'tools'.",
+                    param_word(name, word));
+    r->a->tools[i].excluded = false;
+    return 0;
+}
+
+/* A choice of a tool that this server does not run: the tool is refused then, not dropped. */
+static int refuse_chosen_type(const struct reading *r, const char *type)
+{
+    const json_t *tools = json_object_get(r->body, "tools");
+    for (size_t i = 0; i < json_array_size(tools); i++) {
+        const char *own = json_string_value(json_object_get(json_array_get(tools, i), "type"));
+        if (own && !strcmp(own, type)) return refuse_type(r, i);
+    }
+    return fail(r, SRV_ERR_UNSUPPORTED, "tool_choice.type",
+                "Only tools of type 'function' are supported.");
+}
+
+static void allow_none(struct tools_ask *a)
+{
+    for (int i = 0; i < a->n; i++)
+        a->tools[i].excluded = true;
+}
+
+static int read_allowed(const struct reading *r, const json_t *choice)
+{
+    bool inner = r->a->dialect == TOOLS_CHAT;
+    const char *base = inner ? "tool_choice.allowed_tools" : "tool_choice";
+    const json_t *set = inner ? json_object_get(choice, "allowed_tools") : choice;
+    const json_t *tools = json_object_get(set, "tools");
+    const char *mode = json_string_value(json_object_get(set, "mode"));
+    char path[PARAM_PATH_MAX];
+    snprintf(path, sizeof(path), "%s.mode", base);
+    if (!mode || !read_use(r->a, mode) || r->a->choice == TOOLS_CHOICE_NONE)
+        return fail(r, SRV_ERR_INVALID_VALUE, path, "'%s' must be 'auto' or 'required'.", path);
+    snprintf(path, sizeof(path), "%s.tools", base);
+    if (!json_is_array(tools) || json_array_size(tools) == 0)
+        return fail(r, SRV_ERR_INVALID_TYPE, path, "'%s' must be an array of tools.", path);
+    allow_none(r->a);
+    for (size_t i = 0; i < json_array_size(tools); i++) {
+        const json_t *tool = json_array_get(tools, i);
+        const char *type = json_string_value(json_object_get(tool, "type"));
+        snprintf(path, sizeof(path), "%s.tools[%zu]", base, i);
+        if (type && strcmp(type, "function") != 0) return refuse_chosen_type(r, type);
+        if (allow_named(r, tool, path)) return -1;
+    }
+    return 0;
+}
+
+static int read_choice_object(const struct reading *r, const json_t *choice)
+{
+    struct tools_ask *a = r->a;
+    const char *type = json_string_value(json_object_get(choice, "type"));
+    const char *own = a->dialect == TOOLS_MESSAGES ? "tool" : "function";
+    if (!type) return bad_choice(r);
+    if (a->dialect == TOOLS_MESSAGES && read_use(a, type)) return 0;
+    if (!strcmp(type, own)) {
+        a->choice = TOOLS_CHOICE_REQUIRED;
+        a->once = true;
+        allow_none(a);
+        return a->n > 0 ? allow_named(r, choice, "tool_choice") : 0;
+    }
+    if (a->dialect == TOOLS_MESSAGES) return bad_choice(r);
+    if (!strcmp(type, "allowed_tools")) return a->n > 0 ? read_allowed(r, choice) : bad_choice(r);
+    return is_server_tool(type) || !strcmp(type, "custom") || !strcmp(type, "mcp")
+               ? refuse_chosen_type(r, type)
+               : bad_choice(r);
+}
+
+static int read_parallel(const struct reading *r, const json_t *choice)
+{
+    bool of_choice = r->a->dialect == TOOLS_MESSAGES;
+    const char *name = of_choice ? "disable_parallel_tool_use" : "parallel_tool_calls";
+    const json_t *value = json_object_get(of_choice ? choice : r->body, name);
+    if (!value || json_is_null(value)) return 0;
+    char path[PARAM_PATH_MAX];
+    snprintf(path, sizeof(path), "%s%s", of_choice ? "tool_choice." : "", name);
+    if (!json_is_boolean(value))
+        return fail(r, SRV_ERR_INVALID_TYPE, path, "'%s' must be true or false.", path);
+    r->a->parallel = json_is_true(value) != of_choice;
+    return 0;
+}
+
+static int read_choice(const struct reading *r)
+{
+    struct tools_ask *a = r->a;
+    const json_t *choice = json_object_get(r->body, "tool_choice");
+    const char *word = json_string_value(choice);
+    if (choice && json_is_null(choice)) choice = NULL;
+    a->parallel = true;
+    a->choice = a->n > 0 ? TOOLS_CHOICE_AUTO : TOOLS_CHOICE_NONE;
+    if (read_parallel(r, choice)) return -1;
+    if (!choice) return 0;
+    if (json_is_object(choice)) {
+        if (read_choice_object(r, choice)) return -1;
+    } else if (a->dialect == TOOLS_MESSAGES || !word || !read_use(a, word)) {
+        return bad_choice(r);
+    }
+    if (a->n == 0 && a->choice == TOOLS_CHOICE_REQUIRED)
+        return fail(r, SRV_ERR_INVALID_VALUE, "tool_choice", "'tool_choice' needs 'tools'.");
+    if (a->n == 0) a->choice = TOOLS_CHOICE_NONE;
+    return 0;
+}
+
+/* ---- the door ------------------------------------------------------------------------------ */
+
+static int refuse_functions(const struct reading *r)
+{
+    static const char *const old[] = {"functions", "function_call"};
+    for (size_t i = 0; r->a->dialect == TOOLS_CHAT && i < sizeof(old) / sizeof(old[0]); i++) {
+        const json_t *value = json_object_get(r->body, old[i]);
+        if (value && !json_is_null(value))
+            return fail(r, SRV_ERR_UNSUPPORTED, old[i], "Use 'tools' and 'tool_choice'.");
+    }
+    return 0;
+}
+
+/* ret stays empty if there is no such member. */
+static void find_member(struct srv_span object, const char *key, struct srv_span *ret)
+{
+    struct srv_span found;
+    if (jr_member(object.text, object.len, key, &found.text, &found.len)) *ret = found;
+}
+
+int tools_ask_read(struct tools_ask *a, enum tools_dialect dialect, struct srv_span text,
+                   const json_t *body, struct param_unknown *ignored, struct param_error *err)
+{
+    assert(dialect != TOOLS_NO_DIALECT);
+    *a = (struct tools_ask){.dialect = dialect};
+    const struct reading r = {a, body, ignored, err};
+    buf_init(&a->list, TOOLS_TEXT_MAX + 64 * TOOLS_MAX_TOOLS);
+    find_member(text, "tools", &a->tools_text);
+    find_member(text, "tool_choice", &a->choice_text);
+    return refuse_functions(&r) || read_list(&r) || read_choice(&r) ? -1 : 0;
+}
+
+void tools_ask_finish(struct tools_ask *a)
+{
+    buf_finish(&a->list);
+    free(a->tools);
+    free(a->places);
+    a->tools = NULL;
+    a->places = NULL;
+}
+
+int tools_ask_refuse_schema(const struct tools_ask *a, const char *pointer, const char *message,
+                            struct param_error *err)
+{
+    const struct reading r = {(struct tools_ask *)a, NULL, NULL, err};
+    char path[PARAM_PATH_MAX];
+    for (int i = 0; i < a->n; i++) {
+        size_t len = strlen(a->places[i].pointer);
+        if (strncmp(pointer, a->places[i].pointer, len) || (pointer[len] && pointer[len] != '/'))
+            continue;
+        tool_path(a, (size_t)a->places[i].index, "parameters", path);
+        return fail(&r, SRV_ERR_INVALID_SCHEMA, path, "%s", message);
+    }
+    return fail(&r, SRV_ERR_INVALID_SCHEMA, "tools", "%s", message);
+}

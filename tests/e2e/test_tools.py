@@ -1,0 +1,776 @@
+#!/usr/bin/env python3
+# SPDX-License-Identifier: MIT
+"""Tool calls and reasoning in three dialects: models that write a given text, and the demo model under a guide."""
+import concurrent.futures
+import json
+import re
+
+from hearth_server import Hearth, chunks, run_cases, start_request, leave
+from scripted_model import ScriptedModel, cut
+
+SERVER = None
+PATHS = {"chat": "/v1/chat/completions", "responses": "/v1/responses", "messages": "/v1/messages"}
+
+# How Qwen3 writes tools, calls and reasoning, in few words.
+HERMES = """{%- if tools %}<|im_start|>system
+{% for t in tools %}{{ t | tojson }}
+{% endfor %}For each call write <tool_call>{"name": ..., "arguments": ...}</tool_call><|im_end|>
+{% endif %}{% for m in messages %}{% if m.role == 'tool' %}<|im_start|>user
+<tool_response>
+{{ m.content }}
+</tool_response><|im_end|>
+{% else %}<|im_start|>{{ m.role }}
+{% if m.content %}{{ m.content }}{% endif %}{% for c in m.tool_calls %}
+{% if not loop.first or m.content %}{{ '\n' }}{% endif %}<tool_call>
+{"name": "{{ c.function.name }}", "arguments": {{ c.function.arguments | tojson }}}
+</tool_call>{% endfor %}<|im_end|>
+{% endif %}{% endfor %}{% if add_generation_prompt %}<|im_start|>assistant
+{% if enable_thinking is defined and not enable_thinking %}<think>
+
+</think>
+
+{% endif %}{% endif %}"""
+
+CITY = {"type": "object", "properties": {"city": {"type": "string", "maxLength": 12}}, "required": ["city"],
+        "additionalProperties": False}
+NUMBERS = {"type": "object", "properties": {"a": {"type": "integer", "minimum": 0, "maximum": 99},
+                                            "b": {"type": "integer", "minimum": 0, "maximum": 99}},
+           "required": ["a", "b"], "additionalProperties": False}
+TOOLS = {"get_weather": CITY, "add": NUMBERS, "ping": None}
+TEXT = ('<think>\nThe user wants weather.\n</think>\n\nLet me look.\n<tool_call>\n{"name": "get_weather", "arguments": '
+        '{"city": "Oslo"}}\n</tool_call>\n<tool_call>\n{"name": "get_weather", "arguments": {"city": "R\u00f8me"}}\n</tool_call>')
+
+
+# ---- one question in each dialect, one shape of the answer ---------------------------------------------
+
+def tools_of(dialect, tools):
+    out = []
+    for name, schema in tools.items():
+        if dialect == "messages":
+            out.append({"name": name, "input_schema": schema or {"type": "object"}})
+        else:
+            function = {"name": name, **({"parameters": schema} if schema else {})}
+            out.append({"type": "function", "function": function} if dialect == "chat" else
+                       {"type": "function", **function})
+    return out
+
+
+def choice_of(dialect, choice):
+    """choice: a word of chat completions, or the name of a tool in brackets."""
+    named = choice.strip("[]") if choice.startswith("[") else None
+    if dialect == "chat":
+        return {"type": "function", "function": {"name": named}} if named else choice
+    if dialect == "responses":
+        return {"type": "function", "name": named} if named else choice
+    return {"type": "tool", "name": named} if named else {"type": {"required": "any"}.get(choice, choice)}
+
+
+def ask_of(dialect, tools=None, choice=None, max_tokens=300, parallel=True, **fields):
+    body = {"max_output_tokens" if dialect == "responses" else "max_tokens": max_tokens}
+    if dialect == "responses":
+        body["input"] = "Weather in Oslo and Rome?"
+    else:
+        body["messages"] = [{"role": "user", "content": "Weather in Oslo and Rome?"}]
+    if tools:
+        body["tools"] = tools_of(dialect, tools)
+    if choice:
+        body["tool_choice"] = choice_of(dialect, choice)
+    if not parallel and dialect == "messages":
+        body["tool_choice"] = dict(body.get("tool_choice", {"type": "auto"}), disable_parallel_tool_use=True)
+    elif not parallel:
+        body["parallel_tool_calls"] = False
+    return dict(body, **fields)
+
+
+def parts_of(dialect, answer):
+    """[("reasoning" | "content", text) | ("call", name, arguments, id)] of an answer, and how it ended."""
+    if dialect == "chat":
+        choice = answer["choices"][0]
+        message = choice["message"]
+        parts = [("reasoning", message["reasoning_content"])] if "reasoning_content" in message else []
+        parts += [("content", message["content"])] if message["content"] else []
+        parts += [("call", c["function"]["name"], c["function"]["arguments"], c["id"])
+                  for c in message.get("tool_calls", [])]
+        return parts, choice["finish_reason"]
+    parts = []
+    if dialect == "responses":
+        for item in answer["output"]:
+            if item["type"] == "function_call":
+                parts.append(("call", item["name"], item["arguments"], item["call_id"]))
+            else:
+                kind = "reasoning" if item["type"] == "reasoning" else "content"
+                parts += [(kind, item["content"][0]["text"])] if item["content"][0]["text"] else []
+        reason = (answer["incomplete_details"] or {}).get("reason")
+        return parts, {"max_output_tokens": "length"}.get(reason, answer["status"])
+    for block in answer["content"]:
+        if block["type"] == "tool_use":
+            parts.append(("call", block["name"], json.dumps(block["input"]), block["id"]))
+        else:
+            kind = "reasoning" if block["type"] == "thinking" else "content"
+            text = block["thinking" if kind == "reasoning" else "text"]
+            parts += [(kind, text)] if text else []
+    return parts, answer["stop_reason"]
+
+
+def whole(dialect, body):
+    status, _, answer = SERVER.post(PATHS[dialect], body)
+    assert status == 200, f"{status}: {answer}"
+    return parts_of(dialect, answer)
+
+
+def refused(dialect, body, param, code="invalid_value"):
+    status, _, answer = SERVER.post(PATHS[dialect], body)
+    assert status == 400, f"{status}: {str(answer)[:300]}"
+    error = answer["error"]
+    assert error["type"] == "invalid_request_error" and error["message"], error
+    if dialect == "messages":
+        assert param in error["message"], error
+    else:
+        assert error["param"] == param and error["code"] == code, error
+    return error["message"]
+
+
+# ---- streams -------------------------------------------------------------------------------------------
+
+def chat_stream(events):
+    """The message that the chunks of one choice make; checks that each holds one thing."""
+    parts, reason = [], None
+    for e in events:
+        for choice in e["choices"]:
+            delta = choice["delta"]
+            reason = choice["finish_reason"] or reason
+            assert not (choice["finish_reason"] and delta), choice
+            kinds = [k for k in ("content", "reasoning_content", "tool_calls") if delta.get(k)]
+            assert len(kinds) <= 1, delta
+            if not kinds:
+                continue
+            if kinds[0] != "tool_calls":
+                kind = "content" if kinds[0] == "content" else "reasoning"
+                if not parts or parts[-1][0] != kind:
+                    parts.append([kind, ""])
+                parts[-1][1] += delta[kinds[0]]
+                continue
+            call, = delta["tool_calls"]
+            calls = [p for p in parts if p[0] == "call"]
+            if call["index"] == len(calls):
+                assert call["type"] == "function" and call["function"]["arguments"] == "", call
+                parts.append(["call", call["function"]["name"], "", call["id"]])
+            else:
+                assert call["index"] == len(calls) - 1 and parts[-1][0] == "call", (call, parts)
+                assert sorted(call) == ["function", "index"] and sorted(call["function"]) == ["arguments"], call
+                parts[-1][2] += call["function"]["arguments"]
+    content = "".join(p[1] for p in parts if p[0] == "content")  # one string, before the calls
+    return [tuple(p) for p in parts if p[0] == "reasoning"] + ([("content", content)] if content else []) + [
+        tuple(p) for p in parts if p[0] == "call"], reason
+
+
+def responses_stream(events):
+    """The final response; checks that the events before it say the same."""
+    assert [e["sequence_number"] for e in events] == list(range(len(events)))
+    assert [e["type"] for e in events[:2]] == ["response.created", "response.in_progress"]
+    items, item = [], None
+    for e in events[2:-1]:
+        kind = e["type"].removeprefix("response.")
+        if kind == "output_item.added":
+            assert item is None and e["output_index"] == len(items), e
+            item, text = e["item"], ""
+            assert item["status"] == "in_progress" and not item.get("content") and not item.get("arguments"), item
+            continue
+        assert e["output_index"] == len(items), e
+        if kind.endswith(".delta"):
+            assert e["item_id"] == item["id"], e
+            text += e["delta"]
+        elif kind.endswith(("_text.done", "_arguments.done")):
+            assert e.get("text", e.get("arguments")) == text and e["item_id"] == item["id"], (e, text)
+        elif kind == "output_item.done":
+            assert e["item"]["id"] == item["id"], e
+            items.append(e["item"])
+            item = None
+        else:
+            assert kind in ("content_part.added", "content_part.done"), kind
+    final = events[-1]["response"]
+    assert item is None and final["output"] == items, (final["output"], items)
+    assert events[-1]["type"] == "response." + final["status"], events[-1]["type"]
+    return final
+
+
+def messages_stream(events):
+    """The message that the events make, as the SDKs put it together."""
+    message = events[0]["message"]
+    assert events[0]["type"] == "message_start" and message["content"] == [] and events[-1] == {"type": "message_stop"}
+    blocks, is_open, given = message["content"], False, {}
+    for e in events[1:-2]:
+        if e["type"] == "content_block_start":
+            assert not is_open and e["index"] == len(blocks), e
+            blocks.append(e["content_block"])
+            is_open, given = True, {"json": ""}
+        elif e["type"] == "content_block_stop":
+            assert is_open and e["index"] == len(blocks) - 1, e
+            if blocks[-1]["type"] == "tool_use" and given["json"]:
+                blocks[-1]["input"] = json.loads(given["json"])
+            is_open = False
+        else:
+            delta = e["delta"]
+            assert is_open and e["index"] == len(blocks) - 1, e
+            if delta["type"] == "input_json_delta":
+                given["json"] += delta["partial_json"]
+            elif delta["type"] != "signature_delta":
+                name = {"text_delta": "text", "thinking_delta": "thinking"}[delta["type"]]
+                blocks[-1][name] += delta[name]
+    assert events[-2]["type"] == "message_delta", events[-2]
+    message.update(events[-2]["delta"])
+    message["usage"].update(events[-2]["usage"])
+    return message
+
+
+def streamed(dialect, body):
+    raw = list(SERVER.stream(PATHS[dialect], dict(body, stream=True)))
+    if dialect == "chat":
+        return chat_stream(chunks(raw))
+    events = [json.loads(data) for _, data in raw]
+    return parts_of(dialect, responses_stream(events) if dialect == "responses" else messages_stream(events))
+
+
+def same(a, b, ids=False):
+    """Answers but for the ids of calls, which are of the request. Content is one string in chat."""
+    def plain(parts):
+        return [p if p[0] != "call" or ids else p[:3] for p in parts]
+    return plain(a[0]) == plain(b[0]) and a[1] == b[1]
+
+
+def compare_modes(dialect, body):
+    """Streamed = not streamed, whatever the events hold; returns the answer."""
+    answer = whole(dialect, body)
+    for options in ({}, {"stream_options": {"chunk_tokens": 1}}, {"stream_options": {"chunk_tokens": 3}}):
+        if dialect == "messages" and options:
+            continue
+        got = streamed(dialect, dict(body, **options))
+        assert same(got, answer), (dialect, options, got, answer)
+    return answer
+
+
+# ---- examples of the reference -------------------------------------------------------------------------
+
+FREE = {"created", "created_at", "system_fingerprint", "prompt_tokens", "completion_tokens", "total_tokens",
+        "input_tokens", "output_tokens", "reasoning_tokens", "cached_tokens", "cache_read_input_tokens",
+        "sequence_number", "model"}
+
+
+def shape(value, key=None):
+    """A value with placeholders for what is free: times, counts, ids but for their beginning."""
+    if isinstance(value, dict):
+        return {k: shape(v, k) for k, v in value.items()}
+    if isinstance(value, list):
+        return [shape(v) for v in value]
+    if key in FREE:
+        return type(value).__name__
+    if key in ("id", "item_id", "call_id"):
+        return re.match(r"[a-z]*", value)[0]
+    return value
+
+
+def joined(events):
+    """Events with neighbouring deltas of one kind made one."""
+    out = []
+    for e in events:
+        e = shape(json.loads(json.dumps(e)))
+        if out and merge(out[-1], e):
+            continue
+        out.append(e)
+    return out
+
+
+def merge(last, e):
+    if "choices" in e:
+        if not e["choices"] or not last.get("choices"):
+            return False
+        a, b = last["choices"][0]["delta"], e["choices"][0]["delta"]
+        if set(a) != set(b) or not b or "role" in a:
+            return False
+        if "tool_calls" in a:
+            a, b = a["tool_calls"][0], b["tool_calls"][0]
+            if a.get("id") or b.get("id") or a["index"] != b["index"]:
+                return False
+            a, b = a["function"], b["function"]
+        for key in b:
+            a[key] += b[key]
+        return True
+    if last.get("type") != e.get("type") or not e["type"].endswith(("delta",)) or e["type"] == "message_delta":
+        return False
+    if isinstance(e["delta"], str):
+        last["delta"] += e["delta"]
+        return True
+    keys = [k for k in e["delta"] if k != "type"]
+    if set(last["delta"]) != set(e["delta"]) or last["index"] != e["index"] or keys == ["signature"]:
+        return False
+    for key in keys:
+        last["delta"][key] += e["delta"][key]
+    return True
+
+
+def check_example(case):
+    path, request = PATHS[case["dialect"]], dict(case["request"], temperature=0)
+    if "stream" in case:
+        got = [data if data == "[DONE]" else json.loads(data) for _, data in SERVER.stream(path, request)]
+        done = [e for e in got if e == "[DONE]"] == [e for e in case["stream"] if e == "[DONE]"]
+        a = joined([e for e in got if e != "[DONE]"])
+        b = joined([e for e in case["stream"] if e != "[DONE]"])
+        a, b = json.dumps(a, sort_keys=True), json.dumps(b, sort_keys=True)
+        assert done and a == b.replace('"temperature": 1.0', '"temperature": 0.0'), f"{case['name']}:\n{a}\n{b}"
+        return
+    status, _, answer = SERVER.post(path, request)
+    assert status == case["status"], f"{case['name']}: {status} {answer}"
+    if "answer" not in case:
+        return
+    want = shape(case["answer"])
+    got = shape(answer)
+    if status != 200 and want["error"]["message"] is None:
+        want["error"]["message"] = got["error"]["message"]
+    if "temperature" in want:
+        want["temperature"] = 0.0
+    assert got == want, f"{case['name']}:\n{got}\n{want}"
+
+
+def test_examples():
+    """Every line of the reference's examples.jsonl, with the text cut into tokens in several ways."""
+    import os
+    base = os.environ.get("HEARTH_REFERENCE")
+    if not base:
+        print("  (no HEARTH_REFERENCE)")
+        return
+    folder = os.path.join(base, "goldens", "tools")
+    with open(os.path.join(folder, "examples.jsonl"), encoding="utf-8") as f:
+        cases = [json.loads(line) for line in f]
+    with open(os.path.join(folder, "templates", "qwen3.jinja"), encoding="utf-8") as f:
+        template = f.read()
+    texts = sorted({c["model_text"] for c in cases if "model_text" in c})
+    for text in texts:
+        for seed in range(3):
+            check_with(text, seed, template, [c for c in cases if c.get("model_text", text) == text])
+
+
+def check_with(text, seed, template, cases):
+    with scripted(text, seed, args=("--accept-any-model", "on"), template=template):
+        for case in cases:
+            check_example(case)
+
+
+# ---- a model that writes TEXT ------------------------------------------------------------------------------
+
+def scripted(text=TEXT, seed=0, markers=(), args=(), template=HERMES):
+    """(model, server) of a model that writes the text."""
+    return Script(ScriptedModel(cut(text, seed, markers), template, markers), args)
+
+
+class Script:
+    def __init__(self, model, args):
+        self.model, self.args = model, args
+
+    def __enter__(self):
+        global SERVER
+        self.outer = SERVER
+        self.model.__enter__()
+        SERVER = self.server = Hearth("--model", self.model.dir, *self.args)
+        return self.server.__enter__()
+
+    def __exit__(self, *error):
+        global SERVER
+        try:
+            self.server.__exit__(*error)
+        finally:
+            SERVER = self.outer
+            self.model.__exit__(*error)
+
+
+WEATHER = [("call", "get_weather", '{"city": "Oslo"}'), ("call", "get_weather", '{"city": "R\u00f8me"}')]
+
+
+def test_every_cut_and_mode():
+    """The same answer for every way of cutting the text into tokens, streamed or not, in each dialect."""
+    for seed in range(6):
+        with scripted(seed=seed):
+            for dialect in PATHS:
+                parts, reason = compare_modes(dialect, ask_of(dialect, {"get_weather": None}, temperature=0))
+                calls = [p[:2] + (json.loads(p[2]),) for p in parts[2:]]
+                assert parts[0] == ("reasoning", "The user wants weather.") and parts[1] == ("content", "Let me look.")
+                assert calls == [p[:2] + (json.loads(p[2]),) for p in WEATHER], parts
+                assert reason == {"chat": "tool_calls", "responses": "completed", "messages": "tool_use"}[dialect]
+                assert len({p[3] for p in parts[2:]}) == 2, parts
+
+
+def test_ids():
+    with scripted():
+        seen = set()
+        for dialect, pattern in (("chat", "call_"), ("responses", "call_"), ("messages", "toolu_")):
+            for _ in range(3):
+                parts, _ = whole(dialect, ask_of(dialect, TOOLS, temperature=0))
+                for p in parts[2:]:
+                    assert re.fullmatch(pattern + "[0-9A-Za-z]{24}", p[3]) and p[3] not in seen, p
+                    seen.add(p[3])
+        status, _, answer = SERVER.post(PATHS["responses"], ask_of("responses", TOOLS, temperature=0))
+        for item in answer["output"]:
+            if item["type"] == "function_call":
+                assert item["id"] == "fc_" + item["call_id"].removeprefix("call_"), item
+
+
+def test_stop_strings_are_looked_for_in_content_alone():
+    with scripted():
+        for stop in ("Oslo", "wants", "</tool_call>", "get_weather", "tool"):
+            for dialect in ("chat", "messages"):
+                field = "stop" if dialect == "chat" else "stop_sequences"
+                answer = compare_modes(dialect, ask_of(dialect, TOOLS, temperature=0, **{field: [stop]}))
+                assert len(answer[0]) == 4 and answer[1] in ("tool_calls", "tool_use"), (stop, answer)
+        answer = compare_modes("chat", ask_of("chat", TOOLS, temperature=0, stop=["me lo"]))
+        assert answer == ([("reasoning", "The user wants weather."), ("content", "Let ")], "stop"), answer
+        answer = compare_modes("messages", ask_of("messages", TOOLS, temperature=0, stop_sequences=["Let"]))
+        assert answer == ([("reasoning", "The user wants weather.")], "stop_sequence"), answer
+        # a beginning of a stop string does not reach over a call
+        answer = compare_modes("chat", ask_of("chat", TOOLS, temperature=0, stop=["look.\n<tool"]))
+        assert len(answer[0]) == 4, answer
+
+
+def test_where_it_may_be_cut():
+    """max_tokens at every place: nothing is lost or doubled, a call that is not whole ends by length."""
+    with scripted(seed=3):
+        full, _ = whole("chat", ask_of("chat", TOOLS, temperature=0))
+        n = SERVER.post(PATHS["chat"], ask_of("chat", TOOLS, temperature=0))[2]["usage"]["completion_tokens"]
+        for limit in range(1, n):
+            for dialect in PATHS:
+                body = ask_of(dialect, TOOLS, temperature=0, max_tokens=limit)
+                parts, reason = whole(dialect, body)
+                assert reason in ("length", "max_tokens"), (limit, reason)
+                for i, (part, whole_part) in enumerate(zip(parts, full)):
+                    if i + 1 == len(parts) and part[0] == "content" and whole_part[0] != "content":
+                        assert part[1].strip() in TEXT, part  # of a marker that was cut
+                        continue
+                    assert part[0] == whole_part[0] and part[1][:1] == whole_part[1][:1], (part, whole_part)
+                    if dialect != "messages" and part[0] == "call":
+                        assert whole_part[2].startswith(part[2]), (part, whole_part)
+                if dialect != "messages":
+                    assert same(streamed(dialect, body), (parts, reason)), (limit, dialect, parts)
+                elif limit % 5 == 0:
+                    events = [json.loads(d) for _, d in SERVER.stream(PATHS[dialect], dict(body, stream=True))]
+                    assert events[-2]["delta"]["stop_reason"] == "max_tokens", events[-2]
+
+
+def test_choices():
+    """n > 1: every choice has calls and ids of its own, and in a stream each index its own order."""
+    with scripted():
+        body = ask_of("chat", TOOLS, temperature=0, n=3)
+        answer = SERVER.post(PATHS["chat"], body)[2]
+        one = [parts_of("chat", {"choices": [c]}) for c in answer["choices"]]
+        assert all(same(a, one[0]) for a in one), one
+        ids = [p[3] for parts, _ in one for p in parts[2:]]
+        assert len(set(ids)) == 6, ids
+        events = chunks(SERVER.stream(PATHS["chat"], dict(body, stream=True)))
+        for index in range(3):
+            mine = [{"choices": [c for c in e["choices"] if c["index"] == index]} for e in events]
+            assert same(chat_stream(mine), one[0]), index
+
+
+def test_logprobs_and_token_ids():
+    """Log-probabilities are listed for tokens of the content, ids for all."""
+    for seed in range(4):
+        with scripted(seed=seed):
+            body = ask_of("chat", TOOLS, temperature=0, logprobs=True, top_logprobs=1, return_token_ids=True)
+            choice = SERVER.post(PATHS["chat"], body)[2]["choices"][0]
+            spelled = b"".join(bytes(t["bytes"]) for t in choice["logprobs"]["content"])
+            assert b"Let me look." in spelled and b"Oslo" not in spelled and b"user" not in spelled, spelled
+            text = SERVER.post("/detokenize", {"tokens": choice["token_ids"]})[2]["content"]
+            assert TEXT in text, text
+            for options in ({}, {"chunk_tokens": 1}):
+                events = chunks(SERVER.stream(PATHS["chat"], dict(body, stream=True, stream_options=options)))
+                got = [c for e in events for c in e["choices"]]
+                assert sum((c.get("token_ids", []) for c in got), []) == choice["token_ids"], (seed, options)
+                logged = sum((c["logprobs"]["content"] for c in got if c["logprobs"]), [])
+                assert logged == choice["logprobs"]["content"], (seed, options)
+
+
+def test_parallel_tool_calls():
+    with scripted():
+        for dialect in PATHS:
+            parts, _ = compare_modes(dialect, ask_of(dialect, TOOLS, temperature=0, parallel=False))
+            assert [p[0] for p in parts].count("call") == 1, parts
+
+
+def test_choice_none():
+    """No calls are read, the tools are not in the prompt, and the marker never comes where it is one token."""
+    with scripted():
+        parts, reason = compare_modes("chat", ask_of("chat", TOOLS, "none", temperature=0))
+        assert [p[0] for p in parts] == ["reasoning", "content"] and "<tool_call>" in parts[1][1], parts
+        assert reason == "stop"
+        plain = SERVER.post("/apply-template", ask_of("chat"))[2]["prompt"]
+        assert SERVER.post("/apply-template", ask_of("chat", TOOLS, "none"))[2]["prompt"] == plain
+        assert SERVER.post("/apply-template", ask_of("chat", TOOLS))[2]["prompt"] != plain
+    one = TEXT[:TEXT.index("\n<tool_call>\n{", TEXT.index("Oslo"))]
+    with scripted(one, markers=("<tool_call>", "</tool_call>")):
+        assert len(whole("chat", ask_of("chat", TOOLS, temperature=0))[0]) == 3
+        parts, _ = whole("chat", ask_of("chat", TOOLS, "none", temperature=0, max_tokens=60))
+        assert all("<tool_call>" not in p[1] for p in parts), parts
+
+
+def test_marker_tokens():
+    """Markers that are tokens of the vocabulary: read by their id, in every dialect and mode."""
+    one = TEXT[:TEXT.index("\n<tool_call>\n{", TEXT.index("Oslo"))]
+    markers = ("<tool_call>", "</tool_call>", "<think>", "</think>")
+    for seed in range(3):
+        with scripted(one, seed, markers):
+            for dialect in PATHS:
+                parts, _ = compare_modes(dialect, ask_of(dialect, TOOLS, temperature=0))
+                assert [p[0] for p in parts] == ["reasoning", "content", "call"], parts
+            usage = SERVER.post(PATHS["chat"], ask_of("chat", TOOLS, temperature=0))[2]["usage"]
+            pieces = cut(one, seed, markers)
+            assert usage["completion_tokens_details"]["reasoning_tokens"] == pieces.index(b"</think>") + 1, usage
+
+
+def test_reasoning_fields():
+    with scripted(args=("--reasoning-field", "both")):
+        message = SERVER.post(PATHS["chat"], ask_of("chat", TOOLS, temperature=0))[2]["choices"][0]["message"]
+        assert message["reasoning"] == message["reasoning_content"] == "The user wants weather.", message
+        parts, _ = whole("chat", ask_of("chat", TOOLS, temperature=0, reasoning_format="none"))
+        assert parts[0][0] == "content" and parts[0][1].startswith("<think>\nThe user"), parts
+        for dialect, fields in (("chat", {"reasoning_effort": "low"}), ("responses", {"reasoning": {"effort": "low"}}),
+                                ("messages", {"thinking": {"type": "adaptive"}})):
+            status, head, _ = SERVER.post(PATHS[dialect], ask_of(dialect, temperature=0, **fields))
+            assert status == 200 and "x-ignored-params" not in head, head
+        refused("chat", ask_of("chat", reasoning_effort="most"), "reasoning_effort")
+        refused("responses", ask_of("responses", reasoning={"effort": "most"}), "reasoning.effort")
+        refused("messages", ask_of("messages", thinking={"type": "always"}), "thinking")
+        off = SERVER.post("/apply-template", ask_of("chat", reasoning_effort="none"))[2]["prompt"]
+        assert off.endswith("<think>\n\n</think>\n\n"), off
+        forced = SERVER.post("/apply-template", ask_of("chat", reasoning_effort="none", chat_template_kwargs={
+            "enable_thinking": True}))[2]["prompt"]
+        assert forced.endswith("assistant\n"), forced
+        _, head, _ = SERVER.post(PATHS["messages"], ask_of("messages", max_tokens=5, thinking={
+            "type": "enabled", "budget_tokens": 1024}))
+        assert head["x-ignored-params"] == "thinking.budget_tokens", head
+    with scripted(args=("--reasoning-field", "reasoning")):
+        message = SERVER.post(PATHS["chat"], ask_of("chat", TOOLS, temperature=0))[2]["choices"][0]["message"]
+        assert "reasoning" in message and "reasoning_content" not in message, message
+
+
+def test_second_turn_repeats_the_first():
+    """What was generated, sent back, is in the prompt as it was generated, so the cache holds it."""
+    one = TEXT[TEXT.index("<tool_call>"):].replace("R\u00f8me", "Rome")
+    with scripted(one):
+        body = ask_of("chat", TOOLS, temperature=0)
+        answer = SERVER.post(PATHS["chat"], body)[2]
+        message = answer["choices"][0]["message"]
+        first = SERVER.post("/apply-template", body)[2]["prompt"]
+        results = [{"role": "tool", "tool_call_id": c["id"], "content": "rain"} for c in message["tool_calls"]]
+        second = SERVER.post("/apply-template", dict(body, messages=body["messages"] + [message] + results))[2]["prompt"]
+        assert second.startswith(first + one), second
+        usage = SERVER.post(PATHS["chat"], dict(body, messages=body["messages"] + [message] + results))[2]["usage"]
+        cached, page = usage["prompt_tokens_details"]["cached_tokens"], SERVER.slots()["pages"]["tokens"]
+        assert cached + 2 * page > answer["usage"]["prompt_tokens"], (cached, answer["usage"])
+
+
+def test_disconnect_in_a_call():
+    """A client that leaves in a call frees all; its neighbour is not disturbed."""
+    long = '<tool_call>\n{"name": "echo", "arguments": {"text": "' + "".join(
+        f"{i:04} of many words; " for i in range(150)) + '"}}\n</tool_call>'
+    with scripted(long, args=("--parallel", "4")):
+        tools = {"echo": {"type": "object", "properties": {"text": {"type": "string"}}}}
+        body = ask_of("chat", tools, temperature=0, max_tokens=2000)
+        alone = whole("chat", body)
+        for reset in (False, True):
+            with concurrent.futures.ThreadPoolExecutor(1) as pool:
+                beside = pool.submit(whole, "chat", body)
+                s = start_request(SERVER, PATHS["chat"], dict(body, stream=True))
+                data = b""
+                while b'"tool_calls"' not in data:
+                    data += s.recv(4096)
+                leave(s, reset)
+                assert same(beside.result(), alone)
+            SERVER.wait_until(lambda: SERVER.slots()["running"] == 0, 10, "all slots free")
+            assert SERVER.slots()["pages"]["used"] == 0
+
+
+# ---- the demo model under a guide --------------------------------------------------------------------------
+
+def check_arguments(name, text):
+    value = json.loads(text)
+    if name == "add":
+        assert sorted(value) == ["a", "b"] and all(type(v) is int and 0 <= v <= 99 for v in value.values()), text
+    elif name == "get_weather":
+        assert list(value) == ["city"] and type(value["city"]) is str and len(value["city"]) <= 12, text
+    else:
+        assert isinstance(value, dict), text
+
+
+def check_calls(parts, reason, names, most=64):
+    finished = reason in ("tool_calls", "completed", "tool_use")
+    if not finished:  # the beginning of a call without its name is content
+        parts = [p for p in parts if p[0] == "call"]
+    assert 1 <= len(parts) <= most and all(p[0] == "call" and p[1] in names for p in parts), parts
+    for p in parts if finished else parts[:-1]:
+        check_arguments(p[1], p[2])
+    assert finished or reason in ("length", "max_tokens"), reason
+
+
+def test_required_and_named():
+    for dialect in PATHS:
+        for seed in range(3):
+            for choice, names, most in (("required", TOOLS, 64), ("[add]", ["add"], 1), ("[get_weather]", ["get_weather"], 1)):
+                body = ask_of(dialect, TOOLS, choice, temperature=1, seed=seed)
+                answer = whole(dialect, body)
+                check_calls(*answer, names, most)
+                if answer[1] not in ("length", "max_tokens"):
+                    assert same(streamed(dialect, body), answer), (dialect, choice, seed)
+        answer = compare_modes(dialect, ask_of(dialect, {"add": NUMBERS}, "required", temperature=0, parallel=False))
+        check_calls(*answer, ["add"], 1)
+
+
+def test_allowed_tools():
+    for mode in ("required", "auto"):
+        allowed = {"type": "allowed_tools", "allowed_tools": {"mode": mode, "tools": tools_of("chat", {"add": None})}}
+        body = ask_of("chat", TOOLS, temperature=1, seed=5)
+        parts, reason = whole("chat", dict(body, tool_choice=allowed))
+        if mode == "required":
+            check_calls(parts, reason, ["add"])
+        assert SERVER.post("/apply-template", dict(body, tool_choice=allowed))[2] == SERVER.post("/apply-template", body)[2]
+        flat = {"type": "allowed_tools", "mode": mode, "tools": tools_of("responses", {"add": None})}
+        parts, reason = whole("responses", dict(ask_of("responses", TOOLS, temperature=1, seed=5), tool_choice=flat))
+        if mode == "required":
+            check_calls(parts, reason, ["add"])
+
+
+def test_response_format_rules_the_content():
+    schema = {"type": "json_schema", "json_schema": {"name": "p", "schema": NUMBERS}}
+    for seed in range(4):
+        parts, reason = whole("chat", ask_of("chat", TOOLS, temperature=1, seed=seed, response_format=schema))
+        for p in parts:
+            if p[0] == "content" and reason == "stop":
+                check_arguments("add", p[1])
+    check_calls(*whole("chat", ask_of("chat", TOOLS, "required", temperature=1, response_format=schema)), TOOLS)
+
+
+def test_many_clients_repeatably():
+    """16 at once with different tools: each answer is the one it has alone, and the same the next time."""
+    bodies = []
+    for i in range(16):
+        tools = {f"tool_{i}_{k}": {"type": "object", "properties": {f"p{i}": {"enum": [f"v{i}", f"w{k}"]}},
+                                   "required": [f"p{i}"], "additionalProperties": False} for k in range(1 + i % 4)}
+        dialect = list(PATHS)[i % 3]
+        fields = {} if dialect == "messages" else {"seed": i}
+        fields["temperature"] = 0 if dialect == "messages" else 1
+        bodies.append((dialect, ask_of(dialect, tools, "required" if i % 4 else None, max_tokens=120, **fields)))
+    alone = [whole(d, b) for d, b in bodies]
+    for get in (whole, streamed):
+        with concurrent.futures.ThreadPoolExecutor(16) as pool:
+            for (dialect, _), got, want in zip(bodies, pool.map(lambda x: get(*x), bodies), alone):
+                if get is whole or want[1] not in ("max_tokens",):
+                    assert same(got, want), (dialect, got, want)
+
+
+def test_prompts_and_counts():
+    """Counting, /apply-template and /tokenize see the tools that generation sees."""
+    for dialect, path in (("chat", "/v1/chat/completions/input_tokens"), ("responses", "/v1/responses/input_tokens"),
+                          ("messages", "/v1/messages/count_tokens")):
+        body = ask_of(dialect, TOOLS, max_tokens=1)
+        n = SERVER.post(path, body)[2]["input_tokens"]
+        usage = SERVER.post(PATHS[dialect], body)[2]["usage"]
+        used = usage.get("prompt_tokens", usage.get("input_tokens", 0) + usage.get("cache_read_input_tokens", 0))
+        assert n == used > SERVER.post(path, ask_of(dialect))[2]["input_tokens"], (dialect, n, usage)
+    body = ask_of("chat", TOOLS)
+    prompt = SERVER.post("/apply-template", body)[2]["prompt"]
+    assert '"name": "get_weather"' in prompt, prompt
+    assert SERVER.post("/tokenize", body)[2]["count"] == SERVER.post(
+        "/v1/chat/completions/input_tokens", body)[2]["input_tokens"]
+
+
+def test_history_in_each_dialect():
+    """The same conversation with calls and results makes the same prompt in each dialect."""
+    chat = [{"role": "user", "content": "a"}, {"role": "assistant", "content": "Wait.", "tool_calls": [
+        {"id": "call_1", "type": "function", "function": {"name": "add", "arguments": '{"a": 1, "b": 2}'}}]},
+        {"role": "tool", "tool_call_id": "call_1", "content": "3"}, {"role": "user", "content": "b"}]
+    items = [{"role": "user", "content": "a"}, {"type": "reasoning", "id": "rs_1", "summary": []},
+             {"type": "message", "role": "assistant", "content": [{"type": "output_text", "text": "Wait."}]},
+             {"type": "function_call", "call_id": "call_1", "name": "add", "arguments": '{"a": 1, "b": 2}'},
+             {"type": "function_call_output", "call_id": "call_1", "output": [{"type": "input_text", "text": "3"}]},
+             {"role": "user", "content": "b"}]
+    blocks = [{"role": "user", "content": "a"}, {"role": "assistant", "content": [
+        {"type": "redacted_thinking", "data": "x"}, {"type": "text", "text": "Wait."},
+        {"type": "tool_use", "id": "call_1", "name": "add", "input": {"a": 1, "b": 2}}]},
+        {"role": "user", "content": [{"type": "tool_result", "tool_use_id": "call_1", "content": "3"},
+                                     {"type": "text", "text": "b"}]}]
+    counts = {SERVER.post("/v1/chat/completions/input_tokens", dict(ask_of("chat", TOOLS), messages=chat))[2]["input_tokens"],
+              SERVER.post("/v1/responses/input_tokens", dict(ask_of("responses", TOOLS), input=items))[2]["input_tokens"],
+              SERVER.post("/v1/messages/count_tokens", dict(ask_of("messages", TOOLS), messages=blocks))[2]["input_tokens"]}
+    assert len(counts) in (1, 2), counts  # Messages tools have a schema where the others have none
+    failed = json.loads(json.dumps(blocks))
+    failed[2]["content"][0]["is_error"] = True
+    more = SERVER.post("/v1/messages/count_tokens", dict(ask_of("messages", TOOLS), messages=failed))[2]["input_tokens"]
+    assert more > SERVER.post("/v1/messages/count_tokens", dict(ask_of("messages", TOOLS), messages=blocks))[2]["input_tokens"]
+
+
+# ---- errors ------------------------------------------------------------------------------------------------
+
+def test_errors_of_schemas():
+    relaxed = {"type": "object", "properties": {"x": {"type": "array", "contains": {"type": "integer"}}}}
+    for dialect, path in (("chat", "tools[1].function.parameters"), ("responses", "tools[1].parameters"),
+                          ("messages", "tools.1.input_schema")):
+        message = refused(dialect, ask_of(dialect, {"add": NUMBERS, "x": {"type": "object", "properties": {
+            "a": {"type": "intger"}}}}), path, "invalid_json_schema")
+        assert "/properties/a/type" in message, message
+        refused(dialect, ask_of(dialect, {"add": NUMBERS, "x": {"type": "string"}}), path, "invalid_json_schema")
+        body = ask_of(dialect, {"add": NUMBERS, "x": relaxed}, max_tokens=4)
+        status, head, _ = SERVER.post(PATHS[dialect], body)
+        assert status == 200 and head["x-schema-relaxed"] == "/tools/1/properties/x/contains", head
+        (body["tools"][1]["function"] if dialect == "chat" else body["tools"][1])["strict"] = True
+        refused(dialect, body, path, "invalid_json_schema")
+
+
+def test_server_side_tools_are_dropped_and_named():
+    body = ask_of("messages", {"add": NUMBERS}, "required", temperature=0)
+    body["tools"].insert(0, {"type": "web_search_20250305", "name": "web_search"})
+    status, head, answer = SERVER.post(PATHS["messages"], body)
+    assert status == 200 and head["x-ignored-params"] == "tools.0=web_search_20250305", head
+    check_calls(*parts_of("messages", answer), ["add"])
+    body = ask_of("responses", {"add": NUMBERS})
+    body["tools"].append({"type": "web_search"})
+    assert SERVER.post(PATHS["responses"], body)[1]["x-ignored-params"] == "tools[1]=web_search"
+    refused("responses", dict(body, tool_choice={"type": "web_search"}), "tools[1].type", "unsupported_parameter")
+
+
+def test_errors_of_messages():
+    base = ask_of("chat", TOOLS)
+    call = {"id": "a", "type": "function", "function": {"name": "add", "arguments": "{}"}}
+    for change, param, code in (
+            ({"function": {"arguments": "{}"}}, "messages[0].tool_calls[0].function.name", "missing_required_parameter"),
+            ({"function": {"name": "add"}}, "messages[0].tool_calls[0].function.arguments", "missing_required_parameter"),
+            ({"function": {"name": "add", "arguments": {}}}, "messages[0].tool_calls[0].function.arguments", "invalid_type")):
+        messages = [{"role": "assistant", "content": None, "tool_calls": [dict(call, **change)]}]
+        refused("chat", dict(base, messages=messages), param, code)
+    image = [{"type": "image", "source": {}}]
+    for content, words in (([{"type": "tool_result"}], "messages.0.content.0.tool_use_id"),
+                           ([{"type": "tool_result", "tool_use_id": "a", "content": image}], "Only text is supported"),
+                           ([{"type": "tool_result", "tool_use_id": "a"}, *image], "messages.0.content.1")):
+        refused("messages", dict(ask_of("messages"), messages=[{"role": "user", "content": content}]), words)
+    for item, param in (({"type": "function_call", "name": "a", "arguments": "{}"}, "input[0].call_id"),
+                        ({"type": "function_call", "call_id": "a", "arguments": "{}"}, "input[0].name"),
+                        ({"type": "function_call_output", "call_id": "a"}, "input[0].output")):
+        refused("responses", {"input": [item]}, param, "missing_required_parameter")
+    # results of calls nobody knows, and calls without results, are fine
+    lone = [{"role": "user", "content": "a"}, {"role": "tool", "tool_call_id": "x", "content": "y"}]
+    assert SERVER.post(PATHS["chat"], dict(base, messages=lone, max_tokens=1))[0] == 200
+
+
+def test_unknown_format():
+    template = HERMES.replace("<tool_call>", "@@call ").replace("</tool_call>", "@@").replace('{"name": "', "fn ").replace(
+        '", "arguments": ', " with ").replace("}\n@@", "\n@@")
+    with scripted("Just text.", template=template):
+        props = SERVER.get("/props")[2]["tool_format"]
+        assert props["id"] == "unknown", props
+        refused("chat", ask_of("chat", TOOLS), "tools", "unsupported_parameter")
+        assert whole("chat", ask_of("chat", temperature=0))[0] == [("content", "Just text.")]
+
+
+def main():
+    global SERVER
+    with Hearth("--parallel", "16") as SERVER:
+        run_cases(globals())
+
+
+if __name__ == "__main__":
+    main()
