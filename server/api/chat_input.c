@@ -147,9 +147,7 @@ int chat_input_check_flags(const json_t *body, struct param_error *err)
 static int render_failure(int rc, const char *message, struct param_error *err)
 {
     switch (rc) {
-    case TOK_ENOMEM:
-        return param_fail(err, SRV_ERR_OVERLOADED, NULL,
-                          "The server is out of memory for this request.");
+    case TOK_ENOMEM: return param_no_memory(err);
     case TOK_ERAISE:
         return param_fail(err, SRV_ERR_TEMPLATE, "messages",
                           "The model's chat template refused the messages: %.200s", message);
@@ -232,9 +230,7 @@ int srv_gen_chat_prompt(struct srv_gen *g, const struct chat_input *in, struct p
     g->prompts = srv_request_alloc(g->req, sizeof(*g->prompts));
     int rc = g->prompts ? srv_gen_set_prompt(g, 0, ids.ids, ids.n) : -1;
     tok_ids_finish(&ids);
-    if (rc)
-        return param_fail(err, SRV_ERR_OVERLOADED, NULL,
-                          "The server is out of memory for this request.");
+    if (rc) return param_no_memory(err);
     g->n_prompts = 1;
     if (g->max_tokens < 0) g->max_tokens = eng_info(g->app->engine)->ctx_tokens;
     return 0;

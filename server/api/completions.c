@@ -347,9 +347,7 @@ static int read_prompts(struct srv_gen *g, struct param_error *err)
                           "'prompt' holds %zu prompts; at most %d.", n, GEN_MAX_PROMPTS);
     g->prompts = srv_request_alloc(g->req, n * sizeof(*g->prompts));
     cp->echoes = srv_request_alloc(g->req, n * sizeof(*cp->echoes));
-    if (!g->prompts || !cp->echoes)
-        return param_fail(err, SRV_ERR_OVERLOADED, NULL,
-                          "The server is out of memory for this request.");
+    if (!g->prompts || !cp->echoes) return param_no_memory(err);
     g->n_prompts = (int)n;
     for (int i = 0; i < g->n_prompts; i++) {
         const json_t *one = is_list ? json_array_get(prompt, (size_t)i) : prompt;
@@ -407,8 +405,7 @@ static int measure_echoes(struct srv_gen *g, struct param_error *err)
         struct echo *e = echo_of(g, &g->prompts[i]);
         e->n_characters = (int64_t)srv_gen_characters(e->text, e->len);
         if (g->params.want_logprobs && note_starts(g, &g->prompts[i], e))
-            return param_fail(err, SRV_ERR_OVERLOADED, NULL,
-                              "The server is out of memory for this request.");
+            return param_no_memory(err);
     }
     return 0;
 }
@@ -427,9 +424,7 @@ static void derive(struct srv_gen *g)
 static int prepare(struct srv_gen *g, struct param_error *err)
 {
     g->dialect = srv_request_alloc(g->req, sizeof(struct completion));
-    if (!g->dialect)
-        return param_fail(err, SRV_ERR_OVERLOADED, NULL,
-                          "The server is out of memory for this request.");
+    if (!g->dialect) return param_no_memory(err);
     if (check_best_of(g, err) || read_prompts(g, err)) return -1;
     derive(g);
     return measure_echoes(g, err);

@@ -192,9 +192,7 @@ static int take_ids(struct embedding *e, struct input *in, const int32_t *ids, s
     in->ids = srv_request_alloc(e->req, n * sizeof(*ids));
     in->vector =
         srv_request_alloc(e->req, (size_t)eng_info(e->app->engine)->d_model * sizeof(float));
-    if (!in->ids || !in->vector)
-        return param_fail(err, SRV_ERR_OVERLOADED, NULL,
-                          "The server is out of memory for this request.");
+    if (!in->ids || !in->vector) return param_no_memory(err);
     memcpy(in->ids, ids, n * sizeof(*ids));
     return 0;
 }
@@ -221,9 +219,7 @@ static int take_list(struct embedding *e, struct input *in, const json_t *list,
     size_t n = json_array_size(list);
     int32_t vocab = eng_info(e->app->engine)->vocab_size;
     int32_t *ids = srv_request_alloc(e->req, (n ? n : 1) * sizeof(*ids));
-    if (!ids)
-        return param_fail(err, SRV_ERR_OVERLOADED, NULL,
-                          "The server is out of memory for this request.");
+    if (!ids) return param_no_memory(err);
     for (size_t i = 0; i < n; i++) {
         if (param_read_id(json_array_get(list, i), vocab, "input", &ids[i], err)) return -1;
     }
@@ -240,9 +236,7 @@ static int read_inputs(struct embedding *e, struct param_error *err)
         return param_fail(err, SRV_ERR_INVALID_VALUE, "input",
                           "'input' holds %zu inputs; 1 to %d are allowed.", n, MAX_INPUTS);
     e->inputs = srv_request_alloc(e->req, n * sizeof(*e->inputs));
-    if (!e->inputs)
-        return param_fail(err, SRV_ERR_OVERLOADED, NULL,
-                          "The server is out of memory for this request.");
+    if (!e->inputs) return param_no_memory(err);
     for (size_t i = 0; i < n; i++) {
         const json_t *value = many ? json_array_get(e->input, i) : e->input;
         int rc;
@@ -282,8 +276,7 @@ static void handle(struct srv_request *req)
     struct embedding *e = srv_request_alloc(req, sizeof(*e));
     facts->account.endpoint = "embeddings";
     json_t *body = e ? params_parse(facts->body, facts->body_len, &err) : NULL;
-    if (!e)
-        param_fail(&err, SRV_ERR_OVERLOADED, NULL, "The server is out of memory for this request.");
+    if (!e) param_no_memory(&err);
     if (body) {
         e->req = req;
         e->app = facts->app;

@@ -66,12 +66,6 @@ static int64_t steps_bytes(const struct srv_gen *g, const struct gen_prompt *p)
     return srv_gen_reports_progress(g) ? p->n_ids * (int64_t)sizeof(struct gen_step) : 0;
 }
 
-int64_t srv_gen_token_capacity(const struct srv_gen *g, const struct gen_prompt *p)
-{
-    int64_t room = eng_info(g->app->engine)->ctx_tokens - p->n_ids + 1;
-    return g->max_tokens < room ? g->max_tokens : room;
-}
-
 /* No overflow: prompts and contexts are far below 2^40 tokens. */
 static int64_t prompt_bytes(const struct srv_gen *g, const struct gen_prompt *p)
 {
@@ -345,8 +339,7 @@ static int make_rules(struct srv_gen *g, struct param_error *err)
     g->rules.skip_special = p->skip_special;
     if ((p->n_stops && textout_stops_init(&g->rules.stops, p->stops, p->stop_lens, p->n_stops)) ||
         ban_calls(g))
-        return param_fail(err, SRV_ERR_OVERLOADED, NULL,
-                          "The server is out of memory for this request.");
+        return param_no_memory(err);
     return srv_tools_open(&g->tools, &g->rules, err);
 }
 

@@ -26,6 +26,12 @@ struct eng_usage srv_gen_usage(const struct gen_prompt *p)
                                   : (struct eng_usage){0};
 }
 
+int64_t srv_gen_token_capacity(const struct srv_gen *g, const struct gen_prompt *p)
+{
+    int64_t room = eng_info(g->app->engine)->ctx_tokens - p->n_ids + 1;
+    return g->max_tokens < room ? g->max_tokens : room;
+}
+
 struct gen_totals srv_gen_totals(const struct srv_gen *g)
 {
     struct gen_totals t = {0};

@@ -139,8 +139,7 @@ static int compile(struct srv_guide *guide, struct srv_request *req, struct para
 
 static int no_memory(struct param_error *err)
 {
-    return param_fail(err, SRV_ERR_OVERLOADED, NULL,
-                      "The server is out of memory for this request.");
+    return param_no_memory(err);
 }
 
 static int allocate(struct srv_guide *guide, struct srv_request *req, struct param_error *err)

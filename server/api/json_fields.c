@@ -30,6 +30,12 @@ int param_fail(struct param_error *err, enum srv_error kind, const char *path, c
     return -1;
 }
 
+int param_no_memory(struct param_error *err)
+{
+    return param_fail(err, SRV_ERR_OVERLOADED, NULL,
+                      "The server is out of memory for this request.");
+}
+
 void param_reply(struct srv_request *req, const struct param_error *err)
 {
     srv_reply_error(req, err->kind, err->path[0] ? err->path : NULL, "%s", err->message);
@@ -157,7 +163,7 @@ json_t *params_parse(const char *body, size_t len, struct param_error *err)
     free(rounded);
     if (json_is_object(root)) return root;
     if (no_memory)
-        param_fail(err, SRV_ERR_OVERLOADED, NULL, "The server is out of memory for this request.");
+        param_no_memory(err);
     else if (root)
         param_fail(err, SRV_ERR_INVALID_JSON, NULL, "The request body must be a JSON object.");
     else /* jansson's text may quote the body; only its position is passed on */

@@ -54,6 +54,9 @@ struct param_error {
 int param_fail(struct param_error *err, enum srv_error kind, const char *path, const char *format,
                ...) __attribute__((format(printf, 4, 5)));
 
+/* The error of a request for which memory ran out. Returns -1. */
+int param_no_memory(struct param_error *err);
+
 /* Answers the request with the error. */
 void param_reply(struct srv_request *req, const struct param_error *err);
 

@@ -56,9 +56,7 @@ static int make_prompt(struct srv_gen *g, struct param_error *err)
                             .add_generation_prompt = true,
                             .continue_final_message = ends_with_assistant(messages),
                             .tools = &g->tools};
-    int rc = srv_json_ran_out() ? param_fail(err, SRV_ERR_OVERLOADED, NULL,
-                                             "The server is out of memory for this request.")
-                                : srv_gen_chat_prompt(g, &in, err);
+    int rc = srv_json_ran_out() ? param_no_memory(err) : srv_gen_chat_prompt(g, &in, err);
     json_decref(messages);
     return rc ? -1 : 0;
 }

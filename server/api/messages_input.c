@@ -64,7 +64,7 @@ static int add_call(const struct block *b, json_t *calls, struct param_error *er
         return fail_field(b, "input", input ? SRV_ERR_INVALID_TYPE : SRV_ERR_MISSING,
                           "this field must be an object", err);
     if (!jr_member(b->text.text, b->text.len, "input", &text.text, &text.len))
-        return param_fail(err, SRV_ERR_OVERLOADED, NULL, "There is no memory for the request.");
+        return param_no_memory(err);
     json_array_append_new(calls, json_pack("{s:O, s:s, s:{s:O, s:o}}", "id", id, "type", "function",
                                            "function", "name", name, "arguments",
                                            json_stringn(text.text, text.len)));
@@ -186,14 +186,14 @@ static int each_block(const json_t *message, struct srv_span text, size_t i,
     struct srv_span inner;
     struct srv_json_items items;
     if (!jr_member(text.text, text.len, "content", &inner.text, &inner.len))
-        return param_fail(err, SRV_ERR_OVERLOADED, NULL, "There is no memory for the request.");
+        return param_no_memory(err);
     srv_json_items_begin(&items, inner);
     int rc = 0;
     for (size_t k = 0; !rc && k < json_array_size(content); k++) {
         struct block b = {.message = i, .place = k, .value = json_array_get(content, k)};
         b.type = json_string_value(json_object_get(b.value, "type"));
         if (!srv_json_items_next(&items, &b.text))
-            rc = param_fail(err, SRV_ERR_OVERLOADED, NULL, "There is no memory for the request.");
+            rc = param_no_memory(err);
         else if (!b.type)
             rc = fail_field(&b, "type", SRV_ERR_INVALID_TYPE, "this field must be a string", err);
         else
@@ -283,7 +283,7 @@ json_t *messages_to_chat(struct srv_span text, const json_t *body, struct param_
     for (size_t i = 0; !rc && i < json_array_size(messages); i++)
         rc = srv_json_items_next(&items, &item)
                  ? add_message(list, json_array_get(messages, i), item, i, err)
-                 : param_fail(err, SRV_ERR_OVERLOADED, NULL, "There is no memory for the request.");
+                 : param_no_memory(err);
     srv_json_items_end(&items);
     if (!rc) return list;
     json_decref(list);

@@ -156,9 +156,7 @@ static int drop_oldest(struct srv_gen *g, json_t **messages, struct param_error 
     if (count_tokens(g, *messages, &n_tokens, err)) return -1;
     if (n_tokens <= ctx) return 0;
     size_t *starts = srv_request_alloc(g->req, (n + 1) * sizeof(*starts));
-    if (!starts)
-        return param_fail(err, SRV_ERR_OVERLOADED, NULL,
-                          "The server is out of memory for this request.");
+    if (!starts) return param_no_memory(err);
     for (size_t i = 0; i < n; i++)
         if (has_role(json_array_get(*messages, i), "user")) starts[n_starts++] = i;
     if (n_starts == 0) return 0;
@@ -180,9 +178,7 @@ static int prompt_of(struct srv_gen *g, json_t **messages, struct param_error *e
     if (chat_input_check(*messages, err) || (is_auto(g) && drop_oldest(g, messages, err)))
         return -1;
     /* jansson leaves out what it cannot append when out of memory. */
-    if (srv_json_ran_out())
-        return param_fail(err, SRV_ERR_OVERLOADED, NULL,
-                          "The server is out of memory for this request.");
+    if (srv_json_ran_out()) return param_no_memory(err);
     struct chat_input in = {
         .messages = *messages, .add_generation_prompt = true, .tools = &g->tools};
     return srv_gen_chat_prompt(g, &in, err);
@@ -194,9 +190,7 @@ static int make_prompt(struct srv_gen *g, struct param_error *err)
     json_t *messages = responses_to_chat(g->params.extra, g->params.messages, err);
     bool no_memory = srv_json_ran_out();
     if (!messages && !no_memory) return -1;
-    int rc = no_memory ? param_fail(err, SRV_ERR_OVERLOADED, NULL,
-                                    "The server is out of memory for this request.")
-                       : prompt_of(g, &messages, err);
+    int rc = no_memory ? param_no_memory(err) : prompt_of(g, &messages, err);
     json_decref(messages);
     return rc ? -1 : 0;
 }

@@ -207,9 +207,7 @@ static int tokenize_inputs(const struct srv_app *app, const struct tokenize_para
     struct tok_decoder *decoder = NULL;
     int64_t at = 0;
     int rc = encode_text(app, p->inputs, "inputs", TOK_PARSE_SPECIAL | TOK_ADD_SPECIAL, &ids, err);
-    if (!rc && tok_decoder_create(&decoder, app->tok, true))
-        rc = param_fail(err, SRV_ERR_OVERLOADED, NULL,
-                        "The server is out of memory for this request.");
+    if (!rc && tok_decoder_create(&decoder, app->tok, true)) rc = param_no_memory(err);
     jw_open(w, NULL, '[');
     for (size_t i = 0; !rc && i < ids.n; i++) {
         const char *text = "";

@@ -166,8 +166,7 @@ int srv_tools_open(struct srv_tools *t, struct choice_rules *rules, struct param
     enum { PLAIN_HELD = 4096 };
     if (!t->app || (!srv_tools_active(t) && !srv_tools_can_reason(t))) return 0;
     struct tools_request request = srv_tools_request(t);
-    if (tools_set_create(&t->set, &request))
-        return param_fail(err, SRV_ERR_OVERLOADED, NULL, "There is no memory for the request.");
+    if (tools_set_create(&t->set, &request)) return param_no_memory(err);
     rules->set = t->set;
     rules->markers = &t->app->markers;
     for (int m = 0; m < TOOLS_N_MARKERS; m++)

@@ -92,7 +92,7 @@ static int copy_member(const struct reading *r, struct jw *w, struct srv_span ob
     struct srv_span text;
     if (!value || json_is_null(value)) return 0;
     if (!jr_member(object.text, object.len, key, &text.text, &text.len))
-        return param_fail(r->err, SRV_ERR_OVERLOADED, NULL, "There is no memory for the request.");
+        return param_no_memory(r->err);
     jw_json(w, name, text.text, text.len);
     return 0;
 }
@@ -194,7 +194,7 @@ static int read_tool(const struct reading *r, struct jw *w, const json_t *tool,
     if (!json_is_object(function))
         return fail(r, SRV_ERR_INVALID_TYPE, path, "'%s' must be an object.", path);
     if (!jr_member(text.text, text.len, "function", &inner.text, &inner.len))
-        return param_fail(r->err, SRV_ERR_OVERLOADED, NULL, "There is no memory for the request.");
+        return param_no_memory(r->err);
     return add_tool(r, w, function, inner, place);
 }
 
@@ -217,7 +217,7 @@ static int write_list(const struct reading *r, const json_t *tools)
     if (rc) return rc;
     jw_close(&w);
     if (i == n && !a->list.failed) return 0;
-    return param_fail(r->err, SRV_ERR_OVERLOADED, NULL, "There is no memory for the request.");
+    return param_no_memory(r->err);
 }
 
 static int read_list(const struct reading *r)
@@ -236,8 +236,7 @@ static int read_list(const struct reading *r)
                     a->tools_text.len, TOOLS_TEXT_MAX);
     a->tools = calloc(n ? n : 1, sizeof(*a->tools));
     a->places = calloc(n ? n : 1, sizeof(*a->places));
-    if (!a->tools || !a->places)
-        return param_fail(r->err, SRV_ERR_OVERLOADED, NULL, "There is no memory for the request.");
+    if (!a->tools || !a->places) return param_no_memory(r->err);
     return write_list(r, tools);
 }
 

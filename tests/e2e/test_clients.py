@@ -372,8 +372,7 @@ def test_abort_frees():
         model=model(), messages=QUESTION, stream=True, max_tokens=500, extra_body={"ignore_eos": True})
     next(iter(stream))
     stream.close()
-    SERVER.wait_until(lambda: SERVER.slots()["running"] == 0, 5, "slot free after abort")
-    assert SERVER.slots()["pages"]["used"] == 0
+    SERVER.wait_until(lambda: SERVER.slots()["running"] == SERVER.slots()["pages"]["used"] == 0, 5, "all free after abort")
 
 
 def test_httpx_raw():
