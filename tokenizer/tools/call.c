@@ -610,7 +610,10 @@ static void enter(struct tools_reader *r, enum step step)
     c->step = (uint8_t)step;
     switch (step) {
     case STEP_LIST: c->after = STEP_NEXT; break;
-    case READ_PLAIN_NAME: c->plain = true; c->after = BLOCK_DONE; /* fall through */
+    case READ_PLAIN_NAME:
+        c->plain = true;
+        c->after = BLOCK_DONE;
+        __attribute__((fallthrough));
     case READ_NAME:
     case READ_XML_NAME:
         c->name = (struct range){r->pos, NOWHERE};
@@ -619,7 +622,8 @@ static void enter(struct tools_reader *r, enum step step)
     case READ_ARGS: begin_arguments(r); break;
     case READ_STRING:
         c->form = ARGUMENTS_STRING;
-        c->arguments = (struct range){r->pos, NOWHERE}; /* fall through */
+        c->arguments = (struct range){r->pos, NOWHERE};
+        __attribute__((fallthrough));
     case READ_TYPE:
     case READ_ID: json_scan_begin(&c->scan); break;
     case READ_PLAIN_ID: c->id = (struct range){r->pos, NOWHERE}; break;

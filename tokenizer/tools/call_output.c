@@ -144,7 +144,7 @@ void call_send_held(struct tools_reader *r, bool complete)
     case ARGUMENTS_NONE:
         if (complete || c->closed) call_send_text(r, "{}");
         break;
-    case ARGUMENTS_STRING: decode_string(r, &a); /* fall through */
+    case ARGUMENTS_STRING: decode_string(r, &a); __attribute__((fallthrough));
     case ARGUMENTS_OBJECT: send_arguments(r, a.begin, reader_whole(r, a.begin, a.end)); break;
     case ARGUMENTS_XML: send_xml(r, complete); break;
     }

@@ -43,7 +43,7 @@ static struct gram_part with_kids(struct tree *t, enum gram_kind kind, const str
                                   size_t n)
 {
     struct gram_part *copy = allocate(t, n * sizeof(*copy));
-    if (copy) memcpy(copy, kids, n * sizeof(*copy));
+    if (copy && n > 0) memcpy(copy, kids, n * sizeof(*copy));
     return (struct gram_part){.kind = kind, .kids = copy, .n_kids = copy ? n : 0};
 }
 
