@@ -184,7 +184,7 @@ static bool keep(struct grammar_cache *c, const uint8_t key[SHA256_BYTES], struc
 
 /* ---- compiling ----------------------------------------------------------------------------- */
 
-/* What to compile, and the key of it. */
+/* The parts to compile, and their key. */
 struct source {
     uint8_t key[SHA256_BYTES];
     enum gram_kind kind;

@@ -110,7 +110,7 @@ static void write_call(struct srv_gen *g, struct jw *w, const struct gen_choice 
     jw_close(w);
 }
 
-/* What follows the text in a message. */
+/* After the text of a message. */
 static void write_rest_of_message(struct srv_gen *g, struct jw *w, const struct gen_choice *c)
 {
     int reasoning = choice_next_part(c, CHOICE_REASONING, 0);

@@ -79,7 +79,7 @@ static int64_t token_at(const struct gen_choice *c, int64_t from, int64_t end, s
     return from;
 }
 
-/* What one round of events sends: the text up to `to`, the tokens up to token_to, of which the
+/* One round of events sends the text up to `to`, the tokens up to token_to, of which the
  * log-probabilities of those below n_logged are shown. */
 struct sending {
     struct gen_prompt *prompt;

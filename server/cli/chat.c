@@ -154,7 +154,7 @@ static int answer_here(struct chat *c, struct answer *a, json_t *messages)
     return rc;
 }
 
-/* What was not set is the server's choice. */
+/* The server chooses what was not set. */
 static int answer_there(struct chat *c, struct answer *a, json_t *messages)
 {
     const struct srv_config *s = &c->settings;

@@ -186,7 +186,7 @@ static int read_style(const json_t *request, struct job *j, struct filter_error 
     return 0;
 }
 
-/* What the prompt of a plain question ends with. A template that refuses it says nothing. */
+/* The end of the prompt of a plain question. A template that refuses it says nothing. */
 static int render_suffix(const json_t *request, struct job *j, struct filter_error *e)
 {
     const json_t *kwargs = json_object_get(request, "kwargs");
