@@ -1,27 +1,20 @@
 /* SPDX-License-Identifier: MIT */
 /*
- * Level "avx2": AVX2 with FMA and F16C. A panel is four vectors; sixteen registers hold the sums of
- * six rows and half a panel. Integer weights are widened to 16 bits, even and odd bytes apart;
- * products of int4 stay in 16 bits for a whole group (8 * 2 * 15 * 127 = 30480).
+ * Level "avx2": AVX2 with FMA and F16C. Pairs of int8 products fit 16 bits if the weight's sign
+ * moves to the activation (2 * 127 * 127 = 32258); products of int4 stay in 16 bits for a whole
+ * group (8 * 2 * 15 * 127 = 30480). Level "avx2vnni" differs in the integer products.
  */
 #include "engine/kernels/simd_avx2.h"
 
-#define MAX_ROWS 6
-#define STRIP_VECS(rows) ((rows) <= 2 ? 4 : 2)
-
-#define INT_MAX_ROWS 4
-#define INT_VECS(rows) ((rows) == 1 ? 4 : 2)
-
 INLINE vi dot8_start(int32_t corr)
 {
-    return vi_set1(corr);
+    return (void)corr, vi_set1(0);
 }
 INLINE vi dot8(vi acc, vi w, vi x)
 {
-    vi even = vi_and(w, vi_set1(0x00ff00ff)), odd = _mm256_srli_epi16(w, 8);
-    vi x_even = _mm256_srai_epi16(_mm256_slli_epi16(x, 8), 8), x_odd = _mm256_srai_epi16(x, 8);
-    acc = vi_add(acc, _mm256_madd_epi16(even, x_even));
-    return vi_add(acc, _mm256_madd_epi16(odd, x_odd));
+    vi q = _mm256_xor_si256(w, _mm256_set1_epi8((char)0x80));
+    vi pairs = _mm256_maddubs_epi16(_mm256_abs_epi8(q), _mm256_sign_epi8(x, q));
+    return vi_add(acc, _mm256_madd_epi16(pairs, _mm256_set1_epi16(1)));
 }
 INLINE vi dot4_start(int32_t corr)
 {
@@ -39,3 +32,4 @@ INLINE vi dot4_end(vi acc, int32_t corr)
 #define LEVEL_TABLE kern_avx2
 #define LEVEL_NAME "avx2"
 #include "engine/kernels/tmpl_level.h"
+DEFINE_LEVEL(kern_avx2vnni, "avx2vnni", kern_avx2vnni_i8_i8, kern_avx2vnni_i8_i4);

@@ -1,26 +1,20 @@
 /* SPDX-License-Identifier: MIT */
 /*
- * Level "avx512": F, BW, VL and DQ, without BF16 and VNNI. A panel is two vectors; twelve rows
- * fill 24 registers with sums. Integer weights are widened to 16 bits, even and odd bytes apart;
- * products of int4 stay in 16 bits for a whole group (8 * 2 * 15 * 127 = 30480).
+ * Level "avx512": F, BW, VL and DQ, without BF16 and VNNI. Integer products as on avx2. Level
+ * "avx512vnni" differs in them.
  */
 #include "engine/kernels/simd_avx512.h"
 
-#define MAX_ROWS 12
-#define STRIP_VECS(rows) 2
-#define INT_MAX_ROWS 6
-#define INT_VECS(rows) 2
-
 INLINE vi dot8_start(int32_t corr)
 {
-    return vi_set1(corr);
+    return (void)corr, vi_set1(0);
 }
 INLINE vi dot8(vi acc, vi w, vi x)
 {
-    vi even = vi_and(w, vi_set1(0x00ff00ff)), odd = _mm512_srli_epi16(w, 8);
-    vi x_even = _mm512_srai_epi16(_mm512_slli_epi16(x, 8), 8), x_odd = _mm512_srai_epi16(x, 8);
-    acc = vi_add(acc, _mm512_madd_epi16(even, x_even));
-    return vi_add(acc, _mm512_madd_epi16(odd, x_odd));
+    vi q = _mm512_xor_si512(w, _mm512_set1_epi8((char)0x80));
+    vi signed_x = _mm512_mask_sub_epi8(x, _mm512_movepi8_mask(q), vi_set1(0), x);
+    vi pairs = _mm512_maddubs_epi16(_mm512_abs_epi8(q), signed_x);
+    return vi_add(acc, _mm512_madd_epi16(pairs, _mm512_set1_epi16(1)));
 }
 INLINE vi dot4_start(int32_t corr)
 {
@@ -38,3 +32,4 @@ INLINE vi dot4_end(vi acc, int32_t corr)
 #define LEVEL_TABLE kern_avx512
 #define LEVEL_NAME "avx512"
 #include "engine/kernels/tmpl_level.h"
+DEFINE_LEVEL(kern_avx512vnni, "avx512vnni", kern_avx512vnni_i8_i8, kern_avx512vnni_i8_i4);

@@ -6,9 +6,6 @@
  */
 #include "engine/kernels/simd_avx512.h"
 
-#define MAX_ROWS 12
-#define STRIP_VECS(rows) 2
-
 #define VF_DOT_BF16
 INLINE vf vf_dot_bf16(vf acc, vi a, vi b)
 {
@@ -22,29 +19,8 @@ INLINE void store_bf16(uint16_t *p, vf low, vf high)
     _mm256_storeu_si256((__m256i *)(void *)(p + VN), _mm512_extracti64x4_epi64(b, 1));
 }
 
-#define INT_MAX_ROWS 6
-#define INT_VECS(rows) 2
-
-INLINE vi dot8_start(int32_t corr)
-{
-    return vi_set1(corr);
-}
-INLINE vi dot8(vi acc, vi w, vi x)
-{
-    return _mm512_dpbusd_epi32(acc, w, x);
-}
-INLINE vi dot4_start(int32_t corr)
-{
-    return vi_set1(corr);
-}
-INLINE vi dot4(vi acc, vi w, vi x)
-{
-    return _mm512_dpbusd_epi32(acc, w, x);
-}
-INLINE vi dot4_end(vi acc, int32_t corr)
-{
-    return (void)corr, acc;
-}
+#define vi_dpbusd _mm512_dpbusd_epi32
+#include "engine/kernels/dot_vnni.h"
 
 #define LEVEL_TABLE kern_avx512bf16
 #define LEVEL_NAME "avx512bf16"

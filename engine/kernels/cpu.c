@@ -23,17 +23,19 @@ unsigned kern_cpu_flags(void)
 {
     const unsigned fma = 1u << 12, osxsave = 1u << 27, avx = 1u << 28, f16c = 1u << 29;
     const unsigned avx512 = 1u << 16 | 1u << 17 | 1u << 30 | 1u << 31; /* F, DQ, BW, VL */
-    unsigned a, b, c, d, flags = 0;
+    unsigned a, b, c, d;
 
     if (!__get_cpuid(1, &a, &b, &c, &d) || !has(c, fma | osxsave | avx | f16c)) return 0;
     unsigned long long saved = xcr0();
     if ((saved & 6) != 6 || !__get_cpuid_count(7, 0, &a, &b, &c, &d) || !has(b, 1u << 5)) return 0;
-    flags |= KERN_CPU_AVX2;
-    if ((saved & 0xe0) != 0xe0 || !has(b, avx512)) return flags;
+    bool zmm = (saved & 0xe0) == 0xe0 && has(b, avx512), zmm_vnni = has(c, 1u << 11);
+    bool more = __get_cpuid_count(7, 1, &a, &b, &c, &d);
+    unsigned flags = KERN_CPU_AVX2;
+    if (more && has(a, 1u << 4)) flags |= KERN_CPU_AVX_VNNI;
+    if (!zmm) return flags;
     flags |= KERN_CPU_AVX512;
-    bool vnni = has(c, 1u << 11);
-    if (vnni && __get_cpuid_count(7, 1, &a, &b, &c, &d) && has(a, 1u << 5))
-        flags |= KERN_CPU_AVX512_BF16;
+    if (zmm_vnni) flags |= KERN_CPU_AVX512_VNNI;
+    if (more && has(a, 1u << 5)) flags |= KERN_CPU_AVX512_BF16;
     return flags;
 }
 

@@ -9,17 +9,22 @@
 #include "engine/kernels/kernels.h"
 
 extern const struct kern kern_ref;
-extern const struct kern kern_avx2;
-extern const struct kern kern_avx512;
-extern const struct kern kern_avx512bf16;
+extern const struct kern kern_avx2, kern_avx2vnni;
+extern const struct kern kern_avx512, kern_avx512vnni, kern_avx512bf16;
 extern const struct kern kern_neon;
+
+/* Integer products by VNNI; the rest of these levels is avx2's and avx512's. */
+kern_matmul_fn kern_avx2vnni_i8_i8, kern_avx2vnni_i8_i4;
+kern_matmul_fn kern_avx512vnni_i8_i8, kern_avx512vnni_i8_i4;
 
 /* Features of the CPU and the system that levels require, as bits (cpu.c). */
 enum kern_cpu {
     KERN_CPU_AVX2 = 1,        /* AVX2, FMA, F16C, and the system saves ymm */
-    KERN_CPU_AVX512 = 2,      /* F, BW, VL, DQ, and the system saves zmm */
-    KERN_CPU_AVX512_BF16 = 4, /* BF16 and VNNI */
-    KERN_CPU_NEON = 8,
+    KERN_CPU_AVX_VNNI = 2,    /* VNNI on ymm */
+    KERN_CPU_AVX512 = 4,      /* F, BW, VL, DQ, and the system saves zmm */
+    KERN_CPU_AVX512_VNNI = 8, /* VNNI on zmm */
+    KERN_CPU_AVX512_BF16 = 16,
+    KERN_CPU_NEON = 32,
 };
 unsigned kern_cpu_flags(void);
 

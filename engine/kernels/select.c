@@ -13,8 +13,10 @@ static const struct {
     {&kern_ref, 0},
 #if defined(__x86_64__)
     {&kern_avx2, KERN_CPU_AVX2},
+    {&kern_avx2vnni, KERN_CPU_AVX2 | KERN_CPU_AVX_VNNI},
     {&kern_avx512, KERN_CPU_AVX512},
-    {&kern_avx512bf16, KERN_CPU_AVX512 | KERN_CPU_AVX512_BF16},
+    {&kern_avx512vnni, KERN_CPU_AVX512 | KERN_CPU_AVX512_VNNI},
+    {&kern_avx512bf16, KERN_CPU_AVX512 | KERN_CPU_AVX512_VNNI | KERN_CPU_AVX512_BF16},
 #elif defined(__aarch64__)
     {&kern_neon, KERN_CPU_NEON},
 #endif
@@ -24,7 +26,7 @@ static const struct {
 static const char *const names[] = {
     "c",
 #if defined(__x86_64__)
-    "avx2", "avx512", "avx512bf16",
+    "avx2", "avx2vnni", "avx512", "avx512vnni", "avx512bf16",
 #elif defined(__aarch64__)
     "neon",
 #endif

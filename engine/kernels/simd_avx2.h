@@ -17,6 +17,12 @@ typedef __m256 vf;
 typedef __m256i vi;
 typedef __m256 vm;
 
+/* Tiles: sixteen registers hold the sums of six rows and half a panel. */
+#define MAX_ROWS 6
+#define STRIP_VECS(rows) ((rows) <= 2 ? 4 : 2)
+#define INT_MAX_ROWS 4
+#define INT_VECS(rows) ((rows) == 1 ? 4 : 2)
+
 INLINE vi vi_set1(int32_t x)
 {
     return _mm256_set1_epi32(x);

@@ -18,6 +18,12 @@ typedef __m512 vf;
 typedef __m512i vi;
 typedef __mmask16 vm;
 
+/* Tiles, see tmpl_product.h and tmpl_int.h: twelve rows of a panel fill 24 registers with sums. */
+#define MAX_ROWS 12
+#define STRIP_VECS(rows) 2
+#define INT_MAX_ROWS 6
+#define INT_VECS(rows) 2
+
 INLINE __mmask16 vm_first(int n)
 {
     return (__mmask16)((1u << n) - 1);

@@ -140,9 +140,8 @@ INLINE void int_rows(const bool four, const int rows, const struct kern_tile *ti
 #endif
 
 #define DEFINE_INT_MATMUL(name, cases)                                                             \
-    static void name(const struct kern_tile *tile, int k_pad, const void *panels,                  \
-                     size_t panel_bytes, int n_panels, const struct kern_out *out,                 \
-                     const struct kern_fetch *fetch)                                               \
+    void name(const struct kern_tile *tile, int k_pad, const void *panels, size_t panel_bytes,     \
+              int n_panels, const struct kern_out *out, const struct kern_fetch *fetch)            \
     {                                                                                              \
         switch (tile->n_rows) {                                                                    \
             EACH_INT_HEIGHT(cases)                                                                 \

@@ -25,45 +25,49 @@ DEFINE_MATMUL(matmul_bf16_bf16, BF16_BF16)
 DEFINE_MATMUL(matmul_bf16_b12, BF16_B12)
 DEFINE_SEGS(segs_bf16, BF16_BF16)
 #endif
+static kern_matmul_fn matmul_i8_i8, matmul_i8_i4;
 DEFINE_INT_MATMUL(matmul_i8_i8, INT_CASE_I8)
 DEFINE_INT_MATMUL(matmul_i8_i4, INT_CASE_I4)
 
-const struct kern LEVEL_TABLE = {
-    .name = LEVEL_NAME,
-    .max_rows = {MAX_ROWS, MAX_ROWS, INT_MAX_ROWS},
-    .fetch_rows =
-        {
-            [KERN_A_F32] = {[KERN_W_F32] = 7, [KERN_W_BF16] = 4, [KERN_W_B12] = 4},
-            [KERN_A_BF16] = {[KERN_W_BF16] = 7, [KERN_W_B12] = 6},
-            [KERN_A_I8] = {[KERN_W_I8] = 6, [KERN_W_I4] = 4},
-        },
-    .prefers_b12 = VN == 16,
-    .pack_row = {pack_row_f32, pack_row_bf16, pack_row_i8},
-    .matmul =
-        {
-            [KERN_A_F32] = {[KERN_W_F32] = matmul_f32_f32,
-                            [KERN_W_BF16] = matmul_f32_bf16,
-                            [KERN_W_B12] = matmul_f32_b12},
-            [KERN_A_BF16] = {[KERN_W_BF16] = matmul_bf16_bf16, [KERN_W_B12] = matmul_bf16_b12},
-            [KERN_A_I8] = {[KERN_W_I8] = matmul_i8_i8, [KERN_W_I4] = matmul_i8_i4},
-        },
-    .matmul_segs = {segs_f32, segs_bf16, NULL},
-    .rmsnorm = rmsnorm,
-    .rope = rope,
-    .silu_mul = silu_mul,
-    .add = add,
-    .softmax_keys = softmax_keys,
-    .axpby = axpby,
-    .scale = scale,
-    .argmax = argmax,
-    .log_sum_exp = log_sum_exp,
-    .put_key = {put_key_f32, put_key_bf16, put_key_i8},
-    .put_value = {put_value_f32, put_value_bf16, put_value_i8},
-    .unpack_key = unpack_key_i8,
-    .unpack_value = unpack_value_i8,
-    .pack_panel = pack_panel,
-    .encode_panel = encode_panel,
-    .unpack_row = kern_ref_unpack_row,
-};
+/* i8_i8, i8_i4: the integer products. */
+#define DEFINE_LEVEL(table, level, i8_i8, i8_i4)                                                   \
+    const struct kern table = {                                                                    \
+        .name = level,                                                                             \
+        .max_rows = {MAX_ROWS, MAX_ROWS, INT_MAX_ROWS},                                            \
+        .fetch_rows =                                                                              \
+            {                                                                                      \
+                [KERN_A_F32] = {[KERN_W_F32] = 7, [KERN_W_BF16] = 4, [KERN_W_B12] = 4},            \
+                [KERN_A_BF16] = {[KERN_W_BF16] = 7, [KERN_W_B12] = 6},                             \
+                [KERN_A_I8] = {[KERN_W_I8] = 6, [KERN_W_I4] = 4},                                  \
+            },                                                                                     \
+        .prefers_b12 = VN == 16,                                                                   \
+        .pack_row = {pack_row_f32, pack_row_bf16, pack_row_i8},                                    \
+        .matmul[KERN_A_F32][KERN_W_F32] = matmul_f32_f32,                                          \
+        .matmul[KERN_A_F32][KERN_W_BF16] = matmul_f32_bf16,                                        \
+        .matmul[KERN_A_F32][KERN_W_B12] = matmul_f32_b12,                                          \
+        .matmul[KERN_A_BF16][KERN_W_BF16] = matmul_bf16_bf16,                                      \
+        .matmul[KERN_A_BF16][KERN_W_B12] = matmul_bf16_b12,                                        \
+        .matmul[KERN_A_I8][KERN_W_I8] = i8_i8,                                                     \
+        .matmul[KERN_A_I8][KERN_W_I4] = i8_i4,                                                     \
+        .matmul_segs = {segs_f32, segs_bf16, NULL},                                                \
+        .rmsnorm = rmsnorm,                                                                        \
+        .rope = rope,                                                                              \
+        .silu_mul = silu_mul,                                                                      \
+        .add = add,                                                                                \
+        .softmax_keys = softmax_keys,                                                              \
+        .axpby = axpby,                                                                            \
+        .scale = scale,                                                                            \
+        .argmax = argmax,                                                                          \
+        .log_sum_exp = log_sum_exp,                                                                \
+        .put_key = {put_key_f32, put_key_bf16, put_key_i8},                                        \
+        .put_value = {put_value_f32, put_value_bf16, put_value_i8},                                \
+        .unpack_key = unpack_key_i8,                                                               \
+        .unpack_value = unpack_value_i8,                                                           \
+        .pack_panel = pack_panel,                                                                  \
+        .encode_panel = encode_panel,                                                              \
+        .unpack_row = kern_ref_unpack_row,                                                         \
+    }
+
+DEFINE_LEVEL(LEVEL_TABLE, LEVEL_NAME, matmul_i8_i8, matmul_i8_i4);
 
 #endif

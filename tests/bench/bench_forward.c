@@ -22,6 +22,7 @@
 #include "engine/gemm_blas.h"
 #include "engine/kv.h"
 #include "engine/model/model.h"
+#include "engine/model/numerics.h"
 #include "engine/pool.h"
 
 enum { MAX_BATCH = 64, MAX_REPS = 64, HUGE_PAGE = 2 << 20 };

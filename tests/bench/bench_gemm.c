@@ -18,6 +18,7 @@
 #include "engine/gemm.h"
 #include "engine/gemm_blas.h"
 #include "engine/model/model.h"
+#include "engine/model/numerics.h"
 
 enum { MAX_ROWS = 512, MAX_IN = 1536, MAX_OUT = 3072, MAX_LIST = 8, LEAST_RUNS = 3 };
 

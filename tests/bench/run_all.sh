@@ -62,7 +62,6 @@ if part spinner; then
     $bench/spinner.py --model "$model" --json $results/spinner.json || echo "a busy neighbour costs too much"
 fi
 if part gemm; then
-    ninja -C build tests/bench/bench_gemm
     build/tests/bench/bench_gemm >$results/gemm.jsonl
 fi
 $bench/report.py

@@ -1,0 +1,15 @@
+/* SPDX-License-Identifier: MIT */
+/*
+ * Integer products of level "avx2vnni": AVX2 with AVX-VNNI (Alder Lake and later clients, Sierra
+ * Forest, Zen 5). Everything else of that level is avx2.c's.
+ */
+#include "engine/kernels/simd_avx2.h"
+
+#define vi_dpbusd _mm256_dpbusd_avx_epi32
+
+#include "engine/kernels/dot_vnni.h"
+#include "engine/kernels/levels.h"
+#include "engine/kernels/tmpl_int.h"
+
+DEFINE_INT_MATMUL(kern_avx2vnni_i8_i8, INT_CASE_I8)
+DEFINE_INT_MATMUL(kern_avx2vnni_i8_i4, INT_CASE_I4)

@@ -1,0 +1,15 @@
+/* SPDX-License-Identifier: MIT */
+/*
+ * Integer products of level "avx512vnni": AVX-512 with VNNI, without BF16 (Cascade Lake, Ice Lake).
+ * Everything else of that level is avx512.c's.
+ */
+#include "engine/kernels/simd_avx512.h"
+
+#define vi_dpbusd _mm512_dpbusd_epi32
+
+#include "engine/kernels/dot_vnni.h"
+#include "engine/kernels/levels.h"
+#include "engine/kernels/tmpl_int.h"
+
+DEFINE_INT_MATMUL(kern_avx512vnni_i8_i8, INT_CASE_I8)
+DEFINE_INT_MATMUL(kern_avx512vnni_i8_i4, INT_CASE_I4)
