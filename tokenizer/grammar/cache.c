@@ -14,6 +14,7 @@ enum { EMPTY, BUSY, READY };
 /* Where the walk stands at a depth. */
 struct place {
     uint16_t q, decoder;
+    bool safe; /* all characters so far are safe in the state where the token begins */
 };
 
 /* gram_dfa_take without lengths and quotes. */
@@ -35,21 +36,33 @@ static bool step(const struct gram_dfa *d, struct place *p, uint8_t byte)
     return false;
 }
 
+/* The bytes that characters of these groups are made of. */
+static void find_bytes(uint32_t groups, bool bytes[256])
+{
+    for (int byte = 0; byte < 256; byte++)
+        bytes[byte] = groups >> gram_char_group((uint8_t)byte) & 1;
+}
+
+/* Tokens of characters that are safe come as a set; the walk leaves out where it sees only such. */
 void gram_inside_compute(const struct gram_vocab *v, const struct gram_dfa *d, uint32_t q,
                          uint64_t *bits)
 {
     struct place places[GRAM_MAX_TOKEN_BYTES + 1];
+    bool is_safe[256];
 
-    places[0] = (struct place){(uint16_t)q, 0};
+    find_bytes(d->safe[q], is_safe);
+    if (d->safe[q]) gram_vocab_add_groups(v, d->safe[q], bits);
+    places[0] = (struct place){(uint16_t)q, 0, true};
     for (uint32_t i = 1; i < v->n_nodes;) {
         const struct gram_tok_node *node = &v->nodes[i];
         struct place p = places[node->depth - 1];
-        if (!step(d, &p, node->byte)) {
+        p.safe = p.safe && is_safe[node->byte];
+        if ((p.safe && !(node->below & ~d->safe[q])) || !step(d, &p, node->byte)) {
             i = node->skip;
             continue;
         }
         places[node->depth] = p;
-        if (p.decoder == 0 && !(node->below & ~d->loops[p.q])) { /* all below stays in q */
+        if (p.decoder == 0 && !(node->below & ~d->safe[p.q])) { /* all below goes on */
             gram_set_tokens(v, i, node->skip, bits);
             i = node->skip;
             continue;

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: MIT */
 /*
  * Takes the dead ends out of a subset automaton, and works out which lengths of text are possible
- * from each state, and which characters leave it as it is.
+ * from each state, and which characters are safe there.
  *
  * Lengths: row k says from which states some text of exactly k more code points is complete. Row 0
  * are the complete states; row k + 1 follows from row k alone, so the rows repeat after a while.
@@ -166,25 +166,35 @@ static void find_nearest(struct gram_build *b, struct gram_dfa *d)
 {
     uint32_t *nearest = gram_keep_array(b, d->n_states, sizeof(*nearest));
 
-    d->all_endless = true;
     for (uint32_t q = 0; q < d->n_states; q++) {
         uint32_t k = 0;
         while (k < d->n_rows && !row_has(d->rows + k * d->row_words, q))
             k++;
         nearest[q] = k < d->n_rows ? k : UINT32_MAX - 1;
-        bool endless = false;
-        for (k = d->n_rows - d->period; k < d->n_rows; k++)
-            endless |= row_has(d->rows + k * d->row_words, q);
-        d->all_endless &= endless;
     }
     gram_steps(b, d->n_states * d->n_rows / 64);
     d->nearest = nearest;
 }
 
-/* The longest `nearest` on the way, until nothing changes. */
-static void find_tail(struct gram_build *b, struct gram_dfa *d)
+/* The least k so that texts of k and of every larger number lead from each state to an end. */
+static uint32_t *find_steady(struct gram_build *b, const struct gram_dfa *d)
 {
-    uint32_t *tail = gram_keep_copy(b, d->nearest, d->n_states, sizeof(*tail));
+    uint32_t *steady = gram_temp_array(b, d->n_states, sizeof(*steady));
+
+    for (uint32_t q = 0; q < d->n_states; q++) {
+        uint32_t k = d->n_rows;
+        while (d->period && k > 0 && row_has(d->rows + (k - 1) * d->row_words, q))
+            k--;
+        steady[q] = !d->period || k > d->n_rows - d->period ? GRAM_INFINITE : k;
+    }
+    gram_steps(b, d->n_states * d->n_rows / 64);
+    return steady;
+}
+
+/* The most that `of` is in any state behind each state, until nothing changes. */
+static const uint32_t *find_most(struct gram_build *b, const struct gram_dfa *d, const uint32_t *of)
+{
+    uint32_t *most = gram_keep_array(b, d->n_states, sizeof(*most));
     bool changed = true;
 
     while (changed) {
@@ -192,14 +202,16 @@ static void find_tail(struct gram_build *b, struct gram_dfa *d)
         for (uint32_t q = d->n_states; q-- > 0;) {
             for (uint32_t c = 0; c < d->n_classes; c++) {
                 uint32_t to = gram_dfa_next(d, q, c);
-                if (to == GRAM_DFA_DEAD || tail[to] <= tail[q]) continue;
-                tail[q] = tail[to];
+                if (to == GRAM_DFA_DEAD) continue;
+                uint32_t more = of[to] > most[to] ? of[to] : most[to];
+                if (more <= most[q]) continue;
+                most[q] = more;
                 changed = true;
             }
         }
         gram_steps(b, d->n_states * d->n_classes / 64 + 1);
     }
-    d->tail = tail;
+    return most;
 }
 
 static bool bound_lengths(struct gram_build *b, struct gram_dfa *d)
@@ -207,16 +219,20 @@ static bool bound_lengths(struct gram_build *b, struct gram_dfa *d)
     if (d->min == 0 && d->max == GRAM_INFINITE) return true;
     if (!find_rows(b, d)) return false;
     find_nearest(b, d);
-    find_tail(b, d);
+    d->tail = find_most(b, d, d->nearest);
+    d->ready = find_most(b, d, find_steady(b, d));
     d->bounded = true;
     if (!gram_dfa_fits(d, d->start, 0)) d->n_states = 0;
     return true;
 }
 
-/* ---- characters that change nothing -------------------------------------------------------- */
+/* ---- characters that always fit ------------------------------------------------------------ */
 
-/* Adds the classes of the characters of each group, code points beyond ASCII being one group. */
-static void find_groups(const struct gram_dfa *d, uint64_t groups[GRAM_CHAR_GROUPS][4])
+enum { ALL_GROUPS = (1u << GRAM_CHAR_GROUPS) - 1 };
+
+/* Adds the classes of the characters of each group that can be spelled. */
+static void find_groups(const struct gram_dfa *d, const uint64_t *spelled,
+                        uint64_t groups[GRAM_CHAR_GROUPS][4])
 {
     for (uint8_t c = 0; c < 128; c++) {
         uint32_t class = d->decoder.ascii[c] & 0xFF;
@@ -228,48 +244,83 @@ static void find_groups(const struct gram_dfa *d, uint64_t groups[GRAM_CHAR_GROU
         if (end <= 0x80 || (run->lo >= 0xD800 && end <= 0xE000)) continue;
         groups[GRAM_CHAR_BEYOND][run->class / 64] |= (uint64_t)1 << run->class % 64;
     }
+    for (int g = 0; g < GRAM_CHAR_GROUPS; g++)
+        for (uint32_t w = 0; w < d->decoder.n_words; w++)
+            groups[g][w] &= spelled[w];
 }
 
-static void find_loops(struct gram_build *b, struct gram_dfa *d)
+/* Groups that are safe in state q and not behind some class; all if a class has no way on. */
+static uint32_t find_lost(const struct gram_dfa *d, const uint32_t *safe, uint32_t q,
+                          const uint64_t classes[4])
 {
-    uint32_t *loops = gram_keep_array(b, d->n_states, sizeof(*loops));
-    uint64_t groups[GRAM_CHAR_GROUPS][4] = {{0}};
+    uint32_t lost = 0;
 
-    find_groups(d, groups);
-    for (uint32_t q = 0; q < d->n_states; q++) {
-        uint64_t same[4] = {0};
-        for (uint32_t c = 0; c < d->n_classes; c++)
-            if (gram_dfa_next(d, q, c) == q) same[c / 64] |= (uint64_t)1 << c % 64;
-        for (int g = 0; g < GRAM_CHAR_OTHER; g++) {
-            bool all = true;
-            for (int w = 0; w < 4; w++)
-                all &= !(groups[g][w] & ~same[w]);
-            loops[q] |= (uint32_t)all << g;
+    for (uint32_t w = 0; w < d->decoder.n_words; w++) {
+        for (uint64_t left = classes[w]; left; left &= left - 1) {
+            uint32_t to = gram_dfa_next(d, q, w * 64 + (uint32_t)__builtin_ctzll(left));
+            if (to == GRAM_DFA_DEAD) return ALL_GROUPS;
+            lost |= safe[q] & ~safe[to];
         }
     }
-    gram_steps(b, d->n_states * (d->n_classes + 64) / 64 + 1);
-    d->loops = loops;
+    return lost;
 }
 
-/* Marks the states from which no text leads nowhere: all of them, but those that may. */
-static void find_immortal(struct gram_build *b, struct gram_dfa *d, const uint64_t *spelled)
+/* The group of a set that most others go without, or would have to; -1 if none does. */
+static int find_worst(uint32_t set, const uint32_t lost[GRAM_CHAR_GROUPS])
 {
+    int votes[GRAM_CHAR_GROUPS] = {0}, worst = -1;
+
+    for (int g = 0; g < GRAM_CHAR_GROUPS; g++) {
+        uint32_t left = set >> g & 1 ? set & lost[g] : 0;
+        votes[g] += __builtin_popcount(left);
+        for (; left; left &= left - 1)
+            votes[__builtin_ctz(left)]++;
+    }
+    for (int g = 0; g < GRAM_CHAR_GROUPS; g++)
+        if (votes[g] && (worst < 0 || votes[g] > votes[worst])) worst = g;
+    return worst;
+}
+
+/*
+ * Takes groups out of a state's set until those that stay are safe in all states they lead to.
+ * Returns true if there was something to take.
+ */
+static bool shrink_safe(const struct gram_dfa *d, uint32_t *safe, uint32_t q,
+                        const uint64_t groups[GRAM_CHAR_GROUPS][4])
+{
+    uint32_t lost[GRAM_CHAR_GROUPS], before = safe[q];
+    int worst;
+
+    for (uint32_t left = before; left; left &= left - 1)
+        lost[__builtin_ctz(left)] = find_lost(d, safe, q, groups[__builtin_ctz(left)]);
+    while (safe[q] && (worst = find_worst(safe[q], lost)) >= 0)
+        safe[q] &= ~(1u << worst);
+    return safe[q] != before;
+}
+
+/* Finds groups by which all texts go on, from all those that lead on at once downwards. */
+static void find_safe(struct gram_build *b, struct gram_dfa *d, const uint64_t *spelled)
+{
+    uint32_t *safe = gram_keep_array(b, d->n_states, sizeof(*safe));
     uint8_t *immortal = gram_keep(b, d->n_states);
+    uint64_t groups[GRAM_CHAR_GROUPS][4] = {{0}};
     bool changed = true;
 
-    memset(immortal, 1, d->n_states);
+    find_groups(d, spelled, groups);
+    for (uint32_t q = 0; q < d->n_states; q++)
+        for (int g = 0; g < GRAM_CHAR_GROUPS; g++)
+            if (find_lost(d, safe, q, groups[g]) != ALL_GROUPS) safe[q] |= 1u << g;
     while (changed) {
         changed = false;
-        for (uint32_t q = d->n_states; q-- > 0;) {
-            for (uint32_t c = 0; immortal[q] && c < d->n_classes; c++) {
-                uint32_t to = gram_dfa_next(d, q, c);
-                if (!has_class(spelled, c) || (to != GRAM_DFA_DEAD && immortal[to])) continue;
-                immortal[q] = 0;
-                changed = true;
-            }
-        }
-        gram_steps(b, d->n_states * d->n_classes / 64 + 1);
+        for (uint32_t q = d->n_states; q-- > 0;)
+            changed |= shrink_safe(d, safe, q, groups);
+        gram_steps(b, d->n_states * (d->n_classes + GRAM_CHAR_GROUPS) / 64 + 1);
     }
+    for (uint32_t q = 0; q < d->n_states; q++) {
+        immortal[q] = safe[q] == ALL_GROUPS;
+        safe[q] &= ~(1u << GRAM_CHAR_OTHER);
+    }
+    d->safe = safe;
     d->immortal = immortal;
 }
 
@@ -297,8 +348,7 @@ static struct gram_dfa *finish(struct maker *m, const struct gram_nfa *nfa)
         return d;
     }
     copy_states(m, d);
-    find_loops(b, d);
-    find_immortal(b, d, m->spelled);
+    find_safe(b, d, m->spelled);
     return bound_lengths(b, d) ? d : NULL;
 }
 

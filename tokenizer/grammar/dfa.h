@@ -30,7 +30,7 @@ struct gram_dfa {
     const uint32_t *outcome; /* [n_states], 0: the text is not complete here */
     const uint64_t *live;    /* [n_states][decoder.n_words]: classes with a way on */
     const uint8_t *immortal; /* [n_states]: every text is the beginning of one with an outcome */
-    const uint32_t *loops;   /* [n_states]: groups of characters that lead back to the state */
+    const uint32_t *safe;    /* [n_states]: groups of characters: any text of theirs goes on */
     struct gram_decoder decoder;
     struct gram_classes classes; /* kept */
 
@@ -41,8 +41,9 @@ struct gram_dfa {
     uint32_t row_words;
     const uint64_t *rows;    /* [n_rows][row_words] */
     const uint32_t *nearest; /* [n_states]: code points to the nearest end */
-    const uint32_t *tail;    /* [n_states]: the longest `nearest` of a state reachable from it */
-    bool all_endless;        /* texts of unlimited length follow from every state */
+    const uint32_t *tail;    /* [n_states]: the largest `nearest` of the states behind it */
+    const uint32_t *ready;   /* [n_states]: from all states behind it, a text of this and of every
+                                larger length is complete; GRAM_INFINITE: there is no such length */
 
     _Atomic uint32_t *slots; /* [n_states]: mask cache entries, see cache.h; NULL: not cached */
 };

@@ -232,7 +232,7 @@ static const struct gram_dfa *free_dfa(const struct walk *w, const struct gram_c
     return d && !d->bounded && !c->d ? d : NULL;
 }
 
-/* Some automaton stays where it is by all characters below a node. */
+/* Some automaton goes on by whatever is below a node. */
 static bool is_covered(const struct walk *w, uint32_t depth, const struct gram_tok_node *node)
 {
     const struct gram_config *c = w->s->pool + w->at[depth].begin;
@@ -240,7 +240,7 @@ static bool is_covered(const struct walk *w, uint32_t depth, const struct gram_t
     if (w->at[depth].stacks > FEW_STACKS) return false; /* more might have to be dropped */
     for (uint32_t i = 0; i < w->at[depth].n; i++) {
         const struct gram_dfa *d = free_dfa(w, &c[i]);
-        if (d && !(node->below & ~d->loops[(uint32_t)c[i].s1])) return true;
+        if (d && !(node->below & ~d->safe[(uint32_t)c[i].s1])) return true;
     }
     return false;
 }
@@ -483,12 +483,9 @@ static void walk_bounded(struct walk *w, const struct gram_dfa *d, uint32_t q, u
  */
 static bool safe_chars(const struct gram_dfa *d, uint32_t q, uint32_t n, uint32_t *ret)
 {
-    uint32_t slack = d->tail[q];
+    uint32_t slack = n < d->min ? d->ready[q] : d->tail[q];
 
-    if (n < d->min) {
-        if (!d->all_endless || d->period != 1) return false;
-        if (d->n_rows > slack) slack = d->n_rows;
-    }
+    if (slack == GRAM_INFINITE) return false;
     if (d->max == GRAM_INFINITE)
         *ret = UINT32_MAX - 1;
     else if (d->max - n < slack)

@@ -262,7 +262,7 @@ static int index_bytes(struct gram_vocab *v)
 
 static size_t count_bytes(const struct gram_vocab *v)
 {
-    size_t words = v->n_words * 8 * (2 + GRAM_CHAR_SETS);
+    size_t words = v->n_words * 8 * (2 + GRAM_CHAR_SETS + GRAM_CHAR_GROUPS);
     size_t ids = (size_t)v->n_ids * (sizeof(*v->offsets) + sizeof(*v->n_chars) +
                                      sizeof(*v->by_chars) + sizeof(*v->next_same));
     size_t exits = (v->n_exits[0] + (size_t)v->n_exits[1]) * sizeof(struct gram_exit);

@@ -54,6 +54,7 @@ struct gram_vocab {
 
     /* tokens that begin between two characters of a string and do not leave it */
     uint64_t *inside[2];                   /* [n_words], by dialect */
+    uint64_t *with[GRAM_CHAR_GROUPS];      /* [n_words]: those with a character of the group */
     uint64_t *at_most[GRAM_CHAR_SETS + 1]; /* free dialect: with at most so many characters */
     uint16_t *n_chars;                     /* [n_ids]: characters begun */
     int32_t *by_chars;                     /* ids by n_chars, ascending */
@@ -105,6 +106,9 @@ bool gram_vocab_spells(const struct gram_vocab *v, const char *text, size_t len)
 
 /* The offset in v->text of some token below a node: its first `depth` bytes lead to the node. */
 uint32_t gram_text_of_node(const struct gram_vocab *v, uint32_t node);
+
+/* Adds the tokens all of whose characters are of these groups, a bit each. */
+void gram_vocab_add_groups(const struct gram_vocab *v, uint32_t groups, uint64_t *bits);
 
 /* Fills what is known about tokens inside strings. 0 or GRAM_ENOMEM. */
 int gram_vocab_read_strings(struct gram_vocab *v);

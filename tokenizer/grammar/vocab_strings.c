@@ -128,10 +128,17 @@ static void fill_at_most(struct gram_vocab *v)
             v->at_most[k][w] |= v->at_most[k - 1][w];
 }
 
-/* The group of each node, and from the last node to the first what is below. */
+static void note_groups(struct gram_vocab *v, const struct gram_tok_node *node, uint32_t groups)
+{
+    for (; groups; groups &= groups - 1)
+        gram_set_token(v, node, v->with[__builtin_ctz(groups)]);
+}
+
+/* The group of each node; then, from the last node to the first, what is below. */
 static int find_groups(struct gram_vocab *v)
 {
     uint8_t *groups = malloc(v->n_nodes), state[GRAM_MAX_TOKEN_BYTES + 1];
+    uint32_t path[GRAM_MAX_TOKEN_BYTES + 1] = {0};
     uint32_t sums[GRAM_MAX_TOKEN_BYTES + 2] = {0}; /* of the nodes of a depth that were passed */
 
     if (!groups) return GRAM_ENOMEM;
@@ -142,6 +149,8 @@ static int find_groups(struct gram_vocab *v)
         if (before < GRAM_LEX_STATES) to = v->lexer.next[GRAM_LEX_PLAIN][before][node->byte];
         state[node->depth] = to;
         groups[i] = (uint8_t)(to == GRAM_LEX_DEAD ? GRAM_CHAR_OTHER : gram_char_group(node->byte));
+        path[node->depth] = path[node->depth - 1] | (uint32_t)1 << groups[i];
+        if (node->id >= 0) note_groups(v, node, path[node->depth]);
     }
     for (uint32_t i = v->n_nodes; i-- > 1;) {
         struct gram_tok_node *node = &v->nodes[i];
@@ -153,9 +162,25 @@ static int find_groups(struct gram_vocab *v)
     return 0;
 }
 
+void gram_vocab_add_groups(const struct gram_vocab *v, uint32_t groups, uint64_t *bits)
+{
+    const uint64_t *without[GRAM_CHAR_GROUPS];
+    int n = 0;
+
+    groups &= ~(1u << GRAM_CHAR_OTHER);
+    for (int g = 0; g < GRAM_CHAR_GROUPS; g++)
+        if (!(groups >> g & 1)) without[n++] = v->with[g];
+    for (size_t w = 0; w < v->n_words; w++) {
+        uint64_t set = v->inside[GRAM_LEX_PLAIN][w];
+        for (int i = 0; i < n; i++)
+            set &= ~without[i][w];
+        bits[w] |= set;
+    }
+}
+
 int gram_vocab_read_strings(struct gram_vocab *v)
 {
-    uint64_t *sets = calloc(GRAM_CHAR_SETS * v->n_words, sizeof(*sets));
+    uint64_t *sets = calloc((GRAM_CHAR_SETS + GRAM_CHAR_GROUPS) * v->n_words, sizeof(*sets));
 
     v->at_most[1] = sets;
     v->n_chars = calloc((size_t)v->n_ids, sizeof(*v->n_chars));
@@ -165,6 +190,8 @@ int gram_vocab_read_strings(struct gram_vocab *v)
     int rc = sets && v->n_chars && v->inside[0] && v->inside[1] && w ? 0 : GRAM_ENOMEM;
     for (int k = 2; !rc && k <= GRAM_CHAR_SETS; k++)
         v->at_most[k] = sets + (size_t)(k - 1) * v->n_words;
+    for (int g = 0; !rc && g < GRAM_CHAR_GROUPS; g++)
+        v->with[g] = sets + (size_t)(GRAM_CHAR_SETS + g) * v->n_words;
     for (int dialect = 0; !rc && dialect < 2; dialect++) {
         *w = (struct walk){.v = v, .dialect = dialect};
         rc = walk_trie(w);

@@ -24,6 +24,9 @@ static const struct {
     {S, "{\"type\":\"string\",\"minLength\":3,\"maxLength\":9}"},
     {S, "{\"type\":\"string\",\"pattern\":\"^(a|bc){2,40}d?$\"}"},
     {S, "{\"type\":\"string\",\"pattern\":\"a.*b\",\"minLength\":4,\"maxLength\":12}"},
+    {S, "{\"type\":\"string\",\"pattern\":\"^.*[}e]$\"}"},
+    {S, "{\"type\":\"string\",\"pattern\":\"^[a-h ]+$\",\"minLength\":6,\"maxLength\":9}"},
+    {S, "{\"type\":\"string\",\"not\":{\"pattern\":\"aab|he|l+o\"}}"},
     {S, "{\"type\":\"array\",\"items\":{\"type\":\"string\",\"format\":\"date-time\"},\"maxItems\":"
         "3}"},
     {S, "{\"type\":\"string\",\"format\":\"uri\",\"maxLength\":30}"},
