@@ -92,7 +92,7 @@ struct gram_cells {
     _Alignas(16) union gram_cell cell[GRAM_CELLS];
     uint8_t kind[GRAM_CELLS];
     uint16_t slots[GRAM_CELL_SLOTS]; /* 0: empty */
-    uint16_t moved[GRAM_CELLS];      /* scratch of gram_cells_collect */
+    uint16_t moved[GRAM_CELLS];      /* scratch of gram_cells_collect, and of gram_emit */
 };
 
 void gram_cells_init(struct gram_cells *c);

@@ -13,7 +13,23 @@ void gram_set_init(struct gram_set *s, struct gram_config *storage, uint32_t cap
     *s = (struct gram_set){.c = storage, .cap = cap};
 }
 
+void gram_machine_init(struct gram_machine *m, const struct gram *g, struct gram_cells *cells)
+{
+    m->g = g;
+    m->cells = cells;
+    m->offset = 0;
+    m->n_sets = m->indexed = 0;
+}
+
+void gram_machine_open(struct gram_machine *m, struct gram_set *out)
+{
+    m->out = out;
+    m->n_sets++;
+}
+
 /* ---- emitting ------------------------------------------------------------------------------ */
+
+enum { FEW_PLACES = 12 }; /* that are as quickly looked through */
 
 /* All but the stack and the events are equal. */
 static bool same_place(const struct gram_config *x, const struct gram_config *y)
@@ -41,18 +57,66 @@ static void join(struct gram_machine *m, struct gram_config *into, uint32_t stac
     }
 }
 
-void gram_emit(struct gram_machine *m, const struct gram_config *c)
+/* Makes an equal configuration do for c; false if it cannot. */
+static bool absorb(struct gram_machine *m, struct gram_config *into, const struct gram_config *c)
+{
+    if (!same_place(into, c)) return false;
+    if (into->stack == c->stack) return true;
+    if (!into->stack || !c->stack || into->events != c->events) return false;
+    join(m, into, c->stack);
+    return true;
+}
+
+/* A hash table of the set's places: number + 1, or 0. Nothing is collected while a set grows. */
+static uint16_t *table_of(struct gram_machine *m)
+{
+    return m->cells->moved;
+}
+
+static uint32_t place_hash(const struct gram_config *c)
+{
+    uint64_t h = (c->s1 ^ (uint64_t)c->node << 20 ^ (uint64_t)c->kind << 56) * 0x9E3779B97F4A7C15u;
+    h = (h ^ h >> 29 ^ c->s2 ^ c->d) * 0xBF58476D1CE4E5B9u;
+    return (uint32_t)(h >> 40) % GRAM_PLACES;
+}
+
+/* Enters all configurations of the set, older ones first on every way. */
+static void index_set(struct gram_machine *m)
+{
+    uint16_t *places = table_of(m);
+
+    memset(places, 0, GRAM_PLACES * sizeof(*places));
+    for (uint32_t i = 0; i < m->out->n; i++) {
+        uint32_t slot = place_hash(&m->out->c[i]);
+        while (places[slot])
+            slot = (slot + 1) % GRAM_PLACES;
+        places[slot] = (uint16_t)(i + 1);
+    }
+    m->indexed = m->n_sets;
+}
+
+/* An older configuration does for c; else *slot is where c goes in the table, if it is in use. */
+static bool is_absorbed(struct gram_machine *m, const struct gram_config *c, uint32_t *slot)
 {
     struct gram_set *out = m->out;
 
-    for (uint32_t i = 0; i < out->n; i++) {
-        if (!same_place(&out->c[i], c)) continue;
-        if (out->c[i].stack == c->stack) return;
-        if (out->c[i].stack && c->stack && out->c[i].events == c->events) {
-            join(m, &out->c[i], c->stack);
-            return;
-        }
+    if (out->n < FEW_PLACES) {
+        for (uint32_t i = 0; i < out->n; i++)
+            if (absorb(m, &out->c[i], c)) return true;
+        return false;
     }
+    if (m->indexed != m->n_sets) index_set(m);
+    for (*slot = place_hash(c); table_of(m)[*slot]; *slot = (*slot + 1) % GRAM_PLACES)
+        if (absorb(m, &out->c[table_of(m)[*slot] - 1], c)) return true;
+    return false;
+}
+
+void gram_emit(struct gram_machine *m, const struct gram_config *c)
+{
+    struct gram_set *out = m->out;
+    uint32_t slot = 0;
+
+    if (is_absorbed(m, c, &slot)) return;
     uint32_t size = gram_stack_size(m->cells, c->stack);
     if (out->stacks + size > GRAM_MAX_CONFIGS) {
         out->overflow = true;
@@ -62,6 +126,7 @@ void gram_emit(struct gram_machine *m, const struct gram_config *c)
         out->full = true;
         return;
     }
+    if (m->indexed == m->n_sets) table_of(m)[slot] = (uint16_t)(out->n + 1);
     out->stacks += size;
     out->c[out->n++] = *c;
 }
@@ -312,11 +377,14 @@ void gram_leave_item(struct gram_machine *m, const struct gram_config *c, uint64
 
 uint16_t gram_space_step(const struct gram *g, uint16_t state, uint8_t byte)
 {
-    static const char spaces[] = " \n\t\r";
-    const char *p = byte ? strchr(spaces, byte) : NULL;
-
-    if (!p || state >= g->spaces.n) return GRAM_NO_SPACE;
-    return g->spaces.next[state][p - spaces];
+    if (state >= g->spaces.n) return GRAM_NO_SPACE;
+    switch (byte) {
+    case ' ': return g->spaces.next[state][0];
+    case '\n': return g->spaces.next[state][1];
+    case '\t': return g->spaces.next[state][2];
+    case '\r': return g->spaces.next[state][3];
+    default: return GRAM_NO_SPACE;
+    }
 }
 
 /* Behind the last state is the one where there is no white space at all. */

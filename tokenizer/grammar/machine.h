@@ -61,7 +61,7 @@ struct gram_set {
     bool full;       /* the storage was too small; the set is not usable */
 };
 
-enum { GRAM_VISITED = 128 };
+enum { GRAM_VISITED = 128, GRAM_PLACES = 512 };
 
 struct gram_machine {
     const struct gram *g;
@@ -71,9 +71,17 @@ struct gram_machine {
     uint32_t closure_top; /* cells that were there when the step began */
     uint32_t n_visited;
     uint64_t visited[GRAM_VISITED]; /* expression node | stack << 32, entered in this step */
+
+    uint64_t n_sets, indexed; /* sets that were opened; the one that has a table of its places */
 };
 
 void gram_set_init(struct gram_set *s, struct gram_config *storage, uint32_t cap);
+
+/* A machine whose cells are empty. */
+void gram_machine_init(struct gram_machine *m, const struct gram *g, struct gram_cells *cells);
+
+/* Emits go to this set, which is empty, from now on. */
+void gram_machine_open(struct gram_machine *m, struct gram_set *out);
 
 /* Emits the configurations at the beginning of an answer. */
 void gram_machine_start(struct gram_machine *m);

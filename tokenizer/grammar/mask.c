@@ -347,7 +347,7 @@ static void plant_behind_leaf(struct walk *w, const struct gram_config *c)
     struct gram_set to;
 
     gram_set_init(&to, w->s->pool, GRAM_MAX_CONFIGS);
-    m->out = &to;
+    gram_machine_open(m, &to);
     m->closure_top = w->s->cells.top;
     m->n_visited = 0;
     gram_leave(m, c->stack, c->events);

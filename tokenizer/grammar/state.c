@@ -71,7 +71,7 @@ void gram_settle(struct gram_cells *cells, struct gram_set *set)
 void gram_step_set(struct gram_machine *m, const struct gram_set *from, struct gram_set *to,
                    uint8_t byte)
 {
-    m->out = to;
+    gram_machine_open(m, to);
     for (uint32_t i = 0; i < from->n; i++)
         gram_step(m, &from->c[i], byte);
     gram_settle(m->cells, to);
@@ -341,10 +341,8 @@ struct gram_state *gram_state_init(void *memory, const struct gram *g, gram_capt
     s->n_marks = s->log_len = 0;
     gram_cells_init(&s->cells);
     gram_set_init(&s->set, s->current, GRAM_MAX_CONFIGS);
-    s->m.g = g;
-    s->m.cells = &s->cells;
-    s->m.out = &s->set;
-    s->m.offset = 0;
+    gram_machine_init(&s->m, g, &s->cells);
+    gram_machine_open(&s->m, &s->set);
     gram_machine_start(&s->m);
     gram_settle(&s->cells, &s->set);
     report_events(s, false);
