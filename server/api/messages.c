@@ -27,6 +27,7 @@ static const struct param_field fields[] = {
     GEN_OTHER("return_progress", PARAM_NAMED),
     GEN_OTHER("mcp_servers", PARAM_UNSUPPORTED),
     GEN_OTHER("container", PARAM_UNSUPPORTED),
+    GEN_OTHER("thread", PARAM_IGNORED), /* make_prompt refuses it */
     GEN_OTHER("output_format", PARAM_IGNORED),
     GEN_OTHER("output_config", PARAM_NAMED), /* all but its format */
     {0},
@@ -47,6 +48,10 @@ static int make_prompt(struct srv_gen *g, struct param_error *err)
     if (!g->params.messages)
         return param_fail(err, SRV_ERR_MISSING, "messages",
                           "The parameter 'messages' is required.");
+    const json_t *thread = json_object_get(g->body, "thread");
+    if (thread && !json_is_null(thread))
+        return param_fail(err, SRV_ERR_THREAD, "thread",
+                          "'thread' is not supported; send the whole conversation without it.");
     if (guide_ask_read_format(&g->guide.ask, g->text, g->body, "output_config.format", err) ||
         guide_ask_read_format(&g->guide.ask, g->text, g->body, "output_format", err))
         return -1;

@@ -36,6 +36,10 @@ static const struct {
     ROW(NO_TOKEN_LEFT, 400, INVALID, "no_token_left",
         "`logit_bias`, `allowed_token_ids` or `min_tokens` leave no token that the grammar allows",
         "relax one of them"),
+    ROW(THREAD, 400, INVALID, "thread_unsupported_request",
+        "`thread` of a Messages request: the server keeps no conversations",
+        "send the whole conversation without `thread`, as Anthropic's SDKs then do; the code is "
+        "in `error.details.error_code`"),
     ROW(CONTEXT, 400, INVALID, "context_length_exceeded",
         "the prompt and the tokens to generate exceed the context",
         "shorten the prompt or lower `max_tokens`; the error object has the numbers"),
@@ -153,6 +157,11 @@ void srv_error_write_anthropic(struct buf *b, enum srv_error kind, const char *m
     jw_open(&w, "error", '{');
     jw_text(&w, "type", anthropic_type(kind));
     jw_text(&w, "message", message);
+    if (kind == SRV_ERR_THREAD) {
+        jw_open(&w, "details", '{');
+        jw_text(&w, "error_code", table[kind].code);
+        jw_close(&w);
+    }
     jw_close(&w);
     jw_text(&w, "request_id", request_id);
     jw_close(&w);

@@ -21,6 +21,7 @@ enum srv_error {
     SRV_ERR_INVALID_SCHEMA,  /* 400 invalid_json_schema */
     SRV_ERR_INVALID_GRAMMAR, /* 400 invalid_grammar */
     SRV_ERR_NO_TOKEN_LEFT,   /* 400 no_token_left, or the stream's error event */
+    SRV_ERR_THREAD,          /* 400 thread_unsupported_request */
     SRV_ERR_CONTEXT,         /* 400 context_length_exceeded */
     SRV_ERR_TEMPLATE,        /* 400 invalid_value, the template's own message */
     SRV_ERR_BAD_REQUEST,     /* 400 bad_request: framing, Host */
@@ -62,7 +63,9 @@ void srv_error_write(struct buf *b, enum srv_error kind, const char *param, cons
                      const struct srv_error_number *numbers);
 
 /* The same kinds in the Anthropic dialect's shape:
- * {"type": "error", "error": {"type", "message"}, "request_id"}. */
+ * {"type": "error", "error": {"type", "message"}, "request_id"}. SRV_ERR_THREAD also has
+ * "details": {"error_code"} in the error, by which Anthropic's SDKs know to send the whole
+ * conversation. */
 void srv_error_write_anthropic(struct buf *b, enum srv_error kind, const char *message,
                                const char *request_id);
 

@@ -145,6 +145,12 @@ def test_anthropic_dialect():
         got, head, a = SERVER.post("/v1/messages", body, KEY)
         assert got == status and set(a) == {"type", "error", "request_id"} and a["type"] == "error", (got, a)
         assert a["error"]["type"] == kind and 0 < len(a["error"]["message"]) <= 320 and head["x-request-id"]
+    for thread in ({"type": "create"}, {"type": "continue", "previous_message_id": "msg_1"}):
+        got, _, a = SERVER.post("/v1/messages", dict(CHAT, max_tokens=1, thread=thread), KEY)
+        code = a["error"].pop("details")["error_code"]
+        assert got == 400 and set(a["error"]) == {"type", "message"} and code == "thread_unsupported_request", (got, a)
+        SEEN.add(code)
+    assert SERVER.post("/v1/messages", dict(CHAT, max_tokens=1, thread=None), KEY)[0] == 200
     got, _, a = SERVER.post("/v1/messages", dict(CHAT, max_tokens=1), {"x-api-key": "wrong"})
     assert got == 401 and a["error"]["type"] == "authentication_error", a
 
