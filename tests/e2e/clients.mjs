@@ -1,18 +1,24 @@
 // SPDX-License-Identifier: MIT
-// The official Node clients against a running server: node clients.mjs BASE_URL. Prints a line for each
-// case and exits 1 when one failed. Modules come from $HEARTH_NODE_MODULES.
+// The official Node clients against running servers: node clients.mjs URL LOOP_URL. The second has the model that
+// calls add(2, 3) and then answers. Prints a line for each case and exits 1 when one failed. Modules come from
+// $HEARTH_NODE_MODULES.
 import assert from "node:assert/strict";
 import { createRequire } from "node:module";
 import { pathToFileURL } from "node:url";
 import path from "node:path";
 
-const base = process.argv[2];
+const [, , base, loop] = process.argv;
+const loopText = "Together that is five.";
 const require = createRequire(path.join(process.env.HEARTH_NODE_MODULES, "x.js"));
 const load = (name) => import(pathToFileURL(require.resolve(name)).href);
 const { default: OpenAI } = await load("openai");
 const client = new OpenAI({ baseURL: `${base}/v1`, apiKey: "none", maxRetries: 0 });
 const question = [{ role: "user", content: "What is 2+2?" }];
 const model = (await client.models.list()).data[0].id;
+
+const digit = { type: "integer", minimum: 0, maximum: 9 };
+const addition = { description: "Add two digits.", parameters: {
+  type: "object", required: ["a", "b"], additionalProperties: false, properties: { a: digit, b: digit } } };
 
 const cases = {
   async models() {
@@ -29,20 +35,6 @@ const cases = {
     assert.equal(two.choices.length, 2);
     assert.ok(!two.choices[0].text.includes("."));
     assert.equal(two.choices[1].logprobs.tokens.length, two.choices[1].logprobs.token_logprobs.length);
-  },
-  async tools() {
-    let ran = null;
-    const runner = client.chat.completions.runTools({
-      model, messages: question, temperature: 0, max_tokens: 300,
-      tool_choice: { type: "function", function: { name: "add" } },
-      tools: [{ type: "function", function: {
-        name: "add", description: "Add two digits.", parse: JSON.parse,
-        function: (args) => { ran = args; return String(args.a + args.b); },
-        parameters: { type: "object", required: ["a", "b"], additionalProperties: false, properties: {
-          a: { type: "integer", minimum: 0, maximum: 9 }, b: { type: "integer", minimum: 0, maximum: 9 } } } } }],
-    });
-    await runner.done();
-    assert.ok(Number.isInteger(ran?.a) && Number.isInteger(ran?.b), JSON.stringify(ran));
   },
   async chat() {
     const body = { model, messages: question, temperature: 0 };
@@ -103,8 +95,10 @@ const cases = {
     const { ChatOpenAI } = await load("@langchain/openai");
     const langchain = new ChatOpenAI({
       model, maxTokens: 200, apiKey: "none", configuration: { baseURL: `${base}/v1` } });
-    const parsed = await langchain.withStructuredOutput(Person, { method: "jsonSchema" }).invoke("Who?");
-    assert.ok(parsed.age >= 0);
+    for (const method of ["jsonSchema", "functionCalling"]) {
+      const parsed = await langchain.withStructuredOutput(Person, { method }).invoke("Who?");
+      assert.ok(parsed.age >= 0 && parsed.name.length <= 8);
+    }
     // any object; favoured quotes and brackets end it soon
     const { tokens } = await (await fetch(`${base}/tokenize`, {
       method: "POST", headers: { "Content-Type": "application/json" },
@@ -114,6 +108,45 @@ const cases = {
       modelKwargs: { logit_bias: Object.fromEntries(tokens.map((id) => [id, 4])) } });
     const any = await closing.withStructuredOutput(z.looseObject({}), { method: "jsonMode" }).invoke("Answer in JSON.");
     assert.equal(typeof any, "object");
+  },
+  // Each library runs the tool of the model's call, sends the result, and ends with the model's text.
+  async toolsOfOpenai() {
+    const calls = [];
+    const { parameters } = addition;
+    const runner = new OpenAI({ baseURL: `${loop}/v1`, apiKey: "none", maxRetries: 0 }).chat.completions.runTools({
+      model: "default", messages: question, tools: [{ type: "function", function: {
+        name: "add", description: addition.description, parameters, parse: JSON.parse,
+        function: (args) => { calls.push(args); return String(args.a + args.b); } } }] });
+    assert.equal(await runner.finalContent(), loopText);
+    assert.deepEqual(calls, [{ a: 2, b: 3 }]);
+  },
+  async toolsOfAnthropic() {
+    const { default: Anthropic } = await load("@anthropic-ai/sdk");
+    const { betaTool } = await load("@anthropic-ai/sdk/helpers/beta/json-schema");
+    const claude = new Anthropic({ baseURL: loop, apiKey: "none", maxRetries: 0 });
+    for (const stream of [false, true]) {
+      const calls = [];
+      const add = betaTool({ name: "add", description: addition.description, inputSchema: addition.parameters,
+        run: (args) => { calls.push(args); return String(args.a + args.b); } });
+      const final = await claude.beta.messages.toolRunner({
+        model: "default", max_tokens: 200, messages: question, tools: [add], stream }).runUntilDone();
+      assert.equal(final.content[0].text, loopText);
+      assert.deepEqual(calls, [{ a: 2, b: 3 }]);
+    }
+  },
+  async toolsOfVercelAi() {
+    const { generateText, streamText, jsonSchema, stepCountIs, tool } = await load("ai");
+    const { createOpenAICompatible } = await load("@ai-sdk/openai-compatible");
+    const model = createOpenAICompatible({ name: "hearth", baseURL: `${loop}/v1` })("default");
+    const calls = [];
+    const add = tool({ description: addition.description, inputSchema: jsonSchema(addition.parameters),
+      execute: (args) => { calls.push(args); return args.a + args.b; } });
+    const ask = { model, prompt: "What is 2+3?", tools: { add }, stopWhen: stepCountIs(3) };
+    assert.equal((await generateText(ask)).text, loopText);
+    let text = "";
+    for await (const t of streamText(ask).textStream) text += t;
+    assert.equal(text, loopText);
+    assert.deepEqual(calls, [{ a: 2, b: 3 }, { a: 2, b: 3 }]);
   },
   async vercelAi() {
     const { generateText, streamText } = await load("ai");

@@ -2,7 +2,8 @@
 """A model that writes a given text: its weights say for each token which one comes next. Standard library only.
 
 The attention and the MLP are zero, so the logits depend on the last token alone; a token that is not of the text
-leads to its beginning. So no piece may occur twice, and each has two bytes or more, or is a marker.
+leads to its beginning. So no piece may occur twice, and each has two bytes or more, or is a marker. A prompt that
+ends with a cue, a marker that the template writes, is answered with the text of that cue.
 """
 import json
 import os
@@ -58,11 +59,16 @@ def matrix(rows, columns, ones, value=1.0):
 
 
 class ScriptedModel:
-    """The directory of a model that answers every prompt with these pieces; markers are tokens that are added."""
+    """The directory of a model that answers every prompt with these pieces; markers are tokens that are added.
 
-    def __init__(self, pieces, template, markers=(), context=4096):
-        assert len(set(pieces)) == len(pieces), "a piece occurs twice"
-        self.pieces, self.template, self.markers, self.context = pieces, template, list(markers), context
+    cues: for each marker of them that ends a prompt, the pieces of the answer.
+    """
+
+    def __init__(self, pieces, template, markers=(), context=4096, cues=None):
+        self.texts = {None: pieces, **(cues or {})}
+        self.pieces = sum(self.texts.values(), [])
+        assert len(set(self.pieces)) == len(self.pieces), "a piece occurs twice"
+        self.template, self.markers, self.context = template, [*markers, *(cues or {})], context
 
     def __enter__(self):
         self.tmp = tempfile.TemporaryDirectory()
@@ -99,11 +105,16 @@ class ScriptedModel:
         write_file(self.path("tokenizer_config.json"), {"eos_token": SPECIAL[EOS], "bos_token": SPECIAL[1]})
 
     def write_weights(self):
-        steps = [self.id_of[p] for p in self.pieces]
-        n = (len(steps) + 64) // 64 * 64  # state 0: not in the text; i + 1: behind piece i
-        state = {token: i + 1 for i, token in enumerate(steps)}
+        state, following = {}, []  # a token's state is a column of its own; 0: the beginning of the first text
+        for cue, pieces in self.texts.items():
+            if cue:
+                state[self.id_of[cue.encode()]] = len(following)
+            for piece in pieces:
+                following.append((self.id_of[piece], len(following)))
+                state[self.id_of[piece]] = len(following)
+            following.append((EOS, len(following)))
+        n = (len(following) + 63) // 64 * 64
         embed = [(token, state.get(token, 0)) for token in range(self.n_ids)]
-        following = [(token, i) for i, token in enumerate(steps + [EOS])]
         square, vector = (n, n), b"".join(bf16(1.0) for _ in range(n))
         layer = "model.layers.0."
         parts = {"model.embed_tokens.weight": ((self.n_ids, n), matrix(self.n_ids, n, embed)),
@@ -126,3 +137,20 @@ class ScriptedModel:
             "eos_token_id": EOS, "torch_dtype": "bfloat16"})
 
 
+# A tool loop: a call in the form of Hermes, then a text behind the result.
+LOOP_TEMPLATE = """{% if tools %}<|im_start|>system
+{{ tools | tojson }}<|im_end|>
+{% endif %}{% for m in messages %}<|im_start|>{{ m.role }}
+{{ m.content or '' }}{% for c in m.tool_calls %}<tool_call>
+{"name": "{{ c.function.name }}", "arguments": {{ c.function.arguments | tojson }}}
+</tool_call>{% endfor %}<|im_end|>
+{% endfor %}{% if add_generation_prompt %}<|im_start|>assistant
+{% if messages[-1].role == 'tool' %}<|answer|>{% endif %}{% endif %}"""
+LOOP_TEXT = "Together that is five."
+
+
+def loop_model():
+    """A model that calls add(a=2, b=3), and answers LOOP_TEXT if a result ends the prompt."""
+    markers = ["<tool_call>", "</tool_call>"]
+    call = cut('<tool_call>\n{"name": "add", "arguments": {"a": 2, "b": 3}}\n</tool_call>', 1, markers)
+    return ScriptedModel(call, LOOP_TEMPLATE, markers, 16384, {"<|answer|>": cut(LOOP_TEXT, 1)})

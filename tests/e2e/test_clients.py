@@ -10,6 +10,7 @@ import os
 import sys
 
 from hearth_server import Hearth, enter_clients_venv, run_cases
+from scripted_model import LOOP_TEXT, loop_model
 
 enter_clients_venv()
 OLDER = "--older" in sys.argv
@@ -29,12 +30,12 @@ try:
     from openai.types import CreateEmbeddingResponse, Model
     from openai.types.chat import ChatCompletion, ChatCompletionChunk
     from openai.types.responses import Response, ResponseStreamEvent
-    from pydantic import BaseModel, Field, TypeAdapter, ValidationError
+    from pydantic import BaseModel, ConfigDict, Field, TypeAdapter, ValidationError
 except ImportError as e:
     print(e)
     sys.exit(77)
 
-SERVER = None
+SERVER = LOOP = None  # the demo model; one that calls add(2, 3) and then answers LOOP_TEXT
 QUESTION = [{"role": "user", "content": "What is 2+2?"}]
 
 
@@ -204,6 +205,7 @@ PERSON = {"type": "object", "properties": {"name": {"type": "string", "maxLength
 
 
 class Person(BaseModel):
+    model_config = ConfigDict(extra="forbid")  # else the demo model goes on with keys of its own
     name: str = Field(max_length=8)
     age: int = Field(ge=0, le=120)
 
@@ -253,12 +255,12 @@ def test_vllm_and_llama_server_spellings():
 
 
 def test_langchain_structured_output():
-    """Two of its three methods; the third, function_calling, is with the tools below."""
     from langchain_openai import ChatOpenAI
     chat = ChatOpenAI(base_url=SERVER.url + "/v1", api_key="none", model=model(), temperature=0, max_tokens=200)
-    for method in ("json_schema", "json_mode"):
-        answer = chat.with_structured_output(Person if method == "json_schema" else None, method=method).invoke("Who?")
-        assert isinstance(answer, Person if method == "json_schema" else dict), answer
+    for method in ("json_schema", "json_mode", "function_calling"):
+        kind = None if method == "json_mode" else Person
+        answer = chat.with_structured_output(kind, method=method).invoke("Who?")
+        assert isinstance(answer, kind or dict), (method, answer)
 
 
 # ---- tools ----------------------------------------------------------------------------------------
@@ -328,19 +330,35 @@ def test_loop_of_messages():
 
 
 def test_anthropic_tool_runner():
+    """The runner asks for a conversation kept by the server, is told that there is none, and sends all of it."""
     calls = []
 
     @anthropic.beta_tool
-    def ping() -> str:
-        """Ask whether it is there."""
-        calls.append(1)
-        return "pong"
-    runner = claude().beta.messages.tool_runner(
-        model=model(), max_tokens=200, messages=QUESTION, tools=[ping], max_iterations=2, thread=False,
-        tool_choice={"type": "tool", "name": "ping"}, extra_body={"temperature": 0})
-    for message in runner:
-        assert message.content[0].type == "tool_use", message
-    assert calls, "the tool was not run"
+    def add(a: int, b: int) -> str:
+        """Add two numbers."""
+        calls.append((a, b))
+        return str(a + b)
+    for extra in ({}, {"stream": True}, {"thread": False}):
+        runner = anthropic.Anthropic(base_url=LOOP.url, api_key="none", max_retries=0).beta.messages.tool_runner(
+            model="default", max_tokens=200, messages=QUESTION, tools=[add], **extra)
+        final = runner.until_done()
+        assert calls == [(2, 3)] and final.content[0].text == LOOP_TEXT, (extra, calls, final)
+        calls.clear()
+
+
+def test_huggingface_tools():
+    from huggingface_hub import InferenceClient
+    client = InferenceClient(base_url=LOOP.url + "/v1", api_key="none")
+    ask = {"tools": [ADD], "max_tokens": 200}
+    first = client.chat_completion(QUESTION, **ask).choices[0]
+    call, = first.message.tool_calls
+    assert first.finish_reason == "tool_calls" and call.function.name == "add", first
+    assert json.loads(call.function.arguments) == {"a": 2, "b": 3}, call
+    deltas = [c.choices[0].delta for c in client.chat_completion(QUESTION, **ask, stream=True)]
+    joined = "".join(d.tool_calls[0].function.arguments for d in deltas if d.tool_calls)
+    assert joined == call.function.arguments, deltas
+    talk = [*QUESTION, first.message, {"role": "tool", "tool_call_id": call.id, "content": "5"}]
+    assert client.chat_completion(talk, **ask).choices[0].message.content == LOOP_TEXT
 
 
 def test_langchain_tools():
@@ -405,5 +423,5 @@ def test_version():
 
 
 if __name__ == "__main__":
-    with Hearth("--parallel", "8") as SERVER:
+    with Hearth("--parallel", "8") as SERVER, loop_model() as looping, Hearth("--model", looping.dir) as LOOP:
         run_cases(globals())
