@@ -85,6 +85,11 @@ const cases = {
     const answer = await client.responses.parse({
       model, input: "Who?", max_output_tokens: 200, text: { format: zodTextFormat(Person, "person") } });
     assert.ok(answer.output_parsed.age <= 120);
+    const { default: Anthropic } = await load("@anthropic-ai/sdk");
+    const message = await new Anthropic({ baseURL: base, apiKey: "none" }).messages.create({
+      model, max_tokens: 200, messages: question,
+      output_config: { format: { type: "json_schema", schema: addition.parameters } } });
+    assert.deepEqual(Object.keys(JSON.parse(message.content[0].text)), ["a", "b"]);
     const { generateObject } = await load("ai");
     const { createOpenAICompatible } = await load("@ai-sdk/openai-compatible");
     const provider = createOpenAICompatible({

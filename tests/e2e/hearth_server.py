@@ -21,6 +21,7 @@ import sys
 import tempfile
 import threading
 import time
+import traceback
 
 ROOT = os.environ.get("HEARTH_SOURCE_ROOT") or os.path.dirname(
     os.path.dirname(os.path.dirname(os.path.abspath(__file__))))
@@ -375,5 +376,7 @@ def run_cases(module_globals):
             verdict = "ok"
         except AssertionError as e:
             verdict, failed = f"FAILED: {e}", failed + 1
+        except Exception:  # noqa: BLE001, the other cases are still run
+            verdict, failed = "FAILED: " + traceback.format_exc(), failed + 1
         print(f"{name}: {verdict} ({time.monotonic() - start:.2f} s)", flush=True)
     sys.exit(1 if failed else 0)

@@ -149,8 +149,8 @@ LOOP_TEMPLATE = """{% if tools %}<|im_start|>system
 LOOP_TEXT = "Together that is five."
 
 
-def loop_model():
-    """A model that calls add(a=2, b=3), and answers LOOP_TEXT if a result ends the prompt."""
+def loop_model(name="add", arguments='{"a": 2, "b": 3}'):
+    """A model that calls a tool, and answers LOOP_TEXT if a result ends the prompt."""
     markers = ["<tool_call>", "</tool_call>"]
-    call = cut('<tool_call>\n{"name": "add", "arguments": {"a": 2, "b": 3}}\n</tool_call>', 1, markers)
+    call = cut(f'<tool_call>\n{{"name": "{name}", "arguments": {arguments}}}\n</tool_call>', 1, markers)
     return ScriptedModel(call, LOOP_TEMPLATE, markers, 16384, {"<|answer|>": cut(LOOP_TEXT, 1)})
