@@ -16,7 +16,7 @@
 #include "server/cli/cli.h"
 #include "server/config/config.h"
 #include "server/model_lookup.h"
-#include "server/pull_run.h"
+#include "server/hub/pull_run.h"
 
 static int (*const commands[SRV_CMD_COUNT])(const struct srv_config *config) = {
     [SRV_CMD_SERVE] = srv_cmd_serve,       [SRV_CMD_GENERATE] = srv_cmd_generate,

@@ -14,9 +14,9 @@
 #include <unistd.h>
 
 #include "base/file.h"
-#include "server/hub_cache.h"
-#include "server/hub_names.h"
-#include "server/hub_snapshot.h"
+#include "server/hub/cache.h"
+#include "server/hub/names.h"
+#include "server/hub/snapshot.h"
 
 #ifndef HEARTH_DATADIR
 #define HEARTH_DATADIR "/usr/share"

@@ -8,10 +8,10 @@
 #include <string.h>
 
 #include "server/config/config.h"
-#include "server/hub_pull.h"
+#include "server/hub/pull.h"
 #include "server/log.h"
 #include "server/systemd.h"
-#include "server/pull_progress.h"
+#include "server/hub/pull_progress.h"
 
 enum { NOTICE_US = 30000000 };
 

@@ -18,6 +18,7 @@ BASE = r"base/\w+\.h"
 CORE = r"server/\w+\.h"
 CONFIG = r"server/config/\w+\.h"
 HTTP = r"server/http/\w+\.h"
+HUB = r"server/hub/\w+\.h"
 ENGINE = r"engine/engine\.h"
 TYPES = r"tokenizer/tok_types\.h"
 CHAT = r"tokenizer/chat/chat\.h"
@@ -35,11 +36,12 @@ MAY_INCLUDE = {
     "tokenizer/grammar": [BASE],
     "tokenizer/grammar/schema": [BASE, r"tokenizer/grammar/\w+\.h"],
     "tokenizer/tools": [BASE, CHAT, r"tokenizer/grammar/grammar\.h", TYPES],
-    "server": [BASE, CONFIG, *DOORS],
+    "server": [BASE, CONFIG, HUB, *DOORS],
+    "server/hub": [BASE, CONFIG, ENGINE, r"server/transfer\.h"],
     "server/config": [BASE],
     "server/http": [BASE, CONFIG, CORE, ENGINE],
     "server/api": [BASE, CONFIG, CORE, HTTP, *DOORS],
-    "server/cli": [BASE, CONFIG, CORE, HTTP, r"server/api/\w+\.h", *DOORS],
+    "server/cli": [BASE, CONFIG, CORE, HUB, HTTP, r"server/api/\w+\.h", *DOORS],
 }
 # The template room in layers, lowest first: a file includes headers of its own layer and of lower ones.
 TEMPLATE = "tokenizer/template"

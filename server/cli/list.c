@@ -12,8 +12,8 @@
 #include "base/json_writer.h"
 #include "server/cli/cli.h"
 #include "server/config/config.h"
-#include "server/hub_inventory.h"
-#include "server/pull_progress.h"
+#include "server/hub/inventory.h"
+#include "server/hub/pull_progress.h"
 
 enum { ROW_MAX_BYTES = 64 << 10 };
 

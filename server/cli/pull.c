@@ -9,7 +9,7 @@
 
 #include "server/cli/cli.h"
 #include "server/config/config.h"
-#include "server/pull_run.h"
+#include "server/hub/pull_run.h"
 
 int srv_cmd_pull(const struct srv_config *config)
 {

@@ -8,9 +8,9 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "server/hub_choice.h"
-#include "server/hub_headers.h"
-#include "server/hub_listing.h"
+#include "server/hub/choice.h"
+#include "server/hub/headers.h"
+#include "server/hub/listing.h"
 
 int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size);
 

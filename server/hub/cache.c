@@ -1,0 +1,489 @@
+/* SPDX-License-Identifier: MIT */
+/* The cache on disk; see cache.h. */
+#include "server/hub/cache.h"
+
+#include <ctype.h>
+#include <dirent.h>
+#include <errno.h>
+#include <fcntl.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/random.h>
+#include <sys/stat.h>
+#include <sys/statvfs.h>
+#include <time.h>
+#include <unistd.h>
+
+#include "server/hub/hub_error.h"
+
+enum {
+    COPY_BYTES = 256 << 10,
+    TEMPORARY_SIZE = 16,
+    FOLDER_FLAGS = O_RDONLY | O_DIRECTORY | O_CLOEXEC,
+};
+
+/* The same text as huggingface_hub's, so that it does not matter which program writes it first. */
+static const char tag_text[] = "Signature: 8a477f597d28d172789f06886806bc55\n"
+                               "# This file is a cache directory tag created by huggingface_hub.\n"
+                               "# For information about cache directory tags, see:\n"
+                               "#\thttps://bford.info/cachedir/\n";
+
+static void close_fd(int *fd)
+{
+    if (*fd >= 0) close(*fd);
+    *fd = -1;
+}
+
+int hub_cache_cannot(const struct hub_cache *c, const char *action, char *err, size_t errlen)
+{
+    int error = errno;
+    if (error == ENOSPC || error == EDQUOT || error == EFBIG) {
+        snprintf(err, errlen, "no space left in %.300s (%s)", c->root, strerror(error));
+    } else {
+        const char *reason = strerror(error);
+        snprintf(err, errlen, "cannot %s %.300s: %c%s", action, c->root,
+                 tolower((unsigned char)reason[0]), reason + 1);
+    }
+    return HUB_EDISK;
+}
+
+void hub_random_digits(char buf[9])
+{
+    uint32_t n;
+    if (getrandom(&n, sizeof(n), 0) != sizeof(n)) {
+        struct timespec now;
+        clock_gettime(CLOCK_MONOTONIC, &now);
+        n = (uint32_t)now.tv_nsec ^ (uint32_t)getpid() << 16;
+    }
+    snprintf(buf, 9, "%08x", n);
+}
+
+/* ---- folders -------------------------------------------------------------------------------- */
+
+int hub_folder_open(int dir_fd, const char *name, bool make)
+{
+    int fd = openat(dir_fd, name, FOLDER_FLAGS | O_NOFOLLOW);
+    if (fd >= 0 || errno != ENOENT || !make) return fd;
+    if (mkdirat(dir_fd, name, 0777) && errno != EEXIST) return -1;
+    return openat(dir_fd, name, FOLDER_FLAGS | O_NOFOLLOW);
+}
+
+/*
+ * Opens the folder that holds the last part of a path below dir_fd, and points *ret_name at that
+ * part. Returns a descriptor to close, or -1 with errno.
+ */
+static int open_parent(int dir_fd, const char *path, bool make, const char **ret_name)
+{
+    char part[HUB_SEGMENT_MAX + 1];
+    int fd = openat(dir_fd, ".", FOLDER_FLAGS);
+    for (const char *slash; fd >= 0 && (slash = strchr(path, '/')); path = slash + 1) {
+        int len = snprintf(part, sizeof(part), "%.*s", (int)(slash - path), path);
+        int next = -1;
+        if (len >= 0 && (size_t)len < sizeof(part))
+            next = hub_folder_open(fd, part, make);
+        else
+            errno = ENAMETOOLONG;
+        int error = errno;
+        close(fd);
+        errno = error;
+        fd = next;
+    }
+    *ret_name = path;
+    return fd;
+}
+
+/* The same below FOLDER/COMMIT of the repository. */
+static int open_in_snapshot(const struct hub_cache *c, const char *commit, const char *path,
+                            bool make, const char **ret_name)
+{
+    char whole[HUB_COMMIT_LEN + HUB_PATH_MAX + 16];
+    if (c->repo_fd < 0) {
+        errno = ENOENT;
+        return -1;
+    }
+    snprintf(whole, sizeof(whole), "snapshots/%s/%s", commit, path);
+    int fd = open_parent(c->repo_fd, whole, make, ret_name);
+    *ret_name = strrchr(path, '/') ? strrchr(path, '/') + 1 : path;
+    return fd;
+}
+
+/* A folder of the cache is a link or a file: nothing is written through it. */
+static int refuse_folder(const struct hub_cache *c, const char *name, char *err, size_t errlen)
+{
+    if (errno != ELOOP && errno != ENOTDIR) return hub_cache_cannot(c, "open", err, errlen);
+    snprintf(err, errlen, "%.300s/%s/%s is not a folder (links are not followed here)", c->root,
+             c->folder, name);
+    return HUB_EDISK;
+}
+
+int hub_cache_open(struct hub_cache *ret, const char *root, const char *repo, char *err,
+                   size_t errlen)
+{
+    *ret = (struct hub_cache){.root_fd = -1, .repo_fd = -1, .blobs_fd = -1};
+    char absolute[PATH_MAX];
+    const char *shown = realpath(root, absolute) ? absolute : root;
+    snprintf(ret->root, sizeof(ret->root), "%s", shown);
+    hub_folder_name(repo, ret->folder);
+    ret->root_fd = open(root, FOLDER_FLAGS);
+    if (ret->root_fd >= 0) ret->repo_fd = openat(ret->root_fd, ret->folder, FOLDER_FLAGS);
+    if (ret->repo_fd >= 0) ret->blobs_fd = hub_folder_open(ret->repo_fd, "blobs", false);
+    bool all = ret->root_fd >= 0 && ret->repo_fd >= 0 && ret->blobs_fd >= 0;
+    if (all || errno == ENOENT) return 0;
+    int rc = ret->repo_fd >= 0 ? refuse_folder(ret, "blobs", err, errlen)
+                               : hub_cache_cannot(ret, "open", err, errlen);
+    hub_cache_close(ret);
+    return rc;
+}
+
+void hub_cache_close(struct hub_cache *c)
+{
+    close_fd(&c->blobs_fd);
+    close_fd(&c->repo_fd);
+    close_fd(&c->root_fd);
+}
+
+static int make_path(const char *path)
+{
+    char part[PATH_MAX];
+    for (const char *p = path + 1;; p++) {
+        if (*p && *p != '/') continue;
+        snprintf(part, sizeof(part), "%.*s", (int)(p - path), path);
+        if (mkdir(part, 0777) && errno != EEXIST) return -1;
+        if (!*p) return 0;
+    }
+}
+
+static int make_root(struct hub_cache *c)
+{
+    char absolute[PATH_MAX];
+    if (make_path(c->root)) return -1;
+    c->root_fd = open(c->root, FOLDER_FLAGS);
+    if (c->root_fd >= 0 && realpath(c->root, absolute))
+        snprintf(c->root, sizeof(c->root), "%s", absolute);
+    return c->root_fd < 0 ? -1 : 0;
+}
+
+/* A cache without a tag is still a cache. */
+static void make_tag(const struct hub_cache *c)
+{
+    int fd = openat(c->root_fd, "CACHEDIR.TAG", O_WRONLY | O_CREAT | O_EXCL | O_CLOEXEC, 0666);
+    if (fd < 0) return;
+    if (write(fd, tag_text, sizeof(tag_text) - 1) != (ssize_t)sizeof(tag_text) - 1)
+        unlinkat(c->root_fd, "CACHEDIR.TAG", 0);
+    close(fd);
+}
+
+int hub_cache_make(struct hub_cache *c, char *err, size_t errlen)
+{
+    static const char *const folders[] = {"blobs", "refs", "snapshots", "trees"};
+    if (c->root_fd < 0 && make_root(c)) return hub_cache_cannot(c, "write", err, errlen);
+    if (c->repo_fd < 0) {
+        if (mkdirat(c->root_fd, c->folder, 0777) && errno != EEXIST)
+            return hub_cache_cannot(c, "write", err, errlen);
+        c->repo_fd = openat(c->root_fd, c->folder, FOLDER_FLAGS);
+        if (c->repo_fd < 0) return hub_cache_cannot(c, "open", err, errlen);
+    }
+    for (size_t i = 0; i < sizeof(folders) / sizeof(folders[0]); i++) {
+        int fd = hub_folder_open(c->repo_fd, folders[i], true);
+        if (fd < 0 && (errno == ELOOP || errno == ENOTDIR))
+            return refuse_folder(c, folders[i], err, errlen);
+        if (fd < 0) return hub_cache_cannot(c, "write", err, errlen);
+        if (i == 0 && c->blobs_fd < 0)
+            c->blobs_fd = fd;
+        else
+            close(fd);
+    }
+    make_tag(c);
+    return 0;
+}
+
+int64_t hub_cache_free_bytes(const struct hub_cache *c)
+{
+    char path[PATH_MAX];
+    struct statvfs v;
+    snprintf(path, sizeof(path), "%s", c->root);
+    while (statvfs(path, &v)) {
+        char *slash = strrchr(path, '/');
+        if (errno != ENOENT || !slash) return -1;
+        if (slash == path) slash++;
+        if (!*slash) return -1;
+        *slash = '\0';
+    }
+    return (int64_t)v.f_bavail * (int64_t)v.f_frsize;
+}
+
+int hub_cache_snapshot_path(const struct hub_cache *c, const char *commit, char *buf, size_t size)
+{
+    int len = snprintf(buf, size, "%s/%s/snapshots/%s", c->root, c->folder, commit);
+    return len >= 0 && (size_t)len < size ? 0 : -1;
+}
+
+/* ---- small files ---------------------------------------------------------------------------- */
+
+/* A regular file of at most max_bytes, NUL-terminated, or NULL. Closes fd. */
+static char *read_and_close(int fd, size_t max_bytes, size_t *ret_len)
+{
+    struct stat st;
+    char *text = NULL;
+    size_t len = 0;
+    if (fd < 0) return NULL;
+    bool fits = fstat(fd, &st) == 0 && S_ISREG(st.st_mode) && (uint64_t)st.st_size <= max_bytes;
+    if (fits) text = malloc((size_t)st.st_size + 1);
+    while (text && len < (size_t)st.st_size) {
+        ssize_t n = read(fd, text + len, (size_t)st.st_size - len);
+        if (n < 0 && errno == EINTR) continue;
+        if (n <= 0) break;
+        len += (size_t)n;
+    }
+    close(fd);
+    if (!text) return NULL;
+    text[len] = '\0';
+    if (ret_len) *ret_len = len;
+    return text;
+}
+
+/* Writes the whole file or none; -1 with errno. */
+static int write_all(int fd, const char *text, size_t len)
+{
+    while (len) {
+        ssize_t n = write(fd, text, len);
+        if (n < 0 && errno == EINTR) continue;
+        if (n < 0) return -1;
+        text += n;
+        len -= (size_t)n;
+    }
+    return 0;
+}
+
+static void temporary_name(char buf[TEMPORARY_SIZE])
+{
+    char digits[9];
+    hub_random_digits(digits);
+    snprintf(buf, TEMPORARY_SIZE, ".%s.tmp", digits);
+}
+
+/* Writes a file of the repository: under a temporary name, then renames it. */
+static int write_file(const struct hub_cache *c, const char *path, const char *text, size_t len)
+{
+    char temporary[TEMPORARY_SIZE];
+    const char *name;
+    temporary_name(temporary);
+    int folder = open_parent(c->repo_fd, path, true, &name);
+    if (folder < 0) return -1;
+    int fd = openat(c->repo_fd, temporary, O_WRONLY | O_CREAT | O_EXCL | O_CLOEXEC, 0666);
+    int rc = fd < 0 || write_all(fd, text, len) ? -1 : fsync(fd);
+    if (fd >= 0) close(fd);
+    if (!rc) rc = renameat(c->repo_fd, temporary, folder, name);
+    int error = errno;
+    if (rc && fd >= 0) unlinkat(c->repo_fd, temporary, 0);
+    close(folder);
+    errno = error;
+    return rc;
+}
+
+int hub_cache_read_ref(const struct hub_cache *c, const char *revision,
+                       char ret[HUB_COMMIT_LEN + 1])
+{
+    char path[HUB_REVISION_SIZE + 8];
+    const char *name;
+    if (c->repo_fd < 0) return -1;
+    snprintf(path, sizeof(path), "refs/%s", revision);
+    int folder = open_parent(c->repo_fd, path, false, &name);
+    if (folder < 0) return -1;
+    int fd = openat(folder, name, O_RDONLY | O_CLOEXEC | O_NONBLOCK | O_NOFOLLOW);
+    close(folder);
+    char *text = read_and_close(fd, HUB_COMMIT_LEN + 8, NULL);
+    if (!text) return -1;
+    text[strcspn(text, "\r\n ")] = '\0';
+    bool found = hub_is_commit(text);
+    if (found) memcpy(ret, text, HUB_COMMIT_LEN + 1);
+    free(text);
+    return found ? 0 : -1;
+}
+
+int hub_cache_write_ref(const struct hub_cache *c, const char *revision, const char *commit,
+                        char *err, size_t errlen)
+{
+    char path[HUB_REVISION_SIZE + 8];
+    snprintf(path, sizeof(path), "refs/%s", revision);
+    if (write_file(c, path, commit, HUB_COMMIT_LEN) == 0) return 0;
+    return hub_cache_cannot(c, "write a reference in", err, errlen);
+}
+
+static void tree_path(const char *commit, char *buf, size_t size)
+{
+    snprintf(buf, size, "trees/%s.json", commit);
+}
+
+char *hub_cache_read_tree(const struct hub_cache *c, const char *commit, size_t *ret_len)
+{
+    char path[HUB_COMMIT_LEN + 16];
+    const char *name;
+    if (c->repo_fd < 0) return NULL;
+    tree_path(commit, path, sizeof(path));
+    int folder = open_parent(c->repo_fd, path, false, &name);
+    if (folder < 0) return NULL;
+    int fd = openat(folder, name, O_RDONLY | O_CLOEXEC | O_NONBLOCK | O_NOFOLLOW);
+    close(folder);
+    return read_and_close(fd, HUB_LISTING_MAX_BYTES, ret_len);
+}
+
+int hub_cache_write_tree(const struct hub_cache *c, const char *commit, const char *text,
+                         size_t len, char *err, size_t errlen)
+{
+    char path[HUB_COMMIT_LEN + 16];
+    tree_path(commit, path, sizeof(path));
+    return write_file(c, path, text, len) ? hub_cache_cannot(c, "write", err, errlen) : 0;
+}
+
+/* ---- blobs and snapshots -------------------------------------------------------------------- */
+
+static bool is_file_of(int dir_fd, const char *name, int64_t size)
+{
+    struct stat st;
+    return dir_fd >= 0 && fstatat(dir_fd, name, &st, 0) == 0 && S_ISREG(st.st_mode) &&
+           st.st_size == size;
+}
+
+bool hub_cache_has(const struct hub_cache *c, const char *commit, const struct hub_file *f)
+{
+    const char *name;
+    int folder = open_in_snapshot(c, commit, f->path, false, &name);
+    bool found = is_file_of(folder, name, f->size);
+    close_fd(&folder);
+    return found;
+}
+
+bool hub_cache_has_blob(const struct hub_cache *c, const struct hub_file *f)
+{
+    return is_file_of(c->blobs_fd, f->etag, f->size);
+}
+
+int64_t hub_cache_part_bytes(const struct hub_cache *c, const struct hub_file *f)
+{
+    size_t len = strlen(f->etag);
+    int64_t best = 0;
+    int fd = c->blobs_fd < 0 ? -1 : openat(c->blobs_fd, ".", FOLDER_FLAGS);
+    DIR *dir = fd < 0 ? NULL : fdopendir(fd);
+    if (!dir) {
+        close_fd(&fd);
+        return 0;
+    }
+    for (struct dirent *entry; (entry = readdir(dir));) {
+        struct stat st;
+        if (strncmp(entry->d_name, f->etag, len) != 0 || entry->d_name[len] != '.' ||
+            fstatat(c->blobs_fd, entry->d_name, &st, AT_SYMLINK_NOFOLLOW) || !S_ISREG(st.st_mode))
+            continue;
+        if (st.st_size > best && st.st_size <= f->size) best = st.st_size;
+    }
+    closedir(dir);
+    return best;
+}
+
+char *hub_cache_read(const struct hub_cache *c, const char *commit, const char *path,
+                     size_t max_bytes, size_t *ret_len)
+{
+    const char *name;
+    int folder = open_in_snapshot(c, commit, path, false, &name);
+    if (folder < 0) return NULL;
+    int fd = openat(folder, name, O_RDONLY | O_CLOEXEC | O_NONBLOCK);
+    close(folder);
+    return read_and_close(fd, max_bytes, ret_len);
+}
+
+/* "../../blobs/ETAG", with one more "../" for each folder of the path. */
+static void link_target(const struct hub_file *f, char *buf, size_t size)
+{
+    size_t at = 0;
+    for (const char *p = f->path; (p = strchr(p, '/')) && at + 4 < size; p++)
+        at += (size_t)snprintf(buf + at, size - at, "../");
+    snprintf(buf + at, size - at, "../../blobs/%s", f->etag);
+}
+
+static bool is_link_to(int folder, const char *name, const char *target)
+{
+    char text[4 * HUB_PATH_MAX];
+    ssize_t len = readlinkat(folder, name, text, sizeof(text) - 1);
+    if (len < 0) return false;
+    text[len] = '\0';
+    return strcmp(text, target) == 0;
+}
+
+/* A whole copy of the blob at repo_fd/temporary. */
+static int copy_blob(const struct hub_cache *c, const struct hub_file *f, const char *temporary)
+{
+    int from = openat(c->blobs_fd, f->etag, O_RDONLY | O_CLOEXEC);
+    int to = openat(c->repo_fd, temporary, O_WRONLY | O_CREAT | O_EXCL | O_CLOEXEC, 0666);
+    char *piece = malloc(COPY_BYTES);
+    ssize_t n = from < 0 || to < 0 || !piece ? -1 : 1;
+    while (n > 0) {
+        n = read(from, piece, COPY_BYTES);
+        if (n > 0 && write_all(to, piece, (size_t)n)) n = -1;
+    }
+    int error = errno;
+    free(piece);
+    close_fd(&from);
+    close_fd(&to);
+    errno = error;
+    return n < 0 ? -1 : 0;
+}
+
+static bool has_no_links(int error)
+{
+    return error == EPERM || error == ENOTSUP || error == EOPNOTSUPP || error == ENOSYS;
+}
+
+/* Writes the file itself instead of a link. */
+static int place_without_link(const struct hub_cache *c, const struct hub_file *f, int folder,
+                              const char *name, bool keep_blob)
+{
+    char temporary[TEMPORARY_SIZE];
+    if (!keep_blob) return renameat(c->blobs_fd, f->etag, folder, name);
+    temporary_name(temporary);
+    int rc = copy_blob(c, f, temporary);
+    if (!rc) rc = renameat(c->repo_fd, temporary, folder, name);
+    int error = errno;
+    if (rc) unlinkat(c->repo_fd, temporary, 0);
+    errno = error;
+    return rc;
+}
+
+static int place(const struct hub_cache *c, const struct hub_file *f, int folder, const char *name,
+                 bool keep_blob)
+{
+    char target[4 * HUB_PATH_MAX], temporary[TEMPORARY_SIZE];
+    link_target(f, target, sizeof(target));
+    if (is_link_to(folder, name, target)) return 0;
+    temporary_name(temporary);
+    if (symlinkat(target, c->repo_fd, temporary))
+        return has_no_links(errno) ? place_without_link(c, f, folder, name, keep_blob) : -1;
+    if (renameat(c->repo_fd, temporary, folder, name) == 0) return 0;
+    int error = errno;
+    unlinkat(c->repo_fd, temporary, 0);
+    errno = error;
+    return -1;
+}
+
+int hub_cache_link(const struct hub_cache *c, const char *commit, const struct hub_file *f,
+                   bool keep_blob, char *err, size_t errlen)
+{
+    const char *name;
+    int folder = open_in_snapshot(c, commit, f->path, true, &name);
+    int rc = folder < 0 ? -1 : place(c, f, folder, name, keep_blob);
+    if (rc) rc = hub_cache_cannot(c, "write a snapshot in", err, errlen);
+    close_fd(&folder);
+    return rc;
+}
+
+int hub_cache_sync(const struct hub_cache *c, const char *commit, char *err, size_t errlen)
+{
+    const char *name;
+    int folder = open_in_snapshot(c, commit, "", false, &name);
+    int rc = folder < 0 ? -1 : fsync(folder);
+    if (!rc) rc = fsync(c->blobs_fd);
+    if (rc && errno == EINVAL) rc = 0; /* a file system that does not sync folders */
+    if (rc) rc = hub_cache_cannot(c, "write", err, errlen);
+    close_fd(&folder);
+    return rc;
+}

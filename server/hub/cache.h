@@ -1,0 +1,98 @@
+/* SPDX-License-Identifier: MIT */
+/*
+ * One repository in the Hugging Face cache on disk, laid out as huggingface_hub does it:
+ *
+ *   ROOT/CACHEDIR.TAG
+ *   ROOT/.locks/models--ORG--NAME/ETAG.lock          advisory, per blob
+ *   ROOT/models--ORG--NAME/refs/REVISION             the 40 digits of a commit
+ *                         /trees/COMMIT.json         the listing (listing.h)
+ *                         /blobs/ETAG                contents
+ *                         /blobs/ETAG.XXXXXXXX.incomplete
+ *                         /snapshots/COMMIT/PATH ->  ../../blobs/ETAG
+ *
+ * Folders below the repository's own are opened one by one and never through a link. Files appear
+ * whole: they are written under another name and renamed. Errors: HUB_EDISK with a sentence.
+ *
+ * Threads: safe after hub_cache_make; different files only.
+ */
+#ifndef HEARTH_SERVER_HUB_CACHE_H
+#define HEARTH_SERVER_HUB_CACHE_H
+
+#include <limits.h>
+#include <stdbool.h>
+#include <stddef.h>
+#include <stdint.h>
+#include <sys/types.h>
+
+#include "server/hub/listing.h"
+#include "server/hub/names.h"
+
+struct hub_cache {
+    char root[PATH_MAX]; /* absolute where it exists */
+    char folder[HUB_FOLDER_SIZE];
+    int root_fd, repo_fd, blobs_fd; /* -1: not there (yet) */
+};
+
+/*
+ * Opens the repository's folders in the cache at root, as far as they exist. Returns 0 even if
+ * there are none.
+ */
+int hub_cache_open(struct hub_cache *ret, const char *root, const char *repo, char *err,
+                   size_t errlen);
+void hub_cache_close(struct hub_cache *c);
+
+/* Creates the root, its tag and the folders if they are missing. */
+int hub_cache_make(struct hub_cache *c, char *err, size_t errlen);
+
+/* Reads the commit that a reference names. Returns 0, or -1 if there is none. */
+int hub_cache_read_ref(const struct hub_cache *c, const char *revision,
+                       char ret[HUB_COMMIT_LEN + 1]);
+
+int hub_cache_write_ref(const struct hub_cache *c, const char *revision, const char *commit,
+                        char *err, size_t errlen);
+
+/* The text of a commit's listing, or NULL. Returns owned. */
+char *hub_cache_read_tree(const struct hub_cache *c, const char *commit, size_t *ret_len);
+
+int hub_cache_write_tree(const struct hub_cache *c, const char *commit, const char *text,
+                         size_t len, char *err, size_t errlen);
+
+/* Returns true if the snapshot has this file with its size. */
+bool hub_cache_has(const struct hub_cache *c, const char *commit, const struct hub_file *f);
+
+/* Returns true if the blob exists with its size. */
+bool hub_cache_has_blob(const struct hub_cache *c, const struct hub_file *f);
+
+/* Bytes that parts of the blob hold; the largest that is not larger than the file. */
+int64_t hub_cache_part_bytes(const struct hub_cache *c, const struct hub_file *f);
+
+/* A small file of the snapshot, NUL-terminated, or NULL. Returns owned. */
+char *hub_cache_read(const struct hub_cache *c, const char *commit, const char *path,
+                     size_t max_bytes, size_t *ret_len);
+
+/*
+ * Makes snapshots/COMMIT/PATH lead to the file's blob. Where the file system has no links the blob
+ * itself moves there; keep_blob: a copy of it instead, because another path needs it too.
+ */
+int hub_cache_link(const struct hub_cache *c, const char *commit, const struct hub_file *f,
+                   bool keep_blob, char *err, size_t errlen);
+
+/* Syncs the folders of the snapshot and of the blobs. */
+int hub_cache_sync(const struct hub_cache *c, const char *commit, char *err, size_t errlen);
+
+/* Bytes that may still be written below the root, which need not exist; -1: unknown. */
+int64_t hub_cache_free_bytes(const struct hub_cache *c);
+
+/* ROOT/models--ORG--NAME/snapshots/COMMIT. */
+int hub_cache_snapshot_path(const struct hub_cache *c, const char *commit, char *buf, size_t size);
+
+/* "cannot write ROOT: read-only file system", of errno. Returns HUB_EDISK. */
+int hub_cache_cannot(const struct hub_cache *c, const char *action, char *err, size_t errlen);
+
+/* Opens the folder of a name below dir_fd, without following a link; make: if it is missing. */
+int hub_folder_open(int dir_fd, const char *name, bool make);
+
+/* Eight random hexadecimal digits and a NUL. */
+void hub_random_digits(char buf[9]);
+
+#endif

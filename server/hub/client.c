@@ -1,0 +1,315 @@
+/* SPDX-License-Identifier: MIT */
+/* Requests to the hub; see client.h. */
+#include "server/hub/client.h"
+
+#include <stdarg.h>
+#include <stdio.h>
+#include <string.h>
+#include <sys/random.h>
+#include <time.h>
+
+#include "server/hub/headers.h"
+#include "server/hub/status.h"
+
+enum {
+    MAX_REDIRECTS = 5,
+    MAX_TRIES = 5,
+    PROGRESS_BYTES = 64 << 10,
+    RETRY_AFTER_MAX_S = 60,
+    LOOK_MS = 50,
+    DISCARD_MAX_BYTES =
+        64 << 10, /* unwanted bodies are read up to this size, to keep the connection open */
+    AUTHORIZATION_SIZE = HUB_TOKEN_SIZE + 32,
+};
+
+int hub_client_init(struct hub_client *c)
+{
+    c->transfer = transfer_create(&c->settings->transfer);
+    return c->transfer ? 0 : HUB_EINTERNAL;
+}
+
+void hub_client_finish(struct hub_client *c)
+{
+    transfer_destroy(c->transfer);
+    c->transfer = NULL;
+}
+
+/* ---- one exchange --------------------------------------------------------------------------- */
+
+/* The callbacks of one exchange: wanted bodies go to the request, others are dropped. */
+struct exchange {
+    const struct hub_request *r;
+    bool wanted;
+    size_t n_discarded;
+    bool refused; /* by the request's callbacks */
+};
+
+static bool take_head(void *ctx, struct transfer *t)
+{
+    struct exchange *x = ctx;
+    x->wanted = transfer_status(t) / 100 == 2;
+    x->refused = x->wanted && !x->r->on_head(x->r->ctx, t);
+    return !x->refused;
+}
+
+static bool take_body(void *ctx, const char *data, size_t len)
+{
+    struct exchange *x = ctx;
+    if (x->wanted) {
+        x->refused = !x->r->on_body(x->r->ctx, data, len);
+        return !x->refused;
+    }
+    x->n_discarded += len;
+    return x->n_discarded <= DISCARD_MAX_BYTES;
+}
+
+__attribute__((format(printf, 4, 5))) static void fail(struct hub_failure *f, int rc, bool again,
+                                                       const char *format, ...)
+{
+    va_list args;
+    va_start(args, format);
+    vsnprintf(f->err, sizeof(f->err), format, args);
+    va_end(args);
+    f->rc = rc;
+    f->again = again;
+}
+
+/* Checks the exchange itself, not the answer's status. */
+static void judge_end(struct hub_client *c, const struct exchange *x, enum transfer_end end,
+                      struct hub_failure *f)
+{
+    bool unreached = end == TRANSFER_UNREACHED, is_api = x->r->is_api;
+    const char *reason = transfer_reason(c->transfer);
+    const char *who = unreached ? is_api ? "the hub cannot be reached: " : "no connection: "
+                      : is_api  ? "the hub: "
+                                : "";
+    f->status = transfer_status(c->transfer);
+    switch (end) {
+    case TRANSFER_OK: break;
+    case TRANSFER_STOPPED: fail(f, HUB_ESTOPPED, false, "stopped"); break;
+    case TRANSFER_REFUSED:
+        f->refused = x->refused;
+        if (x->refused) fail(f, HUB_EINTERNAL, false, "refused");
+        break;
+    case TRANSFER_UNTRUSTED:
+        fail(f, HUB_ENETWORK, false, "the hub's certificate is not trusted: %s", reason);
+        break;
+    case TRANSFER_NOMEM: fail(f, HUB_EINTERNAL, false, "out of memory"); break;
+    default: fail(f, HUB_ENETWORK, true, "%s%s", who, reason); break;
+    }
+}
+
+static enum transfer_end run(struct hub_client *c, const struct hub_request *r, const char *url,
+                             bool with_token, struct exchange *x)
+{
+    char range[48], authorization[AUTHORIZATION_SIZE];
+    const char *headers[4] = {"Accept-Encoding: identity"};
+    int n = 1;
+    if (r->from > 0) {
+        snprintf(range, sizeof(range), "Range: bytes=%lld-", (long long)r->from);
+        headers[n++] = range;
+    }
+    if (with_token) {
+        snprintf(authorization, sizeof(authorization), "Authorization: Bearer %s",
+                 c->settings->token);
+        headers[n++] = authorization;
+    }
+    *x = (struct exchange){.r = r};
+    struct transfer_exchange exchange = {
+        .url = url,
+        .headers = headers,
+        .head_timeout_ms = c->settings->head_timeout_ms,
+        .body_timeout_ms = c->settings->body_timeout_ms,
+        .on_head = take_head,
+        .on_body = take_body,
+        .ctx = x,
+        .stop = c->stop,
+    };
+    enum transfer_end end = transfer_run(c->transfer, &exchange);
+    explicit_bzero(authorization, sizeof(authorization));
+    return end;
+}
+
+/* ---- one try -------------------------------------------------------------------------------- */
+
+/* Returns true if a request may go to this URL. */
+static bool check_target(const struct hub_client *c, const struct hub_request *r, const char *url,
+                         struct transfer_origin *ret, struct hub_failure *f)
+{
+    bool is_url = transfer_url_origin(url, ret) == 0;
+    bool https = is_url && strcmp(ret->scheme, "https") == 0;
+    bool http = is_url && strcmp(ret->scheme, "http") == 0 && c->settings->allow_http;
+    bool other = ret->scheme[0] && strcmp(ret->scheme, "https") && strcmp(ret->scheme, "http");
+    if (!is_url && !other) {
+        fail(f, HUB_EWRONG, false, "redirected to what is not an address");
+    } else if (!https && !http) {
+        fail(f, HUB_EWRONG, false, "redirected to %s:, which is not followed", ret->scheme);
+    } else if (r->is_api && strcmp(ret->text, c->settings->origin.text) != 0) {
+        fail(f, HUB_EWRONG, false, "the hub sends its API requests to another host (%.200s)",
+             ret->text);
+    }
+    return f->rc == 0;
+}
+
+static bool is_redirect(int status)
+{
+    return status == 301 || status == 302 || status == 303 || status == 307 || status == 308;
+}
+
+void hub_client_try(struct hub_client *c, const struct hub_request *r, struct hub_failure *f)
+{
+    char url[TRANSFER_URL_MAX_BYTES];
+    struct transfer_origin origin;
+    struct exchange x;
+    snprintf(url, sizeof(url), "%s", r->url);
+    for (int hop = 0;; hop++) {
+        *f = (struct hub_failure){.retry_after_s = -1};
+        if (!check_target(c, r, url, &origin, f)) return;
+        bool with_token = hub_settings_may_send_token(c->settings, &origin);
+        judge_end(c, &x, run(c, r, url, with_token, &x), f);
+        if (f->rc) return;
+        const char *location = transfer_header(c->transfer, "Location");
+        if (!is_redirect(f->status) || !location) {
+            struct hub_answer answer = {
+                .status = f->status,
+                .transfer = c->transfer,
+                .with_token = with_token,
+                .from_endpoint = strcmp(origin.text, c->settings->origin.text) == 0,
+            };
+            hub_status_judge(c, r, &answer, f);
+            return;
+        }
+        if (hop == MAX_REDIRECTS) {
+            fail(f, HUB_ENETWORK, false, "more than %d redirects", MAX_REDIRECTS);
+            return;
+        }
+        if (transfer_url_join(url, location, url, sizeof(url))) url[0] = '\0';
+    }
+}
+
+/* ---- between tries -------------------------------------------------------------------------- */
+
+/* Returns false if *stop was set meanwhile. */
+static bool sleep_ms(const struct hub_client *c, int64_t ms)
+{
+    while (ms > 0 && !atomic_load(c->stop)) {
+        int64_t part = ms < LOOK_MS ? ms : LOOK_MS;
+        struct timespec t = {.tv_nsec = (long)part * 1000000};
+        nanosleep(&t, NULL);
+        ms -= part;
+    }
+    return !atomic_load(c->stop);
+}
+
+/* Spreads the waits of clients that failed together: 80 to 120 %. */
+static int spread(int ms)
+{
+    unsigned char random = 128;
+    if (getrandom(&random, 1, GRND_NONBLOCK) < 0) random = 128;
+    return ms * 4 / 5 + ms * 2 / 5 * random / 255;
+}
+
+static int say_later(struct hub_failure *f)
+{
+    int64_t s = f->retry_after_s;
+    if (s < 120)
+        fail(f, HUB_ENETWORK, false, "the hub asks to come back in %d s", (int)s);
+    else
+        fail(f, HUB_ENETWORK, false, "the hub asks to come back in %lld min",
+             (long long)(s + 59) / 60);
+    return f->rc;
+}
+
+int hub_client_wait(struct hub_client *c, struct hub_tries *tries, int64_t reached,
+                    const char *what, struct hub_failure *f)
+{
+    char reason[HUB_ERR_SIZE];
+    if (!f->again) return f->rc;
+    if (reached >= tries->best + PROGRESS_BYTES) tries->n = 0;
+    if (reached > tries->best) tries->best = reached;
+    tries->n++;
+    if (f->retry_after_s > RETRY_AFTER_MAX_S) return say_later(f);
+    if (tries->n >= MAX_TRIES) {
+        snprintf(reason, sizeof(reason), "%s", f->err);
+        fail(f, f->rc, false, "%.400s, %d tries", reason, MAX_TRIES);
+        return f->rc;
+    }
+    int wait_ms = f->retry_after_s >= 0 ? (int)f->retry_after_s * 1000
+                                        : spread(c->settings->first_wait_ms << (tries->n - 1));
+    if (c->on_retry) c->on_retry(c->ctx, what, f->err, tries->n + 1, wait_ms);
+    if (sleep_ms(c, wait_ms)) return 0;
+    fail(f, HUB_ESTOPPED, false, "stopped");
+    return f->rc;
+}
+
+/* ---- API requests --------------------------------------------------------------------------- */
+
+struct get {
+    struct buf *body;
+    char *next;
+    size_t next_size;
+    bool odd_link;
+};
+
+static bool take_api_head(void *ctx, struct transfer *t)
+{
+    struct get *g = ctx;
+    buf_clear(g->body);
+    if (!g->next) return true;
+    g->next[0] = '\0';
+    const char *link = transfer_header(t, "Link");
+    if (link) hub_link_next(link, g->next, g->next_size);
+    return true;
+}
+
+static bool take_api_body(void *ctx, const char *data, size_t len)
+{
+    struct get *g = ctx;
+    buf_add(g->body, data, len);
+    return !g->body->failed;
+}
+
+int hub_client_get(struct hub_client *c, const char *url, struct buf *body, char *next,
+                   size_t next_size, char *err, size_t errlen)
+{
+    struct get g = {.body = body, .next = next, .next_size = next_size};
+    struct hub_request r = {
+        .url = url,
+        .is_api = true,
+        .on_head = take_api_head,
+        .on_body = take_api_body,
+        .ctx = &g,
+    };
+    struct hub_tries tries = {0};
+    struct hub_failure f;
+    do {
+        hub_client_try(c, &r, &f);
+        if (f.rc == 0) return 0;
+        if (f.refused && body->too_large)
+            fail(&f, HUB_EWRONG, false, "an answer of the hub has more than %zu bytes", body->max);
+        else if (f.refused)
+            fail(&f, HUB_EINTERNAL, false, "out of memory");
+    } while (hub_client_wait(c, &tries, 0, "the hub", &f) == 0);
+    snprintf(err, errlen, "%s", f.err);
+    return f.rc;
+}
+
+/* Appends text with all but unreserved characters as %XX; '/' too if asked. */
+static size_t add_encoded(char *buf, size_t size, size_t at, const char *text, bool slash)
+{
+    static const char plain[] =
+        "ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789-._~";
+    for (; *text && at + 4 < size; text++) {
+        bool keep = strchr(plain, *text) || (*text == '/' && !slash);
+        at += (size_t)snprintf(buf + at, size - at, keep ? "%c" : "%%%02X", (unsigned char)*text);
+    }
+    return *text ? size : at;
+}
+
+int hub_client_url(const struct hub_client *c, char *buf, size_t size, const char *prefix,
+                   const char *middle, const char *last, bool encode_slash)
+{
+    int n = snprintf(buf, size, "%s%s%s%s", c->settings->endpoint, prefix, c->name->repo, middle);
+    if (n < 0 || (size_t)n >= size) return -1;
+    return add_encoded(buf, size, (size_t)n, last, encode_slash) < size ? 0 : -1;
+}

@@ -1,0 +1,94 @@
+/* SPDX-License-Identifier: MIT */
+/*
+ * Requests to the hub: redirects under its rules, the token to its own host alone, tries with waits
+ * between them, and one sentence for whatever goes wrong.
+ *
+ *   Redirects: at most 5; of API requests on the endpoint's own host only; https only, unless the
+ *   endpoint itself is http.
+ *   Tries: 5, after waits of 0.5, 1, 2 and 4 s (+- 20 %), or as Retry-After says up to 60 s. Tried
+ *   again: failed connections, time limits, resets, early ends, 408, 429, 500, 502, 503, 504, and
+ *   403 of a host that a signed link led to. A try that gets 64 KiB further than any before it
+ *   begins the count anew.
+ *
+ * Threads: one client per thread.
+ */
+#ifndef HEARTH_SERVER_HUB_CLIENT_H
+#define HEARTH_SERVER_HUB_CLIENT_H
+
+#include <stdatomic.h>
+#include <stdbool.h>
+#include <stddef.h>
+#include <stdint.h>
+
+#include "base/buf.h"
+#include "server/hub/hub_error.h"
+#include "server/hub/names.h"
+#include "server/hub/settings.h"
+#include "server/transfer.h"
+
+struct hub_client {
+    const struct hub_settings *settings; /* borrowed, as all pointers here */
+    const struct hub_name *name;
+    const atomic_bool *stop;
+    /*
+     * Called before each wait: the file, why the try failed, the number of the next try, the time
+     * until then.
+     */
+    void (*on_retry)(void *ctx, const char *what, const char *reason, int n_try, int wait_ms);
+    void *ctx;
+    struct transfer *transfer; /* owned */
+};
+
+/* Fills *ret, whose borrowed fields are set. 0 or HUB_EINTERNAL. */
+int hub_client_init(struct hub_client *ret);
+void hub_client_finish(struct hub_client *c);
+
+struct hub_request {
+    const char *url;
+    const char *what; /* in messages: a path, or NULL: the hub's own answer */
+    bool is_api;
+    int64_t from; /* > 0: Range from this byte on */
+    /* Called for an answer with status 2xx. Returning false ends the try with `refused`. */
+    bool (*on_head)(void *ctx, struct transfer *t);
+    bool (*on_body)(void *ctx, const char *data, size_t len);
+    void *ctx;
+};
+
+/* The result of a try. */
+struct hub_failure {
+    int rc;                /* 0 or enum hub_error */
+    bool again;            /* another try may succeed */
+    bool refused;          /* ended by a callback; rc is then HUB_EINTERNAL */
+    int status;            /* of the last answer, or 0 */
+    int64_t retry_after_s; /* Retry-After of the hub, or -1 */
+    char err[HUB_ERR_SIZE];
+};
+
+/* One try, redirects included. */
+void hub_client_try(struct hub_client *c, const struct hub_request *r, struct hub_failure *ret);
+
+struct hub_tries {
+    int n;        /* tries since the count began */
+    int64_t best; /* the furthest byte any try has reached */
+};
+
+/*
+ * After a failed try that reached this byte: waits for the next one and returns 0, or returns what
+ * the failure is, with its sentence in f->err.
+ */
+int hub_client_wait(struct hub_client *c, struct hub_tries *tries, int64_t reached,
+                    const char *what, struct hub_failure *f);
+
+/*
+ * GET of an API address below the endpoint ("/api/..."), with tries. body is emptied before each;
+ * one that is larger than its maximum is HUB_EWRONG. next: the URL of the next page, or "" (NULL:
+ * not asked). 0 or an enum hub_error with a sentence.
+ */
+int hub_client_get(struct hub_client *c, const char *url, struct buf *body, char *next,
+                   size_t next_size, char *err, size_t errlen);
+
+/* endpoint + prefix + name + middle + revision (percent-encoded), for API addresses. */
+int hub_client_url(const struct hub_client *c, char *buf, size_t size, const char *prefix,
+                   const char *middle, const char *last, bool encode_slash);
+
+#endif

@@ -1,0 +1,264 @@
+/* SPDX-License-Identifier: MIT */
+/* Models of the cache; see inventory.h. */
+#include "server/hub/inventory.h"
+
+#include <dirent.h>
+#include <errno.h>
+#include <fcntl.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+#include "engine/engine.h"
+#include "server/hub/cache.h"
+#include "server/hub/choice.h"
+#include "server/hub/hub_error.h"
+#include "server/hub/snapshot.h"
+
+enum { REVISIONS_MAX = 1000, FOLDERS_MAX = 8, TREE_DEPTH = 4 };
+
+struct visit {
+    void (*fn)(void *ctx, const struct hub_model *m);
+    void *ctx;
+    struct hub_cache cache;
+    struct hub_model model;               /* the current one */
+    char (*revisions)[HUB_REVISION_SIZE]; /* [REVISIONS_MAX] of the current repository */
+    int n_revisions;
+};
+
+/* ---- the first problem of a model ----------------------------------------------------------- */
+
+static void note_problem(void *ctx, const char *sentence)
+{
+    struct hub_model *m = ctx;
+    if (!m->reason[0]) snprintf(m->reason, sizeof(m->reason), "%s", sentence);
+}
+
+static void judge(struct hub_model *m)
+{
+    char tokenizer[PATH_MAX + 20];
+    struct eng_inspector inspector = {.problem = note_problem, .ctx = m};
+    snprintf(tokenizer, sizeof(tokenizer), "%s/tokenizer.json", m->path);
+    if (m->reason[0]) return;
+    if (!m->complete)
+        snprintf(m->reason, sizeof(m->reason), "not complete");
+    else if (eng_inspect(m->path, &inspector) && !m->reason[0])
+        snprintf(m->reason, sizeof(m->reason), "the model cannot be read");
+    else if (!m->reason[0] && access(tokenizer, R_OK))
+        snprintf(m->reason, sizeof(m->reason), "it has no tokenizer.json");
+    m->servable = !m->reason[0];
+}
+
+/* ---- how much is there ---------------------------------------------------------------------- */
+
+/* Sizes of the files below a folder, links followed. */
+static int64_t bytes_below(int dir_fd, const char *name, int depth)
+{
+    int64_t n = 0;
+    int fd = openat(dir_fd, name, O_RDONLY | O_DIRECTORY | O_CLOEXEC | O_NOFOLLOW);
+    DIR *dir = fd < 0 ? NULL : fdopendir(fd);
+    if (!dir) {
+        if (fd >= 0) close(fd);
+        return 0;
+    }
+    for (struct dirent *entry; (entry = readdir(dir));) {
+        struct stat st;
+        if (entry->d_name[0] == '.' || fstatat(fd, entry->d_name, &st, 0)) continue;
+        if (S_ISREG(st.st_mode))
+            n += st.st_size;
+        else if (S_ISDIR(st.st_mode) && depth > 1)
+            n += bytes_below(fd, entry->d_name, depth - 1);
+    }
+    closedir(dir);
+    return n;
+}
+
+static int read_listing(struct visit *v, struct hub_listing *l)
+{
+    char err[HUB_ERR_SIZE];
+    size_t len;
+    char *text = hub_cache_read_tree(&v->cache, v->model.commit, &len);
+    int rc = text ? hub_listing_add_tree(l, text, len, err, sizeof(err)) : -1;
+    if (!rc) rc = hub_listing_sort(l, err, sizeof(err));
+    free(text);
+    return rc;
+}
+
+/* Marks the shards of an index that is there; without it all of them are missing. */
+static void choose_shards(struct visit *v, struct hub_listing *l)
+{
+    char err[HUB_ERR_SIZE];
+    size_t len;
+    if (hub_listing_find(l, HUB_WEIGHTS_NAME)) return;
+    char *text =
+        hub_cache_read(&v->cache, v->model.commit, HUB_INDEX_NAME, HUB_INDEX_MAX_BYTES, &len);
+    if (text && hub_choose_shards(l, text, len, err, sizeof(err)))
+        snprintf(v->model.reason, sizeof(v->model.reason), "%.250s", err);
+    free(text);
+}
+
+/* By the listing: bytes of the files that belong to the model, parts included. */
+static void measure(struct visit *v, struct hub_listing *l)
+{
+    struct hub_model *m = &v->model;
+    int64_t n_total = 0;
+    m->complete = true;
+    for (size_t i = 0; i < l->n; i++) {
+        const struct hub_file *f = &l->files[i];
+        if (!f->wanted) continue;
+        bool there = hub_cache_has(&v->cache, m->commit, f);
+        n_total += f->size;
+        m->n_bytes += there || hub_cache_has_blob(&v->cache, f)
+                          ? f->size
+                          : hub_cache_part_bytes(&v->cache, f);
+        m->complete = m->complete && there;
+    }
+    bool all_shards = hub_listing_find(l, HUB_WEIGHTS_NAME) ||
+                      hub_cache_has(&v->cache, m->commit, hub_listing_find(l, HUB_INDEX_NAME));
+    m->complete = m->complete && all_shards;
+    m->percent = n_total && all_shards ? (int)((double)m->n_bytes * 100 / (double)n_total) : -1;
+}
+
+static void look(struct visit *v)
+{
+    struct hub_model *m = &v->model;
+    struct hub_listing l = {0};
+    char folder[HUB_COMMIT_LEN + 16], err[HUB_ERR_SIZE] = "";
+    m->n_bytes = 0;
+    m->percent = -1;
+    m->complete = m->servable = false;
+    m->reason[0] = '\0';
+    if (hub_cache_snapshot_path(&v->cache, m->commit, m->path, sizeof(m->path))) return;
+    bool listed = read_listing(v, &l) == 0;
+    if (listed && hub_choose(&l, m->repo, err, sizeof(err)) == 0) {
+        choose_shards(v, &l);
+        measure(v, &l);
+    } else {
+        snprintf(folder, sizeof(folder), "snapshots/%s", m->commit);
+        m->n_bytes = bytes_below(v->cache.repo_fd, folder, TREE_DEPTH);
+        m->complete = listed || hub_snapshot_is_whole(m->path);
+        if (listed) snprintf(m->reason, sizeof(m->reason), "%.290s", err);
+    }
+    hub_listing_finish(&l);
+    judge(m);
+    v->fn(v->ctx, m);
+}
+
+/* ---- revisions ------------------------------------------------------------------------------ */
+
+/* All references below refs/PREFIX, those of folders too. */
+static void add_references(struct visit *v, int dir_fd, const char *name, const char *prefix,
+                           int depth)
+{
+    int fd = openat(dir_fd, name, O_RDONLY | O_DIRECTORY | O_CLOEXEC | O_NOFOLLOW);
+    DIR *dir = fd < 0 ? NULL : fdopendir(fd);
+    if (!dir) {
+        if (fd >= 0) close(fd);
+        return;
+    }
+    for (struct dirent *entry; (entry = readdir(dir));) {
+        char revision[2 * HUB_REVISION_SIZE + 16];
+        struct stat st;
+        if (entry->d_name[0] == '.') continue;
+        int len = snprintf(revision, sizeof(revision), "%s%s", prefix, entry->d_name);
+        if (len < 0 || len >= HUB_REVISION_SIZE - 1 ||
+            fstatat(fd, entry->d_name, &st, AT_SYMLINK_NOFOLLOW))
+            continue;
+        if (S_ISREG(st.st_mode) && v->n_revisions < REVISIONS_MAX)
+            snprintf(v->revisions[v->n_revisions++], HUB_REVISION_SIZE, "%.255s", revision);
+        snprintf(revision + len, sizeof(revision) - (size_t)len, "/");
+        if (S_ISDIR(st.st_mode) && depth > 1)
+            add_references(v, fd, entry->d_name, revision, depth - 1);
+    }
+    closedir(dir);
+}
+
+/* Snapshots that no reference names, under their commit. */
+static void add_commits(struct visit *v)
+{
+    int n_references = v->n_revisions;
+    int fd = openat(v->cache.repo_fd, "snapshots", O_RDONLY | O_DIRECTORY | O_CLOEXEC | O_NOFOLLOW);
+    DIR *dir = fd < 0 ? NULL : fdopendir(fd);
+    if (!dir) {
+        if (fd >= 0) close(fd);
+        return;
+    }
+    for (struct dirent *entry; (entry = readdir(dir));) {
+        char commit[HUB_COMMIT_LEN + 1];
+        bool named = !hub_is_commit(entry->d_name);
+        for (int i = 0; i < n_references && !named; i++)
+            named = hub_cache_read_ref(&v->cache, v->revisions[i], commit) == 0 &&
+                    strcmp(commit, entry->d_name) == 0;
+        if (!named && v->n_revisions < REVISIONS_MAX)
+            snprintf(v->revisions[v->n_revisions++], HUB_REVISION_SIZE, "%.40s", entry->d_name);
+    }
+    closedir(dir);
+}
+
+static int compare_revisions(const void *a, const void *b)
+{
+    return strcmp(a, b);
+}
+
+static int visit_repository(struct visit *v, const char *root, char *err, size_t errlen)
+{
+    struct hub_model *m = &v->model;
+    v->n_revisions = 0;
+    if (hub_cache_open(&v->cache, root, m->repo, err, errlen)) return -1;
+    add_references(v, v->cache.repo_fd, "refs", "", FOLDERS_MAX);
+    add_commits(v);
+    qsort(v->revisions, (size_t)v->n_revisions, sizeof(v->revisions[0]), compare_revisions);
+    for (int i = 0; i < v->n_revisions; i++) {
+        memcpy(m->revision, v->revisions[i], sizeof(m->revision));
+        if (hub_is_commit(m->revision))
+            memcpy(m->commit, m->revision, sizeof(m->commit));
+        else if (hub_cache_read_ref(&v->cache, m->revision, m->commit))
+            continue;
+        look(v);
+    }
+    hub_cache_close(&v->cache);
+    return 0;
+}
+
+static int is_repository(const struct dirent *entry)
+{
+    char repo[HUB_REPO_SIZE];
+    return hub_folder_parse(entry->d_name, repo) == 0;
+}
+
+/* By the name that people know, in which the dashes between the parts are a slash. */
+static int compare_repositories(const struct dirent **a, const struct dirent **b)
+{
+    char x[HUB_REPO_SIZE] = "", y[HUB_REPO_SIZE] = "";
+    hub_folder_parse((*a)->d_name, x);
+    hub_folder_parse((*b)->d_name, y);
+    return strcmp(x, y);
+}
+
+int hub_inventory_visit(const char *root, void (*fn)(void *ctx, const struct hub_model *m),
+                        void *ctx, char *err, size_t errlen)
+{
+    struct dirent **names = NULL;
+    struct visit v = {.fn = fn, .ctx = ctx};
+    int n = scandir(root, &names, is_repository, compare_repositories), rc = 0;
+    if (n < 0 && errno == ENOENT) return 0;
+    if (n < 0) {
+        snprintf(err, errlen, "cannot read %.300s: %s", root, strerror(errno));
+        return -1;
+    }
+    v.revisions = malloc(REVISIONS_MAX * sizeof(v.revisions[0]));
+    if (!v.revisions) {
+        snprintf(err, errlen, "out of memory");
+        rc = -1;
+    }
+    for (int i = 0; i < n; i++) {
+        if (!rc && hub_folder_parse(names[i]->d_name, v.model.repo) == 0)
+            rc = visit_repository(&v, root, err, errlen);
+        free(names[i]);
+    }
+    free(names);
+    free(v.revisions);
+    return rc;
+}

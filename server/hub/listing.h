@@ -1,0 +1,75 @@
+/* SPDX-License-Identifier: MIT */
+/*
+ * The files of a commit: as the hub lists them in pages, and as trees/COMMIT.json of the cache
+ * keeps them. Everything in a listing is input from outside, and every entry of it is checked,
+ * whether or not its file is taken:
+ *
+ *   a path is relative UTF-8 of at most 1,024 bytes, its segments at most 255 and none of them
+ *   empty, "." or ".."; no control character, no backslash; no path comes twice
+ *   hashes are 40 or 64 lower-case hexadecimal digits, sizes integers from 0 to 2^62
+ *
+ * A file's blob is named after its SHA-256 if it is in git-lfs, else after git's SHA-1.
+ *
+ * Threads: unsafe; one owner.
+ */
+#ifndef HEARTH_SERVER_HUB_LISTING_H
+#define HEARTH_SERVER_HUB_LISTING_H
+
+#include <stdbool.h>
+#include <stddef.h>
+#include <stdint.h>
+
+#include "server/hub/hash.h"
+
+enum {
+    HUB_PATH_MAX = 1024,
+    HUB_SEGMENT_MAX = 255,
+    HUB_ENTRIES_MAX = 100000,
+    HUB_PAGE_MAX_BYTES = 16 << 20,
+    HUB_LISTING_MAX_BYTES = 64 << 20, /* all pages of a listing */
+};
+
+struct hub_file {
+    char *path;               /* owned by the listing */
+    int64_t size;             /* of the content */
+    char etag[HUB_ETAG_SIZE]; /* the blob's name */
+    bool is_lfs;              /* etag is SHA-256 */
+    char oid[HUB_ETAG_SIZE];  /* git's hash: of the content, or of the git-lfs pointer */
+    int64_t listed_size;      /* the entry's own "size", which should be the same */
+    char xet[HUB_ETAG_SIZE];  /* "" without one */
+    bool wanted;              /* chosen by choice.h */
+    bool fetched;             /* by this pull, with every file of the same content */
+    int64_t n_cached;         /* bytes in the cache before the pull; -1: not looked up yet */
+};
+
+struct hub_listing {
+    struct hub_file *files;
+    size_t n, cap;
+    bool odd_xet; /* a Xet hash that is not one: such a listing is not kept */
+};
+
+void hub_listing_finish(struct hub_listing *l);
+
+/* Adds a page of /api/models/ID/tree/COMMIT. 0, HUB_EWRONG or HUB_EINTERNAL. */
+int hub_listing_add_page(struct hub_listing *l, const char *text, size_t len, char *err,
+                         size_t errlen);
+
+/* Adds what trees/COMMIT.json holds. */
+int hub_listing_add_tree(struct hub_listing *l, const char *text, size_t len, char *err,
+                         size_t errlen);
+
+/* After the last addition: sorts by path and refuses a path that comes twice. */
+int hub_listing_sort(struct hub_listing *l, char *err, size_t errlen);
+
+/* By path, or NULL. Of a sorted listing. */
+struct hub_file *hub_listing_find(const struct hub_listing *l, const char *path);
+
+/*
+ * The text of trees/COMMIT.json, byte for byte as huggingface_hub writes it. Returns owned (free),
+ * or NULL when out of memory or beyond HUB_LISTING_MAX_BYTES.
+ */
+char *hub_listing_write(const struct hub_listing *l, size_t *ret_len);
+
+bool hub_path_is_safe(const char *path, size_t len);
+
+#endif

@@ -1,0 +1,152 @@
+/* SPDX-License-Identifier: MIT */
+/* Rules for names; see names.h. */
+#include "server/hub/names.h"
+
+#include <stdio.h>
+#include <string.h>
+
+enum { PART_MAX = 96 };
+
+static bool is_word(char c)
+{
+    return (c >= 'a' && c <= 'z') || (c >= 'A' && c <= 'Z') || (c >= '0' && c <= '9') || c == '_';
+}
+
+static bool is_part(const char *text, size_t len)
+{
+    if (len == 0 || len > PART_MAX || !is_word(text[0]) || !is_word(text[len - 1])) return false;
+    for (size_t i = 0; i < len; i++) {
+        char c = text[i];
+        if (!is_word(c) && c != '.' && c != '-') return false;
+        if (i && c != '_' && !is_word(c) && c == text[i - 1]) return false;
+    }
+    return true;
+}
+
+static bool is_repo(const char *text, size_t len)
+{
+    const char *slash = memchr(text, '/', len);
+    size_t first = slash ? (size_t)(slash - text) : 0;
+    if (slash && !is_part(text, first)) return false;
+    const char *last = slash ? slash + 1 : text;
+    size_t last_len = len - (size_t)(last - text);
+    bool is_git = last_len > 4 && memcmp(last + last_len - 4, ".git", 4) == 0;
+    return is_part(last, last_len) && !is_git;
+}
+
+/* One part of a revision between slashes. */
+static bool is_revision_part(const char *text, size_t len)
+{
+    bool is_lock = len >= 5 && memcmp(text + len - 5, ".lock", 5) == 0;
+    return len && text[0] != '.' && text[len - 1] != '.' && !is_lock;
+}
+
+static bool is_revision(const char *text)
+{
+    size_t len = strlen(text);
+    if (len >= HUB_REVISION_SIZE || text[0] == '-') return false;
+    for (size_t i = 0; i < len; i++) {
+        if (text[i] <= ' ' || text[i] > '~' || strchr("~^:?*[\\", text[i])) return false;
+    }
+    if (strstr(text, "..") || strstr(text, "@{") || strcmp(text, "@") == 0) return false;
+    for (;;) {
+        size_t part = strcspn(text, "/");
+        if (!is_revision_part(text, part)) return false;
+        if (!text[part]) return true;
+        text += part + 1;
+    }
+}
+
+/* The longest prefix that is safe to show: no control characters. */
+static int shown_len(const char *text)
+{
+    int n = 0;
+    while (n < 100 && (unsigned char)text[n] >= ' ' && text[n] != 0x7f)
+        n++;
+    return n;
+}
+
+int hub_name_parse(struct hub_name *ret, const char *spec, char *err, size_t errlen)
+{
+    size_t len = strcspn(spec, "@");
+    const char *revision = spec[len] ? spec + len + 1 : "main";
+    if (!is_repo(spec, len)) {
+        snprintf(err, errlen, "'%.*s' is not a model name: use org/name or name", shown_len(spec),
+                 spec);
+        return -1;
+    }
+    if (!is_revision(revision)) {
+        snprintf(err, errlen, "'%.*s' is not a revision: use a branch, a tag or a commit",
+                 shown_len(revision), revision);
+        return -1;
+    }
+    snprintf(ret->repo, sizeof(ret->repo), "%.*s", (int)len, spec);
+    snprintf(ret->revision, sizeof(ret->revision), "%s", revision);
+    ret->has_revision = spec[len] != '\0';
+    ret->is_commit = hub_is_commit(revision);
+    return 0;
+}
+
+static bool is_hex(const char *text, size_t len)
+{
+    return strlen(text) == len && strspn(text, "0123456789abcdef") == len;
+}
+
+bool hub_is_commit(const char *text)
+{
+    return is_hex(text, HUB_COMMIT_LEN);
+}
+
+bool hub_is_etag(const char *text)
+{
+    return is_hex(text, 40) || is_hex(text, 64);
+}
+
+void hub_folder_name(const char *repo, char buf[HUB_FOLDER_SIZE])
+{
+    size_t org = strcspn(repo, "/");
+    const char *name = repo[org] ? repo + org + 1 : "";
+    snprintf(buf, HUB_FOLDER_SIZE, "models--%.*s%s%s", (int)org, repo, *name ? "--" : "", name);
+}
+
+int hub_folder_parse(const char *folder, char ret[HUB_REPO_SIZE])
+{
+    static const char prefix[] = "models--";
+    if (strncmp(folder, prefix, sizeof(prefix) - 1) != 0) return -1;
+    const char *org = folder + sizeof(prefix) - 1, *dashes = strstr(org, "--");
+    int org_len = dashes ? (int)(dashes - org) : (int)strlen(org);
+    int len = snprintf(ret, HUB_REPO_SIZE, "%.*s%s%s", org_len, org, dashes ? "/" : "",
+                       dashes ? dashes + 2 : "");
+    return len >= 0 && len < HUB_REPO_SIZE && is_repo(ret, (size_t)len) ? 0 : -1;
+}
+
+static int join(const char *dir, const char *below, const char *leaf, char *buf, size_t size)
+{
+    int len = snprintf(buf, size, "%s%s%s", dir, below, leaf);
+    return len >= 0 && (size_t)len < size ? 0 : -1;
+}
+
+int hub_home_path(const char *(*env)(const char *name), const char *const *variables,
+                  const char *leaf, char *buf, size_t size)
+{
+    static const struct {
+        const char *variable, *below;
+    } homes[] = {
+        {"HF_HOME", "/"},
+        {"XDG_CACHE_HOME", "/huggingface/"},
+        {"HOME", "/.cache/huggingface/"},
+    };
+    const char *value;
+    for (; *variables; variables++)
+        if ((value = env(*variables)) && *value) return join(value, "", "", buf, size);
+    for (size_t i = 0; i < sizeof(homes) / sizeof(homes[0]); i++)
+        if ((value = env(homes[i].variable)) && *value)
+            return join(value, homes[i].below, leaf, buf, size);
+    return -1;
+}
+
+int hub_cache_root(const char *(*env)(const char *name), char *buf, size_t size)
+{
+    static const char *const variables[] = {"HF_HUB_CACHE", "HUGGINGFACE_HUB_CACHE", NULL};
+    return hub_home_path(env, variables, "hub", buf, size);
+}

@@ -1,0 +1,693 @@
+/* SPDX-License-Identifier: MIT */
+/* The steps of a pull; see pull.h. */
+#include "server/hub/pull.h"
+
+#include <errno.h>
+#include <stdarg.h>
+#include <stdatomic.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/stat.h>
+#include <time.h>
+
+#include "base/json_reader.h"
+#include "engine/engine.h"
+#include "base/buf.h"
+#include "server/hub/choice.h"
+#include "server/hub/fetch.h"
+#include "server/hub/snapshot.h"
+
+enum {
+    REVISION_MAX_BYTES = 16 << 20, /* the answer has many members besides the commit */
+    CONFIG_MAX_BYTES = 4 << 20,    /* as the engine reads it */
+    PAGES_MAX = 200,
+    SPARE_BYTES = 1 << 20, /* besides the files: listing, links */
+    N_WORKERS = HUB_ACTIVE_MAX,
+};
+
+struct hub_pull {
+    const struct hub_settings *settings;
+    const struct hub_name *name;
+    const struct hub_pull_events *events;
+    void *ctx;
+    bool force, dry_run;
+    atomic_bool stop;
+    struct hub_cache cache;
+    struct hub_listing listing;
+    char commit[HUB_COMMIT_LEN + 1];
+    char snapshot[PATH_MAX];
+    struct hub_counts counts;
+    atomic_bool planned;
+    pthread_mutex_t lock;   /* guards the fields below, and serializes events */
+    struct hub_file **jobs; /* [n_jobs] one for each content, smallest first */
+    size_t n_jobs, next_job;
+    int rc; /* the first failure of a worker */
+    char err[HUB_ERR_SIZE];
+};
+
+static int fail(char *err, size_t errlen, int rc, const char *format, ...)
+    __attribute__((format(printf, 4, 5)));
+
+static int fail(char *err, size_t errlen, int rc, const char *format, ...)
+{
+    va_list args;
+    va_start(args, format);
+    vsnprintf(err, errlen, format, args);
+    va_end(args);
+    return rc;
+}
+
+/* ---- events, one at a time ------------------------------------------------------------------ */
+
+static void on_retry(void *ctx, const char *what, const char *reason, int n_try, int wait_ms)
+{
+    struct hub_pull *p = ctx;
+    pthread_mutex_lock(&p->lock);
+    if (p->events->retry) p->events->retry(p->ctx, what, reason, n_try, wait_ms);
+    pthread_mutex_unlock(&p->lock);
+}
+
+static void on_wait(void *ctx, const char *path)
+{
+    struct hub_pull *p = ctx;
+    pthread_mutex_lock(&p->lock);
+    if (p->events->wait) p->events->wait(p->ctx, path);
+    pthread_mutex_unlock(&p->lock);
+}
+
+static void on_bytes(void *ctx, const struct hub_file *f, int64_t n_there, int64_t n_new)
+{
+    struct hub_pull *p = ctx;
+    hub_counts_add(&p->counts, f, n_there, n_new);
+}
+
+static void say_file(struct hub_pull *p, const struct hub_file *f)
+{
+    pthread_mutex_lock(&p->lock);
+    if (p->events->file) p->events->file(p->ctx, f->path, f->size);
+    pthread_mutex_unlock(&p->lock);
+}
+
+static void warn(struct hub_pull *p, const char *text)
+{
+    pthread_mutex_lock(&p->lock);
+    if (p->events->warning) p->events->warning(p->ctx, text);
+    pthread_mutex_unlock(&p->lock);
+}
+
+/* ---- life ----------------------------------------------------------------------------------- */
+
+int hub_pull_prepare(struct hub_settings *ret, const char *(*env)(const char *name), char *err,
+                     size_t errlen)
+{
+    if (!hub_settings_offline(env) && transfer_load(err, errlen)) return HUB_EUSAGE;
+    return hub_settings_read(ret, env, err, errlen);
+}
+
+struct hub_pull *hub_pull_create(const struct hub_pull_params *params)
+{
+    struct hub_pull *p = calloc(1, sizeof(*p));
+    if (!p) return NULL;
+    p->settings = params->settings;
+    p->name = params->name;
+    p->events = params->events;
+    p->ctx = params->ctx;
+    p->force = params->force;
+    p->dry_run = params->dry_run;
+    p->cache = (struct hub_cache){.root_fd = -1, .repo_fd = -1, .blobs_fd = -1};
+    hub_counts_init(&p->counts);
+    pthread_mutex_init(&p->lock, NULL);
+    return p;
+}
+
+void hub_pull_destroy(struct hub_pull *p)
+{
+    if (!p) return;
+    hub_cache_close(&p->cache);
+    hub_listing_finish(&p->listing);
+    hub_counts_finish(&p->counts);
+    pthread_mutex_destroy(&p->lock);
+    free(p->jobs);
+    free(p);
+}
+
+void hub_pull_stop(struct hub_pull *p)
+{
+    atomic_store(&p->stop, true);
+}
+
+void hub_pull_progress(struct hub_pull *p, struct hub_progress *ret)
+{
+    hub_counts_read(&p->counts, ret);
+}
+
+const char *hub_pull_snapshot(const struct hub_pull *p)
+{
+    return p->snapshot;
+}
+
+/* ---- what there is -------------------------------------------------------------------------- */
+
+/* The first of the wanted files that have this one's content. */
+static const struct hub_file *first_of_content(const struct hub_pull *p, const struct hub_file *f)
+{
+    for (const struct hub_file *g = p->listing.files; g < f; g++)
+        if (g->wanted && strcmp(g->etag, f->etag) == 0) return g;
+    return f;
+}
+
+/* Bytes of a content that the disk holds. */
+static int64_t bytes_there(const struct hub_pull *p, const struct hub_file *f)
+{
+    if (hub_cache_has(&p->cache, p->commit, f) || hub_cache_has_blob(&p->cache, f)) return f->size;
+    return hub_cache_part_bytes(&p->cache, f);
+}
+
+/* Counts the files wanted now, and looks up in the cache those whose state is not known yet. */
+static struct hub_plan make_plan(struct hub_pull *p)
+{
+    struct hub_plan plan = {.commit = p->commit};
+    for (size_t i = 0; i < p->listing.n; i++) {
+        struct hub_file *f = &p->listing.files[i];
+        if (!f->wanted) continue;
+        plan.n_files++;
+        if (first_of_content(p, f) != f) continue;
+        if (f->n_cached < 0) f->n_cached = p->force ? 0 : bytes_there(p, f);
+        plan.n_cached += f->n_cached;
+        plan.n_total += f->size;
+    }
+    return plan;
+}
+
+/* Bytes of the wanted files that the disk holds now. */
+static int64_t count_bytes(const struct hub_pull *p)
+{
+    int64_t n = 0;
+    for (size_t i = 0; i < p->listing.n; i++) {
+        const struct hub_file *f = &p->listing.files[i];
+        if (f->wanted && first_of_content(p, f) == f) n += bytes_there(p, f);
+    }
+    return n;
+}
+
+int hub_pull_kept_percent(struct hub_pull *p)
+{
+    struct hub_progress progress;
+    if (!atomic_load(&p->planned)) return -1;
+    hub_counts_read(&p->counts, &progress);
+    progress.n_bytes = count_bytes(p);
+    return hub_progress_percent(&progress);
+}
+
+void hub_pull_visit(const struct hub_pull *p,
+                    void (*fn)(void *ctx, const struct hub_file *f, bool cached), void *ctx)
+{
+    for (size_t i = 0; i < p->listing.n; i++) {
+        const struct hub_file *f = &p->listing.files[i];
+        if (f->wanted) fn(ctx, f, hub_cache_has(&p->cache, p->commit, f) && !p->force);
+    }
+}
+
+/* Returns true if every wanted file is in the snapshot. */
+static bool is_complete(const struct hub_pull *p)
+{
+    for (size_t i = 0; i < p->listing.n; i++) {
+        const struct hub_file *f = &p->listing.files[i];
+        if (f->wanted && !hub_cache_has(&p->cache, p->commit, f)) return false;
+    }
+    return p->listing.n > 0;
+}
+
+/* Marks all that is wanted as far as the cache can tell; 0 once the shards are known too. */
+static int choose_from_cache(struct hub_pull *p)
+{
+    char err[HUB_ERR_SIZE];
+    const struct hub_file *index = NULL;
+    if (hub_choose(&p->listing, p->name->repo, err, sizeof(err))) return -1;
+    if (!hub_listing_find(&p->listing, HUB_WEIGHTS_NAME))
+        index = hub_listing_find(&p->listing, HUB_INDEX_NAME);
+    if (!index) return 0;
+    if (!hub_cache_has(&p->cache, p->commit, index)) return -1;
+    size_t len;
+    char *text = hub_cache_read(&p->cache, p->commit, HUB_INDEX_NAME, HUB_INDEX_MAX_BYTES, &len);
+    int rc = text ? hub_choose_shards(&p->listing, text, len, err, sizeof(err)) : -1;
+    free(text);
+    return rc;
+}
+
+/* The listing that the cache keeps of the commit. */
+static int read_tree(struct hub_pull *p)
+{
+    char err[HUB_ERR_SIZE];
+    size_t len;
+    char *text = hub_cache_read_tree(&p->cache, p->commit, &len);
+    if (!text) return -1;
+    int rc = hub_listing_add_tree(&p->listing, text, len, err, sizeof(err));
+    if (!rc) rc = hub_listing_sort(&p->listing, err, sizeof(err));
+    free(text);
+    if (rc || p->listing.n == 0) hub_listing_finish(&p->listing);
+    return rc || p->listing.n == 0 ? -1 : 0;
+}
+
+static int set_snapshot(struct hub_pull *p, char *err, size_t errlen)
+{
+    if (!hub_cache_snapshot_path(&p->cache, p->commit, p->snapshot, sizeof(p->snapshot))) return 0;
+    return fail(err, errlen, HUB_EDISK, "the path of the cache is too long");
+}
+
+/* ---- without the network -------------------------------------------------------------------- */
+
+/* The commit that the cache has for the revision: by its reference, or the only snapshot there. */
+static int find_cached_commit(struct hub_pull *p)
+{
+    if (p->name->is_commit) {
+        memcpy(p->commit, p->name->revision, sizeof(p->commit));
+        return 0;
+    }
+    if (hub_cache_read_ref(&p->cache, p->name->revision, p->commit) == 0) return 0;
+    return p->name->has_revision ? -1 : hub_snapshot_only(p->cache.repo_fd, p->commit);
+}
+
+static bool find_complete(struct hub_pull *p)
+{
+    hub_listing_finish(&p->listing);
+    if (find_cached_commit(p) ||
+        hub_cache_snapshot_path(&p->cache, p->commit, p->snapshot, sizeof(p->snapshot)))
+        return false;
+    if (read_tree(p) == 0) return choose_from_cache(p) == 0 && is_complete(p);
+    return hub_snapshot_is_whole(p->snapshot);
+}
+
+static int run_offline(struct hub_pull *p, char *err, size_t errlen)
+{
+    if (find_complete(p)) return 0;
+    bool there = p->cache.repo_fd >= 0;
+    return fail(err, errlen, HUB_ENETWORK, "offline (%s), and %s is not %sin the cache",
+                p->settings->offline, p->name->repo, there ? "complete " : "");
+}
+
+bool hub_pull_use_cached(struct hub_pull *p, char ret_date[11])
+{
+    struct stat st;
+    struct tm tm;
+    if (!find_complete(p) || stat(p->snapshot, &st)) return false;
+    localtime_r(&st.st_mtime, &tm);
+    strftime(ret_date, 11, "%Y-%m-%d", &tm);
+    return true;
+}
+
+/* ---- commit and listing --------------------------------------------------------------------- */
+
+/* "sha" of the answer about a revision. */
+static int read_commit(struct hub_pull *p, const struct buf *b)
+{
+    struct jr r;
+    char json_err[160];
+    const char *text;
+    size_t len;
+    bool first = true, found = false;
+    jr_init(&r, b->data ? b->data : "", b->len, 0, json_err, sizeof(json_err));
+    int rc = jr_open(&r, '{');
+    while (!rc && (rc = jr_more(&r, '}', &first)) == 1) {
+        rc = jr_key(&r, &text, &len);
+        bool is_sha = !rc && len == 3 && memcmp(text, "sha", 3) == 0 && jr_peek(&r) == '"';
+        if (!rc) rc = is_sha ? jr_string(&r, &text, &len) : jr_skip(&r, &text, &len);
+        if (rc || !is_sha) continue;
+        found = len == HUB_COMMIT_LEN;
+        if (found) snprintf(p->commit, sizeof(p->commit), "%.*s", (int)len, text);
+    }
+    jr_finish(&r);
+    return !rc && found && hub_is_commit(p->commit) ? 0 : -1;
+}
+
+static int get_commit(struct hub_pull *p, struct hub_client *c, char *err, size_t errlen)
+{
+    char url[TRANSFER_URL_MAX_BYTES];
+    struct buf b;
+    if (p->name->is_commit) {
+        memcpy(p->commit, p->name->revision, sizeof(p->commit));
+        return 0;
+    }
+    if (hub_client_url(c, url, sizeof(url), "/api/models/", "/revision/", p->name->revision, true))
+        return fail(err, errlen, HUB_EUSAGE, "the address of the model is too long");
+    buf_init(&b, REVISION_MAX_BYTES);
+    int rc = hub_client_get(c, url, &b, NULL, 0, err, errlen);
+    if (!rc && read_commit(p, &b))
+        rc = fail(err, errlen, HUB_EWRONG,
+                  "the answer does not name a commit; is HF_ENDPOINT a hub?");
+    buf_finish(&b);
+    return rc;
+}
+
+/* The pages of a listing that have been read. */
+struct pages {
+    char *urls[PAGES_MAX];
+    int n;
+    size_t n_bytes;
+};
+
+static int note_page(struct pages *s, const char *url, char *err, size_t errlen)
+{
+    for (int i = 0; i < s->n; i++)
+        if (strcmp(s->urls[i], url) == 0)
+            return fail(err, errlen, HUB_EWRONG,
+                        "the hub's file list leads back to a page of itself");
+    if (s->n == PAGES_MAX)
+        return fail(err, errlen, HUB_EWRONG, "the hub's file list has more than %d pages",
+                    PAGES_MAX);
+    s->urls[s->n] = strdup(url);
+    if (!s->urls[s->n]) return fail(err, errlen, HUB_EINTERNAL, "out of memory");
+    s->n++;
+    return 0;
+}
+
+static int get_page(struct hub_pull *p, struct hub_client *c, struct pages *s, char *url,
+                    size_t size, struct buf *b, char *err, size_t errlen)
+{
+    char next[TRANSFER_URL_MAX_BYTES];
+    int rc = note_page(s, url, err, errlen);
+    if (!rc) rc = hub_client_get(c, url, b, next, sizeof(next), err, errlen);
+    if (rc) return rc;
+    s->n_bytes += b->len;
+    if (s->n_bytes > HUB_LISTING_MAX_BYTES)
+        return fail(err, errlen, HUB_EWRONG, "the hub's file list has more than %d MiB",
+                    HUB_LISTING_MAX_BYTES >> 20);
+    rc = hub_listing_add_page(&p->listing, b->data ? b->data : "", b->len, err, errlen);
+    if (!rc && next[0] && transfer_url_join(url, next, url, size))
+        rc = fail(err, errlen, HUB_EWRONG, "the hub's file list leads to what is not an address");
+    if (!next[0]) url[0] = '\0';
+    return rc;
+}
+
+static int get_listing(struct hub_pull *p, struct hub_client *c, char *err, size_t errlen)
+{
+    char url[TRANSFER_URL_MAX_BYTES];
+    struct buf b;
+    struct pages s = {.n = 0};
+    if (hub_client_url(c, url, sizeof(url) - 64, "/api/models/", "/tree/", p->commit, true))
+        return fail(err, errlen, HUB_EUSAGE, "the address of the model is too long");
+    size_t len = strlen(url);
+    snprintf(url + len, sizeof(url) - len, "?recursive=true&expand=false");
+    buf_init(&b, HUB_PAGE_MAX_BYTES);
+    int rc = 0;
+    while (!rc && url[0])
+        rc = get_page(p, c, &s, url, sizeof(url), &b, err, errlen);
+    buf_finish(&b);
+    for (int i = 0; i < s.n; i++)
+        free(s.urls[i]);
+    return rc ? rc : hub_listing_sort(&p->listing, err, errlen);
+}
+
+static int write_tree(struct hub_pull *p, char *err, size_t errlen)
+{
+    size_t len;
+    if (p->listing.odd_xet) return 0; /* huggingface_hub does not accept such a commit either */
+    char *text = hub_listing_write(&p->listing, &len);
+    if (!text) return fail(err, errlen, HUB_EINTERNAL, "out of memory");
+    int rc = hub_cache_write_tree(&p->cache, p->commit, text, len, err, errlen);
+    free(text);
+    return rc;
+}
+
+/* ---- files ---------------------------------------------------------------------------------- */
+
+/* Fetches a content and links every file that has it. */
+static int fetch_file(struct hub_pull *p, struct hub_client *c, struct hub_file *f, char *err,
+                      size_t errlen)
+{
+    struct hub_fetch fetch = {
+        .client = c,
+        .cache = &p->cache,
+        .commit = p->commit,
+        .force = p->force,
+        .on_wait = on_wait,
+        .on_bytes = on_bytes,
+        .ctx = p,
+    };
+    hub_counts_begin(&p->counts, f, p->force ? 0 : bytes_there(p, f));
+    int rc = hub_fetch_blob(&fetch, f, err, errlen);
+    hub_counts_end(&p->counts, f, rc == 0);
+    const struct hub_file *last = f;
+    for (size_t i = 0; i < p->listing.n; i++) {
+        const struct hub_file *g = &p->listing.files[i];
+        if (g->wanted && strcmp(g->etag, f->etag) == 0) last = g;
+    }
+    for (const struct hub_file *g = p->listing.files; !rc && g <= last; g++) {
+        if (!g->wanted || strcmp(g->etag, f->etag) != 0) continue;
+        rc = hub_cache_link(&p->cache, p->commit, g, g != last, err, errlen);
+        if (!rc) say_file(p, g);
+    }
+    f->fetched = rc == 0;
+    return rc;
+}
+
+/* The same unless the snapshot has it. */
+static int need_file(struct hub_pull *p, struct hub_client *c, struct hub_file *f, char *err,
+                     size_t errlen)
+{
+    if (!p->force && hub_cache_has(&p->cache, p->commit, f)) return 0;
+    return fetch_file(p, c, f, err, errlen);
+}
+
+/* The text of a small file, from the snapshot or, in a dry run, from memory. */
+static int get_text(struct hub_pull *p, struct hub_client *c, struct hub_file *f, int64_t max_bytes,
+                    struct buf *ret, char *err, size_t errlen)
+{
+    struct hub_fetch fetch = {.client = c, .cache = &p->cache, .commit = p->commit};
+    buf_init(ret, (size_t)max_bytes);
+    if (f->size > max_bytes)
+        return fail(err, errlen, HUB_EWRONG, "%s has %lld bytes; at most %lld are read", f->path,
+                    (long long)f->size, (long long)max_bytes);
+    bool there = hub_cache_has(&p->cache, p->commit, f);
+    if (p->dry_run && !there) return hub_fetch_text(&fetch, f, ret, err, errlen);
+    int rc = need_file(p, c, f, err, errlen);
+    if (rc) return rc;
+    size_t len;
+    char *text = hub_cache_read(&p->cache, p->commit, f->path, (size_t)max_bytes, &len);
+    if (!text) return hub_cache_cannot(&p->cache, "read", err, errlen);
+    buf_add(ret, text, len);
+    free(text);
+    return ret->failed ? fail(err, errlen, HUB_EINTERNAL, "out of memory") : 0;
+}
+
+/* Checks that the disk has room for what is still missing. */
+static int check_space(struct hub_pull *p, char *err, size_t errlen)
+{
+    struct hub_plan plan = make_plan(p);
+    int64_t missing = plan.n_total - (p->force ? 0 : count_bytes(p));
+    int64_t spare = hub_cache_free_bytes(&p->cache);
+    if (missing == 0 || spare < 0 || missing + SPARE_BYTES <= spare) return 0;
+    return fail(err, errlen, HUB_EDISK, "no space: %s needs %lld MB more, %lld MB free in %.300s",
+                p->name->repo, (long long)(missing + 999999) / 1000000, (long long)spare / 1000000,
+                p->cache.root);
+}
+
+/* config.json alone, before anything large: can this be served? */
+static int check_config(struct hub_pull *p, struct hub_client *c, char *err, size_t errlen)
+{
+    struct buf b;
+    char reason[HUB_ERR_SIZE - 200];
+    struct hub_file *f = hub_listing_find(&p->listing, HUB_CONFIG_NAME);
+    int rc = get_text(p, c, f, CONFIG_MAX_BYTES, &b, err, errlen);
+    if (!rc && eng_check_config(b.data ? b.data : "", b.len, reason, sizeof(reason)))
+        rc = fail(err, errlen, HUB_ENOTSERVED, "%s: %s", p->name->repo, reason);
+    buf_finish(&b);
+    return rc;
+}
+
+static int choose_shards(struct hub_pull *p, struct hub_client *c, char *err, size_t errlen)
+{
+    struct buf b;
+    if (hub_listing_find(&p->listing, HUB_WEIGHTS_NAME)) return 0;
+    struct hub_file *f = hub_listing_find(&p->listing, HUB_INDEX_NAME);
+    int rc = get_text(p, c, f, HUB_INDEX_MAX_BYTES, &b, err, errlen);
+    if (!rc) rc = hub_choose_shards(&p->listing, b.data ? b.data : "", b.len, err, errlen);
+    buf_finish(&b);
+    return rc;
+}
+
+/* ---- two at a time -------------------------------------------------------------------------- */
+
+static int compare_sizes(const void *a, const void *b)
+{
+    const struct hub_file *const *x = a, *const *y = b;
+    return ((*x)->size > (*y)->size) - ((*x)->size < (*y)->size);
+}
+
+static int make_jobs(struct hub_pull *p, char *err, size_t errlen)
+{
+    p->jobs = calloc(p->listing.n + 1, sizeof(*p->jobs));
+    if (!p->jobs) return fail(err, errlen, HUB_EINTERNAL, "out of memory");
+    for (size_t i = 0; i < p->listing.n; i++) {
+        struct hub_file *f = &p->listing.files[i];
+        bool missing =
+            f->wanted && !f->fetched && (p->force || !hub_cache_has(&p->cache, p->commit, f));
+        for (size_t j = 0; missing && j < p->n_jobs; j++)
+            missing = strcmp(p->jobs[j]->etag, f->etag) != 0;
+        if (missing) p->jobs[p->n_jobs++] = f;
+    }
+    qsort(p->jobs, p->n_jobs, sizeof(*p->jobs), compare_sizes);
+    return 0;
+}
+
+static struct hub_file *take_job(struct hub_pull *p)
+{
+    pthread_mutex_lock(&p->lock);
+    struct hub_file *f = NULL;
+    if (!p->rc && p->next_job < p->n_jobs) f = p->jobs[p->next_job++];
+    pthread_mutex_unlock(&p->lock);
+    return f;
+}
+
+/* The first failure is reported; it stops the other worker. */
+static void note_failure(struct hub_pull *p, int rc, const char *err)
+{
+    pthread_mutex_lock(&p->lock);
+    if (!p->rc) {
+        p->rc = rc;
+        snprintf(p->err, sizeof(p->err), "%s", err);
+    }
+    pthread_mutex_unlock(&p->lock);
+    atomic_store(&p->stop, true);
+}
+
+static void work(struct hub_pull *p, struct hub_client *c)
+{
+    char err[HUB_ERR_SIZE] = "";
+    for (struct hub_file *f; (f = take_job(p));) {
+        int rc = fetch_file(p, c, f, err, sizeof(err));
+        if (rc) note_failure(p, rc, err);
+    }
+}
+
+static struct hub_client make_client(struct hub_pull *p)
+{
+    return (struct hub_client){
+        .settings = p->settings,
+        .name = p->name,
+        .stop = &p->stop,
+        .on_retry = on_retry,
+        .ctx = p,
+    };
+}
+
+static void *work_second(void *arg)
+{
+    struct hub_pull *p = arg;
+    struct hub_client c = make_client(p);
+    if (hub_client_init(&c) == 0) work(p, &c); /* if it fails the first worker does everything */
+    hub_client_finish(&c);
+    return NULL;
+}
+
+static int fetch_rest(struct hub_pull *p, struct hub_client *c, char *err, size_t errlen)
+{
+    pthread_t second;
+    int rc = make_jobs(p, err, errlen);
+    if (rc) return rc;
+    bool parallel = p->n_jobs > 1 && pthread_create(&second, NULL, work_second, p) == 0;
+    work(p, c);
+    if (parallel) pthread_join(second, NULL);
+    if (p->rc) snprintf(err, errlen, "%s", p->err);
+    return p->rc;
+}
+
+/* ---- all of it ------------------------------------------------------------------------------ */
+
+static void announce_plan(struct hub_pull *p)
+{
+    struct hub_plan plan = make_plan(p);
+    int64_t n_there = p->force ? 0 : count_bytes(p);
+    hub_counts_plan(&p->counts, n_there > plan.n_cached ? n_there : plan.n_cached, plan.n_total);
+    atomic_store(&p->planned, true);
+    pthread_mutex_lock(&p->lock);
+    if (p->events->plan) p->events->plan(p->ctx, &plan);
+    pthread_mutex_unlock(&p->lock);
+}
+
+/*
+ * The snapshot is complete: its name comes last. A cache that cannot be written is not an obstacle
+ * to using what it holds.
+ */
+static int finish(struct hub_pull *p, bool wrote, char *err, size_t errlen)
+{
+    char now[HUB_COMMIT_LEN + 1];
+    int rc = wrote ? hub_cache_sync(&p->cache, p->commit, err, errlen) : 0;
+    bool named = p->name->is_commit || (!hub_cache_read_ref(&p->cache, p->name->revision, now) &&
+                                        strcmp(now, p->commit) == 0);
+    if (rc || named) return rc;
+    rc = hub_cache_write_ref(&p->cache, p->name->revision, p->commit, err, errlen);
+    if (!rc || wrote) return rc;
+    warn(p, err);
+    return 0;
+}
+
+/* Opens the cache and asks for commit and listing. *ret_new: the listing came from the hub. */
+static int find_out(struct hub_pull *p, struct hub_client *c, bool *ret_new, char *err,
+                    size_t errlen)
+{
+    int rc = get_commit(p, c, err, errlen);
+    *ret_new = false;
+    if (rc || (!p->force && read_tree(p) == 0)) return rc;
+    *ret_new = true;
+    return get_listing(p, c, err, errlen);
+}
+
+static int fetch_all(struct hub_pull *p, struct hub_client *c, bool new_listing, char *err,
+                     size_t errlen)
+{
+    int rc = hub_cache_make(&p->cache, err, errlen);
+    if (!rc && new_listing) rc = write_tree(p, err, errlen);
+    if (!rc) rc = check_space(p, err, errlen);
+    if (!rc) rc = check_config(p, c, err, errlen);
+    if (!rc) rc = choose_shards(p, c, err, errlen);
+    if (!rc) rc = check_space(p, err, errlen);
+    if (!rc) announce_plan(p);
+    if (!rc) rc = fetch_rest(p, c, err, errlen);
+    if (!rc) rc = set_snapshot(p, err, errlen);
+    return rc ? rc : finish(p, true, err, errlen);
+}
+
+static int look_only(struct hub_pull *p, struct hub_client *c, char *err, size_t errlen)
+{
+    int rc = check_config(p, c, err, errlen);
+    return rc ? rc : choose_shards(p, c, err, errlen);
+}
+
+static int run_online(struct hub_pull *p, struct hub_client *c, char *err, size_t errlen)
+{
+    bool new_listing;
+    int rc = find_out(p, c, &new_listing, err, errlen);
+    if (!rc) rc = hub_choose(&p->listing, p->name->repo, err, errlen);
+    if (rc) return rc;
+    if (p->dry_run) return look_only(p, c, err, errlen);
+    if (p->force || choose_from_cache(p) || !is_complete(p))
+        return fetch_all(p, c, new_listing, err, errlen);
+    announce_plan(p);
+    rc = set_snapshot(p, err, errlen);
+    return rc ? rc : finish(p, false, err, errlen);
+}
+
+/* The token is not given to whoever listens on the way. */
+static void warn_of_plain_http(struct hub_pull *p)
+{
+    const struct hub_settings *s = p->settings;
+    char text[HUB_ERR_SIZE];
+    if (!s->token[0] || hub_settings_may_send_token(s, &s->origin)) return;
+    snprintf(text, sizeof(text), "%s is plain http: the token is not sent to it", s->endpoint);
+    warn(p, text);
+}
+
+int hub_pull_run(struct hub_pull *p, char *err, size_t errlen)
+{
+    struct hub_client c = make_client(p);
+    int rc = hub_cache_open(&p->cache, p->settings->cache_root, p->name->repo, err, errlen);
+    if (rc) return rc;
+    if (p->settings->offline) return run_offline(p, err, errlen);
+    warn_of_plain_http(p);
+    if (hub_client_init(&c)) return fail(err, errlen, HUB_EINTERNAL, "out of memory");
+    rc = run_online(p, &c, err, errlen);
+    hub_client_finish(&c);
+    return rc;
+}
