@@ -1,8 +1,7 @@
 /* SPDX-License-Identifier: MIT */
 /*
- * Loads the model on threads of its own. With --pull its files are fetched from the hub first. Then
- * the engine loads the weights, while another thread loads the tokenizer and the chat template.
- * Fills the app, then sets its state; the app is not read before that.
+ * Loads the first model on a thread of its own. With --pull its files are fetched from the hub
+ * first. Publishes the model, then sets the app's state.
  */
 #ifndef HEARTH_SERVER_LOADER_H
 #define HEARTH_SERVER_LOADER_H
@@ -26,7 +25,7 @@ int srv_loader_result(struct srv_loader *l, char *err, size_t errlen);
 /* Leaves the threads running; the process is about to end. */
 void srv_loader_abandon(struct srv_loader *l);
 
-/* Waits for the threads, closes everything that was loaded; no request may exist. NULL is fine. */
+/* Waits for the thread. NULL is fine. */
 void srv_loader_finish(struct srv_loader *l);
 
 #endif

@@ -93,7 +93,7 @@ static bool write_tokens_part(struct srv_gen *g, struct jw *w, const struct gen_
 static const char *const *reasoning_names(const struct srv_gen *g)
 {
     static const char *const names[] = {"reasoning_content", "reasoning", NULL};
-    const char *field = g->app->config->reasoning_field;
+    const char *field = g->served->config->reasoning_field;
     static const char *const first[] = {"reasoning_content", NULL};
     return !strcmp(field, "both") ? names : !strcmp(field, "reasoning") ? names + 1 : first;
 }

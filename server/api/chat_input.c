@@ -174,11 +174,11 @@ static void add_tools(struct tools_prompt_params *params, const struct srv_tools
     params->effort = t->effort;
 }
 
-int chat_input_render(const struct srv_app *app, const struct chat_input *in,
+int chat_input_render(const struct srv_model *model, const struct chat_input *in,
                       struct tok_prompt *ret, struct param_error *err)
 {
     char message[256] = "";
-    if (!app->chat)
+    if (!model->chat)
         return param_fail(err, SRV_ERR_UNSUPPORTED, "messages",
                           "This model has no chat template; use /v1/completions.");
     if (in->kwargs && !json_is_object(in->kwargs))
@@ -190,15 +190,15 @@ int chat_input_render(const struct srv_app *app, const struct chat_input *in,
     struct tools_prompt prompt = {0};
     if (messages && (kwargs || !in->kwargs)) {
         struct tools_prompt_params params = {
-            .style = &app->style,
+            .style = &model->style,
             .messages = messages,
-            .server_kwargs = app->config->chat_template_kwargs,
+            .server_kwargs = model->config->chat_template_kwargs,
             .kwargs = kwargs,
             .add_generation_prompt = in->add_generation_prompt && !in->continue_final_message,
             .continue_final_message = in->continue_final_message,
         };
         if (in->tools) add_tools(&params, in->tools);
-        rc = tools_prompt_render(&prompt, app->chat, &params, message, sizeof(message));
+        rc = tools_prompt_render(&prompt, model->chat, &params, message, sizeof(message));
     }
     free(messages);
     free(kwargs);
@@ -209,13 +209,13 @@ int chat_input_render(const struct srv_app *app, const struct chat_input *in,
     return 0;
 }
 
-int chat_input_encode(const struct srv_app *app, const struct chat_input *in, struct tok_ids *ids,
-                      struct param_error *err)
+int chat_input_encode(const struct srv_model *model, const struct chat_input *in,
+                      struct tok_ids *ids, struct param_error *err)
 {
     struct tok_prompt prompt = {0};
     char message[256] = "";
-    if (chat_input_render(app, in, &prompt, err)) return -1;
-    int rc = tok_encode_marked(app->tok, prompt.text, prompt.len, prompt.input, prompt.n_input,
+    if (chat_input_render(model, in, &prompt, err)) return -1;
+    int rc = tok_encode_marked(model->tok, prompt.text, prompt.len, prompt.input, prompt.n_input,
                                TOK_PARSE_SPECIAL, ids, message, sizeof(message));
     tok_prompt_finish(&prompt);
     enum srv_error kind = rc == TOK_ENOMEM ? SRV_ERR_OVERLOADED : SRV_ERR_INVALID_VALUE;
@@ -226,12 +226,13 @@ int chat_input_encode(const struct srv_app *app, const struct chat_input *in, st
 int srv_gen_chat_prompt(struct srv_gen *g, const struct chat_input *in, struct param_error *err)
 {
     struct tok_ids ids = {0};
-    if (chat_input_check(in->messages, err) || chat_input_encode(g->app, in, &ids, err)) return -1;
+    if (chat_input_check(in->messages, err) || chat_input_encode(g->served, in, &ids, err))
+        return -1;
     g->prompts = srv_request_alloc(g->req, sizeof(*g->prompts));
     int rc = g->prompts ? srv_gen_set_prompt(g, 0, ids.ids, ids.n) : -1;
     tok_ids_finish(&ids);
     if (rc) return param_no_memory(err);
     g->n_prompts = 1;
-    if (g->max_tokens < 0) g->max_tokens = eng_info(g->app->engine)->ctx_tokens;
+    if (g->max_tokens < 0) g->max_tokens = eng_info(g->served->engine)->ctx_tokens;
     return 0;
 }

@@ -17,7 +17,7 @@
 #include "tokenizer/chat/chat.h"
 #include "tokenizer/tokenizer.h"
 
-struct srv_app;
+struct srv_model;
 struct srv_gen;
 struct srv_tools;
 
@@ -49,12 +49,12 @@ int chat_input_check(const json_t *messages, struct param_error *err);
 int chat_input_check_flags(const json_t *body, struct param_error *err);
 
 /* Renders the messages by the model's template. *ret is owned: tok_prompt_finish. */
-int chat_input_render(const struct srv_app *app, const struct chat_input *in,
+int chat_input_render(const struct srv_model *model, const struct chat_input *in,
                       struct tok_prompt *ret, struct param_error *err);
 
 /* Renders the messages, tokenizes the text, and appends the ids. */
-int chat_input_encode(const struct srv_app *app, const struct chat_input *in, struct tok_ids *ids,
-                      struct param_error *err);
+int chat_input_encode(const struct srv_model *model, const struct chat_input *in,
+                      struct tok_ids *ids, struct param_error *err);
 
 /*
  * Makes the one prompt of a chat request: checks the messages, renders and tokenizes them. The

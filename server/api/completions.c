@@ -287,7 +287,7 @@ static int text_prompt(struct srv_gen *g, int i, const json_t *value, struct par
      * Special tokens in the text of the prompt are parsed: the client does the work of the chat
      * template.
      */
-    int rc = tok_encode(g->app->tok, text, len, flags | TOK_PARSE_SPECIAL, &ids, message,
+    int rc = tok_encode(g->served->tok, text, len, flags | TOK_PARSE_SPECIAL, &ids, message,
                         sizeof(message));
     bool is_set = !rc && !srv_gen_set_prompt(g, i, ids.ids, ids.n);
     tok_ids_finish(&ids);
@@ -304,7 +304,7 @@ static int ids_prompt(struct srv_gen *g, int i, const json_t *list, struct param
 {
     struct completion *cp = g->dialect;
     size_t n = json_array_size(list);
-    int32_t vocab = eng_info(g->app->engine)->vocab_size;
+    int32_t vocab = eng_info(g->served->engine)->vocab_size;
     int32_t *ids = srv_request_alloc(g->req, (n ? n : 1) * sizeof(*ids));
     if (!ids)
         return param_fail(err, SRV_ERR_OVERLOADED, NULL,
@@ -320,7 +320,7 @@ static int ids_prompt(struct srv_gen *g, int i, const json_t *list, struct param
     if (!g->params.echo) return 0;
     char *text = NULL;
     size_t len = 0;
-    if (tok_decode(g->app->tok, ids, n, false, &text, &len))
+    if (tok_decode(g->served->tok, ids, n, false, &text, &len))
         return param_fail(err, SRV_ERR_INTERNAL, NULL, "The prompt's ids cannot be decoded.");
     char *copy = srv_request_alloc(g->req, len + 1);
     if (copy) memcpy(copy, text, len);
@@ -371,10 +371,10 @@ static int check_best_of(struct srv_gen *g, struct param_error *err)
     if (p->stream && p->best_of > p->n)
         return param_fail(err, SRV_ERR_INVALID_VALUE, "best_of",
                           "'best_of' greater than n cannot be streamed.");
-    if (p->best_of > eng_info(g->app->engine)->max_choices)
+    if (p->best_of > eng_info(g->served->engine)->max_choices)
         return param_fail(err, SRV_ERR_INVALID_VALUE, "best_of",
                           "'best_of' is %lld, but must be at most %d.", (long long)p->best_of,
-                          eng_info(g->app->engine)->max_choices);
+                          eng_info(g->served->engine)->max_choices);
     g->n_candidates = (int)p->best_of;
     return 0;
 }
@@ -385,13 +385,13 @@ static int note_starts(struct srv_gen *g, const struct gen_prompt *p, struct ech
     struct tok_decoder *decoder = NULL;
     size_t n_characters = 0;
     e->starts = srv_request_alloc(g->req, (size_t)p->n_ids * sizeof(*e->starts));
-    if (!e->starts || tok_decoder_create(&decoder, g->app->tok, false)) return -1;
+    if (!e->starts || tok_decoder_create(&decoder, g->served->tok, false)) return -1;
     for (int64_t i = 0; i < p->n_ids; i++) {
         const char *text = "";
         size_t len = 0;
         tok_decoder_push(decoder, p->ids[i], &text, &len);
         /* A BOS token that the tokenizer added is not part of the client's text. */
-        if (e->is_text && i == 0 && tok_is_special(g->app->tok, p->ids[i])) len = 0;
+        if (e->is_text && i == 0 && tok_is_special(g->served->tok, p->ids[i])) len = 0;
         e->starts[i] = (uint32_t)n_characters;
         n_characters += srv_gen_characters(text, len);
     }

@@ -27,7 +27,7 @@ struct input {
 
 struct embedding {
     struct srv_request *req;
-    const struct srv_app *app;
+    const struct srv_model *served;
     json_t *body;
     const char *model, *encoding_format, *model_shown;
     json_t *input;
@@ -80,7 +80,7 @@ static void normalise(float *v, int n)
 
 static void write_vector(const struct embedding *e, struct jw *w, float *v)
 {
-    int n = eng_info(e->app->engine)->d_model;
+    int n = eng_info(e->served->engine)->d_model;
     if (e->dimensions && e->dimensions < n) n = (int)e->dimensions;
     normalise(v, n);
     if (e->encoding_format && !strcmp(e->encoding_format, "base64")) {
@@ -180,7 +180,7 @@ static void release(void *ctx)
 static int take_ids(struct embedding *e, struct input *in, const int32_t *ids, size_t n,
                     struct param_error *err)
 {
-    int64_t ctx = eng_info(e->app->engine)->ctx_tokens;
+    int64_t ctx = eng_info(e->served->engine)->ctx_tokens;
     if (n == 0)
         return param_fail(err, SRV_ERR_INVALID_VALUE, "input", "'input' must not be empty.");
     if ((int64_t)n > ctx)
@@ -191,7 +191,7 @@ static int take_ids(struct embedding *e, struct input *in, const int32_t *ids, s
     in->n_ids = (int64_t)n;
     in->ids = srv_request_alloc(e->req, n * sizeof(*ids));
     in->vector =
-        srv_request_alloc(e->req, (size_t)eng_info(e->app->engine)->d_model * sizeof(float));
+        srv_request_alloc(e->req, (size_t)eng_info(e->served->engine)->d_model * sizeof(float));
     if (!in->ids || !in->vector) return param_no_memory(err);
     memcpy(in->ids, ids, n * sizeof(*ids));
     return 0;
@@ -202,7 +202,7 @@ static int take_text(struct embedding *e, struct input *in, const json_t *text,
 {
     struct tok_ids ids = {0};
     char message[200] = "";
-    int rc = tok_encode(e->app->tok, json_string_value(text), json_string_length(text),
+    int rc = tok_encode(e->served->tok, json_string_value(text), json_string_length(text),
                         TOK_ADD_SPECIAL | TOK_PARSE_SPECIAL, &ids, message, sizeof(message));
     if (rc)
         param_fail(err, rc == TOK_ENOMEM ? SRV_ERR_OVERLOADED : SRV_ERR_INVALID_VALUE, "input",
@@ -217,7 +217,7 @@ static int take_list(struct embedding *e, struct input *in, const json_t *list,
                      struct param_error *err)
 {
     size_t n = json_array_size(list);
-    int32_t vocab = eng_info(e->app->engine)->vocab_size;
+    int32_t vocab = eng_info(e->served->engine)->vocab_size;
     int32_t *ids = srv_request_alloc(e->req, (n ? n : 1) * sizeof(*ids));
     if (!ids) return param_no_memory(err);
     for (size_t i = 0; i < n; i++) {
@@ -259,11 +259,11 @@ static int check_options(struct embedding *e, struct param_error *err)
     if (f && strcmp(f, "float") && strcmp(f, "base64"))
         return param_fail(err, SRV_ERR_INVALID_VALUE, "encoding_format",
                           "'encoding_format' must be 'float' or 'base64'.");
-    if (e->dimensions > eng_info(e->app->engine)->d_model)
+    if (e->dimensions > eng_info(e->served->engine)->d_model)
         return param_fail(err, SRV_ERR_INVALID_VALUE, "dimensions",
                           "'dimensions' is %lld, but must be at most %d.", (long long)e->dimensions,
-                          eng_info(e->app->engine)->d_model);
-    e->model_shown = srv_gen_model_name(e->app, e->model, err);
+                          eng_info(e->served->engine)->d_model);
+    e->model_shown = srv_gen_model_name(e->served, e->model, err);
     return e->model_shown ? 0 : -1;
 }
 
@@ -279,7 +279,7 @@ static void handle(struct srv_request *req)
     if (!e) param_no_memory(&err);
     if (body) {
         e->req = req;
-        e->app = facts->app;
+        e->served = facts->model;
         e->body = body;
         if (!params_read(body, fields, e, &unknown, &err) && !check_options(e, &err) &&
             !read_inputs(e, &err) && !srv_gen_note_ignored(req, &unknown, &err)) {

@@ -84,7 +84,7 @@ static long long mib(int64_t bytes)
 /* Charges the memory of all logs to the budget for answers, before anything is computed. */
 static int charge_logs(struct srv_gen *g, struct param_error *err)
 {
-    int64_t bytes = 0, used = 0, limit = eng_info(g->app->engine)->memory.answer_bytes;
+    int64_t bytes = 0, used = 0, limit = eng_info(g->served->engine)->memory.answer_bytes;
     for (int i = 0; i < g->n_prompts; i++)
         bytes += prompt_bytes(g, &g->prompts[i]);
     if (bytes > limit)
@@ -220,11 +220,11 @@ static struct srv_gen *create(struct srv_request *req, const struct srv_gen_form
     struct srv_gen *g = srv_request_alloc(req, sizeof(*g));
     if (!g) return NULL;
     g->req = req;
-    g->app = srv_facts(req)->app;
+    g->served = srv_facts(req)->model;
     g->format = format;
     g->created = (int64_t)time(NULL);
     g->n_progress_sent = -1;
-    g->params = default_params(&g->app->defaults);
+    g->params = default_params(&g->served->defaults);
     return g;
 }
 
@@ -238,7 +238,7 @@ static int read_tools(struct srv_gen *g, struct param_error *err)
 {
     g->guide.tools = &g->tools;
     if (g->format->dialect == TOOLS_NO_DIALECT) return 0;
-    return srv_tools_read(&g->tools, g->app, g->format->dialect, g->text, g->body, &g->unknown,
+    return srv_tools_read(&g->tools, g->served, g->format->dialect, g->text, g->body, &g->unknown,
                           err);
 }
 
@@ -280,7 +280,7 @@ int srv_gen_set_prompt(struct srv_gen *g, int i, const int32_t *ids, size_t n_id
 
 static int check_lengths(struct srv_gen *g, struct param_error *err)
 {
-    int64_t ctx = eng_info(g->app->engine)->ctx_tokens;
+    int64_t ctx = eng_info(g->served->engine)->ctx_tokens;
     for (int i = 0; i < g->n_prompts; i++) {
         int64_t n = g->prompts[i].n_ids;
         if (n < 1)
@@ -299,7 +299,7 @@ static int check_lengths(struct srv_gen *g, struct param_error *err)
 /* Writes the numbers of the context error as members too, because clients read them. */
 static void refuse_context(struct srv_gen *g, const struct param_error *err)
 {
-    int64_t ctx = eng_info(g->app->engine)->ctx_tokens, longest = 0;
+    int64_t ctx = eng_info(g->served->engine)->ctx_tokens, longest = 0;
     for (int i = 0; i < g->n_prompts; i++)
         if (g->prompts[i].n_ids > longest) longest = g->prompts[i].n_ids;
     const struct srv_error_number numbers[] = {
@@ -315,7 +315,7 @@ static void refuse_context(struct srv_gen *g, const struct param_error *err)
 static int ban_calls(struct srv_gen *g)
 {
     struct eng_sampling *s = &g->params.sampling;
-    int32_t id = g->app->markers.id[TOOLS_MARK_OPEN];
+    int32_t id = g->served->markers.id[TOOLS_MARK_OPEN];
     if (g->tools.ask.n == 0 || g->tools.ask.choice != TOOLS_CHOICE_NONE || id < 0) return 0;
     struct eng_bias *bias = srv_request_alloc(g->req, (size_t)(s->n_bias + 1) * sizeof(*bias));
     if (!bias) return -1;
@@ -328,8 +328,8 @@ static int ban_calls(struct srv_gen *g)
 static int make_rules(struct srv_gen *g, struct param_error *err)
 {
     const struct srv_gen_params *p = &g->params;
-    const struct eng_info *info = eng_info(g->app->engine);
-    g->rules.tok = g->app->tok;
+    const struct eng_info *info = eng_info(g->served->engine);
+    g->rules.tok = g->served->tok;
     g->rules.ids[0] = p->stop_ids;
     g->rules.n_ids[0] = p->n_stop_ids;
     g->rules.ids[1] = info->eos_ids;

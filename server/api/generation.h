@@ -122,7 +122,7 @@ struct srv_gen_format {
 
 struct srv_gen {
     struct srv_request *req;
-    const struct srv_app *app;
+    const struct srv_model *served;
     const struct srv_gen_format *format;
     struct srv_span text; /* of the body, as received */
     json_t *body;         /* its tree, owned: params borrow from it */

@@ -19,7 +19,7 @@ enum { MAX_BIAS = 1024, MAX_STOP_IDS = 64, MAX_FIELDS = 128, CLIP = 64 };
 /* The reading of one body. */
 struct reading {
     struct srv_request *req;
-    const struct srv_app *app;
+    const struct srv_model *served;
     json_t *body;
     struct srv_gen_params *p;
 };
@@ -138,7 +138,7 @@ static int read_ids(const struct reading *r, json_t *list, const char *name, siz
     if (!ids)
         return param_fail(err, SRV_ERR_OVERLOADED, NULL, "The server is out of memory for '%s'.",
                           name);
-    int32_t vocab = eng_info(r->app->engine)->vocab_size;
+    int32_t vocab = eng_info(r->served->engine)->vocab_size;
     for (size_t i = 0; i < n; i++)
         if (param_read_id(json_array_get(list, i), vocab, name, &ids[i], err)) return -1;
     *ret_ids = ids;
@@ -162,7 +162,7 @@ static int read_bias(const struct reading *r, struct param_error *err)
     if (!bias)
         return param_fail(err, SRV_ERR_OVERLOADED, NULL,
                           "The server is out of memory for 'logit_bias'.");
-    int32_t vocab = eng_info(r->app->engine)->vocab_size;
+    int32_t vocab = eng_info(r->served->engine)->vocab_size;
     const char *key;
     json_t *value;
     json_object_foreach(p->logit_bias, key, value)
@@ -246,17 +246,17 @@ static bool is_placeholder(const char *name)
     return !strcmp(name, "default") || !strcmp(name, "tgi") || !strcmp(name, "dummy");
 }
 
-const char *srv_gen_model_name(const struct srv_app *app, const char *asked,
+const char *srv_gen_model_name(const struct srv_model *model, const char *asked,
                                struct param_error *err)
 {
-    if (!asked || !*asked) return app->model_names[0];
-    for (const char *const *name = app->model_names; *name; name++)
+    if (!asked || !*asked) return model->names[0];
+    for (const char *const *name = model->names; *name; name++)
         if (!strcmp(*name, asked)) return *name;
-    if (!app->config->strict_model && is_placeholder(asked)) return app->model_names[0];
-    if (app->config->accept_any_model && strlen(asked) <= 256) return asked;
+    if (!model->config->strict_model && is_placeholder(asked)) return model->names[0];
+    if (model->config->accept_any_model && strlen(asked) <= 256) return asked;
     param_fail(err, SRV_ERR_MODEL_NOT_FOUND, "model",
                "The model '%.*s%s' does not exist; this server serves '%.100s'.", CLIP, asked,
-               strlen(asked) > CLIP ? "..." : "", app->model_names[0]);
+               strlen(asked) > CLIP ? "..." : "", model->names[0]);
     return NULL;
 }
 
@@ -283,7 +283,7 @@ static int make_sampling(const struct reading *r, struct param_error *err)
     p->sampling.frequency_penalty = (float)p->frequency_penalty;
     p->sampling.presence_penalty = (float)p->presence_penalty;
     p->sampling.seed = seed_of(p);
-    size_t vocab = (size_t)eng_info(r->app->engine)->vocab_size;
+    size_t vocab = (size_t)eng_info(r->served->engine)->vocab_size;
     if (read_bias(r, err) || read_ids(r, p->allowed_token_ids, "allowed_token_ids", vocab, &allowed,
                                       &p->sampling.n_allowed_ids, err))
         return -1;
@@ -324,8 +324,8 @@ static int64_t asked_tokens(const struct reading *r)
     const struct srv_gen_params *p = r->p;
     if (p->max_completion_tokens >= 0) return p->max_completion_tokens;
     if (p->max_tokens >= 0) return p->max_tokens;
-    if (p->n_predict == -1) return eng_info(r->app->engine)->ctx_tokens;
-    return p->n_predict >= 0 ? p->n_predict : r->app->defaults.max_tokens;
+    if (p->n_predict == -1) return eng_info(r->served->engine)->ctx_tokens;
+    return p->n_predict >= 0 ? p->n_predict : r->served->defaults.max_tokens;
 }
 
 /* Fields that exclude each other. */
@@ -375,7 +375,7 @@ int srv_gen_params_read(struct srv_gen_params *p, struct srv_request *req,
                         struct param_unknown *unknown, struct param_error *err)
 {
     const struct srv_facts *facts = srv_facts(req);
-    struct reading reading = {req, facts->app, NULL, p};
+    struct reading reading = {req, facts->model, NULL, p};
     const struct reading *r = &reading;
     struct param_field fields[MAX_FIELDS];
     int32_t *stop_ids = NULL;
@@ -386,7 +386,7 @@ int srv_gen_params_read(struct srv_gen_params *p, struct srv_request *req,
         hint_at_n_predict(r, err);
         return -1;
     }
-    if (!(p->model = srv_gen_model_name(r->app, p->model, err)) || read_stops(p, err) ||
+    if (!(p->model = srv_gen_model_name(r->served, p->model, err)) || read_stops(p, err) ||
         read_stream_options(p, unknown, err) || check_together(r, err) || make_sampling(r, err) ||
         read_ids(r, p->stop_token_ids, "stop_token_ids", MAX_STOP_IDS, &stop_ids, &p->n_stop_ids,
                  err) ||
@@ -395,7 +395,7 @@ int srv_gen_params_read(struct srv_gen_params *p, struct srv_request *req,
     p->stop_ids = stop_ids;
     p->asked_tokens = asked_tokens(r);
     srv_request_suggest_id(req, p->request_id);
-    int max_choices = eng_info(r->app->engine)->max_choices;
+    int max_choices = eng_info(r->served->engine)->max_choices;
     if (p->n > max_choices)
         return param_fail(err, SRV_ERR_INVALID_VALUE, "n", "'n' is %lld, but must be at most %d.",
                           (long long)p->n, max_choices);

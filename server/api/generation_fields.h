@@ -82,7 +82,7 @@ int srv_gen_params_read(struct srv_gen_params *p, struct srv_request *req,
  * Returns the name to show for the model asked for: the served one for NULL and, unless
  * strict-model is on, for "default", "tgi" and "dummy". NULL with err: no such model.
  */
-const char *srv_gen_model_name(const struct srv_app *app, const char *asked,
+const char *srv_gen_model_name(const struct srv_model *model, const char *asked,
                                struct param_error *err);
 
 /* Names the parameters without effect in x-ignored-params; under strict-params unknown ones are an

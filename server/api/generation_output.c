@@ -28,7 +28,7 @@ struct eng_usage srv_gen_usage(const struct gen_prompt *p)
 
 int64_t srv_gen_token_capacity(const struct srv_gen *g, const struct gen_prompt *p)
 {
-    int64_t room = eng_info(g->app->engine)->ctx_tokens - p->n_ids + 1;
+    int64_t room = eng_info(g->served->engine)->ctx_tokens - p->n_ids + 1;
     return g->max_tokens < room ? g->max_tokens : room;
 }
 

@@ -11,10 +11,10 @@
 #include "base/clock.h"
 #include "server/api/generation_fields.h"
 #include "server/api/tool_calls.h"
-#include "server/app.h"
 #include "server/grammar_cache.h"
 #include "server/http/endpoint.h"
 #include "server/metrics.h"
+#include "server/served_model.h"
 
 /* A header line that proxies pass. */
 enum { MAX_RELAXED_BYTES = 1000 };
@@ -34,10 +34,10 @@ static int refuse(struct srv_guide *guide, const struct gram_error *e, struct pa
                           : e->code == GRAM_EUNSUPPORTED ? SRV_ERR_UNSUPPORTED
                                                          : SRV_ERR_INVALID_SCHEMA;
     if (kind != SRV_ERR_OVERLOADED)
-        srv_metrics_count(guide->app->metrics,
-                          kind == SRV_ERR_INVALID_SCHEMA    ? SRV_COUNT_SCHEMAS_REFUSED
-                          : kind == SRV_ERR_INVALID_GRAMMAR ? SRV_COUNT_GRAMMARS_REFUSED
-                                                            : SRV_COUNT_GRAMMARS_UNSUPPORTED);
+        srv_metrics_count(guide->metrics, kind == SRV_ERR_INVALID_SCHEMA ? SRV_COUNT_SCHEMAS_REFUSED
+                                          : kind == SRV_ERR_INVALID_GRAMMAR
+                                              ? SRV_COUNT_GRAMMARS_REFUSED
+                                              : SRV_COUNT_GRAMMARS_UNSUPPORTED);
     bool in_tool = e->has_pointer && !strncmp(e->pointer, "/tools/", 7);
     if (kind == SRV_ERR_INVALID_SCHEMA && (in_tool || !guide->ask.param))
         return tools_ask_refuse_schema(&guide->tools->ask, e->pointer, e->message, err);
@@ -61,7 +61,7 @@ static void name_relaxed(struct srv_guide *guide, struct srv_request *req)
 {
     size_t n = gram_n_relaxed(guide->gram), i = 0;
     if (n == 0) return;
-    srv_metrics_count(guide->app->metrics, SRV_COUNT_GRAMMAR_RELAXED);
+    srv_metrics_count(guide->metrics, SRV_COUNT_GRAMMAR_RELAXED);
     struct buf b, one;
     buf_init(&b, 4096);
     for (; i < n; i++) {
@@ -81,7 +81,7 @@ static void name_relaxed(struct srv_guide *guide, struct srv_request *req)
 static bool has_parts(const struct srv_guide *guide)
 {
     const struct srv_tools *t = guide->tools;
-    if (!t || !t->app) return false;
+    if (!t || !t->served) return false;
     return srv_tools_active(t) || (srv_tools_can_reason(t) && (t->think_open || !t->begun));
 }
 
@@ -100,11 +100,11 @@ static int get_parts(struct srv_guide *guide, bool *kept, struct gram_error *fai
                                         .content = free_content ? NULL : &content};
     struct gram_options options = ask->options;
     options.strict = false; /* it is that of the part, and of each tool */
-    guide->parts = (struct grammar_guide_tools){.markers = &guide->app->markers,
+    guide->parts = (struct grammar_guide_tools){.markers = &guide->served->markers,
                                                 .auto_free = free_content &&
                                                              request.choice == TOOLS_CHOICE_AUTO,
                                                 .think_open = guide->tools->think_open};
-    return grammar_cache_get_tools(guide->app->grammars, &tools, &options, &guide->gram, kept,
+    return grammar_cache_get_tools(guide->served->grammars, &tools, &options, &guide->gram, kept,
                                    failure);
 }
 
@@ -114,7 +114,7 @@ static int compile(struct srv_guide *guide, struct srv_request *req, struct para
     struct gram_error failure = {0};
     bool kept = false;
     int64_t used;
-    if (!guide->app->grammars)
+    if (!guide->served->grammars)
         return param_fail(err, SRV_ERR_UNSUPPORTED, param_of(guide),
                           "'%s' is not supported: the tokens of this model spell no single bytes.",
                           param_of(guide));
@@ -122,9 +122,9 @@ static int compile(struct srv_guide *guide, struct srv_request *req, struct para
     guide->has_parts = has_parts(guide);
     int rc = guide->has_parts
                  ? get_parts(guide, &kept, &failure)
-                 : grammar_cache_get(guide->app->grammars, ask->kind, ask->text.text, ask->text.len,
-                                     &ask->options, &guide->gram, &kept, &failure);
-    srv_metrics_observe(guide->app->metrics, SRV_TIME_COMPILE, clock_now_us() - start);
+                 : grammar_cache_get(guide->served->grammars, ask->kind, ask->text.text,
+                                     ask->text.len, &ask->options, &guide->gram, &kept, &failure);
+    srv_metrics_observe(guide->metrics, SRV_TIME_COMPILE, clock_now_us() - start);
     if (rc) return refuse(guide, &failure, err);
     int64_t bytes = (int64_t)(gram_bytes(guide->gram) + gram_cache_bytes(guide->gram));
     if (!kept && !srv_request_charge(req, bytes, &used))
@@ -166,17 +166,18 @@ int srv_guide_open(struct srv_guide *guide, struct srv_request *req,
                    const struct srv_gen_params *params, int n_prompts, int n_choices,
                    struct param_error *err)
 {
-    guide->app = srv_facts(req)->app;
-    int n_parallel = eng_info(guide->app->engine)->n_parallel;
+    guide->served = srv_facts(req)->model;
+    guide->metrics = srv_facts(req)->app->metrics;
+    int n_parallel = eng_info(guide->served->engine)->n_parallel;
     guide->n_slots = n_prompts < n_parallel ? n_prompts : n_parallel;
     guide->n_choices = n_choices;
     guide->rules = (struct grammar_rules){
-        .info = eng_info(guide->app->engine),
-        .tok = guide->app->tok,
+        .info = eng_info(guide->served->engine),
+        .tok = guide->served->tok,
         .stop_ids = params->stop_ids,
         .n_stop_ids = params->n_stop_ids,
         .ignore_eos = params->ignore_eos,
-        .metrics = guide->app->metrics,
+        .metrics = guide->metrics,
     };
     if (compile(guide, req, err) || allocate(guide, req, err)) return -1;
     name_relaxed(guide, req);
@@ -214,8 +215,8 @@ const struct eng_guide *srv_guide_begin(struct srv_guide *guide, int prompt,
 
 void srv_guide_release(struct srv_guide *guide)
 {
-    if (!guide->app) return;
-    if (guide->gram) grammar_cache_put(guide->app->grammars, guide->gram);
+    if (!guide->served) return;
+    if (guide->gram) grammar_cache_put(guide->served->grammars, guide->gram);
     free(guide->memory);
     guide->gram = NULL;
     guide->memory = NULL;

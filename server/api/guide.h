@@ -18,14 +18,16 @@
 #include "server/api/guide_fields.h"
 #include "server/grammar_guide.h"
 
-struct srv_app;
+struct srv_metrics;
+struct srv_model;
 struct srv_gen_params;
 struct srv_request;
 struct srv_tools;
 
 struct srv_guide {
     struct guide_ask ask;
-    const struct srv_app *app;
+    const struct srv_model *served;
+    struct srv_metrics *metrics;
     struct gram *gram; /* owned; NULL: the answers are free */
     struct grammar_rules rules;
     const struct srv_tools *tools; /* borrowed; NULL: the endpoint knows none */

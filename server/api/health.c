@@ -95,7 +95,7 @@ static void metrics(struct srv_request *req)
 {
     struct srv_server *s = req->server;
     enum srv_state state = (enum srv_state)atomic_load(&srv_facts(req)->app->state);
-    bool loaded = atomic_load(&s->app.loaded);
+    struct srv_model *model = srv_models_take(&s->app.models);
     struct eng_stats stats;
     struct srv_metrics_view view = {
         .n_connections = srv_watch_n_connections(s->watch),
@@ -103,21 +103,22 @@ static void metrics(struct srv_request *req)
         .ready = state == SRV_READY,
         .start_time_s = s->start_time_s,
     };
-    if (loaded) {
-        eng_stats(s->app.engine, &stats);
+    if (model) {
+        eng_stats(model->engine, &stats);
         view.stats = &stats;
-        view.info = eng_info(s->app.engine);
-        if (s->app.grammars) {
-            struct grammar_cache_stats cache = grammar_cache_stats(s->app.grammars);
+        view.info = eng_info(model->engine);
+        if (model->grammars) {
+            struct grammar_cache_stats cache = grammar_cache_stats(model->grammars);
             view.n_grammar_hits = cache.n_hits;
             view.n_grammar_misses = cache.n_misses;
         }
-        view.model = s->app.model_names[0];
+        view.model = model->names[0];
     }
     srv_facts(req)->account.endpoint = "metrics";
     struct buf b;
     buf_init(&b, SRV_METRICS_MAX_BYTES);
     srv_metrics_render(s->metrics, &view, s->config->vllm_metrics, &b);
+    srv_model_release(model);
     srv_reply(req, 200, "text/plain; version=0.0.4; charset=utf-8", &b);
 }
 

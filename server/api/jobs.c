@@ -91,7 +91,7 @@ static int submit_next(struct srv_jobs *j, char *err, size_t errlen)
         snprintf(err, errlen, "The server is out of memory for this request.");
         return ENG_ENOMEM;
     }
-    int rc = eng_job_submit(facts->app->engine, &p, &handle, err, errlen);
+    int rc = eng_job_submit(facts->model->engine, &p, &handle, err, errlen);
     if (rc) return rc;
     atomic_store(&job->handle, handle);
     j->n_submitted++;
@@ -108,7 +108,7 @@ static int submit_next(struct srv_jobs *j, char *err, size_t errlen)
 static void submit(struct srv_jobs *j)
 {
     char err[256] = "";
-    int rc = 0, at_once = eng_info(srv_facts(j->req)->app->engine)->n_parallel;
+    int rc = 0, at_once = eng_info(srv_facts(j->req)->model->engine)->n_parallel;
     while (!rc && j->n_submitted < j->n && j->n_running < at_once && !srv_jobs_gone(j))
         rc = submit_next(j, err, sizeof(err));
     if (!rc || (rc == ENG_EQUEUEFULL && j->n_running > 0)) return;
@@ -193,7 +193,7 @@ void srv_jobs_start(struct srv_jobs *j, struct srv_request *req, int n,
     if (srv_request_is_gone(req)) atomic_store(&j->gone, true);
     if (j->jobs) {
         j->n_reserved =
-            srv_request_ask_place(req, eng_info(srv_facts(req)->app->engine)->n_parallel);
+            srv_request_ask_place(req, eng_info(srv_facts(req)->model->engine)->n_parallel);
         submit(j);
     } else {
         ops->refuse(ctx, SRV_ERR_OVERLOADED, "The server is out of memory for this request.");

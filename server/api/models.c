@@ -14,16 +14,16 @@
 
 enum { ROUTE = SRV_ROUTE_INLINE | SRV_ROUTE_EITHER, PAGE_MODELS = 20, MAX_PAGE_MODELS = 1000 };
 
-static void write_model(const struct srv_app *app, struct jw *w, const char *name)
+static void write_model(const struct srv_model *model, struct jw *w, const char *name)
 {
-    const struct eng_info *info = eng_info(app->engine);
+    const struct eng_info *info = eng_info(model->engine);
     jw_open(w, NULL, '{');
     jw_text(w, "id", name);
     jw_text(w, "object", "model");
-    jw_int(w, "created", app->created);
+    jw_int(w, "created", model->created);
     jw_text(w, "owned_by", "hearth");
     jw_int(w, "max_model_len", info->ctx_tokens);
-    jw_text(w, "root", app->model_names[0]);
+    jw_text(w, "root", model->names[0]);
     jw_null(w, "parent");
     jw_open(w, "meta", '{');
     jw_text(w, "architecture", info->architecture);
@@ -34,19 +34,19 @@ static void write_model(const struct srv_app *app, struct jw *w, const char *nam
     jw_text(w, "dtype", info->weights_dtype);
     jw_text(w, "numerics", info->numerics);
     jw_int(w, "size", info->memory.weights_bytes);
-    jw_text(w, "fingerprint", app->fingerprint);
+    jw_text(w, "fingerprint", model->fingerprint);
     jw_close(w);
     jw_close(w);
 }
 
 /* ---- the Anthropic dialect ----------------------------------------------------------------- */
 
-static void write_anthropic_model(const struct srv_app *app, struct jw *w, const char *name)
+static void write_anthropic_model(const struct srv_model *model, struct jw *w, const char *name)
 {
     char created[32] = "";
     struct tm t;
-    time_t seconds = (time_t)app->created;
-    int64_t ctx = eng_info(app->engine)->ctx_tokens;
+    time_t seconds = (time_t)model->created;
+    int64_t ctx = eng_info(model->engine)->ctx_tokens;
     if (gmtime_r(&seconds, &t)) strftime(created, sizeof(created), "%Y-%m-%dT%H:%M:%SZ", &t);
     jw_open(w, NULL, '{');
     jw_text(w, "type", "model");
@@ -69,11 +69,11 @@ struct page {
  * name. */
 static int cursor(struct srv_request *req, const char *key, int preset)
 {
-    const struct srv_app *app = srv_facts(req)->app;
+    const struct srv_model *model = srv_facts(req)->model;
     const char *id = srv_request_query(req, key);
     if (!id) return preset;
-    for (int i = 0; app->model_names[i]; i++)
-        if (!strcmp(app->model_names[i], id)) return i;
+    for (int i = 0; model->names[i]; i++)
+        if (!strcmp(model->names[i], id)) return i;
     return -1;
 }
 
@@ -103,11 +103,11 @@ static bool read_page(struct srv_request *req, struct page *p)
 
 static void list_anthropic(struct srv_request *req)
 {
-    const struct srv_app *app = srv_facts(req)->app;
+    const struct srv_model *model = srv_facts(req)->model;
     struct page p = {0};
     struct buf b;
     struct jw w;
-    while (app->model_names[p.n])
+    while (model->names[p.n])
         p.n++;
     if (!read_page(req, &p)) return;
     buf_init(&b, 1 << 20);
@@ -115,11 +115,11 @@ static void list_anthropic(struct srv_request *req)
     jw_open(&w, NULL, '{');
     jw_open(&w, "data", '[');
     for (int i = p.from; i < p.to; i++)
-        write_anthropic_model(app, &w, app->model_names[i]);
+        write_anthropic_model(model, &w, model->names[i]);
     jw_close(&w);
     jw_bool(&w, "has_more", p.has_more);
-    jw_text(&w, "first_id", p.from < p.to ? app->model_names[p.from] : NULL);
-    jw_text(&w, "last_id", p.from < p.to ? app->model_names[p.to - 1] : NULL);
+    jw_text(&w, "first_id", p.from < p.to ? model->names[p.from] : NULL);
+    jw_text(&w, "last_id", p.from < p.to ? model->names[p.to - 1] : NULL);
     jw_close(&w);
     srv_reply(req, 200, NULL, jw_end(&w));
 }
@@ -128,7 +128,7 @@ static void list_anthropic(struct srv_request *req)
 
 static void list(struct srv_request *req)
 {
-    const struct srv_app *app = srv_facts(req)->app;
+    const struct srv_model *model = srv_facts(req)->model;
     struct buf b;
     struct jw w;
     srv_facts(req)->account.endpoint = "models";
@@ -141,8 +141,8 @@ static void list(struct srv_request *req)
     jw_open(&w, NULL, '{');
     jw_text(&w, "object", "list");
     jw_open(&w, "data", '[');
-    for (int i = 0; app->model_names[i]; i++)
-        write_model(app, &w, app->model_names[i]);
+    for (int i = 0; model->names[i]; i++)
+        write_model(model, &w, model->names[i]);
     jw_close(&w);
     jw_close(&w);
     srv_reply(req, 200, NULL, jw_end(&w));
@@ -150,25 +150,25 @@ static void list(struct srv_request *req)
 
 static void item(struct srv_request *req)
 {
-    const struct srv_app *app = srv_facts(req)->app;
+    const struct srv_model *model = srv_facts(req)->model;
     const char *id = srv_facts(req)->tail;
     srv_facts(req)->account.endpoint = "models";
-    for (int i = 0; app->model_names[i]; i++) {
-        if (strcmp(app->model_names[i], id) != 0) continue;
+    for (int i = 0; model->names[i]; i++) {
+        if (strcmp(model->names[i], id) != 0) continue;
         struct buf b;
         struct jw w;
         buf_init(&b, 65536);
         jw_init(&w, &b);
         if (srv_facts(req)->dialect == SRV_DIALECT_ANTHROPIC)
-            write_anthropic_model(app, &w, id);
+            write_anthropic_model(model, &w, id);
         else
-            write_model(app, &w, id);
+            write_model(model, &w, id);
         srv_reply(req, 200, NULL, jw_end(&w));
         return;
     }
     srv_reply_error(req, SRV_ERR_MODEL_NOT_FOUND, "model",
                     "The model '%.64s' does not exist; this server serves '%.100s'.", id,
-                    app->model_names[0]);
+                    model->names[0]);
 }
 
 const struct srv_route srv_routes_models[] = {

@@ -119,7 +119,7 @@ static void open_answer(struct srv_gen *g, struct jw *w, const char *object)
     jw_text(w, "object", object);
     jw_int(w, "created", g->created);
     jw_text(w, "model", g->model);
-    jw_text(w, "system_fingerprint", g->app->fingerprint);
+    jw_text(w, "system_fingerprint", g->served->fingerprint);
     if (g->params.service_tier && g->format->shows_tier) jw_text(w, "service_tier", "default");
     jw_open(w, "choices", '[');
 }
@@ -244,7 +244,7 @@ int64_t srv_gen_characters_before(struct gen_choice *c, size_t bytes)
 
 static size_t token_bytes(const struct srv_gen *g, int32_t id, char bytes[TOKEN_TEXT_MAX])
 {
-    size_t len = tok_token_bytes(g->app->tok, id, bytes, TOKEN_TEXT_MAX);
+    size_t len = tok_token_bytes(g->served->tok, id, bytes, TOKEN_TEXT_MAX);
     return len < TOKEN_TEXT_MAX ? len : TOKEN_TEXT_MAX;
 }
 

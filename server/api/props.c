@@ -104,8 +104,8 @@ static void write_structured_output(struct jw *w, struct grammar_cache *grammars
 
 static void props(struct srv_request *req)
 {
-    const struct srv_app *app = srv_facts(req)->app;
-    const struct eng_info *info = eng_info(app->engine);
+    const struct srv_model *model = srv_facts(req)->model;
+    const struct eng_info *info = eng_info(model->engine);
     struct buf b;
     struct jw w;
     srv_facts(req)->account.endpoint = "props";
@@ -114,10 +114,10 @@ static void props(struct srv_request *req)
     jw_open(&w, NULL, '{');
     jw_text(&w, "server", "hearth");
     jw_text(&w, "version", HEARTH_VERSION);
-    jw_text(&w, "model", app->model_names[0]);
-    jw_bool(&w, "demo", app->is_demo);
+    jw_text(&w, "model", model->names[0]);
+    jw_bool(&w, "demo", model->is_demo);
     jw_text(&w, "architecture", info->architecture);
-    jw_text(&w, "system_fingerprint", app->fingerprint);
+    jw_text(&w, "system_fingerprint", model->fingerprint);
     jw_text(&w, "numerics", info->numerics);
     jw_text(&w, "kernels", info->kernels);
     jw_text(&w, "gemm", info->gemm);
@@ -135,23 +135,23 @@ static void props(struct srv_request *req)
     jw_int(&w, "n_vocab", info->vocab_size);
     write_memory(&w, &info->memory);
     jw_number(&w, "load_seconds", info->load_seconds);
-    write_defaults(&w, &app->defaults);
-    write_chat(&w, app->chat);
-    write_style(&w, &app->style);
-    write_structured_output(&w, app->grammars);
+    write_defaults(&w, &model->defaults);
+    write_chat(&w, model->chat);
+    write_style(&w, &model->style);
+    write_structured_output(&w, model->grammars);
     jw_close(&w);
     srv_reply(req, 200, NULL, jw_end(&w));
 }
 
 static void slots(struct srv_request *req)
 {
-    const struct srv_app *app = srv_facts(req)->app;
-    const struct eng_info *info = eng_info(app->engine);
+    const struct srv_model *model = srv_facts(req)->model;
+    const struct eng_info *info = eng_info(model->engine);
     struct eng_stats s;
     struct buf b;
     struct jw w;
     srv_facts(req)->account.endpoint = "slots";
-    eng_stats(app->engine, &s);
+    eng_stats(model->engine, &s);
     buf_init(&b, 65536);
     jw_init(&w, &b);
     jw_open(&w, NULL, '{');

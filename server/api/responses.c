@@ -116,7 +116,7 @@ static int count_tokens(const struct srv_gen *g, const json_t *messages, int64_t
                             .add_generation_prompt = true,
                             .tools = (struct srv_tools *)&g->tools};
     struct tok_ids ids = {0};
-    int rc = chat_input_encode(g->app, &in, &ids, err);
+    int rc = chat_input_encode(g->served, &in, &ids, err);
     *ret = (int64_t)ids.n;
     tok_ids_finish(&ids);
     return rc;
@@ -151,7 +151,7 @@ static int find_cut(const struct srv_gen *g, const json_t *messages, const size_
  */
 static int drop_oldest(struct srv_gen *g, json_t **messages, struct param_error *err)
 {
-    int64_t ctx = eng_info(g->app->engine)->ctx_tokens, n_tokens, room = ctx / 4;
+    int64_t ctx = eng_info(g->served->engine)->ctx_tokens, n_tokens, room = ctx / 4;
     size_t n = json_array_size(*messages), n_starts = 0, cut = 0;
     if (count_tokens(g, *messages, &n_tokens, err)) return -1;
     if (n_tokens <= ctx) return 0;

@@ -73,10 +73,10 @@ static json_t *open_body(struct srv_request *req, struct tokenize_params *p, con
         .parse_special = true, .add_special_tokens = true, .add_generation_prompt = true};
     p->text = (struct srv_span){srv_facts(req)->body, srv_facts(req)->body_len};
     json_t *body = params_parse(p->text.text, p->text.len, &err);
-    const struct srv_app *app = srv_facts(req)->app;
+    const struct srv_model *model = srv_facts(req)->model;
     if (body && !params_read(body, fields, p, &unknown, &err) &&
-        srv_gen_model_name(app, p->model, &err) && !chat_input_check_flags(body, &err) &&
-        !srv_tools_read(&p->tools, app, TOOLS_CHAT, p->text, body, &unknown, &err) &&
+        srv_gen_model_name(model, p->model, &err) && !chat_input_check_flags(body, &err) &&
+        !srv_tools_read(&p->tools, model, TOOLS_CHAT, p->text, body, &unknown, &err) &&
         !srv_gen_note_ignored(req, &unknown, &err))
         return body;
     param_reply(req, &err);
@@ -84,13 +84,13 @@ static json_t *open_body(struct srv_request *req, struct tokenize_params *p, con
     return NULL;
 }
 
-static int encode_text(const struct srv_app *app, const json_t *value, const char *name,
+static int encode_text(const struct srv_model *model, const json_t *value, const char *name,
                        unsigned flags, struct tok_ids *ids, struct param_error *err)
 {
     char message[200] = "";
     if (!json_is_string(value))
         return param_fail(err, SRV_ERR_INVALID_TYPE, name, "'%s' must be a string.", name);
-    int rc = tok_encode(app->tok, json_string_value(value), json_string_length(value), flags, ids,
+    int rc = tok_encode(model->tok, json_string_value(value), json_string_length(value), flags, ids,
                         message, sizeof(message));
     enum srv_error kind = rc == TOK_ENOMEM ? SRV_ERR_OVERLOADED : SRV_ERR_INVALID_VALUE;
     if (rc) return param_fail(err, kind, name, "%s", message);
@@ -112,12 +112,12 @@ static void write_piece(struct jw *w, const char *bytes, size_t len)
     jw_close(w);
 }
 
-static void write_pieces(const struct srv_app *app, struct jw *w, const struct tok_ids *ids)
+static void write_pieces(const struct srv_model *model, struct jw *w, const struct tok_ids *ids)
 {
     char bytes[TOKEN_TEXT_MAX];
     jw_open(w, "tokens", '[');
     for (size_t i = 0; i < ids->n; i++) {
-        size_t len = tok_token_bytes(app->tok, ids->ids[i], bytes, sizeof(bytes));
+        size_t len = tok_token_bytes(model->tok, ids->ids[i], bytes, sizeof(bytes));
         jw_open(w, NULL, '{');
         jw_int(w, "id", ids->ids[i]);
         write_piece(w, bytes, len < sizeof(bytes) ? len : sizeof(bytes));
@@ -126,16 +126,16 @@ static void write_pieces(const struct srv_app *app, struct jw *w, const struct t
     jw_close(w);
 }
 
-static int tokenize_content(const struct srv_app *app, const struct tokenize_params *p,
+static int tokenize_content(const struct srv_model *model, const struct tokenize_params *p,
                             struct jw *w, struct param_error *err)
 {
     struct tok_ids ids = {0};
     unsigned flags =
         (p->add_special ? TOK_ADD_SPECIAL : 0) | (p->parse_special ? TOK_PARSE_SPECIAL : 0);
-    int rc = encode_text(app, p->content, "content", flags, &ids, err);
+    int rc = encode_text(model, p->content, "content", flags, &ids, err);
     jw_open(w, NULL, '{');
     if (p->with_pieces)
-        write_pieces(app, w, &ids);
+        write_pieces(model, w, &ids);
     else
         jw_ints(w, "tokens", ids.ids, ids.n);
     jw_close(w);
@@ -157,40 +157,41 @@ static struct chat_input chat_of(struct tokenize_params *p)
 
 /* ---- vLLM ---------------------------------------------------------------------------------- */
 
-static int encode_vllm(const struct srv_app *app, struct tokenize_params *p, struct tok_ids *ids,
-                       struct param_error *err)
+static int encode_vllm(const struct srv_model *model, struct tokenize_params *p,
+                       struct tok_ids *ids, struct param_error *err)
 {
     if (p->prompt) {
         unsigned flags = TOK_PARSE_SPECIAL | (p->add_special_tokens ? TOK_ADD_SPECIAL : 0);
-        return encode_text(app, p->prompt, "prompt", flags, ids, err);
+        return encode_text(model, p->prompt, "prompt", flags, ids, err);
     }
     struct chat_input in = chat_of(p);
     if (chat_input_check(p->messages, err)) return -1;
-    return chat_input_encode(app, &in, ids, err);
+    return chat_input_encode(model, &in, ids, err);
 }
 
-static void write_token_strings(const struct srv_app *app, struct jw *w, const struct tok_ids *ids)
+static void write_token_strings(const struct srv_model *model, struct jw *w,
+                                const struct tok_ids *ids)
 {
     jw_open(w, "token_strs", '[');
     for (size_t i = 0; i < ids->n; i++) {
         size_t len = 0;
-        const char *text = tok_token_string(app->tok, ids->ids[i], &len);
+        const char *text = tok_token_string(model->tok, ids->ids[i], &len);
         jw_string(w, NULL, text, text ? len : 0);
     }
     jw_close(w);
 }
 
-static int tokenize_prompt(const struct srv_app *app, struct tokenize_params *p, struct jw *w,
+static int tokenize_prompt(const struct srv_model *model, struct tokenize_params *p, struct jw *w,
                            struct param_error *err)
 {
     struct tok_ids ids = {0};
-    int rc = encode_vllm(app, p, &ids, err);
+    int rc = encode_vllm(model, p, &ids, err);
     jw_open(w, NULL, '{');
     jw_int(w, "count", (int64_t)ids.n);
-    jw_int(w, "max_model_len", eng_info(app->engine)->ctx_tokens);
+    jw_int(w, "max_model_len", eng_info(model->engine)->ctx_tokens);
     jw_ints(w, "tokens", ids.ids, ids.n);
     if (p->return_token_strs)
-        write_token_strings(app, w, &ids);
+        write_token_strings(model, w, &ids);
     else
         jw_null(w, "token_strs");
     jw_close(w);
@@ -200,14 +201,15 @@ static int tokenize_prompt(const struct srv_app *app, struct tokenize_params *p,
 
 /* ---- TGI ----------------------------------------------------------------------------------- */
 
-static int tokenize_inputs(const struct srv_app *app, const struct tokenize_params *p, struct jw *w,
-                           struct param_error *err)
+static int tokenize_inputs(const struct srv_model *model, const struct tokenize_params *p,
+                           struct jw *w, struct param_error *err)
 {
     struct tok_ids ids = {0};
     struct tok_decoder *decoder = NULL;
     int64_t at = 0;
-    int rc = encode_text(app, p->inputs, "inputs", TOK_PARSE_SPECIAL | TOK_ADD_SPECIAL, &ids, err);
-    if (!rc && tok_decoder_create(&decoder, app->tok, true)) rc = param_no_memory(err);
+    int rc =
+        encode_text(model, p->inputs, "inputs", TOK_PARSE_SPECIAL | TOK_ADD_SPECIAL, &ids, err);
+    if (!rc && tok_decoder_create(&decoder, model->tok, true)) rc = param_no_memory(err);
     jw_open(w, NULL, '[');
     for (size_t i = 0; !rc && i < ids.n; i++) {
         const char *text = "";
@@ -229,7 +231,7 @@ static int tokenize_inputs(const struct srv_app *app, const struct tokenize_para
 
 static void tokenize(struct srv_request *req)
 {
-    const struct srv_app *app = srv_facts(req)->app;
+    const struct srv_model *model = srv_facts(req)->model;
     struct tokenize_params p;
     struct param_error err = {0};
     struct buf b;
@@ -240,11 +242,11 @@ static void tokenize(struct srv_request *req)
     jw_init(&w, &b);
     int rc;
     if (p.content)
-        rc = tokenize_content(app, &p, &w, &err);
+        rc = tokenize_content(model, &p, &w, &err);
     else if (p.prompt || p.messages)
-        rc = tokenize_prompt(app, &p, &w, &err);
+        rc = tokenize_prompt(model, &p, &w, &err);
     else if (p.inputs)
-        rc = tokenize_inputs(app, &p, &w, &err);
+        rc = tokenize_inputs(model, &p, &w, &err);
     else
         rc = param_fail(&err, SRV_ERR_MISSING, "content",
                         "One of 'content', 'prompt', 'messages' or 'inputs' is required.");
@@ -259,14 +261,14 @@ static void tokenize(struct srv_request *req)
 
 /* ---- the way back -------------------------------------------------------------------------- */
 
-static int read_tokens(const struct srv_app *app, const json_t *list, int32_t **ret_ids,
+static int read_tokens(const struct srv_model *model, const json_t *list, int32_t **ret_ids,
                        struct param_error *err)
 {
     if (!list) return param_fail(err, SRV_ERR_MISSING, "tokens", "'tokens' is required.");
     if (!json_is_array(list))
         return param_fail(err, SRV_ERR_INVALID_TYPE, "tokens", "'tokens' must be an array of ids.");
     size_t n = json_array_size(list);
-    int32_t vocab = eng_info(app->engine)->vocab_size;
+    int32_t vocab = eng_info(model->engine)->vocab_size;
     int32_t *ids = malloc((n ? n : 1) * sizeof(*ids));
     if (!ids)
         return param_fail(err, SRV_ERR_OVERLOADED, NULL,
@@ -283,7 +285,7 @@ static int read_tokens(const struct srv_app *app, const json_t *list, int32_t **
 
 static void detokenize(struct srv_request *req)
 {
-    const struct srv_app *app = srv_facts(req)->app;
+    const struct srv_model *model = srv_facts(req)->model;
     struct tokenize_params p;
     struct param_error err = {0};
     int32_t *ids = NULL;
@@ -291,8 +293,8 @@ static void detokenize(struct srv_request *req)
     size_t len = 0;
     json_t *body = open_body(req, &p, "detokenize");
     if (!body) return;
-    int rc = read_tokens(app, p.tokens, &ids, &err);
-    if (!rc && tok_decode(app->tok, ids, json_array_size(p.tokens), false, &text, &len))
+    int rc = read_tokens(model, p.tokens, &ids, &err);
+    if (!rc && tok_decode(model->tok, ids, json_array_size(p.tokens), false, &text, &len))
         rc = param_fail(&err, SRV_ERR_INTERNAL, NULL, "The ids cannot be decoded.");
     if (rc) {
         param_reply(req, &err);
@@ -315,14 +317,14 @@ static void detokenize(struct srv_request *req)
 
 static void apply_template(struct srv_request *req)
 {
-    const struct srv_app *app = srv_facts(req)->app;
+    const struct srv_model *model = srv_facts(req)->model;
     struct tokenize_params p;
     struct param_error err = {0};
     struct tok_prompt prompt = {0};
     json_t *body = open_body(req, &p, "apply-template");
     if (!body) return;
     struct chat_input in = chat_of(&p);
-    if (chat_input_check(p.messages, &err) || chat_input_render(app, &in, &prompt, &err)) {
+    if (chat_input_check(p.messages, &err) || chat_input_render(model, &in, &prompt, &err)) {
         param_reply(req, &err);
     } else {
         struct buf b;

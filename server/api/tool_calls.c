@@ -9,8 +9,8 @@
 #include <sys/random.h>
 
 #include "base/sha256.h"
-#include "server/app.h"
 #include "server/config/config.h"
+#include "server/served_model.h"
 
 enum { SHORT_ID_CHARS = 9 };
 
@@ -76,7 +76,7 @@ static int read_format(struct srv_tools *t, const json_t *body, struct param_err
 {
     const json_t *value = json_object_get(body, "reasoning_format");
     const char *word = json_string_value(value);
-    t->no_reasoning = !strcmp(t->app->config->reasoning_format, "none");
+    t->no_reasoning = !strcmp(t->served->config->reasoning_format, "none");
     if (!value || json_is_null(value)) return 0;
     if (!word || (strcmp(word, "auto") && strcmp(word, "none")))
         return param_fail(err, SRV_ERR_INVALID_VALUE, "reasoning_format",
@@ -88,7 +88,7 @@ static int read_format(struct srv_tools *t, const json_t *body, struct param_err
 /* Names what the template does not read. */
 static void note_words(const struct srv_tools *t, const char *field, struct param_unknown *ignored)
 {
-    const struct tools_style *style = &t->app->style;
+    const struct tools_style *style = &t->served->style;
     bool reads = (t->thinking && style->reads_enable_thinking) ||
                  (t->effort && style->reads_reasoning_effort);
     bool none_asked = t->thinking == TOOLS_THINKING_OFF && !style->think_open[0];
@@ -120,20 +120,20 @@ static int read_reasoning_fields(struct srv_tools *t, const json_t *body,
 
 static int check_format(const struct srv_tools *t, struct param_error *err)
 {
-    enum tools_format format = t->app->style.format;
+    enum tools_format format = t->served->style.format;
     if (t->ask.n == 0 || (format != TOOLS_NONE && format != TOOLS_UNKNOWN)) return 0;
     return param_fail(err, SRV_ERR_UNSUPPORTED, "tools",
-                      format == TOOLS_NONE && t->app->chat
+                      format == TOOLS_NONE && t->served->chat
                           ? "Calls of tools are switched off on this server (--tool-format none)."
                           : "This model's chat template writes tool calls in a form this server "
                             "does not know; start it with --tool-format.");
 }
 
-int srv_tools_read(struct srv_tools *t, const struct srv_app *app, enum tools_dialect dialect,
+int srv_tools_read(struct srv_tools *t, const struct srv_model *model, enum tools_dialect dialect,
                    struct srv_span text, const json_t *body, struct param_unknown *ignored,
                    struct param_error *err)
 {
-    t->app = app;
+    t->served = model;
     if (getrandom(t->random, sizeof(t->random), 0) != (ssize_t)sizeof(t->random))
         memcpy(t->random, &t, sizeof(t));
     return tools_ask_read(&t->ask, dialect, text, body, ignored, err) ||
@@ -144,14 +144,14 @@ int srv_tools_read(struct srv_tools *t, const struct srv_app *app, enum tools_di
 
 bool srv_tools_can_reason(const struct srv_tools *t)
 {
-    return t->app && t->app->style.think_open[0] && !t->no_reasoning;
+    return t->served && t->served->style.think_open[0] && !t->no_reasoning;
 }
 
 struct tools_request srv_tools_request(const struct srv_tools *t)
 {
     bool active = srv_tools_active(t);
     return (struct tools_request){
-        .style = &t->app->style,
+        .style = &t->served->style,
         .tools = t->ask.tools,
         .n_tools = active ? (size_t)t->ask.n : 0,
         .choice = active ? t->ask.choice : TOOLS_CHOICE_NONE,
@@ -164,13 +164,13 @@ struct tools_request srv_tools_request(const struct srv_tools *t)
 int srv_tools_open(struct srv_tools *t, struct choice_rules *rules, struct param_error *err)
 {
     enum { PLAIN_HELD = 4096 };
-    if (!t->app || (!srv_tools_active(t) && !srv_tools_can_reason(t))) return 0;
+    if (!t->served || (!srv_tools_active(t) && !srv_tools_can_reason(t))) return 0;
     struct tools_request request = srv_tools_request(t);
     if (tools_set_create(&t->set, &request)) return param_no_memory(err);
     rules->set = t->set;
-    rules->markers = &t->app->markers;
+    rules->markers = &t->served->markers;
     for (int m = 0; m < TOOLS_N_MARKERS; m++)
-        rules->marker_text[m] = tools_marker_text(&t->app->style, (enum tools_marker)m);
+        rules->marker_text[m] = tools_marker_text(&t->served->style, (enum tools_marker)m);
     rules->guided = srv_tools_active(t);
     rules->max_held = rules->guided ? TOOLS_GUIDED_HELD : PLAIN_HELD;
     rules->think_open = t->think_open;
@@ -227,7 +227,7 @@ void srv_tools_call_id(const struct srv_tools *t, struct srv_span body, const st
                        char ret[SRV_CALL_ID_MAX])
 {
     char letters[SRV_CALL_ID_CHARS + 1];
-    bool short_id = t->app->style.short_ids;
+    bool short_id = t->served->style.short_ids;
     bool own = is_short_id(call->id) && !is_used(body, c, call);
     if (own) {
         snprintf(ret, SRV_CALL_ID_MAX, "%.*s", SHORT_ID_CHARS, call->id);

@@ -19,10 +19,10 @@
 #include "server/api/tools_fields.h"
 #include "tokenizer/tools/tools.h"
 
-struct srv_app;
+struct srv_model;
 
 struct srv_tools {
-    const struct srv_app *app; /* NULL: the endpoint knows no tools */
+    const struct srv_model *served; /* NULL: the endpoint knows no tools */
     struct tools_ask ask;
     enum tools_thinking thinking;
     const char *effort;     /* a word, or NULL */
@@ -36,7 +36,7 @@ struct srv_tools {
  * Reads the tools and the fields of reasoning, and notes words that change nothing in this model's
  * prompts. Returns 0, or -1 with err.
  */
-int srv_tools_read(struct srv_tools *t, const struct srv_app *app, enum tools_dialect dialect,
+int srv_tools_read(struct srv_tools *t, const struct srv_model *model, enum tools_dialect dialect,
                    struct srv_span text, const json_t *body, struct param_unknown *ignored,
                    struct param_error *err);
 

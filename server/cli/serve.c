@@ -243,6 +243,10 @@ static int create_parts(struct serve *s, char *err, size_t errlen)
     struct srv_server *server = &s->server;
     int n_slots = c->max_connections + SRV_CONNECTION_MARGIN + SRV_ADMIN_CONNECTIONS;
     if (init_retry(s, err, errlen)) return -1;
+    if (srv_models_init(&server->app.models)) {
+        snprintf(err, errlen, "no lock for the model");
+        return -1;
+    }
     set_rules(s);
     server->metrics = srv_metrics_create();
     if (!server->metrics) {
@@ -307,15 +311,15 @@ static void show_first_call(const struct serve *s)
 
 static void announce_ready(struct serve *s)
 {
-    const struct srv_app *app = &s->server.app;
-    const struct eng_info *i = eng_info(app->engine);
+    const struct srv_model *model = s->server.app.models.current;
+    const struct eng_info *i = eng_info(model->engine);
     const double mib = 1048576.0;
     srv_log(
         SRV_LOG_INFO,
         "ready on %s model=%s numerics=%s kernels=%s gemm=%s threads=%d parallel=%d ctx=%lld "
         "weights=%.0fMiB kv=%.0fMiB scratch=%.0fMiB logits=%.0fMiB answers=%.0fMiB other=%.0fMiB "
         "limit=%.0fMiB load=%.2fs",
-        s->url, app->model_names[0], i->numerics, i->kernels, i->gemm, i->n_threads, i->n_parallel,
+        s->url, model->names[0], i->numerics, i->kernels, i->gemm, i->n_threads, i->n_parallel,
         (long long)i->ctx_tokens, (double)i->memory.weights_bytes / mib,
         (double)i->memory.kv_bytes / mib, (double)i->memory.scratch_bytes / mib,
         (double)i->memory.logits_bytes / mib, (double)i->memory.answer_bytes / mib,
@@ -324,12 +328,12 @@ static void announce_ready(struct serve *s)
         srv_log(SRV_LOG_WARNING,
                 "the BLAS library gives different bits from call to call; use --gemm native");
     }
-    if (app->is_demo) {
+    if (model->is_demo) {
         srv_log(SRV_LOG_WARNING, "this is the demo model, a toy that tells short stories; "
                                  "serve a real one with --model DIR or --model org/name");
     }
     show_first_call(s);
-    srv_notify("READY=1\nSTATUS=Serving %s on %s", app->model_names[0], s->url);
+    srv_notify("READY=1\nSTATUS=Serving %s on %s", model->names[0], s->url);
 }
 
 static void lock_memory(const struct srv_config *c)
@@ -361,7 +365,7 @@ static void monitor(struct serve *s)
 {
     uint64_t now_us = clock_now_us();
     struct eng_stats stats = {0};
-    if (s->loaded) eng_stats(s->server.app.engine, &stats);
+    if (s->loaded) eng_stats(s->server.app.models.current->engine, &stats);
     bool was = atomic_load(&s->server.stalled);
     bool stalled = srv_watchdog_look(&s->watchdog, now_us, stats.n_running + stats.n_waiting > 0,
                                      stats.n_steps, (uint64_t)s->config->watchdog_ms * 1000);
@@ -418,7 +422,7 @@ static int handle_signal(struct serve *s)
     if (sig == SIGHUP) reload_keys(s);
     if (sig == SIGUSR1 && s->config->debug_hooks && s->loaded) {
         s->paused = !s->paused;
-        eng_debug_pause(s->server.app.engine, s->paused);
+        eng_debug_pause(s->server.app.models.current->engine, s->paused);
         srv_log(SRV_LOG_WARNING, "debug hook: the engine is %s", s->paused ? "paused" : "running");
     }
     return sig == SIGTERM || sig == SIGINT ? sig : 0;
@@ -510,9 +514,10 @@ static void drain(struct serve *s)
 
     srv_log(SRV_LOG_WARNING, "the drain time is over: stopping %d requests",
             atomic_load(&server->n_requests));
-    if (s->loaded) eng_drain(server->app.engine);
+    if (s->loaded) eng_drain(server->app.models.current->engine);
     srv_watch_visit(server->watch, srv_request_stop);
-    if (s->paused) eng_debug_pause(server->app.engine, false); /* a paused engine ends no job */
+    if (s->paused)
+        eng_debug_pause(server->app.models.current->engine, false); /* it would end no job */
     if (wait_for_requests(s, STOPPED_GRACE_MS)) return;
     srv_watch_visit(server->watch, srv_request_gone);
     srv_watch_close_all(server->watch);
@@ -531,6 +536,7 @@ static void close_parts(struct serve *s)
     srv_watch_destroy(s->server.watch);
     srv_work_destroy(s->server.work);
     srv_loader_finish(s->loader);
+    srv_models_finish(&s->server.app.models);
     srv_metrics_destroy(s->server.metrics);
     srv_keys_destroy(s->server.keys);
     srv_pull_destroy(s->server.app.pull);

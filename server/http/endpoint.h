@@ -68,8 +68,9 @@ enum srv_dialect { SRV_DIALECT_OPENAI, SRV_DIALECT_ANTHROPIC };
  * handler runs; the handler writes the account. */
 struct srv_facts {
     const struct srv_app *app;
-    const char *tail; /* the path after a SRV_ROUTE_PREFIX, percent-decoded, or "" */
-    const char *body; /* NUL-terminated */
+    struct srv_model *model; /* of this request from its start to its end; NULL on early routes */
+    const char *tail;        /* the path after a SRV_ROUTE_PREFIX, percent-decoded, or "" */
+    const char *body;        /* NUL-terminated */
     size_t body_len;
     /* The id shown to the client: its own x-request-id if that is well-formed, else generated. */
     char id[SRV_REQUEST_ID_MAX + 1];

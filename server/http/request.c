@@ -57,13 +57,13 @@ void *srv_request_alloc(struct srv_request *req, size_t bytes)
 
 bool srv_request_charge(struct srv_request *req, int64_t bytes, int64_t *ret_used)
 {
-    struct srv_server *s = req->server;
-    int64_t limit = eng_info(s->app.engine)->memory.answer_bytes;
-    long long used = atomic_load(&s->answer_bytes);
+    struct srv_model *m = req->facts.model;
+    int64_t limit = eng_info(m->engine)->memory.answer_bytes;
+    long long used = atomic_load(&m->answer_bytes);
     do {
         *ret_used = used;
         if (bytes > limit - used) return false;
-    } while (!atomic_compare_exchange_weak(&s->answer_bytes, &used, used + bytes));
+    } while (!atomic_compare_exchange_weak(&m->answer_bytes, &used, used + bytes));
     req->answer_bytes += bytes;
     assert(bytes >= 0 && req->answer_bytes >= bytes);
     return true;
@@ -156,6 +156,16 @@ static void log_access(const struct srv_request *req)
     });
 }
 
+static void give_model_back(struct srv_request *req)
+{
+    struct srv_model *m = req->facts.model;
+    if (!m) return;
+    long long answers = atomic_fetch_sub(&m->answer_bytes, req->answer_bytes);
+    assert(answers >= req->answer_bytes);
+    (void)answers;
+    srv_model_release(m);
+}
+
 void srv_request_destroy(struct srv_request *req)
 {
     struct srv_server *s = req->server;
@@ -166,15 +176,15 @@ void srv_request_destroy(struct srv_request *req)
         log_access(req);
         if (req->facts.account.queue_us >= 0) {
             struct eng_stats stats;
-            eng_stats(s->app.engine, &stats);
+            eng_stats(req->facts.model->engine, &stats);
             srv_retry_note_end(&s->retry, clock_now_us(), stats.n_waiting > 0);
         }
     }
     if (req->callbacks.on_free) req->callbacks.on_free(req);
     long long bodies = atomic_fetch_sub(&s->body_bytes, (long long)req->charged_bytes);
-    long long answers = atomic_fetch_sub(&s->answer_bytes, req->answer_bytes);
-    assert(bodies >= (long long)req->charged_bytes && answers >= req->answer_bytes);
-    (void)bodies, (void)answers;
+    assert(bodies >= (long long)req->charged_bytes);
+    (void)bodies;
+    give_model_back(req);
     buf_finish(&req->body);
     buf_finish(&req->reply);
     srv_ring_finish(&req->ring);
@@ -277,7 +287,7 @@ int srv_request_ask_place(struct srv_request *req, int n_slots)
                                    req->body.data ? req->body.data : "", req->body.len);
     req->has_asked = true;
     struct eng_stats stats;
-    eng_stats(s->app.engine, &stats);
+    eng_stats(req->facts.model->engine, &stats);
     int n_kept =
         srv_retry_ask(&s->retry, &req->returner, clock_now_us(), n_slots, stats.n_waiting > 0);
     if (req->returner.has_reservation) srv_metrics_count(s->metrics, SRV_COUNT_RETURNED);

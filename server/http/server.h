@@ -4,7 +4,7 @@
  * srv_app only.
  *
  * The main thread writes it before the HTTP threads start. Exceptions: the atomics, and `app`,
- * which the loader fills before it sets `state` to SRV_READY.
+ * where the loader publishes a model before it sets `state` to SRV_READY.
  */
 #ifndef HEARTH_SERVER_HTTP_SERVER_H
 #define HEARTH_SERVER_HTTP_SERVER_H
@@ -38,9 +38,8 @@ struct srv_server {
     atomic_ullong monitor_us; /* when the main thread last checked the engine */
     atomic_int n_requests;    /* alive, answered or not */
     atomic_ullong n_requests_ever;
-    atomic_llong body_bytes;   /* of bodies held */
-    atomic_llong answer_bytes; /* charged for answers; at most the engine's plan says */
-    double start_time_s;       /* unix seconds */
+    atomic_llong body_bytes; /* of bodies held */
+    double start_time_s;     /* unix seconds */
 };
 
 #endif

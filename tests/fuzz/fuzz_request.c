@@ -340,6 +340,7 @@ static const char *no_environment(const char *name)
 static void open_server(void)
 {
     static const char *const names[] = {"demo", "other", NULL};
+    static struct srv_model model;
     static struct srv_config config;
     static char dir[4096];
     const char *root = getenv("HEARTH_SOURCE_ROOT");
@@ -349,19 +350,21 @@ static void open_server(void)
     snprintf(dir, sizeof(dir), "%s/deploy/demo", root ? root : ".");
     struct srv_app *app = &server.app;
     if (srv_config_load(&config, 2, argv, no_environment, err, sizeof(err)) ||
-        tok_open(&app->tok, dir, err, sizeof(err)) ||
-        tok_chat_open(&app->chat, dir, &params, err, sizeof(err)) ||
-        srv_work_create(&server.work, 0, err, sizeof(err))) {
+        tok_open(&model.tok, dir, err, sizeof(err)) ||
+        tok_chat_open(&model.chat, dir, &params, err, sizeof(err)) ||
+        srv_models_init(&app->models) || srv_work_create(&server.work, 0, err, sizeof(err))) {
         fprintf(stderr, "%s: %s\n", dir, err);
         exit(1);
     }
     srv_log_init("text", "error");
     server.config = app->config = &config;
     server.metrics = app->metrics = srv_metrics_create();
-    app->engine = &engine;
-    app->model_names = names;
-    app->fingerprint = "fingerprint";
-    app->defaults = srv_defaults_neutral();
+    model.config = &config;
+    model.engine = &engine;
+    model.names = names;
+    snprintf(model.fingerprint, sizeof(model.fingerprint), "fingerprint");
+    model.defaults = srv_defaults_neutral();
+    srv_models_publish(&app->models, &model);
     server.app.state = SRV_READY;
     engine.eos_id = 2;
     engine.info = (struct eng_info){.n_parallel = 3,
@@ -369,7 +372,7 @@ static void open_server(void)
                                     .max_choices = 16,
                                     .ctx_tokens = CTX_TOKENS,
                                     .d_model = D_MODEL,
-                                    .vocab_size = tok_vocab_size(app->tok),
+                                    .vocab_size = tok_vocab_size(model.tok),
                                     .eos_ids = &engine.eos_id,
                                     .n_eos_ids = 1,
                                     .bos_id = -1,

@@ -28,6 +28,7 @@ struct srv_request {
 
 static struct {
     struct srv_app app;
+    struct srv_model model;
     struct srv_config config;
     struct eng_info info;
     struct srv_request req;
@@ -197,7 +198,8 @@ static int set_up(void **state)
     w.config.request_timeout_ms = 2000;
     w.config.queue_timeout_ms = 1000;
     w.app.config = &w.config;
-    w.req.facts = (struct srv_facts){.app = &w.app, .start_us = 5000000, .tenant = {7, 8, 9}};
+    w.req.facts = (struct srv_facts){
+        .app = &w.app, .model = &w.model, .start_us = 5000000, .tenant = {7, 8, 9}};
     return 0;
 }
 
