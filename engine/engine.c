@@ -9,6 +9,8 @@
  */
 #include "engine/engine.h"
 
+#include <pthread.h>
+#include <sched.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -28,6 +30,7 @@
 #include "engine/pool.h"
 #include "engine/scheduler.h"
 #include "engine/selftest.h"
+#include "engine/turns.h"
 
 enum {
     DEFAULT_PARALLEL = 4,
@@ -58,6 +61,7 @@ struct eng {
     struct kv_pages *pages;
     struct fwd *fwd;
     struct sched *sched;
+    double self_test_seconds;
     struct eng_info info;
 };
 
@@ -104,12 +108,17 @@ static int settle_params(struct eng *e, char *err, size_t errlen)
     }
     if (p->ctx_tokens < 0 || p->memory_bytes < 0 || p->kv_bytes < 0 || p->caller_bytes < 0 ||
         p->caller_bytes_per_id < 0 || p->answer_bytes < -1 || p->max_queued_jobs < 0 ||
-        p->max_queued_tokens < 0) {
+        p->max_queued_tokens < 0 || p->reserved_bytes < 0) {
         snprintf(err, errlen, "sizes of context, memory and queue must not be negative");
         return ENG_EINVAL;
     }
     if (p->max_queued_jobs == 0) p->max_queued_jobs = QUEUE_PER_SLOT * p->n_parallel;
     if (p->memory_bytes == 0) p->memory_bytes = mem_limit_bytes("");
+    if (p->reserved_bytes >= p->memory_bytes) {
+        snprintf(err, errlen, "%lld MiB of memory are reserved, but the limit is %lld MiB",
+                 (long long)(p->reserved_bytes >> 20), (long long)(p->memory_bytes >> 20));
+        return ENG_ENOMEM;
+    }
     if (p->answer_bytes < 0) p->answer_bytes = answer_share(p->memory_bytes);
     return 0;
 }
@@ -139,6 +148,13 @@ static int choose_gemm(struct eng *e, char *err, size_t errlen)
     }
     e->gemm = e->blas_core ? asked : "native";
     return 0;
+}
+
+static int choose(struct eng *e, char *err, size_t errlen)
+{
+    int rc = settle_params(e, err, errlen);
+    if (!rc) rc = choose_kernels(e, err, errlen);
+    return rc ? rc : choose_gemm(e, err, errlen);
 }
 
 static const char *const kv_names[] = {
@@ -176,7 +192,8 @@ static int open_model(struct eng *e, char *err, size_t errlen)
         .numerics = numerics,
         .kern = e->kern,
         .gemm = e->gemm,
-        .memory_bytes = e->p.memory_bytes,
+        .memory_bytes = e->p.memory_bytes - e->p.reserved_bytes,
+        .stop = e->p.stop,
     };
     return eng_model_open(&e->model, &params, err, errlen);
 }
@@ -211,6 +228,7 @@ static int plan_memory(struct eng *e, char *err, size_t errlen)
         .caller_bytes = e->p.caller_bytes,
         .caller_bytes_per_id = e->p.caller_bytes_per_id,
         .limit_bytes = e->p.memory_bytes,
+        .reserved_bytes = e->p.reserved_bytes,
     };
     rc = mem_plan_make(&e->plan, &params, err, errlen);
     if (!rc && e->p.max_queued_tokens == 0)
@@ -227,17 +245,68 @@ static void settle_plan(struct eng *e)
     m->weights_bytes = taken;
 }
 
+struct fill_task {
+    struct eng *e;
+    char *err;
+    size_t errlen;
+    int rc;
+};
+
+/*
+ * A thread of the lowest priority, and so are the threads of its pool. They end with the loading,
+ * since only a privileged process could raise them again.
+ */
+static void *fill_in_background(void *arg)
+{
+    struct fill_task *t = arg;
+    struct eng *e = t->e;
+    struct pool *pool = NULL;
+    struct sched_param none = {0};
+    int n = e->p.n_threads > 1 ? e->p.n_threads - 1 : 1;
+    pthread_setschedparam(pthread_self(), SCHED_IDLE, &none); /* only politer */
+    t->rc = pool_create(&pool, n, t->err, t->errlen);
+    if (!t->rc) t->rc = eng_model_fill(e->model, pool, e->plan.ctx_tokens, t->err, t->errlen);
+    pool_destroy(pool);
+    return NULL;
+}
+
+static int fill_model(struct eng *e, char *err, size_t errlen)
+{
+    if (!e->p.in_background)
+        return eng_model_fill(e->model, e->pool, e->plan.ctx_tokens, err, errlen);
+    struct fill_task task = {.e = e, .err = err, .errlen = errlen};
+    pthread_t thread;
+    int failed = pthread_create(&thread, NULL, fill_in_background, &task);
+    if (failed) {
+        snprintf(err, errlen, "the loading thread cannot be started: %s", strerror(failed));
+        return ENG_ENOMEM;
+    }
+    pthread_join(thread, NULL);
+    return task.rc;
+}
+
+static int test_model(struct eng *e, char *err, size_t errlen)
+{
+    uint64_t start = clock_now_us();
+    if (e->p.on_self_test) e->p.on_self_test(e->p.on_self_test_ctx);
+    turns_enter(e->p.turns);
+    int rc = selftest_run(e->model, e->fwd, e->pages, err, errlen);
+    turns_leave(e->p.turns);
+    e->self_test_seconds = (double)(clock_now_us() - start) * 1e-6;
+    return rc;
+}
+
 static int load(struct eng *e, char *err, size_t errlen)
 {
     int rc = pool_create(&e->pool, e->p.n_threads, err, errlen);
     if (!rc) rc = open_model(e, err, errlen);
     if (!rc) rc = plan_memory(e, err, errlen);
-    if (!rc) rc = eng_model_fill(e->model, e->pool, e->plan.ctx_tokens, err, errlen);
+    if (!rc) rc = fill_model(e, err, errlen);
     if (!rc) settle_plan(e);
     if (!rc) rc = kv_pages_create(&e->pages, &e->layout, e->plan.n_pages, err, errlen);
     struct fwd_params fwd = forward_params(e);
     if (!rc) rc = fwd_create(&e->fwd, &fwd, err, errlen);
-    if (!rc) rc = selftest_run(e->model, e->fwd, e->pages, err, errlen);
+    if (!rc) rc = test_model(e, err, errlen);
     return rc;
 }
 
@@ -287,6 +356,7 @@ static int start_scheduler(struct eng *e, char *err, size_t errlen)
         .no_prefix_cache = e->p.no_prefix_cache,
         .global_priority = e->p.global_priority,
         .starving_us = STARVING_US,
+        .turns = e->p.turns,
     };
     return sched_create(&e->sched, &params, err, errlen);
 }
@@ -348,7 +418,8 @@ static void describe(struct eng *e, double load_seconds)
         .bos_id = hp->bos_id,
         .weights_dtype = m->weights_dtype,
         .memory = e->plan.memory,
-        .load_seconds = load_seconds,
+        .load_seconds = load_seconds - e->self_test_seconds,
+        .self_test_seconds = e->self_test_seconds,
     };
     memcpy(e->info.fingerprint, m->fingerprint, sizeof(e->info.fingerprint));
 }
@@ -365,9 +436,7 @@ int eng_open(struct eng **ret, const struct eng_params *params, char *err, size_
         return rc;
     }
     e->p = *params;
-    rc = settle_params(e, err, errlen);
-    if (!rc) rc = choose_kernels(e, err, errlen);
-    if (!rc) rc = choose_gemm(e, err, errlen);
+    rc = choose(e, err, errlen);
     if (!rc) rc = load(e, err, errlen);
     if (!rc) describe(e, (double)(clock_now_us() - start) * 1e-6);
     if (!rc) rc = start_scheduler(e, err, errlen);
@@ -377,6 +446,27 @@ int eng_open(struct eng **ret, const struct eng_params *params, char *err, size_
     else
         *ret = e;
     return rc;
+}
+
+int eng_plan(struct eng_memory *ret, const struct eng_params *params, char *err, size_t errlen)
+{
+    struct eng *e = calloc(1, sizeof(*e));
+    if (!e) {
+        snprintf(err, errlen, "no memory to plan the engine");
+        return ENG_ENOMEM;
+    }
+    e->p = *params;
+    int rc = choose(e, err, errlen);
+    if (!rc) rc = open_model(e, err, errlen);
+    if (!rc) rc = plan_memory(e, err, errlen);
+    if (!rc) *ret = e->plan.memory;
+    eng_close(e);
+    return rc;
+}
+
+void eng_stop(struct eng *e)
+{
+    sched_stop(e->sched);
 }
 
 void eng_close(struct eng *e)

@@ -22,6 +22,7 @@
 #ifndef HEARTH_ENGINE_H
 #define HEARTH_ENGINE_H
 
+#include <stdatomic.h>
 #include <stdbool.h>
 #include <stddef.h>
 #include <stdint.h>
@@ -30,6 +31,8 @@
 
 struct eng;
 struct eng_job;
+struct eng_memory;
+struct eng_turns;
 
 /* ---- opening ------------------------------------------------------------------------------- */
 
@@ -52,12 +55,22 @@ struct eng_params {
     int caller_bytes_per_id;   /* and this much per id of the model's vocabulary */
     int64_t answer_bytes;      /* the caller's memory for answers, counted in the plan; 0: none,
                                 * -1: a sixteenth of memory_bytes, from 16 MiB to 1 GiB */
+    int64_t reserved_bytes;    /* left free of the budget: for another engine */
     bool no_prefix_cache;      /* requests share no prefixes */
     int max_queued_jobs;       /* waiting beyond the running ones; 0: 4 x n_parallel */
     int64_t max_queued_tokens; /* prompt tokens waiting; 0: 8 x context */
     int n_batch_choices;       /* most choices per job; 0: 16 */
     bool global_priority;      /* priority counts between keys too; a key that was not served for
                                 * 15 s still comes next */
+
+    /* Opening an engine in a process where another one works. */
+    bool in_background;              /* weights are loaded by threads of the lowest priority, one
+                                   * fewer than n_threads */
+    struct eng_turns *turns;         /* shared by the engines; NULL: this one is alone */
+    const atomic_bool *stop;         /* gives the opening up once it is set, ENG_ECLOSED; or NULL */
+    void (*on_self_test)(void *ctx); /* called on the caller's thread when the weights are loaded;
+                                      * or NULL */
+    void *on_self_test_ctx;
 };
 
 /*
@@ -65,6 +78,23 @@ struct eng_params {
  * eng_close.
  */
 int eng_open(struct eng **ret, const struct eng_params *params, char *err, size_t errlen);
+
+/*
+ * Makes the memory plan that eng_open would make, from the headers of the model's files. The same
+ * errors.
+ */
+int eng_plan(struct eng_memory *ret, const struct eng_params *params, char *err, size_t errlen);
+
+/*
+ * Ends the scheduler: cancels running jobs and delivers their last events. eng_stats gives the
+ * final counts from now on; eng_job_submit refuses. eng_close does this too.
+ */
+void eng_stop(struct eng *e);
+
+/* For eng_params.turns: engines that share it compute one step at a time. Returns 0 or ENG_ENOMEM.
+ * To be destroyed after the engines. */
+int eng_turns_create(struct eng_turns **ret);
+void eng_turns_destroy(struct eng_turns *t);
 
 /*
  * Cancels running jobs, delivers the last events, frees everything. No job may be submitted
@@ -79,10 +109,11 @@ struct eng_memory {
     int64_t kv_bytes;
     int64_t scratch_bytes; /* activations, attention, packing */
     int64_t logits_bytes;
-    int64_t limit_bytes;  /* the limit */
-    int64_t answer_bytes; /* of the caller, see eng_params */
-    int64_t other_bytes;  /* program, tokenizer, requests in flight, caller_bytes of eng_params */
-    int64_t spare_bytes;  /* planned for weights that could not be compressed, and not needed */
+    int64_t limit_bytes;    /* the limit */
+    int64_t answer_bytes;   /* of the caller, see eng_params */
+    int64_t other_bytes;    /* program, tokenizer, requests in flight, caller_bytes of eng_params */
+    int64_t reserved_bytes; /* of eng_params */
+    int64_t spare_bytes;    /* planned for weights that could not be compressed, and not needed */
 };
 
 /* Facts that do not change while the engine is open; borrowed until eng_close. */
@@ -106,7 +137,8 @@ struct eng_info {
     const char *weights_dtype; /* of the files: "BF16", "F16", "F32", "mixed" */
     uint8_t fingerprint[16];   /* of weights and configuration, for any threads and packing */
     struct eng_memory memory;
-    double load_seconds;
+    double load_seconds; /* the self-test not included */
+    double self_test_seconds;
 };
 const struct eng_info *eng_info(const struct eng *e);
 

@@ -51,8 +51,8 @@ int64_t mem_limit_bytes(const char *root)
 static int64_t add_up(const struct eng_memory *m)
 {
     int64_t sum = m->weights_bytes;
-    const int64_t parts[] = {m->kv_bytes, m->scratch_bytes, m->logits_bytes, m->answer_bytes,
-                             m->other_bytes};
+    const int64_t parts[] = {m->kv_bytes,     m->scratch_bytes, m->logits_bytes,
+                             m->answer_bytes, m->other_bytes,   m->reserved_bytes};
     for (size_t i = 0; i < sizeof(parts) / sizeof(parts[0]); i++)
         if (__builtin_add_overflow(sum, parts[i], &sum)) return INT64_MAX;
     return sum;
@@ -71,6 +71,7 @@ static bool plan_at(const struct mem_params *p, int64_t ctx, int64_t n_pages, st
         .other_bytes = MEM_ALLOWANCE_BYTES + p->caller_bytes +
                        (int64_t)p->caller_bytes_per_id * model->hp.vocab,
         .limit_bytes = p->limit_bytes,
+        .reserved_bytes = p->reserved_bytes,
     };
     fwd_plan(&fwd, p->n_threads, &m->scratch_bytes, &m->logits_bytes);
     if (n_pages > INT32_MAX ||
@@ -133,14 +134,18 @@ static long long mib(int64_t bytes)
 static int refuse(const struct mem_params *p, const struct mem_plan *plan, char *err, size_t errlen)
 {
     const struct eng_memory *m = &plan->memory;
+    char reserved[48] = "";
+    if (m->reserved_bytes)
+        snprintf(reserved, sizeof(reserved), " + reserved %lld MiB", mib(m->reserved_bytes));
     snprintf(
         err, errlen,
         "memory: weights %lld MiB + KV cache %lld MiB (%d pages of %d tokens) + scratch %lld MiB "
-        "+ logits %lld MiB + answers %lld MiB + program %lld MiB = %lld MiB, but the limit is %lld "
+        "+ logits %lld MiB + answers %lld MiB + program %lld MiB%s = %lld MiB, but the limit is "
+        "%lld "
         "MiB",
         mib(m->weights_bytes), mib(m->kv_bytes), plan->n_pages, KV_PAGE_TOKENS,
         mib(m->scratch_bytes), mib(m->logits_bytes), mib(m->answer_bytes), mib(m->other_bytes),
-        mib(add_up(m)), mib(p->limit_bytes));
+        reserved, mib(add_up(m)), mib(p->limit_bytes));
     return ENG_ENOMEM;
 }
 

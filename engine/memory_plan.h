@@ -36,6 +36,7 @@ struct mem_params {
     int64_t caller_bytes;    /* and what it needs itself, */
     int caller_bytes_per_id; /* with so much per id of the vocabulary */
     int64_t limit_bytes;
+    int64_t reserved_bytes; /* of these, left free */
 };
 
 struct mem_plan {

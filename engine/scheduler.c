@@ -12,7 +12,9 @@
 #include "base/clock.h"
 #include "engine/job.h"
 #include "engine/job_queue.h"
+#include "engine/pool.h"
 #include "engine/prefix.h"
+#include "engine/turns.h"
 
 /* Waiting sequences, jobs and tokens, and the pages they would reserve. */
 struct backlog {
@@ -294,9 +296,11 @@ static void step(struct sched *s)
     batch_build(&s->batch);
     if (s->batch.n_segs == 0) return;
     set_solo(s, batch_solo_job(&s->batch));
+    turns_enter(s->p.turns);
     bool complete = batch_compute(&s->batch, &s->closing, &now);
     set_solo(s, NULL);
     if (complete) batch_deliver(&s->batch, now);
+    if (turns_leave(s->p.turns)) pool_rest(s->p.batch.pool);
 }
 
 static void *run(void *arg)
@@ -373,19 +377,27 @@ out:
     return rc;
 }
 
+void sched_stop(struct sched *s)
+{
+    if (!s->has_thread) return;
+    assert(!pthread_equal(pthread_self(), s->thread)); /* it would wait for itself */
+    pthread_mutex_lock(&s->lock);
+    atomic_store(&s->closing, true);
+    if (s->solo) eng_job_cancel(s->solo);
+    pthread_cond_signal(&s->wake);
+    pthread_mutex_unlock(&s->lock);
+    pthread_join(s->thread, NULL);
+    s->has_thread = false;
+    assert(idle(s));
+    pthread_mutex_lock(&s->lock);
+    publish(s);
+    pthread_mutex_unlock(&s->lock);
+}
+
 void sched_destroy(struct sched *s)
 {
     if (!s) return;
-    if (s->has_thread) {
-        assert(!pthread_equal(pthread_self(), s->thread)); /* it would wait for itself */
-        pthread_mutex_lock(&s->lock);
-        atomic_store(&s->closing, true);
-        if (s->solo) eng_job_cancel(s->solo);
-        pthread_cond_signal(&s->wake);
-        pthread_mutex_unlock(&s->lock);
-        pthread_join(s->thread, NULL);
-        assert(idle(s));
-    }
+    sched_stop(s);
     batch_finish(&s->batch);
     if (s->has_wake) pthread_cond_destroy(&s->wake);
     if (s->has_lock) pthread_mutex_destroy(&s->lock);

@@ -28,8 +28,9 @@ struct sched_params {
     int max_queued_jobs;
     int64_t max_queued_tokens;
     bool no_prefix_cache;
-    bool global_priority; /* priority counts between keys too */
-    uint64_t starving_us; /* then: a key that was not served for this long comes next */
+    bool global_priority;    /* priority counts between keys too */
+    uint64_t starving_us;    /* then: a key that was not served for this long comes next */
+    struct eng_turns *turns; /* each step waits for its turn; NULL: no other engine computes */
 };
 
 /* Starts the thread, all signals blocked in it. Returns owned. */
@@ -44,5 +45,6 @@ int sched_submit(struct sched *s, const struct eng_job_params *params, struct en
 void sched_stats(struct sched *s, struct eng_stats *ret_stats);
 void sched_drain(struct sched *s);
 void sched_pause(struct sched *s, bool paused);
+void sched_stop(struct sched *s);
 
 #endif

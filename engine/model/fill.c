@@ -200,13 +200,18 @@ static int find_mat(const struct fill *f, int panel)
     return lo;
 }
 
+static bool is_stopped(const struct fill *f)
+{
+    return f->m->stop && atomic_load_explicit(f->m->stop, memory_order_relaxed);
+}
+
 static void pack_item(void *arg, int item, int thread)
 {
     struct fill *f = arg;
     int end = f->first_panel[f->m->load->n_mats];
     int panel = item * f->panels_per_item, last = panel + f->panels_per_item;
     for (; panel < last && panel < end; panel++) {
-        if (atomic_load_explicit(&f->failed, memory_order_relaxed)) return;
+        if (atomic_load_explicit(&f->failed, memory_order_relaxed) || is_stopped(f)) return;
         int i = find_mat(f, panel);
         if (f->again && !f->too_many_exceptions[i]) continue;
         if (!pack_panel(f, i, panel - f->first_panel[i], &f->workers[thread]))
@@ -394,6 +399,15 @@ static int run(struct fill *f, struct pool *pool, char *err, size_t errlen)
     return report_failure(f, err, errlen);
 }
 
+/* The same, but an error if it was told to stop: then panels are missing. */
+static int run_unless_stopped(struct fill *f, struct pool *pool, char *err, size_t errlen)
+{
+    int rc = run(f, pool, err, errlen);
+    if (rc || !is_stopped(f)) return rc;
+    snprintf(err, errlen, "loading was given up");
+    return ENG_ECLOSED;
+}
+
 int eng_model_fill(struct eng_model *m, struct pool *pool, int64_t ctx, char *err, size_t errlen)
 {
     struct fill f = {.m = m, .n_threads = pool_n_threads(pool)};
@@ -408,7 +422,7 @@ int eng_model_fill(struct eng_model *m, struct pool *pool, int64_t ctx, char *er
         snprintf(err, errlen, "no memory to load the model");
         rc = ENG_ENOMEM;
     } else {
-        rc = run(&f, pool, err, errlen);
+        rc = run_unless_stopped(&f, pool, err, errlen);
     }
     for (int i = 0; f.workers && i < f.n_threads; i++) {
         free(f.workers[i].staging);

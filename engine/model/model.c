@@ -72,6 +72,7 @@ int eng_model_open(struct eng_model **ret, const struct eng_model_params *params
         goto out;
     }
     m->kern = params->kern;
+    m->stop = params->stop;
     rc = eng_plan_make(m, params->dir, &r);
     if (rc == 0) rc = choose_numerics(m, params, &r);
     if (rc) goto out;

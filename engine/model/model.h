@@ -7,6 +7,7 @@
 #ifndef HEARTH_ENGINE_MODEL_MODEL_H
 #define HEARTH_ENGINE_MODEL_MODEL_H
 
+#include <stdatomic.h>
 #include <stdbool.h>
 #include <stddef.h>
 #include <stdint.h>
@@ -100,7 +101,8 @@ struct eng_model {
     size_t arena_bytes;
     void *plain; /* a second one, for BF16 matrices that do not fit B12; or NULL */
     size_t plain_bytes;
-    struct eng_load *load; /* the plan between open and fill; NULL afterwards */
+    const atomic_bool *stop; /* of eng_model_params */
+    struct eng_load *load;   /* the plan between open and fill; NULL afterwards */
 };
 
 struct eng_model_params {
@@ -108,8 +110,9 @@ struct eng_model_params {
     const struct eng_numerics *numerics; /* NULL: bf16 if the CPU has it and the matrices are BF16,
                                           * else exact */
     const struct kern *kern;
-    const char *gemm;     /* "auto", "native", "blas"; "native" if BLAS is not available */
-    int64_t memory_bytes; /* weights beyond this are refused with the sums; 0: no limit */
+    const char *gemm;        /* "auto", "native", "blas"; "native" if BLAS is not available */
+    const atomic_bool *stop; /* eng_model_fill gives up once it is true; NULL: never */
+    int64_t memory_bytes;    /* weights beyond this are refused with the sums; 0: no limit */
 };
 
 /*

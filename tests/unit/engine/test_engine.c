@@ -267,6 +267,80 @@ static void test_names(void **state)
     REQUIRE_EQ_STR(eng_kernel_names()[0], "c");
 }
 
+static void note_test(void *ctx)
+{
+    ++*(int *)ctx;
+}
+
+static int64_t sum_of(const struct eng_memory *m)
+{
+    return m->weights_bytes + m->kv_bytes + m->scratch_bytes + m->logits_bytes + m->answer_bytes +
+           m->other_bytes;
+}
+
+/* A second engine next to one that works: planned from headers, loaded by other threads. */
+static void test_opening_next_to_another(void **state)
+{
+    (void)state;
+    struct eng_turns *turns;
+    struct eng_memory plan;
+    char err[500] = "";
+    int n_tests = 0;
+    REQUIRE_EQ_INT(eng_turns_create(&turns), 0);
+    struct eng_params p = {.model_dir = model_dir(), .n_threads = 2, .turns = turns};
+    struct eng *first = open_engine(&p);
+    REQUIRE_EQ_INT(eng_plan(&plan, &p, err, sizeof(err)), 0);
+    REQUIRE(sum_of(&plan) >= sum_of(&eng_info(first)->memory));
+    p.in_background = true;
+    p.on_self_test = note_test;
+    p.on_self_test_ctx = &n_tests;
+    struct eng *second = open_engine(&p);
+    REQUIRE_EQ_INT(n_tests, 1);
+    REQUIRE(eng_info(second)->self_test_seconds > 0);
+    REQUIRE(memcmp(eng_info(first)->fingerprint, eng_info(second)->fingerprint, 16) == 0);
+    eng_stop(first);
+    struct eng_stats stats;
+    eng_stats(first, &stats);
+    REQUIRE_EQ_INT(stats.n_running, 0);
+    eng_close(first);
+    eng_close(second);
+    eng_turns_destroy(turns);
+}
+
+static void test_opening_is_given_up(void **state)
+{
+    (void)state;
+    atomic_bool stop;
+    atomic_init(&stop, true);
+    for (int in_background = 0; in_background < 2; in_background++) {
+        struct eng *e = NULL;
+        char err[500] = "";
+        struct eng_params p = {.model_dir = model_dir(),
+                               .n_threads = 2,
+                               .in_background = in_background,
+                               .stop = &stop};
+        REQUIRE_EQ_INT(eng_open(&e, &p, err, sizeof(err)), ENG_ECLOSED);
+        REQUIRE_MSG(strstr(err, "given up"), "%s", err);
+    }
+}
+
+static void test_reserved_memory_stays_free(void **state)
+{
+    (void)state;
+    struct eng_memory all, less;
+    char err[500] = "";
+    struct eng_params p = {.model_dir = model_dir(), .n_threads = 1};
+    REQUIRE_EQ_INT(eng_plan(&all, &p, err, sizeof(err)), 0);
+    p.memory_bytes = 2 * sum_of(&all);
+    p.reserved_bytes = sum_of(&all) + 1;
+    REQUIRE_EQ_INT(eng_plan(&less, &p, err, sizeof(err)), 0);
+    REQUIRE(sum_of(&less) < sum_of(&all));
+    REQUIRE_EQ_INT(less.limit_bytes, p.memory_bytes);
+    REQUIRE_EQ_INT(less.reserved_bytes, p.reserved_bytes);
+    p.reserved_bytes = p.memory_bytes;
+    REQUIRE_EQ_INT(eng_plan(&less, &p, err, sizeof(err)), ENG_ENOMEM);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -277,6 +351,9 @@ int main(void)
         cmocka_unit_test(test_stories_golden),
         cmocka_unit_test(test_close_with_running_jobs),
         cmocka_unit_test(test_pause_is_seen_in_stats),
+        cmocka_unit_test(test_opening_next_to_another),
+        cmocka_unit_test(test_opening_is_given_up),
+        cmocka_unit_test(test_reserved_memory_stays_free),
         cmocka_unit_test(test_names),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
