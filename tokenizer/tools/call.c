@@ -454,6 +454,7 @@ static void begin_param(struct tools_reader *r, struct range key)
     c->value_form = VALUE_UNDECIDED;
     c->value_sent = false;
     c->lead = true;
+    c->line = false;
     if (c->live) call_send_key(r, &c->param, c->n_params);
     enter(r, READ_XML_VALUE);
 }
@@ -521,7 +522,7 @@ static void read_next_key(struct tools_reader *r)
     if (ok && !ended) {
         r->pos++;
     } else if (ended && follows(r, key)) {
-        size_t end = c->match - 1 > c->param.value.begin ? c->match - 1 : c->param.value.begin;
+        size_t end = c->match - (c->match > c->param.value.begin);
         r->pos++;
         if (!end_param(r, end)) return;
         c->match = NOWHERE;
@@ -548,7 +549,7 @@ static void read_tag(struct tools_reader *r)
     static const char close[] = "</parameter>", next[] = "<parameter=";
     struct call *c = &r->call;
     size_t k = r->pos - c->match;
-    bool line = c->match > 0 && r->text[c->match - 1] == '\n';
+    bool line = c->match > c->param.value.begin ? r->text[c->match - 1] == '\n' : c->line;
     bool closes = close[k] == r->text[r->pos] && (k < 1 || r->text[c->match + 1] == '/');
     bool opens = next[k] == r->text[r->pos] && (k < 1 || r->text[c->match + 1] == 'p') && line;
     if (closes && k + 1 == strlen(close)) {
@@ -570,6 +571,7 @@ static void read_xml_value(struct tools_reader *r, size_t limit)
         c->lead = false;
         if (r->text[r->pos] == '\n') {
             c->param.value.begin = ++r->pos;
+            c->line = true;
             return;
         }
     }

@@ -214,15 +214,22 @@ static enum value_form decide_form(const struct tools_reader *r, const struct xm
     return is_json(r, param->value.begin, end, how == VALUE_CUT) ? VALUE_JSON : VALUE_STRING;
 }
 
+/* The value is given out, or dropped, up to end. */
+static void advance(struct tools_reader *r, struct xml_param *param, size_t end)
+{
+    if (end > param->value.begin) r->call.line = r->text[end - 1] == '\n';
+    param->value.begin = end;
+}
+
 static void send_json_value(struct tools_reader *r, struct xml_param *param, size_t end)
 {
     while (!r->call.value_sent && param->value.begin < end &&
            reader_is_space(r->text[param->value.begin]))
-        param->value.begin++;
+        advance(r, param, param->value.begin + 1);
     end = trimmed_end(r, param->value.begin, end);
     r->call.value_sent |= end > param->value.begin;
     send_arguments(r, param->value.begin, end);
-    param->value.begin = end;
+    advance(r, param, end);
 }
 
 void call_send_value(struct tools_reader *r, struct xml_param *param, size_t end,
@@ -236,6 +243,6 @@ void call_send_value(struct tools_reader *r, struct xml_param *param, size_t end
     if (!c->value_sent) call_send_text(r, "\"");
     c->value_sent = true;
     send_escaped(r, param->value.begin, end);
-    param->value.begin = end;
+    advance(r, param, end);
     if (how == VALUE_CLOSED) call_send_text(r, "\"");
 }

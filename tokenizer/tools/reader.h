@@ -77,6 +77,7 @@ struct call {
     bool named;        /* the name is complete */
     bool closed;       /* the arguments are */
     bool lead;         /* qwen-xml: nothing of the value came, not even its newline */
+    bool line;         /* qwen-xml: the byte before param.value.begin is a newline */
     bool value_sent;   /* something of the value in hand was given out */
     size_t opened;     /* behind the opening and white space */
     size_t match;      /* NOWHERE, or where the literal in hand begins */

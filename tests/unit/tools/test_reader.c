@@ -236,6 +236,32 @@ static void test_what_is_held_is_bounded(void **state)
     tools_set_destroy(r.set);
 }
 
+/* A value that ends at the next parameter's tag, however its bytes came; the tags are at the end of
+ * the window each time. */
+static void test_guided_values_end_at_the_next_key(void **state)
+{
+    (void)state;
+    static const char *const values[] = {"",        "\n",    "\n\n", "\nx", "\nx\n",
+                                         "\nx\n\n", "\n \n", "x",    " "};
+    struct reading r;
+    prepare(&r, TOOLS_QWEN_XML, 0);
+    r.guided = true;
+    for (size_t i = 0; i < sizeof(values) / sizeof(values[0]); i++) {
+        char text[300];
+        size_t len = (size_t)snprintf(
+            text, sizeof(text),
+            "<tool_call>\n<function=write>\n<parameter=path>%s<parameter=mode>\nnew\n"
+            "</parameter>\n</function>\n</tool_call>",
+            values[i]);
+        char *whole = read_whole(&r, text, len);
+        for (size_t cut = 0; cut <= len; cut++)
+            expect(read_pieces(&r, text, len, &cut, 1), whole, text);
+        expect(read_bytes(&r, text, len), whole, text);
+        free(whole);
+    }
+    tools_set_destroy(r.set);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -243,6 +269,7 @@ int main(void)
         cmocka_unit_test(test_marker_tokens),
         cmocka_unit_test(test_guided_calls_go_out_at_once),
         cmocka_unit_test(test_what_is_held_is_bounded),
+        cmocka_unit_test(test_guided_values_end_at_the_next_key),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }
