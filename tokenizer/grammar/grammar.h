@@ -89,6 +89,7 @@ enum gram_kind {
     GRAM_SEQUENCE, /* all kids in a row */
     GRAM_EITHER,   /* one of the kids */
     GRAM_REPEAT,   /* kids[0], min to max times, kids[1] in between if there is one */
+    GRAM_RELAXED,  /* no text; keyword `text` at `pointer` is approximated, an error if strict */
 };
 
 /* Zero is the default of every field. */
@@ -154,6 +155,12 @@ struct gram_part {
     const char *pointer; /* of a schema: put before all pointers into it; NULL: nothing */
     bool strict;         /* of a schema: refuse what would be relaxed */
     bool object;         /* of a schema: only values that are objects */
+    bool optional;       /* of a schema that nothing fits: the part cannot come; no error */
+    /*
+     * Of a schema: not a JSON value, but the text of a string that fits, in which kids[0], an
+     * expression, is not found. nullable: the text null is the value null instead.
+     */
+    bool bare, nullable;
 };
 
 /*

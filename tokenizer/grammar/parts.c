@@ -122,7 +122,8 @@ static uint32_t literal_node(struct gram_build *b, const char *text, size_t len)
 static bool same_leaf(const struct gram_part *x, const struct gram_part *y)
 {
     return x->kind == y->kind && x->len == y->len && x->strict == y->strict &&
-           x->object == y->object && x->kids == y->kids &&
+           x->object == y->object && x->kids == y->kids && x->bare == y->bare &&
+           x->nullable == y->nullable && x->optional == y->optional &&
            (!x->len || memcmp(x->text, y->text, x->len) == 0);
 }
 
@@ -132,7 +133,9 @@ static uint32_t make_leaf(struct gram_build *b, const struct gram_part *p)
     bool strict = p->strict || b->options->strict;
 
     switch (p->kind) {
-    case GRAM_SCHEMA: return gram_schema_node(b, p->text, p->len, strict, p->object);
+    case GRAM_SCHEMA:
+        return p->bare ? gram_schema_text_node(b, p, strict)
+                       : gram_schema_node(b, p->text, p->len, strict, p->object);
     case GRAM_JSON_OBJECT:
         return gram_schema_node(b, any_object, sizeof(any_object) - 1, false, false);
     case GRAM_REGEX: return regex_node(b, p->text, p->len);
@@ -167,7 +170,7 @@ void gram_parts_check(struct gram_build *b)
     const struct gram_leaf *first = NULL;
 
     for (const struct gram_leaf *l = b->leaves; l; l = l->next)
-        if (b->rules->nodes[l->node].height == GRAM_NEVER) first = l;
+        if (b->rules->nodes[l->node].height == GRAM_NEVER && !l->part->optional) first = l;
     if (!first) return;
     b->pointer = first->part->pointer ? first->part->pointer : "";
     if (first->schema) gram_schema_empty(b, first->schema);
@@ -245,9 +248,18 @@ static uint32_t repeat_node(struct gram_build *b, const struct gram_part *p, int
     return p->min ? node : gram_node_rep(b, node, 0, 1);
 }
 
+static uint32_t relaxed_node(struct gram_build *b, const struct gram_part *p)
+{
+    b->pointer = p->pointer ? p->pointer : "";
+    gram_name_relaxed(b, p->text, p->len, p->strict || b->options->strict);
+    b->pointer = "";
+    return gram_add_node(b, GRAM_NODE_EMPTY);
+}
+
 static uint32_t bare_node(struct gram_build *b, const struct gram_part *p, int depth)
 {
     switch (p->kind) {
+    case GRAM_RELAXED: return relaxed_node(b, p);
     case GRAM_LITERAL: return literal_node(b, p->text, p->len);
     case GRAM_SEQUENCE: return sequence_node(b, p->kids, p->n_kids, depth);
     case GRAM_EITHER: return either_node(b, p, depth);

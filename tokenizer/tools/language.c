@@ -149,43 +149,27 @@ static const char *member(const char *object, size_t len, const char *name, size
     return found;
 }
 
-/* One value of an enum as the text that stands for it; a string where strings are allowed is
- * written without quotes, and then anything else but null would be read as a string. */
-static bool add_value(struct tree *t, struct jr *r, unsigned types, struct gram_part *ret)
-{
-    const char *s;
-    size_t n;
-    bool string = jr_peek(r) == '"', null = jr_peek(r) == 'n';
-    if (string ? jr_string(r, &s, &n) : jr_skip(r, &s, &n)) return false;
-    char *copy = allocate(t, n + 1);
-    if (!copy) return false;
-    memcpy(copy, s, n);
-    *ret = plain(copy, n);
-    bool looks_null = string && types & PARAM_NULL && n == 4 && !memcmp(copy, "null", 4);
-    return (string || null) && !looks_null && !memmem(copy, n, value_close, strlen(value_close)) &&
-           !memmem(copy, n, value_open, strlen(value_open));
-}
-
-/* The strings of an enum; any text if there is none that can be written. */
-static struct gram_part enum_values(struct tree *t, const char *list, size_t len, unsigned types)
-{
-    struct jr r;
-    char err[128];
-    bool first = true;
-    size_t n = 0, cap = len / 3 + 1; /* a value and a comma */
-    struct gram_part *values = allocate(t, cap * sizeof(*values));
-    jr_init(&r, list, len, JR_NUL, err, sizeof(err));
-    if (values && !jr_open(&r, '['))
-        while (n < cap && jr_more(&r, ']', &first) == 1)
-            n += add_value(t, &r, types, &values[n]);
-    jr_finish(&r);
-    return n ? with_kids(t, GRAM_EITHER, values, n) : any_text(t);
-}
-
 static size_t append(char *out, size_t n, const char *text, size_t len)
 {
     memcpy(out + n, text, len);
     return n + len;
+}
+
+/* The pointer to a parameter's schema in the request. */
+static const char *pointer_to(struct tree *t, const struct tools_tool *tool, const struct param *p)
+{
+    static const char between[] = "/properties/";
+    size_t n = tool->pointer ? strlen(tool->pointer) : 0;
+    char *out = allocate(t, n + sizeof(between) + 2 * p->name_len);
+    if (!out || !tool->pointer) return tool->pointer;
+    n = append(out, append(out, 0, tool->pointer, n), between, sizeof(between) - 1);
+    for (size_t i = 0; i < p->name_len; i++) {
+        char c = p->name[i];
+        bool escaped = c == '~' || c == '/';
+        n = append(out, n, escaped ? "~" : &c, 1);
+        if (escaped) n = append(out, n, c == '/' ? "1" : "0", 1);
+    }
+    return out;
 }
 
 /* A parameter's schema on its own: with the definitions that it may refer to. */
@@ -196,7 +180,7 @@ static struct gram_part json_value(struct tree *t, const struct tools_tool *tool
     struct gram_part part = {.kind = GRAM_SCHEMA,
                              .text = p->schema,
                              .len = p->schema_len,
-                             .pointer = tool->pointer,
+                             .pointer = pointer_to(t, tool, p),
                              .strict = tool->strict};
     if (!memmem(p->schema, p->schema_len, "$ref", 4)) return part;
     char *out = allocate(t, p->schema_len + tool->schema_len + 64);
@@ -219,18 +203,21 @@ static struct gram_part json_value(struct tree *t, const struct tools_tool *tool
     return part;
 }
 
+/* A value is a string wherever it may be one; then it has no quotes. */
 static struct gram_part xml_value(struct tree *t, const struct tools_tool *tool,
                                   const struct param *p)
 {
-    size_t len;
-    if (p->types & PARAM_KNOWN && !(p->types & PARAM_STRING)) return json_value(t, tool, p);
-    const char *values = member(p->schema, p->schema_len, "enum", &len);
-    if (values) return enum_values(t, values, len, p->types);
-    const char *value = member(p->schema, p->schema_len, "const", &len);
-    char *list = value ? allocate(t, len + 2) : NULL;
-    if (!list) return any_text(t);
-    append(list, append(list, append(list, 0, "[", 1), value, len), "]", 1);
-    return enum_values(t, list, len + 2, p->types);
+    static const struct gram_part ends = {
+        .kind = GRAM_REGEX, .text = "</parameter>|<parameter=", .len = 24};
+    struct gram_part part = json_value(t, tool, p);
+    bool known = p->types & PARAM_KNOWN;
+    part.optional = !p->required;
+    part.bare = !known || p->types & PARAM_STRING;
+    part.nullable = part.bare && known && p->types & PARAM_NULL;
+    if (!part.bare) return part;
+    part.kids = &ends;
+    part.n_kids = 1;
+    return part;
 }
 
 static struct gram_part xml_param(struct tree *t, struct gram_part key, struct gram_part value)
@@ -247,14 +234,32 @@ static bool is_writable(const struct param *p)
     return p->name_len <= 256;
 }
 
+/* The keywords that parameters one by one do not follow; they are named. */
+static size_t add_rules(struct gram_part *out, const struct tools_tool *tool, unsigned rules)
+{
+    size_t n = 0;
+    for (int i = 0; param_rules[i]; i++)
+        if (rules >> i & 1)
+            out[n++] = (struct gram_part){.kind = GRAM_RELAXED,
+                                          .text = param_rules[i],
+                                          .len = strlen(param_rules[i]),
+                                          .pointer = tool->pointer,
+                                          .strict = tool->strict};
+    return n;
+}
+
 static struct gram_part xml_params(struct tree *t, const struct tools_tool *tool)
 {
     struct param *params = NULL;
-    size_t n = 0, n_kids = 0;
+    size_t n = 0;
     if (!tool->schema) /* any parameters */
         return REPEAT(t, 0, 64, xml_param(t, regex("[A-Za-z0-9_.-]{1,64}"), any_text(t)));
     t->failed |= param_types(tool->schema, tool->schema_len, &params, &n) != 0;
-    struct gram_part *kids = allocate(t, (n + 1) * sizeof(*kids));
+    unsigned rules = param_rules_of(tool->schema, tool->schema_len, params, n);
+    for (size_t i = 0; i < n; i++)
+        if (params[i].required && !is_writable(&params[i])) rules |= PARAM_RULE_REQUIRED;
+    struct gram_part *kids = allocate(t, (n + 8 * sizeof(rules)) * sizeof(*kids));
+    size_t n_kids = kids ? add_rules(kids, tool, rules) : 0;
     for (size_t i = 0; kids && i < n; i++) {
         char *name = is_writable(&params[i]) ? allocate(t, params[i].name_len) : NULL;
         if (!name) continue;
@@ -263,7 +268,7 @@ static struct gram_part xml_params(struct tree *t, const struct tools_tool *tool
             xml_param(t, plain(name, params[i].name_len), xml_value(t, tool, &params[i]));
         kids[n_kids++] = params[i].required ? p : optional(t, p);
     }
-    struct gram_part all = with_kids(t, GRAM_SEQUENCE, kids, kids ? n_kids : 0);
+    struct gram_part all = with_kids(t, GRAM_SEQUENCE, kids, n_kids);
     param_types_free(params, n);
     return all;
 }

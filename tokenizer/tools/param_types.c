@@ -23,6 +23,7 @@ struct types {
     size_t read; /* bytes, over all passes */
     struct param *params;
     size_t n, cap;
+    int depth; /* of visit_conjunction */
     bool no_memory;
 };
 
@@ -266,6 +267,20 @@ static bool add_param(struct types *t, struct span key, struct span value, void 
     return true;
 }
 
+/* Visits the members of the schemas that hold besides one, by allOf and $ref. Returns true. */
+static bool visit_conjunction(struct types *t, struct span key, struct span value, visit_fn fn,
+                              void *ctx)
+{
+    if (t->depth == MAX_DEPTH) return true;
+    t->depth++;
+    if (is(key, "$ref"))
+        visit(t, resolve(t, value), fn, ctx);
+    else if (is(key, "allOf") || (!key.n && value.s[0] == '{'))
+        visit(t, value, fn, ctx);
+    t->depth--;
+    return true;
+}
+
 /* An item of "required": a string, whose escapes are not looked at. */
 static bool add_required(struct types *t, struct span key, struct span value, void *ctx)
 {
@@ -281,7 +296,7 @@ static bool add_required(struct types *t, struct span key, struct span value, vo
 static bool find_required(struct types *t, struct span key, struct span value, void *ctx)
 {
     if (is(key, "required")) visit(t, value, add_required, ctx);
-    return true;
+    return visit_conjunction(t, key, value, find_required, ctx);
 }
 
 /* The properties of a schema, wherever its parts have them. */
@@ -299,12 +314,17 @@ static bool add_params(struct types *t, struct span key, struct span value, void
     return !t->no_memory;
 }
 
+static struct span trimmed(const char *s, size_t n)
+{
+    while (n && strchr(" \t\r\n", *s))
+        s++, n--;
+    return (struct span){s, n};
+}
+
 int param_types(const char *schema, size_t len, struct param **ret, size_t *ret_n)
 {
-    struct types t = {.root = {schema, len}};
+    struct types t = {.root = trimmed(schema, len)};
     int depth = 0;
-    while (t.root.n && strchr(" \t\r\n", *t.root.s))
-        t.root.s++, t.root.n--;
     visit(&t, t.root, add_params, &depth);
     visit(&t, t.root, find_required, NULL);
     if (t.no_memory) param_types_free(t.params, t.n);
@@ -318,4 +338,75 @@ void param_types_free(struct param *params, size_t n)
     for (size_t i = 0; i < n; i++)
         free(params[i].name);
     free(params);
+}
+
+/* ---- rules --------------------------------------------------------------------------------- */
+
+const char *const param_rules[] = {"required",
+                                   "allOf",
+                                   "anyOf",
+                                   "oneOf",
+                                   "not",
+                                   "if",
+                                   "enum",
+                                   "const",
+                                   "patternProperties",
+                                   "propertyNames",
+                                   "minProperties",
+                                   "maxProperties",
+                                   "dependentRequired",
+                                   "dependentSchemas",
+                                   "dependencies",
+                                   NULL};
+
+struct rules {
+    const struct param *params;
+    size_t n;
+    unsigned found;
+};
+
+static const struct param *param_named(const struct rules *rules, struct span name)
+{
+    for (size_t i = 0; i < rules->n; i++)
+        if (rules->params[i].name_len == name.n && !memcmp(rules->params[i].name, name.s, name.n))
+            return &rules->params[i];
+    return NULL;
+}
+
+/* A required name that no property declares cannot be written. */
+static bool check_required(struct types *t, struct span key, struct span value, void *ctx)
+{
+    struct rules *rules = ctx;
+    (void)t, (void)key;
+    struct span name = {value.s + 1, value.n > 1 ? value.n - 2 : 0};
+    if (!param_named(rules, name)) rules->found |= PARAM_RULE_REQUIRED;
+    return true;
+}
+
+/* Of two declarations of a property only the first is followed. */
+static bool check_property(struct types *t, struct span key, struct span value, void *ctx)
+{
+    struct rules *rules = ctx;
+    (void)t;
+    const struct param *p = param_named(rules, key);
+    if (!p || p->schema != value.s) rules->found |= PARAM_RULE_ALL_OF;
+    return true;
+}
+
+static bool find_rule(struct types *t, struct span key, struct span value, void *ctx)
+{
+    struct rules *rules = ctx;
+    if (is(key, "required")) visit(t, value, check_required, rules);
+    if (is(key, "properties")) visit(t, value, check_property, rules);
+    for (unsigned i = 2; param_rules[i]; i++)
+        if (is(key, param_rules[i])) rules->found |= 1u << i;
+    return visit_conjunction(t, key, value, find_rule, ctx);
+}
+
+unsigned param_rules_of(const char *schema, size_t len, const struct param *params, size_t n)
+{
+    struct types t = {.root = trimmed(schema, len)};
+    struct rules rules = {params, n, 0};
+    visit(&t, t.root, find_rule, &rules);
+    return rules.found;
 }

@@ -35,4 +35,13 @@ struct param {
 int param_types(const char *schema, size_t len, struct param **ret, size_t *ret_n);
 void param_types_free(struct param *params, size_t n);
 
+/*
+ * The keywords by which the schema of a tool, with its parameters params[0..n), says more than
+ * which parameters there are, which of them are required and what each may be: a bit per name in
+ * param_rules, which ends with NULL.
+ */
+enum { PARAM_RULE_REQUIRED = 1, PARAM_RULE_ALL_OF = 2 }; /* the first two */
+extern const char *const param_rules[];
+unsigned param_rules_of(const char *schema, size_t len, const struct param *params, size_t n);
+
 #endif

@@ -197,6 +197,138 @@ static void test_languages(void **state)
     gram_vocab_destroy(v);
 }
 
+/* ---- texts as values ----------------------------------------------------------------------- */
+
+/* The error, or "" and the grammar of calls of one tool with this schema. */
+static struct gram_error compile_schema(const struct gram_vocab *v, const char *schema, bool strict,
+                                        struct gram **ret)
+{
+    static struct tools_tool tool;
+    struct reading r;
+    struct gram_error err;
+    struct gram_options options = {.strict = false};
+    prepare(&r, TOOLS_QWEN_XML, REQUIRED | ONCE);
+    tool = (struct tools_tool){.name = "f",
+                               .name_len = 1,
+                               .schema = schema,
+                               .schema_len = strlen(schema),
+                               .pointer = "/tools/0",
+                               .strict = strict};
+    r.request.tools = &tool;
+    r.request.n_tools = 1;
+    tools_compile(ret, v, &r.request, &r.markers, false, NULL, &options, &err);
+    return err;
+}
+
+/* A text parameter follows its pattern, format and lengths, in code points and without quotes. */
+static void test_texts_fit_their_schema(void **state)
+{
+    (void)state;
+    static const struct {
+        const char *schema, *value;
+        bool fits;
+    } values[] = {
+        {"{\"type\":\"string\"}", "a \"b\"\n<x>", true},
+        {"{\"type\":\"string\"}", "a</parameter>", false},
+        {"{\"pattern\":\"^[a-c]+$\"}", "abc", true},
+        {"{\"pattern\":\"^[a-c]+$\"}", "abd", false},
+        {"{\"pattern\":\"b\"}", "a\nb\nc", true},
+        {"{\"pattern\":\"b\"}", "ac", false},
+        {"{\"type\":\"string\",\"minLength\":2,\"maxLength\":3}", "\xc3\xa9\xc3\xa9", true},
+        {"{\"type\":\"string\",\"minLength\":2,\"maxLength\":3}", "\xc3\xa9", false},
+        {"{\"type\":\"string\",\"minLength\":2,\"maxLength\":3}", "aaaa", false},
+        {"{\"type\":\"string\",\"format\":\"date\"}", "2024-02-29", true},
+        {"{\"type\":\"string\",\"format\":\"date\"}", "2023-02-29", false},
+        {"{\"type\":\"string\",\"format\":\"date-time\"}", "2023-02-28T10:00:00Z", true},
+        {"{\"allOf\":[{\"minLength\":2},{\"maxLength\":1}]}", "", false},
+        {"{\"enum\":[\"a\",\"\",1,\"x</parameter>\"]}", "a", true},
+        {"{\"enum\":[\"a\",\"\",1,\"x</parameter>\"]}", "", true},
+        {"{\"enum\":[\"a\",\"\",1,\"x</parameter>\"]}", "1", false},
+        {"{\"enum\":[\"a\",\"bc\"],\"minLength\":2}", "a", false},
+        {"{\"const\":\"a\\nb\"}", "a\nb", true},
+        {"{\"type\":[\"string\",\"null\"],\"maxLength\":2}", "null", true},
+        {"{\"type\":[\"string\",\"null\"],\"maxLength\":2}", "nul", false},
+        {"{\"type\":[\"string\",\"null\"],\"not\":{\"const\":null}}", "null", false},
+        {"{\"enum\":[\"null\",\"b\"]}", "null", true},
+        {"{\"anyOf\":[{\"type\":\"string\",\"pattern\":\"^a\"},{\"type\":\"integer\"}]}", "12",
+         false},
+        {"{\"$ref\":\"#/$defs/s\"}", "b", true},
+        {"{\"$ref\":\"#/$defs/s\"}", "c", false},
+        {"{\"type\":\"integer\",\"maximum\":12}", "12", true},
+        {"{\"type\":\"integer\",\"maximum\":12}", "13", false},
+    };
+    struct gram_vocab *v = toy_vocab();
+    void *memory = toy_state_memory();
+    for (size_t i = 0; i < sizeof(values) / sizeof(values[0]); i++) {
+        char schema[400], text[400];
+        struct gram *g = NULL;
+        snprintf(schema, sizeof(schema),
+                 "{\"properties\":{\"p\":%s},\"$defs\":{\"s\":{\"const\":\"b\"}}}",
+                 values[i].schema);
+        int n = snprintf(text, sizeof(text),
+                         "<tool_call>\n<function=f>\n<parameter=p>\n%s\n</parameter>\n</function>"
+                         "\n</tool_call>",
+                         values[i].value);
+        REQUIRE_EQ_STR(compile_schema(v, schema, true, &g).message, "");
+        struct gram_state *s = gram_state_init(memory, g, NULL, NULL);
+        bool fits = gram_take_bytes(s, text, (size_t)n) && gram_accepting(s);
+        REQUIRE_MSG(fits == values[i].fits, "%s: %s", values[i].schema, values[i].value);
+        gram_release(g);
+    }
+    free(memory);
+    gram_vocab_destroy(v);
+}
+
+/* A parameter that nothing fits is left out, or an error if it is required. */
+static void test_parameters_that_nothing_fits(void **state)
+{
+    (void)state;
+    static const char *const impossible[] = {
+        "{\"type\":\"integer\",\"enum\":[\"a\"]}",
+        "{\"type\":\"string\",\"minLength\":2,\"maxLength\":1}",
+        "{\"enum\":[1],\"type\":[\"string\",\"null\"]}", "false"};
+    static const char ping[] = "<tool_call>\n<function=f>\n</function>\n</tool_call>";
+    struct gram_vocab *v = toy_vocab();
+    void *memory = toy_state_memory();
+    for (size_t i = 0; i < sizeof(impossible) / sizeof(impossible[0]); i++) {
+        char schema[300];
+        struct gram *g = NULL;
+        snprintf(schema, sizeof(schema), "{\"properties\":{\"p\":%s}}", impossible[i]);
+        REQUIRE_EQ_STR(compile_schema(v, schema, false, &g).message, "");
+        struct gram_state *s = gram_state_init(memory, g, NULL, NULL);
+        REQUIRE(gram_take_bytes(s, ping, sizeof(ping) - 1) && gram_accepting(s));
+        s = gram_state_init(memory, g, NULL, NULL);
+        REQUIRE(!gram_take_bytes(s, "<tool_call>\n<function=f>\n<p", 28));
+        gram_release(g);
+        snprintf(schema, sizeof(schema), "{\"properties\":{\"p\":%s},\"required\":[\"p\"]}",
+                 impossible[i]);
+        struct gram_error err = compile_schema(v, schema, false, &g);
+        REQUIRE(err.code == GRAM_EINVAL && !strncmp(err.pointer, "/tools/0/properties/p", 21));
+    }
+    free(memory);
+    gram_vocab_destroy(v);
+}
+
+/* Keywords that a list of parameters does not follow are named, and refused under strict. */
+static void test_rules_are_named(void **state)
+{
+    (void)state;
+    static const char schema[] = "{\"properties\":{\"a/b\":{\"type\":\"array\",\"contains\":{}}},"
+                                 "\"minProperties\":1}";
+    struct gram_vocab *v = toy_vocab();
+    struct gram *g = NULL;
+    REQUIRE_EQ_STR(compile_schema(v, schema, false, &g).message, "");
+    REQUIRE_EQ_INT((int)gram_n_relaxed(g), 2);
+    REQUIRE_EQ_STR(gram_relaxed(g, 0), "/tools/0/minProperties");
+    REQUIRE_EQ_STR(gram_relaxed(g, 1), "/tools/0/properties/a~1b/contains");
+    gram_release(g);
+    struct gram_error err = compile_schema(v, schema, true, &g);
+    REQUIRE(err.code == GRAM_EINVAL && !strcmp(err.keyword, "minProperties"));
+    REQUIRE_MSG(strstr(err.message, "minProperties") && strstr(err.message, "strict"), "%s",
+                err.message);
+    gram_vocab_destroy(v);
+}
+
 /* ---- marker tokens ------------------------------------------------------------------------- */
 
 enum { CALL_ID = TOY_WORDS + 70, CALL_CLOSE_ID };
@@ -260,6 +392,9 @@ int main(void)
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(test_guided_texts_read_the_same),
         cmocka_unit_test(test_languages),
+        cmocka_unit_test(test_texts_fit_their_schema),
+        cmocka_unit_test(test_parameters_that_nothing_fits),
+        cmocka_unit_test(test_rules_are_named),
         cmocka_unit_test(test_text_is_free_with_marker_tokens),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);

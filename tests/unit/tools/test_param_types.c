@@ -69,11 +69,59 @@ static void test_properties_of_all_parts(void **state)
     param_types_free(params, n);
 }
 
+/* The names of the rules of a schema, with a comma behind each. */
+static const char *rules_of(const char *schema)
+{
+    static char out[200];
+    struct param *params;
+    size_t n;
+    REQUIRE(!param_types(schema, strlen(schema), &params, &n));
+    unsigned rules = param_rules_of(schema, strlen(schema), params, n);
+    param_types_free(params, n);
+    out[0] = '\0';
+    for (int i = 0; param_rules[i]; i++)
+        if (rules >> i & 1) strcat(strcat(out, param_rules[i]), ",");
+    return out;
+}
+
+static void test_rules(void **state)
+{
+    (void)state;
+    REQUIRE_EQ_STR(
+        rules_of("{\"type\":\"object\",\"title\":\"t\",\"properties\":{\"a\":{\"anyOf\":[]}},"
+                 "\"required\":[\"a\"],\"additionalProperties\":{\"not\":{}}}"),
+        "");
+    REQUIRE_EQ_STR(rules_of("{\"required\":[\"a\"]}"), "required,");
+    REQUIRE_EQ_STR(rules_of("{\"if\":{},\"maxProperties\":1}"), "if,maxProperties,");
+    REQUIRE_EQ_STR(
+        rules_of("{\"$ref\":\"#/$defs/a\",\"$defs\":{\"a\":{\"allOf\":[{\"not\":{}}]}}}"), "not,");
+    REQUIRE_EQ_STR(rules_of("{\"properties\":{\"a\":{}},\"allOf\":[{\"properties\":{\"a\":{}}}]}"),
+                   "allOf,");
+    REQUIRE_EQ_STR(rules_of("{\"allOf\":[{\"properties\":{\"a\":{}},\"required\":[\"a\"]}]}"), "");
+    REQUIRE_EQ_STR(rules_of("{\"$ref\":\"#\",\"enum\":[]}"), "enum,");
+}
+
+/* Names are required wherever a part that holds says so. */
+static void test_required_of_all_parts(void **state)
+{
+    (void)state;
+    static const char schema[] =
+        "{\"properties\":{\"a\":{},\"b\":{}},\"$ref\":\"#/$defs/x\",\"$defs\":{"
+        "\"x\":{\"allOf\":[{\"required\":[\"b\"]}]}}}";
+    struct param *params;
+    size_t n;
+    REQUIRE(!param_types(schema, sizeof(schema) - 1, &params, &n));
+    REQUIRE(n == 2 && !params[0].required && params[1].required);
+    param_types_free(params, n);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(test_types),
         cmocka_unit_test(test_properties_of_all_parts),
+        cmocka_unit_test(test_rules),
+        cmocka_unit_test(test_required_of_all_parts),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

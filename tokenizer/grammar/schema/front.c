@@ -114,6 +114,17 @@ uint32_t gram_schema_node(struct gram_build *b, const char *text, size_t len, bo
     return node;
 }
 
+uint32_t gram_schema_text_node(struct gram_build *b, const struct gram_part *part, bool strict)
+{
+    begin_schema(b, strict);
+    read_schema(b, part->text, part->len);
+    struct gram_member root = {.schema = b->schema->root};
+    struct gram_alts alts = gram_expand(b, &root, 1);
+    b->schema->value = gram_add_value(b);
+    gram_note_reason(b, b->schema->value, root.schema, "no text fits all that it says");
+    return gram_build_texts(b, &alts, part);
+}
+
 /* Follows the reasons from the root to the rule where the trouble begins. */
 void gram_schema_empty(struct gram_build *b, const struct gram_schema *s)
 {

@@ -247,6 +247,12 @@ void gram_build_object(struct gram_build *b, struct gram_value_draft *d,
 void gram_build_array(struct gram_build *b, struct gram_value_draft *d, const struct gram_alt *alt);
 void gram_build_alt(struct gram_build *b, struct gram_value_draft *d, const struct gram_alt *alt);
 
+/* The node of the texts of strings that fit some alternative; see `bare` in struct gram_part. */
+uint32_t gram_build_texts(struct gram_build *b, const struct gram_alts *alts,
+                          const struct gram_part *part);
+uint32_t gram_string_text_node(struct gram_build *b, const struct gram_alt *alt,
+                               const struct gram_part *part);
+
 /* Notes why the rule has no member, unless a reason is known. at: NULL for the goal's schema. */
 void gram_note_reason(struct gram_build *b, uint32_t value, const struct gram_js *at,
                       const char *text);

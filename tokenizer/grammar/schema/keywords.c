@@ -280,19 +280,39 @@ static int by_id(const void *x, const void *y)
     return (a->id > b->id) - (a->id < b->id);
 }
 
+static void add_relaxed(struct gram_build *b, const char *pointer)
+{
+    char text[9 * GRAM_POINTER_BYTES];
+    size_t n =
+        (size_t)snprintf(text, sizeof(text), "%.*s%s", GRAM_POINTER_BYTES, b->pointer, pointer);
+
+    b->relaxed = gram_grow(b, b->relaxed, b->n_relaxed, &b->cap_relaxed, sizeof(*b->relaxed));
+    b->relaxed[b->n_relaxed++] =
+        gram_keep_copy(b, text, n < sizeof(text) ? n + 1 : sizeof(text), 1);
+}
+
 void gram_schema_relaxed(struct gram_build *b, struct gram_schema *s)
 {
     char pointer[8 * GRAM_POINTER_BYTES];
 
     if (s->n_relaxed) qsort(s->relaxed, s->n_relaxed, sizeof(*s->relaxed), by_id);
     for (uint32_t i = 0; i < s->n_relaxed; i++) {
-        size_t n =
-            (size_t)snprintf(pointer, sizeof(pointer), "%.*s", GRAM_POINTER_BYTES, b->pointer);
-        n += gram_js_pointer(s->relaxed[i], pointer + n, sizeof(pointer) - n);
-        b->relaxed = gram_grow(b, b->relaxed, b->n_relaxed, &b->cap_relaxed, sizeof(*b->relaxed));
-        b->relaxed[b->n_relaxed++] =
-            gram_keep_copy(b, pointer, n < sizeof(pointer) ? n + 1 : sizeof(pointer), 1);
+        gram_js_pointer(s->relaxed[i], pointer, sizeof(pointer));
+        add_relaxed(b, pointer);
     }
+}
+
+void gram_name_relaxed(struct gram_build *b, const char *keyword, size_t len, bool strict)
+{
+    const char *name = gram_text(b, "%.*s", (int)len, keyword);
+
+    if (strict)
+        gram_fail_at(
+            b, NULL, name,
+            "%s cannot be followed where parameters are written one by one, which 'strict' "
+            "forbids.",
+            name);
+    add_relaxed(b, gram_text(b, "/%s", name));
 }
 
 /* ---- equality ------------------------------------------------------------------------------ */

@@ -10,6 +10,7 @@
 #include "tokenizer/grammar/expr.h"
 #include "tokenizer/grammar/format.h"
 #include "tokenizer/grammar/ecma_regex.h"
+#include "tokenizer/grammar/nodes.h"
 #include "tokenizer/grammar/schema/goals.h"
 #include "tokenizer/grammar/vocab.h"
 
@@ -283,6 +284,7 @@ bool gram_string_fits(struct gram_build *b, const struct gram_alt *alt, const ch
 struct gram_string_entry {
     struct gram_string_entry *next;
     const struct gram_string_facts *facts;
+    bool bare; /* node is one of expressions */
     uint32_t node;
 };
 
@@ -296,11 +298,11 @@ static bool same_facts(const struct gram_string_facts *x, const struct gram_stri
     return true;
 }
 
-static uint32_t find_node(struct gram_build *b, const struct gram_string_facts *f)
+static uint32_t find_node(struct gram_build *b, const struct gram_string_facts *f, bool bare)
 {
     for (struct gram_string_entry *e = b->schema->strings; e; e = e->next) {
         gram_steps(b, 1);
-        if (same_facts(e->facts, f)) return e->node;
+        if (e->bare == bare && same_facts(e->facts, f)) return e->node;
     }
     return GRAM_NONE;
 }
@@ -328,9 +330,49 @@ static uint32_t build_node(struct gram_build *b, const struct gram_string_facts 
         s.dfa = gram_add_dfa(b, &params);
         if (!s.dfa) gram_fail_at(b, f->at, NULL, "too complex.");
     }
-    *e = (struct gram_string_entry){b->schema->strings, f, gram_add_string(b, &s)};
+    *e = (struct gram_string_entry){b->schema->strings, f, false, gram_add_string(b, &s)};
     b->schema->strings = e;
     return e->node;
+}
+
+/* The same without quotes and escapes. */
+static uint32_t build_text_node(struct gram_build *b, const struct gram_string_facts *f)
+{
+    struct gram_dfa_params params = {.parts = f->parts,
+                                     .n_parts = f->n_parts,
+                                     .outcome = gram_wanted_outcome,
+                                     .ctx = gram_wanted_of(b, f),
+                                     .min = (uint32_t)f->min,
+                                     .max =
+                                         f->max < GRAM_INFINITE ? (uint32_t)f->max : GRAM_INFINITE,
+                                     .spellable = b->vocab->spellable};
+    struct gram_string_entry *e = gram_temp(b, sizeof(*e));
+    struct gram_dfa *dfa = gram_add_dfa(b, &params);
+
+    if (!dfa) gram_fail_at(b, f->at, NULL, "too complex.");
+    *e = (struct gram_string_entry){b->schema->strings, f, true, gram_add_node(b, GRAM_NODE_LEAF)};
+    b->rules->nodes[e->node].dfa = dfa;
+    b->schema->strings = e;
+    return e->node;
+}
+
+uint32_t gram_string_text_node(struct gram_build *b, const struct gram_alt *alt,
+                               const struct gram_part *part)
+{
+    struct gram_string_facts *f = gram_temp(b, sizeof(*f));
+    const struct gram_part *end = part->kids;
+
+    gram_string_facts(b, alt, f);
+    const struct gram_ex *x = gram_pattern(b, f->at, NULL, end->text, (uint32_t)end->len);
+    add_part(b, f, x, x, true, false);
+    if (part->nullable) {
+        x = gram_pattern(b, f->at, NULL, "null", 4);
+        add_part(b, f, x, x, false, false);
+    }
+    if (f->min > f->max || f->min >= GRAM_INFINITE)
+        return gram_node_with(b, GRAM_NODE_ALT, 0, NULL);
+    uint32_t node = find_node(b, f, true);
+    return node == GRAM_NONE ? build_text_node(b, f) : node;
 }
 
 static void add_free(struct gram_build *b, struct gram_value_draft *d, uint32_t min, uint32_t max)
@@ -363,7 +405,7 @@ void gram_build_string(struct gram_build *b, struct gram_value_draft *d, const s
         add_free(b, d, (uint32_t)f->min, (uint32_t)f->max);
         return;
     }
-    uint32_t node = find_node(b, f);
+    uint32_t node = find_node(b, f, false);
     if (node == GRAM_NONE) node = build_node(b, f);
     const struct gram_string *built = &b->rules->strings[node];
     if (built->kind == GRAM_STRING_DFA && built->dfa->n_states == 0)

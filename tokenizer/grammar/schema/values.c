@@ -5,7 +5,9 @@
  */
 #include <string.h>
 
+#include "tokenizer/grammar/nodes.h"
 #include "tokenizer/grammar/schema/goals.h"
+#include "tokenizer/grammar/vocab.h"
 
 /* ---- scalars ------------------------------------------------------------------------------- */
 
@@ -147,14 +149,22 @@ static void build_container(struct gram_build *b, struct gram_value_draft *d,
         gram_build_alt(b, d, &one.alts[i]);
 }
 
-static void build_values(struct gram_build *b, struct gram_value_draft *d,
-                         const struct gram_alt *alt)
+/* The first const or enum of an alternative; NULL: it has none. */
+static const struct gram_item *values_of(const struct gram_alt *alt)
 {
     const struct gram_item *from = NULL;
-    uint32_t n = 0;
 
     for (const struct gram_item *i = alt->last; i; i = i->before)
         if (gram_is_values(i) && !i->negated) from = i;
+    return from;
+}
+
+static void build_values(struct gram_build *b, struct gram_value_draft *d,
+                         const struct gram_alt *alt)
+{
+    const struct gram_item *from = values_of(alt);
+    uint32_t n = 0;
+
     struct gram_js *v =
         from->kw == GRAM_KW_CONST ? (struct gram_js *)from->value : from->value->child;
     for (; v; v = from->kw == GRAM_KW_CONST ? NULL : v->next) {
@@ -188,17 +198,10 @@ static bool excludes(struct gram_build *b, const struct gram_alt *alt, enum gram
     return false;
 }
 
-static bool has_values(const struct gram_alt *alt)
-{
-    for (const struct gram_item *i = alt->last; i; i = i->before)
-        if (!i->negated && gram_is_values(i)) return true;
-    return false;
-}
-
 void gram_build_alt(struct gram_build *b, struct gram_value_draft *d, const struct gram_alt *alt)
 {
     gram_steps(b, 1);
-    if (has_values(alt)) {
+    if (values_of(alt)) {
         build_values(b, d, alt);
         return;
     }
@@ -212,4 +215,54 @@ void gram_build_alt(struct gram_build *b, struct gram_value_draft *d, const stru
     if (alt->types & GRAM_T_STRING) gram_build_string(b, d, alt);
     if (alt->types & GRAM_T_ARRAY) gram_build_array(b, d, alt);
     if (alt->types & GRAM_T_OBJECT) gram_build_object(b, d, alt);
+}
+
+/* ---- texts of strings ---------------------------------------------------------------------- */
+
+/* The strings that an alternative lists, as far as they can be written. */
+static void add_texts(struct gram_build *b, struct gram_trie_builder *texts,
+                      const struct gram_alt *alt, const struct gram_part *part)
+{
+    const struct gram_item *from = values_of(alt);
+    const struct gram_part *end = part->kids;
+
+    bool one = from->kw == GRAM_KW_CONST;
+    for (const struct gram_js *v = one ? from->value : from->value->child; v;
+         v = one ? NULL : v->next) {
+        gram_steps(b, 1 + alt->n);
+        if (v->type != GRAM_JS_STRING || !value_fits(b, alt, from, v)) continue;
+        if (part->nullable && v->len == 4 && !memcmp(v->text, "null", 4)) continue;
+        if (gram_pattern_matches(b, v, NULL, end->text, (uint32_t)end->len, v->text, v->len))
+            continue;
+        if (gram_vocab_spells(b->vocab, v->text, v->len))
+            gram_trie_add(b, texts, v->text, v->len, false, 0);
+    }
+}
+
+static bool allows_null(struct gram_build *b, const struct gram_alt *alt)
+{
+    if (!(alt->types & GRAM_T_NULL)) return false;
+    if (!values_of(alt)) return !excludes(b, alt, GRAM_JS_NULL);
+    const struct gram_js null = {.type = GRAM_JS_NULL};
+    return gram_lists_value(b, values_of(alt), &null) && value_fits(b, alt, NULL, &null);
+}
+
+uint32_t gram_build_texts(struct gram_build *b, const struct gram_alts *alts,
+                          const struct gram_part *part)
+{
+    uint32_t *nodes = gram_temp_array(b, alts->n + 1, sizeof(*nodes)), n = 0;
+    struct gram_trie_builder texts = {0};
+    bool null = false;
+
+    for (uint32_t i = 0; i < alts->n; i++) {
+        const struct gram_alt *alt = &alts->alts[i];
+        null |= part->nullable && allows_null(b, alt);
+        if (values_of(alt))
+            add_texts(b, &texts, alt, part);
+        else if (alt->types & GRAM_T_STRING)
+            nodes[n++] = gram_string_text_node(b, alt, part);
+    }
+    if (null) gram_trie_add(b, &texts, "null", 4, false, 0);
+    if (texts.n_strings) nodes[n++] = gram_node_texts(b, &texts, 0, NULL);
+    return n == 1 ? nodes[0] : gram_node_with(b, GRAM_NODE_ALT, n, nodes);
 }
