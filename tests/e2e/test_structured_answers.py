@@ -1,6 +1,7 @@
 #!/usr/bin/env python3
 # SPDX-License-Identifier: MIT
-"""Schemas at random, judged by jsonschema and llguidance: small cases of structured_run.py and differential_schema.py.
+"""Schemas at random, judged by jsonschema and llguidance: small cases of structured_run.py, tools_run.py and
+differential_schema.py.
 
 Runs itself with the interpreter of $HEARTH_VENV, where tests/run.sh installed them; skipped without.
 """
@@ -16,6 +17,7 @@ sys.path.insert(0, os.path.join(ROOT, "tests", "golden"))
 try:
     import differential_schema
     import structured_run
+    import tools_run
 except ImportError as e:
     print(e)
     sys.exit(77)
@@ -32,6 +34,27 @@ def test_finished_answers_are_valid():
     assert not found.wrong, found.wrong
     assert count["answers"] == 240 and count["finished"] > 200 and count["cut"] > 0, count
     assert count["valid"] > 0.9 * count["finished"], count
+
+
+def tools_options(**others):
+    return argparse.Namespace(seed=1, clients=8, max_tokens=400, bias=9, **others)
+
+
+def test_required_calls_are_valid():
+    """Every finished answer is calls whose arguments fit, streamed or not, in three dialects; most finish."""
+    report = tools_run.Report()
+    tools_run.run_calls(tools_options(cases=24, templates=("qwen3", "qwen3-coder", "mistral-nemo")), report)
+    count = report.count
+    assert not report.wrong, report.wrong
+    assert count["answers"] == 72 and count["finished"] >= 0.6 * 72 and count["valid"] > 30, count
+
+
+def test_random_texts_with_tools():
+    """No answer is refused or empty; each is what the filter reads, in every dialect and mode."""
+    report = tools_run.Report()
+    tools_run.run_texts(tools_options(cases=200, templates=("qwen3", "llama-3.1", "mistral-small-3.2")), report)
+    assert not report.wrong, report.wrong
+    assert report.count["answers"] >= 190 and report.count["calls"] > 30, report.count
 
 
 def test_verdicts_agree():

@@ -387,13 +387,15 @@ static struct gram_part answer(struct tree *t, const struct gram_part *content)
     return EITHER(t, SEQUENCE(t, *content, optional(t, calls_alone(t))), calls_alone(t));
 }
 
-/* The answer behind a reasoning block, which may never close. White space may follow the block. */
+/* The answer behind a reasoning block, which may stay open if the answer is free text. White space
+ * may follow the block. */
 static struct gram_part after_reasoning(struct tree *t, struct gram_part rest, bool free)
 {
     const struct tools_style *style = t->q->style;
-    struct gram_part spaces = free ? plain("", 0) : regex("[ \\t\\r\\n]{0,8}");
-    return SEQUENCE(t, until(t, style->think_close),
-                    optional(t, SEQUENCE(t, literal(t, style->think_close), spaces, rest)));
+    struct gram_part thought = until(t, style->think_close);
+    struct gram_part close = literal(t, style->think_close);
+    if (free) return SEQUENCE(t, thought, optional(t, SEQUENCE(t, close, rest)));
+    return SEQUENCE(t, thought, close, regex("[ \\t\\r\\n]{0,8}"), rest);
 }
 
 static struct gram_part language(struct tree *t, bool think_open, const struct gram_part *content)
