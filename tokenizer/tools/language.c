@@ -336,22 +336,30 @@ static struct gram_part calls_alone(struct tree *t)
     return REPEAT(t, 1, TOOLS_MAX_CALLS, one, literal(t, style->block_sep));
 }
 
-/* Any text in which no call begins. */
+/* Bytes of the heads of all calls together, so that the automaton of text stays small. */
+enum { MAX_HEADS = 4096 };
+
+/* Any text in which no call begins. Where there is no marker, the head of a call is one: up to the
+ * end of its name, or of the part of the name that all tools have room for. */
 static struct gram_part text_alone(struct tree *t)
 {
     const struct tools_request *q = t->q;
     size_t n = 0;
     if (q->style->open[0]) return until(t, q->style->open);
+    const char *open = q->style->call_open;
+    size_t n_open = strlen(open), each = MAX_HEADS / (q->n_tools + 1);
+    size_t room = each > n_open + 1 ? each - n_open : 1;
     struct gram_part *heads = allocate(t, q->n_tools * sizeof(*heads));
     for (size_t i = 0; heads && i < q->n_tools; i++) {
-        const char *open = q->style->call_open;
-        size_t n_open = strlen(open), n_name = q->tools[i].name_len;
+        size_t n_name = q->tools[i].name_len;
+        bool whole = n_name < room;
+        if (!whole) n_name = room;
         char *head = q->tools[i].excluded ? NULL : allocate(t, n_open + n_name + 1);
         if (!head) continue;
         memcpy(head, open, n_open);
         memcpy(head + n_open, q->tools[i].name, n_name);
-        head[n_open + n_name] = q->style->name_close[0];
-        heads[n++] = plain(head, n_open + n_name + 1);
+        if (whole) head[n_open + n_name] = q->style->name_close[0];
+        heads[n++] = plain(head, n_open + n_name + whole);
     }
     return with_kids(t, GRAM_UNTIL, heads, n);
 }

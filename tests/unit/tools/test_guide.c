@@ -330,6 +330,39 @@ static void test_rules_are_named(void **state)
     gram_vocab_destroy(v);
 }
 
+/* ---- many tools ---------------------------------------------------------------------------- */
+
+/* As many tools as there may be with the longest names, where the head of a call is its marker. */
+static void test_many_long_names(void **state)
+{
+    (void)state;
+    static struct tools_tool tools[TOOLS_MAX_TOOLS];
+    static char names[TOOLS_MAX_TOOLS][TOOLS_MAX_NAME + 1];
+    struct gram_vocab *v = toy_vocab();
+    void *memory = toy_state_memory();
+    struct reading r;
+    uint64_t seed = 1;
+    char text[200];
+    prepare(&r, TOOLS_LLAMA3, 0);
+    for (int i = 0; i < TOOLS_MAX_TOOLS; i++) {
+        for (int k = 0; k < TOOLS_MAX_NAME; k++)
+            names[i][k] = (char)('a' + toy_draw(&seed, 26));
+        tools[i] = (struct tools_tool){.name = names[i], .name_len = TOOLS_MAX_NAME};
+    }
+    r.request.tools = tools;
+    r.request.n_tools = TOOLS_MAX_TOOLS;
+    struct gram *g = compile(v, &r);
+    struct gram_state *s = gram_state_init(memory, g, NULL, NULL);
+    for (int i = 0; i < TOOLS_MAX_TOOLS; i += 9) {
+        int n = snprintf(text, sizeof(text),
+                         "a {\"name\": \"b\"} {\"name\": \"%s\", \"parameters\": {}}", names[i]);
+        REQUIRE_MSG(gram_take_bytes(s, text, (size_t)n) && gram_accepting(s), "%s", text);
+    }
+    gram_release(g);
+    free(memory);
+    gram_vocab_destroy(v);
+}
+
 /* ---- marker tokens ------------------------------------------------------------------------- */
 
 enum { CALL_ID = TOY_WORDS + 70, CALL_CLOSE_ID };
@@ -396,6 +429,7 @@ int main(void)
         cmocka_unit_test(test_texts_fit_their_schema),
         cmocka_unit_test(test_parameters_that_nothing_fits),
         cmocka_unit_test(test_rules_are_named),
+        cmocka_unit_test(test_many_long_names),
         cmocka_unit_test(test_text_is_free_with_marker_tokens),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
