@@ -15,6 +15,7 @@
 
 struct srv_metrics;
 struct srv_pull;
+struct srv_swap;
 
 enum srv_state { SRV_LOADING, SRV_READY, SRV_DRAINING, SRV_FAILED };
 
@@ -23,6 +24,7 @@ struct srv_app {
     struct srv_metrics *metrics;
     struct srv_pull *pull; /* NULL without --pull */
     struct srv_models models;
+    struct srv_swap *swap;
     atomic_int state; /* enum srv_state */
 };
 

@@ -22,6 +22,7 @@ enum { ERROR_BYTES = 512 };
 
 struct srv_loader {
     struct srv_app *app;
+    struct eng_turns *turns;
     int event_fd;
     pthread_t thread;
     char model_dir[PATH_MAX];
@@ -57,6 +58,7 @@ static int load_model(struct srv_loader *l)
         .dir = l->model_dir,
         .names = c->alias.n ? c->alias : (struct srv_list){&name, 1},
         .is_demo = c->model_is_demo,
+        .turns = l->turns,
     };
     if (srv_model_open(&model, &params, l->error, sizeof(l->error))) return EXIT_FAILURE;
     srv_models_publish(&l->app->models, model);
@@ -79,8 +81,8 @@ static void *load(void *arg)
     return NULL;
 }
 
-int srv_loader_start(struct srv_loader **ret, struct srv_app *app, int event_fd, char *err,
-                     size_t errlen)
+int srv_loader_start(struct srv_loader **ret, struct srv_app *app, struct eng_turns *turns,
+                     int event_fd, char *err, size_t errlen)
 {
     struct srv_loader *l = calloc(1, sizeof(*l));
     pthread_attr_t attr;
@@ -91,6 +93,7 @@ int srv_loader_start(struct srv_loader **ret, struct srv_app *app, int event_fd,
         return -1;
     }
     l->app = app;
+    l->turns = turns;
     l->event_fd = event_fd;
     pthread_attr_setstacksize(&attr, SRV_WORKER_STACK_BYTES);
     rc = pthread_create(&l->thread, &attr, load, l);

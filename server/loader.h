@@ -9,15 +9,16 @@
 #include <stdbool.h>
 #include <stddef.h>
 
+struct eng_turns;
 struct srv_loader;
 struct srv_app;
 
 /*
  * Starts loading. event_fd (an eventfd, borrowed) becomes readable at the end, also after an error.
- * Returns owned.
+ * turns: of the engine, see eng_params. Returns owned.
  */
-int srv_loader_start(struct srv_loader **ret, struct srv_app *app, int event_fd, char *err,
-                     size_t errlen);
+int srv_loader_start(struct srv_loader **ret, struct srv_app *app, struct eng_turns *turns,
+                     int event_fd, char *err, size_t errlen);
 
 /* Once event_fd is readable: returns 0, or the exit status with the reason. May be called again. */
 int srv_loader_result(struct srv_loader *l, char *err, size_t errlen);

@@ -16,6 +16,7 @@
 #include "base/buf.h"
 #include "engine/engine.h"
 #include "server/log.h"
+#include "server/swap.h"
 
 enum { MAX_BOUNDS = 24 };
 
@@ -44,6 +45,7 @@ enum histogram_id {
     H_MAX_TOKENS,
     H_GRAMMAR_COMPILE,
     H_GRAMMAR_MASK,
+    H_SWAP_LOAD,
     H_COUNT
 };
 
@@ -93,14 +95,18 @@ static const struct {
                            BOUNDS(compile_bounds)},
     [H_GRAMMAR_MASK] = {"hearth_grammar_mask_seconds", NULL,
                         "Time to find the tokens that a grammar allows next.", BOUNDS(mask_bounds)},
+    [H_SWAP_LOAD] = {"hearth_swap_load_seconds", NULL,
+                     "Time to load a model that replaced another.", BOUNDS(request_bounds)},
 };
 
-static const int statuses[] = {200, 204, 400, 401, 403, 404, 405, 408,
-                               413, 415, 429, 431, 500, 503, 504};
+static const int statuses[] = {200, 202, 204, 400, 401, 403, 404, 405, 408,
+                               409, 413, 415, 429, 431, 500, 503, 504};
+static const char *const swap_results[] = {"ok",      "unchanged", "insufficient_memory",
+                                           "invalid", "self_test", "busy"};
 static const char *const endpoints[] = {
     "completions", "chat",       "responses",      "messages",     "embeddings", "models",
     "tokenize",    "detokenize", "apply-template", "count_tokens", "props",      "slots",
-    "health",      "metrics",    "version",        "openapi",
+    "health",      "metrics",    "version",        "openapi",      "swap",
 };
 static const char *const reasons[] = {"stop", "length", "error", "cancelled", "rejected"};
 enum reason { R_STOP, R_LENGTH, R_ERROR, R_CANCELLED, R_REJECTED };
@@ -119,6 +125,7 @@ struct srv_metrics {
     atomic_ullong by_status[N_OF(statuses) + 1];
     atomic_ullong by_endpoint[N_OF(endpoints) + 1];
     atomic_ullong by_reason[N_OF(reasons)];
+    atomic_ullong swaps[N_OF(swap_results)]; /* by enum srv_swap_result */
     struct histogram histograms[H_COUNT];
 };
 
@@ -157,6 +164,15 @@ static void observe(struct srv_metrics *m, enum histogram_id id, double value, u
 void srv_metrics_observe(struct srv_metrics *m, enum srv_time what, uint64_t us)
 {
     observe(m, what == SRV_TIME_MASK ? H_GRAMMAR_MASK : H_GRAMMAR_COMPILE, (double)us * 1e-6, 1);
+}
+
+void srv_metrics_count_swap(struct srv_metrics *m, int result, uint64_t load_us)
+{
+    _Static_assert(SWAP_OK == 0 && SWAP_BUSY == N_OF(swap_results) - 1, "one label per result");
+    if (result == SWAP_OK) observe(m, H_SWAP_LOAD, (double)load_us * 1e-6, 1);
+    if (result == SWAP_NOT_FOUND) result = SWAP_INVALID;
+    if (result > SWAP_BUSY) return; /* the server is ending */
+    atomic_fetch_add_explicit(&m->swaps[result], 1, memory_order_relaxed);
 }
 
 static size_t status_index(int status)
@@ -495,7 +511,29 @@ static double open_files(void)
     return n;
 }
 
-static void write_process(struct out *o, const struct srv_metrics_view *v)
+static void write_models(struct out *o, const struct srv_metrics *m,
+                         const struct srv_metrics_view *v)
+{
+    one(o, "hearth_models_loaded", "gauge", "Models in memory now: two while one drains.",
+        v->n_models);
+    head(o, "hearth_model_info", "gauge", "Always 1; each model in memory, with its fingerprint.");
+    for (int i = 0; i < v->n_models; i++) {
+        buf_puts(o->b, "hearth_model_info{");
+        add_label(o->b, "model", v->models[i].name);
+        buf_puts(o->b, ",");
+        add_label(o->b, "fingerprint", v->models[i].fingerprint);
+        buf_puts(o->b, "} 1\n");
+    }
+    head(o, "hearth_swaps_total", "counter", "Swaps of the model by result.");
+    for (size_t i = 0; i < N_OF(swap_results); i++)
+        buf_printf(o->b, "hearth_swaps_total{result=\"%s\"} %.15g\n", swap_results[i],
+                   load(&m->swaps[i]));
+    one(o, "hearth_swap_draining_requests", "gauge",
+        "Requests that the model before the current one still has.", v->n_draining);
+}
+
+static void write_process(struct out *o, const struct srv_metrics *m,
+                          const struct srv_metrics_view *v)
 {
     const struct eng_info *i = v->info;
     head(o, "hearth_build_info", "gauge",
@@ -509,6 +547,7 @@ static void write_process(struct out *o, const struct srv_metrics_view *v)
     buf_puts(o->b, ",");
     add_label(o->b, "gemm", i ? i->gemm : "");
     buf_puts(o->b, "} 1\n");
+    write_models(o, m, v);
     one(o, "hearth_ready", "gauge", "1 if requests are served, else 0.", v->ready);
     one(o, "hearth_model_load_seconds", "gauge", "Time that loading the model took.",
         i ? i->load_seconds : 0);
@@ -537,7 +576,7 @@ void srv_metrics_render(const struct srv_metrics *m, const struct srv_metrics_vi
     add_label(&o.model_label, "model_name", view->model ? view->model : "");
     buf_puts(&o.model_label, ",engine=\"0\"");
     if (o.model_label.failed) o.vllm = false;
-    write_process(&o, view);
+    write_process(&o, m, view);
     write_requests(&o, m);
     write_wire(&o, m, view);
     write_grammars(&o, m, view);

@@ -53,16 +53,27 @@ void srv_metrics_destroy(struct srv_metrics *m);
 void srv_metrics_count(struct srv_metrics *m, enum srv_count what);
 void srv_metrics_observe(struct srv_metrics *m, enum srv_time what, uint64_t us);
 
+/* A swap of the model has ended with this enum srv_swap_result; load_us: of one that succeeded. */
+void srv_metrics_count_swap(struct srv_metrics *m, int result, uint64_t load_us);
+
 /* A request has ended. status 0: no answer was sent. disconnected: its client had left. */
 void srv_metrics_count_request(struct srv_metrics *m, int status, bool disconnected,
                                const struct srv_account *account, int64_t total_us);
+
+/* Longer names are cut. */
+struct srv_metrics_model {
+    char name[129], fingerprint[160];
+};
 
 /* Values that are read, not counted. Pointers may be NULL while the model loads. */
 struct srv_metrics_view {
     const struct eng_info *info;
     const struct eng_stats *stats;
     uint64_t n_grammar_hits, n_grammar_misses; /* of the cache of compiled grammars */
-    const char *model;
+    const char *model;                         /* the current one */
+    struct srv_metrics_model models[2];        /* that are loaded */
+    int n_models;
+    int n_draining; /* requests of the model before the current one */
     int n_connections;
     int n_requests;
     bool ready;

@@ -77,8 +77,8 @@ static int find_snapshot(const char *spec, const struct hub_name *name, const ch
     return -1;
 }
 
-static int resolve_in_cache(const char *spec, const char *(*env)(const char *name), char *ret_dir,
-                            size_t size, char *err, size_t errlen)
+int srv_hub_resolve_cached(const char *spec, const char *(*env)(const char *name), char *ret_dir,
+                           size_t size, char *err, size_t errlen)
 {
     char reason[300], root[PATH_MAX];
     struct hub_name name;
@@ -141,7 +141,7 @@ int srv_hub_resolve(const char *spec, const char *(*env)(const char *name), char
                     size_t size, char *err, size_t errlen)
 {
     struct stat st;
-    if (stat(spec, &st)) return resolve_in_cache(spec, env, ret_dir, size, err, errlen);
+    if (stat(spec, &st)) return srv_hub_resolve_cached(spec, env, ret_dir, size, err, errlen);
     if (!S_ISDIR(st.st_mode)) {
         snprintf(err, errlen, "model '%.200s' is a file%s; " MODEL_IS, spec,
                  is_gguf(spec) ? " of GGUF, which is not read" : "");

@@ -7,7 +7,7 @@
  * ROOT is HF_HUB_CACHE, HUGGINGFACE_HUB_CACHE, HF_HOME/hub, XDG_CACHE_HOME/huggingface/hub or
  * ~/.cache/huggingface/hub, the first that is set.
  *
- * Threads: safe; called once by main.
+ * Threads: safe.
  */
 #ifndef HEARTH_SERVER_MODEL_LOOKUP_H
 #define HEARTH_SERVER_MODEL_LOOKUP_H
@@ -23,6 +23,10 @@ bool srv_hub_is_directory(const char *spec);
  */
 int srv_hub_resolve(const char *spec, const char *(*env)(const char *name), char *ret_dir,
                     size_t size, char *err, size_t errlen);
+
+/* The same, but spec is org/name or org/name@revision even if there is such a directory. */
+int srv_hub_resolve_cached(const char *spec, const char *(*env)(const char *name), char *ret_dir,
+                           size_t size, char *err, size_t errlen);
 
 /*
  * Checks that the files of a model exist: config.json, weights. Their contents are checked when

@@ -3,12 +3,17 @@
 #include "server/served_model.h"
 
 #include <assert.h>
+#include <dirent.h>
+#include <errno.h>
+#include <limits.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/stat.h>
 #include <time.h>
+#include <unistd.h>
 
-#include "engine/engine.h"
+#include "base/sha256.h"
 #include "server/bounds.h"
 #include "server/config/config.h"
 #include "server/engine_params.h"
@@ -17,22 +22,22 @@
 #include "tokenizer/chat/chat.h"
 #include "tokenizer/tokenizer.h"
 
-enum { ERROR_BYTES = 512, MIB = 1 << 20 };
+enum { ERROR_BYTES = 512, MIB = 1 << 20, BACKGROUND_NICE = 10 };
 
 /* A model that is being loaded. */
 struct loading {
     const struct srv_model_params *p;
     struct srv_model *model;
-    bool text_failed;
+    int text_rc; /* enum eng_error */
     char text_error[ERROR_BYTES];
     char *err;
     size_t errlen;
 };
 
 /* Prefixes an error with the part that was being read, unless it names it. */
-static void fail_text(struct loading *l, const char *what, const char *reason)
+static void fail_text(struct loading *l, int rc, const char *what, const char *reason)
 {
-    l->text_failed = true;
+    l->text_rc = rc == TOK_ENOMEM ? ENG_ENOMEM : ENG_EINVAL;
     snprintf(l->text_error, sizeof(l->text_error), "%s: %s", what, reason);
 }
 
@@ -40,25 +45,27 @@ static void *load_text(void *arg)
 {
     struct loading *l = arg;
     const struct srv_config *c = l->p->config;
+    if (l->p->in_background && nice(BACKGROUND_NICE) < 0) errno = 0; /* only politer */
     char err[ERROR_BYTES - 64] = "";
-    if (tok_open(&l->model->tok, l->p->dir, err, sizeof(err))) {
-        fail_text(l, "tokenizer", err);
+    int rc = tok_open(&l->model->tok, l->p->dir, err, sizeof(err));
+    if (rc) {
+        fail_text(l, rc, "tokenizer", err);
         return NULL;
     }
     struct tok_chat_params params = {.template_file = c->chat_template_file};
-    int rc = tok_chat_open(&l->model->chat, l->p->dir, &params, err, sizeof(err));
+    rc = tok_chat_open(&l->model->chat, l->p->dir, &params, err, sizeof(err));
     /* A model without a template is fine. */
-    if (rc && (rc != TOK_ENOENT || c->chat_template_file)) fail_text(l, "chat template", err);
+    if (rc && (rc != TOK_ENOENT || c->chat_template_file)) fail_text(l, rc, "chat template", err);
     if (tools_detect(&l->model->style, l->model->chat, c->tool_format))
-        fail_text(l, "chat template", "out of memory");
+        fail_text(l, TOK_ENOMEM, "chat template", "out of memory");
     return NULL;
 }
 
-static int load_engine(struct loading *l)
+static struct eng_params engine_params(const struct srv_model_params *p)
 {
-    const struct srv_config *c = l->p->config;
+    const struct srv_config *c = p->config;
     struct eng_params params = srv_engine_params(c);
-    params.model_dir = l->p->dir;
+    params.model_dir = p->dir;
     params.n_parallel = c->parallel;
     params.caller_bytes = c->grammar_cache_mb << 20;
     params.caller_bytes_per_id = GRAM_VOCAB_BYTES_PER_ID;
@@ -68,7 +75,13 @@ static int load_engine(struct loading *l)
     params.max_queued_tokens = c->max_queue_tokens;
     params.n_batch_choices = c->max_choices;
     params.global_priority = strcmp(c->priority_policy, "global") == 0;
-    return eng_open(&l->model->engine, &params, l->err, l->errlen);
+    params.reserved_bytes = c->swap_memory_bytes;
+    params.turns = p->turns;
+    params.in_background = p->in_background;
+    params.stop = p->stop;
+    params.on_self_test = p->on_self_test;
+    params.on_self_test_ctx = p->on_self_test_ctx;
+    return params;
 }
 
 /* Names and their texts in one block. */
@@ -138,7 +151,7 @@ static int make_grammars(struct loading *l)
     int rc = grammar_cache_create(&l->model->grammars, &params);
     if (rc == GRAM_ENOMEM) {
         snprintf(l->err, l->errlen, "no memory for the vocabulary of structured output");
-        return -1;
+        return ENG_ENOMEM;
     }
     int64_t bytes = rc ? 0 : grammar_cache_stats(l->model->grammars).vocab_bytes;
     int64_t planned = (int64_t)GRAM_VOCAB_BYTES_PER_ID * info->vocab_size + MIB;
@@ -149,30 +162,32 @@ static int make_grammars(struct loading *l)
     return 0;
 }
 
-/* Everything from the files of the directory. Returns 0 or -1. */
+/* Everything from the files of the directory. Returns 0 or an enum eng_error. */
 static int load_files(struct loading *l)
 {
     pthread_t text;
     bool in_parallel = pthread_create(&text, NULL, load_text, l) == 0;
-    int rc = load_engine(l);
+    struct eng_params params = engine_params(l->p);
+    int rc = eng_open(&l->model->engine, &params, l->err, l->errlen);
     if (in_parallel)
         pthread_join(text, NULL);
     else
         load_text(l);
-    if (rc == 0 && l->text_failed) {
+    if (rc) return rc;
+    if (l->text_rc) {
         snprintf(l->err, l->errlen, "%s", l->text_error);
-        rc = -1;
+        return l->text_rc;
     }
-    if (rc == 0) check_vocabulary(l);
-    if (rc == 0) find_markers(l);
-    if (rc == 0) rc = make_grammars(l);
+    check_vocabulary(l);
+    find_markers(l);
+    rc = make_grammars(l);
     l->model->defaults = srv_defaults_neutral();
     if (rc == 0 && l->p->config->generation_config)
         rc = srv_defaults_read(&l->model->defaults, l->p->dir, l->err, l->errlen);
     srv_defaults_override(&l->model->defaults, l->p->config);
     if (rc == 0 && copy_names(l)) {
         snprintf(l->err, l->errlen, "out of memory");
-        rc = -1;
+        rc = ENG_ENOMEM;
     }
     return rc;
 }
@@ -183,17 +198,89 @@ int srv_model_open(struct srv_model **ret, const struct srv_model_params *params
     struct srv_model *m = calloc(1, sizeof(*m));
     if (!m) {
         snprintf(err, errlen, "out of memory");
-        return -1;
+        return ENG_ENOMEM;
     }
     m->config = params->config;
     m->is_demo = params->is_demo;
     struct loading l = {.p = params, .model = m, .err = err, .errlen = errlen};
-    if (load_files(&l)) {
+    if (srv_model_source(params->dir, m->source)) memset(m->source, 0, sizeof(m->source));
+    int rc = load_files(&l);
+    if (rc) {
         srv_model_close(m);
-        return -1;
+        return rc;
     }
     make_fingerprint(m);
     *ret = m;
+    return 0;
+}
+
+int srv_model_plan(struct eng_memory *ret, const struct srv_model_params *params,
+                   int64_t memory_bytes, char *err, size_t errlen)
+{
+    struct eng_params p = engine_params(params);
+    if (memory_bytes) p.memory_bytes = memory_bytes;
+    return eng_plan(ret, &p, err, errlen);
+}
+
+int64_t srv_plan_bytes(const struct eng_memory *m)
+{
+    return m->weights_bytes + m->kv_bytes + m->scratch_bytes + m->logits_bytes + m->answer_bytes +
+           m->other_bytes;
+}
+
+int srv_model_try_text(const struct srv_model *m, char *err, size_t errlen)
+{
+    static const char messages[] = "[{\"role\": \"user\", \"content\": \"Hello\"}]";
+    const struct tok_chat_input in = {.messages = messages, .add_generation_prompt = true};
+    struct tok_prompt prompt = {0};
+    struct tok_ids ids = {0};
+    char why[256] = "";
+    if (m->chat && tok_chat_render(m->chat, &in, &prompt, why, sizeof(why))) {
+        snprintf(err, errlen, "chat template: %s", why);
+        return -1;
+    }
+    int32_t n_rows = eng_info(m->engine)->vocab_size, most = -1;
+    const char *text = prompt.text ? prompt.text : "Hello";
+    int rc = tok_encode(m->tok, text, strlen(text), TOK_PARSE_SPECIAL, &ids, why, sizeof(why));
+    for (size_t i = 0; !rc && i < ids.n; i++)
+        if (ids.ids[i] > most) most = ids.ids[i];
+    if (rc || most < 0)
+        snprintf(err, errlen, "tokenizer: %s", rc ? why : "a sentence gives no tokens");
+    else if (most >= n_rows)
+        snprintf(err, errlen, "tokenizer: a sentence gives id %d, but the model has %d ids",
+                 (int)most, (int)n_rows);
+    tok_ids_finish(&ids);
+    tok_prompt_finish(&prompt);
+    return rc || most < 0 || most >= n_rows ? -1 : 0;
+}
+
+/* One line per entry, in the order of their names. */
+static void add_entry(struct sha256 *hash, const char *dir, const char *name)
+{
+    char path[PATH_MAX], line[PATH_MAX + 200];
+    struct stat st;
+    int len = snprintf(path, sizeof(path), "%s/%s", dir, name);
+    if (len < 0 || (size_t)len >= sizeof(path) || stat(path, &st)) return;
+    len = snprintf(line, sizeof(line), "%s %llu %llu %lld %lld.%09ld %lld.%09ld\n", name,
+                   (unsigned long long)st.st_dev, (unsigned long long)st.st_ino,
+                   (long long)st.st_size, (long long)st.st_mtim.tv_sec, st.st_mtim.tv_nsec,
+                   (long long)st.st_ctim.tv_sec, st.st_ctim.tv_nsec);
+    sha256_update(hash, line, (size_t)len);
+}
+
+int srv_model_source(const char *dir, uint8_t ret[32])
+{
+    struct dirent **entries;
+    int n = scandir(dir, &entries, NULL, alphasort);
+    if (n < 0) return -1;
+    struct sha256 hash;
+    sha256_init(&hash);
+    for (int i = 0; i < n; i++) {
+        if (entries[i]->d_name[0] != '.') add_entry(&hash, dir, entries[i]->d_name);
+        free(entries[i]);
+    }
+    free(entries);
+    sha256_final(&hash, ret);
     return 0;
 }
 
@@ -213,23 +300,135 @@ void srv_model_close(struct srv_model *m)
 
 int srv_models_init(struct srv_models *set)
 {
+    pthread_condattr_t attr;
     *set = (struct srv_models){.has_lock = false};
+    if (pthread_condattr_init(&attr)) return -1;
+    bool made = pthread_condattr_setclock(&attr, CLOCK_MONOTONIC) == 0 &&
+                pthread_cond_init(&set->released, &attr) == 0;
+    pthread_condattr_destroy(&attr);
+    if (!made) return -1;
     set->has_lock = pthread_mutex_init(&set->lock, NULL) == 0;
+    if (!set->has_lock) pthread_cond_destroy(&set->released);
     return set->has_lock ? 0 : -1;
 }
 
 void srv_models_finish(struct srv_models *set)
 {
+    if (!set->has_lock) return;
+    srv_model_close(set->draining);
     srv_model_close(set->current);
-    if (set->has_lock) pthread_mutex_destroy(&set->lock);
+    pthread_cond_destroy(&set->released);
+    pthread_mutex_destroy(&set->lock);
 }
 
-void srv_models_publish(struct srv_models *set, struct srv_model *model)
+int srv_models_publish(struct srv_models *set, struct srv_model *model)
 {
+    int n = 0;
     model->set = set;
     model->created = (int64_t)time(NULL);
     pthread_mutex_lock(&set->lock);
+    assert(!set->draining);
+    set->draining = set->current;
+    if (set->draining) n = set->draining->n_refs;
     set->current = model;
+    pthread_mutex_unlock(&set->lock);
+    return n;
+}
+
+int srv_models_wait(struct srv_models *set, uint64_t until_us)
+{
+    const struct timespec until = {(time_t)(until_us / 1000000), (long)(until_us % 1000000) * 1000};
+    pthread_mutex_lock(&set->lock);
+    if (set->draining->n_refs > 0 && until_us)
+        pthread_cond_timedwait(&set->released, &set->lock, &until);
+    else if (set->draining->n_refs > 0)
+        pthread_cond_wait(&set->released, &set->lock);
+    int n = set->draining->n_refs;
+    pthread_mutex_unlock(&set->lock);
+    return n;
+}
+
+void srv_models_wake(struct srv_models *set)
+{
+    pthread_mutex_lock(&set->lock);
+    pthread_cond_broadcast(&set->released);
+    pthread_mutex_unlock(&set->lock);
+}
+
+/* Adds the counters of an engine, and what it computes and has queued. */
+static void add_stats(struct eng_stats *sum, const struct eng_stats *s)
+{
+    sum->n_running += s->n_running;
+    sum->n_waiting += s->n_waiting;
+    sum->n_waiting_tokens += s->n_waiting_tokens;
+    sum->n_steps += s->n_steps;
+    sum->n_prompt_tokens += s->n_prompt_tokens;
+    sum->n_cached_tokens += s->n_cached_tokens;
+    sum->n_computed_prompt_tokens += s->n_computed_prompt_tokens;
+    sum->n_generated_tokens += s->n_generated_tokens;
+    sum->n_jobs_done += s->n_jobs_done;
+    sum->n_jobs_cancelled += s->n_jobs_cancelled;
+    sum->n_jobs_failed += s->n_jobs_failed;
+    sum->compute_us += s->compute_us;
+    sum->n_step_tokens += s->n_step_tokens;
+    for (int i = 0; i < ENG_STEP_SIZES; i++)
+        sum->n_steps_of_size[i] += s->n_steps_of_size[i];
+}
+
+void srv_models_close_drained(struct srv_models *set)
+{
+    struct srv_model *m = set->draining; /* only the caller's thread sets it */
+    struct eng_stats stats;
+    eng_stop(m->engine);
+    pthread_mutex_lock(&set->lock);
+    eng_stats(m->engine, &stats);
+    add_stats(&set->closed_stats, &stats);
+    if (m->grammars) {
+        struct grammar_cache_stats grammars = grammar_cache_stats(m->grammars);
+        set->n_closed_grammar_hits += grammars.n_hits;
+        set->n_closed_grammar_misses += grammars.n_misses;
+    }
+    set->draining = NULL;
+    pthread_mutex_unlock(&set->lock);
+    srv_model_close(m);
+}
+
+void srv_models_each(struct srv_models *set, void (*fn)(void *ctx, struct srv_model *model),
+                     void *ctx)
+{
+    pthread_mutex_lock(&set->lock);
+    if (set->current) fn(ctx, set->current);
+    if (set->draining) fn(ctx, set->draining);
+    pthread_mutex_unlock(&set->lock);
+}
+
+static void look_at(void *ctx, struct srv_model *m)
+{
+    struct srv_models_view *v = ctx;
+    struct eng_stats stats;
+    eng_stats(m->engine, &stats);
+    if (v->n_loaded++ == 0) { /* the current one */
+        struct eng_stats sum = v->stats;
+        v->stats = stats;
+        add_stats(&v->stats, &sum);
+    } else {
+        add_stats(&v->stats, &stats);
+        v->n_draining = m->n_refs;
+    }
+    if (!m->grammars) return;
+    struct grammar_cache_stats grammars = grammar_cache_stats(m->grammars);
+    v->n_grammar_hits += grammars.n_hits;
+    v->n_grammar_misses += grammars.n_misses;
+}
+
+void srv_models_look(struct srv_models *set, struct srv_models_view *ret)
+{
+    pthread_mutex_lock(&set->lock);
+    *ret = (struct srv_models_view){.stats = set->closed_stats,
+                                    .n_grammar_hits = set->n_closed_grammar_hits,
+                                    .n_grammar_misses = set->n_closed_grammar_misses};
+    if (set->current) look_at(ret, set->current);
+    if (set->draining) look_at(ret, set->draining);
     pthread_mutex_unlock(&set->lock);
 }
 
@@ -247,6 +446,7 @@ void srv_model_release(struct srv_model *model)
     if (!model) return;
     pthread_mutex_lock(&model->set->lock);
     assert(model->n_refs > 0);
-    model->n_refs--;
-    pthread_mutex_unlock(&model->set->lock);
+    struct srv_models *set = model->set;
+    if (--model->n_refs == 0 && model == set->draining) pthread_cond_broadcast(&set->released);
+    pthread_mutex_unlock(&set->lock);
 }

@@ -159,7 +159,7 @@ static bool advance(void *ctx)
     if (srv_jobs_gone(&e->jobs)) return true;
     for (int i = 0; i < e->jobs.n_submitted; i++) {
         int finish = atomic_load_explicit(&e->inputs[i].finish, memory_order_acquire);
-        const struct srv_job_failure *failure = srv_jobs_failure(finish, 0);
+        const struct srv_job_failure *failure = srv_jobs_failure(&e->jobs, finish, 0);
         if (!failure) continue;
         fail(e, failure->kind, failure->message);
         return true;

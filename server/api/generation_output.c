@@ -400,7 +400,7 @@ static void check_failure(struct srv_gen *g, const struct gen_choice *c)
     int finish = atomic_load_explicit(&c->finish, memory_order_acquire);
     if (finish <= ENG_FINISH_LENGTH) return;
     if (finish == ENG_FINISH_CANCELLED && c->ended) return; /* by its stop string */
-    const struct srv_job_failure *failure = srv_jobs_failure(finish, c->log.n_written);
+    const struct srv_job_failure *failure = srv_jobs_failure(&g->jobs, finish, c->log.n_written);
     if (failure) srv_gen_fail(g, failure->kind, failure->message);
 }
 

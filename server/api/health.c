@@ -10,7 +10,6 @@
 #include "server/api/routes.h"
 #include "server/bounds.h"
 #include "server/config/config.h"
-#include "server/grammar_cache.h"
 #include "server/http/api_error.h"
 #include "server/http/request.h"
 #include "server/http/server.h"
@@ -91,27 +90,34 @@ static void version(struct srv_request *req)
     srv_reply(req, 200, NULL, jw_end(&w));
 }
 
+static void add_model(void *ctx, struct srv_model *model)
+{
+    struct srv_metrics_view *view = ctx;
+    struct srv_metrics_model *to = &view->models[view->n_models++];
+    snprintf(to->name, sizeof(to->name), "%s", model->names[0]);
+    snprintf(to->fingerprint, sizeof(to->fingerprint), "%s", model->fingerprint);
+}
+
 static void metrics(struct srv_request *req)
 {
     struct srv_server *s = req->server;
     enum srv_state state = (enum srv_state)atomic_load(&srv_facts(req)->app->state);
     struct srv_model *model = srv_models_take(&s->app.models);
-    struct eng_stats stats;
     struct srv_metrics_view view = {
         .n_connections = srv_watch_n_connections(s->watch),
         .n_requests = atomic_load(&s->n_requests),
         .ready = state == SRV_READY,
         .start_time_s = s->start_time_s,
     };
+    struct srv_models_view models;
+    srv_models_look(&s->app.models, &models);
+    srv_models_each(&s->app.models, add_model, &view);
+    view.stats = &models.stats;
+    view.n_grammar_hits = models.n_grammar_hits;
+    view.n_grammar_misses = models.n_grammar_misses;
+    view.n_draining = models.n_draining;
     if (model) {
-        eng_stats(model->engine, &stats);
-        view.stats = &stats;
         view.info = eng_info(model->engine);
-        if (model->grammars) {
-            struct grammar_cache_stats cache = grammar_cache_stats(model->grammars);
-            view.n_grammar_hits = cache.n_hits;
-            view.n_grammar_misses = cache.n_misses;
-        }
         view.model = model->names[0];
     }
     srv_facts(req)->account.endpoint = "metrics";

@@ -12,20 +12,29 @@
 
 /* ---- errors -------------------------------------------------------------------------------- */
 
-static enum srv_error error_of_engine(int rc)
+/* Returns true if the request's model was replaced and its time to drain is over. */
+static bool is_unloaded(const struct srv_jobs *j)
+{
+    return atomic_load(&srv_facts(j->req)->model->unloaded);
+}
+
+static enum srv_error error_of_engine(const struct srv_jobs *j, int rc)
 {
     switch (rc) {
     case ENG_EINVAL: return SRV_ERR_INVALID_VALUE;
     case ENG_ECONTEXT: return SRV_ERR_CONTEXT;
     case ENG_EQUEUEFULL: return SRV_ERR_QUEUE_FULL;
-    case ENG_ECLOSED: return SRV_ERR_SHUTTING_DOWN;
+    case ENG_ECLOSED: return is_unloaded(j) ? SRV_ERR_MODEL_UNLOADED : SRV_ERR_SHUTTING_DOWN;
     case ENG_ENOMEM: return SRV_ERR_OVERLOADED;
     default: return SRV_ERR_INTERNAL;
     }
 }
 
-const struct srv_job_failure *srv_jobs_failure(int finish, int64_t n_tokens)
+const struct srv_job_failure *srv_jobs_failure(const struct srv_jobs *j, int finish,
+                                               int64_t n_tokens)
 {
+    static const struct srv_job_failure unloaded = {
+        SRV_ERR_MODEL_UNLOADED, "The model was replaced, and its time to finish is over."};
     static const struct srv_job_failure failures[] = {
         [ENG_FINISH_CANCELLED] = {SRV_ERR_SHUTTING_DOWN, "The server ended the request."},
         [ENG_FINISH_DEADLINE] = {SRV_ERR_DEADLINE,
@@ -40,6 +49,7 @@ const struct srv_job_failure *srv_jobs_failure(int finish, int64_t n_tokens)
     };
     assert(finish >= 0 && finish < (int)(sizeof(failures) / sizeof(failures[0])));
     if (finish == ENG_FINISH_DEADLINE && n_tokens > 0) return NULL;
+    if (finish == ENG_FINISH_CANCELLED && is_unloaded(j)) return &unloaded;
     return failures[finish].message ? &failures[finish] : NULL;
 }
 
@@ -112,7 +122,7 @@ static void submit(struct srv_jobs *j)
     while (!rc && j->n_submitted < j->n && j->n_running < at_once && !srv_jobs_gone(j))
         rc = submit_next(j, err, sizeof(err));
     if (!rc || (rc == ENG_EQUEUEFULL && j->n_running > 0)) return;
-    j->ops->refuse(j->ctx, error_of_engine(rc), err);
+    j->ops->refuse(j->ctx, error_of_engine(j, rc), err);
     j->answered = true;
 }
 

@@ -87,6 +87,7 @@ struct srv_job_failure {
  * Returns the API error for a choice that the engine has ended after n_tokens tokens, or NULL if
  * the tokens are its answer. finish: an enum eng_finish, or 0 while it runs.
  */
-const struct srv_job_failure *srv_jobs_failure(int finish, int64_t n_tokens);
+const struct srv_job_failure *srv_jobs_failure(const struct srv_jobs *j, int finish,
+                                               int64_t n_tokens);
 
 #endif

@@ -22,6 +22,9 @@ static void write_model(const struct srv_model *model, struct jw *w, const char 
     jw_text(w, "object", "model");
     jw_int(w, "created", model->created);
     jw_text(w, "owned_by", "hearth");
+    jw_open(w, "status", '{');
+    jw_text(w, "value", "loaded");
+    jw_close(w);
     jw_int(w, "max_model_len", info->ctx_tokens);
     jw_text(w, "root", model->names[0]);
     jw_null(w, "parent");

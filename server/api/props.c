@@ -8,6 +8,7 @@
 #include "server/api/routes.h"
 #include "server/config/config.h"
 #include "server/grammar_cache.h"
+#include "server/swap.h"
 #include "tokenizer/chat/chat.h"
 #include "tokenizer/tokenizer.h"
 
@@ -102,6 +103,31 @@ static void write_structured_output(struct jw *w, struct grammar_cache *grammars
     jw_close(w);
 }
 
+static void write_name(struct jw *w, const char *key, const char *text)
+{
+    jw_text(w, key, *text ? text : NULL);
+}
+
+/* The last swap, and the requests that the model before still has. */
+static void write_swap(struct jw *w, const struct srv_app *app, struct srv_models *models)
+{
+    struct srv_models_view view;
+    struct srv_swap_view swap;
+    srv_models_look(models, &view);
+    srv_swap_look(app->swap, &swap);
+    jw_open(w, "swap", '{');
+    jw_text(w, "state", srv_swap_state_name(swap.state));
+    write_name(w, "model", swap.model);
+    write_name(w, "previous", swap.previous);
+    if (swap.since)
+        jw_int(w, "since", swap.since);
+    else
+        jw_null(w, "since");
+    jw_int(w, "n_draining", view.n_draining);
+    write_name(w, "last_error", swap.last_error);
+    jw_close(w);
+}
+
 static void props(struct srv_request *req)
 {
     const struct srv_model *model = srv_facts(req)->model;
@@ -139,32 +165,48 @@ static void props(struct srv_request *req)
     write_chat(&w, model->chat);
     write_style(&w, &model->style);
     write_structured_output(&w, model->grammars);
+    write_swap(&w, srv_facts(req)->app, model->set);
     jw_close(&w);
     srv_reply(req, 200, NULL, jw_end(&w));
 }
 
-static void slots(struct srv_request *req)
+static void write_slots(struct jw *w, const struct srv_model *model)
 {
-    const struct srv_model *model = srv_facts(req)->model;
     const struct eng_info *info = eng_info(model->engine);
     struct eng_stats s;
+    eng_stats(model->engine, &s);
+    jw_text(w, "model", model->names[0]);
+    jw_int(w, "total", info->n_parallel);
+    jw_int(w, "running", s.n_running);
+    jw_int(w, "waiting", s.n_waiting);
+    jw_int(w, "waiting_tokens", s.n_waiting_tokens);
+    jw_open(w, "pages", '{');
+    jw_int(w, "total", s.n_pages_total);
+    jw_int(w, "used", s.n_pages_used);
+    jw_int(w, "cached", s.n_pages_cached);
+    jw_int(w, "tokens", info->page_tokens);
+    jw_close(w);
+}
+
+static void write_slots_of(void *ctx, struct srv_model *model)
+{
+    struct jw *w = ctx;
+    bool is_current = model == model->set->current;
+    if (!is_current) jw_open(w, "draining", '{');
+    write_slots(w, model);
+    if (!is_current) jw_close(w);
+}
+
+/* The current model's, and in it those of one that drains. */
+static void slots(struct srv_request *req)
+{
     struct buf b;
     struct jw w;
     srv_facts(req)->account.endpoint = "slots";
-    eng_stats(model->engine, &s);
     buf_init(&b, 65536);
     jw_init(&w, &b);
     jw_open(&w, NULL, '{');
-    jw_int(&w, "total", info->n_parallel);
-    jw_int(&w, "running", s.n_running);
-    jw_int(&w, "waiting", s.n_waiting);
-    jw_int(&w, "waiting_tokens", s.n_waiting_tokens);
-    jw_open(&w, "pages", '{');
-    jw_int(&w, "total", s.n_pages_total);
-    jw_int(&w, "used", s.n_pages_used);
-    jw_int(&w, "cached", s.n_pages_cached);
-    jw_int(&w, "tokens", info->page_tokens);
-    jw_close(&w);
+    srv_models_each(srv_facts(req)->model->set, write_slots_of, &w);
     jw_close(&w);
     srv_reply(req, 200, NULL, jw_end(&w));
 }

@@ -17,6 +17,7 @@ extern const struct srv_route srv_routes_messages[];
 extern const struct srv_route srv_routes_embeddings[];
 extern const struct srv_route srv_routes_openapi[];
 extern const struct srv_route srv_routes_page[];
+extern const struct srv_route srv_routes_swap[];
 
 extern const struct srv_route *const srv_route_tables[];
 

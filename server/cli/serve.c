@@ -47,8 +47,8 @@
 #include "server/log.h"
 #include "server/metrics.h"
 #include "server/serve_pull.h"
+#include "server/swap.h"
 #include "server/systemd.h"
-#include "server/watchdog.h"
 
 enum {
     TICK_MS = 100, /* how often the engine is looked at */
@@ -70,7 +70,7 @@ struct serve {
     const struct srv_config *config;
     struct srv_http *http, *admin;
     struct srv_loader *loader;
-    struct srv_watchdog watchdog;
+    struct eng_turns *turns;
     uint64_t idle_since_us; /* 0: there are requests, or nothing to give back */
     uint64_t n_trimmed_at;  /* requests counted when memory was last given back */
     int signal_fd, loaded_fd;
@@ -225,10 +225,16 @@ static int read_tls(struct serve *s, char *err, size_t errlen)
 static int read_secrets(struct serve *s, char *err, size_t errlen)
 {
     const struct srv_config *c = s->config;
-    if (srv_keys_create(&s->server.keys, c->api_key_file, c->api_key, err, errlen) ||
+    if (srv_keys_create(&s->server.keys, "api-key-file", c->api_key_file, c->api_key, err,
+                        errlen) ||
+        srv_keys_create(&s->server.operator_keys, "operator-key-file", c->operator_key_file,
+                        c->operator_key, err, errlen) ||
         read_tls(s, err, errlen))
         return -1;
+    s->server.operator_open =
+        strcmp(c->swap, "on") == 0 || (strcmp(c->swap, "auto") == 0 && s->server.operator_keys);
     warn_if_exposed("api-key-file", c->api_key_file);
+    warn_if_exposed("operator-key-file", c->operator_key_file);
     warn_if_exposed("tls-key-file", c->tls_key_file);
     s->status = SRV_EXIT_USAGE;
     if (check_exposure(s, err, errlen)) return -1;
@@ -245,6 +251,11 @@ static int create_parts(struct serve *s, char *err, size_t errlen)
     if (init_retry(s, err, errlen)) return -1;
     if (srv_models_init(&server->app.models)) {
         snprintf(err, errlen, "no lock for the model");
+        return -1;
+    }
+    if (eng_turns_create(&s->turns) ||
+        !(server->app.swap = srv_swap_create(&server->app, s->turns))) {
+        snprintf(err, errlen, "no memory for swapping the model");
         return -1;
     }
     set_rules(s);
@@ -360,25 +371,52 @@ static int finish_loading(struct serve *s, char *err, size_t errlen)
     return 0;
 }
 
-/* Looks at the engine: is it stepping? Tells systemd so, at half the interval it asks for. */
+/* What the main thread sees of all engines. */
+struct engines {
+    uint64_t now_us, limit_us;
+    int n_sequences; /* running and waiting */
+    bool stalled;
+};
+
+static void look_at_engine(void *ctx, struct srv_model *model)
+{
+    struct engines *seen = ctx;
+    struct eng_stats stats;
+    eng_stats(model->engine, &stats);
+    int n = stats.n_running + stats.n_waiting;
+    seen->n_sequences += n;
+    if (srv_watchdog_look(&model->watchdog, seen->now_us, n > 0, stats.n_steps, seen->limit_us))
+        seen->stalled = true;
+}
+
+/* Looks at the engines: do they step? Tells systemd so, at half the interval it asks for. */
 static void monitor(struct serve *s)
 {
-    uint64_t now_us = clock_now_us();
-    struct eng_stats stats = {0};
-    if (s->loaded) eng_stats(s->server.app.models.current->engine, &stats);
+    struct engines seen = {.now_us = clock_now_us(),
+                           .limit_us = (uint64_t)s->config->watchdog_ms * 1000};
+    srv_models_each(&s->server.app.models, look_at_engine, &seen);
     bool was = atomic_load(&s->server.stalled);
-    bool stalled = srv_watchdog_look(&s->watchdog, now_us, stats.n_running + stats.n_waiting > 0,
-                                     stats.n_steps, (uint64_t)s->config->watchdog_ms * 1000);
-    atomic_store(&s->server.stalled, stalled);
-    atomic_store(&s->server.monitor_us, now_us);
-    if (stalled && !was) {
+    atomic_store(&s->server.stalled, seen.stalled);
+    atomic_store(&s->server.monitor_us, seen.now_us);
+    if (seen.stalled && !was) {
         srv_log(SRV_LOG_ERROR, "%d sequences are waiting and no engine step has finished for %d ms",
-                stats.n_running + stats.n_waiting, s->config->watchdog_ms);
+                seen.n_sequences, s->config->watchdog_ms);
     }
-    if (was && !stalled) srv_log(SRV_LOG_INFO, "the engine is running again");
-    if (!s->notify_us || stalled || now_us - s->notified_us < s->notify_us / 2) return;
+    if (was && !seen.stalled) srv_log(SRV_LOG_INFO, "the engine is running again");
+    if (!s->notify_us || seen.stalled || seen.now_us - s->notified_us < s->notify_us / 2) return;
     srv_notify("WATCHDOG=1");
-    s->notified_us = now_us;
+    s->notified_us = seen.now_us;
+}
+
+static void pause_engine(void *ctx, struct srv_model *model)
+{
+    eng_debug_pause(model->engine, *(const bool *)ctx);
+}
+
+static void drain_engine(void *ctx, struct srv_model *model)
+{
+    (void)ctx;
+    eng_drain(model->engine);
 }
 
 /* Once the last request has gone, what malloc keeps for the next ones goes back to the system. */
@@ -397,13 +435,23 @@ static void give_memory_back(struct serve *s)
 
 static void reload_keys(struct serve *s)
 {
+    const struct {
+        struct srv_keys *keys;
+        const char *what, *option, *file;
+    } sets[] = {
+        {s->server.keys, "API", "api-key-file", s->config->api_key_file},
+        {s->server.operator_keys, "operator", "operator-key-file", s->config->operator_key_file},
+    };
     char err[512];
     srv_notify("RELOADING=1\nMONOTONIC_USEC=%llu", (unsigned long long)clock_now_us());
-    if (srv_keys_reload(s->server.keys, err, sizeof(err))) {
-        srv_log(SRV_LOG_ERROR, "the API keys are unchanged: %s", err);
-    } else {
-        srv_log(SRV_LOG_INFO, "read the API keys again");
-        warn_if_exposed("api-key-file", s->config->api_key_file);
+    for (int i = 0; i < 2; i++) {
+        if (i == 1 && !sets[i].keys) continue;
+        if (srv_keys_reload(sets[i].keys, err, sizeof(err))) {
+            srv_log(SRV_LOG_ERROR, "the %s keys are unchanged: %s", sets[i].what, err);
+        } else {
+            srv_log(SRV_LOG_INFO, "read the %s keys again", sets[i].what);
+            warn_if_exposed(sets[i].option, sets[i].file);
+        }
     }
     srv_notify("READY=1");
 }
@@ -422,7 +470,7 @@ static int handle_signal(struct serve *s)
     if (sig == SIGHUP) reload_keys(s);
     if (sig == SIGUSR1 && s->config->debug_hooks && s->loaded) {
         s->paused = !s->paused;
-        eng_debug_pause(s->server.app.models.current->engine, s->paused);
+        srv_models_each(&s->server.app.models, pause_engine, &s->paused);
         srv_log(SRV_LOG_WARNING, "debug hook: the engine is %s", s->paused ? "paused" : "running");
     }
     return sig == SIGTERM || sig == SIGINT ? sig : 0;
@@ -500,6 +548,7 @@ static void drain(struct serve *s)
     struct srv_server *server = &s->server;
     int n = atomic_load(&server->n_requests);
     atomic_store(&server->app.state, SRV_DRAINING);
+    srv_swap_give_up(server->app.swap);
     srv_log(SRV_LOG_INFO, "draining: %d requests have %d ms to finish", n,
             s->config->drain_timeout_ms);
     srv_notify("STOPPING=1\nSTATUS=Draining\nEXTEND_TIMEOUT_USEC=%llu",
@@ -514,10 +563,10 @@ static void drain(struct serve *s)
 
     srv_log(SRV_LOG_WARNING, "the drain time is over: stopping %d requests",
             atomic_load(&server->n_requests));
-    if (s->loaded) eng_drain(server->app.models.current->engine);
+    srv_models_each(&server->app.models, drain_engine, NULL);
     srv_watch_visit(server->watch, srv_request_stop);
-    if (s->paused)
-        eng_debug_pause(server->app.models.current->engine, false); /* it would end no job */
+    bool paused = false; /* a paused engine would end no job */
+    srv_models_each(&server->app.models, pause_engine, &paused);
     if (wait_for_requests(s, STOPPED_GRACE_MS)) return;
     srv_watch_visit(server->watch, srv_request_gone);
     srv_watch_close_all(server->watch);
@@ -536,9 +585,12 @@ static void close_parts(struct serve *s)
     srv_watch_destroy(s->server.watch);
     srv_work_destroy(s->server.work);
     srv_loader_finish(s->loader);
+    srv_swap_destroy(s->server.app.swap);
     srv_models_finish(&s->server.app.models);
+    eng_turns_destroy(s->turns);
     srv_metrics_destroy(s->server.metrics);
     srv_keys_destroy(s->server.keys);
+    srv_keys_destroy(s->server.operator_keys);
     srv_pull_destroy(s->server.app.pull);
     if (s->has_retry) srv_retry_finish(&s->server.retry);
     free(s->tls_cert);
@@ -599,7 +651,7 @@ int srv_cmd_serve(const struct srv_config *config)
     s.server.app.metrics = s.server.metrics;
     s.server.routes = srv_route_tables;
     if (start_listening(&s, err, sizeof(err))) return fail(&s, err);
-    if (srv_loader_start(&s.loader, &s.server.app, s.loaded_fd, err, sizeof(err)))
+    if (srv_loader_start(&s.loader, &s.server.app, s.turns, s.loaded_fd, err, sizeof(err)))
         return fail(&s, err);
     if (run(&s, err, sizeof(err))) return fail(&s, err);
     if (!s.loaded) {

@@ -85,7 +85,7 @@ struct srv_config {
     int max_connections;
 
     /* keys and exposure */
-    const char *api_key, *api_key_file;
+    const char *api_key, *api_key_file, *operator_key, *operator_key_file;
     bool allow_public_without_key;
     struct srv_list allowed_hosts, cors_origins;
 
@@ -104,6 +104,12 @@ struct srv_config {
     int drain_timeout_ms, drain_delay_ms, watchdog_ms;
     const char *log_format, *log_level;
     bool page, log_prompts, vllm_metrics, debug_hooks, debug_hold_load;
+
+    /* swapping the model */
+    const char *swap;
+    int64_t swap_memory_bytes;
+    int swap_drain_ms;
+    const char *debug_hold_swap; /* the state in which a swap waits for SIGTERM */
 
     /* sampling defaults of requests and of generate; SRV_UNSET if not given */
     double temperature, top_p, min_p;

@@ -139,6 +139,10 @@ const struct srv_option srv_options[] = {
         "an API key (environment only)"),
     STRING("access", "api-key-file", NULL, api_key_file, NULL, SERVE,
            "file of API keys, one per line, # comments; read again on SIGHUP"),
+    ROW("access", "operator-key", NULL, STRING, operator_key, 0, 0, NULL, NULL, SERVE,
+        SRV_OPT_ENV_ONLY, "the key that may swap the model (environment only)"),
+    STRING("access", "operator-key-file", NULL, operator_key_file, NULL, SERVE,
+           "file of operator keys, as api-key-file; only they may swap the model"),
     SWITCH("access", "allow-public-without-key", NULL, allow_public_without_key, "off", SERVE,
            "listen on a public address even if no key is set"),
     LIST("access", "allowed-hosts", NULL, allowed_hosts, SERVE,
@@ -186,6 +190,13 @@ const struct srv_option srv_options[] = {
         "after SIGTERM: time for running requests to finish"),
     INT("operation", "drain-delay-ms", NULL, drain_delay_ms, 0, DAY_MS, "0", SERVE,
         "after SIGTERM: time to keep accepting requests while not ready"),
+    CHOICE(
+        "operation", "swap", NULL, swap, "auto", "auto on off", SERVE,
+        "POST /models/load; auto: if an operator key is set; on: also from loopback without keys"),
+    BYTES("operation", "swap-memory", NULL, swap_memory_bytes, 0, 1024 * TERA, "0", SERVE,
+          "memory left free by the first model, for the one that replaces it"),
+    INT("operation", "swap-drain-ms", NULL, swap_drain_ms, 0, DAY_MS, "0", SERVE,
+        "after a swap: time for requests of the old model to finish; 0: unlimited"),
     INT("operation", "watchdog-ms", NULL, watchdog_ms, 0, DAY_MS, "60000", SERVE,
         "fail liveness if work waits and no step finishes for this long; 0: never"),
     CHOICE("operation", "log-format", NULL, log_format, "auto", "auto text json", SERVE,
@@ -200,6 +211,8 @@ const struct srv_option srv_options[] = {
         SRV_OPT_HIDDEN, "SIGUSR1 pauses and resumes the engine"),
     ROW("operation", "debug-hold-load", NULL, BOOL, debug_hold_load, 0, 0, "off", NULL, SERVE,
         SRV_OPT_HIDDEN, "loading never ends"),
+    ROW("operation", "debug-hold-swap", NULL, STRING, debug_hold_swap, 0, 0, NULL, NULL, SERVE,
+        SRV_OPT_HIDDEN, "a swap stays in this state until the server ends"),
 
     UNSET(
         "sampling", "temperature", "temp", NUMBER, temperature, 0, 100, SAMPLE,

@@ -48,6 +48,7 @@ enum srv_route_flags {
     SRV_ROUTE_PREFIX = 8,     /* the path matches with anything after it */
     SRV_ROUTE_ANTHROPIC = 16, /* Anthropic's dialect: its error shape, the header request-id */
     SRV_ROUTE_EITHER = 32,    /* Anthropic's dialect with the header anthropic-version */
+    SRV_ROUTE_OPERATOR = 128, /* for the operator alone; holds no model */
     SRV_ROUTE_ANY_HOST = 64,  /* served whatever the Host header says: for health checks */
 };
 

@@ -65,6 +65,10 @@ void srv_guard_add_header(struct srv_guard_head *h, const char *name, size_t nam
         {"Content-Encoding", &h->content_encoding, NULL},
         {"Origin", &h->origin, NULL},
         {"Expect", &h->expect, NULL},
+        {"Forwarded", &h->forwarded, NULL},
+        {"X-Forwarded-For", &h->forwarded, NULL},
+        {"X-Real-IP", &h->forwarded, NULL},
+        {"Via", &h->forwarded, NULL},
     };
     if (!is_name(name, name_len) || !is_value(value, value_len)) h->bad_header = true;
     for (size_t i = 0; i < sizeof(known) / sizeof(known[0]); i++) {
@@ -329,7 +333,9 @@ static void check_route(const struct srv_guard_head *h, const struct srv_guard_i
                         const char *path, const struct srv_guard_route *found,
                         struct srv_guard_verdict *v)
 {
-    bool hidden = in->admin && found->route && !(found->route->flags & SRV_ROUTE_EARLY);
+    unsigned flags = found->route ? found->route->flags : SRV_ROUTE_EARLY;
+    bool hidden = (in->admin && !(flags & SRV_ROUTE_EARLY)) ||
+                  ((flags & SRV_ROUTE_OPERATOR) && !in->operator_open);
     if (!found->path_known || hidden) {
         char hint[80] = "/openapi.json lists what there is.";
         if (found->nearest) snprintf(hint, sizeof(hint), "did you mean %.60s?", found->nearest);
@@ -359,6 +365,38 @@ static void check_key(const struct srv_guard_head *h, struct srv_keys *keys,
                                           : "An API key is needed: Authorization: Bearer KEY.");
 }
 
+/* Returns true if the page that sent the request is one of this server. */
+static bool is_own_origin(const struct srv_guard_head *h)
+{
+    const char *host = h->origin ? strstr(h->origin, "://") : NULL;
+    return host && h->host && strcasecmp(host + 3, h->host) == 0;
+}
+
+/*
+ * Routes for the operator: with an operator key only that key opens them, from anywhere. Without,
+ * they are for clients of this machine while no key is set at all. Behind a proxy everybody is such
+ * a client, so a request that came through one is refused.
+ */
+static void check_operator(const struct srv_guard_head *h, const struct srv_guard_input *in,
+                           struct srv_guard_verdict *v)
+{
+    size_t len = 0;
+    const char *key = srv_guard_key(h, &len);
+    const char *why = in->keys             ? "an API key is set"
+                      : !in->peer_is_local ? "the client is not on this machine"
+                      : h->forwarded       ? "the request came through a proxy"
+                      : h->origin && !is_own_origin(h)
+                          ? "it was sent by a web page of another origin"
+                          : NULL;
+    if (in->operator_keys && !(key && srv_keys_check(in->operator_keys, key, len, v->tenant)))
+        refuse(v, SRV_ERR_API_KEY, "An operator key is needed: Authorization: Bearer KEY.");
+    else if (!in->operator_keys && why)
+        refuse(v, SRV_ERR_FORBIDDEN,
+               "Only an operator key opens this, since %s: set --operator-key-file.", why);
+    else if (!h->content_type)
+        refuse(v, SRV_ERR_MEDIA_TYPE, "The Content-Type must be application/json.");
+}
+
 static void check_state(const struct srv_guard_input *in, struct srv_guard_verdict *v)
 {
     if (v->route->flags & SRV_ROUTE_EARLY) return;
@@ -386,7 +424,10 @@ void srv_guard_check(struct srv_guard_head *h, const struct srv_guard_input *in,
     if (!v->refused && !any_host) srv_guard_host(h, in->rules, v);
     if (v->refused || strcmp(h->method, "OPTIONS") == 0) return;
     check_route(h, in, path, &found, v);
-    if (!v->refused) check_key(h, in->keys, v);
+    if (!v->refused && (v->route->flags & SRV_ROUTE_OPERATOR))
+        check_operator(h, in, v);
+    else if (!v->refused)
+        check_key(h, in->keys, v);
     if (!v->refused) check_state(in, v);
     if (!v->refused) srv_guard_body(h, in->rules, v);
 }
@@ -441,6 +482,12 @@ static enum srv_dialect dialect_of(const struct srv_request *req)
     return either || (flags & SRV_ROUTE_ANTHROPIC) ? SRV_DIALECT_ANTHROPIC : SRV_DIALECT_OPENAI;
 }
 
+static bool is_local_peer(const char *peer)
+{
+    return !strcmp(peer, "unix") || !strncmp(peer, "127.", 4) || !strcmp(peer, "::1") ||
+           !strncmp(peer, "::ffff:127.", 11);
+}
+
 void srv_guard_judge(struct srv_request *req, struct srv_guard_head *head, bool conn_refused,
                      bool too_many_headers, struct srv_guard_verdict *v)
 {
@@ -450,6 +497,9 @@ void srv_guard_judge(struct srv_request *req, struct srv_guard_head *head, bool 
         .routes = s->routes,
         .rules = req->admin ? &s->admin_rules : &s->rules,
         .keys = req->admin ? NULL : s->keys,
+        .operator_keys = s->operator_keys,
+        .operator_open = s->operator_open,
+        .peer_is_local = is_local_peer(req->peer),
         .state = (enum srv_state)atomic_load(&s->app.state),
         .refusing = atomic_load(&s->refusing),
         .admin = req->admin,

@@ -34,6 +34,7 @@ struct srv_guard_head {
     const char *host, *origin, *content_type, *content_length, *transfer_encoding,
         *content_encoding, *expect;
     const char *authorization, *api_key; /* Authorization, x-api-key */
+    const char *forwarded;               /* a header that a proxy adds, or NULL */
     int n_hosts, n_content_lengths, n_transfer_encodings, n_authorizations;
     bool bad_header; /* a name with blanks, a value with control characters */
     /* filled by srv_guard_framing */
@@ -63,7 +64,10 @@ struct srv_keys;
 struct srv_guard_input {
     const struct srv_route *const *routes; /* NULL-terminated list of tables */
     const struct srv_guard_rules *rules;
-    struct srv_keys *keys; /* NULL: no key is asked for */
+    struct srv_keys *keys;          /* NULL: no key is asked for */
+    struct srv_keys *operator_keys; /* NULL: the rules for clients of this machine */
+    bool operator_open;             /* routes for the operator are served */
+    bool peer_is_local;             /* loopback or the Unix socket */
     enum srv_state state;
     bool refusing; /* draining, and past the delay */
     bool admin;    /* came in on the metrics listener */

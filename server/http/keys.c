@@ -26,6 +26,7 @@ struct key_set {
 struct srv_keys {
     pthread_mutex_t lock; /* guards `set` */
     struct key_set set;
+    const char *option;
     char *file;
     char *more;
 };
@@ -58,13 +59,13 @@ static int add_trimmed(struct key_set *set, const char *text, size_t len, char *
     return len ? add_key(set, text, len, err, errlen) : 0;
 }
 
-static int read_file(struct key_set *set, const char *path, char *err, size_t errlen)
+static int read_file(struct key_set *set, const struct srv_keys *k, char *err, size_t errlen)
 {
     char why[500];
     size_t len;
     char *text;
-    if (file_load(NULL, path, SRV_KEY_FILE_MAX_BYTES, &text, &len, why, sizeof(why))) {
-        snprintf(err, errlen, "api-key-file %s", why);
+    if (file_load(NULL, k->file, SRV_KEY_FILE_MAX_BYTES, &text, &len, why, sizeof(why))) {
+        snprintf(err, errlen, "%s %s", k->option, why);
         return -1;
     }
     int rc = 0, before = set->n;
@@ -78,7 +79,7 @@ static int read_file(struct key_set *set, const char *path, char *err, size_t er
     explicit_bzero(text, len);
     free(text);
     if (rc == 0 && set->n == before) {
-        snprintf(err, errlen, "api-key-file %.200s: holds no key", path);
+        snprintf(err, errlen, "%s %.200s: holds no key", k->option, k->file);
         rc = -1;
     }
     return rc;
@@ -93,7 +94,7 @@ static int read_set(struct key_set *ret, const struct srv_keys *k, char *err, si
         rc = add_trimmed(&set, p, len, err, errlen);
         p += len + (p[len] == ',');
     }
-    if (rc == 0 && k->file) rc = read_file(&set, k->file, err, errlen);
+    if (rc == 0 && k->file) rc = read_file(&set, k, err, errlen);
     if (rc)
         free(set.digests);
     else
@@ -101,8 +102,8 @@ static int read_set(struct key_set *ret, const struct srv_keys *k, char *err, si
     return rc;
 }
 
-int srv_keys_create(struct srv_keys **ret, const char *file, const char *more, char *err,
-                    size_t errlen)
+int srv_keys_create(struct srv_keys **ret, const char *option, const char *file, const char *more,
+                    char *err, size_t errlen)
 {
     *ret = NULL;
     if (!file && !more) return 0;
@@ -113,6 +114,7 @@ int srv_keys_create(struct srv_keys **ret, const char *file, const char *more, c
         free(k);
         return -1;
     }
+    k->option = option;
     if ((file && !(k->file = strdup(file))) || (more && !(k->more = strdup(more)))) goto out;
     rc = read_set(&k->set, k, err, errlen);
     if (rc) goto out;

@@ -160,13 +160,14 @@ static int64_t retry_after_ms(struct srv_request *req)
 static long wait_ms(struct srv_request *req, enum srv_error kind)
 {
     if (kind == SRV_ERR_SHUTTING_DOWN) return 5000;
+    if (kind == SRV_ERR_SWAP_IN_PROGRESS || kind == SRV_ERR_MODEL_UNLOADED) return 1000;
     return atomic_load(&req->server->app.state) == SRV_READY ? (long)retry_after_ms(req) : 1000;
 }
 
 static void add_retry_headers(struct srv_request *req, enum srv_error kind)
 {
     int status = srv_error_status(kind);
-    if (status != 429 && status != 503) return;
+    if (status != 429 && status != 503 && kind != SRV_ERR_SWAP_IN_PROGRESS) return;
     long ms = wait_ms(req, kind);
     char text[32];
     snprintf(text, sizeof(text), "%ld", (ms + 999) / 1000);

@@ -28,7 +28,8 @@ struct srv_server {
     struct srv_app app;
     const struct srv_route *const *routes;     /* NULL-terminated list of tables */
     struct srv_guard_rules rules, admin_rules; /* of the main and of the metrics listener */
-    struct srv_keys *keys;
+    struct srv_keys *keys, *operator_keys;
+    bool operator_open; /* routes for the operator are served */
     struct srv_metrics *metrics;
     struct srv_work *work;
     struct srv_watch *watch;

@@ -289,7 +289,7 @@ enum srv_poll srv_request_dispatch(struct srv_request *req)
     req->api_held = true;
     req->facts.body = req->body.data ? req->body.data : "";
     req->facts.body_len = req->body.len;
-    if (!(req->route->flags & SRV_ROUTE_EARLY))
+    if (!(req->route->flags & (SRV_ROUTE_EARLY | SRV_ROUTE_OPERATOR)))
         req->facts.model = srv_models_take(&req->server->app.models);
     atomic_fetch_add(&req->n_refs, 2); /* the API side's, and that of the run */
     req->run = SRV_RUN_QUEUED;

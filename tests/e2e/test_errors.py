@@ -23,7 +23,7 @@ CHAT = {"messages": [{"role": "user", "content": "x"}]}
 JSON = {"Content-Type": "application/json"}
 KEY = {"Authorization": "Bearer k"}
 TYPES = {400: "invalid_request_error", 401: "authentication_error", 403: "invalid_request_error",
-         404: "invalid_request_error", 405: "invalid_request_error", 408: "invalid_request_error",
+         404: "invalid_request_error", 409: "invalid_request_error", 405: "invalid_request_error", 408: "invalid_request_error",
          413: "invalid_request_error", 415: "invalid_request_error", 431: "invalid_request_error",
          429: "rate_limit_error", 500: "server_error", 503: "service_unavailable", 504: "timeout_error"}
 LONG = "a" * 300000
@@ -262,6 +262,27 @@ def test_too_many_connections():
         ask("GET", "/version", None, {}, 503, "server_overloaded", server=h)
         for s in held:
             s.close()
+
+
+def test_swaps_of_the_model():
+    """More of them: test_swap.py."""
+    options = ["--swap", "on", "--ctx-size", "256", "--debug-hooks", "on", "--swap-drain-ms", "300"]
+    with DemoCopy("tokenizer.json") as bad, DemoCopy() as good:
+        good.template("{{ messages[0].content }}")
+        with Hearth(*options, "--memory", "140M") as h:
+            ask("POST", "/models/load", {"model": bad.dir}, JSON, 409, "insufficient_memory", "model", server=h)
+        with Hearth(*options) as h:
+            ask("POST", "/models/load", {"model": bad.dir}, JSON, 400, "model_invalid", "model", server=h)
+            h.pause_engine()
+            held = threading.Thread(target=ask, args=("POST", "/v1/completions", dict(BODY, max_tokens=200), JSON, 503,
+                                                      "model_unloaded"), kwargs={"server": h})
+            held.start()
+            h.wait_until(lambda: h.slots()["waiting"] == 1, 5, "a request in the queue")
+            assert h.post("/models/load", {"model": good.dir})[0] == 200
+            ask("POST", "/models/load", {}, JSON, 409, "swap_in_progress", server=h)
+            held.join(10)
+            assert not held.is_alive()
+            h.resume_engine()
 
 
 def test_every_code_is_provoked():

@@ -394,10 +394,15 @@ static void test_failures(void **state)
         {ENG_FINISH_ERROR, 3, SRV_ERR_INTERNAL},
     };
     for (size_t i = 0; i < N_OF(cases); i++) {
-        const struct srv_job_failure *f = srv_jobs_failure((int)cases[i].finish, cases[i].n_tokens);
+        jobs.req = &w.req;
+        const struct srv_job_failure *f =
+            srv_jobs_failure(&jobs, (int)cases[i].finish, cases[i].n_tokens);
         REQUIRE_EQ_INT(f ? (int)f->kind : -1, cases[i].kind);
         REQUIRE(!f || strlen(f->message) > 10);
     }
+    atomic_store(&w.model.unloaded, true); /* its model was replaced */
+    REQUIRE_EQ_INT(srv_jobs_failure(&jobs, ENG_FINISH_CANCELLED, 3)->kind, SRV_ERR_MODEL_UNLOADED);
+    REQUIRE(!srv_jobs_failure(&jobs, ENG_FINISH_LENGTH, 3));
 }
 
 int main(void)

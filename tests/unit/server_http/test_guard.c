@@ -288,7 +288,7 @@ static void key_files(void **state)
     int fd = mkstemp(path);
     static const char text[] = "# keys\r\nfirst\r\n\n  second  \n#third\n";
     REQUIRE(write(fd, text, sizeof(text) - 1) == (ssize_t)sizeof(text) - 1);
-    REQUIRE_EQ_INT(srv_keys_create(&k, path, "fourth,fifth", err, sizeof(err)), 0);
+    REQUIRE_EQ_INT(srv_keys_create(&k, "api-key-file", path, "fourth,fifth", err, sizeof(err)), 0);
     static const char *const good[] = {"first", "second", "fourth", "fifth"};
     for (size_t i = 0; i < N_OF(good); i++)
         REQUIRE(srv_keys_check(k, good[i], strlen(good[i]), digest));
@@ -310,8 +310,8 @@ static void key_files(void **state)
     close(fd);
     unlink(path);
 
-    REQUIRE(srv_keys_create(&k, "/nonexistent", NULL, err, sizeof(err)) < 0);
-    REQUIRE_EQ_INT(srv_keys_create(&k, NULL, NULL, err, sizeof(err)), 0);
+    REQUIRE(srv_keys_create(&k, "api-key-file", "/nonexistent", NULL, err, sizeof(err)) < 0);
+    REQUIRE_EQ_INT(srv_keys_create(&k, "api-key-file", NULL, NULL, err, sizeof(err)), 0);
     REQUIRE(!k);
     srv_keys_destroy(k);
     srv_keys_destroy(NULL);

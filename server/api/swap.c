@@ -1,0 +1,242 @@
+/* SPDX-License-Identifier: MIT */
+/*
+ * POST /models/load: replaces the model while requests go on (server/swap.h). The guard has checked
+ * who asks. The request holds no model, and waits without a thread of its own.
+ */
+#include <stdatomic.h>
+#include <stdio.h>
+#include <string.h>
+
+#include "base/json_writer.h"
+#include "server/api/generation_fields.h"
+#include "server/api/json_fields.h"
+#include "server/api/routes.h"
+#include "server/http/request.h"
+#include "server/swap.h"
+
+enum { MAX_NAMES = 16, MAX_NAME_BYTES = 128, MAX_MODEL_BYTES = 1024 };
+
+struct load_params {
+    const json_t *model, *alias, *wait;
+};
+
+#define FIELD(name)                                                                                \
+    {                                                                                              \
+#name, PARAM_JSON, offsetof(struct load_params, name), 0, 0                                \
+    }
+
+static const struct param_field fields[] = {FIELD(model), FIELD(alias), FIELD(wait), {0}};
+
+/* ---- reading ------------------------------------------------------------------------------- */
+
+/* Returns the text of a string of 1 to max printable bytes, or NULL with err. */
+static const char *read_text(const json_t *value, const char *name, size_t max,
+                             struct param_error *err)
+{
+    const char *text = json_string_value(value);
+    if (!text) {
+        param_fail(err, SRV_ERR_INVALID_TYPE, name, "'%s' must be a string.", name);
+        return NULL;
+    }
+    size_t len = json_string_length(value);
+    bool good = len > 0 && len <= max;
+    for (size_t i = 0; good && i < len; i++)
+        good = (unsigned char)text[i] >= ' ' && text[i] != 0x7f;
+    if (good) return text;
+    param_fail(err, SRV_ERR_INVALID_VALUE, name, "'%s' must have 1 to %zu printable bytes.", name,
+               max);
+    return NULL;
+}
+
+/* The names: a string or a list of them. */
+static int read_names(const json_t *alias, const char *names[MAX_NAMES], struct srv_list *ret,
+                      struct param_error *err)
+{
+    size_t n = json_is_array(alias) ? json_array_size(alias) : 1;
+    *ret = (struct srv_list){names, 0};
+    if (!alias) return 0;
+    if (n < 1 || n > MAX_NAMES)
+        return param_fail(err, SRV_ERR_INVALID_VALUE, "alias", "'alias' must have 1 to %d names.",
+                          MAX_NAMES);
+    for (size_t i = 0; i < n; i++) {
+        const json_t *name = json_is_array(alias) ? json_array_get(alias, i) : alias;
+        if (!(names[i] = read_text(name, "alias", MAX_NAME_BYTES, err))) return -1;
+    }
+    ret->n = (int)n;
+    return 0;
+}
+
+enum wait_for { WAIT_NOT, WAIT_SWITCHED, WAIT_DRAINED };
+
+static int read_wait(const json_t *wait, enum wait_for *ret, struct param_error *err)
+{
+    const char *text = json_string_value(wait);
+    *ret = WAIT_SWITCHED;
+    if (!wait || (text && !strcmp(text, "switched"))) return 0;
+    *ret = text ? WAIT_DRAINED : WAIT_NOT;
+    if (json_is_false(wait) || (text && !strcmp(text, "drained"))) return 0;
+    return param_fail(err, text ? SRV_ERR_INVALID_VALUE : SRV_ERR_INVALID_TYPE, "wait",
+                      "'wait' must be \"switched\", \"drained\" or false.");
+}
+
+/* ---- answering ----------------------------------------------------------------------------- */
+
+static void reply_outcome(struct srv_request *req, const struct srv_swap_outcome *o)
+{
+    struct buf b;
+    struct jw w;
+    buf_init(&b, 8192);
+    jw_init(&w, &b);
+    jw_open(&w, NULL, '{');
+    jw_bool(&w, "success", true);
+    jw_text(&w, "model", o->model);
+    jw_text(&w, "previous", o->previous);
+    jw_text(&w, "system_fingerprint", o->fingerprint);
+    if (o->result == SWAP_UNCHANGED) jw_bool(&w, "unchanged", true);
+    jw_int(&w, "load_ms", o->load_ms);
+    jw_int(&w, "self_test_ms", o->self_test_ms);
+    jw_int(&w, "draining", o->n_draining);
+    jw_close(&w);
+    srv_reply(req, 200, NULL, jw_end(&w));
+}
+
+static void reply_no_room(struct srv_request *req, const struct srv_swap_outcome *o)
+{
+    const struct srv_error_number numbers[] = {{"needed_bytes", o->needed_bytes},
+                                               {"available_bytes", o->available_bytes},
+                                               {"limit_bytes", o->limit_bytes},
+                                               {0}};
+    struct buf b;
+    buf_init(&b, 8192);
+    srv_error_write_for(req, &b, SRV_ERR_NO_ROOM, "model", o->message, numbers);
+    srv_reply(req, srv_error_status(SRV_ERR_NO_ROOM), NULL, &b);
+}
+
+static enum srv_error error_of(const struct srv_swap_outcome *o)
+{
+    switch (o->result) {
+    case SWAP_INVALID:
+    case SWAP_SELF_TEST: return SRV_ERR_MODEL_INVALID;
+    case SWAP_NOT_FOUND: return SRV_ERR_MODEL_NOT_FOUND;
+    case SWAP_BUSY: return SRV_ERR_SWAP_IN_PROGRESS;
+    case SWAP_GIVEN_UP: return SRV_ERR_SHUTTING_DOWN;
+    default: return SRV_ERR_OVERLOADED;
+    }
+}
+
+static void reply(struct srv_request *req, const struct srv_swap_outcome *o)
+{
+    if (o->result <= SWAP_UNCHANGED)
+        reply_outcome(req, o);
+    else if (o->result == SWAP_NO_MEMORY && o->limit_bytes)
+        reply_no_room(req, o);
+    else
+        srv_reply_error(req, error_of(o), o->result == SWAP_GIVEN_UP ? NULL : "model", "%s",
+                        o->message);
+}
+
+/* ---- waiting ------------------------------------------------------------------------------- */
+
+/* In the request's memory. The outcome is the swap's until `done`, then the text workers'. */
+struct waiting {
+    struct srv_request *req; /* referenced until on_end has returned */
+    struct srv_swap_outcome outcome;
+    atomic_bool done;
+};
+
+static void on_end(void *ctx, const struct srv_swap_outcome *outcome)
+{
+    struct waiting *w = ctx;
+    struct srv_request *req = w->req;
+    w->outcome = *outcome;
+    atomic_store(&w->done, true);
+    srv_request_wake(req);
+    srv_request_unref(req);
+}
+
+static void on_wake(struct srv_request *req)
+{
+    struct waiting *w = srv_facts(req)->api_data;
+    if (!atomic_load(&w->done)) return;
+    reply(req, &w->outcome);
+    srv_request_done(req);
+}
+
+/* A client that leaves changes nothing: the swap goes on. */
+static void on_gone(struct srv_request *req)
+{
+    (void)req;
+}
+
+static void start_and_wait(struct srv_request *req, struct srv_swap_params *params)
+{
+    static const struct srv_callbacks callbacks = {.on_wake = on_wake, .on_gone = on_gone};
+    struct waiting *w = srv_request_alloc(req, sizeof(*w));
+    struct srv_swap_outcome failed = {.result = SWAP_NO_MEMORY,
+                                      .message = "The server is out of memory for this request."};
+    if (!w) {
+        reply(req, &failed);
+        return;
+    }
+    w->req = req;
+    params->on_end = on_end;
+    params->ctx = w;
+    srv_request_ref(req);
+    srv_request_set_callbacks(req, &callbacks, w);
+    failed.result =
+        srv_swap_start(srv_facts(req)->app->swap, params, failed.message, sizeof(failed.message));
+    if (failed.result == SWAP_OK) return;
+    reply(req, &failed);
+    srv_request_unref(req);
+    srv_request_done(req);
+}
+
+static void start(struct srv_request *req, const struct srv_swap_params *params)
+{
+    struct srv_swap_outcome failed = {0};
+    struct buf b;
+    struct jw w;
+    failed.result =
+        srv_swap_start(srv_facts(req)->app->swap, params, failed.message, sizeof(failed.message));
+    if (failed.result) {
+        reply(req, &failed);
+        return;
+    }
+    buf_init(&b, 256);
+    jw_init(&w, &b);
+    jw_open(&w, NULL, '{');
+    jw_bool(&w, "success", true);
+    jw_text(&w, "state", srv_swap_state_name(SWAP_PLANNING));
+    jw_close(&w);
+    srv_reply(req, 202, NULL, jw_end(&w));
+}
+
+static void load(struct srv_request *req)
+{
+    struct load_params p = {0};
+    struct srv_swap_params params = {0};
+    struct param_error err = {0};
+    struct param_unknown unknown = {0};
+    const char *names[MAX_NAMES];
+    enum wait_for wait;
+    srv_facts(req)->account.endpoint = "swap";
+    json_t *body = params_parse(srv_facts(req)->body, srv_facts(req)->body_len, &err);
+    if (!body || params_read(body, fields, &p, &unknown, &err) ||
+        (p.model && !(params.model = read_text(p.model, "model", MAX_MODEL_BYTES, &err))) ||
+        read_names(p.alias, names, &params.names, &err) || read_wait(p.wait, &wait, &err) ||
+        srv_gen_note_ignored(req, &unknown, &err)) {
+        param_reply(req, &err);
+    } else if (wait == WAIT_NOT) {
+        start(req, &params);
+    } else {
+        params.until_drained = wait == WAIT_DRAINED;
+        start_and_wait(req, &params);
+    }
+    json_decref(body);
+}
+
+const struct srv_route srv_routes_swap[] = {
+    {"POST", "/models/load", SRV_ROUTE_OPERATOR, load},
+    {"POST", "/v1/models/load", SRV_ROUTE_OPERATOR, load},
+    {0},
+};

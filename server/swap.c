@@ -1,0 +1,433 @@
+/* SPDX-License-Identifier: MIT */
+/* The steps of a swap, top to bottom in run(); see swap.h. */
+#include "server/swap.h"
+
+#include <limits.h>
+#include <malloc.h>
+#include <pthread.h>
+#include <stdarg.h>
+#include <stdatomic.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <time.h>
+
+#include "base/clock.h"
+#include "engine/engine.h"
+#include "server/app.h"
+#include "server/bounds.h"
+#include "server/log.h"
+#include "server/metrics.h"
+#include "server/model_lookup.h"
+#include "server/systemd.h"
+
+#define PLENTY_BYTES ((int64_t)1 << 50)
+
+enum { MIB = 1 << 20 };
+
+struct srv_swap {
+    struct srv_app *app;
+    struct eng_turns *turns;
+    atomic_bool stop;
+
+    pthread_mutex_t lock; /* guards the fields down to the next blank line */
+    pthread_cond_t stopped;
+    struct srv_swap_view view;
+    pthread_t thread;
+    bool has_thread;
+
+    /* The running swap: its thread's. */
+    struct srv_swap_params p;
+    char *asked, **names; /* copies of p.model and of p.names.items */
+    char dir[PATH_MAX];
+    struct srv_swap_outcome outcome;
+};
+
+static const char *const state_names[] = {"idle", "planning", "loading", "testing", "draining"};
+
+const char *srv_swap_state_name(enum srv_swap_state state)
+{
+    return state_names[state];
+}
+
+static void set_state(struct srv_swap *s, enum srv_swap_state state)
+{
+    const char *hold = s->app->config->debug_hold_swap;
+    pthread_mutex_lock(&s->lock);
+    s->view.state = state;
+    s->view.since = (int64_t)time(NULL);
+    while (hold && !strcmp(hold, state_names[state]) && !atomic_load(&s->stop))
+        pthread_cond_wait(&s->stopped, &s->lock);
+    pthread_mutex_unlock(&s->lock);
+}
+
+/* Returns -1, for tail calls. */
+__attribute__((format(printf, 3, 4))) static int fail(struct srv_swap *s, enum srv_swap_result why,
+                                                      const char *format, ...)
+{
+    va_list args;
+    va_start(args, format);
+    vsnprintf(s->outcome.message, sizeof(s->outcome.message), format, args);
+    va_end(args);
+    s->outcome.result = atomic_load(&s->stop) ? SWAP_GIVEN_UP : why;
+    return -1;
+}
+
+static int fail_engine(struct srv_swap *s, int rc, enum srv_swap_result why, const char *err)
+{
+    return fail(s, rc == ENG_ENOMEM ? SWAP_NO_MEMORY : why, "%s", err);
+}
+
+/* ---- planning ------------------------------------------------------------------------------ */
+
+static const char *environment(const char *name)
+{
+    return getenv(name);
+}
+
+/* The directory of the model, and in ret_name its own name. */
+static int find_model(struct srv_swap *s, char *ret_name, size_t size)
+{
+    const struct srv_config *c = s->app->config;
+    const char *spec = s->asked ? s->asked : c->model_shown;
+    char err[640];
+    int rc = 0;
+    snprintf(ret_name, size, "hearth-demo");
+    if (!spec)
+        rc = srv_hub_find_demo(s->dir, sizeof(s->dir), err, sizeof(err));
+    else if (s->asked && *spec != '/')
+        rc = srv_hub_resolve_cached(spec, environment, s->dir, sizeof(s->dir), err, sizeof(err));
+    else
+        rc = srv_hub_resolve(spec, environment, s->dir, sizeof(s->dir), err, sizeof(err));
+    if (rc && s->asked && *spec != '/')
+        return fail(s, SWAP_NOT_FOUND,
+                    "The model '%.200s' is not in the cache; hearth pull %.200s fetches it", spec,
+                    spec);
+    if (rc) return fail(s, SWAP_NOT_FOUND, "%s", err);
+    if (spec) srv_hub_model_name(spec, ret_name, size);
+    rc = srv_hub_check(s->dir, err, sizeof(err));
+    return rc ? fail(s, SWAP_INVALID, "%s", err) : 0;
+}
+
+static bool same_names(const struct srv_list *a, const char *const *b)
+{
+    int i = 0;
+    while (i < a->n && b[i] && !strcmp(a->items[i], b[i]))
+        i++;
+    return i == a->n && !b[i];
+}
+
+static long long mib_up(int64_t bytes)
+{
+    return (long long)((bytes + MIB - 1) / MIB);
+}
+
+/* The plan of the new model and that of the current one must not exceed the limit together. */
+static int check_memory(struct srv_swap *s, const struct srv_model_params *params)
+{
+    struct srv_swap_outcome *o = &s->outcome;
+    const struct eng_memory *current = &eng_info(s->app->models.current->engine)->memory;
+    int64_t in_use = srv_plan_bytes(current);
+    struct eng_memory plan;
+    char err[512], why[512];
+    int rc = srv_model_plan(&plan, params, 0, err, sizeof(err));
+    if (rc && (rc != ENG_ENOMEM || srv_model_plan(&plan, params, PLENTY_BYTES, why, sizeof(why))))
+        return fail_engine(s, rc, SWAP_INVALID, err);
+    int64_t needed = srv_plan_bytes(&plan), available = current->limit_bytes - in_use;
+    if (!rc && needed <= available) return 0;
+    o->needed_bytes = needed;
+    o->available_bytes = available;
+    o->limit_bytes = current->limit_bytes;
+    if (rc) return fail(s, SWAP_NO_MEMORY, "%s", err);
+    /* The KV cache is what a plan can make smaller. */
+    if (needed + in_use - current->kv_bytes < current->limit_bytes)
+        return fail(s, SWAP_NO_MEMORY,
+                    "the model takes %lld MiB next to the running one's %lld MiB, but the limit is "
+                    "%lld MiB; with --swap-memory %lldM the server leaves room for it",
+                    mib_up(needed), mib_up(in_use), mib_up(current->limit_bytes), mib_up(needed));
+    return fail(s, SWAP_NO_MEMORY,
+                "the model takes %lld MiB next to the running one's %lld MiB, but the limit is "
+                "%lld MiB (--memory)",
+                mib_up(needed), mib_up(in_use), mib_up(current->limit_bytes));
+}
+
+/* Returns 0 to go on; -1 if the swap ends here, with the outcome set. */
+static int plan(struct srv_swap *s, const struct srv_model_params *params)
+{
+    const struct srv_model *current = s->app->models.current; /* only this thread replaces it */
+    uint8_t source[32];
+    if (srv_model_source(s->dir, source))
+        return fail(s, SWAP_NOT_FOUND, "the directory of the model cannot be read");
+    if (!memcmp(source, current->source, sizeof(source)) &&
+        same_names(&params->names, current->names)) {
+        s->outcome.result = SWAP_UNCHANGED;
+        return -1;
+    }
+    return check_memory(s, params);
+}
+
+/* ---- loading and testing ------------------------------------------------------------------- */
+
+static void begin_test(void *arg)
+{
+    set_state(arg, SWAP_TESTING);
+}
+
+static enum srv_swap_state state_of(struct srv_swap *s)
+{
+    struct srv_swap_view view;
+    srv_swap_look(s, &view);
+    return view.state;
+}
+
+/* Returns the model, or NULL with the outcome set. */
+static struct srv_model *load(struct srv_swap *s, const struct srv_model_params *params)
+{
+    struct srv_swap_outcome *o = &s->outcome;
+    struct srv_model *model = NULL;
+    char err[512] = "";
+    uint64_t start_us = clock_now_us();
+    set_state(s, SWAP_LOADING);
+    int rc = srv_model_open(&model, params, err, sizeof(err));
+    if (rc) {
+        bool tested = state_of(s) == SWAP_TESTING && rc == ENG_EFAILED;
+        fail_engine(s, rc, tested ? SWAP_SELF_TEST : SWAP_INVALID, err);
+        return NULL;
+    }
+    uint64_t loaded_us = clock_now_us();
+    int test_ms = (int)(eng_info(model->engine)->self_test_seconds * 1000 + 0.5);
+    if (srv_model_try_text(model, err, sizeof(err))) fail(s, SWAP_SELF_TEST, "%s", err);
+    if (*err || atomic_load(&s->stop)) {
+        if (!*err) fail(s, SWAP_GIVEN_UP, "the server is shutting down");
+        srv_model_close(model);
+        return NULL;
+    }
+    o->load_ms = (int)((loaded_us - start_us) / 1000) - test_ms;
+    o->self_test_ms = test_ms + (int)((clock_now_us() - loaded_us) / 1000);
+    return model;
+}
+
+/* ---- switching and draining ---------------------------------------------------------------- */
+
+/* The outcome is known: it is counted and shown. */
+static void settle(struct srv_swap *s)
+{
+    const struct srv_swap_outcome *o = &s->outcome;
+    bool failed = o->result > SWAP_UNCHANGED;
+    srv_metrics_count_swap(s->app->metrics, o->result, (uint64_t)o->load_ms * 1000);
+    if (failed) srv_log(SRV_LOG_WARNING, "swap: %s stays: %s", o->previous, o->message);
+    pthread_mutex_lock(&s->lock);
+    snprintf(s->view.last_error, sizeof(s->view.last_error), "%s", failed ? o->message : "");
+    pthread_mutex_unlock(&s->lock);
+}
+
+static void publish(struct srv_swap *s, struct srv_model *model)
+{
+    struct srv_swap_outcome *o = &s->outcome;
+    const char *before = s->app->models.current->fingerprint;
+    o->n_draining = srv_models_publish(&s->app->models, model);
+    snprintf(o->fingerprint, sizeof(o->fingerprint), "%s", model->fingerprint);
+    srv_log(SRV_LOG_INFO, "swap: %s %s -> %s %s: loaded %.2f s, tested %.2f s, %d requests drain",
+            o->previous, before, o->model, o->fingerprint, o->load_ms * 1e-3,
+            o->self_test_ms * 1e-3, o->n_draining);
+    srv_notify("STATUS=Serving %s", o->model);
+    pthread_mutex_lock(&s->lock);
+    snprintf(s->view.previous, sizeof(s->view.previous), "%s", o->previous);
+    pthread_mutex_unlock(&s->lock);
+    settle(s);
+    set_state(s, SWAP_DRAINING);
+}
+
+/* Tells the one who waits, once. */
+static void answer(struct srv_swap *s)
+{
+    if (s->p.on_end) s->p.on_end(s->p.ctx, &s->outcome);
+    s->p.on_end = NULL;
+}
+
+/* Waits for the requests of the old model, ends those that are left after the time for it. */
+static void drain(struct srv_swap *s)
+{
+    struct srv_models *models = &s->app->models;
+    int limit_ms = s->app->config->swap_drain_ms;
+    uint64_t until_us = limit_ms ? clock_now_us() + (uint64_t)limit_ms * 1000 : 0;
+    for (int n; (n = srv_models_wait(models, until_us)) > 0;) {
+        if (atomic_load(&s->stop)) answer(s); /* nobody waits longer than the server */
+        if (!until_us || clock_now_us() < until_us) continue;
+        srv_log(SRV_LOG_WARNING, "swap: the time to drain is over: stopping %d requests", n);
+        atomic_store(&models->draining->unloaded, true);
+        eng_stop(models->draining->engine);
+        until_us = 0;
+    }
+    srv_models_close_drained(models);
+    malloc_trim(0);
+}
+
+/* ---- the whole ----------------------------------------------------------------------------- */
+
+static struct srv_model_params model_params(struct srv_swap *s, const char *const *own_name)
+{
+    const struct srv_config *c = s->app->config;
+    const struct srv_list own = {(const char **)own_name, 1};
+    return (struct srv_model_params){
+        .config = c,
+        .dir = s->dir,
+        .names = s->p.names.n ? s->p.names
+                 : c->alias.n ? c->alias
+                              : own,
+        .is_demo = !s->asked && c->model_is_demo,
+        .turns = s->turns,
+        .in_background = true,
+        .stop = &s->stop,
+        .on_self_test = begin_test,
+        .on_self_test_ctx = s,
+    };
+}
+
+/* Up to the switch. Returns the new model, or NULL with the outcome set. */
+static struct srv_model *prepare(struct srv_swap *s)
+{
+    char own[256];
+    const char *name = own;
+    set_state(s, SWAP_PLANNING);
+    if (find_model(s, own, sizeof(own))) return NULL;
+    struct srv_model_params params = model_params(s, &name);
+    snprintf(s->outcome.model, sizeof(s->outcome.model), "%s", params.names.items[0]);
+    pthread_mutex_lock(&s->lock);
+    snprintf(s->view.model, sizeof(s->view.model), "%s", s->outcome.model);
+    pthread_mutex_unlock(&s->lock);
+    return plan(s, &params) ? NULL : load(s, &params);
+}
+
+static void *run(void *arg)
+{
+    struct srv_swap *s = arg;
+    struct srv_model *model = prepare(s);
+    if (model) {
+        publish(s, model);
+        if (!s->p.until_drained) answer(s);
+        drain(s);
+    } else {
+        malloc_trim(0);
+        settle(s);
+    }
+    set_state(s, SWAP_IDLE);
+    answer(s);
+    return NULL;
+}
+
+static void forget(struct srv_swap *s)
+{
+    for (int i = 0; s->names && i < s->p.names.n; i++)
+        free(s->names[i]);
+    free(s->names);
+    free(s->asked);
+    s->names = NULL;
+    s->asked = NULL;
+}
+
+/* Keeps the parameters. Returns 0, or -1 when out of memory. */
+static int remember(struct srv_swap *s, const struct srv_swap_params *p)
+{
+    const struct srv_model *current = s->app->models.current;
+    s->p = *p;
+    s->outcome = (struct srv_swap_outcome){.result = SWAP_OK};
+    snprintf(s->outcome.previous, sizeof(s->outcome.previous), "%s", current->names[0]);
+    snprintf(s->outcome.model, sizeof(s->outcome.model), "%s", current->names[0]);
+    snprintf(s->outcome.fingerprint, sizeof(s->outcome.fingerprint), "%s", current->fingerprint);
+    if (p->model && !(s->asked = strdup(p->model))) return -1;
+    if (p->names.n && !(s->names = calloc((size_t)p->names.n, sizeof(*s->names)))) return -1;
+    for (int i = 0; i < p->names.n; i++)
+        if (!(s->names[i] = strdup(p->names.items[i]))) return -1;
+    s->p.names.items = (const char **)s->names;
+    return 0;
+}
+
+/* Returns true if the caller may start a swap, which then is in its first state. */
+static bool claim(struct srv_swap *s)
+{
+    pthread_mutex_lock(&s->lock);
+    bool idle = s->view.state == SWAP_IDLE;
+    if (idle) s->view.state = SWAP_PLANNING;
+    pthread_mutex_unlock(&s->lock);
+    return idle;
+}
+
+static int start_thread(struct srv_swap *s)
+{
+    pthread_attr_t attr;
+    if (pthread_attr_init(&attr)) return -1;
+    pthread_attr_setstacksize(&attr, SRV_WORKER_STACK_BYTES);
+    int rc = pthread_create(&s->thread, &attr, run, s);
+    pthread_attr_destroy(&attr);
+    s->has_thread = rc == 0;
+    if (s->has_thread) pthread_setname_np(s->thread, "hearth-swap");
+    return rc;
+}
+
+enum srv_swap_result srv_swap_start(struct srv_swap *s, const struct srv_swap_params *params,
+                                    char *err, size_t errlen)
+{
+    if (atomic_load(&s->stop)) {
+        snprintf(err, errlen, "The server is shutting down.");
+        return SWAP_GIVEN_UP;
+    }
+    if (!claim(s)) {
+        srv_metrics_count_swap(s->app->metrics, SWAP_BUSY, 0);
+        snprintf(err, errlen, "Another swap is %s.", srv_swap_state_name(state_of(s)));
+        return SWAP_BUSY;
+    }
+    if (s->has_thread) pthread_join(s->thread, NULL); /* it has ended, but for its last answer */
+    s->has_thread = false;
+    forget(s);
+    if (remember(s, params) == 0 && start_thread(s) == 0) return SWAP_OK;
+    srv_metrics_count_swap(s->app->metrics, SWAP_NO_MEMORY, 0);
+    set_state(s, SWAP_IDLE);
+    snprintf(err, errlen, "The server is out of memory for a swap.");
+    return SWAP_NO_MEMORY;
+}
+
+/* ---- lifecycle ----------------------------------------------------------------------------- */
+
+struct srv_swap *srv_swap_create(struct srv_app *app, struct eng_turns *turns)
+{
+    struct srv_swap *s = calloc(1, sizeof(*s));
+    if (!s) return NULL;
+    if (pthread_mutex_init(&s->lock, NULL)) goto no_lock;
+    if (pthread_cond_init(&s->stopped, NULL)) goto no_cond;
+    s->app = app;
+    s->turns = turns;
+    return s;
+no_cond:
+    pthread_mutex_destroy(&s->lock);
+no_lock:
+    free(s);
+    return NULL;
+}
+
+void srv_swap_destroy(struct srv_swap *s)
+{
+    if (!s) return;
+    srv_swap_give_up(s);
+    if (s->has_thread) pthread_join(s->thread, NULL);
+    forget(s);
+    pthread_cond_destroy(&s->stopped);
+    pthread_mutex_destroy(&s->lock);
+    free(s);
+}
+
+void srv_swap_give_up(struct srv_swap *s)
+{
+    pthread_mutex_lock(&s->lock);
+    atomic_store(&s->stop, true);
+    pthread_cond_broadcast(&s->stopped);
+    pthread_mutex_unlock(&s->lock);
+    srv_models_wake(&s->app->models);
+}
+
+void srv_swap_look(struct srv_swap *s, struct srv_swap_view *ret)
+{
+    pthread_mutex_lock(&s->lock);
+    *ret = s->view;
+    pthread_mutex_unlock(&s->lock);
+}
