@@ -214,7 +214,7 @@ static void add_segment(struct batch *b, struct seq *s, int n_tokens, enum fwd_w
     if (s->broken) return;
     assert(b->n_segs < b->p.n_parallel);
     b->segs[b->n_segs] = (struct fwd_segment){
-        .tokens = seq_tokens(s, s->n_done),
+        .tokens = s->ids + s->n_done,
         .n_tokens = n_tokens,
         .pos0 = s->n_done,
         .pages = s->data,
@@ -270,18 +270,62 @@ static int add_prompt_rows(struct batch *b, int i, int budget)
     return n;
 }
 
+static int n_rows(const struct batch *b)
+{
+    int n = 0;
+    for (int i = 0; i < b->n_segs; i++)
+        n += b->segs[i].n_tokens;
+    return n;
+}
+
+/* As many ids of a draft as are worth their rows; n_tokens and rows as for draft_length. */
+static int choose_draft(struct batch *b, struct seq *s, double row_cost, double *n_tokens,
+                        int *rows)
+{
+    int most = BATCH_EXTRA_LOGIT_ROWS - b->n_extra_rows;
+    most = min_int(most, s->job->max_new - s->n_generated - 1);
+    int n = seq_draft(s, min_int(most, DRAFT_MAX));
+    if (b->p.speculate == ENG_SPECULATE_AUTO)
+        n = draft_length(&s->draft, n, row_cost, n_tokens, rows);
+    if (n > 0 && s->guide)
+        n = s->guide->foresee ? s->guide->foresee(s->guide->ctx, s->ids + s->n_done + 1, n) : 0;
+    return n;
+}
+
+/*
+ * Lengthens the segments of decoding sequences by their drafts. Each row that is there already is
+ * worth a token, so a step with many of them takes likely ids only.
+ */
+static void add_drafts(struct batch *b)
+{
+    int rows = n_rows(b);
+    double n_tokens = rows, row_cost = draft_cost_row(&b->cost);
+    for (int i = 0; i < b->n_segs; i++) {
+        struct seq *s = b->seg_seqs[i];
+        if (s->computing || !s->drafts) continue;
+        int n = choose_draft(b, s, row_cost, &n_tokens, &rows);
+        if (n == 0 || !seq_reserve(s, s->n_done + 1 + n, b->cache, b->p.pages)) continue;
+        s->n_draft = n;
+        b->n_extra_rows += n;
+        b->segs[i].n_tokens = 1 + n;
+        b->segs[i].want = FWD_WANT_ALL;
+    }
+}
+
 void batch_build(struct batch *b)
 {
     b->n_segs = b->n_extra_rows = b->n_prompt_rows = 0;
     for (int i = 0; i < b->n_running; i++) {
         struct seq *s = b->order[i];
         s->computing = false;
+        s->n_draft = 0;
         if (!seq_in_prefill(s)) add_segment(b, s, 1, FWD_WANT_LAST);
     }
     for (int i = 0; i < b->n_running && b->n_prompt_rows < b->p.chunk_tokens; i++)
         if (seq_in_prefill(b->order[i]))
             b->n_prompt_rows += add_prompt_rows(b, i, b->p.chunk_tokens - b->n_prompt_rows);
     assert(b->n_prompt_rows <= b->p.chunk_tokens);
+    if (b->p.speculate != ENG_SPECULATE_OFF) add_drafts(b);
 }
 
 /* ---- running it ---------------------------------------------------------------------------- */
@@ -301,18 +345,22 @@ static void decay_add(double *tokens, double *us, double n, double took_us)
     *us = *us * keep + took_us;
 }
 
-static void count_rows(struct batch *b, double took_us)
+static void count_rows(struct batch *b)
 {
-    int n_decode = 0;
-    for (int i = 0; i < b->n_segs; i++)
-        n_decode += !b->seg_seqs[i]->computing;
     if (b->n_prompt_rows > 0)
-        decay_add(&b->prompt_tokens, &b->prompt_us, b->n_prompt_rows, took_us);
-    if (n_decode > 0) decay_add(&b->generated_tokens, &b->generated_us, n_decode, took_us);
+        decay_add(&b->prompt_tokens, &b->prompt_us, b->n_prompt_rows, b->step_us);
+    else
+        draft_cost_note(&b->cost, n_rows(b), b->step_us);
     b->stats.prompt_tokens_per_s = b->prompt_us > 0 ? 1e6 * b->prompt_tokens / b->prompt_us : 0;
+    b->stats.n_computed_prompt_tokens += (uint64_t)b->n_prompt_rows;
+}
+
+void batch_count_decoded(struct batch *b)
+{
+    if (b->n_decoded > 0)
+        decay_add(&b->generated_tokens, &b->generated_us, b->n_decoded, b->step_us);
     b->stats.generated_tokens_per_s =
         b->generated_us > 0 ? 1e6 * b->generated_tokens / b->generated_us : 0;
-    b->stats.n_computed_prompt_tokens += (uint64_t)b->n_prompt_rows;
 }
 
 bool batch_compute(struct batch *b, const atomic_bool *closing, uint64_t *ret_now_us)
@@ -325,7 +373,8 @@ bool batch_compute(struct batch *b, const atomic_bool *closing, uint64_t *ret_no
     b->stats.n_steps++;
     b->stats.last_step_us = now;
     b->stats.compute_us += now - start;
-    if (complete) count_rows(b, (double)(now - start));
+    b->step_us = (double)(now - start);
+    if (complete) count_rows(b);
     *ret_now_us = now;
     return complete;
 }

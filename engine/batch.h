@@ -20,6 +20,7 @@
 #include <stdbool.h>
 #include <stdint.h>
 
+#include "engine/draft.h"
 #include "engine/engine.h"
 #include "engine/forward.h"
 #include "engine/kv.h"
@@ -43,7 +44,10 @@ struct batch_model {
     int n_eos_ids;
 };
 
-/* A step may compute this many rows of logits beyond one per sequence. */
+/*
+ * A step may compute this many rows of logits beyond one per sequence: of prompts, and of drafts,
+ * which are rows beyond those of tokens and prompts too.
+ */
 enum { BATCH_EXTRA_LOGIT_ROWS = 32 };
 
 /* Everything is borrowed as long as the batch lives. */
@@ -57,12 +61,14 @@ struct batch_params {
     int n_parallel;
     int chunk_tokens;
     int64_t ctx;
+    enum eng_speculate speculate;
 };
 
 /* One token to be drawn from one row of logits. */
 struct batch_draw {
     struct seq *seq;
     int row;
+    int n_left; /* rows of the draft behind it */
     const float *logits;
     int32_t id; /* the argmax; after drawing, the token or SAMPLE_NOTHING */
     bool finite;
@@ -91,8 +97,11 @@ struct batch {
     int n_segs;
     int n_extra_rows; /* of logits, beyond one per segment */
     int n_prompt_rows;
+    double step_us; /* the time it took */
+    struct draft_cost cost;
     struct batch_draw *draws; /* [n_parallel] */
     int n_draws;
+    int n_decoded;          /* tokens drawn for sequences that were decoding */
     struct eng_stats stats; /* without the counts of waiting jobs, which the scheduler adds */
     double prompt_tokens, prompt_us, generated_tokens,
         generated_us; /* decayed sums for the rates */
@@ -137,6 +146,9 @@ void batch_end_seq(struct batch *b, struct seq *s, enum eng_finish finish, int32
 void batch_build(struct batch *b);
 bool batch_compute(struct batch *b, const atomic_bool *closing, uint64_t *ret_now_us);
 void batch_deliver(struct batch *b, uint64_t now_us); /* batch_deliver.c */
+
+/* Counts n_decoded for the measured rate. */
+void batch_count_decoded(struct batch *b);
 
 /* The job that all rows of the step belong to, or NULL. */
 struct eng_job *batch_solo_job(const struct batch *b);

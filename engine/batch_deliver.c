@@ -6,6 +6,11 @@
  * requested prompt rows are sent; siblings of a finished prompt fork; all tokens are drawn, on all
  * threads if that pays, each with its guide's mask before it and a request for the next mask right
  * after it; then they are delivered one after the other.
+ *
+ * A segment with a draft advances by one position, as if it were a single token. If the token drawn
+ * is the one that its next row was computed for, that row is the sequence's next: it advances, is
+ * drawn from and delivered in another round, as it would have been in the next step. Rows behind a
+ * wrong guess are never looked at.
  */
 #include <assert.h>
 #include <math.h>
@@ -99,12 +104,13 @@ static bool emit_embedding(struct seq *s, uint64_t now_us)
 
 /* ---- drawing ------------------------------------------------------------------------------- */
 
-static void add_draw(struct batch *b, struct seq *s, int row)
+static void add_draw(struct batch *b, struct seq *s, int row, int n_left)
 {
     assert(b->n_draws < b->p.n_parallel);
     struct batch_draw *d = &b->draws[b->n_draws++];
     d->seq = s;
     d->row = row;
+    d->n_left = n_left;
     d->logits = b->p.model.logits(b->p.model.ctx, row);
     d->id = b->p.model.argmax(b->p.model.ctx, row, &d->finite);
     d->n_top = 0;
@@ -198,7 +204,7 @@ static void draw_all(struct batch *b)
 
 /* ---- delivering ---------------------------------------------------------------------------- */
 
-static void emit_token(struct batch *b, const struct batch_draw *d, uint64_t now_us)
+static void emit_token(struct batch *b, const struct batch_draw *d, int predicted, uint64_t now_us)
 {
     struct seq *s = d->seq;
     struct eng_job *job = s->job;
@@ -212,6 +218,7 @@ static void emit_token(struct batch *b, const struct batch_draw *d, uint64_t now
                           .logprob = job->p.n_logprobs >= 0 ? d->logprob : 0.0f,
                           .top = d->n_top > 0 ? d->top : NULL,
                           .n_top = d->n_top,
+                          .predicted = predicted,
                           .stop_id = -1,
                           .now_us = now_us};
     job_emit(job, &e);
@@ -254,8 +261,7 @@ static void deliver_draw(struct batch *b, const struct batch_draw *d, uint64_t n
         end_without_token(b, s, now_us);
         return;
     }
-    seq_push(s, d->id);
-    emit_token(b, d, now_us);
+    emit_token(b, d, seq_push(s, d->id), now_us);
     if (job_is_stop_id(job, b->p.model.eos_ids, b->p.model.n_eos_ids, d->id))
         batch_end_seq(b, s, ENG_FINISH_STOP, d->id, NULL, now_us);
     else if (guide_is_over(s))
@@ -281,14 +287,14 @@ static void finish_prefill(struct batch *b, struct seq *s, int row, uint64_t now
 {
     struct eng_job *job = s->job;
     bool draws = job->max_new > 0;
-    if (draws) add_draw(b, s, row);
+    if (draws) add_draw(b, s, row, 0);
     for (int i = 0; i < b->p.n_parallel; i++) {
         struct seq *t = &b->slots[i];
         if (t->job != job || !seq_in_prefill(t)) continue;
         if (!draws)
             batch_end_seq(b, t, ENG_FINISH_LENGTH, -1, NULL, now_us);
         else if (seq_fork(t, s, b->cache, b->p.pages, b->p.page_bytes))
-            add_draw(b, t, row);
+            add_draw(b, t, row, 0);
         else
             t->broken = true;
     }
@@ -306,28 +312,88 @@ static void emit_progress(struct seq *s, uint64_t now_us)
     job_emit(s->job, &e);
 }
 
+/*
+ * Returns true if all rows of a draft are finite. Else its values could reach other rows (0 x NaN):
+ * they are wiped out, and the step is done again without a draft.
+ */
+static bool draft_is_finite(struct batch *b, struct seq *s, int row)
+{
+    bool finite = true, one;
+    for (int i = 0; i <= s->n_draft; i++) {
+        b->p.model.argmax(b->p.model.ctx, row + i, &one);
+        finite = finite && one;
+    }
+    if (finite) return true;
+    for (int64_t pos = s->n_done + 1; pos <= s->n_done + s->n_draft; pos++)
+        kv_page_clear(b->p.pages, b->p.kern, s->pages[pos / KV_PAGE_TOKENS],
+                      (int)(pos % KV_PAGE_TOKENS));
+    s->drafts = false;
+    return false;
+}
+
+/* The position of the row is done, its token can be drawn. */
+static void decode_row(struct batch *b, struct seq *s, int row, int n_left)
+{
+    seq_advance(s, 1, b->cache, b->p.pages);
+    add_draw(b, s, row, n_left);
+    b->n_decoded++;
+}
+
+static void deliver_decoding(struct batch *b, struct seq *s, int row)
+{
+    b->stats.n_drafts += s->n_draft > 0;
+    b->stats.n_draft_tokens += (uint64_t)s->n_draft;
+    if (s->n_draft == 0 || draft_is_finite(b, s, row)) decode_row(b, s, row, s->n_draft);
+}
+
+static void deliver_prefill(struct batch *b, struct seq *s, const struct fwd_segment *seg, int row,
+                            uint64_t now_us)
+{
+    seq_advance(s, seg->n_tokens, b->cache, b->p.pages);
+    s->job->usage.n_computed_prompt_tokens += seg->n_tokens;
+    if (seg->want == FWD_WANT_ALL &&
+        !deliver_prompt_rows(b, s, seg->pos0, seg->n_tokens, row, now_us)) {
+        batch_end_seq(b, s, ENG_FINISH_ERROR, -1, NOT_FINITE, now_us);
+        return;
+    }
+    if (s->job->p.want_progress) emit_progress(s, now_us);
+    int last = seg->want == FWD_WANT_ALL ? row + seg->n_tokens - 1 : row;
+    if (!seq_in_prefill(s)) finish_prefill(b, s, last, now_us);
+}
+
 /* One segment of the step, whose first row of logits is `row`. */
 static void deliver_segment(struct batch *b, int i, int row, uint64_t now_us)
 {
     struct seq *s = b->seg_seqs[i];
-    const struct fwd_segment *seg = &b->segs[i];
-    bool was_prefill = s->computing;
-    seq_advance(s, seg->n_tokens, b->cache, b->p.pages);
-    if (was_prefill) {
-        s->job->usage.n_computed_prompt_tokens += seg->n_tokens;
-        if (seg->want == FWD_WANT_ALL &&
-            !deliver_prompt_rows(b, s, seg->pos0, seg->n_tokens, row, now_us)) {
-            batch_end_seq(b, s, ENG_FINISH_ERROR, -1, NOT_FINITE, now_us);
-            return;
-        }
-        if (s->job->p.want_progress) emit_progress(s, now_us);
-    }
-    if (seq_in_prefill(s)) return;
-    int last = seg->want == FWD_WANT_ALL ? row + seg->n_tokens - 1 : row;
-    if (was_prefill)
-        finish_prefill(b, s, last, now_us);
+    if (s->computing)
+        deliver_prefill(b, s, &b->segs[i], row, now_us);
     else
-        add_draw(b, s, row);
+        deliver_decoding(b, s, row);
+}
+
+/* Returns true unless the sequence has ended or was asked to. */
+static bool goes_on(const struct seq *s)
+{
+    return s->job && !atomic_load_explicit(&s->job->cancel, memory_order_relaxed) &&
+           !atomic_load_explicit(&s->job->stop[s->choice], memory_order_relaxed);
+}
+
+/* Draws and delivers a token for each entry; those whose draft goes on are the next round's. */
+static void deliver_round(struct batch *b, uint64_t now_us)
+{
+    draw_all(b);
+    int n = b->n_draws;
+    b->n_draws = 0;
+    for (int i = 0; i < n; i++) {
+        const struct batch_draw *d = &b->draws[i]; /* entries up to i are free once delivered */
+        struct seq *s = d->seq;
+        int row = d->row, n_left = d->n_left;
+        bool right = n_left > 0 && s->ids[s->n_done] == d->id;
+        deliver_draw(b, d, now_us);
+        if (!right || !goes_on(s)) continue;
+        b->stats.n_accepted_draft_tokens++;
+        decode_row(b, s, row + 1, n_left - 1);
+    }
 }
 
 static int rows_of(const struct fwd_segment *seg)
@@ -349,15 +415,15 @@ void batch_deliver(struct batch *b, uint64_t now_us)
 {
     int row = 0;
     uint64_t n_generated = b->stats.n_generated_tokens;
-    b->n_draws = 0;
+    b->n_draws = b->n_decoded = 0;
     for (int i = 0; i < b->n_segs; i++) {
         int n_rows = rows_of(&b->segs[i]); /* ending the sequence does not change the segment */
         deliver_segment(b, i, row, now_us);
         row += n_rows;
     }
-    draw_all(b);
-    for (int i = 0; i < b->n_draws; i++)
-        deliver_draw(b, &b->draws[i], now_us);
+    while (b->n_draws > 0)
+        deliver_round(b, now_us);
+    batch_count_decoded(b);
     n_generated = b->stats.n_generated_tokens - n_generated;
     count_step(&b->stats, (uint64_t)b->n_prompt_rows + n_generated);
 }

@@ -52,16 +52,20 @@ static int64_t find_last(const int32_t *ids, int64_t end, const int32_t *newest,
     return pair;
 }
 
-/* The first place in the prediction's window behind the anchor that follows the newest n ids. */
+/*
+ * The first place in the prediction's window behind the anchor that follows the newest n ids, but
+ * not the one that has just been wrong.
+ */
 static int64_t find_ahead(const struct draft *d, const struct draft_text *t, int n)
 {
-    int64_t end = t->n_prediction, first = d->anchor > n ? d->anchor : n;
+    int64_t end = t->n_prediction, first = d->anchor >= n ? d->anchor + 1 : n;
+    int64_t wrong = d->predicted ? d->next : -1;
     const int32_t *newest = t->ids + t->n;
     if (t->n < n) return -1;
     if (end - first > PREDICTION_WINDOW) end = first + PREDICTION_WINDOW;
     for (int64_t i = first; i < end; i++) {
         const int32_t *before = t->prediction + i;
-        if (before[-1] != newest[-1] || before[-2] != newest[-2]) continue;
+        if (before[-1] != newest[-1] || before[-2] != newest[-2] || i == wrong) continue;
         if (n == 2 || before[-3] == newest[-3]) return i;
     }
     return -1;
@@ -75,17 +79,14 @@ static void search_text(struct draft *d, const struct draft_text *t)
 }
 
 /*
- * Looks for the newest ids in the prediction. Where it has just been wrong for the first time, one
- * id may have been replaced; two ids that agree are enough only while nothing else is right.
+ * Looks for the newest ids in the prediction. Where it is wrong for the first time, one id may have
+ * been replaced; two ids that agree are enough only while nothing else is right.
  */
 static bool search_prediction(struct draft *d, const struct draft_text *t, bool right)
 {
     bool replaced = d->predicted && d->next == d->anchor && d->next + 1 < t->n_prediction;
-    int64_t at = find_ahead(d, t, 3);
-    if (at < 0 && replaced)
-        at = d->next + 1;
-    else if (at < 0 && !right)
-        at = find_ahead(d, t, 2);
+    int64_t at = replaced ? d->next + 1 : find_ahead(d, t, 3);
+    if (at < 0 && !right) at = find_ahead(d, t, 2);
     if (at < 0) return false;
     d->predicted = true;
     d->next = at;

@@ -36,6 +36,13 @@ struct eng_turns;
 
 /* ---- opening ------------------------------------------------------------------------------- */
 
+/*
+ * Drafts: ids copied from the text, or from a prediction, that are computed and checked in the step
+ * that computes the last token. They never change an answer. AUTO tries them while they are worth
+ * their time, ALWAYS wherever there are some.
+ */
+enum eng_speculate { ENG_SPECULATE_AUTO, ENG_SPECULATE_OFF, ENG_SPECULATE_ALWAYS };
+
 /* Zero or NULL is the default of every field. Strings are borrowed during eng_open. */
 struct eng_params {
     const char *model_dir;
@@ -60,7 +67,8 @@ struct eng_params {
     int max_queued_jobs;       /* waiting beyond the running ones; 0: 4 x n_parallel */
     int64_t max_queued_tokens; /* prompt tokens waiting; 0: 8 x context */
     int n_batch_choices;       /* most choices per job; 0: 16 */
-    bool global_priority;      /* priority counts between keys too; a key that was not served for
+    enum eng_speculate speculate; /* drafts: see eng_job_params */
+    bool global_priority;         /* priority counts between keys too; a key that was not served for
                                 * 15 s still comes next */
 
     /* Opening an engine in a process where another one works. */
@@ -215,9 +223,9 @@ struct eng_guide {
     enum eng_guide_next (*mask)(void *ctx, uint64_t *bits);
     bool (*take)(void *ctx, int32_t id); /* false: not allowed, nothing changed */
     bool (*complete)(void *ctx);         /* returns true if the answer may end here */
-    /* A position to return to, of which eight are kept; for ids that are tried and abandoned. */
-    uint64_t (*mark)(void *ctx);
-    void (*rollback)(void *ctx, uint64_t mark);
+    /* How many of n ids could be taken from here on, one after the other; changes nothing. May be
+     * asked before any mask. NULL: none is tried. */
+    int (*foresee)(void *ctx, const int32_t *ids, int n);
 };
 
 struct eng_bias {
@@ -297,9 +305,11 @@ struct eng_event {
     enum eng_event_type type;
     int choice;
     int64_t index;
-    int32_t id;                    /* TOKEN, PROMPT_TOKEN */
-    float logprob;                 /* TOKEN with n_logprobs >= 0, PROMPT_TOKEN */
-    int rank;                      /* PROMPT_TOKEN: 1 for the most likely; else 0 */
+    int32_t id;    /* TOKEN, PROMPT_TOKEN */
+    float logprob; /* TOKEN with n_logprobs >= 0, PROMPT_TOKEN */
+    int predicted; /* TOKEN: 1 if the prediction proposed it, -1 if it proposed another, else 0;
+                    * a function of prediction and answer, whether drafts are tried or not */
+    int rank;      /* PROMPT_TOKEN: 1 for the most likely; else 0 */
     const struct eng_logprob *top; /* best first, ties by lower id; NULL: not requested */
     int n_top;
     const float *logits; /* LOGITS, EMBEDDING */
@@ -322,7 +332,11 @@ struct eng_job_params {
     struct eng_sampling sampling;
     const struct eng_guide *guides; /* [n_choices], copied, their ctx borrowed until JOB_DONE;
                                      * NULL: none */
-    const int32_t *stop_ids;        /* copied */
+    const int32_t *prediction; /* [n_prediction] copied: an answer that is expected; only as many
+                                * ids as the context holds are used */
+    int64_t n_prediction;
+    bool no_drafts;          /* tries none */
+    const int32_t *stop_ids; /* copied */
     int n_stop_ids;
     bool ignore_eos;       /* the model's own eos ids do not stop */
     int n_logprobs;        /* -1: none; 0: of the sampled token; k: and of the k best (at most
@@ -396,9 +410,10 @@ struct eng_stats {
     uint64_t n_jobs_done, n_jobs_cancelled, n_jobs_failed;
     double prompt_tokens_per_s; /* measured over the last seconds of work; 0: none yet */
     double generated_tokens_per_s;
-    uint64_t compute_us;                      /* wall time inside steps */
-    uint64_t n_steps_of_size[ENG_STEP_SIZES]; /* completed ones; not cumulative */
-    uint64_t n_step_tokens;                   /* their prompt rows and generated tokens */
+    uint64_t compute_us;                                        /* wall time inside steps */
+    uint64_t n_drafts, n_draft_tokens, n_accepted_draft_tokens; /* of completed steps */
+    uint64_t n_steps_of_size[ENG_STEP_SIZES];                   /* completed ones; not cumulative */
+    uint64_t n_step_tokens; /* their prompt rows and generated tokens */
 };
 /* A snapshot; it is updated right after the events of a step. */
 void eng_stats(struct eng *e, struct eng_stats *ret_stats);

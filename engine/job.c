@@ -13,6 +13,18 @@
 
 /* ---- checking ------------------------------------------------------------------------------ */
 
+static int check_tokens(const char *what, const int32_t *ids, int64_t n, int32_t vocab, char *err,
+                        size_t errlen)
+{
+    for (int64_t i = 0; i < n; i++) {
+        if (ids[i] >= 0 && ids[i] < vocab) continue;
+        snprintf(err, errlen, "token %d at position %lld of the %s is outside [0, %d)", (int)ids[i],
+                 (long long)i, what, (int)vocab);
+        return ENG_EINVAL;
+    }
+    return 0;
+}
+
 static int check_prompt(const struct eng_job_params *p, const struct job_limits *l, char *err,
                         size_t errlen)
 {
@@ -25,14 +37,7 @@ static int check_prompt(const struct eng_job_params *p, const struct job_limits 
                  (long long)p->n_prompt, (long long)l->ctx);
         return ENG_ECONTEXT;
     }
-    for (int64_t i = 0; i < p->n_prompt; i++) {
-        if (p->prompt[i] < 0 || p->prompt[i] >= l->vocab) {
-            snprintf(err, errlen, "token %d at position %lld of the prompt is outside [0, %d)",
-                     (int)p->prompt[i], (long long)i, (int)l->vocab);
-            return ENG_EINVAL;
-        }
-    }
-    return 0;
+    return check_tokens("prompt", p->prompt, p->n_prompt, l->vocab, err, errlen);
 }
 
 static int check_counts(const struct eng_job_params *p, const struct job_limits *l, char *err,
@@ -47,6 +52,7 @@ static int check_counts(const struct eng_job_params *p, const struct job_limits 
         {"max_tokens", p->max_tokens, 0, INT64_MAX},
         {"min_tokens", p->min_tokens, 0, INT64_MAX},
         {"n_stop_ids", p->n_stop_ids, 0, INT32_MAX},
+        {"n_prediction", p->n_prediction, 0, INT64_MAX},
         {"n_logprobs", p->n_logprobs, -1, ENG_MAX_LOGPROBS},
         {"n_prompt_logprobs", p->n_prompt_logprobs, -1, ENG_MAX_LOGPROBS},
     };
@@ -61,12 +67,20 @@ static int check_counts(const struct eng_job_params *p, const struct job_limits 
     return 0;
 }
 
+static int64_t used_prediction(const struct eng_job_params *p, int64_t ctx)
+{
+    return p->n_prediction < ctx ? p->n_prediction : ctx;
+}
+
 static int check_params(const struct eng_job_params *p, const struct job_limits *l, char *err,
                         size_t errlen)
 {
     int rc = check_prompt(p, l, err, errlen);
     if (!rc) rc = check_counts(p, l, err, errlen);
     if (!rc) rc = sample_check(&p->sampling, l->vocab, err, errlen);
+    if (!rc)
+        rc = check_tokens("prediction", p->prediction, used_prediction(p, l->ctx), l->vocab, err,
+                          errlen);
     if (rc) return rc;
     for (int i = 0; i < p->n_stop_ids; i++) {
         if (p->stop_ids[i] < 0 || p->stop_ids[i] >= l->vocab) {
@@ -114,6 +128,7 @@ static size_t job_bytes(const struct eng_job_params *p)
     if (p->guides && __builtin_mul_overflow((size_t)p->n_choices, sizeof(*p->guides), &guides))
         return 0;
     if (__builtin_add_overflow((size_t)p->n_prompt, (size_t)p->n_stop_ids, &n_words) ||
+        __builtin_add_overflow(n_words, (size_t)p->n_prediction, &n_words) ||
         __builtin_add_overflow(n_words, (size_t)p->sampling.n_allowed_ids, &n_words) ||
         __builtin_add_overflow(n_words, 2 * (size_t)p->sampling.n_bias, &n_words) ||
         __builtin_mul_overflow(n_words, sizeof(int32_t), &bytes) ||
@@ -131,6 +146,8 @@ static void copy_params(struct eng_job *job, const struct eng_job_params *p)
     job->p = *p;
     job->p.guides = copy_into(&at, p->guides, (size_t)p->n_choices, sizeof(*p->guides));
     job->p.prompt = copy_into(&at, p->prompt, (size_t)p->n_prompt, sizeof(*p->prompt));
+    job->p.prediction =
+        copy_into(&at, p->prediction, (size_t)p->n_prediction, sizeof(*p->prediction));
     job->p.stop_ids = copy_into(&at, p->stop_ids, (size_t)p->n_stop_ids, sizeof(*p->stop_ids));
     assert((uintptr_t)at % _Alignof(int32_t) == 0);
     s->bias = copy_into(&at, p->sampling.bias, (size_t)p->sampling.n_bias, sizeof(*s->bias));
@@ -173,7 +190,9 @@ int job_create(struct eng_job **ret, const struct eng_job_params *params,
 {
     int rc = check_params(params, limits, err, errlen);
     if (rc) return rc;
-    size_t bytes = job_bytes(params);
+    struct eng_job_params p = *params;
+    p.n_prediction = used_prediction(params, limits->ctx);
+    size_t bytes = job_bytes(&p);
     struct eng_job *job = bytes ? calloc(1, bytes) : NULL;
     if (!job) {
         snprintf(err, errlen, "no memory for a job of %lld prompt tokens",
@@ -185,7 +204,7 @@ int job_create(struct eng_job **ret, const struct eng_job_params *params,
     atomic_init(&job->cancel, false);
     for (int i = 0; i < params->n_choices; i++)
         atomic_init(&job->stop[i], false);
-    copy_params(job, params);
+    copy_params(job, &p);
     job->serial = serial;
     derive(job, limits);
     job->usage.submitted_us = clock_now_us();

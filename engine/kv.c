@@ -161,6 +161,20 @@ uint8_t *kv_page_data(const struct kv_pages *p, int32_t page)
     return p->data + (size_t)page * p->layout.page_bytes;
 }
 
+void kv_page_clear(const struct kv_pages *p, const struct kern *kern, int32_t page, int slot)
+{
+    static const float zeros[KERN_GROUP];
+    const struct kv_layout *l = &p->layout;
+    for (int layer = 0; layer < l->n_layers; layer++)
+        for (int head = 0; head < l->n_kv_heads; head++)
+            for (int d = 0; d < l->d_pad; d += KERN_GROUP) {
+                size_t panel = l->panel_bytes / (size_t)(l->d_pad / KERN_GROUP);
+                size_t at = kv_value_offset(l, layer, head) + (size_t)(d / KERN_GROUP) * panel;
+                kern->put_value[l->fmt](kv_page_data(p, page) + at, zeros, KERN_GROUP, KERN_GROUP,
+                                        slot);
+            }
+}
+
 int kv_pages_free(const struct kv_pages *p)
 {
     return p->n_freed + (p->n_pages - p->n_used);

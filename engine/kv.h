@@ -67,6 +67,8 @@ void kv_page_unref(struct kv_pages *p, int32_t page);
 int kv_page_refs(const struct kv_pages *p, int32_t page);
 /* 64-byte aligned, layout->page_bytes long. */
 uint8_t *kv_page_data(const struct kv_pages *p, int32_t page);
+/* Zeroes the values of one position, in every layer and head. */
+void kv_page_clear(const struct kv_pages *p, const struct kern *kern, int32_t page, int slot);
 int kv_pages_free(const struct kv_pages *p);
 int kv_pages_total(const struct kv_pages *p);
 

@@ -20,10 +20,12 @@ int seq_init(struct seq *s, int max_pages, int32_t vocab, int d_model)
     s->pages = calloc(n, sizeof(*s->pages));
     s->nodes = calloc(n, sizeof(*s->nodes));
     s->data = calloc(n, sizeof(*s->data));
+    s->ids = calloc(n * KV_PAGE_TOKENS + 1, sizeof(*s->ids));
     s->hidden_sum = calloc((size_t)d_model, sizeof(*s->hidden_sum));
     s->mask = calloc(mask_words(vocab), sizeof(*s->mask));
     int rc = sample_history_init(&s->history, vocab);
-    return rc == 0 && s->pages && s->nodes && s->data && s->hidden_sum && s->mask ? 0 : -1;
+    bool all = s->pages && s->nodes && s->data && s->ids && s->hidden_sum && s->mask;
+    return rc == 0 && all ? 0 : -1;
 }
 
 void seq_finish(struct seq *s)
@@ -31,6 +33,7 @@ void seq_finish(struct seq *s)
     free(s->pages);
     free(s->nodes);
     free(s->data);
+    free(s->ids);
     free(s->hidden_sum);
     free(s->mask);
     sample_history_finish(&s->history);
@@ -39,9 +42,16 @@ void seq_finish(struct seq *s)
 
 int64_t seq_bytes(int max_pages, int32_t vocab, int d_model)
 {
-    int64_t page = 2 * sizeof(int32_t) + sizeof(uint8_t *);
+    int64_t page = (2 + KV_PAGE_TOKENS) * sizeof(int32_t) + sizeof(uint8_t *);
     return max_pages * page + (int64_t)vocab * 8 + (int64_t)d_model * 4 +
            (int64_t)(mask_words(vocab) * sizeof(uint64_t));
+}
+
+static struct draft_text text_of(const struct seq *s)
+{
+    const struct eng_job_params *p = &s->job->p;
+    return (struct draft_text){s->ids, p->n_prompt + s->n_generated, p->prediction,
+                               p->n_prediction};
 }
 
 void seq_begin(struct seq *s, struct eng_job *job, int choice)
@@ -52,6 +62,12 @@ void seq_begin(struct seq *s, struct eng_job *job, int choice)
     s->n_done = s->n_generated = 0;
     s->n_pages = s->n_published = 0;
     s->computing = s->broken = false;
+    s->n_draft = 0;
+    memcpy(s->ids, job->p.prompt, (size_t)job->p.n_prompt * sizeof(*s->ids));
+    s->drafts = job->max_new > 2 && !job->p.no_drafts;
+    s->notes = s->drafts || job->p.n_prediction > 0;
+    struct draft_text text = text_of(s);
+    if (s->notes) draft_begin(&s->draft, &text);
     s->guide = job->p.guides ? &job->p.guides[choice] : NULL;
     s->next_known = false;
     s->keeps_history = sample_has_penalty(&job->p.sampling);
@@ -82,10 +98,11 @@ bool seq_in_prefill(const struct seq *s)
     return s->n_done < s->job->p.n_prompt;
 }
 
-const int32_t *seq_tokens(const struct seq *s, int64_t pos)
+int seq_draft(struct seq *s, int most)
 {
-    if (pos < s->job->p.n_prompt) return s->job->p.prompt + pos;
-    return s->tail + pos % KV_PAGE_TOKENS;
+    struct draft_text text = text_of(s);
+    assert(s->n_generated + most < s->job->max_new);
+    return draft_copy(&s->draft, &text, most, s->ids + text.n);
 }
 
 /* The parent node of the next published page. */
@@ -136,7 +153,8 @@ bool seq_same_page_ahead(const struct seq *s, const struct seq *t)
     return wants_cached_page(s) && t->job->publishes && s->n_published == t->n_published &&
            chain_end(s) == chain_end(t) && boundary + KV_PAGE_TOKENS <= t->job->p.n_prompt &&
            prefix_scope_equal(&s->job->scope, &t->job->scope) &&
-           memcmp(s->job->p.prompt + boundary, t->job->p.prompt + boundary, sizeof(s->tail)) == 0;
+           memcmp(s->job->p.prompt + boundary, t->job->p.prompt + boundary,
+                  KV_PAGE_TOKENS * sizeof(int32_t)) == 0;
 }
 
 bool seq_reserve(struct seq *s, int64_t n_positions, struct prefix *cache,
@@ -159,11 +177,9 @@ static void publish(struct seq *s, struct prefix *cache, const struct kv_pages *
     const struct eng_job *job = s->job;
     int64_t end = job->scope.private_id ? job->p.n_prompt : INT64_MAX;
     end = end < s->n_done ? end : s->n_done;
-    int32_t tokens[KV_PAGE_TOKENS];
     while (job->publishes && (int64_t)(s->n_published + 1) * KV_PAGE_TOKENS <= end) {
         int i = s->n_published;
-        for (int j = 0; j < KV_PAGE_TOKENS; j++)
-            tokens[j] = *seq_tokens(s, (int64_t)i * KV_PAGE_TOKENS + j);
+        const int32_t *tokens = s->ids + (int64_t)i * KV_PAGE_TOKENS;
         s->nodes[i] = prefix_publish(cache, chain_end(s), &job->scope, tokens, &s->pages[i]);
         s->data[i] = kv_page_data(pages, s->pages[i]);
         s->n_published++;
@@ -177,12 +193,13 @@ void seq_advance(struct seq *s, int n_tokens, struct prefix *cache, const struct
     publish(s, cache, pages);
 }
 
-void seq_push(struct seq *s, int32_t id)
+int seq_push(struct seq *s, int32_t id)
 {
     assert(s->n_generated < s->job->max_new);
-    int64_t pos = s->job->p.n_prompt + s->n_generated++;
-    s->tail[pos % KV_PAGE_TOKENS] = id;
+    s->ids[s->job->p.n_prompt + s->n_generated++] = id;
     if (s->keeps_history) sample_history_add(&s->history, id, false);
+    struct draft_text text = text_of(s);
+    return s->notes ? draft_note(&s->draft, &text) : 0;
 }
 
 bool seq_fork(struct seq *s, const struct seq *from, struct prefix *cache,

@@ -7,6 +7,9 @@
  * taken as positions need them, out of the reservation made at admission. Full pages are published
  * to the prefix cache in order, directly after the step that completed them.
  *
+ * A step may try a draft: ids behind the last token, computed as further rows. Positions that hold
+ * ids which turned out wrong are not done: they are computed again, and until then masked.
+ *
  * Threads: the scheduler thread only. All buffers are sized by seq_init; later nothing is
  * allocated.
  */
@@ -16,6 +19,7 @@
 #include <stdbool.h>
 #include <stdint.h>
 
+#include "engine/draft.h"
 #include "engine/engine.h"
 #include "engine/kv.h"
 #include "engine/prefix.h"
@@ -28,11 +32,14 @@ struct seq {
     int choice;          /* within the job */
     int64_t n_done;      /* positions computed */
     int64_t n_generated;
-    int n_pages, n_published;     /* pages held; of these, the first n_published have a node */
-    int32_t *pages;               /* [max_pages] */
-    int32_t *nodes;               /* [max_pages] PREFIX_NONE for pages that are not published */
-    uint8_t **data;               /* [max_pages] */
-    int32_t tail[KV_PAGE_TOKENS]; /* last generated tokens: position p in tail[p % 32] */
+    int n_pages, n_published; /* pages held; of these, the first n_published have a node */
+    int32_t *pages;           /* [max_pages] */
+    int32_t *nodes;           /* [max_pages] PREFIX_NONE for pages that are not published */
+    uint8_t **data;           /* [max_pages] */
+    int32_t *ids;             /* [32 max_pages + 1]: prompt, answer, and a draft behind them */
+    struct draft draft;
+    bool drafts; /* tries drafts */
+    bool notes;  /* draft is kept up to date */
     struct sample_history history;
     bool keeps_history;            /* some penalty is on */
     const struct eng_guide *guide; /* NULL: none */
@@ -44,6 +51,7 @@ struct seq {
     /* Of the step being built or evaluated. */
     bool computing; /* has prompt rows in it */
     bool broken;    /* a page could not be allocated: ends before the next step */
+    int n_draft;    /* ids that it tries */
 };
 
 /* Buffers for max_pages pages. 0, or -1 if out of memory; call seq_finish in either case. */
@@ -60,8 +68,9 @@ void seq_begin(struct seq *s, struct eng_job *job, int choice);
 void seq_end(struct seq *s, struct prefix *cache);
 
 bool seq_in_prefill(const struct seq *s);
-/* The tokens from position pos on: the rest of the prompt, or one generated token. */
-const int32_t *seq_tokens(const struct seq *s, int64_t pos);
+
+/* Puts at most `most` ids of a draft behind the last token. Returns their number. */
+int seq_draft(struct seq *s, int most);
 
 /*
  * Takes as many pages of the cache as fit the prompt, leaving at least one token to compute.
@@ -79,8 +88,8 @@ bool seq_reserve(struct seq *s, int64_t n_positions, struct prefix *cache,
 /* n_tokens more positions are in the cache; full pages are published. */
 void seq_advance(struct seq *s, int n_tokens, struct prefix *cache, const struct kv_pages *pages);
 
-/* Appends a generated token. */
-void seq_push(struct seq *s, int32_t id);
+/* Appends a generated token. Returns what it says about the prediction, see draft_note. */
+int seq_push(struct seq *s, int32_t id);
 
 /*
  * Makes s a copy of its sibling `from`, whose prompt has just been computed: full pages are shared,

@@ -59,26 +59,34 @@ static enum eng_guide_next mask(void *ctx, uint64_t *bits)
     return next;
 }
 
+static bool take_id(struct grammar_choice *c, int32_t id)
+{
+    return c->tools ? tools_guide_take(c->tools, id) : gram_take(c->state, id);
+}
+
+static uint64_t overflows(const struct grammar_choice *c)
+{
+    return c->tools ? tools_guide_overflows(c->tools) : gram_overflows(c->state);
+}
+
 static bool take(void *ctx, int32_t id)
 {
     struct grammar_choice *c = ctx;
-    bool taken = c->tools ? tools_guide_take(c->tools, id) : gram_take(c->state, id);
-    uint64_t n = c->tools ? tools_guide_overflows(c->tools) : gram_overflows(c->state);
+    bool taken = take_id(c, id);
+    uint64_t n = overflows(c);
     if (n > c->n_overflows && c->rules->metrics)
         srv_metrics_count(c->rules->metrics, SRV_COUNT_GRAMMAR_OVERFLOWS);
     c->n_overflows = n;
     return taken;
 }
 
-static uint64_t mark(void *ctx)
+static uint64_t mark(struct grammar_choice *c)
 {
-    struct grammar_choice *c = ctx;
     return c->tools ? tools_guide_mark(c->tools) : gram_mark(c->state);
 }
 
-static void rollback(void *ctx, uint64_t to)
+static void rollback(struct grammar_choice *c, uint64_t to)
 {
-    struct grammar_choice *c = ctx;
     if (c->tools) {
         tools_guide_rollback(c->tools, to);
         return;
@@ -86,6 +94,31 @@ static void rollback(void *ctx, uint64_t to)
     bool known = gram_rollback(c->state, to);
     assert(known);
     (void)known;
+}
+
+static void forget_marks(struct grammar_choice *c)
+{
+    if (c->tools)
+        tools_guide_forget_marks(c->tools);
+    else
+        gram_forget_marks(c->state);
+}
+
+/* Tries no more bytes than the grammar can go back; special tokens count one more there. */
+static int foresee(void *ctx, const int32_t *ids, int n)
+{
+    struct grammar_choice *c = ctx;
+    size_t n_bytes = 0;
+    uint64_t start = mark(c);
+    int i = 0;
+    for (; i < n; i++) {
+        n_bytes += tok_token_bytes(c->rules->tok, ids[i], NULL, 0) + 1;
+        if (n_bytes > GRAM_MARK_BYTES || !take_id(c, ids[i])) break;
+    }
+    rollback(c, start);
+    forget_marks(c);
+    c->n_overflows = overflows(c);
+    return i;
 }
 
 size_t grammar_guide_bytes(void)
@@ -106,5 +139,5 @@ void grammar_guide_begin(struct grammar_choice *c, void *memory, const struct gr
 
 struct eng_guide grammar_guide(struct grammar_choice *c)
 {
-    return (struct eng_guide){c, mask, take, complete, mark, rollback};
+    return (struct eng_guide){c, mask, take, complete, foresee};
 }

@@ -23,6 +23,7 @@ struct test_job {
     int started_at; /* place among all jobs started, see test_jobs_started */
     int32_t ids[TEST_JOB_CHOICES][TEST_JOB_MAX_TOKENS];
     float logprob[TEST_JOB_CHOICES][TEST_JOB_MAX_TOKENS];
+    int predicted[TEST_JOB_CHOICES][TEST_JOB_MAX_TOKENS];
     int n_ids[TEST_JOB_CHOICES];
     enum eng_finish finish[TEST_JOB_CHOICES];
     int32_t stop_id[TEST_JOB_CHOICES];
@@ -55,6 +56,7 @@ static inline void test_job_take_token(struct test_job *j, const struct eng_even
     assert_int_equal(e->index, n);
     j->ids[i][n] = e->id;
     j->logprob[i][n] = e->logprob;
+    j->predicted[i][n] = e->predicted;
     if (j->cancel_at == n + 1) eng_job_cancel(j->handle);
     if (j->stop_at == n + 1) eng_job_stop_choice(j->handle, i);
 }

@@ -232,6 +232,9 @@ bool gram_accepting(const struct gram_state *s);
 uint64_t gram_mark(struct gram_state *s);
 bool gram_rollback(struct gram_state *s, uint64_t mark);
 
+/* Keeps no mark any longer. The next one is made at the present place, so going back is short. */
+void gram_forget_marks(struct gram_state *s);
+
 /* Times that alternatives were dropped because there were more than 256; see the README. */
 uint64_t gram_overflows(const struct gram_state *s);
 

@@ -327,6 +327,11 @@ bool gram_rollback(struct gram_state *s, uint64_t mark)
     return false;
 }
 
+void gram_forget_marks(struct gram_state *s)
+{
+    s->n_marks = 0;
+}
+
 /* ---- beginning ----------------------------------------------------------------------------- */
 
 struct gram_state *gram_state_init(void *memory, const struct gram *g, gram_capture_fn capture,

@@ -108,6 +108,11 @@ void tools_guide_rollback(struct tools_guide *g, uint64_t mark)
     }
 }
 
+void tools_guide_forget_marks(struct tools_guide *g)
+{
+    gram_forget_marks(g->state);
+}
+
 uint64_t tools_guide_overflows(const struct tools_guide *g)
 {
     return gram_overflows(g->state);

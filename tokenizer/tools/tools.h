@@ -308,6 +308,7 @@ bool tools_guide_take(struct tools_guide *g, int32_t id);
 bool tools_guide_complete(const struct tools_guide *g);
 uint64_t tools_guide_mark(struct tools_guide *g);
 void tools_guide_rollback(struct tools_guide *g, uint64_t mark);
+void tools_guide_forget_marks(struct tools_guide *g);
 uint64_t tools_guide_overflows(const struct tools_guide *g);
 
 #endif

@@ -226,6 +226,44 @@ static void check_batched(const struct rig *g, const struct sequence *base, uint
     sequence_finish(&s, g);
 }
 
+/* NaN as the value of a position, in every layer and head; then as if it had not been computed. */
+static void spoil_and_clear(const struct rig *g, const struct sequence *s, int pos)
+{
+    const struct kv_layout *l = &g->layout;
+    int32_t page = s->page_ids[pos / KV_PAGE_TOKENS];
+    float nan[256];
+    REQUIRE(l->d_head <= (int)N_OF(nan));
+    for (int i = 0; i < l->d_head; i++)
+        nan[i] = NAN;
+    for (int i = 0; i < l->n_layers * l->n_kv_heads; i++)
+        g->model->kern->put_value[l->fmt](
+            kv_page_data(g->kv, page) + kv_value_offset(l, i / l->n_kv_heads, i % l->n_kv_heads),
+            nan, l->d_head, l->d_pad, pos % KV_PAGE_TOKENS);
+    kv_page_clear(g->kv, g->model->kern, page, pos % KV_PAGE_TOKENS);
+}
+
+/* Steps of a token and up to seven more, of which only the first few are those of the sequence. */
+static void check_drafts(const struct rig *g, const struct sequence *base, uint32_t seed)
+{
+    struct sequence s;
+    int vocab = g->model->hp.vocab;
+    sequence_init(&s, g, base->n, seed);
+    for (int turn = 0; s.done < s.n; turn++) {
+        struct sequence tried = s, *seq = &tried;
+        int n = 1 + turn % 8, n_right = turn % 3;
+        if (n > s.n - s.done) n = s.n - s.done;
+        if (n_right > n - 1) n_right = n - 1;
+        for (int i = s.done + 1 + n_right; i < s.n; i++)
+            tried.tokens[i] = (s.tokens[i] + 1 + turn) % vocab;
+        run_step(g, &seq, &n, 1); /* the rows that are wrong are overwritten later */
+        for (int pos = s.done + 1 + n_right; turn % 2 && pos < s.done + n; pos++)
+            spoil_and_clear(g, &s, pos);
+        s.done += 1 + n_right;
+    }
+    require_same(base, &s, vocab, "with drafts");
+    sequence_finish(&s, g);
+}
+
 /* A context of three splits of keys: prefilled in other chunks, then the last tokens one by one. */
 static void check_long(const struct rig *g, const struct sequence *base)
 {
@@ -277,6 +315,7 @@ static void check_model(struct eng_model *m, const char *what, double bound)
         rig_open(&h, m, n_threads);
         check_chunks(&h, &base, 5, chunks, N_OF(chunks));
         check_batched(&h, &base, 5);
+        check_drafts(&h, &base, 5);
         if (with_long && n_threads > 1) check_long(&h, &base_long);
         rig_close(&h);
     }

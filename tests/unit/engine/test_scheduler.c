@@ -4,128 +4,7 @@
 
 #include "base/clock.h"
 #include "engine/job.h"
-#include "engine/kernels/kernels.h"
-#include "engine/scheduler.h"
-#include "engine_job.h"
-#include "fake_model.h"
-
-/* ---- an engine without a model ------------------------------------------------------------- */
-
-struct setup {
-    int n_parallel, chunk, n_pages, ctx, max_queued_jobs, max_queued_tokens;
-    bool no_prefix_cache, global_priority;
-    uint64_t starving_us;
-};
-
-struct bench {
-    struct fake_model *model;
-    struct kv_pages *pages;
-    struct sched *sched;
-};
-
-static const int32_t eos_ids[] = {FAKE_EOS};
-
-static int or_default(int value, int def)
-{
-    return value ? value : def;
-}
-
-static struct bench open_bench(const struct setup *setup)
-{
-    struct bench b = {.model = malloc(sizeof(*b.model))};
-    struct kv_layout layout;
-    char err[200] = "";
-    int ctx = or_default(setup->ctx, 512), n_parallel = or_default(setup->n_parallel, 4);
-    fake_init(b.model);
-    kv_layout_init(&layout, 1, 1, 32, KERN_KV_F32);
-    int n_pages = or_default(setup->n_pages, n_parallel * (ctx / KV_PAGE_TOKENS));
-    REQUIRE_EQ_INT(kv_pages_create(&b.pages, &layout, n_pages, err, sizeof(err)), 0);
-    struct sched_params p = {
-        .batch = {.model = {.run = fake_run,
-                            .logits = fake_logits,
-                            .argmax = fake_argmax,
-                            .ctx = b.model,
-                            .vocab = FAKE_VOCAB,
-                            .d_model = FAKE_D_MODEL,
-                            .eos_ids = eos_ids,
-                            .n_eos_ids = 1},
-                  .kern = kern_select("c"),
-                  .pages = b.pages,
-                  .page_bytes = layout.page_bytes,
-                  .hash_seed = 5,
-                  .n_parallel = n_parallel,
-                  .chunk_tokens = or_default(setup->chunk, 32),
-                  .ctx = ctx},
-        .max_choices = 16,
-        .max_queued_jobs = or_default(setup->max_queued_jobs, 1000),
-        .max_queued_tokens = or_default(setup->max_queued_tokens, 1 << 20),
-        .no_prefix_cache = setup->no_prefix_cache,
-        .global_priority = setup->global_priority,
-        .starving_us = setup->starving_us ? setup->starving_us : UINT64_MAX,
-    };
-    REQUIRE_EQ_INT(sched_create(&b.sched, &p, err, sizeof(err)), 0);
-    return b;
-}
-
-/* Every page must be free or idle, every slot empty. */
-static void check_all_given_back(struct bench *b)
-{
-    struct eng_stats st;
-    for (int i = 0; i < 10000; i++) { /* JOB_DONE comes before the round ends */
-        sched_stats(b->sched, &st);
-        if (st.n_running == 0 && st.n_pages_used == 0) break;
-        struct timespec t = {0, 100000};
-        nanosleep(&t, NULL);
-    }
-    REQUIRE_EQ_INT(st.n_running, 0);
-    REQUIRE_EQ_INT(st.n_waiting, 0);
-    REQUIRE_EQ_INT(st.n_waiting_tokens, 0);
-    REQUIRE_EQ_INT(st.n_pages_used, 0);
-}
-
-static void close_bench(struct bench *b)
-{
-    fake_open_gate(b->model);
-    sched_destroy(b->sched);
-    kv_pages_destroy(b->pages);
-    fake_finish(b->model);
-    free(b->model);
-}
-
-/* ---- jobs ---------------------------------------------------------------------------------- */
-
-enum { MAX_PROMPT = 600 };
-
-static void submit(struct bench *b, struct test_job *c, const struct eng_job_params *p)
-{
-    char err[200] = "";
-    int rc = sched_submit(b->sched, p, &c->handle, err, sizeof(err));
-    REQUIRE_MSG(rc == 0, "%s", err);
-}
-
-/* Prompt number `which`: prompts of equal numbers share all tokens they both have. */
-static const int32_t *prompt_of(int which)
-{
-    static int32_t prompts[32][MAX_PROMPT];
-    int32_t *p = prompts[which];
-    uint32_t seed = (uint32_t)which * 7919 + 1;
-    for (int i = 0; i < MAX_PROMPT; i++) {
-        seed = seed * 1664525u + 1013904223u;
-        p[i] = (int32_t)(seed >> 16) % FAKE_POISON;
-    }
-    return p;
-}
-
-static void check_greedy(const struct test_job *c, int choice, const int32_t *prompt, int n_prompt,
-                         int n)
-{
-    int32_t want[TEST_JOB_MAX_TOKENS];
-    fake_expect(prompt, n_prompt, want, n);
-    REQUIRE_EQ_INT(c->n_ids[choice], n);
-    for (int i = 0; i < n; i++)
-        REQUIRE_MSG(c->ids[choice][i] == want[i], "token %d: %d, not %d", i, (int)c->ids[choice][i],
-                    (int)want[i]);
-}
+#include "fake_engine.h"
 
 /* ---- answers ------------------------------------------------------------------------------- */
 
@@ -191,7 +70,7 @@ static void test_steps_keep_their_bounds(void **state)
     for (int i = 0; i < b.model->n_steps; i++) {
         const struct fake_step *s = &b.model->steps[i];
         REQUIRE(s->n_segs >= 1 && s->n_segs <= 4);
-        REQUIRE(s->n_rows <= 4 + 24);
+        REQUIRE(s->n_rows <= 4 + 24 + BATCH_EXTRA_LOGIT_ROWS);
         REQUIRE(s->n_logit_rows <= 4 + BATCH_EXTRA_LOGIT_ROWS);
         if (s->n_rows > most_rows) most_rows = s->n_rows;
     }
