@@ -2,7 +2,16 @@
 /* Options to engine parameters; see engine_params.h. */
 #include "server/engine_params.h"
 
+#include <string.h>
+
 #include "server/config/config.h"
+
+static enum eng_speculate speculate_of(const char *name)
+{
+    return !strcmp(name, "off")      ? ENG_SPECULATE_OFF
+           : !strcmp(name, "always") ? ENG_SPECULATE_ALWAYS
+                                     : ENG_SPECULATE_AUTO;
+}
 
 struct eng_params srv_engine_params(const struct srv_config *config)
 {
@@ -18,5 +27,6 @@ struct eng_params srv_engine_params(const struct srv_config *config)
         .chunk_tokens = config->chunk,
         .memory_bytes = config->memory_bytes,
         .kv_bytes = config->kv_memory_bytes,
+        .speculate = speculate_of(config->speculate),
     };
 }

@@ -456,6 +456,25 @@ static void write_queue(struct out *o, const struct eng_stats *s)
           "Preempted sequences: always 0, nothing is preempted.", 0);
 }
 
+static void write_drafts(struct out *o, const struct eng_stats *s)
+{
+    const struct {
+        const char *name, *alias, *help;
+        uint64_t value;
+    } rows[] = {
+        {"hearth_drafts_total", "vllm:spec_decode_num_drafts_total",
+         "Drafts tried: at most one per sequence and step.", s->n_drafts},
+        {"hearth_draft_tokens_total", "vllm:spec_decode_num_draft_tokens_total",
+         "Tokens of drafts that were computed.", s->n_draft_tokens},
+        {"hearth_accepted_draft_tokens_total", "vllm:spec_decode_num_accepted_tokens_total",
+         "Tokens of drafts that were right.", s->n_accepted_draft_tokens},
+    };
+    for (size_t i = 0; i < N_OF(rows); i++)
+        one(o, rows[i].name, "counter", rows[i].help, (double)rows[i].value);
+    for (size_t i = 0; i < N_OF(rows); i++)
+        alias(o, rows[i].alias, "counter", rows[i].help, (double)rows[i].value);
+}
+
 static void write_tokens(struct out *o, const struct eng_stats *s)
 {
     double prompt = (double)s->n_prompt_tokens, cached = (double)s->n_cached_tokens;
@@ -467,6 +486,7 @@ static void write_tokens(struct out *o, const struct eng_stats *s)
     one(o, "hearth_computed_prompt_tokens_total", "counter", "Prompt tokens computed.",
         (double)s->n_computed_prompt_tokens);
     one(o, "hearth_generated_tokens_total", "counter", "Tokens generated.", generated);
+    write_drafts(o, s);
     one(o, "hearth_engine_steps_total", "counter", "Engine steps.", (double)s->n_steps);
     one(o, "hearth_engine_busy_seconds_total", "counter", "Time spent in engine steps.",
         (double)s->compute_us * 1e-6);

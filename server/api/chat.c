@@ -18,6 +18,7 @@ static const struct param_field fields[] = {
     GEN_FIELD("chat_template_kwargs", PARAM_JSON, chat_template_kwargs),
     GEN_FIELD("add_generation_prompt", PARAM_BOOL, add_generation_prompt),
     GEN_FIELD("continue_final_message", PARAM_BOOL, continue_final_message),
+    GEN_FIELD("prediction", PARAM_JSON, prediction),
     /* tools_fields.c and tool_calls.c read these */
     GEN_OTHER("tools", PARAM_IGNORED),
     GEN_OTHER("tool_choice", PARAM_IGNORED),

@@ -39,7 +39,8 @@ void choice_log_append(struct gen_log *log, const struct eng_event *ev)
     assert(at < log->capacity);
     int n_top = ev->n_top < log->top_width ? ev->n_top : log->top_width;
     if (!ev->top) n_top = 0;
-    log->records[at] = (struct gen_record){ev->id, ev->logprob, n_top};
+    log->records[at] =
+        (struct gen_record){ev->id, ev->logprob, (int16_t)n_top, (int16_t)ev->predicted};
     if (n_top > 0)
         memcpy(log->tops + at * log->top_width, ev->top, (size_t)n_top * sizeof(*ev->top));
     atomic_store_explicit(&log->n_written, at + 1, memory_order_release);
@@ -423,6 +424,8 @@ static bool take_record(struct gen_choice *c, const struct choice_rules *rules, 
         c->offsets[c->n_placed++] = (uint32_t)c->text.text.len;
     c->n_tokens = at + 1;
     c->sum_logprob += record->logprob;
+    c->n_accepted += record->predicted > 0;
+    c->n_rejected += record->predicted < 0;
     /* The id decides: the engine's CHOICE_DONE may come after the token. */
     bool is_stop = is_stop_id(rules, record->id);
     if (is_stop) c->stop_id = record->id;

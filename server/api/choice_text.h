@@ -39,7 +39,8 @@
 struct gen_record {
     int32_t id;
     float logprob;
-    int32_t n_top;
+    int16_t n_top;
+    int16_t predicted; /* as in eng_event */
 };
 
 struct gen_log {
@@ -178,9 +179,10 @@ struct gen_choice {
     uint32_t n_fed, n_given; /* bytes fed to it; the end of the last of them that came out */
     int64_t n_placed;        /* tokens whose offset is known: all without a reader */
     int64_t n_reasoning;     /* tokens up to the end of the reasoning block */
-    uint32_t *offsets;       /* [capacity]: bytes of text before each token's piece */
-    int64_t n_tokens;        /* tokens that count: up to the one that completed a stop string */
-    int64_t n_showable;      /* tokens whose whole text may be sent, or is complete */
+    int64_t n_accepted, n_rejected; /* tokens that the prediction had right, and wrong */
+    uint32_t *offsets;              /* [capacity]: bytes of text before each token's piece */
+    int64_t n_tokens;   /* tokens that count: up to the one that completed a stop string */
+    int64_t n_showable; /* tokens whose whole text may be sent, or is complete */
     /*
      * Tokens that may have events of their own. A last token without text may hold the first bytes
      * of a character, so it waits for the next token or the end.

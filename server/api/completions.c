@@ -32,6 +32,7 @@ static const struct param_field fields[] = {
     GEN_RANGE("logprobs", PARAM_INT, logprobs_count, 0, GEN_MAX_LOGPROBS),
     GEN_RANGE("best_of", PARAM_INT, best_of, 1, GEN_MAX_CHOICES),
     GEN_FIELD("add_special_tokens", PARAM_BOOL, add_special),
+    GEN_FIELD("prediction", PARAM_JSON, prediction),
     {0},
 };
 

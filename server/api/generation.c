@@ -10,6 +10,7 @@
 #include <time.h>
 
 #include "base/sha256.h"
+#include "server/api/prediction.h"
 
 enum { CHOICE_BYTES = 1024 }; /* a choice's struct and decoder, without its logs */
 
@@ -166,6 +167,9 @@ static int describe(void *ctx, int i, struct eng_job_params *jp)
     jp->no_cache = !gp->cache_prompt;
     jp->want_progress = srv_gen_reports_progress(g);
     jp->priority = (int)gp->priority;
+    jp->prediction = g->prediction;
+    jp->n_prediction = g->n_prediction;
+    jp->no_drafts = !gp->speculate;
     if (g->guide.gram) jp->guides = srv_guide_begin(&g->guide, i, prompt_is_done, g);
     if (gp->deadline_ms > 0)
         jp->deadline_us = srv_facts(g->req)->start_us + (uint64_t)gp->deadline_ms * 1000;
@@ -212,6 +216,7 @@ static struct srv_gen_params default_params(const struct srv_defaults *d)
         .add_special = true,
         .skip_special = true,
         .cache_prompt = true,
+        .speculate = true,
     };
 }
 
@@ -358,7 +363,8 @@ void srv_gen_handle(struct srv_request *req, const struct srv_gen_format *format
     struct srv_gen *g = open_generation(req, format);
     if (!g) return;
     if (!format->prepare(g, &err) && !check_lengths(g, &err) && !make_rules(g, &err) &&
-        !open_guide(g, &err) && !charge_logs(g, &err))
+        !srv_prediction_read(g, g->params.prediction, &err) && !open_guide(g, &err) &&
+        !charge_logs(g, &err))
         srv_jobs_start(&g->jobs, g->req, g->n_prompts, &ops, g);
     else if (err.kind == SRV_ERR_CONTEXT)
         refuse_context(g, &err);

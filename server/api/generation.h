@@ -132,6 +132,8 @@ struct srv_gen {
     struct srv_guide guide;
     struct param_unknown unknown; /* fields without effect */
     struct srv_jobs jobs;         /* one per prompt */
+    const int32_t *prediction;    /* [n_prediction], in the request's arena */
+    int64_t n_prediction;
     struct gen_prompt *prompts;
     int n_prompts;
     int n_choices;            /* shown for each prompt: n */
@@ -170,6 +172,7 @@ struct eng_usage srv_gen_usage(const struct gen_prompt *p);
 /* Sums over prompts and shown choices. */
 struct gen_totals {
     int64_t n_prompt, n_cached, n_completion, n_reasoning;
+    int64_t n_accepted, n_rejected; /* ids that the prediction proposed; counted at the end */
 };
 struct gen_totals srv_gen_totals(const struct srv_gen *g);
 

@@ -64,6 +64,7 @@ static const struct param_field common_fields[] = {
     GEN_FIELD("timings", PARAM_BOOL, timings),
     GEN_FIELD("timings_per_token", PARAM_BOOL, timings),
     GEN_FIELD("return_progress", PARAM_BOOL, return_progress),
+    GEN_FIELD("speculate", PARAM_BOOL, speculate),
     GEN_FIELD("service_tier", PARAM_STRING, service_tier),
     GEN_FIELD("request_id", PARAM_STRING, request_id),
     /* accepted; they do not change the answer */

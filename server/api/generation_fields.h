@@ -33,12 +33,12 @@ struct srv_gen_params {
     int64_t n_predict;                         /* -1: to the end of the context, -2: absent */
     int64_t logprobs_count, prompt_logprobs;   /* -1: none */
     bool stream, ignore_eos, include_stop, skip_special, echo, cache_prompt;
-    bool return_token_ids, tokens_as_ids, timings, return_progress;
+    bool return_token_ids, tokens_as_ids, timings, return_progress, speculate;
     const char *model; /* once read: the name to show */
     const char *cache_salt, *request_id, *service_tier;
     json_t *stop, *stop_token_ids, *logit_bias, *allowed_token_ids, *stream_options;
     /* of some dialects only */
-    json_t *prompt, *messages, *chat_template_kwargs, *extra;
+    json_t *prompt, *messages, *chat_template_kwargs, *extra, *prediction;
     int64_t top_logprobs; /* -1: absent */
     bool logprobs_flag, add_generation_prompt, continue_final_message, add_special;
     /* derived */

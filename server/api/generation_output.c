@@ -32,6 +32,14 @@ int64_t srv_gen_token_capacity(const struct srv_gen *g, const struct gen_prompt 
     return g->max_tokens < room ? g->max_tokens : room;
 }
 
+static void add_choice(struct gen_totals *t, const struct gen_choice *c)
+{
+    t->n_completion += c->n_tokens;
+    t->n_reasoning += c->n_reasoning;
+    t->n_accepted += c->n_accepted;
+    t->n_rejected += c->n_rejected;
+}
+
 struct gen_totals srv_gen_totals(const struct srv_gen *g)
 {
     struct gen_totals t = {0};
@@ -40,7 +48,7 @@ struct gen_totals srv_gen_totals(const struct srv_gen *g)
         t.n_prompt += p->n_ids;
         t.n_cached += srv_gen_usage(p).n_cached_tokens;
         for (int k = 0; p->choices && k < g->n_candidates; k++)
-            t.n_completion += p->choices[k].n_tokens, t.n_reasoning += p->choices[k].n_reasoning;
+            add_choice(&t, &p->choices[k]);
     }
     return t;
 }

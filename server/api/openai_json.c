@@ -60,11 +60,12 @@ static void write_usage(const struct srv_gen *g, struct jw *w, struct gen_totals
     jw_open(w, "prompt_tokens_details", '{');
     jw_int(w, "cached_tokens", t.n_cached);
     jw_close(w);
-    if (srv_tools_can_reason(&g->tools)) {
-        jw_open(w, "completion_tokens_details", '{');
-        jw_int(w, "reasoning_tokens", t.n_reasoning);
-        jw_close(w);
-    }
+    bool reasons = srv_tools_can_reason(&g->tools), predicted = g->n_prediction > 0;
+    if (reasons || predicted) jw_open(w, "completion_tokens_details", '{');
+    if (reasons) jw_int(w, "reasoning_tokens", t.n_reasoning);
+    if (predicted) jw_int(w, "accepted_prediction_tokens", t.n_accepted);
+    if (predicted) jw_int(w, "rejected_prediction_tokens", t.n_rejected);
+    if (reasons || predicted) jw_close(w);
     jw_close(w);
 }
 
@@ -145,15 +146,16 @@ void srv_gen_begin_chunk(struct srv_gen *g, struct gen_event *e, int choice_inde
 void srv_gen_end_chunk(struct srv_gen *g, struct gen_event *e, const struct gen_prompt *p,
                        int64_t n_tokens)
 {
-    int64_t n_reasoning = 0;
+    struct gen_totals t = {.n_prompt = p->n_ids,
+                           .n_cached = srv_gen_usage(p).n_cached_tokens,
+                           .n_completion = n_tokens};
     for (int k = 0; p->choices && k < g->n_candidates; k++)
-        n_reasoning += p->choices[k].n_reasoning;
+        t.n_reasoning += p->choices[k].n_reasoning;
+    if (t.n_reasoning > n_tokens) t.n_reasoning = n_tokens;
     jw_close(&e->w);
     jw_close(&e->w);
     if (g->params.include_usage && g->params.continuous_usage)
-        write_usage(g, &e->w,
-                    (struct gen_totals){p->n_ids, srv_gen_usage(p).n_cached_tokens, n_tokens,
-                                        n_reasoning < n_tokens ? n_reasoning : n_tokens});
+        write_usage(g, &e->w, t);
     else if (g->params.include_usage)
         jw_null(&e->w, "usage");
     srv_gen_close_event(g, e);

@@ -477,6 +477,7 @@ static int open_engine(struct bench *b)
     int64_t new_tokens = max_i64(c->decode + 1 + n_parallel / 4, c->gen);
     struct eng_params params = srv_engine_params(c);
     params.n_parallel = (int)n_parallel;
+    params.speculate = ENG_SPECULATE_OFF; /* a token is a row */
     params.ctx_tokens =
         max_i64(b->max_prompt + 1, max_i64(context + 1, b->prompt_tokens) + new_tokens);
     params.max_queued_jobs = (int)n_parallel;

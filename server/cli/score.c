@@ -270,6 +270,7 @@ int srv_cmd_score(const struct srv_config *config)
     struct eng_params params = srv_engine_params(config);
     params.kv_bytes = 0; /* the option is not for this subcommand */
     params.no_prefix_cache = true;
+    params.speculate = ENG_SPECULATE_OFF;
     int status = EXIT_FAILURE;
     if (eng_open(&f.engine, &params, err, sizeof(err)))
         fprintf(stderr, "hearth: %s\n", err);

@@ -339,7 +339,7 @@ def test_named_when_without_effect():
 def test_what_would_change_the_answer_is_refused():
     """Every field of the peers that is not built, on every generating route; neutral values pass."""
     cases = {"functions": [{"name": "f"}], "function_call": {"name": "f"}, "modalities": ["text", "audio"],
-             "audio": {"voice": "x"}, "prediction": {"type": "content", "content": "x"},
+             "audio": {"voice": "x"},
              "web_search_options": {"user_location": None}, "bad_words": ["a"],
              "logits_processors": ["x"], "use_beam_search": True, "truncate_prompt_tokens": 5,
              "top_n_sigma": 1, "mirostat": 2, "dry_multiplier": 0.8, "xtc_probability": 0.5,
@@ -361,6 +361,7 @@ def test_what_would_change_the_answer_is_refused():
         refused("/v1/completions", dict(GREEDY, **{field: value}), code="unsupported_parameter", param=field)
     for path, field, value in [("/v1/completions", "suffix", "x"), ("/v1/chat/completions", "best_of", 2),
                                ("/v1/chat/completions", "echo", True), ("/v1/responses", "background", True),
+                               ("/v1/responses", "prediction", {"type": "content", "content": "x"}),
                                ("/v1/responses", "previous_response_id", "resp_1")]:
         refused(path, dict(routes[path], **{field: value}), code="unsupported_parameter", param=field)
     for field, value in [("tools", [{"name": "f"}]), ("thinking", {"type": "always"})]:

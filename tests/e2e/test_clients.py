@@ -87,6 +87,24 @@ def test_chat():
     assert text == r.choices[0].message.content and usage.completion_tokens == r.usage.completion_tokens
 
 
+def test_prediction():
+    """An edited answer is predicted; the text is the one without a prediction, and the counts say what it was worth."""
+    ask = dict(model=model(), messages=QUESTION, temperature=0.8, seed=4, max_tokens=60, extra_body={"ignore_eos": True})
+    plain = client().chat.completions.create(**ask)
+    text = plain.choices[0].message.content
+    parts = [{"type": "text", "text": text[:20]}, {"type": "text", "text": "X" + text[21:]}]
+    for content in (text, parts):
+        r = client().chat.completions.create(prediction={"type": "content", "content": content}, **ask)
+        details = r.usage.completion_tokens_details
+        assert r.choices[0].message.content == text and r.usage.completion_tokens == plain.usage.completion_tokens
+        assert details.accepted_prediction_tokens > 20, details
+        assert (details.rejected_prediction_tokens > 0) == (content is parts), details
+        last = [*client().chat.completions.create(prediction={"type": "content", "content": content}, stream=True,
+                                                  stream_options={"include_usage": True}, **ask)][-1]
+        assert last.usage.completion_tokens_details == details
+    assert plain.usage.completion_tokens_details is None
+
+
 def test_chat_stream_helper():
     with client().chat.completions.stream(model=model(), messages=QUESTION, temperature=0) as s:
         for _ in s:

@@ -1,11 +1,11 @@
 /* SPDX-License-Identifier: MIT */
 /*
  * Within one triple (numeric path, kernel level, gemm) an answer's logits are the same bits
- * whatever else runs: batch, slots, chunk size, threads, prefix cache, neighbours.
+ * whatever else runs: batch, slots, chunk size, threads, prefix cache, drafts, neighbours.
  *
  * For each triple that this machine runs, a set of requests is answered one at a time by an engine
- * with one slot, one thread and no cache; then by engines of every other make, all requests at
- * once. Compared are the bits of every row of raw logits, of prompts and of answers, and in a
+ * with one slot, one thread, no cache and no drafts; then by engines of every other make, all
+ * requests at once, with drafts from a prediction that is right in most places. Compared are the bits of every row of raw logits, of prompts and of answers, and in a
  * second mode, where pages of the cache may be read, the tokens and the bits of their
  * log-probabilities.
  *
@@ -28,7 +28,7 @@ enum { N_JOBS = 10, MAX_ROWS = 600, MAX_CHOICES = 2, N_NEW = 14, N_TOP = 20 };
 
 struct make {
     int threads, chunk, slots;
-    bool cache;
+    bool cache, drafts;
 };
 
 /* What one job gave: a hash of the bits of each row, or of each token with its log-probabilities.
@@ -36,6 +36,7 @@ struct make {
 struct answer {
     uint64_t rows[MAX_CHOICES][MAX_ROWS];
     int n_rows[MAX_CHOICES];
+    int32_t ids[N_NEW]; /* of the first choice */
     enum eng_finish finish[MAX_CHOICES];
     bool done;
     pthread_mutex_t lock;
@@ -72,6 +73,7 @@ static void on_event(void *ctx, const struct eng_event *e)
             h = hash_bytes(h, &e->top[i].logprob, sizeof(e->top[i].logprob));
         }
         add_row(a, e->choice, h);
+        if (e->choice == 0) a->ids[e->index] = e->id;
     }
     if (e->type == ENG_EVENT_CHOICE_DONE) a->finish[e->choice] = e->finish;
     if (e->type == ENG_EVENT_JOB_DONE) {
@@ -98,9 +100,19 @@ static void fill_prompt(int job, int32_t vocab, int32_t *ids)
     if (job % 2 && prompt_length(job) > 1) ids[prompt_length(job) - 1] = job;
 }
 
-static struct eng_job *submit(struct eng *e, int job, bool rows, struct answer *a)
+/* The answer that is expected, a little altered; none is from an engine without drafts. */
+static int64_t predict(const struct answer *known, int job, int32_t vocab, int32_t *ids)
 {
-    int32_t ids[256];
+    if (!known) return 0;
+    for (int i = 0; i < N_NEW; i++)
+        ids[i] = i % 5 == job % 7 ? (known[job].ids[i] + 1) % vocab : known[job].ids[i];
+    return N_NEW;
+}
+
+static struct eng_job *submit(struct eng *e, int job, bool rows, const struct answer *known,
+                              struct answer *a)
+{
+    int32_t ids[256], prediction[N_NEW];
     char err[300] = "";
     struct eng_job *handle = NULL;
     fill_prompt(job, eng_info(e)->vocab_size, ids);
@@ -114,6 +126,8 @@ static struct eng_job *submit(struct eng *e, int job, bool rows, struct answer *
         .n_logprobs = N_TOP,
         .n_prompt_logprobs = -1,
         .want_logits = rows,
+        .prediction = prediction,
+        .n_prediction = predict(known, job, eng_info(e)->vocab_size, prediction),
         .on_event = on_event,
         .ctx = a,
     };
@@ -144,15 +158,16 @@ static struct answer *new_answers(void)
     return a;
 }
 
-static struct answer *answer_all(struct eng *e, bool rows, bool at_once)
+/* known NULL: one at a time, else all at once. */
+static struct answer *answer_all(struct eng *e, bool rows, const struct answer *known)
 {
     struct answer *a = new_answers();
     struct eng_job *jobs[N_JOBS];
     for (int i = 0; i < N_JOBS; i++) {
-        jobs[i] = submit(e, i, rows, &a[i]);
-        if (!at_once) await(&a[i], jobs[i]);
+        jobs[i] = submit(e, i, rows, known, &a[i]);
+        if (!known) await(&a[i], jobs[i]);
     }
-    for (int i = 0; i < N_JOBS && at_once; i++)
+    for (int i = 0; i < N_JOBS && known; i++)
         await(&a[i], jobs[i]);
     return a;
 }
@@ -178,6 +193,7 @@ static struct eng *open_engine(const struct triple *t, const struct make *m)
         .max_queued_jobs = N_JOBS,
         .ctx_tokens = max_prompt + N_NEW,
         .no_prefix_cache = !m->cache,
+        .speculate = m->drafts ? ENG_SPECULATE_ALWAYS : ENG_SPECULATE_OFF,
     };
     int rc = eng_open(&e, &p, err, sizeof(err));
     if (rc == ENG_EUNSUPPORTED) return NULL;
@@ -216,17 +232,19 @@ static void check_make(const struct triple *t, const struct make *m, const struc
 {
     struct eng *e = open_engine(t, m);
     REQUIRE(e);
-    struct answer *a = answer_all(e, true, true);
+    struct answer *a = answer_all(e, true, rows);
     compare(t, m, rows, a, "logits");
     free_answers(a);
     for (int round = 0; round < 2; round++) {
-        a = answer_all(e, false, true);
+        a = answer_all(e, false, tokens);
         compare(t, m, tokens, a, round ? "cached tokens" : "tokens");
         free_answers(a);
     }
     struct eng_stats st;
     eng_stats(e, &st);
     if (m->cache && max_prompt > 64) REQUIRE(st.n_cached_tokens > 0);
+    REQUIRE((st.n_accepted_draft_tokens > 0) == m->drafts);
+    REQUIRE((st.n_draft_tokens > st.n_accepted_draft_tokens) == m->drafts);
     eng_close(e);
 }
 
@@ -234,12 +252,13 @@ enum depth { DEPTH_USUAL, DEPTH_ALL, DEPTH_FEW };
 
 static bool check_triple(const struct triple *t, enum depth depth)
 {
-    static const struct make alone = {1, 128, 1, false};
+    static const struct make alone = {1, 128, 1, false, false};
     static const struct make makes[] = {
-        {2, 16, 16, true},  {1, 128, 4, false}, {2, 128, 4, true},   {1, 16, 16, false},
-        {2, 16, 1, false},  {2, 128, 16, true}, {1, 16, 4, true},    {2, 1, 3, true},
-        {1, 128, 16, true}, {2, 16, 4, false},  {2, 200, 10, false}, {1, 16, 1, true},
-        {2, 128, 1, true},  {1, 33, 5, true},   {3, 7, 7, true},
+        {2, 16, 16, true, true},  {1, 128, 4, false, true},  {2, 128, 4, true, true},
+        {1, 16, 16, false, true}, {2, 16, 1, false, true},   {2, 128, 16, true, false},
+        {1, 16, 4, true, true},   {2, 1, 3, true, true},     {1, 128, 16, true, true},
+        {2, 16, 4, false, true},  {2, 200, 10, false, true}, {1, 16, 1, true, true},
+        {2, 128, 1, true, true},  {1, 33, 5, true, true},    {3, 7, 7, true, true},
     };
     struct eng *e = open_engine(t, &alone);
     if (!e) return false;
@@ -247,8 +266,8 @@ static bool check_triple(const struct triple *t, enum depth depth)
         eng_close(e); /* which the engine says of itself */
         return false;
     }
-    struct answer *rows = answer_all(e, true, false);
-    struct answer *tokens = answer_all(e, false, false);
+    struct answer *rows = answer_all(e, true, NULL);
+    struct answer *tokens = answer_all(e, false, NULL);
     eng_close(e);
     for (size_t i = 0; i < (depth == DEPTH_ALL ? N_OF(makes) : 3); i++)
         check_make(t, &makes[i], rows, tokens);
