@@ -1,0 +1,339 @@
+/* SPDX-License-Identifier: MIT */
+/*
+ * Drafts on and off, in turns, on texts of known kinds.
+ *
+ *   bench_drafts MODEL_DIR [-f numerics] [-t threads] [-c clients] [-r rounds] [-n tokens]
+ *                [-k kind of text] [-x file of text]
+ *
+ * The weights may be random (make_model.py): a guide that allows one id per position makes the model
+ * write a given text, while everything is computed as ever. The engine's guide says beforehand
+ * that any id may come, so drafts are found and verified as without a guide. Texts:
+ *
+ *   quotes     quotes passages of 20 to 40 ids of its prompt, 3 new ids between them
+ *   edits      is its prompt with one id in ten replaced
+ *   predicted  is new; one id in ten of its prediction is wrong
+ *   chat       is a file's text (default: story.txt), whose first half is the prompt
+ *   random     is random
+ *
+ * Prompts come from the prefix cache. Per text: tokens per second without and with drafts, the
+ * median and range of the rounds' ratios, the ratio of processor time, tokens per step, and the
+ * share of the draft tokens that were right.
+ */
+#include <pthread.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/resource.h>
+#include <time.h>
+#include <unistd.h>
+
+#include "engine/engine.h"
+#include "tokenizer/tokenizer.h"
+
+enum { MAX_CLIENTS = 64, MAX_ROUNDS = 99, N_PROMPT = 480, MAX_IDS = 4096 };
+
+struct text {
+    const char *name;
+    int32_t prompt[MAX_IDS], answer[MAX_IDS], prediction[MAX_IDS];
+    int n_prompt, n_answer, n_prediction;
+};
+
+/* One request: its guide and its end. */
+struct client {
+    const struct text *text;
+    int at;
+    int32_t vocab;
+    bool done;
+    pthread_mutex_t lock;
+    pthread_cond_t changed;
+};
+
+struct result {
+    double tok_s, cpu_s;
+    struct eng_stats stats;
+};
+
+static void fail(const char *what)
+{
+    fprintf(stderr, "bench_drafts: %s\n", what);
+    exit(1);
+}
+
+/* ---- texts ----------------------------------------------------------------------------------- */
+
+static uint32_t random_state = 1;
+
+static int random_below(int n)
+{
+    random_state = random_state * 1664525u + 1013904223u;
+    return (int)((random_state >> 8) % (uint32_t)n);
+}
+
+static void fill(int32_t *ids, int n, int32_t vocab)
+{
+    for (int i = 0; i < n; i++)
+        ids[i] = random_below(vocab);
+}
+
+static void replace_some(int32_t *ids, int n, int32_t vocab)
+{
+    for (int i = 0; i < n; i++)
+        if (random_below(10) == 0) ids[i] = random_below(vocab);
+}
+
+static void make_quotes(struct text *t, int32_t vocab)
+{
+    for (int at = 0; at < t->n_answer;) {
+        int n = 20 + random_below(21), from = random_below(t->n_prompt - n);
+        for (int i = 0; i < n + 3 && at < t->n_answer; i++)
+            t->answer[at++] = i < n ? t->prompt[from + i] : random_below(vocab);
+    }
+}
+
+static void make_text(struct text *t, const char *name, int n, int32_t vocab)
+{
+    *t = (struct text){.name = name, .n_prompt = N_PROMPT, .n_answer = n};
+    fill(t->prompt, t->n_prompt, vocab);
+    fill(t->answer, n, vocab);
+    if (!strcmp(name, "quotes")) make_quotes(t, vocab);
+    if (!strcmp(name, "edits")) {
+        for (int i = 0; i < n; i++)
+            t->answer[i] = t->prompt[i % t->n_prompt];
+        replace_some(t->answer, n, vocab);
+    }
+    if (strcmp(name, "predicted") != 0) return;
+    t->n_prediction = n;
+    memcpy(t->prediction, t->answer, (size_t)n * sizeof(int32_t));
+    replace_some(t->prediction, n, vocab);
+}
+
+static void read_text(struct text *t, const char *model_dir, const char *file)
+{
+    static char bytes[64 << 10];
+    char err[300];
+    struct tok *tok;
+    struct tok_ids ids = {0};
+    FILE *f = fopen(file, "r");
+    if (!f) fail(file);
+    size_t n = fread(bytes, 1, sizeof(bytes), f);
+    fclose(f);
+    if (tok_open(&tok, model_dir, err, sizeof(err)) ||
+        tok_encode(tok, bytes, n, 0, &ids, err, sizeof(err)))
+        fail(err);
+    int half = (int)(ids.n < 2 * MAX_IDS ? ids.n : 2 * MAX_IDS) / 2;
+    *t = (struct text){.name = "chat", .n_prompt = half, .n_answer = half};
+    memcpy(t->prompt, ids.ids, (size_t)half * sizeof(int32_t));
+    memcpy(t->answer, ids.ids + half, (size_t)half * sizeof(int32_t));
+    tok_ids_finish(&ids);
+    tok_close(tok);
+}
+
+/* ---- requests -------------------------------------------------------------------------------- */
+
+static enum eng_guide_next one_id(void *ctx, uint64_t *bits)
+{
+    const struct client *c = ctx;
+    if (c->at == c->text->n_answer) return ENG_GUIDE_END;
+    memset(bits, 0, ((size_t)c->vocab + 63) / 64 * 8);
+    int32_t id = c->text->answer[c->at];
+    bits[id / 64] |= 1ull << id % 64;
+    return ENG_GUIDE_MASK;
+}
+
+static bool take_id(void *ctx, int32_t id)
+{
+    struct client *c = ctx;
+    (void)id;
+    c->at++;
+    return true;
+}
+
+static bool always_complete(void *ctx)
+{
+    (void)ctx;
+    return true;
+}
+
+static int any_id(void *ctx, const int32_t *ids, int n)
+{
+    (void)ctx, (void)ids;
+    return n;
+}
+
+static void on_event(void *ctx, const struct eng_event *e)
+{
+    struct client *c = ctx;
+    if (e->type != ENG_EVENT_JOB_DONE) return;
+    pthread_mutex_lock(&c->lock);
+    c->done = true;
+    pthread_cond_signal(&c->changed);
+    pthread_mutex_unlock(&c->lock);
+}
+
+static struct eng_job *submit(struct eng *e, struct client *c, const struct text *t)
+{
+    char err[300];
+    struct eng_job *job;
+    struct eng_guide guide = {c, one_id, take_id, always_complete, any_id};
+    c->text = t;
+    c->at = 0;
+    c->vocab = eng_info(e)->vocab_size;
+    c->done = false;
+    struct eng_job_params p = {
+        .prompt = t->prompt,
+        .n_prompt = t->n_prompt,
+        .n_choices = 1,
+        .max_tokens = t->n_answer,
+        .sampling = eng_sampling_default(),
+        .guides = &guide,
+        .prediction = t->prediction,
+        .n_prediction = t->n_prediction,
+        .ignore_eos = true,
+        .n_logprobs = -1,
+        .n_prompt_logprobs = -1,
+        .on_event = on_event,
+        .ctx = c,
+    };
+    if (eng_job_submit(e, &p, &job, err, sizeof(err))) fail(err);
+    return job;
+}
+
+static void await(struct client *c)
+{
+    pthread_mutex_lock(&c->lock);
+    while (!c->done)
+        pthread_cond_wait(&c->changed, &c->lock);
+    pthread_mutex_unlock(&c->lock);
+}
+
+/* ---- measuring ------------------------------------------------------------------------------- */
+
+static double now_s(void)
+{
+    struct timespec t;
+    clock_gettime(CLOCK_MONOTONIC, &t);
+    return (double)t.tv_sec + 1e-9 * (double)t.tv_nsec;
+}
+
+static double cpu_s(void)
+{
+    struct rusage r;
+    getrusage(RUSAGE_SELF, &r);
+    return (double)(r.ru_utime.tv_sec + r.ru_stime.tv_sec) +
+           1e-6 * (double)(r.ru_utime.tv_usec + r.ru_stime.tv_usec);
+}
+
+static struct result run(struct eng *e, struct client *clients, int n, const struct text *t)
+{
+    struct eng_job *jobs[MAX_CLIENTS];
+    struct eng_stats before;
+    struct result r;
+    eng_stats(e, &before);
+    double start = now_s(), cpu = cpu_s();
+    for (int i = 0; i < n; i++)
+        jobs[i] = submit(e, &clients[i], t);
+    for (int i = 0; i < n; i++) {
+        await(&clients[i]);
+        eng_job_release(jobs[i]);
+    }
+    r.tok_s = n * t->n_answer / (now_s() - start);
+    r.cpu_s = cpu_s() - cpu;
+    do /* the snapshot follows the last event */
+        eng_stats(e, &r.stats);
+    while (r.stats.n_running > 0);
+    r.stats.n_steps -= before.n_steps;
+    r.stats.n_draft_tokens -= before.n_draft_tokens;
+    r.stats.n_accepted_draft_tokens -= before.n_accepted_draft_tokens;
+    return r;
+}
+
+static int by_value(const void *a, const void *b)
+{
+    double x = *(const double *)a, y = *(const double *)b;
+    return (x > y) - (x < y);
+}
+
+static double median(double *v, int n)
+{
+    qsort(v, (size_t)n, sizeof(*v), by_value);
+    return n % 2 ? v[n / 2] : (v[n / 2 - 1] + v[n / 2]) / 2;
+}
+
+static void measure(struct eng *off, struct eng *on, struct client *clients, int n, int rounds,
+                    const struct text *t)
+{
+    double rate[2][MAX_ROUNDS], ratio[MAX_ROUNDS], cpu[MAX_ROUNDS];
+    struct result a, b = {0};
+    run(off, clients, n, t); /* the prompts are cached from here on */
+    run(on, clients, n, t);
+    for (int i = 0; i < rounds; i++) {
+        a = run(off, clients, n, t);
+        b = run(on, clients, n, t);
+        rate[0][i] = a.tok_s;
+        rate[1][i] = b.tok_s;
+        ratio[i] = b.tok_s / a.tok_s;
+        cpu[i] = a.cpu_s / b.cpu_s;
+    }
+    double middle = median(ratio, rounds);
+    printf("%-10s %8.1f %8.1f   %5.2f (%.2f to %.2f)   %5.2f   %5.2f   %3.0f %% of %d\n", t->name,
+           median(rate[0], rounds), median(rate[1], rounds), middle, ratio[0], ratio[rounds - 1],
+           median(cpu, rounds), (double)n * t->n_answer / (double)b.stats.n_steps,
+           b.stats.n_draft_tokens
+               ? 100.0 * (double)b.stats.n_accepted_draft_tokens / (double)b.stats.n_draft_tokens
+               : 0.0,
+           (int)b.stats.n_draft_tokens);
+    fflush(stdout);
+}
+
+int main(int argc, char **argv)
+{
+    static const char *const names[] = {"quotes", "edits", "predicted", "chat", "random"};
+    static struct client clients[MAX_CLIENTS];
+    static struct text text;
+    const char *file = "tests/bench/story.txt", *only = NULL;
+    int n = 1, rounds = 5, n_tokens = 256, opt;
+    struct eng_params p = {.numerics = "auto", .n_threads = 2, .max_queued_jobs = MAX_CLIENTS};
+    struct eng *engine[2];
+    char err[300];
+    while ((opt = getopt(argc, argv, "f:t:c:r:n:k:x:")) != -1) {
+        if (opt == 'f') p.numerics = optarg;
+        if (opt == 't') p.n_threads = atoi(optarg);
+        if (opt == 'c') n = atoi(optarg);
+        if (opt == 'r') rounds = atoi(optarg);
+        if (opt == 'n') n_tokens = atoi(optarg);
+        if (opt == 'k') only = optarg;
+        if (opt == 'x') file = optarg;
+        if (opt == '?') return 2;
+    }
+    if (optind + 1 != argc) fail("name one model directory");
+    if (n < 1 || n > MAX_CLIENTS || rounds < 1 || rounds > MAX_ROUNDS || n_tokens < 2 ||
+        n_tokens > MAX_IDS)
+        fail("1 to 64 clients, 1 to 99 rounds, 2 to 4096 tokens");
+    p.model_dir = argv[optind];
+    p.n_parallel = n;
+    p.ctx_tokens = N_PROMPT + 1024 > 2 * n_tokens ? N_PROMPT + 1024 : 2 * n_tokens;
+    for (int i = 0; i < 2; i++) {
+        p.speculate = i == 0 ? ENG_SPECULATE_OFF : ENG_SPECULATE_AUTO;
+        if (eng_open(&engine[i], &p, err, sizeof(err))) fail(err);
+    }
+    for (int i = 0; i < MAX_CLIENTS; i++) {
+        pthread_mutex_init(&clients[i].lock, NULL);
+        pthread_cond_init(&clients[i].changed, NULL);
+    }
+    const struct eng_info *info = eng_info(engine[0]);
+    printf("%s, %s, %s, %d threads, %d clients, %d rounds\n", p.model_dir, info->numerics,
+           info->kernels, info->n_threads, n, rounds);
+    printf("%-10s %8s %8s   %-20s   %5s   %5s   %s\n", "text", "off", "on tok/s", "ratio (range)",
+           "CPU", "/step", "right, of draft tokens per round");
+    for (size_t i = 0; i < sizeof(names) / sizeof(names[0]); i++) {
+        if (only && strcmp(only, names[i]) != 0) continue;
+        if (strcmp(names[i], "chat") == 0)
+            read_text(&text, p.model_dir, file);
+        else
+            make_text(&text, names[i], n_tokens, info->vocab_size);
+        measure(engine[0], engine[1], clients, n, rounds, &text);
+    }
+    eng_close(engine[0]);
+    eng_close(engine[1]);
+    return 0;
+}
