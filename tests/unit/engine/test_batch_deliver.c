@@ -56,7 +56,7 @@ static int classes_foresee(void *ctx, const int32_t *ids, int n)
     return i;
 }
 
-/* ---- what a request may ask for -------------------------------------------------------------- */
+/* ---- requests -------------------------------------------------------------- */
 
 static void greedy(struct eng_job_params *p)
 {

@@ -21,7 +21,7 @@ static void fill(int32_t *ids, int n, uint32_t seed, int vocab)
         ids[i] = (int32_t)(next_random(&seed) % (uint32_t)vocab);
 }
 
-/* What a sequence went through that tries all drafts. */
+/* The course of a sequence that tries all drafts. */
 struct outcome {
     int n_steps, n_tried, n_right; /* steps, ids tried, and those that were right */
     int n_predicted_right, n_predicted_wrong;
