@@ -12,8 +12,8 @@ static const float LEARNING = 1.0f / 8;
 
 /* Rates before anything is known. */
 static const float FIRST_RATES[DRAFT_TRUSTS] = {
-    [DRAFT_AFTER_2] = 0.3f,
-    [DRAFT_AFTER_3] = 0.5f,
+    [DRAFT_AFTER_2] = 0.15f,
+    [DRAFT_AFTER_3] = 0.4f,
     [DRAFT_AFTER_MORE] = 0.8f,
     [DRAFT_PREDICTED] = 0.8f,
 };

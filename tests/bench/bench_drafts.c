@@ -107,7 +107,7 @@ static void make_text(struct text *t, const char *name, int n, int32_t vocab)
     replace_some(t->prediction, n, vocab);
 }
 
-static void read_text(struct text *t, const char *model_dir, const char *file)
+static void read_text(struct text *t, const char *model_dir, const char *file, int n_answer)
 {
     static char bytes[64 << 10];
     char err[300];
@@ -121,7 +121,8 @@ static void read_text(struct text *t, const char *model_dir, const char *file)
         tok_encode(tok, bytes, n, 0, &ids, err, sizeof(err)))
         fail(err);
     int half = (int)(ids.n < 2 * MAX_IDS ? ids.n : 2 * MAX_IDS) / 2;
-    *t = (struct text){.name = "chat", .n_prompt = half, .n_answer = half};
+    *t = (struct text){.name = "chat", .n_prompt = half};
+    t->n_answer = half < n_answer ? half : n_answer;
     memcpy(t->prompt, ids.ids, (size_t)half * sizeof(int32_t));
     memcpy(t->answer, ids.ids + half, (size_t)half * sizeof(int32_t));
     tok_ids_finish(&ids);
@@ -328,7 +329,7 @@ int main(int argc, char **argv)
     for (size_t i = 0; i < sizeof(names) / sizeof(names[0]); i++) {
         if (only && strcmp(only, names[i]) != 0) continue;
         if (strcmp(names[i], "chat") == 0)
-            read_text(&text, p.model_dir, file);
+            read_text(&text, p.model_dir, file, n_tokens);
         else
             make_text(&text, names[i], n_tokens, info->vocab_size);
         measure(engine[0], engine[1], clients, n, rounds, &text);
