@@ -168,7 +168,7 @@ static const double KEEP = 0.98;
 
 /* The cost of a row, and the variance of rows from which on the measured cost counts. */
 static const double FIRST_COST = 1.0 / 16, MIN_VARIANCE = 0.05;
-static const double MIN_COST = 0.01;
+static const double MIN_COST = 0.03; /* less is noise: a row has its arithmetic */
 
 /* A row must bring this much more than it costs. */
 static const double MARGIN = 1.25;
