@@ -6,6 +6,8 @@
  */
 #include "engine/forward.h"
 
+#include <limits.h>
+
 #include "engine/gemm.h"
 #include "engine/gemm_blas.h"
 #include "engine/kv.h"
