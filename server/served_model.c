@@ -214,6 +214,15 @@ int srv_model_open(struct srv_model **ret, const struct srv_model_params *params
     return 0;
 }
 
+const char *srv_model_list_names(const struct srv_model *m, char *buf, size_t size)
+{
+    size_t len = 0;
+    *buf = '\0';
+    for (int i = 0; m->names[i] && len < size; i++)
+        len += (size_t)snprintf(buf + len, size - len, "%s'%.100s'", i ? ", " : "", m->names[i]);
+    return buf;
+}
+
 int srv_model_plan(struct eng_memory *ret, const struct srv_model_params *params,
                    int64_t memory_bytes, char *err, size_t errlen)
 {

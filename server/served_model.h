@@ -76,6 +76,9 @@ int srv_model_open(struct srv_model **ret, const struct srv_model_params *params
 /* Closes everything; there must be no reference. NULL is fine. */
 void srv_model_close(struct srv_model *model);
 
+/* Writes the names into buf, "'a', 'b'", cut where it is full. Returns buf. */
+const char *srv_model_list_names(const struct srv_model *model, char *buf, size_t size);
+
 /* Makes the memory plan of srv_model_open from headers; memory_bytes: another limit than the
  * configured one, or 0. Returns 0 or an enum eng_error. */
 int srv_model_plan(struct eng_memory *ret, const struct srv_model_params *params,

@@ -255,9 +255,11 @@ const char *srv_gen_model_name(const struct srv_model *model, const char *asked,
         if (!strcmp(*name, asked)) return *name;
     if (!model->config->strict_model && is_placeholder(asked)) return model->names[0];
     if (model->config->accept_any_model && strlen(asked) <= 256) return asked;
+    char names[160];
     param_fail(err, SRV_ERR_MODEL_NOT_FOUND, "model",
-               "The model '%.*s%s' does not exist; this server serves '%.100s'.", CLIP, asked,
-               strlen(asked) > CLIP ? "..." : "", model->names[0]);
+               "The model '%.*s%s' does not exist; this server serves %s.", CLIP, asked,
+               strlen(asked) > CLIP ? "..." : "",
+               srv_model_list_names(model, names, sizeof(names)));
     return NULL;
 }
 
