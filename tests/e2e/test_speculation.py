@@ -122,14 +122,21 @@ def test_stream():
         assert events[-1]["usage"]["completion_tokens_details"] == want["usage"]["completion_tokens_details"]
 
 
+def settled_metrics(h):
+    """The engine's counts follow the events of a step: they are complete once nothing runs."""
+    h.wait_until(lambda: h.slots()["running"] == 0, what="an idle engine")
+    return h.metrics()
+
+
 def test_counts():
     """A right prediction is accepted token by token; drafts take fewer steps, and metrics count them."""
     body = body_of("/v1/completions", ASKS["hot"])
     text = text_of(answer(OFF, "/v1/completions", body))
     names = ["hearth_drafts_total", "hearth_draft_tokens_total", "hearth_accepted_draft_tokens_total", "hearth_engine_steps_total"]
-    before = [ON.metrics()[n] for n in names]
+    before = settled_metrics(ON)
     usage = answer(ON, "/v1/completions", dict(body, prediction={"type": "content", "content": text}))["usage"]
-    drafts, tried, accepted, steps = (ON.metrics()[n] - b for n, b in zip(names, before))
+    after = settled_metrics(ON)
+    drafts, tried, accepted, steps = (after[n] - before[n] for n in names)
     details = usage["completion_tokens_details"]
     assert details["accepted_prediction_tokens"] > 50 and details["rejected_prediction_tokens"] < 6, details
     assert usage["completion_tokens"] == 70 and steps < 25 and 40 < accepted <= tried <= 7 * drafts, (steps, accepted, tried)
