@@ -118,12 +118,14 @@ static int read_reasoning_fields(struct srv_tools *t, const json_t *body,
 
 /* ---- the request --------------------------------------------------------------------------- */
 
+/* Without a chat template the prompt is refused, whether there are tools or not. */
 static int check_format(const struct srv_tools *t, struct param_error *err)
 {
     enum tools_format format = t->served->style.format;
-    if (t->ask.n == 0 || (format != TOOLS_NONE && format != TOOLS_UNKNOWN)) return 0;
+    bool reads = format != TOOLS_NONE && format != TOOLS_UNKNOWN;
+    if (t->ask.n == 0 || reads || !t->served->chat) return 0;
     return param_fail(err, SRV_ERR_UNSUPPORTED, "tools",
-                      format == TOOLS_NONE && t->served->chat
+                      format == TOOLS_NONE
                           ? "Calls of tools are switched off on this server (--tool-format none)."
                           : "This model's chat template writes tool calls in a form this server "
                             "does not know; start it with --tool-format.");

@@ -8,6 +8,7 @@ import re
 
 from hearth_server import Hearth, chunks, run_cases, start_request, leave
 from scripted_model import ScriptedModel, cut
+from tiny_models import demo_without
 
 SLOW = bool(os.environ.get("HEARTH_SLOW"))
 
@@ -766,6 +767,17 @@ def test_unknown_format():
         assert props["id"] == "unknown", props
         refused("chat", ask_of("chat", TOOLS), "tools", "unsupported_parameter")
         assert whole("chat", ask_of("chat", temperature=0))[0] == [("content", "Just text.")]
+
+
+def test_no_chat_template():
+    """A model without a template refuses tools as it refuses a chat without them."""
+    with demo_without("tokenizer_config.json", "chat_template.jinja") as directory, Hearth("--model", directory) as h:
+        for dialect, path in [*PATHS.items(), ("chat", "/apply-template"), ("chat", "/tokenize"),
+                              ("chat", "/v1/chat/completions/input_tokens"), ("messages", "/v1/messages/count_tokens")]:
+            status, _, plain = h.post(path, ask_of(dialect))
+            assert status == 400 and "This model has no chat template" in plain["error"]["message"], (path, plain)
+            status, _, answer = h.post(path, ask_of(dialect, TOOLS, "required"))
+            assert status == 400 and answer["error"] == plain["error"], (path, answer)
 
 
 def main():
