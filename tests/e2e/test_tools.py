@@ -2,9 +2,13 @@
 # SPDX-License-Identifier: MIT
 """Tool calls and reasoning in three dialects: models that write a given text, and the demo model under a guide."""
 import concurrent.futures
+import contextlib
+import itertools
 import json
 import os
 import re
+import tempfile
+import time
 
 from hearth_server import Hearth, chunks, run_cases, start_request, leave
 from scripted_model import ScriptedModel, cut
@@ -228,7 +232,11 @@ def messages_stream(events):
 
 
 def streamed(dialect, body):
-    raw = list(SERVER.stream(PATHS[dialect], dict(body, stream=True)))
+    return read_stream(dialect, SERVER.stream(PATHS[dialect], dict(body, stream=True)))
+
+
+def read_stream(dialect, raw):
+    raw = list(raw)
     if dialect == "chat":
         return chat_stream(chunks(raw))
     events = [json.loads(data) for _, data in raw]
@@ -577,16 +585,65 @@ def test_disconnect_in_a_call():
         tools = {"echo": {"type": "object", "properties": {"text": {"type": "string"}}}}
         body = ask_of("chat", tools, temperature=0, max_tokens=2000)
         alone = whole("chat", body)
-        for reset in (False, True):
+        for dialect, reset in (("chat", False), ("chat", True), ("responses", True), ("messages", False)):
             with concurrent.futures.ThreadPoolExecutor(1) as pool:
                 beside = pool.submit(whole, "chat", body)
-                s = start_request(SERVER, PATHS["chat"], dict(body, stream=True))
+                s = start_request(SERVER, PATHS[dialect], ask_of(dialect, tools, temperature=0, max_tokens=2000, stream=True))
                 data = b""
-                while b'"tool_calls"' not in data:
+                while b"many" not in data:
                     data += s.recv(4096)
                 leave(s, reset)
                 assert same(beside.result(), alone)
             SERVER.wait_until(lambda: SERVER.slots()["running"] == SERVER.slots()["pages"]["used"] == 0, 10, "all free")
+
+
+def until(events, text):
+    """The events up to the first that holds the text."""
+    out = []
+    for e in events:
+        out.append(e)
+        if text in e[1]:
+            return out
+    raise AssertionError(f"no {text!r} in {out}")
+
+
+def test_deadline_in_a_call():
+    """A deadline that passes in a call ends the answer by length; the call is there as far as it came."""
+    text = "".join(f"{i:04} of many words; " for i in range(500))
+    long = f'<tool_call>\n{{"name": "echo", "arguments": {{"n": 7, "text": "{text}"}}}}\n</tool_call>'
+    tools = {"echo": {"type": "object", "properties": {"n": {"type": "integer"}, "text": {"type": "string"}}}}
+    bodies = {d: ask_of(d, tools, temperature=0, max_tokens=3500) for d in PATHS}
+    headers = {"x-request-deadline-ms": "2000"}
+    with scripted(long, args=("--parallel", "6", "--debug-hooks", "on")), concurrent.futures.ThreadPoolExecutor(3) as pool:
+        wholes = {d: pool.submit(SERVER.post, PATHS[d], bodies[d], headers) for d in PATHS}
+        SERVER.wait_until(lambda: SERVER.slots()["running"] == 3, 10, "three run")
+        streams = {d: SERVER.stream(PATHS[d], dict(bodies[d], stream=True), headers) for d in PATHS}
+        begun = {d: until(streams[d], "many") for d in PATHS}
+        over = time.monotonic() + 2
+        SERVER.pause_engine()
+        SERVER.wait_until(lambda: time.monotonic() > over, 10)
+        SERVER.resume_engine()
+        for d in PATHS:
+            status, _, answer = wholes[d].result()
+            assert status == 200, answer
+            parts, reason = parts_of(d, answer)
+            assert reason == {"messages": "max_tokens"}.get(d, "length"), (d, reason)
+            if d == "responses":
+                assert [item["status"] for item in answer["output"]] == ["incomplete"], answer["output"]
+            events = begun[d] + list(streams[d])
+            if d == "messages":  # not streamed it has whole members alone
+                assert parts[0][:3] == ("call", "echo", '{"n": 7}'), parts
+                events = [json.loads(e) for _, e in events]
+                assert events[-2]["delta"]["stop_reason"] == "max_tokens" and events[-3]["type"] == "content_block_stop"
+                parts = [("call", "echo", "".join(e.get("delta", {}).get("partial_json", "") for e in events), "")]
+            else:
+                got = read_stream(d, events)
+                assert got[1] == reason, got
+                parts += got[0]
+            for kind, name, arguments, _ in parts:
+                assert (kind, name) == ("call", "echo") and "many" in arguments, (d, parts)
+                assert f'{{"n": 7, "text": "{text}'.startswith(arguments), (d, parts)
+        SERVER.wait_until(lambda: SERVER.slots()["running"] == SERVER.slots()["pages"]["used"] == 0, 10, "all free")
 
 
 # ---- the demo model under a guide --------------------------------------------------------------------------
@@ -664,6 +721,59 @@ def test_many_clients_repeatably():
             for (dialect, _), got, want in zip(bodies, pool.map(lambda x: get(*x), bodies), alone):
                 if get is whole or want[1] not in ("max_tokens",):
                     assert same(got, want), (dialect, got, want)
+
+
+# The prompt opens a reasoning block, and a frequent word closes it.
+THINKING = HERMES.replace("<|im_start|>{{ m.role }}\n", "<|im_start|>{{ m.role }}\n"
+                          "{% if m.reasoning_content %}<think>{{ m.reasoning_content }}the{% endif %}")
+THINKING = THINKING[:THINKING.index("{% if enable_thinking")] + "<think>{% endif %}"
+
+
+@contextlib.contextmanager
+def serving(*args):
+    global SERVER
+    outer = SERVER
+    try:
+        with Hearth(*args) as SERVER:
+            yield
+    finally:
+        SERVER = outer
+
+
+def repeated(dialect, body):
+    """What must not change: the parts but for ids of calls, the end, the tokens and their log-probabilities."""
+    status, _, answer = SERVER.post(PATHS[dialect], body)
+    assert status == 200, answer
+    parts, reason = parts_of(dialect, answer)
+    choice = answer["choices"][0] if dialect == "chat" else {}
+    return [p[:3] for p in parts], reason, choice.get("token_ids"), choice.get("logprobs")
+
+
+def test_repeatable_under_all_settings():
+    """Reasoning and calls have the same bytes alone and in company, whatever chunk, threads, slots and prefix cache."""
+    cases = []
+    for i in range(12):
+        dialect = list(PATHS)[i % 3]
+        choice = ("required", "[add]", None, "[get_weather]")[i // 3]
+        fields = {"temperature": 0} if dialect == "messages" else {"temperature": 1, "seed": i}
+        if dialect == "chat":
+            fields.update(return_token_ids=True, logprobs=True, top_logprobs=2)
+        cases.append((dialect, ask_of(dialect, TOOLS, choice, max_tokens=90, **fields)))
+    with tempfile.NamedTemporaryFile("w", suffix=".jinja") as f:
+        f.write(THINKING)
+        f.flush()
+        answers = {}
+        for settings, together in (("1 1 0 off", False), ("1 1 0 on", True), ("12 2 0 on", True), ("5 2 24 off", True)):
+            args = itertools.chain(*zip(("--parallel", "--threads", "--chunk", "--prefix-cache"), settings.split()))
+            with serving("--chat-template-file", f.name, "--max-queue", "12", *args), \
+                    concurrent.futures.ThreadPoolExecutor(len(cases) if together else 1) as pool:
+                answers[settings, together] = list(pool.map(lambda case: repeated(*case), cases))
+    alone = answers["1 1 0 off", False]
+    for key, got in answers.items():
+        for case, one, want in zip(cases, got, alone):
+            assert one == want, (key, case, one, want)
+    kinds = [[p[0] for p in parts] for parts, *_ in alone]
+    assert sum(k[:2] == ["reasoning", "call"] for k in kinds) > 4, alone
 
 
 def test_prompts_and_counts():
