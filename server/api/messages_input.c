@@ -71,12 +71,13 @@ static int add_call(const struct block *b, json_t *calls, struct param_error *er
     return 0;
 }
 
-/* Joins two texts, which may hold NUL bytes. A new reference, NULL when out of memory. */
-static json_t *join(const char *first, const char *between, const json_t *last)
+/* Joins two texts, which may hold NUL bytes; the first may be NULL. A new reference, NULL when out
+ * of memory. */
+static json_t *join(const json_t *first, const char *between, const json_t *last)
 {
     struct buf b;
     buf_init(&b, 256u << 20);
-    buf_puts(&b, first);
+    if (first) buf_add(&b, json_string_value(first), json_string_length(first));
     buf_puts(&b, between);
     buf_add(&b, json_string_value(last), json_string_length(last));
     json_t *joined = b.failed ? NULL : json_stringn(b.data, b.len);
@@ -90,7 +91,7 @@ static int add_thinking(const struct block *b, json_t **reasoning, struct param_
     const json_t *text = string_of(b, "thinking", err);
     if (!text) return -1;
     json_t *before = *reasoning;
-    *reasoning = before ? join(json_string_value(before), "\n", text) : json_incref((json_t *)text);
+    *reasoning = before ? join(before, "\n", text) : json_incref((json_t *)text);
     json_decref(before);
     return 0;
 }
@@ -148,7 +149,7 @@ static void mark_error(json_t *parts)
 {
     json_t *first = json_array_get(parts, 0), *text = json_object_get(first, "text");
     if (text && !begins_as_error(json_string_value(text)))
-        json_object_set_new(first, "text", join("Error: ", "", text));
+        json_object_set_new(first, "text", join(NULL, "Error: ", text));
 }
 
 /* Results come before the text of their message. */

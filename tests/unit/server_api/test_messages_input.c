@@ -1,0 +1,115 @@
+/* SPDX-License-Identifier: MIT */
+/* Blocks of the Anthropic dialect to chat messages: what they become, what is refused and where. */
+#include "server/api/messages_input.h"
+
+#include "input_case.h"
+
+#define USER(...) "{\"messages\":[{\"role\":\"user\",\"content\":" __VA_ARGS__ "}]}"
+#define ASSISTANT(...) "{\"messages\":[{\"role\":\"assistant\",\"content\":" __VA_ARGS__ "}]}"
+#define USE(input) "{\"type\":\"tool_use\",\"id\":\"a\",\"name\":\"add\",\"input\":" input "}"
+#define RESULT(...) "{\"type\":\"tool_result\",\"tool_use_id\":\"a\"" __VA_ARGS__ "}"
+#define TEXT(text) "{\"type\":\"text\",\"text\":\"" text "\"}"
+#define THINKING(text) "{\"type\":\"thinking\",\"thinking\":\"" text "\",\"signature\":\"s\"}"
+
+#define CALL(arguments)                                                                            \
+    "{\"id\":\"a\",\"type\":\"function\",\"function\":{\"name\":\"add\",\"arguments\":" arguments  \
+    "}}"
+#define TOOL(content) "{\"role\":\"tool\",\"tool_call_id\":\"a\",\"content\":[" content "]}"
+
+static const struct input_meaning meanings[] = {
+    {"{}", "[]"},
+    {"{\"system\":null,\"messages\":null}", "[]"},
+    {"{\"system\":\"s\",\"messages\":[{\"role\":\"user\",\"content\":\"a\"}]}",
+     "[{\"role\":\"system\",\"content\":\"s\"},{\"role\":\"user\",\"content\":\"a\"}]"},
+    {"{\"system\":[" TEXT("s") "]}", "[{\"role\":\"system\",\"content\":[" TEXT("s") "]}]"},
+    {USER("[" TEXT("a") "," TEXT("b") "]"),
+     "[{\"role\":\"user\",\"content\":[" TEXT("a") "," TEXT("b") "]}]"},
+    /* calls: the input as it was written, digits, order and escapes too */
+    {ASSISTANT("[" USE("{ \"b\": 1.50, \"a\":123456789012345678901234567890}") "]"),
+     "[{\"role\":\"assistant\",\"content\":null,\"tool_calls\":[" CALL(
+         "\"{ \\\"b\\\": 1.50, \\\"a\\\":123456789012345678901234567890}\"") "]}]"},
+    {ASSISTANT("[" TEXT("Wait.") "," USE("{}") "," USE("{\"x\":\"\\u0041\"}") "]"),
+     "[{\"role\":\"assistant\",\"content\":[" TEXT("Wait.") "],\"tool_calls\":[" CALL(
+         "\"{}\"") "," CALL("\"{\\\"x\\\":\\\"\\\\u0041\\\"}\"") "]}]"},
+    /* the input is that of its own block, wherever another member has the name */
+    {ASSISTANT("[{\"input\":{\"a\":{\"input\":{}}},\"type\":\"tool_use\",\"id\":\"a\",\"name\":"
+               "\"add\"}]"),
+     "[{\"role\":\"assistant\",\"content\":null,\"tool_calls\":[" CALL(
+         "\"{\\\"a\\\":{\\\"input\\\":{}}}\"") "]}]"},
+    /* thinking: lines of one text, NUL bytes too; what is redacted is dropped */
+    {ASSISTANT("[" THINKING("t") "," TEXT("c") "]"),
+     "[{\"role\":\"assistant\",\"content\":[" TEXT("c") "],\"reasoning_content\":\"t\"}]"},
+    {ASSISTANT("[" THINKING("a\\u0000b") "," THINKING("c\\u0000d") "]"),
+     "[{\"role\":\"assistant\",\"content\":\"\",\"reasoning_content\":"
+     "\"a\\u0000b\\nc\\u0000d\"}]"},
+    {ASSISTANT("[{\"type\":\"redacted_thinking\",\"data\":\"x\"}]"),
+     "[{\"role\":\"assistant\",\"content\":\"\"}]"},
+    /* results come before the text of their message */
+    {USER("[" TEXT("b") "," RESULT(",\"content\":\"3\"") "]"),
+     "[" TOOL(TEXT("3")) ",{\"role\":\"user\",\"content\":[" TEXT("b") "]}]"},
+    {USER("[" RESULT("") "," RESULT(",\"content\":null") "," RESULT(",\"content\":[]") "]"),
+     "[" TOOL(TEXT("")) "," TOOL(TEXT("")) "," TOOL("") "]"},
+    {USER("[" RESULT(",\"content\":[" TEXT("x") "," TEXT("y") "]") "]"),
+     "[" TOOL(TEXT("x") "," TEXT("y")) "]"},
+    {USER("[" RESULT(",\"is_error\":true,\"content\":\"no\\u0000\"") "," RESULT(
+         ",\"is_error\":true,\"content\":\"Error: no\"") "," RESULT(",\"is_error\":false,"
+                                                                    "\"content\":\"no\"") "]"),
+     "[" TOOL(TEXT("Error: no\\u0000")) "," TOOL(TEXT("Error: no")) "," TOOL(TEXT("no")) "]"},
+    {USER("[" RESULT(",\"is_error\":true,\"content\":[" TEXT("x") "," TEXT("y") "]") "]"),
+     "[" TOOL(TEXT("Error: x") "," TEXT("y")) "]"},
+};
+
+static const struct input_refusal refusals[] = {
+    {"{\"messages\":{}}", SRV_ERR_INVALID_TYPE, "messages", "must be an array"},
+    {"{\"system\":5,\"messages\":[]}", SRV_ERR_INVALID_TYPE, "system", "text blocks"},
+    {"{\"messages\":[{\"role\":\"tool\",\"content\":\"a\"}]}", SRV_ERR_INVALID_VALUE, "messages",
+     "Roles must be 'user' or 'assistant'."},
+    {ASSISTANT("[" TEXT("a") ",{\"type\":\"tool_use\",\"name\":\"add\",\"input\":{}}]"),
+     SRV_ERR_MISSING, "messages.0.content.1.id", "messages.0.content.1.id: this field is required"},
+    {ASSISTANT("[{\"type\":\"tool_use\",\"id\":5,\"name\":\"add\",\"input\":{}}]"),
+     SRV_ERR_INVALID_TYPE, "messages.0.content.0.id", "must be a string"},
+    {ASSISTANT("[{\"type\":\"tool_use\",\"id\":\"a\",\"input\":{}}]"), SRV_ERR_MISSING,
+     "messages.0.content.0.name", ""},
+    {ASSISTANT("[{\"type\":\"tool_use\",\"id\":\"a\",\"name\":\"add\"}]"), SRV_ERR_MISSING,
+     "messages.0.content.0.input", "must be an object"},
+    {ASSISTANT("[" USE("\"{}\"") "]"), SRV_ERR_INVALID_TYPE, "messages.0.content.0.input",
+     "must be an object"},
+    {ASSISTANT("[{\"type\":\"thinking\"}]"), SRV_ERR_MISSING, "messages.0.content.0.thinking", ""},
+    {ASSISTANT("[" USE("{}") "," RESULT("") "]"), SRV_ERR_UNSUPPORTED, "messages.0.content.1",
+     "blocks of type 'tool_result' are not supported"},
+    {ASSISTANT("[" USE("{}") ",5]"), SRV_ERR_INVALID_TYPE, "messages.0.content.1.type", ""},
+    {ASSISTANT("[" USE("{}") ",{\"type\":\"text\"}]"), SRV_ERR_MISSING, "messages.0.content.1.text",
+     ""},
+    {USER("[{\"type\":\"tool_result\"}]"), SRV_ERR_MISSING, "messages.0.content.0.tool_use_id", ""},
+    {USER("[" RESULT(",\"content\":5") "]"), SRV_ERR_INVALID_TYPE, "messages.0.content.0.content",
+     "a string or text blocks"},
+    {USER("[" RESULT(",\"content\":[" TEXT("x") ",{\"type\":\"image\",\"source\":{}}]") "]"),
+     SRV_ERR_UNSUPPORTED, "messages.0.content.0.content", "Only text is supported in tool results"},
+    {USER("[" RESULT("") ",{\"type\":\"document\"}]"), SRV_ERR_UNSUPPORTED, "messages.0.content.1",
+     "'document'"},
+    {USER("[" USE("{}") "]"), SRV_ERR_UNSUPPORTED, "messages.0.content.0", "'tool_use'"},
+    {"{\"messages\":[{\"role\":\"user\",\"content\":\"a\"},{\"role\":\"user\",\"content\":[" RESULT(
+         "") ",{\"type\":\"text\",\"text\":5}]}]}",
+     SRV_ERR_INVALID_TYPE, "messages.1.content.1.text", ""},
+};
+
+static void test_meanings(void **state)
+{
+    for (size_t i = 0; i < N_OF(meanings); i++)
+        check_meaning(&meanings[i], messages_to_chat);
+}
+
+static void test_refusals(void **state)
+{
+    for (size_t i = 0; i < N_OF(refusals); i++)
+        check_refusal(&refusals[i], messages_to_chat);
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(test_meanings),
+        cmocka_unit_test(test_refusals),
+    };
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}
