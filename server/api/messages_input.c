@@ -71,33 +71,20 @@ static int add_call(const struct block *b, json_t *calls, struct param_error *er
     return 0;
 }
 
-/* Joins two texts, which may hold NUL bytes; the first may be NULL. A new reference, NULL when out
- * of memory. */
-static json_t *join(const json_t *first, const char *between, const json_t *last)
-{
-    struct buf b;
-    buf_init(&b, 256u << 20);
-    if (first) buf_add(&b, json_string_value(first), json_string_length(first));
-    buf_puts(&b, between);
-    buf_add(&b, json_string_value(last), json_string_length(last));
-    json_t *joined = b.failed ? NULL : json_stringn(b.data, b.len);
-    buf_finish(&b);
-    return joined;
-}
-
 /* Several blocks of thinking are lines of one. */
-static int add_thinking(const struct block *b, json_t **reasoning, struct param_error *err)
+static int add_thinking(const struct block *b, struct buf *reasoning, struct param_error *err)
 {
     const json_t *text = string_of(b, "thinking", err);
     if (!text) return -1;
-    json_t *before = *reasoning;
-    *reasoning = before ? join(before, "\n", text) : json_incref((json_t *)text);
-    json_decref(before);
-    return 0;
+    if (reasoning->data) buf_puts(reasoning, "\n");
+    buf_add(reasoning, json_string_value(text), json_string_length(text));
+    buf_puts(reasoning, "");
+    return reasoning->failed ? param_no_memory(err) : 0;
 }
 
 struct assistant {
-    json_t *parts, *calls, *reasoning;
+    json_t *parts, *calls;
+    struct buf reasoning; /* without data: there is none */
 };
 
 static int add_assistant_block(const struct block *b, void *ctx, struct param_error *err)
@@ -145,11 +132,18 @@ static int add_result_parts(const struct block *b, json_t *parts, struct param_e
     return 0;
 }
 
-static void mark_error(json_t *parts)
+static int mark_error(json_t *parts, struct param_error *err)
 {
     json_t *first = json_array_get(parts, 0), *text = json_object_get(first, "text");
-    if (text && !begins_as_error(json_string_value(text)))
-        json_object_set_new(first, "text", join(NULL, "Error: ", text));
+    if (!text || begins_as_error(json_string_value(text))) return 0;
+    struct buf b;
+    buf_init(&b, 256u << 20);
+    buf_puts(&b, "Error: ");
+    buf_add(&b, json_string_value(text), json_string_length(text));
+    if (!b.failed) json_object_set_new(first, "text", json_stringn(b.data, b.len));
+    int rc = b.failed ? param_no_memory(err) : 0;
+    buf_finish(&b);
+    return rc;
 }
 
 /* Results come before the text of their message. */
@@ -159,7 +153,7 @@ static int add_result(const struct block *b, json_t *list, struct param_error *e
     if (!id) return -1;
     json_t *parts = json_array();
     int rc = add_result_parts(b, parts, err);
-    if (json_is_true(json_object_get(b->value, "is_error"))) mark_error(parts);
+    if (!rc && json_is_true(json_object_get(b->value, "is_error"))) rc = mark_error(parts, err);
     json_array_append_new(
         list, json_pack("{s:s, s:O, s:o}", "role", "tool", "tool_call_id", id, "content", parts));
     return rc;
@@ -207,7 +201,8 @@ static int each_block(const json_t *message, struct srv_span text, size_t i,
 static int add_assistant(json_t *list, const json_t *message, struct srv_span text, size_t i,
                          struct param_error *err)
 {
-    struct assistant a = {json_array(), json_array(), NULL};
+    struct assistant a = {.parts = json_array(), .calls = json_array()};
+    buf_init(&a.reasoning, 256u << 20);
     int rc = each_block(message, text, i, add_assistant_block, &a, err);
     json_t *made = json_pack("{s:s}", "role", "assistant");
     bool empty = json_array_size(a.parts) == 0, calls = json_array_size(a.calls) > 0;
@@ -215,11 +210,13 @@ static int add_assistant(json_t *list, const json_t *message, struct srv_span te
                         !empty  ? json_incref(a.parts)
                         : calls ? json_null()
                                 : json_string(""));
-    if (a.reasoning) json_object_set(made, "reasoning_content", a.reasoning);
+    if (a.reasoning.data)
+        json_object_set_new(made, "reasoning_content",
+                            json_stringn(a.reasoning.data, a.reasoning.len));
     if (calls) json_object_set(made, "tool_calls", a.calls);
     json_decref(a.parts);
     json_decref(a.calls);
-    json_decref(a.reasoning);
+    buf_finish(&a.reasoning);
     json_array_append_new(list, made);
     return rc;
 }

@@ -144,18 +144,20 @@ static int add_reasoning(struct conversion *c, const struct item *item)
     return rc;
 }
 
-/* A part of the turn's text that came behind a call or reasoning. */
+/* A part of the turn's text that came behind a call or reasoning. Parts in a turn are its own. */
 static void add_to_turn(struct conversion *c, const json_t *content)
 {
-    json_t *before = json_object_get(c->turn, "content");
-    json_t *parts = json_array();
-    if (json_is_array(before)) json_array_extend(parts, before);
-    if (json_is_string(before) && json_string_length(before) > 0)
-        json_array_append_new(parts, json_pack("{s:s, s:O}", "type", "text", "text", before));
+    json_t *parts = json_object_get(c->turn, "content");
+    if (!json_is_array(parts)) {
+        json_t *before = parts;
+        parts = json_array();
+        if (json_string_length(before) > 0)
+            json_array_append_new(parts, json_pack("{s:s, s:O}", "type", "text", "text", before));
+        json_object_set_new(c->turn, "content", parts);
+    }
     if (json_is_array(content)) json_array_extend(parts, (json_t *)content);
     if (json_is_string(content))
         json_array_append_new(parts, json_pack("{s:s, s:O}", "type", "text", "text", content));
-    json_object_set_new(c->turn, "content", parts);
 }
 
 /* ---- items --------------------------------------------------------------------------------- */
