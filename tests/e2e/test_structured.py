@@ -182,6 +182,16 @@ def test_limits():
     assert json.loads(text) == 1.2345678901234568e29, text
 
 
+def test_ambiguous_grammars_are_answered():
+    ambiguous = 'root ::= (x)* "end"\nx ::= y | z | "(" x ")"\ny ::= [^()]{1,30} z?\nz ::= [^()]{1,20} y?'
+    heavy = ('root ::= (a? b? c? d?){0,50} "end"\na ::= "(" root ")" | [a-z]\nb ::= "(" root ")" | [a-z]{1,9}\n'
+             'c ::= [a-z]{2,9} root?\nd ::= ([a-z] ("[" root "]")?){1,40}')
+    for grammar, pattern in ((ambiguous, r"[^()]*(\(+[^()]+\)*[^()]*)*"), (heavy, r"[a-z()\[\]]*")):
+        text, reason = text_of("/v1/completions", dict(PROMPT, grammar=grammar, max_tokens=40))
+        assert re.fullmatch(pattern, text), text
+        assert reason == "length" or text.endswith("end"), text
+
+
 # ---- together with the rest ----------------------------------------------------------------------------
 
 def test_streams_give_the_same_text():

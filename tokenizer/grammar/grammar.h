@@ -235,7 +235,10 @@ bool gram_rollback(struct gram_state *s, uint64_t mark);
 /* Keeps no mark any longer. The next one is made at the present place, so going back is short. */
 void gram_forget_marks(struct gram_state *s);
 
-/* Times that alternatives were dropped because there were more than 256; see the README. */
+/*
+ * Times that alternatives were dropped because there were more than 256 or a byte took too many
+ * steps, and masks that allow tokens of one byte alone because all would have taken too many.
+ */
 uint64_t gram_overflows(const struct gram_state *s);
 
 #endif

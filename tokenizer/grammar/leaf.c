@@ -327,3 +327,20 @@ void gram_config_bytes(const struct gram *g, const struct gram_config *c, uint64
         break;
     }
 }
+
+static bool same_edge(const struct gram_trie *t, uint32_t node, uint8_t x, uint8_t y)
+{
+    return gram_trie_step(t, node, x) == gram_trie_step(t, node, y);
+}
+
+bool gram_bytes_alike(const struct gram *g, const struct gram_config *c, uint8_t x, uint8_t y)
+{
+    const struct gram_node *n = g->rules.nodes;
+
+    if (c->kind == GRAM_AT_END) return true;
+    if (c->kind == GRAM_IN_LEAF) {
+        const struct gram_decoder *d = &n[c->node].dfa->decoder;
+        return gram_decoder_step(d, c->d, x) == gram_decoder_step(d, c->d, y);
+    }
+    return c->kind == GRAM_IN_WORDS && same_edge(n[c->node].trie, (uint32_t)c->s1, x, y);
+}

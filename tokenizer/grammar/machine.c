@@ -19,12 +19,24 @@ void gram_machine_init(struct gram_machine *m, const struct gram *g, struct gram
     m->cells = cells;
     m->offset = 0;
     m->n_sets = m->indexed = 0;
+    m->work = 0;
+}
+
+void gram_machine_lend(struct gram_machine *m, struct gram_visits *visits)
+{
+    memset(visits->set, 0, sizeof(visits->set));
+    visits->current = 0;
+    m->visits = visits;
 }
 
 void gram_machine_open(struct gram_machine *m, struct gram_set *out)
 {
     m->out = out;
     m->n_sets++;
+    m->closure_top = m->cells->top;
+    m->visits->current++;
+    m->visits->n = 0;
+    m->limit = m->work + GRAM_STEP_WORK;
 }
 
 /* ---- emitting ------------------------------------------------------------------------------ */
@@ -45,6 +57,7 @@ static void join(struct gram_machine *m, struct gram_config *into, uint32_t stac
 
     while (gram_next_frame(m->cells, &stack, &frame)) {
         uint32_t before = gram_stack_size(m->cells, into->stack);
+        m->work += 1 + before / 16; /* all of them are looked through */
         uint32_t joined = gram_union_add(m->cells, frame, into->stack);
         if (!joined) continue; /* no room: cells.full says so */
         uint32_t more = gram_stack_size(m->cells, joined) - before;
@@ -198,17 +211,24 @@ uint32_t gram_replace(struct gram_machine *m, const struct gram_frame *like, uin
 
 /* ---- expression nodes ---------------------------------------------------------------------- */
 
-/* Entered before in this step; only for nodes that may be empty, where that could go on forever. */
-static bool seen(struct gram_machine *m, uint32_t node, uint32_t stack)
+enum { LEFT = UINT32_MAX }; /* in place of a node: a frame was left */
+
+/* Done before while this set grows. If too much was, the rest is dropped. */
+static bool seen(struct gram_machine *m, uint32_t node, uint32_t stack, uint32_t events)
 {
-    uint64_t pair = node | (uint64_t)stack << 32;
-    for (uint32_t i = 0; i < m->n_visited; i++)
-        if (m->visited[i] == pair) return true;
-    if (m->n_visited == GRAM_VISITED) {
+    struct gram_visits *v = m->visits;
+    uint64_t key = (uint64_t)node << 32 | stack << 16 | events;
+    uint32_t i = (uint32_t)((key * 0x9E3779B97F4A7C15u) >> 40) % GRAM_VISITED;
+
+    for (; v->set[i] == v->current; i = (i + 1) % GRAM_VISITED)
+        if (v->key[i] == key) return true;
+    if (v->n == GRAM_VISITED / 4 * 3 || m->work > m->limit) {
         m->out->overflow = true;
         return true;
     }
-    m->visited[m->n_visited++] = pair;
+    v->key[i] = key;
+    v->set[i] = v->current;
+    v->n++;
     return false;
 }
 
@@ -292,7 +312,9 @@ void gram_enter(struct gram_machine *m, uint32_t node, uint32_t stack, uint32_t 
     const struct gram_node *n = &m->g->rules.nodes[node];
 
     if (n->height == GRAM_NEVER || !has_room(m, stack, n->height)) return;
-    if (n->nullable && seen(m, node, stack)) return;
+    m->work++;
+    bool branches = n->kind == GRAM_NODE_ALT || n->kind == GRAM_NODE_REP;
+    if ((branches || n->nullable) && seen(m, node, stack, events)) return;
     switch (n->kind) {
     case GRAM_NODE_EMPTY: gram_leave(m, stack, events); break;
     case GRAM_NODE_SEQ: enter_kid(m, node, 0, stack, events); break;
@@ -323,6 +345,8 @@ void gram_leave_frame(struct gram_machine *m, uint32_t frame, uint32_t events)
     const struct gram_frame f = *gram_frame_at(m->cells, frame);
     struct gram_config c = {.stack = frame, .events = events};
 
+    m->work++;
+    if (seen(m, LEFT, frame, events)) return;
     switch (f.kind) {
     case GRAM_FRAME_OBJECT:
     case GRAM_FRAME_ARRAY:
@@ -547,8 +571,7 @@ static void step_between(struct gram_machine *m, const struct gram_config *c, ui
 
 void gram_step(struct gram_machine *m, const struct gram_config *c, uint8_t byte)
 {
-    m->closure_top = m->cells->top;
-    m->n_visited = 0;
+    m->work++;
     switch (c->kind) {
     case GRAM_AT_END: break;
     case GRAM_IN_KEY: gram_step_key(m, c, byte); break;
@@ -564,7 +587,5 @@ void gram_step(struct gram_machine *m, const struct gram_config *c, uint8_t byte
 
 void gram_machine_start(struct gram_machine *m)
 {
-    m->closure_top = m->cells->top;
-    m->n_visited = 0;
     gram_enter(m, m->g->rules.root, 0, 0);
 }

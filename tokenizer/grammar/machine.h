@@ -61,16 +61,27 @@ struct gram_set {
     bool full;       /* the storage was too small; the set is not usable */
 };
 
-enum { GRAM_VISITED = 128, GRAM_PLACES = 512 };
+enum { GRAM_VISITED = 1024, GRAM_PLACES = 512, GRAM_STEP_WORK = 1 << 13 };
+
+/*
+ * What was entered and left while one set grows, so that nothing is done twice however many ways
+ * lead to it: an ambiguous grammar has more ways than can be counted. Scratch of the caller.
+ */
+struct gram_visits {
+    uint64_t key[GRAM_VISITED];
+    uint32_t set[GRAM_VISITED]; /* the set that the key belongs to; 0: none */
+    uint32_t current, n;
+};
 
 struct gram_machine {
     const struct gram *g;
     struct gram_cells *cells;
     struct gram_set *out;
     uint32_t offset;      /* bytes of the answer before the byte that is taken */
-    uint32_t closure_top; /* cells that were there when the step began */
-    uint32_t n_visited;
-    uint64_t visited[GRAM_VISITED]; /* expression node | stack << 32, entered in this step */
+    uint32_t closure_top; /* cells that were there when the set was opened */
+    struct gram_visits *visits;
+    uint64_t work;  /* steps: configurations, nodes and frames that were looked at */
+    uint64_t limit; /* of work, for this set; behind it alternatives are dropped */
 
     uint64_t n_sets, indexed; /* sets that were opened; the one that has a table of its places */
 };
@@ -79,6 +90,9 @@ void gram_set_init(struct gram_set *s, struct gram_config *storage, uint32_t cap
 
 /* A machine whose cells are empty. */
 void gram_machine_init(struct gram_machine *m, const struct gram *g, struct gram_cells *cells);
+
+/* Lends scratch until the calls that follow are over. */
+void gram_machine_lend(struct gram_machine *m, struct gram_visits *visits);
 
 /* Emits go to this set, which is empty, from now on. */
 void gram_machine_open(struct gram_machine *m, struct gram_set *out);
@@ -91,6 +105,9 @@ void gram_step(struct gram_machine *m, const struct gram_config *c, uint8_t byte
 
 /* The bytes that gram_step may do something with: a superset, a bit each. */
 void gram_config_bytes(const struct gram *g, const struct gram_config *c, uint64_t bytes[4]);
+
+/* gram_step does the same with both bytes, as far as can be told quickly. */
+bool gram_bytes_alike(const struct gram *g, const struct gram_config *c, uint8_t x, uint8_t y);
 
 /* ---- between the files of the machine ------------------------------------------------------ */
 

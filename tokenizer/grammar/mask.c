@@ -26,20 +26,53 @@ enum { FEW_NODES = 6, MANY_NODES = 32, FEW_STACKS = 16 };
 #define SCRATCH
 #endif
 
-/* A set in the pool, and the cells that go with it. */
+/* A set, and the cells that go with it. */
 struct level {
-    uint16_t begin, n, stacks, top;
+    const struct gram_config *c;
+    uint16_t n, stacks, top;
+    uint16_t end;      /* of the pool that this level and those above it use */
+    uint16_t number;   /* of an equal set that is kept; 0: none */
     bool known;        /* bytes: */
     uint64_t bytes[4]; /* those that the set may take */
+};
+
+enum {
+    KEPT_SETS = 250,
+    KEPT_CONFIGS = 8192,
+    FEW_BYTES = 8,
+    LEADS_NOWHERE = 255, /* in place of a number */
+};
+
+/*
+ * Sets of a walk that are kept until its end, and what bytes make of them. Nearly all tokens lead
+ * from one of a few sets to another, so that most nodes are looked up in a table. Where there is no
+ * room, sets are kept like a stack.
+ */
+struct kept {
+    uint32_t n;   /* sets; the first is not used */
+    uint32_t end; /* of the configurations */
+    uint32_t top; /* cells that they refer to lie below it */
+    struct kept_set {
+        uint16_t begin, n, stacks;
+        bool known;
+        uint8_t n_tried, tried[FEW_BYTES]; /* the first bytes whose `next` the machine found */
+        uint64_t bytes[4];
+        uint64_t hash;
+        uint8_t next[256]; /* number; 0: not known yet */
+    } set[KEPT_SETS];
+    struct gram_config c[KEPT_CONFIGS];
 };
 
 struct walk {
     struct gram_state *s;
     const struct gram_vocab *v;
     uint64_t *bits;
+    uint64_t limit;   /* of the machine's work: behind it the walk is given up */
+    uint32_t longest; /* bytes of the tokens that are looked at */
     bool overflow;    /* alternatives were dropped somewhere, or would be in one walk for all */
     uint32_t peak;    /* the most stacks that a set of this walk had */
     struct level *at; /* [GRAM_MAX_TOKEN_BYTES + 2], by depth below the root of the walk */
+    struct kept *kept;
 };
 
 /* The pool's last sets are for tokens that are tried one by one. */
@@ -51,9 +84,15 @@ static struct gram_cache *cache_of(const struct walk *w)
     return (struct gram_cache *)&w->s->g->cache;
 }
 
+/* The walk has taken more steps than a mask may take. */
+static bool is_spent(const struct walk *w)
+{
+    return w->s->m.work > w->limit;
+}
+
 static struct gram_set set_at(const struct walk *w, uint32_t depth)
 {
-    return (struct gram_set){.c = w->s->pool + w->at[depth].begin,
+    return (struct gram_set){.c = (struct gram_config *)w->at[depth].c, /* it is only read */
                              .n = w->at[depth].n,
                              .cap = w->at[depth].n,
                              .stacks = w->at[depth].stacks};
@@ -67,23 +106,115 @@ static bool has_byte(const uint64_t bytes[4], uint8_t byte)
 /* Finds the bytes that the set at a depth may take. */
 static void find_bytes(struct walk *w, uint32_t depth)
 {
-    const struct gram_config *c = w->s->pool + w->at[depth].begin;
+    const struct gram_config *c = w->at[depth].c;
 
     memset(w->at[depth].bytes, 0, sizeof(w->at[depth].bytes));
     for (uint32_t i = 0; i < w->at[depth].n; i++)
         gram_config_bytes(w->s->g, &c[i], w->at[depth].bytes);
     w->at[depth].known = true;
+    if (!w->at[depth].number) return;
+    struct kept_set *kept = &w->kept->set[w->at[depth].number];
+    memcpy(kept->bytes, w->at[depth].bytes, sizeof(kept->bytes));
+    kept->known = true;
+}
+
+/* The set at the beginning of the pool is at depth 0. */
+static void plant_pool(struct walk *w, uint32_t n, uint32_t stacks)
+{
+    w->at[0] = (struct level){.c = w->s->pool, .n = (uint16_t)n, .stacks = (uint16_t)stacks};
+    w->at[0].top = (uint16_t)w->s->cells.top;
+    w->at[0].end = (uint16_t)n;
+    w->kept->n = 0;
 }
 
 /* Puts a set at depth 0, as copies. */
 static void plant(struct walk *w, const struct gram_config *c, uint32_t n)
 {
     memmove(w->s->pool, c, n * sizeof(*c));
-    w->at[0].begin = 0;
-    w->at[0].n = (uint16_t)n;
-    w->at[0].stacks = 0;
-    w->at[0].top = (uint16_t)w->s->cells.top;
-    w->at[0].known = false;
+    plant_pool(w, n, 0);
+}
+
+/* ---- sets that are kept -------------------------------------------------------------------- */
+
+/* Drops the newest cells that no kept set refers to. */
+static void pop_cells(struct walk *w, uint32_t top)
+{
+    if (w->kept->n && top < w->kept->top) top = w->kept->top;
+    gram_cells_pop(&w->s->cells, top);
+}
+
+static uint64_t set_hash(const struct gram_config *c, uint32_t n)
+{
+    uint64_t h = n, words[sizeof(*c) / 8];
+    for (uint32_t i = 0; i < n; i++) {
+        memcpy(words, &c[i], sizeof(words));
+        for (size_t k = 0; k < sizeof(words) / 8; k++)
+            h = (h ^ words[k]) * 0x9E3779B97F4A7C15u, h ^= h >> 32;
+    }
+    return h;
+}
+
+/* The number of a kept set like the one at a depth, or 0. */
+static uint32_t find_kept(const struct walk *w, const struct level *l, uint64_t hash)
+{
+    for (uint32_t i = 1; i < w->kept->n; i++) {
+        const struct kept_set *k = &w->kept->set[i];
+        if (k->hash == hash && k->n == l->n &&
+            memcmp(w->kept->c + k->begin, l->c, l->n * sizeof(*l->c)) == 0)
+            return i;
+    }
+    return 0;
+}
+
+/* Half of the cells are left to sets that are kept like a stack. */
+static bool has_room(const struct walk *w, const struct level *l)
+{
+    const struct gram_cells *cells = &w->s->cells;
+    return w->kept->n < KEPT_SETS && w->kept->end + l->n <= KEPT_CONFIGS &&
+           cells->top <= GRAM_CELLS - GRAM_STEP_CELLS / 2;
+}
+
+/* Makes a level one of the sets that are kept. */
+static void use_kept(struct walk *w, struct level *l, uint32_t number)
+{
+    const struct kept_set *k = &w->kept->set[number];
+
+    l->c = w->kept->c + k->begin;
+    l->n = k->n;
+    l->stacks = k->stacks;
+    l->number = (uint16_t)number;
+    l->top = (uint16_t)w->s->cells.top;
+    l->known = k->known;
+    if (k->known) memcpy(l->bytes, k->bytes, sizeof(l->bytes));
+}
+
+/* Keeps the set of a level, if there is room and no equal one. */
+static void keep(struct walk *w, struct level *l)
+{
+    uint64_t hash = set_hash(l->c, l->n);
+    uint32_t number = find_kept(w, l, hash);
+
+    if (!number) {
+        if (!has_room(w, l)) return;
+        number = w->kept->n++;
+        struct kept_set *k = &w->kept->set[number];
+        *k = (struct kept_set){.begin = (uint16_t)w->kept->end, .n = l->n, .stacks = l->stacks};
+        k->hash = hash;
+        memcpy(w->kept->c + k->begin, l->c, l->n * sizeof(*l->c));
+        w->kept->end += l->n;
+        w->kept->top = w->s->cells.top;
+    }
+    use_kept(w, l, number);
+}
+
+/* From the set at depth 0 on, sets are kept. */
+static void begin_keeping(struct walk *w)
+{
+    if (w->kept->n || w->longest == 1) return;
+    w->kept->n = 1;
+    w->kept->end = 0;
+    w->kept->top = w->s->cells.top;
+    keep(w, &w->at[0]);
 }
 
 /* ---- tokens one by one, where the stack of sets is too small ------------------------------- */
@@ -96,13 +227,14 @@ static bool try_token(struct walk *w, uint32_t depth, uint32_t n_before, int32_t
 
     gram_set_init(&two[0], w->s->pool + WALK_POOL, GRAM_MAX_CONFIGS);
     gram_set_init(&two[1], w->s->pool + WALK_POOL + GRAM_MAX_CONFIGS, GRAM_MAX_CONFIGS);
-    gram_cells_pop(&w->s->cells, w->at[depth].top);
+    pop_cells(w, w->at[depth].top);
     for (size_t i = n_before; i < n && from->n > 0; i++) {
         struct gram_set *to = from == &two[0] ? &two[1] : &two[0];
         to->n = to->stacks = 0;
         gram_step_set(&w->s->m, from, to, (uint8_t)text[i]);
         w->overflow |= to->overflow;
-        if (w->s->cells.full) return false;
+        /* A byte by itself is taken if any configuration does, whatever was dropped behind it. */
+        if (w->s->cells.full && n > 1) return false;
         from = to;
     }
     return from->n > 0;
@@ -111,30 +243,75 @@ static bool try_token(struct walk *w, uint32_t depth, uint32_t n_before, int32_t
 /* Those below a node; n_before of its bytes lead to the set at `depth`. */
 static void try_tokens(struct walk *w, uint32_t depth, uint32_t n_before, uint32_t node)
 {
-    for (uint32_t i = node; i < w->v->nodes[node].skip; i++) {
-        if (w->v->nodes[i].id < 0 || !try_token(w, depth, n_before, w->v->nodes[i].id)) continue;
-        gram_set_token(w->v, &w->v->nodes[i], w->bits);
+    for (uint32_t i = node; i < w->v->nodes[node].skip && !is_spent(w); i++) {
+        const struct gram_tok_node *n = &w->v->nodes[i];
+        if (n->depth > w->longest || n->id < 0 || !try_token(w, depth, n_before, n->id)) continue;
+        gram_set_token(w->v, n, w->bits);
     }
 }
 
 /* ---- the walk ------------------------------------------------------------------------------ */
 
-/* The set of a node, at `depth`, from the one above. False: it could not be held. */
-static bool descend(struct walk *w, uint32_t depth, uint8_t byte)
+/* The set of a node, at `depth`, from the one above, by the machine. */
+static bool step_level(struct walk *w, uint32_t depth, uint8_t byte)
 {
     struct gram_set above = set_at(w, depth - 1), to;
-    uint32_t begin = w->at[depth - 1].begin + (uint32_t)w->at[depth - 1].n;
+    uint32_t begin = w->at[depth - 1].end;
+    struct level *l = &w->at[depth];
 
     gram_set_init(&to, w->s->pool + begin, WALK_POOL - begin);
     gram_step_set(&w->s->m, &above, &to, byte);
-    w->at[depth].begin = (uint16_t)begin;
-    w->at[depth].n = (uint16_t)to.n;
-    w->at[depth].stacks = (uint16_t)to.stacks;
-    w->at[depth].top = (uint16_t)w->s->cells.top;
-    w->at[depth].known = false;
+    *l = (struct level){.c = to.c, .n = (uint16_t)to.n, .stacks = (uint16_t)to.stacks};
+    l->top = (uint16_t)w->s->cells.top;
+    l->end = (uint16_t)(begin + to.n);
     w->overflow |= to.overflow;
     if (to.stacks > w->peak) w->peak = to.stacks;
     return !to.full && !w->s->cells.full;
+}
+
+static bool are_alike(const struct walk *w, const struct level *l, uint8_t x, uint8_t y)
+{
+    for (uint32_t i = 0; i < l->n; i++)
+        if (!gram_bytes_alike(w->s->g, &l->c[i], x, y)) return false;
+    return true;
+}
+
+/* Where a byte leads from a kept set, perhaps because another does the same; 0: not known. */
+static uint32_t find_next(const struct walk *w, const struct level *above, uint8_t byte)
+{
+    if (!above->number) return 0;
+    struct kept_set *k = &w->kept->set[above->number];
+    for (uint32_t i = 0; i < k->n_tried && !k->next[byte]; i++)
+        if (are_alike(w, above, byte, k->tried[i])) k->next[byte] = k->next[k->tried[i]];
+    return k->next[byte];
+}
+
+static void note_next(const struct walk *w, const struct level *above, uint8_t byte, uint32_t to)
+{
+    struct kept_set *k = &w->kept->set[above->number];
+    k->next[byte] = (uint8_t)to;
+    if (k->n_tried < FEW_BYTES) k->tried[k->n_tried++] = byte;
+}
+
+/* The same, by the table if it is there. False: it could not be held. */
+static bool descend(struct walk *w, uint32_t depth, uint8_t byte)
+{
+    const struct level *above = &w->at[depth - 1];
+    struct level *l = &w->at[depth];
+    uint32_t next = find_next(w, above, byte);
+
+    if (next) {
+        l->end = above->end;
+        l->n = 0;
+        if (next != LEADS_NOWHERE) use_kept(w, l, next);
+        return true;
+    }
+    if (!step_level(w, depth, byte)) return false;
+    if (w->kept->n && l->n) keep(w, l);
+    if (l->number) l->end = above->end;
+    if (above->number && (l->number || !l->n))
+        note_next(w, above, byte, l->n ? l->number : LEADS_NOWHERE);
+    return true;
 }
 
 static void walk_nodes(struct walk *w, uint32_t first, uint32_t end, uint32_t base);
@@ -150,7 +327,7 @@ struct inside {
 
 static bool is_inside(const struct walk *w, uint32_t depth, struct inside *ret)
 {
-    const struct gram_config *c = w->s->pool + w->at[depth].begin;
+    const struct gram_config *c = w->at[depth].c;
     const struct gram_rules *r = &w->s->g->rules;
 
     if (w->at[depth].n != 1) return false;
@@ -172,7 +349,7 @@ static bool descend_to(struct walk *w, uint32_t from, uint32_t depth, uint32_t n
     const char *text = w->v->text + gram_text_of_node(w->v, node) + n->depth - depth;
 
     for (uint32_t d = from; d < depth; d++) {
-        gram_cells_pop(&w->s->cells, w->at[d].top);
+        pop_cells(w, w->at[d].top);
         if (descend(w, d + 1, (uint8_t)text[d])) continue;
         try_tokens(w, d, n->depth - depth + d, node);
         return false;
@@ -195,7 +372,7 @@ static void walk_string(struct walk *w, uint32_t first, uint32_t end, uint32_t b
 
     at[from].state = in->state;
     at[from].left = in->left;
-    for (uint32_t i = first; i < end;) {
+    for (uint32_t i = first; i < end && !is_spent(w);) {
         const struct gram_tok_node *node = &w->v->nodes[i];
         uint32_t depth = node->depth - base;
         uint8_t state = at[depth - 1].state, to = in->next[state][node->byte];
@@ -235,7 +412,7 @@ static const struct gram_dfa *free_dfa(const struct walk *w, const struct gram_c
 /* Some automaton goes on by whatever is below a node. */
 static bool is_covered(const struct walk *w, uint32_t depth, const struct gram_tok_node *node)
 {
-    const struct gram_config *c = w->s->pool + w->at[depth].begin;
+    const struct gram_config *c = w->at[depth].c;
 
     if (w->at[depth].stacks > FEW_STACKS) return false; /* more might have to be dropped */
     for (uint32_t i = 0; i < w->at[depth].n; i++) {
@@ -253,6 +430,7 @@ static uint32_t walk_on(struct walk *w, uint32_t i, uint32_t base)
     struct inside in;
 
     if (node->id >= 0) gram_set_token(w->v, node, w->bits);
+    if (node->depth >= w->longest) return node->skip;
     if (node->skip - i <= FEW_NODES) return i + 1;
     if (is_covered(w, depth, node)) {
         gram_set_tokens(w->v, i + 1, node->skip, w->bits);
@@ -262,7 +440,7 @@ static uint32_t walk_on(struct walk *w, uint32_t i, uint32_t base)
         walk_string(w, i + 1, node->skip, base, depth, &in);
         return node->skip;
     }
-    if (node->skip - i > MANY_NODES) find_bytes(w, depth);
+    if (node->skip - i > MANY_NODES && !w->at[depth].known) find_bytes(w, depth);
     return i + 1;
 }
 
@@ -271,19 +449,19 @@ static void walk_nodes(struct walk *w, uint32_t first, uint32_t end, uint32_t ba
 {
     if (first == end) return;
     uint32_t top = w->at[w->v->nodes[first].depth - base - 1].top;
-    for (uint32_t i = first; i < end;) {
+    for (uint32_t i = first; i < end && !is_spent(w);) {
         const struct gram_tok_node *node = &w->v->nodes[i];
         uint32_t depth = node->depth - base;
         if (w->at[depth - 1].known && !has_byte(w->at[depth - 1].bytes, node->byte)) {
             i = node->skip;
             continue;
         }
-        gram_cells_pop(&w->s->cells, w->at[depth - 1].top);
+        pop_cells(w, w->at[depth - 1].top);
         bool held = descend(w, depth, node->byte);
         if (!held) try_tokens(w, depth - 1, node->depth - 1u, i);
         i = held && w->at[depth].n ? walk_on(w, i, base) : node->skip;
     }
-    gram_cells_pop(&w->s->cells, top);
+    pop_cells(w, top);
 }
 
 /* Tokens that the set at depth 0 allows below a node. */
@@ -291,6 +469,7 @@ static void walk_below(struct walk *w, uint32_t node)
 {
     const struct gram_tok_node *n = &w->v->nodes[node];
 
+    if (n->skip - node > MANY_NODES) begin_keeping(w);
     if (!w->at[0].known && n->skip - node > FEW_NODES) find_bytes(w, 0);
     walk_nodes(w, node + 1, n->skip, n->depth);
 }
@@ -298,11 +477,15 @@ static void walk_below(struct walk *w, uint32_t node)
 /* The same for the whole vocabulary. */
 static void walk_all(struct walk *w)
 {
+    begin_keeping(w);
     find_bytes(w, 0);
     for (uint32_t word = 0; word < 4; word++) {
         for (uint64_t left = w->at[0].bytes[word]; left; left &= left - 1) {
-            uint32_t node = w->v->root_child[word * 64 + (uint32_t)__builtin_ctzll(left)];
+            uint32_t byte = word * 64 + (uint32_t)__builtin_ctzll(left), longest = w->longest;
+            uint32_t node = w->v->root_child[byte];
+            if (byte == 0xFF) w->longest = GRAM_MAX_TOKEN_BYTES;
             if (node) walk_nodes(w, node, w->v->nodes[node].skip, 0);
+            w->longest = longest;
         }
     }
 }
@@ -322,11 +505,7 @@ static void note_planted(struct walk *w, const struct gram_set *to)
 {
     w->overflow |= to->overflow || to->full || w->s->cells.full;
     if (to->stacks > w->peak) w->peak = to->stacks;
-    w->at[0].begin = 0;
-    w->at[0].n = (uint16_t)to->n;
-    w->at[0].stacks = (uint16_t)to->stacks;
-    w->at[0].top = (uint16_t)w->s->cells.top;
-    w->at[0].known = false;
+    plant_pool(w, to->n, to->stacks);
 }
 
 /* Makes depth 0 what a quote makes of c. */
@@ -348,8 +527,6 @@ static void plant_behind_leaf(struct walk *w, const struct gram_config *c)
 
     gram_set_init(&to, w->s->pool, GRAM_MAX_CONFIGS);
     gram_machine_open(m, &to);
-    m->closure_top = w->s->cells.top;
-    m->n_visited = 0;
     gram_leave(m, c->stack, c->events);
     gram_settle(&w->s->cells, &to);
     note_planted(w, &to);
@@ -382,7 +559,7 @@ static void walk_exits(struct walk *w, const struct gram_config *c, enum gram_di
     uint32_t n = 0; /* bytes of the prefix in hand */
 
     prefixes[0] = (struct prefix){*c, w->s->cells.top};
-    for (uint32_t i = 0; i < w->v->n_exits[dialect]; i++) {
+    for (uint32_t i = 0; i < w->v->n_exits[dialect] && !is_spent(w); i++) {
         const struct gram_exit *e = &w->v->exits[dialect][i];
         const char *text = w->v->text + e->text;
         if (n > e->n_shared) n = e->n_shared;
@@ -613,6 +790,7 @@ static bool walk_leaf_ends(struct walk *w, const struct gram_config *c, const st
     uint32_t n = 0, top = w->s->cells.top;
 
     plant_behind_leaf(w, c);
+    begin_keeping(w);
     find_bytes(w, 0);
     for (int byte = 0; byte < 256; byte++)
         if (has_byte(bytes, (uint8_t)byte))
@@ -666,24 +844,50 @@ static void mask_set(struct walk *w, bool quick)
     if (peaks && peaks + w->peak > GRAM_MAX_CONFIGS) w->overflow = true;
 }
 
+enum {
+    MASK_WORK = 100000, /* steps of the machine for one mask, about 5 ms */
+};
+
+/*
+ * The whole mask. Where that takes too many steps, the tokens of one byte and the special ones
+ * alone: they spell every text that the grammar allows, and there are few.
+ */
+static void mask_tokens(struct walk *w)
+{
+    size_t bytes = w->v->n_words * sizeof(*w->bits);
+
+    w->longest = GRAM_MAX_TOKEN_BYTES;
+    w->limit = w->s->m.work + MASK_WORK;
+    mask_set(w, true);
+    if (w->overflow && !is_spent(w)) { /* configurations apart and together differ then */
+        memset(w->bits, 0, bytes);
+        mask_set(w, false);
+    }
+    if (!is_spent(w)) return;
+    memset(w->bits, 0, bytes);
+    w->s->overflows++;
+    w->longest = 1;
+    w->limit = UINT64_MAX;
+    mask_set(w, false);
+}
+
+/* Every mask begins with the cells in use alone: what was taken back before must not show in it. */
 enum gram_next gram_mask(struct gram_state *s, uint64_t *bits)
 {
     struct level levels[GRAM_MAX_TOKEN_BYTES + 2] SCRATCH;
-    struct walk w = {.s = s, .v = s->g->vocab, .bits = bits, .at = levels};
+    struct gram_visits visits SCRATCH;
+    struct kept kept SCRATCH;
+    struct walk w = {.s = s, .v = s->g->vocab, .bits = bits, .at = levels, .kept = &kept};
     bool only_end = s->set.n > 0, accepting = gram_accepting(s);
 
     memset(bits, 0, w.v->n_words * sizeof(*bits));
     if (s->set.n == 0) return GRAM_NEXT_FAIL;
-    if (s->cells.top > GRAM_LIVE_CELLS / 2) gram_collect(&s->cells, &s->set, NULL);
+    gram_machine_lend(&s->m, &visits);
+    kept.n = 0;
+    gram_collect(&s->cells, &s->set, NULL);
     for (uint32_t i = 0; i < s->set.n; i++)
         only_end &= s->set.c[i].kind == GRAM_AT_END;
-    if (!only_end) {
-        mask_set(&w, true);
-        if (w.overflow) { /* configurations apart and together differ then */
-            memset(bits, 0, w.v->n_words * sizeof(*bits));
-            mask_set(&w, false);
-        }
-    }
+    if (!only_end) mask_tokens(&w);
     for (size_t i = 0; accepting && i < w.v->n_end_ids; i++)
         gram_set_bit(bits, w.v->end_ids[i]);
     return only_end ? GRAM_NEXT_END : GRAM_NEXT_MASK;

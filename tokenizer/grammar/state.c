@@ -188,8 +188,10 @@ static void forget_old_marks(struct gram_state *s, size_t n);
 static bool advance(struct gram_state *s, const char *bytes, size_t n, bool silent)
 {
     struct advance a = {.overflow = false};
+    struct gram_visits visits;
     uint32_t top = s->cells.top;
 
+    gram_machine_lend(&s->m, &visits);
     gram_set_init(&a.two[0], s->pool, GRAM_MAX_CONFIGS);
     gram_set_init(&a.two[1], s->pool + GRAM_MAX_CONFIGS, GRAM_MAX_CONFIGS);
     const struct gram_set *result = step_bytes(s, &a, bytes, n);
@@ -338,6 +340,7 @@ struct gram_state *gram_state_init(void *memory, const struct gram *g, gram_capt
                                    void *ctx)
 {
     struct gram_state *s = memory;
+    struct gram_visits visits;
 
     s->g = g;
     s->capture = capture;
@@ -347,6 +350,7 @@ struct gram_state *gram_state_init(void *memory, const struct gram *g, gram_capt
     gram_cells_init(&s->cells);
     gram_set_init(&s->set, s->current, GRAM_MAX_CONFIGS);
     gram_machine_init(&s->m, g, &s->cells);
+    gram_machine_lend(&s->m, &visits);
     gram_machine_open(&s->m, &s->set);
     gram_machine_start(&s->m);
     gram_settle(&s->cells, &s->set);
