@@ -2,8 +2,8 @@
 /*
  * Every allocating call of the library comes through here (the linker sends it, see meson.build).
  *
- * Nothing is allocated while a text is read. If memory runs out, at any allocation of a set or of a
- * compilation, that is an error and leaves nothing behind.
+ * Nothing is allocated while a text is guided and read. If memory runs out, at any allocation of a
+ * set or of a compilation, that is an error and leaves nothing behind.
  */
 #include "test.h"
 
@@ -123,12 +123,78 @@ static void test_nothing_is_allocated_for_text(void **state)
     tools_set_destroy(r.set);
 }
 
+/* An id that the mask allows, at random; -1: there is none but the end. */
+static int32_t draw(const uint64_t *bits, uint64_t *seed)
+{
+    int32_t from = (int32_t)toy_draw(seed, TOY_IDS);
+    for (int32_t i = 0; i < TOY_IDS; i++) {
+        int32_t id = (from + i) % TOY_IDS;
+        if (id != TOY_END && toy_allows(bits, id)) return id;
+    }
+    return -1;
+}
+
+/* Guides tokens drawn at random and reads their text, with steps back as for a draft model. */
+static void guide_and_read(struct tools_guide *g, struct tools_reader *reader)
+{
+    uint64_t bits[TOY_MASK_WORDS], seed = 7;
+    char text[64];
+    for (int i = 0; i < 600 && tools_guide_mask(g, bits) == TOOLS_NEXT_MASK; i++) {
+        int32_t id = draw(bits, &seed);
+        if (id < 0) break;
+        if (i % 3 == 0) {
+            uint64_t mark = tools_guide_mark(g);
+            REQUIRE(tools_guide_take(g, id));
+            tools_guide_rollback(g, mark);
+        }
+        REQUIRE(tools_guide_take(g, id));
+        tools_reader_text(reader, text, toy_bytes(NULL, id, text, sizeof(text)));
+    }
+    tools_reader_end(reader);
+}
+
+static void test_nothing_is_allocated_for_guided_tokens(void **state)
+{
+    (void)state;
+    struct gram_vocab *v = toy_vocab();
+    void *guide = aligned_alloc(64, (tools_guide_bytes() + 63) / 64 * 64);
+    void *memory = malloc(tools_reader_bytes(TOOLS_GUIDED_HELD));
+    for (int format = TOOLS_HERMES; format < TOOLS_N_FORMATS; format++) {
+        struct reading r;
+        struct gram *gram = NULL;
+        struct gram_error err;
+        struct gram_options options = {.strict = false};
+        size_t n = 0;
+        reading_init(&r, (enum tools_format)format, false);
+        r.request.choice = TOOLS_CHOICE_REQUIRED;
+        reading_prepare(&r);
+        REQUIRE(!tools_compile(&gram, v, &r.request, &r.markers, false, NULL, &options, &err));
+        struct tools_reader_params params = {.set = r.set,
+                                             .markers = &r.markers,
+                                             .guided = true,
+                                             .max_held = TOOLS_GUIDED_HELD,
+                                             .on_event = count_event,
+                                             .ctx = &n};
+        n_allocations = 0;
+        struct tools_guide *g = tools_guide_init(guide, gram, &r.markers, false, false);
+        guide_and_read(g, tools_reader_init(memory, &params));
+        REQUIRE_EQ_INT(n_allocations, 0);
+        REQUIRE_MSG(n > 20, "%zu", n);
+        gram_release(gram);
+        tools_set_destroy(r.set);
+    }
+    free(memory);
+    free(guide);
+    gram_vocab_destroy(v);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(test_sets_without_memory),
         cmocka_unit_test(test_compiling_without_memory),
         cmocka_unit_test(test_nothing_is_allocated_for_text),
+        cmocka_unit_test(test_nothing_is_allocated_for_guided_tokens),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }
