@@ -5,6 +5,7 @@
 
 #include <jansson.h>
 
+#include "base/buf.h"
 #include "server/api/json_fields.h"
 #include "test.h"
 
@@ -25,10 +26,25 @@ typedef json_t *(*input_fn)(struct srv_span text, const json_t *body, struct par
 static inline json_t *convert_text(const char *text, input_fn convert, struct param_error *err)
 {
     json_t *body = params_parse(text, strlen(text), err);
-    REQUIRE_MSG(body, "%s", text);
+    REQUIRE_MSG(body, "%.200s: %s", text, err->message);
     json_t *list = convert((struct srv_span){text, strlen(text)}, body, err);
     json_decref(body);
     return list;
+}
+
+/* head, n times the item with commas between, tail. Returns owned. */
+static inline char *repeated_body(const char *head, const char *item, int n, const char *tail)
+{
+    struct buf b;
+    buf_init(&b, 64 << 20);
+    buf_puts(&b, head);
+    for (int i = 0; i < n; i++) {
+        if (i > 0) buf_puts(&b, ",");
+        buf_puts(&b, item);
+    }
+    buf_puts(&b, tail);
+    REQUIRE(!b.failed);
+    return b.data;
 }
 
 static inline void check_meaning(const struct input_meaning *c, input_fn convert)

@@ -105,11 +105,26 @@ static void test_refusals(void **state)
         check_refusal(&refusals[i], messages_to_chat);
 }
 
+/* Time for each block must not grow with their number: else this takes minutes. */
+static void test_many(void **state)
+{
+    struct param_error err = {0};
+    char *body = repeated_body("{\"messages\":[{\"role\":\"assistant\",\"content\":[",
+                               THINKING("some words on the way"), 20000, "]}]}");
+    json_t *list = convert_text(body, messages_to_chat, &err);
+    REQUIRE_MSG(list, "%s", err.message);
+    const json_t *thinking = json_object_get(json_array_get(list, 0), "reasoning_content");
+    REQUIRE_EQ_INT(json_string_length(thinking), 20000 * 22 - 1);
+    json_decref(list);
+    free(body);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(test_meanings),
         cmocka_unit_test(test_refusals),
+        cmocka_unit_test(test_many),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -107,11 +107,28 @@ static void test_refusals(void **state)
         check_refusal(&refusals[i], convert);
 }
 
+/* Time for each item must not grow with their number: else this takes minutes. */
+static void test_many(void **state)
+{
+    struct param_error err = {0};
+    char *body = repeated_body("{\"input\":[", CALLS("a") "," SAYS("assistant", "\"b\""), 20000,
+                               "]}");
+    json_t *list = convert_text(body, convert, &err);
+    REQUIRE_MSG(list, "%s", err.message);
+    const json_t *turn = json_array_get(list, 0);
+    REQUIRE_EQ_INT(json_array_size(list), 1);
+    REQUIRE_EQ_INT(json_array_size(json_object_get(turn, "content")), 20000);
+    REQUIRE_EQ_INT(json_array_size(json_object_get(turn, "tool_calls")), 20000);
+    json_decref(list);
+    free(body);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(test_meanings),
         cmocka_unit_test(test_refusals),
+        cmocka_unit_test(test_many),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }
