@@ -6,7 +6,9 @@
 
 Tokens per second, and CPU time of the server per token, of the same prompt three ways in alternating rounds: as a text
 without tools, with tool_choice "auto" and with "required". Every answer has --gen tokens. Then CPU time to compile the
-calls of 32 and 128 tools of 2 KB, by `hearth parse`. DIR: as structured.py. Standard library only.
+calls of 32 and 128 tools of 2 KB, by `hearth parse`. DIR: as structured.py. The default computes a prompt of about 6,000
+tokens first and takes minutes on a small machine; `--model deploy/demo --parts speed --tools 3` takes seconds, and more
+tools do not fit that model's context. Standard library only.
 """
 import argparse
 import concurrent.futures
@@ -14,6 +16,7 @@ import json
 import resource
 import statistics
 import subprocess
+import sys
 import time
 
 import structured
@@ -49,11 +52,18 @@ def bodies(h, a):
             "required": ("/v1/chat/completions", {**chat, **same, "tool_choice": named})}
 
 
+def ask(h, path, body):
+    status, _, answer = h.post(path, body, timeout=600)
+    if status != 200:
+        sys.exit(f"{path}: {status}: {answer}")
+    return answer
+
+
 def measure(h, path, body, clients):
     """(tokens per second, CPU ms of the server per token, prompt tokens)"""
     cpu, start = structured.cpu_seconds(h), time.perf_counter()
     with concurrent.futures.ThreadPoolExecutor(clients) as pool:
-        answers = list(pool.map(lambda seed: h.post(path, {**body, "seed": seed}, timeout=600)[2], range(clients)))
+        answers = list(pool.map(lambda seed: ask(h, path, {**body, "seed": seed}), range(clients)))
     seconds, cpu = time.perf_counter() - start, structured.cpu_seconds(h) - cpu
     tokens = sum(a["usage"]["completion_tokens"] for a in answers)
     return tokens / seconds, 1e3 * cpu / tokens, answers[0]["usage"]["prompt_tokens"]
