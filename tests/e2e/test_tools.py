@@ -613,13 +613,14 @@ def test_deadline_in_a_call():
     long = f'<tool_call>\n{{"name": "echo", "arguments": {{"n": 7, "text": "{text}"}}}}\n</tool_call>'
     tools = {"echo": {"type": "object", "properties": {"n": {"type": "integer"}, "text": {"type": "string"}}}}
     bodies = {d: ask_of(d, tools, temperature=0, max_tokens=3500) for d in PATHS}
-    headers = {"x-request-deadline-ms": "2000"}
+    seconds = 8 if SLOW else 2
+    headers = {"x-request-deadline-ms": str(1000 * seconds)}
     with scripted(long, args=("--parallel", "6", "--debug-hooks", "on")), concurrent.futures.ThreadPoolExecutor(3) as pool:
         wholes = {d: pool.submit(SERVER.post, PATHS[d], bodies[d], headers) for d in PATHS}
         SERVER.wait_until(lambda: SERVER.slots()["running"] == 3, 10, "three run")
         streams = {d: SERVER.stream(PATHS[d], dict(bodies[d], stream=True), headers) for d in PATHS}
         begun = {d: until(streams[d], "many") for d in PATHS}
-        over = time.monotonic() + 2
+        over = time.monotonic() + seconds
         SERVER.pause_engine()
         SERVER.wait_until(lambda: time.monotonic() > over, 10)
         SERVER.resume_engine()
