@@ -111,8 +111,8 @@ static void test_refusals(void **state)
 static void test_many(void **state)
 {
     struct param_error err = {0};
-    char *body = repeated_body("{\"input\":[", CALLS("a") "," SAYS("assistant", "\"b\""), 20000,
-                               "]}");
+    char *body =
+        repeated_body("{\"input\":[", CALLS("a") "," SAYS("assistant", "\"b\""), 20000, "]}");
     json_t *list = convert_text(body, convert, &err);
     REQUIRE_MSG(list, "%s", err.message);
     const json_t *turn = json_array_get(list, 0);
