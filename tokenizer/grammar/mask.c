@@ -41,12 +41,14 @@ enum {
     KEPT_CONFIGS = 8192,
     FEW_BYTES = 8,
     LEADS_NOWHERE = 255, /* in place of a number */
+    KEEP_FROM_WORK = 1000,
 };
 
 /*
  * Sets of a walk that are kept until its end, and what bytes make of them. Nearly all tokens lead
- * from one of a few sets to another, so that most nodes are looked up in a table. Where there is no
- * room, sets are kept like a stack.
+ * from one of a few sets to another, so that most nodes are looked up in a table. Most masks are
+ * done before that pays, so it begins after some steps of the machine. Where there is no room, sets
+ * are kept like a stack.
  */
 struct kept {
     uint32_t n;   /* sets; the first is not used */
@@ -67,8 +69,8 @@ struct walk {
     struct gram_state *s;
     const struct gram_vocab *v;
     uint64_t *bits;
-    uint64_t limit;   /* of the machine's work: behind it the walk is given up */
-    uint32_t longest; /* bytes of the tokens that are looked at */
+    uint64_t keep_from, limit; /* of the machine's work: sets are kept; the walk is given up */
+    uint32_t longest;          /* bytes of the tokens that are looked at */
     bool overflow;    /* alternatives were dropped somewhere, or would be in one walk for all */
     uint32_t peak;    /* the most stacks that a set of this walk had */
     struct level *at; /* [GRAM_MAX_TOKEN_BYTES + 2], by depth below the root of the walk */
@@ -207,14 +209,21 @@ static void keep(struct walk *w, struct level *l)
     use_kept(w, l, number);
 }
 
-/* From the set at depth 0 on, sets are kept. */
+/* Sets are kept from now on if the mask has taken many steps. */
 static void begin_keeping(struct walk *w)
 {
-    if (w->kept->n || w->longest == 1) return;
+    if (w->kept->n || w->longest == 1 || w->s->m.work < w->keep_from) return;
     w->kept->n = 1;
     w->kept->end = 0;
     w->kept->top = w->s->cells.top;
-    keep(w, &w->at[0]);
+}
+
+/* The set at depth 0 too. */
+static void keep_first(struct walk *w)
+{
+    bool was_kept = w->kept->n > 0;
+    begin_keeping(w);
+    if (!was_kept && w->kept->n) keep(w, &w->at[0]);
 }
 
 /* ---- tokens one by one, where the stack of sets is too small ------------------------------- */
@@ -307,6 +316,7 @@ static bool descend(struct walk *w, uint32_t depth, uint8_t byte)
         return true;
     }
     if (!step_level(w, depth, byte)) return false;
+    begin_keeping(w);
     if (w->kept->n && l->n) keep(w, l);
     if (l->number) l->end = above->end;
     if (above->number && (l->number || !l->n))
@@ -469,7 +479,7 @@ static void walk_below(struct walk *w, uint32_t node)
 {
     const struct gram_tok_node *n = &w->v->nodes[node];
 
-    if (n->skip - node > MANY_NODES) begin_keeping(w);
+    if (n->skip - node > MANY_NODES) keep_first(w);
     if (!w->at[0].known && n->skip - node > FEW_NODES) find_bytes(w, 0);
     walk_nodes(w, node + 1, n->skip, n->depth);
 }
@@ -477,7 +487,7 @@ static void walk_below(struct walk *w, uint32_t node)
 /* The same for the whole vocabulary. */
 static void walk_all(struct walk *w)
 {
-    begin_keeping(w);
+    keep_first(w);
     find_bytes(w, 0);
     for (uint32_t word = 0; word < 4; word++) {
         for (uint64_t left = w->at[0].bytes[word]; left; left &= left - 1) {
@@ -790,7 +800,7 @@ static bool walk_leaf_ends(struct walk *w, const struct gram_config *c, const st
     uint32_t n = 0, top = w->s->cells.top;
 
     plant_behind_leaf(w, c);
-    begin_keeping(w);
+    keep_first(w);
     find_bytes(w, 0);
     for (int byte = 0; byte < 256; byte++)
         if (has_byte(bytes, (uint8_t)byte))
@@ -857,6 +867,7 @@ static void mask_tokens(struct walk *w)
     size_t bytes = w->v->n_words * sizeof(*w->bits);
 
     w->longest = GRAM_MAX_TOKEN_BYTES;
+    w->keep_from = w->s->m.work + KEEP_FROM_WORK;
     w->limit = w->s->m.work + MASK_WORK;
     mask_set(w, true);
     if (w->overflow && !is_spent(w)) { /* configurations apart and together differ then */
