@@ -48,7 +48,7 @@ int grammar_cache_get(struct grammar_cache *c, enum gram_kind kind, const char *
                       const struct gram_options *options, struct gram **ret, bool *ret_kept,
                       struct gram_error *err);
 
-/* What tools_compile is given, but for vocabulary and options; borrowed. */
+/* The arguments of tools_compile but vocabulary and options; borrowed. */
 struct grammar_tools {
     const struct tools_request *request;
     bool think_open;

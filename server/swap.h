@@ -39,7 +39,7 @@ enum srv_swap_result {
     SWAP_GIVEN_UP,  /* the server is ending */
 };
 
-/* What became of a swap. Numbers of memory: with SWAP_NO_MEMORY of the plan; else 0. */
+/* The outcome of a swap. The numbers of memory come with SWAP_NO_MEMORY, else they are 0. */
 struct srv_swap_outcome {
     enum srv_swap_result result;
     char message[640]; /* a sentence if it failed */

@@ -16,7 +16,7 @@ struct srv_gen;
 
 /*
  * Reads {"type": "content", "content": a string or text parts} and encodes the text. The ids are in
- * the request's arena. NULL is no prediction. Returns 0, or -1 with err.
+ * the request's arena. NULL: the request has no prediction. Returns 0, or -1 with err.
  */
 int srv_prediction_read(struct srv_gen *g, const json_t *field, struct param_error *err);
 

@@ -29,7 +29,7 @@ enum tools_dialect {
     TOOLS_MESSAGES,
 };
 
-/* Where a tool stands in the request. */
+/* The place of a tool in the request. */
 struct tools_place {
     int index;
     char pointer[16]; /* "/tools/0" */

@@ -371,7 +371,7 @@ static int finish_loading(struct serve *s, char *err, size_t errlen)
     return 0;
 }
 
-/* What the main thread sees of all engines. */
+/* All engines, as the main thread sees them. */
 struct engines {
     uint64_t now_us, limit_us;
     int n_sequences; /* running and waiting */

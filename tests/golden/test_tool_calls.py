@@ -110,7 +110,7 @@ def check_cases(directory, rng):
 
 
 def is_part(part, whole):
-    """Whether all characters of part stand in whole in their order."""
+    """Whether whole has all characters of part, in their order."""
     rest = iter(whole)
     return all(c in rest for c in part)
 

@@ -198,7 +198,7 @@ static bool is_json(const struct tools_reader *r, size_t begin, size_t end, bool
     return p == stop && (cut || json_scan_complete(&scan));
 }
 
-/* What a value's text stands for, by its schema and, where that leaves a choice, by itself. */
+/* The value that a text means, by its schema and, where that leaves a choice, by the text. */
 static enum value_form decide_form(const struct tools_reader *r, const struct xml_param *param,
                                    size_t end, enum value_end how)
 {

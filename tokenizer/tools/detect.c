@@ -105,7 +105,7 @@ static size_t common(const char *a, const char *b)
 
 /* ---- calls --------------------------------------------------------------------------------- */
 
-/* What one way of rendering, with tools or without, does to past calls. */
+/* The effect of one way of rendering, with tools or without, on past calls. */
 struct calls {
     struct tools_style style; /* its form, if it has one that we know */
     bool known, written;      /* in a form that we know; in any */

@@ -384,7 +384,7 @@ static size_t n_included(const struct tools_request *q)
     return n;
 }
 
-/* What follows reasoning. */
+/* The text after reasoning. */
 static struct gram_part answer(struct tree *t, const struct gram_part *content)
 {
     bool calls = n_included(t->q) > 0;

@@ -48,7 +48,7 @@ static bool is_text(const struct tools_reader *r, const struct opening *o)
     return o->marker == TOOLS_N_MARKERS || r->markers.id[o->marker] < 0;
 }
 
-/* What may follow an opening of one byte: white space or a name's quote if it is an object. */
+/* An opening of one byte may be followed by white space, or by a name's quote in an object. */
 static void mark_all_seconds(struct tools_reader *r, int mode, int opening)
 {
     for (int byte = 0; byte < 256; byte++)

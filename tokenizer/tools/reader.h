@@ -32,7 +32,7 @@ enum mode {
 
 enum { MAX_XML_PARAMS = 128, MAX_XML_KEY = 256, MAX_ID = 64 };
 
-/* What a text marker that begins at a byte leads to; see openings in reader.c. */
+/* The effect of a text marker that begins at a byte; see openings in reader.c. */
 struct opening {
     const char *text; /* NULL: not in this style */
     size_t len;
@@ -131,7 +131,7 @@ bool reader_is_reasoning(const struct tools_reader *r);
 /* The end of the last whole character of [begin, end). */
 size_t reader_whole(const struct tools_reader *r, size_t begin, size_t end);
 
-/* What came before the call goes out, reasoning ends, white space in between is dropped. */
+/* Text before the call goes out, reasoning ends, white space in between is dropped. */
 void reader_confirm(struct tools_reader *r);
 
 /* The block is over: text begins at pos, behind its closing. */

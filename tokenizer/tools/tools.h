@@ -172,8 +172,8 @@ struct tools_request {
 
 bool tools_name_valid(const char *name, size_t len);
 
-/* What reading needs of a request. Copies; returns owned: tools_set_destroy. Every schema must be
- * valid JSON. Returns 0, TOK_EINVAL (a name is invalid or used twice, or too many tools) or
+/* The part of a request that reading needs. Copies; returns owned: tools_set_destroy. Every schema
+ * must be valid JSON. Returns 0, TOK_EINVAL (a name is invalid or used twice, or too many tools) or
  * TOK_ENOMEM. */
 struct tools_set;
 int tools_set_create(struct tools_set **ret, const struct tools_request *request);
@@ -183,7 +183,7 @@ void tools_set_destroy(struct tools_set *s);
 
 enum tools_thinking { TOOLS_THINKING_UNSAID, TOOLS_THINKING_ON, TOOLS_THINKING_OFF };
 
-/* What is rendered; borrowed. Every text is JSON, NULL where there is none. */
+/* The input of a rendering; borrowed. Every text is JSON, NULL where there is none. */
 struct tools_prompt_params {
     const struct tools_style *style;
     const char *messages;         /* array, as tok_chat_input has it */
@@ -242,7 +242,7 @@ struct tools_reader_params {
     void *ctx;
 };
 
-/* What the filter holds at most, and a value that is enough for guided text: there only calls
+/* The most that the filter holds, and a value that is enough for guided text: there only calls
  * whose id stands behind the arguments, and forms that the guide does not hold in, are held. */
 enum { TOOLS_MAX_HELD = 1 << 20, TOOLS_GUIDED_HELD = 1 << 16 };
 
