@@ -483,6 +483,7 @@ static bool follows(const struct tools_reader *r, struct range key)
     const struct call *c = &r->call;
     const struct param *p = tool_param(c->tool, text_at(r, key), key.end - key.begin);
     if (!r->set->any_name) return p && p != c->param.schema;
+    if (c->live) return false; /* the keys before it have left the window */
     for (size_t i = 0; i < c->n_params; i++)
         if (same(r, c->params[i].key, key)) return false;
     return !same(r, c->param.key, key);
