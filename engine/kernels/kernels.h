@@ -3,9 +3,10 @@
  * The kernel table: every inner loop of the engine behind function pointers, chosen once at start.
  *
  * Levels, lowest first: "c" (plain C, the specification), "avx2" (AVX2 + FMA + F16C), "avx2vnni",
- * "avx512" (F, BW, VL, DQ), "avx512vnni", "avx512bf16" (and VNNI, BF16), "neon". Within one level every function's result
- * is a function of its inputs alone, and the summation order of a dot product is a function of K
- * alone: the same for 1 row and for 12, for every place in a tile. Levels differ in the last bits.
+ * "avx512" (F, BW, VL, DQ), "avx512vnni", "avx512bf16" (and VNNI, BF16), "neon". Within one level
+ * every function's result is a function of its inputs alone, and the summation order of a dot
+ * product is a function of K alone: the same for 1 row and for 12, for every place in a tile.
+ * Levels differ in the last bits.
  *
  * Packed layouts (shared by all levels, so that packing is independent of the level):
  *

@@ -64,8 +64,9 @@ struct gram_set {
 enum { GRAM_VISITED = 1024, GRAM_PLACES = 512, GRAM_STEP_WORK = 1 << 13 };
 
 /*
- * What was entered and left while one set grows, so that nothing is done twice however many ways
- * lead to it: an ambiguous grammar has more ways than can be counted. Scratch of the caller.
+ * The nodes entered and frames left while one set grows, so that nothing is done twice however
+ * many ways lead to it: an ambiguous grammar has more ways than can be counted. Scratch of the
+ * caller.
  */
 struct gram_visits {
     uint64_t key[GRAM_VISITED];
