@@ -2,7 +2,9 @@
 /*
  * hearth serve: the server's life, top to bottom.
  *
- *   listen          sockets are open before the model loads; until it has, requests get 503
+ *   listen          sockets are open before the model loads; until it has, requests get 503. The
+ *                   socket of a service manager holds connections by itself, so there nobody is
+ *                   accepted until the model is loaded, or SOCKET_HOLD_US is over
  *   load            on the loader's threads; the main thread waits for signals meanwhile
  *   run             the main thread watches the engine and the signals
  *   drain           SIGTERM or SIGINT: not ready at once; after the delay no new connections and no
@@ -58,10 +60,11 @@ enum {
     GONE_GRACE_MS = 5000,    /* for the engine to let go of them */
     SPARE_FDS = 64,
     LOADING_NOTICE_US = 5000000,
-    MALLOC_ARENAS = 2,       /* more of them only keep freed memory resident */
-    LOG_FLUSH_MS = 500,      /* for the last lines of the log, where nobody reads them */
-    MMAP_BYTES = 256 << 10,  /* allocations from this size on go back to the system when freed */
-    TRIM_AFTER_US = 1000000, /* without a request: then all that was freed goes back */
+    SOCKET_HOLD_US = 1000000, /* how long connections to an inherited socket wait for the model */
+    MALLOC_ARENAS = 2,        /* more of them only keep freed memory resident */
+    LOG_FLUSH_MS = 500,       /* for the last lines of the log, where nobody reads them */
+    MMAP_BYTES = 256 << 10,   /* allocations from this size on go back to the system when freed */
+    TRIM_AFTER_US = 1000000,  /* without a request: then all that was freed goes back */
 };
 
 /* Everything this command owns. */
@@ -75,6 +78,8 @@ struct serve {
     uint64_t n_trimmed_at;  /* requests counted when memory was last given back */
     int signal_fd, loaded_fd;
     int inherited_fd; /* the listening socket of a service manager, or -1 */
+    int listen_fd;    /* the main socket; from start_serving on it is the daemon's */
+    uint64_t hold_until_us;
     bool has_retry;
     bool loaded; /* the loader has ended well */
     int status;  /* exit status, if what comes next fails */
@@ -279,18 +284,27 @@ static int open_main_socket(const struct serve *s, int *ret_fd, char *err, size_
     return srv_listen_tcp(ret_fd, c->host, c->port, err, errlen);
 }
 
+/* Connections to the main socket are accepted from now on. */
+static int start_serving(struct serve *s, char *err, size_t errlen)
+{
+    const struct srv_http_params params = {.listen_fd = s->listen_fd,
+                                           .shared = s->inherited_fd >= 0,
+                                           .tls_cert = s->tls_cert,
+                                           .tls_key = s->tls_key};
+    if (srv_http_start(&s->http, &s->server, &params, err, errlen)) return -1;
+    srv_log(SRV_LOG_INFO, "listening on %s", s->url);
+    return 0;
+}
+
 static int start_listening(struct serve *s, char *err, size_t errlen)
 {
     const struct srv_config *c = s->config;
-    struct srv_http_params params = {.shared = s->inherited_fd >= 0};
-    if (open_main_socket(s, &params.listen_fd, err, errlen)) return -1;
-    params.tls_cert = s->tls_cert;
-    params.tls_key = s->tls_key;
-    srv_listen_url(params.listen_fd, s->tls_cert != NULL, s->url, sizeof(s->url));
-    if (srv_http_start(&s->http, &s->server, &params, err, errlen)) return -1;
-    srv_log(SRV_LOG_INFO, "listening on %s", s->url);
+    if (open_main_socket(s, &s->listen_fd, err, errlen)) return -1;
+    srv_listen_url(s->listen_fd, s->tls_cert != NULL, s->url, sizeof(s->url));
+    s->hold_until_us = clock_now_us() + SOCKET_HOLD_US;
+    if (s->inherited_fd < 0 && start_serving(s, err, errlen)) return -1;
     if (c->metrics_port < 0) return 0;
-    params = (struct srv_http_params){.admin = true};
+    struct srv_http_params params = {.admin = true};
     if (srv_listen_tcp(&params.listen_fd, c->metrics_host, c->metrics_port, err, errlen)) return -1;
     srv_listen_url(params.listen_fd, false, s->admin_url, sizeof(s->admin_url));
     if (srv_http_start(&s->admin, &s->server, &params, err, errlen)) return -1;
@@ -367,6 +381,7 @@ static int finish_loading(struct serve *s, char *err, size_t errlen)
     }
     s->loaded = true;
     lock_memory(s->config);
+    if (!s->http && start_serving(s, err, errlen)) return -1;
     if (atomic_load(&s->server.app.state) == SRV_READY) announce_ready(s);
     return 0;
 }
@@ -495,6 +510,8 @@ static int run(struct serve *s, char *err, size_t errlen)
         poll(fds, s->loaded ? 1 : 2, TICK_MS);
         if (!s->loaded && (fds[1].revents & POLLIN) && finish_loading(s, err, errlen)) return -1;
         if ((fds[0].revents & POLLIN) && handle_signal(s)) return 0;
+        if (!s->http && clock_now_us() >= s->hold_until_us && start_serving(s, err, errlen))
+            return -1;
         monitor(s);
         give_memory_back(s);
         if (!s->loaded) notify_loading(s);

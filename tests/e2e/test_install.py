@@ -1,7 +1,7 @@
 #!/usr/bin/env python3
 # SPDX-License-Identifier: MIT
 """`meson install` below an empty directory: the program, the demo model, the systemd units and a configuration are
-where the prefix says, and work from there. `systemd-analyze verify` over the units, where it is."""
+where the prefix says, and work from there. `systemd-analyze verify` and `security` over the units, where it is."""
 import json
 import os
 import re
@@ -13,6 +13,7 @@ from hearth_server import DEMO, Hearth, run_cases
 
 BUILD = os.environ.get("HEARTH_BUILD_ROOT") or os.path.dirname(os.environ["HEARTH_BIN"])
 TREE = tempfile.TemporaryDirectory()
+MOST_EXPOSURE = 15  # of the service, in tenths, as `systemd-analyze security` counts it
 
 
 def install():
@@ -92,6 +93,9 @@ def test_systemd_takes_the_units():
                 f.write(text.replace(f"{PATHS['bindir']}/hearth", installed("bindir", "hearth")))
         os.mkdir(os.path.join(d, "hearth.service.d"))
         shutil.copy(installed("datadir", "hearth/api-keys.conf"), os.path.join(d, "hearth.service.d"))
+        safe = subprocess.run([program, "security", "--offline=true", "--no-pager", f"--threshold={MOST_EXPOSURE}", units[0]],
+                              capture_output=True, text=True, check=False, timeout=60)
+        assert safe.returncode == 0 and "exposure level" in safe.stdout, safe.stdout + safe.stderr
         p = subprocess.run([program, "verify", "--man=no", *units], capture_output=True, text=True, check=False,
                            timeout=60, env=dict(os.environ, SYSTEMD_LOG_LEVEL="warning"))
         ours = [l for l in (p.stdout + p.stderr).splitlines() if "hearth" in l]

@@ -12,7 +12,7 @@ import tempfile
 import threading
 import time
 
-from hearth_server import BIN, DEMO, Hearth, chunks, make_certificate, run, run_cases
+from hearth_server import BIN, DEMO, Hearth, chunks, make_certificate, read_all, run, run_cases
 from tiny_models import demo_without
 
 BODY = {"prompt": "Once upon a time", "max_tokens": 4, "temperature": 0}
@@ -534,10 +534,28 @@ def test_socket_activation():
                 assert h.get("/v1/models")[0] == 200, f"server {n}"
         # nor does a server take it away that cannot load its model
         assert "memory" in refusal_on(s, "--memory", "8M", "--ctx-size", "1024", "--parallel", "64")
-        # a client that comes between two servers waits for the next one and is served by it
-        with socket.create_connection(("127.0.0.1", port), timeout=60) as early, Hearth(listener=s):
-            early.sendall(b"GET /readyz HTTP/1.1\r\nHost: localhost\r\nConnection: close\r\n\r\n")
-            assert early.recv(100).startswith(b"HTTP/1.1 "), "not served"
+
+
+def first_answer(listener, *args):
+    """What a client gets that was there before the server, and the seconds from the server's start to then."""
+    body = b'{"prompt": "Once", "max_tokens": 2}'
+    head = b"POST /v1/completions HTTP/1.1\r\nHost: localhost\r\nConnection: close\r\n"
+    with socket.create_connection(listener.getsockname(), timeout=60) as early:
+        early.sendall(head + b"Content-Length: %d\r\n\r\n" % len(body) + body)
+        start = time.monotonic()
+        with Hearth(*args, listener=listener, wait_ready=False):
+            answer = read_all(early)
+            return answer, time.monotonic() - start
+
+
+def test_socket_activation_holds_the_first_request():
+    """The request that starts the server waits for the model; if that takes longer than a second it gets 503."""
+    with socket.create_server(("127.0.0.1", 0)) as s:
+        for _ in range(2):
+            answer, _ = first_answer(s)
+            assert answer.startswith(b"HTTP/1.1 200 "), answer
+        answer, seconds = first_answer(s, "--debug-hold-load", "on")
+        assert answer.startswith(b"HTTP/1.1 503 ") and b"model_loading" in answer and seconds >= 1, (answer, seconds)
 
 
 def test_socket_activation_keeps_the_socket_file():
