@@ -35,7 +35,7 @@ static const char *environment(const char *name)
 
 static void print_version(void)
 {
-    printf("hearth %s\nnumeric paths:", HEARTH_VERSION);
+    printf("hearth %s (commit %s)\nnumeric paths:", HEARTH_VERSION, srv_commit);
     for (const char *const *name = eng_numerics_names(); *name; name++)
         printf(" %s", *name);
     printf("\nkernel levels:");

@@ -18,6 +18,7 @@ NEON_PACKAGES="gcc-aarch64-linux-gnu libc6-dev-arm64-cross qemu-user-static"
 COMPILER_PACKAGES="clang"
 FORMAT_PACKAGES="clang-format-14"
 MANUAL_PACKAGES="mandoc"
+SHELL_PACKAGES="zsh fish"
 logs=()
 
 # A table of result counts from the logs Meson leaves: one JSON object a line.
@@ -131,6 +132,8 @@ if [ "${HEARTH_OFFLINE:-0}" != 1 ]; then
             echo "hearth: the chat page will not be tested in a browser"
         # shellcheck disable=SC2086
         install_packages $NEON_PACKAGES || echo "hearth: the NEON kernels will not be checked"
+        # shellcheck disable=SC2086
+        install_packages $SHELL_PACKAGES || echo "hearth: the completions will be tested in bash alone"
         # shellcheck disable=SC2086
         install_packages $COMPILER_PACKAGES || echo "hearth: the build by clang will be skipped"
         command -v promtool >/dev/null || fetch_promtool ||

@@ -14,6 +14,9 @@ struct srv_config;
 /* Exit statuses besides EXIT_SUCCESS and EXIT_FAILURE: the options exclude what is asked. */
 enum { SRV_EXIT_USAGE = 2 };
 
+/* The commit of the sources, for --version: defined in the executable, not in the library. */
+extern const char srv_commit[];
+
 int srv_cmd_serve(const struct srv_config *config);
 int srv_cmd_generate(
     const struct srv_config *config); /* --prompt, -n: text as it comes, statistics to stderr */

@@ -21,6 +21,11 @@ static const char *const command_lines[SRV_CMD_COUNT] = {
     [SRV_CMD_CHAT] = "talk to a model on the terminal",
 };
 
+const char *srv_command_summary(enum srv_command command)
+{
+    return command_lines[command];
+}
+
 /* Examples of each subcommand, and the shape of the lines that it reads. */
 static const char *const examples[SRV_CMD_COUNT] = {
     [SRV_CMD_SERVE] =

@@ -1,12 +1,13 @@
 /* SPDX-License-Identifier: MIT */
 /*
  * Writes the pages of docs/ that repeat tables of the program: options.md, hearth.1, errors.md and
- * metrics.md.
+ * metrics.md; and the completions for shells.
  *
- *   print_docs TEMPLATES OUT    for each page reads TEMPLATES/PAGE.in and writes OUT/PAGE
+ *   print_docs TEMPLATES DOCS COMPLETIONS
  *
- * A template is copied line by line; the line @TABLE@ is replaced by the table. `ninja docs` runs
- * it on docs/, the test `docs` on a folder of its own.
+ * For each page it reads TEMPLATES/PAGE.in and writes DOCS/PAGE. A template is copied line by line;
+ * the line @TABLE@ is replaced by the table. `ninja docs` runs it on docs/ and deploy/completions/,
+ * the test `docs` on a folder of its own.
  */
 #include <stdio.h>
 #include <stdlib.h>
@@ -17,6 +18,8 @@
 #include "server/config/options.h"
 #include "server/http/api_error.h"
 #include "server/metrics.h"
+
+#include "print_completions.h"
 
 static bool is_shown(const struct srv_option *o)
 {
@@ -336,6 +339,15 @@ static const struct {
     {"metrics.md", print_metrics},
 };
 
+static const struct {
+    const char *name;
+    void (*print)(FILE *out);
+} completions[] = {
+    {"hearth.bash", print_bash_completion},
+    {"_hearth", print_zsh_completion},
+    {"hearth.fish", print_fish_completion},
+};
+
 static FILE *open_page(const char *dir, const char *name, const char *ending, const char *mode)
 {
     char path[4096];
@@ -361,14 +373,25 @@ static int write_page(const char *templates, const char *dir, int i)
     return ferror(out) | fclose(out);
 }
 
+static int write_completion(const char *dir, int i)
+{
+    FILE *out = open_page(dir, completions[i].name, "", "w");
+    if (!out) return -1;
+    completions[i].print(out);
+    return ferror(out) | fclose(out);
+}
+
 int main(int argc, char **argv)
 {
-    if (argc != 3) {
-        fputs("usage: print_docs TEMPLATES OUT\n", stderr);
+    if (argc != 4) {
+        fputs("usage: print_docs TEMPLATES DOCS COMPLETIONS\n", stderr);
         return 2;
     }
     for (size_t i = 0; i < sizeof(pages) / sizeof(pages[0]); i++) {
         if (write_page(argv[1], argv[2], (int)i)) return EXIT_FAILURE;
+    }
+    for (size_t i = 0; i < sizeof(completions) / sizeof(completions[0]); i++) {
+        if (write_completion(argv[3], (int)i)) return EXIT_FAILURE;
     }
     return EXIT_SUCCESS;
 }

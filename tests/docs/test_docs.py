@@ -18,6 +18,7 @@ from hearth_server import BIN, Hearth, run_cases  # noqa: E402
 
 PRINT_DOCS = os.environ.get("HEARTH_PRINT_DOCS") or os.path.join(os.path.dirname(BIN), "tests", "docs", "print_docs")
 GENERATED = ("options.md", "hearth.1", "errors.md", "metrics.md")
+COMPLETIONS = ("hearth.bash", "_hearth", "hearth.fish")
 MAX_LINES = {"README.md": 140}
 MAX_PAGE_LINES = 320
 README_COLUMNS = 100
@@ -45,10 +46,10 @@ def fenced_lines(text):
 
 def test_generated_pages_are_current():
     with tempfile.TemporaryDirectory() as out:
-        subprocess.run([PRINT_DOCS, os.path.join(ROOT, "tests", "docs"), out], check=True, timeout=60)
-        for name in GENERATED:
-            same = filecmp.cmp(os.path.join(out, name), os.path.join(ROOT, "docs", name), shallow=False)
-            assert same, f"docs/{name} is not current: run ninja docs"
+        subprocess.run([PRINT_DOCS, os.path.join(ROOT, "tests", "docs"), out, out], check=True, timeout=60)
+        for path in [f"docs/{name}" for name in GENERATED] + [f"deploy/completions/{name}" for name in COMPLETIONS]:
+            same = filecmp.cmp(os.path.join(out, os.path.basename(path)), os.path.join(ROOT, path), shallow=False)
+            assert same, f"{path} is not current: run ninja docs"
 
 
 def help_of(*command):

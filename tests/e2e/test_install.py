@@ -45,7 +45,9 @@ def test_files_are_where_the_prefix_says():
     install()
     for where in (("bindir", "hearth"), ("datadir", "doc/hearth/LICENSE"), ("datadir", "hearth/config.example.ini"),
                   ("datadir", "hearth/demo/model.safetensors"), ("datadir", "hearth/api-keys.conf"), ("mandir", "man1/hearth.1"),
-                  ("units", "hearth.service"), ("units", "hearth.socket"), ("sysconfdir", "hearth/hearth.ini")):
+                  ("datadir", "bash-completion/completions/hearth"), ("datadir", "zsh/vendor-completions/_hearth"),
+                  ("datadir", "fish/vendor_completions.d/hearth.fish"), ("units", "hearth.service"), ("units", "hearth.socket"),
+                  ("sysconfdir", "hearth/hearth.ini")):
         assert os.path.isfile(installed(*where)), where
     unit = text_of("units", "hearth.service")
     command = f"{PATHS['bindir']}/hearth serve --config {PATHS['sysconfdir']}/hearth/hearth.ini"

@@ -103,7 +103,7 @@ def test_configuration_errors():
     status, out, _ = run("--check-config")
     assert status == 0
     status, out, _ = run("--version")
-    assert status == 0 and re.match(r"hearth \d+\.\d+", out)
+    assert status == 0 and re.match(r"hearth \d+\.\d+\.\d+ \(commit [\w.+-]+\)\n", out)
     status, out, _ = run("--help")
     assert status == 0 and "--model" in out and "healthcheck" in out
     status, out, _ = run("serve", "--help")
