@@ -3,11 +3,15 @@
  * Speed of the forward pass alone, on random weights in SmolLM2-135M's shape made in memory: no
  * loader, no scheduler, no server. For work on kernels, attention and the pool.
  *
- *   bench_forward [-f exact|bf16|int8|int4] [-t threads] [-p prompt,...] [-c chunk] [-b batch,...]
- *                 [-x context] [-g generated] [-r reps] [-k kernels] [-B]
+ *   bench_forward [-f exact|bf16|int8|int4|...] [-t threads] [-p prompt,...] [-c chunk]
+ *                 [-b batch,...] [-x context] [-g generated] [-r reps] [-k kernels] [-B]
  *
- * -p measures prefill, -b decode of that many sequences from context x on; -B multiplies by BLAS.
- * Medians over reps; the same cases as `hearth bench`, which is the figure to quote.
+ * -p measures prefill, -b decode of that many sequences from context x on, or from one of its own:
+ * 8x4096. -B multiplies by BLAS. All cases take turns, `reps` times; medians, least and most. Right
+ * before a decode case the same threads read the bytes that one of its steps must read, weights
+ * and keys and values, in the order of memory: "of the limit" is that time divided by a step's.
+ *
+ *   bench_forward -t 2 -r 7 -g 12 -p 512,8000 -b 8x4096,16x2048,8x8000,16x8000
  */
 #include <math.h>
 #include <stdio.h>
@@ -25,13 +29,15 @@
 #include "engine/model/numerics.h"
 #include "engine/pool.h"
 
-enum { MAX_BATCH = 64, MAX_REPS = 64, HUGE_PAGE = 2 << 20 };
+enum { MAX_BATCH = 64, MAX_REPS = 64, MAX_CASES = 16, HUGE_PAGE = 2 << 20 };
 
 static const struct eng_numerics paths[] = {
     {"exact", KERN_A_F32, true, KERN_W_BF16, KERN_W_BF16, KERN_KV_F32},
     {"f32", KERN_A_F32, true, KERN_W_F32, KERN_W_F32, KERN_KV_F32},
     {"bf16", KERN_A_BF16, true, KERN_W_BF16, KERN_W_BF16, KERN_KV_BF16},
+    {"bf16-kv8", KERN_A_BF16, true, KERN_W_BF16, KERN_W_BF16, KERN_KV_I8},
     {"int8", KERN_A_I8, false, KERN_W_I8, KERN_W_I8, KERN_KV_BF16},
+    {"int8-kv8", KERN_A_I8, false, KERN_W_I8, KERN_W_I8, KERN_KV_I8},
     {"int4", KERN_A_I8, false, KERN_W_I4, KERN_W_I8, KERN_KV_BF16},
     {"int4-all", KERN_A_I8, false, KERN_W_I4, KERN_W_I4, KERN_KV_BF16},
 };
@@ -153,17 +159,30 @@ static struct eng_model *make_model(const struct options *o, const struct kern *
     return m;
 }
 
-/* ---- sequences ----------------------------------------------------------------------------- */
+/* ---- cases --------------------------------------------------------------------------------- */
+
+/* What is measured, and what it gave. */
+struct run {
+    int batch; /* sequences that decode; 0: prefill */
+    int ctx;   /* prompt tokens, or tokens of a sequence before the first step */
+    double speeds[MAX_REPS], bandwidths[MAX_REPS], shares[MAX_REPS];
+};
 
 struct bench {
     struct options o;
+    struct eng_model *model;
     struct kv_layout layout;
     struct kv_pages *kv;
     struct pool *pool;
     struct fwd *fwd;
+    int ctx;         /* of the longest case */
     int n_pages;     /* of a sequence */
     uint8_t **pages; /* [MAX_BATCH][n_pages] */
     int32_t *tokens; /* [ctx] */
+    size_t weight_bytes;
+    int n_filled; /* tokens of sequence 0 that are computed */
+    struct run runs[MAX_CASES];
+    int n_runs;
 };
 
 static double now(void)
@@ -181,18 +200,34 @@ static uint8_t *const *pages_of(struct bench *b, int seq)
     return pages;
 }
 
-static void prefill(struct bench *b, int seq, int n)
+static void prefill(struct bench *b, int n)
 {
     for (int done = 0; done < n; done += b->o.chunk) {
         int rows = n - done < b->o.chunk ? n - done : b->o.chunk;
         struct fwd_segment seg = {.tokens = b->tokens + done,
                                   .n_tokens = rows,
                                   .pos0 = done,
-                                  .pages = pages_of(b, seq),
+                                  .pages = pages_of(b, 0),
                                   .want = done + rows == n ? FWD_WANT_LAST : FWD_WANT_NONE};
         struct fwd_step step = {&seg, 1, NULL};
         fwd_run(b->fwd, &step);
     }
+    if (n > b->n_filled) b->n_filled = n;
+}
+
+/* Gives all sequences the keys and values of one that is computed. */
+static void fill(struct bench *b)
+{
+    int ctx = 0, batch = 0;
+    for (int i = 0; i < b->n_runs; i++) {
+        const struct run *r = &b->runs[i];
+        if (r->batch > batch) batch = r->batch;
+        if (r->batch > 0 && r->ctx > ctx) ctx = r->ctx;
+    }
+    if (b->n_filled < ctx) prefill(b, ctx);
+    for (int i = 1; i < batch; i++)
+        for (int page = 0; page < kv_pages_of(ctx); page++)
+            memcpy(pages_of(b, i)[page], pages_of(b, 0)[page], b->layout.page_bytes);
 }
 
 static void decode(struct bench *b, int batch, int ctx, int n_gen)
@@ -216,66 +251,173 @@ static void decode(struct bench *b, int batch, int ctx, int n_gen)
     }
 }
 
+/* ---- read bandwidth ------------------------------------------------------------------------ */
+
+enum { PIECE_BYTES = 1 << 20 };
+
+/* What a decode step of a case reads: the weights in pieces, then pages. */
+struct reading {
+    struct bench *b;
+    const struct run *run;
+    int n_pieces, n_pages; /* pages of a sequence */
+};
+
+static void read_item(void *arg, int item, int thread)
+{
+    typedef uint64_t line __attribute__((vector_size(64)));
+    const struct reading *r = arg;
+    (void)thread;
+    const uint8_t *p = arena + (size_t)item * PIECE_BYTES;
+    size_t bytes = PIECE_BYTES;
+    if (item >= r->n_pieces) {
+        int page = item - r->n_pieces;
+        p = pages_of(r->b, page / r->n_pages)[page % r->n_pages];
+        bytes = r->b->layout.page_bytes;
+    }
+    line sum[2] = {0};
+    for (size_t i = 0; i + 128 <= bytes; i += 128) {
+        sum[0] ^= *(const line *)(const void *)(p + i);
+        sum[1] ^= *(const line *)(const void *)(p + i + 64);
+    }
+    sum[0] ^= sum[1];
+    __asm__ volatile("" ::"m"(sum[0]));
+}
+
+/* Reads what a step of a decode case reads; returns bytes per second. */
+static double read_bandwidth(struct bench *b, const struct run *run)
+{
+    struct reading r = {.b = b,
+                        .run = run,
+                        .n_pieces = (int)(b->weight_bytes / PIECE_BYTES),
+                        .n_pages = (int)kv_pages_of(run->ctx)};
+    int n_pages = run->batch * r.n_pages;
+    struct pool_phase phase = {read_item, &r, r.n_pieces + n_pages};
+    double start = now();
+    pool_run(b->pool, &phase, 1, NULL);
+    double bytes = (double)r.n_pieces * PIECE_BYTES + (double)n_pages * b->layout.page_bytes;
+    return bytes / (now() - start);
+}
+
+static double step_bytes(const struct bench *b, const struct run *run)
+{
+    double tokens = run->ctx + 0.5 * (b->o.n_gen + 1);
+    double token_bytes = (double)b->layout.page_bytes / KV_PAGE_TOKENS;
+    return (double)b->weight_bytes + run->batch * tokens * token_bytes;
+}
+
+/* ---- rounds -------------------------------------------------------------------------------- */
+
+static void measure(struct bench *b, struct run *run, int rep)
+{
+    double start = now();
+    if (run->batch == 0) {
+        prefill(b, run->ctx);
+        run->speeds[rep] = run->ctx / (now() - start);
+        return;
+    }
+    double before = read_bandwidth(b, run);
+    start = now();
+    decode(b, run->batch, run->ctx, b->o.n_gen);
+    double seconds = (now() - start) / b->o.n_gen;
+    double bandwidth = 0.5 * (before + read_bandwidth(b, run));
+    run->speeds[rep] = run->batch / seconds;
+    run->bandwidths[rep] = bandwidth * 1e-9;
+    run->shares[rep] = 100 * step_bytes(b, run) / bandwidth / seconds;
+}
+
 static int compare(const void *a, const void *b)
 {
     double x = *(const double *)a, y = *(const double *)b;
     return (x > y) - (x < y);
 }
 
-static void print_speeds(const char *what, int n, double *speeds, int reps)
+static double median(double *values, int n)
 {
-    qsort(speeds, (size_t)reps, sizeof(*speeds), compare);
-    printf("  %s%d: %.1f tok/s (min %.1f max %.1f)\n", what, n, speeds[reps / 2], speeds[0],
-           speeds[reps - 1]);
-    fflush(stdout);
+    qsort(values, (size_t)n, sizeof(*values), compare);
+    return values[n / 2];
 }
 
-static void bench_prefill(struct bench *b, int n)
+static void print_run(const struct bench *b, struct run *run)
 {
-    double speeds[MAX_REPS];
-    prefill(b, 0, n);
-    for (int r = 0; r < b->o.reps; r++) {
-        double start = now();
-        prefill(b, 0, n);
-        speeds[r] = n / (now() - start);
+    int reps = b->o.reps;
+    double speed = median(run->speeds, reps), least = run->speeds[0], most = run->speeds[reps - 1];
+    if (run->batch == 0) {
+        printf("  pp%d: %.1f tok/s (min %.1f max %.1f)\n", run->ctx, speed, least, most);
+        return;
     }
-    print_speeds("pp", n, speeds, b->o.reps);
+    double bandwidth = median(run->bandwidths, reps), share = median(run->shares, reps);
+    printf("  tg%d: %.1f tok/s (min %.1f max %.1f) from context %d; %.0f MB per step, read at %.1f "
+           "GB/s: %.0f %% of the limit (%.0f-%.0f)\n",
+           run->batch, speed, least, most, run->ctx, step_bytes(b, run) * 1e-6, bandwidth, share,
+           run->shares[0], run->shares[reps - 1]);
 }
 
-static void bench_decode(struct bench *b, int batch)
+/* The speeds of prefills beside that of the first, round by round. */
+static void print_ratios(struct bench *b)
 {
-    double speeds[MAX_REPS];
-    for (int i = 0; i < batch; i++)
-        prefill(b, i, b->o.ctx);
-    for (int r = 0; r < b->o.reps; r++) {
-        double start = now();
-        decode(b, batch, b->o.ctx, b->o.n_gen);
-        speeds[r] = batch * b->o.n_gen / (now() - start);
+    struct run *first = &b->runs[0];
+    for (int i = 1; i < b->n_runs && b->runs[i].batch == 0; i++) {
+        double ratios[MAX_REPS];
+        for (int k = 0; k < b->o.reps; k++)
+            ratios[k] = b->runs[i].speeds[k] / first->speeds[k];
+        double mid = median(ratios, b->o.reps);
+        printf("  pp%d / pp%d: %.2f (%.2f-%.2f)\n", b->runs[i].ctx, first->ctx, mid, ratios[0],
+               ratios[b->o.reps - 1]);
     }
-    print_speeds("tg", batch, speeds, b->o.reps);
+}
+
+static void run_all(struct bench *b)
+{
+    for (int i = 0; i < b->n_runs; i++)
+        if (b->runs[i].batch == 0 && b->runs[i].ctx > b->n_filled) prefill(b, b->runs[i].ctx);
+    fill(b);
+    for (int rep = 0; rep < b->o.reps; rep++)
+        for (int i = 0; i < b->n_runs; i++)
+            measure(b, &b->runs[i], rep);
+    print_ratios(b);
+    for (int i = 0; i < b->n_runs; i++)
+        print_run(b, &b->runs[i]);
 }
 
 /* ---- main ---------------------------------------------------------------------------------- */
 
-static int largest(const char *list)
+static int read_number(const char **at)
 {
-    long most = 0;
-    for (const char *p = list; *p; p += *p == ',') {
-        char *end;
-        long n = strtol(p, &end, 10);
-        if (end == p) fail("lists are numbers and commas");
-        if (n > most) most = n;
-        p = end;
-    }
-    return (int)most;
+    char *end;
+    long n = strtol(*at, &end, 10);
+    if (end == *at || n < 0 || n > 1 << 24) fail("lists are numbers and commas");
+    *at = end;
+    return (int)n;
 }
 
-static void each(struct bench *b, const char *list, void (*run)(struct bench *, int))
+static int number(const char *s)
+{
+    int n = read_number(&s);
+    if (n < 1) fail("options are numbers from 1 on");
+    return n;
+}
+
+/* Adds the cases of a list: prompts, or batches with or without a context of their own. */
+static void add_runs(struct bench *b, const char *list, bool decodes)
 {
     for (const char *p = list; *p; p += *p == ',') {
-        char *end;
-        run(b, (int)strtol(p, &end, 10));
-        p = end;
+        if (b->n_runs == MAX_CASES) fail("too many cases");
+        struct run *run = &b->runs[b->n_runs++];
+        int n = read_number(&p);
+        if (decodes) {
+            run->batch = n;
+            run->ctx = b->o.ctx;
+            if (*p == 'x') {
+                p++;
+                run->ctx = read_number(&p);
+            }
+        } else {
+            run->ctx = n;
+        }
+        if (run->ctx < 1 || run->batch > MAX_BATCH || (decodes && run->batch < 1))
+            fail("a case is out of range");
+        int ctx = run->ctx + (decodes ? b->o.n_gen + 1 : 0);
+        if (ctx > b->ctx) b->ctx = ctx;
     }
 }
 
@@ -299,29 +441,47 @@ static struct options parse(int argc, char **argv)
                         .reps = 5};
     for (int c; (c = getopt(argc, argv, "f:t:p:c:b:x:g:r:k:B")) != -1;) {
         if (c == 'f') o.path = find_path(optarg);
-        if (c == 't') o.n_threads = largest(optarg);
+        if (c == 't') o.n_threads = number(optarg);
         if (c == 'p') o.prompts = optarg;
-        if (c == 'c') o.chunk = largest(optarg);
+        if (c == 'c') o.chunk = number(optarg);
         if (c == 'b') o.batches = optarg;
-        if (c == 'x') o.ctx = largest(optarg);
-        if (c == 'g') o.n_gen = largest(optarg);
-        if (c == 'r') o.reps = largest(optarg);
+        if (c == 'x') o.ctx = number(optarg);
+        if (c == 'g') o.n_gen = number(optarg);
+        if (c == 'r') o.reps = number(optarg);
         if (c == 'k') o.kernels = optarg;
         if (c == 'B') o.blas = true;
     }
-    if (o.reps > MAX_REPS || largest(o.batches) > MAX_BATCH) fail("too many");
+    if (o.reps > MAX_REPS) fail("-r: too many");
     return o;
 }
 
-static void open_bench(struct bench *b, const struct kern *kern, int ctx)
+static size_t mat_bytes(const struct eng_mat *m)
+{
+    return (size_t)m->n_panels * m->panel_bytes;
+}
+
+static size_t weight_bytes(const struct eng_model *m)
+{
+    size_t bytes = mat_bytes(&m->head);
+    for (int i = 0; i < m->hp.n_layers; i++) {
+        const struct eng_layer *l = &m->layers[i];
+        bytes +=
+            mat_bytes(&l->qkv) + mat_bytes(&l->o) + mat_bytes(&l->gate_up) + mat_bytes(&l->down);
+    }
+    return bytes;
+}
+
+static void open_bench(struct bench *b, const struct kern *kern)
 {
     char err[200] = "";
-    struct eng_model *m = make_model(&b->o, kern, ctx);
-    int batch = largest(b->o.batches) > 1 ? largest(b->o.batches) : 1;
-    b->n_pages = (ctx + KV_PAGE_TOKENS - 1) / KV_PAGE_TOKENS;
+    struct eng_model *m = make_model(&b->o, kern, b->ctx);
+    int64_t pages = 0;
+    b->model = m;
+    b->weight_bytes = weight_bytes(m);
+    b->n_pages = (int)kv_pages_of(b->ctx);
     b->pages = take((size_t)MAX_BATCH * (size_t)b->n_pages * sizeof(*b->pages));
-    b->tokens = take((size_t)ctx * sizeof(*b->tokens));
-    for (int i = 0; i < ctx; i++)
+    b->tokens = take((size_t)b->ctx * sizeof(*b->tokens));
+    for (int i = 0; i < b->ctx; i++)
         b->tokens[i] = (i * 7919 + 13) % m->hp.vocab;
     kv_layout_init(&b->layout, 30, 3, 64, b->o.path->kv);
     int rows = b->o.chunk > MAX_BATCH ? b->o.chunk : MAX_BATCH;
@@ -330,27 +490,31 @@ static void open_bench(struct bench *b, const struct kern *kern, int ctx)
                            .max_rows = rows,
                            .max_segs = MAX_BATCH,
                            .max_logit_rows = MAX_BATCH,
-                           .ctx = ctx};
+                           .ctx = b->ctx};
     if (pool_create(&b->pool, b->o.n_threads, err, sizeof(err))) fail(err);
     p.pool = b->pool;
-    if (kv_pages_create(&b->kv, &b->layout, batch * b->n_pages, err, sizeof(err))) fail(err);
+    for (int i = 0; i < b->n_runs; i++)
+        if (b->runs[i].batch > pages) pages = b->runs[i].batch;
+    pages = (pages > 0 ? pages : 1) * b->n_pages;
+    if (kv_pages_create(&b->kv, &b->layout, (int)pages, err, sizeof(err))) fail(err);
     if (fwd_create(&b->fwd, &p, err, sizeof(err))) fail(err);
 }
 
 int main(int argc, char **argv)
 {
-    struct bench b = {.o = parse(argc, argv)};
+    static struct bench b;
+    b.o = parse(argc, argv);
     const char *core = b.o.blas ? gemm_blas_init() : "";
     const struct kern *kern = kern_select(b.o.kernels);
     if (!kern || !core) fail("this machine has no such kernels or BLAS");
-    int ctx = b.o.ctx + b.o.n_gen + 1;
-    if (largest(b.o.prompts) > ctx) ctx = largest(b.o.prompts);
+    add_runs(&b, b.o.prompts, false);
+    add_runs(&b, b.o.batches, true);
+    if (b.n_runs == 0) fail("-p or -b says what to measure");
     open_arena((size_t)1 << 30);
-    open_bench(&b, kern, ctx);
+    open_bench(&b, kern);
     printf("%s, kernels %s, threads %d, chunk %d %s\n", b.o.path->name, kern->name, b.o.n_threads,
            b.o.chunk, core);
-    each(&b, b.o.prompts, bench_prefill);
-    each(&b, b.o.batches, bench_decode);
+    run_all(&b);
     fwd_destroy(b.fwd);
     kv_pages_destroy(b.kv);
     pool_destroy(b.pool);
