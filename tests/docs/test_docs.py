@@ -47,7 +47,10 @@ def fenced_lines(text):
 def test_generated_pages_are_current():
     with tempfile.TemporaryDirectory() as out:
         subprocess.run([PRINT_DOCS, os.path.join(ROOT, "tests", "docs"), out, out], check=True, timeout=60)
-        for path in [f"docs/{name}" for name in GENERATED] + [f"deploy/completions/{name}" for name in COMPLETIONS]:
+        subprocess.run([sys.executable, os.path.join(ROOT, "tests", "docs", "dashboard.py"),
+                        os.path.join(out, "metrics.md"), os.path.join(out, "hearth.json")], check=True, timeout=60)
+        for path in [f"docs/{name}" for name in GENERATED] + [f"deploy/completions/{name}" for name in COMPLETIONS] + [
+                "deploy/grafana/hearth.json"]:
             same = filecmp.cmp(os.path.join(out, os.path.basename(path)), os.path.join(ROOT, path), shallow=False)
             assert same, f"{path} is not current: run ninja docs"
 
