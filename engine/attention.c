@@ -24,6 +24,9 @@ enum {
 };
 _Static_assert(ATTN_SPLIT % KV_PAGE_TOKENS == 0, "a split is whole pages");
 
+/* Most rows of a tile: scores of more would not stay in the second-level cache. */
+enum { MAX_TILE = 32 };
+
 /*
  * Most memory for the results of splits computed apart; a unit that does not fit is computed in one
  * piece.
@@ -166,7 +169,7 @@ struct attn *attn_init(struct scratch *s, const struct attn_params *params)
     zero.matmul = kern->matmul[zero.act][zero.page_fmt];
     zero.matmul_segs = kern->matmul_segs[zero.act];
     zero.group = hp->n_heads / hp->n_kv_heads;
-    zero.max_tile = kern->max_rows[zero.act];
+    zero.max_tile = kern->max_rows[zero.act] < MAX_TILE ? kern->max_rows[zero.act] : MAX_TILE;
     zero.scale = (float)(1.0 / sqrt((double)hp->d_head));
     zero.max_parts = count_parts(params, zero.group);
 

@@ -166,7 +166,7 @@ static void pack_item(void *arg, int item, int thread)
 {
     const struct op *op = arg;
     struct gemm_rows rows = common_rows(op);
-    gemm_pack_tile(op->f->p.model, op->mat, &op->src, &rows, item, op->f->threads[thread].row);
+    gemm_pack_item(op->f->p.model, op->mat, &op->src, &rows, item, op->f->threads[thread].row);
 }
 
 /* The packed rows of a product: the common ones, or this thread's own, packed at its first item. */
@@ -176,8 +176,8 @@ static struct gemm_rows packed_rows(const struct op *op, struct thread_state *t)
     if (f->n_rows[op->rows] > PRIVATE_ROWS || is_packed(op)) return common_rows(op);
     struct gemm_rows r = rows_in(&t->own, op);
     if (t->packed_for == op && t->packed_step == f->step) return r;
-    for (int i = 0; i < r.n_tiles; i++)
-        gemm_pack_tile(f->p.model, op->mat, &op->src, &r, i, t->row);
+    for (int i = 0; i < gemm_n_pack_items(&r); i++)
+        gemm_pack_item(f->p.model, op->mat, &op->src, &r, i, t->row);
     t->packed_for = op;
     t->packed_step = f->step;
     return r;
@@ -443,13 +443,19 @@ static int ceil_div(int a, int b)
     return (a + b - 1) / b;
 }
 
+static int count_pack_items(const struct op *op)
+{
+    struct gemm_rows rows = common_rows(op);
+    return gemm_n_pack_items(&rows);
+}
+
 static int count_items(const struct op *op)
 {
     const struct fwd *f = op->f;
     int n_rows = f->n_rows[op->rows];
     switch (op->kind) {
     case OP_EMBED: return ceil_div(n_rows, EMBED_ROWS);
-    case OP_PACK: return n_rows > PRIVATE_ROWS ? common_rows(op).n_tiles : 0;
+    case OP_PACK: return n_rows > PRIVATE_ROWS ? count_pack_items(op) : 0;
     case OP_PRODUCT:
     case OP_GATE_UP:
     case OP_HEAD: return n_rows > 0 ? ceil_div(op->n_units, op->units_per_item) : 0;

@@ -24,8 +24,11 @@
  */
 enum { AHEAD_MAX_ROWS = 160 };
 
-/* Pairs of gate and up panels multiplied in one call, so that their sums stay in L1. */
-enum { MAX_PAIRS = 4, PAIR_COLUMNS = 2 * KERN_PANEL };
+/* Most rows of one item of packing; tiles of levels that are not row-major are lower. */
+enum { PACK_ROWS = 16 };
+
+/* Pairs of gate and up panels multiplied in one call if rows are few: their sums stay in L1. */
+enum { MAX_PAIRS = 4, MAX_PAIRS_ROWS = 12, PAIR_COLUMNS = 2 * KERN_PANEL };
 
 /* ---- rows ---------------------------------------------------------------------------------- */
 
@@ -103,14 +106,27 @@ static void pack_plain_row(const float *x, int k, int k_pad, const struct kern_t
     memset(d + k, 0, (size_t)(k_pad - k) * sizeof(*d));
 }
 
-void gemm_pack_tile(const struct eng_model *model, const struct eng_mat *m,
-                    const struct gemm_source *src, const struct gemm_rows *rows, int tile,
+/* Items of a tile: rows of tall ones, which are row-major, can be packed apart. */
+static int items_per_tile(const struct gemm_rows *r)
+{
+    int tallest = r->even + (r->n_longer > 0);
+    return r->blas ? 1 : (tallest + PACK_ROWS - 1) / PACK_ROWS;
+}
+
+int gemm_n_pack_items(const struct gemm_rows *rows)
+{
+    return rows->n_tiles * items_per_tile(rows);
+}
+
+void gemm_pack_item(const struct eng_model *model, const struct eng_mat *m,
+                    const struct gemm_source *src, const struct gemm_rows *rows, int item,
                     float *tmp)
 {
     const struct kern *kern = model->kern;
+    int per_tile = items_per_tile(rows), tile = item / per_tile, part = item % per_tile;
     struct kern_tile t = tile_at(rows, tile);
-    int first = tile_first_row(rows, tile);
-    for (int i = 0; i < t.n_rows; i++) {
+    int first = tile_first_row(rows, tile), end = (part + 1) * t.n_rows / per_tile;
+    for (int i = part * t.n_rows / per_tile; i < end; i++) {
         size_t row = (size_t)(src->map ? src->map[first + i] : first + i);
         const float *x = src->x + row * src->ld;
         if (src->norm) {
@@ -248,7 +264,7 @@ void gemm_gate_up(const struct eng_model *model, const struct eng_mat *m,
                   const struct gemm_ahead *ahead, const struct gemm_thread *thread)
 {
     struct product p = {model, m, rows, ahead, thread, 2 * (p0 + n), fetches_ahead(model, m, rows)};
-    int step = rows->n_tiles == 1 && !rows->blas ? MAX_PAIRS : 1;
+    int step = rows->n_rows <= MAX_PAIRS_ROWS && rows->n_tiles == 1 && !rows->blas ? MAX_PAIRS : 1;
     for (int pair = p0; pair < p0 + n; pair += step) {
         int pairs = p0 + n - pair < step ? p0 + n - pair : step;
         struct kern_out sums = {thread->gate_up, (size_t)pairs * PAIR_COLUMNS, false};
@@ -263,9 +279,11 @@ void gemm_gate_up(const struct eng_model *model, const struct eng_mat *m,
 
 size_t gemm_gate_up_floats(const struct eng_model *model, int max_rows)
 {
-    size_t native = (size_t)model->kern->max_rows[model->numerics->act] * MAX_PAIRS;
-    size_t blas = (size_t)max_rows; /* one tile of all rows, one pair */
-    return (native > blas ? native : blas) * PAIR_COLUMNS;
+    size_t few = (size_t)MAX_PAIRS_ROWS * MAX_PAIRS;
+    size_t native = (size_t)model->kern->max_rows[model->numerics->act];
+    size_t blas = (size_t)max_rows; /* one tile of all rows */
+    size_t most = native > blas ? native : blas;
+    return (most > few ? most : few) * PAIR_COLUMNS;
 }
 
 /* ---- items --------------------------------------------------------------------------------- */

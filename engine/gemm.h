@@ -50,10 +50,14 @@ struct gemm_rows {
 void gemm_rows_init(struct gemm_rows *r, const struct eng_model *model, const struct eng_mat *m,
                     int n_rows);
 
-/* Normalises and packs the rows of one tile. tmp: [n_in] of the calling thread. */
-void gemm_pack_tile(const struct eng_model *model, const struct eng_mat *m,
-                    const struct gemm_source *src, const struct gemm_rows *rows, int tile,
+/*
+ * Normalises and packs the rows of one item of gemm_n_pack_items: a tile, or a part of a tall one.
+ * tmp: [n_in] of the calling thread.
+ */
+void gemm_pack_item(const struct eng_model *model, const struct eng_mat *m,
+                    const struct gemm_source *src, const struct gemm_rows *rows, int item,
                     float *tmp);
+int gemm_n_pack_items(const struct gemm_rows *rows);
 
 /* ---- products ------------------------------------------------------------------------------ */
 

@@ -32,4 +32,5 @@ INLINE vi dot4_end(vi acc, int32_t corr)
 #define LEVEL_TABLE kern_avx512
 #define LEVEL_NAME "avx512"
 #include "engine/kernels/tmpl_level.h"
-DEFINE_LEVEL(kern_avx512vnni, "avx512vnni", kern_avx512vnni_i8_i8, kern_avx512vnni_i8_i4);
+DEFINE_LEVEL(kern_avx512vnni, "avx512vnni", PART_ROWS, PART_FETCH, PART_BF16,
+             PART_INT(kern_avx512vnni_i8_i8, kern_avx512vnni_i8_i4));

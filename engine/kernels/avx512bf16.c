@@ -25,3 +25,48 @@ INLINE void store_bf16(uint16_t *p, vf low, vf high)
 #define LEVEL_TABLE kern_avx512bf16
 #define LEVEL_NAME "avx512bf16"
 #include "engine/kernels/tmpl_level.h"
+
+/* Rows of level "avx512amx": a row's 32 numbers of a group side by side. */
+static void amx_pack_bf16(const float *x, int k, int k_pad, enum kern_wfmt wfmt,
+                          const struct kern_tile *tile, int row)
+{
+    uint16_t *d = (uint16_t *)tile->data + row * KERN_GROUP;
+    (void)wfmt;
+    for (int i = 0; i < k_pad; i += KERN_GROUP, d += tile->n_rows * KERN_GROUP)
+        store_bf16(d, vf_load_part(x + i, valid_at(i, k, VN)),
+                   vf_load_part(x + i + VN, valid_at(i + VN, k, VN)));
+}
+
+static void amx_pack_i8(const float *x, int k, int k_pad, enum kern_wfmt wfmt,
+                        const struct kern_tile *tile, int row)
+{
+    size_t n_rows = (size_t)tile->n_rows;
+    char *d = (char *)tile->data + row * KERN_GROUP;
+    float *scale = tile->scale + row;
+    int32_t *corr = tile->corr + row, offset = wfmt == KERN_W_I4 ? 8 : 128;
+    if (n_rows <= KERN_AMX_VNNI_ROWS) {
+        pack_row_i8(x, k, k_pad, wfmt, tile, row);
+        return;
+    }
+    for (int i = 0; i < k_pad; i += KERN_GROUP, d += KERN_GROUP * n_rows) {
+        *corr = -offset * quantise_group(x + i, k - i, d, scale);
+        scale += n_rows;
+        corr += n_rows;
+    }
+}
+
+/* clang-format off */
+DEFINE_LEVEL(kern_avx512amx, "avx512amx",
+    .max_rows = {MAX_ROWS, KERN_AMX_ROWS, KERN_AMX_ROWS},
+    .row_major_from = {0, 1, KERN_AMX_VNNI_ROWS + 1},
+    .pack_row = {pack_row_f32, amx_pack_bf16, amx_pack_i8},
+    .fetch_rows = {
+        PART_FETCH_F32,
+        [KERN_A_BF16] = {[KERN_W_BF16] = 7, [KERN_W_B12] = 6},
+        [KERN_A_I8] = {[KERN_W_I8] = 6, [KERN_W_I4] = 4},
+    },
+    .matmul[KERN_A_BF16][KERN_W_BF16] = kern_avx512amx_bf16_bf16,
+    .matmul[KERN_A_BF16][KERN_W_B12] = kern_avx512amx_bf16_b12,
+    .matmul_segs = {segs_f32, kern_avx512amx_segs, NULL},
+    PART_INT(kern_avx512amx_i8_i8, kern_avx512amx_i8_i4));
+/* clang-format on */

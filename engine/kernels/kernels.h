@@ -3,8 +3,8 @@
  * The kernel table: every inner loop of the engine behind function pointers, chosen once at start.
  *
  * Levels, lowest first: "c" (plain C, the specification), "avx2" (AVX2 + FMA + F16C), "avx2vnni",
- * "avx512" (F, BW, VL, DQ), "avx512vnni", "avx512bf16" (and VNNI, BF16), "neon". Within one level
- * every function's result is a function of its inputs alone, and the summation order of a dot
+ * "avx512" (F, BW, VL, DQ), "avx512vnni", "avx512bf16" (and VNNI, BF16), "avx512amx" (and
+ * AMX's tiles, BF16 and INT8), "neon". Within one level every function's result is a function of its inputs alone, and the summation order of a dot
  * product is a function of K alone: the same for 1 row and for 12, for every place in a tile.
  * Levels differ in the last bits.
  *
@@ -26,6 +26,7 @@
  *     BF16  [k_pad/2][n_rows][2] u16
  *     I8    [k_pad/4][n_rows][4] s8; scales [k_pad/32][n_rows] float; corrections
  *           [k_pad/32][n_rows] int32 = -(128 or 8, by the weights' format) * sum of the group
+ *   Tiles of BF16 and I8 with at least row_major_from rows: [k_pad/32][n_rows][32].
  *
  * NaN and infinity in a row of activations come out as NaN or infinity in that row, also through
  * I8.
@@ -110,6 +111,9 @@ struct kern {
 
     /* Tallest tile of each activation format. */
     int max_rows[KERN_A_COUNT];
+
+    /* Rows from which a tile holds each row's 32 k of a group side by side; 0: never. */
+    int row_major_from[KERN_A_COUNT];
 
     /*
      * Rows of a step (all tiles together) from which a prefetch pays; with fewer, pass matmul NULL.

@@ -10,12 +10,21 @@
 
 extern const struct kern kern_ref;
 extern const struct kern kern_avx2, kern_avx2vnni;
-extern const struct kern kern_avx512, kern_avx512vnni, kern_avx512bf16;
+extern const struct kern kern_avx512, kern_avx512vnni, kern_avx512bf16, kern_avx512amx;
 extern const struct kern kern_neon;
 
 /* Integer products by VNNI; the rest of these levels is avx2's and avx512's. */
 kern_matmul_fn kern_avx2vnni_i8_i8, kern_avx2vnni_i8_i4;
 kern_matmul_fn kern_avx512vnni_i8_i8, kern_avx512vnni_i8_i4;
+
+/*
+ * Products of level avx512amx, whose tiles of activations have up to KERN_AMX_ROWS rows; int8 tiles
+ * of up to KERN_AMX_VNNI_ROWS are those of avx512vnni, and multiplied by its functions.
+ */
+enum { KERN_AMX_ROWS = 128, KERN_AMX_VNNI_ROWS = 6 };
+kern_matmul_fn kern_avx512amx_bf16_bf16, kern_avx512amx_bf16_b12;
+kern_matmul_fn kern_avx512amx_i8_i8, kern_avx512amx_i8_i4;
+kern_matmul_segs_fn kern_avx512amx_segs;
 
 /* Features of the CPU and the system that levels require, as bits (cpu.c). */
 enum kern_cpu {
@@ -25,6 +34,7 @@ enum kern_cpu {
     KERN_CPU_AVX512_VNNI = 8, /* VNNI on zmm */
     KERN_CPU_AVX512_BF16 = 16,
     KERN_CPU_NEON = 32,
+    KERN_CPU_AMX = 64, /* tiles, BF16 and INT8, and the system lets this process use them */
 };
 unsigned kern_cpu_flags(void);
 

@@ -17,6 +17,7 @@ static const struct {
     {&kern_avx512, KERN_CPU_AVX512},
     {&kern_avx512vnni, KERN_CPU_AVX512 | KERN_CPU_AVX512_VNNI},
     {&kern_avx512bf16, KERN_CPU_AVX512 | KERN_CPU_AVX512_VNNI | KERN_CPU_AVX512_BF16},
+    {&kern_avx512amx, KERN_CPU_AVX512 | KERN_CPU_AVX512_VNNI | KERN_CPU_AVX512_BF16 | KERN_CPU_AMX},
 #elif defined(__aarch64__)
     {&kern_neon, KERN_CPU_NEON},
 #endif
@@ -26,7 +27,7 @@ static const struct {
 static const char *const names[] = {
     "c",
 #if defined(__x86_64__)
-    "avx2", "avx2vnni", "avx512", "avx512vnni", "avx512bf16",
+    "avx2", "avx2vnni", "avx512", "avx512vnni", "avx512bf16", "avx512amx",
 #elif defined(__aarch64__)
     "neon",
 #endif

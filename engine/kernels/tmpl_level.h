@@ -29,27 +29,32 @@ static kern_matmul_fn matmul_i8_i8, matmul_i8_i4;
 DEFINE_INT_MATMUL(matmul_i8_i8, INT_CASE_I8)
 DEFINE_INT_MATMUL(matmul_i8_i4, INT_CASE_I4)
 
-/* i8_i8, i8_i4: the integer products. */
-#define DEFINE_LEVEL(table, level, i8_i8, i8_i4)                                                   \
+/* Parts of a level: what other levels of the same file have of their own. */
+#define PART_ROWS                                                                                  \
+    .max_rows = {MAX_ROWS, MAX_ROWS, INT_MAX_ROWS},                                                \
+    .pack_row = {pack_row_f32, pack_row_bf16, pack_row_i8}
+#define PART_FETCH_F32 [KERN_A_F32] = {[KERN_W_F32] = 7, [KERN_W_BF16] = 4, [KERN_W_B12] = 4}
+#define PART_FETCH                                                                                 \
+    .fetch_rows = {                                                                                \
+        PART_FETCH_F32,                                                                            \
+        [KERN_A_BF16] = {[KERN_W_BF16] = 7, [KERN_W_B12] = 6},                                     \
+        [KERN_A_I8] = {[KERN_W_I8] = 6, [KERN_W_I4] = 4},                                          \
+    }
+#define PART_BF16                                                                                  \
+    .matmul[KERN_A_BF16][KERN_W_BF16] = matmul_bf16_bf16,                                          \
+    .matmul[KERN_A_BF16][KERN_W_B12] = matmul_bf16_b12, .matmul_segs = {segs_f32, segs_bf16, NULL}
+#define PART_INT(i8_i8, i8_i4)                                                                     \
+    .matmul[KERN_A_I8][KERN_W_I8] = i8_i8, .matmul[KERN_A_I8][KERN_W_I4] = i8_i4
+
+/* The parts, then what levels share. */
+#define DEFINE_LEVEL(table, level, ...)                                                            \
     const struct kern table = {                                                                    \
         .name = level,                                                                             \
-        .max_rows = {MAX_ROWS, MAX_ROWS, INT_MAX_ROWS},                                            \
-        .fetch_rows =                                                                              \
-            {                                                                                      \
-                [KERN_A_F32] = {[KERN_W_F32] = 7, [KERN_W_BF16] = 4, [KERN_W_B12] = 4},            \
-                [KERN_A_BF16] = {[KERN_W_BF16] = 7, [KERN_W_B12] = 6},                             \
-                [KERN_A_I8] = {[KERN_W_I8] = 6, [KERN_W_I4] = 4},                                  \
-            },                                                                                     \
+        __VA_ARGS__,                                                                               \
         .prefers_b12 = VN == 16,                                                                   \
-        .pack_row = {pack_row_f32, pack_row_bf16, pack_row_i8},                                    \
         .matmul[KERN_A_F32][KERN_W_F32] = matmul_f32_f32,                                          \
         .matmul[KERN_A_F32][KERN_W_BF16] = matmul_f32_bf16,                                        \
         .matmul[KERN_A_F32][KERN_W_B12] = matmul_f32_b12,                                          \
-        .matmul[KERN_A_BF16][KERN_W_BF16] = matmul_bf16_bf16,                                      \
-        .matmul[KERN_A_BF16][KERN_W_B12] = matmul_bf16_b12,                                        \
-        .matmul[KERN_A_I8][KERN_W_I8] = i8_i8,                                                     \
-        .matmul[KERN_A_I8][KERN_W_I4] = i8_i4,                                                     \
-        .matmul_segs = {segs_f32, segs_bf16, NULL},                                                \
         .rmsnorm = rmsnorm,                                                                        \
         .rope = rope,                                                                              \
         .silu_mul = silu_mul,                                                                      \
@@ -68,6 +73,7 @@ DEFINE_INT_MATMUL(matmul_i8_i4, INT_CASE_I4)
         .unpack_row = kern_ref_unpack_row,                                                         \
     }
 
-DEFINE_LEVEL(LEVEL_TABLE, LEVEL_NAME, matmul_i8_i8, matmul_i8_i4);
+DEFINE_LEVEL(LEVEL_TABLE, LEVEL_NAME, PART_ROWS, PART_FETCH, PART_BF16,
+             PART_INT(matmul_i8_i8, matmul_i8_i4));
 
 #endif

@@ -87,6 +87,24 @@ INLINE float group_max(const vf x[GROUP_VECS], float *ret_inverse)
     return amax;
 }
 
+/* n valid elements to 32 int8; returns their sum. */
+INLINE int32_t quantise_group(const float *x, int n, char *q, float *ret_scale)
+{
+    vf v[GROUP_VECS];
+    float inv;
+    vi sum = vi_set1(0);
+    for (int j = 0; j < GROUP_VECS; j++)
+        v[j] = vf_load_part(x + j * VN, valid_at(j * VN, n, VN));
+    *ret_scale = group_max(v, &inv) / 127.0f;
+    vm usable = vm_greater(vf_set1(inv), vf_set1(0.0f));
+    for (int j = 0; j < GROUP_VECS; j++) {
+        vi w = vi_select(usable, vi_round(vf_mul(v[j], vf_set1(inv))), vi_set1(0));
+        sum = vi_add(sum, w);
+        vi_store_u8(q + j * VN, w);
+    }
+    return vi_sum(sum);
+}
+
 static void pack_row_i8(const float *x, int k, int k_pad, enum kern_wfmt wfmt,
                         const struct kern_tile *tile, int row)
 {
@@ -95,20 +113,8 @@ static void pack_row_i8(const float *x, int k, int k_pad, enum kern_wfmt wfmt,
     float *scale = tile->scale + row;
     int32_t *corr = tile->corr + row, offset = wfmt == KERN_W_I4 ? 8 : 128;
     for (int i = 0; i < k_pad; i += KERN_GROUP, d += 32 * n_rows) {
-        vf v[GROUP_VECS];
         char q[KERN_GROUP];
-        float inv;
-        vi sum = vi_set1(0);
-        for (int j = 0; j < GROUP_VECS; j++)
-            v[j] = vf_load_part(x + i + j * VN, valid_at(i + j * VN, k, VN));
-        *scale = group_max(v, &inv) / 127.0f;
-        vm usable = vm_greater(vf_set1(inv), vf_set1(0.0f));
-        for (int j = 0; j < GROUP_VECS; j++) {
-            vi w = vi_select(usable, vi_round(vf_mul(v[j], vf_set1(inv))), vi_set1(0));
-            sum = vi_add(sum, w);
-            vi_store_u8(q + j * VN, w);
-        }
-        *corr = -offset * vi_sum(sum);
+        *corr = -offset * quantise_group(x + i, k - i, q, scale);
         for (size_t j = 0; j < KERN_GROUP / 4; j++)
             memcpy(d + j * 4 * n_rows, q + 4 * j, 4);
         scale += n_rows;

@@ -92,7 +92,7 @@ const struct srv_option srv_options[] = {
     CHOICE("compute", "gemm", NULL, gemm, "auto", "auto native blas", ENGINE,
            "matrix multiplication backend"),
     CHOICE("compute", "kernels", NULL, kernels, "auto",
-           "auto c avx2 avx2vnni avx512 avx512vnni avx512bf16 neon", ENGINE,
+           "auto c avx2 avx2vnni avx512 avx512vnni avx512bf16 avx512amx neon", ENGINE,
            "highest kernel level allowed"),
     CHOICE("compute", "kv-dtype", "kv-cache-dtype cache-type-k", kv_dtype, "auto",
            "auto f32 bf16 int8", ENGINE,

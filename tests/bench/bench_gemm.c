@@ -97,8 +97,8 @@ static void multiply(struct bench *b, int n_rows, bool blas)
     b->mat.use_blas = blas;
     gemm_rows_init(&rows, &b->model, &b->mat, n_rows);
     rows.data = b->packed;
-    for (int t = 0; t < rows.n_tiles; t++)
-        gemm_pack_tile(&b->model, &b->mat, &src, &rows, t, b->tmp);
+    for (int t = 0; t < gemm_n_pack_items(&rows); t++)
+        gemm_pack_item(&b->model, &b->mat, &src, &rows, t, b->tmp);
     struct gemm_ahead nothing = {.data = NULL};
     gemm_panels(&b->model, &b->mat, &rows, 0, b->mat.n_panels, &out, &nothing, &b->thread);
 }

@@ -23,7 +23,17 @@
 #include <sys/mman.h>
 #include <unistd.h>
 
-enum { GUARD = 192, MAX_TILE = 12, MAX_PANELS = 4 };
+#if defined(__x86_64__) && defined(__linux__)
+#include <errno.h>
+#include <linux/filter.h>
+#include <linux/seccomp.h>
+#include <stddef.h>
+#include <sys/prctl.h>
+#include <sys/syscall.h>
+#include <sys/wait.h>
+#endif
+
+enum { GUARD = 192, MAX_TILE = 128, MAX_PANELS = 4 };
 
 static uint64_t rnd_state;
 static int n_checks, n_failures;
@@ -338,13 +348,26 @@ static void tile_destroy(enum kern_afmt fmt, int k_pad, struct kern_tile *t)
     }
 }
 
-static bool tile_equal(enum kern_afmt fmt, int k_pad, const struct kern_tile *a,
-                       const struct kern_tile *b)
+/* Where byte i of a tile at level "c" is in one of the candidate's. */
+static size_t tile_place(enum kern_afmt fmt, int n_rows, size_t i)
 {
-    size_t groups = (size_t)(k_pad / KERN_GROUP) * (size_t)a->n_rows * 4;
-    return memcmp(a->data, b->data, tile_bytes(fmt, k_pad, a->n_rows)) == 0 &&
-           (fmt != KERN_A_I8 ||
-            (memcmp(a->scale, b->scale, groups) == 0 && memcmp(a->corr, b->corr, groups) == 0));
+    static const size_t element[KERN_A_COUNT] = {4, 2, 1};
+    int from = cand->row_major_from[fmt];
+    if (from == 0 || n_rows < from) return i;
+    size_t rows = (size_t)n_rows, word = i / 4, group = KERN_GROUP * element[fmt] / 4;
+    size_t row = word % rows, at = word / rows;
+    return ((at / group * rows + row) * group + at % group) * 4 + i % 4;
+}
+
+static bool tile_equal(enum kern_afmt fmt, int k_pad, const struct kern_tile *want,
+                       const struct kern_tile *got)
+{
+    size_t groups = (size_t)(k_pad / KERN_GROUP) * (size_t)want->n_rows * 4;
+    for (size_t i = 0; i < tile_bytes(fmt, k_pad, want->n_rows); i++)
+        if (((char *)want->data)[i] != ((char *)got->data)[tile_place(fmt, want->n_rows, i)])
+            return false;
+    return fmt != KERN_A_I8 || (memcmp(want->scale, got->scale, groups) == 0 &&
+                                memcmp(want->corr, got->corr, groups) == 0);
 }
 
 /* Rows one by one: each call writes its own row and no other. */
@@ -352,6 +375,8 @@ static void check_pack_row(enum kern_afmt fmt, enum kern_wfmt wfmt, int k, int n
 {
     int k_pad = k_pad_of(k);
     struct kern_tile a = tile_create(fmt, k_pad, n_rows), b = tile_create(fmt, k_pad, n_rows);
+    memset(a.data, 0x5a, tile_bytes(fmt, k_pad, n_rows)); /* layouts differ */
+    memset(b.data, 0x5a, tile_bytes(fmt, k_pad, n_rows));
     for (int r = 0; r < n_rows; r++) {
         float *x = edge_alloc((size_t)k * 4);
         fill_floats(x, k);
@@ -551,7 +576,7 @@ static void check_product(struct product p, int k, int n_panels)
     case_init(&d, p, k, n_panels);
     check_against_ref(&d, rnd_int(0, MAX_TILE - 1));
     if (p.w == KERN_W_B12) check_against_plain(&d, rnd_int(0, MAX_TILE - 1));
-    for (int n_rows = 1; n_rows <= max_rows; n_rows++) {
+    for (int n_rows = 1; n_rows <= max_rows; n_rows += n_rows < 36 ? 1 : rnd_int(1, 15)) {
         check_tile(&d, n_rows, rnd_int(0, MAX_TILE - 1), rnd() & 1, rnd() & 1);
         check_segs(&d, n_rows);
     }
@@ -845,7 +870,7 @@ static void check_round(void)
     for (int kind = 0; kind < CODED_KINDS; kind++)
         check_coded_panel((enum coded_kind)kind, any_k());
     for (int fmt = 0; fmt < KERN_A_COUNT; fmt++)
-        for (int n_rows = 1; n_rows <= cand->max_rows[fmt]; n_rows++)
+        for (int n_rows = 1; n_rows <= cand->max_rows[fmt]; n_rows += n_rows < 12 ? 1 : 9)
             check_pack_row((enum kern_afmt)fmt, rnd() & 1 ? KERN_W_I8 : KERN_W_I4, rnd_int(1, 150),
                            n_rows);
     for (int i = 0; i < N_PRODUCTS; i++) {
@@ -893,6 +918,31 @@ static void check_select(void)
               names[i]);
 }
 
+/* Where the system denies tile registers, their level is not available and another one is chosen. */
+static void check_denied(void)
+{
+#if defined(__x86_64__) && defined(__linux__)
+    struct sock_filter code[] = {
+        BPF_STMT(BPF_LD | BPF_W | BPF_ABS, offsetof(struct seccomp_data, nr)),
+        BPF_JUMP(BPF_JMP | BPF_JEQ | BPF_K, SYS_arch_prctl, 0, 1),
+        BPF_STMT(BPF_RET | BPF_K, SECCOMP_RET_ERRNO | EPERM),
+        BPF_STMT(BPF_RET | BPF_K, SECCOMP_RET_ALLOW),
+    };
+    struct sock_fprog filter = {sizeof(code) / sizeof(code[0]), code};
+    pid_t child = fork();
+    if (child == 0) {
+        if (prctl(PR_SET_NO_NEW_PRIVS, 1, 0, 0, 0) || prctl(PR_SET_SECCOMP, 2, &filter, 0, 0))
+            _exit(0); /* a sandbox without filters */
+        const struct kern *kern = kern_select("auto");
+        _exit(kern_runs_here("avx512amx") || kern_select("avx512amx") ||
+              strcmp(kern->name, "avx512amx") == 0);
+    }
+    int status = -1;
+    check(child > 0 && waitpid(child, &status, 0) == child && status == 0, "kern_select",
+          "tiles denied: status %d", status);
+#endif
+}
+
 int main(int argc, char **argv)
 {
     const char *level = NULL, *filter = NULL;
@@ -919,6 +969,7 @@ int main(int argc, char **argv)
     }
     if (bench) return bench_run(kern_select(level), filter);
     check_select();
+    check_denied();
     for (const char *const *name = kern_names(); *name; name++)
         if (level ? strcmp(level, *name) == 0 : kern_runs_here(*name))
             check_level(*name, seed, rounds);

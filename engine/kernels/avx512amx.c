@@ -1,0 +1,439 @@
+/* SPDX-License-Identifier: MIT */
+/*
+ * Products of level "avx512amx": Intel's tile registers, AMX-BF16 and AMX-INT8 (Sapphire Rapids and
+ * later). The rest of that level is avx512bf16.c's.
+ *
+ * A tile of activations is [k_pad / 32][n_rows][32] numbers here: 16 rows of a group are one tile
+ * register (int8 tiles of up to VNNI_ROWS rows excepted, see below). A group of a bf16 panel,
+ * [16][64] words, is two tile registers as it is; other formats are expanded into a buffer first, a
+ * block of groups at a time, for all rows of the tile: hence tiles of many rows.
+ *
+ * bf16: TDPBF16PS adds the products of a group's even k, those of its odd k, then both sums to the
+ * destination, with subnormals as zero. It is used for every number of rows, so that a row's bits
+ * are the same in all of them.
+ *
+ * int8, int4: a group's sum is an exact integer, which is then scaled as in tmpl_int.h: the bits
+ * are those of level "avx512vnni", whose products take tiles of few rows.
+ *
+ * Blocks of rows have equal heights; the last one may overlap the one before it, and computes the
+ * same numbers again: another height would cost another configuration. Tiles are released at the
+ * end of each call: a context switch would have to save 8 KiB otherwise.
+ */
+#include "engine/kernels/simd_avx512.h"
+
+#include "engine/kernels/levels.h"
+#include "engine/kernels/tmpl_product.h"
+
+enum {
+    TILE_ROWS = 16,
+    GROUP_BF16 = 2 * KERN_GROUP * KERN_PANEL, /* bytes of a group of an expanded panel */
+    GROUP_INT = KERN_GROUP * KERN_PANEL,
+    BF16_BLOCK = 16, /* groups expanded at a time */
+    INT_BLOCK = 16,
+    BATCH = 4, /* groups of integer sums scaled at a time */
+    VNNI_ROWS = KERN_AMX_VNNI_ROWS,
+    MAX_BLOCKS = KERN_AMX_ROWS / TILE_ROWS,
+};
+
+/* ---- tiles --------------------------------------------------------------------------------- */
+
+/* Memory that tiles read and write is unknown to the compiler. */
+#define TILE_LOAD(t, p, stride) _tile_loadd(t, p, stride)
+#define TILE_STORE(t, p, stride) _tile_stored(t, p, stride)
+#define MEMORY_BARRIER() __asm__ volatile("" ::: "memory")
+
+struct config {
+    uint8_t palette, start_row, reserved[14];
+    uint16_t row_bytes[16];
+    uint8_t rows[16];
+};
+_Static_assert(sizeof(struct config) == 64, "what ldtilecfg reads");
+
+/* Tiles 0-3: sums, 4-5: `rows` rows of activations, 6-7: weights; a_bytes of a row. */
+INLINE void configure(int rows, int a_bytes)
+{
+    _Alignas(64) struct config c = {.palette = 1};
+    for (int i = 0; i < 8; i++) {
+        c.row_bytes[i] = (uint16_t)(i == 4 || i == 5 ? a_bytes : 64);
+        c.rows[i] = (uint8_t)(i < 6 ? rows : a_bytes / 4);
+    }
+    MEMORY_BARRIER();
+    _tile_loadconfig(&c);
+}
+
+/* Rows cut into blocks of equal height; the last may overlap. */
+struct blocks {
+    int n, height, last;
+};
+
+INLINE struct blocks cut_rows(int n_rows, int most)
+{
+    struct blocks b = {.n = (n_rows + most - 1) / most};
+    b.height = (n_rows + b.n - 1) / b.n;
+    b.last = n_rows - b.height;
+    return b;
+}
+
+INLINE int block_row(const struct blocks *b, int i)
+{
+    return i + 1 < b->n ? i * b->height : b->last;
+}
+
+/* ---- bf16 ---------------------------------------------------------------------------------- */
+
+/* Sums of up to 32 rows and a panel, in tiles 0-3: rows 0 .. and rows `second` .. of the block. */
+struct bf16_block {
+    int second; /* 0: 16 rows or fewer, tiles 2 and 3 are not used */
+    size_t group_bytes;
+};
+
+INLINE void clear_block(const struct bf16_block *k)
+{
+    _tile_zero(0);
+    _tile_zero(1);
+    if (!k->second) return;
+    _tile_zero(2);
+    _tile_zero(3);
+}
+
+INLINE void load_block(const struct bf16_block *k, const float *from)
+{
+    const float *second = from + k->second * KERN_PANEL;
+    TILE_LOAD(0, from, 128);
+    TILE_LOAD(1, from + 16, 128);
+    if (!k->second) return;
+    TILE_LOAD(2, second, 128);
+    TILE_LOAD(3, second + 16, 128);
+}
+
+INLINE void store_block(const struct bf16_block *k, float *to, size_t ld)
+{
+    float *second = to + (size_t)k->second * ld;
+    TILE_STORE(0, to, ld * 4);
+    TILE_STORE(1, to + 16, ld * 4);
+    if (k->second) {
+        TILE_STORE(2, second, ld * 4);
+        TILE_STORE(3, second + 16, ld * 4);
+    }
+    MEMORY_BARRIER();
+}
+
+/* n groups; b consecutive, or at segs. */
+INLINE void multiply_groups(const struct bf16_block *k, const char *a, const char *b,
+                            const void *const *segs, int n)
+{
+    const size_t second = (size_t)k->second * 64;
+    MEMORY_BARRIER();
+    for (int g = 0; g < n; g++, a += k->group_bytes, b += GROUP_BF16) {
+        if (segs) b = segs[g];
+        TILE_LOAD(4, a, 64);
+        TILE_LOAD(6, b, 128);
+        TILE_LOAD(7, b + 64, 128);
+        _tile_dpbf16ps(0, 4, 6);
+        _tile_dpbf16ps(1, 4, 7);
+        if (!second) continue;
+        TILE_LOAD(5, a + second, 64);
+        _tile_dpbf16ps(2, 5, 6);
+        _tile_dpbf16ps(3, 5, 7);
+    }
+}
+
+/* A panel whose groups are read one block after the other. */
+struct reader {
+    const char *at;
+    vi table;
+    const uint32_t *exception;
+    struct fetch fetch;
+};
+
+/* The next n groups, from g on, as bf16. */
+INLINE const char *read_groups(const bool coded, struct reader *r, int g, int n, char *room)
+{
+    const char *groups = r->at;
+    for (int i = 0; i < n; i++) {
+        fetch_turn(&r->fetch);
+        fetch_lines(&r->fetch, coded ? 24 : 32);
+        if (!coded) continue;
+        b12_decode(r->table, r->at + i * B12_GROUP_BYTES, room + i * GROUP_BF16);
+        if (*r->exception >> 18 == (uint32_t)(g + i))
+            r->exception = b12_patch(r->exception, g + i, room + i * GROUP_BF16);
+    }
+    r->at += n * (coded ? B12_GROUP_BYTES : GROUP_BF16);
+    return coded ? room : groups;
+}
+
+/* Adds or copies the sums of a panel to their place. */
+INLINE void put_sums(const float *sums, const struct blocks *b, const struct kern_out *out)
+{
+    for (int i = 0; i < b->n; i++)
+        for (int row = 0; row < b->height; row++) {
+            const float *from = sums + (i * b->height + row) * KERN_PANEL;
+            int to = block_row(b, i) + row;
+            if (i + 1 == b->n && i > 0 && to < i * b->height) continue;
+            store_vec(out, to, 0, vf_load(from));
+            store_vec(out, to, 16, vf_load(from + 16));
+        }
+}
+
+INLINE void bf16_panel(const bool coded, const struct kern_tile *tile, const struct blocks *blocks,
+                       const struct bf16_block *k, int n_groups, struct reader *r, char *room,
+                       float *sums, const struct kern_out *out)
+{
+    const char *a = tile->data;
+    for (int g = 0; g < n_groups; g += BF16_BLOCK, a += BF16_BLOCK * k->group_bytes) {
+        int n = n_groups - g < BF16_BLOCK ? n_groups - g : BF16_BLOCK;
+        bool last = g + n == n_groups;
+        const char *b = read_groups(coded, r, g, n, room);
+        for (int i = 0; i < blocks->n; i++) {
+            float *at = sums + i * blocks->height * KERN_PANEL;
+            int row = block_row(blocks, i);
+            if (g == 0)
+                clear_block(k);
+            else if (blocks->n > 1)
+                load_block(k, at);
+            multiply_groups(k, a + row * 64, b, NULL, n);
+            if (last && !out->add)
+                store_block(k, out->c + (size_t)row * out->ld, out->ld);
+            else if (last || blocks->n > 1)
+                store_block(k, at, KERN_PANEL);
+        }
+    }
+    if (out->add) put_sums(sums, blocks, out);
+}
+
+INLINE struct bf16_block configure_bf16(const struct kern_tile *tile, const struct blocks *b)
+{
+    int rows = b->height <= TILE_ROWS ? b->height : (b->height + 1) / 2;
+    configure(rows, 64);
+    return (struct bf16_block){b->height - rows, (size_t)tile->n_rows * 64};
+}
+
+INLINE void bf16_run(const bool coded, const struct kern_tile *tile, int k_pad, const char *panel,
+                     size_t panel_bytes, int n_panels, struct kern_out out,
+                     const struct kern_fetch *wanted)
+{
+    _Alignas(64) char room[BF16_BLOCK * GROUP_BF16];
+    _Alignas(64) float sums[KERN_AMX_ROWS * KERN_PANEL];
+    struct blocks blocks = cut_rows(tile->n_rows, 2 * TILE_ROWS);
+    struct bf16_block k = configure_bf16(tile, &blocks);
+    for (int p = 0; p < n_panels; p++, panel += panel_bytes, out.c += KERN_PANEL) {
+        struct reader r = {.at = panel,
+                           .fetch = fetch_plan(panel, panel_bytes, p + 1 == n_panels, wanted)};
+        if (coded) {
+            r.at += b12_head_bytes(k_pad);
+            r.table = vi_table(panel);
+            r.exception = b12_exceptions(panel);
+        }
+        bf16_panel(coded, tile, &blocks, &k, k_pad / KERN_GROUP, &r, room, sums, &out);
+    }
+    _tile_release();
+}
+
+void kern_avx512amx_bf16_bf16(const struct kern_tile *tile, int k_pad, const void *panels,
+                              size_t panel_bytes, int n_panels, const struct kern_out *out,
+                              const struct kern_fetch *fetch)
+{
+    bf16_run(false, tile, k_pad, panels, panel_bytes, n_panels, *out, fetch);
+}
+
+void kern_avx512amx_bf16_b12(const struct kern_tile *tile, int k_pad, const void *panels,
+                             size_t panel_bytes, int n_panels, const struct kern_out *out,
+                             const struct kern_fetch *fetch)
+{
+    bf16_run(true, tile, k_pad, panels, panel_bytes, n_panels, *out, fetch);
+}
+
+void kern_avx512amx_segs(const struct kern_tile *tile, int n_segs, const void *const *segs,
+                         const struct kern_out *out)
+{
+    _Alignas(64) float sums[KERN_AMX_ROWS * KERN_PANEL];
+    struct blocks blocks = cut_rows(tile->n_rows, 2 * TILE_ROWS);
+    struct bf16_block k = configure_bf16(tile, &blocks);
+    for (int i = 0; i < blocks.n; i++) {
+        int row = block_row(&blocks, i);
+        clear_block(&k);
+        multiply_groups(&k, (const char *)tile->data + row * 64, NULL, segs, n_segs);
+        if (out->add)
+            store_block(&k, sums + i * blocks.height * KERN_PANEL, KERN_PANEL);
+        else
+            store_block(&k, out->c + (size_t)row * out->ld, out->ld);
+    }
+    if (out->add) put_sums(sums, &blocks, out);
+    _tile_release();
+}
+
+/* ---- int8, int4 ---------------------------------------------------------------------------- */
+
+/* Weights of one block of groups as s8, and their scales as f32. */
+struct int_room {
+    _Alignas(64) char weights[INT_BLOCK][GROUP_INT];
+    float scales[INT_BLOCK][KERN_PANEL];
+};
+
+INLINE const char *expand_group(const bool four, const char *b, char *w, float *scales)
+{
+    if (four) UNROLL for (int i = 0; i < 8; i++)
+        {
+            vi both = vi_load(b + i * 64), low = vi_set1(0x0f0f0f0f);
+            vi eight = _mm512_set1_epi8(8);
+            vi_store(w + i * 64, _mm512_sub_epi8(vi_and(both, low), eight));
+            vi_store(w + i * 64 + 512, _mm512_sub_epi8(vi_and(vi_shr(both, 4), low), eight));
+        }
+    else
+        UNROLL for (int i = 0; i < 16; i++)
+            vi_store(w + i * 64, _mm512_xor_si512(vi_load(b + i * 64), vi_set1((int)0x80808080)));
+    b += four ? 512 : 1024;
+    vf_store(scales, vf_load_f16(b));
+    vf_store(scales + VN, vf_load_f16(b + 32));
+    return b + 64;
+}
+
+/* Integer sums of a group and up to 16 rows: [16][32]. */
+INLINE void int_product(const char *a, const char *w, int32_t *sums)
+{
+    TILE_LOAD(4, a, 32);
+    TILE_LOAD(6, w, 128);
+    TILE_LOAD(7, w + 64, 128);
+    _tile_zero(0);
+    _tile_zero(1);
+    _tile_dpbssd(0, 4, 6);
+    _tile_dpbssd(1, 4, 7);
+    TILE_STORE(0, sums, 128);
+    TILE_STORE(1, sums + 16, 128);
+    MEMORY_BARRIER();
+}
+
+/* Adds n groups of one row, scaled, to its totals. */
+INLINE void scale_row(const int n, const int32_t *sums, const float *scale, size_t ld_scale,
+                      const vf w[BATCH][2], float *total)
+{
+    vf t0 = vf_load(total), t1 = vf_load(total + VN);
+    UNROLL for (int j = 0; j < n; j++)
+    {
+        const int32_t *s = sums + j * TILE_ROWS * KERN_PANEL;
+        vf x = vf_set1(scale[(size_t)j * ld_scale]);
+        t0 = vf_fma(vf_of_int(vi_load(s)), vf_mul(x, w[j][0]), t0);
+        t1 = vf_fma(vf_of_int(vi_load(s + VN)), vf_mul(x, w[j][1]), t1);
+    }
+    vf_store(total, t0);
+    vf_store(total + VN, t1);
+}
+
+/* One block of rows with one block of groups. */
+struct int_part {
+    const char *a; /* of the block's first row and group */
+    const float *scale;
+    size_t n_rows; /* of the tile */
+    int height, n_groups;
+    const struct int_room *room;
+    float *totals; /* [height][32] */
+};
+
+typedef int32_t int_sums[BATCH][TILE_ROWS * KERN_PANEL];
+
+INLINE void int_batch(const struct int_part *p, int g, const int n, int next, int n_next,
+                      int_sums sums, int_sums next_sums)
+{
+    vf w[BATCH][2];
+    UNROLL for (int j = 0; j < n; j++)
+    {
+        w[j][0] = vf_load(p->room->scales[g + j]);
+        w[j][1] = vf_load(p->room->scales[g + j] + VN);
+    }
+    int row = 0;
+    for (int j = 0; j < BATCH; j++) {
+        int end = p->height * (j + 1) / BATCH;
+        if (j < n_next)
+            int_product(p->a + (size_t)(next + j) * p->n_rows * 32, p->room->weights[next + j],
+                        next_sums[j]);
+        for (; row < end; row++)
+            scale_row(n, sums[0] + row * KERN_PANEL, p->scale + (size_t)g * p->n_rows + row,
+                      p->n_rows, w, p->totals + row * KERN_PANEL);
+    }
+}
+
+/* The products of the next batch run beside the scaling of this one. */
+INLINE void int_part(const struct int_part *p, int_sums sums[2])
+{
+    int n_first = p->n_groups < BATCH ? p->n_groups : BATCH, turn = 0;
+    MEMORY_BARRIER();
+    for (int j = 0; j < n_first; j++)
+        int_product(p->a + (size_t)j * p->n_rows * 32, p->room->weights[j], sums[0][j]);
+    for (int g = 0; g < p->n_groups; g += BATCH, turn = !turn) {
+        int n = p->n_groups - g, next = g + BATCH, n_next = p->n_groups - next;
+        if (n_next > BATCH) n_next = BATCH;
+        if (n >= BATCH)
+            int_batch(p, g, BATCH, next, n_next, sums[turn], sums[!turn]);
+        else if (n == 3)
+            int_batch(p, g, 3, next, 0, sums[turn], sums[!turn]);
+        else if (n == 2)
+            int_batch(p, g, 2, next, 0, sums[turn], sums[!turn]);
+        else
+            int_batch(p, g, 1, next, 0, sums[turn], sums[!turn]);
+    }
+}
+
+INLINE void int_panel(const bool four, const struct kern_tile *tile, const struct blocks *blocks,
+                      int n_groups, const char *b, struct fetch fetch, const struct kern_out *out)
+{
+    struct int_room room;
+    _Alignas(64) int_sums sums[2];
+    _Alignas(64) float totals[KERN_AMX_ROWS * KERN_PANEL];
+    for (int i = 0; i < blocks->n * blocks->height * KERN_PANEL; i += VN)
+        vf_store(totals + i, vf_set1(0.0f));
+    for (int g = 0; g < n_groups; g += INT_BLOCK) {
+        int n = n_groups - g < INT_BLOCK ? n_groups - g : INT_BLOCK;
+        for (int i = 0; i < n; i++) {
+            fetch_turn(&fetch);
+            fetch_lines(&fetch, four ? 9 : 17);
+            b = expand_group(four, b, room.weights[i], room.scales[i]);
+        }
+        for (int i = 0; i < blocks->n; i++) {
+            int row = block_row(blocks, i);
+            size_t at = (size_t)g * (size_t)tile->n_rows + (size_t)row;
+            struct int_part p = {
+                .a = (const char *)tile->data + at * 32,
+                .scale = tile->scale + at,
+                .n_rows = (size_t)tile->n_rows,
+                .height = blocks->height,
+                .n_groups = n,
+                .room = &room,
+                .totals = totals + i * blocks->height * KERN_PANEL,
+            };
+            int_part(&p, sums);
+        }
+    }
+    put_sums(totals, blocks, out);
+}
+
+INLINE void int_run(const bool four, const struct kern_tile *tile, int k_pad, const char *panel,
+                    size_t panel_bytes, int n_panels, struct kern_out out,
+                    const struct kern_fetch *wanted)
+{
+    struct blocks blocks = cut_rows(tile->n_rows, TILE_ROWS);
+    configure(blocks.height, 32);
+    for (int p = 0; p < n_panels; p++, panel += panel_bytes, out.c += KERN_PANEL)
+        int_panel(four, tile, &blocks, k_pad / KERN_GROUP, panel,
+                  fetch_plan(panel, panel_bytes, p + 1 == n_panels, wanted), &out);
+    _tile_release();
+}
+
+void kern_avx512amx_i8_i8(const struct kern_tile *tile, int k_pad, const void *panels,
+                          size_t panel_bytes, int n_panels, const struct kern_out *out,
+                          const struct kern_fetch *fetch)
+{
+    if (tile->n_rows <= VNNI_ROWS)
+        kern_avx512vnni_i8_i8(tile, k_pad, panels, panel_bytes, n_panels, out, fetch);
+    else
+        int_run(false, tile, k_pad, panels, panel_bytes, n_panels, *out, fetch);
+}
+
+void kern_avx512amx_i8_i4(const struct kern_tile *tile, int k_pad, const void *panels,
+                          size_t panel_bytes, int n_panels, const struct kern_out *out,
+                          const struct kern_fetch *fetch)
+{
+    if (tile->n_rows <= VNNI_ROWS)
+        kern_avx512vnni_i8_i4(tile, k_pad, panels, panel_bytes, n_panels, out, fetch);
+    else
+        int_run(true, tile, k_pad, panels, panel_bytes, n_panels, *out, fetch);
+}
