@@ -304,7 +304,7 @@ static void stream_error(struct srv_gen *g, enum srv_error kind, const char *mes
 {
     struct gen_event e;
     srv_gen_begin_event(&e, "error");
-    srv_error_write_anthropic(&e.text, kind, message, srv_facts(g->req)->id);
+    srv_error_write_for(g->req, &e.text, kind, NULL, message, NULL);
     srv_gen_send_event(g, &e);
 }
 

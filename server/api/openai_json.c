@@ -194,7 +194,7 @@ void srv_gen_error_chunk(struct srv_gen *g, enum srv_error kind, const char *mes
 {
     struct gen_event e;
     srv_gen_begin_event(&e, NULL);
-    srv_error_write(&e.text, kind, NULL, message, NULL);
+    srv_error_write_for(g->req, &e.text, kind, NULL, message, NULL);
     srv_gen_send_event(g, &e);
     send_done(g);
 }

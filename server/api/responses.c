@@ -576,6 +576,8 @@ static void stream_error(struct srv_gen *g, enum srv_error kind, const char *mes
     jw_text(&e.w, "code", srv_error_code(kind));
     jw_text(&e.w, "message", message);
     jw_null(&e.w, "param");
+    const char *trace_parent = srv_facts(g->req)->trace_parent;
+    if (*trace_parent) jw_text(&e.w, "traceparent", trace_parent);
     srv_gen_close_event(g, &e);
 }
 

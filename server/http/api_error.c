@@ -130,7 +130,7 @@ const char *srv_error_advice(enum srv_error kind)
 }
 
 void srv_error_write(struct buf *b, enum srv_error kind, const char *param, const char *message,
-                     const struct srv_error_number *numbers)
+                     const struct srv_error_number *numbers, const char *trace_parent)
 {
     struct jw w;
     jw_init(&w, b);
@@ -142,6 +142,7 @@ void srv_error_write(struct buf *b, enum srv_error kind, const char *param, cons
     jw_text(&w, "code", table[kind].code);
     for (; numbers && numbers->name; numbers++)
         jw_int(&w, numbers->name, numbers->value);
+    if (trace_parent && *trace_parent) jw_text(&w, "traceparent", trace_parent);
     jw_close(&w);
     jw_close(&w);
     jw_end(&w);
@@ -164,7 +165,7 @@ static const char *anthropic_type(enum srv_error kind)
 }
 
 void srv_error_write_anthropic(struct buf *b, enum srv_error kind, const char *message,
-                               const char *request_id)
+                               const char *request_id, const char *trace_parent)
 {
     struct jw w;
     jw_init(&w, b);
@@ -180,6 +181,7 @@ void srv_error_write_anthropic(struct buf *b, enum srv_error kind, const char *m
     }
     jw_close(&w);
     jw_text(&w, "request_id", request_id);
+    if (trace_parent && *trace_parent) jw_text(&w, "traceparent", trace_parent);
     jw_close(&w);
     jw_end(&w);
 }

@@ -62,15 +62,15 @@ struct srv_error_number {
     int64_t value;
 };
 
-/* Appends the whole object. param and numbers may be NULL. */
+/* Appends the whole object. param and numbers may be NULL, and so may trace_parent, or be "". */
 void srv_error_write(struct buf *b, enum srv_error kind, const char *param, const char *message,
-                     const struct srv_error_number *numbers);
+                     const struct srv_error_number *numbers, const char *trace_parent);
 
 /* The same kinds in the Anthropic dialect's shape:
- * {"type": "error", "error": {"type", "message"}, "request_id"}. SRV_ERR_THREAD also has
+ * {"type": "error", "error": {"type", "message"}, "request_id", "traceparent"}. SRV_ERR_THREAD also has
  * "details": {"error_code"} in the error, by which Anthropic's SDKs know to send the whole
  * conversation. */
 void srv_error_write_anthropic(struct buf *b, enum srv_error kind, const char *message,
-                               const char *request_id);
+                               const char *request_id, const char *trace_parent);
 
 #endif

@@ -181,9 +181,9 @@ void srv_error_write_for(const struct srv_request *req, struct buf *b, enum srv_
                          const struct srv_error_number *numbers)
 {
     if (req->facts.dialect == SRV_DIALECT_ANTHROPIC)
-        srv_error_write_anthropic(b, kind, message, req->facts.id);
+        srv_error_write_anthropic(b, kind, message, req->facts.id, req->facts.trace_parent);
     else
-        srv_error_write(b, kind, param, message, numbers);
+        srv_error_write(b, kind, param, message, numbers, req->facts.trace_parent);
 }
 
 void srv_reply_error(struct srv_request *req, enum srv_error kind, const char *param,

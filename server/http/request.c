@@ -141,7 +141,7 @@ static void log_access(const struct srv_request *req)
         .model = a->model,
         .endpoint = a->endpoint,
         .finish_reason = a->finish_reason,
-        .trace_parent = srv_request_header(req, "traceparent"),
+        .trace_parent = *req->facts.trace_parent ? req->facts.trace_parent : NULL,
         .session_id = srv_request_header(req, "x-session-id"),
         .peer = req->peer,
         .status = req->status,
@@ -215,8 +215,14 @@ bool srv_request_add_header(struct srv_request *req, const char *name, size_t na
     char *n = srv_request_copy_text(req, name, name_len);
     char *v = srv_request_copy_text(req, value, value_len);
     if (!n || !v) return false;
-    bool names_id = !strcasecmp(n, "x-request-id") && !srv_request_header(req, n);
+    bool is_first = !srv_request_header(req, n);
+    bool names_id = is_first && !strcasecmp(n, "x-request-id");
     if (names_id && is_sane_id(v)) snprintf(req->facts.id, sizeof(req->facts.id), "%s", v);
+    if (!strcasecmp(n, "traceparent")) {
+        /* Of two, neither is the caller's for certain. */
+        if (!is_first || !srv_trace_read(req->facts.trace_parent, v, value_len))
+            req->facts.trace_parent[0] = '\0';
+    }
     req->headers[req->n_headers++] = (struct srv_pair){n, v};
     return true;
 }

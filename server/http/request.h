@@ -112,7 +112,8 @@ struct srv_request *srv_request_create(struct srv_server *server,
                                        const char *target);
 
 /*
- * Keeps a copy of a header; a well-formed x-request-id becomes the id shown. Returns false beyond
+ * Keeps a copy of a header; a well-formed x-request-id becomes the id shown, and a valid
+ * traceparent is noted. Returns false beyond
  * SRV_HEADERS_MAX or when out of memory.
  */
 bool srv_request_add_header(struct srv_request *req, const char *name, size_t name_len,

@@ -4,11 +4,12 @@
 import json
 import os
 import re
+import signal
 import statistics
 import tempfile
 import time
 
-from hearth_server import Hearth, run_cases
+from hearth_server import Hearth, read_all, run_cases
 
 KEYS = ("sk-first-0123456789abcdef", "sk-second-0123456789abcde")
 BODY = {"prompt": "Once upon a time", "max_tokens": 2, "temperature": 0}
@@ -178,6 +179,50 @@ def test_61_log_lines_cannot_be_forged():
         h.get("/healthz-is-not-a-path")  # its line comes after all of that request's
         h.wait_log("path=/healthz-is-not-a-path")
         assert len(h.log) == lines + 2 and "\x1b" not in h.log[lines] and "\\x0d\\x0a" in h.log[lines], h.log[lines:]
+
+
+TRACE = "00-4bf92f3577b34da6a3ce929d0e0e4736-00f067aa0ba902b7-01"
+
+
+def test_trace_parent_is_in_the_log_and_in_errors():
+    """A valid traceparent is repeated; any other is treated as absent."""
+    malformed = [TRACE + "-x", TRACE.upper(), "00-" + "0" * 32 + TRACE[35:], "x"]
+    with Hearth("--log-format", "json") as h:
+        for i, value in enumerate((TRACE, *malformed)):
+            named = {"traceparent": value, "x-request-id": f"trace-{i}"}
+            wanted = TRACE if value == TRACE else None
+            answer = h.post("/v1/completions", {"prompt": 5}, named)[2]
+            assert answer["error"].get("traceparent") == wanted, answer
+            answer = h.post("/v1/messages", {}, named)[2]
+            assert answer.get("traceparent") == wanted, answer
+            row = json.loads(h.wait_log(f'"trace-{i}"'))
+            assert row.get("traceparent") == wanted, row
+
+
+def begin_stream(h, path, body):
+    """Sends a request with a trace and returns its socket and what came until the first event."""
+    data = json.dumps(dict(body, stream=True, ignore_eos=True)).encode()
+    s = h.open_socket(60)
+    s.sendall(b"POST %s HTTP/1.1\r\nHost: localhost\r\nTraceparent: %s\r\nContent-Length: %d\r\nConnection: close\r\n\r\n"
+              % (path.encode(), TRACE.encode(), len(data)) + data)
+    seen = b""
+    while b"data:" not in seen:
+        piece = s.recv(4096)
+        assert piece, seen
+        seen += piece
+    return s
+
+
+def test_trace_parent_is_in_the_errors_of_streams():
+    talk = {"messages": [{"role": "user", "content": "Hi"}], "max_tokens": 1500}
+    bodies = {"/v1/chat/completions": talk, "/v1/messages": talk, "/v1/responses": {"input": "Hi", "max_output_tokens": 1500}}
+    with Hearth("--drain-timeout-ms", "1") as h:
+        sockets = {path: begin_stream(h, path, body) for path, body in bodies.items()}
+        h.process.send_signal(signal.SIGTERM)
+        for path, s in sockets.items():
+            with s:
+                rest = read_all(s)
+            assert TRACE.encode() in rest, (path, rest[-400:])
 
 
 def test_62_addresses_are_never_fetched():
