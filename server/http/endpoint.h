@@ -37,7 +37,7 @@
 #include "server/app.h"
 #include "server/bounds.h"
 #include "server/http/api_error.h"
-#include "server/http/trace.h"
+#include "server/http/trace_parent.h"
 #include "server/metrics.h"
 
 struct srv_request;
@@ -78,8 +78,8 @@ struct srv_facts {
     char id[SRV_REQUEST_ID_MAX + 1];
     char unique[25];   /* 24 random hex digits, for ids of answers (cmpl-..., chatcmpl-...) */
     uint64_t start_us; /* CLOCK_MONOTONIC when the head arrived */
-    /* The header traceparent, "" without a valid one: see trace.h. */
-    char trace_parent[SRV_TRACE_CHARS + 1];
+    /* The header traceparent, "" without a valid one: see trace_parent.h. */
+    char trace_parent[SRV_TRACE_PARENT_CHARS + 1];
     uint8_t tenant[32];         /* digest of the API key, zeros without one */
     enum srv_dialect dialect;   /* of the route, or of the request if the route has none */
     struct srv_account account; /* for the access log and the metrics; before the answer ends */

@@ -220,7 +220,7 @@ bool srv_request_add_header(struct srv_request *req, const char *name, size_t na
     if (names_id && is_sane_id(v)) snprintf(req->facts.id, sizeof(req->facts.id), "%s", v);
     if (!strcasecmp(n, "traceparent")) {
         /* Of two, neither is the caller's for certain. */
-        if (!is_first || !srv_trace_read(req->facts.trace_parent, v, value_len))
+        if (!is_first || !srv_trace_parent_read(req->facts.trace_parent, v, value_len))
             req->facts.trace_parent[0] = '\0';
     }
     req->headers[req->n_headers++] = (struct srv_pair){n, v};

@@ -1,14 +1,18 @@
 #!/usr/bin/env python3
 # SPDX-License-Identifier: MIT
-"""Run by hand: LiteLLM as a library, and its proxy, asked in three dialects.
+"""Run by hand: LiteLLM as a library, and its proxy, asked in three dialects; the proxy in front of two replicas.
 
     tests/e2e/litellm_run.py [CASE...]       # first installs LiteLLM into build/libraries
 
 The proxy turns Anthropic calls into Responses calls and passes chats and Responses on. Every answer must
 be the one the server gives without the proxy. test_dialects.py holds the calls it sends. Tool loops run against a model
-that calls add(2, 3) and answers LOOP_TEXT when it sees the result.
+that calls add(2, 3) and answers LOOP_TEXT when it sees the result. The replicas stand behind deploy/litellm/config.yaml;
+500 requests of every kind are sent, and one replica is killed in the middle.
 """
+import collections
+import concurrent.futures
 import contextlib
+import http.client
 import json
 import os
 import secrets
@@ -16,6 +20,8 @@ import socket
 import subprocess
 import sys
 import tempfile
+import threading
+import time
 
 from install_libraries import enter_venv
 
@@ -24,10 +30,11 @@ os.environ.update(LITELLM_LOCAL_MODEL_COST_MAP="True", NO_PROXY="127.0.0.1")
 
 from pydantic import BaseModel, ConfigDict, Field
 
-from hearth_server import Hearth, run_cases
+from hearth_server import ROOT, Hearth, run_cases
 from scripted_model import LOOP_TEXT, loop_model
 
 DEMO = LOOP = PROXY = None
+N_REQUESTS, N_CLIENTS, KILL_AFTER = 500, 8, 200
 QUESTION = [{"role": "user", "content": "What is 2+2?"}]
 TALK = QUESTION + [{"role": "assistant", "content": "2+2=4."}, {"role": "user", "content": "What is 3+3?"}]
 CONFIG = """model_list:
@@ -55,13 +62,13 @@ class Person(BaseModel):
 class Proxy(Hearth):
     """The running proxy, with the helpers of the server for requests to it."""
 
-    def __init__(self, config, key):
+    def __init__(self, config, key, **env):
         super().__init__()
         with socket.create_server(("127.0.0.1", 0)) as s:
             self.port = s.getsockname()[1]
         self.host = "127.0.0.1"
         self.headers = {"Authorization": "Bearer " + key, "anthropic-version": "2023-06-01"}
-        env = dict(os.environ, LITELLM_MASTER_KEY=key)
+        env = dict(os.environ, LITELLM_MASTER_KEY=key, **env)
         program = os.path.join(os.path.dirname(sys.executable), "litellm")
         command = [program, "--config", config, "--host", self.host, "--port", str(self.port)]
         self.process = subprocess.Popen(command, env=env, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
@@ -164,6 +171,107 @@ def test_proxy_tools_of_messages():
             {"role": "user", "content": [{"type": "tool_result", "tool_use_id": call["id"], "content": "5"}]}]
     answer = PROXY.post("/v1/messages", dict(body, messages=talk), PROXY.headers)[2]
     assert text_of_messages(answer) == LOOP_TEXT, answer
+
+
+# ---- two replicas --------------------------------------------------------------------------------
+
+class Replicas:
+    """Two servers behind a proxy with the shipped configuration."""
+
+    def __enter__(self):
+        with contextlib.ExitStack() as stack:
+            self.replicas = [Hearth("--parallel", "8"), Hearth("--parallel", "8")]
+            for h in self.replicas:
+                h.start()
+                stack.callback(h.stop)
+            with open(os.path.join(ROOT, "deploy", "litellm", "config.yaml"), encoding="utf-8") as f:
+                text = f.read()
+            for i, h in enumerate(self.replicas, 1):
+                assert text.count(f"http://hearth-{i}:8080") == 1, text
+                text = text.replace(f"http://hearth-{i}:8080", h.url)
+            config = stack.enter_context(tempfile.NamedTemporaryFile("w", suffix=".yaml"))
+            config.write(text)
+            config.flush()
+            self.proxy = Proxy(config.name, "sk-" + secrets.token_hex(32), HEARTH_API_KEY="none")
+            stack.callback(self.proxy.end)
+            self.replicas[0].wait_until(self.proxy.is_up, 180, "the proxy is up")
+            self.stack = stack.pop_all()
+        return self
+
+    def __exit__(self, *error):
+        self.stack.__exit__(*error)
+
+
+CHAT, COMPLETION = {"model": "hearth", "messages": QUESTION, "max_tokens": 48, "temperature": 0}, {
+    "model": "hearth", "prompt": "Once upon a time", "max_tokens": 48, "temperature": 0}
+KINDS = {
+    "chat": ("/v1/chat/completions", CHAT), "chat, streamed": ("/v1/chat/completions", dict(CHAT, stream=True)),
+    "completion": ("/v1/completions", COMPLETION),
+    "responses": ("/v1/responses", {"model": "hearth", "input": "What is 2+2?", "temperature": 0}),
+    "responses, streamed": ("/v1/responses", {"model": "hearth", "input": "What is 2+2?", "stream": True}),
+    "messages": ("/v1/messages", CHAT), "messages, streamed": ("/v1/messages", dict(CHAT, stream=True)),
+    "embeddings": ("/v1/embeddings", {"model": "hearth", "input": "Tom"}),
+}
+LAST_EVENTS = {"/v1/chat/completions": b"data: [DONE]", "/v1/responses": b"response.completed",
+               "/v1/messages": b"message_stop"}
+
+
+def ask(proxy, kind):
+    """"ok", "cut" for a stream that began and did not end, or what went wrong."""
+    path, body = KINDS[kind]
+    c, begun, answer = proxy.connect(120), False, b""
+    try:
+        c.request("POST", path, json.dumps(body), {"Content-Type": "application/json", **proxy.headers})
+        r = c.getresponse()
+        if r.status != 200:
+            return f"{r.status} {r.read()[:200]!r}"
+        while piece := r.read1(65536):
+            begun = True
+            answer += piece
+    except (OSError, http.client.HTTPException) as e:
+        return "cut" if body.get("stream") and begun else repr(e)
+    finally:
+        c.close()
+    if not body.get("stream"):
+        return "ok" if isinstance(json.loads(answer), dict) else "no object"
+    if LAST_EVENTS[path] in answer and b'"error":{' not in answer.replace(b" ", b""):
+        return "ok"
+    return "cut" if begun else "an empty stream"
+
+
+def test_replicas_answer_every_kind():
+    with Replicas() as r:
+        for kind in KINDS:
+            for _ in range(4):
+                assert ask(r.proxy, kind) == "ok", (kind, ask(r.proxy, kind))
+        plain = r.replicas[0].post("/v1/chat/completions", dict(CHAT, model="default"))[2]
+        through = r.proxy.post("/v1/chat/completions", CHAT, r.proxy.headers)[2]
+        assert through["choices"][0]["message"]["content"] == plain["choices"][0]["message"]["content"], through
+
+
+def test_500_requests_with_a_replica_killed():
+    with Replicas() as r:
+        first, second = r.replicas
+        done, lock, killed = collections.Counter(), threading.Lock(), threading.Event()
+
+        def one(i):
+            kind = list(KINDS)[i % len(KINDS)]
+            result = ask(r.proxy, kind)
+            with lock:
+                done[result if result in ("ok", "cut") else f"{kind}: {result}"] += 1
+                kill = sum(done.values()) == KILL_AFTER
+            if kill:
+                first.process.kill()
+                killed.set()
+
+        start = time.monotonic()
+        with concurrent.futures.ThreadPoolExecutor(N_CLIENTS) as pool:
+            list(pool.map(one, range(N_REQUESTS)))
+        seconds = time.monotonic() - start
+        answered = sum(v for k, v in second.metrics().items() if k.startswith("hearth_http_requests_total"))
+        print(f"    {N_REQUESTS} requests, {N_CLIENTS} at a time, one of two replicas killed after {KILL_AFTER}: "
+              f"{dict(done)} in {seconds:.1f} s; the other one answered {answered:.0f}")
+        assert killed.is_set() and done["ok"] + done["cut"] == N_REQUESTS and done["cut"] <= N_CLIENTS, done
 
 
 # ---- the library ---------------------------------------------------------------------------------

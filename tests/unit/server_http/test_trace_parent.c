@@ -4,7 +4,7 @@
 
 #include <string.h>
 
-#include "server/http/trace.h"
+#include "server/http/trace_parent.h"
 
 #define TRACE "4bf92f3577b34da6a3ce929d0e0e4736"
 #define SPAN "00f067aa0ba902b7"
@@ -21,8 +21,8 @@ static void well_formed(void **state)
     };
     (void)state;
     for (size_t i = 0; i < sizeof(cases) / sizeof(cases[0]); i++) {
-        char got[SRV_TRACE_CHARS + 1] = "";
-        REQUIRE(srv_trace_read(got, cases[i].value, strlen(cases[i].value)));
+        char got[SRV_TRACE_PARENT_CHARS + 1] = "";
+        REQUIRE(srv_trace_parent_read(got, cases[i].value, strlen(cases[i].value)));
         REQUIRE_EQ_STR(got, cases[i].kept);
     }
 }
@@ -47,8 +47,8 @@ static void malformed(void **state)
     };
     (void)state;
     for (size_t i = 0; i < sizeof(cases) / sizeof(cases[0]); i++) {
-        char got[SRV_TRACE_CHARS + 1] = "kept";
-        REQUIRE(!srv_trace_read(got, cases[i], strlen(cases[i])));
+        char got[SRV_TRACE_PARENT_CHARS + 1] = "kept";
+        REQUIRE(!srv_trace_parent_read(got, cases[i], strlen(cases[i])));
         REQUIRE_EQ_STR(got, "kept");
     }
 }
@@ -59,10 +59,10 @@ static void cut(void **state)
     static const char whole[] = "00" FIELDS;
     (void)state;
     for (size_t len = 0; len < sizeof(whole) - 1; len++) {
-        char got[SRV_TRACE_CHARS + 1], *copy = malloc(len + 1);
+        char got[SRV_TRACE_PARENT_CHARS + 1], *copy = malloc(len + 1);
         REQUIRE(copy);
         memcpy(copy, whole, len);
-        REQUIRE(!srv_trace_read(got, copy, len));
+        REQUIRE(!srv_trace_parent_read(got, copy, len));
         free(copy);
     }
 }

@@ -4,19 +4,19 @@
  * id, id of the caller's span, and flags. The server makes no spans; it repeats the header in its
  * log and in errors, so that both can be found from a trace. Stateless; any thread.
  */
-#ifndef HEARTH_SERVER_HTTP_TRACE_H
-#define HEARTH_SERVER_HTTP_TRACE_H
+#ifndef HEARTH_SERVER_HTTP_TRACE_PARENT_H
+#define HEARTH_SERVER_HTTP_TRACE_PARENT_H
 
 #include <stdbool.h>
 #include <stddef.h>
 
-enum { SRV_TRACE_CHARS = 55 };
+enum { SRV_TRACE_PARENT_CHARS = 55 };
 
 /*
  * Copies the four fields from a header's value, with a NUL. Returns false, with ret unchanged, if
  * it is malformed, which is then to be treated as absent: upper-case digits, ids of zeros, version
  * ff, or anything behind the flags in version 00. A later version may go on behind a '-'.
  */
-bool srv_trace_read(char ret[SRV_TRACE_CHARS + 1], const char *value, size_t len);
+bool srv_trace_parent_read(char ret[SRV_TRACE_PARENT_CHARS + 1], const char *value, size_t len);
 
 #endif
