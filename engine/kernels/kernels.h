@@ -16,6 +16,7 @@
  *     BF16  [k_pad/2][32][2] u16: two k of one output side by side       128 bytes per k-pair
  *     B12   the same weights, compressed without loss to 12 bits each, see b12.h: a head of a
  *           table and the few exceptions, then                           1536 bytes per group
+ *     F16   [k_pad][32] u16                                               64 bytes per k
  *     I8    per group of 32 k: [8][32][4] u8 (q + 128, four k of one
  *           output), then 32 F16 scales                                  1088 bytes per group
  *     I4    per group of 32 k: [4][32][4] u8, low nibble k-quad j, high
@@ -43,7 +44,15 @@
 
 enum { KERN_PANEL = 32, KERN_K_ALIGN = 32, KERN_GROUP = 32 };
 
-enum kern_wfmt { KERN_W_F32, KERN_W_BF16, KERN_W_B12, KERN_W_I8, KERN_W_I4, KERN_W_COUNT };
+enum kern_wfmt {
+    KERN_W_F32,
+    KERN_W_BF16,
+    KERN_W_B12,
+    KERN_W_F16,
+    KERN_W_I8,
+    KERN_W_I4,
+    KERN_W_COUNT
+};
 
 /* Longest k_pad of B12. */
 enum { KERN_B12_MAX_K = 16383 * KERN_GROUP };
@@ -136,7 +145,7 @@ struct kern {
 
     /*
      * NULL if a combination is not used: F32 and BF16 go with BF16 and B12, which give the same
-     * bits, F32 with F32, I8 with I8 and I4.
+     * bits, F32 with F32 and F16 (the bits of the same weights as F32), I8 with I8 and I4.
      */
     kern_matmul_fn *matmul[KERN_A_COUNT][KERN_W_COUNT];
 
@@ -196,7 +205,7 @@ struct kern {
     /*
      * 32 rows of a matrix into one panel of any format but B12. rows[i] points at k elements of
      * type src (any alignment), or is NULL (a row of zeros). Bit-identical at every level for
-     * finite weights: BF16 from F32 rounds to nearest even; I8 and I4 as convert.h defines.
+     * finite weights: BF16 and F16 from F32 round to nearest even; I8 and I4 as convert.h defines.
      */
     void (*pack_panel)(enum kern_wfmt fmt, enum kern_src src, const void *const rows[KERN_PANEL],
                        int k, int k_pad, void *panel);

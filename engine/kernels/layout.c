@@ -16,8 +16,8 @@ size_t kern_panel_bytes(enum kern_wfmt fmt, int k_pad)
 {
     static const size_t group_bytes[KERN_W_COUNT] = {
         [KERN_W_F32] = 4 * GROUP_WEIGHTS, [KERN_W_BF16] = 2 * GROUP_WEIGHTS,
-        [KERN_W_B12] = B12_GROUP_BYTES,   [KERN_W_I8] = I8_GROUP_BYTES,
-        [KERN_W_I4] = I4_GROUP_BYTES,
+        [KERN_W_B12] = B12_GROUP_BYTES,   [KERN_W_F16] = 2 * GROUP_WEIGHTS,
+        [KERN_W_I8] = I8_GROUP_BYTES,     [KERN_W_I4] = I4_GROUP_BYTES,
     };
     size_t head = fmt == KERN_W_B12 ? b12_head_bytes(k_pad) : 0;
     return head + (size_t)k_pad / KERN_GROUP * group_bytes[fmt];

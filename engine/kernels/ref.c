@@ -158,6 +158,15 @@ static void group_f32_bf16(float acc[KERN_PANEL], const void *a, size_t n_rows, 
             acc[n] += x[k * n_rows] * kern_f32_of_bf16(w[k / 2 * 64 + n * 2 + (k & 1)]);
 }
 
+static void group_f32_f16(float acc[KERN_PANEL], const void *a, size_t n_rows, const void *b)
+{
+    const float *x = a;
+    const uint16_t *w = b;
+    for (size_t k = 0; k < KERN_GROUP; k++)
+        for (size_t n = 0; n < KERN_PANEL; n++)
+            acc[n] += x[k * n_rows] * kern_f32_of_f16(w[k * KERN_PANEL + n]);
+}
+
 static void group_bf16_bf16(float acc[KERN_PANEL], const void *a, size_t n_rows, const void *b)
 {
     const uint16_t *x = a, *w = b;
@@ -241,6 +250,7 @@ static inline void coded_product(const struct kern_tile *tile, int k_pad, const 
 
 MATMUL(matmul_f32_f32, panel_product, group_f32_f32, 128, 4096, NULL)
 MATMUL(matmul_f32_bf16, panel_product, group_f32_bf16, 128, 2048, NULL)
+MATMUL(matmul_f32_f16, panel_product, group_f32_f16, 128, 2048, NULL)
 MATMUL(matmul_bf16_bf16, panel_product, group_bf16_bf16, 64, 2048, NULL)
 MATMUL(matmul_f32_b12, coded_product, group_f32_bf16, 128)
 MATMUL(matmul_bf16_b12, coded_product, group_bf16_bf16, 64)
@@ -475,6 +485,13 @@ static void pack_bf16(enum kern_src src, const void *const *rows, int k, int k_p
                 kern_bf16_of_f32(source_f32(src, rows[n], i, k));
 }
 
+static void pack_f16(enum kern_src src, const void *const *rows, int k, int k_pad, uint16_t *d)
+{
+    for (int n = 0; n < KERN_PANEL; n++)
+        for (int i = 0; i < k_pad; i++)
+            d[(size_t)i * KERN_PANEL + (size_t)n] = kern_f16_of_f32(source_f32(src, rows[n], i, k));
+}
+
 /* The 32 weights of output n in one group, quantised, into their places. */
 static void pack_group(enum kern_wfmt fmt, const float x[32], int n, uint8_t *group)
 {
@@ -499,6 +516,10 @@ static void pack_panel(enum kern_wfmt fmt, enum kern_src src, const void *const 
     }
     if (fmt == KERN_W_BF16) {
         pack_bf16(src, rows, k, k_pad, panel);
+        return;
+    }
+    if (fmt == KERN_W_F16) {
+        pack_f16(src, rows, k, k_pad, panel);
         return;
     }
     uint8_t *group = panel;
@@ -549,6 +570,10 @@ void kern_ref_unpack_row(enum kern_wfmt fmt, const void *panel, int n, int k, fl
         const uint16_t *p = (const uint16_t *)panel + 2 * n;
         for (int i = 0; i < k; i++)
             ret_row[i] = kern_f32_of_bf16(p[(size_t)(i / 2) * 64 + (size_t)(i & 1)]);
+    } else if (fmt == KERN_W_F16) {
+        const uint16_t *p = (const uint16_t *)panel + n;
+        for (int i = 0; i < k; i++)
+            ret_row[i] = kern_f32_of_f16(p[(size_t)i * KERN_PANEL]);
     } else if (fmt == KERN_W_B12) {
         unpack_coded_row(panel, n, k, ret_row);
     } else {
@@ -566,7 +591,8 @@ const struct kern kern_ref = {
         {
             [KERN_A_F32] = {[KERN_W_F32] = matmul_f32_f32,
                             [KERN_W_BF16] = matmul_f32_bf16,
-                            [KERN_W_B12] = matmul_f32_b12},
+                            [KERN_W_B12] = matmul_f32_b12,
+                            [KERN_W_F16] = matmul_f32_f16},
             [KERN_A_BF16] = {[KERN_W_BF16] = matmul_bf16_bf16, [KERN_W_B12] = matmul_bf16_b12},
             [KERN_A_I8] = {[KERN_W_I8] = matmul_i8_i8, [KERN_W_I4] = matmul_i8_i4},
         },

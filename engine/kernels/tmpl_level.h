@@ -15,6 +15,7 @@
 DEFINE_MATMUL(matmul_f32_f32, F32_F32)
 DEFINE_MATMUL(matmul_f32_bf16, F32_BF16)
 DEFINE_MATMUL(matmul_f32_b12, F32_B12)
+DEFINE_MATMUL(matmul_f32_f16, F32_F16)
 DEFINE_SEGS(segs_f32, F32_F32)
 #ifdef VF_DOT_BF16
 DEFINE_MATMUL(matmul_bf16_bf16, DOT)
@@ -33,7 +34,8 @@ DEFINE_INT_MATMUL(matmul_i8_i4, INT_CASE_I4)
 #define PART_ROWS                                                                                  \
     .max_rows = {MAX_ROWS, MAX_ROWS, INT_MAX_ROWS},                                                \
     .pack_row = {pack_row_f32, pack_row_bf16, pack_row_i8}
-#define PART_FETCH_F32 [KERN_A_F32] = {[KERN_W_F32] = 7, [KERN_W_BF16] = 4, [KERN_W_B12] = 4}
+#define PART_FETCH_F32                                                                             \
+    [KERN_A_F32] = {[KERN_W_F32] = 7, [KERN_W_BF16] = 4, [KERN_W_B12] = 4, [KERN_W_F16] = 4}
 #define PART_FETCH                                                                                 \
     .fetch_rows = {                                                                                \
         PART_FETCH_F32,                                                                            \
@@ -55,6 +57,7 @@ DEFINE_INT_MATMUL(matmul_i8_i4, INT_CASE_I4)
         .matmul[KERN_A_F32][KERN_W_F32] = matmul_f32_f32,                                          \
         .matmul[KERN_A_F32][KERN_W_BF16] = matmul_f32_bf16,                                        \
         .matmul[KERN_A_F32][KERN_W_B12] = matmul_f32_b12,                                          \
+        .matmul[KERN_A_F32][KERN_W_F16] = matmul_f32_f16,                                          \
         .rmsnorm = rmsnorm,                                                                        \
         .rope = rope,                                                                              \
         .silu_mul = silu_mul,                                                                      \

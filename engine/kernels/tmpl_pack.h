@@ -209,6 +209,13 @@ static void store_group_bf16(const vf x[KERN_GROUP], char *d)
         vi_store(d + i * 64, vi_or(vi_bf16_of(x[i]), vi_shl(vi_bf16_of(x[i + 1]), 16)));
 }
 
+/* d at the halves of the first output. */
+static void store_group_f16(const vf x[KERN_GROUP], char *d)
+{
+    for (int i = 0; i < KERN_GROUP; i++)
+        vi_store_u16(d + i * 64, vi_f16_of(x[i]));
+}
+
 INLINE vf vf_clamp(vf v, float lo, float hi)
 {
     return vf_min(vf_max(v, vf_set1(lo)), vf_set1(hi));
@@ -312,6 +319,8 @@ static void pack_group(enum kern_wfmt fmt, enum kern_src src, const void *const 
         store_group_f32(x, d);
     else if (fmt == KERN_W_BF16)
         store_group_bf16(x, d);
+    else if (fmt == KERN_W_F16)
+        store_group_f16(x, group + first * 2);
     else if (fmt == KERN_W_I8)
         store_group_i8(x, d, group + 1024 + first * 2);
     else

@@ -93,7 +93,7 @@ INLINE void store_vec(const struct kern_out *out, int row, int column, vf v)
 }
 
 /* Element types, activations x weights. DOT is BF16 x BF16 by the dot product instruction. */
-enum kind { F32_F32, F32_BF16, BF16_BF16, DOT, F32_B12, BF16_B12, DOT_B12 };
+enum kind { F32_F32, F32_BF16, F32_F16, BF16_BF16, DOT, F32_B12, BF16_B12, DOT_B12 };
 
 INLINE bool is_coded(const enum kind kind)
 {
@@ -126,10 +126,17 @@ INLINE vf float_at(const char *p)
     return vf_set1(f);
 }
 
+/* Bytes of a weight between one output and the next. */
+INLINE int output_bytes(const enum kind kind)
+{
+    return kind == F32_F16 ? 2 : 4;
+}
+
 /* The weights of k + odd of one vector of outputs; b at the pair's first byte. */
 INLINE vf weights(const enum kind kind, const char *b, const int odd)
 {
     if (kind == F32_F32) return vf_load(b + odd * 128);
+    if (kind == F32_F16) return vf_load_f16(b + odd * 64);
     return word_half(vi_load(b), odd);
 }
 
@@ -189,7 +196,8 @@ INLINE void strip_pair(const enum kind kind, const int rows, const int vecs,
     UNROLL for (int odd = 0; odd < 2; odd++)
     {
         vf w[MAX_VECS];
-        UNROLL for (int v = 0; v < vecs; v++) w[v] = weights(kind, b + v * VN * 4, odd);
+        UNROLL for (int v = 0; v < vecs; v++) w[v] =
+            weights(kind, b + v * VN * output_bytes(kind), odd);
         UNROLL for (int i = 0; i < rows; i++)
         {
             vf x = activation(kind, a, rows, i, odd);
@@ -216,7 +224,7 @@ INLINE void store_sums(const int rows, const int vecs, vf sum[MAX_ROWS][MAX_VECS
 INLINE void strip_run(const enum kind kind, const int rows, const int vecs, const struct strip *s,
                       const struct kern_out *out, struct fetch fetch)
 {
-    const size_t pair_a = (kind == F32_F32 || kind == F32_BF16 ? 8 : 4) * (size_t)rows;
+    const size_t pair_a = (kind <= F32_F16 ? 8 : 4) * (size_t)rows; /* activations are F32 */
     const size_t pair_b = kind == F32_F32 ? 256 : 128;
     const int step = rows <= 4 ? 4 : 1; /* the loop's own work shows with few rows */
     const char *a = s->a, *b = s->b;
@@ -225,7 +233,7 @@ INLINE void strip_run(const enum kind kind, const int rows, const int vecs, cons
     clear_sums(rows, vecs, sum);
     for (int g = 0; g < s->n_groups; g++) {
         fetch_turn(&fetch);
-        if (s->segs) b = (const char *)s->segs[g] + s->column * 4;
+        if (s->segs) b = (const char *)s->segs[g] + s->column * output_bytes(kind);
         for (int k = 0; k < KERN_GROUP / 2; k += step)
             UNROLL for (int i = 0; i < step; i++, a += pair_a, b += pair_b)
             {
@@ -288,7 +296,7 @@ INLINE void panel_run(const enum kind kind, const int rows, struct strip *s,
         if (is_coded(kind)) {
             coded_run(kind, rows, vecs, s, out, fetch);
         } else {
-            s->b = b + s->column * 4;
+            s->b = b + s->column * output_bytes(kind);
             strip_run(kind, rows, vecs, s, out, fetch);
         }
         fetch = fetch_nothing;
@@ -339,6 +347,7 @@ INLINE void segs_run(const enum kind kind, const int rows, const struct kern_til
         return;
 #define MATMUL_CASE_F32_F32(rows) MATMUL_CASE(F32_F32, rows)
 #define MATMUL_CASE_F32_BF16(rows) MATMUL_CASE(F32_BF16, rows)
+#define MATMUL_CASE_F32_F16(rows) MATMUL_CASE(F32_F16, rows)
 #define MATMUL_CASE_BF16_BF16(rows) MATMUL_CASE(BF16_BF16, rows)
 #define MATMUL_CASE_F32_B12(rows) MATMUL_CASE(F32_B12, rows)
 #define MATMUL_CASE_BF16_B12(rows) MATMUL_CASE(BF16_B12, rows)

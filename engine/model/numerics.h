@@ -11,7 +11,7 @@
 struct eng_numerics {
     const char *name;
     enum kern_afmt act; /* activations into every matrix product */
-    bool keep_source;   /* matrices as stored: BF16 stays, F16 and F32 become F32 */
+    bool keep_source;   /* matrices as stored, of parts that differ as F32 */
     enum kern_wfmt matrix,
         head;           /* formats otherwise; BF16 becomes B12 if kernels and weights allow */
     enum kern_kvfmt kv; /* KV cache, unless another type is asked for */

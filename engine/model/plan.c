@@ -232,10 +232,14 @@ const struct plan_part *eng_plan_row(const struct plan_mat *pm, int row, int *re
 /* The format before compression. */
 static enum kern_wfmt choose_format(const struct eng_numerics *numerics, const struct plan_mat *pm)
 {
-    bool bf16 = true;
-    for (int i = 0; i < pm->n_parts; i++)
-        bf16 = bf16 && pm->parts[i].weight->dtype == ENG_DTYPE_BF16;
-    if (pm->role == PLAN_LOOKUP || numerics->keep_source) return bf16 ? KERN_W_BF16 : KERN_W_F32;
+    if (pm->role == PLAN_LOOKUP || numerics->keep_source) {
+        enum eng_dtype dtype = pm->parts[0].weight->dtype;
+        for (int i = 1; i < pm->n_parts; i++)
+            if (pm->parts[i].weight->dtype != dtype) dtype = ENG_DTYPE_F32;
+        return dtype == ENG_DTYPE_BF16  ? KERN_W_BF16
+               : dtype == ENG_DTYPE_F16 ? KERN_W_F16
+                                        : KERN_W_F32;
+    }
     return pm->role == PLAN_HEAD ? numerics->head : numerics->matrix;
 }
 

@@ -1,8 +1,8 @@
 #!/usr/bin/env python3
 # SPDX-License-Identifier: MIT
-"""Writes a model directory with random bf16 weights in the shape of a real model, for speed and load tests.
+"""Writes a model directory with random weights in the shape of a real model, for speed and load tests.
 
-    make_model.py OUT [--shape smollm2-135m] [--tokenizer DIR] [--gguf FILE]
+    make_model.py OUT [--shape smollm2-135m] [--dtype bf16|f16] [--tokenizer DIR] [--gguf FILE]
 
 The same shape always gives the same bytes. With --tokenizer the tokenizer files of DIR are copied;
 otherwise those of the demo model (its ids are the low ones of the vocabulary). --gguf writes the same
@@ -63,11 +63,29 @@ LOW = bytes((0x79 << 7 & 0x80) | (b & 0x7F) for b in range(256))
 HIGH = bytes((b & 0x80) | (0x79 >> 1) for b in range(256))
 
 
-def write_weights(path, shapes):
+def f16_matrix_bytes(rng, n):
+    """The same as f16, which has three more bits of mantissa."""
+    out = bytearray(rng.randbytes(2 * n))
+    out[1::2] = out[1::2].translate(HIGH_F16)
+    return out
+
+
+def f16_norm_bytes(rng, n):
+    return b"".join(struct.pack("<H", 0x3C00 | rng.getrandbits(9)) for _ in range(n))
+
+
+HIGH_F16 = bytes((b & 0x80) | (15 - 6) << 2 | (b & 3) for b in range(256))
+# dtype -> its name in safetensors and config.json, and what makes vectors and matrices
+DTYPES = {"bf16": ("BF16", "bfloat16", norm_bytes, matrix_bytes),
+          "f16": ("F16", "float16", f16_norm_bytes, f16_matrix_bytes)}
+
+
+def write_weights(path, shapes, dtype):
+    code, _, vector, matrix = DTYPES[dtype]
     header, offset = {"__metadata__": {"format": "pt"}}, 0
     for name, shape in shapes:
         size = 2 * math.prod(shape)
-        header[name] = {"dtype": "BF16", "shape": list(shape), "data_offsets": [offset, offset + size]}
+        header[name] = {"dtype": code, "shape": list(shape), "data_offsets": [offset, offset + size]}
         offset += size
     text = json.dumps(header, separators=(",", ":")).encode()
     text += b" " * (-len(text) % 8)
@@ -75,7 +93,7 @@ def write_weights(path, shapes):
     with open(path, "wb") as f:
         f.write(struct.pack("<Q", len(text)) + text)
         for _, shape in shapes:
-            f.write(norm_bytes(rng, shape[0]) if len(shape) == 1 else matrix_bytes(rng, math.prod(shape)))
+            f.write(vector(rng, shape[0]) if len(shape) == 1 else matrix(rng, math.prod(shape)))
 
 
 # ---- GGUF ---------------------------------------------------------------------------------------------
@@ -172,15 +190,18 @@ def main():
     p.add_argument("out")
     p.add_argument("--shape", choices=sorted(SHAPES), default="smollm2-135m")
     p.add_argument("--tokenizer", default=os.path.join(ROOT, "deploy", "demo"))
-    p.add_argument("--gguf")
+    p.add_argument("--dtype", choices=sorted(DTYPES), default="bf16")
+    p.add_argument("--gguf", help="of bf16 weights")
     a = p.parse_args()
+    if a.gguf and a.dtype != "bf16":
+        p.error("--gguf writes bf16 weights only")
     hidden, layers, heads, kv_heads, inter, vocab, theta, ctx = SHAPES[a.shape]
     os.makedirs(a.out, exist_ok=True)
     config = {"architectures": ["LlamaForCausalLM"], "model_type": "llama", "hidden_size": hidden,
               "num_hidden_layers": layers, "num_attention_heads": heads, "num_key_value_heads": kv_heads,
               "intermediate_size": inter, "vocab_size": vocab, "rope_theta": theta, "rms_norm_eps": 1e-5,
               "max_position_embeddings": ctx, "tie_word_embeddings": True, "hidden_act": "silu",
-              "torch_dtype": "bfloat16", "bos_token_id": 0, "eos_token_id": 0}
+              "torch_dtype": DTYPES[a.dtype][1], "bos_token_id": 0, "eos_token_id": 0}
     with open(os.path.join(a.out, "config.json"), "w", encoding="utf-8") as f:
         json.dump(config, f, indent=1)
     with open(os.path.join(a.out, "generation_config.json"), "w", encoding="utf-8") as f:
@@ -190,7 +211,7 @@ def main():
         if os.path.exists(source):
             shutil.copyfile(source, os.path.join(a.out, name))
     weights = os.path.join(a.out, "model.safetensors")
-    write_weights(weights, list(tensor_shapes(hidden, layers, heads, kv_heads, inter, vocab)))
+    write_weights(weights, list(tensor_shapes(hidden, layers, heads, kv_heads, inter, vocab)), a.dtype)
     if a.gguf:
         write_gguf(a.gguf, weights, SHAPES[a.shape])
 

@@ -292,7 +292,8 @@ static void check_quant_error(void)
     static const struct {
         enum kern_wfmt fmt;
         double rms; /* of the error over that of uniform weights in -1..1 */
-    } bounds[] = {{KERN_W_BF16, 0.003}, {KERN_W_I8, 0.0045}, {KERN_W_I4, 0.075}};
+    } bounds[] = {
+        {KERN_W_BF16, 0.003}, {KERN_W_F16, 0.0004}, {KERN_W_I8, 0.0045}, {KERN_W_I4, 0.075}};
     enum { K = 1024 };
     for (size_t f = 0; f < sizeof(bounds) / sizeof(bounds[0]); f++) {
         const void *rows[KERN_PANEL];
@@ -401,7 +402,7 @@ struct product {
 static const struct product products[] = {
     {KERN_A_F32, KERN_W_F32},  {KERN_A_F32, KERN_W_BF16}, {KERN_A_BF16, KERN_W_BF16},
     {KERN_A_I8, KERN_W_I8},    {KERN_A_I8, KERN_W_I4},    {KERN_A_F32, KERN_W_B12},
-    {KERN_A_BF16, KERN_W_B12},
+    {KERN_A_BF16, KERN_W_B12}, {KERN_A_F32, KERN_W_F16},
 };
 enum { N_PRODUCTS = sizeof(products) / sizeof(products[0]) };
 
@@ -541,10 +542,17 @@ static void check_segs(const struct case_data *d, int n_rows)
     free(segs);
 }
 
-/* Compressed weights give the bits of the weights they encode. */
+/* The format whose bits a product must have: compressed and F16 weights encode others. */
+static enum kern_wfmt plain_of(enum kern_wfmt fmt)
+{
+    return fmt == KERN_W_B12 ? KERN_W_BF16 : fmt == KERN_W_F16 ? KERN_W_F32 : fmt;
+}
+
+/* Weights give the bits of the same weights in the other format. */
 static void check_against_plain(const struct case_data *d, int row)
 {
-    size_t bytes = kern_panel_bytes(KERN_W_BF16, d->k_pad);
+    enum kern_wfmt fmt = plain_of(d->p.w);
+    size_t bytes = kern_panel_bytes(fmt, d->k_pad);
     char *plain = guarded_alloc(bytes);
     float *w = malloc((size_t)d->k * KERN_PANEL * sizeof(*w));
     struct kern_tile t = tile_create(d->p.a, d->k_pad, 1);
@@ -558,10 +566,11 @@ static void check_against_plain(const struct case_data *d, int row)
             ref->unpack_row(d->p.w, d->panels + (size_t)i * d->panel_bytes, n, d->k, to);
             rows[n] = to;
         }
-        ref->pack_panel(KERN_W_BF16, KERN_SRC_F32, rows, d->k, d->k_pad, plain);
-        cand->matmul[d->p.a][KERN_W_BF16](&t, d->k_pad, plain, bytes, 1, &out, NULL);
+        ref->pack_panel(fmt, KERN_SRC_F32, rows, d->k, d->k_pad, plain);
+        cand->matmul[d->p.a][fmt](&t, d->k_pad, plain, bytes, 1, &out, NULL);
         check(same_bits(got, d->alone[row] + i * KERN_PANEL, KERN_PANEL), "matmul",
-              "formats %d x B12 k %d: other bits than BF16", (int)d->p.a, d->k);
+              "formats %d x %d k %d: other bits than format %d", (int)d->p.a, (int)d->p.w, d->k,
+              (int)fmt);
     }
     free(w);
     tile_destroy(d->p.a, d->k_pad, &t);
@@ -575,7 +584,7 @@ static void check_product(struct product p, int k, int n_panels)
     check(max_rows >= 1 && max_rows <= MAX_TILE, "max_rows", "%d", max_rows);
     case_init(&d, p, k, n_panels);
     check_against_ref(&d, rnd_int(0, MAX_TILE - 1));
-    if (p.w == KERN_W_B12) check_against_plain(&d, rnd_int(0, MAX_TILE - 1));
+    if (plain_of(p.w) != p.w) check_against_plain(&d, rnd_int(0, MAX_TILE - 1));
     for (int n_rows = 1; n_rows <= max_rows; n_rows += n_rows < 36 ? 1 : rnd_int(1, 15)) {
         check_tile(&d, n_rows, rnd_int(0, MAX_TILE - 1), rnd() & 1, rnd() & 1);
         check_segs(&d, n_rows);

@@ -1,16 +1,20 @@
 #!/usr/bin/env python3
 # SPDX-License-Identifier: MIT
 """The tiny models of tests/golden/models against the reference's logits, on every exact triple: path
-`exact` under each kernel level this machine runs, and under BLAS.
+`exact` under each kernel level this machine runs, and under BLAS. Weights kept in F16 give the bits of the same
+weights in F32.
 
     test_logits.py PATH TOLERANCE [OPTION ...]    another numeric path, to its own tolerance
 """
 import json
 import os
+import shutil
+import struct
 import subprocess
 import sys
+import tempfile
 
-from logits_check import BIN, Tally, check_model, path_options, read_floats
+from logits_check import BIN, Tally, check_model, path_options, read_floats, score
 
 MODELS = os.path.join(os.path.dirname(os.path.abspath(__file__)), "models")
 EXACT = 5e-4
@@ -52,6 +56,41 @@ def kernel_levels():
             yield name
 
 
+def widen_model(directory, to):
+    """Copies a model of F16 tensors as F32."""
+    with open(os.path.join(directory, "model.safetensors"), "rb") as f:
+        size = struct.unpack("<Q", f.read(8))[0]
+        header, data = json.loads(f.read(size)), f.read()
+    for name, entry in header.items():
+        if name != "__metadata__":
+            assert entry["dtype"] == "F16", name
+            entry.update(dtype="F32", data_offsets=[2 * at for at in entry["data_offsets"]])
+    text = json.dumps(header).encode()
+    text += b" " * (-len(text) % 8)
+    n = len(data) // 2
+    with open(os.path.join(to, "model.safetensors"), "wb") as f:
+        f.write(struct.pack("<Q", len(text)) + text + struct.pack(f"<{n}f", *struct.unpack(f"<{n}e", data)))
+    shutil.copy(os.path.join(directory, "config.json"), to)
+
+
+def compare_f16(tally, levels):
+    """Logits of an F16 checkpoint and of the same weights as F32, to the last bit."""
+    directory = os.path.join(MODELS, "llama-dynamic-f16")
+    with tempfile.TemporaryDirectory() as tmp:
+        widen_model(directory, tmp)
+        for level in levels:
+            logits = []
+            for model in (directory, tmp):
+                path = os.path.join(tmp, "logits")
+                score(model, [{"ids": list(range(3, 43)), "logits": path}],
+                      ["--numerics", "exact", "--kernels", level, "--gemm", "native"])
+                logits.append(read_floats(path))
+            differ = sum(a != b for a, b in zip(*logits))
+            assert len(logits[0]) == len(logits[1]) > 0
+            tally.add(f"f16 as f32 on {level}", float(differ),
+                      [f"{differ} logits are not those of F32 weights"] if differ else [])
+
+
 def main():
     tally = Tally()
     options, tolerance = path_options(sys.argv[1:])
@@ -63,6 +102,7 @@ def main():
     for level in levels:
         run(tally, ["--numerics", "exact", "--kernels", level, "--chunk", "16"], EXACT)
     run(tally, ["--numerics", "exact", "--gemm", "blas"], EXACT)
+    compare_f16(tally, levels)
     return tally.end()
 
 

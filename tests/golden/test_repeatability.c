@@ -323,8 +323,8 @@ static void test_same_bits(void **state)
 {
     (void)state;
     static const char *const own[] = {"llama-bias-tied-f32", "mistral-window-bf16",
-                                      "qwen3-types-bf16"};
-    static const char *const stories[] = {"stories260k-bf16", "stories260k"};
+                                      "qwen3-types-bf16", "llama-dynamic-f16"};
+    static const char *const stories[] = {"stories260k-bf16", "stories260k", "stories260k-f16"};
     bool all = asked_depth == DEPTH_ALL;
     for (int i = 0; i < n_named_models; i++)
         check_model(named_models[i], asked_depth);
