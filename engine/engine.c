@@ -61,6 +61,7 @@ struct eng {
     struct kv_pages *pages;
     struct fwd *fwd;
     struct sched *sched;
+    bool repeatable; /* BLAS gives the same bits whatever the batch, or is not used */
     double self_test_seconds;
     struct eng_info info;
 };
@@ -291,6 +292,7 @@ static int test_model(struct eng *e, char *err, size_t errlen)
     uint64_t start = clock_now_us();
     if (e->p.on_self_test) e->p.on_self_test(e->p.on_self_test_ctx);
     turns_enter(e->p.turns);
+    e->repeatable = !e->blas_core || gemm_blas_settle_model(e->model);
     int rc = selftest_run(e->model, e->fwd, e->pages, err, errlen);
     turns_leave(e->p.turns);
     e->self_test_seconds = (double)(clock_now_us() - start) * 1e-6;
@@ -373,16 +375,6 @@ static bool uses_blas(const struct eng_model *m)
     return blas;
 }
 
-/* Returns true if BLAS computes the same bits for a row at any place, for every K of this model. */
-static bool blas_is_repeatable(const struct eng_model *m)
-{
-    const struct eng_layer *l = &m->layers[0];
-    const int k_pads[] = {l->qkv.k_pad, l->o.k_pad, l->down.k_pad};
-    for (size_t i = 0; i < sizeof(k_pads) / sizeof(k_pads[0]); i++)
-        if (!gemm_blas_is_repeatable(k_pads[i])) return false;
-    return true;
-}
-
 static void describe(struct eng *e, double load_seconds)
 {
     const struct eng_model *m = e->model;
@@ -398,7 +390,7 @@ static void describe(struct eng *e, double load_seconds)
         .kernels = e->kern->name,
         .gemm = e->gemm_name,
         .kv_dtype = kv_names[e->layout.fmt],
-        .repeatable = !blas || blas_is_repeatable(m),
+        .repeatable = e->repeatable,
         .n_threads = e->p.n_threads,
         .n_parallel = e->p.n_parallel,
         .chunk_tokens = e->p.chunk_tokens,

@@ -21,7 +21,12 @@ struct pool;
 /* One packed matrix, n_out outputs of n_in inputs; row n of the source is output n. */
 struct eng_mat {
     enum kern_wfmt fmt;
-    bool use_blas;   /* fixed at load */
+    bool use_blas; /* fixed at load */
+    /* How BLAS is called for it, see engine/gemm_blas.h; set before the first product. */
+    struct {
+        bool swapped;    /* panel times rows instead of rows times panel */
+        uint8_t heights; /* a sum of powers of two: the rows of a call */
+    } blas;
     int n_out, n_in; /* valid sizes */
     int k_pad;       /* n_in up to KERN_K_ALIGN */
     int n_panels;    /* ceil(n_out / 32); outputs beyond n_out are zero rows */

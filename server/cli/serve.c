@@ -351,7 +351,10 @@ static void announce_ready(struct serve *s)
         (double)i->memory.other_bytes / mib, (double)i->memory.limit_bytes / mib, i->load_seconds);
     if (!i->repeatable) {
         srv_log(SRV_LOG_WARNING,
-                "the BLAS library gives different bits from call to call; use --gemm native");
+                "no call of OpenBLAS was found that gives a row of %s the same bits at every place "
+                "of a batch: answers may depend on the requests that run at the same time; use "
+                "--gemm native",
+                i->gemm);
     }
     if (model->is_demo) {
         srv_log(SRV_LOG_WARNING, "this is the demo model, a toy that tells short stories; "

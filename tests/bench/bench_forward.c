@@ -145,6 +145,7 @@ static struct eng_model *make_model(const struct options *o, const struct kern *
                                           .down = make_mat(kern, f, 576, 1536, o->blas)};
     m->embed = m->head = make_mat(kern, o->path->head, 49152, 576, false);
     m->head.use_blas = o->blas;
+    gemm_blas_settle_model(m);
     m->final_norm = ones(576);
     float *cosines = take((size_t)ctx * 32 * sizeof(float));
     float *sines = take((size_t)ctx * 32 * sizeof(float));

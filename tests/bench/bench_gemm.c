@@ -132,6 +132,7 @@ static void bench_level(struct bench *b, const int *rows, int n_rows)
     for (size_t w = 0; w < sizeof(weights) / sizeof(weights[0]); w++) {
         for (size_t s = 0; s < sizeof(shapes) / sizeof(shapes[0]); s++) {
             make_mat(b, weights[w].fmt, shapes[s].n_in, shapes[s].n_out);
+            gemm_blas_settle(&b->mat);
             b->thread.blas = take(gemm_blas_scratch_bytes(shapes[s].n_in));
             for (int r = 0; r < n_rows; r++) {
                 double best[2], flop = 2e-9 * rows[r] * shapes[s].n_in * shapes[s].n_out;

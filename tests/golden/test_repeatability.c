@@ -9,11 +9,12 @@
  * second mode, where pages of the cache may be read, the tokens and the bits of their
  * log-probabilities.
  *
- *   test_repeatability [--all | --few] [MODEL_DIR ...]
+ *   test_repeatability [--all | --few | --blas CORE] [MODEL_DIR ...]
  *
  * Without directories: a small model of the source tree and, where HEARTH_REFERENCE is set, a
  * stories model. --all takes every make and more models (some minutes); --few is for large models:
- * it leaves out the plain C level, and BLAS but once, too.
+ * it leaves out the plain C level, and BLAS but once, too. --blas takes every make with the named
+ * kernels of OpenBLAS ("Haswell") alone, and fails where they are not repeatable.
  */
 #include "test.h"
 
@@ -276,18 +277,41 @@ static bool check_triple(const struct triple *t, enum depth depth)
     return true;
 }
 
-static void check_model(const char *dir, enum depth depth)
+/* Sets max_prompt to what the model's context has room for. */
+static void look_at_model(const char *dir)
 {
-    model_dir = dir;
-    struct triple t;
     char err[300];
     struct eng *e = NULL;
+    model_dir = dir;
     struct eng_params p = {.model_dir = dir, .n_parallel = 1};
     int rc = eng_open(&e, &p, err, sizeof(err));
     REQUIRE_MSG(rc == 0, "%s: %s", dir, err);
     int64_t ctx = eng_info(e)->ctx_tokens;
     max_prompt = ctx - N_NEW < 200 ? ctx - N_NEW : 200;
     eng_close(e);
+}
+
+/* With OpenBLAS, whose kernels the environment names. */
+static void check_core(const char *dir, const char *core)
+{
+    const struct triple t = {"exact", kern_select("auto")->name, "blas", "auto"};
+    const struct make any = {1, 128, 1, false, false};
+    int before = n_compared;
+    look_at_model(dir);
+    struct eng *e = open_engine(&t, &any);
+    if (!e) skip(); /* a build without BLAS */
+    REQUIRE_MSG(strcmp(eng_info(e)->gemm + strlen("blas:"), core) == 0,
+                "OpenBLAS runs its %s kernels", eng_info(e)->gemm);
+    REQUIRE_MSG(eng_info(e)->repeatable, "OpenBLAS's %s kernels are not repeatable", core);
+    eng_close(e);
+    REQUIRE(check_triple(&t, DEPTH_ALL));
+    printf("%s, OpenBLAS %s: %d rows of the same bits\n", dir, core, n_compared - before);
+}
+
+static void check_model(const char *dir, enum depth depth)
+{
+    struct triple t;
+    look_at_model(dir);
     for (const char *const *path = eng_numerics_names(); *path; path++)
         for (const char *const *level = eng_kernel_names(); *level; level++) {
             if (!kern_runs_here(*level)) continue;
@@ -309,13 +333,22 @@ static void check_model(const char *dir, enum depth depth)
 static const char **named_models;
 static int n_named_models;
 static enum depth asked_depth;
+static const char *asked_core; /* of --blas, or NULL */
+
+static void check(const char *dir)
+{
+    if (asked_core)
+        check_core(dir, asked_core);
+    else
+        check_model(dir, asked_depth);
+}
 
 static void check_models(const char *root, const char *folder, const char *const *names, size_t n)
 {
     char dir[1000];
     for (size_t i = 0; i < n && root; i++) {
         snprintf(dir, sizeof(dir), "%s/%s/%s", root, folder, names[i]);
-        check_model(dir, asked_depth);
+        check(dir);
     }
 }
 
@@ -325,9 +358,9 @@ static void test_same_bits(void **state)
     static const char *const own[] = {"llama-bias-tied-f32", "mistral-window-bf16",
                                       "qwen3-types-bf16", "llama-dynamic-f16"};
     static const char *const stories[] = {"stories260k-bf16", "stories260k", "stories260k-f16"};
-    bool all = asked_depth == DEPTH_ALL;
+    bool all = asked_depth == DEPTH_ALL || asked_core;
     for (int i = 0; i < n_named_models; i++)
-        check_model(named_models[i], asked_depth);
+        check(named_models[i]);
     if (n_named_models == 0) {
         check_models(test_source_root(), "tests/golden/models", own, all ? N_OF(own) : 1);
         check_models(test_reference(), "models", stories, all ? N_OF(stories) : 1);
@@ -339,7 +372,13 @@ int main(int argc, char **argv)
 {
     if (argc > 1 && strcmp(argv[1], "--all") == 0) asked_depth = DEPTH_ALL;
     if (argc > 1 && strcmp(argv[1], "--few") == 0) asked_depth = DEPTH_FEW;
-    int first = asked_depth == DEPTH_USUAL ? 1 : 2;
+    if (argc > 2 && strcmp(argv[1], "--blas") == 0) {
+        asked_core = argv[2];
+        /* what the other kernels of the list need is for the caller to know */
+        if (strcmp(asked_core, "Haswell") == 0 && !kern_runs_here("avx2")) return TEST_SKIPPED;
+        if (setenv("OPENBLAS_CORETYPE", asked_core, 1) != 0) return 1;
+    }
+    int first = asked_core ? 3 : asked_depth == DEPTH_USUAL ? 1 : 2;
     named_models = (const char **)argv + first;
     n_named_models = argc > first ? argc - first : 0;
     const struct CMUnitTest tests[] = {cmocka_unit_test(test_same_bits)};
