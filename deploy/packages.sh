@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: MIT
-# Sourced by quickstart.sh and tests/run.sh: installs Debian packages that are not there yet.
+# Sourced by quickstart.sh, release.sh and tests/run.sh: installs Debian packages that are not there yet.
 #
 #   install_packages PACKAGE...      as root, or by sudo; says what it does; fails with a clear line
 
@@ -38,3 +38,4 @@ install_packages() {
 BUILD_PACKAGES="gcc libc6-dev meson ninja-build pkg-config libmicrohttpd-dev libjansson-dev
     libopenblas-pthread-dev libpcre2-dev libutf8proc-dev libcurl4-gnutls-dev libgnutls28-dev
     libedit-dev"
+RELEASE_PACKAGES="binutils dpkg-dev git gzip patchelf python3 python3-venv"
