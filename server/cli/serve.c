@@ -55,6 +55,7 @@
 enum {
     TICK_MS = 100, /* how often the engine is looked at */
     DRAIN_TICK_MS = 5,
+    FIRST_REQUEST_MS = 200, /* for what a client sends on a connection that it has just opened */
     SECOND_SIGNAL_GRACE_MS = 100,
     STOPPED_GRACE_MS = 2000, /* for error answers of requests that were ended */
     GONE_GRACE_MS = 5000,    /* for the engine to let go of them */
@@ -563,6 +564,20 @@ static void wait_delay(struct serve *s)
     }
 }
 
+/*
+ * systemd's socket goes on with the next server, so a client whose connection was taken in the last
+ * moment cannot know that it was: its request is still served. Signals wait for the next step.
+ */
+static void wait_for_heads(struct serve *s)
+{
+    uint64_t end_us = clock_now_us() + FIRST_REQUEST_MS * 1000;
+    do {
+        poll(NULL, 0, DRAIN_TICK_MS);
+        monitor(s);
+    } while (srv_watch_n_connections(s->server.watch) > atomic_load(&s->server.n_requests) &&
+             clock_now_us() < end_us);
+}
+
 static void drain(struct serve *s)
 {
     struct srv_server *server = &s->server;
@@ -575,8 +590,9 @@ static void drain(struct serve *s)
                1000ull * (unsigned)(s->config->drain_delay_ms + s->config->drain_timeout_ms +
                                     STOPPED_GRACE_MS + GONE_GRACE_MS));
     wait_delay(s);
-    atomic_store(&server->refusing, true);
     srv_http_quiesce(s->http);
+    if (s->inherited_fd >= 0) wait_for_heads(s);
+    atomic_store(&server->refusing, true);
     if (s->config->unix_socket && s->inherited_fd < 0) unlink(s->config->unix_socket);
     srv_watch_close_idle(server->watch, true);
     if (wait_for_requests(s, s->config->drain_timeout_ms)) return;

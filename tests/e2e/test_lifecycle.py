@@ -558,6 +558,20 @@ def test_socket_activation_holds_the_first_request():
         assert answer.startswith(b"HTTP/1.1 503 ") and b"model_loading" in answer and seconds >= 1, (answer, seconds)
 
 
+def test_socket_activation_serves_what_it_took():
+    """A connection that is taken just before the end is served, not cut: its client could not choose the next server."""
+    with socket.create_server(("127.0.0.1", 0)) as s:
+        h = Hearth("--drain-delay-ms", "0", listener=s)
+        h.start()
+        with socket.create_connection(s.getsockname(), timeout=60) as late:
+            assert h.get("/readyz")[0] == 200  # connections are taken in order
+            h.process.send_signal(signal.SIGTERM)
+            h.wait_log("draining")
+            late.sendall(b"GET /v1/models HTTP/1.1\r\nHost: localhost\r\n\r\n")
+            assert read_all(late).startswith(b"HTTP/1.1 200 "), "cut"
+        assert h.process.wait(timeout=60) == 0
+
+
 def test_socket_activation_keeps_the_socket_file():
     with tempfile.TemporaryDirectory() as d, socket.socket(socket.AF_UNIX) as s:
         path = os.path.join(d, "hearth.sock")
