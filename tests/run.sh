@@ -133,6 +133,8 @@ if [ "${HEARTH_OFFLINE:-0}" != 1 ]; then
         # shellcheck disable=SC2086
         install_packages $NEON_PACKAGES || echo "hearth: the NEON kernels will not be checked"
         # shellcheck disable=SC2086
+        install_packages $RELEASE_PACKAGES || echo "hearth: tests of the packages will be left out"
+        # shellcheck disable=SC2086
         install_packages $SHELL_PACKAGES || echo "hearth: the completions will be tested in bash alone"
         # shellcheck disable=SC2086
         install_packages $COMPILER_PACKAGES || echo "hearth: the build by clang will be skipped"

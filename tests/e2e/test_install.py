@@ -26,7 +26,8 @@ def options():
     shown = subprocess.run(["meson", "introspect", BUILD, "--buildoptions"], capture_output=True, check=True, timeout=60)
     values = {o["name"]: o["value"] for o in json.loads(shown.stdout)}
     return {name: os.path.join(values["prefix"], values[name]) for name in ("bindir", "datadir", "mandir", "sysconfdir")} | {
-        "units": os.path.join(values["prefix"], "lib/systemd/system")}
+        "units": os.path.join(values["prefix"], "lib/systemd/system"),
+        "sysusers": os.path.join(values["prefix"], "lib/sysusers.d")}
 
 
 PATHS = options()
@@ -47,7 +48,7 @@ def test_files_are_where_the_prefix_says():
                   ("datadir", "hearth/demo/model.safetensors"), ("datadir", "hearth/api-keys.conf"), ("mandir", "man1/hearth.1"),
                   ("datadir", "bash-completion/completions/hearth"), ("datadir", "zsh/vendor-completions/_hearth"),
                   ("datadir", "fish/vendor_completions.d/hearth.fish"), ("units", "hearth.service"), ("units", "hearth.socket"),
-                  ("sysconfdir", "hearth/hearth.ini")):
+                  ("sysusers", "hearth.conf"), ("sysconfdir", "hearth/hearth.ini")):
         assert os.path.isfile(installed(*where)), where
     unit = text_of("units", "hearth.service")
     command = f"{PATHS['bindir']}/hearth serve --config {PATHS['sysconfdir']}/hearth/hearth.ini"
