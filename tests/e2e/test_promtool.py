@@ -59,6 +59,16 @@ def test_alerts_fire_and_do_not_fire():
     assert p.returncode == 0, p.stdout + p.stderr
 
 
+def test_every_alert_is_tested_both_ways():
+    with open(os.path.join(ROOT, "deploy", "prometheus", "alerts.yml"), encoding="utf-8") as f:
+        alerts = re.findall(r"- alert: (\w+)", f.read())
+    with open(os.path.join(HERE, "alerts_test.yml"), encoding="utf-8") as f:
+        rows = re.findall(r"- alertname: (\w+)\n.*\n\s+exp_alerts:( \[\])?", f.read())
+    assert len(alerts) > 8, alerts
+    for alert in alerts:
+        assert {quiet == "" for name, quiet in rows if name == alert} == {True, False}, f"{alert}: {rows}"
+
+
 # ---- the dashboard --------------------------------------------------------------------------------------------
 
 def dashboard_queries():
