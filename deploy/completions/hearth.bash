@@ -20,7 +20,7 @@ _hearth()
     --config) kind=files ;;
     --model | -m | --model-path) kind=models ;;
     --hf-repo | -hf | --hfr) kind=anything ;;
-    --alias | -a | --served-model-name) kind=anything ;;
+    --alias | -a | --served-model-name | --model_name) kind=anything ;;
     --chat-template-file | --chat-template) kind=files ;;
     --chat-template-kwargs | --default-chat-template-kwargs) kind=anything ;;
     --tool-format) words='auto hermes list qwen-xml llama3 mistral mistral-args none' ;;

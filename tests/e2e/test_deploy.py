@@ -40,7 +40,7 @@ def test_metrics_that_are_named_are_served():
     assert not unknown, f"not served: {unknown}"
     for path, text in all_texts:
         for name, selector in SELECTOR.findall(text):
-            wanted = {(k, v) for k, v in labels_of(selector) if k not in ("instance", "job")}
+            wanted = {(k, v) for k, v in labels_of(selector) if k not in ("instance", "job", "namespace")}
             assert any(n == name and wanted <= labels for n, labels in series), f"{path}: no {name}{{{selector}}}"
 
 
