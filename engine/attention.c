@@ -28,6 +28,12 @@ _Static_assert(ATTN_SPLIT % KV_PAGE_TOKENS == 0, "a split is whole pages");
 enum { MAX_TILE = 32 };
 
 /*
+ * Blocks of keys or values (32 positions x 32 dims) that a thread prefetches ahead of those that it
+ * multiplies: more than memory's latency, and little of a second-level cache.
+ */
+enum { BLOCKS_AHEAD = 8 };
+
+/*
  * Most memory for the results of splits computed apart; a unit that does not fit is computed in one
  * piece.
  */
@@ -48,7 +54,8 @@ struct unit {
     int row0, n_rows;
     int split; /* the only split to compute, into parts[part]; -1: all, merged and finished */
     int part;
-    bool stores; /* a single token: its key and value are stored first */
+    bool stores;  /* a single token: its key and value are stored first */
+    bool streams; /* no other unit reads its keys and values: prefetching them pays */
 };
 
 /* Tokens of a segment whose keys and values one item stores. */
@@ -82,13 +89,14 @@ struct thread_scratch {
     struct row_state *rows; /* [max_tile] */
     float *head;            /* [d_pad] */
     uint8_t *panels;        /* int8 pages: a key panel, or a split's value panels, as bf16 */
+    const void **blocks; /* a split's keys and values in the order of reading, and what follows */
 };
 
 struct attn {
     struct attn_params p;
     enum kern_afmt act;
     enum kern_wfmt page_fmt; /* of the panels multiplied: int8 pages become bf16 first */
-    kern_matmul_fn *matmul;
+    kern_matmul_pages_fn *matmul_pages;
     kern_matmul_segs_fn *matmul_segs;
     int group;    /* query heads per kv head */
     int max_tile; /* rows of a tile */
@@ -125,10 +133,13 @@ static void init_part(struct part *part, struct scratch *s, size_t n_rows, size_
     if (part) *part = cut;
 }
 
+/* Of an int8 value panel as bf16. */
+enum { VALUE_ROOM_BYTES = 2 * KERN_PANEL * KV_PAGE_TOKENS };
+
 static size_t panels_bytes(enum kern_kvfmt fmt, size_t d_pad)
 {
     size_t key = kern_panel_bytes(KERN_W_BF16, (int)d_pad);
-    size_t values = SPLIT_PAGES * kern_panel_bytes(KERN_W_BF16, KV_PAGE_TOKENS);
+    size_t values = SPLIT_PAGES * VALUE_ROOM_BYTES;
     return fmt != KERN_KV_I8 ? 0 : key > values ? key : values;
 }
 
@@ -143,6 +154,8 @@ static void init_thread(struct thread_scratch *t, struct scratch *s, size_t n_ro
         .rows = scratch_take(s, n_rows, sizeof(struct row_state)),
         .head = scratch_take(s, d_pad, sizeof(float)),
         .panels = scratch_take(s, panels_bytes(fmt, d_pad), 1),
+        .blocks = scratch_take(s, 2 * SPLIT_PAGES * (d_pad / KERN_PANEL) + BLOCKS_AHEAD,
+                               sizeof(*cut.blocks)),
     };
     init_part(&cut.part, s, n_rows, d_pad);
     if (t) *t = cut;
@@ -166,7 +179,7 @@ struct attn *attn_init(struct scratch *s, const struct attn_params *params)
     bool f32 = params->layout->fmt == KERN_KV_F32;
     zero.act = f32 ? KERN_A_F32 : KERN_A_BF16;
     zero.page_fmt = f32 ? KERN_W_F32 : KERN_W_BF16;
-    zero.matmul = kern->matmul[zero.act][zero.page_fmt];
+    zero.matmul_pages = kern->matmul_pages[zero.act];
     zero.matmul_segs = kern->matmul_segs[zero.act];
     zero.group = hp->n_heads / hp->n_kv_heads;
     zero.max_tile = kern->max_rows[zero.act] < MAX_TILE ? kern->max_rows[zero.act] : MAX_TILE;
@@ -234,8 +247,12 @@ static void add_split_token(struct attn *a, int seg, int n_splits, int *n_parts)
     for (int head = 0; head < a->p.layout->n_kv_heads; head++) {
         a->merges[a->n_merges++] = (struct merge){seg, head, *n_parts, n_splits};
         for (int i = 0; i < n_splits; i++)
-            a->units[a->n_units++] = (struct unit){
-                .seg = seg, .head = head, .n_rows = a->group, .split = i, .part = (*n_parts)++};
+            a->units[a->n_units++] = (struct unit){.seg = seg,
+                                                   .head = head,
+                                                   .n_rows = a->group,
+                                                   .split = i,
+                                                   .part = (*n_parts)++,
+                                                   .streams = true};
     }
 }
 
@@ -245,8 +262,12 @@ static void add_token(struct attn *a, int seg)
     for (int i = 0; i < n_pages && a->n_reads < a->max_reads; i++)
         a->reads[a->n_reads++] = a->segs[seg].pages[i];
     for (int head = 0; head < a->p.layout->n_kv_heads; head++)
-        a->units[a->n_units++] = (struct unit){
-            .seg = seg, .head = head, .n_rows = a->group, .split = -1, .stores = true};
+        a->units[a->n_units++] = (struct unit){.seg = seg,
+                                               .head = head,
+                                               .n_rows = a->group,
+                                               .split = -1,
+                                               .stores = true,
+                                               .streams = true};
 }
 
 /* Returns true if single tokens are too few to keep all threads busy. */
@@ -382,6 +403,11 @@ static struct range visible_range(int64_t pos, int window, int split)
 
 /* ---- one split ----------------------------------------------------------------------------- */
 
+static int last_split(const struct attn *a, const struct unit *u)
+{
+    return (int)(row_position(a, u, u->n_rows - 1) / ATTN_SPLIT);
+}
+
 /* Pages that any row of a unit sees in a split. */
 struct pages {
     int64_t first;
@@ -400,39 +426,77 @@ static struct pages visible_pages(const struct attn *a, const struct unit *u, in
     return (struct pages){first, (int)((hi - 1) / KV_PAGE_TOKENS - first + 1)};
 }
 
-/* The panels of a page in the format for products: int8 ones unpacked to `room`. */
-static const uint8_t *key_panel(const struct attn *a, const uint8_t *panel, uint8_t *room)
+/*
+ * At most `most` blocks of keys and values of a unit's pages in the order in which they are read:
+ * per page its keys, then per 32 dims the values of all pages. Returns their number.
+ */
+static int list_blocks(const struct attn *a, int layer, const struct unit *u,
+                       const struct pages *pages, int most, const void **ret)
 {
-    if (a->p.layout->fmt != KERN_KV_I8) return panel;
-    a->p.model->kern->unpack_key(panel, a->p.layout->d_pad, room);
-    return room;
+    const struct kv_layout *l = a->p.layout;
+    uint8_t *const *data = a->segs[u->seg].pages + pages->first;
+    int n_dims = l->d_pad / KERN_PANEL, half = pages->n * n_dims;
+    size_t block_bytes = l->panel_bytes / (size_t)n_dims;
+    size_t keys = kv_key_offset(l, layer, u->head), values = kv_value_offset(l, layer, u->head);
+    for (int i = 0; i < half && i < most; i++)
+        ret[i] = data[i / n_dims] + keys + (size_t)(i % n_dims) * block_bytes;
+    for (int i = half; i < 2 * half && i < most; i++) {
+        int dims = (i - half) / pages->n, page = (i - half) % pages->n;
+        ret[i] = data[page] + values + (size_t)dims * block_bytes;
+    }
+    return 2 * half < most ? 2 * half : most;
 }
 
-static const uint8_t *value_panel(const struct attn *a, const uint8_t *panel, uint8_t *room)
+/* Pages of the first split, from `split` on, of which a unit sees any. */
+static struct pages next_pages(const struct attn *a, const struct unit *u, int window, int split)
 {
-    if (a->p.layout->fmt != KERN_KV_I8) return panel;
-    a->p.model->kern->unpack_value(panel, room);
-    return room;
+    int last = u->split >= 0 ? u->split : last_split(a, u);
+    struct pages pages = {0, 0};
+    for (; split <= last && pages.n == 0; split++)
+        pages = visible_pages(a, u, window, split);
+    return pages;
+}
+
+/* Lists the blocks of a split, then those that the thread reads next. */
+static void plan_reading(struct attn *a, int layer, const struct unit *u, const struct pages *pages,
+                         int split, const struct unit *next, struct thread_scratch *t)
+{
+    int window = a->p.model->layers[layer].window;
+    int n = list_blocks(a, layer, u, pages, INT_MAX, t->blocks), n_ahead = 0;
+    if (!u->streams) return;
+    struct pages later = next_pages(a, u, window, split + 1);
+    if (later.n == 0 && next) {
+        u = next;
+        later = next_pages(a, u, window, u->split >= 0 ? u->split : 0);
+    }
+    if (later.n > 0) n_ahead = list_blocks(a, layer, u, &later, BLOCKS_AHEAD, t->blocks + n);
+    for (; n_ahead < BLOCKS_AHEAD; n_ahead++)
+        t->blocks[n + n_ahead] = NULL;
 }
 
 /* Scores of a tile with the keys of some pages: t->scores [n_rows][ATTN_SPLIT]. */
-static void score(struct attn *a, int layer, const struct unit *u, const struct pages *pages,
-                  const struct kern_tile *queries, const struct unit *next,
-                  struct thread_scratch *t)
+static void score(struct attn *a, const struct unit *u, int n_pages,
+                  const struct kern_tile *queries, struct thread_scratch *t)
 {
     const struct kv_layout *l = a->p.layout;
-    size_t panel_bytes = kern_panel_bytes(a->page_fmt, l->d_pad);
-    size_t keys = kv_key_offset(l, layer, u->head), next_keys = 0;
-    if (next) next_keys = kv_key_offset(l, layer, next->head);
-    for (int i = 0; i < pages->n; i++) {
-        int64_t page = pages->first + i;
-        const uint8_t *panel = key_panel(a, a->segs[u->seg].pages[page] + keys, t->panels);
-        struct kern_out out = {t->scores + i * KV_PAGE_TOKENS, ATTN_SPLIT, false};
-        struct kern_fetch fetch = {.bytes = 0};
-        if (next && page * KV_PAGE_TOKENS < a->segs[next->seg].pos0)
-            fetch = (struct kern_fetch){.data = a->segs[next->seg].pages[page] + next_keys,
-                                        .bytes = 2 * l->panel_bytes};
-        a->matmul(queries, l->d_pad, panel, panel_bytes, 1, &out, &fetch);
+    int n_dims = l->d_pad / KERN_PANEL;
+    const void *panels[SPLIT_PAGES];
+    struct kern_pages pages = {panels, n_pages, u->streams ? t->blocks + BLOCKS_AHEAD : NULL,
+                               l->panel_bytes / (size_t)n_dims};
+    struct kern_out out = {t->scores, ATTN_SPLIT, false};
+    for (int i = 0; i < n_pages; i++)
+        panels[i] = t->blocks[i * n_dims];
+    if (l->fmt != KERN_KV_I8) {
+        a->matmul_pages(queries, l->d_pad, &pages, &out);
+        return;
+    }
+    pages.n = 1;
+    for (int i = 0; i < n_pages; i++, out.c += KV_PAGE_TOKENS) {
+        a->p.model->kern->unpack_key(panels[i], l->d_pad, t->panels);
+        panels[i] = t->panels;
+        pages.panels = &panels[i];
+        a->matmul_pages(queries, l->d_pad, &pages, &out);
+        if (pages.ahead) pages.ahead += n_dims;
     }
 }
 
@@ -458,21 +522,26 @@ static struct kern_tile softmax(struct attn *a, const struct unit *u, int window
 }
 
 /* Probabilities times the values of the pages: [n_rows][d_pad]. */
-static void weigh_values(struct attn *a, int layer, const struct unit *u, const struct pages *pages,
+static void weigh_values(struct attn *a, const struct unit *u, int n_pages,
                          const struct kern_tile *probs, struct thread_scratch *t, float *values)
 {
-    enum { ROOM_BYTES = 2 * KERN_PANEL * KV_PAGE_TOKENS };
-
     const struct kv_layout *l = a->p.layout;
-    size_t block_bytes = l->panel_bytes / (size_t)(l->d_pad / KERN_PANEL);
-    size_t offset = kv_value_offset(l, layer, u->head);
-    for (int d = 0; d < l->d_pad; d += KERN_PANEL, offset += block_bytes) {
-        const void *panels[SPLIT_PAGES];
-        for (int i = 0; i < pages->n; i++)
-            panels[i] = value_panel(a, a->segs[u->seg].pages[pages->first + i] + offset,
-                                    t->panels + i * ROOM_BYTES);
-        struct kern_out out = {values + d, (size_t)l->d_pad, false};
-        a->matmul_segs(probs, pages->n, panels, &out);
+    int n_dims = l->d_pad / KERN_PANEL;
+    const void **blocks = t->blocks + n_pages * n_dims;
+    for (int d = 0; d < n_dims; d++, blocks += n_pages) {
+        const void *unpacked[SPLIT_PAGES];
+        struct kern_pages pages = {blocks, n_pages, u->streams ? blocks + BLOCKS_AHEAD : NULL,
+                                   l->panel_bytes / (size_t)n_dims};
+        struct kern_out out = {values + d * KERN_PANEL, (size_t)l->d_pad, false};
+        if (l->fmt == KERN_KV_I8) {
+            for (int i = 0; i < n_pages; i++) {
+                uint8_t *room = t->panels + i * VALUE_ROOM_BYTES;
+                a->p.model->kern->unpack_value(blocks[i], room);
+                unpacked[i] = room;
+            }
+            pages.panels = unpacked;
+        }
+        a->matmul_segs(probs, &pages, &out);
     }
 }
 
@@ -484,9 +553,10 @@ static bool attend_split(struct attn *a, int layer, const struct unit *u, int sp
     int window = a->p.model->layers[layer].window;
     struct pages pages = visible_pages(a, u, window, split);
     if (pages.n == 0) return false;
-    score(a, layer, u, &pages, queries, next, t);
+    plan_reading(a, layer, u, &pages, split, next, t);
+    score(a, u, pages.n, queries, t);
     struct kern_tile probs = softmax(a, u, window, split, &pages, t, part->soft);
-    weigh_values(a, layer, u, &pages, &probs, t, part->values);
+    weigh_values(a, u, pages.n, &probs, t, part->values);
     return true;
 }
 
@@ -541,29 +611,25 @@ static void clear_rows(const struct unit *u, struct thread_scratch *t)
 
 /* ---- items --------------------------------------------------------------------------------- */
 
-/*
- * The unit this thread will probably take next, if prefetching its keys and values pays: single
- * tokens, each of its own sequence. Prompt tiles share theirs.
- */
+/* The unit this thread will probably take next, if it is worth prefetching. */
 static const struct unit *guess_next(const struct attn *a, int item)
 {
     int next = item + a->p.n_threads;
-    if (next >= a->n_units || !a->units[item].stores || !a->units[next].stores) return NULL;
-    return &a->units[next];
+    return next < a->n_units && a->units[next].streams ? &a->units[next] : NULL;
 }
 
 void attn_item(struct attn *a, int layer, int item, int thread)
 {
     const struct unit *u = &a->units[item];
     struct thread_scratch *t = &a->threads[thread];
+    const struct unit *next = guess_next(a, item);
     if (u->stores) store_token(a, layer, u->seg, 0, u->head, t->head);
     struct kern_tile queries = pack_queries(a, layer, u, t);
     if (u->split >= 0) {
-        attend_split(a, layer, u, u->split, &queries, NULL, t, &a->parts[u->part]);
+        attend_split(a, layer, u, u->split, &queries, next, t, &a->parts[u->part]);
         return;
     }
-    const struct unit *next = guess_next(a, item);
-    int last = (int)(row_position(a, u, u->n_rows - 1) / ATTN_SPLIT);
+    int last = last_split(a, u);
     struct part part = {t->acc, t->part.soft};
     clear_rows(u, t);
     for (int split = 0; split <= last; split++)

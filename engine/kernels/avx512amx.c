@@ -118,17 +118,19 @@ INLINE void store_block(const struct bf16_block *k, float *to, size_t ld)
     MEMORY_BARRIER();
 }
 
-/* n groups; b consecutive, or at segs. */
+/* n groups; b consecutive, or at segs. ahead: NULL, or as in kern_pages, of bytes each. */
 INLINE void multiply_groups(const struct bf16_block *k, const char *a, const char *b,
-                            const void *const *segs, int n)
+                            const void *const *segs, int n, const void *const *ahead, size_t bytes)
 {
     const size_t second = (size_t)k->second * 64;
     MEMORY_BARRIER();
-    for (int g = 0; g < n; g++, a += k->group_bytes, b += GROUP_BF16) {
-        if (segs) b = segs[g];
+    for (int g = 0; g < n; g++, a += k->group_bytes) {
+        const char *w = segs ? segs[g] : b + (size_t)g * GROUP_BF16;
+        for (size_t i = 0; ahead && ahead[g] && i < bytes; i += 64)
+            __builtin_prefetch((const char *)ahead[g] + i, 0, 2);
         TILE_LOAD(4, a, 64);
-        TILE_LOAD(6, b, 128);
-        TILE_LOAD(7, b + 64, 128);
+        TILE_LOAD(6, w, 128);
+        TILE_LOAD(7, w + 64, 128);
         _tile_dpbf16ps(0, 4, 6);
         _tile_dpbf16ps(1, 4, 7);
         if (!second) continue;
@@ -191,7 +193,7 @@ INLINE void bf16_panel(const bool coded, const struct kern_tile *tile, const str
                 clear_block(k);
             else if (blocks->n > 1)
                 load_block(k, at);
-            multiply_groups(k, a + row * 64, b, NULL, n);
+            multiply_groups(k, a + row * 64, b, NULL, n, NULL, 0);
             if (last && !out->add)
                 store_block(k, out->c + (size_t)row * out->ld, out->ld);
             else if (last || blocks->n > 1)
@@ -243,22 +245,45 @@ void kern_avx512amx_bf16_b12(const struct kern_tile *tile, int k_pad, const void
     bf16_run(true, tile, k_pad, panels, panel_bytes, n_panels, *out, fetch);
 }
 
-void kern_avx512amx_segs(const struct kern_tile *tile, int n_segs, const void *const *segs,
-                         const struct kern_out *out)
+/* All rows times one panel of n groups: at b, or at segs. */
+INLINE void page_product(const struct kern_tile *tile, const struct blocks *blocks,
+                         const struct bf16_block *k, const char *b, const void *const *segs, int n,
+                         const void *const *ahead, size_t ahead_bytes, const struct kern_out *out)
 {
     _Alignas(64) float sums[KERN_AMX_ROWS * KERN_PANEL];
+    for (int i = 0; i < blocks->n; i++) {
+        int row = block_row(blocks, i);
+        clear_block(k);
+        multiply_groups(k, (const char *)tile->data + row * 64, b, segs, n, i == 0 ? ahead : NULL,
+                        ahead_bytes);
+        if (out->add)
+            store_block(k, sums + i * blocks->height * KERN_PANEL, KERN_PANEL);
+        else
+            store_block(k, out->c + (size_t)row * out->ld, out->ld);
+    }
+    if (out->add) put_sums(sums, blocks, out);
+}
+
+void kern_avx512amx_pages(const struct kern_tile *tile, int k_pad, const struct kern_pages *pages,
+                          const struct kern_out *out)
+{
+    int n_groups = k_pad / KERN_GROUP;
     struct blocks blocks = cut_rows(tile->n_rows, 2 * TILE_ROWS);
     struct bf16_block k = configure_bf16(tile, &blocks);
-    for (int i = 0; i < blocks.n; i++) {
-        int row = block_row(&blocks, i);
-        clear_block(&k);
-        multiply_groups(&k, (const char *)tile->data + row * 64, NULL, segs, n_segs);
-        if (out->add)
-            store_block(&k, sums + i * blocks.height * KERN_PANEL, KERN_PANEL);
-        else
-            store_block(&k, out->c + (size_t)row * out->ld, out->ld);
-    }
-    if (out->add) put_sums(sums, &blocks, out);
+    struct kern_out at = *out;
+    for (int i = 0; i < pages->n; i++, at.c += KERN_PANEL)
+        page_product(tile, &blocks, &k, pages->panels[i], NULL, n_groups,
+                     pages->ahead ? pages->ahead + i * n_groups : NULL, pages->ahead_bytes, &at);
+    _tile_release();
+}
+
+void kern_avx512amx_segs(const struct kern_tile *tile, const struct kern_pages *pages,
+                         const struct kern_out *out)
+{
+    struct blocks blocks = cut_rows(tile->n_rows, 2 * TILE_ROWS);
+    struct bf16_block k = configure_bf16(tile, &blocks);
+    page_product(tile, &blocks, &k, NULL, pages->panels, pages->n, pages->ahead, pages->ahead_bytes,
+                 out);
     _tile_release();
 }
 

@@ -67,6 +67,7 @@ DEFINE_LEVEL(kern_avx512amx, "avx512amx",
     },
     .matmul[KERN_A_BF16][KERN_W_BF16] = kern_avx512amx_bf16_bf16,
     .matmul[KERN_A_BF16][KERN_W_B12] = kern_avx512amx_bf16_b12,
+    .matmul_pages = {pages_f32, kern_avx512amx_pages, NULL},
     .matmul_segs = {segs_f32, kern_avx512amx_segs, NULL},
     PART_INT(kern_avx512amx_i8_i8, kern_avx512amx_i8_i4));
 /* clang-format on */

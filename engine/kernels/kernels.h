@@ -101,12 +101,25 @@ typedef void kern_matmul_fn(const struct kern_tile *tile, int k_pad, const void 
                             size_t panel_bytes, int n_panels, const struct kern_out *out,
                             const struct kern_fetch *fetch);
 
+/* Panels that are not next to each other: those of some pages of the KV cache. */
+struct kern_pages {
+    const void *const *panels; /* [n] */
+    int n;
+    /* [n * groups of 32 inputs]: what to prefetch into L2 while a group is multiplied; NULL, all or
+     * some: nothing */
+    const void *const *ahead;
+    size_t ahead_bytes; /* of each */
+};
+
+/* The same product: panels of k_pad inputs, panel i gives columns 32 * i ... */
+typedef void kern_matmul_pages_fn(const struct kern_tile *tile, int k_pad,
+                                  const struct kern_pages *pages, const struct kern_out *out);
+
 /*
- * The same product with K cut into n_segs segments of 32 each, whose panels are separate (pages of
- * the KV cache): tile [n_rows, 32 * n_segs], segs[i] one panel of k_pad = 32 -> out 32 columns. The
- * order of summation is that of one long panel.
+ * The same product with K in the pages: tile [n_rows, 32 * n], panels of 32 inputs -> out 32
+ * columns. The order of summation is that of one long panel.
  */
-typedef void kern_matmul_segs_fn(const struct kern_tile *tile, int n_segs, const void *const *segs,
+typedef void kern_matmul_segs_fn(const struct kern_tile *tile, const struct kern_pages *pages,
                                  const struct kern_out *out);
 
 /* Result of softmax_keys for one row of scores. */
@@ -150,6 +163,7 @@ struct kern {
     kern_matmul_fn *matmul[KERN_A_COUNT][KERN_W_COUNT];
 
     /* F32 over F32 panels, BF16 over BF16 panels; I8: NULL. */
+    kern_matmul_pages_fn *matmul_pages[KERN_A_COUNT];
     kern_matmul_segs_fn *matmul_segs[KERN_A_COUNT];
 
     /*

@@ -24,6 +24,7 @@ kern_matmul_fn kern_avx512vnni_i8_i8, kern_avx512vnni_i8_i4;
 enum { KERN_AMX_ROWS = 128, KERN_AMX_VNNI_ROWS = 6 };
 kern_matmul_fn kern_avx512amx_bf16_bf16, kern_avx512amx_bf16_b12;
 kern_matmul_fn kern_avx512amx_i8_i8, kern_avx512amx_i8_i4;
+kern_matmul_pages_fn kern_avx512amx_pages;
 kern_matmul_segs_fn kern_avx512amx_segs;
 
 /* Features of the CPU and the system that levels require, as bits (cpu.c). */

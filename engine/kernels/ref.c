@@ -255,16 +255,30 @@ MATMUL(matmul_bf16_bf16, panel_product, group_bf16_bf16, 64, 2048, NULL)
 MATMUL(matmul_f32_b12, coded_product, group_f32_bf16, 128)
 MATMUL(matmul_bf16_b12, coded_product, group_bf16_bf16, 64)
 
-static void segs_f32(const struct kern_tile *tile, int n_segs, const void *const *segs,
-                     const struct kern_out *out)
-{
-    panel_product(tile, n_segs * KERN_GROUP, NULL, out, 0, group_f32_f32, 128, 0, segs);
-}
-
-static void segs_bf16(const struct kern_tile *tile, int n_segs, const void *const *segs,
+static void pages_f32(const struct kern_tile *tile, int k_pad, const struct kern_pages *pages,
                       const struct kern_out *out)
 {
-    panel_product(tile, n_segs * KERN_GROUP, NULL, out, 0, group_bf16_bf16, 64, 0, segs);
+    for (int p = 0; p < pages->n; p++)
+        panel_product(tile, k_pad, pages->panels[p], out, p, group_f32_f32, 128, 4096, NULL);
+}
+
+static void pages_bf16(const struct kern_tile *tile, int k_pad, const struct kern_pages *pages,
+                       const struct kern_out *out)
+{
+    for (int p = 0; p < pages->n; p++)
+        panel_product(tile, k_pad, pages->panels[p], out, p, group_bf16_bf16, 64, 2048, NULL);
+}
+
+static void segs_f32(const struct kern_tile *tile, const struct kern_pages *pages,
+                     const struct kern_out *out)
+{
+    panel_product(tile, pages->n * KERN_GROUP, NULL, out, 0, group_f32_f32, 128, 0, pages->panels);
+}
+
+static void segs_bf16(const struct kern_tile *tile, const struct kern_pages *pages,
+                      const struct kern_out *out)
+{
+    panel_product(tile, pages->n * KERN_GROUP, NULL, out, 0, group_bf16_bf16, 64, 0, pages->panels);
 }
 
 /* Quad j (four k) of output n: unsigned weights, offset included. */
@@ -596,6 +610,7 @@ const struct kern kern_ref = {
             [KERN_A_BF16] = {[KERN_W_BF16] = matmul_bf16_bf16, [KERN_W_B12] = matmul_bf16_b12},
             [KERN_A_I8] = {[KERN_W_I8] = matmul_i8_i8, [KERN_W_I4] = matmul_i8_i4},
         },
+    .matmul_pages = {pages_f32, pages_bf16, NULL},
     .matmul_segs = {segs_f32, segs_bf16, NULL},
     .rmsnorm = rmsnorm,
     .rope = rope,

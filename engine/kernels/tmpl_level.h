@@ -16,14 +16,17 @@ DEFINE_MATMUL(matmul_f32_f32, F32_F32)
 DEFINE_MATMUL(matmul_f32_bf16, F32_BF16)
 DEFINE_MATMUL(matmul_f32_b12, F32_B12)
 DEFINE_MATMUL(matmul_f32_f16, F32_F16)
+DEFINE_PAGES(pages_f32, F32_F32)
 DEFINE_SEGS(segs_f32, F32_F32)
 #ifdef VF_DOT_BF16
 DEFINE_MATMUL(matmul_bf16_bf16, DOT)
 DEFINE_MATMUL(matmul_bf16_b12, DOT_B12)
+DEFINE_PAGES(pages_bf16, DOT)
 DEFINE_SEGS(segs_bf16, DOT)
 #else
 DEFINE_MATMUL(matmul_bf16_bf16, BF16_BF16)
 DEFINE_MATMUL(matmul_bf16_b12, BF16_B12)
+DEFINE_PAGES(pages_bf16, BF16_BF16)
 DEFINE_SEGS(segs_bf16, BF16_BF16)
 #endif
 static kern_matmul_fn matmul_i8_i8, matmul_i8_i4;
@@ -44,7 +47,8 @@ DEFINE_INT_MATMUL(matmul_i8_i4, INT_CASE_I4)
     }
 #define PART_BF16                                                                                  \
     .matmul[KERN_A_BF16][KERN_W_BF16] = matmul_bf16_bf16,                                          \
-    .matmul[KERN_A_BF16][KERN_W_B12] = matmul_bf16_b12, .matmul_segs = {segs_f32, segs_bf16, NULL}
+    .matmul[KERN_A_BF16][KERN_W_B12] = matmul_bf16_b12,                                            \
+    .matmul_pages = {pages_f32, pages_bf16, NULL}, .matmul_segs = {segs_f32, segs_bf16, NULL}
 #define PART_INT(i8_i8, i8_i4)                                                                     \
     .matmul[KERN_A_I8][KERN_W_I8] = i8_i8, .matmul[KERN_A_I8][KERN_W_I4] = i8_i4
 

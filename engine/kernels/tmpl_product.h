@@ -154,12 +154,20 @@ INLINE vf activation(const enum kind kind, const char *a, const int rows, const 
 struct strip {
     const char *a, *b;
     const void *const *segs;
+    const void *const *ahead; /* of each group ahead_bytes are prefetched; NULL: see fetch */
+    size_t ahead_bytes;
     const void *head; /* of a B12 panel: table and exceptions */
     int n_groups;
     int column; /* of the strip's first output within its panel */
 };
 
 enum { MAX_VECS = KERN_PANEL / VN };
+
+INLINE struct fetch fetch_ahead(const struct strip *s, int group)
+{
+    const char *at = s->column == 0 ? s->ahead[group] : NULL;
+    return (struct fetch){.at = at, .end = at ? at + s->ahead_bytes : NULL, .stride = 64};
+}
 
 /* One pair of k into the sums, of weights that are words of two bf16. */
 INLINE void words_pair(const enum kind kind, const int rows, const int vecs,
@@ -234,6 +242,7 @@ INLINE void strip_run(const enum kind kind, const int rows, const int vecs, cons
     for (int g = 0; g < s->n_groups; g++) {
         fetch_turn(&fetch);
         if (s->segs) b = (const char *)s->segs[g] + s->column * output_bytes(kind);
+        if (s->ahead) fetch = fetch_ahead(s, g);
         for (int k = 0; k < KERN_GROUP / 2; k += step)
             UNROLL for (int i = 0; i < step; i++, a += pair_a, b += pair_b)
             {
@@ -316,10 +325,26 @@ INLINE void rows_run(const enum kind kind, const int rows, const struct kern_til
     }
 }
 
-INLINE void segs_run(const enum kind kind, const int rows, const struct kern_tile *tile, int n_segs,
-                     const void *const *segs, const struct kern_out *out)
+INLINE void pages_run(const enum kind kind, const int rows, const struct kern_tile *tile, int k_pad,
+                      const struct kern_pages *pages, struct kern_out out)
 {
-    struct strip s = {.a = tile->data, .segs = segs, .n_groups = n_segs};
+    const int n_groups = k_pad / KERN_GROUP;
+    struct strip s = {.a = tile->data, .n_groups = n_groups, .ahead_bytes = pages->ahead_bytes};
+    for (int p = 0; p < pages->n; p++, out.c += KERN_PANEL) {
+        s.b = pages->panels[p];
+        if (pages->ahead) s.ahead = pages->ahead + p * n_groups;
+        panel_run(kind, rows, &s, &out, fetch_nothing);
+    }
+}
+
+INLINE void segs_run(const enum kind kind, const int rows, const struct kern_tile *tile,
+                     const struct kern_pages *pages, const struct kern_out *out)
+{
+    struct strip s = {.a = tile->data,
+                      .segs = pages->panels,
+                      .ahead = pages->ahead,
+                      .ahead_bytes = pages->ahead_bytes,
+                      .n_groups = pages->n};
     panel_run(kind, rows, &s, out, fetch_nothing);
 }
 
@@ -354,8 +379,24 @@ INLINE void segs_run(const enum kind kind, const int rows, const struct kern_til
 #define MATMUL_CASE_DOT_B12(rows) MATMUL_CASE(DOT_B12, rows)
 #define MATMUL_CASE_DOT(rows) MATMUL_CASE(DOT, rows)
 
+#define DEFINE_PAGES(name, kind)                                                                   \
+    static void name(const struct kern_tile *tile, int k_pad, const struct kern_pages *pages,      \
+                     const struct kern_out *out)                                                   \
+    {                                                                                              \
+        switch (tile->n_rows) {                                                                    \
+            EACH_HEIGHT(PAGES_CASE_##kind)                                                         \
+        }                                                                                          \
+    }
+#define PAGES_CASE(kind, rows)                                                                     \
+    case rows:                                                                                     \
+        pages_run(kind, rows, tile, k_pad, pages, *out);                                           \
+        return;
+#define PAGES_CASE_F32_F32(rows) PAGES_CASE(F32_F32, rows)
+#define PAGES_CASE_BF16_BF16(rows) PAGES_CASE(BF16_BF16, rows)
+#define PAGES_CASE_DOT(rows) PAGES_CASE(DOT, rows)
+
 #define DEFINE_SEGS(name, kind)                                                                    \
-    static void name(const struct kern_tile *tile, int n_segs, const void *const *segs,            \
+    static void name(const struct kern_tile *tile, const struct kern_pages *pages,                 \
                      const struct kern_out *out)                                                   \
     {                                                                                              \
         switch (tile->n_rows) {                                                                    \
@@ -364,7 +405,7 @@ INLINE void segs_run(const enum kind kind, const int rows, const struct kern_til
     }
 #define SEGS_CASE(kind, rows)                                                                      \
     case rows:                                                                                     \
-        segs_run(kind, rows, tile, n_segs, segs, out);                                             \
+        segs_run(kind, rows, tile, pages, out);                                                    \
         return;
 #define SEGS_CASE_F32_F32(rows) SEGS_CASE(F32_F32, rows)
 #define SEGS_CASE_BF16_BF16(rows) SEGS_CASE(BF16_BF16, rows)

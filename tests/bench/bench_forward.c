@@ -263,9 +263,25 @@ struct reading {
     int n_pieces, n_pages; /* pages of a sequence */
 };
 
-static void read_item(void *arg, int item, int thread)
+/* Reads memory in whole lines where the processor can. */
+#if defined(__x86_64__)
+__attribute__((target_clones("avx512f", "avx2", "default")))
+#endif
+static void
+read_bytes(const uint8_t *p, size_t bytes)
 {
     typedef uint64_t line __attribute__((vector_size(64)));
+    line sum[2] = {0};
+    for (size_t i = 0; i + 128 <= bytes; i += 128) {
+        sum[0] ^= *(const line *)(const void *)(p + i);
+        sum[1] ^= *(const line *)(const void *)(p + i + 64);
+    }
+    sum[0] ^= sum[1];
+    __asm__ volatile("" ::"m"(sum[0]));
+}
+
+static void read_item(void *arg, int item, int thread)
+{
     const struct reading *r = arg;
     (void)thread;
     const uint8_t *p = arena + (size_t)item * PIECE_BYTES;
@@ -275,13 +291,7 @@ static void read_item(void *arg, int item, int thread)
         p = pages_of(r->b, page / r->n_pages)[page % r->n_pages];
         bytes = r->b->layout.page_bytes;
     }
-    line sum[2] = {0};
-    for (size_t i = 0; i + 128 <= bytes; i += 128) {
-        sum[0] ^= *(const line *)(const void *)(p + i);
-        sum[1] ^= *(const line *)(const void *)(p + i + 64);
-    }
-    sum[0] ^= sum[1];
-    __asm__ volatile("" ::"m"(sum[0]));
+    read_bytes(p, bytes);
 }
 
 /* Reads what a step of a decode case reads; returns bytes per second. */

@@ -514,6 +514,35 @@ static void check_tile(const struct case_data *d, int n_rows, int first, bool ad
     guarded_free(area, bytes + 4, "matmul");
 }
 
+/* The panels apart from each other and in another order. */
+static void check_pages(const struct case_data *d, int n_rows)
+{
+    if (!cand->matmul_pages[d->p.a] || (int)d->p.a != (int)d->p.w) return;
+    const void *panels[MAX_PANELS];
+    int n = d->n_panels;
+    for (int i = 0; i < n; i++)
+        panels[i] = d->panels + (size_t)(n - 1 - i) * d->panel_bytes;
+    size_t ld = (size_t)n * KERN_PANEL, bytes = (size_t)n_rows * ld * 4;
+    float *c = guarded_alloc(bytes);
+    struct kern_tile t = tile_create(d->p.a, d->k_pad, n_rows);
+    pack_tile(d, &t, 0);
+    int n_groups = n * (d->k_pad / KERN_GROUP);
+    const void **ahead = calloc((size_t)n_groups, sizeof(*ahead));
+    for (int i = 0; i < n_groups; i += rnd_int(1, 3))
+        ahead[i] = d->panels;
+    struct kern_pages pages = {panels, n, rnd() & 1 ? ahead : NULL, d->panel_bytes};
+    struct kern_out out = {.c = c, .ld = ld};
+    cand->matmul_pages[d->p.a](&t, d->k_pad, &pages, &out);
+    for (int r = 0; r < n_rows; r++)
+        for (int i = 0; i < n; i++)
+            check(same_bits(c + (size_t)r * ld + i * KERN_PANEL,
+                            d->alone[r] + (n - 1 - i) * KERN_PANEL, KERN_PANEL),
+                  "matmul_pages", "format %d k %d row %d of %d", (int)d->p.a, d->k, r, n_rows);
+    free(ahead);
+    tile_destroy(d->p.a, d->k_pad, &t);
+    guarded_free(c, bytes, "matmul_pages");
+}
+
 /* The same panel in pieces of 32 k. */
 static void check_segs(const struct case_data *d, int n_rows)
 {
@@ -531,7 +560,8 @@ static void check_segs(const struct case_data *d, int n_rows)
     struct kern_tile t = tile_create(d->p.a, d->k_pad, n_rows);
     pack_tile(d, &t, 0);
     struct kern_out out = {.c = c, .ld = KERN_PANEL};
-    cand->matmul_segs[d->p.a](&t, n_segs, segs, &out);
+    struct kern_pages pages = {segs, n_segs, rnd() & 1 ? segs : NULL, seg_bytes};
+    cand->matmul_segs[d->p.a](&t, &pages, &out);
     for (int r = 0; r < n_rows; r++)
         check(same_bits(c + r * KERN_PANEL, d->alone[r], KERN_PANEL), "matmul_segs",
               "format %d k %d row %d of %d", (int)d->p.a, d->k, r, n_rows);
@@ -587,6 +617,7 @@ static void check_product(struct product p, int k, int n_panels)
     if (plain_of(p.w) != p.w) check_against_plain(&d, rnd_int(0, MAX_TILE - 1));
     for (int n_rows = 1; n_rows <= max_rows; n_rows += n_rows < 36 ? 1 : rnd_int(1, 15)) {
         check_tile(&d, n_rows, rnd_int(0, MAX_TILE - 1), rnd() & 1, rnd() & 1);
+        check_pages(&d, n_rows);
         check_segs(&d, n_rows);
     }
     for (int mode = 0; mode < 4; mode++)
