@@ -4,16 +4,16 @@
  * later). The rest of that level is avx512bf16.c's.
  *
  * A tile of activations is [k_pad / 32][n_rows][32] numbers here: 16 rows of a group are one tile
- * register (int8 tiles of up to VNNI_ROWS rows excepted, see below). A group of a bf16 panel,
- * [16][64] words, is two tile registers as it is; other formats are expanded into a buffer first, a
- * block of groups at a time, for all rows of the tile: hence tiles of many rows.
+ * register. A group of a bf16 panel, [16][64] words, is two tile registers as it is; other formats
+ * are expanded into a buffer first, a block of groups at a time, for all rows of the tile: hence
+ * tiles of many rows.
  *
  * bf16: TDPBF16PS adds the products of a group's even k, those of its odd k, then both sums to the
  * destination, with subnormals as zero. It is used for every number of rows, so that a row's bits
  * are the same in all of them.
  *
- * int8, int4: a group's sum is an exact integer, which is then scaled as in tmpl_int.h: the bits
- * are those of level "avx512vnni", whose products take tiles of few rows.
+ * int8, int4: a group's sum is an exact integer, which is then scaled as in tmpl_int.h, whose
+ * products multiply few rows: the bits are the same, and those of level "avx512vnni".
  *
  * Blocks of rows have equal heights; the last one may overlap the one before it, and computes the
  * same numbers again: another height would cost another configuration. Tiles are released at the
@@ -21,18 +21,20 @@
  */
 #include "engine/kernels/simd_avx512.h"
 
+#define vi_dpbusd _mm512_dpbusd_epi32
+#include "engine/kernels/dot_vnni.h"
+
+#define INT_ROW_MAJOR
 #include "engine/kernels/levels.h"
-#include "engine/kernels/tmpl_product.h"
+#include "engine/kernels/tmpl_int.h"
 
 enum {
     TILE_ROWS = 16,
     GROUP_BF16 = 2 * KERN_GROUP * KERN_PANEL, /* bytes of a group of an expanded panel */
     GROUP_INT = KERN_GROUP * KERN_PANEL,
-    BF16_BLOCK = 16, /* groups expanded at a time */
-    INT_BLOCK = 16,
-    BATCH = 4, /* groups of integer sums scaled at a time */
-    VNNI_ROWS = KERN_AMX_VNNI_ROWS,
-    MAX_BLOCKS = KERN_AMX_ROWS / TILE_ROWS,
+    BF16_BLOCK = 6, /* groups expanded at a time: what stays in L1 beside the rows */
+    INT_BLOCK = 8,
+    FEW_ROWS = 32, /* up to which vectors multiply int8 rows faster; measured */
 };
 
 /* ---- tiles --------------------------------------------------------------------------------- */
@@ -313,24 +315,41 @@ INLINE const char *expand_group(const bool four, const char *b, char *w, float *
     return b + 64;
 }
 
-/* Integer sums of a group and up to 16 rows: [16][32]. */
-INLINE void int_product(const char *a, const char *w, int32_t *sums)
+/* Integer sums of a group and up to 16 rows, into tiles 0 and 1 or, if odd, 2 and 3. */
+INLINE void int_product(const int odd, const char *a, const char *w)
 {
     TILE_LOAD(4, a, 32);
     TILE_LOAD(6, w, 128);
     TILE_LOAD(7, w + 64, 128);
-    _tile_zero(0);
-    _tile_zero(1);
-    _tile_dpbssd(0, 4, 6);
-    _tile_dpbssd(1, 4, 7);
-    TILE_STORE(0, sums, 128);
-    TILE_STORE(1, sums + 16, 128);
+    if (odd) {
+        _tile_zero(2);
+        _tile_zero(3);
+        _tile_dpbssd(2, 4, 6);
+        _tile_dpbssd(3, 4, 7);
+    } else {
+        _tile_zero(0);
+        _tile_zero(1);
+        _tile_dpbssd(0, 4, 6);
+        _tile_dpbssd(1, 4, 7);
+    }
+}
+
+/* Their way to memory: [16][32]. */
+INLINE void store_product(const int odd, int32_t *sums)
+{
+    if (odd) {
+        TILE_STORE(2, sums, 128);
+        TILE_STORE(3, sums + 16, 128);
+    } else {
+        TILE_STORE(0, sums, 128);
+        TILE_STORE(1, sums + 16, 128);
+    }
     MEMORY_BARRIER();
 }
 
 /* Adds n groups of one row, scaled, to its totals. */
 INLINE void scale_row(const int n, const int32_t *sums, const float *scale, size_t ld_scale,
-                      const vf w[BATCH][2], float *total)
+                      const vf w[INT_BLOCK][2], float *total)
 {
     vf t0 = vf_load(total), t1 = vf_load(total + VN);
     UNROLL for (int j = 0; j < n; j++)
@@ -349,83 +368,76 @@ struct int_part {
     const char *a; /* of the block's first row and group */
     const float *scale;
     size_t n_rows; /* of the tile */
-    int height, n_groups;
+    int height;
     const struct int_room *room;
     float *totals; /* [height][32] */
 };
 
-typedef int32_t int_sums[BATCH][TILE_ROWS * KERN_PANEL];
-
-INLINE void int_batch(const struct int_part *p, int g, const int n, int next, int n_next,
-                      int_sums sums, int_sums next_sums)
+/*
+ * All products, then all scaling: beside tile instructions 512-bit float operations run at half
+ * their rate. A product is stored after the next one has begun.
+ */
+INLINE void int_block(const struct int_part *p, const int n)
 {
-    vf w[BATCH][2];
+    _Alignas(64) int32_t sums[INT_BLOCK][TILE_ROWS * KERN_PANEL];
+    vf w[INT_BLOCK][2];
+    MEMORY_BARRIER();
     UNROLL for (int j = 0; j < n; j++)
     {
-        w[j][0] = vf_load(p->room->scales[g + j]);
-        w[j][1] = vf_load(p->room->scales[g + j] + VN);
+        int_product(j & 1, p->a + (size_t)j * p->n_rows * 32, p->room->weights[j]);
+        if (j > 0) store_product(~j & 1, sums[j - 1]);
     }
-    int row = 0;
-    for (int j = 0; j < BATCH; j++) {
-        int end = p->height * (j + 1) / BATCH;
-        if (j < n_next)
-            int_product(p->a + (size_t)(next + j) * p->n_rows * 32, p->room->weights[next + j],
-                        next_sums[j]);
-        for (; row < end; row++)
-            scale_row(n, sums[0] + row * KERN_PANEL, p->scale + (size_t)g * p->n_rows + row,
-                      p->n_rows, w, p->totals + row * KERN_PANEL);
+    store_product(~n & 1, sums[n - 1]);
+    UNROLL for (int j = 0; j < n; j++)
+    {
+        w[j][0] = vf_load(p->room->scales[j]);
+        w[j][1] = vf_load(p->room->scales[j] + VN);
+    }
+    for (int row = 0; row < p->height; row++)
+        scale_row(n, sums[0] + row * KERN_PANEL, p->scale + row, p->n_rows, w,
+                  p->totals + row * KERN_PANEL);
+}
+
+INLINE void int_blocks(const struct kern_tile *tile, const struct blocks *blocks, int g,
+                       const int n, const struct int_room *room, float *totals)
+{
+    for (int i = 0; i < blocks->n; i++, totals += blocks->height * KERN_PANEL) {
+        size_t n_rows = (size_t)tile->n_rows;
+        size_t at = (size_t)g * n_rows + (size_t)block_row(blocks, i);
+        struct int_part p = {(const char *)tile->data + at * 32,
+                             tile->scale + at,
+                             n_rows,
+                             blocks->height,
+                             room,
+                             totals};
+        int_block(&p, n);
     }
 }
 
-/* The products of the next batch run beside the scaling of this one. */
-INLINE void int_part(const struct int_part *p, int_sums sums[2])
+INLINE void tall_panel(const bool four, const struct kern_tile *tile, const struct blocks *blocks,
+                       int n_groups, const char *b, struct fetch fetch, const struct kern_out *out)
 {
-    int n_first = p->n_groups < BATCH ? p->n_groups : BATCH, turn = 0;
-    MEMORY_BARRIER();
-    for (int j = 0; j < n_first; j++)
-        int_product(p->a + (size_t)j * p->n_rows * 32, p->room->weights[j], sums[0][j]);
-    for (int g = 0; g < p->n_groups; g += BATCH, turn = !turn) {
-        int n = p->n_groups - g, next = g + BATCH, n_next = p->n_groups - next;
-        if (n_next > BATCH) n_next = BATCH;
-        if (n >= BATCH)
-            int_batch(p, g, BATCH, next, n_next, sums[turn], sums[!turn]);
-        else if (n == 3)
-            int_batch(p, g, 3, next, 0, sums[turn], sums[!turn]);
-        else if (n == 2)
-            int_batch(p, g, 2, next, 0, sums[turn], sums[!turn]);
-        else
-            int_batch(p, g, 1, next, 0, sums[turn], sums[!turn]);
-    }
-}
-
-INLINE void int_panel(const bool four, const struct kern_tile *tile, const struct blocks *blocks,
-                      int n_groups, const char *b, struct fetch fetch, const struct kern_out *out)
-{
-    struct int_room room;
-    _Alignas(64) int_sums sums[2];
     _Alignas(64) float totals[KERN_AMX_ROWS * KERN_PANEL];
+    struct int_room room;
+    int n_blocks = (n_groups + INT_BLOCK - 1) / INT_BLOCK;
     for (int i = 0; i < blocks->n * blocks->height * KERN_PANEL; i += VN)
         vf_store(totals + i, vf_set1(0.0f));
-    for (int g = 0; g < n_groups; g += INT_BLOCK) {
-        int n = n_groups - g < INT_BLOCK ? n_groups - g : INT_BLOCK;
-        for (int i = 0; i < n; i++) {
+    for (int i = 0; i < n_blocks; i++) {
+        int g = n_groups * i / n_blocks, n = n_groups * (i + 1) / n_blocks - g;
+        for (int j = 0; j < n; j++) {
             fetch_turn(&fetch);
             fetch_lines(&fetch, four ? 9 : 17);
-            b = expand_group(four, b, room.weights[i], room.scales[i]);
+            b = expand_group(four, b, room.weights[j], room.scales[j]);
         }
-        for (int i = 0; i < blocks->n; i++) {
-            int row = block_row(blocks, i);
-            size_t at = (size_t)g * (size_t)tile->n_rows + (size_t)row;
-            struct int_part p = {
-                .a = (const char *)tile->data + at * 32,
-                .scale = tile->scale + at,
-                .n_rows = (size_t)tile->n_rows,
-                .height = blocks->height,
-                .n_groups = n,
-                .room = &room,
-                .totals = totals + i * blocks->height * KERN_PANEL,
-            };
-            int_part(&p, sums);
+        switch (n) {
+        case 1: int_blocks(tile, blocks, g, 1, &room, totals); break;
+        case 2: int_blocks(tile, blocks, g, 2, &room, totals); break;
+        case 3: int_blocks(tile, blocks, g, 3, &room, totals); break;
+        case 4: int_blocks(tile, blocks, g, 4, &room, totals); break;
+        case 5: int_blocks(tile, blocks, g, 5, &room, totals); break;
+        case 6: int_blocks(tile, blocks, g, 6, &room, totals); break;
+        case 7: int_blocks(tile, blocks, g, 7, &room, totals); break;
+        default: int_blocks(tile, blocks, g, INT_BLOCK, &room, totals);
         }
     }
     put_sums(totals, blocks, out);
@@ -438,17 +450,45 @@ INLINE void int_run(const bool four, const struct kern_tile *tile, int k_pad, co
     struct blocks blocks = cut_rows(tile->n_rows, TILE_ROWS);
     configure(blocks.height, 32);
     for (int p = 0; p < n_panels; p++, panel += panel_bytes, out.c += KERN_PANEL)
-        int_panel(four, tile, &blocks, k_pad / KERN_GROUP, panel,
-                  fetch_plan(panel, panel_bytes, p + 1 == n_panels, wanted), &out);
+        tall_panel(four, tile, &blocks, k_pad / KERN_GROUP, panel,
+                   fetch_plan(panel, panel_bytes, p + 1 == n_panels, wanted), &out);
     _tile_release();
 }
+
+/* Few rows of a tile by vector instructions, a few at a time. */
+INLINE void few_rows(const bool four, const struct kern_tile *tile, int k_pad, const char *panel,
+                     size_t panel_bytes, int n_panels, struct kern_out out,
+                     const struct kern_fetch *wanted)
+{
+    int n_parts = (tile->n_rows + INT_MAX_ROWS - 1) / INT_MAX_ROWS, n_groups = k_pad / KERN_GROUP;
+    size_t n = (size_t)tile->n_rows;
+    for (int p = 0; p < n_panels; p++, panel += panel_bytes, out.c += KERN_PANEL) {
+        struct fetch fetch = fetch_plan(panel, panel_bytes, p + 1 == n_panels, wanted);
+        for (int i = 0; i < n_parts; i++, fetch = fetch_nothing) {
+            int row = tile->n_rows * i / n_parts, end = tile->n_rows * (i + 1) / n_parts;
+            struct kern_tile t = {.data = (char *)tile->data + row * KERN_GROUP,
+                                  .scale = tile->scale + row,
+                                  .corr = tile->corr + row};
+            struct kern_out o = {out.c + (size_t)row * out.ld, out.ld, out.add};
+            switch (end - row) {
+            case 1: int_panel(four, 1, n, &t, panel, n_groups, &o, fetch); break;
+            case 2: int_panel(four, 2, n, &t, panel, n_groups, &o, fetch); break;
+            case 3: int_panel(four, 3, n, &t, panel, n_groups, &o, fetch); break;
+            case 4: int_panel(four, 4, n, &t, panel, n_groups, &o, fetch); break;
+            case 5: int_panel(four, 5, n, &t, panel, n_groups, &o, fetch); break;
+            default: int_panel(four, 6, n, &t, panel, n_groups, &o, fetch);
+            }
+        }
+    }
+}
+_Static_assert(INT_MAX_ROWS == 6, "cases of few_rows");
 
 void kern_avx512amx_i8_i8(const struct kern_tile *tile, int k_pad, const void *panels,
                           size_t panel_bytes, int n_panels, const struct kern_out *out,
                           const struct kern_fetch *fetch)
 {
-    if (tile->n_rows <= VNNI_ROWS)
-        kern_avx512vnni_i8_i8(tile, k_pad, panels, panel_bytes, n_panels, out, fetch);
+    if (tile->n_rows <= FEW_ROWS)
+        few_rows(false, tile, k_pad, panels, panel_bytes, n_panels, *out, fetch);
     else
         int_run(false, tile, k_pad, panels, panel_bytes, n_panels, *out, fetch);
 }
@@ -457,8 +497,8 @@ void kern_avx512amx_i8_i4(const struct kern_tile *tile, int k_pad, const void *p
                           size_t panel_bytes, int n_panels, const struct kern_out *out,
                           const struct kern_fetch *fetch)
 {
-    if (tile->n_rows <= VNNI_ROWS)
-        kern_avx512vnni_i8_i4(tile, k_pad, panels, panel_bytes, n_panels, out, fetch);
+    if (tile->n_rows <= FEW_ROWS)
+        few_rows(true, tile, k_pad, panels, panel_bytes, n_panels, *out, fetch);
     else
         int_run(true, tile, k_pad, panels, panel_bytes, n_panels, *out, fetch);
 }

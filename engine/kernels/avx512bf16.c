@@ -44,10 +44,6 @@ static void amx_pack_i8(const float *x, int k, int k_pad, enum kern_wfmt wfmt,
     char *d = (char *)tile->data + row * KERN_GROUP;
     float *scale = tile->scale + row;
     int32_t *corr = tile->corr + row, offset = wfmt == KERN_W_I4 ? 8 : 128;
-    if (n_rows <= KERN_AMX_VNNI_ROWS) {
-        pack_row_i8(x, k, k_pad, wfmt, tile, row);
-        return;
-    }
     for (int i = 0; i < k_pad; i += KERN_GROUP, d += KERN_GROUP * n_rows) {
         *corr = -offset * quantise_group(x + i, k - i, d, scale);
         scale += n_rows;
@@ -58,7 +54,7 @@ static void amx_pack_i8(const float *x, int k, int k_pad, enum kern_wfmt wfmt,
 /* clang-format off */
 DEFINE_LEVEL(kern_avx512amx, "avx512amx",
     .max_rows = {MAX_ROWS, KERN_AMX_ROWS, KERN_AMX_ROWS},
-    .row_major_from = {0, 1, KERN_AMX_VNNI_ROWS + 1},
+    .is_row_major = {false, true, true},
     .pack_row = {pack_row_f32, amx_pack_bf16, amx_pack_i8},
     .fetch_rows = {
         PART_FETCH_F32,

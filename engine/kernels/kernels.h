@@ -27,7 +27,7 @@
  *     BF16  [k_pad/2][n_rows][2] u16
  *     I8    [k_pad/4][n_rows][4] s8; scales [k_pad/32][n_rows] float; corrections
  *           [k_pad/32][n_rows] int32 = -(128 or 8, by the weights' format) * sum of the group
- *   Tiles of BF16 and I8 with at least row_major_from rows: [k_pad/32][n_rows][32].
+ *   BF16 and I8 at a level that is_row_major: [k_pad/32][n_rows][32].
  *
  * NaN and infinity in a row of activations come out as NaN or infinity in that row, also through
  * I8.
@@ -134,8 +134,8 @@ struct kern {
     /* Tallest tile of each activation format. */
     int max_rows[KERN_A_COUNT];
 
-    /* Rows from which a tile holds each row's 32 k of a group side by side; 0: never. */
-    int row_major_from[KERN_A_COUNT];
+    /* Tiles hold each row's 32 k of a group side by side. */
+    bool is_row_major[KERN_A_COUNT];
 
     /*
      * Rows of a step (all tiles together) from which a prefetch pays; with fewer, pass matmul NULL.

@@ -17,11 +17,8 @@ extern const struct kern kern_neon;
 kern_matmul_fn kern_avx2vnni_i8_i8, kern_avx2vnni_i8_i4;
 kern_matmul_fn kern_avx512vnni_i8_i8, kern_avx512vnni_i8_i4;
 
-/*
- * Products of level avx512amx, whose tiles of activations have up to KERN_AMX_ROWS rows; int8 tiles
- * of up to KERN_AMX_VNNI_ROWS are those of avx512vnni, and multiplied by its functions.
- */
-enum { KERN_AMX_ROWS = 128, KERN_AMX_VNNI_ROWS = 6 };
+/* Products of level avx512amx, whose tiles of activations have up to KERN_AMX_ROWS rows. */
+enum { KERN_AMX_ROWS = 128 };
 kern_matmul_fn kern_avx512amx_bf16_bf16, kern_avx512amx_bf16_b12;
 kern_matmul_fn kern_avx512amx_i8_i8, kern_avx512amx_i8_i4;
 kern_matmul_pages_fn kern_avx512amx_pages;

@@ -9,6 +9,7 @@
  *   vi dot4(vi acc, vi w, vi x)    the same for w 0..15; acc in any form,
  *   vi dot4_start(int32_t corr)    from its start ...
  *   vi dot4_end(vi acc, int32_t corr)   ... to 32-bit sums with the correction added once
+ *   INT_ROW_MAJOR                  optional: a row's 32 k of a group lie side by side
  *
  * A group of 32 k is summed exactly in integers, starting from the correction (weights are stored
  * with an offset); then (float)group times (activation scale x weight scale) is added to one f32
@@ -18,6 +19,17 @@
 #define HEARTH_KERNELS_TMPL_INT_H
 
 #include "engine/kernels/tmpl_product.h"
+
+/* Quad j of row i within a group of `rows` rows. */
+INLINE vi quad_at(const char *a, const int rows, const int i, const int j)
+{
+#ifdef INT_ROW_MAJOR
+    (void)rows;
+    return vi_set1(word_at(a + i * KERN_GROUP + j * 4));
+#else
+    return vi_set1(word_at(a + (j * rows + i) * 4));
+#endif
+}
 
 /*
  * Tiles of one or two rows never prefetch (fetch_rows is larger), and the code for it would cost
@@ -41,7 +53,7 @@ INLINE void group_i8(const int rows, const int vecs, vi sum[INT_MAX_ROWS][MAX_VE
         UNROLL for (int v = 0; v < vecs; v++) w[v] = vi_load(b + j * 128 + v * VN * 4);
         UNROLL for (int i = 0; i < rows; i++)
         {
-            vi x = vi_set1(word_at(a + (j * rows + i) * 4));
+            vi x = quad_at(a, rows, i, j);
             UNROLL for (int v = 0; v < vecs; v++) sum[i][v] = dot8(sum[i][v], w[v], x);
         }
         loads_in_order();
@@ -67,8 +79,7 @@ INLINE void group_i4(const int rows, const int vecs, vi sum[INT_MAX_ROWS][MAX_VE
         }
         UNROLL for (int i = 0; i < rows; i++)
         {
-            vi x = vi_set1(word_at(a + (j * rows + i) * 4));
-            vi y = vi_set1(word_at(a + ((j + 4) * rows + i) * 4));
+            vi x = quad_at(a, rows, i, j), y = quad_at(a, rows, i, j + 4);
             UNROLL for (int v = 0; v < vecs; v++) sum[i][v] =
                 dot4(dot4(sum[i][v], w[v], x), h[v], y);
         }
@@ -78,9 +89,10 @@ INLINE void group_i4(const int rows, const int vecs, vi sum[INT_MAX_ROWS][MAX_VE
         dot4_end(sum[i][v], corr[i]);
 }
 
-INLINE void int_strip(const bool four, const int rows, const int vecs, const struct kern_tile *tile,
-                      const char *b, int n_groups, int column, const struct kern_out *out,
-                      struct fetch fetch)
+/* n_rows: of the whole tile, of which `rows` are multiplied. */
+INLINE void int_strip(const bool four, const int rows, const int vecs, const size_t n_rows,
+                      const struct kern_tile *tile, const char *b, int n_groups, int column,
+                      const struct kern_out *out, struct fetch fetch)
 {
     const int quads_bytes = four ? 512 : 1024;
     const char *a = tile->data;
@@ -99,21 +111,22 @@ INLINE void int_strip(const bool four, const int rows, const int vecs, const str
             vf_load_f16(b + quads_bytes + (column + v * VN) * 2);
         UNROLL for (int i = 0; i < rows; i++) UNROLL for (int v = 0; v < vecs; v++) total[i][v] =
             vf_fma(vf_of_int(sum[i][v]), vf_mul(vf_set1(scale[i]), s[v]), total[i][v]);
-        a += 32 * rows;
-        scale += rows;
-        corr += rows;
+        a += 32 * n_rows;
+        scale += n_rows;
+        corr += n_rows;
         b += quads_bytes + 64;
     }
     UNROLL for (int i = 0; i < rows; i++) UNROLL for (int v = 0; v < vecs; v++)
         store_vec(out, i, column + v * VN, total[i][v]);
 }
 
-INLINE void int_panel(const bool four, const int rows, const struct kern_tile *tile, const char *b,
-                      int n_groups, const struct kern_out *out, struct fetch fetch)
+INLINE void int_panel(const bool four, const int rows, const size_t n_rows,
+                      const struct kern_tile *tile, const char *b, int n_groups,
+                      const struct kern_out *out, struct fetch fetch)
 {
     const int vecs = INT_VECS(rows);
     for (int column = 0; column < KERN_PANEL; column += vecs * VN) {
-        int_strip(four, rows, vecs, tile, b, n_groups, column, out, fetch);
+        int_strip(four, rows, vecs, n_rows, tile, b, n_groups, column, out, fetch);
         fetch = fetch_nothing;
     }
 }
@@ -124,7 +137,7 @@ INLINE void int_rows(const bool four, const int rows, const struct kern_tile *ti
 {
     int n_groups = k_pad / KERN_GROUP;
     for (int p = 0; p < n_panels; p++) {
-        int_panel(four, rows, tile, b, n_groups, &out,
+        int_panel(four, rows, (size_t)rows, tile, b, n_groups, &out,
                   fetch_plan(b, panel_bytes, p + 1 == n_panels, fetch));
         b += panel_bytes;
         out.c += KERN_PANEL;
