@@ -1,8 +1,9 @@
 #!/usr/bin/env bash
 # SPDX-License-Identifier: MIT
-# Builds the Dockerfile with buildah (chroot isolation, no daemon), runs the image as its non-root user on a
-# read-only root, and streams from it through nginx. Needs root, buildah, nginx, curl, and a local image named
-# docker.io/library/debian:bookworm-slim; deploy/check_image.sh --base DIR makes that from a debootstrap root.
+# check_image.sh [--base DIR] [full | small]: builds the Dockerfile with buildah (chroot isolation, no daemon), says
+# how much the image adds to its base (small: at most 12 MB), runs it as its non-root user on a read-only root, and
+# streams from it through nginx. Needs root, buildah, nginx, curl, and a local image named
+# docker.io/library/debian:bookworm-slim; --base makes that from a debootstrap root.
 set -eu
 cd "$(dirname "$0")/.."
 export STORAGE_DRIVER=vfs BUILDAH_ISOLATION=chroot
@@ -12,11 +13,15 @@ proxy_port=18481
 if [ "${1:-}" = --base ]; then
     container=$(buildah from scratch)
     buildah add -q "$container" "$2" / >/dev/null
+    buildah run "$container" sh -c 'apt-get clean; rm -rf /var/lib/apt/lists/*' # as the published one
     buildah commit -q "$container" docker.io/library/debian:bookworm-slim >/dev/null
     buildah rm "$container" >/dev/null
+    shift 2
 fi
+variant=${1:-full}
 
-buildah build --format docker --pull-never -t hearth-check . >build-image.log 2>&1 || {
+buildah build --format docker --pull-never --build-arg "VARIANT=$variant" \
+    --build-arg "COMMIT=$(git rev-parse --short=12 HEAD 2>/dev/null || true)" -t hearth-check . >build-image.log 2>&1 || {
     tail -20 build-image.log
     exit 1
 }
@@ -37,7 +42,20 @@ finish() {
 }
 trap finish EXIT
 
-echo "image root: $(du -sm "$root" | cut -f1) MiB, user $(buildah inspect --format '{{.OCIv1.Config.User}}' "$container")"
+# size DIR: what its files hold, in units of 100 kB
+size() {
+    echo $(($(du -s -b "$1" | cut -f1) / 100000))
+}
+
+base=$(buildah from --pull-never docker.io/library/debian:bookworm-slim)
+above=$(($(size "$root") - $(size "$(buildah mount "$base")")))
+buildah umount "$base" >/dev/null
+buildah rm "$base" >/dev/null
+echo "image root: $(($(size "$root") / 10)) MB, $((above / 10)).$((above % 10)) MB above its base, user $(buildah inspect --format '{{.OCIv1.Config.User}}' "$container")"
+[ "$variant" != small ] || [ "$above" -le 120 ] || {
+    echo "the small image may add 12 MB" >&2
+    exit 1
+}
 mkdir "$scratch/root"
 mount --bind "$root" "$scratch/root"
 mount -o remount,bind,ro "$scratch/root"
