@@ -130,8 +130,8 @@ def test_deb():
     fields = fields_of(deb)
     assert os.path.basename(deb) == f"hearth_{VERSION}-1_{fields['Architecture']}.deb"
     assert fields["Package"] == "hearth" and fields["Version"] == f"{VERSION}-1"
-    for library in ("libc6", "libmicrohttpd12", "libjansson4", "libpcre2-8-0", "libutf8proc2"):
-        assert re.search(rf"\b{library}(t64)? \(>= ", fields["Depends"]), fields["Depends"]
+    for library in ("libc6", "libmicrohttpd", "libjansson", "libpcre2-8-0", "libutf8proc"):
+        assert re.search(rf"\b{library}\w* \(>= ", fields["Depends"]), fields["Depends"]
     for opened in ("openblas", "curl", "libedit"):
         assert opened not in fields["Depends"] and opened in fields["Recommends"], fields
     root = os.path.join(WORK.name, "root")
@@ -170,8 +170,10 @@ def portable():
 
 
 def has_portable_tools():
-    if os.uname().machine != "x86_64":
-        print("  (left out: only x86_64 has been tried)")
+    with open("/etc/os-release", encoding="utf-8") as f:
+        is_base = 'VERSION_ID="12"' in f.read() and os.uname().machine == "x86_64"
+    if not is_base:
+        print("  (left out: releases are made on Debian 12, x86-64, whose libraries portable.py knows)")
         return False
     return has("dpkg-query", "ldd", "objdump", "patchelf", "strip")
 
