@@ -202,9 +202,11 @@ def drawn(table, p, number, x, y):
         defaults["max"] = p["most"]
     if not small:
         defaults["custom"] = {"lineWidth": 1, "fillOpacity": 8, "showPoints": "never"}
-    options = {"legend": {"displayMode": "list", "placement": "bottom"}, "tooltip": {"mode": "multi"}}
+    options = {"legend": {"displayMode": "list", "placement": "bottom", "showLegend": True, "calcs": []},
+               "tooltip": {"mode": "multi", "sort": "none"}}
     if small:
-        options = {"reduceOptions": {"calcs": ["lastNotNull"]}, "graphMode": "area", "colorMode": "none"}
+        options = {"reduceOptions": {"calcs": ["lastNotNull"], "fields": "", "values": False}, "graphMode": "area",
+                   "colorMode": "none", "textMode": "auto", "justifyMode": "auto", "orientation": "auto"}
     return {"id": number, "type": p["kind"], "title": p["title"], "datasource": SOURCE, "targets": asked,
             "description": p["text"] or "\n\n".join(table.help(n) for n in named),
             "gridPos": {"x": x, "y": y, "w": STAT_WIDTH if small else WIDTH, "h": STAT_HEIGHT if small else HEIGHT},
@@ -235,12 +237,12 @@ def lay_out(table):
 
 def variable(name, label, query):
     return {"name": name, "label": label, "type": "query", "datasource": SOURCE, "query": {"query": query, "refId": name},
-            "definition": query, "refresh": 2, "sort": 1, "multi": True, "includeAll": True, "allValue": ".*",
+            "refresh": 2, "sort": 1, "multi": True, "includeAll": True, "allValue": ".*",
             "current": {"text": ["All"], "value": ["$__all"]}}
 
 
 def dashboard(table):
-    source = {"name": "datasource", "label": "Prometheus", "type": "datasource", "query": "prometheus", "current": {}}
+    source = {"name": "datasource", "label": "Prometheus", "type": "datasource", "query": "prometheus"}
     return {
         "uid": "hearth", "title": "Hearth", "tags": ["hearth", "llm"], "schemaVersion": 39, "version": 1,
         "editable": True, "graphTooltip": 1, "refresh": "30s", "time": {"from": "now-1h", "to": "now"},
