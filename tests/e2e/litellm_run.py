@@ -202,8 +202,8 @@ class Replicas:
         self.stack.__exit__(*error)
 
 
-CHAT, COMPLETION = {"model": "hearth", "messages": QUESTION, "max_tokens": 48, "temperature": 0}, {
-    "model": "hearth", "prompt": "Once upon a time", "max_tokens": 48, "temperature": 0}
+CHAT = {"model": "hearth", "messages": QUESTION, "max_tokens": 400, "ignore_eos": True, "temperature": 0}
+COMPLETION = {"model": "hearth", "prompt": "Once upon a time", "max_tokens": 48, "temperature": 0}
 KINDS = {
     "chat": ("/v1/chat/completions", CHAT), "chat, streamed": ("/v1/chat/completions", dict(CHAT, stream=True)),
     "completion": ("/v1/completions", COMPLETION),
