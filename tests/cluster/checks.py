@@ -5,8 +5,10 @@ import glob
 import json
 import os
 import re
+import shutil
 import signal
 import subprocess
+import sys
 import threading
 import time
 
@@ -16,10 +18,14 @@ from queue_metric import GROUP, QueueMetric, read_metric
 from sandbox import NODE_ADDRESS
 from traffic import KEY, Conversations, Load, Stream
 
+sys.path.insert(0, os.path.join(os.path.dirname(os.path.abspath(__file__)), "..", "e2e"))
+from fake_hub import FakeHub  # noqa: E402
+
 SELECTOR = "app.kubernetes.io/name=hearth,app.kubernetes.io/component=server"
 NAMESPACE = "hearth"
 ENVOY = ("127.0.0.1", 8081)
 QUEUE_METRIC_PORT = 6444
+SMALL = {"cpu": "50m", "memory": "128Mi"}  # requests of a pod, so that several fit here
 KEPT_SHARE = 0.9  # of the prefix hits of one replica
 
 
@@ -161,6 +167,69 @@ def service_variables_do_no_harm(trial):
     found = re.search(r"HEARTH_PORT=tcp://\S+ is ignored", log)
     require(found, f"no warning in the log:\n{log}")
     return found.group()
+
+
+def documented_commands_work(trial):
+    """Every command of docs/kubernetes.md, in order, with CPU requests that fit here."""
+    with open(os.path.join(os.path.dirname(trial.deploy), "..", "docs", "kubernetes.md"), encoding="utf-8") as f:
+        blocks = re.findall(r"^```sh\n(.*?)^```$", f.read(), re.M | re.S)
+    script = re.sub(r'requests: {cpu: "4", memory: 4Gi}', f"requests: {json.dumps(SMALL)}", "".join(blocks))
+    require(len(blocks) > 5 and json.dumps(SMALL) in script, "docs/kubernetes.md has changed its form")
+    folder = trial.cluster.path("reader")
+    for name in ("kubernetes", "grafana", "prometheus"):
+        shutil.copytree(os.path.join(os.path.dirname(trial.deploy), name), os.path.join(folder, "deploy", name))
+    trial.cluster.kubectl("create", "--filename=-", stdin=json.dumps(
+        {"apiVersion": "v1", "kind": "PersistentVolume", "metadata": {"name": "reader-model"}, "spec": {
+            "capacity": {"storage": "1Gi"}, "accessModes": ["ReadOnlyMany"], "hostPath": {"path": "/run/model"},
+            "claimRef": {"namespace": "chat", "name": "hearth-model"}}}))
+    env = dict(os.environ, KUBECONFIG=trial.cluster.kubeconfig, PATH=f"{trial.cluster.programs}:{os.environ['PATH']}")
+    p = subprocess.run(["bash", "-euo", "pipefail", "-c", script], cwd=folder, env=env, text=True, check=False,
+                       stdout=subprocess.PIPE, stderr=subprocess.STDOUT, timeout=400)
+    require(p.returncode == 0, f"exit status {p.returncode}:\n{p.stdout[-3000:]}")
+    require('"object":"chat.completion"' in p.stdout, f"no answer:\n{p.stdout[-3000:]}")
+    delete_namespace(trial, "chat")
+    return f"{len(re.findall(r'^(?:kubectl|curl)', script, re.M))} calls of kubectl and curl"
+
+
+def patch(kind, name, *operations):
+    """An entry of a kustomization's patches."""
+    return {"target": {"kind": kind, "name": name}, "patch": json.dumps(
+        [{"op": op, "path": path, "value": value} for op, path, value in operations])}
+
+
+def init_container_pulls(trial):
+    """The component model-pull, with a hub on the node in the place of huggingface.co."""
+    demo = os.path.join(os.path.dirname(trial.deploy), "demo")
+    names = [n for n in os.listdir(demo) if n.endswith((".json", ".safetensors"))]
+    folder = trial.cluster.path("pull")
+    with FakeHub(host=NODE_ADDRESS) as hub:
+        hub.add("acme/demo", {n: os.path.join(demo, n) for n in names})
+        trial.cluster.write("pull/kustomization.yaml", {
+            "namespace": "pull", "resources": [os.path.relpath(trial.deploy + "/base", folder)],
+            "components": [os.path.relpath(trial.deploy + "/components/model-pull", folder)],
+            "images": [{"name": "hearth", "newTag": "trial"}],
+            "patches": [
+                patch("ConfigMap", "hearth-model", ("replace", "/data/MODEL", "acme/demo")),
+                patch("Deployment", "hearth",
+                      ("add", "/spec/template/spec/initContainers/0/env/-", {"name": "HF_ENDPOINT", "value": hub.url}),
+                      ("replace", "/spec/template/spec/initContainers/0/resources/requests", SMALL),
+                      ("replace", "/spec/template/spec/containers/0/resources/requests", SMALL))]})
+        trial.cluster.kubectl("create", "namespace", "pull")
+        trial.cluster.kubectl("-n", "pull", "create", "secret", "generic", "hearth-keys", f"--from-literal=keys={KEY}")
+        trial.cluster.kubectl("apply", "--kustomize", folder)
+        trial.cluster.kubectl("-n", "pull", "rollout", "status", "deployment/hearth", "--timeout=120s")
+        pods = trial.cluster.get("-n", "pull", "pods", "--selector", SELECTOR)["items"]
+        shown = trial.cluster.kubectl("-n", "pull", "logs", "deployment/hearth", "--container=hearth")
+        n_answers = sum("/resolve/" in r.path and r.method == "GET" for r in hub.requests)
+    delete_namespace(trial, "pull")
+    require("acme/demo" in shown, f"another model is served:\n{shown}")
+    return f"{len(pods)} pods serve acme/demo after {n_answers} files from the hub"
+
+
+def delete_namespace(trial, name):
+    """Its pods end at once, their requests being over."""
+    trial.cluster.kubectl("delete", "namespace", name, "--wait=false")
+    trial.cluster.kubectl("delete", "--namespace", name, "pods", "--all", "--now", "--wait=false")
 
 
 # ---- changes under load -------------------------------------------------------------------------
@@ -351,8 +420,8 @@ def autoscaler_follows_the_queue(trial):
 
 
 CHECKS = [
-    definitions_are_accepted, manifests_are_strictly_valid, pods_become_ready, service_variables_do_no_harm,
-    rolling_restart_loses_nothing, scaling_loses_nothing, drain_keeps_the_budget, stopped_pod_leaves_the_endpoints,
-    killed_pod_loses_its_own_streams, gateway_keeps_prefix_hits, drained_replica_fails_nobody,
-    autoscaler_follows_the_queue,
+    definitions_are_accepted, manifests_are_strictly_valid, documented_commands_work, init_container_pulls,
+    pods_become_ready, service_variables_do_no_harm, rolling_restart_loses_nothing, scaling_loses_nothing,
+    drain_keeps_the_budget, stopped_pod_leaves_the_endpoints, killed_pod_loses_its_own_streams,
+    gateway_keeps_prefix_hits, drained_replica_fails_nobody, autoscaler_follows_the_queue,
 ]

@@ -2,7 +2,7 @@
 # SPDX-License-Identifier: MIT
 """Hearth on a whole Kubernetes of one node: boots it, applies deploy/kubernetes, and shows what a cluster must do.
 
-    tests/cluster/cluster_run.py --programs FOLDER --definitions FOLDER [--build build] [--only NAME ...] [--keep-logs FOLDER]
+    tests/cluster/cluster_run.py --programs FOLDER --definitions FOLDER
 
 By hand, as root, on Linux; two CPUs and 3 GB are enough. Everything runs in namespaces of its own (sandbox.py) and
 ends with them. docs/kubernetes.md lists the programs and the definitions of custom resources, with their publishers.
@@ -17,11 +17,13 @@ import time
 
 from checks import CHECKS, Failed, Trial
 from cluster import Cluster
-from image import add_libraries, add_program, dockerfile_config, write_image
+from image import add_libraries, add_program, dockerfile_config, loaded_library, write_image
 from sandbox import most_memory, prepare, run_inside
 
 HERE = os.path.dirname(os.path.abspath(__file__))
 ROOT = os.path.dirname(os.path.dirname(HERE))
+DOCUMENTED = "registry.example/hearth:0.1.0"  # the name in docs/kubernetes.md
+LIBCURL = "libcurl-gnutls.so.4"  # hearth pull opens it
 PICKER = "registry.k8s.io/gateway-api-inference-extension/epp:v1.0.0"
 
 
@@ -34,7 +36,8 @@ def import_images(cluster, build):
     config = dockerfile_config(os.path.join(ROOT, "Dockerfile"))
     config["Entrypoint"] = [program.removeprefix(tree)]
     add_libraries(tree, program)
-    images = [("docker.io/library/hearth:trial", tree, config)]
+    add_program(tree, loaded_library(LIBCURL), loaded_library(LIBCURL))
+    images = [("docker.io/library/hearth:trial", tree, config), (DOCUMENTED, tree, config)]
     for name, program, config in (
             ("docker.io/library/pause:trial", "sleep", {"Entrypoint": ["/program", "infinity"]}),
             (PICKER, "epp", {"Entrypoint": ["/program"], "User": "65532:65532"})):

@@ -19,6 +19,12 @@ def libraries(program):
     return re.findall(r"(?:=> )?(/\S+) \(0x", shown)
 
 
+def loaded_library(name):
+    """The path of a library that programs load by its name when they need it."""
+    shown = subprocess.run(["ldconfig", "-p"], capture_output=True, text=True, check=True).stdout
+    return re.search(rf"^\s*{re.escape(name)} .*=> (\S+)$", shown, re.M).group(1)
+
+
 def copy(source, tree, path):
     to = os.path.join(tree, path.lstrip("/"))
     os.makedirs(os.path.dirname(to), exist_ok=True)

@@ -18,8 +18,9 @@ import time
 NODE_ADDRESS = "192.168.77.1"
 NAME = "hearth-cluster"
 # The kubelet sets these for the whole machine. Inside, it finds a file with the value that it wants instead.
-KUBELET_SYSCTLS = {"vm/overcommit_memory": "1", "vm/panic_on_oom": "0", "kernel/panic": "10", "kernel/panic_on_oops": "1",
-                   "kernel/keys/root_maxkeys": "1000000", "kernel/keys/root_maxbytes": "25000000"}
+KUBELET_SYSCTLS = {"vm/overcommit_memory": "1", "vm/panic_on_oom": "0", "kernel/panic": "10",
+                   "kernel/panic_on_oops": "1", "kernel/keys/root_maxkeys": "1000000",
+                   "kernel/keys/root_maxbytes": "25000000"}
 
 
 def run(*command):
