@@ -55,7 +55,7 @@
 enum {
     TICK_MS = 100, /* how often the engine is looked at */
     DRAIN_TICK_MS = 5,
-    FIRST_REQUEST_MS = 200, /* for what a client sends on a connection that it has just opened */
+    FIRST_REQUEST_MS = 500, /* for what a client sends on a connection that it has just opened */
     SECOND_SIGNAL_GRACE_MS = 100,
     STOPPED_GRACE_MS = 2000, /* for error answers of requests that were ended */
     GONE_GRACE_MS = 5000,    /* for the engine to let go of them */
