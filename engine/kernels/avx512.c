@@ -16,6 +16,11 @@ INLINE vi dot8(vi acc, vi w, vi x)
     vi pairs = _mm512_maddubs_epi16(_mm512_abs_epi8(q), signed_x);
     return vi_add(acc, _mm512_madd_epi16(pairs, _mm512_set1_epi16(1)));
 }
+INLINE vi dot6(vi acc, vi w, vi x, vi h, vi y)
+{
+    vi pairs = _mm512_add_epi16(_mm512_maddubs_epi16(w, x), _mm512_maddubs_epi16(h, y));
+    return vi_add(acc, _mm512_madd_epi16(pairs, _mm512_set1_epi16(1)));
+}
 INLINE vi dot4_start(int32_t corr)
 {
     return (void)corr, vi_set1(0);
@@ -33,4 +38,4 @@ INLINE vi dot4_end(vi acc, int32_t corr)
 #define LEVEL_NAME "avx512"
 #include "engine/kernels/tmpl_level.h"
 DEFINE_LEVEL(kern_avx512vnni, "avx512vnni", PART_ROWS, PART_FETCH, PART_BF16,
-             PART_INT(kern_avx512vnni_i8_i8, kern_avx512vnni_i8_i4));
+             PART_INT(kern_avx512vnni_i8_i8, kern_avx512vnni_i8_i6, kern_avx512vnni_i8_i4));

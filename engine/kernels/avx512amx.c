@@ -12,7 +12,7 @@
  * destination, with subnormals as zero. It is used for every number of rows, so that a row's bits
  * are the same in all of them.
  *
- * int8, int4: a group's sum is an exact integer, which is then scaled as in tmpl_int.h, whose
+ * int8, int6, int4: a group's sum is an exact integer, which is then scaled as in tmpl_int.h, whose
  * products multiply few rows: the bits are the same, and those of level "avx512vnni".
  *
  * Blocks of rows have equal heights; the last one may overlap the one before it, and computes the
@@ -289,7 +289,7 @@ void kern_avx512amx_segs(const struct kern_tile *tile, const struct kern_pages *
     _tile_release();
 }
 
-/* ---- int8, int4 ---------------------------------------------------------------------------- */
+/* ---- int8, int6, int4 ---------------------------------------------------------------------- */
 
 /* Weights of one block of groups as s8, and their scales as f32. */
 struct int_room {
@@ -297,19 +297,25 @@ struct int_room {
     float scales[INT_BLOCK][KERN_PANEL];
 };
 
-INLINE const char *expand_group(const bool four, const char *b, char *w, float *scales)
+INLINE const char *expand_group(const enum kern_wfmt fmt, const char *b, char *w, float *scales)
 {
-    if (four) UNROLL for (int i = 0; i < 8; i++)
+    const int quads_bytes = fmt == KERN_W_I4 ? 512 : fmt == KERN_W_I6 ? 768 : 1024;
+    if (fmt != KERN_W_I8) UNROLL for (int i = 0; i < 8; i++)
         {
-            vi both = vi_load(b + i * 64), low = vi_set1(0x0f0f0f0f);
-            vi eight = _mm512_set1_epi8(8);
-            vi_store(w + i * 64, _mm512_sub_epi8(vi_and(both, low), eight));
-            vi_store(w + i * 64 + 512, _mm512_sub_epi8(vi_and(vi_shr(both, 4), low), eight));
+            vi both = vi_load(b + quads_bytes - 512 + i * 64), mask = vi_set1(0x0f0f0f0f);
+            vi low = vi_and(both, mask), high = vi_and(vi_shr(both, 4), mask);
+            vi offset = _mm512_set1_epi8((char)kern_offset(fmt));
+            if (fmt == KERN_W_I6) {
+                low = vi_or(low, upper_bits(vi_load(b + i % 2 * 64), i / 2));
+                high = vi_or(high, upper_bits(vi_load(b + 128 + i % 2 * 64), i / 2));
+            }
+            vi_store(w + i * 64, _mm512_sub_epi8(low, offset));
+            vi_store(w + i * 64 + 512, _mm512_sub_epi8(high, offset));
         }
     else
         UNROLL for (int i = 0; i < 16; i++)
             vi_store(w + i * 64, _mm512_xor_si512(vi_load(b + i * 64), vi_set1((int)0x80808080)));
-    b += four ? 512 : 1024;
+    b += quads_bytes;
     vf_store(scales, vf_load_f16(b));
     vf_store(scales + VN, vf_load_f16(b + 32));
     return b + 64;
@@ -414,8 +420,9 @@ INLINE void int_blocks(const struct kern_tile *tile, const struct blocks *blocks
     }
 }
 
-INLINE void tall_panel(const bool four, const struct kern_tile *tile, const struct blocks *blocks,
-                       int n_groups, const char *b, struct fetch fetch, const struct kern_out *out)
+INLINE void tall_panel(const enum kern_wfmt fmt, const struct kern_tile *tile,
+                       const struct blocks *blocks, int n_groups, const char *b, struct fetch fetch,
+                       const struct kern_out *out)
 {
     _Alignas(64) float totals[KERN_AMX_ROWS * KERN_PANEL];
     struct int_room room;
@@ -426,8 +433,8 @@ INLINE void tall_panel(const bool four, const struct kern_tile *tile, const stru
         int g = n_groups * i / n_blocks, n = n_groups * (i + 1) / n_blocks - g;
         for (int j = 0; j < n; j++) {
             fetch_turn(&fetch);
-            fetch_lines(&fetch, four ? 9 : 17);
-            b = expand_group(four, b, room.weights[j], room.scales[j]);
+            fetch_lines(&fetch, fmt == KERN_W_I4 ? 9 : fmt == KERN_W_I6 ? 13 : 17);
+            b = expand_group(fmt, b, room.weights[j], room.scales[j]);
         }
         switch (n) {
         case 1: int_blocks(tile, blocks, g, 1, &room, totals); break;
@@ -443,21 +450,21 @@ INLINE void tall_panel(const bool four, const struct kern_tile *tile, const stru
     put_sums(totals, blocks, out);
 }
 
-INLINE void int_run(const bool four, const struct kern_tile *tile, int k_pad, const char *panel,
-                    size_t panel_bytes, int n_panels, struct kern_out out,
+INLINE void int_run(const enum kern_wfmt fmt, const struct kern_tile *tile, int k_pad,
+                    const char *panel, size_t panel_bytes, int n_panels, struct kern_out out,
                     const struct kern_fetch *wanted)
 {
     struct blocks blocks = cut_rows(tile->n_rows, TILE_ROWS);
     configure(blocks.height, 32);
     for (int p = 0; p < n_panels; p++, panel += panel_bytes, out.c += KERN_PANEL)
-        tall_panel(four, tile, &blocks, k_pad / KERN_GROUP, panel,
+        tall_panel(fmt, tile, &blocks, k_pad / KERN_GROUP, panel,
                    fetch_plan(panel, panel_bytes, p + 1 == n_panels, wanted), &out);
     _tile_release();
 }
 
 /* Few rows of a tile by vector instructions, a few at a time. */
-INLINE void few_rows(const bool four, const struct kern_tile *tile, int k_pad, const char *panel,
-                     size_t panel_bytes, int n_panels, struct kern_out out,
+INLINE void few_rows(const enum kern_wfmt fmt, const struct kern_tile *tile, int k_pad,
+                     const char *panel, size_t panel_bytes, int n_panels, struct kern_out out,
                      const struct kern_fetch *wanted)
 {
     int n_parts = (tile->n_rows + INT_MAX_ROWS - 1) / INT_MAX_ROWS, n_groups = k_pad / KERN_GROUP;
@@ -471,12 +478,12 @@ INLINE void few_rows(const bool four, const struct kern_tile *tile, int k_pad, c
                                   .corr = tile->corr + row};
             struct kern_out o = {out.c + (size_t)row * out.ld, out.ld, out.add};
             switch (end - row) {
-            case 1: int_panel(four, 1, n, &t, panel, n_groups, &o, fetch); break;
-            case 2: int_panel(four, 2, n, &t, panel, n_groups, &o, fetch); break;
-            case 3: int_panel(four, 3, n, &t, panel, n_groups, &o, fetch); break;
-            case 4: int_panel(four, 4, n, &t, panel, n_groups, &o, fetch); break;
-            case 5: int_panel(four, 5, n, &t, panel, n_groups, &o, fetch); break;
-            default: int_panel(four, 6, n, &t, panel, n_groups, &o, fetch);
+            case 1: int_panel(fmt, 1, n, &t, panel, n_groups, &o, fetch); break;
+            case 2: int_panel(fmt, 2, n, &t, panel, n_groups, &o, fetch); break;
+            case 3: int_panel(fmt, 3, n, &t, panel, n_groups, &o, fetch); break;
+            case 4: int_panel(fmt, 4, n, &t, panel, n_groups, &o, fetch); break;
+            case 5: int_panel(fmt, 5, n, &t, panel, n_groups, &o, fetch); break;
+            default: int_panel(fmt, 6, n, &t, panel, n_groups, &o, fetch);
             }
         }
     }
@@ -488,9 +495,19 @@ void kern_avx512amx_i8_i8(const struct kern_tile *tile, int k_pad, const void *p
                           const struct kern_fetch *fetch)
 {
     if (tile->n_rows <= FEW_ROWS)
-        few_rows(false, tile, k_pad, panels, panel_bytes, n_panels, *out, fetch);
+        few_rows(KERN_W_I8, tile, k_pad, panels, panel_bytes, n_panels, *out, fetch);
     else
-        int_run(false, tile, k_pad, panels, panel_bytes, n_panels, *out, fetch);
+        int_run(KERN_W_I8, tile, k_pad, panels, panel_bytes, n_panels, *out, fetch);
+}
+
+void kern_avx512amx_i8_i6(const struct kern_tile *tile, int k_pad, const void *panels,
+                          size_t panel_bytes, int n_panels, const struct kern_out *out,
+                          const struct kern_fetch *fetch)
+{
+    if (tile->n_rows <= FEW_ROWS)
+        few_rows(KERN_W_I6, tile, k_pad, panels, panel_bytes, n_panels, *out, fetch);
+    else
+        int_run(KERN_W_I6, tile, k_pad, panels, panel_bytes, n_panels, *out, fetch);
 }
 
 void kern_avx512amx_i8_i4(const struct kern_tile *tile, int k_pad, const void *panels,
@@ -498,7 +515,7 @@ void kern_avx512amx_i8_i4(const struct kern_tile *tile, int k_pad, const void *p
                           const struct kern_fetch *fetch)
 {
     if (tile->n_rows <= FEW_ROWS)
-        few_rows(true, tile, k_pad, panels, panel_bytes, n_panels, *out, fetch);
+        few_rows(KERN_W_I4, tile, k_pad, panels, panel_bytes, n_panels, *out, fetch);
     else
-        int_run(true, tile, k_pad, panels, panel_bytes, n_panels, *out, fetch);
+        int_run(KERN_W_I4, tile, k_pad, panels, panel_bytes, n_panels, *out, fetch);
 }

@@ -43,7 +43,7 @@ static void amx_pack_i8(const float *x, int k, int k_pad, enum kern_wfmt wfmt,
     size_t n_rows = (size_t)tile->n_rows;
     char *d = (char *)tile->data + row * KERN_GROUP;
     float *scale = tile->scale + row;
-    int32_t *corr = tile->corr + row, offset = wfmt == KERN_W_I4 ? 8 : 128;
+    int32_t *corr = tile->corr + row, offset = kern_offset(wfmt);
     for (int i = 0; i < k_pad; i += KERN_GROUP, d += KERN_GROUP * n_rows) {
         *corr = -offset * quantise_group(x + i, k - i, d, scale);
         scale += n_rows;
@@ -59,11 +59,11 @@ DEFINE_LEVEL(kern_avx512amx, "avx512amx",
     .fetch_rows = {
         PART_FETCH_F32,
         [KERN_A_BF16] = {[KERN_W_BF16] = 7, [KERN_W_B12] = 6},
-        [KERN_A_I8] = {[KERN_W_I8] = 6, [KERN_W_I4] = 4},
+        [KERN_A_I8] = {[KERN_W_I8] = 6, [KERN_W_I6] = 5, [KERN_W_I4] = 4},
     },
     .matmul[KERN_A_BF16][KERN_W_BF16] = kern_avx512amx_bf16_bf16,
     .matmul[KERN_A_BF16][KERN_W_B12] = kern_avx512amx_bf16_b12,
     .matmul_pages = {pages_f32, kern_avx512amx_pages, NULL},
     .matmul_segs = {segs_f32, kern_avx512amx_segs, NULL},
-    PART_INT(kern_avx512amx_i8_i8, kern_avx512amx_i8_i4));
+    PART_INT(kern_avx512amx_i8_i8, kern_avx512amx_i8_i6, kern_avx512amx_i8_i4));
 /* clang-format on */

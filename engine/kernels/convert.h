@@ -1,17 +1,19 @@
 /* SPDX-License-Identifier: MIT */
 /*
- * Number formats: the definition of the conversions from f32 to bf16, f16, int8 and int4, and back.
+ * Number formats: the definition of the conversions from f32 to bf16, f16, int8, int6 and int4,
+ * and back.
  *
  * Every kernel level must give these bits when it packs weights. Pure functions, any thread.
  *
  *   bf16, f16  round to nearest, ties to even; NaN stays NaN; f16 overflows to infinity.
  *   int8       32 weights share an F16 scale s; q in -127..127, stored as q + 128; w = s * q.
+ *   int6       as int4, with q in -32..31, stored as q + 32.
  *   int4       32 weights share an F16 scale s, which may be negative; q in -8..7, stored as q + 8.
  *
  * Scales: int8 takes max|w| / 127, rounded to F16 and then up one step if the largest weight would
- * not fit. int4 tries a few scales for which the weight of largest magnitude (with its sign)
- * stands for -8 steps or nearly, and keeps the one of least squared error: 5 % less error than -8
- * alone for normally distributed weights; many more tries would give another 1 %.
+ * not fit. int4 and int6 try a few scales for which the weight of largest magnitude (with its sign)
+ * stands for -8 (or -32) steps or nearly, and keep the one of least squared error: for int4 6 %
+ * less error than -8 alone for normally distributed weights; many more would give another 1 %.
  */
 #ifndef HEARTH_KERNELS_CONVERT_H
 #define HEARTH_KERNELS_CONVERT_H
@@ -110,23 +112,27 @@ static inline uint16_t kern_i8_group(const float x[32], uint8_t q[32])
     return h;
 }
 
-/* Scales tried for int4: the weight of largest magnitude stands for this many steps. */
-enum { KERN_I4_TRIES = 5 };
-static const float kern_i4_steps[KERN_I4_TRIES] = {-8.2f, -7.8f, -8.5f, -7.2f, -8.8f};
+/* Scales tried: the weight of largest magnitude stands for this many steps. */
+enum { KERN_I4_TRIES = 9, KERN_I6_TRIES = 2 };
+static const float kern_i4_steps[KERN_I4_TRIES] = {-8.25f, -7.75f, -8.5f, -7.25f, -8.75f,
+                                                   -8.0f,  -7.5f,  -9.0f, -7.0f};
+static const float kern_i6_steps[KERN_I6_TRIES] = {-32.0f, -31.25f};
 
-static inline float kern_i4_inverse(uint16_t h)
+static inline float kern_narrow_inverse(uint16_t h)
 {
     float s = kern_f32_of_f16(h);
     return s != 0.0f ? 1.0f / s : 0.0f;
 }
 
-static inline int kern_i4_quant(float x, float inv)
+/* most: 8 or 32, the steps of the format below zero */
+static inline int kern_narrow_quant(float x, float inv, float most)
 {
-    return kern_round(kern_clamp(x * inv, -8.0f, 7.0f));
+    return kern_round(kern_clamp(x * inv, -most, most - 1.0f));
 }
 
-/* 32 weights x to q[i] + 8; returns the scale's F16 bits. The first of the best scales wins. */
-static inline uint16_t kern_i4_group(const float x[32], uint8_t q[32])
+/* The F16 bits of the best scale; the first of the best wins. */
+static inline uint16_t kern_narrow_scale(const float x[32], const float *steps, int n_steps,
+                                         float most)
 {
     float amax = 0.0f, extreme = 0.0f;
     for (int i = 0; i < 32; i++) {
@@ -136,11 +142,11 @@ static inline uint16_t kern_i4_group(const float x[32], uint8_t q[32])
     }
     uint16_t best = 0;
     float best_error = 0.0f;
-    for (int t = 0; t < KERN_I4_TRIES; t++) {
-        uint16_t h = kern_f16_of_f32(kern_clamp(extreme / kern_i4_steps[t], -65504.0f, 65504.0f));
-        float s = kern_f32_of_f16(h), inv = kern_i4_inverse(h), error = 0.0f;
+    for (int t = 0; t < n_steps; t++) {
+        uint16_t h = kern_f16_of_f32(kern_clamp(extreme / steps[t], -65504.0f, 65504.0f));
+        float s = kern_f32_of_f16(h), inv = kern_narrow_inverse(h), error = 0.0f;
         for (int i = 0; i < 32; i++) {
-            float d = x[i] - s * (float)kern_i4_quant(x[i], inv);
+            float d = x[i] - s * (float)kern_narrow_quant(x[i], inv, most);
             error += d * d;
         }
         if (t == 0 || error < best_error) {
@@ -148,10 +154,27 @@ static inline uint16_t kern_i4_group(const float x[32], uint8_t q[32])
             best_error = error;
         }
     }
-    float inv = kern_i4_inverse(best);
-    for (int i = 0; i < 32; i++)
-        q[i] = (uint8_t)(8 + kern_i4_quant(x[i], inv));
     return best;
+}
+
+/* 32 weights x to q[i] + 8; returns the scale's F16 bits. */
+static inline uint16_t kern_i4_group(const float x[32], uint8_t q[32])
+{
+    uint16_t h = kern_narrow_scale(x, kern_i4_steps, KERN_I4_TRIES, 8.0f);
+    float inv = kern_narrow_inverse(h);
+    for (int i = 0; i < 32; i++)
+        q[i] = (uint8_t)(8 + kern_narrow_quant(x[i], inv, 8.0f));
+    return h;
+}
+
+/* The same as int6: q[i] + 32. */
+static inline uint16_t kern_i6_group(const float x[32], uint8_t q[32])
+{
+    uint16_t h = kern_narrow_scale(x, kern_i6_steps, KERN_I6_TRIES, 32.0f);
+    float inv = kern_narrow_inverse(h);
+    for (int i = 0; i < 32; i++)
+        q[i] = (uint8_t)(32 + kern_narrow_quant(x[i], inv, 32.0f));
+    return h;
 }
 
 #endif

@@ -14,6 +14,10 @@ INLINE vi dot8(vi acc, vi w, vi x)
 {
     return vi_dpbusd(acc, w, x);
 }
+INLINE vi dot6(vi acc, vi w, vi x, vi h, vi y)
+{
+    return vi_dpbusd(vi_dpbusd(acc, w, x), h, y);
+}
 INLINE vi dot4_start(int32_t corr)
 {
     return vi_set1(corr);

@@ -19,6 +19,9 @@
  *     F16   [k_pad][32] u16                                               64 bytes per k
  *     I8    per group of 32 k: [8][32][4] u8 (q + 128, four k of one
  *           output), then 32 F16 scales                                  1088 bytes per group
+ *     I6    per group of 32 k: [2][32][4] u8, two bits each of k-quads 4j .. 4j + 3, the upper
+ *           ones; then the lower four as in I4; values q + 32 in
+ *           0..63; 32 F16 scales                                  832 bytes per group
  *     I4    per group of 32 k: [4][32][4] u8, low nibble k-quad j, high
  *           nibble k-quad j + 4, values q + 8 in 0..15, then 32 F16 scales   576 bytes per group
  *
@@ -26,7 +29,7 @@
  *     F32   [k_pad][n_rows] float
  *     BF16  [k_pad/2][n_rows][2] u16
  *     I8    [k_pad/4][n_rows][4] s8; scales [k_pad/32][n_rows] float; corrections
- *           [k_pad/32][n_rows] int32 = -(128 or 8, by the weights' format) * sum of the group
+ *           [k_pad/32][n_rows] int32 = -(128, 32 or 8, by the weights' format) * sum of the group
  *   BF16 and I8 at a level that is_row_major: [k_pad/32][n_rows][32].
  *
  * NaN and infinity in a row of activations come out as NaN or infinity in that row, also through
@@ -50,6 +53,7 @@ enum kern_wfmt {
     KERN_W_B12,
     KERN_W_F16,
     KERN_W_I8,
+    KERN_W_I6,
     KERN_W_I4,
     KERN_W_COUNT
 };
@@ -158,7 +162,7 @@ struct kern {
 
     /*
      * NULL if a combination is not used: F32 and BF16 go with BF16 and B12, which give the same
-     * bits, F32 with F32 and F16 (the bits of the same weights as F32), I8 with I8 and I4.
+     * bits, F32 with F32 and F16 (the bits of the same weights as F32), I8 with I8, I6 and I4.
      */
     kern_matmul_fn *matmul[KERN_A_COUNT][KERN_W_COUNT];
 
@@ -219,7 +223,8 @@ struct kern {
     /*
      * 32 rows of a matrix into one panel of any format but B12. rows[i] points at k elements of
      * type src (any alignment), or is NULL (a row of zeros). Bit-identical at every level for
-     * finite weights: BF16 and F16 from F32 round to nearest even; I8 and I4 as convert.h defines.
+     * finite weights: BF16 and F16 from F32 round to nearest even; I8, I6 and I4 as convert.h
+     * defines.
      */
     void (*pack_panel)(enum kern_wfmt fmt, enum kern_src src, const void *const rows[KERN_PANEL],
                        int k, int k_pad, void *panel);
@@ -258,5 +263,11 @@ bool kern_runs_here(const char *name);
 
 /* Returns true if the CPU has bf16 dot products, which makes the bf16 path the default. */
 bool kern_has_bf16(void);
+
+/* The number added to weights of an integer format when they are stored. */
+static inline int kern_offset(enum kern_wfmt fmt)
+{
+    return fmt == KERN_W_I4 ? 8 : fmt == KERN_W_I6 ? 32 : 128;
+}
 
 #endif

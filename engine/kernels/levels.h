@@ -14,13 +14,13 @@ extern const struct kern kern_avx512, kern_avx512vnni, kern_avx512bf16, kern_avx
 extern const struct kern kern_neon;
 
 /* Integer products by VNNI; the rest of these levels is avx2's and avx512's. */
-kern_matmul_fn kern_avx2vnni_i8_i8, kern_avx2vnni_i8_i4;
-kern_matmul_fn kern_avx512vnni_i8_i8, kern_avx512vnni_i8_i4;
+kern_matmul_fn kern_avx2vnni_i8_i8, kern_avx2vnni_i8_i6, kern_avx2vnni_i8_i4;
+kern_matmul_fn kern_avx512vnni_i8_i8, kern_avx512vnni_i8_i6, kern_avx512vnni_i8_i4;
 
 /* Products of level avx512amx, whose tiles of activations have up to KERN_AMX_ROWS rows. */
 enum { KERN_AMX_ROWS = 128 };
 kern_matmul_fn kern_avx512amx_bf16_bf16, kern_avx512amx_bf16_b12;
-kern_matmul_fn kern_avx512amx_i8_i8, kern_avx512amx_i8_i4;
+kern_matmul_fn kern_avx512amx_i8_i8, kern_avx512amx_i8_i6, kern_avx512amx_i8_i4;
 kern_matmul_pages_fn kern_avx512amx_pages;
 kern_matmul_segs_fn kern_avx512amx_segs;
 

@@ -2,8 +2,8 @@
 /*
  * Level "neon": AArch64's base NEON, without the dot product extensions. A panel is eight
  * vectors; six rows and half a panel fill 24 registers with sums. Signed bytes are multiplied
- * into 16 bits and added in pairs: 2 * 127 * 127 fits, and so do the 8 * 2 * 15 * 127 of a group
- * of int4.
+ * into 16 bits and added in pairs: 2 * 127 * 127 fits, and so do four of int6, 4 * 63 * 127, and
+ * the 8 * 2 * 15 * 127 of a group of int4.
  */
 #include "engine/kernels/simd_neon.h"
 
@@ -27,6 +27,12 @@ INLINE vi dot8(vi acc, vi w, vi x)
 {
     int8x16_t q = veorq_s8(vreinterpretq_s8_s32(w), vdupq_n_s8(-128));
     return vpadalq_s16(acc, byte_products(q, vreinterpretq_s8_s32(x)));
+}
+INLINE vi dot6(vi acc, vi w, vi x, vi h, vi y)
+{
+    int16x8_t p = byte_products(vreinterpretq_s8_s32(w), vreinterpretq_s8_s32(x));
+    int16x8_t q = byte_products(vreinterpretq_s8_s32(h), vreinterpretq_s8_s32(y));
+    return vpadalq_s16(acc, vaddq_s16(p, q));
 }
 INLINE vi dot4_start(int32_t corr)
 {

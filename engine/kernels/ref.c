@@ -112,7 +112,7 @@ static void pack_row_i8(const float *x, int k, int k_pad, enum kern_wfmt wfmt,
                         const struct kern_tile *tile, int row)
 {
     size_t n_rows = (size_t)tile->n_rows;
-    int offset = wfmt == KERN_W_I4 ? 8 : 128;
+    int offset = kern_offset(wfmt);
     for (int g = 0; g < k_pad / KERN_GROUP; g++) {
         int valid = k - g * KERN_GROUP;
         valid = valid < 0 ? 0 : valid > KERN_GROUP ? KERN_GROUP : valid;
@@ -293,41 +293,62 @@ static int weight_i4(const uint8_t *group, int j, int n, int i)
     return j < 4 ? both & 15 : both >> 4;
 }
 
+static int weight_i6(const uint8_t *group, int j, int n, int i)
+{
+    int upper = group[j / 4 * 128 + n * 4 + i] >> 2 * (j & 3) & 3;
+    return weight_i4(group + 256, j, n, i) | upper << 4;
+}
+
+static int weight_at(enum kern_wfmt fmt, const uint8_t *group, int k, int n)
+{
+    return fmt == KERN_W_I4   ? weight_i4(group, k / 4, n, k & 3)
+           : fmt == KERN_W_I6 ? weight_i6(group, k / 4, n, k & 3)
+                              : weight_i8(group, k / 4, n, k & 3);
+}
+
+/* Bytes of a group before its scales. */
+static size_t quads_bytes(enum kern_wfmt fmt)
+{
+    return kern_panel_bytes(fmt, KERN_GROUP) - 2 * KERN_PANEL;
+}
+
 /* One row and one output of one group: exact sum, correction included. */
-static int group_sum(const int8_t *a, size_t n_rows, const uint8_t *b, int n, int corr, bool four)
+static int group_sum(enum kern_wfmt fmt, const int8_t *a, size_t n_rows, const uint8_t *b, int n,
+                     int corr)
 {
     int sum = corr;
     for (int k = 0; k < KERN_GROUP; k++) {
-        int w = four ? weight_i4(b, k / 4, n, k & 3) : weight_i8(b, k / 4, n, k & 3);
+        int w = weight_at(fmt, b, k, n);
         sum += a[(size_t)(k / 4) * 4 * n_rows + (size_t)(k & 3)] * w;
     }
     return sum;
 }
 
 static void row_int(const struct kern_tile *tile, int row, int n_groups, const uint8_t *b,
-                    float acc[KERN_PANEL], bool four)
+                    float acc[KERN_PANEL], enum kern_wfmt fmt)
 {
-    size_t n_rows = (size_t)tile->n_rows, quads_bytes = four ? 512 : 1024;
+    size_t n_rows = (size_t)tile->n_rows, scales_at = quads_bytes(fmt);
     const int8_t *a = (const int8_t *)tile->data + 4 * row;
-    for (int g = 0; g < n_groups; g++, a += 32 * n_rows, b += quads_bytes + 64) {
+    for (int g = 0; g < n_groups; g++, a += 32 * n_rows, b += scales_at + 64) {
         size_t at = (size_t)g * n_rows + (size_t)row;
         for (int n = 0; n < KERN_PANEL; n++) {
-            int sum = group_sum(a, n_rows, b, n, tile->corr[at], four);
+            int sum = group_sum(fmt, a, n_rows, b, n, tile->corr[at]);
             uint16_t scale;
-            memcpy(&scale, b + quads_bytes + 2 * n, sizeof(scale));
+            memcpy(&scale, b + scales_at + 2 * n, sizeof(scale));
             acc[n] += (float)sum * tile->scale[at] * kern_f32_of_f16(scale);
         }
     }
 }
 
 static void matmul_int(const struct kern_tile *tile, int k_pad, const void *panels,
-                       size_t panel_bytes, int n_panels, const struct kern_out *out, bool four)
+                       size_t panel_bytes, int n_panels, const struct kern_out *out,
+                       enum kern_wfmt fmt)
 {
     for (int p = 0; p < n_panels; p++)
         for (int r = 0; r < tile->n_rows; r++) {
             float acc[KERN_PANEL] = {0};
             row_int(tile, r, k_pad / KERN_GROUP, (const uint8_t *)panels + (size_t)p * panel_bytes,
-                    acc, four);
+                    acc, fmt);
             store_row(acc, out, r, p);
         }
 }
@@ -337,7 +358,7 @@ static void matmul_i8_i8(const struct kern_tile *tile, int k_pad, const void *pa
                          const struct kern_fetch *fetch)
 {
     (void)fetch;
-    matmul_int(tile, k_pad, panels, panel_bytes, n_panels, out, false);
+    matmul_int(tile, k_pad, panels, panel_bytes, n_panels, out, KERN_W_I8);
 }
 
 static void matmul_i8_i4(const struct kern_tile *tile, int k_pad, const void *panels,
@@ -345,7 +366,15 @@ static void matmul_i8_i4(const struct kern_tile *tile, int k_pad, const void *pa
                          const struct kern_fetch *fetch)
 {
     (void)fetch;
-    matmul_int(tile, k_pad, panels, panel_bytes, n_panels, out, true);
+    matmul_int(tile, k_pad, panels, panel_bytes, n_panels, out, KERN_W_I4);
+}
+
+static void matmul_i8_i6(const struct kern_tile *tile, int k_pad, const void *panels,
+                         size_t panel_bytes, int n_panels, const struct kern_out *out,
+                         const struct kern_fetch *fetch)
+{
+    (void)fetch;
+    matmul_int(tile, k_pad, panels, panel_bytes, n_panels, out, KERN_W_I6);
 }
 
 /* ---- vectors ------------------------------------------------------------------------------- */
@@ -510,7 +539,19 @@ static void pack_f16(enum kern_src src, const void *const *rows, int k, int k_pa
 static void pack_group(enum kern_wfmt fmt, const float x[32], int n, uint8_t *group)
 {
     uint8_t q[32];
-    uint16_t s = fmt == KERN_W_I8 ? kern_i8_group(x, q) : kern_i4_group(x, q);
+    uint16_t s = fmt == KERN_W_I8   ? kern_i8_group(x, q)
+                 : fmt == KERN_W_I6 ? kern_i6_group(x, q)
+                                    : kern_i4_group(x, q);
+    memcpy(group + quads_bytes(fmt) + 2 * n, &s, sizeof(s));
+    if (fmt == KERN_W_I6) {
+        for (int i = 0; i < 32; i++) {
+            uint8_t *upper = &group[i / 16 * 128 + n * 4 + (i & 3)];
+            int shift = 2 * (i / 4 & 3);
+            *upper = (uint8_t)((shift ? *upper : 0) | (q[i] >> 4) << shift);
+            q[i] &= 15;
+        }
+        group += 256;
+    }
     for (int i = 0; i < 32; i++) {
         int quad = i / 4;
         if (fmt == KERN_W_I8 || quad < 4)
@@ -518,7 +559,6 @@ static void pack_group(enum kern_wfmt fmt, const float x[32], int n, uint8_t *gr
         else
             group[(quad - 4) * 128 + n * 4 + (i & 3)] |= (uint8_t)(q[i] << 4);
     }
-    memcpy(group + (fmt == KERN_W_I8 ? 1024 : 512) + 2 * n, &s, sizeof(s));
 }
 
 static void pack_panel(enum kern_wfmt fmt, enum kern_src src, const void *const rows[KERN_PANEL],
@@ -549,14 +589,11 @@ static void pack_panel(enum kern_wfmt fmt, enum kern_src src, const void *const 
 /* The first n_k of the 32 weights of output n in one integer group. */
 static void unpack_group(enum kern_wfmt fmt, const uint8_t *group, int n, int n_k, float *ret_row)
 {
-    bool four = fmt == KERN_W_I4;
     uint16_t bits;
-    memcpy(&bits, group + (four ? 512 : 1024) + 2 * n, sizeof(bits));
+    memcpy(&bits, group + quads_bytes(fmt) + 2 * n, sizeof(bits));
     float s = kern_f32_of_f16(bits);
-    for (int i = 0; i < n_k; i++) {
-        int q = four ? weight_i4(group, i / 4, n, i & 3) : weight_i8(group, i / 4, n, i & 3);
-        ret_row[i] = s * (float)(q - (four ? 8 : 128));
-    }
+    for (int i = 0; i < n_k; i++)
+        ret_row[i] = s * (float)(weight_at(fmt, group, i, n) - kern_offset(fmt));
 }
 
 /* The first k of the weights of output n of a B12 panel. */
@@ -608,7 +645,9 @@ const struct kern kern_ref = {
                             [KERN_W_B12] = matmul_f32_b12,
                             [KERN_W_F16] = matmul_f32_f16},
             [KERN_A_BF16] = {[KERN_W_BF16] = matmul_bf16_bf16, [KERN_W_B12] = matmul_bf16_b12},
-            [KERN_A_I8] = {[KERN_W_I8] = matmul_i8_i8, [KERN_W_I4] = matmul_i8_i4},
+            [KERN_A_I8][KERN_W_I8] = matmul_i8_i8,
+            [KERN_A_I8][KERN_W_I6] = matmul_i8_i6,
+            [KERN_A_I8][KERN_W_I4] = matmul_i8_i4,
         },
     .matmul_pages = {pages_f32, pages_bf16, NULL},
     .matmul_segs = {segs_f32, segs_bf16, NULL},

@@ -1,11 +1,13 @@
 /* SPDX-License-Identifier: MIT */
 /*
- * Products of int8 tiles with int8 and int4 panels, written once; included after tmpl_product.h
- * by a file that defines
+ * Products of int8 tiles with int8, int6 and int4 panels, written once; included after
+ * tmpl_product.h by a file that defines
  *
  *   INT_MAX_ROWS, INT_VECS(rows)   as in tmpl_product.h
  *   vi dot8_start(int32_t corr)    sums before the first product: the correction, if it is needed
  *   vi dot8(vi acc, vi w, vi x)    acc + the four products of each lane: w u8 1..255, x s8
+ *   vi dot6(vi acc, vi w, vi x, vi h, vi y)   acc + the products of w and x and of h and y; w and
+ *                                  h 0..63; 32-bit sums from the correction on
  *   vi dot4(vi acc, vi w, vi x)    the same for w 0..15; acc in any form,
  *   vi dot4_start(int32_t corr)    from its start ...
  *   vi dot4_end(vi acc, int32_t corr)   ... to 32-bit sums with the correction added once
@@ -89,12 +91,41 @@ INLINE void group_i4(const int rows, const int vecs, vi sum[INT_MAX_ROWS][MAX_VE
         dot4_end(sum[i][v], corr[i]);
 }
 
+/* The same for int6: first the upper bits, then the rest as int4. */
+INLINE void group_i6(const int rows, const int vecs, vi sum[INT_MAX_ROWS][MAX_VECS], const char *a,
+                     const int32_t *corr, const char *b, struct fetch *fetch)
+{
+    const vi low = vi_set1(0x0f0f0f0f);
+    UNROLL for (int i = 0; i < rows; i++) UNROLL for (int v = 0; v < vecs; v++) sum[i][v] =
+        vi_set1(corr[i]);
+    if (may_fetch(rows)) fetch_lines(fetch, 5);
+    UNROLL for (int j = 0; j < 4; j++)
+    {
+        vi w[MAX_VECS], h[MAX_VECS];
+        if (may_fetch(rows)) fetch_lines(fetch, 2);
+        UNROLL for (int v = 0; v < vecs; v++)
+        {
+            vi both = vi_load(b + 256 + j * 128 + v * VN * 4);
+            vi upper_w = upper_bits(vi_load(b + v * VN * 4), j);
+            vi upper_h = upper_bits(vi_load(b + 128 + v * VN * 4), j);
+            w[v] = vi_or(vi_and(both, low), upper_w);
+            h[v] = vi_or(vi_and(vi_shr(both, 4), low), upper_h);
+        }
+        UNROLL for (int i = 0; i < rows; i++)
+        {
+            vi x = quad_at(a, rows, i, j), y = quad_at(a, rows, i, j + 4);
+            UNROLL for (int v = 0; v < vecs; v++) sum[i][v] = dot6(sum[i][v], w[v], x, h[v], y);
+        }
+        loads_in_order();
+    }
+}
+
 /* n_rows: of the whole tile, of which `rows` are multiplied. */
-INLINE void int_strip(const bool four, const int rows, const int vecs, const size_t n_rows,
+INLINE void int_strip(const enum kern_wfmt fmt, const int rows, const int vecs, const size_t n_rows,
                       const struct kern_tile *tile, const char *b, int n_groups, int column,
                       const struct kern_out *out, struct fetch fetch)
 {
-    const int quads_bytes = four ? 512 : 1024;
+    const int quads_bytes = fmt == KERN_W_I4 ? 512 : fmt == KERN_W_I6 ? 768 : 1024;
     const char *a = tile->data;
     const float *scale = tile->scale;
     const int32_t *corr = tile->corr;
@@ -106,7 +137,9 @@ INLINE void int_strip(const bool four, const int rows, const int vecs, const siz
         vi sum[INT_MAX_ROWS][MAX_VECS];
         vf s[MAX_VECS];
         if (may_fetch(rows)) fetch_turn(&fetch);
-        (four ? group_i4 : group_i8)(rows, vecs, sum, a, corr, b + column * 4, &fetch);
+        (fmt == KERN_W_I4   ? group_i4
+         : fmt == KERN_W_I6 ? group_i6
+                            : group_i8)(rows, vecs, sum, a, corr, b + column * 4, &fetch);
         UNROLL for (int v = 0; v < vecs; v++) s[v] =
             vf_load_f16(b + quads_bytes + (column + v * VN) * 2);
         UNROLL for (int i = 0; i < rows; i++) UNROLL for (int v = 0; v < vecs; v++) total[i][v] =
@@ -120,24 +153,24 @@ INLINE void int_strip(const bool four, const int rows, const int vecs, const siz
         store_vec(out, i, column + v * VN, total[i][v]);
 }
 
-INLINE void int_panel(const bool four, const int rows, const size_t n_rows,
+INLINE void int_panel(const enum kern_wfmt fmt, const int rows, const size_t n_rows,
                       const struct kern_tile *tile, const char *b, int n_groups,
                       const struct kern_out *out, struct fetch fetch)
 {
     const int vecs = INT_VECS(rows);
     for (int column = 0; column < KERN_PANEL; column += vecs * VN) {
-        int_strip(four, rows, vecs, n_rows, tile, b, n_groups, column, out, fetch);
+        int_strip(fmt, rows, vecs, n_rows, tile, b, n_groups, column, out, fetch);
         fetch = fetch_nothing;
     }
 }
 
-INLINE void int_rows(const bool four, const int rows, const struct kern_tile *tile, int k_pad,
-                     const char *b, size_t panel_bytes, int n_panels, struct kern_out out,
-                     const struct kern_fetch *fetch)
+INLINE void int_rows(const enum kern_wfmt fmt, const int rows, const struct kern_tile *tile,
+                     int k_pad, const char *b, size_t panel_bytes, int n_panels,
+                     struct kern_out out, const struct kern_fetch *fetch)
 {
     int n_groups = k_pad / KERN_GROUP;
     for (int p = 0; p < n_panels; p++) {
-        int_panel(four, rows, (size_t)rows, tile, b, n_groups, &out,
+        int_panel(fmt, rows, (size_t)rows, tile, b, n_groups, &out,
                   fetch_plan(b, panel_bytes, p + 1 == n_panels, fetch));
         b += panel_bytes;
         out.c += KERN_PANEL;
@@ -160,11 +193,12 @@ INLINE void int_rows(const bool four, const int rows, const struct kern_tile *ti
             EACH_INT_HEIGHT(cases)                                                                 \
         }                                                                                          \
     }
-#define INT_CASE(four, rows)                                                                       \
+#define INT_CASE(fmt, rows)                                                                        \
     case rows:                                                                                     \
-        int_rows(four, rows, tile, k_pad, panels, panel_bytes, n_panels, *out, fetch);             \
+        int_rows(fmt, rows, tile, k_pad, panels, panel_bytes, n_panels, *out, fetch);              \
         return;
-#define INT_CASE_I8(rows) INT_CASE(false, rows)
-#define INT_CASE_I4(rows) INT_CASE(true, rows)
+#define INT_CASE_I8(rows) INT_CASE(KERN_W_I8, rows)
+#define INT_CASE_I6(rows) INT_CASE(KERN_W_I6, rows)
+#define INT_CASE_I4(rows) INT_CASE(KERN_W_I4, rows)
 
 #endif

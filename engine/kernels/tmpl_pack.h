@@ -111,7 +111,7 @@ static void pack_row_i8(const float *x, int k, int k_pad, enum kern_wfmt wfmt,
     size_t n_rows = (size_t)tile->n_rows;
     char *d = (char *)tile->data + 4 * row;
     float *scale = tile->scale + row;
-    int32_t *corr = tile->corr + row, offset = wfmt == KERN_W_I4 ? 8 : 128;
+    int32_t *corr = tile->corr + row, offset = kern_offset(wfmt);
     for (int i = 0; i < k_pad; i += KERN_GROUP, d += 32 * n_rows) {
         char q[KERN_GROUP];
         *corr = -offset * quantise_group(x + i, k - i, q, scale);
@@ -253,19 +253,19 @@ static void store_group_i8(const vf x[KERN_GROUP], char *d, char *s)
     vi_store_u16(s, h);
 }
 
-INLINE vf i4_inverse(vf scale)
+INLINE vf narrow_inverse(vf scale)
 {
     vf zero = vf_set1(0.0f);
     return vf_select(vm_equal(scale, zero), zero, vf_div(vf_set1(1.0f), scale));
 }
 
-INLINE vi i4_quant(vf x, vf inv)
+INLINE vi narrow_quant(vf x, vf inv, float most)
 {
-    return vi_round(vf_clamp(vf_mul(x, inv), -8.0f, 7.0f));
+    return vi_round(vf_clamp(vf_mul(x, inv), -most, most - 1.0f));
 }
 
-/* F16 scales of kern_i4_group for VN outputs. */
-static vi i4_scales(const vf x[KERN_GROUP])
+/* F16 scales of kern_narrow_scale for VN outputs. */
+static vi narrow_scales(const vf x[KERN_GROUP], const float *steps, int n_steps, float most)
 {
     vf amax = vf_set1(0.0f), extreme = amax, best_error = amax;
     vi best = vi_set1(0);
@@ -274,11 +274,11 @@ static vi i4_scales(const vf x[KERN_GROUP])
         extreme = vf_select(vm_greater(a, amax), x[i], extreme);
         amax = vf_max(a, amax);
     }
-    for (int t = 0; t < KERN_I4_TRIES; t++) {
-        vi h = vi_f16_of(vf_clamp(vf_div(extreme, vf_set1(kern_i4_steps[t])), -65504.0f, 65504.0f));
-        vf scale = vf_of_f16(h), inv = i4_inverse(scale), error = vf_set1(0.0f);
+    for (int t = 0; t < n_steps; t++) {
+        vi h = vi_f16_of(vf_clamp(vf_div(extreme, vf_set1(steps[t])), -65504.0f, 65504.0f));
+        vf scale = vf_of_f16(h), inv = narrow_inverse(scale), error = vf_set1(0.0f);
         for (int i = 0; i < KERN_GROUP; i++) {
-            vf d = vf_sub(x[i], vf_mul(scale, vf_of_int(i4_quant(x[i], inv))));
+            vf d = vf_sub(x[i], vf_mul(scale, vf_of_int(narrow_quant(x[i], inv, most))));
             error = vf_add(error, vf_mul(d, d));
         }
         vm better = vm_greater(best_error, error);
@@ -288,19 +288,30 @@ static vi i4_scales(const vf x[KERN_GROUP])
     return best;
 }
 
-static void store_group_i4(const vf x[KERN_GROUP], char *d, char *s)
+/* kern_i4_group, or kern_i6_group with the upper bits before the others. */
+INLINE void store_group_narrow(const enum kern_wfmt fmt, const vf x[KERN_GROUP], char *d, char *s)
 {
-    vi h = i4_scales(x);
-    vf inv = i4_inverse(vf_of_f16(h));
-    for (int j = 0; j < KERN_GROUP / 2; j += 4) {
+    const bool six = fmt == KERN_W_I6;
+    const float most = six ? 32.0f : 8.0f;
+    vi h = six ? narrow_scales(x, kern_i6_steps, KERN_I6_TRIES, most)
+               : narrow_scales(x, kern_i4_steps, KERN_I4_TRIES, most);
+    vf inv = narrow_inverse(vf_of_f16(h));
+    vi upper[2][4];
+    for (int i = 0; i < 4; i++)
+        upper[0][i] = upper[1][i] = vi_set1(0);
+    for (int j = 0; j < 4; j++) {
         vi q[4];
         for (int i = 0; i < 4; i++) {
-            vi low = vi_add(i4_quant(x[j + i], inv), vi_set1(8));
-            vi high = vi_add(i4_quant(x[j + 16 + i], inv), vi_set1(8));
-            q[i] = vi_or(low, vi_shl(high, 4));
+            vi low = vi_add(narrow_quant(x[4 * j + i], inv, most), vi_set1(kern_offset(fmt)));
+            vi high = vi_add(narrow_quant(x[4 * j + 16 + i], inv, most), vi_set1(kern_offset(fmt)));
+            upper[0][i] = vi_or(vi_shr(upper[0][i], 2), vi_shl(vi_shr(low, 4), 6));
+            upper[1][i] = vi_or(vi_shr(upper[1][i], 2), vi_shl(vi_shr(high, 4), 6));
+            q[i] = vi_or(vi_and(low, vi_set1(15)), vi_shl(vi_and(high, vi_set1(15)), 4));
         }
-        vi_store(d + j * 32, quad_word(q[0], q[1], q[2], q[3]));
+        vi_store(d + (six ? 256 : 0) + j * 128, quad_word(q[0], q[1], q[2], q[3]));
     }
+    for (int j = 0; six && j < 2; j++)
+        vi_store(d + j * 128, quad_word(upper[j][0], upper[j][1], upper[j][2], upper[j][3]));
     vi_store_u16(s, h);
 }
 
@@ -323,8 +334,10 @@ static void pack_group(enum kern_wfmt fmt, enum kern_src src, const void *const 
         store_group_f16(x, group + first * 2);
     else if (fmt == KERN_W_I8)
         store_group_i8(x, d, group + 1024 + first * 2);
+    else if (fmt == KERN_W_I6)
+        store_group_narrow(KERN_W_I6, x, d, group + 768 + first * 2);
     else
-        store_group_i4(x, d, group + 512 + first * 2);
+        store_group_narrow(KERN_W_I4, x, d, group + 512 + first * 2);
 }
 
 static void pack_panel(enum kern_wfmt fmt, enum kern_src src, const void *const rows[KERN_PANEL],

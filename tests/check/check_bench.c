@@ -29,7 +29,8 @@ static const struct {
     {"bf16", KERN_A_BF16, KERN_W_BF16},    {"b12", KERN_A_BF16, KERN_W_B12},
     {"i8", KERN_A_I8, KERN_W_I8},          {"i4", KERN_A_I8, KERN_W_I4},
     {"f32xbf16", KERN_A_F32, KERN_W_BF16}, {"f32xb12", KERN_A_F32, KERN_W_B12},
-    {"f32", KERN_A_F32, KERN_W_F32},       {"f32xf16", KERN_A_F32, KERN_W_F16},
+    {"i6", KERN_A_I8, KERN_W_I6},          {"f32", KERN_A_F32, KERN_W_F32},
+    {"f32xf16", KERN_A_F32, KERN_W_F16},
 };
 
 static double now(void)

@@ -292,8 +292,11 @@ static void check_quant_error(void)
     static const struct {
         enum kern_wfmt fmt;
         double rms; /* of the error over that of uniform weights in -1..1 */
-    } bounds[] = {
-        {KERN_W_BF16, 0.003}, {KERN_W_F16, 0.0004}, {KERN_W_I8, 0.0045}, {KERN_W_I4, 0.075}};
+    } bounds[] = {{KERN_W_BF16, 0.003},
+                  {KERN_W_F16, 0.0004},
+                  {KERN_W_I8, 0.0045},
+                  {KERN_W_I6, 0.019},
+                  {KERN_W_I4, 0.075}};
     enum { K = 1024 };
     for (size_t f = 0; f < sizeof(bounds) / sizeof(bounds[0]); f++) {
         const void *rows[KERN_PANEL];
@@ -401,7 +404,7 @@ struct product {
 static const struct product products[] = {
     {KERN_A_F32, KERN_W_F32},  {KERN_A_F32, KERN_W_BF16}, {KERN_A_BF16, KERN_W_BF16},
     {KERN_A_I8, KERN_W_I8},    {KERN_A_I8, KERN_W_I4},    {KERN_A_F32, KERN_W_B12},
-    {KERN_A_BF16, KERN_W_B12}, {KERN_A_F32, KERN_W_F16},
+    {KERN_A_BF16, KERN_W_B12}, {KERN_A_F32, KERN_W_F16},  {KERN_A_I8, KERN_W_I6},
 };
 enum { N_PRODUCTS = sizeof(products) / sizeof(products[0]) };
 
@@ -910,8 +913,8 @@ static void check_round(void)
         check_coded_panel((enum coded_kind)kind, any_k());
     for (int fmt = 0; fmt < KERN_A_COUNT; fmt++)
         for (int n_rows = 1; n_rows <= cand->max_rows[fmt]; n_rows += n_rows < 12 ? 1 : 9)
-            check_pack_row((enum kern_afmt)fmt, rnd() & 1 ? KERN_W_I8 : KERN_W_I4, rnd_int(1, 150),
-                           n_rows);
+            check_pack_row((enum kern_afmt)fmt, (enum kern_wfmt)rnd_int(KERN_W_I8, KERN_W_I4),
+                           rnd_int(1, 150), n_rows);
     for (int i = 0; i < N_PRODUCTS; i++) {
         check_product(products[i], any_k(), rnd_int(1, MAX_PANELS));
         check_not_finite(products[i]);
