@@ -6,6 +6,9 @@
     accuracy.py DIR=DUMP ...            against recorded logits instead of Hearth's own path `exact`
     accuracy.py --goldens BASE          all models of a folder of reference data (HEARTH_REFERENCE)
     accuracy.py DIR --make-dump DUMP    records the logits of transformers (pip install transformers torch)
+    accuracy.py DIR --libraries FOLDER --path int4 --path "llama.cpp q4_0"
+                                        also llama.cpp's library (peer_llama.py) on the same weights, which
+                                        must be BF16 with a tied head, quantised by itself to q4_0 or q8_0
 
 Each path scores the same token sequences with `hearth score`; the rows of logits are compared with those of
 the reference: largest and mean difference of a logit, mean and largest KL divergence of the distribution
@@ -23,6 +26,8 @@ import sys
 import tempfile
 
 import numpy as np
+
+from make_model import write_gguf
 
 HERE = os.path.dirname(os.path.abspath(__file__))
 ROOT = os.path.dirname(os.path.dirname(HERE))
@@ -149,6 +154,36 @@ def measure(a, directory, cases, path, tmp, tally):
         os.remove(file)
 
 
+def make_gguf(a, directory, kind, tmp):
+    """The model as llama.cpp quantises it."""
+    with open(os.path.join(directory, "config.json"), encoding="utf-8") as f:
+        c = json.load(f)
+    shape = (c["hidden_size"], c["num_hidden_layers"], c["num_attention_heads"], c["num_key_value_heads"],
+             c["intermediate_size"], c["vocab_size"], float(c["rope_theta"]), c["max_position_embeddings"])
+    plain, out = os.path.join(tmp, "bf16.gguf"), os.path.join(tmp, kind + ".gguf")
+    write_gguf(plain, os.path.join(directory, "model.safetensors"), shape)
+    ask_peer(a, "quantize", plain, kind, out)
+    return out
+
+
+def ask_peer(a, *command):
+    p = subprocess.run([sys.executable, os.path.join(HERE, "peer_llama.py"), a.libraries, *command],
+                       stdout=subprocess.PIPE, stderr=subprocess.PIPE, check=False)
+    if p.returncode != 0:
+        raise RuntimeError(f"llama.cpp {command[0]}: {p.stderr.decode(errors='replace').strip()}")
+    return p.stdout
+
+
+def measure_peer(a, directory, cases, kind, tmp, tally):
+    gguf, vocab = make_gguf(a, directory, kind, tmp), vocabulary(directory)
+    for case in cases:
+        raw = ask_peer(a, "logits", gguf, ",".join(map(str, case.ids)))
+        got = np.frombuffer(raw, "<f4").reshape(-1, vocab)
+        tally.add_rows(got[list(case.rows)], case.load())
+        scores = log_softmax(got[:-1])
+        tally.add_logprobs([float(scores[i, t]) for i, t in enumerate(case.ids[1:])])
+
+
 def measure_group(a, label, models):
     """All paths on a group of models, (directory, dump or None) each: one row a path."""
     tallies = {path: Tally() for path in a.paths}
@@ -163,6 +198,8 @@ def measure_group(a, label, models):
                                      ["--numerics", "exact"])
                     for answer in answers:
                         tallies[path].add_logprobs(answer["logprobs"])
+                elif path.startswith("llama.cpp "):
+                    measure_peer(a, directory, cases, path.split()[1], tmp, tallies[path])
                 else:
                     measure(a, directory, cases, path, tmp, tallies[path])
     reference = "recorded" if models[0][1] else "exact"
@@ -219,6 +256,7 @@ def main():
     p.add_argument("--text", default=os.path.join(HERE, "story.txt"))
     p.add_argument("--tokens", type=int, default=512, help="of the text, or of random ids")
     p.add_argument("--window", type=int, default=256, help="tokens a sequence")
+    p.add_argument("--libraries", help="folder of libllama.so")
     p.add_argument("--make-dump")
     p.add_argument("--tmp", help="folder for logits: tokens x vocabulary x 8 bytes")
     p.add_argument("--json")

@@ -158,7 +158,7 @@ def write_gguf(path, weights, shape):
     with open(weights, "rb") as f:
         start = 8 + struct.unpack("<Q", f.read(8))[0]
         header = json.loads(f.read(start - 8))
-        del header["__metadata__"]
+        header.pop("__metadata__", None)
         meta = {"general.architecture": "llama", "general.name": "random", "general.file_type": 32,
                 "general.alignment": ALIGNMENT, "llama.block_count": layers, "llama.context_length": ctx,
                 "llama.embedding_length": hidden, "llama.feed_forward_length": inter,
