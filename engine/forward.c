@@ -188,6 +188,20 @@ static size_t unit_bytes(const struct op *op)
     return op->mat->panel_bytes * (op->kind == OP_GATE_UP ? 2 : 1);
 }
 
+/* The panel, or pair of them, at which a unit begins: two fine panels count as three. */
+static int unit_start(const struct op *op, int unit)
+{
+    int first = op->mat->n_panels - op->mat->n_fine;
+    if (op->mat->n_fine == 0 || unit <= first) return unit;
+    return first + (2 * (unit - first) + 2) / 3;
+}
+
+static const uint8_t *unit_at(const struct op *op, size_t unit)
+{
+    int start = unit_start(op, (int)unit);
+    return op->mat->panels + eng_mat_offset(op->mat, op->kind == OP_GATE_UP ? 2 * start : start);
+}
+
 /* This product's share of the keys and values that the next attention reads. */
 static struct gemm_blocks coming_reads(const struct op *op)
 {
@@ -208,19 +222,18 @@ static struct gemm_ahead guess_ahead(const struct op *op, int item, int thread)
     int n_threads = op->f->n_threads;
     size_t next = (size_t)(item + n_threads) * (size_t)op->units_per_item;
     if (next < (size_t)op->n_units)
-        return (struct gemm_ahead){op->mat->panels + next * unit_bytes(op), unit_bytes(op),
-                                   coming_reads(op)};
+        return (struct gemm_ahead){unit_at(op, next), unit_bytes(op), coming_reads(op)};
     const struct eng_mat *m = op->next;
     size_t first = (size_t)m->n_panels * (size_t)thread / (size_t)n_threads;
-    return (struct gemm_ahead){m->panels + first * m->panel_bytes, m->panel_bytes,
+    return (struct gemm_ahead){m->panels + eng_mat_offset(m, (int)first), m->panel_bytes,
                                coming_reads(op)};
 }
 
 static int item_units(const struct op *op, int item, int *ret_first)
 {
-    int first = item * op->units_per_item;
-    *ret_first = first;
-    return op->n_units - first < op->units_per_item ? op->n_units - first : op->units_per_item;
+    int first = item * op->units_per_item, end = first + op->units_per_item;
+    *ret_first = unit_start(op, first);
+    return unit_start(op, end < op->n_units ? end : op->n_units) - *ret_first;
 }
 
 static void product_item(void *arg, int item, int thread)
@@ -339,7 +352,7 @@ static struct op *add_product(struct fwd *f, enum op_kind kind, enum op_rows row
     op->src = src;
     op->mat = m;
     op->out = out;
-    op->n_units = kind == OP_GATE_UP ? m->n_panels / 2 : m->n_panels;
+    op->n_units = kind == OP_GATE_UP ? m->n_panels / 2 : m->n_panels + m->n_fine / 2;
     op->units_per_item = gemm_units_per_item(op->n_units, unit_bytes(op), f->n_threads);
     return op;
 }
@@ -389,14 +402,14 @@ static void link_attention(struct fwd *f)
     int first = 0;
     for (int i = 0; i < f->n_ops; i++) {
         struct op *op = &f->ops[i];
-        if (is_product(op)) total += (size_t)op->mat->n_panels * op->mat->panel_bytes;
+        if (is_product(op)) total += eng_mat_offset(op->mat, op->mat->n_panels);
         if (op->kind != OP_ATTEND) continue;
         for (; first < i; first++) {
             struct op *p = &f->ops[first];
             if (!is_product(p)) continue;
             p->reads_layer = op->layer;
             p->reads_from = (double)done / (double)total;
-            done += (size_t)p->mat->n_panels * p->mat->panel_bytes;
+            done += eng_mat_offset(p->mat, p->mat->n_panels);
             p->reads_to = (double)done / (double)total;
         }
         total = done = 0;
@@ -562,6 +575,7 @@ static void take_thread(struct fwd *f, struct scratch *s, int i, size_t longest)
     int longest_blas = longest_blas_row(m);
     t.own = take_packed(s, PRIVATE_ROWS, longest);
     t.row = scratch_take(s, longest, sizeof(float));
+    t.gemm.corr = scratch_take(s, gemm_corr_numbers(m, longest), sizeof(int32_t));
     t.gemm.gate_up = scratch_take(s, gemm_gate_up_floats(m, f->p.max_rows), sizeof(float));
     if (longest_blas > 0) t.gemm.blas = scratch_take(s, gemm_blas_scratch_bytes(longest_blas), 1);
     if (s->base) f->threads[i] = t;

@@ -169,8 +169,8 @@ static void share_ahead(const struct product *p, int panel, int n_panels, int i,
     int next = panel + n_panels;
     if (next < p->end) {
         int left = p->end - next < n_panels ? p->end - next : n_panels;
-        data = p->m->panels + (size_t)next * p->m->panel_bytes;
-        bytes = (size_t)left * p->m->panel_bytes;
+        data = p->m->panels + eng_mat_offset(p->m, next);
+        bytes = eng_mat_offset(p->m, next + left) - eng_mat_offset(p->m, next);
     }
     size_t share = (bytes / (size_t)n + 63) & ~(size_t)63, start = share * (size_t)i;
     if (!data || start >= bytes) return;
@@ -191,10 +191,19 @@ static void share_range(const struct gemm_blocks *b, int i, int n, struct kern_f
     ret->more_bytes = (size_t)(end - first) * b->block_bytes;
 }
 
+/* The corrections for int6 weights of rows packed for int4. */
+static int32_t *fine_corr(const struct product *p, const struct kern_tile *tile)
+{
+    size_t n = (size_t)(p->m->k_pad / KERN_GROUP) * (size_t)tile->n_rows;
+    for (size_t i = 0; i < n; i++)
+        p->thread->corr[i] = tile->corr[i] * (kern_offset(KERN_W_I6) / kern_offset(KERN_W_I4));
+    return p->thread->corr;
+}
+
 /*
- * Tile i times n panels; its first row and column go to out->c. A single tile takes them in one
- * call, in which the kernel prefetches each next panel. Several tiles take turns at the same
- * panels, and each call prefetches its share of the ones after them.
+ * Tile i times n panels of one format; its first row and column go to out->c. A single tile takes
+ * them in one call, in which the kernel prefetches each next panel. Several tiles take turns at the
+ * same panels, and each call prefetches its share of the ones after them.
  */
 static void multiply(const struct product *p, int i, int panel, int n, const struct kern_out *out)
 {
@@ -202,12 +211,15 @@ static void multiply(const struct product *p, int i, int panel, int n, const str
     const struct eng_mat *m = p->m;
     struct kern_tile tile = tile_at(p->rows, i);
     struct kern_out at = *out;
+    bool fine = eng_mat_is_fine(m, panel);
+    size_t panel_bytes = fine ? m->fine_bytes : m->panel_bytes;
     if (p->rows->blas) {
         for (int k = 0; k < n; k++, at.c += KERN_PANEL)
             gemm_blas_panel(kern, m, panel + k, tile.data, (size_t)m->k_pad, tile.n_rows, &at,
                             p->thread->blas);
         return;
     }
+    if (fine) tile.corr = fine_corr(p, &tile);
     int n_calls = p->rows->n_tiles == 1 ? 1 : n, per_call = n / n_calls;
     for (int k = 0; k < n_calls; k++, at.c += per_call * KERN_PANEL) {
         struct kern_fetch fetch = {.bytes = 0};
@@ -215,9 +227,9 @@ static void multiply(const struct product *p, int i, int panel, int n, const str
         if (p->fetches) share_ahead(p, panel, n, i * n_calls + k, n_tiles * n_calls, &fetch);
         if (n_tiles > 1)
             share_range(&p->ahead->range, (panel + k) * n_tiles + i, m->n_panels * n_tiles, &fetch);
-        kern->matmul[p->rows->fmt][m->fmt](
-            &tile, m->k_pad, m->panels + (size_t)(panel + k) * m->panel_bytes, m->panel_bytes,
-            per_call, &at, p->fetches || fetch.more_bytes ? &fetch : NULL);
+        kern->matmul[p->rows->fmt][fine ? KERN_W_I6 : m->fmt](
+            &tile, m->k_pad, m->panels + eng_mat_offset(m, panel + k), panel_bytes, per_call, &at,
+            p->fetches || fetch.more_bytes ? &fetch : NULL);
     }
 }
 
@@ -234,13 +246,16 @@ void gemm_panels(const struct eng_model *model, const struct eng_mat *m,
                  const struct gemm_ahead *ahead, const struct gemm_thread *thread)
 {
     struct product p = {model, m, rows, ahead, thread, p0 + n, fetches_ahead(model, m, rows)};
-    int step = rows->n_tiles == 1 ? n : 1;
-    for (int panel = p0; panel < p.end; panel += step)
+    int fine = m->n_panels - m->n_fine, step;
+    for (int panel = p0; panel < p.end; panel += step) {
+        int end = panel < fine && fine < p.end ? fine : p.end; /* one format in a call */
+        step = rows->n_tiles == 1 ? end - panel : 1;
         for (int i = 0; i < rows->n_tiles; i++) {
             struct kern_out at = *out;
             at.c += (size_t)tile_first_row(rows, i) * out->ld + (size_t)panel * KERN_PANEL;
             multiply(&p, i, panel, step, &at);
         }
+    }
     add_bias(model->kern, m, p0, n, out->c + (size_t)p0 * KERN_PANEL, out->ld, rows->n_rows);
 }
 
@@ -284,6 +299,12 @@ size_t gemm_gate_up_floats(const struct eng_model *model, int max_rows)
     size_t blas = (size_t)max_rows; /* one tile of all rows */
     size_t most = native > blas ? native : blas;
     return (most > few ? most : few) * PAIR_COLUMNS;
+}
+
+size_t gemm_corr_numbers(const struct eng_model *model, size_t k_pad)
+{
+    bool needs = model->numerics->act == KERN_A_I8;
+    return needs ? k_pad / KERN_GROUP * (size_t)model->kern->max_rows[KERN_A_I8] : 0;
 }
 
 /* ---- items --------------------------------------------------------------------------------- */

@@ -64,6 +64,7 @@ int gemm_n_pack_items(const struct gemm_rows *rows);
 /* Scratch of one thread. */
 struct gemm_thread {
     float *gate_up; /* gemm_gate_up_floats */
+    int32_t *corr;  /* gemm_corr_numbers */
     void *blas;     /* gemm_blas_scratch_bytes of the largest matrix; NULL: none uses BLAS */
 };
 
@@ -107,6 +108,9 @@ void gemm_gate_up(const struct eng_model *model, const struct eng_mat *m,
 
 /* Floats of gemm_thread.gate_up for steps of max_rows rows. */
 size_t gemm_gate_up_floats(const struct eng_model *model, int max_rows);
+
+/* Numbers of gemm_thread.corr for matrices of up to k_pad inputs. */
+size_t gemm_corr_numbers(const struct eng_model *model, size_t k_pad);
 
 /*
  * Units (panels, or pairs of them) per item if n_threads share n_units of unit_bytes: few items,

@@ -179,9 +179,9 @@ static bool pack_panel(const struct fill *f, int i, int panel, struct worker *w)
     const struct eng_mat *mat = pm->mat;
     bool mixed = is_mixed(pm);
     if (!stage_panel(f, pm, panel, mixed, w, rows)) return false;
-    if (!kern_pack_panel(
-            f->m->kern, mat->fmt, mixed ? KERN_SRC_F32 : source_of(pm->parts[0].weight->dtype),
-            rows, mat->n_in, mat->k_pad, w->words, mat->panels + (size_t)panel * mat->panel_bytes))
+    if (!kern_pack_panel(f->m->kern, eng_mat_is_fine(mat, panel) ? KERN_W_I6 : mat->fmt,
+                         mixed ? KERN_SRC_F32 : source_of(pm->parts[0].weight->dtype), rows,
+                         mat->n_in, mat->k_pad, w->words, mat->panels + eng_mat_offset(mat, panel)))
         atomic_store_explicit(&f->too_many_exceptions[i], true, memory_order_relaxed);
     return true;
 }

@@ -30,10 +30,23 @@ struct eng_mat {
     int n_out, n_in; /* valid sizes */
     int k_pad;       /* n_in up to KERN_K_ALIGN */
     int n_panels;    /* ceil(n_out / 32); outputs beyond n_out are zero rows */
-    size_t panel_bytes;
+    int n_fine;      /* of the panels, the last: I6 in a matrix of I4 */
+    size_t panel_bytes, fine_bytes;
     uint8_t *panels;   /* 64-byte aligned, in the model's arena */
     const float *bias; /* [32 * n_panels], or NULL */
 };
+
+static inline bool eng_mat_is_fine(const struct eng_mat *m, int panel)
+{
+    return panel >= m->n_panels - m->n_fine;
+}
+
+/* Bytes from the first panel to `panel`; of n_panels, those of all. */
+static inline size_t eng_mat_offset(const struct eng_mat *m, int panel)
+{
+    int first = m->n_panels - m->n_fine, n_fine = panel > first ? panel - first : 0;
+    return (size_t)(panel - n_fine) * m->panel_bytes + (size_t)n_fine * m->fine_bytes;
+}
 
 enum eng_rope_type {
     ENG_ROPE_DEFAULT,

@@ -94,6 +94,11 @@ static const char *layer_name(char buf[NAME_BYTES], int layer, const char *rest)
     return buf;
 }
 
+static enum plan_role layer_role(const struct eng_hparams *hp, int layer)
+{
+    return layer == 0 || layer == hp->n_layers - 1 ? PLAN_FINE : PLAN_MATRIX;
+}
+
 static void plan_attention(const struct check *c, int i)
 {
     const struct eng_hparams *hp = &c->m->hp;
@@ -106,7 +111,8 @@ static void plan_attention(const struct check *c, int i)
 
     add_vec(c, &l->attn_norm, layer_name(name, i, "input_layernorm.weight"), hp->d_model,
             "hidden_size");
-    struct plan_mat *qkv = add_mat(c, &l->qkv, PLAN_MATRIX, hp->d_model);
+    struct plan_mat *qkv = add_mat(c, &l->qkv, layer_role(hp, i), hp->d_model);
+    qkv->fine_row = n_q;
     add_part(c, qkv, layer_name(name, i, "self_attn.q_proj"), n_q, bias, q_fields);
     add_part(c, qkv, layer_name(name, i, "self_attn.k_proj"), n_kv, bias, kv_fields);
     add_part(c, qkv, layer_name(name, i, "self_attn.v_proj"), n_kv, bias, kv_fields);
@@ -116,7 +122,7 @@ static void plan_attention(const struct check *c, int i)
         add_vec(c, &l->k_norm, layer_name(name, i, "self_attn.k_norm.weight"), hp->d_head,
                 "head_dim");
     }
-    struct plan_mat *o = add_mat(c, &l->o, PLAN_MATRIX, n_q);
+    struct plan_mat *o = add_mat(c, &l->o, layer_role(hp, i), n_q);
     add_part(c, o, layer_name(name, i, "self_attn.o_proj"), hp->d_model, hp->attn_bias_o,
              "hidden_size, num_attention_heads x head_dim");
 }
@@ -130,12 +136,12 @@ static void plan_mlp(const struct check *c, int i)
 
     add_vec(c, &l->ffn_norm, layer_name(name, i, "post_attention_layernorm.weight"), hp->d_model,
             "hidden_size");
-    struct plan_mat *gate_up = add_mat(c, &l->gate_up, PLAN_MATRIX, hp->d_model);
+    struct plan_mat *gate_up = add_mat(c, &l->gate_up, layer_role(hp, i), hp->d_model);
     gate_up->interleaved = true;
     add_part(c, gate_up, layer_name(name, i, "mlp.gate_proj"), hp->d_ff, hp->mlp_bias, fields);
     add_part(c, gate_up, layer_name(name, i, "mlp.up_proj"), hp->d_ff, hp->mlp_bias, fields);
     l->gate_up.n_out = 2 * KERN_PANEL * ((hp->d_ff + KERN_PANEL - 1) / KERN_PANEL);
-    struct plan_mat *down = add_mat(c, &l->down, PLAN_MATRIX, hp->d_ff);
+    struct plan_mat *down = add_mat(c, &l->down, layer_role(hp, i), hp->d_ff);
     add_part(c, down, layer_name(name, i, "mlp.down_proj"), hp->d_model, hp->mlp_bias,
              "hidden_size, intermediate_size");
 }
@@ -240,7 +246,7 @@ static enum kern_wfmt choose_format(const struct eng_numerics *numerics, const s
                : dtype == ENG_DTYPE_F16 ? KERN_W_F16
                                         : KERN_W_F32;
     }
-    return pm->role == PLAN_HEAD ? numerics->head : numerics->matrix;
+    return pm->role == PLAN_MATRIX ? numerics->matrix : numerics->head;
 }
 
 /* BLAS multiplies in f32: it is faster only than the plain C kernels. */
@@ -277,7 +283,10 @@ void eng_plan_place(struct eng_model *m, const char *gemm)
         size_t plain_bytes = kern_panel_bytes(mat->fmt, mat->k_pad);
         if (!mat->use_blas) mat->fmt = kern_kept_as(m->kern, mat->fmt, mat->k_pad);
         mat->panel_bytes = kern_panel_bytes(mat->fmt, mat->k_pad);
-        pm->panels_at = take(load, (size_t)mat->n_panels * mat->panel_bytes);
+        bool splits = mat->fmt == KERN_W_I4 && pm->fine_row > 0;
+        mat->n_fine = splits ? mat->n_panels - pm->fine_row / KERN_PANEL : 0;
+        mat->fine_bytes = kern_panel_bytes(KERN_W_I6, mat->k_pad);
+        pm->panels_at = take(load, eng_mat_offset(mat, mat->n_panels));
         if (plain_bytes > mat->panel_bytes)
             reserve += (plain_bytes - mat->panel_bytes) * (size_t)mat->n_panels;
         if (pm->parts[0].bias)

@@ -22,8 +22,11 @@ struct plan_part {
     int n_rows;
 };
 
-/* The role of a matrix decides its format. */
-enum plan_role { PLAN_MATRIX, PLAN_HEAD, PLAN_LOOKUP };
+/*
+ * The role of a matrix decides its format. FINE: those of the first and the last layer, whose
+ * errors count most.
+ */
+enum plan_role { PLAN_MATRIX, PLAN_FINE, PLAN_HEAD, PLAN_LOOKUP };
 
 /*
  * One packed matrix. Its rows are those of its parts one after the other; or, interleaved, 32 rows
@@ -35,6 +38,7 @@ struct plan_mat {
     struct plan_part parts[3];
     int n_parts;
     bool interleaved;
+    int fine_row; /* rows from here on need a finer format than the rest, if that is I4; 0: none */
     size_t panels_at, bias_at; /* offsets in the arena */
 };
 
