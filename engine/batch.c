@@ -278,12 +278,19 @@ static int n_rows(const struct batch *b)
     return n;
 }
 
+static void ask_for_draft(struct seq *s)
+{
+    int32_t ids[DRAFT_MAX];
+    draft_force(&s->draft, ids, s->guide->propose(s->guide->ctx, ids, DRAFT_MAX));
+}
+
 /* As many ids of a draft as are worth their rows; n_tokens and rows as for draft_length. */
 static int choose_draft(struct batch *b, struct seq *s, double row_cost, double *n_tokens,
                         int *rows)
 {
     int most = BATCH_EXTRA_LOGIT_ROWS - b->n_extra_rows;
     most = min_int(most, s->job->max_new - s->n_generated - 1);
+    if (s->guide && s->guide->propose) ask_for_draft(s);
     int n = seq_draft(s, min_int(most, DRAFT_MAX));
     if (b->p.speculate == ENG_SPECULATE_AUTO)
         n = draft_length(&s->draft, n, row_cost, n_tokens, rows);

@@ -12,10 +12,8 @@ static const float LEARNING = 1.0f / 8;
 
 /* Rates before anything is known. */
 static const float FIRST_RATES[DRAFT_TRUSTS] = {
-    [DRAFT_AFTER_2] = 0.15f,
-    [DRAFT_AFTER_3] = 0.4f,
-    [DRAFT_AFTER_MORE] = 0.8f,
-    [DRAFT_PREDICTED] = 0.8f,
+    [DRAFT_AFTER_2] = 0.15f,  [DRAFT_AFTER_3] = 0.4f, [DRAFT_AFTER_MORE] = 0.8f,
+    [DRAFT_PREDICTED] = 0.8f, [DRAFT_FORCED] = 0.8f,
 };
 
 /* ---- searching ----------------------------------------------------------------------------- */
@@ -108,15 +106,39 @@ static enum draft_trust trust_after(const struct draft *d, int n_agreed)
     return n_agreed > 3 ? DRAFT_AFTER_MORE : n_agreed > 2 ? DRAFT_AFTER_3 : DRAFT_AFTER_2;
 }
 
+/* Returns true if the guide's ids are proposed. */
+static bool proposes_forced(const struct draft *d)
+{
+    return d->n_forced > 0 &&
+           (d->next < 0 || d->rate[DRAFT_FORCED] >= d->rate[trust_after(d, d->n_agreed)]);
+}
+
 double draft_rate(const struct draft *d, int i)
 {
+    if (proposes_forced(d)) return d->rate[DRAFT_FORCED];
     return d->rate[trust_after(d, d->n_agreed + i)];
 }
 
-static void learn(struct draft *d, bool right)
+static void learn(struct draft *d, enum draft_trust trust, bool right)
 {
-    float *rate = &d->rate[trust_after(d, d->n_agreed)];
+    float *rate = &d->rate[trust];
     *rate += LEARNING * ((right ? 1.0f : 0.0f) - *rate);
+}
+
+void draft_force(struct draft *d, const int32_t *ids, int n)
+{
+    assert(n >= 0 && n <= DRAFT_MAX);
+    d->n_forced = n;
+    memcpy(d->forced, ids, (size_t)n * sizeof(*ids));
+}
+
+static void note_forced(struct draft *d, int32_t id)
+{
+    if (d->n_forced == 0) return;
+    bool right = d->forced[0] == id;
+    learn(d, DRAFT_FORCED, right);
+    d->n_forced = right ? d->n_forced - 1 : 0;
+    memmove(d->forced, d->forced + 1, (size_t)d->n_forced * sizeof(*d->forced));
 }
 
 static void follow(struct draft *d, const struct draft_text *t)
@@ -133,7 +155,8 @@ int draft_note(struct draft *d, const struct draft_text *t)
     bool proposed = d->next >= 0, predicted = proposed && d->predicted;
     const int32_t *source = d->predicted ? t->prediction : t->ids;
     bool right = proposed && source[d->next] == t->ids[t->n - 1];
-    if (proposed) learn(d, right);
+    if (proposed) learn(d, trust_after(d, d->n_agreed), right);
+    note_forced(d, t->ids[t->n - 1]);
     if (right && predicted)
         follow(d, t);
     else if (t->n_prediction == 0 || !search_prediction(d, t, right)) {
@@ -149,6 +172,11 @@ int draft_note(struct draft *d, const struct draft_text *t)
 int draft_copy(const struct draft *d, const struct draft_text *t, int n, int32_t *ret)
 {
     int i = 0;
+    if (proposes_forced(d)) {
+        n = n < d->n_forced ? n : d->n_forced;
+        memcpy(ret, d->forced, (size_t)n * sizeof(*ret));
+        return n;
+    }
     if (d->next < 0) return 0;
     for (; i < n; i++) {
         int64_t at = d->next + i;

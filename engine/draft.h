@@ -4,7 +4,8 @@
  *
  * A draft is copied from text: from a prediction that came with the request, or from the prompt and
  * answer themselves, behind the last place where their newest three ids, else two, occurred before
- * (Saxena, "Prompt Lookup Decoding", 2023). Each token generated shows whether the id proposed for
+ * (Saxena, "Prompt Lookup Decoding", 2023). Where a guide leaves one text only, its ids are a draft
+ * too. Each token generated shows whether the id proposed for
  * it was right, tried or not. So source and rates are functions of the text alone; only the number
  * of ids that are tried depends on what a row costs at the moment.
  *
@@ -21,8 +22,15 @@
 
 enum { DRAFT_MAX = 7 }; /* ids tried per step */
 
-/* How sure a source is: by the number of ids that have agreed so far, or a prediction. */
-enum draft_trust { DRAFT_AFTER_2, DRAFT_AFTER_3, DRAFT_AFTER_MORE, DRAFT_PREDICTED, DRAFT_TRUSTS };
+/* How sure a source is: by the number of ids that have agreed so far, a prediction, or a guide. */
+enum draft_trust {
+    DRAFT_AFTER_2,
+    DRAFT_AFTER_3,
+    DRAFT_AFTER_MORE,
+    DRAFT_PREDICTED,
+    DRAFT_FORCED,
+    DRAFT_TRUSTS
+};
 
 /* The text of a sequence and its prediction; borrowed. */
 struct draft_text {
@@ -37,11 +45,17 @@ struct draft {
     int64_t next;   /* place of the id proposed next, in the source; -1: none is proposed */
     int64_t anchor; /* prediction: the place behind the last id that was right */
     int n_agreed;   /* ids before `next` that agreed with the text */
+    int n_forced;   /* ids of the guide's text that come next */
+    int32_t forced[DRAFT_MAX];
     float rate[DRAFT_TRUSTS]; /* share of proposals that were right, newer ones weigh more */
 };
 
 /* Before the first token is generated. */
 void draft_begin(struct draft *d, const struct draft_text *t);
+
+/* The ids of a text that a guide leaves as the only one; n of 0 to DRAFT_MAX, until the next call.
+ * They are proposed unless the other source has been right more often. */
+void draft_force(struct draft *d, const int32_t *ids, int n);
 
 /*
  * Takes notice of a generated id, the last of the text. Returns 1 if the prediction proposed it, -1

@@ -226,6 +226,9 @@ struct eng_guide {
     /* How many of n ids could be taken from here on, one after the other; changes nothing. May be
      * asked before any mask. NULL: none is tried. */
     int (*foresee)(void *ctx, const int32_t *ids, int n);
+    /* Where the next text is certain: at most n ids that spell it in the usual way, a draft to try.
+     * Returns their number; changes nothing. Asked where foresee is. NULL: none. */
+    int (*propose)(void *ctx, int32_t *ids, int n);
 };
 
 struct eng_bias {

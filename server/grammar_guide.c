@@ -121,6 +121,14 @@ static int foresee(void *ctx, const int32_t *ids, int n)
     return i;
 }
 
+static int propose(void *ctx, int32_t *ids, int n)
+{
+    struct grammar_choice *c = ctx;
+    size_t most = (size_t)n;
+    return (int)(c->tools ? tools_guide_forced(c->tools, ids, most)
+                          : gram_forced(c->state, ids, most));
+}
+
 size_t grammar_guide_bytes(void)
 {
     size_t state = gram_state_bytes(), tools = tools_guide_bytes();
@@ -139,5 +147,5 @@ void grammar_guide_begin(struct grammar_choice *c, void *memory, const struct gr
 
 struct eng_guide grammar_guide(struct grammar_choice *c)
 {
-    return (struct eng_guide){c, mask, take, complete, foresee};
+    return (struct eng_guide){c, mask, take, complete, foresee, propose};
 }

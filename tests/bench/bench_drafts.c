@@ -13,6 +13,7 @@
  *   edits      is its prompt with one id in ten replaced
  *   predicted  is new; one id in ten of its prediction is wrong
  *   chat       is a file's text (default: story.txt), whose first half is the prompt
+ *   certain    is random, but 6 of 14 ids are certain: the guide says them, as at keys of a schema
  *   random     is random
  *
  * Prompts come from the prefix cache. Per text: tokens per second without and with drafts, the
@@ -30,12 +31,13 @@
 #include "engine/engine.h"
 #include "tokenizer/tokenizer.h"
 
-enum { MAX_CLIENTS = 64, MAX_ROUNDS = 99, N_PROMPT = 480, MAX_IDS = 4096 };
+enum { CERTAIN_CYCLE = 14, MAX_CLIENTS = 64, MAX_ROUNDS = 99, N_PROMPT = 480, MAX_IDS = 4096 };
 
 struct text {
     const char *name;
     int32_t prompt[MAX_IDS], answer[MAX_IDS], prediction[MAX_IDS];
     int n_prompt, n_answer, n_prediction;
+    int n_certain; /* ids at the start of each CERTAIN_CYCLE that the guide says beforehand */
 };
 
 /* One request: its guide and its end. */
@@ -101,6 +103,7 @@ static void make_text(struct text *t, const char *name, int n, int32_t vocab)
             t->answer[i] = t->prompt[i % t->n_prompt];
         replace_some(t->answer, n, vocab);
     }
+    if (!strcmp(name, "certain")) t->n_certain = 6;
     if (strcmp(name, "predicted") != 0) return;
     t->n_prediction = n;
     memcpy(t->prediction, t->answer, (size_t)n * sizeof(int32_t));
@@ -161,6 +164,16 @@ static int any_id(void *ctx, const int32_t *ids, int n)
     return n;
 }
 
+/* The rest of a passage that the guide is sure of. */
+static int certain_ids(void *ctx, int32_t *ids, int n)
+{
+    const struct client *c = ctx;
+    int n_certain = c->text->n_certain - c->at % CERTAIN_CYCLE, i = 0;
+    for (; i < n && i < n_certain && c->at + i < c->text->n_answer; i++)
+        ids[i] = c->text->answer[c->at + i];
+    return i;
+}
+
 static void on_event(void *ctx, const struct eng_event *e)
 {
     struct client *c = ctx;
@@ -175,7 +188,7 @@ static struct eng_job *submit(struct eng *e, struct client *c, const struct text
 {
     char err[300];
     struct eng_job *job;
-    struct eng_guide guide = {c, one_id, take_id, always_complete, any_id};
+    struct eng_guide guide = {c, one_id, take_id, always_complete, any_id, certain_ids};
     c->text = t;
     c->at = 0;
     c->vocab = eng_info(e)->vocab_size;
@@ -288,7 +301,8 @@ static void measure(struct eng *off, struct eng *on, struct client *clients, int
 
 int main(int argc, char **argv)
 {
-    static const char *const names[] = {"quotes", "edits", "predicted", "chat", "random"};
+    static const char *const names[] = {"quotes", "edits",   "predicted",
+                                        "chat",   "certain", "random"};
     static struct client clients[MAX_CLIENTS];
     static struct text text;
     const char *file = "tests/bench/story.txt", *only = NULL;

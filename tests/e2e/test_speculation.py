@@ -104,6 +104,17 @@ def test_structured_output():
     check("/v1/completions", dict(ASKS["hot"], ignore_eos=False, guided_regex="(cat|ball|red) (cat|ball|red){2,9}[.]"))
 
 
+def test_certain_text():
+    """Where a grammar leaves one text only, its ids are a draft."""
+    text = "She found a big green frog under the old bridge"
+    body = dict(body_of("/v1/completions", ASKS["greedy"]), prompt="One", ignore_eos=False, guided_choice=[text])
+    before = settled_metrics(ON)
+    assert text_of(answer(OFF, "/v1/completions", body)) == text == text_of(answer(ON, "/v1/completions", body))
+    after = settled_metrics(ON)
+    tried, accepted = (after[n] - before[n] for n in ("hearth_draft_tokens_total", "hearth_accepted_draft_tokens_total"))
+    assert tried > 0 and accepted > 0, (tried, accepted)
+
+
 def test_tools():
     for choice in ("required", "auto"):
         check("/v1/chat/completions", dict(ASKS["hot"], tools=TOOLS, tool_choice=choice, ignore_eos=False, max_tokens=120))

@@ -219,6 +219,14 @@ bool gram_take(struct gram_state *s, int32_t id);
 /* The same for bytes: all of them or none. */
 bool gram_take_bytes(struct gram_state *s, const char *bytes, size_t n);
 
+/*
+ * The ids of the bytes that must come next, if there are such, as text is usually cut: the longest
+ * token first. The last of them is left out, since it may turn out longer, and so is what lies more
+ * than GRAM_FORCED_BYTES ahead. At most n; returns their number. Changes nothing.
+ */
+enum { GRAM_FORCED_BYTES = 32 };
+size_t gram_forced(struct gram_state *s, int32_t *ids, size_t n);
+
 /* Returns true if the answer is complete. */
 bool gram_accepting(const struct gram_state *s);
 

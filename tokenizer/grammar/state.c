@@ -244,6 +244,86 @@ uint64_t gram_overflows(const struct gram_state *s)
     return s->overflows;
 }
 
+/* ---- what must come ------------------------------------------------------------------------ */
+
+/* More ASCII bytes than these that may come at a first look are not tried. */
+enum { MAX_TRIES = 4 };
+
+static void try_byte(struct gram_state *s, const struct gram_set *from, struct gram_set *to,
+                     uint32_t top, uint8_t byte)
+{
+    gram_cells_pop(&s->cells, top);
+    to->n = to->stacks = 0;
+    to->overflow = to->full = false;
+    gram_step_set(&s->m, from, to, byte);
+}
+
+/* The bytes that may come behind a set, at a first look, which is close for ASCII; returns true if
+ * one of them may be the only one. */
+static bool look_at_bytes(const struct gram_state *s, const struct gram_set *set, uint64_t bytes[4])
+{
+    memset(bytes, 0, 4 * sizeof(*bytes));
+    for (uint32_t i = 0; i < set->n; i++) {
+        if (set->c[i].kind == GRAM_AT_END) return false;
+        gram_config_bytes(s->g, &set->c[i], bytes);
+    }
+    return __builtin_popcountll(bytes[0]) + __builtin_popcountll(bytes[1]) <= MAX_TRIES;
+}
+
+/* The only byte that can come behind a set, and the set behind it; -1 if there are more. */
+static int only_byte(struct gram_state *s, const struct gram_set *from, struct gram_set *to)
+{
+    uint64_t bytes[4];
+    uint32_t top = s->cells.top;
+    int only = -1, last = -1;
+    if (!look_at_bytes(s, from, bytes)) return -1;
+    for (int byte = 0; byte < 256; byte++) {
+        if (!(bytes[byte / 64] >> byte % 64 & 1)) continue;
+        try_byte(s, from, to, top, (uint8_t)byte);
+        last = byte;
+        if (to->n == 0) continue;
+        if (only >= 0) return -1;
+        only = byte;
+    }
+    if (only >= 0 && only != last) try_byte(s, from, to, top, (uint8_t)only);
+    return only;
+}
+
+static size_t forced_bytes(struct gram_state *s, char *buf, size_t size)
+{
+    struct gram_visits visits;
+    struct gram_set two[2];
+    const struct gram_set *from = &s->set;
+    uint32_t top = s->cells.top;
+    size_t n = 0;
+
+    gram_machine_lend(&s->m, &visits);
+    gram_set_init(&two[0], s->pool, GRAM_MAX_CONFIGS);
+    gram_set_init(&two[1], s->pool + GRAM_MAX_CONFIGS, GRAM_MAX_CONFIGS);
+    for (; n < size && s->cells.top <= GRAM_CELLS - GRAM_STEP_CELLS; n++) {
+        s->m.offset = (uint32_t)(s->offset + n + 1);
+        int byte = only_byte(s, from, &two[n % 2]);
+        if (byte < 0) break;
+        buf[n] = (char)byte;
+        from = &two[n % 2];
+    }
+    gram_cells_pop(&s->cells, top);
+    return n;
+}
+
+size_t gram_forced(struct gram_state *s, int32_t *ids, size_t n)
+{
+    char text[GRAM_FORCED_BYTES];
+    size_t len = forced_bytes(s, text, sizeof(text)), n_ids = 0;
+
+    for (size_t at = 0, token; at < len && n_ids < n; at += token) {
+        int32_t id = gram_vocab_longest(s->g->vocab, text + at, len - at, &token);
+        if (id < 0 || at + token == len) break;
+        ids[n_ids++] = id;
+    }
+    return n_ids;
+}
+
 /* ---- marks --------------------------------------------------------------------------------- */
 
 /* Keeps the present state as the base of marks. */

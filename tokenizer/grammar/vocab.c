@@ -333,6 +333,30 @@ int32_t gram_vocab_byte_id(const struct gram_vocab *v, uint8_t byte)
     return v->byte_ids[byte];
 }
 
+/* The child of a node at a byte; 0 if it has none. */
+static uint32_t child_at(const struct gram_vocab *v, uint32_t node, uint8_t byte)
+{
+    uint32_t end = v->nodes[node].skip;
+    for (uint32_t child = node + 1; child < end; child = v->nodes[child].skip)
+        if (v->nodes[child].byte == byte) return child;
+    return 0;
+}
+
+int32_t gram_vocab_longest(const struct gram_vocab *v, const char *text, size_t len,
+                           size_t *ret_len)
+{
+    int32_t id = -1;
+    uint32_t node = len ? v->root_child[(uint8_t)text[0]] : 0;
+    for (size_t depth = 1; node; depth++) {
+        if (v->nodes[node].id >= 0) {
+            id = v->nodes[node].id;
+            *ret_len = depth;
+        }
+        node = depth < len ? child_at(v, node, (uint8_t)text[depth]) : 0;
+    }
+    return id;
+}
+
 /* The length of the special token that a text begins with, or 0. */
 static size_t special_token(const struct gram_vocab *v, const char *text, size_t len)
 {

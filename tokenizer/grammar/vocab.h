@@ -104,6 +104,10 @@ bool gram_vocab_spells_json(const struct gram_vocab *v, uint8_t *ret_missing);
  */
 bool gram_vocab_spells(const struct gram_vocab *v, const char *text, size_t len);
 
+/* The longest token that text begins with, and its length; -1 if there is none. */
+int32_t gram_vocab_longest(const struct gram_vocab *v, const char *text, size_t len,
+                           size_t *ret_len);
+
 /* The offset in v->text of some token below a node: its first `depth` bytes lead to the node. */
 uint32_t gram_text_of_node(const struct gram_vocab *v, uint32_t node);
 

@@ -87,6 +87,11 @@ bool tools_guide_complete(const struct tools_guide *g)
     return gram_accepting(g->state);
 }
 
+size_t tools_guide_forced(struct tools_guide *g, int32_t *ids, size_t n)
+{
+    return is_free(g) ? 0 : gram_forced(g->state, ids, n);
+}
+
 uint64_t tools_guide_mark(struct tools_guide *g)
 {
     uint64_t mark = gram_mark(g->state);

@@ -306,6 +306,7 @@ struct tools_guide *tools_guide_init(void *memory, const struct gram *gram,
 enum tools_next tools_guide_mask(struct tools_guide *g, uint64_t *bits);
 bool tools_guide_take(struct tools_guide *g, int32_t id);
 bool tools_guide_complete(const struct tools_guide *g);
+size_t tools_guide_forced(struct tools_guide *g, int32_t *ids, size_t n); /* see gram_forced */
 uint64_t tools_guide_mark(struct tools_guide *g);
 void tools_guide_rollback(struct tools_guide *g, uint64_t mark);
 void tools_guide_forget_marks(struct tools_guide *g);

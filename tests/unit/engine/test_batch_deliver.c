@@ -56,6 +56,15 @@ static int classes_foresee(void *ctx, const int32_t *ids, int n)
     return i;
 }
 
+/* Two ids that can be taken and one that cannot, as text that is certain. */
+static int classes_propose(void *ctx, int32_t *ids, int n)
+{
+    const struct classes *c = ctx;
+    for (int i = 0; i < n && i < 3; i++)
+        ids[i] = (c->at + i + (i == 2)) % c->n_classes;
+    return n < 3 ? n : 3;
+}
+
 /* ---- requests -------------------------------------------------------------- */
 
 static void greedy(struct eng_job_params *p)
@@ -132,8 +141,8 @@ static void guided(struct eng_job_params *p)
     static struct eng_guide table[TEST_JOB_CHOICES];
     for (int i = 0; i < TEST_JOB_CHOICES; i++) {
         guides[i] = (struct classes){.n = 100, .n_classes = 3};
-        table[i] = (struct eng_guide){&guides[i], classes_mask, classes_take, classes_complete,
-                                      classes_foresee};
+        table[i] = (struct eng_guide){&guides[i],       classes_mask,    classes_take,
+                                      classes_complete, classes_foresee, classes_propose};
     }
     hot(p);
     p->n_choices = 2;
@@ -420,6 +429,9 @@ static void test_guide_cuts_drafts(void **state)
     for (int i = 0; i < N_NEW; i++)
         wrong[i] = 3 * (i % 19) + (i + 1) % 3; /* allowed only where the guide is free */
     struct eng_job_params p = job_of(NULL, guided);
+    struct eng_guide guide = p.guides[0];
+    guide.propose = NULL;
+    p.guides = &guide;
     p.prediction = wrong;
     p.n_prediction = N_NEW;
     p.n_choices = 1;

@@ -55,6 +55,58 @@ static struct outcome simulate(const int32_t *answer_text, int n_prompt, int n,
     return o;
 }
 
+/* ---- a guide as a source --------------------------------------------------------------------- */
+
+/* What a guide is sure of is tried while it is right, and given up when it is not. */
+static void test_forced_ids(void **state)
+{
+    (void)state;
+    int32_t ids[300], draft[DRAFT_MAX];
+    const int32_t certain[] = {70001, 70002, 70003};
+    struct draft d;
+    struct draft_text t = {ids, 200, NULL, 0};
+    fill(ids, 300, 1, 50000);
+    draft_begin(&d, &t);
+    REQUIRE_EQ_INT(draft_copy(&d, &t, DRAFT_MAX, draft), 0);
+    draft_force(&d, certain, 3);
+    REQUIRE_EQ_INT(draft_copy(&d, &t, DRAFT_MAX, draft), 3);
+    REQUIRE(draft[0] == 70001 && draft[2] == 70003);
+    REQUIRE_EQ_INT(draft_copy(&d, &t, 2, draft), 2);
+    double first = draft_rate(&d, 0);
+    ids[t.n++] = 70001;
+    REQUIRE_EQ_INT(draft_note(&d, &t), 0); /* no prediction */
+    REQUIRE(draft_rate(&d, 0) > first);
+    REQUIRE_EQ_INT(draft_copy(&d, &t, DRAFT_MAX, draft), 2);
+    REQUIRE_EQ_INT(draft[0], 70002);
+    ids[t.n++] = 5;
+    draft_note(&d, &t);
+    REQUIRE_EQ_INT(draft_copy(&d, &t, DRAFT_MAX, draft), 0);
+    for (int i = 0; i < 40; i++) { /* always wrong */
+        draft_force(&d, certain, 3);
+        t.n++;
+        draft_note(&d, &t);
+    }
+    draft_force(&d, certain, 3);
+    REQUIRE(draft_rate(&d, 0) < 0.01);
+}
+
+/* The text is the source where it has been right more often. */
+static void test_forced_ids_beside_the_text(void **state)
+{
+    (void)state;
+    int32_t ids[400], draft[DRAFT_MAX];
+    const int32_t certain[] = {70001};
+    struct draft d;
+    struct draft_text t = {ids, 200, NULL, 0};
+    fill(ids, 200, 1, 50000);
+    memcpy(ids + 200, ids + 50, 100 * sizeof(*ids));
+    draft_begin(&d, &t);
+    for (; t.n < 280; t.n++, draft_note(&d, &t))
+        draft_force(&d, certain, 1);
+    REQUIRE_EQ_INT(draft_copy(&d, &t, DRAFT_MAX, draft), DRAFT_MAX);
+    REQUIRE_EQ_INT(draft[0], ids[280]);
+}
+
 /* ---- the text as a source -------------------------------------------------------------------- */
 
 /* Copies a passage of its prompt: after three ids every step gives eight. */
@@ -238,6 +290,8 @@ static void test_cost(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
+        cmocka_unit_test(test_forced_ids),
+        cmocka_unit_test(test_forced_ids_beside_the_text),
         cmocka_unit_test(test_copies_the_prompt),
         cmocka_unit_test(test_random_and_repeated_text),
         cmocka_unit_test(test_finds_the_last_place),

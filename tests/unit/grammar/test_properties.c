@@ -268,6 +268,121 @@ static void test_cutting_does_not_show(void **state)
     bench_close(&b);
 }
 
+/* ---- what must come ------------------------------------------------------------------------ */
+
+/* The only id of one byte that the mask allows, or -1: none, more, or the answer may end. */
+static int32_t only_byte(struct gram_state *s)
+{
+    uint64_t bits[TOY_MASK_WORDS];
+    int32_t only = -1;
+    if (gram_mask(s, bits) != GRAM_NEXT_MASK || gram_accepting(s)) return -1;
+    for (int32_t id = TOY_BYTES; id < TOY_WORDS; id++) {
+        if (!toy_allows(bits, id)) continue;
+        if (only >= 0) return -1;
+        only = id;
+    }
+    return only;
+}
+
+/* The ids spell bytes each of which is the only one, and the byte behind them is so too. */
+static size_t check_forced(struct gram_state *s, const char *source)
+{
+    int32_t ids[8];
+    uint64_t mark = gram_mark(s);
+    size_t n = gram_forced(s, ids, N_OF(ids));
+    for (size_t i = 0; i < n; i++) {
+        char text[GRAM_MAX_TOKEN_BYTES] = "";
+        size_t len = toy_bytes(NULL, ids[i], text, sizeof(text));
+        REQUIRE(len > 0);
+        for (size_t k = 0; k < len && text[0] != '\xff'; k++) {
+            int32_t byte = only_byte(s);
+            REQUIRE_MSG(byte == TOY_BYTES + (uint8_t)text[k], "%s: id %d", source, ids[i]);
+            REQUIRE(gram_take(s, byte));
+        }
+        if (text[0] == '\xff') REQUIRE(gram_take(s, ids[i]));
+    }
+    REQUIRE(gram_rollback(s, mark));
+    return n;
+}
+
+/* All along random answers; looking ahead leaves the state as it was. */
+static void test_forced_ids(void **state)
+{
+    (void)state;
+    struct bench b = bench_open();
+    size_t n_forced = 0;
+    for (size_t i = 0; i < N_OF(sources); i++) {
+        struct gram *g = toy_compile(b.v, sources[i].kind, sources[i].text, NULL);
+        for (uint64_t seed = 1; seed <= 10; seed++) {
+            struct gram_state *s = gram_state_init(b.memory, g, NULL, NULL),
+                              *plain = gram_state_init(b.other, g, NULL, NULL);
+            uint64_t bits[TOY_MASK_WORDS], same[TOY_MASK_WORDS], draw = seed * 1299709;
+            for (int step = 0; step < 60; step++) {
+                int32_t ids[8];
+                gram_forced(s, ids, N_OF(ids));
+                enum gram_next next = gram_mask(s, bits);
+                REQUIRE(next == gram_mask(plain, same));
+                REQUIRE_MSG(memcmp(bits, same, sizeof(bits)) == 0, "%s", sources[i].text);
+                n_forced += check_forced(s, sources[i].text);
+                int32_t id = next == GRAM_NEXT_MASK ? pick(bits, &draw, false) : -1;
+                if (id < 0) break;
+                REQUIRE(gram_take(s, id) && gram_take(plain, id));
+            }
+        }
+        gram_release(g);
+    }
+    REQUIRE_MSG(n_forced > 100, "%zu", n_forced);
+    bench_close(&b);
+}
+
+/* Longest tokens first, without the last one: it may go on. */
+static void test_forced_ids_are_usual(void **state)
+{
+    (void)state;
+    static const struct {
+        enum gram_kind kind;
+        const char *grammar, *before;
+        const char *ids[4];
+    } cases[] = {
+        {GRAM_GBNF, "root ::= \"the hello aaa12x\" [0-9]", "", {"the", " ", "hello", " a"}},
+        {GRAM_GBNF, "root ::= \"the hello aaa12x\" [0-9]", "the hello a", {"aa", "12"}},
+        {GRAM_GBNF, "root ::= \"the\" \"x\"?", "", {NULL}}, /* it may end behind "the" */
+        {GRAM_GBNF, "root ::= \"the\" \" hello\"?", "the", {NULL}},
+        {GRAM_GBNF, "root ::= [ab] \"the\"", "", {NULL}},
+        {GRAM_REGEX, "[a-h]the hello [0-9]", "a", {"the", " ", "hello"}},
+        {GRAM_CHOICE, "[\"hello name\",\"hello true\"]", "", {"hello"}},
+        {GRAM_CHOICE, "[\"hello name\",\"hello true\"]", "hello t", {"r"}},
+        {GRAM_SCHEMA,
+         "{\"type\":\"object\",\"properties\":{\"name\":{},\"true\":{}},"
+         "\"additionalProperties\":false,\"minProperties\":1}",
+         "{\"",
+         {NULL}},
+        {GRAM_SCHEMA,
+         "{\"type\":\"object\",\"properties\":{\"name\":{},\"true\":{}},"
+         "\"additionalProperties\":false,\"minProperties\":1}",
+         "{\"n",
+         {"a", "m", "e"}},
+    };
+    struct bench b = bench_open();
+    for (size_t i = 0; i < N_OF(cases); i++) {
+        struct gram *g = toy_compile(b.v, cases[i].kind, cases[i].grammar, NULL);
+        struct gram_state *s = gram_state_init(b.memory, g, NULL, NULL);
+        int32_t ids[4];
+        REQUIRE(gram_take_bytes(s, cases[i].before, strlen(cases[i].before)));
+        size_t n = gram_forced(s, ids, N_OF(ids)), want = 0;
+        while (want < N_OF(ids) && cases[i].ids[want])
+            want++;
+        REQUIRE_MSG(n == want, "%s behind '%s': %zu ids", cases[i].grammar, cases[i].before, n);
+        for (size_t k = 0; k < n; k++) {
+            char text[GRAM_MAX_TOKEN_BYTES + 1] = "";
+            toy_bytes(NULL, ids[k], text, sizeof(text));
+            REQUIRE_EQ_STR(text, cases[i].ids[k]);
+        }
+        gram_release(g);
+    }
+    bench_close(&b);
+}
+
 /* ---- marks --------------------------------------------------------------------------------- */
 
 /* Goes on, comes back, and is where another state is that never went on. */
@@ -389,6 +504,8 @@ int main(void)
         cmocka_unit_test(test_masks_are_what_taking_says),
         cmocka_unit_test(test_there_are_no_dead_ends),
         cmocka_unit_test(test_cutting_does_not_show),
+        cmocka_unit_test(test_forced_ids),
+        cmocka_unit_test(test_forced_ids_are_usual),
         cmocka_unit_test(test_rollback_is_replay),
         cmocka_unit_test(test_marks_are_kept_for_a_while),
         cmocka_unit_test(test_threads_share_a_cold_grammar),
