@@ -34,6 +34,21 @@ enum { MAX_TILE = 32 };
 enum { BLOCKS_AHEAD = 8 };
 
 /*
+ * Most rows of a unit, unless one token has more: its tiles take turns at each split, whose keys
+ * and values they then find in the second-level cache.
+ */
+enum { UNIT_ROWS = 128 };
+
+/* Floats from one row of scores to the next: no power of two, so that all cache sets are used. */
+enum { LD_SCORES = ATTN_SPLIT + 16 };
+
+/* Units of a chunk per thread, so that no thread waits long for the last one. */
+enum { UNITS_PER_THREAD = 4 };
+
+/* Up to this many tokens, as of a draft, a segment is one unit per kv head: reading is all. */
+enum { FEW_TOKENS = 8 };
+
+/*
  * Most memory for the results of splits computed apart; a unit that does not fit is computed in one
  * piece.
  */
@@ -52,9 +67,9 @@ enum { MAX_READS_BYTES = 6 << 20 };
 struct unit {
     int seg, head;
     int row0, n_rows;
-    int split; /* the only split to compute, into parts[part]; -1: all, merged and finished */
+    int split; /* the only split to compute, into part rows part ...; -1: all, merged, finished */
     int part;
-    bool stores;  /* a single token: its key and value are stored first */
+    bool stores;  /* its tokens' keys and values are stored first */
     bool streams; /* no other unit reads its keys and values: prefetching them pays */
 };
 
@@ -63,9 +78,10 @@ struct store {
     int seg, first, n;
 };
 
-/* Rows whose splits were computed apart, in parts[part] and the ones after it. */
+/* A unit whose splits were computed apart, into its rows of one split after those of another. */
 struct merge {
-    int seg, head, part, n_splits;
+    struct unit u;
+    int n_splits;
 };
 
 /* The state of a row after some splits. */
@@ -74,19 +90,19 @@ struct row_state {
     bool any; /* false: no key seen yet, acc is not set */
 };
 
-/* One split's results of a tile: sums of values [n_rows][d_pad] and their scales. */
+/* One split's results of some rows: sums of values [n_rows][d_pad] and their scales. */
 struct part {
     float *values;
     struct kern_softmax *soft; /* [n_rows] */
 };
 
 struct thread_scratch {
-    uint8_t *queries; /* packed tile, K = d_pad */
-    float *scores;    /* [max_tile][ATTN_SPLIT] */
+    uint8_t *queries; /* packed tiles of a unit, K = d_pad */
+    float *scores;    /* [max_tile][LD_SCORES] */
     uint8_t *probs;   /* packed tile, K = ATTN_SPLIT */
-    struct part part; /* of one split */
-    float *acc;       /* [max_tile][d_pad]: merged values; the first split writes here directly */
-    struct row_state *rows; /* [max_tile] */
+    struct part part; /* of one split and tile */
+    float *acc;       /* [unit_rows][d_pad]: merged values; the first split writes here directly */
+    struct row_state *rows; /* [unit_rows] */
     float *head;            /* [d_pad] */
     uint8_t *panels;        /* int8 pages: a key panel, or a split's value panels, as bf16 */
     const void **blocks; /* a split's keys and values in the order of reading, and what follows */
@@ -98,12 +114,13 @@ struct attn {
     enum kern_wfmt page_fmt; /* of the panels multiplied: int8 pages become bf16 first */
     kern_matmul_pages_fn *matmul_pages;
     kern_matmul_segs_fn *matmul_segs;
-    int group;    /* query heads per kv head */
-    int max_tile; /* rows of a tile */
+    int group;     /* query heads per kv head */
+    int max_tile;  /* rows of a tile */
+    int unit_rows; /* of a unit */
     float scale;
     struct thread_scratch *threads; /* [n_threads] */
-    struct part *parts;             /* [max_parts] */
-    int max_parts;
+    struct part parts;              /* [max_part_rows] */
+    int max_part_rows;
     /* of the current step */
     const struct fwd_segment *segs;
     const int *row0;
@@ -112,7 +129,7 @@ struct attn {
     struct store *stores;
     int n_stores;
     struct merge *merges;
-    int n_merges;
+    int n_merges, max_merges;
     uint8_t **reads; /* [max_reads]: pages that single tokens read */
     int n_reads, max_reads;
 };
@@ -143,15 +160,15 @@ static size_t panels_bytes(enum kern_kvfmt fmt, size_t d_pad)
     return fmt != KERN_KV_I8 ? 0 : key > values ? key : values;
 }
 
-static void init_thread(struct thread_scratch *t, struct scratch *s, size_t n_rows, size_t d_pad,
-                        enum kern_kvfmt fmt)
+static void init_thread(struct thread_scratch *t, struct scratch *s, size_t n_rows,
+                        size_t unit_rows, size_t d_pad, enum kern_kvfmt fmt)
 {
     struct thread_scratch cut = {
-        .queries = scratch_take(s, n_rows * d_pad, sizeof(float)),
-        .scores = scratch_take(s, n_rows * ATTN_SPLIT, sizeof(float)),
+        .queries = scratch_take(s, unit_rows * d_pad, sizeof(float)),
+        .scores = scratch_take(s, n_rows * LD_SCORES, sizeof(float)),
         .probs = scratch_take(s, n_rows * ATTN_SPLIT, sizeof(float)),
-        .acc = scratch_take(s, n_rows * d_pad, sizeof(float)),
-        .rows = scratch_take(s, n_rows, sizeof(struct row_state)),
+        .acc = scratch_take(s, unit_rows * d_pad, sizeof(float)),
+        .rows = scratch_take(s, unit_rows, sizeof(struct row_state)),
         .head = scratch_take(s, d_pad, sizeof(float)),
         .panels = scratch_take(s, panels_bytes(fmt, d_pad), 1),
         .blocks = scratch_take(s, 2 * SPLIT_PAGES * (d_pad / KERN_PANEL) + BLOCKS_AHEAD,
@@ -161,14 +178,18 @@ static void init_thread(struct thread_scratch *t, struct scratch *s, size_t n_ro
     if (t) *t = cut;
 }
 
-/* As many (segment, kv head, split) as it takes to keep all threads busy with long contexts. */
-static int count_parts(const struct attn_params *p, int group)
+/* Units of a step that are computed in splits: each is over a quarter of a thread's share. */
+static int64_t most_large_units(const struct attn_params *p)
 {
-    int64_t splits = ceil_div(p->ctx, ATTN_SPLIT);
-    int64_t heads = 4 * (int64_t)p->n_threads + p->layout->n_kv_heads;
-    size_t part_bytes = (size_t)group * ((size_t)p->layout->d_pad + 2) * sizeof(float);
-    int64_t most = MAX_PARTS_BYTES / (int64_t)part_bytes;
-    return (int)(splits * heads < most ? splits * heads : most);
+    return 4 * (int64_t)p->n_threads;
+}
+
+static int count_part_rows(const struct attn_params *p, int group)
+{
+    int64_t rows = ceil_div(p->ctx, ATTN_SPLIT) * most_large_units(p) * FEW_TOKENS * group;
+    int64_t row_bytes = (p->layout->d_pad + 2) * (int64_t)sizeof(float);
+    int64_t most = MAX_PARTS_BYTES / row_bytes;
+    return p->n_threads == 1 ? 0 : (int)(rows < most ? rows : most);
 }
 
 struct attn *attn_init(struct scratch *s, const struct attn_params *params)
@@ -184,27 +205,26 @@ struct attn *attn_init(struct scratch *s, const struct attn_params *params)
     zero.group = hp->n_heads / hp->n_kv_heads;
     zero.max_tile = kern->max_rows[zero.act] < MAX_TILE ? kern->max_rows[zero.act] : MAX_TILE;
     zero.scale = (float)(1.0 / sqrt((double)hp->d_head));
-    zero.max_parts = count_parts(params, zero.group);
+    zero.unit_rows = zero.group > UNIT_ROWS ? zero.group : UNIT_ROWS;
+    zero.max_part_rows = count_part_rows(params, zero.group);
+    zero.max_merges = (int)most_large_units(params);
 
     size_t kv_heads = (size_t)hp->n_kv_heads, max_rows = (size_t)params->max_rows;
-    size_t tiles_per_row = (size_t)ceil_div(zero.group, zero.max_tile);
-    size_t max_parts = (size_t)zero.max_parts;
+    size_t max_splits = (size_t)(ceil_div(params->ctx, ATTN_SPLIT) * most_large_units(params));
     struct attn *a = scratch_take(s, 1, sizeof(*a));
     zero.threads = scratch_take(s, (size_t)params->n_threads, sizeof(*zero.threads));
-    zero.parts = scratch_take(s, max_parts, sizeof(*zero.parts));
-    size_t max_units = max_rows * tiles_per_row * kv_heads + max_parts;
+    size_t max_units = max_rows * kv_heads + max_splits;
     zero.max_units = max_units < INT_MAX ? (int)max_units : INT_MAX;
     zero.units = scratch_take(s, max_units, sizeof(*zero.units));
     zero.stores = scratch_take(s, max_rows, sizeof(*zero.stores));
-    zero.merges = scratch_take(s, (size_t)params->max_segs * kv_heads, sizeof(*zero.merges));
+    zero.merges = scratch_take(s, (size_t)zero.max_merges, sizeof(*zero.merges));
     size_t run_bytes = 2 * params->layout->panel_bytes * kv_heads;
     zero.max_reads = run_bytes < MAX_READS_BYTES ? (int)(MAX_READS_BYTES / run_bytes) : 1;
     zero.reads = scratch_take(s, (size_t)zero.max_reads, sizeof(*zero.reads));
     for (int i = 0; i < params->n_threads; i++)
-        init_thread(a ? &zero.threads[i] : NULL, s, (size_t)zero.max_tile,
+        init_thread(a ? &zero.threads[i] : NULL, s, (size_t)zero.max_tile, (size_t)zero.unit_rows,
                     (size_t)params->layout->d_pad, params->layout->fmt);
-    for (int i = 0; i < zero.max_parts; i++)
-        init_part(a ? &zero.parts[i] : NULL, s, (size_t)zero.group, (size_t)params->layout->d_pad);
+    init_part(a ? &zero.parts : NULL, s, (size_t)zero.max_part_rows, (size_t)params->layout->d_pad);
     if (a) *a = zero;
     return a;
 }
@@ -222,58 +242,65 @@ static void add_stores(struct attn *a, int seg)
     }
 }
 
-/*
- * A prompt chunk: per kv head its tiles, so that neighbouring items share keys in a cache; the last
- * ones, which see most, first. Also single tokens whose group is taller than a tile.
- */
-static void add_chunk(struct attn *a, int seg)
+static int n_splits_of(const struct attn *a, const struct unit *u)
 {
-    int n_rows = a->segs[seg].n_tokens * a->group;
-    int n_tiles = ceil_div(n_rows, a->max_tile);
-    add_stores(a, seg);
-    for (int head = 0; head < a->p.layout->n_kv_heads; head++)
-        for (int i = n_tiles - 1; i >= 0; i--) {
-            int row = (int)((int64_t)n_rows * i / n_tiles);
-            int end = (int)((int64_t)n_rows * (i + 1) / n_tiles);
-            a->units[a->n_units++] = (struct unit){
-                .seg = seg, .head = head, .row0 = row, .n_rows = end - row, .split = -1};
+    int64_t last = a->segs[u->seg].pos0 + (u->row0 + u->n_rows - 1) / a->group;
+    return ceil_div(last + 1, ATTN_SPLIT);
+}
+
+/* A unit's splits, shared by the threads. Returns false if there is no room. */
+static bool add_splits(struct attn *a, const struct unit *u, int *n_part_rows)
+{
+    int n_splits = n_splits_of(a, u);
+    if (n_splits * u->n_rows > a->max_part_rows - *n_part_rows || a->n_merges == a->max_merges)
+        return false;
+    struct unit one = *u;
+    one.part = *n_part_rows;
+    a->merges[a->n_merges++] = (struct merge){one, n_splits};
+    for (one.split = 0; one.split < n_splits; one.split++, one.part += u->n_rows)
+        a->units[a->n_units++] = one;
+    *n_part_rows = one.part;
+    return true;
+}
+
+/* Units of a segment per kv head. */
+static int units_per_head(const struct attn *a, int seg)
+{
+    int n_tokens = a->segs[seg].n_tokens, n_rows = n_tokens * a->group;
+    int n = ceil_div(n_rows, a->unit_rows), tiles = ceil_div(n_rows, a->max_tile);
+    int wanted = ceil_div(UNITS_PER_THREAD * a->p.n_threads, a->p.layout->n_kv_heads);
+    if (wanted > tiles) wanted = tiles;
+    if (wanted > n_tokens) wanted = n_tokens;
+    return n_tokens <= FEW_TOKENS || n > wanted ? n : wanted;
+}
+
+/*
+ * A segment: per kv head its units, so that neighbouring ones share keys in a cache; the last ones,
+ * which see most, first. Large ones are computed in splits. A unit that has the head for itself
+ * stores its tokens' keys and values, unless others read them.
+ */
+static void add_segment(struct attn *a, int seg, bool large, int *n_part_rows)
+{
+    const struct fwd_segment *s = &a->segs[seg];
+    int n = units_per_head(a, seg), n_rows = s->n_tokens * a->group;
+    struct unit u = {.seg = seg, .split = -1, .streams = n == 1, .stores = n == 1 && !large};
+    int n_pages = ceil_div(s->pos0, KV_PAGE_TOKENS);
+    for (int i = 0; u.stores && i < n_pages && a->n_reads < a->max_reads; i++)
+        a->reads[a->n_reads++] = s->pages[i];
+    if (!u.stores) add_stores(a, seg);
+    for (u.head = 0; u.head < a->p.layout->n_kv_heads; u.head++)
+        for (int i = n - 1; i >= 0; i--) {
+            u.row0 = (int)((int64_t)n_rows * i / n);
+            u.n_rows = (int)((int64_t)n_rows * (i + 1) / n) - u.row0;
+            if (!large || !add_splits(a, &u, n_part_rows)) a->units[a->n_units++] = u;
         }
 }
 
-/* A single token over a long context, its splits shared by the threads. */
-static void add_split_token(struct attn *a, int seg, int n_splits, int *n_parts)
+/* Pages that the units of a segment read for one kv head. */
+static int64_t pages_read(const struct attn *a, int seg)
 {
-    add_stores(a, seg);
-    for (int head = 0; head < a->p.layout->n_kv_heads; head++) {
-        a->merges[a->n_merges++] = (struct merge){seg, head, *n_parts, n_splits};
-        for (int i = 0; i < n_splits; i++)
-            a->units[a->n_units++] = (struct unit){.seg = seg,
-                                                   .head = head,
-                                                   .n_rows = a->group,
-                                                   .split = i,
-                                                   .part = (*n_parts)++,
-                                                   .streams = true};
-    }
-}
-
-static void add_token(struct attn *a, int seg)
-{
-    int n_pages = ceil_div(a->segs[seg].pos0, KV_PAGE_TOKENS);
-    for (int i = 0; i < n_pages && a->n_reads < a->max_reads; i++)
-        a->reads[a->n_reads++] = a->segs[seg].pages[i];
-    for (int head = 0; head < a->p.layout->n_kv_heads; head++)
-        a->units[a->n_units++] = (struct unit){.seg = seg,
-                                               .head = head,
-                                               .n_rows = a->group,
-                                               .split = -1,
-                                               .stores = true,
-                                               .streams = true};
-}
-
-/* Returns true if single tokens are too few to keep all threads busy. */
-static bool shares_splits(const struct attn *a, int n_segs)
-{
-    return a->p.n_threads > 1 && n_segs * a->p.layout->n_kv_heads < 4 * a->p.n_threads;
+    const struct fwd_segment *s = &a->segs[seg];
+    return units_per_head(a, seg) * (int64_t)ceil_div(s->pos0 + s->n_tokens, KV_PAGE_TOKENS);
 }
 
 void attn_begin(struct attn *a, const struct fwd_segment *segs, const int *row0, int n_segs)
@@ -281,19 +308,19 @@ void attn_begin(struct attn *a, const struct fwd_segment *segs, const int *row0,
     a->segs = segs;
     a->row0 = row0;
     a->n_units = a->n_stores = a->n_merges = a->n_reads = 0;
-    int n_parts = 0, n_heads = a->p.layout->n_kv_heads;
-    bool may_split = shares_splits(a, n_segs);
+    int n_part_rows = 0, n_heads = a->p.layout->n_kv_heads;
+    int64_t total = 0;
+    for (int i = 0; i < n_segs; i++)
+        total += pages_read(a, i) * n_heads;
     for (int i = 0; i < n_segs; i++) {
-        int n_splits = ceil_div(segs[i].pos0 + 1, ATTN_SPLIT);
-        if (segs[i].n_tokens > 1 || a->group > a->max_tile)
-            add_chunk(a, i);
-        else if (may_split && n_splits > 1 && n_parts + n_splits * n_heads <= a->max_parts)
-            add_split_token(a, i, n_splits, &n_parts);
-        else
-            add_token(a, i);
+        /* the other threads would wait for a unit of more than a quarter of a share */
+        int64_t pages = pages_read(a, i) / units_per_head(a, i);
+        bool large = a->p.n_threads > 1 && segs[i].n_tokens <= FEW_TOKENS && pages > SPLIT_PAGES &&
+                     pages * most_large_units(&a->p) > total;
+        add_segment(a, i, large, &n_part_rows);
     }
-    assert(n_parts <= a->max_parts && a->n_units <= a->max_units);
-    assert(a->n_stores <= a->p.max_rows && a->n_merges <= a->p.max_segs * n_heads);
+    assert(n_part_rows <= a->max_part_rows && a->n_units <= a->max_units);
+    assert(a->n_stores <= a->p.max_rows);
 }
 
 int attn_n_store_items(const struct attn *a)
@@ -372,12 +399,31 @@ static int64_t row_position(const struct attn *a, const struct unit *u, int row)
     return a->segs[u->seg].pos0 + (u->row0 + row) / a->group;
 }
 
-/* Rotated queries of the unit's rows, packed as one tile. */
-static struct kern_tile pack_queries(struct attn *a, int layer, const struct unit *u,
-                                     struct thread_scratch *t)
+/* The i-th tile of a unit's rows, as a unit; *ret_row: its first row within the unit. */
+static struct unit tile_of(const struct attn *a, const struct unit *u, int i, int *ret_row)
+{
+    int n = ceil_div(u->n_rows, a->max_tile);
+    int row = u->n_rows * i / n, end = u->n_rows * (i + 1) / n;
+    struct unit tile = *u;
+    tile.row0 += row;
+    tile.n_rows = end - row;
+    *ret_row = row;
+    return tile;
+}
+
+static struct kern_tile query_tile(const struct attn *a, const struct unit *tile, int row,
+                                   const struct thread_scratch *t)
+{
+    size_t row_bytes = (size_t)a->p.layout->d_pad * sizeof(float);
+    return (struct kern_tile){.data = t->queries + (size_t)row * row_bytes, .n_rows = tile->n_rows};
+}
+
+/* Rotated queries of the rows of a tile, packed. */
+static void pack_queries(struct attn *a, int layer, const struct unit *u, int row,
+                         struct thread_scratch *t)
 {
     const struct eng_model *m = a->p.model;
-    struct kern_tile tile = {.data = t->queries, .n_rows = u->n_rows};
+    struct kern_tile tile = query_tile(a, u, row, t);
     for (int i = 0; i < u->n_rows; i++) {
         int token = (u->row0 + i) / a->group, head = u->head * a->group + (u->row0 + i) % a->group;
         const float *q = a->p.qkv + (size_t)(a->row0[u->seg] + token) * a->p.ld_qkv +
@@ -385,7 +431,6 @@ static struct kern_tile pack_queries(struct attn *a, int layer, const struct uni
         prepare_head(a, layer, q, m->layers[layer].q_norm, row_position(a, u, i), t->head);
         m->kern->pack_row[a->act](t->head, m->hp.d_head, a->p.layout->d_pad, a->page_fmt, &tile, i);
     }
-    return tile;
 }
 
 /* Keys [lo, hi) that the token at pos sees within a split: both 0 if there are none. */
@@ -474,18 +519,24 @@ static void plan_reading(struct attn *a, int layer, const struct unit *u, const 
         t->blocks[n + n_ahead] = NULL;
 }
 
-/* Scores of a tile with the keys of some pages: t->scores [n_rows][ATTN_SPLIT]. */
-static void score(struct attn *a, const struct unit *u, int n_pages,
-                  const struct kern_tile *queries, struct thread_scratch *t)
+/* What a tile reads of t->blocks: n pages from `skip` on, of the n_all pages listed there. */
+struct reading {
+    int skip, n, n_all;
+    bool streams; /* and prefetches what follows */
+};
+
+/* Scores of a tile with the keys of some pages: t->scores [n_rows][LD_SCORES]. */
+static void score(struct attn *a, const struct reading *r, const struct kern_tile *queries,
+                  struct thread_scratch *t)
 {
     const struct kv_layout *l = a->p.layout;
-    int n_dims = l->d_pad / KERN_PANEL;
-    const void *panels[SPLIT_PAGES];
-    struct kern_pages pages = {panels, n_pages, u->streams ? t->blocks + BLOCKS_AHEAD : NULL,
+    int n_dims = l->d_pad / KERN_PANEL, n_pages = r->n;
+    const void *panels[SPLIT_PAGES], **blocks = t->blocks + r->skip * n_dims;
+    struct kern_pages pages = {panels, n_pages, r->streams ? blocks + BLOCKS_AHEAD : NULL,
                                l->panel_bytes / (size_t)n_dims};
-    struct kern_out out = {t->scores, ATTN_SPLIT, false};
+    struct kern_out out = {t->scores, LD_SCORES, false};
     for (int i = 0; i < n_pages; i++)
-        panels[i] = t->blocks[i * n_dims];
+        panels[i] = blocks[i * n_dims];
     if (l->fmt != KERN_KV_I8) {
         a->matmul_pages(queries, l->d_pad, &pages, &out);
         return;
@@ -514,7 +565,7 @@ static struct kern_tile softmax(struct attn *a, const struct unit *u, int window
     for (int i = 0; i < u->n_rows; i++) {
         struct range r = visible_range(row_position(a, u, i), window, split);
         int lo = r.hi > 0 ? (int)(r.lo - base) : 0, hi = r.hi > 0 ? (int)(r.hi - base) : 0;
-        float *s = t->scores + (size_t)i * ATTN_SPLIT;
+        float *s = t->scores + (size_t)i * LD_SCORES;
         soft[i] = kern->softmax_keys(s, n, lo, hi, a->scale);
         kern->pack_row[a->act](s, n, n, a->page_fmt, &tile, i);
     }
@@ -522,15 +573,15 @@ static struct kern_tile softmax(struct attn *a, const struct unit *u, int window
 }
 
 /* Probabilities times the values of the pages: [n_rows][d_pad]. */
-static void weigh_values(struct attn *a, const struct unit *u, int n_pages,
-                         const struct kern_tile *probs, struct thread_scratch *t, float *values)
+static void weigh_values(struct attn *a, const struct reading *r, const struct kern_tile *probs,
+                         struct thread_scratch *t, float *values)
 {
     const struct kv_layout *l = a->p.layout;
-    int n_dims = l->d_pad / KERN_PANEL;
-    const void **blocks = t->blocks + n_pages * n_dims;
-    for (int d = 0; d < n_dims; d++, blocks += n_pages) {
+    int n_dims = l->d_pad / KERN_PANEL, n_pages = r->n;
+    const void **blocks = t->blocks + r->n_all * n_dims + r->skip;
+    for (int d = 0; d < n_dims; d++, blocks += r->n_all) {
         const void *unpacked[SPLIT_PAGES];
-        struct kern_pages pages = {blocks, n_pages, u->streams ? blocks + BLOCKS_AHEAD : NULL,
+        struct kern_pages pages = {blocks, n_pages, r->streams ? blocks + BLOCKS_AHEAD : NULL,
                                    l->panel_bytes / (size_t)n_dims};
         struct kern_out out = {values + d * KERN_PANEL, (size_t)l->d_pad, false};
         if (l->fmt == KERN_KV_I8) {
@@ -543,21 +594,6 @@ static void weigh_values(struct attn *a, const struct unit *u, int n_pages,
         }
         a->matmul_segs(probs, &pages, &out);
     }
-}
-
-/* One split of a unit into `part`. Returns false, with part unchanged, if no row sees any of it. */
-static bool attend_split(struct attn *a, int layer, const struct unit *u, int split,
-                         const struct kern_tile *queries, const struct unit *next,
-                         struct thread_scratch *t, const struct part *part)
-{
-    int window = a->p.model->layers[layer].window;
-    struct pages pages = visible_pages(a, u, window, split);
-    if (pages.n == 0) return false;
-    plan_reading(a, layer, u, &pages, split, next, t);
-    score(a, u, pages.n, queries, t);
-    struct kern_tile probs = softmax(a, u, window, split, &pages, t, part->soft);
-    weigh_values(a, u, pages.n, &probs, t, part->values);
-    return true;
 }
 
 /* ---- merging splits ------------------------------------------------------------------------ */
@@ -578,16 +614,16 @@ static void merge_row(const struct kern *kern, struct row_state *row, float *acc
     kern->axpby(acc, weights[0], values, weights[1], d_pad);
 }
 
-/* Merges a split into the rows of a unit that see it. */
-static void merge_split(struct attn *a, int layer, const struct unit *u, int split,
+/* Merges a split into the rows of a tile that see it; the tile's first row is `row` of the unit. */
+static void merge_split(struct attn *a, int layer, const struct unit *tile, int row, int split,
                         const struct part *part, struct thread_scratch *t)
 {
     int window = a->p.model->layers[layer].window, d_pad = a->p.layout->d_pad;
-    for (int i = 0; i < u->n_rows; i++) {
-        if (visible_range(row_position(a, u, i), window, split).hi == 0) continue;
-        size_t at = (size_t)i * (size_t)d_pad;
-        merge_row(a->p.model->kern, &t->rows[i], t->acc + at, &part->soft[i], part->values + at,
-                  d_pad);
+    for (int i = 0; i < tile->n_rows; i++) {
+        if (visible_range(row_position(a, tile, i), window, split).hi == 0) continue;
+        float *acc = t->acc + (size_t)(row + i) * (size_t)d_pad;
+        merge_row(a->p.model->kern, &t->rows[row + i], acc, &part->soft[i],
+                  part->values + (size_t)i * (size_t)d_pad, d_pad);
     }
 }
 
@@ -618,25 +654,65 @@ static const struct unit *guess_next(const struct attn *a, int item)
     return next < a->n_units && a->units[next].streams ? &a->units[next] : NULL;
 }
 
+/* Returns true if no row of a tile has seen a key. */
+static bool is_first(const struct unit *tile, int row, const struct thread_scratch *t)
+{
+    for (int i = 0; i < tile->n_rows; i++)
+        if (t->rows[row + i].any) return false;
+    return true;
+}
+
+static struct part part_at(const struct attn *a, int row)
+{
+    return (struct part){a->parts.values + (size_t)row * (size_t)a->p.layout->d_pad,
+                         a->parts.soft + row};
+}
+
+/* One split of all tiles of a unit: into the unit's part rows, or merged. */
+static void attend_split(struct attn *a, int layer, const struct unit *u, int split,
+                         const struct unit *next, struct thread_scratch *t)
+{
+    int window = a->p.model->layers[layer].window, n_tiles = ceil_div(u->n_rows, a->max_tile);
+    struct pages all = visible_pages(a, u, window, split);
+    if (all.n == 0) return;
+    plan_reading(a, layer, u, &all, split, next, t);
+    for (int i = 0; i < n_tiles; i++) {
+        int row;
+        struct unit tile = tile_of(a, u, i, &row);
+        struct pages pages = visible_pages(a, &tile, window, split);
+        if (pages.n == 0) continue;
+        struct reading r = {(int)(pages.first - all.first), pages.n, all.n, u->streams && i == 0};
+        struct part part = t->part;
+        if (u->split >= 0)
+            part = part_at(a, u->part + row);
+        else if (is_first(&tile, row, t))
+            part.values = t->acc + (size_t)row * (size_t)a->p.layout->d_pad;
+        struct kern_tile queries = query_tile(a, &tile, row, t);
+        score(a, &r, &queries, t);
+        struct kern_tile probs = softmax(a, &tile, window, split, &pages, t, part.soft);
+        weigh_values(a, &r, &probs, t, part.values);
+        if (u->split < 0) merge_split(a, layer, &tile, row, split, &part, t);
+    }
+}
+
 void attn_item(struct attn *a, int layer, int item, int thread)
 {
-    const struct unit *u = &a->units[item];
+    const struct unit *u = &a->units[item], *next = guess_next(a, item);
     struct thread_scratch *t = &a->threads[thread];
-    const struct unit *next = guess_next(a, item);
-    if (u->stores) store_token(a, layer, u->seg, 0, u->head, t->head);
-    struct kern_tile queries = pack_queries(a, layer, u, t);
+    for (int i = 0; u->stores && i < a->segs[u->seg].n_tokens; i++)
+        store_token(a, layer, u->seg, i, u->head, t->head);
+    for (int i = 0; i < ceil_div(u->n_rows, a->max_tile); i++) {
+        int row;
+        struct unit tile = tile_of(a, u, i, &row);
+        pack_queries(a, layer, &tile, row, t);
+    }
+    clear_rows(u, t);
     if (u->split >= 0) {
-        attend_split(a, layer, u, u->split, &queries, next, t, &a->parts[u->part]);
+        attend_split(a, layer, u, u->split, next, t);
         return;
     }
-    int last = last_split(a, u);
-    struct part part = {t->acc, t->part.soft};
-    clear_rows(u, t);
-    for (int split = 0; split <= last; split++)
-        if (attend_split(a, layer, u, split, &queries, next, t, &part)) {
-            merge_split(a, layer, u, split, &part, t);
-            part = t->part;
-        }
+    for (int split = 0; split <= last_split(a, u); split++)
+        attend_split(a, layer, u, split, next, t);
     finish_rows(a, u, t);
 }
 
@@ -644,9 +720,10 @@ void attn_merge_item(struct attn *a, int layer, int item, int thread)
 {
     const struct merge *m = &a->merges[item];
     struct thread_scratch *t = &a->threads[thread];
-    struct unit u = {.seg = m->seg, .head = m->head, .n_rows = a->group};
-    clear_rows(&u, t);
-    for (int split = 0; split < m->n_splits; split++)
-        merge_split(a, layer, &u, split, &a->parts[m->part + split], t);
-    finish_rows(a, &u, t);
+    clear_rows(&m->u, t);
+    for (int split = 0; split < m->n_splits; split++) {
+        struct part part = part_at(a, m->u.part + split * m->u.n_rows);
+        merge_split(a, layer, &m->u, 0, split, &part, t);
+    }
+    finish_rows(a, &m->u, t);
 }

@@ -9,8 +9,8 @@
  * whether one thread walks a long context, many do, or the rows come one by one or in chunks.
  * Sliding windows mask; splits that a row does not see at all do not affect it.
  *
- * Keys and values of the step's own tokens are stored first: by attn_store_item for prompt chunks
- * and long contexts, within attn_item for single tokens.
+ * Keys and values of the step's own tokens are stored first: within attn_item if no other item
+ * reads them, else by attn_store_item.
  *
  * Threads: attn_begin on the scheduler thread; the item functions on any, inside one pool run.
  */

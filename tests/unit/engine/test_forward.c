@@ -266,7 +266,10 @@ static void check_drafts(const struct rig *g, const struct sequence *base, uint3
     sequence_finish(&s, g);
 }
 
-/* A context of three splits of keys: prefilled in other chunks, then the last tokens one by one. */
+/*
+ * A context of three splits of keys: prefilled in other chunks, then the last tokens by one to
+ * eight rows, as with drafts, whose splits the threads share.
+ */
 static void check_long(const struct rig *g, const struct sequence *base)
 {
     struct sequence s;
@@ -276,7 +279,12 @@ static void check_long(const struct rig *g, const struct sequence *base)
         struct sequence *seq = &s;
         run_step(g, &seq, &chunk, 1);
     }
-    run_alone(g, &s, 1);
+    for (int turn = 0; s.done < s.n; turn++) {
+        struct sequence *seq = &s;
+        int n = 1 + turn % 8;
+        if (n > s.n - s.done) n = s.n - s.done;
+        run_step(g, &seq, &n, 1);
+    }
     require_same(base, &s, g->model->hp.vocab, "long context");
     sequence_finish(&s, g);
 }
