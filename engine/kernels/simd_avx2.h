@@ -20,8 +20,10 @@ typedef __m256 vm;
 /* Tiles: sixteen registers hold the sums of six rows and half a panel. */
 #define MAX_ROWS 6
 #define STRIP_VECS(rows) ((rows) <= 2 ? 4 : 2)
-#define INT_MAX_ROWS 4
-#define INT_VECS(rows) ((rows) == 1 ? 4 : 2)
+#define INT_MAX_ROWS 6
+#ifndef INT_VECS
+#define INT_VECS(rows) ((rows) == 1 ? 4 : (rows) <= 4 ? 2 : 1)
+#endif
 
 INLINE vi vi_set1(int32_t x)
 {
