@@ -13,6 +13,7 @@ import ctypes
 import os
 import signal
 import subprocess
+import sys
 import time
 
 NODE_ADDRESS = "192.168.77.1"
@@ -102,11 +103,12 @@ def run_inside(command):
 
     inside = ["unshare", "--net", "--mount", "--pid", "--cgroup", "--uts", "--ipc", "--fork", "--kill-child",
               "--mount-proc", *command]
+    signal.signal(signal.SIGTERM, lambda number, frame: sys.exit(128 + number))
     process = subprocess.Popen(inside, preexec_fn=enter)
     try:
         return process.wait()
     except KeyboardInterrupt:
-        return process.wait()
+        return 128 + signal.SIGINT
     finally:
         if process.poll() is None:
             process.kill()
