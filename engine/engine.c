@@ -27,7 +27,9 @@
 #include "engine/model/family.h"
 #include "engine/model/model.h"
 #include "engine/model/numerics.h"
+#include "engine/model/reading.h"
 #include "engine/pool.h"
+#include "engine/read_speed.h"
 #include "engine/scheduler.h"
 #include "engine/selftest.h"
 #include "engine/turns.h"
@@ -151,10 +153,19 @@ static int choose_gemm(struct eng *e, char *err, size_t errlen)
     return 0;
 }
 
+static int check_coding(const struct eng *e, char *err, size_t errlen)
+{
+    const char *asked = e->p.weight_coding;
+    if (is_auto(asked) || strcmp(asked, "on") == 0 || strcmp(asked, "off") == 0) return 0;
+    snprintf(err, errlen, "weight_coding \"%s\" is unknown; supported: auto, on, off", asked);
+    return ENG_EINVAL;
+}
+
 static int choose(struct eng *e, char *err, size_t errlen)
 {
     int rc = settle_params(e, err, errlen);
     if (!rc) rc = choose_kernels(e, err, errlen);
+    if (!rc) rc = check_coding(e, err, errlen);
     return rc ? rc : choose_gemm(e, err, errlen);
 }
 
@@ -193,6 +204,7 @@ static int open_model(struct eng *e, char *err, size_t errlen)
         .numerics = numerics,
         .kern = e->kern,
         .gemm = e->gemm,
+        .weight_coding = is_auto(e->p.weight_coding) ? "auto" : e->p.weight_coding,
         .memory_bytes = e->p.memory_bytes - e->p.reserved_bytes,
         .stop = e->p.stop,
     };
@@ -287,6 +299,14 @@ static int fill_model(struct eng *e, char *err, size_t errlen)
     return task.rc;
 }
 
+/* With all threads, also in the background: what counts is how steps will read. */
+static void choose_reading(struct eng *e)
+{
+    turns_enter(e->p.turns);
+    eng_reading_choose(e->model, e->pool);
+    turns_leave(e->p.turns);
+}
+
 static int test_model(struct eng *e, char *err, size_t errlen)
 {
     uint64_t start = clock_now_us();
@@ -303,6 +323,7 @@ static int load(struct eng *e, char *err, size_t errlen)
 {
     int rc = pool_create(&e->pool, e->p.n_threads, err, errlen);
     if (!rc) rc = open_model(e, err, errlen);
+    if (!rc) choose_reading(e);
     if (!rc) rc = plan_memory(e, err, errlen);
     if (!rc) rc = fill_model(e, err, errlen);
     if (!rc) settle_plan(e);
@@ -375,6 +396,21 @@ static bool uses_blas(const struct eng_model *m)
     return blas;
 }
 
+static int64_t mat_bytes(const struct eng_mat *m)
+{
+    return (int64_t)eng_mat_offset(m, m->n_panels);
+}
+
+static int64_t step_bytes(const struct eng_model *m)
+{
+    int64_t sum = mat_bytes(&m->head);
+    for (int i = 0; i < m->hp.n_layers; i++) {
+        const struct eng_layer *l = &m->layers[i];
+        sum += mat_bytes(&l->qkv) + mat_bytes(&l->o) + mat_bytes(&l->gate_up) + mat_bytes(&l->down);
+    }
+    return sum;
+}
+
 static void describe(struct eng *e, double load_seconds)
 {
     const struct eng_model *m = e->model;
@@ -390,6 +426,11 @@ static void describe(struct eng *e, double load_seconds)
         .kernels = e->kern->name,
         .gemm = e->gemm_name,
         .kv_dtype = kv_names[e->layout.fmt],
+        .weights_coded = m->layers[0].gate_up.fmt == KERN_W_B12,
+        .read_ahead_bytes = (int64_t)m->reading.ahead,
+        .coded_rate = m->reading.coded_rate,
+        .plain_rate = m->reading.plain_rate,
+        .step_bytes = step_bytes(m),
         .repeatable = e->repeatable,
         .n_threads = e->p.n_threads,
         .n_parallel = e->p.n_parallel,
@@ -435,11 +476,22 @@ int eng_open(struct eng **ret, const struct eng_params *params, char *err, size_
     if (!rc) describe(e, (double)(clock_now_us() - start) * 1e-6);
     if (!rc) rc = start_scheduler(e, err, errlen);
     e->p.model_dir = e->p.numerics = e->p.gemm = e->p.kernels = e->p.kv_dtype = e->gemm = NULL;
+    e->p.weight_coding = NULL;
     if (rc)
         eng_close(e);
     else
         *ret = e;
     return rc;
+}
+
+int eng_read_speed(struct eng *e, double *ret_bytes_per_s, char *err, size_t errlen)
+{
+    struct pool *pool = NULL;
+    int rc = pool_create(&pool, e->p.n_threads, err, errlen);
+    if (rc) return rc;
+    *ret_bytes_per_s = read_speed(e->model->arena, e->model->arena_bytes, pool);
+    pool_destroy(pool);
+    return 0;
 }
 
 int eng_plan(struct eng_memory *ret, const struct eng_params *params, char *err, size_t errlen)

@@ -49,6 +49,8 @@ struct eng_params {
     const char *numerics;      /* "auto" (default), "exact", "bf16", "int8", "int4" */
     const char *gemm;          /* "auto" (default), "native", "blas" */
     const char *kernels;       /* highest allowed: "auto" (default) or one of eng_kernel_names */
+    const char *weight_coding; /* bf16 weights in 12 bits, without loss: "auto" (default: if that is
+                                * measured to be faster here), "on", "off" */
     const char *kv_dtype;      /* "auto" (default: f32 on exact, else bf16), "f32", "bf16", "int8";
                                 * ENG_EUNSUPPORTED if the path does not have it */
     int n_threads;             /* 0: usable cores (affinity and cgroup quota) */
@@ -111,6 +113,12 @@ void eng_turns_destroy(struct eng_turns *t);
  */
 void eng_close(struct eng *e);
 
+/*
+ * How fast the memory of the weights is read by as many threads as compute: the best of some
+ * plain loops. While no job runs. Returns 0 or ENG_ENOMEM and so on.
+ */
+int eng_read_speed(struct eng *e, double *ret_bytes_per_s, char *err, size_t errlen);
+
 /* The memory plan, checked against the limit before the first request. */
 struct eng_memory {
     int64_t weights_bytes;
@@ -131,7 +139,12 @@ struct eng_info {
     const char *kernels;      /* the kernel level chosen */
     const char *gemm;         /* "native" or "blas:<core name>" */
     const char *kv_dtype;
-    bool repeatable; /* false: this machine's BLAS failed the repeatability test */
+    bool weights_coded;       /* bf16 weights are kept in 12 bits, as far as they fit */
+    int64_t read_ahead_bytes; /* weights are prefetched so far ahead; 0: by the processor alone */
+    double coded_rate, plain_rate; /* weights read per second in 12 bits and otherwise, when the
+                                    * model was loaded; 0: not measured */
+    int64_t step_bytes;            /* of weights, read by each step of one row */
+    bool repeatable;               /* false: this machine's BLAS failed the repeatability test */
     int n_threads, n_parallel, chunk_tokens, page_tokens, n_pages;
     int max_choices;
     int64_t ctx_tokens;       /* tokens per sequence */

@@ -178,6 +178,14 @@ static void share_ahead(const struct product *p, int panel, int n_panels, int i,
     ret->bytes = bytes - start < share ? bytes - start : share;
 }
 
+/* Few rows: the panels themselves ahead of their reading, then from panel `next` on. */
+static struct kern_fetch stream_ahead(const struct product *p, int next)
+{
+    const uint8_t *data = p->ahead->data;
+    if (next < p->end) data = p->m->panels + eng_mat_offset(p->m, next);
+    return (struct kern_fetch){.data = data, .ahead = p->model->reading.ahead};
+}
+
 /* The i-th of n equal shares of the prefetch range, cut at the end of its first run. */
 static void share_range(const struct gemm_blocks *b, int i, int n, struct kern_fetch *ret)
 {
@@ -221,15 +229,17 @@ static void multiply(const struct product *p, int i, int panel, int n, const str
     }
     if (fine) tile.corr = fine_corr(p, &tile);
     int n_calls = p->rows->n_tiles == 1 ? 1 : n, per_call = n / n_calls;
+    bool streams = !p->fetches && p->rows->n_tiles == 1 && p->model->reading.ahead;
     for (int k = 0; k < n_calls; k++, at.c += per_call * KERN_PANEL) {
         struct kern_fetch fetch = {.bytes = 0};
         int n_tiles = p->rows->n_tiles;
         if (p->fetches) share_ahead(p, panel, n, i * n_calls + k, n_tiles * n_calls, &fetch);
+        if (streams) fetch = stream_ahead(p, panel + n);
         if (n_tiles > 1)
             share_range(&p->ahead->range, (panel + k) * n_tiles + i, m->n_panels * n_tiles, &fetch);
         kern->matmul[p->rows->fmt][fine ? KERN_W_I6 : m->fmt](
             &tile, m->k_pad, m->panels + eng_mat_offset(m, panel + k), panel_bytes, per_call, &at,
-            p->fetches || fetch.more_bytes ? &fetch : NULL);
+            p->fetches || streams || fetch.more_bytes ? &fetch : NULL);
     }
 }
 

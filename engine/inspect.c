@@ -79,6 +79,7 @@ int eng_inspect(const char *model_dir, const struct eng_inspector *in)
     struct eng_model *m = calloc(1, sizeof(*m));
     if (!m) return ENG_ENOMEM;
     m->kern = kern_select("auto");
+    m->reading.coded = true;
     int rc = eng_plan_make(m, model_dir, &r);
     if (m->hp.family && in->config) report_config(&m->hp, in);
     if (m->load && m->load->weights && in->tensor) report_tensors(m->load->weights, in);

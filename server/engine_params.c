@@ -20,6 +20,7 @@ struct eng_params srv_engine_params(const struct srv_config *config)
         .numerics = config->numerics,
         .gemm = config->gemm,
         .kernels = config->kernels,
+        .weight_coding = config->weight_coding,
         .kv_dtype = config->kv_dtype,
         .n_threads = config->threads,
         .n_parallel = 1,

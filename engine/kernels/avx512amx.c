@@ -33,6 +33,7 @@ enum {
     GROUP_BF16 = 2 * KERN_GROUP * KERN_PANEL, /* bytes of a group of an expanded panel */
     GROUP_INT = KERN_GROUP * KERN_PANEL,
     BF16_BLOCK = 6, /* groups expanded at a time: what stays in L1 beside the rows */
+    SLOTS = 4,      /* groups in the buffer for one block of rows */
     INT_BLOCK = 8,
     FEW_ROWS = 32, /* up to which vectors multiply int8 rows faster; measured */
 };
@@ -193,15 +194,37 @@ INLINE void bf16_panel(const bool coded, const struct kern_tile *tile, const str
             int row = block_row(blocks, i);
             if (g == 0)
                 clear_block(k);
-            else if (blocks->n > 1)
+            else
                 load_block(k, at);
             multiply_groups(k, a + row * 64, b, NULL, n, NULL, 0);
             if (last && !out->add)
                 store_block(k, out->c + (size_t)row * out->ld, out->ld);
-            else if (last || blocks->n > 1)
+            else
                 store_block(k, at, KERN_PANEL);
         }
     }
+    if (out->add) put_sums(sums, blocks, out);
+}
+
+/*
+ * The same for one block of rows, whose sums stay in the tiles. Such a block waits for memory, so
+ * the panel is read evenly: a group is expanded before the previous one is multiplied, since tiles
+ * cannot be loaded from stores that are still on their way.
+ */
+INLINE void bf16_panel_alone(const bool coded, const struct kern_tile *tile,
+                             const struct blocks *blocks, const struct bf16_block *k, int n_groups,
+                             struct reader *r, char *room, float *sums, const struct kern_out *out)
+{
+    const char *a = tile->data, *b = read_groups(coded, r, 0, 1, room);
+    clear_block(k);
+    for (int g = 0; g < n_groups; g++, a += k->group_bytes) {
+        const char *next = b;
+        if (g + 1 < n_groups)
+            next = read_groups(coded, r, g + 1, 1, room + (g + 1) % SLOTS * GROUP_BF16);
+        multiply_groups(k, a, b, NULL, 1, NULL, 0);
+        b = next;
+    }
+    store_block(k, out->add ? sums : out->c, out->add ? KERN_PANEL : out->ld);
     if (out->add) put_sums(sums, blocks, out);
 }
 
@@ -220,15 +243,19 @@ INLINE void bf16_run(const bool coded, const struct kern_tile *tile, int k_pad, 
     _Alignas(64) float sums[KERN_AMX_ROWS * KERN_PANEL];
     struct blocks blocks = cut_rows(tile->n_rows, 2 * TILE_ROWS);
     struct bf16_block k = configure_bf16(tile, &blocks);
+    const size_t head = coded ? b12_head_bytes(k_pad) : 0;
     for (int p = 0; p < n_panels; p++, panel += panel_bytes, out.c += KERN_PANEL) {
-        struct reader r = {.at = panel,
-                           .fetch = fetch_plan(panel, panel_bytes, p + 1 == n_panels, wanted)};
+        struct reader r = {.at = panel + head,
+                           .fetch =
+                               fetch_plan(panel, panel_bytes, head, p + 1 == n_panels, wanted)};
         if (coded) {
-            r.at += b12_head_bytes(k_pad);
             r.table = vi_table(panel);
             r.exception = b12_exceptions(panel);
         }
-        bf16_panel(coded, tile, &blocks, &k, k_pad / KERN_GROUP, &r, room, sums, &out);
+        if (blocks.n == 1)
+            bf16_panel_alone(coded, tile, &blocks, &k, k_pad / KERN_GROUP, &r, room, sums, &out);
+        else
+            bf16_panel(coded, tile, &blocks, &k, k_pad / KERN_GROUP, &r, room, sums, &out);
     }
     _tile_release();
 }
@@ -458,7 +485,7 @@ INLINE void int_run(const enum kern_wfmt fmt, const struct kern_tile *tile, int 
     configure(blocks.height, 32);
     for (int p = 0; p < n_panels; p++, panel += panel_bytes, out.c += KERN_PANEL)
         tall_panel(fmt, tile, &blocks, k_pad / KERN_GROUP, panel,
-                   fetch_plan(panel, panel_bytes, p + 1 == n_panels, wanted), &out);
+                   fetch_plan(panel, panel_bytes, 0, p + 1 == n_panels, wanted), &out);
     _tile_release();
 }
 
@@ -470,7 +497,7 @@ INLINE void few_rows(const enum kern_wfmt fmt, const struct kern_tile *tile, int
     int n_parts = (tile->n_rows + INT_MAX_ROWS - 1) / INT_MAX_ROWS, n_groups = k_pad / KERN_GROUP;
     size_t n = (size_t)tile->n_rows;
     for (int p = 0; p < n_panels; p++, panel += panel_bytes, out.c += KERN_PANEL) {
-        struct fetch fetch = fetch_plan(panel, panel_bytes, p + 1 == n_panels, wanted);
+        struct fetch fetch = fetch_plan(panel, panel_bytes, 0, p + 1 == n_panels, wanted);
         for (int i = 0; i < n_parts; i++, fetch = fetch_nothing) {
             int row = tile->n_rows * i / n_parts, end = tile->n_rows * (i + 1) / n_parts;
             struct kern_tile t = {.data = (char *)tile->data + row * KERN_GROUP,

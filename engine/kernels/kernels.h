@@ -87,10 +87,14 @@ struct kern_out {
 /*
  * Memory to prefetch into L2: first `data`, then `more`; each may be of 0 bytes. At most the size
  * of two panels is prefetched.
+ *
+ * With `ahead` > 0 the panels themselves are prefetched that many bytes before they are read, and
+ * at the end of the run as many bytes from `data` on (NULL: nothing), a panel of the same format.
  */
 struct kern_fetch {
     const void *data, *more;
     size_t bytes, more_bytes;
+    size_t ahead;
 };
 
 /*
@@ -98,8 +102,8 @@ struct kern_fetch {
  * 1 <= n_rows <= max_rows of the activation format. Panels are panel_bytes apart.
  *
  * While one panel is multiplied, the next one of the run is prefetched into L2, and during the last
- * one `fetch` (a hint: kernels may ignore it). NULL: no prefetch. fetch_rows below says when it
- * pays.
+ * one `fetch` (a hint: kernels may ignore it); but see kern_fetch.ahead. NULL: no prefetch.
+ * fetch_rows below says when the next panel pays.
  */
 typedef void kern_matmul_fn(const struct kern_tile *tile, int k_pad, const void *panels,
                             size_t panel_bytes, int n_panels, const struct kern_out *out,

@@ -33,15 +33,6 @@ INLINE vi quad_at(const char *a, const int rows, const int i, const int j)
 #endif
 }
 
-/*
- * Tiles of one or two rows never prefetch (fetch_rows is larger), and the code for it would cost
- * their loops registers.
- */
-INLINE bool may_fetch(const int rows)
-{
-    return rows > 2;
-}
-
 /* Quads of one group into the integer sums of all rows; int8 weights. */
 INLINE void group_i8(const int rows, const int vecs, vi sum[INT_MAX_ROWS][MAX_VECS], const char *a,
                      const int32_t *corr, const char *b, struct fetch *fetch)
@@ -51,7 +42,7 @@ INLINE void group_i8(const int rows, const int vecs, vi sum[INT_MAX_ROWS][MAX_VE
     UNROLL for (int j = 0; j < 8; j++)
     {
         vi w[MAX_VECS];
-        if (may_fetch(rows)) fetch_lines(fetch, j == 0 ? 3 : 2); /* the third: scales */
+        fetch_lines(fetch, j == 0 ? 3 : 2); /* the third: scales */
         UNROLL for (int v = 0; v < vecs; v++) w[v] = vi_load(b + j * 128 + v * VN * 4);
         UNROLL for (int i = 0; i < rows; i++)
         {
@@ -72,7 +63,7 @@ INLINE void group_i4(const int rows, const int vecs, vi sum[INT_MAX_ROWS][MAX_VE
     UNROLL for (int j = 0; j < 4; j++)
     {
         vi w[MAX_VECS], h[MAX_VECS];
-        if (may_fetch(rows)) fetch_lines(fetch, j == 0 ? 3 : 2); /* the third: scales */
+        fetch_lines(fetch, j == 0 ? 3 : 2); /* the third: scales */
         UNROLL for (int v = 0; v < vecs; v++)
         {
             vi both = vi_load(b + j * 128 + v * VN * 4);
@@ -98,11 +89,11 @@ INLINE void group_i6(const int rows, const int vecs, vi sum[INT_MAX_ROWS][MAX_VE
     const vi low = vi_set1(0x0f0f0f0f);
     UNROLL for (int i = 0; i < rows; i++) UNROLL for (int v = 0; v < vecs; v++) sum[i][v] =
         vi_set1(corr[i]);
-    if (may_fetch(rows)) fetch_lines(fetch, 5);
+    fetch_lines(fetch, 5);
     UNROLL for (int j = 0; j < 4; j++)
     {
         vi w[MAX_VECS], h[MAX_VECS];
-        if (may_fetch(rows)) fetch_lines(fetch, 2);
+        fetch_lines(fetch, 2);
         UNROLL for (int v = 0; v < vecs; v++)
         {
             vi both = vi_load(b + 256 + j * 128 + v * VN * 4);
@@ -136,7 +127,7 @@ INLINE void int_strip(const enum kern_wfmt fmt, const int rows, const int vecs, 
     for (int g = 0; g < n_groups; g++) {
         vi sum[INT_MAX_ROWS][MAX_VECS];
         vf s[MAX_VECS];
-        if (may_fetch(rows)) fetch_turn(&fetch);
+        fetch_turn(&fetch);
         (fmt == KERN_W_I4   ? group_i4
          : fmt == KERN_W_I6 ? group_i6
                             : group_i8)(rows, vecs, sum, a, corr, b + column * 4, &fetch);
@@ -171,7 +162,7 @@ INLINE void int_rows(const enum kern_wfmt fmt, const int rows, const struct kern
     int n_groups = k_pad / KERN_GROUP;
     for (int p = 0; p < n_panels; p++) {
         int_panel(fmt, rows, (size_t)rows, tile, b, n_groups, &out,
-                  fetch_plan(b, panel_bytes, p + 1 == n_panels, fetch));
+                  fetch_plan(b, panel_bytes, 0, p + 1 == n_panels, fetch));
         b += panel_bytes;
         out.c += KERN_PANEL;
     }

@@ -58,12 +58,31 @@ INLINE void fetch_lines(struct fetch *f, const int n)
 }
 
 /*
+ * The prefetch of one stream: `ahead` bytes before they are read, at the end of a panel from the
+ * next one on, or from what the caller expects after the run. A panel is read from `head` on; of
+ * the head before it the first line is needed at once.
+ */
+INLINE struct fetch fetch_stream(const char *panel, size_t panel_bytes, size_t head, bool is_last,
+                                 const struct kern_fetch *wanted)
+{
+    const char *next = is_last ? wanted->data : panel + panel_bytes;
+    const char *at = panel + head + wanted->ahead, *end = panel + panel_bytes;
+    struct fetch f = {.at = at, .end = at < end ? end : at, .stride = 64};
+    if (!next) return f;
+    if (head) __builtin_prefetch(next, 0, 2);
+    f.more = next + head;
+    f.more_end = f.more + wanted->ahead;
+    return f;
+}
+
+/*
  * The prefetch during a panel: the next one of the run, and during the last one the caller's.
  */
-INLINE struct fetch fetch_plan(const char *panel, size_t panel_bytes, bool is_last,
+INLINE struct fetch fetch_plan(const char *panel, size_t panel_bytes, size_t head, bool is_last,
                                const struct kern_fetch *wanted)
 {
     if (!wanted) return fetch_nothing;
+    if (wanted->ahead) return fetch_stream(panel, panel_bytes, head, is_last, wanted);
     if (!is_last)
         return (struct fetch){
             .at = panel + panel_bytes, .end = panel + 2 * panel_bytes, .stride = 64};
@@ -292,7 +311,7 @@ INLINE void coded_run(const enum kind coded_kind, const int rows, const int vecs
             UNROLL for (int pair = 0; pair < 2; pair++, a += pair_a)
             {
                 vi w[MAX_VECS];
-                fetch_lines(&fetch, 2);
+                fetch_lines(&fetch, pair == 0 ? 2 : 1); /* a block is three lines */
                 if (patched)
                     UNROLL for (int v = 0; v < vecs; v++) w[v] =
                         vi_load(patched + (k + pair) * 128 + v * VN * 4);
@@ -327,11 +346,13 @@ INLINE void rows_run(const enum kind kind, const int rows, const struct kern_til
                      const struct kern_fetch *fetch)
 {
     struct strip s = {.a = tile->data, .n_groups = k_pad / KERN_GROUP};
+    const size_t head = is_coded(kind) ? b12_head_bytes(k_pad) : 0;
     for (int p = 0; p < n_panels; p++, out.c += KERN_PANEL) {
         const char *panel = panels + (size_t)p * panel_bytes;
         s.head = panel;
-        s.b = is_coded(kind) ? panel + b12_head_bytes(k_pad) : panel;
-        panel_run(kind, rows, &s, &out, fetch_plan(panel, panel_bytes, p + 1 == n_panels, fetch));
+        s.b = panel + head;
+        panel_run(kind, rows, &s, &out,
+                  fetch_plan(panel, panel_bytes, head, p + 1 == n_panels, fetch));
     }
 }
 

@@ -42,7 +42,7 @@ void eng_arena_give_back(uint8_t *from, size_t bytes)
                 MADV_DONTNEED);
 }
 
-static void arena_unmap(void *arena, size_t bytes)
+void eng_arena_unmap(void *arena, size_t bytes)
 {
     if (arena) munmap(arena, round_up(bytes, small_page_bytes));
 }
@@ -73,6 +73,11 @@ int eng_model_open(struct eng_model **ret, const struct eng_model_params *params
     }
     m->kern = params->kern;
     m->stop = params->stop;
+    const char *coding = params->weight_coding ? params->weight_coding : "auto";
+    m->reading = (struct eng_reading){
+        .coded = strcmp(coding, "off") != 0,
+        .may_be_plain = strcmp(coding, "auto") == 0,
+    };
     rc = eng_plan_make(m, params->dir, &r);
     if (rc == 0) rc = choose_numerics(m, params, &r);
     if (rc) goto out;
@@ -105,8 +110,8 @@ void eng_model_close(struct eng_model *m)
 {
     if (!m) return;
     eng_load_destroy(m->load);
-    arena_unmap(m->arena, m->arena_bytes);
-    arena_unmap(m->plain, m->plain_bytes);
+    eng_arena_unmap(m->arena, m->arena_bytes);
+    eng_arena_unmap(m->plain, m->plain_bytes);
     free(m->layers);
     free(m);
 }

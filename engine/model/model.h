@@ -100,6 +100,19 @@ struct eng_layer {
     int window;             /* keys visible, the token itself included; 0: all before it */
 };
 
+/* How weights are kept and read; see reading.h. */
+struct eng_reading {
+    bool coded;        /* bf16 weights in 12 bits, where kernels and weights allow */
+    bool may_be_plain; /* or not, if that is measured to be faster */
+    size_t ahead;      /* bytes that few rows prefetch weights before they read them; 0: that is
+                        * left to the processor */
+    double coded_rate, plain_rate; /* weights read per second, in 12 bits and otherwise; 0: not
+                                    * measured */
+};
+
+/* The distance that is tried: further than the processor's own prefetchers look. */
+enum { ENG_READ_AHEAD = 6144 };
+
 struct eng_model {
     struct eng_hparams hp;
     const struct eng_numerics *numerics;
@@ -111,6 +124,7 @@ struct eng_model {
     const float *rope_cos;    /* [ctx][d_head / 2]; the attention factor is in it */
     const float *rope_sin;
     int64_t ctx; /* rows of the RoPE tables */
+    struct eng_reading reading;
     int64_t n_params;
     int64_t weights_bytes; /* packed size; before eng_model_fill its maximum */
     const char *weights_dtype;
@@ -128,9 +142,10 @@ struct eng_model_params {
     const struct eng_numerics *numerics; /* NULL: bf16 if the CPU has it and the matrices are BF16,
                                           * else exact */
     const struct kern *kern;
-    const char *gemm;        /* "auto", "native", "blas"; "native" if BLAS is not available */
-    const atomic_bool *stop; /* eng_model_fill gives up once it is true; NULL: never */
-    int64_t memory_bytes;    /* weights beyond this are refused with the sums; 0: no limit */
+    const char *gemm;          /* "auto", "native", "blas"; "native" if BLAS is not available */
+    const char *weight_coding; /* "auto" or NULL: as measured, "on", "off" */
+    const atomic_bool *stop;   /* eng_model_fill gives up once it is true; NULL: never */
+    int64_t memory_bytes;      /* weights beyond this are refused with the sums; 0: no limit */
 };
 
 /*

@@ -281,7 +281,8 @@ void eng_plan_place(struct eng_model *m, const char *gemm)
         mat->k_pad = (mat->n_in + KERN_K_ALIGN - 1) / KERN_K_ALIGN * KERN_K_ALIGN;
         mat->n_panels = (mat->n_out + KERN_PANEL - 1) / KERN_PANEL;
         size_t plain_bytes = kern_panel_bytes(mat->fmt, mat->k_pad);
-        if (!mat->use_blas) mat->fmt = kern_kept_as(m->kern, mat->fmt, mat->k_pad);
+        if (!mat->use_blas && m->reading.coded)
+            mat->fmt = kern_kept_as(m->kern, mat->fmt, mat->k_pad);
         mat->panel_bytes = kern_panel_bytes(mat->fmt, mat->k_pad);
         bool splits = mat->fmt == KERN_W_I4 && pm->fine_row > 0;
         mat->n_fine = splits ? mat->n_panels - pm->fine_row / KERN_PANEL : 0;

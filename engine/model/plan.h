@@ -91,6 +91,7 @@ void eng_load_destroy(struct eng_load *load);
  * NULL if out of memory. eng_model_close unmaps those of a model.
  */
 void *eng_arena_map(size_t bytes);
+void eng_arena_unmap(void *arena, size_t bytes); /* NULL is fine */
 
 /* Releases the memory of the whole pages in a range of a mapping. */
 void eng_arena_give_back(uint8_t *from, size_t bytes);

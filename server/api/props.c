@@ -25,6 +25,25 @@ static void write_memory(struct jw *w, const struct eng_memory *m)
     jw_close(w);
 }
 
+/* How weights are kept and read; rates are null if they were not measured. */
+static void write_reading(struct jw *w, const struct eng_info *info)
+{
+    jw_open(w, "weights", '{');
+    jw_bool(w, "coded", info->weights_coded);
+    jw_int(w, "read_ahead_bytes", info->read_ahead_bytes);
+    jw_open(w, "measured_per_second", '{');
+    if (info->coded_rate > 0)
+        jw_number(w, "coded", info->coded_rate);
+    else
+        jw_null(w, "coded");
+    if (info->plain_rate > 0)
+        jw_number(w, "plain", info->plain_rate);
+    else
+        jw_null(w, "plain");
+    jw_close(w);
+    jw_close(w);
+}
+
 /* null for -1: not set. */
 static void write_limit(struct jw *w, const char *name, int64_t value)
 {
@@ -149,6 +168,7 @@ static void props(struct srv_request *req)
     jw_text(&w, "gemm", info->gemm);
     jw_text(&w, "kv_dtype", info->kv_dtype);
     jw_text(&w, "weights_dtype", info->weights_dtype);
+    write_reading(&w, info);
     jw_bool(&w, "repeatable", info->repeatable);
     jw_int(&w, "threads", info->n_threads);
     jw_int(&w, "total_slots", info->n_parallel);

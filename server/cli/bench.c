@@ -8,6 +8,9 @@
  *            already; only steps in which all of them decode are counted
  *   clients  a closed loop: each client sends its next request when its last one is done
  *
+ * Beside decode stands how fast its weights are read, and how fast the same threads read the same
+ * memory if they do nothing else, before or after it.
+ *
  * Each measurement is made once for warmth and then --reps times; shown are median, least and most.
  *
  * Threads: the main thread submits and waits; the engine's callbacks only note times.
@@ -339,18 +342,25 @@ static void print_json(struct jw *w)
     buf_finish(out);
 }
 
-/* batch < 0: a prefill. v sorted. */
+/*
+ * batch < 0: a prefill. v sorted. memory: bytes read per second, beside which stands the speed at
+ * which decoding reads the weights.
+ */
 static void print_speed(const struct bench *b, int64_t tokens, int64_t batch, int64_t context,
-                        const double *v, int n)
+                        const double *v, int n, double memory)
 {
     double median = percentile(v, n, 0.5);
+    double weights =
+        batch > 0 ? median / (double)batch * (double)eng_info(b->engine)->step_bytes : 0;
     if (!b->config->json) {
         if (batch < 0)
             printf("prefill %6lld tokens                          ", (long long)tokens);
         else
             printf("decode  %6lld tokens, batch %4lld, context %5lld ", (long long)tokens,
                    (long long)batch, (long long)context);
-        printf("%9.1f tok/s (%.1f to %.1f)\n", median, v[0], v[n - 1]);
+        printf("%9.1f tok/s (%.1f to %.1f)", median, v[0], v[n - 1]);
+        if (batch > 0) printf(", weights at %.1f of %.1f GB/s", weights * 1e-9, memory * 1e-9);
+        printf("\n");
     } else {
         struct buf out;
         struct jw w;
@@ -362,6 +372,10 @@ static void print_speed(const struct bench *b, int64_t tokens, int64_t batch, in
         jw_fixed(&w, "tok_s", median, 2);
         jw_fixed(&w, "min", v[0], 2);
         jw_fixed(&w, "max", v[n - 1], 2);
+        if (batch > 0) {
+            jw_fixed(&w, "weights_gb_s", weights * 1e-9, 2);
+            jw_fixed(&w, "memory_gb_s", memory * 1e-9, 2);
+        }
         print_json(&w);
     }
     fflush(stdout);
@@ -417,16 +431,18 @@ static void print_loop(const struct bench *b, struct loop *l, double seconds)
 /* One case: batch < 0 is a prefill of `tokens`, else a decode. */
 static int run_case(struct bench *b, int64_t tokens, int64_t batch, int64_t context)
 {
-    double v[1000], warm;
+    double v[1000], warm, before = 0, after = 0;
     int n = b->config->reps;
+    if (batch > 0 && eng_read_speed(b->engine, &before, b->err, sizeof(b->err))) return -1;
     for (int i = -1; i < n; i++) {
         double *to = i < 0 ? &warm : &v[i];
         int rc =
             batch < 0 ? measure_prefill(b, tokens, to) : measure_decode(b, (int)batch, context, to);
         if (rc) return rc;
     }
+    if (batch > 0 && eng_read_speed(b->engine, &after, b->err, sizeof(b->err))) return -1;
     qsort(v, (size_t)n, sizeof(*v), compare_doubles);
-    print_speed(b, tokens, batch, context, v, n);
+    print_speed(b, tokens, batch, context, v, n, after > before ? after : before);
     return 0;
 }
 

@@ -350,6 +350,13 @@ static void announce_ready(struct serve *s)
         (double)i->memory.kv_bytes / mib, (double)i->memory.scratch_bytes / mib,
         (double)i->memory.logits_bytes / mib, (double)i->memory.answer_bytes / mib,
         (double)i->memory.other_bytes / mib, (double)i->memory.limit_bytes / mib, i->load_seconds);
+    if (i->coded_rate > 0 || i->plain_rate > 0) {
+        srv_log(
+            SRV_LOG_INFO,
+            "weights: %s, read %lld bytes ahead; measured 10^9 per second: %.1f coded, %.1f plain",
+            i->weights_coded ? "bf16 in 12 bits" : "not coded", (long long)i->read_ahead_bytes,
+            i->coded_rate * 1e-9, i->plain_rate * 1e-9);
+    }
     if (!i->repeatable) {
         srv_log(SRV_LOG_WARNING,
                 "no call of OpenBLAS was found that gives a row of %s the same bits at every place "

@@ -94,6 +94,8 @@ const struct srv_option srv_options[] = {
     CHOICE("compute", "kernels", NULL, kernels, "auto",
            "auto c avx2 avx2vnni avx512 avx512vnni avx512bf16 avx512amx neon", ENGINE,
            "highest kernel level allowed"),
+    CHOICE("compute", "weight-coding", NULL, weight_coding, "auto", "auto on off", ENGINE,
+           "keep bf16 weights in 12 bits, without loss; auto: if that is read faster here"),
     CHOICE("compute", "kv-dtype", "kv-cache-dtype cache-type-k", kv_dtype, "auto",
            "auto f32 bf16 int8", ENGINE,
            "number type of the KV cache; auto: f32 with exact, else bf16"),

@@ -1,13 +1,15 @@
 /* SPDX-License-Identifier: MIT */
 /*
- * Speed of the forward pass alone, on random weights in SmolLM2-135M's shape made in memory: no
- * loader, no scheduler, no server. For work on kernels, attention and the pool.
+ * Speed of the forward pass alone, on random weights in the shape of a known model made in memory:
+ * no loader, no scheduler, no server. For work on kernels, attention and the pool.
  *
- *   bench_forward [-f exact|bf16|int8|int4|...] [-t threads] [-p prompt,...] [-c chunk]
- *                 [-b batch,...] [-x context] [-g generated] [-r reps] [-k kernels] [-B]
+ *   bench_forward [-m 135m|360m|1.7b|llama1b] [-f exact|bf16|int8|int4|...] [-t threads]
+ *                 [-p prompt,...] [-c chunk] [-b batch,...] [-x context] [-g generated] [-r reps]
+ *                 [-k kernels] [-a ahead] [-P] [-B]
  *
  * -p measures prefill, -b decode of that many sequences from context x on, or from one of its own:
- * 8x4096. -B multiplies by BLAS. All cases take turns, `reps` times; medians, least and most. Right
+ * 8x4096. -a: bytes that weights are prefetched ahead of one row, -P: bf16 weights are not coded, -B:
+ * BLAS multiplies. All cases take turns, `reps` times; medians, least and most. Right
  * before a decode case the same threads read the bytes that one of its steps must read, weights
  * and keys and values, in the order of memory: "of the limit" is that time divided by a step's.
  *
@@ -42,11 +44,24 @@ static const struct eng_numerics paths[] = {
     {"int4-all", KERN_A_I8, false, KERN_W_I4, KERN_W_I4, KERN_KV_BF16},
 };
 
+static const struct shape {
+    const char *name;
+    int d_model, n_layers, n_heads, n_kv_heads, d_ff, vocab;
+} shapes[] = {
+    {"135m", 576, 30, 9, 3, 1536, 49152},
+    {"360m", 960, 32, 15, 5, 2560, 49152},
+    {"1.7b", 2048, 24, 32, 32, 8192, 49152},
+    {"llama1b", 2048, 16, 32, 8, 8192, 128256},
+};
+enum { D_HEAD = 64 };
+
 struct options {
     const struct eng_numerics *path;
+    const struct shape *shape;
+    size_t ahead;
     const char *prompts, *batches, *kernels;
     int n_threads, chunk, ctx, n_gen, reps;
-    bool blas;
+    bool blas, plain;
 };
 
 static void fail(const char *what)
@@ -123,30 +138,33 @@ static float *ones(int n)
 static struct eng_model *make_model(const struct options *o, const struct kern *kern, int ctx)
 {
     struct eng_model *m = take(sizeof(*m));
-    m->hp = (struct eng_hparams){.d_model = 576,
-                                 .n_layers = 30,
-                                 .n_heads = 9,
-                                 .n_kv_heads = 3,
-                                 .d_head = 64,
-                                 .d_ff = 1536,
-                                 .vocab = 49152,
+    const struct shape *s = o->shape;
+    int d = s->d_model, n = s->n_layers, qkv = (s->n_heads + 2 * s->n_kv_heads) * D_HEAD;
+    m->hp = (struct eng_hparams){.d_model = d,
+                                 .n_layers = n,
+                                 .n_heads = s->n_heads,
+                                 .n_kv_heads = s->n_kv_heads,
+                                 .d_head = D_HEAD,
+                                 .d_ff = s->d_ff,
+                                 .vocab = s->vocab,
                                  .rms_eps = 1e-5};
     m->kern = kern;
     m->numerics = o->path;
-    m->layers = take(30 * sizeof(*m->layers));
+    m->reading.ahead = o->ahead;
+    m->layers = take((size_t)n * sizeof(*m->layers));
     enum kern_wfmt f = o->path->matrix;
-    for (int i = 0; i < 30; i++)
-        m->layers[i] = (struct eng_layer){.attn_norm = ones(576),
-                                          .ffn_norm = ones(576),
+    for (int i = 0; i < n; i++)
+        m->layers[i] = (struct eng_layer){.attn_norm = ones(d),
+                                          .ffn_norm = ones(d),
                                           .rope = true,
-                                          .qkv = make_mat(kern, f, 960, 576, o->blas),
-                                          .o = make_mat(kern, f, 576, 576, o->blas),
-                                          .gate_up = make_mat(kern, f, 3072, 576, o->blas),
-                                          .down = make_mat(kern, f, 576, 1536, o->blas)};
-    m->embed = m->head = make_mat(kern, o->path->head, 49152, 576, false);
+                                          .qkv = make_mat(kern, f, qkv, d, o->blas),
+                                          .o = make_mat(kern, f, d, d, o->blas),
+                                          .gate_up = make_mat(kern, f, 2 * s->d_ff, d, o->blas),
+                                          .down = make_mat(kern, f, d, s->d_ff, o->blas)};
+    m->embed = m->head = make_mat(kern, o->path->head, s->vocab, d, false);
     m->head.use_blas = o->blas;
     gemm_blas_settle_model(m);
-    m->final_norm = ones(576);
+    m->final_norm = ones(d);
     float *cosines = take((size_t)ctx * 32 * sizeof(float));
     float *sines = take((size_t)ctx * 32 * sizeof(float));
     for (int i = 0; i < ctx * 32; i++) {
@@ -440,17 +458,29 @@ static const struct eng_numerics *find_path(const char *name)
     return NULL;
 }
 
+static const struct shape *find_shape(const char *name)
+{
+    for (size_t i = 0; i < sizeof(shapes) / sizeof(shapes[0]); i++)
+        if (strcmp(shapes[i].name, name) == 0) return &shapes[i];
+    fail("-m: no such shape");
+    return NULL;
+}
+
 static struct options parse(int argc, char **argv)
 {
     struct options o = {.path = find_path("bf16"),
                         .prompts = "",
                         .batches = "",
+                        .shape = shapes,
                         .n_threads = 1,
                         .chunk = 256,
                         .ctx = 128,
                         .n_gen = 64,
                         .reps = 5};
-    for (int c; (c = getopt(argc, argv, "f:t:p:c:b:x:g:r:k:B")) != -1;) {
+    for (int c; (c = getopt(argc, argv, "m:f:t:p:c:b:x:g:r:k:a:PB")) != -1;) {
+        if (c == 'm') o.shape = find_shape(optarg);
+        if (c == 'a') o.ahead = (size_t)number(optarg);
+        if (c == 'P') o.plain = true;
         if (c == 'f') o.path = find_path(optarg);
         if (c == 't') o.n_threads = number(optarg);
         if (c == 'p') o.prompts = optarg;
@@ -494,7 +524,7 @@ static void open_bench(struct bench *b, const struct kern *kern)
     b->tokens = take((size_t)b->ctx * sizeof(*b->tokens));
     for (int i = 0; i < b->ctx; i++)
         b->tokens[i] = (i * 7919 + 13) % m->hp.vocab;
-    kv_layout_init(&b->layout, 30, 3, 64, b->o.path->kv);
+    kv_layout_init(&b->layout, m->hp.n_layers, m->hp.n_kv_heads, D_HEAD, b->o.path->kv);
     int rows = b->o.chunk > MAX_BATCH ? b->o.chunk : MAX_BATCH;
     struct fwd_params p = {.model = m,
                            .layout = &b->layout,
@@ -521,7 +551,10 @@ int main(int argc, char **argv)
     add_runs(&b, b.o.prompts, false);
     add_runs(&b, b.o.batches, true);
     if (b.n_runs == 0) fail("-p or -b says what to measure");
-    open_arena((size_t)1 << 30);
+    struct kern uncoded = *kern;
+    uncoded.prefers_b12 = false;
+    if (b.o.plain) kern = &uncoded;
+    open_arena((size_t)8 << 30); /* only what is used becomes memory */
     open_bench(&b, kern);
     printf("%s, kernels %s, threads %d, chunk %d %s\n", b.o.path->name, kern->name, b.o.n_threads,
            b.o.chunk, core);

@@ -2,15 +2,17 @@
 # SPDX-License-Identifier: MIT
 """Hearth and llama.cpp on the same random weights, in turns, one process at a time.
 
-    compare_llama.py [--hearth build/hearth] [--work build/compare] [--formats bf16,q8_0,q4_0] [--threads 1,2]
-                     [--prefill 128,512,2048] [--decode 128] [--batch 1] [--rounds 5] [--json FILE]
+    compare_llama.py [--hearth build/hearth] [--work build/compare] [--shape smollm2-135m]
+                     [--formats bf16,q8_0,q4_0] [--threads 1,2] 128,512,2048] [--decode 128]
+                     [--batch 1] [--rounds 5] [--json FILE]
     compare_llama.py --tune         the peer alone, with each of its settings, to find its best
     compare_llama.py --same         only checks that both engines compute the same model
 
 The peer is the prebuilt library of the npm package @node-llama-cpp/linux-x64, fetched with npm into WORK at
-the first run; the model (SmolLM2-135M's shape by make_model.py) is written there too, once as a Hugging
-Face directory and once as GGUF, whose 8- and 4-bit forms the peer's own quantizer makes. Every round runs the
-peer, then Hearth; a ratio is the median of the ratios of the rounds. Peer settings: flash attention on, KV in
+the first run; the model (a shape of make_model.py) is written there too, once as a Hugging Face directory and
+once as GGUF, whose 8- and 4-bit forms the peer's own quantizer makes. Every round runs the peer, then Hearth; a
+ratio is the median of the ratios of the rounds. Beside decode stands how fast Hearth reads its weights and how
+fast the same threads read memory in the same process. Peer settings: flash attention on, KV in
 f16, weights repacked, its own pool of threads as in llama-bench; --peer-options changes them.
 Standard library only.
 """
@@ -42,13 +44,13 @@ def fetch_peer(a):
 
 
 def make_model(a):
-    model, gguf = os.path.join(a.work, "model"), os.path.join(a.work, "bf16.gguf")
+    model, gguf = os.path.join(a.folder_of_model, "model"), os.path.join(a.folder_of_model, "bf16.gguf")
     if not os.path.exists(gguf):
-        subprocess.run([sys.executable, os.path.join(HERE, "make_model.py"), model, "--gguf", gguf + ".part"],
-                       check=True)
+        subprocess.run([sys.executable, os.path.join(HERE, "make_model.py"), model, "--shape", a.shape,
+                        "--gguf", gguf + ".part"], check=True)
         os.rename(gguf + ".part", gguf)
     for kind in a.formats:
-        out = os.path.join(a.work, kind + ".gguf")
+        out = os.path.join(a.folder_of_model, kind + ".gguf")
         if not os.path.exists(out):
             peer(a, ["quantize", gguf, kind, out + ".part"])
             os.rename(out + ".part", out)
@@ -65,9 +67,9 @@ def peer(a, command, text=True):
 
 
 def cases(text):
-    """test, tokens, batch and context -> tokens a second, of JSON lines."""
+    """test, tokens, batch and context -> the case's object, of JSON lines."""
     rows = [json.loads(line) for line in text.splitlines()]
-    return {(r["test"], r["tokens"], r["batch"], r["context"]): r["tok_s"] for r in rows}
+    return {(r["test"], r["tokens"], r["batch"], r["context"]): r for r in rows}
 
 
 def case_options(a, threads):
@@ -76,7 +78,7 @@ def case_options(a, threads):
 
 
 def run_peer(a, kind, threads, options):
-    gguf = os.path.join(a.work, kind + ".gguf")
+    gguf = os.path.join(a.folder_of_model, kind + ".gguf")
     out, log = peer(a, ["speed", gguf, *case_options(a, threads), *shlex.split(options)])
     wanted = ("system_info", "flash_attn ", "loaded CPU")
     a.log = sorted({line.replace(a.folder + "/", "").strip() for line in log.splitlines()
@@ -112,14 +114,27 @@ def compare(a, kind, threads):
         ours.append(run_hearth(a, kind, threads))
     rows = []
     for case in ours[0]:
-        x, y = [r[case] for r in theirs], [r[case] for r in ours]
+        x, y = [r[case]["tok_s"] for r in theirs], [r[case]["tok_s"] for r in ours]
         ratios = [b / a for a, b in zip(x, y)]
+        read = [r[case].get("weights_gb_s") for r in ours]
+        memory = [r[case].get("memory_gb_s") for r in ours]
         rows.append({"format": kind, "threads": threads, "case": name_of(case), "llama_tok_s": x,
                      "hearth_tok_s": y, "ratio": round(statistics.median(ratios), 3),
-                     "ratio_min": round(min(ratios), 3), "ratio_max": round(max(ratios), 3)})
+                     "ratio_min": round(min(ratios), 3), "ratio_max": round(max(ratios), 3),
+                     "weights_gb_s": read, "memory_gb_s": memory})
         print(f"| {kind} | {threads} | {name_of(case)} | {spread(x)} | {spread(y)} | "
-              f"**{statistics.median(ratios):.2f}** ({min(ratios):.2f}-{max(ratios):.2f}) |", flush=True)
+              f"**{statistics.median(ratios):.2f}** ({min(ratios):.2f}-{max(ratios):.2f}) | "
+              f"{share(read, memory)} |", flush=True)
     return rows
+
+
+def share(read, memory):
+    """Decode's reading of weights beside what memory gives."""
+    if read[0] is None:
+        return ""
+    shares = [r / m for r, m in zip(read, memory)]
+    return (f"{statistics.median(read):.1f} of {statistics.median(memory):.1f} GB/s, "
+            f"{statistics.median(shares):.2f} ({min(shares):.2f}-{max(shares):.2f})")
 
 
 def tune(a):
@@ -129,8 +144,8 @@ def tune(a):
             rounds = [[run_peer(a, kind, threads, s) for s in SETTINGS] for _ in range(a.rounds)]
             for case in rounds[0][0]:
                 for i, s in enumerate(SETTINGS):
-                    speeds = [r[i][case] for r in rounds]
-                    ratio = statistics.median(r[i][case] / r[0][case] for r in rounds)
+                    speeds = [r[i][case]["tok_s"] for r in rounds]
+                    ratio = statistics.median(r[i][case]["tok_s"] / r[0][case]["tok_s"] for r in rounds)
                     print(f"| {kind} | {threads} | {s or 'as compared'} | {name_of(case)} | {spread(speeds)} | "
                           f"{ratio:.2f} |", flush=True)
 
@@ -138,8 +153,8 @@ def tune(a):
 def same_model(a):
     """Both engines' logits of 33 tokens, so that nothing is compared that is not the same model."""
     ids = [(i * 7919 + 13) % 49152 for i in range(33)]
-    raw, _ = peer(a, ["logits", os.path.join(a.work, "bf16.gguf"), ",".join(map(str, ids))], text=False)
-    file = os.path.join(a.work, "logits")
+    raw, _ = peer(a, ["logits", os.path.join(a.folder_of_model, "bf16.gguf"), ",".join(map(str, ids))], text=False)
+    file = os.path.join(a.folder_of_model, "logits")
     subprocess.run([a.hearth, "score", "--model", a.model, "--numerics", "bf16"], text=True, check=True,
                    input=json.dumps({"ids": ids, "logits": file}) + "\n", stdout=subprocess.DEVNULL)
     with open(file, "rb") as f:
@@ -183,6 +198,7 @@ def main():
     p = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     p.add_argument("--hearth", default=os.environ.get("HEARTH_BIN", os.path.join(ROOT, "build", "hearth")))
     p.add_argument("--work", default=os.path.join(ROOT, "build", "compare"))
+    p.add_argument("--shape", default="smollm2-135m", help="a shape of make_model.py")
     p.add_argument("--libraries", help="folder of libllama.so; otherwise the npm package in WORK")
     p.add_argument("--formats", type=listed(str), default=list(NUMERICS))
     p.add_argument("--threads", type=listed(int), default=[1, 2])
@@ -198,7 +214,8 @@ def main():
     p.add_argument("--same", action="store_true")
     p.add_argument("--json")
     a = p.parse_args()
-    os.makedirs(a.work, exist_ok=True)
+    a.folder_of_model = a.work if a.shape == "smollm2-135m" else os.path.join(a.work, a.shape)
+    os.makedirs(a.folder_of_model, exist_ok=True)
     a.folder = fetch_peer(a)
     a.model = make_model(a)
     if a.tune:
@@ -206,13 +223,15 @@ def main():
     same_model(a)
     if a.same:
         return None
-    print("| format | threads | case | llama.cpp tok/s | Hearth tok/s | ratio |\n|---|---|---|---|---|---|")
+    print("| format | threads | case | llama.cpp tok/s | Hearth tok/s | ratio | weights read, of memory's speed |"
+          "\n|---|---|---|---|---|---|---|")
     rows = [row for kind in a.formats for threads in a.threads for row in compare(a, kind, threads)]
     print("\n".join(["", *a.log]))
     if a.json:
         with open(a.json, "w", encoding="utf-8") as f:
-            json.dump({"kind": "compare_llama", "machine": machine(), "commit": commit(), "peer": PACKAGE,
-                       "peer_log": a.log, "command": shlex.join(sys.argv), "rows": rows}, f, indent=1)
+            json.dump({"kind": "compare_llama", "machine": machine(), "commit": commit(), "shape": a.shape,
+                       "peer": PACKAGE, "peer_log": a.log, "command": shlex.join(sys.argv), "rows": rows}, f,
+                      indent=1)
     return None
 
 

@@ -21,6 +21,8 @@ ROOT = os.path.dirname(os.path.dirname(os.path.dirname(os.path.abspath(__file__)
 SHAPES = {
     "smollm2-135m": (576, 30, 9, 3, 1536, 49152, 100000.0, 8192),
     "smollm2-360m": (960, 32, 15, 5, 2560, 49152, 100000.0, 8192),
+    "smollm2-1.7b": (2048, 24, 32, 32, 8192, 49152, 130000.0, 8192),
+    "llama-3.2-1b": (2048, 16, 32, 8, 8192, 128256, 500000.0, 131072),  # without its RoPE scaling
     "narrow": (64, 2, 4, 2, 128, 49152, 10000.0, 2048),
     "small": (192, 4, 6, 2, 512, 4096, 10000.0, 2048),
 }
@@ -58,6 +60,7 @@ def norm_bytes(rng, n):
     return b"".join(struct.pack("<H", 0x3F80 | rng.getrandbits(6)) for _ in range(n))
 
 
+PIECE = 1 << 24  # elements drawn at once; a multiple of 4 draws the same bytes as any other
 # a byte gives the sign (its high bit) and the 7 bits of mantissa; the exponent is that of 1/64
 LOW = bytes((0x79 << 7 & 0x80) | (b & 0x7F) for b in range(256))
 HIGH = bytes((b & 0x80) | (0x79 >> 1) for b in range(256))
@@ -93,7 +96,12 @@ def write_weights(path, shapes, dtype):
     with open(path, "wb") as f:
         f.write(struct.pack("<Q", len(text)) + text)
         for _, shape in shapes:
-            f.write(vector(rng, shape[0]) if len(shape) == 1 else matrix(rng, math.prod(shape)))
+            if len(shape) == 1:
+                f.write(vector(rng, shape[0]))
+                continue
+            n = math.prod(shape)
+            for at in range(0, n, PIECE):
+                f.write(matrix(rng, min(PIECE, n - at)))
 
 
 # ---- GGUF ---------------------------------------------------------------------------------------------
@@ -182,7 +190,8 @@ def write_gguf(path, weights, shape):
                 f.seek(start + entry["data_offsets"][0])
                 data = f.read(entry["data_offsets"][1] - entry["data_offsets"][0])
                 data = gguf_data(name, data, entry["shape"][0], heads, kv_heads)
-                out.write(data + bytes(-len(data) % ALIGNMENT))
+                out.write(data)
+                out.write(bytes(-len(data) % ALIGNMENT))
 
 
 def main():

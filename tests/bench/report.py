@@ -62,11 +62,21 @@ def compare_section(a):
     for path in find(a, "compare_llama*.json"):
         d = load(path)
         rows = [(r["format"], r["threads"], r["case"], spread(r["llama_tok_s"]), spread(r["hearth_tok_s"]),
-                 f"**{r['ratio']:.2f}** ({r['ratio_min']:.2f}-{r['ratio_max']:.2f})") for r in d["rows"]]
-        out += ["## Beside llama.cpp", "", f"The peer is `{d['peer']}`:", "", "```", *d["peer_log"], "```", "", PEER_NOTE,
-                *table(("weights", "threads", "case", "llama.cpp tok/s", "Hearth tok/s", "ratio"), rows),
+                 f"**{r['ratio']:.2f}** ({r['ratio_min']:.2f}-{r['ratio_max']:.2f})", read_share(r)) for r in d["rows"]]
+        out += [f"## Beside llama.cpp, {d.get('shape', 'smollm2-135m')}", "", f"The peer is `{d['peer']}`:", "", "```", *d["peer_log"], "```", "", PEER_NOTE,
+                *table(("weights", "threads", "case", "llama.cpp tok/s", "Hearth tok/s", "ratio",
+                        "weights read, of memory's GB/s"), rows),
                 *origin(d)]
     return out
+
+
+def read_share(row):
+    """How fast decode read its weights beside how fast memory is read, of the same processes."""
+    if not any(row.get("weights_gb_s", [])):
+        return ""
+    shares = [r / m for r, m in zip(row["weights_gb_s"], row["memory_gb_s"])]
+    return (f"{statistics.median(row['weights_gb_s']):.1f} of {statistics.median(row['memory_gb_s']):.1f}: "
+            f"{statistics.median(shares):.0%} ({min(shares):.0%}-{max(shares):.0%})")
 
 
 def load_section(a):

@@ -498,6 +498,7 @@ static void check_tile(const struct case_data *d, int n_rows, int first, bool ad
     struct kern_fetch fetch = {.data = d->panels, .more = d->panels + d->panel_bytes / 2};
     fetch.bytes = (size_t)rnd_int(0, 1) * (size_t)rnd_int(0, (int)d->panel_bytes);
     fetch.more_bytes = (size_t)rnd_int(0, 1) * (size_t)rnd_int(0, (int)d->panel_bytes / 2);
+    fetch.ahead = (size_t)rnd_int(0, 1) * (size_t)rnd_int(1, 8192);
     cand->matmul[d->p.a][d->p.w](&t, d->k_pad, d->panels, d->panel_bytes, d->n_panels, &out,
                                  prefetch ? &fetch : NULL);
     for (int r = 0; r < n_rows; r++) {

@@ -1,7 +1,8 @@
 /* SPDX-License-Identifier: MIT */
 /*
  * Within one triple (numeric path, kernel level, gemm) an answer's logits are the same bits
- * whatever else runs: batch, slots, chunk size, threads, prefix cache, drafts, neighbours.
+ * whatever else runs: batch, slots, chunk size, threads, prefix cache, drafts, neighbours; and
+ * whether bf16 weights are kept in 12 or 16 bits.
  *
  * For each triple that this machine runs, a set of requests is answered one at a time by an engine
  * with one slot, one thread, no cache and no drafts; then by engines of every other make, all
@@ -30,6 +31,7 @@ enum { N_JOBS = 10, MAX_ROWS = 600, MAX_CHOICES = 2, N_NEW = 14, N_TOP = 20 };
 struct make {
     int threads, chunk, slots;
     bool cache, drafts;
+    bool plain; /* bf16 weights are not coded in 12 bits */
 };
 
 /* What one job gave: a hash of the bits of each row, or of each token with its log-probabilities.
@@ -188,6 +190,7 @@ static struct eng *open_engine(const struct triple *t, const struct make *m)
         .kernels = t->kernels,
         .gemm = t->gemm,
         .kv_dtype = t->kv_dtype,
+        .weight_coding = m->plain ? "off" : "on",
         .n_threads = m->threads,
         .n_parallel = m->slots,
         .chunk_tokens = m->chunk,
@@ -253,13 +256,16 @@ enum depth { DEPTH_USUAL, DEPTH_ALL, DEPTH_FEW };
 
 static bool check_triple(const struct triple *t, enum depth depth)
 {
-    static const struct make alone = {1, 128, 1, false, false};
+    static const struct make alone = {1, 128, 1, false, false, false};
     static const struct make makes[] = {
-        {2, 16, 16, true, true},  {1, 128, 4, false, true},  {2, 128, 4, true, true},
-        {1, 16, 16, false, true}, {2, 16, 1, false, true},   {2, 128, 16, true, false},
-        {1, 16, 4, true, true},   {2, 1, 3, true, true},     {1, 128, 16, true, true},
-        {2, 16, 4, false, true},  {2, 200, 10, false, true}, {1, 16, 1, true, true},
-        {2, 128, 1, true, true},  {1, 33, 5, true, true},    {3, 7, 7, true, true},
+        {2, 16, 16, true, true, false},   {1, 128, 4, false, true, false},
+        {2, 128, 4, true, true, true},    {1, 16, 16, false, true, false},
+        {2, 16, 1, false, true, false},   {2, 128, 16, true, false, false},
+        {1, 16, 4, true, true, false},    {2, 1, 3, true, true, false},
+        {1, 128, 16, true, true, false},  {2, 16, 4, false, true, false},
+        {2, 200, 10, false, true, false}, {1, 16, 1, true, true, false},
+        {2, 128, 1, true, true, false},   {1, 33, 5, true, true, false},
+        {3, 7, 7, true, true, false},
     };
     struct eng *e = open_engine(t, &alone);
     if (!e) return false;
@@ -295,7 +301,7 @@ static void look_at_model(const char *dir)
 static void check_core(const char *dir, const char *core)
 {
     const struct triple t = {"exact", kern_select("auto")->name, "blas", "auto"};
-    const struct make any = {1, 128, 1, false, false};
+    const struct make any = {1, 128, 1, false, false, false};
     int before = n_compared;
     look_at_model(dir);
     struct eng *e = open_engine(&t, &any);

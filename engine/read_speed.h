@@ -1,0 +1,20 @@
+/* SPDX-License-Identifier: MIT */
+/*
+ * How fast memory is read: what the speed of decoding one stream is compared with.
+ */
+#ifndef HEARTH_ENGINE_READ_SPEED_H
+#define HEARTH_ENGINE_READ_SPEED_H
+
+#include <stddef.h>
+#include <stdint.h>
+
+struct pool;
+
+/*
+ * Bytes per second at which the pool's threads read `bytes` (> 0) at data, 64-byte aligned, and do
+ * nothing else: the best of several passes with and without prefetching by software. Reads at most
+ * the first GiB, 12 times.
+ */
+double read_speed(const uint8_t *data, size_t bytes, struct pool *pool);
+
+#endif
