@@ -28,6 +28,7 @@ _hearth()
     --numerics) words='auto exact bf16 int8 int4' ;;
     --gemm) words='auto native blas' ;;
     --kernels) words='auto c avx2 avx2vnni avx512 avx512vnni avx512bf16 avx512amx neon' ;;
+    --weight-coding) words='auto on off' ;;
     --kv-dtype | --kv-cache-dtype | --cache-type-k) words='auto f32 bf16 int8' ;;
     --parallel | -np | --max-num-seqs) kind=anything ;;
     --ctx-size | -c | --max-model-len) kind=anything ;;
@@ -99,27 +100,30 @@ _hearth()
     serve) words='--help --version --check-config --print-config --config --model
         --pull --hf-repo --alias --chat-template-file --chat-template-kwargs
         --tool-format --generation-config --threads --numerics --gemm --kernels
-        --kv-dtype --parallel --ctx-size --chunk --memory --kv-memory --answer-memory
-        --grammar-cache-mb --no-prefix-cache --speculate --memory-lock --max-choices
-        --host --port --unix-socket --metrics-host --metrics-port --tls-cert-file
-        --tls-key-file --no-page --max-connections --api-key-file --operator-key-file
-        --allow-public-without-key --allowed-hosts --cors-origins --max-queue
-        --max-queue-tokens --queue-timeout-ms --priority-policy --reasoning-format
-        --reasoning-field --request-timeout-ms --max-body-bytes --strict-params
-        --strict-model --accept-any-model --text-workers --header-timeout-ms
-        --body-timeout-ms --idle-timeout-ms --send-timeout-ms --heartbeat-ms
-        --drain-timeout-ms --drain-delay-ms --swap --swap-memory --swap-drain-ms
-        --watchdog-ms --log-format --log-level --log-prompts --no-vllm-metrics
-        --temperature --top-p --seed --max-tokens --healthcheck' ;;
+        --weight-coding --kv-dtype --parallel --ctx-size --chunk --memory
+        --kv-memory --answer-memory --grammar-cache-mb --no-prefix-cache
+        --speculate --memory-lock --max-choices --host --port --unix-socket
+        --metrics-host --metrics-port --tls-cert-file --tls-key-file --no-page
+        --max-connections --api-key-file --operator-key-file --allow-public-without-key
+        --allowed-hosts --cors-origins --max-queue --max-queue-tokens --queue-timeout-ms
+        --priority-policy --reasoning-format --reasoning-field --request-timeout-ms
+        --max-body-bytes --strict-params --strict-model --accept-any-model
+        --text-workers --header-timeout-ms --body-timeout-ms --idle-timeout-ms
+        --send-timeout-ms --heartbeat-ms --drain-timeout-ms --drain-delay-ms
+        --swap --swap-memory --swap-drain-ms --watchdog-ms --log-format --log-level
+        --log-prompts --no-vllm-metrics --temperature --top-p --seed --max-tokens
+        --healthcheck' ;;
     generate) words='--help --version --check-config --print-config --config --model
         --pull --hf-repo --chat-template-file --generation-config --threads
-        --numerics --gemm --kernels --kv-dtype --ctx-size --chunk --memory
-        --kv-memory --speculate --temperature --top-p --top-k --min-p --seed
-        --max-tokens --prompt --json-schema --regex --grammar --chat --healthcheck' ;;
+        --numerics --gemm --kernels --weight-coding --kv-dtype --ctx-size
+        --chunk --memory --kv-memory --speculate --temperature --top-p --top-k
+        --min-p --seed --max-tokens --prompt --json-schema --regex --grammar
+        --chat --healthcheck' ;;
     bench) words='--help --version --check-config --print-config --config --model
-        --pull --hf-repo --threads --numerics --gemm --kernels --kv-dtype
-        --chunk --memory --kv-memory --prompt --json --prefill --decode --batch
-        --context --reps --clients --gen --prompt-tokens --healthcheck' ;;
+        --pull --hf-repo --threads --numerics --gemm --kernels --weight-coding
+        --kv-dtype --chunk --memory --kv-memory --prompt --json --prefill
+        --decode --batch --context --reps --clients --gen --prompt-tokens
+        --healthcheck' ;;
     inspect) words='--help --version --check-config --print-config --config --model
         --pull --hf-repo --chat-template-file --tool-format --json --healthcheck' ;;
     tokenize) words='--help --version --check-config --print-config --config --model
@@ -127,8 +131,8 @@ _hearth()
     render) words='--help --version --check-config --print-config --config --model
         --pull --hf-repo --chat-template-file --healthcheck' ;;
     score) words='--help --version --check-config --print-config --config --model
-        --pull --hf-repo --threads --numerics --gemm --kernels --kv-dtype
-        --ctx-size --chunk --memory --healthcheck' ;;
+        --pull --hf-repo --threads --numerics --gemm --kernels --weight-coding
+        --kv-dtype --ctx-size --chunk --memory --healthcheck' ;;
     accept) words='--help --version --check-config --print-config --config --model
         --pull --hf-repo --healthcheck' ;;
     parse) words='--help --version --check-config --print-config --config --model
@@ -139,10 +143,10 @@ _hearth()
     list) words='--help --version --check-config --print-config --config --json --healthcheck' ;;
     chat) words='--help --version --check-config --print-config --config --model --pull
         --hf-repo --chat-template-file --generation-config --threads --numerics
-        --gemm --kernels --kv-dtype --ctx-size --chunk --memory --kv-memory
-        --speculate --temperature --top-p --top-k --min-p --seed --max-tokens
-        --prompt --json-schema --regex --grammar --url --system --no-history
-        --timings --json --healthcheck' ;;
+        --gemm --kernels --weight-coding --kv-dtype --ctx-size --chunk --memory
+        --kv-memory --speculate --temperature --top-p --top-k --min-p --seed
+        --max-tokens --prompt --json-schema --regex --grammar --url --system
+        --no-history --timings --json --healthcheck' ;;
         esac
     elif [[ -z $words$kind && $COMP_CWORD == 1 ]]; then
         words='serve generate bench inspect tokenize render score accept parse healthcheck pull list chat'
