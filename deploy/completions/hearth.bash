@@ -27,7 +27,7 @@ _hearth()
     --threads | -t) kind=anything ;;
     --numerics) words='auto exact bf16 int8 int4' ;;
     --gemm) words='auto native blas' ;;
-    --kernels) words='auto c avx2 avx2vnni avx512 avx512vnni avx512bf16 avx512amx neon' ;;
+    --kernels) words='auto c avx2 avx2vnni avx512 avx512vnni avx512bf16 avx512amx neon neondot neonbf16' ;;
     --weight-coding) words='auto on off' ;;
     --kv-dtype | --kv-cache-dtype | --cache-type-k) words='auto f32 bf16 int8' ;;
     --parallel | -np | --max-num-seqs) kind=anything ;;

@@ -50,7 +50,7 @@ complete -c hearth -n '__hearth_is serve generate chat' -l generation-config -d 
 complete -c hearth -n '__hearth_is serve generate bench score chat' -s t -l threads -x -d 'compute threads; 0: all usable cores (affinity, cgroup quota)'
 complete -c hearth -n '__hearth_is serve generate bench score chat' -l numerics -x -a 'auto exact bf16 int8 int4' -d 'numeric path; exact: f32 activations, the reference'
 complete -c hearth -n '__hearth_is serve generate bench score chat' -l gemm -x -a 'auto native blas' -d 'matrix multiplication backend'
-complete -c hearth -n '__hearth_is serve generate bench score chat' -l kernels -x -a 'auto c avx2 avx2vnni avx512 avx512vnni avx512bf16 avx512amx neon' -d 'highest kernel level allowed'
+complete -c hearth -n '__hearth_is serve generate bench score chat' -l kernels -x -a 'auto c avx2 avx2vnni avx512 avx512vnni avx512bf16 avx512amx neon neondot neonbf16' -d 'highest kernel level allowed'
 complete -c hearth -n '__hearth_is serve generate bench score chat' -l weight-coding -x -a 'auto on off' -d 'keep bf16 weights in 12 bits, without loss; auto: if that is read faster here'
 complete -c hearth -n '__hearth_is serve generate bench score chat' -l kv-dtype -x -a 'auto f32 bf16 int8' -d 'number type of the KV cache; auto: f32 with exact, else bf16'
 complete -c hearth -n '__hearth_is serve' -l parallel -x -d 'sequences computed at once'

@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: MIT */
 /*
- * Features of this CPU, from cpuid, and from xgetbv the registers that the system saves.
+ * Features of this CPU: on x86-64 from cpuid, and from xgetbv the registers that the system saves;
+ * on AArch64 from the bits that Linux passes to every process.
  */
 #include "engine/kernels/levels.h"
 
@@ -59,15 +60,27 @@ unsigned kern_cpu_flags(void)
     return flags;
 }
 
+#elif defined(__aarch64__)
+#if defined(__linux__)
+#include <sys/auxv.h>
+#endif
+
+unsigned kern_cpu_flags(void)
+{
+    unsigned flags = KERN_CPU_NEON; /* part of the base architecture */
+#if defined(__linux__)
+    /* HWCAP_ASIMDDP and HWCAP2_BF16, which headers of older systems do not name */
+    if (getauxval(AT_HWCAP) & 1ul << 20) flags |= KERN_CPU_NEON_DOT;
+    if (getauxval(AT_HWCAP2) & 1ul << 14) flags |= KERN_CPU_NEON_BF16;
+#endif
+    return flags;
+}
+
 #else
 
 unsigned kern_cpu_flags(void)
 {
-#if defined(__aarch64__)
-    return KERN_CPU_NEON; /* part of the base architecture */
-#else
     return 0;
-#endif
 }
 
 #endif

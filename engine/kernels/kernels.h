@@ -2,11 +2,16 @@
 /*
  * The kernel table: every inner loop of the engine behind function pointers, chosen once at start.
  *
- * Levels, lowest first: "c" (plain C, the specification), "avx2" (AVX2 + FMA + F16C), "avx2vnni",
- * "avx512" (F, BW, VL, DQ), "avx512vnni", "avx512bf16" (and VNNI, BF16), "avx512amx" (and
- * AMX's tiles, BF16 and INT8), "neon". Within one level every function's result is a function of its inputs alone, and the summation order of a dot
- * product is a function of K alone: the same for 1 row and for 12, for every place in a tile.
- * Levels differ in the last bits.
+ * Levels, lowest first. x86-64: "c" (plain C, the specification), "avx2" (AVX2 + FMA + F16C),
+ * "avx2vnni", "avx512" (F, BW, VL, DQ), "avx512vnni", "avx512bf16" (and VNNI, BF16), "avx512amx"
+ * (and AMX's tiles, BF16 and INT8). AArch64: "c", "neon", "neondot" (and FEAT_DotProd), "neonbf16"
+ * (and FEAT_BF16).
+ *
+ * Within one level every function's result is a function of its inputs alone, and the summation
+ * order of a dot product is a function of K alone: the same for 1 row and for 12, for every place
+ * in a tile. Levels differ in the last bits, except that products of "avx2vnni" have the bits of
+ * "avx2", those of "avx512vnni" the bits of "avx512", and those of "neondot" and "neonbf16" the
+ * bits of "neon".
  *
  * Packed layouts (shared by all levels, so that packing is independent of the level):
  *
@@ -265,7 +270,11 @@ const struct kern *kern_select(const char *limit);
 const char *const *kern_names(void);
 bool kern_runs_here(const char *name);
 
-/* Returns true if the CPU has bf16 dot products, which makes the bf16 path the default. */
+/*
+ * Returns true if the CPU has bf16 dot products at twice the rate of f32 products, which makes the
+ * bf16 path the default. False on AArch64: "neonbf16" takes two instructions a pair of k, as f32
+ * does, and whether it is faster has not been measured.
+ */
 bool kern_has_bf16(void);
 
 /* The number added to weights of an integer format when they are stored. */

@@ -11,11 +11,12 @@
 extern const struct kern kern_ref;
 extern const struct kern kern_avx2, kern_avx2vnni;
 extern const struct kern kern_avx512, kern_avx512vnni, kern_avx512bf16, kern_avx512amx;
-extern const struct kern kern_neon;
+extern const struct kern kern_neon, kern_neondot, kern_neonbf16;
 
-/* Integer products by VNNI; the rest of these levels is avx2's and avx512's. */
+/* Integer products by VNNI and sdot; the rest of these levels is avx2's, avx512's and neon's. */
 kern_matmul_fn kern_avx2vnni_i8_i8, kern_avx2vnni_i8_i6, kern_avx2vnni_i8_i4;
 kern_matmul_fn kern_avx512vnni_i8_i8, kern_avx512vnni_i8_i6, kern_avx512vnni_i8_i4;
+kern_matmul_fn kern_neondot_i8_i8, kern_neondot_i8_i6, kern_neondot_i8_i4;
 
 /* Products of level avx512amx, whose tiles of activations have up to KERN_AMX_ROWS rows. */
 enum { KERN_AMX_ROWS = 128 };
@@ -32,7 +33,9 @@ enum kern_cpu {
     KERN_CPU_AVX512_VNNI = 8, /* VNNI on zmm */
     KERN_CPU_AVX512_BF16 = 16,
     KERN_CPU_NEON = 32,
-    KERN_CPU_AMX = 64, /* tiles, BF16 and INT8, and the system lets this process use them */
+    KERN_CPU_AMX = 64,        /* tiles, BF16 and INT8, and the system lets this process use them */
+    KERN_CPU_NEON_DOT = 128,  /* FEAT_DotProd */
+    KERN_CPU_NEON_BF16 = 256, /* FEAT_BF16 */
 };
 unsigned kern_cpu_flags(void);
 

@@ -1,17 +1,11 @@
 /* SPDX-License-Identifier: MIT */
 /*
- * Level "neon": AArch64's base NEON, without the dot product extensions. A panel is eight
- * vectors; six rows and half a panel fill 24 registers with sums. Signed bytes are multiplied
- * into 16 bits and added in pairs: 2 * 127 * 127 fits, and so do four of int6, 4 * 63 * 127, and
- * the 8 * 2 * 15 * 127 of a group of int4.
+ * Level "neon": AArch64's base NEON, without the dot product extensions. Signed bytes are
+ * multiplied into 16 bits and added in pairs: 2 * 127 * 127 fits, and so do four of int6,
+ * 4 * 63 * 127, and the 8 * 2 * 15 * 127 of a group of int4. Level "neondot" differs in the integer
+ * products.
  */
 #include "engine/kernels/simd_neon.h"
-
-#define MAX_ROWS 6
-#define STRIP_VECS(rows) ((rows) <= 2 ? 8 : 4)
-
-#define INT_MAX_ROWS 4
-#define INT_VECS(rows) ((rows) == 1 ? 4 : 2)
 
 /* Products of the 16 bytes, in 16 bits, pairs added. */
 INLINE int16x8_t byte_products(int8x16_t w, int8x16_t x)
@@ -51,3 +45,5 @@ INLINE vi dot4_end(vi acc, int32_t corr)
 #define LEVEL_TABLE kern_neon
 #define LEVEL_NAME "neon"
 #include "engine/kernels/tmpl_level.h"
+DEFINE_LEVEL(kern_neondot, "neondot", PART_ROWS, PART_FETCH, PART_BF16,
+             PART_INT(kern_neondot_i8_i8, kern_neondot_i8_i6, kern_neondot_i8_i4));

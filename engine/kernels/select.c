@@ -20,6 +20,8 @@ static const struct {
     {&kern_avx512amx, KERN_CPU_AVX512 | KERN_CPU_AVX512_VNNI | KERN_CPU_AVX512_BF16 | KERN_CPU_AMX},
 #elif defined(__aarch64__)
     {&kern_neon, KERN_CPU_NEON},
+    {&kern_neondot, KERN_CPU_NEON | KERN_CPU_NEON_DOT},
+    {&kern_neonbf16, KERN_CPU_NEON | KERN_CPU_NEON_DOT | KERN_CPU_NEON_BF16},
 #endif
 };
 
@@ -29,7 +31,7 @@ static const char *const names[] = {
 #if defined(__x86_64__)
     "avx2", "avx2vnni", "avx512", "avx512vnni", "avx512bf16", "avx512amx",
 #elif defined(__aarch64__)
-    "neon",
+    "neon", "neondot", "neonbf16",
 #endif
     NULL,
 };

@@ -12,6 +12,12 @@
 
 #define INLINE static inline __attribute__((always_inline, unused))
 
+/* A panel is eight vectors; six rows and half a panel fill 24 registers with sums. */
+#define MAX_ROWS 6
+#define STRIP_VECS(rows) ((rows) <= 2 ? 8 : 4)
+#define INT_MAX_ROWS 4
+#define INT_VECS(rows) ((rows) == 1 ? 4 : 2)
+
 enum { VN = 4 };
 typedef float32x4_t vf;
 typedef int32x4_t vi;

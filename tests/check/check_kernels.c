@@ -2,10 +2,13 @@
 /*
  * Every kernel level against level "c", and every level's promises: a row's product has the same
  * bits for every height of the tile, every place in it, every number of panels, with and without
- * prefetch, and whether bf16 weights are coded in 12 bits or not.
+ * prefetch, and whether bf16 weights are coded in 12 bits or not; levels that are only faster than
+ * a lower one have its bits.
  *
- *   check_kernels [--level NAME] [--seed N] [--rounds N]
+ *   check_kernels [--level NAME] [--best NAME] [--seed N] [--rounds N]
  *   check_kernels --bench [FILTER] [--level NAME]
+ *
+ * --best: the level that must be the default on this CPU.
  *
  * Inputs end where an unreadable page begins, so reading past them is a crash; outputs lie between
  * guard bytes. Uses no test library, so that it can be built static for another CPU and emulated.
@@ -575,6 +578,35 @@ static void check_segs(const struct case_data *d, int n_rows)
     free(segs);
 }
 
+/* Levels that differ from a lower one in speed alone. */
+static const struct {
+    const char *level, *same_as;
+} same_bits_levels[] = {
+    {"avx2vnni", "avx2"},
+    {"avx512vnni", "avx512"},
+    {"neondot", "neon"},
+    {"neonbf16", "neon"},
+};
+
+/* Where the level promises the bits of a lower one, a row's product has them. */
+static void check_against_lower(const struct case_data *d, int row)
+{
+    const struct kern *lower = NULL;
+    for (size_t i = 0; i < sizeof(same_bits_levels) / sizeof(same_bits_levels[0]); i++)
+        if (strcmp(cand->name, same_bits_levels[i].level) == 0)
+            lower = kern_select(same_bits_levels[i].same_as);
+    if (!lower) return;
+    float got[MAX_PANELS * KERN_PANEL];
+    struct kern_tile t = tile_create(d->p.a, d->k_pad, 1);
+    struct kern_out out = {.c = got, .ld = 0};
+    pack_tile(d, &t, row);
+    lower->matmul[d->p.a][d->p.w](&t, d->k_pad, d->panels, d->panel_bytes, d->n_panels, &out, NULL);
+    check(same_bits(got, d->alone[row], d->n_panels * KERN_PANEL), "matmul",
+          "formats %d x %d k %d: other bits than level %s", (int)d->p.a, (int)d->p.w, d->k,
+          lower->name);
+    tile_destroy(d->p.a, d->k_pad, &t);
+}
+
 /* The format whose bits a product must have: compressed and F16 weights encode others. */
 static enum kern_wfmt plain_of(enum kern_wfmt fmt)
 {
@@ -617,6 +649,7 @@ static void check_product(struct product p, int k, int n_panels)
     check(max_rows >= 1 && max_rows <= MAX_TILE, "max_rows", "%d", max_rows);
     case_init(&d, p, k, n_panels);
     check_against_ref(&d, rnd_int(0, MAX_TILE - 1));
+    check_against_lower(&d, rnd_int(0, MAX_TILE - 1));
     if (plain_of(p.w) != p.w) check_against_plain(&d, rnd_int(0, MAX_TILE - 1));
     for (int n_rows = 1; n_rows <= max_rows; n_rows += n_rows < 36 ? 1 : rnd_int(1, 15)) {
         check_tile(&d, n_rows, rnd_int(0, MAX_TILE - 1), rnd() & 1, rnd() & 1);
@@ -949,13 +982,16 @@ static void check_level(const char *name, uint64_t seed, int rounds)
            (unsigned long long)seed);
 }
 
-static void check_select(void)
+static void check_select(const char *best)
 {
     const char *const *names = kern_names();
     cand = ref;
     check(kern_select("no such level") == NULL && !kern_runs_here("no such level"), "kern_select",
           "an unknown name is accepted");
     check(kern_select(NULL) == kern_select("auto"), "kern_select", "auto is not the default");
+    if (best)
+        check(strcmp(kern_select("auto")->name, best) == 0, "kern_select", "auto is %s, not %s",
+              kern_select("auto")->name, best);
     for (int i = 0; names[i]; i++)
         check(kern_runs_here(names[i]) == (kern_select(names[i]) != NULL), "kern_select", "%s",
               names[i]);
@@ -988,7 +1024,7 @@ static void check_denied(void)
 
 int main(int argc, char **argv)
 {
-    const char *level = NULL, *filter = NULL;
+    const char *level = NULL, *best = NULL, *filter = NULL;
     uint64_t seed = 20240607;
     int rounds = 3;
     bool bench = false;
@@ -996,6 +1032,8 @@ int main(int argc, char **argv)
         bool more = i + 1 < argc;
         if (strcmp(argv[i], "--level") == 0 && more)
             level = argv[++i];
+        else if (strcmp(argv[i], "--best") == 0 && more)
+            best = argv[++i];
         else if (strcmp(argv[i], "--seed") == 0 && more)
             seed = strtoull(argv[++i], NULL, 0) | 1;
         else if (strcmp(argv[i], "--rounds") == 0 && more)
@@ -1011,7 +1049,7 @@ int main(int argc, char **argv)
         return 77;
     }
     if (bench) return bench_run(kern_select(level), filter);
-    check_select();
+    check_select(best);
     check_denied();
     for (const char *const *name = kern_names(); *name; name++)
         if (level ? strcmp(level, *name) == 0 : kern_runs_here(*name))

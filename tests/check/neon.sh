@@ -14,12 +14,34 @@ command -v "$cc" >/dev/null && [ -n "$qemu" ] || {
 mkdir -p "$work"
 rm -f "$work"/*.o
 flags="-std=gnu11 -D_GNU_SOURCE -ffp-contract=off -fno-math-errno -Wall -Wextra -I$root"
+# kernel FILE FLAG ...: compiles one file.
+kernel()
+{
+    f=$1
+    shift
+    "$cc" $flags -O3 "$@" -c "$root/engine/kernels/$f.c" -o "$work/$f.o"
+}
 for f in ref select cpu layout neon; do
-    "$cc" $flags -O3 -c "$root/engine/kernels/$f.c" -o "$work/$f.o"
+    kernel $f
 done
+kernel neondot -march=armv8.2-a+dotprod
+kernel neonbf16 -march=armv8.2-a+dotprod+bf16
 # -O2: gcc 12 fails in its vectoriser on the check at -O3
 for f in check_kernels check_bench; do
     "$cc" $flags -O2 -c "$root/tests/check/$f.c" -o "$work/$f.o"
 done
 "$cc" -static "$work"/*.o -o "$work/check_kernels" -lm
-exec "$qemu" "$work/check_kernels" --rounds 1
+
+# check CPU LEVEL ...: the level is the best one of a CPU that has what it needs and no more.
+check()
+{
+    cpu=$1 best=$2
+    shift 2
+    "$qemu" -cpu "$cpu" "$work/check_kernels" --rounds 1 --best "$best" "$@" || {
+        echo "CPU $cpu, level $best: exit status $?" >&2
+        exit 1
+    }
+}
+check cortex-a57 neon
+check cortex-a76 neondot --level neondot
+check max neonbf16 --level neonbf16 # QEMU has BF16 since 6.1
