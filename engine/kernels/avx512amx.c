@@ -9,8 +9,8 @@
  * tiles of many rows.
  *
  * bf16: TDPBF16PS adds the products of a group's even k, those of its odd k, then both sums to the
- * destination, with subnormals as zero. It is used for every number of rows, so that a row's bits
- * are the same in all of them.
+ * destination, with subnormals as zero. Vectors do the same for one row, so that its bits are the same
+ * alone and among others.
  *
  * int8, int6, int4: a group's sum is an exact integer, which is then scaled as in tmpl_int.h, whose
  * products multiply few rows: the bits are the same, and those of level "avx512vnni".
@@ -260,18 +260,102 @@ INLINE void bf16_run(const bool coded, const struct kern_tile *tile, int k_pad, 
     _tile_release();
 }
 
+/* ---- one row of bf16 ----------------------------------------------------------------------- */
+
+/*
+ * One row waits for memory, and vectors wait less: weights are expanded in registers, while tiles
+ * take them from stores. The order is that of TDPBF16PS.
+ */
+
+/* Subnormals are zero from here on, as they are for tiles. Returns what end_flushing takes. */
+INLINE unsigned begin_flushing(void)
+{
+    unsigned mode = _mm_getcsr();
+    _mm_setcsr(mode | 0x8040); /* FTZ, DAZ */
+    MEMORY_BARRIER();
+    return mode;
+}
+
+INLINE void end_flushing(unsigned mode)
+{
+    MEMORY_BARRIER();
+    _mm_setcsr(mode);
+}
+
+/* The sums of a panel, whose groups begin at b, and of a row's numbers a. */
+INLINE void row_sums(const bool coded, const char *a, int n_groups, const char *panel,
+                     const char *b, struct fetch fetch, float sums[KERN_PANEL])
+{
+    const vi table = coded ? vi_table(panel) : vi_set1(0);
+    const uint32_t *exception = coded ? b12_exceptions(panel) : NULL;
+    _Alignas(64) char words[GROUP_BF16];
+    vf total[2] = {vf_set1(0.0f), vf_set1(0.0f)};
+    for (int g = 0; g < n_groups; g++) {
+        const char *patched = NULL;
+        vf sum[2][2] = {{vf_set1(0.0f), vf_set1(0.0f)}, {vf_set1(0.0f), vf_set1(0.0f)}};
+        fetch_turn(&fetch);
+        if (coded && *exception >> 18 == (uint32_t)g) {
+            b12_decode(table, b, words);
+            exception = b12_patch(exception, g, words);
+            patched = words;
+        }
+        for (int k = 0; k < KERN_GROUP / 2; k += 2, b += coded ? B12_BLOCK_BYTES : 256)
+            UNROLL for (int pair = 0; pair < 2; pair++, a += 4)
+            {
+                vi w[2], x = vi_set1(word_at(a));
+                fetch_lines(&fetch, coded && pair ? 1 : 2);
+                if (coded && !patched) {
+                    b12_pair(2, pair, false, table, b, w);
+                } else {
+                    const char *at = (coded ? patched + k * 128 : b) + pair * 128;
+                    w[0] = vi_load(at);
+                    w[1] = vi_load(at + 64);
+                }
+                UNROLL for (int odd = 0; odd < 2; odd++) UNROLL for (int v = 0; v < 2; v++)
+                    sum[odd][v] = vf_fma(word_half(x, odd), word_half(w[v], odd), sum[odd][v]);
+                loads_in_order();
+            }
+        UNROLL for (int v = 0; v < 2; v++) total[v] =
+            vf_add(total[v], vf_add(sum[0][v], sum[1][v]));
+    }
+    vf_store(sums, total[0]);
+    vf_store(sums + VN, total[1]);
+}
+
+INLINE void row_run(const bool coded, const struct kern_tile *tile, int k_pad, const char *panel,
+                    size_t panel_bytes, int n_panels, struct kern_out out,
+                    const struct kern_fetch *wanted)
+{
+    const size_t head = coded ? b12_head_bytes(k_pad) : 0;
+    _Alignas(64) float sums[KERN_PANEL];
+    for (int p = 0; p < n_panels; p++, panel += panel_bytes, out.c += KERN_PANEL) {
+        unsigned mode = begin_flushing();
+        row_sums(coded, tile->data, k_pad / KERN_GROUP, panel, panel + head,
+                 fetch_plan(panel, panel_bytes, head, p + 1 == n_panels, wanted), sums);
+        end_flushing(mode);
+        store_vec(&out, 0, 0, vf_load(sums));
+        store_vec(&out, 0, VN, vf_load(sums + VN));
+    }
+}
+
 void kern_avx512amx_bf16_bf16(const struct kern_tile *tile, int k_pad, const void *panels,
                               size_t panel_bytes, int n_panels, const struct kern_out *out,
                               const struct kern_fetch *fetch)
 {
-    bf16_run(false, tile, k_pad, panels, panel_bytes, n_panels, *out, fetch);
+    if (tile->n_rows == 1)
+        row_run(false, tile, k_pad, panels, panel_bytes, n_panels, *out, fetch);
+    else
+        bf16_run(false, tile, k_pad, panels, panel_bytes, n_panels, *out, fetch);
 }
 
 void kern_avx512amx_bf16_b12(const struct kern_tile *tile, int k_pad, const void *panels,
                              size_t panel_bytes, int n_panels, const struct kern_out *out,
                              const struct kern_fetch *fetch)
 {
-    bf16_run(true, tile, k_pad, panels, panel_bytes, n_panels, *out, fetch);
+    if (tile->n_rows == 1)
+        row_run(true, tile, k_pad, panels, panel_bytes, n_panels, *out, fetch);
+    else
+        bf16_run(true, tile, k_pad, panels, panel_bytes, n_panels, *out, fetch);
 }
 
 /* All rows times one panel of n groups: at b, or at segs. */
@@ -297,9 +381,9 @@ void kern_avx512amx_pages(const struct kern_tile *tile, int k_pad, const struct 
                           const struct kern_out *out)
 {
     int n_groups = k_pad / KERN_GROUP;
+    struct kern_out at = *out;
     struct blocks blocks = cut_rows(tile->n_rows, 2 * TILE_ROWS);
     struct bf16_block k = configure_bf16(tile, &blocks);
-    struct kern_out at = *out;
     for (int i = 0; i < pages->n; i++, at.c += KERN_PANEL)
         page_product(tile, &blocks, &k, pages->panels[i], NULL, n_groups,
                      pages->ahead ? pages->ahead + i * n_groups : NULL, pages->ahead_bytes, &at);
