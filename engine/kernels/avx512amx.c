@@ -9,8 +9,8 @@
  * tiles of many rows.
  *
  * bf16: TDPBF16PS adds the products of a group's even k, those of its odd k, then both sums to the
- * destination, with subnormals as zero. Vectors do the same for one row, so that its bits are the same
- * alone and among others.
+ * destination, with subnormals as zero. Vectors do the same for one row, so that its bits are the
+ * same alone and among others.
  *
  * int8, int6, int4: a group's sum is an exact integer, which is then scaled as in tmpl_int.h, whose
  * products multiply few rows: the bits are the same, and those of level "avx512vnni".
