@@ -248,7 +248,7 @@ static int n_splits_of(const struct attn *a, const struct unit *u)
     return ceil_div(last + 1, ATTN_SPLIT);
 }
 
-/* A unit's splits, shared by the threads. Returns false if there is no room. */
+/* The threads share the splits of a unit. Returns false if there is no room. */
 static bool add_splits(struct attn *a, const struct unit *u, int *n_part_rows)
 {
     int n_splits = n_splits_of(a, u);
@@ -519,7 +519,7 @@ static void plan_reading(struct attn *a, int layer, const struct unit *u, const 
         t->blocks[n + n_ahead] = NULL;
 }
 
-/* What a tile reads of t->blocks: n pages from `skip` on, of the n_all pages listed there. */
+/* The part of t->blocks that a tile reads: n pages from `skip` on, of n_all listed there. */
 struct reading {
     int skip, n, n_all;
     bool streams; /* and prefetches what follows */

@@ -171,7 +171,7 @@ void srv_config_print(FILE *out, const struct srv_config *c);
 
 const char *srv_command_name(enum srv_command command);
 
-/* What the subcommand does, in a few words. */
+/* A short description of the subcommand. */
 const char *srv_command_summary(enum srv_command command);
 
 #endif

@@ -180,7 +180,7 @@ static struct eng_model *make_model(const struct options *o, const struct kern *
 
 /* ---- cases --------------------------------------------------------------------------------- */
 
-/* What is measured, and what it gave. */
+/* A measurement and its results. */
 struct run {
     int batch; /* sequences that decode; 0: prefill */
     int ctx;   /* prompt tokens, or tokens of a sequence before the first step */
@@ -274,7 +274,7 @@ static void decode(struct bench *b, int batch, int ctx, int n_gen)
 
 enum { PIECE_BYTES = 1 << 20 };
 
-/* What a decode step of a case reads: the weights in pieces, then pages. */
+/* The memory that a decode step of a case reads: the weights in pieces, then pages. */
 struct reading {
     struct bench *b;
     const struct run *run;

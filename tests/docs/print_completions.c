@@ -178,7 +178,7 @@ void print_bash_completion(FILE *out)
 
 /* ---- zsh ----------------------------------------------------------------------------------- */
 
-/* What follows the description of an option: its value, for _arguments. */
+/* The value of an option, as _arguments expects it after the description. */
 static void print_zsh_value(FILE *out, const struct srv_option *o)
 {
     static const char *const actions[] = {

@@ -57,7 +57,7 @@ static struct outcome simulate(const int32_t *answer_text, int n_prompt, int n,
 
 /* ---- a guide as a source --------------------------------------------------------------------- */
 
-/* What a guide is sure of is tried while it is right, and given up when it is not. */
+/* Ids that a guide proposes are tried while they prove right, and no longer once they do not. */
 static void test_forced_ids(void **state)
 {
     (void)state;
