@@ -311,6 +311,7 @@ static int make_prompt(struct srv_gen *g, struct param_error *err)
     struct chat_input in = {
         .body = g->text,
         .messages = g->params.messages,
+        .field = "messages",
         .kwargs = g->params.chat_template_kwargs,
         .add_generation_prompt = g->params.add_generation_prompt,
         .continue_final_message = g->params.continue_final_message,

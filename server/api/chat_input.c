@@ -13,18 +13,22 @@
 
 enum { MAX_MESSAGES = 4096 };
 
-static int bad_type(struct param_error *err, size_t i, const char *field, const char *wanted)
+/* The path of a member of a message; fields are short, and paths of messages too. */
+static const char *path_in(const char *message, const char *field, char path[PARAM_PATH_MAX])
+{
+    snprintf(path, PARAM_PATH_MAX, "%.40s%.54s", message, field);
+    return path;
+}
+
+static int bad_type(struct param_error *err, const char *at, const char *field, const char *wanted)
 {
     char path[PARAM_PATH_MAX];
-    snprintf(path, sizeof(path), "messages[%zu]%s", i, field);
+    path_in(at, field, path);
     return param_fail(err, SRV_ERR_INVALID_TYPE, path, "'%s' must be %s.", path, wanted);
 }
 
-static int check_part(const json_t *part, size_t i, size_t k, bool is_result,
-                      struct param_error *err)
+static int check_part(const json_t *part, const char *path, bool is_result, struct param_error *err)
 {
-    char path[PARAM_PATH_MAX];
-    snprintf(path, sizeof(path), "messages[%zu].content[%zu]", i, k);
     const char *type = json_string_value(json_object_get(part, "type"));
     if (!json_is_object(part) || !type)
         return param_fail(err, SRV_ERR_INVALID_TYPE, path, "'%s' must be an object with a type.",
@@ -43,21 +47,25 @@ static int check_part(const json_t *part, size_t i, size_t k, bool is_result,
     return 0;
 }
 
-static int check_content(const json_t *message, size_t i, const char *role, struct param_error *err)
+static int check_content(const json_t *message, const char *at, const char *role,
+                         struct param_error *err)
 {
     const json_t *content = json_object_get(message, "content");
     bool has_calls = json_array_size(json_object_get(message, "tool_calls")) > 0;
+    char path[PARAM_PATH_MAX], field[32];
     if (!content || json_is_null(content)) {
         if (!strcmp(role, "assistant") && (has_calls || content)) return 0;
-        char path[PARAM_PATH_MAX];
-        snprintf(path, sizeof(path), "messages[%zu].content", i);
+        path_in(at, ".content", path);
         return param_fail(err, SRV_ERR_MISSING, path, "'%s' is required.", path);
     }
     if (json_is_string(content)) return 0;
     if (!json_is_array(content))
-        return bad_type(err, i, ".content", "a string or an array of content parts");
-    for (size_t k = 0; k < json_array_size(content); k++)
-        if (check_part(json_array_get(content, k), i, k, !strcmp(role, "tool"), err)) return -1;
+        return bad_type(err, at, ".content", "a string or an array of content parts");
+    for (size_t k = 0; k < json_array_size(content); k++) {
+        snprintf(field, sizeof(field), ".content[%zu]", k);
+        path_in(at, field, path);
+        if (check_part(json_array_get(content, k), path, !strcmp(role, "tool"), err)) return -1;
+    }
     return 0;
 }
 
@@ -69,49 +77,51 @@ static int check_string(const json_t *value, const char *path, struct param_erro
     return param_fail(err, SRV_ERR_INVALID_TYPE, path, "'%s' must be a string.", path);
 }
 
-static int check_call(const json_t *call, size_t i, size_t k, struct param_error *err)
+static int check_call(const json_t *call, const char *at, size_t k, struct param_error *err)
 {
-    char path[PARAM_PATH_MAX];
+    char path[PARAM_PATH_MAX], of[64];
     const json_t *function = json_object_get(call, "function");
-    snprintf(path, sizeof(path), "messages[%zu].tool_calls[%zu].function", i, k);
+    snprintf(of, sizeof(of), ".tool_calls[%zu].function", k);
+    path_in(at, of, path);
     if (!json_is_object(function))
         return param_fail(err, function ? SRV_ERR_INVALID_TYPE : SRV_ERR_MISSING, path,
                           "'%s' is required, an object.", path);
-    snprintf(path, sizeof(path), "messages[%zu].tool_calls[%zu].function.name", i, k);
-    if (check_string(json_object_get(function, "name"), path, err)) return -1;
-    snprintf(path, sizeof(path), "messages[%zu].tool_calls[%zu].function.arguments", i, k);
-    return check_string(json_object_get(function, "arguments"), path, err);
+    snprintf(of, sizeof(of), ".tool_calls[%zu].function.name", k);
+    if (check_string(json_object_get(function, "name"), path_in(at, of, path), err)) return -1;
+    snprintf(of, sizeof(of), ".tool_calls[%zu].function.arguments", k);
+    return check_string(json_object_get(function, "arguments"), path_in(at, of, path), err);
 }
 
 /* The calls of the assistant, and the call that a result belongs to. */
-static int check_calls(const json_t *message, size_t i, const char *role, struct param_error *err)
+static int check_calls(const json_t *message, const char *at, const char *role,
+                       struct param_error *err)
 {
     char path[PARAM_PATH_MAX];
     const json_t *calls = json_object_get(message, "tool_calls");
-    snprintf(path, sizeof(path), "messages[%zu].tool_call_id", i);
     if (!strcmp(role, "tool"))
-        return check_string(json_object_get(message, "tool_call_id"), path, err);
+        return check_string(json_object_get(message, "tool_call_id"),
+                            path_in(at, ".tool_call_id", path), err);
     if (strcmp(role, "assistant") != 0 || !calls || json_is_null(calls)) return 0;
-    if (!json_is_array(calls)) return bad_type(err, i, ".tool_calls", "an array of calls");
+    if (!json_is_array(calls)) return bad_type(err, at, ".tool_calls", "an array of calls");
     for (size_t k = 0; k < json_array_size(calls); k++)
-        if (check_call(json_array_get(calls, k), i, k, err)) return -1;
+        if (check_call(json_array_get(calls, k), at, k, err)) return -1;
     return 0;
 }
 
-static int check_message(const json_t *message, size_t i, struct param_error *err)
+int chat_input_check_message(const json_t *message, const char *at, struct param_error *err)
 {
     static const char *const roles[] = {"system",    "developer", "user",
                                         "assistant", "tool",      "function"};
-    if (!json_is_object(message)) return bad_type(err, i, "", "an object");
+    if (!json_is_object(message)) return bad_type(err, at, "", "an object");
     const json_t *role = json_object_get(message, "role");
     char path[PARAM_PATH_MAX];
-    snprintf(path, sizeof(path), "messages[%zu].role", i);
+    path_in(at, ".role", path);
     if (!role) return param_fail(err, SRV_ERR_MISSING, path, "'%s' is required.", path);
-    if (!json_is_string(role)) return bad_type(err, i, ".role", "a string");
+    if (!json_is_string(role)) return bad_type(err, at, ".role", "a string");
     for (size_t k = 0; k < sizeof(roles) / sizeof(roles[0]); k++)
         if (!strcmp(json_string_value(role), roles[k]))
-            return check_content(message, i, roles[k], err) ||
-                           check_calls(message, i, roles[k], err)
+            return check_content(message, at, roles[k], err) ||
+                           check_calls(message, at, roles[k], err)
                        ? -1
                        : 0;
     return param_fail(err, SRV_ERR_INVALID_VALUE, path,
@@ -119,19 +129,21 @@ static int check_message(const json_t *message, size_t i, struct param_error *er
                       path);
 }
 
-int chat_input_check(const json_t *messages, struct param_error *err)
+int chat_input_check(const json_t *messages, const char *field, struct param_error *err)
 {
+    char path[PARAM_PATH_MAX];
     if (!messages)
-        return param_fail(err, SRV_ERR_MISSING, "messages",
-                          "The parameter 'messages' is required.");
+        return param_fail(err, SRV_ERR_MISSING, field, "The parameter '%s' is required.", field);
     if (!json_is_array(messages))
-        return param_fail(err, SRV_ERR_INVALID_TYPE, "messages", "'messages' must be an array.");
+        return param_fail(err, SRV_ERR_INVALID_TYPE, field, "'%s' must be an array.", field);
     size_t n = json_array_size(messages);
     if (n == 0 || n > MAX_MESSAGES)
-        return param_fail(err, SRV_ERR_INVALID_VALUE, "messages",
-                          "'messages' holds %zu messages; 1 to %d are allowed.", n, MAX_MESSAGES);
-    for (size_t i = 0; i < n; i++)
-        if (check_message(json_array_get(messages, i), i, err)) return -1;
+        return param_fail(err, SRV_ERR_INVALID_VALUE, field,
+                          "'%s' holds %zu messages; 1 to %d are allowed.", field, n, MAX_MESSAGES);
+    for (size_t i = 0; i < n; i++) {
+        snprintf(path, sizeof(path), "%s[%zu]", field, i);
+        if (chat_input_check_message(json_array_get(messages, i), path, err)) return -1;
+    }
     return 0;
 }
 
@@ -144,15 +156,15 @@ int chat_input_check_flags(const json_t *body, struct param_error *err)
                       "'continue_final_message' and 'add_generation_prompt' exclude each other.");
 }
 
-static int render_failure(int rc, const char *message, struct param_error *err)
+static int render_failure(int rc, const char *field, const char *message, struct param_error *err)
 {
     switch (rc) {
     case TOK_ENOMEM: return param_no_memory(err);
     case TOK_ERAISE:
-        return param_fail(err, SRV_ERR_TEMPLATE, "messages",
+        return param_fail(err, SRV_ERR_TEMPLATE, field,
                           "The model's chat template refused the messages: %.200s", message);
     default:
-        return param_fail(err, SRV_ERR_TEMPLATE, "messages",
+        return param_fail(err, SRV_ERR_TEMPLATE, field,
                           "The model's chat template failed on the messages: %.200s", message);
     }
 }
@@ -179,7 +191,7 @@ int chat_input_render(const struct srv_model *model, const struct chat_input *in
 {
     char message[256] = "";
     if (!model->chat)
-        return param_fail(err, SRV_ERR_UNSUPPORTED, "messages",
+        return param_fail(err, SRV_ERR_UNSUPPORTED, in->field,
                           "This model has no chat template; use /v1/completions.");
     if (in->kwargs && !json_is_object(in->kwargs))
         return param_fail(err, SRV_ERR_INVALID_TYPE, "chat_template_kwargs",
@@ -202,7 +214,7 @@ int chat_input_render(const struct srv_model *model, const struct chat_input *in
     }
     free(messages);
     free(kwargs);
-    if (rc) return render_failure(rc, message, err);
+    if (rc) return render_failure(rc, in->field, message, err);
     *ret = prompt.prompt;
     if (in->tools) in->tools->think_open = prompt.think_open;
     if (in->tools) in->tools->begun = prompt.begun;
@@ -219,14 +231,15 @@ int chat_input_encode(const struct srv_model *model, const struct chat_input *in
                                TOK_PARSE_SPECIAL, ids, message, sizeof(message));
     tok_prompt_finish(&prompt);
     enum srv_error kind = rc == TOK_ENOMEM ? SRV_ERR_OVERLOADED : SRV_ERR_INVALID_VALUE;
-    if (rc) return param_fail(err, kind, "messages", "%s", message);
+    if (rc) return param_fail(err, kind, in->field, "%s", message);
     return 0;
 }
 
 int srv_gen_chat_prompt(struct srv_gen *g, const struct chat_input *in, struct param_error *err)
 {
     struct tok_ids ids = {0};
-    if (chat_input_check(in->messages, err) || chat_input_encode(g->served, in, &ids, err))
+    if (chat_input_check(in->messages, in->field, err) ||
+        chat_input_encode(g->served, in, &ids, err))
         return -1;
     g->prompts = srv_request_alloc(g->req, sizeof(*g->prompts));
     int rc = g->prompts ? srv_gen_set_prompt(g, 0, ids.ids, ids.n) : -1;

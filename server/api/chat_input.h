@@ -23,6 +23,7 @@ struct srv_tools;
 
 struct chat_input {
     const json_t *messages;
+    const char *field; /* of the request they come from, for errors */
     const json_t *kwargs; /* chat_template_kwargs, or NULL */
     /*
      * The text of the body that holds "messages" and "chat_template_kwargs". The template gets them
@@ -37,10 +38,13 @@ struct chat_input {
 };
 
 /*
- * Checks that roles, contents and parts are what the API allows. Returns 0, or -1 with the path of
- * the wrong field.
+ * Checks that roles, contents and parts are what the API allows; field: what holds the messages.
+ * Returns 0, or -1 with the path of the wrong field.
  */
-int chat_input_check(const json_t *messages, struct param_error *err);
+int chat_input_check(const json_t *messages, const char *field, struct param_error *err);
+
+/* The same for one message; at: its path. */
+int chat_input_check_message(const json_t *message, const char *at, struct param_error *err);
 
 /*
  * Checks that the body does not ask both to continue a message and to begin a new one. Returns 0,

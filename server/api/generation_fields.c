@@ -188,32 +188,36 @@ static int read_bias(const struct reading *r, struct param_error *err)
 
 /* ---- stop strings -------------------------------------------------------------------------- */
 
-static int add_stop(struct srv_gen_params *p, const json_t *value, struct param_error *err)
+static int add_stop(struct srv_gen_params *p, const char *name, const json_t *value,
+                    struct param_error *err)
 {
     if (!json_is_string(value))
-        return param_fail(err, SRV_ERR_INVALID_TYPE, "stop",
-                          "'stop' must be a string or an array of strings.");
+        return param_fail(err, SRV_ERR_INVALID_TYPE, name,
+                          "'%s' must be a string or an array of strings.", name);
     size_t len = json_string_length(value);
     if (len == 0) return 0;
     if (len > TEXTOUT_MAX_STOP_BYTES)
-        return param_fail(err, SRV_ERR_INVALID_VALUE, "stop",
-                          "A 'stop' string is %zu bytes long; at most %d.", len,
+        return param_fail(err, SRV_ERR_INVALID_VALUE, name,
+                          "'%s' holds a string of %zu bytes; at most %d.", name, len,
                           TEXTOUT_MAX_STOP_BYTES);
     p->stops[p->n_stops] = json_string_value(value);
     p->stop_lens[p->n_stops++] = len;
     return 0;
 }
 
-static int read_stops(struct srv_gen_params *p, struct param_error *err)
+static int read_stops(const struct reading *r, struct param_error *err)
 {
+    struct srv_gen_params *p = r->p;
     if (!p->stop) return 0;
-    if (!json_is_array(p->stop)) return add_stop(p, p->stop, err);
+    /* Anthropic's dialect has a name of its own for it. */
+    const char *name = "stop_sequences";
+    if (json_object_get(r->body, name) != p->stop) name = "stop";
+    if (!json_is_array(p->stop)) return add_stop(p, name, p->stop, err);
     if (json_array_size(p->stop) > TEXTOUT_MAX_STOPS)
-        return param_fail(err, SRV_ERR_INVALID_VALUE, "stop",
-                          "'stop' holds %zu strings; at most %d.", json_array_size(p->stop),
-                          TEXTOUT_MAX_STOPS);
+        return param_fail(err, SRV_ERR_INVALID_VALUE, name, "'%s' holds %zu strings; at most %d.",
+                          name, json_array_size(p->stop), TEXTOUT_MAX_STOPS);
     for (size_t i = 0; i < json_array_size(p->stop); i++)
-        if (add_stop(p, json_array_get(p->stop, i), err)) return -1;
+        if (add_stop(p, name, json_array_get(p->stop, i), err)) return -1;
     return 0;
 }
 
@@ -389,7 +393,7 @@ int srv_gen_params_read(struct srv_gen_params *p, struct srv_request *req,
         hint_at_n_predict(r, err);
         return -1;
     }
-    if (!(p->model = srv_gen_model_name(r->served, p->model, err)) || read_stops(p, err) ||
+    if (!(p->model = srv_gen_model_name(r->served, p->model, err)) || read_stops(r, err) ||
         read_stream_options(p, unknown, err) || check_together(r, err) || make_sampling(r, err) ||
         read_ids(r, p->stop_token_ids, "stop_token_ids", MAX_STOP_IDS, &stop_ids, &p->n_stop_ids,
                  err) ||

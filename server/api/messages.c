@@ -58,6 +58,7 @@ static int make_prompt(struct srv_gen *g, struct param_error *err)
     json_t *messages = messages_to_chat(g->text, g->body, err);
     if (!messages && err->message[0]) return -1;
     struct chat_input in = {.messages = messages,
+                            .field = "messages",
                             .add_generation_prompt = true,
                             .continue_final_message = ends_with_assistant(messages),
                             .tools = &g->tools};
@@ -308,11 +309,19 @@ static void stream_error(struct srv_gen *g, enum srv_error kind, const char *mes
     srv_gen_send_event(g, &e);
 }
 
+static int check_max_tokens(const struct srv_gen *g, struct param_error *err)
+{
+    if (g->counts || g->max_tokens > 0) return 0;
+    if (g->max_tokens == 0)
+        return param_fail(err, SRV_ERR_INVALID_VALUE, "max_tokens",
+                          "'max_tokens' is 0, but must be at least 1.");
+    return param_fail(err, SRV_ERR_MISSING, "max_tokens",
+                      "The parameter 'max_tokens' is required.");
+}
+
 static int prepare(struct srv_gen *g, struct param_error *err)
 {
-    if (!g->counts && g->max_tokens < 1)
-        return param_fail(err, SRV_ERR_MISSING, "max_tokens",
-                          "'max_tokens' of at least 1 is required.");
+    if (check_max_tokens(g, err)) return -1;
     if (!g->counts && g->n_choices != 1)
         return param_fail(err, SRV_ERR_UNSUPPORTED, "n", "'n' must be 1 here.");
     return make_prompt(g, err);

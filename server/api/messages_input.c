@@ -232,29 +232,79 @@ static int add_user(json_t *list, const json_t *message, struct srv_span text, s
     return rc;
 }
 
-/* Returns true if the content has blocks that are no chat parts. */
-static bool has_blocks(const json_t *message)
+static int fail_message(size_t i, const char *field, enum srv_error kind, const char *wanted,
+                        struct param_error *err)
 {
-    static const char *const types[] = {"tool_use", "tool_result", "thinking", "redacted_thinking"};
-    const json_t *content = json_object_get(message, "content");
-    for (size_t k = 0; k < json_array_size(content); k++) {
-        const char *type = json_string_value(json_object_get(json_array_get(content, k), "type"));
-        for (size_t i = 0; type && i < sizeof(types) / sizeof(types[0]); i++)
-            if (!strcmp(type, types[i])) return true;
-    }
-    return false;
+    char path[PARAM_PATH_MAX];
+    snprintf(path, sizeof(path), "messages.%zu%s%s", i, *field ? "." : "", field);
+    return param_fail(err, kind, path, "%s: %s.", path, wanted);
+}
+
+static int add_system_block(const struct block *b, void *ctx, struct param_error *err)
+{
+    return strcmp(b->type, "text") ? unsupported(b, "", err) : add_text(b, ctx, err);
+}
+
+static int add_system(json_t *list, const json_t *message, struct srv_span text, size_t i,
+                      struct param_error *err)
+{
+    json_t *parts = json_array();
+    int rc = each_block(message, text, i, add_system_block, parts, err);
+    json_array_append_new(list, json_pack("{s:s, s:o}", "role", "system", "content", parts));
+    return rc;
+}
+
+static int add_blocks(json_t *list, const json_t *message, struct srv_span text, size_t i,
+                      struct param_error *err)
+{
+    const char *role = json_string_value(json_object_get(message, "role"));
+    if (!strcmp(role, "system")) return add_system(list, message, text, i, err);
+    return !strcmp(role, "user") ? add_user(list, message, text, i, err)
+                                 : add_assistant(list, message, text, i, err);
 }
 
 static int add_message(json_t *list, json_t *message, struct srv_span text, size_t i,
                        struct param_error *err)
 {
-    const char *role = json_string_value(json_object_get(message, "role"));
-    if (role && strcmp(role, "user") && strcmp(role, "assistant"))
-        return param_fail(err, SRV_ERR_INVALID_VALUE, "messages",
-                          "Roles must be 'user' or 'assistant'.");
-    if (!role || !has_blocks(message)) return json_array_append(list, message), 0;
-    return !strcmp(role, "user") ? add_user(list, message, text, i, err)
-                                 : add_assistant(list, message, text, i, err);
+    const json_t *role = json_object_get(message, "role"),
+                 *content = json_object_get(message, "content");
+    const char *word = json_string_value(role);
+    if (!json_is_object(message))
+        return fail_message(i, "", SRV_ERR_INVALID_TYPE, "a message must be an object", err);
+    if (!role || json_is_null(role))
+        return fail_message(i, "role", SRV_ERR_MISSING, "this field is required", err);
+    if (!word || (strcmp(word, "user") && strcmp(word, "assistant") && strcmp(word, "system")))
+        return fail_message(i, "role", word ? SRV_ERR_INVALID_VALUE : SRV_ERR_INVALID_TYPE,
+                            "a role must be 'user', 'assistant' or 'system'", err);
+    if (!content || json_is_null(content))
+        return fail_message(i, "content", SRV_ERR_MISSING, "this field is required", err);
+    if (json_array_size(content) > 0) return add_blocks(list, message, text, i, err);
+    if (json_is_string(content) || json_is_array(content))
+        return json_array_append(list, message), 0;
+    return fail_message(i, "content", SRV_ERR_INVALID_TYPE,
+                        "this field must be a string or an array of blocks", err);
+}
+
+/* ---- the system prompt --------------------------------------------------------------------- */
+
+static int check_system(const json_t *system, struct param_error *err)
+{
+    char path[PARAM_PATH_MAX];
+    if (!json_is_string(system) && !json_is_array(system))
+        return param_fail(err, SRV_ERR_INVALID_TYPE, "system",
+                          "'system' must be a string or an array of text blocks.");
+    for (size_t k = 0; k < json_array_size(system); k++) {
+        const json_t *block = json_array_get(system, k);
+        const char *type = json_string_value(json_object_get(block, "type"));
+        snprintf(path, sizeof(path), "system.%zu", k);
+        if (type && strcmp(type, "text") != 0)
+            return param_fail(err, SRV_ERR_UNSUPPORTED, path, "%s: only text is supported.", path);
+        if (!type || !json_is_string(json_object_get(block, "text")))
+            return param_fail(err, SRV_ERR_INVALID_TYPE, path,
+                              "%s: a block must be an object with the type 'text' and a text.",
+                              path);
+    }
+    return 0;
 }
 
 json_t *messages_to_chat(struct srv_span text, const json_t *body, struct param_error *err)
@@ -267,9 +317,10 @@ json_t *messages_to_chat(struct srv_span text, const json_t *body, struct param_
         param_fail(err, SRV_ERR_INVALID_TYPE, "messages", "'messages' must be an array.");
         return NULL;
     }
-    if (system && !json_is_null(system) && !json_is_string(system) && !json_is_array(system)) {
-        param_fail(err, SRV_ERR_INVALID_TYPE, "system",
-                   "'system' must be a string or an array of text blocks.");
+    if (system && !json_is_null(system) && check_system(system, err)) return NULL;
+    if (json_is_array(messages) && json_array_size(messages) == 0) {
+        param_fail(err, SRV_ERR_INVALID_VALUE, "messages",
+                   "'messages' holds 0 messages; at least 1 is required.");
         return NULL;
     }
     json_t *list = json_array();

@@ -113,6 +113,7 @@ static int count_tokens(const struct srv_gen *g, const json_t *messages, int64_t
                         struct param_error *err)
 {
     struct chat_input in = {.messages = messages,
+                            .field = "input",
                             .add_generation_prompt = true,
                             .tools = (struct srv_tools *)&g->tools};
     struct tok_ids ids = {0};
@@ -175,12 +176,12 @@ static int drop_oldest(struct srv_gen *g, json_t **messages, struct param_error 
 
 static int prompt_of(struct srv_gen *g, json_t **messages, struct param_error *err)
 {
-    if (chat_input_check(*messages, err) || (is_auto(g) && drop_oldest(g, messages, err)))
+    if (chat_input_check(*messages, "input", err) || (is_auto(g) && drop_oldest(g, messages, err)))
         return -1;
     /* jansson leaves out what it cannot append when out of memory. */
     if (srv_json_ran_out()) return param_no_memory(err);
     struct chat_input in = {
-        .messages = *messages, .add_generation_prompt = true, .tools = &g->tools};
+        .messages = *messages, .field = "input", .add_generation_prompt = true, .tools = &g->tools};
     return srv_gen_chat_prompt(g, &in, err);
 }
 

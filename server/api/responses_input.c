@@ -6,6 +6,7 @@
 #include <string.h>
 
 #include "base/buf.h"
+#include "server/api/chat_input.h"
 
 /* The turn of the assistant that items are added to. */
 struct conversion {
@@ -172,19 +173,23 @@ static int add_message(struct conversion *c, const struct item *item)
         json_decref(parts);
         return -1;
     }
-    if (json_is_array(content)) content = parts;
+    json_t *message = json_object();
+    json_object_set(message, "role", (json_t *)role);
+    json_object_set(message, "content", json_is_array(content) ? parts : content);
+    json_decref(parts);
+    if (chat_input_check_message(message, item->path, c->err)) {
+        json_decref(message);
+        return -1;
+    }
     bool assistant = word && !strcmp(word, "assistant");
     if (assistant && c->turn && !c->after_message) {
-        add_to_turn(c, content);
+        add_to_turn(c, json_object_get(message, "content"));
+        json_decref(message);
     } else {
-        json_t *message = json_object();
-        json_object_set(message, "role", (json_t *)role);
-        json_object_set(message, "content", content);
         json_array_append_new(c->list, message);
         c->turn = assistant ? message : NULL;
     }
     c->after_message = assistant;
-    json_decref(parts);
     return 0;
 }
 

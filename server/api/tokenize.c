@@ -147,6 +147,7 @@ static struct chat_input chat_of(struct tokenize_params *p)
 {
     return (struct chat_input){
         .messages = p->messages,
+        .field = "messages",
         .kwargs = p->kwargs,
         .body = p->text,
         .add_generation_prompt = p->add_generation_prompt,
@@ -165,7 +166,7 @@ static int encode_vllm(const struct srv_model *model, struct tokenize_params *p,
         return encode_text(model, p->prompt, "prompt", flags, ids, err);
     }
     struct chat_input in = chat_of(p);
-    if (chat_input_check(p->messages, err)) return -1;
+    if (chat_input_check(p->messages, "messages", err)) return -1;
     return chat_input_encode(model, &in, ids, err);
 }
 
@@ -324,7 +325,8 @@ static void apply_template(struct srv_request *req)
     json_t *body = open_body(req, &p, "apply-template");
     if (!body) return;
     struct chat_input in = chat_of(&p);
-    if (chat_input_check(p.messages, &err) || chat_input_render(model, &in, &prompt, &err)) {
+    if (chat_input_check(p.messages, "messages", &err) ||
+        chat_input_render(model, &in, &prompt, &err)) {
         param_reply(req, &err);
     } else {
         struct buf b;

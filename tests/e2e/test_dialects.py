@@ -7,7 +7,7 @@ import os
 import tempfile
 
 from hearth_server import SMALL_CONTEXT, Hearth, chunks, parse_events, run_cases
-from tiny_models import demo_without
+from tiny_models import DemoCopy, demo_without
 
 SERVER = None
 GREEDY = {"prompt": "Once upon a time", "max_tokens": 24, "temperature": 0}
@@ -334,6 +334,35 @@ def ok_of(server, path, body):
 # ---- messages ----------------------------------------------------------------------------------------
 
 VERSION = {"anthropic-version": "2023-06-01"}
+
+
+def test_errors_name_what_the_client_sent():
+    """A system prompt or instructions are a message of the chat, but not one of the client's."""
+    image = [{"type": "image", "source": {"type": "url", "url": "http://x/y.png"}}]
+    for fields, place in (({"messages": [{"role": "user", "content": image}]}, "messages.0.content.0"),
+                          ({"messages": [{"role": "user"}]}, "messages.0.content"), ({"system": image}, "system.0"),
+                          ({"messages": [5]}, "messages.0"), ({"messages": []}, "'messages'"),
+                          ({"stop_sequences": [5]}, "'stop_sequences'"), ({"max_tokens": 0}, "'max_tokens' is 0")):
+        status, _, answer = SERVER.post("/v1/messages", dict(CHAT, **{"system": "s", **fields}))
+        assert status == 400 and answer["error"]["message"].startswith(place), answer
+    for value, param, code in (([{"role": "user", "content": 5}], "input[0].content", "invalid_type"),
+                               ([{"role": "wizard", "content": "a"}], "input[0].role", "invalid_value")):
+        refused("/v1/responses", {"input": value, "instructions": "s"}, code, param)
+    refused("/v1/responses", {"input": []}, param="input")
+    with DemoCopy() as m:
+        m.template("{{ raise_exception('no') }}")
+        with Hearth("--model", m.dir) as h:
+            assert h.post("/v1/responses", {"input": "a"})[2]["error"]["param"] == "input"
+
+
+def test_messages_system_role():
+    """Instructions between the turns are where the client put them."""
+    talk = [*CHAT["messages"], {"role": "assistant", "content": "4"},
+            {"role": "system", "content": [{"type": "text", "text": "Be kind.", "cache_control": {"type": "ephemeral"}}]},
+            {"role": "user", "content": "Thanks"}]
+    n = ok("/v1/messages/count_tokens", {"messages": talk})["input_tokens"]
+    assert n == ok("/v1/chat/completions/input_tokens", {"messages": talk})["input_tokens"]
+    assert ok("/v1/messages", dict(CHAT, messages=talk))["usage"]["input_tokens"] == n
 
 
 def test_messages_request_id():

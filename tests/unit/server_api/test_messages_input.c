@@ -5,6 +5,8 @@
 #include "input_case.h"
 
 #define USER(...) "{\"messages\":[{\"role\":\"user\",\"content\":" __VA_ARGS__ "}]}"
+#define USER_SAYS(...) "{\"role\":\"user\",\"content\":" __VA_ARGS__ "}"
+#define SYSTEM(...) "{\"system\":\"s\",\"messages\":[" __VA_ARGS__ "]}"
 #define ASSISTANT(...) "{\"messages\":[{\"role\":\"assistant\",\"content\":" __VA_ARGS__ "}]}"
 #define USE(input) "{\"type\":\"tool_use\",\"id\":\"a\",\"name\":\"add\",\"input\":" input "}"
 #define RESULT(...) "{\"type\":\"tool_result\",\"tool_use_id\":\"a\"" __VA_ARGS__ "}"
@@ -24,6 +26,14 @@ static const struct input_meaning meanings[] = {
     {"{\"system\":[" TEXT("s") "]}", "[{\"role\":\"system\",\"content\":[" TEXT("s") "]}]"},
     {USER("[" TEXT("a") "," TEXT("b") "]"),
      "[{\"role\":\"user\",\"content\":[" TEXT("a") "," TEXT("b") "]}]"},
+    /* instructions on the way; members of blocks that are for caches stay out of the template */
+    {"{\"messages\":[{\"role\":\"user\",\"content\":\"a\"},{\"role\":\"system\",\"content\":\"s\"}]"
+     "}",
+     "[{\"role\":\"user\",\"content\":\"a\"},{\"role\":\"system\",\"content\":\"s\"}]"},
+    {"{\"messages\":[{\"role\":\"system\",\"content\":[{\"type\":\"text\",\"text\":\"s\","
+     "\"cache_control\":{\"type\":\"ephemeral\"}}]}]}",
+     "[{\"role\":\"system\",\"content\":[" TEXT("s") "]}]"},
+    {USER("[]"), "[{\"role\":\"user\",\"content\":[]}]"},
     /* calls: the input as it was written, digits, order and escapes too */
     {ASSISTANT("[" USE("{ \"b\": 1.50, \"a\":123456789012345678901234567890}") "]"),
      "[{\"role\":\"assistant\",\"content\":null,\"tool_calls\":[" CALL(
@@ -62,8 +72,26 @@ static const struct input_meaning meanings[] = {
 static const struct input_refusal refusals[] = {
     {"{\"messages\":{}}", SRV_ERR_INVALID_TYPE, "messages", "must be an array"},
     {"{\"system\":5,\"messages\":[]}", SRV_ERR_INVALID_TYPE, "system", "text blocks"},
-    {"{\"messages\":[{\"role\":\"tool\",\"content\":\"a\"}]}", SRV_ERR_INVALID_VALUE, "messages",
-     "Roles must be 'user' or 'assistant'."},
+    {"{\"messages\":[]}", SRV_ERR_INVALID_VALUE, "messages", "at least 1"},
+    /* a system prompt does not make a conversation, and does not shift the places in it */
+    {"{\"system\":\"s\",\"messages\":[]}", SRV_ERR_INVALID_VALUE, "messages", "at least 1"},
+    {SYSTEM(USER_SAYS("\"a\"") ",5"), SRV_ERR_INVALID_TYPE, "messages.1", "must be an object"},
+    {SYSTEM("{\"content\":\"a\"}"), SRV_ERR_MISSING, "messages.0.role", "messages.0.role: this"},
+    {SYSTEM("{\"role\":5,\"content\":\"a\"}"), SRV_ERR_INVALID_TYPE, "messages.0.role", ""},
+    {SYSTEM("{\"role\":\"tool\",\"content\":\"a\"}"), SRV_ERR_INVALID_VALUE, "messages.0.role",
+     "must be 'user', 'assistant' or 'system'"},
+    {SYSTEM("{\"role\":\"user\"}"), SRV_ERR_MISSING, "messages.0.content", ""},
+    {SYSTEM(USER_SAYS("5")), SRV_ERR_INVALID_TYPE, "messages.0.content", "an array of blocks"},
+    {SYSTEM(USER_SAYS("[{\"type\":\"image\"}]")), SRV_ERR_UNSUPPORTED, "messages.0.content.0",
+     "blocks of type 'image'"},
+    {SYSTEM(USER_SAYS("[" RESULT("") "]") "," USER_SAYS("[{\"type\":\"text\"}]")), SRV_ERR_MISSING,
+     "messages.1.content.0.text", ""},
+    {SYSTEM("{\"role\":\"system\",\"content\":[" USE("{}") "]}"), SRV_ERR_UNSUPPORTED,
+     "messages.0.content.0", "'tool_use'"},
+    {"{\"system\":[" TEXT("a") ",{\"type\":\"image\"}]}", SRV_ERR_UNSUPPORTED, "system.1",
+     "system.1: only text"},
+    {"{\"system\":[5]}", SRV_ERR_INVALID_TYPE, "system.0", "a block must be an object"},
+    {"{\"system\":[{\"type\":\"text\"}]}", SRV_ERR_INVALID_TYPE, "system.0", "and a text"},
     {ASSISTANT("[" TEXT("a") ",{\"type\":\"tool_use\",\"name\":\"add\",\"input\":{}}]"),
      SRV_ERR_MISSING, "messages.0.content.1.id", "messages.0.content.1.id: this field is required"},
     {ASSISTANT("[{\"type\":\"tool_use\",\"id\":5,\"name\":\"add\",\"input\":{}}]"),
