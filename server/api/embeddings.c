@@ -183,12 +183,13 @@ static int take_ids(struct embedding *e, struct input *in, const int32_t *ids, s
     int64_t ctx = eng_info(e->served->engine)->ctx_tokens;
     if (n == 0)
         return param_fail(err, SRV_ERR_INVALID_VALUE, "input", "'input' must not be empty.");
-    if ((int64_t)n > ctx)
+    in->n_ids = (int64_t)n;
+    if (in->n_ids > ctx)
         return param_fail(err, SRV_ERR_CONTEXT, "input",
                           "This model's maximum context length is %lld tokens. However, an input "
-                          "has %zu tokens, so the request exceeds the available context size.",
-                          (long long)ctx, n);
-    in->n_ids = (int64_t)n;
+                          "has %zu tokens, so the request exceeds the available context size "
+                          "(%lld tokens).",
+                          (long long)ctx, n, (long long)ctx);
     in->ids = srv_request_alloc(e->req, n * sizeof(*ids));
     in->vector =
         srv_request_alloc(e->req, (size_t)eng_info(e->served->engine)->d_model * sizeof(float));
@@ -248,8 +249,8 @@ static int read_inputs(struct embedding *e, struct param_error *err)
             rc = param_fail(err, SRV_ERR_INVALID_TYPE, "input",
                             "'input' must be a string, an array of strings, or token ids.");
         if (rc) return rc;
+        e->n_inputs = (int)i + 1;
     }
-    e->n_inputs = (int)n;
     return 0;
 }
 
@@ -288,7 +289,10 @@ static void handle(struct srv_request *req)
         }
     }
     json_decref(body);
-    param_reply(req, &err);
+    if (err.kind == SRV_ERR_CONTEXT) /* the input behind those that were read */
+        srv_gen_refuse_context(req, &err, e->inputs[e->n_inputs].n_ids, 0);
+    else
+        param_reply(req, &err);
 }
 
 const struct srv_route srv_routes_embeddings[] = {

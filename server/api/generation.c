@@ -285,34 +285,33 @@ int srv_gen_set_prompt(struct srv_gen *g, int i, const int32_t *ids, size_t n_id
 
 static int check_lengths(struct srv_gen *g, struct param_error *err)
 {
+    char own[96] = "";
     int64_t ctx = eng_info(g->served->engine)->ctx_tokens;
     for (int i = 0; i < g->n_prompts; i++) {
         int64_t n = g->prompts[i].n_ids;
         if (n < 1)
             return param_fail(err, SRV_ERR_INVALID_VALUE, g->format->input,
                               "The prompt has no tokens.");
-        if (n > ctx)
-            return param_fail(err, SRV_ERR_CONTEXT, g->format->input,
-                              "This model's maximum context length is %lld tokens. However, your "
-                              "prompt has %lld tokens, so the request exceeds the available "
-                              "context size (%lld tokens).",
-                              (long long)ctx, (long long)n, (long long)ctx);
+        if (n <= ctx) continue;
+        /* Clients know the error by its words, each by those of its dialect. */
+        if (g->format->dialect == TOOLS_MESSAGES)
+            snprintf(own, sizeof(own), "prompt is too long: %lld tokens > %lld maximum. ",
+                     (long long)n, (long long)ctx);
+        return param_fail(err, SRV_ERR_CONTEXT, g->format->input,
+                          "%sThis model's maximum context length is %lld tokens. However, your "
+                          "prompt has %lld tokens, so the request exceeds the available context "
+                          "size (%lld tokens).",
+                          own, (long long)ctx, (long long)n, (long long)ctx);
     }
     return 0;
 }
 
-/* Writes the numbers of the context error as members too, because clients read them. */
 static void refuse_context(struct srv_gen *g, const struct param_error *err)
 {
-    int64_t ctx = eng_info(g->served->engine)->ctx_tokens, longest = 0;
+    int64_t longest = 0;
     for (int i = 0; i < g->n_prompts; i++)
         if (g->prompts[i].n_ids > longest) longest = g->prompts[i].n_ids;
-    const struct srv_error_number numbers[] = {
-        {"n_prompt_tokens", longest}, {"n_ctx", ctx}, {"max_tokens", g->max_tokens}, {0}};
-    struct buf b;
-    buf_init(&b, 4096);
-    srv_error_write_for(g->req, &b, err->kind, err->path, err->message, numbers);
-    srv_reply(g->req, srv_error_status(err->kind), NULL, &b);
+    srv_gen_refuse_context(g->req, err, longest, g->max_tokens);
     release(g);
 }
 

@@ -7,7 +7,6 @@
 
 #include <assert.h>
 #include <errno.h>
-#include <math.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/random.h>
@@ -168,17 +167,22 @@ static int read_bias(const struct reading *r, struct param_error *err)
     json_t *value;
     json_object_foreach(p->logit_bias, key, value)
     {
-        char *end;
+        char *end, word[PARAM_WORD_MAX];
         errno = 0;
         long long id = strtoll(key, &end, 10);
-        if (end == key || *end || errno || id < 0 || id >= vocab)
+        if (*key < '0' || *key > '9' || *end || errno || id >= vocab)
             return param_fail(err, SRV_ERR_INVALID_VALUE, "logit_bias",
-                              "'logit_bias' has the key '%.20s'; keys are token ids from 0 to %d.",
-                              key, (int)vocab - 1);
-        double v = json_is_number(value) ? json_number_value(value) : NAN;
+                              "'logit_bias' has the key '%s'; keys are token ids from 0 to %d.",
+                              param_word(key, word), (int)vocab - 1);
+        double v = json_number_value(value);
+        if (!json_is_number(value))
+            return param_fail(err, SRV_ERR_INVALID_TYPE, "logit_bias",
+                              "'logit_bias' of the token %lld must be a number.", id);
         if (!(v >= -100 && v <= 100))
             return param_fail(err, SRV_ERR_INVALID_VALUE, "logit_bias",
-                              "'logit_bias' values must be numbers between -100 and 100.");
+                              "'logit_bias' of the token %lld is %.9g, but must be between -100 "
+                              "and 100.",
+                              id, v);
         bias[at++] = (struct eng_bias){(int32_t)id, (float)v};
     }
     p->sampling.bias = bias;
@@ -243,6 +247,20 @@ static int read_stream_options(struct srv_gen_params *p, struct param_unknown *u
     if (params_read(p->stream_options, fields, p, unknown, err)) return -1;
     if (p->continuous_usage && !p->include_usage) param_note(unknown, "continuous_usage_stats");
     return 0;
+}
+
+void srv_gen_refuse_context(struct srv_request *req, const struct param_error *err,
+                            int64_t n_prompt_tokens, int64_t max_tokens)
+{
+    const struct srv_error_number numbers[] = {
+        {"n_prompt_tokens", n_prompt_tokens},
+        {"n_ctx", eng_info(srv_facts(req)->model->engine)->ctx_tokens},
+        {"max_tokens", max_tokens},
+        {0}};
+    struct buf b;
+    buf_init(&b, 4096);
+    srv_error_write_for(req, &b, err->kind, err->path, err->message, numbers);
+    srv_reply(req, srv_error_status(err->kind), NULL, &b);
 }
 
 /* Placeholders that clients send to servers with one model. */

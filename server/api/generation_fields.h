@@ -78,6 +78,10 @@ int srv_gen_params_read(struct srv_gen_params *p, struct srv_request *req,
                         const struct param_field *own, json_t **ret_body,
                         struct param_unknown *unknown, struct param_error *err);
 
+/* Answers with the context error: its numbers are members too, because clients read them. */
+void srv_gen_refuse_context(struct srv_request *req, const struct param_error *err,
+                            int64_t n_prompt_tokens, int64_t max_tokens);
+
 /*
  * Returns the name to show for the model asked for: the served one for NULL and, unless
  * strict-model is on, for "default", "tgi" and "dummy". NULL with err: no such model.

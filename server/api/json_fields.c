@@ -197,6 +197,21 @@ static int wrong_type(struct param_error *err, const char *name, const char *wan
                       type_name(value));
 }
 
+/* A number as a message shows it: integers whole, others in as few digits as tell it from its
+ * neighbours. Returns buf. */
+static const char *show_number(const json_t *value, char buf[32])
+{
+    double v = json_number_value(value);
+    if (json_is_integer(value))
+        snprintf(buf, 32, "%lld", (long long)json_integer_value(value));
+    else
+        for (int digits = 6; digits <= DBL_DECIMAL_DIG; digits++) {
+            snprintf(buf, 32, "%.*g", digits, v);
+            if (strtod(buf, NULL) == v) break;
+        }
+    return buf;
+}
+
 /* Returns true for a number beyond the range of int64_t. */
 static bool is_huge(const json_t *value)
 {
@@ -206,14 +221,16 @@ static bool is_huge(const json_t *value)
 static int read_int(const struct param_field *f, const json_t *value, int64_t *out,
                     struct param_error *err)
 {
+    char shown[32];
     double as_real = json_number_value(value);
     if (!json_is_number(value) || (json_is_real(value) && as_real != floor(as_real)))
         return wrong_type(err, f->name, "an integer", value);
     bool too_large = json_is_real(value) && as_real >= INT64_LIMIT;
     if (as_real < f->min || as_real > f->max || too_large)
         return param_fail(err, SRV_ERR_INVALID_VALUE, f->name,
-                          "'%s' is %.6g, but must be between %.0f and %lld.", f->name, as_real,
-                          f->min, f->max < INT64_LIMIT ? (long long)f->max : INT64_MAX);
+                          "'%s' is %s, but must be between %.0f and %lld.", f->name,
+                          show_number(value, shown), f->min,
+                          f->max < INT64_LIMIT ? (long long)f->max : INT64_MAX);
     *out = json_is_integer(value) ? json_integer_value(value) : (int64_t)as_real;
     return 0;
 }
@@ -221,12 +238,13 @@ static int read_int(const struct param_field *f, const json_t *value, int64_t *o
 static int read_number(const struct param_field *f, const json_t *value, double *out,
                        struct param_error *err)
 {
+    char shown[32];
     if (!json_is_number(value)) return wrong_type(err, f->name, "a number", value);
     double v = json_number_value(value);
     if (!(v >= f->min && v <= f->max))
         return param_fail(err, SRV_ERR_INVALID_VALUE, f->name,
-                          "'%s' is %.6g, but must be between %g and %g.", f->name, v, f->min,
-                          f->max);
+                          "'%s' is %s, but must be between %g and %g.", f->name,
+                          show_number(value, shown), f->min, f->max);
     *out = v;
     return 0;
 }

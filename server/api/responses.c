@@ -27,6 +27,7 @@ static const struct param_field fields[] = {
     GEN_OTHER("truncation", PARAM_IGNORED), /* check_truncation reads it */
     GEN_OTHER("include", PARAM_NAMED),      /* check_include reads it */
     GEN_OTHER("previous_response_id", PARAM_UNSUPPORTED),
+    GEN_OTHER("prompt", PARAM_UNSUPPORTED), /* one kept by the server */
     GEN_OTHER("conversation", PARAM_UNSUPPORTED),
     GEN_OTHER("background", PARAM_UNSUPPORTED),
     {0},
@@ -378,8 +379,10 @@ static void write_request(struct srv_gen *g, struct jw *w)
         jw_json(w, "tools", "[]", 2);
     jw_number(w, "top_p", g->params.top_p);
     jw_text(w, "truncation", is_auto(g) ? "auto" : "disabled");
-    jw_open(w, "metadata", '{');
-    jw_close(w);
+    struct srv_span metadata = {"{}", 2};
+    if (json_is_object(json_object_get(g->body, "metadata")))
+        jr_member(g->text.text, g->text.len, "metadata", &metadata.text, &metadata.len);
+    jw_json(w, "metadata", metadata.text, metadata.len);
 }
 
 static void write_incomplete(struct jw *w, const char *status)

@@ -297,6 +297,7 @@ void srv_guard_find_route(const struct srv_route *const *tables, const char *met
             srv_nearest_offer(&nearest, r->path, strlen(r->path));
             if (!path_matches(r, path)) continue;
             ret->path_known = true;
+            ret->path_flags |= r->flags;
             note_method(ret, r->method);
             if (strcmp(r->method, is_head ? "GET" : method) != 0 || ret->route) continue;
             ret->route = r;
@@ -338,7 +339,8 @@ static void check_route(const struct srv_guard_head *h, const struct srv_guard_i
                   ((flags & SRV_ROUTE_OPERATOR) && !in->operator_open);
     if (!found->path_known || hidden) {
         char hint[80] = "/openapi.json lists what there is.";
-        if (found->nearest) snprintf(hint, sizeof(hint), "did you mean %.60s?", found->nearest);
+        if (found->nearest && !found->path_known)
+            snprintf(hint, sizeof(hint), "did you mean %.60s?", found->nearest);
         refuse(v, SRV_ERR_UNKNOWN_URL, "There is no %.12s %.80s here; %s", h->method, path, hint);
         return;
     }
@@ -418,6 +420,7 @@ void srv_guard_check(struct srv_guard_head *h, const struct srv_guard_input *in,
     struct srv_guard_route found;
     v->query = split_target(h->target, path);
     srv_guard_find_route(in->routes, h->method, path, &found);
+    v->path_flags = found.path_flags;
     bool any_host = found.route && (found.route->flags & SRV_ROUTE_ANY_HOST);
     if (in->too_many_connections) refuse(v, SRV_ERR_OVERLOADED, "There are too many connections.");
     if (!v->refused) srv_guard_framing(h, v);
@@ -475,9 +478,10 @@ void srv_guard_reply_options(struct srv_request *req)
     srv_reply(req, 204, NULL, &empty);
 }
 
-static enum srv_dialect dialect_of(const struct srv_request *req)
+/* Without a route the path decides, and the request where nothing knows the path. */
+static enum srv_dialect dialect_of(const struct srv_request *req, unsigned path_flags)
 {
-    unsigned flags = req->route ? req->route->flags : SRV_ROUTE_EITHER;
+    unsigned flags = req->route ? req->route->flags : SRV_ROUTE_EITHER | path_flags;
     bool either = (flags & SRV_ROUTE_EITHER) && srv_request_header(req, "anthropic-version");
     return either || (flags & SRV_ROUTE_ANTHROPIC) ? SRV_DIALECT_ANTHROPIC : SRV_DIALECT_OPENAI;
 }
@@ -511,7 +515,7 @@ void srv_guard_judge(struct srv_request *req, struct srv_guard_head *head, bool 
     req->query = v->query;
     req->route = v->route;
     req->facts.tail = v->tail;
-    req->facts.dialect = dialect_of(req);
+    req->facts.dialect = dialect_of(req, v->path_flags);
     memcpy(req->facts.tenant, v->tenant, sizeof(req->facts.tenant));
     if (v->refused && v->kind == SRV_ERR_METHOD) srv_reply_header(req, "Allow", v->allow);
     add_cors(req, srv_guard_cors(head->origin, &s->rules));

@@ -48,6 +48,7 @@ struct srv_guard_verdict {
     char message[256];
     /* filled by srv_guard_check */
     const struct srv_route *route; /* NULL: none, or refused before it was looked for */
+    unsigned path_flags;           /* of all routes of the path, also if it was refused */
     const char *tail;              /* of a prefix route: points into the path; else "" */
     const char *query;             /* raw, after '?': points into the target; else "" */
     char allow[64];                /* with SRV_ERR_METHOD: the methods of the path */
@@ -118,6 +119,7 @@ struct srv_guard_route {
     const struct srv_route *route; /* NULL: the path is unknown, or knows another method */
     const char *tail;              /* of a prefix route: points into path */
     bool path_known;
+    unsigned path_flags; /* those of all routes of the path */
     char allow[64];      /* methods of the path, for Allow */
     const char *nearest; /* a known path that differs in a few letters, or NULL */
 };

@@ -3,6 +3,7 @@
 """The HTTP contract, route by route, on the demo model: shapes, statuses, errors, streams."""
 import base64
 import json
+import re
 import struct
 
 from hearth_server import SMALL_CONTEXT, Hearth, chunks, run_cases
@@ -269,6 +270,21 @@ def test_field_errors():
         refused("/v1/completions", dict(GREEDY, **{field: value}), code=code, param=field)
 
 
+def test_errors_show_the_value():
+    """As it is: not a rounded one that would be within the limits."""
+    for field, value, shown in (("priority", 1000001, "1000001"), ("deadline_ms", 86400001, "86400001"),
+                                ("temperature", 100.00001, "100.00001"), ("top_p", 1.0000000000000002, "1.0000000000000002"),
+                                ("min_p", 1.5, "1.5"), ("top_k", 2 ** 31, "2147483648"), ("top_k", -1e30, "-1e+30"),
+                                ("n", 17.0, "17")):
+        error, _ = refused("/v1/completions", dict(GREEDY, **{field: value}), param=field)
+        assert error["message"].startswith(f"'{field}' is {shown}, but must be between "), error
+    for bias, code, words in (({"5": 100.5}, "invalid_value", "token 5 is 100.5"), ({"5": "1"}, "invalid_type", "token 5"),
+                              ({" 5": 1}, "invalid_value", "' 5'"), ({"+5": 1}, "invalid_value", "'+5'"),
+                              ({"\u00e9" * 99: 1}, "invalid_value", "'" + "?" * 40 + "...'")):
+        error, _ = refused("/v1/completions", dict(GREEDY, logit_bias=bias), code=code, param="logit_bias")
+        assert words in error["message"], error
+
+
 def test_prompt_errors():
     for prompt, code in [
             (None, "missing_required_parameter"), ([], "invalid_value"), ([[]], "invalid_value"),
@@ -362,6 +378,7 @@ def test_what_would_change_the_answer_is_refused():
     for path, field, value in [("/v1/completions", "suffix", "x"), ("/v1/chat/completions", "best_of", 2),
                                ("/v1/chat/completions", "echo", True), ("/v1/responses", "background", True),
                                ("/v1/responses", "prediction", {"type": "content", "content": "x"}),
+                               ("/v1/responses", "prompt", {"id": "pmpt_1"}),
                                ("/v1/responses", "previous_response_id", "resp_1")]:
         refused(path, dict(routes[path], **{field: value}), code="unsupported_parameter", param=field)
     for field, value in [("tools", [{"name": "f"}]), ("thinking", {"type": "always"})]:
@@ -421,9 +438,11 @@ def test_errors_of_other_dialects_are_theirs():
     long = {"messages": [{"role": "user", "content": "a " * (2 * ctx)}], "max_tokens": 1}
     status, _, a = SERVER.post("/v1/messages", long)
     assert status == 400 and a["type"] == "error" and "maximum context length" in a["error"]["message"]
+    assert re.match(rf"prompt is too long: \d+ tokens > {ctx} maximum\.", a["error"]["message"]), a
     refused("/v1/chat/completions", long, code="context_length_exceeded", param="messages")
     refused("/v1/responses", {"input": "a " * (2 * ctx)}, code="context_length_exceeded", param="input")
-    refused("/v1/embeddings", {"input": "a " * (2 * ctx)}, code="context_length_exceeded", param="input")
+    error, _ = refused("/v1/embeddings", {"input": ["a", "a " * (2 * ctx)]}, code="context_length_exceeded", param="input")
+    assert error["n_ctx"] == ctx and error["n_prompt_tokens"] > ctx and error["max_tokens"] == 0, error
     refused("/tokenize", {"content": "a", "model": "nope"}, status=404, code="model_not_found")
     error, _ = refused("/v1/completions", dict(GREEDY, prompt=""), code="invalid_value", param="prompt")
     assert "n_ctx" not in error
@@ -476,6 +495,12 @@ def test_unknown_urls_and_methods():
     assert status == 405 and "POST" in head["allow"] and answer["error"]["code"] == "method_not_allowed"
     status, _, _ = SERVER.request("HEAD", "/v1/models")
     assert status == 200
+    for method, headers, wanted in (("GET", {}, 405), ("POST", {"Host": "evil.example"}, 403)):
+        status, head, answer = SERVER.request(method, "/v1/messages", None, headers)  # the path's dialect
+        answer = json.loads(answer)
+        assert status == wanted and answer["type"] == "error" and answer["request_id"] == head["request-id"], answer
+    message = SERVER.post("/v1/models/load", {})[2]["error"]["message"]  # a route of another server
+    assert "/openapi.json" in message and "did you mean" not in message, message
 
 
 def test_embeddings():
@@ -505,6 +530,8 @@ def test_responses():
     assert events[-1][0] == "response.completed"
     short = ok("/v1/responses", {"input": "What is 2+2?", "temperature": 0, "max_output_tokens": 1})
     assert short["status"] == "incomplete"
+    for metadata in ({"run": "7"}, {}):
+        assert ok("/v1/responses", {"input": "x", "max_output_tokens": 1, "metadata": metadata})["metadata"] == metadata
     refused("/v1/responses", {"input": "x", "previous_response_id": "resp_1"})
 
 
