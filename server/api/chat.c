@@ -167,6 +167,7 @@ static bool whole_choice(struct srv_gen *g, struct jw *w, struct gen_prompt *p,
         return false;
     default:
         jw_text(w, "finish_reason", c->finish_reason);
+        srv_gen_write_stop_reason(g, w, c);
         if (g->params.return_token_ids) srv_gen_write_ids(w, "token_ids", c, 0, c->n_tokens);
         jw_close(w);
         return true;
@@ -198,9 +199,10 @@ static void begin_delta(struct srv_gen *g, struct gen_event *e, int index)
     jw_open(&e->w, "delta", '{');
 }
 
-/* Sends the first chunk of every choice, which names its role. */
+/* Sends the first chunk of every choice, which names its role; the first has the prompt's ids. */
 static void stream_begin(struct srv_gen *g)
 {
+    const struct gen_prompt *p = &g->prompts[0];
     for (int k = 0; k < g->n_choices; k++) {
         struct gen_event e;
         begin_delta(g, &e, k);
@@ -209,7 +211,10 @@ static void stream_begin(struct srv_gen *g)
         jw_close(&e.w);
         jw_null(&e.w, "logprobs");
         jw_null(&e.w, "finish_reason");
-        srv_gen_end_chunk(g, &e, &g->prompts[0], 0);
+        srv_gen_close_choice(&e);
+        if (g->params.return_token_ids && k == 0)
+            jw_ints(&e.w, "prompt_token_ids", p->ids, (size_t)p->n_ids);
+        srv_gen_close_chunk(g, &e, p, 0);
     }
 }
 
@@ -273,7 +278,7 @@ static void stream_delta(struct srv_gen *g, struct gen_prompt *p, struct gen_cho
     jw_close(&e.w);
     if (g->params.want_logprobs) {
         open_tokens(&e.w);
-        write_tokens(g, &e.w, c, token_from, token_to);
+        write_tokens(g, &e.w, c, token_from, token_to < c->n_showable ? token_to : c->n_showable);
         close_tokens(&e.w);
     } else {
         jw_null(&e.w, "logprobs");
@@ -290,6 +295,7 @@ static void stream_finish(struct srv_gen *g, struct gen_prompt *p, struct gen_ch
     jw_close(&e.w);
     jw_null(&e.w, "logprobs");
     jw_text(&e.w, "finish_reason", c->finish_reason);
+    srv_gen_write_stop_reason(g, &e.w, c);
     srv_gen_end_chunk(g, &e, p, c->n_tokens);
 }
 

@@ -23,7 +23,7 @@ struct srv_tools;
 
 struct chat_input {
     const json_t *messages;
-    const char *field; /* of the request they come from, for errors */
+    const char *field;    /* of the request they come from, for errors */
     const json_t *kwargs; /* chat_template_kwargs, or NULL */
     /*
      * The text of the body that holds "messages" and "chat_template_kwargs". The template gets them

@@ -146,10 +146,7 @@ static void write_end(struct srv_gen *g, struct jw *w, const struct gen_prompt *
                       const struct gen_choice *c)
 {
     jw_text(w, "finish_reason", c->finish_reason);
-    if (c->stop_string)
-        jw_text(w, "stop_reason", c->stop_string);
-    else if (c->stop_id >= 0 && g->params.n_stop_ids)
-        jw_int(w, "stop_reason", c->stop_id);
+    srv_gen_write_stop_reason(g, w, c);
     if (!g->params.return_token_ids) return;
     jw_ints(w, "prompt_token_ids", p->ids, (size_t)p->n_ids);
     srv_gen_write_ids(w, "token_ids", c, 0, c->n_tokens);
@@ -219,9 +216,19 @@ static bool whole_tail(struct srv_gen *g, struct jw *w, struct gen_cursor *at)
 
 /* ---- stream -------------------------------------------------------------------------------- */
 
+/* The first chunk of a choice has the ids of its prompt. */
+static void introduce(struct srv_gen *g, struct jw *w, const struct gen_prompt *p,
+                      struct gen_choice *c)
+{
+    if (g->params.return_token_ids && !c->introduced)
+        jw_ints(w, "prompt_token_ids", p->ids, (size_t)p->n_ids);
+    c->introduced = true;
+}
+
 /* An echoed prompt is the first chunk of each of its choices. */
 static void echo_chunk(struct srv_gen *g, struct gen_prompt *p, struct gen_choice *c)
 {
+    if (!g->params.echo || c->introduced) return;
     const struct echo *echo = echo_of(g, p);
     struct tokens t = tokens_of(g, p, NULL, true);
     struct gen_event e;
@@ -232,13 +239,8 @@ static void echo_chunk(struct srv_gen *g, struct gen_prompt *p, struct gen_choic
     else
         jw_null(&e.w, "logprobs");
     jw_null(&e.w, "finish_reason");
+    introduce(g, &e.w, p, c);
     srv_gen_end_chunk(g, &e, p, 0);
-}
-
-static void introduce(struct srv_gen *g, struct gen_prompt *p, struct gen_choice *c)
-{
-    if (g->params.echo && !c->introduced) echo_chunk(g, p, c);
-    c->introduced = true;
 }
 
 static void stream_delta(struct srv_gen *g, struct gen_prompt *p, struct gen_choice *c,
@@ -247,14 +249,16 @@ static void stream_delta(struct srv_gen *g, struct gen_prompt *p, struct gen_cho
 {
     struct tokens t = tokens_of(g, p, c, false);
     struct gen_event e;
-    introduce(g, p, c);
+    echo_chunk(g, p, c);
     srv_gen_begin_chunk(g, &e, c->index);
     srv_gen_write_text(&e.w, "text", c, from, to);
-    if (g->params.want_logprobs && token_to > token_from)
-        write_arrays(&t, &e.w, token_from, token_to);
+    int64_t logged_to = token_to < c->n_showable ? token_to : c->n_showable;
+    if (g->params.want_logprobs && logged_to > token_from)
+        write_arrays(&t, &e.w, token_from, logged_to);
     else
         jw_null(&e.w, "logprobs");
     jw_null(&e.w, "finish_reason");
+    introduce(g, &e.w, p, c);
     if (g->params.return_token_ids) srv_gen_write_ids(&e.w, "token_ids", c, token_from, token_to);
     srv_gen_end_chunk(g, &e, p, token_to);
 }
@@ -262,11 +266,13 @@ static void stream_delta(struct srv_gen *g, struct gen_prompt *p, struct gen_cho
 static void stream_finish(struct srv_gen *g, struct gen_prompt *p, struct gen_choice *c)
 {
     struct gen_event e;
-    introduce(g, p, c);
+    echo_chunk(g, p, c);
     srv_gen_begin_chunk(g, &e, c->index);
     jw_text(&e.w, "text", "");
     jw_null(&e.w, "logprobs");
     jw_text(&e.w, "finish_reason", c->finish_reason);
+    srv_gen_write_stop_reason(g, &e.w, c);
+    introduce(g, &e.w, p, c);
     srv_gen_end_chunk(g, &e, p, c->n_tokens);
 }
 

@@ -101,7 +101,10 @@ struct srv_gen_format {
     /* The part begins or has ended; NULL: the dialect does not say so. */
     void (*stream_part)(struct srv_gen *g, struct gen_choice *c, const struct choice_part *part,
                         bool ended);
-    /* part: the one that holds the text; NULL: only tokens, no text. */
+    /*
+     * part: the one that holds the text; NULL: only tokens, no text. Of the tokens, those below
+     * n_showable have text of their own or log-probabilities to show.
+     */
     void (*stream_delta)(struct srv_gen *g, struct gen_prompt *p, struct gen_choice *c,
                          const struct choice_part *part, size_t from, size_t to, int64_t token_from,
                          int64_t token_to);

@@ -87,27 +87,20 @@ static int64_t token_at(const struct gen_choice *c, int64_t from, int64_t end, s
     return from;
 }
 
-/* One round of events sends the text up to `to`, the tokens up to token_to, of which the
- * log-probabilities of those below n_logged are shown. */
+/* One round of events sends the text up to `to` and the tokens up to token_to. */
 struct sending {
     struct gen_prompt *prompt;
     struct gen_choice *choice;
     size_t to;
-    int64_t token_to, n_logged;
+    int64_t token_to;
     bool is_last; /* nothing follows it */
 };
-
-static int64_t min_tokens(int64_t a, int64_t b)
-{
-    return a < b ? a : b;
-}
 
 static void send_delta(struct srv_gen *g, const struct sending *s, const struct choice_part *part,
                        size_t to, int64_t token_to)
 {
     struct gen_choice *c = s->choice;
-    g->format->stream_delta(g, s->prompt, c, part, c->n_sent, to,
-                            min_tokens(c->n_shown, s->n_logged), min_tokens(token_to, s->n_logged));
+    g->format->stream_delta(g, s->prompt, c, part, c->n_sent, to, c->n_shown, token_to);
     c->n_sent = to;
     c->n_shown = token_to;
 }
@@ -116,10 +109,11 @@ static void send_delta(struct srv_gen *g, const struct sending *s, const struct 
 static void send_tokens(struct srv_gen *g, const struct sending *s, const struct choice_part *part)
 {
     const struct srv_gen_params *p = &g->params;
-    bool wanted = p->want_logprobs || p->return_token_ids || p->chunk_tokens > 0;
-    if (s->token_to > s->choice->n_shown && wanted)
-        send_delta(g, s, part, s->choice->n_sent, s->token_to);
-    s->choice->n_shown = s->token_to;
+    struct gen_choice *c = s->choice;
+    bool logged = p->want_logprobs && c->n_shown < c->n_showable;
+    bool wanted = logged || p->return_token_ids || p->chunk_tokens > 0;
+    if (s->token_to > c->n_shown && wanted) send_delta(g, s, part, c->n_sent, s->token_to);
+    c->n_shown = s->token_to;
 }
 
 /* Sends what is new of part i; returns true if it is closed. */
@@ -151,12 +145,12 @@ static void stream_text(struct srv_gen *g, const struct sending *s)
     send_tokens(g, s, NULL);
 }
 
-/* Everything new. */
+/* Everything new; at the end also the tokens that a stop string has swallowed. */
 static void stream_new(struct srv_gen *g, struct gen_prompt *p, struct gen_choice *c)
 {
+    int64_t token_to = c->ended ? c->n_tokens : c->n_showable;
     assert(c->n_sent <= c->text.n_released && c->text.n_released <= c->text.text.len);
-    stream_text(
-        g, &(struct sending){p, c, c->text.n_released, c->n_showable, c->n_showable, c->ended});
+    stream_text(g, &(struct sending){p, c, c->text.n_released, token_to, c->ended});
 }
 
 /*
@@ -165,18 +159,17 @@ static void stream_new(struct srv_gen *g, struct gen_prompt *p, struct gen_choic
  */
 static bool stream_by_tokens(struct srv_gen *g, struct gen_prompt *p, struct gen_choice *c)
 {
-    int64_t n_showable = c->n_showable, end = c->n_eventable;
+    int64_t end = c->n_eventable;
     while (c->n_shown < end) {
         if (!srv_stream_has_room(g->req)) return false;
         int64_t from = c->n_shown;
         int64_t next = end - from > g->params.chunk_tokens ? from + g->params.chunk_tokens : end;
         size_t to = c->text.n_released;
         if (next < c->n_placed && c->offsets[next] < to) to = c->offsets[next];
-        stream_text(g, &(struct sending){p, c, to, next, n_showable, false});
+        stream_text(g, &(struct sending){p, c, to, next, false});
         assert(next > from && to <= c->text.text.len);
     }
-    if (c->ended)
-        stream_text(g, &(struct sending){p, c, c->text.n_released, c->n_shown, n_showable, true});
+    if (c->ended) stream_text(g, &(struct sending){p, c, c->text.n_released, c->n_shown, true});
     return true;
 }
 

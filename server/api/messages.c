@@ -78,8 +78,13 @@ static const char *stop_reason(const struct gen_choice *c)
 
 static void write_stop(struct jw *w, const struct gen_choice *c)
 {
+    size_t len;
+    const char *text = srv_gen_stop_string(c, &len);
     jw_text(w, "stop_reason", stop_reason(c));
-    jw_text(w, "stop_sequence", c->stop_string);
+    if (text)
+        jw_string(w, "stop_sequence", text, len);
+    else
+        jw_null(w, "stop_sequence");
 }
 
 static void write_usage(const struct srv_gen *g, struct jw *w, int64_t n_output)

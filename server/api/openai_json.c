@@ -143,8 +143,14 @@ void srv_gen_begin_chunk(struct srv_gen *g, struct gen_event *e, int choice_inde
     jw_int(&e->w, "index", choice_index);
 }
 
-void srv_gen_end_chunk(struct srv_gen *g, struct gen_event *e, const struct gen_prompt *p,
-                       int64_t n_tokens)
+void srv_gen_close_choice(struct gen_event *e)
+{
+    jw_close(&e->w);
+    jw_close(&e->w);
+}
+
+void srv_gen_close_chunk(struct srv_gen *g, struct gen_event *e, const struct gen_prompt *p,
+                         int64_t n_tokens)
 {
     struct gen_totals t = {.n_prompt = p->n_ids,
                            .n_cached = srv_gen_usage(p).n_cached_tokens,
@@ -152,13 +158,18 @@ void srv_gen_end_chunk(struct srv_gen *g, struct gen_event *e, const struct gen_
     for (int k = 0; p->choices && k < g->n_candidates; k++)
         t.n_reasoning += p->choices[k].n_reasoning;
     if (t.n_reasoning > n_tokens) t.n_reasoning = n_tokens;
-    jw_close(&e->w);
-    jw_close(&e->w);
     if (g->params.include_usage && g->params.continuous_usage)
         write_usage(g, &e->w, t);
     else if (g->params.include_usage)
         jw_null(&e->w, "usage");
     srv_gen_close_event(g, e);
+}
+
+void srv_gen_end_chunk(struct srv_gen *g, struct gen_event *e, const struct gen_prompt *p,
+                       int64_t n_tokens)
+{
+    srv_gen_close_choice(e);
+    srv_gen_close_chunk(g, e, p, n_tokens);
 }
 
 void srv_gen_progress_chunk(struct srv_gen *g, const struct gen_progress *progress)
@@ -240,6 +251,33 @@ int64_t srv_gen_characters_before(struct gen_choice *c, size_t bytes)
         (int64_t)srv_gen_characters(text + c->counted_bytes, bytes - c->counted_bytes);
     c->counted_bytes = bytes;
     return c->counted_characters;
+}
+
+const char *srv_gen_stop_string(const struct gen_choice *c, size_t *ret_len)
+{
+    *ret_len = c->stop_string ? c->text.stops->stop[c->text.stop_index].len : 0;
+    return c->stop_string;
+}
+
+/* The model's end id is none of the client's, unless the client names it. */
+static bool is_clients_stop(const struct srv_gen *g, int32_t id)
+{
+    for (int i = 0; i < g->params.n_stop_ids; i++)
+        if (g->params.stop_ids[i] == id) return true;
+    return false;
+}
+
+void srv_gen_write_stop_reason(const struct srv_gen *g, struct jw *w, const struct gen_choice *c)
+{
+    size_t len;
+    const char *text = srv_gen_stop_string(c, &len);
+    if (g->params.n_stops == 0 && g->params.n_stop_ids == 0) return;
+    if (text)
+        jw_string(w, "stop_reason", text, len);
+    else if (is_clients_stop(g, c->stop_id))
+        jw_int(w, "stop_reason", c->stop_id);
+    else
+        jw_null(w, "stop_reason");
 }
 
 /* ---- tokens -------------------------------------------------------------------------------- */

@@ -58,6 +58,18 @@ void srv_gen_begin_chunk(struct srv_gen *g, struct gen_event *e, int choice_inde
 void srv_gen_end_chunk(struct srv_gen *g, struct gen_event *e, const struct gen_prompt *p,
                        int64_t n_tokens);
 
+/* The client's stop string that ended the choice, or NULL; it may hold NUL characters. */
+const char *srv_gen_stop_string(const struct gen_choice *c, size_t *ret_len);
+
+/* vLLM's member "stop_reason": that string, the client's stop id, or null. Left out unless the
+ * request has stop strings or ids. */
+void srv_gen_write_stop_reason(const struct srv_gen *g, struct jw *w, const struct gen_choice *c);
+
+/* The same in two steps, for members of the chunk behind its choice. */
+void srv_gen_close_choice(struct gen_event *e);
+void srv_gen_close_chunk(struct srv_gen *g, struct gen_event *e, const struct gen_prompt *p,
+                         int64_t n_tokens);
+
 /* A format's stream_progress: a chunk without choices. */
 void srv_gen_progress_chunk(struct srv_gen *g, const struct gen_progress *progress);
 

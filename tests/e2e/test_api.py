@@ -167,6 +167,44 @@ def test_stop_ids_and_limits():
     assert biased["choices"][0]["token_ids"] == [stop] * 3
 
 
+def test_stop_reason():
+    """Which of the client's stops ended a choice: in both dialects, streamed too, and null if it was none of them."""
+    for path, body in (("/v1/completions", GREEDY), ("/v1/chat/completions", CHAT)):
+        plain = ok(path, dict(body, max_tokens=8, return_token_ids=True))
+        assert "stop_reason" not in plain["choices"][0]
+        fifth = plain["choices"][0]["token_ids"][5]
+        piece = ok("/detokenize", {"tokens": [fifth]})["content"]
+        for fields, reason in (({"stop": [piece, "zzz"]}, piece), ({"stop_token_ids": [fifth]}, fifth),
+                               ({"stop": "zzz"}, None)):
+            fields = dict(body, max_tokens=8, return_token_ids=True, **fields)
+            whole = ok(path, fields)["choices"][0]
+            events = [e["choices"][0] for e in chunks(SERVER.stream(path, dict(fields, stream=True)))]
+            assert whole["stop_reason"] == events[-1]["stop_reason"] == reason, (whole, events[-1])
+            # what a stop string has swallowed is among the ids, streamed too
+            assert sum((e.get("token_ids", []) for e in events), []) == whole["token_ids"], events
+    nul = ok("/tokenize", {"content": "\0"})["tokens"]
+    body = dict(GREEDY, logit_bias={str(nul[0]): 100}, stop=["\0"])
+    assert len(nul) == 1 and ok("/v1/completions", body)["choices"][0]["stop_reason"] == "\0"
+    talk = {"messages": CHAT["messages"], "max_tokens": 5, "logit_bias": {str(nul[0]): 100}}
+    assert ok("/v1/messages", dict(talk, stop_sequences=["\0"]))["stop_sequence"] == "\0"
+
+
+def test_prompt_ids_of_streams():
+    """return_token_ids: the first chunk has the prompt's ids, that of every choice in completions."""
+    body = {"prompt": ["Once upon", "Hi"], "n": 2, "max_tokens": 3, "return_token_ids": True}
+    for fields in ({}, {"echo": True}, {"max_tokens": 0}):
+        plain = ok("/v1/completions", dict(body, **fields))
+        seen = {}
+        for e in chunks(SERVER.stream("/v1/completions", dict(body, stream=True, **fields))):
+            seen.setdefault(e["choices"][0]["index"], []).append(e["choices"][0].get("prompt_token_ids"))
+        for c in plain["choices"]:
+            got = seen[c["index"]]
+            assert got[0] == c["prompt_token_ids"] and set(map(str, got[1:])) <= {"None"}, got
+    ask = dict(CHAT, n=2, max_tokens=3, return_token_ids=True)
+    got = [e.get("prompt_token_ids") for e in chunks(SERVER.stream("/v1/chat/completions", dict(ask, stream=True)))]
+    assert got[0] == ok("/v1/chat/completions", ask)["prompt_token_ids"] and set(map(str, got[1:])) == {"None"}, got
+
+
 def test_seed():
     body = dict(GREEDY, temperature=1, seed=11, max_tokens=16)
     a = ok("/v1/completions", body)["choices"][0]["text"]
