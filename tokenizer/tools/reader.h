@@ -1,7 +1,8 @@
 /* SPDX-License-Identifier: MIT */
 /*
- * The parts of a reader: reader.c reads text and reasoning and finds the openings of calls, call.c
- * walks through a call, call_output.c gives it out.
+ * The parts of a reader, each on top of the next: reader.c reads text and reasoning and finds the
+ * openings of calls, call.c walks through a call, call_output.c gives it out, reader_modes.c knows
+ * the openings and gives text out.
  *
  * The text that is not given out yet is a window: bytes [sent, len) of `text`, read up to `pos`.
  * Places in it are indexes; they stay valid while a call is held, since the window moves only when
@@ -32,15 +33,26 @@ enum mode {
 
 enum { MAX_XML_PARAMS = 128, MAX_XML_KEY = 256, MAX_ID = 64 };
 
-/* The effect of a text marker that begins at a byte; see openings in reader.c. */
+enum opening_index {
+    OPENING_THINK,
+    OPENING_THINK_CLOSE,
+    OPENING_BLOCK,
+    OPENING_FUNCTION, /* of qwen-xml, without its block */
+    OPENING_OBJECT,   /* of llama3 */
+    OPENING_TAG,      /* of llama3 */
+    N_OPENINGS
+};
+
+/* What a byte may begin, by mode. */
+enum { BYTE_SPACE = 1, BYTE_OPENING = 2 };
+
+/* The effect of a text marker that begins at a byte; see openings in reader_modes.c. */
 struct opening {
     const char *text; /* NULL: not in this style */
     size_t len;
     enum tools_marker marker; /* TOOLS_N_MARKERS: only ever text */
     unsigned modes;           /* bits 1 << enum mode */
 };
-
-enum { N_OPENINGS = 6 };
 
 /* The forms in which arguments stand. */
 enum arguments {
@@ -109,7 +121,7 @@ struct tools_reader {
     bool calls_on;    /* calls are read here */
     uint32_t n_calls;
     struct opening openings[N_OPENINGS];
-    uint8_t first[N_MODES][256]; /* 1: white space, 2: an opening may begin */
+    uint8_t first[N_MODES][256]; /* BYTE_SPACE, BYTE_OPENING or 0 */
     bool second[N_MODES][256];   /* an opening, or a call behind it, may go on */
     struct call call;
 
@@ -123,13 +135,30 @@ struct tools_reader {
     char text[];
 };
 
+/* ---- reader_modes.c ------------------------------------------------------------------------ */
+
 bool reader_is_space(char c);
 
 /* Returns true if the mode is one of reasoning. */
 bool reader_is_reasoning(const struct tools_reader *r);
 
+/* Sets the openings that each mode looks for, by the style and calls_on. */
+void reader_set_openings(struct tools_reader *r);
+
+/* Returns true if an opening may be found by the bytes of its text. */
+bool reader_opening_is_text(const struct tools_reader *r, const struct opening *o);
+
 /* The end of the last whole character of [begin, end). */
 size_t reader_whole(const struct tools_reader *r, size_t begin, size_t end);
+
+/* Bytes [sent, end) are content or reasoning; final: the half of a character is dropped. */
+void reader_send_text(struct tools_reader *r, size_t end, bool final);
+
+/* The byte at `at` is text, and not white space: what that means for white space before it. */
+void reader_decide_space(struct tools_reader *r, size_t at);
+
+/* Text begins at pos, behind a closing marker. */
+void reader_begin_text(struct tools_reader *r, enum mode mode);
 
 /* Text before the call goes out, reasoning ends, white space in between is dropped. */
 void reader_confirm(struct tools_reader *r);
@@ -141,15 +170,6 @@ void reader_block_done(struct tools_reader *r);
 void reader_fail(struct tools_reader *r, size_t end);
 
 /* ---- call.c -------------------------------------------------------------------------------- */
-
-enum opening_index {
-    OPENING_THINK,
-    OPENING_THINK_CLOSE,
-    OPENING_BLOCK,
-    OPENING_FUNCTION, /* of qwen-xml, without its block */
-    OPENING_OBJECT,   /* of llama3 */
-    OPENING_TAG,      /* of llama3 */
-};
 
 /* Begins a call whose opening ends at pos; held is set. */
 void call_open(struct tools_reader *r, enum opening_index opening);
