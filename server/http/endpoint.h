@@ -4,7 +4,7 @@
  *
  * A request's life. daemon.c collects the head and the body; when the body is complete the route's
  * `handle` runs: on the HTTP thread for SRV_ROUTE_INLINE (it must be quick), else on a text worker
- * (text_workers.c). A handler answers in one of three ways:
+ * (dispatch.c). A handler answers in one of three ways:
  *
  *   1. srv_reply(...) or srv_reply_error(...): a whole answer; the request is over.
  *   2. srv_stream_open(...), then srv_stream_write(...) and at the end srv_stream_close(...).
@@ -49,8 +49,8 @@ enum srv_route_flags {
     SRV_ROUTE_PREFIX = 8,     /* the path matches with anything after it */
     SRV_ROUTE_ANTHROPIC = 16, /* Anthropic's dialect: its error shape, the header request-id */
     SRV_ROUTE_EITHER = 32,    /* Anthropic's dialect with the header anthropic-version */
-    SRV_ROUTE_OPERATOR = 128, /* for the operator alone; holds no model */
     SRV_ROUTE_ANY_HOST = 64,  /* served whatever the Host header says: for health checks */
+    SRV_ROUTE_OPERATOR = 128, /* for the operator alone; holds no model */
 };
 
 struct srv_route {

@@ -319,6 +319,27 @@ bool srv_request_is_gone(const struct srv_request *req)
     return gone;
 }
 
+void srv_request_push(struct srv_request *req, enum srv_work_class class)
+{
+    req->work.class = class;
+    memcpy(&req->work.key, req->facts.tenant, sizeof(req->work.key));
+    srv_work_push(req->server->work, &req->work);
+}
+
+void srv_request_wake(struct srv_request *req)
+{
+    pthread_mutex_lock(&req->lock);
+    if (req->api_held && req->callbacks.on_wake) {
+        if (req->run == SRV_RUN_ACTIVE) req->run = SRV_RUN_AGAIN;
+        if (req->run == SRV_RUN_IDLE) {
+            req->run = SRV_RUN_QUEUED;
+            srv_request_ref(req);
+            srv_request_push(req, SRV_WORK_WAKE);
+        }
+    }
+    pthread_mutex_unlock(&req->lock);
+}
+
 /* ---- the HTTP side ------------------------------------------------------------------------- */
 
 /* With the lock held: the callback to make for a client that left, once; NULL otherwise. */

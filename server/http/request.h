@@ -2,6 +2,10 @@
 /*
  * One request's life: private to the core; endpoint.h is what handlers see.
  *
+ *   request.c   memory, references, facts of the head, wakes, the end
+ *   reply.c     answers and streams, on top of it
+ *   dispatch.c  the handler's runs, on top of both
+ *
  * References. The HTTP side holds one from creation to srv_request_completed, the API side one from
  * dispatch to srv_request_done (or to the end of a handler that answered at once), a work queue one
  * while the request is queued or runs, and the watcher one while it looks. The last to go frees it,
@@ -9,7 +13,7 @@
  *
  * The lock guards the meeting of HTTP thread, text worker and watcher: answer, ring, `suspended`,
  * `gone`. A suspended connection cannot go away, so with `suspended` set its pointer is good; it is
- * resumed under the lock. Lock order: http_watch's registry before a request's.
+ * resumed under the lock. Lock order: watch.c's registry before a request's.
  */
 #ifndef HEARTH_SERVER_HTTP_REQUEST_H
 #define HEARTH_SERVER_HTTP_REQUEST_H
@@ -113,8 +117,7 @@ struct srv_request *srv_request_create(struct srv_server *server,
 
 /*
  * Keeps a copy of a header; a well-formed x-request-id becomes the id shown, and a valid
- * traceparent is noted. Returns false beyond
- * SRV_HEADERS_MAX or when out of memory.
+ * traceparent is noted. Returns false beyond SRV_HEADERS_MAX or when out of memory.
  */
 bool srv_request_add_header(struct srv_request *req, const char *name, size_t name_len,
                             const char *value, size_t value_len);
@@ -141,6 +144,9 @@ static inline void srv_request_unref(struct srv_request *req)
     assert(before > 0);
     if (before == 1) srv_request_destroy(req);
 }
+
+/* Queues the request for a text worker; with the lock held, and `run` set to SRV_RUN_QUEUED. */
+void srv_request_push(struct srv_request *req, enum srv_work_class class);
 
 /* WAIT: the connection has been suspended, and will be resumed once there is an answer. */
 enum srv_poll { SRV_POLL_WAIT, SRV_POLL_READY, SRV_POLL_GONE };

@@ -1,23 +1,18 @@
 /* SPDX-License-Identifier: MIT */
 /*
- * The text workers, and the API side of a request that they run. One mutex guards all queues; each
- * item wakes one worker. The queue of wakes is first in, first out; the other two are sorted by
- * turn, which is one more than that of the key's last item, and at least that of the first item in
- * the queue.
+ * The text workers. One mutex guards all queues; each item wakes one worker. The queue of wakes is
+ * first in, first out; the other two are sorted by turn, which is one more than that of the key's
+ * last item, and at least that of the first item in the queue.
  */
 #include "server/http/text_workers.h"
 
 #include <assert.h>
 #include <pthread.h>
-#include <stddef.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
 #include "server/bounds.h"
-#include "server/http/request.h"
-#include "server/http/server.h"
-#include "server/log.h"
 
 struct queue {
     struct srv_work_item *first, *last;
@@ -196,107 +191,4 @@ void srv_work_push(struct srv_work *w, struct srv_work_item *item)
     insert(&w->queues[item->class], item);
     pthread_cond_signal(&w->wake);
     pthread_mutex_unlock(&w->lock);
-}
-
-/* ---- the API side of a request -------------------------------------------------------------- */
-
-/* Queues the request for a text worker. With the lock held. */
-static void push(struct srv_request *req, enum srv_work_class class)
-{
-    req->work.class = class;
-    memcpy(&req->work.key, req->facts.tenant, sizeof(req->work.key));
-    srv_work_push(req->server->work, &req->work);
-}
-
-static void reply_unanswered(struct srv_request *req)
-{
-    srv_log(SRV_LOG_ERROR, "request %s ended without an answer", req->facts.id);
-    srv_reply_error(req, SRV_ERR_INTERNAL, NULL, "The server gave no answer (request %s).",
-                    req->facts.id);
-}
-
-void srv_request_done(struct srv_request *req)
-{
-    pthread_mutex_lock(&req->lock);
-    bool held = req->api_held;
-    bool unanswered = held && req->answer == SRV_ANSWER_NONE && !req->gone;
-    req->api_held = false;
-    if (req->answer >= SRV_ANSWER_PIECES) req->stream_closed = true;
-    if (!unanswered) req->transport->resume(req);
-    pthread_mutex_unlock(&req->lock);
-    if (unanswered) reply_unanswered(req);
-    if (held) srv_request_unref(req);
-}
-
-static void run_item(struct srv_work_item *item)
-{
-    struct srv_request *req =
-        (struct srv_request *)(void *)((char *)item - offsetof(struct srv_request, work));
-    bool is_new = item->class != SRV_WORK_WAKE;
-    pthread_mutex_lock(&req->lock);
-    assert(req->run == SRV_RUN_QUEUED); /* never two runs of one request */
-    req->run = SRV_RUN_ACTIVE;
-    void (*callback)(struct srv_request *) = is_new ? req->route->handle : req->callbacks.on_wake;
-    if ((is_new && req->gone) || !req->api_held) callback = NULL; /* dropped before it started */
-    pthread_mutex_unlock(&req->lock);
-    if (callback) callback(req);
-
-    pthread_mutex_lock(&req->lock);
-    assert(req->run == SRV_RUN_ACTIVE || req->run == SRV_RUN_AGAIN);
-    bool again = req->run == SRV_RUN_AGAIN && req->api_held;
-    bool waits = req->callbacks.on_wake != NULL;
-    req->run = again ? SRV_RUN_QUEUED : SRV_RUN_IDLE;
-    if (again) push(req, SRV_WORK_WAKE);
-    pthread_mutex_unlock(&req->lock);
-    if (!waits) srv_request_done(req);
-    if (!again) srv_request_unref(req);
-}
-
-void srv_request_wake(struct srv_request *req)
-{
-    pthread_mutex_lock(&req->lock);
-    if (req->api_held && req->callbacks.on_wake) {
-        if (req->run == SRV_RUN_ACTIVE) req->run = SRV_RUN_AGAIN;
-        if (req->run == SRV_RUN_IDLE) {
-            req->run = SRV_RUN_QUEUED;
-            srv_request_ref(req);
-            push(req, SRV_WORK_WAKE);
-        }
-    }
-    pthread_mutex_unlock(&req->lock);
-}
-
-enum srv_poll srv_request_poll(struct srv_request *req)
-{
-    enum srv_poll poll = SRV_POLL_WAIT;
-    pthread_mutex_lock(&req->lock);
-    if (req->gone)
-        poll = SRV_POLL_GONE;
-    else if (req->answer != SRV_ANSWER_NONE)
-        poll = SRV_POLL_READY;
-    else
-        req->transport->suspend(req);
-    pthread_mutex_unlock(&req->lock);
-    return poll;
-}
-
-enum srv_poll srv_request_dispatch(struct srv_request *req)
-{
-    bool is_inline = req->route->flags & SRV_ROUTE_INLINE;
-    bool is_large = req->body.len > SRV_SMALL_BODY_BYTES;
-    pthread_mutex_lock(&req->lock);
-    assert(req->http_held && !req->api_held && req->run == SRV_RUN_IDLE);
-    req->api_held = true;
-    req->facts.body = req->body.data ? req->body.data : "";
-    req->facts.body_len = req->body.len;
-    if (!(req->route->flags & (SRV_ROUTE_EARLY | SRV_ROUTE_OPERATOR)))
-        req->facts.model = srv_models_take(&req->server->app.models);
-    atomic_fetch_add(&req->n_refs, 2); /* the API side's, and that of the run */
-    req->run = SRV_RUN_QUEUED;
-    req->work.run = run_item;
-    req->work.class = SRV_WORK_SMALL;
-    if (!is_inline) push(req, is_large ? SRV_WORK_LARGE : SRV_WORK_SMALL);
-    pthread_mutex_unlock(&req->lock);
-    if (is_inline) run_item(&req->work);
-    return srv_request_poll(req);
 }

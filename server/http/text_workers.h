@@ -8,7 +8,7 @@
  * new requests may have, so a small request waits for other small ones only. Within a line keys
  * take turns, so one that sends many does not hold up the others.
  *
- * Threads: safe. A request is in at most one queue at a time (request.c sees to it).
+ * Threads: safe. A request is in at most one queue at a time (request.c and dispatch.c see to it).
  */
 #ifndef HEARTH_SERVER_HTTP_TEXT_WORKERS_H
 #define HEARTH_SERVER_HTTP_TEXT_WORKERS_H
