@@ -6,12 +6,18 @@
 #include <stdint.h>
 #include <time.h>
 
-/* Microseconds of CLOCK_MONOTONIC, for durations and deadlines. */
-static inline uint64_t clock_now_us(void)
+/* Nanoseconds of CLOCK_MONOTONIC, for measuring. */
+static inline uint64_t clock_now_ns(void)
 {
     struct timespec t;
     clock_gettime(CLOCK_MONOTONIC, &t);
-    return (uint64_t)t.tv_sec * 1000000 + (uint64_t)t.tv_nsec / 1000;
+    return (uint64_t)t.tv_sec * 1000000000 + (uint64_t)t.tv_nsec;
+}
+
+/* The same in microseconds, for durations and deadlines. */
+static inline uint64_t clock_now_us(void)
+{
+    return clock_now_ns() / 1000;
 }
 
 /* The point in time `ms` milliseconds from now, for pthread_cond_clockwait with CLOCK_MONOTONIC. */

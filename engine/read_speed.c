@@ -1,10 +1,11 @@
 /* SPDX-License-Identifier: MIT */
+/* Reads memory as fast as it can; see read_speed.h. Called on the thread that owns the pool. */
 #include "engine/read_speed.h"
 
 #include <stdatomic.h>
 #include <string.h>
-#include <time.h>
 
+#include "base/clock.h"
 #include "engine/pool.h"
 
 enum { LINE = 64, ITEM_BYTES = 8 << 20, MAX_BYTES = 1 << 30, PASSES = 3 };
@@ -44,13 +45,6 @@ static void read_item(void *arg, int item, int thread)
         read_lines(p->data + start, p->data + start + (n < ITEM_BYTES ? n : ITEM_BYTES), p->ahead);
 }
 
-static double now(void)
-{
-    struct timespec t;
-    clock_gettime(CLOCK_MONOTONIC, &t);
-    return (double)t.tv_sec + 1e-9 * (double)t.tv_nsec;
-}
-
 double read_speed(const uint8_t *data, size_t bytes, struct pool *pool)
 {
     struct pass pass = {.data = data, .bytes = bytes < MAX_BYTES ? bytes : MAX_BYTES};
@@ -60,9 +54,9 @@ double read_speed(const uint8_t *data, size_t bytes, struct pool *pool)
     for (int i = 0; i < PASSES; i++)
         for (size_t d = 0; d < sizeof(distances) / sizeof(distances[0]); d++) {
             pass.ahead = distances[d];
-            double start = now();
+            uint64_t start = clock_now_ns();
             pool_run(pool, &phase, 1, NULL);
-            double speed = (double)pass.bytes / (now() - start);
+            double speed = 1e9 * (double)pass.bytes / (double)(clock_now_ns() - start);
             if (speed > best) best = speed;
         }
     return best;

@@ -9,8 +9,8 @@
 
 #include <stdlib.h>
 #include <string.h>
-#include <time.h>
 
+#include "base/clock.h"
 #include "engine/model/numerics.h"
 #include "engine/model/plan.h"
 #include "engine/pool.h"
@@ -110,23 +110,16 @@ static void read_item(void *arg, int item, int thread)
                                        w->panel_bytes, n, &out, w->ahead ? &fetch : NULL);
 }
 
-static double now(void)
-{
-    struct timespec t;
-    clock_gettime(CLOCK_MONOTONIC, &t);
-    return (double)t.tv_sec + 1e-9 * (double)t.tv_nsec;
-}
-
 static void read_slices(struct probe *p, struct pool *pool)
 {
     for (p->slice = 0; p->slice < TURNS * p->n_ways; p->slice++) {
         struct way *w = &p->ways[p->slice % p->n_ways];
         int per_item = panels_per_item(w);
         struct pool_phase phase = {read_item, p, (w->n_panels + per_item - 1) / per_item};
-        double start = now();
+        uint64_t start = clock_now_ns();
         pool_run(pool, &phase, 1, NULL);
         double weights = (double)w->n_panels * KERN_PANEL * p->k_pad;
-        double rate = weights / (now() - start);
+        double rate = 1e9 * weights / (double)(clock_now_ns() - start);
         if (rate > w->rate) w->rate = rate;
     }
 }

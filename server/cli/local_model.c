@@ -11,6 +11,7 @@
 #include <string.h>
 #include <time.h>
 
+#include "base/clock.h"
 #include "base/file.h"
 #include "server/config/config.h"
 #include "server/engine_params.h"
@@ -205,15 +206,11 @@ static bool give_rest(struct run *r)
 /* Waits for an event or, if there is a stop flag, until it is time to look at it. */
 static void wait_for_event(struct run *r)
 {
-    struct timespec until;
     if (!r->job->stop) {
         pthread_cond_wait(&r->changed, &r->lock);
         return;
     }
-    clock_gettime(CLOCK_MONOTONIC, &until);
-    until.tv_nsec += LOOK_MS * 1000000;
-    until.tv_sec += until.tv_nsec / 1000000000;
-    until.tv_nsec %= 1000000000;
+    struct timespec until = clock_after_ms(LOOK_MS);
     pthread_cond_clockwait(&r->changed, &r->lock, CLOCK_MONOTONIC, &until);
 }
 

@@ -12,9 +12,9 @@
 #include <sys/random.h>
 #include <sys/stat.h>
 #include <sys/statvfs.h>
-#include <time.h>
 #include <unistd.h>
 
+#include "base/clock.h"
 #include "server/hub/hub_error.h"
 
 enum {
@@ -51,11 +51,8 @@ int hub_cache_cannot(const struct hub_cache *c, const char *action, char *err, s
 void hub_random_digits(char buf[9])
 {
     uint32_t n;
-    if (getrandom(&n, sizeof(n), 0) != sizeof(n)) {
-        struct timespec now;
-        clock_gettime(CLOCK_MONOTONIC, &now);
-        n = (uint32_t)now.tv_nsec ^ (uint32_t)getpid() << 16;
-    }
+    if (getrandom(&n, sizeof(n), 0) != sizeof(n))
+        n = (uint32_t)clock_now_ns() ^ (uint32_t)getpid() << 16;
     snprintf(buf, 9, "%08x", n);
 }
 
