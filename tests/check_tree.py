@@ -77,6 +77,7 @@ SYSTEM_NAMES = set(
     " wait wchar wctype wordexp".split())
 BANNED = re.compile(r"\b(strcpy|strcat|sprintf|vsprintf|strtok|atoi|atol|atof|gets|alloca|system)\s*\(")
 COMMENT = re.compile(r"/\*.*?\*/|\"(?:\\.|[^\"\\\n])*\"", re.S)
+TABLE_TEXT = re.compile(r'\s*"[^"]*",?')  # a line of a generated table
 INCLUDE = re.compile(r'^\s*#\s*include\s*[<"]([^>"]+)[>"]', re.M)
 
 
@@ -126,7 +127,7 @@ def check_file(rel, text, breaches):
         for call in BANNED.findall(line):
             breaches.append(f"{rel}:{n}: {call} is banned")
     for n, line in enumerate(text.split("\n"), 1):
-        if len(line) > MAX_COLUMNS and '"' not in line and "http" not in line:  # texts and addresses may be longer
+        if len(line) > MAX_COLUMNS and not TABLE_TEXT.fullmatch(line):
             breaches.append(f"{rel}:{n}: {len(line)} columns")
 
 

@@ -67,8 +67,8 @@ void srv_error_write(struct buf *b, enum srv_error kind, const char *param, cons
                      const struct srv_error_number *numbers, const char *trace_parent);
 
 /* The same kinds in the Anthropic dialect's shape:
- * {"type": "error", "error": {"type", "message"}, "request_id", "traceparent"}. SRV_ERR_THREAD also has
- * "details": {"error_code"} in the error, by which Anthropic's SDKs know to send the whole
+ * {"type": "error", "error": {"type", "message"}, "request_id", "traceparent"}. SRV_ERR_THREAD also
+ * has "details": {"error_code"} in the error, by which Anthropic's SDKs know to send the whole
  * conversation. */
 void srv_error_write_anthropic(struct buf *b, enum srv_error kind, const char *message,
                                const char *request_id, const char *trace_parent);
