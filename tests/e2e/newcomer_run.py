@@ -16,10 +16,10 @@ import shutil
 import subprocess
 import sys
 import tempfile
-import time
 import types
 import urllib.request
 
+from debian_root import Clock, make_root, use_network
 from fake_hub import FakeHub, files_of
 from hearth_server import ROOT
 from page_run import run_in_browser
@@ -30,21 +30,6 @@ PULL = f"build/hearth pull {NAME}"
 SERVE = f"build/hearth serve --model {NAME}"
 DEMO_URL = "http://127.0.0.1:8080/"
 IN_THE_ROOT = 'mount -t proc proc "$0/proc" && mount --rbind /dev "$0/dev" && exec chroot "$0" sh -c "$1"'
-
-
-class Clock:
-    def __init__(self):
-        self.begin = time.monotonic()
-
-    def step(self, name):
-        now = time.monotonic()
-        print(f"{now - self.begin:8.2f} s  {name}", flush=True)
-        self.begin = now
-
-
-def make_root(directory, mirror):
-    subprocess.run(["debootstrap", "--variant=minbase", "--include=ca-certificates,curl,git", "bookworm", directory,
-                    *([mirror] if mirror else [])], check=True, stdout=subprocess.DEVNULL)
 
 
 def type_in(root, command, **env):
@@ -139,10 +124,10 @@ def main():
     with tempfile.TemporaryDirectory() as directory, FakeHub() as hub:
         root = a.root or os.path.join(directory, "root")
         if not a.root:
-            make_root(root, a.mirror)
+            make_root(root, "bookworm", "ca-certificates,curl,git", a.mirror)
             clock.step("debootstrap")
         subprocess.run(["git", "clone", "-q", ROOT, os.path.join(root, "root", "hearth")], check=True)
-        shutil.copy("/etc/resolv.conf", os.path.join(root, "etc", "resolv.conf"))
+        use_network(root)
         hub.add(NAME, files_of(a.model))
         quickstart(root, clock)
         real_model(root, hub, clock)

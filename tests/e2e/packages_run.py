@@ -22,6 +22,7 @@ import tempfile
 import time
 import venv
 
+from debian_root import Clock, make_root, use_network
 from hearth_server import Hearth, make_certificate
 
 SUITES = {"systemd": ("bookworm", "systemd,systemd-sysv,dbus"), "bullseye": ("bullseye", ""), "bookworm": ("bookworm", ""),
@@ -72,16 +73,6 @@ print(json.dumps([len(good), len(set(good)), bad[:3], len(bad)]))
 """
 
 
-class Clock:
-    def __init__(self):
-        self.begin = time.monotonic()
-
-    def step(self, text):
-        now = time.monotonic()
-        print(f"{now - self.begin:7.2f} s  {text}", flush=True)
-        self.begin = now
-
-
 def sh(*command, **options):
     p = subprocess.run(command, capture_output=True, text=True, check=False, timeout=600, **options)
     assert p.returncode == 0, (command, p.stdout[-2000:], p.stderr[-2000:])
@@ -93,12 +84,11 @@ def fresh_root(a, name, work):
     suite, packages = SUITES[name]
     kept = os.path.join(a.roots or work, "fresh-" + name)
     if not os.path.exists(kept):
-        sh("debootstrap", "--variant=minbase", *([f"--include={packages}"] if packages else []), suite, kept + ".part",
-           *([a.mirror] if a.mirror else []))
+        make_root(kept + ".part", suite, packages, a.mirror)
         os.rename(kept + ".part", kept)
     root = os.path.join(work, name)
     sh("cp", "-a", kept, root)
-    shutil.copy("/etc/resolv.conf", os.path.join(root, "etc", "resolv.conf"))
+    use_network(root)
     return root
 
 
