@@ -6,9 +6,10 @@
  *
  * For each triple that this machine runs, a set of requests is answered one at a time by an engine
  * with one slot, one thread, no cache and no drafts; then by engines of every other make, all
- * requests at once, with drafts from a prediction that is right in most places. Compared are the bits of every row of raw logits, of prompts and of answers, and in a
- * second mode, where pages of the cache may be read, the tokens and the bits of their
- * log-probabilities.
+ * requests at once, with drafts from a prediction that is right in most places, some beside a guide
+ * that proposes drafts too. Compared are the bits of every row of raw logits, of prompts and of
+ * answers, and in a second mode, where pages of the cache may be read, the tokens and the bits of
+ * their log-probabilities.
  *
  *   test_repeatability [--all | --few | --blas CORE] [MODEL_DIR ...]
  *
@@ -34,9 +35,16 @@ struct make {
     bool plain; /* bf16 weights are not coded in 12 bits */
 };
 
+/* A guide: two of six ids are certain, of the others a third is banned. */
+struct rule {
+    int at;
+    int32_t vocab;
+};
+
 /* What one job gave: a hash of the bits of each row, or of each token with its log-probabilities.
  */
 struct answer {
+    struct rule rules[MAX_CHOICES];
     uint64_t rows[MAX_CHOICES][MAX_ROWS];
     int n_rows[MAX_CHOICES];
     int32_t ids[N_NEW]; /* of the first choice */
@@ -86,6 +94,66 @@ static void on_event(void *ctx, const struct eng_event *e)
     pthread_mutex_unlock(&a->lock);
 }
 
+/* ---- guides -------------------------------------------------------------------------------- */
+
+static bool is_certain(int at)
+{
+    return at % 6 >= 4;
+}
+
+static int32_t certain_id(const struct rule *r, int at)
+{
+    return (31 * at + 7) % r->vocab;
+}
+
+static bool allows(const struct rule *r, int at, int32_t id)
+{
+    return is_certain(at) ? id == certain_id(r, at) : (id + at) % 3 != 0;
+}
+
+static enum eng_guide_next rule_mask(void *ctx, uint64_t *bits)
+{
+    const struct rule *r = ctx;
+    memset(bits, 0, ((size_t)r->vocab + 63) / 64 * 8);
+    for (int32_t id = 0; id < r->vocab; id++)
+        if (allows(r, r->at, id)) bits[id / 64] |= 1ull << id % 64;
+    return ENG_GUIDE_MASK;
+}
+
+static bool rule_take(void *ctx, int32_t id)
+{
+    struct rule *r = ctx;
+    bool taken = allows(r, r->at, id);
+    r->at += taken;
+    return taken;
+}
+
+static bool rule_complete(void *ctx)
+{
+    (void)ctx;
+    return true;
+}
+
+static int rule_foresee(void *ctx, const int32_t *ids, int n)
+{
+    const struct rule *r = ctx;
+    int i = 0;
+    while (i < n && allows(r, r->at + i, ids[i]))
+        i++;
+    return i;
+}
+
+static int rule_propose(void *ctx, int32_t *ids, int n)
+{
+    const struct rule *r = ctx;
+    int i = 0;
+    for (; i < n && is_certain(r->at + i); i++)
+        ids[i] = certain_id(r, r->at + i);
+    return i;
+}
+
+/* ---- requests ------------------------------------------------------------------------------ */
+
 /* Length of a job's prompt; odd jobs share the beginning of the one before. */
 static int64_t prompt_length(int job)
 {
@@ -118,6 +186,12 @@ static struct eng_job *submit(struct eng *e, int job, bool rows, const struct an
     int32_t ids[256], prediction[N_NEW];
     char err[300] = "";
     struct eng_job *handle = NULL;
+    struct eng_guide guides[MAX_CHOICES];
+    for (int i = 0; i < MAX_CHOICES; i++) {
+        a->rules[i] = (struct rule){0, eng_info(e)->vocab_size};
+        guides[i] = (struct eng_guide){&a->rules[i],  rule_mask,    rule_take,
+                                       rule_complete, rule_foresee, rule_propose};
+    }
     fill_prompt(job, eng_info(e)->vocab_size, ids);
     struct eng_job_params p = {
         .prompt = ids,
@@ -125,6 +199,7 @@ static struct eng_job *submit(struct eng *e, int job, bool rows, const struct an
         .n_choices = job == 4 ? MAX_CHOICES : 1,
         .max_tokens = N_NEW,
         .sampling = eng_sampling_default(),
+        .guides = job >= 4 && job <= 6 ? guides : NULL,
         .ignore_eos = true,
         .n_logprobs = N_TOP,
         .n_prompt_logprobs = -1,
@@ -137,6 +212,11 @@ static struct eng_job *submit(struct eng *e, int job, bool rows, const struct an
     p.sampling.temperature = job % 3 == 0 ? 0.0f : 0.9f;
     p.sampling.top_p = job % 3 == 1 ? 0.95f : 1.0f;
     p.sampling.seed = (uint64_t)job;
+    if (job & 2) {
+        p.sampling.repetition_penalty = 1.3f;
+        p.sampling.frequency_penalty = 0.5f;
+        p.sampling.presence_penalty = 0.4f;
+    }
     int rc = eng_job_submit(e, &p, &handle, err, sizeof(err));
     REQUIRE_MSG(rc == 0, "%s", err);
     return handle;
