@@ -4,6 +4,7 @@
 
     test_concurrent.py                         the demo model: every numeric path, kernel level and gemm
     test_concurrent.py --model DIR [--quick]   another model directory
+    test_concurrent.py --gemm blas             OpenBLAS alone, with the kernels that OPENBLAS_CORETYPE names
 
 For each (path, level, gemm) one set of answers is made one by one, with one thread and the default
 chunk; every other setting of threads and chunk, with all requests in flight together, must give the
@@ -95,12 +96,13 @@ def main():
     p.add_argument("--model", default=DEMO)
     p.add_argument("--requests", type=int, default=32)
     p.add_argument("--quick", action="store_true", help="one level, two settings")
+    p.add_argument("--gemm", choices=["native", "blas"], help="this alone")
     a = p.parse_args()
     levels = runnable_levels()
     if a.quick:
         levels = levels[-1:]
     triples = [(n, l, "native") for l in levels for n in ("exact", "bf16", "int8", "int4")]
-    triples += [("exact", levels[-1], "blas")]
+    triples = [t for t in triples + [("exact", levels[-1], "blas")] if a.gemm in (None, t[2])]
     settings = [(2, 16)] if a.quick else [(1, 16), (2, 16), (2, 128)]
     requests = make_requests(a.requests)
     failures = sum(check_triple(a.model, t, settings, requests) for t in triples)

@@ -4,10 +4,11 @@
 
     tests/golden/blas_run.py [BUILD_DIR] [MODEL_DIR ...]
 
-For each name the program test_repeatability compares every make of engine, bit by bit. Prints a table. Exit status 1
-if a set of kernels that runs here is not repeatable.
+For each name the program test_repeatability compares every make of engine, bit by bit, and test_concurrent.py the answers
+of whole servers. Prints a table. Exit status 1 if a set of kernels that runs here is not repeatable.
 """
 
+import os
 import pathlib
 import re
 import signal
@@ -20,6 +21,18 @@ CORES = """Katmai Coppermine Northwood Prescott Banias Atom Core2 Penryn Dunning
            Barcelona Nano Sandybridge Bobcat Bulldozer Piledriver Haswell Steamroller Excavator Zen SkylakeX Cooperlake
            SapphireRapids armv8 cortexa53 cortexa57 cortexa72 cortexa73 cortexa76 neoversen1 neoversev1 neoversen2
            thunderx thunderx2t99 tsv110 emag8180 thunderx3t110 a64fx""".split()
+
+
+SERVERS = pathlib.Path(__file__).resolve().parent.parent / "e2e" / "test_concurrent.py"
+
+
+def servers_verdict(build, core):
+    """As verdict, of servers that answer one request at a time and 32."""
+    env = {**os.environ, "OPENBLAS_CORETYPE": core, "HEARTH_BIN": str(build.resolve() / "hearth")}
+    p = subprocess.run([sys.executable, SERVERS, "--gemm", "blas"], env=env, stdout=subprocess.PIPE,
+                       stderr=subprocess.STDOUT, text=True)
+    n = len(re.findall(r"(\d+) of \1 identical", p.stdout))
+    return ("same", f"{n} servers") if p.returncode == 0 and n else ("other", p.stdout[-600:])
 
 
 def verdict(program, core, models):
@@ -44,6 +57,9 @@ def main():
     verdicts = {}
     for core in CORES:
         verdicts[core], text = verdict(program, core, sys.argv[2:])
+        if verdicts[core] == "same":
+            verdicts[core], more = servers_verdict(build, core)
+            text += ", " + more
         if verdicts[core] != "absent":
             print(f"{core:<14} {verdicts[core]:<11} {text}", flush=True)
     same, other = (list(verdicts.values()).count(state) for state in ("same", "other"))
