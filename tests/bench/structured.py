@@ -2,11 +2,14 @@
 # SPDX-License-Identifier: MIT
 """What structured output costs over HTTP, by hand, on a machine with nothing else to do.
 
-    structured.py [--model DIR] [--clients 1,4,16] [--rounds 5] [--json FILE] [-- OPTIONS OF hearth serve]
+    structured.py [--model DIR] [--parts speed,gaps,drafts] [--clients 1,4,16] [--rounds 5] [--json FILE]
+                  [-- OPTIONS OF hearth serve]
 
-Part one: tokens per second of the same requests with a schema and without, in alternating rounds.
-Part two: gaps between the tokens of streams without a schema, while another client sends 128 tools as one schema,
-some times per second: a new schema every time, and, in the alternating round, one that is compiled already.
+speed: tokens per second of the same requests with a schema and without, in alternating rounds.
+gaps: between the tokens of streams without a schema, while another client sends 128 tools as one schema, some times
+per second: a new schema every time, and, in the alternating round, one that is compiled already.
+drafts: tokens per second with a schema, with drafts and without, in alternating rounds. Random weights write a key's
+text in any of its tokens, trained ones mostly in the usual ones, so the latter have more of their drafts right.
 DIR: a model with the ids of its tokenizer; default: build/structured-model, random weights in SmolLM2-135M's shape
 with the tokenizer of $HEARTH_REFERENCE/models/smollm2-135m. Standard library only.
 """
@@ -62,7 +65,11 @@ def tools(n, seed):
     return {"anyOf": calls}
 
 
-# ---- part one ------------------------------------------------------------------------------------
+# ---- tokens per second ---------------------------------------------------------------------------
+
+SPEED = {"free": {}, "schema": {"json_schema": ENDLESS}}
+DRAFTS = {"off": {"json_schema": ENDLESS, "speculate": False}, "on": {"json_schema": ENDLESS}}
+
 
 def cpu_seconds(h):
     with open(f"/proc/{h.process.pid}/stat", encoding="ascii") as f:
@@ -70,11 +77,10 @@ def cpu_seconds(h):
     return (int(fields[11]) + int(fields[12])) / os.sysconf("SC_CLK_TCK")
 
 
-def speed(h, a):
-    """Besides tokens per second: CPU time of the server per token, which a busy neighbour changes little if the server
-    has one thread."""
+def speed(h, a, kinds):
+    """Two kinds of requests, by the fields that differ. Besides tokens per second: CPU time of the server per token,
+    which a busy neighbour changes little if the server has one thread."""
     rows = []
-    kinds = {"free": {}, "schema": {"json_schema": ENDLESS}}
     for i in range(a.rounds):
         for level in a.clients:
             for kind, extra in kinds.items():
@@ -87,13 +93,24 @@ def speed(h, a):
                 rows[-1]["cpu_ms_token"] = round(1e3 * (cpu_seconds(h) - before) / rows[-1]["output_tokens"], 3)
                 load.show(rows[-1])
     for level in a.clients:
-        free, bound = ([r["cpu_ms_token"] for r in rows if (r["server"], r["clients"]) == (kind, level)] for kind in kinds)
-        pairs = [x / y for x, y in zip(free, bound)]
-        print(f"clients {level}: CPU per token free / schema {statistics.median(pairs):.3f} ({min(pairs):.3f} to {max(pairs):.3f})")
+        first, second = ([r["cpu_ms_token"] for r in rows if (r["server"], r["clients"]) == (kind, level)] for kind in kinds)
+        pairs = [x / y for x, y in zip(first, second)]
+        print(f"clients {level}: CPU per token {' / '.join(kinds)} {statistics.median(pairs):.3f} "
+              f"({min(pairs):.3f} to {max(pairs):.3f})")
     return rows, load.ratios(rows, list(kinds), a.clients, "clients")
 
 
-# ---- part two ------------------------------------------------------------------------------------
+def drafts(h, a):
+    names = ["hearth_draft_tokens_total", "hearth_accepted_draft_tokens_total"]
+    before = h.metrics()
+    rows, found = speed(h, a, DRAFTS)
+    tried, right = (h.metrics()[n] - before[n] for n in names)
+    tokens = sum(r["output_tokens"] for r in rows if r["server"] == "on")
+    print(f"{tried:g} draft tokens for {tokens} tokens, {right / max(tried, 1):.0%} of them right")
+    return rows, found
+
+
+# ---- gaps ----------------------------------------------------------------------------------------
 
 class Sender(threading.Thread):
     """Sends a schema every 1 / rate seconds until told to stop."""
@@ -193,9 +210,11 @@ def main():
     a.model = "default"
     with Hearth("--model", model, "--parallel", "32", *a.options) as h:
         if "speed" in a.parts:
-            found["speed"], found["speed_ratios"] = speed(h, a)
+            found["speed"], found["speed_ratios"] = speed(h, a, SPEED)
         if "gaps" in a.parts:
             found["gaps"], found["gap_ratio"] = gaps(h, a)
+        if "drafts" in a.parts:
+            found["drafts"], found["draft_ratios"] = drafts(h, a)
     if a.json:
         with open(a.json, "w", encoding="utf-8") as f:
             json.dump(found, f, indent=1)

@@ -4,9 +4,9 @@
 
     tools.py [--model DIR] [--clients 1,4,16] [--rounds 5] [--gen 128] [--tools 32] [-- OPTIONS OF hearth serve]
 
-Tokens per second, and CPU time of the server per token, of the same prompt three ways in alternating rounds: as a text
-without tools, with tool_choice "auto" and with "required". Every answer has --gen tokens. Then CPU time to compile the
-calls of 32 and 128 tools of 2 KB, by `hearth parse`. DIR: as structured.py. The default computes a prompt of about 6,000
+Tokens per second, and CPU time of the server per token, of the same prompt four ways in alternating rounds: as a text
+without tools, with tool_choice "auto", with "required", and with that but no drafts. Every answer has --gen tokens. Then
+CPU time to compile the calls of 32 and 128 tools of 2 KB, by `hearth parse`. DIR: as structured.py. The default computes a prompt of about 6,000
 tokens first and takes minutes on a small machine; `--model deploy/demo --parts speed --tools 3` takes seconds, and more
 tools do not fit that model's context. Standard library only.
 """
@@ -46,10 +46,11 @@ def bodies(h, a):
     chat = {"messages": [{"role": "user", "content": "Hi"}], "tools": tools}
     prompt = h.post("/apply-template", chat)[2]["prompt"]
     same = {"max_tokens": a.gen, "temperature": 1, "ignore_eos": True}
-    named = {"type": "function", "function": {"name": "endless"}}
+    required = {**chat, **same, "tool_choice": {"type": "function", "function": {"name": "endless"}}}
     return {"none": ("/v1/completions", {"prompt": prompt, "add_special": False, **same}),
             "auto": ("/v1/chat/completions", {**chat, **same}),
-            "required": ("/v1/chat/completions", {**chat, **same, "tool_choice": named})}
+            "required": ("/v1/chat/completions", required),
+            "no drafts": ("/v1/chat/completions", {**required, "speculate": False})}
 
 
 def ask(h, path, body):
@@ -75,12 +76,12 @@ def speed(h, a):
         measure(h, path, {**body, "max_tokens": 1}, 1)
     for clients in a.clients:
         rows = [{way: measure(h, *ways[way], clients) for way in ways} for _ in range(a.rounds)]
-        for way in ("auto", "required"):
-            wall = [row[way][0] / row["none"][0] for row in rows]
-            cpu = [row["none"][1] / row[way][1] for row in rows]
-            print(f"clients {clients}, {way}: tokens/s {statistics.median(wall):.3f} ({min(wall):.3f} to {max(wall):.3f}), "
-                  f"by CPU time {statistics.median(cpu):.3f} ({min(cpu):.3f} to {max(cpu):.3f}) of without; "
-                  f"prompts of {rows[0][way][2]} and {rows[0]['none'][2]} tokens", flush=True)
+        for way, other in (("auto", "none"), ("required", "none"), ("required", "no drafts")):
+            wall = [row[way][0] / row[other][0] for row in rows]
+            cpu = [row[other][1] / row[way][1] for row in rows]
+            print(f"clients {clients}, {way} / {other}: tokens/s {statistics.median(wall):.3f} ({min(wall):.3f} to {max(wall):.3f}), "
+                  f"by CPU time {statistics.median(cpu):.3f} ({min(cpu):.3f} to {max(cpu):.3f}); "
+                  f"prompts of {rows[0][way][2]} and {rows[0][other][2]} tokens", flush=True)
 
 
 # ---- compiling -----------------------------------------------------------------------------------
