@@ -23,7 +23,7 @@ import structured
 from compare_llama import listed
 from hearth_server import BIN, Hearth, reference
 
-ENDLESS = {"type": "object", "properties": {"items": structured.ENDLESS}, "required": ["items"]}
+ENDLESS = {"type": "object", "properties": {"items": structured.SHORT}, "required": ["items"]}
 
 
 def sized_tools(n, size, seed):
