@@ -95,12 +95,15 @@ static int find_model(struct srv_config *c)
 
 static int answer_and_exit(const struct srv_config *c)
 {
-    if (c->help)
+    char err[512];
+    if (c->help) {
         srv_config_print_help(stdout, c->command);
-    else if (c->version)
+    } else if (c->version) {
         print_version();
-    else
-        srv_config_print(stdout, c);
+    } else if (srv_config_print(stdout, c, err, sizeof(err))) {
+        fprintf(stderr, "hearth: %s\n", err);
+        return SRV_EXIT_USAGE;
+    }
     return ferror(stdout) || fflush(stdout) ? EXIT_FAILURE : EXIT_SUCCESS;
 }
 

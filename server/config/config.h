@@ -166,8 +166,11 @@ int srv_config_replace(const char **field, const char *value);
 /* --help of a subcommand, from the table. */
 void srv_config_print_help(FILE *out, enum srv_command command);
 
-/* --print-config: the effective values as an ini file; secrets are not shown. */
-void srv_config_print(FILE *out, const struct srv_config *c);
+/*
+ * --print-config: the effective values as an ini file; secrets are not shown. Returns 0, or -1 with
+ * a sentence in err for a text that an ini file cannot hold.
+ */
+int srv_config_print(FILE *out, const struct srv_config *c, char *err, size_t errlen);
 
 const char *srv_command_name(enum srv_command command);
 

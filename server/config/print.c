@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: MIT */
 /* The options table as text: --help and --print-config. Main thread only. */
+#include <stdlib.h>
 #include <string.h>
 
 #include "server/config/config.h"
@@ -147,25 +148,39 @@ void srv_config_print_help(FILE *out, enum srv_command command)
           out);
 }
 
-static void print_list(FILE *out, const struct srv_list *list)
+/* True if the ini reader would take the text for something else, or lose its ends. */
+static bool needs_quotes(const char *text)
 {
-    for (int i = 0; i < list->n; i++)
-        fprintf(out, "%s%s", i ? ", " : " ", list->items[i]);
+    static const char trimmed[] = " \t\r";
+    size_t len = strlen(text);
+    return len &&
+           (strchr("\"'", text[0]) || strchr(trimmed, text[0]) || strchr(trimmed, text[len - 1]));
 }
 
-/* A text as the ini reader reads it back: quoted if it would otherwise be read differently. */
-static void print_text(FILE *out, const char *text)
+/* A text as the ini reader reads it back. Returns -1 for one that a line of the file cannot hold. */
+static int print_text(FILE *out, const char *text)
 {
-    if (!text) return;
-    fputc(' ', out);
-    size_t len = strlen(text);
-    bool plain =
-        !len || (text[0] != '"' && text[0] != '\'' && text[0] != ' ' && text[len - 1] != ' ');
+    if (!text || !*text) return 0;
     char quote = strchr(text, '"') ? '\'' : '"';
-    if (plain)
-        fputs(text, out);
+    bool quoted = needs_quotes(text);
+    if (strchr(text, '\n') || (quoted && strchr(text, quote))) return -1;
+    if (quoted)
+        fprintf(out, " %c%s%c", quote, text, quote);
     else
-        fprintf(out, "%c%s%c", quote, text, quote);
+        fprintf(out, " %s", text);
+    return 0;
+}
+
+static int print_list(FILE *out, const struct srv_list *list)
+{
+    char *text = NULL;
+    size_t len;
+    FILE *f = open_memstream(&text, &len);
+    for (int i = 0; f && i < list->n; i++)
+        fprintf(f, "%s%s", i ? ", " : "", list->items[i]);
+    int rc = f && fclose(f) == 0 ? print_text(out, text) : -1;
+    free(text);
+    return rc;
 }
 
 static bool is_unset(const struct srv_option *o, const void *field)
@@ -176,22 +191,24 @@ static bool is_unset(const struct srv_option *o, const void *field)
     return *(const double *)field == SRV_UNSET;
 }
 
-static void print_value(FILE *out, const struct srv_option *o, const void *field)
+/* Returns -1 for a text that a line of the file cannot hold. */
+static int print_value(FILE *out, const struct srv_option *o, const void *field)
 {
-    if (is_unset(o, field)) return;
+    if (is_unset(o, field)) return 0;
     switch (o->type) {
     case SRV_OPT_STRING:
-    case SRV_OPT_CHOICE: print_text(out, *(const char *const *)field); break;
+    case SRV_OPT_CHOICE: return print_text(out, *(const char *const *)field);
     case SRV_OPT_INT: fprintf(out, " %d", *(const int *)field); break;
     case SRV_OPT_INT64:
     case SRV_OPT_BYTES: fprintf(out, " %lld", (long long)*(const int64_t *)field); break;
     case SRV_OPT_NUMBER: fprintf(out, " %.15g", *(const double *)field); break;
     case SRV_OPT_BOOL: fputs(*(const bool *)field ? " on" : " off", out); break;
-    case SRV_OPT_LIST: print_list(out, field); break;
+    case SRV_OPT_LIST: return print_list(out, field);
     }
+    return 0;
 }
 
-void srv_config_print(FILE *out, const struct srv_config *c)
+int srv_config_print(FILE *out, const struct srv_config *c, char *err, size_t errlen)
 {
     fputs("# Options of hearth, as `hearth --print-config` writes them. Give the file by --config "
           "FILE.\n"
@@ -208,7 +225,14 @@ void srv_config_print(FILE *out, const struct srv_config *c)
         fprintf(out, "# %s", o->help);
         if (o->choices) fprintf(out, " (%s)", o->choices);
         fprintf(out, "\n%s =", o->key);
-        print_value(out, o, (const char *)c + o->offset);
+        if (print_value(out, o, (const char *)c + o->offset)) {
+            snprintf(err, errlen,
+                     "%s: an ini file cannot hold a text of several lines, or one with blanks or "
+                     "quotes at its ends and both kinds of quotes",
+                     o->key);
+            return -1;
+        }
         fputc('\n', out);
     }
+    return 0;
 }

@@ -12,15 +12,29 @@ static char *printed(const struct srv_config *c)
 {
     char *text = NULL;
     size_t len;
+    char err[512] = "";
     FILE *f = open_memstream(&text, &len);
-    srv_config_print(f, c);
+    REQUIRE_MSG(srv_config_print(f, c, err, sizeof(err)) == 0, "%s", err);
     fclose(f);
     return text;
 }
 
-static void printed_configuration_reads_back_the_same(void **state)
+/* Writes the text into a file and reads that as the configuration. */
+static void read_back(struct srv_config *ret, const char *text)
 {
     char path[] = "/tmp/test_config_XXXXXX", err[512] = "", line[256];
+    int fd = mkstemp(path);
+    REQUIRE(write(fd, text, strlen(text)) == (ssize_t)strlen(text));
+    close(fd);
+    snprintf(line, sizeof(line), "--config %s", path);
+    int rc = load(ret, line, err, sizeof(err));
+    unlink(path);
+    REQUIRE_MSG(rc == 0, "%s", err);
+}
+
+static void printed_configuration_reads_back_the_same(void **state)
+{
+    char err[512] = "";
     struct srv_config a, b;
     (void)state;
     const char *const env[] = {
@@ -30,18 +44,61 @@ static void printed_configuration_reads_back_the_same(void **state)
     char *first = printed(&a);
     REQUIRE(!strstr(first, "topsecret"));
     environment = NULL;
-    int fd = mkstemp(path);
-    REQUIRE(write(fd, first, strlen(first)) == (ssize_t)strlen(first));
-    close(fd);
-    snprintf(line, sizeof(line), "--config %s", path);
-    REQUIRE_MSG(load(&b, line, err, sizeof(err)) == 0, "%s", err);
+    read_back(&b, first);
     char *second = printed(&b);
     REQUIRE_EQ_STR(first, second);
     free(first);
     free(second);
     srv_config_finish(&a);
     srv_config_finish(&b);
-    unlink(path);
+}
+
+static void texts_are_quoted_where_the_reader_needs_it(void **state)
+{
+    static const char *const texts[] = {"two words", " before", "after ", "\tx",   "x\t",
+                                        "\rx",       "\"a\" b", "it's",   "'a' b", "a\"b'c",
+                                        "#x",        "[x]",     "a = b",  "\"",    "\xc3\xa9"};
+    (void)state;
+    for (size_t i = 0; i < sizeof(texts) / sizeof(texts[0]); i++) {
+        char list[64], err[512] = "";
+        struct srv_config a, b;
+        snprintf(list, sizeof(list), "%s,last", texts[i]);
+        const char *const env[] = {"HEARTH_SYSTEM", texts[i], "HEARTH_ALIAS", list, NULL};
+        environment = env;
+        REQUIRE_EQ_INT(load(&a, "", err, sizeof(err)), 0);
+        environment = NULL;
+        char *text = printed(&a);
+        read_back(&b, text);
+        REQUIRE_EQ_STR(b.system, texts[i]);
+        REQUIRE_EQ_INT(b.alias.n, 2);
+        REQUIRE_EQ_STR(b.alias.items[0], a.alias.items[0]);
+        REQUIRE_EQ_STR(b.alias.items[1], "last");
+        free(text);
+        srv_config_finish(&a);
+        srv_config_finish(&b);
+    }
+}
+
+/* A file that reads back as something else is worse than none. */
+static void texts_that_no_line_holds_are_refused(void **state)
+{
+    static const char *const texts[] = {"a\nport = 1", "'a\"", " 'a\"b"};
+    (void)state;
+    for (size_t i = 0; i < sizeof(texts) / sizeof(texts[0]); i++) {
+        char err[512] = "", *text = NULL;
+        size_t len;
+        struct srv_config c;
+        const char *const env[] = {"HEARTH_SYSTEM", texts[i], NULL};
+        environment = env;
+        REQUIRE_EQ_INT(load(&c, "", err, sizeof(err)), 0);
+        environment = NULL;
+        FILE *f = open_memstream(&text, &len);
+        REQUIRE_EQ_INT(srv_config_print(f, &c, err, sizeof(err)), -1);
+        fclose(f);
+        REQUIRE(strncmp(err, "system: ", 8) == 0);
+        free(text);
+        srv_config_finish(&c);
+    }
 }
 
 static void example_file_is_the_printed_defaults(void **state)
@@ -95,6 +152,8 @@ int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(printed_configuration_reads_back_the_same),
+        cmocka_unit_test(texts_are_quoted_where_the_reader_needs_it),
+        cmocka_unit_test(texts_that_no_line_holds_are_refused),
         cmocka_unit_test(example_file_is_the_printed_defaults),
         cmocka_unit_test(help_shows_every_option),
     };
