@@ -31,8 +31,22 @@ struct srv_keys {
     char *more;
 };
 
+/* A client cannot send such a key: srv_guard_key takes one word. */
+static bool is_one_word(const char *text, size_t len)
+{
+    for (size_t i = 0; i < len; i++)
+        if ((unsigned char)text[i] <= ' ' || text[i] == 0x7f) return false;
+    return true;
+}
+
 static int add_key(struct key_set *set, const char *text, size_t len, char *err, size_t errlen)
 {
+    if (!is_one_word(text, len)) {
+        snprintf(err, errlen,
+                 "a key holds a blank or a control character, so no client can send "
+                 "it; a comment takes a line of its own");
+        return -1;
+    }
     if (len > SRV_KEY_MAX_BYTES || set->n >= SRV_KEYS_MAX) {
         snprintf(err, errlen, "at most %d keys of at most %d bytes each are read",
                  (int)SRV_KEYS_MAX, (int)SRV_KEY_MAX_BYTES);
@@ -68,14 +82,17 @@ static int read_file(struct key_set *set, const struct srv_keys *k, char *err, s
         snprintf(err, errlen, "%s %s", k->option, why);
         return -1;
     }
-    int rc = 0, before = set->n;
-    for (char *line = text; rc == 0 && line < text + len;) {
+    int rc = 0, before = set->n, n_lines = 0;
+    char *line = text + (strncmp(text, "\xef\xbb\xbf", 3) == 0 ? 3 : 0);
+    while (rc == 0 && line < text + len) {
+        n_lines++;
         char *end = memchr(line, '\n', (size_t)(text + len - line));
         if (!end) end = text + len;
         if (line[strspn(line, " \t")] != '#')
-            rc = add_trimmed(set, line, (size_t)(end - line), err, errlen);
+            rc = add_trimmed(set, line, (size_t)(end - line), why, sizeof(why));
         line = end + 1;
     }
+    if (rc) snprintf(err, errlen, "%s %.200s:%d: %s", k->option, k->file, n_lines, why);
     explicit_bzero(text, len);
     free(text);
     if (rc == 0 && set->n == before) {
@@ -88,12 +105,18 @@ static int read_file(struct key_set *set, const struct srv_keys *k, char *err, s
 static int read_set(struct key_set *ret, const struct srv_keys *k, char *err, size_t errlen)
 {
     struct key_set set = {0};
+    char why[200];
     int rc = 0;
     for (const char *p = k->more; p && *p && rc == 0;) {
         size_t len = strcspn(p, ",");
-        rc = add_trimmed(&set, p, len, err, errlen);
+        rc = add_trimmed(&set, p, len, why, sizeof(why));
         p += len + (p[len] == ',');
     }
+    if (rc == 0 && k->more && set.n == 0) {
+        snprintf(why, sizeof(why), "it holds no key");
+        rc = -1;
+    }
+    if (rc) snprintf(err, errlen, "the key in the environment (see %s): %s", k->option, why);
     if (rc == 0 && k->file) rc = read_file(&set, k, err, errlen);
     if (rc)
         free(set.digests);

@@ -18,8 +18,8 @@ struct srv_keys;
 /*
  * option: the name of the file's option, for messages. file: path of a key file, or NULL. more:
  * further keys separated by commas, or NULL. With neither no key is required, and *ret is NULL,
- * which the functions below accept. A file without a key in it is refused. Returns owned:
- * srv_keys_destroy.
+ * which the functions below accept. A source without a key in it is refused, and one with a key
+ * that no client can send. Returns owned: srv_keys_destroy.
  */
 int srv_keys_create(struct srv_keys **ret, const char *option, const char *file, const char *more,
                     char *err, size_t errlen);

@@ -310,11 +310,46 @@ static void key_files(void **state)
     close(fd);
     unlink(path);
 
+    REQUIRE(srv_keys_create(&k, "api-key-file", NULL, " , ", err, sizeof(err)) < 0);
     REQUIRE(srv_keys_create(&k, "api-key-file", "/nonexistent", NULL, err, sizeof(err)) < 0);
     REQUIRE_EQ_INT(srv_keys_create(&k, "api-key-file", NULL, NULL, err, sizeof(err)), 0);
     REQUIRE(!k);
     srv_keys_destroy(k);
     srv_keys_destroy(NULL);
+}
+
+/* A line that is more than a key is refused, not taken for a key that no client can send. */
+static void key_files_with_more_than_keys(void **state)
+{
+    static const struct {
+        const char *text, *says;
+    } cases[] = {
+        {"first\nsecond # for Bob\n", ":2: a key holds a blank"},
+        {"first\tsecond", ":1: a key holds a blank"},
+        {"fi\x01rst", ":1: a key holds a blank"},
+        {"\xef\xbb\xbf# saved by an editor of Windows\r\n", "holds no key"},
+        {"\xef\xbb\xbf"
+         "first\r\n",
+         NULL},
+    };
+    (void)state;
+    for (size_t i = 0; i < N_OF(cases); i++) {
+        char path[] = "/tmp/test_keys_XXXXXX", err[300] = "";
+        uint8_t digest[32];
+        struct srv_keys *k = NULL;
+        int fd = mkstemp(path);
+        size_t len = strlen(cases[i].text);
+        REQUIRE(write(fd, cases[i].text, len) == (ssize_t)len);
+        int rc = srv_keys_create(&k, "api-key-file", path, NULL, err, sizeof(err));
+        REQUIRE_MSG(cases[i].says ? rc < 0 && strstr(err, cases[i].says) : rc == 0, "%s", err);
+        REQUIRE(cases[i].says || srv_keys_check(k, "first", 5, digest));
+        srv_keys_destroy(k);
+        close(fd);
+        unlink(path);
+    }
+    struct srv_keys *k = NULL;
+    char err[300];
+    REQUIRE(srv_keys_create(&k, "api-key-file", NULL, "two words", err, sizeof(err)) < 0);
 }
 
 /* ---- watchdog ------------------------------------------------------------------------------ */
@@ -345,6 +380,7 @@ int main(void)
         cmocka_unit_test(routes),
         cmocka_unit_test(decoding),
         cmocka_unit_test(key_files),
+        cmocka_unit_test(key_files_with_more_than_keys),
         cmocka_unit_test(watchdog_sees_only_work_that_stands_still),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
