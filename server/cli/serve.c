@@ -153,11 +153,14 @@ static bool is_local(const struct serve *s)
     return has_path(s) || srv_listen_is_local(s->config->host);
 }
 
-static int check_exposure(const struct serve *s, char *err, size_t errlen)
+static int check_exposure(struct serve *s, char *err, size_t errlen)
 {
     const struct srv_config *c = s->config;
     char url[256];
     if (is_local(s) || s->server.keys || c->allow_public_without_key) return 0;
+    s->status = EXIT_FAILURE;
+    if (s->inherited_fd < 0 && srv_listen_check_host(c->host, err, errlen)) return -1;
+    s->status = SRV_EXIT_USAGE;
     snprintf(
         err, errlen,
         "listening on %.100s without an API key would serve everybody who can reach it; set a key "
@@ -242,10 +245,7 @@ static int read_secrets(struct serve *s, char *err, size_t errlen)
     warn_if_exposed("api-key-file", c->api_key_file);
     warn_if_exposed("operator-key-file", c->operator_key_file);
     warn_if_exposed("tls-key-file", c->tls_key_file);
-    s->status = SRV_EXIT_USAGE;
-    if (check_exposure(s, err, errlen)) return -1;
-    s->status = EXIT_FAILURE;
-    return 0;
+    return check_exposure(s, err, errlen);
 }
 
 /* The parts that exist once, before any socket. */
@@ -560,6 +560,14 @@ static bool wait_for_requests(struct serve *s, int limit_ms)
     return ended;
 }
 
+/* Our own socket file; that of a service manager stays. */
+static void remove_socket_file(struct serve *s)
+{
+    if (s->config->unix_socket && s->inherited_fd < 0 && s->listen_fd >= 0)
+        unlink(s->config->unix_socket);
+    s->listen_fd = -1;
+}
+
 /* The delay before the sockets close: load balancers need time to see that we are not ready. */
 static void wait_delay(struct serve *s)
 {
@@ -600,7 +608,7 @@ static void drain(struct serve *s)
     srv_http_quiesce(s->http);
     if (s->inherited_fd >= 0) wait_for_heads(s);
     atomic_store(&server->refusing, true);
-    if (s->config->unix_socket && s->inherited_fd < 0) unlink(s->config->unix_socket);
+    remove_socket_file(s);
     srv_watch_close_idle(server->watch, true);
     if (wait_for_requests(s, s->config->drain_timeout_ms)) return;
 
@@ -645,6 +653,7 @@ static void close_parts(struct serve *s)
 static int fail(struct serve *s, const char *err)
 {
     srv_log(SRV_LOG_ERROR, "%s", err);
+    remove_socket_file(s);
     close_parts(s);
     srv_log_flush(LOG_FLUSH_MS);
     return s->status;
@@ -657,6 +666,7 @@ int srv_serve_check(const struct srv_config *config)
                       .signal_fd = -1,
                       .loaded_fd = -1,
                       .inherited_fd = -1,
+                      .listen_fd = -1,
                       .status = EXIT_FAILURE};
     srv_log_init("text", "warning");
     if (read_secrets(&s, err, sizeof(err))) return fail(&s, err);
@@ -673,6 +683,7 @@ int srv_cmd_serve(const struct srv_config *config)
                       .signal_fd = -1,
                       .loaded_fd = -1,
                       .inherited_fd = -1,
+                      .listen_fd = -1,
                       .status = EXIT_FAILURE};
     s.server.config = s.server.app.config = config;
     s.server.start_time_s = (double)clock_date_ms() / 1000;
@@ -700,6 +711,7 @@ int srv_cmd_serve(const struct srv_config *config)
     if (!s.loaded) {
         /* Asked to end while loading: nothing runs that could be lost, and loading cannot be
          * stopped. */
+        remove_socket_file(&s);
         srv_loader_abandon(s.loader);
         end_process(EXIT_SUCCESS);
     }

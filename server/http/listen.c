@@ -24,6 +24,15 @@ static int resolve(const char *host, int port, struct addrinfo **ret)
     return getaddrinfo(host, service, &hints, ret);
 }
 
+int srv_listen_check_host(const char *host, char *err, size_t errlen)
+{
+    struct addrinfo *list = NULL;
+    int rc = resolve(host, 0, &list);
+    if (rc) snprintf(err, errlen, "host '%.100s': %s", host, gai_strerror(rc));
+    if (!rc) freeaddrinfo(list);
+    return rc ? -1 : 0;
+}
+
 /* Returns the descriptor, or -1 with errno. */
 static int open_at(const struct addrinfo *ai)
 {

@@ -172,7 +172,7 @@ class Hearth:
     def _read_log(self):
         for line in self.process.stderr:
             self.log.append(line)
-            found = re.search(r"(ready|listening) on (?:(https?)://([\d.]+|localhost|\[[0-9a-f:]+\]):(\d+)|unix:(\S+))", line)
+            found = re.search(r"(ready|listening) on (?:(https?)://([\d.]+|localhost|\[[0-9a-f:]+\]):(\d+)|unix:([^\s\"]+))", line)
             if found:
                 state, scheme, host, port, self.path = found.groups()
                 if self.path:

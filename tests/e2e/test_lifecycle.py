@@ -129,7 +129,11 @@ def test_options_precedence():
 
 def test_59_public_bind_without_key():
     status, _, err, took = run_timed("serve", "--port", "0", "--host", "0.0.0.0")
-    assert status != 0 and "--allow-public-without-key" in err and took < 2
+    assert status == 2 and "--allow-public-without-key" in err and took < 2
+    for host in ("256.1.1.1", "127.0.0.1:8080", "[::1]"):  # no address: a key would not help
+        for command in (["serve", "--port", "0"], ["serve", "--check-config"]):
+            status, _, err, _ = run_timed(*command, "--host", host)
+            assert status == 1 and f"host '{host}': " in err and "key" not in err, (command, host, status, err)
     with Hearth("--host", "0.0.0.0", "--allow-public-without-key"):
         pass
     with Hearth("--host", "0.0.0.0", env={"HEARTH_API_KEY": "k"}) as h:
@@ -381,6 +385,17 @@ def test_idle_uses_no_cpu():
 def test_unix_socket():
     with Hearth(unix_socket=True) as h:
         assert h.get("/readyz")[0] == 200
+    h = Hearth("--debug-hold-load", "on", unix_socket=True, wait_ready=False)
+    h.start()
+    assert h.get("/healthz")[0] == 200
+    assert h.stop() == 0  # while loading; stop() looks for the file
+    with tempfile.TemporaryDirectory() as directory, demo_without("tokenizer.json") as model:
+        path = os.path.join(directory, "hearth.sock")
+        status, _, err = run("serve", "--model", model, "--unix-socket", path)
+        assert status == 1 and "listening on" in err and not os.path.exists(path), (status, err)
+        with Hearth(command=[BIN, "serve", "--unix-socket", path]) as h:  # and nobody else's is removed
+            status, _, err = run("serve", "--unix-socket", path)
+            assert status == 1 and "in use" in err and h.get("/healthz")[0] == 200, (status, err)
 
 
 def test_healthcheck_command():
