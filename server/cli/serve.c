@@ -125,19 +125,25 @@ static int start_log(struct serve *s, char *err, size_t errlen)
     return 0;
 }
 
-/* Connections need descriptors; the soft limit is raised as far as the hard one lets us. */
-static void raise_fd_limit(const struct srv_config *c)
+/*
+ * Connections need descriptors; the soft limit is raised as far as the hard one lets us. Returns how
+ * many there are descriptors for: one more would wait in the kernel's queue without an answer.
+ */
+static int fit_connections(const struct srv_config *c)
 {
-    struct rlimit limit;
-    rlim_t wanted =
-        (rlim_t)c->max_connections + SRV_CONNECTION_MARGIN + SRV_ADMIN_CONNECTIONS + SPARE_FDS;
-    if (getrlimit(RLIMIT_NOFILE, &limit) || limit.rlim_cur >= wanted) return;
-    limit.rlim_cur = limit.rlim_max < wanted ? limit.rlim_max : wanted;
-    if (setrlimit(RLIMIT_NOFILE, &limit) || limit.rlim_cur < wanted) {
-        srv_log(SRV_LOG_WARNING,
-                "max-connections %d needs %llu file descriptors; the limit is %llu",
-                c->max_connections, (unsigned long long)wanted, (unsigned long long)limit.rlim_cur);
-    }
+    const rlim_t others = SRV_CONNECTION_MARGIN + SRV_ADMIN_CONNECTIONS + SPARE_FDS;
+    const rlim_t wanted = (rlim_t)c->max_connections + others;
+    struct rlimit limit, raised;
+    if (getrlimit(RLIMIT_NOFILE, &limit) || limit.rlim_cur >= wanted) return c->max_connections;
+    raised = limit;
+    raised.rlim_cur = limit.rlim_max < wanted ? limit.rlim_max : wanted;
+    if (setrlimit(RLIMIT_NOFILE, &raised) == 0) limit = raised;
+    if (limit.rlim_cur >= wanted) return c->max_connections;
+    int n = limit.rlim_cur > others ? (int)(limit.rlim_cur - others) : 1;
+    srv_log(SRV_LOG_WARNING,
+            "max-connections %d needs %llu file descriptors, the limit is %llu: %d connections",
+            c->max_connections, (unsigned long long)wanted, (unsigned long long)limit.rlim_cur, n);
+    return n;
 }
 
 static bool has_path(const struct serve *s)
@@ -253,7 +259,6 @@ static int create_parts(struct serve *s, char *err, size_t errlen)
 {
     const struct srv_config *c = s->config;
     struct srv_server *server = &s->server;
-    int n_slots = c->max_connections + SRV_CONNECTION_MARGIN + SRV_ADMIN_CONNECTIONS;
     if (init_retry(s, err, errlen)) return -1;
     if (srv_models_init(&server->app.models)) {
         snprintf(err, errlen, "no lock for the model");
@@ -271,7 +276,8 @@ static int create_parts(struct serve *s, char *err, size_t errlen)
         return -1;
     }
     if (srv_work_create(&server->work, n_workers(c), err, errlen)) return -1;
-    return srv_watch_create(&server->watch, c, server->metrics, n_slots, err, errlen);
+    return srv_watch_create(&server->watch, c, server->metrics, server->max_connections, err,
+                            errlen);
 }
 
 /* ---- listening ----------------------------------------------------------------------------- */
@@ -691,7 +697,7 @@ int srv_cmd_serve(const struct srv_config *config)
     mallopt(M_ARENA_MAX, MALLOC_ARENAS);
     mallopt(M_MMAP_THRESHOLD, MMAP_BYTES);
     srv_log_init(config->log_format, config->log_level);
-    raise_fd_limit(config);
+    s.server.max_connections = fit_connections(config);
 
     if (config->pull) {
         s.status = srv_pull_create(&s.server.app.pull, config, err, sizeof(err));

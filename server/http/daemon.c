@@ -417,8 +417,8 @@ static struct MHD_Daemon *start_daemon(struct srv_http *h, const struct srv_http
 {
     const struct srv_config *c = h->server->config;
     unsigned flags = MHD_USE_EPOLL_INTERNAL_THREAD | MHD_ALLOW_SUSPEND_RESUME | MHD_USE_ERROR_LOG;
-    unsigned limit =
-        h->admin ? SRV_ADMIN_CONNECTIONS : (unsigned)c->max_connections + SRV_CONNECTION_MARGIN;
+    unsigned limit = h->admin ? SRV_ADMIN_CONNECTIONS
+                              : (unsigned)h->server->max_connections + SRV_CONNECTION_MARGIN;
     struct MHD_OptionItem tls[] = {
         {MHD_OPTION_HTTPS_MEM_CERT, 0, (void *)p->tls_cert},
         {MHD_OPTION_HTTPS_MEM_KEY, 0, (void *)p->tls_key},

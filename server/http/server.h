@@ -26,6 +26,7 @@ struct srv_work;
 struct srv_server {
     const struct srv_config *config;
     struct srv_app app;
+    int max_connections; /* max-connections, or fewer where descriptors are short */
     const struct srv_route *const *routes;     /* NULL-terminated list of tables */
     struct srv_guard_rules rules, admin_rules; /* of the main and of the metrics listener */
     struct srv_keys *keys, *operator_keys;

@@ -48,6 +48,7 @@ struct slot {
 struct srv_watch {
     pthread_mutex_t lock; /* guards the slots and the counts */
     struct slot *slots;
+    int max_connections; /* that count: of the main listener, and not refused */
     int n_slots, n_counted, n_open;
     uint64_t drain_us; /* since when connections without a whole request are ended; 0: not */
     const struct srv_config *config;
@@ -155,7 +156,7 @@ uint64_t srv_watch_add(struct srv_watch *w, int fd, bool admin, bool tls, bool *
     struct slot *s = free_slot(w);
     if (s) {
         uint32_t generation = s->generation + 1;
-        bool full = !admin && w->n_counted >= w->config->max_connections;
+        bool full = !admin && w->n_counted >= w->max_connections;
         if (full) *ret_refused = !evict_idle(w);
         *s = (struct slot){.fd = fd,
                            .generation = generation,
@@ -497,8 +498,9 @@ static int open_fds(struct srv_watch *w)
 }
 
 int srv_watch_create(struct srv_watch **ret, const struct srv_config *config,
-                     struct srv_metrics *metrics, int n_slots, char *err, size_t errlen)
+                     struct srv_metrics *metrics, int max_connections, char *err, size_t errlen)
 {
+    int n_slots = max_connections + SRV_CONNECTION_MARGIN + SRV_ADMIN_CONNECTIONS;
     struct srv_watch *w = calloc(1, sizeof(*w));
     if (!w || pthread_mutex_init(&w->lock, NULL)) {
         free(w);
@@ -509,6 +511,7 @@ int srv_watch_create(struct srv_watch **ret, const struct srv_config *config,
     w->epoll_fd = w->wake_fd = -1;
     w->config = config;
     w->metrics = metrics;
+    w->max_connections = max_connections;
     w->n_slots = n_slots;
     w->tick_ms = choose_tick(config);
     w->slots = calloc((size_t)n_slots, sizeof(*w->slots));

@@ -41,10 +41,10 @@ enum srv_phase {
     SRV_PHASE_IDLE
 };
 
-/* Starts the thread; n_slots connections at most. Borrows config and metrics. Returns owned:
- * srv_watch_destroy. */
+/* Starts the thread. Of more than max_connections each is refused, unless an idle one gives way.
+ * Borrows config and metrics. Returns owned: srv_watch_destroy. */
 int srv_watch_create(struct srv_watch **ret, const struct srv_config *config,
-                     struct srv_metrics *metrics, int n_slots, char *err, size_t errlen);
+                     struct srv_metrics *metrics, int max_connections, char *err, size_t errlen);
 void srv_watch_destroy(struct srv_watch *w);
 
 /*

@@ -9,7 +9,7 @@ import socket
 import struct
 import time
 
-from hearth_server import Hearth, read_all, run_cases
+from hearth_server import BIN, Hearth, read_all, run_cases
 
 SERVER = None
 HOST = b"Host: localhost\r\n"
@@ -576,6 +576,20 @@ def test_connection_limit_answers():
             held.append(s)
         answer = h.raw(head(method=b"GET", target=b"/version"))
         assert statuses(answer) == [503] and b"Retry-After:" in answer and b"server_overloaded" in answer, answer
+        for s in held:
+            s.close()
+
+
+def test_connection_limit_follows_the_descriptors():
+    """With 200 descriptors there are 8 connections, and the ninth gets an answer too."""
+    command = ["sh", "-c", 'ulimit -n 200 && exec "$0" serve --port 0 "$@"', BIN]
+    with Hearth(*clocks(), command=command) as h:
+        assert "8 connections" in h.wait_log("file descriptors")
+        held = [h.open_socket() for _ in range(8)]
+        for s in held:
+            s.sendall(b"GET /version HT")
+        answer = h.raw(head(method=b"GET", target=b"/version"))
+        assert statuses(answer) == [503] and b"server_overloaded" in answer, answer
         for s in held:
             s.close()
 
