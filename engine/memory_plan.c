@@ -161,8 +161,9 @@ int mem_plan_make(struct mem_plan *ret, const struct mem_params *p, char *err, s
     int64_t n_pages = choose_pages(p, ctx);
     if (ctx < 1 || n_pages < kv_pages_of(ctx)) {
         snprintf(err, errlen,
-                 "a KV cache of %lld MiB holds %lld tokens, fewer than the context of %lld",
-                 mib(p->kv_bytes), (long long)n_pages * KV_PAGE_TOKENS, (long long)ctx);
+                 "a KV cache of %lld KiB holds %lld tokens, fewer than the context of %lld",
+                 (long long)(p->kv_bytes >> 10), (long long)n_pages * KV_PAGE_TOKENS,
+                 (long long)(ctx < 1 ? 1 : ctx));
         return ENG_ENOMEM;
     }
     struct mem_plan plan;

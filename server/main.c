@@ -121,9 +121,11 @@ static void print_warnings(const struct srv_config *c)
 static int check(const struct srv_config *c)
 {
     char err[1024];
-    int status = c->command == SRV_CMD_SERVE ? srv_serve_check(c) : EXIT_SUCCESS;
+    bool serves = c->command == SRV_CMD_SERVE;
+    int status = serves ? srv_serve_check(c) : EXIT_SUCCESS;
     if (status == EXIT_SUCCESS && needs_weights(c->command) && needs_model(c) &&
-        srv_inspect_check(c, err, sizeof(err))) {
+        (srv_inspect_check(c, err, sizeof(err)) ||
+         (serves && srv_serve_check_plan(c, err, sizeof(err))))) {
         fprintf(stderr, "hearth: %s\n", err);
         status = EXIT_FAILURE;
     }

@@ -35,10 +35,12 @@ int srv_cmd_list(const struct srv_config *config); /* the models in the cache */
 
 /*
  * For --check-config. The first looks at keys, exposure and certificates of serve, logs what is
- * wrong and returns an exit status; the second looks at the model directory as inspect does and
- * returns 0, or -1 with the first problem in err.
+ * wrong and returns an exit status; the second looks at the model directory as inspect does, the
+ * third at what serve would compute and at the memory for it; both return 0, or -1 with the first
+ * problem in err.
  */
 int srv_serve_check(const struct srv_config *config);
 int srv_inspect_check(const struct srv_config *config, char *err, size_t errlen);
+int srv_serve_check_plan(const struct srv_config *config, char *err, size_t errlen);
 
 #endif

@@ -126,8 +126,8 @@ static int start_log(struct serve *s, char *err, size_t errlen)
 }
 
 /*
- * Connections need descriptors; the soft limit is raised as far as the hard one lets us. Returns how
- * many there are descriptors for: one more would wait in the kernel's queue without an answer.
+ * Connections need descriptors; the soft limit is raised as far as the hard one lets us. Returns
+ * how many there are descriptors for: one more would wait in the kernel's queue without an answer.
  */
 static int fit_connections(const struct srv_config *c)
 {
@@ -665,6 +665,21 @@ static int fail(struct serve *s, const char *err)
     return s->status;
 }
 
+/* Not by opening the sockets: the server that is to be restarted may hold them. */
+static int check_addresses(const struct srv_config *c, char *err, size_t errlen)
+{
+    if (c->metrics_port >= 0 && srv_listen_check_host(c->metrics_host, err, errlen)) return -1;
+    if (c->unix_socket) return srv_listen_check_path(c->unix_socket, err, errlen);
+    return srv_listen_check_host(c->host, err, errlen);
+}
+
+int srv_serve_check_plan(const struct srv_config *config, char *err, size_t errlen)
+{
+    const struct srv_model_params params = {.config = config, .dir = config->model};
+    struct eng_memory plan;
+    return srv_model_plan(&plan, &params, 0, err, errlen) ? -1 : 0;
+}
+
 int srv_serve_check(const struct srv_config *config)
 {
     char err[1024] = "";
@@ -675,7 +690,8 @@ int srv_serve_check(const struct srv_config *config)
                       .listen_fd = -1,
                       .status = EXIT_FAILURE};
     srv_log_init("text", "warning");
-    if (read_secrets(&s, err, sizeof(err))) return fail(&s, err);
+    if (check_addresses(config, err, sizeof(err)) || read_secrets(&s, err, sizeof(err)))
+        return fail(&s, err);
     if (s.tls_key && srv_http_check_tls(s.tls_cert, s.tls_key, err, sizeof(err)))
         return fail(&s, err);
     close_parts(&s);

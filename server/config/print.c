@@ -157,7 +157,7 @@ static bool needs_quotes(const char *text)
            (strchr("\"'", text[0]) || strchr(trimmed, text[0]) || strchr(trimmed, text[len - 1]));
 }
 
-/* A text as the ini reader reads it back. Returns -1 for one that a line of the file cannot hold. */
+/* A text as the ini reader reads it back. Returns -1 for one that no line of the file can hold. */
 static int print_text(FILE *out, const char *text)
 {
     if (!text || !*text) return 0;

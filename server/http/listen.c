@@ -83,14 +83,18 @@ static void remove_stale(const struct sockaddr_un *addr)
     close(fd);
 }
 
+int srv_listen_check_path(const char *path, char *err, size_t errlen)
+{
+    const size_t max = sizeof(((struct sockaddr_un *)NULL)->sun_path) - 1;
+    if (strlen(path) <= max) return 0;
+    snprintf(err, errlen, "unix-socket: the path is longer than %zu bytes", max);
+    return -1;
+}
+
 int srv_listen_unix(int *ret_fd, const char *path, char *err, size_t errlen)
 {
     struct sockaddr_un addr = {.sun_family = AF_UNIX};
-    if (strlen(path) >= sizeof(addr.sun_path)) {
-        snprintf(err, errlen, "unix-socket: the path is longer than %zu bytes",
-                 sizeof(addr.sun_path) - 1);
-        return -1;
-    }
+    if (srv_listen_check_path(path, err, errlen)) return -1;
     memcpy(addr.sun_path, path, strlen(path) + 1);
     remove_stale(&addr);
     int fd = socket(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC | SOCK_NONBLOCK, 0);

@@ -17,6 +17,9 @@ int srv_listen_unix(int *ret_fd, const char *path, char *err, size_t errlen);
 /* Returns 0 if the name has an address, or -1 with a sentence in err. */
 int srv_listen_check_host(const char *host, char *err, size_t errlen);
 
+/* Returns 0 if a socket file can have this path, or -1 with a sentence in err. */
+int srv_listen_check_path(const char *path, char *err, size_t errlen);
+
 /* Returns true if only this machine can reach the address; false for unresolved names. */
 bool srv_listen_is_local(const char *host);
 

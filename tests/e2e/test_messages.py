@@ -37,7 +37,16 @@ def test_check_config_finds_what_serve_finds():
                (["--api-key-file", "/nonexistent/keys"], "/nonexistent/keys", 1),
                (["--tls-cert-file", "/nonexistent/cert", "--tls-key-file", empty_keys], "/nonexistent/cert", 1),
                (["--tls-cert-file", empty_keys, "--tls-key-file", empty_keys], "certificate", 1),
-               (["--chat-template-file", "/nonexistent/template"], "/nonexistent/template", 1))
+               (["--chat-template-file", "/nonexistent/template"], "/nonexistent/template", 1),
+               (["--ctx-size", "1000000"], "exceeds the model's", 1),
+               (["--memory", "1M"], "the memory limit is 1 MiB", 1),
+               (["--memory", "50M"], "but the limit is 50 MiB", 1),
+               (["--kv-memory", "2K"], "a KV cache of 2 KiB holds 0 tokens, fewer than the context of 1", 1),
+               (["--numerics", "exact", "--kv-dtype", "int8"], "not supported with numerics exact", 1),
+               (["--numerics", "int8", "--gemm", "blas"], "--gemm blas needs --numerics exact", 1),
+               (["--kernels", "neon" if "x86" in os.uname().machine else "avx2"], "this CPU cannot run them", 1),
+               (["--unix-socket", "/" + 120 * "x"], "longer than 107 bytes", 1),
+               (["--metrics-port", "0", "--metrics-host", "256.1.1.1"], "host '256.1.1.1': ", 1))
         for args, says, wanted in bad:
             status, out, err = run("serve", "--port", "0", "--check-config", *args)
             assert status == wanted and says in err and not out, (args, status, out, err)
