@@ -14,6 +14,7 @@
 #include <unistd.h>
 
 #include "base/sha256.h"
+#include "base/utf8.h"
 #include "server/bounds.h"
 #include "server/config/config.h"
 #include "server/engine_params.h"
@@ -84,6 +85,19 @@ static struct eng_params engine_params(const struct srv_model_params *p)
     return params;
 }
 
+/* Bytes of a flag or a directory that are not UTF-8 become '?': answers and metrics are text. */
+static void mend_utf8(char *text)
+{
+    unsigned char *s = (unsigned char *)text;
+    for (size_t len = strlen(text); len > 0;) {
+        int n = utf8_classify(s, len);
+        size_t taken = n > 0 ? (size_t)n : n < 0 ? (size_t)-n : len;
+        if (n <= 0) memset(s, '?', taken);
+        s += taken;
+        len -= taken;
+    }
+}
+
 /* Names and their texts in one block. */
 static int copy_names(struct loading *l)
 {
@@ -96,7 +110,9 @@ static int copy_names(struct loading *l)
     char *text = (char *)(names + from->n + 1);
     for (int i = 0; i < from->n; i++) {
         names[i] = text;
-        text = stpcpy(text, from->items[i]) + 1;
+        char *end = stpcpy(text, from->items[i]);
+        mend_utf8(text);
+        text = end + 1;
     }
     names[from->n] = NULL;
     l->model->names = names;

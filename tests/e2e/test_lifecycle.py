@@ -398,6 +398,13 @@ def test_unix_socket():
             assert status == 1 and "in use" in err and h.get("/healthz")[0] == 200, (status, err)
 
 
+def test_names_that_are_not_utf8():
+    with Hearth("--alias", os.fsdecode(b"caf\xe9,\xf0\x9f")) as h:
+        assert [m["id"] for m in h.get("/v1/models")[2]["data"]][0] == "caf?"
+        assert all(h.post("/v1/completions", dict(BODY, model=name))[0] == 200 for name in ("caf?", "??"))
+        assert 'model="caf?"' in h.request("GET", "/metrics")[2].decode("utf-8")
+
+
 def test_healthcheck_command():
     with Hearth() as h:
         assert run("healthcheck", h.url + "/readyz")[0] == 0
