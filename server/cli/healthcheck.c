@@ -72,30 +72,35 @@ static int parse(const struct srv_config *c, struct target *t)
     return 0;
 }
 
-static int connect_unix(const char *path)
+/* Both return a descriptor, or -1 with *ret_why. */
+static int connect_unix(const char *path, const char **ret_why)
 {
     struct sockaddr_un addr = {.sun_family = AF_UNIX};
+    *ret_why = "the path is too long";
     if (strlen(path) >= sizeof(addr.sun_path)) return -1;
     memcpy(addr.sun_path, path, strlen(path));
     int fd = socket(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC, 0);
-    if (fd >= 0 && connect(fd, (struct sockaddr *)&addr, sizeof(addr))) {
-        close(fd);
-        fd = -1;
-    }
-    return fd;
+    if (fd >= 0 && connect(fd, (struct sockaddr *)&addr, sizeof(addr)) == 0) return fd;
+    *ret_why = strerror(errno);
+    if (fd >= 0) close(fd);
+    return -1;
 }
 
-static int connect_tcp(const struct target *t)
+static int connect_tcp(const struct target *t, const char **ret_why)
 {
     struct addrinfo hints = {.ai_socktype = SOCK_STREAM}, *list = NULL;
     struct timeval limit = {.tv_sec = LIMIT_S};
-    if (getaddrinfo(t->host, t->port, &hints, &list)) return -1;
-    int fd = -1;
+    int fd = -1, rc = getaddrinfo(t->host, t->port, &hints, &list);
+    if (rc) {
+        *ret_why = gai_strerror(rc);
+        return -1;
+    }
     for (const struct addrinfo *ai = list; ai && fd < 0; ai = ai->ai_next) {
         fd = socket(ai->ai_family, SOCK_STREAM | SOCK_CLOEXEC, 0);
         if (fd < 0) continue;
         setsockopt(fd, SOL_SOCKET, SO_SNDTIMEO, &limit, sizeof(limit));
         if (connect(fd, ai->ai_addr, ai->ai_addrlen) == 0) continue;
+        *ret_why = strerror(errno);
         close(fd);
         fd = -1;
     }
@@ -131,13 +136,21 @@ int srv_cmd_healthcheck(const struct srv_config *config)
         return EXIT_FAILURE;
     }
     alarm(2 * LIMIT_S); /* a name server that does not answer must not delay the check */
-    int fd = t.unix_path ? connect_unix(t.unix_path) : connect_tcp(&t);
+    const char *why = "no socket";
+    int fd = t.unix_path ? connect_unix(t.unix_path, &why) : connect_tcp(&t, &why);
     if (fd < 0) {
-        fprintf(stderr, "hearth: healthcheck: no server answers there: %s\n", strerror(errno));
+        fprintf(stderr, "hearth: healthcheck: no server answers there: %s\n", why);
         return EXIT_FAILURE;
     }
     int status = ask(fd, &t);
     close(fd);
-    if (status != 200) fprintf(stderr, "hearth: healthcheck: status %d\n", status);
+    bool tls = status != 200 && !config->url && config->metrics_port <= 0 && config->tls_cert_file;
+    if (tls)
+        fprintf(stderr, "hearth: healthcheck: the server speaks TLS, which this check does not; "
+                        "--metrics-port opens a listener without it\n");
+    else if (status < 0)
+        fprintf(stderr, "hearth: healthcheck: no answer in HTTP within %d s\n", (int)LIMIT_S);
+    else if (status != 200)
+        fprintf(stderr, "hearth: healthcheck: status %d\n", status);
     return status == 200 ? EXIT_SUCCESS : EXIT_FAILURE;
 }

@@ -414,6 +414,20 @@ def test_healthcheck_command():
         assert run("healthcheck", h.url + "/nothing")[0] == 1
     assert run("healthcheck", h.url)[0] == 1 and run("healthcheck", h.url + "/healthz")[0] == 1
     assert run("healthcheck", "ftp://x")[0] == 1
+    status, _, err = run("healthcheck", "http://no such host")
+    assert status == 1 and "Success" not in err, err
+    with tempfile.TemporaryDirectory() as directory:
+        files = make_certificate(directory)
+        if not files:
+            return
+        tls = {"HEARTH_TLS_KEY_FILE": files[0], "HEARTH_TLS_CERT_FILE": files[1]}
+        with Hearth("--metrics-port", "0", env=tls) as h:
+            status, _, err = run("healthcheck", HEARTH_PORT=str(h.port), **tls)
+            assert status == 1 and "--metrics-port" in err, err
+            port = str(h.admin().port)
+            assert run("healthcheck", HEARTH_PORT=str(h.port), HEARTH_METRICS_PORT=port, **tls)[0] == 0
+            status, _, err = run("healthcheck", f"http://127.0.0.1:{h.port}/readyz")
+            assert status == 1 and "no answer in HTTP" in err, err
 
 
 def test_metrics_listener():
