@@ -233,6 +233,44 @@ INLINE int32_t vi_sum(vi v)
     return _mm512_reduce_add_epi32(v);
 }
 
+/* The largest lane of each of four vectors, unsigned. */
+#define VI_FOURS
+INLINE __m128i vi_maximum_u_of_four(const vi v[4])
+{
+    vi a = vi_maxu(_mm512_unpacklo_epi32(v[0], v[1]), _mm512_unpackhi_epi32(v[0], v[1]));
+    vi b = vi_maxu(_mm512_unpacklo_epi32(v[2], v[3]), _mm512_unpackhi_epi32(v[2], v[3]));
+    vi c = vi_maxu(_mm512_unpacklo_epi64(a, b), _mm512_unpackhi_epi64(a, b));
+    __m256i d = _mm256_max_epu32(_mm512_castsi512_si256(c), _mm512_extracti64x4_epi64(c, 1));
+    return _mm_max_epu32(_mm256_castsi256_si128(d), _mm256_extracti128_si256(d, 1));
+}
+/* Two vectors' low bytes to q; returns partial sums of the bytes + 128 in even lanes. */
+INLINE __m256i store_bytes(char *q, vi a, vi b)
+{
+    __m256i bytes = _mm256_inserti128_si256(_mm256_castsi128_si256(_mm512_cvtepi32_epi8(a)),
+                                            _mm512_cvtepi32_epi8(b), 1);
+    _mm256_storeu_si256((__m256i *)(void *)q, bytes);
+    return _mm256_sad_epu8(_mm256_xor_si256(bytes, _mm256_set1_epi8((char)0x80)),
+                           _mm256_setzero_si256());
+}
+/* What is left to add up of four groups' partial sums. */
+INLINE void sums_of_four(const __m256i part[4], int32_t ret_sum[4])
+{
+    __m256i a = _mm256_add_epi32(part[0], _mm256_slli_epi64(part[1], 32));
+    __m256i b = _mm256_add_epi32(part[2], _mm256_slli_epi64(part[3], 32));
+    __m256i c = _mm256_add_epi32(_mm256_unpacklo_epi64(a, b), _mm256_unpackhi_epi64(a, b));
+    __m128i sum = _mm_add_epi32(_mm256_castsi256_si128(c), _mm256_extracti128_si256(c, 1));
+    _mm_storeu_si128((__m128i *)(void *)ret_sum, _mm_sub_epi32(sum, _mm_set1_epi32(32 * 128)));
+}
+/* x / 127, and its inverse, or 0 where x is not from least to most. */
+INLINE void scales_of_four(__m128 x, float least, float most, float ret_scale[4], float ret_inv[4])
+{
+    const __m128 steps = _mm_set1_ps(127.0f);
+    __mmask8 usable = _mm_cmp_ps_mask(x, _mm_set1_ps(least), _CMP_GE_OQ) &
+                      _mm_cmp_ps_mask(x, _mm_set1_ps(most), _CMP_LE_OQ);
+    _mm_storeu_ps(ret_scale, _mm_div_ps(x, steps));
+    _mm_storeu_ps(ret_inv, _mm_maskz_div_ps(usable, steps, x));
+}
+
 /* VN rows of VN 32-bit elements to columns, in place. */
 INLINE void vi_transpose(vi r[VN])
 {

@@ -76,6 +76,8 @@ static void pack_row_bf16(const float *x, int k, int k_pad, enum kern_wfmt wfmt,
 
 enum { GROUP_VECS = KERN_GROUP / VN };
 
+#define LEAST_MAX 1e-30f /* of a group that is not taken for zeros */
+
 /* Largest magnitude of a group, NaN above all; *ret_inverse is 0 if it cannot be quantised. */
 INLINE float group_max(const vf x[GROUP_VECS], float *ret_inverse)
 {
@@ -83,7 +85,7 @@ INLINE float group_max(const vf x[GROUP_VECS], float *ret_inverse)
     for (int j = 0; j < GROUP_VECS; j++)
         max = vi_maxu(max, vi_and(vi_of_bits(x[j]), vi_set1(0x7fffffff)));
     float amax = kern_float(vi_maximum_u(max));
-    *ret_inverse = amax >= 1e-30f && amax <= FLT_MAX ? 127.0f / amax : 0.0f;
+    *ret_inverse = amax >= LEAST_MAX && amax <= FLT_MAX ? 127.0f / amax : 0.0f;
     return amax;
 }
 
@@ -105,6 +107,50 @@ INLINE int32_t quantise_group(const float *x, int n, char *q, float *ret_scale)
     return vi_sum(sum);
 }
 
+#ifdef VI_FOURS
+/* Four groups at once: their reductions and divisions share instructions. */
+INLINE void quantise_four(const float *x, char q[4 * KERN_GROUP], float ret_scale[4],
+                          int32_t ret_sum[4])
+{
+    vf v[8];
+    vi max[4];
+    __m256i part[4];
+    float inv[4];
+    UNROLL for (int i = 0; i < 8; i++) v[i] = vf_load(x + i * VN);
+    UNROLL for (int g = 0; g < 4; g++)
+    {
+        vi a = vi_and(vi_of_bits(v[2 * g]), vi_set1(0x7fffffff));
+        vi b = vi_and(vi_of_bits(v[2 * g + 1]), vi_set1(0x7fffffff));
+        max[g] = vi_maxu(a, b);
+    }
+    scales_of_four(_mm_castsi128_ps(vi_maximum_u_of_four(max)), LEAST_MAX, FLT_MAX, ret_scale, inv);
+    /* the low byte of what NaN and infinity are converted to is 0 */
+    UNROLL for (int g = 0; g < 4; g++)
+    {
+        vf by = vf_set1(inv[g]);
+        part[g] = store_bytes(q + g * KERN_GROUP, vi_round(vf_mul(v[2 * g], by)),
+                              vi_round(vf_mul(v[2 * g + 1], by)));
+    }
+    sums_of_four(part, ret_sum);
+}
+
+INLINE void pack_four_i8(const float *x, int32_t offset, size_t n_rows, char *d, float *scale,
+                         int32_t *corr)
+{
+    char q[4 * KERN_GROUP];
+    float scales[4];
+    int32_t sums[4];
+    quantise_four(x, q, scales, sums);
+    UNROLL for (size_t g = 0; g < 4; g++)
+    {
+        scale[g * n_rows] = scales[g];
+        corr[g * n_rows] = -offset * sums[g];
+    }
+    for (size_t j = 0; j < KERN_GROUP; j++)
+        memcpy(d + j * 4 * n_rows, q + 4 * j, 4);
+}
+#endif
+
 static void pack_row_i8(const float *x, int k, int k_pad, enum kern_wfmt wfmt,
                         const struct kern_tile *tile, int row)
 {
@@ -112,7 +158,15 @@ static void pack_row_i8(const float *x, int k, int k_pad, enum kern_wfmt wfmt,
     char *d = (char *)tile->data + 4 * row;
     float *scale = tile->scale + row;
     int32_t *corr = tile->corr + row, offset = kern_offset(wfmt);
-    for (int i = 0; i < k_pad; i += KERN_GROUP, d += 32 * n_rows) {
+    int i = 0;
+#ifdef VI_FOURS
+    for (; k - i >= 4 * KERN_GROUP; i += 4 * KERN_GROUP, d += 128 * n_rows) {
+        pack_four_i8(x + i, offset, n_rows, d, scale, corr);
+        scale += 4 * n_rows;
+        corr += 4 * n_rows;
+    }
+#endif
+    for (; i < k_pad; i += KERN_GROUP, d += 32 * n_rows) {
         char q[KERN_GROUP];
         *corr = -offset * quantise_group(x + i, k - i, q, scale);
         for (size_t j = 0; j < KERN_GROUP / 4; j++)
