@@ -44,6 +44,6 @@ USER 10001:10001
 EXPOSE 8080
 STOPSIGNAL SIGTERM
 HEALTHCHECK --interval=10s --timeout=3s --start-period=30s \
-    CMD ["/usr/bin/hearth", "healthcheck", "http://127.0.0.1:8080/healthz"]
+    CMD ["/usr/bin/hearth", "healthcheck", "/healthz"]
 ENTRYPOINT ["/usr/bin/hearth"]
 CMD ["serve"]

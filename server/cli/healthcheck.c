@@ -2,8 +2,8 @@
 /*
  * hearth healthcheck [URL]: exit 0 when a server answers 200, for container health checks without
  * another program in the image. URL: http://HOST[:PORT][/PATH] (default path /readyz) or unix:PATH;
- * without one the place that the configuration says a server listens at, its metrics listener
- * first. Main thread.
+ * without one, or with a path alone, the place that the configuration says a server listens at, its
+ * metrics listener first. Main thread.
  */
 #include <errno.h>
 #include <netdb.h>
@@ -42,7 +42,8 @@ static int parse(const struct srv_config *c, struct target *t)
 {
     const char *url = c->url;
     choose_default(c, t);
-    if (!url) return 0;
+    if (url && *url == '/') snprintf(t->path, sizeof(t->path), "%s", url);
+    if (!url || *url == '/') return 0;
     *t = (struct target){.host = "127.0.0.1", .port = "80", .path = "/readyz"};
     if (strncmp(url, "unix:", 5) == 0) {
         t->unix_path = url + 5;
@@ -144,7 +145,8 @@ int srv_cmd_healthcheck(const struct srv_config *config)
     }
     int status = ask(fd, &t);
     close(fd);
-    bool tls = status != 200 && !config->url && config->metrics_port <= 0 && config->tls_cert_file;
+    bool here = !config->url || *config->url == '/';
+    bool tls = status != 200 && here && config->metrics_port <= 0 && config->tls_cert_file;
     if (tls)
         fprintf(stderr, "hearth: healthcheck: the server speaks TLS, which this check does not; "
                         "--metrics-port opens a listener without it\n");

@@ -411,6 +411,8 @@ def test_healthcheck_command():
         assert run("--healthcheck", h.url + "/healthz")[0] == 0
         assert run("healthcheck", h.url)[0] == 0
         assert run("healthcheck", HEARTH_PORT=str(h.port))[0] == 0
+        assert run("healthcheck", "/healthz", HEARTH_PORT=str(h.port))[0] == 0
+        assert run("healthcheck", "/nothing", HEARTH_PORT=str(h.port))[0] == 1
         assert run("healthcheck", h.url + "/nothing")[0] == 1
     assert run("healthcheck", h.url)[0] == 1 and run("healthcheck", h.url + "/healthz")[0] == 1
     assert run("healthcheck", "ftp://x")[0] == 1
