@@ -110,9 +110,6 @@ struct eng_reading {
                                     * measured */
 };
 
-/* The distance that is tried: further than the processor's own prefetchers look. */
-enum { ENG_READ_AHEAD = 6144 };
-
 struct eng_model {
     struct eng_hparams hp;
     const struct eng_numerics *numerics;

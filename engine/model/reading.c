@@ -19,9 +19,16 @@ enum {
     SLICE_BYTES = 4 << 20,
     ITEM_BYTES = 256 << 10, /* of one claim, as in the forward pass */
     TURNS = 4,
-    MAX_WAYS = 4,
+    N_DISTANCES = 3,
+    MAX_WAYS = N_DISTANCES + 1,
     LEAST_MODEL_BYTES = 64 << 20,
 };
+
+/*
+ * The distances that are tried, the default first: further than the prefetchers of an Intel Xeon
+ * look; a little ahead, which is what Zen 4 needs; and no prefetch.
+ */
+static const size_t distances[N_DISTANCES] = {6144, 1024, 0};
 
 /* A way must be this much faster to be preferred to one that comes before it. */
 static const double CLEARLY = 1.02;
@@ -126,18 +133,18 @@ static void read_slices(struct probe *p, struct pool *pool)
 
 /* ---- setting up ---------------------------------------------------------------------------- */
 
-/* Returns false if the format does not fit a slice or its weights. */
+/* Distances from `first` on. Returns false if the format does not fit a slice or its weights. */
 static bool add_ways(struct probe *p, enum kern_wfmt fmt, const void *const rows[KERN_PANEL],
-                     uint8_t *panel)
+                     uint8_t *panel, int first)
 {
     size_t bytes = kern_panel_bytes(fmt, p->k_pad);
     if (bytes > SLICE_BYTES / 4 ||
         !kern_pack_panel(p->m->kern, fmt, KERN_SRC_F32, rows, p->k_pad, p->k_pad, p->words, panel))
         return false;
-    for (int ahead = 0; ahead < 2; ahead++)
+    for (int i = first; i < N_DISTANCES; i++)
         p->ways[p->n_ways++] = (struct way){
             .fmt = fmt,
-            .ahead = ahead == 0 ? ENG_READ_AHEAD : 0,
+            .ahead = distances[i],
             .panel_bytes = bytes,
             .n_panels = (int)(SLICE_BYTES / bytes),
             .panel = panel,
@@ -145,7 +152,10 @@ static bool add_ways(struct probe *p, enum kern_wfmt fmt, const void *const rows
     return true;
 }
 
-/* The ways for weights planned as fmt, the one that is chosen by default first. */
+/*
+ * The ways for weights planned as fmt, the one that is chosen by default first. bf16 panels beside
+ * coded ones are read without prefetch alone: no distance made them faster or slower.
+ */
 static bool make_ways(struct probe *p, enum kern_wfmt fmt, bool both)
 {
     size_t k = (size_t)p->k_pad, panel_bytes = k * KERN_PANEL * sizeof(float);
@@ -158,8 +168,8 @@ static bool make_ways(struct probe *p, enum kern_wfmt fmt, bool both)
         weights[i] = weight((uint32_t)i);
     for (size_t i = 0; i < KERN_PANEL; i++)
         rows[i] = weights + i * k;
-    ok = ok && add_ways(p, fmt, rows, p->panels);
-    if (ok && both) ok = add_ways(p, KERN_W_BF16, rows, p->panels + panel_bytes);
+    ok = ok && add_ways(p, fmt, rows, p->panels, 0);
+    if (ok && both) ok = add_ways(p, KERN_W_BF16, rows, p->panels + panel_bytes, N_DISTANCES - 1);
     free(weights);
     return ok;
 }
