@@ -86,7 +86,7 @@ struct merge {
 
 /* The state of a row after some splits. */
 struct row_state {
-    float max, sum;
+    struct kern_softmax soft;
     bool any; /* false: no key seen yet, acc is not set */
 };
 
@@ -566,8 +566,7 @@ static struct kern_tile softmax(struct attn *a, const struct unit *u, int window
         struct range r = visible_range(row_position(a, u, i), window, split);
         int lo = r.hi > 0 ? (int)(r.lo - base) : 0, hi = r.hi > 0 ? (int)(r.hi - base) : 0;
         float *s = t->scores + (size_t)i * LD_SCORES;
-        soft[i] = kern->softmax_keys(s, n, lo, hi, a->scale);
-        kern->pack_row[a->act](s, n, n, a->page_fmt, &tile, i);
+        soft[i] = kern->softmax_pack[a->act](s, n, lo, hi, a->scale, &tile, i);
     }
     return tile;
 }
@@ -604,14 +603,10 @@ static void merge_row(const struct kern *kern, struct row_state *row, float *acc
 {
     if (!row->any) {
         if (values != acc) memcpy(acc, values, (size_t)d_pad * sizeof(*acc));
-        *row = (struct row_state){soft->max, soft->sum, true};
+        *row = (struct row_state){*soft, true};
         return;
     }
-    /* exp(max - largest) of both, by the kernels' own exp */
-    float weights[KERN_GROUP] = {row->max, soft->max};
-    row->max = kern->softmax_keys(weights, KERN_GROUP, 0, 2, 1.0f).max;
-    row->sum = row->sum * weights[0] + soft->sum * weights[1];
-    kern->axpby(acc, weights[0], values, weights[1], d_pad);
+    kern->merge_softmax(&row->soft, acc, soft, values, d_pad);
 }
 
 /* Merges a split into the rows of a tile that see it; the tile's first row is `row` of the unit. */
@@ -635,7 +630,7 @@ static void finish_rows(struct attn *a, const struct unit *u, struct thread_scra
         int token = (u->row0 + i) / a->group, head = u->head * a->group + (u->row0 + i) % a->group;
         float *o = a->p.out + (size_t)(a->row0[u->seg] + token) * a->p.ld_out + (size_t)head * d;
         memcpy(o, t->acc + (size_t)i * (size_t)a->p.layout->d_pad, d * sizeof(*o));
-        a->p.model->kern->scale(o, 1.0f / t->rows[i].sum, (int)d);
+        a->p.model->kern->scale(o, 1.0f / t->rows[i].soft.sum, (int)d);
     }
 }
 

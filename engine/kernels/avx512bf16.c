@@ -7,16 +7,35 @@
 #include "engine/kernels/simd_avx512.h"
 
 #define VF_DOT_BF16
+#define BF16_ROW_MAJOR
 INLINE vf vf_dot_bf16(vf acc, vi a, vi b)
 {
     return _mm512_dpbf16_ps(acc, (__m512bh)a, (__m512bh)b);
 }
-/* Takes subnormals for zero. In halves, because words that are read back do not forward from 64. */
+/* Takes subnormals for zero. */
+INLINE vi vi_bf16_pairs(vf low, vf high)
+{
+    return (vi)_mm512_cvtne2ps_pbh(high, low);
+}
+/* In halves, because words that are read back do not forward from 64. */
 INLINE void store_bf16(uint16_t *p, vf low, vf high)
 {
-    __m512i b = (__m512i)_mm512_cvtne2ps_pbh(high, low);
+    __m512i b = vi_bf16_pairs(low, high);
     _mm256_storeu_si256((__m256i *)(void *)p, _mm512_castsi512_si256(b));
     _mm256_storeu_si256((__m256i *)(void *)(p + VN), _mm512_extracti64x4_epi64(b, 1));
+}
+
+/* t - floor(t), of infinity 0 */
+INLINE vf vf_fraction(vf t)
+{
+    return _mm512_reduce_ps(t, 1);
+}
+/* 16-bit elements outside [lo, hi) become 0; lo < 32, hi > 0. */
+INLINE vi vi_keep_halves(vi v, int lo, int hi)
+{
+    uint32_t from = lo > 0 ? UINT32_MAX << lo : UINT32_MAX;
+    uint32_t before = hi < 32 ? (1u << hi) - 1 : UINT32_MAX;
+    return _mm512_maskz_mov_epi16(from & before, v);
 }
 
 #define vi_dpbusd _mm512_dpbusd_epi32
@@ -27,16 +46,6 @@ INLINE void store_bf16(uint16_t *p, vf low, vf high)
 #include "engine/kernels/tmpl_level.h"
 
 /* Rows of level "avx512amx": a row's 32 numbers of a group side by side. */
-static void amx_pack_bf16(const float *x, int k, int k_pad, enum kern_wfmt wfmt,
-                          const struct kern_tile *tile, int row)
-{
-    uint16_t *d = (uint16_t *)tile->data + row * KERN_GROUP;
-    (void)wfmt;
-    for (int i = 0; i < k_pad; i += KERN_GROUP, d += tile->n_rows * KERN_GROUP)
-        store_bf16(d, vf_load_part(x + i, valid_at(i, k, VN)),
-                   vf_load_part(x + i + VN, valid_at(i + VN, k, VN)));
-}
-
 static void amx_pack_i8(const float *x, int k, int k_pad, enum kern_wfmt wfmt,
                         const struct kern_tile *tile, int row)
 {
@@ -55,7 +64,7 @@ static void amx_pack_i8(const float *x, int k, int k_pad, enum kern_wfmt wfmt,
 DEFINE_LEVEL(kern_avx512amx, "avx512amx",
     .max_rows = {MAX_ROWS, KERN_AMX_ROWS, KERN_AMX_ROWS},
     .is_row_major = {false, true, true},
-    .pack_row = {pack_row_f32, amx_pack_bf16, amx_pack_i8},
+    .pack_row = {pack_row_f32, pack_row_bf16, amx_pack_i8},
     .fetch_rows = {
         PART_FETCH_F32,
         [KERN_A_BF16] = {[KERN_W_BF16] = 7, [KERN_W_B12] = 6},

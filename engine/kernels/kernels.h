@@ -35,7 +35,8 @@
  *     BF16  [k_pad/2][n_rows][2] u16
  *     I8    [k_pad/4][n_rows][4] s8; scales [k_pad/32][n_rows] float; corrections
  *           [k_pad/32][n_rows] int32 = -(128, 32 or 8, by the weights' format) * sum of the group
- *   BF16 and I8 at a level that is_row_major: [k_pad/32][n_rows][32].
+ *   BF16 and I8 at a level that is_row_major: [k_pad/32][n_rows][32], so that packing a row stores
+ *   whole vectors.
  *
  * NaN and infinity in a row of activations come out as NaN or infinity in that row, also through
  * I8.
@@ -135,7 +136,7 @@ typedef void kern_matmul_pages_fn(const struct kern_tile *tile, int k_pad,
 typedef void kern_matmul_segs_fn(const struct kern_tile *tile, const struct kern_pages *pages,
                                  const struct kern_out *out);
 
-/* Result of softmax_keys for one row of scores. */
+/* Result of a softmax over some of a row's scores. */
 struct kern_softmax {
     float max; /* largest scaled score */
     float sum; /* of the exponentials */
@@ -203,8 +204,22 @@ struct kern {
      */
     struct kern_softmax (*softmax_keys)(float *s, int n, int lo, int hi, float scale);
 
-    /* y[i] = y[i] * a + x[i] * b, and y[i] *= a. */
-    void (*axpby)(float *y, float a, const float *x, float b, int n);
+    /*
+     * The same, packed as row `row` of a tile of K = n; s[0..n) is undefined after it. In bf16
+     * exponentials may be off by 1e-4 before they are rounded, and `sum` may be that of the rounded
+     * ones. NULL: I8.
+     */
+    struct kern_softmax (*softmax_pack[KERN_A_COUNT])(float *s, int n, int lo, int hi, float scale,
+                                                      const struct kern_tile *tile, int row);
+
+    /*
+     * Adds the softmax of other keys of the row, and their weighted sum x[n], to `to` and y[n],
+     * both sides times exp(their max - the larger max).
+     */
+    void (*merge_softmax)(struct kern_softmax *to, float *y, const struct kern_softmax *from,
+                          const float *x, int n);
+
+    /* y[i] *= a */
     void (*scale)(float *y, float a, int n);
 
     /*

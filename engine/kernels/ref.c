@@ -410,12 +410,6 @@ static void add(float *y, const float *x, int n)
         y[i] += x[i];
 }
 
-static void axpby(float *y, float a, const float *x, float b, int n)
-{
-    for (int i = 0; i < n; i++)
-        y[i] = y[i] * a + x[i] * b;
-}
-
 static void scale(float *y, float a, int n)
 {
     for (int i = 0; i < n; i++)
@@ -435,6 +429,33 @@ static struct kern_softmax softmax_keys(float *s, int n, int lo, int hi, float f
     }
     r.sum = lanes_sum(lane);
     return r;
+}
+
+static struct kern_softmax softmax_pack_f32(float *s, int n, int lo, int hi, float factor,
+                                            const struct kern_tile *tile, int row)
+{
+    struct kern_softmax r = softmax_keys(s, n, lo, hi, factor);
+    pack_row_f32(s, n, n, KERN_W_F32, tile, row);
+    return r;
+}
+
+static struct kern_softmax softmax_pack_bf16(float *s, int n, int lo, int hi, float factor,
+                                             const struct kern_tile *tile, int row)
+{
+    struct kern_softmax r = softmax_keys(s, n, lo, hi, factor);
+    pack_row_bf16(s, n, n, KERN_W_BF16, tile, row);
+    return r;
+}
+
+static void merge_softmax(struct kern_softmax *to, float *y, const struct kern_softmax *from,
+                          const float *x, int n)
+{
+    float max = to->max > from->max ? to->max : from->max;
+    float a = exp_f32(to->max - max), b = exp_f32(from->max - max);
+    to->max = max;
+    to->sum = to->sum * a + from->sum * b;
+    for (int i = 0; i < n; i++)
+        y[i] = y[i] * a + x[i] * b;
 }
 
 static int argmax(const float *x, int n, bool *ret_finite)
@@ -656,7 +677,8 @@ const struct kern kern_ref = {
     .silu_mul = silu_mul,
     .add = add,
     .softmax_keys = softmax_keys,
-    .axpby = axpby,
+    .softmax_pack = {softmax_pack_f32, softmax_pack_bf16, NULL},
+    .merge_softmax = merge_softmax,
     .scale = scale,
     .argmax = argmax,
     .log_sum_exp = log_sum_exp,

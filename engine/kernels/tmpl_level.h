@@ -36,7 +36,7 @@ DEFINE_INT_MATMUL(matmul_i8_i4, INT_CASE_I4)
 
 /* Parts of a level: what other levels of the same file have of their own. */
 #define PART_ROWS                                                                                  \
-    .max_rows = {MAX_ROWS, MAX_ROWS, INT_MAX_ROWS},                                                \
+    .max_rows = {MAX_ROWS, MAX_ROWS, INT_MAX_ROWS}, .is_row_major = {false, DOT_ROW_MAJOR},        \
     .pack_row = {pack_row_f32, pack_row_bf16, pack_row_i8}
 #define PART_FETCH_F32                                                                             \
     [KERN_A_F32] = {[KERN_W_F32] = 7, [KERN_W_BF16] = 4, [KERN_W_B12] = 4, [KERN_W_F16] = 4}
@@ -68,7 +68,8 @@ DEFINE_INT_MATMUL(matmul_i8_i4, INT_CASE_I4)
         .silu_mul = silu_mul,                                                                      \
         .add = add,                                                                                \
         .softmax_keys = softmax_keys,                                                              \
-        .axpby = axpby,                                                                            \
+        .softmax_pack = {softmax_pack_f32, softmax_pack_bf16, NULL},                               \
+        .merge_softmax = merge_softmax,                                                            \
         .scale = scale,                                                                            \
         .argmax = argmax,                                                                          \
         .log_sum_exp = log_sum_exp,                                                                \

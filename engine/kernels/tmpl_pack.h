@@ -71,7 +71,14 @@ static void pack_row_bf16(const float *x, int k, int k_pad, enum kern_wfmt wfmt,
                           const struct kern_tile *tile, int row)
 {
     (void)wfmt;
+#ifdef BF16_ROW_MAJOR
+    uint16_t *d = (uint16_t *)tile->data + row * KERN_GROUP;
+    for (int i = 0; i < k_pad; i += KERN_GROUP, d += tile->n_rows * KERN_GROUP)
+        store_bf16(d, vf_load_part(x + i, valid_at(i, k, VN)),
+                   vf_load_part(x + i + VN, valid_at(i + VN, k, VN)));
+#else
     scatter_bf16(x, k, k_pad, (char *)tile->data + 4 * row, (size_t)tile->n_rows);
+#endif
 }
 
 enum { GROUP_VECS = KERN_GROUP / VN };

@@ -5,8 +5,10 @@
  *
  *   STRIP_VECS(rows)  vectors of one panel that are summed in registers at once; divides 32 / VN
  *   MAX_ROWS          tallest tile, at most 12
- *   VF_DOT_BF16       optional: vf_dot_bf16(acc, a, b) adds the products of bf16 pairs, and
+ *   VF_DOT_BF16       optional: vf_dot_bf16(acc, a, b) adds the products of bf16 pairs,
  *                     store_bf16(p, low, high) rounds two vectors of activations to bf16
+ *   BF16_ROW_MAJOR    optional, with it and VN = 16: tiles of bf16 are row-major, and tmpl_vector.h
+ *                     has vi_bf16_pairs, vf_fraction and vi_keep_halves
  *
  * Every output has one sum over k = 0, 1, 2 ... in one register, for any height of the tile and
  * width of the strip: so a row's bits do not depend on its neighbours. (Two panels at once would
@@ -141,6 +143,30 @@ INLINE vi upper_bits(vi upper, const int j)
     return vi_and(v, vi_set1(0x30303030));
 }
 
+#ifdef BF16_ROW_MAJOR
+enum { DOT_ROW_MAJOR = 1 };
+#else
+enum { DOT_ROW_MAJOR = 0 };
+#endif
+
+/* Bytes of a tile from one pair of k to the next within a group, and from one row to the next. */
+INLINE size_t pair_bytes(const enum kind kind, const int rows)
+{
+    if (kind == DOT && DOT_ROW_MAJOR) return 4;
+    return (kind <= F32_F16 ? 8 : 4) * (size_t)rows; /* activations are F32 */
+}
+
+INLINE size_t row_bytes(const enum kind kind)
+{
+    return kind == DOT && DOT_ROW_MAJOR ? 2 * KERN_GROUP : 4;
+}
+
+/* From the end of a group's pairs to the next group. */
+INLINE size_t group_gap(const enum kind kind, const int rows)
+{
+    return kind == DOT && DOT_ROW_MAJOR ? 2 * KERN_GROUP * ((size_t)rows - 1) : 0;
+}
+
 INLINE int32_t word_at(const char *p)
 {
     int32_t w;
@@ -206,7 +232,7 @@ INLINE void words_pair(const enum kind kind, const int rows, const int vecs,
     if (kind == DOT) {
         UNROLL for (int i = 0; i < rows; i++)
         {
-            vi x = vi_set1(word_at(a + i * 4));
+            vi x = vi_set1(word_at(a + (size_t)i * row_bytes(kind)));
             UNROLL for (int v = 0; v < vecs; v++) sum[i][v] = vf_dot_bf16(sum[i][v], x, w[v]);
         }
         return;
@@ -261,7 +287,7 @@ INLINE void store_sums(const int rows, const int vecs, vf sum[MAX_ROWS][MAX_VECS
 INLINE void strip_run(const enum kind kind, const int rows, const int vecs, const struct strip *s,
                       const struct kern_out *out, struct fetch fetch)
 {
-    const size_t pair_a = (kind <= F32_F16 ? 8 : 4) * (size_t)rows; /* activations are F32 */
+    const size_t pair_a = pair_bytes(kind, rows);
     const size_t pair_b = kind == F32_F32 ? 256 : 128;
     const int step = rows <= 4 ? 4 : 1; /* the loop's own work shows with few rows */
     const char *a = s->a, *b = s->b;
@@ -279,6 +305,7 @@ INLINE void strip_run(const enum kind kind, const int rows, const int vecs, cons
                 strip_pair(kind, rows, vecs, sum, a, b);
                 loads_in_order();
             }
+        a += group_gap(kind, rows);
     }
     store_sums(rows, vecs, sum, s->column, out);
 }
@@ -291,7 +318,7 @@ INLINE void coded_run(const enum kind coded_kind, const int rows, const int vecs
                       const struct strip *s, const struct kern_out *out, struct fetch fetch)
 {
     const enum kind kind = decoded(coded_kind);
-    const size_t pair_a = (kind == F32_BF16 ? 8 : 4) * (size_t)rows;
+    const size_t pair_a = pair_bytes(kind, rows);
     const uint32_t *exception = b12_exceptions(s->head);
     const char *a = s->a, *block = s->b;
     const vi table = vi_table(s->head);
@@ -320,6 +347,7 @@ INLINE void coded_run(const enum kind coded_kind, const int rows, const int vecs
                 words_pair(kind, rows, vecs, sum, a, w);
                 loads_in_order();
             }
+        a += group_gap(kind, rows);
     }
     store_sums(rows, vecs, sum, s->column, out);
 }

@@ -10,6 +10,7 @@
 #define HEARTH_KERNELS_TMPL_VECTOR_H
 
 #include "engine/kernels/levels.h"
+#include "engine/kernels/tmpl_pack.h"
 
 #include <float.h>
 #include <math.h>
@@ -116,15 +117,6 @@ static void add(float *y, const float *x, int n)
         vf_store_part(y + i, n - i, vf_add(vf_load_part(y + i, n - i), vf_load_part(x + i, n - i)));
 }
 
-static void axpby(float *y, float a, const float *x, float b, int n)
-{
-    for (int i = 0; i < n; i += VN) {
-        int m = elements_at(i, n);
-        vf v = vf_mul(vf_load_part(x + i, m), vf_set1(b));
-        vf_store_part(y + i, m, vf_fma(vf_load_part(y + i, m), vf_set1(a), v));
-    }
-}
-
 static void scale(float *y, float a, int n)
 {
     for (int i = 0; i < n; i += VN) {
@@ -177,6 +169,86 @@ static struct kern_softmax softmax_keys(float *s, int n, int lo, int hi, float f
     r.max = max * factor;
     r.sum = vf_sum(sum);
     return r;
+}
+
+static struct kern_softmax softmax_pack_f32(float *s, int n, int lo, int hi, float factor,
+                                            const struct kern_tile *tile, int row)
+{
+    struct kern_softmax r = softmax_keys(s, n, lo, hi, factor);
+    pack_row_f32(s, n, n, KERN_W_F32, tile, row);
+    return r;
+}
+
+#ifdef BF16_ROW_MAJOR
+/*
+ * 32 exponentials as bf16: 2^t is a cubic of t's fraction, off by 9e-5, times 2^floor(t), which is
+ * what this level's vf_scale_by_power does. NaN stays NaN, and -inf gives 0.
+ */
+INLINE vi exp2_bf16(const float *s, vf factor, vf offset)
+{
+    vf e[2];
+    for (int j = 0; j < 2; j++) {
+        vf t = vf_fma(vf_load(s + j * VN), factor, offset), f = vf_fraction(t);
+        vf p = vf_fma(vf_set1(0x1.3baaa6p-4f), f, vf_set1(0x1.d2378ap-3f));
+        p = vf_fma(p, f, vf_set1(0x1.63e658p-1f));
+        p = vf_fma(p, f, vf_set1(1.0f));
+        e[j] = vf_scale_by_power(p, t);
+    }
+    return vi_bf16_pairs(e[0], e[1]);
+}
+
+/* The sum is that of the rounded exponentials, in lanes of one vector as in softmax_keys. */
+static struct kern_softmax softmax_pack_bf16(float *s, int n, int lo, int hi, float factor,
+                                             const struct kern_tile *tile, int row)
+{
+    struct kern_softmax r = {.max = -INFINITY, .sum = 0.0f};
+    float max = lo < hi ? keys_max(s, lo, hi) : -INFINITY, f = factor * 0x1.715476p+0f;
+    vf sum = vf_set1(0.0f), scale = vf_set1(f), offset = vf_set1(-max * f);
+    uint16_t *d = (uint16_t *)tile->data + row * KERN_GROUP;
+    for (int i = 0; i < n; i += KERN_GROUP, d += tile->n_rows * KERN_GROUP) {
+        vi e = vi_set1(0);
+        if (i < hi && i + KERN_GROUP > lo) {
+            e = exp2_bf16(s + i, scale, offset);
+            if (i < lo || i + KERN_GROUP > hi) e = vi_keep_halves(e, lo - i, hi - i);
+            sum = vf_dot_bf16(sum, e, vi_set1(0x3f803f80));
+        }
+        vi_store(d, e);
+    }
+    r.max = max * factor;
+    r.sum = vf_sum(sum);
+    return r;
+}
+#else
+static struct kern_softmax softmax_pack_bf16(float *s, int n, int lo, int hi, float factor,
+                                             const struct kern_tile *tile, int row)
+{
+    struct kern_softmax r = softmax_keys(s, n, lo, hi, factor);
+    pack_row_bf16(s, n, n, KERN_W_BF16, tile, row);
+    return r;
+}
+#endif
+
+/* exp(x) as softmax_keys computes it, in all lanes. */
+INLINE vf weight_of(float x)
+{
+    return vf_exp2(vf_mul(vf_set1(x), vf_set1(0x1.715476p+0f)));
+}
+
+static void merge_softmax(struct kern_softmax *to, float *y, const struct kern_softmax *from,
+                          const float *x, int n)
+{
+    float max = to->max > from->max ? to->max : from->max;
+    vf a = weight_of(to->max - max), b = weight_of(from->max - max);
+    for (int i = 0; i < n; i += VN) {
+        int m = elements_at(i, n);
+        vf v = vf_mul(vf_load_part(x + i, m), b);
+        vf_store_part(y + i, m, vf_fma(vf_load_part(y + i, m), a, v));
+    }
+    float sum[2]; /* one lane of each */
+    vf_store_part(sum, 1, vf_mul(vf_set1(to->sum), a));
+    vf_store_part(sum + 1, 1, vf_mul(vf_set1(from->sum), b));
+    to->max = max;
+    to->sum = sum[0] + sum[1];
 }
 
 /* Of the lanes' best values, the largest; of equal ones the lowest index. */

@@ -278,14 +278,19 @@ static void run_add(struct vectors *v)
 {
     v->kern->add(v->o, v->x, v->n);
 }
-static void run_axpby(struct vectors *v)
+static void run_merge(struct vectors *v)
 {
-    v->kern->axpby(v->o, 0.5f, v->x, 0.5f, v->n);
+    struct kern_softmax to = {.max = 1.0f, .sum = 3.0f}, from = {.max = 2.0f, .sum = 1.0f};
+    v->kern->merge_softmax(&to, v->o, &from, v->x, v->n);
 }
 static void run_softmax(struct vectors *v)
 {
     memcpy(v->o, v->x, (size_t)v->n * 4);
     v->kern->softmax_keys(v->o, v->n, 0, v->n - 3, 0.125f);
+}
+static void run_softmax_pack(struct vectors *v)
+{
+    v->kern->softmax_pack[KERN_A_BF16](v->x, v->n, 0, v->n - 3, 0.125f, &v->tile, 3);
 }
 static void run_argmax(struct vectors *v)
 {
@@ -358,7 +363,8 @@ static const struct {
     {"vector rope", run_rope, D_MODEL, 1},
     {"vector silu_mul", run_silu, D_FF, 1},
     {"vector add", run_add, D_MODEL, 1},
-    {"vector axpby", run_axpby, D_MODEL, 1},
+    {"vector softmax_pack", run_softmax_pack, 512, 1},
+    {"vector merge_softmax", run_merge, 64, 1},
     {"vector softmax_keys", run_softmax, 512, 1},
     {"vector argmax", run_argmax, VOCAB, 1},
     {"vector log_sum_exp", run_log_sum_exp, VOCAB, 1},

@@ -755,10 +755,14 @@ static void check_elementwise(int n)
     cand->add(v.o, v.x, n);
     vectors_destroy(&v, "add", 0, 0);
 
+    struct kern_softmax to[2] = {{1.5f, 3.0f}, {1.5f, 3.0f}}, from = {rnd_int(0, 4), 20.0f};
     v = vectors_create(n);
-    ref->axpby(v.want, 0.75f, v.x, -1.3f, n);
-    cand->axpby(v.o, 0.75f, v.x, -1.3f, n);
-    vectors_destroy(&v, "axpby", 1e-6, 3e-5 * (double)n);
+    ref->merge_softmax(&to[0], v.want, &from, v.x, n);
+    cand->merge_softmax(&to[1], v.o, &from, v.x, n);
+    check(to[0].max == to[1].max && near((double)to[1].sum, (double)to[0].sum, 1e-6, 0),
+          "merge_softmax", "max %g sum %.9g, reference %g %.9g", (double)to[1].max,
+          (double)to[1].sum, (double)to[0].max, (double)to[0].sum);
+    vectors_destroy(&v, "merge_softmax", 1e-6, 3e-5 * (double)n);
 
     v = vectors_create(n);
     ref->scale(v.want, 0.3f, n);
@@ -811,6 +815,57 @@ static void check_softmax(void)
             check(v.o[i] == 0.0f, "softmax_keys", "masked key %d is %g", i, (double)v.o[i]);
     free(padded);
     vectors_destroy(&v, "softmax_keys", 4e-6, 1e-12);
+}
+
+/*
+ * Exponentials within 1e-4 of the reference's, then rounded, by up to 2^-8. The same row has the
+ * same bits in a taller tile, and with pages before and after it.
+ */
+static void check_softmax_pack(void)
+{
+    enum kern_afmt fmt = KERN_A_BF16;
+    int n = 32 * rnd_int(1, 16), before = 32 * rnd_int(0, 2), longer = n + before + 32;
+    int n_rows = rnd_int(1, MAX_TILE), row = rnd_int(0, n_rows - 1);
+    int lo = rnd_int(0, n - 1), hi = rnd_int(lo + 1, n);
+    bool spoilt = rnd_int(0, 7) == 0;
+    float *s = malloc((size_t)(longer + 2 * n) * 4), *want = s + longer, *again = want + n;
+    for (int i = 0; i < longer; i++)
+        s[i] = i < before + lo || i >= before + hi ? NAN : 0.03f * (float)rnd_int(-1000, 1000);
+    if (spoilt)
+        s[before + rnd_int(lo, hi - 1)] = rnd_int(0, 1) ? NAN : INFINITY;
+    else if (hi > lo + 1 && rnd_int(0, 3) == 0)
+        s[before + lo] = -INFINITY;
+    memcpy(want, s + before, (size_t)n * 4);
+    memcpy(again, s + before, (size_t)n * 4);
+    struct kern_tile one = tile_create(fmt, n, 1), many = tile_create(fmt, longer, n_rows);
+    memset(many.data, 0x5a, tile_bytes(fmt, longer, n_rows));
+    struct kern_softmax a = ref->softmax_keys(want, n, lo, hi, 0.125f);
+    struct kern_softmax b = cand->softmax_pack[fmt](again, n, lo, hi, 0.125f, &one, 0);
+    struct kern_softmax c =
+        cand->softmax_pack[fmt](s, longer, before + lo, before + hi, 0.125f, &many, row);
+    check(same_bits(&b.max, &c.max, 1) && same_bits(&b.sum, &c.sum, 1), "softmax_pack",
+          "%d keys, alone and after %d: sum %.9g and %.9g", n, before, (double)b.sum,
+          (double)c.sum);
+    bool right = a.max == b.max && near((double)b.sum, (double)a.sum, 0x1.1p-8, 0);
+    check(spoilt ? !(b.sum <= FLT_MAX) : right, "softmax_pack",
+          "n %d keys %d..%d: max %g sum %.9g, reference %g %.9g", n, lo, hi, (double)b.max,
+          (double)b.sum, (double)a.max, (double)a.sum);
+    for (int i = 0; i < longer * n_rows; i++) {
+        int r = i / 2 % n_rows, k = i / 2 / n_rows * 2 + i % 2 - before;
+        uint16_t got, alone = 0, unwritten = 0x5a5a;
+        bool inside = k >= 0 && k < n;
+        memcpy(&got, (char *)many.data + tile_place(fmt, n_rows, (size_t)i * 2), 2);
+        if (inside) memcpy(&alone, (char *)one.data + tile_place(fmt, 1, (size_t)k * 2), 2);
+        check(got == (r == row ? alone : unwritten), "softmax_pack", "key %d row %d of %d", k, r,
+              n_rows);
+        double p = (double)kern_f32_of_bf16(got);
+        if (r == row && inside && !spoilt)
+            check(near(p, (double)want[k], 0x1.1p-8, 1e-37), "softmax_pack",
+                  "key %d of %d..%d: %g, reference %g", k, lo, hi, p, (double)want[k]);
+    }
+    tile_destroy(fmt, n, &one);
+    tile_destroy(fmt, longer, &many);
+    free(s);
 }
 
 /* exp over its whole range, against the C library: softmax with one large key shows it. */
@@ -968,8 +1023,10 @@ static void check_round(void)
         check_kv(d % 3, d);
         check_kv_int8(d);
     }
-    for (int i = 0; i < 40; i++)
+    for (int i = 0; i < 40; i++) {
         check_softmax();
+        check_softmax_pack();
+    }
 }
 
 static void check_level(const char *name, uint64_t seed, int rounds)
