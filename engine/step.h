@@ -16,11 +16,11 @@ struct fwd_segment {
     const int32_t *tokens; /* [n_tokens], each in [0, vocab) */
     int n_tokens;          /* >= 1 */
     int64_t pos0;          /* of the first token; earlier positions are in the pages */
-    uint8_t *const *pages; /* data of page i of the sequence: positions 32 i .. 32 i + 31;
-                                 * covers pos0 + n_tokens */
+    uint8_t *const *pages; /* data of page i of the sequence: positions 32 i .. 32 i + 31; covers
+                              pos0 + n_tokens */
     enum fwd_want want;
-    float *hidden_sum; /* NULL, or [d_model]: the final normed hidden states of the rows
-                                 * are added, in order of position */
+    float *hidden_sum; /* NULL, or [d_model]: the final normed hidden states of the rows are added,
+                          in order of position */
 };
 
 /* No two segments of a step belong to one sequence. */

@@ -42,15 +42,21 @@ struct grammar_choice {
 /* Bytes for one choice, a multiple of 64. */
 size_t grammar_guide_bytes(void);
 
-/* memory: grammar_guide_bytes() at an address that is a multiple of 64, the caller's. tools NULL:
- * the whole answer is of the grammar. */
+/* How the grammar's parts are told apart. */
 struct grammar_guide_tools {
     const struct tools_markers *markers; /* borrowed */
     bool auto_free, think_open;          /* see tools_guide_init */
 };
+
+/*
+ * Puts the choice, whose rules are set, at the beginning of an answer. memory:
+ * grammar_guide_bytes() at an address that is a multiple of 64, the caller's. tools NULL: the whole
+ * answer is of the grammar. Borrows everything.
+ */
 void grammar_guide_begin(struct grammar_choice *c, void *memory, const struct gram *gram,
                          const struct grammar_guide_tools *tools);
 
+/* The choice as the engine takes it; borrows it. */
 struct eng_guide grammar_guide(struct grammar_choice *c);
 
 #endif

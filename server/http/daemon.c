@@ -495,8 +495,8 @@ void srv_http_quiesce(struct srv_http *h)
 void srv_http_stop(struct srv_http *h)
 {
     if (!h) return;
-    srv_http_quiesce(
-        h); /* takes the socket back: the library would shut it down even if it is shared */
+    /* Takes the socket back: the library would shut it down even if it is shared. */
+    srv_http_quiesce(h);
     MHD_stop_daemon(h->daemon);
     if (h->quiesced) close(h->listen_fd);
     free(h);
