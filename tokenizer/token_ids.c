@@ -10,7 +10,8 @@ void tok_ids_finish(struct tok_ids *ids)
     *ids = (struct tok_ids){0};
 }
 
-int tok_ids_reserve(struct tok_ids *ids, size_t n)
+/* Room for n more ids: 0 or TOK_ENOMEM. */
+static int reserve(struct tok_ids *ids, size_t n)
 {
     size_t need, bytes, cap = ids->cap ? ids->cap : 64;
 
@@ -29,7 +30,7 @@ int tok_ids_reserve(struct tok_ids *ids, size_t n)
 
 int tok_ids_add(struct tok_ids *ids, const int32_t *more, size_t n)
 {
-    int rc = tok_ids_reserve(ids, n);
+    int rc = reserve(ids, n);
 
     if (rc || n == 0) return rc;
     memcpy(ids->ids + ids->n, more, n * sizeof(*more));

@@ -7,9 +7,6 @@
 
 #include "tokenizer/tokenizer.h"
 
-/* Room for n more ids: 0 or TOK_ENOMEM. */
-int tok_ids_reserve(struct tok_ids *ids, size_t n);
-
 /* Appends n ids: 0 or TOK_ENOMEM. */
 int tok_ids_add(struct tok_ids *ids, const int32_t *more, size_t n);
 

@@ -80,19 +80,6 @@ void gram_charset_invert(struct gram_build *b, struct gram_charset *s)
     *s = out;
 }
 
-bool gram_charset_has(const struct gram_charset *s, uint32_t cp)
-{
-    uint32_t lo = 0, hi = s->n;
-    while (lo < hi) {
-        uint32_t mid = (lo + hi) / 2;
-        if (s->ranges[mid].hi < cp)
-            lo = mid + 1;
-        else
-            hi = mid;
-    }
-    return lo < s->n && s->ranges[lo].lo <= cp;
-}
-
 /* ---- classes ------------------------------------------------------------------------------- */
 
 static const struct gram_range digits[] = {{'0', '9'}};

@@ -33,8 +33,6 @@ void gram_charset_finish(struct gram_build *b, struct gram_charset *s);
 /* The complement of a finished set. */
 void gram_charset_invert(struct gram_build *b, struct gram_charset *s);
 
-bool gram_charset_has(const struct gram_charset *s, uint32_t cp);
-
 /* ECMA-262's classes: 'd', 'w', 's' and their complements 'D', 'W', 'S'; '.' is the dot. */
 void gram_charset_add_class(struct gram_build *b, struct gram_charset *s, char name);
 

@@ -421,7 +421,8 @@ enum gram_dfa_step gram_dfa_take(const struct gram_dfa *d, struct gram_dfa_place
     return GRAM_DFA_STEP_ON;
 }
 
-uint32_t gram_dfa_run(const struct gram_dfa *d, const char *text, size_t len)
+/* Runs over valid UTF-8, whatever its length and bytes; GRAM_DFA_DEAD if it does not fit. */
+static uint32_t run(const struct gram_dfa *d, const char *text, size_t len)
 {
     const unsigned char *p = (const unsigned char *)text, *end = p + len;
     uint32_t q = d->n_states ? d->start : GRAM_DFA_DEAD;
@@ -433,7 +434,7 @@ uint32_t gram_dfa_run(const struct gram_dfa *d, const char *text, size_t len)
 
 bool gram_dfa_accepts(const struct gram_dfa *d, const char *text, size_t len)
 {
-    uint32_t q = gram_dfa_run(d, text, len);
+    uint32_t q = run(d, text, len);
     uint64_t n = 0;
 
     for (size_t i = 0; i < len; i++)

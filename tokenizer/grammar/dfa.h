@@ -62,9 +62,6 @@ struct gram_dfa_params {
 /* NULL if it would be too large. Kept memory. */
 struct gram_dfa *gram_dfa_build(struct gram_build *b, const struct gram_dfa_params *params);
 
-/* Runs over valid UTF-8, whatever its length and bytes; GRAM_DFA_DEAD if it does not fit. */
-uint32_t gram_dfa_run(const struct gram_dfa *d, const char *text, size_t len);
-
 /* Returns true if the text has an outcome and its length fits. */
 bool gram_dfa_accepts(const struct gram_dfa *d, const char *text, size_t len);
 

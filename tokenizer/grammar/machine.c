@@ -340,7 +340,7 @@ static void leave_round(struct gram_machine *m, uint32_t frame, uint32_t events)
     enter_round(m, f.node, f.parent, f.count, events);
 }
 
-void gram_leave_frame(struct gram_machine *m, uint32_t frame, uint32_t events)
+static void leave_frame(struct gram_machine *m, uint32_t frame, uint32_t events)
 {
     const struct gram_frame f = *gram_frame_at(m->cells, frame);
     struct gram_config c = {.stack = frame, .events = events};
@@ -371,7 +371,7 @@ void gram_leave(struct gram_machine *m, uint32_t stack, uint32_t events)
         return;
     }
     while (gram_next_frame(m->cells, &stack, &frame))
-        gram_leave_frame(m, frame, events);
+        leave_frame(m, frame, events);
 }
 
 void gram_leave_item(struct gram_machine *m, const struct gram_config *c, uint64_t hash,
@@ -393,7 +393,7 @@ void gram_leave_item(struct gram_machine *m, const struct gram_config *c, uint64
             uint32_t list = gram_key_add(m->cells, hash, f.list);
             frame = list ? gram_replace(m, &f, f.pos, f.count, list) : 0;
         }
-        if (frame) gram_leave_frame(m, frame, c->events);
+        if (frame) leave_frame(m, frame, c->events);
     }
 }
 
@@ -412,7 +412,7 @@ uint16_t gram_space_step(const struct gram *g, uint16_t state, uint8_t byte)
 }
 
 /* Behind the last state is the one where there is no white space at all. */
-bool gram_space_ends(const struct gram *g, uint16_t state)
+static bool space_ends(const struct gram *g, uint16_t state)
 {
     return state >= g->spaces.n || g->spaces.ends[state];
 }
@@ -553,7 +553,7 @@ static void step_colon(struct gram_machine *m, const struct gram_config *c, uint
 
 static void step_between(struct gram_machine *m, const struct gram_config *c, uint8_t byte)
 {
-    if (step_space(m, c, byte) || !gram_space_ends(m->g, c->d)) return;
+    if (step_space(m, c, byte) || !space_ends(m->g, c->d)) return;
     switch (c->kind) {
     case GRAM_AT_VALUE: gram_begin_value(m, c, byte); break;
     case GRAM_AT_OBJECT:

@@ -128,8 +128,6 @@ void gram_enter(struct gram_machine *m, uint32_t node, uint32_t stack, uint32_t 
 /* The events with one more, at the byte that is taken. */
 uint32_t gram_event(struct gram_machine *m, uint32_t number, bool begin, uint32_t events);
 
-void gram_leave_frame(struct gram_machine *m, uint32_t frame, uint32_t events);
-
 /* A value's first byte. */
 void gram_begin_value(struct gram_machine *m, const struct gram_config *c, uint8_t byte);
 
@@ -146,7 +144,6 @@ bool gram_fits(const struct gram_machine *m, uint32_t stack, uint32_t height, ui
 /* The next state of white space, or GRAM_NO_SPACE. */
 #define GRAM_NO_SPACE 0xFFFF
 uint16_t gram_space_step(const struct gram *g, uint16_t state, uint8_t byte);
-bool gram_space_ends(const struct gram *g, uint16_t state);
 
 /* The members of a stack: for (uint32_t f, s = stack; gram_next_frame(cells, &s, &f);) */
 static inline bool gram_next_frame(const struct gram_cells *c, uint32_t *stack, uint32_t *frame)

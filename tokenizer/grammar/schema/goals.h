@@ -289,13 +289,6 @@ struct gram_string_facts {
 void gram_string_facts(struct gram_build *b, const struct gram_alt *alt,
                        struct gram_string_facts *f);
 
-/* The parts that must and must not match, as the outcome of an automaton wants them. */
-struct gram_wanted {
-    uint64_t must, must_not;
-};
-uint32_t gram_wanted_outcome(const void *wanted, uint64_t matched);
-struct gram_wanted *gram_wanted_of(struct gram_build *b, const struct gram_string_facts *f);
-
 /* The text of a string as JSON in the plain dialect, without quotes. */
 const char *gram_json_spell(struct gram_build *b, const char *text, size_t len, size_t *ret_len);
 

@@ -218,15 +218,20 @@ void gram_string_facts(struct gram_build *b, const struct gram_alt *alt,
     gram_steps(b, 1 + alt->n / 4);
 }
 
-uint32_t gram_wanted_outcome(const void *wanted, uint64_t matched)
+/* The parts that must and must not match, as the outcome of an automaton wants them. */
+struct wanted {
+    uint64_t must, must_not;
+};
+
+static uint32_t wanted_outcome(const void *wanted, uint64_t matched)
 {
-    const struct gram_wanted *w = wanted;
+    const struct wanted *w = wanted;
     return (matched & w->must) == w->must && !(matched & w->must_not);
 }
 
-struct gram_wanted *gram_wanted_of(struct gram_build *b, const struct gram_string_facts *f)
+static struct wanted *wanted_of(struct gram_build *b, const struct gram_string_facts *f)
 {
-    struct gram_wanted *w = gram_temp(b, sizeof(*w));
+    struct wanted *w = gram_temp(b, sizeof(*w));
     for (uint32_t i = 0; i < f->n_parts; i++)
         *(f->wanted[i] ? &w->must : &w->must_not) |= (uint64_t)1 << i;
     return w;
@@ -241,12 +246,12 @@ static struct gram_dfa *checker_of(struct gram_build *b, const struct gram_alt *
     struct gram_schema *s = b->schema;
     struct gram_dfa_params params = {.parts = f->parts,
                                      .n_parts = f->n_parts,
-                                     .outcome = gram_wanted_outcome,
+                                     .outcome = wanted_outcome,
                                      .max = GRAM_INFINITE,
                                      .spellable = all_bytes};
 
     if (s->checked == alt->last && s->checker && s->n_checked == alt->n) return s->checker;
-    params.ctx = gram_wanted_of(b, f);
+    params.ctx = wanted_of(b, f);
     b->keep_nothing = true;
     s->checker = gram_dfa_build(b, &params);
     b->keep_nothing = false;
@@ -313,7 +318,7 @@ static uint32_t build_node(struct gram_build *b, const struct gram_string_facts 
     struct gram_string s;
     struct gram_dfa_params params = {.parts = f->parts,
                                      .n_parts = f->n_parts,
-                                     .outcome = gram_wanted_outcome,
+                                     .outcome = wanted_outcome,
                                      .json = true,
                                      .spellable = b->vocab->spellable};
     struct gram_string_entry *e = gram_temp(b, sizeof(*e));
@@ -324,7 +329,7 @@ static uint32_t build_node(struct gram_build *b, const struct gram_string_facts 
         s.format = (uint8_t)f->function;
     } else {
         s.kind = GRAM_STRING_DFA;
-        params.ctx = gram_wanted_of(b, f);
+        params.ctx = wanted_of(b, f);
         params.min = (uint32_t)f->min;
         params.max = f->max < GRAM_INFINITE ? (uint32_t)f->max : GRAM_INFINITE;
         s.dfa = gram_add_dfa(b, &params);
@@ -340,8 +345,8 @@ static uint32_t build_text_node(struct gram_build *b, const struct gram_string_f
 {
     struct gram_dfa_params params = {.parts = f->parts,
                                      .n_parts = f->n_parts,
-                                     .outcome = gram_wanted_outcome,
-                                     .ctx = gram_wanted_of(b, f),
+                                     .outcome = wanted_outcome,
+                                     .ctx = wanted_of(b, f),
                                      .min = (uint32_t)f->min,
                                      .max =
                                          f->max < GRAM_INFINITE ? (uint32_t)f->max : GRAM_INFINITE,
