@@ -393,12 +393,12 @@ static int note_starts(struct srv_gen *g, const struct gen_prompt *p, struct ech
     size_t n_characters = 0;
     e->starts = srv_request_alloc(g->req, (size_t)p->n_ids * sizeof(*e->starts));
     if (!e->starts || tok_decoder_create(&decoder, g->served->tok, false)) return -1;
-    for (int64_t i = 0; i < p->n_ids; i++) {
+    /* The decoder does not see a BOS token that the tokenizer added: the text begins behind it. */
+    int64_t first = p->n_ids > 0 && e->is_text && tok_is_special(g->served->tok, p->ids[0]) ? 1 : 0;
+    for (int64_t i = first; i < p->n_ids; i++) {
         const char *text = "";
         size_t len = 0;
         tok_decoder_push(decoder, p->ids[i], &text, &len);
-        /* A BOS token that the tokenizer added is not part of the client's text. */
-        if (e->is_text && i == 0 && tok_is_special(g->served->tok, p->ids[i])) len = 0;
         e->starts[i] = (uint32_t)n_characters;
         n_characters += srv_gen_characters(text, len);
     }

@@ -177,12 +177,16 @@ static void release(void *ctx)
 
 /* ---- request ------------------------------------------------------------------------------- */
 
+static int empty_input(struct param_error *err)
+{
+    return param_fail(err, SRV_ERR_INVALID_VALUE, "input", "'input' must not be empty.");
+}
+
 static int take_ids(struct embedding *e, struct input *in, const int32_t *ids, size_t n,
                     struct param_error *err)
 {
     int64_t ctx = eng_info(e->served->engine)->ctx_tokens;
-    if (n == 0)
-        return param_fail(err, SRV_ERR_INVALID_VALUE, "input", "'input' must not be empty.");
+    if (n == 0) return empty_input(err);
     in->n_ids = (int64_t)n;
     if (in->n_ids > ctx)
         return param_fail(err, SRV_ERR_CONTEXT, "input",
@@ -203,6 +207,7 @@ static int take_text(struct embedding *e, struct input *in, const json_t *text,
 {
     struct tok_ids ids = {0};
     char message[200] = "";
+    if (json_string_length(text) == 0) return empty_input(err); /* a BOS token alone says nothing */
     int rc = tok_encode(e->served->tok, json_string_value(text), json_string_length(text),
                         TOK_ADD_SPECIAL | TOK_PARSE_SPECIAL, &ids, message, sizeof(message));
     if (rc)

@@ -42,6 +42,26 @@ def test_blas():
     check("stories260k-bf16", "blas")
 
 
+def test_offsets_of_an_echo():
+    """The tokenizer puts a BOS token and a blank in front, which are not part of the client's text."""
+    with Hearth("--model", reference("models", "stories260k")) as h:
+        for prompt in ("Once upon", " Once", "\u00e9 x", "\nA"):
+            _, _, a = h.post("/v1/completions", {"prompt": prompt, "echo": True, "logprobs": 0, "max_tokens": 3})
+            choice = a["choices"][0]
+            tokens, starts = choice["logprobs"]["tokens"], choice["logprobs"]["text_offset"]
+            pieces = [choice["text"][i:j] for i, j in zip(starts, starts[1:] + [len(choice["text"])])]
+            assert tokens[0] == "<s>" and pieces[0] == "" and pieces[1] == tokens[1][1:], choice
+            assert all(piece == token for piece, token in zip(pieces[2:], tokens[2:])
+                       if not token.startswith("bytes:")), choice
+
+
+def test_empty_inputs_of_embeddings():
+    with Hearth("--model", reference("models", "stories260k")) as h:
+        for value in ("", ["a", ""], [[]]):
+            status, _, a = h.post("/v1/embeddings", {"input": value})
+            assert status == 400 and a["error"]["message"] == "'input' must not be empty.", a
+
+
 if __name__ == "__main__":
     reference()
     run_cases(globals())
