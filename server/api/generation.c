@@ -247,6 +247,26 @@ static int read_tools(struct srv_gen *g, struct param_error *err)
                           err);
 }
 
+/* Members without effect of objects that have some with one. */
+static void note_members(struct srv_gen *g)
+{
+    static const char *const structured[] = {"json",
+                                             "regex",
+                                             "choice",
+                                             "grammar",
+                                             "json_object",
+                                             "whitespace_pattern",
+                                             "disable_any_whitespace",
+                                             "disable_additional_properties",
+                                             NULL};
+    static const char *const text[] = {"format", NULL};
+    static const char *const reasoning[] = {"effort", "summary", "generate_summary", NULL};
+    param_note_members(&g->unknown, g->body, "structured_outputs", structured);
+    if (g->format->dialect != TOOLS_RESPONSES) return;
+    param_note_members(&g->unknown, g->body, "text", text);
+    param_note_members(&g->unknown, g->body, "reasoning", reasoning);
+}
+
 /* Reads the body and its fields. NULL: the error has been answered. */
 static struct srv_gen *open_generation(struct srv_request *req, const struct srv_gen_format *format)
 {
@@ -261,6 +281,7 @@ static struct srv_gen *open_generation(struct srv_request *req, const struct srv
     int rc = srv_gen_params_read(&g->params, req, format->fields, &g->body, &g->unknown, &err);
     if (g->body) facts->account.endpoint = format->endpoint;
     g->text = (struct srv_span){facts->body, facts->body_len};
+    note_members(g);
     if (rc || guide_ask_read(&g->guide.ask, g->text, g->body, &err) || read_tools(g, &err) ||
         srv_gen_note_ignored(req, &g->unknown, &err)) {
         refuse(g, &err);

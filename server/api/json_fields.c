@@ -339,6 +339,23 @@ void param_note(struct param_unknown *unknown, const char *key)
     snprintf(unknown->list + used, sizeof(unknown->list) - used, "%s%s", used ? "," : "", key);
 }
 
+void param_note_members(struct param_unknown *unknown, const json_t *body, const char *name,
+                        const char *const *known)
+{
+    const char *key;
+    json_t *value;
+    json_object_foreach(json_object_get(body, name), key, value)
+    {
+        const char *const *k = known;
+        char path[ECHO_BYTES + 2]; /* a longer one is not repeated */
+        while (*k && strcmp(*k, key) != 0)
+            k++;
+        if (*k || json_is_null(value)) continue;
+        snprintf(path, sizeof(path), "%s.%s", name, key);
+        param_note(unknown, path);
+    }
+}
+
 int params_read(json_t *object, const struct param_field *fields, void *out,
                 struct param_unknown *unknown, struct param_error *err)
 {

@@ -110,6 +110,11 @@ json_t *params_parse(const char *body, size_t len, struct param_error *err);
 /* Adds a key to the list if it is printable and there is room. */
 void param_note(struct param_unknown *unknown, const char *key);
 
+/* Adds the members of body[name] that are not null and not of the known ones, NULL-terminated, as
+ * "name.member". */
+void param_note_members(struct param_unknown *unknown, const json_t *body, const char *name,
+                        const char *const *known);
+
 /* Reads a token id below n_ids from the list called `name`. 0 or -1 with err. */
 int param_read_id(const json_t *value, int32_t n_ids, const char *name, int32_t *ret_id,
                   struct param_error *err);

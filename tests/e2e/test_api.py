@@ -390,6 +390,19 @@ def test_named_when_without_effect():
     assert head["x-ignored-params"] == "zig"
 
 
+def test_members_without_effect_are_named():
+    for path, fields, named in (
+            ("/v1/completions", {"prompt": "a", "structured_outputs": {"regex": "a", "backend": "x", "disable_fallback": True,
+                                                                       "json": None}},
+             {"structured_outputs.backend", "structured_outputs.disable_fallback"}),
+            ("/v1/responses", {"input": "a", "text": {"verbosity": "low"}}, {"text.verbosity"}),
+            ("/v1/responses", {"input": "a", "reasoning": {"effort": "none", "mode": "x"}}, {"reasoning.mode"}),
+            ("/v1/responses", {"input": "a", "text": {"format": {"type": "text"}, "verbosity": None}}, set())):
+        status, head, answer = SERVER.post(path, dict(fields, max_tokens=1))
+        got = set(filter(None, head.get("x-ignored-params", "").split(",")))
+        assert status == 200 and got == named, (got, named, answer)
+
+
 def test_what_would_change_the_answer_is_refused():
     """Every field of the peers that is not built, on every generating route; neutral values pass."""
     cases = {"functions": [{"name": "f"}], "function_call": {"name": "f"}, "modalities": ["text", "audio"],
