@@ -74,7 +74,8 @@ static void write_top(struct srv_gen *g, struct jw *w, const struct gen_record *
 {
     bool has_own = false;
     jw_open(w, NULL, '{');
-    for (int i = 0; i < r->n_top; i++) {
+    /* of a prompt's tokens there may be more, for "prompt_logprobs" */
+    for (int i = 0; i < r->n_top && i < g->params.logprobs_count; i++) {
         write_top_one(g, w, top[i].id, top[i].logprob);
         has_own |= top[i].id == r->id;
     }
@@ -158,7 +159,7 @@ static void write_end(struct srv_gen *g, struct jw *w, const struct gen_prompt *
 static bool write_prompt_logprobs(struct srv_gen *g, struct jw *w, const struct gen_prompt *p,
                                   struct gen_cursor *at)
 {
-    bool wanted = p->log.records && !g->params.echo;
+    bool wanted = g->params.prompt_tops >= 0;
     if (wanted && at->choice == 0) return srv_gen_write_prompt_logprobs_part(g, w, p, &at->at);
     if (wanted) jw_null(w, "prompt_logprobs");
     return true;

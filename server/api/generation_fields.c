@@ -339,7 +339,11 @@ int srv_gen_note_ignored(struct srv_request *req, const struct param_unknown *un
     if (unknown->n > 0 && srv_facts(req)->app->config->strict_params)
         return param_fail(err, SRV_ERR_UNSUPPORTED, NULL, "Unknown parameters: %s.",
                           unknown->list[0] ? unknown->list : "(not printable)");
-    if (unknown->list[0]) srv_reply_header(req, "x-ignored-params", unknown->list);
+    char names[sizeof(unknown->list) + 16];
+    size_t used = (size_t)snprintf(names, sizeof(names), "%s", unknown->list);
+    if (unknown->n_left > 0)
+        snprintf(names + used, sizeof(names) - used, "%s...+%d", used ? "," : "", unknown->n_left);
+    if (names[0]) srv_reply_header(req, "x-ignored-params", names);
     return 0;
 }
 
@@ -419,6 +423,7 @@ int srv_gen_params_read(struct srv_gen_params *p, struct srv_request *req,
         return -1;
     p->stop_ids = stop_ids;
     p->asked_tokens = asked_tokens(r);
+    p->prompt_tops = p->prompt_logprobs;
     srv_request_suggest_id(req, p->request_id);
     int max_choices = eng_info(r->served->engine)->max_choices;
     if (p->n > max_choices)

@@ -43,6 +43,7 @@ struct srv_gen_params {
     bool logprobs_flag, add_generation_prompt, continue_final_message, add_special;
     /* derived */
     int64_t asked_tokens; /* by the request or the server's option; -1: the endpoint's default */
+    int64_t prompt_tops;  /* alternatives shown in "prompt_logprobs"; -1: the client wants none */
     bool include_usage, continuous_usage;
     int64_t chunk_tokens; /* most tokens in an event; 0: as they come */
     bool want_logprobs;

@@ -328,15 +328,22 @@ static int read_field(const struct param_field *f, json_t *value, void *out,
     return 0;
 }
 
-/* Repeats only printable ASCII that fits a header, because keys come from clients. */
+/* Only printable ASCII that fits a header is repeated, because keys come from clients. */
+static bool can_repeat(const char *key)
+{
+    size_t len = strlen(key);
+    for (const char *p = key; *p; p++)
+        if (*p <= ' ' || *p >= 127 || *p == ',') return false;
+    return len > 0 && len <= ECHO_BYTES;
+}
+
 void param_note(struct param_unknown *unknown, const char *key)
 {
     size_t used = strlen(unknown->list);
-    size_t len = strlen(key);
-    if (len == 0 || len > ECHO_BYTES || used + len + 2 > sizeof(unknown->list)) return;
-    for (const char *p = key; *p; p++)
-        if (*p <= ' ' || *p >= 127 || *p == ',') return;
-    snprintf(unknown->list + used, sizeof(unknown->list) - used, "%s%s", used ? "," : "", key);
+    if (can_repeat(key) && used + strlen(key) + 2 <= sizeof(unknown->list))
+        snprintf(unknown->list + used, sizeof(unknown->list) - used, "%s%s", used ? "," : "", key);
+    else
+        unknown->n_left++;
 }
 
 void param_note_members(struct param_unknown *unknown, const json_t *body, const char *name,

@@ -83,12 +83,12 @@ struct param_field {
 };
 
 /*
- * Keys without effect, as one comma-separated list that is cut at its size. n: the number of keys
- * that are in no row.
+ * Keys without effect, as one comma-separated list. n_left: those that it has no room for, or that
+ * no header can hold. n: the number of keys that are in no row.
  */
 struct param_unknown {
     char list[256];
-    int n;
+    int n, n_left;
 };
 
 /*
@@ -107,7 +107,7 @@ int params_read(json_t *object, const struct param_field *fields, void *out,
  */
 json_t *params_parse(const char *body, size_t len, struct param_error *err);
 
-/* Adds a key to the list if it is printable and there is room. */
+/* Adds a key to the list, or counts it as left out. */
 void param_note(struct param_unknown *unknown, const char *key);
 
 /* Adds the members of body[name] that are not null and not of the known ones, NULL-terminated, as

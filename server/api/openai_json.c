@@ -343,11 +343,12 @@ static void write_prompt_token(const struct srv_gen *g, struct jw *w, const stru
 {
     const struct gen_record *r = &p->log.records[i];
     const struct eng_logprob *top = gen_log_top(&p->log, i);
+    int n_top = r->n_top < g->params.prompt_tops ? r->n_top : (int)g->params.prompt_tops;
     bool has_own = false;
     jw_open(w, NULL, '{');
-    for (int k = 0; k <= r->n_top; k++) {
+    for (int k = 0; k <= n_top; k++) {
         char name[16];
-        bool own = k == r->n_top;
+        bool own = k == n_top;
         if (own && has_own) break;
         int32_t id = own ? r->id : top[k].id;
         has_own |= id == r->id;

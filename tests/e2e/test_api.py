@@ -118,6 +118,21 @@ def test_echo_logprobs():
     assert joined == lp["tokens"]
 
 
+def test_echo_with_prompt_logprobs():
+    """Each has as many alternatives as it was asked for; one does not stand in for the other."""
+    for logprobs, tops in ((1, 3), (3, 1), (0, 0), (None, 2)):
+        c = ok("/v1/completions", {"prompt": "Once upon a", "echo": True, "logprobs": logprobs, "prompt_logprobs": tops,
+                                   "max_tokens": 1, "temperature": 0})["choices"][0]
+        assert len(c["prompt_logprobs"]) == 3 and c["prompt_logprobs"][0] is None, c
+        ranked = [[e for e in entry.values() if e.get("rank")] for entry in c["prompt_logprobs"][1:]]
+        assert all(len(entries) == tops for entries in ranked), c
+        if logprobs is None:
+            assert c["logprobs"] is None, c
+        else:
+            assert all(len(t) <= logprobs + 1 for t in c["logprobs"]["top_logprobs"][1:]), c
+            assert len(c["logprobs"]["top_logprobs"][1]) >= max(1, logprobs), c
+
+
 def test_scoring():
     a = ok("/v1/completions", dict(GREEDY, echo=True, logprobs=1, max_tokens=0))
     c = a["choices"][0]
@@ -370,6 +385,12 @@ def test_model_names():
 def test_ignored_params():
     _, head, _ = SERVER.post("/v1/completions", dict(GREEDY, max_tokens=1, zig=1, zag=[2]))
     assert head.get("x-ignored-params") == "zig,zag"
+    many = {f"field_number_{i}": 1 for i in range(40)}
+    for fields, wanted in ((many, ",...+"), ({"zig": 1, "a b": 1, "\u00e9": 1, "x" * 99: 1}, "zig,...+3"), ({"": 1}, "...+1")):
+        _, head, _ = SERVER.post("/v1/completions", dict(GREEDY, max_tokens=1, **fields))
+        assert wanted in head["x-ignored-params"], head
+        *names, left = head["x-ignored-params"].split(",")
+        assert len(names) + int(left.removeprefix("...+")) == len(fields), head
 
 
 def test_named_when_without_effect():
