@@ -458,6 +458,12 @@ static bool read_log(struct gen_choice *c, const struct choice_rules *rules)
     return false;
 }
 
+/* A token without text at the end of what is out: a stop string that begins there takes it too. */
+static bool may_fall(const struct gen_choice *c, int64_t i)
+{
+    return c->text.stops->n > 0 && c->offsets[i] >= c->text.n_released;
+}
+
 static int64_t showable_tokens(const struct gen_choice *c)
 {
     int64_t n = c->n_shown;
@@ -467,11 +473,11 @@ static int64_t showable_tokens(const struct gen_choice *c)
             n++;
         return n;
     }
-    while (n + 1 < c->n_placed && c->offsets[n + 1] <= c->text.n_released)
+    while (n + 1 < c->n_placed && c->offsets[n + 1] <= c->text.n_released && !may_fall(c, n))
         n++;
     bool all_out = c->n_placed == c->n_tokens && c->n_given == c->n_fed;
-    if (n + 1 == c->n_tokens && all_out && c->text.text.len <= c->text.n_released) n++;
-    return n;
+    bool is_last = n + 1 == c->n_tokens && all_out && c->text.text.len <= c->text.n_released;
+    return n + (is_last && !may_fall(c, n));
 }
 
 static int64_t eventable_tokens(const struct gen_choice *c, int64_t n_showable)

@@ -61,6 +61,17 @@ static const struct text_case cases[] = {
      "Tom and the",
      "stop",
      0},
+    {"behind a token without text",
+     "Tom<|im_end|> and the red ball",
+     {" and the"},
+     0,
+     0,
+     -1,
+     0,
+     false,
+     "Tom",
+     "stop",
+     0},
     {"not before min_tokens",
      "Tom and the red ball",
      {"Tom"},
@@ -140,7 +151,9 @@ static void make(struct subject *s, const struct text_case *c)
     size_t lens[3];
     int n_stops = 0;
     memset(s, 0, sizeof(*s));
-    REQUIRE_EQ_INT(tok_encode(tok, c->tokens, strlen(c->tokens), 0, &ids, err, sizeof(err)), 0);
+    REQUIRE_EQ_INT(
+        tok_encode(tok, c->tokens, strlen(c->tokens), TOK_PARSE_SPECIAL, &ids, err, sizeof(err)),
+        0);
     REQUIRE(ids.n > (size_t)c->n_dropped && ids.n <= MAX_TOKENS);
     s->n_ids = (int)ids.n - c->n_dropped;
     memcpy(s->ids, ids.ids, (size_t)s->n_ids * sizeof(*ids.ids));
@@ -150,6 +163,7 @@ static void make(struct subject *s, const struct text_case *c)
     s->rules.tok = tok;
     s->rules.min_tokens = c->min_tokens;
     s->rules.include_stop = c->include_stop;
+    s->rules.skip_special = true;
     if (c->stop_at >= 0) {
         REQUIRE(c->stop_at < s->n_ids);
         s->stop_id = s->ids[c->stop_at];
@@ -213,7 +227,8 @@ static void compare(const struct text_case *c, const struct subject *a, const st
                 "%s, cuts %x", c->name, cuts);
     REQUIRE_MSG(x->ended == y->ended && x->n_tokens == y->n_tokens && x->stop_id == y->stop_id &&
                     x->finish_reason == y->finish_reason && x->sum_logprob == y->sum_logprob &&
-                    !x->stop_string == !y->stop_string,
+                    !x->stop_string == !y->stop_string &&
+                    (!x->ended || x->n_showable == y->n_showable),
                 "%s, cuts %x", c->name, cuts);
     REQUIRE_MSG(memcmp(x->offsets, y->offsets, (size_t)x->n_tokens * sizeof(*x->offsets)) == 0,
                 "%s, cuts %x", c->name, cuts);
