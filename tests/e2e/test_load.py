@@ -37,10 +37,10 @@ def test_63_burst():
 def test_the_refused_get_in_when_they_come_back_and_newcomers_do_not_overtake():
     with Hearth("--parallel", "1", "--max-queue", "1", "--queue-timeout-ms", "0", "--ctx-size", "2048", "--threads", "1") as h:
         def hold():
-            """A request of some seconds that takes its place until its connection is closed."""
+            """A request of many times a retry time, which takes its place until its connection is closed."""
+            body = dict(BODY, prompt=[[7] * 1000] * 8, max_tokens=1000, n=16, speculate=False)
             c = h.connect()
-            c.request("POST", "/v1/completions", json.dumps(dict(BODY, prompt=[7] * 1000, max_tokens=1000, n=16)),
-                      {"Content-Type": "application/json"})
+            c.request("POST", "/v1/completions", json.dumps(body), {"Content-Type": "application/json"})
             return c
 
         def wait_for(n_requests, what):
