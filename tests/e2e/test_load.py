@@ -51,7 +51,7 @@ def test_the_refused_get_in_when_they_come_back_and_newcomers_do_not_overtake():
         first = hold()
         h.wait_until(lambda: h.slots()["running"] == 1, 10, "one runs")
         second = hold()
-        wait_for(2, "one waits")
+        h.wait_until(lambda: h.slots()["waiting_tokens"] >= 1000, 10, "one waits")
         status, head, _ = ask("refused")
         assert status == 429, status
         due = time.monotonic() + int(head["retry-after-ms"]) / 1000
