@@ -207,6 +207,33 @@ const char *srv_guard_cors(const char *origin, const struct srv_guard_rules *r)
     return NULL;
 }
 
+/* Returns true if the page that sent the request is one of this server. */
+static bool is_own_origin(const struct srv_guard_head *h)
+{
+    const char *host = h->origin ? strstr(h->origin, "://") : NULL;
+    return host && h->host && strcasecmp(host + 3, h->host) == 0;
+}
+
+/* Returns true if a web page sent the request, of an origin that nobody allowed. */
+static bool is_foreign(const struct srv_guard_head *h, const struct srv_guard_rules *r)
+{
+    return h->origin && !is_own_origin(h) && !srv_guard_cors(h->origin, r);
+}
+
+/*
+ * The browser asks first only for some requests, hides only the answer, and may be told to go on by
+ * a proxy: what another site's page sent is not run at all.
+ */
+void srv_guard_origin(const struct srv_guard_head *h, const struct srv_guard_rules *r,
+                      struct srv_guard_verdict *v)
+{
+    if (strcmp(h->method, "POST") != 0 || !is_foreign(h, r)) return;
+    refuse(v, SRV_ERR_FORBIDDEN,
+           "A web page of %.60s sent this, which is not this server's: name it in --cors-origins, "
+           "or let the proxy pass the browser's Host with its port.",
+           h->origin);
+}
+
 /* ---- the body ------------------------------------------------------------------------------ */
 
 static bool is_json_type(const char *type)
@@ -235,14 +262,6 @@ void srv_guard_body(const struct srv_guard_head *h, const struct srv_guard_rules
                "The body's type is %.60s, but must be application/json "
                "(with curl: -H 'Content-Type: application/json').",
                h->content_type);
-    }
-    /*
-     * A web page of another site can send a body without a type. With a JSON type the browser asks
-     * the server first.
-     */
-    if (!h->content_type && h->origin && !srv_guard_cors(h->origin, r)) {
-        refuse(v, SRV_ERR_MEDIA_TYPE,
-               "A body sent by a web page needs Content-Type: application/json.");
     }
 }
 
@@ -367,13 +386,6 @@ static void check_key(const struct srv_guard_head *h, struct srv_keys *keys,
                                           : "An API key is needed: Authorization: Bearer KEY.");
 }
 
-/* Returns true if the page that sent the request is one of this server. */
-static bool is_own_origin(const struct srv_guard_head *h)
-{
-    const char *host = h->origin ? strstr(h->origin, "://") : NULL;
-    return host && h->host && strcasecmp(host + 3, h->host) == 0;
-}
-
 /*
  * Routes for the operator: with an operator key only that key opens them, from anywhere. Without,
  * they are for clients of this machine while no key is set at all. Behind a proxy everybody is such
@@ -427,6 +439,7 @@ void srv_guard_check(struct srv_guard_head *h, const struct srv_guard_input *in,
     if (!v->refused && !any_host) srv_guard_host(h, in->rules, v);
     if (v->refused || strcmp(h->method, "OPTIONS") == 0) return;
     check_route(h, in, path, &found, v);
+    if (!v->refused) srv_guard_origin(h, in->rules, v);
     if (!v->refused && (v->route->flags & SRV_ROUTE_OPERATOR))
         check_operator(h, in, v);
     else if (!v->refused)
@@ -516,6 +529,8 @@ void srv_guard_judge(struct srv_request *req, struct srv_guard_head *head, bool 
     req->route = v->route;
     req->facts.tail = v->tail;
     req->facts.dialect = dialect_of(req, v->path_flags);
+    if (v->refused && v->kind == SRV_ERR_FORBIDDEN && v->route && is_foreign(head, in.rules))
+        log_refused_origin(head->origin);
     memcpy(req->facts.tenant, v->tenant, sizeof(req->facts.tenant));
     if (v->refused && v->kind == SRV_ERR_METHOD) srv_reply_header(req, "Allow", v->allow);
     add_cors(req, srv_guard_cors(head->origin, &s->rules));

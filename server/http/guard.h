@@ -87,6 +87,8 @@ void srv_guard_check(struct srv_guard_head *h, const struct srv_guard_input *in,
 void srv_guard_framing(struct srv_guard_head *h, struct srv_guard_verdict *v);
 void srv_guard_host(const struct srv_guard_head *h, const struct srv_guard_rules *r,
                     struct srv_guard_verdict *v);
+void srv_guard_origin(const struct srv_guard_head *h, const struct srv_guard_rules *r,
+                      struct srv_guard_verdict *v);
 void srv_guard_body(const struct srv_guard_head *h, const struct srv_guard_rules *r,
                     struct srv_guard_verdict *v);
 

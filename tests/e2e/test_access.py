@@ -72,8 +72,10 @@ def test_56_time_of_the_comparison():
 
 def test_57_foreign_origins():
     evil = {"Origin": "https://evil.example", **bearer(KEYS[0])}
-    _, head, _ = SERVER.post("/v1/completions", BODY, evil)
+    status, head, answer = SERVER.post("/v1/completions", BODY, evil)
+    assert status == 403 and "--cors-origins" in answer["error"]["message"], (status, answer)
     assert not [k for k in head if k.startswith("access-control")], head
+    assert SERVER.get("/v1/models", evil)[0] == 200  # a page of a foreign origin cannot read it
     status, head, _ = SERVER.request("OPTIONS", "/v1/completions", headers={
         "Origin": "https://evil.example", "Access-Control-Request-Method": "POST"})
     assert status in (200, 204) and not [k for k in head if k.startswith("access-control")], head
@@ -89,11 +91,21 @@ def test_57_listed_origins():
         assert "access-control-allow-credentials" not in head
         _, head, _ = h.post("/v1/completions", BODY, {"Origin": "https://good.example"})
         assert head["access-control-allow-origin"] == "https://good.example" and head["vary"] == "Origin"
-        _, head, _ = h.post("/v1/completions", BODY, {"Origin": "https://evil.example"})
-        assert "access-control-allow-origin" not in head
-        # Without a JSON type a page needs no preflight; such a body is not taken from a foreign one.
-        status, _, _ = h.request("POST", "/v1/completions", json.dumps(BODY), {"Origin": "https://evil.example"})
-        assert status == 415, status
+        assert h.post("/v1/completions", BODY, {"Origin": h.url})[0] == 200
+
+
+def test_57_no_post_route_runs_for_a_foreign_page():
+    routes = [path for path, item in SERVER.get("/openapi.json", bearer(KEYS[0]))[2]["paths"].items() if "post" in item]
+    assert len(routes) > 10, routes
+    with Hearth("--cors-origins", "https://good.example", "--swap", "on") as h:
+        for origin in ("https://evil.example", "null", "http://127.0.0.1:1"):
+            for route in routes:
+                for kind in ({}, {"Content-Type": "application/json"}, {"Content-Type": "text/plain"}):
+                    status, head, answer = h.request("POST", route, "{}", {"Origin": origin, **kind})
+                    assert status == 403 and "access-control-allow-origin" not in head, (route, origin, kind, status, answer)
+        h.stop()
+        lines = [line for line in h.log if "cors-origins" in line]
+        assert len(lines) == 1 and "https://evil.example" in lines[0], lines
 
 
 def test_58_foreign_hosts_on_loopback():

@@ -79,6 +79,10 @@ def check_answers_pass(proxy):
             events = chunks(through.stream("/v1/completions", dict(body, stream=True), named))
             assert "".join(e["choices"][0]["text"] for e in events) == plain
             assert through.get("/v1/models", {"Host": "other.example"})[0] == 403
+            # The server's own page, as the browser names it: with the proxy's port.
+            page = {"Host": f"api.example:{shipped.port}", "Origin": f"http://api.example:{shipped.port}"}
+            assert through.post("/v1/completions", body, page)[0] == 200
+            assert through.post("/v1/completions", body, dict(page, Origin="http://evil.example"))[0] == 403
 
 
 def main():
