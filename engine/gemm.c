@@ -279,7 +279,8 @@ static void combine(const struct kern *kern, const struct kern_out *sums, int fi
         int row = first_row + i - tile_first_row(ret, tile);
         float *x = sums->c + (size_t)i * sums->ld, *gate = x;
         for (int p = 0; p < n; p++, gate += PAIR_COLUMNS)
-            kern->silu_mul(gate, gate + KERN_PANEL, x + (size_t)p * KERN_PANEL, KERN_PANEL);
+            kern->glu[KERN_ACT_SILU](gate, gate + KERN_PANEL, x + (size_t)p * KERN_PANEL,
+                                     KERN_PANEL);
         pack_groups(kern, ret, tile, row, pair, n, x);
     }
 }

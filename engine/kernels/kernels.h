@@ -67,6 +67,8 @@ enum kern_wfmt {
 /* Longest k_pad of B12. */
 enum { KERN_B12_MAX_K = 16383 * KERN_GROUP };
 enum kern_afmt { KERN_A_F32, KERN_A_BF16, KERN_A_I8, KERN_A_COUNT };
+/* Activations of a gated feed-forward layer. */
+enum kern_act { KERN_ACT_SILU, KERN_ACT_GELU_TANH, KERN_ACT_COUNT };
 /* Numbers in the KV cache. I8: int8 with a scale per position and 32 dims, see kv_int8.h. */
 enum kern_kvfmt { KERN_KV_F32, KERN_KV_BF16, KERN_KV_I8, KERN_KV_COUNT };
 /* Element types of files, little-endian. */
@@ -191,8 +193,14 @@ struct kern {
      */
     void (*rope)(float *x, const float *cos, const float *sin, int d);
 
-    /* o[i] = silu(g[i]) * u[i]; o may be g. */
-    void (*silu_mul)(const float *g, const float *u, float *o, int n);
+    /*
+     * o[i] = act(g[i]) * u[i]; o may be g. GELU_TANH is the approximation by tanh:
+     * x / 2 * (1 + tanh(sqrt(2 / pi) * (x + 0.044715 x^3))).
+     */
+    void (*glu[KERN_ACT_COUNT])(const float *g, const float *u, float *o, int n);
+
+    /* x[i] = cap * tanh(scale * x[i] / cap), cap > 0 */
+    void (*softcap)(float *x, int n, float scale, float cap);
 
     /* y[i] += x[i] */
     void (*add)(float *y, const float *x, int n);

@@ -404,6 +404,33 @@ static void silu_mul(const float *g, const float *u, float *o, int n)
         o[i] = g[i] / (1.0f + exp_f32(-g[i])) * u[i];
 }
 
+/* 1 + tanh(y) = 2 / (1 + exp(-2 y)) */
+static void gelu_tanh_mul(const float *g, const float *u, float *o, int n)
+{
+    for (int i = 0; i < n; i++) {
+        float y = g[i] * g[i] * g[i] * 0.044715f + g[i];
+        o[i] = g[i] / (1.0f + exp_f32(y * -1.5957691216f)) * u[i];
+    }
+}
+
+/* tanh(t) within 3e-7 of its size: the series near 0, where the exponential's form cancels. */
+static float tanh_f32(float t)
+{
+    float q = t * t;
+    if (q > 0.1225f) return 1.0f - 2.0f / (1.0f + exp_f32(t + t));
+    float p = q * -0x1.226e36p-7f + 0x1.664f48p-6f;
+    p = p * q - 0x1.ba1ba2p-5f;
+    p = p * q + 0x1.111112p-3f;
+    p = p * q - 0x1.555556p-2f;
+    return p * q * t + t;
+}
+
+static void softcap(float *x, int n, float scale, float cap)
+{
+    for (int i = 0; i < n; i++)
+        x[i] = cap * tanh_f32(x[i] * (scale / cap));
+}
+
 static void add(float *y, const float *x, int n)
 {
     for (int i = 0; i < n; i++)
@@ -674,7 +701,8 @@ const struct kern kern_ref = {
     .matmul_segs = {segs_f32, segs_bf16, NULL},
     .rmsnorm = rmsnorm,
     .rope = rope,
-    .silu_mul = silu_mul,
+    .glu = {silu_mul, gelu_tanh_mul},
+    .softcap = softcap,
     .add = add,
     .softmax_keys = softmax_keys,
     .softmax_pack = {softmax_pack_f32, softmax_pack_bf16, NULL},

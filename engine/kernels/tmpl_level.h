@@ -65,7 +65,8 @@ DEFINE_INT_MATMUL(matmul_i8_i4, INT_CASE_I4)
         .matmul[KERN_A_F32][KERN_W_F16] = matmul_f32_f16,                                          \
         .rmsnorm = rmsnorm,                                                                        \
         .rope = rope,                                                                              \
-        .silu_mul = silu_mul,                                                                      \
+        .glu = {silu_mul, gelu_tanh_mul},                                                          \
+        .softcap = softcap,                                                                        \
         .add = add,                                                                                \
         .softmax_keys = softmax_keys,                                                              \
         .softmax_pack = {softmax_pack_f32, softmax_pack_bf16, NULL},                               \

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: MIT */
 /*
  * Operations on one vector of floats, written once over the operations of a simd_*.h:
- * norms, RoPE, SiLU, softmax, argmax, log-sum-exp.
+ * norms, RoPE, activations, softmax, argmax, log-sum-exp.
  *
  * Sums run in partial sums by index modulo some lanes, added by halves at the end: the order is a
  * function of n alone, and in softmax_keys not even of n, so zeros at the end change nothing.
@@ -106,6 +106,41 @@ static void silu_mul(const float *g, const float *u, float *o, int n)
     if (i < n)
         vf_store_part(o + i, n - i,
                       vf_silu_mul(vf_load_part(g + i, n - i), vf_load_part(u + i, n - i)));
+}
+
+static void gelu_tanh_mul(const float *g, const float *u, float *o, int n)
+{
+    vf one = vf_set1(1.0f);
+    for (int i = 0; i < n; i += VN) {
+        int m = elements_at(i, n);
+        vf x = vf_load_part(g + i, m), cube = vf_mul(vf_mul(x, x), x);
+        vf y = vf_fma(cube, vf_set1(0.044715f), x);
+        vf e = vf_exp(vf_mul(y, vf_set1(-1.5957691216f)));
+        vf_store_part(o + i, m, vf_mul(vf_div(x, vf_add(one, e)), vf_load_part(u + i, m)));
+    }
+}
+
+/* See tanh_f32 in ref.c. NaN stays NaN: it is not greater. */
+INLINE vf vf_tanh(vf t)
+{
+    vf q = vf_mul(t, t), one = vf_set1(1.0f);
+    vf p = vf_fma(q, vf_set1(-0x1.226e36p-7f), vf_set1(0x1.664f48p-6f));
+    p = vf_fma(p, q, vf_set1(-0x1.ba1ba2p-5f));
+    p = vf_fma(p, q, vf_set1(0x1.111112p-3f));
+    p = vf_fma(p, q, vf_set1(-0x1.555556p-2f));
+    vf e = vf_exp(vf_add(t, t));
+    vf large = vf_sub(one, vf_div(vf_set1(2.0f), vf_add(one, e)));
+    return vf_select(vm_greater(q, vf_set1(0.1225f)), large, vf_fma(vf_mul(p, q), t, t));
+}
+
+static void softcap(float *x, int n, float scale, float cap)
+{
+    vf factor = vf_set1(scale / cap);
+    for (int i = 0; i < n; i += VN) {
+        int m = elements_at(i, n);
+        vf t = vf_tanh(vf_mul(vf_load_part(x + i, m), factor));
+        vf_store_part(x + i, m, vf_mul(vf_set1(cap), t));
+    }
 }
 
 static void add(float *y, const float *x, int n)

@@ -272,7 +272,12 @@ static void run_rmsnorm(struct vectors *v)
 }
 static void run_silu(struct vectors *v)
 {
-    v->kern->silu_mul(v->x, v->y, v->o, v->n);
+    v->kern->glu[KERN_ACT_SILU](v->x, v->y, v->o, v->n);
+}
+
+static void run_gelu(struct vectors *v)
+{
+    v->kern->glu[KERN_ACT_GELU_TANH](v->x, v->y, v->o, v->n);
 }
 static void run_add(struct vectors *v)
 {
@@ -362,6 +367,7 @@ static const struct {
     {"vector rmsnorm", run_rmsnorm, D_MODEL, 1},
     {"vector rope", run_rope, D_MODEL, 1},
     {"vector silu_mul", run_silu, D_FF, 1},
+    {"vector gelu_tanh_mul", run_gelu, D_FF, 1},
     {"vector add", run_add, D_MODEL, 1},
     {"vector softmax_pack", run_softmax_pack, 512, 1},
     {"vector merge_softmax", run_merge, 64, 1},

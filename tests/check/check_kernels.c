@@ -740,15 +740,24 @@ static void check_elementwise(int n)
     cand->rmsnorm(v.o, v.y, v.o, n, 1e-6f);
     vectors_destroy(&v, "rmsnorm in place", 2e-6, 0);
 
-    v = vectors_create(n);
-    ref->silu_mul(v.x, v.y, v.want, n);
-    cand->silu_mul(v.x, v.y, v.o, n);
-    vectors_destroy(&v, "silu_mul", 1e-6, 1e-36);
+    for (int act = 0; act < KERN_ACT_COUNT; act++) {
+        /* in gelu's tail a rounding of exp's argument, up to 80, counts as often */
+        double rel = act == KERN_ACT_SILU ? 1e-6 : 1e-5;
+        v = vectors_create(n);
+        ref->glu[act](v.x, v.y, v.want, n);
+        cand->glu[act](v.x, v.y, v.o, n);
+        vectors_destroy(&v, "glu", rel, 1e-36);
+
+        v = vectors_create(n);
+        ref->glu[act](v.want, v.y, v.want, n);
+        cand->glu[act](v.o, v.y, v.o, n);
+        vectors_destroy(&v, "glu in place", rel, 1e-36);
+    }
 
     v = vectors_create(n);
-    ref->silu_mul(v.want, v.y, v.want, n);
-    cand->silu_mul(v.o, v.y, v.o, n);
-    vectors_destroy(&v, "silu_mul in place", 1e-6, 1e-36);
+    ref->softcap(v.want, n, 0.7f, 1.5f);
+    cand->softcap(v.o, n, 0.7f, 1.5f);
+    vectors_destroy(&v, "softcap", 1e-6, 0);
 
     v = vectors_create(n);
     ref->add(v.want, v.x, n);
@@ -869,6 +878,32 @@ static void check_softmax_pack(void)
 }
 
 /* exp over its whole range, against the C library: softmax with one large key shows it. */
+/* The approximations next to the C library's functions in double. */
+static void check_against_libm(void)
+{
+    enum { N = 2001 };
+    float x[N], one[N], o[N], cap[N];
+    double gelu = 0, tanhs = 0;
+    for (int i = 0; i < N; i++) {
+        x[i] = cap[i] = (float)(i - N / 2) * 0.008f;
+        one[i] = 1.0f;
+    }
+    cand->glu[KERN_ACT_GELU_TANH](x, one, o, N);
+    cand->softcap(cap, N, 0.5f, 2.0f);
+    for (int i = 0; i < N; i++) {
+        double v = (double)x[i], y = 0.7978845608028654 * (v + 0.044715 * v * v * v);
+        gelu = fmax(gelu, fabs((double)o[i] - v / 2 * (1 + tanh(y))));
+        double want = 2 * tanh(v / 4);
+        if (want != 0) tanhs = fmax(tanhs, fabs((double)cap[i] - want) / fabs(want));
+    }
+    check(gelu < 1e-6, "gelu by tanh", "off by %g", gelu);
+    check(tanhs < 6e-7, "softcap", "relative error %g", tanhs);
+    float edge[3] = {NAN, INFINITY, -INFINITY};
+    cand->softcap(edge, 3, 1.0f, 30.0f);
+    check(isnan(edge[0]) && edge[1] == 30.0f && edge[2] == -30.0f, "softcap", "extremes: %g %g %g",
+          (double)edge[0], (double)edge[1], (double)edge[2]);
+}
+
 static void check_exp(void)
 {
     enum { N = 4096 };
@@ -887,10 +922,13 @@ static void check_exp(void)
             worst = fmax(worst, fabs((double)s[i] - e) / e / (1 - (double)x[i]));
     }
     check(worst < 1.5e-7, "exp", "relative error %g per unit of the argument", worst);
-    float g[3] = {NAN, 1000.0f, -1000.0f}, u[3] = {1.0f, 1.0f, 1.0f};
-    cand->silu_mul(g, u, g, 3);
-    check(isnan(g[0]) && g[1] == 1000.0f && fabsf(g[2]) < 1e-30f, "silu_mul", "extremes: %g %g %g",
-          (double)g[0], (double)g[1], (double)g[2]);
+    for (int act = 0; act < KERN_ACT_COUNT; act++) {
+        float g[3] = {NAN, 1000.0f, -1000.0f}, u[3] = {1.0f, 1.0f, 1.0f};
+        cand->glu[act](g, u, g, 3);
+        check(isnan(g[0]) && g[1] == 1000.0f && fabsf(g[2]) < 1e-30f, "glu", "extremes: %g %g %g",
+              (double)g[0], (double)g[1], (double)g[2]);
+    }
+    check_against_libm();
 }
 
 static void check_argmax(int n)
