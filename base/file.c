@@ -142,3 +142,14 @@ int file_load(const char *dir, const char *name, size_t max_bytes, char **ret, s
     if (ret_len) *ret_len = (size_t)bytes;
     return 0;
 }
+
+int file_load_optional(const char *dir, const char *name, size_t max_bytes, char **ret,
+                       size_t *ret_len, char *err, size_t errlen)
+{
+    char why[512];
+    *ret = NULL;
+    int rc = file_load(dir, name, max_bytes, ret, ret_len, why, sizeof(why));
+    if (rc == FILE_ENOENT) return 0;
+    if (rc) snprintf(err, errlen, "%s", why);
+    return rc;
+}

@@ -5,7 +5,7 @@
  * checked before anything is allocated.
  *
  * A file is DIR/NAME; dir NULL: NAME is the whole path. Any thread. Errors are a negative enum
- * file_error with a sentence that begins with the path.
+ * file_error with a sentence that begins with the path; err is written only with an error.
  */
 #ifndef HEARTH_BASE_FILE_H
 #define HEARTH_BASE_FILE_H
@@ -32,6 +32,10 @@ int file_open(const char *dir, const char *name, int *ret_fd, int64_t *ret_bytes
  */
 int file_load(const char *dir, const char *name, size_t max_bytes, char **ret, size_t *ret_len,
               char *err, size_t errlen);
+
+/* The same for a file that need not be there: 0 with *ret NULL where it is not, and no sentence. */
+int file_load_optional(const char *dir, const char *name, size_t max_bytes, char **ret,
+                       size_t *ret_len, char *err, size_t errlen);
 
 /* All n bytes at offset, or FILE_EIO; errno is 0 if the file ended before them. */
 int file_pread(int fd, void *buf, size_t n, int64_t offset);

@@ -76,9 +76,10 @@ int srv_defaults_read(struct srv_defaults *d, const char *dir, char *err, size_t
     json_error_t error;
     size_t n;
     char *text;
-    int failed =
-        file_load(dir, "generation_config.json", SRV_CONFIG_FILE_MAX_BYTES, &text, &n, err, errlen);
-    if (failed) return failed == FILE_ENOENT ? 0 : -1;
+    if (file_load_optional(dir, "generation_config.json", SRV_CONFIG_FILE_MAX_BYTES, &text, &n, err,
+                           errlen))
+        return -1;
+    if (!text) return 0;
     json_t *root = json_loadb(text, n, 0, &error);
     free(text);
     if (!root) {

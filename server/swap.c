@@ -185,7 +185,7 @@ static struct srv_model *load(struct srv_swap *s, const struct srv_model_params 
 {
     struct srv_swap_outcome *o = &s->outcome;
     struct srv_model *model = NULL;
-    char err[512] = "";
+    char err[512];
     uint64_t start_us = clock_now_us();
     set_state(s, SWAP_LOADING);
     int rc = srv_model_open(&model, params, err, sizeof(err));
@@ -196,9 +196,12 @@ static struct srv_model *load(struct srv_swap *s, const struct srv_model_params 
     }
     uint64_t loaded_us = clock_now_us();
     int test_ms = (int)(eng_info(model->engine)->self_test_seconds * 1000 + 0.5);
-    if (srv_model_try_text(model, err, sizeof(err))) fail(s, SWAP_SELF_TEST, "%s", err);
-    if (*err || atomic_load(&s->stop)) {
-        if (!*err) fail(s, SWAP_GIVEN_UP, "the server is shutting down");
+    rc = srv_model_try_text(model, err, sizeof(err));
+    if (rc)
+        fail(s, SWAP_SELF_TEST, "%s", err);
+    else if (atomic_load(&s->stop))
+        rc = fail(s, SWAP_GIVEN_UP, "the server is shutting down");
+    if (rc) {
         srv_model_close(model);
         return NULL;
     }

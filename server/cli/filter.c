@@ -65,7 +65,7 @@ static void answer(const struct filter *f, const struct buf *line, struct buf *o
     if (!rc && !out->failed) return;
     buf_clear(out);
     jw_init(&w, out);
-    (f->error ? f->error : write_error)(&w, e.text[0] ? e.text : "no memory for the answer");
+    (f->error ? f->error : write_error)(&w, rc && e.text[0] ? e.text : "no memory for the answer");
     jw_end(&w);
 }
 

@@ -10,19 +10,15 @@
 #include "server/config/config.h"
 #include "tokenizer/chat/chat.h"
 
-/* Opens a template and finds its style. Returns 0, or an enum tok_error with the problem filled. */
+/* Opens a template and finds its style. Returns p->rc. */
 static int template_open(struct parse_template *p, const struct srv_config *config)
 {
     struct tok_chat_params params = {.template_text = p->source,
                                      .template_file = config->chat_template_file};
-    p->problem[0] = '\0';
     int rc = tok_chat_open(&p->chat, config->model, &params, p->problem, sizeof(p->problem));
-    if (rc == TOK_ENOENT && !config->chat_template_file) { /* a model without a template */
-        p->problem[0] = '\0';
-        rc = 0;
-    }
+    if (rc == TOK_ENOENT && !config->chat_template_file) rc = 0; /* a model without a template */
     if (!rc) rc = tools_detect(&p->style, p->chat, config->tool_format);
-    return rc;
+    return p->rc = rc;
 }
 
 static void template_close(struct parse_template *p)
@@ -36,9 +32,9 @@ int parse_templates_open(struct parse_templates *t, const struct srv_config *con
 {
     *t = (struct parse_templates){.config = config};
     if (!config->model) {
+        t->own.rc = TOK_EINVAL;
         snprintf(t->own.problem, sizeof(t->own.problem),
-                 "one of format and template is needed, "
-                 "or --model");
+                 "one of format and template is needed, or --model");
         return 0;
     }
     int rc = template_open(&t->own, config);
@@ -81,7 +77,7 @@ const struct parse_template *parse_template_find(struct parse_templates *t, cons
         }
     }
     p->used = ++t->n_asked;
-    if (!p->problem[0]) return p;
+    if (!p->rc) return p;
     filter_fail(e, "%s", p->problem);
     return NULL;
 }

@@ -21,8 +21,9 @@ struct parse_template {
     char *source; /* owned; NULL: the directory's own */
     struct tok_chat *chat;
     struct tools_style style;
-    char problem[1024]; /* "" unless it does not parse */
-    uint64_t used;      /* when it was asked for last */
+    int rc; /* 0, or the enum tok_error that problem explains */
+    char problem[1024];
+    uint64_t used; /* when it was asked for last */
 };
 
 enum { PARSE_MAX_TEMPLATES = 16 };

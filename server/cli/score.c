@@ -45,6 +45,7 @@ struct score {
     FILE *logits;
     bool write_failed;
     char error[512];
+    int rc; /* of the engine; `error` has its reason */
     pthread_mutex_t lock;
     pthread_cond_t changed;
     bool done;
@@ -57,6 +58,12 @@ struct scorer {
 };
 
 /* ---- on the scheduler thread --------------------------------------------------------------- */
+
+static int fail(struct score *s, const char *what)
+{
+    snprintf(s->error, sizeof(s->error), "%s", what);
+    return -1;
+}
 
 static void take_row(struct score *s, const struct eng_event *event)
 {
@@ -91,8 +98,7 @@ static void on_event(void *ctx, const struct eng_event *event)
         break;
     case ENG_EVENT_CHOICE_DONE:
         if (event->finish == ENG_FINISH_ERROR)
-            snprintf(s->error, sizeof(s->error), "%s",
-                     event->error ? event->error : "the engine failed");
+            s->rc = fail(s, event->error ? event->error : "the engine failed");
         break;
     case ENG_EVENT_JOB_DONE:
         pthread_mutex_lock(&s->lock);
@@ -105,12 +111,6 @@ static void on_event(void *ctx, const struct eng_event *event)
 }
 
 /* ---- one line in --------------------------------------------------------------------------- */
-
-static int fail(struct score *s, const char *what)
-{
-    snprintf(s->error, sizeof(s->error), "%s", what);
-    return -1;
-}
 
 static int ids_of_list(const struct scorer *f, const json_t *list, struct tok_ids *ids,
                        struct score *s)
@@ -186,7 +186,7 @@ static int run(const struct scorer *f, struct score *s, const struct tok_ids *id
     pthread_mutex_unlock(&s->lock);
     eng_job_release(job);
     if (s->write_failed) return fail(s, "the file of logits cannot be written");
-    return s->error[0] ? -1 : 0;
+    return s->rc;
 }
 
 /* ---- one line out -------------------------------------------------------------------------- */

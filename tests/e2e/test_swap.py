@@ -197,6 +197,13 @@ def test_a_model_without_template():
         refused(h.post("/v1/chat/completions", chat), 400, "unsupported_parameter")
 
 
+def test_a_model_without_optional_files():
+    """A file whose absence is fine leaves no sentence that is taken for a failure."""
+    with DemoCopy("generation_config.json", "special_tokens_map.json") as m, Hearth(*SWAP, "--generation-config") as h:
+        load_ok(h, m.dir)
+        assert [x["id"] for x in h.get("/v1/models")[2]["data"]] == [os.path.basename(m.dir)]
+
+
 def test_memory_is_planned_first():
     with Other() as other, Hearth(*SWAP, "--ctx-size", "256", "--memory", "140M") as h:
         first, before = text_of(h), h.memory_kib()

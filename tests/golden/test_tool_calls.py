@@ -29,7 +29,7 @@ def read_cases(directory):
     with open(f"{directory}/tools.json", encoding="utf-8") as f:
         tools = json.load(f)
     for name in sorted(os.listdir(directory)):
-        if not name.endswith(".jsonl") or name == "examples.jsonl":
+        if not name.endswith(".jsonl") or name.startswith("examples"):
             continue
         with open(f"{directory}/{name}", encoding="utf-8") as f:
             cases = [json.loads(line) for line in f]
@@ -41,6 +41,12 @@ def read_cases(directory):
                     case["request"]["template"] = f.read()
             case["name"] = f"{name}: {case['name']}"
         yield from cases
+
+
+def check_directory():
+    """The directory's own template: it has no additional_chat_templates, as most have none."""
+    answer, = parse([{"text": '<tool_call>[{"name": "f", "arguments": {}}]</tool_call>'}])
+    assert answer.get("format") == "list" and answer["tool_calls"][0]["name"] == "f", answer
 
 
 def parse(requests):
@@ -140,6 +146,7 @@ def check_random(rng):
 
 def main():
     rng = random.Random(13)
+    check_directory()
     good = check_cases(os.path.join(HERE, "tools"), rng)
     if REFERENCE:
         good &= check_cases(f"{REFERENCE}/goldens/tools", rng)

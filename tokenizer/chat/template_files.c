@@ -69,8 +69,7 @@ static const struct {
 static int read_in_dir(const char *dir, const char *name, struct file *ret, char *err,
                        size_t errlen)
 {
-    int rc = file_load(dir, name, MAX_FILE_BYTES, &ret->data, &ret->len, err, errlen);
-    return rc == FILE_ENOENT ? 0 : rc;
+    return file_load_optional(dir, name, MAX_FILE_BYTES, &ret->data, &ret->len, err, errlen);
 }
 
 /* Copies text out of a run; what is there already goes. */

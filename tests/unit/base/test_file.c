@@ -97,6 +97,24 @@ static void test_load(void **state)
     REQUIRE(text == NULL);
 }
 
+/* Absence is no failure, so it leaves no sentence behind. */
+static void test_load_optional(void **state)
+{
+    (void)state;
+    char err[512] = "", *text = NULL;
+    const char *dir = test_source_root();
+    plan = (const struct step[]){{1 << 20, 0}};
+    n_steps = 1;
+    REQUIRE_EQ_INT(file_load_optional(dir, "absent", 1 << 20, &text, NULL, err, sizeof(err)), 0);
+    REQUIRE(!text && !*err);
+    REQUIRE_EQ_INT(file_load_optional(dir, "LICENSE", 1 << 20, &text, NULL, err, sizeof(err)), 0);
+    REQUIRE(text && !*err);
+    free(text);
+    REQUIRE_EQ_INT(file_load_optional(dir, "LICENSE", 100, &text, NULL, err, sizeof(err)),
+                   FILE_EINVAL);
+    REQUIRE_MSG(strstr(err, "the limit is 100"), "%s", err);
+}
+
 static void test_open(void **state)
 {
     (void)state;
@@ -211,9 +229,10 @@ static void test_exposed(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_pread),       cmocka_unit_test(test_load),
-        cmocka_unit_test(test_open),        cmocka_unit_test(test_not_regular),
-        cmocka_unit_test(test_whole_files), cmocka_unit_test(test_exposed),
+        cmocka_unit_test(test_pread),         cmocka_unit_test(test_load),
+        cmocka_unit_test(test_load_optional), cmocka_unit_test(test_open),
+        cmocka_unit_test(test_not_regular),   cmocka_unit_test(test_whole_files),
+        cmocka_unit_test(test_exposed),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }
