@@ -13,7 +13,7 @@
 
 #include "server/config/config.h"
 
-enum { MAX_BIAS = 1024, MAX_STOP_IDS = 64, MAX_FIELDS = 128, CLIP = 64 };
+enum { MAX_BIAS = 1024, MAX_STOP_IDS = 64, MAX_FIELDS = 128, MAX_CACHE_KEY = 64, CLIP = 64 };
 
 /* The reading of one body. */
 struct reading {
@@ -57,7 +57,7 @@ static const struct param_field common_fields[] = {
     GEN_FIELD("return_tokens_as_token_ids", PARAM_BOOL, tokens_as_ids),
     GEN_FIELD("cache_prompt", PARAM_BOOL, cache_prompt),
     GEN_FIELD("cache_salt", PARAM_STRING, cache_salt),
-    GEN_FIELD("prompt_cache_key", PARAM_STRING, cache_salt),
+    GEN_FIELD("prompt_cache_key", PARAM_STRING, prompt_cache_key),
     GEN_RANGE("priority", PARAM_INT, priority, -1000000, 1000000),
     GEN_RANGE("deadline_ms", PARAM_INT, deadline_ms, 1, 86400000),
     GEN_FIELD("timings", PARAM_BOOL, timings),
@@ -357,6 +357,17 @@ static int64_t asked_tokens(const struct reading *r)
     return p->n_predict >= 0 ? p->n_predict : r->served->defaults.max_tokens;
 }
 
+/* A hint of where equal prompts go, as OpenAI has it: one server has nowhere else to send them. */
+static int check_cache_key(const struct srv_gen_params *p, struct param_error *err)
+{
+    int n = 0;
+    for (const char *c = p->prompt_cache_key; c && *c; c++)
+        n += (*c & 0xC0) != 0x80; /* characters begin with one */
+    if (n <= MAX_CACHE_KEY) return 0;
+    return param_fail(err, SRV_ERR_INVALID_VALUE, "prompt_cache_key",
+                      "'prompt_cache_key' has %d characters; at most %d.", n, MAX_CACHE_KEY);
+}
+
 /* Fields that exclude each other. */
 static int check_together(const struct reading *r, struct param_error *err)
 {
@@ -416,7 +427,8 @@ int srv_gen_params_read(struct srv_gen_params *p, struct srv_request *req,
         return -1;
     }
     if (!(p->model = srv_gen_model_name(r->served, p->model, err)) || read_stops(r, err) ||
-        read_stream_options(p, unknown, err) || check_together(r, err) || make_sampling(r, err) ||
+        read_stream_options(p, unknown, err) || check_cache_key(p, err) || check_together(r, err) ||
+        make_sampling(r, err) ||
         read_ids(r, p->stop_token_ids, "stop_token_ids", MAX_STOP_IDS, &stop_ids, &p->n_stop_ids,
                  err) ||
         read_deadline_header(r, err))

@@ -35,7 +35,7 @@ struct srv_gen_params {
     bool stream, ignore_eos, include_stop, skip_special, echo, cache_prompt;
     bool return_token_ids, tokens_as_ids, timings, return_progress, speculate;
     const char *model; /* once read: the name to show */
-    const char *cache_salt, *request_id, *service_tier;
+    const char *cache_salt, *prompt_cache_key, *request_id, *service_tier;
     json_t *stop, *stop_token_ids, *logit_bias, *allowed_token_ids, *stream_options;
     /* of some dialects only */
     json_t *prompt, *messages, *chat_template_kwargs, *extra, *prediction;
