@@ -12,6 +12,8 @@
 /* A chunk is about a third of what is there already, so that little stays unused. */
 enum { CHUNK_BYTES = 4096, MAX_CHUNK_BYTES = 1 << 18, STEP_BYTES = 64 };
 
+enum { STEPS_PER_LOOK = 4096 }; /* some tenths of a millisecond */
+
 /* ---- memory -------------------------------------------------------------------------------- */
 
 static void *arena_alloc(struct gram_build *b, struct gram_arena *a, size_t n)
@@ -222,9 +224,18 @@ void gram_fail_memory(struct gram_build *b)
     gram_fail(b, GRAM_ENOMEM, "There is no memory to compile the grammar.");
 }
 
+static void look(struct gram_build *b)
+{
+    const struct gram_options *o = b->options;
+    b->look_at = b->steps + STEPS_PER_LOOK;
+    if (o->stop && o->stop(o->stop_ctx))
+        gram_fail(b, GRAM_ESTOPPED, "The compilation of the grammar was stopped.");
+}
+
 void gram_steps(struct gram_build *b, uint64_t n)
 {
     b->steps += n;
+    if (b->steps >= b->look_at) look(b);
     if (b->steps <= b->max_steps) return;
     b->steps = 0; /* the error itself needs some */
     gram_fail_limit(b, b->max_steps, "compile steps");

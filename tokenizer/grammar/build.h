@@ -40,7 +40,7 @@ struct gram_arena {
 struct gram_build {
     jmp_buf out;
     struct gram_arena temp, keep;
-    uint64_t steps, max_steps;
+    uint64_t steps, max_steps, look_at; /* look_at: the step that asks options->stop */
     struct gram_error *err;
     struct jr *reader; /* in use: to be finished if the compilation ends by a jump */
     const struct gram_vocab *vocab;
@@ -71,7 +71,7 @@ void gram_arena_finish(struct gram_arena *a);
  */
 void *gram_grow(struct gram_build *b, void *items, uint32_t n, uint32_t *cap, size_t size);
 
-/* Counts work; leaves with the step limit's error when the budget is used up. */
+/* Counts work; leaves when the budget is used up (an error that says so) or options->stop asks. */
 void gram_steps(struct gram_build *b, uint64_t n);
 
 /* Leaves the compilation with an error that has no place in a schema. */

@@ -100,6 +100,10 @@ struct gram_options {
     const char *whitespace_pattern; /* regex, full match, instead of the rule; NULL: none */
     size_t whitespace_pattern_len;
     uint64_t max_steps; /* 0: 2,000,000 */
+    /* Called on the compiling thread at the first step and about every 4096 steps; true ends the
+     * compilation with GRAM_ESTOPPED. It may take its time. NULL: nothing stops it. */
+    bool (*stop)(void *ctx);
+    void *stop_ctx;
 };
 
 enum gram_error_code {
@@ -108,6 +112,7 @@ enum gram_error_code {
     GRAM_ENOMEM = -2,
     GRAM_EGRAMMAR = -3,     /* regex, choice, GBNF, whitespace pattern: invalid_grammar */
     GRAM_EUNSUPPORTED = -4, /* a notation we know and do not support: unsupported_parameter */
+    GRAM_ESTOPPED = -5,     /* gram_options.stop said so */
 };
 
 #define GRAM_POINTER_BYTES 1024
@@ -122,8 +127,8 @@ struct gram_error {
 
 /*
  * Compiles text[0..len), which need not be valid UTF-8 or JSON. Deterministic: the same input gives
- * the same grammar or the same error. Borrows the vocabulary as long as the grammar lives. *ret is
- * owned: gram_release. Returns 0 or the code in *err.
+ * the same grammar or the same error, unless it is stopped. Borrows the vocabulary as long as the
+ * grammar lives. *ret is owned: gram_release. Returns 0 or the code in *err.
  */
 int gram_compile(struct gram **ret, const struct gram_vocab *vocab, enum gram_kind kind,
                  const char *text, size_t len, const struct gram_options *options,

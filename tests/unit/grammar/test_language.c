@@ -667,6 +667,37 @@ static void test_steps_bound_the_work(void **state)
     gram_vocab_destroy(v);
 }
 
+static bool stop_at_third(void *n_looks)
+{
+    return ++*(int *)n_looks == 3;
+}
+
+static bool count_only(void *n_looks)
+{
+    ++*(int *)n_looks;
+    return false;
+}
+
+/* A compilation is asked whether to stop again and again, as often as its steps say, and obeys. */
+static void test_stops_when_told(void **state)
+{
+    (void)state;
+    static const char regex[] = "[ab]*a[ab]{16}";
+    enum { STEPS = 60000 };
+    struct gram_vocab *v = toy_vocab();
+    struct gram_error err;
+    struct gram *g = NULL;
+    int n = 0;
+    struct gram_options o = {.max_steps = STEPS, .stop = stop_at_third, .stop_ctx = &n};
+    REQUIRE_EQ_INT(gram_compile(&g, v, GRAM_REGEX, regex, strlen(regex), &o, &err), GRAM_ESTOPPED);
+    REQUIRE(!g && n == 3 && err.code == GRAM_ESTOPPED && strstr(err.message, "stopped"));
+    n = 0;
+    o.stop = count_only;
+    REQUIRE_EQ_INT(gram_compile(&g, v, GRAM_REGEX, regex, strlen(regex), &o, &err), GRAM_EGRAMMAR);
+    REQUIRE_MSG(n > STEPS / 4096 / 4 && n <= STEPS / 4096 + 1, "%d looks", n);
+    gram_vocab_destroy(v);
+}
+
 /* Bytes that no token spells are never asked for. */
 static void test_what_cannot_be_spelled_is_not_required(void **state)
 {
@@ -689,6 +720,7 @@ int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(test_types),
+        cmocka_unit_test(test_stops_when_told),
         cmocka_unit_test(test_numbers),
         cmocka_unit_test(test_strings),
         cmocka_unit_test(test_formats),
