@@ -7,6 +7,11 @@
 #   docker build -t hearth .
 #   docker run --rm --read-only -p 8080:8080 -v /path/to/model:/model:ro -e HEARTH_MODEL=/model \
 #       -e HEARTH_API_KEY=secret hearth
+#
+# or, with a volume that keeps what is fetched from the Hugging Face hub:
+#
+#   docker run --rm --read-only -p 8080:8080 -v hearth-models:/models -e HEARTH_API_KEY=secret hearth \
+#       -hf HuggingFaceTB/SmolLM2-135M-Instruct
 ARG VARIANT=full
 
 FROM docker.io/library/debian:bookworm-slim AS build
@@ -32,15 +37,18 @@ ARG VARIANT
 RUN apt-get update -qq && apt-get install -y -qq --no-install-recommends \
         libmicrohttpd12 libjansson4 libpcre2-8-0 libutf8proc2 \
         $([ "$VARIANT" = small ] || echo libopenblas0-pthread libcurl3-gnutls ca-certificates libedit2) \
-    && apt-get clean && rm -rf /var/lib/apt/lists/*
+    && apt-get clean && rm -rf /var/lib/apt/lists/* \
+    && install -d -o 10001 -g 10001 /models
 COPY --from=build /out/ /
-ENV HEARTH_HOST=0.0.0.0 \
+ENV HF_HUB_CACHE=/models \
+    HEARTH_HOST=0.0.0.0 \
     HEARTH_PORT=8080 \
     HEARTH_ALLOW_PUBLIC_WITHOUT_KEY=true \
     HEARTH_DRAIN_DELAY_MS=3000 \
     OPENBLAS_NUM_THREADS=1 \
     MALLOC_ARENA_MAX=2
 USER 10001:10001
+VOLUME /models
 EXPOSE 8080
 STOPSIGNAL SIGTERM
 HEALTHCHECK --interval=10s --timeout=3s --start-period=30s \

@@ -18,6 +18,9 @@
 #include "server/model_lookup.h"
 #include "server/hub/pull_run.h"
 
+/* CacheDirectory= of the service's unit. */
+#define SERVICE_CACHE "/var/cache/hearth"
+
 static int (*const commands[SRV_CMD_COUNT])(const struct srv_config *config) = {
     [SRV_CMD_SERVE] = srv_cmd_serve,       [SRV_CMD_GENERATE] = srv_cmd_generate,
     [SRV_CMD_BENCH] = srv_cmd_bench,       [SRV_CMD_INSPECT] = srv_cmd_inspect,
@@ -90,6 +93,27 @@ static int find_model(struct srv_config *c)
     if (!rc && needs_weights(c->command)) rc = srv_hub_check(dir, err, sizeof(err));
     if (!rc) return set_model(c, dir);
     fprintf(stderr, "hearth: %s\n", err);
+    return EXIT_FAILURE;
+}
+
+/*
+ * --cache-dir goes where every reader of the cache looks. Without it, and if the environment names
+ * none, root has the cache of the installed service: what `sudo hearth pull` fetches is for that.
+ */
+static int set_cache(const struct srv_config *c)
+{
+    static const char *const named[] = {"HF_HUB_CACHE", "HUGGINGFACE_HUB_CACHE", "HF_HOME",
+                                        "XDG_CACHE_HOME"};
+    const char *dir = c->cache_dir;
+    if (!dir && geteuid() == 0 && srv_hub_is_directory(SERVICE_CACHE)) {
+        dir = SERVICE_CACHE "/hub";
+        for (size_t i = 0; i < sizeof(named) / sizeof(named[0]); i++)
+            if (getenv(named[i])) dir = NULL;
+        if (dir && c->command == SRV_CMD_PULL)
+            fprintf(stderr, "hearth: pulling into the service's cache, %s\n", dir);
+    }
+    if (!dir || setenv("HF_HUB_CACHE", dir, 1) == 0) return EXIT_SUCCESS;
+    fprintf(stderr, "hearth: out of memory\n");
     return EXIT_FAILURE;
 }
 
@@ -168,6 +192,8 @@ int main(int argc, char **argv)
         status = answer_and_exit(&config);
         goto out;
     }
+    status = set_cache(&config);
+    if (status) goto out;
     status = needs_model(&config) ? find_model(&config) : EXIT_SUCCESS;
     if (status) goto out;
     status = config.check_config ? check(&config) : commands[config.command](&config);

@@ -89,8 +89,11 @@ int srv_hub_resolve_cached(const char *spec, const char *(*env)(const char *name
     }
     if (hub_cache_root(env, root, sizeof(root)) == 0)
         return find_snapshot(spec, &name, root, ret_dir, size, err, errlen);
-    snprintf(err, errlen, "model '%.200s' is not a directory, and HOME is not set to look further",
-             spec);
+    snprintf(
+        err, errlen,
+        "model '%.200s' is not a directory, and no cache is known to look in: set --cache-dir, "
+        "HF_HUB_CACHE or HOME",
+        spec);
     return -1;
 }
 

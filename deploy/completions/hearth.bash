@@ -20,6 +20,7 @@ _hearth()
     --config) kind=files ;;
     --model | -m | --model-path) kind=models ;;
     --hf-repo | -hf | --hfr) kind=anything ;;
+    --cache-dir | --download-dir) kind=anything ;;
     --alias | -a | --served-model-name | --model_name) kind=anything ;;
     --chat-template-file | --chat-template) kind=files ;;
     --chat-template-kwargs | --default-chat-template-kwargs) kind=anything ;;
@@ -98,7 +99,7 @@ _hearth()
     if [[ -z $words$kind && $cur == -* ]]; then
         case $command in
     serve) words='--help --version --check-config --print-config --config --model
-        --pull --hf-repo --alias --chat-template-file --chat-template-kwargs
+        --pull --hf-repo --cache-dir --alias --chat-template-file --chat-template-kwargs
         --tool-format --generation-config --threads --numerics --gemm --kernels
         --weight-coding --kv-dtype --parallel --ctx-size --chunk --memory
         --kv-memory --answer-memory --grammar-cache-mb --no-prefix-cache
@@ -114,39 +115,41 @@ _hearth()
         --log-prompts --no-vllm-metrics --temperature --top-p --seed --max-tokens
         --healthcheck' ;;
     generate) words='--help --version --check-config --print-config --config --model
-        --pull --hf-repo --chat-template-file --generation-config --threads
+        --pull --hf-repo --cache-dir --chat-template-file --generation-config
+        --threads --numerics --gemm --kernels --weight-coding --kv-dtype
+        --ctx-size --chunk --memory --kv-memory --speculate --temperature
+        --top-p --top-k --min-p --seed --max-tokens --prompt --json-schema
+        --regex --grammar --chat --healthcheck' ;;
+    bench) words='--help --version --check-config --print-config --config --model
+        --pull --hf-repo --cache-dir --threads --numerics --gemm --kernels
+        --weight-coding --kv-dtype --chunk --memory --kv-memory --prompt
+        --json --prefill --decode --batch --context --reps --clients --gen
+        --prompt-tokens --healthcheck' ;;
+    inspect) words='--help --version --check-config --print-config --config --model
+        --pull --hf-repo --cache-dir --chat-template-file --tool-format --json
+        --healthcheck' ;;
+    tokenize) words='--help --version --check-config --print-config --config --model
+        --pull --hf-repo --cache-dir --healthcheck' ;;
+    render) words='--help --version --check-config --print-config --config --model
+        --pull --hf-repo --cache-dir --chat-template-file --healthcheck' ;;
+    score) words='--help --version --check-config --print-config --config --model
+        --pull --hf-repo --cache-dir --threads --numerics --gemm --kernels
+        --weight-coding --kv-dtype --ctx-size --chunk --memory --healthcheck' ;;
+    accept) words='--help --version --check-config --print-config --config --model
+        --pull --hf-repo --cache-dir --healthcheck' ;;
+    parse) words='--help --version --check-config --print-config --config --model
+        --pull --hf-repo --cache-dir --chat-template-file --tool-format --healthcheck' ;;
+    healthcheck) words='--help --version --check-config --print-config --config --healthcheck' ;;
+    pull) words='--help --version --check-config --print-config --config --model --cache-dir
+        --dry-run --force --json --healthcheck' ;;
+    list) words='--help --version --check-config --print-config --config --cache-dir
+        --json --healthcheck' ;;
+    chat) words='--help --version --check-config --print-config --config --model --pull
+        --hf-repo --cache-dir --chat-template-file --generation-config --threads
         --numerics --gemm --kernels --weight-coding --kv-dtype --ctx-size
         --chunk --memory --kv-memory --speculate --temperature --top-p --top-k
         --min-p --seed --max-tokens --prompt --json-schema --regex --grammar
-        --chat --healthcheck' ;;
-    bench) words='--help --version --check-config --print-config --config --model
-        --pull --hf-repo --threads --numerics --gemm --kernels --weight-coding
-        --kv-dtype --chunk --memory --kv-memory --prompt --json --prefill
-        --decode --batch --context --reps --clients --gen --prompt-tokens
-        --healthcheck' ;;
-    inspect) words='--help --version --check-config --print-config --config --model
-        --pull --hf-repo --chat-template-file --tool-format --json --healthcheck' ;;
-    tokenize) words='--help --version --check-config --print-config --config --model
-        --pull --hf-repo --healthcheck' ;;
-    render) words='--help --version --check-config --print-config --config --model
-        --pull --hf-repo --chat-template-file --healthcheck' ;;
-    score) words='--help --version --check-config --print-config --config --model
-        --pull --hf-repo --threads --numerics --gemm --kernels --weight-coding
-        --kv-dtype --ctx-size --chunk --memory --healthcheck' ;;
-    accept) words='--help --version --check-config --print-config --config --model
-        --pull --hf-repo --healthcheck' ;;
-    parse) words='--help --version --check-config --print-config --config --model
-        --pull --hf-repo --chat-template-file --tool-format --healthcheck' ;;
-    healthcheck) words='--help --version --check-config --print-config --config --healthcheck' ;;
-    pull) words='--help --version --check-config --print-config --config --model --dry-run
-        --force --json --healthcheck' ;;
-    list) words='--help --version --check-config --print-config --config --json --healthcheck' ;;
-    chat) words='--help --version --check-config --print-config --config --model --pull
-        --hf-repo --chat-template-file --generation-config --threads --numerics
-        --gemm --kernels --weight-coding --kv-dtype --ctx-size --chunk --memory
-        --kv-memory --speculate --temperature --top-p --top-k --min-p --seed
-        --max-tokens --prompt --json-schema --regex --grammar --url --system
-        --no-history --timings --json --healthcheck' ;;
+        --url --system --no-history --timings --json --healthcheck' ;;
         esac
     elif [[ -z $words$kind && $COMP_CWORD == 1 ]]; then
         words='serve generate bench inspect tokenize render score accept parse healthcheck pull list chat'

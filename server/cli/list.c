@@ -61,7 +61,7 @@ static void print_json(void *ctx, const struct hub_model *m)
 
 int srv_cmd_list(const struct srv_config *config)
 {
-    char root[PATH_MAX], err[400] = "neither HF_HUB_CACHE nor HOME is set: no place for models";
+    char root[PATH_MAX], err[400] = "no place for models: set --cache-dir, HF_HUB_CACHE or HOME";
     int rc = hub_cache_root(environment, root, sizeof(root));
     if (!rc)
         rc = hub_inventory_visit(root, config->json ? print_json : print_row, NULL, err,

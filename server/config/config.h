@@ -68,6 +68,7 @@ struct srv_config {
     /* the Hugging Face hub */
     bool pull;           /* fetch the model first */
     const char *hf_repo; /* sets model and pull */
+    const char *cache_dir;
     bool dry_run, force; /* pull */
     int debug_retry_ms;
 

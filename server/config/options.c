@@ -71,6 +71,8 @@ const struct srv_option srv_options[] = {
            "fetch the model from the Hugging Face hub first, unless the cache has it"),
     STRING("model", "hf-repo", "hf hfr", hf_repo, NULL, MODEL,
            "org/name on the Hugging Face hub: model and pull in one"),
+    STRING("model", "cache-dir", "download-dir", cache_dir, NULL, MODEL | PULL | BIT(LIST),
+           "folder of the Hugging Face cache (default: HF_HUB_CACHE, or huggingface_hub's own)"),
     LIST("model", "alias", "a served-model-name model_name", alias, SERVE,
          "names the model answers to; the first is shown (default: the model's own name)"),
     STRING("model", "chat-template-file", "chat-template", chat_template_file, NULL, TEMPLATE,

@@ -8,8 +8,10 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/fsuid.h>
 #include <sys/stat.h>
 #include <time.h>
+#include <unistd.h>
 
 #include "base/json_reader.h"
 #include "engine/engine.h"
@@ -679,7 +681,7 @@ static void warn_of_plain_http(struct hub_pull *p)
     warn(p, text);
 }
 
-int hub_pull_run(struct hub_pull *p, char *err, size_t errlen)
+static int run(struct hub_pull *p, char *err, size_t errlen)
 {
     struct hub_client c = make_client(p);
     int rc = hub_cache_open(&p->cache, p->settings->cache_root, p->name->repo, err, errlen);
@@ -689,5 +691,34 @@ int hub_pull_run(struct hub_pull *p, char *err, size_t errlen)
     if (hub_client_init(&c)) return fail(err, errlen, HUB_EINTERNAL, "out of memory");
     rc = run_online(p, &c, err, errlen);
     hub_client_finish(&c);
+    return rc;
+}
+
+/* Files that the calling thread makes belong to this user from now on; root alone may say so. */
+static void make_files_of(uid_t uid, gid_t gid)
+{
+    setfsgid(gid);
+    setfsuid(uid);
+}
+
+/* The owner of the cache, or of the folder that it will be made in. */
+static struct stat find_owner(const char *cache_root)
+{
+    struct stat st = {0};
+    char path[PATH_MAX];
+    snprintf(path, sizeof(path), "%s", cache_root);
+    for (char *slash; stat(path, &st) && (slash = strrchr(path, '/')) && slash != path;)
+        *slash = '\0';
+    return st;
+}
+
+int hub_pull_run(struct hub_pull *p, char *err, size_t errlen)
+{
+    /* What root fetches into the cache of a user, as the service's, that user can go on with. */
+    struct stat owner = find_owner(p->settings->cache_root);
+    if (geteuid() != 0 || owner.st_uid == 0) return run(p, err, errlen);
+    make_files_of(owner.st_uid, owner.st_gid);
+    int rc = run(p, err, errlen);
+    make_files_of(0, getegid());
     return rc;
 }

@@ -133,7 +133,7 @@ static int read_seconds(env_fn env, const char *name, int *ret_ms, char *err, si
 static int read_cache_root(struct hub_settings *s, env_fn env, char *err, size_t errlen)
 {
     if (hub_cache_root(env, s->cache_root, sizeof(s->cache_root)) == 0) return 0;
-    snprintf(err, errlen, "neither HF_HUB_CACHE nor HOME is set: no place for models");
+    snprintf(err, errlen, "no place for models: set --cache-dir, HF_HUB_CACHE or HOME");
     return HUB_EUSAGE;
 }
 

@@ -667,6 +667,51 @@ def test_serve_pull_fails_with_its_status():
         assert r.code == 3 and "no such model" in r.err, r
 
 
+# ---- where the cache is ------------------------------------------------------------------------------------------
+
+def test_cache_dir():
+    add()
+    with home() as h:
+        other, third = (os.path.join(h.directory, name) for name in ("other", "third"))
+        path = must(h.pull("acme/tiny", "--cache-dir", other), 0).out.strip()
+        assert path.startswith(other + "/models--acme--tiny/snapshots/") and not os.path.exists(h.cache), path
+        generate = ("generate", "--prompt", "Once", "-n", "1", "--model", "acme/tiny")
+        must(h.run(*generate), 1, "neither a directory nor in the Hugging Face cache")
+        must(h.run(*generate, HEARTH_CACHE_DIR=other), 0)
+        assert "acme/tiny" in must(h.run("list", "--cache-dir", other), 0).out
+        ini = os.path.join(h.directory, "hearth.ini")
+        with open(ini, "w", encoding="utf-8") as f:
+            f.write(f"[model]\nmodel = acme/tiny\npull = on\ncache-dir = {third}\n")
+        assert must(h.run("pull", "--config", ini), 0).out.startswith(third + "/")
+        with Hearth("--config", ini, env=h.env(HF_HUB_CACHE="/nowhere")) as server:
+            assert server.get("/v1/models")[2]["data"][0]["id"] == "acme/tiny"
+        must(h.pull(HF_HUB_CACHE=None, HOME=None), 2, "no place for models: set --cache-dir, HF_HUB_CACHE or HOME")
+        must(h.run(*generate, HF_HUB_CACHE=None, HOME=None), 1, "set --cache-dir, HF_HUB_CACHE or HOME")
+
+
+def in_own_mounts(h, uid, *command, **env):
+    """As root with a /var/cache that has the service's folder, which belongs to uid."""
+    prepare = f"mount -t tmpfs none /var/cache && install -d -o {uid} -g {uid} /var/cache/hearth && exec \"$@\""
+    p = subprocess.run(["unshare", "--mount", "--propagation", "private", "sh", "-c", prepare, "sh", *command], env=h.env(**env),
+                       stdin=subprocess.DEVNULL, capture_output=True, text=True, timeout=60, check=False)
+    return Result(p.returncode, p.stdout, p.stderr)
+
+
+def test_root_fills_the_cache_of_the_service():
+    if os.geteuid() != 0:
+        print("  (left out: only root fills the service's cache)")
+        return
+    add()
+    with home() as h:
+        look = f"{BIN} pull acme/tiny && stat -c '%u %g' $(find /var/cache/hearth) | sort | uniq -c && {BIN} list"
+        r = must(in_own_mounts(h, 4321, "sh", "-c", look, HF_HUB_CACHE=None), 0)
+        assert "hearth: pulling into the service's cache, /var/cache/hearth/hub" in r.err, r
+        assert r.out.startswith("/var/cache/hearth/hub/models--acme--tiny/snapshots/"), r
+        assert re.search(r"^ +\d\d 4321 4321\n.*acme/tiny ", r.out, re.M), r
+        r = must(in_own_mounts(h, 4321, BIN, "pull", "acme/tiny"), 0)
+        assert r.out.startswith(h.cache + "/") and "service" not in r.err, r
+
+
 # ---- progress, dry run, list -------------------------------------------------------------------------------------
 
 def test_json_lines():
