@@ -259,11 +259,19 @@ static void write_item_id(const struct srv_gen *g, struct jw *w, const char *nam
     jw_text(w, name, id);
 }
 
+/* The name as the client knows it: with its namespace, if it has one. */
+static void write_call_name(const struct srv_gen *g, struct jw *w, const struct choice_part *call)
+{
+    const struct tools_place *place = tools_ask_place(&g->tools.ask, call->name);
+    jw_text(w, "name", place ? place->name : call->name);
+    if (place && place->space) jw_text(w, "namespace", place->space);
+}
+
 static void write_call(const struct srv_gen *g, struct jw *w, const struct gen_choice *c, int i,
                        bool whole)
 {
     srv_gen_write_call_id(g, w, "call_id", c, &c->parts[i], "call_");
-    jw_text(w, "name", c->parts[i].name);
+    write_call_name(g, w, &c->parts[i]);
     write_item_text(w, "arguments", c, i, whole);
 }
 
@@ -516,7 +524,7 @@ static void end_item(struct srv_gen *g, int i)
     enum choice_kind kind = kind_of(c, i);
     struct gen_event e;
     begin_in_item(g, &e, text_events[kind].done, i);
-    if (kind == CHOICE_CALL) jw_text(&e.w, "name", c->parts[i].name);
+    if (kind == CHOICE_CALL) write_call_name(g, &e.w, &c->parts[i]);
     write_item_text(&e.w, text_events[kind].member, c, i, true);
     end_text_event(g, &e, kind);
     if (kind != CHOICE_CALL) send_part(g, "response.content_part.done", i, true);

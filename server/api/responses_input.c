@@ -95,6 +95,7 @@ static int add_call(struct conversion *c, const struct item *item)
     const json_t *id = string_of(item, "call_id", c->err);
     const json_t *name = id ? string_of(item, "name", c->err) : NULL;
     const json_t *arguments = name ? string_of(item, "arguments", c->err) : NULL;
+    const char *space = json_string_value(json_object_get(item->value, "namespace"));
     if (!arguments) return -1;
     json_t *turn = open_turn(c), *calls = json_object_get(turn, "tool_calls");
     if (!calls) {
@@ -104,8 +105,11 @@ static int add_call(struct conversion *c, const struct item *item)
         if (json_is_string(content) && !json_string_length(content))
             json_object_set_new(turn, "content", json_null());
     }
-    json_array_append_new(calls, json_pack("{s:O, s:s, s:{s:O, s:O}}", "id", id, "type", "function",
-                                           "function", "name", name, "arguments", arguments));
+    /* The tool's name as the model sees it; see tools_fields.h. */
+    json_t *full = space ? json_sprintf("%s__%s", space, json_string_value(name))
+                         : json_incref((json_t *)name);
+    json_array_append_new(calls, json_pack("{s:O, s:s, s:{s:o, s:O}}", "id", id, "type", "function",
+                                           "function", "name", full, "arguments", arguments));
     c->after_message = false;
     return 0;
 }

@@ -31,14 +31,16 @@ enum tools_dialect {
 
 /* The place of a tool in the request. */
 struct tools_place {
-    int index;
-    char pointer[16]; /* "/tools/0" */
+    int index, inner;         /* in 'tools', and in a namespace's own 'tools' or -1 */
+    const char *space, *name; /* the namespace, or NULL, and its name there; borrowed */
+    char pointer[32];         /* "/tools/0", "/tools/0/tools/1" */
+    char full[TOOLS_MAX_NAME + 1];
 };
 
 struct tools_ask {
     enum tools_dialect dialect;
     int n;                      /* tools of the request, without those that were dropped */
-    struct tools_tool *tools;   /* [n], owned */
+    struct tools_tool *tools;   /* [n], owned; of a namespace by the name NAMESPACE__NAME */
     struct tools_place *places; /* [n], owned */
     struct buf list; /* JSON: [{"name", "description"?, "parameters"?}], values as sent; owned */
     enum tools_choice choice;
@@ -49,11 +51,14 @@ struct tools_ask {
 
 /*
  * Reads tools, tool_choice and parallel_tool_calls. body is the parsed tree of text; both are
- * borrowed. Tools that other servers run themselves are dropped and noted. Returns 0, or -1 with
- * err. tools_ask_finish is due in both cases.
+ * borrowed until tools_ask_finish. Tools that are no functions are dropped and noted. Returns 0, or
+ * -1 with err. tools_ask_finish is due in both cases.
  */
 int tools_ask_read(struct tools_ask *a, enum tools_dialect dialect, struct srv_span text,
                    const json_t *body, struct param_unknown *ignored, struct param_error *err);
+/* The place of the tool that a call names; NULL: there is none. */
+const struct tools_place *tools_ask_place(const struct tools_ask *a, const char *name);
+
 /* A zeroed one is fine. */
 void tools_ask_finish(struct tools_ask *a);
 

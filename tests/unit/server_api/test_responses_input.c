@@ -34,6 +34,11 @@ static const struct input_meaning meanings[] = {
     {INPUT(THINKS("t") "," SAYS("assistant", "[" OUT("Wait.") "]") "," CALLS("a") "," CALLS("b")),
      "[" TURN("[" TEXT("Wait.") "]",
               ",\"reasoning_content\":\"t\",\"tool_calls\":[" CALL("a") "," CALL("b") "]") "]"},
+    /* a call of a namespace's tool has the name that the model wrote */
+    {INPUT("{\"type\":\"function_call\",\"call_id\":\"a\",\"namespace\":\"crm\",\"name\":\"add\","
+           "\"arguments\":\"{}\"}"),
+     "[" TURN("null", ",\"tool_calls\":[{\"id\":\"a\",\"type\":\"function\",\"function\":{\"name\":"
+                      "\"crm__add\",\"arguments\":\"{}\"}}]") "]"},
     {INPUT(CALLS("a") "," SAYS("assistant", "\"And.\"")),
      "[" TURN("[" TEXT("And.") "]", ",\"tool_calls\":[" CALL("a") "]") "]"},
     {INPUT(SAYS("assistant", "\"A.\"") "," CALLS("a") "," SAYS("assistant", "[" OUT("B.") "]")),
