@@ -8,10 +8,12 @@
  *   and if wanted "strict", "whitespace_pattern", "disable_any_whitespace",
  *   "disable_additional_properties", "mask_ns"
  *
- *   -> {"compiled": true, "relaxed", "accepted", "by_bytes", "compile_ms", "bytes", "masks"}
+ *   -> {"compiled": true, "relaxed", "accepted", "by_bytes", "compile_ms", "steps", "bytes",
+ *       "masks"}
  *
  * accepted: the text as the tokenizer cuts it; by_bytes: one token per byte. What is wrong with a
- * line is its answer: {"error": {"code", "pointer", "keyword", "message"}}.
+ * line is its answer: {"error": {"code", "pointer", "keyword", "message"}}, with compile_ms and
+ * steps if it was compiled.
  */
 #include <stdbool.h>
 #include <stdint.h>
@@ -326,8 +328,21 @@ static void put_verdicts(struct jw *w, const char *name, const struct buf *lette
     jw_close(w);
 }
 
+/* What a compilation took. */
+struct cost {
+    double ms;
+    uint64_t steps;
+};
+
+static void put_cost(struct jw *w, const struct cost *cost)
+{
+    jw_fixed(w, "compile_ms", cost->ms, 3);
+    jw_int(w, "steps", (int64_t)cost->steps);
+}
+
+/* cost: NULL if nothing was compiled. */
 static void put_error(struct buf *out, const char *code, const char *pointer, const char *keyword,
-                      const char *message)
+                      const char *message, const struct cost *cost)
 {
     struct jw w;
 
@@ -340,22 +355,25 @@ static void put_error(struct buf *out, const char *code, const char *pointer, co
     jw_text(&w, "keyword", keyword);
     jw_text(&w, "message", message);
     jw_close(&w);
+    if (cost) put_cost(&w, cost);
     jw_close(&w);
     jw_end(&w);
 }
 
-static void put_compile_error(struct buf *out, const struct gram_error *err)
+static void put_compile_error(struct buf *out, const struct gram_error *err,
+                              const struct cost *cost)
 {
     const char *code = err->code == GRAM_EINVAL         ? "invalid_json_schema"
                        : err->code == GRAM_EGRAMMAR     ? "invalid_grammar"
                        : err->code == GRAM_EUNSUPPORTED ? "unsupported_parameter"
                                                         : "internal_error";
     put_error(out, code, err->has_pointer ? err->pointer : NULL,
-              err->keyword[0] ? err->keyword : NULL, err->message);
+              err->keyword[0] ? err->keyword : NULL, err->message, cost);
 }
 
-static void put_answer(struct buf *out, struct trial *t, const struct request *q, double compile_ms,
-                       const struct buf *accepted, const struct buf *by_bytes)
+static void put_answer(struct buf *out, struct trial *t, const struct request *q,
+                       const struct cost *cost, const struct buf *accepted,
+                       const struct buf *by_bytes)
 {
     struct jw w;
 
@@ -368,7 +386,7 @@ static void put_answer(struct buf *out, struct trial *t, const struct request *q
     jw_close(&w);
     put_verdicts(&w, "accepted", accepted);
     put_verdicts(&w, "by_bytes", by_bytes);
-    jw_fixed(&w, "compile_ms", compile_ms, 3);
+    put_cost(&w, cost);
     jw_int(&w, "bytes", (int64_t)gram_bytes(t->g));
     put_times(&w, &t->times, q->mask_ns);
     jw_close(&w);
@@ -378,7 +396,7 @@ static void put_answer(struct buf *out, struct trial *t, const struct request *q
 /* ---- one line ------------------------------------------------------------------------------ */
 
 static int answer_request(const struct accept_model *m, const struct request *q, struct gram *g,
-                          double compile_ms, struct buf *out, struct error *e)
+                          const struct cost *cost, struct buf *out, struct error *e)
 {
     struct trial t = {.model = m, .g = g};
     struct buf accepted, by_bytes;
@@ -391,7 +409,7 @@ static int answer_request(const struct accept_model *m, const struct request *q,
     if (!rc) rc = try_texts(&t, q->texts, &accepted, &by_bytes, e);
     if (!rc && (accepted.failed || by_bytes.failed))
         rc = fail(e, "internal_error", "no memory for the answer");
-    if (!rc) put_answer(out, &t, q, compile_ms, &accepted, &by_bytes);
+    if (!rc) put_answer(out, &t, q, cost, &accepted, &by_bytes);
     buf_finish(&accepted);
     buf_finish(&by_bytes);
     free(t.memory);
@@ -412,15 +430,17 @@ static void answer(const struct accept_model *m, const char *line, size_t len, s
                  : read_request(line, len, &q, &e);
     if (!rc) rc = check_request(&q, &e);
     if (rc) {
-        put_error(out, e.code, NULL, NULL, e.message);
+        put_error(out, e.code, NULL, NULL, e.message, NULL);
         request_finish(&q);
         return;
     }
     double begin = cpu_us();
-    if (compile(m, &q, &g, &err)) {
-        put_compile_error(out, &err);
-    } else if (answer_request(m, &q, g, (cpu_us() - begin) / 1e3, out, &e)) {
-        put_error(out, e.code, NULL, NULL, e.message);
+    rc = compile(m, &q, &g, &err);
+    struct cost cost = {(cpu_us() - begin) / 1e3, err.steps};
+    if (rc) {
+        put_compile_error(out, &err, &cost);
+    } else if (answer_request(m, &q, g, &cost, out, &e)) {
+        put_error(out, e.code, NULL, NULL, e.message, NULL);
     }
     gram_release(g);
     request_finish(&q);
@@ -440,7 +460,7 @@ static int run_filter(const struct accept_model *m)
         buf_clear(&out);
         answer(m, line, (size_t)n, &out);
         if (out.failed) {
-            put_error(&out, "internal_error", NULL, NULL, "no memory for the answer");
+            put_error(&out, "internal_error", NULL, NULL, "no memory for the answer", NULL);
         }
         buf_puts(&out, "\n");
         if (fwrite(out.data, 1, out.len, stdout) != out.len || fflush(stdout) != 0) rc = -1;

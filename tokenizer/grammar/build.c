@@ -234,9 +234,11 @@ static void look(struct gram_build *b)
 
 void gram_steps(struct gram_build *b, uint64_t n)
 {
+    uint64_t limit = b->max_steps;
+
     b->steps += n;
     if (b->steps >= b->look_at) look(b);
-    if (b->steps <= b->max_steps) return;
-    b->steps = 0; /* the error itself needs some */
-    gram_fail_limit(b, b->max_steps, "compile steps");
+    if (b->steps <= limit) return;
+    b->max_steps = UINT64_MAX; /* the error itself needs some */
+    gram_fail_limit(b, limit, "compile steps");
 }

@@ -69,6 +69,7 @@ int gram_compile_parts(struct gram **ret, const struct gram_vocab *vocab,
             build(b, g, root);
             *err = (struct gram_error){.code = GRAM_OK};
         }
+        err->steps = b->steps;
         if (b->reader) jr_finish(b->reader);
         gram_arena_finish(&b->temp);
         g->keep = b->keep;

@@ -119,6 +119,7 @@ enum gram_error_code {
 
 struct gram_error {
     enum gram_error_code code;
+    uint64_t steps;                   /* that were taken, set if it compiles too */
     bool has_pointer;                 /* pointer says where in the schema */
     char pointer[GRAM_POINTER_BYTES]; /* RFC 6901; "" is the root; cut if longer */
     char keyword[64];                 /* "" if none is to blame */
