@@ -141,10 +141,15 @@ void srv_metrics_destroy(struct srv_metrics *m)
 
 /* ---- counting ------------------------------------------------------------------------------ */
 
+void srv_metrics_add(struct srv_metrics *m, enum srv_count what, int n)
+{
+    assert(what < SRV_COUNT_N && n >= 0);
+    atomic_fetch_add_explicit(&m->counts[what], (unsigned)n, memory_order_relaxed);
+}
+
 void srv_metrics_count(struct srv_metrics *m, enum srv_count what)
 {
-    assert(what < SRV_COUNT_N);
-    atomic_fetch_add_explicit(&m->counts[what], 1, memory_order_relaxed);
+    srv_metrics_add(m, what, 1);
 }
 
 /* Counts `value` n times. */
@@ -392,6 +397,9 @@ static void write_wire(struct out *o, const struct srv_metrics *m, const struct 
     one(o, "hearth_requests_returned_refused_total", "counter",
         "Requests refused again although they came back at their retry time.",
         load(&m->counts[SRV_COUNT_RETURNED_REFUSED]));
+    one(o, "hearth_metadata_lines_total", "counter",
+        "Lines of clients' own that were taken off the beginning of system prompts.",
+        load(&m->counts[SRV_COUNT_METADATA_LINES]));
     one(o, "hearth_log_lines_dropped_total", "counter",
         "Log lines dropped because stderr did not accept them in time.",
         (double)srv_log_n_dropped());

@@ -40,6 +40,7 @@ enum srv_count {
     SRV_COUNT_GRAMMARS_UNSUPPORTED,
     SRV_COUNT_GRAMMAR_RELAXED,   /* requests with a keyword that is only approximated */
     SRV_COUNT_GRAMMAR_OVERFLOWS, /* alternatives dropped because there were too many */
+    SRV_COUNT_METADATA_LINES,
     SRV_COUNT_N
 };
 
@@ -51,6 +52,7 @@ struct srv_metrics *srv_metrics_create(void);
 void srv_metrics_destroy(struct srv_metrics *m);
 
 void srv_metrics_count(struct srv_metrics *m, enum srv_count what);
+void srv_metrics_add(struct srv_metrics *m, enum srv_count what, int n);
 void srv_metrics_observe(struct srv_metrics *m, enum srv_time what, uint64_t us);
 
 /* A swap of the model has ended with this enum srv_swap_result; load_us: of one that succeeded. */

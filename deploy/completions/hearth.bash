@@ -109,11 +109,11 @@ _hearth()
         --allowed-hosts --cors-origins --max-queue --max-queue-tokens --queue-timeout-ms
         --priority-policy --reasoning-format --reasoning-field --request-timeout-ms
         --max-body-bytes --strict-params --strict-model --accept-any-model
-        --text-workers --header-timeout-ms --body-timeout-ms --idle-timeout-ms
-        --send-timeout-ms --heartbeat-ms --drain-timeout-ms --drain-delay-ms
-        --swap --swap-memory --swap-drain-ms --watchdog-ms --log-format --log-level
-        --log-prompts --no-vllm-metrics --temperature --top-p --seed --max-tokens
-        --healthcheck' ;;
+        --keep-metadata-lines --text-workers --header-timeout-ms --body-timeout-ms
+        --idle-timeout-ms --send-timeout-ms --heartbeat-ms --drain-timeout-ms
+        --drain-delay-ms --swap --swap-memory --swap-drain-ms --watchdog-ms
+        --log-format --log-level --log-prompts --no-vllm-metrics --temperature
+        --top-p --seed --max-tokens --healthcheck' ;;
     generate) words='--help --version --check-config --print-config --config --model
         --pull --hf-repo --cache-dir --chat-template-file --generation-config
         --threads --numerics --gemm --kernels --weight-coding --kv-dtype

@@ -90,6 +90,7 @@ complete -c hearth -n '__hearth_is serve' -l max-body-bytes -x -d 'largest reque
 complete -c hearth -n '__hearth_is serve' -l strict-params -d 'refuse unknown fields'
 complete -c hearth -n '__hearth_is serve' -l strict-model -d 'refuse the placeholder names default, tgi and dummy too'
 complete -c hearth -n '__hearth_is serve' -l accept-any-model -d 'accept any model name in a request'
+complete -c hearth -n '__hearth_is serve' -l keep-metadata-lines -d 'leave x-anthropic-... lines at the beginning of system prompts in them'
 complete -c hearth -n '__hearth_is serve' -l text-workers -x -d 'threads for JSON, templates and tokenizing; 0: automatic'
 complete -c hearth -n '__hearth_is serve' -l header-timeout-ms -x -d 'longest time to receive the head of a request'
 complete -c hearth -n '__hearth_is serve' -l body-timeout-ms -x -d 'longest time to receive the body of a request'

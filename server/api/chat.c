@@ -323,7 +323,7 @@ static int make_prompt(struct srv_gen *g, struct param_error *err)
         .continue_final_message = g->params.continue_final_message,
         .tools = &g->tools,
     };
-    return chat_input_check_flags(g->body, err) || srv_gen_chat_prompt(g, &in, err);
+    return chat_input_check_flags(g->body, err) || srv_gen_chat_prompt(g, &in, NULL, err);
 }
 
 static int prepare(struct srv_gen *g, struct param_error *err)

@@ -8,8 +8,11 @@
 
 #include "base/json_reader.h"
 #include "server/api/generation.h"
+#include "server/api/metadata_lines.h"
 #include "server/config/config.h"
 #include "server/api/tool_calls.h"
+#include "server/app.h"
+#include "server/metrics.h"
 
 enum { MAX_MESSAGES = 4096 };
 
@@ -200,6 +203,11 @@ int chat_input_render(const struct srv_model *model, const struct chat_input *in
     char *kwargs = in->kwargs ? text_of(in, "chat_template_kwargs", in->kwargs) : NULL;
     int rc = TOK_ENOMEM;
     struct tools_prompt prompt = {0};
+    if (messages && !model->config->keep_metadata_lines &&
+        metadata_lines_take(in->messages, &messages, in->metadata)) {
+        free(messages);
+        messages = NULL;
+    }
     if (messages && (kwargs || !in->kwargs)) {
         struct tools_prompt_params params = {
             .style = &model->style,
@@ -235,12 +243,20 @@ int chat_input_encode(const struct srv_model *model, const struct chat_input *in
     return 0;
 }
 
-int srv_gen_chat_prompt(struct srv_gen *g, const struct chat_input *in, struct param_error *err)
+int srv_gen_chat_prompt(struct srv_gen *g, const struct chat_input *in, const char *place,
+                        struct param_error *err)
 {
     struct tok_ids ids = {0};
+    char first[32];
+    snprintf(first, sizeof(first), "%.20s[0]", in->field);
+    struct metadata_lines lines = {.place = place ? place : first, .noted = &g->unknown};
+    struct chat_input noting = *in;
+    noting.metadata = &lines;
     if (chat_input_check(in->messages, in->field, err) ||
-        chat_input_encode(g->served, in, &ids, err))
+        chat_input_encode(g->served, &noting, &ids, err))
         return -1;
+    srv_metrics_add(srv_facts(g->req)->app->metrics, SRV_COUNT_METADATA_LINES, lines.n);
+    srv_gen_note_ignored(g->req, &g->unknown, err); /* once more, with the lines */
     g->prompts = srv_request_alloc(g->req, sizeof(*g->prompts));
     int rc = g->prompts ? srv_gen_set_prompt(g, 0, ids.ids, ids.n) : -1;
     tok_ids_finish(&ids);

@@ -20,6 +20,7 @@
 struct srv_model;
 struct srv_gen;
 struct srv_tools;
+struct metadata_lines;
 
 struct chat_input {
     const json_t *messages;
@@ -33,6 +34,7 @@ struct chat_input {
     struct srv_span body;
     bool add_generation_prompt;
     bool continue_final_message;
+    struct metadata_lines *metadata; /* gets the lines that were taken off; NULL: unseen */
     /* The request's tools and reasoning fields; gets how the prompt ends. NULL: none. */
     struct srv_tools *tools;
 };
@@ -52,7 +54,8 @@ int chat_input_check_message(const json_t *message, const char *at, struct param
  */
 int chat_input_check_flags(const json_t *body, struct param_error *err);
 
-/* Renders the messages by the model's template. *ret is owned: tok_prompt_finish. */
+/* Renders the messages by the model's template, without metadata lines unless the server keeps
+ * them. *ret is owned: tok_prompt_finish. */
 int chat_input_render(const struct srv_model *model, const struct chat_input *in,
                       struct tok_prompt *ret, struct param_error *err);
 
@@ -61,9 +64,12 @@ int chat_input_encode(const struct srv_model *model, const struct chat_input *in
                       struct tok_ids *ids, struct param_error *err);
 
 /*
- * Makes the one prompt of a chat request: checks the messages, renders and tokenizes them. The
- * default of max_tokens becomes the rest of the context. Returns 0, or -1 with err.
+ * Makes the one prompt of a chat request: checks the messages, renders and tokenizes them, and
+ * names metadata lines as ignored. place: of the first message, as the client named it; NULL: as
+ * `field` does. The default of max_tokens becomes the rest of the context. Returns 0, or -1 with
+ * err.
  */
-int srv_gen_chat_prompt(struct srv_gen *g, const struct chat_input *in, struct param_error *err);
+int srv_gen_chat_prompt(struct srv_gen *g, const struct chat_input *in, const char *place,
+                        struct param_error *err);
 
 #endif

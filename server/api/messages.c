@@ -62,7 +62,11 @@ static int make_prompt(struct srv_gen *g, struct param_error *err)
                             .add_generation_prompt = true,
                             .continue_final_message = ends_with_assistant(messages),
                             .tools = &g->tools};
-    int rc = srv_json_ran_out() ? param_no_memory(err) : srv_gen_chat_prompt(g, &in, err);
+    const json_t *system = json_object_get(g->body, "system");
+    const char *place = json_is_array(system)    ? "system.0"
+                        : json_is_string(system) ? "system"
+                                                 : "messages.0";
+    int rc = srv_json_ran_out() ? param_no_memory(err) : srv_gen_chat_prompt(g, &in, place, err);
     json_decref(messages);
     return rc ? -1 : 0;
 }

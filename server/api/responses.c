@@ -183,7 +183,7 @@ static int prompt_of(struct srv_gen *g, json_t **messages, struct param_error *e
     if (srv_json_ran_out()) return param_no_memory(err);
     struct chat_input in = {
         .messages = *messages, .field = "input", .add_generation_prompt = true, .tools = &g->tools};
-    return srv_gen_chat_prompt(g, &in, err);
+    return srv_gen_chat_prompt(g, &in, g->params.extra ? "instructions" : NULL, err);
 }
 
 static int make_prompt(struct srv_gen *g, struct param_error *err)

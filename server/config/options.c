@@ -180,6 +180,8 @@ const struct srv_option srv_options[] = {
            "refuse the placeholder names default, tgi and dummy too"),
     SWITCH("requests", "accept-any-model", NULL, accept_any_model, "off", SERVE,
            "accept any model name in a request"),
+    SWITCH("requests", "keep-metadata-lines", NULL, keep_metadata_lines, "off", SERVE,
+           "leave x-anthropic-... lines at the beginning of system prompts in them"),
     INT("requests", "text-workers", NULL, text_workers, 0, 64, "0", SERVE,
         "threads for JSON, templates and tokenizing; 0: automatic"),
 

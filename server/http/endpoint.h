@@ -134,8 +134,8 @@ bool srv_request_is_gone(const struct srv_request *req);
 
 /* ---- answers ------------------------------------------------------------------------------- */
 
-/* Adds a header to the answer; before srv_reply or srv_stream_open. Control characters are refused.
- */
+/* Sets a header of the answer, instead of an earlier one of this name; before srv_reply or
+ * srv_stream_open. Control characters are refused. */
 void srv_reply_header(struct srv_request *req, const char *name, const char *value);
 
 /* Takes the buffer's contents (a failed buffer becomes a 500). content_type NULL: application/json.

@@ -26,10 +26,15 @@ static bool is_header_text(const char *text)
 
 void srv_reply_header(struct srv_request *req, const char *name, const char *value)
 {
-    if (req->n_reply_headers >= SRV_REPLY_HEADERS_MAX || !is_header_text(value)) return;
+    int i = 0;
+    while (i < req->n_reply_headers && strcmp(req->reply_headers[i].name, name) != 0)
+        i++;
+    if (i >= SRV_REPLY_HEADERS_MAX || !is_header_text(value)) return;
     char *n = srv_request_copy_text(req, name, strlen(name));
     char *v = srv_request_copy_text(req, value, strlen(value));
-    if (n && v) req->reply_headers[req->n_reply_headers++] = (struct srv_pair){n, v};
+    if (!n || !v) return;
+    req->reply_headers[i] = (struct srv_pair){n, v};
+    if (i == req->n_reply_headers) req->n_reply_headers++;
 }
 
 void srv_reply(struct srv_request *req, int status, const char *content_type, struct buf *body)
