@@ -11,6 +11,7 @@
 #include <string.h>
 
 #include "base/buf.h"
+#include "base/shown.h"
 #include "base/utf8.h"
 
 void jw_init(struct jw *w, struct buf *out)
@@ -86,24 +87,27 @@ static size_t plain_run(const unsigned char *s, size_t len)
             i++;
             continue;
         }
-        int n = utf8_classify(s + i, len - i);
-        if (n <= 0) break;
-        i += (size_t)n;
+        const unsigned char *p = s + i;
+        if (utf8_classify(p, len - i) <= 0 || shown_is_unsafe(utf8_next(&p))) break;
+        i = (size_t)(p - s);
     }
     return i;
 }
 
-/* A byte that cannot be written as it is. */
-static void add_escape(struct buf *b, unsigned char c)
+/* What starts s and is not written as it is: a character, or a bad byte. Returns its bytes. */
+static size_t add_escape(struct buf *b, const unsigned char *s, size_t len)
 {
-    static const char from[] = "\"\\\n\r\t\b\f", to[] = "\"\\nrtbf", hex[] = "0123456789abcdef";
-    const char *at = c ? memchr(from, c, sizeof(from) - 1) : NULL;
-    if (c >= 0x80)
+    static const char from[] = "\"\\\n\r\t\b\f", to[] = "\"\\nrtbf";
+    const char *at = *s ? memchr(from, *s, sizeof(from) - 1) : NULL;
+    const unsigned char *p = s;
+    int n = utf8_classify(s, len);
+    if (n <= 0)
         buf_puts(b, "\xef\xbf\xbd");
     else if (at)
         buf_add(b, (char[2]){'\\', to[at - from]}, 2);
     else
-        buf_add(b, (char[6]){'\\', 'u', '0', '0', hex[c >> 4], hex[c & 15]}, 6);
+        buf_printf(b, "\\u%04x", (unsigned)utf8_next(&p));
+    return n > 0 ? (size_t)n : 1;
 }
 
 void jw_string_part(struct jw *w, const char *text, size_t len)
@@ -114,9 +118,9 @@ void jw_string_part(struct jw *w, const char *text, size_t len)
         size_t n = plain_run(s, len);
         buf_add(w->out, (const char *)s, n);
         if (n == len) break;
-        add_escape(w->out, s[n]);
-        s += n + 1;
-        len -= n + 1;
+        n += add_escape(w->out, s + n, len - n);
+        s += n;
+        len -= n;
     }
 }
 

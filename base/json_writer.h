@@ -53,7 +53,8 @@ void jw_close(struct jw *w);
 /* The name of the next value, any text. */
 void jw_key(struct jw *w, const char *name, size_t len);
 
-/* Invalid UTF-8 becomes U+FFFD, one per byte. */
+/* Invalid UTF-8 becomes U+FFFD, one per byte. What base/shown.h calls unsafe is escaped, so that
+ * JSON on a terminal does not control it either. */
 void jw_string(struct jw *w, const char *name, const char *text, size_t len);
 
 /* A string up to its NUL; NULL is written as null. */

@@ -11,6 +11,7 @@
 #include <string.h>
 #include <unistd.h>
 
+#include "base/shown.h"
 #include "engine/engine.h"
 #include "server/api/json_memory.h"
 #include "server/cli/cli.h"
@@ -68,7 +69,7 @@ static int set_model(struct srv_config *c, const char *dir)
     c->model_shown = c->model;
     c->model = NULL;
     if (srv_config_replace(&c->model, dir) == 0) return EXIT_SUCCESS;
-    fprintf(stderr, "hearth: out of memory\n");
+    shown_line(stderr, "hearth: out of memory");
     return EXIT_FAILURE;
 }
 
@@ -92,7 +93,7 @@ static int find_model(struct srv_config *c)
                       : srv_hub_find_demo(dir, sizeof(dir), err, sizeof(err));
     if (!rc && needs_weights(c->command)) rc = srv_hub_check(dir, err, sizeof(err));
     if (!rc) return set_model(c, dir);
-    fprintf(stderr, "hearth: %s\n", err);
+    shown_line(stderr, "hearth: %s", err);
     return EXIT_FAILURE;
 }
 
@@ -125,7 +126,7 @@ static int answer_and_exit(const struct srv_config *c)
     } else if (c->version) {
         print_version();
     } else if (srv_config_print(stdout, c, err, sizeof(err))) {
-        fprintf(stderr, "hearth: %s\n", err);
+        shown_line(stderr, "hearth: %s", err);
         return SRV_EXIT_USAGE;
     }
     return ferror(stdout) || fflush(stdout) ? EXIT_FAILURE : EXIT_SUCCESS;
@@ -138,7 +139,7 @@ static void print_warnings(const struct srv_config *c)
     if (c->help || c->version || c->command == SRV_CMD_HEALTHCHECK) return;
     if (c->command == SRV_CMD_SERVE && runs) return;
     for (int i = 0; i < c->warnings.n; i++)
-        fprintf(stderr, "hearth: warning: %s\n", c->warnings.items[i]);
+        shown_line(stderr, "hearth: warning: %s", c->warnings.items[i]);
 }
 
 /* --check-config: the checks that the subcommand makes before its work begins. */
@@ -150,7 +151,7 @@ static int check(const struct srv_config *c)
     if (status == EXIT_SUCCESS && needs_weights(c->command) && needs_model(c) &&
         (srv_inspect_check(c, err, sizeof(err)) ||
          (serves && srv_serve_check_plan(c, err, sizeof(err))))) {
-        fprintf(stderr, "hearth: %s\n", err);
+        shown_line(stderr, "hearth: %s", err);
         status = EXIT_FAILURE;
     }
     if (status == EXIT_SUCCESS) printf("the configuration is valid\n");
@@ -183,7 +184,7 @@ int main(int argc, char **argv)
     struct srv_config config;
     int status = SRV_EXIT_USAGE;
     if (srv_config_load(&config, argc, argv, environment, err, sizeof(err))) {
-        fprintf(stderr, "hearth: %s\n", err);
+        shown_line(stderr, "hearth: %s", err);
         goto out;
     }
     if (srv_config_note_variables(&config, environ)) goto out;

@@ -9,6 +9,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "base/shown.h"
 #include "base/utf8.h"
 #include "tokenizer/json_component.h"
 
@@ -19,7 +20,7 @@ static int refuse(const struct tok_added_token *t, const char *what, char *err, 
     char shown[64];
 
     snprintf(err, errlen, "added token \"%s\" with id %d: %s",
-             tok_printable(shown, sizeof(shown), t->content, t->len), t->id, what);
+             shown_text(shown, sizeof(shown), t->content, t->len), t->id, what);
     return TOK_EINVAL;
 }
 

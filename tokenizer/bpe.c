@@ -11,6 +11,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "base/shown.h"
 #include "base/utf8.h"
 #include "tokenizer/byte_level.h"
 #include "tokenizer/token_ids.h"
@@ -130,8 +131,8 @@ int tok_bpe_add_merge(struct tok_bpe *b, const char *left, size_t left_len, cons
     if (id < 0) {
         char a[48], c[48];
         snprintf(err, errlen, "merge %u (\"%s\" \"%s\"): %s is not in the vocabulary", b->n_merges,
-                 tok_printable(a, sizeof(a), left, left_len),
-                 tok_printable(c, sizeof(c), right, right_len),
+                 shown_text(a, sizeof(a), left, left_len),
+                 shown_text(c, sizeof(c), right, right_len),
                  l < 0   ? "the left part"
                  : r < 0 ? "the right part"
                          : "the result");

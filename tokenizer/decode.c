@@ -13,6 +13,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "base/shown.h"
 #include "base/utf8.h"
 #include "tokenizer/byte_level.h"
 #include "tokenizer/tokenizer.h"
@@ -408,7 +409,7 @@ static int check_token_ops(const struct tok_decode_plan *p, struct tok_decode_ru
     snprintf(err, errlen,
              "\"%s\" comes out more than %d times as long, or a regular expression takes too long "
              "on it",
-             tok_printable(shown, sizeof(shown), token, token_len), TOK_GROWTH_PER_BYTE);
+             shown_text(shown, sizeof(shown), token, token_len), TOK_GROWTH_PER_BYTE);
     return TOK_EINVAL;
 }
 

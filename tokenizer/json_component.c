@@ -5,6 +5,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "base/shown.h"
 #include "base/utf8.h"
 #include "tokenizer/tokenizer.h"
 #include "tokenizer/vocab.h"
@@ -31,7 +32,7 @@ static int wrong(const json_t *json, const char *name, const char *wanted, char 
     const char *t = type_of(json);
 
     snprintf(err, errlen, "%s: the member \"%s\" should be %s",
-             tok_printable(type, sizeof(type), t, strlen(t)), name, wanted);
+             shown_text(type, sizeof(type), t, strlen(t)), name, wanted);
     return TOK_EINVAL;
 }
 
@@ -103,7 +104,7 @@ int tok_component_unknown(const char *what, const char *type, char *err, size_t 
     char shown[64];
 
     snprintf(err, errlen, "the %s \"%s\" is not supported", what,
-             tok_printable(shown, sizeof(shown), type, strlen(type)));
+             shown_text(shown, sizeof(shown), type, strlen(type)));
     return TOK_EINVAL;
 }
 

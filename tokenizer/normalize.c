@@ -10,6 +10,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "base/shown.h"
 #include "base/utf8.h"
 #include "tokenizer/json_component.h"
 #include "tokenizer/tokenizer.h"
@@ -133,8 +134,7 @@ static int probe(const struct tok_normalizer *n, const struct tok_component_text
     int rc = tok_normalize(n, &scratch, &rs, &growth, text, len, 0, &s, &len, &origin, err, errlen);
     if (rc == TOK_ELIMIT) {
         snprintf(err, errlen, "\"%s\", repeated, grows to more than %d times its length",
-                 tok_printable(shown, sizeof(shown), pattern->s, pattern->len),
-                 TOK_GROWTH_PER_BYTE);
+                 shown_text(shown, sizeof(shown), pattern->s, pattern->len), TOK_GROWTH_PER_BYTE);
         rc = TOK_EINVAL;
     }
     free(text);

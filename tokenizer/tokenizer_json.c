@@ -11,6 +11,7 @@
 
 #include "base/json_reader.h"
 #include "base/sha256.h"
+#include "base/shown.h"
 #include "base/utf8.h"
 #include "tokenizer/tokenizer_internal.h"
 
@@ -101,7 +102,7 @@ static int add_joined_merge(struct loader *l, const char *s, size_t len)
     if (!blank || memchr(blank + 1, ' ', len - left - 1)) {
         snprintf(l->err, l->errlen,
                  "merge %u (\"%s\"): it should be two tokens with a blank between",
-                 l->t->bpe.n_merges, tok_printable(shown, sizeof(shown), s, len));
+                 l->t->bpe.n_merges, shown_text(shown, sizeof(shown), s, len));
         return TOK_EINVAL;
     }
     return tok_bpe_add_merge(&l->t->bpe, s, left, blank + 1, len - left - 1, l->err, l->errlen);
@@ -371,8 +372,8 @@ static int set_option(struct loader *l, int which, const json_t *json)
         if (!json || (json_is_string(json) && strcmp(json_string_value(json), "BPE") == 0))
             return 0;
         snprintf(l->err, l->errlen, "the model type \"%s\" is not supported (only BPE is)",
-                 json_is_string(json) ? tok_printable(shown, sizeof(shown), json_string_value(json),
-                                                      json_string_length(json))
+                 json_is_string(json) ? shown_text(shown, sizeof(shown), json_string_value(json),
+                                                   json_string_length(json))
                                       : "?");
         return TOK_EINVAL;
     case UNK_TOKEN: return set_unk(l, json);

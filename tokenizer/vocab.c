@@ -9,6 +9,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "base/shown.h"
 #include "tokenizer/tokenizer.h"
 
 #define NO_TOKEN UINT32_MAX
@@ -46,19 +47,6 @@ uint64_t tok_hash_bytes(const char *s, size_t len)
         b = 0;
     }
     return mix(h ^ a, k1 ^ b);
-}
-
-const char *tok_printable(char *out, size_t size, const char *s, size_t len)
-{
-    size_t n = len < size ? len : size - 1;
-
-    while (n < len && n > 0 && ((unsigned char)s[n] & 0xC0) == 0x80)
-        n--; /* no half character */
-    for (size_t i = 0; i < n; i++) {
-        out[i] = (unsigned char)s[i] < 0x20 || s[i] == 0x7F ? '?' : s[i];
-    }
-    out[n] = 0;
-    return out;
 }
 
 void tok_vocab_finish(struct tok_vocab *v)
@@ -146,7 +134,7 @@ static int refuse(const char *what, const char *s, size_t len, uint32_t id, char
     char shown[64];
 
     snprintf(err, errlen, "vocabulary: token \"%s\" with id %u: %s",
-             tok_printable(shown, sizeof(shown), s, len), id, what);
+             shown_text(shown, sizeof(shown), s, len), id, what);
     return TOK_EINVAL;
 }
 

@@ -50,8 +50,4 @@ const char *tok_vocab_string(const struct tok_vocab *v, int32_t id, size_t *ret_
 /* A fast hash of bytes, for tables whose content is ours or whose collisions cost nothing. */
 uint64_t tok_hash_bytes(const char *s, size_t len);
 
-/* Makes a message safe to print: at most size - 1 bytes of s, control characters as '?'. Returns
- * out. */
-const char *tok_printable(char *out, size_t size, const char *s, size_t len);
-
 #endif

@@ -25,6 +25,7 @@
 #include "base/buf.h"
 #include "base/json_reader.h"
 #include "base/json_writer.h"
+#include "base/shown.h"
 #include "base/utf8.h"
 #include "server/cli/accept_model.h"
 #include "server/cli/cli.h"
@@ -477,11 +478,11 @@ int srv_cmd_accept(const struct srv_config *config)
     char err[512];
 
     if (accept_model_open(&m, config->model, err, sizeof(err))) {
-        fprintf(stderr, "hearth: %s\n", err);
+        shown_line(stderr, "hearth: %s", err);
         return 1;
     }
     int rc = run_filter(&m);
-    if (rc) fprintf(stderr, "hearth: the lines cannot be read or the answers not be written\n");
+    if (rc) shown_line(stderr, "hearth: the lines cannot be read or the answers not be written");
     accept_model_close(&m);
     return rc ? 1 : 0;
 }

@@ -24,6 +24,7 @@
 
 #include "base/buf.h"
 #include "base/json_writer.h"
+#include "base/shown.h"
 #include "engine/engine.h"
 #include "server/cli/cli.h"
 #include "server/config/config.h"
@@ -515,11 +516,11 @@ static int open_engine(struct bench *b)
 static void announce(const struct bench *b)
 {
     const struct eng_info *i = eng_info(b->engine);
-    fprintf(stderr,
-            "hearth: %s, %.1f M parameters, numerics %s, kernels %s, gemm %s, %d threads, "
-            "loaded in %.2f s\n",
-            i->architecture, (double)i->n_params * 1e-6, i->numerics, i->kernels, i->gemm,
-            i->n_threads, i->load_seconds);
+    shown_line(stderr,
+               "hearth: %s, %.1f M parameters, numerics %s, kernels %s, gemm %s, %d threads, "
+               "loaded in %.2f s",
+               i->architecture, (double)i->n_params * 1e-6, i->numerics, i->kernels, i->gemm,
+               i->n_threads, i->load_seconds);
 }
 
 int srv_cmd_bench(const struct srv_config *config)
@@ -533,7 +534,7 @@ int srv_cmd_bench(const struct srv_config *config)
         announce(&b);
         rc = run_cases(&b);
     }
-    if (rc) fprintf(stderr, "hearth: %s\n", b.err);
+    if (rc) shown_line(stderr, "hearth: %s", b.err);
     eng_close(b.engine);
     for (int i = 0; i < b.n_streams; i++)
         free(b.streams[i].times);

@@ -10,6 +10,7 @@
 #include <unistd.h>
 #include <wchar.h>
 
+#include "base/shown.h"
 #include "base/utf8.h"
 
 enum { TAB = 8, SAY_MAX_BYTES = 4096 };
@@ -82,48 +83,32 @@ static void put_blank(struct screen *s, int n)
     s->column += n;
 }
 
-/* Controls, and what reorders or hides the text around it. */
-static bool is_unsafe(uint32_t c)
+/* Puts the first character of text[0..len) and returns its bytes. */
+static size_t put_char(struct screen *s, const char *text, size_t len)
 {
-    return c < 0x20 || (c >= 0x7F && c < 0xA0) || (c >= 0x2028 && c <= 0x202E) ||
-           (c >= 0x2066 && c <= 0x2069) || (c >= 0xFFF9 && c <= 0xFFFB);
-}
-
-static void put_escaped(struct screen *s, uint32_t c)
-{
-    char text[8];
-    int n = snprintf(text, sizeof(text), c < 0x100 ? "\\x%02x" : "\\u%04x", (unsigned)c & 0xFFFF);
-    for (int i = 0; i < n; i++)
-        put(s, text + i, 1, 1);
-}
-
-static void put_char(struct screen *s, const unsigned char *text, int n)
-{
-    const unsigned char *p = text;
-    uint32_t c = n > 0 ? utf8_next(&p) : *text;
-    int width = wcwidth((wchar_t)c);
-    if (n <= 0) {
-        put_escaped(s, c);
-    } else if (c == '\n') {
+    char spelled[SHOWN_CHAR_BYTES];
+    size_t taken, n = shown_char(spelled, text, len, &taken);
+    const unsigned char *p = (const unsigned char *)text;
+    if (*text == '\n') {
         begin_line(s);
-    } else if (c == ' ' || c == '\t') {
-        put_blank(s, c == ' ' ? 1 : TAB - s->column % TAB);
-    } else if (is_unsafe(c)) {
-        put_escaped(s, c);
+    } else if (*text == ' ' || *text == '\t') {
+        put_blank(s, *text == ' ' ? 1 : TAB - s->column % TAB);
+    } else if (memcmp(spelled, text, taken) == 0) {
+        int width = wcwidth((wchar_t)utf8_next(&p));
+        put(s, text, taken, width < 0 ? 1 : width);
     } else {
-        put(s, (const char *)text, (size_t)n, width < 0 ? 1 : width);
+        for (size_t i = 0; i < n; i++)
+            put(s, spelled + i, 1, 1);
     }
+    return taken;
 }
 
 bool screen_text(struct screen *s, const char *text, size_t len)
 {
     if (s->has_progress) screen_progress(s, "");
     measure(s);
-    for (size_t i = 0; s->tty && i < len;) {
-        int n = utf8_classify((const unsigned char *)text + i, len - i);
-        put_char(s, (const unsigned char *)text + i, n);
-        i += n > 0 ? (size_t)n : 1;
-    }
+    for (size_t i = 0; s->tty && i < len;)
+        i += put_char(s, text + i, len - i);
     if (!s->tty) fwrite(text, 1, len, s->out);
     return fflush(s->out) == 0 && !ferror(s->out);
 }

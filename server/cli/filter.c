@@ -8,6 +8,7 @@
 
 #include "base/buf.h"
 #include "base/json_writer.h"
+#include "base/shown.h"
 
 int filter_fail(struct filter_error *e, const char *format, ...)
 {
@@ -84,6 +85,6 @@ int filter_run(const struct filter *f)
     buf_finish(&line);
     buf_finish(&out);
     if (!rc && more == 0) return EXIT_SUCCESS;
-    fprintf(stderr, "hearth: cannot read the lines or write the answers\n");
+    shown_line(stderr, "hearth: cannot read the lines or write the answers");
     return EXIT_FAILURE;
 }

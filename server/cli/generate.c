@@ -9,8 +9,10 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <unistd.h>
 
 #include "base/buf.h"
+#include "base/shown.h"
 #include "engine/engine.h"
 #include "server/cli/cli.h"
 #include "server/cli/local_model.h"
@@ -102,9 +104,12 @@ static int read_prompt(struct generation *g)
 
 /* ---- all of it ----------------------------------------------------------------------------- */
 
+/* A file gets the very bytes; a terminal would obey some of them. */
 static bool write_text(void *ctx, const char *text, size_t len)
 {
-    return fwrite(text, 1, len, stdout) == len && fflush(stdout) == 0;
+    bool good = isatty(STDOUT_FILENO) ? shown_write(stdout, text, len)
+                                      : fwrite(text, 1, len, stdout) == len;
+    return good && fflush(stdout) == 0;
 }
 
 static int generate(struct generation *g, struct local_result *ret)
@@ -134,12 +139,13 @@ static void print_statistics(const struct generation *g, const struct local_resu
     const struct eng_usage *u = &result->usage;
     uint64_t first = u->first_token_us ? u->first_token_us : u->done_us;
     int64_t n_after = u->n_generated_tokens > 0 ? u->n_generated_tokens - 1 : 0;
-    fprintf(
+    shown_line(stderr, "hearth: %s, numerics %s, kernels %s, %d threads, loaded in %.2f s",
+               info->architecture, info->numerics, info->kernels, info->n_threads,
+               info->load_seconds);
+    shown_line(
         stderr,
-        "hearth: %s, numerics %s, kernels %s, %d threads, loaded in %.2f s\n"
         "hearth: prompt %lld tokens in %.1f ms (%.0f tok/s); %lld generated, %.1f ms (%.1f tok/s); "
-        "finish reason: %s\n",
-        info->architecture, info->numerics, info->kernels, info->n_threads, info->load_seconds,
+        "finish reason: %s",
         (long long)u->n_prompt_tokens, (double)(first - u->started_us) * 1e-3,
         per_second(u->n_prompt_tokens, u->started_us, first), (long long)u->n_generated_tokens,
         (double)(u->done_us - first) * 1e-3, per_second(n_after, first, u->done_us),
@@ -154,7 +160,7 @@ int srv_cmd_generate(const struct srv_config *config)
     if (!rc) rc = local_open_engine(&g.model, config, g.err, sizeof(g.err));
     if (!rc) rc = generate(&g, &result);
     if (rc)
-        fprintf(stderr, "hearth: %s\n", g.err);
+        shown_line(stderr, "hearth: %s", g.err);
     else
         print_statistics(&g, &result);
     local_finish(&g.model);

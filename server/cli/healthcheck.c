@@ -16,6 +16,7 @@
 #include <sys/un.h>
 #include <unistd.h>
 
+#include "base/shown.h"
 #include "server/cli/cli.h"
 #include "server/config/config.h"
 
@@ -132,15 +133,15 @@ int srv_cmd_healthcheck(const struct srv_config *config)
 {
     struct target t;
     if (parse(config, &t)) {
-        fprintf(stderr, "hearth: healthcheck: '%.100s' is not an http:// or unix: address\n",
-                config->url);
+        shown_line(stderr, "hearth: healthcheck: '%.100s' is not an http:// or unix: address",
+                   config->url);
         return EXIT_FAILURE;
     }
     alarm(2 * LIMIT_S); /* a name server that does not answer must not delay the check */
     const char *why = "no socket";
     int fd = t.unix_path ? connect_unix(t.unix_path, &why) : connect_tcp(&t, &why);
     if (fd < 0) {
-        fprintf(stderr, "hearth: healthcheck: no server answers there: %s\n", why);
+        shown_line(stderr, "hearth: healthcheck: no server answers there: %s", why);
         return EXIT_FAILURE;
     }
     int status = ask(fd, &t);
@@ -148,11 +149,11 @@ int srv_cmd_healthcheck(const struct srv_config *config)
     bool here = !config->url || *config->url == '/';
     bool tls = status != 200 && here && config->metrics_port <= 0 && config->tls_cert_file;
     if (tls)
-        fprintf(stderr, "hearth: healthcheck: the server speaks TLS, which this check does not; "
-                        "--metrics-port opens a listener without it\n");
+        shown_line(stderr, "hearth: healthcheck: the server speaks TLS, which this check does not; "
+                           "--metrics-port opens a listener without it");
     else if (status < 0)
-        fprintf(stderr, "hearth: healthcheck: no answer in HTTP within %d s\n", (int)LIMIT_S);
+        shown_line(stderr, "hearth: healthcheck: no answer in HTTP within %d s", (int)LIMIT_S);
     else if (status != 200)
-        fprintf(stderr, "hearth: healthcheck: status %d\n", status);
+        shown_line(stderr, "hearth: healthcheck: status %d", status);
     return status == 200 ? EXIT_SUCCESS : EXIT_FAILURE;
 }

@@ -12,6 +12,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "base/shown.h"
 #include "engine/engine.h"
 #include "server/cli/cli.h"
 #include "server/config/config.h"
@@ -42,9 +43,7 @@ __attribute__((format(printf, 2, 3))) static void say(const struct inspection *i
     va_start(args, format);
     vsnprintf(text, sizeof(text), format, args);
     va_end(args);
-    for (char *p = text; *p; p++)
-        if ((unsigned char)*p < 0x20 || *p == 0x7f) *p = '?';
-    printf("%s\n", text);
+    shown_line(stdout, "%s", text);
 }
 
 /* Takes the value, which is discarded if the report is text. */
@@ -277,10 +276,10 @@ int srv_cmd_inspect(const struct srv_config *config)
         written = json_dumpf(in.report, stdout, JSON_INDENT(2)) == 0 && putchar('\n') == '\n';
     json_decref(in.report);
     if (!written || fflush(stdout) || ferror(stdout)) {
-        fprintf(stderr, "hearth: the report cannot be written\n");
+        shown_line(stderr, "hearth: the report cannot be written");
         return EXIT_FAILURE;
     }
     if (!in.first_problem[0]) return EXIT_SUCCESS;
-    fprintf(stderr, "hearth: %s cannot be served: %s\n", config->model, in.first_problem);
+    shown_line(stderr, "hearth: %s cannot be served: %s", config->model, in.first_problem);
     return EXIT_FAILURE;
 }

@@ -10,6 +10,7 @@
 
 #include "base/buf.h"
 #include "base/json_writer.h"
+#include "base/shown.h"
 #include "server/cli/cli.h"
 #include "server/config/config.h"
 #include "server/hub/inventory.h"
@@ -31,9 +32,9 @@ static void print_row(void *ctx, const struct hub_model *m)
     if (!m->complete && m->percent >= 0)
         snprintf(state, sizeof(state), "partial %d %%", m->percent);
     /* A revision that is a commit is in the next column already, shortened. */
-    printf("%-40s  %-12.40s  %.12s  %8s  %-12s  %s%s\n", m->repo,
-           hub_is_commit(m->revision) ? "-" : m->revision, m->commit, size, state,
-           m->servable ? "served" : "not served: ", m->servable ? "" : m->reason);
+    shown_line(stdout, "%-40s  %-12.40s  %.12s  %8s  %-12s  %s%s", m->repo,
+               hub_is_commit(m->revision) ? "-" : m->revision, m->commit, size, state,
+               m->servable ? "served" : "not served: ", m->servable ? "" : m->reason);
 }
 
 static void print_json(void *ctx, const struct hub_model *m)
@@ -67,10 +68,10 @@ int srv_cmd_list(const struct srv_config *config)
         rc = hub_inventory_visit(root, config->json ? print_json : print_row, NULL, err,
                                  sizeof(err));
     if (rc) {
-        fprintf(stderr, "hearth: %s\n", err);
+        shown_line(stderr, "hearth: %s", err);
         return EXIT_FAILURE;
     }
     if (fflush(stdout) == 0 && !ferror(stdout)) return EXIT_SUCCESS;
-    fprintf(stderr, "hearth: stdout cannot be written\n");
+    shown_line(stderr, "hearth: stdout cannot be written");
     return EXIT_FAILURE;
 }

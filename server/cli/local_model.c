@@ -13,6 +13,7 @@
 
 #include "base/clock.h"
 #include "base/file.h"
+#include "base/shown.h"
 #include "server/config/config.h"
 #include "server/engine_params.h"
 #include "server/generation_config.h"
@@ -86,7 +87,7 @@ static int compile_constraint(struct local_model *m, enum gram_kind kind, const 
     if (grammar_cache_get(m->grammars, kind, text, len, &options, &m->gram, &kept, &failure))
         return fail(err, errlen, failure.message);
     for (size_t i = 0; i < gram_n_relaxed(m->gram); i++)
-        fprintf(stderr, "hearth: %s is only approximated\n", gram_relaxed(m->gram, i));
+        shown_line(stderr, "hearth: %s is only approximated", gram_relaxed(m->gram, i));
     m->state = aligned_alloc(64, grammar_guide_bytes());
     if (!m->state) return fail(err, errlen, "no memory");
     m->rules = (struct grammar_rules){.info = info, .tok = m->tok};

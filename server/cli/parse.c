@@ -21,6 +21,7 @@
 
 #include "base/buf.h"
 #include "base/json_writer.h"
+#include "base/shown.h"
 #include "server/cli/cli.h"
 #include "server/cli/filter.h"
 #include "server/cli/parse_template.h"
@@ -536,7 +537,7 @@ int srv_cmd_parse(const struct srv_config *config)
 {
     struct parser p = {.memory = malloc(tools_reader_bytes(TOOLS_MAX_HELD))};
     if (!p.memory || create_vocab(&p.vocab)) {
-        fprintf(stderr, "hearth: out of memory\n");
+        shown_line(stderr, "hearth: out of memory");
         free(p.memory);
         return EXIT_FAILURE;
     }

@@ -6,6 +6,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "base/shown.h"
 #include "server/cli/filter.h"
 #include "server/config/config.h"
 #include "tokenizer/chat/chat.h"
@@ -39,7 +40,7 @@ int parse_templates_open(struct parse_templates *t, const struct srv_config *con
     }
     int rc = template_open(&t->own, config);
     if (!rc || rc == TOK_EINVAL || rc == TOK_ELIMIT) return 0;
-    fprintf(stderr, "hearth: %s\n", rc == TOK_ENOMEM ? "out of memory" : t->own.problem);
+    shown_line(stderr, "hearth: %s", rc == TOK_ENOMEM ? "out of memory" : t->own.problem);
     return -1;
 }
 

@@ -7,6 +7,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 
+#include "base/shown.h"
 #include "server/cli/cli.h"
 #include "server/config/config.h"
 #include "server/hub/pull_run.h"
@@ -15,14 +16,14 @@ int srv_cmd_pull(const struct srv_config *config)
 {
     char path[PATH_MAX] = "";
     if (!config->model) {
-        fprintf(stderr, "hearth: pull needs the name of a model, such as "
-                        "HuggingFaceTB/SmolLM2-135M-Instruct\n");
+        shown_line(stderr, "hearth: pull needs the name of a model, such as "
+                           "HuggingFaceTB/SmolLM2-135M-Instruct");
         return SRV_EXIT_USAGE;
     }
     int status = pull_run(config, false, path, sizeof(path));
     if (status) return status;
     if (!config->json && !config->dry_run) printf("%s\n", path);
     if (fflush(stdout) == 0 && !ferror(stdout)) return EXIT_SUCCESS;
-    fprintf(stderr, "hearth: stdout cannot be written\n");
+    shown_line(stderr, "hearth: stdout cannot be written");
     return EXIT_FAILURE;
 }

@@ -18,6 +18,7 @@
 
 #include "base/json_reader.h"
 #include "base/json_writer.h"
+#include "base/shown.h"
 #include "server/cli/cli.h"
 #include "server/cli/filter.h"
 #include "server/config/config.h"
@@ -153,7 +154,7 @@ int srv_cmd_render(const struct srv_config *config)
     struct renderer r = {.chat = NULL};
     int rc = tok_chat_open(&r.chat, config->model, &params, r.problem, sizeof(r.problem));
     if (rc && rc != TOK_EINVAL && rc != TOK_ELIMIT) {
-        fprintf(stderr, "hearth: %s\n", r.problem);
+        shown_line(stderr, "hearth: %s", r.problem);
         return EXIT_FAILURE;
     }
     const struct filter filter = {.max_line_bytes = MAX_LINE_BYTES,

@@ -23,6 +23,7 @@
 #include <string.h>
 
 #include "base/json_writer.h"
+#include "base/shown.h"
 #include "engine/engine.h"
 #include "server/cli/cli.h"
 #include "server/cli/filter.h"
@@ -273,7 +274,7 @@ int srv_cmd_score(const struct srv_config *config)
     params.speculate = ENG_SPECULATE_OFF;
     int status = EXIT_FAILURE;
     if (eng_open(&f.engine, &params, err, sizeof(err)))
-        fprintf(stderr, "hearth: %s\n", err);
+        shown_line(stderr, "hearth: %s", err);
     else
         status = filter_run(&filter);
     eng_close(f.engine);

@@ -17,6 +17,7 @@
 #include <string.h>
 
 #include "base/json_writer.h"
+#include "base/shown.h"
 #include "server/cli/cli.h"
 #include "server/cli/filter.h"
 #include "server/config/config.h"
@@ -140,7 +141,7 @@ int srv_cmd_tokenize(const struct srv_config *config)
     char err[512];
 
     if (tok_open(&t, config->model, err, sizeof(err))) {
-        fprintf(stderr, "hearth: %s\n", err);
+        shown_line(stderr, "hearth: %s", err);
         return EXIT_FAILURE;
     }
     const struct filter filter = {.max_line_bytes = MAX_LINE_BYTES,

@@ -7,6 +7,7 @@
 #include <string.h>
 
 #include "base/json_reader.h"
+#include "base/shown.h"
 #include "base/utf8.h"
 #include "base/buf.h"
 #include "server/hub/hub_error.h"
@@ -52,33 +53,19 @@ static bool is_segment(const char *text, size_t len)
     return len > 0 && len <= HUB_SEGMENT_MAX && !dots;
 }
 
-/* ASCII's control characters, and those of Latin-1 in UTF-8: a terminal obeys both. */
-static bool is_control(const char *p, const char *end)
-{
-    unsigned char c = (unsigned char)*p, next = p + 1 < end ? (unsigned char)p[1] : 0;
-    return c < 0x20 || c == 0x7f || (c == 0xc2 && next >= 0x80 && next < 0xa0);
-}
-
 bool hub_path_is_safe(const char *path, size_t len)
 {
     const char *end = path + len, *segment = path;
     if (len == 0 || len > HUB_PATH_MAX || !utf8_valid(path, len)) return false;
-    for (const char *p = path; p < end; p++) {
-        if (is_control(p, end) || *p == '\\') return false;
-        if (*p != '/') continue;
-        if (!is_segment(segment, (size_t)(p - segment))) return false;
-        segment = p + 1;
+    for (const char *p = path; p < end;) {
+        const unsigned char *next = (const unsigned char *)p;
+        uint32_t c = utf8_next(&next);
+        if (shown_is_unsafe(c) || c == '\\') return false;
+        if (c == '/' && !is_segment(segment, (size_t)(p - segment))) return false;
+        p = (const char *)next;
+        if (c == '/') segment = p;
     }
     return is_segment(segment, (size_t)(end - segment));
-}
-
-/* A path in a message: what a terminal must not see is a question mark. */
-static void show_path(const char *path, char *buf, size_t size)
-{
-    size_t n = 0;
-    for (; path[n] && n + 1 < size; n++)
-        buf[n] = path[n] >= ' ' && path[n] <= '~' ? path[n] : '?';
-    buf[n] = '\0';
 }
 
 /* ---- adding --------------------------------------------------------------------------------- */
@@ -86,8 +73,8 @@ static void show_path(const char *path, char *buf, size_t size)
 static int refuse(struct reader *r, const char *problem, const char *path)
 {
     char shown[100];
-    show_path(path, shown, sizeof(shown));
-    snprintf(r->err, r->errlen, "the hub lists %s \"%s\"", problem, shown);
+    snprintf(r->err, r->errlen, "the hub lists %s \"%s\"", problem,
+             shown_text(shown, sizeof(shown), path, strlen(path)));
     r->rc = HUB_EWRONG;
     return JR_EINVAL;
 }

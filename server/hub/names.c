@@ -5,6 +5,8 @@
 #include <stdio.h>
 #include <string.h>
 
+#include "base/shown.h"
+
 enum { PART_MAX = 96 };
 
 static bool is_word(char c)
@@ -57,27 +59,19 @@ static bool is_revision(const char *text)
     }
 }
 
-/* The longest prefix that is safe to show: no control characters. */
-static int shown_len(const char *text)
-{
-    int n = 0;
-    while (n < 100 && (unsigned char)text[n] >= ' ' && text[n] != 0x7f)
-        n++;
-    return n;
-}
-
 int hub_name_parse(struct hub_name *ret, const char *spec, char *err, size_t errlen)
 {
     size_t len = strcspn(spec, "@");
     const char *revision = spec[len] ? spec + len + 1 : "main";
+    char shown[120];
     if (!is_repo(spec, len)) {
-        snprintf(err, errlen, "'%.*s' is not a model name: use org/name or name", shown_len(spec),
-                 spec);
+        snprintf(err, errlen, "'%s' is not a model name: use org/name or name",
+                 shown_text(shown, sizeof(shown), spec, strlen(spec)));
         return -1;
     }
     if (!is_revision(revision)) {
-        snprintf(err, errlen, "'%.*s' is not a revision: use a branch, a tag or a commit",
-                 shown_len(revision), revision);
+        snprintf(err, errlen, "'%s' is not a revision: use a branch, a tag or a commit",
+                 shown_text(shown, sizeof(shown), revision, strlen(revision)));
         return -1;
     }
     snprintf(ret->repo, sizeof(ret->repo), "%.*s", (int)len, spec);

@@ -12,6 +12,7 @@
 #include "base/buf.h"
 #include "base/json_writer.h"
 #include "base/clock.h"
+#include "base/shown.h"
 
 enum {
     SPEED_US = 3000000,
@@ -291,7 +292,7 @@ static void on_file(void *ctx, const char *path, int64_t size)
     pthread_mutex_lock(&v->lock);
     if (v->style == PULL_JSON && v->planned) write_json_progress(v, path, size);
     if (v->style == PULL_LINES)
-        fprintf(stderr, "hearth: %s: %s\n", path, pull_format_bytes(size, bytes, sizeof(bytes)));
+        shown_line(stderr, "hearth: %s: %s", path, pull_format_bytes(size, bytes, sizeof(bytes)));
     pthread_mutex_unlock(&v->lock);
 }
 
@@ -309,7 +310,7 @@ static void on_retry(void *ctx, const char *what, const char *reason, int n_try,
         jw_fixed(&l.w, "wait_s", wait_ms / 1000.0, 1);
         end_json(&l);
     } else {
-        fprintf(stderr, "hearth: %s; try %d follows in %.1f s\n", reason, n_try, wait_ms / 1000.0);
+        shown_line(stderr, "hearth: %s; try %d follows in %.1f s", reason, n_try, wait_ms / 1000.0);
     }
     pthread_mutex_unlock(&v->lock);
 }
@@ -319,7 +320,7 @@ static void on_warning(void *ctx, const char *text)
     struct pull_view *v = ctx;
     pthread_mutex_lock(&v->lock);
     clear_bar(v);
-    fprintf(stderr, "hearth: %s\n", text);
+    shown_line(stderr, "hearth: %s", text);
     pthread_mutex_unlock(&v->lock);
 }
 
@@ -352,7 +353,7 @@ static void write_line(struct pull_view *v)
 {
     char figures[160];
     format_figures(v, figures, sizeof(figures));
-    fprintf(stderr, "hearth: %s  %s\n", active_path(&v->last), figures);
+    shown_line(stderr, "hearth: %s  %s", active_path(&v->last), figures);
 }
 
 void pull_view_tick(struct pull_view *v, struct hub_pull *p)
@@ -392,9 +393,9 @@ void pull_view_done(struct pull_view *v, struct hub_pull *p)
         jw_fixed(&l.w, "seconds", seconds, 3);
         end_json(&l);
     } else if (v->last.n_fetched > 0) {
-        fprintf(stderr, "pulled %s: %s in %.1f s, %s/s\n", v->name->repo, all, seconds, per_s);
+        shown_line(stderr, "pulled %s: %s in %.1f s, %s/s", v->name->repo, all, seconds, per_s);
     } else if (v->last.n_total > 0) {
-        fprintf(stderr, "%s is complete: %s\n", v->name->repo, all);
+        shown_line(stderr, "%s is complete: %s", v->name->repo, all);
     }
 }
 
@@ -412,5 +413,5 @@ void pull_view_failed(struct pull_view *v, int exit_status, int rc, const char *
         jw_text(&l.w, "message", message);
         end_json(&l);
     }
-    fprintf(stderr, "hearth: %s\n", message);
+    shown_line(stderr, "hearth: %s", message);
 }

@@ -13,6 +13,7 @@
 #include <sys/signalfd.h>
 #include <unistd.h>
 
+#include "base/shown.h"
 #include "server/config/config.h"
 #include "server/hub/pull.h"
 #include "server/hub/pull_progress.h"
@@ -39,7 +40,7 @@ static const char *environment(const char *name)
 
 static int say(int rc, const char *err)
 {
-    fprintf(stderr, "hearth: %s\n", err);
+    shown_line(stderr, "hearth: %s", err);
     return -rc;
 }
 

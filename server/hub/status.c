@@ -7,6 +7,7 @@
 #include <string.h>
 #include <time.h>
 
+#include "base/shown.h"
 #include "server/hub/client.h"
 #include "server/hub/headers.h"
 
@@ -56,20 +57,11 @@ static void say_no_model(struct judged *j)
          j->answer->with_token ? "the token does not open it" : "no token was sent");
 }
 
-/* The hub's own explanation, without what a terminal must not see. */
-static void copy_message(const struct judged *j, char *buf, size_t size)
-{
-    const char *text = header(j, "X-Error-Message");
-    size_t n = 0;
-    for (; text[n] && n + 1 < size; n++)
-        buf[n] = text[n] >= ' ' && text[n] <= '~' ? text[n] : '?';
-    buf[n] = '\0';
-}
-
 static void say_denied(struct judged *j)
 {
+    const char *text = header(j, "X-Error-Message"); /* the hub's own explanation */
     char message[160];
-    copy_message(j, message, sizeof(message));
+    shown_text(message, sizeof(message), text, strlen(text));
     fail(j, HUB_EDENIED, "the hub refuses %s (status %d%s%s)", j->client->name->repo,
          j->answer->status, message[0] ? ": " : "", message);
 }

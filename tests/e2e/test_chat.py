@@ -217,6 +217,34 @@ def test_hostile_text():
     check_hostile(hostile(60))
 
 
+def test_hostile_text_of_other_commands():
+    """Names, templates and answers on the terminal of every command that prints some."""
+    evil = "\x1b]0;t\x07\x1b[2J\x9b31m\u202e\u2066"
+    with tempfile.TemporaryDirectory() as d:
+        template, commit = os.path.join(d, "x.jinja"), "a" * 40
+        with open(template, "w", encoding="utf-8") as f:
+            f.write("{{ raise_exception('" + evil + "\\nhearth: forged') }}")
+        os.makedirs(os.path.join(d, "models--a--b", "snapshots", commit))
+        os.mkdir(os.path.join(d, "models--a--b", "refs"))
+        with open(os.path.join(d, "models--a--b", "refs", "v" + evil), "w", encoding="utf-8") as f:
+            f.write(commit)
+        for args in (["generate", "--prompt", "a", "--regex", r"a\x1b]0;t\x07\x1b\[2J\u009b31m\u202e\u2066"],
+                     ["generate", "--prompt", "a", "--chat", "--chat-template-file", template],
+                     ["generate", "--prompt", "a", "--json-schema", evil],
+                     ["list"], ["list", "--json"], ["inspect", evil], ["inspect", DEMO, "--tool-format", evil],
+                     ["render", "--model", evil], ["healthcheck", "ftp://" + evil], ["pull", evil], ["--" + evil]):
+            t = Terminal(*args, command=(BIN,), env={"HF_HUB_CACHE": d})
+            t.process.wait(20)
+            shown = os.read(t.master, 65536).decode()
+            bad = [c for c in shown if c not in "\r\n" and (ord(c) < 32 or 0x7f <= ord(c) < 0xa0 or c in "\u202e\u2066")]
+            assert not bad, f"{args}: {bad} reached the terminal in {shown!r}"
+            assert "\nhearth: forged" not in shown and re.search(r"\\(x|u00)1b", shown), (args, shown)
+            os.close(t.master)
+            os.close(t.slave)
+        status, out, _ = run("generate", "--prompt", "a", "--regex", r"\x1b\[2J\u202e")
+        assert status == 0 and out == "\x1b[2J\u202e\n", out  # a file gets the bytes
+
+
 def test_history_of_two_writers():
     with Mock() as mock, tempfile.TemporaryDirectory() as home:
         path = os.path.join(home, "hearth", "history")

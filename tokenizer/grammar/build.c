@@ -7,6 +7,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "base/shown.h"
 #include "base/utf8.h"
 
 /* A chunk is about a third of what is there already, so that little stays unused. */
@@ -108,29 +109,16 @@ const char *gram_text(struct gram_build *b, const char *format, ...)
     return p;
 }
 
-/* Writes one character of a quotation: as it is, or escaped. Its length in text goes to *taken. */
-static size_t quote_char(char *out, const unsigned char *text, size_t len, size_t *taken)
-{
-    int n = utf8_classify(text, len < 4 ? len : 4);
-    if (n <= 0 || text[0] < 0x20 || text[0] == 0x7f) {
-        *taken = 1;
-        return (size_t)snprintf(out, 5, "\\x%02x", text[0]);
-    }
-    *taken = (size_t)n;
-    memcpy(out, text, (size_t)n);
-    return (size_t)n;
-}
-
 const char *gram_quote(struct gram_build *b, const char *text, size_t len)
 {
     enum { LIMIT = 60 };
     char *out = gram_temp(b, LIMIT + 8);
     size_t n = 0, at = 0, taken;
-    char one[8];
+    char one[SHOWN_CHAR_BYTES];
 
     out[n++] = '\'';
     while (at < len) {
-        size_t k = quote_char(one, (const unsigned char *)text + at, len - at, &taken);
+        size_t k = shown_char(one, text + at, len - at, &taken);
         if (n + k > LIMIT - (at + taken < len ? 3 : 0)) break;
         memcpy(out + n, one, k);
         n += k;
@@ -178,9 +166,9 @@ enum { PREFIX_BYTES = 200 };
 static void write_prefix(char out[PREFIX_BYTES], const char *pointer)
 {
     size_t n = 0, at = 0, len = strlen(pointer), taken;
-    char one[8];
+    char one[SHOWN_CHAR_BYTES];
     for (; at < len; at += taken) {
-        size_t k = quote_char(one, (const unsigned char *)pointer + at, len - at, &taken);
+        size_t k = shown_char(one, pointer + at, len - at, &taken);
         if (n + k > PREFIX_BYTES - 8) break;
         memcpy(out + n, one, k);
         n += k;

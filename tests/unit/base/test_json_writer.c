@@ -115,6 +115,7 @@ static void strings_are_valid_json(void **state)
         {"a\"b\\c", 5, "\"a\\\"b\\\\c\""},
         {"\n\r\t\b\f", 5, "\"\\n\\r\\t\\b\\f\""},
         {"\x01\x1f\x7f", 3, "\"\\u0001\\u001f\\u007f\""},
+        {"\xc2\x9b\u202e\u200d", 8, "\"\\u009b\\u202e\u200d\""},
         {"a\0b", 3, "\"a\\u0000b\""},
         {"h\xc3\xa9", 3, "\"h\xc3\xa9\""},
         {"\xf0\x9f\x99\x82", 4, "\"\xf0\x9f\x99\x82\""},
