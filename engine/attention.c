@@ -10,7 +10,6 @@
 
 #include <assert.h>
 #include <limits.h>
-#include <math.h>
 #include <string.h>
 
 #include "engine/kv.h"
@@ -118,6 +117,7 @@ struct attn {
     int max_tile;  /* rows of a tile */
     int unit_rows; /* of a unit */
     float scale;
+    float softcap;                  /* of scaled scores; 0: none */
     struct thread_scratch *threads; /* [n_threads] */
     struct part parts;              /* [max_part_rows] */
     int max_part_rows;
@@ -204,7 +204,8 @@ struct attn *attn_init(struct scratch *s, const struct attn_params *params)
     zero.matmul_segs = kern->matmul_segs[zero.act];
     zero.group = hp->n_heads / hp->n_kv_heads;
     zero.max_tile = kern->max_rows[zero.act] < MAX_TILE ? kern->max_rows[zero.act] : MAX_TILE;
-    zero.scale = (float)(1.0 / sqrt((double)hp->d_head));
+    zero.scale = (float)hp->attn_scale;
+    zero.softcap = (float)hp->attn_softcap;
     zero.unit_rows = zero.group > UNIT_ROWS ? zero.group : UNIT_ROWS;
     zero.max_part_rows = count_part_rows(params, zero.group);
     zero.max_merges = (int)most_large_units(params);
@@ -352,19 +353,22 @@ struct gemm_blocks attn_reads(const struct attn *a, int layer)
 
 /* ---- one row ------------------------------------------------------------------------------- */
 
-/* The query or key of one head: RMSNorm if the family has it, RoPE if the layer has it. */
+/* The query or key of one head: its RMSNorm and RoPE, if the layer has them. */
 static void prepare_head(const struct attn *a, int layer, const float *x, const float *norm,
                          int64_t pos, float *o)
 {
     const struct eng_model *m = a->p.model;
+    const struct eng_layer *l = &m->layers[layer];
     const struct kern *kern = m->kern;
-    int d = m->hp.d_head;
-    if (norm)
-        kern->rmsnorm(x, norm, o, d, (float)m->hp.rms_eps);
+    int d = m->hp.d_head, d_rot = m->hp.d_rot;
+    float eps = (float)m->hp.rms_eps;
+    if (m->hp.qk_norm == ENG_QK_NORM_HEAD)
+        kern->rmsnorm(x, norm, o, d, eps);
     else
         memcpy(o, x, (size_t)d * sizeof(*o));
-    size_t at = (size_t)pos * (size_t)(d / 2);
-    if (m->layers[layer].rope) kern->rope(o, m->rope_cos + at, m->rope_sin + at, d);
+    size_t at = (size_t)pos * (size_t)(d_rot / 2);
+    if (l->rope_cos) kern->rope(o, l->rope_cos + at, l->rope_sin + at, d_rot);
+    if (m->hp.qk_norm == ENG_QK_NORM_AFTER_ROPE) kern->rmsnorm(o, norm, o, d, eps);
 }
 
 /* Key and value of one token and kv head into its page. */
@@ -566,7 +570,8 @@ static struct kern_tile softmax(struct attn *a, const struct unit *u, int window
         struct range r = visible_range(row_position(a, u, i), window, split);
         int lo = r.hi > 0 ? (int)(r.lo - base) : 0, hi = r.hi > 0 ? (int)(r.hi - base) : 0;
         float *s = t->scores + (size_t)i * LD_SCORES;
-        soft[i] = kern->softmax_pack[a->act](s, n, lo, hi, a->scale, &tile, i);
+        if (a->softcap > 0) kern->softcap(s, n, a->scale, a->softcap);
+        soft[i] = kern->softmax_pack[a->act](s, n, lo, hi, a->softcap > 0 ? 1 : a->scale, &tile, i);
     }
     return tile;
 }

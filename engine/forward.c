@@ -33,8 +33,8 @@
 
 enum {
     PRIVATE_ROWS = 4, /* up to this many rows are packed by each thread for itself */
-    EMBED_ROWS = 8,   /* of one item */
-    OPS_PER_LAYER = 10,
+    FEW_ROWS = 8,     /* of one item that works row by row */
+    OPS_PER_LAYER = 13,
     OPS_OUTSIDE = 5,
 };
 
@@ -43,6 +43,8 @@ enum op_kind {
     OP_PACK,
     OP_PRODUCT,
     OP_GATE_UP,
+    OP_QK_NORM,
+    OP_POST,
     OP_STORE,
     OP_ATTEND,
     OP_MERGE,
@@ -100,6 +102,7 @@ struct fwd {
     /* activations, f32, rows padded to whole panels */
     float *x;      /* [max_rows][d_model]: the residual stream */
     float *kept;   /* [max_rows][d_model]: the same for kept rows, in the last layer */
+    float *branch; /* [max_rows][d_model]: a branch's output before its norm, if it has one */
     float *qkv;    /* [max_rows][(n_heads + 2 n_kv_heads) d_head] */
     float *heads;  /* [max_rows][n_heads d_head]: attention's output */
     float *logits; /* [max_logit_rows][vocab] */
@@ -108,7 +111,7 @@ struct fwd {
     int n_head_items;
 
     struct packed packed; /* [max_rows][d_model, or attention's output if that is longer] */
-    struct packed ffn;    /* [max_rows][d_ff]: silu(gate) * up */
+    struct packed ffn;    /* [max_rows][d_ff]: act(gate) * up */
     struct attn *attn;
     struct thread_state *threads; /* [n_threads] */
     struct op *ops;               /* [n_ops] */
@@ -129,19 +132,58 @@ struct fwd {
 
 /* ---- items --------------------------------------------------------------------------------- */
 
+/* The row after the last of an item that works row by row. */
+static int end_row(const struct op *op, int item)
+{
+    int end = (item + 1) * FEW_ROWS, n = op->f->n_rows[op->rows];
+    return end < n ? end : n;
+}
+
 static void embed_item(void *arg, int item, int thread)
 {
     const struct op *op = arg;
     struct fwd *f = op->f;
     const struct eng_mat *e = &f->p.model->embed;
     (void)thread;
-    int end = (item + 1) * EMBED_ROWS;
-    if (end > f->n_rows[ROWS_ALL]) end = f->n_rows[ROWS_ALL];
-    for (int i = item * EMBED_ROWS; i < end; i++) {
+    float scale = f->p.model->embed_scale;
+    for (int i = item * FEW_ROWS; i < end_row(op, item); i++) {
         int token = f->row_token[i];
         const uint8_t *panel = e->panels + (size_t)(token / KERN_PANEL) * e->panel_bytes;
-        f->p.model->kern->unpack_row(e->fmt, panel, token % KERN_PANEL, e->n_in,
-                                     f->x + (size_t)i * f->ld_x);
+        float *x = f->x + (size_t)i * f->ld_x;
+        f->p.model->kern->unpack_row(e->fmt, panel, token % KERN_PANEL, e->n_in, x);
+        if (scale != 1) f->p.model->kern->scale(x, scale, e->n_in);
+    }
+}
+
+/* Queries and keys of a token, normed over all heads together. */
+static void qk_norm_item(void *arg, int item, int thread)
+{
+    const struct op *op = arg;
+    struct fwd *f = op->f;
+    const struct eng_hparams *hp = &f->p.model->hp;
+    const struct eng_layer *l = &f->p.model->layers[op->layer];
+    const struct kern *kern = f->p.model->kern;
+    int n_q = hp->n_heads * hp->d_head, n_k = hp->n_kv_heads * hp->d_head;
+    (void)thread;
+    for (int i = item * FEW_ROWS; i < end_row(op, item); i++) {
+        float *q = f->qkv + (size_t)i * f->ld_qkv, *k = q + n_q;
+        kern->rmsnorm(q, l->q_norm, q, n_q, (float)hp->rms_eps);
+        kern->rmsnorm(k, l->k_norm, k, n_k, (float)hp->rms_eps);
+    }
+}
+
+/* The norm of a branch's output, added to the stream. */
+static void post_item(void *arg, int item, int thread)
+{
+    const struct op *op = arg;
+    struct fwd *f = op->f;
+    const struct eng_hparams *hp = &f->p.model->hp;
+    const struct kern *kern = f->p.model->kern;
+    (void)thread;
+    for (int i = item * FEW_ROWS; i < end_row(op, item); i++) {
+        float *branch = f->branch + (size_t)i * f->ld_x;
+        kern->rmsnorm(branch, op->src.norm, branch, hp->d_model, op->src.eps);
+        kern->add(op->out.c + (size_t)i * op->out.ld, branch, hp->d_model);
     }
 }
 
@@ -295,7 +337,7 @@ static void hidden_item(void *arg, int item, int thread)
     if (!seg->hidden_sum) return;
     for (int i = 0; i < seg->n_tokens; i++) {
         const float *x = f->kept + (size_t)(f->seg_kept[item] + i) * f->ld_x;
-        m->kern->rmsnorm(x, m->final_norm, row, m->hp.d_model, (float)m->hp.rms_eps);
+        m->kern->rmsnorm(x, m->final_norm, row, m->hp.d_model, (float)m->stream_eps);
         m->kern->add(seg->hidden_sum, row, m->hp.d_model);
     }
 }
@@ -309,8 +351,10 @@ static void head_item(void *arg, int item, int thread)
     int first, n = item_units(op, item, &first) * KERN_PANEL;
     first *= KERN_PANEL;
     if (n > f->p.model->hp.vocab - first) n = f->p.model->hp.vocab - first;
+    float cap = (float)f->p.model->hp.logit_softcap;
     for (int i = 0; i < f->n_rows[ROWS_LOGITS]; i++) {
-        const float *row = f->logits + (size_t)i * f->ld_logits + first;
+        float *row = f->logits + (size_t)i * f->ld_logits + first;
+        if (cap > 0) f->p.model->kern->softcap(row, n, 1.0f, cap);
         struct best *best = &f->best[(size_t)i * (size_t)f->n_head_items + (size_t)item];
         int at = f->p.model->kern->argmax(row, n, &best->finite);
         best->value = row[at];
@@ -360,7 +404,7 @@ static struct op *add_product(struct fwd *f, enum op_kind kind, enum op_rows row
 static struct gemm_source normed(const struct fwd *f, const float *x, const float *weights)
 {
     return (struct gemm_source){
-        .x = x, .ld = f->ld_x, .norm = weights, .eps = (float)f->p.model->hp.rms_eps};
+        .x = x, .ld = f->ld_x, .norm = weights, .eps = (float)f->p.model->stream_eps};
 }
 
 static struct gemm_source plain(const float *x, size_t ld, const int32_t *map)
@@ -416,6 +460,21 @@ static void link_attention(struct fwd *f)
     }
 }
 
+/*
+ * A product whose result is added to the stream x: at once, or, if the layer has a norm for it,
+ * after that.
+ */
+static void add_branch(struct fwd *f, enum op_rows rows, struct gemm_source src,
+                       const struct eng_mat *m, const float *norm, float *x)
+{
+    struct kern_out stream = added_to(x, f->ld_x);
+    add_product(f, OP_PRODUCT, rows, src, m, norm ? into(f->branch, f->ld_x) : stream);
+    if (!norm) return;
+    struct op *op = add_op(f, OP_POST, rows, post_item);
+    op->src = (struct gemm_source){.norm = norm, .eps = (float)f->p.model->hp.rms_eps};
+    op->out = stream;
+}
+
 /* The transformer. */
 static void build_program(struct fwd *f)
 {
@@ -432,17 +491,17 @@ static void build_program(struct fwd *f)
 
         add_product(f, OP_PRODUCT, ROWS_ALL, normed(f, f->x, l->attn_norm), &l->qkv,
                     into(f->qkv, f->ld_qkv));
+        if (m->hp.qk_norm == ENG_QK_NORM_ROW) add_layer_op(f, OP_QK_NORM, i, qk_norm_item);
         add_layer_op(f, OP_STORE, i, store_item);
         add_layer_op(f, OP_ATTEND, i, attend_item);
         add_layer_op(f, OP_MERGE, i, merge_item);
         if (last) add_op(f, OP_GATHER, ROWS_KEPT, gather_item);
-        add_product(f, OP_PRODUCT, rows, plain(f->heads, f->ld_heads, map), &l->o,
-                    added_to(x, f->ld_x));
+        add_branch(f, rows, plain(f->heads, f->ld_heads, map), &l->o, l->attn_post, x);
         add_product(f, OP_GATE_UP, rows, normed(f, x, l->ffn_norm), &l->gate_up, packed_out);
-        add_product(f, OP_PRODUCT, rows, packed_in, &l->down, added_to(x, f->ld_x));
+        add_branch(f, rows, packed_in, &l->down, l->ffn_post, x);
     }
     add_op(f, OP_HIDDEN, ROWS_KEPT, hidden_item);
-    struct gemm_source final = normed(f, f->kept, m->final_norm);
+    struct gemm_source final = normed(f, f->kept, m->head_norm);
     final.map = f->logit_row;
     add_product(f, OP_HEAD, ROWS_LOGITS, final, &m->head, into(f->logits, f->ld_logits));
     link_products(f);
@@ -467,7 +526,9 @@ static int count_items(const struct op *op)
     const struct fwd *f = op->f;
     int n_rows = f->n_rows[op->rows];
     switch (op->kind) {
-    case OP_EMBED: return ceil_div(n_rows, EMBED_ROWS);
+    case OP_EMBED:
+    case OP_QK_NORM:
+    case OP_POST: return ceil_div(n_rows, FEW_ROWS);
     case OP_PACK: return n_rows > PRIVATE_ROWS ? count_pack_items(op) : 0;
     case OP_PRODUCT:
     case OP_GATE_UP:
@@ -591,6 +652,7 @@ static void take_activations(struct fwd *f, struct scratch *s)
     f->ld_heads = (size_t)l->o.k_pad;
     f->x = scratch_take(s, rows * f->ld_x, sizeof(float));
     f->kept = scratch_take(s, rows * f->ld_x, sizeof(float));
+    f->branch = scratch_take(s, m->hp.branch_norms ? rows * f->ld_x : 0, sizeof(float));
     f->qkv = scratch_take(s, rows * f->ld_qkv, sizeof(float));
     f->heads = scratch_take(s, rows * f->ld_heads, sizeof(float));
     f->ffn = take_packed(s, rows, (size_t)l->down.k_pad);

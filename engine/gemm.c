@@ -269,17 +269,18 @@ void gemm_panels(const struct eng_model *model, const struct eng_mat *m,
     add_bias(model->kern, m, p0, n, out->c + (size_t)p0 * KERN_PANEL, out->ld, rows->n_rows);
 }
 
-/* silu(gate) * up of n pairs and some rows, whose sums are overwritten, packed into ret. */
-static void combine(const struct kern *kern, const struct kern_out *sums, int first_row, int n_rows,
-                    int pair, int n, const struct gemm_rows *ret)
+/* act(gate) * up of n pairs and some rows, whose sums are overwritten, packed into ret. */
+static void combine(const struct eng_model *model, const struct kern_out *sums, int first_row,
+                    int n_rows, int pair, int n, const struct gemm_rows *ret)
 {
+    const struct kern *kern = model->kern;
     int tile = tile_of_row(ret, first_row);
     for (int i = 0; i < n_rows; i++) {
         if (first_row + i == tile_first_row(ret, tile + 1)) tile++;
         int row = first_row + i - tile_first_row(ret, tile);
         float *x = sums->c + (size_t)i * sums->ld, *gate = x;
         for (int p = 0; p < n; p++, gate += PAIR_COLUMNS)
-            kern->glu[KERN_ACT_SILU](gate, gate + KERN_PANEL, x + (size_t)p * KERN_PANEL,
+            kern->glu[model->hp.act](gate, gate + KERN_PANEL, x + (size_t)p * KERN_PANEL,
                                      KERN_PANEL);
         pack_groups(kern, ret, tile, row, pair, n, x);
     }
@@ -298,7 +299,7 @@ void gemm_gate_up(const struct eng_model *model, const struct eng_mat *m,
             int row = tile_first_row(rows, i), n_rows = tile_first_row(rows, i + 1) - row;
             multiply(&p, i, 2 * pair, 2 * pairs, &sums);
             add_bias(model->kern, m, 2 * pair, 2 * pairs, sums.c, sums.ld, n_rows);
-            combine(model->kern, &sums, row, n_rows, pair, pairs, ret);
+            combine(model, &sums, row, n_rows, pair, pairs, ret);
         }
     }
 }

@@ -99,7 +99,7 @@ void gemm_panels(const struct eng_model *model, const struct eng_mat *m,
 
 /*
  * The same for a gate-up matrix, whose panels alternate: pairs p0 .. p0 + n - 1 of them give inputs
- * 32 * p0 ... of the down matrix, silu(gate) * up, packed into `ret`: as many rows, described for
+ * 32 * p0 ... of the down matrix, act(gate) * up, packed into `ret`: as many rows, described for
  * that matrix.
  */
 void gemm_gate_up(const struct eng_model *model, const struct eng_mat *m,

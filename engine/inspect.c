@@ -12,7 +12,8 @@
 
 static void report_config(const struct eng_hparams *hp, const struct eng_inspector *in)
 {
-    static const char *const rope_names[] = {"default", "linear", "llama3", "yarn", "dynamic"};
+    static const char *const rope_names[] = {"default", "linear",  "llama3",
+                                             "yarn",    "dynamic", "longrope"};
     struct eng_inspect_config c = {
         .architecture = hp->family->architecture,
         .model_type = hp->family->model_type,

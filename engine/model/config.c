@@ -23,7 +23,6 @@ enum {
     MAX_CONFIG_BYTES = 4 << 20,
     MAX_SIZE = 1 << 20,
     MAX_HEADS = 4096,
-    MAX_HEAD_DIM = 1024,
     MAX_VOCAB = 1 << 22,
     MAX_CTX = 1 << 28,
 };
@@ -115,7 +114,7 @@ static const char *first_architecture(const struct object *o)
 
 static void refuse_family(const struct object *o, const char *field, const char *name)
 {
-    char known[256] = "";
+    char known[1024] = "";
     size_t at = 0;
     for (int i = 0; eng_family_at(i) && at < sizeof(known); i++)
         at += (size_t)snprintf(known + at, sizeof(known) - at, "%s%s", i ? ", " : "",
@@ -159,15 +158,6 @@ static void refuse_if_set(const struct object *o, const char *key, const char *w
     if (!off) eng_report_problem(o->report, ENG_EUNSUPPORTED, "%s: %s: %s", o->where, key, why);
 }
 
-static void refuse_partial_rotary(const struct object *o)
-{
-    if (read_real(o, "partial_rotary_factor", 0, 1, 1) != 1)
-        eng_report_problem(o->report, ENG_EUNSUPPORTED,
-                           "%s: partial_rotary_factor other than 1 is "
-                           "not supported",
-                           o->where);
-}
-
 static void refuse_unsupported(const struct object *o)
 {
     refuse_if_set(o, "quantization_config", "quantised weights are not supported");
@@ -176,15 +166,30 @@ static void refuse_unsupported(const struct object *o)
     refuse_if_set(o, "num_local_experts", "mixtures of experts are not supported");
     refuse_if_set(o, "is_encoder_decoder", "encoder-decoder models are not supported");
     refuse_if_set(o, "add_cross_attention", "cross attention is not supported");
-    refuse_partial_rotary(o);
+    refuse_if_set(o, "use_bidirectional_attention", "bidirectional attention is not supported");
     /* Splits products in training; the results are the same. */
     read_int(o, "pretraining_tp", 1, MAX_SIZE, 1);
-    const char *act = read_string(o, "hidden_act");
-    if (act && strcmp(act, "silu") != 0 && strcmp(act, "swish") != 0)
+}
+
+static enum kern_act read_act(const struct object *o, const struct eng_family *f)
+{
+    static const struct {
+        const char *name;
+        enum kern_act act;
+    } acts[] = {
+        {"silu", KERN_ACT_SILU},
+        {"swish", KERN_ACT_SILU},
+        {"gelu_pytorch_tanh", KERN_ACT_GELU_TANH},
+        {"gelu_new", KERN_ACT_GELU_TANH},
+    };
+    const char *key = f->act_key ? f->act_key : "hidden_act", *name = read_string(o, key);
+    for (size_t i = 0; name && i < sizeof(acts) / sizeof(acts[0]); i++)
+        if (strcmp(name, acts[i].name) == 0) return acts[i].act;
+    if (name)
         eng_report_problem(o->report, ENG_EUNSUPPORTED,
-                           "%s: hidden_act %.100s is not supported, "
-                           "only silu",
-                           o->where, act);
+                           "%s: %s %.100s is not supported; supported: silu, gelu_pytorch_tanh",
+                           o->where, key, name);
+    return f->act;
 }
 
 /* ---- sizes --------------------------------------------------------------------------------- */
@@ -206,14 +211,14 @@ static void read_heads(const struct object *o, struct eng_hparams *hp)
                            "of num_key_value_heads (%d)",
                            o->where, hp->n_heads, hp->n_kv_heads);
     if (find(o, "head_dim")) {
-        hp->d_head = (int)read_int(o, "head_dim", 1, MAX_HEAD_DIM, 0);
+        hp->d_head = (int)read_int(o, "head_dim", 1, ENG_MAX_HEAD_DIM, 0);
     } else if (f->head_dim) {
         hp->d_head = f->head_dim;
-    } else if (hp->d_model % hp->n_heads != 0 || hp->d_model / hp->n_heads > MAX_HEAD_DIM) {
+    } else if (hp->d_model % hp->n_heads != 0 || hp->d_model / hp->n_heads > ENG_MAX_HEAD_DIM) {
         eng_report_problem(o->report, ENG_EINVAL,
                            "%s: hidden_size (%d) does not divide by "
                            "num_attention_heads (%d) into heads of 2..%d",
-                           o->where, hp->d_model, hp->n_heads, MAX_HEAD_DIM);
+                           o->where, hp->d_model, hp->n_heads, ENG_MAX_HEAD_DIM);
         hp->d_head = 2;
     } else {
         hp->d_head = hp->d_model / hp->n_heads;
@@ -228,17 +233,33 @@ static void read_sizes(const struct object *o, struct eng_hparams *hp)
     const struct eng_family *f = hp->family;
     hp->vocab = (int32_t)read_int(o, "vocab_size", 1, MAX_VOCAB, f->vocab_size);
     hp->d_model = (int)read_int(o, "hidden_size", 1, MAX_SIZE, f->hidden_size);
-    hp->d_ff = (int)read_int(o, "intermediate_size", 1, MAX_SIZE, f->intermediate_size);
+    hp->d_ff = (int)read_int(o, f->ffn_key ? f->ffn_key : "intermediate_size", 1, MAX_SIZE,
+                             f->intermediate_size);
     hp->n_layers = (int)read_int(o, "num_hidden_layers", 1, ENG_MAX_LAYERS, f->n_layers);
     hp->ctx_train = read_int(o, "max_position_embeddings", 1, MAX_CTX, f->max_position_embeddings);
     hp->ctx_max = hp->ctx_train;
-    hp->rms_eps = read_real(o, "rms_norm_eps", 0, 1, 1e-6);
-    hp->tied = read_bool(o, "tie_word_embeddings", f->tie_word_embeddings);
+    hp->rms_eps = read_real(o, "rms_norm_eps", 0, 1, f->eps > 0 ? f->eps : 1e-6);
     read_heads(o, hp);
-    bool attention_bias = f->attention_bias_option && read_bool(o, "attention_bias", false);
-    hp->attn_bias_qkv = f->qkv_bias || attention_bias;
-    hp->attn_bias_o = attention_bias;
-    hp->mlp_bias = f->mlp_bias_option && read_bool(o, "mlp_bias", false);
+    bool bias = f->attn_bias_key && read_bool(o, f->attn_bias_key, f->bias_default);
+    hp->attn_bias_qkv = f->qkv_bias || bias;
+    hp->attn_bias_o = bias && !f->no_o_bias;
+    hp->mlp_bias = f->mlp_bias_key && read_bool(o, f->mlp_bias_key, false);
+    hp->qk_norm = f->qk_norm;
+    hp->branch_norms = f->names->attn_post;
+}
+
+/* Factors and caps: those of every family, then the family's own settings for them. */
+static void read_factors(const struct object *o, struct eng_hparams *hp)
+{
+    const struct eng_family *f = hp->family;
+    hp->embed_scale = f->embed_sqrt ? sqrt((double)hp->d_model) : 1;
+    hp->residual_scale = hp->logits_scaling = 1;
+    hp->attn_scale = 1.0 / sqrt((double)hp->d_head);
+    for (const struct eng_config_key *k = f->keys; k && k->name; k++) {
+        bool off = k->null_is_off && json_is_null(json_object_get(o->json, k->name));
+        double x = off ? 0 : read_real(o, k->name, k->null_is_off ? 0 : 1e-6, 1e6, k->fallback);
+        *(double *)((char *)hp + k->at) = k->inverse_root ? 1.0 / sqrt(x) : x;
+    }
 }
 
 /* ---- RoPE ---------------------------------------------------------------------------------- */
@@ -251,17 +272,28 @@ static const struct {
     {"yarn", ENG_ROPE_YARN},       {"dynamic", ENG_ROPE_DYNAMIC},
 };
 
-static enum eng_rope_type read_rope_type(const struct object *o)
+/* The names under which longrope was published. */
+static const char *const longrope_names[] = {"longrope", "su", "yarn"};
+
+static const char *rope_type_name(const struct object *o)
 {
     const char *now = read_string(o, "rope_type"), *old = read_string(o, "type");
-    const char *name = now ? now : old ? old : "default";
     if (now && old && strcmp(now, old) != 0) wrong(o, "rope_type and type", "differ");
-    for (size_t i = 0; i < sizeof(rope_types) / sizeof(rope_types[0]); i++)
+    return now ? now : old ? old : "default";
+}
+
+static enum eng_rope_type read_rope_type(const struct object *o, const struct eng_family *f)
+{
+    const char *name = rope_type_name(o);
+    for (int i = 0; f->rope_longrope && i < 3; i++)
+        if (strcmp(name, longrope_names[i]) == 0) return ENG_ROPE_LONGROPE;
+    size_t n = f->rope_longrope ? 1 : sizeof(rope_types) / sizeof(rope_types[0]);
+    for (size_t i = 0; i < n; i++)
         if (strcmp(name, rope_types[i].name) == 0) return rope_types[i].type;
     eng_report_problem(o->report, ENG_EUNSUPPORTED,
-                       "%s: rope_type %.100s is not supported; "
-                       "supported: default, linear, llama3, yarn, dynamic",
-                       o->where, name);
+                       "%s: rope_type %.100s is not supported; supported: %s", o->where, name,
+                       f->rope_longrope ? "default, longrope"
+                                        : "default, linear, llama3, yarn, dynamic");
     return ENG_ROPE_DEFAULT;
 }
 
@@ -297,59 +329,162 @@ static double read_original_ctx(const struct object *o, const struct object *con
     return read_real(o, key, 1, MAX_CTX, outer);
 }
 
-static void refuse_rope_by_layer(const struct object *o)
+/* A list of one factor per pair of dimensions. */
+static void read_factor_list(const struct object *o, const char *key, int n, double *ret)
 {
-    const char *key;
-    json_t *value;
-    json_object_foreach((json_t *)o->json, key, value)
-    {
-        if (json_is_object(value))
-            eng_report_problem(o->report, ENG_EUNSUPPORTED,
-                               "%s: %.100s: RoPE that differs by type "
-                               "of layer is not supported",
-                               o->where, key);
+    const json_t *list = find(o, key);
+    if (!json_is_array(list) || json_array_size(list) != (size_t)n) {
+        eng_report_problem(o->report, ENG_EINVAL, "%s: %s must be a list of %d numbers", o->where,
+                           key, n);
+        return;
+    }
+    for (int i = 0; i < n; i++) {
+        ret[i] = json_number_value(json_array_get(list, (size_t)i));
+        if (!(ret[i] >= 1e-6 && ret[i] <= 1e6)) {
+            eng_report_problem(o->report, ENG_EINVAL, "%s: %s[%d] must be within 1e-06..1e+06",
+                               o->where, key, i);
+            return;
+        }
     }
 }
 
-static void read_rope_scaling(const struct object *o, const struct object *config,
-                              struct eng_hparams *hp)
+/* Its attention factor counts for short contexts too. */
+static void read_rope_longrope(const struct object *o, struct eng_rope *rope,
+                               const struct eng_hparams *hp)
 {
-    struct eng_rope *rope = &hp->rope;
-    refuse_rope_by_layer(o);
-    refuse_partial_rotary(o);
+    read_factor_list(o, "short_factor", hp->d_rot / 2, rope->short_factors);
+    read_factor_list(o, "long_factor", hp->d_rot / 2, rope->long_factors);
+    double original = rope->original_ctx;
+    rope->factor = read_real(o, "factor", 1e-6, 1e6, (double)hp->ctx_train / original);
+    double a = rope->factor > 1 && original > 1 ? sqrt(1 + log(rope->factor) / log(original)) : 1;
+    rope->attention_factor = read_real(o, "attention_factor", 1e-6, 1e6, a);
+}
+
+static void read_rope_scaling(const struct object *o, const struct object *config,
+                              const struct eng_hparams *hp, struct eng_rope *rope)
+{
+    const struct eng_family *f = hp->family;
     rope->theta = read_real(o, "rope_theta", 1e-6, 1e30, rope->theta);
-    rope->type = read_rope_type(o);
+    if (f->rope_alpha && find(o, "alpha")) {
+        double d = hp->d_head > 2 ? hp->d_head : 4;
+        rope->theta *= pow(read_real(o, "alpha", 1e-6, 1e6, 1), d / (d - 2));
+        return;
+    }
+    rope->type = read_rope_type(o, f);
     if (rope->type == ENG_ROPE_DEFAULT) return;
-    if (rope->type == ENG_ROPE_LLAMA3 || rope->type == ENG_ROPE_YARN)
+    if (rope->type != ENG_ROPE_LINEAR && rope->type != ENG_ROPE_DYNAMIC)
         rope->original_ctx = read_original_ctx(o, config, hp);
+    if (rope->type == ENG_ROPE_LONGROPE) {
+        read_rope_longrope(o, rope, hp);
+        return;
+    }
     rope->factor = need_real(o, "factor", 1e-6, 1e6);
     if (rope->type == ENG_ROPE_LLAMA3) read_rope_llama3(o, rope);
     if (rope->type == ENG_ROPE_YARN) read_rope_yarn(o, rope);
 }
 
+/* The object of a kind of layers, NULL: there is none; another key with an object is refused. */
+static const json_t *rope_of_layers(const struct object *o, const struct eng_family *f,
+                                    const char *kind)
+{
+    const char *key;
+    json_t *value;
+    const json_t *found = NULL;
+    json_object_foreach((json_t *)o->json, key, value)
+    {
+        if (!json_is_object(value)) continue;
+        bool known = f->rope_local &&
+                     (strcmp(key, "full_attention") == 0 || strcmp(key, "sliding_attention") == 0);
+        if (!known)
+            eng_report_problem(o->report, ENG_EUNSUPPORTED,
+                               "%s: %.100s: RoPE that differs by type of layer is not supported",
+                               o->where, key);
+        if (strcmp(key, kind) == 0) found = value;
+    }
+    return found;
+}
+
+/* The local RoPE may change theta, nothing else. */
+static void read_local_rope(const struct object *o, struct eng_rope *rope)
+{
+    rope->theta = read_real(o, "rope_theta", 1e-6, 1e30, rope->theta);
+    const char *type = rope_type_name(o);
+    if (strcmp(type, "default") != 0)
+        eng_report_problem(o->report, ENG_EUNSUPPORTED,
+                           "%s: sliding_attention has rope_type %.100s; supported there: default",
+                           o->where, type);
+}
+
+/* The dimensions of a head that turn. */
+static void read_rotated(const struct object *o, const struct object *scaling,
+                         struct eng_hparams *hp)
+{
+    static const char key[] = "partial_rotary_factor";
+    double whole = hp->family->partial_rotary, share = whole > 0 ? whole : 1;
+    share = read_real(o, key, 0, 1, share);
+    if (scaling) share = read_real(scaling, key, 0, 1, share);
+    if (whole == 0 && share != 1)
+        eng_report_problem(o->report, ENG_EUNSUPPORTED, "%s: %s other than 1 is not supported",
+                           scaling && find(scaling, key) ? scaling->where : o->where, key);
+    hp->d_rot = (int)(hp->d_head * share);
+    if (whole > 0 && (hp->d_rot < 2 || hp->d_rot % 2 != 0))
+        eng_report_problem(o->report, ENG_EUNSUPPORTED,
+                           "%s: %s %g of a head of %d must give an even number of dimensions",
+                           o->where, key, share, hp->d_head);
+}
+
+/*
+ * A family whose windowed layers have a RoPE of their own gives it a setting, or a theta that both
+ * share.
+ */
+static void check_local_theta(const struct object *o, const struct eng_hparams *hp)
+{
+    const struct eng_family *f = hp->family;
+    if (f->rope_local && !f->local_theta_key && hp->rope.theta != hp->local_rope.theta)
+        eng_report_problem(o->report, ENG_EUNSUPPORTED,
+                           "%s: rope_theta %g: %s is supported with %g only", o->where,
+                           hp->rope.theta, f->title, f->local_theta);
+}
+
 static void read_rope(const struct object *o, struct eng_hparams *hp)
 {
-    hp->rope = (struct eng_rope){
-        .type = ENG_ROPE_DEFAULT,
-        .factor = 1,
-        .attention_factor = 1,
-        .theta = read_real(o, "rope_theta", 1e-6, 1e30, hp->family->rope_theta),
-    };
+    const struct eng_family *f = hp->family;
     static const struct {
         const char *key, *where;
     } spellings[] = {
         {"rope_scaling", "config.json: rope_scaling"},
         {"rope_parameters", "config.json: rope_parameters"},
     };
-    for (int i = 0; i < 2; i++) {
+    struct object scaling = {NULL, NULL, o->report};
+    for (int i = 0; i < 2 && !scaling.json; i++) {
         const json_t *value = find(o, spellings[i].key);
-        if (!value) continue;
-        struct object scaling = {value, spellings[i].where, o->report};
-        if (!json_is_object(value)) wrong(o, spellings[i].key, "must be an object");
+        if (value && !json_is_object(value)) wrong(o, spellings[i].key, "must be an object");
         if (json_object_size(value) == 0) continue;
-        read_rope_scaling(&scaling, o, hp);
+        scaling = (struct object){value, spellings[i].where, o->report};
+    }
+    struct eng_rope plain = {.type = ENG_ROPE_DEFAULT, .factor = 1, .attention_factor = 1};
+    hp->rope = hp->local_rope = plain;
+    hp->rope.theta = read_real(o, "rope_theta", 1e-6, 1e30, f->rope_theta);
+    hp->has_local_rope = f->rope_local;
+    hp->local_rope.theta = f->local_theta;
+    if (f->local_theta_key)
+        hp->local_rope.theta = read_real(o, f->local_theta_key, 1e-6, 1e30, f->local_theta);
+    read_rotated(o, scaling.json ? &scaling : NULL, hp);
+    if (!scaling.json) {
+        check_local_theta(o, hp);
         return;
     }
+    const json_t *full = rope_of_layers(&scaling, f, "full_attention");
+    const json_t *local = rope_of_layers(&scaling, f, "sliding_attention");
+    if (f->rope_local && (full || local)) {
+        struct object own = {local, scaling.where, o->report};
+        if (local) read_local_rope(&own, &hp->local_rope);
+        scaling.json = full;
+        if (full) read_rope_scaling(&scaling, o, hp, &hp->rope);
+        return;
+    }
+    read_rope_scaling(&scaling, o, hp, &hp->rope);
+    check_local_theta(o, hp);
 }
 
 /* ---- differences between layers ------------------------------------------------------------ */
@@ -385,13 +520,18 @@ static bool listed_window(const struct object *o, const json_t *list, int i)
     return false;
 }
 
+static bool is_list_of_layers(const struct object *o, const json_t *list,
+                              const struct eng_hparams *hp)
+{
+    if (json_is_array(list) && json_array_size(list) == (size_t)hp->n_layers) return true;
+    wrong(o, "layer_types", "must be a list with one string per layer");
+    return false;
+}
+
 static void read_listed_windows(const struct object *o, const json_t *list, int window,
                                 struct eng_hparams *hp)
 {
-    if (!json_is_array(list) || json_array_size(list) != (size_t)hp->n_layers) {
-        wrong(o, "layer_types", "must be a list with one string per layer");
-        return;
-    }
+    if (!is_list_of_layers(o, list, hp)) return;
     for (int i = 0; i < hp->n_layers; i++) {
         if (!listed_window(o, list, i)) continue;
         if (window == 0) {
@@ -402,26 +542,71 @@ static void read_listed_windows(const struct object *o, const json_t *list, int 
     }
 }
 
+/* The window of the layers that have one; 0: none has. */
+static int read_window(const struct object *o, const struct eng_family *f)
+{
+    bool optional = f->window_rule == ENG_WINDOW_FROM || f->window_rule == ENG_WINDOW_NOPE;
+    bool used = !optional || read_bool(o, "use_sliding_window", false);
+    bool given = json_object_get(o->json, "sliding_window"); /* null: none; absent: the default */
+    if (!used && f->window_rule != ENG_WINDOW_NOPE) return 0;
+    return (int)read_int(o, "sliding_window", 1, INT32_MAX, given ? 0 : f->sliding_window);
+}
+
+/* Returns true if layer i has the window by the family's rule. */
+static bool ruled_window(const struct eng_hparams *hp, int64_t first, int64_t period, int i)
+{
+    switch (hp->family->window_rule) {
+    case ENG_WINDOW_NONE: break;
+    case ENG_WINDOW_ALL: return true;
+    case ENG_WINDOW_FROM: return i >= first;
+    case ENG_WINDOW_NOPE: return !hp->layer_rope[i];
+    case ENG_WINDOW_PERIOD: return (i + 1) % period != 0;
+    }
+    return false;
+}
+
 static void read_windows(const struct object *o, struct eng_hparams *hp)
 {
     const struct eng_family *f = hp->family;
-    if (!f->window_always && !f->window_from_layer && !f->nope_layers) return;
-    bool used = f->window_always || read_bool(o, "use_sliding_window", false);
-    bool given = json_object_get(o->json, "sliding_window"); /* null: none; absent: the default */
-    int window = 0;
-    if (used || f->nope_layers)
-        window = (int)read_int(o, "sliding_window", 1, INT32_MAX, given ? 0 : f->sliding_window);
-    int64_t first = read_int(o, "max_window_layers", 0, INT32_MAX, 28);
-    const json_t *list = f->window_always ? NULL : find(o, "layer_types");
-    if (list) {
+    if (f->window_rule == ENG_WINDOW_NONE) return;
+    int window = read_window(o, f);
+    int64_t first = read_int(o, "max_window_layers", 0, INT32_MAX, 28), period = 1;
+    const json_t *list = f->window_rule == ENG_WINDOW_ALL ? NULL : find(o, "layer_types");
+    bool used = f->window_rule != ENG_WINDOW_NOPE || read_bool(o, "use_sliding_window", false);
+    if (list)
         read_listed_windows(o, list, window, hp);
+    else if (f->window_rule == ENG_WINDOW_PERIOD)
+        period = read_int(o, "sliding_window_pattern", 1, INT32_MAX, f->window_period);
+    for (int i = 0; !list && used && i < hp->n_layers; i++)
+        if (ruled_window(hp, first, period, i)) hp->layer_window[i] = window;
+    for (int i = 0; f->nope_full && window > 0 && i < hp->n_layers; i++)
+        hp->layer_rope[i] = hp->layer_window[i] > 0;
+}
+
+/* Models that may have recurrent layers and experts are served if they have neither. */
+static void read_hybrid(const struct object *o, struct eng_hparams *hp)
+{
+    const json_t *list = find(o, "layer_types");
+    if (!find(o, "num_local_experts")) wrong(o, "num_local_experts", "is missing, which means 8");
+    if (!list) {
+        eng_report_problem(o->report, ENG_EUNSUPPORTED,
+                           "%s: layer_types is missing, which means mamba; supported: attention",
+                           o->where);
         return;
     }
-    for (int i = 0; used && i < hp->n_layers; i++) {
-        if (f->window_always || (f->window_from_layer && i >= first) ||
-            (f->nope_layers && !hp->layer_rope[i]))
-            hp->layer_window[i] = window;
+    if (!is_list_of_layers(o, list, hp)) return;
+    for (int i = 0; i < hp->n_layers; i++) {
+        const char *type = json_string_value(json_array_get(list, (size_t)i));
+        if (type && (strcmp(type, "attention") == 0 || strcmp(type, "full_attention") == 0))
+            continue;
+        eng_report_problem(o->report, ENG_EUNSUPPORTED,
+                           "%s: layer_types[%d] is %.100s; supported: attention", o->where, i,
+                           type ? type : "not a string");
+        return;
     }
+    const char *position = read_string(o, "position_embedding_type");
+    for (int i = 0; i < hp->n_layers; i++)
+        hp->layer_rope[i] = position && strcmp(position, "rope") == 0;
 }
 
 /* ---- token ids ----------------------------------------------------------------------------- */
@@ -462,17 +647,23 @@ static bool read_bos(const struct object *o, struct eng_hparams *hp)
     return true;
 }
 
-static void read_token_ids(const struct object *config, const struct object *generation,
-                           struct eng_hparams *hp)
+/* The first of these files and objects that has an id counts. */
+static void read_token_ids(const struct object *config, const struct object *text,
+                           const struct object *generation, struct eng_hparams *hp)
 {
     const struct eng_family *f = hp->family;
-    if (!read_eos(generation, hp) && !read_eos(config, hp) &&
-        !json_object_get(config->json, "eos_token_id") && f->eos_id >= 0 && f->eos_id < hp->vocab)
-        hp->eos_ids[hp->n_eos_ids++] = f->eos_id;
+    const struct object *places[] = {generation, config, text};
+    bool eos = false, bos = false, eos_given = false, bos_given = false;
     hp->bos_id = -1;
-    if (!read_bos(generation, hp) && !read_bos(config, hp) &&
-        !json_object_get(config->json, "bos_token_id") && f->bos_id < hp->vocab)
-        hp->bos_id = f->bos_id;
+    for (int i = 0; i < 3; i++) {
+        eos = eos || read_eos(places[i], hp);
+        bos = bos || read_bos(places[i], hp);
+        eos_given = eos_given || (i > 0 && json_object_get(places[i]->json, "eos_token_id"));
+        bos_given = bos_given || (i > 0 && json_object_get(places[i]->json, "bos_token_id"));
+    }
+    if (!eos && !eos_given && f->eos_id >= 0 && f->eos_id < hp->vocab)
+        hp->eos_ids[hp->n_eos_ids++] = f->eos_id;
+    if (!bos && !bos_given && f->bos_id < hp->vocab) hp->bos_id = f->bos_id;
 }
 
 /* ---- the whole ----------------------------------------------------------------------------- */
@@ -480,16 +671,31 @@ static void read_token_ids(const struct object *config, const struct object *gen
 static void read_all(const struct object *config, const struct object *generation,
                      struct eng_hparams *hp)
 {
-    hp->family = read_family(config);
-    if (!hp->family) return;
+    struct object text = *config;
+    const struct eng_family *f = hp->family = read_family(config);
+    if (!f) return;
     refuse_unsupported(config);
-    read_sizes(config, hp);
-    read_rope(config, hp);
+    if (f->config_key) {
+        text = (struct object){find(config, f->config_key), "config.json: text_config",
+                               config->report};
+        if (!json_is_object(text.json)) {
+            wrong(config, f->config_key, text.json ? "must be an object" : "is missing");
+            return;
+        }
+        refuse_unsupported(&text);
+    }
+    hp->act = read_act(&text, f);
+    read_sizes(&text, hp);
+    hp->tied = read_bool(&text, "tie_word_embeddings",
+                         read_bool(config, "tie_word_embeddings", f->tie_word_embeddings));
+    read_factors(&text, hp);
+    read_rope(&text, hp);
     for (int i = 0; i < hp->n_layers; i++)
         hp->layer_rope[i] = true;
-    if (hp->family->nope_layers) read_nope(config, hp);
-    read_windows(config, hp);
-    read_token_ids(config, generation, hp);
+    if (f->nope_layers) read_nope(&text, hp);
+    if (f->hybrid) read_hybrid(&text, hp);
+    read_windows(&text, hp);
+    read_token_ids(config, &text, generation, hp);
 }
 
 static json_t *parse(const char *text, size_t len, const char *name, struct eng_report *r)

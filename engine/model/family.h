@@ -1,29 +1,88 @@
 /* SPDX-License-Identifier: MIT */
-/* Families of models that can be served, and what differs between them. Const; any thread. */
+/*
+ * Families of models that can be served, as data: one row per entry of config.json's
+ * `architectures`, with the names of its tensors and of its own settings. Nothing outside
+ * engine/model/ asks which family a model is of. Const; any thread.
+ *
+ * Formulas and defaults are those of the reference's model and configuration classes
+ * (transformers 5.23).
+ */
 #ifndef HEARTH_ENGINE_MODEL_FAMILY_H
 #define HEARTH_ENGINE_MODEL_FAMILY_H
 
 #include <stdbool.h>
+#include <stddef.h>
 
-/* One row per entry of config.json's `architectures`. */
+#include "engine/model/model.h"
+
+/*
+ * Names of a layer's tensors, after "PREFIXlayers.N." and without ".weight"; NULL: the family has
+ * none. Either q, k, v or qkv, whose rows are all three; either gate, up or gate_up.
+ */
+struct eng_names {
+    const char *attn_norm, *q, *k, *v, *qkv, *q_norm, *k_norm, *o, *attn_post;
+    const char *ffn_norm, *gate, *up, *gate_up, *down, *ffn_post;
+};
+
+/* A real number that config.json may set; positive. */
+struct eng_config_key {
+    const char *name;
+    size_t at; /* offset of a double in struct eng_hparams */
+    double fallback;
+    bool null_is_off;  /* null means 0, not the default */
+    bool inverse_root; /* 1 / sqrt(x) is what goes there */
+};
+
+/* Which layers have the sliding window, if config.json has no layer_types. */
+enum eng_window_rule {
+    ENG_WINDOW_NONE,   /* the family knows no window */
+    ENG_WINDOW_ALL,    /* every layer, if sliding_window is not null */
+    ENG_WINDOW_FROM,   /* with use_sliding_window, layers from max_window_layers on */
+    ENG_WINDOW_NOPE,   /* with use_sliding_window, the layers without RoPE */
+    ENG_WINDOW_PERIOD, /* all but every window_period-th */
+};
+
 struct eng_family {
-    const char *architecture;   /* "LlamaForCausalLM" */
-    const char *model_type;     /* "llama" */
-    bool qkv_bias;              /* q, k, v have a bias whatever the config says (Qwen2) */
-    bool attention_bias_option; /* attention_bias is read: q, k, v, o */
-    bool mlp_bias_option;       /* mlp_bias is read: gate, up, down */
-    bool qk_norm;               /* q_norm and k_norm before RoPE (Qwen3) */
-    bool window_always;         /* sliding_window applies to every layer when not null (Mistral) */
-    bool window_from_layer;     /* use_sliding_window: from max_window_layers on (Qwen2, Qwen3) */
-    bool nope_layers;           /* no_rope_layers, which also take the window in use (SmolLM3) */
-    /* the reference's defaults for fields that config.json leaves out */
+    const char *architecture; /* "LlamaForCausalLM" */
+    const char *model_type;   /* "llama" */
+    const char *title;        /* "Llama", for people */
+    const struct eng_names *names;
+    const char *config_key;            /* "text_config": the settings are in that object, or NULL */
+    const char *const *prefixes;       /* NULL-terminated: of tensor names, the first that fits */
+    const char *const *other_parts;    /* NULL-terminated or NULL: prefixes of tensors of parts of a
+                                      * checkpoint that are not served, as its vision tower */
+    const struct eng_config_key *keys; /* its own numbers, up to a NULL name; or NULL */
+    const char *ffn_key;               /* of the feed-forward size; NULL: intermediate_size */
+    const char *act_key;               /* NULL: hidden_act */
+    const char *attn_bias_key;         /* setting for biases of q, k, v; NULL: none */
+    const char *mlp_bias_key;          /* of gate, up, down; NULL: none */
+    const char *local_theta_key;       /* of rope_local; NULL: theta must be local_theta */
+    enum kern_act act;                 /* if config.json names none */
+    enum eng_qk_norm qk_norm;
+    bool qkv_bias;      /* q, k, v have a bias whatever the config says */
+    bool bias_default;  /* of attn_bias_key */
+    bool no_o_bias;     /* attn_bias_key does not mean o */
+    bool norm_plus_one; /* norms multiply by 1 + weight */
+    bool embed_sqrt;    /* embeddings are multiplied by sqrt(hidden_size) */
+    bool rope_pairs;    /* RoPE rotates dimensions 2i and 2i + 1, not i and i + d / 2 */
+    bool rope_alpha;    /* rope_scaling's alpha changes theta, whatever its type */
+    bool rope_longrope; /* rope_scaling is longrope, under this or an older name */
+    bool rope_local;    /* windowed layers have a RoPE of their own, unscaled: local_theta */
+    bool nope_layers;   /* no_rope_layers */
+    bool nope_full;     /* layers without the window have no RoPE, if any layer has the window */
+    bool hybrid;        /* layers might be recurrent and experts mixed: refused unless neither */
+    enum eng_window_rule window_rule;
+    /* the reference's defaults for settings that config.json leaves out */
+    int window_period; /* if there is no sliding_window_pattern either */
     int vocab_size, hidden_size, intermediate_size, n_layers, n_heads;
     int n_kv_heads; /* 0: as many as heads */
     int head_dim;   /* 0: hidden_size / heads */
     int max_position_embeddings;
     int sliding_window; /* 0: none */
     int bos_id, eos_id; /* -1: none */
-    double rope_theta;
+    double rope_theta, local_theta;
+    double partial_rotary; /* 0: 1, the whole head */
+    double eps;            /* 0: 1e-6 */
     bool tie_word_embeddings;
 };
 

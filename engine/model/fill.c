@@ -47,10 +47,16 @@ struct fill {
     atomic_bool failed;
     atomic_bool *too_many_exceptions; /* [n_mats]: a panel does not fit B12 */
     bool again;                       /* those matrices are being read again */
-    double *freqs;                    /* [d_head / 2] */
+    double *freqs[2];                 /* [d_rot / 2]: of the model's RoPE and the local one */
 };
 
 /* ---- the arena ----------------------------------------------------------------------------- */
+
+/* cos, sin, and cos and sin of the local RoPE: [ctx][d_rot / 2] each. */
+static float *rope_table(const struct eng_model *m, int i)
+{
+    return m->ropes + (size_t)i * (size_t)m->ctx * (size_t)(m->hp.d_rot / 2);
+}
 
 static int make_arena(struct eng_model *m, int64_t ctx, char *err, size_t errlen)
 {
@@ -71,9 +77,15 @@ static int make_arena(struct eng_model *m, int64_t ctx, char *err, size_t errlen
         if (pm->parts[0].bias) pm->mat->bias = (float *)(base + pm->bias_at);
     }
     if (m->hp.tied) m->head = m->embed;
-    m->rope_cos = (float *)(base + rope_at);
-    m->rope_sin = (float *)(base + rope_at + rope_bytes / 2);
+    if (!m->head_norm) m->head_norm = m->final_norm;
+    m->ropes = (float *)(base + rope_at);
     m->ctx = ctx;
+    for (int i = 0; i < m->hp.n_layers; i++) {
+        if (!m->hp.layer_rope[i]) continue;
+        bool local = m->hp.has_local_rope && m->hp.layer_window[i] > 0;
+        m->layers[i].rope_cos = rope_table(m, 2 * local);
+        m->layers[i].rope_sin = rope_table(m, 2 * local + 1);
+    }
     return 0;
 }
 
@@ -126,12 +138,22 @@ static void widen(enum eng_dtype dtype, const uint8_t *src, float *dst, size_t n
     }
 }
 
-/* A whole vector as f32, through the staging buffer. */
+/* A whole vector as f32; `to` may be the staging buffer. */
 static bool read_vector(const struct eng_tensor *t, float *to, struct worker *w)
 {
     if (!read_rows(t, 0, 1, (size_t)t->n_bytes, w->staging, w)) return false;
     hash_rows(t, 0, 1, (size_t)t->n_bytes, w->staging, w);
     widen(t->dtype, w->staging, to, (size_t)t->n_elements);
+    return true;
+}
+
+static bool fill_vector(const struct plan_vec *pv, struct worker *w)
+{
+    float *to = (float *)*pv->vec;
+    if (!read_vector(pv->tensor, to, w)) return false;
+    if (pv->add == 0 && pv->factor == 1) return true;
+    for (int i = 0; i < pv->n; i++)
+        to[i] = (to[i] + pv->add) * pv->factor;
     return true;
 }
 
@@ -157,7 +179,8 @@ static bool stage_panel(const struct fill *f, const struct plan_mat *pm, int pan
             rows[i++] = NULL;
             continue;
         }
-        while (i + n < KERN_PANEL && eng_plan_row(pm, panel * KERN_PANEL + i + n, &next) == part)
+        while (i + n < KERN_PANEL && eng_plan_row(pm, panel * KERN_PANEL + i + n, &next) == part &&
+               next == row + n)
             n++;
         size_t bytes = n_in * (size_t)eng_dtype_bits(part->weight->dtype) / 8;
         size_t pitch = mixed ? n_in * sizeof(float) : bytes;
@@ -261,21 +284,17 @@ static int place_plain(struct fill *f, char *err, size_t errlen)
 /* Biases are in the order of the rows; the padding after them is 0 from the mapping. */
 static bool fill_bias(const struct plan_mat *pm, struct worker *w)
 {
-    float *bias = (float *)pm->mat->bias;
-    size_t start = 0;
-    for (int i = 0; i < pm->n_parts; i++) {
+    float *bias = (float *)pm->mat->bias, *whole = (float *)(void *)w->staging;
+    int start = 0;
+    for (int i = 0; i < pm->n_parts; start += pm->parts[i++].n_rows) {
         const struct plan_part *part = &pm->parts[i];
-        if (!pm->interleaved) {
-            if (!read_vector(part->bias, bias + start, w)) return false;
-            start += (size_t)part->n_rows;
-            continue;
+        if (!read_vector(part->bias, whole, w)) return false;
+        for (int row = 0; row < part->n_rows; row++) {
+            int at = start + row;
+            if (pm->interleaved)
+                at = (row / KERN_PANEL * pm->n_parts + i) * KERN_PANEL + row % KERN_PANEL;
+            bias[at] = whole[eng_plan_source(part, row)];
         }
-        float *whole = (float *)(void *)w->staging;
-        if (!read_rows(part->bias, 0, 1, (size_t)part->bias->n_bytes, whole, w)) return false;
-        hash_rows(part->bias, 0, 1, (size_t)part->bias->n_bytes, w->staging, w);
-        widen(part->bias->dtype, w->staging, whole, (size_t)part->n_rows);
-        for (int row = 0; row < part->n_rows; row++)
-            bias[(row / KERN_PANEL * pm->n_parts + i) * KERN_PANEL + row % KERN_PANEL] = whole[row];
     }
     return true;
 }
@@ -286,7 +305,7 @@ static bool fill_vectors(struct fill *f)
     struct worker *w = &f->workers[0];
     bool ok = true;
     for (int i = 0; ok && i < load->n_vecs; i++)
-        ok = read_vector(load->vecs[i].tensor, (float *)*load->vecs[i].vec, w);
+        ok = fill_vector(&load->vecs[i], w);
     for (int i = 0; ok && i < load->n_mats; i++)
         ok = !load->mats[i].mat->bias || fill_bias(&load->mats[i], w);
     return ok;
@@ -297,12 +316,13 @@ static void fill_rope_block(void *arg, int item, int thread)
     (void)thread;
     struct fill *f = arg;
     const struct eng_model *m = f->m;
-    int n_freqs = m->hp.d_head / 2;
+    int n_freqs = m->hp.d_rot / 2;
     int64_t pos0 = (int64_t)item * ENG_ROPE_BLOCK, left = m->ctx - pos0;
     size_t at = (size_t)pos0 * (size_t)n_freqs;
-    eng_rope_rows(f->freqs, n_freqs, m->hp.rope.attention_factor, pos0,
-                  left < ENG_ROPE_BLOCK ? (int)left : ENG_ROPE_BLOCK, (float *)m->rope_cos + at,
-                  (float *)m->rope_sin + at);
+    for (int i = 0; i <= m->hp.has_local_rope; i++)
+        eng_rope_rows(f->freqs[i], n_freqs, (i ? &m->hp.local_rope : &m->hp.rope)->attention_factor,
+                      pos0, left < ENG_ROPE_BLOCK ? (int)left : ENG_ROPE_BLOCK,
+                      rope_table(m, 2 * i) + at, rope_table(m, 2 * i + 1) + at);
 }
 
 /* ---- the whole ----------------------------------------------------------------------------- */
@@ -315,9 +335,11 @@ static size_t staging_bytes(const struct eng_load *load)
         if ((size_t)load->vecs[i].n > most) most = (size_t)load->vecs[i].n;
     for (int i = 0; i < load->n_mats; i++) {
         size_t n = (size_t)load->mats[i].mat->n_in * KERN_PANEL;
-        size_t n_bias = load->mats[i].mat->bias ? (size_t)load->mats[i].mat->n_out : 0;
         if (n > most) most = n;
-        if (n_bias > most) most = n_bias;
+        for (int k = 0; k < load->mats[i].n_parts; k++) {
+            const struct eng_tensor *bias = load->mats[i].parts[k].bias;
+            if (bias && (size_t)bias->n_elements > most) most = (size_t)bias->n_elements;
+        }
     }
     return (most * sizeof(float) + 63) / 64 * 64;
 }
@@ -382,7 +404,8 @@ static int run(struct fill *f, struct pool *pool, char *err, size_t errlen)
     int n_blocks = (int)((f->m->ctx + ENG_ROPE_BLOCK - 1) / ENG_ROPE_BLOCK);
     f->panels_per_item = n_panels / POOL_MAX_ITEMS + 1;
     int n_items = (n_panels + f->panels_per_item - 1) / f->panels_per_item;
-    eng_rope_freqs(&f->m->hp.rope, f->m->hp.d_head, f->freqs);
+    eng_rope_freqs(&f->m->hp.rope, f->m->hp.d_rot, f->m->ctx, f->freqs[0]);
+    eng_rope_freqs(&f->m->hp.local_rope, f->m->hp.d_rot, f->m->ctx, f->freqs[1]);
     if (fill_vectors(f)) {
         struct pool_phase phases[] = {{pack_item, f, n_items}, {fill_rope_block, f, n_blocks}};
         pool_run(pool, phases, 2, NULL);
@@ -416,9 +439,10 @@ int eng_model_fill(struct eng_model *m, struct pool *pool, int64_t ctx, char *er
     if (rc) return rc;
     first_panel = count_panels(m->load);
     f.first_panel = first_panel;
-    f.freqs = calloc((size_t)m->hp.d_head, sizeof(*f.freqs));
+    f.freqs[0] = calloc((size_t)m->hp.d_head, sizeof(*f.freqs[0]));
+    f.freqs[1] = f.freqs[0] ? f.freqs[0] + m->hp.d_head / 2 : NULL;
     f.too_many_exceptions = calloc((size_t)m->load->n_mats, sizeof(*f.too_many_exceptions));
-    if (!first_panel || !f.freqs || !f.too_many_exceptions || !make_workers(&f)) {
+    if (!first_panel || !f.freqs[0] || !f.too_many_exceptions || !make_workers(&f)) {
         snprintf(err, errlen, "no memory to load the model");
         rc = ENG_ENOMEM;
     } else {
@@ -430,7 +454,7 @@ int eng_model_fill(struct eng_model *m, struct pool *pool, int64_t ctx, char *er
     }
     free(f.workers);
     free(f.too_many_exceptions);
-    free(f.freqs);
+    free(f.freqs[0]);
     free(first_panel);
     if (rc == 0) {
         eng_load_destroy(m->load);

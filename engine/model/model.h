@@ -53,18 +53,29 @@ enum eng_rope_type {
     ENG_ROPE_LINEAR,
     ENG_ROPE_LLAMA3,
     ENG_ROPE_YARN,
-    ENG_ROPE_DYNAMIC
+    ENG_ROPE_DYNAMIC,
+    ENG_ROPE_LONGROPE
 };
+
+enum { ENG_MAX_HEAD_DIM = 1024 };
 
 struct eng_rope {
     enum eng_rope_type type;
     double theta, factor;
     double low_freq_factor, high_freq_factor; /* llama3 */
-    double original_ctx;                      /* llama3, yarn */
+    double original_ctx;                      /* llama3, yarn, longrope */
     double beta_fast, beta_slow;              /* yarn */
-    double attention_factor;                  /* of cos and sin; 1 but for yarn */
+    double attention_factor;                  /* of cos and sin; 1 but for yarn and longrope */
     bool truncate;                            /* yarn */
+    /* longrope's divisors of the frequencies, for contexts up to original_ctx and longer ones */
+    double short_factors[ENG_MAX_HEAD_DIM / 2], long_factors[ENG_MAX_HEAD_DIM / 2];
 };
+
+/*
+ * RMSNorm of queries and keys. HEAD: of each head, before RoPE or after it; ROW: of all heads of a
+ * token together, before RoPE.
+ */
+enum eng_qk_norm { ENG_QK_NORM_NONE, ENG_QK_NORM_HEAD, ENG_QK_NORM_AFTER_ROPE, ENG_QK_NORM_ROW };
 
 enum { ENG_MAX_EOS = 16, ENG_MAX_LAYERS = 512 };
 
@@ -77,27 +88,39 @@ struct eng_hparams {
     double rms_eps;
     bool tied; /* the embedding is also the head */
     bool attn_bias_qkv, attn_bias_o, mlp_bias;
-    struct eng_rope rope;
+    enum kern_act act;
+    enum eng_qk_norm qk_norm;
+    bool branch_norms; /* a layer's branches are normed before they are added to the stream */
+    /* Factors, 1 if the model has none. Branches are added to the stream times residual_scale. */
+    double embed_scale, residual_scale, attn_scale, logits_scaling; /* logits are divided by it */
+    double attn_softcap, logit_softcap;                             /* 0: none */
+    int d_rot;            /* dimensions of a head that RoPE turns, the first ones */
+    struct eng_rope rope; /* of all layers, or, with a local one, of those without a window */
+    struct eng_rope local_rope;
+    bool has_local_rope;
     int32_t eos_ids[ENG_MAX_EOS];
     int n_eos_ids;
-    int32_t bos_id; /* -1: none */
-    bool layer_rope[ENG_MAX_LAYERS];
+    int32_t bos_id;                       /* -1: none */
+    bool layer_rope[ENG_MAX_LAYERS];      /* the layer has RoPE */
     int32_t layer_window[ENG_MAX_LAYERS]; /* keys visible, the token itself included; 0: all */
     uint64_t config_hash[2]; /* of the bytes of config.json and generation_config.json */
 };
 
 struct eng_layer {
-    const float *attn_norm; /* [d_model] */
-    const float *ffn_norm;  /* [d_model] */
-    const float *q_norm;    /* [d_head] or NULL */
-    const float *k_norm;    /* [d_head] or NULL */
+    const float *attn_norm; /* [d_model] or NULL: attention reads the stream as it is */
+    const float *attn_post; /* [d_model] or NULL: norm of attention's output */
+    const float *ffn_norm;  /* [d_model] or NULL */
+    const float *ffn_post;  /* [d_model] or NULL */
+    const float *q_norm;    /* [d_head], by rows [n_heads * d_head], or NULL */
+    const float *k_norm;    /* [d_head], by rows [n_kv_heads * d_head], or NULL */
     struct eng_mat qkv;     /* rows: q [n_heads * d_head], k and v [n_kv_heads * d_head] */
     struct eng_mat o;       /* [d_model] of [n_heads * d_head] */
     struct eng_mat gate_up; /* panels alternate: 32 gate rows, the same 32 up rows, ...;
                                    n_out = 2 * 32 * ceil(d_ff / 32) */
     struct eng_mat down;    /* [d_model] of [d_ff] */
-    bool rope;              /* false: a layer without RoPE */
-    int window;             /* keys visible, the token itself included; 0: all before it */
+    const float *rope_cos;  /* [ctx][d_rot / 2], with the attention factor; NULL: no RoPE */
+    const float *rope_sin;
+    int window; /* keys visible, the token itself included; 0: all before it */
 };
 
 /* How weights are kept and read; see reading.h. */
@@ -118,9 +141,11 @@ struct eng_model {
     struct eng_mat embed;     /* rows: tokens; when hp.tied also the head */
     struct eng_mat head;      /* equal to embed (same panels) when tied */
     const float *final_norm;  /* [d_model] */
-    const float *rope_cos;    /* [ctx][d_head / 2]; the attention factor is in it */
-    const float *rope_sin;
-    int64_t ctx; /* rows of the RoPE tables */
+    const float *head_norm;   /* the same over logits_scaling */
+    float embed_scale;        /* of the embeddings, as the stream needs them: see plan.c */
+    double stream_eps;        /* of norms over the stream */
+    float *ropes;             /* the tables: cos and sin, then those of the local RoPE */
+    int64_t ctx;              /* rows of the RoPE tables */
     struct eng_reading reading;
     int64_t n_params;
     int64_t weights_bytes; /* packed size; before eng_model_fill its maximum */

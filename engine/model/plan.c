@@ -3,8 +3,9 @@
  * The tensors a model must have, by the reference's names: found, checked against the
  * configuration, and planned into one arena. No memory for weights is allocated here.
  *
- * Tensors that the model does not use (frequencies of old files, a head next to tied embeddings)
- * are ignored, as in the reference.
+ * Tensors that are known to have no effect (frequencies of old files, a head next to tied
+ * embeddings, the vision tower of a checkpoint whose text part is served) are ignored; any other
+ * that the family does not use is refused, since the model would need it.
  */
 #include <assert.h>
 #include <stdarg.h>
@@ -13,17 +14,19 @@
 #include <string.h>
 
 #include "engine/eng_error.h"
+#include "engine/kernels/convert.h"
 #include "engine/model/config.h"
 #include "engine/model/family.h"
 #include "engine/model/numerics.h"
 #include "engine/model/plan.h"
 
-enum { MATS_PER_LAYER = 4, VECS_PER_LAYER = 4, NAME_BYTES = 96 };
+enum { MATS_PER_LAYER = 4, VECS_PER_LAYER = 6, VECS_OUTSIDE = 2, NAME_BYTES = 128 };
 
 /* The check in progress. */
 struct check {
     struct eng_model *m;
     struct eng_report *report;
+    const char *prefix; /* of the tensors' names */
 };
 
 /* The tensor of that name if its dtype and shape are right, else NULL; n_cols 0: a vector. */
@@ -64,33 +67,53 @@ static struct plan_mat *add_mat(const struct check *c, struct eng_mat *mat, enum
     return pm;
 }
 
-/* Rows from the tensor PREFIX.weight, and PREFIX.bias if there is a bias. */
-static void add_part(const struct check *c, struct plan_mat *pm, const char *prefix, int n_rows,
-                     bool bias, const char *fields)
+/*
+ * Rows [first_row, first_row + n_rows) of the `total` rows of NAME.weight, and of NAME.bias if
+ * there is a bias.
+ */
+static struct plan_part *add_rows(const struct check *c, struct plan_mat *pm, const char *name,
+                                  int first_row, int n_rows, int total, bool bias,
+                                  const char *fields)
 {
-    char name[NAME_BYTES];
+    char full[NAME_BYTES];
     struct plan_part *part = &pm->parts[pm->n_parts++];
+    part->first_row = first_row;
     part->n_rows = n_rows;
-    snprintf(name, sizeof(name), "%s.weight", prefix);
-    part->weight = need(c, name, n_rows, pm->mat->n_in, fields);
+    snprintf(full, sizeof(full), "%s.weight", name);
+    part->weight = need(c, full, total, pm->mat->n_in, fields);
     pm->mat->n_out += n_rows;
-    if (!bias) return;
-    snprintf(name, sizeof(name), "%s.bias", prefix);
-    part->bias = need(c, name, n_rows, 0, fields);
+    if (!bias) return part;
+    snprintf(full, sizeof(full), "%s.bias", name);
+    part->bias = need(c, full, total, 0, fields);
+    return part;
 }
 
+static struct plan_part *add_part(const struct check *c, struct plan_mat *pm, const char *name,
+                                  int n_rows, bool bias, const char *fields)
+{
+    return add_rows(c, pm, name, 0, n_rows, n_rows, bias, fields);
+}
+
+/* NAME.weight, unless the family has no such vector. */
 static void add_vec(const struct check *c, const float **vec, const char *name, int n,
                     const char *fields)
 {
-    assert(c->m->load->n_vecs < c->m->hp.n_layers * VECS_PER_LAYER + 1);
+    if (!name) return;
+    char full[NAME_BYTES];
+    snprintf(full, sizeof(full), "%s.weight", name);
+    assert(c->m->load->n_vecs < c->m->hp.n_layers * VECS_PER_LAYER + VECS_OUTSIDE);
     struct plan_vec *pv = &c->m->load->vecs[c->m->load->n_vecs++];
-    *pv = (struct plan_vec){.vec = vec, .n = n, .tensor = need(c, name, n, 0, fields)};
+    float add = c->m->hp.family->norm_plus_one ? 1.0f : 0.0f;
+    *pv = (struct plan_vec){.vec = vec, .n = n, .add = add, .factor = 1.0f};
+    pv->tensor = need(c, full, n, 0, fields);
 }
 
-/* The name of a tensor (or its prefix) of layer i. */
-static const char *layer_name(char buf[NAME_BYTES], int layer, const char *rest)
+/* The name of a tensor of layer i, without its ending; NULL if `rest` is. */
+static const char *layer_name(char buf[NAME_BYTES], const struct check *c, int layer,
+                              const char *rest)
 {
-    snprintf(buf, NAME_BYTES, "model.layers.%d.%s", layer, rest);
+    if (!rest) return NULL;
+    snprintf(buf, NAME_BYTES, "%slayers.%d.%s", c->prefix, layer, rest);
     return buf;
 }
 
@@ -99,70 +122,166 @@ static enum plan_role layer_role(const struct eng_hparams *hp, int layer)
     return layer == 0 || layer == hp->n_layers - 1 ? PLAN_FINE : PLAN_MATRIX;
 }
 
-static void plan_attention(const struct check *c, int i)
+static void plan_qkv(const struct check *c, int i)
 {
     const struct eng_hparams *hp = &c->m->hp;
+    const struct eng_names *names = hp->family->names;
     struct eng_layer *l = &c->m->layers[i];
     int n_q = hp->n_heads * hp->d_head, n_kv = hp->n_kv_heads * hp->d_head;
-    bool bias = hp->attn_bias_qkv;
     char name[NAME_BYTES];
     static const char q_fields[] = "num_attention_heads x head_dim, hidden_size";
     static const char kv_fields[] = "num_key_value_heads x head_dim, hidden_size";
+    static const char fused_fields[] =
+        "(num_attention_heads + 2 x num_key_value_heads) x head_dim, hidden_size";
+    const struct {
+        const char *own, *fields;
+        int n_rows;
+    } parts[] = {
+        {names->q, q_fields, n_q}, {names->k, kv_fields, n_kv}, {names->v, kv_fields, n_kv}};
 
-    add_vec(c, &l->attn_norm, layer_name(name, i, "input_layernorm.weight"), hp->d_model,
-            "hidden_size");
     struct plan_mat *qkv = add_mat(c, &l->qkv, layer_role(hp, i), hp->d_model);
     qkv->fine_row = n_q;
-    add_part(c, qkv, layer_name(name, i, "self_attn.q_proj"), n_q, bias, q_fields);
-    add_part(c, qkv, layer_name(name, i, "self_attn.k_proj"), n_kv, bias, kv_fields);
-    add_part(c, qkv, layer_name(name, i, "self_attn.v_proj"), n_kv, bias, kv_fields);
-    if (hp->family->qk_norm) {
-        add_vec(c, &l->q_norm, layer_name(name, i, "self_attn.q_norm.weight"), hp->d_head,
-                "head_dim");
-        add_vec(c, &l->k_norm, layer_name(name, i, "self_attn.k_norm.weight"), hp->d_head,
-                "head_dim");
+    for (int k = 0, first = 0; k < 3; first += parts[k++].n_rows) {
+        struct plan_part *part;
+        if (names->qkv)
+            part = add_rows(c, qkv, layer_name(name, c, i, names->qkv), first, parts[k].n_rows,
+                            n_q + 2 * n_kv, hp->attn_bias_qkv, fused_fields);
+        else
+            part = add_part(c, qkv, layer_name(name, c, i, parts[k].own), parts[k].n_rows,
+                            hp->attn_bias_qkv, parts[k].fields);
+        if (hp->family->rope_pairs && k < 2) {
+            part->pairs = hp->d_rot;
+            part->d_head = hp->d_head;
+        }
     }
+}
+
+static void plan_attention(const struct check *c, int i)
+{
+    const struct eng_hparams *hp = &c->m->hp;
+    const struct eng_names *names = hp->family->names;
+    struct eng_layer *l = &c->m->layers[i];
+    char name[NAME_BYTES];
+    bool rows = hp->qk_norm == ENG_QK_NORM_ROW;
+    int n_q = hp->n_heads * hp->d_head, n_kv = hp->n_kv_heads * hp->d_head;
+
+    add_vec(c, &l->attn_norm, layer_name(name, c, i, names->attn_norm), hp->d_model, "hidden_size");
+    plan_qkv(c, i);
+    add_vec(c, &l->q_norm, layer_name(name, c, i, names->q_norm), rows ? n_q : hp->d_head,
+            rows ? "num_attention_heads x head_dim" : "head_dim");
+    add_vec(c, &l->k_norm, layer_name(name, c, i, names->k_norm), rows ? n_kv : hp->d_head,
+            rows ? "num_key_value_heads x head_dim" : "head_dim");
     struct plan_mat *o = add_mat(c, &l->o, layer_role(hp, i), n_q);
-    add_part(c, o, layer_name(name, i, "self_attn.o_proj"), hp->d_model, hp->attn_bias_o,
+    add_part(c, o, layer_name(name, c, i, names->o), hp->d_model, hp->attn_bias_o,
              "hidden_size, num_attention_heads x head_dim");
+    add_vec(c, &l->attn_post, layer_name(name, c, i, names->attn_post), hp->d_model, "hidden_size");
 }
 
 static void plan_mlp(const struct check *c, int i)
 {
     const struct eng_hparams *hp = &c->m->hp;
+    const struct eng_names *names = hp->family->names;
     struct eng_layer *l = &c->m->layers[i];
     char name[NAME_BYTES];
     static const char fields[] = "intermediate_size, hidden_size";
+    static const char fused_fields[] = "2 x intermediate_size, hidden_size";
 
-    add_vec(c, &l->ffn_norm, layer_name(name, i, "post_attention_layernorm.weight"), hp->d_model,
-            "hidden_size");
+    add_vec(c, &l->ffn_norm, layer_name(name, c, i, names->ffn_norm), hp->d_model, "hidden_size");
     struct plan_mat *gate_up = add_mat(c, &l->gate_up, layer_role(hp, i), hp->d_model);
     gate_up->interleaved = true;
-    add_part(c, gate_up, layer_name(name, i, "mlp.gate_proj"), hp->d_ff, hp->mlp_bias, fields);
-    add_part(c, gate_up, layer_name(name, i, "mlp.up_proj"), hp->d_ff, hp->mlp_bias, fields);
+    for (int k = 0; k < 2; k++) {
+        if (names->gate_up)
+            add_rows(c, gate_up, layer_name(name, c, i, names->gate_up), k * hp->d_ff, hp->d_ff,
+                     2 * hp->d_ff, hp->mlp_bias, fused_fields);
+        else
+            add_part(c, gate_up, layer_name(name, c, i, k ? names->up : names->gate), hp->d_ff,
+                     hp->mlp_bias, fields);
+    }
     l->gate_up.n_out = 2 * KERN_PANEL * ((hp->d_ff + KERN_PANEL - 1) / KERN_PANEL);
     struct plan_mat *down = add_mat(c, &l->down, layer_role(hp, i), hp->d_ff);
-    add_part(c, down, layer_name(name, i, "mlp.down_proj"), hp->d_model, hp->mlp_bias,
+    add_part(c, down, layer_name(name, c, i, names->down), hp->d_model, hp->mlp_bias,
              "hidden_size, intermediate_size");
+    add_vec(c, &l->ffn_post, layer_name(name, c, i, names->ffn_post), hp->d_model, "hidden_size");
+}
+
+/* The first of the family's prefixes that the file's names have; its first one if none has. */
+static const char *find_prefix(const struct eng_model *m)
+{
+    char name[NAME_BYTES];
+    for (const char *const *p = m->hp.family->prefixes; *p; p++) {
+        snprintf(name, sizeof(name), "%sembed_tokens.weight", *p);
+        if (eng_weights_find(m->load->weights, name)) return *p;
+    }
+    return m->hp.family->prefixes[0];
+}
+
+/* The head is next to the rest of the model: its prefix lacks the last "model.". */
+static void head_name(const struct check *c, char name[NAME_BYTES])
+{
+    size_t n = strlen(c->prefix) - strlen("model.");
+    snprintf(name, NAME_BYTES, "%.*slm_head", (int)n, c->prefix);
+    if (strcmp(c->prefix, "model.language_model.") == 0) snprintf(name, NAME_BYTES, "lm_head");
 }
 
 static void plan_tensors(const struct check *c)
 {
     struct eng_model *m = c->m;
     const struct eng_hparams *hp = &m->hp;
+    char name[NAME_BYTES];
     static const char fields[] = "vocab_size, hidden_size";
     struct plan_mat *embed = add_mat(c, &m->embed, hp->tied ? PLAN_HEAD : PLAN_LOOKUP, hp->d_model);
-    add_part(c, embed, "model.embed_tokens", hp->vocab, false, fields);
+    snprintf(name, sizeof(name), "%sembed_tokens", c->prefix);
+    add_part(c, embed, name, hp->vocab, false, fields);
     for (int i = 0; i < hp->n_layers; i++) {
         plan_attention(c, i);
         plan_mlp(c, i);
-        m->layers[i].rope = hp->layer_rope[i];
         m->layers[i].window = hp->layer_window[i];
     }
-    add_vec(c, &m->final_norm, "model.norm.weight", hp->d_model, "hidden_size");
+    snprintf(name, sizeof(name), "%snorm", c->prefix);
+    add_vec(c, &m->final_norm, name, hp->d_model, "hidden_size");
+    if (hp->logits_scaling != 1) {
+        add_vec(c, &m->head_norm, name, hp->d_model, "hidden_size");
+        m->load->vecs[m->load->n_vecs - 1].factor = (float)(1 / hp->logits_scaling);
+    }
+    head_name(c, name);
     if (!hp->tied)
-        add_part(c, add_mat(c, &m->head, PLAN_HEAD, hp->d_model), "lm_head", hp->vocab, false,
-                 fields);
+        add_part(c, add_mat(c, &m->head, PLAN_HEAD, hp->d_model), name, hp->vocab, false, fields);
+}
+
+static bool begins(const char *text, const char *with)
+{
+    return strncmp(text, with, strlen(with)) == 0;
+}
+
+static bool ends(const char *text, const char *with)
+{
+    size_t n = strlen(text), m = strlen(with);
+    return n >= m && strcmp(text + n - m, with) == 0;
+}
+
+/* Returns true if a tensor that the family does not use has no effect on text. */
+static bool has_no_effect(const struct eng_hparams *hp, const char *name)
+{
+    static const char *const endings[] = {".rotary_emb.inv_freq", ".attn.bias", ".masked_bias"};
+    for (size_t i = 0; i < sizeof(endings) / sizeof(endings[0]); i++)
+        if (ends(name, endings[i])) return true;
+    for (const char *const *p = hp->family->other_parts; p && *p; p++)
+        if (begins(name, *p)) return true;
+    return hp->tied && ends(name, "lm_head.weight");
+}
+
+/* Refuses tensors that the model would need and the family does not know. */
+static void check_unused(const struct check *c)
+{
+    const struct eng_weights *w = c->m->load->weights;
+    for (size_t i = 0; i < w->n_tensors; i++) {
+        const struct eng_tensor *t = w->by_name[i];
+        if (!t->used && !has_no_effect(&c->m->hp, t->name))
+            eng_report_problem(c->report, ENG_EUNSUPPORTED,
+                               "%s: tensor %.200s is not part of a %s model of %d layers as "
+                               "config.json describes it",
+                               t->shard->name, t->name, c->m->hp.family->title, c->m->hp.n_layers);
+    }
 }
 
 /* Counts parameters and names the dtype of the tensors in use. */
@@ -174,12 +293,12 @@ static void sum_up(struct eng_model *m)
         for (int j = 0; j < load->mats[i].n_parts; j++) {
             const struct plan_part *part = &load->mats[i].parts[j];
             seen[part->weight->dtype] = true;
-            m->n_params += part->weight->n_elements + (part->bias ? part->bias->n_elements : 0);
+            m->n_params += (int64_t)part->n_rows * (load->mats[i].mat->n_in + (part->bias ? 1 : 0));
         }
     }
     for (int i = 0; i < load->n_vecs; i++) {
         seen[load->vecs[i].tensor->dtype] = true;
-        m->n_params += load->vecs[i].tensor->n_elements;
+        if (load->vecs[i].vec != &m->head_norm) m->n_params += load->vecs[i].n;
     }
     m->weights_dtype = "mixed";
     for (int i = 0; i <= ENG_DTYPE_BF16; i++)
@@ -199,11 +318,12 @@ int eng_plan_make(struct eng_model *m, const char *dir, struct eng_report *r)
     size_t n = (size_t)m->hp.n_layers;
     m->layers = calloc(n, sizeof(*m->layers));
     m->load->mats = calloc(n * MATS_PER_LAYER + 2, sizeof(*m->load->mats));
-    m->load->vecs = calloc(n * VECS_PER_LAYER + 1, sizeof(*m->load->vecs));
+    m->load->vecs = calloc(n * VECS_PER_LAYER + VECS_OUTSIDE, sizeof(*m->load->vecs));
     if (!m->layers || !m->load->mats || !m->load->vecs)
         return eng_report_problem(r, ENG_ENOMEM, "no memory for %zu layers", n);
-    struct check c = {m, r};
+    struct check c = {m, r, find_prefix(m)};
     plan_tensors(&c);
+    if (r->rc == 0) check_unused(&c);
     if (r->rc == 0) sum_up(m);
     return r->rc;
 }
@@ -214,6 +334,18 @@ bool eng_plan_is_bf16(const struct eng_load *load)
         for (int j = 0; j < load->mats[i].n_parts; j++)
             if (load->mats[i].parts[j].weight->dtype != ENG_DTYPE_BF16) return false;
     return true;
+}
+
+int eng_plan_source(const struct plan_part *part, int row)
+{
+    if (part->pairs > 0) {
+        int in_head = row % part->d_head, half = part->pairs / 2;
+        if (in_head < half)
+            row += in_head;
+        else if (in_head < part->pairs)
+            row += in_head - part->pairs + 1;
+    }
+    return part->first_row + row;
 }
 
 const struct plan_part *eng_plan_row(const struct plan_mat *pm, int row, int *ret_row)
@@ -229,8 +361,9 @@ const struct plan_part *eng_plan_row(const struct plan_mat *pm, int row, int *re
             part++;
         }
     }
-    *ret_row = row;
-    return row < part->n_rows ? part : NULL;
+    if (row >= part->n_rows) return NULL;
+    *ret_row = eng_plan_source(part, row);
+    return part;
 }
 
 /* ---- formats and places -------------------------------------------------------------------- */
@@ -265,12 +398,29 @@ static size_t take(struct eng_load *load, size_t n)
     return at;
 }
 
+/*
+ * A residual scale r is not applied to each branch: the stream is kept divided by r, so embeddings
+ * are divided once, and its norms, which divide by its size, get eps / r^2. Gemma was trained with
+ * sqrt(hidden_size) rounded to bf16; `exact` follows the formula.
+ */
+static void place_stream(struct eng_model *m)
+{
+    const struct eng_hparams *hp = &m->hp;
+    float scale = (float)hp->embed_scale;
+    bool bf16 = m->load->mats[0].parts[0].weight->dtype == ENG_DTYPE_BF16;
+    if (hp->family->embed_sqrt && bf16 && !m->numerics->keep_source)
+        scale = kern_f32_of_bf16(kern_bf16_of_f32(scale));
+    m->embed_scale = (float)((double)scale / hp->residual_scale);
+    m->stream_eps = hp->rms_eps / (hp->residual_scale * hp->residual_scale);
+}
+
 void eng_plan_place(struct eng_model *m, const char *gemm)
 {
     struct eng_load *load = m->load;
     bool blas = choose_blas(m, gemm);
     size_t reserve = 0; /* what compressed matrices need more if they must stay BF16 */
     load->arena_bytes = 0;
+    place_stream(m);
     for (int i = 0; i < load->n_vecs; i++)
         load->vecs[i].at = take(load, (size_t)load->vecs[i].n * sizeof(float));
     for (int i = 0; i < load->n_mats; i++) {
@@ -299,5 +449,5 @@ void eng_plan_place(struct eng_model *m, const char *gemm)
 
 int64_t eng_model_rope_bytes(const struct eng_model *m, int64_t ctx)
 {
-    return 2 * ctx * (m->hp.d_head / 2) * (int64_t)sizeof(float);
+    return (m->hp.has_local_rope ? 4 : 2) * ctx * (m->hp.d_rot / 2) * (int64_t)sizeof(float);
 }

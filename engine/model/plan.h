@@ -15,11 +15,16 @@
 #include "engine/model/problems.h"
 #include "engine/model/weights.h"
 
-/* Rows of a packed matrix that come from one tensor, and the piece of bias that goes with them. */
+/*
+ * Rows of a packed matrix that come from one tensor, and the piece of bias that goes with them. If
+ * RoPE turns dimensions 2i and 2i + 1, the first `pairs` rows of each head are packed in the order
+ * 0, 2, 4 .. 1, 3, 5 .., so that dimensions i and i + pairs / 2 turn; q.k is the same.
+ */
 struct plan_part {
-    const struct eng_tensor *weight; /* [n_rows, n_in] */
-    const struct eng_tensor *bias;   /* [n_rows], or NULL */
-    int n_rows;
+    const struct eng_tensor *weight; /* [first_row + n_rows or more, n_in] */
+    const struct eng_tensor *bias;   /* as many, or NULL */
+    int first_row, n_rows;
+    int pairs, d_head; /* pairs 0: in the tensor's order */
 };
 
 /*
@@ -42,11 +47,12 @@ struct plan_mat {
     size_t panels_at, bias_at; /* offsets in the arena */
 };
 
-/* One vector, widened to f32. */
+/* One vector, widened to f32: (tensor + add) * factor. */
 struct plan_vec {
     const float **vec;
     const struct eng_tensor *tensor;
     int n;
+    float add, factor;
     size_t at;
 };
 
@@ -78,10 +84,13 @@ void eng_plan_place(struct eng_model *m, const char *gemm);
 bool eng_plan_is_bf16(const struct eng_load *load);
 
 /*
- * The part that row `row` of a packed matrix comes from, *ret_row its row there; NULL: a row of
- * zeros.
+ * The part that row `row` of a packed matrix comes from, *ret_row its row in the tensor; NULL: a
+ * row of zeros.
  */
 const struct plan_part *eng_plan_row(const struct plan_mat *pm, int row, int *ret_row);
+
+/* The row of its tensor that is row `row` of a part. */
+int eng_plan_source(const struct plan_part *part, int row);
 
 /* NULL is fine. */
 void eng_load_destroy(struct eng_load *load);

@@ -24,38 +24,41 @@ static double scale_llama3(const struct eng_rope *rope, double freq)
 }
 
 /* yarn: the (fractional) index of the pair that turns `turns` times within the original context. */
-static double yarn_index(const struct eng_rope *rope, int d_head, double turns)
+static double yarn_index(const struct eng_rope *rope, int d_rot, double turns)
 {
-    return d_head * log(rope->original_ctx / (turns * two_pi)) / (2 * log(rope->theta));
+    return d_rot * log(rope->original_ctx / (turns * two_pi)) / (2 * log(rope->theta));
 }
 
 /* yarn: pairs below low keep their frequency, those above high are slowed, with a ramp between. */
-static void scale_yarn(const struct eng_rope *rope, int d_head, double *freqs)
+static void scale_yarn(const struct eng_rope *rope, int d_rot, double *freqs)
 {
-    double low = yarn_index(rope, d_head, rope->beta_fast);
-    double high = yarn_index(rope, d_head, rope->beta_slow);
+    double low = yarn_index(rope, d_rot, rope->beta_fast);
+    double high = yarn_index(rope, d_rot, rope->beta_slow);
     if (rope->truncate) {
         low = floor(low);
         high = ceil(high);
     }
     low = fmax(low, 0);
-    high = fmin(high, d_head - 1);
+    high = fmin(high, d_rot - 1);
     if (low == high) high += 0.001; /* the reference's guard against dividing by 0 */
-    for (int i = 0; i < d_head / 2; i++) {
+    for (int i = 0; i < d_rot / 2; i++) {
         double ramp = fmin(fmax((i - low) / (high - low), 0), 1);
         freqs[i] = freqs[i] / rope->factor * ramp + freqs[i] * (1 - ramp);
     }
 }
 
-void eng_rope_freqs(const struct eng_rope *rope, int d_head, double *ret_freqs)
+void eng_rope_freqs(const struct eng_rope *rope, int d_rot, int64_t ctx, double *ret_freqs)
 {
-    for (int i = 0; i < d_head / 2; i++) {
-        double freq = pow(rope->theta, -2.0 * i / d_head);
+    const double *factors =
+        (double)ctx > rope->original_ctx ? rope->long_factors : rope->short_factors;
+    for (int i = 0; i < d_rot / 2; i++) {
+        double freq = pow(rope->theta, -2.0 * i / d_rot);
+        if (rope->type == ENG_ROPE_LONGROPE) freq /= factors[i];
         if (rope->type == ENG_ROPE_LINEAR) freq /= rope->factor;
         if (rope->type == ENG_ROPE_LLAMA3) freq = scale_llama3(rope, freq);
         ret_freqs[i] = freq; /* dynamic: as default up to the original length, which is the limit */
     }
-    if (rope->type == ENG_ROPE_YARN) scale_yarn(rope, d_head, ret_freqs);
+    if (rope->type == ENG_ROPE_YARN) scale_yarn(rope, d_rot, ret_freqs);
 }
 
 static double yarn_mscale(double factor, double mscale)

@@ -10,8 +10,11 @@
 
 struct eng_rope;
 
-/* Angle per position of each pair of dimensions: ret_freqs [d_head / 2]. d_head is even. */
-void eng_rope_freqs(const struct eng_rope *rope, int d_head, double *ret_freqs);
+/*
+ * Angle per position of each pair of the d_rot dimensions that turn: ret_freqs [d_rot / 2]. d_rot
+ * is even. longrope has other frequencies for a served context beyond its original one.
+ */
+void eng_rope_freqs(const struct eng_rope *rope, int d_rot, int64_t ctx, double *ret_freqs);
 
 /* yarn's factor of cos and sin if the config has none; mscale values are 0 if absent. */
 double eng_rope_yarn_attention(double factor, double mscale, double mscale_all_dim);

@@ -147,7 +147,11 @@ static struct eng_model *make_model(const struct options *o, const struct kern *
                                  .d_head = D_HEAD,
                                  .d_ff = s->d_ff,
                                  .vocab = s->vocab,
+                                 .attn_scale = 0.125,
+                                 .d_rot = D_HEAD,
                                  .rms_eps = 1e-5};
+    m->embed_scale = 1;
+    m->stream_eps = m->hp.rms_eps;
     m->kern = kern;
     m->numerics = o->path;
     m->reading.ahead = o->ahead;
@@ -156,7 +160,6 @@ static struct eng_model *make_model(const struct options *o, const struct kern *
     for (int i = 0; i < n; i++)
         m->layers[i] = (struct eng_layer){.attn_norm = ones(d),
                                           .ffn_norm = ones(d),
-                                          .rope = true,
                                           .qkv = make_mat(kern, f, qkv, d, o->blas),
                                           .o = make_mat(kern, f, d, d, o->blas),
                                           .gate_up = make_mat(kern, f, 2 * s->d_ff, d, o->blas),
@@ -164,7 +167,7 @@ static struct eng_model *make_model(const struct options *o, const struct kern *
     m->embed = m->head = make_mat(kern, o->path->head, s->vocab, d, false);
     m->head.use_blas = o->blas;
     gemm_blas_settle_model(m);
-    m->final_norm = ones(d);
+    m->final_norm = m->head_norm = ones(d);
     float *cosines = take((size_t)ctx * 32 * sizeof(float));
     float *sines = take((size_t)ctx * 32 * sizeof(float));
     for (int i = 0; i < ctx * 32; i++) {
@@ -172,8 +175,10 @@ static struct eng_model *make_model(const struct options *o, const struct kern *
         cosines[i] = (float)cos(angle);
         sines[i] = (float)sin(angle);
     }
-    m->rope_cos = cosines;
-    m->rope_sin = sines;
+    for (int i = 0; i < n; i++) {
+        m->layers[i].rope_cos = cosines;
+        m->layers[i].rope_sin = sines;
+    }
     m->ctx = ctx;
     return m;
 }

@@ -13,15 +13,24 @@
 
 int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size);
 
-static void check_rope(const struct eng_hparams *hp)
+static void check_rope(const struct eng_hparams *hp, const struct eng_rope *rope)
 {
     double *freqs = calloc((size_t)hp->d_head, sizeof(*freqs));
     if (!freqs) return;
-    eng_rope_freqs(&hp->rope, hp->d_head, freqs);
-    for (int i = 0; i < hp->d_head / 2; i++)
+    eng_rope_freqs(rope, hp->d_rot, hp->ctx_max, freqs);
+    for (int i = 0; i < hp->d_rot / 2; i++)
         if (!isfinite(freqs[i])) abort();
-    if (!(hp->rope.attention_factor > 0)) abort();
+    if (!(rope->attention_factor > 0)) abort();
     free(freqs);
+}
+
+static void check_factors(const struct eng_hparams *hp)
+{
+    const double positive[] = {hp->embed_scale, hp->residual_scale, hp->attn_scale,
+                               hp->logits_scaling};
+    for (int i = 0; i < 4; i++)
+        if (!(positive[i] > 0) || !isfinite(positive[i])) abort();
+    if (!(hp->attn_softcap >= 0) || !(hp->logit_softcap >= 0)) abort();
 }
 
 static void check(const struct eng_hparams *hp)
@@ -34,7 +43,10 @@ static void check(const struct eng_hparams *hp)
         if (hp->eos_ids[i] < 0 || hp->eos_ids[i] >= hp->vocab) abort();
     for (int i = 0; i < hp->n_layers; i++)
         if (hp->layer_window[i] < 0) abort();
-    check_rope(hp);
+    if (hp->d_rot < 2 || hp->d_rot > hp->d_head || hp->d_rot % 2 != 0) abort();
+    check_rope(hp, &hp->rope);
+    if (hp->has_local_rope) check_rope(hp, &hp->local_rope);
+    check_factors(hp);
 }
 
 int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)

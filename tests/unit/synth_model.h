@@ -83,19 +83,23 @@ static struct eng_mat synth_mat(const struct kern *kern, enum kern_wfmt fmt, int
     return m;
 }
 
-static void synth_rope(struct eng_model *m)
+static void synth_rope(struct eng_model *m, int nope_layer)
 {
     int half = m->hp.d_head / 2;
-    float *cosines = synth_alloc((size_t)SYNTH_CTX * (size_t)half * sizeof(*cosines));
-    float *sines = synth_alloc((size_t)SYNTH_CTX * (size_t)half * sizeof(*sines));
+    float *cosines = synth_alloc(2 * (size_t)SYNTH_CTX * (size_t)half * sizeof(*cosines));
+    float *sines = cosines + (size_t)SYNTH_CTX * (size_t)half;
     for (int pos = 0; pos < SYNTH_CTX; pos++)
         for (int i = 0; i < half; i++) {
             double angle = pos * pow(10000.0, -2.0 * i / m->hp.d_head);
             cosines[pos * half + i] = (float)cos(angle);
             sines[pos * half + i] = (float)sin(angle);
         }
-    m->rope_cos = cosines;
-    m->rope_sin = sines;
+    m->ropes = cosines;
+    for (int i = 0; i < m->hp.n_layers; i++)
+        if (i != nope_layer) {
+            m->layers[i].rope_cos = cosines;
+            m->layers[i].rope_sin = sines;
+        }
     m->ctx = SYNTH_CTX;
 }
 
@@ -115,7 +119,6 @@ static void synth_layer(struct eng_layer *l, const struct eng_model *m, const st
         .o = synth_mat(k, fmt, d, s->n_heads * s->d_head, s->bias, spread),
         .gate_up = synth_mat(k, fmt, 2 * ff, d, s->bias, spread),
         .down = synth_mat(k, fmt, d, s->d_ff, s->bias, spread),
-        .rope = i != s->nope_layer,
         .window = i % 2 ? s->window : 0,
     };
 }
@@ -148,15 +151,20 @@ static struct eng_model *synth_create(const struct synth_shape *s, const struct 
         .ctx_max = SYNTH_CTX,
         .rms_eps = 1e-5,
         .tied = s->tied,
+        .qk_norm = s->qk_norm ? ENG_QK_NORM_HEAD : ENG_QK_NORM_NONE,
+        .attn_scale = 1.0 / sqrt((double)s->d_head),
+        .d_rot = s->d_head,
     };
+    m->embed_scale = 1;
+    m->stream_eps = m->hp.rms_eps;
     m->embed = synth_mat(kern, numerics->head, s->vocab, s->d_model, false, 1);
     m->head = m->embed;
     if (!s->tied) m->head = synth_mat(kern, numerics->head, s->vocab, s->d_model, false, 0.3f);
-    m->final_norm = synth_vector(s->d_model, 1, 0.2f);
+    m->final_norm = m->head_norm = synth_vector(s->d_model, 1, 0.2f);
     m->layers = synth_alloc((size_t)s->n_layers * sizeof(*m->layers));
     for (int i = 0; i < s->n_layers; i++)
         synth_layer(&m->layers[i], m, s, i);
-    synth_rope(m);
+    synth_rope(m, s->nope_layer);
     return m;
 }
 
@@ -179,8 +187,7 @@ static void synth_destroy(struct eng_model *m)
         synth_mat_destroy(&l->down);
     }
     free((void *)(uintptr_t)m->final_norm);
-    free((void *)(uintptr_t)m->rope_cos);
-    free((void *)(uintptr_t)m->rope_sin);
+    free(m->ropes);
     synth_mat_destroy(&m->embed);
     if (!m->hp.tied) synth_mat_destroy(&m->head);
     free(m->layers);
@@ -245,8 +252,8 @@ static void synth_rotate(const struct eng_model *m, const struct eng_layer *l, c
 {
     int d = m->hp.d_head, half = d / 2;
     if (norm) synth_norm(x, norm, x, d, m->hp.rms_eps);
-    for (int i = 0; i < half && l->rope; i++) {
-        double c = (double)m->rope_cos[pos * half + i], s = (double)m->rope_sin[pos * half + i];
+    for (int i = 0; i < half && l->rope_cos; i++) {
+        double c = (double)l->rope_cos[pos * half + i], s = (double)l->rope_sin[pos * half + i];
         double a = x[i], b = x[i + half];
         x[i] = a * c - b * s;
         x[i + half] = b * c + a * s;

@@ -136,10 +136,10 @@ def choose_dtype(storage, i):
 
 
 def write_safetensors(path, tensors, first=None):
-    """tensors: [(name, array, dtype)]; `first` bytes of padding tensor make the offsets odd."""
+    """tensors: [(name, array, dtype)]; `first` bytes of a tensor that has no effect make the offsets odd."""
     header, data = {"__metadata__": {"format": "pt"}}, b""
     if first:
-        tensors = [("padding", np.zeros(first), "U8")] + tensors
+        tensors = [("model.layers.0.self_attn.rotary_emb.inv_freq", np.zeros(first), "U8")] + tensors
     for name, x, dtype in tensors:
         raw = to_bytes(x, dtype)
         header[name] = {"dtype": dtype, "shape": list(x.shape),

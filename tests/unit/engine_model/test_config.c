@@ -109,7 +109,7 @@ static void test_biases(void **state)
     hp = good(FAMILY("Qwen2", ",\"num_key_value_heads\":4,\"attention_bias\":false"), NULL);
     REQUIRE(hp.attn_bias_qkv && !hp.attn_bias_o);
     hp = good(FAMILY("Qwen3", ",\"num_key_value_heads\":4,\"attention_bias\":true"), NULL);
-    REQUIRE(hp.attn_bias_qkv && hp.attn_bias_o && hp.family->qk_norm);
+    REQUIRE(hp.attn_bias_qkv && hp.attn_bias_o && hp.qk_norm == ENG_QK_NORM_HEAD);
     hp = good(FAMILY("Mistral", ",\"num_key_value_heads\":4,\"attention_bias\":true"), NULL);
     REQUIRE(!hp.attn_bias_qkv && !hp.attn_bias_o);
 }

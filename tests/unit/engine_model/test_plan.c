@@ -327,8 +327,8 @@ static void test_rope_tables(void **state)
     for (int pos = 0; pos < CTX; pos++) {
         for (int i = 0; i < half; i++) {
             double angle = pos * pow(10000.0, -2.0 * i / m->hp.d_head);
-            REQUIRE(fabs((double)m->rope_cos[pos * half + i] - cos(angle)) < 1e-7);
-            REQUIRE(fabs((double)m->rope_sin[pos * half + i] - sin(angle)) < 1e-7);
+            REQUIRE(fabs((double)m->layers[0].rope_cos[pos * half + i] - cos(angle)) < 1e-7);
+            REQUIRE(fabs((double)m->layers[0].rope_sin[pos * half + i] - sin(angle)) < 1e-7);
         }
     }
     eng_model_close(m);

@@ -31,7 +31,7 @@ static void test_frequencies(void **state)
         const struct freq_case *c = &cases[i];
         double freqs[16];
         REQUIRE_EQ_INT(c->n_freqs, c->d_head / 2);
-        eng_rope_freqs(&c->rope, c->d_head, freqs);
+        eng_rope_freqs(&c->rope, c->d_head, 1, freqs);
         for (int j = 0; j < c->n_freqs; j++)
             REQUIRE_MSG(fabs(freqs[j] - c->freqs[j]) <= 3e-6 * c->freqs[j],
                         "%s: frequency %d is %.9g, the reference has %.9g", c->name, j, freqs[j],
@@ -70,7 +70,7 @@ static void test_tables(void **state)
     const struct eng_rope rope = {.type = ENG_ROPE_DEFAULT, .theta = 10000};
     static float cos_rows[ENG_ROPE_BLOCK * N_FREQS], sin_rows[ENG_ROPE_BLOCK * N_FREQS];
     double freqs[N_FREQS], worst = 0;
-    eng_rope_freqs(&rope, 2 * N_FREQS, freqs);
+    eng_rope_freqs(&rope, 2 * N_FREQS, 1, freqs);
     for (int b = 0; b < N_BLOCKS; b += 97) {
         int64_t pos0 = (int64_t)b * ENG_ROPE_BLOCK;
         eng_rope_rows(freqs, N_FREQS, 1.5, pos0, ENG_ROPE_BLOCK, cos_rows, sin_rows);
