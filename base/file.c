@@ -5,6 +5,7 @@
 #include <errno.h>
 #include <fcntl.h>
 #include <limits.h>
+#include <pwd.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -22,6 +23,41 @@ static int join_path(char path[PATH_MAX], const char *dir, const char *name)
 {
     int len = snprintf(path, PATH_MAX, "%s%s%s", dir ? dir : "", dir ? "/" : "", name);
     return len >= 0 && len < PATH_MAX ? 0 : -1;
+}
+
+/* A user's name, or the number of one that has none. */
+static void name_user(uid_t uid, char *buf, size_t size)
+{
+    char text[1024];
+    struct passwd entry, *found = NULL;
+    bool known = getpwuid_r(uid, &entry, text, sizeof(text), &found) == 0 && found;
+    if (known)
+        snprintf(buf, size, "%s", entry.pw_name);
+    else
+        snprintf(buf, size, "%u", (unsigned)uid);
+}
+
+const char *file_reason(const char *path, char *buf, size_t size)
+{
+    int error = errno;
+    char part[PATH_MAX], user[64], owner[64];
+    struct stat st;
+    size_t len = 1;
+    snprintf(buf, size, "%s", strerror(error));
+    for (bool last = error != EACCES || !*path; !last; len++) {
+        if (path[len] && path[len] != '/') continue;
+        last = !path[len];
+        snprintf(part, sizeof(part), "%.*s", (int)len, path);
+        if (eaccess(part, last ? R_OK : X_OK) == 0) continue;
+        if (errno != EACCES || stat(part, &st)) break;
+        name_user(geteuid(), user, sizeof(user));
+        name_user(st.st_uid, owner, sizeof(owner));
+        snprintf(buf, size, "permission denied: user %s may not %s %.300s (mode %04o, owner %s)",
+                 user, S_ISDIR(st.st_mode) ? "enter" : "read", part, st.st_mode & 07777, owner);
+        break;
+    }
+    errno = error;
+    return buf;
 }
 
 bool file_exists(const char *dir, const char *name)
@@ -67,10 +103,12 @@ int file_open(const char *dir, const char *name, int *ret_fd, int64_t *ret_bytes
         snprintf(err, errlen, "%.200s: the path is longer than %d bytes", name, PATH_MAX - 1);
         return rc;
     }
+    char reason[500];
     int fd = open_regular(path, ret_bytes, &rc);
     if (fd < 0) {
         if (errno)
-            snprintf(err, errlen, "%.400s: cannot be opened: %s", path, strerror(errno));
+            snprintf(err, errlen, "%.400s: cannot be opened: %s", path,
+                     file_reason(path, reason, sizeof(reason)));
         else
             snprintf(err, errlen, "%.400s: is not a regular file", path);
         return rc;

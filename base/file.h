@@ -22,6 +22,12 @@ enum file_error {
     FILE_ENOENT = -4, /* does not exist */
 };
 
+/*
+ * Why an operation on a path failed, by errno, which it keeps. For EACCES it names the part of the
+ * path that the process's user may not pass or read, with its mode and owner. Returns buf.
+ */
+const char *file_reason(const char *path, char *buf, size_t size);
+
 /* Opens a file for reading. *ret_fd is owned (close). */
 int file_open(const char *dir, const char *name, int *ret_fd, int64_t *ret_bytes, char *err,
               size_t errlen);

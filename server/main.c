@@ -4,23 +4,28 @@
  * main thread, before any other thread exists.
  */
 #include <fcntl.h>
+#include <grp.h>
 #include <limits.h>
+#include <pwd.h>
 #include <stdbool.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include <unistd.h>
 
+#include "base/file.h"
 #include "base/shown.h"
 #include "engine/engine.h"
 #include "server/api/json_memory.h"
 #include "server/cli/cli.h"
 #include "server/config/config.h"
 #include "server/model_lookup.h"
+#include "server/hub/names.h"
 #include "server/hub/pull_run.h"
 
 /* CacheDirectory= of the service's unit. */
 #define SERVICE_CACHE "/var/cache/hearth"
+#define SERVICE_USER "hearth"
 
 static int (*const commands[SRV_CMD_COUNT])(const struct srv_config *config) = {
     [SRV_CMD_SERVE] = srv_cmd_serve,       [SRV_CMD_GENERATE] = srv_cmd_generate,
@@ -87,12 +92,18 @@ static int find_model(struct srv_config *c)
 {
     char dir[PATH_MAX], err[1024];
     c->model_is_demo = !c->model;
-    c->pull = c->pull && !c->check_config && !srv_hub_is_directory(c->model);
-    if (c->pull) return pull_model(c);
+    c->pull = c->pull && !strchr("/.", c->model[0]) && !srv_hub_is_directory(c->model);
+    if (c->pull && !c->check_config) return pull_model(c);
     int rc = c->model ? srv_hub_resolve(c->model, environment, dir, sizeof(dir), err, sizeof(err))
                       : srv_hub_find_demo(dir, sizeof(dir), err, sizeof(err));
     if (!rc && needs_weights(c->command)) rc = srv_hub_check(dir, err, sizeof(err));
+    if (!rc) c->pull = false;
     if (!rc) return set_model(c, dir);
+    if (c->pull && hub_name_parse(&(struct hub_name){0}, c->model, dir, sizeof(dir)) == 0) {
+        fprintf(stderr, "hearth: %s is fetched at the start; it is not here to be checked\n",
+                c->model);
+        return EXIT_SUCCESS;
+    }
     shown_line(stderr, "hearth: %s", err);
     return EXIT_FAILURE;
 }
@@ -116,6 +127,36 @@ static int set_cache(const struct srv_config *c)
     if (!dir || setenv("HF_HUB_CACHE", dir, 1) == 0) return EXIT_SUCCESS;
     fprintf(stderr, "hearth: out of memory\n");
     return EXIT_FAILURE;
+}
+
+/*
+ * --check-config of serve looks with the eyes of the user that will serve, since root may read what
+ * the service may not. *ret_user: that user, or NULL for the one who asks. Returns the exit status.
+ */
+static int become_checked_user(const struct srv_config *c, const char **ret_user)
+{
+    char reason[500];
+    bool by_default = !c->user && c->command == SRV_CMD_SERVE && c->check_config && !geteuid();
+    const char *name = by_default ? SERVICE_USER : c->user;
+    const struct passwd *user = name ? getpwnam(name) : NULL;
+    *ret_user = NULL;
+    if (!name || (by_default && !user)) return EXIT_SUCCESS;
+    if (!c->check_config) {
+        fprintf(stderr, "hearth: --user is for --check-config alone\n");
+    } else if (!user) {
+        shown_line(stderr, "hearth: --user: there is no user '%s'", name);
+    } else if (user->pw_uid != geteuid() &&
+               (initgroups(name, user->pw_gid) || setgid(user->pw_gid) || setuid(user->pw_uid))) {
+        fprintf(stderr, "hearth: --user: only root can check as %s\n", name);
+    } else if (c->config_file && eaccess(c->config_file, R_OK)) {
+        shown_line(stderr, "hearth: %s: %s", c->config_file,
+                   file_reason(c->config_file, reason, sizeof(reason)));
+        return EXIT_FAILURE;
+    } else {
+        *ret_user = name;
+        return EXIT_SUCCESS;
+    }
+    return SRV_EXIT_USAGE;
 }
 
 static int answer_and_exit(const struct srv_config *c)
@@ -143,19 +184,23 @@ static void print_warnings(const struct srv_config *c)
 }
 
 /* --check-config: the checks that the subcommand makes before its work begins. */
-static int check(const struct srv_config *c)
+static int check(const struct srv_config *c, const char *user)
 {
     char err[1024];
     bool serves = c->command == SRV_CMD_SERVE;
     int status = serves ? srv_serve_check(c) : EXIT_SUCCESS;
-    if (status == EXIT_SUCCESS && needs_weights(c->command) && needs_model(c) &&
+    if (status == EXIT_SUCCESS && needs_weights(c->command) && needs_model(c) && !c->pull &&
         (srv_inspect_check(c, err, sizeof(err)) ||
          (serves && srv_serve_check_plan(c, err, sizeof(err))))) {
         shown_line(stderr, "hearth: %s", err);
         status = EXIT_FAILURE;
     }
-    if (status == EXIT_SUCCESS) printf("the configuration is valid\n");
-    return status;
+    if (status != EXIT_SUCCESS) return status;
+    printf("the configuration is valid%s%s\n", user ? " for user " : "", user ? user : "");
+    if (serves && !user && geteuid() == 0 && (c->config_file || !c->model_is_demo))
+        fprintf(stderr, "hearth: root can read everything: whether the server's own user can read "
+                        "these files was not checked; --user NAME does\n");
+    return EXIT_SUCCESS;
 }
 
 /*
@@ -182,6 +227,7 @@ int main(int argc, char **argv)
 
     char err[1024] = "";
     struct srv_config config;
+    const char *checked_user;
     int status = SRV_EXIT_USAGE;
     if (srv_config_load(&config, argc, argv, environment, err, sizeof(err))) {
         shown_line(stderr, "hearth: %s", err);
@@ -194,10 +240,11 @@ int main(int argc, char **argv)
         goto out;
     }
     status = set_cache(&config);
+    if (!status) status = become_checked_user(&config, &checked_user);
     if (status) goto out;
     status = needs_model(&config) ? find_model(&config) : EXIT_SUCCESS;
     if (status) goto out;
-    status = config.check_config ? check(&config) : commands[config.command](&config);
+    status = config.check_config ? check(&config, checked_user) : commands[config.command](&config);
 out:
     srv_config_finish(&config);
     return status;

@@ -3,6 +3,7 @@
 #include "server/model_lookup.h"
 
 #include <dirent.h>
+#include <errno.h>
 #include <limits.h>
 #include <stdarg.h>
 #include <stdbool.h>
@@ -123,6 +124,16 @@ bool srv_hub_has_only_gguf(const char *path, char *err, size_t errlen)
     return found;
 }
 
+/* errno is EACCES: which part of the path to a model this user may not pass. Returns -1. */
+static int refuse_denied(const char *dir, char *err, size_t errlen)
+{
+    char path[PATH_MAX], reason[500];
+    join(path, sizeof(path), "%s/config.json", dir);
+    snprintf(err, errlen, "model '%.300s': %s; chmod or chgrp changes that", dir,
+             file_reason(path, reason, sizeof(reason)));
+    return -1;
+}
+
 int srv_hub_check(const char *dir, char *err, size_t errlen)
 {
     static const char *const weights[] = {
@@ -131,6 +142,7 @@ int srv_hub_check(const char *dir, char *err, size_t errlen)
     };
     if (srv_hub_has_only_gguf(dir, err, errlen)) return -1;
     if (!file_exists(dir, "config.json")) {
+        if (errno == EACCES) return refuse_denied(dir, err, errlen);
         snprintf(err, errlen, "%.300s has no config.json; " MODEL_IS, dir);
         return -1;
     }
@@ -144,6 +156,8 @@ int srv_hub_resolve(const char *spec, const char *(*env)(const char *name), char
                     size_t size, char *err, size_t errlen)
 {
     struct stat st;
+    if (stat(spec, &st) && errno == EACCES && strchr("/.", spec[0]))
+        return refuse_denied(spec, err, errlen);
     if (stat(spec, &st)) return srv_hub_resolve_cached(spec, env, ret_dir, size, err, errlen);
     if (!S_ISDIR(st.st_mode)) {
         snprintf(err, errlen, "model '%.200s' is a file%s; " MODEL_IS, spec,

@@ -17,6 +17,7 @@ _hearth()
     esac
 
     case $prev in
+    --user) kind=anything ;;
     --config) kind=files ;;
     --model | -m | --model-path) kind=models ;;
     --hf-repo | -hf | --hfr) kind=anything ;;
@@ -98,7 +99,7 @@ _hearth()
     esac
     if [[ -z $words$kind && $cur == -* ]]; then
         case $command in
-    serve) words='--help --version --check-config --print-config --config --model
+    serve) words='--help --version --check-config --user --print-config --config --model
         --pull --hf-repo --cache-dir --alias --chat-template-file --chat-template-kwargs
         --tool-format --generation-config --threads --numerics --gemm --kernels
         --weight-coding --kv-dtype --parallel --ctx-size --chunk --memory

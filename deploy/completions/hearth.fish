@@ -37,6 +37,7 @@ complete -c hearth -n __hearth_is_first -a chat -d 'talk to a model on the termi
 complete -c hearth -s h -l help -d 'show the options of a subcommand'
 complete -c hearth -l version -d 'show the version'
 complete -c hearth -l check-config -d 'check options, keys, certificates and model, and exit'
+complete -c hearth -n '__hearth_is serve' -l user -x -d 'check-config: check as this user (default: if root checks, the service\'s, hearth)'
 complete -c hearth -l print-config -d 'print the effective configuration as an ini file and exit'
 complete -c hearth -l config -r -F -d 'read options from this ini file'
 complete -c hearth -n '__hearth_is serve generate bench inspect tokenize render score accept parse pull chat' -s m -l model -x -a '(__hearth_models)' -d 'model directory, or org/name in the Hugging Face cache (default: the demo model)'

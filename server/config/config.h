@@ -53,6 +53,7 @@ struct srv_config {
     /* this program */
     bool help, version, check_config, print_config;
     const char *config_file;
+    const char *user;         /* check_config: whose view */
     struct srv_list warnings; /* sentences about settings that have no effect */
 
     /* model */

@@ -60,6 +60,8 @@ const struct srv_option srv_options[] = {
     ACTION("version", NULL, version, "show the version"),
     ACTION("check-config", NULL, check_config,
            "check options, keys, certificates and model, and exit"),
+    ROW("program", "user", NULL, STRING, user, 0, 0, NULL, NULL, SERVE, SRV_OPT_FLAG_ONLY,
+        "check-config: check as this user (default: if root checks, the service's, hearth)"),
     ACTION("print-config", NULL, print_config,
            "print the effective configuration as an ini file and exit"),
     ROW("program", "config", NULL, STRING, config_file, 0, 0, NULL, NULL, ALL, 0,

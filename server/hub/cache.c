@@ -15,6 +15,7 @@
 #include <unistd.h>
 
 #include "base/clock.h"
+#include "base/file.h"
 #include "server/hub/hub_error.h"
 
 enum {
@@ -41,7 +42,8 @@ int hub_cache_cannot(const struct hub_cache *c, const char *action, char *err, s
     if (error == ENOSPC || error == EDQUOT || error == EFBIG) {
         snprintf(err, errlen, "no space left in %.300s (%s)", c->root, strerror(error));
     } else {
-        const char *reason = strerror(error);
+        char text[500];
+        const char *reason = file_reason(c->root, text, sizeof(text));
         snprintf(err, errlen, "cannot %s %.300s: %c%s", action, c->root,
                  tolower((unsigned char)reason[0]), reason + 1);
     }

@@ -62,7 +62,8 @@ def test_the_program_serves_its_demo_model():
     ini = installed("sysconfdir", "hearth/hearth.ini")
     command = [installed("bindir", "hearth"), "serve", "--config", ini]
     p = subprocess.run(command + ["--check-config"], capture_output=True, text=True, check=False, timeout=60)
-    assert p.returncode == 0 and not p.stderr, p.stderr
+    of_root = os.geteuid() == 0 and "root can read everything" in p.stderr
+    assert p.returncode == 0 and (of_root or not p.stderr), p.stderr
     with Hearth("--port", "0", "--drain-delay-ms", "0", command=command) as h:
         assert h.get("/v1/models")[2]["data"][0]["id"] == "hearth-demo"
 

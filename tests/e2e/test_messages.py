@@ -5,8 +5,10 @@ that name the next step."""
 import json
 import os
 import pty
+import pwd
 import re
 import select
+import shutil
 import subprocess
 import tempfile
 
@@ -152,6 +154,81 @@ def test_models_that_are_not_there():
         for d in (no_config, no_weights):
             status, _, err = run("serve", "--port", "0", "--model", d)
             assert status == 1 and "listening" not in err and len(err.splitlines()) == 1, err
+
+
+def demo_copy(directory, mode):
+    """A model in a folder of this mode."""
+    folder = os.path.join(directory, "models")
+    shutil.copytree(DEMO, os.path.join(folder, "demo"))
+    os.chmod(directory, 0o755)
+    os.chmod(folder, mode)
+    return folder, os.path.join(folder, "demo")
+
+
+def test_permission_denied_names_path_user_and_mode():
+    root = os.geteuid() == 0
+    as_user = ["--user", "nobody"] if root else []
+    user, owner = ("nobody", "root") if root else (2 * (pwd.getpwuid(os.geteuid()).pw_name,))
+    with tempfile.TemporaryDirectory() as d:
+        folder, model = demo_copy(d, 0o700 if root else 0o600)
+        try:
+            denied = f"permission denied: user {user} may not enter {folder} (mode {'0700' if root else '0600'}, owner {owner})"
+            status, out, err = run("serve", "--check-config", "--model", model, *as_user)
+            assert status == 1 and not out and f"model '{model}': {denied}; chmod or chgrp changes that" in err, err
+            os.chmod(folder, 0o755)
+            status, out, err = run("serve", "--check-config", "--model", model, *as_user)
+            assert (status, out, err) == (0, f"the configuration is valid{' for user nobody' * root}\n", ""), (out, err)
+            os.chmod(model, 0o744)
+            status, _, err = run("serve", "--check-config", "--model", model, *as_user)
+            assert not root or (status == 1 and f"may not enter {model} (mode 0744" in err), err
+            os.chmod(model, 0o755)
+            weights = os.path.join(model, "model.safetensors")
+            os.chmod(weights, 0o200)
+            status, _, err = run("serve", "--check-config", "--model", model, *as_user)
+            assert status == 1 and f"user {user} may not read {weights} (mode 0200, owner {owner})" in err, err
+        finally:
+            os.chmod(folder, 0o755)
+
+
+def test_check_config_as_the_service():
+    if os.geteuid() != 0:
+        print("  (left out: only root checks for another user)")
+        return
+    with tempfile.TemporaryDirectory() as d:
+        _, model = demo_copy(d, 0o700)
+        ini, passwd = (os.path.join(d, name) for name in ("hearth.ini", "passwd"))
+        with open(ini, "w", encoding="utf-8") as f:
+            f.write(f"[model]\nmodel = {model}\n")
+        with open("/etc/passwd", encoding="utf-8") as f, open(passwd, "w", encoding="utf-8") as to:
+            to.write(f.read() + "hearth:x:4321:4321::/:/usr/sbin/nologin\n")
+        status, out, err = run("serve", "--check-config", "--config", ini)
+        assert status == 0 and "--user NAME" in err and len(err.splitlines()) == 1, (out, err)
+
+        def installed(*args):
+            p = subprocess.run(["unshare", "--mount", "--propagation", "private", "sh", "-c",
+                                'mount --bind "$0" /etc/passwd && exec "$@"', passwd, BIN, "serve", "--check-config", *args],
+                               capture_output=True, text=True, check=False, timeout=60)
+            return p.returncode, p.stdout, p.stderr
+        status, out, err = installed("--config", ini)
+        assert status == 1 and "user hearth may not enter" in err, (out, err)
+        os.chmod(os.path.dirname(model), 0o755)
+        assert installed("--config", ini) == (0, "the configuration is valid for user hearth\n", "")
+        os.chmod(ini, 0o600)
+        status, out, err = installed("--config", ini)
+        assert status == 1 and f"{ini}: permission denied: user hearth may not read {ini} (mode 0600, owner root)" in err, err
+        assert run("serve", "--check-config", "--config", ini, "--user", "nosuchuser")[0] == 2
+        status, _, err = run("serve", "--user", "nobody")
+        assert status == 2 and "--check-config alone" in err, err
+
+
+def test_check_config_of_a_model_that_is_fetched_at_the_start():
+    with tempfile.TemporaryDirectory() as d:
+        status, out, err = run("serve", "--check-config", "--model", "acme/none", "--pull", "--cache-dir", d)
+        assert status == 0 and out == "the configuration is valid\n" and "acme/none is fetched at the start" in err, (out, err)
+        status, _, err = run("serve", "--check-config", "--model", "a/b/c", "--pull", "--cache-dir", d)
+        assert status == 1 and "a/b/c" in err, err
+        status, _, err = run("serve", "--model", "/nonexistent/model", "--pull", "--cache-dir", d)
+        assert status == 1 and "/nonexistent/model" in err and "not a model name" not in err, err
 
 
 def test_permission_denied_says_no_more():
