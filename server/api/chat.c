@@ -31,42 +31,10 @@ static const struct param_field fields[] = {
 
 /* ---- log-probabilities --------------------------------------------------------------------- */
 
-/* The end-of-turn token is not part of the content, so that joined bytes rebuild the text. */
-static bool is_end_token(const struct gen_choice *c, int64_t i)
-{
-    return c->ended && c->stop_id >= 0 && i + 1 == c->n_tokens &&
-           c->log.records[i].id == c->stop_id;
-}
-
-static void write_token(struct srv_gen *g, struct jw *w, const struct gen_choice *c, int64_t i)
-{
-    const struct gen_record *r = &c->log.records[i];
-    const struct eng_logprob *top = gen_log_top(&c->log, i);
-    jw_open(w, NULL, '{');
-    srv_gen_write_token_bytes(g, w, r->id);
-    jw_number(w, "logprob", r->logprob);
-    jw_open(w, "top_logprobs", '[');
-    for (int k = 0; k < r->n_top; k++) {
-        jw_open(w, NULL, '{');
-        srv_gen_write_token_bytes(g, w, top[k].id);
-        jw_number(w, "logprob", top[k].logprob);
-        jw_close(w);
-    }
-    jw_close(w);
-    jw_close(w);
-}
-
 static void open_tokens(struct jw *w)
 {
     jw_open(w, "logprobs", '{');
     jw_open(w, "content", '[');
-}
-
-static void write_tokens(struct srv_gen *g, struct jw *w, const struct gen_choice *c, int64_t from,
-                         int64_t to)
-{
-    for (int64_t i = from; i < to; i++)
-        if (!is_end_token(c, i) && choice_token_is_content(c, i)) write_token(g, w, c, i);
 }
 
 static void close_tokens(struct jw *w)
@@ -85,7 +53,7 @@ static bool write_tokens_part(struct srv_gen *g, struct jw *w, const struct gen_
     int64_t from = *at, to;
     bool last = srv_gen_next_tokens(srv_gen_shown_tokens(c), at, &to);
     if (from == 0) open_tokens(w);
-    write_tokens(g, w, c, from, to);
+    srv_gen_write_logprobs(g, w, c, -1, from, to);
     if (last) close_tokens(w);
     return last;
 }
@@ -278,7 +246,8 @@ static void stream_delta(struct srv_gen *g, struct gen_prompt *p, struct gen_cho
     jw_close(&e.w);
     if (g->params.want_logprobs) {
         open_tokens(&e.w);
-        write_tokens(g, &e.w, c, token_from, token_to < c->n_showable ? token_to : c->n_showable);
+        srv_gen_write_logprobs(g, &e.w, c, -1, token_from,
+                               token_to < c->n_showable ? token_to : c->n_showable);
         close_tokens(&e.w);
     } else {
         jw_null(&e.w, "logprobs");

@@ -332,17 +332,17 @@ int choice_next_part(const struct gen_choice *c, enum choice_kind kind, int from
     return from < c->n_parts ? from : -1;
 }
 
-bool choice_token_is_content(const struct gen_choice *c, int64_t i)
+int choice_token_part(const struct gen_choice *c, int64_t i)
 {
-    if (!c->reader) return true;
+    if (!c->reader) return 0;
     uint32_t fed = c->raw[i];
     while (i + 1 < c->n_tokens && c->raw[i + 1] == fed)
         i++; /* the first bytes of a character: it comes out with its last ones */
     size_t from = c->offsets[i], to = i + 1 < c->n_tokens ? c->offsets[i + 1] : c->text.text.len;
     for (int k = choice_next_part(c, CHOICE_CONTENT, 0); k >= 0;
          k = choice_next_part(c, CHOICE_CONTENT, k + 1))
-        if (from < choice_part_end(c, k) && to > c->parts[k].from) return true;
-    return false;
+        if (from < choice_part_end(c, k) && to > c->parts[k].from) return k;
+    return -1;
 }
 
 /* ---- records ------------------------------------------------------------------------------- */

@@ -40,7 +40,11 @@ static void event(void *ctx, int i, const struct eng_event *ev)
         atomic_store_explicit(&p->stage, GEN_STARTED, memory_order_release);
         break;
     case ENG_EVENT_PROMPT_TOKEN: choice_log_append(&p->log, ev); break;
-    case ENG_EVENT_TOKEN: choice_log_append(&p->choices[ev->choice].log, ev); break;
+    case ENG_EVENT_TOKEN:
+        if (!atomic_load_explicit(&p->first_token_us, memory_order_relaxed))
+            atomic_store_explicit(&p->first_token_us, ev->now_us, memory_order_relaxed);
+        choice_log_append(&p->choices[ev->choice].log, ev);
+        break;
     case ENG_EVENT_CHOICE_DONE:
         atomic_store_explicit(&p->choices[ev->choice].finish, (int)ev->finish,
                               memory_order_release);
@@ -212,6 +216,7 @@ static struct srv_gen_params default_params(const struct srv_defaults *d)
         .logprobs_count = -1,
         .prompt_logprobs = -1,
         .top_logprobs = -1,
+        .max_tool_calls = -1,
         .add_generation_prompt = true,
         .add_special = true,
         .skip_special = true,
@@ -261,10 +266,21 @@ static void note_members(struct srv_gen *g)
                                              NULL};
     static const char *const text[] = {"format", NULL};
     static const char *const reasoning[] = {"effort", "summary", "generate_summary", NULL};
+    const json_t *include = json_object_get(g->body, "include");
     param_note_members(&g->unknown, g->body, "structured_outputs", structured);
     if (g->format->dialect != TOOLS_RESPONSES) return;
     param_note_members(&g->unknown, g->body, "text", text);
     param_note_members(&g->unknown, g->body, "reasoning", reasoning);
+    bool logprobs = false, others = false;
+    for (size_t i = 0; i < json_array_size(include); i++) {
+        const char *value = json_string_value(json_array_get(include, i));
+        bool known = value && !strcmp(value, GEN_INCLUDE_LOGPROBS);
+        logprobs |= known;
+        others |= !known;
+    }
+    if (others) param_note(&g->unknown, "include");
+    g->params.want_logprobs = logprobs;
+    if (!logprobs && g->params.top_logprobs > 0) param_note(&g->unknown, "top_logprobs");
 }
 
 /* Reads the body and its fields. NULL: the error has been answered. */

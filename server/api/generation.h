@@ -25,6 +25,9 @@
 #include "server/api/jobs.h"
 #include "server/api/tool_calls.h"
 
+/* The value of Responses' include that asks for log-probabilities. */
+#define GEN_INCLUDE_LOGPROBS "message.output_text.logprobs"
+
 enum {
     GEN_MAX_PROMPTS = 256,
     GEN_PART_BYTES = 16 << 10, /* of a text that is written in parts */
@@ -46,6 +49,7 @@ struct gen_prompt {
     char *memory;                 /* one allocation for all its logs, owned */
     atomic_int stage;             /* enum gen_stage, published by the engine thread */
     struct eng_usage first_usage; /* of the start: valid from GEN_STARTED on */
+    atomic_ullong first_token_us; /* 0 until there is one; the engine thread's */
     struct eng_usage usage;       /* of the end: valid at GEN_DONE */
     /* With return_progress: the steps of the prefill, one writer and one reader as in a log. */
     struct gen_step *steps;   /* [n_ids], or NULL */

@@ -61,7 +61,7 @@ static const struct param_field common_fields[] = {
     GEN_RANGE("priority", PARAM_INT, priority, -1000000, 1000000),
     GEN_RANGE("deadline_ms", PARAM_INT, deadline_ms, 1, 86400000),
     GEN_FIELD("timings", PARAM_BOOL, timings),
-    GEN_FIELD("timings_per_token", PARAM_BOOL, timings),
+    GEN_FIELD("timings_per_token", PARAM_BOOL, timings_per_token),
     GEN_FIELD("return_progress", PARAM_BOOL, return_progress),
     GEN_FIELD("speculate", PARAM_BOOL, speculate),
     GEN_FIELD("service_tier", PARAM_STRING, service_tier),
@@ -434,6 +434,7 @@ int srv_gen_params_read(struct srv_gen_params *p, struct srv_request *req,
         read_deadline_header(r, err))
         return -1;
     p->stop_ids = stop_ids;
+    p->timings |= p->timings_per_token;
     p->asked_tokens = asked_tokens(r);
     p->prompt_tops = p->prompt_logprobs;
     srv_request_suggest_id(req, p->request_id);

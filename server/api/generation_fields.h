@@ -33,13 +33,14 @@ struct srv_gen_params {
     int64_t n_predict;                         /* -1: to the end of the context, -2: absent */
     int64_t logprobs_count, prompt_logprobs;   /* -1: none */
     bool stream, ignore_eos, include_stop, skip_special, echo, cache_prompt;
-    bool return_token_ids, tokens_as_ids, timings, return_progress, speculate;
+    bool return_token_ids, tokens_as_ids, timings, timings_per_token, return_progress, speculate;
     const char *model; /* once read: the name to show */
     const char *cache_salt, *prompt_cache_key, *request_id, *service_tier;
     json_t *stop, *stop_token_ids, *logit_bias, *allowed_token_ids, *stream_options;
     /* of some dialects only */
     json_t *prompt, *messages, *chat_template_kwargs, *extra, *prediction;
-    int64_t top_logprobs; /* -1: absent */
+    int64_t top_logprobs, max_tool_calls; /* -1: absent */
+    const char *user, *safety_identifier;
     bool logprobs_flag, add_generation_prompt, continue_final_message, add_special;
     /* derived */
     int64_t asked_tokens; /* by the request or the server's option; -1: the endpoint's default */

@@ -11,9 +11,9 @@
 #include <assert.h>
 
 enum {
-    WHOLE_BYTES = 1 << 20,  /* answers up to about this size are written at once */
-    PIECE_BYTES = 32 << 10, /* beyond which a piece ends */
-    PIECE_BYTES_MAX = 16 << 20,
+    WHOLE_BYTES = 1 << 20,      /* answers up to about this size are written at once */
+    PIECE_BYTES = 32 << 10,     /* beyond which a piece ends */
+    PIECE_BYTES_MAX = 32 << 20, /* a whole Responses answer is one piece */
 };
 
 /* ---- usage --------------------------------------------------------------------------------- */
@@ -21,9 +21,11 @@ enum {
 struct eng_usage srv_gen_usage(const struct gen_prompt *p)
 {
     enum gen_stage stage = gen_prompt_stage(p);
-    return stage == GEN_DONE      ? p->usage
-           : stage == GEN_STARTED ? p->first_usage
-                                  : (struct eng_usage){0};
+    if (stage == GEN_DONE) return p->usage;
+    struct eng_usage u = {0};
+    if (stage == GEN_STARTED) u = p->first_usage;
+    u.first_token_us = atomic_load_explicit(&p->first_token_us, memory_order_relaxed);
+    return u;
 }
 
 int64_t srv_gen_token_capacity(const struct srv_gen *g, const struct gen_prompt *p)

@@ -24,6 +24,7 @@ static const struct param_field fields[] = {
     GEN_OTHER("prompt_logprobs", PARAM_UNSUPPORTED),
     GEN_OTHER("return_token_ids", PARAM_NAMED),
     GEN_OTHER("timings", PARAM_NAMED),
+    GEN_OTHER("timings_per_token", PARAM_NAMED),
     GEN_OTHER("return_progress", PARAM_NAMED),
     GEN_OTHER("mcp_servers", PARAM_UNSUPPORTED),
     GEN_OTHER("container", PARAM_UNSUPPORTED),
@@ -297,9 +298,7 @@ static void stream_finish(struct srv_gen *g, struct gen_prompt *p, struct gen_ch
     jw_open(&e.w, "delta", '{');
     write_stop(&e.w, c);
     jw_close(&e.w);
-    jw_open(&e.w, "usage", '{');
-    jw_int(&e.w, "output_tokens", c->n_tokens);
-    jw_close(&e.w);
+    write_usage(g, &e.w, c->n_tokens);
     srv_gen_close_event(g, &e);
 }
 

@@ -8,6 +8,7 @@
 #include <stdio.h>
 #include <string.h>
 
+#include "base/clock.h"
 #include "base/utf8.h"
 #include "server/api/generation.h"
 #include "tokenizer/tokenizer.h"
@@ -80,8 +81,8 @@ void srv_gen_write_timings(const struct srv_gen *g, struct jw *w)
     struct eng_usage u = srv_gen_usage(&g->prompts[0]);
     struct gen_totals t = srv_gen_totals(g);
     double prompt_ms = ms_between(u.started_us, u.first_token_us);
-    double predicted_ms = ms_between(u.first_token_us, u.done_us);
-    int64_t computed = u.n_computed_prompt_tokens;
+    double predicted_ms = ms_between(u.first_token_us, u.done_us ? u.done_us : clock_now_us());
+    int64_t computed = u.done_us ? u.n_computed_prompt_tokens : t.n_prompt - t.n_cached;
     jw_open(w, "timings", '{');
     jw_int(w, "cache_n", t.n_cached);
     jw_int(w, "prompt_n", computed);
@@ -162,6 +163,7 @@ void srv_gen_close_chunk(struct srv_gen *g, struct gen_event *e, const struct ge
         write_usage(g, &e->w, t);
     else if (g->params.include_usage)
         jw_null(&e->w, "usage");
+    if (g->params.timings_per_token && n_tokens > 0) srv_gen_write_timings(g, &e->w);
     srv_gen_close_event(g, e);
 }
 
@@ -336,6 +338,41 @@ void srv_gen_write_token_bytes(const struct srv_gen *g, struct jw *w, int32_t id
     for (size_t i = 0; i < len; i++)
         jw_int(w, NULL, (unsigned char)bytes[i]);
     jw_close(w);
+}
+
+/* The end-of-turn token is not part of the content, so that joined bytes rebuild the text. */
+static bool is_end_token(const struct gen_choice *c, int64_t i)
+{
+    return c->ended && c->stop_id >= 0 && i + 1 == c->n_tokens &&
+           c->log.records[i].id == c->stop_id;
+}
+
+static void write_logprob(const struct srv_gen *g, struct jw *w, const struct gen_choice *c,
+                          int64_t i)
+{
+    const struct gen_record *r = &c->log.records[i];
+    const struct eng_logprob *top = gen_log_top(&c->log, i);
+    jw_open(w, NULL, '{');
+    srv_gen_write_token_bytes(g, w, r->id);
+    jw_number(w, "logprob", r->logprob);
+    jw_open(w, "top_logprobs", '[');
+    for (int k = 0; k < r->n_top; k++) {
+        jw_open(w, NULL, '{');
+        srv_gen_write_token_bytes(g, w, top[k].id);
+        jw_number(w, "logprob", top[k].logprob);
+        jw_close(w);
+    }
+    jw_close(w);
+    jw_close(w);
+}
+
+void srv_gen_write_logprobs(const struct srv_gen *g, struct jw *w, const struct gen_choice *c,
+                            int part, int64_t from, int64_t to)
+{
+    for (int64_t i = from; i < to; i++) {
+        int own = is_end_token(c, i) ? -1 : choice_token_part(c, i);
+        if (own >= 0 && (part < 0 || own == part)) write_logprob(g, w, c, i);
+    }
 }
 
 static void write_prompt_token(const struct srv_gen *g, struct jw *w, const struct gen_prompt *p,

@@ -14,7 +14,8 @@
 #include "base/json_writer.h"
 #include "server/api/generation.h"
 
-/* The member "timings", similar to llama-server's, if the request asks for it. */
+/* The member "timings", similar to llama-server's, if the request asks for it: so far, or of the
+ * whole answer at its end. */
 void srv_gen_write_timings(const struct srv_gen *g, struct jw *w);
 
 /* The member "usage" of the OpenAI dialects, and the timings. */
@@ -107,6 +108,13 @@ void srv_gen_write_token_key(const struct srv_gen *g, struct jw *w, int32_t id);
 
 /* The members "token" and "bytes" as chat shows them. */
 void srv_gen_write_token_bytes(const struct srv_gen *g, struct jw *w, int32_t id);
+
+/*
+ * The objects of tokens [from, to) with their log-probabilities as chat and Responses show them:
+ * those that gave bytes to the content, or to that part of it (-1: any).
+ */
+void srv_gen_write_logprobs(const struct srv_gen *g, struct jw *w, const struct gen_choice *c,
+                            int part, int64_t from, int64_t to);
 
 /* Code points of valid UTF-8. */
 size_t srv_gen_characters(const char *text, size_t len);

@@ -5,6 +5,7 @@
  * ignored.
  */
 #include <string.h>
+#include <time.h>
 
 #include "server/api/chat_input.h"
 #include "server/api/json_memory.h"
@@ -25,7 +26,11 @@ static const struct param_field fields[] = {
     GEN_OTHER("prompt_logprobs", PARAM_UNSUPPORTED),
     GEN_OTHER("return_token_ids", PARAM_NAMED),
     GEN_OTHER("truncation", PARAM_IGNORED), /* check_truncation reads it */
-    GEN_OTHER("include", PARAM_NAMED),      /* check_include reads it */
+    GEN_OTHER("include", PARAM_IGNORED),    /* check_include reads it */
+    GEN_RANGE("top_logprobs", PARAM_INT, top_logprobs, 0, GEN_MAX_LOGPROBS),
+    GEN_RANGE("max_tool_calls", PARAM_INT, max_tool_calls, 0, 1e15), /* of the server's own tools */
+    GEN_FIELD("user", PARAM_STRING, user),
+    GEN_FIELD("safety_identifier", PARAM_STRING, safety_identifier),
     GEN_OTHER("previous_response_id", PARAM_UNSUPPORTED),
     GEN_OTHER("prompt", PARAM_UNSUPPORTED), /* one kept by the server */
     GEN_OTHER("conversation", PARAM_UNSUPPORTED),
@@ -35,24 +40,31 @@ static const struct param_field fields[] = {
 
 /* ---- input --------------------------------------------------------------------------------- */
 
-/*
- * Values ask for additional output. All but one ask for kinds of output that this server never has.
- */
+enum { MAX_LOGPROBS = 1 << 18 }; /* of all tokens: an event or answer has some 100 bytes for each */
+
+/* Values ask for additional output; generation.c notes those of which this server never has any. */
 static int check_include(const json_t *include, struct param_error *err)
 {
     if (!include || json_is_null(include)) return 0;
     bool valid = json_is_array(include);
     for (size_t i = 0; valid && i < json_array_size(include); i++) {
-        const char *value = json_string_value(json_array_get(include, i));
-        valid = value != NULL;
-        if (valid && !strcmp(value, "message.output_text.logprobs"))
-            return param_fail(err, SRV_ERR_UNSUPPORTED, "include",
-                              "'include' of '%s' is not supported here; /v1/chat/completions has "
-                              "log-probabilities.",
-                              value);
+        valid = json_is_string(json_array_get(include, i));
     }
     if (valid) return 0;
     return param_fail(err, SRV_ERR_INVALID_TYPE, "include", "'include' must be a list of strings.");
+}
+
+/* Every token of a long answer with its alternatives would not fit in an event. */
+static int check_logprobs(const struct srv_gen *g, struct param_error *err)
+{
+    int64_t width = g->params.logprobs_count + 1;
+    int64_t n = srv_gen_token_capacity(g, &g->prompts[0]);
+    if (!g->params.want_logprobs || g->counts || n <= MAX_LOGPROBS / width) return 0;
+    return param_fail(err, SRV_ERR_INVALID_VALUE, "top_logprobs",
+                      "%lld tokens with %lld log-probabilities each are more than %d; set "
+                      "'max_output_tokens' to at most %lld, or 'top_logprobs' lower.",
+                      (long long)n, (long long)width, MAX_LOGPROBS,
+                      (long long)(MAX_LOGPROBS / width));
 }
 
 static int check_truncation(const json_t *truncation, struct param_error *err)
@@ -69,7 +81,8 @@ static int check_truncation(const json_t *truncation, struct param_error *err)
 
 static int check_fields(struct srv_gen *g, struct param_error *err)
 {
-    const struct srv_gen_params *p = &g->params;
+    struct srv_gen_params *p = &g->params;
+    if (p->want_logprobs) p->logprobs_count = p->top_logprobs > 0 ? p->top_logprobs : 0;
     if (!p->messages)
         return param_fail(err, SRV_ERR_MISSING, "input", "The parameter 'input' is required.");
     if (!json_is_string(p->messages) && !json_is_array(p->messages))
@@ -183,7 +196,8 @@ static int prompt_of(struct srv_gen *g, json_t **messages, struct param_error *e
     if (srv_json_ran_out()) return param_no_memory(err);
     struct chat_input in = {
         .messages = *messages, .field = "input", .add_generation_prompt = true, .tools = &g->tools};
-    return srv_gen_chat_prompt(g, &in, g->params.extra ? "instructions" : NULL, err);
+    const char *first = g->params.extra ? "instructions" : NULL;
+    return srv_gen_chat_prompt(g, &in, first, err) || check_logprobs(g, err) ? -1 : 0;
 }
 
 static int make_prompt(struct srv_gen *g, struct param_error *err)
@@ -225,10 +239,18 @@ static void write_item_text(struct jw *w, const char *name, const struct gen_cho
         jw_text(w, name, "");
 }
 
-/* A content part of a message or of reasoning. */
-static void write_part(struct jw *w, const char *name, const struct gen_choice *c, int i,
-                       bool whole)
+/* The member "logprobs" of tokens [from, to) in the text of item i. */
+static void write_logprobs(const struct srv_gen *g, struct jw *w, int i, int64_t from, int64_t to)
 {
+    jw_open(w, "logprobs", '[');
+    if (g->params.want_logprobs) srv_gen_write_logprobs(g, w, answer(g), i, from, to);
+    jw_close(w);
+}
+
+/* A content part of a message or of reasoning. */
+static void write_part(const struct srv_gen *g, struct jw *w, const char *name, int i, bool whole)
+{
+    const struct gen_choice *c = answer(g);
     bool reasoning = kind_of(c, i) == CHOICE_REASONING;
     jw_open(w, name, '{');
     jw_text(w, "type", reasoning ? "reasoning_text" : "output_text");
@@ -236,8 +258,7 @@ static void write_part(struct jw *w, const char *name, const struct gen_choice *
     if (!reasoning) {
         jw_open(w, "annotations", '[');
         jw_close(w);
-        jw_open(w, "logprobs", '[');
-        jw_close(w);
+        write_logprobs(g, w, i, 0, whole ? srv_gen_shown_tokens(c) : 0);
     }
     jw_close(w);
 }
@@ -301,7 +322,7 @@ static void write_item(const struct srv_gen *g, struct jw *w, const char *name, 
         write_call(g, w, c, i, whole);
     } else {
         jw_open(w, "content", '[');
-        if (whole) write_part(w, NULL, c, i, true);
+        if (whole) write_part(g, w, NULL, i, true);
         jw_close(w);
     }
     jw_text(w, "status", status);
@@ -357,6 +378,42 @@ static bool is_sent(const struct srv_span *member)
     return member->text && member->text[0] != 'n';
 }
 
+static void write_count_or_null(struct jw *w, const char *name, int64_t n)
+{
+    if (n >= 0)
+        jw_int(w, name, n);
+    else
+        jw_null(w, name);
+}
+
+/* A tool as sent; of a function, what was left out is null, as the Open Responses schema wants. */
+static void write_tool(struct jw *w, const json_t *tool, struct srv_span text)
+{
+    static const char *const members[] = {"description", "parameters", "strict"};
+    const char *type = json_string_value(json_object_get(tool, "type"));
+    struct buf b;
+    buf_init(&b, TOOLS_TEXT_MAX + 64);
+    buf_add(&b, text.text, text.len - 1);
+    for (size_t i = 0; type && !strcmp(type, "function") && i < 3; i++)
+        if (!json_object_get(tool, members[i])) buf_printf(&b, ",\"%s\":null", members[i]);
+    buf_puts(&b, "}");
+    if (!b.failed) jw_json(w, NULL, b.data, b.len);
+    buf_finish(&b);
+}
+
+static void write_tools(const struct srv_gen *g, struct jw *w)
+{
+    const json_t *tools = json_object_get(g->body, "tools");
+    struct srv_json_items items;
+    struct srv_span text;
+    jw_open(w, "tools", '[');
+    srv_json_items_begin(&items, g->tools.ask.tools_text);
+    for (size_t i = 0; i < json_array_size(tools) && srv_json_items_next(&items, &text); i++)
+        write_tool(w, json_array_get(tools, i), text);
+    srv_json_items_end(&items);
+    jw_close(w);
+}
+
 /* The members that repeat the request or show what is not supported. */
 static void write_request(struct srv_gen *g, struct jw *w)
 {
@@ -370,7 +427,16 @@ static void write_request(struct srv_gen *g, struct jw *w)
     jw_null(w, "summary");
     jw_close(w);
     jw_bool(w, "store", false);
+    jw_bool(w, "background", false);
+    jw_text(w, "service_tier", "default");
+    write_count_or_null(w, "max_tool_calls", g->params.max_tool_calls);
     jw_number(w, "temperature", g->params.temperature);
+    jw_number(w, "presence_penalty", g->params.presence_penalty);
+    jw_number(w, "frequency_penalty", g->params.frequency_penalty);
+    jw_int(w, "top_logprobs", g->params.top_logprobs > 0 ? g->params.top_logprobs : 0);
+    jw_text(w, "user", g->params.user);
+    jw_text(w, "safety_identifier", g->params.safety_identifier);
+    jw_text(w, "prompt_cache_key", g->params.prompt_cache_key);
     jw_open(w, "text", '{');
     if (format->text)
         jw_json(w, "format", format->text, format->len);
@@ -381,10 +447,7 @@ static void write_request(struct srv_gen *g, struct jw *w)
         jw_json(w, "tool_choice", ask->choice_text.text, ask->choice_text.len);
     else
         jw_text(w, "tool_choice", "auto");
-    if (is_sent(&ask->tools_text))
-        jw_json(w, "tools", ask->tools_text.text, ask->tools_text.len);
-    else
-        jw_json(w, "tools", "[]", 2);
+    write_tools(g, w);
     jw_number(w, "top_p", g->params.top_p);
     jw_text(w, "truncation", is_auto(g) ? "auto" : "disabled");
     struct srv_span metadata = {"{}", 2};
@@ -413,6 +476,7 @@ static void write_response(struct srv_gen *g, struct jw *w, const char *name, co
     jw_text(w, "id", g->id);
     jw_text(w, "object", "response");
     jw_int(w, "created_at", g->created);
+    write_count_or_null(w, "completed_at", strcmp(status, "completed") ? -1 : (int64_t)time(NULL));
     jw_text(w, "status", status);
     jw_null(w, "error");
     write_incomplete(w, status);
@@ -421,10 +485,7 @@ static void write_response(struct srv_gen *g, struct jw *w, const char *name, co
                   json_string_length(instructions));
     else
         jw_null(w, "instructions");
-    if (g->params.max_completion_tokens >= 0)
-        jw_int(w, "max_output_tokens", g->params.max_completion_tokens);
-    else
-        jw_null(w, "max_output_tokens");
+    write_count_or_null(w, "max_output_tokens", g->params.max_completion_tokens);
     jw_text(w, "model", g->model);
     jw_open(w, "output", '[');
     if (over) write_output(g, w);
@@ -489,7 +550,7 @@ static void send_part(struct srv_gen *g, const char *name, int i, bool whole)
 {
     struct gen_event e;
     begin_in_item(g, &e, name, i);
-    write_part(&e.w, "part", answer(g), i, whole);
+    write_part(g, &e.w, "part", i, whole);
     srv_gen_close_event(g, &e);
 }
 
@@ -503,12 +564,10 @@ static const struct {
                      "response.function_call_arguments.done", "arguments"},
 };
 
-static void end_text_event(struct srv_gen *g, struct gen_event *e, enum choice_kind kind)
+/* Ends an event about text of item i, that of tokens [from, to). */
+static void end_text_event(struct srv_gen *g, struct gen_event *e, int i, int64_t from, int64_t to)
 {
-    if (kind == CHOICE_CONTENT) {
-        jw_open(&e->w, "logprobs", '[');
-        jw_close(&e->w);
-    }
+    if (kind_of(answer(g), i) == CHOICE_CONTENT) write_logprobs(g, &e->w, i, from, to);
     srv_gen_close_event(g, e);
 }
 
@@ -526,7 +585,7 @@ static void end_item(struct srv_gen *g, int i)
     begin_in_item(g, &e, text_events[kind].done, i);
     if (kind == CHOICE_CALL) write_call_name(g, &e.w, &c->parts[i]);
     write_item_text(&e.w, text_events[kind].member, c, i, true);
-    end_text_event(g, &e, kind);
+    end_text_event(g, &e, i, 0, srv_gen_shown_tokens(c));
     if (kind != CHOICE_CALL) send_part(g, "response.content_part.done", i, true);
     send_item(g, "response.output_item.done", i, item_status(c, i));
 }
@@ -552,9 +611,11 @@ static void stream_delta(struct srv_gen *g, struct gen_prompt *p, struct gen_cho
 {
     struct gen_event e;
     if (!part) return;
-    begin_in_item(g, &e, text_events[part->kind].delta, (int)(part - c->parts));
+    int i = (int)(part - c->parts);
+    begin_in_item(g, &e, text_events[part->kind].delta, i);
     srv_gen_write_text(&e.w, "delta", c, from, to);
-    end_text_event(g, &e, part->kind);
+    if (g->params.timings_per_token) srv_gen_write_timings(g, &e.w);
+    end_text_event(g, &e, i, token_from, token_to < c->n_showable ? token_to : c->n_showable);
 }
 
 static void stream_finish(struct srv_gen *g, struct gen_prompt *p, struct gen_choice *c)

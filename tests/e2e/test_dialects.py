@@ -4,9 +4,11 @@
 import datetime
 import json
 import os
+import re
 import tempfile
 
 from hearth_server import SMALL_CONTEXT, Hearth, chunks, parse_events, run_cases
+from scripted_model import loop_model
 from tiny_models import DemoCopy, demo_without
 
 SERVER = None
@@ -250,10 +252,110 @@ def test_response_include():
         status, head, answer = SERVER.post("/v1/responses", dict(ASK, include=value))
         assert status == 200, answer
         assert head.get("x-ignored-params") == ("include" if value else None), head
-    refused("/v1/responses", dict(ASK, include=["reasoning.encrypted_content", "message.output_text.logprobs"]),
-            code="unsupported_parameter", param="include")
+    status, head, _ = SERVER.post("/v1/responses", dict(ASK, include=["message.output_text.logprobs"], top_logprobs=2))
+    assert status == 200 and "x-ignored-params" not in head, head
+    assert SERVER.post("/v1/responses", dict(ASK, top_logprobs=2))[1]["x-ignored-params"] == "top_logprobs"
     for value in ("reasoning.encrypted_content", [5], {}, 7):
         refused("/v1/responses", dict(ASK, include=value), code="invalid_type", param="include")
+
+
+# The members of a response in the schema of Open Responses, and of a function tool in it
+NULL = type(None)
+MEMBERS = {
+    "id": (str,), "object": (str,), "created_at": (int,), "completed_at": (int, NULL), "status": (str,), "error": (NULL,),
+    "incomplete_details": (dict, NULL), "model": (str,), "previous_response_id": (NULL,), "instructions": (str, NULL),
+    "output": (list,), "tools": (list,), "tool_choice": (str, dict), "truncation": (str,), "parallel_tool_calls": (bool,),
+    "text": (dict,), "top_p": (float,), "presence_penalty": (float,), "frequency_penalty": (float,), "top_logprobs": (int,),
+    "temperature": (float,), "reasoning": (dict,), "user": (str, NULL), "usage": (dict, NULL), "max_output_tokens": (int, NULL),
+    "max_tool_calls": (int, NULL), "store": (bool,), "background": (bool,), "service_tier": (str,), "metadata": (dict,),
+    "safety_identifier": (str, NULL), "prompt_cache_key": (str, NULL)}
+TOOL_MEMBERS = {"type": (str,), "name": (str,), "description": (str, NULL), "parameters": (dict, NULL), "strict": (bool, NULL)}
+GIVEN = {"user": "u", "safety_identifier": "s", "prompt_cache_key": "k", "max_tool_calls": 3, "presence_penalty": 0.5,
+         "frequency_penalty": -0.5, "top_logprobs": 2, "metadata": {"a": "b"}, "instructions": "Be brief."}
+
+
+def check_members(members, value):
+    for name, types in members.items():
+        assert name in value and type(value[name]) in types, (name, value.get(name, "absent"))
+
+
+def test_response_members():
+    """Every member that Open Responses requires is there with its type, in answers and in every event's response."""
+    tools = [{"type": "function", "name": "a"}, {"type": "function", "name": "b", "description": "d", "strict": True,
+                                                 "parameters": {"type": "object", "properties": {}}, "defer_loading": True}]
+    for more in ({}, GIVEN, {"tools": tools, "tool_choice": "none"}):
+        body = dict(ASK, **more)
+        events = response_events(SERVER, body)
+        answers = [ok_of(SERVER, "/v1/responses", body)] + [e["response"] for e in events if "response" in e]
+        for answer in answers:
+            check_members(MEMBERS, answer)
+            assert (answer["completed_at"] is not None) == (answer["status"] == "completed"), answer
+            assert {k: answer[k] for k in more if k in GIVEN} == {k: v for k, v in more.items() if k in GIVEN}, answer
+            assert answer["background"] is False and answer["service_tier"] == "default", answer
+            assert len(answer["tools"]) == len(more.get("tools", [])), answer["tools"]
+            for tool, sent in zip(answer["tools"], more.get("tools", [])):
+                check_members(TOOL_MEMBERS, tool)
+                assert {k: tool[k] for k in sent} == sent and all(tool[k] is None for k in TOOL_MEMBERS if k not in sent), tool
+        assert len(answers) == 4 and answers[-1]["completed_at"] >= answers[-1]["created_at"]
+    cut = ok_of(SERVER, "/v1/responses", dict(ASK, max_output_tokens=1))
+    assert cut["status"] == "incomplete" and cut["completed_at"] is None, cut
+    for name in ("user", "safety_identifier", "max_tool_calls", "top_logprobs"):
+        refused("/v1/responses", dict(ASK, **{name: {}}), code="invalid_type", param=name)
+
+
+def test_response_logprobs():
+    """The log-probabilities are chat's; those of the deltas are those of the done events and of the answer."""
+    ask = dict(ASK, include=["message.output_text.logprobs"])
+    for top in (None, 0, 3):
+        body = ask if top is None else dict(ask, top_logprobs=top)
+        content, = ok_of(SERVER, "/v1/responses", body)["output"][0]["content"]
+        chat = ok_of(SERVER, "/v1/chat/completions", {
+            "messages": [{"role": "user", "content": ASK["input"]}], "temperature": 0, "max_tokens": ASK["max_output_tokens"],
+            "logprobs": True, "top_logprobs": top or 0})["choices"][0]
+        assert content["logprobs"] == chat["logprobs"]["content"] and content["text"] == chat["message"]["content"]
+        assert b"".join(bytes(t["bytes"]) for t in content["logprobs"]).decode() == content["text"]
+        assert all(len(t["top_logprobs"]) == (top or 0) for t in content["logprobs"])
+        for options in ({}, {"stream_options": {"chunk_tokens": 1}}):
+            events = response_events(SERVER, dict(body, **options))
+            deltas = [t for e in events if e["type"] == "response.output_text.delta" for t in e["logprobs"]]
+            done, = [e for e in events if e["type"] == "response.output_text.done"]
+            assert deltas == done["logprobs"] == content["logprobs"] == events[-1]["response"]["output"][0]["content"][0]["logprobs"]
+    assert ok_of(SERVER, "/v1/responses", ASK)["output"][0]["content"][0]["logprobs"] == []
+    with loop_model() as model, Hearth("--model", model.dir) as h:  # a context of 16,384: too many for one event
+        status, _, answer = h.post("/v1/responses", dict(ask, top_logprobs=20, max_output_tokens=None))
+        assert status == 400 and answer["error"]["param"] == "top_logprobs", answer
+        most = int(re.search(r"'max_output_tokens' to at most (\d+)", answer["error"]["message"])[1])
+        for more, wanted in ((0, 200), (1, 400)):
+            assert h.post("/v1/responses", dict(ask, top_logprobs=20, max_output_tokens=most + more))[0] == wanted
+
+
+def test_timings_of_deltas():
+    """timings_per_token: every delta has the timings so far, in the dialects that have timings."""
+    for path, body in (("/v1/completions", GREEDY), ("/v1/chat/completions", {"messages": [{"role": "user", "content": "a"}],
+                                                                             "max_tokens": 8, "ignore_eos": True})):
+        got = chunks(SERVER.stream(path, dict(body, stream=True, timings_per_token=True, stream_options={"chunk_tokens": 1})))
+        timed = [c["timings"] for c in got if "timings" in c]
+        n = [t["predicted_n"] for t in timed]
+        assert len(n) > 4 and n == sorted(n) and n[0] >= 1 and timed[0]["prompt_n"] + timed[0]["cache_n"] > 0, timed
+        assert all(t["prompt_ms"] > 0 and t["predicted_ms"] >= 0 for t in timed), timed
+        plain = chunks(SERVER.stream(path, dict(body, stream=True, timings=True)))
+        assert sum("timings" in c for c in plain) == 1
+    events = response_events(SERVER, dict(ASK, timings_per_token=True, stream_options={"chunk_tokens": 1}))
+    deltas = [e for e in events if e["type"] == "response.output_text.delta"]
+    assert all(e["timings"]["predicted_n"] >= 1 for e in deltas) and "timings" in events[-1]["response"]
+    body = {"messages": [{"role": "user", "content": "a"}], "max_tokens": 2, "timings_per_token": True}
+    assert SERVER.post("/v1/messages", body)[1]["x-ignored-params"] == "timings_per_token"
+
+
+def test_messages_usage_at_the_end_of_a_stream():
+    body = {"messages": [{"role": "user", "content": "What is 2+2?"}], "max_tokens": 4, "temperature": 0}
+    whole = ok_of(SERVER, "/v1/messages", body)["usage"]
+    events = [json.loads(data) for _, data in SERVER.stream("/v1/messages", dict(body, stream=True))]
+    first, last = events[0]["message"]["usage"], events[-2]["usage"]
+    prompt = sum(whole[k] for k in ("input_tokens", "cache_read_input_tokens", "cache_creation_input_tokens"))
+    assert last["output_tokens"] == whole["output_tokens"] and type(last["input_tokens"]) is int
+    for usage in (first, last):
+        assert sum(usage[k] for k in ("input_tokens", "cache_read_input_tokens", "cache_creation_input_tokens")) == prompt
 
 
 def test_response_calls_of_litellm():
