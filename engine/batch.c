@@ -156,6 +156,8 @@ void batch_admit(struct batch *b, struct eng_job *job, int choice, uint64_t now_
     attach_cached(b, s);
     if (!job->usage.started_us) {
         b->stats.n_prompt_tokens += (uint64_t)job->p.n_prompt;
+        job->usage.miss = seq_miss(s, b->cache, &job->usage.n_known_tokens);
+        b->stats.n_misses[job->usage.miss]++;
         job_emit_started(job, now_us);
     }
 }

@@ -307,10 +307,25 @@ enum eng_event_type {
     ENG_EVENT_JOB_DONE,     /* the last event of a job; usage is set */
 };
 
+/* Why a prompt was not taken from the prefix cache up to its last whole page. */
+enum eng_miss {
+    ENG_MISS_NONE,      /* it was, or nothing of its scope had come at that place before */
+    ENG_MISS_CONTENT,   /* an earlier prompt goes on with other tokens */
+    ENG_MISS_EVICTED,   /* the page was there once */
+    ENG_MISS_SCOPE,     /* the job does not read the cache */
+    ENG_MISS_TOO_SHORT, /* the prompt has no whole page before its last token */
+    ENG_N_MISSES
+};
+/* "content", "evicted", "scope", "too_short"; NULL for ENG_MISS_NONE. */
+const char *eng_miss_name(enum eng_miss miss);
+
 /* Counts and times of one job. Times: microseconds of CLOCK_MONOTONIC; 0: has not happened. */
 struct eng_usage {
     int64_t n_prompt_tokens;    /* once for all choices */
     int64_t n_cached_tokens;    /* of these, taken from the prefix cache by the first choice */
+    int64_t n_written_tokens;   /* of these, on pages that the job added to the prefix cache */
+    enum eng_miss miss;         /* found when the job starts */
+    int64_t n_known_tokens;     /* CONTENT, EVICTED: those before the first that missed */
     int64_t n_generated_tokens; /* over all choices */
     int64_t n_computed_prompt_tokens; /* prompt rows computed, over all choices */
     uint64_t submitted_us, started_us, first_token_us, done_us;
@@ -423,6 +438,7 @@ struct eng_stats {
     uint64_t n_steps;
     uint64_t last_step_us; /* when the last step ended, CLOCK_MONOTONIC */
     uint64_t n_prompt_tokens, n_cached_tokens, n_computed_prompt_tokens, n_generated_tokens;
+    uint64_t n_misses[ENG_N_MISSES]; /* jobs; embeddings are ENG_MISS_NONE */
     uint64_t n_jobs_done, n_jobs_cancelled, n_jobs_failed;
     double prompt_tokens_per_s; /* measured over the last seconds of work; 0: none yet */
     double generated_tokens_per_s;

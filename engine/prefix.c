@@ -8,7 +8,8 @@
 
 struct node {
     int32_t parent;
-    int32_t n_children;
+    int32_t child;        /* the newest one, or PREFIX_NONE */
+    int32_t older, newer; /* children of the same parent; PREFIX_NONE at the ends */
     int32_t page;
     int32_t hash_next;            /* next node of the bucket, or of the free list */
     int32_t idle_prev, idle_next; /* in the idle list; PREFIX_NONE at its ends */
@@ -23,6 +24,8 @@ struct prefix {
     struct node *nodes; /* [n_pages] */
     int32_t *buckets;   /* [bucket_mask + 1], first node or PREFIX_NONE */
     uint32_t bucket_mask;
+    uint32_t *evicted; /* [bucket_mask + 1] upper halves of hashes of nodes that were evicted */
+    int32_t first;     /* the newest child of no node, or PREFIX_NONE */
     int32_t free_node;
     int32_t idle_head, idle_tail; /* least recently used first */
     int n_idle;
@@ -39,7 +42,7 @@ static uint32_t bucket_count(int64_t n_pages)
 int64_t prefix_bytes(int64_t n_pages)
 {
     return (int64_t)n_pages * (int64_t)sizeof(struct node) +
-           (int64_t)bucket_count(n_pages) * (int64_t)sizeof(int32_t);
+           (int64_t)bucket_count(n_pages) * (int64_t)(sizeof(int32_t) + sizeof(uint32_t));
 }
 
 struct prefix *prefix_create(struct kv_pages *pages, uint64_t seed)
@@ -51,10 +54,11 @@ struct prefix *prefix_create(struct kv_pages *pages, uint64_t seed)
     p->pages = pages;
     p->seed = seed;
     p->bucket_mask = n_buckets - 1;
-    p->idle_head = p->idle_tail = PREFIX_NONE;
+    p->idle_head = p->idle_tail = p->first = PREFIX_NONE;
     p->nodes = calloc((size_t)n_pages, sizeof(*p->nodes));
     p->buckets = malloc(n_buckets * sizeof(*p->buckets));
-    if (!p->nodes || !p->buckets) {
+    p->evicted = calloc(n_buckets, sizeof(*p->evicted));
+    if (!p->nodes || !p->buckets || !p->evicted) {
         prefix_destroy(p);
         return NULL;
     }
@@ -72,6 +76,7 @@ void prefix_destroy(struct prefix *p)
     if (!p) return;
     free(p->nodes);
     free(p->buckets);
+    free(p->evicted);
     free(p);
 }
 
@@ -93,10 +98,11 @@ static uint64_t mix(uint64_t h, uint64_t w)
     return (uint64_t)product ^ (uint64_t)(product >> 64);
 }
 
+/* Of all tokens from the first on, so that it stays the same when nodes come and go. */
 static uint64_t hash_key(const struct prefix *p, int32_t parent, const struct prefix_scope *scope,
                          const int32_t *tokens)
 {
-    uint64_t h = mix(p->seed, (uint32_t)parent), w;
+    uint64_t h = mix(p->seed, parent == PREFIX_NONE ? 0 : p->nodes[parent].hash), w;
     h = mix(h, scope->private_id);
     for (size_t i = 0; i < sizeof(scope->tenant); i += sizeof(w)) {
         memcpy(&w, scope->tenant + i, sizeof(w));
@@ -124,6 +130,31 @@ int32_t prefix_find(const struct prefix *p, int32_t parent, const struct prefix_
                     const int32_t *tokens)
 {
     return find_hashed(p, hash_key(p, parent, scope, tokens), parent, scope, tokens);
+}
+
+static int32_t *newest_child(struct prefix *p, int32_t parent)
+{
+    return parent == PREFIX_NONE ? &p->first : &p->nodes[parent].child;
+}
+
+enum eng_miss prefix_why(struct prefix *p, int32_t parent, const struct prefix_scope *scope,
+                         const int32_t *tokens, int *ret_n_equal)
+{
+    enum { MOST_CHILDREN = 64 };
+    uint64_t hash = hash_key(p, parent, scope, tokens);
+    int32_t i = *newest_child(p, parent);
+    bool any = false;
+    *ret_n_equal = 0;
+    if (p->evicted[hash & p->bucket_mask] == (uint32_t)(hash >> 32)) return ENG_MISS_EVICTED;
+    for (int k = 0; k < MOST_CHILDREN && i != PREFIX_NONE; k++, i = p->nodes[i].older) {
+        int n = 0;
+        if (!prefix_scope_equal(&p->nodes[i].scope, scope)) continue;
+        while (n < KV_PAGE_TOKENS && p->nodes[i].tokens[n] == tokens[n])
+            n++;
+        if (n > *ret_n_equal) *ret_n_equal = n;
+        any = true;
+    }
+    return any ? ENG_MISS_CONTENT : ENG_MISS_NONE;
 }
 
 /* ---- the idle list ------------------------------------------------------------------------- */
@@ -155,18 +186,34 @@ static void idle_remove(struct prefix *p, int32_t i)
     p->n_idle--;
 }
 
-static void add_children(struct prefix *p, int32_t parent, int n)
+static void add_child(struct prefix *p, int32_t i)
 {
-    if (parent != PREFIX_NONE) p->nodes[parent].n_children += n;
+    struct node *n = &p->nodes[i];
+    int32_t *newest = newest_child(p, n->parent);
+    n->older = *newest;
+    n->newer = PREFIX_NONE;
+    if (n->older != PREFIX_NONE) p->nodes[n->older].newer = i;
+    *newest = i;
+}
+
+static void remove_child(struct prefix *p, int32_t i)
+{
+    const struct node *n = &p->nodes[i];
+    if (n->older != PREFIX_NONE) p->nodes[n->older].newer = n->newer;
+    if (n->newer != PREFIX_NONE)
+        p->nodes[n->newer].older = n->older;
+    else
+        *newest_child(p, n->parent) = n->older;
 }
 
 /* Takes an idle node out of the tree; its page becomes free. */
 static void evict(struct prefix *p, int32_t i)
 {
     struct node *n = &p->nodes[i];
-    assert(n->n_children == 0 && kv_page_refs(p->pages, n->page) == 1);
-    add_children(p, n->parent, -1);
+    assert(n->child == PREFIX_NONE && kv_page_refs(p->pages, n->page) == 1);
+    remove_child(p, i);
     idle_remove(p, i);
+    p->evicted[n->hash & p->bucket_mask] = (uint32_t)(n->hash >> 32);
     int32_t *link = &p->buckets[n->hash & p->bucket_mask];
     while (*link != i) {
         assert(*link != PREFIX_NONE);
@@ -204,8 +251,8 @@ int32_t prefix_publish(struct prefix *p, int32_t parent, const struct prefix_sco
     struct node *n = &p->nodes[i];
     p->free_node = n->hash_next;
     n->parent = parent;
-    n->n_children = 0;
-    add_children(p, parent, 1);
+    n->child = PREFIX_NONE;
+    add_child(p, i);
     n->page = *page;
     n->hash = hash;
     n->scope = *scope;

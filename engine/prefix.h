@@ -20,6 +20,7 @@
 #include <stdbool.h>
 #include <stdint.h>
 
+#include "engine/engine.h"
 #include "engine/kv.h"
 
 enum { PREFIX_NONE = -1 }; /* no node; as a parent: the start of a sequence */
@@ -43,6 +44,14 @@ int64_t prefix_bytes(int64_t n_pages);
 /* The node below parent that holds these KV_PAGE_TOKENS tokens, or PREFIX_NONE. Changes nothing. */
 int32_t prefix_find(const struct prefix *p, int32_t parent, const struct prefix_scope *scope,
                     const int32_t *tokens);
+
+/*
+ * Why the page that prefix_find did not find is not there: ENG_MISS_EVICTED, ENG_MISS_CONTENT, or
+ * ENG_MISS_NONE: nothing of this scope has come behind the parent. *ret_n_equal: how many of the
+ * tokens the best of the 64 newest pages in its place has too. Changes nothing.
+ */
+enum eng_miss prefix_why(struct prefix *p, int32_t parent, const struct prefix_scope *scope,
+                         const int32_t *tokens, int *ret_n_equal);
 
 /* Takes a reference to the node's page and returns the page. */
 int32_t prefix_acquire(struct prefix *p, int32_t node);

@@ -147,6 +147,21 @@ int seq_attach_cached(struct seq *s, struct prefix *cache, const struct kv_pages
     return n;
 }
 
+enum eng_miss seq_miss(const struct seq *s, struct prefix *cache, int64_t *ret_n_known)
+{
+    const struct eng_job_params *p = &s->job->p;
+    int n_equal = 0;
+    *ret_n_known = s->n_done;
+    if (p->want_embedding) return ENG_MISS_NONE;
+    if (p->n_prompt <= KV_PAGE_TOKENS) return ENG_MISS_TOO_SHORT;
+    if (s->job->scope.private_id || !job_reads_cache(s->job)) return ENG_MISS_SCOPE;
+    if (!wants_cached_page(s)) return ENG_MISS_NONE;
+    enum eng_miss miss =
+        prefix_why(cache, chain_end(s), &s->job->scope, p->prompt + s->n_done, &n_equal);
+    *ret_n_known += n_equal;
+    return miss;
+}
+
 bool seq_same_page_ahead(const struct seq *s, const struct seq *t)
 {
     int64_t boundary = (int64_t)t->n_published * KV_PAGE_TOKENS;
@@ -174,15 +189,19 @@ bool seq_reserve(struct seq *s, int64_t n_positions, struct prefix *cache,
  */
 static void publish(struct seq *s, struct prefix *cache, const struct kv_pages *pages)
 {
-    const struct eng_job *job = s->job;
+    struct eng_job *job = s->job;
     int64_t end = job->scope.private_id ? job->p.n_prompt : INT64_MAX;
     end = end < s->n_done ? end : s->n_done;
     while (job->publishes && (int64_t)(s->n_published + 1) * KV_PAGE_TOKENS <= end) {
         int i = s->n_published;
         const int32_t *tokens = s->ids + (int64_t)i * KV_PAGE_TOKENS;
+        int32_t own = s->pages[i];
         s->nodes[i] = prefix_publish(cache, chain_end(s), &job->scope, tokens, &s->pages[i]);
         s->data[i] = kv_page_data(pages, s->pages[i]);
         s->n_published++;
+        bool of_prompt = (int64_t)s->n_published * KV_PAGE_TOKENS <= job->p.n_prompt;
+        if (s->pages[i] == own && of_prompt && !job->scope.private_id)
+            job->usage.n_written_tokens += KV_PAGE_TOKENS;
     }
 }
 

@@ -78,6 +78,9 @@ int seq_draft(struct seq *s, int most);
  */
 int seq_attach_cached(struct seq *s, struct prefix *cache, const struct kv_pages *pages);
 
+/* Why no more pages are attached; *ret_n_known: tokens before the first that missed. */
+enum eng_miss seq_miss(const struct seq *s, struct prefix *cache, int64_t *ret_n_known);
+
 /* Returns true if t is computing the page that s needs next, so that s should wait. */
 bool seq_same_page_ahead(const struct seq *s, const struct seq *t);
 

@@ -493,6 +493,16 @@ static void write_tokens(struct out *o, const struct eng_stats *s)
         "Prompt tokens taken from the prefix cache.", cached);
     one(o, "hearth_computed_prompt_tokens_total", "counter", "Prompt tokens computed.",
         (double)s->n_computed_prompt_tokens);
+    head(o, "hearth_prefix_tokens_total", "counter", "Prompt tokens by where they came from.");
+    buf_printf(o->b,
+               "hearth_prefix_tokens_total{source=\"memory\"} %.15g\n"
+               "hearth_prefix_tokens_total{source=\"computed\"} %llu\n",
+               cached, (unsigned long long)s->n_computed_prompt_tokens);
+    head(o, "hearth_prefix_miss_total", "counter",
+         "Prompts that the prefix cache did not hold up to their last whole page, by reason.");
+    for (int i = ENG_MISS_NONE + 1; i < ENG_N_MISSES; i++)
+        buf_printf(o->b, "hearth_prefix_miss_total{reason=\"%s\"} %llu\n", eng_miss_name(i),
+                   (unsigned long long)s->n_misses[i]);
     one(o, "hearth_generated_tokens_total", "counter", "Tokens generated.", generated);
     write_drafts(o, s);
     one(o, "hearth_engine_steps_total", "counter", "Engine steps.", (double)s->n_steps);

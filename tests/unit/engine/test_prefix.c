@@ -152,6 +152,55 @@ static void test_forgets_private_scopes(void **state)
     close_fixture(&f);
 }
 
+static enum eng_miss why(struct fixture *f, int32_t parent, const struct prefix_scope *scope,
+                         int32_t first, int n_as_before, int *ret_n_equal)
+{
+    int32_t tokens[KV_PAGE_TOKENS];
+    for (int i = 0; i < KV_PAGE_TOKENS; i++)
+        tokens[i] = first + i + (i < n_as_before ? 0 : 1000);
+    return prefix_why(f->cache, parent, scope, tokens, ret_n_equal);
+}
+
+static void test_tells_why_a_page_is_not_there(void **state)
+{
+    (void)state;
+    struct fixture f = open_fixture();
+    struct prefix_scope other = {.tenant = {1}};
+    int32_t page[3], filler[N_PAGES];
+    int n;
+    REQUIRE_EQ_INT(why(&f, PREFIX_NONE, &common, 100, 0, &n), ENG_MISS_NONE);
+    int32_t a = publish(&f, PREFIX_NONE, &common, 100, &page[0]);
+    int32_t b = publish(&f, a, &common, 200, &page[1]);
+    publish(&f, a, &common, 300, &page[2]);
+    REQUIRE_EQ_INT(why(&f, PREFIX_NONE, &common, 100, 7, &n), ENG_MISS_CONTENT);
+    REQUIRE_EQ_INT(n, 7);
+    REQUIRE_EQ_INT(why(&f, a, &common, 200, 31, &n), ENG_MISS_CONTENT);
+    REQUIRE_EQ_INT(n, 31);
+    REQUIRE_EQ_INT(why(&f, a, &common, 400, 32, &n), ENG_MISS_CONTENT);
+    REQUIRE_EQ_INT(n, 0);
+    REQUIRE_EQ_INT(why(&f, b, &common, 100, 32, &n), ENG_MISS_NONE);
+    /* What other scopes hold is not told. */
+    REQUIRE_EQ_INT(why(&f, PREFIX_NONE, &other, 100, 7, &n), ENG_MISS_NONE);
+    for (int i = 2; i >= 0; i--)
+        prefix_release(f.cache,
+                       i == 2 ? prefix_find(f.cache, a, &common, tokens_of(300))
+                       : i    ? b
+                              : a,
+                       page[i]);
+    for (int i = 0; i < N_PAGES; i++)
+        publish(&f, PREFIX_NONE, &other, 1000 * i, &filler[i]);
+    REQUIRE_EQ_INT(why(&f, PREFIX_NONE, &common, 100, 32, &n), ENG_MISS_EVICTED);
+    REQUIRE_EQ_INT(why(&f, PREFIX_NONE, &common, 100, 31, &n), ENG_MISS_NONE);
+    REQUIRE_EQ_INT(why(&f, PREFIX_NONE, &other, 0, 3, &n), ENG_MISS_CONTENT);
+    /* A page that came back at another place makes the same chain of hashes. */
+    int32_t last = prefix_find(f.cache, PREFIX_NONE, &other, tokens_of(7000));
+    prefix_release(f.cache, last, filler[N_PAGES - 1]);
+    a = publish(&f, PREFIX_NONE, &common, 100, &page[0]);
+    REQUIRE_EQ_INT(why(&f, a, &common, 300, 32, &n), ENG_MISS_EVICTED);
+    REQUIRE_EQ_INT(why(&f, a, &common, 300, 31, &n), ENG_MISS_NONE);
+    close_fixture(&f);
+}
+
 /* ---- against a list of what ought to be there ---------------------------------------------- */
 
 /*
@@ -185,6 +234,9 @@ static void test_random_use_keeps_count(void **state)
         } else {
             node[s][d] = publish(&f, parent, &common, first, &page[s][d]);
         }
+        int n_equal; /* the new child is seen among those of its parent */
+        enum eng_miss miss = why(&f, parent, &common, first, 9, &n_equal);
+        REQUIRE_MSG(miss == ENG_MISS_CONTENT && n_equal == 9, "round %d", round);
         REQUIRE_MSG(kv_pages_free(f.pages) + prefix_n_idle(f.cache) >= N_PAGES - N_SEQS * DEPTH,
                     "round %d", round);
     }
@@ -205,6 +257,7 @@ int main(void)
         cmocka_unit_test(test_evicts_least_recently_used_leaves),
         cmocka_unit_test(test_use_renews),
         cmocka_unit_test(test_forgets_private_scopes),
+        cmocka_unit_test(test_tells_why_a_page_is_not_there),
         cmocka_unit_test(test_random_use_keeps_count),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);

@@ -175,6 +175,47 @@ static void test_cached_tokens_are_exact(void **state)
     close_bench(&b);
 }
 
+/* What a job adds to the cache, and why it found no more there. */
+static void test_written_tokens_and_misses(void **state)
+{
+    (void)state;
+    static const struct {
+        int n_prompt, n_same, n_choices, cached, written, known;
+        bool no_cache;
+        enum eng_miss miss;
+    } cases[] = {
+        {32, 0, 1, 0, 0, 0, true, ENG_MISS_TOO_SHORT},
+        {70, 0, 2, 0, 0, 0, true, ENG_MISS_SCOPE},
+        {70, 0, 1, 0, 64, 0, false, ENG_MISS_NONE}, /* the first of its kind */
+        {70, 70, 1, 64, 0, 64, false, ENG_MISS_NONE},
+        {100, 70, 3, 64, 32, 64, false, ENG_MISS_NONE}, /* what followed was no whole page */
+        {130, 75, 1, 64, 64, 70, false, ENG_MISS_CONTENT},
+        {130, 3, 1, 0, 128, 3, false, ENG_MISS_CONTENT},
+    };
+    struct setup setup = {.n_parallel = 4};
+    struct bench b = open_bench(&setup);
+    struct eng_stats stats;
+    for (size_t i = 0; i < N_OF(cases); i++) {
+        int32_t prompt[200];
+        memcpy(prompt, prompt_of(5), sizeof(prompt));
+        for (int k = cases[i].n_same; k < 200 && i > 2; k++)
+            prompt[k] = prompt_of(5)[k] == 7 + (int)i ? 6 : 7 + (int)i;
+        struct eng_job_params p = test_job_greedy(NULL, prompt, cases[i].n_prompt, 2);
+        p.n_choices = cases[i].n_choices;
+        p.no_cache = cases[i].no_cache;
+        struct eng_usage u = run_one(&b, &p);
+        REQUIRE_EQ_INT(u.n_cached_tokens, cases[i].cached);
+        REQUIRE_EQ_INT(u.n_written_tokens, cases[i].written);
+        REQUIRE_EQ_INT(u.miss, cases[i].miss);
+        if (u.miss == ENG_MISS_CONTENT) REQUIRE_EQ_INT(u.n_known_tokens, cases[i].known);
+    }
+    sched_stats(b.sched, &stats);
+    REQUIRE_EQ_INT(stats.n_misses[ENG_MISS_CONTENT], 2);
+    REQUIRE_EQ_INT(stats.n_misses[ENG_MISS_SCOPE], 1);
+    REQUIRE_EQ_INT(stats.n_misses[ENG_MISS_TOO_SHORT], 1);
+    close_bench(&b);
+}
+
 /* A second turn finds the answer of the first in the cache, generated tokens included. */
 static void test_answers_are_cached_too(void **state)
 {
@@ -1048,6 +1089,7 @@ int main(void)
         cmocka_unit_test(test_steps_keep_their_bounds),
         cmocka_unit_test(test_choices_equal_single_jobs_and_prefill_once),
         cmocka_unit_test(test_cached_tokens_are_exact),
+        cmocka_unit_test(test_written_tokens_and_misses),
         cmocka_unit_test(test_answers_are_cached_too),
         cmocka_unit_test(test_prefix_is_shared_while_it_is_computed),
         cmocka_unit_test(test_waiter_takes_over_from_a_cancelled_owner),
