@@ -2,8 +2,10 @@
 /* Control groups; see cgroup.h. */
 #include "base/cgroup.h"
 
+#include <errno.h>
 #include <limits.h>
 #include <stdio.h>
+#include <stdlib.h>
 #include <string.h>
 
 struct visit {
@@ -76,4 +78,23 @@ void cgroup_visit(const char *root, const char *controller,
     while (f && fgets(line, sizeof(line), f))
         visit_line(&v, line);
     if (f) fclose(f);
+}
+
+/* The number in a group's file; "max" and anything else is not a limit. */
+static void take_limit(void *ctx, const char *dir, int version)
+{
+    int64_t *best = ctx;
+    char line[64], *end;
+    const char *name = version == 2 ? "memory.max" : "memory.limit_in_bytes";
+    if (!cgroup_read_line(dir, name, line, sizeof(line))) return;
+    errno = 0;
+    long long n = strtoll(line, &end, 10);
+    if (errno == 0 && end != line && n > 0 && n < *best) *best = n;
+}
+
+int64_t cgroup_memory_limit(const char *root)
+{
+    int64_t limit = INT64_MAX;
+    cgroup_visit(root, "memory", take_limit, &limit);
+    return limit;
 }

@@ -16,6 +16,7 @@
 #include <string.h>
 #include <sys/random.h>
 
+#include "base/cgroup.h"
 #include "base/clock.h"
 #include "engine/forward.h"
 #include "engine/gemm.h"
@@ -111,12 +112,12 @@ static int settle_params(struct eng *e, char *err, size_t errlen)
     }
     if (p->ctx_tokens < 0 || p->memory_bytes < 0 || p->kv_bytes < 0 || p->caller_bytes < 0 ||
         p->caller_bytes_per_id < 0 || p->answer_bytes < -1 || p->max_queued_jobs < 0 ||
-        p->max_queued_tokens < 0 || p->reserved_bytes < 0) {
+        p->max_queued_tokens < 0 || p->request_bytes < 0 || p->reserved_bytes < 0) {
         snprintf(err, errlen, "sizes of context, memory and queue must not be negative");
         return ENG_EINVAL;
     }
     if (p->max_queued_jobs == 0) p->max_queued_jobs = QUEUE_PER_SLOT * p->n_parallel;
-    if (p->memory_bytes == 0) p->memory_bytes = mem_limit_bytes("");
+    if (p->memory_bytes == 0) p->memory_bytes = eng_memory_limit(0);
     if (p->reserved_bytes >= p->memory_bytes) {
         snprintf(err, errlen, "%lld MiB of memory are reserved, but the limit is %lld MiB",
                  (long long)(p->reserved_bytes >> 20), (long long)(p->memory_bytes >> 20));
@@ -239,6 +240,7 @@ static int plan_memory(struct eng *e, char *err, size_t errlen)
         .ctx_tokens = e->p.ctx_tokens,
         .kv_bytes = e->p.kv_bytes,
         .answer_bytes = e->p.answer_bytes,
+        .request_bytes = e->p.request_bytes,
         .caller_bytes = e->p.caller_bytes,
         .caller_bytes_per_id = e->p.caller_bytes_per_id,
         .limit_bytes = e->p.memory_bytes,
@@ -492,6 +494,13 @@ int eng_read_speed(struct eng *e, double *ret_bytes_per_s, char *err, size_t err
     *ret_bytes_per_s = read_speed(e->model->arena, e->model->arena_bytes, pool);
     pool_destroy(pool);
     return 0;
+}
+
+int64_t eng_memory_limit(int64_t asked_bytes)
+{
+    if (!asked_bytes) return mem_limit_bytes("");
+    int64_t most = cgroup_memory_limit("");
+    return asked_bytes < most ? asked_bytes : most;
 }
 
 int eng_plan(struct eng_memory *ret, const struct eng_params *params, char *err, size_t errlen)

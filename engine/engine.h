@@ -64,6 +64,7 @@ struct eng_params {
     int caller_bytes_per_id;   /* and this much per id of the model's vocabulary */
     int64_t answer_bytes;      /* the caller's memory for answers, counted in the plan; 0: none,
                                 * -1: a sixteenth of memory_bytes, from 16 MiB to 1 GiB */
+    int64_t request_bytes;     /* the caller's memory for requests, counted in the plan */
     int64_t reserved_bytes;    /* left free of the budget: for another engine */
     bool no_prefix_cache;      /* requests share no prefixes */
     int max_queued_jobs;       /* waiting beyond the running ones; 0: 4 x n_parallel */
@@ -88,6 +89,12 @@ struct eng_params {
  * eng_close.
  */
 int eng_open(struct eng **ret, const struct eng_params *params, char *err, size_t errlen);
+
+/*
+ * Bytes this process may use: those asked for, or with 0 three quarters of the physical memory, but
+ * never more than its cgroups allow.
+ */
+int64_t eng_memory_limit(int64_t asked_bytes);
 
 /*
  * Makes the memory plan that eng_open would make, from the headers of the model's files. The same
@@ -127,7 +134,8 @@ struct eng_memory {
     int64_t logits_bytes;
     int64_t limit_bytes;    /* the limit */
     int64_t answer_bytes;   /* of the caller, see eng_params */
-    int64_t other_bytes;    /* program, tokenizer, requests in flight, caller_bytes of eng_params */
+    int64_t request_bytes;  /* of the caller, see eng_params */
+    int64_t other_bytes;    /* the program, and caller_bytes of eng_params */
     int64_t reserved_bytes; /* of eng_params */
     int64_t spare_bytes;    /* planned for weights that could not be compressed, and not needed */
 };

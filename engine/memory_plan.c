@@ -3,11 +3,9 @@
 #include "engine/memory_plan.h"
 
 #include <assert.h>
-#include <errno.h>
 #include <inttypes.h>
 #include <stdbool.h>
 #include <stdio.h>
-#include <stdlib.h>
 #include <unistd.h>
 
 #include "base/cgroup.h"
@@ -25,25 +23,11 @@ static int64_t min_i64(int64_t a, int64_t b)
     return a < b ? a : b;
 }
 
-/* The number in a group's file; "max" and anything else is not a limit. */
-static void take_limit(void *ctx, const char *dir, int version)
-{
-    int64_t *best = ctx;
-    char line[64], *end;
-    const char *name = version == 2 ? "memory.max" : "memory.limit_in_bytes";
-    if (!cgroup_read_line(dir, name, line, sizeof(line))) return;
-    errno = 0;
-    long long n = strtoll(line, &end, 10);
-    if (errno == 0 && end != line && n > 0) *best = min_i64(*best, n);
-}
-
 int64_t mem_limit_bytes(const char *root)
 {
     int64_t pages = sysconf(_SC_PHYS_PAGES), page_bytes = sysconf(_SC_PAGESIZE);
     int64_t physical = pages > 0 && page_bytes > 0 ? pages * page_bytes : INT64_MAX;
-    int64_t limit = physical / 4 * 3;
-    cgroup_visit(root, "memory", take_limit, &limit);
-    return limit;
+    return min_i64(physical / 4 * 3, cgroup_memory_limit(root));
 }
 
 /* ---- the plan ------------------------------------------------------------------------------ */
@@ -51,8 +35,8 @@ int64_t mem_limit_bytes(const char *root)
 static int64_t add_up(const struct eng_memory *m)
 {
     int64_t sum = m->weights_bytes;
-    const int64_t parts[] = {m->kv_bytes,     m->scratch_bytes, m->logits_bytes,
-                             m->answer_bytes, m->other_bytes,   m->reserved_bytes};
+    const int64_t parts[] = {m->kv_bytes,      m->scratch_bytes, m->logits_bytes,  m->answer_bytes,
+                             m->request_bytes, m->other_bytes,   m->reserved_bytes};
     for (size_t i = 0; i < sizeof(parts) / sizeof(parts[0]); i++)
         if (__builtin_add_overflow(sum, parts[i], &sum)) return INT64_MAX;
     return sum;
@@ -68,6 +52,7 @@ static bool plan_at(const struct mem_params *p, int64_t ctx, int64_t n_pages, st
     *m = (struct eng_memory){
         .weights_bytes = model->weights_bytes + eng_model_rope_bytes(model, ctx),
         .answer_bytes = p->answer_bytes,
+        .request_bytes = p->request_bytes,
         .other_bytes = MEM_ALLOWANCE_BYTES + p->caller_bytes +
                        (int64_t)p->caller_bytes_per_id * model->hp.vocab,
         .limit_bytes = p->limit_bytes,
@@ -134,18 +119,23 @@ static long long mib(int64_t bytes)
 static int refuse(const struct mem_params *p, const struct mem_plan *plan, char *err, size_t errlen)
 {
     const struct eng_memory *m = &plan->memory;
+    int64_t sum = add_up(m);
     char reserved[48] = "";
     if (m->reserved_bytes)
         snprintf(reserved, sizeof(reserved), " + reserved %lld MiB", mib(m->reserved_bytes));
+    bool kv_is_all = sum - m->kv_bytes < p->limit_bytes;
+    bool weights_are = sum - m->weights_bytes < p->limit_bytes;
     snprintf(
         err, errlen,
         "memory: weights %lld MiB + KV cache %lld MiB (%d pages of %d tokens) + scratch %lld MiB "
-        "+ logits %lld MiB + answers %lld MiB + program %lld MiB%s = %lld MiB, but the limit is "
-        "%lld "
-        "MiB",
+        "+ logits %lld MiB + answers %lld MiB + requests %lld MiB + program %lld MiB%s = %lld MiB, "
+        "but the limit is %lld MiB; %s",
         mib(m->weights_bytes), mib(m->kv_bytes), plan->n_pages, KV_PAGE_TOKENS,
-        mib(m->scratch_bytes), mib(m->logits_bytes), mib(m->answer_bytes), mib(m->other_bytes),
-        reserved, mib(add_up(m)), mib(p->limit_bytes));
+        mib(m->scratch_bytes), mib(m->logits_bytes), mib(m->answer_bytes), mib(m->request_bytes),
+        mib(m->other_bytes), reserved, mib(sum), mib(p->limit_bytes),
+        kv_is_all     ? "lower --ctx-size, or give more with --memory"
+        : weights_are ? "choose --numerics int8 or int4, or give more with --memory"
+                      : "give more with --memory");
     return ENG_ENOMEM;
 }
 

@@ -4,8 +4,8 @@
  * is allocated.
  *
  * With overcommit allocations rarely fail, so sums are compared instead: weights (with RoPE
- * tables), KV cache, scratch, logits, the caller's answers, and an allowance for the program
- * itself.
+ * tables), KV cache, scratch, logits, the caller's answers and requests, and an allowance for the
+ * program itself.
  */
 #ifndef HEARTH_ENGINE_MEMORY_PLAN_H
 #define HEARTH_ENGINE_MEMORY_PLAN_H
@@ -16,8 +16,8 @@
 #include "engine/engine.h"
 #include "engine/forward.h"
 
-/* For code, stacks, tokenizer and requests in flight. */
-#define MEM_ALLOWANCE_BYTES ((int64_t)64 << 20)
+/* For code, libraries, stacks and small data. */
+#define MEM_ALLOWANCE_BYTES ((int64_t)12 << 20)
 
 /*
  * Bytes this process may use: the tightest memory limit of its cgroups (versions 1 and 2, each
@@ -32,7 +32,8 @@ struct mem_params {
     int n_parallel;
     int64_t ctx_tokens;      /* 0: the most that the model and the memory allow */
     int64_t kv_bytes;        /* 0: n_parallel x context, as far as memory allows */
-    int64_t answer_bytes;    /* the caller's, for answers */
+    int64_t answer_bytes;    /* the caller's, for answers, */
+    int64_t request_bytes;   /* for requests, */
     int64_t caller_bytes;    /* and what it needs itself, */
     int caller_bytes_per_id; /* with so much per id of the vocabulary */
     int64_t limit_bytes;

@@ -17,6 +17,7 @@
 #include "base/shown.h"
 #include "engine/engine.h"
 #include "server/api/json_memory.h"
+#include "server/budget.h"
 #include "server/cli/cli.h"
 #include "server/config/config.h"
 #include "server/model_lookup.h"
@@ -234,6 +235,7 @@ int main(int argc, char **argv)
         goto out;
     }
     if (srv_config_note_variables(&config, environ)) goto out;
+    if (!config.print_config && srv_budget_settle(&config)) goto out;
     print_warnings(&config);
     if (config.help || config.version || config.print_config) {
         status = answer_and_exit(&config);

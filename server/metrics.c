@@ -16,6 +16,7 @@
 #include "base/buf.h"
 #include "engine/engine.h"
 #include "server/log.h"
+#include "server/served_model.h"
 #include "server/swap.h"
 
 enum { MAX_BOUNDS = 24 };
@@ -590,10 +591,8 @@ static void write_process(struct out *o, const struct srv_metrics *m,
     one(o, "hearth_model_load_seconds", "gauge", "Time that loading the model took.",
         i ? i->load_seconds : 0);
     one(o, "hearth_memory_plan_bytes", "gauge",
-        "Bytes planned for weights, KV cache, activations, logits and answers.",
-        i ? (double)(i->memory.weights_bytes + i->memory.kv_bytes + i->memory.scratch_bytes +
-                     i->memory.logits_bytes + i->memory.answer_bytes)
-          : 0);
+        "Bytes planned: weights, KV cache, activations, logits, answers, requests, the program.",
+        i ? (double)srv_plan_bytes(&i->memory) : 0);
     one(o, "process_resident_memory_bytes", "gauge", "Resident memory in bytes.", resident_bytes());
     one(o, "process_open_fds", "gauge", "Open file descriptors now.", open_files());
     one(o, "process_start_time_seconds", "gauge", "Start of the process in Unix seconds.",

@@ -16,6 +16,7 @@
 #include "base/sha256.h"
 #include "base/utf8.h"
 #include "server/bounds.h"
+#include "server/budget.h"
 #include "server/config/config.h"
 #include "server/engine_params.h"
 #include "server/grammar_cache.h"
@@ -62,13 +63,23 @@ static void *load_text(void *arg)
     return NULL;
 }
 
+/* A tokenizer in memory: 2.3 times its file, for vocabularies of 32,000 to 152,000. */
+static int64_t tokenizer_bytes(const char *dir)
+{
+    char path[PATH_MAX];
+    struct stat st;
+    int len = snprintf(path, sizeof(path), "%s/tokenizer.json", dir);
+    return len > 0 && len < PATH_MAX && !stat(path, &st) ? st.st_size * 5 / 2 : 0;
+}
+
 static struct eng_params engine_params(const struct srv_model_params *p)
 {
     const struct srv_config *c = p->config;
     struct eng_params params = srv_engine_params(c);
     params.model_dir = p->dir;
     params.n_parallel = c->parallel;
-    params.caller_bytes = c->grammar_cache_mb << 20;
+    params.caller_bytes = tokenizer_bytes(p->dir);
+    params.request_bytes = srv_budget_bytes(c) + (c->grammar_cache_mb << 20);
     params.caller_bytes_per_id = GRAM_VOCAB_BYTES_PER_ID;
     params.answer_bytes = c->answer_memory_bytes ? c->answer_memory_bytes : -1;
     params.no_prefix_cache = !c->prefix_cache;
@@ -250,7 +261,7 @@ int srv_model_plan(struct eng_memory *ret, const struct srv_model_params *params
 int64_t srv_plan_bytes(const struct eng_memory *m)
 {
     return m->weights_bytes + m->kv_bytes + m->scratch_bytes + m->logits_bytes + m->answer_bytes +
-           m->other_bytes;
+           m->request_bytes + m->other_bytes;
 }
 
 int srv_model_try_text(const struct srv_model *m, char *err, size_t errlen)

@@ -16,6 +16,7 @@
 #include "engine/engine.h"
 #include "server/app.h"
 #include "server/bounds.h"
+#include "server/budget.h"
 #include "server/log.h"
 #include "server/metrics.h"
 #include "server/model_lookup.h"
@@ -133,7 +134,8 @@ static int check_memory(struct srv_swap *s, const struct srv_model_params *param
     int rc = srv_model_plan(&plan, params, 0, err, sizeof(err));
     if (rc && (rc != ENG_ENOMEM || srv_model_plan(&plan, params, PLENTY_BYTES, why, sizeof(why))))
         return fail_engine(s, rc, SWAP_INVALID, err);
-    int64_t needed = srv_plan_bytes(&plan), available = current->limit_bytes - in_use;
+    int64_t needed = srv_plan_bytes(&plan) - srv_budget_bytes(s->app->config),
+            available = current->limit_bytes - in_use;
     if (!rc && needed <= available) return 0;
     o->needed_bytes = needed;
     o->available_bytes = available;

@@ -20,6 +20,7 @@ static void write_memory(struct jw *w, const struct eng_memory *m)
     jw_int(w, "scratch_bytes", m->scratch_bytes);
     jw_int(w, "logits_bytes", m->logits_bytes);
     jw_int(w, "answer_bytes", m->answer_bytes);
+    jw_int(w, "request_bytes", m->request_bytes);
     jw_int(w, "other_bytes", m->other_bytes);
     jw_int(w, "limit_bytes", m->limit_bytes);
     jw_close(w);

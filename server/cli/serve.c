@@ -199,13 +199,6 @@ static void set_rules(struct serve *s)
     };
 }
 
-static int n_workers(const struct srv_config *c)
-{
-    if (c->text_workers) return c->text_workers;
-    long n = sysconf(_SC_NPROCESSORS_ONLN) / 2;
-    return n < 3 ? 3 : n > 4 ? 4 : (int)n; /* wakes, small requests, large ones */
-}
-
 static int init_retry(struct serve *s, char *err, size_t errlen)
 {
     uint64_t key[2];
@@ -275,7 +268,7 @@ static int create_parts(struct serve *s, char *err, size_t errlen)
         snprintf(err, errlen, "no memory for the metrics");
         return -1;
     }
-    if (srv_work_create(&server->work, n_workers(c), err, errlen)) return -1;
+    if (srv_work_create(&server->work, c->text_workers, err, errlen)) return -1;
     return srv_watch_create(&server->watch, c, server->metrics, server->max_connections, err,
                             errlen);
 }
@@ -346,16 +339,16 @@ static void announce_ready(struct serve *s)
     const struct srv_model *model = s->server.app.models.current;
     const struct eng_info *i = eng_info(model->engine);
     const double mib = 1048576.0;
-    srv_log(
-        SRV_LOG_INFO,
-        "ready on %s model=%s numerics=%s kernels=%s gemm=%s threads=%d parallel=%d ctx=%lld "
-        "weights=%.0fMiB kv=%.0fMiB scratch=%.0fMiB logits=%.0fMiB answers=%.0fMiB other=%.0fMiB "
-        "limit=%.0fMiB load=%.2fs",
-        s->url, model->names[0], i->numerics, i->kernels, i->gemm, i->n_threads, i->n_parallel,
-        (long long)i->ctx_tokens, (double)i->memory.weights_bytes / mib,
-        (double)i->memory.kv_bytes / mib, (double)i->memory.scratch_bytes / mib,
-        (double)i->memory.logits_bytes / mib, (double)i->memory.answer_bytes / mib,
-        (double)i->memory.other_bytes / mib, (double)i->memory.limit_bytes / mib, i->load_seconds);
+    srv_log(SRV_LOG_INFO,
+            "ready on %s model=%s numerics=%s kernels=%s gemm=%s threads=%d parallel=%d ctx=%lld "
+            "weights=%.0fMiB kv=%.0fMiB scratch=%.0fMiB logits=%.0fMiB answers=%.0fMiB "
+            "requests=%.0fMiB other=%.0fMiB limit=%.0fMiB load=%.2fs",
+            s->url, model->names[0], i->numerics, i->kernels, i->gemm, i->n_threads, i->n_parallel,
+            (long long)i->ctx_tokens, (double)i->memory.weights_bytes / mib,
+            (double)i->memory.kv_bytes / mib, (double)i->memory.scratch_bytes / mib,
+            (double)i->memory.logits_bytes / mib, (double)i->memory.answer_bytes / mib,
+            (double)i->memory.request_bytes / mib, (double)i->memory.other_bytes / mib,
+            (double)i->memory.limit_bytes / mib, i->load_seconds);
     if (i->coded_rate > 0 || i->plain_rate > 0) {
         srv_log(
             SRV_LOG_INFO,

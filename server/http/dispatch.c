@@ -4,6 +4,7 @@
  * once, woken, and done. See endpoint.h for what a handler may do, and request.h for the rules.
  */
 #include <assert.h>
+#include <malloc.h>
 #include <stddef.h>
 
 #include "server/bounds.h"
@@ -43,6 +44,8 @@ static void run_item(struct srv_work_item *item)
     if ((is_new && req->gone) || !req->api_held) callback = NULL; /* dropped before it started */
     pthread_mutex_unlock(&req->lock);
     if (callback) callback(req);
+    /* The tree of a large body was many small pieces, which stay in the heap otherwise. */
+    if (item->class == SRV_WORK_LARGE) malloc_trim(0);
 
     pthread_mutex_lock(&req->lock);
     assert(req->run == SRV_RUN_ACTIVE || req->run == SRV_RUN_AGAIN);

@@ -13,6 +13,7 @@
 #include <string.h>
 
 #include "server/bounds.h"
+#include "server/budget.h"
 
 struct queue {
     struct srv_work_item *first, *last;
@@ -71,7 +72,7 @@ static bool may_begin(const struct srv_work *w, enum srv_work_class class)
 {
     int n_new = w->n_busy[SRV_WORK_SMALL] + w->n_busy[SRV_WORK_LARGE];
     int max_new = w->n_workers > 1 ? w->n_workers - 1 : 1;
-    int max_large = w->n_workers > 3 ? w->n_workers - 2 : 1;
+    int max_large = srv_large_texts(w->n_workers);
     if (!w->queues[class].first || n_new >= max_new) return false;
     return class == SRV_WORK_SMALL || w->n_busy[SRV_WORK_LARGE] < max_large;
 }

@@ -7,7 +7,7 @@ import json
 import os
 import re
 
-from hearth_server import Hearth, chunks, run_cases
+from hearth_server import DEMO, Hearth, chunks, run_cases
 
 SERVER = None
 SLOW = bool(os.environ.get("HEARTH_SLOW"))
@@ -385,7 +385,8 @@ def test_cache_and_metrics():
     assert grown('hearth_grammar_refused_total{code="invalid_json_schema"}') == 1
     all_props = SERVER.get("/props")[2]
     props = all_props["structured_output"]
-    planned = all_props["memory"]["other_bytes"] - (64 << 20) - (32 << 20)  # program, --grammar-cache-mb
+    tokenizer = os.path.getsize(os.path.join(DEMO, "tokenizer.json")) * 5 // 2
+    planned = all_props["memory"]["other_bytes"] - (12 << 20) - tokenizer  # 12 MiB: the program
     assert planned == 80 * all_props["n_vocab"] and 0 < props["vocabulary_bytes"] <= planned, (planned, props)
     assert "regex" in props["kinds"] and 1 <= props["cached_grammars"] <= 64 and props["cached_bytes"] > 0, props
     assert grown("hearth_grammar_compile_seconds_count") == 4 and grown("hearth_grammar_mask_seconds_count") > 10

@@ -18,7 +18,7 @@ static void defaults(void **state)
     REQUIRE_EQ_STR(c.host, "127.0.0.1");
     REQUIRE_EQ_INT(c.port, 8080);
     REQUIRE_EQ_INT(c.parallel, 4);
-    REQUIRE_EQ_INT(c.max_body_bytes, 4 << 20);
+    REQUIRE_EQ_INT(c.max_body_bytes, 0);
     REQUIRE(!c.model && c.prefix_cache && !c.strict_params && c.vllm_metrics);
     srv_config_finish(&c);
     srv_config_finish(&c);
