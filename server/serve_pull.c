@@ -7,19 +7,21 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "base/clock.h"
 #include "server/config/config.h"
 #include "server/hub/pull.h"
 #include "server/log.h"
 #include "server/systemd.h"
 #include "server/hub/pull_progress.h"
 
-enum { NOTICE_US = 30000000 };
+enum { NOTICE_US = 30000000, LEFT_MIN_MS = 1000, LEFT_MAX_MS = 60000, LEFT_UNKNOWN_MS = 5000 };
 
 struct srv_pull {
     struct hub_settings settings;
     struct hub_name name;
     struct hub_pull *pull;
     atomic_bool running;
+    _Atomic uint64_t began_us;
 };
 
 static const char *environment(const char *name)
@@ -81,6 +83,7 @@ int srv_pull_create(struct srv_pull **ret, const struct srv_config *config, char
     struct hub_pull_params params = {
         .settings = &p->settings,
         .name = &p->name,
+        .to_serve = true,
         .events = &events,
         .ctx = p,
     };
@@ -113,6 +116,7 @@ static bool use_cached(struct srv_pull *p, int rc, const char *err)
 
 int srv_pull_run(struct srv_pull *p, char *ret_dir, size_t size, char *err, size_t errlen)
 {
+    atomic_store(&p->began_us, clock_now_us());
     int rc = hub_pull_run(p->pull, err, errlen);
     bool cached = rc && use_cached(p, rc, err);
     struct hub_progress progress;
@@ -133,6 +137,18 @@ int srv_pull_percent(struct srv_pull *p)
     if (!p || !atomic_load(&p->running)) return -1;
     hub_pull_progress(p->pull, &progress);
     return hub_progress_percent(&progress);
+}
+
+int srv_pull_left_ms(struct srv_pull *p)
+{
+    struct hub_progress progress;
+    if (srv_pull_percent(p) < 0) return LEFT_MIN_MS;
+    hub_pull_progress(p->pull, &progress);
+    double spent_ms = (double)(clock_now_us() - atomic_load(&p->began_us)) / 1000;
+    double left = progress.n_fetched > 0 ? (double)(progress.n_total - progress.n_bytes) /
+                                               (double)progress.n_fetched * spent_ms
+                                         : LEFT_UNKNOWN_MS;
+    return left < LEFT_MIN_MS ? LEFT_MIN_MS : left > LEFT_MAX_MS ? LEFT_MAX_MS : (int)left;
 }
 
 bool srv_pull_note(struct srv_pull *p)

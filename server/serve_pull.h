@@ -29,6 +29,11 @@ int srv_pull_run(struct srv_pull *p, char *ret_dir, size_t size, char *err, size
 int srv_pull_percent(struct srv_pull *p);
 
 /*
+ * How long it may take still, by the speed so far: 1000 to 60000, 1000 too if nothing is pulled.
+ */
+int srv_pull_left_ms(struct srv_pull *p);
+
+/*
  * Tells the log and systemd how far it has come; false if nothing is being pulled. p may be NULL.
  */
 bool srv_pull_note(struct srv_pull *p);

@@ -14,6 +14,7 @@
 #include "server/http/request.h"
 #include "server/http/server.h"
 #include "server/log.h"
+#include "server/serve_pull.h"
 
 __attribute__((format(printf, 3, 4))) static void
 refuse(struct srv_guard_verdict *v, enum srv_error kind, const char *format, ...)
@@ -414,7 +415,9 @@ static void check_operator(const struct srv_guard_head *h, const struct srv_guar
 static void check_state(const struct srv_guard_input *in, struct srv_guard_verdict *v)
 {
     if (v->route->flags & SRV_ROUTE_EARLY) return;
-    if (in->state == SRV_LOADING)
+    if (in->state == SRV_LOADING && in->percent >= 0)
+        refuse(v, SRV_ERR_LOADING, "The model is being downloaded, %d %%.", in->percent);
+    else if (in->state == SRV_LOADING)
         refuse(v, SRV_ERR_LOADING, "The model is still loading.");
     else if (in->state == SRV_FAILED)
         refuse(v, SRV_ERR_INTERNAL, "The model could not be loaded.");
@@ -518,6 +521,7 @@ void srv_guard_judge(struct srv_request *req, struct srv_guard_head *head, bool 
         .operator_open = s->operator_open,
         .peer_is_local = is_local_peer(req->peer),
         .state = (enum srv_state)atomic_load(&s->app.state),
+        .percent = srv_pull_percent(s->app.pull),
         .refusing = atomic_load(&s->refusing),
         .admin = req->admin,
         .too_many_connections = conn_refused,

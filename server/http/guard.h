@@ -70,6 +70,7 @@ struct srv_guard_input {
     bool operator_open;             /* routes for the operator are served */
     bool peer_is_local;             /* loopback or the Unix socket */
     enum srv_state state;
+    int percent;   /* of a model that is being downloaded, or -1 */
     bool refusing; /* draining, and past the delay */
     bool admin;    /* came in on the metrics listener */
     bool too_many_connections, too_many_headers;

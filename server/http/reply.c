@@ -13,6 +13,7 @@
 #include "server/http/request.h"
 #include "server/http/server.h"
 #include "server/metrics.h"
+#include "server/serve_pull.h"
 
 /* ---- answers ------------------------------------------------------------------------------- */
 
@@ -166,7 +167,8 @@ static long wait_ms(struct srv_request *req, enum srv_error kind)
 {
     if (kind == SRV_ERR_SHUTTING_DOWN) return 5000;
     if (kind == SRV_ERR_SWAP_IN_PROGRESS || kind == SRV_ERR_MODEL_UNLOADED) return 1000;
-    return atomic_load(&req->server->app.state) == SRV_READY ? (long)retry_after_ms(req) : 1000;
+    bool ready = atomic_load(&req->server->app.state) == SRV_READY;
+    return ready ? (long)retry_after_ms(req) : srv_pull_left_ms(req->server->app.pull);
 }
 
 static void add_retry_headers(struct srv_request *req, enum srv_error kind)

@@ -14,6 +14,7 @@
 enum {
     MAX_REDIRECTS = 5,
     MAX_TRIES = 5,
+    BRIEF_MS = 3000,
     PROGRESS_BYTES = 64 << 10,
     RETRY_AFTER_MAX_S = 60,
     LOOK_MS = 50,
@@ -118,7 +119,9 @@ static enum transfer_end run(struct hub_client *c, const struct hub_request *r, 
     struct transfer_exchange exchange = {
         .url = url,
         .headers = headers,
-        .head_timeout_ms = c->settings->head_timeout_ms,
+        .head_timeout_ms = c->brief && c->settings->head_timeout_ms > BRIEF_MS
+                               ? BRIEF_MS
+                               : c->settings->head_timeout_ms,
         .body_timeout_ms = c->settings->body_timeout_ms,
         .on_head = take_head,
         .on_body = take_body,
@@ -224,7 +227,7 @@ int hub_client_wait(struct hub_client *c, struct hub_tries *tries, int64_t reach
                     const char *what, struct hub_failure *f)
 {
     char reason[HUB_ERR_SIZE];
-    if (!f->again) return f->rc;
+    if (!f->again || c->brief) return f->rc;
     if (reached >= tries->best + PROGRESS_BYTES) tries->n = 0;
     if (reached > tries->best) tries->best = reached;
     tries->n++;

@@ -36,6 +36,7 @@ struct hub_client {
      */
     void (*on_retry)(void *ctx, const char *what, const char *reason, int n_try, int wait_ms);
     void *ctx;
+    bool brief;                /* one try of some seconds: there is something to go on with */
     struct transfer *transfer; /* owned */
 };
 

@@ -33,7 +33,7 @@ struct hub_pull {
     const struct hub_name *name;
     const struct hub_pull_events *events;
     void *ctx;
-    bool force, dry_run;
+    bool force, dry_run, to_serve;
     atomic_bool stop;
     struct hub_cache cache;
     struct hub_listing listing;
@@ -117,6 +117,7 @@ struct hub_pull *hub_pull_create(const struct hub_pull_params *params)
     p->ctx = params->ctx;
     p->force = params->force;
     p->dry_run = params->dry_run;
+    p->to_serve = params->to_serve;
     p->cache = (struct hub_cache){.root_fd = -1, .repo_fd = -1, .blobs_fd = -1};
     hub_counts_init(&p->counts);
     pthread_mutex_init(&p->lock, NULL);
@@ -660,7 +661,10 @@ static int look_only(struct hub_pull *p, struct hub_client *c, char *err, size_t
 static int run_online(struct hub_pull *p, struct hub_client *c, char *err, size_t errlen)
 {
     bool new_listing;
+    c->brief = p->to_serve && find_complete(p);
+    hub_listing_finish(&p->listing);
     int rc = find_out(p, c, &new_listing, err, errlen);
+    c->brief = false;
     if (!rc) rc = hub_choose(&p->listing, p->name->repo, err, errlen);
     if (rc) return rc;
     if (p->dry_run) return look_only(p, c, err, errlen);

@@ -48,8 +48,9 @@ struct hub_pull_events {
 struct hub_pull_params {
     const struct hub_settings *settings; /* borrowed, as name and events */
     const struct hub_name *name;
-    bool force;   /* fetch again what the cache has */
-    bool dry_run; /* stop before anything is written */
+    bool force;    /* fetch again what the cache has */
+    bool dry_run;  /* stop before anything is written */
+    bool to_serve; /* hub_pull_use_cached follows: one short try if the cache has a complete copy */
     const struct hub_pull_events *events;
     void *ctx;
 };

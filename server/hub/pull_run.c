@@ -176,6 +176,7 @@ static int run_in_thread(struct run *r, const struct srv_config *c, bool to_serv
         .name = &r->name,
         .force = c->force,
         .dry_run = c->dry_run,
+        .to_serve = to_serve,
         .events = &pull_view_events,
         .ctx = &r->view,
     };

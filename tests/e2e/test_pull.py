@@ -12,6 +12,7 @@ import re
 import resource
 import shutil
 import signal
+import socket
 import stat
 import struct
 import subprocess
@@ -636,6 +637,33 @@ def test_offline_and_unreachable():
         assert HUB.paths() == [], "without --pull nothing goes to the network"
 
 
+def test_a_complete_copy_makes_one_short_try_enough():
+    add()
+    dead = socket.socket()
+    dead.bind(("127.0.0.1", 0))
+    dead.listen(16)  # whoever connects waits for an answer
+    generate = ("generate", "--prompt", "Once", "-n", "1", "--model", "acme/tiny", "--pull")
+    with home() as h, dead:
+        must(h.pull(), 0)
+        for where in ("http://127.0.0.1:1", f"http://127.0.0.1:{dead.getsockname()[1]}"):
+            begin = time.monotonic()
+            r = must(h.run(*generate, HF_ENDPOINT=where, HF_HUB_ETAG_TIMEOUT=None), 0)
+            assert "serving the copy of" in r.err and "try" not in r.err, r
+            assert time.monotonic() - begin < 8, "a try of 3 s"
+        with Hearth("--model", "acme/tiny", "--pull", env=h.env(HF_ENDPOINT="http://127.0.0.1:1")) as server:
+            assert server.get("/v1/models")[0] == 200
+        HUB.forget()
+        HUB.on("/revision/", status(503, {"Retry-After": "5"}), times=None)
+        assert "serving the copy of" in must(h.run(*generate), 0).err
+        assert len(HUB.paths()) == 1, HUB.paths()
+        # what moved meanwhile is fetched with all the tries
+        HUB.forget()
+        HUB.add("acme/tiny", dict(FILES, **{"generation_config.json": b"{}"}))
+        HUB.on("/resolve/", status(503))
+        r = must(h.run(*generate, "--debug-retry-ms", "5"), 0)
+        assert "serving the copy of" not in r.err and "status 503" in r.err, r
+
+
 def test_serve_pull():
     add()
     with home() as h:
@@ -653,7 +681,9 @@ def test_serve_pull():
             assert status_code == 503 and body["status"] == "pulling" and 40 <= body["percent"] <= 60, body
             assert server.get("/livez")[0] == 200 and server.request("GET", "/")[0] == 200
             code, head, answer = server.post("/v1/completions", {"prompt": "x"})
-            assert code == 503 and answer["error"]["code"] == "model_loading" and "retry-after" in head, answer
+            assert code == 503 and answer["error"]["code"] == "model_loading", answer
+            told = re.fullmatch(r"The model is being downloaded, (\d+) %\.", answer["error"]["message"])
+            assert told and 40 <= int(told.group(1)) <= 60 and 1 <= int(head["retry-after"]) <= 60, (head, answer)
             HUB.go_on.set()
             server.wait_until(server.ready.is_set, 20, "ready")
             assert server.get("/v1/models")[2]["data"][0]["id"] == "acme/tiny"
