@@ -25,9 +25,89 @@ static const struct eng_names qwen3_names = {
     .ffn_norm = "post_attention_layernorm", GATE_UP, .down = "mlp.down_proj",
 };
 
-/* ---- the table ----------------------------------------------------------------------------- */
+static const struct eng_names phi3_names = {
+    .attn_norm = "input_layernorm", .qkv = "self_attn.qkv_proj", .o = "self_attn.o_proj",
+    .ffn_norm = "post_attention_layernorm", .gate_up = "mlp.gate_up_proj", .down = "mlp.down_proj",
+};
+static const struct eng_names granite4_names = {
+    .attn_norm = "input_layernorm", QKV, .o = "self_attn.o_proj",
+    .ffn_norm = "post_attention_layernorm",
+    .gate_up = "shared_mlp.input_linear", .down = "shared_mlp.output_linear",
+};
+/* The norms of OLMo and EXAONE stand after attention and feed-forward alone. */
+static const struct eng_names olmo_names = {
+    QKV, QK_NORMS, .o = "self_attn.o_proj", .attn_post = "post_attention_layernorm",
+    GATE_UP, .down = "mlp.down_proj", .ffn_post = "post_feedforward_layernorm",
+};
+static const struct eng_names glm4_names = {
+    .attn_norm = "input_layernorm", QKV, .o = "self_attn.o_proj",
+    .attn_post = "post_self_attn_layernorm", .ffn_norm = "post_attention_layernorm",
+    .gate_up = "mlp.gate_up_proj", .down = "mlp.down_proj", .ffn_post = "post_mlp_layernorm",
+};
+static const struct eng_names hunyuan_names = {
+    .attn_norm = "input_layernorm", QKV, .q_norm = "self_attn.query_layernorm",
+    .k_norm = "self_attn.key_layernorm", .o = "self_attn.o_proj",
+    .ffn_norm = "post_attention_layernorm", GATE_UP, .down = "mlp.down_proj",
+};
+#define GEMMA_NORMS                                                                                \
+    .attn_norm = "input_layernorm", .attn_post = "post_attention_layernorm",                       \
+    .ffn_norm = "pre_feedforward_layernorm", .ffn_post = "post_feedforward_layernorm"
+static const struct eng_names gemma2_names = {
+    GEMMA_NORMS, QKV, .o = "self_attn.o_proj", GATE_UP, .down = "mlp.down_proj",
+};
+static const struct eng_names gemma3_names = {
+    GEMMA_NORMS, QKV, QK_NORMS, .o = "self_attn.o_proj", GATE_UP, .down = "mlp.down_proj",
+};
 
 static const char *const plain_prefix[] = {"model.", NULL};
+/* As published, and as the reference saves them today. */
+static const char *const wrapped_prefixes[] = {
+    "language_model.model.", "model.language_model.", NULL,
+};
+static const char *const vision_parts[] = {
+    "vision_tower.", "multi_modal_projector.", "model.vision_tower.",
+    "model.multi_modal_projector.", NULL,
+};
+
+/* ---- settings ------------------------------------------------------------------------------ */
+
+#define AT(field) offsetof(struct eng_hparams, field)
+
+static const struct eng_config_key granite_keys[] = {
+    {.name = "embedding_multiplier", .at = AT(embed_scale), .fallback = 1},
+    {.name = "residual_multiplier", .at = AT(residual_scale), .fallback = 1},
+    {.name = "attention_multiplier", .at = AT(attn_scale), .fallback = 1},
+    {.name = "logits_scaling", .at = AT(logits_scaling), .fallback = 1},
+    {.name = NULL},
+};
+#define QUERY_SCALAR                                                                               \
+    {.name = "query_pre_attn_scalar", .at = AT(attn_scale), .fallback = 256, .inverse_root = true}
+static const struct eng_config_key gemma2_keys[] = {
+    QUERY_SCALAR,
+    {.name = "attn_logit_softcapping", .at = AT(attn_softcap), .fallback = 50, .null_is_off = true},
+    {.name = "final_logit_softcapping", .at = AT(logit_softcap), .fallback = 30,
+     .null_is_off = true},
+    {.name = NULL},
+};
+/* Its reference reads attn_logit_softcapping too, and does not use it. */
+static const struct eng_config_key gemma3_keys[] = {
+    QUERY_SCALAR,
+    {.name = "final_logit_softcapping", .at = AT(logit_softcap), .null_is_off = true},
+    {.name = NULL},
+};
+
+/* ---- the table ----------------------------------------------------------------------------- */
+
+#define GEMMA                                                                                      \
+    .act_key = "hidden_activation", .act = KERN_ACT_GELU_TANH, .attn_bias_key = "attention_bias",  \
+    .norm_plus_one = true, .embed_sqrt = true, .window_rule = ENG_WINDOW_PERIOD,                   \
+    .hidden_size = 2304, .intermediate_size = 9216, .n_layers = 26, .n_heads = 8, .n_kv_heads = 4, \
+    .head_dim = 256, .sliding_window = 4096, .bos_id = 2, .eos_id = 1, .tie_word_embeddings = true
+#define GEMMA3                                                                                     \
+    GEMMA, .names = &gemma3_names, .keys = gemma3_keys, .qk_norm = ENG_QK_NORM_HEAD,               \
+    .window_period = 6, .vocab_size = 262208, .max_position_embeddings = 131072,                   \
+    .rope_theta = 1000000.0, .rope_local = true, .local_theta = 10000.0,                           \
+    .local_theta_key = "rope_local_base_freq"
 
 static const struct eng_family families[] = {
     {
@@ -73,6 +153,101 @@ static const struct eng_family families[] = {
         .n_layers = 36, .n_heads = 16, .n_kv_heads = 4, .max_position_embeddings = 32768,
         .bos_id = 128000, .eos_id = 128001, .rope_theta = 2000000.0,
         .tie_word_embeddings = true,
+    },
+    {
+        .architecture = "GraniteForCausalLM", .model_type = "granite", .title = "Granite",
+        .names = &llama_names, .prefixes = plain_prefix, .keys = granite_keys,
+        .attn_bias_key = "attention_bias", .mlp_bias_key = "mlp_bias",
+        .vocab_size = 32000, .hidden_size = 4096, .intermediate_size = 11008,
+        .n_layers = 32, .n_heads = 32, .max_position_embeddings = 2048,
+        .bos_id = 1, .eos_id = 2, .rope_theta = 10000.0,
+    },
+    {
+        .architecture = "GraniteMoeHybridForCausalLM", .model_type = "granitemoehybrid",
+        .title = "Granite 4", .names = &granite4_names, .prefixes = plain_prefix,
+        .keys = granite_keys, .attn_bias_key = "attention_bias", .hybrid = true,
+        .ffn_key = "shared_intermediate_size",
+        .vocab_size = 32000, .hidden_size = 4096, .intermediate_size = 1024,
+        .n_layers = 32, .n_heads = 32, .max_position_embeddings = 2048,
+        .bos_id = 1, .eos_id = 2, .rope_theta = 10000.0,
+    },
+    {
+        .architecture = "Phi3ForCausalLM", .model_type = "phi3", .title = "Phi-3",
+        .names = &phi3_names, .prefixes = plain_prefix,
+        .partial_rotary = 1, .rope_longrope = true, .window_rule = ENG_WINDOW_ALL,
+        .vocab_size = 32064, .hidden_size = 3072, .intermediate_size = 8192,
+        .n_layers = 32, .n_heads = 32, .max_position_embeddings = 4096,
+        .bos_id = 1, .eos_id = 32000, .rope_theta = 10000.0, .eps = 1e-5,
+    },
+    {
+        .architecture = "Ernie4_5ForCausalLM", .model_type = "ernie4_5", .title = "Ernie 4.5",
+        .names = &llama_names, .prefixes = plain_prefix, .rope_pairs = true,
+        .attn_bias_key = "use_bias", .mlp_bias_key = "use_bias",
+        .vocab_size = 103424, .hidden_size = 1024, .intermediate_size = 3072,
+        .n_layers = 18, .n_heads = 16, .n_kv_heads = 2, .head_dim = 128,
+        .max_position_embeddings = 131072,
+        .bos_id = 1, .eos_id = 2, .rope_theta = 500000.0, .eps = 1e-5,
+        .tie_word_embeddings = true,
+    },
+    {
+        .architecture = "Olmo2ForCausalLM", .model_type = "olmo2", .title = "OLMo 2",
+        .names = &olmo_names, .prefixes = plain_prefix,
+        .attn_bias_key = "attention_bias", .qk_norm = ENG_QK_NORM_ROW,
+        .vocab_size = 50304, .hidden_size = 4096, .intermediate_size = 11008,
+        .n_layers = 32, .n_heads = 32, .max_position_embeddings = 2048,
+        .bos_id = -1, .eos_id = 50279, .rope_theta = 10000.0, .eps = 1e-5,
+    },
+    {
+        .architecture = "Olmo3ForCausalLM", .model_type = "olmo3", .title = "OLMo 3",
+        .names = &olmo_names, .prefixes = plain_prefix,
+        .attn_bias_key = "attention_bias", .qk_norm = ENG_QK_NORM_ROW,
+        .window_rule = ENG_WINDOW_PERIOD, .window_period = 4, .sliding_window = 4096,
+        .rope_local = true, .local_theta = 500000.0,
+        .vocab_size = 50304, .hidden_size = 4096, .intermediate_size = 11008,
+        .n_layers = 32, .n_heads = 32, .max_position_embeddings = 2048,
+        .bos_id = -1, .eos_id = 50279, .rope_theta = 500000.0, .eps = 1e-5,
+    },
+    {
+        .architecture = "Glm4ForCausalLM", .model_type = "glm4", .title = "GLM-4",
+        .names = &glm4_names, .prefixes = plain_prefix,
+        .attn_bias_key = "attention_bias", .bias_default = true, .no_o_bias = true,
+        .rope_pairs = true, .partial_rotary = 0.5,
+        .vocab_size = 151552, .hidden_size = 4096, .intermediate_size = 13696,
+        .n_layers = 40, .n_heads = 32, .n_kv_heads = 2, .head_dim = 128,
+        .max_position_embeddings = 131072,
+        .bos_id = -1, .eos_id = -1, .rope_theta = 10000.0, .eps = 1.5625e-7,
+    },
+    {
+        .architecture = "Exaone4ForCausalLM", .model_type = "exaone4", .title = "EXAONE 4",
+        .names = &olmo_names, .prefixes = plain_prefix, .qk_norm = ENG_QK_NORM_HEAD,
+        .window_rule = ENG_WINDOW_PERIOD, .window_period = 4, .sliding_window = 4096,
+        .nope_full = true,
+        .vocab_size = 102400, .hidden_size = 4096, .intermediate_size = 16384,
+        .n_layers = 32, .n_heads = 32, .n_kv_heads = 32, .max_position_embeddings = 2048,
+        .bos_id = 0, .eos_id = 2, .rope_theta = 10000.0, .eps = 1e-5,
+    },
+    {
+        .architecture = "HunYuanDenseV1ForCausalLM", .model_type = "hunyuan_v1_dense",
+        .title = "Hunyuan", .names = &hunyuan_names, .prefixes = plain_prefix,
+        .attn_bias_key = "attention_bias", .qk_norm = ENG_QK_NORM_AFTER_ROPE, .rope_alpha = true,
+        .vocab_size = 290943, .hidden_size = 4096, .intermediate_size = 11008,
+        .n_layers = 32, .n_heads = 32, .max_position_embeddings = 2048,
+        .bos_id = 1, .eos_id = 2, .rope_theta = 10000.0, .eps = 1e-5,
+    },
+    {
+        .architecture = "Gemma2ForCausalLM", .model_type = "gemma2", .title = "Gemma 2",
+        .names = &gemma2_names, .prefixes = plain_prefix, .keys = gemma2_keys, GEMMA,
+        .window_period = 2, .vocab_size = 256000, .max_position_embeddings = 8192,
+        .rope_theta = 10000.0,
+    },
+    {
+        .architecture = "Gemma3ForCausalLM", .model_type = "gemma3_text", .title = "Gemma 3",
+        .prefixes = plain_prefix, GEMMA3,
+    },
+    {
+        .architecture = "Gemma3ForConditionalGeneration", .model_type = "gemma3",
+        .title = "Gemma 3", .config_key = "text_config", .prefixes = wrapped_prefixes,
+        .other_parts = vision_parts, GEMMA3,
     },
 };
 /* clang-format on */

@@ -81,7 +81,8 @@ def check_case(case, answer, got, want, vocab, tolerance):
 def check_model(directory, golden, logits_of, tolerance_of, options=()):
     """Runs all cases of a model; logits_of(case) gives the recorded rows. (worst, problems)"""
     with open(os.path.join(directory, "config.json"), encoding="utf-8") as f:
-        vocab = json.load(f)["vocab_size"]
+        config = json.load(f)
+    vocab = config.get("text_config", config)["vocab_size"]
     cases, worst, problems = golden["cases"], 0.0, []
     with tempfile.TemporaryDirectory() as tmp:
         files = [os.path.join(tmp, str(i)) for i in range(len(cases))]

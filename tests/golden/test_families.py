@@ -1,0 +1,74 @@
+#!/usr/bin/env python3
+# SPDX-License-Identifier: MIT
+"""Decoders of the reference data for more families ($HEARTH_REFERENCE/goldens/families), each with all
+its cases: on path `exact` logits within 2e-4. A family that is not served must be refused by its name.
+
+    test_families.py [OPTION ...]                   such as --gemm blas
+    test_families.py PATH TOLERANCE [OPTION ...]    another numeric path, to its own tolerance
+"""
+import json
+import os
+import subprocess
+import sys
+
+from logits_check import BIN, Tally, check_model, path_options, read_floats
+
+SKIPPED = 77
+NOT_SERVED = {"Lfm2ForCausalLM", "Qwen3_5ForCausalLM", "Qwen3_5ForConditionalGeneration",
+              "Qwen3MoeForCausalLM", "Starcoder2ForCausalLM", "GptOssForCausalLM"}
+
+
+def refusal(directory, architecture):
+    """A problem if the model is served, or refused without its name."""
+    p = subprocess.run([BIN, "score", "--model", directory], text=True, input="", check=False,
+                       stdout=subprocess.PIPE, stderr=subprocess.PIPE, timeout=60)
+    named = f"architecture {architecture} is not supported" in p.stderr
+    return [] if p.returncode != 0 and named else [f"not refused by its name: {p.stderr.strip()}"]
+
+
+def parts(golden, original):
+    """Cases by the context that they need: longrope has other angles beyond the original one."""
+    if not original:
+        return [([], golden["cases"])]
+    short = [c for c in golden["cases"] if len(c["ids"]) + len(c["greedy_ids"]) <= original]
+    return [(["--ctx-size", str(original)], short),
+            ([], [c for c in golden["cases"] if len(c["ids"]) > original])]
+
+
+def check(directory, folder, options, tolerance):
+    with open(os.path.join(folder, "golden.json"), encoding="utf-8") as f:
+        golden = json.load(f)
+    with open(os.path.join(directory, "config.json"), encoding="utf-8") as f:
+        config = json.load(f)
+    if config["architectures"][0] in NOT_SERVED:
+        return 0.0, refusal(directory, config["architectures"][0])
+    longrope = "longrope" in json.dumps(config)
+    original = longrope and config["original_max_position_embeddings"]
+    worst, problems = 0.0, []
+    for context, cases in parts(golden, original):
+        if not cases:
+            continue
+        off, wrong = check_model(directory, dict(golden, cases=cases),
+                                 lambda c: read_floats(os.path.join(folder, c["logits_file"])),
+                                 lambda c: tolerance or 2e-4, [*options, *context])
+        worst, problems = max(worst, off), problems + wrong
+    return worst, problems
+
+
+def main():
+    base = os.environ.get("HEARTH_REFERENCE")
+    families = os.path.join(base or "", "goldens", "families")
+    if not base or not os.path.isdir(families):
+        print("HEARTH_REFERENCE does not name reference data with goldens/families")
+        return SKIPPED
+    options, tolerance = path_options(sys.argv[1:])
+    tally = Tally()
+    for name in sorted(os.listdir(os.path.join(families, "logits"))):
+        worst, problems = check(os.path.join(families, "models", name),
+                                os.path.join(families, "logits", name), options, tolerance)
+        tally.add(name, worst, problems)
+    return tally.end()
+
+
+if __name__ == "__main__":
+    sys.exit(main())
