@@ -78,12 +78,30 @@ def check_case(case, answer, got, want, vocab, tolerance):
     return worst, [p for p in problems if p]
 
 
+def by_context(config, cases):
+    """[(options, cases)]: longrope has other angles if a longer context than the original is served."""
+    if "longrope" not in json.dumps(config):
+        return [([], cases)]
+    original = config["original_max_position_embeddings"]
+    short = [c for c in cases if len(c["ids"]) + len(c["greedy_ids"]) <= original]
+    return [(["--ctx-size", str(original)], short), ([], [c for c in cases if len(c["ids"]) > original])]
+
+
 def check_model(directory, golden, logits_of, tolerance_of, options=()):
     """Runs all cases of a model; logits_of(case) gives the recorded rows. (worst, problems)"""
     with open(os.path.join(directory, "config.json"), encoding="utf-8") as f:
         config = json.load(f)
-    vocab = config.get("text_config", config)["vocab_size"]
-    cases, worst, problems = golden["cases"], 0.0, []
+    worst, problems = 0.0, []
+    for more, cases in by_context(config, golden["cases"]):
+        if cases:
+            off, wrong = check_cases(directory, config.get("text_config", config)["vocab_size"], cases,
+                                     logits_of, tolerance_of, [*options, *more])
+            worst, problems = max(worst, off), problems + wrong
+    return worst, problems
+
+
+def check_cases(directory, vocab, cases, logits_of, tolerance_of, options):
+    worst, problems = 0.0, []
     with tempfile.TemporaryDirectory() as tmp:
         files = [os.path.join(tmp, str(i)) for i in range(len(cases))]
         answers = score(directory, [{"ids": c["ids"], "logits": f, "greedy": len(c["greedy_ids"])}

@@ -26,15 +26,6 @@ def refusal(directory, architecture):
     return [] if p.returncode != 0 and named else [f"not refused by its name: {p.stderr.strip()}"]
 
 
-def parts(golden, original):
-    """Cases by the context that they need: longrope has other angles beyond the original one."""
-    if not original:
-        return [([], golden["cases"])]
-    short = [c for c in golden["cases"] if len(c["ids"]) + len(c["greedy_ids"]) <= original]
-    return [(["--ctx-size", str(original)], short),
-            ([], [c for c in golden["cases"] if len(c["ids"]) > original])]
-
-
 def check(directory, folder, options, tolerance):
     with open(os.path.join(folder, "golden.json"), encoding="utf-8") as f:
         golden = json.load(f)
@@ -42,17 +33,9 @@ def check(directory, folder, options, tolerance):
         config = json.load(f)
     if config["architectures"][0] in NOT_SERVED:
         return 0.0, refusal(directory, config["architectures"][0])
-    longrope = "longrope" in json.dumps(config)
-    original = longrope and config["original_max_position_embeddings"]
-    worst, problems = 0.0, []
-    for context, cases in parts(golden, original):
-        if not cases:
-            continue
-        off, wrong = check_model(directory, dict(golden, cases=cases),
-                                 lambda c: read_floats(os.path.join(folder, c["logits_file"])),
-                                 lambda c: tolerance or 2e-4, [*options, *context])
-        worst, problems = max(worst, off), problems + wrong
-    return worst, problems
+    return check_model(directory, golden,
+                       lambda c: read_floats(os.path.join(folder, c["logits_file"])),
+                       lambda c: tolerance or 2e-4, options)
 
 
 def main():

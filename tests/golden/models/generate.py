@@ -2,10 +2,10 @@
 # SPDX-License-Identifier: MIT
 """Writes the tiny random models of this folder and what the reference makes of them.
 
-    generate.py            every model: config, weights, golden.json, logits.f32
+    generate.py [NAME ...] every model, or those: config, weights, golden.json, logits.f32
     generate.py --rope     RoPE frequencies of the reference as C, for tests/unit/engine_model/rope_reference.inc
 
-Needs transformers 4.57 and PyTorch from PyPI. The weights are drawn from a fixed seed and large on
+Needs PyTorch and transformers from PyPI: 4.57, and 5.23 for the families whose tensors are `named`. The weights are drawn from a fixed seed and large on
 purpose, so that a mistake shows; the reference loads them from the files, computes in float32 with
 its plain attention, and its answers are what tests/golden/test_logits.py asks of hearth score.
 """
@@ -71,6 +71,59 @@ MODELS = {
         {"num_hidden_layers": 4, "no_rope_layer_interval": 2, "use_sliding_window": True,
          "sliding_window": 9, "tie_word_embeddings": None, "rope_theta": None,
          "pad_token_id": 3}, {}),
+    # Families whose tensors are those that the reference names.
+    "granite-bias-bf16": (
+        "GraniteForCausalLM", "granite",
+        {"num_hidden_layers": 2, "attention_bias": True, "embedding_multiplier": 12.0,
+         "residual_multiplier": 0.22, "attention_multiplier": 0.3, "logits_scaling": 1.7},
+        {"named": True}),
+    "granite4-bf16": (
+        "GraniteMoeHybridForCausalLM", "granitemoehybrid",
+        {"num_hidden_layers": 2, "layer_types": ["attention"] * 2, "num_local_experts": 0,
+         "num_experts_per_tok": 0, "shared_intermediate_size": 40, "mamba_n_heads": 8,
+         "position_embedding_type": "rope", "embedding_multiplier": 12.0,
+         "residual_multiplier": 0.25, "attention_multiplier": 0.2, "logits_scaling": 1.9,
+         "tie_word_embeddings": True}, {"named": True}),
+    "phi3-longrope-bf16": (
+        "Phi3ForCausalLM", "phi3",
+        {"hidden_size": 64, "num_hidden_layers": 2, "partial_rotary_factor": 0.75,
+         "max_position_embeddings": 256, "original_max_position_embeddings": 24,
+         "sliding_window": 40, "pad_token_id": 0,
+         "rope_scaling": {"type": "longrope", "short_factor": [1 + i / 8 for i in range(6)],
+                          "long_factor": [1 + i / 2 for i in range(6)]}}, {"named": True}),
+    "olmo3-yarn-bf16": (
+        "Olmo3ForCausalLM", "olmo3",
+        {"num_hidden_layers": 4, "sliding_window": 7, "rope_theta": 500000.0,
+         "rope_scaling": {"rope_type": "yarn", "factor": 8.0, "attention_factor": 1.2,
+                          "original_max_position_embeddings": 32}}, {"named": True}),
+    "glm4-bf16": (
+        "Glm4ForCausalLM", "glm4",
+        {"num_hidden_layers": 2, "head_dim": 16, "pad_token_id": 0,
+         "partial_rotary_factor": 0.5, "attention_bias": True}, {"named": True}),
+    "ernie-bias-bf16": (
+        "Ernie4_5ForCausalLM", "ernie4_5",
+        {"num_hidden_layers": 2, "head_dim": 8, "use_bias": True, "pad_token_id": 0},
+        {"named": True}),
+    "exaone4-window-bf16": (
+        "Exaone4ForCausalLM", "exaone4",
+        {"num_hidden_layers": 4, "sliding_window": 9, "sliding_window_pattern": 4}, {"named": True}),
+    "hunyuan-alpha-bf16": (
+        "HunYuanDenseV1ForCausalLM", "hunyuan_v1_dense",
+        {"num_hidden_layers": 2, "head_dim": 16, "pad_token_id": 0,
+         "rope_scaling": {"type": "dynamic", "alpha": 1000.0, "factor": 1.0}}, {"named": True}),
+    "gemma2-softcap-bf16": (
+        "Gemma2ForCausalLM", "gemma2",
+        {"num_hidden_layers": 3, "head_dim": 16, "query_pre_attn_scalar": 9, "sliding_window": 8,
+         "attn_logit_softcapping": 4.0, "final_logit_softcapping": 3.0, "hidden_act": None,
+         "hidden_activation": "gelu_pytorch_tanh", "tie_word_embeddings": True,
+         "rms_norm_eps": 1e-6, "pad_token_id": 0}, {"named": True}),
+    "gemma3-windows-bf16": (
+        "Gemma3ForCausalLM", "gemma3_text",
+        {"num_hidden_layers": 4, "head_dim": 16, "query_pre_attn_scalar": 20, "sliding_window": 8,
+         "sliding_window_pattern": 3, "rope_local_base_freq": 100.0, "hidden_act": None,
+         "hidden_activation": "gelu_pytorch_tanh", "tie_word_embeddings": True,
+         "rope_scaling": {"rope_type": "linear", "factor": 4.0}, "rms_norm_eps": 1e-6,
+         "pad_token_id": 0}, {"named": True}),
 }
 
 CASES = {"one": 1, "short": 9, "long": 61}
@@ -128,6 +181,23 @@ def make_tensors(c, architecture, rng):
     yield norm("model.norm", d)
     if not tied:
         yield from matrix("lm_head", c["vocab_size"], d)
+
+
+def make_named_tensors(path, rng):
+    """The same for the tensors that the reference's model of this config.json has."""
+    from transformers import AutoConfig, AutoModelForCausalLM
+    config = AutoConfig.from_pretrained(path)
+    plus_one = config.model_type.startswith("gemma")
+    for name, t in AutoModelForCausalLM.from_config(config).state_dict().items():
+        if config.tie_word_embeddings and name == "lm_head.weight":
+            continue
+        if t.dim() == 2:
+            scale = 0.3 if "embed" in name else 1.6 / np.sqrt(t.shape[1])
+            yield name, rng.standard_normal(tuple(t.shape)) * scale
+        elif "norm" in name:
+            yield name, (0 if plus_one else 1) + 0.3 * rng.standard_normal(tuple(t.shape))
+        else:
+            yield name, 0.5 * rng.standard_normal(tuple(t.shape))
 
 
 def choose_dtype(storage, i):
@@ -207,7 +277,9 @@ def write_model(index, name):
     config = make_config(architecture, model_type, changes)
     with open(f"{out}/config.json", "w") as f:
         json.dump(config, f, indent=1, sort_keys=True)
-    write_weights(out, list(make_tensors(config, architecture, rng)), storage, rng)
+    tensors = make_named_tensors(out, rng) if storage.get("named") else make_tensors(
+        config, architecture, rng)
+    write_weights(out, list(tensors), storage, rng)
     cases = {n: [int(i) for i in rng.integers(0, config["vocab_size"], size)]
              for n, size in CASES.items()}
     answers, rows = reference(out, cases)
@@ -277,7 +349,8 @@ def main():
         print_ropes()
         return
     for index, name in enumerate(MODELS):
-        write_model(index, name)
+        if name in sys.argv[1:] or len(sys.argv) == 1:
+            write_model(index, name)
 
 
 if __name__ == "__main__":
