@@ -178,7 +178,7 @@ struct eng_usage srv_gen_usage(const struct gen_prompt *p);
 
 /* Sums over prompts and shown choices. */
 struct gen_totals {
-    int64_t n_prompt, n_cached, n_completion, n_reasoning;
+    int64_t n_prompt, n_cached, n_written, n_completion, n_reasoning;
     int64_t n_accepted, n_rejected; /* ids that the prediction proposed; counted at the end */
 };
 struct gen_totals srv_gen_totals(const struct srv_gen *g);

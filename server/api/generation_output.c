@@ -49,6 +49,7 @@ struct gen_totals srv_gen_totals(const struct srv_gen *g)
         const struct gen_prompt *p = &g->prompts[i];
         t.n_prompt += p->n_ids;
         t.n_cached += srv_gen_usage(p).n_cached_tokens;
+        t.n_written += srv_gen_usage(p).n_written_tokens;
         for (int k = 0; p->choices && k < g->n_candidates; k++)
             add_choice(&t, &p->choices[k]);
     }

@@ -362,7 +362,7 @@ static void write_usage(struct srv_gen *g, struct jw *w)
     jw_int(w, "input_tokens", t.n_prompt);
     jw_open(w, "input_tokens_details", '{');
     jw_int(w, "cached_tokens", t.n_cached);
-    jw_int(w, "cache_write_tokens", 0);
+    jw_int(w, "cache_write_tokens", t.n_written);
     jw_close(w);
     jw_int(w, "output_tokens", t.n_completion);
     jw_open(w, "output_tokens_details", '{');

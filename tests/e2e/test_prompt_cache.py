@@ -55,6 +55,54 @@ def test_length_of_a_key():
     assert "65" in answer["error"]["message"] and "64" in answer["error"]["message"], answer
 
 
+# ---- usage -----------------------------------------------------------------------------------------------
+
+def usage_of(path, body, stream):
+    """The usage of an answer, or what the events of its stream say together."""
+    if not stream:
+        return ok(path, body)["usage"]
+    usage, more = {}, {"stream_options": {"include_usage": True}} if path.endswith("completions") else {}
+    for _, data in SERVER.stream(path, {**body, **more, "stream": True}):
+        event = {} if data == "[DONE]" else json.loads(data)
+        for holder in (event, event.get("message", {}), event.get("response", {})):
+            usage.update(holder.get("usage") or {})
+    return usage
+
+
+def numbers(usage):
+    """(prompt, cached, written) of any dialect; written is None where the dialect has no such number."""
+    details = usage.get("prompt_tokens_details") or usage.get("input_tokens_details")
+    if details:
+        prompt = usage.get("prompt_tokens", usage.get("input_tokens"))
+        assert set(details) == {"cached_tokens", "cache_write_tokens"}, usage
+        return prompt, details["cached_tokens"], details["cache_write_tokens"]
+    parts = [usage[k] for k in ("input_tokens", "cache_read_input_tokens", "cache_creation_input_tokens")]
+    return sum(parts), parts[1], None
+
+
+def test_usage_adds_up():
+    """The same conversations in every dialect, whole and streamed: equal prompts, and what one request adds the next finds."""
+    for path in ("/v1/chat/completions", "/v1/responses", "/v1/messages", "/v1/completions"):
+        for stream in (False, True):
+            for n, seen in ((1, False), (20, False), (90, False), (90, True)):
+                text = f"{path} {stream}: " + " ".join(f"word {i}" for i in range(n))
+                body = {"cache_salt": "usage", "max_tokens": 2, "messages": [{"role": "user", "content": text}]}
+                count = "/v1/messages/count_tokens" if "messages" in path else path + "/input_tokens"
+                if path == "/v1/responses":
+                    body = {"cache_salt": "usage", "max_output_tokens": 2, "input": text}
+                if path == "/v1/completions":
+                    body = {"cache_salt": "usage", "max_tokens": 2, "prompt": text}
+                usage = usage_of(path, body, stream)
+                prompt, cached, written = numbers(usage)
+                if path != "/v1/completions":
+                    assert prompt == ok(count, body)["input_tokens"], (path, stream, n, usage)
+                if written is not None:
+                    assert cached + written == prompt // 32 * 32 or seen, (path, stream, n, usage)
+                assert not seen or (prompt > 200 and cached == (prompt - 1) // 32 * 32 and not written), (path, stream, usage)
+                apart = numbers(usage_of(path, {**body, "cache_prompt": False}, stream))
+                assert apart == (prompt, 0, None if written is None else 0), (path, stream, n, apart)
+
+
 # ---- metadata lines --------------------------------------------------------------------------------------
 
 PREFIX = "x-anthropic-billing-header"

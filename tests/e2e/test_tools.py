@@ -266,7 +266,7 @@ def compare_modes(dialect, body):
 FREE = {"created", "created_at", "system_fingerprint", "prompt_tokens", "completion_tokens", "total_tokens",
         "input_tokens", "output_tokens", "reasoning_tokens", "cached_tokens", "cache_read_input_tokens",
         "sequence_number", "model", "completed_at", "cache_write_tokens", "cache_creation_input_tokens"}
-LATER = {"cache_creation", "cache_write_tokens"}
+LATER = {"cache_creation"}
 
 
 def shape(value, key=None):
