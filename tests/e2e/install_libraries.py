@@ -23,14 +23,19 @@ def install(name, listing, command):
     return folder
 
 
-def enter_venv(name, requirements):
-    """Starts the script again with the interpreter of a virtual environment that has the requirements."""
+def venv(name, requirements):
+    """The folder of a virtual environment that has the requirements."""
     def make(folder, wanted):
         subprocess.run([sys.executable, "-m", "venv", folder], check=True)
         subprocess.run([os.path.join(folder, "bin", "python"), "-m", "pip", "install", "--quiet",
                         "--disable-pip-version-check", "-r", wanted], check=True)
+    return install(name, requirements, make)
+
+
+def enter_venv(name, requirements):
+    """Starts the script again with the interpreter of that environment."""
     if os.environ.get("HEARTH_IN_VENV") != name:
-        python = os.path.join(install(name, requirements, make), "bin", "python")
+        python = os.path.join(venv(name, requirements), "bin", "python")
         os.environ["HEARTH_IN_VENV"] = name
         os.execv(python, [python, *sys.argv])
 

@@ -1,0 +1,194 @@
+#!/usr/bin/env python3
+# SPDX-License-Identifier: MIT
+"""Run by hand: coding agents, unmodified and headless, against a model that writes a given text: a text turn, a tool turn.
+
+    tests/e2e/agents_run.py [codex] [codex-mcp] [claude] [opencode] [aider]     # first installs them into build/libraries
+
+Each has a home of its own and a network of loopback alone. The table says what happened, with the tokens of each request's
+prompt and those of them that came from the prefix cache. Behind a call, Codex and Claude Code must find 0.95 of the
+prompt before it there.
+"""
+import fcntl
+import json
+import os
+import shutil
+import socket
+import struct
+import subprocess
+import sys
+import tempfile
+
+from hearth_server import Hearth
+from install_libraries import node_modules, venv
+from scripted_model import ScriptedModel, cut
+
+SECONDS, CACHED, CONTEXT = 240, 0.95, 131072
+HELLO, DONE = "Good morning from a script.", "Nothing more is wanted here."
+WRITE = "echo hearth > written.txt"
+MARKERS = ["<tool_call>", "</tool_call>"]
+# The model calls its tool if the user's text holds CALL, and ends the turn behind a result.
+TEMPLATE = """{% for t in tools or [] %}<|im_start|>tool
+{{ t | tojson }}<|im_end|>
+{% endfor %}{% for m in messages %}<|im_start|>{{ m.role }}
+{{ m.content or '' }}{% for c in m.tool_calls %}<tool_call>
+{"name": "{{ c.function.name }}", "arguments": {{ c.function.arguments | tojson }}}
+</tool_call>{% endfor %}<|im_end|>
+{% endfor %}{% if add_generation_prompt %}<|im_start|>assistant
+{% set turn = messages | rejectattr('role', 'equalto', 'system') | list %}{% if turn[-1].role == 'tool' %}<|result|>\
+{% elif 'CALL' in turn[-1].content %}<|call|>{% endif %}{% endif %}"""
+
+
+def model(name, arguments):
+    call = f'<tool_call>\n{{"name": "{name}", "arguments": {json.dumps(arguments)}}}\n</tool_call>'
+    return ScriptedModel(cut(HELLO, 1), TEMPLATE, MARKERS, CONTEXT,
+                         {"<|call|>": cut(call, 2, MARKERS), "<|result|>": cut(DONE, 3)})
+
+
+# ---- a server of tools over the Model Context Protocol, for Codex: its functions come as a namespace --------------
+
+ADD = {"name": "add", "description": "Adds two numbers.", "inputSchema": {
+    "type": "object", "properties": {"a": {"type": "number"}, "b": {"type": "number"}}, "required": ["a", "b"]}}
+
+
+def serve_tools():
+    for line in sys.stdin:
+        ask = json.loads(line)
+        method, given = ask.get("method"), ask.get("params", {})
+        result = {"initialize": {"protocolVersion": given.get("protocolVersion"), "capabilities": {"tools": {}},
+                                 "serverInfo": {"name": "calculator", "version": "1"}},
+                  "tools/list": {"tools": [ADD]}}.get(method, {})
+        if method == "tools/call":
+            total = given["arguments"]["a"] + given["arguments"]["b"]
+            with open(os.environ["RESULT_FILE"], "w", encoding="ascii") as f:
+                f.write(f"{total}")
+            result = {"content": [{"type": "text", "text": f"{total}"}], "isError": False}
+        if "id" in ask:
+            print(json.dumps({"jsonrpc": "2.0", "id": ask["id"], "result": result}), flush=True)
+
+
+# ---- the agents: command line, files of the home, variables ---------------------------------------------------------
+
+def node(program):
+    return os.path.join(node_modules("agents", "package_agents.json"), ".bin", program)
+
+
+def codex(url, home, prompt, mcp):
+    config = [f'model_providers.h={{name="h",base_url="{url}/v1",wire_api="responses"}}', "model_provider=h"]
+    if mcp:
+        arguments = json.dumps([os.path.abspath(__file__), "--tools"])
+        config.append(f'mcp_servers.calculator={{command="{sys.executable}",args={arguments},'
+                      f'env={{RESULT_FILE="{home}/work/written.txt"}},default_tools_approval_mode="approve"}}')
+    os.makedirs(os.path.join(home, ".codex"), exist_ok=True)
+    # Codex's own sandbox cannot begin inside the namespace that this script runs in.
+    return [node("codex"), "exec", "--skip-git-repo-check", "--dangerously-bypass-approvals-and-sandbox", "-m", "default",
+            *(word for c in config for word in ("-c", c)), prompt], {}
+
+
+def claude(url, home, prompt, mcp):
+    return [node("claude"), "-p", prompt, "--model", "default", "--allowedTools", "Bash"], {
+        "ANTHROPIC_BASE_URL": url, "ANTHROPIC_API_KEY": "none", "CLAUDE_CODE_DISABLE_NONESSENTIAL_TRAFFIC": "1"}
+
+
+def opencode(url, home, prompt, mcp):
+    folder = os.path.join(home, ".config", "opencode")
+    os.makedirs(folder, exist_ok=True)
+    with open(os.path.join(folder, "opencode.json"), "w", encoding="ascii") as f:
+        json.dump({"model": "hearth/default", "permission": {"*": "allow"}, "provider": {"hearth": {
+            "npm": "@ai-sdk/openai-compatible", "name": "Hearth", "options": {"baseURL": url + "/v1", "apiKey": "none"},
+            "models": {"default": {"name": "default"}}}}}, f)
+    return [node("opencode"), "run", prompt], {"OPENCODE_DISABLE_MODELS_FETCH": "1", "OPENCODE_DISABLE_AUTOUPDATE": "1"}
+
+
+def aider(url, home, prompt, mcp):
+    program = os.path.join(venv("aider", "requirements_aider.txt"), "bin", "aider")
+    return [program, "--model", "openai/default", "--openai-api-base", url + "/v1",
+            "--openai-api-key", "none", "--no-git", "--yes-always", "--no-show-model-warnings", "--no-check-update",
+            "--analytics-disable", "--no-fancy-input", "--no-pretty", "--message", prompt], {"LITELLM_LOCAL_MODEL_COST_MAP": "True"}
+
+
+SHELL = {"command": WRITE, "description": "Writes a file"}
+# agent -> how it is started, its tool, the tool's arguments, what the tool writes, whether the cache is judged
+AGENTS = {
+    "codex": (codex, "exec_command", {"cmd": WRITE}, "hearth", True),
+    "codex-mcp": (codex, "mcp__calculator__add", {"a": 2, "b": 3}, "5", True),
+    "claude": (claude, "Bash", SHELL, "hearth", True),
+    "opencode": (opencode, "bash", SHELL, "hearth", False),
+    "aider": (aider, "none", {}, None, False),
+}
+
+
+# ---- turns ----------------------------------------------------------------------------------------------------------
+
+def requests_of(server, since):
+    """(path, status, prompt tokens, cached ones) of the server's log."""
+    rows = [json.loads(line) for line in server.log[since:] if '"event":"request"' in line]
+    return [(r["path"].split("?")[0], r["status"], r.get("prompt_tokens", 0), r.get("cached_tokens", 0)) for r in rows
+            if r["method"] == "POST" and "count_tokens" not in r["path"]]
+
+
+def turn(server, agent, home, prompt):
+    """(what the agent printed, its exit status, the requests it made)"""
+    start, _, _, _, _ = AGENTS[agent]
+    command, variables = start(server.url, home, prompt, agent.endswith("-mcp"))
+    since = len(server.log)
+    env = {"PATH": os.environ["PATH"], "HOME": home, "TERM": "dumb", "NO_COLOR": "1", **variables}
+    done = subprocess.run(command, cwd=os.path.join(home, "work"), env=env, stdin=subprocess.DEVNULL, text=True,
+                          errors="replace", timeout=SECONDS, capture_output=True, check=False)
+    if os.environ.get("HEARTH_SHOW"):
+        print(done.stdout[-3000:], done.stderr[-3000:], sep="\n--\n", flush=True)
+    return done.stdout, done.returncode, requests_of(server, since)
+
+
+def run_agent(agent):
+    """Rows of the table: agent, turn, verdict, requests."""
+    _, tool, arguments, written, judged = AGENTS[agent]
+    with tempfile.TemporaryDirectory() as home, model(tool, arguments) as m, \
+            Hearth("--model", m.dir, "--accept-any-model", "on") as server:
+        os.makedirs(os.path.join(home, "work"))
+        text, status, asked = turn(server, agent, home, "Say good morning.")
+        yield agent, "text", "ok" if status == 0 and HELLO in text else f"FAILED: {status} {text[-200:]!r}", asked
+        if written is None:
+            return
+        text, status, asked = turn(server, agent, home, "CALL your tool once.")
+        path = os.path.join(home, "work", "written.txt")
+        result = open(path, encoding="ascii").read().strip() if os.path.exists(path) else None
+        verdict = "ok" if status == 0 and DONE in text and result == written else f"FAILED: {status} {result} {text[-200:]!r}"
+        mine = sorted(asked, key=lambda r: -r[2])[:2]  # side requests, such as for a title, are short
+        if judged and verdict == "ok" and (len(mine) < 2 or mine[0][3] < CACHED * mine[1][2]):
+            verdict = "FAILED: too few cached tokens"
+        yield agent, "tool", verdict, asked
+
+
+def leave_the_network():
+    """Goes on in a network namespace that has loopback alone."""
+    if os.environ.get("HEARTH_ALONE"):
+        with socket.socket() as s:
+            fcntl.ioctl(s, 0x8914, struct.pack("16sh", b"lo", 0x41))  # SIOCSIFFLAGS: up and running
+        return
+    os.environ["HEARTH_ALONE"] = "1"
+    unshare = shutil.which("unshare") or sys.exit("no unshare: apt install util-linux")
+    os.execv(unshare, [unshare, "--net", "--map-root-user", sys.executable, *sys.argv])
+
+
+def main():
+    wanted = sys.argv[1:] or list(AGENTS)
+    if not os.environ.get("HEARTH_ALONE"):
+        node("codex")
+        if "aider" in wanted:
+            venv("aider", "requirements_aider.txt")
+    leave_the_network()
+    failed = 0
+    for agent in wanted:
+        for name, kind, verdict, asked in run_agent(agent):
+            failed += verdict != "ok"
+            print(f"{name:10} {kind:5} {verdict}")
+            for path, status, prompt, cached in asked:
+                print(f"{'':17}{path} {status}: {prompt} tokens, {cached} cached")
+    sys.exit(1 if failed else 0)
+
+
+if __name__ == "__main__":
+    if sys.argv[1:] == ["--tools"]:
+        serve_tools()
+    else:
+        main()
