@@ -252,25 +252,20 @@ static int read_tools(struct srv_gen *g, struct param_error *err)
                           err);
 }
 
-/* Members without effect of objects that have some with one. */
+/* Members without effect of objects that have some with one; those of the fields for structured
+ * output are noted where these are read. */
 static void note_members(struct srv_gen *g)
 {
-    static const char *const structured[] = {"json",
-                                             "regex",
-                                             "choice",
-                                             "grammar",
-                                             "json_object",
-                                             "whitespace_pattern",
-                                             "disable_any_whitespace",
-                                             "disable_additional_properties",
-                                             NULL};
     static const char *const text[] = {"format", NULL};
+    static const char *const format[] = {"type",        "name",  "schema",      "strict",
+                                         "description", "value", "json_schema", NULL};
     static const char *const reasoning[] = {"effort", "summary", "generate_summary", NULL};
     const json_t *include = json_object_get(g->body, "include");
-    param_note_members(&g->unknown, g->body, "structured_outputs", structured);
+    const json_t *text_field = json_object_get(g->body, "text");
     if (g->format->dialect != TOOLS_RESPONSES) return;
-    param_note_members(&g->unknown, g->body, "text", text);
-    param_note_members(&g->unknown, g->body, "reasoning", reasoning);
+    param_note_members(&g->unknown, text_field, "text", text);
+    param_note_members(&g->unknown, json_object_get(text_field, "format"), "text.format", format);
+    param_note_members(&g->unknown, json_object_get(g->body, "reasoning"), "reasoning", reasoning);
     bool logprobs = false, others = false;
     for (size_t i = 0; i < json_array_size(include); i++) {
         const char *value = json_string_value(json_array_get(include, i));
@@ -298,6 +293,7 @@ static struct srv_gen *open_generation(struct srv_request *req, const struct srv
     if (g->body) facts->account.endpoint = format->endpoint;
     g->text = (struct srv_span){facts->body, facts->body_len};
     note_members(g);
+    g->guide.ask.unknown = &g->unknown;
     if (rc || guide_ask_read(&g->guide.ask, g->text, g->body, &err) || read_tools(g, &err) ||
         srv_gen_note_ignored(req, &g->unknown, &err)) {
         refuse(g, &err);

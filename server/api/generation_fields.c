@@ -104,6 +104,8 @@ static const struct param_field common_fields[] = {
     GEN_OTHER("guided_grammar", PARAM_IGNORED),
     GEN_OTHER("guided_json_object", PARAM_IGNORED),
     GEN_OTHER("guided_whitespace_pattern", PARAM_IGNORED),
+    GEN_OTHER("regex", PARAM_IGNORED),
+    GEN_OTHER("ebnf", PARAM_IGNORED),
     GEN_OTHER("grammar", PARAM_IGNORED),
     GEN_OTHER("json_schema", PARAM_IGNORED),
     GEN_OTHER("guided_decoding_backend", PARAM_NAMED),

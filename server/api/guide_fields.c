@@ -14,6 +14,11 @@ struct field {
     char path[PARAM_PATH_MAX];
 };
 
+static void note(const struct guide_ask *a, const struct field *f, const char *const *known)
+{
+    if (a->unknown) param_note_members(a->unknown, f->value, f->path, known);
+}
+
 static struct field member(const struct field *of, const char *name)
 {
     struct field f = {.value = NULL};
@@ -111,22 +116,39 @@ static int read_whitespace(struct guide_ask *a, const struct field *f, struct pa
 
 /* ---- format objects ------------------------------------------------------------------------ */
 
-/* The schema is in the member json_schema, or next to the type. */
+/* The schema is in the member json_schema (TGI: value), or next to the type. */
 static int ask_json_schema(struct guide_ask *a, const struct field *format, struct param_error *err)
 {
-    struct field nested = member(format, "json_schema");
-    const struct field *holder = nested.value ? &nested : format;
+    struct field nested = member(format, "json_schema"), value = member(format, "value");
+    const struct field *holder = nested.value ? &nested : value.value ? &value : format;
     if (!json_is_object(holder->value)) return wrong_type(holder, "an object", err);
     struct field schema = member(holder, "schema"), strict = member(holder, "strict");
-    if (!schema.value) return missing(nested.value ? &schema : &nested, err);
+    if (!schema.value) return missing(holder == format ? &nested : &schema, err);
+    static const char *const known[] = {"schema", "strict", "name", "description", "type", NULL};
+    const char *outside[] = {"type", nested.value ? "json_schema" : "value", NULL};
+    note(a, holder, known);
+    if (holder != format) note(a, format, outside);
     return read_bool(&strict, &a->options.strict, err) || ask_schema(a, &schema, err) ? -1 : 0;
 }
 
+/* llama-server has the schema in `schema`, TGI and the client of Hugging Face in `value`. */
 static int ask_json_object(struct guide_ask *a, const struct field *format, struct param_error *err)
 {
-    struct field schema = member(format, "schema");
-    if (schema.value) return ask_schema(a, &schema, err);
+    struct field schema = member(format, "schema"), value = member(format, "value");
+    note(a, format, (const char *const[]){"type", "schema", "value", NULL});
+    if (schema.value && ask_schema(a, &schema, err)) return -1;
+    if (schema.value || value.value) return ask_json(a, &value, err);
     return ask(a, format, GRAM_JSON_OBJECT, (struct srv_span){"", 0}, err);
+}
+
+/* TGI's words with a value. */
+static int ask_value(struct guide_ask *a, const struct field *format, bool is_regex,
+                     struct param_error *err)
+{
+    struct field value = member(format, "value");
+    note(a, format, (const char *const[]){"type", "value", NULL});
+    if (!value.value) return missing(&value, err);
+    return is_regex ? ask_string(a, &value, GRAM_REGEX, err) : ask_json(a, &value, err);
 }
 
 static int ask_format(struct guide_ask *a, const struct field *format, struct param_error *err)
@@ -138,11 +160,17 @@ static int ask_format(struct guide_ask *a, const struct field *format, struct pa
     if (!type.value) return missing(&type, err);
     if (!json_is_string(type.value)) return wrong_type(&type, "a string", err);
     const char *name = json_string_value(type.value);
-    if (!strcmp(name, "text")) return 0;
+    if (!strcmp(name, "text")) {
+        note(a, format, (const char *const[]){"type", NULL});
+        return 0;
+    }
     if (!strcmp(name, "json_object")) return ask_json_object(a, format, err);
     if (!strcmp(name, "json_schema")) return ask_json_schema(a, format, err);
+    if (!strcmp(name, "json") || !strcmp(name, "regex"))
+        return ask_value(a, format, *name == 'r', err);
     return param_fail(err, SRV_ERR_INVALID_VALUE, type.path,
-                      "'%s' must be 'text', 'json_object' or 'json_schema'.", type.path);
+                      "'%s' must be 'text', 'json_object', 'json_schema', 'json' or 'regex'.",
+                      type.path);
 }
 
 int guide_ask_read_format(struct guide_ask *a, struct srv_span text, const json_t *body,
@@ -181,6 +209,10 @@ static int ask_structured(struct guide_ask *a, const struct field *f, struct par
                  tag = member(f, "structural_tag"), spaces = member(f, "whitespace_pattern"),
                  none = member(f, "disable_any_whitespace"),
                  closed = member(f, "disable_additional_properties");
+    note(a, f,
+         (const char *const[]){"json", "regex", "choice", "grammar", "json_object",
+                               "whitespace_pattern", "disable_any_whitespace",
+                               "disable_additional_properties", NULL});
     if (tag.value)
         return param_fail(err, SRV_ERR_UNSUPPORTED, tag.path, "'%s' is not supported.", tag.path);
     if (ask_json(a, &json, err) || ask_string(a, &regex, GRAM_REGEX, err) ||
@@ -213,10 +245,12 @@ int guide_ask_read(struct guide_ask *a, struct srv_span text, const json_t *body
 {
     const struct field root = {.value = body, .text = text};
     struct field format = member(&root, "response_format"),
-                 structured = member(&root, "structured_outputs"),
-                 grammar = member(&root, "grammar"), schema = member(&root, "json_schema");
+                 structured = member(&root, "structured_outputs"), regex = member(&root, "regex"),
+                 ebnf = member(&root, "ebnf"), grammar = member(&root, "grammar"),
+                 schema = member(&root, "json_schema");
     if (ask_format(a, &format, err) || ask_structured(a, &structured, err) ||
-        ask_guided(a, &root, err) || ask_string(a, &grammar, GRAM_GBNF, err))
+        ask_guided(a, &root, err) || ask_string(a, &regex, GRAM_REGEX, err) ||
+        ask_string(a, &ebnf, GRAM_GBNF, err) || ask_string(a, &grammar, GRAM_GBNF, err))
         return -1;
     return schema.value ? ask_schema(a, &schema, err) : 0;
 }

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: MIT */
 /*
  * The constraint that a request puts on its answer: a schema, a regular expression, a list of
- * choices or a grammar, in the spellings of OpenAI, vLLM, llama-server and Anthropic.
+ * choices or a grammar, in the spellings of OpenAI, vLLM, llama-server, SGLang, TGI and Anthropic.
  *
  * Schemas are taken from the text of the body, not from the parsed tree: the order of their keys
  * counts, and their integers may have any size.
@@ -21,7 +21,8 @@ struct guide_ask {
     enum gram_kind kind;
     struct srv_span text; /* borrowed from the body */
     struct gram_options options;
-    struct srv_span format; /* of guide_ask_read_format, as received; text NULL: absent */
+    struct srv_span format;        /* of guide_ask_read_format, as received; text NULL: absent */
+    struct param_unknown *unknown; /* borrowed: members without effect are added, or NULL */
     char param_text[PARAM_PATH_MAX];
 };
 
@@ -34,7 +35,8 @@ int guide_ask_read(struct guide_ask *a, struct srv_span text, const json_t *body
 
 /*
  * Reads one format object: {"type": "text" | "json_object" | "json_schema", ...} with the schema in
- * it or in its member json_schema. path: where it is in the body ("text.format"), one or two names.
+ * it or in its member json_schema, or TGI's {"type": "json" | "regex", "value": ...}. path: where
+ * it is in the body ("text.format"), one or two names.
  */
 int guide_ask_read_format(struct guide_ask *a, struct srv_span text, const json_t *body,
                           const char *path, struct param_error *err);

@@ -346,20 +346,20 @@ void param_note(struct param_unknown *unknown, const char *key)
         unknown->n_left++;
 }
 
-void param_note_members(struct param_unknown *unknown, const json_t *body, const char *name,
+void param_note_members(struct param_unknown *unknown, const json_t *object, const char *path,
                         const char *const *known)
 {
     const char *key;
     json_t *value;
-    json_object_foreach(json_object_get(body, name), key, value)
+    json_object_foreach((json_t *)object, key, value) /* reads only */
     {
         const char *const *k = known;
-        char path[ECHO_BYTES + 2]; /* a longer one is not repeated */
+        char name[ECHO_BYTES + 2]; /* a longer one is not repeated */
         while (*k && strcmp(*k, key) != 0)
             k++;
         if (*k || json_is_null(value)) continue;
-        snprintf(path, sizeof(path), "%s.%s", name, key);
-        param_note(unknown, path);
+        snprintf(name, sizeof(name), "%s.%s", path, key);
+        param_note(unknown, name);
     }
 }
 

@@ -110,9 +110,9 @@ json_t *params_parse(const char *body, size_t len, struct param_error *err);
 /* Adds a key to the list, or counts it as left out. */
 void param_note(struct param_unknown *unknown, const char *key);
 
-/* Adds the members of body[name] that are not null and not of the known ones, NULL-terminated, as
- * "name.member". */
-void param_note_members(struct param_unknown *unknown, const json_t *body, const char *name,
+/* Adds the members of an object, or of none, that are not null and not of the known ones,
+ * NULL-terminated, as "path.member". */
+void param_note_members(struct param_unknown *unknown, const json_t *object, const char *path,
                         const char *const *known);
 
 /* Reads a token id below n_ids from the list called `name`. 0 or -1 with err. */

@@ -416,6 +416,18 @@ def test_members_without_effect_are_named():
             ("/v1/completions", {"prompt": "a", "structured_outputs": {"regex": "a", "backend": "x", "disable_fallback": True,
                                                                        "json": None}},
              {"structured_outputs.backend", "structured_outputs.disable_fallback"}),
+            ("/v1/completions", {"prompt": "a", "response_format": {"type": "text", "schema": {}, "x": 1, "y": None}},
+             {"response_format.schema", "response_format.x"}),
+            ("/v1/completions", {"prompt": "a", "response_format": {"type": "json_object", "json_schema": {}, "name": "n"}},
+             {"response_format.json_schema", "response_format.name"}),
+            ("/v1/completions", {"prompt": "a", "response_format": {"type": "regex", "value": "a", "schema": {}}},
+             {"response_format.schema"}),
+            ("/v1/completions", {"prompt": "a", "response_format": {"type": "json_schema", "strict": False, "json_schema": {
+                "name": "n", "description": "d", "strict": False, "schema": {"const": 1}, "value": 1}}},
+             {"response_format.strict", "response_format.json_schema.value"}),
+            ("/v1/completions", {"prompt": "a", "response_format": {"type": "json_schema", "name": "n", "strict": False,
+                                                                    "schema": {"const": 1}}}, set()),
+            ("/v1/responses", {"input": "a", "text": {"format": {"type": "text", "x": 1}}}, {"text.format.x"}),
             ("/v1/responses", {"input": "a", "text": {"verbosity": "low"}}, {"text.verbosity"}),
             ("/v1/responses", {"input": "a", "reasoning": {"effort": "none", "mode": "x"}}, {"reasoning.mode"}),
             ("/v1/responses", {"input": "a", "text": {"format": {"type": "text"}, "verbosity": None}}, set())):
