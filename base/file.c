@@ -12,6 +12,8 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
+#include "base/os_error.h"
+
 static const char lfs_magic[] = "version https://git-lfs.github.com/spec/";
 
 bool file_is_lfs_pointer(const void *data, size_t n)
@@ -43,7 +45,7 @@ const char *file_reason(const char *path, char *buf, size_t size)
     char part[PATH_MAX], user[64], owner[64];
     struct stat st;
     size_t len = 1;
-    snprintf(buf, size, "%s", strerror(error));
+    snprintf(buf, size, "%s%s", strerror(error), os_error_remedy(error));
     for (bool last = error != EACCES || !*path; !last; len++) {
         if (path[len] && path[len] != '/') continue;
         last = !path[len];

@@ -7,7 +7,7 @@
 
 enum eng_error {
     ENG_EINVAL = -1,       /* invalid model file, or a parameter out of range; err names it */
-    ENG_ENOMEM = -2,       /* out of memory, or the plan exceeds the limit */
+    ENG_ENOMEM = -2,       /* out of memory or threads, or the plan exceeds the limit */
     ENG_EIO = -3,          /* a file cannot be read */
     ENG_ENOENT = -4,       /* a file is missing */
     ENG_EUNSUPPORTED = -5, /* a model feature that is not supported; err names it */

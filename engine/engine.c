@@ -18,6 +18,7 @@
 
 #include "base/cgroup.h"
 #include "base/clock.h"
+#include "base/os_error.h"
 #include "engine/forward.h"
 #include "engine/gemm.h"
 #include "engine/gemm_blas.h"
@@ -294,7 +295,8 @@ static int fill_model(struct eng *e, char *err, size_t errlen)
     pthread_t thread;
     int failed = pthread_create(&thread, NULL, fill_in_background, &task);
     if (failed) {
-        snprintf(err, errlen, "the loading thread cannot be started: %s", strerror(failed));
+        snprintf(err, errlen, "the loading thread cannot be started: %s%s", strerror(failed),
+                 os_error_remedy(failed));
         return ENG_ENOMEM;
     }
     pthread_join(thread, NULL);

@@ -33,6 +33,7 @@
 
 #include "base/cgroup.h"
 #include "base/clock.h"
+#include "base/os_error.h"
 #include "engine/eng_error.h"
 
 enum { FIELD_BITS = 20 };
@@ -227,9 +228,9 @@ static int start_workers(struct pool *p, char *err, size_t errlen)
     }
     pthread_sigmask(SIG_SETMASK, &before, NULL);
     if (!failed) return 0;
-    snprintf(err, errlen, "compute thread %d of %d cannot be started: %s", p->n_workers + 2,
-             p->n_threads, strerror(failed));
-    return ENG_EFAILED;
+    snprintf(err, errlen, "compute thread %d of %d cannot be started: %s%s", p->n_workers + 2,
+             p->n_threads, strerror(failed), os_error_remedy(failed));
+    return ENG_ENOMEM;
 }
 
 int pool_create(struct pool **ret, int n_threads, char *err, size_t errlen)

@@ -10,6 +10,7 @@
 #include <string.h>
 
 #include "base/clock.h"
+#include "base/os_error.h"
 #include "engine/job.h"
 #include "engine/job_queue.h"
 #include "engine/pool.h"
@@ -365,8 +366,8 @@ int sched_create(struct sched **ret, const struct sched_params *params, char *er
     publish(s);
     int thread_errno = start_thread(s);
     if (thread_errno) {
-        snprintf(err, errlen, "the scheduler's thread cannot be started: %s",
-                 strerror(thread_errno));
+        snprintf(err, errlen, "the scheduler's thread cannot be started: %s%s",
+                 strerror(thread_errno), os_error_remedy(thread_errno));
         rc = ENG_ENOMEM;
         goto out;
     }

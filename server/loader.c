@@ -10,6 +10,7 @@
 #include <string.h>
 #include <unistd.h>
 
+#include "base/os_error.h"
 #include "server/app.h"
 #include "server/bounds.h"
 #include "server/config/config.h"
@@ -99,7 +100,7 @@ int srv_loader_start(struct srv_loader **ret, struct srv_app *app, struct eng_tu
     rc = pthread_create(&l->thread, &attr, load, l);
     pthread_attr_destroy(&attr);
     if (rc) {
-        snprintf(err, errlen, "loader thread: %s", strerror(rc));
+        snprintf(err, errlen, "loader thread: %s%s", strerror(rc), os_error_remedy(rc));
         free(l);
         return -1;
     }

@@ -20,6 +20,7 @@
 #include "base/buf.h"
 #include "base/clock.h"
 #include "base/json_writer.h"
+#include "base/os_error.h"
 #include "server/bounds.h"
 
 static struct {
@@ -186,7 +187,7 @@ int srv_log_start(char *err, size_t errlen)
     pthread_condattr_destroy(&attr);
     int rc = pthread_create(&thread, NULL, write_thread, NULL);
     if (rc) {
-        snprintf(err, errlen, "log thread: %s", strerror(rc));
+        snprintf(err, errlen, "log thread: %s%s", strerror(rc), os_error_remedy(rc));
         return -1;
     }
     pthread_setname_np(thread, "hearth-log");

@@ -32,6 +32,7 @@
 
 #include "base/clock.h"
 #include "base/file.h"
+#include "base/os_error.h"
 #include "engine/engine.h"
 #include "server/api/routes.h"
 #include "server/bounds.h"
@@ -112,7 +113,7 @@ static int open_signals(struct serve *s, char *err, size_t errlen)
     s->signal_fd = signalfd(-1, &set, SFD_CLOEXEC | SFD_NONBLOCK);
     s->loaded_fd = eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK);
     if (s->signal_fd >= 0 && s->loaded_fd >= 0) return 0;
-    snprintf(err, errlen, "cannot receive signals: %s", strerror(errno));
+    snprintf(err, errlen, "cannot receive signals: %s%s", strerror(errno), os_error_remedy(errno));
     return -1;
 }
 

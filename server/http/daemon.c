@@ -26,6 +26,7 @@
 #include <unistd.h>
 
 #include "base/clock.h"
+#include "base/os_error.h"
 #include "server/http/guard.h"
 #include "server/http/request.h"
 #include "server/http/server.h"
@@ -437,8 +438,6 @@ static struct MHD_Daemon *start_daemon(struct srv_http *h, const struct srv_http
                             MHD_OPTION_ARRAY, h->tls ? tls : none, MHD_OPTION_END);
 }
 
-static const char tls_hint[] = "; are certificate and key good?";
-
 int srv_http_check_tls(const char *cert, const char *key, char *err, size_t errlen)
 {
     struct MHD_Daemon *daemon = MHD_start_daemon(
@@ -446,7 +445,7 @@ int srv_http_check_tls(const char *cert, const char *key, char *err, size_t errl
         MHD_OPTION_EXTERNAL_LOGGER, on_log, NULL, MHD_OPTION_HTTPS_MEM_CERT, cert,
         MHD_OPTION_HTTPS_MEM_KEY, key, MHD_OPTION_END);
     if (!daemon) {
-        snprintf(err, errlen, "TLS cannot be served%s", tls_hint);
+        snprintf(err, errlen, "TLS cannot be served; are certificate and key good?");
         return -1;
     }
     MHD_stop_daemon(daemon);
@@ -468,9 +467,14 @@ int srv_http_start(struct srv_http **ret, struct srv_server *server,
                            .admin = params->admin,
                            .tls = params->tls_cert != NULL,
                            .shared = params->shared};
+    errno = 0;
     h->daemon = start_daemon(h, params);
     if (!h->daemon) {
-        snprintf(err, errlen, "the HTTP daemon cannot start%s", h->tls ? tls_hint : "");
+        snprintf(err, errlen, "the HTTP daemon cannot start: %s%s",
+                 errno    ? strerror(errno)
+                 : h->tls ? "are certificate and key good?"
+                          : "out of memory",
+                 os_error_remedy(errno));
         close(h->listen_fd);
         free(h);
         return -1;

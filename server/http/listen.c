@@ -13,6 +13,8 @@
 #include <sys/un.h>
 #include <unistd.h>
 
+#include "base/os_error.h"
+
 enum { BACKLOG = 1024 };
 
 static int resolve(const char *host, int port, struct addrinfo **ret)
@@ -60,7 +62,8 @@ int srv_listen_tcp(int *ret_fd, const char *host, int port, char *err, size_t er
     for (const struct addrinfo *ai = list; ai && fd < 0; ai = ai->ai_next)
         fd = open_at(ai);
     if (fd < 0)
-        snprintf(err, errlen, "cannot listen on %.100s port %d: %s", host, port, strerror(errno));
+        snprintf(err, errlen, "cannot listen on %.100s port %d: %s%s", host, port, strerror(errno),
+                 os_error_remedy(errno));
     freeaddrinfo(list);
     if (fd < 0) return -1;
     *ret_fd = fd;
@@ -99,7 +102,8 @@ int srv_listen_unix(int *ret_fd, const char *path, char *err, size_t errlen)
     remove_stale(&addr);
     int fd = socket(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC | SOCK_NONBLOCK, 0);
     if (fd < 0 || bind(fd, (struct sockaddr *)&addr, sizeof(addr)) || listen(fd, BACKLOG)) {
-        snprintf(err, errlen, "cannot listen on %.200s: %s", path, strerror(errno));
+        snprintf(err, errlen, "cannot listen on %.200s: %s%s", path, strerror(errno),
+                 os_error_remedy(errno));
         if (fd >= 0) close(fd);
         return -1;
     }

@@ -12,6 +12,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "base/os_error.h"
 #include "server/bounds.h"
 #include "server/budget.h"
 
@@ -158,7 +159,8 @@ int srv_work_create(struct srv_work **ret, int n_workers, char *err, size_t errl
     pthread_mutex_unlock(&w->lock);
     pthread_attr_destroy(&attr);
     if (failed) {
-        snprintf(err, errlen, "text worker thread: %s", strerror(failed));
+        snprintf(err, errlen, "text worker thread: %s%s", strerror(failed),
+                 os_error_remedy(failed));
         goto out;
     }
     *ret = w;

@@ -23,6 +23,7 @@
 #include <unistd.h>
 
 #include "base/clock.h"
+#include "base/os_error.h"
 #include "server/bounds.h"
 #include "server/config/config.h"
 #include "server/http/api_error.h"
@@ -518,7 +519,8 @@ int srv_watch_create(struct srv_watch **ret, const struct srv_config *config,
     for (int i = 0; w->slots && i < n_slots; i++)
         w->slots[i].fd = -1;
     if (!w->slots || open_fds(w) || pthread_create(&w->thread, NULL, watch_thread, w)) {
-        snprintf(err, errlen, "the connection watcher cannot start: %s", strerror(errno));
+        snprintf(err, errlen, "the connection watcher cannot start: %s%s", strerror(errno),
+                 os_error_remedy(errno));
         goto out;
     }
     pthread_setname_np(w->thread, "hearth-watch");

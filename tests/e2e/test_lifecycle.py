@@ -91,6 +91,20 @@ def test_13_memory_refused_with_the_sums():
     assert status != 0 and re.search(r"\d", err) and ("memory" in err.lower() or "limit" in err.lower()), err
 
 
+def test_a_start_without_descriptors_says_what_to_do():
+    seen = set()
+    for n in range(4, 40):
+        try:
+            with Hearth(command=["prlimit", f"--nofile={n}", BIN, "serve", "--port", "0"]):
+                pass
+            break
+        except AssertionError as e:
+            errors = [line for line in str(e).splitlines() if '"error"' in line]
+        assert len(errors) == 1 and "Too many open files; raise the limit of open files" in errors[0], (n, errors)
+        seen.add(json.loads(errors[0])["message"].split(":")[0])
+    assert "the HTTP daemon cannot start" in seen and n > 5, (n, seen)
+
+
 def test_configuration_errors():
     for args, word in [(["--threads", "-1"], "threads"), (["--numerics", "fast"], "exact"),
                        (["--nonsense"], "nonsense"), (["--port", "70000"], "65535")]:

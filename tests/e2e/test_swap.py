@@ -7,6 +7,7 @@ only.
 """
 import json
 import os
+import resource
 import signal
 import sys
 import tempfile
@@ -228,6 +229,24 @@ def test_memory_left_free():
             value = words[words.index("--swap-memory") + 1]
         with Hearth(*SWAP, *limit, "--swap-memory", value) as h:
             load_ok(h, other.dir)
+
+
+def test_a_lack_of_threads_is_not_the_models_fault():
+    """Stacks of threads need address space; with less of it some thread or other of the swap cannot be started."""
+    if os.environ.get("HEARTH_SLOW"):
+        print("  (not with a sanitizer, which needs its own address space)")
+        return
+    messages = []
+    with Other() as other, Hearth("--swap", "on", "--threads", "8") as h:
+        for mib in range(4, 200, 12):
+            size = (h.memory_kib("VmSize") << 10) + (mib << 20)
+            resource.prlimit(h.process.pid, resource.RLIMIT_AS, (size, resource.RLIM_INFINITY))
+            status, _, body = load(h, other.dir)
+            if status == 200:
+                break
+            assert status == 503 and body["error"]["code"] == "server_overloaded", (mib, status, body)
+            messages.append(body["error"]["message"])
+        assert status == 200 and any("compute thread" in m and "raise the limit" in m for m in messages), messages
 
 
 # ---- who may ------------------------------------------------------------------------------------------

@@ -1,0 +1,22 @@
+/* SPDX-License-Identifier: MIT */
+/* What an operator can do about an error of the system, to follow strerror in a sentence. */
+#ifndef HEARTH_BASE_OS_ERROR_H
+#define HEARTH_BASE_OS_ERROR_H
+
+#include <errno.h>
+
+/* Begins with a semicolon; "" if there is no advice. Static. */
+static inline const char *os_error_remedy(int error)
+{
+    switch (error) {
+    case EAGAIN:
+        return "; raise the limit of threads (ulimit -u, systemd's TasksMax, a container's pids "
+               "limit)";
+    case EMFILE: return "; raise the limit of open files (ulimit -n, systemd's LimitNOFILE)";
+    case ENFILE: return "; raise the limit of open files of the system (fs.file-max)";
+    case ENOMEM: return "; raise the limit of memory (ulimit -v, systemd's MemoryMax)";
+    default: return "";
+    }
+}
+
+#endif
