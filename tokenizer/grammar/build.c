@@ -23,7 +23,7 @@ static void *arena_alloc(struct gram_build *b, struct gram_arena *a, size_t n)
 
     if (n > SIZE_MAX / 4) gram_fail_memory(b);
     n = (n + 15) & ~(size_t)15;
-    gram_steps(b, n / STEP_BYTES + 1);
+    gram_steps(b, n ? (n + STEP_BYTES - 1) / STEP_BYTES : 1);
     if (!c || c->cap - c->used < n) {
         size_t cap = a->bytes / 3 > CHUNK_BYTES ? a->bytes / 3 : CHUNK_BYTES;
         if (cap > MAX_CHUNK_BYTES) cap = MAX_CHUNK_BYTES;
@@ -229,4 +229,15 @@ void gram_steps(struct gram_build *b, uint64_t n)
     if (b->steps <= limit) return;
     b->max_steps = UINT64_MAX; /* the error itself needs some */
     gram_fail_limit(b, limit, "compile steps");
+}
+
+uint32_t gram_find(struct gram_build *b, const uint64_t *list, uint32_t from, uint32_t n,
+                   uint64_t value)
+{
+    uint32_t i = from;
+
+    while (i < n && list[i] != value)
+        i++;
+    gram_steps(b, (i - from) / 64);
+    return i;
 }

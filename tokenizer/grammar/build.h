@@ -21,6 +21,7 @@
 
 #include "tokenizer/grammar/grammar.h"
 
+struct gram_category_run;
 struct jr;
 struct gram_leaf;
 struct gram_rules;
@@ -50,6 +51,8 @@ struct gram_build {
     struct gram_schema *schema; /* the one in hand, or the last one; NULL: none */
     const char *pointer;        /* put before the pointers of errors */
     struct gram_leaf *leaves;
+    struct gram_category_run *category_runs; /* see charset.c */
+    uint32_t n_category_runs;
     const char **relaxed; /* pointers */
     uint32_t n_relaxed, cap_relaxed;
 };
@@ -73,6 +76,10 @@ void *gram_grow(struct gram_build *b, void *items, uint32_t n, uint32_t *cap, si
 
 /* Counts work; leaves when the budget is used up (an error that says so) or options->stop asks. */
 void gram_steps(struct gram_build *b, uint64_t n);
+
+/* The place of a value in list[from..n), or n. */
+uint32_t gram_find(struct gram_build *b, const uint64_t *list, uint32_t from, uint32_t n,
+                   uint64_t value);
 
 /* Leaves the compilation with an error that has no place in a schema. */
 _Noreturn void gram_fail(struct gram_build *b, enum gram_error_code code, const char *format, ...)

@@ -24,6 +24,21 @@ void gram_charset_add_set(struct gram_build *b, struct gram_charset *s,
         gram_charset_add(b, s, other->ranges[i].lo, other->ranges[i].hi);
 }
 
+bool gram_charset_equal(const struct gram_charset *x, const struct gram_charset *y)
+{
+    return x == y || (x->n == y->n && memcmp(x->ranges, y->ranges, x->n * sizeof(*x->ranges)) == 0);
+}
+
+uint64_t gram_charset_hash(struct gram_build *b, const struct gram_charset *s)
+{
+    uint64_t h = s->n;
+
+    for (uint32_t i = 0; i < s->n; i++)
+        h = (h ^ s->ranges[i].lo ^ (uint64_t)s->ranges[i].hi << 32) * 0x9E3779B97F4A7C15u;
+    gram_steps(b, 1 + s->n / 16);
+    return h;
+}
+
 static int by_lo(const void *x, const void *y)
 {
     const struct gram_range *a = x, *b = y;
@@ -49,9 +64,10 @@ void gram_charset_finish(struct gram_build *b, struct gram_charset *s)
     bool sorted = true;
     for (uint32_t i = 1; i < s->n; i++)
         sorted &= s->ranges[i - 1].lo <= s->ranges[i].lo;
+    gram_steps(b, sorted ? s->n / 8 : 2 * s->n);
     if (!sorted) qsort(s->ranges, s->n, sizeof(*s->ranges), by_lo);
     s->n = join(s->ranges, s->n);
-    gram_steps(b, s->n);
+    gram_steps(b, 1 + s->n / 2);
     /* The surrogates: at most one range holds some, or some lie inside. */
     struct gram_charset out = {0};
     for (uint32_t i = 0; i < s->n; i++) {
@@ -189,21 +205,39 @@ static bool cut_prefix(const char **name, size_t *len, const char *prefix)
     return true;
 }
 
+/* Runs of code points of one category; found once per compilation. */
+struct gram_category_run {
+    uint32_t lo;
+    uint32_t category; /* as a bit */
+};
+
 /* Planes 4 to 13 are unassigned as a whole: one look is enough for 4,096 code points there. */
-static void add_categories(struct gram_build *b, struct gram_charset *s, uint32_t wanted)
+static void find_category_runs(struct gram_build *b)
 {
-    uint32_t begin = 0;
-    bool inside = false;
+    uint32_t cap = 0, last = 0;
 
     for (uint32_t cp = 0; cp <= GRAM_MAX_CODE_POINT;) {
-        bool in = wanted >> utf8proc_category((utf8proc_int32_t)cp) & 1;
-        if (in && !inside) begin = cp;
-        if (!in && inside) gram_charset_add(b, s, begin, cp - 1);
-        inside = in;
+        uint32_t category = 1u << utf8proc_category((utf8proc_int32_t)cp);
+        if (category != last) {
+            b->category_runs =
+                gram_grow(b, b->category_runs, b->n_category_runs, &cap, sizeof(*b->category_runs));
+            b->category_runs[b->n_category_runs++] = (struct gram_category_run){cp, category};
+        }
+        last = category;
         cp += cp >= 0x40000 && cp < 0xE0000 ? 0x1000 : 1;
     }
-    if (inside) gram_charset_add(b, s, begin, GRAM_MAX_CODE_POINT);
-    gram_steps(b, 20000);
+    gram_steps(b, 40000);
+}
+
+static void add_categories(struct gram_build *b, struct gram_charset *s, uint32_t wanted)
+{
+    if (!b->n_category_runs) find_category_runs(b);
+    for (uint32_t i = 0; i < b->n_category_runs; i++) {
+        const struct gram_category_run *r = &b->category_runs[i];
+        uint32_t end = i + 1 < b->n_category_runs ? r[1].lo : GRAM_MAX_CODE_POINT + 1;
+        if (r->category & wanted) gram_charset_add(b, s, r->lo, end - 1);
+    }
+    gram_steps(b, b->n_category_runs / 8);
 }
 
 static bool add_category(struct gram_build *b, struct gram_charset *s, const char *name, size_t len)

@@ -18,7 +18,8 @@ struct builder {
     const struct gram_classes *classes;
     const uint64_t *spellable;
     uint16_t (*inside)[64];
-    uint32_t n, cap;
+    uint64_t *hashes;
+    uint32_t n, cap, cap_hashes;
     uint16_t uniform[4][GRAM_MAX_CLASSES]; /* by bytes to come and class: state + 1, or 0 */
     bool too_large;
 };
@@ -32,13 +33,20 @@ static bool can_spell(const uint64_t *spellable, uint32_t byte)
 static uint16_t intern(struct builder *d, const uint16_t row[64])
 {
     bool dead = true;
-    for (int i = 0; i < 64; i++)
+    uint64_t hash = 0;
+    for (int i = 0; i < 64; i++) {
         dead &= row[i] == GRAM_DEC_DEAD;
+        hash = (hash + row[i]) * 0x9E3779B97F4A7C15u;
+    }
+    gram_steps(d->b, 8);
     if (dead) return GRAM_DEC_DEAD;
-    for (uint32_t i = d->n; i-- > 0;)
-        if (memcmp(d->inside[i], row, sizeof(d->inside[0])) == 0) return (uint16_t)(FIRST + i);
-    gram_steps(d->b, 2 + d->n / 8);
+    uint32_t i = gram_find(d->b, d->hashes, 0, d->n, hash);
+    while (i < d->n && memcmp(d->inside[i], row, sizeof(d->inside[0])) != 0)
+        i = gram_find(d->b, d->hashes, i + 1, d->n, hash);
+    if (i < d->n) return (uint16_t)(FIRST + i);
     d->inside = gram_grow(d->b, d->inside, d->n, &d->cap, sizeof(d->inside[0]));
+    d->hashes = gram_grow(d->b, d->hashes, d->n, &d->cap_hashes, sizeof(hash));
+    d->hashes[d->n] = hash;
     memcpy(d->inside[d->n], row, sizeof(d->inside[0]));
     if (d->n >= MAX_STATES)
         d->too_large = true;
@@ -170,6 +178,7 @@ static void find_reach(struct gram_build *b, struct gram_decoder *d)
             add_reach(reach, d->n_words, s, gram_decoder_escape(d, s, (uint8_t)byte));
     for (uint32_t byte = 0; byte < 256; byte++)
         add_reach(reach, d->n_words, 0, d->root[byte]);
+    gram_steps(b, d->n_states);
     d->reach = reach;
 }
 

@@ -96,23 +96,35 @@ static bool row_has(const uint64_t *row, uint32_t q)
 }
 
 /* Row k + 1 from row k. */
-static void step_row(const struct gram_dfa *d, const uint64_t *row, uint64_t *next_row)
+static void step_row(struct gram_build *b, const struct gram_dfa *d, const uint64_t *row,
+                     uint64_t *next_row)
 {
+    uint64_t n = 0;
+
     for (uint32_t q = 0; q < d->n_states; q++) {
-        for (uint32_t c = 0; c < d->n_classes; c++) {
+        for (uint32_t c = 0; c < d->n_classes; c++, n++) {
             uint32_t to = gram_dfa_next(d, q, c);
             if (to == GRAM_DFA_DEAD || !row_has(row, to)) continue;
             next_row[q / 64] |= (uint64_t)1 << q % 64;
             break;
         }
     }
+    gram_steps(b, 1 + (n + d->n_states) / 32);
+}
+
+static uint64_t hash_row(const uint64_t *row, uint32_t words)
+{
+    uint64_t h = 0;
+    for (uint32_t w = 0; w < words; w++)
+        h = (h ^ h >> 32 ^ row[w]) * 0x9E3779B97F4A7C15u;
+    return h;
 }
 
 /* Rows until one comes again, or until no longer text is wanted. False if there are too many. */
 static bool find_rows(struct gram_build *b, struct gram_dfa *d)
 {
-    uint32_t words = d->n_states / 64 + 1, n = 1, cap = 8, limit = MAX_ROWS;
-    uint64_t *rows = gram_temp_array(b, cap * words, 8);
+    uint32_t words = d->n_states / 64 + 1, n = 1, cap = 8, cap_hashes = 0, limit = MAX_ROWS;
+    uint64_t *rows = gram_temp_array(b, cap * words, 8), *hashes = NULL;
 
     if (d->max < limit) limit = d->max + 1;
     for (uint32_t q = 0; q < d->n_states; q++)
@@ -129,12 +141,17 @@ static bool find_rows(struct gram_build *b, struct gram_dfa *d)
             cap *= 2;
         }
         if ((size_t)n * words * 8 > MAX_ROW_BYTES) return false;
-        step_row(d, rows + (n - 1) * words, rows + n * words);
-        gram_steps(b, 1 + d->n_states * d->n_classes / 32);
-        for (uint32_t k = n; k-- > 0 && !d->period;)
-            if (memcmp(rows + k * words, rows + n * words, words * 8) == 0) d->period = n - k;
-        gram_steps(b, n * words / 64);
-        if (!d->period) n++;
+        step_row(b, d, rows + (n - 1) * words, rows + n * words);
+        hashes = gram_grow(b, hashes, n - 1, &cap_hashes, sizeof(*hashes));
+        hashes[n - 1] = hash_row(rows + (n - 1) * words, words);
+        uint64_t hash = hash_row(rows + n * words, words);
+        uint32_t k = gram_find(b, hashes, 0, n, hash);
+        while (k < n && memcmp(rows + k * words, rows + n * words, words * 8) != 0)
+            k = gram_find(b, hashes, k + 1, n, hash);
+        if (k < n)
+            d->period = n - k;
+        else
+            n++;
     }
     d->n_rows = n;
     d->row_words = words;
@@ -162,17 +179,36 @@ bool gram_dfa_fits_slow(const struct gram_dfa *d, uint32_t q, uint64_t lo, uint6
     return false;
 }
 
+/*
+ * For each state the first row that has it or, from the last row backwards, the number of the row
+ * behind the first that has it not; `none` for states without such a row.
+ */
+static void first_rows(struct gram_build *b, const struct gram_dfa *d, bool backwards,
+                       uint32_t none, uint32_t *first)
+{
+    uint64_t *left = gram_temp_array(b, d->row_words, sizeof(*left));
+
+    memset(left, 0xFF, d->row_words * sizeof(*left));
+    for (uint32_t q = 0; q < d->n_states; q++)
+        first[q] = none;
+    for (uint32_t i = 0; i < d->n_rows; i++) {
+        uint32_t k = backwards ? d->n_rows - 1 - i : i;
+        for (uint32_t w = 0; w < d->row_words; w++) {
+            uint64_t row = d->rows[k * d->row_words + w], now = left[w] & (backwards ? ~row : row);
+            left[w] &= ~now;
+            for (; now; now &= now - 1) {
+                uint32_t q = w * 64 + (uint32_t)__builtin_ctzll(now);
+                if (q < d->n_states) first[q] = backwards ? k + 1 : k;
+            }
+        }
+    }
+    gram_steps(b, (d->n_rows * d->row_words + d->n_states) / 16);
+}
+
 static void find_nearest(struct gram_build *b, struct gram_dfa *d)
 {
     uint32_t *nearest = gram_keep_array(b, d->n_states, sizeof(*nearest));
-
-    for (uint32_t q = 0; q < d->n_states; q++) {
-        uint32_t k = 0;
-        while (k < d->n_rows && !row_has(d->rows + k * d->row_words, q))
-            k++;
-        nearest[q] = k < d->n_rows ? k : UINT32_MAX - 1;
-    }
-    gram_steps(b, d->n_states * d->n_rows / 64);
+    first_rows(b, d, false, UINT32_MAX - 1, nearest);
     d->nearest = nearest;
 }
 
@@ -181,13 +217,9 @@ static uint32_t *find_steady(struct gram_build *b, const struct gram_dfa *d)
 {
     uint32_t *steady = gram_temp_array(b, d->n_states, sizeof(*steady));
 
-    for (uint32_t q = 0; q < d->n_states; q++) {
-        uint32_t k = d->n_rows;
-        while (d->period && k > 0 && row_has(d->rows + (k - 1) * d->row_words, q))
-            k--;
-        steady[q] = !d->period || k > d->n_rows - d->period ? GRAM_INFINITE : k;
-    }
-    gram_steps(b, d->n_states * d->n_rows / 64);
+    first_rows(b, d, true, 0, steady);
+    for (uint32_t q = 0; q < d->n_states; q++)
+        if (!d->period || steady[q] > d->n_rows - d->period) steady[q] = GRAM_INFINITE;
     return steady;
 }
 
@@ -209,7 +241,7 @@ static const uint32_t *find_most(struct gram_build *b, const struct gram_dfa *d,
                 changed = true;
             }
         }
-        gram_steps(b, d->n_states * d->n_classes / 64 + 1);
+        gram_steps(b, d->n_states * d->n_classes / 32 + 1);
     }
     return most;
 }
@@ -358,7 +390,7 @@ struct gram_dfa *gram_dfa_build(struct gram_build *b, const struct gram_dfa_para
     struct gram_nfa *nfa = gram_nfa_build(b, params->parts, params->n_parts, MAX_NFA_STATES);
 
     if (!nfa) return NULL;
-    m.sub = gram_subset_build(b, nfa, MAX_STATES);
+    m.sub = gram_subset_build(b, nfa, MAX_STATES, params->max_steps);
     if (!m.sub) return NULL;
     m.outcome = gram_temp_array(b, m.sub->n_states, sizeof(*m.outcome));
     m.alive = gram_temp(b, m.sub->n_states);

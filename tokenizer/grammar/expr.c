@@ -16,6 +16,18 @@ struct gram_ex *gram_ex_new(struct gram_build *b, enum gram_ex_kind kind)
 {
     struct gram_ex *x = gram_temp(b, sizeof(*x));
     x->kind = (uint8_t)kind;
+    x->size = 1;
+    x->length = kind == GRAM_EX_SET ? 1 : 0;
+    if (kind == GRAM_EX_NONE) x->length = GRAM_INFINITE;
+    return x;
+}
+
+struct gram_ex *gram_ex_rule(struct gram_build *b, uint32_t rule)
+{
+    struct gram_ex *x = gram_ex_new(b, GRAM_EX_RULE);
+    x->ref = rule;
+    x->has_rules = true;
+    x->length = GRAM_INFINITE;
     return x;
 }
 
@@ -50,12 +62,30 @@ struct gram_ex *gram_ex_text(struct gram_build *b, const char *text, size_t len)
     return gram_ex_seq(b, &list);
 }
 
+static uint32_t saturated(uint64_t n)
+{
+    return n < UINT32_MAX ? (uint32_t)n : UINT32_MAX;
+}
+
+/* A sequence or a choice. */
 static struct gram_ex *with_kids(struct gram_build *b, enum gram_ex_kind kind,
                                  const struct gram_ex_list *list)
 {
     struct gram_ex *x = gram_ex_new(b, kind);
+    uint64_t size = 1, length = 0;
+
+    gram_steps(b, 1 + list->n / 8);
     x->kids = list->items;
     x->n = list->n;
+    for (uint32_t i = 0; i < x->n; i++) {
+        const struct gram_ex *kid = x->kids[i];
+        size += kid->size;
+        x->has_rules |= kid->has_rules;
+        if (kind == GRAM_EX_ALT && i && kid->length != length) length = GRAM_INFINITE;
+        if (kind == GRAM_EX_SEQ || !i) length += kid->length;
+    }
+    x->size = saturated(size);
+    x->length = saturated(length);
     return x;
 }
 
@@ -75,16 +105,86 @@ struct gram_ex *gram_ex_seq(struct gram_build *b, const struct gram_ex_list *lis
     return flat.n == 1 ? flat.items[0] : with_kids(b, GRAM_EX_SEQ, &flat);
 }
 
+/* A sequence whose first kid is a set, and that names no rules, which have forms of their own. */
+static bool begins_with_set(const struct gram_ex *x)
+{
+    return x->kind == GRAM_EX_SEQ && x->kids[0]->kind == GRAM_EX_SET && !x->has_rules;
+}
+
+/* The kids that all sequences begin with, all of them sets. */
+static uint32_t common_prefix(struct gram_build *b, const struct gram_ex_list *list)
+{
+    const struct gram_ex *first = list->items[0];
+    uint32_t n = first->n;
+
+    for (uint32_t i = 1; i < list->n; i++) {
+        const struct gram_ex *x = list->items[i];
+        uint32_t k = 1;
+        while (k < n && k < x->n && first->kids[k]->kind == GRAM_EX_SET &&
+               x->kids[k]->kind == GRAM_EX_SET &&
+               gram_charset_equal(first->kids[k]->set, x->kids[k]->set))
+            k++;
+        gram_steps(b, 1 + k / 8);
+        n = k;
+    }
+    return n;
+}
+
+static struct gram_ex *slice(struct gram_build *b, const struct gram_ex *x, uint32_t from,
+                             uint32_t to)
+{
+    struct gram_ex_list list = {.items = x->kids + from, .n = to - from, .cap = to - from};
+    return gram_ex_seq(b, &list);
+}
+
+/* Sequences that begin alike as one: ab|ac is a(b|c). */
+static struct gram_ex *join_sequences(struct gram_build *b, const struct gram_ex_list *list)
+{
+    struct gram_ex_list rests = {0}, both = {0};
+
+    if (list->n == 1) return list->items[0];
+    uint32_t n = common_prefix(b, list);
+    for (uint32_t i = 0; i < list->n; i++)
+        gram_ex_push(b, &rests, slice(b, list->items[i], n, list->items[i]->n));
+    gram_ex_push(b, &both, slice(b, list->items[0], 0, n));
+    gram_ex_push(b, &both, gram_ex_alt(b, &rests));
+    return gram_ex_seq(b, &both);
+}
+
+/*
+ * Alternatives that begin with the same set are joined where the first of them is, so that a choice
+ * among many words is a tree of few branches.
+ */
+static struct gram_ex_list join_prefixes(struct gram_build *b, const struct gram_ex_list *list)
+{
+    struct gram_ex_list *groups = gram_temp_array(b, list->n, sizeof(*groups)), out = {0};
+    uint64_t *hashes = gram_temp_array(b, list->n, sizeof(*hashes));
+
+    for (uint32_t i = 0; i < list->n; i++) {
+        struct gram_ex *x = list->items[i];
+        uint64_t hash = begins_with_set(x) ? gram_charset_hash(b, x->kids[0]->set) | 1 : 0;
+        uint32_t g = hash ? gram_find(b, hashes, 0, out.n, hash) : out.n;
+        while (g < out.n && !gram_charset_equal(groups[g].items[0]->kids[0]->set, x->kids[0]->set))
+            g = gram_find(b, hashes, g + 1, out.n, hash);
+        gram_ex_push(b, &groups[g], x);
+        hashes[g] = hash;
+        if (g == out.n) gram_ex_push(b, &out, x);
+    }
+    for (uint32_t g = 0; g < out.n; g++)
+        out.items[g] = join_sequences(b, &groups[g]);
+    return out;
+}
+
 /* Sets among the alternatives become one set, where the first of them is. */
 struct gram_ex *gram_ex_alt(struct gram_build *b, const struct gram_ex_list *list)
 {
     struct gram_ex_list out = {0};
     struct gram_charset *joined = NULL;
-    uint32_t n_sets = 0, at = 0;
+    uint32_t n_sets = 0, n_empty = 0, at = 0;
 
     for (uint32_t i = 0; i < list->n; i++) {
         struct gram_ex *x = list->items[i];
-        if (x->kind == GRAM_EX_NONE) continue;
+        if (x->kind == GRAM_EX_NONE || (x->kind == GRAM_EX_EMPTY && n_empty++)) continue;
         if (x->kind == GRAM_EX_SET) {
             if (n_sets++ == 0) {
                 joined = gram_temp(b, sizeof(*joined));
@@ -101,6 +201,7 @@ struct gram_ex *gram_ex_alt(struct gram_build *b, const struct gram_ex_list *lis
         out.items[at] = gram_ex_set(b, joined);
     }
     if (out.n == 0) return gram_ex_new(b, GRAM_EX_NONE);
+    out = join_prefixes(b, &out);
     return out.n == 1 ? out.items[0] : with_kids(b, GRAM_EX_ALT, &out);
 }
 
@@ -118,51 +219,24 @@ struct gram_ex *gram_ex_rep(struct gram_build *b, struct gram_ex *x, uint32_t mi
     }
     gram_ex_push(b, &one, x);
     struct gram_ex *rep = with_kids(b, GRAM_EX_REP, &one);
+    uint64_t times = max == GRAM_INFINITE ? (uint64_t)min + 1 : max;
+    uint64_t length = min == max ? (uint64_t)x->length * min : GRAM_INFINITE;
+    rep->size = saturated(rep->size * times);
+    rep->length = x->length == GRAM_INFINITE ? GRAM_INFINITE : saturated(length);
     rep->min = min;
     rep->max = max;
     return rep;
 }
 
-/* ---- measures ------------------------------------------------------------------------------ */
-
-bool gram_ex_fixed_length(const struct gram_ex *x, uint64_t *ret)
-{
-    uint64_t one, sum = 0;
-
-    switch (x->kind) {
-    case GRAM_EX_EMPTY:
-    case GRAM_EX_BEGIN:
-    case GRAM_EX_END:
-    case GRAM_EX_WORD:
-    case GRAM_EX_NOT_WORD: *ret = 0; return true;
-    case GRAM_EX_SET: *ret = 1; return true;
-    case GRAM_EX_SEQ:
-        for (uint32_t i = 0; i < x->n; i++) {
-            if (!gram_ex_fixed_length(x->kids[i], &one)) return false;
-            sum += one;
-        }
-        *ret = sum;
-        return true;
-    case GRAM_EX_ALT:
-        for (uint32_t i = 0; i < x->n; i++) {
-            if (!gram_ex_fixed_length(x->kids[i], &one) || (i && one != sum)) return false;
-            sum = one;
-        }
-        *ret = sum;
-        return true;
-    case GRAM_EX_REP:
-        if (x->min != x->max || !gram_ex_fixed_length(x->kids[0], &one)) return false;
-        return !__builtin_mul_overflow(one, (uint64_t)x->min, ret) && *ret < UINT32_MAX;
-    default: return false;
-    }
-}
+/* ---- counts -------------------------------------------------------------------------------- */
 
 /* A repetition that is long when written out, of something of fixed length. */
 static bool is_long_count(const struct gram_ex *x, uint64_t *ret_unit)
 {
     enum { LONG = 8 };
-    if (x->kind != GRAM_EX_REP || !gram_ex_fixed_length(x->kids[0], ret_unit) || *ret_unit == 0)
-        return false;
+    if (x->kind != GRAM_EX_REP) return false;
+    *ret_unit = x->kids[0]->length;
+    if (*ret_unit == 0 || *ret_unit == GRAM_INFINITE) return false;
     return x->min > LONG || (x->max > LONG && x->max != GRAM_INFINITE);
 }
 
@@ -170,17 +244,15 @@ static bool is_long_count(const struct gram_ex *x, uint64_t *ret_unit)
 static bool find_count(const struct gram_ex *x, uint32_t *ret_at, uint64_t *ret_unit,
                        uint64_t *ret_rest)
 {
-    uint64_t one;
     bool found = false;
 
     *ret_rest = 0;
     for (uint32_t i = 0; i < x->n; i++) {
-        bool fixed = gram_ex_fixed_length(x->kids[i], &one);
         if (!found && is_long_count(x->kids[i], ret_unit)) {
             found = true;
             *ret_at = i;
-        } else if (fixed) {
-            *ret_rest += one;
+        } else if (x->kids[i]->length != GRAM_INFINITE) {
+            *ret_rest += x->kids[i]->length;
         } else {
             return false;
         }
@@ -213,17 +285,4 @@ bool gram_ex_hoist_count(struct gram_build *b, struct gram_ex **x, uint32_t *ret
     *ret_min = (uint32_t)min;
     *ret_max = (uint32_t)max;
     return true;
-}
-
-uint32_t gram_ex_size(const struct gram_ex *x)
-{
-    uint64_t sum = 1;
-
-    for (uint32_t i = 0; i < x->n; i++)
-        sum += gram_ex_size(x->kids[i]);
-    if (x->kind == GRAM_EX_REP) {
-        uint64_t times = x->max == GRAM_INFINITE ? (uint64_t)x->min + 1 : x->max;
-        sum *= times ? times : 1;
-    }
-    return sum < UINT32_MAX ? (uint32_t)sum : UINT32_MAX;
 }

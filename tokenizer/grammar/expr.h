@@ -32,6 +32,9 @@ enum gram_ex_kind {
 
 struct gram_ex {
     uint8_t kind;
+    bool has_rules;    /* it names rules of a grammar */
+    uint32_t size;     /* states of an automaton with repetitions written out; saturates */
+    uint32_t length;   /* code points, if all texts have the same; GRAM_INFINITE: they have not */
     uint32_t n;        /* kids */
     uint32_t min, max; /* of a repetition; max may be GRAM_INFINITE */
     uint32_t ref;
@@ -53,13 +56,11 @@ struct gram_ex *gram_ex_char(struct gram_build *b, uint32_t cp);
 struct gram_ex *gram_ex_any(struct gram_build *b);
 struct gram_ex *gram_ex_seq(struct gram_build *b, const struct gram_ex_list *list);
 struct gram_ex *gram_ex_alt(struct gram_build *b, const struct gram_ex_list *list);
+struct gram_ex *gram_ex_rule(struct gram_build *b, uint32_t rule);
 struct gram_ex *gram_ex_rep(struct gram_build *b, struct gram_ex *x, uint32_t min, uint32_t max);
 
 /* The characters of valid UTF-8 in a row. */
 struct gram_ex *gram_ex_text(struct gram_build *b, const char *text, size_t len);
-
-/* Returns true if every text of x has the same length in code points. */
-bool gram_ex_fixed_length(const struct gram_ex *x, uint64_t *ret);
 
 /*
  * Takes a large counter out of an expression that is anchored at both ends: X C{m,n} Y with X, C, Y
@@ -68,8 +69,5 @@ bool gram_ex_fixed_length(const struct gram_ex *x, uint64_t *ret);
  */
 bool gram_ex_hoist_count(struct gram_build *b, struct gram_ex **x, uint32_t *ret_min,
                          uint32_t *ret_max);
-
-/* Automaton states that x needs when repetitions are written out; saturates at UINT32_MAX. */
-uint32_t gram_ex_size(const struct gram_ex *x);
 
 #endif

@@ -24,28 +24,30 @@ struct parser {
     struct gram_build *b;
     const char *text;
     size_t len, pos;
+    size_t counted; /* newlines before it have been counted in `line` */
+    uint32_t line;
     int depth;
     struct gram_gbnf *out;
 };
 
 static struct gram_ex *read_alternatives(struct parser *p, bool nested);
 
-static uint32_t line_of(const struct parser *p, size_t pos)
+/* The line in hand, from 1; what has been counted once is not counted again. */
+static uint32_t line_of(struct parser *p)
 {
-    uint32_t line = 1;
-    for (size_t i = 0; i < pos; i++)
-        line += p->text[i] == '\n';
-    return line;
+    for (; p->counted < p->pos; p->counted++)
+        p->line += p->text[p->counted] == '\n';
+    return p->line + 1;
 }
 
 _Noreturn static void refuse(struct parser *p, const char *problem)
 {
-    gram_fail(p->b, GRAM_EGRAMMAR, "grammar line %u: %s", line_of(p, p->pos), problem);
+    gram_fail(p->b, GRAM_EGRAMMAR, "grammar line %u: %s", line_of(p), problem);
 }
 
 _Noreturn static void refuse_notation(struct parser *p, const char *notation)
 {
-    gram_fail(p->b, GRAM_EUNSUPPORTED, "grammar line %u: %s.", line_of(p, p->pos), notation);
+    gram_fail(p->b, GRAM_EUNSUPPORTED, "grammar line %u: %s.", line_of(p), notation);
 }
 
 /* ---- characters ---------------------------------------------------------------------------- */
@@ -183,15 +185,13 @@ static struct gram_ex *read_reference(struct parser *p)
     static const char *const macros[] = {"TagDispatch", "TokenTagDispatch", "Repeat", "Token",
                                          "ExcludeToken"};
     const char *name = p->text + p->pos;
-    uint32_t line = line_of(p, p->pos);
+    uint32_t line = line_of(p);
     size_t n = read_name(p);
 
     for (size_t i = 0; peek(p) == '(' && i < sizeof(macros) / sizeof(macros[0]); i++)
         if (strlen(macros[i]) == n && memcmp(macros[i], name, n) == 0)
             refuse_notation(p, "macros are not supported");
-    struct gram_ex *x = gram_ex_new(p->b, GRAM_EX_RULE);
-    x->ref = gram_gbnf_rule(p->b, p->out, name, n, line);
-    return x;
+    return gram_ex_rule(p->b, gram_gbnf_rule(p->b, p->out, name, n, line));
 }
 
 static struct gram_ex *read_group(struct parser *p)
@@ -306,7 +306,7 @@ static struct gram_ex *read_alternatives(struct parser *p, bool nested)
 static void read_rule(struct parser *p)
 {
     const char *name = p->text + p->pos;
-    uint32_t line = line_of(p, p->pos);
+    uint32_t line = line_of(p);
     size_t n = read_name(p);
 
     if (at(p, "%") || (n && !at(p, "::=") && at(p, ":")))

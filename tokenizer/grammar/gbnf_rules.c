@@ -25,10 +25,12 @@ uint32_t gram_gbnf_rule(struct gram_build *b, struct gram_gbnf *g, const char *n
     uint32_t h = 2166136261u;
     for (size_t i = 0; i < len; i++)
         h = (h ^ (uint8_t)name[i]) * 16777619u;
-    uint32_t *bucket = &g->buckets[h % GRAM_GBNF_BUCKETS];
-    for (uint32_t i = *bucket; i; i = g->rules[i - 1].hash_next)
+    uint32_t *bucket = &g->buckets[h % GRAM_GBNF_BUCKETS], n = 0;
+    for (uint32_t i = *bucket; i; i = g->rules[i - 1].hash_next) {
+        if (++n % 8 == 0) gram_steps(b, 1);
         if (g->rules[i - 1].name_len == len && memcmp(g->rules[i - 1].name, name, len) == 0)
             return i - 1;
+    }
     if (g->n == GRAM_MAX_RULES)
         gram_fail(b, GRAM_EGRAMMAR, "The grammar needs more than %d rules.", GRAM_MAX_RULES);
     g->rules = gram_grow(b, g->rules, g->n, &g->cap, sizeof(*g->rules));
@@ -137,7 +139,7 @@ static bool refers_to_recursive(struct gram_build *b, struct gram_gbnf *g, const
         find_recursion(b, g, x->ref, depth);
         return g->rules[x->ref].recursive || g->rules[x->ref].visit == OPEN;
     }
-    for (uint32_t i = 0; i < x->n; i++)
+    for (uint32_t i = 0; i < x->n && x->has_rules; i++)
         found |= refers_to_recursive(b, g, x->kids[i], depth);
     return found;
 }
@@ -160,7 +162,7 @@ static void find_recursion(struct gram_build *b, struct gram_gbnf *g, uint32_t r
 static bool mentions(const struct gram_ex *x, uint32_t rule)
 {
     if (x->kind == GRAM_EX_RULE) return x->ref == rule;
-    for (uint32_t i = 0; i < x->n; i++)
+    for (uint32_t i = 0; i < x->n && x->has_rules; i++)
         if (mentions(x->kids[i], rule)) return true;
     return false;
 }
@@ -212,14 +214,6 @@ static void inline_kids(struct gram_build *b, struct gram_gbnf *g, const struct 
         gram_ex_push(b, out, inlined(b, g, x->kids[i]));
 }
 
-static bool has_rules(const struct gram_ex *x)
-{
-    if (x->kind == GRAM_EX_RULE) return true;
-    for (uint32_t i = 0; i < x->n; i++)
-        if (has_rules(x->kids[i])) return true;
-    return false;
-}
-
 /* x with the small rules that are not recursive in the place of their names. */
 static struct gram_ex *inlined(struct gram_build *b, struct gram_gbnf *g, struct gram_ex *x)
 {
@@ -229,8 +223,8 @@ static struct gram_ex *inlined(struct gram_build *b, struct gram_gbnf *g, struct
     case GRAM_EX_RULE: {
         struct gram_gbnf_rule *r = &g->rules[x->ref];
         if (r->recursive) return x;
-        if (has_rules(r->x)) r->x = inlined(b, g, r->x);
-        return gram_ex_size(r->x) <= SMALL && !has_rules(r->x) ? r->x : x;
+        if (r->x->has_rules) r->x = inlined(b, g, r->x);
+        return r->x->size <= SMALL && !r->x->has_rules ? r->x : x;
     }
     case GRAM_EX_SEQ: inline_kids(b, g, x, &kids); return gram_ex_seq(b, &kids);
     case GRAM_EX_ALT: inline_kids(b, g, x, &kids); return gram_ex_alt(b, &kids);
@@ -248,7 +242,7 @@ static void mark_used(struct gram_gbnf *g, const struct gram_ex *x, uint32_t *qu
         g->rules[x->ref].visit = OPEN;
         queue[(*n)++] = x->ref;
     }
-    for (uint32_t i = 0; i < x->n; i++)
+    for (uint32_t i = 0; i < x->n && x->has_rules; i++)
         mark_used(g, x->kids[i], queue, n);
 }
 
@@ -257,7 +251,7 @@ static uint32_t build_nodes(struct gram_build *b, struct gram_gbnf *g, uint32_t 
 {
     uint32_t *queue = gram_temp_array(b, g->n, sizeof(*queue)), n = 0;
     uint32_t *nodes = gram_temp_array(b, g->n, sizeof(*nodes));
-    struct gram_ex start = {.kind = GRAM_EX_RULE, .ref = root};
+    struct gram_ex start = {.kind = GRAM_EX_RULE, .has_rules = true, .ref = root};
 
     mark_used(g, &start, queue, &n);
     for (uint32_t i = 0; i < n; i++)

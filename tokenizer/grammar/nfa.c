@@ -11,19 +11,19 @@
 
 /* ---- sets ---------------------------------------------------------------------------------- */
 
-static bool same_set(const struct gram_charset *x, const struct gram_charset *y)
-{
-    return x == y || (x->n == y->n && memcmp(x->ranges, y->ranges, x->n * sizeof(*x->ranges)) == 0);
-}
-
 /* The number of a set; equal sets have one. */
 static uint32_t set_number(struct gram_build *b, struct gram_nfa *nfa, const struct gram_charset *s)
 {
-    for (uint32_t i = 0; i < nfa->n_sets; i++)
-        if (same_set(nfa->sets[i], s)) return i;
-    gram_steps(b, 1 + nfa->n_sets / 8);
-    nfa->sets = gram_grow(b, nfa->sets, nfa->n_sets, &nfa->cap_sets, sizeof(*nfa->sets));
-    nfa->sets[nfa->n_sets] = s;
+    uint64_t hash = gram_charset_hash(b, s);
+    uint32_t n = nfa->n_sets, i = gram_find(b, nfa->set_hashes, 0, n, hash);
+
+    while (i < n && !gram_charset_equal(nfa->sets[i], s))
+        i = gram_find(b, nfa->set_hashes, i + 1, n, hash);
+    if (i < n) return i;
+    nfa->sets = gram_grow(b, nfa->sets, n, &nfa->cap_sets, sizeof(*nfa->sets));
+    nfa->set_hashes = gram_grow(b, nfa->set_hashes, n, &nfa->cap_hashes, sizeof(hash));
+    nfa->sets[n] = s;
+    nfa->set_hashes[n] = hash;
     return nfa->n_sets++;
 }
 
@@ -131,25 +131,39 @@ static uint32_t collect_edges(struct gram_build *b, const struct gram_nfa *nfa, 
         }
     }
     qsort(edges, n, sizeof(*edges), by_place);
-    gram_steps(b, n / 2);
+    gram_steps(b, 2 * n);
     *ret = edges;
     return n;
 }
 
 /* Signatures (which sets hold a code point) that have been seen; their number is the class. */
 struct signatures {
-    uint64_t *words; /* [n][n_words] */
+    uint64_t *words;  /* [n][n_words] */
+    uint64_t *hashes; /* [n] */
     size_t n_words;
     uint32_t n;
 };
 
-static uint32_t class_of_signature(struct gram_build *b, struct signatures *s, const uint64_t *now)
+/* What a set adds to the hash of a signature. */
+static uint64_t hash_of_set(uint32_t set)
 {
-    for (uint32_t c = 0; c < s->n; c++)
-        if (memcmp(s->words + c * s->n_words, now, s->n_words * 8) == 0) return c;
-    gram_steps(b, s->n * s->n_words / 8);
+    uint64_t h = (set + 1) * 0x9E3779B97F4A7C15u;
+    return (h ^ h >> 29) * 0xBF58476D1CE4E5B9u;
+}
+
+static uint32_t class_of_signature(struct gram_build *b, struct signatures *s, const uint64_t *now,
+                                   uint64_t hash)
+{
+    size_t bytes = s->n_words * sizeof(*now);
+    uint32_t c = gram_find(b, s->hashes, 0, s->n, hash);
+
+    gram_steps(b, 1 + s->n_words / 64);
+    while (c < s->n && memcmp(s->words + c * s->n_words, now, bytes) != 0)
+        c = gram_find(b, s->hashes, c + 1, s->n, hash);
+    if (c < s->n) return c;
     if (s->n > GRAM_MAX_CLASSES) return GRAM_MAX_CLASSES;
-    memcpy(s->words + s->n * s->n_words, now, s->n_words * 8);
+    memcpy(s->words + s->n * s->n_words, now, bytes);
+    s->hashes[s->n] = hash;
     return s->n++;
 }
 
@@ -159,14 +173,18 @@ static bool find_classes(struct gram_build *b, struct gram_nfa *nfa, struct sign
     struct edge *edges;
     uint32_t n = collect_edges(b, nfa, &edges), cap = 0;
     struct gram_classes *cl = &nfa->classes;
+    uint64_t hash = 0;
 
     sig->n_words = nfa->n_sets / 64 + 1;
     sig->words = gram_temp_array(b, (GRAM_MAX_CLASSES + 1) * sig->n_words, 8);
+    sig->hashes = gram_temp_array(b, GRAM_MAX_CLASSES + 1, 8);
     uint64_t *now = gram_temp_array(b, sig->n_words, 8);
     for (uint32_t i = 0, at = 0; at <= GRAM_MAX_CODE_POINT;) {
-        for (; i < n && edges[i].at == at; i++)
+        for (; i < n && edges[i].at == at; i++) {
             now[edges[i].set / 64] ^= (uint64_t)1 << edges[i].set % 64;
-        uint32_t class = class_of_signature(b, sig, now);
+            hash ^= hash_of_set(edges[i].set);
+        }
+        uint32_t class = class_of_signature(b, sig, now, hash);
         if (class == GRAM_MAX_CLASSES) return false;
         if (!cl->n_runs || cl->runs[cl->n_runs - 1].class != class) {
             cl->runs = gram_grow(b, cl->runs, cl->n_runs, &cap, sizeof(*cl->runs));
@@ -188,6 +206,7 @@ static void list_classes(struct gram_build *b, struct gram_nfa *nfa, const struc
         uint32_t n = 0;
         for (uint32_t c = 0; c < nfa->classes.n; c++)
             if (sig->words[c * sig->n_words + s / 64] >> s % 64 & 1) list[n++] = (uint8_t)c;
+        gram_steps(b, nfa->classes.n / 32);
         nfa->set_classes[s] = list;
         nfa->n_set_classes[s] = n;
     }
@@ -216,7 +235,7 @@ struct gram_nfa *gram_nfa_build(struct gram_build *b, const struct gram_ex_part 
     nfa->parts = parts;
     nfa->n_parts = n_parts;
     for (uint32_t i = 0; i < n_parts; i++)
-        size += gram_ex_size(parts[i].x);
+        size += parts[i].x->size;
     if (size > max_states || n_parts > GRAM_MAX_PARTS) return NULL;
     for (uint32_t i = 0; i < n_parts; i++)
         nfa->start[i] = compile_part(b, nfa, i);

@@ -60,7 +60,8 @@ struct gram_nfa {
     uint32_t n_parts;
     const struct gram_ex_part *parts;
     const struct gram_charset **sets;
-    uint32_t n_sets, cap_sets;
+    uint64_t *set_hashes;
+    uint32_t n_sets, cap_sets, cap_hashes;
     struct gram_classes classes;
     const uint8_t **set_classes; /* per set: its classes, a byte each */
     uint32_t *n_set_classes;

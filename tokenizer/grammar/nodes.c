@@ -13,14 +13,6 @@
 /* Larger expressions are taken apart before anybody tries to make an automaton of them. */
 enum { MAX_LEAF_SIZE = 4000 };
 
-static bool is_regular(const struct gram_ex *x)
-{
-    if (x->kind >= GRAM_EX_RULE) return false;
-    for (uint32_t i = 0; i < x->n; i++)
-        if (!is_regular(x->kids[i])) return false;
-    return true;
-}
-
 static uint32_t matched(const void *ctx, uint64_t bits)
 {
     (void)ctx;
@@ -36,10 +28,11 @@ static uint32_t leaf_of(struct gram_build *b, const struct gram_ex *x)
                                      .n_parts = 1,
                                      .outcome = matched,
                                      .max = GRAM_INFINITE,
-                                     .spellable = b->vocab->spellable};
+                                     .spellable = b->vocab->spellable,
+                                     .max_steps = (b->max_steps - b->steps) / 4 + 1};
 
     if (gram_ex_hoist_count(b, &shorter, &params.min, &params.max)) part.x = shorter;
-    if (gram_ex_size(part.x) > MAX_LEAF_SIZE) return GRAM_NONE;
+    if (part.x->size > MAX_LEAF_SIZE) return GRAM_NONE;
     struct gram_dfa *d = gram_add_dfa(b, &params);
     if (!d) return GRAM_NONE;
     uint32_t node = gram_add_node(b, GRAM_NODE_LEAF);
@@ -120,9 +113,9 @@ static uint32_t seq_node(struct gram_build *b, const struct gram_ex *x, const ui
     uint32_t *kids = gram_temp_array(b, x->n, sizeof(*kids)), n = 0;
 
     for (uint32_t i = 0, end; i < x->n; i = end) {
-        uint64_t size = gram_ex_size(x->kids[i]);
-        for (end = i + 1; end < x->n && is_regular(x->kids[i]) && is_regular(x->kids[end]); end++) {
-            size += gram_ex_size(x->kids[end]);
+        uint64_t size = x->kids[i]->size;
+        for (end = i + 1; end < x->n && !x->kids[i]->has_rules && !x->kids[end]->has_rules; end++) {
+            size += x->kids[end]->size;
             if (size > MAX_LEAF_SIZE || (i == 0 && end + 1 == x->n)) break;
         }
         kids[n++] = gram_node_of(b, slice(b, x, i, end), rules);
@@ -136,7 +129,7 @@ static uint32_t alt_node(struct gram_build *b, const struct gram_ex *x, const ui
     struct gram_ex_list regular = {0};
 
     for (uint32_t i = 0; i < x->n; i++) {
-        if (is_regular(x->kids[i]) && gram_ex_size(x->kids[i]) <= MAX_LEAF_SIZE / 8)
+        if (!x->kids[i]->has_rules && x->kids[i]->size <= MAX_LEAF_SIZE / 8)
             gram_ex_push(b, &regular, x->kids[i]);
         else
             kids[n++] = gram_node_of(b, x->kids[i], rules);
@@ -163,7 +156,7 @@ uint32_t gram_node_of(struct gram_build *b, const struct gram_ex *x, const uint3
     uint32_t node;
 
     if (is_text(x)) return text_node(b, x);
-    if (x->kind != GRAM_EX_EMPTY && is_regular(x)) {
+    if (x->kind != GRAM_EX_EMPTY && !x->has_rules) {
         node = leaf_of(b, x);
         if (node != GRAM_NONE) return node;
     }

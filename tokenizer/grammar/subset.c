@@ -32,11 +32,14 @@ struct maker {
     uint32_t *buckets, n_buckets;
     /* the set being made */
     uint32_t *set, n_set;
+    uint64_t n_seen;            /* states and targets looked at, not yet counted as steps */
     uint32_t *stamp, stamp_now; /* [nfa->n] */
     uint32_t *stack;
+    uint64_t *bits;   /* [nfa->n], all zero: for sorting */
     uint8_t *part_of; /* [nfa->n] */
     /* targets per class while a state is expanded */
     uint32_t **targets, *n_targets, *cap_targets;
+    uint64_t *hashes; /* of the targets */
     uint32_t max_states;
 };
 
@@ -45,33 +48,44 @@ struct maker {
 /* Adds a state and all that it leads to without a code point being read. */
 static void add(struct maker *m, uint32_t s, enum before before)
 {
-    uint32_t depth = 0;
+    uint32_t depth = 0, n = 0;
 
     m->stack[depth++] = s;
-    while (depth > 0) {
+    for (; depth > 0; n++) {
         s = m->stack[--depth];
         if (m->stamp[s] == m->stamp_now) continue;
         m->stamp[s] = m->stamp_now;
-        const struct gram_nfa_state *n = &m->nfa->states[s];
-        if (n->kind == GRAM_NFA_SPLIT) {
-            m->stack[depth++] = n->b;
-            m->stack[depth++] = n->a;
-        } else if (n->kind == GRAM_NFA_BEGIN) {
-            if (before == BEGIN) m->stack[depth++] = n->a;
+        const struct gram_nfa_state *at = &m->nfa->states[s];
+        if (at->kind == GRAM_NFA_SPLIT) {
+            m->stack[depth++] = at->b;
+            m->stack[depth++] = at->a;
+        } else if (at->kind == GRAM_NFA_BEGIN) {
+            if (before == BEGIN) m->stack[depth++] = at->a;
         } else {
             m->set[m->n_set++] = s;
         }
     }
+    m->n_seen += n;
 }
 
-static void sort(uint32_t *v, uint32_t n)
+static void sort(struct maker *m)
 {
-    for (uint32_t i = 1; i < n; i++) {
+    enum { FEW = 16 };
+    uint32_t n = 0, words = m->n_set > FEW ? m->nfa->n / 64 + 1 : 0, *v = m->set;
+
+    for (uint32_t i = 1; i < m->n_set && !words; i++) {
         uint32_t x = v[i], k = i;
         for (; k > 0 && v[k - 1] > x; k--)
             v[k] = v[k - 1];
         v[k] = x;
     }
+    for (uint32_t i = 0; i < m->n_set && words; i++)
+        m->bits[v[i] / 64] |= (uint64_t)1 << v[i] % 64;
+    for (uint32_t w = 0; w < words; w++) {
+        for (; m->bits[w]; m->bits[w] &= m->bits[w] - 1)
+            v[n++] = w * 64 + (uint32_t)__builtin_ctzll(m->bits[w]);
+    }
+    gram_steps(m->b, words / 128);
 }
 
 /* Of a part that searches and has matched, keeps the match alone. */
@@ -94,6 +108,12 @@ static void absorb(struct maker *m)
     m->n_set = out;
 }
 
+static void count_seen(struct maker *m)
+{
+    gram_steps(m->b, 1 + m->n_seen / 16);
+    m->n_seen = 0;
+}
+
 /* The parts that match if the text ends here, or if a character of the given kind follows. */
 static uint64_t look_ahead(struct maker *m, const struct state *d, bool at_end, bool word_next)
 {
@@ -111,7 +131,7 @@ static uint64_t look_ahead(struct maker *m, const struct state *d, bool at_end, 
             (n->kind == GRAM_NFA_NOT_WORD && !boundary))
             add(m, n->a, d->before);
     }
-    gram_steps(m->b, 1 + m->n_set / 8);
+    count_seen(m);
     return matched;
 }
 
@@ -162,8 +182,9 @@ static uint32_t new_state(struct maker *m, enum before before, uint32_t hash)
 static uint32_t intern(struct maker *m, enum before before)
 {
     absorb(m);
-    sort(m->set, m->n_set);
+    sort(m);
     uint32_t h = hash_of(m->set, m->n_set, before);
+    gram_steps(m->b, 1 + m->n_set / 32);
     for (uint32_t i = m->buckets[h % m->n_buckets]; i; i = m->states[i - 1].hash_next) {
         const struct state *d = &m->states[i - 1];
         if (d->n == m->n_set && d->before == before &&
@@ -180,6 +201,7 @@ static void push_target(struct maker *m, uint32_t class, uint32_t s)
     m->targets[class] = gram_grow(m->b, m->targets[class], m->n_targets[class],
                                   &m->cap_targets[class], sizeof(uint32_t));
     m->targets[class][m->n_targets[class]++] = s;
+    m->hashes[class] = (m->hashes[class] + s + 1) * 0x9E3779B97F4A7C15u;
 }
 
 /* Sorts what m->set leads to by class; only classes of one kind, if kinds matter. */
@@ -195,26 +217,28 @@ static void collect_targets(struct maker *m, bool word)
             if (m->nfa->has_words && m->nfa->is_word[class] != word) continue;
             push_target(m, class, lasting ? m->set[i] : n->a);
         }
-        gram_steps(m->b, 1 + n_classes / 16);
+        m->n_seen += 2 + n_classes;
     }
 }
 
-/* The state behind a class: most classes lead where one before them leads. */
+/* The state behind a class: many classes lead where one before them leads. */
 static uint32_t go(struct maker *m, uint32_t from, uint32_t class)
 {
     const uint32_t *next = m->out->next + (size_t)from * m->out->n_classes;
-    uint32_t n = m->n_targets[class];
+    uint32_t n = m->n_targets[class], c = gram_find(m->b, m->hashes, 0, class, m->hashes[class]);
     bool word = m->nfa->has_words && m->nfa->is_word[class];
 
-    for (uint32_t c = class; c-- > 0 && c + 8 > class;)
+    for (; c < class; c = gram_find(m->b, m->hashes, c + 1, class, m->hashes[class])) {
+        m->n_seen += 1 + n / 8;
         if (m->n_targets[c] == n && m->nfa->is_word[c] == m->nfa->is_word[class] &&
             (n == 0 || memcmp(m->targets[c], m->targets[class], n * sizeof(uint32_t)) == 0))
             return next[c];
+    }
     m->stamp_now++;
     m->n_set = 0;
     for (uint32_t i = 0; i < n; i++)
         add(m, m->targets[class][i], word ? WORD : OTHER);
-    gram_steps(m->b, 1 + n / 4);
+    count_seen(m);
     return intern(m, word ? WORD : OTHER);
 }
 
@@ -223,10 +247,13 @@ static void expand(struct maker *m, uint32_t from)
     uint32_t n_classes = m->out->n_classes;
 
     memset(m->n_targets, 0, n_classes * sizeof(*m->n_targets));
+    for (uint32_t c = 0; c < n_classes; c++)
+        m->hashes[c] = m->nfa->is_word[c];
     struct state d = m->states[from];
     for (int word = 0; word <= m->nfa->has_words; word++) {
         look_ahead(m, &d, false, word);
         collect_targets(m, word);
+        count_seen(m);
     }
     while ((from + 1) * n_classes > m->cap_next)
         m->out->next = gram_grow(m->b, m->out->next, m->cap_next, &m->cap_next, sizeof(uint32_t));
@@ -251,10 +278,12 @@ static struct maker *prepare(struct gram_build *b, const struct gram_nfa *nfa)
     m->set = gram_temp_array(b, nfa->n + 1, sizeof(uint32_t));
     m->stamp = gram_temp_array(b, nfa->n, sizeof(uint32_t));
     m->stack = gram_temp_array(b, 2 * (size_t)nfa->n + 2, sizeof(uint32_t));
+    m->bits = gram_temp_array(b, nfa->n / 64 + 1, sizeof(uint64_t));
     m->part_of = gram_temp(b, nfa->n);
     m->targets = gram_temp_array(b, nfa->classes.n, sizeof(uint32_t *));
     m->n_targets = gram_temp_array(b, nfa->classes.n, sizeof(uint32_t));
     m->cap_targets = gram_temp_array(b, nfa->classes.n, sizeof(uint32_t));
+    m->hashes = gram_temp_array(b, nfa->classes.n, sizeof(uint64_t));
     for (uint32_t s = 0; s < nfa->n; s++) { /* a part's states begin with its match */
         if (nfa->states[s].kind == GRAM_NFA_MATCH) part = nfa->states[s].set;
         m->part_of[s] = (uint8_t)part;
@@ -264,8 +293,9 @@ static struct maker *prepare(struct gram_build *b, const struct gram_nfa *nfa)
 }
 
 struct gram_subset *gram_subset_build(struct gram_build *b, const struct gram_nfa *nfa,
-                                      uint32_t max_states)
+                                      uint32_t max_states, uint64_t max_steps)
 {
+    uint64_t begin = b->steps;
     struct maker *m = prepare(b, nfa);
 
     m->stamp_now++;
@@ -274,6 +304,7 @@ struct gram_subset *gram_subset_build(struct gram_build *b, const struct gram_nf
     intern(m, BEGIN);
     for (uint32_t s = 0; s < m->out->n_states; s++) {
         if (m->out->n_states > max_states) return NULL;
+        if (max_steps && b->steps - begin > max_steps) return NULL;
         expand(m, s);
     }
     return m->out;
