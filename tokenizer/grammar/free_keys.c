@@ -30,15 +30,26 @@ static void place_nodes(const struct gram_object *o, struct gram_dfa_place *plac
     }
 }
 
-/* Some longer key that is not in the trie begins like node i. */
-static bool continues(const struct gram_object *o, uint32_t i, const struct gram_dfa_place *place,
-                      const uint8_t *alive)
+/* A longer key that is not in the trie begins like node i and goes on by a byte. */
+static bool continues_by(const struct gram_object *o, uint32_t i, struct gram_dfa_place place,
+                         const uint8_t *alive, uint8_t byte)
 {
+    uint32_t child = gram_trie_step(&o->trie, i, byte);
+    if (child != GRAM_TRIE_NONE && !alive[child]) return false;
+    return gram_dfa_take(o->free_keys, &place, byte) == GRAM_DFA_STEP_ON;
+}
+
+/* Some longer key begins so. *last is the byte of the last node that could go on, tried first. */
+static bool continues(struct gram_build *b, const struct gram_object *o, uint32_t i,
+                      const struct gram_dfa_place *place, const uint8_t *alive, uint8_t *last)
+{
+    gram_steps(b, 1);
+    if (continues_by(o, i, *place, alive, *last)) return true;
     for (int byte = 255; byte >= 0; byte--) {
-        struct gram_dfa_place p = *place;
-        uint32_t child = gram_trie_step(&o->trie, i, (uint8_t)byte);
-        if (child != GRAM_TRIE_NONE && !alive[child]) continue;
-        if (gram_dfa_take(o->free_keys, &p, (uint8_t)byte) == GRAM_DFA_STEP_ON) return true;
+        if (byte % 8 == 0) gram_steps(b, 1);
+        if (!continues_by(o, i, *place, alive, (uint8_t)byte)) continue;
+        *last = (uint8_t)byte;
+        return true;
     }
     return false;
 }
@@ -46,6 +57,7 @@ static bool continues(const struct gram_object *o, uint32_t i, const struct gram
 void gram_object_build_free(struct gram_build *b, struct gram_object *o)
 {
     uint32_t n = o->trie.n_nodes;
+    uint8_t last = 0;
     uint8_t *alive = gram_keep(b, n), *more = gram_keep(b, n);
     struct gram_dfa_place *places = gram_temp_array(b, n, sizeof(*places));
 
@@ -62,7 +74,7 @@ void gram_object_build_free(struct gram_build *b, struct gram_object *o)
     for (uint32_t i = n; i-- > 0;) {
         const struct gram_dfa_place *p = &places[i];
         if (p->q == GRAM_DFA_DEAD) continue;
-        more[i] = continues(o, i, p, alive);
+        more[i] = continues(b, o, i, p, alive, &last);
         bool is_key = !p->decoder && o->free_keys->outcome[p->q] && !o->trie.nodes[i].is_leaf;
         alive[i] = more[i] || is_key;
         o->all_alive &= alive[i];

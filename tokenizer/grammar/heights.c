@@ -48,14 +48,16 @@ static int by_height(const void *x, const void *y)
 }
 
 /* Marks the keys that must come in any member; false if one of them cannot. */
-static bool mark_needed(const struct gram_rules *r, const struct gram_object *o, uint8_t *needed)
+static bool mark_needed(struct gram_build *b, const struct gram_object *o, uint8_t *needed)
 {
+    const struct gram_rules *r = b->rules;
     bool changed = true;
 
     for (uint32_t k = 0; k < o->n_keys; k++)
         needed[k] = o->keys[k].required;
     while (changed) {
         changed = false;
+        gram_steps(b, o->n_dependencies / 32);
         for (uint32_t i = 0; i < o->n_dependencies; i++) {
             const struct gram_dependency *d = &o->dependencies[i];
             if (!needed[d->if_key] || needed[d->then_key]) continue;
@@ -85,6 +87,7 @@ static bool add_extra(struct gram_build *b, const struct gram_object *o, const u
         struct need one = need_of(r, o->keys[k].value);
         if (!needed[k] && one.height != GRAM_NEVER) candidates[n++] = one;
     }
+    gram_steps(b, n);
     qsort(candidates, n, sizeof(*candidates), by_height);
     uint32_t taken = 0;
     while (taken < n && taken < extra && candidates[taken].height <= free.height)
@@ -102,7 +105,7 @@ static struct need object_need(struct gram_build *b, const struct gram_object *o
     struct need all = {0, 0}, never = {GRAM_NEVER, 0};
     uint32_t n = 0, remembered = 0;
 
-    if (!mark_needed(r, o, needed)) return never;
+    if (!mark_needed(b, o, needed)) return never;
     for (uint32_t k = 0; k < o->n_keys; k++) {
         if (!needed[k]) continue;
         enlarge(&all, need_of(r, o->keys[k].value));
@@ -139,9 +142,12 @@ static struct need branch_need(const struct gram_rules *r, const struct gram_bra
     }
 }
 
-static bool improve_value(const struct gram_rules *r, struct gram_value *v)
+static bool improve_value(struct gram_build *b, struct gram_value *v)
 {
+    const struct gram_rules *r = b->rules;
     bool better = false;
+
+    gram_steps(b, v->n_branches / 16);
     for (uint32_t i = 0; i < v->n_branches; i++) {
         struct need one = branch_need(r, &v->branches[i]);
         if (one.height > v->height || (one.height == v->height && one.cells >= v->cells)) continue;
@@ -171,7 +177,7 @@ static void find_heights(struct gram_build *b)
     while (changed) {
         changed = false;
         for (uint32_t i = r->n_values; i-- > 0;)
-            changed |= improve_value(r, &r->values[i]);
+            changed |= improve_value(b, &r->values[i]);
         for (uint32_t i = r->n_objects; i-- > 0;) {
             struct need one = object_need(b, &r->objects[i], needed);
             r->objects[i].height = (uint16_t)one.height;
@@ -184,7 +190,7 @@ static void find_heights(struct gram_build *b)
             r->arrays[i].cells = (uint16_t)one.cells;
         }
         for (uint32_t i = r->n_values; i-- > 0;)
-            changed |= improve_value(r, &r->values[i]);
+            changed |= improve_value(b, &r->values[i]);
         gram_steps(b, r->n_values / 16 + 1);
     }
 }
@@ -385,6 +391,7 @@ static void finish_nodes(struct gram_build *b)
             struct gram_node *n = &r->nodes[i];
             if (!n->nullable && is_nullable(r, n)) changed = n->nullable = true;
             uint32_t height = node_height(r, n);
+            gram_steps(b, n->n / 16);
             if (height < n->height) changed = true, n->height = (uint16_t)height;
         }
         gram_steps(b, r->n_nodes / 8 + 1);
@@ -430,13 +437,8 @@ static uint32_t count_literals(struct gram_build *b, uint32_t value)
 
     if (v->n_branches != 1 || v->branches[0].kind != GRAM_BRANCH_LITERAL) return GRAM_NONE;
     const struct gram_trie *t = &r->tries[v->branches[0].node];
-    for (uint32_t i = 0; i < t->n_leaves; i++) {
-        bool known = false;
-        for (uint32_t k = 0; k < i && !known; k++)
-            known = t->hashes[k] == t->hashes[i];
-        n += !known;
-        gram_steps(b, i / 16);
-    }
+    for (uint32_t i = 0; i < t->n_leaves; i++)
+        n += gram_find(b, t->hashes, 0, i, t->hashes[i]) == i;
     return n;
 }
 

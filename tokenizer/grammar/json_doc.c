@@ -91,21 +91,35 @@ static struct gram_js *read_scalar(struct parser *p, char first)
     return gram_js_new(p->b, type, s, n);
 }
 
+static int compare_keys(const char *x, uint32_t nx, const char *y, uint32_t ny)
+{
+    int order = memcmp(x, y, nx < ny ? nx : ny);
+    return order ? order : (nx > ny) - (nx < ny);
+}
+
 static struct gram_js *find(const struct gram_js *object, const char *key, size_t len)
 {
-    for (struct gram_js *v = object->child; v; v = v->next)
+    uint32_t lo = 0, hi = object->n;
+
+    for (struct gram_js *v = object->sorted ? NULL : object->child; v; v = v->next)
         if (v->key_len == len && memcmp(v->key, key, len) == 0) return v;
+    while (object->sorted && lo < hi) {
+        struct gram_js *v = object->sorted[(lo + hi) / 2];
+        int order = compare_keys(v->key, v->key_len, key, (uint32_t)len);
+        if (!order) return v;
+        if (order < 0)
+            lo = (lo + hi) / 2 + 1;
+        else
+            hi = (lo + hi) / 2;
+    }
     return NULL;
 }
 
 static int by_key(const void *x, const void *y)
 {
     const struct gram_js *a = *(struct gram_js *const *)x, *b = *(struct gram_js *const *)y;
-    uint32_t n = a->key_len < b->key_len ? a->key_len : b->key_len;
-    int order = memcmp(a->key, b->key, n);
-    if (order) return order;
-    if (a->key_len != b->key_len) return a->key_len < b->key_len ? -1 : 1;
-    return a->index < b->index ? -1 : 1;
+    int order = compare_keys(a->key, a->key_len, b->key, b->key_len);
+    return order ? order : a->index < b->index ? -1 : 1;
 }
 
 /* A member's value takes the place of an earlier one of the same key, which is to be dropped. */
@@ -123,38 +137,43 @@ static void take_place(struct gram_js *first, const struct gram_js *later)
     }
 }
 
-/* When an object is complete: of equal keys the last value counts, at the place of the first. */
-static void drop_doubled_keys(struct gram_build *b, struct gram_js *object)
+/* Takes the marked members out of the list. */
+static void drop_marked(struct gram_js *object)
 {
-    uint32_t n = 0;
-    bool dropped = false;
-    struct gram_js **sorted = gram_temp_array(b, object->n, sizeof(struct gram_js *));
-
-    for (struct gram_js *v = object->child; v; v = v->next)
-        sorted[n++] = v;
-    gram_steps(b, n);
-    qsort(sorted, n, sizeof(struct gram_js *), by_key);
-    for (uint32_t i = 0, first = 0; i < n; i++) {
-        if (i == first || sorted[i]->key_len != sorted[first]->key_len ||
-            memcmp(sorted[i]->key, sorted[first]->key, sorted[i]->key_len) != 0) {
-            first = i;
-            continue;
-        }
-        take_place(sorted[first], sorted[i]);
-        sorted[i]->marks = 1;
-        dropped = true;
-    }
-    if (!dropped) return;
     struct gram_js **link = &object->child;
-    for (object->last = NULL, object->n = 0; *link;) {
+
+    for (object->last = NULL; *link;) {
         if ((*link)->marks) {
             *link = (*link)->next;
             continue;
         }
         object->last = *link;
-        object->n++;
         link = &(*link)->next;
     }
+}
+
+void gram_js_index(struct gram_build *b, struct gram_js *object)
+{
+    enum { FEW = 8 };
+    uint32_t n = 0, kept = 0;
+    struct gram_js **sorted = gram_temp_array(b, object->n, sizeof(struct gram_js *));
+
+    for (struct gram_js *v = object->child; v; v = v->next)
+        sorted[n++] = v;
+    gram_steps(b, 2 * n);
+    qsort(sorted, n, sizeof(struct gram_js *), by_key);
+    for (uint32_t i = 0; i < n; i++) {
+        const struct gram_js *v = kept ? sorted[kept - 1] : NULL;
+        if (v && !compare_keys(v->key, v->key_len, sorted[i]->key, sorted[i]->key_len)) {
+            take_place(sorted[kept - 1], sorted[i]);
+            sorted[i]->marks = 1;
+        } else {
+            sorted[kept++] = sorted[i];
+        }
+    }
+    object->n = kept;
+    object->sorted = kept > FEW ? sorted : NULL;
+    if (kept < n) drop_marked(object);
 }
 
 /*
@@ -191,7 +210,7 @@ static void read_inside(struct parser *p, struct gram_js *v)
         int more = jr_more(&p->r, close, &first[depth]);
         check(p, more);
         if (more == 0) {
-            if (v->type == GRAM_JS_OBJECT && v->n > 1) drop_doubled_keys(p->b, v);
+            if (v->type == GRAM_JS_OBJECT && v->n > 1) gram_js_index(p->b, v);
             if (depth-- == 0) return;
             v = v->parent;
             continue;

@@ -27,6 +27,7 @@ struct gram_js {
     uint8_t type;
     uint8_t marks;     /* bits of whoever walks the tree, see goals.h */
     uint8_t active[2]; /* the level of the expansion that is inside this schema, by polarity */
+    uint8_t keyword;   /* what its key is as a keyword, see gram_kw_of */
     uint32_t n;        /* members or elements */
     uint32_t len;      /* bytes of text */
     uint32_t key_len;
@@ -35,8 +36,9 @@ struct gram_js {
     const char *text; /* a string's characters, a number's spelling */
     const char *key;  /* the name of a member; NULL for elements and the root */
     struct gram_js *parent, *child, *next;
-    struct gram_js *last;      /* the last child */
-    struct gram_js *desugared; /* of a const value: the schema that says the same */
+    struct gram_js *last;       /* the last child */
+    struct gram_js **sorted;    /* members by key; NULL: they are few, or not in order yet */
+    struct gram_js *stands_for; /* of a const value or $ref: the schema that says the same */
 };
 
 /*
@@ -66,6 +68,8 @@ _Noreturn void gram_fail_at(struct gram_build *b, const struct gram_js *at, cons
 /* New values, for schemas that the compiler writes itself. They have no place in the text. */
 struct gram_js *gram_js_new(struct gram_build *b, enum gram_js_type type, const char *text,
                             size_t len);
+/* Puts the members in order, so that one is soon found. Of equal keys the last value counts. */
+void gram_js_index(struct gram_build *b, struct gram_js *object);
 void gram_js_append(struct gram_js *parent, struct gram_js *child, const char *key, size_t key_len);
 
 #endif

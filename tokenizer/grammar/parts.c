@@ -150,7 +150,7 @@ static uint32_t leaf_node(struct gram_build *b, const struct gram_part *p)
     struct gram_leaf *leaf = b->leaves;
 
     for (; leaf && !same_leaf(leaf->part, p); leaf = leaf->next)
-        gram_steps(b, 1);
+        gram_steps(b, 1 + (leaf->part->len == p->len ? p->len / 1024 : 0));
     b->pointer = p->pointer ? p->pointer : "";
     if (!leaf) {
         leaf = gram_temp(b, sizeof(*leaf));

@@ -23,10 +23,15 @@ static uint32_t new_node(struct gram_build *b, struct gram_trie_builder *t, uint
     return t->n++;
 }
 
-static uint32_t find(const struct gram_trie_builder *t, uint32_t node, uint8_t byte)
+static uint32_t find(struct gram_build *b, const struct gram_trie_builder *t, uint32_t node,
+                     uint8_t byte)
 {
-    for (uint32_t e = t->nodes[node].first; e; e = t->nodes[e].next)
+    uint32_t n = 0;
+
+    for (uint32_t e = t->nodes[node].first; e; e = t->nodes[e].next) {
+        if (++n % 16 == 0) gram_steps(b, 1);
         if (t->nodes[e].byte == byte) return t->nodes[e].to;
+    }
     return 0;
 }
 
@@ -45,7 +50,7 @@ static void link_edge(struct gram_trie_builder *t, uint32_t node, uint32_t edge)
 static uint32_t descend(struct gram_build *b, struct gram_trie_builder *t, uint32_t node,
                         uint8_t byte, bool any_case)
 {
-    uint32_t child = find(t, node, byte);
+    uint32_t child = find(b, t, node, byte);
 
     if (child) return child;
     child = new_node(b, t, byte);

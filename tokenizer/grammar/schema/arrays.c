@@ -5,6 +5,7 @@
 /* The schemas that one schema of the alternative has for items. */
 struct group {
     const struct gram_js *prefix; /* an array, or NULL */
+    const struct gram_js *next;   /* its item whose turn it is */
     const struct gram_js *rest;   /* for the others, or NULL */
     uint32_t from;                /* unevaluatedItems: the first item that it is about */
 };
@@ -24,6 +25,7 @@ static void raise(uint64_t *min, uint64_t n)
 
 static void add_group(struct facts *f, struct group g)
 {
+    if (g.prefix) g.next = g.prefix->child;
     f->groups = gram_grow(f->b, f->groups, f->n, &f->cap, sizeof(*f->groups));
     f->groups[f->n++] = g;
 }
@@ -91,18 +93,21 @@ static void collect(struct gram_build *b, const struct gram_alt *alt, struct fac
     }
 }
 
-/* The schemas of item i; returns how many there are, or GRAM_NONE if one of them is false. */
-static uint32_t members_of(const struct facts *f, uint64_t i, struct gram_member *out)
+/*
+ * The schemas of item i, one after the other from 0 on; returns how many there are, or GRAM_NONE if
+ * one of them is false.
+ */
+static uint32_t members_of(struct facts *f, uint64_t i, struct gram_member *out)
 {
     uint32_t n = 0;
 
+    gram_steps(f->b, 1 + f->n / 8);
     for (uint32_t k = 0; k < f->n; k++) {
-        const struct group *g = &f->groups[k];
+        struct group *g = &f->groups[k];
         const struct gram_js *s = NULL;
         if (g->prefix && i < g->prefix->n) {
-            s = g->prefix->child;
-            for (uint64_t skip = i; skip > 0; skip--)
-                s = s->next;
+            s = g->next;
+            g->next = s->next;
         } else if (i >= g->from) {
             s = g->rest;
         }
@@ -129,19 +134,19 @@ static bool can_be_unique(struct gram_build *b, const struct gram_member *member
     return true;
 }
 
-static void set_unique(struct gram_build *b, const struct facts *f, struct gram_array *a)
+static void set_unique(struct gram_build *b, struct facts *f, struct gram_array *a)
 {
     struct gram_member *members = gram_temp_array(b, f->n + 1, sizeof(*members));
 
     if (!f->unique || a->max <= 1) return;
-    uint32_t n = members_of(f, 0, members);
-    if (a->n_prefix == 0 && n != GRAM_NONE && can_be_unique(b, members, n))
+    uint32_t n = a->n_prefix ? GRAM_NONE : members_of(f, 0, members);
+    if (n != GRAM_NONE && can_be_unique(b, members, n))
         a->unique = true;
     else
         gram_relax(b, f->unique, "it can only be left out");
 }
 
-static void set_items(struct gram_build *b, const struct facts *f, struct gram_array *a)
+static void set_items(struct gram_build *b, struct facts *f, struct gram_array *a)
 {
     struct gram_member *members = gram_temp_array(b, f->n + 1, sizeof(*members));
     uint64_t n_prefix = 0;

@@ -44,6 +44,7 @@ struct gram_decimal gram_decimal_read(struct gram_build *b, const char *text, si
     char *digits = gram_temp(b, len + 1);
     bool behind_point = false;
 
+    gram_steps(b, len / 16);
     for (size_t i = x.negative; i < len; i++) {
         if (text[i] == 'e' || text[i] == 'E') {
             x.exp += read_exponent(text + i + 1, len - i - 1);
@@ -77,6 +78,7 @@ struct gram_decimal gram_decimal_bound(struct gram_build *b, const char *text, s
     *ret_infinite = false;
     if (is_64_bit(&exact)) return exact;
     char *copy = gram_temp(b, len + 1);
+    gram_steps(b, 20 + len / 16); /* up to 17 tries */
     memcpy(copy, text, len);
     double v = strtod(copy, NULL);
     if (isinf(v)) {

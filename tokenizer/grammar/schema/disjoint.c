@@ -49,28 +49,29 @@ static bool same_name(const struct gram_item *i, const char *name, uint32_t len)
     return i->name_len == len && memcmp(i->name, name, len) == 0;
 }
 
-static bool is_absent(const struct gram_alt *alt, const char *name, uint32_t len)
-{
-    for (const struct gram_item *i = alt->last; i; i = i->before)
-        if (i->kw == GRAM_KW_ABSENT && same_name(i, name, len)) return true;
-    return false;
-}
-
-/* The schemas that apply to the value of a key, as far as `properties` says. */
-static uint32_t collect_members(const struct gram_alt *alt, const char *name, uint32_t len,
-                                struct gram_member *out, uint32_t max)
+/*
+ * The schemas that apply to the value of a key, as far as `properties` says. False if the key must
+ * not be there.
+ */
+static bool collect_members(struct gram_build *b, const struct gram_alt *alt, const char *name,
+                            uint32_t len, struct gram_member *out, uint32_t max, uint32_t *ret_n)
 {
     uint32_t n = 0;
 
-    for (const struct gram_item *i = alt->last; i && n < max; i = i->before) {
+    gram_steps(b, 1 + alt->n / 16);
+    for (const struct gram_item *i = alt->last; i; i = i->before) {
+        if (i->kw == GRAM_KW_ABSENT && same_name(i, name, len)) return false;
+        if (n == max) continue;
         if (i->kw == GRAM_KW_PROPERTIES) {
             struct gram_js *s = gram_js_get_n(i->value, name, len);
+            gram_steps(b, 1);
             if (s) out[n++] = (struct gram_member){s, false};
         } else if (i->kw == GRAM_KW_NOT_PROPERTY && same_name(i, name, len)) {
             out[n++] = (struct gram_member){(struct gram_js *)i->value, true};
         }
     }
-    return n;
+    *ret_n = n;
+    return true;
 }
 
 /* A key that must be there has no value. */
@@ -80,11 +81,9 @@ static bool key_contradicts(struct gram_build *b, const struct gram_alt *alt, co
     enum { MAX_MEMBERS = 8 };
     struct gram_member members[MAX_MEMBERS];
     bool contradicts = true;
+    uint32_t n;
 
-    gram_steps(b, 1);
-    if (is_absent(alt, name, len)) return true;
-    if (depth == 0) return false;
-    uint32_t n = collect_members(alt, name, len, members, MAX_MEMBERS);
+    if (!collect_members(b, alt, name, len, members, depth ? MAX_MEMBERS : 0, &n)) return true;
     if (n < 2 && !(n == 1 && members[0].schema->type == GRAM_JS_FALSE)) return false;
     b->schema->level++;
     struct gram_alts alts = {0};
@@ -113,7 +112,7 @@ bool gram_alt_contradicts(struct gram_build *b, const struct gram_alt *alt, int 
 {
     uint32_t types = alt->types;
 
-    gram_steps(b, 1 + alt->n / 4);
+    gram_steps(b, 1 + alt->n / 2);
     if (!types || values_contradict(b, alt)) return true;
     if ((types & GRAM_T_STRING) &&
         counts_contradict(b, alt, GRAM_KW_MIN_LENGTH, GRAM_KW_MAX_LENGTH))

@@ -345,7 +345,7 @@ struct gram_alts gram_apply(struct gram_build *b, struct gram_alts in, struct gr
 {
     struct gram_alts none = {.too_many = in.too_many};
 
-    gram_steps(b, 1 + in.n / 8);
+    gram_steps(b, 1 + in.n / 8 + schema->n / 4);
     if (in.n == 0) return in;
     if (schema->type == GRAM_JS_TRUE || schema->type == GRAM_JS_FALSE)
         return (schema->type == GRAM_JS_TRUE) != negated ? in : none;

@@ -40,6 +40,7 @@ static struct gram_member *clean(struct gram_build *b, const struct gram_member 
         bool known = says_nothing(&m);
         for (uint32_t j = 0; j < k && !known; j++)
             known = out[j].schema == m.schema && out[j].negated == m.negated;
+        gram_steps(b, k / 64);
         if (!known) out[k++] = m;
     }
     *ret_n = k;
@@ -72,7 +73,7 @@ uint32_t gram_goal(struct gram_build *b, const struct gram_member *members, uint
     struct gram_goal_entry **bucket = &s->buckets[hash_goal(own, n)], *e;
 
     gram_steps(b, 1 + n / 4);
-    for (e = *bucket; e; e = e->hash_next)
+    for (e = *bucket; e; e = e->hash_next, gram_steps(b, 1))
         if (same_goal(e, own, n)) return e->value;
     e = gram_temp(b, sizeof(*e));
     *e = (struct gram_goal_entry){.hash_next = *bucket, .members = own, .n = n};
@@ -100,6 +101,7 @@ void gram_note_reason(struct gram_build *b, uint32_t value, const struct gram_js
 void gram_add_branch(struct gram_build *b, struct gram_value_draft *d, enum gram_branch_kind kind,
                      uint32_t node)
 {
+    gram_steps(b, d->n / 64);
     for (uint32_t i = 0; i < d->n; i++)
         if (d->branches[i].kind == kind && d->branches[i].node == node) return;
     d->branches = gram_grow(b, d->branches, d->n, &d->cap, sizeof(*d->branches));

@@ -89,7 +89,7 @@ enum gram_kw {
 };
 
 /* The keyword that the name of a member is in the document's draft. */
-enum gram_kw gram_kw_of(const struct gram_build *b, const struct gram_js *member);
+enum gram_kw gram_kw_of(const struct gram_build *b, struct gram_js *member);
 
 /* Bits of gram_js.marks. */
 enum {

@@ -49,8 +49,8 @@ static uint32_t classify(const void *ctx, uint64_t matched)
     uint64_t set = matched & c->patterns;
 
     if (!gram_names_hold(&c->p, matched)) return 0;
-    for (uint32_t i = 0; i < c->n; i++)
-        if (c->sets[i] == set) return i + 1;
+    uint32_t i = gram_find(c->f->b, c->sets, 0, c->n, set);
+    if (i < c->n) return i + 1;
     uint32_t value = gram_value_of_class(c->f, set);
     c->sets = gram_grow(c->f->b, c->sets, c->n, &c->cap_sets, sizeof(*c->sets));
     c->values = gram_grow(c->f->b, c->values, c->n, &c->cap_values, sizeof(*c->values));
@@ -89,35 +89,32 @@ static void add_word(struct words *w, uint32_t class)
     w->list[w->n++] = (struct word){text, (uint32_t)w->len, class};
 }
 
-/* Goes on by every code point of a class. */
-static void extend_words(struct words *w, uint32_t class, uint32_t to)
+/* Goes on by every code point of a run, which all lead to a state. */
+static void extend_words(struct words *w, uint32_t lo, uint32_t end, uint32_t to)
 {
-    const struct gram_classes *c = &w->d->classes;
-
-    for (uint32_t r = 0; r < c->n_runs && !w->too_many; r++) {
-        uint32_t end = r + 1 < c->n_runs ? c->runs[r + 1].lo : 0x110000;
-        if (c->runs[r].class != class) continue;
-        if (end - c->runs[r].lo > MAX_WORDS) w->too_many = true;
-        for (uint32_t cp = c->runs[r].lo; cp < end && !w->too_many; cp++) {
-            if (cp >= 0xD800 && cp <= 0xDFFF) continue;
-            size_t n = utf8_put(w->text + w->len, cp);
-            w->len += n;
-            collect_words(w, to);
-            w->len -= n;
-        }
+    if (end - lo > MAX_WORDS) w->too_many = true;
+    for (uint32_t cp = lo; cp < end && !w->too_many; cp++) {
+        if (cp >= 0xD800 && cp <= 0xDFFF) continue;
+        size_t n = utf8_put(w->text + w->len, cp);
+        w->len += n;
+        collect_words(w, to);
+        w->len -= n;
     }
 }
 
 static void collect_words(struct words *w, uint32_t q)
 {
-    gram_steps(w->b, 1);
+    const struct gram_classes *c = &w->d->classes;
+
+    gram_steps(w->b, 1 + c->n_runs / 64);
     if (w->on_path[q] || w->len + 8 > w->cap) w->too_many = true;
     if (w->too_many) return;
     w->on_path[q] = 1;
     if (w->d->outcome[q]) add_word(w, w->d->outcome[q] - 1);
-    for (uint32_t class = 0; class < w->d->n_classes && !w->too_many; class ++) {
-        uint32_t to = gram_dfa_next(w->d, q, class);
-        if (to != GRAM_DFA_DEAD) extend_words(w, class, to);
+    for (uint32_t r = 0; r < c->n_runs && !w->too_many; r++) {
+        uint32_t to = gram_dfa_next(w->d, q, c->runs[r].class);
+        uint32_t end = r + 1 < c->n_runs ? c->runs[r + 1].lo : 0x110000;
+        if (to != GRAM_DFA_DEAD) extend_words(w, c->runs[r].lo, end, to);
     }
     w->on_path[q] = 0;
 }

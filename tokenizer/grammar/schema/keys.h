@@ -22,7 +22,7 @@ struct gram_named_key {
     bool declared; /* has a place in the order; else it may come among the free keys */
     bool required, forbidden, watched;
     uint32_t value; /* GRAM_NONE: impossible */
-    struct gram_key_schema *schemas;
+    struct gram_key_schema *schemas, *last_schema;
 };
 
 struct gram_key_list {

@@ -98,10 +98,16 @@ static int find_keyword(const struct gram_js *member)
     return -1;
 }
 
-enum gram_kw gram_kw_of(const struct gram_build *b, const struct gram_js *member)
+enum gram_kw gram_kw_of(const struct gram_build *b, struct gram_js *member)
 {
-    int i = find_keyword(member);
-    return i < 0 || keywords[i].since > b->schema->draft ? GRAM_KW_NONE : keywords[i].kw;
+    enum { LOOKED_UP = 128 };
+
+    if (!member->keyword) {
+        int i = find_keyword(member);
+        bool known = i >= 0 && keywords[i].since <= b->schema->draft;
+        member->keyword = (uint8_t)(LOOKED_UP | (known ? keywords[i].kw : GRAM_KW_NONE));
+    }
+    return member->keyword & ~LOOKED_UP;
 }
 
 bool gram_js_is_schema(const struct gram_js *v)

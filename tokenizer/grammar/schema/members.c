@@ -33,10 +33,12 @@ struct gram_named_key *gram_named_key(struct gram_build *b, struct gram_key_list
                                       const char *name, uint32_t len)
 {
     if (list->n >= list->n_buckets) rehash(b, list);
-    uint32_t *bucket = &list->buckets[hash_name(name, len) % list->n_buckets];
-    for (uint32_t i = *bucket; i; i = list->keys[i - 1].hash_next)
+    uint32_t *bucket = &list->buckets[hash_name(name, len) % list->n_buckets], n = 0;
+    for (uint32_t i = *bucket; i; i = list->keys[i - 1].hash_next) {
+        if (++n % 16 == 0) gram_steps(b, 1);
         if (list->keys[i - 1].len == len && memcmp(list->keys[i - 1].name, name, len) == 0)
             return &list->keys[i - 1];
+    }
     gram_steps(b, 1 + len / 32);
     list->keys = gram_grow(b, list->keys, list->n, &list->cap, sizeof(*list->keys));
     struct gram_named_key *k = &list->keys[list->n];
@@ -89,6 +91,7 @@ static bool matches(const struct gram_object_facts *f, const struct key *k,
     if (k->named)
         return gram_pattern_matches(f->b, pattern, "patternProperties", pattern->key,
                                     pattern->key_len, k->named->name, k->named->len);
+    gram_steps(f->b, 1 + f->n_patterns / 32);
     for (uint32_t i = 0; i < f->n_patterns; i++)
         if (same_pattern(f->patterns[i], pattern)) return k->class >> i & 1;
     return false;
@@ -134,6 +137,7 @@ struct members {
     struct gram_member *list;
     uint32_t n, cap;
     bool is_false;
+    uint64_t n_seen; /* schemas of the key that were looked at */
 };
 
 static void push_member(struct gram_build *b, struct members *m, const struct gram_js *schema,
@@ -153,7 +157,8 @@ static void push_item(const struct gram_object_facts *f, struct members *m,
     case GRAM_KW_PROPERTIES:
     case GRAM_KW_NOT_PROPERTY:
         for (const struct gram_key_schema *s = k->named ? k->named->schemas : NULL; s; s = s->next)
-            if (s->item == item) push_member(f->b, m, s->schema, item->kw == GRAM_KW_NOT_PROPERTY);
+            if (++m->n_seen && s->item == item)
+                push_member(f->b, m, s->schema, item->kw == GRAM_KW_NOT_PROPERTY);
         break;
     case GRAM_KW_PATTERN_PROPERTIES:
         for (const struct gram_js *p = item->value->child; p; p = p->next)
@@ -172,6 +177,7 @@ static uint32_t value_of(const struct gram_object_facts *f, const struct key *k)
 
     for (uint32_t i = 0; i < f->alt->n; i++)
         push_item(f, &m, f->items[i], k);
+    gram_steps(f->b, 1 + f->alt->n / 16 + m.n_seen / 32);
     return m.is_false ? GRAM_NONE : gram_goal(f->b, m.list, m.n);
 }
 

@@ -92,10 +92,12 @@ void gram_name_rules(struct gram_name_parts *c, const struct gram_object_facts *
 
 bool gram_names_hold(const struct gram_name_parts *c, uint64_t matched)
 {
+    uint32_t n = 0;
+
     for (const struct gram_name_rule *r = c->rules; r; r = r->next) {
         const struct way *w = r->ways;
-        while (w && ((matched & w->must) != w->must || (matched & w->must_not)))
-            w = w->next;
+        for (; w && ((matched & w->must) != w->must || (matched & w->must_not)); w = w->next)
+            if (++n % 16 == 0) gram_steps(c->b, 1);
         if (!w) return false;
     }
     return true;

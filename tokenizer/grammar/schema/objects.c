@@ -14,11 +14,13 @@
 static void add_schema(struct gram_build *b, struct gram_named_key *k, const struct gram_item *item,
                        struct gram_js *schema)
 {
-    struct gram_key_schema *s = gram_temp(b, sizeof(*s)), **last = &k->schemas;
+    struct gram_key_schema *s = gram_temp(b, sizeof(*s));
     *s = (struct gram_key_schema){.item = item, .schema = schema};
-    while (*last)
-        last = &(*last)->next;
-    *last = s;
+    if (k->last_schema)
+        k->last_schema->next = s;
+    else
+        k->schemas = s;
+    k->last_schema = s;
 }
 
 static void read_names(struct gram_object_facts *f, const struct gram_item *item)

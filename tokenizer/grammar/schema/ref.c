@@ -222,10 +222,13 @@ _Noreturn static void not_found(struct gram_build *b, const struct gram_js *ref)
     gram_fail_at(b, ref, "$ref", "%s is not found.", gram_quote(b, ref->text, ref->len));
 }
 
-static const struct gram_resource *find_resource(const struct gram_build *b, struct span uri,
+static const struct gram_resource *find_resource(struct gram_build *b, struct span uri,
                                                  struct span anchor)
 {
+    uint32_t n = 0;
+
     for (const struct gram_resource *r = b->schema->resources; r; r = r->next) {
+        if (++n % 16 == 0) gram_steps(b, 1);
         if (r->len != uri.n || memcmp(r->uri, uri.s, uri.n) != 0) continue;
         if (!anchor.s != !r->anchor || r->anchor_len != anchor.n) continue;
         if (anchor.s && memcmp(r->anchor, anchor.s, anchor.n) != 0) continue;
@@ -235,12 +238,16 @@ static const struct gram_resource *find_resource(const struct gram_build *b, str
 }
 
 /* The URI of the resource that a value of the document lies in. */
-static struct span base_of(const struct gram_build *b, const struct gram_js *v)
+static struct span base_of(struct gram_build *b, const struct gram_js *v)
 {
+    uint32_t n = 0;
+
     while (v->parent && !(v->marks & GRAM_MARK_RESOURCE))
         v = v->parent;
-    for (const struct gram_resource *r = b->schema->resources; r; r = r->next)
+    for (const struct gram_resource *r = b->schema->resources; r; r = r->next) {
+        if (++n % 16 == 0) gram_steps(b, 1);
         if (r->schema == v && !r->anchor) return (struct span){r->uri, r->len};
+    }
     return (struct span){"", 0};
 }
 
@@ -280,7 +287,8 @@ static size_t read_token(struct span p, size_t *at, char *out)
     return n;
 }
 
-static struct gram_js *element(const struct gram_js *array, const char *digits, size_t n)
+static struct gram_js *element(struct gram_build *b, const struct gram_js *array,
+                               const char *digits, size_t n)
 {
     uint32_t i = 0;
 
@@ -288,6 +296,7 @@ static struct gram_js *element(const struct gram_js *array, const char *digits, 
         if (digits[k] < '0' || digits[k] > '9' || i > array->n) return NULL;
         i = i * 10 + (uint32_t)(digits[k] - '0');
     }
+    gram_steps(b, (i < array->n ? i : array->n) / 32);
     struct gram_js *v = n ? array->child : NULL;
     while (v && i-- > 0)
         v = v->next;
@@ -302,12 +311,12 @@ static struct gram_js *follow_pointer(struct gram_build *b, struct gram_js *v, s
         at++; /* the slash */
         size_t n = read_token(pointer, &at, token);
         gram_steps(b, 1);
-        v = v->type == GRAM_JS_ARRAY ? element(v, token, n) : gram_js_get_n(v, token, n);
+        v = v->type == GRAM_JS_ARRAY ? element(b, v, token, n) : gram_js_get_n(v, token, n);
     }
     return v;
 }
 
-struct gram_js *gram_resolve(struct gram_build *b, struct gram_js *ref)
+static struct gram_js *resolve(struct gram_build *b, struct gram_js *ref)
 {
     struct span fragment, none = {NULL, 0};
 
@@ -328,4 +337,10 @@ struct gram_js *gram_resolve(struct gram_build *b, struct gram_js *ref)
         v = follow_pointer(b, b->schema->root, fragment); /* an id that means nothing */
     if (!v) not_found(b, ref);
     return v;
+}
+
+struct gram_js *gram_resolve(struct gram_build *b, struct gram_js *ref)
+{
+    if (!ref->stands_for) ref->stands_for = resolve(b, ref);
+    return ref->stands_for;
 }

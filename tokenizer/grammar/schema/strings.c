@@ -61,8 +61,11 @@ static struct gram_pattern_entry *find_pattern(struct gram_build *b, const struc
     struct gram_schema *s = b->schema;
     struct gram_regex_source source = {.at = at, .keyword = keyword, .what = "pattern"};
 
-    for (struct gram_pattern_entry *e = s->patterns; e; e = e->next)
+    uint32_t n = 0;
+    for (struct gram_pattern_entry *e = s->patterns; e; e = e->next) {
+        if (++n % 16 == 0) gram_steps(b, 1);
         if (e->len == len && memcmp(e->text, text, len) == 0) return e;
+    }
     if (len > GRAM_MAX_PATTERN_BYTES)
         gram_fail_at(b, at, keyword, "%u bytes; at most %d.", len, GRAM_MAX_PATTERN_BYTES);
     struct gram_pattern_entry *e = gram_temp(b, sizeof(*e));

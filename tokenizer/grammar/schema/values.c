@@ -85,6 +85,7 @@ static void describe_object(struct gram_build *b, struct gram_js *schema, const 
         add_const(b, properties, e, e->key, e->key_len);
         gram_js_append(required, name, NULL, 0);
     }
+    gram_js_index(b, properties);
     new_child(b, schema, GRAM_JS_FALSE, "additionalProperties");
 }
 
@@ -104,7 +105,7 @@ static void describe_array(struct gram_build *b, struct gram_js *schema, const s
 
 static struct gram_js *schema_of(struct gram_build *b, struct gram_js *v)
 {
-    if (v->desugared) return v->desugared;
+    if (v->stands_for) return v->stands_for;
     struct gram_js *schema = gram_js_new(b, GRAM_JS_OBJECT, "", 0);
     schema->id = b->schema->n_ids++;
     schema->parent = v->parent;
@@ -112,7 +113,7 @@ static struct gram_js *schema_of(struct gram_build *b, struct gram_js *v)
         describe_object(b, schema, v);
     else
         describe_array(b, schema, v);
-    v->desugared = schema;
+    v->stands_for = schema;
     return schema;
 }
 
@@ -188,13 +189,14 @@ static void build_values(struct gram_build *b, struct gram_value_draft *d,
 
 static bool excludes(struct gram_build *b, const struct gram_alt *alt, enum gram_js_type type)
 {
+    gram_steps(b, 1 + alt->n / 8);
     for (const struct gram_item *i = alt->last; i; i = i->before) {
         if (!i->negated || (i->kw != GRAM_KW_CONST && i->kw != GRAM_KW_ENUM)) continue;
         if (i->kw == GRAM_KW_CONST && i->value->type == type) return true;
+        gram_steps(b, i->value->n / 16);
         for (const struct gram_js *v = i->value->child; i->kw == GRAM_KW_ENUM && v; v = v->next)
             if (v->type == type) return true;
     }
-    gram_steps(b, 1);
     return false;
 }
 
