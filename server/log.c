@@ -25,12 +25,16 @@
 
 static struct {
     bool json;
+    bool brief; /* for a person who watches: requests on a terminal, unless a format is asked for */
     enum srv_log_level level;
 } how = {.json = false, .level = SRV_LOG_INFO};
 
 static const char *const level_names[] = {"error", "warning", "info", "debug"};
 
-enum { WRITE_BYTES = 16 << 10 }; /* bytes per write(2) */
+enum {
+    WRITE_BYTES = 16 << 10, /* bytes per write(2) */
+    BRIEF_COLUMNS = 100,
+};
 
 static struct {
     pthread_mutex_t lock; /* guards the fields below */
@@ -44,7 +48,8 @@ static struct {
 void srv_log_init(const char *format, const char *level)
 {
     how.json = format && strcasecmp(format, "json") == 0;
-    if (!format || strcasecmp(format, "auto") == 0) how.json = !isatty(STDERR_FILENO);
+    how.brief = !format || strcasecmp(format, "auto") == 0;
+    if (how.brief) how.json = !isatty(STDERR_FILENO);
     for (int i = 0; level && i <= SRV_LOG_DEBUG; i++) {
         if (strcasecmp(level, level_names[i]) == 0) how.level = (enum srv_log_level)i;
     }
@@ -313,9 +318,39 @@ static void begin_access(struct line *l)
     }
 }
 
+/* A request in at most BRIEF_COLUMNS: when, what, how it went. */
+static void log_access_briefly(const struct srv_log_access *a)
+{
+    struct line line;
+    struct tm now;
+    time_t seconds = (time_t)(clock_date_ms() / 1000);
+    char text[BRIEF_COLUMNS + 1];
+    buf_init(&line.text, 16 * SRV_LOG_LINE_MAX_BYTES);
+    localtime_r(&seconds, &now);
+    buf_printf(&line.text, "%02d:%02d:%02d %d %s ", now.tm_hour, now.tm_min, now.tm_sec, a->status,
+               a->method ? a->method : "-");
+    if (a->path) add_escaped(&line.text, a->path, strnlen(a->path, BRIEF_COLUMNS / 3), "");
+    if (a->n_prompt_tokens || a->n_generated_tokens)
+        buf_printf(&line.text, ", %d + %d tokens", (int)a->n_prompt_tokens,
+                   (int)a->n_generated_tokens);
+    if (a->ttft_us >= 0) buf_printf(&line.text, ", first %.2f s", (double)a->ttft_us / 1e6);
+    if (a->total_us >= 0) buf_printf(&line.text, ", all %.2f s", (double)a->total_us / 1e6);
+    if (a->finish_reason) buf_printf(&line.text, ", %s", a->finish_reason);
+    if (a->gone) buf_puts(&line.text, ", client gone");
+    if (a->status >= 400 && a->request_id) buf_printf(&line.text, ", %s", a->request_id);
+    snprintf(text, sizeof(text), "%s", line.text.data ? line.text.data : "");
+    buf_clear(&line.text);
+    buf_puts(&line.text, text);
+    end_line(&line);
+}
+
 void srv_log_access(const struct srv_log_access *a)
 {
     if (how.level < SRV_LOG_INFO) return;
+    if (how.brief && !how.json) {
+        log_access_briefly(a);
+        return;
+    }
     struct line line;
     begin_access(&line);
     add_text_field(&line, "id", a->request_id);

@@ -35,7 +35,7 @@ static int (*const commands[SRV_CMD_COUNT])(const struct srv_config *config) = {
     [SRV_CMD_SCORE] = srv_cmd_score,       [SRV_CMD_ACCEPT] = srv_cmd_accept,
     [SRV_CMD_PARSE] = srv_cmd_parse,       [SRV_CMD_HEALTHCHECK] = srv_cmd_healthcheck,
     [SRV_CMD_PULL] = srv_cmd_pull,         [SRV_CMD_LIST] = srv_cmd_list,
-    [SRV_CMD_CHAT] = srv_cmd_chat,
+    [SRV_CMD_CHAT] = srv_cmd_chat,         [SRV_CMD_RM] = srv_cmd_rm,
 };
 
 static const char *environment(const char *name)
@@ -66,7 +66,22 @@ static bool needs_model(const struct srv_config *c)
     bool is_elsewhere = c->command == SRV_CMD_CHAT && c->chat_url;
     if (c->command == SRV_CMD_PARSE) return c->model != NULL;
     return c->command != SRV_CMD_HEALTHCHECK && c->command != SRV_CMD_PULL &&
-           c->command != SRV_CMD_LIST && !is_elsewhere;
+           c->command != SRV_CMD_LIST && c->command != SRV_CMD_RM && !is_elsewhere;
+}
+
+/* A model's web address becomes its name. Returns the exit status. */
+static int take_address(struct srv_config *c)
+{
+    char name[1024];
+    int found =
+        c->model ? hub_name_from_address(c->model, getenv("HF_ENDPOINT"), name, sizeof(name)) : 0;
+    if (found < 0)
+        shown_line(stderr, "hearth: %s is not on the hub that is used; HF_ENDPOINT names another",
+                   c->model);
+    if (found < 0) return SRV_EXIT_USAGE;
+    if (found == 0 || srv_config_replace(&c->model, name) == 0) return EXIT_SUCCESS;
+    fprintf(stderr, "hearth: out of memory\n");
+    return EXIT_FAILURE;
 }
 
 /* Stores the directory next to the name that was given. Returns the exit status. */
@@ -241,7 +256,8 @@ int main(int argc, char **argv)
         status = answer_and_exit(&config);
         goto out;
     }
-    status = set_cache(&config);
+    status = take_address(&config);
+    if (!status) status = set_cache(&config);
     if (!status) status = become_checked_user(&config, &checked_user);
     if (status) goto out;
     status = needs_model(&config) ? find_model(&config) : EXIT_SUCCESS;

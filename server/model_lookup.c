@@ -84,8 +84,11 @@ int srv_hub_resolve_cached(const char *spec, const char *(*env)(const char *name
     char reason[300], root[PATH_MAX];
     struct hub_name name;
     if (hub_name_parse(&name, spec, reason, sizeof(reason))) {
-        snprintf(err, errlen, "model '%.200s': neither a directory nor an org/name repository",
-                 spec);
+        if (strchr(spec, ':'))
+            snprintf(err, errlen, "model %s", reason);
+        else
+            snprintf(err, errlen, "model '%.200s': neither a directory nor an org/name repository",
+                     spec);
         return -1;
     }
     if (hub_cache_root(env, root, sizeof(root)) == 0)

@@ -12,7 +12,7 @@ _hearth()
         prev=${COMP_WORDS[COMP_CWORD - 2]}
     fi
     case ${COMP_WORDS[1]} in
-    serve | generate | bench | inspect | tokenize | render | score | accept | parse | healthcheck | pull | list | chat)
+    serve | generate | bench | inspect | tokenize | render | score | accept | parse | healthcheck | pull | list | chat | rm)
         ((COMP_CWORD == 1)) || command=${COMP_WORDS[1]} ;;
     esac
 
@@ -151,9 +151,11 @@ _hearth()
         --chunk --memory --kv-memory --speculate --temperature --top-p --top-k
         --min-p --seed --max-tokens --prompt --json-schema --regex --grammar
         --url --system --no-history --timings --json --healthcheck' ;;
+    rm) words='--help --version --check-config --print-config --config --model --cache-dir
+        --yes --healthcheck' ;;
         esac
     elif [[ -z $words$kind && $COMP_CWORD == 1 ]]; then
-        words='serve generate bench inspect tokenize render score accept parse healthcheck pull list chat'
+        words='serve generate bench inspect tokenize render score accept parse healthcheck pull list chat rm'
     elif [[ -z $words$kind ]]; then
         kind=models
     fi

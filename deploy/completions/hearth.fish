@@ -4,7 +4,7 @@
 function __hearth_is -d 'Whether the subcommand is one of these'
     set -l words (commandline -opc)
     set -l command serve
-    if set -q words[2]; and contains -- $words[2] serve generate bench inspect tokenize render score accept parse healthcheck pull list chat
+    if set -q words[2]; and contains -- $words[2] serve generate bench inspect tokenize render score accept parse healthcheck pull list chat rm
         set command $words[2]
     end
     contains -- $command $argv
@@ -33,17 +33,18 @@ complete -c hearth -n __hearth_is_first -a parse -d 'JSON lines of a model\'s te
 complete -c hearth -n __hearth_is_first -a healthcheck -d 'ask a running server whether it is ready'
 complete -c hearth -n __hearth_is_first -a pull -d 'fetch a model from the Hugging Face hub into its cache'
 complete -c hearth -n __hearth_is_first -a list -d 'list the models in the Hugging Face cache'
-complete -c hearth -n __hearth_is_first -a chat -d 'talk to a model on the terminal'
+complete -c hearth -n __hearth_is_first -a chat -d 'talk to a model on the terminal (hearth run NAME fetches it before)'
+complete -c hearth -n __hearth_is_first -a rm -d 'remove a model from the Hugging Face cache'
 complete -c hearth -s h -l help -d 'show the options of a subcommand'
 complete -c hearth -l version -d 'show the version'
 complete -c hearth -l check-config -d 'check options, keys, certificates and model, and exit'
 complete -c hearth -n '__hearth_is serve' -l user -x -d 'check-config: check as this user (default: if root checks, the service\'s, hearth)'
 complete -c hearth -l print-config -d 'print the effective configuration as an ini file and exit'
 complete -c hearth -l config -r -F -d 'read options from this ini file'
-complete -c hearth -n '__hearth_is serve generate bench inspect tokenize render score accept parse pull chat' -s m -l model -x -a '(__hearth_models)' -d 'model directory, or org/name in the Hugging Face cache (default: the demo model)'
+complete -c hearth -n '__hearth_is serve generate bench inspect tokenize render score accept parse pull chat rm' -s m -l model -x -a '(__hearth_models)' -d 'model directory, or org/name in the Hugging Face cache (default: the demo model)'
 complete -c hearth -n '__hearth_is serve generate bench inspect tokenize render score accept parse chat' -l pull -d 'fetch the model from the Hugging Face hub first, unless the cache has it'
 complete -c hearth -n '__hearth_is serve generate bench inspect tokenize render score accept parse chat' -l hf-repo -x -d 'org/name on the Hugging Face hub: model and pull in one'
-complete -c hearth -n '__hearth_is serve generate bench inspect tokenize render score accept parse pull list chat' -l cache-dir -x -d 'folder of the Hugging Face cache (default: HF_HUB_CACHE, or huggingface_hub\'s own)'
+complete -c hearth -n '__hearth_is serve generate bench inspect tokenize render score accept parse pull list chat rm' -l cache-dir -x -d 'folder of the Hugging Face cache (default: HF_HUB_CACHE, or huggingface_hub\'s own)'
 complete -c hearth -n '__hearth_is serve' -s a -l alias -x -d 'names the model answers to; the first is shown (default: the model\'s own name)'
 complete -c hearth -n '__hearth_is serve generate inspect render parse chat' -l chat-template-file -r -F -d 'chat template to use instead of the model\'s own'
 complete -c hearth -n '__hearth_is serve' -l chat-template-kwargs -x -d 'JSON object of variables for the chat template; a request\'s own come first'
@@ -125,6 +126,7 @@ complete -c hearth -n '__hearth_is chat' -l no-history -d 'do not keep messages 
 complete -c hearth -n '__hearth_is chat' -l timings -d 'show tokens and times of each answer'
 complete -c hearth -n '__hearth_is pull' -l dry-run -d 'list the files without fetching them; write nothing'
 complete -c hearth -n '__hearth_is pull' -l force -d 'fetch files again that the cache has'
+complete -c hearth -n '__hearth_is rm' -s y -l yes -d 'remove without asking'
 complete -c hearth -n '__hearth_is bench inspect pull list chat' -l json -d 'print results as JSON; of pull: progress, one object per line; of chat: one answer'
 complete -c hearth -n '__hearth_is bench' -l prefill -x -d 'prompt lengths of the prefill measurement (default: 512)'
 complete -c hearth -n '__hearth_is bench' -l decode -x -d 'tokens of the decode measurement; 0: none'

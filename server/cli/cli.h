@@ -32,6 +32,7 @@ int srv_cmd_healthcheck(const struct srv_config *config);
 int srv_cmd_pull(const struct srv_config *config); /* a model from the hub into the cache */
 int srv_cmd_chat(const struct srv_config *config); /* a conversation on the terminal */
 int srv_cmd_list(const struct srv_config *config); /* the models in the cache */
+int srv_cmd_rm(const struct srv_config *config);   /* a model out of it */
 
 /*
  * For --check-config. The first looks at keys, exposure and certificates of serve, logs what is

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: MIT */
 /*
- * hearth inspect --model DIR: the contents of a model directory, what would be served, and every
+ * hearth inspect --model DIR: whether a model directory can be served, what it contains, and every
  * problem found. The report goes to stdout, as text or with --json as one JSON object; the first
  * problem also to stderr, and the status is then 1. --check-config looks in the same way and prints
  * none.
@@ -23,7 +23,7 @@
 
 struct inspection {
     const struct srv_config *config;
-    bool print;                            /* as text */
+    FILE *text;                            /* the report as text, or NULL */
     json_t *report;                        /* as JSON; else NULL */
     json_t *problems, *tensors, *numerics; /* its arrays, borrowed */
     bool failed;                           /* memory for the JSON report ran out */
@@ -39,11 +39,11 @@ __attribute__((format(printf, 2, 3))) static void say(const struct inspection *i
 {
     char text[1024];
     va_list args;
-    if (!in->print) return;
+    if (!in->text) return;
     va_start(args, format);
     vsnprintf(text, sizeof(text), format, args);
     va_end(args);
-    shown_line(stdout, "%s", text);
+    shown_line(in->text, "%s", text);
 }
 
 /* Takes the value, which is discarded if the report is text. */
@@ -244,7 +244,6 @@ static void inspect(struct inspection *in)
     say(in, "tensors: %lld of %lld bytes, %lld not used", in->n_tensors, in->n_bytes, in->n_unused);
     inspect_tokenizer(in);
     inspect_template(in);
-    say(in, "verdict: %s be served", in->first_problem[0] ? "cannot" : "can");
     add(in, "can_be_served", json_boolean(!in->first_problem[0]));
 }
 
@@ -253,8 +252,9 @@ static void start_json(struct inspection *in)
     in->problems = json_array();
     in->tensors = json_array();
     in->numerics = json_array();
-    in->report = json_pack("{s:s, s:o, s:o, s:o}", "model", in->config->model, "problems",
-                           in->problems, "tensors", in->tensors, "numerics", in->numerics);
+    in->report =
+        json_pack("{s:s, s:b, s:o, s:o, s:o}", "model", in->config->model, "can_be_served", 0,
+                  "problems", in->problems, "tensors", in->tensors, "numerics", in->numerics);
     in->failed = !in->report;
 }
 
@@ -268,10 +268,21 @@ int srv_inspect_check(const struct srv_config *config, char *err, size_t errlen)
 
 int srv_cmd_inspect(const struct srv_config *config)
 {
-    struct inspection in = {.config = config, .print = !config->json};
-    if (config->json) start_json(&in);
+    char *text = NULL;
+    size_t len = 0;
+    struct inspection in = {.config = config};
+    if (config->json)
+        start_json(&in);
+    else
+        in.text = open_memstream(&text, &len); /* what comes first is known last */
     inspect(&in);
-    bool written = !in.failed;
+    bool written = in.text ? fclose(in.text) == 0 : in.report && !in.failed;
+    if (text && written) {
+        shown_line(stdout, "verdict: %s be served%s%s", in.first_problem[0] ? "cannot" : "can",
+                   in.first_problem[0] ? ": " : "", in.first_problem);
+        fwrite(text, 1, len, stdout);
+    }
+    free(text);
     if (in.report && written)
         written = json_dumpf(in.report, stdout, JSON_INDENT(2)) == 0 && putchar('\n') == '\n';
     json_decref(in.report);

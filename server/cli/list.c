@@ -23,25 +23,28 @@ static const char *environment(const char *name)
     return getenv(name);
 }
 
+#define ROW "%-40s  %-12.40s  %-12.12s  %8s  %-12s  %s%s"
+
+/* ctx counts the models, as that of print_json. */
 static void print_row(void *ctx, const struct hub_model *m)
 {
     char size[32], state[32] = "complete";
-    (void)ctx;
+    if ((*(int *)ctx)++ == 0)
+        printf(ROW "\n", "MODEL", "REVISION", "COMMIT", "SIZE", "STATE", "SERVED?", "");
     pull_format_bytes(m->n_bytes, size, sizeof(size));
     if (!m->complete) snprintf(state, sizeof(state), "partial");
     if (!m->complete && m->percent >= 0)
         snprintf(state, sizeof(state), "partial %d %%", m->percent);
     /* A revision that is a commit is in the next column already, shortened. */
-    shown_line(stdout, "%-40s  %-12.40s  %.12s  %8s  %-12s  %s%s", m->repo,
-               hub_is_commit(m->revision) ? "-" : m->revision, m->commit, size, state,
-               m->servable ? "served" : "not served: ", m->servable ? "" : m->reason);
+    shown_line(stdout, ROW, m->repo, hub_is_commit(m->revision) ? "-" : m->revision, m->commit,
+               size, state, m->servable ? "served" : "not served: ", m->servable ? "" : m->reason);
 }
 
 static void print_json(void *ctx, const struct hub_model *m)
 {
     struct buf b;
     struct jw w;
-    (void)ctx;
+    ++*(int *)ctx;
     buf_init(&b, ROW_MAX_BYTES);
     jw_init(&w, &b);
     jw_open(&w, NULL, '{');
@@ -62,15 +65,19 @@ static void print_json(void *ctx, const struct hub_model *m)
 
 int srv_cmd_list(const struct srv_config *config)
 {
+    int n = 0;
     char root[PATH_MAX], err[400] = "no place for models: set --cache-dir, HF_HUB_CACHE or HOME";
     int rc = hub_cache_root(environment, root, sizeof(root));
     if (!rc)
-        rc = hub_inventory_visit(root, config->json ? print_json : print_row, NULL, err,
-                                 sizeof(err));
+        rc = hub_inventory_visit(root, config->json ? print_json : print_row, &n, err, sizeof(err));
     if (rc) {
         shown_line(stderr, "hearth: %s", err);
         return EXIT_FAILURE;
     }
+    if (n)
+        shown_line(stderr, "hearth: %d of %s", n, root);
+    else
+        shown_line(stderr, "hearth: no models in %s; `hearth pull org/name` fetches one", root);
     if (fflush(stdout) == 0 && !ferror(stdout)) return EXIT_SUCCESS;
     shown_line(stderr, "hearth: stdout cannot be written");
     return EXIT_FAILURE;

@@ -315,7 +315,7 @@ static int start_listening(struct serve *s, char *err, size_t errlen)
 
 /* ---- running ------------------------------------------------------------------------------- */
 
-/* To a person at a terminal: a first request that can be copied. */
+/* To a person at a terminal: a first request that can be copied, and the page. */
 static void show_first_call(const struct serve *s)
 {
     char where[512];
@@ -333,6 +333,8 @@ static void show_first_call(const struct serve *s)
             "'{\"messages\": [{\"role\": \"user\", \"content\": \"What is 2+2?\"}]}'",
             tls ? "-k " : "", s->server.keys ? "-H \"Authorization: Bearer $HEARTH_API_KEY\" " : "",
             where);
+    if (s->config->page && strncmp(where, "http", 4) == 0)
+        srv_log(SRV_LOG_INFO, "chat in a browser: %s/", where);
 }
 
 static void announce_ready(struct serve *s)

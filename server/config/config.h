@@ -30,6 +30,7 @@ enum srv_command {
     SRV_CMD_PULL,
     SRV_CMD_LIST,
     SRV_CMD_CHAT,
+    SRV_CMD_RM,
     SRV_CMD_COUNT
 };
 
@@ -71,6 +72,7 @@ struct srv_config {
     const char *hf_repo; /* sets model and pull */
     const char *cache_dir;
     bool dry_run, force; /* pull */
+    bool yes;            /* rm */
     int debug_retry_ms;
 
     /* compute */

@@ -25,6 +25,7 @@ enum { MAX_OPTIONS = 128 };
 struct loader {
     struct srv_config *config;
     enum source from;                   /* the source being read */
+    bool runs;                          /* `run NAME`: chat with --pull */
     const char *label;                  /* the option as its source spells it, for messages */
     unsigned char sources[MAX_OPTIONS]; /* the source of a list's items */
     char *err;
@@ -38,7 +39,7 @@ static const char *const command_names[SRV_CMD_COUNT] = {
     [SRV_CMD_SCORE] = "score",       [SRV_CMD_ACCEPT] = "accept",
     [SRV_CMD_PARSE] = "parse",       [SRV_CMD_HEALTHCHECK] = "healthcheck",
     [SRV_CMD_PULL] = "pull",         [SRV_CMD_LIST] = "list",
-    [SRV_CMD_CHAT] = "chat",
+    [SRV_CMD_CHAT] = "chat",         [SRV_CMD_RM] = "rm",
 };
 
 const char *srv_command_name(enum srv_command command)
@@ -302,6 +303,17 @@ static bool is_known_group(const char *section)
     return !*section;
 }
 
+/* Options of other programs about what is not here. */
+static bool is_about_gpus(const char *name, size_t len)
+{
+    static const char names[] =
+        "ngl gpu-layers n-gpu-layers fa flash-attn dev device mg main-gpu sm split-mode ts "
+        "tensor-split tp tensor-parallel-size gpu-memory-utilization";
+    char word[32];
+    snprintf(word, sizeof(word), "%.*s", (int)(len < sizeof(word) ? len : 0), name);
+    return *word && word_is(word, names);
+}
+
 static int set_from_file(void *ctx, int line, const char *section, const char *key,
                          const char *value, char *err, size_t errlen)
 {
@@ -313,6 +325,8 @@ static int set_from_file(void *ctx, int line, const char *section, const char *k
     const struct srv_option *o = find_option(key, strlen(key));
     if (!o || (o->flags & SRV_OPT_FLAG_ONLY) || strcmp(o->key, "config") == 0) {
         int len;
+        if (is_about_gpus(key, strlen(key)))
+            return refuse(&file, "'%s': there is no GPU to set up: Hearth computes on CPUs", key);
         const char *near = find_similar(&file, key, strlen(key), false, &len);
         if (near) return refuse(&file, "unknown key '%.60s'; did you mean '%.*s'?", key, len, near);
         return refuse(&file, "unknown key '%.60s'", key);
@@ -398,6 +412,8 @@ static const char *flag_value(struct args *a, const struct srv_option *o, const 
 static int refuse_flag(struct loader *l, const char *name, size_t len)
 {
     int near_len;
+    if (is_about_gpus(name, len))
+        return refuse(l, "there is no GPU to set up: Hearth computes on CPUs; leave it out");
     bool is_no = len > 3 && strncmp(name, "no-", 3) == 0;
     const char *near = is_no ? find_similar(l, name + 3, len - 3, true, &near_len)
                              : find_similar(l, name, len, false, &near_len);
@@ -455,6 +471,8 @@ static int read_positional(struct loader *l, struct args *a)
     if (c->command == SRV_CMD_LIST) return refuse(l, "list takes no argument: '%.60s'", arg);
     bool is_url = c->command == SRV_CMD_HEALTHCHECK;
     const char **field = is_url ? &c->url : &c->model;
+    if (a->positional && l->runs && !c->prompt)
+        return srv_config_replace(&c->prompt, arg) ? refuse(l, "out of memory") : 0;
     if (a->positional) {
         return refuse(l, "only one %s is allowed, not both '%.200s' and '%.200s'",
                       is_url ? "URL" : "model", a->positional, arg);
@@ -473,9 +491,25 @@ static int read_flags(struct loader *l, struct args a)
     return rc;
 }
 
+/* Subcommands of other programs. */
+static const char *find_own_word(const char *word)
+{
+    static const char *const pairs[][2] = {
+        {"ls", "`hearth list` shows the models of the cache"},
+        {"show", "`hearth inspect MODEL` shows what a model is"},
+        {"ps", "`curl http://127.0.0.1:8080/v1/models` shows what a running server serves"},
+        {"stop", "Ctrl-C ends `hearth serve`, `systemctl stop hearth` the service"},
+    };
+    for (size_t i = 0; i < sizeof(pairs) / sizeof(pairs[0]); i++)
+        if (strcmp(word, pairs[i][0]) == 0) return pairs[i][1];
+    return NULL;
+}
+
 static int refuse_command(struct loader *l, const char *word)
 {
     struct srv_nearest nearest;
+    const char *own = find_own_word(word);
+    if (own) return refuse(l, "there is no '%s' here: %s", word, own);
     srv_nearest_init(&nearest, word, strlen(word));
     for (int i = 0; i < SRV_CMD_COUNT; i++)
         srv_nearest_offer(&nearest, command_names[i], strlen(command_names[i]));
@@ -498,7 +532,10 @@ static int read_command(struct loader *l, struct args *a)
         l->config->command = (enum srv_command)i;
         return 0;
     }
-    if (strcmp(word, "help") == 0)
+    if (strcmp(word, "run") == 0) {
+        l->config->command = SRV_CMD_CHAT;
+        l->runs = true;
+    } else if (strcmp(word, "help") == 0)
         l->config->help = true;
     else if (strcmp(word, "version") == 0)
         l->config->version = true;
@@ -561,6 +598,8 @@ static int check_together(struct loader *l)
     const struct srv_config *c = l->config;
     l->label = NULL;
     if (take_hf_repo(l) || check_kwargs(l)) return -1;
+    if (l->runs && !c->model && !c->help)
+        return refuse(l, "run needs the name of a model: hearth run org/name");
     if (c->pull && !c->model && c->command != SRV_CMD_PULL && c->command != SRV_CMD_LIST)
         return refuse(l, "pull needs the name of a model: --model org/name");
     if (c->command == SRV_CMD_CHAT && c->chat_url && c->pull)
@@ -603,6 +642,7 @@ int srv_config_load(struct srv_config *ret, int argc, char **argv,
     if (read_flags(&l, args)) return -1;
     ret->help |= help;
     ret->version |= version;
+    ret->pull |= l.runs && ret->model && !ret->chat_url;
     if (ret->url) ret->command = SRV_CMD_HEALTHCHECK;
     return check_together(&l);
 }

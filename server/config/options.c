@@ -13,6 +13,7 @@
 #define BIT(command) (1u << SRV_CMD_##command)
 #define SERVE BIT(SERVE)
 #define PULL BIT(PULL)
+#define RM BIT(RM)
 #define CHAT BIT(CHAT)
 #define ENGINE (BIT(SERVE) | BIT(GENERATE) | BIT(BENCH) | BIT(SCORE) | CHAT)
 #define MODEL (ENGINE | BIT(INSPECT) | BIT(TOKENIZE) | BIT(RENDER) | BIT(ACCEPT) | BIT(PARSE))
@@ -67,13 +68,13 @@ const struct srv_option srv_options[] = {
     ROW("program", "config", NULL, STRING, config_file, 0, 0, NULL, NULL, ALL, 0,
         "read options from this ini file"),
 
-    STRING("model", "model", "m model-path", model, NULL, MODEL | PULL,
+    STRING("model", "model", "m model-path", model, NULL, MODEL | PULL | RM,
            "model directory, or org/name in the Hugging Face cache (default: the demo model)"),
     SWITCH("model", "pull", NULL, pull, "off", MODEL,
            "fetch the model from the Hugging Face hub first, unless the cache has it"),
     STRING("model", "hf-repo", "hf hfr", hf_repo, NULL, MODEL,
            "org/name on the Hugging Face hub: model and pull in one"),
-    STRING("model", "cache-dir", "download-dir", cache_dir, NULL, MODEL | PULL | BIT(LIST),
+    STRING("model", "cache-dir", "download-dir", cache_dir, NULL, MODEL | PULL | BIT(LIST) | RM,
            "folder of the Hugging Face cache (default: HF_HUB_CACHE, or huggingface_hub's own)"),
     LIST("model", "alias", "a served-model-name model_name", alias, SERVE,
          "names the model answers to; the first is shown (default: the model's own name)"),
@@ -265,6 +266,8 @@ const struct srv_option srv_options[] = {
         "list the files without fetching them; write nothing"),
     ROW("pull", "force", NULL, BOOL, force, 0, 0, "off", NULL, PULL, SRV_OPT_FLAG_ONLY,
         "fetch files again that the cache has"),
+    ROW("pull", "yes", "y", BOOL, yes, 0, 0, "off", NULL, RM, SRV_OPT_FLAG_ONLY,
+        "remove without asking"),
     ROW("pull", "debug-retry-ms", NULL, INT, debug_retry_ms, 1, 60000, "500", NULL, MODEL | PULL,
         SRV_OPT_HIDDEN, "wait before the second try; each further one waits twice as long"),
 

@@ -19,7 +19,8 @@ static const char *const command_lines[SRV_CMD_COUNT] = {
     [SRV_CMD_HEALTHCHECK] = "ask a running server whether it is ready",
     [SRV_CMD_PULL] = "fetch a model from the Hugging Face hub into its cache",
     [SRV_CMD_LIST] = "list the models in the Hugging Face cache",
-    [SRV_CMD_CHAT] = "talk to a model on the terminal",
+    [SRV_CMD_CHAT] = "talk to a model on the terminal (hearth run NAME fetches it before)",
+    [SRV_CMD_RM] = "remove a model from the Hugging Face cache",
 };
 
 const char *srv_command_summary(enum srv_command command)
@@ -84,8 +85,10 @@ static const char *const examples[SRV_CMD_COUNT] = {
     [SRV_CMD_PULL] = "  hearth pull HuggingFaceTB/SmolLM2-135M-Instruct\n"
                      "  hearth pull org/name@revision --dry-run\n",
     [SRV_CMD_LIST] = "  hearth list --json\n",
+    [SRV_CMD_RM] = "  hearth rm org/name\n",
     [SRV_CMD_CHAT] =
         "  hearth chat                                        the demo model\n"
+        "  hearth run org/name                                the same as chat --pull\n"
         "  hearth chat --model org/name --system 'Answer in one sentence.'\n"
         "  hearth chat --url http://127.0.0.1:8080\n"
         "  hearth chat -p 'Summarize this text:' <text.txt    one answer, without a terminal\n",

@@ -4,6 +4,7 @@
 
 #include <stdio.h>
 #include <string.h>
+#include <strings.h>
 
 #include "base/shown.h"
 
@@ -64,6 +65,14 @@ int hub_name_parse(struct hub_name *ret, const char *spec, char *err, size_t err
     size_t len = strcspn(spec, "@");
     const char *revision = spec[len] ? spec + len + 1 : "main";
     char shown[120];
+    size_t tag = strcspn(spec, ":");
+    if (spec[tag] && is_repo(spec, tag)) {
+        snprintf(err, errlen,
+                 "'%.200s' asks for one file of GGUF: what is served is the repository's "
+                 "safetensors, '%.*s' (--numerics int4 or int8 makes them smaller)",
+                 spec, (int)tag, spec);
+        return -1;
+    }
     if (!is_repo(spec, len)) {
         snprintf(err, errlen, "'%s' is not a model name: use org/name or name",
                  shown_text(shown, sizeof(shown), spec, strlen(spec)));
@@ -79,6 +88,39 @@ int hub_name_parse(struct hub_name *ret, const char *spec, char *err, size_t err
     ret->has_revision = spec[len] != '\0';
     ret->is_commit = hub_is_commit(revision);
     return 0;
+}
+
+static const char *skip_scheme(const char *text)
+{
+    for (const char *const *s = (const char *const[]){"https://", "http://", NULL}; *s; s++)
+        if (strncasecmp(text, *s, strlen(*s)) == 0) return text + strlen(*s);
+    return text;
+}
+
+int hub_name_from_address(const char *spec, const char *endpoint, char *ret, size_t size)
+{
+    const char *hosts[] = {"huggingface.co", "www.huggingface.co", "hf.co",
+                           skip_scheme(endpoint ? endpoint : "")};
+    const char *text = skip_scheme(spec), *part[4] = {""};
+    int len[4] = {0};
+    for (int i = 0; i < 4; i++) {
+        size_t n = strlen(hosts[i]);
+        while (n && hosts[i][n - 1] == '/')
+            n--;
+        if (n && strncasecmp(text, hosts[i], n) == 0 && text[n] == '/') part[0] = text + n + 1;
+    }
+    if (!*part[0]) return text == spec ? 0 : -1;
+    for (int i = 0; i < 4; i++) {
+        len[i] = (int)strcspn(part[i], "/?#");
+        if (i < 3) part[i + 1] = part[i] + len[i] + (part[i][len[i]] == '/');
+        if (part[i][len[i]] == '?' || part[i][len[i]] == '#') break;
+    }
+    bool has_revision =
+        len[3] && (strncmp(part[2], "tree/", 5) == 0 || strncmp(part[2], "blob/", 5) == 0 ||
+                   strncmp(part[2], "resolve/", 8) == 0);
+    snprintf(ret, size, "%.*s%s%.*s%s%.*s", len[0], part[0], len[1] ? "/" : "", len[1], part[1],
+             has_revision ? "@" : "", has_revision ? len[3] : 0, part[3]);
+    return 1;
 }
 
 static bool is_hex(const char *text, size_t len)

@@ -30,6 +30,13 @@ struct hub_name {
 /* spec: NAME or NAME@REVISION. 0, or -1 with a sentence. */
 int hub_name_parse(struct hub_name *ret, const char *spec, char *err, size_t errlen);
 
+/*
+ * The name in an address as a browser shows it, https://HUB/ORG/NAME or its page of a revision
+ * (/tree/REVISION), also without the scheme: 1. HUB is huggingface.co, hf.co or the endpoint (may
+ * be NULL). 0: spec is not an address; -1: it is another hub's.
+ */
+int hub_name_from_address(const char *spec, const char *endpoint, char *ret, size_t size);
+
 /* 40 lower-case hexadecimal digits. */
 bool hub_is_commit(const char *text);
 

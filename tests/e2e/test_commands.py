@@ -123,10 +123,14 @@ def test_generate_refuses():
 
 def test_inspect():
     status, out, err = run("inspect", DEMO)
-    assert status == 0 and not err
-    for part in ("LlamaForCausalLM", "model.embed_tokens.weight BF16 [1024, 128]", "tokenizer", "chat template",
-                 "verdict: can be served"):
+    assert status == 0 and not err and out.startswith("verdict: can be served\narchitecture: "), out
+    for part in ("LlamaForCausalLM", "model.embed_tokens.weight BF16 [1024, 128]", "tokenizer", "chat template"):
         assert part in out, (part, out)
+    with demo_without("model.safetensors") as directory:
+        status, out, err = run("inspect", directory)
+        first = out.splitlines()[0]
+        assert status == 1 and first.startswith("verdict: cannot be served: ") and first[27:] in err, (out, err)
+        assert f"problem: {first[27:]}\n" in out and out.count("verdict") == 1, out
 
 
 def test_inspect_without_a_template():

@@ -305,15 +305,18 @@ def test_inspect_json():
 
 # ---- a terminal ------------------------------------------------------------------------------------------------
 
-def first_call(*args):
-    """The server's log on a terminal up to its first example, and the process."""
+def on_terminal(*args, until, ask=None):
+    """The server's log on a terminal, up to a line that matches, which `ask(port)` may cause; and the process."""
     parent, child = pty.openpty()
     p = subprocess.Popen([BIN, "serve", "--port", "0", *args], stdin=subprocess.DEVNULL, stderr=child)
     os.close(child)
     text = b""
-    while b"curl" not in text or not text.endswith(b"\n"):
-        ready = select.select([parent], [], [], START_SECONDS)[0]
-        if not ready:
+    while not re.search(until, text):
+        found = re.search(rb"ready on http://127.0.0.1:(\d+) .*\n", text)
+        if ask and found:
+            ask(int(found.group(1)))
+            ask = None
+        if not select.select([parent], [], [], START_SECONDS)[0]:
             break  # the caller shows what came
         try:
             text += os.read(parent, 4096)
@@ -321,6 +324,42 @@ def first_call(*args):
             break  # the server has ended
     os.close(parent)
     return text.decode(), p
+
+
+def test_a_request_on_a_terminal_is_one_short_line():
+    def ask(port):
+        base = f"http://127.0.0.1:{port}"
+        for path, body in (("/v1/chat/completions", {"messages": [{"role": "user", "content": "Hi"}], "max_tokens": 3}),
+                           ("/v1/" + 200 * "x", {}), ("/v1/completions", {"prompt": "x", "max_tokens": -7})):
+            subprocess.run(["curl", "-s", base + path, "-H", "Content-Type: application/json", "-d", json.dumps(body)],
+                           check=True, stdout=subprocess.DEVNULL, timeout=60)
+    text, p = on_terminal("--page", "off", until=rb"\n[^\n]* 400 POST [^\n]*\n", ask=ask)
+    try:
+        rows = [row for row in text.replace("\r", "").splitlines() if " POST " in row and "curl" not in row]
+        assert len(rows) == 3 and all(len(row) <= 100 for row in rows), rows
+        shown = r"\d\d:\d\d:\d\d 200 POST /v1/chat/completions, \d+ \+ 3 tokens, first \d+\.\d\d s, all \d+\.\d\d s, length"
+        assert re.fullmatch(shown, rows[0]), rows
+        assert re.search(r"^\S+ 404 POST /v1/x+, all .*, req_\w+$", rows[1]), rows
+    finally:
+        p.terminate()
+        p.wait(30)
+    with Hearth("--log-format", "text") as h:  # what is collected stays as it is
+        h.get("/v1/models")
+        h.wait_until(lambda: any(" method=GET " in line for line in h.log), 5, "the access line")
+
+
+def test_words_of_other_programs():
+    for word, says in (("ls", "hearth list"), ("show", "hearth inspect"), ("ps", "/v1/models"), ("stop", "systemctl stop")):
+        status, _, err = run(word, "x")
+        assert status == 2 and f"there is no '{word}' here: " in err and says in err, err
+    for flags in (["-ngl", "99"], ["--n-gpu-layers", "99"], ["--flash-attn"], ["-fa", "on"], ["--tensor-parallel-size=2"]):
+        status, _, err = run("serve", *flags)
+        assert status == 2 and "there is no GPU" in err, err
+    with tempfile.NamedTemporaryFile("w", suffix=".ini") as f:
+        f.write("[compute]\nflash-attn = on\n")
+        f.flush()
+        status, _, err = run("serve", "--config", f.name)
+        assert status == 2 and f"{f.name}:2: 'flash-attn': there is no GPU" in err, err
 
 
 def test_first_call_on_a_terminal():
@@ -331,12 +370,13 @@ def test_first_call_on_a_terminal():
         print(f"  (no pseudo terminal: {e}; mount /dev/pts)")
         return
     with tempfile.TemporaryDirectory() as d:
-        for args in ((), ("--unix-socket", os.path.join(d, "h.sock"))):
-            text, p = first_call(*args)
+        for args, page in (((), rb"hearth: chat in a browser: http://127.0.0.1:\d+/\r\n$"), (("--page", "off"), None),
+                           (("--unix-socket", os.path.join(d, "h.sock")), None)):
+            text, p = on_terminal(*args, until=page or rb"curl .*\n$")
             try:
-                found = re.search(r"(curl .*\})'?\s*$", text)
-                assert found, text
-                command = text[text.index("curl "):].strip()
+                assert not page or re.search(page, text.encode()), text
+                assert ("browser" in text) == bool(page), text
+                command = re.search(r"curl .*", text).group().strip()
                 answer = subprocess.run(["sh", "-c", command], capture_output=True, text=True, timeout=60, check=False)
                 assert "choices" in json.loads(answer.stdout), (command, answer)
             finally:

@@ -737,7 +737,7 @@ def test_root_fills_the_cache_of_the_service():
         r = must(in_own_mounts(h, 4321, "sh", "-c", look, HF_HUB_CACHE=None), 0)
         assert "hearth: pulling into the service's cache, /var/cache/hearth/hub" in r.err, r
         assert r.out.startswith("/var/cache/hearth/hub/models--acme--tiny/snapshots/"), r
-        assert re.search(r"^ +\d\d 4321 4321\n.*acme/tiny ", r.out, re.M), r
+        assert re.search(r"^ +\d\d 4321 4321\nMODEL .*\nacme/tiny ", r.out, re.M), r
         r = must(in_own_mounts(h, 4321, BIN, "pull", "acme/tiny"), 0)
         assert r.out.startswith(h.cache + "/") and "service" not in r.err, r
 
@@ -764,12 +764,13 @@ def test_json_lines():
         assert last["event"] == "error" and last["exit"] == r.code == 3 and last["message"], r
 
 
-def in_terminal(h, *args, **env):
+def in_terminal(h, *args, keys="", **env):
     """(exit status, what a terminal of 80 columns gets)"""
     main, side = pty.openpty()
     fcntl.ioctl(side, termios.TIOCSWINSZ, struct.pack("HHHH", 25, 80, 0, 0))
     p = subprocess.Popen([BIN, *args], env=h.env(TERM="xterm", **env), stdin=side, stdout=subprocess.PIPE, stderr=side)
     os.close(side)
+    os.write(main, keys.encode())
     seen = b""
     with contextlib.suppress(OSError):
         while piece := os.read(main, 65536):
@@ -811,13 +812,16 @@ def test_dry_run_writes_nothing():
 def test_list():
     repo = add()
     with home() as h:
-        assert must(h.run("list"), 0).out == ""
+        r = must(h.run("list"), 0, f"no models in {h.cache}; `hearth pull org/name` fetches one$")
+        assert r.out == "" and must(h.run("list", "--json"), 0).out == ""
         must(h.pull(), 0)
         HUB.add("acme/half", dict(FILES, **{"model.safetensors": WEIGHTS[::-1]}))
         HUB.on("/", cut(1000000), server="store")
         HUB.on("/", status(404), times=None, server="store")
         must(h.pull("acme/half"), 6, "status 404")
-        rows = must(h.run("list"), 0).out.splitlines()
+        rows = must(h.run("list"), 0, f"^hearth: 2 of {h.cache}$").out.splitlines()
+        assert rows[0].split() == ["MODEL", "REVISION", "COMMIT", "SIZE", "STATE", "SERVED?"], rows
+        assert all(row.startswith("acme/") for row in rows[1:]), rows
         assert re.search(r"acme/tiny +main +" + repo.refs["main"][:12] + r" .*complete +served$", "\n".join(rows), re.M), rows
         objects = {o["name"]: o for o in map(json.loads, must(h.run("list", "--json"), 0).out.splitlines())}
         tiny = objects["acme/tiny"]
@@ -827,6 +831,68 @@ def test_list():
         half = objects["acme/half"]
         assert not half["complete"] and not half["servable"] and half["reason"], half
         assert re.search(r"^acme/half .* partial 4\d % +not served: ", "\n".join(rows), re.M), rows
+
+
+def test_rm():
+    add()
+    HUB.add("acme/other", FILES)
+    with home() as h:
+        must(h.pull(), 0)
+        must(h.pull("acme/other"), 0)
+        must(h.run("rm", "acme/tiny"), 2, "no terminal to ask on: -y says yes")
+        must(h.run("rm", "acme/none", "-y"), 3, f"acme/none is not in the cache \\({h.cache}\\)")
+        must(h.run("rm", "acme/tiny@main", "-y"), 2, "all revisions")
+        must(h.run("rm", "../etc", "-y"), 2, "not a model name")
+        for keys, code, left in (("n\r", 1, True), ("\r", 1, True), ("y\r", 0, False)):
+            code_now, seen = in_terminal(h, "rm", "acme/tiny", keys=keys)
+            assert code_now == code and "remove acme/tiny (2.3 MB) from " in seen, (code_now, seen)
+            assert os.path.isdir(h.repo()) == left, keys
+        assert not os.path.exists(os.path.join(h.cache, ".locks", "models--acme--tiny"))
+        assert "acme/other" in h.run("list").out and "acme/tiny" not in h.run("list").out
+        outside = os.path.join(h.directory, "outside")
+        os.mkdir(outside)
+        os.symlink(outside, h.repo("acme/link"))
+        must(h.run("rm", "acme/link", "-y"), 3)
+        os.symlink(outside, os.path.join(h.repo("acme/other"), "link"))
+        open(os.path.join(outside, "kept"), "w", encoding="utf-8").close()
+        assert must(h.run("rm", "acme/other", "-y"), 0).out == "removed acme/other: 2.3 MB\n"
+        assert not os.path.exists(h.repo("acme/other")) and os.listdir(outside) == ["kept"]
+
+
+def test_run_is_pull_and_chat():
+    add()
+    with home() as h:
+        r = must(h.run("run", "acme/tiny", "What is 2+2?", "--temperature", "0"), 0)
+        assert r.out == "2+2: 2+2=4. The answer is 4.\n" and "pulled acme/tiny" in r.err, r
+        HUB.forget()
+        r = must(h.run("run", "acme/tiny", "-p", "What is 2+2?", "--temperature", "0"), 0)
+        assert r.out.startswith("2+2") and len(HUB.paths()) == 1, (r, HUB.paths())
+        must(h.run("run", "acme/none", "Hi"), 3)
+        must(h.run("run"), 2, "run needs the name of a model")
+        assert must(h.run("run", "--help"), 0).out.startswith("hearth chat: ")
+
+
+def test_addresses_are_names():
+    repo = add()
+    host = HUB.url.removeprefix("http://")
+    with home() as h:
+        must(h.pull(), 0)
+        for address in (f"{HUB.url}/acme/tiny", f"{host}/acme/tiny/", f"{HUB.url}/acme/tiny/tree/main", "hf.co/acme/tiny",
+                        f"{HUB.url}/acme/tiny/blob/main/config.json?download=true", "https://huggingface.co/acme/tiny",
+                        "huggingface.co/acme/tiny#usage", f"hf.co/acme/tiny@{repo.refs['main']}"):
+            HUB.forget()
+            must(h.run("pull", address), 0)
+            assert all("/acme/tiny/" in path for path in HUB.paths()), (address, HUB.paths())
+        HUB.forget()
+        must(h.pull("https://example.org/acme/tiny"), 2, "is not on the hub that is used; HF_ENDPOINT names another")
+        must(h.pull(f"{HUB.url}/acme/tiny/tree/v9"), 3, "no revision 'v9'")
+        with Hearth("--model", f"{HUB.url}/acme/tiny", env=h.env()) as server:
+            assert server.get("/v1/models")[2]["data"][0]["id"] == "acme/tiny"
+        HUB.forget()
+        for command in (("pull",), ("serve", "--port", "0", "--model"), ("generate", "--prompt", "x", "-hf")):
+            r = h.run(*command, "hf.co/acme/tiny:Q4_K_M")
+            assert r.code in (1, 2) and "the repository's safetensors, 'acme/tiny' (--numerics int4" in r.last, r
+        assert HUB.paths() == []
 
 
 def test_no_library_of_the_hub_is_linked():
