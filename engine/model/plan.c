@@ -19,6 +19,7 @@
 #include "engine/model/family.h"
 #include "engine/model/numerics.h"
 #include "engine/model/plan.h"
+#include "engine/model/pooling.h"
 
 enum { MATS_PER_LAYER = 4, VECS_PER_LAYER = 6, VECS_OUTSIDE = 2, NAME_BYTES = 128 };
 
@@ -313,7 +314,7 @@ int eng_plan_make(struct eng_model *m, const char *dir, struct eng_report *r)
     int config_rc = eng_config_read(&m->hp, dir, r);
     int weights_rc = eng_weights_open(&m->load->weights, dir, r);
     if (config_rc) m->hp.family = NULL; /* nothing of it can be relied on */
-    if (config_rc || weights_rc) return r->rc;
+    if (config_rc || weights_rc || eng_pooling_check(dir, r)) return r->rc;
 
     size_t n = (size_t)m->hp.n_layers;
     m->layers = calloc(n, sizeof(*m->layers));

@@ -11,12 +11,20 @@
 #include <string.h>
 
 #include "base/json_writer.h"
+#include "server/bounds.h"
 #include "server/api/generation_fields.h"
 #include "server/api/jobs.h"
 #include "server/api/routes.h"
 #include "tokenizer/tokenizer.h"
 
-enum { MAX_INPUTS = 256, ANSWER_MAX = 256 << 20 };
+/* As many inputs and tokens as OpenAI takes; values: those of token ids, and room for the rest. */
+enum {
+    MAX_INPUTS = 2048,
+    MAX_TOKENS = 300000,
+    MAX_VALUES = 320000,
+    NUMBER_BYTES = 16,     /* of a vector's text */
+    PIECE_BYTES = 16 << 10 /* of a long answer; one vector may be longer */
+};
 
 struct input {
     int32_t *ids; /* [n_ids] */
@@ -34,6 +42,11 @@ struct embedding {
     int64_t dimensions;
     struct input *inputs;
     int n_inputs;
+    bool input_is_list; /* of inputs */
+    int64_t n_tokens;
+    struct jw w;          /* of the answer */
+    int n_written;        /* vectors of it */
+    bool in_pieces;       /* srv_reply_in_pieces has been called */
     struct srv_jobs jobs; /* one per input */
 };
 
@@ -78,10 +91,15 @@ static void normalise(float *v, int n)
         v[i] = (float)(v[i] * scale);
 }
 
-static void write_vector(const struct embedding *e, struct jw *w, float *v)
+static int width_of(const struct embedding *e)
 {
     int n = eng_info(e->served->engine)->d_model;
-    if (e->dimensions && e->dimensions < n) n = (int)e->dimensions;
+    return e->dimensions && e->dimensions < n ? (int)e->dimensions : n;
+}
+
+static void write_vector(const struct embedding *e, struct jw *w, float *v)
+{
+    int n = width_of(e);
     normalise(v, n);
     if (e->encoding_format && !strcmp(e->encoding_format, "base64")) {
         /* Little-endian float32, which is the byte order of all supported machines. */
@@ -94,35 +112,64 @@ static void write_vector(const struct embedding *e, struct jw *w, float *v)
     jw_close(w);
 }
 
-static void succeed(struct embedding *e)
+/* Appends the next piece of the answer; returns true if that was the last. */
+static bool write_piece(struct embedding *e, struct buf *b)
 {
-    struct buf b;
-    struct jw w;
-    int64_t n_tokens = 0;
-    buf_init(&b, ANSWER_MAX);
-    jw_init(&w, &b);
-    jw_open(&w, NULL, '{');
-    jw_text(&w, "object", "list");
-    jw_open(&w, "data", '[');
-    for (int i = 0; i < e->n_inputs; i++) {
-        n_tokens += e->inputs[i].n_ids;
-        jw_open(&w, NULL, '{');
-        jw_text(&w, "object", "embedding");
-        jw_int(&w, "index", i);
-        write_vector(e, &w, e->inputs[i].vector);
-        jw_close(&w);
+    struct jw *w = &e->w;
+    size_t end = b->len + PIECE_BYTES;
+    if (e->n_written == 0) {
+        jw_init(w, b);
+        jw_open(w, NULL, '{');
+        jw_text(w, "object", "list");
+        jw_open(w, "data", '[');
     }
-    jw_close(&w);
-    jw_text(&w, "model", e->model_shown);
-    jw_open(&w, "usage", '{');
-    jw_int(&w, "prompt_tokens", n_tokens);
-    jw_int(&w, "total_tokens", n_tokens);
-    jw_close(&w);
-    jw_close(&w);
+    w->out = b;
+    for (; e->n_written < e->n_inputs; e->n_written++) {
+        if (b->len >= end || b->failed) return false;
+        jw_open(w, NULL, '{');
+        jw_text(w, "object", "embedding");
+        jw_int(w, "index", e->n_written);
+        write_vector(e, w, e->inputs[e->n_written].vector);
+        jw_close(w);
+    }
+    jw_close(w);
+    jw_text(w, "model", e->model_shown);
+    jw_open(w, "usage", '{');
+    jw_int(w, "prompt_tokens", e->n_tokens);
+    jw_int(w, "total_tokens", e->n_tokens);
+    jw_close(w);
+    jw_close(w);
+    jw_end(w);
+    return true;
+}
+
+/* Returns false while the client is behind. */
+static bool succeed(struct embedding *e)
+{
     struct srv_account *a = &srv_facts(e->req)->account;
-    a->n_prompt_tokens = n_tokens;
+    struct buf b;
+    bool last = false, failed = false;
+    a->n_prompt_tokens = e->n_tokens;
     a->finish_reason = "stop";
-    srv_reply(e->req, 200, NULL, jw_end(&w));
+    if ((int64_t)e->n_inputs * width_of(e) * NUMBER_BYTES < SRV_SMALL_ANSWER_BYTES) {
+        buf_init(&b, 2 * SRV_SMALL_ANSWER_BYTES);
+        while (!write_piece(e, &b) && !b.failed)
+            ;
+        srv_reply(e->req, 200, NULL, &b);
+        return true;
+    }
+    if (!e->in_pieces) srv_reply_in_pieces(e->req);
+    e->in_pieces = true;
+    while (!last && !failed) {
+        if (!srv_stream_has_room(e->req)) return false;
+        buf_init(&b, SRV_STREAM_EVENT_MAX_BYTES);
+        last = write_piece(e, &b);
+        failed = b.failed;
+        if (!failed && !srv_stream_write(e->req, b.data, b.len)) last = true;
+        buf_finish(&b);
+    }
+    if (failed) srv_stream_abort(e->req);
+    return true;
 }
 
 /* ---- jobs ---------------------------------------------------------------------------------- */
@@ -164,9 +211,7 @@ static bool advance(void *ctx)
         fail(e, failure->kind, failure->message);
         return true;
     }
-    if (!srv_jobs_finished(&e->jobs)) return false;
-    succeed(e);
-    return true;
+    return srv_jobs_finished(&e->jobs) && succeed(e);
 }
 
 static void release(void *ctx)
@@ -194,6 +239,11 @@ static int take_ids(struct embedding *e, struct input *in, const int32_t *ids, s
                           "has %zu tokens, so the request exceeds the available context size "
                           "(%lld tokens).",
                           (long long)ctx, n, (long long)ctx);
+    e->n_tokens += in->n_ids;
+    if (e->n_tokens > MAX_TOKENS)
+        return param_fail(err, SRV_ERR_INVALID_VALUE, "input",
+                          "'input' holds more than %d tokens; send it in several requests.",
+                          MAX_TOKENS);
     in->ids = srv_request_alloc(e->req, n * sizeof(*ids));
     in->vector =
         srv_request_alloc(e->req, (size_t)eng_info(e->served->engine)->d_model * sizeof(float));
@@ -219,6 +269,19 @@ static int take_text(struct embedding *e, struct input *in, const json_t *text,
     return rc ? -1 : 0;
 }
 
+/* Of a client that counts tokens itself, by the vocabulary of OpenAI's models. */
+static int foreign_id(const struct embedding *e, const struct input *in, size_t place, long long id,
+                      struct param_error *err)
+{
+    char of[24] = "";
+    if (e->input_is_list) snprintf(of, sizeof(of), "[%td]", in - e->inputs);
+    return param_fail(
+        err, SRV_ERR_INVALID_VALUE, "input",
+        "input%s[%zu] is token %lld, the model has %d: this client tokenised for "
+        "another model. LangChain: OpenAIEmbeddings(check_embedding_ctx_length=False)",
+        of, place, id, (int)eng_info(e->served->engine)->vocab_size);
+}
+
 static int take_list(struct embedding *e, struct input *in, const json_t *list,
                      struct param_error *err)
 {
@@ -227,9 +290,28 @@ static int take_list(struct embedding *e, struct input *in, const json_t *list,
     int32_t *ids = srv_request_alloc(e->req, (n ? n : 1) * sizeof(*ids));
     if (!ids) return param_no_memory(err);
     for (size_t i = 0; i < n; i++) {
-        if (param_read_id(json_array_get(list, i), vocab, "input", &ids[i], err)) return -1;
+        const json_t *id = json_array_get(list, i);
+        if (json_integer_value(id) >= vocab)
+            return foreign_id(e, in, i, json_integer_value(id), err);
+        if (param_read_id(id, vocab, "input", &ids[i], err)) return -1;
     }
     return take_ids(e, in, ids, n, err);
+}
+
+/* They are kept until all are there, so that a late error is still answered as one. */
+static int charge_vectors(struct embedding *e, size_t n, struct param_error *err)
+{
+    const struct eng_info *info = eng_info(e->served->engine);
+    int64_t bytes = (int64_t)n * info->d_model * (int64_t)sizeof(float), used;
+    if (bytes > info->memory.answer_bytes)
+        return param_fail(err, SRV_ERR_TOO_LARGE, "input",
+                          "The vectors of %zu inputs take %lld MiB of memory, but this server has "
+                          "%lld MiB for all answers; send fewer at once.",
+                          n, (long long)(bytes >> 20),
+                          (long long)(info->memory.answer_bytes >> 20));
+    if (srv_request_charge(e->req, bytes, &used)) return 0;
+    return param_fail(err, SRV_ERR_QUEUE_FULL, NULL,
+                      "The memory budget of all answers is used up (--answer-memory).");
 }
 
 static int read_inputs(struct embedding *e, struct param_error *err)
@@ -237,12 +319,14 @@ static int read_inputs(struct embedding *e, struct param_error *err)
     if (!e->input)
         return param_fail(err, SRV_ERR_MISSING, "input", "The parameter 'input' is required.");
     bool many = json_is_array(e->input) && !json_is_number(json_array_get(e->input, 0));
+    e->input_is_list = many;
     size_t n = many ? json_array_size(e->input) : 1;
     if (n == 0 || n > MAX_INPUTS)
         return param_fail(err, SRV_ERR_INVALID_VALUE, "input",
                           "'input' holds %zu inputs; 1 to %d are allowed.", n, MAX_INPUTS);
     e->inputs = srv_request_alloc(e->req, n * sizeof(*e->inputs));
     if (!e->inputs) return param_no_memory(err);
+    if (charge_vectors(e, n, err)) return -1;
     for (size_t i = 0; i < n; i++) {
         const json_t *value = many ? json_array_get(e->input, i) : e->input;
         int rc;
@@ -281,7 +365,7 @@ static void handle(struct srv_request *req)
     struct srv_facts *facts = srv_facts(req);
     struct embedding *e = srv_request_alloc(req, sizeof(*e));
     facts->account.endpoint = "embeddings";
-    json_t *body = e ? params_parse(facts->body, facts->body_len, &err) : NULL;
+    json_t *body = e ? params_parse(facts->body, facts->body_len, MAX_VALUES, &err) : NULL;
     if (!e) param_no_memory(&err);
     if (body) {
         e->req = req;

@@ -422,7 +422,7 @@ int srv_gen_params_read(struct srv_gen_params *p, struct srv_request *req,
     struct param_field fields[MAX_FIELDS];
     int32_t *stop_ids = NULL;
     join_fields(own, fields);
-    *ret_body = reading.body = params_parse(facts->body, facts->body_len, err);
+    *ret_body = reading.body = params_parse(facts->body, facts->body_len, PARAM_MAX_VALUES, err);
     if (!*ret_body) return -1;
     if (params_read(*ret_body, fields, p, unknown, err)) {
         hint_at_n_predict(r, err);

@@ -16,7 +16,7 @@
 
 #define INT64_LIMIT 9223372036854775808.0 /* 2^63: the smallest double beyond int64_t */
 
-enum { MAX_DEPTH = 160, MAX_VALUES = 200000, ECHO_BYTES = 64, INT64_DIGITS = 19 };
+enum { MAX_DEPTH = 160, ECHO_BYTES = 64, INT64_DIGITS = 19 };
 
 int param_fail(struct param_error *err, enum srv_error kind, const char *path, const char *format,
                ...)
@@ -126,16 +126,17 @@ static void round_huge_integers(char *text, size_t len)
 /* ---- parsing ------------------------------------------------------------------------------- */
 
 /* Checks the depth and the number of values. */
-static int check_shape(const char *body, size_t len, size_t *ret_n_values, struct param_error *err)
+static int check_shape(const char *body, size_t len, size_t max_values, size_t *ret_n_values,
+                       struct param_error *err)
 {
     int depth;
     jr_shape(body, len, &depth, ret_n_values);
     if (depth > MAX_DEPTH)
         return param_fail(err, SRV_ERR_INVALID_JSON, NULL,
                           "The request body nests deeper than %d levels.", MAX_DEPTH);
-    if (*ret_n_values > MAX_VALUES)
+    if (*ret_n_values > max_values)
         return param_fail(err, SRV_ERR_INVALID_JSON, NULL,
-                          "The request body holds more than %d values.", MAX_VALUES);
+                          "The request body holds more than %zu values.", max_values);
     return 0;
 }
 
@@ -150,10 +151,10 @@ static char *rounded_copy(const char *body, size_t len)
     return copy;
 }
 
-json_t *params_parse(const char *body, size_t len, struct param_error *err)
+json_t *params_parse(const char *body, size_t len, size_t max_values, struct param_error *err)
 {
     size_t n_values = 0;
-    if (check_shape(body, len, &n_values, err)) return NULL;
+    if (check_shape(body, len, max_values, &n_values, err)) return NULL;
     bool has_huge = has_huge_integer(body, len);
     char *rounded = has_huge ? rounded_copy(body, len) : NULL;
     bool no_memory = has_huge && !rounded;

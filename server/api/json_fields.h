@@ -24,6 +24,9 @@
 
 enum { PARAM_PATH_MAX = 96, PARAM_MESSAGE_MAX = 320, PARAM_WORD_MAX = 44 };
 
+/* Values of one body, unless its route takes more. */
+enum { PARAM_MAX_VALUES = 200000 };
+
 /* A part of a body's text; borrowed from it, not NUL-terminated. */
 struct srv_span {
     const char *text;
@@ -105,7 +108,7 @@ int params_read(json_t *object, const struct param_field *fields, void *out,
  * in the tree; jr_member finds its digits. Returns a new reference, an object, or
  * NULL.
  */
-json_t *params_parse(const char *body, size_t len, struct param_error *err);
+json_t *params_parse(const char *body, size_t len, size_t max_values, struct param_error *err);
 
 /* Adds a key to the list, or counts it as left out. */
 void param_note(struct param_unknown *unknown, const char *key);

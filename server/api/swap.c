@@ -220,7 +220,8 @@ static void load(struct srv_request *req)
     const char *names[MAX_NAMES];
     enum wait_for wait;
     srv_facts(req)->account.endpoint = "swap";
-    json_t *body = params_parse(srv_facts(req)->body, srv_facts(req)->body_len, &err);
+    json_t *body =
+        params_parse(srv_facts(req)->body, srv_facts(req)->body_len, PARAM_MAX_VALUES, &err);
     if (!body || params_read(body, fields, &p, &unknown, &err) ||
         (p.model && !(params.model = read_text(p.model, "model", MAX_MODEL_BYTES, &err))) ||
         read_names(p.alias, names, &params.names, &err) || read_wait(p.wait, &wait, &err) ||

@@ -72,7 +72,7 @@ static json_t *open_body(struct srv_request *req, struct tokenize_params *p, con
     *p = (struct tokenize_params){
         .parse_special = true, .add_special_tokens = true, .add_generation_prompt = true};
     p->text = (struct srv_span){srv_facts(req)->body, srv_facts(req)->body_len};
-    json_t *body = params_parse(p->text.text, p->text.len, &err);
+    json_t *body = params_parse(p->text.text, p->text.len, PARAM_MAX_VALUES, &err);
     const struct srv_model *model = srv_facts(req)->model;
     if (body && !params_read(body, fields, p, &unknown, &err) &&
         srv_gen_model_name(model, p->model, &err) && !chat_input_check_flags(body, &err) &&

@@ -19,6 +19,8 @@ static const char *const optional[] = {
     "merges.txt",
     "tokenizer.model",
     "chat_template.jinja",
+    "modules.json",
+    "1_Pooling/config.json",
 };
 
 static bool ends_with(const char *text, const char *suffix)

@@ -25,7 +25,7 @@ typedef json_t *(*input_fn)(struct srv_span text, const json_t *body, struct par
 
 static inline json_t *convert_text(const char *text, input_fn convert, struct param_error *err)
 {
-    json_t *body = params_parse(text, strlen(text), err);
+    json_t *body = params_parse(text, strlen(text), PARAM_MAX_VALUES, err);
     REQUIRE_MSG(body, "%.200s: %s", text, err->message);
     json_t *list = convert((struct srv_span){text, strlen(text)}, body, err);
     json_decref(body);

@@ -71,7 +71,7 @@ static void test_read(void **state)
         const struct read_case *c = &read_cases[i];
         struct param_error err = {0};
         struct target t = {0};
-        json_t *body = params_parse(c->body, strlen(c->body), &err);
+        json_t *body = params_parse(c->body, strlen(c->body), PARAM_MAX_VALUES, &err);
         REQUIRE_MSG(body != NULL, "%s: %s", c->body, err.message);
         int rc = params_read(body, fields, &t, NULL, &err);
         REQUIRE_MSG((rc == 0) == (c->expected < 0), "%s: %s", c->body, err.message);
@@ -88,7 +88,7 @@ static void test_values(void **state)
     const char *text = read_cases[1].body;
     struct param_error err = {0};
     struct target t = {0};
-    json_t *body = params_parse(text, strlen(text), &err);
+    json_t *body = params_parse(text, strlen(text), PARAM_MAX_VALUES, &err);
     REQUIRE(body && params_read(body, fields, &t, NULL, &err) == 0);
     REQUIRE(t.flag && t.count == 7 && t.ratio == -1.5 && json_is_array(t.any));
     REQUIRE_EQ_STR(t.name, "x");
@@ -101,7 +101,7 @@ static void test_unknown(void **state)
     struct param_error err = {0};
     struct param_unknown unknown = {0};
     struct target t = {0};
-    json_t *body = params_parse(text, strlen(text), &err);
+    json_t *body = params_parse(text, strlen(text), PARAM_MAX_VALUES, &err);
     REQUIRE(body && params_read(body, fields, &t, &unknown, &err) == 0);
     REQUIRE_EQ_INT(unknown.n, 3);
     REQUIRE_EQ_STR(unknown.list, "zig,zag");
@@ -144,7 +144,7 @@ static void test_bad_texts(void **state)
 {
     for (size_t i = 0; i < N_OF(bad_texts); i++) {
         struct param_error err = {0};
-        json_t *body = params_parse(bad_texts[i], strlen(bad_texts[i]), &err);
+        json_t *body = params_parse(bad_texts[i], strlen(bad_texts[i]), PARAM_MAX_VALUES, &err);
         REQUIRE_MSG(body == NULL, "accepted: %s", bad_texts[i]);
         REQUIRE_EQ_INT(err.kind, SRV_ERR_INVALID_JSON);
         REQUIRE(strlen(err.message) < 200);
@@ -171,7 +171,7 @@ static void test_shape(void **state)
             buf_puts(&b, shapes[i].unit);
         buf_puts(&b, shapes[i].tail);
         struct param_error err = {0};
-        json_t *body = params_parse(b.data, b.len, &err);
+        json_t *body = params_parse(b.data, b.len, PARAM_MAX_VALUES, &err);
         REQUIRE_MSG((body != NULL) == shapes[i].good, "shape %zu: %s", i, err.message);
         json_decref(body);
         buf_finish(&b);
@@ -194,7 +194,7 @@ static void test_integers_beyond_64_bits(void **state)
     };
     struct param_error err = {0};
     (void)state;
-    json_t *body = params_parse(text, sizeof(text) - 1, &err);
+    json_t *body = params_parse(text, sizeof(text) - 1, PARAM_MAX_VALUES, &err);
     REQUIRE(body != NULL && json_is_real(json_object_get(body, "n")));
     REQUIRE(json_real_value(json_object_get(body, "n")) < -1.2e29);
     for (size_t i = 0; i < N_OF(members); i++) {

@@ -38,7 +38,7 @@ static long parse_short_of_memory(const char *text, size_t len, long from, long 
     n_allocations = 0;
     fail_from = from;
     fail_to = to;
-    json_t *body = params_parse(text, len, &err);
+    json_t *body = params_parse(text, len, PARAM_MAX_VALUES, &err);
     long n = n_allocations;
     fail_from = fail_to = 0;
     REQUIRE((body == NULL) == (from <= n && from < to));

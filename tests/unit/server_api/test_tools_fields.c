@@ -22,7 +22,7 @@ struct reading {
 static struct reading read_body(enum tools_dialect dialect, const char *body)
 {
     struct reading r = {.rc = 0};
-    r.body = params_parse(body, strlen(body), &r.err);
+    r.body = params_parse(body, strlen(body), PARAM_MAX_VALUES, &r.err);
     REQUIRE(r.body);
     r.rc = tools_ask_read(&r.ask, dialect, (struct srv_span){body, strlen(body)}, r.body,
                           &r.ignored, &r.err);

@@ -1,0 +1,101 @@
+#!/usr/bin/env python3
+# SPDX-License-Identifier: MIT
+"""Embeddings as clients of many texts send them: bounds, answers in pieces, foreign token ids, poolings."""
+import base64
+import json
+import os
+import struct
+
+from hearth_server import Hearth, run, run_cases
+from tiny_models import DemoCopy
+
+SERVER = None
+
+
+def post(body):
+    status, _, answer = SERVER.post("/v1/embeddings", body)
+    return status, answer
+
+
+def vectors(body):
+    status, answer = post(body)
+    assert status == 200, answer
+    assert [d["index"] for d in answer["data"]] == list(range(len(answer["data"])))
+    return [d["embedding"] for d in answer["data"]]
+
+
+def refused(body, *words, code="invalid_value"):
+    status, answer = post(body)
+    assert status == 400 and answer["error"]["code"] == code, answer
+    assert all(word in answer["error"]["message"] for word in words), answer
+
+
+def test_2048_inputs():
+    texts = [f"text {i}" for i in range(2048)]
+    many = vectors({"input": texts})
+    assert len(many) == 2048
+    for i in (0, 1, 1000, 2047):
+        assert [many[i]] == vectors({"input": texts[i]}), i
+    packed = vectors({"input": texts, "encoding_format": "base64", "dimensions": 8})
+    for i in (0, 2047):
+        short = vectors({"input": texts[i], "dimensions": 8})[0]
+        assert struct.unpack("<8f", base64.b64decode(packed[i])) == struct.unpack("<8f", struct.pack("<8f", *short)), i
+    refused({"input": texts + ["one more"]}, "2049", "2048")
+
+
+def test_tokens_of_a_request():
+    refused({"input": [[5] * 2001] * 150}, "more than 300000 tokens")
+    refused({"input": [[5] * 2001] * 160}, "more than 320000 values", code="invalid_json")
+    status, answer = post({"input": [[5, 6]] * 3 + [[7]]})
+    assert status == 200 and answer["usage"]["prompt_tokens"] == 7, answer
+
+
+def test_ids_of_another_vocabulary():
+    sentence = "the model has 1024: this client tokenised for another model. LangChain: " \
+               "OpenAIEmbeddings(check_embedding_ctx_length=False)"
+    refused({"input": [[5, 6, 7, 100257]]}, "input[0][3] is token 100257, " + sentence)
+    refused({"input": [[5], [1024]]}, "input[1][0] is token 1024, " + sentence)
+    refused({"input": [5, 49000]}, "input[1] is token 49000, " + sentence)
+    refused({"input": [[5, -1]]}, "-1", "0 to 1023")
+
+
+def test_large_vectors_are_charged():
+    """Vectors are kept until all are there, within the budget of all answers."""
+    with Hearth("--answer-memory", "1M") as h:
+        status, _, answer = h.post("/v1/embeddings", {"input": ["a"] * 2048})  # of 128 numbers, 4 bytes each: 1 MiB
+        assert status == 200, answer
+    with Hearth("--answer-memory", "512K") as h:
+        status, _, answer = h.post("/v1/embeddings", {"input": ["a"] * 2048})
+        assert status == 413 and "2048 inputs" in answer["error"]["message"], answer
+
+
+def test_declared_poolings():
+    """Another pooling than mean, or a module that changes vectors, would give plausible wrong vectors: no start."""
+    def modules(*types):
+        return json.dumps([{"idx": i, "name": str(i), "path": f"{i}_{t}" if i else "", "type": f"sentence_transformers.models.{t}"}
+                           for i, t in enumerate(types)])
+
+    def pooling(**modes):
+        return json.dumps({"word_embedding_dimension": 128, **modes})
+
+    mean, usual = pooling(pooling_mode_cls_token=False, pooling_mode_mean_tokens=True), modules("Transformer", "Pooling", "Normalize")
+    cases = ((usual, mean, None), (usual, pooling(pooling_mode="mean"), None), (None, mean, None), (None, None, None),
+             (usual, pooling(pooling_mode_lasttoken=True, pooling_mode_mean_tokens=False), "'lasttoken'"),
+             (None, pooling(pooling_mode_cls_token=True), "'cls_token'"), (usual, pooling(pooling_mode="cls"), "'cls'"),
+             (usual, pooling(pooling_mode=["mean"]), "1_Pooling/config.json"), (usual, "{", "1_Pooling/config.json: line 1"),
+             (usual, None, "1_Pooling/config.json, which is not there"), ("[", mean, "modules.json: line 1"),
+             (modules("Transformer", "Pooling", "Dense"), mean, "'Dense'"),
+             (usual.replace("1_Pooling", "../x"), mean, "must be a folder"))
+    for i, (list_of, config, wanted) in enumerate(cases):
+        with DemoCopy() as m:
+            os.mkdir(m.path("1_Pooling"))
+            for name, text in (("modules.json", list_of), ("1_Pooling/config.json", config)):
+                if text is not None:
+                    m.put(name, text.encode())
+            status, _, err = run("serve", "--check-config", "--model", m.dir)
+            assert status == (1 if wanted else 0) and (not wanted or wanted in err), (i, status, err)
+
+
+if __name__ == "__main__":
+    with Hearth() as SERVER:
+        run_cases(globals())
