@@ -51,6 +51,61 @@ static int add_text(const struct block *b, json_t *parts, struct param_error *er
     return 0;
 }
 
+/* ---- documents and search results: text between tags ---------------------------------------- */
+
+static void add_line(struct buf *out, const json_t *text)
+{
+    if (json_string_length(text) == 0) return;
+    buf_add(out, json_string_value(text), json_string_length(text));
+    buf_add(out, "\n", 1);
+}
+
+/* A string, or text blocks. */
+static int add_lines(const struct block *b, struct buf *out, const json_t *content,
+                     struct param_error *err)
+{
+    size_t n = json_array_size(content), i = 0;
+    for (; i < n; i++) {
+        const json_t *text = json_object_get(json_array_get(content, i), "text");
+        if (!json_is_string(text)) break;
+        add_line(out, text);
+    }
+    if (json_is_string(content)) add_line(out, content);
+    if (json_is_string(content) || (json_is_array(content) && i == n)) return 0;
+    return fail_field(b, "", SRV_ERR_UNSUPPORTED,
+                      "only text is supported in documents and search results", err);
+}
+
+static bool is_source(const char *type)
+{
+    return !strcmp(type, "document") || !strcmp(type, "search_result");
+}
+
+/* value: the block b, or one inside it; type: of it. */
+static int add_source(const struct block *b, const json_t *value, const char *type, json_t *parts,
+                      struct param_error *err)
+{
+    const json_t *source = json_object_get(value, "source"), *content = NULL;
+    const char *kind = json_string_value(json_object_get(source, "type"));
+    bool document = !strcmp(type, "document");
+    struct buf out;
+    if (!document) content = json_object_get(value, "content");
+    if (document && kind && !strcmp(kind, "text")) content = json_object_get(source, "data");
+    if (document && kind && !strcmp(kind, "content")) content = json_object_get(source, "content");
+    buf_init(&out, 256u << 20);
+    buf_printf(&out, "<%s>\n", type);
+    add_line(&out, json_object_get(value, "title"));
+    add_line(&out, document ? json_object_get(value, "context") : source);
+    int rc = add_lines(b, &out, content, err);
+    buf_printf(&out, "</%s>\n", type);
+    if (!rc && out.failed) rc = param_no_memory(err);
+    if (!rc)
+        json_array_append_new(parts, json_pack("{s:s, s:o}", "type", "text", "text",
+                                               json_stringn(out.data, out.len)));
+    buf_finish(&out);
+    return rc;
+}
+
 /* ---- assistant ----------------------------------------------------------------------------- */
 
 static int add_call(const struct block *b, json_t *calls, struct param_error *err)
@@ -109,6 +164,7 @@ static int add_result_block(const struct block *b, const json_t *block, json_t *
 {
     const json_t *text = json_object_get(block, "text");
     const char *type = json_string_value(json_object_get(block, "type"));
+    if (type && is_source(type)) return add_source(b, block, type, parts, err);
     if (!type || strcmp(type, "text") != 0 || !json_is_string(text))
         return fail_field(b, "content", SRV_ERR_UNSUPPORTED,
                           "Only text is supported in tool results", err);
@@ -168,6 +224,7 @@ static int add_user_block(const struct block *b, void *ctx, struct param_error *
     struct user *u = ctx;
     if (!strcmp(b->type, "text")) return add_text(b, u->parts, err);
     if (!strcmp(b->type, "tool_result")) return add_result(b, u->list, err);
+    if (is_source(b->type)) return add_source(b, b->value, b->type, u->parts, err);
     return unsupported(b, "", err);
 }
 

@@ -65,6 +65,21 @@ static const struct input_meaning meanings[] = {
          ",\"is_error\":true,\"content\":\"Error: no\"") "," RESULT(",\"is_error\":false,"
                                                                     "\"content\":\"no\"") "]"),
      "[" TOOL(TEXT("Error: no\\u0000")) "," TOOL(TEXT("Error: no")) "," TOOL(TEXT("no")) "]"},
+    /* documents and search results are text, in their messages and in results */
+    {USER("[{\"type\":\"document\",\"source\":{\"type\":\"text\",\"media_type\":\"text/"
+          "plain\",\"data\":"
+          "\"a\\u0000b\"},\"title\":\"T\",\"context\":\"C\",\"citations\":{\"enabled\":false}}"
+          "," TEXT("q") "]"),
+     "[{\"role\":\"user\",\"content\":[" TEXT(
+         "<document>\\nT\\nC\\na\\u0000b\\n</document>\\n") "," TEXT("q") "]}]"},
+    {USER("[{\"type\":\"document\",\"source\":{\"type\":\"content\",\"content\":[" TEXT("a") "," TEXT(
+         "b") "]}},{\"type\":\"document\",\"source\":{\"type\":\"content\",\"content\":\"c\"}}]"),
+     "[{\"role\":\"user\",\"content\":[" TEXT("<document>\\na\\nb\\n</document>\\n") "," TEXT(
+         "<document>\\nc\\n</document>\\n") "]}]"},
+    {USER("[" RESULT(
+         ",\"content\":[{\"type\":\"search_result\",\"source\":\"http://x\",\"title\":\"T\","
+         "\"content\":[" TEXT("a") "]}]") "]"),
+     "[" TOOL(TEXT("<search_result>\\nT\\nhttp://x\\na\\n</search_result>\\n")) "]"},
     {USER("[" RESULT(",\"is_error\":true,\"content\":[" TEXT("x") "," TEXT("y") "]") "]"),
      "[" TOOL(TEXT("Error: x") "," TEXT("y")) "]"},
 };
@@ -113,8 +128,14 @@ static const struct input_refusal refusals[] = {
      "a string or text blocks"},
     {USER("[" RESULT(",\"content\":[" TEXT("x") ",{\"type\":\"image\",\"source\":{}}]") "]"),
      SRV_ERR_UNSUPPORTED, "messages.0.content.0.content", "Only text is supported in tool results"},
-    {USER("[" RESULT("") ",{\"type\":\"document\"}]"), SRV_ERR_UNSUPPORTED, "messages.0.content.1",
-     "'document'"},
+    {USER("[" RESULT(
+         "") ",{\"type\":\"document\",\"source\":{\"type\":\"base64\",\"data\":\"eA==\"}}]"),
+     SRV_ERR_UNSUPPORTED, "messages.0.content.1", "only text is supported in documents"},
+    {USER("[{\"type\":\"document\"}]"), SRV_ERR_UNSUPPORTED, "messages.0.content.0", "only text"},
+    {USER("[{\"type\":\"search_result\",\"content\":[" TEXT("a") ",{\"type\":\"image\"}]}]"),
+     SRV_ERR_UNSUPPORTED, "messages.0.content.0", "only text"},
+    {USER("[" RESULT(",\"content\":[{\"type\":\"document\",\"source\":{\"type\":\"url\"}}]") "]"),
+     SRV_ERR_UNSUPPORTED, "messages.0.content.0", "only text"},
     {USER("[" USE("{}") "]"), SRV_ERR_UNSUPPORTED, "messages.0.content.0", "'tool_use'"},
     {"{\"messages\":[{\"role\":\"user\",\"content\":\"a\"},{\"role\":\"user\",\"content\":[" RESULT(
          "") ",{\"type\":\"text\",\"text\":5}]}]}",
