@@ -148,7 +148,32 @@ static int read_ids(const struct reading *r, json_t *list, const char *name, siz
     return 0;
 }
 
-/* {"id": bias}; ids are decimal text. */
+/* Entries of logit_bias with one fault, as a message lists them: "5, 7 and 3 more". */
+struct faults {
+    char text[160];
+    int n, n_left;
+};
+
+static void add_fault(struct faults *f, const char *word)
+{
+    size_t used = strlen(f->text);
+    bool fits = used + strlen(word) + 3 <= sizeof(f->text);
+    if (fits) snprintf(f->text + used, sizeof(f->text) - used, "%s%s", f->n ? ", " : "", word);
+    f->n++;
+    f->n_left += !fits;
+}
+
+/* what: "the key" or "the token". */
+static int refuse_faults(struct faults *f, enum srv_error kind, const char *verb, const char *what,
+                         const char *wanted, struct param_error *err)
+{
+    char more[32] = "";
+    if (f->n_left) snprintf(more, sizeof(more), " and %d more", f->n_left);
+    return param_fail(err, kind, "logit_bias", "'logit_bias' %s %s%s %s%s%s", verb, what,
+                      f->n > 1 ? "s" : "", f->text, more, wanted);
+}
+
+/* {"id": bias}; ids are decimal text. All entries with a fault are named. */
 static int read_bias(const struct reading *r, struct param_error *err)
 {
     struct srv_gen_params *p = r->p;
@@ -165,28 +190,36 @@ static int read_bias(const struct reading *r, struct param_error *err)
         return param_fail(err, SRV_ERR_OVERLOADED, NULL,
                           "The server is out of memory for 'logit_bias'.");
     int32_t vocab = eng_info(r->served->engine)->vocab_size;
+    struct faults keys = {"", 0, 0}, types = keys, values = keys;
     const char *key;
     json_t *value;
     json_object_foreach(p->logit_bias, key, value)
     {
-        char *end, word[PARAM_WORD_MAX];
+        char *end, word[PARAM_WORD_MAX], shown[PARAM_WORD_MAX + 32];
         errno = 0;
         long long id = strtoll(key, &end, 10);
-        if (*key < '0' || *key > '9' || *end || errno || id >= vocab)
-            return param_fail(err, SRV_ERR_INVALID_VALUE, "logit_bias",
-                              "'logit_bias' has the key '%s'; keys are token ids from 0 to %d.",
-                              param_word(key, word), (int)vocab - 1);
         double v = json_number_value(value);
-        if (!json_is_number(value))
-            return param_fail(err, SRV_ERR_INVALID_TYPE, "logit_bias",
-                              "'logit_bias' of the token %lld must be a number.", id);
-        if (!(v >= -100 && v <= 100))
-            return param_fail(err, SRV_ERR_INVALID_VALUE, "logit_bias",
-                              "'logit_bias' of the token %lld is %.9g, but must be between -100 "
-                              "and 100.",
-                              id, v);
-        bias[at++] = (struct eng_bias){(int32_t)id, (float)v};
+        snprintf(shown, sizeof(shown), "'%s'", param_word(key, word));
+        if (*key < '0' || *key > '9' || *end || errno || id >= vocab) {
+            add_fault(&keys, shown);
+        } else if (!json_is_number(value)) {
+            add_fault(&types, word);
+        } else if (!(v >= -100 && v <= 100)) {
+            snprintf(shown, sizeof(shown), "%lld is %.9g", id, v);
+            add_fault(&values, shown);
+        } else {
+            bias[at++] = (struct eng_bias){(int32_t)id, (float)v};
+        }
     }
+    char ids[64];
+    snprintf(ids, sizeof(ids), "; keys are token ids from 0 to %d.", (int)vocab - 1);
+    if (keys.n) return refuse_faults(&keys, SRV_ERR_INVALID_VALUE, "has", "the key", ids, err);
+    if (types.n)
+        return refuse_faults(&types, SRV_ERR_INVALID_TYPE, "of", "the token", " must be a number.",
+                             err);
+    if (values.n)
+        return refuse_faults(&values, SRV_ERR_INVALID_VALUE, "of", "the token",
+                             ", but must be between -100 and 100.", err);
     p->sampling.bias = bias;
     p->sampling.n_bias = (int)at;
     return 0;

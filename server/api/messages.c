@@ -6,6 +6,7 @@
 #include <string.h>
 
 #include "base/json_reader.h"
+#include "server/api/cache_control.h"
 #include "server/api/chat_input.h"
 #include "server/api/json_memory.h"
 #include "server/api/messages_input.h"
@@ -30,7 +31,8 @@ static const struct param_field fields[] = {
     GEN_OTHER("container", PARAM_UNSUPPORTED),
     GEN_OTHER("thread", PARAM_IGNORED), /* make_prompt refuses it */
     GEN_OTHER("output_format", PARAM_IGNORED),
-    GEN_OTHER("output_config", PARAM_NAMED), /* all but its format */
+    GEN_OTHER("output_config", PARAM_NAMED),   /* all but its format */
+    GEN_OTHER("cache_control", PARAM_IGNORED), /* cache_control.c reads it, here and on blocks */
     {0},
 };
 
@@ -53,7 +55,8 @@ static int make_prompt(struct srv_gen *g, struct param_error *err)
     if (thread && !json_is_null(thread))
         return param_fail(err, SRV_ERR_THREAD, "thread",
                           "'thread' is not supported; send the whole conversation without it.");
-    if (guide_ask_read_format(&g->guide.ask, g->text, g->body, "output_config.format", err) ||
+    if (cache_control_check(g->body, err) ||
+        guide_ask_read_format(&g->guide.ask, g->text, g->body, "output_config.format", err) ||
         guide_ask_read_format(&g->guide.ask, g->text, g->body, "output_format", err))
         return -1;
     json_t *messages = messages_to_chat(g->text, g->body, err);

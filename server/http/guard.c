@@ -310,12 +310,21 @@ void srv_guard_find_route(const struct srv_route *const *tables, const char *met
 {
     *ret = (struct srv_guard_route){.tail = ""};
     struct srv_nearest nearest;
-    srv_nearest_init(&nearest, path, strlen(path));
+    /* Whole paths are compared, but what counts as near depends on the last word alone. */
+    const char *last = strrchr(path, '/');
+    if (!last) last = path;
+    srv_nearest_init(&nearest, last, strlen(last));
+    nearest.typed = path;
+    nearest.typed_len = strlen(path);
     bool is_head = strcmp(method, "HEAD") == 0;
     for (; *tables; tables++) {
         for (const struct srv_route *r = *tables; r->method; r++) {
             srv_nearest_offer(&nearest, r->path, strlen(r->path));
             if (!path_matches(r, path)) continue;
+            /* What may be a model's name is none if something is posted to it. */
+            if ((r->flags & SRV_ROUTE_PREFIX) && !strcmp(method, "POST") &&
+                strcmp(r->method, method))
+                continue;
             ret->path_known = true;
             ret->path_flags |= r->flags;
             note_method(ret, r->method);

@@ -332,6 +332,10 @@ def test_errors_show_the_value():
         error, _ = refused("/v1/completions", dict(GREEDY, **{field: value}), param=field)
         assert error["message"].startswith(f"'{field}' is {shown}, but must be between "), error
     for bias, code, words in (({"5": 100.5}, "invalid_value", "token 5 is 100.5"), ({"5": "1"}, "invalid_type", "token 5"),
+                              ({"x": 1, "5": 1, "y": 2}, "invalid_value", "has the keys 'x', 'y'; keys are"),
+                              ({"5": None, "7": "a"}, "invalid_type", "of the tokens 5, 7 must be a number."),
+                              ({"5": 101, "6": 1, "7": -200}, "invalid_value", "of the tokens 5 is 101, 7 is -200, but must"),
+                              ({f"k{i}": 1 for i in range(99)}, "invalid_value", " and 7"),
                               ({" 5": 1}, "invalid_value", "' 5'"), ({"+5": 1}, "invalid_value", "'+5'"),
                               ({"\u00e9" * 99: 1}, "invalid_value", "'" + "?" * 40 + "...'")):
         error, _ = refused("/v1/completions", dict(GREEDY, logit_bias=bias), code=code, param="logit_bias")

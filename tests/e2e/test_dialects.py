@@ -101,6 +101,7 @@ def test_did_you_mean_only_what_is_near():
     for path, hint in (("/v1/completion", "/v1/completions"), ("/v1/chat/completion", "/v1/chat/completions"),
                        ("/v1/embedding", "/v1/embeddings"), ("/chat/completions/", None), ("/rerank", None),
                        ("/v1/rerank", None), ("/api/generate", None), ("/v1/audio/speech", None),
+                       ("/v1/score", None), ("/v1/slot", "/v1/slots"), ("/v2/chat/completions", "/v1/chat/completions"),
                        ("/v1/model", "/v1/models"), ("/helth", "/health"), ("/x", None)):
         status, _, answer = SERVER.request("GET", path)
         message = answer.decode()
@@ -455,6 +456,58 @@ def test_errors_name_what_the_client_sent():
         m.template("{{ raise_exception('no') }}")
         with Hearth("--model", m.dir) as h:
             assert h.post("/v1/responses", {"input": "a"})[2]["error"]["param"] == "input"
+
+
+def test_cache_control_is_checked_everywhere():
+    """Types and values, in Anthropic's words, wherever Anthropic's API takes it."""
+    text = {"type": "text", "text": "a"}
+    tool = {"name": "f", "input_schema": {"type": "object"}}
+    call = {"role": "assistant", "content": [{"type": "tool_use", "id": "t", "name": "f", "input": {}}]}
+
+    def body(place, control):
+        def put(block):
+            return dict(block, cache_control=control) if control != "absent" else block
+        user = [put(text) if place == "messages.0.content.0" else text]
+        inner = [put(text) if place == "messages.2.content.0.content.0" else text]
+        result = {"type": "tool_result", "tool_use_id": "t", "content": inner}
+        out = {"max_tokens": 1, "system": [put(text) if place == "system.0" else text],
+               "tools": [put(tool) if place == "tools.0" else tool], "messages": [
+                   {"role": "user", "content": user}, call,
+                   {"role": "user", "content": [put(result) if place == "messages.2.content.0" else result]}]}
+        return put(out) if place == "" else out
+
+    for place in ("", "system.0", "tools.0", "messages.0.content.0", "messages.2.content.0", "messages.2.content.0.content.0"):
+        path = place + ".cache_control" if place else "cache_control"
+        for good in (None, {"type": "ephemeral"}, {"type": "ephemeral", "ttl": "5m"}, {"type": "ephemeral", "ttl": "1h"},
+                     {"type": "ephemeral", "ttl": None}):
+            for route in ("/v1/messages", "/v1/messages/count_tokens"):
+                status, head, answer = SERVER.post(route, body(place, good))
+                assert status == 200 and "x-ignored-params" not in head, (place, good, head, answer)
+        for bad, message in (
+                (5, path + ": Input should be an object"), ([], path + ": Input should be an object"),
+                ({}, path + ".type: Field required"),
+                ({"type": "forever"}, path + ": Input tag 'forever' found using 'type' does not match any of the expected tags: 'ephemeral'"),
+                ({"type": 5}, path + ": Input tag "),
+                ({"type": "ephemeral", "ttl": "2h"}, path + ".ephemeral.ttl: Input should be '5m' or '1h'"),
+                ({"type": "ephemeral", "ttl": 5}, path + ".ephemeral.ttl: Input should be '5m' or '1h'")):
+            status, _, answer = SERVER.post("/v1/messages", body(place, bad))
+            assert status == 400 and answer["error"]["type"] == "invalid_request_error", (place, bad, answer)
+            assert answer["error"]["message"].startswith(message), (message, answer)
+    many = dict(text, cache_control={"type": "ephemeral"})
+    four = {"max_tokens": 1, "cache_control": {"type": "ephemeral"}, "system": [many] * 2,
+            "messages": [{"role": "user", "content": [many] * 2}]}
+    assert SERVER.post("/v1/messages", four)[0] == 200
+    status, _, answer = SERVER.post("/v1/messages", dict(four, system=[many] * 3))
+    assert status == 400 and answer["error"]["message"] == (
+        "A maximum of 4 blocks with cache_control may be provided. Found 5."), answer
+
+
+def test_posts_to_models_that_are_no_routes():
+    for path in ("/models/unload", "/v1/models/unload", "/v1/models/some/name"):
+        status, _, answer = SERVER.post(path, {})
+        assert status == 404 and answer["error"]["code"] == "unknown_url", (path, status, answer)
+    assert SERVER.request("DELETE", "/v1/models/x")[0] == 405
+    assert SERVER.request("OPTIONS", "/v1/models/x")[0] in (200, 204)
 
 
 def test_messages_system_role():
