@@ -109,14 +109,22 @@ static void send_delta(struct srv_gen *g, const struct sending *s, const struct 
 }
 
 /* Tokens without text of their own have events if they are asked for or counted. */
-static void send_tokens(struct srv_gen *g, const struct sending *s, const struct choice_part *part)
+static void send_tokens(struct srv_gen *g, const struct sending *s, const struct choice_part *part,
+                        int64_t token_to)
 {
     const struct srv_gen_params *p = &g->params;
     struct gen_choice *c = s->choice;
     bool logged = p->want_logprobs && c->n_shown < c->n_showable;
     bool wanted = logged || p->return_token_ids || p->chunk_tokens > 0;
-    if (s->token_to > c->n_shown && wanted) send_delta(g, s, part, c->n_sent, s->token_to);
-    c->n_shown = s->token_to;
+    if (token_to > c->n_shown && wanted) send_delta(g, s, part, c->n_sent, token_to);
+    c->n_shown = token_to;
+}
+
+/* Returns true if a part that ends there may be closed: no token that begins in it is still to be
+ * shown with its log-probabilities. */
+static bool tokens_are_out(const struct srv_gen *g, const struct gen_choice *c, size_t part_end)
+{
+    return !g->params.want_logprobs || token_at(c, c->n_shown, c->n_placed, part_end) == c->n_shown;
 }
 
 /* Sends what is new of part i; returns true if it is closed. */
@@ -129,11 +137,11 @@ static bool send_part(struct srv_gen *g, const struct sending *s, int i)
     bool is_last = i + 1 == c->n_parts || c->parts[i + 1].from > s->to;
     if (c->n_parts_begun <= i && !begins) return false;
     if (c->n_parts_begun <= i) announce_part(g, c, i, false);
-    if (end > c->n_sent)
-        send_delta(g, s, part, end,
-                   is_last ? s->token_to : token_at(c, c->n_shown, s->token_to, end));
-    if (is_last) send_tokens(g, s, part);
-    bool ended = end == part_end && (s->is_last || i + 1 < c->n_parts || part->ended);
+    int64_t token_to = is_last ? s->token_to : token_at(c, c->n_shown, s->token_to, end);
+    if (end > c->n_sent) send_delta(g, s, part, end, token_to);
+    if (is_last || g->params.want_logprobs) send_tokens(g, s, part, token_to);
+    bool complete = i + 1 < c->n_parts || part->ended;
+    bool ended = end == part_end && (s->is_last || (complete && tokens_are_out(g, c, part_end)));
     if (ended) announce_part(g, c, i, true);
     return ended;
 }
@@ -145,7 +153,7 @@ static void stream_text(struct srv_gen *g, const struct sending *s)
     int i = c->n_parts_ended;
     while (i < c->n_parts && c->parts[i].from <= s->to && send_part(g, s, i))
         i++;
-    send_tokens(g, s, NULL);
+    send_tokens(g, s, NULL, s->token_to);
 }
 
 /* Everything new; at the end also the tokens that a stop string has swallowed. */

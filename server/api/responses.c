@@ -28,7 +28,7 @@ static const struct param_field fields[] = {
     GEN_OTHER("truncation", PARAM_IGNORED), /* check_truncation reads it */
     GEN_OTHER("include", PARAM_IGNORED),    /* check_include reads it */
     GEN_RANGE("top_logprobs", PARAM_INT, top_logprobs, 0, GEN_MAX_LOGPROBS),
-    GEN_RANGE("max_tool_calls", PARAM_INT, max_tool_calls, 0, 1e15), /* of the server's own tools */
+    GEN_RANGE("max_tool_calls", PARAM_INT, max_tool_calls, 1, 1e15), /* of the server's own tools */
     GEN_FIELD("user", PARAM_STRING, user),
     GEN_FIELD("safety_identifier", PARAM_STRING, safety_identifier),
     GEN_OTHER("previous_response_id", PARAM_UNSUPPORTED),

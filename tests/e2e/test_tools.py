@@ -499,13 +499,14 @@ def test_logprobs_and_token_ids():
                 assert logged == choice["logprobs"]["content"], (seed, options)
             # in Responses each message has those of its text
             body = ask_of("responses", TOOLS, temperature=0, include=["message.output_text.logprobs"])
-            logged = {}
-            for _, data in SERVER.stream(PATHS["responses"], dict(body, stream=True)):
-                e = json.loads(data)
-                if e["type"] == "response.output_text.delta":
-                    logged.setdefault(e["item_id"], []).extend(e["logprobs"])
-            messages = [i for i in e["response"]["output"] if i["type"] == "message"]
-            assert messages and logged == {i["id"]: i["content"][0]["logprobs"] for i in messages}, (logged, messages)
+            for _ in range(20):  # however the text comes out of the engine
+                logged = {}
+                for _, data in SERVER.stream(PATHS["responses"], dict(body, stream=True)):
+                    e = json.loads(data)
+                    if e["type"] == "response.output_text.delta":
+                        logged.setdefault(e["item_id"], []).extend(e["logprobs"])
+                messages = [i for i in e["response"]["output"] if i["type"] == "message"]
+                assert messages and logged == {i["id"]: i["content"][0]["logprobs"] for i in messages}, (logged, messages)
             assert sum(logged.values(), []) == [dict(t, top_logprobs=[]) for t in choice["logprobs"]["content"]]
 
 
