@@ -4,6 +4,8 @@
 
     generate.py [NAME ...] every model, or those: config, weights, golden.json, logits.f32
     generate.py --rope     RoPE frequencies of the reference as C, for tests/unit/engine_model/rope_reference.inc
+    generate.py --keys     every setting of the families' configuration classes as C, for
+                           tests/unit/engine_model/family_keys.inc
 
 Needs PyTorch and transformers from PyPI: 4.57, and 5.23 for the families whose tensors are `named`. The weights are drawn from a fixed seed and large on
 purpose, so that a mistake shows; the reference loads them from the files, computes in float32 with
@@ -75,14 +77,15 @@ MODELS = {
     "granite-bias-bf16": (
         "GraniteForCausalLM", "granite",
         {"num_hidden_layers": 2, "attention_bias": True, "embedding_multiplier": 12.0,
-         "residual_multiplier": 0.22, "attention_multiplier": 0.3, "logits_scaling": 1.7},
+         "residual_multiplier": 0.22, "attention_multiplier": 0.3, "logits_scaling": 1.7,
+         "rms_norm_eps": 1e-2},
         {"named": True}),
     "granite4-bf16": (
         "GraniteMoeHybridForCausalLM", "granitemoehybrid",
         {"num_hidden_layers": 2, "layer_types": ["attention"] * 2, "num_local_experts": 0,
          "num_experts_per_tok": 0, "shared_intermediate_size": 40, "mamba_n_heads": 8,
          "position_embedding_type": "rope", "embedding_multiplier": 12.0,
-         "residual_multiplier": 0.25, "attention_multiplier": 0.2, "logits_scaling": 1.9,
+         "residual_multiplier": 0.25, "attention_multiplier": 0.2, "logits_scaling": 1.9, "rms_norm_eps": 1e-2,
          "tie_word_embeddings": True}, {"named": True}),
     "phi3-longrope-bf16": (
         "Phi3ForCausalLM", "phi3",
@@ -116,13 +119,13 @@ MODELS = {
         {"num_hidden_layers": 3, "head_dim": 16, "query_pre_attn_scalar": 9, "sliding_window": 8,
          "attn_logit_softcapping": 4.0, "final_logit_softcapping": 3.0, "hidden_act": None,
          "hidden_activation": "gelu_pytorch_tanh", "tie_word_embeddings": True,
-         "rms_norm_eps": 1e-6, "pad_token_id": 0}, {"named": True}),
+         "rms_norm_eps": 1e-4, "pad_token_id": 0}, {"named": True}),
     "gemma3-windows-bf16": (
         "Gemma3ForCausalLM", "gemma3_text",
         {"num_hidden_layers": 4, "head_dim": 16, "query_pre_attn_scalar": 20, "sliding_window": 8,
          "sliding_window_pattern": 3, "rope_local_base_freq": 100.0, "hidden_act": None,
          "hidden_activation": "gelu_pytorch_tanh", "tie_word_embeddings": True,
-         "rope_scaling": {"rope_type": "linear", "factor": 4.0}, "rms_norm_eps": 1e-6,
+         "rope_scaling": {"rope_type": "linear", "factor": 4.0}, "rms_norm_eps": 1e-4,
          "pad_token_id": 0}, {"named": True}),
 }
 
@@ -344,7 +347,19 @@ def print_ropes():
             print("\n    ".join(textwrap.wrap(line, 92)))
 
 
+def print_keys():
+    """A configuration as each family's class writes it: of what the engine must read, ignore or refuse."""
+    from transformers import CONFIG_MAPPING
+    for model_type in dict.fromkeys(row[1] for row in MODELS.values()):
+        keys = sorted(CONFIG_MAPPING[model_type]().to_dict())
+        lines = textwrap.wrap(" ".join(keys), 88)
+        print(f'{{"{model_type}",\n' + "\n".join(f' "{l} "' for l in lines) + "},")
+
+
 def main():
+    if sys.argv[1:] == ["--keys"]:
+        print_keys()
+        return
     if sys.argv[1:] == ["--rope"]:
         print_ropes()
         return

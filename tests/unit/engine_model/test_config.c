@@ -334,6 +334,259 @@ static void test_generation_config(void **state)
     REQUIRE(strstr(err, "generation_config.json: line 1"));
 }
 
+/* ---- more families ------------------------------------------------------------------------- */
+
+#define FOUR "\"num_hidden_layers\":4,\"vocab_size\":100"
+
+/* Windows (as windows_of), layers with RoPE ('r', or 'l': by the local one), and sizes of heads. */
+static void test_layers_of_families(void **state)
+{
+    (void)state;
+    static const struct {
+        const char *config, *windows, *ropes;
+        int d_head, d_rot;
+    } rows[] = {
+        {"{\"model_type\":\"gemma2\",\"sliding_window\":5," FOUR "}", "5.5.", "rrrr", 256, 256},
+        {"{\"model_type\":\"gemma3_text\",\"sliding_window\":5," FOUR "}", "5555", "llll", 256,
+         256},
+        {"{\"model_type\":\"gemma3_text\",\"sliding_window\":5,\"sliding_window_pattern\":2," FOUR
+         "}",
+         "5.5.", "lrlr", 256, 256},
+        {"{\"model_type\":\"gemma3_text\",\"sliding_window\":5" TYPES "," FOUR "}", ".5.5", "rlrl",
+         256, 256},
+        {"{\"model_type\":\"gemma3\",\"text_config\":{\"sliding_window\":6," FOUR "}}", "6666",
+         "llll", 256, 256},
+        {"{\"model_type\":\"olmo3\",\"sliding_window\":5," FOUR "}", "555.", "lllr", 128, 128},
+        {"{\"model_type\":\"exaone4\",\"sliding_window\":5," FOUR "}", "555.", "rrr.", 128, 128},
+        {"{\"model_type\":\"exaone4\",\"sliding_window\":null," FOUR "}", "....", "rrrr", 128, 128},
+        {"{\"model_type\":\"phi3\"," FOUR "}", "....", "rrrr", 96, 96},
+        {"{\"model_type\":\"phi3\",\"sliding_window\":7,\"partial_rotary_factor\":0.75," FOUR "}",
+         "7777", "rrrr", 96, 72},
+        {"{\"model_type\":\"glm4\"," FOUR "}", "....", "rrrr", 128, 64},
+        {"{\"model_type\":\"granitemoehybrid\",\"num_local_experts\":0,\"layer_types\":["
+         "\"attention\","
+         "\"attention\",\"full_attention\",\"attention\"]," FOUR "}",
+         "....", "....", 128, 128},
+    };
+    for (size_t i = 0; i < N_OF(rows); i++) {
+        char windows[5], ropes[5] = "....";
+        struct eng_hparams hp = good(rows[i].config, NULL);
+        windows_of(&hp, windows);
+        for (int k = 0; k < 4; k++)
+            if (hp.layer_rope[k])
+                ropes[k] = hp.has_local_rope && hp.layer_window[k] > 0 ? 'l' : 'r';
+        REQUIRE_MSG(strcmp(windows, rows[i].windows) == 0, "%s: %s", rows[i].config, windows);
+        REQUIRE_MSG(strcmp(ropes, rows[i].ropes) == 0, "%s: %s", rows[i].config, ropes);
+        REQUIRE_EQ_INT(hp.d_head, rows[i].d_head);
+        REQUIRE_EQ_INT(hp.d_rot, rows[i].d_rot);
+    }
+}
+
+static bool is_near(double a, double b)
+{
+    return a > b * 0.999999 && a < b * 1.000001;
+}
+
+static void test_factors(void **state)
+{
+    (void)state;
+    struct eng_hparams hp = good("{\"model_type\":\"granite\"}", NULL);
+    REQUIRE(hp.embed_scale == 1 && hp.residual_scale == 1 && hp.attn_scale == 1);
+    hp =
+        good("{\"model_type\":\"granite\",\"embedding_multiplier\":12,\"residual_multiplier\":0.22,"
+             "\"attention_multiplier\":0.015625,\"logits_scaling\":8}",
+             NULL);
+    REQUIRE(hp.embed_scale == 12 && hp.residual_scale == 0.22 && hp.attn_scale == 0.015625 &&
+            hp.logits_scaling == 8);
+    hp = good("{\"model_type\":\"gemma2\"}", NULL);
+    REQUIRE(hp.embed_scale == 48 && hp.attn_scale == 0.0625);
+    REQUIRE(hp.attn_softcap == 50 && hp.logit_softcap == 30 && hp.act == KERN_ACT_GELU_TANH);
+    hp = good("{\"model_type\":\"gemma2\",\"attn_logit_softcapping\":null,"
+              "\"final_logit_softcapping\":null,\"query_pre_attn_scalar\":144}",
+              NULL);
+    REQUIRE(hp.attn_softcap == 0 && hp.logit_softcap == 0 && is_near(hp.attn_scale, 1 / 12.0));
+    hp = good("{\"model_type\":\"gemma3_text\",\"attn_logit_softcapping\":50}", NULL);
+    REQUIRE(hp.attn_softcap == 0 && hp.logit_softcap == 0);
+    REQUIRE_EQ_INT(hp.n_eos_ids, 1);
+    hp = good("{\"model_type\":\"gemma3\",\"eos_token_id\":[1,106],\"text_config\":{}}", NULL);
+    REQUIRE_EQ_INT(hp.n_eos_ids, 2);
+    hp = good("{\"model_type\":\"glm4\"}", NULL);
+    REQUIRE(hp.rms_eps == 1.5625e-7 && hp.attn_bias_qkv && !hp.attn_bias_o && !hp.tied);
+    hp = good("{\"model_type\":\"ernie4_5\",\"use_bias\":true}", NULL);
+    REQUIRE(hp.attn_bias_qkv && hp.attn_bias_o && hp.mlp_bias && hp.tied);
+    hp =
+        good("{\"model_type\":\"granitemoehybrid\",\"num_local_experts\":0,\"num_hidden_layers\":1,"
+             "\"layer_types\":[\"attention\"],\"intermediate_size\":9,"
+             "\"shared_intermediate_size\":77}",
+             NULL);
+    REQUIRE_EQ_INT(hp.d_ff, 77);
+}
+
+#define LONGROPE(type, more)                                                                       \
+    "{\"model_type\":\"phi3\",\"hidden_size\":16,\"num_attention_heads\":4," FOUR                  \
+    ",\"max_position_embeddings\":131072,\"original_max_position_embeddings\":4096,"               \
+    "\"rope_scaling\":{\"type\":\"" type "\",\"short_factor\":[1,2],\"long_factor\":[3,4]" more    \
+    "}}"
+
+static void test_ropes_of_families(void **state)
+{
+    (void)state;
+    static const char *const names[] = {LONGROPE("longrope", ""), LONGROPE("su", ""),
+                                        LONGROPE("yarn", "")};
+    for (size_t i = 0; i < N_OF(names); i++) {
+        struct eng_hparams hp = good(names[i], NULL);
+        REQUIRE(hp.rope.type == ENG_ROPE_LONGROPE && hp.rope.original_ctx == 4096);
+        REQUIRE(is_near(hp.rope.attention_factor, 1.1902380714238083));
+        REQUIRE(hp.rope.short_factors[1] == 2 && hp.rope.long_factors[0] == 3);
+    }
+    struct eng_hparams hp = good(LONGROPE("longrope", ",\"attention_factor\":1.5"), NULL);
+    REQUIRE(hp.rope.attention_factor == 1.5);
+    hp = good("{\"model_type\":\"hunyuan_v1_dense\",\"head_dim\":128,\"rope_scaling\":"
+              "{\"type\":\"dynamic\",\"alpha\":1000,\"factor\":3}}",
+              NULL);
+    REQUIRE(hp.rope.type == ENG_ROPE_DEFAULT && hp.rope.theta > 1.11e7 && hp.rope.theta < 1.12e7);
+    hp =
+        good("{\"model_type\":\"gemma3_text\",\"rope_scaling\":{\"type\":\"linear\",\"factor\":8}}",
+             NULL);
+    REQUIRE(hp.rope.type == ENG_ROPE_LINEAR && hp.rope.theta == 1e6);
+    REQUIRE(hp.local_rope.type == ENG_ROPE_DEFAULT && hp.local_rope.theta == 1e4);
+    hp = good(
+        "{\"model_type\":\"gemma3_text\",\"rope_parameters\":{\"full_attention\":{\"rope_type\":"
+        "\"linear\",\"factor\":4,\"rope_theta\":5e6},\"sliding_attention\":{\"rope_theta\":7}}}",
+        NULL);
+    REQUIRE(hp.rope.type == ENG_ROPE_LINEAR && hp.rope.theta == 5e6 && hp.local_rope.theta == 7);
+}
+
+static const struct {
+    const char *config, *says;
+    int rc;
+} family_refusals[] = {
+    {"{\"model_type\":\"gemma3\"}", "text_config is missing", ENG_EINVAL},
+    {"{\"model_type\":\"gemma3\",\"text_config\":[]}", "text_config must be an object", ENG_EINVAL},
+    {"{\"model_type\":\"gemma3_text\",\"use_bidirectional_attention\":true}",
+     "use_bidirectional_attention: bidirectional attention", ENG_EUNSUPPORTED},
+    {"{\"model_type\":\"gemma3_text\",\"hidden_activation\":\"relu2\"}",
+     "hidden_activation relu2 is not supported; supported: silu, gelu_pytorch_tanh",
+     ENG_EUNSUPPORTED},
+    {"{\"model_type\":\"gemma3_text\",\"query_pre_attn_scalar\":0}", "query_pre_attn_scalar must",
+     ENG_EINVAL},
+    {"{\"model_type\":\"gemma3_text\",\"rope_parameters\":{\"sliding_attention\":{\"rope_type\":"
+     "\"yarn\"}}}",
+     "sliding_attention has rope_type yarn; supported there: default", ENG_EUNSUPPORTED},
+    {"{\"model_type\":\"gemma3_text\",\"rope_parameters\":{\"chunked_attention\":{}}}",
+     "chunked_attention: RoPE that differs", ENG_EUNSUPPORTED},
+    {"{\"model_type\":\"gemma3_text\",\"sliding_window_pattern\":0}", "sliding_window_pattern must",
+     ENG_EINVAL},
+    {"{\"model_type\":\"granitemoehybrid\",\"layer_types\":[]}", "num_local_experts is missing",
+     ENG_EINVAL},
+    {"{\"model_type\":\"granitemoehybrid\",\"num_local_experts\":64}",
+     "num_local_experts: mixtures", ENG_EUNSUPPORTED},
+    {"{\"model_type\":\"granitemoehybrid\",\"num_local_experts\":0}", "layer_types is missing",
+     ENG_EUNSUPPORTED},
+    {"{\"model_type\":\"granitemoehybrid\",\"num_local_experts\":0," FOUR
+     ",\"layer_types\":[\"attention\",\"mamba\",\"mamba\",\"attention\"]}",
+     "layer_types[1] is mamba; supported: attention", ENG_EUNSUPPORTED},
+    {"{\"model_type\":\"granite\",\"residual_multiplier\":0}", "residual_multiplier must",
+     ENG_EINVAL},
+    {"{\"model_type\":\"phi3\",\"rope_scaling\":{\"type\":\"llama3\"}}",
+     "rope_type llama3 is not supported; supported: default, longrope", ENG_EUNSUPPORTED},
+    {LONGROPE("longrope", ",\"short_factor\":[1]"), "duplicate", ENG_EINVAL},
+    {"{\"model_type\":\"phi3\",\"rope_scaling\":{\"type\":\"longrope\",\"short_factor\":[1]}}",
+     "short_factor must be a list of 48 numbers", ENG_EINVAL},
+    {"{\"model_type\":\"phi3\",\"hidden_size\":128,\"rope_scaling\":{\"type\":\"longrope\","
+     "\"short_factor\":[1,\"x\"]}}",
+     "short_factor[1] must be within", ENG_EINVAL},
+    {"{\"model_type\":\"phi3\",\"partial_rotary_factor\":0.01}", "must give an even number",
+     ENG_EUNSUPPORTED},
+    {"{\"model_type\":\"olmo3\",\"rope_theta\":10000}", "OLMo 3 is supported with 500000 only",
+     ENG_EUNSUPPORTED},
+    {"{\"model_type\":\"gemma4_text\"}", "model_type gemma4_text is not supported",
+     ENG_EUNSUPPORTED},
+};
+
+static void test_family_refusals(void **state)
+{
+    (void)state;
+    for (size_t i = 0; i < N_OF(family_refusals); i++) {
+        struct eng_hparams hp;
+        char err[ERR_BYTES];
+        int rc = parse(&hp, family_refusals[i].config, NULL, err);
+        REQUIRE_MSG(rc == family_refusals[i].rc, "%s: rc %d, %s", family_refusals[i].config, rc,
+                    err);
+        REQUIRE_MSG(strstr(err, family_refusals[i].says), "%s: %s", family_refusals[i].config, err);
+    }
+}
+
+/* ---- every setting of a family is known ---------------------------------------------------- */
+
+static char looked_up[1 << 14];
+
+json_t *__real_json_object_get(const json_t *object, const char *key);
+json_t *__wrap_json_object_get(const json_t *object, const char *key);
+
+json_t *__wrap_json_object_get(const json_t *object, const char *key)
+{
+    size_t n = strlen(looked_up);
+    if (n + strlen(key) + 3 < sizeof(looked_up))
+        snprintf(looked_up + n, sizeof(looked_up) - n, " %s ", key);
+    return __real_json_object_get(object, key);
+}
+
+/* Settings of configuration classes that change no logits, with those of training and of tools. */
+static const char ignored[] =
+    " _name_or_path architectures attention_dropout chunk_size_feed_forward dtype embd_pdrop "
+    "id2label "
+    "initializer_range label2id model_type output_attentions output_hidden_states pad_token_id "
+    "problem_type resid_pdrop return_dict transformers_version use_cache "
+    /* Gemma 3: only informative; read by the reference without effect */
+    "_sliding_window_pattern attn_logit_softcapping "
+    /* Hunyuan: not used by the reference's model */
+    "eod_token_id "
+    /* Granite 4: of experts and recurrent layers, which are refused */
+    "intermediate_size mamba_chunk_size mamba_conv_bias mamba_d_conv mamba_d_head mamba_d_state "
+    "mamba_expand mamba_n_groups mamba_n_heads mamba_proj_bias num_experts_per_tok "
+    "output_router_logits router_aux_loss_coef time_step_limit ";
+
+static const struct {
+    const char *model_type, *keys;
+} family_keys[] = {
+#include "family_keys.inc"
+};
+
+static bool holds(const char *list, const char *key, size_t len)
+{
+    char word[128];
+    snprintf(word, sizeof(word), " %.*s ", (int)len, key);
+    return strstr(list, word) != NULL;
+}
+
+/* Every setting that the reference's class has is read, refused by its name, or ignored on purpose. */
+static void test_settings_are_known(void **state)
+{
+    (void)state;
+    for (size_t i = 0; i < N_OF(family_keys); i++) {
+        static const char *const layers[] = {"", ",\"layer_types\":[\"full_attention\"]"};
+        char config[256], err[ERR_BYTES];
+        looked_up[0] = '\0';
+        for (int k = 0; k < 2; k++) {
+            struct eng_hparams hp;
+            snprintf(
+                config, sizeof(config),
+                "{\"model_type\":\"%s\",\"num_local_experts\":0,\"use_sliding_window\":true,"
+                "\"num_hidden_layers\":1,\"rope_parameters\":{\"type\":\"yarn\",\"factor\":2}%s}",
+                family_keys[i].model_type, layers[k]);
+            parse(&hp, config, NULL, err);
+        }
+        for (const char *key = family_keys[i].keys; *key; key += strcspn(key, " ") + 1) {
+            size_t len = strcspn(key, " ");
+            REQUIRE_MSG(holds(looked_up, key, len) || holds(ignored, key, len),
+                        "%s: %.*s is neither read nor ignored on purpose",
+                        family_keys[i].model_type, (int)len, key);
+        }
+    }
+    REQUIRE(N_OF(family_keys) >= 15);
+}
+
 static void count_problem(void *ctx, const char *sentence)
 {
     int *n = ctx;
@@ -398,6 +651,11 @@ int main(void)
         cmocka_unit_test(test_nope),
         cmocka_unit_test(test_token_ids),
         cmocka_unit_test(test_ignored),
+        cmocka_unit_test(test_layers_of_families),
+        cmocka_unit_test(test_factors),
+        cmocka_unit_test(test_ropes_of_families),
+        cmocka_unit_test(test_family_refusals),
+        cmocka_unit_test(test_settings_are_known),
         cmocka_unit_test(test_refusals),
         cmocka_unit_test(test_generation_config),
         cmocka_unit_test(test_all_problems),
