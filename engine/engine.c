@@ -30,6 +30,7 @@
 #include "engine/model/model.h"
 #include "engine/model/numerics.h"
 #include "engine/model/reading.h"
+#include "engine/model/rope.h"
 #include "engine/pool.h"
 #include "engine/read_speed.h"
 #include "engine/scheduler.h"
@@ -426,6 +427,7 @@ static void describe(struct eng *e, double load_seconds)
         snprintf(e->gemm_name, sizeof(e->gemm_name), "native");
     e->info = (struct eng_info){
         .architecture = hp->family->architecture,
+        .rope = eng_rope_name(&hp->rope, m->ctx),
         .numerics = m->numerics->name,
         .kernels = e->kern->name,
         .gemm = e->gemm_name,

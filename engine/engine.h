@@ -143,6 +143,7 @@ struct eng_memory {
 /* Facts that do not change while the engine is open; borrowed until eng_close. */
 struct eng_info {
     const char *architecture; /* "LlamaForCausalLM" */
+    const char *rope;         /* "llama3"; longrope also says which of its lists is in use */
     const char *numerics;     /* the path chosen: "exact", "bf16", ... */
     const char *kernels;      /* the kernel level chosen */
     const char *gemm;         /* "native" or "blas:<core name>" */
@@ -178,11 +179,13 @@ const struct eng_info *eng_info(const struct eng *e);
  */
 struct eng_inspect_config {
     const char *architecture, *model_type, *rope;
+    const char *family; /* for people: "Gemma 3" */
     int hidden_size, n_layers, n_heads, n_kv_heads, d_head, d_ff;
     int32_t vocab_size;
     bool tied_head;
     int64_t ctx_tokens; /* the longest context that can be served */
     double rope_theta, rope_factor;
+    double local_rope_theta; /* of layers with a window, if they have a RoPE of their own; else 0 */
     int n_layers_without_rope;
     int n_windowed_layers, window_tokens; /* layers with a sliding window; the last one's size */
     const int32_t *eos_ids;               /* [n_eos_ids] */

@@ -9,15 +9,15 @@
 #include "engine/model/family.h"
 #include "engine/model/numerics.h"
 #include "engine/model/plan.h"
+#include "engine/model/rope.h"
 
 static void report_config(const struct eng_hparams *hp, const struct eng_inspector *in)
 {
-    static const char *const rope_names[] = {"default", "linear",  "llama3",
-                                             "yarn",    "dynamic", "longrope"};
     struct eng_inspect_config c = {
         .architecture = hp->family->architecture,
         .model_type = hp->family->model_type,
-        .rope = rope_names[hp->rope.type],
+        .family = hp->family->title,
+        .rope = eng_rope_name(&hp->rope, hp->ctx_max),
         .hidden_size = hp->d_model,
         .n_layers = hp->n_layers,
         .n_heads = hp->n_heads,
@@ -29,6 +29,7 @@ static void report_config(const struct eng_hparams *hp, const struct eng_inspect
         .ctx_tokens = hp->ctx_max,
         .rope_theta = hp->rope.theta,
         .rope_factor = hp->rope.factor,
+        .local_rope_theta = hp->has_local_rope ? hp->local_rope.theta : 0,
         .eos_ids = hp->eos_ids,
         .n_eos_ids = hp->n_eos_ids,
     };

@@ -388,11 +388,12 @@ static int report_failure(const struct fill *f, char *err, size_t errlen)
     return 0;
 }
 
-/* Sums what the threads hashed and the configuration. */
+/* Sums what the threads hashed, the configuration, and what the served context changes. */
 static void set_fingerprint(const struct fill *f)
 {
     struct eng_model *m = f->m;
     struct eng_hash sum = {{m->hp.config_hash[0], m->hp.config_hash[1]}};
+    if (eng_rope_is_long(&m->hp.rope, m->ctx)) eng_hash_add(&sum, (struct eng_hash){{6, 7}});
     for (int i = 0; i < f->n_threads; i++)
         eng_hash_add(&sum, f->workers[i].hash);
     memcpy(m->fingerprint, sum.lane, sizeof(m->fingerprint));

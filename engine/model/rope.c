@@ -47,10 +47,24 @@ static void scale_yarn(const struct eng_rope *rope, int d_rot, double *freqs)
     }
 }
 
+bool eng_rope_is_long(const struct eng_rope *rope, int64_t ctx)
+{
+    return rope->type == ENG_ROPE_LONGROPE && (double)ctx > rope->original_ctx;
+}
+
+const char *eng_rope_name(const struct eng_rope *rope, int64_t ctx)
+{
+    static const char *const names[] = {
+        [ENG_ROPE_DEFAULT] = "default", [ENG_ROPE_LINEAR] = "linear",
+        [ENG_ROPE_LLAMA3] = "llama3",   [ENG_ROPE_YARN] = "yarn",
+        [ENG_ROPE_DYNAMIC] = "dynamic", [ENG_ROPE_LONGROPE] = "longrope, short factors",
+    };
+    return eng_rope_is_long(rope, ctx) ? "longrope, long factors" : names[rope->type];
+}
+
 void eng_rope_freqs(const struct eng_rope *rope, int d_rot, int64_t ctx, double *ret_freqs)
 {
-    const double *factors =
-        (double)ctx > rope->original_ctx ? rope->long_factors : rope->short_factors;
+    const double *factors = eng_rope_is_long(rope, ctx) ? rope->long_factors : rope->short_factors;
     for (int i = 0; i < d_rot / 2; i++) {
         double freq = pow(rope->theta, -2.0 * i / d_rot);
         if (rope->type == ENG_ROPE_LONGROPE) freq /= factors[i];

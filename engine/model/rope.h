@@ -6,6 +6,7 @@
 #ifndef HEARTH_ENGINE_MODEL_ROPE_H
 #define HEARTH_ENGINE_MODEL_ROPE_H
 
+#include <stdbool.h>
 #include <stdint.h>
 
 struct eng_rope;
@@ -15,6 +16,12 @@ struct eng_rope;
  * is even. longrope has other frequencies for a served context beyond its original one.
  */
 void eng_rope_freqs(const struct eng_rope *rope, int d_rot, int64_t ctx, double *ret_freqs);
+
+/* Returns true if a served context has longrope's angles for long texts. */
+bool eng_rope_is_long(const struct eng_rope *rope, int64_t ctx);
+
+/* "linear", "longrope, short factors" ...: for people. */
+const char *eng_rope_name(const struct eng_rope *rope, int64_t ctx);
 
 /* yarn's factor of cos and sin if the config has none; mscale values are 0 if absent. */
 double eng_rope_yarn_attention(double factor, double mscale, double mscale_all_dim);

@@ -163,6 +163,7 @@ static void props(struct srv_request *req)
     jw_text(&w, "model", model->names[0]);
     jw_bool(&w, "demo", model->is_demo);
     jw_text(&w, "architecture", info->architecture);
+    jw_text(&w, "rope", info->rope);
     jw_text(&w, "system_fingerprint", model->fingerprint);
     jw_text(&w, "numerics", info->numerics);
     jw_text(&w, "kernels", info->kernels);

@@ -76,11 +76,25 @@ static void note_problem(void *ctx, const char *sentence)
 
 /* ---- from the engine ----------------------------------------------------------------------- */
 
+/* "Gemma 3: 26 layers, window 512 on 22, two rotary bases, tied" */
+static void say_family(const struct inspection *in, const struct eng_inspect_config *c)
+{
+    char window[64] = "", nope[64] = "";
+    if (c->n_windowed_layers)
+        snprintf(window, sizeof(window), ", window %d on %d", c->window_tokens,
+                 c->n_windowed_layers);
+    if (c->n_layers_without_rope)
+        snprintf(nope, sizeof(nope), ", %d without RoPE", c->n_layers_without_rope);
+    say(in, "family: %s: %d layers%s%s%s%s", c->family, c->n_layers, window, nope,
+        c->local_rope_theta > 0 ? ", two rotary bases" : "", c->tied_head ? ", tied" : "");
+}
+
 static void show_config(void *ctx, const struct eng_inspect_config *c)
 {
     struct inspection *in = ctx;
     char ids[512] = "none";
     int at = 0;
+    say_family(in, c);
     say(in, "architecture: %s (model_type %s)", c->architecture, c->model_type);
     say(in,
         "sizes: hidden %d, %d layers, %d heads (%d kv) of %d, feed-forward %d, vocabulary %d, "
@@ -89,11 +103,8 @@ static void show_config(void *ctx, const struct eng_inspect_config *c)
         (int)c->vocab_size, c->tied_head ? "tied" : "separate");
     say(in, "context: %lld tokens; RoPE %s, theta %g, factor %g", (long long)c->ctx_tokens, c->rope,
         c->rope_theta, c->rope_factor);
-    if (c->n_layers_without_rope) say(in, "layers without RoPE: %d", c->n_layers_without_rope);
-    if (c->n_windowed_layers) {
-        say(in, "layers with a sliding window of %d tokens: %d", c->window_tokens,
-            c->n_windowed_layers);
-    }
+    if (c->local_rope_theta > 0)
+        say(in, "layers with a window: RoPE default, theta %g", c->local_rope_theta);
     for (int i = 0; i < c->n_eos_ids && at < (int)sizeof(ids) - 16; i++)
         at += snprintf(ids + at, sizeof(ids) - (size_t)at, "%s%d", i ? ", " : "", c->eos_ids[i]);
     say(in, "end of sequence: %s", ids);
@@ -101,14 +112,16 @@ static void show_config(void *ctx, const struct eng_inspect_config *c)
     json_t *eos = json_array();
     for (int i = 0; i < c->n_eos_ids; i++)
         append(in, eos, json_integer(c->eos_ids[i]));
-    json_t *facts = json_pack(
-        "{s:s, s:s, s:i, s:i, s:i, s:i, s:i, s:i, s:i, s:b, s:I, s:{s:s, s:f, s:f}, s:i, s:i, s:o}",
-        "architecture", c->architecture, "model_type", c->model_type, "hidden_size", c->hidden_size,
-        "layers", c->n_layers, "heads", c->n_heads, "kv_heads", c->n_kv_heads, "head_dim",
-        c->d_head, "feed_forward", c->d_ff, "vocab_size", (int)c->vocab_size, "tied_head",
-        c->tied_head, "context_tokens", (json_int_t)c->ctx_tokens, "rope", "type", c->rope, "theta",
-        c->rope_theta, "factor", c->rope_factor, "layers_without_rope", c->n_layers_without_rope,
-        "layers_with_window", c->n_windowed_layers, "eos_ids", eos);
+    json_t *facts =
+        json_pack("{s:s, s:s, s:s, s:i, s:i, s:i, s:i, s:i, s:i, s:i, s:b, s:I, s:{s:s, s:f, s:f}, "
+                  "s:i, s:i, s:o}",
+                  "family", c->family, "architecture", c->architecture, "model_type", c->model_type,
+                  "hidden_size", c->hidden_size, "layers", c->n_layers, "heads", c->n_heads,
+                  "kv_heads", c->n_kv_heads, "head_dim", c->d_head, "feed_forward", c->d_ff,
+                  "vocab_size", (int)c->vocab_size, "tied_head", c->tied_head, "context_tokens",
+                  (json_int_t)c->ctx_tokens, "rope", "type", c->rope, "theta", c->rope_theta,
+                  "factor", c->rope_factor, "layers_without_rope", c->n_layers_without_rope,
+                  "layers_with_window", c->n_windowed_layers, "eos_ids", eos);
     if (!facts || json_object_update(in->report, facts)) in->failed = true;
     json_decref(facts);
 }

@@ -168,6 +168,72 @@ static void check_places(const char *name)
     eng_model_close(m);
 }
 
+/* The packed row of row `row` of heads of 16 whose first 8 rows turn in pairs. */
+static int paired(int row, int base)
+{
+    int in_head = row % 16;
+    if (in_head < 8) row += in_head % 2 ? 4 + in_head / 2 - in_head : -in_head / 2;
+    return base + row;
+}
+
+/* Row `row` of a tensor of 40 gate rows, then 40 up rows, in panels that alternate. */
+static int gate_up_place(int row, int base)
+{
+    return alternating(row % 40, base + row / 40 * 32);
+}
+
+/* Tensors that hold several parts, and rows that RoPE turns in pairs, with their biases. */
+static void test_fused_and_paired(void **state)
+{
+    (void)state;
+    char where[512];
+    snprintf(where, sizeof(where), "%s", fixture("glm4-bf16"));
+    struct eng_model *m = load(where, "exact", 1);
+    const struct eng_layer *l = &m->layers[1];
+    REQUIRE(l->qkv.bias && l->attn_post && l->ffn_post);
+    check_part(m, where, "model.layers.1.self_attn.q_proj", &l->qkv, 64, paired, 0);
+    check_part(m, where, "model.layers.1.self_attn.k_proj", &l->qkv, 32, paired, 64);
+    check_part(m, where, "model.layers.1.self_attn.v_proj", &l->qkv, 32, after, 96);
+    check_part(m, where, "model.layers.1.mlp.gate_up_proj", &l->gate_up, 80, gate_up_place, 0);
+    eng_model_close(m);
+
+    snprintf(where, sizeof(where), "%s", fixture("phi3-longrope-bf16"));
+    m = load(where, "exact", 1);
+    l = &m->layers[1];
+    check_part(m, where, "model.layers.1.self_attn.qkv_proj", &l->qkv, 128, after, 0);
+    eng_model_close(m);
+}
+
+/* (1 + w), and the scales that vanish at load. */
+static void test_vectors(void **state)
+{
+    (void)state;
+    char where[512];
+    int64_t n;
+    snprintf(where, sizeof(where), "%s", fixture("gemma3-windows-bf16"));
+    struct eng_model *m = load(where, "exact", 1);
+    float *w = read_tensor(where, "model.norm.weight", &n);
+    for (int i = 0; i < n; i++)
+        REQUIRE(m->final_norm[i] == w[i] + 1.0f);
+    REQUIRE(m->head_norm == m->final_norm && m->embed_scale == sqrtf(32.0f));
+    REQUIRE(m->layers[0].rope_cos != m->layers[2].rope_cos);
+    free(w);
+    eng_model_close(m);
+    m = load(where, "int8", 1);
+    REQUIRE(m->embed_scale == 5.65625f); /* sqrt(32) in bf16 */
+    eng_model_close(m);
+
+    snprintf(where, sizeof(where), "%s", fixture("granite-bias-bf16"));
+    m = load(where, "exact", 1);
+    w = read_tensor(where, "model.norm.weight", &n);
+    for (int i = 0; i < n; i++)
+        REQUIRE(m->final_norm[i] == w[i] && m->head_norm[i] == w[i] * (float)(1 / 1.7));
+    REQUIRE(m->embed_scale == (float)(12 / 0.22));
+    REQUIRE(fabs(m->stream_eps - 1e-2 / (0.22 * 0.22)) < 1e-9);
+    free(w);
+    eng_model_close(m);
+}
+
 static void test_places(void **state)
 {
     (void)state;
@@ -519,7 +585,8 @@ static void test_inspect(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_places),        cmocka_unit_test(test_formats),
+        cmocka_unit_test(test_places),        cmocka_unit_test(test_fused_and_paired),
+        cmocka_unit_test(test_vectors),       cmocka_unit_test(test_formats),
         cmocka_unit_test(test_fine_panels),   cmocka_unit_test(test_defaults),
         cmocka_unit_test(test_refusals),      cmocka_unit_test(test_fingerprint),
         cmocka_unit_test(test_threads),       cmocka_unit_test(test_rope_tables),
