@@ -35,7 +35,7 @@ static bool complete(void *ctx)
 static enum eng_guide_next next_of(struct grammar_choice *c, uint64_t *bits)
 {
     if (c->tools) {
-        enum tools_next next = tools_guide_mask(c->tools, bits);
+        enum tools_next next = tools_guide_mask(c->tools, bits, NULL);
         return next == TOOLS_NEXT_FREE   ? ENG_GUIDE_FREE
                : next == TOOLS_NEXT_MASK ? ENG_GUIDE_MASK
                : next == TOOLS_NEXT_END  ? ENG_GUIDE_END

@@ -79,7 +79,7 @@ static const uint64_t *known_set(const struct gram_vocab *v, const struct gram_d
 }
 
 const uint64_t *gram_cache_get(struct gram_cache *c, const struct gram_vocab *v,
-                               const struct gram_dfa *d, uint32_t q)
+                               const struct gram_dfa *d, uint32_t q, bool *ret_made)
 {
     const uint64_t *known = known_set(v, d, q);
 
@@ -92,19 +92,22 @@ const uint64_t *gram_cache_get(struct gram_cache *c, const struct gram_vocab *v,
     if (i >= c->n) return NULL; /* the slot stays busy: there is no entry left for it */
     uint64_t *bits = c->bits + (size_t)i * v->n_words;
     gram_inside_compute(v, d, q, bits);
+    *ret_made = true;
     atomic_store_explicit(&d->slots[q], READY + i, memory_order_release);
     return bits;
 }
 
-void gram_cache_add(struct gram_cache *c, const struct gram_vocab *v, const struct gram_dfa *d,
+bool gram_cache_add(struct gram_cache *c, const struct gram_vocab *v, const struct gram_dfa *d,
                     uint32_t q, uint64_t *bits)
 {
-    const uint64_t *set = gram_cache_get(c, v, d, q);
+    bool made = false;
+    const uint64_t *set = gram_cache_get(c, v, d, q, &made);
 
     if (!set) {
         gram_inside_compute(v, d, q, bits);
-        return;
+        return true;
     }
     for (size_t w = 0; w < v->n_words; w++)
         bits[w] |= set[w];
+    return made;
 }

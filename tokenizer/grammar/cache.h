@@ -9,6 +9,7 @@
 #define HEARTH_GRAMMAR_CACHE_H
 
 #include <stdatomic.h>
+#include <stdbool.h>
 #include <stddef.h>
 #include <stdint.h>
 
@@ -23,13 +24,19 @@ struct gram_cache {
     atomic_uint used;
 };
 
-/* Adds the tokens that stay inside the automaton from state q, lengths not looked at, to bits. */
-void gram_cache_add(struct gram_cache *c, const struct gram_vocab *v, const struct gram_dfa *d,
+/*
+ * Adds the tokens that stay inside the automaton from state q, lengths not looked at, to bits.
+ * Returns true if they were computed now.
+ */
+bool gram_cache_add(struct gram_cache *c, const struct gram_vocab *v, const struct gram_dfa *d,
                     uint32_t q, uint64_t *bits);
 
-/* The same set if it is in the cache, or can be put there; else NULL. */
+/*
+ * The same set if it is in the cache, or can be put there; else NULL. Sets *ret_made if it was
+ * computed now.
+ */
 const uint64_t *gram_cache_get(struct gram_cache *c, const struct gram_vocab *v,
-                               const struct gram_dfa *d, uint32_t q);
+                               const struct gram_dfa *d, uint32_t q, bool *ret_made);
 
 /* Computes it, without a cache. */
 void gram_inside_compute(const struct gram_vocab *v, const struct gram_dfa *d, uint32_t q,

@@ -193,9 +193,20 @@ size_t gram_cache_bytes(const struct gram *g);
 /* ---- one answer ---------------------------------------------------------------------------- */
 
 enum gram_next {
-    GRAM_NEXT_MASK, /* the bits say which ids may come */
-    GRAM_NEXT_END,  /* the answer is complete and nothing can follow; bits: the end ids alone */
-    GRAM_NEXT_FAIL, /* nothing is possible: an error of this library */
+    GRAM_NEXT_MASK,  /* the bits say which ids may come */
+    GRAM_NEXT_END,   /* the answer is complete and nothing can follow; bits: the end ids alone */
+    GRAM_NEXT_FAIL,  /* nothing is possible: an error of this library */
+    GRAM_NEXT_LATER, /* given up, see struct gram_pace; nothing changed */
+};
+
+/*
+ * How long a mask may take, in steps of about 50 ns, which are counted down in `left`. Where none
+ * is left `more` is called, anywhere in the middle of the mask: it may take its time, go on with
+ * this call on another thread, or never come back to it. True: `left` is set again; false: give up.
+ */
+struct gram_pace {
+    int64_t left;
+    bool (*more)(struct gram_pace *pace);
 };
 
 /*
@@ -216,8 +227,14 @@ size_t gram_state_bytes(void);
 struct gram_state *gram_state_init(void *memory, const struct gram *g, gram_capture_fn capture,
                                    void *ctx);
 
-/* Writes all words of the mask, end ids included where the answer is complete. */
-enum gram_next gram_mask(struct gram_state *s, uint64_t *bits);
+/* Writes all words of the mask, end ids included where the answer is complete. pace may be NULL. */
+enum gram_next gram_mask_paced(struct gram_state *s, uint64_t *bits, struct gram_pace *pace);
+
+/* The same, however long it takes. */
+static inline enum gram_next gram_mask(struct gram_state *s, uint64_t *bits)
+{
+    return gram_mask_paced(s, bits, NULL);
+}
 
 /* Takes an id that the mask allows. False, and nothing changes, for any other; end ids too. */
 bool gram_take(struct gram_state *s, int32_t id);

@@ -20,6 +20,20 @@ void gram_machine_init(struct gram_machine *m, const struct gram *g, struct gram
     m->offset = 0;
     m->n_sets = m->indexed = 0;
     m->work = 0;
+    gram_machine_pace(m, NULL);
+}
+
+void gram_machine_pace(struct gram_machine *m, struct gram_pace *pace)
+{
+    m->pace = pace;
+    m->gave_up = false;
+    m->rest_at = pace ? m->work + (uint64_t)pace->left : UINT64_MAX;
+}
+
+void gram_machine_rest(struct gram_machine *m)
+{
+    m->gave_up |= !m->pace->more(m->pace);
+    m->rest_at = m->gave_up ? UINT64_MAX : m->work + (uint64_t)m->pace->left;
 }
 
 void gram_machine_lend(struct gram_machine *m, struct gram_visits *visits)
@@ -37,6 +51,7 @@ void gram_machine_open(struct gram_machine *m, struct gram_set *out)
     m->visits->current++;
     m->visits->n = 0;
     m->limit = m->work + GRAM_STEP_WORK;
+    gram_look_at_pace(m);
 }
 
 /* ---- emitting ------------------------------------------------------------------------------ */
@@ -220,6 +235,7 @@ static bool seen(struct gram_machine *m, uint32_t node, uint32_t stack, uint32_t
     uint64_t key = (uint64_t)node << 32 | stack << 16 | events;
     uint32_t i = (uint32_t)((key * 0x9E3779B97F4A7C15u) >> 40) % GRAM_VISITED;
 
+    gram_look_at_pace(m);
     for (; v->set[i] == v->current; i = (i + 1) % GRAM_VISITED)
         if (v->key[i] == key) return true;
     if (v->n == GRAM_VISITED / 4 * 3 || m->work > m->limit) {

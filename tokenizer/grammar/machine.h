@@ -20,6 +20,7 @@
 #include "tokenizer/grammar/rules.h"
 
 struct gram;
+struct gram_pace;
 
 enum gram_config_kind {
     GRAM_AT_END,      /* the answer is complete */
@@ -84,6 +85,10 @@ struct gram_machine {
     uint64_t work;  /* steps: configurations, nodes and frames that were looked at */
     uint64_t limit; /* of work, for this set; behind it alternatives are dropped */
 
+    struct gram_pace *pace; /* of the mask that is made, or NULL */
+    uint64_t rest_at;       /* of work: the pace is asked for more steps */
+    bool gave_up;           /* there are no more */
+
     uint64_t n_sets, indexed; /* sets that were opened; the one that has a table of its places */
 };
 
@@ -94,6 +99,26 @@ void gram_machine_init(struct gram_machine *m, const struct gram *g, struct gram
 
 /* Lends scratch until the calls that follow are over. */
 void gram_machine_lend(struct gram_machine *m, struct gram_visits *visits);
+
+/* Paces the steps that follow; NULL: they are not. */
+void gram_machine_pace(struct gram_machine *m, struct gram_pace *pace);
+
+/* Asks for more steps. */
+void gram_machine_rest(struct gram_machine *m);
+
+/* To be called every few steps. */
+static inline void gram_look_at_pace(struct gram_machine *m)
+{
+    if (m->work >= m->rest_at) gram_machine_rest(m);
+}
+
+/* Counts for the pace alone what is no step of the machine and takes about as long as n of them. */
+static inline void gram_other_work(struct gram_machine *m, uint64_t n)
+{
+    if (!m->pace) return;
+    m->rest_at -= m->rest_at < n ? m->rest_at : n;
+    gram_look_at_pace(m);
+}
 
 /* Emits go to this set, which is empty, from now on. */
 void gram_machine_open(struct gram_machine *m, struct gram_set *out);

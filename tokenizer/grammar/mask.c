@@ -86,10 +86,18 @@ static struct gram_cache *cache_of(const struct walk *w)
     return (struct gram_cache *)&w->s->g->cache;
 }
 
-/* The walk has taken more steps than a mask may take. */
+/* The walk has taken more steps than a mask may take, or is given up for now. */
 static bool is_spent(const struct walk *w)
 {
-    return w->s->m.work > w->limit;
+    return w->s->m.gave_up || w->s->m.work > w->limit;
+}
+
+/* Nodes of the vocabulary that take as long as one step of the machine. */
+enum { NODES_PER_STEP = 8 };
+
+static void count_nodes(struct walk *w, size_t n)
+{
+    gram_other_work(&w->s->m, n / NODES_PER_STEP);
 }
 
 static struct gram_set set_at(const struct walk *w, uint32_t depth)
@@ -647,13 +655,16 @@ static bool token_fits(const struct gram_vocab *v, const struct gram_dfa *d, uin
 /* All tokens that fit, where the length matters for most of them. */
 static void walk_bounded(struct walk *w, const struct gram_dfa *d, uint32_t q, uint32_t n)
 {
+    enum { BLOCK = 512 }; /* nodes between two counts */
     const struct gram_vocab *v = w->v;
     struct gram_dfa_place places[GRAM_MAX_TOKEN_BYTES + 1] SCRATCH;
+    uint32_t n_seen = 0;
 
     places[0] = (struct gram_dfa_place){q, 0, n};
-    for (uint32_t i = 1; i < v->n_nodes;) {
+    for (uint32_t i = 1; i < v->n_nodes && !w->s->m.gave_up;) {
         const struct gram_tok_node *node = &v->nodes[i];
         struct gram_dfa_place p = places[node->depth - 1];
+        if (++n_seen % BLOCK == 0) count_nodes(w, BLOCK);
         if (gram_dfa_take(d, &p, node->byte) != GRAM_DFA_STEP_ON) {
             i = node->skip;
             continue;
@@ -662,6 +673,12 @@ static void walk_bounded(struct walk *w, const struct gram_dfa *d, uint32_t q, u
         if (node->id >= 0) gram_set_token(v, node, w->bits);
         i++;
     }
+}
+
+/* Adds the tokens that stay inside an automaton, lengths not looked at. */
+static void add_inside(struct walk *w, const struct gram_dfa *d, uint32_t q)
+{
+    if (gram_cache_add(cache_of(w), w->v, d, q, w->bits)) count_nodes(w, w->v->n_nodes);
 }
 
 /*
@@ -688,18 +705,20 @@ enum { FEW_TOKENS = 3000 };
 static bool add_few(struct walk *w, const struct gram_dfa *d, uint32_t q, uint32_t n)
 {
     const struct gram_vocab *v = w->v;
+    bool made = false;
     uint32_t safe, most = d->max == GRAM_INFINITE ? UINT32_MAX - 1 : d->max - n;
 
     if (!safe_chars(d, q, n, &safe)) return false;
     if (safe >= v->max_chars) {
-        gram_cache_add(cache_of(w), v, d, q, w->bits);
+        add_inside(w, d, q);
         return true;
     }
     uint32_t known = safe < GRAM_CHAR_SETS ? safe : GRAM_CHAR_SETS;
     if (most > v->max_chars) most = v->max_chars;
     if (v->first_with[most + 1] - v->first_with[known + 1] > FEW_TOKENS) return false;
-    const uint64_t *inside = gram_cache_get(cache_of(w), v, d, q);
+    const uint64_t *inside = gram_cache_get(cache_of(w), v, d, q, &made);
     if (!inside) return false;
+    count_nodes(w, made ? v->n_nodes : v->first_with[most + 1] - v->first_with[known + 1]);
     for (size_t i = 0; known && i < v->n_words; i++)
         w->bits[i] |= inside[i] & v->at_most[known][i];
     for (uint32_t i = v->first_with[known + 1]; i < v->first_with[most + 1]; i++) {
@@ -716,7 +735,7 @@ static void mask_dfa(struct walk *w, const struct gram_config *c)
     uint32_t q = (uint32_t)c->s1, n = (uint32_t)(c->s1 >> 32);
 
     if (!d->bounded)
-        gram_cache_add(cache_of(w), w->v, d, q, w->bits);
+        add_inside(w, d, q);
     else if (!add_few(w, d, q, n))
         walk_bounded(w, d, q, n);
     walk_exits(w, c, GRAM_LEX_PLAIN);
@@ -743,7 +762,7 @@ static bool mask_key(struct walk *w, const struct gram_config *c)
         if ((uint32_t)c->s1 == UINT32_MAX) return false;
         if (o->free_kind == GRAM_FREE_DFA) {
             if (!o->all_alive) return false;
-            gram_cache_add(cache_of(w), w->v, o->free_keys, (uint32_t)c->s1, w->bits);
+            add_inside(w, o->free_keys, (uint32_t)c->s1);
             walk_declared(w, c);
             walk_exits(w, c, GRAM_LEX_PLAIN);
             return true;
@@ -808,8 +827,10 @@ static bool walk_leaf_ends(struct walk *w, const struct gram_config *c, const st
     if (n > MANY_ENDS || w->overflow) return false;
     for (int byte = 0; byte < 256; byte++) {
         if (!has_byte(bytes, (uint8_t)byte)) continue;
-        for (uint32_t i = v->first_by_byte[byte]; i < v->first_by_byte[byte + 1]; i++) {
+        for (uint32_t i = v->first_by_byte[byte]; i < v->first_by_byte[byte + 1] && !is_spent(w);
+             i++) {
             uint32_t node = v->by_byte[i];
+            gram_other_work(&w->s->m, 1);
             if (ends_before(w, d, p, node))
                 walk_nodes(w, node, v->nodes[node].skip, v->nodes[node].depth - 1u);
         }
@@ -825,7 +846,7 @@ static bool mask_leaf(struct walk *w, const struct gram_config *c)
     uint32_t q = (uint32_t)c->s1, n = (uint32_t)(c->s1 >> 32);
     if (!is_far_from_bounds(w, d, q, n)) return false;
     if (c->stack && !walk_leaf_ends(w, c, d)) return false;
-    gram_cache_add(cache_of(w), w->v, d, q, w->bits);
+    add_inside(w, d, q);
     return true;
 }
 
@@ -837,7 +858,7 @@ static void mask_set(struct walk *w, bool quick)
     struct gram_config rest[GRAM_MAX_CONFIGS] SCRATCH;
     uint32_t n = 0, peaks = 0;
 
-    for (uint32_t i = 0; i < s->set.n; i++) {
+    for (uint32_t i = 0; i < s->set.n && !s->m.gave_up; i++) {
         const struct gram_config *c = &s->set.c[i];
         if (c->kind == GRAM_AT_END) continue;
         w->peak = gram_stack_size(&s->cells, c->stack);
@@ -874,16 +895,16 @@ static void mask_tokens(struct walk *w)
         memset(w->bits, 0, bytes);
         mask_set(w, false);
     }
-    if (!is_spent(w)) return;
+    if (!is_spent(w) || w->s->m.gave_up) return;
     memset(w->bits, 0, bytes);
-    w->s->overflows++;
     w->longest = 1;
     w->limit = UINT64_MAX;
     mask_set(w, false);
+    w->s->overflows += !w->s->m.gave_up;
 }
 
 /* Every mask begins with the cells in use alone: what was taken back before must not show in it. */
-enum gram_next gram_mask(struct gram_state *s, uint64_t *bits)
+enum gram_next gram_mask_paced(struct gram_state *s, uint64_t *bits, struct gram_pace *pace)
 {
     struct level levels[GRAM_MAX_TOKEN_BYTES + 2] SCRATCH;
     struct gram_visits visits SCRATCH;
@@ -898,7 +919,11 @@ enum gram_next gram_mask(struct gram_state *s, uint64_t *bits)
     gram_collect(&s->cells, &s->set, NULL);
     for (uint32_t i = 0; i < s->set.n; i++)
         only_end &= s->set.c[i].kind == GRAM_AT_END;
+    gram_machine_pace(&s->m, pace);
     if (!only_end) mask_tokens(&w);
+    bool gave_up = s->m.gave_up;
+    gram_machine_pace(&s->m, NULL);
+    if (gave_up) return GRAM_NEXT_LATER;
     for (size_t i = 0; accepting && i < w.v->n_end_ids; i++)
         gram_set_bit(bits, w.v->end_ids[i]);
     return only_end ? GRAM_NEXT_END : GRAM_NEXT_MASK;

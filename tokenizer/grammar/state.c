@@ -249,6 +249,9 @@ uint64_t gram_overflows(const struct gram_state *s)
 /* More ASCII bytes than these that may come at a first look are not tried. */
 enum { MAX_TRIES = 4 };
 
+/* Bytes behind so many steps are not looked for. */
+enum { FORCED_WORK = 2000 };
+
 static void try_byte(struct gram_state *s, const struct gram_set *from, struct gram_set *to,
                      uint32_t top, uint8_t byte)
 {
@@ -300,7 +303,8 @@ static size_t forced_bytes(struct gram_state *s, char *buf, size_t size)
     gram_machine_lend(&s->m, &visits);
     gram_set_init(&two[0], s->pool, GRAM_MAX_CONFIGS);
     gram_set_init(&two[1], s->pool + GRAM_MAX_CONFIGS, GRAM_MAX_CONFIGS);
-    for (; n < size && s->cells.top <= GRAM_CELLS - GRAM_STEP_CELLS; n++) {
+    uint64_t limit = s->m.work + FORCED_WORK;
+    for (; n < size && s->cells.top <= GRAM_CELLS - GRAM_STEP_CELLS && s->m.work < limit; n++) {
         s->m.offset = (uint32_t)(s->offset + n + 1);
         int byte = only_byte(s, from, &two[n % 2]);
         if (byte < 0) break;

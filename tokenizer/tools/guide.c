@@ -59,11 +59,12 @@ static bool is_free(const struct tools_guide *g)
     return g->free && gram_accepting(g->state);
 }
 
-enum tools_next tools_guide_mask(struct tools_guide *g, uint64_t *bits)
+enum tools_next tools_guide_mask(struct tools_guide *g, uint64_t *bits, struct gram_pace *pace)
 {
     bool free = is_free(g);
     if (free && g->asked) return TOOLS_NEXT_FREE;
-    enum gram_next next = gram_mask(g->state, bits);
+    enum gram_next next = gram_mask_paced(g->state, bits, pace);
+    if (next == GRAM_NEXT_LATER) return TOOLS_NEXT_LATER;
     if (next == GRAM_NEXT_END) return TOOLS_NEXT_END;
     if (next == GRAM_NEXT_FAIL) return TOOLS_NEXT_FAIL;
     if (!free) return TOOLS_NEXT_MASK;

@@ -285,7 +285,13 @@ int tools_compile(struct gram **ret, const struct gram_vocab *vocab,
                   const struct gram_options *options, struct gram_error *err);
 
 /* The functions below have the form of the engine's struct eng_guide; the values are the same. */
-enum tools_next { TOOLS_NEXT_FREE, TOOLS_NEXT_MASK, TOOLS_NEXT_END, TOOLS_NEXT_FAIL };
+enum tools_next {
+    TOOLS_NEXT_FREE,
+    TOOLS_NEXT_MASK,
+    TOOLS_NEXT_END,
+    TOOLS_NEXT_FAIL,
+    TOOLS_NEXT_LATER,
+};
 
 struct tools_guide;
 
@@ -302,8 +308,8 @@ struct tools_guide *tools_guide_init(void *memory, const struct gram *gram,
                                      bool think_open);
 
 /* bits: gram_vocab_mask_words() words; untouched if the next token is free. End ids of the
- * vocabulary are set where the answer may end. */
-enum tools_next tools_guide_mask(struct tools_guide *g, uint64_t *bits);
+ * vocabulary are set where the answer may end. pace: see gram_mask_paced. */
+enum tools_next tools_guide_mask(struct tools_guide *g, uint64_t *bits, struct gram_pace *pace);
 bool tools_guide_take(struct tools_guide *g, int32_t id);
 bool tools_guide_complete(const struct tools_guide *g);
 size_t tools_guide_forced(struct tools_guide *g, int32_t *ids, size_t n); /* see gram_forced */

@@ -3,6 +3,9 @@
  * The work of a byte and of a mask is bounded for every grammar, however many ways it has to read a
  * text. Counted in steps of the machine, which are the same on every computer.
  */
+#include <limits.h>
+#include <string.h>
+
 #include "test.h"
 
 #include "tokenizer/grammar/grammar.h"
@@ -95,12 +98,91 @@ static void test_a_mask_ends(void **state)
     gram_vocab_destroy(v);
 }
 
+/* ---- masks in pieces ----------------------------------------------------------------------- */
+
+struct paced {
+    struct gram_pace pace; /* first, so that one is the other */
+    const struct gram_state *s;
+    uint64_t before, most; /* steps at the last call, and between two */
+    int n_calls, n_allowed;
+};
+
+static bool one_more(struct gram_pace *pace)
+{
+    struct paced *p = (struct paced *)pace;
+    uint64_t n = p->s->m.work - p->before;
+    if (n > p->most) p->most = n;
+    p->before = p->s->m.work;
+    p->pace.left = 1;
+    return ++p->n_calls <= p->n_allowed;
+}
+
+static enum gram_next mask_in_pieces(struct gram_state *s, uint64_t *bits, int n_allowed,
+                                     struct paced *ret)
+{
+    *ret = (struct paced){.pace = {1, one_more}, .s = s, .n_allowed = n_allowed};
+    ret->before = s->m.work;
+    return gram_mask_paced(s, bits, &ret->pace);
+}
+
+/* Asked after every step a mask is the same; given up anywhere it leaves no trace. */
+static void check_pieces(struct gram_state *s, const char *name)
+{
+    uint64_t whole[TOY_MASK_WORDS], pieces[TOY_MASK_WORDS], before = gram_overflows(s);
+    struct paced all, some;
+    enum gram_next next = gram_mask(s, whole);
+    uint64_t n_overflows = gram_overflows(s) - before;
+    REQUIRE(mask_in_pieces(s, pieces, INT_MAX, &all) == next);
+    REQUIRE_MSG(memcmp(whole, pieces, sizeof(whole)) == 0, "%s", name);
+    REQUIRE_MSG(all.most < 300, "%s: %llu steps at once", name, (unsigned long long)all.most);
+    for (int n = 0; n < all.n_calls; n += 1 + all.n_calls / 7) {
+        before = gram_overflows(s);
+        REQUIRE(mask_in_pieces(s, pieces, n, &some) == GRAM_NEXT_LATER);
+        REQUIRE(some.n_calls == n + 1 && gram_overflows(s) == before);
+        REQUIRE(gram_mask(s, pieces) == next);
+        REQUIRE_MSG(memcmp(whole, pieces, sizeof(whole)) == 0, "%s", name);
+        REQUIRE(gram_overflows(s) == before + n_overflows);
+    }
+}
+
+static void test_masks_come_in_pieces(void **state)
+{
+    static const struct {
+        enum gram_kind kind;
+        const char *grammar, *text;
+    } cases[] = {
+        {GRAM_GBNF, ambiguous, "abc(def)ghi((j"},
+        {GRAM_GBNF, heavy, "abcabc"},
+        {GRAM_REGEX, "([a-z]{2,40}x|[a-y]{3,50}|(ab|ba)*){1,9}", "abcdex"},
+        {GRAM_SCHEMA,
+         "{\"anyOf\": [{\"type\": \"string\", \"maxLength\": 9, \"pattern\": \"^[a-z]*x\"},"
+         " {\"type\": \"string\", \"maxLength\": 7, \"pattern\": \"^[a-x0-9]*$\"}]}",
+         "\"abcd"},
+    };
+    (void)state;
+    for (size_t i = 0; i < N_OF(cases); i++) {
+        struct gram_vocab *v = toy_vocab();
+        void *memory = toy_state_memory();
+        struct gram *g = toy_compile(v, cases[i].kind, cases[i].grammar, NULL);
+        struct gram_state *s = gram_state_init(memory, g, NULL, NULL);
+        check_pieces(s, cases[i].grammar);
+        for (const char *p = cases[i].text; *p; p++) {
+            REQUIRE(gram_take(s, TOY_BYTES + (uint8_t)*p));
+            check_pieces(s, cases[i].grammar);
+        }
+        gram_release(g);
+        free(memory);
+        gram_vocab_destroy(v);
+    }
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(test_ambiguous_text_takes_few_steps),
         cmocka_unit_test(test_nesting_takes_few_steps),
         cmocka_unit_test(test_a_mask_ends),
+        cmocka_unit_test(test_masks_come_in_pieces),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -393,15 +393,15 @@ static void test_text_is_free_with_marker_tokens(void **state)
     REQUIRE(memory);
     struct tools_guide *g = tools_guide_init(memory, gram, &r.markers, true, false);
     for (int round = 0; round < 3; round++) {
-        REQUIRE_EQ_INT(tools_guide_mask(g, bits), TOOLS_NEXT_FREE);
+        REQUIRE_EQ_INT(tools_guide_mask(g, bits, NULL), TOOLS_NEXT_FREE);
         take_text(g, "text \xe2\xff");
         REQUIRE(tools_guide_complete(g));
         uint64_t mark = tools_guide_mark(g);
         REQUIRE(tools_guide_take(g, CALL_ID));
-        REQUIRE_EQ_INT(tools_guide_mask(g, bits), TOOLS_NEXT_MASK);
+        REQUIRE_EQ_INT(tools_guide_mask(g, bits, NULL), TOOLS_NEXT_MASK);
         REQUIRE(!toy_allows(bits, TOY_BYTES + 'a') && toy_allows(bits, TOY_BYTES + '\n'));
         tools_guide_rollback(g, mark);
-        REQUIRE_EQ_INT(tools_guide_mask(g, bits), TOOLS_NEXT_FREE);
+        REQUIRE_EQ_INT(tools_guide_mask(g, bits, NULL), TOOLS_NEXT_FREE);
         REQUIRE(tools_guide_take(g, CALL_ID));
         take_text(g, "\n" PING "\n");
         REQUIRE(!tools_guide_take(g, TOY_BYTES + 'x') && !tools_guide_complete(g));
@@ -415,7 +415,7 @@ static void test_text_is_free_with_marker_tokens(void **state)
     REQUIRE(tools_guide_take(g, CALL_ID));
     take_text(g, "\n" PING "\n");
     REQUIRE(tools_guide_take(g, CALL_CLOSE_ID));
-    REQUIRE_EQ_INT(tools_guide_mask(g, bits), TOOLS_NEXT_END);
+    REQUIRE_EQ_INT(tools_guide_mask(g, bits, NULL), TOOLS_NEXT_END);
     gram_release(gram);
     free(memory);
     gram_vocab_destroy(v);

@@ -139,7 +139,7 @@ static void guide_and_read(struct tools_guide *g, struct tools_reader *reader)
 {
     uint64_t bits[TOY_MASK_WORDS], seed = 7;
     char text[64];
-    for (int i = 0; i < 600 && tools_guide_mask(g, bits) == TOOLS_NEXT_MASK; i++) {
+    for (int i = 0; i < 600 && tools_guide_mask(g, bits, NULL) == TOOLS_NEXT_MASK; i++) {
         int32_t id = draw(bits, &seed);
         if (id < 0) break;
         if (i % 3 == 0) {
