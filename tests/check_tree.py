@@ -63,6 +63,7 @@ ONLY = {
     "pcre2.h": r"tokenizer/bounded_regex\.[ch]",
     "utf8proc.h": r"tokenizer/((template|grammar)/)?\w+\.[ch]",
     "curl/curl.h": r"server/transfer\.c",
+    "ucontext.h": r"engine/fiber\.c",
     "histedit.h": r"server/cli/line_edit\.c",
     "immintrin.h": r"engine/(kernels/\w+|pool)\.[ch]",
     "jansson.h": r"(server/([a-z]+/)?\w+|engine/model/\w+|tokenizer/(chat/)?\w+)\.[ch]",
