@@ -2,12 +2,14 @@
 # SPDX-License-Identifier: MIT
 """What structured output costs over HTTP, by hand, on a machine with nothing else to do.
 
-    structured.py [--model DIR] [--parts speed,gaps,drafts] [--clients 1,4,16] [--rounds 5] [--json FILE]
+    structured.py [--model DIR] [--parts speed,gaps,drafts,masks] [--clients 1,4,16] [--rounds 5] [--json FILE]
                   [-- OPTIONS OF hearth serve]
 
 speed: tokens per second of the same requests with a schema and without, in alternating rounds.
 gaps: between the tokens of streams without a schema, while another client sends 128 tools as one schema, some times
 per second: a new schema every time, and, in the alternating round, one that is compiled already.
+masks: between the tokens of one stream without a grammar, while another client has --choices choices under a grammar
+whose masks take milliseconds, and, in the alternating round, the same choices without a grammar.
 drafts: tokens per second with a schema, with drafts and without, in alternating rounds. Random weights write a key's
 text in any of its tokens, trained ones mostly in the usual ones, so the latter have more of their drafts right.
 DIR: a model with the ids of its tokenizer; default: build/structured-model, random weights in SmolLM2-135M's shape
@@ -181,6 +183,56 @@ def gaps(h, a):
     return rows, {"ratio": round(statistics.median(pairs), 3), "min": round(min(pairs), 3), "max": round(max(pairs), 3)}
 
 
+# ---- slow masks ----------------------------------------------------------------------------------
+
+AMBIGUOUS = 'root ::= (a | b | c | d)* "\\n\\n\\n"\n' + "".join(
+    f"{x} ::= [^()]{{1,{30 + 3 * i}}} ({' | '.join(y for y in 'abcd' if y != x)})?\n" for i, x in enumerate("abcd"))
+
+
+class Choices(Sender):
+    """Sends the same request again whenever its answer is there."""
+
+    def __init__(self, h, a, body):
+        self.tokens = 0
+        super().__init__(h, a, body)
+
+    def run(self):
+        while not self.done.is_set():
+            status, _, answer = self.h.request("POST", "/v1/completions", self.schemas, {"Content-Type": "application/json"})
+            if status != 200:
+                self.bad = f"{status}: {answer[:300]}"
+                return
+            self.tokens += json.loads(answer)["usage"]["completion_tokens"]
+
+
+def masks(h, a):
+    rows = []
+    for i in range(a.rounds):
+        for kind, extra in (("free", {}), ("grammar", {"grammar": AMBIGUOUS})):
+            b = copy.copy(a)
+            b.prompt, b.gen, b.requests = 8, a.stream_tokens, 1
+            b.extra = json.dumps({"cache_prompt": False, "temperature": 1, "speculate": False})
+            before = h.metrics()
+            sender = Choices(h, a, json.dumps({"prompt": "A", "max_tokens": 200, "n": a.choices, "seed": i, "ignore_eos": True,
+                                               "speculate": False, **extra}))
+            row = load.run_level(load.Target(h.url, b), b, 1, a.seed + i)
+            after = h.metrics()
+            sender.done.set()
+            if row["errors"] or sender.bad:
+                sys.exit(f"a request failed: {row} {sender.bad}")
+            row["server"] = kind
+            names = ("hearth_generated_tokens_total", "hearth_grammar_late_masks_total")
+            row["others"], row["late"] = (after.get(n, 0) - before.get(n, 0) for n in names)
+            sender.stop()
+            rows.append(row)
+            gap = row["itl_ms"]
+            print(f"{kind}: gap p50 {gap['p50']} p95 {gap['p95']} p99 {gap['p99']} max {gap['max']} ms; "
+                  f"{row['others'] - row['output_tokens']:g} tokens of the choices, {row['late']:g} rows late", flush=True)
+    pairs = [slow["itl_ms"]["p95"] / free["itl_ms"]["p95"] for free, slow in zip(rows[::2], rows[1::2])]
+    print(f"p95 gap, grammar / free: {statistics.median(pairs):.3f} ({min(pairs):.3f} to {max(pairs):.3f})")
+    return rows, {"ratio": round(statistics.median(pairs), 3), "min": round(min(pairs), 3), "max": round(max(pairs), 3)}
+
+
 def model_of(a):
     if a.model:
         return a.model
@@ -205,20 +257,25 @@ def main():
     p.add_argument("--most-schemas", type=int, default=100, help="made for each round")
     p.add_argument("--streams", type=int, default=4, help="streams without a schema whose gaps are measured")
     p.add_argument("--stream-tokens", type=int, default=600)
+    p.add_argument("--choices", type=int, default=16, help="choices with slow masks")
     p.add_argument("--seed", type=int, default=1)
     p.add_argument("--json")
     p.add_argument("options", nargs="*", help="options of hearth serve")
     a = p.parse_args()
-    a.rate, a.requests, a.shared, a.last_id, a.timeout = None, 0, 0, load.LAST_ID, 300
+    a.rate, a.requests, a.shared, a.timeout = None, 0, 0, 300
     found = {"kind": "structured", "machine": machine(), "commit": commit(), "command": shlex.join(sys.argv),
              "date": time.strftime("%Y-%m-%d"), "tools": a.tools}
     model = model_of(a)
+    with open(os.path.join(model, "config.json"), encoding="utf-8") as f:
+        a.last_id = min(load.LAST_ID, json.load(f)["vocab_size"])
     a.model = "default"
     with Hearth("--model", model, "--parallel", "32", *a.options) as h:
         if "speed" in a.parts:
             found["speed"], found["speed_ratios"] = speed(h, a, SPEED)
         if "gaps" in a.parts:
             found["gaps"], found["gap_ratio"] = gaps(h, a)
+        if "masks" in a.parts:
+            found["masks"], found["mask_ratio"] = masks(h, a)
         if "drafts" in a.parts:
             found["drafts"], found["draft_ratios"] = drafts(h, a)
     if a.json:
