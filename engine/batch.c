@@ -62,7 +62,7 @@ int batch_init(struct batch *b, const struct batch_params *params, char *err, si
     b->seg_seqs = calloc(n, sizeof(struct seq *));
     b->draws = calloc(n, sizeof(*b->draws));
     if (b->cache && b->order && b->segs && b->seg_seqs && b->draws && init_seqs(b) == 0 &&
-        init_samplers(b) == 0)
+        init_samplers(b) == 0 && masks_init(&b->masks, params->pool, params->n_parallel) == 0)
         return 0;
     snprintf(err, errlen, "no memory for the state of %d parallel sequences", params->n_parallel);
     return ENG_ENOMEM;
@@ -74,6 +74,7 @@ void batch_finish(struct batch *b)
         seq_finish(&b->slots[i]);
     for (int i = 0; b->samplers && i < b->n_samplers; i++)
         sampler_destroy(b->samplers[i]);
+    masks_finish(&b->masks);
     free(b->slots);
     free(b->samplers);
     free(b->order);
@@ -90,7 +91,8 @@ int64_t batch_bytes(int n_parallel, int n_threads, int64_t n_pages, int64_t ctx,
     int64_t one = seq_bytes((int)kv_pages_of(ctx), vocab, d_model) +
                   (int64_t)sizeof(struct batch_draw) + (int64_t)sizeof(struct seq) +
                   (int64_t)sizeof(struct fwd_segment);
-    return n_parallel * one + n_threads * sampler_bytes(vocab) + prefix_bytes(n_pages);
+    return n_parallel * one + n_threads * sampler_bytes(vocab) +
+           masks_bytes(n_parallel, n_threads) + prefix_bytes(n_pages);
 }
 
 /* ---- slots --------------------------------------------------------------------------------- */
@@ -179,6 +181,7 @@ void batch_end_seq(struct batch *b, struct seq *s, enum eng_finish finish, int32
     struct eng_job *job = s->job;
     int choice = s->choice;
     remove_running(b, s);
+    masks_drop(&b->masks, s);
     b->n_reserved -= job->n_pages;
     assert(b->n_reserved >= 0);
     seq_end(s, b->cache);
@@ -255,6 +258,19 @@ static int min_int(int64_t a, int64_t b)
     return (int)(a < b ? a : b);
 }
 
+/*
+ * Returns true if a choice that goes on from the prompt of s still awaits its first mask: then the
+ * last row of the prompt, from which all of them draw, is left to a later step.
+ */
+static bool lacks_mask(const struct batch *b, const struct seq *s)
+{
+    for (int i = 0; i < b->n_running; i++) {
+        const struct seq *t = b->order[i];
+        if (t->job == s->job && t->awaits && seq_in_prefill(t)) return true;
+    }
+    return false;
+}
+
 /* Adds prompt rows of the i-th sequence, at most budget; returns their number. */
 static int add_prompt_rows(struct batch *b, int i, int budget)
 {
@@ -262,7 +278,8 @@ static int add_prompt_rows(struct batch *b, int i, int budget)
     if (follows_sibling(b, i)) return 0;
     attach_cached(b, s);
     if (waits_for_page(b, i)) return 0;
-    int n = min_int(budget, s->job->p.n_prompt - s->n_done);
+    int n = min_int(budget, s->job->p.n_prompt - s->n_done - lacks_mask(b, s));
+    if (n == 0) return 0;
     if (wanted_rows(s, n) == FWD_WANT_ALL) {
         n = min_int(n, 1 + BATCH_EXTRA_LOGIT_ROWS - b->n_extra_rows);
         b->n_extra_rows += n - 1;
@@ -311,7 +328,7 @@ static void add_drafts(struct batch *b)
     double n_tokens = rows, row_cost = draft_cost_row(&b->cost);
     for (int i = 0; i < b->n_segs; i++) {
         struct seq *s = b->seg_seqs[i];
-        if (s->computing || !s->drafts) continue;
+        if (s->computing || !s->drafts || s->slow) continue;
         int n = choose_draft(b, s, row_cost, &n_tokens, &rows);
         if (n == 0 || !seq_reserve(s, s->n_done + 1 + n, b->cache, b->p.pages)) continue;
         s->n_draft = n;
@@ -321,20 +338,38 @@ static void add_drafts(struct batch *b)
     }
 }
 
+/* The masks of first tokens, so that they are there when the prompts are computed. */
+static void ask_first_masks(struct batch *b)
+{
+    for (int i = 0; i < b->n_running; i++) {
+        struct seq *s = b->order[i];
+        if (!s->guide || s->next_known || s->awaits || s->job->max_new == 0) continue;
+        s->slow = i > 0 && b->order[i - 1]->job == s->job && b->order[i - 1]->slow;
+        masks_ask(s);
+    }
+}
+
 void batch_build(struct batch *b)
 {
     b->n_segs = b->n_extra_rows = b->n_prompt_rows = 0;
+    int n_late = 0;
+    ask_first_masks(b);
     for (int i = 0; i < b->n_running; i++) {
         struct seq *s = b->order[i];
         s->computing = false;
         s->n_draft = 0;
-        if (!seq_in_prefill(s)) add_segment(b, s, 1, FWD_WANT_LAST);
+        if (seq_in_prefill(s)) continue;
+        if (s->awaits)
+            n_late++;
+        else
+            add_segment(b, s, 1, FWD_WANT_LAST);
     }
     for (int i = 0; i < b->n_running && b->n_prompt_rows < b->p.chunk_tokens; i++)
         if (seq_in_prefill(b->order[i]))
             b->n_prompt_rows += add_prompt_rows(b, i, b->p.chunk_tokens - b->n_prompt_rows);
     assert(b->n_prompt_rows <= b->p.chunk_tokens);
     if (b->p.speculate != ENG_SPECULATE_OFF) add_drafts(b);
+    if (b->n_segs > 0) b->stats.n_late_masks += (uint64_t)n_late;
 }
 
 /* ---- running it ---------------------------------------------------------------------------- */

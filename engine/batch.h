@@ -24,6 +24,7 @@
 #include "engine/engine.h"
 #include "engine/forward.h"
 #include "engine/kv.h"
+#include "engine/masks.h"
 #include "engine/prefix.h"
 #include "engine/sequence.h"
 
@@ -91,6 +92,7 @@ struct batch {
     atomic_int n_free_pages;   /* not reserved */
     struct sampler **samplers; /* one per thread of the pool */
     int n_samplers;
+    struct masks masks;
     /* the current step */
     struct fwd_segment *segs; /* [n_parallel] */
     struct seq **seg_seqs;    /* [n_parallel] */
@@ -146,6 +148,12 @@ void batch_end_seq(struct batch *b, struct seq *s, enum eng_finish finish, int32
 void batch_build(struct batch *b);
 bool batch_compute(struct batch *b, const atomic_bool *closing, uint64_t *ret_now_us);
 void batch_deliver(struct batch *b, uint64_t now_us); /* batch_deliver.c */
+
+/*
+ * Behind a step, or without one: works on the masks that sequences await, for a share of the time
+ * that the step took. Sequences whose guide allows nothing more end.
+ */
+void batch_make_masks(struct batch *b); /* batch_deliver.c */
 
 /* Counts n_decoded for the measured rate. */
 void batch_count_decoded(struct batch *b);

@@ -4,8 +4,8 @@
  *
  * Order within a step: positions of all segments advance and their full pages are published; the
  * requested prompt rows are sent; siblings of a finished prompt fork; all tokens are drawn, on all
- * threads if that pays, each with its guide's mask before it and a request for the next mask right
- * after it; then they are delivered one after the other.
+ * threads if that pays, each with a request for its guide's next mask right after it; then they are
+ * delivered one after the other. Masks that are not quick are made behind all that (masks.h).
  *
  * A segment with a draft advances by one position, as if it were a single token. If the token drawn
  * is the one that its next row was computed for, that row is the sequence's next: it advances, is
@@ -15,6 +15,7 @@
 #include <assert.h>
 #include <math.h>
 
+#include "base/clock.h"
 #include "engine/batch.h"
 #include "engine/job.h"
 #include "engine/kernels/kernels.h"
@@ -145,12 +146,6 @@ static int32_t draw_token(struct batch *b, const struct batch_draw *d, struct sa
     return sampler_draw(sampler, &row);
 }
 
-static void ask_guide(struct seq *s)
-{
-    s->next = s->guide->mask(s->guide->ctx, s->mask);
-    s->next_known = true;
-}
-
 /* Returns true if the guide allows no id at all, not even an end. */
 static bool guide_is_over(const struct seq *s)
 {
@@ -165,8 +160,11 @@ static void guide_token(struct batch *b, struct batch_draw *d)
 {
     struct seq *s = d->seq;
     if (job_is_stop_id(s->job, b->p.model.eos_ids, b->p.model.n_eos_ids, d->id)) return;
-    d->refused = !s->guide->take(s->guide->ctx, d->id);
-    if (!d->refused) ask_guide(s);
+    if (s->slow)
+        s->untaken = d->id;
+    else
+        d->refused = !s->guide->take(s->guide->ctx, d->id);
+    if (!d->refused) masks_ask(s);
 }
 
 /* The chain and the log-probabilities of one token; items of one pool phase. */
@@ -177,7 +175,7 @@ static void draw_one(void *arg, int item, int thread)
     struct seq *s = d->seq;
     if (!needs_sampler(d)) return;
     int n_top = s->job->p.n_logprobs;
-    if (s->guide && !s->next_known) ask_guide(s);
+    assert(!s->guide || s->next_known);
     if (guide_is_over(s))
         d->id = SAMPLE_NOTHING;
     else if (!d->plain)
@@ -242,6 +240,16 @@ static void end_without_token(struct batch *b, struct seq *s, uint64_t now_us)
     batch_end_seq(b, s, finish, -1, finish == ENG_FINISH_ERROR ? BAD_GUIDE : NULL, now_us);
 }
 
+/* Ends the sequence if nothing may follow its last token, as far as that is known. */
+static void end_if_over(struct batch *b, struct seq *s, uint64_t now_us)
+{
+    if (s->awaits) return;
+    if (guide_is_over(s))
+        end_without_token(b, s, now_us);
+    else if (s->n_generated >= s->job->max_new)
+        batch_end_seq(b, s, ENG_FINISH_LENGTH, -1, NULL, now_us);
+}
+
 static void deliver_draw(struct batch *b, const struct batch_draw *d, uint64_t now_us)
 {
     struct seq *s = d->seq;
@@ -264,10 +272,8 @@ static void deliver_draw(struct batch *b, const struct batch_draw *d, uint64_t n
     emit_token(b, d, seq_push(s, d->id), now_us);
     if (job_is_stop_id(job, b->p.model.eos_ids, b->p.model.n_eos_ids, d->id))
         batch_end_seq(b, s, ENG_FINISH_STOP, d->id, NULL, now_us);
-    else if (guide_is_over(s))
-        end_without_token(b, s, now_us);
-    else if (s->n_generated >= job->max_new)
-        batch_end_seq(b, s, ENG_FINISH_LENGTH, -1, NULL, now_us);
+    else
+        end_if_over(b, s, now_us);
 }
 
 /* A job without generated tokens ends with its prompt. */
@@ -371,10 +377,10 @@ static void deliver_segment(struct batch *b, int i, int row, uint64_t now_us)
         deliver_decoding(b, s, row);
 }
 
-/* Returns true unless the sequence has ended or was asked to. */
+/* Returns true unless the sequence has ended, was asked to, or awaits a mask. */
 static bool goes_on(const struct seq *s)
 {
-    return s->job && !atomic_load_explicit(&s->job->cancel, memory_order_relaxed) &&
+    return s->job && !s->awaits && !atomic_load_explicit(&s->job->cancel, memory_order_relaxed) &&
            !atomic_load_explicit(&s->job->stop[s->choice], memory_order_relaxed);
 }
 
@@ -426,4 +432,16 @@ void batch_deliver(struct batch *b, uint64_t now_us)
     batch_count_decoded(b);
     n_generated = b->stats.n_generated_tokens - n_generated;
     count_step(&b->stats, (uint64_t)b->n_prompt_rows + n_generated);
+}
+
+/* The share of a step's time that masks may take on each thread, and their time without a step. */
+enum { MASK_SHARE = 4, MIN_MASK_US = 50, ALONE_MASK_US = 1000 };
+
+void batch_make_masks(struct batch *b)
+{
+    uint64_t us = b->n_segs > 0 ? (uint64_t)b->step_us / MASK_SHARE : ALONE_MASK_US;
+    if (!masks_run(&b->masks, b->order, b->n_running, us > MIN_MASK_US ? us : MIN_MASK_US)) return;
+    uint64_t now_us = clock_now_us();
+    for (int i = b->n_running - 1; i >= 0; i--)
+        if (!seq_in_prefill(b->order[i])) end_if_over(b, b->order[i], now_us);
 }

@@ -231,20 +231,32 @@ int eng_check_config(const char *text, size_t len, char *err, size_t errlen);
  * Order of the calls for one choice: mask, then take of the id drawn, then mask again, until the
  * choice ends; end-of-sequence and stop ids are not taken. `complete` may come after any mask.
  * Calls come from the engine's threads, never two at once for one guide, never after JOB_DONE.
- * They must not block and not allocate.
+ * They must not block and not allocate. A mask may be made in pieces, by different threads one
+ * after the other and on a stack of its own, or be dropped where it asks for more time.
  */
 enum eng_guide_next {
-    ENG_GUIDE_FREE, /* any id; bits were not written */
-    ENG_GUIDE_MASK, /* the ids whose bits are set */
-    ENG_GUIDE_END,  /* the answer is complete and nothing can follow: the choice ends, "stop" */
-    ENG_GUIDE_FAIL, /* a fault of the guide: the choice ends with an error */
+    ENG_GUIDE_FREE,  /* any id; bits were not written */
+    ENG_GUIDE_MASK,  /* the ids whose bits are set */
+    ENG_GUIDE_END,   /* the answer is complete and nothing can follow: the choice ends, "stop" */
+    ENG_GUIDE_FAIL,  /* a fault of the guide: the choice ends with an error */
+    ENG_GUIDE_LATER, /* given up for lack of time, nothing changed: it will be asked again */
+};
+
+/*
+ * The time that a mask may take, in steps of about 50 ns. The guide counts down what it does; where
+ * nothing is left it calls `more`, which may do other things before it returns. True: some are left
+ * again; false: the mask is given up. A guide that is never slow ignores all of it.
+ */
+struct eng_pace {
+    int64_t left;
+    bool (*more)(struct eng_pace *pace);
 };
 
 struct eng_guide {
     void *ctx;
     /* Writes (vocab_size + 63) / 64 words: id i is bit i % 64 of word i / 64. End ids are set if
      * the answer may end. */
-    enum eng_guide_next (*mask)(void *ctx, uint64_t *bits);
+    enum eng_guide_next (*mask)(void *ctx, uint64_t *bits, struct eng_pace *pace);
     bool (*take)(void *ctx, int32_t id); /* false: not allowed, nothing changed */
     bool (*complete)(void *ctx);         /* returns true if the answer may end here */
     /* How many of n ids could be taken from here on, one after the other; changes nothing. May be
@@ -453,7 +465,8 @@ struct eng_stats {
     uint64_t n_jobs_done, n_jobs_cancelled, n_jobs_failed;
     double prompt_tokens_per_s; /* measured over the last seconds of work; 0: none yet */
     double generated_tokens_per_s;
-    uint64_t compute_us;                                        /* wall time inside steps */
+    uint64_t compute_us;   /* wall time inside steps */
+    uint64_t n_late_masks; /* steps that sequences sat out because their mask was not ready */
     uint64_t n_drafts, n_draft_tokens, n_accepted_draft_tokens; /* of completed steps */
     uint64_t n_steps_of_size[ENG_STEP_SIZES];                   /* completed ones; not cumulative */
     uint64_t n_step_tokens; /* their prompt rows and generated tokens */

@@ -46,6 +46,7 @@ struct eng_job {
     int n_done;             /* choices that have ended */
     int64_t n_rows_out;     /* prompt rows sent so far, for needs_rows */
     bool cancelled, failed; /* some choice ended that way */
+    uint64_t mask_turn;     /* when a mask of it last began in a lane, see masks.h */
     struct eng_usage usage;
 
     atomic_bool stop[]; /* [n_choices] */

@@ -294,13 +294,16 @@ static void set_solo(struct sched *s, struct eng_job *job)
 static void step(struct sched *s)
 {
     uint64_t now;
-    batch_build(&s->batch);
-    if (s->batch.n_segs == 0) return;
-    set_solo(s, batch_solo_job(&s->batch));
+    bool complete = true;
     turns_enter(s->p.turns);
-    bool complete = batch_compute(&s->batch, &s->closing, &now);
-    set_solo(s, NULL);
-    if (complete) batch_deliver(&s->batch, now);
+    batch_build(&s->batch);
+    if (s->batch.n_segs > 0) {
+        set_solo(s, batch_solo_job(&s->batch));
+        complete = batch_compute(&s->batch, &s->closing, &now);
+        set_solo(s, NULL);
+        if (complete) batch_deliver(&s->batch, now);
+    }
+    if (complete) batch_make_masks(&s->batch);
     if (turns_leave(s->p.turns)) pool_rest(s->p.batch.pool);
 }
 

@@ -69,7 +69,8 @@ void seq_begin(struct seq *s, struct eng_job *job, int choice)
     struct draft_text text = text_of(s);
     if (s->notes) draft_begin(&s->draft, &text);
     s->guide = job->p.guides ? &job->p.guides[choice] : NULL;
-    s->next_known = false;
+    s->next_known = s->awaits = s->slow = false;
+    s->untaken = -1;
     s->keeps_history = sample_has_penalty(&job->p.sampling);
     if (s->keeps_history)
         for (int64_t i = 0; i < job->p.n_prompt; i++)

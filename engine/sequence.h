@@ -45,6 +45,9 @@ struct seq {
     const struct eng_guide *guide; /* NULL: none */
     enum eng_guide_next next;      /* the guide's answer for the next id */
     bool next_known;               /* next is set */
+    bool awaits;                   /* a lane makes the mask, or will: it sits out the steps */
+    bool slow;                     /* so does the next one; else it is tried at once */
+    int32_t untaken;               /* the id that the guide takes before that mask; -1: none */
     uint64_t *mask;                /* [(vocab + 63) / 64] allowed ids, for ENG_GUIDE_MASK */
     float *hidden_sum;             /* [d_model], for embeddings */
     int d_model;

@@ -32,29 +32,50 @@ static bool complete(void *ctx)
     return c->tools ? tools_guide_complete(c->tools) : gram_accepting(c->state);
 }
 
-static enum eng_guide_next next_of(struct grammar_choice *c, uint64_t *bits)
+static enum eng_guide_next next_of(struct grammar_choice *c, uint64_t *bits, struct gram_pace *pace)
 {
     if (c->tools) {
-        enum tools_next next = tools_guide_mask(c->tools, bits, NULL);
-        return next == TOOLS_NEXT_FREE   ? ENG_GUIDE_FREE
-               : next == TOOLS_NEXT_MASK ? ENG_GUIDE_MASK
-               : next == TOOLS_NEXT_END  ? ENG_GUIDE_END
-                                         : ENG_GUIDE_FAIL;
+        enum tools_next next = tools_guide_mask(c->tools, bits, pace);
+        return next == TOOLS_NEXT_FREE    ? ENG_GUIDE_FREE
+               : next == TOOLS_NEXT_MASK  ? ENG_GUIDE_MASK
+               : next == TOOLS_NEXT_END   ? ENG_GUIDE_END
+               : next == TOOLS_NEXT_LATER ? ENG_GUIDE_LATER
+                                          : ENG_GUIDE_FAIL;
     }
-    enum gram_next next = gram_mask(c->state, bits);
-    return next == GRAM_NEXT_MASK  ? ENG_GUIDE_MASK
-           : next == GRAM_NEXT_END ? ENG_GUIDE_END
-                                   : ENG_GUIDE_FAIL;
+    enum gram_next next = gram_mask_paced(c->state, bits, pace);
+    return next == GRAM_NEXT_MASK    ? ENG_GUIDE_MASK
+           : next == GRAM_NEXT_END   ? ENG_GUIDE_END
+           : next == GRAM_NEXT_LATER ? ENG_GUIDE_LATER
+                                     : ENG_GUIDE_FAIL;
 }
 
-static enum eng_guide_next mask(void *ctx, uint64_t *bits)
+/* The engine's pace as the grammar's, and how long it has paused. */
+struct pace {
+    struct gram_pace gram; /* first, so that one is the other */
+    struct eng_pace *engine;
+    uint64_t paused_us;
+};
+
+static bool more(struct gram_pace *gram)
+{
+    struct pace *pace = (struct pace *)gram;
+    uint64_t start = clock_now_us();
+    bool goes_on = pace->engine->more(pace->engine);
+    pace->paused_us += clock_now_us() - start;
+    gram->left = pace->engine->left;
+    return goes_on;
+}
+
+static enum eng_guide_next mask(void *ctx, uint64_t *bits, struct eng_pace *engine)
 {
     struct grammar_choice *c = ctx;
+    struct pace pace = {{engine->left, more}, engine, 0};
     uint64_t start = clock_now_us();
     assert(c->state || c->tools);
-    enum eng_guide_next next = next_of(c, bits);
-    if (c->rules->metrics && next != ENG_GUIDE_FREE)
-        srv_metrics_observe(c->rules->metrics, SRV_TIME_MASK, clock_now_us() - start);
+    enum eng_guide_next next = next_of(c, bits, &pace.gram);
+    if (c->rules->metrics && next != ENG_GUIDE_FREE && next != ENG_GUIDE_LATER)
+        srv_metrics_observe(c->rules->metrics, SRV_TIME_MASK,
+                            clock_now_us() - start - pace.paused_us);
     if (next == ENG_GUIDE_MASK) set_ends(c->rules, bits, complete(ctx));
     return next;
 }

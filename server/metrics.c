@@ -436,6 +436,13 @@ static void write_grammars(struct out *o, const struct srv_metrics *m,
         load(&m->counts[SRV_COUNT_GRAMMAR_OVERFLOWS]));
 }
 
+static void write_late_masks(struct out *o, const struct eng_stats *s)
+{
+    one(o, "hearth_grammar_late_masks_total", "counter",
+        "Steps that a sequence sat out because its grammar's next tokens were not known yet.",
+        (double)s->n_late_masks);
+}
+
 static double ratio(double part, double whole)
 {
     return whole > 0 ? part / whole : 0;
@@ -505,6 +512,7 @@ static void write_tokens(struct out *o, const struct eng_stats *s)
         buf_printf(o->b, "hearth_prefix_miss_total{reason=\"%s\"} %llu\n", eng_miss_name(i),
                    (unsigned long long)s->n_misses[i]);
     one(o, "hearth_generated_tokens_total", "counter", "Tokens generated.", generated);
+    write_late_masks(o, s);
     write_drafts(o, s);
     one(o, "hearth_engine_steps_total", "counter", "Engine steps.", (double)s->n_steps);
     one(o, "hearth_engine_busy_seconds_total", "counter", "Time spent in engine steps.",

@@ -134,8 +134,9 @@ static void read_text(struct text *t, const char *model_dir, const char *file, i
 
 /* ---- requests -------------------------------------------------------------------------------- */
 
-static enum eng_guide_next one_id(void *ctx, uint64_t *bits)
+static enum eng_guide_next one_id(void *ctx, uint64_t *bits, struct eng_pace *pace)
 {
+    (void)pace;
     const struct client *c = ctx;
     if (c->at == c->text->n_answer) return ENG_GUIDE_END;
     memset(bits, 0, ((size_t)c->vocab + 63) / 64 * 8);

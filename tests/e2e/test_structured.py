@@ -199,6 +199,32 @@ def test_ambiguous_grammars_are_answered():
         assert reason == "length" or text.endswith("end"), text
 
 
+def test_slow_masks_leave_others_alone():
+    """Masks of milliseconds are made beside the steps of a stream, which gets many tokens for each of theirs."""
+    grammar = 'root ::= (a | b | c | d)* "\\n\\n\\n"\n' + "".join(
+        f"{x} ::= [^()]{{1,{30 + i}}} ({' | '.join(y for y in 'abcd' if y != x)})?\n" for i, x in enumerate("abcd"))
+    body = dict(PROMPT, grammar=grammar, n=4, max_tokens=8, speculate=False)
+    stream = {"prompt": "A", "max_tokens": 2000, "ignore_eos": True, "stream": True, "speculate": False}
+    before, n_free = SERVER.metrics(), 0
+    with concurrent.futures.ThreadPoolExecutor(1) as pool:
+        free = SERVER.stream("/v1/completions", stream)
+        next(free)
+        slow = pool.submit(ok, "/v1/completions", body)
+        while not slow.done():
+            for _ in free:
+                n_free += 1
+                if slow.done():
+                    break
+            else:
+                free = SERVER.stream("/v1/completions", stream)
+        for _ in free:
+            pass
+    beside = slow.result()[0]["choices"]
+    assert n_free > 10 * body["max_tokens"], n_free
+    assert SERVER.metrics()["hearth_grammar_late_masks_total"] - before["hearth_grammar_late_masks_total"] > 20
+    assert beside == ok("/v1/completions", body)[0]["choices"]
+
+
 # ---- together with the rest ----------------------------------------------------------------------------
 
 def test_streams_give_the_same_text():

@@ -111,9 +111,12 @@ static bool allows(const struct rule *r, int at, int32_t id)
     return is_certain(at) ? id == certain_id(r, at) : (id + at) % 3 != 0;
 }
 
-static enum eng_guide_next rule_mask(void *ctx, uint64_t *bits)
+static enum eng_guide_next rule_mask(void *ctx, uint64_t *bits, struct eng_pace *pace)
 {
     const struct rule *r = ctx;
+    if (r->at % 5 == 3) /* slow: made in a lane */
+        for (int i = 0; i < 50; i++)
+            if ((pace->left -= 100) <= 0 && !pace->more(pace)) return ENG_GUIDE_LATER;
     memset(bits, 0, ((size_t)r->vocab + 63) / 64 * 8);
     for (int32_t id = 0; id < r->vocab; id++)
         if (allows(r, r->at, id)) bits[id / 64] |= 1ull << id % 64;

@@ -7,12 +7,14 @@
 #define HEARTH_TESTS_FAKE_ENGINE_H
 
 #include "engine/kernels/kernels.h"
+#include "engine/pool.h"
 #include "engine/scheduler.h"
 #include "engine_job.h"
 #include "fake_model.h"
 
 struct setup {
     int n_parallel, chunk, n_pages, ctx, max_queued_jobs, max_queued_tokens;
+    int n_threads; /* of a pool; 0: none */
     bool no_prefix_cache, global_priority;
     enum eng_speculate speculate;
     uint64_t starving_us;
@@ -21,6 +23,7 @@ struct setup {
 struct bench {
     struct fake_model *model;
     struct kv_pages *pages;
+    struct pool *pool;
     struct sched *sched;
 };
 
@@ -41,6 +44,8 @@ static inline struct bench open_bench(const struct setup *setup)
     kv_layout_init(&layout, 1, 1, 32, KERN_KV_F32);
     int n_pages = or_default(setup->n_pages, n_parallel * (ctx / KV_PAGE_TOKENS));
     REQUIRE_EQ_INT(kv_pages_create(&b.pages, &layout, n_pages, err, sizeof(err)), 0);
+    if (setup->n_threads)
+        REQUIRE_EQ_INT(pool_create(&b.pool, setup->n_threads, err, sizeof(err)), 0);
     struct sched_params p = {
         .batch = {.model = {.run = fake_run,
                             .logits = fake_logits,
@@ -51,6 +56,7 @@ static inline struct bench open_bench(const struct setup *setup)
                             .eos_ids = eos_ids,
                             .n_eos_ids = 1},
                   .kern = kern_select("c"),
+                  .pool = b.pool,
                   .pages = b.pages,
                   .page_bytes = layout.page_bytes,
                   .hash_seed = 5,
@@ -89,6 +95,7 @@ static inline void close_bench(struct bench *b)
 {
     fake_open_gate(b->model);
     sched_destroy(b->sched);
+    pool_destroy(b->pool);
     kv_pages_destroy(b->pages);
     fake_finish(b->model);
     free(b->model);

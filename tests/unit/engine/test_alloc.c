@@ -59,8 +59,9 @@ static int open_engine(struct eng **ret, int n_parallel, char *err, size_t errle
 }
 
 /* A guide that allows every other id, and never an end. ctx: the size of the vocabulary. */
-static enum eng_guide_next odd_ids(void *ctx, uint64_t *bits)
+static enum eng_guide_next odd_ids(void *ctx, uint64_t *bits, struct eng_pace *pace)
 {
+    (void)pace;
     const int32_t *vocab = ctx;
     memset(bits, 0, ((size_t)*vocab + 63) / 64 * sizeof(*bits));
     for (int32_t id = 1; id < *vocab; id += 2)

@@ -16,8 +16,9 @@ struct classes {
     int n_foreseen; /* ids that were asked about and could be taken */
 };
 
-static enum eng_guide_next classes_mask(void *ctx, uint64_t *bits)
+static enum eng_guide_next classes_mask(void *ctx, uint64_t *bits, struct eng_pace *pace)
 {
+    (void)pace;
     const struct classes *c = ctx;
     if (c->at == c->n) return ENG_GUIDE_END;
     if (c->at % 7 == 6) return ENG_GUIDE_FREE;

@@ -26,8 +26,9 @@ struct script {
     int at;
 };
 
-static enum eng_guide_next script_mask(void *ctx, uint64_t *bits)
+static enum eng_guide_next script_mask(void *ctx, uint64_t *bits, struct eng_pace *pace)
 {
+    (void)pace;
     struct script *s = ctx;
     if (s->fail_at && s->at == s->fail_at) return ENG_GUIDE_FAIL;
     if (s->at < s->free_until) return ENG_GUIDE_FREE;

@@ -1,0 +1,177 @@
+/* SPDX-License-Identifier: MIT */
+/* Quick masks, and the lanes of slow ones; see masks.h. */
+#include "engine/masks.h"
+
+#include <assert.h>
+#include <stdlib.h>
+
+#include "base/clock.h"
+#include "engine/engine.h"
+#include "engine/fiber.h"
+#include "engine/job.h"
+#include "engine/pool.h"
+#include "engine/sequence.h"
+
+enum {
+    GRANT = 500, /* steps between two looks at the clock */
+    TOUCHED_STACK_BYTES = 512 << 10,
+};
+
+struct mask_lane {
+    struct eng_pace pace; /* of the mask in hand; first, so that one is the other */
+    const struct masks *masks;
+    struct fiber *fiber;
+    struct seq *seq; /* whose mask is in hand; NULL: none */
+    int n_grants;    /* that it has taken */
+};
+
+static int count_lanes(int n_parallel, int n_threads)
+{
+    int n = n_parallel < n_threads ? n_parallel : n_threads;
+    return n < MASKS_MAX_LANES ? n : MASKS_MAX_LANES;
+}
+
+int64_t masks_bytes(int n_parallel, int n_threads)
+{
+    return (int64_t)count_lanes(n_parallel, n_threads) * TOUCHED_STACK_BYTES;
+}
+
+int masks_init(struct masks *m, struct pool *pool, int n_parallel)
+{
+    int n = count_lanes(n_parallel, pool ? pool_n_threads(pool) : 1);
+    *m = (struct masks){.pool = pool};
+    m->waiting = calloc((size_t)n_parallel, sizeof(struct seq *));
+    m->lanes = calloc((size_t)n, sizeof(*m->lanes));
+    if (!m->waiting || !m->lanes) return -1;
+    for (; m->n_lanes < n; m->n_lanes++) {
+        struct mask_lane *l = &m->lanes[m->n_lanes];
+        l->masks = m;
+        l->fiber = fiber_create();
+        if (!l->fiber) return -1;
+    }
+    return 0;
+}
+
+void masks_finish(struct masks *m)
+{
+    for (int i = 0; i < m->n_lanes; i++)
+        fiber_destroy(m->lanes[i].fiber);
+    free(m->lanes);
+    free(m->waiting);
+    *m = (struct masks){0};
+}
+
+static bool no_more(struct eng_pace *pace)
+{
+    (void)pace;
+    return false;
+}
+
+void masks_ask(struct seq *s)
+{
+    struct eng_pace pace = {MASKS_QUICK, no_more};
+    s->next = s->slow ? ENG_GUIDE_LATER : s->guide->mask(s->guide->ctx, s->mask, &pace);
+    s->slow = s->awaits = s->next == ENG_GUIDE_LATER;
+    s->next_known = !s->awaits;
+}
+
+/* ---- lanes --------------------------------------------------------------------------------- */
+
+/* Called by the guide inside the fiber: it goes on here, now or in a later run. */
+static bool more(struct eng_pace *pace)
+{
+    struct mask_lane *l = (struct mask_lane *)pace;
+    l->n_grants++;
+    while (clock_now_us() >= l->masks->until_us)
+        fiber_pause(l->fiber);
+    pace->left = GRANT;
+    return true;
+}
+
+static void make_mask(void *arg)
+{
+    struct mask_lane *l = arg;
+    struct seq *s = l->seq;
+    if (s->untaken >= 0 && !s->guide->take(s->guide->ctx, s->untaken))
+        s->next = ENG_GUIDE_FAIL;
+    else
+        s->next = s->guide->mask(s->guide->ctx, s->mask, &l->pace);
+    assert(s->next != ENG_GUIDE_LATER);
+}
+
+static bool begin_next(struct masks *m, struct mask_lane *l)
+{
+    int i = atomic_fetch_add(&m->n_begun, 1);
+    if (i >= m->n_waiting) return false;
+    l->seq = m->waiting[i];
+    l->pace = (struct eng_pace){GRANT, more};
+    l->n_grants = 1;
+    fiber_start(l->fiber, make_mask, l);
+    return true;
+}
+
+/* A mask that turned out quick is made at once the next time. */
+static void end_mask(struct mask_lane *l)
+{
+    struct seq *s = l->seq;
+    s->untaken = -1;
+    s->awaits = false;
+    s->next_known = true;
+    s->slow = l->n_grants * GRANT > MASKS_QUICK;
+    l->seq = NULL;
+}
+
+static void run_lane(void *arg, int item, int thread)
+{
+    struct masks *m = arg;
+    struct mask_lane *l = &m->lanes[item];
+    (void)thread;
+    do {
+        if (!l->seq && !begin_next(m, l)) return;
+        if (fiber_resume(l->fiber)) end_mask(l);
+    } while (clock_now_us() < m->until_us);
+}
+
+static bool in_lane(const struct masks *m, const struct seq *s)
+{
+    for (int i = 0; i < m->n_lanes; i++)
+        if (m->lanes[i].seq == s) return true;
+    return false;
+}
+
+/* Behind all whose job's turn was earlier or at the same time. */
+static void add_waiting(struct masks *m, struct seq *s)
+{
+    int i = m->n_waiting++;
+    for (; i > 0 && m->waiting[i - 1]->job->mask_turn > s->job->mask_turn; i--)
+        m->waiting[i] = m->waiting[i - 1];
+    m->waiting[i] = s;
+}
+
+bool masks_run(struct masks *m, struct seq *const *order, int n, uint64_t us)
+{
+    bool any = false;
+    m->n_waiting = 0;
+    for (int i = 0; i < n; i++) {
+        if (!order[i]->awaits) continue;
+        any = true;
+        if (!in_lane(m, order[i])) add_waiting(m, order[i]);
+    }
+    if (!any) return false;
+    struct pool_phase phase = {run_lane, m, m->n_lanes};
+    atomic_store(&m->n_begun, 0);
+    m->until_us = clock_now_us() + us;
+    if (m->pool)
+        pool_run(m->pool, &phase, 1, NULL);
+    else
+        run_lane(m, 0, 0);
+    for (int i = 0; i < m->n_waiting && i < atomic_load(&m->n_begun); i++)
+        m->waiting[i]->job->mask_turn = ++m->n_turns;
+    return true;
+}
+
+void masks_drop(struct masks *m, const struct seq *s)
+{
+    for (int i = 0; i < m->n_lanes; i++)
+        if (m->lanes[i].seq == s) m->lanes[i].seq = NULL;
+}
