@@ -364,6 +364,33 @@ void param_note_members(struct param_unknown *unknown, const json_t *object, con
     }
 }
 
+/* Returns true if `typed` is `name` with a letter missing or doubled, or two letters exchanged. */
+static bool is_slip(const char *typed, const char *name)
+{
+    size_t typed_len = strlen(typed), len = strlen(name), i = 0;
+    if (len < 4) return false; /* too short to tell */
+    while (typed[i] && typed[i] == name[i])
+        i++;
+    if (typed_len + 1 == len) return strcmp(typed + i, name + i + 1) == 0;
+    if (typed_len == len + 1)
+        return i > 0 && typed[i] == typed[i - 1] && strcmp(typed + i + 1, name + i) == 0;
+    return typed_len == len && typed[i] && typed[i] == name[i + 1] && typed[i + 1] == name[i] &&
+           strcmp(typed + i + 2, name + i + 2) == 0;
+}
+
+/* An unknown key that is a slip of a field that is absent would be left out without a word. */
+static int check_spelling(const json_t *object, const struct param_field *fields, const char *key,
+                          struct param_error *err)
+{
+    for (const struct param_field *f = fields; f->name; f++) {
+        if (!is_slip(key, f->name) || json_object_get(object, f->name)) continue;
+        return param_fail(err, SRV_ERR_UNSUPPORTED, f->name,
+                          "'%.80s' is not a field of this request; did you mean '%s'?", key,
+                          f->name);
+    }
+    return 0;
+}
+
 int params_read(json_t *object, const struct param_field *fields, void *out,
                 struct param_unknown *unknown, struct param_error *err)
 {
@@ -375,6 +402,7 @@ int params_read(json_t *object, const struct param_field *fields, void *out,
         while (f->name && strcmp(f->name, key) != 0)
             f++;
         if (!f->name) {
+            if (!json_is_null(value) && check_spelling(object, fields, key, err)) return -1;
             if (unknown) unknown->n++;
             if (unknown) param_note(unknown, key);
             continue;

@@ -95,8 +95,9 @@ struct param_unknown {
 };
 
 /*
- * Fills `out` from the object's members; absent and null members leave their field alone. Returns 0
- * or -1 with err filled. unknown may be NULL.
+ * Fills `out` from the object's members; absent and null members leave their field alone. An
+ * unknown member that is a slip of an absent field's name is an error. Returns 0 or -1 with err
+ * filled. unknown may be NULL.
  */
 int params_read(json_t *object, const struct param_field *fields, void *out,
                 struct param_unknown *unknown, struct param_error *err);

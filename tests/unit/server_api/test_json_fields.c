@@ -140,6 +140,46 @@ static const char *const bad_texts[] = {
     "\xef\xbb\xbf{}",
 };
 
+/* One letter missing, doubled, or two exchanged, and the field itself absent. */
+static void test_misspelled(void **state)
+{
+    static const struct {
+        const char *body, *meant; /* NULL: only unknown */
+    } cases[] = {
+        {"{\"cout\":1}", "count"},
+        {"{\"coun\":1}", "count"},
+        {"{\"ount\":1}", "count"},
+        {"{\"ccount\":1}", "count"},
+        {"{\"countt\":1}", "count"},
+        {"{\"cuont\":1}", "count"},
+        {"{\"ratoi\":1}", "ratio"},
+        {"{\"tool\":[]}", "tools"},
+        {"{\"uesr\":\"x\"}", "user"},
+        {"{\"counts\":1}", NULL},
+        {"{\"court\":1}", NULL},
+        {"{\"Count\":1}", NULL},
+        {"{\"con\":1}", NULL},
+        {"{\"tnuoc\":1}", NULL},
+        {"{\"\":1}", NULL},
+        {"{\"cout\":null}", NULL},
+        {"{\"cout\":1,\"count\":2}", NULL},
+    };
+    (void)state;
+    for (size_t i = 0; i < N_OF(cases); i++) {
+        struct target t = {0};
+        struct param_unknown unknown = {0};
+        struct param_error err = {0};
+        json_t *body = json_loads(cases[i].body, 0, NULL);
+        int rc = params_read(body, fields, &t, &unknown, &err);
+        json_decref(body);
+        REQUIRE_MSG((rc != 0) == (cases[i].meant != NULL), "%s: %s", cases[i].body, err.message);
+        if (!rc) continue;
+        REQUIRE_EQ_INT(err.kind, SRV_ERR_UNSUPPORTED);
+        REQUIRE_MSG(strstr(err.message, cases[i].meant), "%s", err.message);
+        REQUIRE_MSG(strstr(err.message, "did you mean"), "%s", err.message);
+    }
+}
+
 static void test_bad_texts(void **state)
 {
     for (size_t i = 0; i < N_OF(bad_texts); i++) {
@@ -211,9 +251,13 @@ static void test_integers_beyond_64_bits(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_read),    cmocka_unit_test(test_values),
-        cmocka_unit_test(test_unknown), cmocka_unit_test(test_bad_texts),
-        cmocka_unit_test(test_shape),   cmocka_unit_test(test_integers_beyond_64_bits),
+        cmocka_unit_test(test_read),
+        cmocka_unit_test(test_values),
+        cmocka_unit_test(test_unknown),
+        cmocka_unit_test(test_misspelled),
+        cmocka_unit_test(test_bad_texts),
+        cmocka_unit_test(test_shape),
+        cmocka_unit_test(test_integers_beyond_64_bits),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }
