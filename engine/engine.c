@@ -133,7 +133,11 @@ static int choose_kernels(struct eng *e, char *err, size_t errlen)
 {
     e->kern = kern_select(e->p.kernels);
     if (e->kern) return 0;
-    snprintf(err, errlen, "kernels \"%s\": unknown, or this CPU cannot run them", e->p.kernels);
+    size_t at =
+        (size_t)snprintf(err, errlen, "kernels %s cannot run on this CPU; it runs", e->p.kernels);
+    for (const char *const *name = kern_names(); *name; name++)
+        if (kern_runs_here(*name) && at < errlen)
+            at += (size_t)snprintf(err + at, errlen - at, " %s", *name);
     return ENG_EUNSUPPORTED;
 }
 
@@ -211,7 +215,12 @@ static int open_model(struct eng *e, char *err, size_t errlen)
         .memory_bytes = e->p.memory_bytes - e->p.reserved_bytes,
         .stop = e->p.stop,
     };
-    return eng_model_open(&e->model, &params, err, errlen);
+    char why[512];
+    int rc = eng_model_open(&e->model, &params, why, sizeof(why));
+    if (!rc) return 0;
+    bool named = strstr(why, e->p.model_dir) || rc == ENG_ENOMEM;
+    snprintf(err, errlen, "%.200s%s%s", named ? "" : e->p.model_dir, named ? "" : ": ", why);
+    return rc;
 }
 
 static struct fwd_params forward_params(const struct eng *e)

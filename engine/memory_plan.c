@@ -135,7 +135,7 @@ static int refuse(const struct mem_params *p, const struct mem_plan *plan, char 
         mib(m->other_bytes), reserved, mib(sum), mib(p->limit_bytes),
         kv_is_all     ? "lower --ctx-size, or give more with --memory"
         : weights_are ? "choose --numerics int8 or int4, or give more with --memory"
-                      : "give more with --memory");
+                      : "give more with --memory, or lower --answer-memory and --grammar-cache-mb");
     return ENG_ENOMEM;
 }
 
@@ -143,15 +143,18 @@ int mem_plan_make(struct mem_plan *ret, const struct mem_params *p, char *err, s
 {
     int64_t ctx_max = p->fwd.model->hp.ctx_max;
     if (p->ctx_tokens > ctx_max) {
-        snprintf(err, errlen, "a context of %lld tokens exceeds the model's %lld",
-                 (long long)p->ctx_tokens, (long long)ctx_max);
+        snprintf(
+            err, errlen,
+            "a context of %lld tokens exceeds the model's %lld: lower --ctx-size, or leave it out",
+            (long long)p->ctx_tokens, (long long)ctx_max);
         return ENG_EINVAL;
     }
     int64_t ctx = p->ctx_tokens > 0 ? p->ctx_tokens : choose_ctx(p, ctx_max);
     int64_t n_pages = choose_pages(p, ctx);
     if (ctx < 1 || n_pages < kv_pages_of(ctx)) {
         snprintf(err, errlen,
-                 "a KV cache of %lld KiB holds %lld tokens, fewer than the context of %lld",
+                 "a KV cache of %lld KiB holds %lld tokens, fewer than the context of %lld: raise "
+                 "--kv-memory, or lower --ctx-size",
                  (long long)(p->kv_bytes >> 10), (long long)n_pages * KV_PAGE_TOKENS,
                  (long long)(ctx < 1 ? 1 : ctx));
         return ENG_ENOMEM;

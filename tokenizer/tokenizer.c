@@ -30,6 +30,21 @@ static int load_text(struct tok *t, const char *path, const char *text, size_t l
     return rc ? complain(rc, path, message, err, errlen) : 0;
 }
 
+/* A directory without tokenizer.json may have the vocabulary in a file that is not read. */
+static int name_other_format(const char *dir, char *err, size_t errlen)
+{
+    static const char *const others[] = {"tokenizer.model", "tekken.json", "vocab.json"};
+    for (size_t i = 0; i < sizeof(others) / sizeof(others[0]); i++) {
+        if (!file_exists(dir, others[i])) continue;
+        snprintf(err, errlen,
+                 "%.200s has %s but no tokenizer.json, which is what is read: transformers' "
+                 "AutoTokenizer.from_pretrained(DIR).save_pretrained(DIR) writes it",
+                 dir, others[i]);
+        break;
+    }
+    return TOK_ENOENT;
+}
+
 int tok_open(struct tok **ret, const char *dir, char *err, size_t errlen)
 {
     char path[4096], *text = NULL;
@@ -40,7 +55,7 @@ int tok_open(struct tok **ret, const char *dir, char *err, size_t errlen)
         return complain(TOK_EINVAL, dir, "the path is too long", err, errlen);
     }
     int rc = file_load(NULL, path, MAX_FILE_BYTES, &text, &len, err, errlen);
-    if (rc) return rc;
+    if (rc) return rc == TOK_ENOENT ? name_other_format(dir, err, errlen) : rc;
     t = calloc(1, sizeof(*t));
     rc = t ? load_text(t, path, text, len, err, errlen)
            : complain(TOK_ENOMEM, path, "out of memory", err, errlen);

@@ -57,7 +57,7 @@ complete -c hearth -n '__hearth_is serve generate bench score chat' -l kernels -
 complete -c hearth -n '__hearth_is serve generate bench score chat' -l weight-coding -x -a 'auto on off' -d 'keep bf16 weights in 12 bits, without loss; auto: if that is read faster here'
 complete -c hearth -n '__hearth_is serve generate bench score chat' -l kv-dtype -x -a 'auto f32 bf16 int8' -d 'number type of the KV cache; auto: f32 with exact, else bf16'
 complete -c hearth -n '__hearth_is serve' -l parallel -x -d 'sequences computed at once'
-complete -c hearth -n '__hearth_is serve generate score chat' -s c -l ctx-size -x -d 'context length in tokens; 0: the model\'s, or less if memory does not hold it'
+complete -c hearth -n '__hearth_is serve generate score chat' -s c -l ctx-size -x -d 'context length in tokens (8K: 8192); 0: the model\'s, or less if memory does not hold it'
 complete -c hearth -n '__hearth_is serve generate bench score chat' -l chunk -x -d 'prompt tokens per step; 0: automatic'
 complete -c hearth -n '__hearth_is serve generate bench score chat' -l memory -x -d 'memory budget for everything; 0: the cgroup limit or physical memory'
 complete -c hearth -n '__hearth_is serve generate bench chat' -l kv-memory -x -d 'memory budget of the KV cache; 0: parallel x context, capped by memory'

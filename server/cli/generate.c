@@ -98,7 +98,9 @@ static int read_prompt(struct generation *g)
     if (!rc) rc = read_text(g);
     if (!rc) rc = g->config->chat ? encode_chat(g) : encode_plain(g);
     if (!rc && g->prompt.n == 0)
-        rc = fail(g, "the prompt has no tokens, and this model needs at least one to go on from");
+        rc = fail(g,
+                  "the prompt has no tokens, and this model needs at least one to go on from: give "
+                  "--prompt TEXT, or --prompt - for stdin");
     return rc;
 }
 

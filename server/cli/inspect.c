@@ -275,7 +275,8 @@ int srv_inspect_check(const struct srv_config *config, char *err, size_t errlen)
 {
     struct inspection in = {.config = config};
     inspect(&in);
-    if (in.first_problem[0]) snprintf(err, errlen, "%s", in.first_problem);
+    if (in.first_problem[0])
+        snprintf(err, errlen, "%.200s cannot be served: %s", config->model, in.first_problem);
     return in.first_problem[0] ? -1 : 0;
 }
 

@@ -183,7 +183,8 @@ static int parse_number(struct loader *l, const struct srv_option *o, const char
     errno = 0;
     double value = strtod(text, &end);
     if (end == text) return refuse(l, "'%.60s' is not a number", text);
-    double factor = o->type == SRV_OPT_BYTES ? suffix_factor(end) : !*end;
+    bool may_be_large = o->type == SRV_OPT_BYTES || o->type == SRV_OPT_INT64;
+    double factor = may_be_large ? suffix_factor(end) : !*end;
     if (factor == 0) return refuse(l, "'%.60s' is not a number", text);
     value *= factor;
     if (!isfinite(value) || value < o->min || value > o->max) return out_of_range(l, o, text);
@@ -314,6 +315,20 @@ static bool is_about_gpus(const char *name, size_t len)
     return *word && word_is(word, names);
 }
 
+/* The sections of a file, in the order of the table, whose options stand together. */
+static const char *list_groups(char *buf, size_t size)
+{
+    const char *last = "";
+    size_t at = 0;
+    for (int i = 0; i < srv_n_options && at < size; i++) {
+        const char *group = srv_options[i].group;
+        if (!strcmp(group, "program") || !strcmp(group, last)) continue;
+        at += (size_t)snprintf(buf + at, size - at, "%s%s", at ? " " : "", group);
+        last = group;
+    }
+    return buf;
+}
+
 static int set_from_file(void *ctx, int line, const char *section, const char *key,
                          const char *value, char *err, size_t errlen)
 {
@@ -321,7 +336,11 @@ static int set_from_file(void *ctx, int line, const char *section, const char *k
     file.err = err;
     file.errlen = errlen;
     file.label = NULL;
-    if (!is_known_group(section)) return refuse(&file, "unknown section [%.60s]", section);
+    if (!is_known_group(section)) {
+        char groups[200];
+        return refuse(&file, "unknown section [%.60s]; sections are: %s", section,
+                      list_groups(groups, sizeof(groups)));
+    }
     const struct srv_option *o = find_option(key, strlen(key));
     if (!o || (o->flags & SRV_OPT_FLAG_ONLY) || strcmp(o->key, "config") == 0) {
         int len;

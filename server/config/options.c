@@ -106,8 +106,9 @@ const struct srv_option srv_options[] = {
            "number type of the KV cache; auto: f32 with exact, else bf16"),
     INT("compute", "parallel", "np max-num-seqs", parallel, 1, 1024, "4", SERVE,
         "sequences computed at once"),
-    INT64("compute", "ctx-size", "c max-model-len", ctx_size, 0, 16777216, "0", ENGINE & ~BENCH,
-          "context length in tokens; 0: the model's, or less if memory does not hold it"),
+    INT64(
+        "compute", "ctx-size", "c max-model-len", ctx_size, 0, 16777216, "0", ENGINE & ~BENCH,
+        "context length in tokens (8K: 8192); 0: the model's, or less if memory does not hold it"),
     INT("compute", "chunk", "ub ubatch-size", chunk, 0, 8192, "0", ENGINE,
         "prompt tokens per step; 0: automatic"),
     BYTES("compute", "memory", NULL, memory_bytes, 0, 1024 * TERA, "0", ENGINE,

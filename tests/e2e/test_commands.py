@@ -9,7 +9,7 @@ import tempfile
 import threading
 
 from hearth_server import DEMO, Hearth, run, run_cases
-from tiny_models import demo_without
+from tiny_models import DemoCopy, demo_without
 
 
 def bench(*args):
@@ -105,6 +105,32 @@ def test_generate_has_defaults_of_its_own():
 def test_generate_chat():
     status, out, err = run("generate", "--chat", "--prompt", "What is 2+2?", "-n", "40", "--temperature", "0")
     assert status == 0 and "4" in out, (out, err)
+
+
+def test_errors_say_what_to_do():
+    with DemoCopy() as unknown, demo_without("tokenizer.json") as other_format, \
+            tempfile.NamedTemporaryFile("w", suffix=".ini") as ini:
+        unknown.config(architectures=["FooForCausalLM"])
+        with open(os.path.join(other_format, "tokenizer.model"), "wb") as f:
+            f.write(b"\n")
+        ini.write("[servr]\nport = 1\n")
+        ini.flush()
+        for args, parts in (
+                (["serve", "--port", "0", "--ctx-size", "100000"], ["100000", "2048", "--ctx-size"]),
+                (["serve", "--port", "0", "--memory", "13M", "--ctx-size", "2048"], ["limit is 13 MiB; ", "--memory"]),
+                (["serve", "--port", "0", "--kv-memory", "1M", "--ctx-size", "2k"], ["2048", "--kv-memory", "--ctx-size"]),
+                (["serve", "--config", ini.name], ["[servr]", "sections are: model compute listen"]),
+                (["serve", "--check-config", "--model", unknown.dir], [unknown.dir, "FooForCausalLM", "LlamaForCausalLM"]),
+                (["generate", "--prompt", "a", "--model", unknown.dir], [unknown.dir, "FooForCausalLM"]),
+                (["generate", "--prompt", "a", "--model", other_format], [other_format, "tokenizer.model", "tokenizer.json"]),
+                (["generate"], ["--prompt TEXT"])):
+            status, _, err = run(*args)
+            line = err.strip().splitlines()[-1]
+            assert status > 0 and all(p in line for p in parts), (args, line)
+    levels = ["avx512amx", "neonbf16", "avx2vnni", "neon"]
+    errors = [run("generate", "--prompt", "a", "--kernels", level)[2] for level in levels]
+    assert any("cannot run on this CPU; it runs c" in e for e in errors), errors
+    assert run("serve", "--check-config", "--ctx-size", "1k")[0] == 0
 
 
 def test_generate_refuses():
