@@ -10,12 +10,11 @@ struct checking {
     struct param_error *err;
 };
 
-static int fail(struct checking *c, const char *path, const char *below, enum srv_error kind,
-                const char *message)
+static int fail(struct checking *c, const char *path, const char *below, const char *message)
 {
     char full[PARAM_PATH_MAX];
     snprintf(full, sizeof(full), "%s%s", path, below);
-    return param_fail(c->err, kind, full, "%s: %s", full, message);
+    return param_fail(c->err, SRV_ERR_INVALID_VALUE, full, "%s: %s", full, message);
 }
 
 /* path: of the member. */
@@ -24,21 +23,18 @@ static int check_one(struct checking *c, const json_t *control, const char *path
     const json_t *type = json_object_get(control, "type"), *ttl = json_object_get(control, "ttl");
     const char *word = json_string_value(type), *time = json_string_value(ttl);
     if (!control || json_is_null(control)) return 0;
-    if (!json_is_object(control))
-        return fail(c, path, "", SRV_ERR_INVALID_TYPE, "Input should be an object");
-    if (!type || json_is_null(type))
-        return fail(c, path, ".type", SRV_ERR_MISSING, "Field required");
+    if (!json_is_object(control)) return fail(c, path, "", "Input should be an object");
+    if (!type || json_is_null(type)) return fail(c, path, ".type", "Field required");
     if (!word || strcmp(word, "ephemeral") != 0) {
         char message[PARAM_MESSAGE_MAX], shown[PARAM_WORD_MAX];
         snprintf(message, sizeof(message),
                  "Input tag '%s' found using 'type' does not match any of the expected tags: "
                  "'ephemeral'",
                  word ? param_word(word, shown) : "");
-        return fail(c, path, "", word ? SRV_ERR_INVALID_VALUE : SRV_ERR_INVALID_TYPE, message);
+        return fail(c, path, "", message);
     }
     if (ttl && !json_is_null(ttl) && (!time || (strcmp(time, "5m") && strcmp(time, "1h"))))
-        return fail(c, path, ".ephemeral.ttl", time ? SRV_ERR_INVALID_VALUE : SRV_ERR_INVALID_TYPE,
-                    "Input should be '5m' or '1h'");
+        return fail(c, path, ".ephemeral.ttl", "Input should be '5m' or '1h'");
     c->n++;
     return 0;
 }

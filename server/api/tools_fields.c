@@ -148,14 +148,6 @@ static const struct known_tool *find_known(const struct tools_ask *a, const char
 }
 
 /* Writes description and schema into the list, and sets the schema. */
-static int write_known(struct jw *w, const struct known_tool *known, struct srv_span *ret_schema)
-{
-    *ret_schema = (struct srv_span){known->schema, strlen(known->schema)};
-    jw_text(w, "description", known->description);
-    jw_json(w, "parameters", ret_schema->text, ret_schema->len);
-    return 0;
-}
-
 static int write_own(const struct reading *r, struct jw *w, const json_t *function,
                      struct srv_span text, const struct tools_place *at,
                      struct srv_span *ret_schema)
@@ -188,8 +180,13 @@ static int add_tool(const struct reading *r, struct jw *w, const json_t *functio
         return fail_tool(r, SRV_ERR_INVALID_TYPE, &at, "strict", "must be true or false");
     jw_open(w, NULL, '{');
     jw_text(w, "name", at.full);
-    if (known ? write_known(w, known, &schema) : write_own(r, w, function, text, &at, &schema))
+    if (known) {
+        schema = (struct srv_span){known->schema, strlen(known->schema)};
+        jw_text(w, "description", known->description);
+        jw_json(w, "parameters", schema.text, schema.len);
+    } else if (write_own(r, w, function, text, &at, &schema)) {
         return -1;
+    }
     jw_close(w);
     size_t len = (size_t)snprintf(at.pointer, sizeof(at.pointer), "/tools/%d", at.index);
     if (at.inner >= 0) snprintf(at.pointer + len, sizeof(at.pointer) - len, "/tools/%d", at.inner);
