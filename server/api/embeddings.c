@@ -359,7 +359,11 @@ static int check_options(struct embedding *e, struct param_error *err)
 
 static void handle(struct srv_request *req)
 {
-    static const struct srv_jobs_ops ops = {describe, event, advance, fail, release};
+    static const struct srv_jobs_ops ops = {.describe = describe,
+                                            .event = event,
+                                            .advance = advance,
+                                            .refuse = fail,
+                                            .release = release};
     struct param_error err = {0};
     struct param_unknown unknown = {0};
     struct srv_facts *facts = srv_facts(req);

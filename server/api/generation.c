@@ -389,8 +389,11 @@ static int open_guide(struct srv_gen *g, struct param_error *err)
 
 void srv_gen_handle(struct srv_request *req, const struct srv_gen_format *format)
 {
-    static const struct srv_jobs_ops ops = {describe, event, srv_gen_advance, srv_gen_fail,
-                                            release};
+    static const struct srv_jobs_ops ops = {.describe = describe,
+                                            .event = event,
+                                            .advance = srv_gen_advance,
+                                            .refuse = srv_gen_fail,
+                                            .release = release};
     struct param_error err = {0};
     struct srv_gen *g = open_generation(req, format);
     if (!g) return;

@@ -69,11 +69,6 @@ static void on_event(void *ctx, const struct eng_event *ev)
     atomic_fetch_sub_explicit(&j->n_inside, 1, memory_order_release);
 }
 
-static uint64_t deadline_after(const struct srv_facts *facts, int64_t ms)
-{
-    return ms > 0 ? facts->start_us + (uint64_t)ms * 1000 : 0;
-}
-
 static int submit_next(struct srv_jobs *j, char *err, size_t errlen)
 {
     int i = j->n_submitted;
@@ -88,9 +83,9 @@ static int submit_next(struct srv_jobs *j, char *err, size_t errlen)
         .n_prompt_logprobs = -1,
         .n_reserved_slots = j->n_reserved,
         .continuation = i > 0 && j->n_running == 0,
-        .deadline_us = deadline_after(facts, config->request_timeout_ms),
+        .deadline_us = srv_jobs_deadline(facts, config->request_timeout_ms),
         /* The first job has the queue timeout of the request; the others have none. */
-        .queue_deadline_us = i == 0 ? deadline_after(facts, config->queue_timeout_ms) : 0,
+        .queue_deadline_us = i == 0 ? srv_jobs_deadline(facts, config->queue_timeout_ms) : 0,
         .on_event = on_event,
         .ctx = job,
     };
@@ -141,6 +136,7 @@ static void on_gone(struct srv_request *req)
     struct srv_jobs *j = srv_facts(req)->api_data;
     atomic_store(&j->gone, true);
     cancel(j);
+    if (j->ops->hurry) j->ops->hurry(j->ctx);
 }
 
 static void on_stop(struct srv_request *req)
@@ -180,9 +176,40 @@ static void settle(struct srv_jobs *j)
     srv_request_done(j->req);
 }
 
+/* Prepares, and submits the first jobs once that has ended. */
+static void begin(struct srv_jobs *j)
+{
+    const struct srv_jobs_ops *ops = j->ops;
+    j->state = ops->prepare && !srv_jobs_gone(j) ? ops->prepare(j->ctx) : JOBS_READY;
+    if (j->state == JOBS_WAIT) {
+        /* on_gone may have run before there was anything to hurry. */
+        if (srv_jobs_gone(j)) ops->hurry(j->ctx);
+        return;
+    }
+    if (j->state == JOBS_READY) {
+        j->n_reserved =
+            srv_request_ask_place(j->req, eng_info(srv_facts(j->req)->model->engine)->n_parallel);
+        submit(j);
+    }
+    if (j->n_submitted == 0) j->answered = true; /* refused, or the client has disconnected */
+}
+
+void srv_jobs_go_on(struct srv_jobs *j)
+{
+    atomic_fetch_add_explicit(&j->n_inside, 1, memory_order_relaxed);
+    atomic_store_explicit(&j->goes_on, true, memory_order_release);
+    srv_request_wake(j->req);
+    atomic_fetch_sub_explicit(&j->n_inside, 1, memory_order_release); /* as in on_event */
+}
+
 static void on_wake(struct srv_request *req)
 {
     struct srv_jobs *j = srv_facts(req)->api_data;
+    if (j->state == JOBS_WAIT) {
+        if (atomic_exchange(&j->goes_on, false)) begin(j);
+        settle(j);
+        return;
+    }
     reap(j);
     if (!j->answered) j->answered = j->ops->advance(j->ctx);
     if (!j->answered) submit(j);
@@ -202,14 +229,11 @@ void srv_jobs_start(struct srv_jobs *j, struct srv_request *req, int n,
     srv_request_set_callbacks(req, &callbacks, j);
     if (srv_request_is_gone(req)) atomic_store(&j->gone, true);
     if (j->jobs) {
-        j->n_reserved =
-            srv_request_ask_place(req, eng_info(srv_facts(req)->model->engine)->n_parallel);
-        submit(j);
+        begin(j);
     } else {
         ops->refuse(ctx, SRV_ERR_OVERLOADED, "The server is out of memory for this request.");
         j->answered = true;
     }
-    if (j->n_submitted == 0) j->answered = true; /* refused, or the client has disconnected */
     settle(j);
 }
 

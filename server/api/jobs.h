@@ -3,11 +3,12 @@
  * The engine jobs of one request, and nothing of their results.
  *
  * An endpoint checks its input, sets up what its jobs are to fill, and calls srv_jobs_start. From
- * then on this module runs the request: it submits the jobs, a few at a time, reaps the finished,
- * lets the endpoint write its answer, and ends the request once that is written and no job runs.
+ * then on this module runs the request: it lets the endpoint prepare, which holds no text worker
+ * while it waits, submits the jobs, a few at a time, reaps the finished, lets the endpoint write
+ * its answer, and ends the request once that is written and no job runs.
  *
  *   engine thread   event: stores what came and publishes it
- *   text worker     describe, advance, refuse: never two at once for a request
+ *   text worker     prepare, describe, advance, refuse: never two at once for a request
  *   any thread      a client that disconnects, the end of the drain: the jobs are cancelled
  *
  * Lives in the request's memory, zeroed before srv_jobs_start.
@@ -20,9 +21,9 @@
 #include <stdint.h>
 
 #include "engine/engine.h"
-#include "server/http/api_error.h"
+#include "server/http/endpoint.h"
 
-struct srv_request;
+enum srv_jobs_state { JOBS_READY, JOBS_WAIT, JOBS_REFUSED };
 
 /* The endpoint's functions; ctx is that of srv_jobs_start. */
 struct srv_jobs_ops {
@@ -38,6 +39,12 @@ struct srv_jobs_ops {
     void (*refuse)(void *ctx, enum srv_error kind, const char *message);
     /* Frees what the endpoint owns, after everything has ended. */
     void (*release)(void *ctx);
+    /* Makes what the jobs need, before any is described. Returns JOBS_WAIT if it is to be called
+     * again after srv_jobs_go_on, JOBS_REFUSED if the error has been answered. NULL: no need. */
+    enum srv_jobs_state (*prepare)(void *ctx);
+    /* Any thread, more than once: the client has disconnected; srv_jobs_go_on is to come soon, if
+     * prepare waits for it. Set with prepare. */
+    void (*hurry)(void *ctx);
 };
 
 struct srv_job {
@@ -55,13 +62,25 @@ struct srv_jobs {
     int n, n_submitted, n_running;
     int n_reserved; /* queue slots that the jobs leave to clients with a retry time */
     bool answered;
+    enum srv_jobs_state state;
+    atomic_bool goes_on; /* what prepare waits for has come */
     atomic_bool gone;    /* the client has disconnected */
-    atomic_int n_inside; /* engine callbacks that have not returned */
+    atomic_int n_inside; /* callbacks of other threads that have not returned */
 };
 
 /* Takes the request over and submits the first of n >= 1 jobs. From the handler, once. */
 void srv_jobs_start(struct srv_jobs *j, struct srv_request *req, int n,
                     const struct srv_jobs_ops *ops, void *ctx);
+
+/* What prepare waits for has come: once per JOBS_WAIT, any thread, perhaps before prepare returns.
+ */
+void srv_jobs_go_on(struct srv_jobs *j);
+
+/* The point in time so many milliseconds after the request's start; 0: never. */
+static inline uint64_t srv_jobs_deadline(const struct srv_facts *facts, int64_t ms)
+{
+    return ms > 0 ? facts->start_us + (uint64_t)ms * 1000 : 0;
+}
 
 /* Ends one choice of a submitted job early; text worker. */
 void srv_jobs_stop_choice(struct srv_jobs *j, int i, int choice);

@@ -39,6 +39,9 @@ static struct {
     void (*inside_submit)(struct eng_job *job); /* called before submit returns */
     /* the endpoint */
     bool describe_fails, answered;
+    enum srv_jobs_state prepares[2]; /* what prepare returns for the i-th call */
+    int n_prepared, n_hurried;
+    void (*inside_prepare)(void); /* called before prepare returns */
     int n_described, n_failed, n_released, n_advanced;
     int events[MAX_JOBS];
     enum srv_error kind;
@@ -189,6 +192,19 @@ static void release(void *ctx)
     w.n_released++;
 }
 
+static enum srv_jobs_state prepare(void *ctx)
+{
+    REQUIRE(ctx == &w && w.n_described == 0);
+    if (w.inside_prepare) w.inside_prepare();
+    return w.prepares[w.n_prepared++];
+}
+
+static void hurry(void *ctx)
+{
+    REQUIRE(ctx == &w);
+    w.n_hurried++;
+}
+
 static int set_up(void **state)
 {
     (void)state;
@@ -205,7 +221,13 @@ static int set_up(void **state)
 
 static void start(int n)
 {
-    static const struct srv_jobs_ops ops = {describe, event, advance, fail_request, release};
+    static const struct srv_jobs_ops ops = {.describe = describe,
+                                            .event = event,
+                                            .advance = advance,
+                                            .refuse = fail_request,
+                                            .release = release,
+                                            .prepare = prepare,
+                                            .hurry = hurry};
     srv_jobs_start(&jobs, &w.req, n, &ops, &w);
 }
 
@@ -293,6 +315,75 @@ static void test_client_leaves_in_the_middle(void **state)
     run_at_once(&w.jobs[1]);
     wake();
     REQUIRE_EQ_INT(w.req.n_done, 1);
+}
+
+/* Wakes for other reasons change nothing while the endpoint waits. */
+static void test_preparing_takes_a_while(void **state)
+{
+    w.prepares[0] = JOBS_WAIT;
+    start(1);
+    wake();
+    REQUIRE(w.n_prepared == 1 && w.n_submits == 0 && w.n_advanced == 0 && w.req.n_done == 0);
+    srv_jobs_go_on(&jobs);
+    REQUIRE_EQ_INT(w.req.n_wakes, 1);
+    wake();
+    REQUIRE(w.n_prepared == 2 && w.n_jobs == 1);
+    run_at_once(&w.jobs[0]);
+    wake();
+    REQUIRE(w.req.n_done == 1 && w.n_prepared == 2 && w.n_hurried == 0);
+}
+
+static void go_on(void)
+{
+    srv_jobs_go_on(&jobs);
+    w.inside_prepare = NULL;
+}
+
+static void test_goes_on_before_prepare_returns(void **state)
+{
+    w.prepares[0] = JOBS_WAIT;
+    w.inside_prepare = go_on;
+    start(1);
+    REQUIRE(w.n_jobs == 0 && w.req.n_wakes == 1);
+    wake();
+    REQUIRE_EQ_INT(w.n_jobs, 1);
+}
+
+static void test_prepare_refuses(void **state)
+{
+    for (int i = 0; i < 2; i++) {
+        set_up(NULL);
+        w.prepares[0] = JOBS_WAIT;
+        w.prepares[i] = JOBS_REFUSED; /* at once, or later */
+        start(1);
+        if (i) srv_jobs_go_on(&jobs);
+        if (i) wake();
+        REQUIRE(w.req.n_done == 1 && w.n_prepared == i + 1 && w.n_submits == 0);
+        REQUIRE(w.n_failed == 0 && w.n_advanced == 0);
+    }
+}
+
+static void leave_inside(void)
+{
+    leave(NULL);
+}
+
+/* The request lives until what it waits for has come. */
+static void test_client_leaves_while_preparing(void **state)
+{
+    for (int i = 0; i < 2; i++) {
+        set_up(NULL);
+        w.prepares[0] = JOBS_WAIT;
+        w.inside_prepare = i ? leave_inside : NULL;
+        start(1);
+        if (i == 0) leave(NULL);
+        REQUIRE_EQ_INT(w.n_hurried, i + 1); /* the second time for sure */
+        wake();
+        REQUIRE_EQ_INT(w.req.n_done, 0);
+        srv_jobs_go_on(&jobs);
+        wake();
+        REQUIRE(w.req.n_done == 1 && w.n_prepared == 1 && w.n_submits == 0 && w.n_failed == 0);
+    }
 }
 
 static void test_client_has_left_before_start(void **state)
@@ -413,6 +504,10 @@ int main(void)
         cmocka_unit_test_setup(test_client_leaves_before_submit_returns, set_up),
         cmocka_unit_test_setup(test_client_leaves_in_the_middle, set_up),
         cmocka_unit_test_setup(test_client_has_left_before_start, set_up),
+        cmocka_unit_test_setup(test_preparing_takes_a_while, set_up),
+        cmocka_unit_test_setup(test_goes_on_before_prepare_returns, set_up),
+        cmocka_unit_test_setup(test_prepare_refuses, set_up),
+        cmocka_unit_test_setup(test_client_leaves_while_preparing, set_up),
         cmocka_unit_test_setup(test_server_stops, set_up),
         cmocka_unit_test_setup(test_engine_refuses_the_first, set_up),
         cmocka_unit_test_setup(test_engine_refuses_a_later_one, set_up),
