@@ -6,16 +6,14 @@
 #include <pthread.h>
 #include <stdlib.h>
 #include <string.h>
-#include <sys/resource.h>
 
 #include "base/sha256.h"
-#include "server/bounds.h"
 #include "tokenizer/tokenizer.h"
 #include "tokenizer/tools/tools.h"
 
 enum {
     MAX_ENTRIES = 64,
-    COMPILE_NICE = 10, /* about a tenth of a core that computing threads want too */
+    MAX_FAILURES = 64,
 };
 
 struct entry {
@@ -24,6 +22,13 @@ struct entry {
     int64_t bytes;
     int n_users;   /* requests that hold it */
     uint64_t used; /* time of the last use, by the clock of the cache */
+};
+
+/* A grammar that cannot be compiled. */
+struct failure {
+    uint8_t key[SHA256_BYTES];
+    uint64_t tenant;
+    struct gram_error error; /* no code: the failure is free */
 };
 
 /* The texts of ids. */
@@ -39,6 +44,8 @@ struct grammar_cache {
     int64_t max_bytes;
     pthread_mutex_t lock; /* guards all below */
     struct entry entries[MAX_ENTRIES];
+    struct failure failures[MAX_FAILURES]; /* a ring */
+    uint64_t n_failures;                   /* ever */
     struct grammar_cache_stats stats;
     uint64_t clock;
 };
@@ -133,18 +140,82 @@ static void add_text(struct sha256 *s, uint64_t number, const char *text, size_t
     if (text) sha256_update(s, text, len);
 }
 
+static void add_tools(struct sha256 *s, const struct grammar_tools *tools)
+{
+    const struct tools_request *r = tools->request;
+    const struct gram_part *content = tools->content;
+    const uint64_t head[] = {(uint64_t)r->choice, r->one_call,       r->once,
+                             r->no_reasoning,     tools->think_open, r->n_tools};
+    sha256_update(s, head, sizeof(head));
+    for (size_t i = 0; i < r->n_tools; i++) {
+        const struct tools_tool *tool = &r->tools[i];
+        add_text(s, (uint64_t)tool->strict << 1 | tool->excluded, tool->name, tool->name_len);
+        add_text(s, 0, tool->schema, tool->schema_len);
+        add_text(s, 0, tool->pointer, tool->pointer ? strlen(tool->pointer) : 0);
+    }
+    if (content)
+        add_text(s, (uint64_t)content->kind << 1 | content->strict, content->text, content->len);
+}
+
+void grammar_source_text(struct grammar_source *ret, enum gram_kind kind, const char *text,
+                         size_t len, const struct gram_options *options)
+{
+    struct sha256 s;
+    *ret = (struct grammar_source){.kind = kind, .text = text, .len = len, .options = *options};
+    sha256_init(&s);
+    add_options(&s, options);
+    add_text(&s, (uint64_t)kind, text, len);
+    sha256_final(&s, ret->key);
+}
+
+void grammar_source_tools(struct grammar_source *ret, const struct grammar_tools *tools,
+                          const struct gram_options *options)
+{
+    static const char kind[] = "tools";
+    struct sha256 s;
+    *ret = (struct grammar_source){.tools = tools, .options = *options};
+    sha256_init(&s);
+    sha256_update(&s, kind, sizeof(kind));
+    add_options(&s, options);
+    add_tools(&s, tools);
+    sha256_final(&s, ret->key);
+}
+
 /* ---- entries, with the lock held ----------------------------------------------------------- */
 
-static struct gram *find(struct grammar_cache *c, const uint8_t key[SHA256_BYTES])
+static bool find_grammar(struct grammar_cache *c, const struct grammar_source *source,
+                         struct grammar_result *ret)
 {
     for (int i = 0; i < MAX_ENTRIES; i++) {
         struct entry *e = &c->entries[i];
-        if (!e->gram || memcmp(e->key, key, SHA256_BYTES) != 0) continue;
+        if (!e->gram || memcmp(e->key, source->key, SHA256_BYTES) != 0) continue;
         e->used = ++c->clock;
         e->n_users++;
-        return e->gram;
+        *ret = (struct grammar_result){.gram = e->gram, .kept = true};
+        return true;
     }
-    return NULL;
+    return false;
+}
+
+static bool find_failure(struct grammar_cache *c, const struct grammar_source *source,
+                         uint64_t tenant, struct grammar_result *ret)
+{
+    for (const struct failure *f = c->failures; f < c->failures + MAX_FAILURES; f++) {
+        if (!f->error.code || f->tenant != tenant || memcmp(f->key, source->key, SHA256_BYTES) != 0)
+            continue;
+        *ret = (struct grammar_result){.error = f->error};
+        return true;
+    }
+    return false;
+}
+
+/* In the place of the oldest. */
+static void keep_failure(struct grammar_cache *c, const struct grammar_source *source,
+                         uint64_t tenant, const struct gram_error *error)
+{
+    struct failure *f = &c->failures[c->n_failures++ % MAX_FAILURES];
+    *f = (struct failure){.tenant = tenant, .error = *error};
+    memcpy(f->key, source->key, SHA256_BYTES);
 }
 
 static struct entry *free_entry(struct grammar_cache *c)
@@ -167,7 +238,7 @@ static bool drop_oldest(struct grammar_cache *c)
 }
 
 /* Adds the grammar, with the caller as its user. Returns false if there is no room. */
-static bool keep(struct grammar_cache *c, const uint8_t key[SHA256_BYTES], struct gram *g)
+static bool keep(struct grammar_cache *c, const struct grammar_source *source, struct gram *g)
 {
     int64_t bytes = (int64_t)(gram_bytes(g) + gram_cache_bytes(g));
     if (bytes > c->max_bytes) return false;
@@ -176,141 +247,54 @@ static bool keep(struct grammar_cache *c, const uint8_t key[SHA256_BYTES], struc
     struct entry *e = free_entry(c);
     assert(e && c->stats.bytes + bytes <= c->max_bytes);
     *e = (struct entry){.gram = g, .bytes = bytes, .n_users = 1, .used = ++c->clock};
-    memcpy(e->key, key, SHA256_BYTES);
+    memcpy(e->key, source->key, SHA256_BYTES);
     c->stats.bytes += bytes;
     c->stats.n_entries++;
     return true;
 }
 
-/* ---- compiling ----------------------------------------------------------------------------- */
-
-/* The parts to compile, and their key. */
-struct source {
-    uint8_t key[SHA256_BYTES];
-    enum gram_kind kind;
-    const char *text;
-    size_t len;
-    const struct grammar_tools *tools; /* NULL: kind and text */
-    const struct gram_options *options;
-};
-
-/* One compilation, and its result. */
-struct compile {
-    const struct grammar_cache *cache;
-    const struct source *source;
-    struct gram *made;
-    struct gram_error *err;
-    int rc;
-};
-
-static void run_compile(struct compile *c)
-{
-    const struct source *s = c->source;
-    const struct gram_vocab *vocab = c->cache->vocab;
-    c->rc = s->tools ? tools_compile(&c->made, vocab, s->tools->request, c->cache->speller.markers,
-                                     s->tools->think_open, s->tools->content, s->options, c->err)
-                     : gram_compile(&c->made, vocab, s->kind, s->text, s->len, s->options, c->err);
-}
-
-static void *compile_thread(void *arg)
-{
-    /* on Linux of this thread alone */
-    setpriority(PRIO_PROCESS, 0, getpriority(PRIO_PROCESS, 0) + COMPILE_NICE);
-    run_compile(arg);
-    return NULL;
-}
-
-/*
- * Compiles on a thread of its own with a lower priority, so that streams keep their pace. A text
- * worker could not get its priority back.
- */
-static int compile(struct compile *c)
-{
-    pthread_attr_t attr;
-    pthread_t thread;
-    bool started = false;
-    if (pthread_attr_init(&attr) == 0) {
-        started = pthread_attr_setstacksize(&attr, SRV_WORKER_STACK_BYTES) == 0 &&
-                  pthread_create(&thread, &attr, compile_thread, c) == 0;
-        pthread_attr_destroy(&attr);
-    }
-    if (started)
-        pthread_join(thread, NULL);
-    else
-        run_compile(c);
-    return c->rc;
-}
-
 /* ---- asking -------------------------------------------------------------------------------- */
 
-static int get(struct grammar_cache *c, const struct source *source, struct gram **ret,
-               bool *ret_kept, struct gram_error *err)
+/* Returns true if the source is known. counts: a hit or a miss of a request. */
+static bool find(struct grammar_cache *c, const struct grammar_source *source, uint64_t tenant,
+                 bool counts, struct grammar_result *ret)
 {
     pthread_mutex_lock(&c->lock);
-    struct gram *found = find(c, source->key);
-    c->stats.n_hits += found != NULL;
-    c->stats.n_misses += found == NULL;
+    bool found = find_grammar(c, source, ret) || find_failure(c, source, tenant, ret);
+    c->stats.n_hits += counts && found;
+    c->stats.n_misses += counts && !found;
     pthread_mutex_unlock(&c->lock);
-    if (found) {
-        *ret = found;
-        *ret_kept = true;
-        return 0;
-    }
-    struct compile work = {c, source, .err = err};
-    if (compile(&work)) return work.rc;
+    return found;
+}
+
+bool grammar_cache_find(struct grammar_cache *c, const struct grammar_source *source,
+                        uint64_t tenant, struct grammar_result *ret)
+{
+    return find(c, source, tenant, true, ret);
+}
+
+void grammar_cache_compile(struct grammar_cache *c, const struct grammar_source *source,
+                           uint64_t tenant, bool (*stop)(void *ctx), void *ctx,
+                           struct grammar_result *ret)
+{
+    const struct grammar_tools *tools = source->tools;
+    struct gram_options options = source->options;
+    struct grammar_result made = {.gram = NULL};
+    options.stop = stop;
+    options.stop_ctx = ctx;
+    assert(!tools || c->speller.markers);
+    if (find(c, source, tenant, false, ret)) return; /* made since the caller looked */
+    int rc = tools ? tools_compile(&made.gram, c->vocab, tools->request, c->speller.markers,
+                                   tools->think_open, tools->content, &options, &made.error)
+                   : gram_compile(&made.gram, c->vocab, source->kind, source->text, source->len,
+                                  &options, &made.error);
     pthread_mutex_lock(&c->lock);
-    found = find(c, source->key);
-    *ret_kept = found || keep(c, source->key, work.made);
+    if (!rc)
+        made.kept = keep(c, source, made.gram);
+    else if (rc != GRAM_ENOMEM && rc != GRAM_ESTOPPED)
+        keep_failure(c, source, tenant, &made.error);
     pthread_mutex_unlock(&c->lock);
-    if (found) gram_release(work.made);
-    *ret = found ? found : work.made;
-    return 0;
-}
-
-int grammar_cache_get(struct grammar_cache *c, enum gram_kind kind, const char *text, size_t len,
-                      const struct gram_options *options, struct gram **ret, bool *ret_kept,
-                      struct gram_error *err)
-{
-    struct source source = {.kind = kind, .text = text, .len = len, .options = options};
-    struct sha256 s;
-    sha256_init(&s);
-    add_options(&s, options);
-    add_text(&s, (uint64_t)kind, text, len);
-    sha256_final(&s, source.key);
-    return get(c, &source, ret, ret_kept, err);
-}
-
-static void add_tools(struct sha256 *s, const struct grammar_tools *tools)
-{
-    const struct tools_request *r = tools->request;
-    const struct gram_part *content = tools->content;
-    const uint64_t head[] = {(uint64_t)r->choice, r->one_call,       r->once,
-                             r->no_reasoning,     tools->think_open, r->n_tools};
-    sha256_update(s, head, sizeof(head));
-    for (size_t i = 0; i < r->n_tools; i++) {
-        const struct tools_tool *tool = &r->tools[i];
-        add_text(s, (uint64_t)tool->strict << 1 | tool->excluded, tool->name, tool->name_len);
-        add_text(s, 0, tool->schema, tool->schema_len);
-        add_text(s, 0, tool->pointer, tool->pointer ? strlen(tool->pointer) : 0);
-    }
-    if (content)
-        add_text(s, (uint64_t)content->kind << 1 | content->strict, content->text, content->len);
-}
-
-int grammar_cache_get_tools(struct grammar_cache *c, const struct grammar_tools *tools,
-                            const struct gram_options *options, struct gram **ret, bool *ret_kept,
-                            struct gram_error *err)
-{
-    static const char kind[] = "tools";
-    struct source source = {.tools = tools, .options = options};
-    struct sha256 s;
-    assert(c->speller.markers);
-    sha256_init(&s);
-    sha256_update(&s, kind, sizeof(kind));
-    add_options(&s, options);
-    add_tools(&s, tools);
-    sha256_final(&s, source.key);
-    return get(c, &source, ret, ret_kept, err);
+    *ret = made;
 }
 
 void grammar_cache_put(struct grammar_cache *c, struct gram *g)

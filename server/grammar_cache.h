@@ -1,12 +1,12 @@
 /* SPDX-License-Identifier: MIT */
 /*
- * The vocabulary that grammars are compiled for, and the grammars compiled last.
+ * The vocabulary that grammars are compiled for, and what was compiled last.
  *
  * Compiled grammars are kept up to a number of bytes and of entries; the least recently used one
  * that no request holds goes first. A grammar that does not fit belongs to its request alone.
  * Equal kind, options and text give the same grammar (compared by SHA-256), so requests that
- * repeat a schema do not compile it again. Two threads that miss together both compile; the second
- * drops its result. Compiling has a lower priority than computing, so that streams keep their pace.
+ * repeat a schema do not compile it again. Nor do they if it failed: the last errors are kept too,
+ * each for the tenant (API key) that met it.
  *
  * Threads: any; compiling holds no lock.
  */
@@ -40,14 +40,6 @@ int grammar_cache_create(struct grammar_cache **ret, const struct grammar_cache_
 /* After the last grammar has been given back. NULL is fine. */
 void grammar_cache_destroy(struct grammar_cache *c);
 
-/*
- * The compiled grammar of a text; see gram_compile. *ret is owned: grammar_cache_put. *ret_kept:
- * the cache holds it too, so its memory is accounted for. Returns 0 or the code in *err.
- */
-int grammar_cache_get(struct grammar_cache *c, enum gram_kind kind, const char *text, size_t len,
-                      const struct gram_options *options, struct gram **ret, bool *ret_kept,
-                      struct gram_error *err);
-
 /* The arguments of tools_compile but vocabulary and options; borrowed. */
 struct grammar_tools {
     const struct tools_request *request;
@@ -55,10 +47,36 @@ struct grammar_tools {
     const struct gram_part *content; /* without kids, or NULL */
 };
 
-/* The same for calls of tools, with the style and the markers that the cache was created with. */
-int grammar_cache_get_tools(struct grammar_cache *c, const struct grammar_tools *tools,
-                            const struct gram_options *options, struct gram **ret, bool *ret_kept,
-                            struct gram_error *err);
+/* A grammar to be compiled. Borrows what the two functions below get, but the options themselves.
+ */
+struct grammar_source {
+    uint8_t key[32]; /* equal sources have equal keys */
+    enum gram_kind kind;
+    const char *text;
+    size_t len;
+    const struct grammar_tools *tools; /* NULL: kind and text */
+    struct gram_options options;
+};
+void grammar_source_text(struct grammar_source *ret, enum gram_kind kind, const char *text,
+                         size_t len, const struct gram_options *options);
+/* Calls of tools, with the style and the markers that the cache was created with. */
+void grammar_source_tools(struct grammar_source *ret, const struct grammar_tools *tools,
+                          const struct gram_options *options);
+
+struct grammar_result {
+    struct gram *gram; /* owned: grammar_cache_put; NULL: see error */
+    bool kept;         /* the cache holds it too, so its memory is accounted for */
+    struct gram_error error;
+};
+
+/* Returns true and what is known of a source: its grammar or, for this tenant, its error. */
+bool grammar_cache_find(struct grammar_cache *c, const struct grammar_source *source,
+                        uint64_t tenant, struct grammar_result *ret);
+
+/* Compiles on the calling thread and keeps the result. stop, ctx: see gram_options. */
+void grammar_cache_compile(struct grammar_cache *c, const struct grammar_source *source,
+                           uint64_t tenant, bool (*stop)(void *ctx), void *ctx,
+                           struct grammar_result *ret);
 
 /* Gives a grammar back. NULL is fine. */
 void grammar_cache_put(struct grammar_cache *c, struct gram *g);

@@ -85,8 +85,18 @@ static bool has_parts(const struct srv_guide *guide)
     return srv_tools_active(t) || (srv_tools_can_reason(t) && (t->think_open || !t->begun));
 }
 
-static int get_parts(struct srv_guide *guide, bool *kept, struct gram_error *failure)
+/* The grammar of a source, compiled unless the cache has it. */
+static void get(struct srv_guide *guide, const struct grammar_source *source, uint64_t tenant,
+                struct grammar_result *ret)
 {
+    struct grammar_cache *cache = guide->served->grammars;
+    if (!grammar_cache_find(cache, source, tenant, ret))
+        grammar_cache_compile(cache, source, tenant, NULL, NULL, ret);
+}
+
+static void get_parts(struct srv_guide *guide, uint64_t tenant, struct grammar_result *ret)
+{
+    struct grammar_source source;
     const struct guide_ask *ask = &guide->ask;
     const struct gram_part content = {.kind = ask->kind,
                                       .text = ask->text.text,
@@ -104,30 +114,35 @@ static int get_parts(struct srv_guide *guide, bool *kept, struct gram_error *fai
                                                 .auto_free = free_content &&
                                                              request.choice == TOOLS_CHOICE_AUTO,
                                                 .think_open = guide->tools->think_open};
-    return grammar_cache_get_tools(guide->served->grammars, &tools, &options, &guide->gram, kept,
-                                   failure);
+    grammar_source_tools(&source, &tools, &options);
+    get(guide, &source, tenant, ret);
 }
 
 static int compile(struct srv_guide *guide, struct srv_request *req, struct param_error *err)
 {
     const struct guide_ask *ask = &guide->ask;
-    struct gram_error failure = {0};
-    bool kept = false;
+    struct grammar_source source;
+    struct grammar_result result;
+    uint64_t tenant;
     int64_t used;
+    memcpy(&tenant, srv_facts(req)->tenant, sizeof(tenant));
     if (!guide->served->grammars)
         return param_fail(err, SRV_ERR_UNSUPPORTED, param_of(guide),
                           "'%s' is not supported: the tokens of this model spell no single bytes.",
                           param_of(guide));
     uint64_t start = clock_now_us();
     guide->has_parts = has_parts(guide);
-    int rc = guide->has_parts
-                 ? get_parts(guide, &kept, &failure)
-                 : grammar_cache_get(guide->served->grammars, ask->kind, ask->text.text,
-                                     ask->text.len, &ask->options, &guide->gram, &kept, &failure);
+    if (guide->has_parts) {
+        get_parts(guide, tenant, &result);
+    } else {
+        grammar_source_text(&source, ask->kind, ask->text.text, ask->text.len, &ask->options);
+        get(guide, &source, tenant, &result);
+    }
+    guide->gram = result.gram;
     srv_metrics_observe(guide->metrics, SRV_TIME_COMPILE, clock_now_us() - start);
-    if (rc) return refuse(guide, &failure, err);
+    if (!guide->gram) return refuse(guide, &result.error, err);
     int64_t bytes = (int64_t)(gram_bytes(guide->gram) + gram_cache_bytes(guide->gram));
-    if (!kept && !srv_request_charge(req, bytes, &used))
+    if (!result.kept && !srv_request_charge(req, bytes, &used))
         return param_fail(
             err, SRV_ERR_OVERLOADED, param_of(guide),
             "The grammar takes %lld bytes, but the memory budget of all answers is used up.",

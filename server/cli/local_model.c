@@ -76,16 +76,18 @@ static int compile_constraint(struct local_model *m, enum gram_kind kind, const 
 {
     const struct eng_info *info = eng_info(m->engine);
     const struct gram_options options = {.strict = false};
-    struct gram_error failure = {0};
-    bool kept;
+    struct grammar_source source;
+    struct grammar_result made;
     const struct grammar_cache_params params = {.tok = m->tok,
                                                 .n_ids = info->vocab_size,
                                                 .end_ids = info->eos_ids,
                                                 .n_end_ids = (size_t)info->n_eos_ids};
     if (grammar_cache_create(&m->grammars, &params))
         return fail(err, errlen, "the tokens of this model spell no single bytes");
-    if (grammar_cache_get(m->grammars, kind, text, len, &options, &m->gram, &kept, &failure))
-        return fail(err, errlen, failure.message);
+    grammar_source_text(&source, kind, text, len, &options);
+    grammar_cache_compile(m->grammars, &source, 0, NULL, NULL, &made);
+    if (!made.gram) return fail(err, errlen, made.error.message);
+    m->gram = made.gram;
     for (size_t i = 0; i < gram_n_relaxed(m->gram); i++)
         shown_line(stderr, "hearth: %s is only approximated", gram_relaxed(m->gram, i));
     m->state = aligned_alloc(64, grammar_guide_bytes());

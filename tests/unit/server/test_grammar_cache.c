@@ -1,35 +1,15 @@
 /* SPDX-License-Identifier: MIT */
 /*
  * Grammars that requests share: kept while there is room, the least recently used one dropped,
- * those in use never. Compiling yields to threads that compute; gram_compile comes through here
- * (the linker sends it, see meson.build).
+ * those in use never; and errors that are remembered.
  */
 #include "test.h"
 
 #include <pthread.h>
 #include <stdatomic.h>
-#include <sys/resource.h>
 
 #include "server/grammar_cache.h"
 #include "tokenizer/tokenizer.h"
-
-int __real_gram_compile(struct gram **ret, const struct gram_vocab *vocab, enum gram_kind kind,
-                        const char *text, size_t len, const struct gram_options *options,
-                        struct gram_error *err);
-int __wrap_gram_compile(struct gram **ret, const struct gram_vocab *vocab, enum gram_kind kind,
-                        const char *text, size_t len, const struct gram_options *options,
-                        struct gram_error *err);
-
-static atomic_int n_compiled, nice_seen;
-
-int __wrap_gram_compile(struct gram **ret, const struct gram_vocab *vocab, enum gram_kind kind,
-                        const char *text, size_t len, const struct gram_options *options,
-                        struct gram_error *err)
-{
-    atomic_fetch_add(&n_compiled, 1);
-    atomic_store(&nice_seen, getpriority(PRIO_PROCESS, 0));
-    return __real_gram_compile(ret, vocab, kind, text, len, options, err);
-}
 
 static struct tok *tok;
 
@@ -59,45 +39,81 @@ static struct grammar_cache *open_cache(int64_t max_bytes)
     return c;
 }
 
+static struct grammar_source source_of(const char *regex)
+{
+    static const struct gram_options options = {.strict = false};
+    struct grammar_source source;
+    grammar_source_text(&source, GRAM_REGEX, regex, strlen(regex), &options);
+    return source;
+}
+
 /* The grammar of a regular expression, and whether it was compiled now. */
 static struct gram *get(struct grammar_cache *c, const char *regex, bool *ret_kept, bool *ret_made)
 {
-    struct gram_options options = {.strict = false};
-    struct gram_error err = {0};
-    struct gram *g = NULL;
-    int before = atomic_load(&n_compiled);
-    int rc = grammar_cache_get(c, GRAM_REGEX, regex, strlen(regex), &options, &g, ret_kept, &err);
-    REQUIRE_MSG(rc == 0, "%s", err.message);
-    *ret_made = atomic_load(&n_compiled) > before;
-    return g;
+    struct grammar_source source = source_of(regex);
+    struct grammar_result result;
+    *ret_made = !grammar_cache_find(c, &source, 0, &result);
+    if (*ret_made) grammar_cache_compile(c, &source, 0, NULL, NULL, &result);
+    REQUIRE_MSG(result.gram, "%s", result.error.message);
+    *ret_kept = result.kept;
+    return result.gram;
 }
 
-static void test_compiling_yields(void **state)
+static bool knows_failure(struct grammar_cache *c, const char *regex, uint64_t tenant)
+{
+    struct grammar_source source = source_of(regex);
+    struct grammar_result result;
+    if (!grammar_cache_find(c, &source, tenant, &result)) return false;
+    REQUIRE(!result.gram && result.error.code == GRAM_EGRAMMAR && result.error.message[0]);
+    return true;
+}
+
+static void compile_bad(struct grammar_cache *c, const char *regex, uint64_t tenant)
+{
+    struct grammar_source source = source_of(regex);
+    struct grammar_result result;
+    grammar_cache_compile(c, &source, tenant, NULL, NULL, &result);
+    REQUIRE(!result.gram && result.error.code == GRAM_EGRAMMAR && result.error.message[0]);
+}
+
+static void test_failures_are_remembered(void **state)
 {
     (void)state;
     struct grammar_cache *c = open_cache(1 << 20);
-    bool kept, made;
-    int own = getpriority(PRIO_PROCESS, 0);
-    grammar_cache_put(c, get(c, "a+", &kept, &made));
-    REQUIRE(made);
-    int highest = own + 10 < 19 ? own + 10 : 19;
-    REQUIRE_EQ_INT(atomic_load(&nice_seen), highest);
-    REQUIRE_EQ_INT(getpriority(PRIO_PROCESS, 0), own);
+    char regex[32];
+    REQUIRE(!knows_failure(c, "(", 7));
+    compile_bad(c, "(", 7);
+    REQUIRE(knows_failure(c, "(", 7) && !knows_failure(c, "(", 8) && !knows_failure(c, "((", 7));
+    for (int i = 0; i < 64; i++) {
+        REQUIRE(knows_failure(c, "(", 7));
+        snprintf(regex, sizeof(regex), "(a{%d}", i);
+        compile_bad(c, regex, 8);
+    }
+    REQUIRE(!knows_failure(c, "(", 7)); /* the oldest has gone */
+    REQUIRE(knows_failure(c, "(a{0}", 8) && knows_failure(c, "(a{63}", 8));
+    REQUIRE_EQ_INT(grammar_cache_stats(c).n_entries, 0);
     grammar_cache_destroy(c);
 }
 
-static void test_errors_come_through(void **state)
+static bool stop(void *ctx)
+{
+    return *(bool *)ctx;
+}
+
+static void test_stopped_compilations_are_not(void **state)
 {
     (void)state;
     struct grammar_cache *c = open_cache(1 << 20);
-    struct gram_options options = {.strict = false};
-    struct gram_error err = {0};
-    struct gram *g = NULL;
-    bool kept = false;
-    REQUIRE_EQ_INT(grammar_cache_get(c, GRAM_REGEX, "(", 1, &options, &g, &kept, &err),
-                   GRAM_EGRAMMAR);
-    REQUIRE(!g && err.message[0]);
-    REQUIRE_EQ_INT(grammar_cache_stats(c).n_entries, 0);
+    struct grammar_source source = source_of("a+");
+    struct grammar_result result;
+    bool stops = true;
+    grammar_cache_compile(c, &source, 1, stop, &stops, &result);
+    REQUIRE(!result.gram && result.error.code == GRAM_ESTOPPED);
+    REQUIRE(!grammar_cache_find(c, &source, 1, &result));
+    stops = false;
+    grammar_cache_compile(c, &source, 1, stop, &stops, &result);
+    REQUIRE(result.gram && result.kept);
+    grammar_cache_put(c, result.gram);
     grammar_cache_destroy(c);
 }
 
@@ -188,8 +204,10 @@ static void test_many_threads(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_compiling_yields),  cmocka_unit_test(test_errors_come_through),
-        cmocka_unit_test(test_oldest_goes_first), cmocka_unit_test(test_without_room),
+        cmocka_unit_test(test_failures_are_remembered),
+        cmocka_unit_test(test_stopped_compilations_are_not),
+        cmocka_unit_test(test_oldest_goes_first),
+        cmocka_unit_test(test_without_room),
         cmocka_unit_test(test_many_threads),
     };
     return cmocka_run_group_tests(tests, load, unload);
