@@ -13,6 +13,7 @@
 
 #include "server/served_model.h"
 
+struct compile_queue;
 struct srv_metrics;
 struct srv_pull;
 struct srv_swap;
@@ -24,6 +25,7 @@ struct srv_app {
     struct srv_metrics *metrics;
     struct srv_pull *pull; /* NULL without --pull */
     struct srv_models models;
+    struct compile_queue *compiles; /* of grammars, for all models */
     struct srv_swap *swap;
     atomic_int state; /* enum srv_state */
 };

@@ -91,9 +91,10 @@ static const struct {
     [H_MAX_TOKENS] = {"hearth_request_max_tokens", "vllm:request_params_max_tokens",
                       "Most tokens per choice: max_tokens, or the rest of the context.",
                       BOUNDS(count_bounds)},
-    [H_GRAMMAR_COMPILE] = {"hearth_grammar_compile_seconds", NULL,
-                           "Time to compile a grammar or to find it in the cache.",
-                           BOUNDS(compile_bounds)},
+    [H_GRAMMAR_COMPILE] =
+        {"hearth_grammar_compile_seconds", NULL,
+         "Time until a grammar was compiled, with the wait for others, or found in the cache.",
+         BOUNDS(compile_bounds)},
     [H_GRAMMAR_MASK] = {"hearth_grammar_mask_seconds", NULL,
                         "Time to find the tokens that a grammar allows next.", BOUNDS(mask_bounds)},
     [H_SWAP_LOAD] = {"hearth_swap_load_seconds", NULL,
@@ -419,6 +420,8 @@ static void write_grammars(struct out *o, const struct srv_metrics *m,
         "Constrained requests whose grammar was in the cache.", (double)v->n_grammar_hits);
     one(o, "hearth_grammar_cache_misses_total", "counter",
         "Constrained requests whose grammar had to be compiled.", (double)v->n_grammar_misses);
+    one(o, "hearth_grammar_waiting", "gauge",
+        "Requests that wait for a grammar to be compiled, now.", v->n_compile_waits);
     head(o, "hearth_grammar_refused_total", "counter",
          "Requests refused because of their schema or grammar, by error code.");
     buf_printf(o->b,

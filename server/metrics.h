@@ -78,6 +78,7 @@ struct srv_metrics_view {
     int n_draining; /* requests of the model before the current one */
     int n_connections;
     int n_requests;
+    int n_compile_waits; /* requests that wait for a grammar */
     bool ready;
     double start_time_s; /* of the process, unix seconds */
 };

@@ -17,6 +17,7 @@
 #include "server/app.h"
 #include "server/bounds.h"
 #include "server/budget.h"
+#include "server/compile_queue.h"
 #include "server/log.h"
 #include "server/metrics.h"
 #include "server/model_lookup.h"
@@ -262,6 +263,7 @@ static void drain(struct srv_swap *s)
         srv_log(SRV_LOG_WARNING, "swap: the time to drain is over: stopping %d requests", n);
         atomic_store(&models->draining->unloaded, true);
         eng_stop(models->draining->engine);
+        compile_queue_cancel(s->app->compiles, models->draining->grammars);
         until_us = 0;
     }
     srv_models_close_drained(models);

@@ -176,7 +176,7 @@ static int describe(void *ctx, int i, struct eng_job_params *jp)
     jp->no_drafts = !gp->speculate;
     if (g->guide.gram) jp->guides = srv_guide_begin(&g->guide, i, prompt_is_done, g);
     if (gp->deadline_ms > 0)
-        jp->deadline_us = srv_facts(g->req)->start_us + (uint64_t)gp->deadline_ms * 1000;
+        jp->deadline_us = srv_jobs_deadline(srv_facts(g->req), gp->deadline_ms);
     if (gp->cache_salt) salt_tenant(gp->cache_salt, jp);
     return 0;
 }
@@ -380,11 +380,28 @@ static int make_rules(struct srv_gen *g, struct param_error *err)
     return srv_tools_open(&g->tools, &g->rules, err);
 }
 
-static int open_guide(struct srv_gen *g, struct param_error *err)
+/* The guide's grammar, which may take a while, and memory for the answer. */
+static enum srv_jobs_state prepare(void *ctx)
 {
-    if (!g->guide.ask.param && !srv_tools_active(&g->tools))
-        return 0; /* no constraint on the answers */
-    return srv_guide_open(&g->guide, g->req, &g->params, g->n_prompts, g->n_candidates, err);
+    struct srv_gen *g = ctx;
+    struct param_error err = {0};
+    int rc = 0;
+    if (g->guide.ask.param || srv_tools_active(&g->tools)) { /* the answers are constrained */
+        bool asked = g->guide.served != NULL;
+        if (!asked) rc = srv_guide_ask(&g->guide, g->req, &g->jobs, &g->params, &err);
+        if (rc > 0) return JOBS_WAIT;
+        if (!rc)
+            rc = srv_guide_open(&g->guide, g->req, &g->params, g->n_prompts, g->n_candidates, &err);
+    }
+    if (!rc && !charge_logs(g, &err)) return JOBS_READY;
+    param_reply(g->req, &err);
+    return JOBS_REFUSED;
+}
+
+static void hurry(void *ctx)
+{
+    struct srv_gen *g = ctx;
+    srv_guide_hurry(&g->guide, g->req);
 }
 
 void srv_gen_handle(struct srv_request *req, const struct srv_gen_format *format)
@@ -393,13 +410,14 @@ void srv_gen_handle(struct srv_request *req, const struct srv_gen_format *format
                                             .event = event,
                                             .advance = srv_gen_advance,
                                             .refuse = srv_gen_fail,
-                                            .release = release};
+                                            .release = release,
+                                            .prepare = prepare,
+                                            .hurry = hurry};
     struct param_error err = {0};
     struct srv_gen *g = open_generation(req, format);
     if (!g) return;
     if (!format->prepare(g, &err) && !check_lengths(g, &err) && !make_rules(g, &err) &&
-        !srv_prediction_read(g, g->params.prediction, &err) && !open_guide(g, &err) &&
-        !charge_logs(g, &err))
+        !srv_prediction_read(g, g->params.prediction, &err))
         srv_jobs_start(&g->jobs, g->req, g->n_prompts, &ops, g);
     else if (err.kind == SRV_ERR_CONTEXT)
         refuse_context(g, &err);

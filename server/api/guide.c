@@ -3,6 +3,7 @@
 #include "server/api/guide.h"
 
 #include <assert.h>
+#include <stddef.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -10,6 +11,7 @@
 #include "base/buf.h"
 #include "base/clock.h"
 #include "server/api/generation_fields.h"
+#include "server/api/jobs.h"
 #include "server/api/tool_calls.h"
 #include "server/grammar_cache.h"
 #include "server/http/endpoint.h"
@@ -19,7 +21,7 @@
 /* A header line that proxies pass. */
 enum { MAX_RELAXED_BYTES = 1000 };
 
-/* ---- compiling ----------------------------------------------------------------------------- */
+/* ---- the grammar --------------------------------------------------------------------------- */
 
 /* The field to blame if no pointer leads into a tool. */
 static const char *param_of(const struct srv_guide *guide)
@@ -85,64 +87,99 @@ static bool has_parts(const struct srv_guide *guide)
     return srv_tools_active(t) || (srv_tools_can_reason(t) && (t->think_open || !t->begun));
 }
 
-/* The grammar of a source, compiled unless the cache has it. */
-static void get(struct srv_guide *guide, const struct grammar_source *source, uint64_t tenant,
-                struct grammar_result *ret)
+static void ask_for_parts(struct srv_guide *guide)
 {
-    struct grammar_cache *cache = guide->served->grammars;
-    if (!grammar_cache_find(cache, source, tenant, ret))
-        grammar_cache_compile(cache, source, tenant, NULL, NULL, ret);
-}
-
-static void get_parts(struct srv_guide *guide, uint64_t tenant, struct grammar_result *ret)
-{
-    struct grammar_source source;
     const struct guide_ask *ask = &guide->ask;
-    const struct gram_part content = {.kind = ask->kind,
-                                      .text = ask->text.text,
-                                      .len = ask->text.len,
-                                      .strict = ask->options.strict};
-    struct tools_request request = srv_tools_request(guide->tools);
-    if (request.choice == TOOLS_CHOICE_NONE) request.choice = TOOLS_CHOICE_AUTO;
-    bool free_content = !ask->param || request.choice == TOOLS_CHOICE_REQUIRED;
-    const struct grammar_tools tools = {.request = &request,
-                                        .think_open = guide->tools->think_open,
-                                        .content = free_content ? NULL : &content};
+    guide->content = (struct gram_part){.kind = ask->kind,
+                                        .text = ask->text.text,
+                                        .len = ask->text.len,
+                                        .strict = ask->options.strict};
+    guide->request = srv_tools_request(guide->tools);
+    struct tools_request *request = &guide->request;
+    if (request->choice == TOOLS_CHOICE_NONE) request->choice = TOOLS_CHOICE_AUTO;
+    bool free_content = !ask->param || request->choice == TOOLS_CHOICE_REQUIRED;
+    guide->asked = (struct grammar_tools){.request = request,
+                                          .think_open = guide->tools->think_open,
+                                          .content = free_content ? NULL : &guide->content};
     struct gram_options options = ask->options;
     options.strict = false; /* it is that of the part, and of each tool */
     guide->parts = (struct grammar_guide_tools){.markers = &guide->served->markers,
                                                 .auto_free = free_content &&
-                                                             request.choice == TOOLS_CHOICE_AUTO,
+                                                             request->choice == TOOLS_CHOICE_AUTO,
                                                 .think_open = guide->tools->think_open};
-    grammar_source_tools(&source, &tools, &options);
-    get(guide, &source, tenant, ret);
+    grammar_source_tools(&guide->wait.source, &guide->asked, &options);
 }
 
-static int compile(struct srv_guide *guide, struct srv_request *req, struct param_error *err)
+/* The wait has ended; any thread. */
+static void on_compiled(struct compile_wait *w)
 {
+    struct srv_guide *guide =
+        (struct srv_guide *)(void *)((char *)w - offsetof(struct srv_guide, wait));
+    guide->gram = w->result.gram;
+    srv_jobs_go_on(guide->jobs);
+}
+
+/* The wait ends with the request's own time or that of the queue, whichever is over first. */
+static void set_deadline(struct srv_guide *guide, const struct srv_facts *facts,
+                         int64_t deadline_ms)
+{
+    const struct srv_config *c = facts->app->config;
+    int64_t own_ms = deadline_ms > 0 ? deadline_ms : c->request_timeout_ms;
+    bool queue_first = c->queue_timeout_ms > 0 && (own_ms <= 0 || c->queue_timeout_ms < own_ms);
+    guide->late = queue_first ? ENG_FINISH_QUEUE_TIMEOUT : ENG_FINISH_DEADLINE;
+    guide->wait.deadline_us = srv_jobs_deadline(facts, queue_first ? c->queue_timeout_ms : own_ms);
+}
+
+int srv_guide_ask(struct srv_guide *guide, struct srv_request *req, struct srv_jobs *jobs,
+                  const struct srv_gen_params *params, struct param_error *err)
+{
+    const struct srv_facts *facts = srv_facts(req);
     const struct guide_ask *ask = &guide->ask;
-    struct grammar_source source;
-    struct grammar_result result;
-    uint64_t tenant;
-    int64_t used;
-    memcpy(&tenant, srv_facts(req)->tenant, sizeof(tenant));
-    if (!guide->served->grammars)
+    struct compile_wait *w = &guide->wait;
+    guide->served = facts->model;
+    guide->metrics = facts->app->metrics;
+    guide->jobs = jobs;
+    w->cache = guide->served->grammars;
+    if (!w->cache)
         return param_fail(err, SRV_ERR_UNSUPPORTED, param_of(guide),
                           "'%s' is not supported: the tokens of this model spell no single bytes.",
                           param_of(guide));
-    uint64_t start = clock_now_us();
+    guide->asked_us = clock_now_us();
     guide->has_parts = has_parts(guide);
-    if (guide->has_parts) {
-        get_parts(guide, tenant, &result);
-    } else {
-        grammar_source_text(&source, ask->kind, ask->text.text, ask->text.len, &ask->options);
-        get(guide, &source, tenant, &result);
+    if (guide->has_parts)
+        ask_for_parts(guide);
+    else
+        grammar_source_text(&w->source, ask->kind, ask->text.text, ask->text.len, &ask->options);
+    memcpy(&w->tenant, facts->tenant, sizeof(w->tenant));
+    if (grammar_cache_find(w->cache, &w->source, w->tenant, &w->result)) {
+        guide->gram = w->result.gram;
+        return 0;
     }
-    guide->gram = result.gram;
-    srv_metrics_observe(guide->metrics, SRV_TIME_COMPILE, clock_now_us() - start);
-    if (!guide->gram) return refuse(guide, &result.error, err);
+    set_deadline(guide, facts, params->deadline_ms);
+    w->done = on_compiled;
+    compile_ask(facts->app->compiles, w);
+    return 1;
+}
+
+void srv_guide_hurry(struct srv_guide *guide, struct srv_request *req)
+{
+    compile_leave(srv_facts(req)->app->compiles, &guide->wait);
+}
+
+/* The grammar, or why there is none. */
+static int check_grammar(struct srv_guide *guide, struct srv_request *req, struct param_error *err)
+{
+    const struct grammar_result *result = &guide->wait.result;
+    int64_t used;
+    srv_metrics_observe(guide->metrics, SRV_TIME_COMPILE, clock_now_us() - guide->asked_us);
+    if (guide->wait.end != COMPILE_DONE) {
+        int finish = guide->wait.end == COMPILE_LATE ? guide->late : ENG_FINISH_CANCELLED;
+        const struct srv_job_failure *failure = srv_jobs_failure(guide->jobs, finish, 0);
+        return param_fail(err, failure->kind, NULL, "%s", failure->message);
+    }
+    if (!guide->gram) return refuse(guide, &result->error, err);
     int64_t bytes = (int64_t)(gram_bytes(guide->gram) + gram_cache_bytes(guide->gram));
-    if (!result.kept && !srv_request_charge(req, bytes, &used))
+    if (!result->kept && !srv_request_charge(req, bytes, &used))
         return param_fail(
             err, SRV_ERR_OVERLOADED, param_of(guide),
             "The grammar takes %lld bytes, but the memory budget of all answers is used up.",
@@ -181,8 +218,7 @@ int srv_guide_open(struct srv_guide *guide, struct srv_request *req,
                    const struct srv_gen_params *params, int n_prompts, int n_choices,
                    struct param_error *err)
 {
-    guide->served = srv_facts(req)->model;
-    guide->metrics = srv_facts(req)->app->metrics;
+    if (check_grammar(guide, req, err)) return -1;
     int n_parallel = eng_info(guide->served->engine)->n_parallel;
     guide->n_slots = n_prompts < n_parallel ? n_prompts : n_parallel;
     guide->n_choices = n_choices;
@@ -194,7 +230,7 @@ int srv_guide_open(struct srv_guide *guide, struct srv_request *req,
         .ignore_eos = params->ignore_eos,
         .metrics = guide->metrics,
     };
-    if (compile(guide, req, err) || allocate(guide, req, err)) return -1;
+    if (allocate(guide, req, err)) return -1;
     name_relaxed(guide, req);
     return 0;
 }

@@ -3,7 +3,8 @@
  * The guides of one request: its constraint and its tools compiled, and one state per choice that
  * the engine asks which ids may come next.
  *
- *   text worker     compile, prepare, release
+ *   text worker     ask, open, release
+ *   compile thread  makes the grammar, lets the request's jobs go on
  *   engine threads  mask, take: on the states, one thread at a time per choice
  *
  * Lives in the request's memory, zeroed at first.
@@ -16,11 +17,14 @@
 
 #include "engine/engine.h"
 #include "server/api/guide_fields.h"
+#include "server/compile_queue.h"
 #include "server/grammar_guide.h"
+#include "tokenizer/tools/tools.h"
 
+struct srv_gen_params;
+struct srv_jobs;
 struct srv_metrics;
 struct srv_model;
-struct srv_gen_params;
 struct srv_request;
 struct srv_tools;
 
@@ -28,7 +32,14 @@ struct srv_guide {
     struct guide_ask ask;
     const struct srv_model *served;
     struct srv_metrics *metrics;
-    struct gram *gram; /* owned; NULL: the answers are free */
+    struct srv_jobs *jobs;    /* of the request; go on once the grammar is there */
+    struct compile_wait wait; /* for the grammar, and what it borrows: */
+    struct tools_request request;
+    struct grammar_tools asked; /* request and content */
+    struct gram_part content;
+    uint64_t asked_us;
+    enum eng_finish late; /* the reason if it comes too late */
+    struct gram *gram;    /* owned; NULL: the answers are free, or it is being compiled */
     struct grammar_rules rules;
     const struct srv_tools *tools; /* borrowed; NULL: the endpoint knows none */
     bool has_parts; /* the grammar is one of reasoning, content and calls: see tools_compile */
@@ -42,9 +53,18 @@ struct srv_guide {
 };
 
 /*
- * Compiles what was asked for (ask.param must be set) and the tools, allocates the states, and
- * names relaxed keywords in x-schema-relaxed. n_prompts prompts with n_choices each. Returns 0, or
- * -1 with err.
+ * Asks for the grammar of what is wanted (ask.param must be set) and of the tools. Returns 0 if it
+ * is there, 1 if srv_jobs_go_on will be called for `jobs` when it is or cannot be, -1 with err.
+ */
+int srv_guide_ask(struct srv_guide *guide, struct srv_request *req, struct srv_jobs *jobs,
+                  const struct srv_gen_params *params, struct param_error *err);
+
+/* Any thread, any number of times: the grammar is not needed any longer; the jobs go on soon. */
+void srv_guide_hurry(struct srv_guide *guide, struct srv_request *req);
+
+/*
+ * With the grammar that was asked for: allocates the states, and names relaxed keywords in
+ * x-schema-relaxed. n_prompts prompts with n_choices each. Returns 0, or -1 with err.
  */
 int srv_guide_open(struct srv_guide *guide, struct srv_request *req,
                    const struct srv_gen_params *params, int n_prompts, int n_choices,

@@ -11,6 +11,7 @@
 #include "server/bounds.h"
 #include "server/config/config.h"
 #include "server/http/api_error.h"
+#include "server/compile_queue.h"
 #include "server/http/request.h"
 #include "server/http/server.h"
 #include "server/http/watch.h"
@@ -106,6 +107,7 @@ static void metrics(struct srv_request *req)
     struct srv_metrics_view view = {
         .n_connections = srv_watch_n_connections(s->watch),
         .n_requests = atomic_load(&s->n_requests),
+        .n_compile_waits = compile_queue_length(s->app.compiles),
         .ready = state == SRV_READY,
         .start_time_s = s->start_time_s,
     };

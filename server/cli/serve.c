@@ -37,6 +37,7 @@
 #include "server/api/routes.h"
 #include "server/bounds.h"
 #include "server/cli/cli.h"
+#include "server/compile_queue.h"
 #include "server/config/config.h"
 #include "server/http/daemon.h"
 #include "server/http/keys.h"
@@ -248,6 +249,14 @@ static int read_secrets(struct serve *s, char *err, size_t errlen)
     return check_exposure(s, err, errlen);
 }
 
+/* Any thread. */
+static bool engines_compute(void *models)
+{
+    struct srv_models_view view;
+    srv_models_look(models, &view);
+    return view.stats.n_running > 0;
+}
+
 /* The parts that exist once, before any socket. */
 static int create_parts(struct serve *s, char *err, size_t errlen)
 {
@@ -263,6 +272,9 @@ static int create_parts(struct serve *s, char *err, size_t errlen)
         snprintf(err, errlen, "no memory for swapping the model");
         return -1;
     }
+    if (compile_queue_create(&server->app.compiles, engines_compute, &server->app.models, err,
+                             errlen))
+        return -1;
     set_rules(s);
     server->metrics = srv_metrics_create();
     if (!server->metrics) {
@@ -617,6 +629,7 @@ static void drain(struct serve *s)
     srv_log(SRV_LOG_WARNING, "the drain time is over: stopping %d requests",
             atomic_load(&server->n_requests));
     srv_models_each(&server->app.models, drain_engine, NULL);
+    compile_queue_close(server->app.compiles);
     srv_watch_visit(server->watch, srv_request_stop);
     bool paused = false; /* a paused engine would end no job */
     srv_models_each(&server->app.models, pause_engine, &paused);
@@ -637,6 +650,7 @@ static void close_parts(struct serve *s)
     if (s->admin) srv_http_stop(s->admin);
     srv_watch_destroy(s->server.watch);
     srv_work_destroy(s->server.work);
+    compile_queue_destroy(s->server.app.compiles);
     srv_loader_finish(s->loader);
     srv_swap_destroy(s->server.app.swap);
     srv_models_finish(&s->server.app.models);
