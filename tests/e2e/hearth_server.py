@@ -320,13 +320,14 @@ class Hearth:
             return int(re.search(field + r":\s+(\d+)", f.read()).group(1))
 
 
-def start_request(h, path, body, receive_buffer=0):
+def start_request(h, path, body, receive_buffer=0, headers=None):
     """Sends a POST and returns its socket, for tests of clients that leave or do not read."""
     data = json.dumps(body).encode()
+    more = "".join(f"{k}: {v}\r\n" for k, v in (headers or {}).items())
     s = h.open_socket(60, receive_buffer)
-    s.sendall(b"POST %s HTTP/1.1\r\nHost: %s:%d\r\nContent-Type: application/json\r\n"
+    s.sendall(b"POST %s HTTP/1.1\r\nHost: %s:%d\r\nContent-Type: application/json\r\n%s"
               b"Connection: close\r\nContent-Length: %d\r\n\r\n"
-              % (path.encode(), h.host.encode(), h.port, len(data)) + data)
+              % (path.encode(), h.host.encode(), h.port, more.encode(), len(data)) + data)
     return s
 
 
