@@ -25,25 +25,68 @@ SHAPES = {
     "llama-3.2-1b": (2048, 16, 32, 8, 8192, 128256, 500000.0, 131072),  # without its RoPE scaling
     "narrow": (64, 2, 4, 2, 128, 49152, 10000.0, 2048),
     "small": (192, 4, 6, 2, 512, 4096, 10000.0, 2048),
+    "gemma3-270m": (640, 18, 4, 1, 2048, 262144, 1000000.0, 32768),
+    "gemma3-1b": (1152, 26, 4, 1, 6912, 262144, 1000000.0, 32768),
+    "granite4-350m": (1024, 28, 16, 4, 2048, 100352, 10000000.0, 32768),
+    "phi-4-mini": (3072, 32, 24, 8, 8192, 200064, 10000.0, 131072),
+    "olmo2-1b": (2048, 16, 16, 16, 8192, 100352, 500000.0, 4096),
+}
+# What shapes of other families than Llama have of their own: settings of config.json, the size of a head, and of GGUF the
+# architecture with its settings.
+GEMMA3 = {"head": 256, "config": {"architectures": ["Gemma3ForCausalLM"], "model_type": "gemma3_text", "head_dim": 256,
+                                  "hidden_activation": "gelu_pytorch_tanh", "query_pre_attn_scalar": 256,
+                                  "sliding_window": 512, "sliding_window_pattern": 6, "rms_norm_eps": 1e-6,
+                                  "rope_local_base_freq": 10000.0},
+          "gguf": ("gemma3", {"attention.key_length": 256, "attention.value_length": 256,
+                              "attention.sliding_window": 512, "attention.layer_norm_rms_epsilon": 1e-6,
+                              "rope.dimension_count": 256})}
+GRANITE = {"embedding_multiplier": 12.0, "residual_multiplier": 0.263, "attention_multiplier": 0.015625,
+           "logits_scaling": 4.0}
+FAMILIES = {
+    "gemma3-270m": GEMMA3, "gemma3-1b": GEMMA3,
+    "granite4-350m": {
+        "config": {"architectures": ["GraniteMoeHybridForCausalLM"], "model_type": "granitemoehybrid",
+                   "num_local_experts": 0, "layer_types": ["attention"] * 28, "shared_intermediate_size": 2048,
+                   "position_embedding_type": "rope", **GRANITE},
+        "gguf": ("granite", {"embedding_scale": 12.0, "residual_scale": 0.263, "attention.scale": 0.015625,
+                             "logit_scale": 4.0})},
+    "phi-4-mini": {
+        "config": {"architectures": ["Phi3ForCausalLM"], "model_type": "phi3", "partial_rotary_factor": 0.75,
+                   "original_max_position_embeddings": 4096, "sliding_window": 262144, "pad_token_id": 0,
+                   "rope_scaling": {"type": "longrope", "short_factor": [1.0] * 48,
+                                    "long_factor": [1 + i / 2 for i in range(48)]}}},
+    "olmo2-1b": {"config": {"architectures": ["Olmo2ForCausalLM"], "model_type": "olmo2", "rms_norm_eps": 1e-6,
+                            "tie_word_embeddings": False}},
 }
 TOKENIZER_FILES = ("tokenizer.json", "tokenizer_config.json", "special_tokens_map.json")
 
 
-def tensor_shapes(hidden, layers, heads, kv_heads, inter, vocab):
-    head = hidden // heads
+def tensor_shapes(name):
+    """(name, shape) of the tensors of a shape, in the family's names."""
+    hidden, layers, heads, kv_heads, inter, vocab, _, _ = SHAPES[name]
+    head = FAMILIES.get(name, {}).get("head", hidden // heads)
+    n_q, n_kv = heads * head, kv_heads * head
+    q, k, v = ((f"self_attn.{x}_proj", n, hidden) for x, n in (("q", n_q), ("k", n_kv), ("v", n_kv)))
+    gate, up = (("mlp.gate_proj", inter, hidden), ("mlp.up_proj", inter, hidden))
+    o, down = ("self_attn.o_proj", hidden, n_q), ("mlp.down_proj", hidden, inter)
+    before, after = ("input_layernorm", hidden), ("post_attention_layernorm", hidden)
+    last = ("post_feedforward_layernorm", hidden)
+    parts = {
+        "gemma3": [before, q, k, v, ("self_attn.q_norm", head), ("self_attn.k_norm", head), o, after,
+                   ("pre_feedforward_layernorm", hidden), gate, up, down, last],
+        "granite4": [before, q, k, v, o, after, ("shared_mlp.input_linear", 2 * inter, hidden),
+                     ("shared_mlp.output_linear", hidden, inter)],
+        "phi": [before, ("self_attn.qkv_proj", n_q + 2 * n_kv, hidden), o, after,
+                ("mlp.gate_up_proj", 2 * inter, hidden), down],
+        "olmo2": [q, k, v, ("self_attn.q_norm", n_q), ("self_attn.k_norm", n_kv), o, after, gate, up, down, last],
+    }.get(name.split("-")[0], [before, q, k, v, o, after, gate, up, down])
     yield "model.embed_tokens.weight", (vocab, hidden)
     for i in range(layers):
-        p = f"model.layers.{i}."
-        yield p + "input_layernorm.weight", (hidden,)
-        yield p + "self_attn.q_proj.weight", (hidden, hidden)
-        yield p + "self_attn.k_proj.weight", (kv_heads * head, hidden)
-        yield p + "self_attn.v_proj.weight", (kv_heads * head, hidden)
-        yield p + "self_attn.o_proj.weight", (hidden, hidden)
-        yield p + "post_attention_layernorm.weight", (hidden,)
-        yield p + "mlp.gate_proj.weight", (inter, hidden)
-        yield p + "mlp.up_proj.weight", (inter, hidden)
-        yield p + "mlp.down_proj.weight", (hidden, inter)
+        for part, *shape in parts:
+            yield f"model.layers.{i}.{part}.weight", tuple(shape)
     yield "model.norm.weight", (hidden,)
+    if name.startswith("olmo2"):
+        yield "lm_head.weight", (vocab, hidden)
 
 
 def matrix_bytes(rng, n):
@@ -83,8 +126,10 @@ DTYPES = {"bf16": ("BF16", "bfloat16", norm_bytes, matrix_bytes),
           "f16": ("F16", "float16", f16_norm_bytes, f16_matrix_bytes)}
 
 
-def write_weights(path, shapes, dtype):
+def write_weights(path, shapes, dtype, norm_plus_one=False):
     code, _, vector, matrix = DTYPES[dtype]
+    if norm_plus_one:  # norms multiply by 1 + weight
+        vector = matrix
     header, offset = {"__metadata__": {"format": "pt"}}, 0
     for name, shape in shapes:
         size = 2 * math.prod(shape)
@@ -109,7 +154,10 @@ def write_weights(path, shapes, dtype):
 GGUF_NAMES = {"input_layernorm": "attn_norm", "self_attn.q_proj": "attn_q", "self_attn.k_proj": "attn_k",
               "self_attn.v_proj": "attn_v", "self_attn.o_proj": "attn_output",
               "post_attention_layernorm": "ffn_norm", "mlp.gate_proj": "ffn_gate",
-              "mlp.up_proj": "ffn_up", "mlp.down_proj": "ffn_down"}
+              "mlp.up_proj": "ffn_up", "mlp.down_proj": "ffn_down", "shared_mlp.output_linear": "ffn_down"}
+GGUF_GEMMA_NAMES = {**GGUF_NAMES, "post_attention_layernorm": "post_attention_norm",
+                    "pre_feedforward_layernorm": "ffn_norm", "post_feedforward_layernorm": "post_ffw_norm",
+                    "self_attn.q_norm": "attn_q_norm", "self_attn.k_norm": "attn_k_norm"}
 GGUF_U32, GGUF_F32, GGUF_STRING = 4, 6, 8
 GGML_F32, GGML_BF16, ALIGNMENT = 0, 30, 32
 
@@ -128,13 +176,13 @@ def gguf_entry(key, value):
     return gguf_string(key) + struct.pack("<II", GGUF_U32, value)
 
 
-def gguf_name(name):
+def gguf_name(name, names):
     if name == "model.embed_tokens.weight":
         return "token_embd.weight"
     if name == "model.norm.weight":
         return "output_norm.weight"
     _, _, layer, rest = name.split(".", 3)
-    return f"blk.{layer}.{GGUF_NAMES[rest[:-len('.weight')]]}.weight"
+    return f"blk.{layer}.{names[rest[:-len('.weight')]]}.weight"
 
 
 def interleave_halves(data, n_rows, n_heads):
@@ -148,48 +196,62 @@ def interleave_halves(data, n_rows, n_heads):
     return bytes(out)
 
 
-def gguf_data(name, data, n_rows, heads, kv_heads):
+def gguf_data(name, data, n_rows, heads, kv_heads, gemma):
     if name.endswith("norm.weight"):  # f32, whose high half is the bf16
-        out = bytearray(2 * len(data))
-        out[2::4], out[3::4] = data[0::2], data[1::2]
-        return bytes(out)
-    if name.endswith("q_proj.weight"):
+        values = struct.unpack(f"<{len(data) // 2}H", data)
+        floats = struct.unpack(f"<{len(values)}f", struct.pack(f"<{len(values)}I", *(v << 16 for v in values)))
+        return struct.pack(f"<{len(values)}f", *(x + 1 if gemma else x for x in floats))
+    if name.endswith("q_proj.weight") and not gemma:
         return interleave_halves(data, n_rows, heads)
-    if name.endswith("k_proj.weight"):
+    if name.endswith("k_proj.weight") and not gemma:
         return interleave_halves(data, n_rows, kv_heads)
     return data
 
 
-def write_gguf(path, weights, shape):
+def gguf_tensors(header, names):
+    """(name in the file, name in GGUF, shape, first byte, end) of each tensor; a fused gate and up is two."""
+    for name, entry in header.items():
+        begin, end = entry["data_offsets"]
+        if name.endswith("input_linear.weight"):
+            rows, cols = entry["shape"][0] // 2, entry["shape"][1]
+            layer, middle = name.split(".")[2], (begin + end) // 2
+            yield name, f"blk.{layer}.ffn_gate.weight", [rows, cols], begin, middle
+            yield name, f"blk.{layer}.ffn_up.weight", [rows, cols], middle, end
+        else:
+            yield name, gguf_name(name, names), entry["shape"], begin, end
+
+
+def write_gguf(path, weights, shape, family=None):
     """The weights of a safetensors file that write_weights made, as a GGUF file."""
     hidden, layers, heads, kv_heads, inter, vocab, theta, ctx = shape
+    arch, more = (family or {}).get("gguf", ("llama", {}))
+    gemma = arch == "gemma3"
     with open(weights, "rb") as f:
         start = 8 + struct.unpack("<Q", f.read(8))[0]
         header = json.loads(f.read(start - 8))
         header.pop("__metadata__", None)
-        meta = {"general.architecture": "llama", "general.name": "random", "general.file_type": 32,
-                "general.alignment": ALIGNMENT, "llama.block_count": layers, "llama.context_length": ctx,
-                "llama.embedding_length": hidden, "llama.feed_forward_length": inter,
-                "llama.attention.head_count": heads, "llama.attention.head_count_kv": kv_heads,
-                "llama.rope.freq_base": theta, "llama.rope.dimension_count": hidden // heads,
-                "llama.attention.layer_norm_rms_epsilon": 1e-5, "llama.vocab_size": vocab,
+        own = {"block_count": layers, "context_length": ctx, "embedding_length": hidden,
+               "feed_forward_length": inter, "attention.head_count": heads, "attention.head_count_kv": kv_heads,
+               "rope.freq_base": theta, "rope.dimension_count": hidden // heads,
+               "attention.layer_norm_rms_epsilon": 1e-5, "vocab_size": vocab, **more}
+        meta = {"general.architecture": arch, "general.name": "random", "general.file_type": 32,
+                "general.alignment": ALIGNMENT, **{f"{arch}.{k}": v for k, v in own.items()},
                 "tokenizer.ggml.model": "none"}
+        tensors = list(gguf_tensors(header, GGUF_GEMMA_NAMES if gemma else GGUF_NAMES))
         infos, offset = b"", 0
-        for name, entry in header.items():
-            matrix = len(entry["shape"]) == 2
-            size = math.prod(entry["shape"]) * (2 if matrix else 4)
-            dims = entry["shape"][::-1]
-            infos += gguf_string(gguf_name(name)) + struct.pack(f"<I{len(dims)}Q", len(dims), *dims)
+        for _, name, dims, _, _ in tensors:
+            matrix = len(dims) == 2
+            size = math.prod(dims) * (2 if matrix else 4)
+            infos += gguf_string(name) + struct.pack(f"<I{len(dims)}Q", len(dims), *dims[::-1])
             infos += struct.pack("<IQ", GGML_BF16 if matrix else GGML_F32, offset)
             offset += size + -size % ALIGNMENT
-        head = struct.pack("<4sIQQ", b"GGUF", 3, len(header), len(meta))
+        head = struct.pack("<4sIQQ", b"GGUF", 3, len(tensors), len(meta))
         head += b"".join(gguf_entry(k, v) for k, v in meta.items()) + infos
         with open(path, "wb") as out:
             out.write(head + bytes(-len(head) % ALIGNMENT))
-            for name, entry in header.items():
-                f.seek(start + entry["data_offsets"][0])
-                data = f.read(entry["data_offsets"][1] - entry["data_offsets"][0])
-                data = gguf_data(name, data, entry["shape"][0], heads, kv_heads)
+            for name, _, dims, begin, end in tensors:
+                f.seek(start + begin)
+                data = gguf_data(name, f.read(end - begin), dims[0], heads, kv_heads, gemma)
                 out.write(data)
                 out.write(bytes(-len(data) % ALIGNMENT))
 
@@ -202,15 +264,16 @@ def main():
     p.add_argument("--dtype", choices=sorted(DTYPES), default="bf16")
     p.add_argument("--gguf", help="of bf16 weights")
     a = p.parse_args()
-    if a.gguf and a.dtype != "bf16":
-        p.error("--gguf writes bf16 weights only")
+    if a.gguf and (a.dtype != "bf16" or "gguf" not in FAMILIES.get(a.shape, {"gguf": ()})):
+        p.error("--gguf writes bf16 weights only, and not every shape")
     hidden, layers, heads, kv_heads, inter, vocab, theta, ctx = SHAPES[a.shape]
     os.makedirs(a.out, exist_ok=True)
     config = {"architectures": ["LlamaForCausalLM"], "model_type": "llama", "hidden_size": hidden,
               "num_hidden_layers": layers, "num_attention_heads": heads, "num_key_value_heads": kv_heads,
               "intermediate_size": inter, "vocab_size": vocab, "rope_theta": theta, "rms_norm_eps": 1e-5,
               "max_position_embeddings": ctx, "tie_word_embeddings": True, "hidden_act": "silu",
-              "torch_dtype": DTYPES[a.dtype][1], "bos_token_id": 0, "eos_token_id": 0}
+              "torch_dtype": DTYPES[a.dtype][1], "bos_token_id": 0, "eos_token_id": 0,
+              **FAMILIES.get(a.shape, {}).get("config", {})}
     with open(os.path.join(a.out, "config.json"), "w", encoding="utf-8") as f:
         json.dump(config, f, indent=1)
     with open(os.path.join(a.out, "generation_config.json"), "w", encoding="utf-8") as f:
@@ -220,9 +283,9 @@ def main():
         if os.path.exists(source):
             shutil.copyfile(source, os.path.join(a.out, name))
     weights = os.path.join(a.out, "model.safetensors")
-    write_weights(weights, list(tensor_shapes(hidden, layers, heads, kv_heads, inter, vocab)), a.dtype)
+    write_weights(weights, list(tensor_shapes(a.shape)), a.dtype, a.shape.startswith("gemma"))
     if a.gguf:
-        write_gguf(a.gguf, weights, SHAPES[a.shape])
+        write_gguf(a.gguf, weights, SHAPES[a.shape], FAMILIES.get(a.shape))
 
 
 if __name__ == "__main__":
