@@ -20,7 +20,7 @@ static inline uint64_t clock_now_us(void)
     return clock_now_ns() / 1000;
 }
 
-/* The point in time `ms` milliseconds from now, for pthread_cond_clockwait with CLOCK_MONOTONIC. */
+/* The point in time `ms` milliseconds from now, for a condition variable of CLOCK_MONOTONIC. */
 static inline struct timespec clock_after_ms(int64_t ms)
 {
     uint64_t us = clock_now_us() + (uint64_t)ms * 1000;

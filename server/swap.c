@@ -3,7 +3,6 @@
 #include "server/swap.h"
 
 #include <limits.h>
-#include <malloc.h>
 #include <pthread.h>
 #include <stdarg.h>
 #include <stdatomic.h>
@@ -13,6 +12,7 @@
 #include <time.h>
 
 #include "base/clock.h"
+#include "base/heap.h"
 #include "engine/engine.h"
 #include "server/app.h"
 #include "server/bounds.h"
@@ -267,7 +267,7 @@ static void drain(struct srv_swap *s)
         until_us = 0;
     }
     srv_models_close_drained(models);
-    malloc_trim(0);
+    heap_trim();
 }
 
 /* ---- the whole ----------------------------------------------------------------------------- */
@@ -315,7 +315,7 @@ static void *run(void *arg)
         if (!s->p.until_drained) answer(s);
         drain(s);
     } else {
-        malloc_trim(0);
+        heap_trim();
         settle(s);
     }
     set_state(s, SWAP_IDLE);

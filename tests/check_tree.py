@@ -66,6 +66,7 @@ ONLY = {
     "ucontext.h": r"engine/fiber\.c",
     "histedit.h": r"server/cli/line_edit\.c",
     "immintrin.h": r"engine/(kernels/\w+|pool)\.[ch]",
+    "malloc.h": r"base/heap\.h",
     "jansson.h": r"(server/([a-z]+/)?\w+|engine/model/\w+|tokenizer/(chat/)?\w+)\.[ch]",
 }
 # names of headers of C, POSIX and glibc that one of ours must not have

@@ -49,7 +49,7 @@ struct line_edit {
 
 static bool load(void)
 {
-    void *library = dlopen("libedit.so.2", RTLD_NOW | RTLD_LOCAL);
+    void *library = dlopen(HEARTH_LIBEDIT, RTLD_NOW | RTLD_LOCAL);
     bool found = library != NULL;
 #define FIND(name) found = found && (*(void **)&api.name = dlsym(library, #name));
     EDIT_FUNCTIONS(FIND)

@@ -214,7 +214,7 @@ static void wait_for_event(struct run *r)
         return;
     }
     struct timespec until = clock_after_ms(LOOK_MS);
-    pthread_cond_clockwait(&r->changed, &r->lock, CLOCK_MONOTONIC, &until);
+    pthread_cond_timedwait(&r->changed, &r->lock, &until);
 }
 
 /* Follows the job to its end. */
@@ -274,7 +274,11 @@ int local_run(struct local_model *m, const struct local_job *job, struct local_r
     r.ids = calloc((size_t)(job->max_tokens < ctx ? job->max_tokens : ctx) + 1, sizeof(*r.ids));
     if (!r.ids) return fail(err, errlen, "no memory");
     pthread_mutex_init(&r.lock, NULL);
-    pthread_cond_init(&r.changed, NULL);
+    pthread_condattr_t attr;
+    pthread_condattr_init(&attr);
+    pthread_condattr_setclock(&attr, CLOCK_MONOTONIC);
+    pthread_cond_init(&r.changed, &attr);
+    pthread_condattr_destroy(&attr);
     int rc = run_job(&r, err, errlen);
     if (!rc) *ret = r.result;
     pthread_cond_destroy(&r.changed);

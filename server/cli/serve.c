@@ -17,7 +17,6 @@
  * before the first thread is made and taken from a descriptor here.
  */
 #include <errno.h>
-#include <malloc.h>
 #include <poll.h>
 #include <signal.h>
 #include <stdio.h>
@@ -32,6 +31,7 @@
 
 #include "base/clock.h"
 #include "base/file.h"
+#include "base/heap.h"
 #include "base/os_error.h"
 #include "engine/engine.h"
 #include "server/api/routes.h"
@@ -64,10 +64,10 @@ enum {
     SPARE_FDS = 64,
     LOADING_NOTICE_US = 5000000,
     SOCKET_HOLD_US = 1000000, /* how long connections to an inherited socket wait for the model */
-    MALLOC_ARENAS = 2,        /* more of them only keep freed memory resident */
-    LOG_FLUSH_MS = 500,       /* for the last lines of the log, where nobody reads them */
-    MMAP_BYTES = 256 << 10,   /* allocations from this size on go back to the system when freed */
-    TRIM_AFTER_US = 1000000,  /* without a request: then all that was freed goes back */
+    MALLOC_ARENAS = 2,
+    LOG_FLUSH_MS = 500, /* for the last lines of the log, where nobody reads them */
+    MMAP_BYTES = 256 << 10,
+    TRIM_AFTER_US = 1000000, /* without a request: then all that was freed goes back */
 };
 
 /* Everything this command owns. */
@@ -469,7 +469,7 @@ static void give_memory_back(struct serve *s)
     }
     if (!s->idle_since_us) s->idle_since_us = now_us;
     if (now_us - s->idle_since_us < TRIM_AFTER_US) return;
-    malloc_trim(0);
+    heap_trim();
     s->n_trimmed_at = n;
 }
 
@@ -720,8 +720,7 @@ int srv_cmd_serve(const struct srv_config *config)
     s.server.config = s.server.app.config = config;
     s.server.start_time_s = (double)clock_date_ms() / 1000;
     s.notify_us = srv_notify_watchdog_us();
-    mallopt(M_ARENA_MAX, MALLOC_ARENAS);
-    mallopt(M_MMAP_THRESHOLD, MMAP_BYTES);
+    heap_limit(MALLOC_ARENAS, MMAP_BYTES);
     srv_log_init(config->log_format, config->log_level);
     s.server.max_connections = fit_connections(config);
 

@@ -4,9 +4,9 @@
  * once, woken, and done. See endpoint.h for what a handler may do, and request.h for the rules.
  */
 #include <assert.h>
-#include <malloc.h>
 #include <stddef.h>
 
+#include "base/heap.h"
 #include "server/bounds.h"
 #include "server/http/request.h"
 #include "server/http/server.h"
@@ -45,7 +45,7 @@ static void run_item(struct srv_work_item *item)
     pthread_mutex_unlock(&req->lock);
     if (callback) callback(req);
     /* The tree of a large body was many small pieces, which stay in the heap otherwise. */
-    if (item->class == SRV_WORK_LARGE) malloc_trim(0);
+    if (item->class == SRV_WORK_LARGE) heap_trim();
 
     pthread_mutex_lock(&req->lock);
     assert(req->run == SRV_RUN_ACTIVE || req->run == SRV_RUN_AGAIN);
