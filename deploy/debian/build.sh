@@ -2,7 +2,8 @@
 # SPDX-License-Identifier: MIT
 # build.sh STAGE OUT [REVISION]: makes OUT/hearth_VERSION-REVISION_ARCHITECTURE.deb, and prints its path, of STAGE, an
 # empty directory that `meson install --destdir` filled from a build with --prefix=/usr. Needs dpkg-dev and binutils.
-# SOURCE_DATE_EPOCH, if set, is the time of all files.
+# SOURCE_DATE_EPOCH, if set, is the time of all files; DEB_HOST_ARCH another architecture than this machine's, whose
+# program STAGE then holds, and COMMIT the commit that it names.
 set -eu
 here=$(cd "$(dirname "$0")" && pwd)
 stage=$1 out=$(cd "$2" && pwd) revision=${3:-1}
@@ -10,6 +11,10 @@ upstream=$(sed -n "s/^  version: '\([0-9.]*\)',$/\1/p" "$here/../../meson.build"
 version=$upstream-$revision
 : "${SOURCE_DATE_EPOCH:=$(date +%s)}"
 export SOURCE_DATE_EPOCH
+here_arch=$(dpkg --print-architecture)
+export DEB_HOST_ARCH="${DEB_HOST_ARCH:-$here_arch}"
+tools=
+[ "$DEB_HOST_ARCH" = "$here_arch" ] || tools=$(dpkg-architecture -a"$DEB_HOST_ARCH" -qDEB_HOST_GNU_TYPE)-
 work=$(mktemp -d)
 trap 'rm -rf "$work"' EXIT
 root=$work/root
@@ -17,19 +22,22 @@ umask 022
 
 # fill FILE: prints a template of this folder.
 fill() {
-    sed -e "s/@VERSION@/$version/" -e "s/@UPSTREAM@/$upstream/" -e "s/@ARCHITECTURE@/$(dpkg --print-architecture)/" \
+    sed -e "s/@VERSION@/$version/" -e "s/@UPSTREAM@/$upstream/" -e "s/@ARCHITECTURE@/$DEB_HOST_ARCH/" \
         -e "s/@COMMIT@/$commit/" -e "s/@DATE@/$(date -u -R -d "@$SOURCE_DATE_EPOCH")/" \
         -e "s/@INSTALLED_SIZE@/${size:-}/" -e "s/@DEPENDS@/${depends:-}/" "$here/$1"
 }
 
 cp -R "$stage" "$root"
 chmod -R u=rwX,go=rX "$root"
-commit=$("$root/usr/bin/hearth" --version | sed -n 's/^hearth .*(commit \(.*\))$/\1/p')
-strip --strip-unneeded --remove-section=.comment --remove-section=.note "$root/usr/bin/hearth"
+commit=${COMMIT:-$("$root/usr/bin/hearth" --version | sed -n 's/^hearth .*(commit \(.*\))$/\1/p')}
+"${tools}strip" --strip-unneeded --remove-section=.comment --remove-section=.note "$root/usr/bin/hearth"
 
 doc=$root/usr/share/doc/hearth
 rm -f "$doc/LICENSE" # copyright has it
 cp "$here/copyright" "$doc/copyright"
+# what is linked in has a licence of its own
+"${tools}objdump" -p "$root/usr/bin/hearth" | grep -q "NEEDED.*libutf8proc" ||
+    cp /usr/share/doc/libutf8proc-dev/copyright "$doc/copyright.utf8proc"
 fill changelog.in | gzip -9n >"$doc/changelog.Debian.gz"
 gzip -9n <"$here/../../CHANGELOG.md" >"$doc/changelog.gz"
 gzip -9n "$root/usr/share/man/man1/hearth.1"
@@ -48,6 +56,6 @@ for script in postinst prerm postrm; do
 done
 
 find "$root" -exec touch -h -d "@$SOURCE_DATE_EPOCH" {} +
-deb=$out/hearth_${version}_$(dpkg --print-architecture).deb
+deb=$out/hearth_${version}_$DEB_HOST_ARCH.deb
 dpkg-deb --root-owner-group -Zxz --build "$root" "$deb" >/dev/null
 echo "$deb"

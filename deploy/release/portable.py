@@ -42,6 +42,7 @@ LICENSES = {
     "libtasn1.so.6": "LGPL-2.1-or-later",
     "libtinfo.so.6": "X11-distribute-modifications-variant",
     "libunistring.so.2": "LGPL-3.0-or-later OR GPL-2.0-or-later",
+    "libutf8proc.a": "MIT",
     "libutf8proc.so.2": "MIT",
 }
 GLIBC_LICENSE = "LGPL-2.1-or-later"
@@ -59,7 +60,7 @@ README = """Hearth {version} for Linux on {machine}, with its libraries
 Nothing has to be installed: bin/hearth needs glibc {glibc} or newer; `ldd --version` says which is there.
 On older systems bin/hearth-older takes its place; it brings its own.
 
-`hearth pull` opens the system's libcurl, `--gemm blas` its OpenBLAS, if they are there.
+`hearth pull` needs the system's libcurl (libcurl3-gnutls or libcurl4), `--gemm blas` its OpenBLAS.
 share/ has completions, the man page, an example of the configuration and a systemd unit.
 licenses/ has the licences of the libraries in lib/ and glibc/, and libraries.json their versions: they are unchanged
 files of Debian packages, whose sources Debian publishes, and may be replaced by others of the same interface.
@@ -115,24 +116,25 @@ def glibc_wanted(path):
     return max(found, default=(2, 0))
 
 
-def carry(tree, libraries):
-    """Copies libraries into lib/ and glibc/, and what is known of each into libraries.json."""
+def carry(tree, libraries, linked):
+    """Copies libraries into lib/ and glibc/, and what is known of each, and of those linked in, into libraries.json."""
     os.makedirs(os.path.join(tree, "lib"))
     os.makedirs(os.path.join(tree, "glibc"))
     os.makedirs(os.path.join(tree, "licenses"))
     rows = []
-    for name, path in sorted(libraries.items()):
+    for name, path in sorted({**libraries, **linked}.items()):
         folder = "glibc" if name in GLIBC else "lib"
         if folder == "lib" and name not in LICENSES:
             sys.exit(f"{name}: its licence is not in the table of {os.path.basename(__file__)}")
-        target = os.path.join(tree, folder, name)
-        shutil.copyfile(os.path.realpath(path), target)
-        os.chmod(target, 0o755 if name.startswith("ld-linux") else 0o644)
+        target = path if name in linked else os.path.join(tree, folder, name)
+        if name in libraries:
+            shutil.copyfile(os.path.realpath(path), target)
+            os.chmod(target, 0o755 if name.startswith("ld-linux") else 0o644)
         package, package_version, source = package_of(path)
         shutil.copyfile(f"/usr/share/doc/{package}/copyright", os.path.join(tree, "licenses", package))
         with open(target, "rb") as f:
             digest = hashlib.sha256(f.read()).hexdigest()
-        rows.append({"file": f"{folder}/{name}", "package": package, "version": package_version, "source": source,
+        rows.append({"file": f"{'linked-in' if name in linked else folder}/{name}", "package": package, "version": package_version, "source": source,
                      "license": LICENSES.get(name, GLIBC_LICENSE), "sha256": digest})
     with open(os.path.join(tree, "libraries.json"), "w", encoding="utf-8") as f:
         json.dump(rows, f, indent=1)
@@ -158,7 +160,9 @@ def main():
     # what the C library's name service opens by itself
     folder = os.path.dirname(libraries["libc.so.6"])
     libraries.update({name: os.path.join(folder, name) for name in GLIBC if os.path.exists(os.path.join(folder, name))})
-    carry(tree, libraries)
+    archive = os.path.join(os.path.dirname(libraries["libjansson.so.4"]), "libutf8proc.a")
+    archive = archive.replace("/lib/", "/usr/lib/", 1) if archive.startswith("/lib/") else archive
+    carry(tree, libraries, {} if "libutf8proc.so.2" in libraries else {"libutf8proc.a": archive})
     # RPATH, not RUNPATH: it holds for what the libraries need in turn
     subprocess.run(["patchelf", "--force-rpath", "--set-rpath", "$ORIGIN/../lib", program], check=True)
 

@@ -38,7 +38,7 @@ Description-Content-Type: text/plain
 
 hearth serve [MODEL], the demo model without one, on 127.0.0.1:8080; hearth --help says the rest.
 The package carries the program with its libraries: no compiler, no GPU, no further packages.
-`hearth pull` opens the system's libcurl, if it is there.
+`hearth pull` needs the system's libcurl (libcurl3-gnutls or libcurl4).
 """
 
 

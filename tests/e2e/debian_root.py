@@ -18,10 +18,19 @@ class Clock:
         self.begin = now
 
 
-def make_root(directory, suite, packages, mirror):
-    """Installs a suite's base system and packages ("a,b" or "") into a new directory; mirror may be None."""
-    p = subprocess.run(["debootstrap", "--variant=minbase", *([f"--include={packages}"] if packages else []), suite,
-                        directory, *([mirror] if mirror else [])], capture_output=True, text=True, check=False, timeout=600)
+UBUNTU = "http://archive.ubuntu.com/ubuntu"
+UBUNTU_KEYS = "/usr/share/keyrings/ubuntu-archive-keyring.gpg"
+
+
+def make_root(directory, suite, packages, mirror, arch=None):
+    """Installs a suite's base system and packages ("a,b" or "") into a new directory; mirror may be None. noble is
+    Ubuntu 24.04. arch needs qemu-user-static registered with the kernel if this machine is of another."""
+    options = ["--variant=minbase", *([f"--include={packages}"] if packages else []), *([f"--arch={arch}"] if arch else [])]
+    more = [mirror] if mirror else []
+    if suite == "noble":
+        options += ["--components=main,universe", f"--keyring={UBUNTU_KEYS}" if os.path.exists(UBUNTU_KEYS) else "--no-check-gpg"]
+        more = [UBUNTU, "/usr/share/debootstrap/scripts/gutsy"]  # Debian 12's debootstrap does not know the name
+    p = subprocess.run(["debootstrap", *options, suite, directory, *more], capture_output=True, text=True, check=False, timeout=1800)
     assert p.returncode == 0, (suite, p.stdout[-2000:], p.stderr[-2000:])
 
 

@@ -5,9 +5,11 @@
     packages_run.py RELEASE [--roots DIR] [--mirror URL]
 
 RELEASE is what release.sh made. The .deb: lintian, then install, start, upgrade under load, remove and purge in a
-fresh Debian 12 that systemd has booted in namespaces of its own. The tarball: in roots of Debian 11, 12 and 13 without
-any package. The wheel: in a virtual environment. Needs root, debootstrap, dpkg-dev, lintian,
-openssl and the network for apt. DIR keeps the fresh roots; copies of them are used.
+fresh Debian 12 that systemd has booted in namespaces of its own; and in Debian 12, Debian 13 and Ubuntu 24.04: `hearth
+pull` by root from fake_hub.py, the service serving that model by its name and fetching one itself, upgrade, purge. The
+.deb for arm64, if RELEASE has it and the kernel runs arm64 programs by qemu-user-static: what `hearth generate` says.
+The tarball: in roots of Debian 11, 12 and 13 without any package. The wheel: in a virtual environment. Needs root,
+debootstrap, dpkg-dev, lintian, openssl and the network for apt. DIR keeps the fresh roots; copies of them are used.
 """
 import argparse
 import glob
@@ -25,8 +27,10 @@ import venv
 from debian_root import Clock, make_root, use_network
 from hearth_server import Hearth, make_certificate
 
-SUITES = {"systemd": ("bookworm", "systemd,systemd-sysv,dbus"), "bullseye": ("bullseye", ""), "bookworm": ("bookworm", ""),
-          "trixie": ("trixie", "")}
+WITH_SYSTEMD = "systemd,systemd-sysv,dbus"
+SUITES = {"systemd": ("bookworm", WITH_SYSTEMD), "systemd-trixie": ("trixie", WITH_SYSTEMD),
+          "systemd-noble": ("noble", WITH_SYSTEMD), "bullseye": ("bullseye", ""), "bookworm": ("bookworm", ""),
+          "trixie": ("trixie", ""), "arm64": ("bookworm", "")}
 BOOT = r"""
 set -e
 root=$0
@@ -50,6 +54,17 @@ mkdir -p .outside
 pivot_root . .outside
 umount -l .outside
 exec env -i container=hearth PATH=/usr/sbin:/usr/bin:/sbin:/bin chroot / /lib/systemd/systemd </dev/null >/dev/null 2>&1
+"""
+# a hub in the network of a machine, until its stdin ends
+HUB = """
+import sys
+sys.path.insert(0, sys.argv[1])
+from fake_hub import FakeHub, files_of
+with FakeHub() as hub:
+    for name in ("acme/tiny", "acme/other"):
+        hub.add(name, files_of(sys.argv[2]))
+    print(hub.url, flush=True)
+    sys.stdin.read()
 """
 # what the service is asked while it is upgraded; prints how often it answered and how often not
 LOAD = """
@@ -84,7 +99,7 @@ def fresh_root(a, name, work):
     suite, packages = SUITES[name]
     kept = os.path.join(a.roots or work, "fresh-" + name)
     if not os.path.exists(kept):
-        make_root(kept + ".part", suite, packages, a.mirror)
+        make_root(kept + ".part", suite, packages, a.mirror, "arm64" if name == "arm64" else None)
         os.rename(kept + ".part", kept)
     root = os.path.join(work, name)
     sh("cp", "-a", kept, root)
@@ -250,6 +265,96 @@ def life(machine, root, clock):
     clock.step("purged: no file has the name; the account stays")
 
 
+def served_name(machine):
+    """The name of the model that the service serves, asked from its own network."""
+    ask = "import json, urllib.request; print(json.load(urllib.request.urlopen('http://127.0.0.1:8080/v1/models', timeout=30))['data'][0]['id'])"
+    return sh("nsenter", "-t", machine.pid, "-n", sys.executable, "-c", ask).strip()
+
+
+def by_name(machine, root, hub_url):
+    """`sudo hearth pull`, a model by its name, a model that the service fetches itself, upgrade, purge."""
+    machine.apt("install", "/hearth-1.deb", "ca-certificates", "libcurl3-gnutls")
+    assert machine.status("systemctl", "is-active", "hearth") == "active" and served_name(machine) == "hearth-demo"
+    p = subprocess.run(machine.command("env", f"HF_ENDPOINT={hub_url}", "hearth", "pull", "acme/tiny"), capture_output=True,
+                       text=True, check=False, timeout=60)
+    assert p.returncode == 0 and "pulling into the service's cache, /var/cache/hearth/hub" in p.stderr, p
+    assert p.stdout.startswith("/var/cache/hearth/hub/models--acme--tiny/snapshots/"), p.stdout
+    owners = set(machine.run("find", "/var/cache/hearth", "-printf", "%u\\n").split())
+    assert owners == {"hearth"}, owners
+
+    ini = os.path.join(root, "etc", "hearth", "hearth.ini")
+
+    def configure(text):
+        with open(ini, "r+", encoding="utf-8") as f:
+            kept = f.read().split("\n# test\n")[0]
+            f.seek(0)
+            f.truncate()
+            f.write(f"{kept}\n# test\n[model]\n{text}")
+        said = machine.run("hearth", "serve", "--config", "/etc/hearth/hearth.ini", "--check-config")
+        assert said == "the configuration is valid for user hearth\n", said
+        machine.run("systemctl", "restart", "hearth")
+
+    configure("model = acme/tiny\n")
+    assert served_name(machine) == "acme/tiny"
+    drop_in = os.path.join(root, "etc", "systemd", "system", "hearth.service.d")
+    os.makedirs(drop_in)
+    with open(os.path.join(drop_in, "hub.conf"), "w", encoding="utf-8") as f:
+        f.write(f"[Service]\nEnvironment=HF_ENDPOINT={hub_url}\n")
+    machine.run("systemctl", "daemon-reload")
+    configure("model = acme/other\npull = on\n")
+    assert served_name(machine) == "acme/other"
+    assert {"acme/tiny", "acme/other"} <= set(machine.run("hearth", "list").split())
+    machine.apt("install", "/hearth-2.deb")
+    assert served_name(machine) == "acme/other" and installed_version(machine).endswith("-2")
+    assert machine.run("hearth", "rm", "acme/tiny", "-y").startswith("removed acme/tiny: ")
+    shutil.rmtree(drop_in)
+    machine.apt("purge", "hearth")
+    left = files_named_hearth(root)
+    assert not left, left
+
+
+def debs_by_name(a, work, clock):
+    deb = glob.glob(os.path.join(a.release, "hearth_*_amd64.deb"))[0]
+    assert "utf8proc" not in sh("dpkg-deb", "--field", deb, "Depends")
+    here = os.path.dirname(os.path.abspath(__file__))
+    demo = os.path.join(here, "..", "..", "deploy", "demo")
+    for name in ("systemd", "systemd-trixie", "systemd-noble"):
+        shutil.rmtree(os.path.join(work, name), ignore_errors=True)
+        root = fresh_root(a, name, work)
+        for revision, path in ((1, deb), (2, another_revision(deb, tempfile.mkdtemp(dir=work), 2))):
+            shutil.copy(path, os.path.join(root, f"hearth-{revision}.deb"))
+        machine = Booted(root)
+        hub = subprocess.Popen(["nsenter", "-t", machine.pid, "-n", sys.executable, "-c", HUB, here, demo], stdin=subprocess.PIPE,
+                               stdout=subprocess.PIPE, text=True)
+        try:
+            machine.run("apt-get", "-qq", "update", network=False)
+            by_name(machine, root, hub.stdout.readline().strip())
+        finally:
+            hub.communicate("")
+            machine.end()
+        system = re.search(r'PRETTY_NAME="(.*)"', sh(*in_root(root, "cat", "/etc/os-release"))).group(1)
+        clock.step(f"{system}: installed, pulled by root, served by name, fetched by the service, upgraded, purged")
+
+
+def arm64_deb(a, work, clock):
+    found = glob.glob(os.path.join(a.release, "hearth_*_arm64.deb"))
+    emulated = glob.glob("/proc/sys/fs/binfmt_misc/qemu-aarch64")
+    if not found or not emulated:
+        print(f"           (arm64 left out: {'no emulation of its programs' if found else 'no package'})")
+        return
+    root = mounted(fresh_root(a, "arm64", work))
+    shutil.copy(found[0], os.path.join(root, "hearth.deb"))
+    assert "utf8proc" not in sh("dpkg-deb", "--field", found[0], "Depends")
+    sh(*in_root(root, "apt-get", "-qq", "update"))
+    sh(*in_root(root, "env", "DEBIAN_FRONTEND=noninteractive", "apt-get", "-qq", "-y", "--no-install-recommends", "install", "/hearth.deb"))
+    amd64 = os.path.join(work, "amd64")
+    sh("dpkg-deb", "--extract", glob.glob(os.path.join(a.release, "hearth_*_amd64.deb"))[0], amd64)
+    generate = ("generate", "--prompt", "Once upon a time", "-n", "40", "--numerics", "exact")
+    here, there = sh(os.path.join(amd64, "usr/bin/hearth"), *generate), sh(*in_root(root, "hearth", *generate))
+    assert here == there and len(here) > 40, (here, there)
+    clock.step(f"arm64, emulated: installed; {sh(*in_root(root, 'hearth', '--version')).splitlines()[0]}; generate says what x86-64 says")
+
+
 def in_root(root, *words):
     return ["chroot", root, *words]
 
@@ -331,8 +436,10 @@ def main():
     clock = Clock()
     with tempfile.TemporaryDirectory(ignore_cleanup_errors=True) as work:
         deb_life(a, work, clock)
+        debs_by_name(a, work, clock)
         wheel(a, work, clock)
         try:
+            arm64_deb(a, work, clock)
             tarball(a, work, clock)
         finally:
             for root in glob.glob(os.path.join(work, "*", "proc")):
