@@ -42,6 +42,7 @@ struct grammar_cache {
     struct speller speller;
     struct gram_vocab *vocab;
     int64_t max_bytes;
+    bool open_objects;
     pthread_mutex_t lock; /* guards all below */
     struct entry entries[MAX_ENTRIES];
     struct failure failures[MAX_FAILURES]; /* a ring */
@@ -94,6 +95,7 @@ int grammar_cache_create(struct grammar_cache **ret, const struct grammar_cache_
         return rc;
     }
     c->max_bytes = params->max_bytes;
+    c->open_objects = params->open_objects;
     c->stats.vocab_bytes = (int64_t)gram_vocab_bytes(c->vocab);
     pthread_mutex_init(&c->lock, NULL);
     *ret = c;
@@ -124,7 +126,7 @@ void grammar_cache_destroy(struct grammar_cache *c)
 static void add_options(struct sha256 *s, const struct gram_options *o)
 {
     const uint64_t head[] = {
-        (uint64_t)o->strict << 2 | (uint64_t)o->no_additional_properties << 1 | o->no_whitespace,
+        (uint64_t)o->strict << 2 | (uint64_t)o->closed_objects << 1 | o->no_whitespace,
         o->whitespace_pattern ? o->whitespace_pattern_len + 1 : 0,
         o->max_steps,
     };
@@ -280,6 +282,8 @@ void grammar_cache_compile(struct grammar_cache *c, const struct grammar_source 
     const struct grammar_tools *tools = source->tools;
     struct gram_options options = source->options;
     struct grammar_result made = {.gram = NULL};
+    options.closed_objects |= !c->open_objects;
+    options.no_leap_seconds = true;
     options.stop = stop;
     options.stop_ctx = ctx;
     assert(!tools || c->speller.markers);

@@ -33,6 +33,7 @@ struct grammar_cache_params {
     int64_t max_bytes;                   /* of cached grammars; 0: none are cached */
     const struct tools_style *style;     /* borrowed; NULL: grammars know no markers of calls */
     const struct tools_markers *markers; /* borrowed: its markers that are tokens */
+    bool open_objects; /* objects may have other keys than theirs, unless a request closes them */
 };
 
 /* 0, GRAM_ENOMEM, or GRAM_EINVAL for a tokenizer whose tokens spell no bytes. *ret is owned. */
@@ -73,7 +74,11 @@ struct grammar_result {
 bool grammar_cache_find(struct grammar_cache *c, const struct grammar_source *source,
                         uint64_t tenant, struct grammar_result *ret);
 
-/* Compiles on the calling thread and keeps the result. stop, ctx: see gram_options. */
+/*
+ * Compiles on the calling thread and keeps the result. Grammars are made to write answers by:
+ * without leap seconds, and with closed objects unless the cache says otherwise. stop, ctx: see
+ * gram_options.
+ */
 void grammar_cache_compile(struct grammar_cache *c, const struct grammar_source *source,
                            uint64_t tenant, bool (*stop)(void *ctx), void *ctx,
                            struct grammar_result *ret);

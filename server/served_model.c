@@ -174,6 +174,7 @@ static int make_grammars(struct loading *l)
         .max_bytes = l->p->config->grammar_cache_mb << 20,
         .style = &l->model->style,
         .markers = &l->model->markers,
+        .open_objects = !strcmp(l->p->config->schema_objects, "open"),
     };
     int rc = grammar_cache_create(&l->model->grammars, &params);
     if (rc == GRAM_ENOMEM) {

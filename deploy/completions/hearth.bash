@@ -39,6 +39,7 @@ _hearth()
     --kv-memory) kind=anything ;;
     --answer-memory) kind=anything ;;
     --grammar-cache-mb) kind=anything ;;
+    --schema-objects) words='closed open' ;;
     --speculate) words='auto off always' ;;
     --max-choices) kind=anything ;;
     --host) kind=anything ;;
@@ -103,7 +104,7 @@ _hearth()
         --pull --hf-repo --cache-dir --alias --chat-template-file --chat-template-kwargs
         --tool-format --generation-config --threads --numerics --gemm --kernels
         --weight-coding --kv-dtype --parallel --ctx-size --chunk --memory
-        --kv-memory --answer-memory --grammar-cache-mb --no-prefix-cache
+        --kv-memory --answer-memory --grammar-cache-mb --schema-objects --no-prefix-cache
         --speculate --memory-lock --max-choices --host --port --unix-socket
         --metrics-host --metrics-port --tls-cert-file --tls-key-file --no-page
         --max-connections --api-key-file --operator-key-file --allow-public-without-key
@@ -118,9 +119,9 @@ _hearth()
     generate) words='--help --version --check-config --print-config --config --model
         --pull --hf-repo --cache-dir --chat-template-file --generation-config
         --threads --numerics --gemm --kernels --weight-coding --kv-dtype
-        --ctx-size --chunk --memory --kv-memory --speculate --temperature
-        --top-p --top-k --min-p --seed --max-tokens --prompt --json-schema
-        --regex --grammar --chat --healthcheck' ;;
+        --ctx-size --chunk --memory --kv-memory --schema-objects --speculate
+        --temperature --top-p --top-k --min-p --seed --max-tokens --prompt
+        --json-schema --regex --grammar --chat --healthcheck' ;;
     bench) words='--help --version --check-config --print-config --config --model
         --pull --hf-repo --cache-dir --threads --numerics --gemm --kernels
         --weight-coding --kv-dtype --chunk --memory --kv-memory --prompt
@@ -148,9 +149,9 @@ _hearth()
     chat) words='--help --version --check-config --print-config --config --model --pull
         --hf-repo --cache-dir --chat-template-file --generation-config --threads
         --numerics --gemm --kernels --weight-coding --kv-dtype --ctx-size
-        --chunk --memory --kv-memory --speculate --temperature --top-p --top-k
-        --min-p --seed --max-tokens --prompt --json-schema --regex --grammar
-        --url --system --no-history --timings --json --healthcheck' ;;
+        --chunk --memory --kv-memory --schema-objects --speculate --temperature
+        --top-p --top-k --min-p --seed --max-tokens --prompt --json-schema
+        --regex --grammar --url --system --no-history --timings --json --healthcheck' ;;
     rm) words='--help --version --check-config --print-config --config --model --cache-dir
         --yes --healthcheck' ;;
         esac

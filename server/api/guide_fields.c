@@ -219,7 +219,7 @@ static int ask_structured(struct guide_ask *a, const struct field *f, struct par
         ask_choice(a, &choice, err) || ask_string(a, &grammar, GRAM_GBNF, err) ||
         ask_object(a, &object, err) || check_one(a, f, err) || read_whitespace(a, &spaces, err) ||
         read_bool(&none, &a->options.no_whitespace, err) ||
-        read_bool(&closed, &a->options.no_additional_properties, err))
+        read_bool(&closed, &a->options.closed_objects, err))
         return -1;
     if (none.value && a->options.no_whitespace && spaces.value)
         return param_fail(err, SRV_ERR_INVALID_VALUE, none.path,

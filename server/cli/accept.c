@@ -169,7 +169,7 @@ static int compile(const struct accept_model *m, const struct request *q, struct
                    struct gram_error *err)
 {
     struct gram_options options = {.strict = q->strict,
-                                   .no_additional_properties = q->no_additional,
+                                   .closed_objects = q->no_additional,
                                    .no_whitespace = q->no_whitespace,
                                    .whitespace_pattern = q->whitespace_pattern,
                                    .whitespace_pattern_len = q->whitespace_len};

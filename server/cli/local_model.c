@@ -72,7 +72,7 @@ static int read_constraint(const struct srv_config *c, enum gram_kind *ret_kind,
 }
 
 static int compile_constraint(struct local_model *m, enum gram_kind kind, const char *text,
-                              size_t len, char *err, size_t errlen)
+                              size_t len, const struct srv_config *config, char *err, size_t errlen)
 {
     const struct eng_info *info = eng_info(m->engine);
     const struct gram_options options = {.strict = false};
@@ -81,7 +81,9 @@ static int compile_constraint(struct local_model *m, enum gram_kind kind, const 
     const struct grammar_cache_params params = {.tok = m->tok,
                                                 .n_ids = info->vocab_size,
                                                 .end_ids = info->eos_ids,
-                                                .n_end_ids = (size_t)info->n_eos_ids};
+                                                .n_end_ids = (size_t)info->n_eos_ids,
+                                                .open_objects =
+                                                    !strcmp(config->schema_objects, "open")};
     if (grammar_cache_create(&m->grammars, &params))
         return fail(err, errlen, "the tokens of this model spell no single bytes");
     grammar_source_text(&source, kind, text, len, &options);
@@ -106,7 +108,7 @@ int local_open_engine(struct local_model *m, const struct srv_config *config, ch
     size_t len = 0;
     if (eng_open(&m->engine, &params, err, errlen)) return -1;
     int rc = read_constraint(config, &kind, &text, &len, err, errlen);
-    if (!rc && text) rc = compile_constraint(m, kind, text, len, err, errlen);
+    if (!rc && text) rc = compile_constraint(m, kind, text, len, config, err, errlen);
     free(text);
     return rc;
 }

@@ -77,7 +77,7 @@ struct srv_config {
 
     /* compute */
     int threads;
-    const char *numerics, *gemm, *kernels, *weight_coding, *kv_dtype, *speculate;
+    const char *numerics, *gemm, *kernels, *weight_coding, *kv_dtype, *speculate, *schema_objects;
     int parallel, chunk, max_choices;
     int64_t ctx_size, memory_bytes, kv_memory_bytes, answer_memory_bytes, grammar_cache_mb;
     bool prefix_cache, memory_lock;

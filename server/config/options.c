@@ -119,6 +119,10 @@ const struct srv_option srv_options[] = {
           "memory budget of unsent answers; 0: a sixteenth of the memory"),
     INT64("compute", "grammar-cache-mb", NULL, grammar_cache_mb, 0, 65536, "32", SERVE,
           "MiB for compiled grammars that are kept for later requests; 0: none is kept"),
+    CHOICE("compute", "schema-objects", NULL, schema_objects, "closed", "closed open",
+           SERVE | ANSWER,
+           "keys of objects whose schema has properties and says nothing about others; closed: "
+           "those named; open: any"),
     SWITCH("compute", "prefix-cache", "enable-prefix-caching", prefix_cache, "on", SERVE,
            "share the KV pages of equal prompt prefixes among the requests of a key"),
     CHOICE(

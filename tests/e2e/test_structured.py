@@ -404,6 +404,40 @@ def test_schemas_compile_beside_each_other_and_beside_guided_requests():
     assert SERVER.metrics()["hearth_grammar_cache_misses_total"] - before >= 12
 
 
+# Says nothing about other keys, as most schemas of tools do.
+SILENT = {"type": "object", "properties": {"name": {"type": "string", "maxLength": 4}}, "required": ["name"]}
+
+
+def keys_of(server, **fields):
+    """The keys of answers by a model that writes commas wherever it may; None if it goes on to further keys for ever."""
+    comma, = server.post("/tokenize", {"content": ",", "add_special": False})[2]["tokens"]
+    status, _, answer = server.post("/v1/completions", dict(PROMPT, logit_bias={str(comma): 100}, max_tokens=80, n=4, **fields))
+    assert status == 200, answer
+    return [None if c["finish_reason"] == "length" else list(json.loads(c["text"])) for c in answer["choices"]]
+
+
+def test_objects_that_say_nothing_are_closed():
+    more = dict(SILENT, required=["name", "more"], properties=dict(SILENT["properties"], more={"type": "null"}))
+    asked = dict(SILENT, allOf=[{"required": ["more"]}, {"properties": {"more": {"type": "null"}}}])
+    closed = {"structured_outputs": {"json": asked, "disable_additional_properties": True}}
+    assert keys_of(SERVER, json_schema=SILENT) == [["name"]] * 4
+    for fields in ({"json_schema": more}, {"json_schema": asked}, closed):
+        assert keys_of(SERVER, **fields) == [["name", "more"]] * 4, fields
+    assert keys_of(SERVER, json_schema=dict(SILENT, additionalProperties=True)) == [None] * 4
+    with Hearth("--schema-objects", "open") as server:
+        assert keys_of(server, json_schema=SILENT) == [None] * 4
+        assert keys_of(server, **closed) == [["name", "more"]] * 4
+
+
+def test_arguments_that_say_nothing_are_closed():
+    tool = {"type": "function", "function": {"name": "greet", "parameters": SILENT}}
+    body = dict(CHAT, tools=[tool], tool_choice="required", parallel_tool_calls=False)
+    for seed in range(4):
+        choice = ok("/v1/chat/completions", dict(body, seed=seed))[0]["choices"][0]
+        call, = choice["message"]["tool_calls"]
+        assert list(json.loads(call["function"]["arguments"])) == ["name"], call
+
+
 def test_cache_and_metrics():
     schema = dict(PERSON, title="only here")
     before = SERVER.metrics()

@@ -4,6 +4,7 @@
 Schema test suite, real schemas with their valid and invalid texts, and the cases of llama.cpp and xgrammar.
 
 Every difference is either a keyword that is relaxed and named, a refusal, or listed here with its reason.
+Every schema that compiles does so with closed objects too, which accept no text that is not accepted otherwise.
 Standard library only; needs the tokenizer in $HEARTH_REFERENCE/models/smollm2-135m.
 
     test_schema_reference.py [--all]     all; else every sixteenth real schema (every 128th under a sanitizer), and
@@ -72,6 +73,17 @@ class Check:
         self.problems.append(text)
         print("FAILED:", text[:600], flush=True)
 
+    def closed(self, schema, texts, answer, where):
+        """The same with objects that are closed unless they say otherwise, as answers are generated."""
+        closed = self.accept.ask(schema=schema, texts=texts, disable_additional_properties=True)
+        self.count["closed"] += 1
+        if "error" in closed:
+            self.problem(f"{where}: closed: {closed['error']['message']}")
+        elif closed["relaxed"] != answer["relaxed"]:
+            self.problem(f"{where}: closed: {closed['relaxed']} are relaxed instead of {answer['relaxed']}")
+        elif any(c > a for c, a in zip(closed["accepted"], answer["accepted"])):
+            self.problem(f"{where}: closed, it accepts {closed['accepted']}, otherwise {answer['accepted']}")
+
     def by_bytes(self, answer, where):
         for text, byte in zip(answer["accepted"], answer["by_bytes"]):
             if byte is not None and text != byte:
@@ -84,10 +96,12 @@ class Check:
         for row in lines(name):
             groups.setdefault((row["file"], row["group"], json.dumps(row["schema"])), []).append(row)
         for (file, group, _), rows in groups.items():
-            answer = self.accept.ask(schema=rows[0]["schema"], texts=[row["text"] for row in rows])
+            schema, texts = rows[0]["schema"], [row["text"] for row in rows]
+            answer = self.accept.ask(schema=schema, texts=texts)
             if "error" in answer:
                 self.suite_refused(f"{name} {file}: {group}", rows, answer["error"]["message"])
                 continue
+            self.closed(schema, texts, answer, f"{name} {file}: {group}")
             self.by_bytes(answer, f"{name} {file}: {group}")
             for row, accepted in zip(rows, answer["accepted"]):
                 self.suite_case(name, row, accepted, answer["relaxed"])
@@ -148,11 +162,13 @@ class Check:
         right = total = n_valid = 0
         for row in lines("maskbench.jsonl.xz")[::step]:
             total += 1
-            answer = self.accept.ask(schema=row["schema"], texts=[test["text"] for test in row["tests"]])
+            texts = [test["text"] for test in row["tests"]]
+            answer = self.accept.ask(schema=row["schema"], texts=texts)
             if "error" in answer:
                 self.count["refused"] += 1
                 print(f"refused: {row['id']}: {answer['error']['message']}")
                 continue
+            self.closed(row["schema"], texts, answer, row["id"])
             self.by_bytes(answer, row["id"])
             good = True
             for test, accepted in zip(row["tests"], answer["accepted"]):

@@ -11,8 +11,8 @@
     "(?:" YEAR "-(?:(?:0[13578]|1[02])-(?:0[1-9]|[12]\\d|3[01])"                                   \
     "|(?:0[469]|11)-(?:0[1-9]|[12]\\d|30)|02-(?:0[1-9]|1\\d|2[0-8]))|" LEAP_YEAR "-02-29)"
 #define TIME                                                                                       \
-    "(?:(?:[01]\\d|2[0-3]):[0-5]\\d:[0-5]\\d(?:\\.\\d+)?(?:[Zz]|[+-](?:[01]\\d|2[0-3]):[0-5]\\d)"  \
-    "|23:59:60(?:\\.\\d+)?(?:[Zz]|[+-]00:00))"
+    "(?:[01]\\d|2[0-3]):[0-5]\\d:[0-5]\\d(?:\\.\\d+)?(?:[Zz]|[+-](?:[01]\\d|2[0-3]):[0-5]\\d)"
+#define LEAP_TIME "(?:" TIME "|23:59:60(?:\\.\\d+)?(?:[Zz]|[+-]00:00))"
 
 /* RFC 3339, appendix A */
 #define DURATION_TIME "T(?:\\d+H(?:\\d+M(?:\\d+S)?)?|\\d+M(?:\\d+S)?|\\d+S)"
@@ -71,24 +71,24 @@ static const struct {
     const char *name;
     enum gram_format format;
     uint32_t max;
-    const char *regex;
+    const char *regex, *leap_regex; /* the latter: with leap seconds, if it differs */
 } formats[] = {
-    {"date-time", GRAM_FORMAT_DATE_TIME, 0, DATE "[Tt]" TIME},
-    {"time", GRAM_FORMAT_TIME, 0, TIME},
-    {"date", GRAM_FORMAT_REGEX, 0, DATE},
-    {"duration", GRAM_FORMAT_REGEX, 0, DURATION},
-    {"email", GRAM_FORMAT_REGEX, 0, EMAIL},
-    {"hostname", GRAM_FORMAT_REGEX, 253, HOSTNAME},
-    {"ipv4", GRAM_FORMAT_REGEX, 0, IPV4},
-    {"ipv6", GRAM_FORMAT_REGEX, 0, IPV6},
+    {"date-time", GRAM_FORMAT_DATE_TIME, 0, DATE "[Tt]" TIME, DATE "[Tt]" LEAP_TIME},
+    {"time", GRAM_FORMAT_TIME, 0, TIME, LEAP_TIME},
+    {"date", GRAM_FORMAT_REGEX, 0, DATE, NULL},
+    {"duration", GRAM_FORMAT_REGEX, 0, DURATION, NULL},
+    {"email", GRAM_FORMAT_REGEX, 0, EMAIL, NULL},
+    {"hostname", GRAM_FORMAT_REGEX, 253, HOSTNAME, NULL},
+    {"ipv4", GRAM_FORMAT_REGEX, 0, IPV4, NULL},
+    {"ipv6", GRAM_FORMAT_REGEX, 0, IPV6, NULL},
     {"uuid", GRAM_FORMAT_REGEX, 0,
-     "[0-9A-Fa-f]{8}-[0-9A-Fa-f]{4}-[0-9A-Fa-f]{4}-[0-9A-Fa-f]{4}-[0-9A-Fa-f]{12}"},
-    {"uri", GRAM_FORMAT_REGEX, 0, URI},
-    {"uri-reference", GRAM_FORMAT_REGEX, 0, URI "|" RELATIVE},
-    {"json-pointer", GRAM_FORMAT_REGEX, 0, POINTER},
-    {"relative-json-pointer", GRAM_FORMAT_REGEX, 0, "(?:0|[1-9]\\d*)(?:#|" POINTER ")"},
-    {"int32", GRAM_FORMAT_INTEGER, 0, NULL},
-    {"int64", GRAM_FORMAT_INTEGER, 0, NULL},
+     "[0-9A-Fa-f]{8}-[0-9A-Fa-f]{4}-[0-9A-Fa-f]{4}-[0-9A-Fa-f]{4}-[0-9A-Fa-f]{12}", NULL},
+    {"uri", GRAM_FORMAT_REGEX, 0, URI, NULL},
+    {"uri-reference", GRAM_FORMAT_REGEX, 0, URI "|" RELATIVE, NULL},
+    {"json-pointer", GRAM_FORMAT_REGEX, 0, POINTER, NULL},
+    {"relative-json-pointer", GRAM_FORMAT_REGEX, 0, "(?:0|[1-9]\\d*)(?:#|" POINTER ")", NULL},
+    {"int32", GRAM_FORMAT_INTEGER, 0, NULL, NULL},
+    {"int64", GRAM_FORMAT_INTEGER, 0, NULL, NULL},
 };
 
 static int find(const char *name, size_t len)
@@ -105,12 +105,12 @@ enum gram_format gram_format_find(const char *name, size_t len)
     return i < 0 ? GRAM_FORMAT_NONE : formats[i].format;
 }
 
-const char *gram_format_regex(const char *name, size_t len, uint32_t *ret_max)
+const char *gram_format_regex(const char *name, size_t len, bool leap_seconds, uint32_t *ret_max)
 {
     int i = find(name, len);
     if (i < 0) return NULL;
     *ret_max = formats[i].max;
-    return formats[i].regex;
+    return leap_seconds && formats[i].leap_regex ? formats[i].leap_regex : formats[i].regex;
 }
 
 void gram_format_bounds(const char *name, size_t len, const char **low, const char **high)

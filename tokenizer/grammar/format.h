@@ -23,15 +23,16 @@ enum gram_format {
 enum gram_format gram_format_find(const char *name, size_t len);
 
 /* The expression that the whole string must match; *max is the longest it may be (0: no limit). */
-const char *gram_format_regex(const char *name, size_t len, uint32_t *ret_max);
+const char *gram_format_regex(const char *name, size_t len, bool leap_seconds, uint32_t *ret_max);
 
 /* The bounds of int32 or int64, as JSON numbers. */
 void gram_format_bounds(const char *name, size_t len, const char **low, const char **high);
 
 #define GRAM_FORMAT_DEAD UINT64_MAX
 
-/* Functions: the first state is 0. */
-uint64_t gram_format_step(enum gram_format f, uint64_t state, uint8_t c);
-bool gram_format_complete(enum gram_format f, uint64_t state);
+/* Functions: the first state is 0. Beside the format, f may have this bit: no leap seconds. */
+enum { GRAM_FORMAT_NO_LEAP = 128 };
+uint64_t gram_format_step(unsigned f, uint64_t state, uint8_t c);
+bool gram_format_complete(uint64_t state);
 
 #endif

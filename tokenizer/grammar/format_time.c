@@ -44,7 +44,7 @@ struct clock {
     bool negative; /* offset */
 };
 
-static struct clock unpack(enum gram_format f, uint64_t s)
+static struct clock unpack(unsigned f, uint64_t s)
 {
     struct clock c = {.place = s & 31,
                       .year = s >> 5 & 0x3FFF,
@@ -56,7 +56,7 @@ static struct clock unpack(enum gram_format f, uint64_t s)
                       .offset_hour = s >> 46 & 31,
                       .offset_minute = s >> 51 & 63,
                       .negative = s >> 57 & 1};
-    if (f == GRAM_FORMAT_TIME && s == 0) c.place = HOUR1;
+    if ((f & ~GRAM_FORMAT_NO_LEAP) == GRAM_FORMAT_TIME && s == 0) c.place = HOUR1;
     return c;
 }
 
@@ -185,15 +185,15 @@ static bool separator(struct clock *c, uint8_t byte)
     return true;
 }
 
-uint64_t gram_format_step(enum gram_format f, uint64_t state, uint8_t byte)
+uint64_t gram_format_step(unsigned f, uint64_t state, uint8_t byte)
 {
     struct clock c = unpack(f, state);
+    if (f & GRAM_FORMAT_NO_LEAP && c.place == SECOND1 && byte == '6') return GRAM_FORMAT_DEAD;
     bool fits = byte >= '0' && byte <= '9' ? digit(&c, byte - '0') : separator(&c, byte);
     return fits ? pack(&c) : GRAM_FORMAT_DEAD;
 }
 
-bool gram_format_complete(enum gram_format f, uint64_t state)
+bool gram_format_complete(uint64_t state)
 {
-    (void)f;
     return (state & 31) == DONE;
 }

@@ -195,6 +195,16 @@ static void find_heights(struct gram_build *b)
     }
 }
 
+/* Gives an object that has no member otherwise the free keys that it went without. */
+static bool open_object(struct gram_build *b, struct gram_object *o)
+{
+    if (!o->may_open || o->height != GRAM_NEVER) return false;
+    o->free_kind = GRAM_FREE_ANY;
+    o->may_open = object_need(b, o, gram_temp(b, o->n_keys + 1)).height == GRAM_NEVER;
+    if (o->may_open) o->free_kind = GRAM_FREE_NONE;
+    return !o->may_open;
+}
+
 /* Why a value has no member: a rule of something that every member of its container must have. */
 static void find_reason(const struct gram_rules *r, uint32_t value)
 {
@@ -461,6 +471,9 @@ void gram_rules_finish(struct gram_build *b)
     while (again) {
         again = false;
         find_heights(b);
+        for (uint32_t i = 0; i < r->n_objects; i++)
+            again |= open_object(b, &r->objects[i]);
+        if (again) continue;
         for (uint32_t i = 0; i < r->n_values; i++)
             if (r->values[i].height == GRAM_NEVER) find_reason(r, i);
         for (uint32_t i = 0; i < r->n_objects; i++)

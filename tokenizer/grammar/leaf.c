@@ -130,11 +130,11 @@ static void step_expression(struct gram_machine *m, const struct gram_config *c,
 
 static void step_format(struct gram_machine *m, const struct gram_config *c, uint8_t byte)
 {
-    enum gram_format f = m->g->rules.strings[c->node].format;
+    unsigned f = m->g->rules.strings[c->node].format;
     struct gram_config next = *c;
 
     if (byte == '"') {
-        if (gram_format_complete(f, c->s1)) gram_leave_item(m, c, c->s2, false);
+        if (gram_format_complete(c->s1)) gram_leave_item(m, c, c->s2, false);
         return;
     }
     next.s1 = gram_format_step(f, c->s1, byte);

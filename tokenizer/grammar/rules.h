@@ -108,6 +108,7 @@ struct gram_object {
     uint32_t n_words_possible;
     uint32_t min, max; /* keys */
     uint8_t free_kind;
+    bool may_open; /* while compiling: without free keys, unless it has no member so */
     uint32_t free_value;
     const struct gram_dfa *free_keys;
     const uint32_t *free_values;

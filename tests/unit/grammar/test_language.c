@@ -40,13 +40,14 @@ struct language {
     const char *in[MAX_TEXTS], *out[MAX_TEXTS];
 };
 
-static void check_languages(const struct language *rows, size_t n)
+static void check_languages(const struct language *rows, size_t n,
+                            const struct gram_options *options)
 {
     struct gram_vocab *v = toy_vocab();
     void *memory = toy_state_memory();
 
     for (size_t i = 0; i < n; i++) {
-        struct gram *g = toy_compile(v, rows[i].kind, rows[i].source, NULL);
+        struct gram *g = toy_compile(v, rows[i].kind, rows[i].source, options);
         REQUIRE_MSG(gram_n_relaxed(g) == 0, "%s: %s is relaxed", rows[i].source,
                     gram_relaxed(g, 0));
         for (const char *const *text = rows[i].in; *text; text++)
@@ -402,13 +403,11 @@ static const struct language plain[] = {
      {"y", "xx", "xzx", "xyy"}},
 };
 
-#undef S
-
 #define LANGUAGE_TEST(name)                                                                        \
     static void test_##name(void **state)                                                          \
     {                                                                                              \
         (void)state;                                                                               \
-        check_languages(name, N_OF(name));                                                         \
+        check_languages(name, N_OF(name), NULL);                                                   \
     }
 
 LANGUAGE_TEST(types)
@@ -506,9 +505,7 @@ static void test_options(void **state)
         {{.whitespace_pattern = "[ ]{0,3}", .whitespace_pattern_len = 8},
          {"{   \"a\":1}", "{\"a\" :  1}"},
          {"{    \"a\":1}", "{\n\"a\":1}"}},
-        {{.no_additional_properties = true},
-         {"{\"a\":1}", "{\"a\":{\"b\":1}}"},
-         {"{\"a\":1,\"b\":1}"}},
+        {{.closed_objects = true}, {"{\"a\":1}", "{\"a\":{\"b\":1}}"}, {"{\"a\":1,\"b\":1}"}},
         {{.strict = true}, {"{\"a\":1,\"b\":2}"}, {"{\"b\":2}"}},
     };
     struct gram_vocab *v = toy_vocab();
@@ -523,6 +520,119 @@ static void test_options(void **state)
     }
     free(memory);
     gram_vocab_destroy(v);
+}
+
+/* Objects that say nothing about other keys have those alone that something names or demands. */
+static void test_closed_objects(void **state)
+{
+    (void)state;
+    static const struct language rows[] = {
+        {S, "{\"properties\":{\"a\":{}}}", {"{}", "{\"a\":1}"}, {"{\"b\":1}", "{\"a\":1,\"b\":1}"}},
+        {S, "{\"properties\":{}}", {"{}", "1"}, {"{\"b\":1}"}},
+        {S, "{\"type\":\"object\"}", {"{}", "{\"b\":1}"}, {"1"}},
+        {S,
+         "{\"properties\":{\"a\":{\"properties\":{\"c\":{}}}}}",
+         {"{\"a\":{\"c\":1}}"},
+         {"{\"a\":{\"b\":1}}"}},
+        {S,
+         "{\"properties\":{\"a\":{}},\"additionalProperties\":true}",
+         {"{\"b\":1}", "{\"a\":1,\"b\":1}"},
+         {"1x"}},
+        {S,
+         "{\"properties\":{\"a\":{}},\"additionalProperties\":{\"type\":\"null\"}}",
+         {"{\"b\":null}"},
+         {"{\"b\":1}"}},
+        {S, "{\"properties\":{\"a\":{}},\"unevaluatedProperties\":true}", {"{\"b\":1}"}, {"{"}},
+        {S,
+         "{\"allOf\":[{\"properties\":{\"a\":{}}}],\"unevaluatedProperties\":{}}",
+         {"{\"b\":1}"},
+         {"{"}},
+        /* the merged object */
+        {S,
+         "{\"properties\":{\"a\":{}},\"required\":[\"z\"]}",
+         {"{\"z\":1}", "{\"a\":1,\"z\":2}"},
+         {"{}", "{\"z\":1,\"b\":1}"}},
+        {S,
+         "{\"allOf\":[{\"properties\":{\"a\":{}}},{\"properties\":{\"b\":{}}}]}",
+         {"{\"a\":1,\"b\":1}", "{\"b\":1}"},
+         {"{\"c\":1}"}},
+        {S,
+         "{\"properties\":{\"a\":{}},\"anyOf\":[{\"properties\":{\"b\":{}}},{\"required\":[\"c\"]}]"
+         "}",
+         {"{\"a\":1,\"b\":1}", "{\"a\":1,\"c\":1}", "{}"},
+         {"{\"b\":1,\"c\":1}", "{\"d\":1}"}},
+        {S,
+         "{\"anyOf\":[{\"properties\":{\"a\":{}},\"required\":[\"a\"]},{\"type\":\"object\","
+         "\"maxProperties\":1}]}",
+         {"{\"a\":1}", "{\"b\":1}"},
+         {"{\"a\":1,\"b\":1}"}},
+        {S,
+         "{\"$defs\":{\"x\":{\"properties\":{\"b\":{}}}},\"$ref\":\"#/$defs/x\","
+         "\"properties\":{\"a\":{}}}",
+         {"{\"b\":1,\"a\":1}"},
+         {"{\"c\":1}"}},
+        {S,
+         "{\"properties\":{\"a\":{}},\"patternProperties\":{\"^x\":{\"type\":\"null\"}}}",
+         {"{\"x\":null,\"xy\":null}", "{\"a\":1}"},
+         {"{\"b\":1}", "{\"b\":null}"}},
+        {S,
+         "{\"properties\":{\"a\":{}},\"propertyNames\":{\"maxLength\":3}}",
+         {"{\"a\":1}"},
+         {"{\"b\":1}"}},
+        {S,
+         "{\"if\":{\"properties\":{\"a\":{\"const\":1}},\"required\":[\"a\"]},\"then\":{"
+         "\"required\":[\"b\"]}}",
+         {"{\"a\":1,\"b\":2}", "{\"c\":1}", "{\"a\":1,\"b\":2,\"c\":1}"},
+         {"{\"a\":1}"}},
+        /* what something demands */
+        {S,
+         "{\"properties\":{\"a\":{}},\"dependentRequired\":{\"a\":[\"b\"],\"y\":[\"z\"]}}",
+         {"{}", "{\"a\":1,\"b\":1}"},
+         {"{\"a\":1}", "{\"y\":1,\"z\":1}", "{\"c\":1}"}},
+        {S,
+         "{\"properties\":{\"a\":{}},\"minProperties\":1}",
+         {"{\"a\":1}"},
+         {"{}", "{\"b\":1}", "{\"a\":1,\"b\":1}"}},
+        {S,
+         "{\"properties\":{\"a\":{}},\"minProperties\":2}",
+         {"{\"a\":1,\"b\":1}", "{\"b\":1,\"c\":1}"},
+         {"{\"a\":1}"}},
+        {S,
+         "{\"properties\":{\"a\":{\"enum\":[]}},\"minProperties\":1}",
+         {"{\"b\":1}"},
+         {"{}", "{\"a\":1}"}},
+        {S,
+         "{\"properties\":{\"a\":{\"properties\":{\"c\":false},\"minProperties\":1,\"type\":"
+         "\"object\"}},\"required\":[\"a\"]}",
+         {"{\"a\":{\"x\":1}}"},
+         {"{\"a\":{}}", "{\"a\":{\"x\":1},\"b\":1}"}},
+        {S, "{\"not\":{\"properties\":{\"a\":{\"type\":\"null\"}}}}", {"{\"a\":1,\"b\":2}"}, {"{}"}},
+    };
+    static const struct gram_options closed = {.closed_objects = true};
+    check_languages(rows, N_OF(rows), &closed);
+}
+
+/* Answers have no leap seconds, unless the schema lists them. */
+static void test_no_leap_seconds(void **state)
+{
+    (void)state;
+    static const struct language rows[] = {
+        {S,
+         "{\"type\":\"string\",\"format\":\"time\"}",
+         {"\"23:59:59Z\"", "\"06:06:06+06:06\""},
+         {"\"23:59:60Z\"", "\"01:29:60+01:30\""}},
+        {S,
+         "{\"type\":\"string\",\"format\":\"date-time\"}",
+         {"\"1998-12-31T23:59:59.06Z\""},
+         {"\"1998-12-31T23:59:60Z\""}},
+        {S,
+         "{\"type\":\"string\",\"format\":\"time\",\"pattern\":\"Z$\"}",
+         {"\"23:59:59Z\""},
+         {"\"23:59:60Z\""}},
+        {S, "{\"const\":\"23:59:60Z\",\"format\":\"time\"}", {"\"23:59:60Z\""}, {"\"23:59:59Z\""}},
+    };
+    static const struct gram_options options = {.no_leap_seconds = true};
+    check_languages(rows, N_OF(rows), &options);
 }
 
 /* ---- relaxed and refused ------------------------------------------------------------------- */
@@ -739,6 +849,8 @@ int main(void)
         cmocka_unit_test(test_options),
         cmocka_unit_test(test_relaxed_keywords_are_named),
         cmocka_unit_test(test_errors_name_place_and_reason),
+        cmocka_unit_test(test_closed_objects),
+        cmocka_unit_test(test_no_leap_seconds),
         cmocka_unit_test(test_steps_bound_the_work),
         cmocka_unit_test(test_what_cannot_be_spelled_is_not_required),
     };

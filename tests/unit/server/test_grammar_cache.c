@@ -143,6 +143,38 @@ static void test_oldest_goes_first(void **state)
     grammar_cache_destroy(c);
 }
 
+/* Answers have closed objects unless the cache says otherwise; then a request may close them. */
+static void test_objects_are_closed(void **state)
+{
+    (void)state;
+    static const int32_t end[] = {0};
+    static const char schema[] = "{\"properties\":{\"a\":{}}}";
+    void *memory = aligned_alloc(64, gram_state_bytes());
+    for (int open = 0; open < 2; open++) {
+        struct grammar_cache_params p = {.tok = tok,
+                                         .n_ids = tok_vocab_size(tok),
+                                         .end_ids = end,
+                                         .n_end_ids = 1,
+                                         .max_bytes = 1 << 24,
+                                         .open_objects = open};
+        struct grammar_cache *c = NULL;
+        REQUIRE_EQ_INT(grammar_cache_create(&c, &p), 0);
+        for (int closed = 0; closed < 2; closed++) {
+            struct gram_options options = {.closed_objects = closed};
+            struct grammar_source source;
+            struct grammar_result made;
+            grammar_source_text(&source, GRAM_SCHEMA, schema, strlen(schema), &options);
+            grammar_cache_compile(c, &source, 0, NULL, NULL, &made);
+            REQUIRE_MSG(made.gram, "%s", made.error.message);
+            struct gram_state *s = gram_state_init(memory, made.gram, NULL, NULL);
+            REQUIRE(gram_take_bytes(s, "{\"b\":1}", 7) == (open && !closed));
+            grammar_cache_put(c, made.gram);
+        }
+        grammar_cache_destroy(c);
+    }
+    free(memory);
+}
+
 static void test_without_room(void **state)
 {
     (void)state;
@@ -206,6 +238,7 @@ int main(void)
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(test_failures_are_remembered),
         cmocka_unit_test(test_stopped_compilations_are_not),
+        cmocka_unit_test(test_objects_are_closed),
         cmocka_unit_test(test_oldest_goes_first),
         cmocka_unit_test(test_without_room),
         cmocka_unit_test(test_many_threads),

@@ -230,16 +230,21 @@ static bool has_choices(struct gram_build *b, const struct gram_js *schema, int 
     return false;
 }
 
-/* unevaluated*: what that is depends on the schema alone if it makes no choices. */
+/*
+ * unevaluated*: what that is depends on the schema alone if it makes no choices. Otherwise nothing
+ * is asserted, but the object is one that says something about its other keys.
+ */
 static struct gram_alts apply_unevaluated(struct gram_build *b, struct gram_alts in,
                                           struct gram_js *schema, struct gram_js *value,
                                           enum gram_kw kw)
 {
-    if (is_trivial(value)) return in;
-    if (has_choices(b, schema, 0)) {
+    static struct gram_js anything = {.type = GRAM_JS_TRUE};
+
+    if (!is_trivial(value) && has_choices(b, schema, 0)) {
         gram_relax(b, value, "it can only be left out");
-        return in;
+        value = &anything;
     }
+    if (is_trivial(value) && kw == GRAM_KW_UNEVALUATED_ITEMS) return in;
     return assert_keyword(b, in, schema, value, kw);
 }
 
@@ -316,25 +321,13 @@ static struct gram_alts apply_keywords(struct gram_build *b, struct gram_alts in
     return in;
 }
 
-/* The object option of the request: additionalProperties false where nothing is said. */
-static struct gram_alts close_object(struct gram_build *b, struct gram_alts in,
-                                     struct gram_js *schema)
-{
-    static struct gram_js no = {.type = GRAM_JS_FALSE};
-
-    if (!b->options->no_additional_properties || !gram_js_get(schema, "properties") ||
-        gram_js_get(schema, "additionalProperties") || gram_js_get(schema, "unevaluatedProperties"))
-        return in;
-    return assert_keyword(b, in, schema, &no, GRAM_KW_ADDITIONAL_PROPERTIES);
-}
-
 static struct gram_alts apply_object(struct gram_build *b, struct gram_alts in,
                                      struct gram_js *schema)
 {
     struct gram_js *ref = gram_js_get(schema, "$ref"), *nullable = gram_js_get(schema, "nullable");
 
     if (ref && !b->schema->siblings) return gram_apply(b, in, gram_resolve(b, ref), false);
-    struct gram_alts out = close_object(b, apply_keywords(b, in, schema), schema);
+    struct gram_alts out = apply_keywords(b, in, schema);
     if (nullable) gram_check_keyword(b, GRAM_KW_NULLABLE, nullable);
     if (!nullable || nullable->type != GRAM_JS_TRUE) return out;
     return gram_alts_join(b, out, gram_restrict(b, in, GRAM_T_NULL));

@@ -286,7 +286,8 @@ struct gram_string_facts {
     const struct gram_js *at; /* the keyword that is to blame if it is too complex */
 };
 
-void gram_string_facts(struct gram_build *b, const struct gram_alt *alt,
+/* listed: for constants, which may have leap seconds whatever the options say. */
+void gram_string_facts(struct gram_build *b, const struct gram_alt *alt, bool listed,
                        struct gram_string_facts *f);
 
 /* The text of a string as JSON in the plain dialect, without quotes. */

@@ -51,7 +51,7 @@ static uint32_t classify(const void *ctx, uint64_t matched)
     if (!gram_names_hold(&c->p, matched)) return 0;
     uint32_t i = gram_find(c->f->b, c->sets, 0, c->n, set);
     if (i < c->n) return i + 1;
-    uint32_t value = gram_value_of_class(c->f, set);
+    uint32_t value = !set && c->f->closed ? GRAM_NONE : gram_value_of_class(c->f, set);
     c->sets = gram_grow(c->f->b, c->sets, c->n, &c->cap_sets, sizeof(*c->sets));
     c->values = gram_grow(c->f->b, c->values, c->n, &c->cap_values, sizeof(*c->values));
     c->sets[c->n] = set;
@@ -156,9 +156,11 @@ void gram_find_free_keys(struct gram_object_facts *f, struct gram_object *o)
 
     if (!f->n_patterns && !f->has_names) {
         o->free_value = gram_value_of_class(f, 0);
-        o->free_kind = o->free_value == GRAM_NONE ? GRAM_FREE_NONE : GRAM_FREE_ANY;
+        o->free_kind = f->closed || o->free_value == GRAM_NONE ? GRAM_FREE_NONE : GRAM_FREE_ANY;
+        o->may_open = f->closed && f->count.min > 0;
         return;
     }
+    if (!f->n_patterns && f->closed) return;
     struct gram_key_draft *draft = gram_temp(b, sizeof(*draft));
     struct classes *c = classes_of(f);
     draft->at = f->items[0]->schema;

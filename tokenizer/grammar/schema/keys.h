@@ -21,6 +21,7 @@ struct gram_named_key {
     uint32_t len, hash_next;
     bool declared; /* has a place in the order; else it may come among the free keys */
     bool required, forbidden, watched;
+    bool wanted;    /* another key demands it */
     uint32_t value; /* GRAM_NONE: impossible */
     struct gram_key_schema *schemas, *last_schema;
 };
@@ -42,6 +43,7 @@ struct gram_object_facts {
     const struct gram_js *patterns[GRAM_MAX_PARTS];
     uint32_t n_patterns;
     bool has_names;                /* propertyNames restricts keys */
+    bool closed;                   /* no keys but those that it names, and of patterns */
     struct gram_dfa *name_checker; /* NULL: not needed yet */
 };
 

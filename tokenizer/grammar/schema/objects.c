@@ -60,8 +60,10 @@ static void require(struct gram_object_facts *f, const char *name, uint32_t len)
 static void read_wants(struct gram_object_facts *f, const struct gram_item *item)
 {
     gram_named_key(f->b, &f->list, item->name, item->name_len)->watched = true;
-    for (const struct gram_js *v = item->value->child; v; v = v->next)
-        gram_named_key(f->b, &f->list, v->text, v->len)->watched = true;
+    for (const struct gram_js *v = item->value->child; v; v = v->next) {
+        struct gram_named_key *k = gram_named_key(f->b, &f->list, v->text, v->len);
+        k->watched = k->wanted = true;
+    }
 }
 
 static void read_others(struct gram_object_facts *f)
@@ -84,6 +86,24 @@ static void read_others(struct gram_object_facts *f)
             gram_named_key(f->b, &f->list, item->name, item->name_len)->forbidden = true;
         if (item->kw == GRAM_KW_WANTS && item->value->n) read_wants(f, item);
     }
+}
+
+/*
+ * The merged object declares properties and says nothing about other keys. With minProperties it
+ * may need some: see may_open of struct gram_object, which is not for patterns.
+ */
+static bool is_closed(const struct gram_object_facts *f)
+{
+    bool properties = false;
+
+    for (uint32_t i = 0; i < f->alt->n; i++) {
+        const struct gram_item *item = f->items[i];
+        properties |= item->kw == GRAM_KW_PROPERTIES && !item->quiet;
+        if (item->kw == GRAM_KW_ADDITIONAL_PROPERTIES || item->kw == GRAM_KW_UNEVALUATED_PROPERTIES)
+            return false;
+    }
+    if (f->count.min > 0 && (f->n_patterns || f->has_names)) return false;
+    return properties && f->b->options->closed_objects;
 }
 
 /* ---- the node ------------------------------------------------------------------------------ */
@@ -172,8 +192,11 @@ static struct gram_object_facts *read_facts(struct gram_build *b, const struct g
     read_properties(f);
     read_others(f);
     gram_collect_patterns(f);
+    f->closed = is_closed(f);
     for (uint32_t i = 0; i < f->list.n; i++) {
-        uint32_t value = gram_value_of_key(f, &f->list.keys[i]);
+        const struct gram_named_key *k = &f->list.keys[i];
+        bool possible = !f->closed || k->declared || k->wanted;
+        uint32_t value = possible ? gram_value_of_key(f, k) : GRAM_NONE;
         f->list.keys[i].value = value;
     }
     return f;

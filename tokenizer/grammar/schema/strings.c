@@ -158,17 +158,19 @@ static void add_pattern(struct gram_build *b, struct gram_string_facts *f,
     add_part(b, f, x, source, !anchored, !i->negated);
 }
 
-static void add_format(struct gram_build *b, struct gram_string_facts *f, const struct gram_js *v)
+static void add_format(struct gram_build *b, struct gram_string_facts *f, const struct gram_js *v,
+                       bool listed)
 {
     uint32_t max = 0;
     enum gram_format format = gram_format_find(v->text, v->len);
-    const char *regex = gram_format_regex(v->text, v->len, &max);
+    bool leap_seconds = listed || !b->options->no_leap_seconds;
+    const char *regex = gram_format_regex(v->text, v->len, leap_seconds, &max);
 
     if (format == GRAM_FORMAT_INTEGER) return;
     f->at = v;
     if (max) lower(&f->max, max);
     if (format != GRAM_FORMAT_REGEX) {
-        f->function = format;
+        f->function = format | (leap_seconds ? 0 : GRAM_FORMAT_NO_LEAP);
         f->n_functions++;
     }
     const struct gram_ex *x = gram_pattern(b, v, "format", regex, (uint32_t)strlen(regex));
@@ -187,7 +189,8 @@ static void exclude_values(struct gram_build *b, struct gram_string_facts *f,
     if (texts.n) add_part(b, f, gram_ex_alt(b, &texts), NULL, false, false);
 }
 
-static void add_fact(struct gram_build *b, struct gram_string_facts *f, const struct gram_item *i)
+static void add_fact(struct gram_build *b, struct gram_string_facts *f, const struct gram_item *i,
+                     bool listed)
 {
     switch (i->kw) {
     case GRAM_KW_MIN_LENGTH:
@@ -202,7 +205,7 @@ static void add_fact(struct gram_build *b, struct gram_string_facts *f, const st
         break;
     }
     case GRAM_KW_PATTERN: add_pattern(b, f, i); break;
-    case GRAM_KW_FORMAT: add_format(b, f, i->value); break;
+    case GRAM_KW_FORMAT: add_format(b, f, i->value, listed); break;
     case GRAM_KW_CONST:
     case GRAM_KW_ENUM:
         if (i->negated) exclude_values(b, f, i);
@@ -211,13 +214,13 @@ static void add_fact(struct gram_build *b, struct gram_string_facts *f, const st
     }
 }
 
-void gram_string_facts(struct gram_build *b, const struct gram_alt *alt,
+void gram_string_facts(struct gram_build *b, const struct gram_alt *alt, bool listed,
                        struct gram_string_facts *f)
 {
     memset(f, 0, sizeof(*f));
     f->max = GRAM_INFINITE;
     for (const struct gram_item *i = alt->last; i; i = i->before)
-        add_fact(b, f, i);
+        add_fact(b, f, i, listed);
     gram_steps(b, 1 + alt->n / 4);
 }
 
@@ -279,7 +282,7 @@ bool gram_string_fits(struct gram_build *b, const struct gram_alt *alt, const ch
 
     if (!has_string_facts(alt)) return true;
     f = gram_temp(b, sizeof(*f));
-    gram_string_facts(b, alt, f);
+    gram_string_facts(b, alt, true, f);
     for (size_t i = 0; i < len; i++)
         n += ((unsigned char)text[i] & 0xC0) != 0x80;
     if (n < f->min || (f->max < GRAM_INFINITE && n > f->max)) return false;
@@ -370,7 +373,7 @@ uint32_t gram_string_text_node(struct gram_build *b, const struct gram_alt *alt,
     struct gram_string_facts *f = gram_temp(b, sizeof(*f));
     const struct gram_part *end = part->kids;
 
-    gram_string_facts(b, alt, f);
+    gram_string_facts(b, alt, false, f);
     const struct gram_ex *x = gram_pattern(b, f->at, NULL, end->text, (uint32_t)end->len);
     add_part(b, f, x, x, true, false);
     if (part->nullable) {
@@ -400,7 +403,7 @@ void gram_build_string(struct gram_build *b, struct gram_value_draft *d, const s
         return;
     }
     struct gram_string_facts *f = gram_temp(b, sizeof(*f));
-    gram_string_facts(b, alt, f);
+    gram_string_facts(b, alt, false, f);
     if (f->min > f->max || f->min >= GRAM_INFINITE) {
         gram_note_reason(b, d->value, NULL,
                          f->min >= GRAM_INFINITE
