@@ -149,6 +149,10 @@ def hostile_objects():
     yield "names by length", {"schema": {"propertyNames": {"anyOf": [{"minLength": i % 3, "maxLength": 900 + i % 7}
                                                                      for i in range(60)]}}}
     yield "classes of keys", {"schema": {"patternProperties": {c: {"minLength": i} for i, c in enumerate(LETTERS[:11])}}}
+    yield "unevaluated keys", {"schema": {"unevaluatedProperties": False, "allOf": [named([w], {}) for w in words(4000)]}}
+    yield "unevaluated keys again and again", {"schema": {
+        "$defs": dict({f"d{i}": {"allOf": [{"$ref": f"#/$defs/d{i + 1}"}] * 2} for i in range(16)}, d16=named("ab", {})),
+        "$ref": "#/$defs/d0", "unevaluatedProperties": False, "unevaluatedItems": False}}
     yield "members of one object", {"schema": {f"x{i}": 1 for i in range(36000)}}
     yield "members in reverse", {"schema": {f"{i:06}": 1 for i in range(40000, 0, -1)}}
     yield "annotations again and again", {"schema": {

@@ -47,6 +47,7 @@ static struct group group_of(const struct gram_js *schema)
 /* How many items the schema, and those applied in place with it, look at. */
 static uint64_t count_evaluated(struct gram_build *b, const struct gram_js *schema, bool inner)
 {
+    gram_steps(b, 2);
     if (schema->type != GRAM_JS_OBJECT) return 0;
     struct group g = group_of(schema);
     uint64_t n = g.prefix ? g.prefix->n : 0;

@@ -219,6 +219,7 @@ static bool has_choices(struct gram_build *b, const struct gram_js *schema, int 
     static const char *const names[] = {"anyOf",        "oneOf",   "if", "not", "dependentSchemas",
                                         "dependencies", "contains"};
 
+    gram_steps(b, 3);
     if (schema->type != GRAM_JS_OBJECT) return false;
     if (depth > 20) return true;
     for (size_t i = 0; i < sizeof(names) / sizeof(names[0]); i++)

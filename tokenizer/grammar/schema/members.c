@@ -101,6 +101,7 @@ static bool matches_any(const struct gram_object_facts *f, const struct key *k,
                         const struct gram_js *schema)
 {
     const struct gram_js *patterns = gram_js_get(schema, "patternProperties");
+    gram_steps(f->b, 1);
     for (const struct gram_js *p = patterns ? patterns->child : NULL; p; p = p->next)
         if (matches(f, k, p)) return true;
     return false;
@@ -110,6 +111,7 @@ static bool matches_any(const struct gram_object_facts *f, const struct key *k,
 static bool is_evaluated(const struct gram_object_facts *f, const struct key *k,
                          const struct gram_js *schema, bool inner)
 {
+    gram_steps(f->b, 2);
     if (schema->type != GRAM_JS_OBJECT) return false;
     const struct gram_js *properties = gram_js_get(schema, "properties");
     if (gram_js_get(schema, "additionalProperties")) return true;

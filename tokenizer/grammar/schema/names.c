@@ -60,7 +60,7 @@ static void add_way(struct gram_name_parts *c, struct gram_name_rule *rule,
     struct way *way = gram_temp(b, sizeof(*way));
 
     if (!(alt->types & GRAM_T_STRING)) return;
-    gram_string_facts(b, alt, false, facts);
+    gram_string_facts(b, alt, true, facts); /* a declared key may be one */
     if (facts->min > facts->max || facts->min >= GRAM_INFINITE) return;
     for (uint32_t i = 0; i < facts->n_parts; i++) {
         uint64_t bit = (uint64_t)1
