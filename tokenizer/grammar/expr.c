@@ -130,8 +130,8 @@ static uint32_t common_prefix(struct gram_build *b, const struct gram_ex_list *l
     return n;
 }
 
-static struct gram_ex *slice(struct gram_build *b, const struct gram_ex *x, uint32_t from,
-                             uint32_t to)
+struct gram_ex *gram_ex_slice(struct gram_build *b, const struct gram_ex *x, uint32_t from,
+                              uint32_t to)
 {
     struct gram_ex_list list = {.items = x->kids + from, .n = to - from, .cap = to - from};
     return gram_ex_seq(b, &list);
@@ -145,8 +145,8 @@ static struct gram_ex *join_sequences(struct gram_build *b, const struct gram_ex
     if (list->n == 1) return list->items[0];
     uint32_t n = common_prefix(b, list);
     for (uint32_t i = 0; i < list->n; i++)
-        gram_ex_push(b, &rests, slice(b, list->items[i], n, list->items[i]->n));
-    gram_ex_push(b, &both, slice(b, list->items[0], 0, n));
+        gram_ex_push(b, &rests, gram_ex_slice(b, list->items[i], n, list->items[i]->n));
+    gram_ex_push(b, &both, gram_ex_slice(b, list->items[0], 0, n));
     gram_ex_push(b, &both, gram_ex_alt(b, &rests));
     return gram_ex_seq(b, &both);
 }

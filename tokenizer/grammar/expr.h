@@ -56,6 +56,9 @@ struct gram_ex *gram_ex_char(struct gram_build *b, uint32_t cp);
 struct gram_ex *gram_ex_any(struct gram_build *b);
 struct gram_ex *gram_ex_seq(struct gram_build *b, const struct gram_ex_list *list);
 struct gram_ex *gram_ex_alt(struct gram_build *b, const struct gram_ex_list *list);
+/* Kids from..to-1 of a sequence as one expression. */
+struct gram_ex *gram_ex_slice(struct gram_build *b, const struct gram_ex *x, uint32_t from,
+                              uint32_t to);
 struct gram_ex *gram_ex_rule(struct gram_build *b, uint32_t rule);
 struct gram_ex *gram_ex_rep(struct gram_build *b, struct gram_ex *x, uint32_t min, uint32_t max);
 

@@ -99,14 +99,6 @@ uint32_t gram_node_with(struct gram_build *b, enum gram_node_kind kind, uint32_t
     return node;
 }
 
-/* Kids from..to-1 of a sequence as one expression. */
-static const struct gram_ex *slice(struct gram_build *b, const struct gram_ex *x, uint32_t from,
-                                   uint32_t to)
-{
-    struct gram_ex_list list = {.items = x->kids + from, .n = to - from, .cap = to - from};
-    return gram_ex_seq(b, &list);
-}
-
 /* Neighbours that are regular become one leaf, as long as it is not too large. */
 static uint32_t seq_node(struct gram_build *b, const struct gram_ex *x, const uint32_t *rules)
 {
@@ -118,7 +110,7 @@ static uint32_t seq_node(struct gram_build *b, const struct gram_ex *x, const ui
             size += x->kids[end]->size;
             if (size > MAX_LEAF_SIZE || (i == 0 && end + 1 == x->n)) break;
         }
-        kids[n++] = gram_node_of(b, slice(b, x, i, end), rules);
+        kids[n++] = gram_node_of(b, gram_ex_slice(b, x, i, end), rules);
     }
     return n == 1 ? kids[0] : gram_node_with(b, GRAM_NODE_SEQ, n, kids);
 }

@@ -146,8 +146,7 @@ static void add_pattern(struct gram_build *b, struct gram_string_facts *f,
 
     f->at = v;
     if (anchored && x->n > 2 && !i->negated) {
-        struct gram_ex_list inside = {.items = x->kids + 1, .n = x->n - 2, .cap = x->n - 2};
-        x = gram_ex_seq(b, &inside);
+        x = gram_ex_slice(b, x, 1, x->n - 1);
         if (gram_ex_hoist_count(b, &x, &min, &max)) {
             raise(&f->min, min);
             lower(&f->max, max);
