@@ -153,6 +153,8 @@ def hostile_objects():
     yield "unevaluated keys again and again", {"schema": {
         "$defs": dict({f"d{i}": {"allOf": [{"$ref": f"#/$defs/d{i + 1}"}] * 2} for i in range(16)}, d16=named("ab", {})),
         "$ref": "#/$defs/d0", "unevaluatedProperties": False, "unevaluatedItems": False}}
+    yield "one key in 4,000 closed schemas", {"schema": {"allOf": [
+        dict(named(["a"], {}), additionalProperties={"minLength": i % 3}) for i in range(4000)]}}
     yield "members of one object", {"schema": {f"x{i}": 1 for i in range(36000)}}
     yield "members in reverse", {"schema": {f"{i:06}": 1 for i in range(40000, 0, -1)}}
     yield "annotations again and again", {"schema": {

@@ -130,8 +130,12 @@ static bool is_evaluated(const struct gram_object_facts *f, const struct key *k,
 static bool is_additional(const struct gram_object_facts *f, const struct key *k,
                           const struct gram_js *schema)
 {
-    for (const struct gram_key_schema *s = k->named ? k->named->schemas : NULL; s; s = s->next)
+    uint32_t n = 0;
+
+    for (const struct gram_key_schema *s = k->named ? k->named->schemas : NULL; s; s = s->next) {
+        if (++n % 32 == 0) gram_steps(f->b, 1);
         if (s->item->kw == GRAM_KW_PROPERTIES && s->item->schema == schema) return false;
+    }
     return !matches_any(f, k, schema);
 }
 
@@ -139,7 +143,7 @@ struct members {
     struct gram_member *list;
     uint32_t n, cap;
     bool is_false;
-    uint64_t n_seen; /* schemas of the key that were looked at */
+    uint32_t n_seen; /* schemas of the key that were looked at */
 };
 
 static void push_member(struct gram_build *b, struct members *m, const struct gram_js *schema,
@@ -158,9 +162,11 @@ static void push_item(const struct gram_object_facts *f, struct members *m,
     switch (item->kw) {
     case GRAM_KW_PROPERTIES:
     case GRAM_KW_NOT_PROPERTY:
-        for (const struct gram_key_schema *s = k->named ? k->named->schemas : NULL; s; s = s->next)
-            if (++m->n_seen && s->item == item)
-                push_member(f->b, m, s->schema, item->kw == GRAM_KW_NOT_PROPERTY);
+        for (const struct gram_key_schema *s = k->named ? k->named->schemas : NULL; s;
+             s = s->next) {
+            if (++m->n_seen % 32 == 0) gram_steps(f->b, 1);
+            if (s->item == item) push_member(f->b, m, s->schema, item->kw == GRAM_KW_NOT_PROPERTY);
+        }
         break;
     case GRAM_KW_PATTERN_PROPERTIES:
         for (const struct gram_js *p = item->value->child; p; p = p->next)
@@ -179,7 +185,7 @@ static uint32_t value_of(const struct gram_object_facts *f, const struct key *k)
 
     for (uint32_t i = 0; i < f->alt->n; i++)
         push_item(f, &m, f->items[i], k);
-    gram_steps(f->b, 1 + f->alt->n / 16 + m.n_seen / 32);
+    gram_steps(f->b, 1 + f->alt->n / 16);
     return m.is_false ? GRAM_NONE : gram_goal(f->b, m.list, m.n);
 }
 
