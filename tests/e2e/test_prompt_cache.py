@@ -253,6 +253,39 @@ def test_template_that_refuses_an_empty_system_prompt():
             assert h.post("/apply-template", {"messages": [{"role": "system", "content": ""}]})[0] == 400
 
 
+# ---- places ----------------------------------------------------------------------------------------------
+
+def test_cache_fields_are_not_rendered():
+    """A template that prints messages as they are shows no field that clients move from turn to turn."""
+    kept = {"cache_control": {"type": "ephemeral"}}
+    with DemoCopy() as m:
+        m.template("{% for m in messages %}{{ m | tojson }}{{ m.content | string }}{% endfor %}")
+        with Hearth("--model", m.dir) as h:
+            plain, marked = ([{"role": "system", "content": [block("S")]},
+                              {"role": "user", "content": [block("a"), {**block("b"), **more}], **more}]
+                             for more in ({}, {**kept, "prompt_cache_breakpoint": {"mode": "explicit"}}))
+            assert ok("/apply-template", {"messages": marked}, h) == ok("/apply-template", {"messages": plain}, h)
+            marked[1].pop("prompt_cache_breakpoint")
+            counts = [ok("/v1/messages/count_tokens", {"messages": [{"role": "user", "content": [{**block("b"), **more}]}],
+                                                       "system": [{**block("S"), **more}]}, h) for more in ({}, kept)]
+            assert counts[0] == counts[1], counts
+
+
+def test_system_messages_between_the_turns():
+    """With a template that refuses them there, what came before them is found in the cache all the same."""
+    with DemoCopy() as m:
+        m.template("{% for m in messages %}{% if m.role == 'system' and loop.index0 %}{{ raise_exception('first only') }}"
+                   "{% endif %}<|im_start|>{{ m.role }}\n{{ m.content }}<|im_end|>\n{% endfor %}")
+        with Hearth("--model", m.dir) as h:
+            talk = [{"role": "user", "content": RULES}, {"role": "assistant", "content": "Yes."}]
+            later = [*talk, {"role": "system", "content": "Be kind."}, {"role": "user", "content": "Go on."}]
+            ok("/v1/messages", {"messages": [*talk, {"role": "user", "content": "Go on."}], "max_tokens": 1}, h)
+            usage = ok("/v1/messages", {"messages": later, "max_tokens": 1}, h)["usage"]
+            assert usage["cache_read_input_tokens"] > 400 and usage["input_tokens"] < 96, usage
+            prompt = ok("/apply-template", {"messages": later}, h)["prompt"]
+            assert prompt.endswith("user\n<system-reminder>\nBe kind.\n</system-reminder>\nGo on.<|im_end|>\n"), prompt
+
+
 if __name__ == "__main__":
     with Hearth() as SERVER:
         run_cases(globals())

@@ -13,6 +13,7 @@
 struct tok_chat_needs {
     bool developer_as_system; /* the template refuses or drops the developer role, not system */
     bool only_parts;          /* content must be a list of parts */
+    bool reminders; /* system messages between the turns are refused, dropped or moved elsewhere */
 };
 
 struct tok_chat {

@@ -13,9 +13,12 @@
 /* Words that no template has by itself. */
 #define USER "zqUserWord"
 #define SYSTEM "zqSystemWord"
+#define REMINDER "zqReminderWord"
 #define KEY "zqKeyWord"
 #define ARGUMENT "zqArgumentWord"
 #define RESULT "zqResultWord"
+#define ANSWER "zqAnswerWord"
+#define LAST "zqLastWord"
 
 #define USER_MESSAGE "{\"role\":\"user\",\"content\":\"" USER "\"}"
 #define PARTS_MESSAGE "{\"role\":\"user\",\"content\":[{\"type\":\"text\",\"text\":\"" USER "\"}]}"
@@ -86,6 +89,41 @@ static void probe_roles(struct probe *p, struct tok_chat *c)
     bool developer =
         shows(p, "[{\"role\":\"developer\",\"content\":\"" SYSTEM "\"}," USER_MESSAGE "]", SYSTEM);
     c->needs.developer_as_system = c->caps.system_role && !developer;
+}
+
+/* Adds a message with the content that the template takes. */
+static void add_message(const struct tok_chat *c, char *messages, size_t size, const char *role,
+                        const char *text)
+{
+    bool parts = c->needs.only_parts;
+    size_t n = strlen(messages);
+    snprintf(messages + n, size - n, "%c{\"role\":\"%s\",\"content\":%s\"%s\"%s}", n ? ',' : '[',
+             role, parts ? "[{\"type\":\"text\",\"text\":" : "", text, parts ? "}]" : "");
+}
+
+/* user, assistant, system if `late`, user, behind instructions where the template takes some. */
+static char *render_late(struct probe *p, const struct tok_chat *c, bool late)
+{
+    char messages[1024] = "";
+    if (c->caps.system_role) add_message(c, messages, sizeof(messages), "system", SYSTEM);
+    add_message(c, messages, sizeof(messages), "user", USER);
+    add_message(c, messages, sizeof(messages), "assistant", ANSWER);
+    if (late) add_message(c, messages, sizeof(messages), "system", REMINDER);
+    add_message(c, messages, sizeof(messages) - 1, "user", LAST);
+    messages[strlen(messages)] = ']'; /* the rest is zeros */
+    return try_render(p, messages, NULL);
+}
+
+/* A system message between the turns is taken if it comes out in its place. */
+static void probe_late_system(struct probe *p, struct tok_chat *c)
+{
+    char *plain = render_late(p, c, false);
+    char *late = render_late(p, c, true);
+    const char *answer = late ? strstr(late, ANSWER) : NULL;
+    const char *reminder = answer ? strstr(answer, REMINDER) : NULL;
+    c->needs.reminders = plain && !(reminder && strstr(reminder, LAST));
+    free(plain);
+    free(late);
 }
 
 /* Parts are understood if they render to the same text as their string. */
@@ -166,6 +204,7 @@ int tok_chat_probe(struct tok_chat *c)
     if (small.max_steps > PROBE_STEPS) small.max_steps = PROBE_STEPS;
     probe_parts(&p, c);
     probe_roles(&p, c);
+    probe_late_system(&p, c);
     probe_tools(&p, c);
     probe_arguments(&p, c);
     probe_null(&p, c);

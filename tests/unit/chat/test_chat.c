@@ -232,6 +232,10 @@ static void test_caps(void **state)
     "{\"role\":\"assistant\",\"content\":" content ",\"tool_calls\":[{\"id\":\"" id                \
     "\",\"type\":\"function\",\"function\":{\"name\":\"f\",\"arguments\":" arguments "}}]}"
 #define RESULT(id) "{\"role\":\"tool\",\"tool_call_id\":\"" id "\",\"content\":\"R\"}"
+#define SYSTEM(text) "{\"role\":\"system\",\"content\":\"" text "\"}"
+#define DEVELOPER(text) "{\"role\":\"developer\",\"content\":\"" text "\"}"
+#define ANSWER "{\"role\":\"assistant\",\"content\":\"a\"}"
+#define REMINDER(text) "<system-reminder>\\n" text "\\n</system-reminder>"
 #define PARTS(text) "[{\"type\":\"text\",\"text\":\"" text "\"}]"
 
 /* What a client sends renders as what the template is made for. */
@@ -285,6 +289,30 @@ static void test_prepare(void **state)
         {"tools-text.jinja",
          "[" USER ",{\"role\":\"assistant\",\"content\":\"a\",\"tool_calls\":null}]",
          "[" USER ",{\"role\":\"assistant\",\"content\":\"a\"}]"},
+        /* Between the turns: in its place, or where the template refuses it, a reminder. */
+        {"chatml.jinja", "[" SYSTEM("A") "," USER "," ANSWER "," SYSTEM("B") "," USER "]",
+         "[" SYSTEM("A") "," USER "," ANSWER "," SYSTEM("B") "," USER "]"},
+        {"turns.jinja", "[" SYSTEM("A") "," USER "," ANSWER "," SYSTEM("B") "," USER "]",
+         "[" SYSTEM("A") "," USER "," ANSWER
+                         ",{\"role\":\"user\",\"content\":\"" REMINDER("B") "\\nU\"}]"},
+        {"turns.jinja", "[" USER "," SYSTEM("B") "," DEVELOPER("C") "," ANSWER "," USER "]",
+         "[" USER "," ANSWER
+         ",{\"role\":\"user\",\"content\":\"" REMINDER("B") "\\n" REMINDER("C") "\\nU\"}]"},
+        {"turns.jinja", "[" USER "," ANSWER "," USER "," SYSTEM("B") "]",
+         "[" USER "," ANSWER ",{\"role\":\"user\",\"content\":\"U\\n" REMINDER("B") "\\n\"}]"},
+        {"turns.jinja", "[" USER "," ANSWER "," SYSTEM("B") "]",
+         "[" USER "," ANSWER ",{\"role\":\"user\",\"content\":\"" REMINDER("B") "\\n\"}]"},
+        {"only-parts.jinja", "[" USER "," ANSWER "," SYSTEM("B") "," USER "]",
+         "[{\"role\":\"user\",\"content\":" PARTS(
+             "U") "},{\"role\":\"assistant\","
+                  "\"content\":" PARTS("a") "},{\"role\":\"system\","
+                                            "\"content\":" PARTS("B") "},{"
+                                                                      "\"role\""
+                                                                      ":\"user"
+                                                                      "\","
+                                                                      "\"conten"
+                                                                      "t\""
+                                                                      ":" PARTS("U") "}]"},
         {"reasoning.jinja",
          "[" USER ",{\"role\":\"assistant\",\"content\":\"a\",\"reasoning\":\"because\"}]",
          "[" USER ",{\"role\":\"assistant\",\"content\":\"a\",\"reasoning_content\":\"because\"}]"},
