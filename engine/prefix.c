@@ -6,6 +6,8 @@
 #include <stdlib.h>
 #include <string.h>
 
+enum { EVICTED_FACTOR = 8 }; /* evicted pages that are remembered, by pages that are held */
+
 struct node {
     int32_t parent;
     int32_t child;        /* the newest one, or PREFIX_NONE */
@@ -24,7 +26,7 @@ struct prefix {
     struct node *nodes; /* [n_pages] */
     int32_t *buckets;   /* [bucket_mask + 1], first node or PREFIX_NONE */
     uint32_t bucket_mask;
-    uint32_t *evicted; /* [bucket_mask + 1] upper halves of hashes of nodes that were evicted */
+    uint32_t *evicted; /* [EVICTED_FACTOR (bucket_mask + 1)] upper halves of hashes */
     int32_t first;     /* the newest child of no node, or PREFIX_NONE */
     int32_t free_node;
     int32_t idle_head, idle_tail; /* least recently used first */
@@ -42,7 +44,8 @@ static uint32_t bucket_count(int64_t n_pages)
 int64_t prefix_bytes(int64_t n_pages)
 {
     return (int64_t)n_pages * (int64_t)sizeof(struct node) +
-           (int64_t)bucket_count(n_pages) * (int64_t)(sizeof(int32_t) + sizeof(uint32_t));
+           (int64_t)bucket_count(n_pages) *
+               (int64_t)(sizeof(int32_t) + EVICTED_FACTOR * sizeof(uint32_t));
 }
 
 struct prefix *prefix_create(struct kv_pages *pages, uint64_t seed)
@@ -57,7 +60,7 @@ struct prefix *prefix_create(struct kv_pages *pages, uint64_t seed)
     p->idle_head = p->idle_tail = p->first = PREFIX_NONE;
     p->nodes = calloc((size_t)n_pages, sizeof(*p->nodes));
     p->buckets = malloc(n_buckets * sizeof(*p->buckets));
-    p->evicted = calloc(n_buckets, sizeof(*p->evicted));
+    p->evicted = calloc((size_t)n_buckets * EVICTED_FACTOR, sizeof(*p->evicted));
     if (!p->nodes || !p->buckets || !p->evicted) {
         prefix_destroy(p);
         return NULL;
@@ -137,6 +140,11 @@ static int32_t *newest_child(struct prefix *p, int32_t parent)
     return parent == PREFIX_NONE ? &p->first : &p->nodes[parent].child;
 }
 
+static uint32_t *evicted_slot(struct prefix *p, uint64_t hash)
+{
+    return &p->evicted[hash % ((uint64_t)EVICTED_FACTOR * (p->bucket_mask + 1))];
+}
+
 enum eng_miss prefix_why(struct prefix *p, int32_t parent, const struct prefix_scope *scope,
                          const int32_t *tokens, int *ret_n_equal)
 {
@@ -145,7 +153,7 @@ enum eng_miss prefix_why(struct prefix *p, int32_t parent, const struct prefix_s
     int32_t i = *newest_child(p, parent);
     bool any = false;
     *ret_n_equal = 0;
-    if (p->evicted[hash & p->bucket_mask] == (uint32_t)(hash >> 32)) return ENG_MISS_EVICTED;
+    if (*evicted_slot(p, hash) == (uint32_t)(hash >> 32)) return ENG_MISS_EVICTED;
     for (int k = 0; k < MOST_CHILDREN && i != PREFIX_NONE; k++, i = p->nodes[i].older) {
         int n = 0;
         if (!prefix_scope_equal(&p->nodes[i].scope, scope)) continue;
@@ -213,7 +221,7 @@ static void evict(struct prefix *p, int32_t i)
     assert(n->child == PREFIX_NONE && kv_page_refs(p->pages, n->page) == 1);
     remove_child(p, i);
     idle_remove(p, i);
-    p->evicted[n->hash & p->bucket_mask] = (uint32_t)(n->hash >> 32);
+    *evicted_slot(p, n->hash) = (uint32_t)(n->hash >> 32);
     int32_t *link = &p->buckets[n->hash & p->bucket_mask];
     while (*link != i) {
         assert(*link != PREFIX_NONE);

@@ -229,18 +229,25 @@ int chat_input_render(const struct srv_model *model, const struct chat_input *in
     return 0;
 }
 
+static int encode(const struct srv_model *model, const struct chat_input *in,
+                  const struct tok_prompt *prompt, struct tok_ids *ids, struct param_error *err)
+{
+    char message[256] = "";
+    int rc = tok_encode_marked(model->tok, prompt->text, prompt->len, prompt->input,
+                               prompt->n_input, TOK_PARSE_SPECIAL, ids, message, sizeof(message));
+    enum srv_error kind = rc == TOK_ENOMEM ? SRV_ERR_OVERLOADED : SRV_ERR_INVALID_VALUE;
+    if (rc) return param_fail(err, kind, in->field, "%s", message);
+    return 0;
+}
+
 int chat_input_encode(const struct srv_model *model, const struct chat_input *in,
                       struct tok_ids *ids, struct param_error *err)
 {
     struct tok_prompt prompt = {0};
-    char message[256] = "";
     if (chat_input_render(model, in, &prompt, err)) return -1;
-    int rc = tok_encode_marked(model->tok, prompt.text, prompt.len, prompt.input, prompt.n_input,
-                               TOK_PARSE_SPECIAL, ids, message, sizeof(message));
+    int rc = encode(model, in, &prompt, ids, err);
     tok_prompt_finish(&prompt);
-    enum srv_error kind = rc == TOK_ENOMEM ? SRV_ERR_OVERLOADED : SRV_ERR_INVALID_VALUE;
-    if (rc) return param_fail(err, kind, in->field, "%s", message);
-    return 0;
+    return rc;
 }
 
 int srv_gen_chat_prompt(struct srv_gen *g, const struct chat_input *in, const char *place,
@@ -252,9 +259,18 @@ int srv_gen_chat_prompt(struct srv_gen *g, const struct chat_input *in, const ch
     struct metadata_lines lines = {.place = place ? place : first, .noted = &g->unknown};
     struct chat_input noting = *in;
     noting.metadata = &lines;
+    struct tok_prompt prompt = {0};
     if (chat_input_check(in->messages, in->field, err) ||
-        chat_input_encode(g->served, &noting, &ids, err))
+        chat_input_render(g->served, &noting, &prompt, err))
         return -1;
+    int failed = encode(g->served, in, &prompt, &ids, err);
+    if (!failed && srv_cache_fields_place(g, &prompt, ids.ids, (int64_t)ids.n))
+        failed = param_no_memory(err);
+    tok_prompt_finish(&prompt);
+    if (failed) {
+        tok_ids_finish(&ids);
+        return -1;
+    }
     srv_metrics_add(srv_facts(g->req)->app->metrics, SRV_COUNT_METADATA_LINES, lines.n);
     srv_gen_note_ignored(g->req, &g->unknown, err); /* once more, with the lines */
     g->prompts = srv_request_alloc(g->req, sizeof(*g->prompts));

@@ -294,7 +294,8 @@ static struct srv_gen *open_generation(struct srv_request *req, const struct srv
     g->text = (struct srv_span){facts->body, facts->body_len};
     note_members(g);
     g->guide.ask.unknown = &g->unknown;
-    if (rc || guide_ask_read(&g->guide.ask, g->text, g->body, &err) || read_tools(g, &err) ||
+    if (rc || srv_cache_fields_read(g, &err) ||
+        guide_ask_read(&g->guide.ask, g->text, g->body, &err) || read_tools(g, &err) ||
         srv_gen_note_ignored(req, &g->unknown, &err)) {
         refuse(g, &err);
         return NULL;

@@ -19,6 +19,7 @@
 #include <jansson.h>
 
 #include "base/json_writer.h"
+#include "server/api/cache_fields.h"
 #include "server/api/choice_text.h"
 #include "server/api/generation_fields.h"
 #include "server/api/guide.h"
@@ -138,8 +139,9 @@ struct srv_gen {
     struct srv_tools tools;
     struct srv_guide guide;
     struct param_unknown unknown; /* fields without effect */
-    struct srv_jobs jobs;         /* one per prompt */
-    const int32_t *prediction;    /* [n_prediction], in the request's arena */
+    struct srv_cache_fields cache;
+    struct srv_jobs jobs;      /* one per prompt */
+    const int32_t *prediction; /* [n_prediction], in the request's arena */
     int64_t n_prediction;
     struct gen_prompt *prompts;
     int n_prompts;

@@ -58,6 +58,10 @@ static const struct param_field common_fields[] = {
     GEN_FIELD("cache_prompt", PARAM_BOOL, cache_prompt),
     GEN_FIELD("cache_salt", PARAM_STRING, cache_salt),
     GEN_FIELD("prompt_cache_key", PARAM_STRING, prompt_cache_key),
+    GEN_FIELD("return_cache_report", PARAM_BOOL, return_cache_report),
+    /* cache_fields.c reads these */
+    GEN_OTHER("prompt_cache_retention", PARAM_IGNORED),
+    GEN_OTHER("prompt_cache_options", PARAM_IGNORED),
     GEN_RANGE("priority", PARAM_INT, priority, -1000000, 1000000),
     GEN_RANGE("deadline_ms", PARAM_INT, deadline_ms, 1, 86400000),
     GEN_FIELD("timings", PARAM_BOOL, timings),

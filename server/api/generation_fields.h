@@ -34,6 +34,7 @@ struct srv_gen_params {
     int64_t logprobs_count, prompt_logprobs;   /* -1: none */
     bool stream, ignore_eos, include_stop, skip_special, echo, cache_prompt;
     bool return_token_ids, tokens_as_ids, timings, timings_per_token, return_progress, speculate;
+    bool return_cache_report;
     const char *model; /* once read: the name to show */
     const char *cache_salt, *prompt_cache_key, *request_id, *service_tier;
     json_t *stop, *stop_token_ids, *logit_bias, *allowed_token_ids, *stream_options;

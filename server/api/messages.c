@@ -95,14 +95,23 @@ static void write_stop(struct jw *w, const struct gen_choice *c)
         jw_null(w, "stop_sequence");
 }
 
-static void write_usage(const struct srv_gen *g, struct jw *w, int64_t n_output)
+/* whole: with the object that message_delta does not have. */
+static void write_usage(const struct srv_gen *g, struct jw *w, int64_t n_output, bool whole)
 {
     struct gen_totals t = srv_gen_totals(g);
+    int64_t n_hour, n_created = srv_cache_created(g, t.n_cached, &n_hour);
     jw_open(w, "usage", '{');
-    jw_int(w, "input_tokens", t.n_prompt - t.n_cached);
+    jw_int(w, "input_tokens", t.n_prompt - t.n_cached - n_created);
     jw_int(w, "output_tokens", n_output);
     jw_int(w, "cache_read_input_tokens", t.n_cached);
-    jw_int(w, "cache_creation_input_tokens", 0);
+    jw_int(w, "cache_creation_input_tokens", n_created);
+    if (whole) {
+        jw_open(w, "cache_creation", '{');
+        jw_int(w, "ephemeral_5m_input_tokens", n_created - n_hour);
+        jw_int(w, "ephemeral_1h_input_tokens", n_hour);
+        jw_close(w);
+    }
+    srv_cache_write_report(g, w);
     jw_close(w);
 }
 
@@ -213,7 +222,7 @@ static bool whole(struct srv_gen *g, struct jw *w, struct gen_cursor *at)
     if (empty) write_empty_block(w, NULL);
     jw_close(w);
     write_stop(w, c);
-    write_usage(g, w, c->n_tokens);
+    write_usage(g, w, c->n_tokens, true);
     jw_close(w);
     return true;
 }
@@ -226,7 +235,7 @@ static void stream_begin(struct srv_gen *g)
     jw_close(&e.w);
     jw_null(&e.w, "stop_reason");
     jw_null(&e.w, "stop_sequence");
-    write_usage(g, &e.w, 0);
+    write_usage(g, &e.w, 0, true);
     jw_close(&e.w);
     srv_gen_close_event(g, &e);
 }
@@ -301,7 +310,7 @@ static void stream_finish(struct srv_gen *g, struct gen_prompt *p, struct gen_ch
     jw_open(&e.w, "delta", '{');
     write_stop(&e.w, c);
     jw_close(&e.w);
-    write_usage(g, &e.w, c->n_tokens);
+    write_usage(g, &e.w, c->n_tokens, false);
     srv_gen_close_event(g, &e);
 }
 

@@ -70,6 +70,11 @@ static size_t lines_of(const json_t *text, struct metadata_lines *lines)
     return at;
 }
 
+size_t metadata_lines_length(const json_t *text)
+{
+    return lines_of(text, NULL);
+}
+
 static json_t *behind(const json_t *text, size_t n)
 {
     return json_stringn(json_string_value(text) + n, json_string_length(text) - n);

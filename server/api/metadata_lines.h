@@ -11,6 +11,9 @@
 
 #include "server/api/json_fields.h"
 
+/* The bytes of such lines, and of blank ones behind them, at the beginning of a text. */
+size_t metadata_lines_length(const json_t *text);
+
 struct metadata_lines {
     const char *place;           /* of the first message's text, as the client named it */
     struct param_unknown *noted; /* gets "place:name" for each line */

@@ -62,6 +62,7 @@ static void write_usage(const struct srv_gen *g, struct jw *w, struct gen_totals
     jw_int(w, "cached_tokens", t.n_cached);
     jw_int(w, "cache_write_tokens", t.n_written);
     jw_close(w);
+    srv_cache_write_report(g, w);
     bool reasons = srv_tools_can_reason(&g->tools), predicted = g->n_prediction > 0;
     if (reasons || predicted) jw_open(w, "completion_tokens_details", '{');
     if (reasons) jw_int(w, "reasoning_tokens", t.n_reasoning);

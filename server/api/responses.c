@@ -364,6 +364,7 @@ static void write_usage(struct srv_gen *g, struct jw *w)
     jw_int(w, "cached_tokens", t.n_cached);
     jw_int(w, "cache_write_tokens", t.n_written);
     jw_close(w);
+    srv_cache_write_report(g, w);
     jw_int(w, "output_tokens", t.n_completion);
     jw_open(w, "output_tokens_details", '{');
     jw_int(w, "reasoning_tokens", t.n_reasoning);
@@ -437,6 +438,8 @@ static void write_request(struct srv_gen *g, struct jw *w)
     jw_text(w, "user", g->params.user);
     jw_text(w, "safety_identifier", g->params.safety_identifier);
     jw_text(w, "prompt_cache_key", g->params.prompt_cache_key);
+    const char *retention = json_string_value(json_object_get(g->body, "prompt_cache_retention"));
+    if (retention) jw_text(w, "prompt_cache_retention", retention);
     jw_open(w, "text", '{');
     if (format->text)
         jw_json(w, "format", format->text, format->len);

@@ -286,6 +286,133 @@ def test_system_messages_between_the_turns():
             assert prompt.endswith("user\n<system-reminder>\nBe kind.\n</system-reminder>\nGo on.<|im_end|>\n"), prompt
 
 
+# ---- breakpoints -----------------------------------------------------------------------------------------
+
+def kept(text, **more):
+    return {**block(text), "cache_control": {"type": "ephemeral", **more}}
+
+
+def test_tokens_up_to_breakpoints():
+    """Computed tokens up to the last breakpoint are created, in whole answers and streams, and everything adds up."""
+    user = {"role": "user", "content": "Which step is next?"}
+    tool = {"name": "f", "description": RULES[:200], "input_schema": {"type": "object"}}
+
+    def ask(salt, stream=False, **body):
+        body = {"messages": [user], "max_tokens": 1, "cache_salt": salt, **body}
+        total = ok("/v1/messages/count_tokens", body)["input_tokens"]
+        usage = usage_of("/v1/messages", body, stream)
+        read, made = usage["cache_read_input_tokens"], usage["cache_creation_input_tokens"]
+        of = usage["cache_creation"]
+        assert usage["input_tokens"] + read + made == total, (usage, total)
+        assert of["ephemeral_5m_input_tokens"] + of["ephemeral_1h_input_tokens"] == made, usage
+        return total, read, made, of["ephemeral_1h_input_tokens"]
+
+    alone = ok("/v1/messages/count_tokens", {"messages": [user]})["input_tokens"]
+    for stream in (False, True):
+        salt = f"marks {stream} "
+        system = [kept("First. " + RULES, ttl="1h"), kept("Second. " + RULES[:300]), block("Third.")]
+        total, read, made, hour = ask(salt + "1", stream, system=system)
+        front = ok("/v1/messages/count_tokens", {"messages": [user], "system": system[:2]})["input_tokens"] - alone
+        first = ok("/v1/messages/count_tokens", {"messages": [user], "system": system[:1]})["input_tokens"] - alone
+        assert read == 0 and abs(made - front) <= 8 and abs(hour - first) <= 8, (total, made, front, hour, first)
+        assert ask(salt + "1", stream, system=system)[2] < 32  # whole pages are found again
+        system[1] = kept("Other. " + RULES[:300])
+        total, read, made, hour = ask(salt + "1", stream, system=system)
+        assert read > 0 and hour <= 32 and abs(read + made - front) <= 8, (total, read, made, hour)
+        assert ask(salt + "2", stream, system=RULES)[2:] == (0, 0)
+        total, read, made, _ = ask(salt + "3", stream, system=RULES, cache_control={"type": "ephemeral"})
+        assert read == 0 and 0 <= total - made <= 12, (total, made)
+        total, _, made, _ = ask(salt + "4", stream, system="S", tools=[{**tool, "cache_control": {"type": "ephemeral"}}])
+        assert total // 2 < made < total, (total, made)
+        assert ask(salt + "5", stream, system=system, cache_prompt=False)[1:] == (0, 0, 0)
+        long = {**user, "content": [kept(""), kept("Go on. " + RULES)]}
+        total, _, made, _ = ask(salt + "6", stream, messages=[long])
+        assert 0 <= total - made <= 12, (total, made)
+
+
+def test_cache_options():
+    body = {"messages": [{"role": "user", "content": RULES}], "max_tokens": 1, "cache_salt": "options"}
+    for field, good, bad in (("prompt_cache_retention", ["in_memory", "in-memory", "24h", None], ["1h", 5]),
+                             ("prompt_cache_options", [{"mode": "implicit", "ttl": "30m"}, {}, None],
+                              ["x", {"mode": "none"}, {"ttl": "1h"}, {"ttl": 30}])):
+        for value in good:
+            status, head, answer = SERVER.post("/v1/chat/completions", {**body, field: value})
+            assert status == 200 and "x-ignored-params" not in head, (field, value, answer)
+        for value in bad:
+            status, _, answer = SERVER.post("/v1/chat/completions", {**body, field: value})
+            assert status == 400 and answer["error"]["param"].startswith(field), (field, value, answer)
+    explicit = {**body, "cache_salt": "explicit", "prompt_cache_options": {"mode": "explicit"}}
+    assert [numbers(ok("/v1/chat/completions", explicit)["usage"])[1:] for _ in range(2)] == [(0, 0)] * 2
+    explicit["messages"] = [{"role": "user", "content": [{**block(RULES), "prompt_cache_breakpoint": {"mode": "explicit"}}]}]
+    assert numbers(ok("/v1/chat/completions", explicit)["usage"])[2] > 0
+    answer = ok("/v1/responses", {"input": "a", "max_output_tokens": 1, "prompt_cache_retention": "24h"})
+    assert answer["prompt_cache_retention"] == "24h", answer
+
+
+# ---- where it missed -------------------------------------------------------------------------------------
+
+def report(path, body, h=None, **headers):
+    field = {} if headers else {"return_cache_report": True}
+    return ok(path, {**body, **field}, h, **headers)["usage"]["cache_report"]
+
+
+def test_cache_report():
+    """The text that is new, by the client's own path and near the byte, in every dialect."""
+    one, two = RULES[:700] + "ONE" + RULES[700:], RULES[:700] + "two" + RULES[700:]
+    user, tool = {"role": "user", "content": "a"}, {"name": "f", "input_schema": {"type": "object"}}
+    chat_tool = {"type": "function", "function": {"name": "f"}}
+    cases = [
+        ("/v1/completions", lambda t: {"prompt": t}, "prompt", 700),
+        ("/v1/chat/completions", lambda t: {"messages": [{"role": "system", "content": t}, user]}, "messages[0].content", 700),
+        ("/v1/chat/completions", lambda t: {"messages": [user, {"role": "assistant", "content": "b"}, {
+            "role": "user", "content": [block("Hello there."), block(t)]}]}, "messages[2].content[1]", 700),
+        ("/v1/chat/completions", lambda t: {"messages": [{"role": "system", "content": "Be brief."}, user], "tools": [
+            {**chat_tool, "function": {**chat_tool["function"], "description": t}}]}, "tools", None),
+        ("/v1/messages", lambda t: {"system": [block("You help with a project."), block(t)], "messages": [user]}, "system[1]", 700),
+        ("/v1/messages", lambda t: {"system": f"{LINES[1]}\n{t}", "messages": [user]}, "system", 700),
+        ("/v1/messages", lambda t: {"messages": [user, {"role": "assistant", "content": [
+            {"type": "tool_use", "id": "t1", "name": "f", "input": {}}]}, {"role": "user", "content": [
+                {"type": "tool_result", "tool_use_id": "t1", "content": t}]}], "tools": [tool]}, "messages[2].content[0].content", 700),
+        ("/v1/messages", lambda t: {"system": "Be brief.", "messages": [user], "tools": [{**tool, "description": t}]}, "tools", None),
+        ("/v1/responses", lambda t: {"instructions": t, "input": "a"}, "instructions", 700),
+        ("/v1/responses", lambda t: {"input": [{"role": "user", "content": [{"type": "input_text", "text": t}]}]},
+         "input[0].content[0]", 700)]
+    for i, (path, make, part, byte) in enumerate(cases):
+        extra = {"cache_salt": f"report {i}", "max_output_tokens" if path == "/v1/responses" else "max_tokens": 1}
+        assert report(path, {**make(one), **extra})["reason"] is None, path
+        again = report(path, {**make(one), **extra})
+        assert again["reason"] is None and again["diverges"] is None and again["matched_tokens"] > 200, again
+        found = report(path, {**make(two), **extra})
+        assert found["reason"] == "content" and found["diverges"]["part"] == part, (path, found)
+        # a template trims, and joins what stands in front of a text without its line
+        assert byte is None or byte - 16 < found["diverges"]["byte"] - (len(LINES[1]) + 1 if part == "system" else 0) <= byte, found
+        assert found["matched_tokens"] % 32 == 0 and found["matched_tokens"] < found["prompt_tokens"], found
+
+
+def test_reasons_of_a_miss():
+    def misses(h):
+        return {k.split('"')[1]: v for k, v in h.metrics().items() if k.startswith("hearth_prefix_miss_total")}
+    with Hearth("--kv-memory", "8M") as h:
+        body = {"prompt": RULES, "max_tokens": 1}
+        assert report("/v1/completions", body, h)["reason"] is None
+        assert report("/v1/completions", {"prompt": "a", "max_tokens": 1}, h)["reason"] == "too_short"
+        assert report("/v1/completions", {**body, "cache_prompt": False}, h)["reason"] == "scope"
+        # another key's or salt's prompts are not told of
+        assert report("/v1/completions", {**body, "cache_salt": "x"}, h)["reason"] is None
+        for i in range(14):
+            ok("/v1/completions", {"prompt": f"{i} {RULES}", "max_tokens": 1}, h)
+        gone = report("/v1/completions", body, h)
+        assert gone["reason"] == "evicted" and gone["diverges"] == {"part": "prompt", "byte": 0}, gone
+        counted = misses(h)
+        assert counted["evicted"] == 1 and counted["too_short"] == 1 and counted["scope"] == 1, counted
+        tokens = h.metrics()
+        assert tokens['hearth_prefix_tokens_total{source="computed"}'] == tokens["hearth_computed_prompt_tokens_total"]
+        usage = ok("/v1/messages", {"messages": [{"role": "user", "content": "a"}], "max_tokens": 1}, h)["usage"]
+        assert "cache_report" not in usage, usage
+        report("/v1/messages", {"messages": [{"role": "user", "content": "a"}], "max_tokens": 1}, h,
+               **{"anthropic-beta": "other-1,cache-diagnosis-2026-04-07"})
+
+
 if __name__ == "__main__":
     with Hearth() as SERVER:
         run_cases(globals())
