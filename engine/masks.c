@@ -3,7 +3,9 @@
 #include "engine/masks.h"
 
 #include <assert.h>
+#include <pthread.h>
 #include <stdlib.h>
+#include <string.h>
 
 #include "base/clock.h"
 #include "engine/engine.h"
@@ -40,9 +42,10 @@ int masks_init(struct masks *m, struct pool *pool, int n_parallel)
 {
     int n = count_lanes(n_parallel, pool ? pool_n_threads(pool) : 1);
     *m = (struct masks){.pool = pool};
+    m->has_lock = pthread_mutex_init(&m->lock, NULL) == 0;
     m->waiting = calloc((size_t)n_parallel, sizeof(struct seq *));
     m->lanes = calloc((size_t)n, sizeof(*m->lanes));
-    if (!m->waiting || !m->lanes) return -1;
+    if (!m->has_lock || !m->waiting || !m->lanes) return -1;
     for (; m->n_lanes < n; m->n_lanes++) {
         struct mask_lane *l = &m->lanes[m->n_lanes];
         l->masks = m;
@@ -58,6 +61,7 @@ void masks_finish(struct masks *m)
         fiber_destroy(m->lanes[i].fiber);
     free(m->lanes);
     free(m->waiting);
+    if (m->has_lock) pthread_mutex_destroy(&m->lock);
     *m = (struct masks){0};
 }
 
@@ -99,11 +103,29 @@ static void make_mask(void *arg)
     assert(s->next != ENG_GUIDE_LATER);
 }
 
+/* Takes out the sequence whose job's last turn is longest ago, or returns NULL. */
+static struct seq *take_waiting(struct masks *m)
+{
+    struct seq *s = NULL;
+    int at = 0;
+    pthread_mutex_lock(&m->lock);
+    for (int i = 0; i < m->n_waiting; i++)
+        if (m->waiting[i]->job->mask_turn < m->waiting[at]->job->mask_turn) at = i;
+    if (m->n_waiting > 0) {
+        s = m->waiting[at];
+        s->job->mask_turn = ++m->n_turns;
+        m->n_waiting--;
+        memmove(&m->waiting[at], &m->waiting[at + 1],
+                (size_t)(m->n_waiting - at) * sizeof(struct seq *));
+    }
+    pthread_mutex_unlock(&m->lock);
+    return s;
+}
+
 static bool begin_next(struct masks *m, struct mask_lane *l)
 {
-    int i = atomic_fetch_add(&m->n_begun, 1);
-    if (i >= m->n_waiting) return false;
-    l->seq = m->waiting[i];
+    l->seq = take_waiting(m);
+    if (!l->seq) return false;
     l->pace = (struct eng_pace){GRANT, more};
     l->n_grants = 1;
     fiber_start(l->fiber, make_mask, l);
@@ -139,15 +161,6 @@ static bool in_lane(const struct masks *m, const struct seq *s)
     return false;
 }
 
-/* Behind all whose job's turn was earlier or at the same time. */
-static void add_waiting(struct masks *m, struct seq *s)
-{
-    int i = m->n_waiting++;
-    for (; i > 0 && m->waiting[i - 1]->job->mask_turn > s->job->mask_turn; i--)
-        m->waiting[i] = m->waiting[i - 1];
-    m->waiting[i] = s;
-}
-
 bool masks_run(struct masks *m, struct seq *const *order, int n, uint64_t us)
 {
     bool any = false;
@@ -155,18 +168,15 @@ bool masks_run(struct masks *m, struct seq *const *order, int n, uint64_t us)
     for (int i = 0; i < n; i++) {
         if (!order[i]->awaits) continue;
         any = true;
-        if (!in_lane(m, order[i])) add_waiting(m, order[i]);
+        if (!in_lane(m, order[i])) m->waiting[m->n_waiting++] = order[i];
     }
     if (!any) return false;
     struct pool_phase phase = {run_lane, m, m->n_lanes};
-    atomic_store(&m->n_begun, 0);
     m->until_us = clock_now_us() + us;
     if (m->pool)
         pool_run(m->pool, &phase, 1, NULL);
     else
         run_lane(m, 0, 0);
-    for (int i = 0; i < m->n_waiting && i < atomic_load(&m->n_begun); i++)
-        m->waiting[i]->job->mask_turn = ++m->n_turns;
     return true;
 }
 

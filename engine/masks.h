@@ -19,7 +19,7 @@
 #ifndef HEARTH_ENGINE_MASKS_H
 #define HEARTH_ENGINE_MASKS_H
 
-#include <stdatomic.h>
+#include <pthread.h>
 #include <stdbool.h>
 #include <stdint.h>
 
@@ -37,11 +37,12 @@ struct masks {
     struct mask_lane *lanes;
     int n_lanes;
     /* of the run: */
-    struct seq **waiting; /* [n_parallel] in no lane yet, in the order in which they begin */
-    int n_waiting;
-    atomic_int n_begun;
     uint64_t until_us;
+    pthread_mutex_t lock; /* guards the fields below during a run */
+    struct seq **waiting; /* [n_parallel] in no lane yet */
+    int n_waiting;
     uint64_t n_turns; /* of jobs, over all runs */
+    bool has_lock;
 };
 
 /* 0, or -1 if out of memory; call masks_finish in either case. */
