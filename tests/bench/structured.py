@@ -17,10 +17,12 @@ with the tokenizer of $HEARTH_REFERENCE/models/smollm2-135m. Standard library on
 """
 import argparse
 import copy
+import http.client
 import json
 import os
 import random
 import shlex
+import socket
 import statistics
 import subprocess
 import sys
@@ -189,20 +191,31 @@ AMBIGUOUS = 'root ::= (a | b | c | d)* "\\n\\n\\n"\n' + "".join(
     f"{x} ::= [^()]{{1,{30 + 3 * i}}} ({' | '.join(y for y in 'abcd' if y != x)})?\n" for i, x in enumerate("abcd"))
 
 
-class Choices(Sender):
-    """Sends the same request again whenever its answer is there."""
+class Choices(threading.Thread):
+    """Sends the same request again whenever its answer is there, until it hangs up."""
 
-    def __init__(self, h, a, body):
-        self.tokens = 0
-        super().__init__(h, a, body)
+    def __init__(self, h, body):
+        super().__init__(daemon=True)
+        self.connection, self.body, self.bad, self.left = h.connect(600), body, None, False
+        self.connection.connect()
+        self.start()
 
     def run(self):
-        while not self.done.is_set():
-            status, _, answer = self.h.request("POST", "/v1/completions", self.schemas, {"Content-Type": "application/json"})
-            if status != 200:
-                self.bad = f"{status}: {answer[:300]}"
-                return
-            self.tokens += json.loads(answer)["usage"]["completion_tokens"]
+        try:
+            while not self.bad:
+                self.connection.request("POST", "/v1/completions", self.body, {"Content-Type": "application/json"})
+                r = self.connection.getresponse()
+                answer = r.read()
+                self.bad = None if r.status == 200 else f"{r.status}: {answer[:300]}"
+        except (OSError, http.client.HTTPException) as e:
+            self.bad = None if self.left else str(e)
+
+    def stop(self):
+        self.left = True
+        self.connection.sock.shutdown(socket.SHUT_RDWR)
+        self.join()
+        if self.bad:
+            sys.exit(f"the request with choices: {self.bad}")
 
 
 def masks(h, a):
@@ -213,17 +226,16 @@ def masks(h, a):
             b.prompt, b.gen, b.requests = 8, a.stream_tokens, 1
             b.extra = json.dumps({"cache_prompt": False, "temperature": 1, "speculate": False})
             before = h.metrics()
-            sender = Choices(h, a, json.dumps({"prompt": "A", "max_tokens": 200, "n": a.choices, "seed": i, "ignore_eos": True,
-                                               "speculate": False, **extra}))
+            sender = Choices(h, json.dumps({"prompt": "A", "max_tokens": 200, "n": a.choices, "seed": i, "ignore_eos": True,
+                                            "speculate": False, **extra}))
             row = load.run_level(load.Target(h.url, b), b, 1, a.seed + i)
             after = h.metrics()
-            sender.done.set()
-            if row["errors"] or sender.bad:
-                sys.exit(f"a request failed: {row} {sender.bad}")
+            sender.stop()
+            if row["errors"]:
+                sys.exit(f"the stream failed: {row}")
             row["server"] = kind
             names = ("hearth_generated_tokens_total", "hearth_grammar_late_masks_total")
             row["others"], row["late"] = (after.get(n, 0) - before.get(n, 0) for n in names)
-            sender.stop()
             rows.append(row)
             gap = row["itl_ms"]
             print(f"{kind}: gap p50 {gap['p50']} p95 {gap['p95']} p99 {gap['p99']} max {gap['max']} ms; "
