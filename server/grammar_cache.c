@@ -146,8 +146,8 @@ static void add_tools(struct sha256 *s, const struct grammar_tools *tools)
 {
     const struct tools_request *r = tools->request;
     const struct gram_part *content = tools->content;
-    const uint64_t head[] = {(uint64_t)r->choice, r->one_call,       r->once,
-                             r->no_reasoning,     tools->think_open, r->n_tools};
+    const uint64_t head[] = {(uint64_t)r->choice, r->one_call,       r->once,   r->no_reasoning,
+                             r->answer_begun,     tools->think_open, r->n_tools};
     sha256_update(s, head, sizeof(head));
     for (size_t i = 0; i < r->n_tools; i++) {
         const struct tools_tool *tool = &r->tools[i];

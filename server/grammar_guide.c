@@ -160,9 +160,9 @@ void grammar_guide_begin(struct grammar_choice *c, void *memory, const struct gr
                          const struct grammar_guide_tools *tools)
 {
     c->state = tools ? NULL : gram_state_init(memory, gram, NULL, NULL);
-    c->tools =
-        tools ? tools_guide_init(memory, gram, tools->markers, tools->auto_free, tools->think_open)
-              : NULL;
+    c->tools = tools ? tools_guide_init(memory, gram, tools->markers, tools->auto_free,
+                                        tools->think_open, tools->think_budget)
+                     : NULL;
     c->n_overflows = 0;
 }
 

@@ -45,7 +45,8 @@ size_t grammar_guide_bytes(void);
 /* How the grammar's parts are told apart. */
 struct grammar_guide_tools {
     const struct tools_markers *markers; /* borrowed */
-    bool auto_free, think_open;          /* see tools_guide_init */
+    bool auto_free, think_open;          /* see tools_guide_init, */
+    int64_t think_budget;                /* that too */
 };
 
 /*

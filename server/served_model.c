@@ -151,6 +151,23 @@ static void check_vocabulary(const struct loading *l)
                 n_ids, n_rows);
 }
 
+/* The ids that close a reasoning block: the marker's, or those of its text, before which a
+ * tokenizer may put a blank. */
+static void find_think_close(const struct tok *tok, const char *text, struct tools_markers *markers)
+{
+    struct tok_ids ids = {0};
+    char err[64];
+    if (markers->id[TOOLS_MARK_THINK_CLOSE] >= 0) {
+        markers->think_close_ids[0] = markers->id[TOOLS_MARK_THINK_CLOSE];
+        markers->n_think_close_ids = 1;
+    } else if (*text && !tok_encode(tok, text, strlen(text), 0, &ids, err, sizeof(err)) &&
+               ids.n <= TOOLS_TEXT_BYTES) {
+        memcpy(markers->think_close_ids, ids.ids, ids.n * sizeof(*ids.ids));
+        markers->n_think_close_ids = (int)ids.n;
+    }
+    tok_ids_finish(&ids);
+}
+
 /* The markers of calls and reasoning that the vocabulary has as tokens. */
 static void find_markers(struct loading *l)
 {
@@ -160,6 +177,8 @@ static void find_markers(struct loading *l)
         markers->id[m] = *text ? tok_token_id(l->model->tok, text, strlen(text)) : -1;
         markers->control[m] = tok_is_special(l->model->tok, markers->id[m]);
     }
+    find_think_close(l->model->tok, tools_marker_text(&l->model->style, TOOLS_MARK_THINK_CLOSE),
+                     markers);
 }
 
 /* Structured output needs tokens that spell bytes; a model without them serves the rest. */

@@ -26,6 +26,7 @@ static const struct param_field fields[] = {
     GEN_OTHER("function_call", PARAM_IGNORED),
     GEN_OTHER("reasoning_effort", PARAM_IGNORED),
     GEN_OTHER("reasoning_format", PARAM_IGNORED),
+    GEN_OTHER("thinking_token_budget", PARAM_IGNORED),
     {0},
 };
 

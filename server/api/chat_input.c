@@ -225,6 +225,7 @@ int chat_input_render(const struct srv_model *model, const struct chat_input *in
     if (rc) return render_failure(rc, in->field, message, err);
     *ret = prompt.prompt;
     if (in->tools) in->tools->think_open = prompt.think_open;
+    if (in->tools) in->tools->think_closed = prompt.think_closed;
     if (in->tools) in->tools->begun = prompt.begun;
     return 0;
 }

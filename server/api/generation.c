@@ -381,18 +381,28 @@ static int make_rules(struct srv_gen *g, struct param_error *err)
     return srv_tools_open(&g->tools, &g->rules, err);
 }
 
+/* Tokens that an answer to the first prompt may have. */
+static int64_t most_tokens(const struct srv_gen *g)
+{
+    int64_t room = eng_info(g->served->engine)->ctx_tokens - g->prompts[0].n_ids;
+    return g->max_tokens >= 0 && g->max_tokens < room ? g->max_tokens : room;
+}
+
 /* The guide's grammar, which may take a while, and memory for the answer. */
 static enum srv_jobs_state prepare(void *ctx)
 {
     struct srv_gen *g = ctx;
     struct param_error err = {0};
+    const struct srv_tools *t = &g->tools;
     int rc = 0;
-    if (g->guide.ask.param || srv_tools_active(&g->tools)) { /* the answers are constrained */
+    bool budget = srv_tools_may_think(t) && t->think_budget >= 0 && g->served->grammars;
+    if (g->guide.ask.param || srv_tools_active(t) || budget) { /* the answers are constrained */
         bool asked = g->guide.served != NULL;
         if (!asked) rc = srv_guide_ask(&g->guide, g->req, &g->jobs, &g->params, &err);
         if (rc > 0) return JOBS_WAIT;
         if (!rc)
-            rc = srv_guide_open(&g->guide, g->req, &g->params, g->n_prompts, g->n_candidates, &err);
+            rc = srv_guide_open(&g->guide, g->req, &g->params, most_tokens(g), g->n_prompts,
+                                g->n_candidates, &err);
     }
     if (!rc && !charge_logs(g, &err)) return JOBS_READY;
     param_reply(g->req, &err);

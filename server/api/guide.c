@@ -84,7 +84,7 @@ static bool has_parts(const struct srv_guide *guide)
 {
     const struct srv_tools *t = guide->tools;
     if (!t || !t->served) return false;
-    return srv_tools_active(t) || (srv_tools_can_reason(t) && (t->think_open || !t->begun));
+    return srv_tools_active(t) || srv_tools_may_think(t);
 }
 
 static void ask_for_parts(struct srv_guide *guide)
@@ -214,11 +214,19 @@ static int allocate(struct srv_guide *guide, struct srv_request *req, struct par
     return 0;
 }
 
+/* Where an answer must follow, a reasoning block leaves half of the tokens to it. */
+static int64_t think_budget(const struct srv_guide *guide, int64_t max_tokens)
+{
+    int64_t asked = guide->tools->think_budget;
+    return asked != SRV_THINK_UNSAID || guide->parts.auto_free ? asked : max_tokens / 2;
+}
+
 int srv_guide_open(struct srv_guide *guide, struct srv_request *req,
-                   const struct srv_gen_params *params, int n_prompts, int n_choices,
-                   struct param_error *err)
+                   const struct srv_gen_params *params, int64_t max_tokens, int n_prompts,
+                   int n_choices, struct param_error *err)
 {
     if (check_grammar(guide, req, err)) return -1;
+    if (guide->has_parts) guide->parts.think_budget = think_budget(guide, max_tokens);
     int n_parallel = eng_info(guide->served->engine)->n_parallel;
     guide->n_slots = n_prompts < n_parallel ? n_prompts : n_parallel;
     guide->n_choices = n_choices;

@@ -64,11 +64,12 @@ void srv_guide_hurry(struct srv_guide *guide, struct srv_request *req);
 
 /*
  * With the grammar that was asked for: allocates the states, and names relaxed keywords in
- * x-schema-relaxed. n_prompts prompts with n_choices each. Returns 0, or -1 with err.
+ * x-schema-relaxed. n_prompts prompts with n_choices each, whose answers have max_tokens at most.
+ * Returns 0, or -1 with err.
  */
 int srv_guide_open(struct srv_guide *guide, struct srv_request *req,
-                   const struct srv_gen_params *params, int n_prompts, int n_choices,
-                   struct param_error *err);
+                   const struct srv_gen_params *params, int64_t max_tokens, int n_prompts,
+                   int n_choices, struct param_error *err);
 
 /*
  * Puts the states of a prompt at the beginning and returns its guides [n_choices]. Only after

@@ -23,6 +23,7 @@ static const struct param_field fields[] = {
     GEN_OTHER("tool_choice", PARAM_IGNORED),
     GEN_OTHER("reasoning", PARAM_IGNORED),
     GEN_OTHER("reasoning_format", PARAM_IGNORED),
+    GEN_OTHER("thinking_token_budget", PARAM_IGNORED),
     GEN_OTHER("prompt_logprobs", PARAM_UNSUPPORTED),
     GEN_OTHER("return_token_ids", PARAM_NAMED),
     GEN_OTHER("truncation", PARAM_IGNORED), /* check_truncation reads it */

@@ -55,6 +55,21 @@ static int read_reasoning(struct srv_tools *t, const json_t *body, struct param_
     return read_effort(t, json_object_get(value, "effort"), "reasoning.effort", err);
 }
 
+/* Tokens that a reasoning block may have; -1 (vLLM): any number. */
+static int read_budget(struct srv_tools *t, const json_t *value, const char *path,
+                       struct param_unknown *ignored, struct param_error *err)
+{
+    if (!value || json_is_null(value)) return 0;
+    if (!json_is_integer(value))
+        return param_fail(err, SRV_ERR_INVALID_TYPE, path, "'%s' must be an integer.", path);
+    if (json_integer_value(value) < SRV_THINK_ANY)
+        return param_fail(err, SRV_ERR_INVALID_VALUE, path,
+                          "'%s' must be -1 (no limit) or a number of tokens.", path);
+    t->think_budget = json_integer_value(value);
+    if (!srv_tools_can_reason(t)) param_note(ignored, path);
+    return 0;
+}
+
 /* Messages: {"type": "enabled" | "disabled" | "adaptive", "budget_tokens"}. */
 static int read_thinking(struct srv_tools *t, const json_t *body, struct param_unknown *ignored,
                          struct param_error *err)
@@ -68,8 +83,8 @@ static int read_thinking(struct srv_tools *t, const json_t *body, struct param_u
         return param_fail(err, SRV_ERR_INVALID_VALUE, "thinking.type",
                           "'thinking.type' must be 'enabled', 'disabled' or 'adaptive'.");
     t->thinking = strcmp(type, "disabled") ? TOOLS_THINKING_ON : TOOLS_THINKING_OFF;
-    if (json_object_get(value, "budget_tokens")) param_note(ignored, "thinking.budget_tokens");
-    return 0;
+    return read_budget(t, json_object_get(value, "budget_tokens"), "thinking.budget_tokens",
+                       ignored, err);
 }
 
 static int read_format(struct srv_tools *t, const json_t *body, struct param_error *err)
@@ -98,22 +113,24 @@ static void note_words(const struct srv_tools *t, const char *field, struct para
 static int read_reasoning_fields(struct srv_tools *t, const json_t *body,
                                  struct param_unknown *ignored, struct param_error *err)
 {
+    static const char budget[] = "thinking_token_budget";
+    t->think_budget = SRV_THINK_UNSAID;
+    if (read_format(t, body, err)) return -1;
     switch (t->ask.dialect) {
     case TOOLS_CHAT:
         if (read_effort(t, json_object_get(body, "reasoning_effort"), "reasoning_effort", err))
             return -1;
         note_words(t, "reasoning_effort", ignored);
-        break;
+        return read_budget(t, json_object_get(body, budget), budget, ignored, err);
     case TOOLS_RESPONSES:
         if (read_reasoning(t, body, ignored, err)) return -1;
         note_words(t, "reasoning.effort", ignored);
-        break;
+        return read_budget(t, json_object_get(body, budget), budget, ignored, err);
     default:
         if (read_thinking(t, body, ignored, err)) return -1;
         note_words(t, "thinking", ignored);
-        break;
+        return 0;
     }
-    return read_format(t, body, err);
 }
 
 /* ---- the request --------------------------------------------------------------------------- */
@@ -160,6 +177,7 @@ struct tools_request srv_tools_request(const struct srv_tools *t)
         .one_call = !t->ask.parallel || t->ask.once,
         .once = !t->ask.parallel || t->ask.once,
         .no_reasoning = t->no_reasoning,
+        .answer_begun = t->begun || t->think_closed,
     };
 }
 

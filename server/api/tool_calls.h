@@ -25,12 +25,15 @@ struct srv_tools {
     const struct srv_model *served; /* NULL: the endpoint knows no tools */
     struct tools_ask ask;
     enum tools_thinking thinking;
-    const char *effort;     /* a word, or NULL */
-    bool no_reasoning;      /* reasoning_format: none */
-    bool think_open, begun; /* how the prompt ends: set with it */
-    struct tools_set *set;  /* owned; NULL: the text is not told apart */
-    uint8_t random[16];     /* that ids of calls are made of */
+    const char *effort;                   /* a word, or NULL */
+    int64_t think_budget;                 /* tokens, or one of the values below */
+    bool no_reasoning;                    /* reasoning_format: none */
+    bool think_open, think_closed, begun; /* how the prompt ends: set with it */
+    struct tools_set *set;                /* owned; NULL: the text is not told apart */
+    uint8_t random[16];                   /* that ids of calls are made of */
 };
+
+enum { SRV_THINK_UNSAID = -2, SRV_THINK_ANY = -1 };
 
 /*
  * Reads the tools and the fields of reasoning, and notes words that change nothing in this model's
@@ -48,6 +51,12 @@ static inline bool srv_tools_active(const struct srv_tools *t)
 
 /* Returns true if answers of the model have reasoning of their own. */
 bool srv_tools_can_reason(const struct srv_tools *t);
+
+/* Returns true if an answer behind this prompt may begin with reasoning, or go on with it. */
+static inline bool srv_tools_may_think(const struct srv_tools *t)
+{
+    return srv_tools_can_reason(t) && (t->think_open || !(t->begun || t->think_closed));
+}
 
 /* The request as tokenizer/tools takes it; borrows from t. */
 struct tools_request srv_tools_request(const struct srv_tools *t);

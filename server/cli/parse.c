@@ -204,6 +204,7 @@ static int render_suffix(const json_t *request, struct job *j, struct filter_err
                                          .add_generation_prompt = true};
     if (!tools_prompt_render(&prompt, j->chat, &params, err, sizeof(err))) {
         j->think_open = prompt.think_open;
+        j->request.answer_begun = prompt.think_closed;
         tok_prompt_finish(&prompt.prompt);
     }
     free(text);
@@ -219,6 +220,7 @@ static int read_reasoning(const json_t *request, struct job *j, struct filter_er
         return filter_fail(e, "reasoning_format must be auto or none");
     j->request.no_reasoning = strcmp(word, "none") == 0;
     if (suffix) j->think_open = tools_think_is_open(&j->style, suffix, strlen(suffix));
+    if (suffix) j->request.answer_begun = tools_think_is_closed(&j->style, suffix, strlen(suffix));
     return suffix || !j->chat ? 0 : render_suffix(request, j, e);
 }
 

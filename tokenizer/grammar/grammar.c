@@ -105,6 +105,11 @@ void gram_release(struct gram *g)
     if (g && atomic_fetch_sub_explicit(&g->refs, 1, memory_order_acq_rel) == 1) destroy(g);
 }
 
+size_t gram_mask_words(const struct gram *g)
+{
+    return gram_vocab_mask_words(g->vocab);
+}
+
 size_t gram_n_relaxed(const struct gram *g)
 {
     return g->n_relaxed;

@@ -71,6 +71,7 @@ enum { GRAM_VOCAB_BYTES_PER_ID = 80 };
 
 /* Words of 64 bits in a mask: bit id % 64 of word id / 64 is set if the id is allowed. */
 size_t gram_vocab_mask_words(const struct gram_vocab *v);
+size_t gram_mask_words(const struct gram *g); /* of its vocabulary */
 
 /* The id whose text is exactly this one byte, or -1: no text with this byte is ever required. */
 int32_t gram_vocab_byte_id(const struct gram_vocab *v, uint8_t byte);

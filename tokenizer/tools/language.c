@@ -388,8 +388,7 @@ static size_t n_included(const struct tools_request *q)
 static struct gram_part answer(struct tree *t, const struct gram_part *content)
 {
     bool calls = n_included(t->q) > 0;
-    assert(calls || content);
-    if (!calls) return *content;
+    if (!calls) return content ? *content : regex("[\\s\\S]*");
     if (t->q->choice == TOOLS_CHOICE_REQUIRED) return calls_alone(t);
     if (!content) return text_and_calls(t);
     return EITHER(t, SEQUENCE(t, *content, optional(t, calls_alone(t))), calls_alone(t));
@@ -401,6 +400,7 @@ static struct gram_part after_reasoning(struct tree *t, struct gram_part rest, b
 {
     const struct tools_style *style = t->q->style;
     struct gram_part thought = until(t, style->think_close);
+    thought.capture = TOOLS_CAPTURE_THOUGHT;
     struct gram_part close = literal(t, style->think_close);
     if (free) return SEQUENCE(t, thought, optional(t, SEQUENCE(t, close, rest)));
     return SEQUENCE(t, thought, close, regex("[ \\t\\r\\n]{0,8}"), rest);
@@ -413,6 +413,7 @@ static struct gram_part language(struct tree *t, bool think_open, const struct g
     bool reasons = style->think_open[0] && style->think_close[0];
     struct gram_part rest = answer(t, content);
     if (!reasons || (t->q->no_reasoning && free)) return rest;
+    if (t->q->answer_begun && !free && !think_open) return rest;
     struct gram_part thought = after_reasoning(t, rest, free);
     if (think_open) return thought;
     return EITHER(t, SEQUENCE(t, literal(t, style->think_open), thought), rest);

@@ -170,13 +170,15 @@ static struct tok_chat_tool_text list_of(const struct tools_style *s,
 
 /* ---- all of it ----------------------------------------------------------------------------- */
 
-/* A prompt ends inside a reasoning block by the template's own last text; one that goes on with a
- * message of the request by that message. */
-static bool is_think_open(const struct tools_style *style, const struct tok_prompt *p)
+/* A prompt ends inside or behind a reasoning block by the template's own last text; one that goes
+ * on with a message of the request by that message. */
+static void find_thought(struct tools_prompt *ret, const struct tools_style *style)
 {
+    const struct tok_prompt *p = &ret->prompt;
     const struct tok_range *last = p->n_input ? &p->input[p->n_input - 1] : NULL;
     size_t from = !last ? 0 : last->end < p->len ? last->end : last->begin;
-    return tools_think_is_open(style, p->text + from, p->len - from);
+    ret->think_open = tools_think_is_open(style, p->text + from, p->len - from);
+    ret->think_closed = tools_think_is_closed(style, p->text + from, p->len - from);
 }
 
 static int render(struct tools_prompt *ret, const struct tok_chat *chat,
@@ -209,7 +211,7 @@ static int render(struct tools_prompt *ret, const struct tok_chat *chat,
     }
     rc = tok_chat_render(chat, &in, &ret->prompt, err, errlen);
     if (rc) return rc;
-    ret->think_open = is_think_open(style, &ret->prompt);
+    find_thought(ret, style);
     ret->begun = p->continue_final_message;
     return 0;
 }

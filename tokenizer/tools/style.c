@@ -114,6 +114,14 @@ bool tools_think_is_open(const struct tools_style *style, const char *text, size
     return open && !find_last(open, (size_t)(text + len - open), style->think_close);
 }
 
+bool tools_think_is_closed(const struct tools_style *style, const char *text, size_t len)
+{
+    size_t n = strlen(style->think_close);
+    while (len && strchr(" \t\r\n", text[len - 1]))
+        len--;
+    return n && len >= n && memcmp(text + len - n, style->think_close, n) == 0;
+}
+
 const char *tools_marker_text(const struct tools_style *style, enum tools_marker marker)
 {
     bool args = style->format == TOOLS_MISTRAL || style->format == TOOLS_MISTRAL_ARGS;
@@ -132,6 +140,7 @@ const char *tools_marker_text(const struct tools_style *style, enum tools_marker
 
 void tools_markers_by_text(const struct tools_style *style, struct tools_markers *ret)
 {
+    ret->n_think_close_ids = 0;
     for (int i = 0; i < TOOLS_N_MARKERS; i++) {
         const char *text = tools_marker_text(style, (enum tools_marker)i);
         ret->id[i] = -1;

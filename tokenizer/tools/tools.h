@@ -105,8 +105,10 @@ bool tools_style_of(struct tools_style *ret, enum tools_format format, const cha
  */
 int tools_detect(struct tools_style *ret, const struct tok_chat *chat, const char *option);
 
-/* Returns true if a text that ends with text[0..len) (a prompt) ends inside a reasoning block. */
+/* Returns true if a text that ends with text[0..len) (a prompt) ends inside a reasoning block; the
+ * other: if it ends, but for white space, with the closing marker. */
 bool tools_think_is_open(const struct tools_style *style, const char *text, size_t len);
+bool tools_think_is_closed(const struct tools_style *style, const char *text, size_t len);
 
 /* ---- markers ------------------------------------------------------------------------------- */
 
@@ -133,6 +135,8 @@ const char *tools_marker_text(const struct tools_style *style, enum tools_marker
 struct tools_markers {
     int32_t id[TOOLS_N_MARKERS]; /* -1: by its bytes */
     bool control[TOOLS_N_MARKERS];
+    int32_t think_close_ids[TOOLS_TEXT_BYTES]; /* that spell the closing marker of reasoning, */
+    int n_think_close_ids;                     /* 0: not known */
 };
 
 /* All by their bytes; control where the families' vocabularies have control tokens. */
@@ -168,6 +172,7 @@ struct tools_request {
     bool one_call;     /* parallel_tool_calls: false */
     bool once;         /* the guide's language ends behind one call; set with one_call too */
     bool no_reasoning; /* reasoning_format: none */
+    bool answer_begun; /* no reasoning block can begin where the guide rules what follows it */
 };
 
 bool tools_name_valid(const char *name, size_t len);
@@ -198,8 +203,9 @@ struct tools_prompt_params {
 /* A prompt and how the answer begins. Owned: tok_prompt_finish(&p->prompt). */
 struct tools_prompt {
     struct tok_prompt prompt;
-    bool think_open; /* it ends inside a reasoning block */
-    bool begun;      /* it ends with a beginning of the answer that the request gave */
+    bool think_open;   /* it ends inside a reasoning block */
+    bool think_closed; /* it ends behind one */
+    bool begun;        /* it ends with a beginning of the answer that the request gave */
 };
 
 /* Renders the messages with their tools in the way of the style: what generation, /apply-template,
@@ -273,11 +279,12 @@ uint32_t tools_reader_calls(const struct tools_reader *r);
 /* ---- guiding ------------------------------------------------------------------------------- */
 
 /*
- * The language of an answer: auto, free text with calls; required, calls alone; both behind a
- * reasoning block if the style has one. think_open: the prompt ended inside one. content: language
- * of the text that is not a call, instead of free text; NULL: free. Markers with an id are spelled
- * as the vocabulary spells special tokens, 0xFF and their text (struct gram_part). Not for
- * TOOLS_CHOICE_NONE. Returns 0 or the code in *err; *ret is owned: gram_release.
+ * The language of an answer: auto, free text with calls; without tools, content; required, calls
+ * alone; all behind a reasoning block if the style has one. think_open: the prompt ended inside
+ * one. content: language of the text that is not a call, instead of free text; NULL: free. Markers
+ * with an id are spelled as the vocabulary spells special tokens, 0xFF and their text (struct
+ * gram_part). Not for TOOLS_CHOICE_NONE. Returns 0 or the code in *err; *ret is owned:
+ * gram_release.
  */
 int tools_compile(struct gram **ret, const struct gram_vocab *vocab,
                   const struct tools_request *request, const struct tools_markers *markers,
@@ -293,6 +300,8 @@ enum tools_next {
     TOOLS_NEXT_LATER,
 };
 
+enum { TOOLS_CAPTURE_THOUGHT = 1 }; /* the grammar's number of the text in a reasoning block */
+
 struct tools_guide;
 
 /* Bytes of memory, aligned to 64, that a guide needs. */
@@ -301,11 +310,11 @@ size_t tools_guide_bytes(void);
 /*
  * Puts a guide at the beginning of an answer. Borrows the grammar; auto_free: the request's choice
  * is auto and no content language was given, so that free text needs no masks where the markers
- * are tokens.
+ * are tokens. think_budget: tokens after which a reasoning block is closed; negative: any number.
  */
 struct tools_guide *tools_guide_init(void *memory, const struct gram *gram,
                                      const struct tools_markers *markers, bool auto_free,
-                                     bool think_open);
+                                     bool think_open, int64_t think_budget);
 
 /* bits: gram_vocab_mask_words() words; untouched if the next token is free. End ids of the
  * vocabulary are set where the answer may end. pace: see gram_mask_paced. */

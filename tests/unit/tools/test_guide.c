@@ -391,7 +391,7 @@ static void test_text_is_free_with_marker_tokens(void **state)
     struct gram *gram = compile(v, &r);
     void *memory = aligned_alloc(64, (tools_guide_bytes() + 63) / 64 * 64);
     REQUIRE(memory);
-    struct tools_guide *g = tools_guide_init(memory, gram, &r.markers, true, false);
+    struct tools_guide *g = tools_guide_init(memory, gram, &r.markers, true, false, -1);
     for (int round = 0; round < 3; round++) {
         REQUIRE_EQ_INT(tools_guide_mask(g, bits, NULL), TOOLS_NEXT_FREE);
         take_text(g, "text \xe2\xff");
@@ -410,7 +410,7 @@ static void test_text_is_free_with_marker_tokens(void **state)
     gram_release(gram);
     r.request.once = true; /* nothing follows the only call */
     gram = compile(v, &r);
-    g = tools_guide_init(memory, gram, &r.markers, true, false);
+    g = tools_guide_init(memory, gram, &r.markers, true, false, -1);
     take_text(g, "text");
     REQUIRE(tools_guide_take(g, CALL_ID));
     take_text(g, "\n" PING "\n");

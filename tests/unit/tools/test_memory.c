@@ -176,7 +176,7 @@ static void test_nothing_is_allocated_for_guided_tokens(void **state)
                                              .on_event = count_event,
                                              .ctx = &n};
         n_allocations = 0;
-        struct tools_guide *g = tools_guide_init(guide, gram, &r.markers, false, false);
+        struct tools_guide *g = tools_guide_init(guide, gram, &r.markers, false, false, -1);
         guide_and_read(g, tools_reader_init(memory, &params));
         REQUIRE_EQ_INT(n_allocations, 0);
         REQUIRE_MSG(n > 20, "%zu", n);
