@@ -11,6 +11,7 @@ official clients, litellm_run.py has LiteLLM.
 import asyncio
 import json
 import os
+import re
 import subprocess
 import sys
 import tempfile
@@ -189,6 +190,20 @@ def test_instructor_anthropic():
     answer = wrapped.messages.create(model=NAME, max_tokens=300, max_retries=0, response_model=Person,
                                      messages=[{"role": "user", "content": "Tom is 7 years old."}])
     assert isinstance(answer, Person), answer
+
+
+# ---- outlines --------------------------------------------------------------------------------------
+
+def test_outlines_sglang():
+    """outlines with its backend for SGLang: `regex` and `ebnf` beside OpenAI's fields."""
+    import outlines
+    from outlines.types import CFG, Regex
+    model = outlines.from_sglang(openai_client(DEMO), NAME)
+    Person.model_validate_json(model("Tom is 7 years old.", Person, max_tokens=300))
+    for kind, pattern in ((Regex(r"[a-c]{3}-\d{2}!"), r"[a-c]{3}-\d{2}!"), (Literal["yes", "no"], "yes|no"),
+                          (CFG('root ::= "a" [bc]{3} "."'), r"a[bc]{3}\.")):
+        assert re.fullmatch(pattern, model("Tom?", kind, max_tokens=100)), kind
+        assert re.fullmatch(pattern, "".join(model.stream("Tom?", kind, max_tokens=100))), kind
 
 
 # ---- llm -----------------------------------------------------------------------------------------

@@ -7,6 +7,7 @@ With --older it takes the older major of openai-python that is still released, f
 """
 import json
 import os
+import re
 import sys
 
 from hearth_server import Hearth, enter_clients_venv, run_cases
@@ -377,6 +378,24 @@ def test_huggingface_tools():
     assert joined == call.function.arguments, deltas
     talk = [*QUESTION, first.message, {"role": "tool", "tool_call_id": call.id, "content": "5"}]
     assert client.chat_completion(talk, **ask).choices[0].message.content == LOOP_TEXT
+
+
+def test_huggingface_schema():
+    """The schema is kept in every spelling that the client passes on, `value` among them."""
+    from huggingface_hub import InferenceClient
+    client = InferenceClient(base_url=SERVER.url + "/v1", api_key="none")
+    schema = {"type": "object", "properties": {"name": {"enum": ["Tom", "Ann"]}, "age": {"enum": [7, 40]}},
+              "required": ["name", "age"], "additionalProperties": False}
+    ask = {"messages": QUESTION, "max_tokens": 300, "temperature": 0}
+    for form in ({"type": "json_object", "value": schema}, {"type": "json", "value": schema},
+                 {"type": "json_schema", "json_schema": {"name": "person", "schema": schema}}):
+        whole = client.chat_completion(response_format=form, **ask).choices[0].message.content
+        joined = "".join(c.choices[0].delta.content or "" for c in client.chat_completion(
+            response_format=form, stream=True, **ask) if c.choices)
+        for person in json.loads(whole), json.loads(joined):
+            assert sorted(person) == ["age", "name"] and person["name"] in ("Tom", "Ann"), person
+    text = client.chat_completion(response_format={"type": "regex", "value": "[ab]{4}x"}, **ask).choices[0].message.content
+    assert re.fullmatch("[ab]{4}x", text), text
 
 
 def test_langchain_tools():
