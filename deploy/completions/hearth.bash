@@ -25,7 +25,7 @@ _hearth()
     --alias | -a | --served-model-name | --model_name) kind=anything ;;
     --chat-template-file | --chat-template) kind=files ;;
     --chat-template-kwargs | --default-chat-template-kwargs) kind=anything ;;
-    --tool-format) words='auto hermes list qwen-xml llama3 mistral mistral-args none' ;;
+    --tool-format) words='auto hermes list qwen-xml llama3 mistral mistral-args functionary none' ;;
     --threads | -t) kind=anything ;;
     --numerics) words='auto exact bf16 int8 int4' ;;
     --gemm) words='auto native blas' ;;

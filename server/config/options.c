@@ -84,7 +84,7 @@ const struct srv_option srv_options[] = {
            NULL, SERVE,
            "JSON object of variables for the chat template; a request's own come first"),
     CHOICE("model", "tool-format", NULL, tool_format, "auto",
-           "auto hermes list qwen-xml llama3 mistral mistral-args none",
+           "auto hermes list qwen-xml llama3 mistral mistral-args functionary none",
            SERVE | BIT(INSPECT) | BIT(PARSE),
            "how the model writes tool calls; auto: as its chat template does"),
     SWITCH("model", "generation-config", NULL, generation_config, "off", SAMPLE,

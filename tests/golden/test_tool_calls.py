@@ -17,9 +17,9 @@ MODEL = os.path.join(os.environ.get("HEARTH_SOURCE_ROOT", "."), "deploy/demo")
 REFERENCE = os.environ.get("HEARTH_REFERENCE")
 SLOW = bool(os.environ.get("HEARTH_SLOW"))  # a sanitizer: every eighth single cut
 HERE = os.path.dirname(os.path.abspath(__file__))
-FORMATS = ("hermes", "list", "qwen-xml", "llama3", "mistral", "mistral-args")
+FORMATS = ("hermes", "list", "qwen-xml", "llama3", "mistral", "mistral-args", "functionary")
 PIECES = ["<tool_call>", "</tool_call>", "[TOOL_CALLS]", "[ARGS]", "[CALL_ID]", "<|python_tag|>", "<think>", "</think>",
-          "<function=ping>", "</function>", "<parameter=city>", "</parameter>", "[", "]", "{", "}", '"name": "ping"',
+          "<function=ping>", "<function=ping>{}", "</function>", "<parameter=city>", "</parameter>", "[", "]", "{", "}", '"name": "ping"',
           '"arguments": {}', '"parameters": {"city": "x"}', "ping", "get_weather", ", ", "; ", "\n", " ", "\t", "text",
           "é", "😀", '"', "\\", "null", "1", '{"name": "ping", "arguments": {}}', '"id": "123456789"']
 

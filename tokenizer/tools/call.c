@@ -27,9 +27,10 @@ static void call_init(struct call *c)
 void call_open(struct tools_reader *r, enum opening_index opening)
 {
     static const uint8_t by_format[TOOLS_N_FORMATS] = {
-        [TOOLS_HERMES] = STEP_BLOCK,    [TOOLS_LIST] = STEP_BLOCK,
-        [TOOLS_QWEN_XML] = STEP_XML,    [TOOLS_LLAMA3] = STEP_KEY,
-        [TOOLS_MISTRAL] = STEP_MISTRAL, [TOOLS_MISTRAL_ARGS] = STEP_MISTRAL,
+        [TOOLS_HERMES] = STEP_BLOCK,         [TOOLS_LIST] = STEP_BLOCK,
+        [TOOLS_QWEN_XML] = STEP_XML,         [TOOLS_LLAMA3] = STEP_KEY,
+        [TOOLS_MISTRAL] = STEP_MISTRAL,      [TOOLS_MISTRAL_ARGS] = STEP_MISTRAL,
+        [TOOLS_FUNCTIONARY] = READ_XML_NAME,
     };
     enum step step = opening == OPENING_FUNCTION ? READ_XML_NAME
                      : opening == OPENING_OBJECT ? STEP_KEY
@@ -41,9 +42,9 @@ void call_open(struct tools_reader *r, enum opening_index opening)
     c->control = opening == OPENING_BLOCK
                      ? r->markers.control[TOOLS_MARK_OPEN]
                      : opening == OPENING_TAG && r->markers.control[TOOLS_MARK_PYTHON_TAG];
-    c->after = r->set->style.format == TOOLS_LLAMA3     ? STEP_CALL
-               : r->set->style.format == TOOLS_QWEN_XML ? STEP_XML_END
-                                                        : STEP_BARE;
+    enum tools_format format = r->set->style.format;
+    bool closes = format == TOOLS_QWEN_XML || format == TOOLS_FUNCTIONARY;
+    c->after = format == TOOLS_LLAMA3 ? STEP_CALL : closes ? STEP_XML_END : STEP_BARE;
     call_init(c);
     c->opened = r->pos;
     enter(r, step);
@@ -273,6 +274,11 @@ static void end_name(struct tools_reader *r)
         return;
     }
     r->pos++;
+    if (r->set->style.format == TOOLS_FUNCTIONARY) {
+        c->plain = true;
+        enter(r, STEP_BARE_ARGS);
+        return;
+    }
     if (c->step == READ_XML_NAME) c->form = ARGUMENTS_XML;
     enter(r, c->step == READ_XML_NAME ? STEP_XML_BODY : STEP_MEMBER);
     if (!llama3 && !(c->members & MEMBER_ARGS)) begin_live(r);

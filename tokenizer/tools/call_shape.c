@@ -249,10 +249,18 @@ static bool find_args(struct tools_style *style, struct tools_span text)
     return true;
 }
 
+static bool find_function(struct tools_style *style, struct tools_span text)
+{
+    text = trim(text);
+    return take(&text, "<function=" SHAPE_NAME ">{\"" SHAPE_KEY "\"") &&
+           find(text, "}</function>") && tools_style_of(style, TOOLS_FUNCTIONARY, NULL, NULL);
+}
+
 bool tools_shape_find(struct tools_style *style, struct tools_span text, struct tools_span turn_end)
 {
     if (text.len > MAX_CALL_BYTES || turn_end.len > MAX_CALL_BYTES) return false;
-    return find_tags(style, text) || find_args(style, text) || find_json(style, text, turn_end);
+    return find_tags(style, text) || find_args(style, text) || find_function(style, text) ||
+           find_json(style, text, turn_end);
 }
 
 /* ---- what else is seen --------------------------------------------------------------------- */

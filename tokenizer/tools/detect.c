@@ -216,7 +216,11 @@ static void find_calls(struct probe *p, struct tools_style *style, const enum to
 
 /* ---- reasoning ----------------------------------------------------------------------------- */
 
-static const char *const known_pairs[][2] = {{"<think>", "</think>"}, {"[THINK]", "[/THINK]"}};
+static const char *const known_pairs[][2] = {
+    {"<think>", "</think>"},
+    {"[THINK]", "[/THINK]"},
+    {"Here are my reasoning steps:", "[BEGIN FINAL RESPONSE]"}, /* Apriel 1.6 */
+};
 enum { N_PAIRS = sizeof(known_pairs) / sizeof(known_pairs[0]) };
 
 static bool set_marker(char to[TOOLS_TEXT_BYTES], const char *begin, const char *end)

@@ -6,9 +6,15 @@
 #include <string.h>
 
 static const char *const format_names[TOOLS_N_FORMATS] = {
-    [TOOLS_NONE] = "none",       [TOOLS_UNKNOWN] = "unknown",           [TOOLS_HERMES] = "hermes",
-    [TOOLS_LIST] = "list",       [TOOLS_QWEN_XML] = "qwen-xml",         [TOOLS_LLAMA3] = "llama3",
-    [TOOLS_MISTRAL] = "mistral", [TOOLS_MISTRAL_ARGS] = "mistral-args",
+    [TOOLS_NONE] = "none",
+    [TOOLS_UNKNOWN] = "unknown",
+    [TOOLS_HERMES] = "hermes",
+    [TOOLS_LIST] = "list",
+    [TOOLS_QWEN_XML] = "qwen-xml",
+    [TOOLS_LLAMA3] = "llama3",
+    [TOOLS_MISTRAL] = "mistral",
+    [TOOLS_MISTRAL_ARGS] = "mistral-args",
+    [TOOLS_FUNCTIONARY] = "functionary",
 };
 
 const char *tools_format_name(enum tools_format format)
@@ -77,6 +83,12 @@ static const struct tools_style styles[TOOLS_N_FORMATS] = {
                             .name_close = "[ARGS]",
                             .writes_id = true,
                             .short_ids = true},
+    [TOOLS_FUNCTIONARY] = {.open = "<function=",
+                           .close = "</function>",
+                           .block_close = "</function>",
+                           .one_per_block = true,
+                           .call_open = "<function=",
+                           .name_close = ">"},
 };
 
 static bool put_text(char ret[TOOLS_TEXT_BYTES], const char *text)

@@ -40,6 +40,7 @@ enum tools_format {
     TOOLS_LLAMA3,
     TOOLS_MISTRAL,
     TOOLS_MISTRAL_ARGS,
+    TOOLS_FUNCTIONARY,
     TOOLS_N_FORMATS
 };
 

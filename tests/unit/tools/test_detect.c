@@ -62,6 +62,8 @@ static const struct wanted own[] = {
     {"tools/templates/bare.jinja", TOOLS_LLAMA3, "", "", "", "TCRcr"},
     {"tools/templates/id-list.jinja", TOOLS_MISTRAL, "[TOOL_CALLS]", "", "", "TCRcris"},
     {"tools/templates/args.jinja", TOOLS_MISTRAL_ARGS, "[TOOL_CALLS]", "", "[THINK]", "TCRcr"},
+    {"tools/templates/functions.jinja", TOOLS_FUNCTIONARY, "<function=", "</function>", "",
+     "TCRcr"},
     {"tools/templates/dropped.jinja", TOOLS_HERMES, "<tool_call>", "</tool_call>", "<think>",
      "Tex"},
     {"chat/templates/chatml.jinja", TOOLS_LIST, "<tool_call>", "</tool_call>", "", "f"},
@@ -80,6 +82,10 @@ static const struct wanted published[] = {
     {"llama-3.2.jinja", TOOLS_LLAMA3, "", "", "", "TCRcr"},
     {"mistral-nemo.jinja", TOOLS_MISTRAL, "[TOOL_CALLS]", "", "", "TCRcris"},
     {"mistral-small-3.2.jinja", TOOLS_MISTRAL_ARGS, "[TOOL_CALLS]", "", "", "TCRcris"},
+    {"../../templates/meetkai-functionary-medium-v3.1.jinja", TOOLS_FUNCTIONARY,
+     "<function=", "</function>", "", "TCRcr"},
+    {"../../templates/Apriel-1.6-15b-Thinker-fixed.jinja", TOOLS_LIST, "<tool_calls>",
+     "</tool_calls>", "Here are my reasoning steps:", "TCRcriF"},
 };
 
 static void check_wanted(const struct wanted *w, bool reference)

@@ -8,10 +8,11 @@
 #include "tools/read_text.h"
 #include "toy_vocab.h"
 
-enum { N_FORMATS = 6, MAX_TOKENS = 120, MAX_TEXT = 1 << 16 };
+enum { N_FORMATS = 7, MAX_TOKENS = 120, MAX_TEXT = 1 << 16 };
 
 static const enum tools_format formats[N_FORMATS] = {
-    TOOLS_HERMES, TOOLS_LIST, TOOLS_QWEN_XML, TOOLS_LLAMA3, TOOLS_MISTRAL, TOOLS_MISTRAL_ARGS};
+    TOOLS_HERMES,  TOOLS_LIST,         TOOLS_QWEN_XML,   TOOLS_LLAMA3,
+    TOOLS_MISTRAL, TOOLS_MISTRAL_ARGS, TOOLS_FUNCTIONARY};
 
 static struct gram *compile(const struct gram_vocab *v, const struct reading *r)
 {
