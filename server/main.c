@@ -6,6 +6,7 @@
 #include <fcntl.h>
 #include <grp.h>
 #include <limits.h>
+#include <signal.h>
 #include <pwd.h>
 #include <stdbool.h>
 #include <stdio.h>
@@ -240,6 +241,8 @@ int main(int argc, char **argv)
      */
     setenv("OPENBLAS_NUM_THREADS", "1", 1);
     srv_json_watch_memory();
+    /* A container's first process gets all orphans; the kernel reaps what nobody waits for. */
+    if (getpid() == 1) signal(SIGCHLD, SIG_IGN);
 
     char err[1024] = "";
     struct srv_config config;

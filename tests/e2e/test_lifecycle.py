@@ -91,6 +91,25 @@ def test_13_memory_refused_with_the_sums():
     assert status != 0 and re.search(r"\d", err) and ("memory" in err.lower() or "limit" in err.lower()), err
 
 
+def test_orphans_of_a_container_are_reaped():
+    """As process 1 of a container the server gets the orphans of everybody in it."""
+    unshare = ["unshare", "--pid", "--fork", "--mount-proc", "--kill-child"]
+    if subprocess.run([*unshare, "true"], capture_output=True, check=False).returncode:
+        print("  (no namespace of processes can be made here: this needs root)")
+        return
+    orphans = 'for i in 1 2 3; do (sleep 0.2 &); done; exec "$0" serve --port 0'
+    with Hearth(command=[*unshare, "sh", "-c", orphans, BIN]) as h:
+        def children(pid):
+            with open(f"/proc/{pid}/task/{pid}/children", encoding="ascii") as f:
+                return f.read().split()
+        first = children(h.process.pid)
+        assert len(first) == 1, first
+        h.wait_until(lambda: not children(first[0]), 10, "no child is left")
+        assert h.get("/healthz")[0] == 200
+        os.kill(int(first[0]), signal.SIGTERM)
+        assert h.process.wait(30) == 0
+
+
 def test_a_start_without_descriptors_says_what_to_do():
     seen = set()
     for n in range(4, 40):
