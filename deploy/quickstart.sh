@@ -37,12 +37,37 @@ with socket.socket(socket.getaddrinfo(host, port, type=socket.SOCK_STREAM)[0][0]
 PY
 }
 
+began=$(date +%s)
+
+# passed: the seconds since the start.
+passed() {
+    echo $(($(date +%s) - began))
+}
+
+# count: shows on a terminal how far ninja is, until it is killed or the script has ended.
+count() {
+    while kill -0 $$ 2>/dev/null; do
+        at=$(sed -n 's/^\[\([0-9]*\)\/\([0-9]*\)\].*/step \1 of \2, /p' build/quickstart.log | tail -n 1)
+        printf '\rhearth: %s%s s \033[K' "$at" "$(passed)" >&2
+        sleep 1
+    done
+}
+
 # quietly WHAT COMMAND...: what the command prints is shown only if it fails.
 quietly() {
     say "$1"
     shift
     mkdir -p build
-    "$@" >build/quickstart.log 2>&1 && return 0
+    : >build/quickstart.log
+    counter=
+    if [ -t 2 ]; then
+        count &
+        counter=$!
+    fi
+    failed=0
+    "$@" >build/quickstart.log 2>&1 || failed=1
+    [ -z "$counter" ] || { kill "$counter" && printf '\r\033[K' >&2; }
+    [ $failed = 1 ] || return 0
     tail -n 30 build/quickstart.log >&2
     say "'$*' failed; all that it said is in build/quickstart.log"
     exit 1
@@ -117,6 +142,7 @@ esac
 [ -f build/build.ninja ] ||
     quietly "preparing the build, some seconds" meson setup build --buildtype=release
 quietly "building, about a minute the first time" ninja -C build hearth
+say "ready to serve after $(passed) s"
 
 config=$(build/hearth serve --print-config "$@")
 if [ "$(value port)" = 0 ]; then

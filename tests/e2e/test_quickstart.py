@@ -4,6 +4,7 @@
 a port that is taken before it builds, and is quiet unless the build fails."""
 import json
 import os
+import pty
 import re
 import shutil
 import socket
@@ -71,7 +72,8 @@ def check_calls(tree, *args, port=None, **env):
         if port:
             assert f"talk to it at http://127.0.0.1:{port}/ or by `build/hearth chat`,\nand for a real" in text, text
         shown = [l for l in text[:text.index("Once the server")].splitlines() if l]
-        assert shown == ["hearth: building, about a minute the first time"], shown
+        assert shown[0] == "hearth: building, about a minute the first time", shown
+        assert re.fullmatch(r"hearth: ready to serve after \d+ s", shown[1]) and len(shown) == 2, shown
     finally:
         p.terminate()
         p.communicate(timeout=30)
@@ -103,6 +105,24 @@ def test_a_taken_port_is_an_error_before_the_build():
 def test_a_failing_build_shows_what_it_said():
     status, _, err = Tree(BROKEN).run("--port", "0")
     assert status == 1 and "the compiler says no" in err and "quickstart.log" in err, err
+
+
+def test_a_terminal_sees_how_far_the_build_is():
+    slow = "rule slow\n  command = sleep 1.5 && touch $out\nbuild hearth2: slow\nbuild hearth3: slow hearth2\n" \
+           "build hearth: phony hearth3\n"
+    tree = Tree(slow)
+    main, side = pty.openpty()
+    p = subprocess.Popen([os.path.join(tree.dir, "deploy", "quickstart.sh"), "--nonsense"], stdin=subprocess.DEVNULL,
+                         env=dict(os.environ, PATH=tree.path), stdout=side, stderr=side)
+    os.close(side)
+    text = b""
+    try:
+        while block := os.read(main, 4096):
+            text += block
+    except OSError:
+        pass  # the other side is closed
+    assert p.wait(60) == 2 and re.search(rb"\rhearth: step 1 of 2, \d+ s", text), text
+    assert b"\r\x1b[Khearth: ready to serve after" in text, text
 
 
 def test_options_that_are_wrong_end_it():
