@@ -62,7 +62,7 @@ export class Proxy {
   forward(req, res, body, where) {
     const { hostname, port } = this.target;
     const onward = http.request({ hostname, port, path: where, method: req.method,
-      headers: { ...req.headers, host: this.target.host } }, (answer) => {
+      headers: req.headers }, (answer) => {
       res.writeHead(answer.statusCode, answer.headers);
       answer.pipe(res);
     });

@@ -187,7 +187,7 @@ const cases = {
       ["**Note:**text **(a)** and *x*.", "<p>**Note:**text <strong>(a)</strong> and <em>x</em>.</p>"],
       ["a `b*c*` ``d`e`` `f", "<p>a <code>b*c*</code> <code>d`e</code> `f</p>"],
       ["\\*a\\* \\q \\", "<p>*a* \\q \\</p>"],
-      ["```py\nx = 1\n\n  y\n```\nend", code("py", "x = 1\n\n  y") + "<p>end</p>"],
+      ["```py\nx = 1\n\n  y\n```\nend", code("py", "x = <span class=\"number\">1</span>\n\n  y") + "<p>end</p>"],
       ["````\n```\n````", code("text", "```")],
       ["```\nopen", code("text", "open")],
       ["- a\n- b\n  - c\n    - d\n- e", "<ul><li><p>a</p></li><li><p>b</p><ul><li><p>c</p><ul><li><p>d</p></li></ul></li></ul></li>" +
@@ -207,7 +207,7 @@ const cases = {
       ["[https://bank.org](https://evil.org)", `<p>${host("https://evil.org/", "https://bank.org", "evil.org")}</p>`],
       ["see https://e.org/a_b(c), or (https://e.org/d).", `<p>see ${a("https://e.org/a_b(c)", "https://e.org/a_b(c)")}, or ` +
         `(${a("https://e.org/d", "https://e.org/d")}).</p>`],
-      ["<https://e.org/?a=1> <b>", `<p>&lt;${a("https://e.org/?a=1", "https://e.org/?a=1")}&gt; &lt;b&gt;</p>`],
+      ["<https://e.org/?a=1> <b>", `<p>${a("https://e.org/?a=1", "https://e.org/?a=1")} &lt;b&gt;</p>`],
       ["[m](mailto:a@e.org)", `<p>${host("mailto:a@e.org", "m", "a@e.org")}</p>`],
       ["[x](javascript:alert(1)) [y](/props) [z](data:text/html,x)", "<p>[x](javascript:alert(1)) [y](/props) [z](data:text/html,x)</p>"],
       ["![alt](https://e.org/i.png)", `<p><span>Image: alt (${a("https://e.org/i.png", "https://e.org/i.png")})</span></p>`],
@@ -481,7 +481,7 @@ const cases = {
     const proxy = await proxied("/some/where", url);
     const tab = await open(`${proxy.url}/`, { ready: false });
     await tab.until(() => !document.querySelector("#keyform").hidden);
-    assert.equal(await tab.focused(), "prompt");
+    assert.equal(await tab.focused(), "key", "a key is needed first");
     await tab.ask("What is 2+2?");
     await tab.answered("error");
     assert.equal(await tab.focused(), "key");
@@ -722,9 +722,10 @@ const cases = {
     proxy.says(["x"]);
     await tab.ask("one");
     await tab.answered();
-    for (const key of ["temperature", "max_tokens", "seed"]) assert.ok(!(key in last()), key);
+    for (const key of ["temperature", "top_p", "top_k", "min_p", "max_tokens", "seed"]) assert.ok(!(key in last()), key);
     await tab.page.click("#settings");
-    for (const [id, value] of [["system", "Be brief."], ["temperature", "0"], ["max_tokens", "12"], ["seed", "7"]]) {
+    for (const [id, value] of [["system", "Be brief."], ["temperature", "0"], ["top_p", "0.9"], ["top_k", "5"],
+      ["min_p", "0.1"], ["max_tokens", "12"], ["seed", "7"]]) {
       await tab.page.focus(`#${id}`);
       await tab.page.keyboard.type(value);
     }
@@ -732,14 +733,14 @@ const cases = {
     await tab.ask("two");
     await tab.until(() => document.querySelectorAll("article").length === 4);
     await tab.answered();
-    const { temperature, max_tokens, seed, messages, model, return_progress } = last();
-    assert.deepEqual({ temperature, max_tokens, seed, return_progress, first: messages[0] },
-      { temperature: 0, max_tokens: 12, seed: 7, return_progress: true, first: { role: "system", content: "Be brief." } });
+    const { temperature, top_p, top_k, min_p, max_tokens, seed, messages, model, return_progress } = last();
+    assert.deepEqual({ temperature, top_p, top_k, min_p, max_tokens, seed, return_progress, first: messages[0] },
+      { temperature: 0, top_p: 0.9, top_k: 5, min_p: 0.1, max_tokens: 12, seed: 7, return_progress: true, first: { role: "system", content: "Be brief." } });
     assert.equal(model, await tab.page.$eval("#model", (m) => m.value));
     await tab.page.reload();
     await tab.until(() => document.querySelector("#model").value);
     await tab.page.click("#settings");
-    assert.deepEqual(await tab.page.$$eval("#panel .field", (all) => all.map((f) => f.value)), ["Be brief.", "0", "12", "7"]);
+    assert.deepEqual(await tab.page.$$eval("#panel .field", (all) => all.map((f) => f.value)), ["Be brief.", "0", "0.9", "5", "0.1", "12", "7"]);
     await tab.page.$eval("#temperature", (f) => { f.value = ""; });
     await tab.page.focus("#temperature");
     await tab.page.keyboard.type("500");
@@ -917,13 +918,13 @@ const cases = {
     const tab = await open(proxy.url);
     await tab.page.focus("#skip");
     const order = ["skip"];
-    for (let i = 0; i < 8; i++) {
+    for (let i = 0; i < 11; i++) {
       await tab.page.keyboard.press("Tab");
       order.push(await tab.focused());
       const ring = await tab.page.evaluate(() => parseFloat(getComputedStyle(document.activeElement).outlineWidth));
       assert.ok(ring >= 2, `${order.at(-1)}: outline of ${ring} px`);
     }
-    assert.deepEqual(order, ["skip", "model", "new", "conversations", "settings", "log", "attach", "prompt", "send"]);
+    assert.deepEqual(order, ["skip", "model", "new", "conversations", "settings", "", "", "", "log", "attach", "prompt", "send"]);
     const tree = JSON.stringify(await tab.page.accessibility.snapshot({ interestingOnly: false }));
     for (const name of ["Message", "Send", "New conversation", "Model", "Settings", "Conversations", "Conversation"])
       assert.ok(tree.includes(`"name":"${name}"`), name);
@@ -990,6 +991,39 @@ const cases = {
     }
   },
 
+  async codeSideAndExamples() {
+    const proxy = await proxied();
+    const tab = await open(proxy.url, { width: 1400 });
+    await tab.until(() => document.querySelector("#examples button"));
+    const example = await tab.page.$eval("#examples button", (b) => b.textContent);
+    await tab.page.click("#examples button");
+    assert.deepEqual([await tab.focused(), await tab.page.$eval("#prompt", (box) => box.value)], ["prompt", example]);
+    const code = "# don't \"count\"\ndef f(x):\n    return 'a # b' + str(0xff)  # last";
+    const hostile = "/*".repeat(10000) + `"`.repeat(10001);
+    proxy.says([`See <https://example.org/a_(b).> and $x$\n\n\`\`\`python\n${code}\n\`\`\`\n\n\`\`\`\n# plain\n\`\`\`\n\n\`\`\`c\n${hostile}\n\`\`\``]);
+    await tab.ask("First question");
+    await tab.answered();
+    assert.match(await tab.lastText(), /See https:\/\/example\.org\/a_\(b\)\. and \$x\$/);
+    assert.equal(await tab.page.$eval("article a", (a) => a.href), "https://example.org/a_(b).");
+    const blocks = await tab.page.$$eval("pre code", (all) => all.map((n) => [n.textContent,
+      [...n.querySelectorAll("span")].map((s) => `${s.className} ${s.textContent}`)]));
+    assert.deepEqual(blocks[0], [code, ["comment # don't \"count\"", "word def", "word return", "string 'a # b'",
+      "word str", "number 0xff", "comment # last"]]);
+    assert.deepEqual(blocks.slice(1).map(([text, spans]) => [text, spans.length > 0]), [["# plain", false], [hostile, true]]);
+    await tab.page.click("#new");
+    await tab.ask("Second question");
+    await tab.answered();
+    const names = () => tab.page.$$eval("#recent .open", (all) => all.map((n) => n.querySelector("bdi").textContent +
+      (n.getAttribute("aria-current") ? "*" : "")));
+    assert.deepEqual(await names(), ["Second question*", "First question"]);
+    await tab.page.click("#recent li:nth-child(2) .open");
+    assert.deepEqual(await names(), ["Second question", "First question*"]);
+    assert.ok((await tab.texts())[0].includes("First question"));
+    assert.deepEqual(await tab.axe(), []);
+    await tab.page.setViewport({ width: 1000, height: 800 });
+    assert.ok(await tab.page.$eval("#side", (n) => getComputedStyle(n).display === "none"));
+  },
+
   async axeInOneLook() {
     const proxy = await proxied();
     const tab = await open(proxy.url, LOOKS.dark);
@@ -1043,7 +1077,7 @@ const cases = {
       }).on("error", fail));
     });
     note(`page: ${plain.byteLength} bytes, gzip ${zipped} bytes`);
-    assert.ok(plain.byteLength <= 64 << 10 && zipped <= 20 << 10);
+    assert.ok(plain.byteLength <= 72 << 10 && zipped <= 24 << 10);
   },
 
   async firstPaint() {

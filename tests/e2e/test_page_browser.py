@@ -1,13 +1,14 @@
 #!/usr/bin/env python3
 # SPDX-License-Identifier: MIT
-"""The chat page in Chromium, the short way: by keyboard alone, Esc, a reload, and axe-core once. Everything else:
+"""The chat page in Chromium, the short way: by keyboard alone, Esc, a reload, code, and axe-core once. Everything else:
 page_run.py."""
 import sys
 
 from hearth_server import Hearth
 from page_run import browser, run_in_browser
 
-CASES = ("keyboardOnly", "textGrowsAndEscapeStops", "reloadKeepsAll", "headersAndRequests", "axeInOneLook")
+CASES = ("keyboardOnly", "textGrowsAndEscapeStops", "reloadKeepsAll", "headersAndRequests", "codeSideAndExamples",
+         "axeInOneLook")
 
 browser()
 with Hearth("--parallel", "4") as server:
