@@ -31,11 +31,13 @@ root=$(buildah mount "$container")
 scratch=$(mktemp -d)
 server=
 proxy=
+hub=
 finish() {
     [ -z "$proxy" ] || kill "$proxy" 2>/dev/null || true
+    [ -z "$hub" ] || kill "$hub" 2>/dev/null || true
     [ -z "$server" ] || kill "$server" 2>/dev/null || true
     wait 2>/dev/null || true
-    umount "$scratch/root" 2>/dev/null || true
+    umount "$scratch/root/models" "$scratch/root" 2>/dev/null || true
     buildah umount "$container" >/dev/null
     buildah rm "$container" >/dev/null
     rm -rf "$scratch"
@@ -92,3 +94,29 @@ grep -q '^data: \[DONE\]' "$scratch/stream"
 kill -TERM "$server"
 wait "$server" && echo "ended by SIGTERM with status 0"
 server=
+
+[ "$variant" = full ] || exit 0
+# the volume, as Docker makes a new one: with the owner and mode that the image has there
+mount -t tmpfs -o "uid=$(stat -c %u "$root/models"),gid=$(stat -c %g "$root/models"),mode=755" tmpfs "$scratch/root/models"
+PYTHONPATH=tests/e2e python3 -c '
+from fake_hub import FakeHub, files_of
+import time
+with FakeHub() as hub:
+    hub.add("acme/tiny", files_of("deploy/demo"))
+    print(hub.url, flush=True)
+    time.sleep(600)' >"$scratch/hub" &
+hub=$!
+until [ -s "$scratch/hub" ]; do sleep 0.1; done
+env -i PATH="$PATH" HF_HUB_CACHE="$(buildah inspect --format '{{.OCIv1.Config.Env}}' "$container" | sed 's/.*HF_HUB_CACHE=\([^] ]*\).*/\1/')" \
+    HF_ENDPOINT="$(cat "$scratch/hub")" HEARTH_HOST=127.0.0.1 HEARTH_PORT=$port \
+    chroot --userspec=10001:10001 "$scratch/root" /usr/bin/hearth -hf acme/tiny 2>"$scratch/log" &
+server=$!
+for _ in $(seq 100); do
+    curl -s "http://127.0.0.1:$port/v1/models" | grep -q '"id":"acme/tiny"' && break
+    sleep 0.1
+done
+curl -s "http://127.0.0.1:$port/v1/models" | grep -q '"id":"acme/tiny"' || {
+    cat "$scratch/log"
+    exit 1
+}
+echo "fetched into $(ls -d "$scratch/root/models/"*) and served by name, uid $(stat -c %u /proc/$server), read-only root"
