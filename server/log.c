@@ -333,8 +333,8 @@ static void log_access_briefly(const struct srv_log_access *a)
     if (a->n_prompt_tokens || a->n_generated_tokens)
         buf_printf(&line.text, ", %d + %d tokens", (int)a->n_prompt_tokens,
                    (int)a->n_generated_tokens);
-    if (a->ttft_us >= 0) buf_printf(&line.text, ", first %.2f s", (double)a->ttft_us / 1e6);
-    if (a->total_us >= 0) buf_printf(&line.text, ", all %.2f s", (double)a->total_us / 1e6);
+    if (a->ttft_us >= 0) buf_printf(&line.text, ", first %.3f s", (double)a->ttft_us / 1e6);
+    if (a->total_us >= 0) buf_printf(&line.text, ", all %.3f s", (double)a->total_us / 1e6);
     if (a->finish_reason) buf_printf(&line.text, ", %s", a->finish_reason);
     if (a->gone) buf_puts(&line.text, ", client gone");
     if (a->status >= 400 && a->request_id) buf_printf(&line.text, ", %s", a->request_id);

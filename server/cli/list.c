@@ -30,7 +30,7 @@ static void print_row(void *ctx, const struct hub_model *m)
 {
     char size[32], state[32] = "complete";
     if ((*(int *)ctx)++ == 0)
-        printf(ROW "\n", "MODEL", "REVISION", "COMMIT", "SIZE", "STATE", "SERVED?", "");
+        printf(ROW "\n", "MODEL", "REVISION", "COMMIT", "SIZE", "STATE", "SERVED", "");
     pull_format_bytes(m->n_bytes, size, sizeof(size));
     if (!m->complete) snprintf(state, sizeof(state), "partial");
     if (!m->complete && m->percent >= 0)

@@ -337,7 +337,7 @@ def test_a_request_on_a_terminal_is_one_short_line():
     try:
         rows = [row for row in text.replace("\r", "").splitlines() if " POST " in row and "curl" not in row]
         assert len(rows) == 3 and all(len(row) <= 100 for row in rows), rows
-        shown = r"\d\d:\d\d:\d\d 200 POST /v1/chat/completions, \d+ \+ 3 tokens, first \d+\.\d\d s, all \d+\.\d\d s, length"
+        shown = r"\d\d:\d\d:\d\d 200 POST /v1/chat/completions, \d+ \+ 3 tokens, first \d+\.\d{3} s, all \d+\.\d{3} s, length"
         assert re.fullmatch(shown, rows[0]), rows
         assert re.search(r"^\S+ 404 POST /v1/x+, all .*, req_\w+$", rows[1]), rows
     finally:

@@ -820,7 +820,7 @@ def test_list():
         HUB.on("/", status(404), times=None, server="store")
         must(h.pull("acme/half"), 6, "status 404")
         rows = must(h.run("list"), 0, f"^hearth: 2 of {h.cache}$").out.splitlines()
-        assert rows[0].split() == ["MODEL", "REVISION", "COMMIT", "SIZE", "STATE", "SERVED?"], rows
+        assert rows[0].split() == ["MODEL", "REVISION", "COMMIT", "SIZE", "STATE", "SERVED"], rows
         assert all(row.startswith("acme/") for row in rows[1:]), rows
         assert re.search(r"acme/tiny +main +" + repo.refs["main"][:12] + r" .*complete +served$", "\n".join(rows), re.M), rows
         objects = {o["name"]: o for o in map(json.loads, must(h.run("list", "--json"), 0).out.splitlines())}
