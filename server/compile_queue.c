@@ -155,7 +155,7 @@ static void rest(struct compile_queue *q, uint64_t until_us)
     int rc = 0;
     pthread_mutex_lock(&q->lock);
     while (!rc && (!q->running || is_wanted(q)))
-        rc = pthread_cond_clockwait(&q->changed, &q->lock, CLOCK_MONOTONIC, &until);
+        rc = pthread_cond_timedwait(&q->changed, &q->lock, &until);
     pthread_mutex_unlock(&q->lock);
 }
 
@@ -283,7 +283,11 @@ int compile_queue_create(struct compile_queue **ret, bool (*busy)(void *ctx), vo
     q->busy = busy;
     q->ctx = ctx;
     pthread_mutex_init(&q->lock, NULL);
-    pthread_cond_init(&q->changed, NULL);
+    pthread_condattr_t attr;
+    pthread_condattr_init(&attr);
+    pthread_condattr_setclock(&attr, CLOCK_MONOTONIC);
+    pthread_cond_init(&q->changed, &attr);
+    pthread_condattr_destroy(&attr);
     int rc = start_thread(q);
     if (rc) {
         snprintf(err, errlen, "compile thread: %s", strerror(rc));
