@@ -42,9 +42,9 @@ FAMILIES = {
                 "embedding_multiplier": 12.0, "residual_multiplier": 0.22, "attention_multiplier": 0.03125,
                 "logits_scaling": 4.0, "rope_theta": 10000.0, "tie_word_embeddings": True},
 }
-# What is left out for the counter-test: a norm's weights become those of no effect, or a setting its default.
+# What is left out for the counter-test: the 1 of (1 + weight) of a norm, a norm's weights, or a setting.
 LEFT_OUT = {
-    "gemma3": ("norm", "post_attention_layernorm.weight", 0.0),
+    "gemma3": ("minus", "post_attention_layernorm.weight", 1.0),
     "olmo2": ("norm", "post_feedforward_layernorm.weight", 1.0),
     "granite": ("setting", "residual_multiplier", 1.0),
 }
@@ -129,7 +129,7 @@ def leave_out(directory, family):
         tensors = load_file(path)
         for key in tensors:
             if key.endswith(name):
-                tensors[key] = torch.full_like(tensors[key], value)
+                tensors[key] = tensors[key] - value if kind == "minus" else torch.full_like(tensors[key], value)
         save_file(tensors, path, metadata={"format": "pt"})
     return other
 
