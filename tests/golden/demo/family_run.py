@@ -4,7 +4,7 @@
 least 90 % must be right, and fewer than 50 % once a norm or a factor is left out. By hand; needs torch,
 transformers 5.23 and tokenizers. A family takes some minutes of one core.
 
-    family_run.py [--steps N] [--keep DIR] gemma3|olmo2|granite ...
+    family_run.py [--steps N] [--keep DIR] gemma3|granite ...
 """
 import argparse
 import json
@@ -36,17 +36,14 @@ FAMILIES = {
                "query_pre_attn_scalar": 32, "sliding_window": 16, "sliding_window_pattern": 2,
                "hidden_activation": "gelu_pytorch_tanh", "rope_theta": 1000000.0,
                "rope_local_base_freq": 10000.0, "tie_word_embeddings": True},
-    "olmo2": {"architectures": ["Olmo2ForCausalLM"], "model_type": "olmo2", "hidden_act": "silu",
-              "rms_norm_eps": 1e-6, "rope_theta": 500000.0, "tie_word_embeddings": False},
     "granite": {"architectures": ["GraniteForCausalLM"], "model_type": "granite", "hidden_act": "silu",
                 "embedding_multiplier": 12.0, "residual_multiplier": 0.22, "attention_multiplier": 0.03125,
                 "logits_scaling": 4.0, "rope_theta": 10000.0, "tie_word_embeddings": True},
 }
-# What is left out for the counter-test: the 1 of (1 + weight) of a norm, a norm's weights, or a setting.
+# What is left out for the counter-test: the 1 of (1 + weight) of a norm, or a setting.
 LEFT_OUT = {
-    "gemma3": ("minus", "post_attention_layernorm.weight", 1.0),
-    "olmo2": ("norm", "post_feedforward_layernorm.weight", 1.0),
-    "granite": ("setting", "residual_multiplier", 1.0),
+    "gemma3": ("norm", "post_attention_layernorm.weight"),
+    "granite": ("setting", "residual_multiplier"),
 }
 
 
@@ -116,12 +113,13 @@ def share_right(directory, questions):
 def leave_out(directory, family):
     """The same model without one norm or factor, in a directory of its own."""
     from safetensors.torch import load_file, save_file
-    kind, name, value = LEFT_OUT[family]
+    kind, name = LEFT_OUT[family]
     other = directory + "-without"
     shutil.copytree(directory, other, dirs_exist_ok=True)
     if kind == "setting":
         with open(os.path.join(other, "config.json"), encoding="utf-8") as f:
-            config = dict(json.load(f), **{name: value})
+            config = json.load(f)
+        del config[name]
         with open(os.path.join(other, "config.json"), "w", encoding="utf-8") as f:
             json.dump(config, f)
     else:
@@ -129,7 +127,7 @@ def leave_out(directory, family):
         tensors = load_file(path)
         for key in tensors:
             if key.endswith(name):
-                tensors[key] = tensors[key] - value if kind == "minus" else torch.full_like(tensors[key], value)
+                tensors[key] = tensors[key] - 1
         save_file(tensors, path, metadata={"format": "pt"})
     return other
 
