@@ -19,6 +19,12 @@
 #include <sanitizer/tsan_interface.h>
 #endif
 
+#ifdef HEARTH_HAVE_FIBERS
+bool fiber_available(void)
+{
+    return true;
+}
+
 /* As much as a thread has; the page below it cannot be touched. */
 enum { STACK_BYTES = 8 << 20, GUARD_BYTES = 1 << 16 };
 
@@ -110,3 +116,37 @@ void fiber_pause(struct fiber *f)
 #endif
     swapcontext(&f->own, &f->caller);
 }
+#else
+bool fiber_available(void)
+{
+    return false;
+}
+
+struct fiber *fiber_create(void)
+{
+    return NULL;
+}
+
+void fiber_destroy(struct fiber *f)
+{
+    assert(!f);
+}
+
+void fiber_start(struct fiber *f, void (*fn)(void *arg), void *arg)
+{
+    (void)f, (void)fn, (void)arg;
+    abort();
+}
+
+bool fiber_resume(struct fiber *f)
+{
+    (void)f;
+    abort();
+}
+
+void fiber_pause(struct fiber *f)
+{
+    (void)f;
+    abort();
+}
+#endif

@@ -13,6 +13,9 @@
 
 struct fiber;
 
+/* Returns false where the C library cannot switch stacks (musl): then no fiber can be created. */
+bool fiber_available(void);
+
 /* Returns owned (fiber_destroy), or NULL if out of memory. The stack takes memory when touched. */
 struct fiber *fiber_create(void);
 void fiber_destroy(struct fiber *f); /* NULL is fine; what it was doing is dropped */

@@ -29,6 +29,7 @@ struct mask_lane {
 
 static int count_lanes(int n_parallel, int n_threads)
 {
+    if (!fiber_available()) return 0;
     int n = n_parallel < n_threads ? n_parallel : n_threads;
     return n < MASKS_MAX_LANES ? n : MASKS_MAX_LANES;
 }
@@ -44,7 +45,7 @@ int masks_init(struct masks *m, struct pool *pool, int n_parallel)
     *m = (struct masks){.pool = pool};
     m->has_lock = pthread_mutex_init(&m->lock, NULL) == 0;
     m->waiting = calloc((size_t)n_parallel, sizeof(struct seq *));
-    m->lanes = calloc((size_t)n, sizeof(*m->lanes));
+    m->lanes = calloc((size_t)n + 1, sizeof(*m->lanes));
     if (!m->has_lock || !m->waiting || !m->lanes) return -1;
     for (; m->n_lanes < n; m->n_lanes++) {
         struct mask_lane *l = &m->lanes[m->n_lanes];
@@ -65,15 +66,16 @@ void masks_finish(struct masks *m)
     *m = (struct masks){0};
 }
 
-static bool no_more(struct eng_pace *pace)
+/* A mask that is not quick is for a lane; without lanes it is made whatever it takes. */
+static bool past_quick(struct eng_pace *pace)
 {
-    (void)pace;
-    return false;
+    pace->left = GRANT;
+    return !fiber_available();
 }
 
 void masks_ask(struct seq *s)
 {
-    struct eng_pace pace = {MASKS_QUICK, no_more};
+    struct eng_pace pace = {MASKS_QUICK, past_quick};
     s->next = s->slow ? ENG_GUIDE_LATER : s->guide->mask(s->guide->ctx, s->mask, &pace);
     s->slow = s->awaits = s->next == ENG_GUIDE_LATER;
     s->next_known = !s->awaits;
