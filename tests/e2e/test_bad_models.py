@@ -216,11 +216,11 @@ def test_06_odd_but_legal():
     with DemoCopy() as m:
         plain = score(m.dir)
 
-        def odd(header, data):  # everything at an odd offset, with unused tensors
-            out = {"a": {"dtype": "U8", "shape": [1], "data_offsets": [0, 1]},
-                   "b.empty": {"dtype": "F32", "shape": [3, 0], "data_offsets": [1, 1]},
-                   "c.rank9": {"dtype": "U8", "shape": [1, 1, 1, 1, 2, 1, 1, 1, 1], "data_offsets": [1, 3]},
-                   "d.rank0": {"dtype": "BF16", "shape": [], "data_offsets": [3, 5]}}
+        def odd(header, data):  # everything at an odd offset, with tensors that have no effect
+            out = {"a.masked_bias": {"dtype": "U8", "shape": [1], "data_offsets": [0, 1]},
+                   "b.attn.bias": {"dtype": "F32", "shape": [3, 0], "data_offsets": [1, 1]},
+                   "c.rotary_emb.inv_freq": {"dtype": "U8", "shape": [1, 1, 1, 1, 2, 1, 1, 1, 1], "data_offsets": [1, 3]},
+                   "lm_head.weight": {"dtype": "BF16", "shape": [], "data_offsets": [3, 5]}}
             for name in tensors(header):
                 out[name] = dict(header[name], data_offsets=[x + 5 for x in header[name]["data_offsets"]])
             return pack(out, bytes(5) + data)
@@ -229,6 +229,12 @@ def test_06_odd_but_legal():
     with DemoCopy() as m:
         m.shard()
         assert score(m.dir) == plain, "two shards"
+    with DemoCopy() as m:  # a tensor that the family does not know is not left out in silence
+        m.weights(lambda h, d: pack({"model.layers.0.self_attn.sinks": {"dtype": "U8", "shape": [1],
+                                                                        "data_offsets": [0, 1]},
+                                     **{n: dict(h[n], data_offsets=[x + 1 for x in h[n]["data_offsets"]])
+                                        for n in tensors(h)}}, bytes(1) + d))
+        refused(m.dir, "tensor model.layers.0.self_attn.sinks is not part of a Llama model of 5 layers", "sinks")
 
 
 def test_07_wrong_tensors():

@@ -149,7 +149,7 @@ def test_generate_refuses():
 
 def test_inspect():
     status, out, err = run("inspect", DEMO)
-    assert status == 0 and not err and out.startswith("verdict: can be served\narchitecture: "), out
+    assert status == 0 and not err and out.startswith("verdict: can be served\nfamily: Llama: 5 layers, tied\narchitecture: "), out
     for part in ("LlamaForCausalLM", "model.embed_tokens.weight BF16 [1024, 128]", "tokenizer", "chat template"):
         assert part in out, (part, out)
     with demo_without("model.safetensors") as directory:
