@@ -18,6 +18,7 @@
 
 #include "engine/engine.h"
 #include "server/api/routes.h"
+#include "server/compile_queue.h"
 #include "server/config/config.h"
 #include "server/generation_config.h"
 #include "server/http/guard.h"
@@ -337,6 +338,12 @@ static const char *no_environment(const char *name)
     return NULL;
 }
 
+static bool never(void *ctx)
+{
+    (void)ctx;
+    return false;
+}
+
 static void open_server(void)
 {
     static const char *const names[] = {"demo", "other", NULL};
@@ -352,7 +359,9 @@ static void open_server(void)
     if (srv_config_load(&config, 2, argv, no_environment, err, sizeof(err)) ||
         tok_open(&model.tok, dir, err, sizeof(err)) ||
         tok_chat_open(&model.chat, dir, &params, err, sizeof(err)) ||
-        srv_models_init(&app->models) || srv_work_create(&server.work, 0, err, sizeof(err))) {
+        srv_models_init(&app->models) ||
+        compile_queue_create(&app->compiles, never, NULL, err, sizeof(err)) ||
+        srv_work_create(&server.work, 0, err, sizeof(err))) {
         fprintf(stderr, "%s: %s\n", dir, err);
         exit(1);
     }
