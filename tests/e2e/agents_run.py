@@ -106,7 +106,7 @@ def aider(url, home, prompt, mcp):
             "--analytics-disable", "--no-fancy-input", "--no-pretty", "--message", prompt], {"LITELLM_LOCAL_MODEL_COST_MAP": "True"}
 
 
-SHELL = {"command": WRITE, "description": "Writes a file"}
+SHELL = {"command": WRITE}
 # agent -> how it is started, its tool, the tool's arguments, what the tool writes, whether the cache is judged
 AGENTS = {
     "codex": (codex, "exec_command", {"cmd": WRITE}, "hearth", True),
