@@ -1,12 +1,12 @@
 #!/usr/bin/env python3
 # SPDX-License-Identifier: MIT
-"""Run by hand: coding agents, unmodified and headless, against a model that writes a given text: a text turn, a tool turn.
+"""Run by hand: agents, unmodified and headless, against a model that writes a given text: a text turn, a tool turn.
 
-    tests/e2e/agents_run.py [codex] [codex-mcp] [claude] [opencode] [aider]     # first installs them into build/libraries
+    tests/e2e/agents_run.py [codex] [codex-mcp] [claude] [opencode] [aider] [open-webui]    # installs into build/libraries
 
 Each has a home of its own and a network of loopback alone. The table says what happened, with the tokens of each request's
-prompt and those of them that came from the prefix cache. Behind a call, Codex and Claude Code must find 0.95 of the
-prompt before it there.
+prompt and those of them that came from the prefix cache. Behind a call, Codex, Claude Code and Open WebUI must find 0.95
+of the prompt before it there. No request may be refused. Open WebUI's packages take 7 GiB.
 """
 import fcntl
 import json
@@ -19,7 +19,7 @@ import sys
 import tempfile
 
 from hearth_server import Hearth
-from install_libraries import node_modules, venv
+from install_libraries import HERE, node_modules, venv
 from scripted_model import ScriptedModel, cut
 
 SECONDS, CACHED, CONTEXT = 240, 0.95, 131072
@@ -106,6 +106,16 @@ def aider(url, home, prompt, mcp):
             "--analytics-disable", "--no-fancy-input", "--no-pretty", "--message", prompt], {"LITELLM_LOCAL_MODEL_COST_MAP": "True"}
 
 
+def open_webui(url, home, prompt, mcp):
+    program = os.path.join(venv("open-webui", "requirements_open_webui.txt"), "bin", "open-webui")
+    script, result = os.path.join(HERE, "open_webui_turn.py"), os.path.join(home, "work", "written.txt")
+    os.makedirs(os.path.join(home, "data"), exist_ok=True)
+    return [sys.executable, script, program, result, prompt], {
+        "DATA_DIR": os.path.join(home, "data"), "OPENAI_API_BASE_URL": url + "/v1", "OPENAI_API_KEY": "none",
+        "RAG_EMBEDDING_ENGINE": "openai", "ENABLE_OLLAMA_API": "False", "WEBUI_AUTH": "False", "WEBUI_SECRET_KEY": "none",
+        "ENABLE_PERSISTENT_CONFIG": "False", "OFFLINE_MODE": "True", "ANONYMIZED_TELEMETRY": "False"}
+
+
 SHELL = {"command": WRITE}
 # agent -> how it is started, its tool, the tool's arguments, what the tool writes, whether the cache is judged
 AGENTS = {
@@ -114,6 +124,7 @@ AGENTS = {
     "claude": (claude, "Bash", SHELL, "hearth", True),
     "opencode": (opencode, "bash", SHELL, "hearth", False),
     "aider": (aider, "none", {}, None, False),
+    "open-webui": (open_webui, "add", {"a": 2, "b": 3}, "5", True),
 }
 
 
@@ -127,7 +138,7 @@ def requests_of(server, since):
 
 
 def turn(server, agent, home, prompt):
-    """(what the agent printed, its exit status, the requests it made)"""
+    """(what the agent printed, its exit status or that of a request that failed, the requests it made)"""
     start, _, _, _, _ = AGENTS[agent]
     command, variables = start(server.url, home, prompt, agent.endswith("-mcp"))
     since = len(server.log)
@@ -136,7 +147,8 @@ def turn(server, agent, home, prompt):
                           errors="replace", timeout=SECONDS, capture_output=True, check=False)
     if os.environ.get("HEARTH_SHOW"):
         print(done.stdout[-3000:], done.stderr[-3000:], sep="\n--\n", flush=True)
-    return done.stdout, done.returncode, requests_of(server, since)
+    asked = requests_of(server, since)
+    return done.stdout, done.returncode or next((r[1] for r in asked if r[1] != 200), 0), asked
 
 
 def run_agent(agent):
@@ -174,8 +186,8 @@ def main():
     wanted = sys.argv[1:] or list(AGENTS)
     if not os.environ.get("HEARTH_ALONE"):
         node("codex")
-        if "aider" in wanted:
-            venv("aider", "requirements_aider.txt")
+        for name in {"aider", "open-webui"} & set(wanted):
+            venv(name, f"requirements_{name.replace('-', '_')}.txt")
     leave_the_network()
     failed = 0
     for agent in wanted:
