@@ -2,11 +2,12 @@
 # SPDX-License-Identifier: MIT
 """Run by hand: agents, unmodified and headless, against a model that writes a given text: a text turn, a tool turn.
 
-    tests/e2e/agents_run.py [codex] [codex-mcp] [claude] [opencode] [aider] [open-webui]    # installs into build/libraries
+    tests/e2e/agents_run.py [codex] [codex-mcp] [claude] [opencode] [aider] [open-webui] [open-webui-responses]
 
-Each has a home of its own and a network of loopback alone. The table says what happened, with the tokens of each request's
-prompt and those of them that came from the prefix cache. Behind a call, Codex, Claude Code and Open WebUI must find 0.95
-of the prompt before it there. No request may be refused. Open WebUI's packages take 7 GiB.
+They are installed into build/libraries first; Open WebUI's packages take 7 GiB. Each has a home of its own and a network of
+loopback alone. The table says what happened, with the tokens of each request's prompt and those of them that came from the
+prefix cache. Behind a call, Codex, Claude Code and Open WebUI must find 0.95 of the prompt before it there. No request may
+be refused.
 """
 import fcntl
 import json
@@ -116,6 +117,11 @@ def open_webui(url, home, prompt, mcp):
         "ENABLE_PERSISTENT_CONFIG": "False", "OFFLINE_MODE": "True", "ANONYMIZED_TELEMETRY": "False"}
 
 
+def open_webui_responses(url, home, prompt, mcp):
+    command, variables = open_webui(url, home, prompt, mcp)
+    return command, {**variables, "OPENAI_API_CONFIGS": '{"0": {"enable": true, "api_type": "responses"}}'}
+
+
 SHELL = {"command": WRITE}
 # agent -> how it is started, its tool, the tool's arguments, what the tool writes, whether the cache is judged
 AGENTS = {
@@ -125,6 +131,7 @@ AGENTS = {
     "opencode": (opencode, "bash", SHELL, "hearth", False),
     "aider": (aider, "none", {}, None, False),
     "open-webui": (open_webui, "add", {"a": 2, "b": 3}, "5", True),
+    "open-webui-responses": (open_webui_responses, "add", {"a": 2, "b": 3}, "5", True),
 }
 
 
@@ -186,16 +193,18 @@ def main():
     wanted = sys.argv[1:] or list(AGENTS)
     if not os.environ.get("HEARTH_ALONE"):
         node("codex")
-        for name in {"aider", "open-webui"} & set(wanted):
-            venv(name, f"requirements_{name.replace('-', '_')}.txt")
+        if "aider" in wanted:
+            venv("aider", "requirements_aider.txt")
+        if any(agent.startswith("open-webui") for agent in wanted):
+            venv("open-webui", "requirements_open_webui.txt")
     leave_the_network()
     failed = 0
     for agent in wanted:
         for name, kind, verdict, asked in run_agent(agent):
             failed += verdict != "ok"
-            print(f"{name:10} {kind:5} {verdict}")
+            print(f"{name:20} {kind:5} {verdict}")
             for path, status, prompt, cached in asked:
-                print(f"{'':17}{path} {status}: {prompt} tokens, {cached} cached")
+                print(f"{'':27}{path} {status}: {prompt} tokens, {cached} cached")
     sys.exit(1 if failed else 0)
 
 
