@@ -48,7 +48,7 @@ TEMPLATE = "tokenizer/template"
 TEMPLATE_LAYERS = [names.split() for names in (
     "run",
     "str char_class value undefined number big_int dict iterate order",
-    "print json text_ops html html_entities",
+    "print json text_ops",
     "library attributes operators format methods filters filters_text is_tests globals",
     "lexer ast parse_expr parser scope",
     "eval exec",

@@ -250,7 +250,6 @@ static struct jinja_value find_method(struct jinja_run *r, struct jinja_value ob
     enum jinja_type type = jinja_is_integer(obj) ? JINJA_INT : (enum jinja_type)obj.type;
     if (type == JINJA_STR) {
         const struct jinja_method *m = named(jinja_str_methods, name);
-        if (!m && obj.u.str->markup) m = named(jinja_markup_methods, name);
         if (m) return bind_method(r, obj, m);
     }
     for (size_t i = 0; i < sizeof(methods) / sizeof(methods[0]); i++) {

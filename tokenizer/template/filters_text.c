@@ -8,7 +8,6 @@
 
 #include "tokenizer/template/char_class.h"
 #include "tokenizer/template/dict.h"
-#include "tokenizer/template/html.h"
 #include "tokenizer/template/iterate.h"
 #include "tokenizer/template/library.h"
 #include "tokenizer/template/number.h"
@@ -126,7 +125,6 @@ JINJA_FILTER_IS(f_escape, jinja_from_str(jinja_str_escape(r, jinja_to_str(r, v))
 JINJA_FILTER_IS(f_forceescape,
                 jinja_from_str(jinja_str_escape(r, jinja_str_as(r, jinja_to_str(r, v), false))))
 JINJA_FILTER_IS(f_safe, jinja_from_str(jinja_str_as(r, jinja_to_str(r, v), true)))
-JINJA_FILTER_IS(f_striptags, jinja_html_striptags(r, jinja_to_str(r, v)))
 
 static bool is_bad_key_char(char c)
 {
@@ -491,7 +489,6 @@ const struct jinja_filter jinja_text_filters[] = {
     {"wordwrap", f_wordwrap, {"width break_long_words wrapstring break_on_hyphens", 0}},
     {"urlencode", f_urlencode, {"", 0}},
     {"filesizeformat", f_filesizeformat, {"binary", 0}},
-    {"striptags", f_striptags, {"", 0}},
     {"xmlattr", f_xmlattr, {"autospace", 0}},
     {NULL, NULL, {NULL, 0}},
 };

@@ -108,11 +108,6 @@ JINJA_BUILTIN_FN(raise_exception)
                s->s);
 }
 
-JINJA_BUILTIN_FN(refuse_lipsum)
-{
-    jinja_raise(r, "lipsum() is not supported in chat templates");
-}
-
 /* %f, %z and %Z as of a naive datetime; the rest is the C library's. */
 static const char *python_format(struct jinja_run *r, const struct jinja_str *format)
 {
@@ -157,7 +152,6 @@ JINJA_BUILTIN_FN(strftime_now)
 static const struct jinja_builtin builtins[] = {
     {"range", make_range, {"start stop step", 1}},
     {"dict", make_dict, {NULL, 0}},
-    {"lipsum", refuse_lipsum, {NULL, 0}},
     {"cycler", make_cycler, {NULL, 0}},
     {"joiner", make_joiner, {"sep", 0}},
     {"namespace", make_namespace, {NULL, 0}},

@@ -23,6 +23,19 @@ const struct jinja_test *jinja_find_test(const struct jinja_str *name)
     return NULL;
 }
 
+bool jinja_is_left_out(enum jinja_name_kind kind, const struct jinja_str *name)
+{
+    static const char *const names[][24] = {
+        [JINJA_FILTER_NAME] = {"pprint", "random", "striptags", "urlize"},
+        [JINJA_METHOD_NAME] = {"as_integer_ratio", "bit_count", "encode", "escape", "from_bytes",
+                               "fromhex", "hex", "striptags", "to_bytes", "unescape"},
+        [JINJA_GLOBAL_NAME] = {"lipsum"},
+    };
+    for (const char *const *known = names[kind]; *known; known++)
+        if (jinja_str_is(name, *known)) return true;
+    return false;
+}
+
 /* The position of a name among the parameters, or -1. */
 static int find_param(const char *params, const struct jinja_str *name)
 {

@@ -112,15 +112,22 @@ struct jinja_builtin {
     }
 
 /* The tables; the last row has no name. */
-extern const struct jinja_filter jinja_filters[];        /* filters.c */
-extern const struct jinja_filter jinja_text_filters[];   /* filters_text.c */
-extern const struct jinja_test jinja_tests[];            /* is_tests.c */
-extern const struct jinja_method jinja_str_methods[];    /* methods.c: of all strings */
-extern const struct jinja_method jinja_markup_methods[]; /* and of Markup beyond them */
+extern const struct jinja_filter jinja_filters[];      /* filters.c */
+extern const struct jinja_filter jinja_text_filters[]; /* filters_text.c */
+extern const struct jinja_test jinja_tests[];          /* is_tests.c */
+extern const struct jinja_method jinja_str_methods[];  /* methods.c */
 
 /* By name, or NULL. */
 const struct jinja_filter *jinja_find_filter(const struct jinja_str *name);
 const struct jinja_test *jinja_find_test(const struct jinja_str *name);
+
+enum jinja_name_kind { JINJA_FILTER_NAME, JINJA_METHOD_NAME, JINJA_GLOBAL_NAME };
+
+/*
+ * True for a name that the reference has and this library leaves out because no published template
+ * uses it. A template that applies or calls one is refused when it is parsed.
+ */
+bool jinja_is_left_out(enum jinja_name_kind kind, const struct jinja_str *name);
 
 struct jinja_value jinja_apply_filter(struct jinja_run *r, const struct jinja_filter *f,
                                       struct jinja_value v, const struct jinja_args *args);

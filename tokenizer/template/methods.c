@@ -7,7 +7,6 @@
 
 #include "tokenizer/template/char_class.h"
 #include "tokenizer/template/dict.h"
-#include "tokenizer/template/html.h"
 #include "tokenizer/template/library.h"
 #include "tokenizer/template/number.h"
 #include "tokenizer/template/print.h"
@@ -405,24 +404,6 @@ JINJA_METHOD_FN(str_maketrans)
     return jinja_from_dict(d);
 }
 
-JINJA_METHOD_FN(str_encode)
-{
-    jinja_raise(r, "byte strings are not supported in chat templates");
-}
-
-/* ---- Markup -------------------------------------------------------------------------------- */
-
-JINJA_METHOD_IS(markup_striptags, jinja_html_striptags(r, self.u.str))
-JINJA_METHOD_IS(markup_unescape, jinja_html_unescape(r, self.u.str))
-JINJA_METHOD_IS(markup_escape, jinja_from_str(jinja_str_escape(r, jinja_to_str(r, a[0]))))
-
-const struct jinja_method jinja_markup_methods[] = {
-    {"striptags", markup_striptags, {"/", 0}},
-    {"unescape", markup_unescape, {"/", 0}},
-    {"escape", markup_escape, {"/s", 1}},
-    {NULL, NULL, {NULL, 0}},
-};
-
 const struct jinja_method jinja_str_methods[] = {
     {"split", str_split, {"sep maxsplit", 0}},
     {"strip", str_strip, {"/chars", 0}},
@@ -468,6 +449,5 @@ const struct jinja_method jinja_str_methods[] = {
     {"isupper", str_isupper, {"/", 0}},
     {"translate", str_translate, {"/table", 1}},
     {"maketrans", str_maketrans, {"/x y z", 1}},
-    {"encode", str_encode, {NULL, 0}},
     {NULL, NULL, {NULL, 0}},
 };

@@ -563,11 +563,27 @@ static void resolve_child(void *arg, struct jinja_node *node)
     resolve(arg, node);
 }
 
+/* Also below conditions: a name that is known to be left out shall not fail within a request. */
+static void refuse_left_out(struct frame *f, enum jinja_name_kind kind,
+                            const struct jinja_str *name, int line)
+{
+    static const char *const kinds[] = {"filter", "method", "function"};
+    if (!jinja_is_left_out(kind, name)) return;
+    f->r->line = line;
+    jinja_raise(f->r, "the %s '%.*s' is not supported in chat templates", kinds[kind],
+                (int)name->len, name->s);
+}
+
 /* Filters and tests are looked up once and for all. */
 static void resolve_apply(struct frame *f, struct jinja_node *node)
 {
     const struct jinja_str *name = node->u.apply.name;
+    const struct jinja_nodes *args = &node->u.apply.args.args;
     bool is_filter = node->kind == JINJA_FILTER;
+    if (is_filter) refuse_left_out(f, JINJA_FILTER_NAME, name, node->line);
+    if (is_filter && jinja_str_is(name, "map") && args->n && args->all[0]->kind == JINJA_CONST &&
+        jinja_is(args->all[0]->u.value, JINJA_STR))
+        refuse_left_out(f, JINJA_FILTER_NAME, args->all[0]->u.value.u.str, node->line);
     if (is_filter)
         node->u.apply.filter = jinja_find_filter(name);
     else
@@ -577,6 +593,26 @@ static void resolve_apply(struct frame *f, struct jinja_node *node)
         jinja_raise(f->r, "No %s named '%.*s'.", is_filter ? "filter" : "test", (int)name->len,
                     name->s);
     }
+    each_child(node, resolve_child, f);
+}
+
+/* True if no statement of the template gives the variable its value. */
+static bool is_from_context(const struct frame *f, const struct ident *id)
+{
+    for (const struct symbols *sym = f->sym; sym; sym = sym->parent)
+        for (size_t i = 0; i < sym->n_loads; i++)
+            if (sym->loads[i].to == id) return sym->loads[i].kind == LOAD_RESOLVE;
+    return false;
+}
+
+static void resolve_call(struct frame *f, struct jinja_node *node)
+{
+    const struct jinja_node *callee = node->u.call.callee;
+    if (callee->kind == JINJA_GETATTR)
+        refuse_left_out(f, JINJA_METHOD_NAME, callee->u.getattr.name.u.str, callee->line);
+    if (callee->kind == JINJA_NAME &&
+        is_from_context(f, find_ref(f->r, f->sym, callee->u.name.name)))
+        refuse_left_out(f, JINJA_GLOBAL_NAME, callee->u.name.name, callee->line);
     each_child(node, resolve_child, f);
 }
 
@@ -756,6 +792,7 @@ static void resolve(struct frame *f, struct jinja_node *node)
     case JINJA_NSREF: node->u.nsref.ref = ref_of_name(f, node->u.nsref.name, node->line); break;
     case JINJA_FILTER:
     case JINJA_TEST: resolve_apply(f, node); break;
+    case JINJA_CALL: resolve_call(f, node); break;
     case JINJA_COND:
     case JINJA_IF: resolve_soft(f, node); break;
     case JINJA_FOR: resolve_for(f, node); break;

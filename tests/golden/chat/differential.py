@@ -35,7 +35,7 @@ FILTERS = ["abs", "attr('k')", "batch(2)", "batch(2, 'x')", "capitalize", "cente
            "dictsort(by='value')", "e", "escape", "filesizeformat", "first", "float", "forceescape", "groupby('role')", "indent", "indent(2, true)", "int",
            "int(5)", "items", "join", "join(',')", "join(',', attribute='role')", "last", "length", "list", "lower", "map('string')", "map('upper')", "map(attribute='role')",
            "map(attribute='x', default=1)", "max", "min", "reject", "reject('none')", "rejectattr('content')", "replace('a', 'b')", "reverse", "round", "round(1)", "round(1, 'ceil')", "safe",
-           "select", "select('odd')", "select('string')", "selectattr('role', 'eq', 'user')", "selectattr('n', 'defined')", "slice(2)", "striptags", "sort", "sort(reverse=true)", "sort(attribute='role')", "string", "sum", "sum(start=1)",
+           "select", "select('odd')", "select('string')", "selectattr('role', 'eq', 'user')", "selectattr('n', 'defined')", "slice(2)", "sort", "sort(reverse=true)", "sort(attribute='role')", "string", "sum", "sum(start=1)",
            "title", "tojson", "tojson(indent=1)", "trim", "truncate(5)", "truncate(4, true, '', 0)", "unique", "upper", "urlencode", "wordcount", "wordwrap(5)", "xmlattr", "format(1)", "format('a', 2)"]
 TESTS = ["boolean", "callable", "defined", "divisibleby(2)", "divisibleby 3", "eq(1)", "escaped", "even", "false", "filter", "float", "ge 1", "gt(1)", "in([1, 'a'])", "in 'abc'", "integer", "iterable", "le 2", "lower",
          "lt 2", "mapping", "ne 1", "none", "number", "odd", "sameas(none)", "sequence", "string", "test", "true", "undefined", "upper"]

@@ -4,11 +4,11 @@
 NUMBER = ("as_integer_ratio", "bit_count", "from_bytes", "to_bytes")
 
 LEFT_OUT = {
-    "filter": ("pprint", "random", "urlize"),
+    "filter": ("pprint", "random", "striptags", "urlize"),
     "test": (),
     "global": ("lipsum",),
     "str": ("encode",),
-    "Markup": ("encode",),
+    "Markup": ("encode", "escape", "striptags", "unescape"),
     "list": (),
     "tuple": (),
     "dict": (),
