@@ -94,7 +94,7 @@ static size_t plain_run(const unsigned char *s, size_t len)
     return i;
 }
 
-/* What starts s and is not written as it is: a character, or a bad byte. Returns its bytes. */
+/* Finds a character or bad byte at the start of s that must be escaped. Returns its bytes. */
 static size_t add_escape(struct buf *b, const unsigned char *s, size_t len)
 {
     static const char from[] = "\"\\\n\r\t\b\f", to[] = "\"\\nrtbf";

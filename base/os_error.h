@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: MIT */
-/* What an operator can do about an error of the system, to follow strerror in a sentence. */
+/* Advice for an operator about a system error, to follow strerror in a sentence. */
 #ifndef HEARTH_BASE_OS_ERROR_H
 #define HEARTH_BASE_OS_ERROR_H
 

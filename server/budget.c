@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: MIT */
-/* What requests may hold; see budget.h. The factors are measured by tests/e2e/cgroup_run.py. */
+/* Memory that requests may hold; see budget.h. tests/e2e/cgroup_run.py measures the factors. */
 #include "server/budget.h"
 
 #include <unistd.h>

@@ -72,7 +72,9 @@ struct srv_jobs {
 void srv_jobs_start(struct srv_jobs *j, struct srv_request *req, int n,
                     const struct srv_jobs_ops *ops, void *ctx);
 
-/* What prepare waits for has come: once per JOBS_WAIT, any thread, perhaps before prepare returns.
+/*
+ * Called when the thing that prepare waits for is there: once per JOBS_WAIT, any thread, perhaps
+ * before prepare returns.
  */
 void srv_jobs_go_on(struct srv_jobs *j);
 

@@ -244,7 +244,7 @@ static bool is_namespace(const struct tools_ask *a, const json_t *tool)
     return a->dialect == TOOLS_RESPONSES && type && !strcmp(type, "namespace");
 }
 
-/* Agents send tools unasked that other servers run, or that are no functions: those are noted. */
+/* Agents send tools that other servers run, or of other types than function: those are noted. */
 static void drop_tool(const struct reading *r, const char *type, const struct tools_place *at)
 {
     char name[PARAM_PATH_MAX], path[PARAM_PATH_MAX];
@@ -386,7 +386,7 @@ static int allow_named(const struct reading *r, const json_t *object, const char
     return 0;
 }
 
-/* A choice of a tool that is no function: the tool is refused then, not dropped. */
+/* A choice of a tool that is not a function: the tool is refused then, not dropped. */
 static int refuse_chosen_type(const struct reading *r, const char *type)
 {
     const json_t *tools = json_object_get(r->body, "tools");

@@ -51,8 +51,8 @@ struct tools_ask {
 
 /*
  * Reads tools, tool_choice and parallel_tool_calls. body is the parsed tree of text; both are
- * borrowed until tools_ask_finish. Tools that are no functions are dropped and noted. Returns 0, or
- * -1 with err. tools_ask_finish is due in both cases.
+ * borrowed until tools_ask_finish. Tools that are not functions are dropped and noted. Returns 0
+ * or -1 with err. tools_ask_finish is due in both cases.
  */
 int tools_ask_read(struct tools_ask *a, enum tools_dialect dialect, struct srv_span text,
                    const json_t *body, struct param_unknown *ignored, struct param_error *err);

@@ -329,7 +329,7 @@ static void put_verdicts(struct jw *w, const char *name, const struct buf *lette
     jw_close(w);
 }
 
-/* What a compilation took. */
+/* The cost of a compilation. */
 struct cost {
     double ms;
     uint64_t steps;

@@ -321,7 +321,7 @@ void srv_guard_find_route(const struct srv_route *const *tables, const char *met
         for (const struct srv_route *r = *tables; r->method; r++) {
             srv_nearest_offer(&nearest, r->path, strlen(r->path));
             if (!path_matches(r, path)) continue;
-            /* What may be a model's name is none if something is posted to it. */
+            /* Models have no POST routes: the last word of this path is not a model's name. */
             if ((r->flags & SRV_ROUTE_PREFIX) && !strcmp(method, "POST") &&
                 strcmp(r->method, method))
                 continue;

@@ -718,7 +718,7 @@ static struct stat find_owner(const char *cache_root)
 
 int hub_pull_run(struct hub_pull *p, char *err, size_t errlen)
 {
-    /* What root fetches into the cache of a user, as the service's, that user can go on with. */
+    /* Files that root fetches into another user's cache belong to that user. */
     struct stat owner = find_owner(p->settings->cache_root);
     if (geteuid() != 0 || owner.st_uid == 0) return run(p, err, errlen);
     make_files_of(owner.st_uid, owner.st_gid);

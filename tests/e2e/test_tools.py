@@ -938,7 +938,7 @@ def codex_body(*items):
 
 
 def test_namespaces_as_codex_sends_them():
-    """Functions of a namespace are called by their own names; tools that are no functions are named as ignored."""
+    """Functions of a namespace are called by their own names; tools of other types are named as ignored."""
     call = '<tool_call>\n{"name": "agents__spawn", "arguments": {"task": "dig"}}\n</tool_call>'
     with scripted(call, markers=("<tool_call>", "</tool_call>")):
         body = codex_body()

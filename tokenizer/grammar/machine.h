@@ -112,7 +112,7 @@ static inline void gram_look_at_pace(struct gram_machine *m)
     if (m->work >= m->rest_at) gram_machine_rest(m);
 }
 
-/* Counts for the pace alone what is no step of the machine and takes about as long as n of them. */
+/* Counts work other than steps, which takes about as long as n of them, for the pace alone. */
 static inline void gram_other_work(struct gram_machine *m, uint64_t n)
 {
     if (!m->pace) return;

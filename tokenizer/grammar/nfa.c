@@ -144,7 +144,7 @@ struct signatures {
     uint32_t n;
 };
 
-/* What a set adds to the hash of a signature. */
+/* The share of a set in the hash of a signature. */
 static uint64_t hash_of_set(uint32_t set)
 {
     uint64_t h = (set + 1) * 0x9E3779B97F4A7C15u;

@@ -97,7 +97,7 @@ static void test_load(void **state)
     REQUIRE(text == NULL);
 }
 
-/* Absence is no failure, so it leaves no sentence behind. */
+/* Absence is not a failure, so it leaves no error text. */
 static void test_load_optional(void **state)
 {
     (void)state;

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: MIT */
-/* What a terminal would obey is spelled, all else stays; nothing is cut inside a character. */
+/* Control characters are spelled out, all else stays; nothing is cut inside a character. */
 #include "test.h"
 
 #include <stdio.h>

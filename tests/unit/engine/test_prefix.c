@@ -179,7 +179,7 @@ static void test_tells_why_a_page_is_not_there(void **state)
     REQUIRE_EQ_INT(why(&f, a, &common, 400, 32, &n), ENG_MISS_CONTENT);
     REQUIRE_EQ_INT(n, 0);
     REQUIRE_EQ_INT(why(&f, b, &common, 100, 32, &n), ENG_MISS_NONE);
-    /* What other scopes hold is not told. */
+    /* Nothing is said of pages of other scopes. */
     REQUIRE_EQ_INT(why(&f, PREFIX_NONE, &other, 100, 7, &n), ENG_MISS_NONE);
     for (int i = 2; i >= 0; i--)
         prefix_release(f.cache,

@@ -175,7 +175,7 @@ static void test_cached_tokens_are_exact(void **state)
     close_bench(&b);
 }
 
-/* What a job adds to the cache, and why it found no more there. */
+/* Tokens that a job adds to the cache, and the reason why it found no more there. */
 static void test_written_tokens_and_misses(void **state)
 {
     (void)state;
@@ -188,7 +188,7 @@ static void test_written_tokens_and_misses(void **state)
         {70, 0, 2, 0, 0, 0, true, ENG_MISS_SCOPE},
         {70, 0, 1, 0, 64, 0, false, ENG_MISS_NONE}, /* the first of its kind */
         {70, 70, 1, 64, 0, 64, false, ENG_MISS_NONE},
-        {100, 70, 3, 64, 32, 64, false, ENG_MISS_NONE}, /* what followed was no whole page */
+        {100, 70, 3, 64, 32, 64, false, ENG_MISS_NONE}, /* the rest was less than a page */
         {130, 75, 1, 64, 64, 70, false, ENG_MISS_CONTENT},
         {130, 3, 1, 0, 128, 3, false, ENG_MISS_CONTENT},
     };

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: MIT */
-/* What requests may hold, by the memory there is. */
+/* Memory that requests may hold, by the memory available. */
 #include "test.h"
 
 #include "server/budget.h"

@@ -166,7 +166,7 @@ static bool is_done_with(const struct client *c, enum compile_end end)
     return c->n_done == 1 && c->wait.end == end;
 }
 
-/* What another waits for too is compiled to its end although the one it began for has left. */
+/* A compilation that another request waits for goes on although the first one has left. */
 static void test_equal_grammars_are_compiled_once(void **state)
 {
     (void)state;
