@@ -81,6 +81,7 @@ int eng_model_open(struct eng_model **ret, const struct eng_model_params *params
     rc = eng_plan_make(m, params->dir, &r);
     if (rc == 0) rc = choose_numerics(m, params, &r);
     if (rc) goto out;
+    eng_plan_stream(m);
     eng_plan_place(m, params->gemm);
     if (params->memory_bytes && m->weights_bytes > params->memory_bytes) {
         rc = eng_report_problem(&r, ENG_ENOMEM,

@@ -404,7 +404,7 @@ static size_t take(struct eng_load *load, size_t n)
  * are divided once, and its norms, which divide by its size, get eps / r^2. Gemma was trained with
  * sqrt(hidden_size) rounded to bf16; `exact` follows the formula.
  */
-static void place_stream(struct eng_model *m)
+void eng_plan_stream(struct eng_model *m)
 {
     const struct eng_hparams *hp = &m->hp;
     float scale = (float)hp->embed_scale;
@@ -421,7 +421,6 @@ void eng_plan_place(struct eng_model *m, const char *gemm)
     bool blas = choose_blas(m, gemm);
     size_t reserve = 0; /* what compressed matrices need more if they must stay BF16 */
     load->arena_bytes = 0;
-    place_stream(m);
     for (int i = 0; i < load->n_vecs; i++)
         load->vecs[i].at = take(load, (size_t)load->vecs[i].n * sizeof(float));
     for (int i = 0; i < load->n_mats; i++) {

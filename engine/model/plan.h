@@ -80,6 +80,9 @@ int eng_plan_make(struct eng_model *m, const char *dir, struct eng_report *r);
  */
 void eng_plan_place(struct eng_model *m, const char *gemm);
 
+/* Sets the factors of the stream from m->hp, m->numerics and the embedding's dtype. */
+void eng_plan_stream(struct eng_model *m);
+
 /* Returns true if every matrix is BF16 in the files. */
 bool eng_plan_is_bf16(const struct eng_load *load);
 

@@ -328,7 +328,7 @@ static void read_message(struct message *m, const struct tools_style *style, boo
     struct tools_markers markers;
     REQUIRE_EQ_INT(tools_set_create(&set, &request), 0);
     tools_markers_by_text(style, &markers);
-    void *memory = aligned_alloc(16, tools_reader_bytes(TOOLS_MAX_HELD));
+    void *memory = aligned_alloc(16, (tools_reader_bytes(TOOLS_MAX_HELD) + 15) / 16 * 16);
     const struct tools_reader_params params = {.set = set,
                                                .markers = &markers,
                                                .think_open = think_open,
