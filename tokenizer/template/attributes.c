@@ -35,7 +35,7 @@ static struct jinja_value bind_method(struct jinja_run *r, struct jinja_value se
     return (struct jinja_value){.type = JINJA_METHOD, .u.method = bound};
 }
 
-/* ---- methods of lists, tuples, dicts, loops, cyclers, numbers ------------------------------ */
+/* ---- methods of lists, tuples, dicts, loops, numbers --------------------------------------- */
 
 JINJA_METHOD_FN(list_count)
 {
@@ -148,20 +148,6 @@ JINJA_METHOD_FN(loop_changed)
     return jinja_bool(true);
 }
 
-JINJA_METHOD_FN(cycler_next)
-{
-    struct jinja_cycler *c = self.u.cycler;
-    struct jinja_value v = c->items->items[c->pos];
-    c->pos = (c->pos + 1) % c->items->n;
-    return v;
-}
-
-JINJA_METHOD_FN(cycler_reset)
-{
-    self.u.cycler->pos = 0;
-    return jinja_none();
-}
-
 JINJA_METHOD_FN(int_bit_length)
 {
     const char *digits = jinja_int_digits(r, self, 2);
@@ -228,8 +214,6 @@ static const struct {
     {JINJA_RANGE, {"count", range_count, {"/value", 1}}},
     {JINJA_LOOP, {"cycle", loop_cycle, {NULL, 0}}},
     {JINJA_LOOP, {"changed", loop_changed, {NULL, 0}}},
-    {JINJA_CYCLER, {"next", cycler_next, {"/", 0}}},
-    {JINJA_CYCLER, {"reset", cycler_reset, {"/", 0}}},
     {JINJA_INT, {"bit_length", int_bit_length, {"/", 0}}},
     {JINJA_INT, {"conjugate", number_itself, {"/", 0}}},
     {JINJA_FLOAT, {"is_integer", float_is_integer, {"/", 0}}},
@@ -329,10 +313,6 @@ static struct jinja_value plain_attr(struct jinja_run *r, struct jinja_value obj
     }
     case JINJA_LOOP: return loop_attr(r, obj.u.loop, name);
     case JINJA_MACRO: return macro_attr(obj.u.macro->info, name);
-    case JINJA_CYCLER:
-        if (jinja_str_is(name, "current")) return obj.u.cycler->items->items[obj.u.cycler->pos];
-        if (jinja_str_is(name, "items")) return jinja_from_tuple(obj.u.cycler->items);
-        return jinja_str_is(name, "pos") ? jinja_int((int64_t)obj.u.cycler->pos) : jinja_missing();
     case JINJA_BUILTIN: {
         static const struct jinja_method fromkeys = {
             "fromkeys", dict_fromkeys, {"/iterable value", 1}};

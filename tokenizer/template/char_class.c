@@ -304,17 +304,3 @@ size_t jinja_cp_to_lower(int32_t cp, int32_t out[3])
     out[0] = utf8proc_tolower(cp);
     return 1;
 }
-
-size_t jinja_cp_to_fold(int32_t cp, int32_t out[3])
-{
-    utf8proc_int32_t buf[8];
-    int boundary = 0;
-    utf8proc_ssize_t n = utf8proc_decompose_char(cp, buf, 8, UTF8PROC_CASEFOLD, &boundary);
-    if (n < 1 || n > 3) {
-        out[0] = cp;
-        return 1;
-    }
-    for (utf8proc_ssize_t i = 0; i < n; i++)
-        out[i] = buf[i];
-    return (size_t)n;
-}

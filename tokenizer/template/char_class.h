@@ -32,6 +32,5 @@ int jinja_cp_decimal_value(int32_t cp);
 size_t jinja_cp_to_upper(int32_t cp, int32_t out[3]);
 size_t jinja_cp_to_lower(int32_t cp, int32_t out[3]);
 size_t jinja_cp_to_title(int32_t cp, int32_t out[3]);
-size_t jinja_cp_to_fold(int32_t cp, int32_t out[3]);
 
 #endif

@@ -35,7 +35,7 @@ static struct path make_path(struct jinja_run *r, struct jinja_value attr, bool 
         p.parts[p.n++] = attr;
         return p;
     }
-    struct jinja_list *l = jinja_str_split(r, attr.u.str, &dot, -1, false);
+    struct jinja_list *l = jinja_str_split(r, attr.u.str, &dot, -1);
     for (size_t i = 0; i < l->n; i++) {
         const struct jinja_str *s = l->items[i].u.str;
         if (jinja_str_is_digits(s)) jinja_int_parse(r, s->s, s->len, 10, false, &l->items[i]);
@@ -153,7 +153,7 @@ JINJA_FILTER_FN(f_sort)
     struct jinja_str comma = JINJA_TEXT(",");
     struct jinja_list *attrs = jinja_list_new(r, 1);
     if (jinja_is(a[2], JINJA_STR))
-        attrs = jinja_str_split(r, a[2].u.str, &comma, -1, false);
+        attrs = jinja_str_split(r, a[2].u.str, &comma, -1);
     else
         jinja_list_add(r, attrs, a[2]);
     struct path *paths = JINJA_NEW_N(r, attrs->n, struct path);

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: MIT */
 /*
- * The functions every template has: range, dict, namespace, cycler, joiner, and what transformers
+ * The functions every template has: range, dict, namespace, joiner, and what transformers
  * adds, raise_exception and strftime_now.
  */
 #include <stdio.h>
@@ -86,14 +86,6 @@ JINJA_BUILTIN_FN(make_namespace)
     return (struct jinja_value){.type = JINJA_NAMESPACE, .u.dict = new_dict(r, args)};
 }
 
-JINJA_BUILTIN_FN(make_cycler)
-{
-    if (args->n_pos == 0 || args->n_kw) jinja_raise(r, "at least one item has to be provided");
-    struct jinja_cycler *c = JINJA_NEW(r, struct jinja_cycler);
-    c->items = jinja_list_of(r, args->pos, args->n_pos);
-    return (struct jinja_value){.type = JINJA_CYCLER, .u.cycler = c};
-}
-
 JINJA_BUILTIN_FN(make_joiner)
 {
     struct jinja_joiner *j = JINJA_NEW(r, struct jinja_joiner);
@@ -152,7 +144,6 @@ JINJA_BUILTIN_FN(strftime_now)
 static const struct jinja_builtin builtins[] = {
     {"range", make_range, {"start stop step", 1}},
     {"dict", make_dict, {NULL, 0}},
-    {"cycler", make_cycler, {NULL, 0}},
     {"joiner", make_joiner, {"sep", 0}},
     {"namespace", make_namespace, {NULL, 0}},
     {"raise_exception", raise_exception, {"message", 1}},

@@ -23,28 +23,29 @@ const struct jinja_test *jinja_find_test(const struct jinja_str *name)
     return NULL;
 }
 
-bool jinja_is_left_out(enum jinja_name_kind kind, const struct jinja_str *name)
+/* The position of a name in a list, or -1. */
+static int find_name(const char *names, const struct jinja_str *name)
 {
-    static const char *const names[][24] = {
-        [JINJA_FILTER_NAME] = {"pprint", "random", "striptags", "urlize"},
-        [JINJA_METHOD_NAME] = {"as_integer_ratio", "bit_count", "encode", "escape", "from_bytes",
-                               "fromhex", "hex", "striptags", "to_bytes", "unescape"},
-        [JINJA_GLOBAL_NAME] = {"lipsum"},
-    };
-    for (const char *const *known = names[kind]; *known; known++)
-        if (jinja_str_is(name, *known)) return true;
-    return false;
-}
-
-/* The position of a name among the parameters, or -1. */
-static int find_param(const char *params, const struct jinja_str *name)
-{
-    for (int i = 0; *params; i++) {
-        size_t n = strcspn(params, " ");
-        if (n == name->len && memcmp(params, name->s, n) == 0) return i;
-        params += n + (params[n] == ' ');
+    for (int i = 0; *names; i++) {
+        size_t n = strcspn(names, " ");
+        if (n == name->len && memcmp(names, name->s, n) == 0) return i;
+        names += n + (names[n] == ' ');
     }
     return -1;
+}
+
+bool jinja_is_left_out(enum jinja_name_kind kind, const struct jinja_str *name)
+{
+    static const char *const names[] = {
+        [JINJA_FILTER_NAME] = "center filesizeformat pprint random striptags urlencode urlize "
+                              "wordwrap xmlattr",
+        [JINJA_METHOD_NAME] = "as_integer_ratio bit_count casefold center encode escape expandtabs "
+                              "from_bytes fromhex hex isascii isdecimal isidentifier isnumeric "
+                              "isprintable istitle ljust partition rjust rpartition rsplit "
+                              "striptags swapcase to_bytes unescape zfill",
+        [JINJA_GLOBAL_NAME] = "cycler lipsum",
+    };
+    return find_name(names[kind], name) >= 0;
 }
 
 static size_t count_params(const char *params)
@@ -68,7 +69,7 @@ void jinja_bind(struct jinja_run *r, const char *name, struct jinja_signature si
     for (size_t i = 0; i < args->n_pos; i++)
         ret[i] = args->pos[i];
     for (size_t i = 0; i < args->n_kw; i++) {
-        int at = by_name ? find_param(params, args->keys[i]) : -1;
+        int at = by_name ? find_name(params, args->keys[i]) : -1;
         if (at < 0)
             jinja_raise(r, "%s got an unexpected keyword argument '%.*s'", name,
                         (int)args->keys[i]->len, args->keys[i]->s);

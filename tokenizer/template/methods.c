@@ -60,8 +60,6 @@ JINJA_METHOD_IS(str_upper, jinja_str_case(r, self.u.str, JINJA_UPPER))
 JINJA_METHOD_IS(str_lower, jinja_str_case(r, self.u.str, JINJA_LOWER))
 JINJA_METHOD_IS(str_title, jinja_str_case(r, self.u.str, JINJA_TITLE))
 JINJA_METHOD_IS(str_capitalize, jinja_str_case(r, self.u.str, JINJA_CAPITALIZE))
-JINJA_METHOD_IS(str_swapcase, jinja_str_case(r, self.u.str, JINJA_SWAPCASE))
-JINJA_METHOD_IS(str_casefold, jinja_str_case(r, self.u.str, JINJA_FOLD))
 
 static struct jinja_value strip(struct jinja_run *r, struct jinja_value self,
                                 const struct jinja_value *a, enum jinja_sides sides)
@@ -95,42 +93,11 @@ JINJA_METHOD_FN(str_removesuffix)
 JINJA_METHOD_FN(str_split)
 {
     const struct jinja_str *sep = jinja_maybe_str(r, a[0], "separator");
-    return jinja_from_list(jinja_str_split(r, self.u.str, sep, count_or(r, a[1], -1), false));
-}
-
-JINJA_METHOD_FN(str_rsplit)
-{
-    const struct jinja_str *sep = jinja_maybe_str(r, a[0], "separator");
-    return jinja_from_list(jinja_str_split(r, self.u.str, sep, count_or(r, a[1], -1), true));
+    return jinja_from_list(jinja_str_split(r, self.u.str, sep, count_or(r, a[1], -1)));
 }
 
 JINJA_METHOD_IS(str_splitlines, jinja_from_list(jinja_str_lines(r, self.u.str, jinja_truth(a[0]))))
 
-static struct jinja_value triple(struct jinja_run *r, struct jinja_value x, struct jinja_value y,
-                                 struct jinja_value z)
-{
-    return jinja_from_tuple(jinja_list_of(r, (struct jinja_value[]){x, y, z}, 3));
-}
-
-/* Three parts; without a separator the text is the first, or from the right the last. */
-static struct jinja_value partition(struct jinja_run *r, const struct jinja_str *s,
-                                    struct jinja_value sep_value, bool last)
-{
-    const struct jinja_str *sep = need(r, sep_value);
-    if (sep->len == 0) jinja_raise(r, "empty separator");
-    jinja_spend_search(r, s->len);
-    size_t at = last ? jinja_str_rfind(r, s, sep, s->len) : jinja_str_find(s, sep, 0);
-    struct jinja_value none = jinja_str_part_value(r, s, 0, 0);
-    if (at == SIZE_MAX && last) return triple(r, none, none, jinja_from_str(s));
-    if (at == SIZE_MAX) return triple(r, jinja_from_str(s), none, none);
-    size_t end = at + sep->len;
-    return triple(r, jinja_str_part_value(r, s, 0, at),
-                  jinja_from_str(jinja_str_as(r, sep, s->markup)),
-                  jinja_str_part_value(r, s, end, s->len - end));
-}
-
-JINJA_METHOD_IS(str_partition, partition(r, self.u.str, a[0], false))
-JINJA_METHOD_IS(str_rpartition, partition(r, self.u.str, a[0], true))
 JINJA_METHOD_IS(str_join, jinja_str_join(r, self.u.str, a[0], true))
 
 JINJA_METHOD_FN(str_replace)
@@ -210,114 +177,25 @@ JINJA_METHOD_FN(str_count)
     return jinja_int(n);
 }
 
-/* ---- padding ------------------------------------------------------------------------------- */
-
-/* The fill character is one character, also when Markup escapes it. */
-static struct jinja_value pad(struct jinja_run *r, struct jinja_value self,
-                              const struct jinja_value *a, enum jinja_sides sides)
-{
-    const struct jinja_str space = JINJA_TEXT(" ");
-    const struct jinja_str *fill = &space;
-    if (!jinja_is(a[1], JINJA_MISSING)) {
-        if (jinja_str_chars(r, need(r, a[1])) != 1)
-            jinja_raise(r, "the fill character must be exactly one character long");
-        fill = inserted(r, self, a[1]);
-        if (jinja_str_chars(r, fill) != 1) jinja_raise(r, "the fill character cannot be escaped");
-    }
-    return jinja_str_pad(r, self.u.str, jinja_to_index(r, a[0]), fill, sides);
-}
-
-JINJA_METHOD_IS(str_center, pad(r, self, a, JINJA_BOTH))
-JINJA_METHOD_IS(str_ljust, pad(r, self, a, JINJA_RIGHT))
-JINJA_METHOD_IS(str_rjust, pad(r, self, a, JINJA_LEFT))
-
-/* Zeros go behind the sign. */
-JINJA_METHOD_FN(str_zfill)
-{
-    const struct jinja_str zero = JINJA_TEXT("0");
-    const struct jinja_str *s = self.u.str;
-    bool sign = s->len && (s->s[0] == '-' || s->s[0] == '+');
-    int64_t width = jinja_to_index(r, a[0]) - sign;
-    const struct jinja_str *digits = jinja_str_part(r, s, sign, s->len - sign);
-    struct jinja_value v = jinja_str_pad(r, digits, width, &zero, JINJA_LEFT);
-    if (!sign) return v;
-    return jinja_from_str(jinja_str_concat(r, jinja_str_part(r, s, 0, 1), v.u.str));
-}
-
-/* Columns count characters and start over after a line end. */
-JINJA_METHOD_FN(str_expandtabs)
-{
-    const struct jinja_str *s = self.u.str, space = JINJA_TEXT(" ");
-    int64_t size = count_or(r, a[0], 8), column = 0;
-    struct jinja_sb sb = {.r = r};
-    jinja_spend_chars(r, s->len);
-    for (size_t at = 0; at < s->len;) {
-        size_t begin = at;
-        int32_t cp = jinja_str_next(s, &at);
-        if (cp == '\t') {
-            int64_t n = size > 0 ? size - column % size : 0;
-            jinja_sb_repeat(&sb, &space, n);
-            column += n;
-            continue;
-        }
-        jinja_sb_add_part(&sb, s, begin, at - begin);
-        column = cp == '\n' || cp == '\r' ? 0 : column + 1;
-    }
-    return jinja_sb_value_like(&sb, s);
-}
-
 /* ---- predicates ---------------------------------------------------------------------------- */
 
 /* True if there are characters and all of them pass. */
 static struct jinja_value all_chars(struct jinja_run *r, const struct jinja_str *s,
-                                    bool (*passes)(int32_t), bool if_empty)
+                                    bool (*passes)(int32_t))
 {
     jinja_spend_chars(r, s->len);
     for (size_t at = 0; at < s->len;)
         if (!passes(jinja_str_next(s, &at))) return jinja_bool(false);
-    return jinja_bool(s->len > 0 || if_empty);
+    return jinja_bool(s->len > 0);
 }
 
-static bool is_ascii(int32_t cp)
-{
-    return cp < 0x80;
-}
-
-JINJA_METHOD_IS(str_isalnum, all_chars(r, self.u.str, jinja_cp_alnum, false))
-JINJA_METHOD_IS(str_isalpha, all_chars(r, self.u.str, jinja_cp_alpha, false))
-JINJA_METHOD_IS(str_isascii, all_chars(r, self.u.str, is_ascii, true))
-JINJA_METHOD_IS(str_isdecimal, all_chars(r, self.u.str, jinja_cp_decimal, false))
-JINJA_METHOD_IS(str_isdigit, all_chars(r, self.u.str, jinja_cp_digit, false))
-JINJA_METHOD_IS(str_isnumeric, all_chars(r, self.u.str, jinja_cp_numeric, false))
-JINJA_METHOD_IS(str_isprintable, all_chars(r, self.u.str, jinja_cp_printable, true))
-JINJA_METHOD_IS(str_isspace, all_chars(r, self.u.str, jinja_cp_space, false))
-
-JINJA_METHOD_FN(str_isidentifier)
-{
-    size_t at = 0;
-    if (self.u.str->len == 0) return jinja_bool(false);
-    if (!jinja_cp_ident_start(jinja_str_next(self.u.str, &at))) return jinja_bool(false);
-    const struct jinja_str *rest = jinja_str_part(r, self.u.str, at, self.u.str->len - at);
-    return all_chars(r, rest, jinja_cp_ident, true);
-}
+JINJA_METHOD_IS(str_isalnum, all_chars(r, self.u.str, jinja_cp_alnum))
+JINJA_METHOD_IS(str_isalpha, all_chars(r, self.u.str, jinja_cp_alpha))
+JINJA_METHOD_IS(str_isdigit, all_chars(r, self.u.str, jinja_cp_digit))
+JINJA_METHOD_IS(str_isspace, all_chars(r, self.u.str, jinja_cp_space))
 
 JINJA_METHOD_IS(str_islower, jinja_bool(jinja_str_is_case(r, self.u.str, JINJA_LOWER)))
 JINJA_METHOD_IS(str_isupper, jinja_bool(jinja_str_is_case(r, self.u.str, JINJA_UPPER)))
-
-/* Capitals only after what is not a letter, small letters only after letters. */
-JINJA_METHOD_FN(str_istitle)
-{
-    bool in_word = false, found = false;
-    jinja_spend_chars(r, self.u.str->len);
-    for (size_t at = 0; at < self.u.str->len;) {
-        int32_t cp = jinja_str_next(self.u.str, &at);
-        bool starts = jinja_cp_upper(cp) || jinja_cp_title(cp);
-        if (starts == in_word && (starts || jinja_cp_lower(cp))) return jinja_bool(false);
-        in_word = starts || jinja_cp_lower(cp);
-        found = found || in_word;
-    }
-    return jinja_bool(found);
-}
 
 /* ---- translate ----------------------------------------------------------------------------- */
 
@@ -416,36 +294,20 @@ const struct jinja_method jinja_str_methods[] = {
     {"lower", str_lower, {"/", 0}},
     {"title", str_title, {"/", 0}},
     {"capitalize", str_capitalize, {"/", 0}},
-    {"swapcase", str_swapcase, {"/", 0}},
-    {"casefold", str_casefold, {"/", 0}},
     {"removeprefix", str_removeprefix, {"/prefix", 1}},
     {"removesuffix", str_removesuffix, {"/suffix", 1}},
-    {"rsplit", str_rsplit, {"sep maxsplit", 0}},
     {"splitlines", str_splitlines, {"keepends", 0}},
-    {"partition", str_partition, {"/sep", 1}},
-    {"rpartition", str_rpartition, {"/sep", 1}},
     {"join", str_join, {"/iterable", 1}},
     {"find", str_find, {"/sub start end", 1}},
     {"rfind", str_rfind, {"/sub start end", 1}},
     {"index", str_index, {"/sub start end", 1}},
     {"rindex", str_rindex, {"/sub start end", 1}},
     {"count", str_count, {"/sub start end", 1}},
-    {"center", str_center, {"/width fillchar", 1}},
-    {"ljust", str_ljust, {"/width fillchar", 1}},
-    {"rjust", str_rjust, {"/width fillchar", 1}},
-    {"zfill", str_zfill, {"/width", 1}},
-    {"expandtabs", str_expandtabs, {"tabsize", 0}},
     {"isalnum", str_isalnum, {"/", 0}},
     {"isalpha", str_isalpha, {"/", 0}},
-    {"isascii", str_isascii, {"/", 0}},
-    {"isdecimal", str_isdecimal, {"/", 0}},
     {"isdigit", str_isdigit, {"/", 0}},
-    {"isidentifier", str_isidentifier, {"/", 0}},
     {"islower", str_islower, {"/", 0}},
-    {"isnumeric", str_isnumeric, {"/", 0}},
-    {"isprintable", str_isprintable, {"/", 0}},
     {"isspace", str_isspace, {"/", 0}},
-    {"istitle", str_istitle, {"/", 0}},
     {"isupper", str_isupper, {"/", 0}},
     {"translate", str_translate, {"/table", 1}},
     {"maketrans", str_maketrans, {"/x y z", 1}},

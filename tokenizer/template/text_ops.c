@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: MIT */
 /*
- * Text operations that filters and str methods share: case, strip, replace, split, pad, with
+ * Text operations that filters and str methods share: case, strip, replace, split, with
  * Python's semantics; see text_ops.h. All cost time linear in their input and output.
  */
 #include "tokenizer/template/text_ops.h"
@@ -53,16 +53,10 @@ static size_t map_case(const struct jinja_str *s, size_t begin, size_t end, int3
 {
     switch (to) {
     case JINJA_UPPER: return jinja_cp_to_upper(cp, out);
-    case JINJA_FOLD: return jinja_cp_to_fold(cp, out);
     case JINJA_TITLE:
         return in_word ? lower_at(s, begin, end, cp, out) : jinja_cp_to_title(cp, out);
     case JINJA_CAPITALIZE:
         return begin ? lower_at(s, begin, end, cp, out) : jinja_cp_to_title(cp, out);
-    case JINJA_SWAPCASE:
-        if (jinja_cp_lower(cp)) return jinja_cp_to_upper(cp, out);
-        if (jinja_cp_upper(cp)) return lower_at(s, begin, end, cp, out);
-        out[0] = cp;
-        return 1;
     default: return lower_at(s, begin, end, cp, out);
     }
 }
@@ -72,7 +66,7 @@ static char map_ascii(char c, enum jinja_case to)
 {
     bool lower = c >= 'a' && c <= 'z', upper = c >= 'A' && c <= 'Z';
     if (to == JINJA_UPPER) return lower ? (char)(c - 32) : c;
-    if (to == JINJA_LOWER || to == JINJA_FOLD) return upper ? (char)(c + 32) : c;
+    if (to == JINJA_LOWER) return upper ? (char)(c + 32) : c;
     return 0;
 }
 
@@ -221,17 +215,6 @@ static bool is_not_space(int32_t cp)
     return !jinja_cp_space(cp);
 }
 
-static size_t skip_spaces_back(const struct jinja_str *s, size_t end, bool spaces)
-{
-    while (end > 0) {
-        int32_t cp;
-        size_t at = jinja_str_prev(s, end, &cp);
-        if (jinja_cp_space(cp) != spaces) break;
-        end = at;
-    }
-    return end;
-}
-
 /* Runs of white space separate; what is left after the last split loses only its leading run. */
 static void split_spaces(struct jinja_run *r, struct jinja_list *l, const struct jinja_str *s,
                          int64_t max)
@@ -244,19 +227,6 @@ static void split_spaces(struct jinja_run *r, struct jinja_list *l, const struct
         if (max > 0) max--;
     }
     if (at < s->len) add_part(r, l, s, at, s->len);
-}
-
-static void rsplit_spaces(struct jinja_run *r, struct jinja_list *l, const struct jinja_str *s,
-                          int64_t max)
-{
-    size_t end = skip_spaces_back(s, s->len, true);
-    while (end > 0 && max != 0) {
-        size_t at = skip_spaces_back(s, end, false);
-        add_part(r, l, s, at, end);
-        end = skip_spaces_back(s, at, true);
-        if (max > 0) max--;
-    }
-    if (end > 0) add_part(r, l, s, 0, end);
 }
 
 /* Pieces may be empty, and there is always one more than separators. */
@@ -274,43 +244,18 @@ static void split_sep(struct jinja_run *r, struct jinja_list *l, const struct ji
     add_part(r, l, s, at, s->len);
 }
 
-/* Cuts at the last separators; a search limited to few cuts reads the text from its end. */
-static void rsplit_sep(struct jinja_run *r, struct jinja_list *l, const struct jinja_str *s,
-                       const struct jinja_str *sep, int64_t max)
-{
-    size_t end = s->len, at = end;
-    while (max != 0 && at >= sep->len) {
-        if (memcmp(s->s + at - sep->len, sep->s, sep->len) != 0) {
-            at--;
-            continue;
-        }
-        add_part(r, l, s, at, end);
-        end = at = at - sep->len;
-        if (max > 0) max--;
-    }
-    add_part(r, l, s, 0, end);
-}
-
 struct jinja_list *jinja_str_split(struct jinja_run *r, const struct jinja_str *s,
-                                   const struct jinja_str *sep, int64_t max, bool from_right)
+                                   const struct jinja_str *sep, int64_t max)
 {
     struct jinja_list *l = jinja_list_new(r, 4);
     if (sep && sep->len == 0) jinja_raise(r, "split by an empty separator");
-    if (sep)
+    if (sep) {
         jinja_spend_search(r, s->len);
-    else
-        jinja_spend_chars(r, s->len);
-    if (from_right && sep) {
-        jinja_spend_bytes(r, sep->len > 64 ? s->len * (sep->len / 64) : 0);
-        rsplit_sep(r, l, s, sep, max);
-    } else if (from_right) {
-        rsplit_spaces(r, l, s, max);
-    } else if (sep) {
         split_sep(r, l, s, sep, max);
     } else {
+        jinja_spend_chars(r, s->len);
         split_spaces(r, l, s, max);
     }
-    if (from_right) jinja_list_reverse(l);
     return l;
 }
 
@@ -336,21 +281,4 @@ struct jinja_list *jinja_str_lines(struct jinja_run *r, const struct jinja_str *
     }
     if (begin < s->len) add_part(r, l, s, begin, s->len);
     return l;
-}
-
-/* ---- pad ----------------------------------------------------------------------------------- */
-
-/* Centering puts the odd blank left or right by a rule of its own. */
-struct jinja_value jinja_str_pad(struct jinja_run *r, const struct jinja_str *s, int64_t width,
-                                 const struct jinja_str *fill, enum jinja_sides pad)
-{
-    int64_t missing = width - (int64_t)jinja_str_chars(r, s);
-    if (missing <= 0) return jinja_from_str(s);
-    int64_t left = pad == JINJA_LEFT ? missing : 0;
-    if (pad == JINJA_BOTH) left = missing / 2 + (missing & width & 1);
-    struct jinja_sb sb = {.r = r};
-    jinja_sb_repeat(&sb, fill, left);
-    jinja_sb_add(&sb, s);
-    jinja_sb_repeat(&sb, fill, missing - left);
-    return jinja_sb_value_like(&sb, s);
 }

@@ -8,14 +8,7 @@
 
 #include "tokenizer/template/str.h"
 
-enum jinja_case {
-    JINJA_UPPER,
-    JINJA_LOWER,
-    JINJA_TITLE,
-    JINJA_CAPITALIZE,
-    JINJA_SWAPCASE,
-    JINJA_FOLD
-};
+enum jinja_case { JINJA_UPPER, JINJA_LOWER, JINJA_TITLE, JINJA_CAPITALIZE };
 
 /* A new string in the other case; Markup stays Markup. */
 struct jinja_value jinja_str_case(struct jinja_run *r, const struct jinja_str *s,
@@ -37,11 +30,7 @@ struct jinja_value jinja_str_replace(struct jinja_run *r, const struct jinja_str
 
 /* Pieces between separators (NULL: runs of white space); at most max splits where it is >= 0. */
 struct jinja_list *jinja_str_split(struct jinja_run *r, const struct jinja_str *s,
-                                   const struct jinja_str *sep, int64_t max, bool from_right);
+                                   const struct jinja_str *sep, int64_t max);
 struct jinja_list *jinja_str_lines(struct jinja_run *r, const struct jinja_str *s, bool keep_ends);
-
-/* Padded to `width` characters; what is odd goes where Python puts it. */
-struct jinja_value jinja_str_pad(struct jinja_run *r, const struct jinja_str *s, int64_t width,
-                                 const struct jinja_str *fill, enum jinja_sides pad);
 
 #endif

@@ -82,7 +82,6 @@ const char *jinja_type_name(struct jinja_value v)
     case JINJA_METHOD: return "builtin_function_or_method";
     case JINJA_MACRO: return "Macro";
     case JINJA_LOOP: return "LoopContext";
-    case JINJA_CYCLER: return "Cycler";
     case JINJA_JOINER: return "Joiner";
     default: return "missing";
     }

@@ -4,7 +4,7 @@
  *
  * Values are small and passed by copy; what they point to lives in the arena of a run and never
  * changes, but for lists and dicts under construction and the few objects with a state (namespace,
- * cycler, joiner, loop, generator).
+ * joiner, loop, generator).
  *
  * Provenance: every string knows which of its bytes came from the request. The origin is a set of
  * bits; a string of both kinds has a parallel array with the origin of each byte. Other values from
@@ -48,7 +48,6 @@ enum jinja_type {
     JINJA_METHOD,  /* a built-in method with its object */
     JINJA_MACRO,
     JINJA_LOOP,
-    JINJA_CYCLER,
     JINJA_JOINER,
 };
 
@@ -72,7 +71,6 @@ struct jinja_value {
         const struct jinja_bound *method;
         const struct jinja_macro *macro;
         struct jinja_loop *loop;
-        struct jinja_cycler *cycler;
         struct jinja_joiner *joiner;
     } u;
 };
@@ -126,11 +124,6 @@ enum jinja_view_kind { JINJA_KEYS, JINJA_VALUES, JINJA_ITEMS };
 struct jinja_view {
     enum jinja_view_kind kind;
     struct jinja_value dict;
-};
-
-struct jinja_cycler {
-    struct jinja_list *items;
-    size_t pos;
 };
 
 struct jinja_joiner {

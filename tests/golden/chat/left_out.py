@@ -1,14 +1,16 @@
 # SPDX-License-Identifier: MIT
 """Names of jinja2 and of Python's types that templates have there and not here: kind -> names."""
 
+STR = ("casefold", "center", "encode", "expandtabs", "isascii", "isdecimal", "isidentifier", "isnumeric", "isprintable",
+       "istitle", "ljust", "partition", "rjust", "rpartition", "rsplit", "swapcase", "zfill")
 NUMBER = ("as_integer_ratio", "bit_count", "from_bytes", "to_bytes")
 
 LEFT_OUT = {
-    "filter": ("pprint", "random", "striptags", "urlize"),
+    "filter": ("center", "filesizeformat", "pprint", "random", "striptags", "urlencode", "urlize", "wordwrap", "xmlattr"),
     "test": (),
-    "global": ("lipsum",),
-    "str": ("encode",),
-    "Markup": ("encode", "escape", "striptags", "unescape"),
+    "global": ("cycler", "lipsum"),
+    "str": STR,
+    "Markup": (*STR, "escape", "striptags", "unescape"),
     "list": (),
     "tuple": (),
     "dict": (),

@@ -288,7 +288,6 @@ static void test_prices(void **state)
     } cases[] = {
         {THOUSAND("1.2345e300 | round(2)"), 300000},
         {THOUSAND("1.2345 | round(300)"), 300000},
-        {THOUSAND("1e300 | filesizeformat"), 250000},
         {THOUSAND("(0.1 + 0.2) | string"), 60000},
         {THOUSAND("[0.1] | tojson"), 60000},
         {THOUSAND("'{}'.format(0.1)"), 60000},
@@ -489,7 +488,6 @@ static void test_marks(void **state)
         {"{{ '%s|%5s' % (x, x) }}", "YZ|   YZ", "##.#####"},
         {"{{ '{}|{:>4}'.format(x, x) }}", "YZ|  YZ", "##.####"},
         {"{{ x | indent(1, true) }}", " YZ", ".##"},
-        {"{{ x | center(4) }}", " YZ ", ".##."},
         {"{% macro f(a) %}[{{ a }}]{% endmacro %}{{ f(x) }}", "[YZ]", ".##."},
         {"{% set q %}<{{ x }}>{% endset %}{{ q }}", "<YZ>", ".##."},
         {"{% filter lower %}A{{ x }}{% endfilter %}", "ayz", ".##"},
@@ -507,11 +505,8 @@ static void test_marks(void **state)
         {"{{ 'ab'.translate(''.maketrans('', '', 'a')) }}", "b", "."},
         {"{{ 'ab'.translate({97: n}) }}", "\ab", "#."},
         {"{{ x | length }}{{ loop is defined }}", "2False", "......"},
-        {"{{ x | urlencode }}{{ x | wordwrap(1) }}", "YZY\nZ", "###.#"},
         {"{{ strftime_now('%Y') }}{{ strftime_now(y) }}", "2025a", "....#"},
-        {"{{ x.center(4, '-') }}{{ '7'.zfill(2) }}", "-YZ-07", ".##..."},
         {"{{ {'Y': 'safe', 'a': 'b'}[y] }}", "b", "."},
-        {"{{ ('a' + x).partition('Y')[0] }}{{ ('a' + x).partition('Y')[2] }}", "aZ", ".#"},
         {"{{ x | default('q') }}{{ nope | default('q') }}", "YZq", "##."},
     };
     (void)state;
