@@ -161,18 +161,6 @@ JINJA_METHOD_FN(float_is_integer)
     return jinja_bool(d - d == 0 && __builtin_floor(d) == d);
 }
 
-/* Formats look up attributes and items, so these two are here and not with the others of str. */
-JINJA_METHOD_FN(str_format)
-{
-    return jinja_format(r, self.u.str, args, jinja_missing(), jinja_getattr, jinja_getitem);
-}
-
-JINJA_METHOD_FN(str_format_map)
-{
-    const struct jinja_args none = {0};
-    return jinja_format(r, self.u.str, &none, a[0], jinja_getattr, jinja_getitem);
-}
-
 JINJA_METHOD_FN(number_itself)
 {
     if (jinja_is(self, JINJA_BOOL)) self.type = JINJA_INT;
@@ -208,8 +196,6 @@ static const struct {
     {JINJA_DICT, {"popitem", NULL, {NULL, 0}}},
     {JINJA_DICT, {"setdefault", NULL, {NULL, 0}}},
     {JINJA_DICT, {"update", NULL, {NULL, 0}}},
-    {JINJA_STR, {"format", str_format, {NULL, 0}}},
-    {JINJA_STR, {"format_map", str_format_map, {"/mapping", 1}}},
     {JINJA_RANGE, {"index", range_index, {"/value", 1}}},
     {JINJA_RANGE, {"count", range_count, {"/value", 1}}},
     {JINJA_LOOP, {"cycle", loop_cycle, {NULL, 0}}},

@@ -161,17 +161,11 @@ struct jinja_value jinja_percent(struct jinja_run *r, const struct jinja_str *fo
 struct jinja_value jinja_str_join(struct jinja_run *r, const struct jinja_str *sep,
                                   struct jinja_value items, bool strict);
 
-/* Looks up obj.key or obj[key]. */
-typedef struct jinja_value jinja_lookup(struct jinja_run *r, struct jinja_value obj,
-                                        struct jinja_value key);
-
-/*
- * format.format(*args, **kwargs); `map` instead of kwargs if given (format_map). The fields of a
- * format look up attributes and items by these two.
- */
+/* format.format(*args, **kwargs), of the fields {}, {0} and {name}. */
 struct jinja_value jinja_format(struct jinja_run *r, const struct jinja_str *format,
-                                const struct jinja_args *args, struct jinja_value map,
-                                jinja_lookup *getattr, jinja_lookup *getitem);
+                                const struct jinja_args *args);
+/* Fails if the format is wrong or has a field of another kind. */
+void jinja_check_format(struct jinja_run *r, const struct jinja_str *format);
 
 /* The global functions of every template, added to a context that does not have them. */
 void jinja_add_globals(struct jinja_run *r, struct jinja_dict *context);

@@ -100,6 +100,8 @@ JINJA_METHOD_IS(str_splitlines, jinja_from_list(jinja_str_lines(r, self.u.str, j
 
 JINJA_METHOD_IS(str_join, jinja_str_join(r, self.u.str, a[0], true))
 
+JINJA_METHOD_IS(str_format, jinja_format(r, self.u.str, args))
+
 JINJA_METHOD_FN(str_replace)
 {
     const struct jinja_str *old = need(r, a[0]);
@@ -298,6 +300,7 @@ const struct jinja_method jinja_str_methods[] = {
     {"removesuffix", str_removesuffix, {"/suffix", 1}},
     {"splitlines", str_splitlines, {"keepends", 0}},
     {"join", str_join, {"/iterable", 1}},
+    {"format", str_format, {NULL, 0}},
     {"find", str_find, {"/sub start end", 1}},
     {"rfind", str_rfind, {"/sub start end", 1}},
     {"index", str_index, {"/sub start end", 1}},

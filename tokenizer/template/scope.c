@@ -605,11 +605,23 @@ static bool is_from_context(const struct frame *f, const struct ident *id)
     return false;
 }
 
+/* The fields of a format that the template spells are known now. */
+static void resolve_method(struct frame *f, const struct jinja_node *callee)
+{
+    const struct jinja_str *name = callee->u.getattr.name.u.str;
+    const struct jinja_node *object = callee->u.getattr.object;
+    refuse_left_out(f, JINJA_METHOD_NAME, name, callee->line);
+    if (!jinja_str_is(name, "format") || object->kind != JINJA_CONST ||
+        !jinja_is(object->u.value, JINJA_STR))
+        return;
+    f->r->line = callee->line;
+    jinja_check_format(f->r, object->u.value.u.str);
+}
+
 static void resolve_call(struct frame *f, struct jinja_node *node)
 {
     const struct jinja_node *callee = node->u.call.callee;
-    if (callee->kind == JINJA_GETATTR)
-        refuse_left_out(f, JINJA_METHOD_NAME, callee->u.getattr.name.u.str, callee->line);
+    if (callee->kind == JINJA_GETATTR) resolve_method(f, callee);
     if (callee->kind == JINJA_NAME &&
         is_from_context(f, find_ref(f->r, f->sym, callee->u.name.name)))
         refuse_left_out(f, JINJA_GLOBAL_NAME, callee->u.name.name, callee->line);

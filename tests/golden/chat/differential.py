@@ -104,7 +104,7 @@ class Maker:
                 (2, lambda: f"({sub('str')})|replace({sub('str')}, {sub('any')}, {sub('int')})"), (3, lambda: f"({sub('str')})[{self.one(['', '1', '-3'])}:{self.one(['', '4', '-1'])}{self.one(['', ':2', ':-1', ':-2'])}]"),
                 (2, lambda: f"({sub('list')})|join({sub('str')})"), (1, lambda: f"({sub('list')})|string"), (2, lambda: f"({sub('str')} if {sub('bool')} else {sub('str')})"),
                 (2, lambda: f"'%{self.one(['', '5', '-6', '.2', '07.3'])}{self.one('sr')}|%{self.one(['d', '5d', '+d', 'x', '03o', '.2f', 'e', 'g'])}' % ({sub('any')}, {sub('int')})"),
-                (2, lambda: f"'{{:{self.one(['', '7', '<6', '^9', '>3', '*^8'])}}}{{!r}}'.format({sub('str')}, {sub('any')})"), (1, lambda: f"'{{:{self.one(['+.2f', '08.3f', 'e', 'g', '.3', ',', '%'])}}}'.format({sub('num')})"),
+                (2, lambda: f"'{{}}{{}}'.format({sub('str')}, {sub('any')})"),
                 (1, lambda: f"({sub('list')})|tojson({self.one(['', 'indent=1', 'sort_keys=true', 'ensure_ascii=true'])})"))
         if kind == "int":
             return self.pick(

@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: MIT
 """Names of jinja2 and of Python's types that templates have there and not here: kind -> names."""
 
-STR = ("casefold", "center", "encode", "expandtabs", "isascii", "isdecimal", "isidentifier", "isnumeric", "isprintable",
+STR = ("casefold", "center", "encode", "expandtabs", "format_map", "isascii", "isdecimal", "isidentifier", "isnumeric", "isprintable",
        "istitle", "ljust", "partition", "rjust", "rpartition", "rsplit", "swapcase", "zfill")
 NUMBER = ("as_integer_ratio", "bit_count", "from_bytes", "to_bytes")
 

@@ -16,23 +16,14 @@ struct formatted {
     char marks[100]; /* '#': text of the request */
 };
 
-static struct jinja_value no_lookup(struct jinja_run *r, struct jinja_value obj,
-                                    struct jinja_value key)
-{
-    (void)obj;
-    (void)key;
-    jinja_raise(r, "looked up");
-}
-
 static void format(struct jinja_run *r, void *arg)
 {
     struct formatted *f = arg;
     struct jinja_value v = jinja_json_parse(r, f->args, strlen(f->args), JINJA_INPUT, "arguments");
     const struct jinja_args args = {.pos = v.u.list->items, .n_pos = v.u.list->n};
     const struct jinja_str *format = jinja_lit(r, f->format).u.str;
-    struct jinja_value text =
-        f->percent ? jinja_percent(r, format, jinja_from_tuple(v.u.list))
-                   : jinja_format(r, format, &args, jinja_missing(), no_lookup, no_lookup);
+    struct jinja_value text = f->percent ? jinja_percent(r, format, jinja_from_tuple(v.u.list))
+                                         : jinja_format(r, format, &args);
     const struct jinja_str *s = text.u.str;
     snprintf(f->got, sizeof(f->got), "%.*s", (int)s->len, s->s);
     for (size_t i = 0; i < s->len && i + 1 < sizeof(f->marks); i++)
@@ -94,24 +85,23 @@ static void test_braces(void **state)
 {
     static const struct formatted cases[] = {
         BRACES("{} {} {{}}", "[1, \"a\"]", "1 a {}"),
-        BRACES("{1}{0}{1!r}", "[1, \"a\"]", "a1'a'"),
-        BRACES("{:>5}|{:<5}|{:^5}|{:*^6}", "[1, 2, \"a\", \"b\"]", "    1|2    |  a  |**b***"),
-        BRACES("{:05}|{:=+6}|{:+}|{: }", "[-42, 42, 1, 1]", "-0042|+   42|+1| 1"),
-        BRACES("{:,}|{:_x}|{:#b}|{:X}", "[1234567, 1048575, 5, 255]", "1,234,567|f_ffff|0b101|FF"),
-        BRACES("{:.2f}|{:.1%}|{:e}|{:.3}|{:g}", "[1.005, 0.256, 1.5, 2.0, 1e20]",
-               "1.00|25.6%|1.500000e+00|2.0|1e+20"),
-        BRACES("{:.3}", "[123456.0]", "1.23e+05"),
-        BRACES("{:{}}|", "[\"a\", 3]", "a  |"),
-        BRACES("{:\xc3\xa9>3}", "[\"a\"]",
-               "\xc3\xa9\xc3\xa9"
-               "a"),
-        BRACES("{0.x}", "[1]", "looked up"),
+        BRACES("{1}{0}{1}", "[1, \"a\"]", "a1a"),
+        BRACES("{:>5}", "[1]",
+               "the format field '{:>5}' is not supported in chat templates, only {}, {0} and "
+               "{name} are"),
+        BRACES("{0.x}", "[1]",
+               "the format field '{0.x}' is not supported in chat templates, only {}, {0} and "
+               "{name} are"),
+        BRACES("{0[1]}", "[1]",
+               "the format field '{0[1]}' is not supported in chat templates, only {}, {0} and "
+               "{name} are"),
+        BRACES("{!r}", "[1]",
+               "the format field '{!r}' is not supported in chat templates, only {}, {0} and "
+               "{name} are"),
         BRACES("{} {0}", "[1]", "cannot switch between automatic and manual field numbering"),
         BRACES("{5}", "[1]", "Replacement index 5 out of range for positional args tuple"),
         BRACES("{", "[]", "expected '}' before end of string"),
         BRACES("}", "[]", "Single '}' encountered in format string"),
-        BRACES("{:.2d}", "[1]", "Precision not allowed in integer format specifier"),
-        BRACES("{:q}", "[1]", "Unknown format code 'q' for object of type 'int'"),
     };
     (void)state;
     check_all(cases, sizeof(cases) / sizeof(cases[0]));
@@ -120,12 +110,12 @@ static void test_braces(void **state)
 /* Padding belongs to the value it pads: the request may have chosen its width. */
 static void test_origin(void **state)
 {
-    struct formatted percent = PERCENT("a%5db", "[7]", ""), braces = BRACES("a{:>3}b", "[7]", "");
+    struct formatted percent = PERCENT("a%5db", "[7]", ""), braces = BRACES("a{}b", "[7]", "");
     (void)state;
     run_format(&percent);
     REQUIRE_EQ_STR(percent.marks, ".#####.");
     run_format(&braces);
-    REQUIRE_EQ_STR(braces.marks, ".###.");
+    REQUIRE_EQ_STR(braces.marks, ".#.");
 }
 
 int main(void)

@@ -109,6 +109,9 @@ static void test_errors(void **state)
     } cases[] = {
         {"\n{{ a|nope }}", "line 2: No filter named 'nope'."},
         {"{{ a is nope }}", "line 1: No test named 'nope'."},
+        {"{% if a %}\n{{ '{} {:>4}'.format(a, b) }}{% endif %}",
+         "line 2: the format field '{:>4}' is not supported in chat templates, only {}, {0} and "
+         "{name} are"},
         {"{% break %}", "line 1: 'break' outside loop"},
         {"{% for x in y %}{% set loop = 1 %}{% endfor %}",
          "line 1: Can't assign to special loop variable in for-loop target"},

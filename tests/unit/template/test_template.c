@@ -486,7 +486,7 @@ static void test_marks(void **state)
         {"{{ d.a[0] }}{{ d.a[1] }}{{ z }}", "1TrueNone", "#########"},
         {"{{ n + 1 }}{{ n | string }}{{ '%d' % n }}{{ n | float }}", "8777.0", "######"},
         {"{{ '%s|%5s' % (x, x) }}", "YZ|   YZ", "##.#####"},
-        {"{{ '{}|{:>4}'.format(x, x) }}", "YZ|  YZ", "##.####"},
+        {"{{ '{}|{a}'.format(x, a=x) }}", "YZ|YZ", "##.##"},
         {"{{ x | indent(1, true) }}", " YZ", ".##"},
         {"{% macro f(a) %}[{{ a }}]{% endmacro %}{{ f(x) }}", "[YZ]", ".##."},
         {"{% set q %}<{{ x }}>{% endset %}{{ q }}", "<YZ>", ".##."},
