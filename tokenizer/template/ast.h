@@ -50,7 +50,6 @@ enum jinja_kind {
     JINJA_SET,
     JINJA_SET_BLOCK,
     JINJA_MACRO_DEF,
-    JINJA_CALL_BLOCK,
     JINJA_FILTER_BLOCK,
     JINJA_WITH,
     JINJA_SCOPE, /* a body with a scope of its own and nothing else */
@@ -120,7 +119,7 @@ struct jinja_branch {
     struct jinja_nodes body;
 };
 
-/* A macro, or the body of a call block. */
+/* A macro. */
 struct jinja_macro_code {
     struct jinja_macro_info info;
     struct jinja_nodes params;   /* NAME nodes */
@@ -129,8 +128,7 @@ struct jinja_macro_code {
     uint32_t n_slots;
     struct jinja_scope_code scope;
     struct jinja_ref *param_refs; /* params.n slots */
-    bool explicit_caller;         /* a parameter is named caller */
-    struct jinja_ref caller, kwargs, varargs;
+    struct jinja_ref kwargs, varargs;
 };
 
 struct jinja_for {
@@ -215,9 +213,8 @@ struct jinja_node {
         } set; /* SET, SET_BLOCK */
         struct {
             struct jinja_macro_code *code;
-            struct jinja_ref ref;    /* of the macro's name */
-            struct jinja_node *call; /* CALL_BLOCK */
-        } macro;                     /* MACRO_DEF, CALL_BLOCK */
+            struct jinja_ref ref; /* of the macro's name */
+        } macro;                  /* MACRO_DEF */
         struct {
             struct jinja_node *filter;          /* FILTER_BLOCK */
             struct jinja_nodes targets, values; /* WITH */

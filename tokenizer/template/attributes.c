@@ -260,7 +260,6 @@ static struct jinja_value macro_attr(const struct jinja_macro_info *m, const str
     if (jinja_str_is(name, "name")) return m->name ? jinja_from_str(m->name) : jinja_none();
     if (jinja_str_is(name, "catch_kwargs")) return jinja_bool(m->takes_kwargs);
     if (jinja_str_is(name, "catch_varargs")) return jinja_bool(m->takes_varargs);
-    if (jinja_str_is(name, "caller")) return jinja_bool(m->takes_caller);
     return jinja_str_is(name, "arguments") ? jinja_from_tuple(m->arguments) : jinja_missing();
 }
 

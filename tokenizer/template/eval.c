@@ -167,7 +167,7 @@ static void add_dynamic_kw(struct jinja_run *r, struct jinja_args *args, const s
 }
 
 void jinja_eval_args(struct jinja_run *r, struct jinja_frame *f, const struct jinja_call *call,
-                     struct jinja_value caller, struct jinja_args *ret)
+                     struct jinja_args *ret)
 {
     struct jinja_list *pos = eval_all(r, f, &call->args);
     struct jinja_list *kw = eval_all(r, f, &call->kwargs);
@@ -180,14 +180,13 @@ void jinja_eval_args(struct jinja_run *r, struct jinja_frame *f, const struct ji
     if (call->dyn_kwargs) more = jinja_eval(r, f, call->dyn_kwargs);
     if (!jinja_is(more, JINJA_MISSING) && !jinja_is(more, JINJA_DICT))
         jinja_raise(r, "argument after ** must be a mapping, not %s", jinja_type_name(more));
-    size_t n_max = kw->n + 1 + (jinja_is(more, JINJA_DICT) ? more.u.dict->n : 0);
+    size_t n_max = kw->n + (jinja_is(more, JINJA_DICT) ? more.u.dict->n : 0);
     *ret = (struct jinja_args){.pos = pos->items, .n_pos = pos->n};
     ret->keys = JINJA_NEW_N(r, n_max, const struct jinja_str *);
     ret->kw = JINJA_NEW_N(r, n_max, struct jinja_value);
     jinja_spend(r, (uint64_t)kw->n * kw->n / 8);
     for (size_t i = 0; i < kw->n; i++)
         add_kw(r, ret, call->keys[i], kw->items[i]);
-    if (!jinja_is(caller, JINJA_MISSING)) add_kw(r, ret, jinja_lit(r, "caller").u.str, caller);
     if (jinja_is(more, JINJA_DICT)) add_dynamic_kw(r, ret, more.u.dict);
 }
 
@@ -235,7 +234,7 @@ static struct jinja_value eval_call(struct jinja_run *r, struct jinja_frame *f,
 {
     struct jinja_args args;
     struct jinja_value callee = jinja_eval(r, f, node->u.call.callee);
-    jinja_eval_args(r, f, &node->u.call.args, jinja_missing(), &args);
+    jinja_eval_args(r, f, &node->u.call.args, &args);
     int line = r->line;
     struct jinja_value v = jinja_call_value(r, callee, &args);
     r->line = line;
@@ -253,7 +252,7 @@ static struct jinja_value eval_apply(struct jinja_run *r, struct jinja_frame *f,
                     (int)node->u.apply.name->len, node->u.apply.name->s);
     struct jinja_value v = node->u.apply.subject ? jinja_eval(r, f, node->u.apply.subject)
                                                  : jinja_from_str(r->block_text);
-    jinja_eval_args(r, f, &node->u.apply.args, jinja_missing(), &args);
+    jinja_eval_args(r, f, &node->u.apply.args, &args);
     if (is_filter) return jinja_apply_filter(r, node->u.apply.filter, v, &args);
     return jinja_bool(jinja_apply_test(r, node->u.apply.test, v, &args));
 }

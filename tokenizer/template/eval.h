@@ -24,9 +24,9 @@ void jinja_enter_scope(struct jinja_run *r, struct jinja_frame *f,
 struct jinja_value jinja_eval(struct jinja_run *r, struct jinja_frame *f,
                               const struct jinja_node *node);
 
-/* Evaluates the arguments of a call; `caller` is added as a keyword unless JINJA_MISSING. */
+/* Evaluates the arguments of a call. */
 void jinja_eval_args(struct jinja_run *r, struct jinja_frame *f, const struct jinja_call *call,
-                     struct jinja_value caller, struct jinja_args *ret);
+                     struct jinja_args *ret);
 
 /* callee(args); fails for what cannot be called. */
 struct jinja_value jinja_call_value(struct jinja_run *r, struct jinja_value callee,

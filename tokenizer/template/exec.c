@@ -323,18 +323,6 @@ static void bind_rest(struct jinja_run *r, struct jinja_frame *f,
                     code->params.n);
 }
 
-static void bind_caller(struct jinja_run *r, struct jinja_frame *f,
-                        const struct jinja_macro_code *code, struct jinja_args *args, bool found)
-{
-    if (!code->info.takes_caller || found) return;
-    if (code->explicit_caller) jinja_raise(r, "a macro takes its caller as a keyword");
-    const struct jinja_str name = JINJA_TEXT("caller");
-    struct jinja_value caller = take_kw(r, args, &name);
-    if (jinja_is(caller, JINJA_MISSING) || jinja_is(caller, JINJA_NONE))
-        caller = jinja_undefined_hint(r, "No caller defined");
-    *jinja_slot(f, code->caller) = caller;
-}
-
 /* Parameters not given have their default, evaluated now, or are undefined. */
 static void fill_defaults(struct jinja_run *r, struct jinja_frame *f,
                           const struct jinja_macro_code *code)
@@ -357,15 +345,12 @@ struct jinja_value jinja_call_macro(struct jinja_run *r, const struct jinja_macr
     struct jinja_frame *f = jinja_frame_new(r, macro->frame, code->n_slots);
     struct jinja_args rest = *args;
     struct capture c;
-    bool found_caller = code->explicit_caller && args->n_pos >= code->params.n;
     enter_call(r);
     for (size_t i = 0; i < code->params.n; i++) {
         const struct jinja_str *name = code->params.all[i]->u.name.name;
         bool given = i < args->n_pos;
         *jinja_slot(f, code->param_refs[i]) = given ? args->pos[i] : take_kw(r, &rest, name);
-        found_caller = found_caller || (!given && jinja_str_is(name, "caller"));
     }
-    bind_caller(r, f, code, &rest, found_caller);
     bind_rest(r, f, code, &rest);
     jinja_enter_scope(r, f, &code->scope);
     fill_defaults(r, f, code);
@@ -373,17 +358,6 @@ struct jinja_value jinja_call_macro(struct jinja_run *r, const struct jinja_macr
     exec_body(r, f, &code->body);
     r->n_calls--;
     return jinja_from_str(capture_end(r, &c));
-}
-
-/* The block's body goes to the callee as its keyword `caller`. */
-static void exec_call_block(struct jinja_run *r, struct jinja_frame *f,
-                            const struct jinja_node *node)
-{
-    struct jinja_args args;
-    const struct jinja_node *call = node->u.macro.call;
-    struct jinja_value callee = jinja_eval(r, f, call->u.call.callee);
-    jinja_eval_args(r, f, &call->u.call.args, new_macro(r, f, node->u.macro.code), &args);
-    put_text(r, jinja_call_value(r, callee, &args));
 }
 
 /* ---- all ----------------------------------------------------------------------------------- */
@@ -417,7 +391,6 @@ static enum flow exec_node(struct jinja_run *r, struct jinja_frame *f,
     case JINJA_MACRO_DEF:
         *jinja_slot(f, node->u.macro.ref) = new_macro(r, f, node->u.macro.code);
         break;
-    case JINJA_CALL_BLOCK: exec_call_block(r, f, node); break;
     case JINJA_FILTER_BLOCK: return exec_filter_block(r, f, node);
     case JINJA_WITH:
     case JINJA_SCOPE: return exec_with(r, f, node);

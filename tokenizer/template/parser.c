@@ -270,34 +270,15 @@ static void parse_signature(struct jinja_cursor *c, struct jinja_node *owner,
     jinja_advance(c);
 }
 
-static struct jinja_macro_code *new_macro(struct jinja_cursor *c)
-{
-    struct jinja_macro_code *code = JINJA_NEW(c->r, struct jinja_macro_code);
-    code->info.arguments = jinja_list_new(c->r, 0);
-    return code;
-}
-
 /* macro name(signature) ... endmacro */
 static struct jinja_node *parse_macro(struct jinja_cursor *c, const struct jinja_token *tag)
 {
     struct jinja_node *node = jinja_node_new(c, JINJA_MACRO_DEF, tag->line);
-    struct jinja_macro_code *code = node->u.macro.code = new_macro(c);
+    struct jinja_macro_code *code = node->u.macro.code = JINJA_NEW(c->r, struct jinja_macro_code);
+    code->info.arguments = jinja_list_new(c->r, 0);
     code->info.name = parse_new_name(c)->u.name.name;
     parse_signature(c, node, code);
     parse_whole_body(c, node, &code->body, "endmacro");
-    return node;
-}
-
-/* call [ (signature) ] callee(arguments) ... endcall */
-static struct jinja_node *parse_call_block(struct jinja_cursor *c, const struct jinja_token *tag)
-{
-    struct jinja_node *node = jinja_node_new(c, JINJA_CALL_BLOCK, tag->line);
-    struct jinja_macro_code *code = node->u.macro.code = new_macro(c);
-    if (jinja_peek(c)->type == JINJA_T_LPAREN) parse_signature(c, node, code);
-    node->u.macro.call = jinja_parse_expression(c, true);
-    jinja_node_adopt(c, node, node->u.macro.call);
-    if (node->u.macro.call->kind != JINJA_CALL) jinja_parse_fail(c, tag->line, "expected call");
-    parse_whole_body(c, node, &code->body, "endcall");
     return node;
 }
 
@@ -352,7 +333,7 @@ static struct jinja_node *parse_loop_control(struct jinja_cursor *c, const struc
                           tag->line);
 }
 
-/* Statements of templates that consist of several files. */
+/* Statements of templates that consist of several files, and call blocks. */
 static struct jinja_node *refuse(struct jinja_cursor *c, const struct jinja_token *tag)
 {
     jinja_parse_fail(c, tag->line, "'%s' is not supported in chat templates",
@@ -370,7 +351,7 @@ static const struct {
     {"generation", parse_generation},
     {"break", parse_loop_control},
     {"continue", parse_loop_control},
-    {"call", parse_call_block},
+    {"call", refuse},
     {"filter", parse_filter_block},
     {"with", parse_with},
     {"print", parse_print},

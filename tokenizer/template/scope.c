@@ -226,7 +226,6 @@ static void call_children(const struct walk *w, const struct jinja_call *call)
 
 static void macro_children(const struct walk *w, const struct jinja_node *node)
 {
-    child(w, node->u.macro.call);
     children(w, &node->u.macro.code->params);
     children(w, &node->u.macro.code->defaults);
     children(w, &node->u.macro.code->body);
@@ -256,8 +255,7 @@ static void statement_children(const struct walk *w, const struct jinja_node *no
         child(w, node->u.set.filter);
         children(w, &node->u.set.body);
         break;
-    case JINJA_MACRO_DEF:
-    case JINJA_CALL_BLOCK: macro_children(w, node); break;
+    case JINJA_MACRO_DEF: macro_children(w, node); break;
     case JINJA_FILTER_BLOCK:
     case JINJA_WITH:
     case JINJA_SCOPE:
@@ -438,7 +436,6 @@ static void visit(struct visit *v, struct jinja_node *node)
         break;
     case JINJA_SET_BLOCK: visit(v, node->u.set.target); break;
     case JINJA_MACRO_DEF: note_store(v->r, v->sym, node->u.macro.code->info.name); break;
-    case JINJA_CALL_BLOCK: visit(v, node->u.macro.call); break;
     case JINJA_FILTER_BLOCK: visit(v, node->u.scoped.filter); break;
     case JINJA_WITH: visit_all(v, &node->u.scoped.values); break;
     case JINJA_SCOPE: break;
@@ -707,13 +704,10 @@ static bool takes(struct frame *f, struct jinja_macro_code *code, const char *na
     return true;
 }
 
-static bool has_param(const struct jinja_macro_code *code, const char *name, size_t *ret_at)
+static bool has_param(const struct jinja_macro_code *code, const char *name)
 {
-    for (size_t i = 0; i < code->params.n; i++) {
-        if (!jinja_str_is(code->params.all[i]->u.name.name, name)) continue;
-        *ret_at = i;
-        return true;
-    }
+    for (size_t i = 0; i < code->params.n; i++)
+        if (jinja_str_is(code->params.all[i]->u.name.name, name)) return true;
     return false;
 }
 
@@ -728,21 +722,11 @@ static void analyze_macro(struct frame *f, const struct jinja_macro_code *code)
 static void resolve_macro(struct frame *outer, struct jinja_macro_code *code, int line)
 {
     struct frame f = inner(outer, new_unit(outer->r, outer->sym->unit));
-    size_t at = 0;
     f.in_loop = false;
     analyze_macro(&f, code);
-    code->explicit_caller = has_param(code, "caller", &at);
-    if (code->explicit_caller && at + code->defaults.n < code->params.n &&
-        reads(f.r, &code->body, "caller"))
-        fail_at(&f, line,
-                "When defining macros or call blocks the special \"caller\" argument "
-                "must be omitted or be given a default.");
-    code->info.takes_caller = takes(&f, code, "caller", code->explicit_caller, &code->caller) ||
-                              (code->explicit_caller && reads(f.r, &code->body, "caller"));
-    code->info.takes_kwargs =
-        takes(&f, code, "kwargs", has_param(code, "kwargs", &at), &code->kwargs);
+    code->info.takes_kwargs = takes(&f, code, "kwargs", has_param(code, "kwargs"), &code->kwargs);
     code->info.takes_varargs =
-        takes(&f, code, "varargs", has_param(code, "varargs", &at), &code->varargs);
+        takes(&f, code, "varargs", has_param(code, "varargs"), &code->varargs);
     analyze_macro(&f, code);
     code->param_refs = JINJA_NEW_N(f.r, code->params.n, struct jinja_ref);
     for (size_t i = 0; i < code->params.n; i++)
@@ -751,16 +735,6 @@ static void resolve_macro(struct frame *outer, struct jinja_macro_code *code, in
     resolve_all(&f, &code->body);
     code->scope = scope_code(&f);
     code->n_slots = f.sym->unit->n_slots;
-}
-
-static void resolve_call_block(struct frame *f, struct jinja_node *node)
-{
-    const struct jinja_call *call = &node->u.macro.call->u.call.args;
-    for (size_t i = 0; i < call->kwargs.n; i++)
-        if (jinja_str_is(call->keys[i], "caller"))
-            fail_at(f, node->line, "keyword argument repeated: caller");
-    resolve_macro(f, node->u.macro.code, node->line);
-    resolve(f, node->u.macro.call);
 }
 
 /* The block's body is a scope; its target belongs outside. */
@@ -813,7 +787,6 @@ static void resolve(struct frame *f, struct jinja_node *node)
         resolve_macro(f, node->u.macro.code, node->line);
         node->u.macro.ref = ref_of_name(f, node->u.macro.code->info.name, node->line);
         break;
-    case JINJA_CALL_BLOCK: resolve_call_block(f, node); break;
     case JINJA_FILTER_BLOCK:
     case JINJA_WITH:
     case JINJA_SCOPE: resolve_scoped(f, node); break;

@@ -162,7 +162,7 @@ class Maker:
     def macro(self, depth):
         params = self.one(["", "x", "x, u=1", "u, v=s", "x=l"])
         loops, self.in_loop = self.in_loop, 0
-        body = self.block(depth - 1) + self.one(["", "{{ varargs }}", "{{ kwargs }}", "{{ caller() if caller }}"])
+        body = self.block(depth - 1) + self.one(["", "{{ varargs }}", "{{ kwargs }}"])
         self.in_loop = loops
         self.macros += 1
         return self.open(f"macro mac({params})") + body + self.open("endmacro") + "{{ mac(" + self.args(1) + ") }}"

@@ -80,7 +80,7 @@ static void check_macro(const struct jinja_tree *tree)
 {
     const struct jinja_macro_code *code = tree->body.all[1]->u.macro.code;
     REQUIRE_EQ_INT(code->n_slots, 2); /* p, varargs */
-    REQUIRE(code->info.takes_varargs && !code->info.takes_kwargs && !code->info.takes_caller);
+    REQUIRE(code->info.takes_varargs && !code->info.takes_kwargs);
     REQUIRE(same(code->body.all[0]->u.operand->u.name.ref, 0, code->param_refs[0].slot));
     REQUIRE_EQ_INT(code->body.all[1]->u.operand->u.name.ref.up, 1);
     REQUIRE_EQ_INT(code->info.arguments->n, 1);
@@ -115,10 +115,6 @@ static void test_errors(void **state)
         {"{% break %}", "line 1: 'break' outside loop"},
         {"{% for x in y %}{% set loop = 1 %}{% endfor %}",
          "line 1: Can't assign to special loop variable in for-loop target"},
-        {"{% macro m(caller) %}{{ caller }}{% endmacro %}",
-         "line 1: When defining macros or call blocks the special \"caller\" argument must be "
-         "omitted or be given a default."},
-        {"{% call(x) m(caller=1) %}{% endcall %}", "line 1: keyword argument repeated: caller"},
     };
     (void)state;
     for (size_t i = 0; i < sizeof(cases) / sizeof(cases[0]); i++) {

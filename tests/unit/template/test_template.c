@@ -184,6 +184,8 @@ static void test_errors(void **state)
         {"{% extends 'x' %}", "line 1: 'extends' is not supported in chat templates", JINJA_EINVAL},
         {"{% block a %}{% endblock %}", "line 1: 'block' is not supported in chat templates",
          JINJA_EINVAL},
+        {"{% call f() %}{% endcall %}", "line 1: 'call' is not supported in chat templates",
+         JINJA_EINVAL},
         {"{% import 'x' as y %}", "line 1: 'import' is not supported in chat templates",
          JINJA_EINVAL},
         {"{% autoescape true %}{% endautoescape %}",
