@@ -257,7 +257,7 @@ static struct jinja_value loop_attr(struct jinja_run *r, struct jinja_loop *loop
 
 static struct jinja_value macro_attr(const struct jinja_macro_info *m, const struct jinja_str *name)
 {
-    if (jinja_str_is(name, "name")) return m->name ? jinja_from_str(m->name) : jinja_none();
+    if (jinja_str_is(name, "name")) return jinja_from_str(m->name);
     if (jinja_str_is(name, "catch_kwargs")) return jinja_bool(m->takes_kwargs);
     if (jinja_str_is(name, "catch_varargs")) return jinja_bool(m->takes_varargs);
     return jinja_str_is(name, "arguments") ? jinja_from_tuple(m->arguments) : jinja_missing();

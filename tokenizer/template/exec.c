@@ -309,8 +309,7 @@ static struct jinja_value varargs_tuple(struct jinja_run *r, const struct jinja_
 static void bind_rest(struct jinja_run *r, struct jinja_frame *f,
                       const struct jinja_macro_code *code, const struct jinja_args *args)
 {
-    const struct jinja_str anonymous = JINJA_TEXT("caller");
-    const struct jinja_str *name = code->info.name ? code->info.name : &anonymous;
+    const struct jinja_str *name = code->info.name;
     if (code->info.takes_kwargs)
         *jinja_slot(f, code->kwargs) = kwargs_dict(r, args);
     else if (args->n_kw)

@@ -12,7 +12,7 @@
  *   eval, exec                                       running; an expression may call a macro
  *   lexer, ast, parse_expr, parser, scope            syntax
  *   library, attributes, operators, format, methods, filters, filters_text, is_tests, globals
- *   print, json, text_ops, html                      output
+ *   print, json, text_ops                            output
  *   str, char_class, value, undefined, number, big_int, dict, iterate, order
  *                                                    text with provenance, values
  *   run                                              memory, budgets, errors

@@ -133,7 +133,7 @@ struct jinja_joiner {
 
 /* The attributes of a macro. */
 struct jinja_macro_info {
-    const struct jinja_str *name;     /* NULL: the body of a call block */
+    const struct jinja_str *name;
     struct jinja_list *arguments;     /* names */
     bool takes_kwargs, takes_varargs; /* used in the body but not declared */
 };
