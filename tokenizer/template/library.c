@@ -42,8 +42,8 @@ bool jinja_is_left_out(enum jinja_name_kind kind, const struct jinja_str *name)
         [JINJA_METHOD_NAME] =
             "as_integer_ratio bit_count casefold center encode escape expandtabs "
             "format_map from_bytes fromhex hex isascii isdecimal isidentifier isnumeric "
-            "isprintable istitle ljust partition rjust rpartition rsplit "
-            "striptags swapcase to_bytes unescape zfill",
+            "isprintable istitle ljust maketrans partition rjust rpartition rsplit "
+            "striptags swapcase to_bytes translate unescape zfill",
         [JINJA_GLOBAL_NAME] = "cycler lipsum",
     };
     return find_name(names[kind], name) >= 0;

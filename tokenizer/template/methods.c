@@ -6,10 +6,8 @@
 #include <string.h>
 
 #include "tokenizer/template/char_class.h"
-#include "tokenizer/template/dict.h"
 #include "tokenizer/template/library.h"
 #include "tokenizer/template/number.h"
-#include "tokenizer/template/print.h"
 #include "tokenizer/template/text_ops.h"
 
 /* ---- arguments ----------------------------------------------------------------------------- */
@@ -199,91 +197,6 @@ JINJA_METHOD_IS(str_isspace, all_chars(r, self.u.str, jinja_cp_space))
 JINJA_METHOD_IS(str_islower, jinja_bool(jinja_str_is_case(r, self.u.str, JINJA_LOWER)))
 JINJA_METHOD_IS(str_isupper, jinja_bool(jinja_str_is_case(r, self.u.str, JINJA_UPPER)))
 
-/* ---- translate ----------------------------------------------------------------------------- */
-
-/* Replaces a character by a string, a code point, nothing (none), or itself (NULL). */
-static void translate_char(struct jinja_sb *sb, const struct jinja_str *s, size_t begin, size_t end,
-                           const struct jinja_value *to)
-{
-    if (!to)
-        jinja_sb_add_part(sb, s, begin, end - begin);
-    else if (jinja_is(*to, JINJA_STR))
-        jinja_sb_add(sb, to->u.str);
-    else if (jinja_is(*to, JINJA_INT) && to->u.i >= 0 && to->u.i < 0x110000)
-        jinja_sb_add_cp(sb, (int32_t)to->u.i,
-                        to->input ? JINJA_INPUT : jinja_str_origin_at(s, begin));
-    else if (!jinja_is(*to, JINJA_NONE))
-        jinja_raise(sb->r, "character mapping must return integer, None or str");
-}
-
-JINJA_METHOD_FN(str_translate)
-{
-    const struct jinja_str *s = self.u.str;
-    struct jinja_sb sb = {.r = r};
-    bool cut_by_input = false;
-    if (!jinja_is(a[0], JINJA_DICT)) jinja_raise(r, "translate needs a dict");
-    jinja_spend(r, s->len);
-    for (size_t at = 0; at < s->len;) {
-        size_t begin = at;
-        int32_t cp = jinja_str_next(s, &at);
-        const struct jinja_value *to = jinja_dict_get(r, a[0].u.dict, jinja_int(cp));
-        translate_char(&sb, s, begin, at, to);
-        cut_by_input |= to && jinja_is(*to, JINJA_NONE) && to->input;
-    }
-    /* what a request cuts out of the template's text may join what did not belong together */
-    struct jinja_str *out = jinja_sb_str(&sb);
-    return jinja_from_str(cut_by_input ? jinja_str_tainted(r, out) : out);
-}
-
-static bool has_input(const struct jinja_str *s)
-{
-    return s->origin & JINJA_INPUT;
-}
-
-/* The key of a translation table; `v` is a code point, or a text of one character. */
-static struct jinja_value table_key(struct jinja_run *r, struct jinja_value v)
-{
-    size_t at = 0;
-    if (jinja_is_integer(v)) return v;
-    const struct jinja_str *s = jinja_need_str(r, v, "a key of a translation table");
-    if (s->len == 0) jinja_raise(r, "a key of a translation table must be one character");
-    int32_t cp = jinja_str_next(s, &at);
-    if (at != s->len) jinja_raise(r, "a key of a translation table must be one character");
-    return jinja_int(cp);
-}
-
-/* Every character of `from` to the one of `to` in the same place, or none where `to` is NULL. */
-static void map_chars(struct jinja_run *r, struct jinja_dict *d, const struct jinja_str *from,
-                      const struct jinja_str *to)
-{
-    jinja_spend_chars(r, from->len);
-    for (size_t i = 0, k = 0; i < from->len;) {
-        struct jinja_value key = jinja_int(jinja_str_next(from, &i));
-        struct jinja_value value = to ? jinja_int(jinja_str_next(to, &k)) : jinja_none();
-        jinja_dict_put(r, d, key, jinja_tainted(value, has_input(to ? to : from)));
-    }
-}
-
-/* maketrans(dict), or maketrans(from, to[, deleted]) */
-JINJA_METHOD_FN(str_maketrans)
-{
-    struct jinja_dict *d = jinja_dict_new(r);
-    if (jinja_is(a[1], JINJA_MISSING)) {
-        if (!jinja_is(a[0], JINJA_DICT)) jinja_raise(r, "maketrans of one argument needs a dict");
-        for (size_t i = 0; i < a[0].u.dict->n; i++) {
-            const struct jinja_pair *p = &a[0].u.dict->pairs[i];
-            jinja_dict_put(r, d, table_key(r, p->key), p->value);
-        }
-        return jinja_from_dict(d);
-    }
-    const struct jinja_str *from = need(r, a[0]), *to = need(r, a[1]);
-    if (jinja_str_chars(r, from) != jinja_str_chars(r, to))
-        jinja_raise(r, "the first two maketrans arguments must have equal length");
-    map_chars(r, d, from, to);
-    if (!jinja_is(a[2], JINJA_MISSING)) map_chars(r, d, need(r, a[2]), NULL);
-    return jinja_from_dict(d);
-}
-
 const struct jinja_method jinja_str_methods[] = {
     {"split", str_split, {"sep maxsplit", 0}},
     {"strip", str_strip, {"/chars", 0}},
@@ -312,7 +225,5 @@ const struct jinja_method jinja_str_methods[] = {
     {"islower", str_islower, {"/", 0}},
     {"isspace", str_isspace, {"/", 0}},
     {"isupper", str_isupper, {"/", 0}},
-    {"translate", str_translate, {"/table", 1}},
-    {"maketrans", str_maketrans, {"/x y z", 1}},
     {NULL, NULL, {NULL, 0}},
 };

@@ -220,12 +220,8 @@ static void repr_loop(struct jinja_sb *sb, struct jinja_value v)
 
 static void repr_macro(struct jinja_sb *sb, struct jinja_value v)
 {
-    const struct jinja_str *name = v.u.macro->info->name;
     add(sb, v, "<Macro ");
-    if (name)
-        repr_str(sb, name, false);
-    else
-        add(sb, v, "anonymous");
+    repr_str(sb, v.u.macro->info->name, false);
     add(sb, v, ">");
 }
 

@@ -2,7 +2,7 @@
 """Names of jinja2 and of Python's types that templates have there and not here: kind -> names."""
 
 STR = ("casefold", "center", "encode", "expandtabs", "format_map", "isascii", "isdecimal", "isidentifier", "isnumeric", "isprintable",
-       "istitle", "ljust", "partition", "rjust", "rpartition", "rsplit", "swapcase", "zfill")
+       "istitle", "ljust", "maketrans", "partition", "rjust", "rpartition", "rsplit", "swapcase", "translate", "zfill")
 NUMBER = ("as_integer_ratio", "bit_count", "from_bytes", "to_bytes")
 
 LEFT_OUT = {
