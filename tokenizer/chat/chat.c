@@ -4,6 +4,7 @@
  */
 #include "tokenizer/chat/chat_internal.h"
 
+#include <limits.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -20,15 +21,17 @@ enum {
     DEFAULT_CPU_MS = 250,
 };
 
-/* The template's own sentence, with what it is about in front. */
-static int open_template(struct jinja_template **ret, const char *source, const char *name,
+/* The template's own sentence, with the file's name in front. */
+static int open_template(struct jinja_template **ret, const char *source, const char *file,
                          char *err, size_t errlen)
 {
-    char why[JINJA_ERR_BYTES], sentence[JINJA_ERR_BYTES + 100];
+    char why[JINJA_ERR_BYTES], sentence[JINJA_ERR_BYTES + NAME_MAX + 100];
     if (!source) return 0;
     int rc = jinja_template_open(ret, source, strlen(source), why, sizeof(why));
     if (rc == 0) return 0;
-    snprintf(sentence, sizeof(sentence), "the chat template%s cannot be used: %s", name, why);
+    const char *slash = strrchr(file, '/');
+    snprintf(sentence, sizeof(sentence), "the chat template in %.*s cannot be used: %s", NAME_MAX,
+             slash ? slash + 1 : file, why);
     jinja_copy_sentence(err, errlen, sentence);
     return rc;
 }
@@ -51,9 +54,9 @@ int tok_chat_open(struct tok_chat **ret, const char *dir, const struct tok_chat_
     c->max_cpu_ms = p->max_cpu_ms ? p->max_cpu_ms : DEFAULT_CPU_MS;
     rc = tok_chat_files_read(&files, dir, p, err, errlen);
     if (rc) goto out;
-    rc = open_template(&c->plain, files.plain, "", err, errlen);
+    rc = open_template(&c->plain, files.plain, files.plain_file, err, errlen);
     if (rc) goto out;
-    rc = open_template(&c->with_tools, files.with_tools, " named tool_use", err, errlen);
+    rc = open_template(&c->with_tools, files.with_tools, files.tools_file, err, errlen);
     if (rc) goto out;
     c->variables = files.variables;
     files.variables = NULL;

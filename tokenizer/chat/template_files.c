@@ -40,6 +40,7 @@ struct file {
 
 struct loader {
     struct file files[N_FILES];
+    const char *plain_file; /* the caller's own, or NULL */
     bool no_dir;
     struct tok_chat_files *ret;
 };
@@ -105,6 +106,7 @@ static void take_template(struct jinja_run *r, struct tok_chat_files *f, struct 
                   : jinja_str_is(name.u.str, "tool_use") ? &f->with_tools
                                                          : NULL;
     if (slot) set_text(r, slot, source.u.str->s, source.u.str->len, "the chat template");
+    f->plain_file = f->tools_file = file_names[CONFIG];
 }
 
 static struct jinja_value member(struct jinja_run *r, struct jinja_value v, const char *name)
@@ -142,6 +144,8 @@ static void templates_of_config(struct jinja_run *r, struct tok_chat_files *f,
 static void read_templates(struct jinja_run *r, struct loader *l, const struct jinja_dict *config)
 {
     const struct file *plain = &l->files[TEMPLATE], *tools = &l->files[TOOL_TEMPLATE];
+    l->ret->plain_file = l->plain_file ? l->plain_file : file_names[TEMPLATE];
+    l->ret->tools_file = file_names[TOOL_TEMPLATE];
     if (plain->data) set_text(r, &l->ret->plain, plain->data, plain->len, "the chat template");
     if (tools->data) set_text(r, &l->ret->with_tools, tools->data, tools->len, "tool_use.jinja");
     if (!plain->data && !tools->data) templates_of_config(r, l->ret, config);
@@ -281,6 +285,7 @@ int tok_chat_files_read(struct tok_chat_files *ret, const char *dir,
                         const struct tok_chat_params *params, char *err, size_t errlen)
 {
     struct loader l = {.no_dir = !dir, .ret = ret};
+    l.plain_file = params->template_text ? "the text given" : params->template_file;
     struct jinja_run *r = calloc(1, sizeof(*r));
     int rc = TOK_ENOMEM;
     if (!r) {
