@@ -3,7 +3,8 @@
 """`hearth render` against the reference's renderings outside the repository (HEARTH_REFERENCE).
 
 goldens/chat/rendered.jsonl: published templates by scenario; features.jsonl: one construct each;
-models/*/golden_chat.json: whole directories. Where the reference raises, an error is wanted, of any
+models/*/golden_chat.json: whole directories; goldens/templates: more published templates, none of which may
+be refused for a name that is left out. Where the reference raises, an error is wanted, of any
 wording. Skipped (77) without HEARTH_REFERENCE.
 """
 import collections
@@ -95,6 +96,16 @@ def check_features(score, parent, now):
     assert sorted(skipped) == sorted(LEFT_OUT), "LEFT_OUT names cases that are not there"
 
 
+def check_published(score, parent, now):
+    request = {"messages": [{"role": "user", "content": "u"}], "add_generation_prompt": True}
+    for path in sorted(glob.glob(f"{REFERENCE}/goldens/templates/*.jinja")):
+        with open(path, encoding="utf-8", newline="") as f:
+            directory = model_directory(parent, f"published-{os.path.basename(path)}", f.read(), {})
+        answer = render(directory, [request], now)[0]
+        loaded = "cannot be used" not in answer.get("error", "")
+        score.add("published", path, {"text": "loaded"}, {"text": "loaded"} if loaded else answer)
+
+
 def check_models(score, now):
     for path in sorted(glob.glob(f"{REFERENCE}/models/*/golden_chat.json")):
         with open(path, encoding="utf-8") as f:
@@ -114,10 +125,11 @@ def main():
     with tempfile.TemporaryDirectory() as parent:
         check_rendered(score, parent, settings["now"], settings["variables"])
         check_features(score, parent, settings["now"])
+        check_published(score, parent, settings["now"])
     check_models(score, settings["now"])
     for what, n in score.all.items():
         print(f"{what}: {score.right[what]} of {n}")
-    return 0 if score.all == score.right and len(score.all) == 3 else 1
+    return 0 if score.all == score.right and len(score.all) == 4 else 1
 
 
 if __name__ == "__main__":
