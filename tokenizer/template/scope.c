@@ -596,9 +596,11 @@ static void resolve_apply(struct frame *f, struct jinja_node *node)
 /* True if no statement of the template gives the variable its value. */
 static bool is_from_context(const struct frame *f, const struct ident *id)
 {
-    for (const struct symbols *sym = f->sym; sym; sym = sym->parent)
+    for (const struct symbols *sym = f->sym; sym; sym = sym->parent) {
+        jinja_spend(f->r, 1 + sym->n_loads / 8);
         for (size_t i = 0; i < sym->n_loads; i++)
             if (sym->loads[i].to == id) return sym->loads[i].kind == LOAD_RESOLVE;
+    }
     return false;
 }
 
@@ -619,7 +621,7 @@ static void resolve_call(struct frame *f, struct jinja_node *node)
 {
     const struct jinja_node *callee = node->u.call.callee;
     if (callee->kind == JINJA_GETATTR) resolve_method(f, callee);
-    if (callee->kind == JINJA_NAME &&
+    if (callee->kind == JINJA_NAME && jinja_is_left_out(JINJA_GLOBAL_NAME, callee->u.name.name) &&
         is_from_context(f, find_ref(f->r, f->sym, callee->u.name.name)))
         refuse_left_out(f, JINJA_GLOBAL_NAME, callee->u.name.name, callee->line);
     each_child(node, resolve_child, f);
