@@ -542,11 +542,9 @@ static void read_listed_windows(const struct object *o, const json_t *list, int 
     }
 }
 
-/* The window of the layers that have one; 0: none has. */
-static int read_window(const struct object *o, const struct eng_family *f)
+/* The window of the layers that have one; 0: none has. used: the family's rule is in use. */
+static int read_window(const struct object *o, const struct eng_family *f, bool used)
 {
-    bool optional = f->window_rule == ENG_WINDOW_FROM || f->window_rule == ENG_WINDOW_NOPE;
-    bool used = !optional || read_bool(o, "use_sliding_window", false);
     bool given = json_object_get(o->json, "sliding_window"); /* null: none; absent: the default */
     if (!used && f->window_rule != ENG_WINDOW_NOPE) return 0;
     return (int)read_int(o, "sliding_window", 1, INT32_MAX, given ? 0 : f->sliding_window);
@@ -569,10 +567,11 @@ static void read_windows(const struct object *o, struct eng_hparams *hp)
 {
     const struct eng_family *f = hp->family;
     if (f->window_rule == ENG_WINDOW_NONE) return;
-    int window = read_window(o, f);
+    bool optional = f->window_rule == ENG_WINDOW_FROM || f->window_rule == ENG_WINDOW_NOPE;
+    bool used = !optional || read_bool(o, "use_sliding_window", false);
+    int window = read_window(o, f, used);
     int64_t first = read_int(o, "max_window_layers", 0, INT32_MAX, 28), period = 1;
     const json_t *list = f->window_rule == ENG_WINDOW_ALL ? NULL : find(o, "layer_types");
-    bool used = f->window_rule != ENG_WINDOW_NOPE || read_bool(o, "use_sliding_window", false);
     if (list)
         read_listed_windows(o, list, window, hp);
     else if (f->window_rule == ENG_WINDOW_PERIOD)

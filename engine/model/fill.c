@@ -406,7 +406,8 @@ static int run(struct fill *f, struct pool *pool, char *err, size_t errlen)
     f->panels_per_item = n_panels / POOL_MAX_ITEMS + 1;
     int n_items = (n_panels + f->panels_per_item - 1) / f->panels_per_item;
     eng_rope_freqs(&f->m->hp.rope, f->m->hp.d_rot, f->m->ctx, f->freqs[0]);
-    eng_rope_freqs(&f->m->hp.local_rope, f->m->hp.d_rot, f->m->ctx, f->freqs[1]);
+    if (f->m->hp.has_local_rope)
+        eng_rope_freqs(&f->m->hp.local_rope, f->m->hp.d_rot, f->m->ctx, f->freqs[1]);
     if (fill_vectors(f)) {
         struct pool_phase phases[] = {{pack_item, f, n_items}, {fill_rope_block, f, n_blocks}};
         pool_run(pool, phases, 2, NULL);

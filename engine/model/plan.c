@@ -216,12 +216,9 @@ static const char *find_prefix(const struct eng_model *m)
     return m->hp.family->prefixes[0];
 }
 
-/* The head is next to the rest of the model: its prefix lacks the last "model.". */
-static void head_name(const struct check *c, char name[NAME_BYTES])
+static bool begins(const char *text, const char *with)
 {
-    size_t n = strlen(c->prefix) - strlen("model.");
-    snprintf(name, NAME_BYTES, "%.*slm_head", (int)n, c->prefix);
-    if (strcmp(c->prefix, "model.language_model.") == 0) snprintf(name, NAME_BYTES, "lm_head");
+    return strncmp(text, with, strlen(with)) == 0;
 }
 
 static void plan_tensors(const struct check *c)
@@ -244,14 +241,11 @@ static void plan_tensors(const struct check *c)
         add_vec(c, &m->head_norm, name, hp->d_model, "hidden_size");
         m->load->vecs[m->load->n_vecs - 1].factor = (float)(1 / hp->logits_scaling);
     }
-    head_name(c, name);
+    /* published checkpoints of several parts have the head inside language_model */
+    bool inside = begins(c->prefix, "language_model.");
+    snprintf(name, sizeof(name), "%slm_head", inside ? "language_model." : "");
     if (!hp->tied)
         add_part(c, add_mat(c, &m->head, PLAN_HEAD, hp->d_model), name, hp->vocab, false, fields);
-}
-
-static bool begins(const char *text, const char *with)
-{
-    return strncmp(text, with, strlen(with)) == 0;
 }
 
 static bool ends(const char *text, const char *with)
