@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: MIT */
 /*
- * What glibc's allocator keeps of freed memory; other C libraries have no such settings, and these
+ * Freed memory that glibc's allocator keeps; other C libraries have no such settings, and these
  * calls do nothing there. Any thread.
  */
 #ifndef HEARTH_BASE_HEAP_H

@@ -5,7 +5,7 @@
 
 #include <errno.h>
 
-/* Begins with a semicolon; "" if there is no advice. Static. */
+/* Begins with a semicolon; "" if the error needs none. Static. */
 static inline const char *os_error_remedy(int error)
 {
     switch (error) {

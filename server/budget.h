@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: MIT */
 /*
- * What the server may hold in memory for requests, besides answers and grammars: connections,
+ * Memory that the server may hold for requests, besides answers and grammars: connections,
  * bodies, and the work that turns a body into token ids. The options that bound it are chosen to
  * suit the memory where they were left to the server.
  */

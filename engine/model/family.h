@@ -73,7 +73,7 @@ struct eng_family {
     bool hybrid;        /* layers might be recurrent and experts mixed: refused unless neither */
     enum eng_window_rule window_rule;
     /* the reference's defaults for settings that config.json leaves out */
-    int window_period; /* if there is no sliding_window_pattern either */
+    int window_period; /* if config.json lacks sliding_window_pattern too */
     int vocab_size, hidden_size, intermediate_size, n_layers, n_heads;
     int n_kv_heads; /* 0: as many as heads */
     int head_dim;   /* 0: hidden_size / heads */

@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: MIT */
 /*
- * What a request asks of the prefix cache, and what its answer says about it: breakpoints
- * (cache_control, prompt_cache_breakpoint), prompt_cache_retention and _options, and the report of
- * where the prompt left what the cache holds.
+ * Prefix cache fields of requests and answers: breakpoints (cache_control,
+ * prompt_cache_breakpoint), prompt_cache_retention and _options, and the report of where the prompt
+ * left what the cache holds.
  *
  * For that the texts of the request are found again in the prompt that the template made of them,
  * one after another. A text that the template has changed is not found: then the place of the next

@@ -32,7 +32,7 @@ struct tok_chat_files {
     char *plain; /* template source, or NULL */
     char *with_tools;
     char *variables;
-    const char *plain_file, *tools_file; /* names of the files that they stand in */
+    const char *plain_file, *tools_file; /* names of their files */
 };
 
 int tok_chat_files_read(struct tok_chat_files *ret, const char *dir,

@@ -1,8 +1,9 @@
 /* SPDX-License-Identifier: MIT */
 /*
- * Who compiles when, for whom, and how much of a core it takes. gram_compile comes through here (the
- * linker sends it, see meson.build): a text that begins with 'h' is held until the test opens the
- * gate or the queue stops it, one that begins with 'w' works for as many milliseconds as it says.
+ * Order of compilations, their waits, and the share of a core that they take. gram_compile comes
+ * through here (the linker sends it, see meson.build): a text that begins with 'h' is held until
+ * the test opens the gate or the queue stops it, one that begins with 'w' works for as many
+ * milliseconds as it says.
  */
 #include "test.h"
 
