@@ -144,7 +144,7 @@ if [ "${HEARTH_OFFLINE:-0}" != 1 ]; then
 fi
 
 # A build folder made before cmocka was there has to look again.
-if [ -f build/build.ninja ] && [ ! -f build/tests/unit/server_api_json_fields ]; then
+if [ -f build/build.ninja ] && [ ! -f build/tests/unit/server_api_read_json_fields ]; then
     meson setup --reconfigure build -Dtests=enabled || exit 1
 fi
 build build --buildtype=release --werror || { echo "0 passed, 1 failed"; exit 1; }

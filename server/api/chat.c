@@ -5,8 +5,8 @@
  */
 #include <string.h>
 
-#include "server/api/chat_input.h"
-#include "server/api/openai_json.h"
+#include "server/api/read/chat_input.h"
+#include "server/api/write/openai_json.h"
 #include "server/api/routes.h"
 #include "server/config/config.h"
 #include "tokenizer/tokenizer.h"

@@ -6,7 +6,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "server/api/openai_json.h"
+#include "server/api/write/openai_json.h"
 #include "server/api/routes.h"
 #include "server/config/config.h"
 #include "tokenizer/tokenizer.h"

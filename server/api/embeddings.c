@@ -12,8 +12,8 @@
 
 #include "base/json_writer.h"
 #include "server/bounds.h"
-#include "server/api/generation_fields.h"
-#include "server/api/jobs.h"
+#include "server/api/read/generation_fields.h"
+#include "server/api/run/jobs.h"
 #include "server/api/routes.h"
 #include "tokenizer/tokenizer.h"
 

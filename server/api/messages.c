@@ -6,11 +6,11 @@
 #include <string.h>
 
 #include "base/json_reader.h"
-#include "server/api/cache_control.h"
-#include "server/api/chat_input.h"
-#include "server/api/json_memory.h"
-#include "server/api/messages_input.h"
-#include "server/api/openai_json.h"
+#include "server/api/read/cache_control.h"
+#include "server/api/read/chat_input.h"
+#include "server/api/read/json_memory.h"
+#include "server/api/read/messages_input.h"
+#include "server/api/write/openai_json.h"
 #include "server/api/routes.h"
 
 static const struct param_field fields[] = {

@@ -7,10 +7,10 @@
 #include <string.h>
 #include <time.h>
 
-#include "server/api/chat_input.h"
-#include "server/api/json_memory.h"
-#include "server/api/openai_json.h"
-#include "server/api/responses_input.h"
+#include "server/api/read/chat_input.h"
+#include "server/api/read/json_memory.h"
+#include "server/api/write/openai_json.h"
+#include "server/api/read/responses_input.h"
 #include "server/api/routes.h"
 
 static const struct param_field fields[] = {

@@ -8,8 +8,8 @@
 #include <string.h>
 
 #include "base/json_writer.h"
-#include "server/api/generation_fields.h"
-#include "server/api/json_fields.h"
+#include "server/api/read/generation_fields.h"
+#include "server/api/read/json_fields.h"
 #include "server/api/routes.h"
 #include "server/http/request.h"
 #include "server/swap.h"

@@ -237,15 +237,15 @@ def test_fields_and_ranges_are_described():
 def default_values(endpoint):
     """{field: (number, least)} of an endpoint's flags and numbers, from the tables and initial values in C."""
     started = {}
-    for path, function in (("generation_config.c", "srv_defaults_neutral"), ("api/generation.c", "default_params")):
+    for path, function in (("generation_config.c", "srv_defaults_neutral"), ("api/run/generation.c", "default_params")):
         body = text_of("server", *path.split("/")).split(f"{function}(", 1)[1].split("}", 1)[0]
         for member, value in re.findall(r"\.(\w+) = ([^,}]+)", body):
             if not value.startswith("d->"):
                 started[member] = float({"true": "1"}.get(value, value))
     found = {}
     row = re.compile(r'GEN_(?:FIELD|RANGE)\(\s*"(\w+)", PARAM_(?:BOOL|INT|NUMBER), (\w+)(?:, ([-\d.]+))?')
-    for path in ("generation_fields.c", endpoint):
-        for field, member, least in row.findall(text_of("server", "api", path)):
+    for path in ("read/generation_fields.c", endpoint):
+        for field, member, least in row.findall(text_of("server", "api", *path.split("/"))):
             found[field] = (started.get(member, 0.0), float(least or 0))
     return found
 

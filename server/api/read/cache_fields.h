@@ -1,0 +1,53 @@
+/* SPDX-License-Identifier: MIT */
+/*
+ * Prefix cache fields of requests and answers: breakpoints (cache_control,
+ * prompt_cache_breakpoint), prompt_cache_retention and _options, and the report of where the prompt
+ * left what the cache holds.
+ *
+ * For that the texts of the request are found again in the prompt that the template made of them,
+ * one after another. A text that the template has changed is not found: then the place of the next
+ * one counts. Only numbers for the client come of it.
+ *
+ * Threads: text workers.
+ */
+#ifndef HEARTH_SERVER_API_READ_CACHE_FIELDS_H
+#define HEARTH_SERVER_API_READ_CACHE_FIELDS_H
+
+#include "base/json_writer.h"
+#include "server/api/read/json_fields.h"
+#include "tokenizer/chat/chat.h"
+
+struct srv_gen;
+
+/* One text of the request in the prompt. */
+struct cache_part {
+    char path[64];     /* as "system[1]", "messages[3].content[0]" */
+    size_t begin, end; /* bytes of the prompt */
+    size_t skipped;    /* bytes of the text before them */
+};
+
+struct srv_cache_fields {
+    bool reports; /* usage has cache_report */
+    bool has_breakpoints;
+    int64_t n_marked;         /* prompt tokens up to the last breakpoint */
+    int64_t n_marked_hour;    /* up to the last with a ttl of an hour */
+    struct cache_part *parts; /* [n_parts], in the request's arena; NULL without a report */
+    int n_parts, n_front;     /* all; those of the system prompt */
+};
+
+/* Reads and checks the fields; to be called once the parameters are. 0, or -1 with err. */
+int srv_cache_fields_read(struct srv_gen *g, struct param_error *err);
+
+/* Finds breakpoints and parts in the prompt, if the request has a use for them. 0, or -1 when out
+ * of memory. */
+int srv_cache_fields_place(struct srv_gen *g, const struct tok_prompt *prompt, const int32_t *ids,
+                           int64_t n_ids);
+
+/* Prompt tokens that were computed up to the last breakpoint; *ret_hour: of these, up to the last
+ * with a ttl of an hour. */
+int64_t srv_cache_created(const struct srv_gen *g, int64_t n_cached, int64_t *ret_hour);
+
+/* Writes the member cache_report if it was asked for. */
+void srv_cache_write_report(const struct srv_gen *g, struct jw *w);
+
+#endif

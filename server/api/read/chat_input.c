@@ -1,0 +1,284 @@
+/* SPDX-License-Identifier: MIT */
+/* Messages to prompt; see chat_input.h. Called on text workers. */
+#include "server/api/read/chat_input.h"
+
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "base/json_reader.h"
+#include "server/api/run/generation.h"
+#include "server/api/read/metadata_lines.h"
+#include "server/config/config.h"
+#include "server/api/write/tool_calls.h"
+#include "server/app.h"
+#include "server/metrics.h"
+
+enum { MAX_MESSAGES = 4096 };
+
+/* The path of a member of a message; fields are short, and paths of messages too. */
+static const char *path_in(const char *message, const char *field, char path[PARAM_PATH_MAX])
+{
+    snprintf(path, PARAM_PATH_MAX, "%.40s%.54s", message, field);
+    return path;
+}
+
+static int bad_type(struct param_error *err, const char *at, const char *field, const char *wanted)
+{
+    char path[PARAM_PATH_MAX];
+    path_in(at, field, path);
+    return param_fail(err, SRV_ERR_INVALID_TYPE, path, "'%s' must be %s.", path, wanted);
+}
+
+static int check_part(const json_t *part, const char *path, bool is_result, struct param_error *err)
+{
+    const char *type = json_string_value(json_object_get(part, "type"));
+    if (!json_is_object(part) || !type)
+        return param_fail(err, SRV_ERR_INVALID_TYPE, path, "'%s' must be an object with a type.",
+                          path);
+    if (strcmp(type, "text") != 0) {
+        char word[PARAM_WORD_MAX];
+        if (is_result)
+            return param_fail(err, SRV_ERR_UNSUPPORTED, path,
+                              "Only text is supported in tool results.");
+        return param_fail(err, SRV_ERR_UNSUPPORTED, path,
+                          "'%s' is of type '%s'; only content parts of type 'text' are supported.",
+                          path, param_word(type, word));
+    }
+    if (!json_is_string(json_object_get(part, "text")))
+        return param_fail(err, SRV_ERR_INVALID_TYPE, path, "'%s.text' must be a string.", path);
+    return 0;
+}
+
+static int check_content(const json_t *message, const char *at, const char *role,
+                         struct param_error *err)
+{
+    const json_t *content = json_object_get(message, "content");
+    bool has_calls = json_array_size(json_object_get(message, "tool_calls")) > 0;
+    char path[PARAM_PATH_MAX], field[32];
+    if (!content || json_is_null(content)) {
+        if (!strcmp(role, "assistant") && (has_calls || content)) return 0;
+        path_in(at, ".content", path);
+        return param_fail(err, SRV_ERR_MISSING, path, "'%s' is required.", path);
+    }
+    if (json_is_string(content)) return 0;
+    if (!json_is_array(content))
+        return bad_type(err, at, ".content", "a string or an array of content parts");
+    for (size_t k = 0; k < json_array_size(content); k++) {
+        snprintf(field, sizeof(field), ".content[%zu]", k);
+        path_in(at, field, path);
+        if (check_part(json_array_get(content, k), path, !strcmp(role, "tool"), err)) return -1;
+    }
+    return 0;
+}
+
+static int check_string(const json_t *value, const char *path, struct param_error *err)
+{
+    if (json_is_string(value)) return 0;
+    if (!value || json_is_null(value))
+        return param_fail(err, SRV_ERR_MISSING, path, "'%s' is required.", path);
+    return param_fail(err, SRV_ERR_INVALID_TYPE, path, "'%s' must be a string.", path);
+}
+
+static int check_call(const json_t *call, const char *at, size_t k, struct param_error *err)
+{
+    char path[PARAM_PATH_MAX], of[64];
+    const json_t *function = json_object_get(call, "function");
+    snprintf(of, sizeof(of), ".tool_calls[%zu].function", k);
+    path_in(at, of, path);
+    if (!json_is_object(function))
+        return param_fail(err, function ? SRV_ERR_INVALID_TYPE : SRV_ERR_MISSING, path,
+                          "'%s' is required, an object.", path);
+    snprintf(of, sizeof(of), ".tool_calls[%zu].function.name", k);
+    if (check_string(json_object_get(function, "name"), path_in(at, of, path), err)) return -1;
+    snprintf(of, sizeof(of), ".tool_calls[%zu].function.arguments", k);
+    return check_string(json_object_get(function, "arguments"), path_in(at, of, path), err);
+}
+
+/* The calls of the assistant, and the call that a result belongs to. */
+static int check_calls(const json_t *message, const char *at, const char *role,
+                       struct param_error *err)
+{
+    char path[PARAM_PATH_MAX];
+    const json_t *calls = json_object_get(message, "tool_calls");
+    if (!strcmp(role, "tool"))
+        return check_string(json_object_get(message, "tool_call_id"),
+                            path_in(at, ".tool_call_id", path), err);
+    if (strcmp(role, "assistant") != 0 || !calls || json_is_null(calls)) return 0;
+    if (!json_is_array(calls)) return bad_type(err, at, ".tool_calls", "an array of calls");
+    for (size_t k = 0; k < json_array_size(calls); k++)
+        if (check_call(json_array_get(calls, k), at, k, err)) return -1;
+    return 0;
+}
+
+int chat_input_check_message(const json_t *message, const char *at, struct param_error *err)
+{
+    static const char *const roles[] = {"system",    "developer", "user",
+                                        "assistant", "tool",      "function"};
+    if (!json_is_object(message)) return bad_type(err, at, "", "an object");
+    const json_t *role = json_object_get(message, "role");
+    char path[PARAM_PATH_MAX];
+    path_in(at, ".role", path);
+    if (!role) return param_fail(err, SRV_ERR_MISSING, path, "'%s' is required.", path);
+    if (!json_is_string(role)) return bad_type(err, at, ".role", "a string");
+    for (size_t k = 0; k < sizeof(roles) / sizeof(roles[0]); k++)
+        if (!strcmp(json_string_value(role), roles[k]))
+            return check_content(message, at, roles[k], err) ||
+                           check_calls(message, at, roles[k], err)
+                       ? -1
+                       : 0;
+    return param_fail(err, SRV_ERR_INVALID_VALUE, path,
+                      "'%s' must be one of system, developer, user, assistant, tool, function.",
+                      path);
+}
+
+int chat_input_check(const json_t *messages, const char *field, struct param_error *err)
+{
+    char path[PARAM_PATH_MAX];
+    if (!messages)
+        return param_fail(err, SRV_ERR_MISSING, field, "The parameter '%s' is required.", field);
+    if (!json_is_array(messages))
+        return param_fail(err, SRV_ERR_INVALID_TYPE, field, "'%s' must be an array.", field);
+    size_t n = json_array_size(messages);
+    if (n == 0 || n > MAX_MESSAGES)
+        return param_fail(err, SRV_ERR_INVALID_VALUE, field,
+                          "'%s' holds %zu messages; 1 to %d are allowed.", field, n, MAX_MESSAGES);
+    for (size_t i = 0; i < n; i++) {
+        snprintf(path, sizeof(path), "%s[%zu]", field, i);
+        if (chat_input_check_message(json_array_get(messages, i), path, err)) return -1;
+    }
+    return 0;
+}
+
+int chat_input_check_flags(const json_t *body, struct param_error *err)
+{
+    if (!json_is_true(json_object_get(body, "continue_final_message")) ||
+        !json_is_true(json_object_get(body, "add_generation_prompt")))
+        return 0;
+    return param_fail(err, SRV_ERR_INVALID_VALUE, "continue_final_message",
+                      "'continue_final_message' and 'add_generation_prompt' exclude each other.");
+}
+
+static int render_failure(int rc, const char *field, const char *message, struct param_error *err)
+{
+    switch (rc) {
+    case TOK_ENOMEM: return param_no_memory(err);
+    case TOK_ERAISE:
+        return param_fail(err, SRV_ERR_TEMPLATE, field,
+                          "The model's chat template refused the messages: %.200s", message);
+    default:
+        return param_fail(err, SRV_ERR_TEMPLATE, field,
+                          "The model's chat template failed on the messages: %.200s", message);
+    }
+}
+
+/* Returns the JSON text of a value, owned: its part of the body if there is one.
+ * NULL: out of memory. */
+static char *text_of(const struct chat_input *in, const char *key, const json_t *value)
+{
+    struct srv_span span;
+    if (in->body.text && jr_member(in->body.text, in->body.len, key, &span.text, &span.len))
+        return strndup(span.text, span.len);
+    return json_dumps(value, JSON_COMPACT);
+}
+
+static void add_tools(struct tools_prompt_params *params, const struct srv_tools *t)
+{
+    params->tools = srv_tools_active(t) ? t->ask.list.data : NULL;
+    params->thinking = t->thinking;
+    params->effort = t->effort;
+}
+
+int chat_input_render(const struct srv_model *model, const struct chat_input *in,
+                      struct tok_prompt *ret, struct param_error *err)
+{
+    char message[256] = "";
+    if (!model->chat)
+        return param_fail(err, SRV_ERR_UNSUPPORTED, in->field,
+                          "This model has no chat template; use /v1/completions.");
+    if (in->kwargs && !json_is_object(in->kwargs))
+        return param_fail(err, SRV_ERR_INVALID_TYPE, "chat_template_kwargs",
+                          "'chat_template_kwargs' must be an object.");
+    char *messages = text_of(in, "messages", in->messages);
+    char *kwargs = in->kwargs ? text_of(in, "chat_template_kwargs", in->kwargs) : NULL;
+    int rc = TOK_ENOMEM;
+    struct tools_prompt prompt = {0};
+    if (messages && !model->config->keep_metadata_lines &&
+        metadata_lines_take(in->messages, &messages, in->metadata)) {
+        free(messages);
+        messages = NULL;
+    }
+    if (messages && (kwargs || !in->kwargs)) {
+        struct tools_prompt_params params = {
+            .style = &model->style,
+            .messages = messages,
+            .server_kwargs = model->config->chat_template_kwargs,
+            .kwargs = kwargs,
+            .add_generation_prompt = in->add_generation_prompt && !in->continue_final_message,
+            .continue_final_message = in->continue_final_message,
+        };
+        if (in->tools) add_tools(&params, in->tools);
+        rc = tools_prompt_render(&prompt, model->chat, &params, message, sizeof(message));
+    }
+    free(messages);
+    free(kwargs);
+    if (rc) return render_failure(rc, in->field, message, err);
+    *ret = prompt.prompt;
+    if (in->tools) in->tools->think_open = prompt.think_open;
+    if (in->tools) in->tools->think_closed = prompt.think_closed;
+    if (in->tools) in->tools->begun = prompt.begun;
+    return 0;
+}
+
+static int encode(const struct srv_model *model, const struct chat_input *in,
+                  const struct tok_prompt *prompt, struct tok_ids *ids, struct param_error *err)
+{
+    char message[256] = "";
+    int rc = tok_encode_marked(model->tok, prompt->text, prompt->len, prompt->input,
+                               prompt->n_input, TOK_PARSE_SPECIAL, ids, message, sizeof(message));
+    enum srv_error kind = rc == TOK_ENOMEM ? SRV_ERR_OVERLOADED : SRV_ERR_INVALID_VALUE;
+    if (rc) return param_fail(err, kind, in->field, "%s", message);
+    return 0;
+}
+
+int chat_input_encode(const struct srv_model *model, const struct chat_input *in,
+                      struct tok_ids *ids, struct param_error *err)
+{
+    struct tok_prompt prompt = {0};
+    if (chat_input_render(model, in, &prompt, err)) return -1;
+    int rc = encode(model, in, &prompt, ids, err);
+    tok_prompt_finish(&prompt);
+    return rc;
+}
+
+int srv_gen_chat_prompt(struct srv_gen *g, const struct chat_input *in, const char *place,
+                        struct param_error *err)
+{
+    struct tok_ids ids = {0};
+    char first[32];
+    snprintf(first, sizeof(first), "%.20s[0]", in->field);
+    struct metadata_lines lines = {.place = place ? place : first, .noted = &g->unknown};
+    struct chat_input noting = *in;
+    noting.metadata = &lines;
+    struct tok_prompt prompt = {0};
+    if (chat_input_check(in->messages, in->field, err) ||
+        chat_input_render(g->served, &noting, &prompt, err))
+        return -1;
+    int failed = encode(g->served, in, &prompt, &ids, err);
+    if (!failed && srv_cache_fields_place(g, &prompt, ids.ids, (int64_t)ids.n))
+        failed = param_no_memory(err);
+    tok_prompt_finish(&prompt);
+    if (failed) {
+        tok_ids_finish(&ids);
+        return -1;
+    }
+    srv_metrics_add(srv_facts(g->req)->app->metrics, SRV_COUNT_METADATA_LINES, lines.n);
+    srv_gen_note_ignored(g->req, &g->unknown, err); /* once more, with the lines */
+    g->prompts = srv_request_alloc(g->req, sizeof(*g->prompts));
+    int rc = g->prompts ? srv_gen_set_prompt(g, 0, ids.ids, ids.n) : -1;
+    tok_ids_finish(&ids);
+    if (rc) return param_no_memory(err);
+    g->n_prompts = 1;
+    if (g->max_tokens < 0) g->max_tokens = eng_info(g->served->engine)->ctx_tokens;
+    return 0;
+}

@@ -1,0 +1,75 @@
+/* SPDX-License-Identifier: MIT */
+/*
+ * Chat messages of a request, checked and made into a prompt; shared by every route that takes
+ * messages.
+ *
+ * Text of the request never becomes control tokens: the template marks which bytes of its output
+ * came from the request, and only the rest is searched for special tokens.
+ */
+#ifndef HEARTH_SERVER_API_READ_CHAT_INPUT_H
+#define HEARTH_SERVER_API_READ_CHAT_INPUT_H
+
+#include <stdbool.h>
+
+#include <jansson.h>
+
+#include "server/api/read/json_fields.h"
+#include "tokenizer/chat/chat.h"
+#include "tokenizer/tokenizer.h"
+
+struct srv_model;
+struct srv_gen;
+struct srv_tools;
+struct metadata_lines;
+
+struct chat_input {
+    const json_t *messages;
+    const char *field;    /* of the request they come from, for errors */
+    const json_t *kwargs; /* chat_template_kwargs, or NULL */
+    /*
+     * The text of the body that holds "messages" and "chat_template_kwargs". The template gets them
+     * from this text, so that it sees integers of any size. Empty if the endpoint built the
+     * messages itself.
+     */
+    struct srv_span body;
+    bool add_generation_prompt;
+    bool continue_final_message;
+    struct metadata_lines *metadata; /* gets the lines that were taken off; NULL: unseen */
+    /* The request's tools and reasoning fields; gets how the prompt ends. NULL: none. */
+    struct srv_tools *tools;
+};
+
+/*
+ * Checks that roles, contents and parts are what the API allows; field: what holds the messages.
+ * Returns 0, or -1 with the path of the wrong field.
+ */
+int chat_input_check(const json_t *messages, const char *field, struct param_error *err);
+
+/* The same for one message; at: its path. */
+int chat_input_check_message(const json_t *message, const char *at, struct param_error *err);
+
+/*
+ * Checks that the body does not ask both to continue a message and to begin a new one. Returns 0,
+ * or -1 with err.
+ */
+int chat_input_check_flags(const json_t *body, struct param_error *err);
+
+/* Renders the messages by the model's template, without metadata lines unless the server keeps
+ * them. *ret is owned: tok_prompt_finish. */
+int chat_input_render(const struct srv_model *model, const struct chat_input *in,
+                      struct tok_prompt *ret, struct param_error *err);
+
+/* Renders the messages, tokenizes the text, and appends the ids. */
+int chat_input_encode(const struct srv_model *model, const struct chat_input *in,
+                      struct tok_ids *ids, struct param_error *err);
+
+/*
+ * Makes the one prompt of a chat request: checks the messages, renders and tokenizes them, and
+ * names metadata lines as ignored. place: of the first message, as the client named it; NULL: as
+ * `field` does. The default of max_tokens becomes the rest of the context. Returns 0, or -1 with
+ * err.
+ */
+int srv_gen_chat_prompt(struct srv_gen *g, const struct chat_input *in, const char *place,
+                        struct param_error *err);
+
+#endif

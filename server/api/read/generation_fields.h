@@ -1,0 +1,100 @@
+/* SPDX-License-Identifier: MIT */
+/*
+ * The fields of a generation request: JSON to struct srv_gen_params.
+ *
+ * Threads: the text worker that holds the request.
+ */
+#ifndef HEARTH_SERVER_API_READ_GENERATION_FIELDS_H
+#define HEARTH_SERVER_API_READ_GENERATION_FIELDS_H
+
+#include <stdbool.h>
+#include <stddef.h>
+#include <stdint.h>
+
+#include <jansson.h>
+
+#include "engine/engine.h"
+#include "server/api/read/json_fields.h"
+#include "server/api/run/choice_text.h"
+#include "server/http/endpoint.h"
+
+enum {
+    GEN_MAX_CHOICES = 16, /* n and best_of */
+    GEN_MAX_LOGPROBS = ENG_MAX_LOGPROBS,
+};
+
+/* The request of a body in any dialect. Filled by srv_gen_params_read. */
+struct srv_gen_params {
+    /* fields read as they stand */
+    double temperature, top_p, min_p, typical_p;
+    double repetition_penalty, frequency_penalty, presence_penalty;
+    int64_t top_k, seed, n, best_of, min_tokens, priority, deadline_ms;
+    int64_t max_tokens, max_completion_tokens; /* -1: absent */
+    int64_t n_predict;                         /* -1: to the end of the context, -2: absent */
+    int64_t logprobs_count, prompt_logprobs;   /* -1: none */
+    bool stream, ignore_eos, include_stop, skip_special, echo, cache_prompt;
+    bool return_token_ids, tokens_as_ids, timings, timings_per_token, return_progress, speculate;
+    bool return_cache_report;
+    const char *model; /* once read: the name to show */
+    const char *cache_salt, *prompt_cache_key, *request_id, *service_tier;
+    json_t *stop, *stop_token_ids, *logit_bias, *allowed_token_ids, *stream_options;
+    /* of some dialects only */
+    json_t *prompt, *messages, *chat_template_kwargs, *extra, *prediction;
+    int64_t top_logprobs, max_tool_calls; /* -1: absent */
+    const char *user, *safety_identifier;
+    bool logprobs_flag, add_generation_prompt, continue_final_message, add_special;
+    /* derived */
+    int64_t asked_tokens; /* by the request or the server's option; -1: the endpoint's default */
+    int64_t prompt_tops;  /* alternatives shown in "prompt_logprobs"; -1: the client wants none */
+    bool include_usage, continuous_usage;
+    int64_t chunk_tokens; /* most tokens in an event; 0: as they come */
+    bool want_logprobs;
+    const char *stops[TEXTOUT_MAX_STOPS];
+    size_t stop_lens[TEXTOUT_MAX_STOPS];
+    int n_stops;
+    int32_t *stop_ids;
+    int n_stop_ids;
+    struct eng_sampling sampling;
+};
+
+/* Rows of a field table for srv_gen_params. */
+#define GEN_FIELD(name, type, member)                                                              \
+    {                                                                                              \
+        name, type, offsetof(struct srv_gen_params, member), 0, 0                                  \
+    }
+#define GEN_RANGE(name, type, member, min, max)                                                    \
+    {                                                                                              \
+        name, type, offsetof(struct srv_gen_params, member), min, max                              \
+    }
+#define GEN_OTHER(name, type)                                                                      \
+    {                                                                                              \
+        name, type, 0, 0, 0                                                                        \
+    }
+
+/*
+ * Parses the request's body and reads the endpoint's own fields, then the common ones, checks them
+ * against model and limits, derives the sampling chain, and notes what was ignored. p begins at the
+ * server's defaults and borrows from *ret_body, which is owned by the caller, on failure too: NULL
+ * if it is not JSON. Returns 0, or -1 with err.
+ */
+int srv_gen_params_read(struct srv_gen_params *p, struct srv_request *req,
+                        const struct param_field *own, json_t **ret_body,
+                        struct param_unknown *unknown, struct param_error *err);
+
+/* Answers with the context error: its numbers are members too, because clients read them. */
+void srv_gen_refuse_context(struct srv_request *req, const struct param_error *err,
+                            int64_t n_prompt_tokens, int64_t max_tokens);
+
+/*
+ * Returns the name to show for the model asked for: the served one for NULL and, unless
+ * strict-model is on, for "default", "tgi" and "dummy". NULL with err: no such model.
+ */
+const char *srv_gen_model_name(const struct srv_model *model, const char *asked,
+                               struct param_error *err);
+
+/* Names the parameters without effect in x-ignored-params; under strict-params unknown ones are an
+ * error. Returns 0, or -1 with err. */
+int srv_gen_note_ignored(struct srv_request *req, const struct param_unknown *unknown,
+                         struct param_error *err);
+
+#endif

@@ -1,0 +1,256 @@
+/* SPDX-License-Identifier: MIT */
+/* From the fields of a body to one constraint; see guide_fields.h. */
+#include "server/api/read/guide_fields.h"
+
+#include <stdio.h>
+#include <string.h>
+
+#include "base/json_reader.h"
+
+/* A field of the body: its value in the tree, and its text. */
+struct field {
+    const json_t *value; /* NULL: absent or null */
+    struct srv_span text;
+    char path[PARAM_PATH_MAX];
+};
+
+static void note(const struct guide_ask *a, const struct field *f, const char *const *known)
+{
+    if (a->unknown) param_note_members(a->unknown, f->value, f->path, known);
+}
+
+static struct field member(const struct field *of, const char *name)
+{
+    struct field f = {.value = NULL};
+    snprintf(f.path, sizeof(f.path), "%.50s%s%.40s", of->path, of->path[0] ? "." : "", name);
+    const json_t *value = json_object_get(of->value, name);
+    if (!value || json_is_null(value)) return f;
+    if (jr_member(of->text.text, of->text.len, name, &f.text.text, &f.text.len)) f.value = value;
+    return f;
+}
+
+static int wrong_type(const struct field *f, const char *wanted, struct param_error *err)
+{
+    return param_fail(err, SRV_ERR_INVALID_TYPE, f->path, "'%s' must be %s.", f->path, wanted);
+}
+
+static int missing(const struct field *f, struct param_error *err)
+{
+    return param_fail(err, SRV_ERR_MISSING, f->path, "'%s' is missing.", f->path);
+}
+
+/* ---- one constraint ------------------------------------------------------------------------ */
+
+static int ask(struct guide_ask *a, const struct field *f, enum gram_kind kind,
+               struct srv_span text, struct param_error *err)
+{
+    if (a->param)
+        return param_fail(err, SRV_ERR_INVALID_VALUE, f->path,
+                          "'%s' and '%s' both constrain the answer; at most one may.", a->param,
+                          f->path);
+    snprintf(a->param_text, sizeof(a->param_text), "%s", f->path);
+    a->param = a->param_text;
+    a->kind = kind;
+    a->text = text;
+    return 0;
+}
+
+static struct srv_span string_of(const json_t *value)
+{
+    return (struct srv_span){json_string_value(value), json_string_length(value)};
+}
+
+static int ask_schema(struct guide_ask *a, const struct field *f, struct param_error *err)
+{
+    if (!json_is_object(f->value) && !json_is_boolean(f->value))
+        return wrong_type(f, "a JSON schema: an object or a boolean", err);
+    return ask(a, f, GRAM_SCHEMA, f->text, err);
+}
+
+/* vLLM takes the schema as a string of JSON too. */
+static int ask_json(struct guide_ask *a, const struct field *f, struct param_error *err)
+{
+    if (!f->value) return 0;
+    if (json_is_string(f->value)) return ask(a, f, GRAM_SCHEMA, string_of(f->value), err);
+    return ask_schema(a, f, err);
+}
+
+static int ask_string(struct guide_ask *a, const struct field *f, enum gram_kind kind,
+                      struct param_error *err)
+{
+    if (!f->value) return 0;
+    if (!json_is_string(f->value)) return wrong_type(f, "a string", err);
+    return ask(a, f, kind, string_of(f->value), err);
+}
+
+static int ask_choice(struct guide_ask *a, const struct field *f, struct param_error *err)
+{
+    if (!f->value) return 0;
+    if (!json_is_array(f->value)) return wrong_type(f, "an array of strings", err);
+    return ask(a, f, GRAM_CHOICE, f->text, err);
+}
+
+static int ask_object(struct guide_ask *a, const struct field *f, struct param_error *err)
+{
+    if (!f->value) return 0;
+    if (!json_is_boolean(f->value)) return wrong_type(f, "true or false", err);
+    return json_is_true(f->value) ? ask(a, f, GRAM_JSON_OBJECT, (struct srv_span){"", 0}, err) : 0;
+}
+
+static int read_bool(const struct field *f, bool *ret, struct param_error *err)
+{
+    if (!f->value) return 0;
+    if (!json_is_boolean(f->value)) return wrong_type(f, "true or false", err);
+    *ret = json_is_true(f->value);
+    return 0;
+}
+
+static int read_whitespace(struct guide_ask *a, const struct field *f, struct param_error *err)
+{
+    if (!f->value) return 0;
+    if (!json_is_string(f->value)) return wrong_type(f, "a string", err);
+    a->options.whitespace_pattern = json_string_value(f->value);
+    a->options.whitespace_pattern_len = json_string_length(f->value);
+    return 0;
+}
+
+/* ---- format objects ------------------------------------------------------------------------ */
+
+/* The schema is in the member json_schema (TGI: value), or next to the type. */
+static int ask_json_schema(struct guide_ask *a, const struct field *format, struct param_error *err)
+{
+    struct field nested = member(format, "json_schema"), value = member(format, "value");
+    const struct field *holder = nested.value ? &nested : value.value ? &value : format;
+    if (!json_is_object(holder->value)) return wrong_type(holder, "an object", err);
+    struct field schema = member(holder, "schema"), strict = member(holder, "strict");
+    if (!schema.value) return missing(holder == format ? &nested : &schema, err);
+    static const char *const known[] = {"schema", "strict", "name", "description", "type", NULL};
+    const char *outside[] = {"type", nested.value ? "json_schema" : "value", NULL};
+    note(a, holder, known);
+    if (holder != format) note(a, format, outside);
+    return read_bool(&strict, &a->options.strict, err) || ask_schema(a, &schema, err) ? -1 : 0;
+}
+
+/* llama-server has the schema in `schema`, TGI and the client of Hugging Face in `value`. */
+static int ask_json_object(struct guide_ask *a, const struct field *format, struct param_error *err)
+{
+    struct field schema = member(format, "schema"), value = member(format, "value");
+    note(a, format, (const char *const[]){"type", "schema", "value", NULL});
+    if (schema.value && ask_schema(a, &schema, err)) return -1;
+    if (schema.value || value.value) return ask_json(a, &value, err);
+    return ask(a, format, GRAM_JSON_OBJECT, (struct srv_span){"", 0}, err);
+}
+
+/* TGI's words with a value. */
+static int ask_value(struct guide_ask *a, const struct field *format, bool is_regex,
+                     struct param_error *err)
+{
+    struct field value = member(format, "value");
+    note(a, format, (const char *const[]){"type", "value", NULL});
+    if (!value.value) return missing(&value, err);
+    return is_regex ? ask_string(a, &value, GRAM_REGEX, err) : ask_json(a, &value, err);
+}
+
+static int ask_format(struct guide_ask *a, const struct field *format, struct param_error *err)
+{
+    if (!format->value) return 0;
+    if (!json_is_object(format->value)) return wrong_type(format, "an object with a type", err);
+    if (json_object_size(format->value) == 0) return 0;
+    struct field type = member(format, "type");
+    if (!type.value) return missing(&type, err);
+    if (!json_is_string(type.value)) return wrong_type(&type, "a string", err);
+    const char *name = json_string_value(type.value);
+    if (!strcmp(name, "text")) {
+        note(a, format, (const char *const[]){"type", NULL});
+        return 0;
+    }
+    if (!strcmp(name, "json_object")) return ask_json_object(a, format, err);
+    if (!strcmp(name, "json_schema")) return ask_json_schema(a, format, err);
+    if (!strcmp(name, "json") || !strcmp(name, "regex"))
+        return ask_value(a, format, *name == 'r', err);
+    return param_fail(err, SRV_ERR_INVALID_VALUE, type.path,
+                      "'%s' must be 'text', 'json_object', 'json_schema', 'json' or 'regex'.",
+                      type.path);
+}
+
+int guide_ask_read_format(struct guide_ask *a, struct srv_span text, const json_t *body,
+                          const char *path, struct param_error *err)
+{
+    char first[PARAM_PATH_MAX];
+    snprintf(first, sizeof(first), "%s", path);
+    char *dot = strchr(first, '.');
+    if (dot) *dot++ = '\0';
+    const struct field root = {.value = body, .text = text};
+    struct field f = member(&root, first);
+    if (dot && f.value) {
+        if (!json_is_object(f.value)) return wrong_type(&f, "an object", err);
+        f = member(&f, dot);
+    }
+    if (f.value) a->format = f.text;
+    return ask_format(a, &f, err);
+}
+
+/* ---- vLLM ---------------------------------------------------------------------------------- */
+
+static int check_one(const struct guide_ask *a, const struct field *f, struct param_error *err)
+{
+    if (a->param) return 0;
+    return param_fail(err, SRV_ERR_INVALID_VALUE, f->path,
+                      "'%s' must hold one of json, regex, choice, grammar and json_object.",
+                      f->path);
+}
+
+static int ask_structured(struct guide_ask *a, const struct field *f, struct param_error *err)
+{
+    if (!f->value) return 0;
+    if (!json_is_object(f->value)) return wrong_type(f, "an object", err);
+    struct field json = member(f, "json"), regex = member(f, "regex"), choice = member(f, "choice"),
+                 grammar = member(f, "grammar"), object = member(f, "json_object"),
+                 tag = member(f, "structural_tag"), spaces = member(f, "whitespace_pattern"),
+                 none = member(f, "disable_any_whitespace"),
+                 closed = member(f, "disable_additional_properties");
+    note(a, f,
+         (const char *const[]){"json", "regex", "choice", "grammar", "json_object",
+                               "whitespace_pattern", "disable_any_whitespace",
+                               "disable_additional_properties", NULL});
+    if (tag.value)
+        return param_fail(err, SRV_ERR_UNSUPPORTED, tag.path, "'%s' is not supported.", tag.path);
+    if (ask_json(a, &json, err) || ask_string(a, &regex, GRAM_REGEX, err) ||
+        ask_choice(a, &choice, err) || ask_string(a, &grammar, GRAM_GBNF, err) ||
+        ask_object(a, &object, err) || check_one(a, f, err) || read_whitespace(a, &spaces, err) ||
+        read_bool(&none, &a->options.no_whitespace, err) ||
+        read_bool(&closed, &a->options.closed_objects, err))
+        return -1;
+    if (none.value && a->options.no_whitespace && spaces.value)
+        return param_fail(err, SRV_ERR_INVALID_VALUE, none.path,
+                          "'%s' and '%s' exclude each other.", spaces.path, none.path);
+    return 0;
+}
+
+static int ask_guided(struct guide_ask *a, const struct field *root, struct param_error *err)
+{
+    struct field json = member(root, "guided_json"), regex = member(root, "guided_regex"),
+                 choice = member(root, "guided_choice"), grammar = member(root, "guided_grammar"),
+                 object = member(root, "guided_json_object"),
+                 spaces = member(root, "guided_whitespace_pattern");
+    return ask_json(a, &json, err) || ask_string(a, &regex, GRAM_REGEX, err) ||
+                   ask_choice(a, &choice, err) || ask_string(a, &grammar, GRAM_GBNF, err) ||
+                   ask_object(a, &object, err) || read_whitespace(a, &spaces, err)
+               ? -1
+               : 0;
+}
+
+int guide_ask_read(struct guide_ask *a, struct srv_span text, const json_t *body,
+                   struct param_error *err)
+{
+    const struct field root = {.value = body, .text = text};
+    struct field format = member(&root, "response_format"),
+                 structured = member(&root, "structured_outputs"), regex = member(&root, "regex"),
+                 ebnf = member(&root, "ebnf"), grammar = member(&root, "grammar"),
+                 schema = member(&root, "json_schema");
+    if (ask_format(a, &format, err) || ask_structured(a, &structured, err) ||
+        ask_guided(a, &root, err) || ask_string(a, &regex, GRAM_REGEX, err) ||
+        ask_string(a, &ebnf, GRAM_GBNF, err) || ask_string(a, &grammar, GRAM_GBNF, err))
+        return -1;
+    return schema.value ? ask_schema(a, &schema, err) : 0;
+}

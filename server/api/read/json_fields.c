@@ -1,0 +1,438 @@
+/* SPDX-License-Identifier: MIT */
+/*
+ * Typed reading of JSON bodies; see json_fields.h. Called on text workers.
+ */
+#include "server/api/read/json_fields.h"
+
+#include <float.h>
+#include <math.h>
+#include <stdarg.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "base/json_reader.h"
+#include "server/api/read/json_memory.h"
+
+#define INT64_LIMIT 9223372036854775808.0 /* 2^63: the smallest double beyond int64_t */
+
+enum { MAX_DEPTH = 160, ECHO_BYTES = 64, INT64_DIGITS = 19 };
+
+int param_fail(struct param_error *err, enum srv_error kind, const char *path, const char *format,
+               ...)
+{
+    err->kind = kind;
+    snprintf(err->path, sizeof(err->path), "%s", path ? path : "");
+    va_list args;
+    va_start(args, format);
+    vsnprintf(err->message, sizeof(err->message), format, args);
+    va_end(args);
+    return -1;
+}
+
+int param_no_memory(struct param_error *err)
+{
+    return param_fail(err, SRV_ERR_OVERLOADED, NULL,
+                      "The server is out of memory for this request.");
+}
+
+void param_reply(struct srv_request *req, const struct param_error *err)
+{
+    srv_reply_error(req, err->kind, err->path[0] ? err->path : NULL, "%s", err->message);
+}
+
+const char *param_word(const char *text, char buf[PARAM_WORD_MAX])
+{
+    size_t len = strlen(text), kept = len < PARAM_WORD_MAX ? len : PARAM_WORD_MAX - 4;
+    for (size_t i = 0; i < kept; i++)
+        buf[i] = text[i] >= ' ' && text[i] <= '~' ? text[i] : '?';
+    snprintf(buf + kept, PARAM_WORD_MAX - kept, "%s", kept < len ? "..." : "");
+    return buf;
+}
+
+/* ---- integers beyond 64 bits --------------------------------------------------------------- */
+
+static bool is_digit(char c)
+{
+    return c >= '0' && c <= '9';
+}
+
+/* Length of the run of characters that numbers are made of. */
+static size_t number_length(const char *p, const char *end)
+{
+    size_t n = 0;
+    while (p + n < end && (is_digit(p[n]) || (p[n] && strchr("+-.eE", p[n]))))
+        n++;
+    return n;
+}
+
+/* Returns true for -?[1-9][0-9]* outside the range of int64_t. */
+static bool is_huge_integer(const char *p, size_t len)
+{
+    bool negative = len > 0 && p[0] == '-';
+    p += negative;
+    len -= negative;
+    if (len < INT64_DIGITS || p[0] == '0') return false;
+    for (size_t i = 0; i < len; i++)
+        if (!is_digit(p[i])) return false;
+    const char *limit = negative ? "9223372036854775808" : "9223372036854775807";
+    return len > INT64_DIGITS || memcmp(p, limit, INT64_DIGITS) > 0;
+}
+
+/* The next huge integer from p on; NULL if there is none. */
+static const char *next_huge(const char *p, const char *end, size_t *ret_len)
+{
+    while (p < end) {
+        size_t n = number_length(p, end);
+        if (is_huge_integer(p, n)) {
+            *ret_len = n;
+            return p;
+        }
+        if (*p == '"')
+            p = jr_behind_string(p + 1, end);
+        else
+            p += n ? n : 1;
+    }
+    return NULL;
+}
+
+static bool has_huge_integer(const char *text, size_t len)
+{
+    size_t n;
+    return next_huge(text, text + len, &n) != NULL;
+}
+
+/*
+ * Overwrites each huge integer with a real number of the same length (blanks fill it up) near its
+ * value, beyond the range of int64_t too. A text that was not valid JSON does not become valid. The
+ * text must be NUL-terminated.
+ */
+static void round_huge_integers(char *text, size_t len)
+{
+    const char *end = text + len;
+    size_t n;
+    for (const char *p = next_huge(text, end, &n); p; p = next_huge(p + n, end, &n)) {
+        char real[32];
+        double value = strtod(p, NULL);
+        if (!isfinite(value)) value = value > 0 ? DBL_MAX / 2 : -DBL_MAX / 2;
+        /* 12 digits after the point keep the value above 2^63 and fit in 19 characters. */
+        size_t used = (size_t)snprintf(real, sizeof(real), "%.12e", value);
+        char *at = text + (p - text);
+        memset(at, ' ', n);
+        memcpy(at, real, used < n ? used : n);
+    }
+}
+
+/* ---- parsing ------------------------------------------------------------------------------- */
+
+/* Checks the depth and the number of values. */
+static int check_shape(const char *body, size_t len, size_t max_values, size_t *ret_n_values,
+                       struct param_error *err)
+{
+    int depth;
+    jr_shape(body, len, &depth, ret_n_values);
+    if (depth > MAX_DEPTH)
+        return param_fail(err, SRV_ERR_INVALID_JSON, NULL,
+                          "The request body nests deeper than %d levels.", MAX_DEPTH);
+    if (*ret_n_values > max_values)
+        return param_fail(err, SRV_ERR_INVALID_JSON, NULL,
+                          "The request body holds more than %zu values.", max_values);
+    return 0;
+}
+
+/* The body as jansson reads it, owned; NULL if out of memory. */
+static char *rounded_copy(const char *body, size_t len)
+{
+    char *copy = malloc(len + 1);
+    if (!copy) return NULL;
+    memcpy(copy, body, len);
+    copy[len] = '\0';
+    round_huge_integers(copy, len);
+    return copy;
+}
+
+json_t *params_parse(const char *body, size_t len, size_t max_values, struct param_error *err)
+{
+    size_t n_values = 0;
+    if (check_shape(body, len, max_values, &n_values, err)) return NULL;
+    bool has_huge = has_huge_integer(body, len);
+    char *rounded = has_huge ? rounded_copy(body, len) : NULL;
+    bool no_memory = has_huge && !rounded;
+    json_error_t where = {0};
+    const char *text = has_huge ? rounded : body;
+    json_t *root = no_memory ? NULL : srv_json_load(text, len, n_values, &where, &no_memory);
+    free(rounded);
+    if (json_is_object(root)) return root;
+    if (no_memory)
+        param_no_memory(err);
+    else if (root)
+        param_fail(err, SRV_ERR_INVALID_JSON, NULL, "The request body must be a JSON object.");
+    else /* jansson's text may quote the body; only its position is passed on */
+        param_fail(err, SRV_ERR_INVALID_JSON, NULL,
+                   "The request body is not valid JSON (line %d, column %d).", where.line,
+                   where.column);
+    json_decref(root);
+    return NULL;
+}
+
+/* ---- fields -------------------------------------------------------------------------------- */
+
+static const char *type_name(const json_t *value)
+{
+    switch (json_typeof(value)) {
+    case JSON_OBJECT: return "an object";
+    case JSON_ARRAY: return "an array";
+    case JSON_STRING: return "a string";
+    case JSON_INTEGER: return "an integer";
+    case JSON_REAL: return "a number";
+    case JSON_TRUE:
+    case JSON_FALSE: return "a boolean";
+    default: return "null";
+    }
+}
+
+static int wrong_type(struct param_error *err, const char *name, const char *wanted,
+                      const json_t *value)
+{
+    return param_fail(err, SRV_ERR_INVALID_TYPE, name, "'%s' must be %s, but is %s.", name, wanted,
+                      type_name(value));
+}
+
+/* A number as a message shows it: integers whole, others in as few digits as tell it from its
+ * neighbours. Returns buf. */
+static const char *show_number(const json_t *value, char buf[32])
+{
+    double v = json_number_value(value);
+    if (json_is_integer(value))
+        snprintf(buf, 32, "%lld", (long long)json_integer_value(value));
+    else
+        for (int digits = 6; digits <= DBL_DECIMAL_DIG; digits++) {
+            snprintf(buf, 32, "%.*g", digits, v);
+            if (strtod(buf, NULL) == v) break;
+        }
+    return buf;
+}
+
+/* Returns true for a number beyond the range of int64_t. */
+static bool is_huge(const json_t *value)
+{
+    return json_is_real(value) && fabs(json_real_value(value)) >= INT64_LIMIT;
+}
+
+static int read_int(const struct param_field *f, const json_t *value, int64_t *out,
+                    struct param_error *err)
+{
+    char shown[32];
+    double as_real = json_number_value(value);
+    if (!json_is_number(value) || (json_is_real(value) && as_real != floor(as_real)))
+        return wrong_type(err, f->name, "an integer", value);
+    bool too_large = json_is_real(value) && as_real >= INT64_LIMIT;
+    if (as_real < f->min || as_real > f->max || too_large)
+        return param_fail(err, SRV_ERR_INVALID_VALUE, f->name,
+                          "'%s' is %s, but must be between %.0f and %lld.", f->name,
+                          show_number(value, shown), f->min,
+                          f->max < INT64_LIMIT ? (long long)f->max : INT64_MAX);
+    *out = json_is_integer(value) ? json_integer_value(value) : (int64_t)as_real;
+    return 0;
+}
+
+static int read_number(const struct param_field *f, const json_t *value, double *out,
+                       struct param_error *err)
+{
+    char shown[32];
+    if (!json_is_number(value)) return wrong_type(err, f->name, "a number", value);
+    double v = json_number_value(value);
+    if (!(v >= f->min && v <= f->max))
+        return param_fail(err, SRV_ERR_INVALID_VALUE, f->name,
+                          "'%s' is %s, but must be between %g and %g.", f->name,
+                          show_number(value, shown), f->min, f->max);
+    *out = v;
+    return 0;
+}
+
+int param_read_id(const json_t *value, int32_t n_ids, const char *name, int32_t *ret_id,
+                  struct param_error *err)
+{
+    json_int_t id = json_integer_value(value);
+    if (is_huge(value))
+        return param_fail(err, SRV_ERR_INVALID_VALUE, name,
+                          "'%s' holds the token id %.6g; ids run from 0 to %d.", name,
+                          json_real_value(value), (int)n_ids - 1);
+    if (!json_is_integer(value))
+        return param_fail(err, SRV_ERR_INVALID_TYPE, name, "'%s' must hold integers.", name);
+    if (id < 0 || id >= n_ids)
+        return param_fail(err, SRV_ERR_INVALID_VALUE, name,
+                          "'%s' holds the token id %lld; ids run from 0 to %d.", name,
+                          (long long)id, (int)n_ids - 1);
+    *ret_id = (int32_t)id;
+    return 0;
+}
+
+static bool is_neutral_word(const char *word)
+{
+    static const char *const words[] = {"none", "auto", "disabled", "text"};
+    for (size_t i = 0; i < sizeof(words) / sizeof(words[0]); i++)
+        if (!strcmp(word, words[i])) return true;
+    return false;
+}
+
+/*
+ * Returns true if a value of a feature that is not supported asks for nothing: false, 0, -1, an
+ * empty string, array or object, a neutral word, ["text"], and an object whose type is a neutral
+ * word.
+ */
+static bool is_neutral(const json_t *value)
+{
+    if (json_is_object(value)) {
+        const char *type = json_string_value(json_object_get(value, "type"));
+        return json_object_size(value) == 0 || (type && is_neutral_word(type));
+    }
+    if (json_is_array(value)) {
+        const char *only = json_string_value(json_array_get(value, 0));
+        return json_array_size(value) == 0 ||
+               (json_array_size(value) == 1 && only && strcmp(only, "text") == 0);
+    }
+    if (json_is_string(value)) {
+        const char *s = json_string_value(value);
+        return !*s || is_neutral_word(s);
+    }
+    double number = json_is_number(value) ? json_number_value(value) : 1;
+    return json_is_false(value) || number == 0 || number == -1;
+}
+
+static int read_field(const struct param_field *f, json_t *value, void *out,
+                      struct param_error *err)
+{
+    void *at = (char *)out + f->offset;
+    switch (f->type) {
+    case PARAM_BOOL:
+        if (!json_is_boolean(value)) return wrong_type(err, f->name, "a boolean", value);
+        *(bool *)at = json_is_true(value);
+        return 0;
+    case PARAM_INT: return read_int(f, value, at, err);
+    case PARAM_NUMBER: return read_number(f, value, at, err);
+    case PARAM_STRING:
+        if (!json_is_string(value)) return wrong_type(err, f->name, "a string", value);
+        if (strlen(json_string_value(value)) != json_string_length(value))
+            return param_fail(err, SRV_ERR_INVALID_VALUE, f->name,
+                              "'%s' must not hold the character U+0000.", f->name);
+        *(const char **)at = json_string_value(value);
+        return 0;
+    case PARAM_JSON: *(json_t **)at = value; return 0;
+    case PARAM_IGNORED:
+    case PARAM_NAMED: return 0;
+    case PARAM_UNSUPPORTED:
+        if (is_neutral(value)) return 0;
+        return param_fail(err, SRV_ERR_UNSUPPORTED, f->name,
+                          "'%s' is not supported by this server.", f->name);
+    }
+    return 0;
+}
+
+/* Only printable ASCII that fits a header is repeated, because keys come from clients. */
+static bool can_repeat(const char *key)
+{
+    size_t len = strlen(key);
+    for (const char *p = key; *p; p++)
+        if (*p <= ' ' || *p >= 127 || *p == ',') return false;
+    return len > 0 && len <= ECHO_BYTES;
+}
+
+void param_note(struct param_unknown *unknown, const char *key)
+{
+    size_t used = strlen(unknown->list);
+    if (can_repeat(key) && used + strlen(key) + 2 <= sizeof(unknown->list))
+        snprintf(unknown->list + used, sizeof(unknown->list) - used, "%s%s", used ? "," : "", key);
+    else
+        unknown->n_left++;
+}
+
+void param_note_members(struct param_unknown *unknown, const json_t *object, const char *path,
+                        const char *const *known)
+{
+    const char *key;
+    json_t *value;
+    json_object_foreach((json_t *)object, key, value) /* reads only */
+    {
+        const char *const *k = known;
+        char name[ECHO_BYTES + 2]; /* a longer one is not repeated */
+        while (*k && strcmp(*k, key) != 0)
+            k++;
+        if (*k || json_is_null(value)) continue;
+        snprintf(name, sizeof(name), "%s.%s", path, key);
+        param_note(unknown, name);
+    }
+}
+
+/* Returns true if `typed` is `name` with a letter missing or doubled, or two letters exchanged. */
+static bool is_slip(const char *typed, const char *name)
+{
+    size_t typed_len = strlen(typed), len = strlen(name), i = 0;
+    if (len < 4) return false; /* too short to tell */
+    while (typed[i] && typed[i] == name[i])
+        i++;
+    if (typed_len + 1 == len) return strcmp(typed + i, name + i + 1) == 0;
+    if (typed_len == len + 1)
+        return i > 0 && typed[i] == typed[i - 1] && strcmp(typed + i + 1, name + i) == 0;
+    return typed_len == len && typed[i] && typed[i] == name[i + 1] && typed[i + 1] == name[i] &&
+           strcmp(typed + i + 2, name + i + 2) == 0;
+}
+
+/* An unknown key that is a slip of a field that is absent would be left out without a word. */
+static int check_spelling(const json_t *object, const struct param_field *fields, const char *key,
+                          struct param_error *err)
+{
+    for (const struct param_field *f = fields; f->name; f++) {
+        if (!is_slip(key, f->name) || json_object_get(object, f->name)) continue;
+        return param_fail(err, SRV_ERR_UNSUPPORTED, f->name,
+                          "'%.80s' is not a field of this request; did you mean '%s'?", key,
+                          f->name);
+    }
+    return 0;
+}
+
+int params_read(json_t *object, const struct param_field *fields, void *out,
+                struct param_unknown *unknown, struct param_error *err)
+{
+    const char *key;
+    json_t *value;
+    json_object_foreach(object, key, value)
+    {
+        const struct param_field *f = fields;
+        while (f->name && strcmp(f->name, key) != 0)
+            f++;
+        if (!f->name) {
+            if (!json_is_null(value) && check_spelling(object, fields, key, err)) return -1;
+            if (unknown) unknown->n++;
+            if (unknown) param_note(unknown, key);
+            continue;
+        }
+        if (json_is_null(value)) continue;
+        if (unknown && f->type == PARAM_NAMED && !is_neutral(value)) param_note(unknown, key);
+        int rc = read_field(f, value, out, err);
+        if (rc) return rc;
+    }
+    return 0;
+}
+
+/* ---- elements ------------------------------------------------------------------------------ */
+
+void srv_json_items_begin(struct srv_json_items *items, struct srv_span array)
+{
+    jr_init(&items->reader, array.text, array.len, JR_NUL, items->err, sizeof(items->err));
+    items->first = true;
+    items->open = array.text && jr_open(&items->reader, '[') == 0;
+}
+
+bool srv_json_items_next(struct srv_json_items *items, struct srv_span *ret)
+{
+    struct jr *r = &items->reader;
+    items->open = items->open && jr_more(r, ']', &items->first) == 1 &&
+                  jr_skip(r, &ret->text, &ret->len) == 0;
+    return items->open;
+}
+
+void srv_json_items_end(struct srv_json_items *items)
+{
+    jr_finish(&items->reader);
+}

@@ -1,0 +1,126 @@
+/* SPDX-License-Identifier: MIT */
+/*
+ * JSON request bodies into structs: a table of fields says what each key means.
+ *
+ * Every optional field accepts null (= absent). A wrong type or a value out of range is an error
+ * with the JSON path of the field. Keys that no table row names are collected for x-ignored-params;
+ * under --strict-params they are an error. Fields that would change the answer and are not
+ * supported are rows too (PARAM_UNSUPPORTED): their neutral values are accepted, anything else is
+ * refused.
+ *
+ * Threads: pure; each call works on its caller's data.
+ */
+#ifndef HEARTH_SERVER_API_READ_JSON_FIELDS_H
+#define HEARTH_SERVER_API_READ_JSON_FIELDS_H
+
+#include <stdbool.h>
+#include <stddef.h>
+#include <stdint.h>
+
+#include <jansson.h>
+
+#include "base/json_reader.h"
+#include "server/http/endpoint.h"
+
+enum { PARAM_PATH_MAX = 96, PARAM_MESSAGE_MAX = 320, PARAM_WORD_MAX = 44 };
+
+/* Values of one body, unless its route takes more. */
+enum { PARAM_MAX_VALUES = 200000 };
+
+/* A part of a body's text; borrowed from it, not NUL-terminated. */
+struct srv_span {
+    const char *text;
+    size_t len;
+};
+
+/*
+ * The elements of an array, one after another, for a walk alongside the parsed tree. The text is
+ * borrowed and must be valid JSON. srv_json_items_next returns false after the last, or when out
+ * of memory.
+ */
+struct srv_json_items {
+    struct jr reader;
+    bool first, open;
+    char err[64]; /* valid JSON gives none */
+};
+void srv_json_items_begin(struct srv_json_items *items, struct srv_span array);
+bool srv_json_items_next(struct srv_json_items *items, struct srv_span *ret);
+void srv_json_items_end(struct srv_json_items *items);
+
+/* The first error found. */
+struct param_error {
+    enum srv_error kind;
+    char path[PARAM_PATH_MAX];
+    char message[PARAM_MESSAGE_MAX];
+};
+
+int param_fail(struct param_error *err, enum srv_error kind, const char *path, const char *format,
+               ...) __attribute__((format(printf, 4, 5)));
+
+/* The error of a request for which memory ran out. Returns -1. */
+int param_no_memory(struct param_error *err);
+
+/* Answers the request with the error. */
+void param_reply(struct srv_request *req, const struct param_error *err);
+
+/* Copies a word of the request for a message, cut, with '?' for anything but printable ASCII.
+ * Returns buf. */
+const char *param_word(const char *text, char buf[PARAM_WORD_MAX]);
+
+enum param_type {
+    PARAM_BOOL,        /* bool */
+    PARAM_INT,         /* int64_t; a real without fraction counts */
+    PARAM_NUMBER,      /* double */
+    PARAM_STRING,      /* const char *, borrowed from the tree */
+    PARAM_JSON,        /* json_t *, borrowed from the tree, any type */
+    PARAM_IGNORED,     /* accepted, without effect by its nature (user, metadata) */
+    PARAM_NAMED,       /* accepted, without effect; named in x-ignored-params unless neutral */
+    PARAM_UNSUPPORTED, /* refused unless its value changes nothing (see json_fields.c) */
+};
+
+struct param_field {
+    const char *name;
+    enum param_type type;
+    size_t offset;   /* into the struct filled */
+    double min, max; /* PARAM_INT and PARAM_NUMBER */
+};
+
+/*
+ * Keys without effect, as one comma-separated list. n_left: those that it has no room for, or that
+ * no header can hold. n: the number of keys that are in no row.
+ */
+struct param_unknown {
+    char list[256];
+    int n, n_left;
+};
+
+/*
+ * Fills `out` from the object's members; absent and null members leave their field alone. An
+ * unknown member that is a slip of an absent field's name is an error. Returns 0 or -1 with err
+ * filled. unknown may be NULL.
+ */
+int params_read(json_t *object, const struct param_field *fields, void *out,
+                struct param_unknown *unknown, struct param_error *err);
+
+/*
+ * Parses a body. Checks first, in one pass over the text, that it holds at most max_values values
+ * and nests at most 160 deep, so that building the tree is cheap whatever the sender wrote.
+ * Duplicate keys, invalid UTF-8 and trailing bytes are errors. An integer beyond 64 bits is a real
+ * in the tree; jr_member finds its digits. Returns a new reference, an object, or
+ * NULL.
+ */
+json_t *params_parse(const char *body, size_t len, size_t max_values, struct param_error *err);
+
+/* Adds a key to the list, or counts it as left out. */
+void param_note(struct param_unknown *unknown, const char *key);
+
+/* Adds the members of an object, or of none, that are not null and not of the known ones,
+ * NULL-terminated, as "path.member". */
+void param_note_members(struct param_unknown *unknown, const json_t *object, const char *path,
+                        const char *const *known);
+
+/* Reads a token id below n_ids from the list called `name`. 0 or -1 with err. */
+int param_read_id(const json_t *value, int32_t n_ids, const char *name, int32_t *ret_id,
+                  struct param_error *err);
+
+#endif

@@ -1,0 +1,397 @@
+/* SPDX-License-Identifier: MIT */
+/* Blocks to chat messages; see messages_input.h. Called on text workers. */
+#include "server/api/read/messages_input.h"
+
+#include <stdio.h>
+#include <string.h>
+
+#include "base/buf.h"
+
+/* A block on its way: where it is, and its text for what the tree has rounded. */
+struct block {
+    size_t message, place;
+    const json_t *value;
+    const char *type;
+    struct srv_span text;
+};
+
+static int fail_field(const struct block *b, const char *field, enum srv_error kind,
+                      const char *wanted, struct param_error *err)
+{
+    char path[PARAM_PATH_MAX];
+    snprintf(path, sizeof(path), "messages.%zu.content.%zu%s%s", b->message, b->place,
+             *field ? "." : "", field);
+    return param_fail(err, kind, path, "%s: %s.", path, wanted);
+}
+
+/* Returns the string member of a block, or NULL with err. */
+static const json_t *string_of(const struct block *b, const char *field, struct param_error *err)
+{
+    const json_t *value = json_object_get(b->value, field);
+    if (json_is_string(value)) return value;
+    bool absent = !value || json_is_null(value);
+    fail_field(b, field, absent ? SRV_ERR_MISSING : SRV_ERR_INVALID_TYPE,
+               absent ? "this field is required" : "this field must be a string", err);
+    return NULL;
+}
+
+static int unsupported(const struct block *b, const char *where, struct param_error *err)
+{
+    char wanted[120], word[PARAM_WORD_MAX];
+    snprintf(wanted, sizeof(wanted), "blocks of type '%s' are not supported%s",
+             param_word(b->type, word), where);
+    return fail_field(b, "", SRV_ERR_UNSUPPORTED, wanted, err);
+}
+
+static int add_text(const struct block *b, json_t *parts, struct param_error *err)
+{
+    const json_t *text = string_of(b, "text", err);
+    if (!text) return -1;
+    json_array_append_new(parts, json_pack("{s:s, s:O}", "type", "text", "text", text));
+    return 0;
+}
+
+/* ---- documents and search results: text between tags ---------------------------------------- */
+
+static void add_line(struct buf *out, const json_t *text)
+{
+    if (json_string_length(text) == 0) return;
+    buf_add(out, json_string_value(text), json_string_length(text));
+    buf_add(out, "\n", 1);
+}
+
+/* A string, or text blocks. */
+static int add_lines(const struct block *b, struct buf *out, const json_t *content,
+                     struct param_error *err)
+{
+    size_t n = json_array_size(content), i = 0;
+    for (; i < n; i++) {
+        const json_t *text = json_object_get(json_array_get(content, i), "text");
+        if (!json_is_string(text)) break;
+        add_line(out, text);
+    }
+    if (json_is_string(content)) add_line(out, content);
+    if (json_is_string(content) || (json_is_array(content) && i == n)) return 0;
+    return fail_field(b, "", SRV_ERR_UNSUPPORTED,
+                      "only text is supported in documents and search results", err);
+}
+
+static bool is_source(const char *type)
+{
+    return !strcmp(type, "document") || !strcmp(type, "search_result");
+}
+
+/* value: the block b, or one inside it; type: of it. */
+static int add_source(const struct block *b, const json_t *value, const char *type, json_t *parts,
+                      struct param_error *err)
+{
+    const json_t *source = json_object_get(value, "source"), *content = NULL;
+    const char *kind = json_string_value(json_object_get(source, "type"));
+    bool document = !strcmp(type, "document");
+    struct buf out;
+    if (!document) content = json_object_get(value, "content");
+    if (document && kind && !strcmp(kind, "text")) content = json_object_get(source, "data");
+    if (document && kind && !strcmp(kind, "content")) content = json_object_get(source, "content");
+    buf_init(&out, 256u << 20);
+    buf_printf(&out, "<%s>\n", type);
+    add_line(&out, json_object_get(value, "title"));
+    add_line(&out, document ? json_object_get(value, "context") : source);
+    int rc = add_lines(b, &out, content, err);
+    buf_printf(&out, "</%s>\n", type);
+    if (!rc && out.failed) rc = param_no_memory(err);
+    if (!rc)
+        json_array_append_new(parts, json_pack("{s:s, s:o}", "type", "text", "text",
+                                               json_stringn(out.data, out.len)));
+    buf_finish(&out);
+    return rc;
+}
+
+/* ---- assistant ----------------------------------------------------------------------------- */
+
+static int add_call(const struct block *b, json_t *calls, struct param_error *err)
+{
+    const json_t *id = string_of(b, "id", err);
+    const json_t *name = id ? string_of(b, "name", err) : NULL;
+    const json_t *input = json_object_get(b->value, "input");
+    struct srv_span text;
+    if (!name) return -1;
+    if (!json_is_object(input))
+        return fail_field(b, "input", input ? SRV_ERR_INVALID_TYPE : SRV_ERR_MISSING,
+                          "this field must be an object", err);
+    if (!jr_member(b->text.text, b->text.len, "input", &text.text, &text.len))
+        return param_no_memory(err);
+    json_array_append_new(calls, json_pack("{s:O, s:s, s:{s:O, s:o}}", "id", id, "type", "function",
+                                           "function", "name", name, "arguments",
+                                           json_stringn(text.text, text.len)));
+    return 0;
+}
+
+/* Several blocks of thinking are lines of one. */
+static int add_thinking(const struct block *b, struct buf *reasoning, struct param_error *err)
+{
+    const json_t *text = string_of(b, "thinking", err);
+    if (!text) return -1;
+    if (reasoning->data) buf_puts(reasoning, "\n");
+    buf_add(reasoning, json_string_value(text), json_string_length(text));
+    buf_puts(reasoning, "");
+    return reasoning->failed ? param_no_memory(err) : 0;
+}
+
+struct assistant {
+    json_t *parts, *calls;
+    struct buf reasoning; /* without data: there is none */
+};
+
+static int add_assistant_block(const struct block *b, void *ctx, struct param_error *err)
+{
+    struct assistant *a = ctx;
+    if (!strcmp(b->type, "text")) return add_text(b, a->parts, err);
+    if (!strcmp(b->type, "tool_use")) return add_call(b, a->calls, err);
+    if (!strcmp(b->type, "thinking")) return add_thinking(b, &a->reasoning, err);
+    return strcmp(b->type, "redacted_thinking") ? unsupported(b, "", err) : 0;
+}
+
+/* ---- user ---------------------------------------------------------------------------------- */
+
+static bool begins_as_error(const char *text)
+{
+    static const char word[] = "Error: ";
+    return !strncmp(text, word, sizeof(word) - 1);
+}
+
+static int add_result_block(const struct block *b, const json_t *block, json_t *parts,
+                            struct param_error *err)
+{
+    const json_t *text = json_object_get(block, "text");
+    const char *type = json_string_value(json_object_get(block, "type"));
+    if (type && is_source(type)) return add_source(b, block, type, parts, err);
+    if (!type || strcmp(type, "text") != 0 || !json_is_string(text))
+        return fail_field(b, "content", SRV_ERR_UNSUPPORTED,
+                          "Only text is supported in tool results", err);
+    json_array_append_new(parts, json_pack("{s:s, s:O}", "type", "text", "text", text));
+    return 0;
+}
+
+static int add_result_parts(const struct block *b, json_t *parts, struct param_error *err)
+{
+    const json_t *content = json_object_get(b->value, "content");
+    if (!content || json_is_null(content) || json_is_string(content)) {
+        json_t *text = json_is_string(content) ? json_incref((json_t *)content) : json_string("");
+        json_array_append_new(parts, json_pack("{s:s, s:o}", "type", "text", "text", text));
+        return 0;
+    }
+    if (!json_is_array(content))
+        return fail_field(b, "content", SRV_ERR_INVALID_TYPE,
+                          "this field must be a string or text blocks", err);
+    for (size_t k = 0; k < json_array_size(content); k++)
+        if (add_result_block(b, json_array_get(content, k), parts, err)) return -1;
+    return 0;
+}
+
+static int mark_error(json_t *parts, struct param_error *err)
+{
+    json_t *first = json_array_get(parts, 0), *text = json_object_get(first, "text");
+    if (!text || begins_as_error(json_string_value(text))) return 0;
+    struct buf b;
+    buf_init(&b, 256u << 20);
+    buf_puts(&b, "Error: ");
+    buf_add(&b, json_string_value(text), json_string_length(text));
+    if (!b.failed) json_object_set_new(first, "text", json_stringn(b.data, b.len));
+    int rc = b.failed ? param_no_memory(err) : 0;
+    buf_finish(&b);
+    return rc;
+}
+
+/* Results come before the text of their message. */
+static int add_result(const struct block *b, json_t *list, struct param_error *err)
+{
+    const json_t *id = string_of(b, "tool_use_id", err);
+    if (!id) return -1;
+    json_t *parts = json_array();
+    int rc = add_result_parts(b, parts, err);
+    if (!rc && json_is_true(json_object_get(b->value, "is_error"))) rc = mark_error(parts, err);
+    json_array_append_new(
+        list, json_pack("{s:s, s:O, s:o}", "role", "tool", "tool_call_id", id, "content", parts));
+    return rc;
+}
+
+struct user {
+    json_t *list, *parts;
+};
+
+static int add_user_block(const struct block *b, void *ctx, struct param_error *err)
+{
+    struct user *u = ctx;
+    if (!strcmp(b->type, "text")) return add_text(b, u->parts, err);
+    if (!strcmp(b->type, "tool_result")) return add_result(b, u->list, err);
+    if (is_source(b->type)) return add_source(b, b->value, b->type, u->parts, err);
+    return unsupported(b, "", err);
+}
+
+/* ---- messages ------------------------------------------------------------------------------ */
+
+static int each_block(const json_t *message, struct srv_span text, size_t i,
+                      int (*add)(const struct block *b, void *ctx, struct param_error *err),
+                      void *ctx, struct param_error *err)
+{
+    const json_t *content = json_object_get(message, "content");
+    struct srv_span inner;
+    struct srv_json_items items;
+    if (!jr_member(text.text, text.len, "content", &inner.text, &inner.len))
+        return param_no_memory(err);
+    srv_json_items_begin(&items, inner);
+    int rc = 0;
+    for (size_t k = 0; !rc && k < json_array_size(content); k++) {
+        struct block b = {.message = i, .place = k, .value = json_array_get(content, k)};
+        b.type = json_string_value(json_object_get(b.value, "type"));
+        if (!srv_json_items_next(&items, &b.text))
+            rc = param_no_memory(err);
+        else if (!b.type)
+            rc = fail_field(&b, "type", SRV_ERR_INVALID_TYPE, "this field must be a string", err);
+        else
+            rc = add(&b, ctx, err);
+    }
+    srv_json_items_end(&items);
+    return rc;
+}
+
+static int add_assistant(json_t *list, const json_t *message, struct srv_span text, size_t i,
+                         struct param_error *err)
+{
+    struct assistant a = {.parts = json_array(), .calls = json_array()};
+    buf_init(&a.reasoning, 256u << 20);
+    int rc = each_block(message, text, i, add_assistant_block, &a, err);
+    json_t *made = json_pack("{s:s}", "role", "assistant");
+    bool empty = json_array_size(a.parts) == 0, calls = json_array_size(a.calls) > 0;
+    json_object_set_new(made, "content",
+                        !empty  ? json_incref(a.parts)
+                        : calls ? json_null()
+                                : json_string(""));
+    if (a.reasoning.data)
+        json_object_set_new(made, "reasoning_content",
+                            json_stringn(a.reasoning.data, a.reasoning.len));
+    if (calls) json_object_set(made, "tool_calls", a.calls);
+    json_decref(a.parts);
+    json_decref(a.calls);
+    buf_finish(&a.reasoning);
+    json_array_append_new(list, made);
+    return rc;
+}
+
+static int add_user(json_t *list, const json_t *message, struct srv_span text, size_t i,
+                    struct param_error *err)
+{
+    struct user u = {list, json_array()};
+    int rc = each_block(message, text, i, add_user_block, &u, err);
+    if (json_array_size(u.parts) > 0)
+        json_array_append_new(list, json_pack("{s:s, s:O}", "role", "user", "content", u.parts));
+    json_decref(u.parts);
+    return rc;
+}
+
+static int fail_message(size_t i, const char *field, enum srv_error kind, const char *wanted,
+                        struct param_error *err)
+{
+    char path[PARAM_PATH_MAX];
+    snprintf(path, sizeof(path), "messages.%zu%s%s", i, *field ? "." : "", field);
+    return param_fail(err, kind, path, "%s: %s.", path, wanted);
+}
+
+static int add_system_block(const struct block *b, void *ctx, struct param_error *err)
+{
+    return strcmp(b->type, "text") ? unsupported(b, "", err) : add_text(b, ctx, err);
+}
+
+static int add_system(json_t *list, const json_t *message, struct srv_span text, size_t i,
+                      struct param_error *err)
+{
+    json_t *parts = json_array();
+    int rc = each_block(message, text, i, add_system_block, parts, err);
+    json_array_append_new(list, json_pack("{s:s, s:o}", "role", "system", "content", parts));
+    return rc;
+}
+
+static int add_blocks(json_t *list, const json_t *message, struct srv_span text, size_t i,
+                      struct param_error *err)
+{
+    const char *role = json_string_value(json_object_get(message, "role"));
+    if (!strcmp(role, "system")) return add_system(list, message, text, i, err);
+    return !strcmp(role, "user") ? add_user(list, message, text, i, err)
+                                 : add_assistant(list, message, text, i, err);
+}
+
+static int add_message(json_t *list, json_t *message, struct srv_span text, size_t i,
+                       struct param_error *err)
+{
+    const json_t *role = json_object_get(message, "role"),
+                 *content = json_object_get(message, "content");
+    const char *word = json_string_value(role);
+    if (!json_is_object(message))
+        return fail_message(i, "", SRV_ERR_INVALID_TYPE, "a message must be an object", err);
+    if (!role || json_is_null(role))
+        return fail_message(i, "role", SRV_ERR_MISSING, "this field is required", err);
+    if (!word || (strcmp(word, "user") && strcmp(word, "assistant") && strcmp(word, "system")))
+        return fail_message(i, "role", word ? SRV_ERR_INVALID_VALUE : SRV_ERR_INVALID_TYPE,
+                            "a role must be 'user', 'assistant' or 'system'", err);
+    if (!content || json_is_null(content))
+        return fail_message(i, "content", SRV_ERR_MISSING, "this field is required", err);
+    if (json_array_size(content) > 0) return add_blocks(list, message, text, i, err);
+    if (json_is_string(content) || json_is_array(content))
+        return json_array_append(list, message), 0;
+    return fail_message(i, "content", SRV_ERR_INVALID_TYPE,
+                        "this field must be a string or an array of blocks", err);
+}
+
+/* ---- the system prompt --------------------------------------------------------------------- */
+
+static int check_system(const json_t *system, struct param_error *err)
+{
+    char path[PARAM_PATH_MAX];
+    if (!json_is_string(system) && !json_is_array(system))
+        return param_fail(err, SRV_ERR_INVALID_TYPE, "system",
+                          "'system' must be a string or an array of text blocks.");
+    for (size_t k = 0; k < json_array_size(system); k++) {
+        const json_t *block = json_array_get(system, k);
+        const char *type = json_string_value(json_object_get(block, "type"));
+        snprintf(path, sizeof(path), "system.%zu", k);
+        if (type && strcmp(type, "text") != 0)
+            return param_fail(err, SRV_ERR_UNSUPPORTED, path, "%s: only text is supported.", path);
+        if (!type || !json_is_string(json_object_get(block, "text")))
+            return param_fail(err, SRV_ERR_INVALID_TYPE, path,
+                              "%s: a block must be an object with the type 'text' and a text.",
+                              path);
+    }
+    return 0;
+}
+
+json_t *messages_to_chat(struct srv_span text, const json_t *body, struct param_error *err)
+{
+    const json_t *messages = json_object_get(body, "messages"),
+                 *system = json_object_get(body, "system");
+    struct srv_span inner = {NULL, 0}, item = {NULL, 0};
+    struct srv_json_items items;
+    if (messages && !json_is_null(messages) && !json_is_array(messages)) {
+        param_fail(err, SRV_ERR_INVALID_TYPE, "messages", "'messages' must be an array.");
+        return NULL;
+    }
+    if (system && !json_is_null(system) && check_system(system, err)) return NULL;
+    if (json_is_array(messages) && json_array_size(messages) == 0) {
+        param_fail(err, SRV_ERR_INVALID_VALUE, "messages",
+                   "'messages' holds 0 messages; at least 1 is required.");
+        return NULL;
+    }
+    json_t *list = json_array();
+    if (system && !json_is_null(system))
+        json_array_append_new(list, json_pack("{s:s, s:O}", "role", "system", "content", system));
+    jr_member(text.text, text.len, "messages", &inner.text, &inner.len);
+    srv_json_items_begin(&items, inner);
+    int rc = 0;
+    for (size_t i = 0; !rc && i < json_array_size(messages); i++)
+        rc = srv_json_items_next(&items, &item)
+                 ? add_message(list, json_array_get(messages, i), item, i, err)
+                 : param_no_memory(err);
+    srv_json_items_end(&items);
+    if (!rc) return list;
+    json_decref(list);
+    return NULL;
+}

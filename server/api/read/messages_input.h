@@ -1,0 +1,22 @@
+/* SPDX-License-Identifier: MIT */
+/*
+ * The messages of the Anthropic dialect as chat messages: tool_use blocks become calls, tool_result
+ * blocks messages of the role tool, thinking reasoning_content.
+ *
+ * Threads: pure; each call works on its caller's data.
+ */
+#ifndef HEARTH_SERVER_API_READ_MESSAGES_INPUT_H
+#define HEARTH_SERVER_API_READ_MESSAGES_INPUT_H
+
+#include <jansson.h>
+
+#include "server/api/read/json_fields.h"
+
+/*
+ * body is the parsed tree of text; the input of calls is taken from the text, so that its numbers
+ * keep their digits. Returns a new reference, or NULL with err. Out of memory, jansson leaves out
+ * what it cannot append: srv_json_ran_out tells.
+ */
+json_t *messages_to_chat(struct srv_span text, const json_t *body, struct param_error *err);
+
+#endif

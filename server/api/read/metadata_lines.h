@@ -1,0 +1,32 @@
+/* SPDX-License-Identifier: MIT */
+/*
+ * Lines that a coding agent puts in front of its system prompt for the servers of its vendor, other
+ * ones with every request. They say nothing to a model, and behind them nothing of the prompt would
+ * be found in the prefix cache again, so they are not part of it.
+ *
+ * Threads: pure.
+ */
+#ifndef HEARTH_SERVER_API_READ_METADATA_LINES_H
+#define HEARTH_SERVER_API_READ_METADATA_LINES_H
+
+#include "server/api/read/json_fields.h"
+
+/* The bytes of such lines, and of blank ones behind them, at the beginning of a text. */
+size_t metadata_lines_length(const json_t *text);
+
+struct metadata_lines {
+    const char *place;           /* of the first message's text, as the client named it */
+    struct param_unknown *noted; /* gets "place:name" for each line */
+    int n;                       /* lines that were taken off; 0 before */
+};
+
+/*
+ * Takes such lines, and blank ones behind them, off the very beginning of the first message, if
+ * that is of the role system or developer: of its first block, which is left out if nothing else is
+ * in it, as the message is, unless it is the only one. text: the JSON text of `messages`, owned,
+ * replaced by another one. lines: NULL: they are taken off unseen. Returns 0, or -1 when out of
+ * memory.
+ */
+int metadata_lines_take(const json_t *messages, char **text, struct metadata_lines *lines);
+
+#endif

@@ -1,0 +1,76 @@
+/* SPDX-License-Identifier: MIT */
+/* The field "prediction": see prediction.h. */
+#include "server/api/read/prediction.h"
+
+#include <string.h>
+
+#include "base/buf.h"
+#include "server/api/run/generation.h"
+#include "tokenizer/tokenizer.h"
+
+static const char PATH[] = "prediction.content";
+
+static int add_part(struct buf *text, const json_t *part, size_t i, struct param_error *err)
+{
+    char path[PARAM_PATH_MAX];
+    snprintf(path, sizeof(path), "%s[%zu]", PATH, i);
+    const char *type = json_string_value(json_object_get(part, "type"));
+    const json_t *value = json_object_get(part, "text");
+    if (!type || strcmp(type, "text") != 0 || !json_is_string(value))
+        return param_fail(err, SRV_ERR_INVALID_VALUE, path,
+                          "'%s' must be an object with the type 'text' and a text.", path);
+    buf_add(text, json_string_value(value), json_string_length(value));
+    return 0;
+}
+
+static int join_text(struct buf *text, const json_t *field, struct param_error *err)
+{
+    const char *type = json_string_value(json_object_get(field, "type"));
+    const json_t *content = json_object_get(field, "content");
+    if (!type || strcmp(type, "content") != 0)
+        return param_fail(err, SRV_ERR_INVALID_VALUE, "prediction.type",
+                          "'prediction' must be an object with the type 'content'.");
+    if (json_is_string(content)) {
+        buf_add(text, json_string_value(content), json_string_length(content));
+        return 0;
+    }
+    if (!json_is_array(content))
+        return param_fail(err, SRV_ERR_INVALID_TYPE, PATH,
+                          "'%s' must be a string or an array of text parts.", PATH);
+    for (size_t i = 0; i < json_array_size(content); i++)
+        if (add_part(text, json_array_get(content, i), i, err)) return -1;
+    return 0;
+}
+
+static int keep_ids(struct srv_gen *g, const struct tok_ids *ids)
+{
+    int32_t *copy = srv_request_alloc(g->req, (ids->n ? ids->n : 1) * sizeof(*copy));
+    if (!copy) return -1;
+    if (ids->n) memcpy(copy, ids->ids, ids->n * sizeof(*copy));
+    g->prediction = copy;
+    g->n_prediction = (int64_t)ids->n;
+    return 0;
+}
+
+static int encode(struct srv_gen *g, const struct buf *text, struct param_error *err)
+{
+    struct tok_ids ids = {0};
+    char message[200] = "";
+    int rc = tok_encode(g->served->tok, text->data, text->len, 0, &ids, message, sizeof(message));
+    bool kept = !rc && !keep_ids(g, &ids);
+    tok_ids_finish(&ids);
+    if (rc && rc != TOK_ENOMEM) return param_fail(err, SRV_ERR_INVALID_VALUE, PATH, "%s", message);
+    return kept ? 0 : param_no_memory(err);
+}
+
+int srv_prediction_read(struct srv_gen *g, const json_t *field, struct param_error *err)
+{
+    struct buf text;
+    if (!field) return 0;
+    buf_init(&text, SIZE_MAX);
+    int rc = join_text(&text, field, err);
+    if (!rc && text.failed) rc = param_no_memory(err);
+    if (!rc && text.len > 0) rc = encode(g, &text, err);
+    buf_finish(&text);
+    return rc;
+}

@@ -1,0 +1,460 @@
+/* SPDX-License-Identifier: MIT */
+/* A generation from its body to the last byte of its answer; see generation.h for the threads. */
+#include "server/api/run/generation.h"
+
+#include <assert.h>
+#include <math.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <time.h>
+
+#include "base/sha256.h"
+#include "server/api/read/prediction.h"
+
+enum { CHOICE_BYTES = 1024 }; /* a choice's struct and decoder, without its logs */
+
+_Static_assert(sizeof(struct gen_choice) <= CHOICE_BYTES - 256,
+               "CHOICE_BYTES covers the decoder too");
+
+/* ---- engine thread ------------------------------------------------------------------------- */
+
+/* There is room for all steps, because each computes at least one token. */
+static void note_step(struct gen_prompt *p, const struct eng_event *ev)
+{
+    long long at = atomic_load_explicit(&p->n_steps, memory_order_relaxed);
+    if (!p->steps || at >= p->n_ids) return;
+    p->steps[at] = (struct gen_step){.n_done = (int32_t)ev->index,
+                                     .n_cached = (int32_t)ev->usage->n_cached_tokens,
+                                     .us = ev->now_us - ev->usage->started_us};
+    atomic_store_explicit(&p->n_steps, at + 1, memory_order_release);
+}
+
+static void event(void *ctx, int i, const struct eng_event *ev)
+{
+    struct srv_gen *g = ctx;
+    struct gen_prompt *p = &g->prompts[i];
+    switch (ev->type) {
+    case ENG_EVENT_STARTED:
+        p->first_usage = *ev->usage;
+        atomic_store_explicit(&p->stage, GEN_STARTED, memory_order_release);
+        break;
+    case ENG_EVENT_PROMPT_TOKEN: choice_log_append(&p->log, ev); break;
+    case ENG_EVENT_TOKEN:
+        if (!atomic_load_explicit(&p->first_token_us, memory_order_relaxed))
+            atomic_store_explicit(&p->first_token_us, ev->now_us, memory_order_relaxed);
+        choice_log_append(&p->choices[ev->choice].log, ev);
+        break;
+    case ENG_EVENT_CHOICE_DONE:
+        atomic_store_explicit(&p->choices[ev->choice].finish, (int)ev->finish,
+                              memory_order_release);
+        break;
+    case ENG_EVENT_JOB_DONE:
+        p->usage = *ev->usage;
+        atomic_store_explicit(&p->stage, GEN_DONE, memory_order_release);
+        break;
+    case ENG_EVENT_PROGRESS: note_step(p, ev); break;
+    case ENG_EVENT_LOGITS:
+    case ENG_EVENT_EMBEDDING: break;
+    }
+}
+
+/* ---- memory -------------------------------------------------------------------------------- */
+
+static int64_t prompt_log_capacity(const struct srv_gen *g, const struct gen_prompt *p)
+{
+    return g->params.prompt_logprobs >= 0 ? p->n_ids : 0;
+}
+
+static int64_t steps_bytes(const struct srv_gen *g, const struct gen_prompt *p)
+{
+    return srv_gen_reports_progress(g) ? p->n_ids * (int64_t)sizeof(struct gen_step) : 0;
+}
+
+/* No overflow: prompts and contexts are far below 2^40 tokens. */
+static int64_t prompt_bytes(const struct srv_gen *g, const struct gen_prompt *p)
+{
+    int64_t prompt_tokens = prompt_log_capacity(g, p), tokens = srv_gen_token_capacity(g, p);
+    int64_t steps = steps_bytes(g, p);
+    int64_t choice = choice_text_bytes(&g->rules, tokens, g->params.logprobs_count) + CHOICE_BYTES;
+    return choice_log_bytes(prompt_tokens, g->params.prompt_logprobs) + steps +
+           g->n_candidates * choice;
+}
+
+static long long mib(int64_t bytes)
+{
+    return (long long)((bytes + (1 << 20) - 1) >> 20);
+}
+
+/* Charges the memory of all logs to the budget for answers, before anything is computed. */
+static int charge_logs(struct srv_gen *g, struct param_error *err)
+{
+    int64_t bytes = 0, used = 0, limit = eng_info(g->served->engine)->memory.answer_bytes;
+    for (int i = 0; i < g->n_prompts; i++)
+        bytes += prompt_bytes(g, &g->prompts[i]);
+    if (bytes > limit)
+        return param_fail(
+            err, SRV_ERR_TOO_LARGE, NULL,
+            "The answer may take %lld MiB of memory (%d prompts, %d choices each, up "
+            "to %lld tokens per choice, %d log-probabilities per token), but this server "
+            "has %lld MiB for all answers.",
+            mib(bytes), g->n_prompts, g->n_candidates,
+            (long long)srv_gen_token_capacity(g, &g->prompts[0]), (int)g->params.logprobs_count + 1,
+            mib(limit));
+    if (srv_request_charge(g->req, bytes, &used)) return 0;
+    return param_fail(err, SRV_ERR_QUEUE_FULL, NULL,
+                      "The answer may take %lld MiB of memory, but answers under way hold %lld of "
+                      "the %lld MiB there are.",
+                      mib(bytes), mib(used), mib(limit));
+}
+
+/*
+ * Allocates a prompt's choices and logs. calloc returns untouched pages of the system, so only the
+ * used part of the logs becomes resident.
+ */
+static int prepare_prompt(struct srv_gen *g, struct gen_prompt *p)
+{
+    int64_t bytes = prompt_bytes(g, p);
+    p->choices = srv_request_alloc(g->req, (size_t)g->n_candidates * sizeof(*p->choices));
+    p->memory = calloc(1, (size_t)bytes);
+    if (!p->choices || !p->memory) return -1;
+    char *at = p->memory;
+    choice_log_init(&p->log, prompt_log_capacity(g, p), g->params.prompt_logprobs, &at);
+    for (int k = 0; k < g->n_candidates; k++) {
+        struct gen_choice *c = &p->choices[k];
+        c->index = (int)(p - g->prompts) * g->n_choices + k;
+        if (choice_text_init(c, &g->rules, p->ids, p->n_ids, srv_gen_token_capacity(g, p),
+                             g->params.logprobs_count, &at))
+            return -1;
+    }
+    if (srv_gen_reports_progress(g)) p->steps = (struct gen_step *)(void *)at;
+    at += steps_bytes(g, p);
+    assert(at - p->memory <= bytes);
+    return 0;
+}
+
+/* ---- jobs: srv_jobs_ops; its other part is in generation_output.c ---------------------------- */
+
+/* A cache salt splits the tenant of a key into separate tenants. */
+static void salt_tenant(const char *salt, struct eng_job_params *jp)
+{
+    struct sha256 digest;
+    sha256_init(&digest);
+    sha256_update(&digest, jp->tenant, sizeof(jp->tenant));
+    sha256_update(&digest, salt, strlen(salt));
+    sha256_final(&digest, jp->tenant);
+}
+
+static bool prompt_is_done(const void *ctx, int i)
+{
+    const struct srv_gen *g = ctx;
+    return gen_prompt_stage(&g->prompts[i]) == GEN_DONE;
+}
+
+static int describe(void *ctx, int i, struct eng_job_params *jp)
+{
+    struct srv_gen *g = ctx;
+    struct gen_prompt *p = &g->prompts[i];
+    const struct srv_gen_params *gp = &g->params;
+    if (!p->choices && prepare_prompt(g, p)) return -1;
+    jp->prompt = p->ids;
+    jp->n_prompt = p->n_ids;
+    jp->n_choices = g->n_candidates;
+    jp->max_tokens = g->max_tokens;
+    jp->min_tokens = gp->min_tokens;
+    jp->sampling = gp->sampling;
+    jp->stop_ids = gp->stop_ids;
+    jp->n_stop_ids = gp->n_stop_ids;
+    jp->ignore_eos = gp->ignore_eos;
+    jp->n_logprobs = (int)gp->logprobs_count;
+    jp->n_prompt_logprobs = (int)gp->prompt_logprobs;
+    jp->no_cache = !gp->cache_prompt;
+    jp->want_progress = srv_gen_reports_progress(g);
+    jp->priority = (int)gp->priority;
+    jp->prediction = g->prediction;
+    jp->n_prediction = g->n_prediction;
+    jp->no_drafts = !gp->speculate;
+    if (g->guide.gram) jp->guides = srv_guide_begin(&g->guide, i, prompt_is_done, g);
+    if (gp->deadline_ms > 0)
+        jp->deadline_us = srv_jobs_deadline(srv_facts(g->req), gp->deadline_ms);
+    if (gp->cache_salt) salt_tenant(gp->cache_salt, jp);
+    return 0;
+}
+
+static void release(void *ctx)
+{
+    struct srv_gen *g = ctx;
+    for (int i = 0; g->prompts && i < g->n_prompts; i++) {
+        struct gen_prompt *p = &g->prompts[i];
+        for (int k = 0; p->choices && k < g->n_candidates; k++)
+            choice_text_finish(&p->choices[k]);
+        free(p->memory);
+    }
+    srv_guide_release(&g->guide);
+    srv_tools_release(&g->tools);
+    textout_stops_finish(&g->rules.stops);
+    json_decref(g->body);
+    g->body = NULL;
+}
+
+/* ---- opening and starting ------------------------------------------------------------------ */
+
+static struct srv_gen_params default_params(const struct srv_defaults *d)
+{
+    return (struct srv_gen_params){
+        .temperature = d->temperature,
+        .top_p = d->top_p,
+        .min_p = d->min_p,
+        .typical_p = d->typical_p,
+        .repetition_penalty = d->repetition_penalty,
+        .top_k = d->top_k,
+        .n = 1,
+        .seed = d->seed,
+        .max_tokens = -1,
+        .max_completion_tokens = -1,
+        .n_predict = -2,
+        .logprobs_count = -1,
+        .prompt_logprobs = -1,
+        .top_logprobs = -1,
+        .max_tool_calls = -1,
+        .add_generation_prompt = true,
+        .add_special = true,
+        .skip_special = true,
+        .cache_prompt = true,
+        .speculate = true,
+    };
+}
+
+static struct srv_gen *create(struct srv_request *req, const struct srv_gen_format *format)
+{
+    struct srv_gen *g = srv_request_alloc(req, sizeof(*g));
+    if (!g) return NULL;
+    g->req = req;
+    g->served = srv_facts(req)->model;
+    g->format = format;
+    g->created = (int64_t)time(NULL);
+    g->n_progress_sent = -1;
+    g->params = default_params(&g->served->defaults);
+    return g;
+}
+
+static void refuse(struct srv_gen *g, const struct param_error *err)
+{
+    param_reply(g->req, err);
+    release(g);
+}
+
+static int read_tools(struct srv_gen *g, struct param_error *err)
+{
+    g->guide.tools = &g->tools;
+    if (g->format->dialect == TOOLS_NO_DIALECT) return 0;
+    return srv_tools_read(&g->tools, g->served, g->format->dialect, g->text, g->body, &g->unknown,
+                          err);
+}
+
+/* Members without effect of objects that have some with one; those of the fields for structured
+ * output are noted where these are read. */
+static void note_members(struct srv_gen *g)
+{
+    static const char *const text[] = {"format", NULL};
+    static const char *const format[] = {"type",        "name",  "schema",      "strict",
+                                         "description", "value", "json_schema", NULL};
+    static const char *const reasoning[] = {"effort", "summary", "generate_summary", NULL};
+    const json_t *include = json_object_get(g->body, "include");
+    const json_t *text_field = json_object_get(g->body, "text");
+    if (g->format->dialect != TOOLS_RESPONSES) return;
+    param_note_members(&g->unknown, text_field, "text", text);
+    param_note_members(&g->unknown, json_object_get(text_field, "format"), "text.format", format);
+    param_note_members(&g->unknown, json_object_get(g->body, "reasoning"), "reasoning", reasoning);
+    bool logprobs = false, others = false;
+    for (size_t i = 0; i < json_array_size(include); i++) {
+        const char *value = json_string_value(json_array_get(include, i));
+        bool known = value && !strcmp(value, GEN_INCLUDE_LOGPROBS);
+        logprobs |= known;
+        others |= !known;
+    }
+    if (others) param_note(&g->unknown, "include");
+    g->params.want_logprobs = logprobs;
+    if (!logprobs && g->params.top_logprobs > 0) param_note(&g->unknown, "top_logprobs");
+}
+
+/* Reads the body and its fields. NULL: the error has been answered. */
+static struct srv_gen *open_generation(struct srv_request *req, const struct srv_gen_format *format)
+{
+    struct param_error err = {0};
+    struct srv_facts *facts = srv_facts(req);
+    struct srv_gen *g = create(req, format);
+    if (!g) {
+        srv_reply_error(req, SRV_ERR_OVERLOADED, NULL,
+                        "The server is out of memory for this request.");
+        return NULL;
+    }
+    int rc = srv_gen_params_read(&g->params, req, format->fields, &g->body, &g->unknown, &err);
+    if (g->body) facts->account.endpoint = format->endpoint;
+    g->text = (struct srv_span){facts->body, facts->body_len};
+    note_members(g);
+    g->guide.ask.unknown = &g->unknown;
+    if (rc || srv_cache_fields_read(g, &err) ||
+        guide_ask_read(&g->guide.ask, g->text, g->body, &err) || read_tools(g, &err) ||
+        srv_gen_note_ignored(req, &g->unknown, &err)) {
+        refuse(g, &err);
+        return NULL;
+    }
+    snprintf(g->id, sizeof(g->id), "%s%s", format->id_prefix, facts->unique);
+    g->model = g->params.model;
+    g->max_tokens = g->params.asked_tokens;
+    g->n_choices = g->n_candidates = (int)g->params.n;
+    return g;
+}
+
+int srv_gen_set_prompt(struct srv_gen *g, int i, const int32_t *ids, size_t n_ids)
+{
+    int32_t *copy = srv_request_alloc(g->req, (n_ids ? n_ids : 1) * sizeof(*copy));
+    if (!copy) return -1;
+    if (n_ids) memcpy(copy, ids, n_ids * sizeof(*copy));
+    g->prompts[i].ids = copy;
+    g->prompts[i].n_ids = (int64_t)n_ids;
+    return 0;
+}
+
+static int check_lengths(struct srv_gen *g, struct param_error *err)
+{
+    char own[96] = "";
+    int64_t ctx = eng_info(g->served->engine)->ctx_tokens;
+    for (int i = 0; i < g->n_prompts; i++) {
+        int64_t n = g->prompts[i].n_ids;
+        if (n < 1)
+            return param_fail(err, SRV_ERR_INVALID_VALUE, g->format->input,
+                              "The prompt has no tokens.");
+        if (n <= ctx) continue;
+        /* Clients know the error by its words, each by those of its dialect. */
+        if (g->format->dialect == TOOLS_MESSAGES)
+            snprintf(own, sizeof(own), "prompt is too long: %lld tokens > %lld maximum. ",
+                     (long long)n, (long long)ctx);
+        return param_fail(err, SRV_ERR_CONTEXT, g->format->input,
+                          "%sThis model's maximum context length is %lld tokens. However, your "
+                          "prompt has %lld tokens, so the request exceeds the available context "
+                          "size (%lld tokens).",
+                          own, (long long)ctx, (long long)n, (long long)ctx);
+    }
+    return 0;
+}
+
+static void refuse_context(struct srv_gen *g, const struct param_error *err)
+{
+    int64_t longest = 0;
+    for (int i = 0; i < g->n_prompts; i++)
+        if (g->prompts[i].n_ids > longest) longest = g->prompts[i].n_ids;
+    srv_gen_refuse_context(g->req, err, longest, g->max_tokens);
+    release(g);
+}
+
+/* tool_choice: "none" bans the token that begins calls, if they begin with one. */
+static int ban_calls(struct srv_gen *g)
+{
+    struct eng_sampling *s = &g->params.sampling;
+    int32_t id = g->served->markers.id[TOOLS_MARK_OPEN];
+    if (g->tools.ask.n == 0 || g->tools.ask.choice != TOOLS_CHOICE_NONE || id < 0) return 0;
+    struct eng_bias *bias = srv_request_alloc(g->req, (size_t)(s->n_bias + 1) * sizeof(*bias));
+    if (!bias) return -1;
+    if (s->n_bias > 0) memcpy(bias, s->bias, (size_t)s->n_bias * sizeof(*bias));
+    bias[s->n_bias++] = (struct eng_bias){id, -INFINITY};
+    s->bias = bias;
+    return 0;
+}
+
+static int make_rules(struct srv_gen *g, struct param_error *err)
+{
+    const struct srv_gen_params *p = &g->params;
+    const struct eng_info *info = eng_info(g->served->engine);
+    g->rules.tok = g->served->tok;
+    g->rules.ids[0] = p->stop_ids;
+    g->rules.n_ids[0] = p->n_stop_ids;
+    g->rules.ids[1] = info->eos_ids;
+    g->rules.n_ids[1] = p->ignore_eos ? 0 : info->n_eos_ids;
+    g->rules.min_tokens = p->min_tokens;
+    g->rules.include_stop = p->include_stop;
+    g->rules.skip_special = p->skip_special;
+    if ((p->n_stops && textout_stops_init(&g->rules.stops, p->stops, p->stop_lens, p->n_stops)) ||
+        ban_calls(g))
+        return param_no_memory(err);
+    return srv_tools_open(&g->tools, &g->rules, err);
+}
+
+/* Tokens that an answer to the first prompt may have. */
+static int64_t most_tokens(const struct srv_gen *g)
+{
+    int64_t room = eng_info(g->served->engine)->ctx_tokens - g->prompts[0].n_ids;
+    return g->max_tokens >= 0 && g->max_tokens < room ? g->max_tokens : room;
+}
+
+/* The guide's grammar, which may take a while, and memory for the answer. */
+static enum srv_jobs_state prepare(void *ctx)
+{
+    struct srv_gen *g = ctx;
+    struct param_error err = {0};
+    const struct srv_tools *t = &g->tools;
+    int rc = 0;
+    bool budget = srv_tools_may_think(t) && t->think_budget >= 0 && g->served->grammars;
+    if (g->guide.ask.param || srv_tools_active(t) || budget) { /* the answers are constrained */
+        bool asked = g->guide.served != NULL;
+        if (!asked) rc = srv_guide_ask(&g->guide, g->req, &g->jobs, &g->params, &err);
+        if (rc > 0) return JOBS_WAIT;
+        if (!rc)
+            rc = srv_guide_open(&g->guide, g->req, &g->params, most_tokens(g), g->n_prompts,
+                                g->n_candidates, &err);
+    }
+    if (!rc && !charge_logs(g, &err)) return JOBS_READY;
+    param_reply(g->req, &err);
+    return JOBS_REFUSED;
+}
+
+static void hurry(void *ctx)
+{
+    struct srv_gen *g = ctx;
+    srv_guide_hurry(&g->guide, g->req);
+}
+
+void srv_gen_handle(struct srv_request *req, const struct srv_gen_format *format)
+{
+    static const struct srv_jobs_ops ops = {.describe = describe,
+                                            .event = event,
+                                            .advance = srv_gen_advance,
+                                            .refuse = srv_gen_fail,
+                                            .release = release,
+                                            .prepare = prepare,
+                                            .hurry = hurry};
+    struct param_error err = {0};
+    struct srv_gen *g = open_generation(req, format);
+    if (!g) return;
+    if (!format->prepare(g, &err) && !check_lengths(g, &err) && !make_rules(g, &err) &&
+        !srv_prediction_read(g, g->params.prediction, &err))
+        srv_jobs_start(&g->jobs, g->req, g->n_prompts, &ops, g);
+    else if (err.kind == SRV_ERR_CONTEXT)
+        refuse_context(g, &err);
+    else
+        refuse(g, &err);
+}
+
+void srv_gen_count(struct srv_request *req, const struct srv_gen_format *format, const char *object)
+{
+    struct param_error err = {0};
+    struct srv_gen *g = open_generation(req, format);
+    if (!g) return;
+    g->counts = true;
+    if (format->prepare(g, &err)) {
+        refuse(g, &err);
+        return;
+    }
+    struct buf b;
+    struct jw w;
+    buf_init(&b, 256);
+    jw_init(&w, &b);
+    jw_open(&w, NULL, '{');
+    if (object) jw_text(&w, "object", object);
+    jw_int(&w, "input_tokens", g->prompts[0].n_ids);
+    jw_close(&w);
+    release(g);
+    srv_facts(req)->account.endpoint = "count_tokens";
+    srv_reply(req, 200, NULL, jw_end(&w));
+}

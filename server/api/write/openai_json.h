@@ -1,0 +1,151 @@
+/* SPDX-License-Identifier: MIT */
+/*
+ * Writing that the dialects share. Everything appends to a caller's writer or stream.
+ *
+ * Threads: the text worker that holds the request.
+ */
+#ifndef HEARTH_SERVER_API_WRITE_OPENAI_JSON_H
+#define HEARTH_SERVER_API_WRITE_OPENAI_JSON_H
+
+#include <stddef.h>
+#include <stdint.h>
+
+#include "base/buf.h"
+#include "base/json_writer.h"
+#include "server/api/run/generation.h"
+
+/* The member "timings", similar to llama-server's, if the request asks for it: so far, or of the
+ * whole answer at its end. */
+void srv_gen_write_timings(const struct srv_gen *g, struct jw *w);
+
+/* The member "usage" of the OpenAI dialects, and the timings. */
+void srv_gen_write_usage(const struct srv_gen *g, struct jw *w);
+
+/* The member "prompt_progress" in llama-server's shape. */
+void srv_gen_write_progress(struct jw *w, const struct gen_progress *progress);
+
+/* ---- events -------------------------------------------------------------------------------- */
+
+/* A server-sent event while its JSON is written. */
+struct gen_event {
+    struct buf text;
+    struct jw w;
+};
+
+/* name NULL: without an event name. srv_gen_send_event ends it. */
+void srv_gen_begin_event(struct gen_event *e, const char *name);
+
+/* Writes the event to the stream, and frees it. */
+void srv_gen_send_event(struct srv_gen *g, struct gen_event *e);
+
+/* An event {"type": type, ...} with that name; srv_gen_close_event ends it. */
+void srv_gen_begin_typed_event(struct gen_event *e, const char *type);
+
+/* Closes the event's object and sends it. */
+void srv_gen_close_event(struct srv_gen *g, struct gen_event *e);
+
+/* ---- chunks: chat completions and completions ---------------------------------------------- */
+
+/* Opens an answer's object up to its choices: a format's head. */
+void srv_gen_open_answer(struct srv_gen *g, struct jw *w);
+
+/* A chunk up to the members of its choice. */
+void srv_gen_begin_chunk(struct srv_gen *g, struct gen_event *e, int choice_index);
+
+/*
+ * Ends a chunk after its choice, and sends it. If usage was asked for it is null, or with
+ * continuous_usage_stats that of one choice after n_tokens of its tokens.
+ */
+void srv_gen_end_chunk(struct srv_gen *g, struct gen_event *e, const struct gen_prompt *p,
+                       int64_t n_tokens);
+
+/* The client's stop string that ended the choice, or NULL; it may hold NUL characters. */
+const char *srv_gen_stop_string(const struct gen_choice *c, size_t *ret_len);
+
+/* vLLM's member "stop_reason": that string, the client's stop id, or null. Left out unless the
+ * request has stop strings or ids. */
+void srv_gen_write_stop_reason(const struct srv_gen *g, struct jw *w, const struct gen_choice *c);
+
+/* The same in two steps, for members of the chunk behind its choice. */
+void srv_gen_close_choice(struct gen_event *e);
+void srv_gen_close_chunk(struct srv_gen *g, struct gen_event *e, const struct gen_prompt *p,
+                         int64_t n_tokens);
+
+/* A format's stream_progress: a chunk without choices. */
+void srv_gen_progress_chunk(struct srv_gen *g, const struct gen_progress *progress);
+
+/* A format's stream_error: the error object, and [DONE]. */
+void srv_gen_error_chunk(struct srv_gen *g, enum srv_error kind, const char *message);
+
+/* A format's stream_end: the usage and timings that were asked for, and [DONE]. */
+void srv_gen_last_chunk(struct srv_gen *g);
+
+/* ---- values -------------------------------------------------------------------------------- */
+
+/* An array of the ids of tokens [from, to) of a choice. */
+void srv_gen_write_ids(struct jw *w, const char *name, const struct gen_choice *c, int64_t from,
+                       int64_t to);
+
+/* Bytes [from, to) of a choice's text. */
+static inline void srv_gen_write_text(struct jw *w, const char *name, const struct gen_choice *c,
+                                      size_t from, size_t to)
+{
+    jw_string(w, name, to > from ? c->text.text.data + from : NULL, to - from);
+}
+
+/* Part i of it as a string. */
+void srv_gen_write_part(struct jw *w, const char *name, const struct gen_choice *c, int i);
+
+/* The id of a call; see srv_tools_call_id. */
+void srv_gen_write_call_id(const struct srv_gen *g, struct jw *w, const char *name,
+                           const struct gen_choice *c, const struct choice_part *call,
+                           const char *prefix);
+
+/* A token as the legacy arrays show it: its text, or bytes:\xNN if that is not UTF-8 alone. As a
+ * value and as the name of a member. */
+void srv_gen_write_token(const struct srv_gen *g, struct jw *w, const char *name, int32_t id);
+void srv_gen_write_token_key(const struct srv_gen *g, struct jw *w, int32_t id);
+
+/* The members "token" and "bytes" as chat shows them. */
+void srv_gen_write_token_bytes(const struct srv_gen *g, struct jw *w, int32_t id);
+
+/*
+ * The objects of tokens [from, to) with their log-probabilities as chat and Responses show them:
+ * those that gave bytes to the content, or to that part of it (-1: any).
+ */
+void srv_gen_write_logprobs(const struct srv_gen *g, struct jw *w, const struct gen_choice *c,
+                            int part, int64_t from, int64_t to);
+
+/* Code points of valid UTF-8. */
+size_t srv_gen_characters(const char *text, size_t len);
+/*
+ * Code points in the first `bytes` bytes of a choice's text. Fast if `bytes` grows from call to
+ * call.
+ */
+int64_t srv_gen_characters_before(struct gen_choice *c, size_t bytes);
+
+/*
+ * The number of a choice's tokens whose log-probabilities are shown: not those wholly inside the
+ * stop string that was cut.
+ */
+int64_t srv_gen_shown_tokens(const struct gen_choice *c);
+
+/* The next piece of all parts of a kind, joined, inside a string; returns true, and sets *at to 0,
+ * after the last. */
+bool srv_gen_write_kind_part(struct jw *w, const struct gen_choice *c, enum choice_kind kind,
+                             int64_t *at);
+
+/*
+ * The next tokens of n to write, from *at to *ret_to; moves *at there. Returns true, and sets *at
+ * to 0, for the last.
+ */
+bool srv_gen_next_tokens(int64_t n, int64_t *at, int64_t *ret_to);
+
+/*
+ * The next part of vLLM's "prompt_logprobs": null for the first token, then for each a map
+ * id -> {logprob, rank, decoded_token}. Returns true, and sets *at to 0, after the last.
+ */
+bool srv_gen_write_prompt_logprobs_part(const struct srv_gen *g, struct jw *w,
+                                        const struct gen_prompt *p, int64_t *at);
+
+#endif

@@ -1,0 +1,258 @@
+/* SPDX-License-Identifier: MIT */
+/* Tools and reasoning of a request; see tool_calls.h. */
+#include "server/api/write/tool_calls.h"
+
+#include <assert.h>
+#include <ctype.h>
+#include <stdio.h>
+#include <string.h>
+#include <sys/random.h>
+
+#include "base/sha256.h"
+#include "server/config/config.h"
+#include "server/served_model.h"
+
+enum { SHORT_ID_CHARS = 9 };
+
+/* ---- fields of reasoning ------------------------------------------------------------------- */
+
+static int bad_effort(const char *path, struct param_error *err)
+{
+    return param_fail(err, SRV_ERR_INVALID_VALUE, path,
+                      "'%s' must be one of none, minimal, low, medium, high, xhigh.", path);
+}
+
+/* The word as the template may read it, and whether it asks for reasoning at all. */
+static int read_effort(struct srv_tools *t, const json_t *value, const char *path,
+                       struct param_error *err)
+{
+    static const char *const words[] = {"none", "minimal", "low", "medium", "high", "xhigh"};
+    const char *word = json_string_value(value);
+    if (!value || json_is_null(value)) return 0;
+    if (!word) return param_fail(err, SRV_ERR_INVALID_TYPE, path, "'%s' must be a string.", path);
+    for (size_t i = 0; i < sizeof(words) / sizeof(words[0]); i++) {
+        if (strcmp(word, words[i]) != 0) continue;
+        t->effort = words[i];
+        t->thinking = i == 0 ? TOOLS_THINKING_OFF : TOOLS_THINKING_ON;
+        return 0;
+    }
+    return bad_effort(path, err);
+}
+
+/* Responses: {"effort", "summary"}. */
+static int read_reasoning(struct srv_tools *t, const json_t *body, struct param_unknown *ignored,
+                          struct param_error *err)
+{
+    static const char *const summaries[] = {"summary", "generate_summary"};
+    const json_t *value = json_object_get(body, "reasoning");
+    if (!value || json_is_null(value)) return 0;
+    if (!json_is_object(value))
+        return param_fail(err, SRV_ERR_INVALID_TYPE, "reasoning", "'reasoning' must be an object.");
+    for (size_t i = 0; i < sizeof(summaries) / sizeof(summaries[0]); i++) {
+        const json_t *summary = json_object_get(value, summaries[i]);
+        if (summary && !json_is_null(summary)) param_note(ignored, "reasoning.summary");
+    }
+    return read_effort(t, json_object_get(value, "effort"), "reasoning.effort", err);
+}
+
+/* Tokens that a reasoning block may have; -1 (vLLM): any number. */
+static int read_budget(struct srv_tools *t, const json_t *value, const char *path,
+                       struct param_unknown *ignored, struct param_error *err)
+{
+    if (!value || json_is_null(value)) return 0;
+    if (!json_is_integer(value))
+        return param_fail(err, SRV_ERR_INVALID_TYPE, path, "'%s' must be an integer.", path);
+    if (json_integer_value(value) < SRV_THINK_ANY)
+        return param_fail(err, SRV_ERR_INVALID_VALUE, path,
+                          "'%s' must be -1 (no limit) or a number of tokens.", path);
+    t->think_budget = json_integer_value(value);
+    if (!srv_tools_can_reason(t)) param_note(ignored, path);
+    return 0;
+}
+
+/* Messages: {"type": "enabled" | "disabled" | "adaptive", "budget_tokens"}. */
+static int read_thinking(struct srv_tools *t, const json_t *body, struct param_unknown *ignored,
+                         struct param_error *err)
+{
+    const json_t *value = json_object_get(body, "thinking");
+    const char *type = json_string_value(json_object_get(value, "type"));
+    if (!value || json_is_null(value)) return 0;
+    if (!json_is_object(value))
+        return param_fail(err, SRV_ERR_INVALID_TYPE, "thinking", "'thinking' must be an object.");
+    if (!type || (strcmp(type, "enabled") && strcmp(type, "disabled") && strcmp(type, "adaptive")))
+        return param_fail(err, SRV_ERR_INVALID_VALUE, "thinking.type",
+                          "'thinking.type' must be 'enabled', 'disabled' or 'adaptive'.");
+    t->thinking = strcmp(type, "disabled") ? TOOLS_THINKING_ON : TOOLS_THINKING_OFF;
+    return read_budget(t, json_object_get(value, "budget_tokens"), "thinking.budget_tokens",
+                       ignored, err);
+}
+
+static int read_format(struct srv_tools *t, const json_t *body, struct param_error *err)
+{
+    const json_t *value = json_object_get(body, "reasoning_format");
+    const char *word = json_string_value(value);
+    t->no_reasoning = !strcmp(t->served->config->reasoning_format, "none");
+    if (!value || json_is_null(value)) return 0;
+    if (!word || (strcmp(word, "auto") && strcmp(word, "none")))
+        return param_fail(err, SRV_ERR_INVALID_VALUE, "reasoning_format",
+                          "'reasoning_format' must be 'auto' or 'none'.");
+    t->no_reasoning = !strcmp(word, "none");
+    return 0;
+}
+
+/* Names what the template does not read. */
+static void note_words(const struct srv_tools *t, const char *field, struct param_unknown *ignored)
+{
+    const struct tools_style *style = &t->served->style;
+    bool reads = (t->thinking && style->reads_enable_thinking) ||
+                 (t->effort && style->reads_reasoning_effort);
+    bool none_asked = t->thinking == TOOLS_THINKING_OFF && !style->think_open[0];
+    if (t->thinking && !reads && !none_asked) param_note(ignored, field);
+}
+
+static int read_reasoning_fields(struct srv_tools *t, const json_t *body,
+                                 struct param_unknown *ignored, struct param_error *err)
+{
+    static const char budget[] = "thinking_token_budget";
+    t->think_budget = SRV_THINK_UNSAID;
+    if (read_format(t, body, err)) return -1;
+    switch (t->ask.dialect) {
+    case TOOLS_CHAT:
+        if (read_effort(t, json_object_get(body, "reasoning_effort"), "reasoning_effort", err))
+            return -1;
+        note_words(t, "reasoning_effort", ignored);
+        return read_budget(t, json_object_get(body, budget), budget, ignored, err);
+    case TOOLS_RESPONSES:
+        if (read_reasoning(t, body, ignored, err)) return -1;
+        note_words(t, "reasoning.effort", ignored);
+        return read_budget(t, json_object_get(body, budget), budget, ignored, err);
+    default:
+        if (read_thinking(t, body, ignored, err)) return -1;
+        note_words(t, "thinking", ignored);
+        return 0;
+    }
+}
+
+/* ---- the request --------------------------------------------------------------------------- */
+
+/* Without a chat template the prompt is refused, whether there are tools or not. */
+static int check_format(const struct srv_tools *t, struct param_error *err)
+{
+    enum tools_format format = t->served->style.format;
+    bool reads = format != TOOLS_NONE && format != TOOLS_UNKNOWN;
+    if (t->ask.n == 0 || reads || !t->served->chat) return 0;
+    return param_fail(err, SRV_ERR_UNSUPPORTED, "tools",
+                      format == TOOLS_NONE
+                          ? "Calls of tools are switched off on this server (--tool-format none)."
+                          : "This model's chat template writes tool calls in a form this server "
+                            "does not know; start it with --tool-format.");
+}
+
+int srv_tools_read(struct srv_tools *t, const struct srv_model *model, enum tools_dialect dialect,
+                   struct srv_span text, const json_t *body, struct param_unknown *ignored,
+                   struct param_error *err)
+{
+    t->served = model;
+    if (getrandom(t->random, sizeof(t->random), 0) != (ssize_t)sizeof(t->random))
+        memcpy(t->random, &t, sizeof(t));
+    return tools_ask_read(&t->ask, dialect, text, body, ignored, err) ||
+                   read_reasoning_fields(t, body, ignored, err) || check_format(t, err)
+               ? -1
+               : 0;
+}
+
+bool srv_tools_can_reason(const struct srv_tools *t)
+{
+    return t->served && t->served->style.think_open[0] && !t->no_reasoning;
+}
+
+struct tools_request srv_tools_request(const struct srv_tools *t)
+{
+    bool active = srv_tools_active(t);
+    return (struct tools_request){
+        .style = &t->served->style,
+        .tools = t->ask.tools,
+        .n_tools = active ? (size_t)t->ask.n : 0,
+        .choice = active ? t->ask.choice : TOOLS_CHOICE_NONE,
+        .one_call = !t->ask.parallel || t->ask.once,
+        .once = !t->ask.parallel || t->ask.once,
+        .no_reasoning = t->no_reasoning,
+        .answer_begun = t->begun || t->think_closed,
+    };
+}
+
+int srv_tools_open(struct srv_tools *t, struct choice_rules *rules, struct param_error *err)
+{
+    enum { PLAIN_HELD = 4096 };
+    if (!t->served || (!srv_tools_active(t) && !srv_tools_can_reason(t))) return 0;
+    struct tools_request request = srv_tools_request(t);
+    if (tools_set_create(&t->set, &request)) return param_no_memory(err);
+    rules->set = t->set;
+    rules->markers = &t->served->markers;
+    for (int m = 0; m < TOOLS_N_MARKERS; m++)
+        rules->marker_text[m] = tools_marker_text(&t->served->style, (enum tools_marker)m);
+    rules->guided = srv_tools_active(t);
+    rules->max_held = rules->guided ? TOOLS_GUIDED_HELD : PLAIN_HELD;
+    rules->think_open = t->think_open;
+    rules->begun = t->begun;
+    return 0;
+}
+
+void srv_tools_release(struct srv_tools *t)
+{
+    tools_ask_finish(&t->ask);
+    tools_set_destroy(t->set);
+    t->set = NULL;
+}
+
+/* ---- ids ----------------------------------------------------------------------------------- */
+
+static bool is_short_id(const char *id)
+{
+    size_t n = 0;
+    while (isalnum((unsigned char)id[n]))
+        n++;
+    return n == SHORT_ID_CHARS && !id[n];
+}
+
+/* Returns true if an earlier call of the choice, or the request, has the id. */
+static bool is_used(struct srv_span body, const struct gen_choice *c,
+                    const struct choice_part *call)
+{
+    char quoted[SHORT_ID_CHARS + 3];
+    snprintf(quoted, sizeof(quoted), "\"%.*s\"", SHORT_ID_CHARS, call->id);
+    for (const struct choice_part *p = c->parts; p < call; p++)
+        if (p->kind == CHOICE_CALL && !strcmp(p->id, call->id)) return true;
+    return body.text && memmem(body.text, body.len, quoted, strlen(quoted)) != NULL;
+}
+
+static void random_letters(const struct srv_tools *t, int choice, int call, size_t n, char *ret)
+{
+    static const char letters[] = "0123456789ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz";
+    const int32_t place[] = {choice, call};
+    uint8_t digest[SHA256_BYTES];
+    struct sha256 s;
+    _Static_assert((int)SRV_CALL_ID_CHARS <= (int)SHA256_BYTES, "a byte for each letter");
+    sha256_init(&s);
+    sha256_update(&s, t->random, sizeof(t->random));
+    sha256_update(&s, place, sizeof(place));
+    sha256_final(&s, digest);
+    for (size_t i = 0; i < n; i++)
+        ret[i] = letters[digest[i] % (sizeof(letters) - 1)];
+    ret[n] = '\0';
+}
+
+void srv_tools_call_id(const struct srv_tools *t, struct srv_span body, const struct gen_choice *c,
+                       const struct choice_part *call, const char *prefix,
+                       char ret[SRV_CALL_ID_MAX])
+{
+    char letters[SRV_CALL_ID_CHARS + 1];
+    bool short_id = t->served->style.short_ids;
+    bool own = is_short_id(call->id) && !is_used(body, c, call);
+    if (own) {
+        snprintf(ret, SRV_CALL_ID_MAX, "%.*s", SHORT_ID_CHARS, call->id);
+        return;
+    }
+    random_letters(t, c->index, call->call, short_id ? SHORT_ID_CHARS : SRV_CALL_ID_CHARS, letters);
+    snprintf(ret, SRV_CALL_ID_MAX, "%s%s", short_id ? "" : prefix, letters);
+}

@@ -1,0 +1,70 @@
+/* SPDX-License-Identifier: MIT */
+/* A body in one dialect and the chat messages it means, or the error. */
+#ifndef HEARTH_TESTS_INPUT_CASE_H
+#define HEARTH_TESTS_INPUT_CASE_H
+
+#include <jansson.h>
+
+#include "base/buf.h"
+#include "server/api/read/json_fields.h"
+#include "test.h"
+
+struct input_meaning {
+    const char *body;
+    const char *chat; /* compact JSON of the messages */
+};
+
+struct input_refusal {
+    const char *body;
+    enum srv_error kind;
+    const char *path, *words; /* the message holds */
+};
+
+/* Returns a new reference, or NULL with err. */
+typedef json_t *(*input_fn)(struct srv_span text, const json_t *body, struct param_error *err);
+
+static inline json_t *convert_text(const char *text, input_fn convert, struct param_error *err)
+{
+    json_t *body = params_parse(text, strlen(text), PARAM_MAX_VALUES, err);
+    REQUIRE_MSG(body, "%.200s: %s", text, err->message);
+    json_t *list = convert((struct srv_span){text, strlen(text)}, body, err);
+    json_decref(body);
+    return list;
+}
+
+/* head, n times the item with commas between, tail. Returns owned. */
+static inline char *repeated_body(const char *head, const char *item, int n, const char *tail)
+{
+    struct buf b;
+    buf_init(&b, 64 << 20);
+    buf_puts(&b, head);
+    for (int i = 0; i < n; i++) {
+        if (i > 0) buf_puts(&b, ",");
+        buf_puts(&b, item);
+    }
+    buf_puts(&b, tail);
+    REQUIRE(!b.failed);
+    return b.data;
+}
+
+static inline void check_meaning(const struct input_meaning *c, input_fn convert)
+{
+    struct param_error err = {0};
+    json_t *list = convert_text(c->body, convert, &err);
+    REQUIRE_MSG(list, "%s: %s", c->body, err.message);
+    char *chat = json_dumps(list, JSON_COMPACT);
+    REQUIRE_EQ_STR(chat, c->chat);
+    free(chat);
+    json_decref(list);
+}
+
+static inline void check_refusal(const struct input_refusal *c, input_fn convert)
+{
+    struct param_error err = {0};
+    json_t *list = convert_text(c->body, convert, &err);
+    REQUIRE_MSG(!list && err.kind == c->kind && !strcmp(err.path, c->path) &&
+                    strstr(err.message, c->words),
+                "%s: %d '%s' %s", c->body, err.kind, err.path, err.message);
+}
+
+#endif
