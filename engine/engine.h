@@ -28,6 +28,7 @@
 #include <stdint.h>
 
 #include "engine/eng_error.h"
+#include "engine/sampling_params.h"
 
 struct eng;
 struct eng_job;
@@ -273,22 +274,16 @@ struct eng_bias {
 };
 
 /*
- * The sampling chain, in this order: the guide's mask, allowed ids, logit bias, penalties (as vLLM
- * defines them: repetition over prompt and output, frequency and presence over output),
- * temperature, top-k, typical-p, top-p, min-p, draw. Temperature 0 is the argmax after bias and
+ * The sampling chain; sampling_params.h has its order. Penalties are those of vLLM: repetition over
+ * prompt and output, frequency and presence over output. Temperature 0 is the argmax after bias and
  * penalties, lowest id on a tie. If every id is banned, the choice ends with ENG_FINISH_STOP and
  * stop_id -1; if its guide's answer is not complete, with ENG_FINISH_NO_TOKEN.
  */
 struct eng_sampling {
-    float temperature;        /* >= 0 */
-    int top_k;                /* 0: off */
-    float top_p;              /* (0, 1]; 1: off */
-    float min_p;              /* [0, 1]; 0: off */
-    float typical_p;          /* (0, 1]; 1: off */
-    float repetition_penalty; /* > 0; 1: off */
-    float frequency_penalty;  /* 0: off */
-    float presence_penalty;   /* 0: off */
-    uint64_t seed;            /* the draw is a function of (seed, choice, token index) alone */
+#define ENG_MEMBER(name, type, ...) type name;
+    ENG_SAMPLING_PARAMS(ENG_MEMBER)
+#undef ENG_MEMBER
+    uint64_t seed; /* the draw is a function of (seed, choice, token index) alone */
     const struct eng_bias *bias;
     int n_bias;
     const int32_t *allowed_ids; /* NULL: all */

@@ -134,12 +134,8 @@ double sample_uniform(uint64_t seed, uint32_t choice, uint64_t index)
 
 struct eng_sampling eng_sampling_default(void)
 {
-    return (struct eng_sampling){
-        .temperature = 1.0f,
-        .top_p = 1.0f,
-        .typical_p = 1.0f,
-        .repetition_penalty = 1.0f,
-    };
+#define NEUTRAL(name, type, least, most, neutral, ...) .name = neutral,
+    return (struct eng_sampling){ENG_SAMPLING_PARAMS(NEUTRAL)};
 }
 
 bool sample_has_penalty(const struct eng_sampling *c)
@@ -311,7 +307,7 @@ static struct pick truncate_typical(struct sampler *s, struct pick p, const floa
     return kept;
 }
 
-/* The fewest candidates whose mass reaches top_p. */
+/* The fewest candidates whose mass reaches top_p; one if it is 0. */
 static struct pick truncate_top_p(struct sampler *s, struct pick p, float top_p)
 {
     struct pick kept = {0, 0.0};
@@ -374,14 +370,15 @@ int32_t sampler_draw(struct sampler *s, const struct sample_row *row)
 
     double u = sample_uniform(c->seed, (uint32_t)row->choice, (uint64_t)row->index);
     bool all = c->top_k <= 0 || c->top_k >= s->vocab;
-    bool truncates = c->typical_p < 1.0f || c->top_p < 1.0f || c->min_p > 0.0f;
+    bool typical = c->typical_p > 0.0f && c->typical_p < 1.0f;
+    bool truncates = typical || c->top_p < 1.0f || c->min_p > 0.0f;
     if (all && !truncates)
         return draw_by_id(s, weigh_all(s, x, x[best], row->mask, c->temperature), u);
 
     rank_begin(&s->rank, x, s->vocab);
     struct pick p = all ? weigh_all(s, x, x[best], row->mask, c->temperature)
                         : weigh_best(s, c->top_k, x, c->temperature);
-    if (c->typical_p < 1.0f) p = truncate_typical(s, p, x, c->typical_p);
+    if (typical) p = truncate_typical(s, p, x, c->typical_p);
     if (c->top_p < 1.0f) p = truncate_top_p(s, p, c->top_p);
     if (c->min_p > 0.0f) p = truncate_min_p(s, p, c->min_p);
     return draw_ranked(s, p, u);
@@ -417,8 +414,7 @@ int sample_rank(const float *logits, int32_t vocab, int32_t id)
 
 struct sample_range {
     const char *name;
-    float value, min, max;
-    bool open; /* min itself is excluded */
+    double value, min, max;
 };
 
 static int check_ids(const struct eng_sampling *c, int32_t vocab, char *err, size_t errlen)
@@ -445,27 +441,21 @@ static int check_ids(const struct eng_sampling *c, int32_t vocab, char *err, siz
 
 int sample_check(const struct eng_sampling *c, int32_t vocab, char *err, size_t errlen)
 {
-    const struct sample_range ranges[] = {
-        {"temperature", c->temperature, 0.0f, 1e6f, false},
-        {"top_p", c->top_p, 0.0f, 1.0f, true},
-        {"min_p", c->min_p, 0.0f, 1.0f, false},
-        {"typical_p", c->typical_p, 0.0f, 1.0f, true},
-        {"repetition_penalty", c->repetition_penalty, 0.0f, 1e6f, true},
-        {"frequency_penalty", c->frequency_penalty, -1e6f, 1e6f, false},
-        {"presence_penalty", c->presence_penalty, -1e6f, 1e6f, false},
-    };
+/* The ends of a range are rounded as a value of that type is. */
+#define RANGE(name, type, least, most, ...)                                                        \
+    {#name, (double)c->name, (double)(type)(least), (double)(type)(most)},
+    const struct sample_range ranges[] = {ENG_SAMPLING_PARAMS(RANGE)};
     for (size_t i = 0; i < sizeof(ranges) / sizeof(ranges[0]); i++) {
         const struct sample_range *r = &ranges[i];
-        if (!(r->value >= r->min && r->value <= r->max) || (r->open && r->value == r->min)) {
-            snprintf(err, errlen, "%s is %g but must be in %c%g, %g]", r->name, (double)r->value,
-                     r->open ? '(' : '[', (double)r->min, (double)r->max);
+        if (!(r->value >= r->min && r->value <= r->max)) {
+            snprintf(err, errlen, "%s is %g but must be in [%g, %g]", r->name, r->value, r->min,
+                     r->max);
             return ENG_EINVAL;
         }
     }
-    if (c->top_k < 0 || c->n_bias < 0 || c->n_allowed_ids < 0) {
-        snprintf(err, errlen,
-                 "top_k (%d) and the counts of biases and allowed tokens must not be negative",
-                 c->top_k);
+    if (c->n_bias < 0 || c->n_allowed_ids < 0) {
+        snprintf(err, errlen, "the counts of biases (%d) and allowed tokens (%d) must be >= 0",
+                 c->n_bias, c->n_allowed_ids);
         return ENG_EINVAL;
     }
     return check_ids(c, vocab, err, errlen);

@@ -2,9 +2,8 @@
 /*
  * Logits -> token: a chain of pure steps, and the random numbers for the draw.
  *
- * Chain, in this order: the guide's mask, allowed ids, logit bias, banned ids, penalties,
- * temperature, top-k, typical-p, top-p, min-p, draw. Truncating steps see candidates in order of
- * (logit descending, id ascending); sums are taken in double in that order. If no step truncates,
+ * sampling_params.h has the chain's order. Truncating steps see candidates in order of (logit
+ * descending, id ascending); sums are taken in double in that order. If no step truncates,
  * candidates are summed in order of id, which avoids sorting. Temperature 0 is the argmax after
  * penalties, lowest id on a tie.
  *

@@ -3,7 +3,6 @@
 #include "server/generation_config.h"
 
 #include <jansson.h>
-#include <limits.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <unistd.h>
@@ -13,61 +12,63 @@
 
 struct srv_defaults srv_defaults_neutral(void)
 {
-    return (struct srv_defaults){.temperature = 1,
-                                 .top_p = 1,
-                                 .typical_p = 1,
-                                 .repetition_penalty = 1,
-                                 .seed = -1,
-                                 .max_tokens = -1};
+#define NEUTRAL(name, type, least, most, neutral, ...) .name = neutral,
+    return (struct srv_defaults){
+        .sampling = {ENG_SAMPLING_PARAMS(NEUTRAL)}, .seed = -1, .max_tokens = -1};
 }
 
 void srv_defaults_override(struct srv_defaults *d, const struct srv_config *c)
 {
-    if (c->temperature != SRV_UNSET) d->temperature = c->temperature;
-    if (c->top_p != SRV_UNSET) d->top_p = c->top_p;
-    if (c->min_p != SRV_UNSET) d->min_p = c->min_p;
-    if (c->top_k != SRV_UNSET) d->top_k = c->top_k;
+#define OVERRIDE(name, type, ...)                                                                  \
+    if (c->name != SRV_UNSET) d->sampling.name = c->name;
+    ENG_SAMPLING_OPTIONS(OVERRIDE)
     if (c->seed != SRV_UNSET) d->seed = c->seed;
     if (c->max_tokens != SRV_UNSET) d->max_tokens = c->max_tokens;
 }
 
-static int read_number(const json_t *root, const char *key, double min, double max, double *value,
-                       char *err, size_t errlen)
+struct eng_sampling srv_sampling_chain(const struct srv_sampling *values)
 {
-    const json_t *given = json_object_get(root, key);
+    struct eng_sampling chain = eng_sampling_default();
+#define CONVERT(name, type, ...) chain.name = (type)values->name;
+    ENG_SAMPLING_PARAMS(CONVERT)
+    return chain;
+}
+
+/* A parameter as the file names it; one of real and whole is NULL. */
+struct file_param {
+    const char *key;
+    double min, max;
+    double *real;
+    int64_t *whole;
+};
+
+static int read_param(const json_t *root, const struct file_param *p, char *err, size_t errlen)
+{
+    const json_t *given = json_object_get(root, p->key);
     if (!given || json_is_null(given)) return 0;
     double number = json_number_value(given);
-    if (!json_is_number(given) || !(number >= min && number <= max)) {
-        snprintf(err, errlen, "generation_config.json: %s must be a number from %g to %g", key, min,
-                 max);
+    if (!json_is_number(given) || !(number >= p->min && number <= p->max)) {
+        snprintf(err, errlen, "generation_config.json: %s must be a number from %g to %g", p->key,
+                 p->min, p->max);
         return -1;
     }
-    *value = number;
+    if (p->real)
+        *p->real = number;
+    else
+        *p->whole = (int64_t)number;
     return 0;
 }
 
+#define IN_float(member) member, NULL
+#define IN_int(member) NULL, member
+#define FILE_PARAM(name, type, least, most, ...) {#name, least, most, IN_##type(&d->sampling.name)},
+
 static int read_all(struct srv_defaults *d, const json_t *root, char *err, size_t errlen)
 {
-    double top_k = 0;
-    const struct {
-        const char *key;
-        double min, max;
-        double *value;
-    } rows[] = {
-        {"temperature", 0, 100, &d->temperature},
-        {"top_p", 1e-9, 1, &d->top_p},
-        {"min_p", 0, 1, &d->min_p},
-        {"typical_p", 1e-9, 1, &d->typical_p},
-        {"repetition_penalty", 1e-9, 100, &d->repetition_penalty},
-        {"top_k", 0, INT_MAX, &top_k},
-    };
-    for (size_t i = 0; i < sizeof(rows) / sizeof(rows[0]); i++) {
-        if (read_number(root, rows[i].key, rows[i].min, rows[i].max, rows[i].value, err, errlen)) {
-            return -1;
-        }
-    }
-    d->top_k = (int64_t)top_k;
-    if (json_is_false(json_object_get(root, "do_sample"))) d->temperature = 0;
+    const struct file_param params[] = {ENG_SAMPLING_DEFAULTS(FILE_PARAM)};
+    for (size_t i = 0; i < sizeof(params) / sizeof(params[0]); i++)
+        if (read_param(root, &params[i], err, errlen)) return -1;
+    if (json_is_false(json_object_get(root, "do_sample"))) d->sampling.temperature = 0;
     return 0;
 }
 

@@ -11,13 +11,25 @@
 #include <stddef.h>
 #include <stdint.h>
 
+#include "engine/engine.h"
+
 struct srv_config;
+
+/* The sampling parameters as requests and files give them, in their ranges. */
+struct srv_sampling {
+#define SRV_AS_float double
+#define SRV_AS_int int64_t
+#define SRV_MEMBER(name, type, ...) SRV_AS_##type name;
+    ENG_SAMPLING_PARAMS(SRV_MEMBER)
+#undef SRV_MEMBER
+#undef SRV_AS_int
+#undef SRV_AS_float
+};
 
 /* Sampling defaults of requests: an option's, else the model's (option generation-config),
  * else neutral. */
 struct srv_defaults {
-    double temperature, top_p, min_p, typical_p, repetition_penalty;
-    int64_t top_k;
+    struct srv_sampling sampling;
     int64_t seed;       /* -1: a random seed per request */
     int64_t max_tokens; /* -1: the endpoint's default */
 };
@@ -33,5 +45,8 @@ int srv_defaults_read(struct srv_defaults *d, const char *dir, char *err, size_t
 
 /* Replaces the values that options set; options that were not given change nothing. */
 void srv_defaults_override(struct srv_defaults *d, const struct srv_config *c);
+
+/* The chain of these values, without bias and allowed ids, with seed 0. */
+struct eng_sampling srv_sampling_chain(const struct srv_sampling *values);
 
 #endif

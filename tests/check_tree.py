@@ -40,7 +40,7 @@ MAY_INCLUDE = {
     "tokenizer/tools": [BASE, CHAT, r"tokenizer/grammar/grammar\.h", TYPES],
     "server": [BASE, CONFIG, HUB, *DOORS],
     "server/hub": [BASE, CONFIG, ENGINE, r"server/transfer\.h"],
-    "server/config": [BASE],
+    "server/config": [BASE, r"engine/sampling_params\.h"],
     "server/http": [BASE, CONFIG, CORE, ENGINE],
     "server/api": [BASE, CONFIG, CORE, HTTP, *API, *DOORS],
     "server/api/read": [BASE, CONFIG, CORE, HTTP, *API, *DOORS],

@@ -50,9 +50,10 @@ struct embedding {
     struct srv_jobs jobs; /* one per input */
 };
 
-#define FIELD(name, type, member, min, max)                                                        \
+#define FIELD(name_, type_, member, min_, max_)                                                    \
     {                                                                                              \
-        name, type, offsetof(struct embedding, member), min, max                                   \
+        .name = name_, .type = type_, .offset = offsetof(struct embedding, member), .min = min_,   \
+        .max = max_                                                                                \
     }
 
 static const struct param_field fields[] = {
@@ -60,7 +61,7 @@ static const struct param_field fields[] = {
     FIELD("input", PARAM_JSON, input, 0, 0),
     FIELD("encoding_format", PARAM_STRING, encoding_format, 0, 0),
     FIELD("dimensions", PARAM_INT, dimensions, 1, 1 << 20),
-    {"user", PARAM_IGNORED, 0, 0, 0},
+    {.name = "user", .type = PARAM_IGNORED},
     {0},
 };
 

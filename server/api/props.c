@@ -58,12 +58,10 @@ static void write_limit(struct jw *w, const char *name, int64_t value)
 static void write_defaults(struct jw *w, const struct srv_defaults *d)
 {
     jw_open(w, "default_sampling", '{');
-    jw_int(w, "top_k", d->top_k);
-    jw_number(w, "temperature", d->temperature);
-    jw_number(w, "top_p", d->top_p);
-    jw_number(w, "min_p", d->min_p);
-    jw_number(w, "typical_p", d->typical_p);
-    jw_number(w, "repetition_penalty", d->repetition_penalty);
+#define WRITE_float jw_number
+#define WRITE_int jw_int
+#define WRITE(name, type, ...) WRITE_##type(w, #name, d->sampling.name);
+    ENG_SAMPLING_DEFAULTS(WRITE)
     write_limit(w, "seed", d->seed);
     write_limit(w, "max_tokens", d->max_tokens);
     jw_close(w);

@@ -432,9 +432,9 @@ static void write_request(struct srv_gen *g, struct jw *w)
     jw_bool(w, "background", false);
     jw_text(w, "service_tier", "default");
     write_count_or_null(w, "max_tool_calls", g->params.max_tool_calls);
-    jw_number(w, "temperature", g->params.temperature);
-    jw_number(w, "presence_penalty", g->params.presence_penalty);
-    jw_number(w, "frequency_penalty", g->params.frequency_penalty);
+    jw_number(w, "temperature", g->params.given.temperature);
+    jw_number(w, "presence_penalty", g->params.given.presence_penalty);
+    jw_number(w, "frequency_penalty", g->params.given.frequency_penalty);
     jw_int(w, "top_logprobs", g->params.top_logprobs > 0 ? g->params.top_logprobs : 0);
     jw_text(w, "user", g->params.user);
     jw_text(w, "safety_identifier", g->params.safety_identifier);
@@ -452,7 +452,7 @@ static void write_request(struct srv_gen *g, struct jw *w)
     else
         jw_text(w, "tool_choice", "auto");
     write_tools(g, w);
-    jw_number(w, "top_p", g->params.top_p);
+    jw_number(w, "top_p", g->params.given.top_p);
     jw_text(w, "truncation", is_auto(g) ? "auto" : "disabled");
     struct srv_span metadata = {"{}", 2};
     if (json_is_object(json_object_get(g->body, "metadata")))

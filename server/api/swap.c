@@ -20,9 +20,9 @@ struct load_params {
     const json_t *model, *alias, *wait;
 };
 
-#define FIELD(name)                                                                                \
+#define FIELD(member)                                                                              \
     {                                                                                              \
-#name, PARAM_JSON, offsetof(struct load_params, name), 0, 0                                \
+        .name = #member, .type = PARAM_JSON, .offset = offsetof(struct load_params, member)        \
     }
 
 static const struct param_field fields[] = {FIELD(model), FIELD(alias), FIELD(wait), {0}};

@@ -29,9 +29,9 @@ struct tokenize_params {
     bool add_generation_prompt, continue_final_message;
 };
 
-#define FIELD(name, type, member)                                                                  \
+#define FIELD(name_, type_, member)                                                                \
     {                                                                                              \
-        name, type, offsetof(struct tokenize_params, member), 0, 0                                 \
+        .name = name_, .type = type_, .offset = offsetof(struct tokenize_params, member)           \
     }
 
 static const struct param_field fields[] = {

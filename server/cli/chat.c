@@ -161,10 +161,11 @@ static int answer_there(struct chat *c, struct answer *a, json_t *messages)
     const struct remote_calls calls = {take_text, show_progress, a};
     json_t *body = json_pack("{s:O}", "messages", messages);
     if (!body) return fail(c, "out of memory");
-    if (s->temperature >= 0) json_object_set_new(body, "temperature", json_real(s->temperature));
-    if (s->top_p >= 0) json_object_set_new(body, "top_p", json_real(s->top_p));
-    if (s->min_p >= 0) json_object_set_new(body, "min_p", json_real(s->min_p));
-    if (s->top_k >= 0) json_object_set_new(body, "top_k", json_integer(s->top_k));
+#define JSON_float json_real
+#define JSON_int json_integer
+#define SET(name, type, ...)                                                                       \
+    if (s->name >= 0) json_object_set_new(body, #name, JSON_##type(s->name));
+    ENG_SAMPLING_OPTIONS(SET)
     if (s->seed >= 0) json_object_set_new(body, "seed", json_integer(s->seed));
     if (s->max_tokens >= 0) json_object_set_new(body, "max_tokens", json_integer(s->max_tokens));
     int rc = remote_answer(c->remote, body, &calls, &a->result, c->err, sizeof(c->err));
@@ -328,20 +329,29 @@ static void do_retry(struct chat *c, char *arg)
     free(question);
 }
 
+/* Requests spell the names of options with underscores. */
+static void spell_as_option(char *name)
+{
+    for (char *p = name; (p = strchr(p, '_'));)
+        *p = '-';
+}
+
 static void do_set(struct chat *c, char *arg)
 {
     size_t len = strcspn(arg, " ");
     const char *value = arg + len + strspn(arg + len, " ");
     arg[len] = '\0';
-    for (char *p = arg; (p = strchr(p, '_'));) /* as in requests */
-        *p = '-';
+    spell_as_option(arg);
     if (srv_config_set(&c->settings, "sampling", arg, value, c->err, sizeof(c->err)))
         screen_say(&c->screen, "%s", c->err);
 }
 
 static void show_number(struct chat *c, const char *name, double value)
 {
-    if (value >= 0) screen_say(&c->screen, "%s: %.15g", name, value);
+    char key[32];
+    snprintf(key, sizeof(key), "%s", name);
+    spell_as_option(key);
+    if (value >= 0) screen_say(&c->screen, "%s: %.15g", key, value);
 }
 
 static void do_show(struct chat *c, char *arg)
@@ -356,12 +366,10 @@ static void do_show(struct chat *c, char *arg)
     else if (!c->remote)
         screen_say(&c->screen, "tokens: %s of %s", grouped(c->n_used, used),
                    grouped(eng_info(c->local.engine)->ctx_tokens, all));
-    show_number(c, "temperature", s->temperature);
-    show_number(c, "top-p", s->top_p);
-    show_number(c, "top-k", s->top_k);
-    show_number(c, "min-p", s->min_p);
+#define SHOW(name, type, ...) show_number(c, #name, s->name);
+    ENG_SAMPLING_OPTIONS(SHOW)
     show_number(c, "seed", (double)s->seed);
-    show_number(c, "max-tokens", s->max_tokens);
+    show_number(c, "max_tokens", s->max_tokens);
 }
 
 static void do_save(struct chat *c, char *arg)

@@ -143,17 +143,11 @@ int local_sampling(const struct srv_config *config, double temperature, struct e
 {
     struct srv_defaults d = srv_defaults_neutral();
     if (!config->generation_config)
-        d.temperature = temperature;
+        d.sampling.temperature = temperature;
     else if (srv_defaults_read(&d, config->model, err, errlen))
         return -1;
     srv_defaults_override(&d, config);
-    *ret = eng_sampling_default();
-    ret->temperature = (float)d.temperature;
-    ret->top_k = (int)d.top_k;
-    ret->top_p = (float)d.top_p;
-    ret->min_p = (float)d.min_p;
-    ret->typical_p = (float)d.typical_p;
-    ret->repetition_penalty = (float)d.repetition_penalty;
+    *ret = srv_sampling_chain(&d.sampling);
     ret->seed = d.seed < 0 ? 0 : (uint64_t)d.seed;
     return 0;
 }

@@ -16,6 +16,8 @@
 #include <stdint.h>
 #include <stdio.h>
 
+#include "engine/sampling_params.h"
+
 enum srv_command {
     SRV_CMD_SERVE,
     SRV_CMD_GENERATE,
@@ -116,8 +118,14 @@ struct srv_config {
     const char *debug_hold_swap; /* the state in which a swap waits for SIGTERM */
 
     /* sampling defaults of requests and of generate; SRV_UNSET if not given */
-    double temperature, top_p, min_p;
-    int top_k, max_tokens;
+#define SRV_AS_float double
+#define SRV_AS_int int
+#define SRV_MEMBER(name, type, ...) SRV_AS_##type name;
+    ENG_SAMPLING_OPTIONS(SRV_MEMBER)
+#undef SRV_MEMBER
+#undef SRV_AS_int
+#undef SRV_AS_float
+    int max_tokens;
     int64_t seed;
 
     /* generate, bench and the filters */

@@ -52,6 +52,10 @@
 #define ACTION(key, aliases, field, help)                                                          \
     ROW("program", key, aliases, BOOL, field, 0, 0, "off", NULL, ALL, SRV_OPT_FLAG_ONLY, help)
 
+/* The most that a sampling parameter may be; the least is 0, because SRV_UNSET is less. */
+#define MOST(name, type, least, most, ...) MOST_##name = most,
+enum { ENG_SAMPLING_OPTIONS(MOST) };
+
 /* The longest timeout, in milliseconds. */
 #define DAY_MS 86400000.0
 #define TERA 1099511627776.0
@@ -233,14 +237,14 @@ const struct srv_option srv_options[] = {
         SRV_OPT_HIDDEN, "a swap stays in this state until the server ends"),
 
     UNSET(
-        "sampling", "temperature", "temp", NUMBER, temperature, 0, 100, SAMPLE,
+        "sampling", "temperature", "temp", NUMBER, temperature, 0, MOST_temperature, SAMPLE,
         "sampling temperature; 0: always the likeliest token (default: serve and chat 1, generate "
         "0)"),
-    UNSET("sampling", "top-p", NULL, NUMBER, top_p, 0, 1, SAMPLE,
+    UNSET("sampling", "top-p", NULL, NUMBER, top_p, 0, MOST_top_p, SAMPLE,
           "probability mass sampled from; 1: all (default: 1)"),
-    UNSET("sampling", "top-k", NULL, INT, top_k, 0, 1e9, ANSWER,
+    UNSET("sampling", "top-k", NULL, INT, top_k, 0, MOST_top_k, ANSWER,
           "likeliest tokens sampled from; 0: all (default: 0)"),
-    UNSET("sampling", "min-p", NULL, NUMBER, min_p, 0, 1, ANSWER,
+    UNSET("sampling", "min-p", NULL, NUMBER, min_p, 0, MOST_min_p, ANSWER,
           "smallest probability, as a share of the likeliest token's; 0: off (default: 0)"),
     UNSET("sampling", "seed", "s", INT64, seed, 0, 9e15, SAMPLE,
           "random seed (default: serve and chat a new one per answer, generate 0)"),

@@ -237,12 +237,12 @@ def test_fields_and_ranges_are_described():
 def default_values(endpoint):
     """{field: (number, least)} of an endpoint's flags and numbers, from the tables and initial values in C."""
     started = {}
-    for path, function in (("generation_config.c", "srv_defaults_neutral"), ("api/run/generation.c", "default_params")):
-        body = text_of("server", *path.split("/")).split(f"{function}(", 1)[1].split("}", 1)[0]
-        for member, value in re.findall(r"\.(\w+) = ([^,}]+)", body):
-            if not value.startswith("d->"):
-                started[member] = float({"true": "1"}.get(value, value))
-    found = {}
+    body = text_of("server", "api", "run", "generation.c").split("default_params(", 1)[1].split("}", 1)[0]
+    for member, value in re.findall(r"\.(\w+) = ([^,}]+)", body):
+        if not value.startswith("d->"):
+            started[member] = float({"true": "1"}.get(value, value))
+    sampling = re.findall(r"ROW\((\w+), \w+, ([-\d.]+), [-\d.]+, ([-\d.]+)", text_of("engine", "sampling_params.h"))
+    found = {name: (float(neutral), float(least)) for name, least, neutral in sampling}
     row = re.compile(r'GEN_(?:FIELD|RANGE)\(\s*"(\w+)", PARAM_(?:BOOL|INT|NUMBER), (\w+)(?:, ([-\d.]+))?')
     for path in ("read/generation_fields.c", endpoint):
         for field, member, least in row.findall(text_of("server", "api", *path.split("/"))):

@@ -94,10 +94,9 @@ static void check_params(const struct eng_job_params *p)
     check(p->n_stop_ids >= 0 && p->n_stop_ids <= 64);
     check(p->n_logprobs >= -1 && p->n_logprobs <= ENG_MAX_LOGPROBS);
     check(p->n_prompt_logprobs >= -1 && p->n_prompt_logprobs <= ENG_MAX_LOGPROBS);
-    check(p->sampling.temperature >= 0 && p->sampling.top_p > 0 && p->sampling.top_p <= 1);
-    check(p->sampling.min_p >= 0 && p->sampling.min_p <= 1 && p->sampling.top_k >= 0);
-    check(p->sampling.typical_p > 0 && p->sampling.typical_p <= 1);
-    check(p->sampling.repetition_penalty > 0);
+#define CHECK_RANGE(name, type, least, most, ...)                                                  \
+    check(p->sampling.name >= (type)(least) && p->sampling.name <= (type)(most));
+    ENG_SAMPLING_PARAMS(CHECK_RANGE)
     for (int64_t i = 0; i < p->n_prompt; i++)
         check(p->prompt[i] >= 0 && p->prompt[i] < engine.info.vocab_size);
     for (int i = 0; i < p->n_stop_ids; i++)

@@ -25,20 +25,17 @@ struct reading {
 
 #define INT_LIMIT 9007199254740992.0 /* 2^53: a double holds all integers up to here exactly */
 
+#define FIELD_float PARAM_NUMBER
+#define FIELD_int PARAM_INT
+#define SAMPLING_FIELD(name, type, least, most, neutral, also, ...)                                \
+    {#name, FIELD_##type, offsetof(struct srv_gen_params, given.name), least, most, also},
+
 static const struct param_field common_fields[] = {
     GEN_FIELD("model", PARAM_STRING, model),
     GEN_FIELD("stream", PARAM_BOOL, stream),
     GEN_FIELD("stream_options", PARAM_JSON, stream_options),
-    GEN_RANGE("temperature", PARAM_NUMBER, temperature, 0, 100),
-    GEN_RANGE("top_p", PARAM_NUMBER, top_p, 0, 1),
-    GEN_RANGE("top_k", PARAM_INT, top_k, -1, 2147483647),
-    GEN_RANGE("min_p", PARAM_NUMBER, min_p, 0, 1),
-    GEN_RANGE("typical_p", PARAM_NUMBER, typical_p, 0, 1),
-    GEN_RANGE("repetition_penalty", PARAM_NUMBER, repetition_penalty, 0.01, 100),
-    GEN_RANGE("repeat_penalty", PARAM_NUMBER, repetition_penalty, 0.01, 100),
-    GEN_RANGE("frequency_penalty", PARAM_NUMBER, frequency_penalty, -2, 2),
-    GEN_RANGE("presence_penalty", PARAM_NUMBER, presence_penalty, -2, 2),
-    GEN_RANGE("seed", PARAM_INT, seed, -9223372036854775808.0, 9223372036854775807.0),
+    ENG_SAMPLING_PARAMS(SAMPLING_FIELD)
+        GEN_RANGE("seed", PARAM_INT, seed, -9223372036854775808.0, 9223372036854775807.0),
     GEN_RANGE("n", PARAM_INT, n, 1, GEN_MAX_CHOICES),
     GEN_RANGE("max_tokens", PARAM_INT, max_tokens, 0, INT_LIMIT),
     GEN_RANGE("max_completion_tokens", PARAM_INT, max_completion_tokens, 0, INT_LIMIT),
@@ -52,8 +49,8 @@ static const struct param_field common_fields[] = {
     GEN_FIELD("logit_bias", PARAM_JSON, logit_bias),
     GEN_FIELD("allowed_token_ids", PARAM_JSON, allowed_token_ids),
     GEN_RANGE("prompt_logprobs", PARAM_INT, prompt_logprobs, 0, GEN_MAX_LOGPROBS),
-    GEN_FIELD("return_token_ids", PARAM_BOOL, return_token_ids),
-    GEN_FIELD("return_tokens", PARAM_BOOL, return_token_ids),
+    {"return_token_ids", PARAM_BOOL, offsetof(struct srv_gen_params, return_token_ids), 0, 0,
+     "return_tokens"},
     GEN_FIELD("return_tokens_as_token_ids", PARAM_BOOL, tokens_as_ids),
     GEN_FIELD("cache_prompt", PARAM_BOOL, cache_prompt),
     GEN_FIELD("cache_salt", PARAM_STRING, cache_salt),
@@ -336,16 +333,7 @@ static int make_sampling(const struct reading *r, struct param_error *err)
 {
     struct srv_gen_params *p = r->p;
     int32_t *allowed = NULL;
-    p->sampling = eng_sampling_default();
-    p->sampling.temperature = (float)p->temperature;
-    p->sampling.top_k = p->top_k > 0 ? (int)p->top_k : 0;
-    /* 0 keeps the most likely token alone, as a very small top_p does. */
-    p->sampling.top_p = p->top_p > 0 ? (float)p->top_p : 1e-9f;
-    p->sampling.min_p = (float)p->min_p;
-    p->sampling.typical_p = p->typical_p > 0 ? (float)p->typical_p : 1;
-    p->sampling.repetition_penalty = (float)p->repetition_penalty;
-    p->sampling.frequency_penalty = (float)p->frequency_penalty;
-    p->sampling.presence_penalty = (float)p->presence_penalty;
+    p->sampling = srv_sampling_chain(&p->given);
     p->sampling.seed = seed_of(p);
     size_t vocab = (size_t)eng_info(r->served->engine)->vocab_size;
     if (read_bias(r, err) || read_ids(r, p->allowed_token_ids, "allowed_token_ids", vocab, &allowed,

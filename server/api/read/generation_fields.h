@@ -26,9 +26,8 @@ enum {
 /* The request of a body in any dialect. Filled by srv_gen_params_read. */
 struct srv_gen_params {
     /* fields read as they stand */
-    double temperature, top_p, min_p, typical_p;
-    double repetition_penalty, frequency_penalty, presence_penalty;
-    int64_t top_k, seed, n, best_of, min_tokens, priority, deadline_ms;
+    struct srv_sampling given;
+    int64_t seed, n, best_of, min_tokens, priority, deadline_ms;
     int64_t max_tokens, max_completion_tokens; /* -1: absent */
     int64_t n_predict;                         /* -1: to the end of the context, -2: absent */
     int64_t logprobs_count, prompt_logprobs;   /* -1: none */
@@ -58,17 +57,15 @@ struct srv_gen_params {
 };
 
 /* Rows of a field table for srv_gen_params. */
-#define GEN_FIELD(name, type, member)                                                              \
+#define GEN_FIELD(name_, type_, member) GEN_RANGE(name_, type_, member, 0, 0)
+#define GEN_RANGE(name_, type_, member, min_, max_)                                                \
     {                                                                                              \
-        name, type, offsetof(struct srv_gen_params, member), 0, 0                                  \
+        .name = name_, .type = type_, .offset = offsetof(struct srv_gen_params, member),           \
+        .min = min_, .max = max_                                                                   \
     }
-#define GEN_RANGE(name, type, member, min, max)                                                    \
+#define GEN_OTHER(name_, type_)                                                                    \
     {                                                                                              \
-        name, type, offsetof(struct srv_gen_params, member), min, max                              \
-    }
-#define GEN_OTHER(name, type)                                                                      \
-    {                                                                                              \
-        name, type, 0, 0, 0                                                                        \
+        .name = name_, .type = type_                                                               \
     }
 
 /*

@@ -383,12 +383,23 @@ static int check_spelling(const json_t *object, const struct param_field *fields
                           struct param_error *err)
 {
     for (const struct param_field *f = fields; f->name; f++) {
-        if (!is_slip(key, f->name) || json_object_get(object, f->name)) continue;
-        return param_fail(err, SRV_ERR_UNSUPPORTED, f->name,
-                          "'%.80s' is not a field of this request; did you mean '%s'?", key,
-                          f->name);
+        const char *name = f->also && is_slip(key, f->also) ? f->also : f->name;
+        if (!is_slip(key, name) || json_object_get(object, name)) continue;
+        return param_fail(err, SRV_ERR_UNSUPPORTED, name,
+                          "'%.80s' is not a field of this request; did you mean '%s'?", key, name);
     }
     return 0;
+}
+
+/* The row that has this name or other spelling, under the name given; its name is NULL if none. */
+static struct param_field find_field(const struct param_field *fields, const char *key)
+{
+    while (fields->name && strcmp(fields->name, key) &&
+           (!fields->also || strcmp(fields->also, key)))
+        fields++;
+    struct param_field found = *fields;
+    if (found.name) found.name = key;
+    return found;
 }
 
 int params_read(json_t *object, const struct param_field *fields, void *out,
@@ -398,18 +409,16 @@ int params_read(json_t *object, const struct param_field *fields, void *out,
     json_t *value;
     json_object_foreach(object, key, value)
     {
-        const struct param_field *f = fields;
-        while (f->name && strcmp(f->name, key) != 0)
-            f++;
-        if (!f->name) {
+        const struct param_field f = find_field(fields, key);
+        if (!f.name) {
             if (!json_is_null(value) && check_spelling(object, fields, key, err)) return -1;
             if (unknown) unknown->n++;
             if (unknown) param_note(unknown, key);
             continue;
         }
         if (json_is_null(value)) continue;
-        if (unknown && f->type == PARAM_NAMED && !is_neutral(value)) param_note(unknown, key);
-        int rc = read_field(f, value, out, err);
+        if (unknown && f.type == PARAM_NAMED && !is_neutral(value)) param_note(unknown, key);
+        int rc = read_field(&f, value, out, err);
         if (rc) return rc;
     }
     return 0;

@@ -81,8 +81,9 @@ enum param_type {
 struct param_field {
     const char *name;
     enum param_type type;
-    size_t offset;   /* into the struct filled */
-    double min, max; /* PARAM_INT and PARAM_NUMBER */
+    size_t offset;    /* into the struct filled */
+    double min, max;  /* PARAM_INT and PARAM_NUMBER */
+    const char *also; /* another name for it, or NULL */
 };
 
 /*

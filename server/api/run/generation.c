@@ -202,12 +202,7 @@ static void release(void *ctx)
 static struct srv_gen_params default_params(const struct srv_defaults *d)
 {
     return (struct srv_gen_params){
-        .temperature = d->temperature,
-        .top_p = d->top_p,
-        .min_p = d->min_p,
-        .typical_p = d->typical_p,
-        .repetition_penalty = d->repetition_penalty,
-        .top_k = d->top_k,
+        .given = d->sampling,
         .n = 1,
         .seed = d->seed,
         .max_tokens = -1,

@@ -173,7 +173,7 @@ static int slow_chain(const float *logits, int vocab, const struct eng_sampling 
         c[i].p = exp((c[i].x - c[0].x) / s->temperature);
     if (s->top_k > 0 && s->top_k < n) n = s->top_k;
     normalise(c, n);
-    if (s->typical_p < 1) {
+    if (s->typical_p > 0 && s->typical_p < 1) {
         typical_mean = 0;
         for (int i = 0; i < n; i++)
             typical_mean -= c[i].p * log(c[i].p);
@@ -241,6 +241,9 @@ static void test_chain_follows_definition(void **state)
         {"typical hot", 3, 0, 1, 0, 0.5f},
         {"all", 1.2f, 50, 0.95f, 0.02f, 0.9f},
         {"tiny top-p", 1, 0, 1e-6f, 0, 1},
+        {"top-p 0", 1, 0, 0, 0, 1},
+        {"typical 0", 1, 0, 1, 0, 0},
+        {"top-k -1", 1, -1, 0.9f, 0, 1},
     };
     for (size_t i = 0; i < N_OF(cases); i++) {
         struct eng_sampling s = eng_sampling_default();
@@ -391,15 +394,32 @@ static void test_check_names_the_field(void **state)
     REQUIRE_EQ_INT(sample_check(&s, 8, err, sizeof(err)), ENG_EINVAL);
     REQUIRE(strstr(err, "temperature"));
     s = eng_sampling_default();
-    s.top_p = 0;
+    s.n_bias = -1;
     REQUIRE_EQ_INT(sample_check(&s, 8, err, sizeof(err)), ENG_EINVAL);
-    REQUIRE(strstr(err, "top_p"));
     for (size_t i = 0; i < N_OF(bad_bias); i++) {
         s = eng_sampling_default();
         s.bias = &bad_bias[i];
         s.n_bias = 1;
         REQUIRE_EQ_INT(sample_check(&s, 8, err, sizeof(err)), ENG_EINVAL);
     }
+}
+
+/* The ends of each range are valid, rounded to the member's type as they are; beyond is not. */
+static void test_check_keeps_ranges(void **state)
+{
+    (void)state;
+    char err[200];
+#define CHECK(name, type, least, most, ...)                                                        \
+    for (int end = 0; end < 2; end++) {                                                            \
+        struct eng_sampling s = eng_sampling_default();                                            \
+        s.name = (type)(end ? most : least);                                                       \
+        REQUIRE_EQ_INT(sample_check(&s, 8, err, sizeof(err)), 0);                                  \
+        if (end && (double)(most) >= 2147483647.0) continue; /* of int: nothing is beyond */       \
+        s.name = (type)(end ? s.name + (type)1 : s.name - (type)1);                                \
+        REQUIRE_EQ_INT(sample_check(&s, 8, err, sizeof(err)), ENG_EINVAL);                         \
+        REQUIRE_MSG(strstr(err, #name " is "), "%s", err);                                         \
+    }
+    ENG_SAMPLING_PARAMS(CHECK)
 }
 
 int main(void)
@@ -414,6 +434,7 @@ int main(void)
         cmocka_unit_test(test_banned_is_never_drawn),
         cmocka_unit_test(test_logprobs),
         cmocka_unit_test(test_check_names_the_field),
+        cmocka_unit_test(test_check_keeps_ranges),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -16,14 +16,19 @@ struct target {
     json_t *any;
 };
 
+#define FIELD(type_, member, ...)                                                                  \
+    {                                                                                              \
+        .name = #member, .type = type_, .offset = offsetof(struct target, member), __VA_ARGS__     \
+    }
+
 static const struct param_field fields[] = {
-    {"flag", PARAM_BOOL, offsetof(struct target, flag), 0, 0},
-    {"count", PARAM_INT, offsetof(struct target, count), 0, 100},
-    {"ratio", PARAM_NUMBER, offsetof(struct target, ratio), -2, 2},
-    {"name", PARAM_STRING, offsetof(struct target, name), 0, 0},
-    {"any", PARAM_JSON, offsetof(struct target, any), 0, 0},
-    {"user", PARAM_IGNORED, 0, 0, 0},
-    {"tools", PARAM_UNSUPPORTED, 0, 0, 0},
+    FIELD(PARAM_BOOL, flag),
+    FIELD(PARAM_INT, count, .max = 100, .also = "amount"),
+    FIELD(PARAM_NUMBER, ratio, .min = -2, .max = 2),
+    FIELD(PARAM_STRING, name),
+    FIELD(PARAM_JSON, any),
+    {.name = "user", .type = PARAM_IGNORED},
+    {.name = "tools", .type = PARAM_UNSUPPORTED},
     {0},
 };
 
@@ -39,6 +44,8 @@ static const struct read_case read_cases[] = {
     {"{\"flag\":null,\"count\":null,\"ratio\":null,\"name\":null,\"any\":null,\"tools\":null}", -1,
      ""},
     {"{\"count\":7.0}", -1, ""},
+    {"{\"amount\":7}", -1, ""},
+    {"{\"amount\":101}", SRV_ERR_INVALID_VALUE, "amount"},
     {"{\"count\":7.5}", SRV_ERR_INVALID_TYPE, "count"},
     {"{\"count\":\"7\"}", SRV_ERR_INVALID_TYPE, "count"},
     {"{\"count\":true}", SRV_ERR_INVALID_TYPE, "count"},
