@@ -33,8 +33,7 @@ static int (*const commands[SRV_CMD_COUNT])(const struct srv_config *config) = {
     [SRV_CMD_SERVE] = srv_cmd_serve,       [SRV_CMD_GENERATE] = srv_cmd_generate,
     [SRV_CMD_BENCH] = srv_cmd_bench,       [SRV_CMD_INSPECT] = srv_cmd_inspect,
     [SRV_CMD_TOKENIZE] = srv_cmd_tokenize, [SRV_CMD_RENDER] = srv_cmd_render,
-    [SRV_CMD_SCORE] = srv_cmd_score,       [SRV_CMD_ACCEPT] = srv_cmd_accept,
-    [SRV_CMD_PARSE] = srv_cmd_parse,       [SRV_CMD_HEALTHCHECK] = srv_cmd_healthcheck,
+    [SRV_CMD_SCORE] = srv_cmd_score,       [SRV_CMD_HEALTHCHECK] = srv_cmd_healthcheck,
     [SRV_CMD_PULL] = srv_cmd_pull,         [SRV_CMD_LIST] = srv_cmd_list,
     [SRV_CMD_CHAT] = srv_cmd_chat,         [SRV_CMD_RM] = srv_cmd_rm,
 };
@@ -61,11 +60,9 @@ static bool needs_weights(enum srv_command command)
            command == SRV_CMD_SCORE || command == SRV_CMD_CHAT;
 }
 
-/* Lines of parse may name a format instead of a model's template. */
 static bool needs_model(const struct srv_config *c)
 {
     bool is_elsewhere = c->command == SRV_CMD_CHAT && c->chat_url;
-    if (c->command == SRV_CMD_PARSE) return c->model != NULL;
     return c->command != SRV_CMD_HEALTHCHECK && c->command != SRV_CMD_PULL &&
            c->command != SRV_CMD_LIST && c->command != SRV_CMD_RM && !is_elsewhere;
 }

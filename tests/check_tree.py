@@ -10,7 +10,8 @@ import re
 import sys
 
 ROOT = os.environ.get("HEARTH_SOURCE_ROOT") or os.path.dirname(os.path.dirname(os.path.abspath(__file__)))
-TOP = ("base", "engine", "tokenizer", "server")
+TOP = ("base", "engine", "tokenizer", "server", "tests")
+FILTERS = "tests/filters"  # programs of the tests that are built like subcommands; the other tests may include anything
 MAX_COLUMNS = 100
 MAX_FILES = 32  # .c files per folder
 MAX_FILES_OF = {"server/api/read": 14, "server/api/run": 14, "server/api/write": 14}
@@ -48,6 +49,7 @@ MAY_INCLUDE = {
     "server/api/write": [BASE, CONFIG, CORE, HTTP, *API, *DOORS],
     "server/cli": [BASE, CONFIG, CORE, HUB, HTTP, r"server/api/(read/)?\w+\.h", *DOORS],
 }
+MAY_INCLUDE[FILTERS] = MAY_INCLUDE["server/cli"] + [r"server/cli/\w+\.h"]
 # The template room in layers, lowest first: a file includes headers of its own layer and of lower ones.
 TEMPLATE = "tokenizer/template"
 TEMPLATE_LAYERS = [names.split() for names in (
@@ -60,7 +62,7 @@ TEMPLATE_LAYERS = [names.split() for names in (
     "template",
 )]
 # files with a row of their own
-MAY_INCLUDE_FILE = {"server/main.c": MAY_INCLUDE["server/cli"] + [r"server/cli/\w+\.h"]}
+MAY_INCLUDE_FILE = {"server/main.c": MAY_INCLUDE[FILTERS]}
 # system header -> the only files that may include it
 ONLY = {
     "microhttpd.h": r"server/http/daemon\.c",
@@ -72,7 +74,7 @@ ONLY = {
     "histedit.h": r"server/cli/line_edit\.c",
     "immintrin.h": r"engine/(kernels/\w+|pool)\.[ch]",
     "malloc.h": r"base/heap\.h",
-    "jansson.h": r"(server/([a-z]+/)*\w+|engine/model/\w+|tokenizer/(chat/)?\w+)\.[ch]",
+    "jansson.h": r"(server/([a-z]+/)*\w+|tests/filters/\w+|engine/model/\w+|tokenizer/(chat/)?\w+)\.[ch]",
 }
 # names of headers of C, POSIX and glibc that one of ours must not have
 SYSTEM_NAMES = set(
@@ -89,7 +91,7 @@ INCLUDE = re.compile(r'^\s*#\s*include\s*[<"]([^>"]+)[>"]', re.M)
 
 
 def sources():
-    for top in TOP:
+    for top in TOP[:-1] + (FILTERS,):
         for path, _, names in os.walk(os.path.join(ROOT, top)):
             for name in sorted(names):
                 if name.endswith((".c", ".h")):

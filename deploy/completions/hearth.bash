@@ -12,7 +12,7 @@ _hearth()
         prev=${COMP_WORDS[COMP_CWORD - 2]}
     fi
     case ${COMP_WORDS[1]} in
-    serve | generate | bench | inspect | tokenize | render | score | accept | parse | healthcheck | pull | list | chat | rm)
+    serve | generate | bench | inspect | tokenize | render | score | healthcheck | pull | list | chat | rm)
         ((COMP_CWORD == 1)) || command=${COMP_WORDS[1]} ;;
     esac
 
@@ -137,10 +137,6 @@ _hearth()
     score) words='--help --version --check-config --print-config --config --model
         --pull --hf-repo --cache-dir --threads --numerics --gemm --kernels
         --weight-coding --kv-dtype --ctx-size --chunk --memory --healthcheck' ;;
-    accept) words='--help --version --check-config --print-config --config --model
-        --pull --hf-repo --cache-dir --healthcheck' ;;
-    parse) words='--help --version --check-config --print-config --config --model
-        --pull --hf-repo --cache-dir --chat-template-file --tool-format --healthcheck' ;;
     healthcheck) words='--help --version --check-config --print-config --config --healthcheck' ;;
     pull) words='--help --version --check-config --print-config --config --model --cache-dir
         --dry-run --force --json --healthcheck' ;;
@@ -156,7 +152,7 @@ _hearth()
         --yes --healthcheck' ;;
         esac
     elif [[ -z $words$kind && $COMP_CWORD == 1 ]]; then
-        words='serve generate bench inspect tokenize render score accept parse healthcheck pull list chat rm'
+        words='serve generate bench inspect tokenize render score healthcheck pull list chat rm'
     elif [[ -z $words$kind ]]; then
         kind=models
     fi

@@ -4,7 +4,7 @@
 function __hearth_is -d 'Whether the subcommand is one of these'
     set -l words (commandline -opc)
     set -l command serve
-    if set -q words[2]; and contains -- $words[2] serve generate bench inspect tokenize render score accept parse healthcheck pull list chat rm
+    if set -q words[2]; and contains -- $words[2] serve generate bench inspect tokenize render score healthcheck pull list chat rm
         set command $words[2]
     end
     contains -- $command $argv
@@ -28,8 +28,6 @@ complete -c hearth -n __hearth_is_first -a inspect -d 'show what a model directo
 complete -c hearth -n __hearth_is_first -a tokenize -d 'JSON lines in, token ids out'
 complete -c hearth -n __hearth_is_first -a render -d 'JSON lines of messages in, prompts out'
 complete -c hearth -n __hearth_is_first -a score -d 'JSON lines in, log-probabilities out'
-complete -c hearth -n __hearth_is_first -a accept -d 'JSON lines of schemas and texts in, verdicts out'
-complete -c hearth -n __hearth_is_first -a parse -d 'JSON lines of a model\'s texts in, content and tool calls out'
 complete -c hearth -n __hearth_is_first -a healthcheck -d 'ask a running server whether it is ready'
 complete -c hearth -n __hearth_is_first -a pull -d 'fetch a model from the Hugging Face hub into its cache'
 complete -c hearth -n __hearth_is_first -a list -d 'list the models in the Hugging Face cache'
@@ -41,14 +39,14 @@ complete -c hearth -l check-config -d 'check options, keys, certificates and mod
 complete -c hearth -n '__hearth_is serve' -l user -x -d 'check-config: check as this user (default: if root checks, the service\'s, hearth)'
 complete -c hearth -l print-config -d 'print the effective configuration as an ini file and exit'
 complete -c hearth -l config -r -F -d 'read options from this ini file'
-complete -c hearth -n '__hearth_is serve generate bench inspect tokenize render score accept parse pull chat rm' -s m -l model -x -a '(__hearth_models)' -d 'model directory, or org/name in the Hugging Face cache (default: the demo model)'
-complete -c hearth -n '__hearth_is serve generate bench inspect tokenize render score accept parse chat' -l pull -d 'fetch the model from the Hugging Face hub first, unless the cache has it'
-complete -c hearth -n '__hearth_is serve generate bench inspect tokenize render score accept parse chat' -l hf-repo -x -d 'org/name on the Hugging Face hub: model and pull in one'
-complete -c hearth -n '__hearth_is serve generate bench inspect tokenize render score accept parse pull list chat rm' -l cache-dir -x -d 'folder of the Hugging Face cache (default: HF_HUB_CACHE, or huggingface_hub\'s own)'
+complete -c hearth -n '__hearth_is serve generate bench inspect tokenize render score pull chat rm' -s m -l model -x -a '(__hearth_models)' -d 'model directory, or org/name in the Hugging Face cache (default: the demo model)'
+complete -c hearth -n '__hearth_is serve generate bench inspect tokenize render score chat' -l pull -d 'fetch the model from the Hugging Face hub first, unless the cache has it'
+complete -c hearth -n '__hearth_is serve generate bench inspect tokenize render score chat' -l hf-repo -x -d 'org/name on the Hugging Face hub: model and pull in one'
+complete -c hearth -n '__hearth_is serve generate bench inspect tokenize render score pull list chat rm' -l cache-dir -x -d 'folder of the Hugging Face cache (default: HF_HUB_CACHE, or huggingface_hub\'s own)'
 complete -c hearth -n '__hearth_is serve' -s a -l alias -x -d 'names the model answers to; the first is shown (default: the model\'s own name)'
-complete -c hearth -n '__hearth_is serve generate inspect render parse chat' -l chat-template-file -r -F -d 'chat template to use instead of the model\'s own'
+complete -c hearth -n '__hearth_is serve generate inspect render chat' -l chat-template-file -r -F -d 'chat template to use instead of the model\'s own'
 complete -c hearth -n '__hearth_is serve' -l chat-template-kwargs -x -d 'JSON object of variables for the chat template; a request\'s own come first'
-complete -c hearth -n '__hearth_is serve inspect parse' -l tool-format -x -a 'auto hermes list qwen-xml llama3 mistral mistral-args functionary none' -d 'how the model writes tool calls; auto: as its chat template does'
+complete -c hearth -n '__hearth_is serve inspect' -l tool-format -x -a 'auto hermes list qwen-xml llama3 mistral mistral-args functionary none' -d 'how the model writes tool calls; auto: as its chat template does'
 complete -c hearth -n '__hearth_is serve generate chat' -l generation-config -d 'take sampling defaults from the model\'s generation_config.json'
 complete -c hearth -n '__hearth_is serve generate bench score chat' -s t -l threads -x -d 'compute threads; 0: all usable cores (affinity, cgroup quota)'
 complete -c hearth -n '__hearth_is serve generate bench score chat' -l numerics -x -a 'auto exact bf16 int8 int4' -d 'numeric path; exact: f32 activations, the reference'

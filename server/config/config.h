@@ -26,8 +26,6 @@ enum srv_command {
     SRV_CMD_TOKENIZE,
     SRV_CMD_RENDER,
     SRV_CMD_SCORE,
-    SRV_CMD_ACCEPT,
-    SRV_CMD_PARSE,
     SRV_CMD_HEALTHCHECK,
     SRV_CMD_PULL,
     SRV_CMD_LIST,

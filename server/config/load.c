@@ -36,8 +36,7 @@ static const char *const command_names[SRV_CMD_COUNT] = {
     [SRV_CMD_SERVE] = "serve",       [SRV_CMD_GENERATE] = "generate",
     [SRV_CMD_BENCH] = "bench",       [SRV_CMD_INSPECT] = "inspect",
     [SRV_CMD_TOKENIZE] = "tokenize", [SRV_CMD_RENDER] = "render",
-    [SRV_CMD_SCORE] = "score",       [SRV_CMD_ACCEPT] = "accept",
-    [SRV_CMD_PARSE] = "parse",       [SRV_CMD_HEALTHCHECK] = "healthcheck",
+    [SRV_CMD_SCORE] = "score",       [SRV_CMD_HEALTHCHECK] = "healthcheck",
     [SRV_CMD_PULL] = "pull",         [SRV_CMD_LIST] = "list",
     [SRV_CMD_CHAT] = "chat",         [SRV_CMD_RM] = "rm",
 };

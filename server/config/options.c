@@ -16,8 +16,8 @@
 #define RM BIT(RM)
 #define CHAT BIT(CHAT)
 #define ENGINE (BIT(SERVE) | BIT(GENERATE) | BIT(BENCH) | BIT(SCORE) | CHAT)
-#define MODEL (ENGINE | BIT(INSPECT) | BIT(TOKENIZE) | BIT(RENDER) | BIT(ACCEPT) | BIT(PARSE))
-#define TEMPLATE (BIT(SERVE) | BIT(GENERATE) | BIT(RENDER) | BIT(INSPECT) | BIT(PARSE) | CHAT)
+#define MODEL (ENGINE | BIT(INSPECT) | BIT(TOKENIZE) | BIT(RENDER))
+#define TEMPLATE (BIT(SERVE) | BIT(GENERATE) | BIT(RENDER) | BIT(INSPECT) | CHAT)
 #define SAMPLE (BIT(SERVE) | ANSWER)
 #define ANSWER (BIT(GENERATE) | CHAT)
 #define BENCH BIT(BENCH)
@@ -89,7 +89,7 @@ const struct srv_option srv_options[] = {
            "JSON object of variables for the chat template; a request's own come first"),
     CHOICE("model", "tool-format", NULL, tool_format, "auto",
            "auto hermes list qwen-xml llama3 mistral mistral-args functionary none",
-           SERVE | BIT(INSPECT) | BIT(PARSE),
+           SERVE | BIT(INSPECT),
            "how the model writes tool calls; auto: as its chat template does"),
     SWITCH("model", "generation-config", NULL, generation_config, "off", SAMPLE,
            "take sampling defaults from the model's generation_config.json"),

@@ -14,8 +14,6 @@ static const char *const command_lines[SRV_CMD_COUNT] = {
     [SRV_CMD_TOKENIZE] = "JSON lines in, token ids out",
     [SRV_CMD_RENDER] = "JSON lines of messages in, prompts out",
     [SRV_CMD_SCORE] = "JSON lines in, log-probabilities out",
-    [SRV_CMD_ACCEPT] = "JSON lines of schemas and texts in, verdicts out",
-    [SRV_CMD_PARSE] = "JSON lines of a model's texts in, content and tool calls out",
     [SRV_CMD_HEALTHCHECK] = "ask a running server whether it is ready",
     [SRV_CMD_PULL] = "fetch a model from the Hugging Face hub into its cache",
     [SRV_CMD_LIST] = "list the models in the Hugging Face cache",
@@ -59,27 +57,6 @@ static const char *const examples[SRV_CMD_COUNT] = {
         "  {\"text\"} or {\"ids\"} -> {\"ids\", \"logprobs\", \"argmax\", \"perplexity\"}\n"
         "  \"logits\": FILE  also every row of logits, f32 [n_tokens, vocab_size]\n"
         "  \"greedy\": N     also \"greedy_ids\" and \"greedy_margins\" of N more tokens\n"
-        "  a line with a fault -> {\"error\"}\n",
-    [SRV_CMD_ACCEPT] =
-        "  echo '{\"regex\": \"[a-z]+\", \"texts\": [\"abc\", \"ABC\"]}' | hearth accept --model "
-        "org/name\n\n"
-        "One JSON object per line in, one per line out:\n"
-        "  one of \"schema\", \"json_object\", \"regex\", \"choice\", \"grammar\"; \"texts\"; "
-        "optional\n"
-        "  \"strict\", \"whitespace_pattern\", \"disable_any_whitespace\",\n"
-        "  \"disable_additional_properties\", \"mask_ns\"\n"
-        "  -> {\"compiled\", \"relaxed\", \"accepted\", \"by_bytes\", \"compile_ms\", \"bytes\", "
-        "\"masks\"}\n"
-        "  a line with a fault -> {\"error\"}\n",
-    [SRV_CMD_PARSE] =
-        "  echo '{\"text\": \"<tool_call>[{\\\"name\\\": \\\"ping\\\"}]</tool_call>\"}' | hearth "
-        "parse --model org/name\n\n"
-        "One JSON object per line in, one per line out:\n"
-        "  \"text\"; optional \"template\", \"format\", \"think\", \"tools\", \"tool_choice\", "
-        "\"parallel_tool_calls\",\n"
-        "  \"add_generation_prompt_suffix\", \"kwargs\", \"reasoning_format\", \"guided\", "
-        "\"cuts\"\n"
-        "  -> {\"content\", \"reasoning\", \"tool_calls\", \"format\", \"deltas\"}\n"
         "  a line with a fault -> {\"error\"}\n",
     [SRV_CMD_HEALTHCHECK] = "  hearth healthcheck http://127.0.0.1:8080/readyz\n",
     [SRV_CMD_PULL] = "  hearth pull HuggingFaceTB/SmolLM2-135M-Instruct\n"

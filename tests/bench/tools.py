@@ -6,7 +6,7 @@
 
 Tokens per second, and CPU time of the server per token, of the same prompt four ways in alternating rounds: as a text
 without tools, with tool_choice "auto", with "required", and with that but no drafts. Every answer has --gen tokens. Then
-CPU time to compile the calls of 32 and 128 tools of 2 KB, by `hearth parse`. DIR: as structured.py. The default computes a prompt of about 6,000
+CPU time to compile the calls of 32 and 128 tools of 2 KB, by `hearth-filter parse`. DIR: as structured.py. The default computes a prompt of about 6,000
 tokens first and takes minutes on a small machine; `--model deploy/demo --parts speed --tools 3` takes seconds, and more
 tools do not fit that model's context. Standard library only.
 """
@@ -21,7 +21,7 @@ import time
 
 import structured
 from compare_llama import listed
-from hearth_server import BIN, Hearth, reference
+from hearth_server import FILTER, Hearth, reference
 
 ENDLESS = {"type": "object", "properties": {"items": structured.SHORT}, "required": ["items"]}
 
@@ -88,7 +88,7 @@ def speed(h, a):
 
 def parse_seconds(lines):
     before = resource.getrusage(resource.RUSAGE_CHILDREN).ru_utime
-    subprocess.run([BIN, "parse"], input="\n".join(map(json.dumps, lines)) + "\n", text=True, check=True,
+    subprocess.run([FILTER, "parse"], input="\n".join(map(json.dumps, lines)) + "\n", text=True, check=True,
                    stdout=subprocess.DEVNULL)
     return resource.getrusage(resource.RUSAGE_CHILDREN).ru_utime - before
 

@@ -1,15 +1,15 @@
 # SPDX-License-Identifier: MIT
-"""A running `hearth accept`: one JSON object in, one out. Standard library only."""
+"""A running `hearth-filter accept`: one JSON object in, one out. Standard library only."""
 import json
 import os
 import subprocess
 
-from hearth_server import BIN
+from hearth_server import FILTER
 
 
 class Accept:
     def __init__(self, model):
-        self.process = subprocess.Popen([BIN, "accept", "--model", model], stdin=subprocess.PIPE,
+        self.process = subprocess.Popen([FILTER, "accept", "--model", model], stdin=subprocess.PIPE,
                                         stdout=subprocess.PIPE, env=dict(os.environ))
 
     def raw(self, line):

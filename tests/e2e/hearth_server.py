@@ -26,6 +26,7 @@ import traceback
 ROOT = os.environ.get("HEARTH_SOURCE_ROOT") or os.path.dirname(
     os.path.dirname(os.path.dirname(os.path.abspath(__file__))))
 BIN = os.environ.get("HEARTH_BIN") or os.path.join(ROOT, "build", "hearth")
+FILTER = os.path.join(os.environ.get("HEARTH_BUILD_ROOT") or os.path.dirname(BIN), "tests", "hearth-filter")
 DEMO = os.path.join(ROOT, "deploy", "demo")
 SKIPPED = 77
 START_SECONDS = 60 if not os.environ.get("HEARTH_SLOW") else 240

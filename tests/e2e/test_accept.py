@@ -1,6 +1,6 @@
 #!/usr/bin/env python3
 # SPDX-License-Identifier: MIT
-"""`hearth accept` on the demo model: its manners, its fields, and what it says of each kind of grammar."""
+"""`hearth-filter accept` on the demo model: its manners, its fields, and what it says of each kind of grammar."""
 import json
 import os
 import shutil
@@ -8,7 +8,7 @@ import subprocess
 import tempfile
 
 from accept_filter import Accept
-from hearth_server import BIN, DEMO, run_cases
+from hearth_server import DEMO, FILTER, run_cases
 
 FIELDS = ["accepted", "by_bytes", "bytes", "compile_ms", "compiled", "masks", "relaxed", "steps"]
 
@@ -41,7 +41,7 @@ LINES = [
 
 
 def test_every_line_is_answered_in_order():
-    done = subprocess.run([BIN, "accept", "--model", DEMO], input=b"\n".join(line for line, _ in LINES),
+    done = subprocess.run([FILTER, "accept", "--model", DEMO], input=b"\n".join(line for line, _ in LINES),
                           stdout=subprocess.PIPE, stderr=subprocess.PIPE, timeout=100, check=False)
     answers = done.stdout.split(b"\n")
     assert done.returncode == 0 and answers.pop() == b"" and not done.stderr, done
@@ -138,7 +138,7 @@ def test_end_ids():
 def test_wrong_directories():
     with tempfile.TemporaryDirectory() as directory:
         for model in ("/nonexistent", directory):
-            done = subprocess.run([BIN, "accept", "--model", model], input=b"{}\n", stdout=subprocess.PIPE,
+            done = subprocess.run([FILTER, "accept", "--model", model], input=b"{}\n", stdout=subprocess.PIPE,
                                   stderr=subprocess.PIPE, timeout=100, check=False)
             assert done.returncode == 1 and not done.stdout and done.stderr.count(b"\n") == 1, done
 

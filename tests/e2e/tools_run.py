@@ -9,7 +9,7 @@ calls: tool_choice "required" and a named function, 10 and 100 tools. Every fini
 arguments python-jsonschema accepts, and its stream adds up to the same. logit_bias favours what closes values, so that
 most answers finish.
 texts: tool_choice "auto" and texts made of pieces of calls. No answer is a 5xx or empty; the text of its tokens is what
-`hearth parse` reads in the same way, and each dialect and each stream gives the same parts.
+`hearth-filter parse` reads in the same way, and each dialect and each stream gives the same parts.
 
 Needs $HEARTH_REFERENCE and jsonschema (PyPI: jsonschema[format-nongpl]). test_structured_answers.py has a small case.
 """
@@ -27,7 +27,7 @@ import threading
 
 import structured_run
 import test_tools
-from hearth_server import BIN, ROOT, Hearth, reference
+from hearth_server import FILTER, ROOT, Hearth, reference
 from scripted_model import ALPHABET
 from test_tools import PATHS, ask_of, parts_of, same, streamed
 
@@ -196,10 +196,10 @@ WEATHER = {"get_weather": {"type": "object", "properties": {"city": {"type": "st
 
 
 class Filter:
-    """A running `hearth parse`."""
+    """A running `hearth-filter parse`."""
 
     def __init__(self, model):
-        self.process = subprocess.Popen([BIN, "parse", "--model", model], stdin=subprocess.PIPE, stdout=subprocess.PIPE)
+        self.process = subprocess.Popen([FILTER, "parse", "--model", model], stdin=subprocess.PIPE, stdout=subprocess.PIPE)
         self.lock = threading.Lock()
 
     def ask(self, request):

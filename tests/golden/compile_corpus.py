@@ -1,6 +1,6 @@
 # SPDX-License-Identifier: MIT
 """Schemas, expressions and grammars that are expensive to compile: harmless ones that must be compiled, and hostile
-ones, each made for a loop of the compiler. Requests of `hearth accept`. Standard library only."""
+ones, each made for a loop of the compiler. Requests of `hearth-filter accept`. Standard library only."""
 import json
 import string
 

@@ -1,6 +1,6 @@
 #!/usr/bin/env python3
 # SPDX-License-Identifier: MIT
-"""Random schemas and random texts: `hearth accept`, python-jsonschema and llguidance must agree.
+"""Random schemas and random texts: `hearth-filter accept`, python-jsonschema and llguidance must agree.
 
     differential_schema.py [--model DIR] [--cases 2000] [--seed 1]
 

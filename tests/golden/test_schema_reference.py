@@ -1,6 +1,6 @@
 #!/usr/bin/env python3
 # SPDX-License-Identifier: MIT
-"""`hearth accept` over the reference data for structured output in $HEARTH_REFERENCE/goldens/schema: the JSON
+"""`hearth-filter accept` over the reference data for structured output in $HEARTH_REFERENCE/goldens/schema: the JSON
 Schema test suite, real schemas with their valid and invalid texts, and the cases of llama.cpp and xgrammar.
 
 Every difference is either a keyword that is relaxed and named, a refusal, or listed here with its reason.

@@ -1,6 +1,6 @@
 #!/usr/bin/env python3
 # SPDX-License-Identifier: MIT
-"""`hearth parse`: texts of models to content, reasoning and calls, whole and at every cut.
+"""`hearth-filter parse`: texts of models to content, reasoning and calls, whole and at every cut.
 
 The cases are those of tests/golden/tools/cases.jsonl and, with HEARTH_REFERENCE, the ones outside the
 repository. Texts that a guide writes are read with and without it; random ones lose nothing but
@@ -12,7 +12,7 @@ import random
 import subprocess
 import sys
 
-BIN = os.environ.get("HEARTH_BIN", "build/hearth")
+FILTER = os.path.join(os.environ.get("HEARTH_BUILD_ROOT", "build"), "tests", "hearth-filter")
 MODEL = os.path.join(os.environ.get("HEARTH_SOURCE_ROOT", "."), "deploy/demo")
 REFERENCE = os.environ.get("HEARTH_REFERENCE")
 SLOW = bool(os.environ.get("HEARTH_SLOW"))  # a sanitizer: every eighth single cut
@@ -51,7 +51,7 @@ def check_directory():
 
 def parse(requests):
     text = "".join(json.dumps(r) + "\n" for r in requests)
-    done = subprocess.run([BIN, "parse", "--model", MODEL], input=text.encode(), timeout=150, stdout=subprocess.PIPE, check=True)
+    done = subprocess.run([FILTER, "parse", "--model", MODEL], input=text.encode(), timeout=150, stdout=subprocess.PIPE, check=True)
     return [json.loads(line) for line in done.stdout.decode().split("\n")[:-1]]
 
 

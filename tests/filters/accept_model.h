@@ -1,10 +1,10 @@
 /* SPDX-License-Identifier: MIT */
 /*
- * The part of a model directory that `hearth accept` uses: the tokenizer, its vocabulary as
+ * The part of a model directory that `hearth-filter accept` uses: the tokenizer, its vocabulary as
  * grammars see it, and the ids that end an answer. Main thread only.
  */
-#ifndef HEARTH_SERVER_CLI_ACCEPT_MODEL_H
-#define HEARTH_SERVER_CLI_ACCEPT_MODEL_H
+#ifndef HEARTH_TESTS_FILTERS_ACCEPT_MODEL_H
+#define HEARTH_TESTS_FILTERS_ACCEPT_MODEL_H
 
 #include <stddef.h>
 #include <stdint.h>

@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: MIT */
 /*
- * hearth parse --model DIR: the text of a model to content, reasoning and tool calls, with nothing
- * of the directory but its chat template; with "format" not even that. JSON lines on stdin to JSON
- * lines on stdout, in order, one answer per line, at once:
+ * hearth-filter parse --model DIR: the text of a model to content, reasoning and tool calls, with
+ * nothing of the directory but its chat template; with "format" not even that. JSON lines on stdin
+ * to JSON lines on stdout, in order, one answer per line, at once:
  *
  *   {"text", "template", "format", "think", "tools", "tool_choice", "parallel_tool_calls",
  *    "reasoning_format", "add_generation_prompt_suffix", "kwargs", "guided", "cuts"}
@@ -22,10 +22,10 @@
 #include "base/buf.h"
 #include "base/json_writer.h"
 #include "base/shown.h"
-#include "server/cli/cli.h"
 #include "server/cli/filter.h"
-#include "server/cli/parse_template.h"
 #include "server/config/config.h"
+#include "tests/filters/filters.h"
+#include "tests/filters/parse_template.h"
 #include "tokenizer/tools/tools.h"
 
 #define MAX_LINE_BYTES (64u << 20)
@@ -535,7 +535,7 @@ static int answer(void *ctx, const char *line, size_t len, struct jw *w, struct 
     return rc;
 }
 
-int srv_cmd_parse(const struct srv_config *config)
+int filter_parse(const struct srv_config *config)
 {
     struct parser p = {.memory = malloc(tools_reader_bytes(TOOLS_MAX_HELD))};
     if (!p.memory || create_vocab(&p.vocab)) {

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: MIT */
-/* The part of a model directory that `hearth accept` uses; see accept_model.h. */
-#include "server/cli/accept_model.h"
+/* The part of a model directory that `hearth-filter accept` uses; see accept_model.h. */
+#include "tests/filters/accept_model.h"
 
 #include <jansson.h>
 #include <stdbool.h>
@@ -9,8 +9,8 @@
 #include <string.h>
 
 #include "base/file.h"
-#include "tokenizer/grammar/grammar.h"
 #include "server/grammar_cache.h"
+#include "tokenizer/grammar/grammar.h"
 #include "tokenizer/tokenizer.h"
 
 enum { MAX_CONFIG_BYTES = 4 << 20 };

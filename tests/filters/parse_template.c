@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: MIT */
-/* The chat templates of hearth parse; see parse_template.h. */
-#include "server/cli/parse_template.h"
+/* The chat templates of hearth-filter parse; see parse_template.h. */
+#include "tests/filters/parse_template.h"
 
 #include <stdio.h>
 #include <stdlib.h>

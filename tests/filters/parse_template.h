@@ -1,12 +1,12 @@
 /* SPDX-License-Identifier: MIT */
 /*
- * The chat templates of hearth parse with the styles that were found for them: the directory's own
- * and the last ones that lines brought.
+ * The chat templates of hearth-filter parse with the styles that were found for them: the
+ * directory's own and the last ones that lines brought.
  *
  * Threads: unsafe; one owner.
  */
-#ifndef HEARTH_SERVER_CLI_PARSE_TEMPLATE_H
-#define HEARTH_SERVER_CLI_PARSE_TEMPLATE_H
+#ifndef HEARTH_TESTS_FILTERS_PARSE_TEMPLATE_H
+#define HEARTH_TESTS_FILTERS_PARSE_TEMPLATE_H
 
 #include <stddef.h>
 #include <stdint.h>

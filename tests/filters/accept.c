@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: MIT */
 /*
- * hearth accept --model DIR: which texts a schema, regex, choice or grammar accepts, with nothing
- * of the directory but tokenizer.json and the end ids. JSON lines on stdin to JSON lines on stdout,
- * in order, one answer a line, at once:
+ * hearth-filter accept --model DIR: which texts a schema, regex, choice or grammar accepts, with
+ * nothing of the directory but tokenizer.json and the end ids. JSON lines on stdin to JSON lines on
+ * stdout, in order, one answer per line, at once:
  *
  *   one of {"schema": S, "json_object": true, "regex", "choice": [...], "grammar"}, "texts": [...],
  *   and if wanted "strict", "whitespace_pattern", "disable_any_whitespace",
@@ -27,9 +27,9 @@
 #include "base/json_writer.h"
 #include "base/shown.h"
 #include "base/utf8.h"
-#include "server/cli/accept_model.h"
-#include "server/cli/cli.h"
 #include "server/config/config.h"
+#include "tests/filters/accept_model.h"
+#include "tests/filters/filters.h"
 #include "tokenizer/grammar/grammar.h"
 #include "tokenizer/tokenizer.h"
 
@@ -472,7 +472,7 @@ static int run_filter(const struct accept_model *m)
     return rc;
 }
 
-int srv_cmd_accept(const struct srv_config *config)
+int filter_accept(const struct srv_config *config)
 {
     struct accept_model m;
     char err[512];

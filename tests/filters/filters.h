@@ -1,0 +1,15 @@
+/* SPDX-License-Identifier: MIT */
+/*
+ * The filters of hearth-filter: JSON lines on stdin to JSON lines on stdout, for the tests. Each
+ * reads its options from the finished configuration, whose model is a directory, and returns the
+ * exit status. Main thread.
+ */
+#ifndef HEARTH_TESTS_FILTERS_FILTERS_H
+#define HEARTH_TESTS_FILTERS_FILTERS_H
+
+struct srv_config;
+
+int filter_accept(const struct srv_config *config);
+int filter_parse(const struct srv_config *config); /* model NULL: each line names a format */
+
+#endif
