@@ -290,6 +290,9 @@ struct eng_sampling {
     int n_allowed_ids;
 };
 
+/* The rule by which a seed gives tokens; another rule would give others. */
+enum { ENG_DRAW_RULE = 2 };
+
 /* The neutral chain: temperature 1, everything else off, seed 0. */
 struct eng_sampling eng_sampling_default(void);
 

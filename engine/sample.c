@@ -15,6 +15,7 @@
 #include <string.h>
 
 #include "engine/kernels/kernels.h"
+#include "engine/race.h"
 #include "engine/topk.h"
 
 enum { KEY_ALIGN = 32 };
@@ -29,6 +30,7 @@ struct sampler {
     float *weight; /* [vocab_pad] by id */
     float *gather; /* [vocab_pad] weights by rank, while they are computed */
     struct rank rank;
+    struct race race;
 };
 
 /* The remaining candidates: the first n in order of rank, and their mass. */
@@ -47,7 +49,8 @@ struct sampler *sampler_create(int32_t vocab, const struct kern *kern)
     s->x = calloc((size_t)s->vocab_pad, sizeof(*s->x));
     s->weight = calloc((size_t)s->vocab_pad, sizeof(*s->weight));
     s->gather = calloc((size_t)s->vocab_pad, sizeof(*s->gather));
-    if (rank_init(&s->rank, vocab) != 0 || !s->x || !s->weight || !s->gather) {
+    bool failed = rank_init(&s->rank, vocab) != 0;
+    if (race_init(&s->race, vocab, kern) != 0 || failed || !s->x || !s->weight || !s->gather) {
         sampler_destroy(s);
         return NULL;
     }
@@ -58,6 +61,7 @@ void sampler_destroy(struct sampler *s)
 {
     if (!s) return;
     rank_finish(&s->rank);
+    race_finish(&s->race);
     free(s->x);
     free(s->weight);
     free(s->gather);
@@ -66,8 +70,9 @@ void sampler_destroy(struct sampler *s)
 
 int64_t sampler_bytes(int32_t vocab)
 {
-    return (int64_t)vocab *
-           (int64_t)(3 * sizeof(float) + 2 * sizeof(uint64_t) + sizeof(int32_t) + sizeof(float));
+    return (int64_t)vocab * (int64_t)(3 * sizeof(float) + 2 * sizeof(uint64_t) + sizeof(int32_t) +
+                                      sizeof(float)) +
+           race_bytes(vocab);
 }
 
 /* ---- history ------------------------------------------------------------------------------- */
@@ -102,32 +107,6 @@ void sample_history_clear(struct sample_history *h)
     for (int32_t i = 0; i < h->n_touched; i++)
         h->counts[h->touched[i]] = 0;
     h->n_touched = 0;
-}
-
-/* ---- random numbers ------------------------------------------------------------------------ */
-
-void sample_philox(uint32_t counter[4], const uint32_t key[2])
-{
-    uint32_t k0 = key[0], k1 = key[1];
-    for (int round = 0; round < 10; round++) {
-        uint64_t a = 0xD2511F53ull * counter[0], b = 0xCD9E8D57ull * counter[2];
-        uint32_t c1 = counter[1], c3 = counter[3];
-        counter[0] = (uint32_t)(b >> 32) ^ c1 ^ k0;
-        counter[1] = (uint32_t)b;
-        counter[2] = (uint32_t)(a >> 32) ^ c3 ^ k1;
-        counter[3] = (uint32_t)a;
-        k0 += 0x9E3779B9u;
-        k1 += 0xBB67AE85u;
-    }
-}
-
-double sample_uniform(uint64_t seed, uint32_t choice, uint64_t index)
-{
-    uint32_t counter[4] = {(uint32_t)index, (uint32_t)(index >> 32), choice, 0};
-    uint32_t key[2] = {(uint32_t)seed, (uint32_t)(seed >> 32)};
-    sample_philox(counter, key);
-    uint64_t bits = (uint64_t)counter[0] << 32 | counter[1];
-    return (double)(bits >> 11) * 0x1p-53;
 }
 
 /* ---- adjusting the logits ------------------------------------------------------------------ */
@@ -328,35 +307,29 @@ static struct pick truncate_min_p(struct sampler *s, struct pick p, float min_p)
 
 /* ---- the draw ------------------------------------------------------------------------------ */
 
-/*
- * The candidate at which the sum by rank passes u; if rounding keeps it below, the last with mass.
- */
-static int32_t draw_ranked(struct sampler *s, struct pick p, double u)
+/* Up to so many candidates have their numbers computed one by one. */
+enum { MAX_LISTED = 512 };
+
+/* The first n in order of rank race. */
+static int32_t draw_ranked(struct sampler *s, struct race_field *f, int n, float *ret_margin)
 {
-    double sum = 0.0, target = u * p.total;
-    int last = 0;
-    assert(p.n > 0);
-    for (int i = 0; i < p.n; i++) {
-        double w = weight_at(s, i);
-        if (w <= 0.0) break;
-        last = i;
-        sum += w;
-        if (sum > target) break;
+    assert(n > 0);
+    f->x = s->rank.values;
+    f->top = f->x[id_at(s, 0)];
+    if (n <= MAX_LISTED) {
+        rank_upto(&s->rank, n);
+        return race_draw_listed(&s->race, f, s->rank.ids, n, ret_margin);
     }
-    return id_at(s, last);
+    struct race_cut cut = {f->x[id_at(s, n - 1)], id_at(s, n - 1)};
+    return race_draw(&s->race, f, &cut, ret_margin);
 }
 
-static int32_t draw_by_id(const struct sampler *s, struct pick p, double u)
+static int32_t draw_best(struct sampler *s, const float *x, int32_t best, float *ret_margin)
 {
-    double sum = 0.0, target = u * p.total;
-    int32_t last = SAMPLE_NOTHING;
-    for (int32_t i = 0; i < s->vocab; i++) {
-        if (s->weight[i] <= 0.0f) continue;
-        last = i;
-        sum += s->weight[i];
-        if (sum > target) break;
-    }
-    return last;
+    if (!ret_margin) return best;
+    rank_begin(&s->rank, x, s->vocab);
+    *ret_margin = rank_upto(&s->rank, 2) == 2 ? x[best] - x[s->rank.ids[1]] : INFINITY;
+    return best;
 }
 
 int32_t sampler_draw(struct sampler *s, const struct sample_row *row)
@@ -366,22 +339,27 @@ int32_t sampler_draw(struct sampler *s, const struct sample_row *row)
     bool finite;
     int32_t best = s->kern->argmax(x, s->vocab, &finite);
     if (x[best] == -INFINITY) return SAMPLE_NOTHING;
-    if (is_greedy(c)) return best;
+    if (is_greedy(c)) return draw_best(s, x, best, row->ret_margin);
 
-    double u = sample_uniform(c->seed, (uint32_t)row->choice, (uint64_t)row->index);
+    struct race_field f = {
+        .x = x,
+        .top = x[best],
+        .scale = 1.0f / c->temperature,
+        .numbers = race_numbers(c->seed, (uint32_t)row->choice, (uint64_t)row->index),
+    };
     bool all = c->top_k <= 0 || c->top_k >= s->vocab;
     bool typical = c->typical_p > 0.0f && c->typical_p < 1.0f;
     bool truncates = typical || c->top_p < 1.0f || c->min_p > 0.0f;
-    if (all && !truncates)
-        return draw_by_id(s, weigh_all(s, x, x[best], row->mask, c->temperature), u);
+    if (all && !truncates) return race_draw(&s->race, &f, NULL, row->ret_margin);
 
     rank_begin(&s->rank, x, s->vocab);
+    if (!truncates) return draw_ranked(s, &f, c->top_k, row->ret_margin);
     struct pick p = all ? weigh_all(s, x, x[best], row->mask, c->temperature)
                         : weigh_best(s, c->top_k, x, c->temperature);
     if (typical) p = truncate_typical(s, p, x, c->typical_p);
     if (c->top_p < 1.0f) p = truncate_top_p(s, p, c->top_p);
     if (c->min_p > 0.0f) p = truncate_min_p(s, p, c->min_p);
-    return draw_ranked(s, p, u);
+    return draw_ranked(s, &f, p.n, row->ret_margin);
 }
 
 /* ---- log-probabilities --------------------------------------------------------------------- */

@@ -3,13 +3,11 @@
  * Logits -> token: a chain of pure steps, and the random numbers for the draw.
  *
  * sampling_params.h has the chain's order. Truncating steps see candidates in order of (logit
- * descending, id ascending); sums are taken in double in that order. If no step truncates,
- * candidates are summed in order of id, which avoids sorting. Temperature 0 is the argmax after
- * penalties, lowest id on a tie.
+ * descending, id ascending); sums are taken in double in that order. Temperature 0 is the argmax
+ * after penalties, lowest id on a tie.
  *
- * The random number of a draw is Philox4x32-10 (Salmon, Moraes, Dror, Shaw: "Parallel random
- * numbers: as easy as 1, 2, 3", SC 2011) with the seed as key and (token index, choice) as counter:
- * without state, so a token's draw does not depend on earlier draws.
+ * The draw is a race (race.h), whose random numbers are a function of seed, choice, token index and
+ * id: without state, so a token's draw does not depend on earlier draws.
  *
  * Threads: a sampler belongs to one thread at a time. Nothing is allocated after create.
  */
@@ -56,6 +54,8 @@ struct sample_row {
     int n_banned[2];
     int choice;
     int64_t index;
+    float *ret_margin; /* how sure the draw is, see race_draw; of the argmax: its logit less the
+                        * second; NULL: not wanted */
 };
 
 enum { SAMPLE_NOTHING = -1 }; /* every id is banned */
@@ -76,12 +76,6 @@ float sampler_logprobs(struct sampler *s, const float *logits, int32_t id, int n
 
 /* 1 for the most likely id; ties go to the lower id. */
 int sample_rank(const float *logits, int32_t vocab, int32_t id);
-
-/* Uniform in [0, 1), 53 bits, a function of its arguments alone. */
-double sample_uniform(uint64_t seed, uint32_t choice, uint64_t index);
-
-/* Philox4x32 with ten rounds: replaces the counter by four random words. Public for its test. */
-void sample_philox(uint32_t counter[4], const uint32_t key[2]);
 
 /* 0, or ENG_EINVAL and a sentence naming the field. */
 int sample_check(const struct eng_sampling *chain, int32_t vocab, char *err, size_t errlen);

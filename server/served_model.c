@@ -130,7 +130,10 @@ static int copy_names(struct loading *l)
     return 0;
 }
 
-/* b<version>-<weights and tokenizer>-<path>[-kv8]-<kernels>-<gemm>: all that decides the bits. */
+/*
+ * b<version>-<weights and tokenizer>-<path>[-kv8]-<kernels>-<gemm>-draw<n>: all that decides the
+ * bits and, with the rule of the draw, the tokens of a seed.
+ */
 static void make_fingerprint(struct srv_model *m)
 {
     const struct eng_info *info = eng_info(m->engine);
@@ -139,8 +142,8 @@ static void make_fingerprint(struct srv_model *m)
     for (int i = 0; i < 6; i++)
         snprintf(weights + 2 * i, 3, "%02x", info->fingerprint[i] ^ text[i]);
     const char *kv = strcmp(info->kv_dtype, "int8") == 0 ? "-kv8" : "";
-    snprintf(m->fingerprint, sizeof(m->fingerprint), "b%s-%s-%s%s-%s-%s", HEARTH_VERSION, weights,
-             info->numerics, kv, info->kernels, info->gemm);
+    snprintf(m->fingerprint, sizeof(m->fingerprint), "b%s-%s-%s%s-%s-%s-draw%d", HEARTH_VERSION,
+             weights, info->numerics, kv, info->kernels, info->gemm, ENG_DRAW_RULE);
 }
 
 static void check_vocabulary(const struct loading *l)

@@ -138,6 +138,16 @@ typedef void kern_matmul_pages_fn(const struct kern_tile *tile, int k_pad,
 typedef void kern_matmul_segs_fn(const struct kern_tile *tile, const struct kern_pages *pages,
                                  const struct kern_out *out);
 
+/*
+ * Names the random numbers of one draw (engine/race.h): Philox4x32-10 (Salmon, Moraes, Dror, Shaw:
+ * "Parallel random numbers: as easy as 1, 2, 3", SC 2011) with this key, and with index, choice and
+ * a block of ids as the counter.
+ */
+enum { KERN_RACE_BLOCK = 32 };
+struct kern_race {
+    uint32_t key[2], index[2], choice;
+};
+
 /* Result of a softmax over some of a row's scores. */
 struct kern_softmax {
     float max; /* largest scaled score */
@@ -238,6 +248,21 @@ struct kern {
 
     /* log(sum(exp(x))) in double, in a fixed order of n alone; no NaN, no +inf, n >= 1. */
     double (*log_sum_exp)(const float *x, int n);
+
+    /*
+     * The random race, see race.h; the same bits at every level. Every id has a number with the
+     * exponential distribution of mean 1. race_noise: of n blocks of ids from block0, the least
+     * number and its place in the block. race_block: the numbers of a block of which these two are
+     * known. race_keys: exp((x[i] - top) * scale) / noise[i], for x[i] <= top; x may be -INFINITY.
+     * block_max: ret[b], the maximum of the b-th 32 of n values, the last block may be shorter.
+     */
+    void (*race_noise)(const struct kern_race *r, int block0, int n, float *ret_least,
+                       uint8_t *ret_place);
+    void (*race_block)(const struct kern_race *r, int block, float least, int place,
+                       float ret[KERN_RACE_BLOCK]);
+    void (*race_keys)(const float *x, const float *noise, int n, float top, float scale,
+                      float *ret);
+    void (*block_max)(const float *x, int n, float *ret);
 
     /*
      * One position's key (or value) into a page. K pages are one panel with K = dims, outputs = 32

@@ -7,6 +7,7 @@
 #define HEARTH_KERNELS_TMPL_LEVEL_H
 
 #include "engine/kernels/kv_int8.h"
+#include "engine/kernels/race_loops.h"
 #include "engine/kernels/tmpl_int.h"
 #include "engine/kernels/tmpl_pack.h"
 #include "engine/kernels/tmpl_product.h"
@@ -74,6 +75,10 @@ DEFINE_INT_MATMUL(matmul_i8_i4, INT_CASE_I4)
         .scale = scale,                                                                            \
         .argmax = argmax,                                                                          \
         .log_sum_exp = log_sum_exp,                                                                \
+        .race_noise = race_noise,                                                                  \
+        .race_block = race_block,                                                                  \
+        .race_keys = race_keys,                                                                    \
+        .block_max = block_max,                                                                    \
         .put_key = {put_key_f32, put_key_bf16, put_key_i8},                                        \
         .put_value = {put_value_f32, put_value_bf16, put_value_i8},                                \
         .unpack_key = unpack_key_i8,                                                               \

@@ -957,6 +957,47 @@ static void check_argmax(int n)
     edge_free(x, (size_t)n * 4);
 }
 
+static void same_bytes(const void *want, const void *got, size_t n, const char *what, int size)
+{
+    check(memcmp(want, got, n) == 0, what, "size %d: not the bits of the reference", size);
+}
+
+/* The numbers of a race and what is compared in it: the same bits at every level. */
+static void check_race(int n)
+{
+    int n_blocks = (n + KERN_RACE_BLOCK - 1) / KERN_RACE_BLOCK, block0 = rnd_int(0, 8000);
+    size_t bytes = (size_t)n_blocks * sizeof(float);
+    struct kern_race r;
+    for (size_t i = 0; i < sizeof(r); i++)
+        ((uint8_t *)&r)[i] = (uint8_t)rnd();
+    float *least = edge_alloc(bytes), *want = edge_alloc(bytes), *top = edge_alloc(bytes);
+    uint8_t *place = edge_alloc((size_t)n_blocks), *want_place = edge_alloc((size_t)n_blocks);
+    float *x = edge_alloc((size_t)n * 4), a[KERN_RACE_BLOCK], b[KERN_RACE_BLOCK];
+    fill_floats(x, n);
+    if (n > 1) x[rnd_int(0, n - 1)] = -INFINITY;
+    ref->race_noise(&r, block0, n_blocks, want, want_place);
+    cand->race_noise(&r, block0, n_blocks, least, place);
+    same_bytes(want, least, bytes, "race_noise", n);
+    same_bytes(want_place, place, (size_t)n_blocks, "race_noise", n);
+    ref->race_block(&r, block0, least[0], place[0], a);
+    cand->race_block(&r, block0, least[0], place[0], b);
+    same_bytes(a, b, sizeof(a), "race_block", n);
+    ref->block_max(x, n, want);
+    cand->block_max(x, n, top);
+    same_bytes(want, top, bytes, "block_max", n);
+    bool finite;
+    float best = x[ref->argmax(x, n, &finite)];
+    ref->race_keys(want, least, n_blocks, best, 1.25f, want);
+    cand->race_keys(top, least, n_blocks, best, 1.25f, top);
+    same_bytes(want, top, bytes, "race_keys", n);
+    edge_free(least, bytes);
+    edge_free(want, bytes);
+    edge_free(top, bytes);
+    edge_free(place, (size_t)n_blocks);
+    edge_free(want_place, (size_t)n_blocks);
+    edge_free(x, (size_t)n * 4);
+}
+
 /* Writing one slot changes that slot's elements and nothing else. */
 static void check_kv(int format, int d)
 {
@@ -1053,9 +1094,11 @@ static void check_round(void)
     for (int n = 1; n < 140; n += rnd_int(1, 3)) {
         check_elementwise(n);
         check_argmax(n);
+        check_race(n);
     }
     check_elementwise(rnd_int(500, 3000));
     check_argmax(rnd_int(500, 60000));
+    check_race(rnd_int(500, 60000));
     for (int d = 2; d <= 256; d += 2 * rnd_int(1, 6)) {
         check_rope(d);
         check_kv(d % 3, d);

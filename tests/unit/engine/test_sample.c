@@ -75,48 +75,6 @@ static void test_rank_orders(void **state)
     }
 }
 
-/* ---- random numbers ------------------------------------------------------------------------ */
-
-/* Known answers of Philox4x32-10, from the authors' Random123 distribution. */
-static void test_philox_known_answers(void **state)
-{
-    (void)state;
-    static const struct {
-        uint32_t counter[4], key[2], want[4];
-    } cases[] = {
-        {{0, 0, 0, 0}, {0, 0}, {0x6627e8d5, 0xe169c58d, 0xbc57ac4c, 0x9b00dbd8}},
-        {{0xffffffff, 0xffffffff, 0xffffffff, 0xffffffff},
-         {0xffffffff, 0xffffffff},
-         {0x408f276d, 0x41c83b0e, 0xa20bc7c6, 0x6d5451fd}},
-        {{0x243f6a88, 0x85a308d3, 0x13198a2e, 0x03707344},
-         {0xa4093822, 0x299f31d0},
-         {0xd16cfe09, 0x94fdcceb, 0x5001e420, 0x24126ea1}},
-    };
-    for (size_t i = 0; i < N_OF(cases); i++) {
-        uint32_t c[4];
-        memcpy(c, cases[i].counter, sizeof(c));
-        sample_philox(c, cases[i].key);
-        for (int j = 0; j < 4; j++)
-            REQUIRE_EQ_INT(c[j], cases[i].want[j]);
-    }
-}
-
-static void test_uniform_depends_on_all(void **state)
-{
-    (void)state;
-    double u = sample_uniform(7, 1, 5);
-    REQUIRE(u >= 0.0 && u < 1.0);
-    REQUIRE(u == sample_uniform(7, 1, 5));
-    REQUIRE(u != sample_uniform(8, 1, 5));
-    REQUIRE(u != sample_uniform(7 + (1ull << 32), 1, 5));
-    REQUIRE(u != sample_uniform(7, 2, 5));
-    REQUIRE(u != sample_uniform(7, 1, 6));
-    double mean = 0;
-    for (int i = 0; i < 10000; i++)
-        mean += sample_uniform(42, 0, (uint64_t)i) / 10000;
-    REQUIRE_MSG(fabs(mean - 0.5) < 0.01, "mean %g", mean);
-}
-
 /* ---- the chain against its definition ------------------------------------------------------ */
 
 struct candidate {
@@ -426,8 +384,6 @@ int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(test_rank_orders),
-        cmocka_unit_test(test_philox_known_answers),
-        cmocka_unit_test(test_uniform_depends_on_all),
         cmocka_unit_test(test_chain_follows_definition),
         cmocka_unit_test(test_greedy_adjustments),
         cmocka_unit_test(test_penalties),
