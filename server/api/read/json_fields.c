@@ -6,7 +6,6 @@
 
 #include <float.h>
 #include <math.h>
-#include <stdarg.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -16,39 +15,7 @@
 
 #define INT64_LIMIT 9223372036854775808.0 /* 2^63: the smallest double beyond int64_t */
 
-enum { MAX_DEPTH = 160, ECHO_BYTES = 64, INT64_DIGITS = 19 };
-
-int param_fail(struct param_error *err, enum srv_error kind, const char *path, const char *format,
-               ...)
-{
-    err->kind = kind;
-    snprintf(err->path, sizeof(err->path), "%s", path ? path : "");
-    va_list args;
-    va_start(args, format);
-    vsnprintf(err->message, sizeof(err->message), format, args);
-    va_end(args);
-    return -1;
-}
-
-int param_no_memory(struct param_error *err)
-{
-    return param_fail(err, SRV_ERR_OVERLOADED, NULL,
-                      "The server is out of memory for this request.");
-}
-
-void param_reply(struct srv_request *req, const struct param_error *err)
-{
-    srv_reply_error(req, err->kind, err->path[0] ? err->path : NULL, "%s", err->message);
-}
-
-const char *param_word(const char *text, char buf[PARAM_WORD_MAX])
-{
-    size_t len = strlen(text), kept = len < PARAM_WORD_MAX ? len : PARAM_WORD_MAX - 4;
-    for (size_t i = 0; i < kept; i++)
-        buf[i] = text[i] >= ' ' && text[i] <= '~' ? text[i] : '?';
-    snprintf(buf + kept, PARAM_WORD_MAX - kept, "%s", kept < len ? "..." : "");
-    return buf;
-}
+enum { MAX_DEPTH = 160, INT64_DIGITS = 19 };
 
 /* ---- integers beyond 64 bits --------------------------------------------------------------- */
 
@@ -329,24 +296,6 @@ static int read_field(const struct param_field *f, json_t *value, void *out,
     return 0;
 }
 
-/* Only printable ASCII that fits a header is repeated, because keys come from clients. */
-static bool can_repeat(const char *key)
-{
-    size_t len = strlen(key);
-    for (const char *p = key; *p; p++)
-        if (*p <= ' ' || *p >= 127 || *p == ',') return false;
-    return len > 0 && len <= ECHO_BYTES;
-}
-
-void param_note(struct param_unknown *unknown, const char *key)
-{
-    size_t used = strlen(unknown->list);
-    if (can_repeat(key) && used + strlen(key) + 2 <= sizeof(unknown->list))
-        snprintf(unknown->list + used, sizeof(unknown->list) - used, "%s%s", used ? "," : "", key);
-    else
-        unknown->n_left++;
-}
-
 void param_note_members(struct param_unknown *unknown, const json_t *object, const char *path,
                         const char *const *known)
 {
@@ -355,7 +304,7 @@ void param_note_members(struct param_unknown *unknown, const json_t *object, con
     json_object_foreach((json_t *)object, key, value) /* reads only */
     {
         const char *const *k = known;
-        char name[ECHO_BYTES + 2]; /* a longer one is not repeated */
+        char name[PARAM_PATH_MAX]; /* a longer one is not repeated */
         while (*k && strcmp(*k, key) != 0)
             k++;
         if (*k || json_is_null(value)) continue;

@@ -20,9 +20,7 @@
 #include <jansson.h>
 
 #include "base/json_reader.h"
-#include "server/http/endpoint.h"
-
-enum { PARAM_PATH_MAX = 96, PARAM_MESSAGE_MAX = 320, PARAM_WORD_MAX = 44 };
+#include "server/http/param_error.h"
 
 /* Values of one body, unless its route takes more. */
 enum { PARAM_MAX_VALUES = 200000 };
@@ -47,26 +45,6 @@ void srv_json_items_begin(struct srv_json_items *items, struct srv_span array);
 bool srv_json_items_next(struct srv_json_items *items, struct srv_span *ret);
 void srv_json_items_end(struct srv_json_items *items);
 
-/* The first error found. */
-struct param_error {
-    enum srv_error kind;
-    char path[PARAM_PATH_MAX];
-    char message[PARAM_MESSAGE_MAX];
-};
-
-int param_fail(struct param_error *err, enum srv_error kind, const char *path, const char *format,
-               ...) __attribute__((format(printf, 4, 5)));
-
-/* The error of a request for which memory ran out. Returns -1. */
-int param_no_memory(struct param_error *err);
-
-/* Answers the request with the error. */
-void param_reply(struct srv_request *req, const struct param_error *err);
-
-/* Copies a word of the request for a message, cut, with '?' for anything but printable ASCII.
- * Returns buf. */
-const char *param_word(const char *text, char buf[PARAM_WORD_MAX]);
-
 enum param_type {
     PARAM_BOOL,        /* bool */
     PARAM_INT,         /* int64_t; a real without fraction counts */
@@ -87,15 +65,6 @@ struct param_field {
 };
 
 /*
- * Keys without effect, as one comma-separated list. n_left: those that it has no room for, or that
- * no header can hold. n: the number of keys that are in no row.
- */
-struct param_unknown {
-    char list[256];
-    int n, n_left;
-};
-
-/*
  * Fills `out` from the object's members; absent and null members leave their field alone. An
  * unknown member that is a slip of an absent field's name is an error. Returns 0 or -1 with err
  * filled. unknown may be NULL.
@@ -111,9 +80,6 @@ int params_read(json_t *object, const struct param_field *fields, void *out,
  * NULL.
  */
 json_t *params_parse(const char *body, size_t len, size_t max_values, struct param_error *err);
-
-/* Adds a key to the list, or counts it as left out. */
-void param_note(struct param_unknown *unknown, const char *key);
 
 /* Adds the members of an object, or of none, that are not null and not of the known ones,
  * NULL-terminated, as "path.member". */

@@ -24,6 +24,7 @@
 #include "server/api/read/generation_fields.h"
 #include "server/api/run/guide.h"
 #include "server/api/run/jobs.h"
+#include "server/api/write/pieces.h"
 #include "server/api/write/tool_calls.h"
 
 /* The value of Responses' include that asks for log-probabilities. */
@@ -150,7 +151,7 @@ struct srv_gen {
     int64_t max_tokens;       /* requested per choice; -1 until the endpoint has set its default */
     int64_t n_progress_sent;  /* prompt tokens last reported; -1: nothing yet */
     bool streaming;           /* srv_stream_open has been called */
-    bool in_pieces;           /* srv_reply_in_pieces has been called */
+    struct srv_pieces pieces; /* of a whole answer that is long */
     struct gen_cursor cursor; /* of a whole answer */
     bool answered;            /* nothing more will be written */
     bool counts;              /* srv_gen_count: nothing is generated */

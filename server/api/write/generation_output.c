@@ -210,7 +210,7 @@ static void open_stream(struct srv_gen *g)
                 (g->params.deadline_ms <= 0 && gen_prompt_stage(p) == GEN_STARTED);
     }
     if (!ready) return;
-    assert(!g->streaming && !g->in_pieces);
+    assert(!g->streaming && !g->pieces.begun);
     g->streaming = true;
     srv_stream_open(g->req);
     if (g->format->stream_begin) g->format->stream_begin(g);
@@ -297,8 +297,9 @@ static void begin_answer(struct srv_gen *g, struct buf *b)
 }
 
 /* Appends the next piece of the answer; returns true if that was the last. */
-static bool write_piece(struct srv_gen *g, struct buf *b)
+static bool write_piece(void *ctx, struct buf *b)
 {
+    struct srv_gen *g = ctx;
     const struct srv_gen_format *f = g->format;
     struct gen_cursor *at = &g->cursor;
     struct jw *w = &at->w;
@@ -322,34 +323,6 @@ static bool write_piece(struct srv_gen *g, struct buf *b)
     return false;
 }
 
-static void write_at_once(struct srv_gen *g)
-{
-    struct buf body;
-    buf_init(&body, 256u << 20);
-    while (!write_piece(g, &body) && !body.failed)
-        ;
-    srv_reply(g->req, 200, NULL, &body);
-}
-
-/* Returns false while the client is behind. */
-static bool write_pieces(struct srv_gen *g)
-{
-    bool last = false, failed = false;
-    if (!g->in_pieces) srv_reply_in_pieces(g->req);
-    g->in_pieces = true;
-    while (!last && !failed) {
-        if (!srv_stream_has_room(g->req)) return false;
-        struct buf piece;
-        buf_init(&piece, PIECE_BYTES_MAX);
-        last = write_piece(g, &piece);
-        failed = piece.failed;
-        if (!failed && !srv_stream_write(g->req, piece.data, piece.len)) last = true;
-        buf_finish(&piece);
-    }
-    if (failed) srv_stream_abort(g->req);
-    return true;
-}
-
 /* ---- the end ------------------------------------------------------------------------------- */
 
 /* Returns true if every choice has been streamed to its end. */
@@ -366,15 +339,18 @@ static bool all_sent(const struct srv_gen *g)
 /* All jobs have ended: writes the rest. Returns false while the client is behind. */
 static bool end_answer(struct srv_gen *g)
 {
+    struct srv_pieces whole = {write_piece, g, 256u << 20, false};
     if (g->streaming && !all_sent(g)) return false;
-    if (!g->in_pieces) account(g);
-    if (g->streaming) {
+    if (!g->pieces.begun) account(g);
+    g->pieces.write = write_piece;
+    g->pieces.ctx = g;
+    g->pieces.max_bytes = PIECE_BYTES_MAX;
+    if (g->streaming)
         g->format->stream_end(g); /* srv_request_done closes the stream */
-    } else if (!g->in_pieces && estimate_answer(g) <= WHOLE_BYTES) {
-        write_at_once(g);
-    } else if (!write_pieces(g)) {
-        return false;
-    }
+    else if (!g->pieces.begun && estimate_answer(g) <= WHOLE_BYTES)
+        srv_pieces_reply_whole(g->req, &whole);
+    else
+        return srv_pieces_reply(g->req, &g->pieces);
     return true;
 }
 

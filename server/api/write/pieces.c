@@ -1,0 +1,30 @@
+/* SPDX-License-Identifier: MIT */
+/* See pieces.h. */
+#include "server/api/write/pieces.h"
+
+void srv_pieces_reply_whole(struct srv_request *req, const struct srv_pieces *p)
+{
+    struct buf b;
+    buf_init(&b, p->max_bytes);
+    while (!p->write(p->ctx, &b) && !b.failed)
+        ;
+    srv_reply(req, 200, NULL, &b);
+}
+
+bool srv_pieces_reply(struct srv_request *req, struct srv_pieces *p)
+{
+    bool last = false, failed = false;
+    if (!p->begun) srv_reply_in_pieces(req);
+    p->begun = true;
+    while (!last && !failed) {
+        if (!srv_stream_has_room(req)) return false;
+        struct buf b;
+        buf_init(&b, p->max_bytes);
+        last = p->write(p->ctx, &b);
+        failed = b.failed;
+        if (!failed && !srv_stream_write(req, b.data, b.len)) last = true;
+        buf_finish(&b);
+    }
+    if (failed) srv_stream_abort(req);
+    return true;
+}

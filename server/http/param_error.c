@@ -1,0 +1,59 @@
+/* SPDX-License-Identifier: MIT */
+/* See param_error.h. */
+#include "server/http/param_error.h"
+
+#include <stdarg.h>
+#include <stdio.h>
+#include <string.h>
+
+enum { ECHO_BYTES = 64 };
+
+int param_fail(struct param_error *err, enum srv_error kind, const char *path, const char *format,
+               ...)
+{
+    err->kind = kind;
+    snprintf(err->path, sizeof(err->path), "%s", path ? path : "");
+    va_list args;
+    va_start(args, format);
+    vsnprintf(err->message, sizeof(err->message), format, args);
+    va_end(args);
+    return -1;
+}
+
+int param_no_memory(struct param_error *err)
+{
+    return param_fail(err, SRV_ERR_OVERLOADED, NULL,
+                      "The server is out of memory for this request.");
+}
+
+void param_reply(struct srv_request *req, const struct param_error *err)
+{
+    srv_reply_error(req, err->kind, err->path[0] ? err->path : NULL, "%s", err->message);
+}
+
+const char *param_word(const char *text, char buf[PARAM_WORD_MAX])
+{
+    size_t len = strlen(text), kept = len < PARAM_WORD_MAX ? len : PARAM_WORD_MAX - 4;
+    for (size_t i = 0; i < kept; i++)
+        buf[i] = text[i] >= ' ' && text[i] <= '~' ? text[i] : '?';
+    snprintf(buf + kept, PARAM_WORD_MAX - kept, "%s", kept < len ? "..." : "");
+    return buf;
+}
+
+/* Only printable ASCII that fits a header is repeated, because keys come from clients. */
+static bool can_repeat(const char *key)
+{
+    size_t len = strlen(key);
+    for (const char *p = key; *p; p++)
+        if (*p <= ' ' || *p >= 127 || *p == ',') return false;
+    return len > 0 && len <= ECHO_BYTES;
+}
+
+void param_note(struct param_unknown *unknown, const char *key)
+{
+    size_t used = strlen(unknown->list);
+    if (can_repeat(key) && used + strlen(key) + 2 <= sizeof(unknown->list))
+        snprintf(unknown->list + used, sizeof(unknown->list) - used, "%s%s", used ? "," : "", key);
+    else
+        unknown->n_left++;
+}
