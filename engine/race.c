@@ -72,14 +72,14 @@ static float threshold(const struct winner *w, bool margin)
     return margin ? w->second : w->best;
 }
 
-static bool is_left(const struct race_cut *cut, float x, int32_t id)
+static bool is_left(const struct rank_cut *cut, float x, int32_t id)
 {
     return !cut || x > cut->value || (x == cut->value && id <= cut->id);
 }
 
 /* Two keys, or one, that are likely to be high: those of the first ids of promising blocks. */
 static float likely_threshold(const struct race *r, const struct race_field *f,
-                              const struct race_cut *cut, bool margin)
+                              const struct rank_cut *cut, bool margin)
 {
     struct winner w = {0};
     for (size_t b = 0; b < n_blocks(r->vocab); b++) {
@@ -93,7 +93,7 @@ static float likely_threshold(const struct race *r, const struct race_field *f,
     return threshold(&w, margin);
 }
 
-static void open_block(const struct race *r, const struct race_field *f, const struct race_cut *cut,
+static void open_block(const struct race *r, const struct race_field *f, const struct rank_cut *cut,
                        int b, struct winner *w)
 {
     float noise[BLOCK], keys[BLOCK];
@@ -112,7 +112,7 @@ static int32_t finish(const struct winner *w, float *ret_margin)
     return w->id;
 }
 
-int32_t race_draw(struct race *r, const struct race_field *f, const struct race_cut *cut,
+int32_t race_draw(struct race *r, const struct race_field *f, const struct rank_cut *cut,
                   float *ret_margin)
 {
     int n = (int)n_blocks(r->vocab);

@@ -22,6 +22,7 @@
 #include <stdint.h>
 
 #include "engine/kernels/kernels.h"
+#include "engine/topk.h"
 
 struct race {
     const struct kern *kern;
@@ -49,17 +50,11 @@ struct race_field {
     struct kern_race numbers;
 };
 
-/* Candidates are the ids with x > value, and those with x == value up to id. */
-struct race_cut {
-    float value;
-    int32_t id;
-};
-
 /*
  * The winner among all ids, if cut is NULL, or those it leaves, at least one. *ret_margin: the
  * logarithm of its key over the second key; NULL: not wanted.
  */
-int32_t race_draw(struct race *r, const struct race_field *f, const struct race_cut *cut,
+int32_t race_draw(struct race *r, const struct race_field *f, const struct rank_cut *cut,
                   float *ret_margin);
 
 /* The same among n >= 1 ids, those with larger x first: faster if they are few. */

@@ -33,11 +33,19 @@ struct sampler {
     struct race race;
 };
 
-/* The remaining candidates: the first n in order of rank, and their mass. */
+/*
+ * The remaining candidates: the first n in order of rank, and their mass; or, if is_cut, those that
+ * the cut leaves of the whole row, more than MAX_LISTED.
+ */
 struct pick {
     int n;
     double total;
+    bool is_cut;
+    struct rank_cut cut;
 };
+
+/* Up to so many candidates are ranked and drawn from one by one. */
+enum { MAX_LISTED = 128 };
 
 struct sampler *sampler_create(int32_t vocab, const struct kern *kern)
 {
@@ -235,7 +243,7 @@ static struct pick weigh_all(struct sampler *s, const float *x, float best, cons
     if (mask) set_masked(s->weight, s->vocab, mask, best);
     s->kern->softmax_keys(s->weight, s->vocab_pad, 0, s->vocab, 1.0f / temperature);
     if (mask) set_masked(s->weight, s->vocab, mask, 0.0f);
-    return (struct pick){s->vocab, sum_all(s->weight, s->vocab_pad)};
+    return (struct pick){.n = s->vocab, .total = sum_all(s->weight, s->vocab_pad)};
 }
 
 /* Weights of the k best only: the others are never looked at. */
@@ -248,7 +256,7 @@ static struct pick weigh_best(struct sampler *s, int k, const float *x, float te
     s->kern->softmax_keys(s->gather, padded, 0, k, 1.0f / temperature);
     for (int i = 0; i < k; i++)
         s->weight[s->rank.ids[i]] = s->gather[i];
-    return (struct pick){k, sum_ranked(s, k)};
+    return (struct pick){.n = k, .total = sum_ranked(s, k)};
 }
 
 /* The mean of x - max over the candidates, by mass. */
@@ -275,7 +283,7 @@ static struct pick truncate_typical(struct sampler *s, struct pick p, const floa
         s->gather[id_at(s, i)] = (float)-fabs((double)x[id_at(s, i)] - mean);
     rank_begin(&s->rank, s->gather, s->vocab);
 
-    struct pick kept = {0, 0.0};
+    struct pick kept = {.n = 0};
     while (kept.n < p.n && (kept.n == 0 || kept.total < (double)typical_p * p.total))
         kept.total += weight_at(s, kept.n++);
     for (int32_t i = 0; i < s->vocab; i++)
@@ -286,41 +294,54 @@ static struct pick truncate_typical(struct sampler *s, struct pick p, const floa
     return kept;
 }
 
-/* The fewest candidates whose mass reaches top_p; one if it is 0. */
+/*
+ * The fewest candidates whose mass reaches top_p; one if it is 0. If nothing truncated before and
+ * they are many, they are not ranked: that would sort most of the row.
+ */
 static struct pick truncate_top_p(struct sampler *s, struct pick p, float top_p)
 {
-    struct pick kept = {0, 0.0};
-    while (kept.n < p.n && (kept.n == 0 || kept.total < (double)top_p * p.total))
+    struct pick kept = {.n = 0};
+    double mass = (double)top_p * p.total;
+    int most = p.n == s->vocab && p.n > MAX_LISTED ? MAX_LISTED : p.n;
+    while (kept.n < most && (kept.n == 0 || kept.total < mass))
         kept.total += weight_at(s, kept.n++);
+    if (most == p.n || kept.total >= mass) return kept;
+    kept.is_cut = true;
+    kept.cut = rank_mass_cut(s->rank.values, s->weight, s->vocab, mass);
     return kept;
 }
 
 /* The candidates at least min_p times as likely as the likeliest. */
 static struct pick truncate_min_p(struct sampler *s, struct pick p, float min_p)
 {
-    struct pick kept = {0, 0.0};
+    struct pick kept = {.n = 0};
     double least = (double)min_p * weight_at(s, 0);
-    while (kept.n < p.n && (kept.n == 0 || weight_at(s, kept.n) >= least))
+    int most = p.is_cut ? MAX_LISTED : p.n;
+    while (kept.n < most && (kept.n == 0 || weight_at(s, kept.n) >= least))
         kept.total += weight_at(s, kept.n++);
-    return kept;
+    if (!p.is_cut || kept.n < most) return kept;
+    const float *x = s->rank.values;
+    float low = INFINITY;
+    for (int32_t i = 0; i < s->vocab; i++)
+        if ((double)s->weight[i] >= least && x[i] < low) low = x[i];
+    if (low > p.cut.value) p.cut = (struct rank_cut){low, s->vocab};
+    return p;
 }
 
 /* ---- the draw ------------------------------------------------------------------------------ */
 
-/* Up to so many candidates have their numbers computed one by one. */
-enum { MAX_LISTED = 512 };
-
-/* The first n in order of rank race. */
-static int32_t draw_ranked(struct sampler *s, struct race_field *f, int n, float *ret_margin)
+/* The candidates left race. */
+static int32_t draw_from(struct sampler *s, struct race_field *f, struct pick p, float *ret_margin)
 {
-    assert(n > 0);
+    assert(p.n > 0);
     f->x = s->rank.values;
     f->top = f->x[id_at(s, 0)];
-    if (n <= MAX_LISTED) {
-        rank_upto(&s->rank, n);
-        return race_draw_listed(&s->race, f, s->rank.ids, n, ret_margin);
+    if (p.is_cut) return race_draw(&s->race, f, &p.cut, ret_margin);
+    if (p.n <= MAX_LISTED) {
+        rank_upto(&s->rank, p.n);
+        return race_draw_listed(&s->race, f, s->rank.ids, p.n, ret_margin);
     }
-    struct race_cut cut = {f->x[id_at(s, n - 1)], id_at(s, n - 1)};
+    struct rank_cut cut = {f->x[id_at(s, p.n - 1)], id_at(s, p.n - 1)};
     return race_draw(&s->race, f, &cut, ret_margin);
 }
 
@@ -353,13 +374,13 @@ int32_t sampler_draw(struct sampler *s, const struct sample_row *row)
     if (all && !truncates) return race_draw(&s->race, &f, NULL, row->ret_margin);
 
     rank_begin(&s->rank, x, s->vocab);
-    if (!truncates) return draw_ranked(s, &f, c->top_k, row->ret_margin);
+    if (!truncates) return draw_from(s, &f, (struct pick){.n = c->top_k}, row->ret_margin);
     struct pick p = all ? weigh_all(s, x, x[best], row->mask, c->temperature)
                         : weigh_best(s, c->top_k, x, c->temperature);
     if (typical) p = truncate_typical(s, p, x, c->typical_p);
     if (c->top_p < 1.0f) p = truncate_top_p(s, p, c->top_p);
     if (c->min_p > 0.0f) p = truncate_min_p(s, p, c->min_p);
-    return draw_ranked(s, &f, p.n, row->ret_margin);
+    return draw_from(s, &f, p, row->ret_margin);
 }
 
 /* ---- log-probabilities --------------------------------------------------------------------- */

@@ -185,3 +185,57 @@ int rank_upto(struct rank *r, int k)
     r->bound = low;
     return k;
 }
+
+/* ---- the cut at a mass --------------------------------------------------------------------- */
+
+static float value_of_bits(uint32_t descending)
+{
+    uint32_t u = descending & 0x80000000u ? descending : ~descending & 0x7fffffffu;
+    float v;
+    memcpy(&v, &u, sizeof(v));
+    return v;
+}
+
+/*
+ * One digit of the cut's value: adds up the weights of the values with these upper bits by their
+ * next `bits` bits, and returns the digit at which the sum from *sum on reaches mass; *sum is then
+ * that of all before it.
+ */
+static uint32_t find_digit(const float *values, const float *weights, int n, uint64_t upper,
+                           int shift, int bits, double mass, double *sum)
+{
+    double bins[RADIX] = {0};
+    uint32_t last = 0, n_digits = 1u << bits;
+    for (int i = 0; i < n; i++) {
+        uint64_t key = descending_bits(values[i]);
+        if (key >> (shift + bits) == upper)
+            bins[key >> shift & (n_digits - 1)] += (double)weights[i];
+    }
+    for (uint32_t d = 0; d < n_digits; d++) {
+        if (bins[d] <= 0.0) continue;
+        last = d;
+        if (*sum + bins[d] >= mass) return d;
+        *sum += bins[d];
+    }
+    *sum -= bins[last];
+    return last;
+}
+
+struct rank_cut rank_mass_cut(const float *values, const float *weights, int n, double mass)
+{
+    double sum = 0.0;
+    uint64_t upper = 0;
+    for (int shift = 32; shift > 0;) {
+        int bits = shift < RADIX_BITS ? shift : RADIX_BITS;
+        shift -= bits;
+        upper = upper << bits | find_digit(values, weights, n, upper, shift, bits, mass, &sum);
+    }
+    struct rank_cut cut = {value_of_bits((uint32_t)upper), 0};
+    for (int i = 0; i < n; i++) {
+        if (values[i] != cut.value) continue;
+        cut.id = i;
+        sum += (double)weights[i];
+        if (sum >= mass) break;
+    }
+    return cut;
+}

@@ -36,4 +36,16 @@ void rank_begin(struct rank *r, const float *values, int n);
 /* Makes ids[0 .. min(k, n)) final and returns that number. */
 int rank_upto(struct rank *r, int k);
 
+/* The candidates with larger values than `value`, and those with that value up to `id`. */
+struct rank_cut {
+    float value;
+    int32_t id;
+};
+
+/*
+ * The cut after the fewest candidates, in the same order, whose weights (>= 0) add up to `mass`,
+ * which all of them reach but for rounding. Takes a few passes over the n values, no order.
+ */
+struct rank_cut rank_mass_cut(const float *values, const float *weights, int n, double mass);
+
 #endif

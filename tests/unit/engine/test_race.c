@@ -78,13 +78,13 @@ static uint32_t next_random(uint32_t *state)
     return *state >> 8;
 }
 
-static bool is_left(const struct race_cut *cut, float x, int32_t id)
+static bool is_left(const struct rank_cut *cut, float x, int32_t id)
 {
     return !cut || x > cut->value || (x == cut->value && id <= cut->id);
 }
 
 /* The winner by definition; *ret_margin as race_draw's. */
-static int32_t slow_draw(const struct race_field *f, int n, const struct race_cut *cut,
+static int32_t slow_draw(const struct race_field *f, int n, const struct rank_cut *cut,
                          double *ret_margin)
 {
     double best = -1, second = 0;
@@ -120,7 +120,7 @@ static float fill_row(int n, uint32_t seed)
 }
 
 static void check_draw(struct race *r, const struct race_field *f, int n,
-                       const struct race_cut *cut)
+                       const struct rank_cut *cut)
 {
     float margin;
     double want_margin;
@@ -144,7 +144,7 @@ static void test_draw_follows_definition(void **state)
         for (uint32_t i = 0; i < 60; i++) {
             float top = fill_row(n, 100 * (uint32_t)n + i);
             struct race_field f = {row, top, i % 3 == 0 ? 0.2f : 1.5f, race_numbers(i, i % 4, 9)};
-            struct race_cut cut = {top - 2.0f, n / 2}, at_top = {top, n};
+            struct rank_cut cut = {top - 2.0f, n / 2}, at_top = {top, n};
             check_draw(&r, &f, n, NULL);
             check_draw(&r, &f, n, &cut);
             check_draw(&r, &f, n, &at_top);
@@ -180,7 +180,7 @@ static void test_list_and_cut_agree(void **state)
         REQUIRE_EQ_INT(race_init(&r, N, kern_select(*name)), 0);
         for (int n = 1; n < 600; n++) {
             struct race_field f = {row, top, 0.3f, race_numbers((uint64_t)n, 0, 1)};
-            struct race_cut cut = {row[ids[n - 1]], ids[n - 1]};
+            struct rank_cut cut = {row[ids[n - 1]], ids[n - 1]};
             float a, b;
             int32_t listed = race_draw_listed(&r, &f, ids, n, &a);
             REQUIRE_EQ_INT(race_draw(&r, &f, &cut, &b), listed);

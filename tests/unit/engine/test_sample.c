@@ -75,6 +75,38 @@ static void test_rank_orders(void **state)
     }
 }
 
+/* The cut at a mass is where the sorted order reaches it; ties and weights of 0 included. */
+static void test_mass_cut(void **state)
+{
+    (void)state;
+    enum { N = 3000 };
+    static float x[N], w[N];
+    static int32_t ids[N];
+    for (uint32_t seed = 0; seed < 30; seed++) {
+        int n = seed % 3 ? N : 1 + (int)seed;
+        double total = 0, sum = 0;
+        fill_logits(x, n, seed);
+        if (seed % 2) x[n / 2] = -INFINITY;
+        for (int i = 0; i < n; i++) {
+            ids[i] = i;
+            w[i] = x[i] < -9.0f ? 0.0f : ldexpf(1.0f, (int)x[i]); /* sums are exact */
+            total += w[i];
+        }
+        sort_values = x;
+        qsort(ids, (size_t)n, sizeof(*ids), compare_ids);
+        for (int i = 0; i < n && sum < total; i += 1 + i / 8) {
+            sum = 0;
+            for (int j = 0; j <= i; j++)
+                sum += w[ids[j]];
+            struct rank_cut cut = rank_mass_cut(x, w, n, sum);
+            if (w[ids[i]] <= 0.0f) break;
+            REQUIRE_MSG(cut.id == ids[i] && cut.value == x[ids[i]],
+                        "seed %u, %d of %d: id %d at %g", seed, i, n, (int)cut.id,
+                        (double)cut.value);
+        }
+    }
+}
+
 /* ---- the chain against its definition ------------------------------------------------------ */
 
 struct candidate {
@@ -213,6 +245,42 @@ static void test_chain_follows_definition(void **state)
         s.seed = 1234 + i;
         check_chain(&s, (uint32_t)i + 1, cases[i].name);
     }
+}
+
+/* With many candidates left, top-p and min-p follow their definition too. */
+static void test_flat_chain(void **state)
+{
+    (void)state;
+    enum { N = 4000, N_DRAWS = 30000 };
+    static float logits[N];
+    static struct candidate want[N];
+    static bool kept[N];
+    struct eng_sampling s = eng_sampling_default();
+    uint32_t seed = 9;
+    for (int i = 0; i < N; i++)
+        logits[i] = (float)(next_random(&seed) % 100) / 50.0f;
+    struct sampler *sampler = sampler_create(N, kern_select("auto"));
+    for (int min_p = 0; min_p < 2; min_p++) {
+        s.top_p = 0.7f;
+        s.min_p = min_p ? 0.5f : 0.0f;
+        int n = slow_chain(logits, N, &s, want), n_low = 0;
+        double p_low = 0;
+        REQUIRE(n > 600 && n < 3000);
+        memset(kept, 0, sizeof(kept));
+        for (int i = 0; i < n; i++) {
+            kept[want[i].id] = true;
+            if (want[i].x < want[n / 2].x) p_low += want[i].p;
+        }
+        for (int i = 0; i < N_DRAWS; i++) {
+            struct sample_row row = {.logits = logits, .chain = &s, .index = i};
+            int32_t id = sampler_draw(sampler, &row);
+            REQUIRE(kept[id]);
+            n_low += logits[id] < want[n / 2].x;
+        }
+        REQUIRE_MSG(fabs(n_low - p_low * N_DRAWS) < 500, "%d low ids, not %g", n_low,
+                    p_low * N_DRAWS);
+    }
+    sampler_destroy(sampler);
 }
 
 /* ---- adjustments --------------------------------------------------------------------------- */
@@ -384,7 +452,9 @@ int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(test_rank_orders),
+        cmocka_unit_test(test_mass_cut),
         cmocka_unit_test(test_chain_follows_definition),
+        cmocka_unit_test(test_flat_chain),
         cmocka_unit_test(test_greedy_adjustments),
         cmocka_unit_test(test_penalties),
         cmocka_unit_test(test_banned_is_never_drawn),
