@@ -27,6 +27,7 @@
 #include "engine/kv.h"
 #include "engine/memory_plan.h"
 #include "engine/model/family.h"
+#include "engine/model/load.h"
 #include "engine/model/model.h"
 #include "engine/model/numerics.h"
 #include "engine/model/reading.h"

@@ -7,6 +7,7 @@
 #include "engine/engine.h"
 #include "engine/model/config.h"
 #include "engine/model/family.h"
+#include "engine/model/load.h"
 #include "engine/model/numerics.h"
 #include "engine/model/plan.h"
 #include "engine/model/rope.h"

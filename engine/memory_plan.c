@@ -11,6 +11,7 @@
 #include "base/cgroup.h"
 #include "engine/batch.h"
 #include "engine/kv.h"
+#include "engine/model/load.h"
 #include "engine/model/model.h"
 
 /* Shorter contexts are chosen only if the model's own is shorter. */

@@ -11,7 +11,7 @@
 
 #include <stddef.h>
 
-#include "engine/model/model.h"
+#include "engine/model/hparams.h"
 #include "engine/model/problems.h"
 
 /* Reads both files of a directory; generation_config.json may be absent. 0 or the first problem. */

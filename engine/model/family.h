@@ -13,7 +13,7 @@
 #include <stdbool.h>
 #include <stddef.h>
 
-#include "engine/model/model.h"
+#include "engine/model/hparams.h"
 
 /*
  * Names of a layer's tensors, after "PREFIXlayers.N." and without ".weight"; NULL: the family has

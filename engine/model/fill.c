@@ -22,6 +22,7 @@
 #include "base/file.h"
 #include "engine/eng_error.h"
 #include "engine/kernels/convert.h"
+#include "engine/model/load.h"
 #include "engine/model/plan.h"
 #include "engine/model/rope.h"
 #include "engine/model/weight_hash.h"

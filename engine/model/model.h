@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: MIT */
 /*
- * The model: hyper-parameters and packed weights. Everything is const after eng_model_fill.
+ * The model: hyper-parameters and packed weights. Everything is const after eng_model_fill of
+ * load.h.
  *
  * Shapes in comments use n_layers, n_heads, n_kv_heads, d_head, d_model, d_ff, vocab.
  */
@@ -13,10 +14,9 @@
 #include <stdint.h>
 
 #include "engine/kernels/kernels.h"
+#include "engine/model/hparams.h"
 
-struct eng_family;
 struct eng_numerics;
-struct pool;
 
 /* One packed matrix, n_out outputs of n_in inputs; row n of the source is output n. */
 struct eng_mat {
@@ -47,64 +47,6 @@ static inline size_t eng_mat_offset(const struct eng_mat *m, int panel)
     int first = m->n_panels - m->n_fine, n_fine = panel > first ? panel - first : 0;
     return (size_t)(panel - n_fine) * m->panel_bytes + (size_t)n_fine * m->fine_bytes;
 }
-
-enum eng_rope_type {
-    ENG_ROPE_DEFAULT,
-    ENG_ROPE_LINEAR,
-    ENG_ROPE_LLAMA3,
-    ENG_ROPE_YARN,
-    ENG_ROPE_DYNAMIC,
-    ENG_ROPE_LONGROPE
-};
-
-enum { ENG_MAX_HEAD_DIM = 1024 };
-
-struct eng_rope {
-    enum eng_rope_type type;
-    double theta, factor;
-    double low_freq_factor, high_freq_factor; /* llama3 */
-    double original_ctx;                      /* llama3, yarn, longrope */
-    double beta_fast, beta_slow;              /* yarn */
-    double attention_factor;                  /* of cos and sin; 1 but for yarn and longrope */
-    bool truncate;                            /* yarn */
-    /* longrope's divisors of the frequencies, for contexts up to original_ctx and longer ones */
-    double short_factors[ENG_MAX_HEAD_DIM / 2], long_factors[ENG_MAX_HEAD_DIM / 2];
-};
-
-/*
- * RMSNorm of queries and keys. HEAD: of each head, before RoPE or after it; ROW: of all heads of a
- * token together, before RoPE.
- */
-enum eng_qk_norm { ENG_QK_NORM_NONE, ENG_QK_NORM_HEAD, ENG_QK_NORM_AFTER_ROPE, ENG_QK_NORM_ROW };
-
-enum { ENG_MAX_EOS = 16, ENG_MAX_LAYERS = 512 };
-
-struct eng_hparams {
-    const struct eng_family *family;
-    int d_model, n_layers, n_heads, n_kv_heads, d_head, d_ff;
-    int32_t vocab;     /* vocab_size of config.json */
-    int64_t ctx_train; /* max_position_embeddings */
-    int64_t ctx_max;   /* longest context that can be served exactly */
-    double rms_eps;
-    bool tied; /* the embedding is also the head */
-    bool attn_bias_qkv, attn_bias_o, mlp_bias;
-    enum kern_act act;
-    enum eng_qk_norm qk_norm;
-    bool branch_norms; /* a layer's branches are normed before they are added to the stream */
-    /* Factors, 1 if the model has none. Branches are added to the stream times residual_scale. */
-    double embed_scale, residual_scale, attn_scale, logits_scaling; /* logits are divided by it */
-    double attn_softcap, logit_softcap;                             /* 0: none */
-    int d_rot;            /* dimensions of a head that RoPE turns, the first ones */
-    struct eng_rope rope; /* of all layers, or, with a local one, of those without a window */
-    struct eng_rope local_rope;
-    bool has_local_rope;
-    int32_t eos_ids[ENG_MAX_EOS];
-    int n_eos_ids;
-    int32_t bos_id;                       /* -1: none */
-    bool layer_rope[ENG_MAX_LAYERS];      /* the layer has RoPE */
-    int32_t layer_window[ENG_MAX_LAYERS]; /* keys visible, the token itself included; 0: all */
-    uint64_t config_hash[2]; /* of the bytes of config.json and generation_config.json */
-};
 
 struct eng_layer {
     const float *attn_norm; /* [d_model] or NULL: attention reads the stream as it is */
@@ -158,31 +100,5 @@ struct eng_model {
     const atomic_bool *stop; /* of eng_model_params */
     struct eng_load *load;   /* the plan between open and fill; NULL afterwards */
 };
-
-struct eng_model_params {
-    const char *dir;
-    const struct eng_numerics *numerics; /* NULL: bf16 if the CPU has it and the matrices are BF16,
-                                          * else exact */
-    const struct kern *kern;
-    const char *gemm;          /* "auto", "native", "blas"; "native" if BLAS is not available */
-    const char *weight_coding; /* "auto" or NULL: as measured, "on", "off" */
-    const atomic_bool *stop;   /* eng_model_fill gives up once it is true; NULL: never */
-    int64_t memory_bytes;      /* weights beyond this are refused with the sums; 0: no limit */
-};
-
-/*
- * Two steps, so that memory can be planned between them: eng_model_open reads config.json and
- * every safetensors header, checks names, dtypes and shapes against the config, and fills hp,
- * numerics and weights_bytes without allocating for weights; eng_model_fill allocates, reads and
- * packs on all threads of the pool, and computes RoPE tables for ctx positions (ctx <=
- * hp.ctx_max). Errors are enum eng_error. eng_model_close takes NULL and half-loaded models.
- */
-int eng_model_open(struct eng_model **ret, const struct eng_model_params *params, char *err,
-                   size_t errlen);
-int eng_model_fill(struct eng_model *m, struct pool *pool, int64_t ctx, char *err, size_t errlen);
-void eng_model_close(struct eng_model *m);
-
-/* Bytes of the RoPE tables for ctx positions, which eng_model_fill adds to weights_bytes. */
-int64_t eng_model_rope_bytes(const struct eng_model *m, int64_t ctx);
 
 #endif

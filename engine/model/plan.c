@@ -440,8 +440,3 @@ void eng_plan_place(struct eng_model *m, const char *gemm)
     if (m->hp.tied) m->head = m->embed; /* its shape, for memory plans; panels are set later */
     m->weights_bytes = (int64_t)(load->arena_bytes + reserve);
 }
-
-int64_t eng_model_rope_bytes(const struct eng_model *m, int64_t ctx)
-{
-    return (m->hp.has_local_rope ? 4 : 2) * ctx * (m->hp.d_rot / 2) * (int64_t)sizeof(float);
-}

@@ -5,7 +5,7 @@
 #include <assert.h>
 #include <math.h>
 
-#include "engine/model/model.h"
+#include "engine/model/hparams.h"
 
 static const double two_pi = 6.283185307179586476925287;
 

@@ -12,6 +12,7 @@
 #include <math.h>
 
 #include "engine/kernels/kernels.h"
+#include "engine/model/load.h"
 #include "engine/model/model.h"
 #include "engine/model/numerics.h"
 #include "test.h"

@@ -10,6 +10,7 @@
 
 #include "engine/engine.h"
 #include "engine/kernels/convert.h"
+#include "engine/model/load.h"
 #include "engine/model/model.h"
 #include "engine/model/numerics.h"
 #include "engine/model/plan.h"

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: MIT */
-/* The life of a model: opened by its plan, closed, and the mappings that hold its weights. */
-#include "engine/model/model.h"
+/* Opens a model by its plan and closes it; the mappings that hold its weights. */
+#include "engine/model/load.h"
 
 #include <stdlib.h>
 #include <string.h>
@@ -115,4 +115,9 @@ void eng_model_close(struct eng_model *m)
     eng_arena_unmap(m->plain, m->plain_bytes);
     free(m->layers);
     free(m);
+}
+
+int64_t eng_model_rope_bytes(const struct eng_model *m, int64_t ctx)
+{
+    return (m->hp.has_local_rope ? 4 : 2) * ctx * (m->hp.d_rot / 2) * (int64_t)sizeof(float);
 }

@@ -1,0 +1,71 @@
+/* SPDX-License-Identifier: MIT */
+/* Hyper-parameters of a model, as config.h fills them from its files. */
+#ifndef HEARTH_ENGINE_MODEL_HPARAMS_H
+#define HEARTH_ENGINE_MODEL_HPARAMS_H
+
+#include <stdbool.h>
+#include <stdint.h>
+
+#include "engine/kernels/kernels.h"
+
+struct eng_family;
+
+enum eng_rope_type {
+    ENG_ROPE_DEFAULT,
+    ENG_ROPE_LINEAR,
+    ENG_ROPE_LLAMA3,
+    ENG_ROPE_YARN,
+    ENG_ROPE_DYNAMIC,
+    ENG_ROPE_LONGROPE
+};
+
+enum { ENG_MAX_HEAD_DIM = 1024 };
+
+struct eng_rope {
+    enum eng_rope_type type;
+    double theta, factor;
+    double low_freq_factor, high_freq_factor; /* llama3 */
+    double original_ctx;                      /* llama3, yarn, longrope */
+    double beta_fast, beta_slow;              /* yarn */
+    double attention_factor;                  /* of cos and sin; 1 but for yarn and longrope */
+    bool truncate;                            /* yarn */
+    /* longrope's divisors of the frequencies, for contexts up to original_ctx and longer ones */
+    double short_factors[ENG_MAX_HEAD_DIM / 2], long_factors[ENG_MAX_HEAD_DIM / 2];
+};
+
+/*
+ * RMSNorm of queries and keys. HEAD: of each head, before RoPE or after it; ROW: of all heads of a
+ * token together, before RoPE.
+ */
+enum eng_qk_norm { ENG_QK_NORM_NONE, ENG_QK_NORM_HEAD, ENG_QK_NORM_AFTER_ROPE, ENG_QK_NORM_ROW };
+
+enum { ENG_MAX_EOS = 16, ENG_MAX_LAYERS = 512 };
+
+struct eng_hparams {
+    const struct eng_family *family;
+    int d_model, n_layers, n_heads, n_kv_heads, d_head, d_ff;
+    int32_t vocab;     /* vocab_size of config.json */
+    int64_t ctx_train; /* max_position_embeddings */
+    int64_t ctx_max;   /* longest context that can be served exactly */
+    double rms_eps;
+    bool tied; /* the embedding is also the head */
+    bool attn_bias_qkv, attn_bias_o, mlp_bias;
+    enum kern_act act;
+    enum eng_qk_norm qk_norm;
+    bool branch_norms; /* a layer's branches are normed before they are added to the stream */
+    /* Factors, 1 if the model has none. Branches are added to the stream times residual_scale. */
+    double embed_scale, residual_scale, attn_scale, logits_scaling; /* logits are divided by it */
+    double attn_softcap, logit_softcap;                             /* 0: none */
+    int d_rot;            /* dimensions of a head that RoPE turns, the first ones */
+    struct eng_rope rope; /* of all layers, or, with a local one, of those without a window */
+    struct eng_rope local_rope;
+    bool has_local_rope;
+    int32_t eos_ids[ENG_MAX_EOS];
+    int n_eos_ids;
+    int32_t bos_id;                       /* -1: none */
+    bool layer_rope[ENG_MAX_LAYERS];      /* the layer has RoPE */
+    int32_t layer_window[ENG_MAX_LAYERS]; /* keys visible, the token itself included; 0: all */
+    uint64_t config_hash[2]; /* of the bytes of config.json and generation_config.json */
+};
+
+#endif
