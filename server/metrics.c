@@ -17,7 +17,6 @@
 #include "engine/engine.h"
 #include "server/log.h"
 #include "server/served_model.h"
-#include "server/swap.h"
 
 enum { MAX_BOUNDS = 24 };
 
@@ -173,7 +172,7 @@ void srv_metrics_observe(struct srv_metrics *m, enum srv_time what, uint64_t us)
     observe(m, what == SRV_TIME_MASK ? H_GRAMMAR_MASK : H_GRAMMAR_COMPILE, (double)us * 1e-6, 1);
 }
 
-void srv_metrics_count_swap(struct srv_metrics *m, int result, uint64_t load_us)
+void srv_metrics_count_swap(struct srv_metrics *m, enum srv_swap_result result, uint64_t load_us)
 {
     _Static_assert(SWAP_OK == 0 && SWAP_BUSY == N_OF(swap_results) - 1, "one label per result");
     if (result == SWAP_OK) observe(m, H_SWAP_LOAD, (double)load_us * 1e-6, 1);

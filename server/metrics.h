@@ -55,8 +55,20 @@ void srv_metrics_count(struct srv_metrics *m, enum srv_count what);
 void srv_metrics_add(struct srv_metrics *m, enum srv_count what, int n);
 void srv_metrics_observe(struct srv_metrics *m, enum srv_time what, uint64_t us);
 
-/* A swap of the model has ended with this enum srv_swap_result; load_us: of one that succeeded. */
-void srv_metrics_count_swap(struct srv_metrics *m, int result, uint64_t load_us);
+/* How a swap of the model ended, see swap.h. */
+enum srv_swap_result {
+    SWAP_OK,
+    SWAP_UNCHANGED,
+    SWAP_NO_MEMORY, /* planned, or an allocation failed */
+    SWAP_INVALID,   /* the directory cannot be served */
+    SWAP_SELF_TEST,
+    SWAP_BUSY,      /* another swap has not ended yet */
+    SWAP_NOT_FOUND, /* no directory, not in the cache */
+    SWAP_GIVEN_UP,  /* the server is ending */
+};
+
+/* load_us: of a swap that succeeded. */
+void srv_metrics_count_swap(struct srv_metrics *m, enum srv_swap_result result, uint64_t load_us);
 
 /* A request has ended. status 0: no answer was sent. disconnected: its client had left. */
 void srv_metrics_count_request(struct srv_metrics *m, int status, bool disconnected,

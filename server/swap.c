@@ -19,7 +19,6 @@
 #include "server/budget.h"
 #include "server/compile_queue.h"
 #include "server/log.h"
-#include "server/metrics.h"
 #include "server/model_lookup.h"
 #include "server/systemd.h"
 

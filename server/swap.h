@@ -20,6 +20,7 @@
 #include <stdint.h>
 
 #include "server/config/config.h"
+#include "server/metrics.h"
 
 struct eng_turns;
 struct srv_app;
@@ -27,17 +28,6 @@ struct srv_swap;
 
 enum srv_swap_state { SWAP_IDLE, SWAP_PLANNING, SWAP_LOADING, SWAP_TESTING, SWAP_DRAINING };
 const char *srv_swap_state_name(enum srv_swap_state state);
-
-enum srv_swap_result {
-    SWAP_OK,
-    SWAP_UNCHANGED,
-    SWAP_NO_MEMORY, /* planned, or an allocation failed */
-    SWAP_INVALID,   /* the directory cannot be served */
-    SWAP_SELF_TEST,
-    SWAP_BUSY,      /* another swap has not ended yet */
-    SWAP_NOT_FOUND, /* no directory, not in the cache */
-    SWAP_GIVEN_UP,  /* the server is ending */
-};
 
 /* The outcome of a swap. The numbers of memory come with SWAP_NO_MEMORY, else they are 0. */
 struct srv_swap_outcome {
