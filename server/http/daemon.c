@@ -27,6 +27,7 @@
 
 #include "base/clock.h"
 #include "base/os_error.h"
+#include "server/http/admit.h"
 #include "server/http/guard.h"
 #include "server/http/request.h"
 #include "server/http/server.h"
@@ -135,7 +136,7 @@ static enum MHD_Result take_head(struct srv_request *req, struct MHD_Connection 
     snprintf(req->method, sizeof(req->method), "%s", method);
     note_peer(req, connection);
     MHD_get_connection_values_n(connection, MHD_HEADER_KIND, collect, &collector);
-    srv_guard_judge(req, &head, context->refused, collector.too_many, &verdict);
+    srv_admit_request(req, &head, context->refused, collector.too_many, &verdict);
     if (verdict.refused) {
         if (context->refused)
             srv_metrics_count(req->server->metrics, SRV_COUNT_REFUSED_CONNECTIONS);
@@ -148,7 +149,7 @@ static enum MHD_Result take_head(struct srv_request *req, struct MHD_Connection 
     }
     if (strcmp(req->method, "OPTIONS") == 0) {
         req->close_after = head.body_bytes != 0;
-        srv_guard_reply_options(req);
+        srv_admit_reply_options(req);
         return send_answer(req, connection);
     }
     buf_init(&req->body, (size_t)req->server->config->max_body_bytes);

@@ -10,11 +10,8 @@
 
 #include "base/nearest.h"
 #include "server/bounds.h"
+#include "server/http/endpoint.h"
 #include "server/http/keys.h"
-#include "server/http/request.h"
-#include "server/http/server.h"
-#include "server/log.h"
-#include "server/serve_pull.h"
 
 __attribute__((format(printf, 3, 4))) static void
 refuse(struct srv_guard_verdict *v, enum srv_error kind, const char *format, ...)
@@ -152,6 +149,29 @@ bool srv_guard_target_is_good(const char *target)
     return true;
 }
 
+static int hex_digit(char c)
+{
+    if (c >= '0' && c <= '9') return c - '0';
+    c = (char)tolower((unsigned char)c);
+    return c >= 'a' && c <= 'f' ? c - 'a' + 10 : -1;
+}
+
+void srv_guard_decode(char *text, bool is_query)
+{
+    char *out = text;
+    for (char *p = text; *p; p++) {
+        int high = *p == '%' ? hex_digit(p[1]) : -1;
+        int low = high >= 0 ? hex_digit(p[2]) : -1;
+        if (low >= 0) {
+            *out++ = (char)(high * 16 + low);
+            p += 2;
+        } else {
+            *out++ = is_query && *p == '+' ? ' ' : *p;
+        }
+    }
+    *out = '\0';
+}
+
 /* ---- Host, Origin -------------------------------------------------------------------------- */
 
 /* The name without port, brackets and final dot, in buf. */
@@ -215,8 +235,7 @@ static bool is_own_origin(const struct srv_guard_head *h)
     return host && h->host && strcasecmp(host + 3, h->host) == 0;
 }
 
-/* Returns true if a web page sent the request, of an origin that nobody allowed. */
-static bool is_foreign(const struct srv_guard_head *h, const struct srv_guard_rules *r)
+bool srv_guard_is_foreign(const struct srv_guard_head *h, const struct srv_guard_rules *r)
 {
     return h->origin && !is_own_origin(h) && !srv_guard_cors(h->origin, r);
 }
@@ -228,7 +247,7 @@ static bool is_foreign(const struct srv_guard_head *h, const struct srv_guard_ru
 void srv_guard_origin(const struct srv_guard_head *h, const struct srv_guard_rules *r,
                       struct srv_guard_verdict *v)
 {
-    if (strcmp(h->method, "POST") != 0 || !is_foreign(h, r)) return;
+    if (strcmp(h->method, "POST") != 0 || !srv_guard_is_foreign(h, r)) return;
     refuse(v, SRV_ERR_FORBIDDEN,
            "A web page of %.60s sent this, which is not this server's: name it in --cors-origins, "
            "or let the proxy pass the browser's Host with its port.",
@@ -350,7 +369,7 @@ static const char *split_target(const char *target, char *path)
     size_t len = strcspn(target, "?");
     memcpy(path, target, len);
     path[len] = '\0';
-    srv_request_decode(path, false);
+    srv_guard_decode(path, false);
     len = strlen(path);
     while (len > 1 && path[len - 1] == '/')
         path[--len] = '\0';
@@ -458,93 +477,4 @@ void srv_guard_check(struct srv_guard_head *h, const struct srv_guard_input *in,
         check_key(h, in->keys, v);
     if (!v->refused) check_state(in, v);
     if (!v->refused) srv_guard_body(h, in->rules, v);
-}
-
-/* ---- a request ----------------------------------------------------------------------------- */
-
-static void add_cors(struct srv_request *req, const char *origin)
-{
-    if (!origin) return;
-    srv_reply_header(req, "Access-Control-Allow-Origin", origin);
-    srv_reply_header(req, "Vary", "Origin");
-    srv_reply_header(req, "Access-Control-Expose-Headers",
-                     "x-request-id, request-id, openai-processing-ms, retry-after, retry-after-ms, "
-                     "x-ignored-params, x-dropped-input-items");
-}
-
-/* The page only learns that something failed; the log tells the operator why, once. */
-static void log_refused_origin(const char *origin)
-{
-    static atomic_flag told = ATOMIC_FLAG_INIT;
-    if (atomic_flag_test_and_set(&told)) return;
-    srv_log(SRV_LOG_WARNING,
-            "refused a web page of %.100s, an origin that --cors-origins does not name (later "
-            "refusals are not logged)",
-            origin);
-}
-
-void srv_guard_reply_options(struct srv_request *req)
-{
-    struct srv_guard_route found;
-    struct buf empty;
-    buf_init(&empty, 1);
-    srv_guard_find_route(req->server->routes, "OPTIONS", req->path, &found);
-    srv_reply_header(req, "Allow", found.path_known ? found.allow : "GET, HEAD, POST, OPTIONS");
-    const char *origin = srv_request_header(req, "Origin");
-    bool allowed = srv_guard_cors(origin, &req->server->rules) != NULL;
-    if (origin && !allowed) log_refused_origin(origin);
-    if (allowed) {
-        const char *wanted = srv_request_header(req, "Access-Control-Request-Headers");
-        srv_reply_header(req, "Access-Control-Allow-Methods", "GET, HEAD, POST, OPTIONS");
-        srv_reply_header(req, "Access-Control-Allow-Headers",
-                         wanted ? wanted : "authorization, content-type");
-        srv_reply_header(req, "Access-Control-Max-Age", "600");
-    }
-    srv_reply(req, 204, NULL, &empty);
-}
-
-/* Without a route the path decides, and the request where nothing knows the path. */
-static enum srv_dialect dialect_of(const struct srv_request *req, unsigned path_flags)
-{
-    unsigned flags = req->route ? req->route->flags : SRV_ROUTE_EITHER | path_flags;
-    bool either = (flags & SRV_ROUTE_EITHER) && srv_request_header(req, "anthropic-version");
-    return either || (flags & SRV_ROUTE_ANTHROPIC) ? SRV_DIALECT_ANTHROPIC : SRV_DIALECT_OPENAI;
-}
-
-static bool is_local_peer(const char *peer)
-{
-    return !strcmp(peer, "unix") || !strncmp(peer, "127.", 4) || !strcmp(peer, "::1") ||
-           !strncmp(peer, "::ffff:127.", 11);
-}
-
-void srv_guard_judge(struct srv_request *req, struct srv_guard_head *head, bool conn_refused,
-                     bool too_many_headers, struct srv_guard_verdict *v)
-{
-    struct srv_server *s = req->server;
-    char *path = srv_request_alloc(req, strlen(req->target) + 2);
-    const struct srv_guard_input in = {
-        .routes = s->routes,
-        .rules = req->admin ? &s->admin_rules : &s->rules,
-        .keys = req->admin ? NULL : s->keys,
-        .operator_keys = s->operator_keys,
-        .operator_open = s->operator_open,
-        .peer_is_local = is_local_peer(req->peer),
-        .state = (enum srv_state)atomic_load(&s->app.state),
-        .percent = srv_pull_percent(s->app.pull),
-        .refusing = atomic_load(&s->refusing),
-        .admin = req->admin,
-        .too_many_connections = conn_refused,
-        .too_many_headers = too_many_headers,
-    };
-    srv_guard_check(head, &in, path, v);
-    if (path) req->path = path;
-    req->query = v->query;
-    req->route = v->route;
-    req->facts.tail = v->tail;
-    req->facts.dialect = dialect_of(req, v->path_flags);
-    if (v->refused && v->kind == SRV_ERR_FORBIDDEN && v->route && is_foreign(head, in.rules))
-        log_refused_origin(head->origin);
-    memcpy(req->facts.tenant, v->tenant, sizeof(req->facts.tenant));
-    if (v->refused && v->kind == SRV_ERR_METHOD) srv_reply_header(req, "Allow", v->allow);
-    add_cors(req, srv_guard_cors(head->origin, &s->rules));
 }

@@ -2,7 +2,7 @@
 /*
  * The checks of a request's head, before its body is read. The HTTP library is lax about framing:
  * requests that a proxy and this server could read differently are refused here. The rules are pure
- * functions on text, so that each has its test; the last two functions apply them to a request.
+ * functions on text, so that each has its test; admit.h applies them to a request.
  *
  * Threads: safe; they keep no state.
  */
@@ -17,7 +17,6 @@
 #include "server/config/config.h"
 #include "server/http/api_error.h"
 
-struct srv_request;
 struct srv_route;
 
 /* Rules of the configuration for every head. Strings are borrowed. */
@@ -98,23 +97,17 @@ void srv_guard_body(const struct srv_guard_head *h, const struct srv_guard_rules
  */
 bool srv_guard_target_is_good(const char *target);
 
+/* Decodes %XX in place (and '+' as a blank in queries); malformed escapes stay. */
+void srv_guard_decode(char *text, bool is_query);
+
 /* The key of Authorization: Bearer KEY, or of x-api-key; NULL without a well-formed one. */
 const char *srv_guard_key(const struct srv_guard_head *h, size_t *ret_len);
 
+/* Returns true if a web page of an origin that is not allowed sent the request. */
+bool srv_guard_is_foreign(const struct srv_guard_head *h, const struct srv_guard_rules *r);
+
 /* The value for Access-Control-Allow-Origin, or NULL. Borrowed. */
 const char *srv_guard_cors(const char *origin, const struct srv_guard_rules *r);
-
-/* ---- a request ----------------------------------------------------------------------------- */
-
-/*
- * Applies srv_guard_check to the head of req, whose headers are in `head`, and keeps in req what
- * later steps need. Adds the headers that let an allowed origin's web page read the answer.
- */
-void srv_guard_judge(struct srv_request *req, struct srv_guard_head *head, bool conn_refused,
-                     bool too_many_headers, struct srv_guard_verdict *v);
-
-/* Answers OPTIONS: the methods of the path, and to an allowed origin the headers it may send. */
-void srv_guard_reply_options(struct srv_request *req);
 
 /* ---- routes -------------------------------------------------------------------------------- */
 

@@ -3,7 +3,6 @@
 #include "server/http/request.h"
 
 #include <assert.h>
-#include <ctype.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -12,6 +11,7 @@
 
 #include "base/clock.h"
 #include "engine/engine.h"
+#include "server/http/guard.h"
 #include "server/http/server.h"
 #include "server/log.h"
 #include "server/metrics.h"
@@ -242,29 +242,6 @@ const char *srv_request_header(const struct srv_request *req, const char *name)
     return NULL;
 }
 
-static int hex_digit(char c)
-{
-    if (c >= '0' && c <= '9') return c - '0';
-    c = (char)tolower((unsigned char)c);
-    return c >= 'a' && c <= 'f' ? c - 'a' + 10 : -1;
-}
-
-void srv_request_decode(char *text, bool is_query)
-{
-    char *out = text;
-    for (char *p = text; *p; p++) {
-        int high = *p == '%' ? hex_digit(p[1]) : -1;
-        int low = high >= 0 ? hex_digit(p[2]) : -1;
-        if (low >= 0) {
-            *out++ = (char)(high * 16 + low);
-            p += 2;
-        } else {
-            *out++ = is_query && *p == '+' ? ' ' : *p;
-        }
-    }
-    *out = '\0';
-}
-
 const char *srv_request_query(const struct srv_request *req, const char *name)
 {
     size_t name_len = strlen(name);
@@ -276,7 +253,7 @@ const char *srv_request_query(const struct srv_request *req, const char *name)
             /* Borrowed from the request's own memory, which is not part of what callers see as
              * const. */
             char *value = srv_request_copy_text((struct srv_request *)req, p + skip, len - skip);
-            if (value) srv_request_decode(value, true);
+            if (value) srv_guard_decode(value, true);
             return value;
         }
         p += len;

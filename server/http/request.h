@@ -125,9 +125,6 @@ bool srv_request_add_header(struct srv_request *req, const char *name, size_t na
 /* Copies text into the request's memory, with a NUL; NULL if out of memory. */
 char *srv_request_copy_text(struct srv_request *req, const char *text, size_t len);
 
-/* Decodes %XX in place (and '+' as a blank in queries); malformed escapes stay. */
-void srv_request_decode(char *text, bool is_query);
-
 static inline void srv_request_ref(struct srv_request *req)
 {
     int before = atomic_fetch_add(&req->n_refs, 1);

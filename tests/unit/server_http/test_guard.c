@@ -301,10 +301,10 @@ static void decoding(void **state)
     for (size_t i = 0; i < N_OF(cases); i++) {
         char text[32];
         snprintf(text, sizeof(text), "%s", cases[i].in);
-        srv_request_decode(text, false);
+        srv_guard_decode(text, false);
         REQUIRE_EQ_STR(text, cases[i].path);
         snprintf(text, sizeof(text), "%s", cases[i].in);
-        srv_request_decode(text, true);
+        srv_guard_decode(text, true);
         REQUIRE_EQ_STR(text, cases[i].query);
     }
 }

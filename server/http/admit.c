@@ -1,0 +1,100 @@
+/* SPDX-License-Identifier: MIT */
+/* The rules of guard.h applied to a request; see admit.h. */
+#include "server/http/admit.h"
+
+#include <stdatomic.h>
+#include <string.h>
+
+#include "server/http/guard.h"
+#include "server/http/request.h"
+#include "server/http/server.h"
+#include "server/log.h"
+#include "server/serve_pull.h"
+
+static void add_cors(struct srv_request *req, const char *origin)
+{
+    if (!origin) return;
+    srv_reply_header(req, "Access-Control-Allow-Origin", origin);
+    srv_reply_header(req, "Vary", "Origin");
+    srv_reply_header(req, "Access-Control-Expose-Headers",
+                     "x-request-id, request-id, openai-processing-ms, retry-after, retry-after-ms, "
+                     "x-ignored-params, x-dropped-input-items");
+}
+
+/* The page only learns that something failed; the log tells the operator why, once. */
+static void log_refused_origin(const char *origin)
+{
+    static atomic_flag told = ATOMIC_FLAG_INIT;
+    if (atomic_flag_test_and_set(&told)) return;
+    srv_log(SRV_LOG_WARNING,
+            "refused a web page of %.100s, an origin that --cors-origins does not name (later "
+            "refusals are not logged)",
+            origin);
+}
+
+void srv_admit_reply_options(struct srv_request *req)
+{
+    struct srv_guard_route found;
+    struct buf empty;
+    buf_init(&empty, 1);
+    srv_guard_find_route(req->server->routes, "OPTIONS", req->path, &found);
+    srv_reply_header(req, "Allow", found.path_known ? found.allow : "GET, HEAD, POST, OPTIONS");
+    const char *origin = srv_request_header(req, "Origin");
+    bool allowed = srv_guard_cors(origin, &req->server->rules) != NULL;
+    if (origin && !allowed) log_refused_origin(origin);
+    if (allowed) {
+        const char *wanted = srv_request_header(req, "Access-Control-Request-Headers");
+        srv_reply_header(req, "Access-Control-Allow-Methods", "GET, HEAD, POST, OPTIONS");
+        srv_reply_header(req, "Access-Control-Allow-Headers",
+                         wanted ? wanted : "authorization, content-type");
+        srv_reply_header(req, "Access-Control-Max-Age", "600");
+    }
+    srv_reply(req, 204, NULL, &empty);
+}
+
+/* Without a route the path's other routes decide; on an unknown path, the request's headers. */
+static enum srv_dialect dialect_of(const struct srv_request *req, unsigned path_flags)
+{
+    unsigned flags = req->route ? req->route->flags : SRV_ROUTE_EITHER | path_flags;
+    bool either = (flags & SRV_ROUTE_EITHER) && srv_request_header(req, "anthropic-version");
+    return either || (flags & SRV_ROUTE_ANTHROPIC) ? SRV_DIALECT_ANTHROPIC : SRV_DIALECT_OPENAI;
+}
+
+static bool is_local_peer(const char *peer)
+{
+    return !strcmp(peer, "unix") || !strncmp(peer, "127.", 4) || !strcmp(peer, "::1") ||
+           !strncmp(peer, "::ffff:127.", 11);
+}
+
+void srv_admit_request(struct srv_request *req, struct srv_guard_head *head, bool conn_refused,
+                       bool too_many_headers, struct srv_guard_verdict *v)
+{
+    struct srv_server *s = req->server;
+    char *path = srv_request_alloc(req, strlen(req->target) + 2);
+    const struct srv_guard_input in = {
+        .routes = s->routes,
+        .rules = req->admin ? &s->admin_rules : &s->rules,
+        .keys = req->admin ? NULL : s->keys,
+        .operator_keys = s->operator_keys,
+        .operator_open = s->operator_open,
+        .peer_is_local = is_local_peer(req->peer),
+        .state = (enum srv_state)atomic_load(&s->app.state),
+        .percent = srv_pull_percent(s->app.pull),
+        .refusing = atomic_load(&s->refusing),
+        .admin = req->admin,
+        .too_many_connections = conn_refused,
+        .too_many_headers = too_many_headers,
+    };
+    srv_guard_check(head, &in, path, v);
+    if (path) req->path = path;
+    req->query = v->query;
+    req->route = v->route;
+    req->facts.tail = v->tail;
+    req->facts.dialect = dialect_of(req, v->path_flags);
+    if (v->refused && v->kind == SRV_ERR_FORBIDDEN && v->route &&
+        srv_guard_is_foreign(head, in.rules))
+        log_refused_origin(head->origin);
+    memcpy(req->facts.tenant, v->tenant, sizeof(req->facts.tenant));
+    if (v->refused && v->kind == SRV_ERR_METHOD) srv_reply_header(req, "Allow", v->allow);
+    add_cors(req, srv_guard_cors(head->origin, &s->rules));
+}
