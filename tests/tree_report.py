@@ -20,6 +20,8 @@ TOP = ("base", "engine", "tokenizer", "server")
 INCLUDE = re.compile(r'^\s*#\s*include\s*"([^"]+)"', re.M)
 ASSERT = re.compile(r"(?<![\w])assert\s*\(")
 LONGEST = 10
+# Headers that stand for a whole library: its files include the door, and the door's file includes them.
+DOORS = {"engine/engine", "tokenizer/tokenizer", "tokenizer/chat/chat", "tokenizer/grammar/grammar", "tokenizer/tools/tools"}
 
 
 def read_sources(root):
@@ -67,6 +69,16 @@ def components(graph):
 
 def include_graph(texts):
     return {path: {header for header in INCLUDE.findall(text) if header in texts} for path, text in texts.items()}
+
+
+def module_graph(includes):
+    """{module: {module}}: a header and the source of its name as one, without the doors."""
+    graph = collections.defaultdict(set)
+    for path, headers in includes.items():
+        module = os.path.splitext(path)[0]
+        if module not in DOORS:
+            graph[module] |= {os.path.splitext(header)[0] for header in headers} - DOORS - {module}
+    return graph
 
 
 def product_objects(root, build):
@@ -163,6 +175,7 @@ def main():
     print_arrows("calls from room to room (pairs of files)", calls)
     print_circles("include cycles", includes)
     print_circles("call circles between files", calls)
+    print_circles("include circles between modules", module_graph(includes))
     print_functions(texts)
 
 
