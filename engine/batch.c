@@ -224,8 +224,11 @@ static void add_segment(struct batch *b, struct seq *s, int n_tokens, enum fwd_w
         .pos0 = s->n_done,
         .pages = s->data,
         .want = want,
-        .hidden_sum = s->job->p.want_embedding ? s->hidden_sum : NULL,
+        .pool = s->job->p.want_pooled ? s->pool : NULL,
+        .n_unpooled = s->job->p.n_unpooled,
+        .ends = s->n_done + n_tokens == s->job->p.n_prompt,
     };
+    s->segment = b->n_segs;
     b->seg_seqs[b->n_segs++] = s;
 }
 

@@ -38,9 +38,10 @@ struct batch_model {
     bool (*run)(void *ctx, const struct fwd_step *step);
     const float *(*logits)(void *ctx, int row);
     int32_t (*argmax)(void *ctx, int row, bool *ret_finite);
+    const float *(*pooled)(void *ctx, int segment);
     void *ctx;
     int32_t vocab;
-    int d_model;
+    int d_model, pooled_width;
     const int32_t *eos_ids; /* borrowed */
     int n_eos_ids;
 };

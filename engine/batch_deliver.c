@@ -85,18 +85,17 @@ static bool deliver_prompt_rows(struct batch *b, struct seq *s, int64_t pos0, in
     return true;
 }
 
-/* Returns false, and sends nothing, if the mean is not finite. */
-static bool emit_embedding(struct seq *s, uint64_t now_us)
+/* Returns false, and sends nothing, if a number is not finite. */
+static bool emit_pooled(struct batch *b, struct seq *s, uint64_t now_us)
 {
-    for (int i = 0; i < s->d_model; i++) {
-        s->hidden_sum[i] /= (float)s->job->p.n_prompt;
-        if (!isfinite(s->hidden_sum[i])) return false;
-    }
-    struct eng_event e = {.type = ENG_EVENT_EMBEDDING,
+    const float *row = b->p.model.pooled(b->p.model.ctx, s->segment);
+    for (int i = 0; i < b->p.model.pooled_width; i++)
+        if (!isfinite(row[i])) return false;
+    struct eng_event e = {.type = ENG_EVENT_POOLED,
                           .choice = s->choice,
                           .index = s->job->p.n_prompt - 1,
-                          .logits = s->hidden_sum,
-                          .n_logits = s->d_model,
+                          .logits = row,
+                          .n_logits = b->p.model.pooled_width,
                           .stop_id = -1,
                           .now_us = now_us};
     job_emit(s->job, &e);
@@ -279,7 +278,7 @@ static void deliver_draw(struct batch *b, const struct batch_draw *d, uint64_t n
 /* A job without generated tokens ends with its prompt. */
 static void end_prefill_only(struct batch *b, struct seq *s, uint64_t now_us)
 {
-    if (s->job->p.want_embedding && !emit_embedding(s, now_us))
+    if (s->job->p.want_pooled && !emit_pooled(b, s, now_us))
         batch_end_seq(b, s, ENG_FINISH_ERROR, -1, NOT_FINITE, now_us);
     else
         batch_end_seq(b, s, ENG_FINISH_LENGTH, -1, NULL, now_us);

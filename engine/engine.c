@@ -26,7 +26,8 @@
 #include "engine/kernels/kernels.h"
 #include "engine/kv.h"
 #include "engine/memory_plan.h"
-#include "engine/model/family.h"
+#include "engine/model/config.h"
+#include "engine/model/heads.h"
 #include "engine/model/load.h"
 #include "engine/model/model.h"
 #include "engine/model/numerics.h"
@@ -218,6 +219,10 @@ static int open_model(struct eng *e, char *err, size_t errlen)
     };
     char why[512];
     int rc = eng_model_open(&e->model, &params, why, sizeof(why));
+    if (!rc && !e->model->has_head && !e->p.reads_only) {
+        struct eng_report r = {.err = why, .errlen = sizeof(why)};
+        rc = eng_config_refuse_reader(&e->model->hp, &r);
+    }
     if (!rc) return 0;
     bool named = strstr(why, e->p.model_dir) || rc == ENG_ENOMEM;
     snprintf(err, errlen, "%.200s%s%s", named ? "" : e->p.model_dir, named ? "" : ": ", why);
@@ -366,6 +371,11 @@ static int32_t forward_argmax(void *ctx, int row, bool *ret_finite)
     return fwd_argmax(ctx, row, ret_finite);
 }
 
+static const float *forward_pooled(void *ctx, int segment)
+{
+    return fwd_pooled(ctx, segment);
+}
+
 static int start_scheduler(struct eng *e, char *err, size_t errlen)
 {
     const struct eng_hparams *hp = &e->model->hp;
@@ -376,9 +386,11 @@ static int start_scheduler(struct eng *e, char *err, size_t errlen)
         .batch = {.model = {.run = run_forward,
                             .logits = forward_logits,
                             .argmax = forward_argmax,
+                            .pooled = forward_pooled,
                             .ctx = e->fwd,
                             .vocab = hp->vocab,
                             .d_model = hp->d_model,
+                            .pooled_width = e->model->heads.width,
                             .eos_ids = hp->eos_ids,
                             .n_eos_ids = hp->n_eos_ids},
                   .kern = e->kern,
@@ -394,6 +406,10 @@ static int start_scheduler(struct eng *e, char *err, size_t errlen)
         .max_queued_jobs = e->p.max_queued_jobs,
         .max_queued_tokens = e->p.max_queued_tokens,
         .no_prefix_cache = e->p.no_prefix_cache,
+        .reads_only = !e->model->has_head,
+        .pools_last = e->model->heads.pooling == ENG_POOL_LAST,
+        .pads = hp->task == ENG_TASK_LABELS && hp->pad_id >= 0,
+        .pad_id = hp->pad_id,
         .global_priority = e->p.global_priority,
         .starving_us = STARVING_US,
         .turns = e->p.turns,
@@ -436,7 +452,7 @@ static void describe(struct eng *e, double load_seconds)
     else
         snprintf(e->gemm_name, sizeof(e->gemm_name), "native");
     e->info = (struct eng_info){
-        .architecture = hp->family->architecture,
+        .architecture = hp->architecture,
         .rope = eng_rope_name(&hp->rope, m->ctx),
         .numerics = m->numerics->name,
         .kernels = e->kern->name,
@@ -467,6 +483,11 @@ static void describe(struct eng *e, double load_seconds)
         .eos_ids = hp->eos_ids,
         .n_eos_ids = hp->n_eos_ids,
         .bos_id = hp->bos_id,
+        .generates = m->has_head,
+        .pooled = m->heads.given ? eng_pooling_name(m->heads.pooling) : NULL,
+        .pooled_width = m->heads.width,
+        .n_labels = hp->n_labels,
+        .unpooled_prompt = m->heads.leaves_prompt,
         .weights_dtype = m->weights_dtype,
         .memory = e->plan.memory,
         .load_seconds = load_seconds - e->self_test_seconds,

@@ -72,7 +72,8 @@ struct eng_params {
     int64_t max_queued_tokens; /* prompt tokens waiting; 0: 8 x context */
     int n_batch_choices;       /* most choices per job; 0: 16 */
     enum eng_speculate speculate; /* drafts: see eng_job_params */
-    bool global_priority;         /* priority counts between keys too; a key that was not served for
+    bool reads_only; /* models that make no tokens are opened too; else they are refused by name */
+    bool global_priority; /* priority counts between keys too; a key that was not served for
                                 * 15 s still comes next */
 
     /* Opening an engine in a process where another one works. */
@@ -165,6 +166,13 @@ struct eng_info {
     const int32_t *eos_ids; /* generation_config.json, else config.json */
     int n_eos_ids;
     int32_t bos_id;            /* or -1 */
+    bool generates;            /* false: jobs with want_pooled only, see eng_params.reads_only */
+    const char *pooled;        /* what want_pooled takes of the hidden states, as the model's files
+                                * say: "mean", "cls", "lasttoken", ...; NULL: they say nothing, and
+                                * it is the mean */
+    int pooled_width;          /* numbers of ENG_EVENT_POOLED */
+    int n_labels;              /* they are logits of labels, so many; 0: a vector */
+    bool unpooled_prompt;      /* the model wants n_unpooled to be set for its prompts */
     const char *weights_dtype; /* of the files: "BF16", "F16", "F32", "mixed" */
     uint8_t fingerprint[16];   /* of weights and configuration, for any threads and packing */
     struct eng_memory memory;
@@ -320,8 +328,9 @@ enum eng_event_type {
     ENG_EVENT_TOKEN,        /* a generated token; index counts from 0 within the choice */
     ENG_EVENT_LOGITS,       /* want_logits: the raw row after position `index` (prompt, once for all
                              * choices, and generated), n_logits wide */
-    ENG_EVENT_EMBEDDING,    /* want_embedding: mean of the final hidden states over the prompt,
-                             * n_logits = d_model wide */
+    ENG_EVENT_POOLED,       /* want_pooled: the prompt's vector, or the logits of its labels, as the
+                             * model's files make them of its final hidden states; finite,
+                             * n_logits = eng_info.pooled_width wide */
     ENG_EVENT_PROGRESS,     /* want_progress: after each step of the prefill, index = prompt tokens
                              * done, cached ones included; see usage */
     ENG_EVENT_CHOICE_DONE,  /* finish is set; nothing more comes for this choice */
@@ -364,7 +373,7 @@ struct eng_event {
     int rank;      /* PROMPT_TOKEN: 1 for the most likely; else 0 */
     const struct eng_logprob *top; /* best first, ties by lower id; NULL: not requested */
     int n_top;
-    const float *logits; /* LOGITS, EMBEDDING */
+    const float *logits; /* LOGITS, POOLED */
     int64_t n_logits;
     enum eng_finish finish;        /* CHOICE_DONE */
     const char *error;             /* CHOICE_DONE with ENG_FINISH_ERROR */
@@ -395,7 +404,8 @@ struct eng_job_params {
                                  * ENG_MAX_LOGPROBS) */
     int n_prompt_logprobs; /* -1: none; such a job reads no cached pages */
     bool want_logits;
-    bool want_embedding; /* prompt only; max_tokens must be 0 */
+    bool want_pooled;   /* prompt only; max_tokens must be 0 and n_choices 1 */
+    int64_t n_unpooled; /* tokens at the start that means and maxima leave out; not all */
     bool want_progress;
     bool no_cache;              /* does not read or fill the prefix cache */
     uint8_t tenant[32];         /* prefix pages are shared by equal tenants; 0: the common one */
@@ -459,7 +469,7 @@ struct eng_stats {
     uint64_t n_steps;
     uint64_t last_step_us; /* when the last step ended, CLOCK_MONOTONIC */
     uint64_t n_prompt_tokens, n_cached_tokens, n_computed_prompt_tokens, n_generated_tokens;
-    uint64_t n_misses[ENG_N_MISSES]; /* jobs; embeddings are ENG_MISS_NONE */
+    uint64_t n_misses[ENG_N_MISSES]; /* jobs; those with want_pooled are ENG_MISS_NONE */
     uint64_t n_jobs_done, n_jobs_cancelled, n_jobs_failed;
     double prompt_tokens_per_s; /* measured over the last seconds of work; 0: none yet */
     double generated_tokens_per_s;

@@ -17,6 +17,7 @@
 
 #include <assert.h>
 #include <errno.h>
+#include <math.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -35,7 +36,7 @@ enum {
     PRIVATE_ROWS = 4, /* up to this many rows are packed by each thread for itself */
     FEW_ROWS = 8,     /* of one item that works row by row */
     OPS_PER_LAYER = 13,
-    OPS_OUTSIDE = 5,
+    OPS_OUTSIDE = 5 + 3 * ENG_MAX_HEAD_OPS,
 };
 
 enum op_kind {
@@ -49,12 +50,13 @@ enum op_kind {
     OP_ATTEND,
     OP_MERGE,
     OP_GATHER,
-    OP_HIDDEN,
+    OP_POOL,
     OP_HEAD,
+    OP_REFINE,
 };
 
 /* The rows that an op works on. */
-enum op_rows { ROWS_ALL, ROWS_KEPT, ROWS_LOGITS };
+enum op_rows { ROWS_ALL, ROWS_KEPT, ROWS_LOGITS, ROWS_POOLED, N_ROWS };
 
 /* One phase. */
 struct op {
@@ -66,7 +68,8 @@ struct op {
     const struct eng_mat *next; /* the matrix read after this one */
     struct gemm_source src;     /* x NULL: the op before left its rows packed in f->ffn */
     struct kern_out out;
-    int units_per_item, n_units; /* panels, or pairs of them */
+    int units_per_item, n_units;    /* panels, or pairs of them */
+    const struct eng_head_op *head; /* OP_REFINE */
     int reads_layer; /* the layer whose keys and values the product prefetches; -1: none */
     double reads_from, reads_to; /* this product's share of them, 0 .. 1 */
 };
@@ -100,13 +103,15 @@ struct fwd {
     size_t mapping_bytes;
 
     /* activations, f32, rows padded to whole panels */
-    float *x;      /* [max_rows][d_model]: the residual stream */
-    float *kept;   /* [max_rows][d_model]: the same for kept rows, in the last layer */
-    float *branch; /* [max_rows][d_model]: a branch's output before its norm, if it has one */
-    float *qkv;    /* [max_rows][(n_heads + 2 n_kv_heads) d_head] */
-    float *heads;  /* [max_rows][n_heads d_head]: attention's output */
-    float *logits; /* [max_logit_rows][vocab] */
-    size_t ld_x, ld_qkv, ld_heads, ld_logits;
+    float *x;            /* [max_rows][d_model]: the residual stream */
+    float *kept;         /* [max_rows][d_model]: the same for kept rows, in the last layer */
+    float *branch;       /* [max_rows][d_model]: a branch's output before its norm, if it has one */
+    float *qkv;          /* [max_rows][(n_heads + 2 n_kv_heads) d_head] */
+    float *heads;        /* [max_rows][n_heads d_head]: attention's output */
+    float *logits;       /* [max_logit_rows][vocab] */
+    float *pooled[2];    /* [max_segs][ld_pooled]: inputs and outputs of the heads, in turn */
+    const float *result; /* the one with the last outputs */
+    size_t ld_x, ld_qkv, ld_heads, ld_logits, ld_pooled;
     struct best *best; /* [max_logit_rows][n_head_items] */
     int n_head_items;
 
@@ -123,11 +128,12 @@ struct fwd {
     const struct fwd_step *in;
     int *seg_row;       /* [max_segs]: first row of a segment */
     int *seg_kept;      /* [max_segs]: first kept row of a segment */
+    int *seg_pooled;    /* [max_segs]: row of the pooled ones; -1: the segment ends no text */
     int32_t *row_token; /* [max_rows] */
     int32_t *kept_row;  /* [max_rows]: rows that go through the last layer to its end */
     int32_t *logit_row; /* [max_logit_rows]: indices into kept rows */
-    int n_rows[3];      /* by enum op_rows */
-    bool wants_hidden;
+    int n_rows[N_ROWS]; /* by enum op_rows */
+    bool pools;         /* some segment */
 };
 
 /* ---- items --------------------------------------------------------------------------------- */
@@ -185,6 +191,12 @@ static void post_item(void *arg, int item, int thread)
         kern->rmsnorm(branch, op->src.norm, branch, hp->d_model, op->src.eps);
         kern->add(op->out.c + (size_t)i * op->out.ld, branch, hp->d_model);
     }
+}
+
+/* Returns true if row k of a segment wants logits. */
+static bool wants_row(const struct fwd_segment *seg, int k)
+{
+    return seg->want == FWD_WANT_ALL || (seg->want == FWD_WANT_LAST && k == seg->n_tokens - 1);
 }
 
 static struct gemm_rows rows_in(const struct packed *p, const struct op *op)
@@ -326,20 +338,113 @@ static void gather_item(void *arg, int item, int thread)
                f->ld_x * sizeof(float));
 }
 
-/* Final hidden states of one segment, summed in order of position. */
-static void hidden_item(void *arg, int item, int thread)
+/* The text's position from which rows are pooled. */
+static int64_t first_pooled(const struct fwd *f, const struct fwd_segment *seg)
+{
+    enum eng_pooling pooling = f->p.model->heads.pooling;
+    if (pooling == ENG_POOL_LAST) return seg->ends ? seg->pos0 + seg->n_tokens - 1 : INT64_MAX;
+    return pooling == ENG_POOL_CLS ? 0 : seg->n_unpooled;
+}
+
+/* Returns true if row k of a segment is pooled. */
+static bool pools_row(const struct fwd *f, const struct fwd_segment *seg, int k)
+{
+    int64_t first = first_pooled(f, seg), pos = seg->pos0 + k;
+    return seg->pool && (f->p.model->heads.pooling == ENG_POOL_CLS ? pos == first : pos >= first);
+}
+
+static bool is_kept(const struct fwd *f, const struct fwd_segment *seg, int k)
+{
+    return wants_row(seg, k) || pools_row(f, seg, k);
+}
+
+/* Adds the row at a position to the state of a pooling. */
+static void pool_row(const struct fwd *f, const struct fwd_segment *seg, int64_t pos, float *row)
+{
+    const struct eng_model *m = f->p.model;
+    int n = m->hp.d_model;
+    if (m->heads.pooling == ENG_POOL_WEIGHTED) m->kern->scale(row, (float)(pos + 1), n);
+    if (pos == first_pooled(f, seg)) {
+        memcpy(seg->pool, row, (size_t)n * sizeof(*row));
+    } else if (m->heads.pooling == ENG_POOL_MAX) {
+        for (int i = 0; i < n; i++)
+            if (row[i] > seg->pool[i] || isnan(row[i])) seg->pool[i] = row[i];
+    } else {
+        m->kern->add(seg->pool, row, n);
+    }
+}
+
+/* The state of a text that has ended, over what its pooling divides by. */
+static void finish_pool(const struct fwd *f, const struct fwd_segment *seg, float *ret)
+{
+    const struct eng_model *m = f->p.model;
+    double n = (double)(seg->pos0 + seg->n_tokens), left_out = (double)seg->n_unpooled, by = 1;
+    switch (m->heads.pooling) {
+    case ENG_POOL_MEAN: by = n - left_out; break;
+    case ENG_POOL_SQRT_LEN: by = sqrt(n - left_out); break;
+    case ENG_POOL_WEIGHTED: by = (n * (n + 1) - left_out * (left_out + 1)) / 2; break;
+    default: break;
+    }
+    for (int i = 0; i < m->hp.d_model; i++)
+        ret[i] = seg->pool[i] / (float)by;
+}
+
+/* Final hidden states of one segment, pooled in order of position. */
+static void pool_item(void *arg, int item, int thread)
 {
     const struct op *op = arg;
     struct fwd *f = op->f;
     const struct eng_model *m = f->p.model;
     const struct fwd_segment *seg = &f->in->segs[item];
     float *row = f->threads[thread].row;
-    if (!seg->hidden_sum) return;
-    for (int i = 0; i < seg->n_tokens; i++) {
-        const float *x = f->kept + (size_t)(f->seg_kept[item] + i) * f->ld_x;
-        m->kern->rmsnorm(x, m->final_norm, row, m->hp.d_model, (float)m->stream_eps);
-        m->kern->add(seg->hidden_sum, row, m->hp.d_model);
+    if (!seg->pool) return;
+    int kept = f->seg_kept[item];
+    for (int k = 0; k < seg->n_tokens; k++) {
+        if (pools_row(f, seg, k)) {
+            m->kern->rmsnorm(f->kept + (size_t)kept * f->ld_x, m->final_norm, row, m->hp.d_model,
+                             (float)m->stream_eps);
+            pool_row(f, seg, seg->pos0 + k, row);
+        }
+        kept += is_kept(f, seg, k);
     }
+    if (seg->ends) finish_pool(f, seg, f->pooled[0] + (size_t)f->seg_pooled[item] * f->ld_pooled);
+}
+
+/* x / max(its length, 1e-12) */
+static void normalise(float *x, int n)
+{
+    double sum = 0;
+    for (int i = 0; i < n; i++)
+        sum += (double)x[i] * (double)x[i];
+    double length = sqrt(sum);
+    if (length < 1e-12) length = 1e-12;
+    for (int i = 0; i < n; i++)
+        x[i] = (float)((double)x[i] / length);
+}
+
+static float activate(enum eng_head_act act, float x)
+{
+    switch (act) {
+    case ENG_HEAD_IDENTITY: break;
+    case ENG_HEAD_TANH: return tanhf(x);
+    case ENG_HEAD_RELU: return x < 0 ? 0 : x;
+    case ENG_HEAD_GELU: return x / 2 * (1 + erff(x * (float)M_SQRT1_2));
+    }
+    return x;
+}
+
+/* What a head does with each row by itself. */
+static void refine_item(void *arg, int item, int thread)
+{
+    const struct op *op = arg;
+    (void)thread;
+    float *x = op->out.c + (size_t)item * op->out.ld;
+    if (op->head->kind == ENG_HEAD_L2) {
+        normalise(x, op->units_per_item);
+        return;
+    }
+    for (int i = 0; i < op->units_per_item; i++)
+        x[i] = activate(op->head->act, x[i]);
 }
 
 /* Some panels of the head for all rows, and the largest logit among them. */
@@ -435,7 +540,7 @@ static void link_products(struct fwd *f)
         struct op *op = &f->ops[i];
         if (!is_product(op)) continue;
         op->next = next;
-        next = op->mat;
+        if (op->rows != ROWS_POOLED) next = op->mat;
     }
 }
 
@@ -475,6 +580,30 @@ static void add_branch(struct fwd *f, enum op_rows rows, struct gemm_source src,
     op->out = stream;
 }
 
+/* From the final hidden states to a row for each text that ends. */
+static void add_heads(struct fwd *f)
+{
+    const struct eng_heads *heads = &f->p.model->heads;
+    int width = f->p.model->hp.d_model, at = 0;
+    add_op(f, OP_POOL, ROWS_KEPT, pool_item);
+    for (int i = 0; i < heads->n_ops; i++) {
+        const struct eng_head_op *head = &heads->ops[i];
+        if (head->kind == ENG_HEAD_DENSE) {
+            struct gemm_source src = plain(f->pooled[at], f->ld_pooled, NULL);
+            at = !at;
+            add_product(f, OP_PRODUCT, ROWS_POOLED, src, &head->mat,
+                        into(f->pooled[at], f->ld_pooled));
+            width = head->mat.n_out;
+            if (head->act == ENG_HEAD_IDENTITY) continue;
+        }
+        struct op *op = add_op(f, OP_REFINE, ROWS_POOLED, refine_item);
+        op->head = head;
+        op->out = into(f->pooled[at], f->ld_pooled);
+        op->units_per_item = width;
+    }
+    f->result = f->pooled[at];
+}
+
 /* The transformer. */
 static void build_program(struct fwd *f)
 {
@@ -500,10 +629,12 @@ static void build_program(struct fwd *f)
         add_product(f, OP_GATE_UP, rows, normed(f, x, l->ffn_norm), &l->gate_up, packed_out);
         add_branch(f, rows, packed_in, &l->down, l->ffn_post, x);
     }
-    add_op(f, OP_HIDDEN, ROWS_KEPT, hidden_item);
-    struct gemm_source final = normed(f, f->kept, m->head_norm);
-    final.map = f->logit_row;
-    add_product(f, OP_HEAD, ROWS_LOGITS, final, &m->head, into(f->logits, f->ld_logits));
+    if (m->has_head) {
+        struct gemm_source final = normed(f, f->kept, m->head_norm);
+        final.map = f->logit_row;
+        add_product(f, OP_HEAD, ROWS_LOGITS, final, &m->head, into(f->logits, f->ld_logits));
+    }
+    add_heads(f);
     link_products(f);
     link_attention(f);
 }
@@ -537,7 +668,8 @@ static int count_items(const struct op *op)
     case OP_ATTEND: return attn_n_items(f->attn);
     case OP_MERGE: return attn_n_merge_items(f->attn);
     case OP_GATHER: return n_rows > 0;
-    case OP_HIDDEN: return f->wants_hidden ? f->in->n_segs : 0;
+    case OP_POOL: return f->pools ? f->in->n_segs : 0;
+    case OP_REFINE: return n_rows;
     }
     return 0;
 }
@@ -551,15 +683,14 @@ static void take_segment(struct fwd *f, int i)
     assert(seg->pos0 + seg->n_tokens <= f->p.ctx);
     f->seg_row[i] = n[ROWS_ALL];
     f->seg_kept[i] = n[ROWS_KEPT];
-    f->wants_hidden = f->wants_hidden || seg->hidden_sum;
+    f->pools = f->pools || seg->pool;
+    f->seg_pooled[i] = seg->pool && seg->ends ? n[ROWS_POOLED]++ : -1;
     for (int k = 0; k < seg->n_tokens; k++) {
-        bool wants =
-            seg->want == FWD_WANT_ALL || (seg->want == FWD_WANT_LAST && k == seg->n_tokens - 1);
-        if (wants) {
+        if (wants_row(seg, k)) {
             assert(n[ROWS_LOGITS] < f->p.max_logit_rows);
             f->logit_row[n[ROWS_LOGITS]++] = n[ROWS_KEPT];
         }
-        if (wants || seg->hidden_sum) f->kept_row[n[ROWS_KEPT]++] = n[ROWS_ALL];
+        if (is_kept(f, seg, k)) f->kept_row[n[ROWS_KEPT]++] = n[ROWS_ALL];
         f->row_token[n[ROWS_ALL]++] = seg->tokens[k];
     }
 }
@@ -569,7 +700,7 @@ bool fwd_run(struct fwd *f, const struct fwd_step *step)
     assert(step->n_segs <= f->p.max_segs);
     f->in = step;
     f->step++;
-    f->wants_hidden = false;
+    f->pools = false;
     memset(f->n_rows, 0, sizeof(f->n_rows));
     for (int i = 0; i < step->n_segs; i++)
         take_segment(f, i);
@@ -583,6 +714,12 @@ const float *fwd_logits(const struct fwd *f, int i)
 {
     assert(i >= 0 && i < f->n_rows[ROWS_LOGITS]);
     return f->logits + (size_t)i * f->ld_logits;
+}
+
+const float *fwd_pooled(const struct fwd *f, int i)
+{
+    assert(i >= 0 && i < f->p.max_segs && f->seg_pooled[i] >= 0);
+    return f->result + (size_t)f->seg_pooled[i] * f->ld_pooled;
 }
 
 int32_t fwd_argmax(const struct fwd *f, int i, bool *ret_finite)
@@ -612,6 +749,9 @@ static int longest_blas_row(const struct eng_model *m)
         for (size_t k = 0; k < sizeof(mats) / sizeof(mats[0]); k++)
             if (mats[k]->use_blas && mats[k]->k_pad > longest) longest = mats[k]->k_pad;
     }
+    for (int i = 0; i < m->heads.n_ops; i++)
+        if (m->heads.ops[i].mat.use_blas && m->heads.ops[i].mat.k_pad > longest)
+            longest = m->heads.ops[i].mat.k_pad;
     return longest;
 }
 
@@ -656,12 +796,19 @@ static void take_activations(struct fwd *f, struct scratch *s)
     f->qkv = scratch_take(s, rows * f->ld_qkv, sizeof(float));
     f->heads = scratch_take(s, rows * f->ld_heads, sizeof(float));
     f->ffn = take_packed(s, rows, (size_t)l->down.k_pad);
+    f->ld_pooled = f->ld_x;
+    for (int i = 0; i < m->heads.n_ops; i++)
+        if (columns(&m->heads.ops[i].mat) > f->ld_pooled)
+            f->ld_pooled = columns(&m->heads.ops[i].mat);
+    for (int i = 0; i < 2; i++)
+        f->pooled[i] = scratch_take(s, (size_t)f->p.max_segs * f->ld_pooled, sizeof(float));
 }
 
 static void take_logits(struct fwd *f, struct scratch *s)
 {
     const struct eng_mat *head = &f->p.model->head;
     size_t rows = (size_t)f->p.max_logit_rows;
+    if (!f->p.model->has_head) return;
     int per_item = gemm_units_per_item(head->n_panels, head->panel_bytes, f->n_threads);
     f->n_head_items = ceil_div(head->n_panels, per_item);
     f->ld_logits = columns(head);
@@ -674,6 +821,7 @@ static void take_lists(struct fwd *f, struct scratch *s)
     size_t rows = (size_t)f->p.max_rows, segs = (size_t)f->p.max_segs;
     f->seg_row = scratch_take(s, segs, sizeof(int));
     f->seg_kept = scratch_take(s, segs, sizeof(int));
+    f->seg_pooled = scratch_take(s, segs, sizeof(int));
     f->row_token = scratch_take(s, rows, sizeof(int32_t));
     f->kept_row = scratch_take(s, rows, sizeof(int32_t));
     f->logit_row = scratch_take(s, (size_t)f->p.max_logit_rows, sizeof(int32_t));
@@ -687,6 +835,9 @@ static void take_scratch(struct fwd *f, struct scratch *s)
 {
     const struct eng_layer *l = &f->p.model->layers[0];
     size_t longest = (size_t)(l->qkv.k_pad > l->o.k_pad ? l->qkv.k_pad : l->o.k_pad);
+    for (int i = 0; i < f->p.model->heads.n_ops; i++)
+        if ((size_t)f->p.model->heads.ops[i].mat.k_pad > longest)
+            longest = (size_t)f->p.model->heads.ops[i].mat.k_pad;
     take_lists(f, s);
     take_activations(f, s);
     f->packed = take_packed(s, (size_t)f->p.max_rows, longest);

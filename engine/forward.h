@@ -58,6 +58,12 @@ bool fwd_run(struct fwd *f, const struct fwd_step *step);
  */
 const float *fwd_logits(const struct fwd *f, int i);
 
+/*
+ * What the model's heads make of the text that segment i ended, which has `pool` and `ends`:
+ * [heads.width], valid until the next fwd_run.
+ */
+const float *fwd_pooled(const struct fwd *f, int i);
+
 /* Argmax of that row, the lowest id on a tie. *ret_finite: all its values are finite or -inf. */
 int32_t fwd_argmax(const struct fwd *f, int i, bool *ret_finite);
 

@@ -256,5 +256,7 @@ bool gemm_blas_settle_model(struct eng_model *model)
         all = settle_like(&l->gate_up, &known) && all;
         all = settle_like(&l->down, &known) && all;
     }
+    for (int i = 0; i < model->heads.n_ops; i++)
+        all = settle_like(&model->heads.ops[i].mat, &known) && all;
     return all;
 }

@@ -89,10 +89,19 @@ static int check_params(const struct eng_job_params *p, const struct job_limits 
             return ENG_EINVAL;
         }
     }
-    if (p->want_embedding && (p->max_tokens != 0 || p->n_choices != 1)) {
+    if (p->want_pooled && (p->max_tokens != 0 || p->n_choices != 1)) {
         snprintf(err, errlen, "an embedding job has max_tokens %lld and %d choices, not 0 and 1",
                  (long long)p->max_tokens, p->n_choices);
         return ENG_EINVAL;
+    }
+    if (p->n_unpooled < 0 || p->n_unpooled >= p->n_prompt) {
+        snprintf(err, errlen, "n_unpooled is %lld but must be in 0 to %lld",
+                 (long long)p->n_unpooled, (long long)p->n_prompt - 1);
+        return ENG_EINVAL;
+    }
+    if (l->reads_only && (p->max_tokens > 0 || p->want_logits || p->n_prompt_logprobs >= 0)) {
+        snprintf(err, errlen, "this model makes no tokens: it reads texts only");
+        return ENG_EUNSUPPORTED;
     }
     if (!p->on_event) {
         snprintf(err, errlen, "on_event is missing");
@@ -175,7 +184,8 @@ static void derive(struct eng_job *job, const struct job_limits *l)
     /* The last token is never fed back, so it takes no position. */
     int64_t n_positions = p->n_prompt + (job->max_new > 0 ? job->max_new - 1 : 0);
     job->n_pages = (int)kv_pages_of(n_positions);
-    job->needs_rows = p->n_prompt_logprobs >= 0 || p->want_logits || p->want_embedding;
+    job->needs_rows =
+        p->n_prompt_logprobs >= 0 || p->want_logits || (p->want_pooled && !l->pools_last);
 
     bool shares = !p->no_cache && !l->no_prefix_cache;
     memcpy(job->scope.tenant, p->tenant, sizeof(job->scope.tenant));
@@ -192,6 +202,8 @@ int job_create(struct eng_job **ret, const struct eng_job_params *params,
     if (rc) return rc;
     struct eng_job_params p = *params;
     p.n_prediction = used_prediction(params, limits->ctx);
+    while (limits->pads && p.n_prompt > 1 && p.prompt[p.n_prompt - 1] == limits->pad_id)
+        p.n_prompt--;
     size_t bytes = job_bytes(&p);
     struct eng_job *job = bytes ? calloc(1, bytes) : NULL;
     if (!job) {

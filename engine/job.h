@@ -23,6 +23,10 @@ struct job_limits {
     int64_t ctx;
     int max_choices;
     bool no_prefix_cache;
+    bool reads_only; /* the model makes no tokens */
+    bool pools_last; /* its pooling needs the last row alone */
+    bool pads;       /* ids pad_id at the end of a prompt are not looked at */
+    int32_t pad_id;
 };
 
 struct eng_job {

@@ -361,6 +361,10 @@ int sched_create(struct sched **ret, const struct sched_params *params, char *er
         .ctx = params->batch.ctx,
         .max_choices = params->max_choices,
         .no_prefix_cache = params->no_prefix_cache,
+        .reads_only = params->reads_only,
+        .pools_last = params->pools_last,
+        .pads = params->pads,
+        .pad_id = params->pad_id,
     };
     atomic_init(&s->n_submitted, 0);
     atomic_init(&s->closing, false);

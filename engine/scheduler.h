@@ -28,6 +28,8 @@ struct sched_params {
     int max_queued_jobs;
     int64_t max_queued_tokens;
     bool no_prefix_cache;
+    bool reads_only, pools_last, pads; /* of job_limits, with pad_id */
+    int32_t pad_id;
     bool global_priority;    /* priority counts between keys too */
     uint64_t starving_us;    /* then: a key that was not served for this long comes next */
     struct eng_turns *turns; /* each step waits for its turn; NULL: no other engine computes */

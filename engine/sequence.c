@@ -16,15 +16,15 @@ static size_t mask_words(int32_t vocab)
 int seq_init(struct seq *s, int max_pages, int32_t vocab, int d_model)
 {
     size_t n = (size_t)max_pages;
-    *s = (struct seq){.d_model = d_model};
+    *s = (struct seq){.job = NULL};
     s->pages = calloc(n, sizeof(*s->pages));
     s->nodes = calloc(n, sizeof(*s->nodes));
     s->data = calloc(n, sizeof(*s->data));
     s->ids = calloc(n * KV_PAGE_TOKENS + 1, sizeof(*s->ids));
-    s->hidden_sum = calloc((size_t)d_model, sizeof(*s->hidden_sum));
+    s->pool = calloc((size_t)d_model, sizeof(*s->pool));
     s->mask = calloc(mask_words(vocab), sizeof(*s->mask));
     int rc = sample_history_init(&s->history, vocab);
-    bool all = s->pages && s->nodes && s->data && s->ids && s->hidden_sum && s->mask;
+    bool all = s->pages && s->nodes && s->data && s->ids && s->pool && s->mask;
     return rc == 0 && all ? 0 : -1;
 }
 
@@ -34,7 +34,7 @@ void seq_finish(struct seq *s)
     free(s->nodes);
     free(s->data);
     free(s->ids);
-    free(s->hidden_sum);
+    free(s->pool);
     free(s->mask);
     sample_history_finish(&s->history);
     *s = (struct seq){0};
@@ -75,8 +75,6 @@ void seq_begin(struct seq *s, struct eng_job *job, int choice)
     if (s->keeps_history)
         for (int64_t i = 0; i < job->p.n_prompt; i++)
             sample_history_add(&s->history, job->p.prompt[i], true);
-    if (job->p.want_embedding)
-        memset(s->hidden_sum, 0, (size_t)s->d_model * sizeof(*s->hidden_sum));
 }
 
 static void drop_pages(struct seq *s, int n_keep, struct prefix *cache)
@@ -153,7 +151,7 @@ enum eng_miss seq_miss(const struct seq *s, struct prefix *cache, int64_t *ret_n
     const struct eng_job_params *p = &s->job->p;
     int n_equal = 0;
     *ret_n_known = s->n_done;
-    if (p->want_embedding) return ENG_MISS_NONE;
+    if (p->want_pooled) return ENG_MISS_NONE;
     if (p->n_prompt <= KV_PAGE_TOKENS) return ENG_MISS_TOO_SHORT;
     if (s->job->scope.private_id || !job_reads_cache(s->job)) return ENG_MISS_SCOPE;
     if (!wants_cached_page(s)) return ENG_MISS_NONE;

@@ -49,12 +49,12 @@ struct seq {
     bool slow;                     /* so does the next one; else it is tried at once */
     int32_t untaken;               /* the id that the guide takes before that mask; -1: none */
     uint64_t *mask;                /* [(vocab + 63) / 64] allowed ids, for ENG_GUIDE_MASK */
-    float *hidden_sum;             /* [d_model], for embeddings */
-    int d_model;
+    float *pool;                   /* [d_model]: of fwd_segment */
     /* Of the step being built or evaluated. */
     bool computing; /* has prompt rows in it */
     bool broken;    /* a page could not be allocated: ends before the next step */
     int n_draft;    /* ids that it tries */
+    int segment;    /* its number in the step */
 };
 
 /* Buffers for max_pages pages. 0, or -1 if out of memory; call seq_finish in either case. */

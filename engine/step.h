@@ -7,6 +7,7 @@
 #define HEARTH_ENGINE_STEP_H
 
 #include <stdatomic.h>
+#include <stdbool.h>
 #include <stdint.h>
 
 /* The rows of a segment that want logits. */
@@ -19,8 +20,13 @@ struct fwd_segment {
     uint8_t *const *pages; /* data of page i of the sequence: positions 32 i .. 32 i + 31; covers
                               pos0 + n_tokens */
     enum fwd_want want;
-    float *hidden_sum; /* NULL, or [d_model]: the final normed hidden states of the rows are added,
-                          in order of position */
+    /*
+     * NULL, or [d_model]: the state of the text's pooling, which the segments of a text from its
+     * first one on pass on; what is there before position 0 does not matter.
+     */
+    float *pool;
+    int64_t n_unpooled; /* tokens at the start that means and maxima leave out */
+    bool ends;          /* the last segment of the text: fwd_pooled has its row */
 };
 
 /* No two segments of a step belong to one sequence. */

@@ -127,13 +127,14 @@ static void refuse_family(const struct object *o, const char *field, const char 
  * The reference reads model_type, most other tools architectures: if both are present, they must
  * agree.
  */
-static const struct eng_family *read_family(const struct object *o)
+static const struct eng_family *read_family(const struct object *o, struct eng_hparams *hp)
 {
     const char *architecture = first_architecture(o), *type = read_string(o, "model_type");
     const struct eng_family *family = NULL;
     if (architecture) {
-        family = eng_family_by_architecture(architecture);
+        family = eng_family_by_architecture(architecture, &hp->task);
         if (!family) refuse_family(o, "architecture", architecture);
+        snprintf(hp->architecture, sizeof(hp->architecture), "%s", architecture);
     } else if (type) {
         family = eng_family_by_model_type(type);
         if (!family) refuse_family(o, "model_type", type);
@@ -167,6 +168,10 @@ static void refuse_unsupported(const struct object *o)
     refuse_if_set(o, "is_encoder_decoder", "encoder-decoder models are not supported");
     refuse_if_set(o, "add_cross_attention", "cross attention is not supported");
     refuse_if_set(o, "use_bidirectional_attention", "bidirectional attention is not supported");
+    if (!read_bool(o, "is_causal", true))
+        eng_report_problem(o->report, ENG_EUNSUPPORTED,
+                           "%s: is_causal is false: bidirectional attention is not supported",
+                           o->where);
     /* Splits products in training; the results are the same. */
     read_int(o, "pretraining_tp", 1, MAX_SIZE, 1);
 }
@@ -665,14 +670,27 @@ static void read_token_ids(const struct object *config, const struct object *tex
     if (!bos && !bos_given && f->bos_id < hp->vocab) hp->bos_id = f->bos_id;
 }
 
+/* The names of the labels say how many there are. */
+static void read_labels(const struct object *o, struct eng_hparams *hp)
+{
+    const json_t *names = find(o, "id2label");
+    int64_t n = read_int(o, "num_labels", 1, MAX_SIZE, 2);
+    if (names && !json_is_object(names)) wrong(o, "id2label", "must be an object");
+    if (json_object_size(names) > 0) n = (int64_t)json_object_size(names);
+    hp->n_labels = (int)(n < MAX_SIZE ? n : MAX_SIZE);
+    hp->pad_id = (int32_t)read_int(o, "pad_token_id", -1, MAX_VOCAB, -1);
+}
+
 /* ---- the whole ----------------------------------------------------------------------------- */
 
 static void read_all(const struct object *config, const struct object *generation,
                      struct eng_hparams *hp)
 {
     struct object text = *config;
-    const struct eng_family *f = hp->family = read_family(config);
+    const struct eng_family *f = hp->family = read_family(config, hp);
     if (!f) return;
+    if (!*hp->architecture)
+        snprintf(hp->architecture, sizeof(hp->architecture), "%s", f->architecture);
     refuse_unsupported(config);
     if (f->config_key) {
         text = (struct object){find(config, f->config_key), "config.json: text_config",
@@ -687,6 +705,8 @@ static void read_all(const struct object *config, const struct object *generatio
     read_sizes(&text, hp);
     hp->tied = read_bool(&text, "tie_word_embeddings",
                          read_bool(config, "tie_word_embeddings", f->tie_word_embeddings));
+    if (hp->task != ENG_TASK_TOKENS) hp->tied = false; /* the embedding is no head */
+    if (hp->task == ENG_TASK_LABELS) read_labels(config, hp);
     read_factors(&text, hp);
     read_rope(&text, hp);
     for (int i = 0; i < hp->n_layers; i++)
@@ -695,6 +715,13 @@ static void read_all(const struct object *config, const struct object *generatio
     if (f->hybrid) read_hybrid(&text, hp);
     read_windows(&text, hp);
     read_token_ids(config, &text, generation, hp);
+}
+
+int eng_config_refuse_reader(const struct eng_hparams *hp, struct eng_report *r)
+{
+    return eng_report_problem(r, ENG_EUNSUPPORTED,
+                              "%s: architecture %s is not supported: the model makes no tokens",
+                              config_name, hp->architecture);
 }
 
 static json_t *parse(const char *text, size_t len, const char *name, struct eng_report *r)
@@ -709,7 +736,7 @@ static json_t *parse(const char *text, size_t len, const char *name, struct eng_
 int eng_config_parse(struct eng_hparams *ret_hp, const char *config, size_t config_len,
                      const char *generation, size_t generation_len, struct eng_report *r)
 {
-    *ret_hp = (struct eng_hparams){.bos_id = -1};
+    *ret_hp = (struct eng_hparams){.bos_id = -1, .pad_id = -1};
     struct object c = {parse(config, config_len, config_name, r), config_name, r};
     struct object g = {NULL, generation_name, r};
     if (generation) g.json = parse(generation, generation_len, generation_name, r);

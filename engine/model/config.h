@@ -21,4 +21,7 @@ int eng_config_read(struct eng_hparams *ret_hp, const char *dir, struct eng_repo
 int eng_config_parse(struct eng_hparams *ret_hp, const char *config, size_t config_len,
                      const char *generation, size_t generation_len, struct eng_report *r);
 
+/* Reports that a model makes no tokens, where only those that do are wanted. */
+int eng_config_refuse_reader(const struct eng_hparams *hp, struct eng_report *r);
+
 #endif

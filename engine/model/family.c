@@ -59,7 +59,8 @@ static const struct eng_names gemma3_names = {
     GEMMA_NORMS, QKV, QK_NORMS, .o = "self_attn.o_proj", GATE_UP, .down = "mlp.down_proj",
 };
 
-static const char *const plain_prefix[] = {"model.", NULL};
+/* The second is that of a model of hidden states, saved without what is around it. */
+static const char *const plain_prefix[] = {"model.", "", NULL};
 /* As published, and as the reference saves them today. */
 static const char *const wrapped_prefixes[] = {
     "language_model.model.", "model.language_model.", NULL,
@@ -259,10 +260,30 @@ const struct eng_family *eng_family_at(int i)
     return i >= 0 && i < N_FAMILIES ? &families[i] : NULL;
 }
 
-const struct eng_family *eng_family_by_architecture(const char *architecture)
+const struct eng_family *eng_family_by_architecture(const char *architecture,
+                                                    enum eng_task *ret_task)
 {
-    for (int i = 0; i < N_FAMILIES; i++)
-        if (strcmp(families[i].architecture, architecture) == 0) return &families[i];
+    static const struct {
+        const char *ending;
+        enum eng_task task;
+    } tasks[] = {
+        {"ForCausalLM", ENG_TASK_TOKENS},
+        {"Model", ENG_TASK_STATES},
+        {"TextModel", ENG_TASK_STATES},
+        {"ForSequenceClassification", ENG_TASK_LABELS},
+    };
+    *ret_task = ENG_TASK_TOKENS;
+    for (int i = 0; i < N_FAMILIES; i++) {
+        const char *name = families[i].architecture, *ending = strstr(name, tasks[0].ending);
+        if (strcmp(name, architecture) == 0) return &families[i];
+        size_t stem = ending ? (size_t)(ending - name) : 0;
+        if (stem == 0 || strncmp(name, architecture, stem) != 0) continue;
+        for (size_t k = 1; k < sizeof(tasks) / sizeof(tasks[0]); k++) {
+            if (strcmp(architecture + stem, tasks[k].ending) != 0) continue;
+            *ret_task = tasks[k].task;
+            return &families[i];
+        }
+    }
     return NULL;
 }
 

@@ -86,8 +86,12 @@ struct eng_family {
     bool tie_word_embeddings;
 };
 
-/* NULL if no family has this name. */
-const struct eng_family *eng_family_by_architecture(const char *architecture);
+/*
+ * NULL if no family has this name, nor one that differs from it by what the model is for:
+ * "Qwen3Model" gives hidden states, "Qwen3ForSequenceClassification" labels.
+ */
+const struct eng_family *eng_family_by_architecture(const char *architecture,
+                                                    enum eng_task *ret_task);
 const struct eng_family *eng_family_by_model_type(const char *model_type);
 
 /* The i-th row; NULL after the last. */

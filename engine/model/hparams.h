@@ -41,6 +41,12 @@ enum eng_qk_norm { ENG_QK_NORM_NONE, ENG_QK_NORM_HEAD, ENG_QK_NORM_AFTER_ROPE, E
 
 enum { ENG_MAX_EOS = 16, ENG_MAX_LAYERS = 512 };
 
+/*
+ * What the weights were saved for, as the architecture's name says: logits of tokens, hidden states
+ * alone, or logits of labels.
+ */
+enum eng_task { ENG_TASK_TOKENS, ENG_TASK_STATES, ENG_TASK_LABELS };
+
 struct eng_hparams {
     const struct eng_family *family;
     int d_model, n_layers, n_heads, n_kv_heads, d_head, d_ff;
@@ -62,7 +68,11 @@ struct eng_hparams {
     bool has_local_rope;
     int32_t eos_ids[ENG_MAX_EOS];
     int n_eos_ids;
-    int32_t bos_id;                       /* -1: none */
+    int32_t bos_id; /* -1: none */
+    enum eng_task task;
+    char architecture[64]; /* of config.json; "Qwen3Model" is of the family "Qwen3ForCausalLM" */
+    int n_labels;          /* LABELS */
+    int32_t pad_id;        /* LABELS: ids that are not looked at at the end; -1: none */
     bool layer_rope[ENG_MAX_LAYERS];      /* the layer has RoPE */
     int32_t layer_window[ENG_MAX_LAYERS]; /* keys visible, the token itself included; 0: all */
     uint64_t config_hash[2]; /* of the bytes of config.json and generation_config.json */

@@ -102,6 +102,8 @@ void eng_load_destroy(struct eng_load *load)
 {
     if (!load) return;
     eng_weights_close(load->weights);
+    for (int i = 0; i < ENG_MAX_HEAD_OPS; i++)
+        eng_weights_close(load->dense_weights[i]);
     free(load->mats);
     free(load->vecs);
     free(load);

@@ -65,6 +65,42 @@ struct eng_layer {
     int window; /* keys visible, the token itself included; 0: all before it */
 };
 
+/*
+ * How the final hidden states of a text become one row. WEIGHTED: a mean whose weights are 1, 2, 3
+ * and so on; SQRT_LEN: the sum over the square root of the number of tokens.
+ */
+enum eng_pooling {
+    ENG_POOL_MEAN,
+    ENG_POOL_CLS, /* the first token's */
+    ENG_POOL_LAST,
+    ENG_POOL_MAX,
+    ENG_POOL_WEIGHTED,
+    ENG_POOL_SQRT_LEN,
+    ENG_N_POOLINGS
+};
+
+/* What is done with that row: a product (DENSE), or its length becomes 1 (L2). */
+enum eng_head_kind { ENG_HEAD_DENSE, ENG_HEAD_L2 };
+enum eng_head_act { ENG_HEAD_IDENTITY, ENG_HEAD_TANH, ENG_HEAD_RELU, ENG_HEAD_GELU };
+
+struct eng_head_op {
+    enum eng_head_kind kind;
+    struct eng_mat mat;    /* DENSE */
+    enum eng_head_act act; /* DENSE: of the product */
+};
+
+enum { ENG_MAX_HEAD_OPS = 8 };
+
+/* The way from a text's hidden states to its vector, or to the logits of its labels. */
+struct eng_heads {
+    enum eng_pooling pooling;
+    bool leaves_prompt; /* a prompt's tokens at the start are left out of means and maxima */
+    bool given;         /* by the model's files; else the mean is only a guess */
+    struct eng_head_op ops[ENG_MAX_HEAD_OPS];
+    int n_ops;
+    int width; /* of the last row */
+};
+
 /* How weights are kept and read; see reading.h. */
 struct eng_reading {
     bool coded;        /* bf16 weights in 12 bits, where kernels and weights allow */
@@ -81,7 +117,9 @@ struct eng_model {
     const struct kern *kern;
     struct eng_layer *layers; /* [n_layers] */
     struct eng_mat embed;     /* rows: tokens; when hp.tied also the head */
-    struct eng_mat head;      /* equal to embed (same panels) when tied */
+    struct eng_mat head;      /* equal to embed (same panels) when tied; unless has_head, empty */
+    bool has_head;            /* gives logits of tokens */
+    struct eng_heads heads;   /* gives vectors or logits of labels */
     const float *final_norm;  /* [d_model] */
     const float *head_norm;   /* the same over logits_scaling */
     float embed_scale;        /* of the embeddings, as the stream needs them: see plan.c */

@@ -17,24 +17,31 @@
 #include "engine/kernels/convert.h"
 #include "engine/model/config.h"
 #include "engine/model/family.h"
+#include "engine/model/heads.h"
 #include "engine/model/numerics.h"
 #include "engine/model/plan.h"
-#include "engine/model/pooling.h"
 
-enum { MATS_PER_LAYER = 4, VECS_PER_LAYER = 6, VECS_OUTSIDE = 2, NAME_BYTES = 128 };
+enum {
+    MATS_PER_LAYER = 4,
+    MATS_OUTSIDE = 2 + ENG_MAX_HEAD_OPS,
+    VECS_PER_LAYER = 6,
+    VECS_OUTSIDE = 2,
+    NAME_BYTES = 128
+};
 
 /* The check in progress. */
 struct check {
     struct eng_model *m;
     struct eng_report *report;
-    const char *prefix; /* of the tensors' names */
+    const struct eng_weights *weights; /* that tensors are looked for in */
+    const char *prefix;                /* of the tensors' names */
 };
 
 /* The tensor of that name if its dtype and shape are right, else NULL; n_cols 0: a vector. */
 static const struct eng_tensor *need(const struct check *c, const char *name, int64_t n_rows,
                                      int64_t n_cols, const char *fields)
 {
-    struct eng_tensor *t = eng_weights_find(c->m->load->weights, name);
+    struct eng_tensor *t = eng_weights_find(c->weights, name);
     if (!t) {
         eng_report_problem(c->report, ENG_EINVAL, "tensor %s is missing", name);
         return NULL;
@@ -61,7 +68,7 @@ static const struct eng_tensor *need(const struct check *c, const char *name, in
 static struct plan_mat *add_mat(const struct check *c, struct eng_mat *mat, enum plan_role role,
                                 int n_in)
 {
-    assert(c->m->load->n_mats < c->m->hp.n_layers * MATS_PER_LAYER + 2);
+    assert(c->m->load->n_mats < c->m->hp.n_layers * MATS_PER_LAYER + MATS_OUTSIDE);
     struct plan_mat *pm = &c->m->load->mats[c->m->load->n_mats++];
     *pm = (struct plan_mat){.mat = mat, .role = role};
     mat->n_in = n_in;
@@ -221,6 +228,32 @@ static bool begins(const char *text, const char *with)
     return strncmp(text, with, strlen(with)) == 0;
 }
 
+/* A head of one product: the logits of labels, from the last token. */
+static void plan_labels(const struct check *c)
+{
+    struct eng_model *m = c->m;
+    m->heads = (struct eng_heads){
+        .pooling = ENG_POOL_LAST, .given = true, .n_ops = 1, .width = m->hp.n_labels};
+    struct plan_mat *pm = add_mat(c, &m->heads.ops[0].mat, PLAN_POOLED, m->hp.d_model);
+    add_part(c, pm, "score", m->hp.n_labels, false, "id2label, hidden_size");
+}
+
+/* The products of Dense modules, whose weights are in folders of their own. */
+static void plan_dense(const struct check *c, const struct eng_dense *dense, const char *dir)
+{
+    struct eng_model *m = c->m;
+    for (int i = 0; i < m->heads.n_ops && c->report->rc == 0; i++) {
+        if (dense[i].n_in == 0) continue;
+        char path[4096];
+        snprintf(path, sizeof(path), "%s/%s", dir, dense[i].folder);
+        struct eng_weights **weights = &m->load->dense_weights[i];
+        if (eng_weights_open(weights, path, c->report)) return;
+        struct check in = {m, c->report, *weights, ""};
+        struct plan_mat *pm = add_mat(&in, &m->heads.ops[i].mat, PLAN_POOLED, dense[i].n_in);
+        add_part(&in, pm, "linear", dense[i].n_out, dense[i].bias, "out_features, in_features");
+    }
+}
+
 static void plan_tensors(const struct check *c)
 {
     struct eng_model *m = c->m;
@@ -244,7 +277,7 @@ static void plan_tensors(const struct check *c)
     /* published checkpoints of several parts have the head inside language_model */
     bool inside = begins(c->prefix, "language_model.");
     snprintf(name, sizeof(name), "%slm_head", inside ? "language_model." : "");
-    if (!hp->tied)
+    if (m->has_head && !hp->tied)
         add_part(c, add_mat(c, &m->head, PLAN_HEAD, hp->d_model), name, hp->vocab, false, fields);
 }
 
@@ -255,14 +288,15 @@ static bool ends(const char *text, const char *with)
 }
 
 /* Returns true if a tensor that the family does not use has no effect on text. */
-static bool has_no_effect(const struct eng_hparams *hp, const char *name)
+static bool has_no_effect(const struct eng_model *m, const char *name)
 {
+    const struct eng_hparams *hp = &m->hp;
     static const char *const endings[] = {".rotary_emb.inv_freq", ".attn.bias", ".masked_bias"};
     for (size_t i = 0; i < sizeof(endings) / sizeof(endings[0]); i++)
         if (ends(name, endings[i])) return true;
     for (const char *const *p = hp->family->other_parts; p && *p; p++)
         if (begins(name, *p)) return true;
-    return hp->tied && ends(name, "lm_head.weight");
+    return (hp->tied || !m->has_head) && ends(name, "lm_head.weight");
 }
 
 /* Refuses tensors that the model would need and the family does not know. */
@@ -271,7 +305,7 @@ static void check_unused(const struct check *c)
     const struct eng_weights *w = c->m->load->weights;
     for (size_t i = 0; i < w->n_tensors; i++) {
         const struct eng_tensor *t = w->by_name[i];
-        if (!t->used && !has_no_effect(&c->m->hp, t->name))
+        if (!t->used && !has_no_effect(c->m, t->name))
             eng_report_problem(c->report, ENG_EUNSUPPORTED,
                                "%s: tensor %.200s is not part of a %s model of %d layers as "
                                "config.json describes it",
@@ -301,6 +335,12 @@ static void sum_up(struct eng_model *m)
             m->weights_dtype = eng_dtype_name((enum eng_dtype)i);
 }
 
+/* A model of vectors may be saved without the head that its architecture has. */
+static bool lacks_head(const struct eng_model *m)
+{
+    return m->heads.given && !m->hp.tied && !eng_weights_find(m->load->weights, "lm_head.weight");
+}
+
 int eng_plan_make(struct eng_model *m, const char *dir, struct eng_report *r)
 {
     m->load = calloc(1, sizeof(*m->load));
@@ -308,16 +348,23 @@ int eng_plan_make(struct eng_model *m, const char *dir, struct eng_report *r)
     int config_rc = eng_config_read(&m->hp, dir, r);
     int weights_rc = eng_weights_open(&m->load->weights, dir, r);
     if (config_rc) m->hp.family = NULL; /* nothing of it can be relied on */
-    if (config_rc || weights_rc || eng_pooling_check(dir, r)) return r->rc;
+    if (config_rc || weights_rc) return r->rc;
+    struct eng_dense dense[ENG_MAX_HEAD_OPS] = {{.n_in = 0}};
+    bool labels = m->hp.task == ENG_TASK_LABELS;
+    if (!labels && eng_heads_read(&m->heads, dense, m->hp.d_model, dir, m->hp.config_hash, r))
+        return r->rc;
+    m->has_head = m->hp.task == ENG_TASK_TOKENS && !lacks_head(m);
 
     size_t n = (size_t)m->hp.n_layers;
     m->layers = calloc(n, sizeof(*m->layers));
-    m->load->mats = calloc(n * MATS_PER_LAYER + 2, sizeof(*m->load->mats));
+    m->load->mats = calloc(n * MATS_PER_LAYER + MATS_OUTSIDE, sizeof(*m->load->mats));
     m->load->vecs = calloc(n * VECS_PER_LAYER + VECS_OUTSIDE, sizeof(*m->load->vecs));
     if (!m->layers || !m->load->mats || !m->load->vecs)
         return eng_report_problem(r, ENG_ENOMEM, "no memory for %zu layers", n);
-    struct check c = {m, r, find_prefix(m)};
+    struct check c = {m, r, m->load->weights, find_prefix(m)};
     plan_tensors(&c);
+    if (labels) plan_labels(&c);
+    plan_dense(&c, dense, dir);
     if (r->rc == 0) check_unused(&c);
     if (r->rc == 0) sum_up(m);
     return r->rc;
@@ -327,7 +374,9 @@ bool eng_plan_is_bf16(const struct eng_load *load)
 {
     for (int i = 0; i < load->n_mats; i++)
         for (int j = 0; j < load->mats[i].n_parts; j++)
-            if (load->mats[i].parts[j].weight->dtype != ENG_DTYPE_BF16) return false;
+            if (load->mats[i].role != PLAN_POOLED &&
+                load->mats[i].parts[j].weight->dtype != ENG_DTYPE_BF16)
+                return false;
     return true;
 }
 

@@ -11,6 +11,7 @@
 #include <stddef.h>
 #include <stdint.h>
 
+#include "engine/model/heads.h"
 #include "engine/model/model.h"
 #include "engine/model/problems.h"
 #include "engine/model/weights.h"
@@ -29,9 +30,9 @@ struct plan_part {
 
 /*
  * The role of a matrix decides its format. FINE: those of the first and the last layer, whose
- * errors count most.
+ * errors count most. POOLED: of rows that are pooled hidden states.
  */
-enum plan_role { PLAN_MATRIX, PLAN_FINE, PLAN_HEAD, PLAN_LOOKUP };
+enum plan_role { PLAN_MATRIX, PLAN_FINE, PLAN_HEAD, PLAN_LOOKUP, PLAN_POOLED };
 
 /*
  * One packed matrix. Its rows are those of its parts one after the other; or, interleaved, 32 rows
@@ -58,6 +59,7 @@ struct plan_vec {
 
 struct eng_load {
     struct eng_weights *weights;
+    struct eng_weights *dense_weights[ENG_MAX_HEAD_OPS]; /* of Dense modules, NULL: none */
     struct plan_mat *mats;
     int n_mats;
     struct plan_vec *vecs;
@@ -83,7 +85,7 @@ void eng_plan_place(struct eng_model *m, const char *gemm);
 /* Sets the factors of the stream from m->hp, m->numerics and the embedding's dtype. */
 void eng_plan_stream(struct eng_model *m);
 
-/* Returns true if every matrix is BF16 in the files. */
+/* Returns true if every matrix but those of heads over pooled rows is BF16 in the files. */
 bool eng_plan_is_bf16(const struct eng_load *load);
 
 /*

@@ -83,7 +83,7 @@ static void normalise(float *v, int n)
 
 static int width_of(const struct embedding *e)
 {
-    int n = eng_info(e->served->engine)->d_model;
+    int n = eng_info(e->served->engine)->pooled_width;
     return e->dimensions && e->dimensions < n ? (int)e->dimensions : n;
 }
 
@@ -138,7 +138,7 @@ static bool write_piece(void *ctx, struct buf *b)
 
 static void describe(void *ctx, struct eng_job_params *p)
 {
-    p->want_embedding = true;
+    p->want_pooled = true;
 }
 
 static bool answer(void *ctx)
@@ -229,7 +229,7 @@ static int read_inputs(struct embedding *e, struct srv_request *req, struct para
     if (n == 0 || n > MAX_INPUTS)
         return param_fail(err, SRV_ERR_INVALID_VALUE, "input",
                           "'input' holds %zu inputs; 1 to %d are allowed.", n, MAX_INPUTS);
-    int width = eng_info(e->served->engine)->d_model;
+    int width = eng_info(e->served->engine)->pooled_width;
     if (srv_pooled_open(&e->pooled, req, "input", n, width, err)) return -1;
     for (size_t i = 0; i < n; i++) {
         const json_t *value = many ? json_array_get(e->input, i) : e->input;
@@ -252,10 +252,10 @@ static int check_options(struct embedding *e, struct param_error *err)
     if (f && strcmp(f, "float") && strcmp(f, "base64"))
         return param_fail(err, SRV_ERR_INVALID_VALUE, "encoding_format",
                           "'encoding_format' must be 'float' or 'base64'.");
-    if (e->dimensions > eng_info(e->served->engine)->d_model)
+    if (e->dimensions > eng_info(e->served->engine)->pooled_width)
         return param_fail(err, SRV_ERR_INVALID_VALUE, "dimensions",
                           "'dimensions' is %lld, but must be at most %d.", (long long)e->dimensions,
-                          eng_info(e->served->engine)->d_model);
+                          eng_info(e->served->engine)->pooled_width);
     e->model_shown = srv_gen_model_name(e->served, e->model, err);
     return e->model_shown ? 0 : -1;
 }

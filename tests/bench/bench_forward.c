@@ -151,6 +151,8 @@ static struct eng_model *make_model(const struct options *o, const struct kern *
                                  .d_rot = D_HEAD,
                                  .rms_eps = 1e-5};
     m->embed_scale = 1;
+    m->has_head = true;
+    m->heads.width = d;
     m->stream_eps = m->hp.rms_eps;
     m->kern = kern;
     m->numerics = o->path;

@@ -227,8 +227,8 @@ static void step_job(struct eng_job *job)
         emit(job,
              (struct eng_event){
                  .type = ENG_EVENT_PROMPT_TOKEN, .index = at, .id = job->prompt[at], .rank = 1});
-    } else if (at == n_logs && job->params.want_embedding) {
-        emit(job, (struct eng_event){.type = ENG_EVENT_EMBEDDING});
+    } else if (at == n_logs && job->params.want_pooled) {
+        emit(job, (struct eng_event){.type = ENG_EVENT_POOLED});
     } else {
         for (int tried = 0; tried < job->params.n_choices; tried++) {
             int choice = job->next_choice++ % job->params.n_choices;
@@ -380,6 +380,7 @@ static void open_server(void)
                                     .max_choices = 16,
                                     .ctx_tokens = CTX_TOKENS,
                                     .d_model = D_MODEL,
+                                    .pooled_width = D_MODEL,
                                     .vocab_size = tok_vocab_size(model.tok),
                                     .eos_ids = &engine.eos_id,
                                     .n_eos_ids = 1,

@@ -79,7 +79,7 @@ static inline void test_job_take_event(struct test_job *j, const struct eng_even
         j->rows = test_job_append(j->rows, j->n_rows++, e->logits,
                                   (size_t)e->n_logits * sizeof(*j->rows));
         break;
-    case ENG_EVENT_EMBEDDING:
+    case ENG_EVENT_POOLED:
         j->embedding = test_job_append(j->embedding, 0, e->logits,
                                        (size_t)e->n_logits * sizeof(*j->embedding));
         break;

@@ -16,6 +16,7 @@ struct setup {
     int n_parallel, chunk, n_pages, ctx, max_queued_jobs, max_queued_tokens;
     int n_threads; /* of a pool; 0: none */
     bool no_prefix_cache, global_priority;
+    bool reads_only; /* as a model of labels is: see READER_PAD */
     enum eng_speculate speculate;
     uint64_t starving_us;
 };
@@ -26,6 +27,8 @@ struct bench {
     struct pool *pool;
     struct sched *sched;
 };
+
+enum { READER_PAD = 58 };
 
 static const int32_t eos_ids[] = {FAKE_EOS};
 
@@ -50,9 +53,11 @@ static inline struct bench open_bench(const struct setup *setup)
         .batch = {.model = {.run = fake_run,
                             .logits = fake_logits,
                             .argmax = fake_argmax,
+                            .pooled = fake_pooled,
                             .ctx = b.model,
                             .vocab = FAKE_VOCAB,
                             .d_model = FAKE_D_MODEL,
+                            .pooled_width = FAKE_D_MODEL,
                             .eos_ids = eos_ids,
                             .n_eos_ids = 1},
                   .kern = kern_select("c"),
@@ -69,6 +74,10 @@ static inline struct bench open_bench(const struct setup *setup)
         .max_queued_tokens = or_default(setup->max_queued_tokens, 1 << 20),
         .no_prefix_cache = setup->no_prefix_cache,
         .global_priority = setup->global_priority,
+        .reads_only = setup->reads_only,
+        .pools_last = setup->reads_only,
+        .pads = setup->reads_only,
+        .pad_id = READER_PAD,
         .starving_us = setup->starving_us ? setup->starving_us : UINT64_MAX,
     };
     REQUIRE_EQ_INT(sched_create(&b.sched, &p, err, sizeof(err)), 0);

@@ -26,6 +26,7 @@ enum {
     FAKE_EOS = 60,
     FAKE_POISON = 59, /* a sequence that holds this token has logits that are not finite */
     FAKE_MAX_ROWS = 512,
+    FAKE_MAX_SEGS = 256,
     FAKE_MAX_STEPS = 4096
 };
 
@@ -36,6 +37,8 @@ struct fake_step {
 struct fake_model {
     float logits[FAKE_MAX_ROWS][FAKE_VOCAB];
     int n_logit_rows;
+    float pooled[FAKE_MAX_SEGS][FAKE_D_MODEL]; /* the mean, of texts that want it */
+    int n_segs;
     struct fake_step steps[FAKE_MAX_STEPS];
     int n_steps;
     pthread_mutex_t lock;
@@ -93,6 +96,7 @@ static inline void fake_segment(struct fake_model *m, const struct fwd_segment *
 {
     uint64_t h = 1;
     bool poisoned = false;
+    float *pooled = m->pooled[m->n_segs++];
     for (int i = 0; i < seg->n_tokens; i++)
         *fake_slot(seg, seg->pos0 + i) = seg->tokens[i];
     for (int64_t pos = 0; pos < seg->pos0 + seg->n_tokens; pos++) {
@@ -100,12 +104,14 @@ static inline void fake_segment(struct fake_model *m, const struct fwd_segment *
         h = fake_hash(h, token);
         poisoned |= token == FAKE_POISON;
         bool last = pos == seg->pos0 + seg->n_tokens - 1;
-        if (pos >= seg->pos0 && seg->hidden_sum)
+        if (pos >= seg->pos0 && seg->pool)
             for (int d = 0; d < FAKE_D_MODEL; d++)
-                seg->hidden_sum[d] += (float)(token * (d + 1));
+                seg->pool[d] = (pos > 0 ? seg->pool[d] : 0) + (float)(token * (d + 1));
         if (pos >= seg->pos0 && (seg->want == FWD_WANT_ALL || (seg->want == FWD_WANT_LAST && last)))
             fake_row(h, poisoned, m->logits[m->n_logit_rows++]);
     }
+    for (int d = 0; seg->pool && d < FAKE_D_MODEL; d++)
+        pooled[d] = poisoned ? NAN : seg->pool[d] / (float)(seg->pos0 + seg->n_tokens);
 }
 
 /* Waits at the gate. False: stopped while waiting. */
@@ -137,7 +143,7 @@ static inline bool fake_run(void *ctx, const struct fwd_step *step)
 {
     struct fake_model *m = ctx;
     if (!fake_pass_gate(m, step->stop)) return false;
-    m->n_logit_rows = 0;
+    m->n_logit_rows = m->n_segs = 0;
     struct fake_step s = {.n_segs = step->n_segs};
     for (int i = 0; i < step->n_segs; i++) {
         fake_segment(m, &step->segs[i]);
@@ -163,6 +169,12 @@ static inline int32_t fake_argmax(void *ctx, int row, bool *ret_finite)
     for (int i = 0; i < FAKE_VOCAB; i++)
         *ret_finite = *ret_finite && m->logits[row][i] <= 1e30f;
     return fake_best(m->logits[row]);
+}
+
+static inline const float *fake_pooled(void *ctx, int segment)
+{
+    struct fake_model *m = ctx;
+    return m->pooled[segment];
 }
 
 /* ---- the gate, from the test's thread ------------------------------------------------------ */

@@ -157,6 +157,8 @@ static struct eng_model *synth_create(const struct synth_shape *s, const struct 
         .d_rot = s->d_head,
     };
     m->embed_scale = 1;
+    m->has_head = true;
+    m->heads.width = s->d_model;
     m->stream_eps = m->hp.rms_eps;
     m->embed = synth_mat(kern, numerics->head, s->vocab, s->d_model, false, 1);
     m->head = m->embed;

@@ -55,7 +55,7 @@ static void event(void *ctx, int i, const struct eng_event *ev)
         break;
     case ENG_EVENT_PROGRESS: note_step(p, ev); break;
     case ENG_EVENT_LOGITS:
-    case ENG_EVENT_EMBEDDING: break;
+    case ENG_EVENT_POOLED: break;
     }
 }
 

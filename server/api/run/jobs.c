@@ -63,7 +63,7 @@ static void on_event(void *ctx, const struct eng_event *ev)
     j->ops->event(j->ctx, (int)(job - j->jobs), ev);
     if (ev->type == ENG_EVENT_JOB_DONE)
         atomic_store_explicit(&job->done, true, memory_order_release);
-    if (ev->type != ENG_EVENT_PROMPT_TOKEN && ev->type != ENG_EVENT_EMBEDDING)
+    if (ev->type != ENG_EVENT_PROMPT_TOKEN && ev->type != ENG_EVENT_POOLED)
         srv_request_wake(j->req);
     /* Must be the last access: once every job is done and this is 0 the request may be freed. */
     atomic_fetch_sub_explicit(&j->n_inside, 1, memory_order_release);

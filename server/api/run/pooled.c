@@ -63,7 +63,7 @@ static void event(void *ctx, int i, const struct eng_event *ev)
 {
     struct srv_pooled *p = ctx;
     struct pooled_row *row = &p->rows[i];
-    if (ev->type == ENG_EVENT_EMBEDDING) {
+    if (ev->type == ENG_EVENT_POOLED) {
         assert(ev->n_logits == p->width);
         memcpy(row->values, ev->logits, (size_t)p->width * sizeof(float));
     }

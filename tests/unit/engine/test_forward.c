@@ -4,6 +4,7 @@
  * the cutting of its prompt, the neighbours, the threads; at every kernel level that runs here, for
  * every numeric path, and through BLAS.
  */
+#include "engine/model/heads.h"
 #include "engine/forward.h"
 
 #include <limits.h>
@@ -427,49 +428,126 @@ static void test_wanted_rows(void **state)
     synth_destroy(m);
 }
 
-static void sum_hidden(const struct rig *g, int n, int chunk, float *sum)
+/* The row of a text of n tokens, read in chunks beside another sequence. */
+static void pool_text(const struct rig *g, int n, int chunk, int n_unpooled, float *ret)
 {
-    struct sequence s;
+    struct sequence s, other;
+    size_t d = (size_t)g->model->hp.d_model;
+    float *pool = synth_alloc(d * sizeof(*pool));
     sequence_init(&s, g, n, 9);
+    sequence_init(&other, g, n, 10);
+    memset(pool, 0xff, d * sizeof(*pool));
     while (s.done < n) {
-        struct fwd_segment seg = next_segment(&s, chunk);
-        struct fwd_step step = {&seg, 1, NULL};
-        seg.want = FWD_WANT_NONE;
-        seg.hidden_sum = sum;
+        struct fwd_segment segs[] = {next_segment(&other, 1), next_segment(&s, chunk)};
+        struct fwd_step step = {segs + (chunk == n), 2 - (chunk == n), NULL};
+        segs[1].want = s.done == 0 ? FWD_WANT_LAST : FWD_WANT_NONE;
+        segs[1].pool = pool;
+        segs[1].n_unpooled = n_unpooled;
+        segs[1].ends = s.done + segs[1].n_tokens == n;
         REQUIRE(fwd_run(g->fwd, &step));
-        s.done += seg.n_tokens;
+        s.done += segs[1].n_tokens;
+        other.done++;
+        if (!segs[1].ends) continue;
+        memcpy(ret, fwd_pooled(g->fwd, step.n_segs - 1),
+               (size_t)g->model->heads.width * sizeof(*ret));
     }
+    free(pool);
     sequence_finish(&s, g);
+    sequence_finish(&other, g);
 }
 
-static void test_hidden_sums(void **state)
+/* Number d of the pooled row, from the hidden states [n][width]. */
+static double reference_pool(enum eng_pooling pooling, const double *hidden, int n, int skip,
+                             size_t width, size_t d)
+{
+    double sum = 0, weights = 0, most = -INFINITY;
+    if (pooling == ENG_POOL_CLS) return hidden[d];
+    if (pooling == ENG_POOL_LAST) return hidden[(size_t)(n - 1) * width + d];
+    for (int t = skip; t < n; t++) {
+        double w = pooling == ENG_POOL_WEIGHTED ? t + 1 : 1, x = hidden[(size_t)t * width + d];
+        sum += w * x;
+        weights += w;
+        if (x > most) most = x;
+    }
+    if (pooling == ENG_POOL_MAX) return most;
+    return sum / (pooling == ENG_POOL_SQRT_LEN ? sqrt(weights) : weights);
+}
+
+static double reference_act(enum eng_head_act act, double x)
+{
+    return act == ENG_HEAD_TANH   ? tanh(x)
+           : act == ENG_HEAD_RELU ? fmax(x, 0)
+           : act == ENG_HEAD_GELU ? x / 2 * (1 + erf(x / sqrt(2)))
+                                  : x;
+}
+
+/* Two products and a length of 1, as the model's files may ask for. */
+static void add_heads(struct eng_model *m, enum eng_head_act act)
+{
+    int d = m->hp.d_model;
+    m->heads.ops[0] = (struct eng_head_op){
+        .mat = synth_mat(m->kern, m->numerics->head, 3 * d + 1, d, true, 0.2f), .act = act};
+    m->heads.ops[1] = (struct eng_head_op){
+        .mat = synth_mat(m->kern, m->numerics->head, 5, 3 * d + 1, false, 0.2f)};
+    m->heads.ops[2].kind = ENG_HEAD_L2;
+    m->heads.n_ops = 3;
+    m->heads.width = 5;
+}
+
+static void reference_heads(const struct eng_model *m, const double *x, double *ret)
+{
+    const struct eng_head_op *ops = m->heads.ops;
+    size_t d = (size_t)m->hp.d_model;
+    double *middle = synth_multiply(m->kern, &ops[0].mat, x, 1, d), length = 0;
+    for (int i = 0; i < ops[0].mat.n_out; i++)
+        middle[i] = reference_act(ops[0].act, middle[i]);
+    double *last = synth_multiply(m->kern, &ops[1].mat, middle, 1, (size_t)ops[0].mat.n_out);
+    for (int i = 0; i < 5; i++)
+        length += last[i] * last[i];
+    for (int i = 0; i < 5; i++)
+        ret[i] = last[i] / sqrt(length);
+    free(middle);
+    free(last);
+}
+
+static void test_pooling(void **state)
 {
     (void)state;
-    struct eng_model *m = make_model(3, 0);
-    struct rig g;
-    rig_open(&g, m, 2);
-    size_t d = (size_t)m->hp.d_model;
-    float *whole = synth_alloc(d * sizeof(*whole)), *cut = synth_alloc(d * sizeof(*cut));
-    sum_hidden(&g, 40, 40, whole);
-    sum_hidden(&g, 40, 7, cut);
-    REQUIRE(memcmp(whole, cut, d * sizeof(*whole)) == 0);
+    enum { N = 40, SKIP = 3 };
+    for (int k = 0; k < ENG_N_POOLINGS; k++) {
+        struct eng_model *m = make_model(3, 0);
+        struct rig g;
+        size_t d = (size_t)m->hp.d_model;
+        m->heads.pooling = (enum eng_pooling)k;
+        if (k % 3 == 2) m->has_head = false;
+        if (k > 0) add_heads(m, (enum eng_head_act)(k % 4));
+        rig_open(&g, m, 2);
+        size_t width = (size_t)m->heads.width;
+        float *whole = synth_alloc(d * sizeof(*whole)), *cut = synth_alloc(d * sizeof(*cut));
+        pool_text(&g, N, N, SKIP, whole);
+        pool_text(&g, N, 7, SKIP, cut);
+        REQUIRE(memcmp(whole, cut, width * sizeof(*whole)) == 0);
 
-    struct sequence s;
-    double *hidden;
-    sequence_init(&s, &g, 40, 9);
-    free(synth_reference(m, s.tokens, 40, &hidden));
-    for (size_t i = 0; i < d; i++) {
-        double sum = 0;
-        for (size_t t = 0; t < 40; t++)
-            sum += hidden[t * d + i];
-        REQUIRE(fabs(sum - (double)whole[i]) < 1e-3);
+        struct sequence s;
+        double *hidden, *want = calloc(d, sizeof(*want));
+        sequence_init(&s, &g, N, 9);
+        free(synth_reference(m, s.tokens, N, &hidden));
+        for (size_t i = 0; i < d; i++)
+            want[i] = reference_pool(m->heads.pooling, hidden, N, SKIP, d, i);
+        if (k > 0) reference_heads(m, want, want);
+        for (size_t i = 0; i < width; i++)
+            REQUIRE_MSG(fabs(want[i] - (double)whole[i]) < 3e-5, "%s: %zu: %g, not %g",
+                        eng_pooling_name(m->heads.pooling), i, (double)whole[i], want[i]);
+        for (int i = 0; i < m->heads.n_ops; i++)
+            synth_mat_destroy(&m->heads.ops[i].mat);
+        free(hidden);
+        free(want);
+        free(whole);
+        free(cut);
+        sequence_finish(&s, &g);
+        rig_close(&g);
+        synth_destroy(m);
     }
-    free(hidden);
-    free(whole);
-    free(cut);
-    sequence_finish(&s, &g);
-    rig_close(&g);
-    synth_destroy(m);
 }
 
 static void test_stop(void **state)
@@ -559,7 +637,7 @@ int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(test_every_level), cmocka_unit_test(test_blas),
-        cmocka_unit_test(test_wanted_rows), cmocka_unit_test(test_hidden_sums),
+        cmocka_unit_test(test_wanted_rows), cmocka_unit_test(test_pooling),
         cmocka_unit_test(test_stop),        cmocka_unit_test(test_non_finite_rows),
         cmocka_unit_test(test_plan),
     };

@@ -560,7 +560,7 @@ static void test_embedding_is_the_mean(void **state)
          round++) { /* the second time the pages are cached, and not read */
         struct test_job *c = test_job_new();
         struct eng_job_params p = test_job_greedy(c, prompt_of(8), 70, 0);
-        p.want_embedding = true;
+        p.want_pooled = true;
         submit(&b, c, &p);
         test_job_await_done(c);
         float sum = 0;
@@ -569,6 +569,38 @@ static void test_embedding_is_the_mean(void **state)
         for (int d = 0; d < FAKE_D_MODEL; d++)
             REQUIRE(fabsf(c->embedding[d] - sum * (float)(d + 1) / 70) < 1e-3f);
         REQUIRE_EQ_INT(c->finish[0], ENG_FINISH_LENGTH);
+        test_job_free(c);
+    }
+    close_bench(&b);
+}
+
+/* A model of labels: no tokens, padding at the end is not looked at, and cached pages are read. */
+static void test_reader(void **state)
+{
+    (void)state;
+    struct setup setup = {.n_parallel = 2, .chunk = 40, .reads_only = true};
+    struct bench b = open_bench(&setup);
+    int32_t padded[72];
+    memcpy(padded, prompt_of(8), 70 * sizeof(*padded));
+    padded[70] = padded[71] = READER_PAD;
+    for (int round = 0; round < 2; round++) {
+        struct test_job *c = test_job_new();
+        struct eng_job_params p = test_job_greedy(c, padded, 72, 0);
+        p.want_pooled = true;
+        submit(&b, c, &p);
+        test_job_await_done(c);
+        REQUIRE_EQ_INT(c->usage.n_prompt_tokens, 70);
+        REQUIRE_EQ_INT(c->usage.n_cached_tokens, round ? 64 : 0);
+        REQUIRE_EQ_INT(c->finish[0], ENG_FINISH_LENGTH);
+        struct eng_job *job = NULL;
+        char err[200] = "";
+        p.want_pooled = false;
+        p.max_tokens = 1;
+        REQUIRE_EQ_INT(sched_submit(b.sched, &p, &job, err, sizeof(err)), ENG_EUNSUPPORTED);
+        p.max_tokens = 0;
+        p.want_logits = true;
+        REQUIRE_EQ_INT(sched_submit(b.sched, &p, &job, err, sizeof(err)), ENG_EUNSUPPORTED);
+        REQUIRE(strstr(err, "no tokens"));
         test_job_free(c);
     }
     close_bench(&b);
@@ -1003,7 +1035,7 @@ static void test_submit_refuses_what_is_wrong(void **state)
     struct test_job *c = test_job_new();
     const struct eng_job_params good = test_job_greedy(c, prompt_of(1), 10, 5);
     const int32_t outside[] = {3, FAKE_VOCAB}, negative[] = {-1};
-    struct eng_job_params cases[12];
+    struct eng_job_params cases[13];
     for (size_t i = 0; i < N_OF(cases); i++)
         cases[i] = good;
     cases[0].n_prompt = 0;
@@ -1018,9 +1050,10 @@ static void test_submit_refuses_what_is_wrong(void **state)
     cases[7].stop_ids = outside;
     cases[7].n_stop_ids = 2;
     cases[8].sampling.temperature = -1;
-    cases[9].want_embedding = true;
+    cases[9].want_pooled = true;
     cases[10].on_event = NULL;
     cases[11].prompt = NULL;
+    cases[12].n_unpooled = 10;
     for (size_t i = 0; i < N_OF(cases); i++) {
         char err[200] = "";
         struct eng_job *job = NULL;
@@ -1103,6 +1136,7 @@ int main(void)
         cmocka_unit_test(test_prompt_logprobs_and_logits),
         cmocka_unit_test(test_prompt_rows_go_out_once_for_all_choices),
         cmocka_unit_test(test_embedding_is_the_mean),
+        cmocka_unit_test(test_reader),
         cmocka_unit_test(test_cancel_in_a_step_waiting_and_running),
         cmocka_unit_test(test_cancelling_one_leaves_the_others),
         cmocka_unit_test(test_stop_choice_from_callback),

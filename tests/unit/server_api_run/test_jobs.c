@@ -250,7 +250,7 @@ static void test_all_run(void **state)
     REQUIRE_EQ_INT(w.jobs[1].p.queue_deadline_us, 0);
     REQUIRE_EQ_INT(w.jobs[1].p.n_reserved_slots, 3);
     emit(&w.jobs[0], ENG_EVENT_PROMPT_TOKEN);
-    emit(&w.jobs[0], ENG_EVENT_EMBEDDING);
+    emit(&w.jobs[0], ENG_EVENT_POOLED);
     REQUIRE_EQ_INT(w.req.n_wakes, 0);
     srv_jobs_stop_choice(&jobs, 1, 4);
     REQUIRE_EQ_INT(w.jobs[1].stopped_choice, 4);
