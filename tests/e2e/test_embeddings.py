@@ -70,7 +70,7 @@ def test_large_vectors_are_charged():
 
 
 def test_declared_poolings():
-    """Another pooling than mean, or a module that changes vectors, would give plausible wrong vectors: no start."""
+    """What is not known, or not there, would give plausible wrong vectors: no start."""
     def modules(*types):
         return json.dumps([{"idx": i, "name": str(i), "path": f"{i}_{t}" if i else "", "type": f"sentence_transformers.models.{t}"}
                            for i, t in enumerate(types)])
@@ -80,11 +80,13 @@ def test_declared_poolings():
 
     mean, usual = pooling(pooling_mode_cls_token=False, pooling_mode_mean_tokens=True), modules("Transformer", "Pooling", "Normalize")
     cases = ((usual, mean, None), (usual, pooling(pooling_mode="mean"), None), (None, mean, None), (None, None, None),
-             (usual, pooling(pooling_mode_lasttoken=True, pooling_mode_mean_tokens=False), "'lasttoken'"),
-             (None, pooling(pooling_mode_cls_token=True), "'cls_token'"), (usual, pooling(pooling_mode="cls"), "'cls'"),
+             (usual, pooling(pooling_mode_lasttoken=True, pooling_mode_mean_tokens=False), None),
+             (None, pooling(pooling_mode_cls_token=True), None), (usual, pooling(pooling_mode="attention"), "'attention'"),
+             (usual, pooling(pooling_mode_max_tokens=True, pooling_mode_mean_tokens=True), "two poolings joined"),
              (usual, pooling(pooling_mode=["mean"]), "1_Pooling/config.json"), (usual, "{", "1_Pooling/config.json: line 1"),
              (usual, None, "1_Pooling/config.json, which is not there"), ("[", mean, "modules.json: line 1"),
-             (modules("Transformer", "Pooling", "Dense"), mean, "'Dense'"),
+             (modules("Transformer", "Pooling", "Dense"), mean, "2_Dense/config.json, which is not there"),
+             (modules("Transformer", "Pooling", "CNN"), mean, "module 2 is CNN"),
              (usual.replace("1_Pooling", "../x"), mean, "must be a folder"))
     for i, (list_of, config, wanted) in enumerate(cases):
         with DemoCopy() as m:
@@ -94,6 +96,20 @@ def test_declared_poolings():
                     m.put(name, text.encode())
             status, _, err = run("serve", "--check-config", "--model", m.dir)
             assert status == (1 if wanted else 0) and (not wanted or wanted in err), (i, status, err)
+
+
+def test_last_token():
+    """The vector of a text is that of its last token where the model's files say so: other than the mean, and its own alone."""
+    with DemoCopy() as m:
+        os.mkdir(m.path("1_Pooling"))
+        m.put("1_Pooling/config.json", json.dumps({"pooling_mode": "lasttoken"}).encode())
+        with Hearth("--model", m.dir) as h:
+            texts = ["Once upon a time", "a cat sat", "Once upon a time there was"]
+            alone = [h.post("/v1/embeddings", {"input": t})[2]["data"][0]["embedding"] for t in texts]
+            together = [d["embedding"] for d in h.post("/v1/embeddings", {"input": texts})[2]["data"]]
+            assert alone == together
+        mean = SERVER.post("/v1/embeddings", {"input": texts[0]})[2]["data"][0]["embedding"]
+        assert mean != alone[0] and abs(sum(x * x for x in alone[0]) - 1) < 1e-5
 
 
 if __name__ == "__main__":

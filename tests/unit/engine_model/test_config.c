@@ -234,8 +234,7 @@ static const struct {
     {"{\"architectures\":[\"MixtralForCausalLM\"]}",
      "architecture MixtralForCausalLM is not supported; supported: LlamaForCausalLM, ",
      ENG_EUNSUPPORTED},
-    {"{\"architectures\":[\"LlamaForSequenceClassification\"]}", "is not supported",
-     ENG_EUNSUPPORTED},
+    {"{\"architectures\":[\"LlamaForTokenClassification\"]}", "is not supported", ENG_EUNSUPPORTED},
     {"{\"model_type\":\"gpt2\"}", "model_type gpt2 is not supported", ENG_EUNSUPPORTED},
     {LLAMA(",\"model_type\":\"qwen2\""), "does not match", ENG_EINVAL},
     {"{\"model_type\":\"llama\",\"hidden_size\":0}", "hidden_size must be within 1..", ENG_EINVAL},
@@ -465,6 +464,8 @@ static const struct {
     {"{\"model_type\":\"gemma3\",\"text_config\":[]}", "text_config must be an object", ENG_EINVAL},
     {"{\"model_type\":\"gemma3_text\",\"use_bidirectional_attention\":true}",
      "use_bidirectional_attention: bidirectional attention", ENG_EUNSUPPORTED},
+    {"{\"model_type\":\"qwen2\",\"is_causal\":false}",
+     "is_causal is false: bidirectional attention", ENG_EUNSUPPORTED},
     {"{\"model_type\":\"gemma3_text\",\"hidden_activation\":\"relu2\"}",
      "hidden_activation relu2 is not supported; supported: silu, gelu_pytorch_tanh",
      ENG_EUNSUPPORTED},
@@ -558,6 +559,40 @@ static bool holds(const char *list, const char *key, size_t len)
     char word[128];
     snprintf(word, sizeof(word), " %.*s ", (int)len, key);
     return strstr(list, word) != NULL;
+}
+
+/* What a model is for, by the name of its architecture. */
+static void test_tasks(void **state)
+{
+    (void)state;
+    static const struct {
+        const char *config;
+        enum eng_task task;
+        int n_labels;
+        int32_t pad_id;
+    } cases[] = {
+        {"{\"architectures\":[\"Qwen3ForCausalLM\"]}", ENG_TASK_TOKENS, 0, -1},
+        {"{\"model_type\":\"qwen3\"}", ENG_TASK_TOKENS, 0, -1},
+        {"{\"architectures\":[\"Qwen3Model\"],\"tie_word_embeddings\":true}", ENG_TASK_STATES, 0,
+         -1},
+        {"{\"architectures\":[\"Gemma3TextModel\"]}", ENG_TASK_STATES, 0, -1},
+        {"{\"architectures\":[\"MistralForSequenceClassification\"]}", ENG_TASK_LABELS, 2, -1},
+        {"{\"architectures\":[\"LlamaForSequenceClassification\"],\"pad_token_id\":7,"
+         "\"id2label\":{\"0\":\"a\",\"1\":\"b\",\"2\":\"c\"}}",
+         ENG_TASK_LABELS, 3, 7},
+    };
+    for (size_t i = 0; i < N_OF(cases); i++) {
+        struct eng_hparams hp;
+        char err[ERR_BYTES], refusal[ERR_BYTES] = "";
+        parse(&hp, cases[i].config, NULL, err);
+        REQUIRE_MSG(err[0] == '\0', "%s", err);
+        REQUIRE(hp.task == cases[i].task && hp.n_labels == cases[i].n_labels);
+        REQUIRE(hp.pad_id == cases[i].pad_id);
+        REQUIRE(hp.task == ENG_TASK_TOKENS || !hp.tied);
+        int rc = eng_check_config(cases[i].config, strlen(cases[i].config), refusal, ERR_BYTES);
+        REQUIRE_EQ_INT(rc, hp.task == ENG_TASK_TOKENS ? 0 : ENG_EUNSUPPORTED);
+        REQUIRE(rc == 0 || strstr(refusal, hp.architecture));
+    }
 }
 
 /* Every setting that the reference's class has is read, refused by its name, or ignored on purpose. */
@@ -655,6 +690,7 @@ int main(void)
         cmocka_unit_test(test_factors),
         cmocka_unit_test(test_ropes_of_families),
         cmocka_unit_test(test_family_refusals),
+        cmocka_unit_test(test_tasks),
         cmocka_unit_test(test_settings_are_known),
         cmocka_unit_test(test_refusals),
         cmocka_unit_test(test_generation_config),
