@@ -1,0 +1,263 @@
+/* SPDX-License-Identifier: MIT */
+/*
+ * Vectors of texts and logits of labels, as sentence-transformers and transformers computed them
+ * (golden.json: cases with ids; raw float32 rows beside it), and their bits: a text's row is the
+ * same in an engine that has one slot, one thread and no cache as among all the others of a batch.
+ *
+ *   test_pooled [MODEL ...]  models with their answers in their own folder; and, where
+ *                            HEARTH_REFERENCE is set, all of its
+ */
+#include <jansson.h>
+#include <math.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <unistd.h>
+
+#include "engine_job.h"
+
+enum { MAX_CASES = 200, MAX_IDS = 1024 };
+
+/* What is refused when the model is opened, and the words that say why. */
+static const struct {
+    const char *model, *why;
+} refused[] = {
+    {"st-embeddinggemma-like-bf16", "use_bidirectional_attention"},
+    {"st-bert-maxmean", "BertModel is not supported"},
+    {"st-minilm-like", "BertModel is not supported"},
+    {"st-bge-cls-f16", "BertModel is not supported"},
+    {"st-e5-multi-like", "XLMRobertaModel is not supported"},
+    {"st-bgem3-cls-long", "XLMRobertaModel is not supported"},
+    {"st-mpnet-like", "MPNetModel is not supported"},
+    {"st-modernbert-cls", "ModernBertModel is not supported"},
+    {"st-nomic-like", "NomicBertModel is not supported"},
+    {"st-distil-sqrtlen", "DistilBertModel is not supported"},
+    {"st-roberta-dense", "RobertaModel is not supported"},
+    {"ce-minilm", "BertForSequenceClassification is not supported"},
+    {"ce-bge-reranker-xlmr", "XLMRobertaForSequenceClassification is not supported"},
+    {"ce-modernbert-mean", "ModernBertForSequenceClassification is not supported"},
+    {"cls-roberta-3", "RobertaForSequenceClassification is not supported"},
+    {"cls-distil-3", "DistilBertForSequenceClassification is not supported"},
+};
+
+struct text {
+    int32_t ids[MAX_IDS];
+    int64_t n;
+};
+
+static struct text texts[MAX_CASES];
+static int n_models;
+
+static json_t *load_json(const char *dir, const char *name)
+{
+    char *path = NULL;
+    REQUIRE(asprintf(&path, "%s/%s", dir, name) > 0);
+    json_t *root = json_load_file(path, 0, NULL);
+    REQUIRE_MSG(root, "%s", path);
+    free(path);
+    return root;
+}
+
+static int read_texts(const json_t *golden)
+{
+    const json_t *cases = json_object_get(golden, "cases");
+    int n = (int)json_array_size(cases);
+    REQUIRE(n > 0 && n <= MAX_CASES);
+    for (int i = 0; i < n; i++) {
+        const json_t *ids = json_object_get(json_array_get(cases, (size_t)i), "ids");
+        texts[i].n = (int64_t)json_array_size(ids);
+        REQUIRE(texts[i].n > 0 && texts[i].n <= MAX_IDS);
+        for (size_t k = 0; k < json_array_size(ids); k++)
+            texts[i].ids[k] = (int32_t)json_integer_value(json_array_get(ids, k));
+    }
+    return n;
+}
+
+static float *read_rows(const char *dir, const json_t *golden, size_t n)
+{
+    char *path = NULL;
+    const char *file = json_string_value(json_object_get(golden, "vectors_file"));
+    if (!file) file = json_string_value(json_object_get(golden, "logits_file"));
+    REQUIRE(file);
+    REQUIRE(asprintf(&path, "%s/%s", dir, file) > 0);
+    FILE *f = fopen(path, "rb");
+    float *rows = malloc(n * sizeof(*rows));
+    REQUIRE_MSG(f && rows && fread(rows, sizeof(*rows), n, f) == n, "%s", path);
+    free(path);
+    fclose(f);
+    return rows;
+}
+
+static struct eng_params params_of(const char *dir)
+{
+    return (struct eng_params){.model_dir = dir,
+                               .numerics = "exact",
+                               .n_threads = 2,
+                               .n_parallel = 8,
+                               .reads_only = true,
+                               .max_queued_jobs = MAX_CASES};
+}
+
+/* Opens a model; NULL if it is refused as it should be. */
+static struct eng *open_model(const char *name, const struct eng_params *params)
+{
+    struct eng *e = NULL;
+    char err[512] = "";
+    int rc = eng_open(&e, params, err, sizeof(err));
+    for (size_t i = 0; i < sizeof(refused) / sizeof(refused[0]); i++) {
+        if (strcmp(refused[i].model, name) != 0) continue;
+        REQUIRE_MSG(rc == ENG_EUNSUPPORTED && strstr(err, refused[i].why), "%s: %s", name, err);
+        return NULL;
+    }
+    REQUIRE_MSG(rc == 0, "%s: %s", name, err);
+    return e;
+}
+
+/* Rows of all texts, [n][width], submitted at once, the last one first if `backwards`. */
+static float *rows_of(struct eng *e, int n, bool backwards)
+{
+    size_t width = (size_t)eng_info(e)->pooled_width;
+    float *rows = malloc((size_t)n * width * sizeof(*rows));
+    struct test_job **jobs = calloc((size_t)n, sizeof(struct test_job *));
+    REQUIRE(rows && jobs);
+    for (int i = 0; i < n; i++) {
+        const struct text *t = &texts[backwards ? n - 1 - i : i];
+        jobs[i] = test_job_new();
+        struct eng_job_params p = test_job_greedy(jobs[i], t->ids, t->n, 0);
+        p.want_pooled = true;
+        test_job_submit(e, jobs[i], &p);
+    }
+    for (int i = 0; i < n; i++) {
+        float *row = rows + (size_t)(backwards ? n - 1 - i : i) * width;
+        test_job_await_done(jobs[i]);
+        REQUIRE_MSG(jobs[i]->finish[0] == ENG_FINISH_LENGTH, "text %d ended with %d", i,
+                    (int)jobs[i]->finish[0]);
+        memcpy(row, jobs[i]->embedding, width * sizeof(*row));
+        test_job_free(jobs[i]);
+    }
+    free(jobs);
+    return rows;
+}
+
+static void check_bits(const char *name, const char *dir, const float *rows, int n, size_t width)
+{
+    static const struct {
+        int threads, slots, chunk;
+        bool no_cache;
+    } makes[] = {{1, 1, 7, true}, {2, 3, 33, false}};
+    for (size_t i = 0; i < sizeof(makes) / sizeof(makes[0]); i++) {
+        struct eng_params params = params_of(dir);
+        params.n_threads = makes[i].threads;
+        params.n_parallel = makes[i].slots;
+        params.chunk_tokens = makes[i].chunk;
+        params.no_prefix_cache = makes[i].no_cache;
+        struct eng *e = open_model(name, &params);
+        float *again = rows_of(e, n, true);
+        REQUIRE_MSG(memcmp(rows, again, (size_t)n * width * sizeof(*rows)) == 0,
+                    "%s: other bits with %d threads and chunks of %d", name, makes[i].threads,
+                    makes[i].chunk);
+        free(again);
+        eng_close(e);
+    }
+}
+
+static double largest_difference(const float *a, const float *b, size_t n)
+{
+    double most = 0;
+    for (size_t i = 0; i < n; i++) {
+        double d = fabs((double)a[i] - (double)b[i]);
+        if (!(d <= most)) most = d;
+    }
+    return most;
+}
+
+/* A reranker without a head of its own: the logits of yes and no after the prompt's last token. */
+static double check_yes_no(struct eng *e, const json_t *golden, int n)
+{
+    const json_t *cases = json_object_get(golden, "cases");
+    static const char *const names[] = {"yes", "no"};
+    double most = 0;
+    for (int i = 0; i < n; i++) {
+        struct test_job *job = test_job_new();
+        struct eng_job_params p = test_job_greedy(job, texts[i].ids, texts[i].n, 0);
+        p.want_logits = true;
+        test_job_submit(e, job, &p);
+        test_job_await_done(job);
+        const float *last = job->rows + (job->n_rows - 1) * job->row_len;
+        for (int k = 0; k < 2; k++) {
+            char id[16], logit[16];
+            snprintf(id, sizeof(id), "%s_id", names[k]);
+            snprintf(logit, sizeof(logit), "%s_logit", names[k]);
+            const json_t *want = json_object_get(json_array_get(cases, (size_t)i), logit);
+            float got = last[json_integer_value(json_object_get(golden, id))];
+            most = fmax(most, fabs((double)got - json_real_value(want)));
+        }
+        test_job_free(job);
+    }
+    return most;
+}
+
+static void check_model(const char *name, const char *dir, const char *answers)
+{
+    json_t *golden = load_json(answers, "golden.json");
+    int n = read_texts(golden);
+    struct eng_params params = params_of(dir);
+    struct eng *e = open_model(name, &params);
+    double off = 0, allowed = 3e-5;
+    n_models++;
+    if (e && json_object_get(golden, "yes_id")) {
+        off = check_yes_no(e, golden, n);
+    } else if (e) {
+        size_t width = (size_t)eng_info(e)->pooled_width;
+        float *want = read_rows(answers, golden, (size_t)n * width), *rows = rows_of(e, n, false);
+        off = largest_difference(rows, want, (size_t)n * width);
+        double sum = 0;
+        for (size_t i = 0; i < width; i++)
+            sum += (double)want[i] * (double)want[i];
+        if (fabs(sum - 1) < 1e-3) allowed = 1e-5; /* vectors of length 1 */
+        check_bits(name, dir, rows, n, width);
+        free(want);
+        free(rows);
+    }
+    eng_close(e);
+    json_decref(golden);
+    printf("%s: %s, %d texts, largest difference %.2g\n", name, e ? "ok" : "refused", n, off);
+    REQUIRE_MSG(off <= allowed, "%s: off by %g", name, off);
+}
+
+/* The answers to a model of the reference's folders, if they are in this one. */
+static void check_reference(const char *families, const char *folder, const char *name)
+{
+    char *model = NULL, *answers = NULL, *golden = NULL;
+    REQUIRE(asprintf(&model, "%s/encoders/%s", families, name) > 0);
+    REQUIRE(asprintf(&answers, "%s/%s/%s", families, folder, name) > 0);
+    REQUIRE(asprintf(&golden, "%s/golden.json", answers) > 0);
+    if (access(golden, R_OK) == 0) check_model(name, model, answers);
+    free(model);
+    free(answers);
+    free(golden);
+}
+
+int main(int argc, char **argv)
+{
+    const char *reference = getenv("HEARTH_REFERENCE"), *name;
+    json_t *value;
+    setvbuf(stdout, NULL, _IOLBF, 0);
+    for (int i = 1; i < argc; i++) {
+        const char *slash = strrchr(argv[i], '/');
+        check_model(slash ? slash + 1 : argv[i], argv[i], argv[i]);
+    }
+    if (reference && *reference) {
+        char *families = NULL;
+        REQUIRE(asprintf(&families, "%s/goldens/families", reference) > 0);
+        json_t *list = load_json(families, "encoders.json");
+        json_object_foreach(list, name, value)
+        {
+            check_reference(families, "vectors", name);
+            check_reference(families, "scores", name);
+        }
+        json_decref(list);
+        free(families);
+    }
+    return n_models ? 0 : 77;
+}
