@@ -122,6 +122,7 @@ void gemm_pack_item(const struct eng_model *model, const struct eng_mat *m,
                     const struct gemm_source *src, const struct gemm_rows *rows, int item,
                     float *tmp)
 {
+    assert(item >= 0 && item < gemm_n_pack_items(rows));
     const struct kern *kern = model->kern;
     int per_tile = items_per_tile(rows), tile = item / per_tile, part = item % per_tile;
     struct kern_tile t = tile_at(rows, tile);
@@ -255,6 +256,8 @@ void gemm_panels(const struct eng_model *model, const struct eng_mat *m,
                  const struct gemm_rows *rows, int p0, int n, const struct kern_out *out,
                  const struct gemm_ahead *ahead, const struct gemm_thread *thread)
 {
+    assert(p0 >= 0 && p0 + n <= m->n_panels);
+    assert(rows->k_pad == m->k_pad);
     struct product p = {model, m, rows, ahead, thread, p0 + n, fetches_ahead(model, m, rows)};
     int fine = m->n_panels - m->n_fine, step;
     for (int panel = p0; panel < p.end; panel += step) {
@@ -290,6 +293,8 @@ void gemm_gate_up(const struct eng_model *model, const struct eng_mat *m,
                   const struct gemm_rows *rows, int p0, int n, const struct gemm_rows *ret,
                   const struct gemm_ahead *ahead, const struct gemm_thread *thread)
 {
+    assert(p0 >= 0 && 2 * (p0 + n) <= m->n_panels);
+    assert(rows->k_pad == m->k_pad && ret->n_rows == rows->n_rows);
     struct product p = {model, m, rows, ahead, thread, 2 * (p0 + n), fetches_ahead(model, m, rows)};
     int step = rows->n_rows <= MAX_PAIRS_ROWS && rows->n_tiles == 1 && !rows->blas ? MAX_PAIRS : 1;
     for (int pair = p0; pair < p0 + n; pair += step) {

@@ -167,6 +167,7 @@ int mem_plan_make(struct mem_plan *ret, const struct mem_params *p, char *err, s
         return ENG_ENOMEM;
     }
     if (add_up(&plan.memory) > p->limit_bytes) return refuse(p, &plan, err, errlen);
+    assert(plan.ctx_tokens <= ctx_max);
     assert(plan.n_pages >= kv_pages_of(plan.ctx_tokens));
     *ret = plan;
     return 0;

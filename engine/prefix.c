@@ -247,6 +247,7 @@ int32_t prefix_acquire(struct prefix *p, int32_t node)
 int32_t prefix_publish(struct prefix *p, int32_t parent, const struct prefix_scope *scope,
                        const int32_t *tokens, int32_t *page)
 {
+    assert(*page >= 0 && kv_page_refs(p->pages, *page) > 0);
     uint64_t hash = hash_key(p, parent, scope, tokens);
     int32_t i = find_hashed(p, hash, parent, scope, tokens);
     if (i != PREFIX_NONE) {

@@ -2,6 +2,7 @@
 /* The self-test at start; see selftest.h. */
 #include "engine/selftest.h"
 
+#include <assert.h>
 #include <math.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -36,6 +37,7 @@ static void multiply(const struct kern *kern, enum kern_afmt act, enum kern_wfmt
         rows[n] = w[n];
     }
     size_t panel_bytes = kern_panel_bytes(fmt, K);
+    assert(panel_bytes + sizeof(x) <= SCRATCH_BYTES / 2);
     uint8_t *words = memory + SCRATCH_BYTES / 2; /* a BF16 panel that is compressed next */
     kern_pack_panel(kern, fmt, KERN_SRC_F32, rows, K, K, words, memory); /* these numbers fit B12 */
     float scale[ROWS * K / KERN_GROUP];
@@ -73,6 +75,7 @@ static int check_token(const struct eng_model *model, struct fwd *fwd, struct kv
 {
     int32_t token = model->hp.bos_id >= 0 ? model->hp.bos_id : 0;
     int32_t page = kv_page_get(pages);
+    assert(page >= 0); /* nothing else runs yet */
     uint8_t *data = kv_page_data(pages, page);
     float *pool = calloc((size_t)model->hp.d_model, sizeof(*pool));
     struct fwd_segment seg = {.tokens = &token,

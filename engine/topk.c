@@ -75,6 +75,7 @@ void rank_begin(struct rank *r, const float *values, int n)
  */
 static float kth_largest(float *v, int n, int k)
 {
+    assert(k >= 1 && k <= n);
     int lo = 0, hi = n - 1;
     while (lo < hi) {
         float pivot = v[lo + (hi - lo) / 2];

@@ -1,5 +1,7 @@
 /* SPDX-License-Identifier: MIT */
 /* Sizes of packed panels and rows, which all levels share; kernels.h has the layouts. */
+#include <assert.h>
+
 #include "engine/kernels/b12.h"
 #include "engine/kernels/kernels.h"
 
@@ -22,6 +24,8 @@ size_t kern_panel_bytes(enum kern_wfmt fmt, int k_pad)
         [KERN_W_I8] = I8_GROUP_BYTES,     [KERN_W_I6] = I6_GROUP_BYTES,
         [KERN_W_I4] = I4_GROUP_BYTES,
     };
+    assert(fmt < KERN_W_COUNT);
+    assert(k_pad > 0 && k_pad % KERN_GROUP == 0);
     size_t head = fmt == KERN_W_B12 ? b12_head_bytes(k_pad) : 0;
     return head + (size_t)k_pad / KERN_GROUP * group_bytes[fmt];
 }

@@ -3,6 +3,7 @@
 #include "engine/kernels/kernels.h"
 #include "engine/kernels/levels.h"
 
+#include <assert.h>
 #include <string.h>
 
 /* Lowest first; each needs its own flags and is faster than the ones before. */
@@ -88,6 +89,8 @@ bool kern_pack_panel(const struct kern *kern, enum kern_wfmt fmt, enum kern_src 
                      const void *const rows[KERN_PANEL], int k, int k_pad, void *words, void *panel)
 {
     bool b12 = fmt == KERN_W_B12;
+    assert(k > 0 && k <= k_pad);
+    assert(!b12 || k_pad <= KERN_B12_MAX_K);
     kern->pack_panel(b12 ? KERN_W_BF16 : fmt, src, rows, k, k_pad, b12 ? words : panel);
     return !b12 || kern->encode_panel(words, k_pad, panel);
 }

@@ -3,6 +3,7 @@
 #include "base/file.h"
 #include "engine/model/config.h"
 
+#include <assert.h>
 #include <jansson.h>
 #include <math.h>
 #include <stdio.h>
@@ -715,6 +716,9 @@ static void read_all(const struct object *config, const struct object *generatio
     if (f->hybrid) read_hybrid(&text, hp);
     read_windows(&text, hp);
     read_token_ids(config, &text, generation, hp);
+    if (config->report->rc) return;
+    assert(hp->n_kv_heads > 0 && hp->n_heads % hp->n_kv_heads == 0);
+    assert(hp->d_rot <= hp->d_head && hp->d_rot % 2 == 0);
 }
 
 int eng_config_refuse_reader(const struct eng_hparams *hp, struct eng_report *r)

@@ -62,6 +62,7 @@ static float *rope_table(const struct eng_model *m, int i)
 static int make_arena(struct eng_model *m, int64_t ctx, char *err, size_t errlen)
 {
     struct eng_load *load = m->load;
+    assert(ctx > 0 && load->arena_bytes % PLAN_ALIGN == 0);
     size_t rope_at = load->arena_bytes, rope_bytes = (size_t)eng_model_rope_bytes(m, ctx);
     m->arena_bytes = rope_at + rope_bytes;
     m->arena = eng_arena_map(m->arena_bytes);
@@ -96,6 +97,7 @@ static int make_arena(struct eng_model *m, int64_t ctx, char *err, size_t errlen
 static bool read_rows(const struct eng_tensor *t, int64_t row, int n, size_t row_bytes, void *buf,
                       struct worker *w)
 {
+    assert(row >= 0 && (row + n) * (int64_t)row_bytes <= t->n_bytes);
     const struct eng_shard *s = t->shard;
     int64_t offset = s->data_start + t->offset + row * (int64_t)row_bytes;
     if (file_pread(s->fd, buf, (size_t)n * row_bytes, offset) == 0) return true;
@@ -150,6 +152,7 @@ static bool read_vector(const struct eng_tensor *t, float *to, struct worker *w)
 
 static bool fill_vector(const struct plan_vec *pv, struct worker *w)
 {
+    assert(pv->tensor->n_elements == pv->n);
     float *to = (float *)*pv->vec;
     if (!read_vector(pv->tensor, to, w)) return false;
     if (pv->add == 0 && pv->factor == 1) return true;
@@ -214,6 +217,7 @@ static bool pack_panel(const struct fill *f, int i, int panel, struct worker *w)
 static int find_mat(const struct fill *f, int panel)
 {
     int lo = 0, hi = f->m->load->n_mats;
+    assert(panel >= 0 && panel < f->first_panel[hi]);
     while (hi - lo > 1) {
         int mid = lo + (hi - lo) / 2;
         if (f->first_panel[mid] <= panel)
@@ -287,6 +291,7 @@ static bool fill_bias(const struct plan_mat *pm, struct worker *w)
 {
     float *bias = (float *)pm->mat->bias, *whole = (float *)(void *)w->staging;
     int start = 0;
+    assert(!pm->interleaved || pm->n_parts > 1);
     for (int i = 0; i < pm->n_parts; start += pm->parts[i++].n_rows) {
         const struct plan_part *part = &pm->parts[i];
         if (!read_vector(part->bias, whole, w)) return false;

@@ -2,6 +2,7 @@
 /* Opens a model by its plan and closes it; the mappings that hold its weights. */
 #include "engine/model/load.h"
 
+#include <assert.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/mman.h>
@@ -30,6 +31,7 @@ void *eng_arena_map(size_t bytes)
     size_t before = round_up((uintptr_t)at, huge_page_bytes) - (uintptr_t)at;
     if (before) munmap(at, before);
     if (before + bytes < room) munmap(at + before + bytes, room - before - bytes);
+    assert((uintptr_t)(at + before) % huge_page_bytes == 0);
     madvise(at + before, bytes, MADV_HUGEPAGE); /* only faster */
     return at + before;
 }

@@ -382,6 +382,7 @@ bool eng_plan_is_bf16(const struct eng_load *load)
 
 int eng_plan_source(const struct plan_part *part, int row)
 {
+    assert(row >= 0 && row < part->n_rows);
     if (part->pairs > 0) {
         int in_head = row % part->d_head, half = part->pairs / 2;
         if (in_head < half)
@@ -438,6 +439,7 @@ static bool choose_blas(const struct eng_model *m, const char *gemm)
 static size_t take(struct eng_load *load, size_t n)
 {
     size_t at = load->arena_bytes;
+    assert(at % PLAN_ALIGN == 0);
     load->arena_bytes = at + (n + PLAN_ALIGN - 1) / PLAN_ALIGN * PLAN_ALIGN;
     return at;
 }

@@ -7,6 +7,7 @@
  */
 #include "engine/model/reading.h"
 
+#include <assert.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -141,6 +142,7 @@ static bool add_ways(struct probe *p, enum kern_wfmt fmt, const void *const rows
     if (bytes > SLICE_BYTES / 4 ||
         !kern_pack_panel(p->m->kern, fmt, KERN_SRC_F32, rows, p->k_pad, p->k_pad, p->words, panel))
         return false;
+    assert(p->n_ways + N_DISTANCES - first <= MAX_WAYS);
     for (int i = first; i < N_DISTANCES; i++)
         p->ways[p->n_ways++] = (struct way){
             .fmt = fmt,

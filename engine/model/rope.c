@@ -32,6 +32,7 @@ static double yarn_index(const struct eng_rope *rope, int d_rot, double turns)
 /* yarn: pairs below low keep their frequency, those above high are slowed, with a ramp between. */
 static void scale_yarn(const struct eng_rope *rope, int d_rot, double *freqs)
 {
+    assert(rope->beta_fast > 0 && rope->beta_slow > 0);
     double low = yarn_index(rope, d_rot, rope->beta_fast);
     double high = yarn_index(rope, d_rot, rope->beta_slow);
     if (rope->truncate) {
@@ -64,6 +65,7 @@ const char *eng_rope_name(const struct eng_rope *rope, int64_t ctx)
 
 void eng_rope_freqs(const struct eng_rope *rope, int d_rot, int64_t ctx, double *ret_freqs)
 {
+    assert(d_rot % 2 == 0 && d_rot <= ENG_MAX_HEAD_DIM);
     const double *factors = eng_rope_is_long(rope, ctx) ? rope->long_factors : rope->short_factors;
     for (int i = 0; i < d_rot / 2; i++) {
         double freq = pow(rope->theta, -2.0 * i / d_rot);
@@ -94,7 +96,8 @@ double eng_rope_yarn_attention(double factor, double mscale, double mscale_all_d
 void eng_rope_rows(const double *freqs, int n_freqs, double scale, int64_t pos0, int n,
                    float *cos_rows, float *sin_rows)
 {
-    assert(pos0 % ENG_ROPE_BLOCK == 0 && n <= ENG_ROPE_BLOCK);
+    assert(pos0 >= 0 && pos0 % ENG_ROPE_BLOCK == 0);
+    assert(n > 0 && n <= ENG_ROPE_BLOCK);
     for (int i = 0; i < n_freqs; i++) {
         double base_cos = cos((double)pos0 * freqs[i]), base_sin = sin((double)pos0 * freqs[i]);
         double step_cos = cos(freqs[i]), step_sin = sin(freqs[i]);

@@ -3,6 +3,7 @@
 #include "base/file.h"
 #include "engine/model/safetensors.h"
 
+#include <assert.h>
 #include <errno.h>
 #include <jansson.h>
 #include <stdbool.h>
@@ -173,6 +174,7 @@ static int read_tensors(struct eng_shard *s, json_t *root, char *err, size_t err
         if (strcmp(key, "__metadata__") == 0) {
             rc = check_metadata(info, s->name, err, errlen);
         } else {
+            assert(s->n_tensors < json_object_size(root));
             struct eng_tensor *t = &s->tensors[s->n_tensors++];
             t->name = key;
             t->shard = s;

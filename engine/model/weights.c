@@ -5,6 +5,7 @@
  */
 #include "engine/model/weights.h"
 
+#include <assert.h>
 #include <jansson.h>
 #include <stdbool.h>
 #include <stdio.h>
@@ -118,6 +119,7 @@ static int list_tensors(struct eng_weights *w, struct eng_report *r)
     for (size_t i = 0; i < w->n_shards; i++)
         for (size_t j = 0; j < w->shards[i].n_tensors; j++)
             w->by_name[w->n_tensors++] = &w->shards[i].tensors[j];
+    assert(w->n_tensors == n);
     qsort(w->by_name, n, sizeof(*w->by_name), compare_name);
     for (size_t i = 1; i < n; i++) {
         const struct eng_tensor *a = w->by_name[i - 1], *b = w->by_name[i];
