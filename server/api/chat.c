@@ -11,22 +11,29 @@
 #include "server/config/config.h"
 #include "tokenizer/tokenizer.h"
 
-static const struct param_field fields[] = {
-    GEN_FIELD("messages", PARAM_JSON, messages),
-    GEN_FIELD("logprobs", PARAM_BOOL, logprobs_flag),
-    GEN_RANGE("top_logprobs", PARAM_INT, top_logprobs, 0, GEN_MAX_LOGPROBS),
-    GEN_FIELD("chat_template_kwargs", PARAM_JSON, chat_template_kwargs),
-    GEN_FIELD("add_generation_prompt", PARAM_BOOL, add_generation_prompt),
-    GEN_FIELD("continue_final_message", PARAM_BOOL, continue_final_message),
-    GEN_FIELD("prediction", PARAM_JSON, prediction),
+const struct param_field srv_fields_chat[] = {
+    GEN_FIELD("messages", PARAM_JSON, messages, NULL, "the conversation"),
+    GEN_FLAG("logprobs", logprobs_flag, false, "log-probability and bytes of each token"),
+    GEN_INT("top_logprobs", top_logprobs, 0, GEN_MAX_LOGPROBS, -1, "0", "alternatives per token"),
     /* tools_fields.c and tool_calls.c read these */
-    GEN_OTHER("tools", PARAM_IGNORED),
-    GEN_OTHER("tool_choice", PARAM_IGNORED),
+    GEN_NAME("tools", PARAM_IGNORED, NULL, "functions that the model may call ([tools](tools.md))"),
+    GEN_NAME("tool_choice", PARAM_IGNORED, "`\"auto\"` with tools",
+             "`none`, `auto`, `required`, one function, or `allowed_tools`"),
+    GEN_NAME("parallel_tool_calls", PARAM_IGNORED, "true", "more than one call in an answer"),
     GEN_OTHER("functions", PARAM_IGNORED),
     GEN_OTHER("function_call", PARAM_IGNORED),
-    GEN_OTHER("reasoning_effort", PARAM_IGNORED),
-    GEN_OTHER("reasoning_format", PARAM_IGNORED),
-    GEN_OTHER("thinking_token_budget", PARAM_IGNORED),
+    GEN_NAME("reasoning_effort", PARAM_IGNORED, NULL, "handed to the chat template"),
+    GEN_NAME("thinking_token_budget", PARAM_IGNORED, NULL,
+             "[reasoning](tools.md#reasoning) is closed after so many tokens; -1: never"),
+    GEN_NAME("reasoning_format", PARAM_IGNORED, "`--reasoning-format`",
+             "none: reasoning stays in the content"),
+    GEN_FIELD("chat_template_kwargs", PARAM_JSON, chat_template_kwargs, NULL,
+              "more variables for the chat template"),
+    GEN_FLAG("add_generation_prompt", add_generation_prompt, true,
+             "end the prompt where the assistant begins"),
+    GEN_FLAG("continue_final_message", continue_final_message, false,
+             "continue the last message instead of answering it; not with "
+             "`add_generation_prompt: true`"),
     {0},
 };
 
@@ -306,7 +313,7 @@ static const struct srv_gen_format format = {
     .input = "messages",
     .id_prefix = "chatcmpl-",
     .dialect = TOOLS_CHAT,
-    .fields = fields,
+    .fields = srv_fields_chat,
     .prepare = prepare,
     .object = "chat.completion",
     .chunk_object = "chat.completion.chunk",

@@ -26,13 +26,18 @@ struct completion {
     struct echo *echoes; /* [n_prompts] */
 };
 
-static const struct param_field fields[] = {
-    GEN_FIELD("prompt", PARAM_JSON, prompt),
-    GEN_FIELD("echo", PARAM_BOOL, echo),
-    GEN_RANGE("logprobs", PARAM_INT, logprobs_count, 0, GEN_MAX_LOGPROBS),
-    GEN_RANGE("best_of", PARAM_INT, best_of, 1, GEN_MAX_CHOICES),
-    GEN_FIELD("add_special_tokens", PARAM_BOOL, add_special),
-    GEN_FIELD("prediction", PARAM_JSON, prediction),
+const struct param_field srv_fields_completions[] = {
+    GEN_FIELD(
+        "prompt", PARAM_JSON, prompt, NULL,
+        "a text, ids, or an array of at most 256 such prompts; choices are numbered prompt by "
+        "prompt"),
+    GEN_FLAG("echo", echo, false, "begin the text with the prompt"),
+    GEN_INT("logprobs", logprobs_count, 0, GEN_MAX_LOGPROBS, -1, "none",
+            "the four legacy arrays, with so many alternatives"),
+    GEN_INT("best_of", best_of, 1, GEN_MAX_CHOICES, 0, "`n`",
+            "generate so many, answer the `n` likeliest; not with a stream"),
+    GEN_FLAG("add_special_tokens", add_special, true,
+             "begin a text prompt with the tokens that the tokenizer puts in front"),
     {0},
 };
 
@@ -442,7 +447,7 @@ static const struct srv_gen_format format = {
     .endpoint = "completions",
     .input = "prompt",
     .id_prefix = "cmpl-",
-    .fields = fields,
+    .fields = srv_fields_completions,
     .prepare = prepare,
     .object = "text_completion",
     .chunk_object = "text_completion",

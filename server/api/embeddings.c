@@ -39,18 +39,19 @@ struct embedding {
     struct srv_pooled pooled; /* a row per input */
 };
 
-#define FIELD(name_, type_, member, min_, max_)                                                    \
-    {                                                                                              \
-        .name = name_, .type = type_, .offset = offsetof(struct embedding, member), .min = min_,   \
-        .max = max_                                                                                \
-    }
+#define FIELD(name_, type_, member, otherwise_, meaning_)                                          \
+    .name = name_, .type = type_, .offset = offsetof(struct embedding, member),                    \
+    .otherwise = otherwise_, .meaning = meaning_
 
-static const struct param_field fields[] = {
-    FIELD("model", PARAM_STRING, model, 0, 0),
-    FIELD("input", PARAM_JSON, input, 0, 0),
-    FIELD("encoding_format", PARAM_STRING, encoding_format, 0, 0),
-    FIELD("dimensions", PARAM_INT, dimensions, 1, 1 << 20),
-    {.name = "user", .type = PARAM_IGNORED},
+const struct param_field srv_fields_embeddings[] = {
+    {FIELD("input", PARAM_JSON, input, NULL,
+           "a text, token ids, or an array of at most 2,048 such inputs")},
+    {FIELD("model", PARAM_STRING, model, "served model", "as in chat")},
+    {FIELD("encoding_format", PARAM_STRING, encoding_format, "`float`",
+           "base64: little-endian 32-bit floats")},
+    {FIELD("dimensions", PARAM_INT, dimensions, "all", "keep so many, scaled to length 1 again"),
+     .min = 1, .max = 1 << 20},
+    {.name = "user", .type = PARAM_IGNORED, .meaning = "accepted, no effect"},
     {0},
 };
 
@@ -274,8 +275,9 @@ static void handle(struct srv_request *req)
         e->served = facts->model;
         e->body = body;
         e->pieces = (struct srv_pieces){write_piece, e, SRV_STREAM_EVENT_MAX_BYTES, false};
-        if (!params_read(body, fields, e, &unknown, &err) && !check_options(e, &err) &&
-            !read_inputs(e, req, &err) && !srv_gen_note_ignored(req, &unknown, &err)) {
+        if (!params_read(body, srv_fields_embeddings, e, &unknown, &err) &&
+            !check_options(e, &err) && !read_inputs(e, req, &err) &&
+            !srv_gen_note_ignored(req, &unknown, &err)) {
             srv_pooled_start(&e->pooled, &ops, e);
             return;
         }

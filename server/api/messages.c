@@ -13,15 +13,32 @@
 #include "server/api/write/openai_json.h"
 #include "server/api/routes.h"
 
-static const struct param_field fields[] = {
-    GEN_FIELD("messages", PARAM_JSON, messages),
-    GEN_OTHER("system", PARAM_IGNORED), /* messages_input.c reads it */
-    GEN_FIELD("stop_sequences", PARAM_JSON, stop),
+const struct param_field srv_fields_messages[] = {
+    GEN_FIELD(
+        "messages", PARAM_JSON, messages, NULL,
+        "roles `user`, `assistant` and, for instructions on the way, `system` (with a template "
+        "that refuses it there, a `<system-reminder>` in the next user message); blocks "
+        "`text`, `tool_use`, `tool_result`, `thinking`, `document` (of text), "
+        "`search_result`"),
+    GEN_NAME("system", PARAM_IGNORED, NULL, "the system prompt"), /* messages_input.c reads it */
+    GEN_FIELD("stop_sequences", PARAM_JSON, stop, NULL, "end before one of these texts"),
     /* tools_fields.c and tool_calls.c read these */
-    GEN_OTHER("tools", PARAM_IGNORED),
-    GEN_OTHER("tool_choice", PARAM_IGNORED),
-    GEN_OTHER("thinking", PARAM_IGNORED),
-    GEN_OTHER("reasoning_format", PARAM_IGNORED),
+    GEN_NAME("tools", PARAM_IGNORED, NULL,
+             "`{\"name\", \"description\", \"input_schema\", \"strict\"}`; see "
+             "[tools](tools.md)"),
+    GEN_NAME("tool_choice", PARAM_IGNORED, "auto with tools",
+             "type `auto`, `any`, `tool` with a `name`, or `none`; `disable_parallel_tool_use`"),
+    GEN_NAME("thinking", PARAM_IGNORED, NULL,
+             "type `enabled`, `adaptive` or `disabled`; `budget_tokens` as chat's "
+             "`thinking_token_budget`"),
+    GEN_NAME("reasoning_format", PARAM_IGNORED, "`--reasoning-format`",
+             "none: reasoning stays in the text"),
+    GEN_NAME("cache_control", PARAM_IGNORED, NULL, /* cache_control.c reads it */
+             "`{\"type\": \"ephemeral\"}`, `ttl` `\"5m\"` or `\"1h\"`; also on tools and "
+             "blocks, 4 in all; checked, without effect"),
+    GEN_NAME("output_config", PARAM_NAMED, NULL,
+             "its `format` is [structured output](structured-output.md), the rest has no effect"),
+    GEN_OTHER("prediction", PARAM_UNSUPPORTED),
     GEN_OTHER("prompt_logprobs", PARAM_UNSUPPORTED),
     GEN_OTHER("return_token_ids", PARAM_NAMED),
     GEN_OTHER("timings", PARAM_NAMED),
@@ -31,8 +48,6 @@ static const struct param_field fields[] = {
     GEN_OTHER("container", PARAM_UNSUPPORTED),
     GEN_OTHER("thread", PARAM_IGNORED), /* make_prompt refuses it */
     GEN_OTHER("output_format", PARAM_IGNORED),
-    GEN_OTHER("output_config", PARAM_NAMED),   /* all but its format */
-    GEN_OTHER("cache_control", PARAM_IGNORED), /* cache_control.c reads it, here and on blocks */
     {0},
 };
 
@@ -352,7 +367,7 @@ static const struct srv_gen_format format = {
     .input = "messages",
     .id_prefix = "msg_",
     .dialect = TOOLS_MESSAGES,
-    .fields = fields,
+    .fields = srv_fields_messages,
     .prepare = prepare,
     .stream_begin = stream_begin,
     .stream_part = stream_part,

@@ -13,25 +13,40 @@
 #include "server/api/read/responses_input.h"
 #include "server/api/routes.h"
 
-static const struct param_field fields[] = {
-    GEN_FIELD("input", PARAM_JSON, messages),
-    GEN_FIELD("instructions", PARAM_JSON, extra),
-    GEN_RANGE("max_output_tokens", PARAM_INT, max_completion_tokens, 0, 1e15),
-    GEN_FIELD("text", PARAM_JSON, prompt),
+const struct param_field srv_fields_responses[] = {
+    GEN_FIELD("input", PARAM_JSON, messages, NULL,
+              "a text, or the conversation: `message`, `function_call`, `function_call_output`, "
+              "`reasoning`"),
+    GEN_FIELD("instructions", PARAM_JSON, extra, NULL, "a system message in front"),
+    GEN_INT("max_output_tokens", max_completion_tokens, 0, 1e15, -1, "the rest of the context",
+            "tokens to generate"),
+    GEN_FIELD("text", PARAM_JSON, prompt, NULL, NULL),
     /* tools_fields.c and tool_calls.c read these */
-    GEN_OTHER("tools", PARAM_IGNORED),
-    GEN_OTHER("tool_choice", PARAM_IGNORED),
-    GEN_OTHER("reasoning", PARAM_IGNORED),
-    GEN_OTHER("reasoning_format", PARAM_IGNORED),
-    GEN_OTHER("thinking_token_budget", PARAM_IGNORED),
+    GEN_NAME("tools", PARAM_IGNORED, NULL,
+             "`{\"type\": \"function\", \"name\", \"description\", \"parameters\", "
+             "\"strict\"}`; see [tools](tools.md)"),
+    GEN_NAME("tool_choice", PARAM_IGNORED, "`\"auto\"` with tools",
+             "as in chat; a function is `{\"type\": \"function\", \"name\"}`"),
+    GEN_NAME("parallel_tool_calls", PARAM_IGNORED, "true", "more than one call in an answer"),
+    GEN_NAME("reasoning", PARAM_IGNORED, NULL, "its `effort` as chat's `reasoning_effort`"),
+    GEN_NAME("thinking_token_budget", PARAM_IGNORED, NULL, "as chat's"),
+    GEN_NAME("reasoning_format", PARAM_IGNORED, "`--reasoning-format`",
+             "none: reasoning stays in the text"),
+    GEN_NAME("truncation", PARAM_IGNORED, "`disabled`", /* check_truncation reads it */
+             "`auto`: drop the oldest turns until the input fits; `x-dropped-input-items` counts "
+             "them"),
+    GEN_NAME("include", PARAM_IGNORED, NULL, /* note_members reads it */
+             "`message.output_text.logprobs`: log-probabilities; other values have no effect"),
+    GEN_INT("top_logprobs", top_logprobs, 0, GEN_MAX_LOGPROBS, -1, "0",
+            "with that value of `include`: alternatives per token; all together at most 262,144"),
+    GEN_INT("max_tool_calls", max_tool_calls, 1, 1e15, -1, "none",
+            "of tools that the server runs, and it runs none; repeated in the answer"),
+    GEN_FIELD("user", PARAM_STRING, user, NULL, "repeated in the answer, no effect"),
+    GEN_FIELD("safety_identifier", PARAM_STRING, safety_identifier, NULL,
+              "repeated in the answer, no effect"),
+    GEN_OTHER("prediction", PARAM_UNSUPPORTED),
     GEN_OTHER("prompt_logprobs", PARAM_UNSUPPORTED),
     GEN_OTHER("return_token_ids", PARAM_NAMED),
-    GEN_OTHER("truncation", PARAM_IGNORED), /* check_truncation reads it */
-    GEN_OTHER("include", PARAM_IGNORED),    /* check_include reads it */
-    GEN_RANGE("top_logprobs", PARAM_INT, top_logprobs, 0, GEN_MAX_LOGPROBS),
-    GEN_RANGE("max_tool_calls", PARAM_INT, max_tool_calls, 1, 1e15), /* of the server's own tools */
-    GEN_FIELD("user", PARAM_STRING, user),
-    GEN_FIELD("safety_identifier", PARAM_STRING, safety_identifier),
     GEN_OTHER("previous_response_id", PARAM_UNSUPPORTED),
     GEN_OTHER("prompt", PARAM_UNSUPPORTED), /* one kept by the server */
     GEN_OTHER("conversation", PARAM_UNSUPPORTED),
@@ -670,7 +685,7 @@ static const struct srv_gen_format format = {
     .input = "input",
     .id_prefix = "resp_",
     .dialect = TOOLS_RESPONSES,
-    .fields = fields,
+    .fields = srv_fields_responses,
     .prepare = prepare,
     .stream_begin = stream_begin,
     .stream_part = stream_part,

@@ -4,6 +4,7 @@
 #ifndef HEARTH_SERVER_API_ROUTES_H
 #define HEARTH_SERVER_API_ROUTES_H
 
+#include "server/api/read/json_fields.h"
 #include "server/http/endpoint.h"
 
 extern const struct srv_route srv_routes_completions[];
@@ -20,5 +21,15 @@ extern const struct srv_route srv_routes_page[];
 extern const struct srv_route srv_routes_swap[];
 
 extern const struct srv_route *const srv_route_tables[];
+
+/* The fields of bodies, ended by a row without a name; those of the first four besides the common
+ * ones (generation_fields.h). */
+extern const struct param_field srv_fields_completions[];
+extern const struct param_field srv_fields_chat[];
+extern const struct param_field srv_fields_responses[];
+extern const struct param_field srv_fields_messages[];
+extern const struct param_field srv_fields_tokens[]; /* /tokenize and its like */
+extern const struct param_field srv_fields_embeddings[];
+extern const struct param_field srv_fields_swap[];
 
 #endif

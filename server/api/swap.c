@@ -20,12 +20,21 @@ struct load_params {
     const json_t *model, *alias, *wait;
 };
 
-#define FIELD(member)                                                                              \
+#define FIELD(member, otherwise_, meaning_)                                                        \
     {                                                                                              \
-        .name = #member, .type = PARAM_JSON, .offset = offsetof(struct load_params, member)        \
+        .name = #member, .type = PARAM_JSON, .offset = offsetof(struct load_params, member),       \
+        .otherwise = otherwise_, .meaning = meaning_                                               \
     }
 
-static const struct param_field fields[] = {FIELD(model), FIELD(alias), FIELD(wait), {0}};
+const struct param_field srv_fields_swap[] = {
+    FIELD(model, "the model of the start, looked up again",
+          "`org/name[@revision]` in the cache, or an absolute directory; nothing is downloaded"),
+    FIELD(alias, "`--alias`, else the model's own name",
+          "the name that the model answers to, or up to 16"),
+    FIELD(wait, "`switched`",
+          "when the answer comes: with the switch, when the old model is gone, or at once (202)"),
+    {0},
+};
 
 /* ---- reading ------------------------------------------------------------------------------- */
 
@@ -222,7 +231,7 @@ static void load(struct srv_request *req)
     srv_facts(req)->account.endpoint = "swap";
     json_t *body =
         params_parse(srv_facts(req)->body, srv_facts(req)->body_len, PARAM_MAX_VALUES, &err);
-    if (!body || params_read(body, fields, &p, &unknown, &err) ||
+    if (!body || params_read(body, srv_fields_swap, &p, &unknown, &err) ||
         (p.model && !(params.model = read_text(p.model, "model", MAX_MODEL_BYTES, &err))) ||
         read_names(p.alias, names, &params.names, &err) || read_wait(p.wait, &wait, &err) ||
         srv_gen_note_ignored(req, &unknown, &err)) {

@@ -29,31 +29,40 @@ struct tokenize_params {
     bool add_generation_prompt, continue_final_message;
 };
 
-#define FIELD(name_, type_, member)                                                                \
+#define FIELD(name_, type_, member, preset_, otherwise_, meaning_)                                 \
     {                                                                                              \
-        .name = name_, .type = type_, .offset = offsetof(struct tokenize_params, member)           \
+        .name = name_, .type = type_, .offset = offsetof(struct tokenize_params, member),          \
+        .preset = preset_, .otherwise = otherwise_, .meaning = meaning_                            \
     }
 
-static const struct param_field fields[] = {
-    FIELD("model", PARAM_STRING, model),
-    FIELD("content", PARAM_JSON, content),
-    FIELD("prompt", PARAM_JSON, prompt),
-    FIELD("inputs", PARAM_JSON, inputs),
-    FIELD("messages", PARAM_JSON, messages),
-    FIELD("tokens", PARAM_JSON, tokens),
-    FIELD("chat_template_kwargs", PARAM_JSON, kwargs),
-    FIELD("tools", PARAM_IGNORED, tools), /* tools_fields.c reads it, as these */
-    FIELD("tool_choice", PARAM_IGNORED, tools),
-    FIELD("parallel_tool_calls", PARAM_IGNORED, tools),
-    FIELD("reasoning_effort", PARAM_IGNORED, tools),
-    FIELD("reasoning_format", PARAM_IGNORED, tools),
-    FIELD("add_special", PARAM_BOOL, add_special),
-    FIELD("parse_special", PARAM_BOOL, parse_special),
-    FIELD("with_pieces", PARAM_BOOL, with_pieces),
-    FIELD("add_special_tokens", PARAM_BOOL, add_special_tokens),
-    FIELD("return_token_strs", PARAM_BOOL, return_token_strs),
-    FIELD("add_generation_prompt", PARAM_BOOL, add_generation_prompt),
-    FIELD("continue_final_message", PARAM_BOOL, continue_final_message),
+const struct param_field srv_fields_tokens[] = {
+    FIELD("content", PARAM_JSON, content, 0, NULL, "llama-server's text"),
+    FIELD("prompt", PARAM_JSON, prompt, 0, NULL, "vLLM's text"),
+    FIELD("inputs", PARAM_JSON, inputs, 0, NULL, "TGI's text"),
+    FIELD("messages", PARAM_JSON, messages, 0, NULL, "a chat, through the template"),
+    FIELD("tokens", PARAM_JSON, tokens, 0, NULL, "token ids"),
+    FIELD("add_special", PARAM_BOOL, add_special, false, NULL,
+          "with `content`: add the tokenizer's own tokens"),
+    FIELD("parse_special", PARAM_BOOL, parse_special, true, NULL,
+          "with `content`: read the names of special tokens as tokens"),
+    FIELD("with_pieces", PARAM_BOOL, with_pieces, false, NULL,
+          "with `content`: `{\"id\", \"piece\"}` for each token"),
+    FIELD("add_special_tokens", PARAM_BOOL, add_special_tokens, true, NULL,
+          "with `prompt`: add the tokenizer's own tokens"),
+    FIELD("return_token_strs", PARAM_BOOL, return_token_strs, false, NULL,
+          "with `prompt` or `messages`: the tokens as the vocabulary writes them"),
+    FIELD("model", PARAM_STRING, model, 0, "served model", "as in chat"),
+    FIELD("add_generation_prompt", PARAM_BOOL, add_generation_prompt, true, NULL,
+          "with `messages`: as in chat"),
+    FIELD("continue_final_message", PARAM_BOOL, continue_final_message, false, NULL,
+          "with `messages`: as in chat"),
+    FIELD("chat_template_kwargs", PARAM_JSON, kwargs, 0, NULL, "with `messages`: as in chat"),
+    /* tools_fields.c reads these */
+    {.name = "tools", .type = PARAM_IGNORED},
+    {.name = "tool_choice", .type = PARAM_IGNORED},
+    {.name = "parallel_tool_calls", .type = PARAM_IGNORED},
+    {.name = "reasoning_effort", .type = PARAM_IGNORED},
+    {.name = "reasoning_format", .type = PARAM_IGNORED},
     {0},
 };
 
@@ -69,12 +78,11 @@ static json_t *open_body(struct srv_request *req, struct tokenize_params *p, con
     struct param_error err = {0};
     struct param_unknown unknown = {0};
     srv_facts(req)->account.endpoint = endpoint;
-    *p = (struct tokenize_params){
-        .parse_special = true, .add_special_tokens = true, .add_generation_prompt = true};
-    p->text = (struct srv_span){srv_facts(req)->body, srv_facts(req)->body_len};
+    *p = (struct tokenize_params){.text = {srv_facts(req)->body, srv_facts(req)->body_len}};
+    params_preset(srv_fields_tokens, p);
     json_t *body = params_parse(p->text.text, p->text.len, PARAM_MAX_VALUES, &err);
     const struct srv_model *model = srv_facts(req)->model;
-    if (body && !params_read(body, fields, p, &unknown, &err) &&
+    if (body && !params_read(body, srv_fields_tokens, p, &unknown, &err) &&
         srv_gen_model_name(model, p->model, &err) && !chat_input_check_flags(body, &err) &&
         !srv_tools_read(&p->tools, model, TOOLS_CHAT, p->text, body, &unknown, &err) &&
         !srv_gen_note_ignored(req, &unknown, &err))

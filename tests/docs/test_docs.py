@@ -234,41 +234,5 @@ def test_fields_and_ranges_are_described():
             assert words is None or described[name][field][0] == words, f"{name}.{field}: {described[name][field]} for {words}"
 
 
-def default_values(endpoint):
-    """{field: (number, least)} of an endpoint's flags and numbers, from the tables and initial values in C."""
-    started = {}
-    body = text_of("server", "api", "run", "generation.c").split("default_params(", 1)[1].split("}", 1)[0]
-    for member, value in re.findall(r"\.(\w+) = ([^,}]+)", body):
-        if not value.startswith("d->"):
-            started[member] = float({"true": "1"}.get(value, value))
-    sampling = re.findall(r"ROW\((\w+), \w+, ([-\d.]+), [-\d.]+, ([-\d.]+)", text_of("engine", "sampling_params.h"))
-    found = {name: (float(neutral), float(least)) for name, least, neutral in sampling}
-    row = re.compile(r'GEN_(?:FIELD|RANGE)\(\s*"(\w+)", PARAM_(?:BOOL|INT|NUMBER), (\w+)(?:, ([-\d.]+))?')
-    for path in ("read/generation_fields.c", endpoint):
-        for field, member, least in row.findall(text_of("server", "api", *path.split("/"))):
-            found[field] = (started.get(member, 0.0), float(least or 0))
-    return found
-
-
-def test_defaults_are_those_of_the_code():
-    """The column "default": the value in the code, or words if the code has a value that means "not given"."""
-    words = {"seed": "random", "top_logprobs": "0"}
-    described, compared = described_fields(text_of("docs", "api.md")), 0
-    for name, endpoint in (("CompletionRequest", "completions.c"), ("ChatRequest", "chat.c")):
-        values = default_values(endpoint)
-        for field in sorted(set(described[name]) & set(values)):
-            shown, (value, least) = described[name][field][1], values[field]
-            if field in words:
-                assert shown == words[field], f"{field}: {shown}"
-            elif value < least:
-                assert not re.fullmatch(r"true|false|[\d.]+", shown), f"{field}: the default is {shown}, but is not set"
-            else:
-                number = {"true": 1.0, "false": 0.0}.get(shown)
-                number = float(shown) if number is None else number
-                assert number == value, f"{field}: the default is {shown}, but {value} in the code"
-            compared += 1
-    assert compared > 40, compared
-
-
 if __name__ == "__main__":
     run_cases(globals())

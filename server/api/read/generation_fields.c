@@ -27,102 +27,117 @@ struct reading {
 
 #define FIELD_float PARAM_NUMBER
 #define FIELD_int PARAM_INT
-#define SAMPLING_FIELD(name, type, least, most, neutral, also, ...)                                \
-    {#name, FIELD_##type, offsetof(struct srv_gen_params, given.name), least, most, also},
+#define SAMPLING_ROW(name_, type_, least, most, neutral, also_, meaning_)                          \
+    {                                                                                              \
+        .name = #name_, .type = FIELD_##type_, .min = least, .max = most, .preset = neutral,       \
+        .offset = offsetof(struct srv_gen_params, given.name_), .also = also_, .meaning = meaning_ \
+    }
+#define SAMPLING_FIELD(...) SAMPLING_ROW(__VA_ARGS__),
 
-static const struct param_field common_fields[] = {
-    GEN_FIELD("model", PARAM_STRING, model),
-    GEN_FIELD("stream", PARAM_BOOL, stream),
-    GEN_FIELD("stream_options", PARAM_JSON, stream_options),
+#define IGNORED(name) GEN_OTHER(name, PARAM_IGNORED)
+#define NAMED(name) GEN_OTHER(name, PARAM_NAMED)
+#define REFUSED(name) GEN_OTHER(name, PARAM_UNSUPPORTED)
+
+const struct param_field srv_fields_common[] = {
+    GEN_FIELD("model", PARAM_STRING, model, "served model",
+              "a name that the server answers to, `default`, `tgi` or `dummy`; another is 404"),
+    GEN_FLAG("stream", stream, false, "answer as [events](api.md#streams)"),
+    GEN_FIELD("stream_options", PARAM_JSON, stream_options, NULL, "see [streams](api.md#streams)"),
     ENG_SAMPLING_PARAMS(SAMPLING_FIELD)
-        GEN_RANGE("seed", PARAM_INT, seed, -9223372036854775808.0, 9223372036854775807.0),
-    GEN_RANGE("n", PARAM_INT, n, 1, GEN_MAX_CHOICES),
-    GEN_RANGE("max_tokens", PARAM_INT, max_tokens, 0, INT_LIMIT),
-    GEN_RANGE("max_completion_tokens", PARAM_INT, max_completion_tokens, 0, INT_LIMIT),
-    GEN_RANGE("n_predict", PARAM_INT, n_predict, -1, INT_LIMIT),
-    GEN_RANGE("min_tokens", PARAM_INT, min_tokens, 0, INT_LIMIT),
-    GEN_FIELD("stop", PARAM_JSON, stop),
-    GEN_FIELD("stop_token_ids", PARAM_JSON, stop_token_ids),
-    GEN_FIELD("include_stop_str_in_output", PARAM_BOOL, include_stop),
-    GEN_FIELD("skip_special_tokens", PARAM_BOOL, skip_special),
-    GEN_FIELD("ignore_eos", PARAM_BOOL, ignore_eos),
-    GEN_FIELD("logit_bias", PARAM_JSON, logit_bias),
-    GEN_FIELD("allowed_token_ids", PARAM_JSON, allowed_token_ids),
-    GEN_RANGE("prompt_logprobs", PARAM_INT, prompt_logprobs, 0, GEN_MAX_LOGPROBS),
-    {"return_token_ids", PARAM_BOOL, offsetof(struct srv_gen_params, return_token_ids), 0, 0,
-     "return_tokens"},
-    GEN_FIELD("return_tokens_as_token_ids", PARAM_BOOL, tokens_as_ids),
-    GEN_FIELD("cache_prompt", PARAM_BOOL, cache_prompt),
-    GEN_FIELD("cache_salt", PARAM_STRING, cache_salt),
-    GEN_FIELD("prompt_cache_key", PARAM_STRING, prompt_cache_key),
-    GEN_FIELD("return_cache_report", PARAM_BOOL, return_cache_report),
-    /* cache_fields.c reads these */
-    GEN_OTHER("prompt_cache_retention", PARAM_IGNORED),
-    GEN_OTHER("prompt_cache_options", PARAM_IGNORED),
-    GEN_RANGE("priority", PARAM_INT, priority, -1000000, 1000000),
-    GEN_RANGE("deadline_ms", PARAM_INT, deadline_ms, 1, 86400000),
-    GEN_FIELD("timings", PARAM_BOOL, timings),
-    GEN_FIELD("timings_per_token", PARAM_BOOL, timings_per_token),
-    GEN_FIELD("return_progress", PARAM_BOOL, return_progress),
-    GEN_FIELD("speculate", PARAM_BOOL, speculate),
-    GEN_FIELD("service_tier", PARAM_STRING, service_tier),
-    GEN_FIELD("request_id", PARAM_STRING, request_id),
-    /* accepted; they do not change the answer */
-    GEN_OTHER("user", PARAM_IGNORED),
-    GEN_OTHER("metadata", PARAM_IGNORED),
-    GEN_OTHER("safety_identifier", PARAM_IGNORED),
-    GEN_OTHER("spaces_between_special_tokens", PARAM_IGNORED),
-    GEN_OTHER("parallel_tool_calls", PARAM_IGNORED),
-    /* accepted without effect and named in x-ignored-params */
-    GEN_OTHER("store", PARAM_NAMED),
-    GEN_OTHER("reasoning_effort", PARAM_NAMED),
-    GEN_OTHER("reasoning", PARAM_NAMED),
-    GEN_OTHER("verbosity", PARAM_NAMED),
-    /* refused unless neutral: they would change the answer */
-    GEN_OTHER("tools", PARAM_UNSUPPORTED),
-    GEN_OTHER("tool_choice", PARAM_UNSUPPORTED),
-    GEN_OTHER("functions", PARAM_UNSUPPORTED),
-    GEN_OTHER("function_call", PARAM_UNSUPPORTED),
-    GEN_OTHER("modalities", PARAM_UNSUPPORTED),
-    GEN_OTHER("audio", PARAM_UNSUPPORTED),
-    GEN_OTHER("prediction", PARAM_UNSUPPORTED),
-    GEN_OTHER("web_search_options", PARAM_UNSUPPORTED),
-    GEN_OTHER("chat_template", PARAM_UNSUPPORTED),
-    GEN_OTHER("documents", PARAM_UNSUPPORTED),
-    GEN_OTHER("best_of", PARAM_UNSUPPORTED),
-    GEN_OTHER("suffix", PARAM_UNSUPPORTED),
-    GEN_OTHER("echo", PARAM_UNSUPPORTED),
-    GEN_OTHER("samplers", PARAM_UNSUPPORTED),
-    GEN_OTHER("logprob_token_ids", PARAM_UNSUPPORTED),
-    GEN_OTHER("repetition_detection", PARAM_UNSUPPORTED),
-    GEN_OTHER("t_max_predict_ms", PARAM_UNSUPPORTED),
+        GEN_INT("seed", seed, -9223372036854775808.0, 9223372036854775807.0, -1, "random",
+                "the same seed gives the same tokens; -1: random"),
+    GEN_INT("n", n, 1, GEN_MAX_CHOICES, 1, NULL, "choices; at most `--max-choices`"),
+    GEN_INT("max_tokens", max_tokens, 0, INT_LIMIT, -1,
+            "completions 16, chat the rest of the context", "tokens to generate"),
+    GEN_INT("max_completion_tokens", max_completion_tokens, 0, INT_LIMIT, -1, "`max_tokens`",
+            "the same; wins over `max_tokens`"),
+    GEN_INT("n_predict", n_predict, -1, INT_LIMIT, -2, "`max_tokens`",
+            "llama-server's name for `max_tokens`; -1: the rest of the context"),
+    GEN_INT("min_tokens", min_tokens, 0, INT_LIMIT, 0, NULL,
+            "no end token and no stop string before so many tokens"),
+    GEN_FIELD("stop", PARAM_JSON, stop, NULL,
+              "end before this text, or one of at most 64; each at most 1024 bytes"),
+    GEN_FIELD("stop_token_ids", PARAM_JSON, stop_token_ids, NULL, "end at one of these tokens"),
+    GEN_FLAG("include_stop_str_in_output", include_stop, false, "keep the stop string"),
+    GEN_FLAG("skip_special_tokens", skip_special, true, "leave special tokens out of the text"),
+    GEN_FLAG("ignore_eos", ignore_eos, false, "generate past the end token"),
+    GEN_FIELD("logit_bias", PARAM_JSON, logit_bias, NULL,
+              "token id to a number from -100 to 100, added to its logit; at most 1024"),
+    GEN_FIELD("allowed_token_ids", PARAM_JSON, allowed_token_ids, "all", "sample only from these"),
+    GEN_INT("prompt_logprobs", prompt_logprobs, 0, GEN_MAX_LOGPROBS, -1, "none",
+            "log-probabilities of the prompt, as vLLM's, in its first choice; not with a stream"),
+    {.name = "return_token_ids",
+     .type = PARAM_BOOL,
+     .offset = offsetof(struct srv_gen_params, return_token_ids),
+     .also = "return_tokens",
+     .meaning = "ids of prompt (in a stream in its first chunk) and answer"},
+    GEN_FLAG("return_tokens_as_token_ids", tokens_as_ids, false,
+             "write tokens of log-probabilities as `token_id:N`"),
+    GEN_FLAG("cache_prompt", cache_prompt, true, "use the prefix cache"),
+    GEN_FIELD("cache_salt", PARAM_STRING, cache_salt, NULL,
+              "share cached prefixes only with equal salts"),
+    /* cache_fields.c reads these two */
+    GEN_NAME("prompt_cache_retention", PARAM_IGNORED, NULL,
+             "checked; cached prompts are in memory only"),
+    GEN_NAME("prompt_cache_options", PARAM_IGNORED, NULL,
+             "`mode`: with `explicit` and no breakpoint nothing is cached; `ttl`: `30m`"),
+    GEN_FLAG("return_cache_report", return_cache_report, false,
+             "`usage.cache_report`: [where the cache ended](api.md#cached-prompts)"),
+    GEN_FIELD("prompt_cache_key", PARAM_STRING, prompt_cache_key, NULL,
+              "at most 64 characters; no effect: equal prompts share whatever the key"),
+    GEN_INT("priority", priority, -1000000, 1000000, 0, NULL,
+            "smaller runs earlier ([admission](internals/admission.md))"),
+    GEN_INT("deadline_ms", deadline_ms, 1, 86400000, 0, "none",
+            "time for the request; also the header `x-request-deadline-ms`"),
+    GEN_FLAG("timings", timings, false,
+             "llama-server's `timings`; `timings_per_token`: so far in every chunk too"),
+    GEN_FLAG("timings_per_token", timings_per_token, false, NULL),
+    GEN_FLAG("return_progress", return_progress, false,
+             "in a stream: events with `prompt_progress` {total, cache, processed, time_ms}"),
+    GEN_FIELD(
+        "prediction", PARAM_JSON, prediction, NULL,
+        "the expected answer: type `content`, `content` a string or text parts; it changes the "
+        "speed, not the answer ([predicted outputs](api.md#predicted-outputs))"),
+    GEN_FLAG("speculate", speculate, true,
+             "false: compute no tokens in advance; the answer is the same"),
+    GEN_NAME("user", PARAM_IGNORED, NULL, "accepted, no effect"),
+    GEN_FIELD("request_id", PARAM_STRING, request_id, "generated",
+              "answered as `x-request-id` if there is no header of that name"),
+    GEN_FIELD("service_tier", PARAM_STRING, service_tier, NULL, "chat answers `default`"),
     /* guide_fields.c reads these */
-    GEN_OTHER("response_format", PARAM_IGNORED),
-    GEN_OTHER("structured_outputs", PARAM_IGNORED),
-    GEN_OTHER("guided_json", PARAM_IGNORED),
-    GEN_OTHER("guided_regex", PARAM_IGNORED),
-    GEN_OTHER("guided_choice", PARAM_IGNORED),
-    GEN_OTHER("guided_grammar", PARAM_IGNORED),
-    GEN_OTHER("guided_json_object", PARAM_IGNORED),
-    GEN_OTHER("guided_whitespace_pattern", PARAM_IGNORED),
-    GEN_OTHER("regex", PARAM_IGNORED),
-    GEN_OTHER("ebnf", PARAM_IGNORED),
-    GEN_OTHER("grammar", PARAM_IGNORED),
-    GEN_OTHER("json_schema", PARAM_IGNORED),
-    GEN_OTHER("guided_decoding_backend", PARAM_NAMED),
-    GEN_OTHER("grammar_lazy", PARAM_UNSUPPORTED),
-    GEN_OTHER("grammar_triggers", PARAM_UNSUPPORTED),
-    GEN_OTHER("bad_words", PARAM_UNSUPPORTED),
-    GEN_OTHER("logits_processors", PARAM_UNSUPPORTED),
-    GEN_OTHER("use_beam_search", PARAM_UNSUPPORTED),
-    GEN_OTHER("truncate_prompt_tokens", PARAM_UNSUPPORTED),
-    GEN_OTHER("top_n_sigma", PARAM_UNSUPPORTED),
-    GEN_OTHER("mirostat", PARAM_UNSUPPORTED),
-    GEN_OTHER("dry_multiplier", PARAM_UNSUPPORTED),
-    GEN_OTHER("xtc_probability", PARAM_UNSUPPORTED),
-    GEN_OTHER("dynatemp_range", PARAM_UNSUPPORTED),
-    GEN_OTHER("lora", PARAM_UNSUPPORTED),
-    GEN_OTHER(NULL, PARAM_IGNORED),
+    GEN_NAME("response_format", PARAM_IGNORED, "`{\"type\": \"text\"}`",
+             "[structured output](structured-output.md); objects whose schema lists properties get "
+             "no others, unless the server has `--schema-objects open`"),
+    GEN_NAME("structured_outputs", PARAM_IGNORED, NULL, "vLLM's spelling of it"),
+    GEN_NAME("guided_json", PARAM_IGNORED, NULL, "vLLM's older spelling: a JSON schema"),
+    GEN_NAME("guided_regex", PARAM_IGNORED, NULL, "the same: a regular expression"),
+    GEN_NAME("guided_grammar", PARAM_IGNORED, NULL, "the same: a GBNF grammar"),
+    GEN_NAME("guided_whitespace_pattern", PARAM_IGNORED, NULL, "the same: JSON's white space"),
+    GEN_NAME("guided_choice", PARAM_IGNORED, NULL, "the same: one of these texts"),
+    GEN_NAME("guided_json_object", PARAM_IGNORED, NULL, "the same: any JSON object"),
+    GEN_NAME("regex", PARAM_IGNORED, NULL, "SGLang's: a regular expression"),
+    GEN_NAME("ebnf", PARAM_IGNORED, NULL, "SGLang's: a GBNF grammar"),
+    GEN_NAME("grammar", PARAM_IGNORED, NULL, "llama-server's: a GBNF grammar"),
+    GEN_NAME("json_schema", PARAM_IGNORED, NULL, "llama-server's: a JSON schema"),
+    /* clang-format off */
+    /* accepted; they do not change the answer */
+    IGNORED("metadata"), IGNORED("safety_identifier"), IGNORED("spaces_between_special_tokens"),
+    IGNORED("parallel_tool_calls"),
+    /* accepted without effect and named in x-ignored-params */
+    NAMED("store"), NAMED("reasoning_effort"), NAMED("reasoning"), NAMED("verbosity"),
+    NAMED("guided_decoding_backend"),
+    /* refused unless neutral: they would change the answer */
+    REFUSED("tools"), REFUSED("tool_choice"), REFUSED("functions"), REFUSED("function_call"),
+    REFUSED("modalities"), REFUSED("audio"), REFUSED("web_search_options"),
+    REFUSED("chat_template"), REFUSED("documents"), REFUSED("best_of"), REFUSED("suffix"),
+    REFUSED("echo"), REFUSED("samplers"), REFUSED("logprob_token_ids"),
+    REFUSED("repetition_detection"), REFUSED("t_max_predict_ms"), REFUSED("grammar_lazy"),
+    REFUSED("grammar_triggers"), REFUSED("bad_words"), REFUSED("logits_processors"),
+    REFUSED("use_beam_search"), REFUSED("truncate_prompt_tokens"), REFUSED("top_n_sigma"),
+    REFUSED("mirostat"), REFUSED("dry_multiplier"), REFUSED("xtc_probability"),
+    REFUSED("dynatemp_range"), REFUSED("lora"),
+    /* clang-format on */
+    {0},
 };
 
 /* ---- lists of ids -------------------------------------------------------------------------- */
@@ -274,11 +289,11 @@ static int read_stream_options(struct srv_gen_params *p, struct param_unknown *u
         return param_fail(err, SRV_ERR_INVALID_VALUE, "stream_options",
                           "'stream_options' is only allowed when 'stream' is true.");
     static const struct param_field fields[] = {
-        GEN_FIELD("include_usage", PARAM_BOOL, include_usage),
-        GEN_FIELD("continuous_usage_stats", PARAM_BOOL, continuous_usage),
-        GEN_RANGE("chunk_tokens", PARAM_INT, chunk_tokens, 1, 2147483647),
+        GEN_FLAG("include_usage", include_usage, false, NULL),
+        GEN_FLAG("continuous_usage_stats", continuous_usage, false, NULL),
+        GEN_INT("chunk_tokens", chunk_tokens, 1, 2147483647, 0, NULL, NULL),
         GEN_OTHER("include_obfuscation", PARAM_IGNORED),
-        GEN_OTHER(NULL, PARAM_IGNORED),
+        {0},
     };
     if (params_read(p->stream_options, fields, p, unknown, err)) return -1;
     if (p->continuous_usage && !p->include_usage) param_note(unknown, "continuous_usage_stats");
@@ -431,7 +446,7 @@ static void join_fields(const struct param_field *own, struct param_field all[MA
     int n = 0;
     for (const struct param_field *f = own; f->name; f++)
         all[n++] = *f;
-    for (const struct param_field *f = common_fields; f->name && n < MAX_FIELDS - 1; f++)
+    for (const struct param_field *f = srv_fields_common; f->name && n < MAX_FIELDS - 1; f++)
         all[n++] = *f;
     assert(n < MAX_FIELDS - 1);
     all[n] = (struct param_field){0};
@@ -447,6 +462,11 @@ int srv_gen_params_read(struct srv_gen_params *p, struct srv_request *req,
     struct param_field fields[MAX_FIELDS];
     int32_t *stop_ids = NULL;
     join_fields(own, fields);
+    /* these are fields of some dialects only */
+    *p = (struct srv_gen_params){.logprobs_count = -1, .top_logprobs = -1, .max_tool_calls = -1};
+    params_preset(fields, p);
+    p->given = r->served->defaults.sampling;
+    p->seed = r->served->defaults.seed;
     *ret_body = reading.body = params_parse(facts->body, facts->body_len, PARAM_MAX_VALUES, err);
     if (!*ret_body) return -1;
     if (params_read(*ret_body, fields, p, unknown, err)) {

@@ -56,23 +56,37 @@ struct srv_gen_params {
     struct eng_sampling sampling;
 };
 
-/* Rows of a field table for srv_gen_params. */
-#define GEN_FIELD(name_, type_, member) GEN_RANGE(name_, type_, member, 0, 0)
-#define GEN_RANGE(name_, type_, member, min_, max_)                                                \
+/* Rows of a field table for srv_gen_params; struct param_field says what the columns are. */
+#define GEN_FLAG(name_, member, preset_, meaning_)                                                 \
+    {                                                                                              \
+        .name = name_, .type = PARAM_BOOL, .offset = offsetof(struct srv_gen_params, member),      \
+        .preset = preset_, .meaning = meaning_                                                     \
+    }
+#define GEN_INT(name_, member, min_, max_, preset_, otherwise_, meaning_)                          \
+    {                                                                                              \
+        .name = name_, .type = PARAM_INT, .offset = offsetof(struct srv_gen_params, member),       \
+        .min = min_, .max = max_, .preset = preset_, .otherwise = otherwise_, .meaning = meaning_  \
+    }
+#define GEN_FIELD(name_, type_, member, otherwise_, meaning_)                                      \
     {                                                                                              \
         .name = name_, .type = type_, .offset = offsetof(struct srv_gen_params, member),           \
-        .min = min_, .max = max_                                                                   \
+        .otherwise = otherwise_, .meaning = meaning_                                               \
     }
-#define GEN_OTHER(name_, type_)                                                                    \
+/* A field without a member: another file reads it, or it has no effect. */
+#define GEN_NAME(name_, type_, otherwise_, meaning_)                                               \
     {                                                                                              \
-        .name = name_, .type = type_                                                               \
+        .name = name_, .type = type_, .otherwise = otherwise_, .meaning = meaning_                 \
     }
+#define GEN_OTHER(name_, type_) GEN_NAME(name_, type_, NULL, NULL)
+
+/* Of every dialect, besides its own (routes.h). */
+extern const struct param_field srv_fields_common[];
 
 /*
- * Parses the request's body and reads the endpoint's own fields, then the common ones, checks them
- * against model and limits, derives the sampling chain, and notes what was ignored. p begins at the
- * server's defaults and borrows from *ret_body, which is owned by the caller, on failure too: NULL
- * if it is not JSON. Returns 0, or -1 with err.
+ * Parses the request's body and reads the endpoint's own fields, then the common ones, over their
+ * presets and the model's defaults, checks them against model and limits, derives the sampling
+ * chain, and notes what was ignored. p borrows from *ret_body, which is owned by the caller, on
+ * failure too: NULL if it is not JSON. Returns 0, or -1 with err.
  */
 int srv_gen_params_read(struct srv_gen_params *p, struct srv_request *req,
                         const struct param_field *own, json_t **ret_body,

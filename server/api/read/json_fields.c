@@ -351,6 +351,16 @@ static struct param_field find_field(const struct param_field *fields, const cha
     return found;
 }
 
+void params_preset(const struct param_field *fields, void *out)
+{
+    for (const struct param_field *f = fields; f->name; f++) {
+        void *at = (char *)out + f->offset;
+        if (f->type == PARAM_BOOL) *(bool *)at = f->preset != 0;
+        if (f->type == PARAM_INT) *(int64_t *)at = (int64_t)f->preset;
+        if (f->type == PARAM_NUMBER) *(double *)at = f->preset;
+    }
+}
+
 int params_read(json_t *object, const struct param_field *fields, void *out,
                 struct param_unknown *unknown, struct param_error *err)
 {

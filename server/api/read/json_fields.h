@@ -56,13 +56,20 @@ enum param_type {
     PARAM_UNSUPPORTED, /* refused unless its value changes nothing (see json_fields.c) */
 };
 
+/* One field of a body. tests/docs prints openapi.json and the tables of docs/ from these rows. */
 struct param_field {
     const char *name;
     enum param_type type;
-    size_t offset;    /* into the struct filled */
-    double min, max;  /* PARAM_INT and PARAM_NUMBER */
-    const char *also; /* another name for it, or NULL */
+    size_t offset;         /* into the struct filled */
+    double min, max;       /* PARAM_INT and PARAM_NUMBER */
+    double preset;         /* the value of a flag or number that is absent: params_preset */
+    const char *also;      /* another name for it, or NULL */
+    const char *otherwise; /* what holds if it is absent, as docs/ say it; NULL: the preset */
+    const char *meaning;   /* for openapi.json and docs/; NULL: they do not name the field */
 };
+
+/* Sets the flags and numbers of `out` to their presets. */
+void params_preset(const struct param_field *fields, void *out);
 
 /*
  * Fills `out` from the object's members; absent and null members leave their field alone. An

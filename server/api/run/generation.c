@@ -199,27 +199,6 @@ static void release(void *ctx)
 
 /* ---- opening and starting ------------------------------------------------------------------ */
 
-static struct srv_gen_params default_params(const struct srv_defaults *d)
-{
-    return (struct srv_gen_params){
-        .given = d->sampling,
-        .n = 1,
-        .seed = d->seed,
-        .max_tokens = -1,
-        .max_completion_tokens = -1,
-        .n_predict = -2,
-        .logprobs_count = -1,
-        .prompt_logprobs = -1,
-        .top_logprobs = -1,
-        .max_tool_calls = -1,
-        .add_generation_prompt = true,
-        .add_special = true,
-        .skip_special = true,
-        .cache_prompt = true,
-        .speculate = true,
-    };
-}
-
 static struct srv_gen *create(struct srv_request *req, const struct srv_gen_format *format)
 {
     struct srv_gen *g = srv_request_alloc(req, sizeof(*g));
@@ -229,7 +208,6 @@ static struct srv_gen *create(struct srv_request *req, const struct srv_gen_form
     g->format = format;
     g->created = (int64_t)time(NULL);
     g->n_progress_sent = -1;
-    g->params = default_params(&g->served->defaults);
     return g;
 }
 

@@ -255,16 +255,32 @@ static void test_integers_beyond_64_bits(void **state)
     json_decref(body);
 }
 
+static void test_presets(void **state)
+{
+    static const struct param_field rows[] = {
+        FIELD(PARAM_BOOL, flag, .preset = true),
+        FIELD(PARAM_INT, count, .max = 100, .preset = -1),
+        FIELD(PARAM_NUMBER, ratio, .preset = 0.5),
+        FIELD(PARAM_STRING, name),
+        {.name = "user", .type = PARAM_IGNORED},
+        {0},
+    };
+    struct target t = {.name = "kept"};
+    (void)state;
+    params_preset(rows, &t);
+    REQUIRE(t.flag && t.count == -1 && t.ratio == 0.5);
+    REQUIRE_EQ_STR(t.name, "kept");
+    params_preset(fields, &t);
+    REQUIRE(!t.flag && t.count == 0 && t.ratio == 0);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_read),
-        cmocka_unit_test(test_values),
-        cmocka_unit_test(test_unknown),
-        cmocka_unit_test(test_misspelled),
-        cmocka_unit_test(test_bad_texts),
-        cmocka_unit_test(test_shape),
-        cmocka_unit_test(test_integers_beyond_64_bits),
+        cmocka_unit_test(test_read),       cmocka_unit_test(test_values),
+        cmocka_unit_test(test_presets),    cmocka_unit_test(test_unknown),
+        cmocka_unit_test(test_misspelled), cmocka_unit_test(test_bad_texts),
+        cmocka_unit_test(test_shape),      cmocka_unit_test(test_integers_beyond_64_bits),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }
