@@ -1,13 +1,16 @@
 /* SPDX-License-Identifier: MIT */
 /*
  * Writes the pages of docs/ that repeat tables of the program: options.md, hearth.1, errors.md and
- * metrics.md; and the completions for shells.
+ * metrics.md; the tables of request fields in other pages; openapi.json; and the completions for
+ * shells.
  *
- *   print_docs TEMPLATES DOCS COMPLETIONS
+ *   print_docs ROOT DOCS COMPLETIONS API
  *
- * For each page it reads TEMPLATES/PAGE.in and writes DOCS/PAGE. A template is copied line by line;
- * the line @TABLE@ is replaced by the table. `ninja docs` runs it on docs/ and deploy/completions/,
- * the test `docs` on a folder of its own.
+ * For each page it reads ROOT/tests/docs/PAGE.in and writes DOCS/PAGE. A template is copied line by
+ * line; the line @TABLE@ is replaced by the table. Pages with tables of request fields are copied
+ * from ROOT/docs to DOCS: the table behind a line "<!-- fields: SCHEMAS -->" is printed anew. `ninja
+ * docs` runs it on docs/, deploy/completions/ and server/api/, the test `docs` on a folder of its
+ * own.
  */
 #include <stdio.h>
 #include <stdlib.h>
@@ -19,6 +22,7 @@
 #include "server/http/api_error.h"
 #include "server/metrics.h"
 
+#include "print_api.h"
 #include "print_completions.h"
 
 static bool is_shown(const struct srv_option *o)
@@ -350,7 +354,7 @@ static const struct {
 
 static FILE *open_page(const char *dir, const char *name, const char *ending, const char *mode)
 {
-    char path[4096];
+    char path[8192];
     snprintf(path, sizeof(path), "%s/%s%s", dir, name, ending);
     FILE *f = fopen(path, mode);
     if (!f) perror(path);
@@ -373,6 +377,55 @@ static int write_page(const char *templates, const char *dir, int i)
     return ferror(out) | fclose(out);
 }
 
+/* A page whose tables of request fields are replaced; it may be replaced itself. */
+static int write_fields_page(const char *root, const char *dir, const char *name)
+{
+    static const char mark[] = "<!-- fields: ", end[] = " -->\n";
+    char path[4096], line[4096], schemas[256];
+    struct buf page;
+    snprintf(path, sizeof(path), "%s/docs", root);
+    FILE *in = open_page(path, name, "", "r");
+    bool in_table = false;
+    buf_init(&page, 1 << 20);
+    while (in && fgets(line, sizeof(line), in))
+        buf_puts(&page, line);
+    if (!in || fclose(in) || page.failed) return -1;
+    FILE *out = open_page(dir, name, "", "w");
+    if (!out) return -1;
+    for (const char *p = page.data; *p;) {
+        int len = (int)strcspn(p, "\n") + 1;
+        in_table = in_table && *p == '|';
+        if (!in_table) fprintf(out, "%.*s", len, p);
+        if (strncmp(p, mark, strlen(mark)) == 0) {
+            const char *from = p + strlen(mark);
+            snprintf(schemas, sizeof(schemas), "%.*s", (int)(strstr(from, end) - from), from);
+            fputc('\n', out);
+            if (api_print_table(out, schemas)) return -1;
+            len++; /* the empty line */
+            in_table = true;
+        }
+        p += len;
+    }
+    buf_finish(&page);
+    return ferror(out) | fclose(out);
+}
+
+static int write_document(const char *root, const char *docs, const char *api)
+{
+    static const char *const names[] = {"api.md", "api-routes.md", "swap.md"};
+    char path[4096];
+    snprintf(path, sizeof(path), "%s/tests/docs/openapi.json.in", root);
+    if (api_open(path)) return -1;
+    FILE *out = open_page(api, "openapi.json", "", "w");
+    if (!out) return -1;
+    api_print_document(out);
+    int rc = ferror(out) | fclose(out);
+    for (size_t i = 0; !rc && i < sizeof(names) / sizeof(names[0]); i++)
+        rc = write_fields_page(root, docs, names[i]);
+    api_close();
+    return rc;
+}
+
 static int write_completion(const char *dir, int i)
 {
     FILE *out = open_page(dir, completions[i].name, "", "w");
@@ -383,13 +436,16 @@ static int write_completion(const char *dir, int i)
 
 int main(int argc, char **argv)
 {
-    if (argc != 4) {
-        fputs("usage: print_docs TEMPLATES DOCS COMPLETIONS\n", stderr);
+    char templates[4096];
+    if (argc != 5) {
+        fputs("usage: print_docs ROOT DOCS COMPLETIONS API\n", stderr);
         return 2;
     }
+    snprintf(templates, sizeof(templates), "%s/tests/docs", argv[1]);
     for (size_t i = 0; i < sizeof(pages) / sizeof(pages[0]); i++) {
-        if (write_page(argv[1], argv[2], (int)i)) return EXIT_FAILURE;
+        if (write_page(templates, argv[2], (int)i)) return EXIT_FAILURE;
     }
+    if (write_document(argv[1], argv[2], argv[4])) return EXIT_FAILURE;
     for (size_t i = 0; i < sizeof(completions) / sizeof(completions[0]); i++) {
         if (write_completion(argv[3], (int)i)) return EXIT_FAILURE;
     }
