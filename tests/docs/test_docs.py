@@ -51,7 +51,7 @@ def test_generated_pages_are_current():
         subprocess.run([sys.executable, os.path.join(ROOT, "tests", "docs", "dashboard.py"),
                         os.path.join(out, "metrics.md"), os.path.join(out, "hearth.json")], check=True, timeout=60)
         for path in [f"docs/{name}" for name in GENERATED + FIELD_PAGES] + [
-                f"deploy/completions/{name}" for name in COMPLETIONS] + ["deploy/grafana/hearth.json"]:
+                f"deploy/completions/{name}" for name in COMPLETIONS] + ["deploy/grafana/hearth.json", "server/api/openapi.json"]:
             same = filecmp.cmp(os.path.join(out, os.path.basename(path)), os.path.join(ROOT, path), shallow=False)
             assert same, f"{path} is not current: run ninja docs"
 
