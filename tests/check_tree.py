@@ -54,7 +54,7 @@ MAY_INCLUDE[FILTERS] = MAY_INCLUDE["server/cli"] + [r"server/cli/\w+\.h"]
 TEMPLATE = "tokenizer/template"
 TEMPLATE_LAYERS = [names.split() for names in (
     "run",
-    "str char_class value undefined number big_int dict iterate order",
+    "str char_class value undefined number dict iterate order",
     "print json text_ops",
     "library attributes operators format methods filters filters_text is_tests globals",
     "lexer ast parse_expr parser scope",

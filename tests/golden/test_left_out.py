@@ -58,7 +58,7 @@ def main():
                 error = render(directory, use(kind, name)).get("error", "")
                 if not re.search(f"line 2: .*'{name}'.* not supported in chat templates", error):
                     wrong.append(f"{kind} {name} is not refused: {error!r}")
-        if "text" not in render(directory, "{{ ''.upper() }}{{ 'a' | upper }}{{ range(1) }}"):
+        if "text" not in render(directory, "{{ ''.upper() }}{{ 'a' | upper }}{{ range(1) | list }}"):
             wrong.append("nothing renders")
     print("\n".join(wrong) or f"{sum(map(len, LEFT_OUT.values()))} names are left out, and documented")
     return 1 if wrong else 0

@@ -151,6 +151,18 @@ tag_final_message(struct jinja_run *r, const struct tok_chat_input *in, struct j
     return before;
 }
 
+/* The last place of a word that is not empty, or SIZE_MAX. */
+static size_t find_last(struct jinja_run *r, const struct jinja_str *text,
+                        const struct jinja_str *word)
+{
+    size_t last = SIZE_MAX;
+    jinja_spend_search(r, text->len);
+    for (size_t at = jinja_str_find(text, word, 0); at != SIZE_MAX;
+         at = jinja_str_find(text, word, at + word->len))
+        last = at;
+    return last;
+}
+
 /* Up to the tag; blanks before it go where the template had stripped the one behind it. */
 static const struct jinja_str *cut_at_tag(struct jinja_run *r, const struct jinja_str *text,
                                           const struct jinja_str *message)
@@ -158,7 +170,7 @@ static const struct jinja_str *cut_at_tag(struct jinja_run *r, const struct jinj
     const struct jinja_str *tag = jinja_lit(r, CONTINUE_TAG).u.str;
     const struct jinja_str *word = jinja_str_part(r, tag, 0, tag->len - 1);
     const struct jinja_str *stripped = jinja_str_strip(r, message, NULL, JINJA_BOTH).u.str;
-    size_t at = jinja_str_rfind(r, text, word, text->len);
+    size_t at = find_last(r, text, word);
     if (at == SIZE_MAX || jinja_str_find(text, stripped, 0) == SIZE_MAX)
         jinja_raise(r, "continue_final_message is set but the final message does not appear in the "
                        "chat after applying the chat template");

@@ -51,7 +51,6 @@ enum jinja_kind {
     JINJA_SET_BLOCK,
     JINJA_MACRO_DEF,
     JINJA_FILTER_BLOCK,
-    JINJA_WITH,
     JINJA_SCOPE, /* a body with a scope of its own and nothing else */
     JINJA_BREAK,
     JINJA_CONTINUE,
@@ -94,8 +93,6 @@ struct jinja_call {
     struct jinja_nodes args;
     const struct jinja_str **keys; /* kwargs.n of them */
     struct jinja_nodes kwargs;
-    struct jinja_node *dyn_args;   /* *args, or NULL */
-    struct jinja_node *dyn_kwargs; /* **kwargs, or NULL */
 };
 
 enum jinja_compare_op {
@@ -121,25 +118,22 @@ struct jinja_branch {
 
 /* A macro. */
 struct jinja_macro_code {
-    struct jinja_macro_info info;
+    const struct jinja_str *name;
     struct jinja_nodes params;   /* NAME nodes */
     struct jinja_nodes defaults; /* of the last params */
     struct jinja_nodes body;
     uint32_t n_slots;
     struct jinja_scope_code scope;
     struct jinja_ref *param_refs; /* params.n slots */
-    struct jinja_ref kwargs, varargs;
 };
 
 struct jinja_for {
     struct jinja_node *target, *iter;
     struct jinja_node *test; /* or NULL */
     struct jinja_nodes body, otherwise;
-    bool recursive;
-    bool uses_loop;        /* the body mentions `loop`, or the loop is recursive */
+    bool uses_loop;        /* the body mentions `loop` */
     struct jinja_ref loop; /* where `loop` lives, if used */
     struct jinja_scope_code scope, else_scope;
-    uint32_t n_slots;               /* of the loop's own unit, when recursive */
     struct jinja_node *test_target; /* target and test again, in the unit of the condition */
     struct jinja_scope_code test_scope;
     uint32_t n_test_slots;
@@ -216,12 +210,11 @@ struct jinja_node {
             struct jinja_ref ref; /* of the macro's name */
         } macro;                  /* MACRO_DEF */
         struct {
-            struct jinja_node *filter;          /* FILTER_BLOCK */
-            struct jinja_nodes targets, values; /* WITH */
+            struct jinja_node *filter; /* FILTER_BLOCK */
             struct jinja_nodes body;
             struct jinja_scope_code scope;
             bool detached; /* no break or continue out of it */
-        } scoped;          /* FILTER_BLOCK, WITH, SCOPE */
+        } scoped;          /* FILTER_BLOCK, SCOPE */
     } u;
 };
 

@@ -10,7 +10,6 @@
 #include "tokenizer/template/iterate.h"
 #include "tokenizer/template/library.h"
 #include "tokenizer/template/number.h"
-#include "tokenizer/template/order.h"
 #include "tokenizer/template/print.h"
 #include "tokenizer/template/undefined.h"
 
@@ -36,36 +35,6 @@ static struct jinja_value bind_method(struct jinja_run *r, struct jinja_value se
 }
 
 /* ---- methods of lists, tuples, dicts, loops, numbers --------------------------------------- */
-
-JINJA_METHOD_FN(list_count)
-{
-    int64_t n = 0;
-    for (size_t i = 0; i < self.u.list->n; i++)
-        n += jinja_equal(r, self.u.list->items[i], a[0]);
-    return jinja_int(n);
-}
-
-/* A start or end counted from the end where negative, never before the first element. */
-static int64_t from_end(int64_t i, int64_t n)
-{
-    return i < 0 ? (i + n < 0 ? 0 : i + n) : i;
-}
-
-/* Raises an error if there is none; only strings return -1. */
-JINJA_METHOD_FN(list_index)
-{
-    int64_t n = (int64_t)self.u.list->n;
-    int64_t begin = from_end(jinja_to_bound(r, jinja_or(a[1], jinja_int(0))), n);
-    int64_t end = from_end(jinja_to_bound(r, jinja_or(a[2], jinja_int(n))), n);
-    for (int64_t i = begin; i < end && i < n; i++)
-        if (jinja_equal(r, self.u.list->items[i], a[0])) return jinja_int(i);
-    jinja_raise(r, "value is not in the %s", jinja_type_name(self));
-}
-
-JINJA_METHOD_FN(list_copy)
-{
-    return jinja_tainted(jinja_from_list(jinja_to_list(r, self)), self.input);
-}
 
 JINJA_METHOD_FN(dict_get)
 {
@@ -98,83 +67,11 @@ JINJA_METHOD_FN(dict_items)
     return dict_view(r, self, JINJA_ITEMS);
 }
 
-JINJA_METHOD_FN(dict_copy)
-{
-    struct jinja_dict *d = jinja_dict_new(r);
-    jinja_dict_add_all(r, d, self.u.dict);
-    return jinja_tainted(jinja_from_dict(d), self.input);
-}
-
-JINJA_METHOD_FN(dict_fromkeys)
-{
-    struct jinja_dict *d = jinja_dict_new(r);
-    struct jinja_iter it;
-    struct jinja_value key;
-    jinja_iter_start(r, &it, a[0]);
-    while (jinja_iter_next(r, &it, &key))
-        jinja_dict_put(r, d, key, jinja_or(a[1], jinja_none()));
-    return jinja_from_dict(d);
-}
-
-JINJA_METHOD_FN(range_index)
-{
-    const struct jinja_range *range = self.u.range;
-    for (int64_t i = 0; i < range->n; i++) {
-        jinja_spend(r, 1);
-        if (jinja_equal(r, jinja_int(range->start + i * range->step), a[0])) return jinja_int(i);
-    }
-    jinja_raise(r, "value is not in range");
-}
-
-JINJA_METHOD_FN(range_count)
-{
-    return jinja_int(jinja_contains(r, self, a[0]));
-}
-
-/* The argument of this pass. */
-JINJA_METHOD_FN(loop_cycle)
-{
-    if (args->n_pos == 0 || args->n_kw) jinja_raise(r, "no items for cycling given");
-    return args->pos[(size_t)self.u.loop->index0 % args->n_pos];
-}
-
-/* True if the arguments differ from those of the last call in this loop, and the first time. */
-JINJA_METHOD_FN(loop_changed)
-{
-    struct jinja_value now = jinja_from_tuple(jinja_list_of(r, args->pos, args->n_pos)),
-                       before = self.u.loop->changed;
-    if (!jinja_is(before, JINJA_MISSING) && jinja_equal(r, before, now)) return jinja_bool(false);
-    self.u.loop->changed = now;
-    return jinja_bool(true);
-}
-
-JINJA_METHOD_FN(int_bit_length)
-{
-    const char *digits = jinja_int_digits(r, self, 2);
-    if (*digits == '-') digits++;
-    return jinja_int(*digits == '0' ? 0 : (int64_t)strlen(digits));
-}
-
-JINJA_METHOD_FN(float_is_integer)
-{
-    double d = self.u.d;
-    return jinja_bool(d - d == 0 && __builtin_floor(d) == d);
-}
-
-JINJA_METHOD_FN(number_itself)
-{
-    if (jinja_is(self, JINJA_BOOL)) self.type = JINJA_INT;
-    return self;
-}
-
 /* A row without a function is a method that would change its object. */
 static const struct {
     enum jinja_type type;
     struct jinja_method method;
 } methods[] = {
-    {JINJA_LIST, {"count", list_count, {"/value", 1}}},
-    {JINJA_LIST, {"index", list_index, {"/value start stop", 1}}},
-    {JINJA_LIST, {"copy", list_copy, {"/", 0}}},
     {JINJA_LIST, {"append", NULL, {NULL, 0}}},
     {JINJA_LIST, {"clear", NULL, {NULL, 0}}},
     {JINJA_LIST, {"extend", NULL, {NULL, 0}}},
@@ -183,27 +80,15 @@ static const struct {
     {JINJA_LIST, {"remove", NULL, {NULL, 0}}},
     {JINJA_LIST, {"reverse", NULL, {NULL, 0}}},
     {JINJA_LIST, {"sort", NULL, {NULL, 0}}},
-    {JINJA_TUPLE, {"count", list_count, {"/value", 1}}},
-    {JINJA_TUPLE, {"index", list_index, {"/value start stop", 1}}},
     {JINJA_DICT, {"get", dict_get, {"/key default", 1}}},
     {JINJA_DICT, {"keys", dict_keys, {"/", 0}}},
     {JINJA_DICT, {"values", dict_values, {"/", 0}}},
     {JINJA_DICT, {"items", dict_items, {"/", 0}}},
-    {JINJA_DICT, {"copy", dict_copy, {"/", 0}}},
-    {JINJA_DICT, {"fromkeys", dict_fromkeys, {"/iterable value", 1}}},
     {JINJA_DICT, {"clear", NULL, {NULL, 0}}},
     {JINJA_DICT, {"pop", NULL, {NULL, 0}}},
     {JINJA_DICT, {"popitem", NULL, {NULL, 0}}},
     {JINJA_DICT, {"setdefault", NULL, {NULL, 0}}},
     {JINJA_DICT, {"update", NULL, {NULL, 0}}},
-    {JINJA_RANGE, {"index", range_index, {"/value", 1}}},
-    {JINJA_RANGE, {"count", range_count, {"/value", 1}}},
-    {JINJA_LOOP, {"cycle", loop_cycle, {NULL, 0}}},
-    {JINJA_LOOP, {"changed", loop_changed, {NULL, 0}}},
-    {JINJA_INT, {"bit_length", int_bit_length, {"/", 0}}},
-    {JINJA_INT, {"conjugate", number_itself, {"/", 0}}},
-    {JINJA_FLOAT, {"is_integer", float_is_integer, {"/", 0}}},
-    {JINJA_FLOAT, {"conjugate", number_itself, {"/", 0}}},
 };
 
 static const struct jinja_method *named(const struct jinja_method *m, const struct jinja_str *name)
@@ -213,18 +98,16 @@ static const struct jinja_method *named(const struct jinja_method *m, const stru
     return NULL;
 }
 
-/* bool has the methods of int. */
 static struct jinja_value find_method(struct jinja_run *r, struct jinja_value obj,
                                       const struct jinja_str *name)
 {
-    enum jinja_type type = jinja_is_integer(obj) ? JINJA_INT : (enum jinja_type)obj.type;
-    if (type == JINJA_STR) {
+    if (jinja_is(obj, JINJA_STR)) {
         const struct jinja_method *m = named(jinja_str_methods, name);
         if (m) return bind_method(r, obj, m);
     }
     for (size_t i = 0; i < sizeof(methods) / sizeof(methods[0]); i++) {
         const struct jinja_method *m = &methods[i].method;
-        if (methods[i].type != type || !jinja_str_is(name, m->name)) continue;
+        if (methods[i].type != obj.type || !jinja_str_is(name, m->name)) continue;
         return m->call ? bind_method(r, obj, m) : unsafe_attr(r, obj, m->name);
     }
     return jinja_missing();
@@ -245,8 +128,8 @@ static struct jinja_value loop_attr(struct jinja_run *r, struct jinja_loop *loop
     if (jinja_str_is(name, "revindex")) return jinja_int(jinja_loop_length(r, loop) - loop->index0);
     if (jinja_str_is(name, "revindex0"))
         return jinja_int(jinja_loop_length(r, loop) - loop->index0 - 1);
-    if (jinja_str_is(name, "depth")) return jinja_int(loop->depth0 + 1);
-    if (jinja_str_is(name, "depth0")) return jinja_int(loop->depth0);
+    if (jinja_str_is(name, "depth")) return jinja_int(1);
+    if (jinja_str_is(name, "depth0")) return jinja_int(0);
     if (jinja_str_is(name, "previtem"))
         return loop->index0 == 0 ? jinja_undefined_hint(r, "there is no previous item")
                                  : loop->before;
@@ -255,58 +138,16 @@ static struct jinja_value loop_attr(struct jinja_run *r, struct jinja_loop *loop
     return jinja_missing();
 }
 
-static struct jinja_value macro_attr(const struct jinja_macro_info *m, const struct jinja_str *name)
-{
-    if (jinja_str_is(name, "name")) return jinja_from_str(m->name);
-    if (jinja_str_is(name, "catch_kwargs")) return jinja_bool(m->takes_kwargs);
-    if (jinja_str_is(name, "catch_varargs")) return jinja_bool(m->takes_varargs);
-    return jinja_str_is(name, "arguments") ? jinja_from_tuple(m->arguments) : jinja_missing();
-}
-
-static struct jinja_value number_attr(struct jinja_value v, const struct jinja_str *name)
-{
-    bool is_float = jinja_is(v, JINJA_FLOAT);
-    if (jinja_str_is(name, "real") || (!is_float && jinja_str_is(name, "numerator"))) {
-        if (jinja_is(v, JINJA_BOOL)) v.type = JINJA_INT;
-        return v;
-    }
-    if (jinja_str_is(name, "imag")) return is_float ? jinja_float(0) : jinja_int(0);
-    if (!is_float && jinja_str_is(name, "denominator")) return jinja_int(1);
-    return jinja_missing();
-}
-
 /* Attributes that are values; methods are looked for after them. */
 static struct jinja_value plain_attr(struct jinja_run *r, struct jinja_value obj,
                                      const struct jinja_str *name)
 {
     switch (obj.type) {
-    case JINJA_BOOL:
-    case JINJA_INT:
-    case JINJA_BIG:
-    case JINJA_FLOAT: return number_attr(obj, name);
-    case JINJA_TUPLE:
-        if (!obj.u.list->group) return jinja_missing();
-        if (jinja_str_is(name, "grouper")) return obj.u.list->items[0];
-        return jinja_str_is(name, "list") ? obj.u.list->items[1] : jinja_missing();
-    case JINJA_RANGE:
-        if (jinja_str_is(name, "start")) return jinja_int(obj.u.range->start);
-        if (jinja_str_is(name, "stop")) return jinja_int(obj.u.range->stop);
-        return jinja_str_is(name, "step") ? jinja_int(obj.u.range->step) : jinja_missing();
     case JINJA_NAMESPACE: {
         const struct jinja_value *v = jinja_dict_get(r, obj.u.dict, jinja_from_str(name));
         return v ? *v : jinja_missing();
     }
     case JINJA_LOOP: return loop_attr(r, obj.u.loop, name);
-    case JINJA_MACRO: return macro_attr(obj.u.macro->info, name);
-    case JINJA_BUILTIN: {
-        static const struct jinja_method fromkeys = {
-            "fromkeys", dict_fromkeys, {"/iterable value", 1}};
-        bool found = strcmp(obj.u.builtin->name, "dict") == 0 && jinja_str_is(name, fromkeys.name);
-        return found ? bind_method(r, obj, &fromkeys) : jinja_missing();
-    }
-    case JINJA_JOINER:
-        if (jinja_str_is(name, "sep")) return obj.u.joiner->sep;
-        return jinja_str_is(name, "used") ? jinja_bool(obj.u.joiner->used) : jinja_missing();
     default: return jinja_missing();
     }
 }
@@ -397,5 +238,5 @@ struct jinja_value jinja_getitem(struct jinja_run *r, struct jinja_value obj,
         v = jinja_type_attr(r, obj, key.u.str);
     if (!jinja_is(v, JINJA_MISSING)) return v;
     bool text = jinja_is(key, JINJA_STR);
-    return jinja_undefined_attr(r, obj, text ? key.u.str : jinja_repr(r, key, false));
+    return jinja_undefined_attr(r, obj, text ? key.u.str : jinja_repr(r, key));
 }

@@ -12,11 +12,6 @@
 
 bool jinja_cp_space(int32_t cp);
 bool jinja_cp_alpha(int32_t cp);
-bool jinja_cp_decimal(int32_t cp);
-bool jinja_cp_digit(int32_t cp);
-bool jinja_cp_numeric(int32_t cp);
-bool jinja_cp_alnum(int32_t cp);
-bool jinja_cp_word(int32_t cp); /* \w of a regular expression */
 bool jinja_cp_lower(int32_t cp);
 bool jinja_cp_upper(int32_t cp);
 bool jinja_cp_title(int32_t cp);
@@ -25,8 +20,6 @@ bool jinja_cp_ident_start(int32_t cp);
 bool jinja_cp_ident(int32_t cp);
 /* True if case mapping looks through it (for the final sigma). */
 bool jinja_cp_case_ignorable(int32_t cp);
-/* 0-9 of any script, or -1. */
-int jinja_cp_decimal_value(int32_t cp);
 
 /* Full mappings: write at most 3 code points, return how many. */
 size_t jinja_cp_to_upper(int32_t cp, int32_t out[3]);

@@ -38,25 +38,6 @@ static bool dicts_equal(struct jinja_run *r, const struct jinja_dict *a, const s
     return true;
 }
 
-static bool ranges_equal(const struct jinja_range *a, const struct jinja_range *b)
-{
-    if (a->n != b->n) return false;
-    return a->n == 0 || (a->start == b->start && (a->n == 1 || a->step == b->step));
-}
-
-/* keys() and items() compare as sets, values() by identity. */
-static bool views_equal(struct jinja_run *r, const struct jinja_view *a, const struct jinja_view *b,
-                        int depth)
-{
-    if (a->kind != b->kind || a->kind == JINJA_VALUES) return a == b;
-    if (a->kind == JINJA_ITEMS) return dicts_equal(r, a->dict.u.dict, b->dict.u.dict, depth);
-    const struct jinja_dict *x = a->dict.u.dict, *y = b->dict.u.dict;
-    if (x->n != y->n) return false;
-    for (size_t i = 0; i < x->n; i++)
-        if (!jinja_dict_get(r, y, x->pairs[i].key)) return false;
-    return true;
-}
-
 /* True equals 1; a list is never a tuple. */
 bool jinja_equal_at(struct jinja_run *r, struct jinja_value a, struct jinja_value b, int depth)
 {
@@ -68,35 +49,19 @@ bool jinja_equal_at(struct jinja_run *r, struct jinja_value a, struct jinja_valu
     case JINJA_LIST:
     case JINJA_TUPLE: return lists_equal(r, a.u.list, b.u.list, depth + 1);
     case JINJA_DICT: return dicts_equal(r, a.u.dict, b.u.dict, depth + 1);
-    case JINJA_RANGE: return ranges_equal(a.u.range, b.u.range);
-    case JINJA_VIEW: return views_equal(r, a.u.view, b.u.view, depth + 1);
+    case JINJA_RANGE:
+    case JINJA_VIEW:
+        jinja_raise(r, "comparing a %s is not supported in chat templates", jinja_type_name(a));
     case JINJA_MISSING:
     case JINJA_UNDEFINED:
     case JINJA_NONE: return true;
-    default: return jinja_same(a, b);
+    default: return a.u.dict == b.u.dict; /* whatever it points to */
     }
 }
 
 bool jinja_equal(struct jinja_run *r, struct jinja_value a, struct jinja_value b)
 {
     return jinja_equal_at(r, a, b, 0);
-}
-
-/* Identity, for `is sameas`: objects by address, and the values CPython has only once. */
-bool jinja_same(struct jinja_value a, struct jinja_value b)
-{
-    if (a.type != b.type) return false;
-    switch (a.type) {
-    case JINJA_NONE: return true;
-    case JINJA_BOOL: return a.u.i == b.u.i;
-    case JINJA_INT:
-        return a.u.i == b.u.i && a.u.i >= -5 && a.u.i <= 256; /* as CPython keeps them */
-    case JINJA_FLOAT: return false;
-    case JINJA_STR:
-        return a.u.str == b.u.str || (a.u.str->len <= 1 && jinja_str_equal(a.u.str, b.u.str));
-    case JINJA_METHOD: return false;
-    default: return a.u.dict == b.u.dict;
-    }
 }
 
 /* ---- hashing ------------------------------------------------------------------------------- */

@@ -26,7 +26,6 @@ struct jinja_value *jinja_dict_get_name(struct jinja_run *r, const struct jinja_
 bool jinja_equal(struct jinja_run *r, struct jinja_value a, struct jinja_value b);
 /* The same for elements of containers that are `depth` deep already. */
 bool jinja_equal_at(struct jinja_run *r, struct jinja_value a, struct jinja_value b, int depth);
-bool jinja_same(struct jinja_value a, struct jinja_value b); /* a is b */
 uint64_t jinja_hash(struct jinja_run *r, struct jinja_value v);
 bool jinja_is_hashable(struct jinja_run *r, struct jinja_value v);
 

@@ -145,49 +145,19 @@ static struct jinja_value eval_getitem(struct jinja_run *r, struct jinja_frame *
 
 /* ---- calls --------------------------------------------------------------------------------- */
 
-/* Each keyword once, whether spelled out or from a ** dict. */
-static void add_kw(struct jinja_run *r, struct jinja_args *args, const struct jinja_str *key,
-                   struct jinja_value v)
-{
-    for (size_t i = 0; i < args->n_kw; i++)
-        if (jinja_str_equal(args->keys[i], key))
-            jinja_raise(r, "got multiple values for keyword argument '%.*s'", (int)key->len,
-                        key->s);
-    args->keys[args->n_kw] = key;
-    args->kw[args->n_kw++] = v;
-}
-
-static void add_dynamic_kw(struct jinja_run *r, struct jinja_args *args, const struct jinja_dict *d)
-{
-    jinja_spend(r, (uint64_t)d->n * (d->n + args->n_kw) / 8);
-    for (size_t i = 0; i < d->n; i++) {
-        if (!jinja_is(d->pairs[i].key, JINJA_STR)) jinja_raise(r, "keywords must be strings");
-        add_kw(r, args, d->pairs[i].key.u.str, d->pairs[i].value);
-    }
-}
-
 void jinja_eval_args(struct jinja_run *r, struct jinja_frame *f, const struct jinja_call *call,
                      struct jinja_args *ret)
 {
     struct jinja_list *pos = eval_all(r, f, &call->args);
     struct jinja_list *kw = eval_all(r, f, &call->kwargs);
-    struct jinja_value more = jinja_missing();
-    if (call->dyn_args) {
-        struct jinja_list *l = jinja_to_list(r, jinja_eval(r, f, call->dyn_args));
-        for (size_t i = 0; i < l->n; i++)
-            jinja_list_add(r, pos, l->items[i]);
-    }
-    if (call->dyn_kwargs) more = jinja_eval(r, f, call->dyn_kwargs);
-    if (!jinja_is(more, JINJA_MISSING) && !jinja_is(more, JINJA_DICT))
-        jinja_raise(r, "argument after ** must be a mapping, not %s", jinja_type_name(more));
-    size_t n_max = kw->n + (jinja_is(more, JINJA_DICT) ? more.u.dict->n : 0);
     *ret = (struct jinja_args){.pos = pos->items, .n_pos = pos->n};
-    ret->keys = JINJA_NEW_N(r, n_max, const struct jinja_str *);
-    ret->kw = JINJA_NEW_N(r, n_max, struct jinja_value);
-    jinja_spend(r, (uint64_t)kw->n * kw->n / 8);
-    for (size_t i = 0; i < kw->n; i++)
-        add_kw(r, ret, call->keys[i], kw->items[i]);
-    if (jinja_is(more, JINJA_DICT)) add_dynamic_kw(r, ret, more.u.dict);
+    ret->keys = JINJA_NEW_N(r, kw->n, const struct jinja_str *);
+    ret->kw = JINJA_NEW_N(r, kw->n, struct jinja_value);
+    ret->n_kw = kw->n;
+    for (size_t i = 0; i < kw->n; i++) {
+        ret->keys[i] = call->keys[i];
+        ret->kw[i] = kw->items[i];
+    }
 }
 
 static struct jinja_value call_builtin(struct jinja_run *r, const struct jinja_builtin *b,
@@ -207,13 +177,6 @@ static struct jinja_value call_method(struct jinja_run *r, const struct jinja_bo
     return m->method->call(r, m->self, bound, args);
 }
 
-static struct jinja_value call_joiner(struct jinja_run *r, struct jinja_joiner *j)
-{
-    if (j->used) return j->sep;
-    j->used = true;
-    return jinja_lit(r, "");
-}
-
 struct jinja_value jinja_call_value(struct jinja_run *r, struct jinja_value callee,
                                     const struct jinja_args *args)
 {
@@ -221,8 +184,6 @@ struct jinja_value jinja_call_value(struct jinja_run *r, struct jinja_value call
     case JINJA_BUILTIN: return call_builtin(r, callee.u.builtin, args);
     case JINJA_METHOD: return call_method(r, callee.u.method, args);
     case JINJA_MACRO: return jinja_call_macro(r, callee.u.macro, args);
-    case JINJA_LOOP: return jinja_call_loop(r, callee.u.loop, args);
-    case JINJA_JOINER: return call_joiner(r, callee.u.joiner);
     case JINJA_UNDEFINED: jinja_fail_undefined(r, callee);
     default: jinja_raise(r, "'%s' object is not callable", jinja_type_name(callee));
     }

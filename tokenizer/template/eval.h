@@ -32,11 +32,9 @@ void jinja_eval_args(struct jinja_run *r, struct jinja_frame *f, const struct ji
 struct jinja_value jinja_call_value(struct jinja_run *r, struct jinja_value callee,
                                     const struct jinja_args *args);
 
-/* The text a macro or a recursive loop renders. */
+/* The text that a macro renders. */
 struct jinja_value jinja_call_macro(struct jinja_run *r, const struct jinja_macro *macro,
                                     const struct jinja_args *args);
-struct jinja_value jinja_call_loop(struct jinja_run *r, struct jinja_loop *loop,
-                                   const struct jinja_args *args);
 
 /* Renders the whole template; r->context holds its variables, r->out takes the text. */
 void jinja_exec_tree(struct jinja_run *r, const struct jinja_tree *tree);

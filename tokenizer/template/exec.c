@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: MIT */
 /*
  * Statements: what a template does. Output goes to r->out; whatever captures text (macros, set and
- * filter blocks, recursive loops) puts a buffer of its own there for the time.
+ * filter blocks) puts a buffer of its own there for the time.
  */
 #include "tokenizer/template/dict.h"
 #include "tokenizer/template/eval.h"
@@ -50,8 +50,7 @@ static const struct jinja_str *capture_end(struct jinja_run *r, struct capture *
 static void enter_call(struct jinja_run *r)
 {
     if (++r->n_calls > JINJA_MAX_CALLS)
-        jinja_fail(r, JINJA_ELIMIT, "macros or loops call each other deeper than %d",
-                   JINJA_MAX_CALLS);
+        jinja_fail(r, JINJA_ELIMIT, "macros call each other deeper than %d", JINJA_MAX_CALLS);
 }
 
 /* The output of a block must be text already, as in the reference. */
@@ -147,16 +146,6 @@ static enum flow exec_filter_block(struct jinja_run *r, struct jinja_frame *f,
     return FLOW_NEXT;
 }
 
-/* Values belong to the scope outside: with a=1, b=a does not see its own a. */
-static enum flow exec_with(struct jinja_run *r, struct jinja_frame *f,
-                           const struct jinja_node *node)
-{
-    jinja_enter_scope(r, f, &node->u.scoped.scope);
-    for (size_t i = 0; i < node->u.scoped.targets.n; i++)
-        assign(r, f, node->u.scoped.targets.all[i], jinja_eval(r, f, node->u.scoped.values.all[i]));
-    return exec_body(r, f, &node->u.scoped.body);
-}
-
 /* ---- loops --------------------------------------------------------------------------------- */
 
 /* The elements of a loop that pass its condition, tested as they are asked for. */
@@ -187,7 +176,7 @@ static struct jinja_value filter_elements(struct jinja_run *r, struct jinja_fram
     t->code = code;
     t->frame = jinja_frame_new(r, outer, code->n_test_slots);
     jinja_iter_start(r, &t->iter, v);
-    return jinja_gen_new(r, "generator", next_tested, t);
+    return jinja_gen_new(r, next_tested, t);
 }
 
 /* The loop itself, in frame f; `loop` is ready to give its elements. */
@@ -220,43 +209,10 @@ static struct jinja_loop *new_loop(struct jinja_run *r, struct jinja_frame *oute
     return loop;
 }
 
-/* One level of a recursive loop, to text. */
-static const struct jinja_str *render_level(struct jinja_run *r, struct jinja_frame *outer,
-                                            const struct jinja_node *node,
-                                            struct jinja_value iterable, int64_t depth0)
-{
-    const struct jinja_for *code = node->u.loop;
-    struct capture c;
-    struct jinja_loop *loop = new_loop(r, outer, code, iterable);
-    loop->depth0 = depth0;
-    loop->recursive = node;
-    loop->frame = outer;
-    enter_call(r);
-    capture_start(r, &c);
-    run_loop(r, jinja_frame_new(r, outer, code->n_slots), code, loop);
-    r->n_calls--;
-    return capture_end(r, &c);
-}
-
-/* loop(children): the same statement over other elements, one level deeper. */
-struct jinja_value jinja_call_loop(struct jinja_run *r, struct jinja_loop *loop,
-                                   const struct jinja_args *args)
-{
-    if (!loop->recursive)
-        jinja_raise(r, "The loop must have the 'recursive' marker to be called recursively.");
-    if (args->n_pos != 1 || args->n_kw) jinja_raise(r, "loop() takes one argument");
-    return jinja_from_str(
-        render_level(r, loop->frame, loop->recursive, args->pos[0], loop->depth0 + 1));
-}
-
 /* The elements are evaluated outside the loop's scope. */
 static enum flow exec_for(struct jinja_run *r, struct jinja_frame *f, const struct jinja_node *node)
 {
     struct jinja_value iterable = jinja_eval(r, f, node->u.loop->iter);
-    if (node->u.loop->recursive) {
-        jinja_sb_add(r->out, render_level(r, f, node, iterable, 0));
-        return FLOW_NEXT;
-    }
     return run_loop(r, f, node->u.loop, new_loop(r, f, node->u.loop, iterable));
 }
 
@@ -267,7 +223,6 @@ static struct jinja_value new_macro(struct jinja_run *r, struct jinja_frame *f,
                                     const struct jinja_macro_code *code)
 {
     struct jinja_macro *macro = JINJA_NEW(r, struct jinja_macro);
-    macro->info = &code->info;
     macro->code = code;
     macro->frame = f;
     return (struct jinja_value){.type = JINJA_MACRO, .u.macro = macro};
@@ -291,33 +246,14 @@ static struct jinja_value take_kw(struct jinja_run *r, struct jinja_args *args,
     return jinja_missing();
 }
 
-static struct jinja_value kwargs_dict(struct jinja_run *r, const struct jinja_args *args)
+static void refuse_rest(struct jinja_run *r, const struct jinja_macro_code *code,
+                        const struct jinja_args *args)
 {
-    struct jinja_dict *d = jinja_dict_new(r);
-    jinja_dict_add_kw(r, d, args);
-    return jinja_from_dict(d);
-}
-
-static struct jinja_value varargs_tuple(struct jinja_run *r, const struct jinja_args *args,
-                                        size_t from)
-{
-    size_t n = args->n_pos > from ? args->n_pos - from : 0;
-    return jinja_from_tuple(jinja_list_of(r, args->pos + (n ? from : 0), n));
-}
-
-/* Further arguments go to kwargs and varargs if the macro uses them, else they are an error. */
-static void bind_rest(struct jinja_run *r, struct jinja_frame *f,
-                      const struct jinja_macro_code *code, const struct jinja_args *args)
-{
-    const struct jinja_str *name = code->info.name;
-    if (code->info.takes_kwargs)
-        *jinja_slot(f, code->kwargs) = kwargs_dict(r, args);
-    else if (args->n_kw)
+    const struct jinja_str *name = code->name;
+    if (args->n_kw)
         jinja_raise(r, "macro '%.*s' takes no keyword argument '%.*s'", (int)name->len, name->s,
                     (int)args->keys[0]->len, args->keys[0]->s);
-    if (code->info.takes_varargs)
-        *jinja_slot(f, code->varargs) = varargs_tuple(r, args, code->params.n);
-    else if (args->n_pos > code->params.n)
+    if (args->n_pos > code->params.n)
         jinja_raise(r, "macro '%.*s' takes not more than %zu argument(s)", (int)name->len, name->s,
                     code->params.n);
 }
@@ -350,7 +286,7 @@ struct jinja_value jinja_call_macro(struct jinja_run *r, const struct jinja_macr
         bool given = i < args->n_pos;
         *jinja_slot(f, code->param_refs[i]) = given ? args->pos[i] : take_kw(r, &rest, name);
     }
-    bind_rest(r, f, code, &rest);
+    refuse_rest(r, code, &rest);
     jinja_enter_scope(r, f, &code->scope);
     fill_defaults(r, f, code);
     capture_start(r, &c);
@@ -391,8 +327,9 @@ static enum flow exec_node(struct jinja_run *r, struct jinja_frame *f,
         *jinja_slot(f, node->u.macro.ref) = new_macro(r, f, node->u.macro.code);
         break;
     case JINJA_FILTER_BLOCK: return exec_filter_block(r, f, node);
-    case JINJA_WITH:
-    case JINJA_SCOPE: return exec_with(r, f, node);
+    case JINJA_SCOPE:
+        jinja_enter_scope(r, f, &node->u.scoped.scope);
+        return exec_body(r, f, &node->u.scoped.body);
     case JINJA_BREAK: return FLOW_BREAK;
     case JINJA_CONTINUE: return FLOW_CONTINUE;
     default: break;

@@ -81,8 +81,9 @@ JINJA_FILTER_FN(f_last)
         size_t at = jinja_str_prev(v.u.str, v.u.str->len, &cp);
         return jinja_str_part_value(r, v.u.str, at, v.u.str->len - at);
     }
-    const struct jinja_list *l = jinja_reversed(r, v);
-    return l->n ? l->items[0] : jinja_undefined_hint(r, "No last item, sequence was empty.");
+    if (!jinja_has_length(v)) jinja_raise(r, "'%s' object is not reversible", jinja_type_name(v));
+    const struct jinja_list *l = jinja_to_list(r, v);
+    return l->n ? l->items[l->n - 1] : jinja_undefined_hint(r, "No last item, sequence was empty.");
 }
 
 /* Of equal elements the first. */
@@ -108,15 +109,6 @@ static struct jinja_value extreme(struct jinja_run *r, struct jinja_value v,
 JINJA_FILTER_IS(f_max, extreme(r, v, a, true))
 JINJA_FILTER_IS(f_min, extreme(r, v, a, false))
 
-/* Attributes only: unlike obj.name it does not fall back to items. */
-JINJA_FILTER_FN(f_attr)
-{
-    const struct jinja_str *name = jinja_need_str(r, a[0], "attribute name");
-    if (jinja_is(v, JINJA_UNDEFINED)) jinja_fail_undefined(r, v);
-    struct jinja_value attr = jinja_type_attr(r, v, name);
-    return jinja_is(attr, JINJA_MISSING) ? jinja_undefined_attr(r, v, name) : attr;
-}
-
 JINJA_FILTER_FN(f_default)
 {
     bool replace = jinja_is(v, JINJA_UNDEFINED) || (jinja_truth(a[1]) && !jinja_truth(v));
@@ -128,15 +120,6 @@ JINJA_FILTER_IS(f_length, jinja_int(jinja_length(r, v)))
 /* ---- whole sequences ----------------------------------------------------------------------- */
 
 JINJA_FILTER_IS(f_list, jinja_tainted(jinja_from_list(jinja_to_list(r, v)), v.input))
-
-/* Text gives text, what has a length a generator, a generator a list. */
-JINJA_FILTER_FN(f_reverse)
-{
-    if (jinja_is(v, JINJA_STR)) return jinja_slice(r, v, jinja_none(), jinja_none(), jinja_int(-1));
-    if (jinja_has_length(v) && !jinja_is(v, JINJA_LOOP))
-        return jinja_gen_over(r, "reversed", jinja_from_list(jinja_reversed(r, v)));
-    return jinja_from_list(jinja_reversed(r, jinja_from_list(jinja_to_list(r, v))));
-}
 
 /* Sort keys of the sort filter are lists: one entry for each of "a,b". */
 static struct jinja_value sort_key(struct jinja_run *r, const struct path *paths, size_t n,
@@ -194,46 +177,6 @@ JINJA_FILTER_FN(f_dictsort)
     return jinja_tainted(jinja_from_list(l), v.input);
 }
 
-/*
- * Sorted by the attribute first, so each value is one group; it shows as its first element has it.
- */
-JINJA_FILTER_FN(f_groupby)
-{
-    struct path p = make_path(r, a[0], !jinja_truth(a[2])), plain = make_path(r, a[0], false);
-    p.otherwise = plain.otherwise = jinja_or(a[1], jinja_none());
-    struct jinja_list *l = jinja_to_list(r, v), *groups = jinja_list_new(r, 4);
-    struct jinja_value *keys = JINJA_NEW_N(r, l->n, struct jinja_value);
-    for (size_t i = 0; i < l->n; i++)
-        keys[i] = follow(r, &p, l->items[i]);
-    jinja_sort(r, keys, l->items, l->n, false);
-    for (size_t i = 0; i < l->n;) {
-        struct jinja_list *items = jinja_list_new(r, 4);
-        size_t first = i;
-        while (i < l->n && jinja_equal(r, keys[i], keys[first]))
-            jinja_list_add(r, items, l->items[i++]);
-        if (i == first) jinja_list_add(r, items, l->items[i++]); /* NaN differs from itself */
-        struct jinja_value group =
-            jinja_pair_tuple(r, follow(r, &plain, items->items[0]), jinja_from_list(items));
-        group.u.list->group = true;
-        jinja_list_add(r, groups, group);
-    }
-    return jinja_from_list(groups);
-}
-
-/* By the + operator from `start` on, so lists can be summed and strings cannot. */
-JINJA_FILTER_FN(f_sum)
-{
-    struct path p = make_path(r, a[0], false);
-    struct jinja_iter it;
-    struct jinja_value item, sum = jinja_or(a[1], jinja_int(0));
-    if (jinja_is(sum, JINJA_STR))
-        jinja_raise(r, "sum() can't sum strings [use ''.join(seq) instead]");
-    jinja_iter_start(r, &it, v);
-    while (jinja_iter_next(r, &it, &item))
-        sum = jinja_binary(r, JINJA_ADD, sum, follow(r, &p, item));
-    return sum;
-}
-
 JINJA_FILTER_FN(f_join)
 {
     struct path p = make_path(r, a[1], false);
@@ -247,7 +190,7 @@ JINJA_FILTER_FN(f_join)
 
 /* ---- generators ---------------------------------------------------------------------------- */
 
-/* The state of map, select, reject, selectattr, rejectattr, unique, batch, slice, items. */
+/* The state of map, select, reject, selectattr, rejectattr, unique, items. */
 struct stage {
     struct jinja_value source;
     struct jinja_iter iter;
@@ -258,10 +201,7 @@ struct stage {
     const struct jinja_filter *filter;
     const struct jinja_test *test;
     struct jinja_dict *seen; /* unique */
-    struct jinja_list *all;  /* slice */
-    int64_t size, at;        /* batch, slice */
-    struct jinja_value fill;
-    struct jinja_value held; /* batch: the element that began the next one */
+    size_t at;               /* items */
 };
 
 /* The arguments outlive the call: the generator uses them when it is walked. */
@@ -296,7 +236,7 @@ static struct jinja_value keyword(const struct jinja_args *args, const char *nam
 
 _Noreturn static void fail_unknown(struct jinja_run *r, const char *what, struct jinja_value name)
 {
-    const struct jinja_str *s = jinja_repr(r, name, false);
+    const struct jinja_str *s = jinja_repr(r, name);
     jinja_raise(r, "No %s named %.*s.", what, (int)s->len, s->s);
 }
 
@@ -334,7 +274,7 @@ static bool next_mapped(struct jinja_run *r, void *state, struct jinja_value *re
     return true;
 }
 
-JINJA_FILTER_IS(f_map, jinja_gen_new(r, "generator", next_mapped, new_stage(r, v, args)))
+JINJA_FILTER_IS(f_map, jinja_gen_new(r, next_mapped, new_stage(r, v, args)))
 
 /* select('test', ...), selectattr('a.b', 'test', ...); without a test truth decides. */
 static void start_select(struct jinja_run *r, struct stage *s)
@@ -374,7 +314,7 @@ static struct jinja_value select(struct jinja_run *r, struct jinja_value v,
     struct stage *s = new_stage(r, v, args);
     s->by_attr = by_attr;
     s->reject = reject;
-    return jinja_gen_new(r, "generator", next_selected, s);
+    return jinja_gen_new(r, next_selected, s);
 }
 
 JINJA_FILTER_IS(f_select, select(r, v, args, false, false))
@@ -402,67 +342,7 @@ JINJA_FILTER_FN(f_unique)
     struct stage *s = new_stage(r, v, args);
     s->path = make_path(r, a[1], !jinja_truth(a[0]));
     s->seen = jinja_dict_new(r);
-    return jinja_gen_new(r, "generator", next_unique, s);
-}
-
-/* Rows of `size` elements; the last is filled up if there is something to fill it with. */
-static bool next_batch(struct jinja_run *r, void *state, struct jinja_value *ret)
-{
-    struct stage *s = state;
-    if (!s->started) jinja_iter_start(r, &s->iter, s->source);
-    s->started = true;
-    struct jinja_list *row = jinja_list_new(r, 0);
-    struct jinja_value item;
-    if (!jinja_is(s->held, JINJA_MISSING)) jinja_list_add(r, row, s->held);
-    s->held = jinja_missing();
-    while (jinja_iter_next(r, &s->iter, &item)) {
-        if ((int64_t)row->n == s->size) {
-            s->held = item;
-            *ret = jinja_from_list(row);
-            return true;
-        }
-        jinja_list_add(r, row, item);
-    }
-    if (row->n == 0) return false;
-    while (!jinja_is(s->fill, JINJA_NONE) && (int64_t)row->n < s->size)
-        jinja_list_add(r, row, s->fill);
-    *ret = jinja_from_list(row);
-    return true;
-}
-
-/* Batches of fewer than one element never fill: the reference gives out empty ones without end. */
-JINJA_FILTER_FN(f_batch)
-{
-    struct stage *s = new_stage(r, v, args);
-    s->size = jinja_to_bound(r, a[0]);
-    s->fill = jinja_or(a[1], jinja_none());
-    return jinja_gen_new(r, "generator", next_batch, s);
-}
-
-/* `size` parts of about the same length, the longer ones first. */
-static bool next_slice(struct jinja_run *r, void *state, struct jinja_value *ret)
-{
-    struct stage *s = state;
-    if (!s->started) {
-        s->all = jinja_to_list(r, s->source);
-        if (s->size == 0) jinja_raise(r, "integer division or modulo by zero");
-    }
-    s->started = true;
-    if (s->at >= s->size) return false;
-    int64_t n = (int64_t)s->all->n, per = n / s->size, extra = n % s->size, i = s->at++;
-    int64_t begin = i * per + (i < extra ? i : extra), len = per + (i < extra);
-    struct jinja_list *part = jinja_list_of(r, s->all->items + begin, (size_t)len);
-    if (!jinja_is(s->fill, JINJA_NONE) && i >= extra) jinja_list_add(r, part, s->fill);
-    *ret = jinja_from_list(part);
-    return true;
-}
-
-JINJA_FILTER_FN(f_slice)
-{
-    struct stage *s = new_stage(r, v, args);
-    s->size = jinja_to_index(r, a[0]);
-    s->fill = jinja_or(a[1], jinja_none());
-    return jinja_gen_new(r, "generator", next_slice, s);
+    return jinja_gen_new(r, next_unique, s);
 }
 
 /* Undefined is an empty mapping here, which is what the filter is for. */
@@ -472,94 +352,28 @@ static bool next_item(struct jinja_run *r, void *state, struct jinja_value *ret)
     if (jinja_is(s->source, JINJA_UNDEFINED)) return false;
     if (!jinja_is(s->source, JINJA_DICT)) jinja_raise(r, "Can only get item pairs from a mapping.");
     const struct jinja_dict *d = s->source.u.dict;
-    if ((size_t)s->at >= d->n) return false;
+    if (s->at >= d->n) return false;
     const struct jinja_pair *p = &d->pairs[s->at++];
     *ret = jinja_pair_tuple(r, p->key, p->value);
     return true;
 }
 
-JINJA_FILTER_IS(f_items, jinja_gen_new(r, "generator", next_item, new_stage(r, v, args)))
+JINJA_FILTER_IS(f_items, jinja_gen_new(r, next_item, new_stage(r, v, args)))
 
 /* ---- numbers ------------------------------------------------------------------------------- */
 
-JINJA_FILTER_FN(f_abs)
-{
-    if (!jinja_is_number(v)) jinja_raise(r, "bad operand type for abs(): '%s'", jinja_type_name(v));
-    if (jinja_is(v, JINJA_FLOAT)) return jinja_tainted(jinja_float(fabs(v.u.d)), v.input);
-    if (jinja_is(v, JINJA_BOOL)) v.type = JINJA_INT;
-    return jinja_int_sign(v) < 0 ? jinja_negate(r, v) : v;
-}
-
-/* int(float(v)), or false where that fails in a way the filter forgives. */
-static bool int_by_float(struct jinja_run *r, struct jinja_value v, struct jinja_value *ret)
-{
-    double d;
-    if (!jinja_is(v, JINJA_STR) || !jinja_float_parse(r, v.u.str->s, v.u.str->len, &d))
-        return false;
-    if (!isfinite(d)) return false;
-    *ret = jinja_int_from_double(r, d);
-    return true;
-}
-
-/* int(v), for text with a base, then int(float(v)), then the default; infinities still raise. */
+/* int(v), then int(float(v)), then the default; infinities still raise. */
 JINJA_FILTER_FN(f_int)
 {
     struct jinja_value n;
     if (jinja_is(v, JINJA_UNDEFINED)) jinja_fail_undefined(r, v);
-    if (jinja_is_integer(v)) {
-        if (jinja_is(v, JINJA_BOOL)) v.type = JINJA_INT;
-        return v;
-    }
+    if (jinja_is(v, JINJA_BOOL)) v.type = JINJA_INT;
+    if (jinja_is_integer(v)) return v;
     if (jinja_is(v, JINJA_FLOAT) && !isnan(v.u.d))
         return jinja_tainted(jinja_int_from_double(r, v.u.d), v.input);
-    int64_t base = jinja_to_index(r, jinja_or(a[1], jinja_int(10)));
-    bool based = base == 0 || (base >= 2 && base <= 36);
-    if (jinja_is(v, JINJA_STR) &&
-        ((based && jinja_int_from_text(r, &v, (int)base, &n)) || int_by_float(r, v, &n)))
+    if (jinja_is(v, JINJA_STR) && jinja_int_from_text(r, v.u.str, &n))
         return jinja_tainted(n, (v.u.str->origin & JINJA_INPUT) != 0);
     return jinja_or(a[0], jinja_int(0));
-}
-
-JINJA_FILTER_FN(f_float)
-{
-    double d;
-    if (jinja_is(v, JINJA_UNDEFINED)) jinja_fail_undefined(r, v);
-    if (jinja_is_number(v)) return jinja_tainted(jinja_float(jinja_to_double(r, v)), v.input);
-    if (jinja_is(v, JINJA_STR) && jinja_float_parse(r, v.u.str->s, v.u.str->len, &d))
-        return jinja_tainted(jinja_float(d), (v.u.str->origin & JINJA_INPUT) != 0);
-    return jinja_or(a[0], jinja_float(0));
-}
-
-/* ceil and floor: func(value * 10**precision) / 10**precision */
-static struct jinja_value round_towards(struct jinja_run *r, struct jinja_value v,
-                                        struct jinja_value precision, bool up)
-{
-    struct jinja_value unit = jinja_arith(r, JINJA_POW, jinja_int(10), precision);
-    struct jinja_value scaled = jinja_arith(r, JINJA_MUL, v, unit);
-    if (jinja_is(scaled, JINJA_FLOAT))
-        scaled = jinja_int_from_double(r, up ? ceil(scaled.u.d) : floor(scaled.u.d));
-    return jinja_tainted(jinja_arith(r, JINJA_DIV, scaled, unit), v.input);
-}
-
-/* round() keeps integers integers; ceil and floor give floats. */
-JINJA_FILTER_FN(f_round)
-{
-    const struct jinja_str *method = jinja_is(a[1], JINJA_STR) ? a[1].u.str : NULL;
-    bool common = jinja_is(a[1], JINJA_MISSING) || (method && jinja_str_is(method, "common"));
-    bool up = method && jinja_str_is(method, "ceil");
-    if (!common && !up && !(method && jinja_str_is(method, "floor")))
-        jinja_raise(r, "method must be common, ceil or floor");
-    if (!jinja_is_number(v))
-        jinja_raise(r, "type %s doesn't define __round__ method", jinja_type_name(v));
-    struct jinja_value precision = jinja_or(a[0], jinja_int(0));
-    if (!common) {
-        if (!jinja_is_number(precision)) jinja_raise(r, "precision must be a number");
-        return round_towards(r, v, precision, up);
-    }
-    if (!jinja_is(precision, JINJA_NONE)) return jinja_round(r, v, jinja_to_bound(r, precision));
-    if (!jinja_is(v, JINJA_FLOAT)) return v;
-    struct jinja_value whole = jinja_round(r, v, 0);
-    return jinja_tainted(jinja_int_from_double(r, whole.u.d), v.input);
 }
 
 /* ---- JSON ---------------------------------------------------------------------------------- */
@@ -613,15 +427,6 @@ const struct jinja_filter jinja_filters[] = {
     {"last", f_last, {"", 0}},
     {"min", f_min, {"case_sensitive attribute", 0}},
     {"max", f_max, {"case_sensitive attribute", 0}},
-    {"sum", f_sum, {"attribute start", 0}},
-    {"reverse", f_reverse, {"", 0}},
-    {"groupby", f_groupby, {"attribute default case_sensitive", 1}},
-    {"batch", f_batch, {"linecount fill_with", 1}},
-    {"slice", f_slice, {"slices fill_with", 1}},
-    {"attr", f_attr, {"name", 1}},
-    {"int", f_int, {"default base", 0}},
-    {"float", f_float, {"default", 0}},
-    {"abs", f_abs, {"", 0}},
-    {"round", f_round, {"precision method", 0}},
+    {"int", f_int, {"default", 0}},
     {NULL, NULL, {NULL, 0}},
 };

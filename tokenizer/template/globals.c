@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: MIT */
 /*
- * The functions every template has: range, dict, namespace, joiner, and what transformers
+ * The functions every template has: range, dict, namespace, and what transformers
  * adds, raise_exception and strftime_now.
  */
 #include <stdio.h>
@@ -86,13 +86,6 @@ JINJA_BUILTIN_FN(make_namespace)
     return (struct jinja_value){.type = JINJA_NAMESPACE, .u.dict = new_dict(r, args)};
 }
 
-JINJA_BUILTIN_FN(make_joiner)
-{
-    struct jinja_joiner *j = JINJA_NEW(r, struct jinja_joiner);
-    j->sep = jinja_is(a[0], JINJA_MISSING) ? jinja_lit(r, ", ") : a[0];
-    return (struct jinja_value){.type = JINJA_JOINER, .u.joiner = j};
-}
-
 JINJA_BUILTIN_FN(raise_exception)
 {
     const struct jinja_str *s = jinja_to_str(r, a[0]);
@@ -144,7 +137,6 @@ JINJA_BUILTIN_FN(strftime_now)
 static const struct jinja_builtin builtins[] = {
     {"range", make_range, {"start stop step", 1}},
     {"dict", make_dict, {NULL, 0}},
-    {"joiner", make_joiner, {"sep", 0}},
     {"namespace", make_namespace, {NULL, 0}},
     {"raise_exception", raise_exception, {"message", 1}},
     {"strftime_now", strftime_now, {"format", 1}},

@@ -6,8 +6,6 @@
 #include "tokenizer/template/library.h"
 #include "tokenizer/template/number.h"
 #include "tokenizer/template/order.h"
-#include "tokenizer/template/print.h"
-#include "tokenizer/template/text_ops.h"
 
 static bool remainder_is(struct jinja_run *r, struct jinja_value v, struct jinja_value by,
                          int wanted)
@@ -17,7 +15,6 @@ static bool remainder_is(struct jinja_run *r, struct jinja_value v, struct jinja
 
 JINJA_TEST_IS(is_odd, remainder_is(r, v, jinja_int(2), 1))
 JINJA_TEST_IS(is_even, remainder_is(r, v, jinja_int(2), 0))
-JINJA_TEST_IS(is_divisible, remainder_is(r, v, arg, 0))
 JINJA_TEST_IS(is_defined, !jinja_is(v, JINJA_UNDEFINED))
 JINJA_TEST_IS(is_undefined, jinja_is(v, JINJA_UNDEFINED))
 JINJA_TEST_IS(is_none, jinja_is(v, JINJA_NONE))
@@ -26,15 +23,10 @@ JINJA_TEST_IS(is_false, jinja_is(v, JINJA_BOOL) && !v.u.i)
 JINJA_TEST_IS(is_true, jinja_is(v, JINJA_BOOL) && v.u.i)
 JINJA_TEST_IS(is_integer, jinja_is(v, JINJA_INT) || jinja_is(v, JINJA_BIG))
 JINJA_TEST_IS(is_float, jinja_is(v, JINJA_FLOAT))
-JINJA_TEST_IS(is_lower, jinja_str_is_case(r, jinja_to_str(r, v), JINJA_LOWER))
-JINJA_TEST_IS(is_upper, jinja_str_is_case(r, jinja_to_str(r, v), JINJA_UPPER))
 JINJA_TEST_IS(is_string, jinja_is(v, JINJA_STR))
 JINJA_TEST_IS(is_mapping, jinja_is(v, JINJA_DICT))
 JINJA_TEST_IS(is_number, jinja_is_number(v))
 JINJA_TEST_IS(is_iterable, jinja_is_iterable(v))
-JINJA_TEST_IS(is_callable, jinja_is_callable(v))
-JINJA_TEST_IS(is_sameas, jinja_same(v, arg))
-JINJA_TEST_IS(is_escaped, jinja_is(v, JINJA_STR) && v.u.str->markup)
 JINJA_TEST_IS(is_in, jinja_contains(r, arg, v))
 JINJA_TEST_IS(is_eq, jinja_equal(r, v, arg))
 JINJA_TEST_IS(is_ne, !jinja_equal(r, v, arg))
@@ -62,7 +54,6 @@ JINJA_TEST_FN(is_test)
 const struct jinja_test jinja_tests[] = {
     {"odd", is_odd, 0},
     {"even", is_even, 0},
-    {"divisibleby", is_divisible, 1},
     {"defined", is_defined, 0},
     {"undefined", is_undefined, 0},
     {"filter", is_filter, 0},
@@ -73,16 +64,11 @@ const struct jinja_test jinja_tests[] = {
     {"true", is_true, 0},
     {"integer", is_integer, 0},
     {"float", is_float, 0},
-    {"lower", is_lower, 0},
-    {"upper", is_upper, 0},
     {"string", is_string, 0},
     {"mapping", is_mapping, 0},
     {"number", is_number, 0},
     {"sequence", is_sequence, 0},
     {"iterable", is_iterable, 0},
-    {"callable", is_callable, 0},
-    {"sameas", is_sameas, 1},
-    {"escaped", is_escaped, 0},
     {"in", is_in, 1},
     {"==", is_eq, 1},
     {"eq", is_eq, 1},

@@ -33,15 +33,6 @@ static struct jinja_value view_at(struct jinja_run *r, enum jinja_view_kind kind
     return kind == JINJA_VALUES ? p->value : jinja_pair_tuple(r, p->key, p->value);
 }
 
-/* A template that walks over its own `loop` gets (element, loop). */
-static bool next_of_loop(struct jinja_run *r, struct jinja_value loop, struct jinja_value *ret)
-{
-    struct jinja_value v;
-    if (!jinja_loop_next(r, loop.u.loop, &v)) return false;
-    *ret = jinja_pair_tuple(r, v, loop);
-    return true;
-}
-
 /* Nothing that can be walked changes its length, so a position is enough of a state. */
 bool jinja_iter_next(struct jinja_run *r, struct jinja_iter *it, struct jinja_value *ret)
 {
@@ -67,17 +58,14 @@ bool jinja_iter_next(struct jinja_run *r, struct jinja_iter *it, struct jinja_va
         *ret = jinja_int(v.u.range->start + (int64_t)it->at++ * v.u.range->step);
         return true;
     case JINJA_GEN: return jinja_gen_next(r, v.u.gen, ret);
-    case JINJA_LOOP: return next_of_loop(r, v, ret);
     default: return false;
     }
 }
 
 struct jinja_list *jinja_to_list(struct jinja_run *r, struct jinja_value v)
 {
-    struct jinja_list *l =
-        jinja_list_new(r, jinja_has_length(v) && !jinja_is(v, JINJA_STR) && !jinja_is(v, JINJA_LOOP)
-                              ? (size_t)jinja_length(r, v)
-                              : 0);
+    struct jinja_list *l = jinja_list_new(
+        r, jinja_has_length(v) && !jinja_is(v, JINJA_STR) ? (size_t)jinja_length(r, v) : 0);
     struct jinja_iter it;
     struct jinja_value item;
     jinja_iter_start(r, &it, v);
@@ -86,37 +74,15 @@ struct jinja_list *jinja_to_list(struct jinja_run *r, struct jinja_value v)
     return l;
 }
 
-/* Python asks for a length and items by number, or for a method of its own. */
-struct jinja_list *jinja_reversed(struct jinja_run *r, struct jinja_value v)
-{
-    bool ok = jinja_has_length(v) && !jinja_is(v, JINJA_LOOP);
-    if (!ok) jinja_raise(r, "'%s' object is not reversible", jinja_type_name(v));
-    struct jinja_list *l = jinja_to_list(r, v);
-    jinja_list_reverse(l);
-    return l;
-}
-
 /* ---- generators ---------------------------------------------------------------------------- */
 
-struct jinja_value jinja_gen_new(struct jinja_run *r, const char *name,
+struct jinja_value jinja_gen_new(struct jinja_run *r,
                                  bool (*next)(struct jinja_run *, void *, struct jinja_value *),
                                  void *state)
 {
     struct jinja_gen *gen = JINJA_NEW(r, struct jinja_gen);
-    *gen = (struct jinja_gen){.name = name, .next = next, .state = state};
+    *gen = (struct jinja_gen){.next = next, .state = state};
     return (struct jinja_value){.type = JINJA_GEN, .u.gen = gen};
-}
-
-static bool next_over(struct jinja_run *r, void *state, struct jinja_value *ret)
-{
-    return jinja_iter_next(r, state, ret);
-}
-
-struct jinja_value jinja_gen_over(struct jinja_run *r, const char *name, struct jinja_value v)
-{
-    struct jinja_iter *it = JINJA_NEW(r, struct jinja_iter);
-    jinja_iter_start(r, it, v);
-    return jinja_gen_new(r, name, next_over, it);
 }
 
 bool jinja_gen_next(struct jinja_run *r, struct jinja_gen *gen, struct jinja_value *ret)
@@ -187,7 +153,6 @@ int64_t jinja_length(struct jinja_run *r, struct jinja_value v)
     case JINJA_DICT: return (int64_t)v.u.dict->n;
     case JINJA_RANGE: return v.u.range->n;
     case JINJA_VIEW: return (int64_t)v.u.view->dict.u.dict->n;
-    case JINJA_LOOP: return jinja_loop_length(r, v.u.loop);
     default: jinja_raise(r, "object of type '%s' has no len()", jinja_type_name(v));
     }
 }

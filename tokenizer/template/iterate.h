@@ -20,9 +20,6 @@ void jinja_iter_start(struct jinja_run *r, struct jinja_iter *it, struct jinja_v
 bool jinja_iter_next(struct jinja_run *r, struct jinja_iter *it, struct jinja_value *ret);
 struct jinja_list *jinja_to_list(struct jinja_run *r, struct jinja_value v);
 
-/* The elements of v from the last to the first, as a list; fails for what cannot be reversed. */
-struct jinja_list *jinja_reversed(struct jinja_run *r, struct jinja_value v);
-
 /* len(v) */
 int64_t jinja_length(struct jinja_run *r, struct jinja_value v);
 
@@ -31,20 +28,15 @@ int64_t jinja_length(struct jinja_run *r, struct jinja_value v);
  * from then on.
  */
 struct jinja_gen {
-    const char *name; /* its Python type */
     bool (*next)(struct jinja_run *r, void *state, struct jinja_value *ret);
     void *state;
     bool done;
 };
 
-struct jinja_value jinja_gen_new(struct jinja_run *r, const char *name,
+struct jinja_value jinja_gen_new(struct jinja_run *r,
                                  bool (*next)(struct jinja_run *, void *, struct jinja_value *),
                                  void *state);
-/* A generator over the elements of a value. */
-struct jinja_value jinja_gen_over(struct jinja_run *r, const char *name, struct jinja_value v);
 bool jinja_gen_next(struct jinja_run *r, struct jinja_gen *gen, struct jinja_value *ret);
-
-struct jinja_node;
 
 /* The special variable of a for loop, and the walk itself. */
 struct jinja_loop {
@@ -53,11 +45,7 @@ struct jinja_loop {
     int64_t index0;                            /* -1 before the first element */
     int64_t length;                            /* -1: not known yet */
     struct jinja_value before, current, after; /* after: peeked, or JINJA_MISSING */
-    struct jinja_value changed;                /* the last arguments of changed(), as a tuple */
     bool exhausted;
-    int64_t depth0;
-    const struct jinja_node *recursive; /* the statement, or NULL: cannot be called */
-    struct jinja_frame *frame;          /* where a recursive loop was defined */
 };
 
 void jinja_loop_init(struct jinja_run *r, struct jinja_loop *loop, struct jinja_value iterable);

@@ -233,7 +233,7 @@ static void write_number(struct writer *w, struct jinja_value v)
 {
     char buf[JINJA_FLOAT_BYTES];
     if (!jinja_is(v, JINJA_FLOAT)) {
-        add(w, v, jinja_int_digits(w->sb.r, v, 10));
+        add(w, v, jinja_int_digits(w->sb.r, v));
         return;
     }
     jinja_float_repr(w->sb.r, v.u.d, buf);

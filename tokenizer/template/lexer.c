@@ -99,16 +99,15 @@ static size_t strip_before_tag(const struct lexer *lx, size_t begin, size_t end,
     return skip_space(lx, line) >= end ? line : end;
 }
 
-/* "{% raw %}" in any of its spellings at `at`: returns its end, else 0. */
-static size_t match_raw(const struct lexer *lx, size_t at)
+/* "{% raw %}" in any of its spellings at `at`. */
+static bool is_raw(const struct lexer *lx, size_t at)
 {
     at += 2;
     if (char_at(lx, at) == '-' || char_at(lx, at) == '+') at++;
     at = skip_space(lx, at);
-    if (!at_text(lx, at, "raw")) return 0;
+    if (!at_text(lx, at, "raw")) return false;
     at = skip_space(lx, at + 3);
-    if (at_text(lx, at, "-%}")) return skip_space(lx, at + 3);
-    return at_text(lx, at, "%}") ? at + 2 : 0;
+    return at_text(lx, at, "-%}") || at_text(lx, at, "%}");
 }
 
 /* The end of a statement or comment: returns where the text goes on, 0 if `at` is none. */
@@ -118,29 +117,6 @@ static size_t match_end(const struct lexer *lx, size_t at, const char *closer)
     if (char_at(lx, at) == '+' && at_text(lx, at + 1, closer)) return at + 3;
     if (!at_text(lx, at, closer)) return 0;
     return at + 2 + (char_at(lx, at + 2) == '\n');
-}
-
-/* "{% endraw %}" at `at`: returns its end, else 0. */
-static size_t match_endraw(const struct lexer *lx, size_t at)
-{
-    at += 2;
-    if (char_at(lx, at) == '-' || char_at(lx, at) == '+') at++;
-    at = skip_space(lx, at);
-    if (!at_text(lx, at, "endraw")) return 0;
-    return match_end(lx, skip_space(lx, at + 6), "%}");
-}
-
-static void lex_raw(struct lexer *lx)
-{
-    size_t begin = lx->at;
-    for (size_t at = begin; at < lx->src.len; at++) {
-        size_t end = at_text(lx, at, "{%") ? match_endraw(lx, at) : 0;
-        if (!end) continue;
-        emit_data(lx, begin, strip_before_tag(lx, begin, at, char_at(lx, at + 2), false));
-        move_to(lx, end);
-        return;
-    }
-    fail(lx, "Missing end of raw directive");
 }
 
 static void lex_comment(struct lexer *lx)
@@ -220,7 +196,7 @@ static void lex_integer(struct lexer *lx)
     struct jinja_value v;
     lx->r->line = lx->line;
     if (!jinja_int_parse(lx->r, lx->src.s + begin, end - begin, base, false, &v))
-        fail(lx, "an integer with too many digits");
+        fail(lx, "an integer with too many digits, or beyond 64 bits and not decimal");
     emit(lx, JINJA_T_INTEGER)->number = v;
     move_to(lx, end);
 }
@@ -242,16 +218,13 @@ static void lex_number(struct lexer *lx)
 static bool lex_name(struct lexer *lx)
 {
     size_t at = lx->at;
-    bool valid = true;
     while (at < lx->src.len) {
         size_t next = at;
         int32_t cp = jinja_str_next(&lx->src, &next);
-        if (!jinja_cp_word(cp) && !jinja_cp_ident(cp)) break;
-        valid = valid && (at == lx->at ? jinja_cp_ident_start(cp) : jinja_cp_ident(cp));
+        if (!(at == lx->at ? jinja_cp_ident_start(cp) : jinja_cp_ident(cp))) break;
         at = next;
     }
     if (at == lx->at) return false;
-    if (!valid) fail(lx, "Invalid character in identifier");
     struct jinja_token *t = emit(lx, JINJA_T_NAME);
     t->text = jinja_str_new(lx->r, lx->src.s + lx->at, at - lx->at, JINJA_TRUSTED);
     move_to(lx, at);
@@ -273,31 +246,6 @@ static size_t unescape_hex(struct lexer *lx, struct jinja_sb *sb, size_t at, siz
     return at + n;
 }
 
-static size_t unescape_octal(struct lexer *lx, struct jinja_sb *sb, size_t at, size_t end)
-{
-    int32_t cp = 0;
-    size_t n = 0;
-    while (n < 3 && at + n < end && char_at(lx, at + n) >= '0' && char_at(lx, at + n) <= '7')
-        cp = cp * 8 + (char_at(lx, at + n++) - '0');
-    jinja_sb_add_cp(sb, cp, JINJA_TRUSTED);
-    return at + n;
-}
-
-/*
- * A backslash and a character beyond ASCII: the reference spells the character as an escape first,
- * so what is left is a backslash and the rest of that spelling.
- */
-static size_t unescape_foreign(struct lexer *lx, struct jinja_sb *sb, size_t at)
-{
-    static const char digits[] = "0123456789abcdef";
-    int32_t cp = jinja_str_next(&lx->src, &at);
-    int n = cp <= 0xFF ? 2 : cp <= 0xFFFF ? 4 : 8;
-    jinja_sb_add_lit(sb, n == 2 ? "\\x" : n == 4 ? "\\u" : "\\U");
-    for (int i = n - 1; i >= 0; i--)
-        jinja_sb_add_bytes(sb, &digits[((uint32_t)cp >> (4 * i)) & 15], 1, JINJA_TRUSTED);
-    return at;
-}
-
 /* The escape after a backslash, at `at`; returns the position after it. */
 static size_t unescape(struct lexer *lx, struct jinja_sb *sb, size_t at, size_t end)
 {
@@ -316,8 +264,10 @@ static size_t unescape(struct lexer *lx, struct jinja_sb *sb, size_t at, size_t 
     case 'N': fail(lx, "characters by name (\\N{...}) are not supported");
     default: break;
     }
-    if (c >= '0' && c <= '7') return unescape_octal(lx, sb, at, end);
-    if (c >= 0x80) return unescape_foreign(lx, sb, at);
+    if ((c >= '0' && c <= '7') || c >= 0x80)
+        fail(
+            lx,
+            "an escape in octal or of a character beyond ASCII is not supported in chat templates");
     jinja_sb_add_lit(sb, "\\"); /* no escape after all: the character follows as it is */
     return at;
 }
@@ -474,12 +424,10 @@ static void lex_root(struct lexer *lx)
         }
         char kind = lx->src.s[tag + 1];
         int sign = char_at(lx, tag + 2);
-        size_t raw_end = kind == '%' ? match_raw(lx, tag) : 0;
+        if (kind == '%' && is_raw(lx, tag)) fail(lx, "'raw' is not supported in chat templates");
         emit_data(lx, begin, strip_before_tag(lx, begin, tag, sign, kind == '{'));
-        move_to(lx, raw_end ? raw_end : tag + 2 + (sign == '-' || sign == '+'));
-        if (raw_end)
-            lex_raw(lx);
-        else if (kind == '#')
+        move_to(lx, tag + 2 + (sign == '-' || sign == '+'));
+        if (kind == '#')
             lex_comment(lx);
         else
             lex_tag(lx, kind == '{');

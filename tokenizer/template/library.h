@@ -121,7 +121,12 @@ extern const struct jinja_method jinja_str_methods[];  /* methods.c */
 const struct jinja_filter *jinja_find_filter(const struct jinja_str *name);
 const struct jinja_test *jinja_find_test(const struct jinja_str *name);
 
-enum jinja_name_kind { JINJA_FILTER_NAME, JINJA_METHOD_NAME, JINJA_GLOBAL_NAME };
+enum jinja_name_kind {
+    JINJA_FILTER_NAME,
+    JINJA_TEST_NAME,
+    JINJA_METHOD_NAME,
+    JINJA_GLOBAL_NAME,
+};
 
 /*
  * True for a name that the reference has and this library leaves out because no published template
@@ -148,13 +153,10 @@ struct jinja_value jinja_slice(struct jinja_run *r, struct jinja_value obj,
 struct jinja_value jinja_type_attr(struct jinja_run *r, struct jinja_value obj,
                                    const struct jinja_str *name);
 
-/* a op b with all that Python's operators do: numbers, strings, lists, % formatting. */
+/* a op b on numbers, strings and lists. */
 struct jinja_value jinja_binary(struct jinja_run *r, int op, struct jinja_value a,
                                 struct jinja_value b);
 
-/* format % args */
-struct jinja_value jinja_percent(struct jinja_run *r, const struct jinja_str *format,
-                                 struct jinja_value args);
 /*
  * sep.join(str(x) for x in items); with `strict` every element must be a string. (filters_text.c)
  */

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: MIT */
 /*
- * Numbers of a template: Python's integers (64 bits, and beyond that up to a bound), floats, and
- * the arithmetic between them.
+ * Numbers of a template: integers of 64 bits, floats, and the arithmetic between them; longer
+ * integers as they are spelled.
  */
 #ifndef HEARTH_TOKENIZER_TEMPLATE_NUMBER_H
 #define HEARTH_TOKENIZER_TEMPLATE_NUMBER_H
@@ -15,7 +15,6 @@ enum jinja_op {
     JINJA_DIV,
     JINJA_FLOORDIV,
     JINJA_MOD,
-    JINJA_POW,
 };
 
 const char *jinja_op_name(enum jinja_op op);
@@ -28,12 +27,10 @@ struct jinja_value jinja_negate(struct jinja_run *r, struct jinja_value v);
 int jinja_num_compare(struct jinja_run *r, struct jinja_value a, struct jinja_value b);
 uint64_t jinja_num_hash(struct jinja_run *r, struct jinja_value v);
 
-/* float(v) of a number; fails where an integer is too large. */
+/* float(v) of a number. */
 double jinja_to_double(struct jinja_run *r, struct jinja_value v);
-/* int(d), towards zero; fails for infinities and NaN. */
+/* int(d), towards zero; fails for infinities, NaN and beyond 64 bits. */
 struct jinja_value jinja_int_from_double(struct jinja_run *r, double d);
-/* The sign of an integer: -1, 0, 1. */
-int jinja_int_sign(struct jinja_value v);
 
 /* An index or a count: an int or a bool. Fails otherwise, and for integers beyond 64 bits. */
 int64_t jinja_to_index(struct jinja_run *r, struct jinja_value v);
@@ -45,20 +42,16 @@ int jinja_digit_value(char c);
 
 /*
  * An integer from digits of a base (2 to 36), underscores between them allowed. Returns false, and
- * nothing, when the text is not one. Fails when it is too large.
+ * nothing, when the text is not one, or has over 4,300 digits. Beyond 64 bits only in base 10.
  */
 bool jinja_int_parse(struct jinja_run *r, const char *digits, size_t len, int base, bool negative,
                      struct jinja_value *ret);
-/* The digits of an integer, sign included. Returned string is the arena's. */
-char *jinja_int_digits(struct jinja_run *r, struct jinja_value v, int base);
+/* The decimal digits of an integer, sign included; NUL-terminated, borrowed for the run. */
+const char *jinja_int_digits(struct jinja_run *r, struct jinja_value v);
 
-/* float(text) as Python reads it: white space, sign, underscores, inf, nan. False: it is none. */
+/* float(text) for sign, digits, underscores, point, exponent. False: it is none. */
 bool jinja_float_parse(struct jinja_run *r, const char *text, size_t len, double *ret);
-/* int(text, base) as Python reads it. False: it is none. */
-bool jinja_int_from_text(struct jinja_run *r, const struct jinja_value *text, int base,
-                         struct jinja_value *ret);
-
-/* round(v, digits) of a number. */
-struct jinja_value jinja_round(struct jinja_run *r, struct jinja_value v, int64_t digits);
+/* int(text), else int(float(text)), of ASCII text with white space around it. False: it is none. */
+bool jinja_int_from_text(struct jinja_run *r, const struct jinja_str *s, struct jinja_value *ret);
 
 #endif

@@ -27,23 +27,11 @@ static struct jinja_value concat_lists(struct jinja_run *r, struct jinja_value a
 static struct jinja_value repeat(struct jinja_run *r, struct jinja_value seq, struct jinja_value by)
 {
     int64_t times = jinja_to_index(r, by);
-    if (times < 0) times = 0;
-    if (jinja_is(seq, JINJA_STR)) {
-        struct jinja_sb sb = {.r = r};
-        jinja_sb_repeat(&sb, seq.u.str, times);
-        return jinja_sb_value_like(&sb, seq.u.str);
-    }
-    const struct jinja_list *from = seq.u.list;
-    uint64_t total;
-    if (__builtin_mul_overflow((uint64_t)times, (uint64_t)from->n, &total) || total > UINT32_MAX)
-        jinja_fail(r, JINJA_ELIMIT, "a list repeated %lld times is too long", (long long)times);
-    jinja_spend(r, total);
-    struct jinja_list *l = jinja_list_new(r, total);
-    for (int64_t i = 0; i < times && from->n; i++)
-        for (size_t k = 0; k < from->n; k++)
-            jinja_list_add(r, l, from->items[k]);
-    struct jinja_value v = jinja_is(seq, JINJA_LIST) ? jinja_from_list(l) : jinja_from_tuple(l);
-    return jinja_tainted(v, seq.input);
+    struct jinja_sb sb = {.r = r};
+    if (!jinja_is(seq, JINJA_STR))
+        jinja_raise(r, "'*' on a %s is not supported in chat templates", jinja_type_name(seq));
+    jinja_sb_repeat(&sb, seq.u.str, times < 0 ? 0 : times);
+    return jinja_sb_value_like(&sb, seq.u.str);
 }
 
 static bool is_sequence(struct jinja_value v)
@@ -51,11 +39,11 @@ static bool is_sequence(struct jinja_value v)
     return v.type >= JINJA_STR && v.type <= JINJA_TUPLE;
 }
 
-/* % on a string formats, before undefined operands are refused: '%s' % x is fine. */
 struct jinja_value jinja_binary(struct jinja_run *r, int op, struct jinja_value a,
                                 struct jinja_value b)
 {
-    if (op == JINJA_MOD && jinja_is(a, JINJA_STR)) return jinja_percent(r, a.u.str, b);
+    if (op == JINJA_MOD && jinja_is(a, JINJA_STR))
+        jinja_raise(r, "'%%' on a string is not supported in chat templates");
     if (jinja_is(a, JINJA_UNDEFINED)) jinja_fail_undefined(r, a);
     if (jinja_is(b, JINJA_UNDEFINED)) jinja_fail_undefined(r, b);
     if (jinja_is_number(a) && jinja_is_number(b)) return jinja_arith(r, (enum jinja_op)op, a, b);
@@ -125,47 +113,18 @@ static struct jinja_value slice_list(struct jinja_run *r, struct jinja_value obj
     return jinja_tainted(v, obj.input);
 }
 
-/* Characters one by one, for steps other than 1. */
-static struct jinja_value pick_chars(struct jinja_run *r, const struct jinja_str *str,
-                                     struct span s, int64_t n_chars)
-{
-    size_t *offsets = JINJA_NEW_N(r, (size_t)n_chars + 1, size_t);
-    struct jinja_sb sb = {.r = r};
-    size_t at = 0;
-    jinja_spend_chars(r, str->len);
-    for (int64_t i = 0; i < n_chars; i++) {
-        offsets[i] = at;
-        jinja_str_next(str, &at);
-    }
-    offsets[n_chars] = str->len;
-    for (int64_t i = 0, k = s.start; i < s.n; i++, k += s.step)
-        jinja_sb_add_part(&sb, str, offsets[k], offsets[k + 1] - offsets[k]);
-    return jinja_sb_value_like(&sb, str);
-}
-
 static struct jinja_value slice_str(struct jinja_run *r, const struct jinja_str *str,
                                     struct jinja_value start, struct jinja_value stop,
                                     struct jinja_value step)
 {
     int64_t n = (int64_t)jinja_str_chars(r, str);
     struct span s = adjust(r, n, start, stop, step);
-    if (s.step != 1) return pick_chars(r, str, s, n);
+    if (s.step != 1)
+        jinja_raise(r, "a slice of a string with a step is not supported in chat templates");
     size_t begin = jinja_str_char_at(r, str, (size_t)s.start), end = begin;
     if (s.n)
         end = s.start + s.n == n ? str->len : jinja_str_char_at(r, str, (size_t)(s.start + s.n));
     return jinja_str_part_value(r, str, begin, end - begin);
-}
-
-/* A range again, not a list. */
-static struct jinja_value slice_range(struct jinja_run *r, const struct jinja_range *from,
-                                      struct span s)
-{
-    struct jinja_range *range = JINJA_NEW(r, struct jinja_range);
-    range->start = from->start + s.start * from->step;
-    range->step = s.n > 1 ? from->step * s.step : from->step;
-    range->n = s.n;
-    range->stop = from->start + s.stop * from->step;
-    return (struct jinja_value){.type = JINJA_RANGE, .u.range = range};
 }
 
 struct jinja_value jinja_slice(struct jinja_run *r, struct jinja_value obj,
@@ -177,9 +136,9 @@ struct jinja_value jinja_slice(struct jinja_run *r, struct jinja_value obj,
     case JINJA_LIST:
     case JINJA_TUPLE:
         return slice_list(r, obj, adjust(r, (int64_t)obj.u.list->n, start, stop, step));
-    case JINJA_RANGE:
-        return slice_range(r, obj.u.range, adjust(r, obj.u.range->n, start, stop, step));
     case JINJA_UNDEFINED: jinja_fail_undefined(r, obj);
-    default: jinja_raise(r, "'%s' object cannot be sliced", jinja_type_name(obj));
+    default:
+        jinja_raise(r, "a slice of a '%s' is not supported in chat templates",
+                    jinja_type_name(obj));
     }
 }

@@ -60,14 +60,6 @@ static bool walk_contains(struct jinja_run *r, struct jinja_value container,
     return false;
 }
 
-/* (key, value) in d.items() */
-static bool items_contain(struct jinja_run *r, const struct jinja_dict *d, struct jinja_value item)
-{
-    if (!jinja_is(item, JINJA_TUPLE) || item.u.list->n != 2) return false;
-    const struct jinja_value *v = jinja_dict_get(r, d, item.u.list->items[0]);
-    return v && jinja_equal(r, *v, item.u.list->items[1]);
-}
-
 bool jinja_contains(struct jinja_run *r, struct jinja_value container, struct jinja_value item)
 {
     switch (container.type) {
@@ -78,12 +70,6 @@ bool jinja_contains(struct jinja_run *r, struct jinja_value container, struct ji
         jinja_spend_search(r, container.u.str->len + item.u.str->len);
         return jinja_str_find(container.u.str, item.u.str, 0) != SIZE_MAX;
     case JINJA_DICT: return jinja_dict_get(r, container.u.dict, item) != NULL;
-    case JINJA_VIEW:
-        if (container.u.view->kind == JINJA_KEYS)
-            return jinja_dict_get(r, container.u.view->dict.u.dict, item) != NULL;
-        if (container.u.view->kind == JINJA_ITEMS)
-            return items_contain(r, container.u.view->dict.u.dict, item);
-        return walk_contains(r, container, item);
     default:
         if (!jinja_is_iterable(container))
             jinja_raise(r, "argument of type '%s' is not iterable", jinja_type_name(container));

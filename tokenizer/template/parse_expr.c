@@ -195,6 +195,9 @@ static struct jinja_node *parse_level(struct jinja_cursor *c, const struct level
             i++;
             continue;
         }
+        if (ops[i].op == JINJA_MOD && left->kind == JINJA_CONST &&
+            jinja_is(left->u.value, JINJA_STR))
+            jinja_parse_fail(c, line, "'%%' on a string is not supported in chat templates");
         struct jinja_node *node = new_binary(c, JINJA_BINARY, line, left, operand(c));
         node->u.binary.op = ops[i].op;
         left = node;
@@ -204,26 +207,23 @@ static struct jinja_node *parse_level(struct jinja_cursor *c, const struct level
     return left;
 }
 
-static struct jinja_node *parse_signed(struct jinja_cursor *c)
+/* An operand of a product; powers, which bind tighter, are left out. */
+static struct jinja_node *parse_factor(struct jinja_cursor *c)
 {
-    return parse_unary(c, true);
+    struct jinja_node *node = parse_unary(c, true);
+    if (type_of(c) == JINJA_T_POW)
+        jinja_parse_fail(c, line_of(c), "the operator '**' is not supported in chat templates");
+    return node;
 }
 
-/* unary { '**' unary }: left to right, unlike Python's. */
-static struct jinja_node *parse_power(struct jinja_cursor *c)
-{
-    static const struct level ops[] = {{JINJA_T_POW, JINJA_POW}};
-    return parse_level(c, ops, 1, parse_signed);
-}
-
-/* power { ('*' | '/' | '//' | '%') power } */
+/* factor { ('*' | '/' | '//' | '%') factor } */
 static struct jinja_node *parse_product(struct jinja_cursor *c)
 {
     static const struct level ops[] = {{JINJA_T_MUL, JINJA_MUL},
                                        {JINJA_T_DIV, JINJA_DIV},
                                        {JINJA_T_FLOORDIV, JINJA_FLOORDIV},
                                        {JINJA_T_MOD, JINJA_MOD}};
-    return parse_level(c, ops, 4, parse_power);
+    return parse_level(c, ops, 4, parse_factor);
 }
 
 /* product { '~' product }: between sums and products, so 1 + 2 ~ 3 is 1 + '23'. */
@@ -266,26 +266,14 @@ static void add_keyword(struct jinja_cursor *c, struct jinja_node *owner, struct
     jinja_node_adopt(c, owner, value);
 }
 
-static struct jinja_node *parse_dynamic(struct jinja_cursor *c, struct jinja_node *owner)
-{
-    jinja_advance(c);
-    struct jinja_node *node = jinja_parse_expression(c, true);
-    jinja_node_adopt(c, owner, node);
-    return node;
-}
-
-/* One argument of a call; the order positional, keyword, *args, **kwargs is the reference's. */
+/* One argument of a call; positional ones come first. */
 static void parse_argument(struct jinja_cursor *c, struct jinja_node *owner,
                            struct jinja_call *call, int line)
 {
     bool keyword = type_of(c) == JINJA_T_NAME && jinja_look(c)->type == JINJA_T_ASSIGN;
-    bool late = call->dyn_args || call->dyn_kwargs;
-    if (type_of(c) == JINJA_T_MUL && !late) {
-        call->dyn_args = parse_dynamic(c, owner);
-    } else if (type_of(c) == JINJA_T_POW && !call->dyn_kwargs) {
-        call->dyn_kwargs = parse_dynamic(c, owner);
-    } else if (type_of(c) == JINJA_T_MUL || type_of(c) == JINJA_T_POW ||
-               (keyword ? call->dyn_kwargs != NULL : late || call->kwargs.n > 0)) {
+    if (type_of(c) == JINJA_T_MUL || type_of(c) == JINJA_T_POW)
+        jinja_parse_fail(c, line, "arguments with '*' are not supported in chat templates");
+    if (!keyword && call->kwargs.n > 0) {
         jinja_parse_fail(c, line, "invalid syntax for function call expression");
     } else if (keyword) {
         add_keyword(c, owner, call);

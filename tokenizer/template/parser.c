@@ -3,7 +3,8 @@
  * The statement half of the template parser. Expressions are in parse_expr.c.
  *
  * Refused although the reference knows them: include, import, from, extends and block (a chat
- * template is one file), and autoescape unless it is switched off.
+ * template is one file), and what no published template uses: call, with, print, autoescape, and
+ * recursive loops.
  */
 #include "tokenizer/template/parser.h"
 
@@ -174,7 +175,7 @@ static struct jinja_node *parse_set(struct jinja_cursor *c, const struct jinja_t
     return node;
 }
 
-/* for target in iter [ if test ] [ recursive ] ... [ else ... ] endfor */
+/* for target in iter [ if test ] ... [ else ... ] endfor */
 static struct jinja_node *parse_for(struct jinja_cursor *c, const struct jinja_token *tag)
 {
     static const struct ends ends = {"for", {"endfor", "else"}};
@@ -186,7 +187,8 @@ static struct jinja_node *parse_for(struct jinja_cursor *c, const struct jinja_t
                          jinja_token_name(jinja_peek(c), c->r));
     loop->iter = jinja_parse_tuple(c, JINJA_TUPLE_NO_COND);
     if (jinja_skip_name(c, "if")) loop->test = jinja_parse_expression(c, true);
-    loop->recursive = jinja_skip_name(c, "recursive");
+    if (jinja_at_name(c, "recursive"))
+        jinja_parse_fail(c, tag->line, "'recursive' is not supported in chat templates");
     jinja_node_adopt(c, node, loop->target);
     jinja_node_adopt(c, node, loop->iter);
     if (loop->test) jinja_node_adopt(c, node, loop->test);
@@ -226,24 +228,6 @@ static struct jinja_node *parse_if(struct jinja_cursor *c, const struct jinja_to
     return node;
 }
 
-/* with target = value { , target = value } ... endwith */
-static struct jinja_node *parse_with(struct jinja_cursor *c, const struct jinja_token *tag)
-{
-    struct jinja_node *node = jinja_node_new(c, JINJA_WITH, tag->line);
-    while (jinja_peek(c)->type != JINJA_T_BLOCK_END) {
-        if (node->u.scoped.targets.n) jinja_expect(c, JINJA_T_COMMA, ",");
-        struct jinja_node *target = parse_target(c, 0);
-        jinja_expect(c, JINJA_T_ASSIGN, "=");
-        struct jinja_node *value = jinja_parse_expression(c, true);
-        jinja_nodes_add(c->r, &node->u.scoped.targets, target);
-        jinja_nodes_add(c->r, &node->u.scoped.values, value);
-    }
-    adopt_all(c, node, &node->u.scoped.targets);
-    adopt_all(c, node, &node->u.scoped.values);
-    parse_whole_body(c, node, &node->u.scoped.body, "endwith");
-    return node;
-}
-
 /* (a, b=1, ...) */
 static void parse_signature(struct jinja_cursor *c, struct jinja_node *owner,
                             struct jinja_macro_code *code)
@@ -265,7 +249,6 @@ static void parse_signature(struct jinja_cursor *c, struct jinja_node *owner,
                              "non-default argument follows default argument");
         }
         jinja_nodes_add(c->r, &code->params, param);
-        jinja_list_add(c->r, code->info.arguments, jinja_from_str(param->u.name.name));
     }
     jinja_advance(c);
 }
@@ -275,8 +258,7 @@ static struct jinja_node *parse_macro(struct jinja_cursor *c, const struct jinja
 {
     struct jinja_node *node = jinja_node_new(c, JINJA_MACRO_DEF, tag->line);
     struct jinja_macro_code *code = node->u.macro.code = JINJA_NEW(c->r, struct jinja_macro_code);
-    code->info.arguments = jinja_list_new(c->r, 0);
-    code->info.name = parse_new_name(c)->u.name.name;
+    code->name = parse_new_name(c)->u.name.name;
     parse_signature(c, node, code);
     parse_whole_body(c, node, &code->body, "endmacro");
     return node;
@@ -292,21 +274,6 @@ static struct jinja_node *parse_filter_block(struct jinja_cursor *c, const struc
     return node;
 }
 
-/* print a, b: each is a variable of its own; wrapped into a scope-less "if true". */
-static struct jinja_node *parse_print(struct jinja_cursor *c, const struct jinja_token *tag)
-{
-    struct jinja_node *node = jinja_node_new(c, JINJA_IF, tag->line);
-    while (jinja_peek(c)->type != JINJA_T_BLOCK_END) {
-        if (node->u.cond_block.otherwise.n) jinja_expect(c, JINJA_T_COMMA, ",");
-        struct jinja_node *out = jinja_node_new(c, JINJA_OUTPUT, tag->line);
-        out->u.operand = jinja_parse_expression(c, true);
-        jinja_node_adopt(c, out, out->u.operand);
-        jinja_nodes_add(c->r, &node->u.cond_block.otherwise, out);
-    }
-    adopt_all(c, node, &node->u.cond_block.otherwise);
-    return node;
-}
-
 /* In the reference a generation block marks words for training; here it only renders. */
 static struct jinja_node *parse_generation(struct jinja_cursor *c, const struct jinja_token *tag)
 {
@@ -316,24 +283,13 @@ static struct jinja_node *parse_generation(struct jinja_cursor *c, const struct 
     return node;
 }
 
-/* Switched off it is what holds anyway; switched on it is not supported. */
-static struct jinja_node *parse_autoescape(struct jinja_cursor *c, const struct jinja_token *tag)
-{
-    struct jinja_node *node = jinja_node_new(c, JINJA_SCOPE, tag->line);
-    struct jinja_node *on = jinja_parse_expression(c, true);
-    if (on->kind != JINJA_CONST || jinja_truth(on->u.value))
-        jinja_parse_fail(c, tag->line, "'autoescape' is not supported in chat templates");
-    parse_whole_body(c, node, &node->u.scoped.body, "endautoescape");
-    return node;
-}
-
 static struct jinja_node *parse_loop_control(struct jinja_cursor *c, const struct jinja_token *tag)
 {
     return jinja_node_new(c, jinja_str_is(tag->text, "break") ? JINJA_BREAK : JINJA_CONTINUE,
                           tag->line);
 }
 
-/* Statements of templates that consist of several files, and call blocks. */
+/* A statement that is left out. */
 static struct jinja_node *refuse(struct jinja_cursor *c, const struct jinja_token *tag)
 {
     jinja_parse_fail(c, tag->line, "'%s' is not supported in chat templates",
@@ -353,9 +309,9 @@ static const struct {
     {"continue", parse_loop_control},
     {"call", refuse},
     {"filter", parse_filter_block},
-    {"with", parse_with},
-    {"print", parse_print},
-    {"autoescape", parse_autoescape},
+    {"with", refuse},
+    {"print", refuse},
+    {"autoescape", refuse},
     {"block", refuse},
     {"extends", refuse},
     {"include", refuse},

@@ -12,10 +12,9 @@
 #include <string.h>
 
 #include "tokenizer/template/char_class.h"
-#include "tokenizer/template/iterate.h"
 #include "tokenizer/template/number.h"
 
-static void repr_in(struct jinja_sb *sb, struct jinja_value v, bool ascii, int depth);
+static void repr_in(struct jinja_sb *sb, struct jinja_value v, int depth);
 
 static uint8_t origin_of(struct jinja_value v)
 {
@@ -101,7 +100,7 @@ static void print_number(struct jinja_sb *sb, struct jinja_value v)
     if (jinja_is(v, JINJA_BOOL))
         add(sb, v, v.u.i ? "True" : "False");
     else if (!jinja_is(v, JINJA_FLOAT))
-        add(sb, v, jinja_int_digits(sb->r, v, 10));
+        add(sb, v, jinja_int_digits(sb->r, v));
     else {
         jinja_float_repr(sb->r, v.u.d, buf);
         add(sb, v, buf);
@@ -119,14 +118,14 @@ static void add_escape(struct jinja_sb *sb, int32_t cp, uint8_t origin)
     jinja_sb_add_bytes(sb, buf, (size_t)n, origin);
 }
 
-static void add_repr_char(struct jinja_sb *sb, int32_t cp, char quote, bool ascii, uint8_t origin)
+static void add_repr_char(struct jinja_sb *sb, int32_t cp, char quote, uint8_t origin)
 {
     static const char named[] = "\nn\rr\tt";
     const char *name = cp > 0 && cp < 0x20 ? strchr(named, (char)cp) : NULL;
     if (cp == quote || cp == '\\' || name) {
         char buf[2] = {'\\', name ? name[1] : (char)cp};
         jinja_sb_add_bytes(sb, buf, 2, origin);
-    } else if (jinja_cp_printable(cp) && (cp < 0x80 || !ascii)) {
+    } else if (jinja_cp_printable(cp)) {
         jinja_sb_add_cp(sb, cp, origin);
     } else {
         add_escape(sb, cp, origin);
@@ -139,7 +138,7 @@ static bool is_plain(char c, char quote)
     return c >= 0x20 && c < 0x7F && c != quote && c != '\\';
 }
 
-static void repr_str(struct jinja_sb *sb, const struct jinja_str *s, bool ascii)
+static void repr_str(struct jinja_sb *sb, const struct jinja_str *s)
 {
     uint8_t outer = s->origin == JINJA_INPUT ? JINJA_INPUT : JINJA_TRUSTED;
     bool single = s->len && memchr(s->s, '\'', s->len), dbl = s->len && memchr(s->s, '"', s->len);
@@ -156,7 +155,7 @@ static void repr_str(struct jinja_sb *sb, const struct jinja_str *s, bool ascii)
         if (at == s->len) break;
         int32_t cp = jinja_str_next(s, &at);
         jinja_spend_chars(sb->r, 8);
-        add_repr_char(sb, cp, quote, ascii, jinja_str_origin_at(s, begin));
+        add_repr_char(sb, cp, quote, jinja_str_origin_at(s, begin));
     }
     jinja_sb_add_bytes(sb, &quote, 1, outer);
     if (s->markup) jinja_sb_add_bytes(sb, ")", 1, outer);
@@ -164,76 +163,29 @@ static void repr_str(struct jinja_sb *sb, const struct jinja_str *s, bool ascii)
 
 /* ---- containers ---------------------------------------------------------------------------- */
 
-static void repr_items(struct jinja_sb *sb, struct jinja_value v, bool ascii, int depth)
+static void repr_items(struct jinja_sb *sb, struct jinja_value v, int depth)
 {
     const struct jinja_list *l = v.u.list;
     for (size_t i = 0; i < l->n; i++) {
         if (i) add(sb, v, ", ");
-        repr_in(sb, l->items[i], ascii, depth);
+        repr_in(sb, l->items[i], depth);
     }
 }
 
-static void repr_dict(struct jinja_sb *sb, struct jinja_value v, bool ascii, int depth)
+static void repr_dict(struct jinja_sb *sb, struct jinja_value v, int depth)
 {
     const struct jinja_dict *d = v.u.dict;
     add(sb, v, "{");
     for (size_t i = 0; i < d->n; i++) {
         if (i) add(sb, v, ", ");
-        repr_in(sb, d->pairs[i].key, ascii, depth);
+        repr_in(sb, d->pairs[i].key, depth);
         add(sb, v, ": ");
-        repr_in(sb, d->pairs[i].value, ascii, depth);
+        repr_in(sb, d->pairs[i].value, depth);
     }
     add(sb, v, "}");
 }
 
-/* dict_keys(['a', 'b']) */
-static void repr_view(struct jinja_sb *sb, struct jinja_value v, bool ascii, int depth)
-{
-    add(sb, v, jinja_type_name(v));
-    add(sb, v, "([");
-    struct jinja_value items = jinja_from_list(jinja_to_list(sb->r, v));
-    repr_items(sb, jinja_tainted(items, v.input), ascii, depth);
-    add(sb, v, "])");
-}
-
-/* The step is left out where it is 1. */
-static void repr_range(struct jinja_sb *sb, struct jinja_value v)
-{
-    const struct jinja_range *range = v.u.range;
-    char buf[80];
-    if (range->step == 1)
-        snprintf(buf, sizeof(buf), "range(%lld, %lld)", (long long)range->start,
-                 (long long)range->stop);
-    else
-        snprintf(buf, sizeof(buf), "range(%lld, %lld, %lld)", (long long)range->start,
-                 (long long)range->stop, (long long)range->step);
-    add(sb, v, buf);
-}
-
-static void repr_loop(struct jinja_sb *sb, struct jinja_value v)
-{
-    char buf[64];
-    snprintf(buf, sizeof(buf), "<LoopContext %lld/%lld>", (long long)v.u.loop->index0 + 1,
-             (long long)jinja_loop_length(sb->r, v.u.loop));
-    add(sb, v, buf);
-}
-
-static void repr_macro(struct jinja_sb *sb, struct jinja_value v)
-{
-    add(sb, v, "<Macro ");
-    repr_str(sb, v.u.macro->info->name, false);
-    add(sb, v, ">");
-}
-
-/* Objects that Python prints with an address, which templates cannot rely on. */
-static void repr_object(struct jinja_sb *sb, struct jinja_value v)
-{
-    add(sb, v, "<");
-    add(sb, v, jinja_type_name(v));
-    add(sb, v, " object>");
-}
-
-static void repr_in(struct jinja_sb *sb, struct jinja_value v, bool ascii, int depth)
+static void repr_in(struct jinja_sb *sb, struct jinja_value v, int depth)
 {
     jinja_check_depth(sb->r, depth);
     switch (v.type) {
@@ -243,28 +195,20 @@ static void repr_in(struct jinja_sb *sb, struct jinja_value v, bool ascii, int d
     case JINJA_INT:
     case JINJA_BIG:
     case JINJA_FLOAT: print_number(sb, v); break;
-    case JINJA_STR: repr_str(sb, v.u.str, ascii); break;
+    case JINJA_STR: repr_str(sb, v.u.str); break;
     case JINJA_LIST:
         add(sb, v, "[");
-        repr_items(sb, v, ascii, depth + 1);
+        repr_items(sb, v, depth + 1);
         add(sb, v, "]");
         break;
     case JINJA_TUPLE:
         add(sb, v, "(");
-        repr_items(sb, v, ascii, depth + 1);
+        repr_items(sb, v, depth + 1);
         add(sb, v, v.u.list->n == 1 ? ",)" : ")");
         break;
-    case JINJA_DICT: repr_dict(sb, v, ascii, depth + 1); break;
-    case JINJA_NAMESPACE:
-        add(sb, v, "<Namespace ");
-        repr_dict(sb, v, ascii, depth + 1);
-        add(sb, v, ">");
-        break;
-    case JINJA_VIEW: repr_view(sb, v, ascii, depth + 1); break;
-    case JINJA_RANGE: repr_range(sb, v); break;
-    case JINJA_LOOP: repr_loop(sb, v); break;
-    case JINJA_MACRO: repr_macro(sb, v); break;
-    default: repr_object(sb, v); break;
+    case JINJA_DICT: repr_dict(sb, v, depth + 1); break;
+    default:
+        jinja_raise(sb->r, "printing a %s is not supported in chat templates", jinja_type_name(v));
     }
 }
 
@@ -274,7 +218,7 @@ void jinja_print(struct jinja_sb *sb, struct jinja_value v)
         jinja_spend_bytes(sb->r, v.u.str->len);
         jinja_sb_add(sb, v.u.str);
     } else if (!jinja_is(v, JINJA_UNDEFINED)) {
-        repr_in(sb, v, false, 0);
+        repr_in(sb, v, 0);
     }
 }
 
@@ -287,9 +231,9 @@ const struct jinja_str *jinja_to_str(struct jinja_run *r, struct jinja_value v)
     return jinja_sb_str(&sb);
 }
 
-const struct jinja_str *jinja_repr(struct jinja_run *r, struct jinja_value v, bool ascii)
+const struct jinja_str *jinja_repr(struct jinja_run *r, struct jinja_value v)
 {
     struct jinja_sb sb = {.r = r};
-    repr_in(&sb, v, ascii, 0);
+    repr_in(&sb, v, 0);
     return jinja_sb_str(&sb);
 }

@@ -9,8 +9,8 @@
 
 /* str(v). */
 const struct jinja_str *jinja_to_str(struct jinja_run *r, struct jinja_value v);
-/* repr(v). With `ascii` as ascii(v). */
-const struct jinja_str *jinja_repr(struct jinja_run *r, struct jinja_value v, bool ascii);
+/* repr(v). */
+const struct jinja_str *jinja_repr(struct jinja_run *r, struct jinja_value v);
 /* Appends str(v). */
 void jinja_print(struct jinja_sb *sb, struct jinja_value v);
 

@@ -220,8 +220,6 @@ static void call_children(const struct walk *w, const struct jinja_call *call)
 {
     children(w, &call->args);
     children(w, &call->kwargs);
-    child(w, call->dyn_args);
-    child(w, call->dyn_kwargs);
 }
 
 static void macro_children(const struct walk *w, const struct jinja_node *node)
@@ -257,10 +255,7 @@ static void statement_children(const struct walk *w, const struct jinja_node *no
         break;
     case JINJA_MACRO_DEF: macro_children(w, node); break;
     case JINJA_FILTER_BLOCK:
-    case JINJA_WITH:
     case JINJA_SCOPE:
-        children(w, &node->u.scoped.targets);
-        children(w, &node->u.scoped.values);
         children(w, &node->u.scoped.body);
         child(w, node->u.scoped.filter);
         break;
@@ -423,11 +418,8 @@ static void visit(struct visit *v, struct jinja_node *node)
     case JINJA_NAME: visit_name(v, node); break;
     case JINJA_NSREF: note_load(v->r, v->sym, node->u.nsref.name); break;
     case JINJA_IF:
-        if (node->u.cond_block.n_branches)
-            visit_if(v, node->u.cond_block.branches, node->u.cond_block.n_branches, false,
-                     &node->u.cond_block.otherwise);
-        else
-            visit_all(v, &node->u.cond_block.otherwise);
+        visit_if(v, node->u.cond_block.branches, node->u.cond_block.n_branches, false,
+                 &node->u.cond_block.otherwise);
         break;
     case JINJA_FOR: visit(v, node->u.loop->iter); break;
     case JINJA_SET:
@@ -435,9 +427,8 @@ static void visit(struct visit *v, struct jinja_node *node)
         visit(v, node->u.set.target);
         break;
     case JINJA_SET_BLOCK: visit(v, node->u.set.target); break;
-    case JINJA_MACRO_DEF: note_store(v->r, v->sym, node->u.macro.code->info.name); break;
+    case JINJA_MACRO_DEF: note_store(v->r, v->sym, node->u.macro.code->name); break;
     case JINJA_FILTER_BLOCK: visit(v, node->u.scoped.filter); break;
-    case JINJA_WITH: visit_all(v, &node->u.scoped.values); break;
     case JINJA_SCOPE: break;
     default: each_child(node, visit_child, v); break;
     }
@@ -564,11 +555,32 @@ static void resolve_child(void *arg, struct jinja_node *node)
 static void refuse_left_out(struct frame *f, enum jinja_name_kind kind,
                             const struct jinja_str *name, int line)
 {
-    static const char *const kinds[] = {"filter", "method", "function"};
+    static const char *const kinds[] = {"filter", "test", "method", "function"};
     if (!jinja_is_left_out(kind, name)) return;
     f->r->line = line;
     jinja_raise(f->r, "the %s '%.*s' is not supported in chat templates", kinds[kind],
                 (int)name->len, name->s);
+}
+
+/* The filter or test whose name another filter is given: map('upper'), select('in', b). */
+static void refuse_argument(struct frame *f, const struct jinja_str *filter,
+                            const struct jinja_nodes *args, int line)
+{
+    static const struct {
+        const char *filter;
+        size_t at;
+        enum jinja_name_kind kind;
+    } takers[] = {{"map", 0, JINJA_FILTER_NAME},
+                  {"select", 0, JINJA_TEST_NAME},
+                  {"reject", 0, JINJA_TEST_NAME},
+                  {"selectattr", 1, JINJA_TEST_NAME},
+                  {"rejectattr", 1, JINJA_TEST_NAME}};
+    for (size_t i = 0; i < sizeof(takers) / sizeof(takers[0]); i++) {
+        if (!jinja_str_is(filter, takers[i].filter) || takers[i].at >= args->n) continue;
+        const struct jinja_node *arg = args->all[takers[i].at];
+        if (arg->kind == JINJA_CONST && jinja_is(arg->u.value, JINJA_STR))
+            refuse_left_out(f, takers[i].kind, arg->u.value.u.str, line);
+    }
 }
 
 /* Filters and tests are looked up once and for all. */
@@ -577,10 +589,8 @@ static void resolve_apply(struct frame *f, struct jinja_node *node)
     const struct jinja_str *name = node->u.apply.name;
     const struct jinja_nodes *args = &node->u.apply.args.args;
     bool is_filter = node->kind == JINJA_FILTER;
-    if (is_filter) refuse_left_out(f, JINJA_FILTER_NAME, name, node->line);
-    if (is_filter && jinja_str_is(name, "map") && args->n && args->all[0]->kind == JINJA_CONST &&
-        jinja_is(args->all[0]->u.value, JINJA_STR))
-        refuse_left_out(f, JINJA_FILTER_NAME, args->all[0]->u.value.u.str, node->line);
+    refuse_left_out(f, is_filter ? JINJA_FILTER_NAME : JINJA_TEST_NAME, name, node->line);
+    if (is_filter) refuse_argument(f, name, args, node->line);
     if (is_filter)
         node->u.apply.filter = jinja_find_filter(name);
     else
@@ -669,13 +679,12 @@ static void check_loop_name(struct frame *f, struct jinja_node *node)
         fail_at(f, node->line, "Can't assign to special loop variable in for-loop target");
 }
 
-/* Body and else are scopes side by side; a recursive loop is a unit around both. */
+/* Body and else are scopes side by side. */
 static void resolve_for(struct frame *f, struct jinja_node *node)
 {
     struct jinja_for *loop = node->u.loop;
-    struct unit *unit = loop->recursive ? new_unit(f->r, f->sym->unit) : NULL;
-    struct frame body = inner(f, unit), otherwise = inner(f, unit);
-    loop->uses_loop = loop->recursive || reads(f->r, &loop->body, "loop");
+    struct frame body = inner(f, NULL), otherwise = inner(f, NULL);
+    loop->uses_loop = reads(f->r, &loop->body, "loop");
     if (loop->uses_loop) {
         const struct jinja_str *name = jinja_str_new(f->r, "loop", 4, JINJA_TRUSTED);
         loop->loop = ref_of(&body, declare_param(f->r, body.sym, name));
@@ -687,49 +696,34 @@ static void resolve_for(struct frame *f, struct jinja_node *node)
     check_loop_name(f, node);
     resolve(f, loop->iter);
     body.in_loop = true;
-    otherwise.in_loop = f->in_loop && !loop->recursive;
+    otherwise.in_loop = f->in_loop;
     resolve(&body, loop->target);
     resolve_all(&body, &loop->body);
     resolve_all(&otherwise, &loop->otherwise);
     loop->scope = scope_code(&body);
     loop->else_scope = scope_code(&otherwise);
-    if (unit) loop->n_slots = unit->n_slots;
 }
 
-/* A special name that the body reads and the signature lacks becomes a parameter. */
-static bool takes(struct frame *f, struct jinja_macro_code *code, const char *name, bool declared,
-                  struct jinja_ref *ret)
-{
-    if (declared || !reads(f->r, &code->body, name)) return false;
-    const struct jinja_str *s = jinja_str_new(f->r, name, strlen(name), JINJA_TRUSTED);
-    *ret = ref_of(f, declare_param(f->r, f->sym, s));
-    return true;
-}
-
-static bool has_param(const struct jinja_macro_code *code, const char *name)
+/* In the reference a macro that reads such a name takes further arguments. */
+static void refuse_special(const struct frame *f, const struct jinja_macro_code *code,
+                           const char *name, int line)
 {
     for (size_t i = 0; i < code->params.n; i++)
-        if (jinja_str_is(code->params.all[i]->u.name.name, name)) return true;
-    return false;
+        if (jinja_str_is(code->params.all[i]->u.name.name, name)) return;
+    if (!reads(f->r, &code->body, name)) return;
+    f->r->line = line;
+    jinja_raise(f->r, "'%s' of a macro is not supported in chat templates", name);
 }
 
-static void analyze_macro(struct frame *f, const struct jinja_macro_code *code)
-{
-    analyze(f, &code->params, true);
-    analyze(f, &code->defaults, false);
-    analyze(f, &code->body, false);
-}
-
-/* Analysed twice, as the reference does: the special names come to light in between. */
 static void resolve_macro(struct frame *outer, struct jinja_macro_code *code, int line)
 {
     struct frame f = inner(outer, new_unit(outer->r, outer->sym->unit));
     f.in_loop = false;
-    analyze_macro(&f, code);
-    code->info.takes_kwargs = takes(&f, code, "kwargs", has_param(code, "kwargs"), &code->kwargs);
-    code->info.takes_varargs =
-        takes(&f, code, "varargs", has_param(code, "varargs"), &code->varargs);
-    analyze_macro(&f, code);
+    analyze(&f, &code->params, true);
+    analyze(&f, &code->defaults, false);
+    analyze(&f, &code->body, false);
+    refuse_special(&f, code, "kwargs", line);
+    refuse_special(&f, code, "varargs", line);
     code->param_refs = JINJA_NEW_N(f.r, code->params.n, struct jinja_ref);
     for (size_t i = 0; i < code->params.n; i++)
         code->param_refs[i] = ref_of_name(&f, code->params.all[i]->u.name.name, line);
@@ -750,16 +744,13 @@ static void resolve_set_block(struct frame *f, struct jinja_node *node)
     node->u.set.scope = scope_code(&body);
 }
 
-/* with, filter blocks and plain scopes: values outside, targets and body inside. */
+/* Filter blocks and plain scopes. */
 static void resolve_scoped(struct frame *f, struct jinja_node *node)
 {
     struct frame body = inner(f, NULL);
     if (node->u.scoped.detached) body.in_loop = false;
-    analyze(&body, &node->u.scoped.targets, true);
     analyze(&body, &node->u.scoped.body, false);
     analyze_one(&body, node->u.scoped.filter, false);
-    resolve_all(f, &node->u.scoped.values);
-    resolve_all(&body, &node->u.scoped.targets);
     resolve_all(&body, &node->u.scoped.body);
     if (node->u.scoped.filter) resolve(&body, node->u.scoped.filter);
     node->u.scoped.scope = scope_code(&body);
@@ -787,10 +778,9 @@ static void resolve(struct frame *f, struct jinja_node *node)
     case JINJA_SET_BLOCK: resolve_set_block(f, node); break;
     case JINJA_MACRO_DEF:
         resolve_macro(f, node->u.macro.code, node->line);
-        node->u.macro.ref = ref_of_name(f, node->u.macro.code->info.name, node->line);
+        node->u.macro.ref = ref_of_name(f, node->u.macro.code->name, node->line);
         break;
     case JINJA_FILTER_BLOCK:
-    case JINJA_WITH:
     case JINJA_SCOPE: resolve_scoped(f, node); break;
     case JINJA_BREAK:
     case JINJA_CONTINUE: resolve_loop_control(f, node); break;

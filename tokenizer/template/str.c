@@ -298,26 +298,6 @@ size_t jinja_str_find(const struct jinja_str *s, const struct jinja_str *needle,
     return at ? (size_t)(at - s->s) : SIZE_MAX;
 }
 
-static struct jinja_str reversed_bytes(struct jinja_run *r, const char *s, size_t len)
-{
-    char *copy = jinja_alloc(r, len, 1);
-    for (size_t i = 0; i < len; i++)
-        copy[i] = s[len - 1 - i];
-    return (struct jinja_str){.s = copy, .len = len, .origin = JINJA_TRUSTED};
-}
-
-/* Searches the mirror image, which keeps it linear. */
-size_t jinja_str_rfind(struct jinja_run *r, const struct jinja_str *s,
-                       const struct jinja_str *needle, size_t end)
-{
-    if (needle->len == 0) return end;
-    jinja_spend_search(r, end + needle->len);
-    struct jinja_str text = reversed_bytes(r, s->s, end);
-    struct jinja_str wanted = reversed_bytes(r, needle->s, needle->len);
-    size_t at = jinja_str_find(&text, &wanted, 0);
-    return at == SIZE_MAX ? SIZE_MAX : end - at - needle->len;
-}
-
 uint8_t jinja_str_origin_at(const struct jinja_str *s, size_t at)
 {
     return s->mask ? s->mask[at] : s->origin;
@@ -328,18 +308,13 @@ static bool is_continuation(char c)
     return ((unsigned char)c & 0xC0) == 0x80;
 }
 
-size_t jinja_str_chars_before(const struct jinja_str *s, size_t bytes)
-{
-    size_t n = 0;
-    for (size_t i = 0; i < bytes; i++)
-        n += !is_continuation(s->s[i]);
-    return n;
-}
-
 size_t jinja_str_chars(struct jinja_run *r, const struct jinja_str *s)
 {
+    size_t n = 0;
     jinja_spend_bytes(r, s->len);
-    return jinja_str_chars_before(s, s->len);
+    for (size_t i = 0; i < s->len; i++)
+        n += !is_continuation(s->s[i]);
+    return n;
 }
 
 /* Counting the bytes that begin a character is all it takes. */

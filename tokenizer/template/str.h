@@ -71,16 +71,11 @@ bool jinja_str_starts(const struct jinja_str *s, const struct jinja_str *prefix)
 bool jinja_str_ends(const struct jinja_str *s, const struct jinja_str *suffix);
 /* Position of needle at or after `from`, or SIZE_MAX. */
 size_t jinja_str_find(const struct jinja_str *s, const struct jinja_str *needle, size_t from);
-/* Position of the last needle that ends at or before `end`, or SIZE_MAX. */
-size_t jinja_str_rfind(struct jinja_run *r, const struct jinja_str *s,
-                       const struct jinja_str *needle, size_t end);
 uint8_t jinja_str_origin_at(const struct jinja_str *s, size_t at);
 
 size_t jinja_str_chars(struct jinja_run *r, const struct jinja_str *s);
 /* Position of the nth character; the length when there are fewer. */
 size_t jinja_str_char_at(struct jinja_run *r, const struct jinja_str *s, size_t nth);
-/* Number of characters in the first `bytes` bytes. */
-size_t jinja_str_chars_before(const struct jinja_str *s, size_t bytes);
 /* The code point at *at, which is moved behind it. */
 int32_t jinja_str_next(const struct jinja_str *s, size_t *at);
 /* The position from `at` on of the first character that is not wanted. */

@@ -93,19 +93,6 @@ struct jinja_value jinja_str_case(struct jinja_run *r, const struct jinja_str *s
     return jinja_sb_value_like(&sb, s);
 }
 
-bool jinja_str_is_case(struct jinja_run *r, const struct jinja_str *s, enum jinja_case wanted)
-{
-    bool found = false;
-    jinja_spend_chars(r, s->len);
-    for (size_t at = 0; at < s->len;) {
-        int32_t cp = jinja_str_next(s, &at);
-        bool lower = jinja_cp_lower(cp), upper = jinja_cp_upper(cp);
-        if (jinja_cp_title(cp) || (wanted == JINJA_UPPER ? lower : upper)) return false;
-        found = found || lower || upper;
-    }
-    return found;
-}
-
 /* ---- strip --------------------------------------------------------------------------------- */
 
 /* The characters to strip; NULL chars: white space. */
@@ -156,34 +143,13 @@ struct jinja_value jinja_str_strip(struct jinja_run *r, const struct jinja_str *
 
 /* ---- replace ------------------------------------------------------------------------------- */
 
-/* An empty `old` is found before every character and at the end. */
-static void replace_empty(struct jinja_sb *sb, const struct jinja_str *s,
-                          const struct jinja_str *new_, int64_t count)
-{
-    size_t at = 0;
-    while (count != 0) {
-        jinja_sb_add(sb, new_);
-        if (count > 0) count--;
-        if (at >= s->len) break;
-        size_t next = at;
-        jinja_str_next(s, &next);
-        jinja_sb_add_part(sb, s, at, next - at);
-        at = next;
-    }
-    jinja_sb_add_part(sb, s, at, s->len - at);
-}
-
 struct jinja_value jinja_str_replace(struct jinja_run *r, const struct jinja_str *s,
                                      const struct jinja_str *old, const struct jinja_str *new_,
                                      int64_t count)
 {
     struct jinja_sb sb = {.r = r};
     jinja_spend_search(r, s->len);
-    if (old->len == 0) {
-        jinja_spend_chars(r, s->len);
-        replace_empty(&sb, s, new_, count);
-        return jinja_sb_value_like(&sb, s);
-    }
+    if (old->len == 0) jinja_raise(r, "replacing an empty text is not supported in chat templates");
     size_t at = 0;
     while (count != 0) {
         size_t hit = jinja_str_find(s, old, at);

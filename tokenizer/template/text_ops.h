@@ -14,9 +14,6 @@ enum jinja_case { JINJA_UPPER, JINJA_LOWER, JINJA_TITLE, JINJA_CAPITALIZE };
 struct jinja_value jinja_str_case(struct jinja_run *r, const struct jinja_str *s,
                                   enum jinja_case to);
 
-/* islower() or isupper(): all cased characters of that case, and at least one. */
-bool jinja_str_is_case(struct jinja_run *r, const struct jinja_str *s, enum jinja_case wanted);
-
 enum jinja_sides { JINJA_LEFT = 1, JINJA_RIGHT = 2, JINJA_BOTH = 3 };
 
 /* Without leading and/or trailing characters of `chars` (NULL: white space). */

@@ -4,9 +4,8 @@
  */
 #include "tokenizer/template/value.h"
 
+#include <assert.h>
 #include <string.h>
-
-#include "tokenizer/template/iterate.h"
 
 /* ---- lists --------------------------------------------------------------------------------- */
 
@@ -47,65 +46,55 @@ struct jinja_value jinja_pair_tuple(struct jinja_run *r, struct jinja_value a, s
     return jinja_from_tuple(jinja_list_of(r, (struct jinja_value[]){a, b}, 2));
 }
 
-void jinja_list_reverse(struct jinja_list *l)
-{
-    for (size_t i = 0, j = l->n; i + 1 < j; i++) {
-        struct jinja_value t = l->items[i];
-        l->items[i] = l->items[--j];
-        l->items[j] = t;
-    }
-}
-
 /* ---- what kind of value -------------------------------------------------------------------- */
 
 const char *jinja_type_name(struct jinja_value v)
 {
-    switch (v.type) {
-    case JINJA_UNDEFINED: return "Undefined";
-    case JINJA_NONE: return "NoneType";
-    case JINJA_BOOL: return "bool";
-    case JINJA_INT:
-    case JINJA_BIG: return "int";
-    case JINJA_FLOAT: return "float";
-    case JINJA_STR: return v.u.str->markup ? "Markup" : "str";
-    case JINJA_LIST: return "list";
-    case JINJA_TUPLE: return "tuple";
-    case JINJA_DICT: return "dict";
-    case JINJA_RANGE: return "range";
-    case JINJA_VIEW: {
-        static const char *const names[] = {"dict_keys", "dict_values", "dict_items"};
-        return names[v.u.view->kind];
-    }
-    case JINJA_GEN: return v.u.gen->name;
-    case JINJA_NAMESPACE: return "Namespace";
-    case JINJA_BUILTIN: return "function";
-    case JINJA_METHOD: return "builtin_function_or_method";
-    case JINJA_MACRO: return "Macro";
-    case JINJA_LOOP: return "LoopContext";
-    case JINJA_JOINER: return "Joiner";
-    default: return "missing";
-    }
+    static const char *const names[] = {
+        [JINJA_MISSING] = "missing",
+        [JINJA_UNDEFINED] = "Undefined",
+        [JINJA_NONE] = "NoneType",
+        [JINJA_BOOL] = "bool",
+        [JINJA_INT] = "int",
+        [JINJA_BIG] = "int",
+        [JINJA_FLOAT] = "float",
+        [JINJA_STR] = "str",
+        [JINJA_LIST] = "list",
+        [JINJA_TUPLE] = "tuple",
+        [JINJA_DICT] = "dict",
+        [JINJA_RANGE] = "range",
+        [JINJA_VIEW] = "dict view",
+        [JINJA_GEN] = "generator",
+        [JINJA_NAMESPACE] = "Namespace",
+        [JINJA_BUILTIN] = "function",
+        [JINJA_METHOD] = "builtin_function_or_method",
+        [JINJA_MACRO] = "Macro",
+        [JINJA_LOOP] = "LoopContext",
+    };
+    assert(v.type < sizeof(names) / sizeof(names[0]));
+    return jinja_is(v, JINJA_STR) && v.u.str->markup ? "Markup" : names[v.type];
 }
 
 const char *jinja_object_name(struct jinja_value v)
 {
-    switch (v.type) {
-    case JINJA_UNDEFINED: return "jinja2.runtime.Undefined object";
-    case JINJA_NONE: return "None";
-    case JINJA_BOOL: return "bool object";
-    case JINJA_INT:
-    case JINJA_BIG: return "int object";
-    case JINJA_FLOAT: return "float object";
-    case JINJA_STR: return "str object";
-    case JINJA_LIST: return "list object";
-    case JINJA_TUPLE: return "tuple object";
-    case JINJA_DICT: return "dict object";
-    case JINJA_RANGE: return "range object";
-    case JINJA_NAMESPACE: return "jinja2.utils.Namespace object";
-    case JINJA_MACRO: return "jinja2.runtime.Macro object";
-    case JINJA_LOOP: return "jinja2.runtime.LoopContext object";
-    default: return jinja_type_name(v);
-    }
+    static const char *const names[] = {
+        [JINJA_UNDEFINED] = "jinja2.runtime.Undefined object",
+        [JINJA_NONE] = "None",
+        [JINJA_BOOL] = "bool object",
+        [JINJA_INT] = "int object",
+        [JINJA_BIG] = "int object",
+        [JINJA_FLOAT] = "float object",
+        [JINJA_STR] = "str object",
+        [JINJA_LIST] = "list object",
+        [JINJA_TUPLE] = "tuple object",
+        [JINJA_DICT] = "dict object",
+        [JINJA_RANGE] = "range object",
+        [JINJA_NAMESPACE] = "jinja2.utils.Namespace object",
+        [JINJA_MACRO] = "jinja2.runtime.Macro object",
+        [JINJA_LOOP] = "jinja2.runtime.LoopContext object",
+    };
+    assert(v.type < sizeof(names) / sizeof(names[0]));
+    return names[v.type] ? names[v.type] : jinja_type_name(v);
 }
 
 bool jinja_is_integer(struct jinja_value v)
@@ -141,21 +130,12 @@ bool jinja_truth(struct jinja_value v)
 /* len() works; undefined has length 0. */
 bool jinja_has_length(struct jinja_value v)
 {
-    return v.type == JINJA_UNDEFINED || (v.type >= JINJA_STR && v.type <= JINJA_VIEW) ||
-           v.type == JINJA_LOOP;
+    return v.type == JINJA_UNDEFINED || (v.type >= JINJA_STR && v.type <= JINJA_VIEW);
 }
 
 bool jinja_is_iterable(struct jinja_value v)
 {
-    return v.type == JINJA_UNDEFINED || (v.type >= JINJA_STR && v.type <= JINJA_GEN) ||
-           v.type == JINJA_LOOP;
-}
-
-/* callable(): undefined says yes, and fails when it is called. */
-bool jinja_is_callable(struct jinja_value v)
-{
-    return v.type == JINJA_UNDEFINED || (v.type >= JINJA_BUILTIN && v.type <= JINJA_LOOP) ||
-           v.type == JINJA_JOINER;
+    return v.type == JINJA_UNDEFINED || (v.type >= JINJA_STR && v.type <= JINJA_GEN);
 }
 
 const struct jinja_str *jinja_need_str(struct jinja_run *r, struct jinja_value v, const char *what)

@@ -4,7 +4,7 @@
  *
  * Values are small and passed by copy; what they point to lives in the arena of a run and never
  * changes, but for lists and dicts under construction and the few objects with a state (namespace,
- * joiner, loop, generator).
+ * loop, generator).
  *
  * Provenance: every string knows which of its bytes came from the request. The origin is a set of
  * bits; a string of both kinds has a parallel array with the origin of each byte. Other values from
@@ -20,7 +20,6 @@
 
 #include "tokenizer/template/run.h"
 
-struct jinja_big;
 struct jinja_builtin;
 struct jinja_frame;
 struct jinja_gen;
@@ -34,7 +33,7 @@ enum jinja_type {
     JINJA_NONE,
     JINJA_BOOL,
     JINJA_INT,
-    JINJA_BIG, /* an integer beyond 64 bits */
+    JINJA_BIG, /* an integer beyond 64 bits: the text of its decimal digits */
     JINJA_FLOAT,
     JINJA_STR,
     JINJA_LIST,
@@ -42,13 +41,12 @@ enum jinja_type {
     JINJA_DICT,
     JINJA_RANGE,
     JINJA_VIEW, /* dict.keys(), .values(), .items() */
-    JINJA_GEN,  /* an iterator: the result of map, select, reverse and similar */
+    JINJA_GEN,  /* an iterator: the result of map, select and similar */
     JINJA_NAMESPACE,
     JINJA_BUILTIN, /* a global function */
     JINJA_METHOD,  /* a built-in method with its object */
     JINJA_MACRO,
     JINJA_LOOP,
-    JINJA_JOINER,
 };
 
 enum jinja_origin { JINJA_TRUSTED = 1, JINJA_INPUT = 2, JINJA_MIXED = 3 };
@@ -59,11 +57,10 @@ struct jinja_value {
     union {
         int64_t i; /* BOOL, INT */
         double d;
-        const struct jinja_big *big;
         const struct jinja_undefined *undefined;
-        const struct jinja_str *str;
-        struct jinja_list *list; /* LIST, TUPLE */
-        struct jinja_dict *dict; /* DICT, NAMESPACE */
+        const struct jinja_str *str; /* STR; BIG: sign and digits, NUL-terminated */
+        struct jinja_list *list;     /* LIST, TUPLE */
+        struct jinja_dict *dict;     /* DICT, NAMESPACE */
         const struct jinja_range *range;
         const struct jinja_view *view;
         struct jinja_gen *gen;
@@ -71,7 +68,6 @@ struct jinja_value {
         const struct jinja_bound *method;
         const struct jinja_macro *macro;
         struct jinja_loop *loop;
-        struct jinja_joiner *joiner;
     } u;
 };
 
@@ -96,7 +92,6 @@ struct jinja_list {
     struct jinja_value *items;
     size_t n;
     size_t cap;
-    bool group; /* a tuple of groupby: has .grouper and .list */
 };
 
 struct jinja_pair {
@@ -126,20 +121,7 @@ struct jinja_view {
     struct jinja_value dict;
 };
 
-struct jinja_joiner {
-    struct jinja_value sep;
-    bool used;
-};
-
-/* The attributes of a macro. */
-struct jinja_macro_info {
-    const struct jinja_str *name;
-    struct jinja_list *arguments;     /* names */
-    bool takes_kwargs, takes_varargs; /* used in the body but not declared */
-};
-
 struct jinja_macro {
-    const struct jinja_macro_info *info;
     const struct jinja_macro_code *code;
     struct jinja_frame *frame; /* where it was defined */
 };
@@ -199,7 +181,6 @@ struct jinja_value jinja_from_tuple(struct jinja_list *l);
 void jinja_list_add(struct jinja_run *r, struct jinja_list *l, struct jinja_value v);
 struct jinja_value jinja_pair_tuple(struct jinja_run *r, struct jinja_value a,
                                     struct jinja_value b);
-void jinja_list_reverse(struct jinja_list *l);
 
 /* ---- what Python's built-in functions say of a value --------------------------------------- */
 
@@ -212,7 +193,6 @@ bool jinja_is_number(struct jinja_value v);  /* bool, int, big, float */
 bool jinja_is_integer(struct jinja_value v); /* bool, int, big */
 bool jinja_has_length(struct jinja_value v);
 bool jinja_is_iterable(struct jinja_value v);
-bool jinja_is_callable(struct jinja_value v);
 
 /* An argument that must be a string; `what` names it in the error. */
 const struct jinja_str *jinja_need_str(struct jinja_run *r, struct jinja_value v, const char *what);

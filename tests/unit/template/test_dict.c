@@ -38,14 +38,11 @@ static void equality(struct jinja_run *r, void *arg)
     REQUIRE(jinja_hash(r, one) == jinja_hash(r, jinja_bool(true)));
     REQUIRE(jinja_hash(r, one) == jinja_hash(r, jinja_float(1)));
     REQUIRE(!jinja_equal(r, one, text) && jinja_equal(r, text, jinja_lit(r, "1")));
-    REQUIRE(jinja_equal(r, list(r, 1, 2), list(r, 1, 2)) &&
-            !jinja_same(list(r, 1, 2), list(r, 1, 2)));
+    REQUIRE(jinja_equal(r, list(r, 1, 2), list(r, 1, 2)));
     struct jinja_value tuple = jinja_pair_tuple(r, one, text);
     REQUIRE(!jinja_equal(r, list(r, 1, 2), jinja_pair_tuple(r, one, jinja_int(2))));
     REQUIRE(jinja_is_hashable(r, tuple) && !jinja_is_hashable(r, list(r, 1, 2)));
     REQUIRE(!jinja_is_hashable(r, jinja_pair_tuple(r, one, list(r, 1, 2))));
-    REQUIRE(jinja_same(jinja_int(256), jinja_int(256)) &&
-            !jinja_same(jinja_int(257), jinja_int(257)));
     double nan = __builtin_nan("");
     REQUIRE(!jinja_equal(r, jinja_float(nan), jinja_float(nan)));
     jinja_hash(r, list(r, 1, 2));
@@ -116,20 +113,32 @@ static void test_order(void **state)
     REQUIRE_EQ_STR(run(order, NULL), "'<' not supported between instances of 'int' and 'str'");
 }
 
+static bool next_over(struct jinja_run *r, void *state, struct jinja_value *ret)
+{
+    return jinja_iter_next(r, state, ret);
+}
+
+/* A generator of the elements of v. */
+static struct jinja_value gen_over(struct jinja_run *r, struct jinja_value v)
+{
+    struct jinja_iter *it = JINJA_NEW(r, struct jinja_iter);
+    jinja_iter_start(r, it, v);
+    return jinja_gen_new(r, next_over, it);
+}
+
 static void walk(struct jinja_run *r, void *arg)
 {
     struct jinja_range range = {.start = 5, .stop = 11, .step = 2, .n = 3};
     struct jinja_value v = {.type = JINJA_RANGE, .u.range = &range}, item;
     (void)arg;
-    const struct jinja_list *l = jinja_to_list(r, v), *back = jinja_reversed(r, v);
-    REQUIRE(l->n == 3 && l->items[2].u.i == 9 && back->items[0].u.i == 9 &&
-            back->items[2].u.i == 5);
-    struct jinja_value gen = jinja_gen_over(r, "generator", jinja_lit(r, "a\xc3\xa9"));
+    const struct jinja_list *l = jinja_to_list(r, v);
+    REQUIRE(l->n == 3 && l->items[0].u.i == 5 && l->items[2].u.i == 9);
+    struct jinja_value gen = gen_over(r, jinja_lit(r, "a\xc3\xa9"));
     REQUIRE(jinja_gen_next(r, gen.u.gen, &item) && item.u.str->len == 1);
     REQUIRE(jinja_gen_next(r, gen.u.gen, &item) && item.u.str->len == 2);
     REQUIRE(!jinja_gen_next(r, gen.u.gen, &item) && !jinja_gen_next(r, gen.u.gen, &item));
     struct jinja_loop loop;
-    jinja_loop_init(r, &loop, jinja_gen_over(r, "generator", v));
+    jinja_loop_init(r, &loop, gen_over(r, v));
     REQUIRE(jinja_loop_next(r, &loop, &item) && item.u.i == 5);
     REQUIRE_EQ_INT(jinja_loop_peek(r, &loop).u.i, 7);
     REQUIRE_EQ_INT(jinja_loop_length(r, &loop), 3); /* reads ahead and loses nothing */

@@ -1,7 +1,6 @@
 /* SPDX-License-Identifier: MIT */
 /*
- * The % operator and str.format: fields, widths, precisions, errors, and whose text the padding is;
- * against what Python prints.
+ * str.format: fields, errors, and whose text the result is; against what Python prints.
  */
 #include "test.h"
 
@@ -11,7 +10,6 @@
 struct formatted {
     const char *format, *args; /* a JSON array */
     const char *wanted;        /* text, or the error */
-    bool percent;              /* %, not str.format */
     char got[JINJA_ERR_BYTES];
     char marks[100]; /* '#': text of the request */
 };
@@ -22,8 +20,7 @@ static void format(struct jinja_run *r, void *arg)
     struct jinja_value v = jinja_json_parse(r, f->args, strlen(f->args), JINJA_INPUT, "arguments");
     const struct jinja_args args = {.pos = v.u.list->items, .n_pos = v.u.list->n};
     const struct jinja_str *format = jinja_lit(r, f->format).u.str;
-    struct jinja_value text = f->percent ? jinja_percent(r, format, jinja_from_tuple(v.u.list))
-                                         : jinja_format(r, format, &args);
+    struct jinja_value text = jinja_format(r, format, &args);
     const struct jinja_str *s = text.u.str;
     snprintf(f->got, sizeof(f->got), "%.*s", (int)s->len, s->s);
     for (size_t i = 0; i < s->len && i + 1 < sizeof(f->marks); i++)
@@ -47,39 +44,10 @@ static void check_all(const struct formatted *cases, size_t n)
     }
 }
 
-#define PERCENT(format, args, wanted)                                                              \
-    {                                                                                              \
-        format, args, wanted, true, "", ""                                                         \
-    }
 #define BRACES(format, args, wanted)                                                               \
     {                                                                                              \
-        format, args, wanted, false, "", ""                                                        \
+        format, args, wanted, "", ""                                                               \
     }
-
-static void test_percent(void **state)
-{
-    static const struct formatted cases[] = {
-        PERCENT("%s and %r", "[\"a\", \"b\"]", "a and 'b'"),
-        PERCENT("[%5d|%-5d|%05d|%+d]", "[42, 42, 42, 42]", "[   42|42   |00042|+42]"),
-        PERCENT("%.5d|%8.5d|%-8.5d|", "[42, -42, 42]", "00042|  -00042|00042   |"),
-        PERCENT("%x|%#X|%#o|%#06x", "[255, 255, 8, 255]", "ff|0XFF|0o10|0x00ff"),
-        PERCENT("%.2f|%8.3e|%g|%G", "[1.005, 12345.678, 0.0001, 1e-10]",
-                "1.00|1.235e+04|0.0001|1E-10"),
-        PERCENT("%d", "[3.99]", "3"),
-        PERCENT("%*d|%.*f", "[5, 42, 1, 2.55]", "   42|2.5"),
-        PERCENT("%.2s|%5s|%c|%c", "[\"h\\u00e9llo\", \"x\", 233, \"z\"]",
-                "h\xc3\xa9|    x|\xc3\xa9|z"),
-        PERCENT("100%%", "[]", "100%"),
-        PERCENT("%d", "[]", "not enough arguments for format string"),
-        PERCENT("%d", "[1, 2]", "not all arguments converted during string formatting"),
-        PERCENT("%d", "[\"x\"]", "%d format: a real number is required, not str"),
-        PERCENT("%y", "[1]", "unsupported format character at index 1"),
-        PERCENT("%99999999d", "[1]", "width or precision too big"),
-        PERCENT("%", "[]", "incomplete format"),
-    };
-    (void)state;
-    check_all(cases, sizeof(cases) / sizeof(cases[0]));
-}
 
 static void test_braces(void **state)
 {
@@ -107,13 +75,11 @@ static void test_braces(void **state)
     check_all(cases, sizeof(cases) / sizeof(cases[0]));
 }
 
-/* Padding belongs to the value it pads: the request may have chosen its width. */
+/* The text of a value carries its origin into the format. */
 static void test_origin(void **state)
 {
-    struct formatted percent = PERCENT("a%5db", "[7]", ""), braces = BRACES("a{}b", "[7]", "");
+    struct formatted braces = BRACES("a{}b", "[7]", "");
     (void)state;
-    run_format(&percent);
-    REQUIRE_EQ_STR(percent.marks, ".#####.");
     run_format(&braces);
     REQUIRE_EQ_STR(braces.marks, ".#.");
 }
@@ -121,7 +87,6 @@ static void test_origin(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_percent),
         cmocka_unit_test(test_braces),
         cmocka_unit_test(test_origin),
     };

@@ -32,7 +32,7 @@ static void lex(struct jinja_run *r, void *arg)
         if (text)
             snprintf(word, sizeof(word), "[%.*s] ", (int)t->text->len, t->text->s);
         else if (t->type == JINJA_T_INTEGER)
-            snprintf(word, sizeof(word), "%s ", jinja_int_digits(r, t->number, 10));
+            snprintf(word, sizeof(word), "%s ", jinja_int_digits(r, t->number));
         else if (t->type == JINJA_T_FLOAT)
             snprintf(word, sizeof(word), "%g ", t->number.u.d);
         else if (t->type == JINJA_T_VARIABLE_BEGIN || t->type == JINJA_T_BLOCK_BEGIN)
@@ -69,12 +69,10 @@ static void test_tokens(void **state)
          "{{ 31 + 5 + 15 + 1000 + 1000 + 0.15 }} "},
         {"{{ 99999999999999999999 }}", "{{ 99999999999999999999 }} "},
         {"{{ 1.real }}", "{{ 1 . real }} "},
-        {"{{ 'a\\n\\x41\\u00e9\\101\\q' }}", "{{ [a\nA\xc3\xa9"
-                                             "A\\q] }} "},
+        {"{{ 'a\\n\\x41\\u00e9\\q' }}", "{{ [a\nA\xc3\xa9\\q] }} "},
         {"{{ {'a': [1, (2)]} }}", "{{ { [a] : [ 1 , ( 2 ) ] } }} "},
         {"{{ '}}' }}", "{{ [}}] }} "},
         {"a {# {{ b }} #} c", "[a ] [ c] "},
-        {"{% raw %}{{ x }}{% endraw %}y", "[{{ x }}] [y] "},
         {"  {% if a %}\n  b\n", "{% if a %} [  b] "},
         {"  {%+ if a %}\nb", "[  ] {% if a %} [b] "},
         {"x  {%- if a -%}  \n b", "[x] {% if a %} [b] "},
@@ -98,12 +96,12 @@ static void test_errors(void **state)
         {"{{ (a] }}", "line 1: unexpected ']', expected ')'"},
         {"{{ a) }}", "line 1: unexpected ')'"},
         {"{{ 'open }}", "line 1: unexpected char '''"},
-        {"{% raw %}x", "line 1: Missing end of raw directive"},
+        {"{% raw %}x", "line 1: 'raw' is not supported in chat templates"},
         {"{# x", "line 1: Missing end of comment tag"},
         {"{{ '\\ud800' }}", "line 1: half of a surrogate pair in a string"},
         {"{{ '\\x4' }}", "line 1: truncated escape in a string"},
         {"{{ '\\N{BULLET}' }}", "line 1: characters by name (\\N{...}) are not supported"},
-        {"{{ 1\xcc\x81 }}", "line 1: Invalid character in identifier"},
+        {"{{ 1\xcc\x81 }}", "line 1: unexpected char '\xcc\x81'"},
         {"\xff", "the template is not valid UTF-8"},
     };
     (void)state;

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: MIT */
 /*
- * Numbers: integers at the edge of 64 bits and beyond, floats, texts, comparison, rounding; against
- * what Python prints.
+ * Numbers: integers at the edge of 64 bits and beyond, floats, texts, comparison; against what Python
+ * prints, or the error where it computes and this project does not.
  */
 #include "test.h"
 
@@ -19,9 +19,12 @@ struct sum {
 
 static struct jinja_value number(struct jinja_run *r, const char *text)
 {
-    struct jinja_value s = jinja_lit(r, text), v;
+    struct jinja_value v;
     double d;
-    if (jinja_int_from_text(r, &s, 10, &v)) return v;
+    bool negative = *text == '-';
+    if (jinja_int_parse(r, text + negative, strlen(text + negative), 10, negative, &v)) return v;
+    if (strcmp(text, "nan") == 0 || strcmp(text, "inf") == 0)
+        return jinja_float(strtod(text, NULL));
     REQUIRE_MSG(jinja_float_parse(r, text, strlen(text), &d), "%s", text);
     return jinja_float(d);
 }
@@ -30,42 +33,38 @@ static void add_up(struct jinja_run *r, void *arg)
 {
     struct sum *s = arg;
     struct jinja_value v = jinja_arith(r, s->op, number(r, s->a), number(r, s->b));
-    const struct jinja_str *text = jinja_repr(r, v, false);
+    const struct jinja_str *text = jinja_repr(r, v);
     snprintf(s->got, sizeof(s->got), "%.*s", (int)text->len, text->s);
 }
 
 static void test_arithmetic(void **state)
 {
     static const struct sum cases[] = {
-        {"9223372036854775807", JINJA_ADD, "1", "9223372036854775808", ""},
-        {"9223372036854775808", JINJA_SUB, "1", "9223372036854775807", ""},
-        {"-9223372036854775808", JINJA_SUB, "1", "-9223372036854775809", ""},
-        {"-9223372036854775808", JINJA_FLOORDIV, "-1", "9223372036854775808", ""},
-        {"4294967296", JINJA_MUL, "4294967296", "18446744073709551616", ""},
-        {"18446744073709551616", JINJA_SUB, "18446744073709551616", "0", ""},
+        {"9223372036854775806", JINJA_ADD, "1", "9223372036854775807", ""},
+        {"9223372036854775807", JINJA_ADD, "1",
+         "'+' with an integer beyond 64 bits is not supported in chat templates", ""},
+        {"18446744073709551616", JINJA_SUB, "1",
+         "'-' with an integer beyond 64 bits is not supported in chat templates", ""},
+        {"4294967296", JINJA_MUL, "4294967296",
+         "'*' with an integer beyond 64 bits is not supported in chat templates", ""},
+        {"-9223372036854775807", JINJA_SUB, "1", "-9223372036854775808", ""},
+        {"7", JINJA_FLOORDIV, "2", "3", ""},
         {"-7", JINJA_FLOORDIV, "2", "-4", ""},
         {"-7", JINJA_MOD, "2", "1", ""},
-        {"-100000000000000000001", JINJA_FLOORDIV, "10", "-10000000000000000001", ""},
-        {"-100000000000000000001", JINJA_MOD, "10", "9", ""},
-        {"340282366920938463463374607431768211455", JINJA_FLOORDIV, "18446744073709551615",
-         "18446744073709551617", ""},
-        {"170141183460469231731687303715884105728", JINJA_MOD, "18446744073709551617",
-         "9223372036854775809", ""},
-        {"2", JINJA_POW, "100", "1267650600228229401496703205376", ""},
-        {"-3", JINJA_POW, "41", "-36472996377170786403", ""},
-        {"2", JINJA_POW, "-2", "0.25", ""},
+        {"7", JINJA_MOD, "-2", "-1", ""},
+        {"6", JINJA_MOD, "3", "0", ""},
         {"1", JINJA_DIV, "3", "0.3333333333333333", ""},
-        {"100000000000000000000000000001", JINJA_DIV, "3", "3.3333333333333333e+28", ""},
-        {"9007199254740993", JINJA_DIV, "1", "9007199254740992.0", ""},
-        {"0", JINJA_DIV, "-100000000000000000000", "-0.0", ""},
-        {"-7.5", JINJA_MOD, "2", "0.5", ""},
-        {"-7.5", JINJA_FLOORDIV, "2", "-4.0", ""},
+        {"9007199254740992", JINJA_DIV, "1", "9007199254740992.0", ""},
+        {"9007199254740993", JINJA_DIV, "1",
+         "'/' with an integer beyond 53 bits is not supported in chat templates", ""},
+        {"18446744073709551616", JINJA_ADD, "0.5", "1.8446744073709552e+19", ""},
+        {"-7.5", JINJA_MOD, "2", "'%' of floats is not supported in chat templates", ""},
         {"0.1", JINJA_ADD, "0.2", "0.30000000000000004", ""},
+        {"0.5", JINJA_SUB, "2", "-1.5", ""},
         {"1e300", JINJA_MUL, "1e300", "inf", ""},
         {"1", JINJA_DIV, "0", "division by zero", ""},
         {"1", JINJA_MOD, "0", "integer division or modulo by zero", ""},
-        {"1.5", JINJA_MOD, "0", "float division by zero", ""},
-        {"2", JINJA_POW, "40000", "an integer of more than 32768 bits", ""},
+        {"1.5", JINJA_DIV, "0", "float division by zero", ""},
     };
     (void)state;
     for (size_t i = 0; i < sizeof(cases) / sizeof(cases[0]); i++) {
@@ -88,6 +87,10 @@ static void compare(struct jinja_run *r, void *arg)
         {"9007199254740993", "9007199254740992.0", 1},
         {"18446744073709551616", "18446744073709551615", 1},
         {"-18446744073709551616", "1", -1},
+        {"-18446744073709551616", "-18446744073709551617", 1},
+        {"100000000000000000000", "18446744073709551616", 1},
+        {"-3", "2", -1},
+        {"2.5", "2", 1},
         {"18446744073709551616", "1.8446744073709552e19", 0},
         {"1e300", "18446744073709551616", 1},
         {"nan", "1", 2},
@@ -107,48 +110,55 @@ static void read_texts(struct jinja_run *r, void *arg)
 {
     static const struct {
         const char *text;
-        int base;
         const char *wanted; /* NULL: not an integer */
     } cases[] = {
-        {" \xc2\xa0-1_000\n", 10, "-1000"},
-        {"\xd9\xa1\xd9\xa2", 10, "12"}, /* Arabic-Indic digits */
-        {"0x_ff", 0, "255"},
-        {"ff", 16, "255"},
-        {"0b101", 2, "5"},
-        {"zz", 36, "1295"},
-        {"1__0", 10, NULL},
-        {"_1", 10, NULL},
-        {"1 0", 10, NULL},
-        {"", 10, NULL},
-        {"08", 0, NULL},
-        {"2", 2, NULL},
+        {" \t-1_000\n", "-1000"},
+        {"+5", "5"},
+        {"-3.9", "-3"},
+        {"1e3", "1000"},
+        {".5", "0"},
+        {"-00012345678901234567890", "-12345678901234567890"},
+        {"1_2345678901234567890_1", "123456789012345678901"},
+        {"9223372036854775807", "9223372036854775807"},
+        {"1__0", NULL},
+        {"_1", NULL},
+        {"1 0", NULL},
+        {"", NULL},
+        {"0x10", NULL},
+        {"inf", NULL},
+        {"1e400", NULL},
     };
+    struct jinja_value v;
     double d;
     (void)arg;
     for (size_t i = 0; i < sizeof(cases) / sizeof(cases[0]); i++) {
-        struct jinja_value s = jinja_lit(r, cases[i].text), v;
-        bool ok = jinja_int_from_text(r, &s, cases[i].base, &v);
+        bool ok = jinja_int_from_text(r, jinja_lit(r, cases[i].text).u.str, &v);
         REQUIRE_MSG(ok == (cases[i].wanted != NULL), "%s", cases[i].text);
-        if (ok) REQUIRE_EQ_STR(jinja_int_digits(r, v, 10), cases[i].wanted);
+        if (ok) REQUIRE_EQ_STR(jinja_int_digits(r, v), cases[i].wanted);
     }
-    REQUIRE(jinja_float_parse(r, " 1_0.5e-1 ", 10, &d) && d == 1.05);
-    REQUIRE(jinja_float_parse(r, "-Infinity", 9, &d) && d < 0);
+    REQUIRE(jinja_int_parse(r, "ff", 2, 16, false, &v) && v.u.i == 255);
+    REQUIRE(!jinja_int_parse(r, "2", 1, 2, false, &v));
+    REQUIRE(!jinja_int_parse(r, "10000000000000000", 17, 16, false, &v));
+    REQUIRE(jinja_float_parse(r, "1_0.5e-1", 8, &d) && d == 1.05);
     REQUIRE(!jinja_float_parse(r, "0x1p3", 5, &d) && !jinja_float_parse(r, "1e", 2, &d));
     REQUIRE(!jinja_float_parse(r, "1\0", 2, &d));
+    jinja_int_from_text(r, jinja_lit(r, "\xd9\xa1").u.str, &v); /* an Arabic-Indic digit */
 }
 
-static void round_and_index(struct jinja_run *r, void *arg)
+static void bounds(struct jinja_run *r, void *arg)
 {
     (void)arg;
-    REQUIRE(jinja_round(r, jinja_float(2.5), 0).u.d == 2.0);
-    REQUIRE(jinja_round(r, jinja_float(2.675), 2).u.d == 2.67);
-    REQUIRE(jinja_round(r, jinja_float(1250), -2).u.d == 1200.0);
-    REQUIRE(jinja_round(r, jinja_int(25), -1).u.i == 20 &&
-            jinja_round(r, jinja_int(35), -1).u.i == 40);
     REQUIRE(jinja_to_bound(r, number(r, "18446744073709551616")) == INT64_MAX);
     REQUIRE(jinja_to_bound(r, number(r, "-18446744073709551616")) == INT64_MIN);
-    REQUIRE_EQ_STR(jinja_int_digits(r, jinja_int_from_double(r, -1e20), 16), "-56bc75e2d63100000");
+    REQUIRE(jinja_int_from_double(r, -3.9).u.i == -3);
+    REQUIRE(jinja_negate(r, jinja_int(3)).u.i == -3 && jinja_negate(r, jinja_float(1)).u.d == -1);
     jinja_to_index(r, jinja_float(1));
+}
+
+static void beyond(struct jinja_run *r, void *arg)
+{
+    (void)arg;
+    jinja_int_from_double(r, 1e20);
 }
 
 static void test_numbers(void **state)
@@ -156,9 +166,11 @@ static void test_numbers(void **state)
     static const struct {
         void (*body)(struct jinja_run *r, void *arg);
         const char *err;
-    } parts[] = {{compare, ""},
-                 {read_texts, ""},
-                 {round_and_index, "'float' object cannot be interpreted as an integer"}};
+    } parts[] = {
+        {compare, ""},
+        {read_texts, "int of a text beyond ASCII is not supported in chat templates"},
+        {beyond, "a float beyond 64 bits as an integer is not supported in chat templates"},
+        {bounds, "'float' object cannot be interpreted as an integer"}};
     (void)state;
     for (size_t i = 0; i < sizeof(parts) / sizeof(parts[0]); i++) {
         struct jinja_run r;

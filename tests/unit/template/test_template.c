@@ -188,8 +188,36 @@ static void test_errors(void **state)
          JINJA_EINVAL},
         {"{% import 'x' as y %}", "line 1: 'import' is not supported in chat templates",
          JINJA_EINVAL},
-        {"{% autoescape true %}{% endautoescape %}",
+        {"{% autoescape false %}{% endautoescape %}",
          "line 1: 'autoescape' is not supported in chat templates", JINJA_EINVAL},
+        {"{% with a = 1 %}{% endwith %}", "line 1: 'with' is not supported in chat templates",
+         JINJA_EINVAL},
+        {"{% print 1 %}", "line 1: 'print' is not supported in chat templates", JINJA_EINVAL},
+        {"a\n {%- raw %}{% endraw %}", "line 1: 'raw' is not supported in chat templates",
+         JINJA_EINVAL},
+        {"{% for i in l recursive %}{% endfor %}",
+         "line 1: 'recursive' is not supported in chat templates", JINJA_EINVAL},
+        {"\n{% macro f() %}{{ kwargs }}{% endmacro %}",
+         "line 2: 'kwargs' of a macro is not supported in chat templates", JINJA_EINVAL},
+        {"{{ f(*a) }}", "line 1: arguments with '*' are not supported in chat templates",
+         JINJA_EINVAL},
+        {"{{ 2 ** 3 }}", "line 1: the operator '**' is not supported in chat templates",
+         JINJA_EINVAL},
+        {"{{ x if y else '%d' % 3 }}", "line 1: '%' on a string is not supported in chat templates",
+         JINJA_EINVAL},
+        {"\n{{ x | selectattr('a', 'sameas', 1) }}",
+         "line 2: the test 'sameas' is not supported in chat templates", JINJA_EINVAL},
+        {"{% if x is divisibleby 3 %}{% endif %}",
+         "line 1: the test 'divisibleby' is not supported in chat templates", JINJA_EINVAL},
+        {"{{ '\\101' }}",
+         "line 1: an escape in octal or of a character beyond ASCII is not supported in chat "
+         "templates",
+         JINJA_EINVAL},
+        {"{{ range(3) }}", "line 1: printing a range is not supported in chat templates",
+         JINJA_EINVAL},
+        {"{{ 9223372036854775807 * 10 }}",
+         "line 1: '*' with an integer beyond 64 bits is not supported in chat templates",
+         JINJA_EINVAL},
         {"a\n{{ x.y }}", "line 2: 'x' is undefined", JINJA_EINVAL},
         {"a\n\n{{ {}.a.b }}", "line 3: 'dict object' has no attribute 'a'", JINJA_EINVAL},
         {"{% macro f() %}\n{{ none + 1 }}{% endmacro %}\n\n{{ f() }}",
@@ -224,14 +252,11 @@ static void test_budgets(void **state)
          MEMORY_BYTES, OUTPUT_BYTES, 100000},
         {"{% for i in range(99999) %}0123456789{% endfor %}", MEMORY_BYTES, 1000, STEPS},
         {"{{ 'x' * 100000000 }}", 1 << 20, OUTPUT_BYTES, STEPS * 100ull},
-        {"{{ [1] * 100000000 }}", 1 << 20, OUTPUT_BYTES, UINT64_MAX},
-        {"{{ 'x' * 10 ** 18 }}", MEMORY_BYTES, OUTPUT_BYTES, UINT64_MAX},
+        {"{{ 'x' * 1000000000000000000 }}", MEMORY_BYTES, OUTPUT_BYTES, UINT64_MAX},
         {"{% set ns = namespace(s='x') %}{% for i in range(60) %}{% set ns.s = ns.s + ns.s %}{% "
          "endfor %}",
          MEMORY_BYTES, OUTPUT_BYTES, UINT64_MAX},
         {"{% macro f() %}{{ f() }}{% endmacro %}{{ f() }}", MEMORY_BYTES, OUTPUT_BYTES, STEPS},
-        {"{% for i in [1] recursive %}{{ loop([1]) }}{% endfor %}", MEMORY_BYTES, OUTPUT_BYTES,
-         STEPS},
         {"{% set ns = namespace(l=[]) %}{% for i in range(9999) %}{% set ns.l = [ns.l] %}{% endfor "
          "%}"
          "{{ ns.l }}",
@@ -240,10 +265,6 @@ static void test_budgets(void **state)
          "%}"
          "{{ ns.l == ns.l }}",
          MEMORY_BYTES, OUTPUT_BYTES, STEPS},
-        {"{% set ns = namespace() %}{% set ns.a = ns %}{{ ns }}", MEMORY_BYTES, OUTPUT_BYTES,
-         STEPS},
-        {"{{ 2 ** 99999 }}", MEMORY_BYTES, OUTPUT_BYTES, STEPS},
-        {"{{ 7 ** (10 ** 30) }}", MEMORY_BYTES, OUTPUT_BYTES, STEPS},
         {"{% set ns = namespace(g=[1]) %}{% for i in range(9999) %}{% set ns.g = ns.g|map('int') %}"
          "{% endfor %}{{ ns.g|list }}",
          MEMORY_BYTES, OUTPUT_BYTES, STEPS},
@@ -288,20 +309,13 @@ static void test_prices(void **state)
         const char *source;
         uint64_t steps;
     } cases[] = {
-        {THOUSAND("1.2345e300 | round(2)"), 300000},
-        {THOUSAND("1.2345 | round(300)"), 300000},
         {THOUSAND("(0.1 + 0.2) | string"), 60000},
         {THOUSAND("[0.1] | tojson"), 60000},
         {THOUSAND("'{}'.format(0.1)"), 60000},
-        {THOUSAND("1e308 % 3e-308"), 25000},
-        {ALL("2 ** 30000") THOUSAND("l == l + 1"), 60000},
-        {ALL("2 ** 30000") THOUSAND("{l: 1}"), 32000},
-        {ALL("'9' * 300") THOUSAND("l | int"), 600000},
+        {ALL("'9' * 300") THOUSAND("l | int"), 300000},
         {ALL("'\xC3\xA9' * 1000") THOUSAND("l[999:]"), 150000},
         {ALL("'\xC3\xA9' * 1000") THOUSAND("l[999]"), 150000},
-        {ALL("'\xC3\xA9' * 1000") THOUSAND("l.find('x', 999)"), 150000},
-        {ALL("('b',) * 1000") THOUSAND("'a'.startswith(l)"), 1000000},
-        {ALL("'a' * 64000") THOUSAND("l.removeprefix(l)"), 1000000},
+        {ALL("'9' * 300") THOUSAND("l | int < l | int"), 600000},
     };
     (void)state;
     for (size_t i = 0; i < N_OF(cases); i++) {
@@ -353,9 +367,9 @@ static void test_price_of_collisions(void **state)
     REQUIRE_EQ_INT((int64_t)jinja_num_hash(&r, jinja_int(unhash(77))), 77);
     text_add(&context, "{\"l\": [");
     for (uint64_t i = 0; i < KEYS; i++)
-        text_add(&context, "%s%lld", i ? "," : "", (long long)unhash(i << 32));
+        text_add(&context, "%s[%lld,0]", i ? "," : "", (long long)unhash(i << 32));
     text_add(&context, "]}");
-    struct job job = {.source = "{% set d = {}.fromkeys(l) %}", .context = context.s};
+    struct job job = {.source = "{% set d = dict(l) %}", .context = context.s};
     REQUIRE_EQ_INT(render(&job), JINJA_ELIMIT);
     job_finish(&job);
     free(context.s);
@@ -470,11 +484,9 @@ static void test_marks(void **state)
         {"{{ 'a' + x + 'b' }}", "aYZb", ".##."},
         {"{{ 'a' ~ x ~ n ~ 1 }}", "aYZ71", ".###."},
         {"{{ ('a' + x)[1:] }}", "YZ", "##"},
-        {"{{ ('a' + x + 'b')[::-1] }}", "bZYa", ".##."},
         {"{{ ('  ' + x + ' ') | trim }}", "YZ", "##"},
         {"{{ x | upper ~ 'q' | upper }}", "YZQ", "##."},
         {"{{ (x + 'q') | lower }}", "yzq", "##."},
-        {"{{ (x + 'q') | title }}", "Yzq", "##."},
         {"{{ 'a-b' | replace('-', x) }}", "aYZb", ".##."},
         {"{{ 'abc' | replace(y, '') }}", "bc", "##"},
         {"{{ x | replace('Y', 'q') }}", "qZ", ".#"},
@@ -486,8 +498,7 @@ static void test_marks(void **state)
         {"{{ d | string }}", "{'a': [1, True]}", "################"},
         {"{{ [x] }}", "['YZ']", ".####."},
         {"{{ d.a[0] }}{{ d.a[1] }}{{ z }}", "1TrueNone", "#########"},
-        {"{{ n + 1 }}{{ n | string }}{{ '%d' % n }}{{ n | float }}", "8777.0", "######"},
-        {"{{ '%s|%5s' % (x, x) }}", "YZ|   YZ", "##.#####"},
+        {"{{ n + 1 }}{{ n | string }}{{ '7' | int }}{{ x | int }}", "8770", "##.."},
         {"{{ '{}|{a}'.format(x, a=x) }}", "YZ|YZ", "##.##"},
         {"{{ x | indent(1, true) }}", " YZ", ".##"},
         {"{% macro f(a) %}[{{ a }}]{% endmacro %}{{ f(x) }}", "[YZ]", ".##."},
@@ -501,7 +512,6 @@ static void test_marks(void **state)
          "aYZaYZ", ".##.##"},
         {"{{ x * 2 + 'a' * 2 }}", "YZYZaa", "####.."},
         {"{{ x | list | first }}{{ x | last }}{{ 'ab' | first }}", "YZa", "##."},
-        {"{{ x | e }}{{ '<' | e }}", "YZ&lt;", "##...."},
         {"{{ x | length }}{{ loop is defined }}", "2False", "......"},
         {"{{ strftime_now('%Y') }}{{ strftime_now(y) }}", "2025a", "....#"},
         {"{{ {'Y': 'safe', 'a': 'b'}[y] }}", "b", "."},
@@ -573,50 +583,6 @@ static void test_float_repr_of_powers_of_two(void **state)
         jinja_float_repr(&r, ldexp(1, cases[i].exponent), buf);
         REQUIRE_EQ_STR(buf, cases[i].text);
     }
-}
-
-static struct jinja_value random_int(struct jinja_run *r, uint64_t *seed)
-{
-    struct jinja_value v = jinja_int((int64_t)next_random(seed));
-    int n = (int)(next_random(seed) % 5);
-    for (int i = 0; i < n; i++) {
-        v = jinja_arith(r, JINJA_MUL, v, jinja_int((int64_t)(next_random(seed) >> (i * 13))));
-        v = jinja_arith(r, JINJA_ADD, v, jinja_int((int64_t)next_random(seed)));
-    }
-    return next_random(seed) & 1 ? jinja_negate(r, v) : v;
-}
-
-/* q * b + rem = a, 0 <= rem < b in the direction of b, and digits that read back the same. */
-static void check_integers(struct jinja_run *r, void *arg)
-{
-    uint64_t seed = 1234567891011u;
-    (void)arg;
-    for (int i = 0; i < 3000; i++) {
-        struct jinja_value a = random_int(r, &seed), b = random_int(r, &seed), back;
-        if (jinja_int_sign(b) == 0) continue;
-        struct jinja_value q = jinja_arith(r, JINJA_FLOORDIV, a, b);
-        struct jinja_value rem = jinja_arith(r, JINJA_MOD, a, b);
-        struct jinja_value sum = jinja_arith(r, JINJA_ADD, jinja_arith(r, JINJA_MUL, q, b), rem);
-        REQUIRE_MSG(jinja_num_compare(r, sum, a) == 0, "%s / %s", jinja_int_digits(r, a, 10),
-                    jinja_int_digits(r, b, 10));
-        REQUIRE(jinja_int_sign(rem) == 0 || jinja_int_sign(rem) == jinja_int_sign(b));
-        REQUIRE(jinja_num_compare(r, jinja_arith(r, JINJA_SUB, b, rem), jinja_int(0)) ==
-                jinja_int_sign(b));
-        const char *digits = jinja_int_digits(r, a, 10);
-        bool negative = *digits == '-';
-        REQUIRE(
-            jinja_int_parse(r, digits + negative, strlen(digits + negative), 10, negative, &back));
-        REQUIRE_EQ_INT(jinja_num_compare(r, a, back), 0);
-    }
-}
-
-static void test_integers(void **state)
-{
-    struct jinja_run r;
-    (void)state;
-    jinja_run_init(&r, MEMORY_BYTES, UINT64_MAX);
-    REQUIRE_EQ_INT(jinja_guard(&r, check_integers, NULL), 0);
-    jinja_run_finish(&r);
 }
 
 /* ---- strings that share a buffer ----------------------------------------------------------- */
@@ -728,7 +694,6 @@ int main(void)
         cmocka_unit_test(test_marks),
         cmocka_unit_test(test_float_repr),
         cmocka_unit_test(test_float_repr_of_powers_of_two),
-        cmocka_unit_test(test_integers),
         cmocka_unit_test(test_concat),
         cmocka_unit_test(test_accumulation),
         cmocka_unit_test(test_json_errors),

@@ -290,7 +290,7 @@ static void test_odd(void **state)
         EACH EACH_CALL
         "{{ '<' * 64 }}{{ c.function | tojson }}{{ '>' * 64 }}{% endfor %}{% endfor %}",
         EACH EACH_CALL
-        "{{ c.function.name }}{{ '\\0' }}{{ c.function | tojson }}{% endfor %}{% endfor %}",
+        "{{ c.function.name }}{{ '\\x00' }}{{ c.function | tojson }}{% endfor %}{% endfor %}",
         "{{ messages[1].reasoning_content }}{{ messages[1].content }}",
     };
     (void)state;
