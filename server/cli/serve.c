@@ -666,6 +666,16 @@ static void close_parts(struct serve *s)
     if (s->loaded_fd >= 0) close(s->loaded_fd);
 }
 
+static struct serve nothing_open(const struct srv_config *config)
+{
+    return (struct serve){.config = config,
+                          .signal_fd = -1,
+                          .loaded_fd = -1,
+                          .inherited_fd = -1,
+                          .listen_fd = -1,
+                          .status = EXIT_FAILURE};
+}
+
 static int fail(struct serve *s, const char *err)
 {
     srv_log(SRV_LOG_ERROR, "%s", err);
@@ -693,12 +703,7 @@ int srv_serve_check_plan(const struct srv_config *config, char *err, size_t errl
 int srv_serve_check(const struct srv_config *config)
 {
     char err[1024] = "";
-    struct serve s = {.config = config,
-                      .signal_fd = -1,
-                      .loaded_fd = -1,
-                      .inherited_fd = -1,
-                      .listen_fd = -1,
-                      .status = EXIT_FAILURE};
+    struct serve s = nothing_open(config);
     srv_log_init("text", "warning");
     if (check_addresses(config, err, sizeof(err)) || read_secrets(&s, err, sizeof(err)))
         return fail(&s, err);
@@ -711,12 +716,7 @@ int srv_serve_check(const struct srv_config *config)
 int srv_cmd_serve(const struct srv_config *config)
 {
     char err[1024] = "";
-    struct serve s = {.config = config,
-                      .signal_fd = -1,
-                      .loaded_fd = -1,
-                      .inherited_fd = -1,
-                      .listen_fd = -1,
-                      .status = EXIT_FAILURE};
+    struct serve s = nothing_open(config);
     s.server.config = s.server.app.config = config;
     s.server.start_time_s = (double)clock_date_ms() / 1000;
     s.notify_us = srv_notify_watchdog_us();
