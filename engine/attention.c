@@ -44,7 +44,10 @@ enum { LD_SCORES = ATTN_SPLIT + 16 };
 /* Units of a chunk per thread, so that no thread waits long for the last one. */
 enum { UNITS_PER_THREAD = 4 };
 
-/* Up to this many tokens, as of a draft, a segment is one unit per kv head: reading is all. */
+/*
+ * A segment of at most this many tokens, as that of a draft, is one unit per kv head: its time goes
+ * into reading keys and values.
+ */
 enum { FEW_TOKENS = 8 };
 
 /*

@@ -377,7 +377,7 @@ static void deliver_segment(struct batch *b, int i, int row, uint64_t now_us)
 }
 
 /* Returns true unless the sequence has ended, was asked to, or awaits a mask. */
-static bool goes_on(const struct seq *s)
+static bool continues(const struct seq *s)
 {
     return s->job && !s->awaits && !atomic_load_explicit(&s->job->cancel, memory_order_relaxed) &&
            !atomic_load_explicit(&s->job->stop[s->choice], memory_order_relaxed);
@@ -395,7 +395,7 @@ static void deliver_round(struct batch *b, uint64_t now_us)
         int row = d->row, n_left = d->n_left;
         bool right = n_left > 0 && s->ids[s->n_done] == d->id;
         deliver_draw(b, d, now_us);
-        if (!right || !goes_on(s)) continue;
+        if (!right || !continues(s)) continue;
         b->stats.n_accepted_draft_tokens++;
         decode_row(b, s, row + 1, n_left - 1);
     }

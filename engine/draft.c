@@ -51,8 +51,8 @@ static int64_t find_last(const int32_t *ids, int64_t end, const int32_t *newest,
 }
 
 /*
- * The first place in the prediction's window behind the anchor that follows the newest n ids, but
- * not the one that has just been wrong.
+ * The first index after the anchor, within the prediction's window, whose preceding n ids are the
+ * newest n of the text; but not the index whose draft was just rejected.
  */
 static int64_t find_ahead(const struct draft *d, const struct draft_text *t, int n)
 {

@@ -80,7 +80,7 @@ struct eng_params {
     bool in_background;              /* weights are loaded by threads of the lowest priority, one
                                    * fewer than n_threads */
     struct eng_turns *turns;         /* shared by the engines; NULL: this one is alone */
-    const atomic_bool *stop;         /* gives the opening up once it is set, ENG_ECLOSED; or NULL */
+    const atomic_bool *stop;         /* once set, opening ends with ENG_ECLOSED; or NULL */
     void (*on_self_test)(void *ctx); /* called on the caller's thread when the weights are loaded;
                                       * or NULL */
     void *on_self_test_ctx;
@@ -139,7 +139,7 @@ struct eng_memory {
     int64_t request_bytes;  /* of the caller, see eng_params */
     int64_t other_bytes;    /* the program, and caller_bytes of eng_params */
     int64_t reserved_bytes; /* of eng_params */
-    int64_t spare_bytes;    /* planned for weights that could not be compressed, and not needed */
+    int64_t spare_bytes;    /* reserved for weights that might not compress, and not used */
 };
 
 /* Facts that do not change while the engine is open; borrowed until eng_close. */
@@ -167,7 +167,7 @@ struct eng_info {
     int n_eos_ids;
     int32_t bos_id;            /* or -1 */
     bool generates;            /* false: jobs with want_pooled only, see eng_params.reads_only */
-    const char *pooled;        /* what want_pooled takes of the hidden states, as the model's files
+    const char *pooled;        /* how want_pooled pools the hidden states, as the model's files
                                 * say: "mean", "cls", "lasttoken", ...; NULL: they say nothing, and
                                 * it is the mean */
     int pooled_width;          /* numbers of ENG_EVENT_POOLED */
@@ -252,7 +252,7 @@ enum eng_guide_next {
 };
 
 /*
- * The time that a mask may take, in steps of about 50 ns. The guide counts down what it does; where
+ * The time that a mask may take, in steps of about 50 ns. The guide counts down what it does; when
  * nothing is left it calls `more`, which may do other things before it returns. True: some are left
  * again; false: the mask is given up. A guide that is never slow ignores all of it.
  */

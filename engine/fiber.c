@@ -34,7 +34,7 @@ struct fiber {
     void *arg;
     bool returned;
     uint8_t *map;  /* [GUARD_BYTES + STACK_BYTES] */
-    void *tsan[2]; /* what the thread sanitizer calls the fiber and its caller */
+    void *tsan[2]; /* the thread sanitizer's handles of the fiber and its caller */
 };
 
 static void forget_tsan(struct fiber *f)

@@ -433,7 +433,7 @@ static float activate(enum eng_head_act act, float x)
     return x;
 }
 
-/* What a head does with each row by itself. */
+/* The part of a head that works on each row by itself. */
 static void refine_item(void *arg, int item, int thread)
 {
     const struct op *op = arg;

@@ -59,7 +59,7 @@ bool fwd_run(struct fwd *f, const struct fwd_step *step);
 const float *fwd_logits(const struct fwd *f, int i);
 
 /*
- * What the model's heads make of the text that segment i ended, which has `pool` and `ends`:
+ * The output of the model's heads for the text that segment i ended, which has `pool` and `ends`:
  * [heads.width], valid until the next fwd_run.
  */
 const float *fwd_pooled(const struct fwd *f, int i);

@@ -98,9 +98,9 @@ void gemm_panels(const struct eng_model *model, const struct eng_mat *m,
                  const struct gemm_ahead *ahead, const struct gemm_thread *thread);
 
 /*
- * The same for a gate-up matrix, whose panels alternate: pairs p0 .. p0 + n - 1 of them give inputs
- * 32 * p0 ... of the down matrix, act(gate) * up, packed into `ret`: as many rows, described for
- * that matrix.
+ * The same for a gate-up matrix, whose gate and up panels alternate. Pairs p0 .. p0 + n - 1 of them
+ * give inputs 32 * p0 ... of the down matrix: act(gate) * up, packed into `ret`, which describes as
+ * many rows for the down matrix.
  */
 void gemm_gate_up(const struct eng_model *model, const struct eng_mat *m,
                   const struct gemm_rows *rows, int p0, int n, const struct gemm_rows *ret,

@@ -24,8 +24,8 @@ enum {
     SRV_REFUSED_HEADER_MS = 2000,
     /* Grace for a client that has closed its sending side but may read an answer that is ready. */
     SRV_HALF_CLOSE_GRACE_MS = 500,
-    /* While draining: for the rest of a request that has begun to arrive; with the watcher's tick
-       of at most a second it is over within two. */
+    /* While draining: time for the rest of a request that has begun to arrive. The watcher ticks at
+       least once a second, so the wait ends within two seconds. */
     SRV_DRAIN_UNFINISHED_MS = 1000,
     /*
      * A client must take this many bytes of its answer per send-timeout-ms: 300 bytes per second by

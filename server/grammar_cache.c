@@ -134,7 +134,7 @@ static void add_options(struct sha256 *s, const struct gram_options *o)
     if (o->whitespace_pattern) sha256_update(s, o->whitespace_pattern, o->whitespace_pattern_len);
 }
 
-/* A text and numbers beside it, so that no two lists of them are the same bytes. */
+/* A number and a text with its length, so that two different lists never give the same bytes. */
 static void add_text(struct sha256 *s, uint64_t number, const char *text, size_t len)
 {
     const uint64_t head[] = {number, text != NULL, text ? len : 0};

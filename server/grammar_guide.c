@@ -60,10 +60,10 @@ static bool more(struct gram_pace *gram)
 {
     struct pace *pace = (struct pace *)gram;
     uint64_t start = clock_now_us();
-    bool goes_on = pace->engine->more(pace->engine);
+    bool has_time = pace->engine->more(pace->engine);
     pace->paused_us += clock_now_us() - start;
     gram->left = pace->engine->left;
-    return goes_on;
+    return has_time;
 }
 
 static enum eng_guide_next mask(void *ctx, uint64_t *bits, struct eng_pace *engine)

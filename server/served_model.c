@@ -47,7 +47,8 @@ static void *load_text(void *arg)
 {
     struct loading *l = arg;
     const struct srv_config *c = l->p->config;
-    if (l->p->in_background && nice(BACKGROUND_NICE) < 0) errno = 0; /* only politer */
+    if (l->p->in_background && nice(BACKGROUND_NICE) < 0)
+        errno = 0; /* harmless: loading competes with the server */
     char err[ERROR_BYTES - 64] = "";
     int rc = tok_open(&l->model->tok, l->p->dir, err, sizeof(err));
     if (rc) {

@@ -73,7 +73,7 @@ struct srv_model_params {
 int srv_model_open(struct srv_model **ret, const struct srv_model_params *params, char *err,
                    size_t errlen);
 
-/* Closes everything; there must be no reference. NULL is fine. */
+/* Closes everything; all references must be released. NULL is fine. */
 void srv_model_close(struct srv_model *model);
 
 /* Writes the names into buf, "'a', 'b'", cut where it is full. Returns buf. */
@@ -114,7 +114,7 @@ struct srv_models {
 
 /* An empty set. Returns 0, or -1 if it has no lock. */
 int srv_models_init(struct srv_models *set);
-/* Closes the models; there must be no reference. A zeroed set is fine. */
+/* Closes the models; all references must be released. A zeroed set is fine. */
 void srv_models_finish(struct srv_models *set);
 
 /*

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: MIT */
 /*
  * A set of patterns is a sorted array; a match narrows the range of patterns that agree so far,
- * byte by byte. Text that holds no first byte of any pattern is passed over at a load a byte.
+ * byte by byte. Text that holds no first byte of any pattern costs one load per byte.
  */
 #include "tokenizer/added_tokens.h"
 

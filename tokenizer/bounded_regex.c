@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: MIT */
 /*
- * PCRE2 behind the pattern translator. The translator puts a callout behind every repetition; the
- * callout adds up the way gone since the last one, which bounds backtracking and rescanning alike,
- * with and without just-in-time compilation, and by the same count on every machine.
+ * PCRE2, called with patterns of the translator. The translator puts a callout after every
+ * repetition. The callout adds up the distance matched since the last callout, which bounds both
+ * backtracking and rescanning: by the same count on every machine, with and without JIT.
  */
 #include "tokenizer/bounded_regex.h"
 

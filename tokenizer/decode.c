@@ -2,10 +2,11 @@
 /*
  * A token passes through the token ops, becomes bytes or text, and the text passes through the text
  * ops, each of which may hold back a little. Bytes are gathered into characters; what cannot become
- * one is U+FFFD: with the byte alphabet one for each maximal bad part, with byte tokens one a byte.
+ * one is U+FFFD: one for each maximal bad part with the byte alphabet, one for each byte with byte
+ * tokens.
  *
  * Where the reference turns a whole run of byte tokens into U+FFFD because some of it is bad, a
- * stream cannot: the good characters of the run have been given out by then.
+ * stream cannot: the good characters of the run have been sent by then.
  */
 #include "tokenizer/decode.h"
 
@@ -38,7 +39,7 @@ struct tok_decode_op {
 
 static int out_of_order(const char *type, const char *behind, char *err, size_t errlen)
 {
-    snprintf(err, errlen, "the decoder %s behind %s is not supported", type, behind);
+    snprintf(err, errlen, "the decoder %s after %s is not supported", type, behind);
     return TOK_EINVAL;
 }
 

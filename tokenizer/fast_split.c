@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: MIT */
 /*
  * Both families sort characters into four kinds: letters, numbers, white space, others. A match is
- * a run of one kind with a rule for what may stand before and behind; white space gives its last
+ * a run of one kind with a rule for the characters before and after it; white space gives its last
  * character to the word that follows, unless the text ends there.
  */
 #include "tokenizer/fast_split.h"

@@ -68,7 +68,7 @@ typedef int tok_component_fn(void *data, const char *type, const json_t *json, c
 
 /*
  * Calls fn for the component, or for each one of a Sequence in order (sequences may nest); `list`
- * is the Sequence's member. NULL and JSON null are no component. Stops at fn's first error.
+ * is the Sequence's member. For NULL and JSON null fn is not called. Stops at fn's first error.
  */
 int tok_component_visit(const char *what, const char *list, const json_t *json,
                         tok_component_fn *fn, void *data, char *err, size_t errlen);

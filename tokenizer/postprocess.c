@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: MIT */
 /*
  * TemplateProcessing has a list of pieces for a single sequence: the sequence itself ("A") once,
- * and special tokens by name, whose ids stand in "special_tokens". ByteLevel only moves offsets.
+ * and special tokens by name, whose ids are in "special_tokens". ByteLevel only moves offsets.
  */
 #include "tokenizer/postprocess.h"
 

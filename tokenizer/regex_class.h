@@ -12,7 +12,7 @@
 
 #include "tokenizer/unicode.h"
 
-/* A pattern in the making. Zeroed is empty; s is owned by whoever holds the struct. */
+/* A pattern that is being built. Zeroed is empty; s is owned by whoever holds the struct. */
 struct tok_pattern_out {
     char *s;
     size_t n, cap;

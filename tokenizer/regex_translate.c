@@ -4,7 +4,7 @@
  * quantifier may have to be wrapped around it; open groups form a stack of such positions.
  *
  * Sets are emitted as the inside of a class: PCRE2's own property plus the code points its Unicode
- * version lacks. A negated set inside a class cannot be put so and is spelled out as ranges.
+ * version lacks. A negated set inside a class has no such form and is spelled out as ranges.
  */
 #include "tokenizer/regex_translate.h"
 
@@ -401,7 +401,7 @@ static int open_group(struct translator *t)
     if (left && (t->p[0] == '?' || t->p[0] == '*')) {
         return refuse(t, "the group (%.*s", (int)(left < 6 ? left : 6), (const char *)t->p);
     }
-    return push_group(t, "(?:", false); /* what a group captured is of no use here */
+    return push_group(t, "(?:", false); /* captures are not used here */
 }
 
 static int close_group(struct translator *t)

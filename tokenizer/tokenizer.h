@@ -40,7 +40,7 @@ int tok_open(struct tok **ret, const char *dir, char *err, size_t errlen);
 void tok_close(struct tok *t);
 
 enum tok_encode_flags {
-    TOK_ADD_SPECIAL = 1,   /* run the post-processor: begin-of-text and its like are added */
+    TOK_ADD_SPECIAL = 1,   /* run the post-processor, which adds begin-of-text and the like */
     TOK_PARSE_SPECIAL = 2, /* special tokens written in the text become their ids */
 };
 
@@ -54,7 +54,7 @@ int tok_encode(const struct tok *t, const char *text, size_t len, unsigned flags
 
 /*
  * The same for text of which some ranges came from outside: a special token is recognised only
- * where none of its bytes lies in a range. Ranges are sorted and do not overlap. Apart from that
+ * if none of its bytes lies in a range. Ranges are sorted and do not overlap. Apart from that
  * the text is encoded as one piece, so harmless input gives the ids of the plain call.
  */
 int tok_encode_marked(const struct tok *t, const char *text, size_t len,
@@ -74,8 +74,8 @@ bool tok_is_special(const struct tok *t, int32_t id);
 bool tok_has_id(const struct tok *t, int32_t id);
 
 /*
- * The raw bytes one token stands for, as they would stand in the middle of a text; they need not be
- * UTF-8 alone. Copies at most size bytes, returns the full length, or 0 for an id that is none.
+ * The raw bytes that one token contributes in the middle of a text; they need not be UTF-8 by
+ * themselves. Copies at most size bytes, returns the full length, or 0 for an id that is none.
  */
 size_t tok_token_bytes(const struct tok *t, int32_t id, char *buf, size_t size);
 

@@ -55,7 +55,7 @@ struct loader {
     struct tok *t;
     struct jr json;
     struct span trees[N_TREES], options[N_OPTIONS];
-    struct span merges; /* when they stand before the vocabulary */
+    struct span merges; /* kept if they come before the vocabulary */
     bool has_model, has_vocab, has_merges;
     char *err;
     size_t errlen;

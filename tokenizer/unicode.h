@@ -64,7 +64,7 @@ struct tok_uni_range {
 /* Threads: const after tok_uni_init. */
 struct tok_uni {
     const uint8_t *page[0x110000 >> 8]; /* class of each code point of a page of 256 */
-    uint8_t *blocks;                    /* what the pages point into */
+    uint8_t *blocks;                    /* the pages point into it */
     uint16_t props[256];                /* properties by class */
 };
 

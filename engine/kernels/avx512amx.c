@@ -32,7 +32,7 @@ enum {
     TILE_ROWS = 16,
     GROUP_BF16 = 2 * KERN_GROUP * KERN_PANEL, /* bytes of a group of an expanded panel */
     GROUP_INT = KERN_GROUP * KERN_PANEL,
-    BF16_BLOCK = 6, /* groups expanded at a time: what stays in L1 beside the rows */
+    BF16_BLOCK = 6, /* groups expanded at a time: they share L1 with the rows */
     SLOTS = 4,      /* groups in the buffer for one block of rows */
     INT_BLOCK = 8,
     FEW_ROWS = 32, /* up to which vectors multiply int8 rows faster; measured */
@@ -50,7 +50,7 @@ struct config {
     uint16_t row_bytes[16];
     uint8_t rows[16];
 };
-_Static_assert(sizeof(struct config) == 64, "what ldtilecfg reads");
+_Static_assert(sizeof(struct config) == 64, "ldtilecfg reads 64 bytes");
 
 /* Tiles 0-3: sums, 4-5: `rows` rows of activations, 6-7: weights; a_bytes of a row. */
 INLINE void configure(int rows, int a_bytes)
@@ -491,7 +491,7 @@ struct int_part {
 };
 
 /*
- * All products, then all scaling: beside tile instructions 512-bit float operations run at half
+ * All products, then all scaling: 512-bit float operations between tile instructions run at half
  * their rate. A product is stored after the next one has begun.
  */
 INLINE void int_block(const struct int_part *p, const int n)

@@ -548,7 +548,7 @@ static void put_value_bf16(void *panels, const float *x, int d, int d_pad, int s
 
 /* ---- weights ------------------------------------------------------------------------------- */
 
-/* Element k of a row in a file; a NULL row and k beyond the valid ones are zero. */
+/* Element k of a row in a file; zero for a NULL row and for k >= n_k. */
 static float source_f32(enum kern_src src, const void *row, int k, int n_k)
 {
     if (!row || k >= n_k) return 0.0f;

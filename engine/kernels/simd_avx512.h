@@ -252,7 +252,7 @@ INLINE __m256i store_bytes(char *q, vi a, vi b)
     return _mm256_sad_epu8(_mm256_xor_si256(bytes, _mm256_set1_epi8((char)0x80)),
                            _mm256_setzero_si256());
 }
-/* What is left to add up of four groups' partial sums. */
+/* Adds up the partial sums of four groups. */
 INLINE void sums_of_four(const __m256i part[4], int32_t ret_sum[4])
 {
     __m256i a = _mm256_add_epi32(part[0], _mm256_slli_epi64(part[1], 32));

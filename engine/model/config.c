@@ -706,7 +706,7 @@ static void read_all(const struct object *config, const struct object *generatio
     read_sizes(&text, hp);
     hp->tied = read_bool(&text, "tie_word_embeddings",
                          read_bool(config, "tie_word_embeddings", f->tie_word_embeddings));
-    if (hp->task != ENG_TASK_TOKENS) hp->tied = false; /* the embedding is no head */
+    if (hp->task != ENG_TASK_TOKENS) hp->tied = false; /* the embedding is not a head */
     if (hp->task == ENG_TASK_LABELS) read_labels(config, hp);
     read_factors(&text, hp);
     read_rope(&text, hp);

@@ -430,7 +430,7 @@ static int run(struct fill *f, struct pool *pool, char *err, size_t errlen)
     return report_failure(f, err, errlen);
 }
 
-/* The same, but an error if it was told to stop: then panels are missing. */
+/* The same, but ENG_ECLOSED if loading was cancelled, which leaves panels unfilled. */
 static int run_unless_stopped(struct fill *f, struct pool *pool, char *err, size_t errlen)
 {
     int rc = run(f, pool, err, errlen);

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: MIT */
 /*
- * What a directory says about the vectors of its model: modules.json and the configuration of each
- * module it names, as sentence-transformers writes them.
+ * Reads how a directory describes the vectors of its model: modules.json and the configuration of
+ * each module it names, as sentence-transformers writes them.
  */
 #ifndef HEARTH_ENGINE_MODEL_HEADS_H
 #define HEARTH_ENGINE_MODEL_HEADS_H
@@ -16,7 +16,7 @@ enum { ENG_FOLDER_BYTES = 256 };
 /* A Dense module: the product that is one of the heads' ops, before its weights are found. */
 struct eng_dense {
     char folder[ENG_FOLDER_BYTES]; /* within the model's */
-    int n_in, n_out;               /* 0: the op is no Dense module */
+    int n_in, n_out;               /* 0: the op is not a Dense module */
     bool bias;
 };
 

@@ -42,8 +42,8 @@ enum eng_qk_norm { ENG_QK_NORM_NONE, ENG_QK_NORM_HEAD, ENG_QK_NORM_AFTER_ROPE, E
 enum { ENG_MAX_EOS = 16, ENG_MAX_LAYERS = 512 };
 
 /*
- * What the weights were saved for, as the architecture's name says: logits of tokens, hidden states
- * alone, or logits of labels.
+ * The task that the weights were saved for, as the architecture's name says: logits of tokens,
+ * hidden states alone, or logits of labels.
  */
 enum eng_task { ENG_TASK_TOKENS, ENG_TASK_STATES, ENG_TASK_LABELS };
 

@@ -79,7 +79,7 @@ enum eng_pooling {
     ENG_N_POOLINGS
 };
 
-/* What is done with that row: a product (DENSE), or its length becomes 1 (L2). */
+/* The step done with that row: a product (DENSE), or its length becomes 1 (L2). */
 enum eng_head_kind { ENG_HEAD_DENSE, ENG_HEAD_L2 };
 enum eng_head_act { ENG_HEAD_IDENTITY, ENG_HEAD_TANH, ENG_HEAD_RELU, ENG_HEAD_GELU };
 

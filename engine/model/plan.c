@@ -464,7 +464,7 @@ void eng_plan_place(struct eng_model *m, const char *gemm)
 {
     struct eng_load *load = m->load;
     bool blas = choose_blas(m, gemm);
-    size_t reserve = 0; /* what compressed matrices need more if they must stay BF16 */
+    size_t reserve = 0; /* more bytes for compressed matrices if they must stay BF16 */
     load->arena_bytes = 0;
     for (int i = 0; i < load->n_vecs; i++)
         load->vecs[i].at = take(load, (size_t)load->vecs[i].n * sizeof(float));

@@ -155,8 +155,8 @@ static bool add_ways(struct probe *p, enum kern_wfmt fmt, const void *const rows
 }
 
 /*
- * The ways for weights planned as fmt, the one that is chosen by default first. bf16 panels beside
- * coded ones are read without prefetch alone: no distance made them faster or slower.
+ * The ways for weights planned as fmt, the one that is chosen by default first. bf16 panels that
+ * are compared with coded ones are read without prefetch only: no distance changed their speed.
  */
 static bool make_ways(struct probe *p, enum kern_wfmt fmt, bool both)
 {

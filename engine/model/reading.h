@@ -17,7 +17,7 @@ struct pool;
  * Between eng_model_open and eng_model_fill: sets m->reading, and plans the weights again if they
  * are better not coded. Takes some milliseconds on all threads of the pool and up to 64 MiB of
  * memory, which are released. A model of less than 64 MiB, a model whose products go through BLAS,
- * and a machine without memory for the measurement keep the defaults.
+ * and a measurement that cannot allocate its memory keep the defaults.
  */
 void eng_reading_choose(struct eng_model *m, struct pool *pool);
 

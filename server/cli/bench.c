@@ -8,7 +8,7 @@
  *            already; only steps in which all of them decode are counted
  *   clients  a closed loop: each client sends its next request when its last one is done
  *
- * Beside decode stands how fast its weights are read, and how fast the same threads read the same
+ * Decode also shows how fast it reads the weights, and how fast the same threads read the same
  * memory if they do nothing else, before or after it.
  *
  * Each measurement is made once for warmth and then --reps times; shown are median, least and most.
@@ -229,7 +229,7 @@ static int rate_of_common_steps(struct bench *b, int n, double *ret_tok_s)
     if (n_steps == 0) {
         snprintf(b->err, sizeof(b->err),
                  "%d sequences of this length do not decode at once: "
-                 "there is no memory for their KV cache",
+                 "their KV cache does not fit the memory",
                  n);
         return -1;
     }
@@ -308,7 +308,7 @@ static int run_loop(struct bench *b, struct loop *l, double *ret_seconds)
         if (l->n_started < l->n_requests)
             rc = start(b, s, (int)l->n_started++, b->prompt_tokens, gen, false);
     }
-    for (int i = 0; i < l->n_clients; i++) /* what still runs after a failure */
+    for (int i = 0; i < l->n_clients; i++) /* some may run on after a failure */
         if (b->streams[i].job) finish(b, &b->streams[i]);
     *ret_seconds = (double)(end - begin) * 1e-6;
     return rc;
@@ -344,8 +344,8 @@ static void print_json(struct jw *w)
 }
 
 /*
- * batch < 0: a prefill. v sorted. memory: bytes read per second, beside which stands the speed at
- * which decoding reads the weights.
+ * batch < 0: a prefill. v sorted. memory: bytes read per second, shown next to the speed at which
+ * decoding reads the weights.
  */
 static void print_speed(const struct bench *b, int64_t tokens, int64_t batch, int64_t context,
                         const double *v, int n, double memory)

@@ -535,7 +535,7 @@ static void read_one(struct chat *c, bool *was_interrupted)
         screen_say(&c->screen, "the line is too long");
         c->status = EXIT_FAILURE;
     }
-    if (is_interrupt && !c->ended) screen_say(&c->screen, "(once more, or Ctrl-D, ends)");
+    if (is_interrupt && !c->ended) screen_say(&c->screen, "(press Ctrl-C again or Ctrl-D to exit)");
     *was_interrupted = is_interrupt;
     if (!end) take_message(c, text);
     free(text);

@@ -2,7 +2,7 @@
 /*
  * The messages of a conversation, and its file: the format that the chat page exports and imports.
  *
- * Threads: one owner. Errors: -1, with one sentence in err where there is one.
+ * Threads: one owner. Errors: -1; functions with err write one sentence into it.
  */
 #ifndef HEARTH_SERVER_CLI_CHAT_CONVERSATION_H
 #define HEARTH_SERVER_CLI_CHAT_CONVERSATION_H

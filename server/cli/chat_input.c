@@ -240,26 +240,26 @@ static bool add_line(struct buf *message, const char *line, bool *quoted)
     }
     size_t len = strlen(line);
     bool ends_quote = *quoted && ends_with(line, len, "\"\"\"");
-    bool goes_on = *quoted ? !ends_quote : ends_with(line, len, "\\");
+    bool continues = *quoted ? !ends_quote : ends_with(line, len, "\\");
     if (ends_quote) len -= 3;
-    if (!*quoted && goes_on) len--;
+    if (!*quoted && continues) len--;
     if (ends_quote && !len && message->len) message->data[--message->len] = '\0';
     buf_add(message, line, len);
-    if (goes_on && !(begins && len == 0)) buf_puts(message, "\n");
-    return goes_on;
+    if (continues && !(begins && len == 0)) buf_puts(message, "\n");
+    return continues;
 }
 
 enum line_end input_message(struct input *in, char **ret, int *ret_signal)
 {
     struct buf message;
-    bool quoted = false, goes_on = true;
+    bool quoted = false, continues = true;
     enum line_end end = LINE_OK;
     buf_init(&message, INPUT_MAX_BYTES);
-    for (const char *prompt = "> "; goes_on && !end; prompt = ". ") {
+    for (const char *prompt = "> "; continues && !end; prompt = ". ") {
         char *line = NULL;
         end = read_line(in, prompt, &line, ret_signal);
         if (end == LINE_SIGNAL && *ret_signal == SIGINT && *prompt == '.') end = LINE_CLEARED;
-        if (!end) goes_on = add_line(&message, line, &quoted);
+        if (!end) continues = add_line(&message, line, &quoted);
         free(line);
     }
     if (!end && message.failed) end = LINE_NOMEM;

@@ -207,7 +207,7 @@ static void inspect_style(struct inspection *in, const struct tok_chat *chat)
 {
     struct tools_style style;
     if (tools_detect(&style, chat, in->config->tool_format))
-        note_problem(in, "there is no memory to look at the chat template");
+        note_problem(in, "out of memory while reading the chat template");
     else
         show_style(in, &style);
 }
@@ -288,7 +288,7 @@ int srv_cmd_inspect(const struct srv_config *config)
     if (config->json)
         start_json(&in);
     else
-        in.text = open_memstream(&text, &len); /* what comes first is known last */
+        in.text = open_memstream(&text, &len); /* the first lines are known last */
     inspect(&in);
     bool written = in.text ? fclose(in.text) == 0 : in.report && !in.failed;
     if (text && written) {

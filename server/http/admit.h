@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: MIT */
-/* What the checks of a head mean for its request. Threads: the HTTP thread of the connection. */
+/* Applies the checks of a head to its request. Threads: the HTTP thread of the connection. */
 #ifndef HEARTH_SERVER_HTTP_ADMIT_H
 #define HEARTH_SERVER_HTTP_ADMIT_H
 

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: MIT */
 /*
- * What is wrong with a field of a request, and which fields had no effect.
+ * The faults of a request's fields, and the fields that had no effect.
  *
  * Threads: pure; each call works on its caller's data.
  */

@@ -8,7 +8,7 @@
  *   HEAD        header-timeout-ms, total          408 and shutdown
  *   BODY        body-timeout-ms, total            408 and shutdown
  *   WORKING     nothing (the engine's deadlines)  the request hears that the client left
- *   ANSWERING   send-timeout-ms for each          shutdown; on a stream the request is told
+ *   ANSWERING   send-timeout-ms for each          shutdown; a streaming request is notified
  *               SRV_SEND_MIN_BYTES
  *   IDLE        idle-timeout-ms                   shutdown
  *

@@ -177,7 +177,7 @@ def test_ctrl_c():
         said = [(m["role"], m["content"]) for m in mock.requests[-1]["messages"]]
         assert said == [("user", "question"), ("assistant", "one two"), ("user", "whole")], said
         t.send(b"\x03")
-        t.wait("(once more")
+        t.wait("(press Ctrl-C again")
         t.wait("> ")
         assert t.status(b"\x03") == 130
         assert seconds < 1, f"the connection was closed after {seconds:.3f} s"

@@ -205,7 +205,7 @@ struct jinja_value tok_chat_json(struct jinja_run *r, struct jinja_value v)
     return jinja_json_dumps(r, v, &style);
 }
 
-/* Arguments in the form that was found to come out well; text that is no object stays as it is. */
+/* Arguments in the form that was found to come out well; text that is not an object is kept. */
 static struct jinja_value prepare_arguments(struct jinja_run *r, const struct tok_chat *c,
                                             struct jinja_value arguments)
 {

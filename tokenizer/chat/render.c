@@ -228,7 +228,7 @@ static void render_context(struct jinja_run *r, struct job *job, const struct tm
     job->text = jinja_template_render(r, t, v.u.dict, now);
 }
 
-/* The whole of a request, in the order of apply_chat_template. */
+/* Renders a request, in the order of apply_chat_template. */
 static void render_messages(struct jinja_run *r, struct job *job, const struct tm *now)
 {
     struct jinja_value messages = read_messages(r, job->in), tools = read_tools(r, job->in);

@@ -87,7 +87,7 @@ static bool is_call(const struct tools_reader *r)
     return c->named && (begun || r->set->style.format != TOOLS_LLAMA3);
 }
 
-/* Where the value in hand can be given out to: what may be its closing tag is not part of it. */
+/* The end of the part of the current value that can be emitted: before a possible closing tag. */
 static size_t value_end(const struct tools_reader *r)
 {
     const struct call *c = &r->call;

@@ -228,7 +228,7 @@ static bool find_json(struct tools_style *style, struct tools_span text, struct 
     return true;
 }
 
-/* The whole of it is fixed. */
+/* Every byte of it is fixed. */
 static bool find_tags(struct tools_style *style, struct tools_span text)
 {
     text = trim(text);

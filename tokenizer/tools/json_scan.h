@@ -26,7 +26,7 @@ struct json_scan {
     uint8_t depth;
     bool key;                               /* the string is a member's name */
     uint8_t digits;                         /* hex digits of an escape that are still to come */
-    const char *literal;                    /* what is left of true, false or null */
+    const char *literal;                    /* the rest of true, false or null */
     uint64_t objects[JSON_SCAN_DEPTH / 64]; /* bit d: the container at depth d is an object */
 };
 

@@ -117,7 +117,7 @@ static struct gram_part until(struct tree *t, const char *text)
 
 /* ---- parameters of qwen-xml ---------------------------------------------------------------- */
 
-/* Neither tag may stand in a value, or it would end there. */
+/* A value must contain neither tag, or it would end there. */
 static const char value_close[] = "</parameter>", value_open[] = "<parameter=";
 
 static struct gram_part any_text(struct tree *t)
@@ -339,7 +339,7 @@ static struct gram_part calls_alone(struct tree *t)
 /* Bytes of the heads of all calls together, so that the automaton of text stays small. */
 enum { MAX_HEADS = 4096 };
 
-/* Any text in which no call begins. Where there is no marker, the head of a call is one: up to the
+/* Any text in which no call begins. Without a marker, the head of a call serves as one: up to the
  * end of its name, or of the part of the name that all tools have room for. */
 static struct gram_part text_alone(struct tree *t)
 {

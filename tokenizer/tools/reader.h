@@ -43,7 +43,7 @@ enum opening_index {
     N_OPENINGS
 };
 
-/* What a byte may begin, by mode. */
+/* Flags of a byte, by mode: it may be space, or begin an opening. */
 enum { BYTE_SPACE = 1, BYTE_OPENING = 2 };
 
 /* The effect of a text marker that begins at a byte; see openings in reader_modes.c. */
@@ -54,7 +54,7 @@ struct opening {
     unsigned modes;           /* bits 1 << enum mode */
 };
 
-/* The forms in which arguments stand. */
+/* The forms in which arguments are written. */
 enum arguments {
     ARGUMENTS_NONE, /* not yet, or null */
     ARGUMENTS_OBJECT,
@@ -177,7 +177,7 @@ void call_open(struct tools_reader *r, enum opening_index opening);
 /* Reads on up to len, or until there is no call any more. */
 void call_read(struct tools_reader *r);
 
-/* A marker token stands at pos, up to len. Returns true if the call takes it. */
+/* A marker token is at pos, up to len. Returns true if the call takes it. */
 bool call_marker(struct tools_reader *r, enum tools_marker marker);
 
 /* The end of the text. */

@@ -167,7 +167,7 @@ static size_t drop_control(struct tools_reader *r, size_t end)
 void reader_fail(struct tools_reader *r, size_t end)
 {
     size_t begin = r->held, tail = end;
-    if (!r->call.first) { /* what follows a call of this block */
+    if (!r->call.first) { /* after a call of this block */
         reader_begin_text(r, MODE_TEXT);
         r->sent = begin;
         while (begin < end && reader_is_space(r->text[begin]))

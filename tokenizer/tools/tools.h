@@ -189,7 +189,7 @@ void tools_set_destroy(struct tools_set *s);
 
 enum tools_thinking { TOOLS_THINKING_UNSAID, TOOLS_THINKING_ON, TOOLS_THINKING_OFF };
 
-/* The input of a rendering; borrowed. Every text is JSON, NULL where there is none. */
+/* The input of a rendering; borrowed. Every text is JSON, or NULL if absent. */
 struct tools_prompt_params {
     const struct tools_style *style;
     const char *messages;         /* array, as tok_chat_input has it */
@@ -249,8 +249,8 @@ struct tools_reader_params {
     void *ctx;
 };
 
-/* The most that the filter holds, and a value that is enough for guided text: there only calls
- * whose id stands behind the arguments, and forms that the guide does not hold in, are held. */
+/* The most that the filter holds back, and a value that is enough for guided text: there only
+ * calls whose id follows the arguments, and forms outside of the guide, are held back. */
 enum { TOOLS_MAX_HELD = 1 << 20, TOOLS_GUIDED_HELD = 1 << 16 };
 
 struct tools_reader;

@@ -78,7 +78,7 @@ static void wrong_files_are_refused_with_a_reason(void **state)
         {"{'decoder':{'type':'WordPiece'}," MODEL "}", "\"WordPiece\""},
         {"{'decoder':{'type':'Sequence','decoders':[{'type':'Fuse'},{'type':'ByteFallback'}]}"
          "," MODEL "}",
-         "behind"},
+         "after"},
         {"{'decoder':{'type':'Strip','content':' ','start':-1,'stop':0}," MODEL "}", "start"},
         {"{'added_tokens':{}," MODEL "}", "array"},
         {"{'added_tokens':[{'id':3}]," MODEL "}", "content"},
