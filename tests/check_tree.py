@@ -72,7 +72,7 @@ ONLY = {
     "curl/curl.h": r"server/transfer\.c",
     "ucontext.h": r"engine/fiber\.c",
     "histedit.h": r"server/cli/line_edit\.c",
-    "immintrin.h": r"engine/(kernels/\w+|pool)\.[ch]",
+    "immintrin.h": r"(engine/(kernels/\w+|pool)|base/sha256)\.[ch]",
     "malloc.h": r"base/heap\.h",
     "jansson.h": r"(server/([a-z]+/)*\w+|tests/filters/\w+|engine/model/\w+|tokenizer/(chat/)?\w+)\.[ch]",
 }
