@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: MIT
 # Two stages: build with the compiler, run with the libraries alone. The demo model is inside; mount a
 # model directory and pass its path to serve another one. --build-arg VARIANT=small leaves out OpenBLAS
-# (matrices are then always multiplied by Hearth's own kernels), `hearth pull` and line editing in
-# `hearth chat`: 5 MB above the base instead of 68. --build-arg COMMIT=$(git rev-parse HEAD) is what --version names.
+# (matrices are then always multiplied by Hearth's own kernels), `hearth pull`, `hearth chat --url` and line
+# editing in `hearth chat`: 5 MB above the base instead of 68. --build-arg COMMIT=$(git rev-parse HEAD) is what --version names.
 #
 #   docker build -t hearth .
 #   docker run --rm --read-only -p 8080:8080 -v /path/to/model:/model:ro -e HEARTH_MODEL=/model \

@@ -75,11 +75,6 @@ int transfer_load(char *err, size_t errlen)
     return 0;
 }
 
-int transfer_load_plain(char *err, size_t errlen)
-{
-    return transfer_load(err, errlen);
-}
-
 /* ---- one exchange --------------------------------------------------------------------------- */
 
 struct transfer {

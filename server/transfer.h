@@ -23,12 +23,11 @@ enum {
     TRANSFER_BODY_MIN_BYTES = 1024, /* a body must bring this much per body_timeout_ms */
 };
 
-/* Opens libcurl. 0, or -1 with a sentence: it is not installed, or this build is without it. */
+/*
+ * Opens libcurl, before anything else here is called. 0, or -1 with a sentence: it is not
+ * installed, or this build is without it.
+ */
 int transfer_load(char *err, size_t errlen);
-
-/* For http and Unix sockets without redirects, which a build without libcurl can do too: there the
- * timeout of bodies does not count. */
-int transfer_load_plain(char *err, size_t errlen);
 
 struct transfer;
 

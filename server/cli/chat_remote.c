@@ -301,7 +301,7 @@ struct remote *remote_open(const char *url, const char *key, const char *model,
         .unix_socket = strncmp(url, "unix:", 5) == 0 ? url + 5 : NULL,
     };
     if (!settings.ca_file) settings.ca_file = getenv("SSL_CERT_FILE");
-    if (transfer_load_plain(err, errlen)) return NULL;
+    if (transfer_load(err, errlen)) return NULL;
     struct remote *r = calloc(1, sizeof(*r));
     if (r) r->transfer = transfer_create(&settings);
     if (!r || !r->transfer) {
