@@ -14,12 +14,13 @@
 #include "server/app.h"
 #include "server/bounds.h"
 #include "server/config/config.h"
+#include "server/hub/hub_error.h"
 #include "server/log.h"
 #include "server/model_lookup.h"
 #include "server/serve_pull.h"
 #include "server/served_model.h"
 
-enum { ERROR_BYTES = 512 };
+enum { ERROR_BYTES = HUB_ERR_SIZE };
 
 struct srv_loader {
     struct srv_app *app;
@@ -38,8 +39,7 @@ struct srv_loader {
 static int find_model(struct srv_loader *l)
 {
     struct srv_pull *pull = l->app->pull;
-    if (pull)
-        return srv_pull_run(pull, l->model_dir, sizeof(l->model_dir), l->error, sizeof(l->error));
+    if (pull) return srv_pull_run(pull, l->model_dir, sizeof(l->model_dir), l->error);
     int len = snprintf(l->model_dir, sizeof(l->model_dir), "%s", l->app->config->model);
     if ((size_t)len < sizeof(l->model_dir)) return EXIT_SUCCESS;
     snprintf(l->error, sizeof(l->error), "the path of the model is too long");

@@ -113,7 +113,7 @@ static int find_model(struct srv_config *c)
     if (!rc && needs_weights(c->command)) rc = srv_hub_check(dir, err, sizeof(err));
     if (!rc) c->pull = false;
     if (!rc) return set_model(c, dir);
-    if (c->pull && hub_name_parse(&(struct hub_name){0}, c->model, dir, sizeof(dir)) == 0) {
+    if (c->pull && hub_name_parse(&(struct hub_name){0}, c->model, dir) == 0) {
         fprintf(stderr, "hearth: %s is fetched at the start; it is not here to be checked\n",
                 c->model);
         return EXIT_SUCCESS;

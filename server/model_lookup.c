@@ -16,6 +16,7 @@
 
 #include "base/file.h"
 #include "server/hub/cache.h"
+#include "server/hub/hub_error.h"
 #include "server/hub/names.h"
 #include "server/hub/snapshot.h"
 
@@ -58,7 +59,11 @@ static int find_snapshot(const char *spec, const struct hub_name *name, const ch
 {
     char commit[HUB_COMMIT_LEN + 1] = "";
     struct hub_cache cache;
-    if (hub_cache_open(&cache, root, name->repo, err, errlen)) return -1;
+    char reason[HUB_ERR_SIZE];
+    if (hub_cache_open(&cache, root, name->repo, reason)) {
+        snprintf(err, errlen, "%s", reason);
+        return -1;
+    }
     bool known = cache.repo_fd >= 0;
     int rc = known ? find_commit(&cache, name, commit) : -1;
     hub_cache_close(&cache);
@@ -81,9 +86,9 @@ static int find_snapshot(const char *spec, const struct hub_name *name, const ch
 int srv_hub_resolve_cached(const char *spec, const char *(*env)(const char *name), char *ret_dir,
                            size_t size, char *err, size_t errlen)
 {
-    char reason[300], root[PATH_MAX];
+    char reason[HUB_ERR_SIZE], root[PATH_MAX];
     struct hub_name name;
-    if (hub_name_parse(&name, spec, reason, sizeof(reason))) {
+    if (hub_name_parse(&name, spec, reason)) {
         if (strchr(spec, ':'))
             snprintf(err, errlen, "model %s", reason);
         else

@@ -65,16 +65,15 @@ static const struct hub_pull_events events = {
 
 /* ---- life ----------------------------------------------------------------------------------- */
 
-int srv_pull_create(struct srv_pull **ret, const struct srv_config *config, char *err,
-                    size_t errlen)
+int srv_pull_create(struct srv_pull **ret, const struct srv_config *config, char *err)
 {
     struct srv_pull *p = calloc(1, sizeof(*p));
-    int rc = p ? hub_name_parse(&p->name, config->model, err, errlen) : HUB_EINTERNAL;
+    int rc = p ? hub_name_parse(&p->name, config->model, err) : HUB_EINTERNAL;
     if (!p)
-        snprintf(err, errlen, "out of memory");
+        snprintf(err, HUB_ERR_SIZE, "out of memory");
     else if (rc)
         rc = HUB_EUSAGE;
-    if (!rc) rc = hub_pull_prepare(&p->settings, environment, err, errlen);
+    if (!rc) rc = hub_pull_prepare(&p->settings, environment, err);
     if (rc) {
         free(p);
         return -rc;
@@ -91,7 +90,7 @@ int srv_pull_create(struct srv_pull **ret, const struct srv_config *config, char
     atomic_store(&p->running, p->pull != NULL);
     *ret = p;
     if (p->pull) return 0;
-    snprintf(err, errlen, "out of memory");
+    snprintf(err, HUB_ERR_SIZE, "out of memory");
     return -HUB_EINTERNAL;
 }
 
@@ -114,10 +113,10 @@ static bool use_cached(struct srv_pull *p, int rc, const char *err)
     return true;
 }
 
-int srv_pull_run(struct srv_pull *p, char *ret_dir, size_t size, char *err, size_t errlen)
+int srv_pull_run(struct srv_pull *p, char *ret_dir, size_t size, char *err)
 {
     atomic_store(&p->began_us, clock_now_us());
-    int rc = hub_pull_run(p->pull, err, errlen);
+    int rc = hub_pull_run(p->pull, err);
     bool cached = rc && use_cached(p, rc, err);
     struct hub_progress progress;
     char total[32];

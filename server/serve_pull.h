@@ -18,12 +18,11 @@ struct srv_pull;
 /*
  * Before any other thread exists. config is borrowed. Returns owned; or the exit status with err.
  */
-int srv_pull_create(struct srv_pull **ret, const struct srv_config *config, char *err,
-                    size_t errlen);
+int srv_pull_create(struct srv_pull **ret, const struct srv_config *config, char *err);
 void srv_pull_destroy(struct srv_pull *p); /* NULL is fine */
 
 /* Fetches the model; its directory goes to ret_dir. 0, or the exit status with err. */
-int srv_pull_run(struct srv_pull *p, char *ret_dir, size_t size, char *err, size_t errlen);
+int srv_pull_run(struct srv_pull *p, char *ret_dir, size_t size, char *err);
 
 /* How far it has come; -1: nothing is being pulled. p may be NULL. */
 int srv_pull_percent(struct srv_pull *p);

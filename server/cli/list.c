@@ -13,6 +13,7 @@
 #include "base/shown.h"
 #include "server/cli/cli.h"
 #include "server/config/config.h"
+#include "server/hub/hub_error.h"
 #include "server/hub/inventory.h"
 #include "server/hub/pull_progress.h"
 
@@ -66,10 +67,10 @@ static void print_json(void *ctx, const struct hub_model *m)
 int srv_cmd_list(const struct srv_config *config)
 {
     int n = 0;
-    char root[PATH_MAX], err[400] = "no place for models: set --cache-dir, HF_HUB_CACHE or HOME";
+    char root[PATH_MAX],
+        err[HUB_ERR_SIZE] = "no place for models: set --cache-dir, HF_HUB_CACHE or HOME";
     int rc = hub_cache_root(environment, root, sizeof(root));
-    if (!rc)
-        rc = hub_inventory_visit(root, config->json ? print_json : print_row, &n, err, sizeof(err));
+    if (!rc) rc = hub_inventory_visit(root, config->json ? print_json : print_row, &n, err);
     if (rc) {
         shown_line(stderr, "hearth: %s", err);
         return EXIT_FAILURE;

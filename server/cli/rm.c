@@ -78,11 +78,10 @@ static bool ask(const char *name, const char *size, const char *root)
 int srv_cmd_rm(const struct srv_config *config)
 {
     char root[PATH_MAX], path[PATH_MAX + HUB_FOLDER_SIZE], folder[HUB_FOLDER_SIZE], size[32],
-        err[300] = "rm needs the name of a model, as `hearth list` shows it";
+        err[HUB_ERR_SIZE] = "rm needs the name of a model, as `hearth list` shows it";
     struct hub_name name = {.has_revision = false};
     struct stat st;
-    if (!config->model || hub_name_parse(&name, config->model, err, sizeof(err)) ||
-        name.has_revision) {
+    if (!config->model || hub_name_parse(&name, config->model, err) || name.has_revision) {
         shown_line(stderr, "hearth: %s",
                    config->model && name.has_revision
                        ? "rm removes all revisions of a model: leave out what follows @"

@@ -725,7 +725,7 @@ int srv_cmd_serve(const struct srv_config *config)
     s.server.max_connections = fit_connections(config);
 
     if (config->pull) {
-        s.status = srv_pull_create(&s.server.app.pull, config, err, sizeof(err));
+        s.status = srv_pull_create(&s.server.app.pull, config, err);
         if (s.status) return fail(&s, err);
         s.status = EXIT_FAILURE;
     }

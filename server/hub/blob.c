@@ -174,13 +174,12 @@ static void remove_part(struct hub_blob *b, const char *name)
 
 /* ---- all of it ------------------------------------------------------------------------------ */
 
-static int start_hasher(struct hub_blob *b, char *err, size_t errlen)
+static int start_hasher(struct hub_blob *b, char *err)
 {
     hub_hasher_destroy(b->hasher);
     b->hasher = hub_hasher_create(b->fd, b->file->size, b->file->is_lfs);
     if (!b->hasher) {
-        snprintf(err, errlen, "out of memory");
-        return HUB_EINTERNAL;
+        return hub_fail(err, HUB_EINTERNAL, "out of memory");
     }
     hub_hasher_follow(b->hasher, b->n_bytes);
     return 0;
@@ -188,8 +187,7 @@ static int start_hasher(struct hub_blob *b, char *err, size_t errlen)
 
 int hub_blob_begin(struct hub_blob *ret, const struct hub_cache *c, const struct hub_file *f,
                    mode_t mode, bool force, const atomic_bool *stop,
-                   void (*on_wait)(void *ctx, const char *path), void *ctx, char *err,
-                   size_t errlen)
+                   void (*on_wait)(void *ctx, const char *path), void *ctx, char *err)
 {
     *ret = (struct hub_blob){
         .cache = c,
@@ -200,22 +198,21 @@ int hub_blob_begin(struct hub_blob *ret, const struct hub_cache *c, const struct
         .fd = -1,
     };
     if (lock(ret, on_wait, ctx)) {
-        snprintf(err, errlen, "stopped");
-        return HUB_ESTOPPED;
+        return hub_fail(err, HUB_ESTOPPED, "stopped");
     }
     if (!force && hub_cache_has_blob(c, f)) return 1;
-    if (open_part(ret)) return hub_cache_cannot(c, "write", err, errlen);
-    return start_hasher(ret, err, errlen);
+    if (open_part(ret)) return hub_cache_cannot(c, "write", err);
+    return start_hasher(ret, err);
 }
 
-int hub_blob_write(struct hub_blob *b, const char *data, size_t len, char *err, size_t errlen)
+int hub_blob_write(struct hub_blob *b, const char *data, size_t len, char *err)
 {
     int64_t room = b->file->size - b->n_bytes;
     if ((int64_t)len > room) len = (size_t)room;
     while (len) {
         ssize_t n = pwrite(b->fd, data, len, (off_t)b->n_bytes);
         if (n < 0 && errno == EINTR) continue;
-        if (n < 0) return hub_cache_cannot(b->cache, "write", err, errlen);
+        if (n < 0) return hub_cache_cannot(b->cache, "write", err);
         int64_t before = b->n_bytes / WRITEBACK_BYTES;
         b->n_bytes += n;
         data += n;
@@ -228,28 +225,27 @@ int hub_blob_write(struct hub_blob *b, const char *data, size_t len, char *err, 
     return 0;
 }
 
-int hub_blob_restart(struct hub_blob *b, char *err, size_t errlen)
+int hub_blob_restart(struct hub_blob *b, char *err)
 {
     hub_hasher_destroy(b->hasher);
     b->hasher = NULL;
     b->n_bytes = 0;
-    if (ftruncate(b->fd, 0)) return hub_cache_cannot(b->cache, "write", err, errlen);
-    return start_hasher(b, err, errlen);
+    if (ftruncate(b->fd, 0)) return hub_cache_cannot(b->cache, "write", err);
+    return start_hasher(b, err);
 }
 
-int hub_blob_finish(struct hub_blob *b, char *err, size_t errlen)
+int hub_blob_finish(struct hub_blob *b, char *err)
 {
     const struct hub_cache *c = b->cache;
     if (hub_hasher_result(b->hasher, b->stop, b->digest)) {
         bool stopped = errno == ECANCELED;
-        if (!stopped) return hub_cache_cannot(c, "read", err, errlen);
-        snprintf(err, errlen, "stopped");
-        return HUB_ESTOPPED;
+        if (!stopped) return hub_cache_cannot(c, "read", err);
+        return hub_fail(err, HUB_ESTOPPED, "stopped");
     }
     if (strcmp(b->digest, b->file->etag) != 0) return HUB_EWRONG;
     if (fsync(b->fd) || fchmod(b->fd, b->mode) ||
         renameat(c->blobs_fd, b->part, c->blobs_fd, b->file->etag))
-        return hub_cache_cannot(c, "write", err, errlen);
+        return hub_cache_cannot(c, "write", err);
     close(b->fd);
     b->fd = -1;
     visit_parts(b, remove_part);

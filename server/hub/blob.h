@@ -42,20 +42,19 @@ struct hub_blob {
  */
 int hub_blob_begin(struct hub_blob *ret, const struct hub_cache *c, const struct hub_file *f,
                    mode_t mode, bool force, const atomic_bool *stop,
-                   void (*on_wait)(void *ctx, const char *path), void *ctx, char *err,
-                   size_t errlen);
+                   void (*on_wait)(void *ctx, const char *path), void *ctx, char *err);
 
 /* Writes the next bytes, never beyond the file's size. Returns 0 or HUB_EDISK. */
-int hub_blob_write(struct hub_blob *b, const char *data, size_t len, char *err, size_t errlen);
+int hub_blob_write(struct hub_blob *b, const char *data, size_t len, char *err);
 
 /* Drops all bytes. Returns 0, HUB_EDISK or HUB_EINTERNAL. */
-int hub_blob_restart(struct hub_blob *b, char *err, size_t errlen);
+int hub_blob_restart(struct hub_blob *b, char *err);
 
 /*
  * All bytes are there: checks them and gives the blob its name. 0, HUB_EWRONG (the hash differs:
  * restart or drop), or another error.
  */
-int hub_blob_finish(struct hub_blob *b, char *err, size_t errlen);
+int hub_blob_finish(struct hub_blob *b, char *err);
 
 /* Removes the part, because its bytes are useless. */
 void hub_blob_drop(struct hub_blob *b);

@@ -36,15 +36,15 @@ static void close_fd(int *fd)
     *fd = -1;
 }
 
-int hub_cache_cannot(const struct hub_cache *c, const char *action, char *err, size_t errlen)
+int hub_cache_cannot(const struct hub_cache *c, const char *action, char *err)
 {
     int error = errno;
     if (error == ENOSPC || error == EDQUOT || error == EFBIG) {
-        snprintf(err, errlen, "no space left in %.300s (%s)", c->root, strerror(error));
+        snprintf(err, HUB_ERR_SIZE, "no space left in %.300s (%s)", c->root, strerror(error));
     } else {
         char text[500];
         const char *reason = file_reason(c->root, text, sizeof(text));
-        snprintf(err, errlen, "cannot %s %.300s: %c%s", action, c->root,
+        snprintf(err, HUB_ERR_SIZE, "cannot %s %.300s: %c%s", action, c->root,
                  tolower((unsigned char)reason[0]), reason + 1);
     }
     return HUB_EDISK;
@@ -108,16 +108,14 @@ static int open_in_snapshot(const struct hub_cache *c, const char *commit, const
 }
 
 /* A folder of the cache is a link or a file: nothing is written through it. */
-static int refuse_folder(const struct hub_cache *c, const char *name, char *err, size_t errlen)
+static int refuse_folder(const struct hub_cache *c, const char *name, char *err)
 {
-    if (errno != ELOOP && errno != ENOTDIR) return hub_cache_cannot(c, "open", err, errlen);
-    snprintf(err, errlen, "%.300s/%s/%s is not a folder (links are not followed here)", c->root,
-             c->folder, name);
-    return HUB_EDISK;
+    if (errno != ELOOP && errno != ENOTDIR) return hub_cache_cannot(c, "open", err);
+    return hub_fail(err, HUB_EDISK, "%.300s/%s/%s is not a folder (links are not followed here)",
+                    c->root, c->folder, name);
 }
 
-int hub_cache_open(struct hub_cache *ret, const char *root, const char *repo, char *err,
-                   size_t errlen)
+int hub_cache_open(struct hub_cache *ret, const char *root, const char *repo, char *err)
 {
     *ret = (struct hub_cache){.root_fd = -1, .repo_fd = -1, .blobs_fd = -1};
     char absolute[PATH_MAX];
@@ -129,8 +127,8 @@ int hub_cache_open(struct hub_cache *ret, const char *root, const char *repo, ch
     if (ret->repo_fd >= 0) ret->blobs_fd = hub_folder_open(ret->repo_fd, "blobs", false);
     bool all = ret->root_fd >= 0 && ret->repo_fd >= 0 && ret->blobs_fd >= 0;
     if (all || errno == ENOENT) return 0;
-    int rc = ret->repo_fd >= 0 ? refuse_folder(ret, "blobs", err, errlen)
-                               : hub_cache_cannot(ret, "open", err, errlen);
+    int rc =
+        ret->repo_fd >= 0 ? refuse_folder(ret, "blobs", err) : hub_cache_cannot(ret, "open", err);
     hub_cache_close(ret);
     return rc;
 }
@@ -173,21 +171,21 @@ static void make_tag(const struct hub_cache *c)
     close(fd);
 }
 
-int hub_cache_make(struct hub_cache *c, char *err, size_t errlen)
+int hub_cache_make(struct hub_cache *c, char *err)
 {
     static const char *const folders[] = {"blobs", "refs", "snapshots", "trees"};
-    if (c->root_fd < 0 && make_root(c)) return hub_cache_cannot(c, "write", err, errlen);
+    if (c->root_fd < 0 && make_root(c)) return hub_cache_cannot(c, "write", err);
     if (c->repo_fd < 0) {
         if (mkdirat(c->root_fd, c->folder, 0777) && errno != EEXIST)
-            return hub_cache_cannot(c, "write", err, errlen);
+            return hub_cache_cannot(c, "write", err);
         c->repo_fd = openat(c->root_fd, c->folder, FOLDER_FLAGS);
-        if (c->repo_fd < 0) return hub_cache_cannot(c, "open", err, errlen);
+        if (c->repo_fd < 0) return hub_cache_cannot(c, "open", err);
     }
     for (size_t i = 0; i < sizeof(folders) / sizeof(folders[0]); i++) {
         int fd = hub_folder_open(c->repo_fd, folders[i], true);
         if (fd < 0 && (errno == ELOOP || errno == ENOTDIR))
-            return refuse_folder(c, folders[i], err, errlen);
-        if (fd < 0) return hub_cache_cannot(c, "write", err, errlen);
+            return refuse_folder(c, folders[i], err);
+        if (fd < 0) return hub_cache_cannot(c, "write", err);
         if (i == 0 && c->blobs_fd < 0)
             c->blobs_fd = fd;
         else
@@ -302,12 +300,12 @@ int hub_cache_read_ref(const struct hub_cache *c, const char *revision,
 }
 
 int hub_cache_write_ref(const struct hub_cache *c, const char *revision, const char *commit,
-                        char *err, size_t errlen)
+                        char *err)
 {
     char path[HUB_REVISION_SIZE + 8];
     snprintf(path, sizeof(path), "refs/%s", revision);
     if (write_file(c, path, commit, HUB_COMMIT_LEN) == 0) return 0;
-    return hub_cache_cannot(c, "write a reference in", err, errlen);
+    return hub_cache_cannot(c, "write a reference in", err);
 }
 
 static void tree_path(const char *commit, char *buf, size_t size)
@@ -329,11 +327,11 @@ char *hub_cache_read_tree(const struct hub_cache *c, const char *commit, size_t 
 }
 
 int hub_cache_write_tree(const struct hub_cache *c, const char *commit, const char *text,
-                         size_t len, char *err, size_t errlen)
+                         size_t len, char *err)
 {
     char path[HUB_COMMIT_LEN + 16];
     tree_path(commit, path, sizeof(path));
-    return write_file(c, path, text, len) ? hub_cache_cannot(c, "write", err, errlen) : 0;
+    return write_file(c, path, text, len) ? hub_cache_cannot(c, "write", err) : 0;
 }
 
 /* ---- blobs and snapshots -------------------------------------------------------------------- */
@@ -465,24 +463,24 @@ static int place(const struct hub_cache *c, const struct hub_file *f, int folder
 }
 
 int hub_cache_link(const struct hub_cache *c, const char *commit, const struct hub_file *f,
-                   bool keep_blob, char *err, size_t errlen)
+                   bool keep_blob, char *err)
 {
     const char *name;
     int folder = open_in_snapshot(c, commit, f->path, true, &name);
     int rc = folder < 0 ? -1 : place(c, f, folder, name, keep_blob);
-    if (rc) rc = hub_cache_cannot(c, "write a snapshot in", err, errlen);
+    if (rc) rc = hub_cache_cannot(c, "write a snapshot in", err);
     close_fd(&folder);
     return rc;
 }
 
-int hub_cache_sync(const struct hub_cache *c, const char *commit, char *err, size_t errlen)
+int hub_cache_sync(const struct hub_cache *c, const char *commit, char *err)
 {
     const char *name;
     int folder = open_in_snapshot(c, commit, "", false, &name);
     int rc = folder < 0 ? -1 : fsync(folder);
     if (!rc) rc = fsync(c->blobs_fd);
     if (rc && errno == EINVAL) rc = 0; /* a file system that does not sync folders */
-    if (rc) rc = hub_cache_cannot(c, "write", err, errlen);
+    if (rc) rc = hub_cache_cannot(c, "write", err);
     close_fd(&folder);
     return rc;
 }

@@ -37,25 +37,24 @@ struct hub_cache {
  * Opens the repository's folders in the cache at root, as far as they exist. Returns 0 even if
  * there are none.
  */
-int hub_cache_open(struct hub_cache *ret, const char *root, const char *repo, char *err,
-                   size_t errlen);
+int hub_cache_open(struct hub_cache *ret, const char *root, const char *repo, char *err);
 void hub_cache_close(struct hub_cache *c);
 
 /* Creates the root, its tag and the folders if they are missing. */
-int hub_cache_make(struct hub_cache *c, char *err, size_t errlen);
+int hub_cache_make(struct hub_cache *c, char *err);
 
 /* Reads the commit that a reference names. Returns 0, or -1 if there is none. */
 int hub_cache_read_ref(const struct hub_cache *c, const char *revision,
                        char ret[HUB_COMMIT_LEN + 1]);
 
 int hub_cache_write_ref(const struct hub_cache *c, const char *revision, const char *commit,
-                        char *err, size_t errlen);
+                        char *err);
 
 /* The text of a commit's listing, or NULL. Returns owned. */
 char *hub_cache_read_tree(const struct hub_cache *c, const char *commit, size_t *ret_len);
 
 int hub_cache_write_tree(const struct hub_cache *c, const char *commit, const char *text,
-                         size_t len, char *err, size_t errlen);
+                         size_t len, char *err);
 
 /* Returns true if the snapshot has this file with its size. */
 bool hub_cache_has(const struct hub_cache *c, const char *commit, const struct hub_file *f);
@@ -75,10 +74,10 @@ char *hub_cache_read(const struct hub_cache *c, const char *commit, const char *
  * itself moves there; keep_blob: a copy of it instead, because another path needs it too.
  */
 int hub_cache_link(const struct hub_cache *c, const char *commit, const struct hub_file *f,
-                   bool keep_blob, char *err, size_t errlen);
+                   bool keep_blob, char *err);
 
 /* Syncs the folders of the snapshot and of the blobs. */
-int hub_cache_sync(const struct hub_cache *c, const char *commit, char *err, size_t errlen);
+int hub_cache_sync(const struct hub_cache *c, const char *commit, char *err);
 
 /* Bytes that may still be written below the root, which need not exist; -1: unknown. */
 int64_t hub_cache_free_bytes(const struct hub_cache *c);
@@ -87,7 +86,7 @@ int64_t hub_cache_free_bytes(const struct hub_cache *c);
 int hub_cache_snapshot_path(const struct hub_cache *c, const char *commit, char *buf, size_t size);
 
 /* "cannot write ROOT: read-only file system", of errno. Returns HUB_EDISK. */
-int hub_cache_cannot(const struct hub_cache *c, const char *action, char *err, size_t errlen);
+int hub_cache_cannot(const struct hub_cache *c, const char *action, char *err);
 
 /* Opens the folder of a name below dir_fd, without following a link; make: if it is missing. */
 int hub_folder_open(int dir_fd, const char *name, bool make);

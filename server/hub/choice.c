@@ -57,34 +57,31 @@ static const char *find_suffix(const struct hub_listing *l, const char *const *s
     return NULL;
 }
 
-static int refuse_weights(const struct hub_listing *l, const char *repo, char *err, size_t errlen)
+static int refuse_weights(const struct hub_listing *l, const char *repo, char *err)
 {
     static const char *const pickles[] = {".bin", ".pt", ".pth", ".ckpt"};
     static const char *const others[] = {".safetensors", ".gguf", ".onnx", ".h5", ".msgpack"};
     const char *pickle = find_suffix(l, pickles, 4), *other = find_suffix(l, others, 5);
     if (pickle)
-        snprintf(err, errlen,
-                 "%s has no safetensors weights (it has %.200s; pickle files can run "
-                 "code and are never read)",
-                 repo, pickle);
-    else if (other)
-        snprintf(err, errlen,
-                 "%s has no " HUB_WEIGHTS_NAME " in its root (it has %.200s, which is "
-                 "not read)",
-                 repo, other);
-    else
-        snprintf(err, errlen, "%s has no safetensors weights", repo);
-    return HUB_ENOTSERVED;
+        return hub_fail(err, HUB_ENOTSERVED,
+                        "%s has no safetensors weights (it has %.200s; pickle files can run code "
+                        "and are never read)",
+                        repo, pickle);
+    if (other)
+        return hub_fail(err, HUB_ENOTSERVED,
+                        "%s has no " HUB_WEIGHTS_NAME " in its root (it has %.200s, which is not "
+                        "read)",
+                        repo, other);
+    return hub_fail(err, HUB_ENOTSERVED, "%s has no safetensors weights", repo);
 }
 
-int hub_choose(struct hub_listing *l, const char *repo, char *err, size_t errlen)
+int hub_choose(struct hub_listing *l, const char *repo, char *err)
 {
     if (!hub_listing_find(l, HUB_WEIGHTS_NAME) && !hub_listing_find(l, HUB_INDEX_NAME))
-        return refuse_weights(l, repo, err, errlen);
+        return refuse_weights(l, repo, err);
     for (size_t i = 0; i < sizeof(needed) / sizeof(needed[0]); i++) {
         if (mark(l, needed[i])) continue;
-        snprintf(err, errlen, "%s has no %s", repo, needed[i]);
-        return HUB_ENOTSERVED;
+        return hub_fail(err, HUB_ENOTSERVED, "%s has no %s", repo, needed[i]);
     }
     for (size_t i = 0; i < sizeof(optional) / sizeof(optional[0]); i++)
         mark(l, optional[i]);
@@ -153,14 +150,14 @@ static int visit_index(struct visit *v)
 }
 
 int hub_shards_visit(const char *index, size_t len, bool (*take)(void *ctx, const char *name),
-                     void *ctx, char *err, size_t errlen)
+                     void *ctx, char *err)
 {
     struct visit v = {.take = take, .ctx = ctx};
-    jr_init(&v.json, index, len, 0, err, errlen);
+    jr_init(&v.json, index, len, 0, err, HUB_ERR_SIZE);
     int rc = visit_index(&v);
     jr_finish(&v.json);
     if (rc == 0 && v.any) return 0;
-    if (rc == 0) snprintf(err, errlen, "the index names no shard");
+    if (rc == 0) snprintf(err, HUB_ERR_SIZE, "the index names no shard");
     if (v.refused) err[0] = '\0';
     return -1;
 }
@@ -181,15 +178,12 @@ static bool mark_shard(void *ctx, const char *name)
     return false;
 }
 
-int hub_choose_shards(struct hub_listing *l, const char *index, size_t len, char *err,
-                      size_t errlen)
+int hub_choose_shards(struct hub_listing *l, const char *index, size_t len, char *err)
 {
     struct marking m = {.listing = l};
-    char reason[200] = "";
-    if (hub_shards_visit(index, len, mark_shard, &m, reason, sizeof(reason)) == 0) return 0;
+    char reason[HUB_ERR_SIZE] = "";
+    if (hub_shards_visit(index, len, mark_shard, &m, reason) == 0) return 0;
     if (m.problem)
-        snprintf(err, errlen, HUB_INDEX_NAME " names %s, %s", m.wrong, m.problem);
-    else
-        snprintf(err, errlen, HUB_INDEX_NAME ": %s", reason);
-    return HUB_EWRONG;
+        return hub_fail(err, HUB_EWRONG, HUB_INDEX_NAME " names %s, %s", m.wrong, m.problem);
+    return hub_fail(err, HUB_EWRONG, HUB_INDEX_NAME ": %.200s", reason);
 }

@@ -22,14 +22,13 @@ enum { HUB_INDEX_MAX_BYTES = 64 << 20 };
  * Marks the files that are fetched with any weights, and model.safetensors, or the index if only
  * that exists. Returns 0, or HUB_ENOTSERVED with a sentence if a required file is missing.
  */
-int hub_choose(struct hub_listing *l, const char *repo, char *err, size_t errlen);
+int hub_choose(struct hub_listing *l, const char *repo, char *err);
 
 /*
  * Marks the shards that an index names. 0, HUB_EWRONG with a sentence (a name that is not a file of
  * the root, or is not listed), or HUB_EINTERNAL.
  */
-int hub_choose_shards(struct hub_listing *l, const char *index, size_t len, char *err,
-                      size_t errlen);
+int hub_choose_shards(struct hub_listing *l, const char *index, size_t len, char *err);
 
 /*
  * Calls take for the shard of each tensor in an index, until it returns false. Names are UTF-8 of
@@ -37,6 +36,6 @@ int hub_choose_shards(struct hub_listing *l, const char *index, size_t len, char
  * returned false (then without one).
  */
 int hub_shards_visit(const char *index, size_t len, bool (*take)(void *ctx, const char *name),
-                     void *ctx, char *err, size_t errlen);
+                     void *ctx, char *err);
 
 #endif

@@ -273,7 +273,7 @@ static bool take_api_body(void *ctx, const char *data, size_t len)
 }
 
 int hub_client_get(struct hub_client *c, const char *url, struct buf *body, char *next,
-                   size_t next_size, char *err, size_t errlen)
+                   size_t next_size, char *err)
 {
     struct get g = {.body = body, .next = next, .next_size = next_size};
     struct hub_request r = {
@@ -293,7 +293,7 @@ int hub_client_get(struct hub_client *c, const char *url, struct buf *body, char
         else if (f.refused)
             fail(&f, HUB_EINTERNAL, false, "out of memory");
     } while (hub_client_wait(c, &tries, 0, "the hub", &f) == 0);
-    snprintf(err, errlen, "%s", f.err);
+    snprintf(err, HUB_ERR_SIZE, "%s", f.err);
     return f.rc;
 }
 

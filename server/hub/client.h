@@ -86,7 +86,7 @@ int hub_client_wait(struct hub_client *c, struct hub_tries *tries, int64_t reach
  * not asked). 0 or an enum hub_error with a sentence.
  */
 int hub_client_get(struct hub_client *c, const char *url, struct buf *body, char *next,
-                   size_t next_size, char *err, size_t errlen);
+                   size_t next_size, char *err);
 
 /* endpoint + prefix + name + middle + revision (percent-encoded), for API addresses. */
 int hub_client_url(const struct hub_client *c, char *buf, size_t size, const char *prefix,

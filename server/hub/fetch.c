@@ -25,7 +25,7 @@ static void report(const struct job *j, int64_t n_new)
 
 static int restart(struct job *j)
 {
-    j->rc = hub_blob_restart(&j->blob, j->err, sizeof(j->err));
+    j->rc = hub_blob_restart(&j->blob, j->err);
     report(j, 0);
     return j->rc;
 }
@@ -47,7 +47,7 @@ static bool take_body(void *ctx, const char *data, size_t len)
 {
     struct job *j = ctx;
     int64_t before = j->blob.n_bytes;
-    j->rc = hub_blob_write(&j->blob, data, len, j->err, sizeof(j->err));
+    j->rc = hub_blob_write(&j->blob, data, len, j->err);
     if (j->rc) return false;
     report(j, j->blob.n_bytes - before);
     return j->blob.n_bytes - before == (int64_t)len;
@@ -125,7 +125,7 @@ static int fetch_and_check(struct job *j, const char *url, bool *ret_wrong)
 {
     j->blob.digest[0] = '\0';
     int rc = fetch_bytes(j, url);
-    if (!rc) rc = hub_blob_finish(&j->blob, j->err, sizeof(j->err));
+    if (!rc) rc = hub_blob_finish(&j->blob, j->err);
     *ret_wrong = rc == HUB_EWRONG && j->blob.digest[0];
     return rc;
 }
@@ -148,26 +148,24 @@ static int fetch_right(struct job *j, const char *url)
 }
 
 static int make_url(const struct hub_fetch *fetch, const struct hub_file *f, char *url, size_t size,
-                    char *err, size_t errlen)
+                    char *err)
 {
     char middle[HUB_COMMIT_LEN + 16];
     snprintf(middle, sizeof(middle), "/resolve/%s/", fetch->commit);
     if (hub_client_url(fetch->client, url, size, "/", middle, f->path, false) == 0) return 0;
-    snprintf(err, errlen, "the address of %.200s is too long", f->path);
-    return HUB_EWRONG;
+    return hub_fail(err, HUB_EWRONG, "the address of %.200s is too long", f->path);
 }
 
-int hub_fetch_blob(const struct hub_fetch *fetch, const struct hub_file *f, char *err,
-                   size_t errlen)
+int hub_fetch_blob(const struct hub_fetch *fetch, const struct hub_file *f, char *err)
 {
     struct job j = {.fetch = fetch, .file = f};
     const struct hub_client *c = fetch->client;
     char url[TRANSFER_URL_MAX_BYTES];
-    int rc = make_url(fetch, f, url, sizeof(url), err, errlen);
+    int rc = make_url(fetch, f, url, sizeof(url), err);
     if (rc) return rc;
     mode_t mode = 0666 & ~c->settings->umask;
     rc = hub_blob_begin(&j.blob, fetch->cache, f, mode, fetch->force, c->stop, fetch->on_wait,
-                        fetch->ctx, j.err, sizeof(j.err));
+                        fetch->ctx, j.err);
     if (rc == 0) {
         report(&j, 0);
         rc = fetch_right(&j, url);
@@ -176,7 +174,7 @@ int hub_fetch_blob(const struct hub_fetch *fetch, const struct hub_file *f, char
         rc = 0;
     }
     hub_blob_end(&j.blob);
-    if (rc) snprintf(err, errlen, "%s", j.err);
+    if (rc) snprintf(err, HUB_ERR_SIZE, "%s", j.err);
     return rc;
 }
 
@@ -203,12 +201,12 @@ static bool is_content_of(const struct hub_file *f, const struct buf *b)
 }
 
 int hub_fetch_text(const struct hub_fetch *fetch, const struct hub_file *f, struct buf *ret,
-                   char *err, size_t errlen)
+                   char *err)
 {
     char url[TRANSFER_URL_MAX_BYTES];
     struct hub_tries tries = {0};
     struct hub_failure failure;
-    int rc = make_url(fetch, f, url, sizeof(url), err, errlen);
+    int rc = make_url(fetch, f, url, sizeof(url), err);
     if (rc) return rc;
     struct hub_request r = {
         .url = url,
@@ -226,6 +224,6 @@ int hub_fetch_text(const struct hub_fetch *fetch, const struct hub_file *f, stru
                      f->path);
         }
     } while (hub_client_wait(fetch->client, &tries, 0, f->path, &failure) == 0);
-    snprintf(err, errlen, "%s", failure.err);
+    snprintf(err, HUB_ERR_SIZE, "%s", failure.err);
     return failure.rc;
 }

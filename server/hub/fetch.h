@@ -28,11 +28,10 @@ struct hub_fetch {
 };
 
 /* 0 once the blob is there, or an enum hub_error with a sentence. */
-int hub_fetch_blob(const struct hub_fetch *fetch, const struct hub_file *f, char *err,
-                   size_t errlen);
+int hub_fetch_blob(const struct hub_fetch *fetch, const struct hub_file *f, char *err);
 
 /* The same into memory, for a small file that nothing is written of. */
 int hub_fetch_text(const struct hub_fetch *fetch, const struct hub_file *f, struct buf *ret,
-                   char *err, size_t errlen);
+                   char *err);
 
 #endif

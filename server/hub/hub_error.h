@@ -1,10 +1,13 @@
 /* SPDX-License-Identifier: MIT */
 /*
- * How fetching a model can fail. Functions of hub_*.c return 0 or one of these, with a sentence for
- * people in an err buffer of HUB_ERR_SIZE bytes. Its absolute value is the exit status.
+ * How fetching a model can fail. Functions of this folder return 0 or one of these, with a sentence
+ * for people in `err`, a buffer of HUB_ERR_SIZE bytes. Its absolute value is the exit status.
  */
 #ifndef HEARTH_SERVER_HUB_HUB_ERROR_H
 #define HEARTH_SERVER_HUB_HUB_ERROR_H
+
+#include <stdarg.h>
+#include <stdio.h>
 
 enum hub_error {
     HUB_EINTERNAL = -1,  /* out of memory, or a bug */
@@ -19,5 +22,16 @@ enum hub_error {
 };
 
 enum { HUB_ERR_SIZE = 600 };
+
+/* Writes the sentence into err and returns rc. No argument may lie in err. */
+__attribute__((format(printf, 3, 4))) static inline int hub_fail(char *err, int rc,
+                                                                 const char *format, ...)
+{
+    va_list args;
+    va_start(args, format);
+    vsnprintf(err, HUB_ERR_SIZE, format, args);
+    va_end(args);
+    return rc;
+}
 
 #endif

@@ -80,8 +80,8 @@ static int read_listing(struct visit *v, struct hub_listing *l)
     char err[HUB_ERR_SIZE];
     size_t len;
     char *text = hub_cache_read_tree(&v->cache, v->model.commit, &len);
-    int rc = text ? hub_listing_add_tree(l, text, len, err, sizeof(err)) : -1;
-    if (!rc) rc = hub_listing_sort(l, err, sizeof(err));
+    int rc = text ? hub_listing_add_tree(l, text, len, err) : -1;
+    if (!rc) rc = hub_listing_sort(l, err);
     free(text);
     return rc;
 }
@@ -94,7 +94,7 @@ static void choose_shards(struct visit *v, struct hub_listing *l)
     if (hub_listing_find(l, HUB_WEIGHTS_NAME)) return;
     char *text =
         hub_cache_read(&v->cache, v->model.commit, HUB_INDEX_NAME, HUB_INDEX_MAX_BYTES, &len);
-    if (text && hub_choose_shards(l, text, len, err, sizeof(err)))
+    if (text && hub_choose_shards(l, text, len, err))
         snprintf(v->model.reason, sizeof(v->model.reason), "%.250s", err);
     free(text);
 }
@@ -132,7 +132,7 @@ static void look(struct visit *v)
     m->reason[0] = '\0';
     if (hub_cache_snapshot_path(&v->cache, m->commit, m->path, sizeof(m->path))) return;
     bool listed = read_listing(v, &l) == 0;
-    if (listed && hub_choose(&l, m->repo, err, sizeof(err)) == 0) {
+    if (listed && hub_choose(&l, m->repo, err) == 0) {
         choose_shards(v, &l);
         measure(v, &l);
     } else {
@@ -202,11 +202,11 @@ static int compare_revisions(const void *a, const void *b)
     return strcmp(a, b);
 }
 
-static int visit_repository(struct visit *v, const char *root, char *err, size_t errlen)
+static int visit_repository(struct visit *v, const char *root, char *err)
 {
     struct hub_model *m = &v->model;
     v->n_revisions = 0;
-    if (hub_cache_open(&v->cache, root, m->repo, err, errlen)) return -1;
+    if (hub_cache_open(&v->cache, root, m->repo, err)) return -1;
     add_references(v, v->cache.repo_fd, "refs", "", FOLDERS_MAX);
     add_commits(v);
     qsort(v->revisions, (size_t)v->n_revisions, sizeof(v->revisions[0]), compare_revisions);
@@ -238,24 +238,24 @@ static int compare_repositories(const struct dirent **a, const struct dirent **b
 }
 
 int hub_inventory_visit(const char *root, void (*fn)(void *ctx, const struct hub_model *m),
-                        void *ctx, char *err, size_t errlen)
+                        void *ctx, char *err)
 {
     struct dirent **names = NULL;
     struct visit v = {.fn = fn, .ctx = ctx};
     int n = scandir(root, &names, is_repository, compare_repositories), rc = 0;
     if (n < 0 && errno == ENOENT) return 0;
     if (n < 0) {
-        snprintf(err, errlen, "cannot read %.300s: %s", root, strerror(errno));
+        snprintf(err, HUB_ERR_SIZE, "cannot read %.300s: %s", root, strerror(errno));
         return -1;
     }
     v.revisions = malloc(REVISIONS_MAX * sizeof(v.revisions[0]));
     if (!v.revisions) {
-        snprintf(err, errlen, "out of memory");
+        snprintf(err, HUB_ERR_SIZE, "out of memory");
         rc = -1;
     }
     for (int i = 0; i < n; i++) {
         if (!rc && hub_folder_parse(names[i]->d_name, v.model.repo) == 0)
-            rc = visit_repository(&v, root, err, errlen);
+            rc = visit_repository(&v, root, err);
         free(names[i]);
     }
     free(names);

@@ -30,6 +30,6 @@ struct hub_model {
  * for the call. 0, or -1 with a sentence if there is a cache that cannot be read.
  */
 int hub_inventory_visit(const char *root, void (*fn)(void *ctx, const struct hub_model *m),
-                        void *ctx, char *err, size_t errlen);
+                        void *ctx, char *err);
 
 #endif

@@ -34,7 +34,6 @@ struct reader {
     char json_err[160];
     int rc;
     char *err;
-    size_t errlen;
 };
 
 void hub_listing_finish(struct hub_listing *l)
@@ -73,7 +72,7 @@ bool hub_path_is_safe(const char *path, size_t len)
 static int refuse(struct reader *r, const char *problem, const char *path)
 {
     char shown[100];
-    snprintf(r->err, r->errlen, "the hub lists %s \"%s\"", problem,
+    snprintf(r->err, HUB_ERR_SIZE, "the hub lists %s \"%s\"", problem,
              shown_text(shown, sizeof(shown), path, strlen(path)));
     r->rc = HUB_EWRONG;
     return JR_EINVAL;
@@ -111,7 +110,7 @@ static bool is_xet_hash(const char *text)
 static int add(struct hub_listing *l, struct reader *r, const struct entry *e)
 {
     if (l->n == HUB_ENTRIES_MAX) {
-        snprintf(r->err, r->errlen, "the hub lists more than %d files", HUB_ENTRIES_MAX);
+        snprintf(r->err, HUB_ERR_SIZE, "the hub lists more than %d files", HUB_ENTRIES_MAX);
         r->rc = HUB_EWRONG;
         return JR_EINVAL;
     }
@@ -315,29 +314,27 @@ static int read_tree(struct hub_listing *l, struct reader *r)
 }
 
 static int read_with(int (*read)(struct hub_listing *l, struct reader *r), struct hub_listing *l,
-                     const char *text, size_t len, char *err, size_t errlen)
+                     const char *text, size_t len, char *err)
 {
-    struct reader r = {.err = err, .errlen = errlen};
+    struct reader r = {.err = err};
     jr_init(&r.json, text, len, 0, r.json_err, sizeof(r.json_err));
     int rc = read(l, &r);
     jr_finish(&r.json);
     if (rc == 0 || r.rc) return r.rc;
     bool no_memory = rc == JR_ENOMEM;
-    snprintf(err, errlen, "%s",
+    snprintf(err, HUB_ERR_SIZE, "%s",
              no_memory ? "out of memory" : "the answer is not a file list; is HF_ENDPOINT a hub?");
     return no_memory ? HUB_EINTERNAL : HUB_EWRONG;
 }
 
-int hub_listing_add_page(struct hub_listing *l, const char *text, size_t len, char *err,
-                         size_t errlen)
+int hub_listing_add_page(struct hub_listing *l, const char *text, size_t len, char *err)
 {
-    return read_with(read_page, l, text, len, err, errlen);
+    return read_with(read_page, l, text, len, err);
 }
 
-int hub_listing_add_tree(struct hub_listing *l, const char *text, size_t len, char *err,
-                         size_t errlen)
+int hub_listing_add_tree(struct hub_listing *l, const char *text, size_t len, char *err)
 {
-    return read_with(read_tree, l, text, len, err, errlen);
+    return read_with(read_tree, l, text, len, err);
 }
 
 /* ---- order ---------------------------------------------------------------------------------- */
@@ -348,9 +345,9 @@ static int compare_paths(const void *a, const void *b)
     return strcmp(x->path, y->path);
 }
 
-int hub_listing_sort(struct hub_listing *l, char *err, size_t errlen)
+int hub_listing_sort(struct hub_listing *l, char *err)
 {
-    struct reader r = {.err = err, .errlen = errlen};
+    struct reader r = {.err = err};
     if (l->n) qsort(l->files, l->n, sizeof(*l->files), compare_paths);
     for (size_t i = 1; i < l->n; i++) {
         if (strcmp(l->files[i - 1].path, l->files[i].path) != 0) continue;

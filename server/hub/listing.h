@@ -51,15 +51,13 @@ struct hub_listing {
 void hub_listing_finish(struct hub_listing *l);
 
 /* Adds a page of /api/models/ID/tree/COMMIT. 0, HUB_EWRONG or HUB_EINTERNAL. */
-int hub_listing_add_page(struct hub_listing *l, const char *text, size_t len, char *err,
-                         size_t errlen);
+int hub_listing_add_page(struct hub_listing *l, const char *text, size_t len, char *err);
 
 /* Adds what trees/COMMIT.json holds. */
-int hub_listing_add_tree(struct hub_listing *l, const char *text, size_t len, char *err,
-                         size_t errlen);
+int hub_listing_add_tree(struct hub_listing *l, const char *text, size_t len, char *err);
 
 /* After the last addition: sorts by path and refuses a path that comes twice. */
-int hub_listing_sort(struct hub_listing *l, char *err, size_t errlen);
+int hub_listing_sort(struct hub_listing *l, char *err);
 
 /* By path, or NULL. Of a sorted listing. */
 struct hub_file *hub_listing_find(const struct hub_listing *l, const char *path);

@@ -7,6 +7,7 @@
 #include <strings.h>
 
 #include "base/shown.h"
+#include "server/hub/hub_error.h"
 
 enum { PART_MAX = 96 };
 
@@ -60,29 +61,23 @@ static bool is_revision(const char *text)
     }
 }
 
-int hub_name_parse(struct hub_name *ret, const char *spec, char *err, size_t errlen)
+int hub_name_parse(struct hub_name *ret, const char *spec, char *err)
 {
     size_t len = strcspn(spec, "@");
     const char *revision = spec[len] ? spec + len + 1 : "main";
     char shown[120];
     size_t tag = strcspn(spec, ":");
-    if (spec[tag] && is_repo(spec, tag)) {
-        snprintf(err, errlen,
-                 "'%.200s' asks for one file of GGUF: what is served is the repository's "
-                 "safetensors, '%.*s' (--numerics int4 or int8 makes them smaller)",
-                 spec, (int)tag, spec);
-        return -1;
-    }
-    if (!is_repo(spec, len)) {
-        snprintf(err, errlen, "'%s' is not a model name: use org/name or name",
-                 shown_text(shown, sizeof(shown), spec, strlen(spec)));
-        return -1;
-    }
-    if (!is_revision(revision)) {
-        snprintf(err, errlen, "'%s' is not a revision: use a branch, a tag or a commit",
-                 shown_text(shown, sizeof(shown), revision, strlen(revision)));
-        return -1;
-    }
+    if (spec[tag] && is_repo(spec, tag))
+        return hub_fail(err, HUB_EUSAGE,
+                        "'%.200s' asks for one file of GGUF: what is served is the repository's "
+                        "safetensors, '%.*s' (--numerics int4 or int8 makes them smaller)",
+                        spec, (int)tag, spec);
+    if (!is_repo(spec, len))
+        return hub_fail(err, HUB_EUSAGE, "'%s' is not a model name: use org/name or name",
+                        shown_text(shown, sizeof(shown), spec, strlen(spec)));
+    if (!is_revision(revision))
+        return hub_fail(err, HUB_EUSAGE, "'%s' is not a revision: use a branch, a tag or a commit",
+                        shown_text(shown, sizeof(shown), revision, strlen(revision)));
     snprintf(ret->repo, sizeof(ret->repo), "%.*s", (int)len, spec);
     snprintf(ret->revision, sizeof(ret->revision), "%s", revision);
     ret->has_revision = spec[len] != '\0';

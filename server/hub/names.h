@@ -27,8 +27,8 @@ struct hub_name {
     bool is_commit;                   /* the revision is a whole commit */
 };
 
-/* spec: NAME or NAME@REVISION. 0, or -1 with a sentence. */
-int hub_name_parse(struct hub_name *ret, const char *spec, char *err, size_t errlen);
+/* spec: NAME or NAME@REVISION. 0, or HUB_EUSAGE with a sentence (hub_error.h). */
+int hub_name_parse(struct hub_name *ret, const char *spec, char *err);
 
 /*
  * The name in an address as a browser shows it, https://HUB/ORG/NAME or its page of a revision

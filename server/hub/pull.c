@@ -3,7 +3,6 @@
 #include "server/hub/pull.h"
 
 #include <errno.h>
-#include <stdarg.h>
 #include <stdatomic.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -48,18 +47,6 @@ struct hub_pull {
     char err[HUB_ERR_SIZE];
 };
 
-static int fail(char *err, size_t errlen, int rc, const char *format, ...)
-    __attribute__((format(printf, 4, 5)));
-
-static int fail(char *err, size_t errlen, int rc, const char *format, ...)
-{
-    va_list args;
-    va_start(args, format);
-    vsnprintf(err, errlen, format, args);
-    va_end(args);
-    return rc;
-}
-
 /* ---- events, one at a time ------------------------------------------------------------------ */
 
 static void on_retry(void *ctx, const char *what, const char *reason, int n_try, int wait_ms)
@@ -100,11 +87,10 @@ static void warn(struct hub_pull *p, const char *text)
 
 /* ---- life ----------------------------------------------------------------------------------- */
 
-int hub_pull_prepare(struct hub_settings *ret, const char *(*env)(const char *name), char *err,
-                     size_t errlen)
+int hub_pull_prepare(struct hub_settings *ret, const char *(*env)(const char *name), char *err)
 {
-    if (!hub_settings_offline(env) && transfer_load(err, errlen)) return HUB_EUSAGE;
-    return hub_settings_read(ret, env, err, errlen);
+    if (!hub_settings_offline(env) && transfer_load(err, HUB_ERR_SIZE)) return HUB_EUSAGE;
+    return hub_settings_read(ret, env, err);
 }
 
 struct hub_pull *hub_pull_create(const struct hub_pull_params *params)
@@ -227,14 +213,14 @@ static int choose_from_cache(struct hub_pull *p)
 {
     char err[HUB_ERR_SIZE];
     const struct hub_file *index = NULL;
-    if (hub_choose(&p->listing, p->name->repo, err, sizeof(err))) return -1;
+    if (hub_choose(&p->listing, p->name->repo, err)) return -1;
     if (!hub_listing_find(&p->listing, HUB_WEIGHTS_NAME))
         index = hub_listing_find(&p->listing, HUB_INDEX_NAME);
     if (!index) return 0;
     if (!hub_cache_has(&p->cache, p->commit, index)) return -1;
     size_t len;
     char *text = hub_cache_read(&p->cache, p->commit, HUB_INDEX_NAME, HUB_INDEX_MAX_BYTES, &len);
-    int rc = text ? hub_choose_shards(&p->listing, text, len, err, sizeof(err)) : -1;
+    int rc = text ? hub_choose_shards(&p->listing, text, len, err) : -1;
     free(text);
     return rc;
 }
@@ -246,17 +232,17 @@ static int read_tree(struct hub_pull *p)
     size_t len;
     char *text = hub_cache_read_tree(&p->cache, p->commit, &len);
     if (!text) return -1;
-    int rc = hub_listing_add_tree(&p->listing, text, len, err, sizeof(err));
-    if (!rc) rc = hub_listing_sort(&p->listing, err, sizeof(err));
+    int rc = hub_listing_add_tree(&p->listing, text, len, err);
+    if (!rc) rc = hub_listing_sort(&p->listing, err);
     free(text);
     if (rc || p->listing.n == 0) hub_listing_finish(&p->listing);
     return rc || p->listing.n == 0 ? -1 : 0;
 }
 
-static int set_snapshot(struct hub_pull *p, char *err, size_t errlen)
+static int set_snapshot(struct hub_pull *p, char *err)
 {
     if (!hub_cache_snapshot_path(&p->cache, p->commit, p->snapshot, sizeof(p->snapshot))) return 0;
-    return fail(err, errlen, HUB_EDISK, "the path of the cache is too long");
+    return hub_fail(err, HUB_EDISK, "the path of the cache is too long");
 }
 
 /* ---- without the network -------------------------------------------------------------------- */
@@ -282,12 +268,12 @@ static bool find_complete(struct hub_pull *p)
     return hub_snapshot_is_whole(p->snapshot);
 }
 
-static int run_offline(struct hub_pull *p, char *err, size_t errlen)
+static int run_offline(struct hub_pull *p, char *err)
 {
     if (find_complete(p)) return 0;
     bool there = p->cache.repo_fd >= 0;
-    return fail(err, errlen, HUB_ENETWORK, "offline (%s), and %s is not %sin the cache",
-                p->settings->offline, p->name->repo, there ? "complete " : "");
+    return hub_fail(err, HUB_ENETWORK, "offline (%s), and %s is not %sin the cache",
+                    p->settings->offline, p->name->repo, there ? "complete " : "");
 }
 
 bool hub_pull_use_cached(struct hub_pull *p, char ret_date[11])
@@ -324,7 +310,7 @@ static int read_commit(struct hub_pull *p, const struct buf *b)
     return !rc && found && hub_is_commit(p->commit) ? 0 : -1;
 }
 
-static int get_commit(struct hub_pull *p, struct hub_client *c, char *err, size_t errlen)
+static int get_commit(struct hub_pull *p, struct hub_client *c, char *err)
 {
     char url[TRANSFER_URL_MAX_BYTES];
     struct buf b;
@@ -333,12 +319,11 @@ static int get_commit(struct hub_pull *p, struct hub_client *c, char *err, size_
         return 0;
     }
     if (hub_client_url(c, url, sizeof(url), "/api/models/", "/revision/", p->name->revision, true))
-        return fail(err, errlen, HUB_EUSAGE, "the address of the model is too long");
+        return hub_fail(err, HUB_EUSAGE, "the address of the model is too long");
     buf_init(&b, REVISION_MAX_BYTES);
-    int rc = hub_client_get(c, url, &b, NULL, 0, err, errlen);
+    int rc = hub_client_get(c, url, &b, NULL, 0, err);
     if (!rc && read_commit(p, &b))
-        rc = fail(err, errlen, HUB_EWRONG,
-                  "the answer does not name a commit; is HF_ENDPOINT a hub?");
+        rc = hub_fail(err, HUB_EWRONG, "the answer does not name a commit; is HF_ENDPOINT a hub?");
     buf_finish(&b);
     return rc;
 }
@@ -350,65 +335,63 @@ struct pages {
     size_t n_bytes;
 };
 
-static int note_page(struct pages *s, const char *url, char *err, size_t errlen)
+static int note_page(struct pages *s, const char *url, char *err)
 {
     for (int i = 0; i < s->n; i++)
         if (strcmp(s->urls[i], url) == 0)
-            return fail(err, errlen, HUB_EWRONG,
-                        "the hub's file list leads back to a page of itself");
+            return hub_fail(err, HUB_EWRONG, "the hub's file list leads back to a page of itself");
     if (s->n == PAGES_MAX)
-        return fail(err, errlen, HUB_EWRONG, "the hub's file list has more than %d pages",
-                    PAGES_MAX);
+        return hub_fail(err, HUB_EWRONG, "the hub's file list has more than %d pages", PAGES_MAX);
     s->urls[s->n] = strdup(url);
-    if (!s->urls[s->n]) return fail(err, errlen, HUB_EINTERNAL, "out of memory");
+    if (!s->urls[s->n]) return hub_fail(err, HUB_EINTERNAL, "out of memory");
     s->n++;
     return 0;
 }
 
 static int get_page(struct hub_pull *p, struct hub_client *c, struct pages *s, char *url,
-                    size_t size, struct buf *b, char *err, size_t errlen)
+                    size_t size, struct buf *b, char *err)
 {
     char next[TRANSFER_URL_MAX_BYTES];
-    int rc = note_page(s, url, err, errlen);
-    if (!rc) rc = hub_client_get(c, url, b, next, sizeof(next), err, errlen);
+    int rc = note_page(s, url, err);
+    if (!rc) rc = hub_client_get(c, url, b, next, sizeof(next), err);
     if (rc) return rc;
     s->n_bytes += b->len;
     if (s->n_bytes > HUB_LISTING_MAX_BYTES)
-        return fail(err, errlen, HUB_EWRONG, "the hub's file list has more than %d MiB",
-                    HUB_LISTING_MAX_BYTES >> 20);
-    rc = hub_listing_add_page(&p->listing, b->data ? b->data : "", b->len, err, errlen);
+        return hub_fail(err, HUB_EWRONG, "the hub's file list has more than %d MiB",
+                        HUB_LISTING_MAX_BYTES >> 20);
+    rc = hub_listing_add_page(&p->listing, b->data ? b->data : "", b->len, err);
     if (!rc && next[0] && transfer_url_join(url, next, url, size))
-        rc = fail(err, errlen, HUB_EWRONG, "the hub's file list leads to what is not an address");
+        rc = hub_fail(err, HUB_EWRONG, "the hub's file list leads to what is not an address");
     if (!next[0]) url[0] = '\0';
     return rc;
 }
 
-static int get_listing(struct hub_pull *p, struct hub_client *c, char *err, size_t errlen)
+static int get_listing(struct hub_pull *p, struct hub_client *c, char *err)
 {
     char url[TRANSFER_URL_MAX_BYTES];
     struct buf b;
     struct pages s = {.n = 0};
     if (hub_client_url(c, url, sizeof(url) - 64, "/api/models/", "/tree/", p->commit, true))
-        return fail(err, errlen, HUB_EUSAGE, "the address of the model is too long");
+        return hub_fail(err, HUB_EUSAGE, "the address of the model is too long");
     size_t len = strlen(url);
     snprintf(url + len, sizeof(url) - len, "?recursive=true&expand=false");
     buf_init(&b, HUB_PAGE_MAX_BYTES);
     int rc = 0;
     while (!rc && url[0])
-        rc = get_page(p, c, &s, url, sizeof(url), &b, err, errlen);
+        rc = get_page(p, c, &s, url, sizeof(url), &b, err);
     buf_finish(&b);
     for (int i = 0; i < s.n; i++)
         free(s.urls[i]);
-    return rc ? rc : hub_listing_sort(&p->listing, err, errlen);
+    return rc ? rc : hub_listing_sort(&p->listing, err);
 }
 
-static int write_tree(struct hub_pull *p, char *err, size_t errlen)
+static int write_tree(struct hub_pull *p, char *err)
 {
     size_t len;
     if (p->listing.odd_xet) return 0; /* huggingface_hub does not accept such a commit either */
     char *text = hub_listing_write(&p->listing, &len);
-    if (!text) return fail(err, errlen, HUB_EINTERNAL, "out of memory");
-    int rc = hub_cache_write_tree(&p->cache, p->commit, text, len, err, errlen);
+    if (!text) return hub_fail(err, HUB_EINTERNAL, "out of memory");
+    int rc = hub_cache_write_tree(&p->cache, p->commit, text, len, err);
     free(text);
     return rc;
 }
@@ -416,8 +399,7 @@ static int write_tree(struct hub_pull *p, char *err, size_t errlen)
 /* ---- files ---------------------------------------------------------------------------------- */
 
 /* Fetches a content and links every file that has it. */
-static int fetch_file(struct hub_pull *p, struct hub_client *c, struct hub_file *f, char *err,
-                      size_t errlen)
+static int fetch_file(struct hub_pull *p, struct hub_client *c, struct hub_file *f, char *err)
 {
     struct hub_fetch fetch = {
         .client = c,
@@ -429,7 +411,7 @@ static int fetch_file(struct hub_pull *p, struct hub_client *c, struct hub_file 
         .ctx = p,
     };
     hub_counts_begin(&p->counts, f, p->force ? 0 : bytes_there(p, f));
-    int rc = hub_fetch_blob(&fetch, f, err, errlen);
+    int rc = hub_fetch_blob(&fetch, f, err);
     hub_counts_end(&p->counts, f, rc == 0);
     const struct hub_file *last = f;
     for (size_t i = 0; i < p->listing.n; i++) {
@@ -438,7 +420,7 @@ static int fetch_file(struct hub_pull *p, struct hub_client *c, struct hub_file 
     }
     for (const struct hub_file *g = p->listing.files; !rc && g <= last; g++) {
         if (!g->wanted || strcmp(g->etag, f->etag) != 0) continue;
-        rc = hub_cache_link(&p->cache, p->commit, g, g != last, err, errlen);
+        rc = hub_cache_link(&p->cache, p->commit, g, g != last, err);
         if (!rc) say_file(p, g);
     }
     f->fetched = rc == 0;
@@ -446,66 +428,65 @@ static int fetch_file(struct hub_pull *p, struct hub_client *c, struct hub_file 
 }
 
 /* The same unless the snapshot has it. */
-static int need_file(struct hub_pull *p, struct hub_client *c, struct hub_file *f, char *err,
-                     size_t errlen)
+static int need_file(struct hub_pull *p, struct hub_client *c, struct hub_file *f, char *err)
 {
     if (!p->force && hub_cache_has(&p->cache, p->commit, f)) return 0;
-    return fetch_file(p, c, f, err, errlen);
+    return fetch_file(p, c, f, err);
 }
 
 /* The text of a small file, from the snapshot or, in a dry run, from memory. */
 static int get_text(struct hub_pull *p, struct hub_client *c, struct hub_file *f, int64_t max_bytes,
-                    struct buf *ret, char *err, size_t errlen)
+                    struct buf *ret, char *err)
 {
     struct hub_fetch fetch = {.client = c, .cache = &p->cache, .commit = p->commit};
     buf_init(ret, (size_t)max_bytes);
     if (f->size > max_bytes)
-        return fail(err, errlen, HUB_EWRONG, "%s has %lld bytes; at most %lld are read", f->path,
-                    (long long)f->size, (long long)max_bytes);
+        return hub_fail(err, HUB_EWRONG, "%s has %lld bytes; at most %lld are read", f->path,
+                        (long long)f->size, (long long)max_bytes);
     bool there = hub_cache_has(&p->cache, p->commit, f);
-    if (p->dry_run && !there) return hub_fetch_text(&fetch, f, ret, err, errlen);
-    int rc = need_file(p, c, f, err, errlen);
+    if (p->dry_run && !there) return hub_fetch_text(&fetch, f, ret, err);
+    int rc = need_file(p, c, f, err);
     if (rc) return rc;
     size_t len;
     char *text = hub_cache_read(&p->cache, p->commit, f->path, (size_t)max_bytes, &len);
-    if (!text) return hub_cache_cannot(&p->cache, "read", err, errlen);
+    if (!text) return hub_cache_cannot(&p->cache, "read", err);
     buf_add(ret, text, len);
     free(text);
-    return ret->failed ? fail(err, errlen, HUB_EINTERNAL, "out of memory") : 0;
+    return ret->failed ? hub_fail(err, HUB_EINTERNAL, "out of memory") : 0;
 }
 
 /* Checks that the disk has room for what is still missing. */
-static int check_space(struct hub_pull *p, char *err, size_t errlen)
+static int check_space(struct hub_pull *p, char *err)
 {
     struct hub_plan plan = make_plan(p);
     int64_t missing = plan.n_total - (p->force ? 0 : count_bytes(p));
     int64_t spare = hub_cache_free_bytes(&p->cache);
     if (missing == 0 || spare < 0 || missing + SPARE_BYTES <= spare) return 0;
-    return fail(err, errlen, HUB_EDISK, "no space: %s needs %lld MB more, %lld MB free in %.300s",
-                p->name->repo, (long long)(missing + 999999) / 1000000, (long long)spare / 1000000,
-                p->cache.root);
+    return hub_fail(err, HUB_EDISK, "no space: %s needs %lld MB more, %lld MB free in %.300s",
+                    p->name->repo, (long long)(missing + 999999) / 1000000,
+                    (long long)spare / 1000000, p->cache.root);
 }
 
 /* config.json alone, before anything large: can this be served? */
-static int check_config(struct hub_pull *p, struct hub_client *c, char *err, size_t errlen)
+static int check_config(struct hub_pull *p, struct hub_client *c, char *err)
 {
     struct buf b;
     char reason[HUB_ERR_SIZE - 200];
     struct hub_file *f = hub_listing_find(&p->listing, HUB_CONFIG_NAME);
-    int rc = get_text(p, c, f, CONFIG_MAX_BYTES, &b, err, errlen);
+    int rc = get_text(p, c, f, CONFIG_MAX_BYTES, &b, err);
     if (!rc && eng_check_config(b.data ? b.data : "", b.len, reason, sizeof(reason)))
-        rc = fail(err, errlen, HUB_ENOTSERVED, "%s: %s", p->name->repo, reason);
+        rc = hub_fail(err, HUB_ENOTSERVED, "%s: %s", p->name->repo, reason);
     buf_finish(&b);
     return rc;
 }
 
-static int choose_shards(struct hub_pull *p, struct hub_client *c, char *err, size_t errlen)
+static int choose_shards(struct hub_pull *p, struct hub_client *c, char *err)
 {
     struct buf b;
     if (hub_listing_find(&p->listing, HUB_WEIGHTS_NAME)) return 0;
     struct hub_file *f = hub_listing_find(&p->listing, HUB_INDEX_NAME);
-    int rc = get_text(p, c, f, HUB_INDEX_MAX_BYTES, &b, err, errlen);
-    if (!rc) rc = hub_choose_shards(&p->listing, b.data ? b.data : "", b.len, err, errlen);
+    int rc = get_text(p, c, f, HUB_INDEX_MAX_BYTES, &b, err);
+    if (!rc) rc = hub_choose_shards(&p->listing, b.data ? b.data : "", b.len, err);
     buf_finish(&b);
     return rc;
 }
@@ -518,10 +499,10 @@ static int compare_sizes(const void *a, const void *b)
     return ((*x)->size > (*y)->size) - ((*x)->size < (*y)->size);
 }
 
-static int make_jobs(struct hub_pull *p, char *err, size_t errlen)
+static int make_jobs(struct hub_pull *p, char *err)
 {
     p->jobs = calloc(p->listing.n + 1, sizeof(*p->jobs));
-    if (!p->jobs) return fail(err, errlen, HUB_EINTERNAL, "out of memory");
+    if (!p->jobs) return hub_fail(err, HUB_EINTERNAL, "out of memory");
     for (size_t i = 0; i < p->listing.n; i++) {
         struct hub_file *f = &p->listing.files[i];
         bool missing =
@@ -559,7 +540,7 @@ static void work(struct hub_pull *p, struct hub_client *c)
 {
     char err[HUB_ERR_SIZE] = "";
     for (struct hub_file *f; (f = take_job(p));) {
-        int rc = fetch_file(p, c, f, err, sizeof(err));
+        int rc = fetch_file(p, c, f, err);
         if (rc) note_failure(p, rc, err);
     }
 }
@@ -584,15 +565,15 @@ static void *work_second(void *arg)
     return NULL;
 }
 
-static int fetch_rest(struct hub_pull *p, struct hub_client *c, char *err, size_t errlen)
+static int fetch_rest(struct hub_pull *p, struct hub_client *c, char *err)
 {
     pthread_t second;
-    int rc = make_jobs(p, err, errlen);
+    int rc = make_jobs(p, err);
     if (rc) return rc;
     bool parallel = p->n_jobs > 1 && pthread_create(&second, NULL, work_second, p) == 0;
     work(p, c);
     if (parallel) pthread_join(second, NULL);
-    if (p->rc) snprintf(err, errlen, "%s", p->err);
+    if (p->rc) snprintf(err, HUB_ERR_SIZE, "%s", p->err);
     return p->rc;
 }
 
@@ -613,66 +594,64 @@ static void announce_plan(struct hub_pull *p)
  * The snapshot is complete: its name comes last. A cache that cannot be written is not an obstacle
  * to using what it holds.
  */
-static int finish(struct hub_pull *p, bool wrote, char *err, size_t errlen)
+static int finish(struct hub_pull *p, bool wrote, char *err)
 {
     char now[HUB_COMMIT_LEN + 1];
-    int rc = wrote ? hub_cache_sync(&p->cache, p->commit, err, errlen) : 0;
+    int rc = wrote ? hub_cache_sync(&p->cache, p->commit, err) : 0;
     bool named = p->name->is_commit || (!hub_cache_read_ref(&p->cache, p->name->revision, now) &&
                                         strcmp(now, p->commit) == 0);
     if (rc || named) return rc;
-    rc = hub_cache_write_ref(&p->cache, p->name->revision, p->commit, err, errlen);
+    rc = hub_cache_write_ref(&p->cache, p->name->revision, p->commit, err);
     if (!rc || wrote) return rc;
     warn(p, err);
     return 0;
 }
 
 /* Opens the cache and asks for commit and listing. *ret_new: the listing came from the hub. */
-static int find_out(struct hub_pull *p, struct hub_client *c, bool *ret_new, char *err,
-                    size_t errlen)
+static int find_out(struct hub_pull *p, struct hub_client *c, bool *ret_new, char *err)
 {
-    int rc = get_commit(p, c, err, errlen);
+    int rc = get_commit(p, c, err);
     *ret_new = false;
     if (rc || (!p->force && read_tree(p) == 0)) return rc;
     *ret_new = true;
-    return get_listing(p, c, err, errlen);
+    return get_listing(p, c, err);
 }
 
-static int fetch_all(struct hub_pull *p, struct hub_client *c, bool new_listing, char *err,
-                     size_t errlen)
+static int fetch_all(struct hub_pull *p, struct hub_client *c, bool new_listing, char *err)
 {
-    int rc = hub_cache_make(&p->cache, err, errlen);
-    if (!rc && new_listing) rc = write_tree(p, err, errlen);
-    if (!rc) rc = check_space(p, err, errlen);
-    if (!rc) rc = check_config(p, c, err, errlen);
-    if (!rc) rc = choose_shards(p, c, err, errlen);
-    if (!rc) rc = check_space(p, err, errlen);
+    int rc = hub_cache_make(&p->cache, err);
+    if (!rc && new_listing) rc = write_tree(p, err);
+    if (!rc) rc = check_space(p, err);
+    if (!rc) rc = check_config(p, c, err);
+    if (!rc) rc = choose_shards(p, c, err);
+    if (!rc) rc = check_space(p, err);
     if (!rc) announce_plan(p);
-    if (!rc) rc = fetch_rest(p, c, err, errlen);
-    if (!rc) rc = set_snapshot(p, err, errlen);
-    return rc ? rc : finish(p, true, err, errlen);
+    if (!rc) rc = fetch_rest(p, c, err);
+    if (!rc) rc = set_snapshot(p, err);
+    return rc ? rc : finish(p, true, err);
 }
 
-static int look_only(struct hub_pull *p, struct hub_client *c, char *err, size_t errlen)
+static int look_only(struct hub_pull *p, struct hub_client *c, char *err)
 {
-    int rc = check_config(p, c, err, errlen);
-    return rc ? rc : choose_shards(p, c, err, errlen);
+    int rc = check_config(p, c, err);
+    return rc ? rc : choose_shards(p, c, err);
 }
 
-static int run_online(struct hub_pull *p, struct hub_client *c, char *err, size_t errlen)
+static int run_online(struct hub_pull *p, struct hub_client *c, char *err)
 {
     bool new_listing;
     c->brief = p->to_serve && find_complete(p);
     hub_listing_finish(&p->listing);
-    int rc = find_out(p, c, &new_listing, err, errlen);
+    int rc = find_out(p, c, &new_listing, err);
     c->brief = false;
-    if (!rc) rc = hub_choose(&p->listing, p->name->repo, err, errlen);
+    if (!rc) rc = hub_choose(&p->listing, p->name->repo, err);
     if (rc) return rc;
-    if (p->dry_run) return look_only(p, c, err, errlen);
+    if (p->dry_run) return look_only(p, c, err);
     if (p->force || choose_from_cache(p) || !is_complete(p))
-        return fetch_all(p, c, new_listing, err, errlen);
+        return fetch_all(p, c, new_listing, err);
     announce_plan(p);
-    rc = set_snapshot(p, err, errlen);
-    return rc ? rc : finish(p, false, err, errlen);
+    rc = set_snapshot(p, err);
+    return rc ? rc : finish(p, false, err);
 }
 
 /* The token is not given to whoever listens on the way. */
@@ -685,15 +664,15 @@ static void warn_of_plain_http(struct hub_pull *p)
     warn(p, text);
 }
 
-static int run(struct hub_pull *p, char *err, size_t errlen)
+static int run(struct hub_pull *p, char *err)
 {
     struct hub_client c = make_client(p);
-    int rc = hub_cache_open(&p->cache, p->settings->cache_root, p->name->repo, err, errlen);
+    int rc = hub_cache_open(&p->cache, p->settings->cache_root, p->name->repo, err);
     if (rc) return rc;
-    if (p->settings->offline) return run_offline(p, err, errlen);
+    if (p->settings->offline) return run_offline(p, err);
     warn_of_plain_http(p);
-    if (hub_client_init(&c)) return fail(err, errlen, HUB_EINTERNAL, "out of memory");
-    rc = run_online(p, &c, err, errlen);
+    if (hub_client_init(&c)) return hub_fail(err, HUB_EINTERNAL, "out of memory");
+    rc = run_online(p, &c, err);
     hub_client_finish(&c);
     return rc;
 }
@@ -716,13 +695,13 @@ static struct stat find_owner(const char *cache_root)
     return st;
 }
 
-int hub_pull_run(struct hub_pull *p, char *err, size_t errlen)
+int hub_pull_run(struct hub_pull *p, char *err)
 {
     /* Files that root fetches into another user's cache belong to that user. */
     struct stat owner = find_owner(p->settings->cache_root);
-    if (geteuid() != 0 || owner.st_uid == 0) return run(p, err, errlen);
+    if (geteuid() != 0 || owner.st_uid == 0) return run(p, err);
     make_files_of(owner.st_uid, owner.st_gid);
-    int rc = run(p, err, errlen);
+    int rc = run(p, err);
     make_files_of(0, getegid());
     return rc;
 }

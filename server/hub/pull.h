@@ -27,8 +27,7 @@
 #include "server/hub/settings.h"
 
 /* Opens what pulling needs; before any other thread exists. 0 or HUB_EUSAGE with a sentence. */
-int hub_pull_prepare(struct hub_settings *ret, const char *(*env)(const char *name), char *err,
-                     size_t errlen);
+int hub_pull_prepare(struct hub_settings *ret, const char *(*env)(const char *name), char *err);
 
 struct hub_plan {
     const char *commit;
@@ -62,7 +61,7 @@ struct hub_pull *hub_pull_create(const struct hub_pull_params *params);
 void hub_pull_destroy(struct hub_pull *p);
 
 /* Once. 0, or an enum hub_error with a sentence in err (HUB_ERR_SIZE). */
-int hub_pull_run(struct hub_pull *p, char *err, size_t errlen);
+int hub_pull_run(struct hub_pull *p, char *err);
 
 /* Makes run return HUB_ESTOPPED soon. Received bytes stay for the next run. */
 void hub_pull_stop(struct hub_pull *p);

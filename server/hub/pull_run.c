@@ -50,7 +50,7 @@ static void *run_pull(void *arg)
 {
     struct run *r = arg;
     uint64_t one = 1;
-    r->rc = hub_pull_run(r->pull, r->err, sizeof(r->err));
+    r->rc = hub_pull_run(r->pull, r->err);
     if (write(r->done_fd, &one, sizeof(one)) < 0) abort(); /* an eventfd takes a one */
     return NULL;
 }
@@ -97,12 +97,12 @@ static bool watch(struct run *r, int ms)
 /* ---- the end -------------------------------------------------------------------------------- */
 
 /* Adds to a text how much is kept for the next pull. */
-static void add_kept(const struct run *r, char *text, size_t size)
+static void add_kept(const struct run *r, char *text)
 {
     int percent = hub_pull_kept_percent(r->pull);
     size_t len = strlen(text);
     if (percent <= 0) return;
-    snprintf(text + len, size - len, "; %d %% is kept%s", percent,
+    snprintf(text + len, HUB_ERR_SIZE - len, "; %d %% is kept%s", percent,
              r->signal ? "" : ", the next pull goes on from there");
 }
 
@@ -115,7 +115,7 @@ static int end_by_signal(struct run *r)
     char text[HUB_ERR_SIZE] = "stopped"; /* r->err is the thread's until it has ended */
     hub_pull_stop(r->pull);
     bool ended = watch(r, STOP_GRACE_MS);
-    add_kept(r, text, sizeof(text));
+    add_kept(r, text);
     pull_view_failed(&r->view, 128 + r->signal, HUB_ESTOPPED, text);
     if (!ended) _exit(128 + r->signal);
     pthread_join(r->thread, NULL);
@@ -154,7 +154,7 @@ static int end_by_itself(struct run *r, bool to_serve, bool dry_run, char *ret_p
     pthread_join(r->thread, NULL);
     bool cached = r->rc && to_serve && use_cached(r);
     if (r->rc && !cached) {
-        if (r->rc == HUB_ENETWORK || r->rc == HUB_EDISK) add_kept(r, r->err, sizeof(r->err));
+        if (r->rc == HUB_ENETWORK || r->rc == HUB_EDISK) add_kept(r, r->err);
         pull_view_failed(&r->view, -r->rc, r->rc, r->err);
         return -r->rc;
     }
@@ -199,8 +199,8 @@ int pull_run(const struct srv_config *config, bool to_serve, char *ret_path, siz
 {
     struct run r = {.done_fd = -1, .signal_fd = -1};
     char err[HUB_ERR_SIZE] = "";
-    if (hub_name_parse(&r.name, config->model, err, sizeof(err))) return say(HUB_EUSAGE, err);
-    int rc = hub_pull_prepare(&r.settings, environment, err, sizeof(err));
+    if (hub_name_parse(&r.name, config->model, err)) return say(HUB_EUSAGE, err);
+    int rc = hub_pull_prepare(&r.settings, environment, err);
     if (rc) return say(rc, err);
     r.settings.first_wait_ms = config->debug_retry_ms;
     bool json = config->json && config->command == SRV_CMD_PULL;

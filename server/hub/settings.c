@@ -40,7 +40,7 @@ static bool is_on(env_fn env, const char *name)
     return false;
 }
 
-static int read_endpoint(struct hub_settings *s, env_fn env, char *err, size_t errlen)
+static int read_endpoint(struct hub_settings *s, env_fn env, char *err)
 {
     const char *value = get(env, "HF_ENDPOINT");
     if (!value) value = "https://huggingface.co";
@@ -50,21 +50,18 @@ static int read_endpoint(struct hub_settings *s, env_fn env, char *err, size_t e
     bool fits = len < sizeof(s->endpoint) && strcspn(value, "?#") >= len;
     if (fits) snprintf(s->endpoint, sizeof(s->endpoint), "%.*s", (int)len, value);
     if (!fits || transfer_url_origin(s->endpoint, &s->origin)) {
-        snprintf(err, errlen,
-                 "HF_ENDPOINT is not the address of a hub, such as "
-                 "https://huggingface.co (without a user name)");
-        return HUB_EUSAGE;
+        return hub_fail(err, HUB_EUSAGE,
+                        "HF_ENDPOINT is not the address of a hub, such as "
+                        "https://huggingface.co (without a user name)");
     }
     s->allow_http = strcmp(s->origin.scheme, "http") == 0;
     if (s->allow_http || strcmp(s->origin.scheme, "https") == 0) return 0;
-    snprintf(err, errlen, "HF_ENDPOINT has the scheme '%s'; http and https are possible",
-             s->origin.scheme);
-    return HUB_EUSAGE;
+    return hub_fail(err, HUB_EUSAGE, "HF_ENDPOINT has the scheme '%s'; http and https are possible",
+                    s->origin.scheme);
 }
 
 /* Keeps a token without the white space around it. */
-static int set_token(struct hub_settings *s, const char *text, const char *from, char *err,
-                     size_t errlen)
+static int set_token(struct hub_settings *s, const char *text, const char *from, char *err)
 {
     static const char blanks[] = " \t\r\n\v\f";
     text += strspn(text, blanks);
@@ -73,20 +70,19 @@ static int set_token(struct hub_settings *s, const char *text, const char *from,
         len--;
     for (size_t i = 0; i < len; i++) {
         if ((unsigned char)text[i] >= ' ' && text[i] != 0x7f) continue;
-        snprintf(err, errlen, "the token in %.300s has control characters inside", from);
-        return HUB_EUSAGE;
+        return hub_fail(err, HUB_EUSAGE, "the token in %.300s has control characters inside", from);
     }
     if (len >= sizeof(s->token)) {
-        snprintf(err, errlen, "the token in %.300s has %zu bytes; at most %zu are possible", from,
-                 len, sizeof(s->token) - 1);
-        return HUB_EUSAGE;
+        return hub_fail(err, HUB_EUSAGE,
+                        "the token in %.300s has %zu bytes; at most %zu are possible", from, len,
+                        sizeof(s->token) - 1);
     }
     snprintf(s->token, sizeof(s->token), "%.*s", (int)len, text);
     snprintf(s->token_from, sizeof(s->token_from), "%s", from);
     return 0;
 }
 
-static int read_token_file(struct hub_settings *s, env_fn env, char *err, size_t errlen)
+static int read_token_file(struct hub_settings *s, env_fn env, char *err)
 {
     static const char *const variables[] = {"HF_TOKEN_PATH", NULL};
     char path[PATH_MAX];
@@ -96,33 +92,33 @@ static int read_token_file(struct hub_settings *s, env_fn env, char *err, size_t
         return 0;
     if (stat(path, &st) && (errno == ENOENT || errno == ENOTDIR || errno == EACCES)) return 0;
     char *text;
-    if (file_load(NULL, path, TOKEN_FILE_MAX_BYTES, &text, NULL, err, errlen)) return HUB_EUSAGE;
-    int rc = set_token(s, text, path, err, errlen);
+    if (file_load(NULL, path, TOKEN_FILE_MAX_BYTES, &text, NULL, err, HUB_ERR_SIZE))
+        return HUB_EUSAGE;
+    int rc = set_token(s, text, path, err);
     explicit_bzero(text, strlen(text));
     free(text);
     return rc;
 }
 
-static int read_token(struct hub_settings *s, env_fn env, char *err, size_t errlen)
+static int read_token(struct hub_settings *s, env_fn env, char *err)
 {
     static const char *const variables[] = {"HF_TOKEN", "HUGGING_FACE_HUB_TOKEN"};
     for (int i = 0; i < 2; i++) {
         const char *value = get(env, variables[i]);
-        int rc = value ? set_token(s, value, variables[i], err, errlen) : 0;
+        int rc = value ? set_token(s, value, variables[i], err) : 0;
         if (rc || s->token[0]) return rc;
     }
-    return read_token_file(s, env, err, errlen);
+    return read_token_file(s, env, err);
 }
 
-static int read_seconds(env_fn env, const char *name, int *ret_ms, char *err, size_t errlen)
+static int read_seconds(env_fn env, const char *name, int *ret_ms, char *err)
 {
     const char *value = get(env, name);
     char *end = NULL;
     long seconds = value ? strtol(value, &end, 10) : 0;
     if (end && (*end || seconds < 0 || seconds > TIMEOUT_MAX_SECONDS)) {
-        snprintf(err, errlen, "%s: '%.40s' is not a number of seconds from 0 to %d", name, value,
-                 TIMEOUT_MAX_SECONDS);
-        return HUB_EUSAGE;
+        return hub_fail(err, HUB_EUSAGE, "%s: '%.40s' is not a number of seconds from 0 to %d",
+                        name, value, TIMEOUT_MAX_SECONDS);
     }
     *ret_ms =
         1000 *
@@ -130,11 +126,10 @@ static int read_seconds(env_fn env, const char *name, int *ret_ms, char *err, si
     return 0;
 }
 
-static int read_cache_root(struct hub_settings *s, env_fn env, char *err, size_t errlen)
+static int read_cache_root(struct hub_settings *s, env_fn env, char *err)
 {
     if (hub_cache_root(env, s->cache_root, sizeof(s->cache_root)) == 0) return 0;
-    snprintf(err, errlen, "no place for models: set --cache-dir, HF_HUB_CACHE or HOME");
-    return HUB_EUSAGE;
+    return hub_fail(err, HUB_EUSAGE, "no place for models: set --cache-dir, HF_HUB_CACHE or HOME");
 }
 
 const char *hub_settings_offline(env_fn env)
@@ -143,7 +138,7 @@ const char *hub_settings_offline(env_fn env)
     return is_on(env, name) ? name : NULL;
 }
 
-int hub_settings_read(struct hub_settings *ret, env_fn env, char *err, size_t errlen)
+int hub_settings_read(struct hub_settings *ret, env_fn env, char *err)
 {
     struct hub_settings s = {.first_wait_ms = FIRST_WAIT_MS};
     s.offline = hub_settings_offline(env);
@@ -153,11 +148,11 @@ int hub_settings_read(struct hub_settings *ret, env_fn env, char *err, size_t er
     s.transfer.ca_dir = get(env, "SSL_CERT_DIR");
     s.umask = umask(0);
     umask(s.umask);
-    int rc = read_cache_root(&s, env, err, errlen);
-    if (!rc) rc = read_seconds(env, "HF_HUB_ETAG_TIMEOUT", &s.head_timeout_ms, err, errlen);
-    if (!rc) rc = read_seconds(env, "HF_HUB_DOWNLOAD_TIMEOUT", &s.body_timeout_ms, err, errlen);
-    if (!rc && !s.offline) rc = read_endpoint(&s, env, err, errlen);
-    if (!rc && !s.offline) rc = read_token(&s, env, err, errlen);
+    int rc = read_cache_root(&s, env, err);
+    if (!rc) rc = read_seconds(env, "HF_HUB_ETAG_TIMEOUT", &s.head_timeout_ms, err);
+    if (!rc) rc = read_seconds(env, "HF_HUB_DOWNLOAD_TIMEOUT", &s.body_timeout_ms, err);
+    if (!rc && !s.offline) rc = read_endpoint(&s, env, err);
+    if (!rc && !s.offline) rc = read_token(&s, env, err);
     if (!rc) *ret = s;
     explicit_bzero(s.token, sizeof(s.token));
     return rc;

@@ -39,8 +39,7 @@ const char *hub_settings_offline(const char *(*env)(const char *name));
  * env as getenv; the strings it gives are borrowed for the life of *ret. Needs transfer_load unless
  * the environment says offline. 0, or HUB_EUSAGE with a sentence in err.
  */
-int hub_settings_read(struct hub_settings *ret, const char *(*env)(const char *name), char *err,
-                      size_t errlen);
+int hub_settings_read(struct hub_settings *ret, const char *(*env)(const char *name), char *err);
 
 /*
  * Returns true if the token may go to this origin: the endpoint's own, over https or on this

@@ -13,6 +13,7 @@
 
 #include "base/file.h"
 #include "server/hub/choice.h"
+#include "server/hub/hub_error.h"
 
 static bool has_file(int dir_fd, const char *name)
 {
@@ -28,11 +29,11 @@ static bool has_shard(void *ctx, const char *name)
 /* Reads the index through a path, since the file reader takes one. */
 static bool has_all_shards(int dir_fd)
 {
-    char dir[40], err[300], *text = NULL;
+    char dir[40], err[HUB_ERR_SIZE], *text = NULL;
     size_t len;
     snprintf(dir, sizeof(dir), "/proc/self/fd/%d", dir_fd);
     int rc = file_load(dir, HUB_INDEX_NAME, HUB_INDEX_MAX_BYTES, &text, &len, err, sizeof(err));
-    bool all = !rc && hub_shards_visit(text, len, has_shard, &dir_fd, err, sizeof(err)) == 0;
+    bool all = !rc && hub_shards_visit(text, len, has_shard, &dir_fd, err) == 0;
     free(text);
     return all;
 }
