@@ -22,7 +22,7 @@
 #include "server/cli/cli.h"
 #include "server/config/config.h"
 #include "server/model_lookup.h"
-#include "server/hub/names.h"
+#include "server/hub/settings.h"
 #include "server/hub/pull_run.h"
 
 /* CacheDirectory= of the service's unit. */

@@ -17,7 +17,7 @@
 #include "base/file.h"
 #include "server/hub/cache.h"
 #include "server/hub/hub_error.h"
-#include "server/hub/names.h"
+#include "server/hub/settings.h"
 #include "server/hub/snapshot.h"
 
 #ifndef HEARTH_DATADIR

@@ -18,7 +18,7 @@
 #include "server/cli/cli.h"
 #include "server/config/config.h"
 #include "server/hub/hub_error.h"
-#include "server/hub/names.h"
+#include "server/hub/settings.h"
 #include "server/hub/pull_progress.h"
 
 enum { OPEN_FOLDERS = 16 };

@@ -25,7 +25,7 @@
 #include <sys/types.h>
 
 #include "server/hub/listing.h"
-#include "server/hub/names.h"
+#include "server/hub/settings.h"
 
 struct hub_cache {
     char root[PATH_MAX]; /* absolute where it exists */

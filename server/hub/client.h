@@ -22,7 +22,6 @@
 
 #include "base/buf.h"
 #include "server/hub/hub_error.h"
-#include "server/hub/names.h"
 #include "server/hub/settings.h"
 #include "server/transfer.h"
 

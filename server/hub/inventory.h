@@ -12,7 +12,7 @@
 #include <stdbool.h>
 #include <stdint.h>
 
-#include "server/hub/names.h"
+#include "server/hub/settings.h"
 
 struct hub_model {
     char repo[HUB_REPO_SIZE];

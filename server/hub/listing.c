@@ -11,7 +11,7 @@
 #include "base/utf8.h"
 #include "base/buf.h"
 #include "server/hub/hub_error.h"
-#include "server/hub/names.h"
+#include "server/hub/settings.h"
 
 #define SIZE_MAX_LISTED (INT64_C(1) << 62)
 

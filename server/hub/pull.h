@@ -22,9 +22,8 @@
 #include <stdint.h>
 
 #include "server/hub/hub_error.h"
-#include "server/hub/names.h"
-#include "server/hub/progress.h"
 #include "server/hub/settings.h"
+#include "server/hub/progress.h"
 
 /* Opens what pulling needs; before any other thread exists. 0 or HUB_EUSAGE with a sentence. */
 int hub_pull_prepare(struct hub_settings *ret, const char *(*env)(const char *name), char *err);

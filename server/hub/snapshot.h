@@ -9,7 +9,7 @@
 
 #include <stdbool.h>
 
-#include "server/hub/names.h"
+#include "server/hub/settings.h"
 
 bool hub_snapshot_is_whole(const char *dir);
 
