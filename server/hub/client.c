@@ -2,16 +2,18 @@
 /* Requests to the hub; see client.h. */
 #include "server/hub/client.h"
 
+#include <ctype.h>
 #include <stdarg.h>
 #include <stdio.h>
 #include <string.h>
+#include <strings.h>
 #include <sys/random.h>
 #include <time.h>
 
-#include "server/hub/headers.h"
-#include "server/hub/status.h"
+#include "base/shown.h"
 
 enum {
+    MAX_SECONDS = 1 << 30,
     MAX_REDIRECTS = 5,
     MAX_TRIES = 5,
     BRIEF_MS = 3000,
@@ -33,6 +35,129 @@ void hub_client_finish(struct hub_client *c)
 {
     transfer_destroy(c->transfer);
     c->transfer = NULL;
+}
+
+/* ---- header fields -------------------------------------------------------------------------- */
+
+bool hub_range_is(const char *text, int64_t from, int64_t size)
+{
+    char wanted[80];
+    snprintf(wanted, sizeof(wanted), "bytes %lld-%lld/%lld", (long long)from, (long long)size - 1,
+             (long long)size);
+    return strcmp(text, wanted) == 0;
+}
+
+/* Reads a number at *p and moves *p after it. Returns -1 if there is none or it is too large. */
+static int64_t take_number(const char **p)
+{
+    int64_t n = -1;
+    for (; isdigit((unsigned char)**p); ++*p) {
+        n = (n < 0 ? 0 : n) * 10 + (**p - '0');
+        if (n > MAX_SECONDS) return -1;
+    }
+    return n;
+}
+
+static const char *skip_blanks(const char *p)
+{
+    return p + strspn(p, " \t");
+}
+
+/* Behind a parameter's value, quoted or not, whose text it gives. */
+static const char *take_value(const char *p, const char **ret, size_t *ret_len)
+{
+    if (*p != '"') {
+        *ret = p;
+        *ret_len = strcspn(p, ";, \t");
+        return p + *ret_len;
+    }
+    *ret = ++p;
+    while (*p && *p != '"')
+        p += *p == '\\' && p[1] ? 2 : 1;
+    *ret_len = (size_t)(p - *ret);
+    return *p ? p + 1 : p;
+}
+
+/* Returns true if a list of words between blanks holds "next". */
+static bool holds_next(const char *text, size_t len)
+{
+    const char *end = text + len;
+    while (text < end) {
+        const char *word = text;
+        while (text < end && *text != ' ' && *text != '\t')
+            text++;
+        if (text - word == 4 && strncasecmp(word, "next", 4) == 0) return true;
+        text++;
+    }
+    return false;
+}
+
+/* The parameters behind a target; *ret_next: one of them is rel="next". Behind the last one. */
+static const char *take_parameters(const char *p, bool *ret_next)
+{
+    *ret_next = false;
+    for (p = skip_blanks(p); *p == ';'; p = skip_blanks(p)) {
+        p = skip_blanks(p + 1);
+        const char *name = p, *value = NULL;
+        size_t name_len = strcspn(p, "=;, \t"), value_len = 0;
+        p = skip_blanks(p + name_len);
+        if (*p == '=') p = take_value(skip_blanks(p + 1), &value, &value_len);
+        if (value && name_len == 3 && strncasecmp(name, "rel", 3) == 0)
+            *ret_next = *ret_next || holds_next(value, value_len);
+    }
+    return p;
+}
+
+int hub_link_next(const char *text, char *buf, size_t size)
+{
+    const char *p = skip_blanks(text);
+    while (*p == '<') {
+        const char *target = p + 1;
+        size_t len = strcspn(target, "> \t");
+        bool next;
+        if (target[len] != '>') return -1;
+        p = take_parameters(target + len + 1, &next);
+        if (next) {
+            if (len == 0 || len >= size) return -1;
+            memcpy(buf, target, len);
+            buf[len] = '\0';
+            return 0;
+        }
+        if (*p != ',') return -1;
+        p += strspn(p, ", \t");
+    }
+    return -1;
+}
+
+int64_t hub_retry_after(const char *text, time_t now)
+{
+    const char *p = text;
+    int64_t n = take_number(&p);
+    if (n >= 0) return *skip_blanks(p) ? -1 : n;
+    struct tm tm = {0};
+    const char *end = strptime(text, "%a, %d %b %Y %H:%M:%S GMT", &tm);
+    if (!end || *end) return -1;
+    int64_t seconds = (int64_t)timegm(&tm) - (int64_t)now;
+    return seconds < 0 ? 0 : seconds > MAX_SECONDS ? -1 : seconds;
+}
+
+/* The number behind "name=", as a parameter of a structured field; -1 if there is none. */
+static int64_t find_parameter(const char *text, char name)
+{
+    for (const char *p = strchr(text, ';'); p; p = strchr(p, ';')) {
+        p = skip_blanks(p + 1);
+        if (*p != name) continue;
+        const char *value = skip_blanks(p + 1);
+        if (*value != '=') continue;
+        value = skip_blanks(value + 1);
+        return take_number(&value);
+    }
+    return -1;
+}
+
+int64_t hub_rate_limit(const char *text)
+{
+    return find_parameter(text, 'r') == 0 ? find_parameter(text, 't') : -1;
 }
 
 /* ---- one exchange --------------------------------------------------------------------------- */
@@ -133,6 +258,104 @@ static enum transfer_end run(struct hub_client *c, const struct hub_request *r, 
     return end;
 }
 
+/* ---- statuses as sentences ------------------------------------------------------------------- */
+
+/* An answer to a request, while it is judged. */
+struct answer {
+    struct hub_client *client;
+    const struct hub_request *request;
+    struct hub_failure *f; /* with the status */
+    bool with_token;       /* the request carried the token */
+    bool from_endpoint;    /* it came from the hub itself, not from where a link led */
+};
+
+/* A header's text, or "". */
+static const char *header(const struct answer *a, const char *name)
+{
+    const char *value = transfer_header(a->client->transfer, name);
+    return value ? value : "";
+}
+
+static void say_gated(const struct answer *a)
+{
+    const char *repo = a->client->name->repo, *endpoint = a->client->settings->endpoint;
+    if (a->with_token)
+        fail(a->f, HUB_EDENIED, false,
+             "%s is gated, and the account of the token in %.200s has no access: "
+             "accept its licence at %s/%s",
+             repo, a->client->settings->token_from, endpoint, repo);
+    else
+        fail(a->f, HUB_EDENIED, false,
+             "%s is gated: accept its licence at %s/%s, then set HF_TOKEN", repo, endpoint, repo);
+}
+
+static void say_denied(const struct answer *a)
+{
+    const char *text = header(a, "X-Error-Message"); /* the hub's own explanation */
+    char message[160];
+    shown_text(message, sizeof(message), text, strlen(text));
+    fail(a->f, HUB_EDENIED, false, "the hub refuses %s (status %d%s%s)", a->client->name->repo,
+         a->f->status, message[0] ? ": " : "", message);
+}
+
+/* 401, 403, 404 of the hub itself. */
+static void judge_access(const struct answer *a)
+{
+    const struct hub_client *c = a->client;
+    const char *code = header(a, "X-Error-Code"), *what = a->request->what;
+    int status = a->f->status;
+    if (status == 401 && a->with_token &&
+        strstr(header(a, "X-Error-Message"), "Invalid credentials"))
+        fail(a->f, HUB_EDENIED, false, "the hub does not accept the token in %.300s",
+             c->settings->token_from);
+    else if (strcmp(code, "GatedRepo") == 0)
+        say_gated(a);
+    else if (strcmp(code, "RevisionNotFound") == 0)
+        fail(a->f, HUB_ENOTFOUND, false, "%s has no revision '%s'", c->name->repo,
+             c->name->revision);
+    else if (strcmp(code, "EntryNotFound") == 0 || (status == 404 && what))
+        fail(a->f, HUB_EWRONG, false, "the hub lists %.200s, but does not have it",
+             what ? what : "a file");
+    else if (strcmp(code, "RepoNotFound") == 0 || status == 404 ||
+             (status == 401 && !a->with_token))
+        fail(a->f, HUB_ENOTFOUND, false, "%s: no such model on %s, or a private one (%s)",
+             c->name->repo, c->settings->endpoint,
+             a->with_token ? "the token does not open it" : "no token was sent");
+    else
+        say_denied(a);
+}
+
+/* 408, 429, 500, 502, 503, 504: another try may succeed. */
+static void judge_passing(const struct answer *a)
+{
+    int64_t wait_s = hub_retry_after(header(a, "Retry-After"), time(NULL));
+    const char *host = a->from_endpoint ? "the hub" : "the file store";
+    a->f->retry_after_s = wait_s >= 0 ? wait_s : hub_rate_limit(header(a, "RateLimit"));
+    if (a->f->status == 429)
+        fail(a->f, HUB_ENETWORK, true, "%s limits the rate of requests (status 429)", host);
+    else
+        fail(a->f, HUB_ENETWORK, true, "%s answers with status %d", host, a->f->status);
+}
+
+/* Sets *a->f by the status; 2xx leaves it unchanged. */
+static void judge_status(const struct answer *a)
+{
+    int status = a->f->status;
+    if (status / 100 == 2) return;
+    if (status == 408 || status == 429 || (status >= 500 && status <= 504 && status != 501))
+        judge_passing(a);
+    else if (a->from_endpoint && (status == 401 || status == 403 || status == 404))
+        judge_access(a);
+    else if (status == 403 && !a->from_endpoint)
+        fail(a->f, HUB_ENETWORK, true, "the file store refuses the link (status 403)");
+    else if (status == 416 && a->request->from > 0)
+        fail(a->f, HUB_ENETWORK, true, "nothing from byte %lld on (status 416)",
+             (long long)a->request->from);
+    else
+        fail(a->f, HUB_EWRONG, false, "%s answers with status %d",
+             a->from_endpoint ? "the hub" : "the file store", status);
+}
+
 /* ---- one try -------------------------------------------------------------------------------- */
 
 /* Returns true if a request may go to this URL. */
@@ -144,7 +367,7 @@ static bool check_target(const struct hub_client *c, const struct hub_request *r
     bool http = is_url && strcmp(ret->scheme, "http") == 0 && c->settings->allow_http;
     bool other = ret->scheme[0] && strcmp(ret->scheme, "https") && strcmp(ret->scheme, "http");
     if (!is_url && !other) {
-        fail(f, HUB_EWRONG, false, "redirected to what is not an address");
+        fail(f, HUB_EWRONG, false, "redirected to an invalid URL");
     } else if (!https && !http) {
         fail(f, HUB_EWRONG, false, "redirected to %s:, which is not followed", ret->scheme);
     } else if (r->is_api && strcmp(ret->text, c->settings->origin.text) != 0) {
@@ -173,13 +396,14 @@ void hub_client_try(struct hub_client *c, const struct hub_request *r, struct hu
         if (f->rc) return;
         const char *location = transfer_header(c->transfer, "Location");
         if (!is_redirect(f->status) || !location) {
-            struct hub_answer answer = {
-                .status = f->status,
-                .transfer = c->transfer,
+            struct answer answer = {
+                .client = c,
+                .request = r,
+                .f = f,
                 .with_token = with_token,
                 .from_endpoint = strcmp(origin.text, c->settings->origin.text) == 0,
             };
-            hub_status_judge(c, r, &answer, f);
+            judge_status(&answer);
             return;
         }
         if (hop == MAX_REDIRECTS) {
@@ -251,7 +475,6 @@ struct get {
     struct buf *body;
     char *next;
     size_t next_size;
-    bool odd_link;
 };
 
 static bool take_api_head(void *ctx, struct transfer *t)
@@ -293,8 +516,7 @@ int hub_client_get(struct hub_client *c, const char *url, struct buf *body, char
         else if (f.refused)
             fail(&f, HUB_EINTERNAL, false, "out of memory");
     } while (hub_client_wait(c, &tries, 0, "the hub", &f) == 0);
-    snprintf(err, HUB_ERR_SIZE, "%s", f.err);
-    return f.rc;
+    return hub_fail(err, f.rc, "%s", f.err);
 }
 
 /* Appends text with all but unreserved characters as %XX; '/' too if asked. */

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: MIT */
 /*
  * Requests to the hub: redirects under its rules, the token to its own host alone, tries with waits
- * between them, and one sentence for whatever goes wrong.
+ * between them, and one sentence for whatever goes wrong; the fields of its answers' heads.
  *
  *   Redirects: at most 5; of API requests on the endpoint's own host only; https only, unless the
  *   endpoint itself is http.
@@ -19,6 +19,7 @@
 #include <stdbool.h>
 #include <stddef.h>
 #include <stdint.h>
+#include <time.h>
 
 #include "base/buf.h"
 #include "server/hub/hub_error.h"
@@ -90,5 +91,21 @@ int hub_client_get(struct hub_client *c, const char *url, struct buf *body, char
 /* endpoint + prefix + name + middle + revision (percent-encoded), for API addresses. */
 int hub_client_url(const struct hub_client *c, char *buf, size_t size, const char *prefix,
                    const char *middle, const char *last, bool encode_slash);
+
+/* ---- header fields --------------------------------------------------------------------------- */
+
+/* Pure. Anything that is not exactly as expected is "not there". */
+
+/* Content-Range: exactly "bytes FROM-{size-1}/{size}". */
+bool hub_range_is(const char *text, int64_t from, int64_t size);
+
+/* Link (RFC 8288): the target whose relation is "next". 0, or -1 if there is none. */
+int hub_link_next(const char *text, char *buf, size_t size);
+
+/* Retry-After (RFC 9110): seconds from now, of a number or a date; -1 if there is none. */
+int64_t hub_retry_after(const char *text, time_t now);
+
+/* RateLimit, as the hub writes it: "api";r=0;t=55 is 55 s. -1 if something is left, or unknown. */
+int64_t hub_rate_limit(const char *text);
 
 #endif

@@ -6,7 +6,6 @@
 #include <string.h>
 
 #include "server/hub/blob.h"
-#include "server/hub/headers.h"
 
 /* A file being fetched. */
 struct job {

@@ -9,7 +9,7 @@
 #include <string.h>
 
 #include "server/hub/choice.h"
-#include "server/hub/headers.h"
+#include "server/hub/client.h"
 #include "server/hub/hub_error.h"
 #include "server/hub/listing.h"
 

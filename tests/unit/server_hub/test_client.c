@@ -2,7 +2,7 @@
 /* Header fields of the hub: taken only if they are exactly as expected. */
 #include "test.h"
 
-#include "server/hub/headers.h"
+#include "server/hub/client.h"
 
 enum { NOW = 1000000000 }; /* Sun, 09 Sep 2001 01:46:40 GMT */
 
