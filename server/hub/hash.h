@@ -17,7 +17,7 @@
 
 struct hub_hasher;
 
-enum { HUB_ETAG_SIZE = 65 };
+#include "server/hub/listing.h"
 
 /*
  * Begins to hash fd (borrowed until the end) from its first byte. size: of the whole file. Returns

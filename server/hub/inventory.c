@@ -13,7 +13,7 @@
 
 #include "engine/engine.h"
 #include "server/hub/cache.h"
-#include "server/hub/choice.h"
+#include "server/hub/listing.h"
 #include "server/hub/hub_error.h"
 #include "server/hub/snapshot.h"
 

@@ -1,39 +1,25 @@
 /* SPDX-License-Identifier: MIT */
-/* Listings of a commit's files; see listing.h. */
+/*
+ * Listings of a commit's files; see listing.h. The JSON reader walks the text, which may have 64
+ * MiB; jansson reads one entry at a time, so that no answer becomes a tree of many times its size.
+ */
 #include "server/hub/listing.h"
 
-#include <stdio.h>
+#include <jansson.h>
 #include <stdlib.h>
 #include <string.h>
 
+#include "base/buf.h"
 #include "base/json_reader.h"
 #include "base/shown.h"
 #include "base/utf8.h"
-#include "base/buf.h"
 #include "server/hub/hub_error.h"
-#include "server/hub/settings.h"
 
 #define SIZE_MAX_LISTED (INT64_C(1) << 62)
 
-enum { TREE_FORMAT = 1 };
-
-/* One entry while it is read; strings are cut at what a valid one can hold. */
-struct entry {
-    char path[HUB_PATH_MAX + 1];
-    char type[16], oid[HUB_ETAG_SIZE], lfs_oid[HUB_ETAG_SIZE], xet[HUB_ETAG_SIZE];
-    int64_t size, lfs_size;
-    bool is_lfs, path_too_long;
-};
-
-/*
- * The JSON reader, and errors other than those of the JSON itself: then `rc` is one of ours with a
- * sentence in err, and the functions below return JR_EINVAL to end the reading.
- */
-struct reader {
-    struct jr json;
-    char json_err[160];
-    int rc;
-    char *err;
+enum {
+    TREE_FORMAT = 1,
+    ENTRY_MAX_BYTES = 64 << 10,
 };
 
 void hub_listing_finish(struct hub_listing *l)
@@ -67,28 +53,82 @@ bool hub_path_is_safe(const char *path, size_t len)
     return is_segment(segment, (size_t)(end - segment));
 }
 
-/* ---- adding --------------------------------------------------------------------------------- */
+/* ---- walking JSON --------------------------------------------------------------------------- */
 
-static int refuse(struct reader *r, const char *problem, const char *path)
+/*
+ * Takes the members of an object (open '{') or the elements of an array ('[', then without key):
+ * calls take, which reads the value, until it fails. The key is borrowed until take reads.
+ */
+static int walk(struct jr *r, char open, int (*take)(void *ctx, struct jr *r, const char *key),
+                void *ctx)
 {
-    char shown[100];
-    snprintf(r->err, HUB_ERR_SIZE, "the hub lists %s \"%s\"", problem,
-             shown_text(shown, sizeof(shown), path, strlen(path)));
-    r->rc = HUB_EWRONG;
-    return JR_EINVAL;
+    char name[HUB_PATH_MAX + 2] = ""; /* a longer key is cut, and then no valid path */
+    const char *key;
+    size_t len;
+    bool first = true;
+    int rc = jr_open(r, open);
+    while (!rc && (rc = jr_more(r, open == '{' ? '}' : ']', &first)) == 1) {
+        rc = open == '{' ? jr_key(r, &key, &len) : 0;
+        if (rc) break;
+        if (open == '{') snprintf(name, sizeof(name), "%.*s", (int)len, key);
+        rc = take(ctx, r, name);
+    }
+    return rc;
 }
 
-static int check_entry(struct reader *r, const struct entry *e)
+static int skip(struct jr *r)
 {
-    if (e->path_too_long || !hub_path_is_safe(e->path, strlen(e->path)))
-        return refuse(r, "an unsafe path", e->path);
-    if (strcmp(e->type, "file") != 0) return 0;
-    bool hashes = hub_is_etag(e->oid) && (!e->is_lfs || strlen(e->lfs_oid) == 64);
-    if (!hashes || (e->is_lfs && !hub_is_etag(e->lfs_oid)))
-        return refuse(r, "no valid hash for", e->path);
-    if (e->size < 0 || (e->is_lfs && e->lfs_size < 0))
-        return refuse(r, "no valid size for", e->path);
+    const char *text;
+    size_t len;
+    return jr_skip(r, &text, &len);
+}
+
+/* Walks a whole text. 0, or a negative enum jr_error with a sentence in err, if take set none. */
+static int walk_text(const char *text, size_t len, char open,
+                     int (*take)(void *ctx, struct jr *r, const char *key), void *ctx, char *err)
+{
+    struct jr r;
+    jr_init(&r, text, len, 0, err, HUB_ERR_SIZE);
+    int rc = walk(&r, open, take, ctx);
+    if (!rc) rc = jr_end(&r);
+    jr_finish(&r);
+    return rc;
+}
+
+static int take_sha(void *ctx, struct jr *r, const char *key)
+{
+    const char *text;
+    size_t len;
+    if (strcmp(key, "sha") != 0 || jr_peek(r) != '"') return skip(r);
+    int rc = jr_string(r, &text, &len);
+    if (!rc) snprintf(ctx, HUB_COMMIT_LEN + 2, "%.*s", (int)len, text);
+    return rc;
+}
+
+int hub_commit_read(const char *text, size_t len, char ret[HUB_COMMIT_LEN + 1])
+{
+    char sha[HUB_COMMIT_LEN + 2] = "", err[HUB_ERR_SIZE];
+    if (walk_text(text, len, '{', take_sha, sha, err) || !hub_is_commit(sha)) return -1;
+    memcpy(ret, sha, HUB_COMMIT_LEN + 1);
     return 0;
+}
+
+/* ---- adding --------------------------------------------------------------------------------- */
+
+/* A listing being read. */
+struct adding {
+    struct hub_listing *listing;
+    int rc; /* enum hub_error with a sentence in err; the walk then ended with JR_EINVAL */
+    char *err;
+    bool has_format; /* of a tree */
+};
+
+static int refuse(struct adding *a, const char *problem, const char *path)
+{
+    char shown[100];
+    shown_text(shown, sizeof(shown), path, strlen(path));
+    a->rc = hub_fail(a->err, HUB_EWRONG, "the hub lists %s \"%s\"", problem, shown);
+    return JR_EINVAL;
 }
 
 static int grow(struct hub_listing *l)
@@ -102,239 +142,140 @@ static int grow(struct hub_listing *l)
     return 0;
 }
 
+/* The text of a member, or "". */
+static const char *text_of(const json_t *o, const char *key)
+{
+    const char *text = json_string_value(json_object_get(o, key));
+    return text ? text : "";
+}
+
+/* An integer from 0 to 2^62, else -1. */
+static int64_t size_of(const json_t *o, const char *key)
+{
+    const json_t *n = json_object_get(o, key);
+    json_int_t size = json_is_integer(n) ? json_integer_value(n) : -1;
+    return size <= SIZE_MAX_LISTED ? size : -1;
+}
+
 static bool is_xet_hash(const char *text)
 {
     return strlen(text) == 64 && strspn(text, "0123456789abcdefABCDEF") == 64;
 }
 
-static int add(struct hub_listing *l, struct reader *r, const struct entry *e)
+/* Adds f, whose texts have been checked but not copied. */
+static int append(struct adding *a, const struct hub_file *f, const char *path)
 {
+    struct hub_listing *l = a->listing;
     if (l->n == HUB_ENTRIES_MAX) {
-        snprintf(r->err, HUB_ERR_SIZE, "the hub lists more than %d files", HUB_ENTRIES_MAX);
-        r->rc = HUB_EWRONG;
+        a->rc = hub_fail(a->err, HUB_EWRONG, "the hub lists more than %d files", HUB_ENTRIES_MAX);
         return JR_EINVAL;
     }
-    char *path = strdup(e->path);
-    if (!path || grow(l)) {
-        free(path);
+    char *copy = strdup(path);
+    if (!copy || grow(l)) {
+        free(copy);
         return JR_ENOMEM;
     }
-    struct hub_file *f = &l->files[l->n++];
-    *f = (struct hub_file){
-        .path = path, .is_lfs = e->is_lfs, .listed_size = e->size, .n_cached = -1};
-    f->size = e->is_lfs ? e->lfs_size : e->size;
-    memcpy(f->oid, e->oid, sizeof(f->oid));
-    memcpy(f->etag, e->is_lfs ? e->lfs_oid : e->oid, sizeof(f->etag));
-    memcpy(f->xet, e->xet, sizeof(f->xet));
-    l->odd_xet |= e->xet[0] && !is_xet_hash(e->xet);
+    l->files[l->n] = *f;
+    l->files[l->n++].path = copy;
     return 0;
 }
 
-/* ---- reading JSON --------------------------------------------------------------------------- */
+/* lfs: the object that has the file's git-lfs hash and size under these names, or NULL. */
+static int add_file(struct adding *a, const char *path, const json_t *o, const char *oid_name,
+                    const char *xet_name, const json_t *lfs, const char *sha256_name,
+                    const char *lfs_size_name)
+{
+    const char *oid = text_of(o, oid_name), *etag = lfs ? text_of(lfs, sha256_name) : oid;
+    const char *xet = text_of(o, xet_name);
+    struct hub_file f = {.is_lfs = lfs, .listed_size = size_of(o, "size"), .n_cached = -1};
+    f.size = lfs ? size_of(lfs, lfs_size_name) : f.listed_size;
+    if (!hub_is_etag(oid) || !hub_is_etag(etag) || (lfs && strlen(etag) != 64))
+        return refuse(a, "no valid hash for", path);
+    if (f.size < 0 || f.listed_size < 0) return refuse(a, "no valid size for", path);
+    memcpy(f.oid, oid, strlen(oid) + 1);
+    memcpy(f.etag, etag, strlen(etag) + 1);
+    if (is_xet_hash(xet))
+        memcpy(f.xet, xet, sizeof(f.xet));
+    else
+        a->listing->odd_xet |= *xet != '\0';
+    return append(a, &f, path);
+}
 
-/* A string, cut where the buffer ends; a cut one is longer than any valid one. */
-static int read_text(struct reader *r, char *buf, size_t size, bool *ret_cut)
+/* The next value as an object of jansson's, to be released. */
+static int read_object(struct jr *r, json_t **ret)
 {
     const char *text;
     size_t len;
-    int rc = jr_string(&r->json, &text, &len);
+    int rc = jr_skip(r, &text, &len);
     if (rc) return rc;
-    if (ret_cut) *ret_cut = len >= size;
-    if (len >= size) len = size - 1;
-    memcpy(buf, text, len);
-    buf[len] = '\0';
-    return 0;
+    *ret = len <= ENTRY_MAX_BYTES ? json_loadb(text, len, 0, NULL) : NULL;
+    if (json_is_object(*ret)) return 0;
+    json_decref(*ret);
+    return JR_EINVAL;
 }
 
-/* A hash; one that is too long becomes none at all. */
-static int read_hash(struct reader *r, char buf[HUB_ETAG_SIZE])
+/* An element of a page: {"type", "path", "oid", "size"[, "lfs": {"oid", "size"}][, "xetHash"]}. */
+static int take_page_entry(void *ctx, struct jr *r, const char *key)
 {
-    bool cut;
-    if (jr_peek(&r->json) == 'n') return jr_null(&r->json);
-    int rc = read_text(r, buf, HUB_ETAG_SIZE, &cut);
-    if (!rc && cut) buf[0] = '?';
-    return rc;
-}
-
-/* An integer from 0 to 2^62, else -1. */
-static int read_size(struct reader *r, int64_t *ret)
-{
-    const char *text;
-    size_t len;
-    int64_t n = 0;
-    int rc = jr_number(&r->json, &text, &len);
+    json_t *o, *lfs;
+    int rc = read_object(r, &o);
+    (void)key;
     if (rc) return rc;
-    for (size_t i = 0; i < len && n >= 0; i++) {
-        bool digit = text[i] >= '0' && text[i] <= '9';
-        n = digit && n <= (SIZE_MAX_LISTED - (text[i] - '0')) / 10 ? 10 * n + (text[i] - '0') : -1;
-    }
-    *ret = n;
-    return 0;
-}
-
-static int skip(struct reader *r)
-{
-    const char *text;
-    size_t len;
-    return jr_skip(&r->json, &text, &len);
-}
-
-static bool key_is(const char *key, size_t len, const char *name)
-{
-    return strlen(name) == len && memcmp(key, name, len) == 0;
-}
-
-static int read_lfs(struct reader *r, struct entry *e)
-{
-    const char *key;
-    size_t len;
-    bool first = true;
-    if (jr_peek(&r->json) == 'n') return jr_null(&r->json);
-    e->is_lfs = true;
-    int rc = jr_open(&r->json, '{');
-    while (!rc && (rc = jr_more(&r->json, '}', &first)) == 1) {
-        rc = jr_key(&r->json, &key, &len);
-        if (rc) return rc;
-        if (key_is(key, len, "oid"))
-            rc = read_hash(r, e->lfs_oid);
-        else if (key_is(key, len, "size"))
-            rc = read_size(r, &e->lfs_size);
-        else
-            rc = skip(r);
-    }
+    const char *path = text_of(o, "path");
+    lfs = json_object_get(o, "lfs");
+    if (!hub_path_is_safe(path, strlen(path)))
+        rc = refuse(ctx, "an unsafe path", path);
+    else if (strcmp(text_of(o, "type"), "file") == 0)
+        rc = add_file(ctx, path, o, "oid", "xetHash", json_is_object(lfs) ? lfs : NULL, "oid",
+                      "size");
+    json_decref(o);
     return rc;
 }
 
-static int read_page_entry(struct reader *r, struct entry *e)
+/* A member of a tree: "PATH": {"size", "blob_id"[, "lfs_sha256", "lfs_size"][, "xet_hash"]}. */
+static int take_tree_entry(void *ctx, struct jr *r, const char *path)
 {
-    const char *key;
-    size_t len;
-    bool first = true;
-    int rc = jr_open(&r->json, '{');
-    while (!rc && (rc = jr_more(&r->json, '}', &first)) == 1) {
-        rc = jr_key(&r->json, &key, &len);
-        if (rc) return rc;
-        if (key_is(key, len, "path"))
-            rc = read_text(r, e->path, sizeof(e->path), &e->path_too_long);
-        else if (key_is(key, len, "type"))
-            rc = read_text(r, e->type, sizeof(e->type), NULL);
-        else if (key_is(key, len, "oid"))
-            rc = read_hash(r, e->oid);
-        else if (key_is(key, len, "size"))
-            rc = read_size(r, &e->size);
-        else if (key_is(key, len, "xetHash"))
-            rc = read_hash(r, e->xet);
-        else if (key_is(key, len, "lfs"))
-            rc = read_lfs(r, e);
-        else
-            rc = skip(r);
-    }
+    json_t *o;
+    int rc = read_object(r, &o);
+    if (rc) return rc;
+    if (!hub_path_is_safe(path, strlen(path)))
+        rc = refuse(ctx, "an unsafe path", path);
+    else
+        rc = add_file(ctx, path, o, "blob_id", "xet_hash", *text_of(o, "lfs_sha256") ? o : NULL,
+                      "lfs_sha256", "lfs_size");
+    json_decref(o);
     return rc;
 }
 
-static int read_page(struct hub_listing *l, struct reader *r)
+static int take_tree(void *ctx, struct jr *r, const char *key)
 {
-    bool first = true;
-    int rc = jr_open(&r->json, '[');
-    while (!rc && (rc = jr_more(&r->json, ']', &first)) == 1) {
-        struct entry e = {.size = -1, .lfs_size = -1};
-        rc = read_page_entry(r, &e);
-        if (rc) return rc;
-        rc = check_entry(r, &e);
-        if (!rc && strcmp(e.type, "file") == 0) rc = add(l, r, &e);
-        if (rc) return rc;
-    }
-    return rc ? rc : jr_end(&r->json);
-}
-
-static int read_tree_entry(struct reader *r, struct entry *e)
-{
-    const char *key;
-    size_t len;
-    bool first = true;
-    int rc = jr_open(&r->json, '{');
-    while (!rc && (rc = jr_more(&r->json, '}', &first)) == 1) {
-        rc = jr_key(&r->json, &key, &len);
-        if (rc) return rc;
-        if (key_is(key, len, "size"))
-            rc = read_size(r, &e->size);
-        else if (key_is(key, len, "blob_id"))
-            rc = read_hash(r, e->oid);
-        else if (key_is(key, len, "lfs_sha256"))
-            rc = read_hash(r, e->lfs_oid);
-        else if (key_is(key, len, "lfs_size"))
-            rc = read_size(r, &e->lfs_size);
-        else if (key_is(key, len, "xet_hash"))
-            rc = read_hash(r, e->xet);
-        else
-            rc = skip(r);
-    }
-    e->is_lfs = e->lfs_oid[0];
-    return rc;
-}
-
-static int read_tree_files(struct hub_listing *l, struct reader *r)
-{
-    const char *path;
-    size_t len;
-    bool first = true;
-    int rc = jr_open(&r->json, '{');
-    while (!rc && (rc = jr_more(&r->json, '}', &first)) == 1) {
-        struct entry e = {.type = "file", .size = -1, .lfs_size = -1};
-        rc = jr_key(&r->json, &path, &len);
-        if (rc) return rc;
-        e.path_too_long = len >= sizeof(e.path);
-        if (!e.path_too_long) memcpy(e.path, path, len);
-        rc = read_tree_entry(r, &e);
-        if (!rc) rc = check_entry(r, &e);
-        if (!rc) rc = add(l, r, &e);
-    }
-    return rc;
-}
-
-static int read_tree(struct hub_listing *l, struct reader *r)
-{
-    const char *key;
-    size_t len;
+    struct adding *a = ctx;
     uint32_t version = 0;
-    bool first = true;
-    int rc = jr_open(&r->json, '{');
-    while (!rc && (rc = jr_more(&r->json, '}', &first)) == 1) {
-        rc = jr_key(&r->json, &key, &len);
-        if (rc) return rc;
-        if (key_is(key, len, "format_version"))
-            rc = jr_uint(&r->json, UINT32_MAX, &version);
-        else if (key_is(key, len, "files"))
-            rc = read_tree_files(l, r);
-        else
-            rc = skip(r);
-    }
-    if (!rc) rc = jr_end(&r->json);
-    return !rc && version != TREE_FORMAT ? JR_EINVAL : rc;
+    if (strcmp(key, "files") == 0) return walk(r, '{', take_tree_entry, a);
+    if (strcmp(key, "format_version") != 0) return skip(r);
+    int rc = jr_uint(r, UINT32_MAX, &version);
+    a->has_format = version == TREE_FORMAT;
+    return rc;
 }
 
-static int read_with(int (*read)(struct hub_listing *l, struct reader *r), struct hub_listing *l,
-                     const char *text, size_t len, char *err)
+static int end_adding(const struct adding *a, int rc)
 {
-    struct reader r = {.err = err};
-    jr_init(&r.json, text, len, 0, r.json_err, sizeof(r.json_err));
-    int rc = read(l, &r);
-    jr_finish(&r.json);
-    if (rc == 0 || r.rc) return r.rc;
-    bool no_memory = rc == JR_ENOMEM;
-    snprintf(err, HUB_ERR_SIZE, "%s",
-             no_memory ? "out of memory" : "the answer is not a file list; is HF_ENDPOINT a hub?");
-    return no_memory ? HUB_EINTERNAL : HUB_EWRONG;
+    if (rc == 0 || a->rc) return a->rc;
+    if (rc == JR_ENOMEM) return hub_fail(a->err, HUB_EINTERNAL, "out of memory");
+    return hub_fail(a->err, HUB_EWRONG, "the answer is not a file list; is HF_ENDPOINT a hub?");
 }
 
 int hub_listing_add_page(struct hub_listing *l, const char *text, size_t len, char *err)
 {
-    return read_with(read_page, l, text, len, err);
+    struct adding a = {.listing = l, .err = err};
+    return end_adding(&a, walk_text(text, len, '[', take_page_entry, &a, err));
 }
 
 int hub_listing_add_tree(struct hub_listing *l, const char *text, size_t len, char *err)
 {
-    return read_with(read_tree, l, text, len, err);
+    struct adding a = {.listing = l, .err = err};
+    int rc = walk_text(text, len, '{', take_tree, &a, err);
+    return end_adding(&a, !rc && !a.has_format ? JR_EINVAL : rc);
 }
 
 /* ---- order ---------------------------------------------------------------------------------- */
@@ -347,12 +288,12 @@ static int compare_paths(const void *a, const void *b)
 
 int hub_listing_sort(struct hub_listing *l, char *err)
 {
-    struct reader r = {.err = err};
+    struct adding a = {.err = err};
     if (l->n) qsort(l->files, l->n, sizeof(*l->files), compare_paths);
     for (size_t i = 1; i < l->n; i++) {
         if (strcmp(l->files[i - 1].path, l->files[i].path) != 0) continue;
-        refuse(&r, "twice", l->files[i].path);
-        return r.rc;
+        refuse(&a, "twice", l->files[i].path);
+        return a.rc;
     }
     return 0;
 }
@@ -412,4 +353,154 @@ char *hub_listing_write(const struct hub_listing *l, size_t *ret_len)
     if (!b.failed) return b.data;
     buf_finish(&b);
     return NULL;
+}
+/* ---- the choice of files -------------------------------------------------------------------- */
+
+static const char *const needed[] = {HUB_CONFIG_NAME, "tokenizer.json"};
+
+static const char *const optional[] = {
+    "generation_config.json",
+    "tokenizer_config.json",
+    "special_tokens_map.json",
+    "added_tokens.json",
+    "vocab.json",
+    "merges.txt",
+    "tokenizer.model",
+    "chat_template.jinja",
+    "modules.json",
+    "1_Pooling/config.json",
+};
+
+static bool ends_with(const char *text, const char *suffix)
+{
+    size_t len = strlen(text), n = strlen(suffix);
+    return len >= n && strcmp(text + len - n, suffix) == 0;
+}
+
+static bool mark(struct hub_listing *l, const char *path)
+{
+    struct hub_file *f = hub_listing_find(l, path);
+    if (f) f->wanted = true;
+    return f != NULL;
+}
+
+/* additional_chat_templates/NAME.jinja, one level deep. */
+static void mark_templates(struct hub_listing *l)
+{
+    static const char folder[] = "additional_chat_templates/";
+    for (size_t i = 0; i < l->n; i++) {
+        const char *path = l->files[i].path;
+        if (strncmp(path, folder, sizeof(folder) - 1) != 0) continue;
+        if (!strchr(path + sizeof(folder) - 1, '/') && ends_with(path, ".jinja"))
+            l->files[i].wanted = true;
+    }
+}
+
+/* The first file whose name ends in one of these, or NULL. */
+static const char *find_suffix(const struct hub_listing *l, const char *const *suffixes, int n)
+{
+    for (size_t i = 0; i < l->n; i++)
+        for (int j = 0; j < n; j++)
+            if (ends_with(l->files[i].path, suffixes[j])) return l->files[i].path;
+    return NULL;
+}
+
+static int refuse_weights(const struct hub_listing *l, const char *repo, char *err)
+{
+    static const char *const pickles[] = {".bin", ".pt", ".pth", ".ckpt"};
+    static const char *const others[] = {".safetensors", ".gguf", ".onnx", ".h5", ".msgpack"};
+    const char *pickle = find_suffix(l, pickles, 4), *other = find_suffix(l, others, 5);
+    if (pickle)
+        return hub_fail(err, HUB_ENOTSERVED,
+                        "%s has no safetensors weights (it has %.200s; pickle files can run code "
+                        "and are never read)",
+                        repo, pickle);
+    if (other)
+        return hub_fail(err, HUB_ENOTSERVED,
+                        "%s has no " HUB_WEIGHTS_NAME " in its root (it has %.200s, which is not "
+                        "read)",
+                        repo, other);
+    return hub_fail(err, HUB_ENOTSERVED, "%s has no safetensors weights", repo);
+}
+
+int hub_choose(struct hub_listing *l, const char *repo, char *err)
+{
+    if (!hub_listing_find(l, HUB_WEIGHTS_NAME) && !hub_listing_find(l, HUB_INDEX_NAME))
+        return refuse_weights(l, repo, err);
+    for (size_t i = 0; i < sizeof(needed) / sizeof(needed[0]); i++) {
+        if (mark(l, needed[i])) continue;
+        return hub_fail(err, HUB_ENOTSERVED, "%s has no %s", repo, needed[i]);
+    }
+    for (size_t i = 0; i < sizeof(optional) / sizeof(optional[0]); i++)
+        mark(l, optional[i]);
+    mark_templates(l);
+    if (!mark(l, HUB_WEIGHTS_NAME)) mark(l, HUB_INDEX_NAME);
+    return 0;
+}
+
+/* ---- the index ------------------------------------------------------------------------------ */
+
+struct visit {
+    bool (*take)(void *ctx, const char *name);
+    void *ctx;
+    char *err;
+    bool any; /* a shard was taken */
+};
+
+static int take_shard(void *ctx, struct jr *r, const char *key)
+{
+    struct visit *v = ctx;
+    const char *text;
+    size_t len;
+    char name[HUB_SEGMENT_MAX + 1];
+    int rc = jr_string(r, &text, &len);
+    (void)key;
+    if (rc) return rc;
+    if (!hub_path_is_safe(text, len) || len >= sizeof(name) || memchr(text, '/', len))
+        return hub_fail(v->err, JR_EINVAL, "the index names a shard by an unsafe path");
+    memcpy(name, text, len);
+    name[len] = '\0';
+    v->any = true;
+    return v->take(v->ctx, name) ? 0 : JR_EINVAL;
+}
+
+static int take_index(void *ctx, struct jr *r, const char *key)
+{
+    if (strcmp(key, "weight_map") != 0) return skip(r);
+    return walk(r, '{', take_shard, ctx);
+}
+
+int hub_shards_visit(const char *index, size_t len, bool (*take)(void *ctx, const char *name),
+                     void *ctx, char *err)
+{
+    struct visit v = {.take = take, .ctx = ctx, .err = err};
+    int rc = walk_text(index, len, '{', take_index, &v, err);
+    if (rc == 0 && v.any) return 0;
+    return rc ? -1 : hub_fail(err, -1, "the index names no shard");
+}
+
+struct marking {
+    struct hub_listing *listing;
+    char wrong[HUB_SEGMENT_MAX + 1];
+    const char *problem;
+};
+
+static bool mark_shard(void *ctx, const char *name)
+{
+    struct marking *m = ctx;
+    bool is_safetensors = ends_with(name, ".safetensors");
+    if (is_safetensors && mark(m->listing, name)) return true;
+    snprintf(m->wrong, sizeof(m->wrong), "%s", name);
+    m->problem = is_safetensors ? "which the hub does not list" : "which is not a safetensors file";
+    return false;
+}
+
+int hub_choose_shards(struct hub_listing *l, const char *index, size_t len, char *err)
+{
+    struct marking m = {.listing = l};
+    char reason[HUB_ERR_SIZE] = "";
+    if (hub_shards_visit(index, len, mark_shard, &m, reason) == 0) return 0;
+    if (m.problem)
+        return hub_fail(err, HUB_EWRONG, HUB_INDEX_NAME " names %s, %s", m.wrong, m.problem);
+    return hub_fail(err, HUB_EWRONG, HUB_INDEX_NAME ": %.200s", reason);
 }

@@ -8,6 +8,10 @@
  *   empty, "." or ".."; no control character, no backslash; no path comes twice
  *   hashes are 40 or 64 lower-case hexadecimal digits, sizes integers from 0 to 2^62
  *
+ * Taken are the configuration, the tokenizer, chat templates, and safetensors weights, all from the
+ * root. Nothing that could be run and nothing that is not read: no pickle, no other formats, no
+ * variants, no code.
+ *
  * A file's blob is named after its SHA-256 if it is in git-lfs, else after git's SHA-1.
  *
  * Threads: unsafe; one owner.
@@ -19,7 +23,11 @@
 #include <stddef.h>
 #include <stdint.h>
 
-#include "server/hub/hash.h"
+#include "server/hub/settings.h"
+
+#define HUB_CONFIG_NAME "config.json"
+#define HUB_WEIGHTS_NAME "model.safetensors"
+#define HUB_INDEX_NAME "model.safetensors.index.json"
 
 enum {
     HUB_PATH_MAX = 1024,
@@ -27,6 +35,8 @@ enum {
     HUB_ENTRIES_MAX = 100000,
     HUB_PAGE_MAX_BYTES = 16 << 20,
     HUB_LISTING_MAX_BYTES = 64 << 20, /* all pages of a listing */
+    HUB_INDEX_MAX_BYTES = 64 << 20,
+    HUB_ETAG_SIZE = 65,
 };
 
 struct hub_file {
@@ -37,7 +47,7 @@ struct hub_file {
     char oid[HUB_ETAG_SIZE];  /* git's hash: of the content, or of the git-lfs pointer */
     int64_t listed_size;      /* the entry's own "size", which should be the same */
     char xet[HUB_ETAG_SIZE];  /* "" without one */
-    bool wanted;              /* chosen by choice.h */
+    bool wanted;              /* see hub_choose */
     bool fetched;             /* by this pull, with every file of the same content */
     int64_t n_cached;         /* bytes in the cache before the pull; -1: not looked up yet */
 };
@@ -69,5 +79,28 @@ struct hub_file *hub_listing_find(const struct hub_listing *l, const char *path)
 char *hub_listing_write(const struct hub_listing *l, size_t *ret_len);
 
 bool hub_path_is_safe(const char *path, size_t len);
+
+/* "sha" of the hub's answer about a revision. 0, or -1 if it is not a commit. */
+int hub_commit_read(const char *text, size_t len, char ret[HUB_COMMIT_LEN + 1]);
+
+/*
+ * Marks the files that are fetched with any weights, and model.safetensors, or the index if only
+ * that exists. Returns 0, or HUB_ENOTSERVED with a sentence if a required file is missing.
+ */
+int hub_choose(struct hub_listing *l, const char *repo, char *err);
+
+/*
+ * Marks the shards that an index names. 0, HUB_EWRONG with a sentence (a name that is not a file of
+ * the root, or is not listed), or HUB_EINTERNAL.
+ */
+int hub_choose_shards(struct hub_listing *l, const char *index, size_t len, char *err);
+
+/*
+ * Calls take for the shard of each tensor in an index, until it returns false. Names are UTF-8 of
+ * at most HUB_SEGMENT_MAX bytes without a slash. 0, or -1 with a sentence: not an index, or take
+ * returned false (then without one).
+ */
+int hub_shards_visit(const char *index, size_t len, bool (*take)(void *ctx, const char *name),
+                     void *ctx, char *err);
 
 #endif

@@ -15,7 +15,7 @@
 #include "base/json_reader.h"
 #include "engine/engine.h"
 #include "base/buf.h"
-#include "server/hub/choice.h"
+#include "server/hub/listing.h"
 #include "server/hub/fetch.h"
 #include "server/hub/snapshot.h"
 

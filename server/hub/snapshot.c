@@ -12,7 +12,7 @@
 #include <unistd.h>
 
 #include "base/file.h"
-#include "server/hub/choice.h"
+#include "server/hub/listing.h"
 #include "server/hub/hub_error.h"
 
 static bool has_file(int dir_fd, const char *name)

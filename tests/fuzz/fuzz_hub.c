@@ -8,9 +8,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "server/hub/choice.h"
 #include "server/hub/client.h"
-#include "server/hub/hub_error.h"
 #include "server/hub/listing.h"
 
 int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size);
@@ -64,6 +62,7 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
     check_listing(text, size, false);
     hub_shards_visit(text, size, take_shard, NULL, err);
     if (hub_link_next(text, url, sizeof(url)) == 0 && strlen(url) >= sizeof(url)) abort();
+    hub_commit_read(text, size, err);
     hub_range_is(text, 10, 100);
     if (hub_retry_after(text, 1000000000) < -1 || hub_rate_limit(text) < -1) abort();
     free(text);
