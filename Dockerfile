@@ -19,7 +19,7 @@ ARG VARIANT
 ARG COMMIT=
 RUN apt-get update -qq && apt-get install -y -qq --no-install-recommends \
         gcc libc6-dev meson ninja-build pkg-config libmicrohttpd-dev libjansson-dev libpcre2-dev libutf8proc-dev \
-        $([ "$VARIANT" = small ] || echo libopenblas-pthread-dev libcurl4-gnutls-dev libgnutls28-dev libedit-dev) \
+        $([ "$VARIANT" = small ] || echo libopenblas-pthread-dev libcurl4-gnutls-dev libedit-dev) \
     && apt-get clean && rm -rf /var/lib/apt/lists/*
 COPY . /src
 WORKDIR /src

@@ -18,7 +18,6 @@
 #include "server/hub/cache.h"
 #include "server/hub/hub_error.h"
 #include "server/hub/settings.h"
-#include "server/hub/snapshot.h"
 
 #ifndef HEARTH_DATADIR
 #define HEARTH_DATADIR "/usr/share"
@@ -51,7 +50,7 @@ static int find_commit(const struct hub_cache *cache, const struct hub_name *nam
         return 0;
     }
     if (hub_cache_read_ref(cache, name->revision, commit) == 0) return 0;
-    return name->has_revision ? -1 : hub_snapshot_only(cache->repo_fd, commit);
+    return name->has_revision ? -1 : hub_snapshot_only(cache, commit);
 }
 
 static int find_snapshot(const char *spec, const struct hub_name *name, const char *root,

@@ -30,7 +30,7 @@ static const char tag_text[] = "Signature: 8a477f597d28d172789f06886806bc55\n"
                                "# For information about cache directory tags, see:\n"
                                "#\thttps://bford.info/cachedir/\n";
 
-static void close_fd(int *fd)
+void hub_close(int *fd)
 {
     if (*fd >= 0) close(*fd);
     *fd = -1;
@@ -39,15 +39,12 @@ static void close_fd(int *fd)
 int hub_cache_cannot(const struct hub_cache *c, const char *action, char *err)
 {
     int error = errno;
-    if (error == ENOSPC || error == EDQUOT || error == EFBIG) {
-        snprintf(err, HUB_ERR_SIZE, "no space left in %.300s (%s)", c->root, strerror(error));
-    } else {
-        char text[500];
-        const char *reason = file_reason(c->root, text, sizeof(text));
-        snprintf(err, HUB_ERR_SIZE, "cannot %s %.300s: %c%s", action, c->root,
-                 tolower((unsigned char)reason[0]), reason + 1);
-    }
-    return HUB_EDISK;
+    if (error == ENOSPC || error == EDQUOT || error == EFBIG)
+        return hub_fail(err, HUB_EDISK, "no space left in %.300s (%s)", c->root, strerror(error));
+    char text[500];
+    const char *reason = file_reason(c->root, text, sizeof(text));
+    return hub_fail(err, HUB_EDISK, "cannot %s %.300s: %c%s", action, c->root,
+                    tolower((unsigned char)reason[0]), reason + 1);
 }
 
 void hub_random_digits(char buf[9])
@@ -66,6 +63,14 @@ int hub_folder_open(int dir_fd, const char *name, bool make)
     if (fd >= 0 || errno != ENOENT || !make) return fd;
     if (mkdirat(dir_fd, name, 0777) && errno != EEXIST) return -1;
     return openat(dir_fd, name, FOLDER_FLAGS | O_NOFOLLOW);
+}
+
+DIR *hub_folder_read(int dir_fd, const char *name)
+{
+    int fd = dir_fd < 0 ? -1 : openat(dir_fd, name, FOLDER_FLAGS | O_NOFOLLOW);
+    DIR *dir = fd < 0 ? NULL : fdopendir(fd);
+    if (!dir) hub_close(&fd);
+    return dir;
 }
 
 /*
@@ -135,9 +140,9 @@ int hub_cache_open(struct hub_cache *ret, const char *root, const char *repo, ch
 
 void hub_cache_close(struct hub_cache *c)
 {
-    close_fd(&c->blobs_fd);
-    close_fd(&c->repo_fd);
-    close_fd(&c->root_fd);
+    hub_close(&c->blobs_fd);
+    hub_close(&c->repo_fd);
+    hub_close(&c->root_fd);
 }
 
 static int make_path(const char *path)
@@ -279,18 +284,24 @@ static int write_file(const struct hub_cache *c, const char *path, const char *t
     return rc;
 }
 
+/* A file of the repository: the text of a reference or a listing. */
+static char *read_file(const struct hub_cache *c, const char *path, size_t max_bytes,
+                       size_t *ret_len)
+{
+    const char *name;
+    int folder = c->repo_fd < 0 ? -1 : open_parent(c->repo_fd, path, false, &name);
+    if (folder < 0) return NULL;
+    int fd = openat(folder, name, O_RDONLY | O_CLOEXEC | O_NONBLOCK | O_NOFOLLOW);
+    close(folder);
+    return read_and_close(fd, max_bytes, ret_len);
+}
+
 int hub_cache_read_ref(const struct hub_cache *c, const char *revision,
                        char ret[HUB_COMMIT_LEN + 1])
 {
     char path[HUB_REVISION_SIZE + 8];
-    const char *name;
-    if (c->repo_fd < 0) return -1;
     snprintf(path, sizeof(path), "refs/%s", revision);
-    int folder = open_parent(c->repo_fd, path, false, &name);
-    if (folder < 0) return -1;
-    int fd = openat(folder, name, O_RDONLY | O_CLOEXEC | O_NONBLOCK | O_NOFOLLOW);
-    close(folder);
-    char *text = read_and_close(fd, HUB_COMMIT_LEN + 8, NULL);
+    char *text = read_file(c, path, HUB_COMMIT_LEN + 8, NULL);
     if (!text) return -1;
     text[strcspn(text, "\r\n ")] = '\0';
     bool found = hub_is_commit(text);
@@ -308,29 +319,18 @@ int hub_cache_write_ref(const struct hub_cache *c, const char *revision, const c
     return hub_cache_cannot(c, "write a reference in", err);
 }
 
-static void tree_path(const char *commit, char *buf, size_t size)
-{
-    snprintf(buf, size, "trees/%s.json", commit);
-}
-
 char *hub_cache_read_tree(const struct hub_cache *c, const char *commit, size_t *ret_len)
 {
     char path[HUB_COMMIT_LEN + 16];
-    const char *name;
-    if (c->repo_fd < 0) return NULL;
-    tree_path(commit, path, sizeof(path));
-    int folder = open_parent(c->repo_fd, path, false, &name);
-    if (folder < 0) return NULL;
-    int fd = openat(folder, name, O_RDONLY | O_CLOEXEC | O_NONBLOCK | O_NOFOLLOW);
-    close(folder);
-    return read_and_close(fd, HUB_LISTING_MAX_BYTES, ret_len);
+    snprintf(path, sizeof(path), "trees/%s.json", commit);
+    return read_file(c, path, HUB_LISTING_MAX_BYTES, ret_len);
 }
 
 int hub_cache_write_tree(const struct hub_cache *c, const char *commit, const char *text,
                          size_t len, char *err)
 {
     char path[HUB_COMMIT_LEN + 16];
-    tree_path(commit, path, sizeof(path));
+    snprintf(path, sizeof(path), "trees/%s.json", commit);
     return write_file(c, path, text, len) ? hub_cache_cannot(c, "write", err) : 0;
 }
 
@@ -348,7 +348,7 @@ bool hub_cache_has(const struct hub_cache *c, const char *commit, const struct h
     const char *name;
     int folder = open_in_snapshot(c, commit, f->path, false, &name);
     bool found = is_file_of(folder, name, f->size);
-    close_fd(&folder);
+    hub_close(&folder);
     return found;
 }
 
@@ -357,25 +357,41 @@ bool hub_cache_has_blob(const struct hub_cache *c, const struct hub_file *f)
     return is_file_of(c->blobs_fd, f->etag, f->size);
 }
 
+void hub_cache_visit_parts(const struct hub_cache *c, const struct hub_file *f,
+                           void (*fn)(void *ctx, const char *name, int64_t n_bytes), void *ctx)
+{
+    static const char suffix[] = ".incomplete";
+    size_t etag = strlen(f->etag), n = sizeof(suffix) - 1;
+    DIR *dir = hub_folder_read(c->blobs_fd, ".");
+    for (struct dirent *entry; dir && (entry = readdir(dir));) {
+        const char *name = entry->d_name;
+        size_t len = strlen(name);
+        struct stat st;
+        if (len < etag + n || name[etag] != '.' || memcmp(name, f->etag, etag) != 0 ||
+            strcmp(name + len - n, suffix) != 0)
+            continue;
+        if (fstatat(c->blobs_fd, name, &st, AT_SYMLINK_NOFOLLOW) == 0 && S_ISREG(st.st_mode))
+            fn(ctx, name, st.st_size);
+    }
+    if (dir) closedir(dir);
+}
+
+struct longest {
+    int64_t size, n_bytes;
+};
+
+static void take_longest(void *ctx, const char *name, int64_t n_bytes)
+{
+    struct longest *l = ctx;
+    (void)name;
+    if (n_bytes > l->n_bytes && n_bytes <= l->size) l->n_bytes = n_bytes;
+}
+
 int64_t hub_cache_part_bytes(const struct hub_cache *c, const struct hub_file *f)
 {
-    size_t len = strlen(f->etag);
-    int64_t best = 0;
-    int fd = c->blobs_fd < 0 ? -1 : openat(c->blobs_fd, ".", FOLDER_FLAGS);
-    DIR *dir = fd < 0 ? NULL : fdopendir(fd);
-    if (!dir) {
-        close_fd(&fd);
-        return 0;
-    }
-    for (struct dirent *entry; (entry = readdir(dir));) {
-        struct stat st;
-        if (strncmp(entry->d_name, f->etag, len) != 0 || entry->d_name[len] != '.' ||
-            fstatat(c->blobs_fd, entry->d_name, &st, AT_SYMLINK_NOFOLLOW) || !S_ISREG(st.st_mode))
-            continue;
-        if (st.st_size > best && st.st_size <= f->size) best = st.st_size;
-    }
-    closedir(dir);
-    return best;
+    struct longest l = {.size = f->size};
+    hub_cache_visit_parts(c, f, take_longest, &l);
+    return l.n_bytes;
 }
 
 char *hub_cache_read(const struct hub_cache *c, const char *commit, const char *path,
@@ -420,8 +436,8 @@ static int copy_blob(const struct hub_cache *c, const struct hub_file *f, const 
     }
     int error = errno;
     free(piece);
-    close_fd(&from);
-    close_fd(&to);
+    hub_close(&from);
+    hub_close(&to);
     errno = error;
     return n < 0 ? -1 : 0;
 }
@@ -469,7 +485,7 @@ int hub_cache_link(const struct hub_cache *c, const char *commit, const struct h
     int folder = open_in_snapshot(c, commit, f->path, true, &name);
     int rc = folder < 0 ? -1 : place(c, f, folder, name, keep_blob);
     if (rc) rc = hub_cache_cannot(c, "write a snapshot in", err);
-    close_fd(&folder);
+    hub_close(&folder);
     return rc;
 }
 
@@ -481,6 +497,54 @@ int hub_cache_sync(const struct hub_cache *c, const char *commit, char *err)
     if (!rc) rc = fsync(c->blobs_fd);
     if (rc && errno == EINVAL) rc = 0; /* a file system that does not sync folders */
     if (rc) rc = hub_cache_cannot(c, "write", err);
-    close_fd(&folder);
+    hub_close(&folder);
     return rc;
+}
+
+/* ---- snapshots of which no listing tells the files ------------------------------------------- */
+
+static bool has_file(int dir_fd, const char *name)
+{
+    struct stat st;
+    return fstatat(dir_fd, name, &st, 0) == 0 && S_ISREG(st.st_mode);
+}
+
+static bool has_shard(void *ctx, const char *name)
+{
+    return has_file(*(int *)ctx, name);
+}
+
+static bool has_all_shards(int dir_fd)
+{
+    char err[HUB_ERR_SIZE];
+    size_t len;
+    int fd = openat(dir_fd, HUB_INDEX_NAME, O_RDONLY | O_CLOEXEC | O_NONBLOCK);
+    char *text = read_and_close(fd, HUB_INDEX_MAX_BYTES, &len);
+    bool all = text && hub_shards_visit(text, len, has_shard, &dir_fd, err) == 0;
+    free(text);
+    return all;
+}
+
+bool hub_snapshot_is_whole(int dir_fd, const char *dir)
+{
+    int fd = openat(dir_fd, dir, FOLDER_FLAGS);
+    bool whole = fd >= 0 && has_file(fd, HUB_CONFIG_NAME) &&
+                 (has_file(fd, HUB_WEIGHTS_NAME) || has_all_shards(fd));
+    hub_close(&fd);
+    return whole;
+}
+
+int hub_snapshot_only(const struct hub_cache *c, char ret[HUB_COMMIT_LEN + 1])
+{
+    char path[HUB_COMMIT_LEN + 16];
+    DIR *dir = hub_folder_read(c->repo_fd, "snapshots");
+    int n = 0;
+    for (struct dirent *entry; dir && (entry = readdir(dir));) {
+        if (!hub_is_commit(entry->d_name)) continue;
+        memcpy(ret, entry->d_name, HUB_COMMIT_LEN + 1);
+        n++;
+    }
+    if (dir) closedir(dir);
+    snprintf(path, sizeof(path), "snapshots/%s", n == 1 ? ret : "");
+    return n == 1 && hub_snapshot_is_whole(c->repo_fd, path) ? 0 : -1;
 }

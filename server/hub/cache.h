@@ -18,6 +18,7 @@
 #ifndef HEARTH_SERVER_HUB_CACHE_H
 #define HEARTH_SERVER_HUB_CACHE_H
 
+#include <dirent.h>
 #include <limits.h>
 #include <stdbool.h>
 #include <stddef.h>
@@ -62,6 +63,10 @@ bool hub_cache_has(const struct hub_cache *c, const char *commit, const struct h
 /* Returns true if the blob exists with its size. */
 bool hub_cache_has_blob(const struct hub_cache *c, const struct hub_file *f);
 
+/* Calls fn for each part of the blob: ETAG.incomplete or ETAG.anything.incomplete. */
+void hub_cache_visit_parts(const struct hub_cache *c, const struct hub_file *f,
+                           void (*fn)(void *ctx, const char *name, int64_t n_bytes), void *ctx);
+
 /* Bytes that parts of the blob hold; the largest that is not larger than the file. */
 int64_t hub_cache_part_bytes(const struct hub_cache *c, const struct hub_file *f);
 
@@ -79,6 +84,16 @@ int hub_cache_link(const struct hub_cache *c, const char *commit, const struct h
 /* Syncs the folders of the snapshot and of the blobs. */
 int hub_cache_sync(const struct hub_cache *c, const char *commit, char *err);
 
+/*
+ * Of a snapshot whose files no listing tells, copied by hand or made by others: whether dir (below
+ * dir_fd or absolute) has config.json and its weights: model.safetensors, or every shard that the
+ * index names.
+ */
+bool hub_snapshot_is_whole(int dir_fd, const char *dir);
+
+/* The commit of the only snapshot of the repository, if it is whole; else -1. */
+int hub_snapshot_only(const struct hub_cache *c, char ret[HUB_COMMIT_LEN + 1]);
+
 /* Bytes that may still be written below the root, which need not exist; -1: unknown. */
 int64_t hub_cache_free_bytes(const struct hub_cache *c);
 
@@ -90,6 +105,12 @@ int hub_cache_cannot(const struct hub_cache *c, const char *action, char *err);
 
 /* Opens the folder of a name below dir_fd, without following a link; make: if it is missing. */
 int hub_folder_open(int dir_fd, const char *name, bool make);
+
+/* The entries of a folder below dir_fd; NULL if it cannot be opened, or is a link. For closedir. */
+DIR *hub_folder_read(int dir_fd, const char *name);
+
+/* Closes *fd unless it is -1, and makes it -1. */
+void hub_close(int *fd);
 
 /* Eight random hexadecimal digits and a NUL. */
 void hub_random_digits(char buf[9]);

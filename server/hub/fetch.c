@@ -2,32 +2,349 @@
 /* Files from the hub; see fetch.h. */
 #include "server/hub/fetch.h"
 
+#include <dirent.h>
+#include <errno.h>
+#include <fcntl.h>
 #include <stdio.h>
+#include <stdlib.h>
 #include <string.h>
+#include <sys/file.h>
+#include <sys/stat.h>
+#include <time.h>
+#include <unistd.h>
 
-#include "server/hub/blob.h"
+#include "base/sha1.h"
+#include "base/sha256.h"
 
-/* A file being fetched. */
+enum {
+    REVISION_MAX_BYTES = 16 << 20, /* the answer has many members besides the commit */
+    PAGES_MAX = 200,
+    LOCK_LOOK_MS = 50,
+    WRITEBACK_BYTES = 8 << 20, /* written to disk at once, so that the sync at the end is short */
+    PIECE_BYTES = 16 << 10,    /* of a part that is hashed before it is continued */
+    PART_NAME_SIZE = HUB_ETAG_SIZE + 24,
+    PART_FLAGS = O_RDWR | O_CLOEXEC | O_NOFOLLOW | O_NONBLOCK,
+};
+
+/* SHA-256 for files of git-lfs, else git's SHA-1 of a blob: of "blob SIZE", a NUL, the content. */
+struct hash {
+    bool is_lfs;
+    union {
+        struct sha256 sha256;
+        struct sha1 sha1;
+    };
+};
+
+/* A file being fetched: its lock, its part file, the hash of what the part holds. */
 struct job {
     const struct hub_fetch *fetch;
     const struct hub_file *file;
-    struct hub_blob blob;
+    int lock_fd, fd; /* -1: none */
+    char part[PART_NAME_SIZE];
+    int64_t n_bytes; /* of the part, from its first byte on */
+    struct hash hash;
     int rc;         /* of writing, while a try runs */
     bool bad_range; /* the answer is a different part than requested */
     char err[HUB_ERR_SIZE];
 };
 
-static void report(const struct job *j, int64_t n_new)
+/* ---- commit and listing --------------------------------------------------------------------- */
+
+int hub_fetch_commit(struct hub_client *c, char ret[HUB_COMMIT_LEN + 1], char *err)
 {
-    j->fetch->on_bytes(j->fetch->ctx, j->file, j->blob.n_bytes, n_new);
+    char url[TRANSFER_URL_MAX_BYTES];
+    struct buf b;
+    if (hub_client_url(c, url, sizeof(url), "/api/models/", "/revision/", c->name->revision, true))
+        return hub_fail(err, HUB_EUSAGE, "the address of the model is too long");
+    buf_init(&b, REVISION_MAX_BYTES);
+    int rc = hub_client_get(c, url, &b, NULL, 0, err);
+    if (!rc && hub_commit_read(b.data ? b.data : "", b.len, ret))
+        rc = hub_fail(err, HUB_EWRONG, "the answer does not name a commit; is HF_ENDPOINT a hub?");
+    buf_finish(&b);
+    return rc;
+}
+
+/* The pages of a listing that have been read. */
+struct pages {
+    char *urls[PAGES_MAX];
+    int n;
+    size_t n_bytes;
+};
+
+static int note_page(struct pages *s, const char *url, char *err)
+{
+    for (int i = 0; i < s->n; i++)
+        if (strcmp(s->urls[i], url) == 0)
+            return hub_fail(err, HUB_EWRONG, "the hub's file list leads back to a page of itself");
+    if (s->n == PAGES_MAX)
+        return hub_fail(err, HUB_EWRONG, "the hub's file list has more than %d pages", PAGES_MAX);
+    s->urls[s->n] = strdup(url);
+    if (!s->urls[s->n]) return hub_fail(err, HUB_EINTERNAL, "out of memory");
+    s->n++;
+    return 0;
+}
+
+static int get_page(struct hub_client *c, struct hub_listing *l, struct pages *s, char *url,
+                    size_t size, struct buf *b, char *err)
+{
+    char next[TRANSFER_URL_MAX_BYTES];
+    int rc = note_page(s, url, err);
+    if (!rc) rc = hub_client_get(c, url, b, next, sizeof(next), err);
+    if (rc) return rc;
+    s->n_bytes += b->len;
+    if (s->n_bytes > HUB_LISTING_MAX_BYTES)
+        return hub_fail(err, HUB_EWRONG, "the hub's file list has more than %d MiB",
+                        HUB_LISTING_MAX_BYTES >> 20);
+    rc = hub_listing_add_page(l, b->data ? b->data : "", b->len, err);
+    if (!rc && next[0] && transfer_url_join(url, next, url, size))
+        rc = hub_fail(err, HUB_EWRONG, "the hub's file list has an invalid next-page URL");
+    if (!next[0]) url[0] = '\0';
+    return rc;
+}
+
+int hub_fetch_listing(struct hub_client *c, const char *commit, struct hub_listing *ret, char *err)
+{
+    char url[TRANSFER_URL_MAX_BYTES];
+    struct buf b;
+    struct pages s = {.n = 0};
+    if (hub_client_url(c, url, sizeof(url) - 64, "/api/models/", "/tree/", commit, true))
+        return hub_fail(err, HUB_EUSAGE, "the address of the model is too long");
+    size_t len = strlen(url);
+    snprintf(url + len, sizeof(url) - len, "?recursive=true&expand=false");
+    buf_init(&b, HUB_PAGE_MAX_BYTES);
+    int rc = 0;
+    while (!rc && url[0])
+        rc = get_page(c, ret, &s, url, sizeof(url), &b, err);
+    buf_finish(&b);
+    for (int i = 0; i < s.n; i++)
+        free(s.urls[i]);
+    return rc ? rc : hub_listing_sort(ret, err);
+}
+
+/* ---- hashing -------------------------------------------------------------------------------- */
+
+static void hash_begin(struct hash *h, const struct hub_file *f)
+{
+    char head[40];
+    h->is_lfs = f->is_lfs;
+    if (h->is_lfs) {
+        sha256_init(&h->sha256);
+        return;
+    }
+    int len = snprintf(head, sizeof(head), "blob %lld", (long long)f->size);
+    sha1_init(&h->sha1);
+    sha1_update(&h->sha1, head, (size_t)len + 1);
+}
+
+static void hash_add(struct hash *h, const char *data, size_t len)
+{
+    if (h->is_lfs)
+        sha256_update(&h->sha256, data, len);
+    else
+        sha1_update(&h->sha1, data, len);
+}
+
+static void hash_end(struct hash *h, char ret[HUB_ETAG_SIZE])
+{
+    uint8_t digest[SHA256_BYTES];
+    if (h->is_lfs)
+        sha256_final(&h->sha256, digest);
+    else
+        sha1_final(&h->sha1, digest);
+    for (int i = 0; i < (h->is_lfs ? SHA256_BYTES : SHA1_BYTES); i++)
+        snprintf(ret + 2 * i, 3, "%02x", digest[i]);
+}
+
+/* ---- the lock ------------------------------------------------------------------------------- */
+
+/* .locks/FOLDER/ETAG.lock, open; -1 if it cannot be. */
+static int open_lock(const struct job *j)
+{
+    const struct hub_cache *c = j->fetch->cache;
+    char name[HUB_ETAG_SIZE + 8];
+    int locks = hub_folder_open(c->root_fd, ".locks", true);
+    int folder = locks < 0 ? -1 : hub_folder_open(locks, c->folder, true), fd = -1;
+    snprintf(name, sizeof(name), "%s.lock", j->file->etag);
+    /* The mode huggingface_hub uses: other users of the group may lock too. */
+    if (folder >= 0)
+        fd = openat(folder, name, O_RDWR | O_CREAT | O_CLOEXEC | O_NOFOLLOW | O_NONBLOCK, 0664);
+    hub_close(&locks);
+    hub_close(&folder);
+    return fd;
+}
+
+/* Returns true if the previous owner of the lock has removed the file. */
+static bool is_gone(int fd)
+{
+    struct stat st;
+    return fstat(fd, &st) == 0 && st.st_nlink == 0;
+}
+
+/* Returns 0 if locked, or if locking does not work here; 1 if another process holds the lock. */
+static int try_lock(struct job *j)
+{
+    for (int i = 0; i < 100; i++) {
+        j->lock_fd = open_lock(j);
+        if (j->lock_fd < 0) return 0;
+        bool busy = flock(j->lock_fd, LOCK_EX | LOCK_NB) && errno == EWOULDBLOCK;
+        if (!busy && !is_gone(j->lock_fd)) return 0;
+        hub_close(&j->lock_fd);
+        if (busy) return 1;
+    }
+    return 0;
+}
+
+static int lock(struct job *j)
+{
+    bool said = false;
+    while (try_lock(j)) {
+        if (!said) j->fetch->on_wait(j->fetch->ctx, j->file->path);
+        said = true;
+        if (atomic_load(j->fetch->client->stop)) return hub_fail(j->err, HUB_ESTOPPED, "stopped");
+        nanosleep(&(struct timespec){.tv_nsec = LOCK_LOOK_MS * 1000000L}, NULL);
+    }
+    return 0;
+}
+
+/* ---- parts ---------------------------------------------------------------------------------- */
+
+static int cannot(struct job *j, const char *action)
+{
+    return hub_cache_cannot(j->fetch->cache, action, j->err);
+}
+
+/* Returns true if no other process writes to it; locks it if locking works. */
+static bool is_free(int fd)
+{
+    struct stat st;
+    bool busy = flock(fd, LOCK_EX | LOCK_NB) && errno == EWOULDBLOCK;
+    return !busy && fstat(fd, &st) == 0 && S_ISREG(st.st_mode) && st.st_nlink == 1;
+}
+
+static void new_part_name(struct job *j)
+{
+    char digits[9];
+    hub_random_digits(digits);
+    snprintf(j->part, sizeof(j->part), "%s.%s.incomplete", j->file->etag, digits);
+}
+
+/* Keeps the longest part found. One that is longer than the file is useless. */
+static void look_at_part(void *ctx, const char *name, int64_t n_bytes)
+{
+    struct job *j = ctx;
+    if (strlen(name) >= sizeof(j->part)) return;
+    if (n_bytes > j->file->size) n_bytes = 0;
+    if (j->part[0] && n_bytes <= j->n_bytes) return;
+    snprintf(j->part, sizeof(j->part), "%s", name);
+    j->n_bytes = n_bytes;
+}
+
+/*
+ * Takes a part over: locks it, then renames it. If locks do not work only one of two programs can
+ * rename it.
+ */
+static bool adopt(struct job *j)
+{
+    char old[PART_NAME_SIZE];
+    struct stat st;
+    int dir = j->fetch->cache->blobs_fd;
+    memcpy(old, j->part, sizeof(old));
+    j->fd = openat(dir, old, PART_FLAGS);
+    if (j->fd < 0) return false;
+    new_part_name(j);
+    if (is_free(j->fd) && renameat(dir, old, dir, j->part) == 0 && fstat(j->fd, &st) == 0) {
+        j->n_bytes = st.st_size;
+        if (j->n_bytes <= j->file->size) return true;
+        j->n_bytes = 0;
+        if (ftruncate(j->fd, 0) == 0) return true;
+    }
+    hub_close(&j->fd);
+    return false;
+}
+
+static int open_part(struct job *j)
+{
+    int dir = j->fetch->cache->blobs_fd;
+    hub_cache_visit_parts(j->fetch->cache, j->file, look_at_part, j);
+    if (j->part[0] && adopt(j)) return 0;
+    j->n_bytes = 0;
+    new_part_name(j);
+    j->fd = openat(dir, j->part, PART_FLAGS | O_CREAT | O_EXCL, 0666);
+    if (j->fd < 0) return cannot(j, "write");
+    flock(j->fd, LOCK_EX | LOCK_NB);
+    return 0;
+}
+
+/* Hashes what an earlier run has left. */
+static int hash_part(struct job *j)
+{
+    char piece[PIECE_BYTES];
+    hash_begin(&j->hash, j->file);
+    for (int64_t at = 0; at < j->n_bytes;) {
+        int64_t left = j->n_bytes - at;
+        ssize_t n = pread(j->fd, piece, left < PIECE_BYTES ? (size_t)left : PIECE_BYTES, (off_t)at);
+        if (n < 0 && errno == EINTR) continue;
+        if (n == 0) errno = EIO; /* another process truncated the file */
+        if (n <= 0) return cannot(j, "read");
+        if (atomic_load(j->fetch->client->stop)) return hub_fail(j->err, HUB_ESTOPPED, "stopped");
+        hash_add(&j->hash, piece, (size_t)n);
+        at += n;
+    }
+    return 0;
 }
 
 static int restart(struct job *j)
 {
-    j->rc = hub_blob_restart(&j->blob, j->err);
-    report(j, 0);
+    j->n_bytes = 0;
+    hash_begin(&j->hash, j->file);
+    j->rc = ftruncate(j->fd, 0) ? cannot(j, "write") : 0;
+    j->fetch->on_bytes(j->fetch->ctx, j->file, 0, 0);
     return j->rc;
 }
+
+/* Writes the next bytes, never beyond the file's size. */
+static int write_part(struct job *j, const char *data, size_t len)
+{
+    int64_t room = j->file->size - j->n_bytes;
+    if ((int64_t)len > room) len = (size_t)room;
+    while (len) {
+        ssize_t n = pwrite(j->fd, data, len, (off_t)j->n_bytes);
+        if (n < 0 && errno == EINTR) continue;
+        if (n < 0) return cannot(j, "write");
+        int64_t before = j->n_bytes / WRITEBACK_BYTES;
+        hash_add(&j->hash, data, (size_t)n);
+        j->n_bytes += n;
+        data += n;
+        len -= (size_t)n;
+        if (j->n_bytes / WRITEBACK_BYTES != before)
+            sync_file_range(j->fd, before * WRITEBACK_BYTES, WRITEBACK_BYTES,
+                            SYNC_FILE_RANGE_WRITE);
+    }
+    return 0;
+}
+
+static void remove_part(void *ctx, const char *name, int64_t n_bytes)
+{
+    const struct job *j = ctx;
+    int dir = j->fetch->cache->blobs_fd, fd = openat(dir, name, PART_FLAGS);
+    (void)n_bytes;
+    if (fd >= 0 && is_free(fd)) unlinkat(dir, name, 0);
+    hub_close(&fd);
+}
+
+/* Gives the blob its name. */
+static int finish_part(struct job *j)
+{
+    int dir = j->fetch->cache->blobs_fd;
+    if (fsync(j->fd) || fchmod(j->fd, 0666 & ~j->fetch->client->settings->umask) ||
+        renameat(dir, j->part, dir, j->file->etag))
+        return cannot(j, "write");
+    hub_close(&j->fd);
+    hub_cache_visit_parts(j->fetch->cache, j->file, remove_part, j);
+    return 0;
+}
+
+/* ---- tries ---------------------------------------------------------------------------------- */
 
 /* 206 with exactly the rest, or 200 with all of it. */
 static bool take_head(void *ctx, struct transfer *t)
@@ -35,9 +352,9 @@ static bool take_head(void *ctx, struct transfer *t)
     struct job *j = ctx;
     int status = transfer_status(t);
     const char *range = transfer_header(t, "Content-Range");
-    if (status == 200) return j->blob.n_bytes == 0 || restart(j) == 0;
-    j->bad_range = status != 206 || j->blob.n_bytes == 0 || !range ||
-                   !hub_range_is(range, j->blob.n_bytes, j->file->size);
+    if (status == 200) return j->n_bytes == 0 || restart(j) == 0;
+    j->bad_range = status != 206 || j->n_bytes == 0 || !range ||
+                   !hub_range_is(range, j->n_bytes, j->file->size);
     return !j->bad_range;
 }
 
@@ -45,16 +362,20 @@ static bool take_head(void *ctx, struct transfer *t)
 static bool take_body(void *ctx, const char *data, size_t len)
 {
     struct job *j = ctx;
-    int64_t before = j->blob.n_bytes;
-    j->rc = hub_blob_write(&j->blob, data, len, j->err);
+    int64_t before = j->n_bytes;
+    j->rc = write_part(j, data, len);
     if (j->rc) return false;
-    report(j, j->blob.n_bytes - before);
-    return j->blob.n_bytes - before == (int64_t)len;
+    j->fetch->on_bytes(j->fetch->ctx, j->file, j->n_bytes, j->n_bytes - before);
+    return j->n_bytes - before == (int64_t)len;
 }
 
-static void explain(const struct job *j, struct hub_failure *f, const char *reason)
+/* Sets what a failure is, with the file's path before the reason, which may be the one it had. */
+static void explain(const struct job *j, struct hub_failure *f, int rc, const char *reason)
 {
-    snprintf(f->err, sizeof(f->err), "%.200s: %.360s", j->file->path, reason);
+    char text[HUB_ERR_SIZE];
+    snprintf(text, sizeof(text), "%s", reason);
+    f->rc = hub_fail(f->err, rc, "%.200s: %.360s", j->file->path, text);
+    f->again = rc == HUB_ENETWORK && f->again;
 }
 
 /* Makes one try. Afterwards all bytes have been received, or *f is the reason. */
@@ -63,88 +384,68 @@ static void try_once(struct job *j, const char *url, struct hub_failure *f)
     struct hub_request r = {
         .url = url,
         .what = j->file->path,
-        .from = j->blob.n_bytes,
+        .from = j->n_bytes,
         .on_head = take_head,
         .on_body = take_body,
         .ctx = j,
     };
+    char reason[80] = "the server sent a different byte range than requested";
     j->rc = 0;
     j->bad_range = false;
     hub_client_try(j->fetch->client, &r, f);
-    bool whole = j->blob.n_bytes == j->file->size;
-    if (f->refused && !j->rc && whole && !j->bad_range) *f = (struct hub_failure){0};
-    if (f->refused && j->rc) {
-        f->rc = j->rc;
-        explain(j, f, j->err);
-    } else if (f->refused) {
-        *f = (struct hub_failure){.rc = HUB_ENETWORK, .again = true, .retry_after_s = -1};
-        explain(j, f, "another part than the one asked for came");
-    } else if (f->rc == 0 && !whole) {
-        char reason[80];
-        snprintf(reason, sizeof(reason), "ended early, with %lld of %lld bytes",
-                 (long long)j->blob.n_bytes, (long long)j->file->size);
-        *f = (struct hub_failure){.rc = HUB_ENETWORK, .again = true, .retry_after_s = -1};
-        explain(j, f, reason);
+    bool whole = j->n_bytes == j->file->size;
+    if ((f->refused && !j->rc && whole && !j->bad_range) || (f->rc == 0 && whole)) {
+        *f = (struct hub_failure){0};
+    } else if (f->refused && j->rc) {
+        explain(j, f, j->rc, j->err);
+    } else if (f->refused || f->rc == 0) {
+        if (!f->refused)
+            snprintf(reason, sizeof(reason), "ended early, with %lld of %lld bytes",
+                     (long long)j->n_bytes, (long long)j->file->size);
+        *f = (struct hub_failure){.again = true, .retry_after_s = -1};
+        explain(j, f, HUB_ENETWORK, reason);
     } else if (f->rc == HUB_ENETWORK) {
-        char reason[HUB_ERR_SIZE];
-        snprintf(reason, sizeof(reason), "%s", f->err);
-        explain(j, f, reason);
+        explain(j, f, HUB_ENETWORK, f->err);
     }
-    if (f->again && (j->bad_range || f->status == 416) && restart(j)) {
-        *f = (struct hub_failure){.rc = j->rc};
-        explain(j, f, j->err);
-    }
+    if (f->again && (j->bad_range || f->status == 416) && restart(j)) explain(j, f, j->rc, j->err);
 }
 
 /* Tries until all bytes have been received. */
 static int fetch_bytes(struct job *j, const char *url)
 {
-    struct hub_tries tries = {.best = j->blob.n_bytes};
+    struct hub_tries tries = {.best = j->n_bytes};
     struct hub_failure f;
-    if (j->blob.n_bytes == j->file->size && j->file->size > 0) return 0;
+    if (j->n_bytes == j->file->size && j->file->size > 0) return 0;
     do {
         try_once(j, url, &f);
         if (f.rc == 0) return 0;
-    } while (hub_client_wait(j->fetch->client, &tries, j->blob.n_bytes, j->file->path, &f) == 0);
-    snprintf(j->err, sizeof(j->err), "%s", f.err);
-    return f.rc;
-}
-
-static int say_wrong(struct job *j)
-{
-    const struct hub_file *f = j->file;
-    snprintf(j->err, sizeof(j->err),
-             "%.200s: wrong %s twice (%.8s\u2026 expected, %.8s\u2026 came)", f->path,
-             f->is_lfs ? "SHA-256" : "SHA-1", f->etag, j->blob.digest);
-    return HUB_EWRONG;
-}
-
-/* *ret_wrong: the content is wrong, not another part of the answer. */
-static int fetch_and_check(struct job *j, const char *url, bool *ret_wrong)
-{
-    j->blob.digest[0] = '\0';
-    int rc = fetch_bytes(j, url);
-    if (!rc) rc = hub_blob_finish(&j->blob, j->err);
-    *ret_wrong = rc == HUB_EWRONG && j->blob.digest[0];
-    return rc;
+    } while (hub_client_wait(j->fetch->client, &tries, j->n_bytes, j->file->path, &f) == 0);
+    return hub_fail(j->err, f.rc, "%s", f.err);
 }
 
 /* Wrong content is fetched once more, from the beginning. */
 static int fetch_right(struct job *j, const char *url)
 {
-    struct hub_client *c = j->fetch->client;
-    bool wrong;
-    char reason[HUB_PATH_MAX + 40];
-    int rc = fetch_and_check(j, url, &wrong);
-    if (!wrong) return rc;
-    snprintf(reason, sizeof(reason), "%s: wrong content came", j->file->path);
-    if (c->on_retry) c->on_retry(c->ctx, j->file->path, reason, 2, 0);
-    rc = restart(j);
-    if (!rc) rc = fetch_and_check(j, url, &wrong);
-    if (rc != HUB_EWRONG || !wrong) return rc;
-    hub_blob_drop(&j->blob);
-    return say_wrong(j);
+    const struct hub_client *c = j->fetch->client;
+    const struct hub_file *f = j->file;
+    char digest[HUB_ETAG_SIZE], reason[HUB_PATH_MAX + 40];
+    for (int n_try = 1;; n_try++) {
+        int rc = fetch_bytes(j, url);
+        if (rc) return rc;
+        hash_end(&j->hash, digest);
+        if (strcmp(digest, f->etag) == 0) return finish_part(j);
+        if (n_try == 2) break;
+        snprintf(reason, sizeof(reason), "%s: wrong content came", f->path);
+        if (c->on_retry) c->on_retry(c->ctx, f->path, reason, 2, 0);
+        if ((rc = restart(j))) return rc;
+    }
+    unlinkat(j->fetch->cache->blobs_fd, j->part, 0); /* its bytes are useless */
+    return hub_fail(j->err, HUB_EWRONG,
+                    "%.200s: %s mismatch on two attempts: expected %.8s\u2026, got %.8s\u2026",
+                    f->path, f->is_lfs ? "SHA-256" : "SHA-1", f->etag, digest);
 }
+
+/* ---- all of it ------------------------------------------------------------------------------ */
 
 static int make_url(const struct hub_fetch *fetch, const struct hub_file *f, char *url, size_t size,
                     char *err)
@@ -155,26 +456,32 @@ static int make_url(const struct hub_fetch *fetch, const struct hub_file *f, cha
     return hub_fail(err, HUB_EWRONG, "the address of %.200s is too long", f->path);
 }
 
+static int fetch_part(struct job *j, const char *url)
+{
+    const struct hub_fetch *fetch = j->fetch;
+    int rc = lock(j);
+    if (rc) return rc;
+    if (!fetch->force && hub_cache_has_blob(fetch->cache, j->file)) {
+        fetch->on_bytes(fetch->ctx, j->file, j->file->size, 0);
+        return 0;
+    }
+    rc = open_part(j);
+    if (!rc) rc = hash_part(j);
+    if (rc) return rc;
+    fetch->on_bytes(fetch->ctx, j->file, j->n_bytes, 0);
+    return fetch_right(j, url);
+}
+
 int hub_fetch_blob(const struct hub_fetch *fetch, const struct hub_file *f, char *err)
 {
-    struct job j = {.fetch = fetch, .file = f};
-    const struct hub_client *c = fetch->client;
+    struct job j = {.fetch = fetch, .file = f, .lock_fd = -1, .fd = -1};
     char url[TRANSFER_URL_MAX_BYTES];
     int rc = make_url(fetch, f, url, sizeof(url), err);
     if (rc) return rc;
-    mode_t mode = 0666 & ~c->settings->umask;
-    rc = hub_blob_begin(&j.blob, fetch->cache, f, mode, fetch->force, c->stop, fetch->on_wait,
-                        fetch->ctx, j.err);
-    if (rc == 0) {
-        report(&j, 0);
-        rc = fetch_right(&j, url);
-    } else if (rc == 1) {
-        fetch->on_bytes(fetch->ctx, f, f->size, 0);
-        rc = 0;
-    }
-    hub_blob_end(&j.blob);
-    if (rc) snprintf(err, HUB_ERR_SIZE, "%s", j.err);
-    return rc;
+    rc = fetch_part(&j, url);
+    hub_close(&j.fd); /* the part stays for the next run */
+    hub_close(&j.lock_fd);
+    return rc ? hub_fail(err, rc, "%s", j.err) : 0;
 }
 
 /* ---- into memory ---------------------------------------------------------------------------- */
@@ -194,9 +501,12 @@ static bool take_text(void *ctx, const char *data, size_t len)
 
 static bool is_content_of(const struct hub_file *f, const struct buf *b)
 {
+    struct hash hash;
     char digest[HUB_ETAG_SIZE];
-    return (int64_t)b->len == f->size && !hub_hash_text(b->data, b->len, f->is_lfs, digest) &&
-           strcmp(digest, f->etag) == 0;
+    hash_begin(&hash, f);
+    hash_add(&hash, b->data, b->len);
+    hash_end(&hash, digest);
+    return (int64_t)b->len == f->size && strcmp(digest, f->etag) == 0;
 }
 
 int hub_fetch_text(const struct hub_fetch *fetch, const struct hub_file *f, struct buf *ret,
@@ -219,10 +529,8 @@ int hub_fetch_text(const struct hub_fetch *fetch, const struct hub_file *f, stru
         if (failure.rc == 0 && is_content_of(f, ret)) return 0;
         if (failure.rc == 0 || failure.refused) {
             failure = (struct hub_failure){.rc = HUB_EWRONG, .again = true, .retry_after_s = -1};
-            snprintf(failure.err, sizeof(failure.err), "%.200s: the content is not the one listed",
-                     f->path);
+            hub_fail(failure.err, HUB_EWRONG, "%.200s: the content is not the one listed", f->path);
         }
     } while (hub_client_wait(fetch->client, &tries, 0, f->path, &failure) == 0);
-    snprintf(err, HUB_ERR_SIZE, "%s", failure.err);
-    return failure.rc;
+    return hub_fail(err, failure.rc, "%s", failure.err);
 }

@@ -13,9 +13,7 @@
 
 #include "engine/engine.h"
 #include "server/hub/cache.h"
-#include "server/hub/listing.h"
 #include "server/hub/hub_error.h"
-#include "server/hub/snapshot.h"
 
 enum { REVISIONS_MAX = 1000, FOLDERS_MAX = 8, TREE_DEPTH = 4 };
 
@@ -57,13 +55,9 @@ static void judge(struct hub_model *m)
 static int64_t bytes_below(int dir_fd, const char *name, int depth)
 {
     int64_t n = 0;
-    int fd = openat(dir_fd, name, O_RDONLY | O_DIRECTORY | O_CLOEXEC | O_NOFOLLOW);
-    DIR *dir = fd < 0 ? NULL : fdopendir(fd);
-    if (!dir) {
-        if (fd >= 0) close(fd);
-        return 0;
-    }
-    for (struct dirent *entry; (entry = readdir(dir));) {
+    DIR *dir = hub_folder_read(dir_fd, name);
+    int fd = dir ? dirfd(dir) : -1;
+    for (struct dirent *entry; dir && (entry = readdir(dir));) {
         struct stat st;
         if (entry->d_name[0] == '.' || fstatat(fd, entry->d_name, &st, 0)) continue;
         if (S_ISREG(st.st_mode))
@@ -71,7 +65,7 @@ static int64_t bytes_below(int dir_fd, const char *name, int depth)
         else if (S_ISDIR(st.st_mode) && depth > 1)
             n += bytes_below(fd, entry->d_name, depth - 1);
     }
-    closedir(dir);
+    if (dir) closedir(dir);
     return n;
 }
 
@@ -138,7 +132,7 @@ static void look(struct visit *v)
     } else {
         snprintf(folder, sizeof(folder), "snapshots/%s", m->commit);
         m->n_bytes = bytes_below(v->cache.repo_fd, folder, TREE_DEPTH);
-        m->complete = listed || hub_snapshot_is_whole(m->path);
+        m->complete = listed || hub_snapshot_is_whole(AT_FDCWD, m->path);
         if (listed) snprintf(m->reason, sizeof(m->reason), "%.290s", err);
     }
     hub_listing_finish(&l);
@@ -152,13 +146,9 @@ static void look(struct visit *v)
 static void add_references(struct visit *v, int dir_fd, const char *name, const char *prefix,
                            int depth)
 {
-    int fd = openat(dir_fd, name, O_RDONLY | O_DIRECTORY | O_CLOEXEC | O_NOFOLLOW);
-    DIR *dir = fd < 0 ? NULL : fdopendir(fd);
-    if (!dir) {
-        if (fd >= 0) close(fd);
-        return;
-    }
-    for (struct dirent *entry; (entry = readdir(dir));) {
+    DIR *dir = hub_folder_read(dir_fd, name);
+    int fd = dir ? dirfd(dir) : -1;
+    for (struct dirent *entry; dir && (entry = readdir(dir));) {
         char revision[2 * HUB_REVISION_SIZE + 16];
         struct stat st;
         if (entry->d_name[0] == '.') continue;
@@ -172,20 +162,15 @@ static void add_references(struct visit *v, int dir_fd, const char *name, const 
         if (S_ISDIR(st.st_mode) && depth > 1)
             add_references(v, fd, entry->d_name, revision, depth - 1);
     }
-    closedir(dir);
+    if (dir) closedir(dir);
 }
 
 /* Snapshots that no reference names, under their commit. */
 static void add_commits(struct visit *v)
 {
     int n_references = v->n_revisions;
-    int fd = openat(v->cache.repo_fd, "snapshots", O_RDONLY | O_DIRECTORY | O_CLOEXEC | O_NOFOLLOW);
-    DIR *dir = fd < 0 ? NULL : fdopendir(fd);
-    if (!dir) {
-        if (fd >= 0) close(fd);
-        return;
-    }
-    for (struct dirent *entry; (entry = readdir(dir));) {
+    DIR *dir = hub_folder_read(v->cache.repo_fd, "snapshots");
+    for (struct dirent *entry; dir && (entry = readdir(dir));) {
         char commit[HUB_COMMIT_LEN + 1];
         bool named = !hub_is_commit(entry->d_name);
         for (int i = 0; i < n_references && !named; i++)
@@ -194,7 +179,7 @@ static void add_commits(struct visit *v)
         if (!named && v->n_revisions < REVISIONS_MAX)
             snprintf(v->revisions[v->n_revisions++], HUB_REVISION_SIZE, "%.40s", entry->d_name);
     }
-    closedir(dir);
+    if (dir) closedir(dir);
 }
 
 static int compare_revisions(const void *a, const void *b)

@@ -3,6 +3,7 @@
 #include "server/hub/pull.h"
 
 #include <errno.h>
+#include <fcntl.h>
 #include <stdatomic.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -12,18 +13,14 @@
 #include <time.h>
 #include <unistd.h>
 
-#include "base/json_reader.h"
 #include "engine/engine.h"
 #include "base/buf.h"
 #include "server/hub/listing.h"
 #include "server/hub/fetch.h"
-#include "server/hub/snapshot.h"
 
 enum {
-    REVISION_MAX_BYTES = 16 << 20, /* the answer has many members besides the commit */
-    CONFIG_MAX_BYTES = 4 << 20,    /* as the engine reads it */
-    PAGES_MAX = 200,
-    SPARE_BYTES = 1 << 20, /* besides the files: listing, links */
+    CONFIG_MAX_BYTES = 4 << 20, /* as the engine reads it */
+    SPARE_BYTES = 1 << 20,      /* besides the files: listing, links */
     N_WORKERS = HUB_ACTIVE_MAX,
 };
 
@@ -255,7 +252,7 @@ static int find_cached_commit(struct hub_pull *p)
         return 0;
     }
     if (hub_cache_read_ref(&p->cache, p->name->revision, p->commit) == 0) return 0;
-    return p->name->has_revision ? -1 : hub_snapshot_only(p->cache.repo_fd, p->commit);
+    return p->name->has_revision ? -1 : hub_snapshot_only(&p->cache, p->commit);
 }
 
 static bool find_complete(struct hub_pull *p)
@@ -265,7 +262,7 @@ static bool find_complete(struct hub_pull *p)
         hub_cache_snapshot_path(&p->cache, p->commit, p->snapshot, sizeof(p->snapshot)))
         return false;
     if (read_tree(p) == 0) return choose_from_cache(p) == 0 && is_complete(p);
-    return hub_snapshot_is_whole(p->snapshot);
+    return hub_snapshot_is_whole(AT_FDCWD, p->snapshot);
 }
 
 static int run_offline(struct hub_pull *p, char *err)
@@ -286,104 +283,7 @@ bool hub_pull_use_cached(struct hub_pull *p, char ret_date[11])
     return true;
 }
 
-/* ---- commit and listing --------------------------------------------------------------------- */
-
-/* "sha" of the answer about a revision. */
-static int read_commit(struct hub_pull *p, const struct buf *b)
-{
-    struct jr r;
-    char json_err[160];
-    const char *text;
-    size_t len;
-    bool first = true, found = false;
-    jr_init(&r, b->data ? b->data : "", b->len, 0, json_err, sizeof(json_err));
-    int rc = jr_open(&r, '{');
-    while (!rc && (rc = jr_more(&r, '}', &first)) == 1) {
-        rc = jr_key(&r, &text, &len);
-        bool is_sha = !rc && len == 3 && memcmp(text, "sha", 3) == 0 && jr_peek(&r) == '"';
-        if (!rc) rc = is_sha ? jr_string(&r, &text, &len) : jr_skip(&r, &text, &len);
-        if (rc || !is_sha) continue;
-        found = len == HUB_COMMIT_LEN;
-        if (found) snprintf(p->commit, sizeof(p->commit), "%.*s", (int)len, text);
-    }
-    jr_finish(&r);
-    return !rc && found && hub_is_commit(p->commit) ? 0 : -1;
-}
-
-static int get_commit(struct hub_pull *p, struct hub_client *c, char *err)
-{
-    char url[TRANSFER_URL_MAX_BYTES];
-    struct buf b;
-    if (p->name->is_commit) {
-        memcpy(p->commit, p->name->revision, sizeof(p->commit));
-        return 0;
-    }
-    if (hub_client_url(c, url, sizeof(url), "/api/models/", "/revision/", p->name->revision, true))
-        return hub_fail(err, HUB_EUSAGE, "the address of the model is too long");
-    buf_init(&b, REVISION_MAX_BYTES);
-    int rc = hub_client_get(c, url, &b, NULL, 0, err);
-    if (!rc && read_commit(p, &b))
-        rc = hub_fail(err, HUB_EWRONG, "the answer does not name a commit; is HF_ENDPOINT a hub?");
-    buf_finish(&b);
-    return rc;
-}
-
-/* The pages of a listing that have been read. */
-struct pages {
-    char *urls[PAGES_MAX];
-    int n;
-    size_t n_bytes;
-};
-
-static int note_page(struct pages *s, const char *url, char *err)
-{
-    for (int i = 0; i < s->n; i++)
-        if (strcmp(s->urls[i], url) == 0)
-            return hub_fail(err, HUB_EWRONG, "the hub's file list leads back to a page of itself");
-    if (s->n == PAGES_MAX)
-        return hub_fail(err, HUB_EWRONG, "the hub's file list has more than %d pages", PAGES_MAX);
-    s->urls[s->n] = strdup(url);
-    if (!s->urls[s->n]) return hub_fail(err, HUB_EINTERNAL, "out of memory");
-    s->n++;
-    return 0;
-}
-
-static int get_page(struct hub_pull *p, struct hub_client *c, struct pages *s, char *url,
-                    size_t size, struct buf *b, char *err)
-{
-    char next[TRANSFER_URL_MAX_BYTES];
-    int rc = note_page(s, url, err);
-    if (!rc) rc = hub_client_get(c, url, b, next, sizeof(next), err);
-    if (rc) return rc;
-    s->n_bytes += b->len;
-    if (s->n_bytes > HUB_LISTING_MAX_BYTES)
-        return hub_fail(err, HUB_EWRONG, "the hub's file list has more than %d MiB",
-                        HUB_LISTING_MAX_BYTES >> 20);
-    rc = hub_listing_add_page(&p->listing, b->data ? b->data : "", b->len, err);
-    if (!rc && next[0] && transfer_url_join(url, next, url, size))
-        rc = hub_fail(err, HUB_EWRONG, "the hub's file list leads to what is not an address");
-    if (!next[0]) url[0] = '\0';
-    return rc;
-}
-
-static int get_listing(struct hub_pull *p, struct hub_client *c, char *err)
-{
-    char url[TRANSFER_URL_MAX_BYTES];
-    struct buf b;
-    struct pages s = {.n = 0};
-    if (hub_client_url(c, url, sizeof(url) - 64, "/api/models/", "/tree/", p->commit, true))
-        return hub_fail(err, HUB_EUSAGE, "the address of the model is too long");
-    size_t len = strlen(url);
-    snprintf(url + len, sizeof(url) - len, "?recursive=true&expand=false");
-    buf_init(&b, HUB_PAGE_MAX_BYTES);
-    int rc = 0;
-    while (!rc && url[0])
-        rc = get_page(p, c, &s, url, sizeof(url), &b, err);
-    buf_finish(&b);
-    for (int i = 0; i < s.n; i++)
-        free(s.urls[i]);
-    return rc ? rc : hub_listing_sort(&p->listing, err);
-}
+/* ---- files ---------------------------------------------------------------------------------- */
 
 static int write_tree(struct hub_pull *p, char *err)
 {
@@ -395,8 +295,6 @@ static int write_tree(struct hub_pull *p, char *err)
     free(text);
     return rc;
 }
-
-/* ---- files ---------------------------------------------------------------------------------- */
 
 /* Fetches a content and links every file that has it. */
 static int fetch_file(struct hub_pull *p, struct hub_client *c, struct hub_file *f, char *err)
@@ -607,14 +505,21 @@ static int finish(struct hub_pull *p, bool wrote, char *err)
     return 0;
 }
 
+static int find_commit(struct hub_pull *p, struct hub_client *c, char *err)
+{
+    if (!p->name->is_commit) return hub_fetch_commit(c, p->commit, err);
+    memcpy(p->commit, p->name->revision, sizeof(p->commit));
+    return 0;
+}
+
 /* Opens the cache and asks for commit and listing. *ret_new: the listing came from the hub. */
 static int find_out(struct hub_pull *p, struct hub_client *c, bool *ret_new, char *err)
 {
-    int rc = get_commit(p, c, err);
+    int rc = find_commit(p, c, err);
     *ret_new = false;
     if (rc || (!p->force && read_tree(p) == 0)) return rc;
     *ret_new = true;
-    return get_listing(p, c, err);
+    return hub_fetch_listing(c, p->commit, &p->listing, err);
 }
 
 static int fetch_all(struct hub_pull *p, struct hub_client *c, bool new_listing, char *err)
