@@ -10,9 +10,9 @@
 #include "base/clock.h"
 #include "server/config/config.h"
 #include "server/hub/pull.h"
+#include "server/hub/pull_run.h"
 #include "server/log.h"
 #include "server/systemd.h"
-#include "server/hub/pull_progress.h"
 
 enum { NOTICE_US = 30000000, LEFT_MIN_MS = 1000, LEFT_MAX_MS = 60000, LEFT_UNKNOWN_MS = 5000 };
 
@@ -31,67 +31,45 @@ static const char *environment(const char *name)
 
 /* ---- events -> log -------------------------------------------------------------------------- */
 
-static void on_plan(void *ctx, const struct hub_plan *plan)
+static void on_event(void *ctx, const struct hub_event *e)
 {
     struct srv_pull *p = ctx;
     char total[32], cached[32];
-    srv_log(SRV_LOG_INFO, "pulling %s (%s, commit %.12s): %d files, %s, of which the cache has %s",
-            p->name.repo, p->name.revision, plan->commit, plan->n_files,
-            pull_format_bytes(plan->n_total, total, sizeof(total)),
-            pull_format_bytes(plan->n_cached, cached, sizeof(cached)));
+    if (e->kind == HUB_PLAN)
+        srv_log(SRV_LOG_INFO,
+                "pulling %s (%s, commit %.12s): %d files, %s, of which the cache has %s",
+                p->name.repo, p->name.revision, e->commit, e->n_files,
+                pull_format_bytes(e->n_total, total, sizeof(total)),
+                pull_format_bytes(e->n_bytes, cached, sizeof(cached)));
+    else if (e->text)
+        srv_log(e->kind == HUB_WAIT ? SRV_LOG_INFO : SRV_LOG_WARNING, "pull: %s", e->text);
 }
-
-static void on_retry(void *ctx, const char *what, const char *reason, int n_try, int wait_ms)
-{
-    srv_log(SRV_LOG_WARNING, "pull: %s; try %d follows in %.1f s", reason, n_try, wait_ms / 1000.0);
-}
-
-static void on_wait(void *ctx, const char *path)
-{
-    srv_log(SRV_LOG_INFO, "pull: %s: another program is fetching it; waiting for that", path);
-}
-
-static void on_warning(void *ctx, const char *text)
-{
-    srv_log(SRV_LOG_WARNING, "pull: %s", text);
-}
-
-static const struct hub_pull_events events = {
-    .plan = on_plan,
-    .retry = on_retry,
-    .wait = on_wait,
-    .warning = on_warning,
-};
 
 /* ---- life ----------------------------------------------------------------------------------- */
 
 int srv_pull_create(struct srv_pull **ret, const struct srv_config *config, char *err)
 {
     struct srv_pull *p = calloc(1, sizeof(*p));
-    int rc = p ? hub_name_parse(&p->name, config->model, err) : HUB_EINTERNAL;
-    if (!p)
-        snprintf(err, HUB_ERR_SIZE, "out of memory");
-    else if (rc)
-        rc = HUB_EUSAGE;
+    if (!p) return -hub_fail(err, HUB_EINTERNAL, "out of memory");
+    int rc = hub_name_parse(&p->name, config->model, err);
     if (!rc) rc = hub_pull_prepare(&p->settings, environment, err);
-    if (rc) {
-        free(p);
-        return -rc;
-    }
     p->settings.first_wait_ms = config->debug_retry_ms;
     struct hub_pull_params params = {
         .settings = &p->settings,
         .name = &p->name,
         .to_serve = true,
-        .events = &events,
+        .event = on_event,
         .ctx = p,
     };
-    p->pull = hub_pull_create(&params);
-    atomic_store(&p->running, p->pull != NULL);
+    if (!rc && !(p->pull = hub_pull_create(&params)))
+        rc = hub_fail(err, HUB_EINTERNAL, "out of memory");
+    if (rc) {
+        srv_pull_destroy(p);
+        return -rc;
+    }
+    atomic_store(&p->running, true);
     *ret = p;
-    if (p->pull) return 0;
-    snprintf(err, HUB_ERR_SIZE, "out of memory");
-    return -HUB_EINTERNAL;
+    return 0;
 }
 
 void srv_pull_destroy(struct srv_pull *p)

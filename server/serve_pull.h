@@ -16,7 +16,8 @@ struct srv_config;
 struct srv_pull;
 
 /*
- * Before any other thread exists. config is borrowed. Returns owned; or the exit status with err.
+ * Before any other thread exists. config is borrowed. Returns owned; or the exit status with a
+ * sentence in err, a buffer of HUB_ERR_SIZE bytes.
  */
 int srv_pull_create(struct srv_pull **ret, const struct srv_config *config, char *err);
 void srv_pull_destroy(struct srv_pull *p); /* NULL is fine */

@@ -15,7 +15,7 @@
 #include "server/config/config.h"
 #include "server/hub/hub_error.h"
 #include "server/hub/inventory.h"
-#include "server/hub/pull_progress.h"
+#include "server/hub/pull_run.h"
 
 enum { ROW_MAX_BYTES = 64 << 10 };
 

@@ -19,7 +19,7 @@
 #include "server/config/config.h"
 #include "server/hub/hub_error.h"
 #include "server/hub/settings.h"
-#include "server/hub/pull_progress.h"
+#include "server/hub/pull_run.h"
 
 enum { OPEN_FOLDERS = 16 };
 

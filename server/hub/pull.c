@@ -2,8 +2,8 @@
 /* The steps of a pull; see pull.h. */
 #include "server/hub/pull.h"
 
-#include <errno.h>
 #include <fcntl.h>
+#include <pthread.h>
 #include <stdatomic.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -13,21 +13,19 @@
 #include <time.h>
 #include <unistd.h>
 
-#include "engine/engine.h"
 #include "base/buf.h"
-#include "server/hub/listing.h"
+#include "engine/engine.h"
 #include "server/hub/fetch.h"
 
 enum {
     CONFIG_MAX_BYTES = 4 << 20, /* as the engine reads it */
     SPARE_BYTES = 1 << 20,      /* besides the files: listing, links */
-    N_WORKERS = HUB_ACTIVE_MAX,
 };
 
 struct hub_pull {
     const struct hub_settings *settings;
     const struct hub_name *name;
-    const struct hub_pull_events *events;
+    void (*event)(void *ctx, const struct hub_event *e);
     void *ctx;
     bool force, dry_run, to_serve;
     atomic_bool stop;
@@ -35,51 +33,104 @@ struct hub_pull {
     struct hub_listing listing;
     char commit[HUB_COMMIT_LEN + 1];
     char snapshot[PATH_MAX];
-    struct hub_counts counts;
     atomic_bool planned;
-    pthread_mutex_t lock;   /* guards the fields below, and serializes events */
+    pthread_mutex_t lock; /* guards the fields below, and serializes events */
+    struct hub_progress progress;
     struct hub_file **jobs; /* [n_jobs] one for each content, smallest first */
     size_t n_jobs, next_job;
     int rc; /* the first failure of a worker */
     char err[HUB_ERR_SIZE];
 };
 
-/* ---- events, one at a time ------------------------------------------------------------------ */
+/* ---- events and counts ---------------------------------------------------------------------- */
+
+static void tell(struct hub_pull *p, const struct hub_event *e)
+{
+    pthread_mutex_lock(&p->lock);
+    p->event(p->ctx, e);
+    pthread_mutex_unlock(&p->lock);
+}
 
 static void on_retry(void *ctx, const char *what, const char *reason, int n_try, int wait_ms)
 {
-    struct hub_pull *p = ctx;
-    pthread_mutex_lock(&p->lock);
-    if (p->events->retry) p->events->retry(p->ctx, what, reason, n_try, wait_ms);
-    pthread_mutex_unlock(&p->lock);
+    char text[HUB_ERR_SIZE + 60];
+    snprintf(text, sizeof(text), "%s; try %d follows in %.1f s", reason, n_try, wait_ms / 1000.0);
+    struct hub_event e = {
+        .kind = HUB_RETRY,
+        .text = text,
+        .what = what,
+        .reason = reason,
+        .n_try = n_try,
+        .wait_ms = wait_ms,
+    };
+    tell(ctx, &e);
 }
 
 static void on_wait(void *ctx, const char *path)
 {
-    struct hub_pull *p = ctx;
-    pthread_mutex_lock(&p->lock);
-    if (p->events->wait) p->events->wait(p->ctx, path);
-    pthread_mutex_unlock(&p->lock);
+    char text[HUB_PATH_MAX + 80];
+    snprintf(text, sizeof(text), "%s: another program is fetching it; waiting for that", path);
+    tell(ctx, &(struct hub_event){.kind = HUB_WAIT, .text = text, .what = path});
+}
+
+/* The place of a file among the active ones, or n_active. */
+static int find_active(const struct hub_progress *c, const struct hub_file *f)
+{
+    int i = 0;
+    while (i < c->n_active && c->active[i].path != f->path)
+        i++;
+    return i;
+}
+
+/* More of a file is there than was counted; less is not a step back. */
+static void count(struct hub_progress *c, int i, int64_t n_there)
+{
+    if (i == c->n_active || n_there <= c->active[i].n_bytes) return;
+    c->n_bytes += n_there - c->active[i].n_bytes;
+    c->active[i].n_bytes = n_there;
+    if (c->n_bytes > c->n_total) c->n_bytes = c->n_total;
 }
 
 static void on_bytes(void *ctx, const struct hub_file *f, int64_t n_there, int64_t n_new)
 {
     struct hub_pull *p = ctx;
-    hub_counts_add(&p->counts, f, n_there, n_new);
-}
-
-static void say_file(struct hub_pull *p, const struct hub_file *f)
-{
     pthread_mutex_lock(&p->lock);
-    if (p->events->file) p->events->file(p->ctx, f->path, f->size);
+    p->progress.n_fetched += n_new;
+    count(&p->progress, find_active(&p->progress, f), n_there);
     pthread_mutex_unlock(&p->lock);
 }
 
-static void warn(struct hub_pull *p, const char *text)
+/* A file begins with bytes that the plan has counted. */
+static void begin_counting(struct hub_pull *p, const struct hub_file *f, int64_t n_planned)
+{
+    struct hub_progress *c = &p->progress;
+    pthread_mutex_lock(&p->lock);
+    c->active[c->n_active].path = f->path;
+    c->active[c->n_active].n_bytes = n_planned;
+    c->active[c->n_active++].n_total = f->size;
+    pthread_mutex_unlock(&p->lock);
+}
+
+static void end_counting(struct hub_pull *p, const struct hub_file *f, bool complete)
+{
+    struct hub_progress *c = &p->progress;
+    pthread_mutex_lock(&p->lock);
+    int i = find_active(c, f);
+    if (complete) count(c, i, f->size);
+    c->active[i] = c->active[--c->n_active];
+    pthread_mutex_unlock(&p->lock);
+}
+
+void hub_pull_progress(struct hub_pull *p, struct hub_progress *ret)
 {
     pthread_mutex_lock(&p->lock);
-    if (p->events->warning) p->events->warning(p->ctx, text);
+    *ret = p->progress;
     pthread_mutex_unlock(&p->lock);
+}
+
+int hub_progress_percent(const struct hub_progress *p)
+{
+    return p->n_total <= 0 ? 0 : (int)((double)p->n_bytes * 100 / (double)p->n_total);
 }
 
 /* ---- life ----------------------------------------------------------------------------------- */
@@ -96,13 +147,12 @@ struct hub_pull *hub_pull_create(const struct hub_pull_params *params)
     if (!p) return NULL;
     p->settings = params->settings;
     p->name = params->name;
-    p->events = params->events;
+    p->event = params->event;
     p->ctx = params->ctx;
     p->force = params->force;
     p->dry_run = params->dry_run;
     p->to_serve = params->to_serve;
     p->cache = (struct hub_cache){.root_fd = -1, .repo_fd = -1, .blobs_fd = -1};
-    hub_counts_init(&p->counts);
     pthread_mutex_init(&p->lock, NULL);
     return p;
 }
@@ -112,7 +162,6 @@ void hub_pull_destroy(struct hub_pull *p)
     if (!p) return;
     hub_cache_close(&p->cache);
     hub_listing_finish(&p->listing);
-    hub_counts_finish(&p->counts);
     pthread_mutex_destroy(&p->lock);
     free(p->jobs);
     free(p);
@@ -121,11 +170,6 @@ void hub_pull_destroy(struct hub_pull *p)
 void hub_pull_stop(struct hub_pull *p)
 {
     atomic_store(&p->stop, true);
-}
-
-void hub_pull_progress(struct hub_pull *p, struct hub_progress *ret)
-{
-    hub_counts_read(&p->counts, ret);
 }
 
 const char *hub_pull_snapshot(const struct hub_pull *p)
@@ -151,16 +195,16 @@ static int64_t bytes_there(const struct hub_pull *p, const struct hub_file *f)
 }
 
 /* Counts the files wanted now, and looks up in the cache those whose state is not known yet. */
-static struct hub_plan make_plan(struct hub_pull *p)
+static struct hub_event make_plan(struct hub_pull *p)
 {
-    struct hub_plan plan = {.commit = p->commit};
+    struct hub_event plan = {.kind = HUB_PLAN, .commit = p->commit};
     for (size_t i = 0; i < p->listing.n; i++) {
         struct hub_file *f = &p->listing.files[i];
         if (!f->wanted) continue;
         plan.n_files++;
         if (first_of_content(p, f) != f) continue;
         if (f->n_cached < 0) f->n_cached = p->force ? 0 : bytes_there(p, f);
-        plan.n_cached += f->n_cached;
+        plan.n_bytes += f->n_cached;
         plan.n_total += f->size;
     }
     return plan;
@@ -181,7 +225,7 @@ int hub_pull_kept_percent(struct hub_pull *p)
 {
     struct hub_progress progress;
     if (!atomic_load(&p->planned)) return -1;
-    hub_counts_read(&p->counts, &progress);
+    hub_pull_progress(p, &progress);
     progress.n_bytes = count_bytes(p);
     return hub_progress_percent(&progress);
 }
@@ -308,9 +352,9 @@ static int fetch_file(struct hub_pull *p, struct hub_client *c, struct hub_file 
         .on_bytes = on_bytes,
         .ctx = p,
     };
-    hub_counts_begin(&p->counts, f, p->force ? 0 : bytes_there(p, f));
+    begin_counting(p, f, p->force ? 0 : bytes_there(p, f));
     int rc = hub_fetch_blob(&fetch, f, err);
-    hub_counts_end(&p->counts, f, rc == 0);
+    end_counting(p, f, rc == 0);
     const struct hub_file *last = f;
     for (size_t i = 0; i < p->listing.n; i++) {
         const struct hub_file *g = &p->listing.files[i];
@@ -319,7 +363,8 @@ static int fetch_file(struct hub_pull *p, struct hub_client *c, struct hub_file 
     for (const struct hub_file *g = p->listing.files; !rc && g <= last; g++) {
         if (!g->wanted || strcmp(g->etag, f->etag) != 0) continue;
         rc = hub_cache_link(&p->cache, p->commit, g, g != last, err);
-        if (!rc) say_file(p, g);
+        if (!rc)
+            tell(p, &(struct hub_event){.kind = HUB_FILE, .what = g->path, .n_total = g->size});
     }
     f->fetched = rc == 0;
     return rc;
@@ -356,7 +401,7 @@ static int get_text(struct hub_pull *p, struct hub_client *c, struct hub_file *f
 /* Checks that the disk has room for what is still missing. */
 static int check_space(struct hub_pull *p, char *err)
 {
-    struct hub_plan plan = make_plan(p);
+    struct hub_event plan = make_plan(p);
     int64_t missing = plan.n_total - (p->force ? 0 : count_bytes(p));
     int64_t spare = hub_cache_free_bytes(&p->cache);
     if (missing == 0 || spare < 0 || missing + SPARE_BYTES <= spare) return 0;
@@ -471,7 +516,7 @@ static int fetch_rest(struct hub_pull *p, struct hub_client *c, char *err)
     bool parallel = p->n_jobs > 1 && pthread_create(&second, NULL, work_second, p) == 0;
     work(p, c);
     if (parallel) pthread_join(second, NULL);
-    if (p->rc) snprintf(err, HUB_ERR_SIZE, "%s", p->err);
+    if (p->rc) hub_fail(err, p->rc, "%s", p->err);
     return p->rc;
 }
 
@@ -479,13 +524,14 @@ static int fetch_rest(struct hub_pull *p, struct hub_client *c, char *err)
 
 static void announce_plan(struct hub_pull *p)
 {
-    struct hub_plan plan = make_plan(p);
+    struct hub_event plan = make_plan(p);
     int64_t n_there = p->force ? 0 : count_bytes(p);
-    hub_counts_plan(&p->counts, n_there > plan.n_cached ? n_there : plan.n_cached, plan.n_total);
-    atomic_store(&p->planned, true);
     pthread_mutex_lock(&p->lock);
-    if (p->events->plan) p->events->plan(p->ctx, &plan);
+    p->progress.n_bytes = n_there > plan.n_bytes ? n_there : plan.n_bytes;
+    p->progress.n_total = plan.n_total;
     pthread_mutex_unlock(&p->lock);
+    atomic_store(&p->planned, true);
+    tell(p, &plan);
 }
 
 /*
@@ -501,7 +547,7 @@ static int finish(struct hub_pull *p, bool wrote, char *err)
     if (rc || named) return rc;
     rc = hub_cache_write_ref(&p->cache, p->name->revision, p->commit, err);
     if (!rc || wrote) return rc;
-    warn(p, err);
+    tell(p, &(struct hub_event){.kind = HUB_WARNING, .text = err});
     return 0;
 }
 
@@ -566,7 +612,7 @@ static void warn_of_plain_http(struct hub_pull *p)
     char text[HUB_ERR_SIZE];
     if (!s->token[0] || hub_settings_may_send_token(s, &s->origin)) return;
     snprintf(text, sizeof(text), "%s is plain http: the token is not sent to it", s->endpoint);
-    warn(p, text);
+    tell(p, &(struct hub_event){.kind = HUB_WARNING, .text = text});
 }
 
 static int run(struct hub_pull *p, char *err)

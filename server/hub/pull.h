@@ -22,34 +22,57 @@
 #include <stdint.h>
 
 #include "server/hub/hub_error.h"
+#include "server/hub/listing.h"
 #include "server/hub/settings.h"
-#include "server/hub/progress.h"
 
 /* Opens what pulling needs; before any other thread exists. 0 or HUB_EUSAGE with a sentence. */
 int hub_pull_prepare(struct hub_settings *ret, const char *(*env)(const char *name), char *err);
 
-struct hub_plan {
-    const char *commit;
-    int n_files;
-    int64_t n_cached, n_total; /* in the cache before anything came, and of all files */
+enum { HUB_ACTIVE_MAX = 2 };
+
+/*
+ * How far a pull has come, each content counted once. n_bytes never falls and never exceeds the
+ * total, although a file may begin anew.
+ */
+struct hub_progress {
+    int64_t n_bytes, n_total; /* there, and of all files; n_total 0: not known yet */
+    int64_t n_fetched;        /* bytes that came from the hub in this run */
+    int n_active;
+    struct {
+        const char *path; /* borrowed from the pull */
+        int64_t n_bytes, n_total;
+    } active[HUB_ACTIVE_MAX];
 };
 
-/* Called on the threads that pull, one at a time. Any may be NULL. Strings are borrowed. */
-struct hub_pull_events {
-    void (*plan)(void *ctx, const struct hub_plan *plan);
-    void (*file)(void *ctx, const char *path, int64_t size); /* is complete */
-    void (*retry)(void *ctx, const char *what, const char *reason, int n_try, int wait_ms);
-    void (*wait)(void *ctx, const char *path); /* another program fetches it */
-    void (*warning)(void *ctx, const char *text);
+/* The percentage that is there, rounded down; 100 only if everything is. */
+int hub_progress_percent(const struct hub_progress *p);
+
+/* What happens during a pull; strings are borrowed for the call. */
+struct hub_event {
+    enum hub_event_kind {
+        HUB_PLAN,    /* commit, n_files; n_bytes of n_total are in the cache */
+        HUB_FILE,    /* what: a file with n_total bytes is complete */
+        HUB_RETRY,   /* text, what, reason, n_try, wait_ms */
+        HUB_WAIT,    /* text; another program fetches the file what */
+        HUB_WARNING, /* text */
+    } kind;
+    const char *text; /* a sentence for people */
+    const char *what; /* a path, or "the hub" */
+    const char *commit;
+    int n_files;
+    int64_t n_bytes, n_total;
+    const char *reason; /* why the try before n_try failed, which follows after wait_ms */
+    int n_try, wait_ms;
 };
 
 struct hub_pull_params {
-    const struct hub_settings *settings; /* borrowed, as name and events */
+    const struct hub_settings *settings; /* borrowed, as name */
     const struct hub_name *name;
     bool force;    /* fetch again what the cache has */
     bool dry_run;  /* stop before anything is written */
     bool to_serve; /* hub_pull_use_cached follows: one short try if the cache has a complete copy */
-    const struct hub_pull_events *events;
+    /* Called on the threads that pull, one at a time. */
+    void (*event)(void *ctx, const struct hub_event *e);
     void *ctx;
 };
 

@@ -2,12 +2,17 @@
 /*
  * A pull as a command does it: with its progress shown, stopped by SIGINT or SIGTERM, its failure
  * as an exit status with one last line. Main thread, before any other thread exists.
+ *
+ * A file that is complete is a line on stderr. While bytes come, a terminal has one line below
+ * that is drawn again; elsewhere a line is written once a second. With --json both are objects on
+ * stdout, one per line.
  */
 #ifndef HEARTH_SERVER_HUB_PULL_RUN_H
 #define HEARTH_SERVER_HUB_PULL_RUN_H
 
 #include <stdbool.h>
 #include <stddef.h>
+#include <stdint.h>
 
 struct srv_config;
 
@@ -17,5 +22,8 @@ struct srv_config;
  * the snapshot's absolute path is in ret_path (unless config->dry_run, which lists on stdout).
  */
 int pull_run(const struct srv_config *config, bool to_serve, char *ret_path, size_t size);
+
+/* "269 MB": three digits or so, of powers of 1000. Returns buf. */
+const char *pull_format_bytes(int64_t n, char *buf, size_t size);
 
 #endif
