@@ -376,7 +376,8 @@ int jr_end(struct jr *r)
     return r->pos < r->len ? fail(r, "something follows the value") : 0;
 }
 
-const char *jr_behind_string(const char *p, const char *end)
+/* The end of the string whose inside begins at p, behind its closing quote, or end. */
+static const char *behind_string(const char *p, const char *end)
 {
     while (p < end && *p != '"')
         p += *p == '\\' && end - p > 1 ? 2 : 1;
@@ -391,7 +392,7 @@ void jr_shape(const char *text, size_t len, int *ret_depth, size_t *ret_values)
 
     while (p < end) {
         char c = *p++;
-        if (c == '"') p = jr_behind_string(p, end);
+        if (c == '"') p = behind_string(p, end);
         if (c == '[' || c == '{') depth++;
         if ((c == ']' || c == '}') && depth > 0) depth--;
         n += c == '[' || c == '{' || c == ',';
@@ -399,22 +400,4 @@ void jr_shape(const char *text, size_t len, int *ret_depth, size_t *ret_values)
     }
     *ret_depth = deepest;
     *ret_values = n;
-}
-
-bool jr_member(const char *object, size_t len, const char *key, const char **ret, size_t *ret_len)
-{
-    struct jr r;
-    const char *name;
-    size_t name_len;
-    char err[64]; /* valid JSON gives none */
-    bool first = true, found = false;
-    jr_init(&r, object, len, JR_NUL, err, sizeof(err));
-    int rc = jr_open(&r, '{');
-    while (!rc && !found && jr_more(&r, '}', &first) == 1) {
-        rc = jr_key(&r, &name, &name_len);
-        found = !rc && name_len == strlen(key) && memcmp(name, key, name_len) == 0;
-        if (!rc) rc = jr_skip(&r, ret, ret_len);
-    }
-    jr_finish(&r);
-    return found && !rc;
 }

@@ -90,19 +90,9 @@ int jr_skip(struct jr *r, const char **ret, size_t *ret_len);
 int jr_end(struct jr *r);
 
 /*
- * Finds the value of a member in the text of an object, which must be valid JSON. *ret is borrowed
- * from the text. Returns false if there is no such member, or when out of memory. Any thread.
- */
-bool jr_member(const char *object, size_t len, const char *key, const char **ret, size_t *ret_len);
-
-/*
  * Bounds for a text that nobody has checked yet: its deepest nesting of brackets outside strings,
  * and at least as many values as it holds. Any thread.
  */
 void jr_shape(const char *text, size_t len, int *ret_depth, size_t *ret_values);
-
-/* For scans of such a text: the end of the string whose inside begins at p, behind its closing
- * quote, or end. Any thread. */
-const char *jr_behind_string(const char *p, const char *end);
 
 #endif

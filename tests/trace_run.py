@@ -31,7 +31,7 @@ import time
 import urllib.request
 
 HERE = os.path.dirname(os.path.abspath(__file__))
-WRAPPED = ("jr_finish", "jr_shape", "jr_member", "json_loadb")
+WRAPPED = ("jr_finish", "jr_shape", "json_loadb")
 N_ENTRIES, HEAD = 1 << 22, 24
 LEVELS = [("server/api/read", 4.6), ("server/api/run", 4.4), ("server/api/write", 4.5), ("server/api", 5), ("server/http", 4),
           ("server/config", 2), ("server/cli", 6), ("server/main.c", 6), ("server", 3)]

@@ -292,7 +292,7 @@ static int derive(struct srv_gen *g, struct param_error *err)
 static int make_prompt(struct srv_gen *g, struct param_error *err)
 {
     struct chat_input in = {
-        .body = g->text,
+        .body = &g->body,
         .messages = g->params.messages,
         .field = "messages",
         .kwargs = g->params.chat_template_kwargs,
@@ -300,7 +300,7 @@ static int make_prompt(struct srv_gen *g, struct param_error *err)
         .continue_final_message = g->params.continue_final_message,
         .tools = &g->tools,
     };
-    return chat_input_check_flags(g->body, err) || srv_gen_chat_prompt(g, &in, NULL, err);
+    return chat_input_check_flags(g->body.root, err) || srv_gen_chat_prompt(g, &in, NULL, err);
 }
 
 static int prepare(struct srv_gen *g, struct param_error *err)

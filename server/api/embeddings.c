@@ -28,7 +28,7 @@ enum {
 
 struct embedding {
     const struct srv_model *served;
-    json_t *body;
+    struct srv_body body;
     const char *model, *encoding_format, *model_shown;
     json_t *input;
     int64_t dimensions;
@@ -156,7 +156,7 @@ static bool answer(void *ctx)
 static void release(void *ctx)
 {
     struct embedding *e = ctx;
-    json_decref(e->body);
+    srv_body_finish(&e->body);
 }
 
 /* ---- request ------------------------------------------------------------------------------- */
@@ -269,20 +269,21 @@ static void handle(struct srv_request *req)
     struct srv_facts *facts = srv_facts(req);
     struct embedding *e = srv_request_alloc(req, sizeof(*e));
     facts->account.endpoint = "embeddings";
-    json_t *body = e ? params_parse(facts->body, facts->body_len, MAX_VALUES, &err) : NULL;
-    if (!e) param_no_memory(&err);
-    if (body) {
-        e->served = facts->model;
-        e->body = body;
-        e->pieces = (struct srv_pieces){write_piece, e, SRV_STREAM_EVENT_MAX_BYTES, false};
-        if (!params_read(body, srv_fields_embeddings, e, &unknown, &err) &&
-            !check_options(e, &err) && !read_inputs(e, req, &err) &&
-            !srv_gen_note_ignored(req, &unknown, &err)) {
-            srv_pooled_start(&e->pooled, &ops, e);
-            return;
-        }
+    if (!e) {
+        param_no_memory(&err);
+        param_reply(req, &err);
+        return;
     }
-    json_decref(body);
+    e->served = facts->model;
+    e->pieces = (struct srv_pieces){write_piece, e, SRV_STREAM_EVENT_MAX_BYTES, false};
+    if (!srv_body_read(&e->body, facts->body, facts->body_len, MAX_VALUES, &err) &&
+        !params_read(e->body.root, srv_fields_embeddings, e, &unknown, &err) &&
+        !check_options(e, &err) && !read_inputs(e, req, &err) &&
+        !srv_gen_note_ignored(req, &unknown, &err)) {
+        srv_pooled_start(&e->pooled, &ops, e);
+        return;
+    }
+    srv_body_finish(&e->body);
     if (err.kind == SRV_ERR_CONTEXT) /* the input behind those that were read */
         srv_gen_refuse_context(req, &err, e->pooled.rows[e->pooled.n].n_ids, 0);
     else

@@ -66,22 +66,22 @@ static int make_prompt(struct srv_gen *g, struct param_error *err)
     if (!g->params.messages)
         return param_fail(err, SRV_ERR_MISSING, "messages",
                           "The parameter 'messages' is required.");
-    const json_t *thread = json_object_get(g->body, "thread");
+    const json_t *thread = json_object_get(g->body.root, "thread");
     if (thread && !json_is_null(thread))
         return param_fail(err, SRV_ERR_THREAD, "thread",
                           "'thread' is not supported; send the whole conversation without it.");
-    if (cache_control_check(g->body, err) ||
-        guide_ask_read_format(&g->guide.ask, g->text, g->body, "output_config.format", err) ||
-        guide_ask_read_format(&g->guide.ask, g->text, g->body, "output_format", err))
+    if (cache_control_check(g->body.root, err) ||
+        guide_ask_read_format(&g->guide.ask, &g->body, "output_config.format", err) ||
+        guide_ask_read_format(&g->guide.ask, &g->body, "output_format", err))
         return -1;
-    json_t *messages = messages_to_chat(g->text, g->body, err);
+    json_t *messages = messages_to_chat(&g->body, err);
     if (!messages && err->message[0]) return -1;
     struct chat_input in = {.messages = messages,
                             .field = "messages",
                             .add_generation_prompt = true,
                             .continue_final_message = ends_with_assistant(messages),
                             .tools = &g->tools};
-    const json_t *system = json_object_get(g->body, "system");
+    const json_t *system = json_object_get(g->body.root, "system");
     const char *place = json_is_array(system)    ? "system.0"
                         : json_is_string(system) ? "system"
                                                  : "messages.0";

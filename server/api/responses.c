@@ -107,16 +107,16 @@ static int check_fields(struct srv_gen *g, struct param_error *err)
     if (p->extra && !json_is_string(p->extra))
         return param_fail(err, SRV_ERR_INVALID_TYPE, "instructions",
                           "'instructions' must be a string.");
-    return guide_ask_read_format(&g->guide.ask, g->text, g->body, "text.format", err) ||
-           check_include(json_object_get(g->body, "include"), err) ||
-           check_truncation(json_object_get(g->body, "truncation"), err);
+    return guide_ask_read_format(&g->guide.ask, &g->body, "text.format", err) ||
+           check_include(json_object_get(g->body.root, "include"), err) ||
+           check_truncation(json_object_get(g->body.root, "truncation"), err);
 }
 
 /* ---- truncation ---------------------------------------------------------------------------- */
 
 static bool is_auto(const struct srv_gen *g)
 {
-    const char *value = json_string_value(json_object_get(g->body, "truncation"));
+    const char *value = json_string_value(json_object_get(g->body.root, "truncation"));
     return value && !strcmp(value, "auto");
 }
 
@@ -286,7 +286,7 @@ static void write_item_id(const struct srv_gen *g, struct jw *w, const char *nam
     char id[80], number[16] = "";
     if (kind_of(c, i) == CHOICE_CALL) {
         char letters[SRV_CALL_ID_MAX];
-        srv_tools_call_id(&g->tools, g->text, c, &c->parts[i], "", letters);
+        srv_tools_call_id(&g->tools, srv_body_text(&g->body), c, &c->parts[i], "", letters);
         snprintf(id, sizeof(id), "fc_%s", letters);
     } else {
         if (i > 0) snprintf(number, sizeof(number), "_%d", i);
@@ -420,14 +420,10 @@ static void write_tool(struct jw *w, const json_t *tool, struct srv_span text)
 
 static void write_tools(const struct srv_gen *g, struct jw *w)
 {
-    const json_t *tools = json_object_get(g->body, "tools");
-    struct srv_json_items items;
-    struct srv_span text;
+    const json_t *tools = json_object_get(g->body.root, "tools");
     jw_open(w, "tools", '[');
-    srv_json_items_begin(&items, g->tools.ask.tools_text);
-    for (size_t i = 0; i < json_array_size(tools) && srv_json_items_next(&items, &text); i++)
-        write_tool(w, json_array_get(tools, i), text);
-    srv_json_items_end(&items);
+    for (size_t i = 0; i < json_array_size(tools); i++)
+        write_tool(w, json_array_get(tools, i), srv_body_span(&g->body, json_array_get(tools, i)));
     jw_close(w);
 }
 
@@ -454,7 +450,8 @@ static void write_request(struct srv_gen *g, struct jw *w)
     jw_text(w, "user", g->params.user);
     jw_text(w, "safety_identifier", g->params.safety_identifier);
     jw_text(w, "prompt_cache_key", g->params.prompt_cache_key);
-    const char *retention = json_string_value(json_object_get(g->body, "prompt_cache_retention"));
+    const char *retention =
+        json_string_value(json_object_get(g->body.root, "prompt_cache_retention"));
     if (retention) jw_text(w, "prompt_cache_retention", retention);
     jw_open(w, "text", '{');
     if (format->text)
@@ -469,9 +466,9 @@ static void write_request(struct srv_gen *g, struct jw *w)
     write_tools(g, w);
     jw_number(w, "top_p", g->params.given.top_p);
     jw_text(w, "truncation", is_auto(g) ? "auto" : "disabled");
+    const json_t *sent = json_object_get(g->body.root, "metadata");
     struct srv_span metadata = {"{}", 2};
-    if (json_is_object(json_object_get(g->body, "metadata")))
-        jr_member(g->text.text, g->text.len, "metadata", &metadata.text, &metadata.len);
+    if (json_is_object(sent)) metadata = srv_body_span(&g->body, sent);
     jw_json(w, "metadata", metadata.text, metadata.len);
 }
 

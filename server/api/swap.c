@@ -229,9 +229,10 @@ static void load(struct srv_request *req)
     const char *names[MAX_NAMES];
     enum wait_for wait;
     srv_facts(req)->account.endpoint = "swap";
-    json_t *body =
-        params_parse(srv_facts(req)->body, srv_facts(req)->body_len, PARAM_MAX_VALUES, &err);
-    if (!body || params_read(body, srv_fields_swap, &p, &unknown, &err) ||
+    struct srv_body body;
+    if (srv_body_read(&body, srv_facts(req)->body, srv_facts(req)->body_len, PARAM_MAX_VALUES,
+                      &err) ||
+        params_read(body.root, srv_fields_swap, &p, &unknown, &err) ||
         (p.model && !(params.model = read_text(p.model, "model", MAX_MODEL_BYTES, &err))) ||
         read_names(p.alias, names, &params.names, &err) || read_wait(p.wait, &wait, &err) ||
         srv_gen_note_ignored(req, &unknown, &err)) {
@@ -242,7 +243,7 @@ static void load(struct srv_request *req)
         params.until_drained = wait == WAIT_DRAINED;
         start_and_wait(req, &params);
     }
-    json_decref(body);
+    srv_body_finish(&body);
 }
 
 const struct srv_route srv_routes_swap[] = {

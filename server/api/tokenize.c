@@ -21,7 +21,7 @@
 enum { ANSWER_MAX = 256 << 20, TOKEN_TEXT_MAX = 4096 };
 
 struct tokenize_params {
-    struct srv_span text; /* of the body */
+    struct srv_body body;
     const char *model;
     json_t *content, *prompt, *inputs, *messages, *tokens, *kwargs;
     struct srv_tools tools;
@@ -66,30 +66,31 @@ const struct param_field srv_fields_tokens[] = {
     {0},
 };
 
-static void close_body(json_t *body, struct tokenize_params *p)
+static void close_body(struct tokenize_params *p)
 {
     srv_tools_release(&p->tools);
-    json_decref(body);
+    srv_body_finish(&p->body);
 }
 
-/* The parsed body with the fields read, owned: close_body. NULL: the error has been answered. */
-static json_t *open_body(struct srv_request *req, struct tokenize_params *p, const char *endpoint)
+/* Reads the body and its fields; close_body is due. False: the error has been answered. */
+static bool open_body(struct srv_request *req, struct tokenize_params *p, const char *endpoint)
 {
     struct param_error err = {0};
     struct param_unknown unknown = {0};
     srv_facts(req)->account.endpoint = endpoint;
-    *p = (struct tokenize_params){.text = {srv_facts(req)->body, srv_facts(req)->body_len}};
+    *p = (struct tokenize_params){0};
     params_preset(srv_fields_tokens, p);
-    json_t *body = params_parse(p->text.text, p->text.len, PARAM_MAX_VALUES, &err);
-    const struct srv_model *model = srv_facts(req)->model;
-    if (body && !params_read(body, srv_fields_tokens, p, &unknown, &err) &&
-        srv_gen_model_name(model, p->model, &err) && !chat_input_check_flags(body, &err) &&
-        !srv_tools_read(&p->tools, model, TOOLS_CHAT, p->text, body, &unknown, &err) &&
+    const struct srv_facts *facts = srv_facts(req);
+    const struct srv_model *model = facts->model;
+    if (!srv_body_read(&p->body, facts->body, facts->body_len, PARAM_MAX_VALUES, &err) &&
+        !params_read(p->body.root, srv_fields_tokens, p, &unknown, &err) &&
+        srv_gen_model_name(model, p->model, &err) && !chat_input_check_flags(p->body.root, &err) &&
+        !srv_tools_read(&p->tools, model, TOOLS_CHAT, &p->body, &unknown, &err) &&
         !srv_gen_note_ignored(req, &unknown, &err))
-        return body;
+        return true;
     param_reply(req, &err);
-    close_body(body, p);
-    return NULL;
+    close_body(p);
+    return false;
 }
 
 static int encode_text(const struct srv_model *model, const json_t *value, const char *name,
@@ -157,7 +158,7 @@ static struct chat_input chat_of(struct tokenize_params *p)
         .messages = p->messages,
         .field = "messages",
         .kwargs = p->kwargs,
-        .body = p->text,
+        .body = &p->body,
         .add_generation_prompt = p->add_generation_prompt,
         .continue_final_message = p->continue_final_message,
         .tools = &p->tools,
@@ -245,8 +246,7 @@ static void tokenize(struct srv_request *req)
     struct param_error err = {0};
     struct buf b;
     struct jw w;
-    json_t *body = open_body(req, &p, "tokenize");
-    if (!body) return;
+    if (!open_body(req, &p, "tokenize")) return;
     buf_init(&b, ANSWER_MAX);
     jw_init(&w, &b);
     int rc;
@@ -265,7 +265,7 @@ static void tokenize(struct srv_request *req)
     } else {
         srv_reply(req, 200, NULL, jw_end(&w));
     }
-    close_body(body, &p);
+    close_body(&p);
 }
 
 /* ---- the way back -------------------------------------------------------------------------- */
@@ -300,8 +300,7 @@ static void detokenize(struct srv_request *req)
     int32_t *ids = NULL;
     char *text = NULL;
     size_t len = 0;
-    json_t *body = open_body(req, &p, "detokenize");
-    if (!body) return;
+    if (!open_body(req, &p, "detokenize")) return;
     int rc = read_tokens(model, p.tokens, &ids, &err);
     if (!rc && tok_decode(model->tok, ids, json_array_size(p.tokens), false, &text, &len))
         rc = param_fail(&err, SRV_ERR_INTERNAL, NULL, "The ids cannot be decoded.");
@@ -321,7 +320,7 @@ static void detokenize(struct srv_request *req)
     }
     free(text);
     free(ids);
-    close_body(body, &p);
+    close_body(&p);
 }
 
 static void apply_template(struct srv_request *req)
@@ -330,8 +329,7 @@ static void apply_template(struct srv_request *req)
     struct tokenize_params p;
     struct param_error err = {0};
     struct tok_prompt prompt = {0};
-    json_t *body = open_body(req, &p, "apply-template");
-    if (!body) return;
+    if (!open_body(req, &p, "apply-template")) return;
     struct chat_input in = chat_of(&p);
     if (chat_input_check(p.messages, "messages", &err) ||
         chat_input_render(model, &in, &prompt, &err)) {
@@ -347,7 +345,7 @@ static void apply_template(struct srv_request *req)
         srv_reply(req, 200, NULL, jw_end(&w));
         tok_prompt_finish(&prompt);
     }
-    close_body(body, &p);
+    close_body(&p);
 }
 
 const struct srv_route srv_routes_tokenize[] = {

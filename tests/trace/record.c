@@ -66,17 +66,12 @@ static void keep_text(char kind, const char *text, uint64_t len)
 /* The linker sends calls of NAME here (--wrap=NAME); weak, for Meson's own test programs. */
 #pragma weak __real_jr_finish
 #pragma weak __real_jr_shape
-#pragma weak __real_jr_member
 #pragma weak __real_json_loadb
 #pragma weak json_loadb
 void __real_jr_finish(struct jr *r);
 void __wrap_jr_finish(struct jr *r);
 void __real_jr_shape(const char *text, size_t len, int *ret_depth, size_t *ret_values);
 void __wrap_jr_shape(const char *text, size_t len, int *ret_depth, size_t *ret_values);
-bool __real_jr_member(const char *object, size_t len, const char *key, const char **ret,
-                      size_t *ret_len);
-bool __wrap_jr_member(const char *object, size_t len, const char *key, const char **ret,
-                      size_t *ret_len);
 json_t *__real_json_loadb(const char *text, size_t len, size_t flags, json_error_t *error);
 json_t *__wrap_json_loadb(const char *text, size_t len, size_t flags, json_error_t *error);
 
@@ -90,14 +85,6 @@ void __wrap_jr_shape(const char *text, size_t len, int *ret_depth, size_t *ret_v
 {
     keep_text('s', text, len);
     __real_jr_shape(text, len, ret_depth, ret_values);
-}
-
-bool __wrap_jr_member(const char *object, size_t len, const char *key, const char **ret,
-                      size_t *ret_len)
-{
-    bool found = __real_jr_member(object, len, key, ret, ret_len);
-    keep_text('m', object, found ? (uint64_t)(*ret + *ret_len - object) : len);
-    return found;
 }
 
 json_t *__wrap_json_loadb(const char *text, size_t len, size_t flags, json_error_t *error)

@@ -62,7 +62,7 @@ static void visit_text(struct walk *w, const json_t *text)
 {
     const char *s = json_string_value(text);
     size_t len = json_string_length(text), skipped = 0, begin;
-    if (w->n_texts++ == 0) skipped = metadata_lines_length(text);
+    if (w->n_texts++ == 0) skipped = metadata_lines_of_text(text);
     while (len > 0 && is_blank(s[len - 1]))
         len--;
     while (skipped < len && is_blank(s[skipped]))
@@ -188,10 +188,11 @@ int srv_cache_fields_read(struct srv_gen *g, struct param_error *err)
                              *const modes[] = {"implicit", "explicit", NULL},
                              *const ttls[] = {"30m", NULL};
     static const char options_name[] = "prompt_cache_options";
-    const json_t *options = json_object_get(g->body, options_name);
+    const json_t *options = json_object_get(g->body.root, options_name);
     const char *betas = srv_request_header(g->req, "anthropic-beta");
     struct walk w = {0};
-    if (check_word(g->body, "prompt_cache_retention", "prompt_cache_retention", retentions, err))
+    if (check_word(g->body.root, "prompt_cache_retention", "prompt_cache_retention", retentions,
+                   err))
         return -1;
     if (options && !json_is_null(options) && !json_is_object(options))
         return param_fail(err, SRV_ERR_INVALID_TYPE, options_name, "'%s' must be an object.",
@@ -199,7 +200,7 @@ int srv_cache_fields_read(struct srv_gen *g, struct param_error *err)
     if (check_word(options, "mode", "prompt_cache_options.mode", modes, err) ||
         check_word(options, "ttl", "prompt_cache_options.ttl", ttls, err))
         return -1;
-    visit_body(&w, g->body);
+    visit_body(&w, g->body.root);
     g->cache.has_breakpoints = w.marked;
     g->cache.reports = g->params.return_cache_report ||
                        (betas && strstr(betas, "cache-diagnosis-2026-04-07") != NULL);
@@ -217,7 +218,7 @@ int srv_cache_fields_place(struct srv_gen *g, const struct tok_prompt *prompt, c
         w.parts = srv_request_alloc(g->req, MAX_PARTS * sizeof(*w.parts));
         if (!w.parts) return -1;
     }
-    visit_body(&w, g->body);
+    visit_body(&w, g->body.root);
     g->cache.parts = w.parts;
     g->cache.n_parts = w.n_parts;
     g->cache.n_front = w.n_front;

@@ -6,7 +6,6 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "base/json_reader.h"
 #include "server/api/run/generation.h"
 #include "server/api/read/metadata_lines.h"
 #include "server/config/config.h"
@@ -172,14 +171,20 @@ static int render_failure(int rc, const char *field, const char *message, struct
     }
 }
 
-/* Returns the JSON text of a value, owned: its part of the body if there is one.
- * NULL: out of memory. */
-static char *text_of(const struct chat_input *in, const char *key, const json_t *value)
+/* The JSON text of a value, owned: its part of the body, or made. NULL: out of memory. */
+static char *text_of(const struct srv_body *body, const json_t *value)
 {
-    struct srv_span span;
-    if (in->body.text && jr_member(in->body.text, in->body.len, key, &span.text, &span.len))
-        return strndup(span.text, span.len);
-    return json_dumps(value, JSON_COMPACT);
+    struct srv_span span = {NULL, 0};
+    if (body) span = srv_body_span(body, value);
+    return span.text ? strndup(span.text, span.len) : json_dumps(value, JSON_COMPACT);
+}
+
+/* The same of the messages, without metadata lines unless the server keeps them. */
+static char *text_of_messages(const struct srv_model *model, const struct chat_input *in)
+{
+    if (!model->config->keep_metadata_lines && metadata_lines_length(in->messages) > 0)
+        return metadata_lines_take(in->messages, in->body, in->metadata);
+    return text_of(in->body, in->messages);
 }
 
 static void add_tools(struct tools_prompt_params *params, const struct srv_tools *t)
@@ -199,15 +204,10 @@ int chat_input_render(const struct srv_model *model, const struct chat_input *in
     if (in->kwargs && !json_is_object(in->kwargs))
         return param_fail(err, SRV_ERR_INVALID_TYPE, "chat_template_kwargs",
                           "'chat_template_kwargs' must be an object.");
-    char *messages = text_of(in, "messages", in->messages);
-    char *kwargs = in->kwargs ? text_of(in, "chat_template_kwargs", in->kwargs) : NULL;
+    char *messages = text_of_messages(model, in);
+    char *kwargs = in->kwargs ? text_of(in->body, in->kwargs) : NULL;
     int rc = TOK_ENOMEM;
     struct tools_prompt prompt = {0};
-    if (messages && !model->config->keep_metadata_lines &&
-        metadata_lines_take(in->messages, &messages, in->metadata)) {
-        free(messages);
-        messages = NULL;
-    }
     if (messages && (kwargs || !in->kwargs)) {
         struct tools_prompt_params params = {
             .style = &model->style,

@@ -26,12 +26,9 @@ struct chat_input {
     const json_t *messages;
     const char *field;    /* of the request they come from, for errors */
     const json_t *kwargs; /* chat_template_kwargs, or NULL */
-    /*
-     * The text of the body that holds "messages" and "chat_template_kwargs". The template gets them
-     * from this text, so that it sees integers of any size. Empty if the endpoint built the
-     * messages itself.
-     */
-    struct srv_span body;
+    /* Of which messages and kwargs are parts: the template gets them from its text, so that it sees
+     * integers of any size. NULL if the endpoint built the messages itself. */
+    const struct srv_body *body;
     bool add_generation_prompt;
     bool continue_final_message;
     struct metadata_lines *metadata; /* gets the lines that were taken off; NULL: unseen */

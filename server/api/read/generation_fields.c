@@ -453,7 +453,7 @@ static void join_fields(const struct param_field *own, struct param_field all[MA
 }
 
 int srv_gen_params_read(struct srv_gen_params *p, struct srv_request *req,
-                        const struct param_field *own, json_t **ret_body,
+                        const struct param_field *own, struct srv_body *body,
                         struct param_unknown *unknown, struct param_error *err)
 {
     const struct srv_facts *facts = srv_facts(req);
@@ -467,9 +467,9 @@ int srv_gen_params_read(struct srv_gen_params *p, struct srv_request *req,
     params_preset(fields, p);
     p->given = r->served->defaults.sampling;
     p->seed = r->served->defaults.seed;
-    *ret_body = reading.body = params_parse(facts->body, facts->body_len, PARAM_MAX_VALUES, err);
-    if (!*ret_body) return -1;
-    if (params_read(*ret_body, fields, p, unknown, err)) {
+    if (srv_body_read(body, facts->body, facts->body_len, PARAM_MAX_VALUES, err)) return -1;
+    reading.body = body->root;
+    if (params_read(body->root, fields, p, unknown, err)) {
         hint_at_n_predict(r, err);
         return -1;
     }

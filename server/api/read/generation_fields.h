@@ -85,11 +85,11 @@ extern const struct param_field srv_fields_common[];
 /*
  * Parses the request's body and reads the endpoint's own fields, then the common ones, over their
  * presets and the model's defaults, checks them against model and limits, derives the sampling
- * chain, and notes what was ignored. p borrows from *ret_body, which is owned by the caller, on
- * failure too: NULL if it is not JSON. Returns 0, or -1 with err.
+ * chain, and notes what was ignored. p borrows from *body, which the caller finishes, on failure
+ * too. Returns 0, or -1 with err.
  */
 int srv_gen_params_read(struct srv_gen_params *p, struct srv_request *req,
-                        const struct param_field *own, json_t **ret_body,
+                        const struct param_field *own, struct srv_body *body,
                         struct param_unknown *unknown, struct param_error *err);
 
 /* Answers with the context error: its numbers are members too, because clients read them. */

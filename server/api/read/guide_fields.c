@@ -5,12 +5,10 @@
 #include <stdio.h>
 #include <string.h>
 
-#include "base/json_reader.h"
-
-/* A field of the body: its value in the tree, and its text. */
+/* A field of the body. */
 struct field {
+    const struct srv_body *body;
     const json_t *value; /* NULL: absent or null */
-    struct srv_span text;
     char path[PARAM_PATH_MAX];
 };
 
@@ -21,12 +19,15 @@ static void note(const struct guide_ask *a, const struct field *f, const char *c
 
 static struct field member(const struct field *of, const char *name)
 {
-    struct field f = {.value = NULL};
+    struct field f = {.body = of->body, .value = json_object_get(of->value, name)};
     snprintf(f.path, sizeof(f.path), "%.50s%s%.40s", of->path, of->path[0] ? "." : "", name);
-    const json_t *value = json_object_get(of->value, name);
-    if (!value || json_is_null(value)) return f;
-    if (jr_member(of->text.text, of->text.len, name, &f.text.text, &f.text.len)) f.value = value;
+    if (json_is_null(f.value)) f.value = NULL;
     return f;
+}
+
+static struct srv_span text_of(const struct field *f)
+{
+    return srv_body_span(f->body, f->value);
 }
 
 static int wrong_type(const struct field *f, const char *wanted, struct param_error *err)
@@ -64,7 +65,7 @@ static int ask_schema(struct guide_ask *a, const struct field *f, struct param_e
 {
     if (!json_is_object(f->value) && !json_is_boolean(f->value))
         return wrong_type(f, "a JSON schema: an object or a boolean", err);
-    return ask(a, f, GRAM_SCHEMA, f->text, err);
+    return ask(a, f, GRAM_SCHEMA, text_of(f), err);
 }
 
 /* vLLM takes the schema as a string of JSON too. */
@@ -87,7 +88,7 @@ static int ask_choice(struct guide_ask *a, const struct field *f, struct param_e
 {
     if (!f->value) return 0;
     if (!json_is_array(f->value)) return wrong_type(f, "an array of strings", err);
-    return ask(a, f, GRAM_CHOICE, f->text, err);
+    return ask(a, f, GRAM_CHOICE, text_of(f), err);
 }
 
 static int ask_object(struct guide_ask *a, const struct field *f, struct param_error *err)
@@ -173,20 +174,20 @@ static int ask_format(struct guide_ask *a, const struct field *format, struct pa
                       type.path);
 }
 
-int guide_ask_read_format(struct guide_ask *a, struct srv_span text, const json_t *body,
-                          const char *path, struct param_error *err)
+int guide_ask_read_format(struct guide_ask *a, const struct srv_body *body, const char *path,
+                          struct param_error *err)
 {
     char first[PARAM_PATH_MAX];
     snprintf(first, sizeof(first), "%s", path);
     char *dot = strchr(first, '.');
     if (dot) *dot++ = '\0';
-    const struct field root = {.value = body, .text = text};
+    const struct field root = {.body = body, .value = body->root};
     struct field f = member(&root, first);
     if (dot && f.value) {
         if (!json_is_object(f.value)) return wrong_type(&f, "an object", err);
         f = member(&f, dot);
     }
-    if (f.value) a->format = f.text;
+    if (f.value) a->format = text_of(&f);
     return ask_format(a, &f, err);
 }
 
@@ -240,10 +241,9 @@ static int ask_guided(struct guide_ask *a, const struct field *root, struct para
                : 0;
 }
 
-int guide_ask_read(struct guide_ask *a, struct srv_span text, const json_t *body,
-                   struct param_error *err)
+int guide_ask_read(struct guide_ask *a, const struct srv_body *body, struct param_error *err)
 {
-    const struct field root = {.value = body, .text = text};
+    const struct field root = {.body = body, .value = body->root};
     struct field format = member(&root, "response_format"),
                  structured = member(&root, "structured_outputs"), regex = member(&root, "regex"),
                  ebnf = member(&root, "ebnf"), grammar = member(&root, "grammar"),

@@ -27,18 +27,17 @@ struct guide_ask {
 };
 
 /*
- * Reads the fields of completions and chat completions. body is the parsed tree of text. Two fields
- * that both constrain the answer are an error. Returns 0, or -1 with err.
+ * Reads the fields of completions and chat completions. Two fields that both constrain the
+ * answer are an error. Returns 0, or -1 with err.
  */
-int guide_ask_read(struct guide_ask *a, struct srv_span text, const json_t *body,
-                   struct param_error *err);
+int guide_ask_read(struct guide_ask *a, const struct srv_body *body, struct param_error *err);
 
 /*
  * Reads one format object: {"type": "text" | "json_object" | "json_schema", ...} with the schema in
  * it or in its member json_schema, or TGI's {"type": "json" | "regex", "value": ...}. path: where
  * it is in the body ("text.format"), one or two names.
  */
-int guide_ask_read_format(struct guide_ask *a, struct srv_span text, const json_t *body,
-                          const char *path, struct param_error *err);
+int guide_ask_read_format(struct guide_ask *a, const struct srv_body *body, const char *path,
+                          struct param_error *err);
 
 #endif

@@ -19,31 +19,8 @@
 
 #include <jansson.h>
 
-#include "base/json_reader.h"
+#include "server/api/read/body.h"
 #include "server/http/param_error.h"
-
-/* Values of one body, unless its route takes more. */
-enum { PARAM_MAX_VALUES = 200000 };
-
-/* A part of a body's text; borrowed from it, not NUL-terminated. */
-struct srv_span {
-    const char *text;
-    size_t len;
-};
-
-/*
- * The elements of an array, one after another, for a walk alongside the parsed tree. The text is
- * borrowed and must be valid JSON. srv_json_items_next returns false after the last, or when out
- * of memory.
- */
-struct srv_json_items {
-    struct jr reader;
-    bool first, open;
-    char err[64]; /* valid JSON gives none */
-};
-void srv_json_items_begin(struct srv_json_items *items, struct srv_span array);
-bool srv_json_items_next(struct srv_json_items *items, struct srv_span *ret);
-void srv_json_items_end(struct srv_json_items *items);
 
 enum param_type {
     PARAM_BOOL,        /* bool */
@@ -78,15 +55,6 @@ void params_preset(const struct param_field *fields, void *out);
  */
 int params_read(json_t *object, const struct param_field *fields, void *out,
                 struct param_unknown *unknown, struct param_error *err);
-
-/*
- * Parses a body. Checks first, in one pass over the text, that it holds at most max_values values
- * and nests at most 160 deep, so that building the tree is cheap whatever the sender wrote.
- * Duplicate keys, invalid UTF-8 and trailing bytes are errors. An integer beyond 64 bits is a real
- * in the tree; jr_member finds its digits. Returns a new reference, an object, or
- * NULL.
- */
-json_t *params_parse(const char *body, size_t len, size_t max_values, struct param_error *err);
 
 /* Adds the members of an object, or of none, that are not null and not of the known ones,
  * NULL-terminated, as "path.member". */

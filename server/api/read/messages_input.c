@@ -7,12 +7,12 @@
 
 #include "base/buf.h"
 
-/* A block on its way: where it is, and its text for what the tree has rounded. */
+/* A block on its way, and where it is. */
 struct block {
+    const struct srv_body *body;
     size_t message, place;
     const json_t *value;
     const char *type;
-    struct srv_span text;
 };
 
 static int fail_field(const struct block *b, const char *field, enum srv_error kind,
@@ -113,13 +113,11 @@ static int add_call(const struct block *b, json_t *calls, struct param_error *er
     const json_t *id = string_of(b, "id", err);
     const json_t *name = id ? string_of(b, "name", err) : NULL;
     const json_t *input = json_object_get(b->value, "input");
-    struct srv_span text;
     if (!name) return -1;
     if (!json_is_object(input))
         return fail_field(b, "input", input ? SRV_ERR_INVALID_TYPE : SRV_ERR_MISSING,
                           "this field must be an object", err);
-    if (!jr_member(b->text.text, b->text.len, "input", &text.text, &text.len))
-        return param_no_memory(err);
+    struct srv_span text = srv_body_span(b->body, input);
     json_array_append_new(calls, json_pack("{s:O, s:s, s:{s:O, s:o}}", "id", id, "type", "function",
                                            "function", "name", name, "arguments",
                                            json_stringn(text.text, text.len)));
@@ -230,37 +228,33 @@ static int add_user_block(const struct block *b, void *ctx, struct param_error *
 
 /* ---- messages ------------------------------------------------------------------------------ */
 
-static int each_block(const json_t *message, struct srv_span text, size_t i,
+/* A message with a list of blocks on its way. */
+struct message {
+    const struct srv_body *body;
+    const json_t *value;
+    size_t place;
+};
+
+static int each_block(const struct message *m,
                       int (*add)(const struct block *b, void *ctx, struct param_error *err),
                       void *ctx, struct param_error *err)
 {
-    const json_t *content = json_object_get(message, "content");
-    struct srv_span inner;
-    struct srv_json_items items;
-    if (!jr_member(text.text, text.len, "content", &inner.text, &inner.len))
-        return param_no_memory(err);
-    srv_json_items_begin(&items, inner);
-    int rc = 0;
-    for (size_t k = 0; !rc && k < json_array_size(content); k++) {
-        struct block b = {.message = i, .place = k, .value = json_array_get(content, k)};
+    const json_t *content = json_object_get(m->value, "content");
+    for (size_t k = 0; k < json_array_size(content); k++) {
+        struct block b = {m->body, m->place, k, json_array_get(content, k), NULL};
         b.type = json_string_value(json_object_get(b.value, "type"));
-        if (!srv_json_items_next(&items, &b.text))
-            rc = param_no_memory(err);
-        else if (!b.type)
-            rc = fail_field(&b, "type", SRV_ERR_INVALID_TYPE, "this field must be a string", err);
-        else
-            rc = add(&b, ctx, err);
+        if (!b.type)
+            return fail_field(&b, "type", SRV_ERR_INVALID_TYPE, "this field must be a string", err);
+        if (add(&b, ctx, err)) return -1;
     }
-    srv_json_items_end(&items);
-    return rc;
+    return 0;
 }
 
-static int add_assistant(json_t *list, const json_t *message, struct srv_span text, size_t i,
-                         struct param_error *err)
+static int add_assistant(json_t *list, const struct message *m, struct param_error *err)
 {
     struct assistant a = {.parts = json_array(), .calls = json_array()};
     buf_init(&a.reasoning, 256u << 20);
-    int rc = each_block(message, text, i, add_assistant_block, &a, err);
+    int rc = each_block(m, add_assistant_block, &a, err);
     json_t *made = json_pack("{s:s}", "role", "assistant");
     bool empty = json_array_size(a.parts) == 0, calls = json_array_size(a.calls) > 0;
     json_object_set_new(made, "content",
@@ -278,11 +272,10 @@ static int add_assistant(json_t *list, const json_t *message, struct srv_span te
     return rc;
 }
 
-static int add_user(json_t *list, const json_t *message, struct srv_span text, size_t i,
-                    struct param_error *err)
+static int add_user(json_t *list, const struct message *m, struct param_error *err)
 {
     struct user u = {list, json_array()};
-    int rc = each_block(message, text, i, add_user_block, &u, err);
+    int rc = each_block(m, add_user_block, &u, err);
     if (json_array_size(u.parts) > 0)
         json_array_append_new(list, json_pack("{s:s, s:O}", "role", "user", "content", u.parts));
     json_decref(u.parts);
@@ -302,25 +295,22 @@ static int add_system_block(const struct block *b, void *ctx, struct param_error
     return strcmp(b->type, "text") ? unsupported(b, "", err) : add_text(b, ctx, err);
 }
 
-static int add_system(json_t *list, const json_t *message, struct srv_span text, size_t i,
-                      struct param_error *err)
+static int add_system(json_t *list, const struct message *m, struct param_error *err)
 {
     json_t *parts = json_array();
-    int rc = each_block(message, text, i, add_system_block, parts, err);
+    int rc = each_block(m, add_system_block, parts, err);
     json_array_append_new(list, json_pack("{s:s, s:o}", "role", "system", "content", parts));
     return rc;
 }
 
-static int add_blocks(json_t *list, const json_t *message, struct srv_span text, size_t i,
-                      struct param_error *err)
+static int add_blocks(json_t *list, const struct message *m, struct param_error *err)
 {
-    const char *role = json_string_value(json_object_get(message, "role"));
-    if (!strcmp(role, "system")) return add_system(list, message, text, i, err);
-    return !strcmp(role, "user") ? add_user(list, message, text, i, err)
-                                 : add_assistant(list, message, text, i, err);
+    const char *role = json_string_value(json_object_get(m->value, "role"));
+    if (!strcmp(role, "system")) return add_system(list, m, err);
+    return !strcmp(role, "user") ? add_user(list, m, err) : add_assistant(list, m, err);
 }
 
-static int add_message(json_t *list, json_t *message, struct srv_span text, size_t i,
+static int add_message(json_t *list, const struct srv_body *body, json_t *message, size_t i,
                        struct param_error *err)
 {
     const json_t *role = json_object_get(message, "role"),
@@ -335,7 +325,8 @@ static int add_message(json_t *list, json_t *message, struct srv_span text, size
                             "a role must be 'user', 'assistant' or 'system'", err);
     if (!content || json_is_null(content))
         return fail_message(i, "content", SRV_ERR_MISSING, "this field is required", err);
-    if (json_array_size(content) > 0) return add_blocks(list, message, text, i, err);
+    if (json_array_size(content) > 0)
+        return add_blocks(list, &(struct message){body, message, i}, err);
     if (json_is_string(content) || json_is_array(content))
         return json_array_append(list, message), 0;
     return fail_message(i, "content", SRV_ERR_INVALID_TYPE,
@@ -364,12 +355,10 @@ static int check_system(const json_t *system, struct param_error *err)
     return 0;
 }
 
-json_t *messages_to_chat(struct srv_span text, const json_t *body, struct param_error *err)
+json_t *messages_to_chat(const struct srv_body *body, struct param_error *err)
 {
-    const json_t *messages = json_object_get(body, "messages"),
-                 *system = json_object_get(body, "system");
-    struct srv_span inner = {NULL, 0}, item = {NULL, 0};
-    struct srv_json_items items;
+    const json_t *messages = json_object_get(body->root, "messages"),
+                 *system = json_object_get(body->root, "system");
     if (messages && !json_is_null(messages) && !json_is_array(messages)) {
         param_fail(err, SRV_ERR_INVALID_TYPE, "messages", "'messages' must be an array.");
         return NULL;
@@ -383,14 +372,9 @@ json_t *messages_to_chat(struct srv_span text, const json_t *body, struct param_
     json_t *list = json_array();
     if (system && !json_is_null(system))
         json_array_append_new(list, json_pack("{s:s, s:O}", "role", "system", "content", system));
-    jr_member(text.text, text.len, "messages", &inner.text, &inner.len);
-    srv_json_items_begin(&items, inner);
     int rc = 0;
     for (size_t i = 0; !rc && i < json_array_size(messages); i++)
-        rc = srv_json_items_next(&items, &item)
-                 ? add_message(list, json_array_get(messages, i), item, i, err)
-                 : param_no_memory(err);
-    srv_json_items_end(&items);
+        rc = add_message(list, body, json_array_get(messages, i), i, err);
     if (!rc) return list;
     json_decref(list);
     return NULL;

@@ -13,10 +13,10 @@
 #include "server/api/read/json_fields.h"
 
 /*
- * body is the parsed tree of text; the input of calls is taken from the text, so that its numbers
- * keep their digits. Returns a new reference, or NULL with err. Out of memory, jansson leaves out
- * what it cannot append: srv_json_ran_out tells.
+ * The input of calls is taken from the body's text, so that its numbers keep their digits.
+ * Returns a new reference, or NULL with err. Out of memory, jansson leaves out what it cannot
+ * append: srv_json_ran_out tells.
  */
-json_t *messages_to_chat(struct srv_span text, const json_t *body, struct param_error *err);
+json_t *messages_to_chat(const struct srv_body *body, struct param_error *err);
 
 #endif

@@ -55,7 +55,7 @@ static void note(struct metadata_lines *lines, const char *name, size_t len)
     lines->n++;
 }
 
-/* How many bytes of a text are such lines and blank ones behind them. */
+/* The bytes of such lines, and of blank ones behind them, at the beginning of a text. */
 static size_t lines_of(const json_t *text, struct metadata_lines *lines)
 {
     const char *s = json_string_value(text);
@@ -70,9 +70,25 @@ static size_t lines_of(const json_t *text, struct metadata_lines *lines)
     return at;
 }
 
-size_t metadata_lines_length(const json_t *text)
+size_t metadata_lines_of_text(const json_t *text)
 {
     return lines_of(text, NULL);
+}
+
+/* The text that may begin with them, or NULL. */
+static const json_t *first_text(const json_t *messages)
+{
+    const json_t *first = json_array_get(messages, 0), *content = json_object_get(first, "content");
+    const char *role = json_string_value(json_object_get(first, "role"));
+    if (json_is_array(content)) content = json_object_get(json_array_get(content, 0), "text");
+    bool leads = role && (!strcmp(role, "system") || !strcmp(role, "developer"));
+    return leads && json_is_string(content) ? content : NULL;
+}
+
+size_t metadata_lines_length(const json_t *messages)
+{
+    const json_t *text = first_text(messages);
+    return text ? lines_of(text, NULL) : 0;
 }
 
 static json_t *behind(const json_t *text, size_t n)
@@ -103,43 +119,46 @@ static json_t *without(const json_t *message, size_t n, bool only)
     return changed;
 }
 
-/* The list with another first message, or without it; the rest of its text stays as it is. NULL:
- * out of memory. */
-static char *with_first(const char *list, const json_t *first)
+/* The list with another first message, or without it. */
+static char *made_list(const json_t *messages, json_t *first)
 {
-    struct srv_json_items items;
-    struct srv_span item = {list, 0};
-    struct buf b;
-    size_t len = strlen(list);
-    srv_json_items_begin(&items, (struct srv_span){list, len});
-    bool found =
-        srv_json_items_next(&items, &item) && (first || srv_json_items_next(&items, &item));
+    json_t *list = json_copy((json_t *)messages);
+    if (first)
+        json_array_set(list, 0, first);
+    else
+        json_array_remove(list, 0);
+    char *text = srv_json_ran_out() ? NULL : json_dumps(list, JSON_COMPACT);
+    json_decref(list);
+    return text;
+}
+
+/* The same from the body's text, whose rest stays as it is. */
+static char *sent_list(const struct srv_body *body, const json_t *messages, const json_t *first)
+{
+    struct srv_span list = srv_body_span(body, messages);
+    struct srv_span at = srv_body_span(body, json_array_get(messages, first ? 0 : 1));
+    const char *rest = first ? at.text + at.len : at.text;
+    size_t len = list.len - (size_t)(rest - list.text);
     char *own = first ? json_dumps(first, JSON_COMPACT) : NULL;
-    const char *rest = first ? item.text + item.len : item.text;
-    buf_init(&b, len + (own ? strlen(own) : 0) + 2);
+    struct buf b;
+    buf_init(&b, list.len + (own ? strlen(own) : 0) + 2);
     buf_puts(&b, "[");
     if (own) buf_puts(&b, own);
-    buf_add(&b, rest, len - (size_t)(rest - list));
-    srv_json_items_end(&items);
-    if (!found || (first && !own) || b.failed) buf_finish(&b);
+    buf_add(&b, rest, len);
+    if ((first && !own) || b.failed) buf_finish(&b);
     free(own);
     return b.data;
 }
 
-int metadata_lines_take(const json_t *messages, char **text, struct metadata_lines *lines)
+char *metadata_lines_take(const json_t *messages, const struct srv_body *body,
+                          struct metadata_lines *lines)
 {
-    const json_t *first = json_array_get(messages, 0), *content = json_object_get(first, "content");
-    const char *role = json_string_value(json_object_get(first, "role"));
-    if (json_is_array(content)) content = json_object_get(json_array_get(content, 0), "text");
-    if (!role || (strcmp(role, "system") && strcmp(role, "developer")) || !json_is_string(content))
-        return 0;
-    size_t n = lines_of(content, lines);
-    if (n == 0) return 0;
-    json_t *changed = without(first, n, json_array_size(messages) == 1);
-    char *list = srv_json_ran_out() ? NULL : with_first(*text, changed);
+    const json_t *first = json_array_get(messages, 0), *text = first_text(messages);
+    srv_json_ran_out();
+    json_t *changed = without(first, lines_of(text, lines), json_array_size(messages) == 1);
+    char *list = NULL;
+    if (!srv_json_ran_out())
+        list = body ? sent_list(body, messages, changed) : made_list(messages, changed);
     json_decref(changed);
-    if (!list) return -1;
-    free(*text);
-    *text = list;
-    return 0;
+    return list;
 }

@@ -12,7 +12,10 @@
 #include "server/api/read/json_fields.h"
 
 /* The bytes of such lines, and of blank ones behind them, at the beginning of a text. */
-size_t metadata_lines_length(const json_t *text);
+size_t metadata_lines_of_text(const json_t *text);
+
+/* The same of checked messages: of the first one, if it is of the role system or developer. */
+size_t metadata_lines_length(const json_t *messages);
 
 struct metadata_lines {
     const char *place;           /* of the first message's text, as the client named it */
@@ -21,12 +24,12 @@ struct metadata_lines {
 };
 
 /*
- * Takes such lines, and blank ones behind them, off the very beginning of the first message, if
- * that is of the role system or developer: of its first block, which is left out if nothing else is
- * in it, as the message is, unless it is the only one. text: the JSON text of `messages`, owned,
- * replaced by another one. lines: NULL: they are taken off unseen. Returns 0, or -1 when out of
- * memory.
+ * The JSON text of messages that begin with such lines, without these: of the first block, which is
+ * left out if nothing else is in it, as the message is, unless it is the only one. body: of which
+ * the messages are a part; their text is kept then. NULL: they were made. lines: NULL: unseen.
+ * Returns owned text, or NULL when out of memory.
  */
-int metadata_lines_take(const json_t *messages, char **text, struct metadata_lines *lines);
+char *metadata_lines_take(const json_t *messages, const struct srv_body *body,
+                          struct metadata_lines *lines);
 
 #endif

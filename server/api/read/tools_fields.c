@@ -13,7 +13,7 @@
 /* A reading on its way. */
 struct reading {
     struct tools_ask *a;
-    const json_t *body;
+    const struct srv_body *body;
     struct param_unknown *ignored;
     struct param_error *err;
 };
@@ -102,18 +102,6 @@ static int read_name(const struct reading *r, const json_t *function, struct too
     return 0;
 }
 
-/* Copies a member into the list as it was sent; absent and null members are left out. */
-static int copy_member(const struct reading *r, struct jw *w, struct srv_span object,
-                       const json_t *value, const char *key, const char *name)
-{
-    struct srv_span text;
-    if (!value || json_is_null(value)) return 0;
-    if (!jr_member(object.text, object.len, key, &text.text, &text.len))
-        return param_no_memory(r->err);
-    jw_json(w, name, text.text, text.len);
-    return 0;
-}
-
 /* Anthropic's tools that the client runs: their schemas are the API's own, by type. */
 static const struct known_tool {
     const char *type; /* how it begins; the first one counts */
@@ -147,10 +135,9 @@ static const struct known_tool *find_known(const struct tools_ask *a, const char
     return NULL;
 }
 
-/* Writes description and schema into the list, and sets the schema. */
+/* Writes description and schema, as it was sent, into the list, and sets the schema. */
 static int write_own(const struct reading *r, struct jw *w, const json_t *function,
-                     struct srv_span text, const struct tools_place *at,
-                     struct srv_span *ret_schema)
+                     const struct tools_place *at, struct srv_span *ret_schema)
 {
     const char *key = r->a->dialect == TOOLS_MESSAGES ? "input_schema" : "parameters";
     const json_t *description = json_object_get(function, "description");
@@ -163,14 +150,17 @@ static int write_own(const struct reading *r, struct jw *w, const json_t *functi
     if (given && !json_is_object(schema))
         return fail_tool(r, SRV_ERR_INVALID_SCHEMA, at, "parameters",
                          "must be a JSON schema: an object");
-    if (given) jr_member(text.text, text.len, key, &ret_schema->text, &ret_schema->len);
-    return copy_member(r, w, text, description, "description", "description") ||
-           copy_member(r, w, text, schema, key, "parameters");
+    if (json_is_string(description))
+        jw_string(w, "description", json_string_value(description),
+                  json_string_length(description));
+    if (given) *ret_schema = srv_body_span(r->body, schema);
+    if (given) jw_json(w, "parameters", ret_schema->text, ret_schema->len);
+    return 0;
 }
 
 /* function: the object that holds name, description and schema, if they are not known. */
 static int add_tool(const struct reading *r, struct jw *w, const json_t *function,
-                    struct srv_span text, const struct known_tool *known, struct tools_place at)
+                    const struct known_tool *known, struct tools_place at)
 {
     struct tools_ask *a = r->a;
     const json_t *strict = json_object_get(function, "strict");
@@ -184,7 +174,7 @@ static int add_tool(const struct reading *r, struct jw *w, const json_t *functio
         schema = (struct srv_span){known->schema, strlen(known->schema)};
         jw_text(w, "description", known->description);
         jw_json(w, "parameters", schema.text, schema.len);
-    } else if (write_own(r, w, function, text, &at, &schema)) {
+    } else if (write_own(r, w, function, &at, &schema)) {
         return -1;
     }
     jw_close(w);
@@ -202,40 +192,34 @@ static int add_tool(const struct reading *r, struct jw *w, const json_t *functio
 }
 
 static int add_inner(const struct reading *r, struct jw *w, const json_t *tool,
-                     struct srv_span text, struct tools_place at)
+                     struct tools_place at)
 {
     const json_t *function = json_object_get(tool, "function");
-    struct srv_span inner;
     char path[PARAM_PATH_MAX];
     snprintf(path, sizeof(path), "tools[%d].function", at.index);
     if (!function || json_is_null(function))
         return fail(r, SRV_ERR_MISSING, path, "'%s' is required.", path);
     if (!json_is_object(function))
         return fail(r, SRV_ERR_INVALID_TYPE, path, "'%s' must be an object.", path);
-    if (!jr_member(text.text, text.len, "function", &inner.text, &inner.len))
-        return param_no_memory(r->err);
-    return add_tool(r, w, function, inner, NULL, at);
+    return add_tool(r, w, function, NULL, at);
 }
 
 static int add_tools(const struct reading *r, struct jw *w, const json_t *tools,
-                     struct srv_span text, struct tools_place at);
+                     struct tools_place at);
 
 /* The functions of a namespace, which Codex groups its tools and those of MCP servers in. */
 static int add_namespace(const struct reading *r, struct jw *w, const json_t *tool,
-                         struct srv_span text, struct tools_place at)
+                         struct tools_place at)
 {
     const json_t *name = json_object_get(tool, "name"), *tools = json_object_get(tool, "tools");
-    struct srv_span inner;
     if (json_string_length(name) == 0)
         return fail_tool(r, name ? SRV_ERR_INVALID_VALUE : SRV_ERR_MISSING, &at, "name",
                          "is required, a string");
     if (!json_is_array(tools))
         return fail_tool(r, SRV_ERR_INVALID_TYPE, &at, "tools", "must be an array of tools");
-    if (!jr_member(text.text, text.len, "tools", &inner.text, &inner.len))
-        return param_no_memory(r->err);
     at.space = json_string_value(name);
     at.inner = 0;
-    return add_tools(r, w, tools, inner, at);
+    return add_tools(r, w, tools, at);
 }
 
 static bool is_namespace(const struct tools_ask *a, const json_t *tool)
@@ -253,7 +237,7 @@ static void drop_tool(const struct reading *r, const char *type, const struct to
 }
 
 static int read_tool(const struct reading *r, struct jw *w, const json_t *tool,
-                     struct srv_span text, struct tools_place at)
+                     struct tools_place at)
 {
     const char *own = r->a->dialect == TOOLS_MESSAGES ? "custom" : "function";
     const json_t *type = json_object_get(tool, "type");
@@ -267,33 +251,27 @@ static int read_tool(const struct reading *r, struct jw *w, const json_t *tool,
         return fail_tool(r, SRV_ERR_INVALID_TYPE, &at, "type", "must be a string");
     if (!word && r->a->dialect != TOOLS_MESSAGES)
         return fail_tool(r, SRV_ERR_MISSING, &at, "type", "is required");
-    if (is_namespace(r->a, tool) && !at.space) return add_namespace(r, w, tool, text, at);
+    if (is_namespace(r->a, tool) && !at.space) return add_namespace(r, w, tool, at);
     const struct known_tool *known = word ? find_known(r->a, word) : NULL;
     if (word && strcmp(word, own) != 0 && !known) {
         drop_tool(r, word, &at);
         return 0;
     }
-    return r->a->dialect == TOOLS_CHAT ? add_inner(r, w, tool, text, at)
-                                       : add_tool(r, w, tool, text, known, at);
+    return r->a->dialect == TOOLS_CHAT ? add_inner(r, w, tool, at)
+                                       : add_tool(r, w, tool, known, at);
 }
 
 /* ---- the list ------------------------------------------------------------------------------ */
 
 /* at: the first place of the list. */
 static int add_tools(const struct reading *r, struct jw *w, const json_t *tools,
-                     struct srv_span text, struct tools_place at)
+                     struct tools_place at)
 {
-    struct srv_json_items items;
-    struct srv_span one;
-    int rc = 0;
-    srv_json_items_begin(&items, text);
-    size_t n = json_array_size(tools), i = 0;
-    for (; !rc && i < n && srv_json_items_next(&items, &one); i++) {
+    for (size_t i = 0; i < json_array_size(tools); i++) {
         *(at.space ? &at.inner : &at.index) = (int)i;
-        rc = read_tool(r, w, json_array_get(tools, i), one, at);
+        if (read_tool(r, w, json_array_get(tools, i), at)) return -1;
     }
-    srv_json_items_end(&items);
-    return rc || i == n ? rc : param_no_memory(r->err);
+    return 0;
 }
 
 static int write_list(const struct reading *r, const json_t *tools)
@@ -302,7 +280,7 @@ static int write_list(const struct reading *r, const json_t *tools)
     struct jw w;
     jw_init(&w, &a->list);
     jw_open(&w, NULL, '[');
-    if (add_tools(r, &w, tools, a->tools_text, (struct tools_place){.inner = -1})) return -1;
+    if (add_tools(r, &w, tools, (struct tools_place){.inner = -1})) return -1;
     jw_close(&w);
     return a->list.failed ? param_no_memory(r->err) : 0;
 }
@@ -321,17 +299,18 @@ static size_t count_tools(const struct tools_ask *a, const json_t *tools)
 static int read_list(const struct reading *r)
 {
     struct tools_ask *a = r->a;
-    const json_t *tools = json_object_get(r->body, "tools");
+    const json_t *tools = json_object_get(r->body->root, "tools");
     if (!tools || json_is_null(tools)) return 0;
     if (!json_is_array(tools))
         return fail(r, SRV_ERR_INVALID_TYPE, "tools", "'tools' must be an array of tool objects.");
+    size_t n_bytes = srv_body_span(r->body, tools).len;
     size_t n = count_tools(a, tools);
     if (n > TOOLS_MAX_TOOLS)
         return fail(r, SRV_ERR_INVALID_VALUE, "tools", "'tools' holds %zu tools; at most %d.", n,
                     TOOLS_MAX_TOOLS);
-    if (a->tools_text.len > TOOLS_TEXT_MAX)
+    if (n_bytes > TOOLS_TEXT_MAX)
         return fail(r, SRV_ERR_INVALID_VALUE, "tools", "'tools' has %zu bytes; at most %d.",
-                    a->tools_text.len, TOOLS_TEXT_MAX);
+                    n_bytes, TOOLS_TEXT_MAX);
     a->tools = calloc(n ? n : 1, sizeof(*a->tools));
     a->places = calloc(n ? n : 1, sizeof(*a->places));
     if (!a->tools || !a->places) return param_no_memory(r->err);
@@ -389,7 +368,7 @@ static int allow_named(const struct reading *r, const json_t *object, const char
 /* A choice of a tool that is not a function: the tool is refused then, not dropped. */
 static int refuse_chosen_type(const struct reading *r, const char *type)
 {
-    const json_t *tools = json_object_get(r->body, "tools");
+    const json_t *tools = json_object_get(r->body->root, "tools");
     for (size_t i = 0; i < json_array_size(tools); i++) {
         const char *own = json_string_value(json_object_get(json_array_get(tools, i), "type"));
         char path[PARAM_PATH_MAX];
@@ -454,7 +433,7 @@ static int read_parallel(const struct reading *r, const json_t *choice)
 {
     bool of_choice = r->a->dialect == TOOLS_MESSAGES;
     const char *name = of_choice ? "disable_parallel_tool_use" : "parallel_tool_calls";
-    const json_t *value = json_object_get(of_choice ? choice : r->body, name);
+    const json_t *value = json_object_get(of_choice ? choice : r->body->root, name);
     if (!value || json_is_null(value)) return 0;
     char path[PARAM_PATH_MAX];
     snprintf(path, sizeof(path), "%s%s", of_choice ? "tool_choice." : "", name);
@@ -464,20 +443,31 @@ static int read_parallel(const struct reading *r, const json_t *choice)
     return 0;
 }
 
+static struct srv_span word_text(enum tools_choice choice)
+{
+    const char *text = choice == TOOLS_CHOICE_NONE   ? "\"none\""
+                       : choice == TOOLS_CHOICE_AUTO ? "\"auto\""
+                                                     : "\"required\"";
+    return (struct srv_span){text, strlen(text)};
+}
+
 static int read_choice(const struct reading *r)
 {
     struct tools_ask *a = r->a;
-    const json_t *choice = json_object_get(r->body, "tool_choice");
+    const json_t *choice = json_object_get(r->body->root, "tool_choice");
     const char *word = json_string_value(choice);
     if (choice && json_is_null(choice)) choice = NULL;
     a->parallel = true;
     a->choice = a->n > 0 ? TOOLS_CHOICE_AUTO : TOOLS_CHOICE_NONE;
     if (read_parallel(r, choice)) return -1;
     if (!choice) return 0;
+    a->choice_text = srv_body_span(r->body, choice);
     if (json_is_object(choice)) {
         if (read_choice_object(r, choice)) return -1;
     } else if (a->dialect == TOOLS_MESSAGES || !word || !read_use(a, word)) {
         return bad_choice(r);
+    } else {
+        a->choice_text = word_text(a->choice);
     }
     if (a->n == 0 && a->choice == TOOLS_CHOICE_REQUIRED)
         return fail(r, SRV_ERR_INVALID_VALUE, "tool_choice", "'tool_choice' needs 'tools'.");
@@ -491,29 +481,20 @@ static int refuse_functions(const struct reading *r)
 {
     static const char *const old[] = {"functions", "function_call"};
     for (size_t i = 0; r->a->dialect == TOOLS_CHAT && i < sizeof(old) / sizeof(old[0]); i++) {
-        const json_t *value = json_object_get(r->body, old[i]);
+        const json_t *value = json_object_get(r->body->root, old[i]);
         if (value && !json_is_null(value))
             return fail(r, SRV_ERR_UNSUPPORTED, old[i], "Use 'tools' and 'tool_choice'.");
     }
     return 0;
 }
 
-/* ret stays empty if there is no such member. */
-static void find_member(struct srv_span object, const char *key, struct srv_span *ret)
-{
-    struct srv_span found;
-    if (jr_member(object.text, object.len, key, &found.text, &found.len)) *ret = found;
-}
-
-int tools_ask_read(struct tools_ask *a, enum tools_dialect dialect, struct srv_span text,
-                   const json_t *body, struct param_unknown *ignored, struct param_error *err)
+int tools_ask_read(struct tools_ask *a, enum tools_dialect dialect, const struct srv_body *body,
+                   struct param_unknown *ignored, struct param_error *err)
 {
     assert(dialect != TOOLS_NO_DIALECT);
     *a = (struct tools_ask){.dialect = dialect};
     const struct reading r = {a, body, ignored, err};
     buf_init(&a->list, TOOLS_TEXT_MAX + 64 * TOOLS_MAX_TOOLS);
-    find_member(text, "tools", &a->tools_text);
-    find_member(text, "tool_choice", &a->choice_text);
     return refuse_functions(&r) || read_list(&r) || read_choice(&r) ? -1 : 0;
 }
 

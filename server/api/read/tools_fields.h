@@ -42,20 +42,20 @@ struct tools_ask {
     int n;                      /* tools of the request, without those that were dropped */
     struct tools_tool *tools;   /* [n], owned; of a namespace by the name NAMESPACE__NAME */
     struct tools_place *places; /* [n], owned */
-    struct buf list; /* JSON: [{"name", "description"?, "parameters"?}], values as sent; owned */
+    struct buf list;            /* [{"name", "description"?, "parameters" as sent?}], JSON; owned */
     enum tools_choice choice;
-    bool once;                               /* a function is named: exactly one call of it */
-    bool parallel;                           /* more than one call in an answer */
-    struct srv_span tools_text, choice_text; /* as received; text NULL: absent */
+    bool once;                   /* a function is named: exactly one call of it */
+    bool parallel;               /* more than one call in an answer */
+    struct srv_span choice_text; /* as received; text NULL: absent */
 };
 
 /*
- * Reads tools, tool_choice and parallel_tool_calls. body is the parsed tree of text; both are
- * borrowed until tools_ask_finish. Tools that are not functions are dropped and noted. Returns 0
- * or -1 with err. tools_ask_finish is due in both cases.
+ * Reads tools, tool_choice and parallel_tool_calls. body is borrowed until tools_ask_finish.
+ * Tools that are not functions are dropped and noted. Returns 0 or -1 with err. tools_ask_finish
+ * is due in both cases.
  */
-int tools_ask_read(struct tools_ask *a, enum tools_dialect dialect, struct srv_span text,
-                   const json_t *body, struct param_unknown *ignored, struct param_error *err);
+int tools_ask_read(struct tools_ask *a, enum tools_dialect dialect, const struct srv_body *body,
+                   struct param_unknown *ignored, struct param_error *err);
 /* The place of the tool that a call names; NULL: there is none. */
 const struct tools_place *tools_ask_place(const struct tools_ask *a, const char *name);
 

@@ -193,8 +193,7 @@ static void release(void *ctx)
     srv_guide_release(&g->guide);
     srv_tools_release(&g->tools);
     textout_stops_finish(&g->rules.stops);
-    json_decref(g->body);
-    g->body = NULL;
+    srv_body_finish(&g->body);
 }
 
 /* ---- opening and starting ------------------------------------------------------------------ */
@@ -221,8 +220,7 @@ static int read_tools(struct srv_gen *g, struct param_error *err)
 {
     g->guide.tools = &g->tools;
     if (g->format->dialect == TOOLS_NO_DIALECT) return 0;
-    return srv_tools_read(&g->tools, g->served, g->format->dialect, g->text, g->body, &g->unknown,
-                          err);
+    return srv_tools_read(&g->tools, g->served, g->format->dialect, &g->body, &g->unknown, err);
 }
 
 /* Members without effect of objects that have some with one; those of the fields for structured
@@ -233,12 +231,13 @@ static void note_members(struct srv_gen *g)
     static const char *const format[] = {"type",        "name",  "schema",      "strict",
                                          "description", "value", "json_schema", NULL};
     static const char *const reasoning[] = {"effort", "summary", "generate_summary", NULL};
-    const json_t *include = json_object_get(g->body, "include");
-    const json_t *text_field = json_object_get(g->body, "text");
+    const json_t *include = json_object_get(g->body.root, "include");
+    const json_t *text_field = json_object_get(g->body.root, "text");
     if (g->format->dialect != TOOLS_RESPONSES) return;
     param_note_members(&g->unknown, text_field, "text", text);
     param_note_members(&g->unknown, json_object_get(text_field, "format"), "text.format", format);
-    param_note_members(&g->unknown, json_object_get(g->body, "reasoning"), "reasoning", reasoning);
+    param_note_members(&g->unknown, json_object_get(g->body.root, "reasoning"), "reasoning",
+                       reasoning);
     bool logprobs = false, others = false;
     for (size_t i = 0; i < json_array_size(include); i++) {
         const char *value = json_string_value(json_array_get(include, i));
@@ -263,13 +262,11 @@ static struct srv_gen *open_generation(struct srv_request *req, const struct srv
         return NULL;
     }
     int rc = srv_gen_params_read(&g->params, req, format->fields, &g->body, &g->unknown, &err);
-    if (g->body) facts->account.endpoint = format->endpoint;
-    g->text = (struct srv_span){facts->body, facts->body_len};
+    if (g->body.root) facts->account.endpoint = format->endpoint;
     note_members(g);
     g->guide.ask.unknown = &g->unknown;
-    if (rc || srv_cache_fields_read(g, &err) ||
-        guide_ask_read(&g->guide.ask, g->text, g->body, &err) || read_tools(g, &err) ||
-        srv_gen_note_ignored(req, &g->unknown, &err)) {
+    if (rc || srv_cache_fields_read(g, &err) || guide_ask_read(&g->guide.ask, &g->body, &err) ||
+        read_tools(g, &err) || srv_gen_note_ignored(req, &g->unknown, &err)) {
         refuse(g, &err);
         return NULL;
     }

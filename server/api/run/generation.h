@@ -133,8 +133,7 @@ struct srv_gen {
     struct srv_request *req;
     const struct srv_model *served;
     const struct srv_gen_format *format;
-    struct srv_span text; /* of the body, as received */
-    json_t *body;         /* its tree, owned: params borrow from it */
+    struct srv_body body; /* params borrow from it */
     struct srv_gen_params params;
     struct choice_rules rules;
     struct srv_tools tools;

@@ -235,7 +235,7 @@ void srv_gen_write_call_id(const struct srv_gen *g, struct jw *w, const char *na
                            const char *prefix)
 {
     char id[SRV_CALL_ID_MAX];
-    srv_tools_call_id(&g->tools, g->text, c, call, prefix, id);
+    srv_tools_call_id(&g->tools, srv_body_text(&g->body), c, call, prefix, id);
     jw_text(w, name, id);
 }
 

@@ -149,14 +149,14 @@ static int check_format(const struct srv_tools *t, struct param_error *err)
 }
 
 int srv_tools_read(struct srv_tools *t, const struct srv_model *model, enum tools_dialect dialect,
-                   struct srv_span text, const json_t *body, struct param_unknown *ignored,
+                   const struct srv_body *body, struct param_unknown *ignored,
                    struct param_error *err)
 {
     t->served = model;
     if (getrandom(t->random, sizeof(t->random), 0) != (ssize_t)sizeof(t->random))
         memcpy(t->random, &t, sizeof(t));
-    return tools_ask_read(&t->ask, dialect, text, body, ignored, err) ||
-                   read_reasoning_fields(t, body, ignored, err) || check_format(t, err)
+    return tools_ask_read(&t->ask, dialect, body, ignored, err) ||
+                   read_reasoning_fields(t, body->root, ignored, err) || check_format(t, err)
                ? -1
                : 0;
 }

@@ -40,7 +40,7 @@ enum { SRV_THINK_UNSAID = -2, SRV_THINK_ANY = -1 };
  * prompts. Returns 0, or -1 with err.
  */
 int srv_tools_read(struct srv_tools *t, const struct srv_model *model, enum tools_dialect dialect,
-                   struct srv_span text, const json_t *body, struct param_unknown *ignored,
+                   const struct srv_body *body, struct param_unknown *ignored,
                    struct param_error *err);
 
 /* Returns true if the answer may hold calls: there are tools, and the choice allows them. */

@@ -21,14 +21,15 @@ struct input_refusal {
 };
 
 /* Returns a new reference, or NULL with err. */
-typedef json_t *(*input_fn)(struct srv_span text, const json_t *body, struct param_error *err);
+typedef json_t *(*input_fn)(const struct srv_body *body, struct param_error *err);
 
 static inline json_t *convert_text(const char *text, input_fn convert, struct param_error *err)
 {
-    json_t *body = params_parse(text, strlen(text), PARAM_MAX_VALUES, err);
-    REQUIRE_MSG(body, "%.200s: %s", text, err->message);
-    json_t *list = convert((struct srv_span){text, strlen(text)}, body, err);
-    json_decref(body);
+    struct srv_body body;
+    int rc = srv_body_read(&body, text, strlen(text), PARAM_MAX_VALUES, err);
+    REQUIRE_MSG(!rc, "%.200s: %s", text, err->message);
+    json_t *list = convert(&body, err);
+    srv_body_finish(&body);
     return list;
 }
 

@@ -102,10 +102,10 @@ static const struct input_refusal refusals[] = {
      SRV_ERR_INVALID_TYPE, "input[0].summary[0]", ""},
 };
 
-static json_t *convert(struct srv_span text, const json_t *body, struct param_error *err)
+static json_t *convert(const struct srv_body *body, struct param_error *err)
 {
-    return responses_to_chat(json_object_get(body, "instructions"), json_object_get(body, "input"),
-                             err);
+    return responses_to_chat(json_object_get(body->root, "instructions"),
+                             json_object_get(body->root, "input"), err);
 }
 
 static void test_meanings(void **state)

@@ -1,0 +1,59 @@
+/* SPDX-License-Identifier: MIT */
+/*
+ * A request's body: its text, read once into a jansson tree, and where in the text each object and
+ * array of the tree stands. Who needs the spelling of numbers or the order of keys takes that part
+ * of the text and reads it once more: a template its messages, a grammar its schema.
+ *
+ * An integer beyond 64 bits is a real in the tree.
+ *
+ * Threads: const after srv_body_read.
+ */
+#ifndef HEARTH_SERVER_API_READ_BODY_H
+#define HEARTH_SERVER_API_READ_BODY_H
+
+#include <stddef.h>
+
+#include <jansson.h>
+
+#include "server/http/param_error.h"
+
+/* Values of one body, unless its route takes more. */
+enum { PARAM_MAX_VALUES = 200000 };
+
+/* A part of a body's text; borrowed from it, not NUL-terminated. */
+struct srv_span {
+    const char *text;
+    size_t len;
+};
+
+struct srv_body {
+    const char *text; /* borrowed */
+    size_t len;
+    json_t *root;              /* an object, owned; NULL: not read, or refused */
+    struct body_place *places; /* [n_places], by value; owned */
+    size_t n_places, cap;
+};
+
+/*
+ * Reads a text, which must be NUL-terminated. It may hold at most max_values values and nest at
+ * most 160 deep, so that the tree is cheap whatever the sender wrote. Duplicate keys, invalid
+ * UTF-8 and trailing bytes are errors. Returns 0, or -1 with err; srv_body_finish is due in both
+ * cases.
+ */
+int srv_body_read(struct srv_body *body, const char *text, size_t len, size_t max_values,
+                  struct param_error *err);
+
+/* A zeroed one is fine. */
+void srv_body_finish(struct srv_body *body);
+
+/* The text of an object or array of the tree, of true, false or null; of other values, and of those
+ * that are not in the tree, text is NULL. */
+struct srv_span srv_body_span(const struct srv_body *body, const json_t *value);
+
+/* All of it. */
+static inline struct srv_span srv_body_text(const struct srv_body *body)
+{
+    return (struct srv_span){body->text, body->len};
+}
+
+#endif
